@@ -1,0 +1,1 @@
+//! The kernel programs and their loading: enforcement on a live host

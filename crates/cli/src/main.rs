@@ -1,0 +1,3 @@
+//! The sluicegate command.
+
+fn main() {}

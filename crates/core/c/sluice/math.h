@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * Integer arithmetic that means the same natively and in BPF.
+ *
+ * BPF defines x / 0 = 0 and masks shift widths; C leaves both undefined. These
+ * helpers define them for both. BPF (cpu v3) has no signed division and no
+ * 128-bit integers, so products are unsigned and bounded by construction.
+ */
+#ifndef SLUICE_MATH_H
+#define SLUICE_MATH_H
+
+#include "types.h"
+
+/* a / b, and 0 when b is 0. */
+SG_INLINE sg_u64 sg_div(sg_u64 a, sg_u64 b) { return b ? a / b : 0; }
+
+/*
+ * a * b / c in 64 bits; 0 when c is 0. Exact for every 32-bit a and b; callers
+ * that pass wider operands state why a * b stays below 2^64.
+ */
+SG_INLINE sg_u64 sg_mul_div(sg_u64 a, sg_u64 b, sg_u64 c)
+{
+	return c ? a * b / c : 0;
+}
+
+/* x << n and x >> n with n outside 0..63 giving 0. */
+SG_INLINE sg_u64 sg_shl(sg_u64 x, sg_u32 n) { return n < 64 ? x << n : 0; }
+SG_INLINE sg_u64 sg_shr(sg_u64 x, sg_u32 n) { return n < 64 ? x >> n : 0; }
+
+/* The smaller of x and 2^32 - 1. */
+SG_INLINE sg_u32 sg_sat32(sg_u64 x)
+{
+	return x > 0xffffffffULL ? 0xffffffffU : (sg_u32)x;
+}
+
+#endif /* SLUICE_MATH_H */

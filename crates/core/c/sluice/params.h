@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * What a policy rule compiles to: the constants that govern one flow.
+ *
+ * The policy crate fills this; eBPF keeps it in an array map indexed by rule,
+ * the userspace switch and the simulator in a plain array.
+ */
+#ifndef SLUICE_PARAMS_H
+#define SLUICE_PARAMS_H
+
+#include "types.h"
+
+enum sg_algorithm {
+	SG_CC_RENO = 0,
+	SG_CC_CUBIC = 1,
+	SG_CC_DCTCP = 2,
+	SG_CC_DCVEGAS = 3,
+	SG_CC_VEGAS = 4,
+	SG_CC_ILLINOIS = 5,
+	SG_CC_HIGHSPEED = 6,
+	SG_CC_FIXED = 7,
+	SG_CC_COUNT = 8,
+};
+
+/* What may be done to a flow's packets. */
+enum sg_rule_mode {
+	SG_RULE_OFF = 0,     /* not tracked */
+	SG_RULE_OBSERVE = 1, /* everything computed, nothing edited */
+	SG_RULE_ENFORCE = 2,
+};
+
+enum sg_rule_flags {
+	SG_RULE_POLICE = 1 << 0,      /* drop data beyond the enforced edge */
+	SG_RULE_STRIP_MPTCP = 1 << 1, /* hide MPTCP from the peer instead of passing the flow by */
+};
+
+/* 2^20: the unit of alpha, and of every fraction that needs finer steps than 1/1024. */
+#define SG_ONE_Q20 (1U << 20)
+/* 1024: the unit of beta. */
+#define SG_ONE_Q10 1024U
+
+/* The largest enforced window: a 24-bit byte counter cannot wrap within one (8 MiB). */
+#define SG_WINDOW_MAX (8U << 20)
+
+struct sg_params {
+	sg_u8 algorithm;    /* enum sg_algorithm, both ends enforcing */
+	sg_u8 one_sided;    /* enum sg_algorithm when the peer does not enforce */
+	sg_u8 mode;         /* enum sg_rule_mode */
+	sg_u8 flags;        /* enum sg_rule_flags */
+	sg_u8 floor_mss;    /* 1 or 2: smallest window in the peer's segments */
+	sg_u8 init_segments; /* initial window in segments, 1..64 */
+	sg_u8 g_shift;      /* gain of alpha: g = 2^-g_shift, 1..10 */
+	sg_u8 pad0;
+	sg_u32 beta_q10;    /* DCTCP priority, 0..1024 */
+	sg_u32 window_cap;  /* bytes, at most SG_WINDOW_MAX */
+	sg_u32 fixed_bytes; /* `fixed`: the window in bytes */
+	sg_u32 k_bytes;     /* `dcvegas`: queue threshold in bytes; 0 = derived from k_delay_ns */
+	sg_u32 k_delay_ns;  /* `dcvegas`: threshold as queueing delay, used when k_bytes is 0 */
+	sg_u8 vegas_alpha;  /* `vegas`: lower and upper backlog in segments */
+	sg_u8 vegas_beta;
+	sg_u8 pad1[2];
+	sg_u32 rto_min_us;  /* silence with data outstanding that counts as a timeout, at least */
+	sg_u32 rule_id;     /* position in the policy file, for reports */
+	sg_u32 pad2[5];
+};
+SG_ASSERT_SIZE(struct sg_params, 64);
+SG_ASSERT_AT(struct sg_params, beta_q10, 8);
+SG_ASSERT_AT(struct sg_params, vegas_alpha, 28);
+SG_ASSERT_AT(struct sg_params, rto_min_us, 32);
+SG_ASSERT_AT(struct sg_params, rule_id, 36);
+
+/* 128-bit addresses in network order; IPv4 as ::ffff:a.b.c.d (RFC 4291 2.5.5.2). */
+struct sg_addr {
+	sg_u32 word[4];
+};
+
+/* One ordered rule: the first whose four conditions all hold decides a flow. */
+struct sg_rule {
+	struct sg_addr source;      /* the data sender: this host's tenant */
+	struct sg_addr source_mask; /* ones over the prefix, network order */
+	struct sg_addr destination;
+	struct sg_addr destination_mask;
+	sg_u16 source_port_low;     /* inclusive, host order */
+	sg_u16 source_port_high;
+	sg_u16 destination_port_low;
+	sg_u16 destination_port_high;
+	struct sg_params params;
+};
+SG_ASSERT_SIZE(struct sg_rule, 136);
+
+struct sg_prefix {
+	struct sg_addr address;
+	struct sg_addr mask;
+};
+SG_ASSERT_SIZE(struct sg_prefix, 32);
+
+#define SG_RULES_MAX 64
+#define SG_TRUSTED_MAX 32
+#define SG_RULE_NONE 0xffU
+
+/* The whole of a policy as the data plane reads it. No rule matched = not tracked. */
+struct sg_policy {
+	sg_u32 rules_count;
+	sg_u32 trusted_count;
+	struct sg_prefix trusted[SG_TRUSTED_MAX];
+	struct sg_rule rules[SG_RULES_MAX];
+};
+SG_ASSERT_SIZE(struct sg_policy, 8 + 32 * SG_TRUSTED_MAX + 136 * SG_RULES_MAX);
+
+SG_INLINE int sg_prefix_covers(const struct sg_addr *prefix,
+			       const struct sg_addr *mask,
+			       const struct sg_addr *address)
+{
+	return (((address->word[0] ^ prefix->word[0]) & mask->word[0]) |
+		((address->word[1] ^ prefix->word[1]) & mask->word[1]) |
+		((address->word[2] ^ prefix->word[2]) & mask->word[2]) |
+		((address->word[3] ^ prefix->word[3]) & mask->word[3])) == 0;
+}
+
+/* Ports in host order. */
+SG_INLINE int sg_rule_matches(const struct sg_rule *rule,
+			      const struct sg_addr *source,
+			      const struct sg_addr *destination,
+			      sg_u16 source_port, sg_u16 destination_port)
+{
+	return source_port >= rule->source_port_low &&
+	       source_port <= rule->source_port_high &&
+	       destination_port >= rule->destination_port_low &&
+	       destination_port <= rule->destination_port_high &&
+	       sg_prefix_covers(&rule->source, &rule->source_mask, source) &&
+	       sg_prefix_covers(&rule->destination, &rule->destination_mask,
+				destination);
+}
+
+#endif /* SLUICE_PARAMS_H */

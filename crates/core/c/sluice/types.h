@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * Fixed-width types, attributes and layout assertions.
+ *
+ * Everything in this directory is freestanding: it includes nothing but its
+ * neighbours, allocates nothing, calls nobody, reads no clock. The same text
+ * compiles natively (gcc, clang) and for BPF (clang -target bpf).
+ */
+#ifndef SLUICE_TYPES_H
+#define SLUICE_TYPES_H
+
+typedef unsigned char sg_u8;
+typedef unsigned short sg_u16;
+typedef unsigned int sg_u32;
+typedef unsigned long long sg_u64;
+typedef signed int sg_s32;
+typedef signed long long sg_s64;
+
+#define SG_INLINE static inline __attribute__((always_inline, unused))
+/* A BPF subprogram of its own: keeps the verifier's stack and state small. */
+#define SG_NOINLINE static __attribute__((noinline, unused))
+
+#define SG_ASSERT_SIZE(type, bytes) \
+	_Static_assert(sizeof(type) == (bytes), "size of " #type " changed")
+#define SG_ASSERT_AT(type, field, byte)                       \
+	_Static_assert(__builtin_offsetof(type, field) == (byte), \
+		       "offset of " #type "." #field " changed")
+
+#define sg_likely(x) __builtin_expect(!!(x), 1)
+#define sg_unlikely(x) __builtin_expect(!!(x), 0)
+
+SG_INLINE sg_u32 sg_min32(sg_u32 a, sg_u32 b) { return a < b ? a : b; }
+SG_INLINE sg_u32 sg_max32(sg_u32 a, sg_u32 b) { return a > b ? a : b; }
+SG_INLINE sg_u64 sg_min64(sg_u64 a, sg_u64 b) { return a < b ? a : b; }
+SG_INLINE sg_u64 sg_max64(sg_u64 a, sg_u64 b) { return a > b ? a : b; }
+
+SG_INLINE sg_u32 sg_clamp32(sg_u32 x, sg_u32 low, sg_u32 high)
+{
+	return x < low ? low : x > high ? high : x;
+}
+
+#endif /* SLUICE_TYPES_H */

@@ -1,0 +1,1 @@
+//! Safe Rust face of the freestanding C core.

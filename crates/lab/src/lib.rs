@@ -1,0 +1,1 @@
+//! The lab world: scenarios on real kernels, in namespaces and guests

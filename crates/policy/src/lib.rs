@@ -1,0 +1,1 @@
+//! The policy language and its compilation into what core consumes

@@ -1,0 +1,267 @@
+//! A scenario after resolution: names are ids, defaults are filled in, every variant is complete.
+//!
+//! This is all that a world sees. Ids index the vectors of the same [`Variant`].
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// A resolved scenario file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Experiment {
+    /// Short name, `[a-z0-9-]+`.
+    pub name: String,
+    /// One line for people.
+    pub title: String,
+    /// The published figure that this mirrors, if any.
+    pub mirrors: Option<String>,
+    /// Where the file was read, for messages.
+    pub file: String,
+    /// Seed of every random choice.
+    pub seed: u64,
+    /// Runs of each variant.
+    pub repeats: u32,
+    /// Variants in the order of the file.
+    pub variants: Vec<Variant>,
+    /// What must come out.
+    pub expectations: Vec<crate::expect::Expectation>,
+}
+
+/// One complete set-up: a network, who lives there, what they send, who controls it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Variant {
+    /// Name of the variant, `[a-z0-9-]+`.
+    pub name: String,
+    /// One line for tables and reports.
+    pub title: String,
+    /// Time before measurements count.
+    pub warmup: Duration,
+    /// Measured time after the warm-up.
+    pub duration: Duration,
+    /// Internet protocol version of every tenant: 4 or 6.
+    pub ip_version: u8,
+    /// MTU of every interface in bytes.
+    pub mtu_bytes: u32,
+    /// Hosts; the index is the host id.
+    pub hosts: Vec<Host>,
+    /// Tenants (one virtual NIC each); the index is the tenant id.
+    pub tenants: Vec<Tenant>,
+    /// Physical switches; the index is the switch id.
+    pub switches: Vec<Switch>,
+    /// Full-duplex links; the index is the link id.
+    pub links: Vec<Link>,
+    /// Traffic in the order of the file; flows are already paired.
+    pub traffic: Vec<Traffic>,
+    /// Enforcement on hosts, if any.
+    pub enforcement: Option<Enforcement>,
+    /// Things done to the network or to enforcement while the run goes on.
+    pub events: Vec<Event>,
+    /// What only the lab reads.
+    pub lab: LabOptions,
+}
+
+/// A server with a virtual switch and one uplink.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Host {
+    /// Name, unique among hosts.
+    pub name: String,
+}
+
+/// How a tenant is realised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TenantKind {
+    /// A network namespace on the lab's kernel.
+    Namespace,
+    /// A guest kernel with its own TCP (User-Mode Linux in the lab).
+    Guest,
+}
+
+/// A tenant's virtual machine or container.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tenant {
+    /// Name, unique among tenants.
+    pub name: String,
+    /// Host id.
+    pub host: usize,
+    /// Address, unique; one prefix of [`Variant::prefix_length`] bits spans all tenants.
+    pub address: std::net::IpAddr,
+    /// Congestion control of its sockets: `cubic`, `reno`, `dctcp`, `vegas`, `dcvegas`, `illinois`, `highspeed`, `bbr`.
+    pub congestion_control: String,
+    /// Classic ECN (RFC 3168) offered on connect.
+    pub ecn: bool,
+    /// Namespace or guest.
+    pub kind: TenantKind,
+    /// Largest receive buffer in bytes; `None` leaves the stack's default.
+    pub receive_buffer_bytes: Option<u64>,
+}
+
+/// A physical switch.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Switch {
+    /// Name, unique among switches and hosts.
+    pub name: String,
+}
+
+/// End of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Node {
+    /// A host by id.
+    Host(usize),
+    /// A switch by id.
+    Switch(usize),
+}
+
+/// A full-duplex link. Queue and marking describe the transmit side at each switch end.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Link {
+    /// Name such as `left-right`, unique.
+    pub name: String,
+    /// One end.
+    pub a: Node,
+    /// Other end.
+    pub b: Node,
+    /// Rate in bits per second.
+    pub rate_bps: u64,
+    /// Bytes a transmit queue may hold before it drops.
+    pub queue_bytes: u64,
+    /// Marking at the transmit queues.
+    pub marking: Marking,
+    /// The experiment is about the queue of this link, in the direction a → b.
+    pub bottleneck: bool,
+}
+
+/// How a switch port marks packets (real backlog in bytes).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Marking {
+    /// Drop tail only.
+    None,
+    /// CE above `k_bytes`; packets that are not ECN-capable are dropped above it when `drop_not_ect`.
+    Threshold {
+        /// Threshold in bytes.
+        k_bytes: u64,
+        /// What a switch with WRED does to Not-ECT packets above K.
+        drop_not_ect: bool,
+    },
+    /// Random early detection on an averaged queue (Floyd & Jacobson 1993), marking ECT and dropping Not-ECT.
+    Red {
+        /// Below this average nothing happens.
+        min_bytes: u64,
+        /// Above this average everything is marked or dropped.
+        max_bytes: u64,
+        /// Probability at `max_bytes`, 0..=1.
+        p_max: f64,
+        /// Weight of a new sample, 0..=1.
+        weight: f64,
+    },
+}
+
+/// Enforcement: which policy on which hosts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Enforcement {
+    /// Host ids that enforce.
+    pub hosts: Vec<usize>,
+    /// The policy, already compiled.
+    pub policy: sluicegate_policy::Policy,
+}
+
+/// Traffic of one `[traffic.NAME]` table.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Traffic {
+    /// Name of the table.
+    pub name: String,
+    /// What is sent.
+    pub kind: TrafficKind,
+    /// (from tenant id, to tenant id), one per flow or, for request traffic, per client–server pair.
+    pub pairs: Vec<(usize, usize)>,
+    /// Start relative to the start of the run (warm-up included).
+    pub start: Duration,
+    /// End relative to the start of the run; `None` = the end of the run.
+    pub stop: Option<Duration>,
+    /// First TCP port of the receivers; pair i listens on `port + i`.
+    pub port: u16,
+}
+
+/// Kinds of traffic, common to all worlds.
+#[derive(Clone, Debug, PartialEq)]
+pub enum TrafficKind {
+    /// Each pair sends as much as it can.
+    Bulk {
+        /// Application's rate limit in bits per second; `None` = none.
+        rate_bps: Option<u64>,
+    },
+    /// A request of `bytes`, an echo of `bytes`, on one connection, over and over: the RTT probe.
+    PingPong {
+        /// Bytes each way.
+        bytes: u64,
+        /// Pause between exchanges.
+        interval: Duration,
+    },
+    /// Every pair answers at once: `to` asks all of its `from`s for `bytes`, waits for all, again.
+    Incast {
+        /// Bytes per answer.
+        bytes: u64,
+        /// Pause between rounds.
+        interval: Duration,
+    },
+    /// Messages of `bytes` every `interval` from each `from`, sizes fixed: the mice of stride and shuffle.
+    Messages {
+        /// Bytes per message.
+        bytes: u64,
+        /// Time between starts.
+        interval: Duration,
+        /// FCT class of the results.
+        class: String,
+    },
+    /// Each `from` sends `bytes` to each of its `to`s in random order, `parallel` at a time (shuffle).
+    Shuffle {
+        /// Bytes per transfer.
+        bytes: u64,
+        /// Transfers at a time per sender.
+        parallel: u32,
+        /// FCT class of the results.
+        class: String,
+    },
+    /// Open-loop arrivals (Poisson) with sizes from a distribution.
+    Trace {
+        /// Flow sizes.
+        sizes: crate::cdf::Cdf,
+        /// Offered load per sender in bits per second.
+        load_bps: u64,
+        /// Upper bounds in bytes and names of FCT classes, ascending; the last is open.
+        classes: Vec<(u64, String)>,
+    },
+}
+
+/// A change while the run goes on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Event {
+    /// Relative to the start of the run.
+    pub at: Duration,
+    /// What happens.
+    pub action: Action,
+}
+
+/// What an [`Event`] does.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Enforcement leaves these hosts (programs detached).
+    Detach(Vec<usize>),
+    /// The switches clear ECN codepoints from here on.
+    BleachEcn,
+}
+
+/// Realisation in the lab, never what the experiment is about.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LabOptions {
+    /// Segmentation offloads in tenants (off by default: queues then hold packets, not super-packets).
+    pub offloads: bool,
+}
+
+impl Variant {
+    /// Bits of the prefix that spans all tenants.
+    pub fn prefix_length(&self) -> u8 {
+        if self.ip_version == 4 { 8 } else { 64 }
+    }
+}

@@ -1,0 +1,234 @@
+//! `results.json`, schema 1: the same from every world.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// Version of the schema, first field of the file.
+pub const SCHEMA: u32 = 1;
+
+/// The whole of `results.json`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Results {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// Name of the scenario.
+    pub scenario: String,
+    /// One line for people.
+    pub title: String,
+    /// Published figure that it mirrors.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mirrors: Option<String>,
+    /// World that ran it.
+    pub world: String,
+    /// Seed of the run.
+    pub seed: u64,
+    /// Circumstances of the run.
+    pub conditions: Conditions,
+    /// One entry per variant, in the order of the file.
+    pub variants: Vec<VariantResult>,
+    /// What `[expect]` said of it.
+    pub expectations: Vec<ExpectationResult>,
+}
+
+/// Circumstances that a reader must know to trust or to repeat a figure.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Conditions {
+    /// Kernel release (lab) or simulator version (sim).
+    pub kernel: String,
+    /// CPUs online.
+    pub cpus: u32,
+    /// Smallest idle fraction over one-second windows of measured time, 0..=1.
+    pub cpu_idle_min: f64,
+    /// The CPU, not the network, limited a variant.
+    pub cpu_bound: bool,
+    /// Factor applied to all link rates because the CPU was the limit; 1 = as written.
+    pub rate_scale: f64,
+    /// Segmentation offloads in tenants.
+    pub offloads: bool,
+    /// Lost or reordered packets in places that the experiment is not about, by counter; all zero in a clean run.
+    pub outside: BTreeMap<String, u64>,
+    /// Anything else worth a line.
+    pub notes: Vec<String>,
+    /// Version of sluicegate.
+    pub version: String,
+    /// Wall-clock start, RFC 3339 UTC.
+    pub started: String,
+}
+
+/// Measurements of one variant.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct VariantResult {
+    /// Name of the variant.
+    pub name: String,
+    /// One line for people.
+    pub title: String,
+    /// Goodput over bulk flows.
+    pub goodput_bps: Goodput,
+    /// Every bulk flow.
+    pub flows: Vec<FlowResult>,
+    /// Application RTT of the ping-pong probes.
+    pub rtt_us: Quantiles,
+    /// Flow completion times by class.
+    pub fct_us: BTreeMap<String, FctQuantiles>,
+    /// Every direction of every switch-side link queue.
+    pub links: Vec<LinkResult>,
+    /// Counters of enforcement, summed over hosts.
+    pub enforcement: BTreeMap<String, u64>,
+    /// Smallest idle fraction during this variant.
+    pub cpu_idle_min: f64,
+    /// Derived figures that a scenario asks for by name (tracking error, correlation, …).
+    pub derived: BTreeMap<String, f64>,
+    /// Series and raw samples for report and export; not part of `results.json`.
+    #[serde(skip)]
+    pub samples: Samples,
+}
+
+/// Goodput of the bulk flows of a variant.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Goodput {
+    /// Sum in bit/s.
+    pub sum: f64,
+    /// Mean per flow in bit/s.
+    pub mean: f64,
+    /// Jain's fairness index, (0, 1]; 0 without flows.
+    pub jain: f64,
+}
+
+/// One bulk flow.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct FlowResult {
+    /// Number within the variant.
+    pub id: u32,
+    /// Traffic table that it belongs to.
+    pub traffic: String,
+    /// Sending tenant.
+    pub tenant: String,
+    /// Sending host.
+    pub from: String,
+    /// Receiving host.
+    pub to: String,
+    /// The tenant's own congestion control.
+    pub tenant_cc: String,
+    /// Payload received per second of measured time.
+    pub goodput_bps: f64,
+    /// Segments retransmitted, from the sender's TCP_INFO.
+    pub retransmits: u64,
+    /// Retransmission timeouts taken.
+    pub timeouts: u64,
+    /// Smoothed RTT at the end, from the sender.
+    pub srtt_us: f64,
+}
+
+/// Quantiles of a sample in microseconds.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Quantiles {
+    /// Samples.
+    pub count: u64,
+    /// Median.
+    pub p50: f64,
+    /// 99th percentile.
+    pub p99: f64,
+    /// 99.9th percentile.
+    pub p999: f64,
+    /// Largest.
+    pub max: f64,
+}
+
+/// Completion times of one class in microseconds.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct FctQuantiles {
+    /// Flows completed.
+    pub count: u64,
+    /// Mean.
+    pub mean: f64,
+    /// Median.
+    pub p50: f64,
+    /// 99th percentile.
+    pub p99: f64,
+    /// 99.9th percentile.
+    pub p999: f64,
+}
+
+/// One direction of a link, seen at the transmit queue of a switch.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct LinkResult {
+    /// `from>to`.
+    pub id: String,
+    /// The experiment is about this queue.
+    pub bottleneck: bool,
+    /// Packets sent.
+    pub sent: u64,
+    /// Bytes sent.
+    pub sent_bytes: u64,
+    /// Packets dropped, by cause (`tail`, `not_ect`, `red`).
+    pub drops: BTreeMap<String, u64>,
+    /// Packets marked CE.
+    pub marks: u64,
+    /// Backlog met by arriving packets.
+    pub queue_bytes: QueueQuantiles,
+}
+
+/// Backlog in bytes.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct QueueQuantiles {
+    /// Median.
+    pub p50: f64,
+    /// 99th percentile.
+    pub p99: f64,
+    /// Largest.
+    pub max: f64,
+}
+
+/// What became of one line of `[expect]`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ExpectationResult {
+    /// Key in the file.
+    pub name: String,
+    /// The expression as written.
+    pub expression: String,
+    /// Value of the left side; `None` when a value it names was not measured.
+    pub left: Option<f64>,
+    /// Value of the right side.
+    pub right: Option<f64>,
+    /// Whether it held.
+    pub held: bool,
+}
+
+/// Raw material of plots, kept beside the results.
+#[derive(Clone, Debug, Default)]
+pub struct Samples {
+    /// Every RTT sample in microseconds.
+    pub rtt_us: Vec<f64>,
+    /// Every completion time in microseconds, by class.
+    pub fct_us: BTreeMap<String, Vec<f64>>,
+    /// Named series over time.
+    pub series: Vec<Series>,
+}
+
+/// What a [`Series`] shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SeriesKind {
+    /// Goodput of a bulk flow, bit/s.
+    GoodputBps,
+    /// Backlog of a queue, bytes.
+    QueueBytes,
+    /// Window that enforcement computes, bytes.
+    EnforcedWindowBytes,
+    /// Window that the tenant's own stack computes (cwnd from TCP_INFO), bytes.
+    TenantCwndBytes,
+    /// DCTCP's alpha as enforcement sees it, 0..=1.
+    Alpha,
+}
+
+/// A quantity over time.
+#[derive(Clone, Debug)]
+pub struct Series {
+    /// Flow or link, as in the tables.
+    pub name: String,
+    /// What it is.
+    pub kind: SeriesKind,
+    /// (seconds since the start of the run, value).
+    pub points: Vec<(f64, f64)>,
+}

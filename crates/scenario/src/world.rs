@@ -1,0 +1,47 @@
+//! The one interface behind which every world stands.
+
+use std::time::Duration;
+
+use crate::{
+    experiment::{Experiment, Variant},
+    results::{Conditions, VariantResult},
+};
+
+/// Runs resolved variants. Implementations refuse what they cannot do before they do anything.
+pub trait World {
+    /// Name as given to `--world`.
+    fn name(&self) -> &'static str;
+
+    /// Says, naming the file and what is missing, why this experiment cannot run here.
+    fn check(&mut self, experiment: &Experiment) -> anyhow::Result<()>;
+
+    /// Runs one variant once with this seed and measures it.
+    fn run(
+        &mut self,
+        experiment: &Experiment,
+        variant: &Variant,
+        seed: u64,
+        observer: &mut dyn Observer,
+    ) -> anyhow::Result<Outcome>;
+}
+
+/// What one run of one variant leaves.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// Measurements.
+    pub result: VariantResult,
+    /// Circumstances of this run.
+    pub conditions: Conditions,
+}
+
+/// Told of progress; may ask to stop.
+pub trait Observer {
+    /// A new phase ("building the network", "running", …).
+    fn phase(&mut self, phase: &str);
+    /// Progress within the run and a line of live figures.
+    fn progress(&mut self, done: Duration, total: Duration, live: &str);
+    /// Something a user should know.
+    fn note(&mut self, line: &str);
+    /// True once the user asked to stop; the world then cleans up and returns an error.
+    fn cancelled(&self) -> bool;
+}
