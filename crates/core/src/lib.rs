@@ -1,1 +1,3 @@
 //! Safe Rust face of the freestanding C core.
+
+pub mod abi;
