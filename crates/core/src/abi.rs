@@ -66,7 +66,7 @@ pub struct Params {
     /// Position of the rule in the policy file, for reports.
     pub rule_id: u32,
     /// Zero.
-    pub pad2: [u32; 5],
+    pub pad2: [u32; 6],
 }
 
 /// `struct sg_addr`: 128 bits in network order; IPv4 as `::ffff:a.b.c.d`.

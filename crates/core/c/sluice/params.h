@@ -61,7 +61,7 @@ struct sg_params {
 	sg_u8 pad1[2];
 	sg_u32 rto_min_us;  /* silence with data outstanding that counts as a timeout, at least */
 	sg_u32 rule_id;     /* position in the policy file, for reports */
-	sg_u32 pad2[5];
+	sg_u32 pad2[6];
 };
 SG_ASSERT_SIZE(struct sg_params, 64);
 SG_ASSERT_AT(struct sg_params, beta_q10, 8);
