@@ -1,1 +1,12 @@
-//! The kernel programs and their loading: enforcement on a live host
+//! The kernel programs and their loading: enforcement on a live host.
+//!
+//! `bpf/` holds the programs, thin glue around core's C headers; the build script compiles each
+//! `bpf/NAME.bpf.c` into an object that one module here embeds and loads:
+//!
+//! - [`object`] embeds, opens and loads objects, and turns a verifier's rejection into an error;
+//! - [`tcx`] attaches a program to an interface;
+
+#![allow(unsafe_code)]
+
+pub mod object;
+pub mod tcx;

@@ -1,0 +1,134 @@
+//! TCX: attaching a program to one direction of an interface (Linux 6.6).
+//!
+//! libbpf-rs knows no TCX links yet, so this wraps libbpf's own call.
+
+use std::{path::Path, ptr::NonNull};
+
+use anyhow::{Context, Result, anyhow};
+use libbpf_rs::{AsRawLibbpf, Link, ProgramMut, libbpf_sys};
+
+/// Which packets of an interface a program sees. Seen from the host: what a tenant sends
+/// arrives at the ingress of the host side of its interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Direction {
+    /// Packets that come in through the interface.
+    Ingress,
+    /// Packets that leave through it.
+    Egress,
+}
+
+impl Direction {
+    /// `ingress` or `egress`, as in pin names and messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ingress => "ingress",
+            Self::Egress => "egress",
+        }
+    }
+
+    fn attach_type(self) -> libbpf_sys::bpf_attach_type {
+        match self {
+            Self::Ingress => libbpf_sys::BPF_TCX_INGRESS,
+            Self::Egress => libbpf_sys::BPF_TCX_EGRESS,
+        }
+    }
+}
+
+/// A program attached to an interface. Dropping it detaches, unless it is pinned.
+#[derive(Debug)]
+pub struct TcxLink {
+    link: Link,
+}
+
+impl TcxLink {
+    /// Attaches `program` before every other program of this direction. `ifindex` is looked
+    /// up in the calling thread's network namespace.
+    ///
+    /// The direction must be the one that the program's section names (`tcx/ingress`,
+    /// `tcx/egress`).
+    ///
+    /// # Errors
+    /// No such interface, no right to attach (CAP_NET_ADMIN, CAP_BPF), a kernel before 6.6.
+    pub fn attach(program: &ProgramMut<'_>, ifindex: u32, direction: Direction) -> Result<Self> {
+        let name = program.name().to_string_lossy().into_owned();
+        let what = || {
+            format!(
+                "attaching {name} to {} of interface {ifindex}",
+                direction.name()
+            )
+        };
+        let index = i32::try_from(ifindex).with_context(what)?;
+        if program.attach_type() as libbpf_sys::bpf_attach_type != direction.attach_type() {
+            return Err(anyhow!("its section names another direction").context(what()));
+        }
+        let options = libbpf_sys::bpf_tcx_opts {
+            sz: size_of::<libbpf_sys::bpf_tcx_opts>() as libbpf_sys::size_t,
+            flags: libbpf_sys::BPF_F_BEFORE,
+            ..Default::default()
+        };
+        // SAFETY: the program outlives the call and is loaded; `options` says its own size.
+        let link = unsafe {
+            libbpf_sys::bpf_program__attach_tcx(
+                program.as_libbpf_object().as_ptr(),
+                index,
+                &options,
+            )
+        };
+        let Some(link) = NonNull::new(link) else {
+            return Err(anyhow::Error::from(std::io::Error::last_os_error()).context(what()));
+        };
+        // SAFETY: a fresh link that nobody else owns.
+        let link = unsafe { Link::from_ptr(link) };
+        Ok(Self { link })
+    }
+
+    /// A link pinned earlier, perhaps by another process.
+    ///
+    /// # Errors
+    /// Nothing is pinned there, or no right to open it.
+    pub fn open(path: &Path) -> Result<Self> {
+        let link = Link::open(path).with_context(|| format!("opening {}", path.display()))?;
+        Ok(Self { link })
+    }
+
+    /// Keeps the program attached when this process ends. `path` is on a bpffs.
+    ///
+    /// # Errors
+    /// The path exists, is no bpffs, or the link is pinned already.
+    pub fn pin(&mut self, path: &Path) -> Result<()> {
+        self.link
+            .pin(path)
+            .with_context(|| format!("pinning a link at {}", path.display()))
+    }
+
+    /// Undoes [`TcxLink::pin`]: the program stays attached while this value lives.
+    ///
+    /// # Errors
+    /// The link is not pinned.
+    pub fn unpin(&mut self) -> Result<()> {
+        self.link.unpin().context("unpinning a link")
+    }
+
+    /// Detaches at once, also where others hold the link or a pin of it.
+    ///
+    /// # Errors
+    /// The kernel refused.
+    pub fn detach(&self) -> Result<()> {
+        self.link.detach().context("detaching a link")
+    }
+
+    /// The link itself, for queries.
+    pub fn link(&self) -> &Link {
+        &self.link
+    }
+
+    /// Puts another program in the place of the one attached, without a gap.
+    ///
+    /// # Errors
+    /// The kernel refused; the old program stays.
+    pub fn replace(&mut self, program: &ProgramMut<'_>) -> Result<()> {
+        self.link
+            .update_prog(program)
+            .context("replacing an attached program")
+    }
+}
