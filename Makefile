@@ -1,0 +1,68 @@
+# Sluicegate. `make help` lists the targets.
+#
+# Everything that takes more than one command lives in scripts/; every script
+# finds its tools through scripts/env.sh.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+# Seconds that each fuzz target runs.
+TIME ?= 60
+# Where runs leave their results.
+OUT ?= out
+
+RUN := . scripts/env.sh;
+SLUICEGATE := target/release/sluicegate
+
+.PHONY: help
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | sort | \
+		awk -F'\t' '{ printf "  %-14s %s\n", $$1, $$2 }'
+
+.PHONY: setup
+setup: ## install what is missing for everything below (apt, as root)
+	@scripts/setup.sh test
+
+.PHONY: build
+build: ## build target/release/sluicegate
+	@scripts/setup.sh build
+	@$(RUN) cargo build --release --locked -p sluicegate
+
+.PHONY: demo
+demo: ## rehearse two scenarios on this kernel and compare (root)
+	@scripts/demo.sh "$(OUT)/demo"
+
+.PHONY: test
+test: ## everything that CI runs (root)
+	@scripts/test.sh
+
+.PHONY: experiments
+experiments: ## every scenario in full, with its expectations (root, hours)
+	@scripts/experiments.sh "$(OUT)/experiments"
+
+.PHONY: bench
+bench: bench-enforce ## all benchmarks
+
+.PHONY: bench-enforce
+bench-enforce: ## cost of enforcement on an unshaped path (root)
+	@bench/enforce.sh "$(OUT)/bench-enforce"
+
+.PHONY: lint
+lint: ## formatting, clippy, C warnings natively and for BPF
+	@scripts/setup.sh test
+	@scripts/lint.sh
+
+.PHONY: fuzz
+fuzz: ## fuzz core for TIME seconds per target
+	@scripts/setup.sh test
+	@fuzz/run.sh "$(TIME)"
+
+.PHONY: lab-clean
+lab-clean: build ## remove whatever a crashed run left (root)
+	@$(SLUICEGATE) lab clean
+
+.PHONY: clean
+clean: ## remove everything that was built or measured here
+	@$(RUN) cargo clean
+	@rm -rf -- out fuzz/corpus fuzz/artifacts

@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# Every scenario in full length with its expectations, one after another.
+#
+#   experiments.sh DIR   one directory per scenario goes there
+set -uo pipefail
+# shellcheck source=scripts/env.sh
+. "$(dirname "${BASH_SOURCE[0]}")/env.sh"
+cd "$SG_ROOT" || exit 1
+
+out=${1:?usage: experiments.sh DIR}
+[ "$(id -u)" -eq 0 ] || die "experiments need root: they load kernel programs and build network namespaces"
+
+scripts/setup.sh test || exit 1
+. scripts/env.sh
+cargo build --release --locked -p sluicegate || exit 1
+
+passed=0 failed=0
+rows=()
+for file in scenarios/*.toml; do
+	name=$(basename "$file" .toml)
+	start=$SECONDS
+	say "$name"
+	if target/release/sluicegate run "$file" --check --out "$out/$name"; then
+		verdict=ok
+		passed=$((passed + 1))
+	else
+		verdict=FAILED
+		failed=$((failed + 1))
+	fi
+	rows+=("$(printf '%-30s %-6s %5s s  %s' "$name" "$verdict" $((SECONDS - start)) "$out/$name/report.html")")
+done
+
+say "experiments"
+printf '%s\n' "${rows[@]}"
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ]

@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# Everything that can be checked without running anything. Reports all findings,
+# then fails if there was one.
+set -euo pipefail
+# shellcheck source=scripts/env.sh
+. "$(dirname "${BASH_SOURCE[0]}")/env.sh"
+cd "$SG_ROOT"
+
+LINES_MAX=900
+WARNINGS=(-std=c11 -Wall -Wextra -Werror)
+failed=0
+
+fail() {
+	printf 'lint: %s\n' "$*" >&2
+	failed=1
+}
+
+# compile_alone HEADER COMPILER FLAGS…: the header needs nothing included before it.
+compile_alone() {
+	local header=$1
+	shift
+	printf '#include <%s>\n' "${header#crates/core/c/}" |
+		"$@" "${WARNINGS[@]}" -ffreestanding -O2 -Icrates/core/c -x c -c -o /dev/null - ||
+		fail "$header does not compile alone with: $*"
+}
+
+lint_headers() {
+	local header
+	for header in crates/core/c/sluice/*.h; do
+		compile_alone "$header" gcc
+		compile_alone "$header" "$SG_CLANG"
+		compile_alone "$header" "$SG_CLANG" -target bpf -mcpu=v3 -g
+	done
+}
+
+lint_licences() {
+	local file
+	for file in $(git ls-files 'crates/core/c/*.[ch]' 'crates/agent/bpf/*.[ch]' 'fuzz/*.[ch]'); do
+		head -1 "$file" | grep -qF 'SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only' ||
+			fail "$file:1: no SPDX line of its room"
+	done
+}
+
+lint_lengths() {
+	local file lines
+	for file in $(git ls-files '*.rs' '*.c' '*.h' '*.sh'); do
+		lines=$(wc -l <"$file")
+		[ "$lines" -le "$LINES_MAX" ] || fail "$file: $lines lines, more than $LINES_MAX: split it"
+	done
+}
+
+# What CI has and a Debian compiler has not (clippy) is named, not passed over.
+lint_rust() {
+	cargo fmt --all --check || fail "cargo fmt --all would change files"
+	if cargo clippy --version >/dev/null 2>&1; then
+		cargo clippy --workspace --all-targets --release --locked -- -D warnings || fail "clippy"
+	else
+		echo "lint: skipped: clippy is not packaged for rustc-web; rustup has it (rustup component add clippy)" >&2
+	fi
+}
+
+lint_headers
+lint_licences
+lint_lengths
+lint_rust
+exit "$failed"

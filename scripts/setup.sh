@@ -1,0 +1,163 @@
+#!/usr/bin/env bash
+# Installs what is missing, and only that, with apt. Safe to run again and again.
+#
+#   setup.sh [build|demo|test]   what the tools are for (default: build)
+#
+# build  compilers and libraries        demo  build + what the lab world calls
+# test   demo + guests, a browser for the report's test, sanitizers for fuzzing
+#
+# Without root or apt it installs nothing, says what is missing and how to get
+# it, and exits with 1. It never asks anything and removes no package.
+set -euo pipefail
+# shellcheck source=scripts/env.sh
+. "$(dirname "${BASH_SOURCE[0]}")/env.sh"
+
+APT_LOCK_WAIT_S=600
+
+purpose=${1:-build}
+case "$purpose" in
+build | demo | test) ;;
+*) die "setup.sh: unknown purpose '$purpose'; use build, demo or test" ;;
+esac
+
+missing=() # package, one per element
+reasons=() # why, same index
+
+need() { # need PACKAGE WHY
+	missing+=("$1")
+	reasons+=("$2")
+}
+
+need_command() { # need_command COMMAND PACKAGE WHY
+	command -v "$1" >/dev/null || need "$2" "$3"
+}
+
+compiles() { # compiles HEADER: the C compiler finds it
+	printf '#include <%s>\n' "$1" | gcc -E -x c - >/dev/null 2>&1
+}
+
+# The clang package to install where there is none: the distribution's default if
+# new enough, else the versioned one that Debian 12 carries.
+clang_package() {
+	local candidate
+	candidate=$(apt-cache policy clang 2>/dev/null | sed -n 's/^ *Candidate: *\([0-9]*:\)\?\([0-9]*\).*/\2/p')
+	if [ "${candidate:-0}" -ge "$SG_CLANG_MAJOR" ]; then echo clang; else echo clang-16; fi
+}
+
+want_rust() {
+	if sg_find_cargo; then return; fi
+	need rustc-web "cargo and rustc >= 1.$SG_RUST_MINOR"
+	need cargo-web "cargo and rustc >= 1.$SG_RUST_MINOR"
+}
+
+want_build() {
+	want_rust
+	need_command gcc gcc "C compiler and linker"
+	need_command make make "build recipes, libbpf"
+	need_command pkg-config pkg-config "finds libelf and zlib"
+	compiles stdio.h || need libc6-dev "C library headers"
+	compiles libelf.h || need libelf-dev "libbpf reads ELF objects"
+	compiles zlib.h || need zlib1g-dev "libbpf reads compressed kernel configurations"
+	sg_find_clang || need "$(clang_package)" "compiles the kernel programs (>= $SG_CLANG_MAJOR)"
+	[ -e /etc/ssl/certs/ca-certificates.crt ] || need ca-certificates "cargo downloads crates over TLS"
+}
+
+want_demo() {
+	want_build
+	need_command ip iproute2 "network namespaces"
+	need_command tc iproute2 "queues of the lab's links"
+	need_command ethtool ethtool "offloads of the lab's interfaces"
+}
+
+want_test() {
+	want_demo
+	need_command linux.uml user-mode-linux "guest kernels as tenants"
+	need_command chromium chromium "opens the report"
+	if ! cargo fmt --version >/dev/null 2>&1; then
+		need rustfmt-web "cargo fmt"
+	fi
+	if sg_find_clang && ! sg_clang_has_fuzzer "$SG_CLANG"; then
+		need "libclang-rt-$(sg_clang_version "$SG_CLANG")-dev" "libFuzzer and sanitizers"
+	fi
+}
+
+list_missing() {
+	local i
+	for i in "${!missing[@]}"; do
+		printf '  %-22s %s\n' "${missing[$i]}" "${reasons[$i]}"
+	done
+}
+
+# apt waits for dpkg's lock by itself, but not for that of the package lists.
+apt_update() {
+	local waited=0 output
+	while ! output=$(apt-get -q -o DPkg::Lock::Timeout="$APT_LOCK_WAIT_S" update 2>&1); do
+		if ! grep -q 'Could not get lock' <<<"$output" || [ "$waited" -ge "$APT_LOCK_WAIT_S" ]; then
+			printf '%s\n' "$output" >&2
+			return 1
+		fi
+		sleep 5
+		waited=$((waited + 5))
+	done
+}
+
+apt_install() {
+	DEBIAN_FRONTEND=noninteractive apt-get -q -y --no-install-recommends --no-remove \
+		-o DPkg::Lock::Timeout="$APT_LOCK_WAIT_S" -o Dpkg::Options::=--force-confold \
+		install "$@" </dev/null
+}
+
+install_missing() {
+	local packages
+	mapfile -t packages < <(printf '%s\n' "${missing[@]}" | sort -u)
+	say "installing ${packages[*]}"
+	apt_install "${packages[@]}" || die "apt-get could not install: ${packages[*]}
+       Packages in the way are not removed: where an older rustc or cargo from
+       Debian is installed, remove it (apt-get remove rustc cargo) or put a cargo
+       >= 1.$SG_RUST_MINOR in PATH; see apt's message above for anything else."
+}
+
+explain_how() {
+	local packages
+	packages=$(printf '%s\n' "${missing[@]}" | sort -u | tr '\n' ' ')
+	echo "missing for '$purpose':" >&2
+	list_missing >&2
+	if ! command -v apt-get >/dev/null; then
+		echo "There is no apt here; install what provides these with your distribution's tools." >&2
+	else
+		echo "Not root, so nothing was installed. As root:" >&2
+		echo "  apt-get update && apt-get install --no-install-recommends $packages" >&2
+	fi
+	echo "Rust >= 1.$SG_RUST_MINOR may also come from anywhere else that puts cargo in PATH or ~/.cargo/bin." >&2
+}
+
+look() { # look: what is missing now
+	missing=() reasons=()
+	hash -r
+	"want_$purpose"
+}
+
+main() {
+	look
+	[ "${#missing[@]}" -gt 0 ] || return 0
+	if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
+		explain_how
+		exit 1
+	fi
+	echo "missing for '$purpose':"
+	list_missing
+	apt_update || echo "warning: apt-get update failed; trying with the package lists as they are" >&2
+	# Twice: which run-time library a compiler needs shows once it is there.
+	for _ in 1 2; do
+		look
+		[ "${#missing[@]}" -gt 0 ] || return 0
+		install_missing
+	done
+	look
+	[ "${#missing[@]}" -eq 0 ] || {
+		list_missing >&2
+		die "still missing after installation"
+	}
+}
+
+main

@@ -1,0 +1,109 @@
+#!/usr/bin/env bash
+# Everything that CI runs, stage by stage; a failed stage does not hide the next.
+# Ends with a table of stages and the line "N passed, N failed".
+#
+# Needs root: kernel programs, namespaces and guests are tested for real.
+set -uo pipefail
+# shellcheck source=scripts/env.sh
+. "$(dirname "${BASH_SOURCE[0]}")/env.sh"
+cd "$SG_ROOT" || exit 1
+
+FUZZ_SECONDS=${FUZZ_SECONDS:-20}
+SCENARIO_LIMIT_S=900
+LOGS=$SG_ROOT/out/test
+SLUICEGATE=$SG_ROOT/target/release/sluicegate
+
+# Rooms whose tests load kernel programs or build networks: one test at a time.
+EXCLUSIVE=(-p sluicegate-agent -p sluicegate-lab -p sluicegate)
+PARALLEL=(-p sluicegate-core -p sluicegate-policy -p sluicegate-scenario -p sluicegate-report)
+
+passed=0 failed=0 skipped=0
+rows=()
+
+row() { rows+=("$(printf '%-34s %-6s %5s s' "$1" "$2" "$3")"); }
+
+# stage NAME COMMAND…: runs it with output shown and kept, counts it as one check.
+stage() {
+	local name=$1 start=$SECONDS verdict=ok
+	shift
+	say "$name"
+	if "$@" 2>&1 | tee "$LOGS/${name//[^a-z0-9]/-}.log"; then
+		passed=$((passed + 1))
+	else
+		verdict=FAILED
+		failed=$((failed + 1))
+	fi
+	row "$name" "$verdict" $((SECONDS - start))
+	[ "$verdict" = ok ]
+}
+
+sum_of() { # sum_of WORD LOG: adds up "N WORD" in cargo's result lines
+	sed -n "s/^test result:.* \([0-9]*\) $1.*/\1/p" "$2" | awk '{ n += $1 } END { print n + 0 }'
+}
+
+# cargo_tests NAME ARGUMENTS…: counts every test; a run that dies counts as one failure.
+cargo_tests() {
+	local name=$1 log="$LOGS/${1//[^a-z0-9]/-}.log" start=$SECONDS verdict=ok status=0 bad
+	shift
+	say "$name"
+	cargo test --release --locked --no-fail-fast "$@" 2>&1 | tee "$log" || status=$?
+	bad=$(sum_of failed "$log")
+	if [ "$status" -ne 0 ]; then
+		verdict=FAILED
+		[ "$bad" -gt 0 ] || bad=1
+	fi
+	passed=$((passed + $(sum_of passed "$log")))
+	failed=$((failed + bad))
+	skipped=$((skipped + $(sum_of ignored "$log")))
+	row "$name" "$verdict" $((SECONDS - start))
+}
+
+scenarios() {
+	local file name
+	for file in scenarios/*.toml; do
+		name=$(basename "$file" .toml)
+		stage "scenario $name" timeout --kill-after=30 "$SCENARIO_LIMIT_S" \
+			"$SLUICEGATE" run "$file" --short --check --out "$LOGS/$name" || true
+	done
+}
+
+# Kernel objects that a run left although it ended: namespaces and pinned programs.
+leftovers() {
+	local left
+	left=$("$SLUICEGATE" lab clean) || return 1
+	printf '%s\n' "$left"
+	! ip netns list | grep '^sg-'
+}
+
+finish() {
+	say "stages"
+	printf '%s\n' "${rows[@]}"
+	printf 'total %28s %5s s\n\n' '' "$SECONDS"
+	if [ "$skipped" -gt 0 ]; then
+		echo "$passed passed, $failed failed, $skipped skipped"
+	else
+		echo "$passed passed, $failed failed"
+	fi
+	[ "$failed" -eq 0 ]
+	exit
+}
+
+if [ "$(id -u)" -ne 0 ]; then
+	echo "error: make test needs root: it loads kernel programs and builds network namespaces." >&2
+	echo "       Run it as root (sudo make test); make lint and make fuzz run without." >&2
+	echo "0 passed, 1 failed"
+	exit 1
+fi
+
+mkdir -p "$LOGS"
+stage "setup" scripts/setup.sh test || finish
+# setup may have installed the first usable cargo and clang
+# shellcheck source=scripts/env.sh
+. scripts/env.sh
+stage "build" cargo build --release --locked -p sluicegate || finish
+stage "lint" scripts/lint.sh
+cargo_tests "tests" "${PARALLEL[@]}"
+cargo_tests "kernel and lab tests" "${EXCLUSIVE[@]}" -- --test-threads=1
+stage "fuzz smoke" fuzz/run.sh "$FUZZ_SECONDS"
+scenarios
+finish
