@@ -67,13 +67,14 @@ scenarios() {
 	done
 }
 
-# Kernel objects that a run left although it ended: namespaces and pinned programs.
-leftovers() {
-	local left
-	left=$("$SLUICEGATE" lab clean) || return 1
-	printf '%s\n' "$left"
-	! ip netns list | grep '^sg-'
+# What the kernel still holds of namespaces and links, to compare before and after.
+kernel_objects() {
+	ip netns list | cut -d' ' -f1 | sort
+	ip -o link show | cut -d' ' -f2 | sort
 }
+
+# A test or run that cleans up after itself changes nothing that it did not make.
+nothing_left() { diff "$LOGS/objects-before" <(kernel_objects); }
 
 finish() {
 	say "stages"
@@ -101,9 +102,11 @@ stage "setup" scripts/setup.sh test || finish
 # shellcheck source=scripts/env.sh
 . scripts/env.sh
 stage "build" cargo build --release --locked -p sluicegate || finish
+kernel_objects >"$LOGS/objects-before"
 stage "lint" scripts/lint.sh
 cargo_tests "tests" "${PARALLEL[@]}"
 cargo_tests "kernel and lab tests" "${EXCLUSIVE[@]}" -- --test-threads=1
 stage "fuzz smoke" fuzz/run.sh "$FUZZ_SECONDS"
 scenarios
+stage "nothing left behind" nothing_left
 finish
