@@ -1,1 +1,3 @@
 //! The lab world: scenarios on real kernels, in namespaces and guests
+
+pub mod tenant;

@@ -1,0 +1,288 @@
+//! What a tenant is told to do ([`Plan`]) and what it saw ([`Report`]).
+//!
+//! Both travel as JSON between the lab and a tenant's process (pipes) or guest (files), so they hold
+//! nothing that only one side understands: times are nanoseconds after the start of the run (which the lab
+//! gives separately, as CLOCK_REALTIME, once everybody is ready), sizes are bytes, flows are ids that [`super::planning::flows`] explains.
+
+use std::{collections::BTreeMap, net::SocketAddr};
+
+use serde::{Deserialize, Serialize};
+
+/// Everything that one tenant needs to know.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// Name of the tenant in the scenario.
+    pub tenant: String,
+    /// Its own address.
+    pub address: std::net::IpAddr,
+    /// Bits of the prefix that spans all tenants.
+    pub prefix_length: u8,
+    /// MTU of its interface in bytes (a guest sets it itself).
+    pub mtu_bytes: u32,
+    /// Kernel parameters of its network namespace: name with dots, value.
+    pub sysctls: Vec<(String, String)>,
+    /// Congestion control of every socket, by the name that the tenant's kernel knows.
+    pub congestion_control: String,
+    /// Send a known pattern and compare every byte on arrival (costs CPU; off in measurements).
+    pub verify: bool,
+    /// Start of the measured window, ns after the start of the run.
+    pub measure_begin_ns: u64,
+    /// End of the measured window, ns after the start of the run.
+    pub measure_end_ns: u64,
+    /// Tenants stop here, ns after the start of the run.
+    pub stop_ns: u64,
+    /// Width of a bin of the goodput series in ns.
+    pub series_interval_ns: u64,
+    /// Time between samples of the congestion window in ns.
+    pub cwnd_interval_ns: u64,
+    /// What it does, all at once.
+    pub roles: Vec<Role>,
+}
+
+/// Active time of a role, ns after the start of the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Span {
+    /// Nothing is connected or sent before.
+    pub begin_ns: u64,
+    /// Nothing is sent after.
+    pub end_ns: u64,
+}
+
+/// One thing that a tenant does. Whoever has a `port` listens, whoever has a peer connects.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "role", rename_all = "kebab-case")]
+pub enum Role {
+    /// Sends as much as it can, or `rate_bps`, on one connection.
+    Source {
+        /// Flow id.
+        flow: u32,
+        /// The sink.
+        peer: SocketAddr,
+        /// Application's limit in bit/s.
+        rate_bps: Option<u64>,
+        /// When.
+        span: Span,
+    },
+    /// Receives and counts.
+    Sink {
+        /// Flow id.
+        flow: u32,
+        /// TCP port.
+        port: u16,
+    },
+    /// Sends `bytes`, waits for `bytes`, pauses, over and over on one connection.
+    PingClient {
+        /// Flow id.
+        flow: u32,
+        /// The echo server.
+        peer: SocketAddr,
+        /// Bytes each way, ≥ 1.
+        bytes: u64,
+        /// Pause after an answer in ns; 0 = none.
+        interval_ns: u64,
+        /// When.
+        span: Span,
+    },
+    /// Returns what it receives once `bytes` are there.
+    Echo {
+        /// Flow id.
+        flow: u32,
+        /// TCP port.
+        port: u16,
+        /// Bytes each way, ≥ 1.
+        bytes: u64,
+    },
+    /// Waits for its responders to connect, asks all of them for `bytes` at once, waits for all, pauses.
+    IncastRequester {
+        /// Flow id and port of each responder.
+        responders: Vec<(u32, u16)>,
+        /// Bytes per answer.
+        bytes: u64,
+        /// Pause after a round in ns.
+        interval_ns: u64,
+        /// When.
+        span: Span,
+    },
+    /// Connects to the requester and answers its requests.
+    IncastResponder {
+        /// Flow id.
+        flow: u32,
+        /// The requester.
+        peer: SocketAddr,
+        /// When.
+        span: Span,
+    },
+    /// Sends messages at given times, each to one peer, over persistent connections.
+    MessageSource {
+        /// Flow id and address of each peer.
+        peers: Vec<(u32, SocketAddr)>,
+        /// What to send, in order of time.
+        schedule: Schedule,
+        /// How connections are chosen.
+        connections: Connections,
+        /// Names of classes that [`Arrival::class`] indexes.
+        classes: Vec<String>,
+        /// When.
+        span: Span,
+    },
+    /// Receives messages on any number of connections, acknowledges each, and keeps their completion times.
+    MessageSink {
+        /// Flow id.
+        flow: u32,
+        /// TCP port.
+        port: u16,
+        /// Names of classes, as at the source.
+        classes: Vec<String>,
+    },
+}
+
+/// When messages start.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "schedule", rename_all = "kebab-case")]
+pub enum Schedule {
+    /// Open loop: `bytes` every `interval_ns` to each peer in turn, the first after `phase_ns`.
+    Periodic {
+        /// Bytes per message.
+        bytes: u64,
+        /// Time between starts.
+        interval_ns: u64,
+        /// Time of the first after the begin of the span.
+        phase_ns: u64,
+    },
+    /// Open loop: these arrivals.
+    Open {
+        /// In order of time.
+        arrivals: Vec<Arrival>,
+    },
+    /// Closed loop: `bytes` to each peer in this order, at most `parallel` at a time.
+    Closed {
+        /// Indices of peers.
+        order: Vec<u32>,
+        /// Bytes per transfer.
+        bytes: u64,
+        /// Transfers at a time.
+        parallel: u32,
+    },
+}
+
+/// One message of an open-loop schedule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Arrival {
+    /// ns after the start of the run.
+    pub at_ns: u64,
+    /// Index of the peer.
+    pub peer: u32,
+    /// Size.
+    pub bytes: u64,
+    /// Index of the class.
+    pub class: u16,
+}
+
+/// Which connection a message takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Connections {
+    /// One per peer for the whole run; a message waits behind the one before it.
+    One,
+    /// An idle one to that peer, or a new one when all are busy.
+    Pool,
+    /// A new one for each message, closed afterwards.
+    PerMessage,
+}
+
+/// What a tenant saw. Absent parts are empty, never invented.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// Name of the tenant.
+    pub tenant: String,
+    /// Kernel release that it ran on.
+    pub kernel: String,
+    /// Everything that went wrong, one line each; empty in a clean run.
+    pub errors: Vec<String>,
+    /// Connections that sent in bulk or in answers, seen from their sender.
+    pub senders: Vec<SenderReport>,
+    /// Payload counted by receivers.
+    pub receivers: Vec<ReceiverReport>,
+    /// Ping-pong probes.
+    pub rtts: Vec<RttReport>,
+    /// Completion times.
+    pub completions: Vec<CompletionReport>,
+    /// Change of the kernel's `Tcp:` and `TcpExt:` counters over the measured window; zeros left out.
+    pub netstat: BTreeMap<String, u64>,
+    /// CPU time of the tenant's process over the whole run in µs.
+    pub cpu_us: u64,
+    /// Realtime clock minus the lab's in ns, where a guest could tell; `None` in namespaces.
+    pub clock_offset_ns: Option<i64>,
+}
+
+/// A sender's view of one flow (`TCP_INFO`). Counters cover the measured window.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SenderReport {
+    /// Flow id.
+    pub flow: u32,
+    /// Local port of the connection.
+    pub local_port: u16,
+    /// Congestion control that the kernel reports for the socket.
+    pub congestion_control: String,
+    /// Classic ECN was negotiated.
+    pub ecn: bool,
+    /// Sender's segment size in bytes.
+    pub mss_bytes: u32,
+    /// Segments retransmitted.
+    pub retransmits: u64,
+    /// Retransmission timeouts; `None` on kernels before 6.7, which do not count them per socket.
+    pub timeouts: Option<u64>,
+    /// D-SACKs received.
+    pub dsack_duplicates: u64,
+    /// Reordering events seen.
+    pub reordering: u64,
+    /// Segments that the peer reported as CE-marked.
+    pub delivered_ce: u64,
+    /// Payload acknowledged in bytes.
+    pub acked_bytes: u64,
+    /// Smoothed RTT at the end in µs.
+    pub srtt_us: u64,
+    /// Minimum RTT in µs.
+    pub min_rtt_us: u64,
+    /// Time limited by the peer's window in µs.
+    pub rwnd_limited_us: u64,
+    /// (seconds after the start of the run, congestion window in bytes), over the whole run.
+    pub cwnd: Vec<(f64, u64)>,
+}
+
+/// A receiver's view of one flow.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ReceiverReport {
+    /// Flow id.
+    pub flow: u32,
+    /// Payload received over the whole run.
+    pub total_bytes: u64,
+    /// Payload received in the measured window.
+    pub measured_bytes: u64,
+    /// (seconds after the start of the run at the bin's end, bytes in the bin), over the whole run.
+    pub series: Vec<(f64, u64)>,
+    /// Payload compared with the pattern and found equal; 0 without [`Plan::verify`].
+    pub verified_bytes: u64,
+}
+
+/// Samples of one ping-pong probe, exchanges begun in the measured window.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RttReport {
+    /// Flow id.
+    pub flow: u32,
+    /// RTT of each exchange in µs.
+    pub samples_us: Vec<f64>,
+}
+
+/// Completion times of one class on one flow, messages begun in the measured window.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CompletionReport {
+    /// Flow id; for incast rounds the first responder's.
+    pub flow: u32,
+    /// Class of the results.
+    pub class: String,
+    /// Time of each in µs.
+    pub samples_us: Vec<f64>,
+    /// Begun but not complete at the end of the run (counted by the sender).
+    pub unfinished: u64,
+}

@@ -1,0 +1,274 @@
+//! Turns a variant into one [`Plan`] per tenant. Every random choice is made here, from the seed, so that
+//! tenants only follow a schedule.
+
+use std::{net::SocketAddr, time::Duration};
+
+use anyhow::{Context, bail};
+use rand::{Rng, SeedableRng, seq::SliceRandom};
+use rand_pcg::Pcg64;
+use sluicegate_scenario::{
+    cdf::Cdf,
+    experiment::{Tenant, Traffic, TrafficKind, Variant},
+};
+
+use super::plan::{Arrival, Connections, Plan, Role, Schedule, Span};
+
+/// Largest number of arrivals that one sender of a trace may have; a plan stays below about 100 MB.
+const MAX_ARRIVALS: f64 = 2e6;
+
+/// Width of a bin of the goodput series.
+const SERIES_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Time between samples of the congestion window.
+const CWND_INTERVAL: Duration = Duration::from_millis(16);
+
+/// One connection (or client–server pair) of a variant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Flow {
+    /// Number within the variant; the index in [`flows`].
+    pub id: u32,
+    /// Index in [`Variant::traffic`].
+    pub traffic: usize,
+    /// Tenant id of the sender of payload (the client of a ping-pong).
+    pub from: usize,
+    /// Tenant id of the receiver, which listens.
+    pub to: usize,
+    /// TCP port at the receiver.
+    pub port: u16,
+}
+
+/// All flows of a variant, in the order of its traffic and pairs.
+pub fn flows(variant: &Variant) -> Vec<Flow> {
+    let pairs = variant
+        .traffic
+        .iter()
+        .enumerate()
+        .flat_map(|(index, traffic)| traffic.pairs.iter().enumerate().map(move |(i, pair)| (index, traffic, i, *pair)));
+    pairs
+        .enumerate()
+        .map(|(id, (index, traffic, i, (from, to)))| Flow {
+            id: id as u32,
+            traffic: index,
+            from,
+            to,
+            port: traffic.port.wrapping_add(i as u16),
+        })
+        .collect()
+}
+
+/// One plan per tenant, in the order of [`Variant::tenants`].
+///
+/// [`Plan::congestion_control`] is the scenario's name; whoever provides a stack under another kernel name
+/// (struct_ops) replaces it.
+///
+/// # Errors
+/// A trace with more than two million arrivals per sender, ports beyond 65535, incast towards several
+/// requesters at one port.
+pub fn plans(variant: &Variant, seed: u64) -> anyhow::Result<Vec<Plan>> {
+    let mut plans: Vec<Plan> = variant.tenants.iter().map(|tenant| empty_plan(variant, tenant)).collect();
+    let flows = flows(variant);
+    for (index, traffic) in variant.traffic.iter().enumerate() {
+        let own: Vec<&Flow> = flows.iter().filter(|flow| flow.traffic == index).collect();
+        if usize::from(traffic.port) + own.len() > 65_536 {
+            bail!("traffic.{}: port {} + {} pairs passes 65535; lower the port", traffic.name, traffic.port, own.len());
+        }
+        let mut planner = Planner { variant, traffic, flows: &own, plans: &mut plans, rng: rng(seed, index) };
+        planner.add().with_context(|| format!("traffic.{}", traffic.name))?;
+    }
+    Ok(plans)
+}
+
+/// An own stream per traffic table, so that adding one does not change the others.
+fn rng(seed: u64, traffic: usize) -> Pcg64 {
+    Pcg64::new(u128::from(seed), traffic as u128)
+}
+
+fn empty_plan(variant: &Variant, tenant: &Tenant) -> Plan {
+    let end = variant.warmup + variant.duration;
+    Plan {
+        tenant: tenant.name.clone(),
+        address: tenant.address,
+        prefix_length: variant.prefix_length(),
+        mtu_bytes: variant.mtu_bytes,
+        sysctls: sysctls(tenant),
+        congestion_control: tenant.congestion_control.clone(),
+        verify: false,
+        measure_begin_ns: ns(variant.warmup),
+        measure_end_ns: ns(end),
+        stop_ns: ns(end),
+        series_interval_ns: ns(SERIES_INTERVAL),
+        cwnd_interval_ns: ns(CWND_INTERVAL),
+        roles: Vec::new(),
+    }
+}
+
+/// Parameters of the tenant's stack. `tcp_ecn` 1 offers ECN, 2 (Linux's default) only accepts it; DCTCP
+/// offers by itself. Metrics of earlier runs must not leak into this one.
+fn sysctls(tenant: &Tenant) -> Vec<(String, String)> {
+    let mut list = vec![
+        ("net.ipv4.tcp_ecn".into(), if tenant.ecn { "1" } else { "2" }.into()),
+        ("net.ipv4.tcp_no_metrics_save".into(), "1".into()),
+    ];
+    if let Some(bytes) = tenant.receive_buffer_bytes {
+        let default = bytes.min(131_072);
+        list.push(("net.ipv4.tcp_rmem".into(), format!("4096 {default} {}", bytes.max(4096))));
+    }
+    list
+}
+
+fn ns(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Distributes the roles of one traffic table.
+struct Planner<'a> {
+    variant: &'a Variant,
+    traffic: &'a Traffic,
+    flows: &'a [&'a Flow],
+    plans: &'a mut [Plan],
+    rng: Pcg64,
+}
+
+impl Planner<'_> {
+    fn add(&mut self) -> anyhow::Result<()> {
+        match &self.traffic.kind {
+            TrafficKind::Bulk { rate_bps } => self.bulk(*rate_bps),
+            TrafficKind::PingPong { bytes, interval } => self.ping_pong(*bytes, ns(*interval)),
+            TrafficKind::Incast { bytes, interval } => self.incast(*bytes, ns(*interval)),
+            TrafficKind::Messages { bytes, interval, class } => self.messages(*bytes, ns(*interval), class),
+            TrafficKind::Shuffle { bytes, parallel, class } => self.shuffle(*bytes, *parallel, class),
+            TrafficKind::Trace { sizes, load_bps, classes } => return self.trace(sizes, *load_bps, classes),
+        }
+        Ok(())
+    }
+
+    fn span(&self) -> Span {
+        let end = ns(self.variant.warmup + self.variant.duration);
+        let stop = self.traffic.stop.map_or(end, |stop| ns(stop).min(end));
+        Span { begin_ns: ns(self.traffic.start), end_ns: stop }
+    }
+
+    fn peer(&self, flow: &Flow) -> SocketAddr {
+        SocketAddr::new(self.variant.tenants[flow.to].address, flow.port)
+    }
+
+    fn give(&mut self, tenant: usize, role: Role) {
+        self.plans[tenant].roles.push(role);
+    }
+
+    fn bulk(&mut self, rate_bps: Option<u64>) {
+        for flow in self.flows {
+            let (peer, span) = (self.peer(flow), self.span());
+            self.give(flow.to, Role::Sink { flow: flow.id, port: flow.port });
+            self.give(flow.from, Role::Source { flow: flow.id, peer, rate_bps, span });
+        }
+    }
+
+    fn ping_pong(&mut self, bytes: u64, interval_ns: u64) {
+        for flow in self.flows {
+            let (peer, span) = (self.peer(flow), self.span());
+            self.give(flow.to, Role::Echo { flow: flow.id, port: flow.port, bytes });
+            self.give(flow.from, Role::PingClient { flow: flow.id, peer, bytes, interval_ns, span });
+        }
+    }
+
+    fn incast(&mut self, bytes: u64, interval_ns: u64) {
+        let span = self.span();
+        for requester in distinct(self.flows.iter().map(|flow| flow.to)) {
+            let own: Vec<&Flow> = self.flows.iter().copied().filter(|flow| flow.to == requester).collect();
+            let responders = own.iter().map(|flow| (flow.id, flow.port)).collect();
+            self.give(requester, Role::IncastRequester { responders, bytes, interval_ns, span });
+            for flow in own {
+                let peer = self.peer(flow);
+                self.give(flow.from, Role::IncastResponder { flow: flow.id, peer, span });
+            }
+        }
+    }
+
+    /// Each sender starts at its own phase within one interval: mice of different servers do not march in
+    /// step, as independent applications do not.
+    fn messages(&mut self, bytes: u64, interval_ns: u64, class: &str) {
+        let classes = vec![class.to_owned()];
+        for sender in distinct(self.flows.iter().map(|flow| flow.from)) {
+            let phase_ns = self.rng.random_range(0..interval_ns.max(1));
+            let schedule = Schedule::Periodic { bytes, interval_ns: interval_ns.max(1), phase_ns };
+            self.message_source(sender, schedule, Connections::One, &classes);
+        }
+        self.message_sinks(&classes);
+    }
+
+    fn shuffle(&mut self, bytes: u64, parallel: u32, class: &str) {
+        let classes = vec![class.to_owned()];
+        for sender in distinct(self.flows.iter().map(|flow| flow.from)) {
+            let count = self.flows.iter().filter(|flow| flow.from == sender).count();
+            let mut order: Vec<u32> = (0..count as u32).collect();
+            order.shuffle(&mut self.rng);
+            let schedule = Schedule::Closed { order, bytes, parallel: parallel.max(1) };
+            self.message_source(sender, schedule, Connections::PerMessage, &classes);
+        }
+        self.message_sinks(&classes);
+    }
+
+    fn trace(&mut self, sizes: &Cdf, load_bps: u64, classes: &[(u64, String)]) -> anyhow::Result<()> {
+        let names: Vec<String> = classes.iter().map(|(_, name)| name.clone()).collect();
+        for sender in distinct(self.flows.iter().map(|flow| flow.from)) {
+            let peers = self.flows.iter().filter(|flow| flow.from == sender).count() as u32;
+            let arrivals = self.arrivals(sizes, load_bps, classes, peers)?;
+            self.message_source(sender, Schedule::Open { arrivals }, Connections::Pool, &names);
+        }
+        self.message_sinks(&names);
+        Ok(())
+    }
+
+    /// Poisson arrivals whose mean size times rate is the load; each goes to a peer drawn uniformly.
+    fn arrivals(
+        &mut self,
+        sizes: &Cdf,
+        load_bps: u64,
+        classes: &[(u64, String)],
+        peers: u32,
+    ) -> anyhow::Result<Vec<Arrival>> {
+        let span = self.span();
+        let per_ns = load_bps as f64 / 8.0 / sizes.mean() / 1e9;
+        let expected = per_ns * span.end_ns.saturating_sub(span.begin_ns) as f64;
+        if !per_ns.is_finite() || per_ns <= 0.0 || expected > MAX_ARRIVALS {
+            bail!("{expected:.0} arrivals per sender; between 1 and {MAX_ARRIVALS:.0} can be run: change load, sizes or duration");
+        }
+        let mut arrivals = Vec::with_capacity(expected as usize + 16);
+        let mut at_ns = span.begin_ns as f64;
+        loop {
+            at_ns += -f64::ln(1.0 - self.rng.random::<f64>()) / per_ns;
+            if at_ns >= span.end_ns as f64 {
+                return Ok(arrivals);
+            }
+            let bytes = sizes.quantile(self.rng.random::<f64>()).max(1);
+            let class = classes.iter().position(|(bound, _)| bytes < *bound).unwrap_or(classes.len().saturating_sub(1));
+            let peer = self.rng.random_range(0..peers);
+            arrivals.push(Arrival { at_ns: at_ns as u64, peer, bytes, class: class as u16 });
+        }
+    }
+
+    fn message_source(&mut self, sender: usize, schedule: Schedule, connections: Connections, classes: &[String]) {
+        let own = self.flows.iter().filter(|flow| flow.from == sender);
+        let peers = own.map(|flow| (flow.id, self.peer(flow))).collect();
+        let (classes, span) = (classes.to_vec(), self.span());
+        self.give(sender, Role::MessageSource { peers, schedule, connections, classes, span });
+    }
+
+    fn message_sinks(&mut self, classes: &[String]) {
+        for flow in self.flows {
+            self.give(flow.to, Role::MessageSink { flow: flow.id, port: flow.port, classes: classes.to_vec() });
+        }
+    }
+}
+
+/// Each value once, in order of first appearance.
+fn distinct(values: impl Iterator<Item = usize>) -> Vec<usize> {
+    let mut seen = Vec::new();
+    for value in values {
+        if !seen.contains(&value) {
+            seen.push(value);
+        }
+    }
+    seen
+}
