@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * Feedback between enforcing hosts.
+ *
+ * Layout: the AccECN option of RFC 9768 section 3.2.3, order 0, cut to its first
+ * two fields: kind 172, length 8, EE0B and ECEB, 24-bit counters of payload
+ * bytes that arrived with ECT(0) and with CE. EE0B starts at 1, ECEB at 0.
+ *
+ * Hosts recognise each other by an experimental option (RFC 6994) on SYN and
+ * SYN/ACK: kind 253, length 8, ExID 0x5347, version, flags, two zero bytes. The
+ * same option with the FACK flag tells a header-only copy from a tenant's ACK.
+ *
+ * Both are eight bytes, so that an edit always moves two words.
+ */
+#ifndef SLUICE_FEEDBACK_H
+#define SLUICE_FEEDBACK_H
+
+#include "flow.h"
+#include "math.h"
+#include "segment.h"
+
+#define SG_KIND_FEEDBACK 172
+#define SG_KIND_EXPERIMENT 253
+#define SG_EXID 0x5347U
+#define SG_PEER_VERSION 1
+#define SG_PEER_FLAG_FACK 1
+#define SG_OPTION_LEN 8U
+
+#define SG_COUNTER_MASK 0xffffffU
+#define SG_E0B_START 1U
+#define SG_CEB_START 0U
+
+SG_INLINE void sg_feedback_encode(sg_u8 out[SG_OPTION_LEN], sg_u32 e0b, sg_u32 ceb)
+{
+	out[0] = SG_KIND_FEEDBACK;
+	out[1] = SG_OPTION_LEN;
+	out[2] = (sg_u8)(e0b >> 16);
+	out[3] = (sg_u8)(e0b >> 8);
+	out[4] = (sg_u8)e0b;
+	out[5] = (sg_u8)(ceb >> 16);
+	out[6] = (sg_u8)(ceb >> 8);
+	out[7] = (sg_u8)ceb;
+}
+
+SG_INLINE sg_u32 sg_load24(const sg_u8 *p)
+{
+	return (sg_u32)p[0] << 16 | (sg_u32)p[1] << 8 | p[2];
+}
+
+SG_INLINE void sg_peer_encode(sg_u8 out[SG_OPTION_LEN], sg_u8 flags)
+{
+	out[0] = SG_KIND_EXPERIMENT;
+	out[1] = SG_OPTION_LEN;
+	out[2] = SG_EXID >> 8;
+	out[3] = SG_EXID & 0xff;
+	out[4] = SG_PEER_VERSION;
+	out[5] = flags;
+	out[6] = 0;
+	out[7] = 0;
+}
+
+SG_INLINE void sg_feedback_start(struct sg_flow *flow)
+{
+	flow->taken_e0b = SG_E0B_START;
+	flow->taken_ceb = SG_CEB_START;
+	flow->rcv_e0b = SG_E0B_START;
+	flow->rcv_ceb = SG_CEB_START;
+}
+
+/*
+ * Receiving half: count a data segment by its codepoint. ECT(1) never leaves an
+ * enforcing host; it counts as neither, like Not-ECT, and the sender sees bytes
+ * that nobody counted.
+ */
+SG_INLINE void sg_feedback_count(struct sg_flow *flow, const struct sg_segment *seg)
+{
+	flow->flags |= SG_FLOW_RCV_ACTIVE;
+	flow->unreported = sg_sat32((sg_u64)flow->unreported + seg->payload);
+	if (seg->ecn == SG_CE) {
+		flow->rcv_ceb = (flow->rcv_ceb + seg->payload) & SG_COUNTER_MASK;
+		flow->not_ect_run = 0;
+	} else if (seg->ecn == SG_ECT0) {
+		flow->rcv_e0b = (flow->rcv_e0b + seg->payload) & SG_COUNTER_MASK;
+		flow->not_ect_run = 0;
+	} else {
+		flow->not_ect_run = sg_sat32((sg_u64)flow->not_ect_run + seg->payload);
+	}
+}
+
+/*
+ * Sending half: take counters from an option. Returns 0 when they are older
+ * than what was taken before (a reordered ACK) and therefore ignored: a step of
+ * half the counter's range can't happen, since a window is at most 8 MiB.
+ */
+SG_INLINE int sg_feedback_take(struct sg_flow *flow, const struct sg_segment *seg)
+{
+	sg_u32 e0b = (seg->e0b - flow->taken_e0b) & SG_COUNTER_MASK;
+	sg_u32 ceb = (seg->ceb - flow->taken_ceb) & SG_COUNTER_MASK;
+
+	if (e0b > SG_WINDOW_MAX || ceb > SG_WINDOW_MAX)
+		return 0;
+	flow->taken_e0b = seg->e0b;
+	flow->taken_ceb = seg->ceb;
+	flow->marked_pending = sg_sat32((sg_u64)flow->marked_pending + ceb);
+	flow->bytes_marked += ceb;
+	flow->silent_bytes = 0;
+	if (flow->uncounted_bytes > e0b + ceb)
+		flow->uncounted_bytes -= e0b + ceb;
+	else
+		flow->uncounted_bytes = 0;
+	return 1;
+}
+
+#endif /* SLUICE_FEEDBACK_H */

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * State of one connection at one end: the half that governs what the local
+ * tenant sends (snd_*, cc, rtt, feedback taken) and the half that reports on
+ * what it receives (rcv_*).
+ */
+#ifndef SLUICE_FLOW_H
+#define SLUICE_FLOW_H
+
+#include "cc.h"
+#include "types.h"
+
+/* A connection seen from the tenant's interface. Addresses and ports in network order. */
+struct sg_flow_key {
+	struct sg_addr local;  /* the tenant */
+	struct sg_addr remote;
+	sg_u16 local_port;
+	sg_u16 remote_port;
+	sg_u32 ifindex;        /* the tenant's interface: addresses may overlap between tenants */
+	sg_u16 vlan;           /* 0 = untagged */
+	sg_u16 pad;
+};
+SG_ASSERT_SIZE(struct sg_flow_key, 44);
+
+enum sg_mode {
+	SG_MODE_WATCH = 0,     /* counted, never edited; `reason` says why */
+	SG_MODE_ONE_SIDED = 1, /* window only; the tenant's ECN is its own */
+	SG_MODE_TWO_SIDED = 2, /* the operator owns ECN, the peer sends feedback */
+};
+
+/* Why a flow is in its mode. */
+enum sg_reason {
+	SG_WHY_NONE = 0,
+	SG_WHY_MIDSTREAM = 1,         /* handshake not seen: window scale unknown */
+	SG_WHY_MPTCP = 2,
+	SG_WHY_SIGNED = 3,
+	SG_WHY_PEER_SILENT = 4,       /* the peer's host did not show our option */
+	SG_WHY_PEER_UNTRUSTED = 5,
+	SG_WHY_FEEDBACK_STOPPED = 6,
+	SG_WHY_FEEDBACK_MISMATCH = 7, /* ECN bleached, or counts forged */
+	SG_WHY_MALFORMED_OPTION = 8,
+	SG_WHY_SYN_WITH_DATA = 9,
+	SG_WHY_NO_ROOM = 10,          /* our option did not fit in the handshake */
+};
+
+enum sg_flow_flags {
+	SG_FLOW_EDGE_KNOWN = 1 << 0,  /* an ACK to the tenant has been seen */
+	SG_FLOW_RECOVERY = 1 << 1,    /* until snd_una reaches `recover` */
+	SG_FLOW_CLOSED = 1 << 2,      /* RST, or FIN both ways */
+	SG_FLOW_FIN_SENT = 1 << 3,
+	SG_FLOW_FIN_SEEN = 1 << 4,
+	SG_FLOW_SACK_SEEN = 1 << 5,
+	SG_FLOW_RCV_ACTIVE = 1 << 6,  /* data arrived: ACKs carry feedback */
+	SG_FLOW_ENFORCED = 1 << 7,    /* a window has been lowered at least once */
+};
+
+#define SG_RTT_RING 4U
+
+/* A data segment's end and when it left, for RTT samples. */
+struct sg_sent {
+	sg_u32 end_seq;
+	sg_u32 time; /* low 32 bits of ns: distances below 4.29 s */
+};
+
+struct sg_flow {
+	sg_u64 seen_ns;         /* last packet either way */
+	sg_u64 progress_ns;     /* last ACK that advanced, or first data after idle */
+	sg_u64 bytes_acked;     /* payload of the tenant acknowledged */
+	sg_u64 bytes_marked;    /* of it, delivered with CE */
+	sg_u64 bytes_received;  /* payload towards the tenant */
+	struct sg_cc cc;
+
+	sg_u32 snd_una;
+	sg_u32 snd_nxt;         /* end of the highest data seen from the tenant */
+	sg_u32 edge;            /* highest right edge ever shown to the tenant */
+	sg_u32 recover;         /* loss recovery lasts until here (RFC 6582) */
+	sg_u32 karn_end;        /* no RTT samples before snd_una passes this */
+	sg_u32 sack_left;       /* first block of the last SACK */
+	sg_u32 sack_right;
+	sg_u16 peer_window;     /* as last advertised by the peer, on the wire */
+	sg_u16 wire_window;     /* as last shown to the tenant, on the wire */
+
+	sg_u32 srtt_ns;         /* RFC 6298 with g = 1/8; 0 = none yet */
+	sg_u32 rttvar_ns;
+	sg_u32 min_rtt_ns;
+	sg_u32 last_rtt_ns;
+	struct sg_sent ring[SG_RTT_RING];
+
+	sg_u32 taken_e0b;       /* feedback counters last taken, 24 bits */
+	sg_u32 taken_ceb;
+	sg_u32 marked_pending;  /* CE bytes reported, not yet given to cc */
+	sg_u32 silent_bytes;    /* acknowledged since the last feedback */
+	sg_u32 uncounted_bytes; /* acknowledged but in neither counter */
+
+	sg_u32 rcv_e0b;         /* counters of what arrived, 24 bits (RFC 9768 3.2.3) */
+	sg_u32 rcv_ceb;
+	sg_u32 unreported;      /* bytes counted since feedback last left */
+	sg_u32 not_ect_run;     /* payload bytes since the last ECN-capable one */
+	sg_u32 fack_round;      /* next FACK when snd_una passes this */
+
+	sg_u32 losses;          /* inferred from duplicate ACKs */
+	sg_u32 timeouts;
+	sg_u32 policed;         /* segments dropped */
+
+	sg_u16 mss;             /* the peer's MSS option, nothing subtracted */
+	sg_u8 wscale;           /* shift of the windows the peer advertises */
+	sg_u8 dupacks;
+	sg_u8 mode;             /* enum sg_mode */
+	sg_u8 reason;           /* enum sg_reason */
+	sg_u8 rule;             /* slot of the policy, SG_RULE_NONE = none */
+	sg_u8 flags;            /* enum sg_flow_flags */
+};
+SG_ASSERT_SIZE(struct sg_flow, 248);
+SG_ASSERT_AT(struct sg_flow, cc, 40);
+SG_ASSERT_AT(struct sg_flow, snd_una, 104);
+SG_ASSERT_AT(struct sg_flow, ring, 152);
+SG_ASSERT_AT(struct sg_flow, rcv_e0b, 204);
+SG_ASSERT_AT(struct sg_flow, mss, 236);
+
+/* What a handshake has shown so far; lives apart from flows so that a SYN flood evicts only SYNs. */
+struct sg_half_open {
+	sg_u64 time_ns;
+	sg_u32 isn;             /* of the SYN */
+	sg_u16 mss;             /* offered by the SYN */
+	sg_u16 options;         /* enum sg_option_bits of the SYN */
+	sg_u8 wscale;
+	sg_u8 from_tenant;      /* the SYN came from the local tenant */
+	sg_u8 rule;
+	sg_u8 peer;             /* enum sg_half_open_peer */
+};
+SG_ASSERT_SIZE(struct sg_half_open, 24);
+
+enum sg_half_open_peer {
+	SG_PEER_NONE = 0,
+	SG_PEER_OFFERED = 1,   /* our option went out or came in, and may be believed */
+	SG_PEER_DISTRUSTED = 2,
+	SG_PEER_NO_ROOM = 3,
+	SG_PEER_SYN_DATA = 4,
+};
+
+#endif /* SLUICE_FLOW_H */

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * RTT samples in nanoseconds, taken by a bystander.
+ *
+ * A ring of a few (sequence, time) pairs covers a window. A segment is entered
+ * only when it will be acknowledged at once: with two or more segments
+ * outstanding the receiver must not delay its ACK (RFC 5681 section 4.2). After
+ * a retransmission the ring is empty and stays so until everything outstanding
+ * then is acknowledged (Karn's rule, RFC 6298 section 3).
+ */
+#ifndef SLUICE_RTT_H
+#define SLUICE_RTT_H
+
+#include "flow.h"
+#include "seq.h"
+
+/* An unused slot: its end is never beyond snd_una. */
+SG_INLINE void sg_rtt_forget(struct sg_flow *flow)
+{
+	sg_u32 i;
+
+	for (i = 0; i < SG_RTT_RING; i++)
+		flow->ring[i].end_seq = flow->snd_una;
+}
+
+SG_INLINE void sg_rtt_retransmitted(struct sg_flow *flow)
+{
+	sg_rtt_forget(flow);
+	flow->karn_end = flow->snd_nxt;
+}
+
+/* New data up to `end` leaves now. Entries are spread over the window. */
+SG_INLINE void sg_rtt_sent(struct sg_flow *flow, sg_u32 end, sg_u64 now_ns)
+{
+	sg_u32 newest = flow->snd_una, i, slot = SG_RTT_RING;
+
+	if (end - flow->snd_una < 2U * flow->mss ||
+	    sg_seq_lt(flow->snd_una, flow->karn_end))
+		return;
+	for (i = 0; i < SG_RTT_RING; i++) {
+		if (sg_seq_gt(flow->ring[i].end_seq, flow->snd_una))
+			newest = sg_seq_max(newest, flow->ring[i].end_seq);
+		else
+			slot = i;
+	}
+	if (slot == SG_RTT_RING || end - newest < flow->cc.cwnd / SG_RTT_RING)
+		return;
+	for (i = 0; i < SG_RTT_RING; i++) {
+		if (i == slot) {
+			flow->ring[i].end_seq = end;
+			flow->ring[i].time = (sg_u32)now_ns;
+		}
+	}
+}
+
+/* RFC 6298 section 2 with alpha = 1/8, beta = 1/4. */
+SG_INLINE void sg_rtt_smooth(struct sg_flow *flow, sg_u32 rtt_ns)
+{
+	sg_u32 gap;
+
+	flow->last_rtt_ns = rtt_ns;
+	if (!flow->min_rtt_ns || rtt_ns < flow->min_rtt_ns)
+		flow->min_rtt_ns = rtt_ns;
+	if (!flow->srtt_ns) {
+		flow->srtt_ns = rtt_ns;
+		flow->rttvar_ns = rtt_ns / 2;
+		return;
+	}
+	gap = rtt_ns > flow->srtt_ns ? rtt_ns - flow->srtt_ns : flow->srtt_ns - rtt_ns;
+	flow->rttvar_ns = flow->rttvar_ns - flow->rttvar_ns / 4 + gap / 4;
+	flow->srtt_ns = flow->srtt_ns - flow->srtt_ns / 8 + rtt_ns / 8;
+}
+
+/*
+ * An ACK up to `ack` (beyond snd_una, which is still the old one). Returns the
+ * sample of the newest entry covered, or 0. Entries covered become free.
+ */
+SG_INLINE sg_u32 sg_rtt_acked(struct sg_flow *flow, sg_u32 ack, sg_u64 now_ns)
+{
+	sg_u32 i, rtt_ns = 0, newest = flow->snd_una;
+
+	for (i = 0; i < SG_RTT_RING; i++) {
+		sg_u32 end = flow->ring[i].end_seq;
+
+		if (sg_seq_gt(end, newest) && sg_seq_le(end, ack)) {
+			newest = end;
+			rtt_ns = (sg_u32)now_ns - flow->ring[i].time;
+			if (!rtt_ns)
+				rtt_ns = 1;
+		}
+	}
+	if (rtt_ns)
+		sg_rtt_smooth(flow, rtt_ns);
+	return rtt_ns;
+}
+
+/* Silence that counts as a retransmission timeout. */
+SG_INLINE sg_u64 sg_rto_ns(const struct sg_flow *flow, const struct sg_params *params)
+{
+	sg_u64 rto = (sg_u64)flow->srtt_ns + 4ULL * flow->rttvar_ns;
+
+	return sg_max64(rto, (sg_u64)params->rto_min_us * 1000);
+}
+
+#endif /* SLUICE_RTT_H */

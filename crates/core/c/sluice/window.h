@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * From a window in bytes to the sixteen bits that a tenant's stack obeys.
+ *
+ * Decisions, each with its reason:
+ *
+ * Floor. A Linux sender that may send less than one full segment waits for its
+ * persist timer, and one that may send exactly one waits for the receiver's
+ * delayed ACK. So the smallest window is two of the peer's segments (or, by an
+ * explicit policy, one and 64 bytes: the runt that follows makes the receiver
+ * answer at once). There is no window below one segment here.
+ *
+ * Rounding. The window is rounded up to the scale's unit: rounding down could
+ * write zero or fall below the floor.
+ *
+ * Shrinking. RFC 9293 section 3.8.6.2.1 discourages a right edge that moves
+ * left. Data that has left the tenant stays inside the window (a stack would
+ * hold back its retransmission otherwise); credit that it has not used is
+ * withdrawn, else an application that was idle could burst far beyond cwnd.
+ *
+ * Raising. Only on an ACK that advances snd_una. On a duplicate a larger window
+ * would look like a window update, and fast retransmit would never start. A
+ * genuine window update of the peer that we must clip is shown as one unit
+ * more, so that it doesn't look like a duplicate either.
+ */
+#ifndef SLUICE_WINDOW_H
+#define SLUICE_WINDOW_H
+
+#include "flow.h"
+#include "segment.h"
+#include "seq.h"
+
+SG_INLINE sg_u16 sg_window_to_wire(sg_u32 bytes, sg_u32 wscale)
+{
+	sg_u32 unit = 1U << (wscale & 15);
+	sg_u32 wire = (bytes + unit - 1) >> (wscale & 15);
+
+	return wire > 0xffff ? 0xffff : (sg_u16)wire;
+}
+
+/* Bytes that enforcement wants to show with an ACK up to `ack`. */
+SG_INLINE sg_u32 sg_window_target(const struct sg_flow *flow, sg_u32 ack)
+{
+	sg_u32 flight = sg_seq_gt(flow->snd_nxt, ack) ? flow->snd_nxt - ack : 0;
+
+	return sg_max32(flow->cc.cwnd, sg_min32(flight, SG_WINDOW_MAX));
+}
+
+/* The window field for this segment; never above the peer's own, never 0 unless the peer's is. */
+SG_INLINE sg_u16 sg_window_field(const struct sg_flow *flow,
+				 const struct sg_segment *seg, int advances)
+{
+	sg_u32 wire;
+
+	if (advances || !(flow->flags & SG_FLOW_EDGE_KNOWN)) {
+		wire = sg_window_to_wire(sg_window_target(flow, seg->ack), flow->wscale);
+	} else {
+		wire = flow->wire_window;
+		if (!seg->payload && seg->window > flow->peer_window && wire < 0xffff)
+			wire++;
+		/* A peer that had closed its window now opens it. */
+		if (!wire)
+			wire = sg_window_to_wire(sg_window_target(flow, seg->ack),
+						 flow->wscale);
+	}
+	return seg->window < wire ? seg->window : (sg_u16)wire;
+}
+
+/* Remember what the tenant has been shown. */
+SG_INLINE void sg_window_shown(struct sg_flow *flow, const struct sg_segment *seg,
+			       sg_u16 wire, sg_u32 wscale)
+{
+	sg_u32 edge = seg->ack + ((sg_u32)wire << (wscale & 15));
+
+	if (!(flow->flags & SG_FLOW_EDGE_KNOWN) || sg_seq_gt(edge, flow->edge))
+		flow->edge = edge;
+	flow->flags |= SG_FLOW_EDGE_KNOWN;
+	flow->peer_window = seg->window;
+	flow->wire_window = wire;
+}
+
+#endif /* SLUICE_WINDOW_H */
