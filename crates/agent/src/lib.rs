@@ -5,8 +5,11 @@
 //!
 //! - [`object`] embeds, opens and loads objects, and turns a verifier's rejection into an error;
 //! - [`tcx`] attaches a program to an interface;
+//! - [`netns`] and [`interfaces`] say where;
 
 #![allow(unsafe_code)]
 
+pub mod interfaces;
+pub mod netns;
 pub mod object;
 pub mod tcx;

@@ -1,0 +1,284 @@
+//! A network namespace's interfaces: a listing, and news of those that come and go.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use anyhow::{Context, Result, anyhow, bail};
+use glob::Pattern;
+use netlink_packet_core::{
+    NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
+};
+use netlink_packet_route::{
+    AddressFamily, RouteNetlinkMessage,
+    link::{LinkAttribute, LinkInfo, LinkMessage},
+};
+use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
+
+/// RTNLGRP_LINK as a bit of the group mask.
+const GROUP_LINK: u32 = 1;
+
+/// One interface.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Interface {
+    /// Number, unique within its namespace.
+    pub index: u32,
+    /// Name.
+    pub name: String,
+    /// `veth`, `bridge`, `tun`, …; empty for plain adapters.
+    pub kind: String,
+    /// Largest network-layer packet in bytes.
+    pub mtu_bytes: u32,
+    /// Root queueing discipline.
+    pub qdisc: String,
+    /// Index of the bridge, bond or VRF that it belongs to.
+    pub controller: Option<u32>,
+}
+
+/// What happened to an interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// It is new, or something about it changed (a new name, for example).
+    Present(Interface),
+    /// It is gone.
+    Gone {
+        /// Index that it had.
+        index: u32,
+    },
+}
+
+/// Which interfaces are tenants': any of a list of shell patterns (`veth*`, `tap-?`).
+#[derive(Clone, Debug)]
+pub struct Patterns(Vec<Pattern>);
+
+impl Patterns {
+    /// Compiles patterns.
+    ///
+    /// # Errors
+    /// Names the pattern that is none.
+    pub fn new<S: AsRef<str>>(patterns: &[S]) -> Result<Self> {
+        patterns
+            .iter()
+            .map(|text| {
+                let text = text.as_ref();
+                Pattern::new(text).map_err(|error| anyhow!("interface pattern `{text}`: {error}"))
+            })
+            .collect::<Result<_>>()
+            .map(Self)
+    }
+
+    /// True if any pattern covers `name`.
+    pub fn matches(&self, name: &str) -> bool {
+        self.0.iter().any(|pattern| pattern.matches(name))
+    }
+}
+
+/// All interfaces of the calling thread's network namespace.
+///
+/// # Errors
+/// The kernel does not answer.
+pub fn list() -> Result<Vec<Interface>> {
+    let answers = dump(RouteNetlinkMessage::GetLink(LinkMessage::default()))
+        .context("listing network interfaces")?;
+    Ok(answers
+        .into_iter()
+        .filter_map(|message| match message {
+            RouteNetlinkMessage::NewLink(link) => interface(link),
+            _ => None,
+        })
+        .collect())
+}
+
+/// The interface called `name` in the calling thread's network namespace.
+///
+/// # Errors
+/// There is none.
+pub fn find(name: &str) -> Result<Interface> {
+    list()?
+        .into_iter()
+        .find(|interface| interface.name == name)
+        .with_context(|| format!("there is no interface {name} in this network namespace"))
+}
+
+/// Asks the kernel for everything of a kind.
+///
+/// # Errors
+/// The kernel refuses or does not answer.
+pub(crate) fn dump(request: RouteNetlinkMessage) -> Result<Vec<RouteNetlinkMessage>> {
+    let socket = socket(0)?;
+    let mut packet = NetlinkMessage::new(NetlinkHeader::default(), NetlinkPayload::from(request));
+    packet.header.flags = NLM_F_DUMP | NLM_F_REQUEST;
+    packet.finalize();
+    let mut bytes = vec![0; packet.buffer_len()];
+    packet.serialize(&mut bytes);
+    socket.send(&bytes, 0)?;
+    let mut answers = Vec::new();
+    loop {
+        let (datagram, _) = socket.recv_from_full()?;
+        for message in messages(&datagram) {
+            match message {
+                NetlinkPayload::InnerMessage(message) => answers.push(message),
+                NetlinkPayload::Done(_) => return Ok(answers),
+                NetlinkPayload::Error(error) => bail!("{}", error.to_io()),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// News about the interfaces of the namespace in which it was made.
+#[derive(Debug)]
+pub struct Watch {
+    socket: Socket,
+}
+
+impl Watch {
+    /// Listens from now on. List the interfaces afterwards and none is missed.
+    ///
+    /// # Errors
+    /// No netlink socket can be had.
+    pub fn new() -> Result<Self> {
+        let socket = socket(GROUP_LINK).context("watching network interfaces")?;
+        socket.set_non_blocking(true)?;
+        Ok(Self { socket })
+    }
+
+    /// What happened since the last call, oldest first; empty if nothing. `None`: news were
+    /// lost, list all interfaces again.
+    ///
+    /// # Errors
+    /// The socket failed.
+    pub fn poll(&self) -> Result<Option<Vec<Event>>> {
+        let mut events = Vec::new();
+        loop {
+            match self.socket.recv_from_full() {
+                Ok((datagram, _)) => {
+                    events.extend(messages(&datagram).into_iter().filter_map(event))
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                    return Ok(Some(events));
+                }
+                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => return Ok(None),
+                Err(error) => return Err(error).context("watching network interfaces"),
+            }
+        }
+    }
+}
+
+impl AsFd for Watch {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the socket owns the descriptor and outlives the borrow.
+        unsafe { BorrowedFd::borrow_raw(self.socket.as_raw_fd()) }
+    }
+}
+
+fn socket(groups: u32) -> std::io::Result<Socket> {
+    let mut socket = Socket::new(NETLINK_ROUTE)?;
+    socket.bind(&SocketAddr::new(0, groups))?;
+    if groups == 0 {
+        socket.connect(&SocketAddr::new(0, 0))?;
+    }
+    Ok(socket)
+}
+
+/// Splits a datagram. What this library cannot parse is newer than it and none of our concern.
+fn messages(datagram: &[u8]) -> Vec<NetlinkPayload<RouteNetlinkMessage>> {
+    let mut rest = datagram;
+    let mut found = Vec::new();
+    while let Some(length) = rest
+        .first_chunk::<4>()
+        .map(|bytes| u32::from_ne_bytes(*bytes) as usize)
+    {
+        if length < 16 || length > rest.len() {
+            break;
+        }
+        match NetlinkMessage::<RouteNetlinkMessage>::deserialize(&rest[..length]) {
+            Ok(message) => found.push(message.payload),
+            Err(error) => tracing::debug!("a netlink message that does not parse: {error}"),
+        }
+        rest = &rest[length.next_multiple_of(4).min(rest.len())..];
+    }
+    found
+}
+
+fn event(message: NetlinkPayload<RouteNetlinkMessage>) -> Option<Event> {
+    match message {
+        NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(link)) => {
+            interface(link).map(Event::Present)
+        }
+        // With AF_BRIDGE the same message says that a bridge lost a port, which still exists.
+        NetlinkPayload::InnerMessage(RouteNetlinkMessage::DelLink(link))
+            if link.header.interface_family == AddressFamily::Unspec =>
+        {
+            Some(Event::Gone {
+                index: link.header.index,
+            })
+        }
+        _ => None,
+    }
+}
+
+fn interface(link: LinkMessage) -> Option<Interface> {
+    if link.header.interface_family != AddressFamily::Unspec {
+        return None;
+    }
+    let mut interface = Interface {
+        index: link.header.index,
+        name: String::new(),
+        kind: String::new(),
+        mtu_bytes: 0,
+        qdisc: String::new(),
+        controller: None,
+    };
+    for attribute in link.attributes {
+        match attribute {
+            LinkAttribute::IfName(name) => interface.name = name,
+            LinkAttribute::Mtu(mtu) => interface.mtu_bytes = mtu,
+            LinkAttribute::Qdisc(qdisc) => interface.qdisc = qdisc,
+            LinkAttribute::Controller(index) => interface.controller = Some(index),
+            LinkAttribute::LinkInfo(infos) => interface.kind = kind(&infos),
+            _ => {}
+        }
+    }
+    (!interface.name.is_empty()).then_some(interface)
+}
+
+fn kind(infos: &[LinkInfo]) -> String {
+    infos
+        .iter()
+        .find_map(|info| match info {
+            LinkInfo::Kind(kind) => Some(kind.to_string()),
+            _ => None,
+        })
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_cover_names_as_a_shell_would() {
+        let patterns = Patterns::new(&["veth*", "tap-?"]).unwrap();
+        assert!(patterns.matches("veth0") && patterns.matches("tap-a"));
+        assert!(!patterns.matches("eth0") && !patterns.matches("tap-ab"));
+    }
+
+    #[test]
+    fn what_is_no_pattern_is_named() {
+        let error = Patterns::new(&["veth["]).unwrap_err().to_string();
+        assert!(error.contains("veth["), "{error}");
+    }
+
+    #[test]
+    fn every_namespace_has_a_loopback() {
+        let lo = find("lo").unwrap();
+        assert!(lo.index > 0 && lo.mtu_bytes > 0);
+        assert!(find("no-such-interface").is_err());
+    }
+
+    #[test]
+    fn a_truncated_datagram_ends_the_parse() {
+        assert!(messages(&[200, 0, 0, 0, 1, 2, 3, 4]).is_empty());
+        assert!(messages(&[0, 0, 0, 0]).is_empty());
+        assert!(messages(&[]).is_empty());
+    }
+}
