@@ -9,67 +9,111 @@
  * [sg_cc_floor(), sg_cc_cap()].
  *
  * Dispatch is a switch, since BPF has no calls through pointers; every
- * algorithm is a static subprogram of its own.
+ * algorithm's handlers are static subprograms of their own and may run under a
+ * spin lock: no helper calls, no loops, no static writable data.
+ *
+ *	sg_cc_init()	once, when the peer's MSS is known
+ *	sg_cc_on_ack()	each ACK that advances snd_una
+ *	sg_cc_on_loss()	the third duplicate ACK; now_ns, snd_una, snd_nxt, flight
+ *			of `ack` are read
+ *	sg_cc_on_timeout()	silence with data outstanding; the same fields
+ *	sg_cc_on_idle()	before the first data after an RTO without any
+ *
+ * An unknown algorithm is New Reno.
  */
 #ifndef SLUICE_CC_H
 #define SLUICE_CC_H
 
-#include "math.h"
-#include "params.h"
-#include "seq.h"
+#include "cc_dctcp.h"
+#include "cc_fixed.h"
+#include "cc_reno.h"
+#include "cc_state.h"
 
-struct sg_cc {
-	sg_u32 cwnd;      /* bytes */
-	sg_u32 ssthresh;  /* bytes; all ones = not yet known */
-	sg_u32 mss;       /* payload bytes of the largest segment, never 0 after init */
-	sg_u32 round_end; /* snd_nxt when this window's round began */
-	sg_u32 cut_end;   /* no second cut before snd_una passes this */
-	sg_u32 credit;    /* bytes acknowledged towards the next increase */
-	union {
-		sg_u64 word[5];
-		struct {
-			sg_u32 alpha_q20;   /* fraction marked, 0..SG_ONE_Q20 */
-			sg_u32 acked_bytes; /* this round */
-			sg_u32 marked_bytes;
-		} dctcp;
-	};
-};
-SG_ASSERT_SIZE(struct sg_cc, 64);
-
-/* One acknowledgement that advanced snd_una. */
-struct sg_cc_ack {
-	sg_u64 now_ns;
-	sg_u32 acked;       /* bytes newly acknowledged, > 0 */
-	sg_u32 marked;      /* of the bytes delivered, those that met CE; 0..acked */
-	sg_u32 rtt_ns;      /* 0 = no valid sample with this ACK */
-	sg_u32 min_rtt_ns;  /* smallest seen on this flow; 0 = none yet */
-	sg_u32 snd_una;     /* after this ACK */
-	sg_u32 snd_nxt;
-	sg_u32 flight;      /* bytes outstanding before this ACK */
-	sg_u8 window_used;  /* the flow filled its window: growth is earned (RFC 7661) */
-	sg_u8 in_recovery;  /* loss recovery is not over: no growth */
-	sg_u8 pad[2];
-};
-SG_ASSERT_SIZE(struct sg_cc_ack, 40);
-
-#define SG_SSTHRESH_UNKNOWN 0xffffffffU
-
-/* Smallest window in bytes; see sg_window_floor() for why it is what it is. */
-SG_INLINE sg_u32 sg_cc_floor(const struct sg_cc *cc, const struct sg_params *params)
+/* mss: payload bytes of the peer's largest segment, taken into 1..65535. */
+SG_INLINE void sg_cc_init(struct sg_cc *cc, const struct sg_params *params,
+			  sg_u32 algorithm, sg_u32 mss)
 {
-	return params->floor_mss < 2 ? cc->mss + 64 : 2 * cc->mss;
+	sg_u32 segments = sg_clamp32(params->init_segments, 1, 64);
+
+	cc->mss = sg_clamp32(mss, 1, 65535);
+	cc->ssthresh = SG_SSTHRESH_UNKNOWN;
+	cc->round_end = 0;
+	cc->cut_end = 0;
+	cc->credit = 0;
+	cc->flags = 0;
+	cc->word[0] = 0;
+	cc->word[1] = 0;
+	cc->word[2] = 0;
+	cc->word[3] = 0;
+	sg_cc_set(cc, params, segments * cc->mss);
+	cc->prior = cc->cwnd;
+	switch (algorithm) {
+	case SG_CC_DCTCP:
+		sg_dctcp_init(cc);
+		break;
+	case SG_CC_FIXED:
+		sg_fixed_hold(cc, params);
+		break;
+	default:
+		break;
+	}
 }
 
-SG_INLINE sg_u32 sg_cc_cap(const struct sg_cc *cc, const struct sg_params *params)
+SG_INLINE void sg_cc_on_ack(struct sg_cc *cc, const struct sg_params *params,
+			    sg_u32 algorithm, const struct sg_cc_ack *ack)
 {
-	return sg_max32(params->window_cap, sg_cc_floor(cc, params));
+	switch (algorithm) {
+	case SG_CC_DCTCP:
+		sg_dctcp_on_ack(cc, params, ack);
+		break;
+	case SG_CC_FIXED:
+		sg_fixed_hold(cc, params);
+		break;
+	default:
+		sg_reno_on_ack(cc, params, ack);
+		break;
+	}
 }
 
-SG_INLINE sg_u32 sg_cc_bounded(const struct sg_cc *cc,
-			       const struct sg_params *params, sg_u64 window)
+SG_INLINE void sg_cc_on_loss(struct sg_cc *cc, const struct sg_params *params,
+			     sg_u32 algorithm, const struct sg_cc_ack *ack)
 {
-	return sg_clamp32(sg_sat32(window), sg_cc_floor(cc, params),
-			  sg_cc_cap(cc, params));
+	switch (algorithm) {
+	case SG_CC_FIXED:
+		break;
+	default:
+		sg_reno_on_loss(cc, params, ack);
+		break;
+	}
+}
+
+SG_INLINE void sg_cc_on_timeout(struct sg_cc *cc, const struct sg_params *params,
+				sg_u32 algorithm, const struct sg_cc_ack *ack)
+{
+	switch (algorithm) {
+	case SG_CC_FIXED:
+		break;
+	default:
+		sg_reno_on_timeout(cc, params, ack);
+		break;
+	}
+}
+
+/*
+ * Restart after idleness: the window that fitted the network an RTO ago may not
+ * fit now, so begin again from min(initial window, cwnd) (RFC 5681 4.1) and find
+ * the old window in slow start (RFC 2861 3.2: ssthresh at least 3/4 of it).
+ * `fixed` restores its window with the next ACK.
+ */
+SG_INLINE void sg_cc_on_idle(struct sg_cc *cc, const struct sg_params *params)
+{
+	sg_u32 initial = sg_clamp32(params->init_segments, 1, 64) * cc->mss;
+
+	cc->ssthresh = sg_max32(cc->ssthresh, cc->cwnd - cc->cwnd / 4);
+	sg_cc_set(cc, params, sg_min32(cc->cwnd, initial));
+	cc->credit = 0;
+	cc->flags &= ~SG_CC_EPOCH;
+	cc->flags |= SG_CC_AFRESH;
 }
 
 #endif /* SLUICE_CC_H */

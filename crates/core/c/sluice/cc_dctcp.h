@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * DCTCP: Alizadeh et al., "Data Center TCP", SIGCOMM 2010; RFC 8257. With the
+ * priority beta of AC/DC TCP (He et al., SIGCOMM 2016, section 3.4):
+ *
+ *	alpha <- (1 - g) alpha + g F                once per window
+ *	w     <- w (1 - (alpha - alpha beta / 2))   at most once per window
+ *
+ * F is the fraction of a window's bytes that met CE. beta = 1 is DCTCP, beta = 0
+ * backs off by the whole of alpha. Growth, loss and timeout are New Reno's.
+ */
+#ifndef SLUICE_CC_DCTCP_H
+#define SLUICE_CC_DCTCP_H
+
+#include "cc_reno.h"
+
+/* RFC 8257 3.3: alpha starts at 1, so that the first mark halves. */
+SG_INLINE void sg_dctcp_init(struct sg_cc *cc)
+{
+	cc->dctcp.alpha_q20 = SG_ONE_Q20;
+}
+
+/*
+ * alpha <- (1 - g) alpha + g F with g = 2^-g_shift. The decay is rounded up, so
+ * that alpha reaches 0 and cannot pass 1.
+ */
+SG_INLINE sg_u32 sg_dctcp_alpha(sg_u32 alpha_q20, sg_u32 marked, sg_u32 acked,
+				sg_u32 g_shift)
+{
+	sg_u64 fraction_q20 = sg_min64(sg_mul_div(marked, SG_ONE_Q20, acked),
+				       SG_ONE_Q20);
+	sg_u64 decay = sg_shr(alpha_q20 + sg_shl(1, g_shift & 31) - 1, g_shift & 31);
+
+	return sg_sat32(alpha_q20 - sg_min64(decay, alpha_q20) +
+			sg_shr(fraction_q20, g_shift & 31));
+}
+
+/* Count this ACK's bytes; at the end of a round turn the counts into alpha. */
+SG_INLINE void sg_dctcp_count(struct sg_cc *cc, const struct sg_params *params,
+			      const struct sg_cc_ack *ack, sg_u32 marked,
+			      int round_ended)
+{
+	cc->dctcp.acked_bytes = sg_sat32((sg_u64)cc->dctcp.acked_bytes + ack->acked);
+	cc->dctcp.marked_bytes = sg_sat32((sg_u64)cc->dctcp.marked_bytes + marked);
+	if (!round_ended)
+		return;
+	cc->dctcp.alpha_q20 = sg_dctcp_alpha(cc->dctcp.alpha_q20,
+					     cc->dctcp.marked_bytes,
+					     cc->dctcp.acked_bytes,
+					     params->g_shift);
+	cc->dctcp.acked_bytes = 0;
+	cc->dctcp.marked_bytes = 0;
+}
+
+/* w (1 - (alpha - alpha beta / 2)), not bounded. */
+SG_INLINE sg_u32 sg_dctcp_reduced(const struct sg_cc *cc,
+				  const struct sg_params *params)
+{
+	sg_u64 beta_q10 = sg_min32(params->beta_q10, SG_ONE_Q10);
+	sg_u64 alpha_q20 = sg_min32(cc->dctcp.alpha_q20, SG_ONE_Q20);
+	sg_u64 factor_q20 = alpha_q20 - (alpha_q20 * beta_q10 >> 11);
+
+	return sg_sat32(cc->cwnd - ((sg_u64)cc->cwnd * factor_q20 >> 20));
+}
+
+SG_NOINLINE void sg_dctcp_on_ack(struct sg_cc *cc, const struct sg_params *params,
+				 const struct sg_cc_ack *ack)
+{
+	sg_u32 marked = sg_min32(ack->marked, ack->acked);
+
+	/* alpha before the cut: a mark is answered with what its own window showed. */
+	sg_dctcp_count(cc, params, ack, marked, sg_cc_round(cc, ack));
+	if (marked && !(cc->flags & SG_CC_CUT))
+		sg_cc_cut_to(cc, params, ack, sg_dctcp_reduced(cc, params));
+	else if (sg_cc_may_grow(cc, ack))
+		sg_cc_grow(cc, params, ack->acked);
+}
+
+#endif /* SLUICE_CC_DCTCP_H */
