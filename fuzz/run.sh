@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# Builds the fuzz targets and runs each for a bounded time.
+#
+#   run.sh SECONDS [TARGET…]   targets: every fuzz_*.c here, by default
+#
+# What was learnt stays in fuzz/corpus/TARGET; an input that breaks an invariant is
+# left in fuzz/artifacts/ and printed. Repeat one with: target/fuzz/TARGET FILE
+set -euo pipefail
+# shellcheck source=scripts/env.sh
+. "$(dirname "${BASH_SOURCE[0]}")/../scripts/env.sh"
+cd "$SG_ROOT"
+
+# Where the headers under test are; a mutated copy may take their place.
+CORE_INCLUDE=${CORE_INCLUDE:-crates/core/c}
+BIN=target/fuzz
+SANITIZERS=-fsanitize=fuzzer,address,undefined
+FLAGS=(-std=c11 -O1 -g -Wall -Wextra -Werror -fno-sanitize-recover=all -fno-omit-frame-pointer
+	-I"$CORE_INCLUDE" -Ifuzz)
+
+build() { # build SOURCE OUTPUT FLAGS…
+	local source=$1 output=$2
+	shift 2
+	"$SG_CLANG" "${FLAGS[@]}" "$@" -o "$output" "$source"
+}
+
+seeds() { # seeds TARGET: the starting corpus, made afresh by a program
+	local target=$1
+	mkdir -p "fuzz/corpus/$target" fuzz/artifacts
+	"$BIN/seeds" "$target" "fuzz/corpus/$target"
+}
+
+fuzz() { # fuzz TARGET SECONDS
+	local target=$1 seconds=$2 log
+	log=$BIN/$target.log
+	if "$BIN/$target" -max_total_time="$seconds" -max_len=4096 -timeout=10 -rss_limit_mb=2048 \
+		-artifact_prefix="fuzz/artifacts/$target-" -print_final_stats=1 \
+		"fuzz/corpus/$target" >"$log" 2>&1; then
+		printf '%-14s ok      %s\n' "$target" "$(summary "$log")"
+	else
+		grep -E 'broken:|ERROR|runtime error|Test unit written' "$log" >&2 || tail -20 "$log" >&2
+		printf '%-14s FAILED  see %s\n' "$target" "$log"
+		return 1
+	fi
+}
+
+summary() {
+	local runs coverage
+	runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$1")
+	coverage=$(sed -n 's/.* cov: \([0-9]*\) .*/\1/p' "$1" | tail -1)
+	echo "${runs:-0} inputs, ${coverage:-0} edges"
+}
+
+main() {
+	local seconds=${1:?usage: run.sh SECONDS [TARGET…]} target failed=0 targets
+	shift
+	[ -n "$SG_CLANG" ] || die "no clang >= $SG_CLANG_MAJOR; run scripts/setup.sh test"
+	if [ $# -eq 0 ]; then
+		mapfile -t targets < <(cd fuzz && printf "%s\n" fuzz_*.c | sed "s/^fuzz_//; s/\.c$//")
+		set -- "${targets[@]}"
+	fi
+	mkdir -p "$BIN"
+	build fuzz/seeds.c "$BIN/seeds" -fsanitize=address,undefined
+	for target in "$@"; do
+		build "fuzz/fuzz_$target.c" "$BIN/$target" "$SANITIZERS"
+		seeds "$target"
+		fuzz "$target" "$seconds" || failed=1
+	done
+	return "$failed"
+}
+
+main "$@"
