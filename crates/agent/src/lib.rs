@@ -5,6 +5,7 @@
 //!
 //! - [`object`] embeds, opens and loads objects, and turns a verifier's rejection into an error;
 //! - [`tcx`] attaches a program to an interface;
+//! - [`port`] is the lab's switch port;
 //! - [`netns`] and [`interfaces`] say where;
 
 #![allow(unsafe_code)]
@@ -12,4 +13,5 @@
 pub mod interfaces;
 pub mod netns;
 pub mod object;
+pub mod port;
 pub mod tcx;

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * The few kernel structures that the programs read, as CO-RE views: libbpf
+ * finds the real offsets in the running kernel's BTF at load time.
+ */
+#ifndef SLUICE_KERNEL_H
+#define SLUICE_KERNEL_H
+
+#include <linux/bpf.h>
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct gnet_stats_queue {
+	__u32 qlen;
+	__u32 backlog; /* bytes queued */
+	__u32 drops;
+};
+
+struct Qdisc {
+	struct gnet_stats_queue qstats;
+};
+
+struct net_device {
+	struct Qdisc *qdisc; /* the root qdisc */
+	int ifindex;
+};
+
+struct sk_buff {
+	struct net_device *dev;
+	unsigned int len;
+};
+
+#pragma clang attribute pop
+
+/* enum tcx_action_base (Linux 6.6), under our names: older headers lack it. */
+#define SG_TCX_NEXT (-1)
+#define SG_TCX_PASS 0
+#define SG_TCX_DROP 2
+
+/* The kernel's own view of a program's context (Linux 6.2). */
+extern void *bpf_cast_to_kern_ctx(void *context) __attribute__((section(".ksyms")));
+
+#endif /* SLUICE_KERNEL_H */
