@@ -128,7 +128,8 @@ fn compile(clang: &Path, source: &Path, out: &Path, include: &[&Path]) -> Child 
     let mut command = Command::new(clang);
     command
         .args(["-target", "bpf", "-mcpu=v3", "-std=gnu11", "-O2", "-g"])
-        .args(["-Wall", "-Wextra", "-Werror"])
+        // Programs have the parameters that the kernel gives them, and BPF_PROG adds one.
+        .args(["-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror"])
         .arg(format!("-D__TARGET_ARCH_{}", kernel_arch()));
     for directory in include {
         command.arg("-I").arg(directory);

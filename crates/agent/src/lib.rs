@@ -7,9 +7,11 @@
 //! - [`tcx`] attaches a program to an interface;
 //! - [`port`] is the lab's switch port;
 //! - [`netns`] and [`interfaces`] say where;
+//! - [`bpffs`] knows where pins go.
 
 #![allow(unsafe_code)]
 
+pub mod bpffs;
 pub mod interfaces;
 pub mod netns;
 pub mod object;

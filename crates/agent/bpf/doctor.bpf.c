@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * What enforcement needs of a kernel, one small program each: the doctor loads
+ * them one at a time and sees which are refused.
+ */
+#include "kernel.h"
+#include <bpf/bpf_helpers.h>
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+struct locked {
+	struct bpf_spin_lock lock;
+	__u32 count;
+};
+
+/* Without preallocation, as the flow table is. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct locked);
+} probe_locked SEC(".maps");
+
+struct timed {
+	struct bpf_timer timer;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct timed);
+} probe_timed SEC(".maps");
+
+/* The least that TCX takes; also what others are measured against. */
+SEC("tcx/ingress")
+int probe_empty(struct __sk_buff *skb)
+{
+	return SG_TCX_NEXT;
+}
+
+static __noinline int probe_add(struct locked *value, __u32 length)
+{
+	value->count += length;
+	return 0;
+}
+
+/* A static subprogram called under a spin lock (Linux 6.12). */
+SEC("tcx/ingress")
+int probe_spin_lock(struct __sk_buff *skb)
+{
+	__u32 key = 0;
+	struct locked *value = bpf_map_lookup_elem(&probe_locked, &key);
+
+	if (!value)
+		return SG_TCX_NEXT;
+	bpf_spin_lock(&value->lock);
+	probe_add(value, skb->len);
+	bpf_spin_unlock(&value->lock);
+	return SG_TCX_NEXT;
+}
+
+static int probe_expired(void *map, __u32 *key, struct timed *value)
+{
+	bpf_map_delete_elem(map, key);
+	return 0;
+}
+
+/* A timer in a map's value (Linux 5.15). */
+SEC("tcx/ingress")
+int probe_timer(struct __sk_buff *skb)
+{
+	__u32 key = 0;
+	struct timed *value = bpf_map_lookup_elem(&probe_timed, &key);
+
+	if (!value)
+		return SG_TCX_NEXT;
+	bpf_timer_init(&value->timer, &probe_timed, 1 /* CLOCK_MONOTONIC */);
+	bpf_timer_set_callback(&value->timer, probe_expired);
+	bpf_timer_start(&value->timer, 1000000000ULL, 0);
+	return SG_TCX_NEXT;
+}
+
+/* The kernel's own packet structure (Linux 6.2): the lab's switch reads a queue's backlog so. */
+SEC("tcx/egress")
+int probe_kernel_context(struct __sk_buff *skb)
+{
+	struct sk_buff *kernel = bpf_cast_to_kern_ctx(skb);
+
+	return kernel->dev->ifindex ? SG_TCX_NEXT : SG_TCX_PASS;
+}

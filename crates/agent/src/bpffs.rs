@@ -1,0 +1,280 @@
+//! Where an agent pins what must outlive it:
+//! `DIR/sluicegate/v1/NETNS/{maps/NAME,links/IFINDEX-DIRECTION}` on a bpffs.
+//!
+//! The version in the path is that of the layout of the pinned maps.
+
+use std::{
+    fs,
+    io::ErrorKind,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result, bail};
+use nix::{
+    mount::{MsFlags, mount},
+    sys::statfs::{BPF_FS_MAGIC, statfs},
+};
+
+use crate::tcx::Direction;
+
+/// Where distributions mount a bpffs.
+pub const DEFAULT: &str = "/sys/fs/bpf";
+
+/// Version of the layout of pinned maps; the next one that differs gets the next number.
+pub const LAYOUT_VERSION: u32 = 1;
+
+/// True if `directory` is on a bpffs.
+pub fn is_bpffs(directory: &Path) -> bool {
+    statfs(directory).is_ok_and(|data| data.filesystem_type() == BPF_FS_MAGIC)
+}
+
+/// Mounts a bpffs at `directory` unless it is on one already.
+///
+/// # Errors
+/// The directory cannot be made, or no CAP_SYS_ADMIN.
+pub fn ensure_mounted(directory: &Path) -> Result<()> {
+    if is_bpffs(directory) {
+        return Ok(());
+    }
+    let show = directory.display();
+    if !directory.exists() {
+        fs::create_dir_all(directory).with_context(|| format!("creating {show}"))?;
+    }
+    mount(
+        Some("bpf"),
+        directory,
+        Some("bpf"),
+        MsFlags::empty(),
+        None::<&str>,
+    )
+    .with_context(|| {
+        format!("mounting a bpffs at {show} (needs CAP_SYS_ADMIN; --bpffs names another place)")
+    })?;
+    if is_private_mount_namespace() {
+        tracing::warn!(
+            "mounted a bpffs at {show} in a mount namespace of this process's own (as `ip netns exec` \
+             makes one): pins vanish with it; use --netns instead, or mount one outside"
+        );
+    }
+    Ok(())
+}
+
+/// True if this process sees other mounts than process 1.
+fn is_private_mount_namespace() -> bool {
+    let inode = |path| fs::metadata(path).map(|data: fs::Metadata| data.ino()).ok();
+    inode("/proc/self/ns/mnt") != inode("/proc/1/ns/mnt")
+}
+
+/// The pins of one network namespace's agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pins {
+    root: PathBuf,
+}
+
+impl Pins {
+    /// The pins for the namespace called `netns` on the bpffs at `directory`; nothing is made yet.
+    pub fn new(directory: &Path, netns: &str) -> Self {
+        let root = product_root(directory)
+            .join(format!("v{LAYOUT_VERSION}"))
+            .join(encoded(netns));
+        Self { root }
+    }
+
+    /// Makes the directories.
+    ///
+    /// # Errors
+    /// No right to, or no bpffs.
+    pub fn create(&self) -> Result<()> {
+        for directory in [self.maps(), self.links()] {
+            fs::create_dir_all(&directory)
+                .with_context(|| format!("creating {}", directory.display()))?;
+        }
+        Ok(())
+    }
+
+    /// The directory of all these pins.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// True if an agent left pins here.
+    pub fn exist(&self) -> bool {
+        self.maps().is_dir()
+    }
+
+    fn maps(&self) -> PathBuf {
+        self.root.join("maps")
+    }
+
+    fn links(&self) -> PathBuf {
+        self.root.join("links")
+    }
+
+    /// Where the map `name` is pinned.
+    pub fn map(&self, name: &str) -> PathBuf {
+        self.maps().join(name)
+    }
+
+    /// Where the program of one direction of an interface is pinned.
+    pub fn link(&self, ifindex: u32, direction: Direction) -> PathBuf {
+        self.links().join(format!("{ifindex}-{}", direction.name()))
+    }
+
+    /// Indices of the interfaces that have a pinned link.
+    pub fn interfaces(&self) -> Vec<u32> {
+        let mut indices: Vec<u32> = names(&self.links())
+            .iter()
+            .filter_map(|name| name.split('-').next()?.parse().ok())
+            .collect();
+        indices.sort_unstable();
+        indices.dedup();
+        indices
+    }
+
+    /// Removes one pin; that there is none is no error.
+    ///
+    /// # Errors
+    /// The kernel refused.
+    pub fn remove(path: &Path) -> Result<()> {
+        match fs::remove_file(path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                Err(error).with_context(|| format!("removing {}", path.display()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes every pin and directory of this namespace, then those above it if they are empty.
+    ///
+    /// # Errors
+    /// The kernel refused.
+    pub fn remove_all(&self) -> Result<()> {
+        if self.root.exists() {
+            fs::remove_dir_all(&self.root)
+                .with_context(|| format!("removing {}", self.root.display()))?;
+        }
+        for parent in self.root.ancestors().skip(1).take(2) {
+            // Another namespace's pins keep it; that is as it should be.
+            let _ = fs::remove_dir(parent);
+        }
+        Ok(())
+    }
+}
+
+/// `DIR/sluicegate`.
+pub fn product_root(directory: &Path) -> PathBuf {
+    directory.join("sluicegate")
+}
+
+/// The pins of one namespace as [`instances`] found them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Version of the layout of its maps.
+    pub version: u32,
+    /// Name of the network namespace.
+    pub netns: String,
+    /// Its directory.
+    pub root: PathBuf,
+}
+
+/// Every namespace with pins on the bpffs at `directory`, in any version of the layout.
+pub fn instances(directory: &Path) -> Vec<Found> {
+    let root = product_root(directory);
+    let mut found = Vec::new();
+    for version_name in names(&root) {
+        let Some(version) = version_name.strip_prefix('v').and_then(|digits| digits.parse().ok())
+        else {
+            continue;
+        };
+        let versioned = root.join(&version_name);
+        for name in names(&versioned) {
+            found.push(Found {
+                version,
+                netns: decoded(&name),
+                root: versioned.join(&name),
+            });
+        }
+    }
+    found.sort_by(|a, b| (a.version, &a.netns).cmp(&(b.version, &b.netns)));
+    found
+}
+
+/// Fails if another version of Sluicegate enforces in the namespace called `netns`.
+///
+/// # Errors
+/// Says which, and how to end it.
+pub fn refuse_other_versions(directory: &Path, netns: &str) -> Result<()> {
+    for found in instances(directory) {
+        if found.netns == netns && found.version != LAYOUT_VERSION {
+            bail!(
+                "{} holds pinned maps in layout {}, this build understands layout {LAYOUT_VERSION} and \
+                 cannot migrate them: run `sluicegate detach --all` first (flows start anew)",
+                found.root.display(),
+                found.version
+            );
+        }
+    }
+    Ok(())
+}
+
+fn names(directory: &Path) -> Vec<String> {
+    fs::read_dir(directory)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect()
+}
+
+/// A bpffs refuses dots in names.
+fn encoded(name: &str) -> String {
+    let mut text = String::new();
+    for character in name.chars() {
+        match character {
+            '.' => text.push_str("%2e"),
+            '%' => text.push_str("%25"),
+            '/' => text.push_str("%2f"),
+            other => text.push(other),
+        }
+    }
+    text
+}
+
+fn decoded(name: &str) -> String {
+    name.replace("%2e", ".")
+        .replace("%2f", "/")
+        .replace("%25", "%")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_survive_the_bpffs() {
+        for name in ["host", "a.b", "50%", "%2e", "x%2.e"] {
+            assert!(!encoded(name).contains('.'));
+            assert_eq!(decoded(&encoded(name)), name);
+        }
+    }
+
+    #[test]
+    fn paths_carry_the_layout_version() {
+        let pins = Pins::new(Path::new("/sys/fs/bpf"), "a.b");
+        assert_eq!(
+            pins.link(7, Direction::Ingress),
+            Path::new("/sys/fs/bpf/sluicegate/v1/a%2eb/links/7-ingress")
+        );
+        assert_eq!(
+            pins.map("flows"),
+            Path::new("/sys/fs/bpf/sluicegate/v1/a%2eb/maps/flows")
+        );
+    }
+
+    #[test]
+    fn a_plain_directory_is_no_bpffs() {
+        assert!(!is_bpffs(Path::new("/proc")));
+        assert!(!is_bpffs(Path::new("/no/such/place")));
+    }
+}
