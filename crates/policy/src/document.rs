@@ -1,0 +1,327 @@
+//! A TOML file as a tree in which every value knows its place.
+//!
+//! Tables keep the order of the file. Trees can be laid over one another ([`Node::overlay`]),
+//! which is how scenario variants and inheritance between files work; a value that came from
+//! another file keeps its own place.
+
+use std::sync::Arc;
+
+use toml::de::{DeTable, DeValue};
+
+use crate::problem::{Problem, Problems};
+
+/// A file that was read.
+#[derive(Debug)]
+struct Source {
+    name: String,
+    text: String,
+}
+
+/// Where a value stands.
+#[derive(Clone, Debug)]
+pub struct Place {
+    source: Arc<Source>,
+    offset: usize,
+}
+
+impl Place {
+    /// File as the user named it.
+    pub fn file(&self) -> &str {
+        &self.source.name
+    }
+
+    /// Line and column in characters, both from 1.
+    pub fn line_column(&self) -> (usize, usize) {
+        let before = self.source.text.get(..self.offset).unwrap_or("");
+        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+        let line = before.bytes().filter(|byte| *byte == b'\n').count() + 1;
+        (line, before[line_start..].chars().count() + 1)
+    }
+}
+
+/// A value and its place.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// Where the value starts.
+    pub place: Place,
+    /// The value.
+    pub value: Value,
+}
+
+/// A TOML value.
+#[derive(Clone, Debug)]
+pub enum Value {
+    /// A string.
+    Text(String),
+    /// A 64-bit integer.
+    Integer(i64),
+    /// A float; may be infinite or NaN, as TOML allows.
+    Float(f64),
+    /// A boolean.
+    Boolean(bool),
+    /// A date or time: nothing here uses one.
+    Datetime,
+    /// An array, or an array of tables.
+    List(Vec<Node>),
+    /// A table.
+    Table(Vec<Entry>),
+}
+
+/// A key of a table and its value.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// The key, unquoted.
+    pub key: String,
+    /// Where the key stands.
+    pub place: Place,
+    /// Its value.
+    pub node: Node,
+}
+
+impl Value {
+    /// What people call this kind of value.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Text(_) => "a string",
+            Self::Integer(_) => "an integer",
+            Self::Float(_) => "a float",
+            Self::Boolean(_) => "a boolean",
+            Self::Datetime => "a date",
+            Self::List(_) => "an array",
+            Self::Table(_) => "a table",
+        }
+    }
+}
+
+/// Parses TOML. `name` is the file as the user named it.
+///
+/// # Errors
+/// Every syntax error, with its place.
+pub fn parse(name: &str, text: &str) -> Result<Node, Problems> {
+    let source = Arc::new(Source {
+        name: name.to_owned(),
+        text: text.to_owned(),
+    });
+    let (table, errors) = DeTable::parse_recoverable(text);
+    let mut problems: Vec<Problem> = errors
+        .iter()
+        .map(|error| {
+            let offset = error.span().map_or(0, |span| span.start);
+            syntax_problem(&source, offset, error.message())
+        })
+        .collect();
+    if problems.is_empty() {
+        let value = table_value(table.get_ref(), &source, &mut problems);
+        if problems.is_empty() {
+            let place = Place { source, offset: 0 };
+            return Ok(Node { place, value });
+        }
+    }
+    Err(Problems(problems))
+}
+
+fn syntax_problem(source: &Arc<Source>, offset: usize, message: &str) -> Problem {
+    let place = Place {
+        source: Arc::clone(source),
+        offset: floor_boundary(&source.text, offset),
+    };
+    let (line, column) = place.line_column();
+    Problem {
+        file: source.name.clone(),
+        line,
+        column,
+        key: String::new(),
+        reason: message.trim().replace('\n', ", "),
+        advice: "the file must be valid TOML".to_owned(),
+    }
+}
+
+fn floor_boundary(text: &str, offset: usize) -> usize {
+    let mut offset = offset.min(text.len());
+    while !text.is_char_boundary(offset) {
+        offset -= 1;
+    }
+    offset
+}
+
+fn table_value(table: &DeTable<'_>, source: &Arc<Source>, problems: &mut Vec<Problem>) -> Value {
+    let mut entries: Vec<Entry> = table
+        .iter()
+        .map(|(key, value)| Entry {
+            key: key.get_ref().to_string(),
+            place: Place {
+                source: Arc::clone(source),
+                offset: key.span().start,
+            },
+            node: node(value.get_ref(), value.span().start, source, problems),
+        })
+        .collect();
+    // The parser's map is sorted by name; people think in the order of the file.
+    entries.sort_by_key(|entry| entry.place.offset);
+    Value::Table(entries)
+}
+
+fn node(
+    value: &DeValue<'_>,
+    offset: usize,
+    source: &Arc<Source>,
+    problems: &mut Vec<Problem>,
+) -> Node {
+    let value = match value {
+        DeValue::String(text) => Value::Text(text.to_string()),
+        DeValue::Integer(digits) => integer(digits, offset, source, problems),
+        DeValue::Float(digits) => Value::Float(digits.as_str().parse().unwrap_or(f64::NAN)),
+        DeValue::Boolean(value) => Value::Boolean(*value),
+        DeValue::Datetime(_) => Value::Datetime,
+        DeValue::Array(items) => Value::List(
+            items
+                .iter()
+                .map(|item| node(item.get_ref(), item.span().start, source, problems))
+                .collect(),
+        ),
+        DeValue::Table(table) => table_value(table, source, problems),
+    };
+    let place = Place {
+        source: Arc::clone(source),
+        offset,
+    };
+    Node { place, value }
+}
+
+fn integer(
+    digits: &toml::de::DeInteger<'_>,
+    offset: usize,
+    source: &Arc<Source>,
+    problems: &mut Vec<Problem>,
+) -> Value {
+    match i64::from_str_radix(digits.as_str(), digits.radix()) {
+        Ok(value) => Value::Integer(value),
+        Err(_) => {
+            let reason = format!("the integer {} does not fit 64 bits", digits.as_str());
+            problems.push(syntax_problem(source, offset, &reason));
+            Value::Integer(0)
+        }
+    }
+}
+
+impl Node {
+    /// The entries, if this is a table.
+    pub fn entries(&self) -> &[Entry] {
+        match &self.value {
+            Value::Table(entries) => entries,
+            _ => &[],
+        }
+    }
+
+    /// The value of `key`, if this is a table that has it.
+    pub fn get(&self, key: &str) -> Option<&Node> {
+        let entry = self.entries().iter().find(|entry| entry.key == key)?;
+        Some(&entry.node)
+    }
+
+    /// Takes `key` out of a table.
+    pub fn remove(&mut self, key: &str) -> Option<Node> {
+        let Value::Table(entries) = &mut self.value else {
+            return None;
+        };
+        let at = entries.iter().position(|entry| entry.key == key)?;
+        Some(entries.remove(at).node)
+    }
+
+    /// Lays `over` on this tree: tables merge key by key, everything else is replaced.
+    ///
+    /// A table whose `kind` differs from the one below replaces it whole, since the keys of one
+    /// kind mean nothing to another.
+    pub fn overlay(&mut self, over: &Node) {
+        if !self.merges_with(over) {
+            *self = over.clone();
+            return;
+        }
+        let Value::Table(entries) = &mut self.value else {
+            return;
+        };
+        for entry in over.entries() {
+            match entries.iter_mut().find(|below| below.key == entry.key) {
+                Some(below) => {
+                    below.node.overlay(&entry.node);
+                    below.place = entry.place.clone();
+                }
+                None => entries.push(entry.clone()),
+            }
+        }
+    }
+
+    fn merges_with(&self, over: &Node) -> bool {
+        let both_tables = matches!(
+            (&self.value, &over.value),
+            (Value::Table(_), Value::Table(_))
+        );
+        both_tables && !self.changes_kind(over)
+    }
+
+    fn changes_kind(&self, over: &Node) -> bool {
+        match (self.get("kind"), over.get("kind")) {
+            (Some(below), Some(above)) => match (&below.value, &above.value) {
+                (Value::Text(below), Value::Text(above)) => below != above,
+                _ => true,
+            },
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(node: &Node, key: &str) -> String {
+        match &node.get(key).expect(key).value {
+            Value::Text(text) => text.clone(),
+            other => panic!("{key} is {}", other.kind()),
+        }
+    }
+
+    #[test]
+    fn tables_keep_the_order_of_the_file() {
+        let tree = parse("t.toml", "[z]\na=1\n[b]\n[a]\n").unwrap();
+        let keys: Vec<_> = tree.entries().iter().map(|e| e.key.as_str()).collect();
+        assert_eq!(keys, ["z", "b", "a"]);
+    }
+
+    #[test]
+    fn syntax_errors_have_line_and_column() {
+        let problems = parse("t.toml", "a = 1\nb = \n").unwrap_err();
+        assert_eq!(problems.0[0].line, 2);
+        assert!(problems.to_string().starts_with("t.toml:2:"), "{problems}");
+    }
+
+    #[test]
+    fn columns_count_characters() {
+        let tree = parse("t.toml", "\"é\" = 'x'\n").unwrap();
+        assert_eq!(tree.entries()[0].node.place.line_column(), (1, 7));
+    }
+
+    #[test]
+    fn an_overlay_merges_tables_and_replaces_values() {
+        let mut base = parse("base", "[n]\nrate='1'\nmtu='2'\nlist=[1,2]").unwrap();
+        let over = parse("over", "[n]\nrate='3'\nlist=[4]").unwrap();
+        base.overlay(&over);
+        let n = base.get("n").unwrap();
+        assert_eq!((text(n, "rate"), text(n, "mtu")), ("3".into(), "2".into()));
+        assert_eq!(n.get("rate").unwrap().place.file(), "over");
+        assert!(matches!(&n.get("list").unwrap().value, Value::List(l) if l.len() == 1));
+    }
+
+    #[test]
+    fn another_kind_replaces_the_whole_table() {
+        let mut base = parse("base", "m = { kind = 'threshold', k = '65KB' }").unwrap();
+        let over = parse("over", "m = { kind = 'none' }").unwrap();
+        base.overlay(&over);
+        assert!(base.get("m").unwrap().get("k").is_none());
+    }
+
+    #[test]
+    fn a_huge_integer_is_an_error() {
+        assert!(parse("t", "a = 99999999999999999999").is_err());
+    }
+}

@@ -1,0 +1,116 @@
+//! What is wrong with a file, where, and what to do about it.
+
+use std::{cell::RefCell, fmt};
+
+use crate::document::Place;
+
+/// One error in a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// File as the user named it.
+    pub file: String,
+    /// Line, from 1.
+    pub line: usize,
+    /// Column in characters, from 1.
+    pub column: usize,
+    /// Dotted path of the key, such as `rule[1].beta`; empty for syntax errors.
+    pub key: String,
+    /// What is wrong.
+    pub reason: String,
+    /// What to do; may be empty where the reason says it.
+    pub advice: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}: ", self.file, self.line, self.column)?;
+        if !self.key.is_empty() {
+            write!(f, "{}: ", self.key)?;
+        }
+        write!(f, "{}", self.reason)?;
+        if !self.advice.is_empty() {
+            write!(f, "; {}", self.advice)?;
+        }
+        Ok(())
+    }
+}
+
+/// Every error found in a file; never empty when returned as an error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problems(pub Vec<Problem>);
+
+impl fmt::Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, problem) in self.0.iter().enumerate() {
+            if index > 0 {
+                writeln!(f)?;
+            }
+            write!(f, "{problem}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Problems {}
+
+/// Reason and advice, before anybody knows where it happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Complaint {
+    /// What is wrong.
+    pub reason: String,
+    /// What to do.
+    pub advice: String,
+}
+
+impl Complaint {
+    /// From both parts.
+    pub fn new(reason: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self {
+            reason: reason.into(),
+            advice: advice.into(),
+        }
+    }
+}
+
+impl fmt::Display for Complaint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}; {}", self.reason, self.advice)
+    }
+}
+
+impl std::error::Error for Complaint {}
+
+/// Collects errors while a file is being read.
+#[derive(Debug, Default)]
+pub struct Sink(RefCell<Vec<Problem>>);
+
+impl Sink {
+    /// Records an error of the value at `place`, known as `key`.
+    pub fn report(&self, place: &Place, key: &str, complaint: Complaint) {
+        let (line, column) = place.line_column();
+        self.0.borrow_mut().push(Problem {
+            file: place.file().to_owned(),
+            line,
+            column,
+            key: key.to_owned(),
+            reason: complaint.reason,
+            advice: complaint.advice,
+        });
+    }
+
+    /// Adds errors that were found elsewhere, such as in a file that this one names.
+    pub fn extend(&self, problems: Problems) {
+        self.0.borrow_mut().extend(problems.0);
+    }
+
+    /// `value` if nothing was reported, else every error in the order of the file.
+    pub fn finish<T>(self, value: T) -> Result<T, Problems> {
+        let mut problems = self.0.into_inner();
+        if problems.is_empty() {
+            return Ok(value);
+        }
+        problems.sort_by(|a, b| (&a.file, a.line, a.column).cmp(&(&b.file, b.line, b.column)));
+        problems.dedup();
+        Err(Problems(problems))
+    }
+}

@@ -1,0 +1,347 @@
+//! From TOML to [`Policy`].
+
+use std::{path::Path, time::Duration};
+
+use ipnet::IpNet;
+use sluicegate_core::abi;
+
+use crate::{
+    document,
+    problem::{Complaint, Problem, Problems, Sink},
+    rule::{Algorithm, Mode, Mptcp, Policy, PortRange, Ports, Rule, Threshold},
+    table::{Item, Table},
+    units::{parse_bytes, parse_duration},
+};
+
+impl Policy {
+    /// Reads a policy from text; `file` is its name in messages.
+    ///
+    /// # Errors
+    /// Every error in the file; a policy with any is refused as a whole.
+    pub fn parse(file: &str, text: &str) -> Result<Self, Problems> {
+        let node = document::parse(file, text)?;
+        let sink = Sink::default();
+        let policy = Self::from_table(Table::root(&node, &sink));
+        sink.finish(policy)
+    }
+
+    /// Reads a policy file.
+    ///
+    /// # Errors
+    /// As [`Policy::parse`], or one problem that says why the file cannot be read.
+    pub fn read(path: &Path) -> Result<Self, Problems> {
+        let file = path.display().to_string();
+        match std::fs::read_to_string(path) {
+            Ok(text) => Self::parse(&file, &text),
+            Err(error) => Err(Problems(vec![Problem {
+                file,
+                line: 1,
+                column: 1,
+                key: String::new(),
+                reason: format!("cannot be read: {error}"),
+                advice: "check the path and the permissions".to_owned(),
+            }])),
+        }
+    }
+
+    /// Reads the keys of a policy from a table; errors go to the table's sink.
+    pub fn from_table(table: Table<'_>) -> Self {
+        let trusted = read_trusted(&table);
+        let mut rules = Vec::new();
+        let mut compiled = 0;
+        for rule_table in table.tables("rule") {
+            let item = rule_table.item().clone();
+            let rule = read_rule(rule_table);
+            compiled += rule.compiled_rules();
+            if compiled > abi::RULES_MAX {
+                item.complain(
+                    format!("a policy holds at most {} rules", abi::RULES_MAX),
+                    "merge rules; one with `port` counts twice",
+                );
+                break;
+            }
+            rules.push(rule);
+        }
+        table.close();
+        Self { trusted, rules }
+    }
+}
+
+fn read_trusted(table: &Table<'_>) -> Vec<IpNet> {
+    let Some(item) = table.get("trusted") else {
+        return Vec::new();
+    };
+    let items = item.list().unwrap_or_default();
+    if items.len() > abi::TRUSTED_MAX {
+        item.complain(
+            format!("at most {} prefixes can be trusted", abi::TRUSTED_MAX),
+            "merge neighbouring prefixes",
+        );
+    }
+    let parsed = items.iter().filter_map(|item| item.parse(parse_prefix));
+    parsed.collect()
+}
+
+fn read_rule(table: Table<'_>) -> Rule {
+    let default = Rule::default();
+    let mode = table.choice("mode", &Mode::NAMES);
+    let algorithm = table.choice("algorithm", &Algorithm::NAMES);
+    let algorithm = algorithm.unwrap_or(default.algorithm);
+    let one_sided = read_one_sided(&table, algorithm);
+    let uses = |wanted: &[Algorithm]| wanted.contains(&algorithm) || wanted.contains(&one_sided);
+    let vegas_backlog = read_vegas_backlog(&table, uses(&[Algorithm::Vegas]));
+    let (source, destination) = read_prefixes(&table);
+    let rule = Rule {
+        name: table.text("name").map(str::to_owned),
+        source,
+        destination,
+        ports: read_ports(&table),
+        mode: mode.unwrap_or(default.mode),
+        algorithm,
+        one_sided,
+        beta: read_beta(&table, algorithm).unwrap_or(default.beta),
+        gain_shift: read_gain(&table, uses(&[Algorithm::Dctcp, Algorithm::DcVegas]))
+            .unwrap_or(default.gain_shift),
+        window_cap_bytes: read_window(&table, "window_cap").unwrap_or(default.window_cap_bytes),
+        window_bytes: read_fixed_window(&table, uses(&[Algorithm::Fixed])),
+        k: read_k(&table, uses(&[Algorithm::DcVegas])).unwrap_or(default.k),
+        vegas_backlog,
+        floor_mss: small(&table, "floor_mss", 1, 2).unwrap_or(default.floor_mss),
+        initial_window_segments: small(&table, "initial_window", 1, 64)
+            .unwrap_or(default.initial_window_segments),
+        rto_min: read_rto_min(&table).unwrap_or(default.rto_min),
+        police: table.boolean("police").unwrap_or(default.police),
+        mptcp: table
+            .choice("mptcp", &[("pass", Mptcp::Pass), ("strip", Mptcp::Strip)])
+            .unwrap_or(default.mptcp),
+    };
+    table.close();
+    rule
+}
+
+fn small(table: &Table<'_>, key: &'static str, low: u8, high: u8) -> Option<u8> {
+    let value = table.integer(key, i64::from(low)..=i64::from(high))?;
+    u8::try_from(value).ok()
+}
+
+fn read_one_sided(table: &Table<'_>, algorithm: Algorithm) -> Algorithm {
+    let default = match algorithm {
+        Algorithm::Dctcp => Rule::default().one_sided,
+        // An algorithm that needs no feedback serves both cases.
+        other => other,
+    };
+    let Some(item) = table.get("one_sided") else {
+        return default;
+    };
+    match item.choice(&Algorithm::NAMES) {
+        Some(Algorithm::Dctcp) => {
+            item.complain(
+                "dctcp needs the feedback of a peer that enforces",
+                "use dcvegas, vegas, cubic or another algorithm that works from one side",
+            );
+            default
+        }
+        chosen => chosen.unwrap_or(default),
+    }
+}
+
+fn read_prefixes(table: &Table<'_>) -> (Option<IpNet>, Option<IpNet>) {
+    let source = table.parse("source", parse_any_prefix).flatten();
+    let destination = table.parse("destination", parse_any_prefix).flatten();
+    if let (Some(source), Some(destination)) = (source, destination) {
+        let same_family = source.addr().is_ipv4() == destination.addr().is_ipv4();
+        if !same_family {
+            table.item().complain(
+                format!("source {source} and destination {destination} never meet in one packet"),
+                "use prefixes of one address family",
+            );
+        }
+    }
+    (source, destination)
+}
+
+fn parse_any_prefix(text: &str) -> Result<Option<IpNet>, Complaint> {
+    if text == "any" {
+        return Ok(None);
+    }
+    parse_prefix(text).map(Some)
+}
+
+/// A prefix such as `10.0.0.0/8` or `fd00::/64`; an address alone is a prefix of full length.
+fn parse_prefix(text: &str) -> Result<IpNet, Complaint> {
+    let advice = "write for example \"10.0.0.0/8\" or \"fd00::/64\"";
+    let prefix: IpNet = match text.parse::<std::net::IpAddr>() {
+        Ok(address) => address.into(),
+        Err(_) => text
+            .parse()
+            .map_err(|_| Complaint::new(format!("\"{text}\" is not a prefix"), advice))?,
+    };
+    if prefix.trunc() != prefix {
+        return Err(Complaint::new(
+            format!("{prefix} has bits set beyond its length"),
+            format!("write \"{}\"", prefix.trunc()),
+        ));
+    }
+    Ok(prefix)
+}
+
+fn read_ports(table: &Table<'_>) -> Ports {
+    let either = table.get("port");
+    let source = table.get("source_port").and_then(|item| read_port(&item));
+    let destination = table
+        .get("destination_port")
+        .and_then(|item| read_port(&item));
+    if let Some(item) = either {
+        if source.is_some() || destination.is_some() {
+            item.complain(
+                "excludes `source_port` and `destination_port`",
+                "`port` means either end: give it alone, or give the two others",
+            );
+        }
+        return Ports::Either(read_port(&item).unwrap_or(PortRange::ANY));
+    }
+    Ports::Both(
+        source.unwrap_or(PortRange::ANY),
+        destination.unwrap_or(PortRange::ANY),
+    )
+}
+
+fn read_port(item: &Item<'_>) -> Option<PortRange> {
+    item.parse(|text| {
+        let complaint = || {
+            Complaint::new(
+                format!("\"{text}\" is not a port or a range of ports"),
+                "write for example 443 or \"5000-5999\"",
+            )
+        };
+        let (low, high) = text.split_once('-').unwrap_or((text, text));
+        let low = low.trim().parse().map_err(|_| complaint())?;
+        let high = high.trim().parse().map_err(|_| complaint())?;
+        if low > high {
+            return Err(complaint());
+        }
+        Ok(PortRange { low, high })
+    })
+}
+
+fn read_beta(table: &Table<'_>, algorithm: Algorithm) -> Option<f64> {
+    if algorithm != Algorithm::Dctcp {
+        table.refuse(
+            "beta",
+            "is the priority of dctcp, which this rule does not use",
+        );
+    }
+    table.number("beta", 0.0..=1.0)
+}
+
+fn read_gain(table: &Table<'_>, used: bool) -> Option<u8> {
+    if !used {
+        table.refuse(
+            "g",
+            "is the gain of dctcp and dcvegas, which this rule does not use",
+        );
+    }
+    table.parse("g", |text| {
+        let complaint = || {
+            Complaint::new(
+                format!("{text} is not a power of two from 1/2 to 1/1024"),
+                "write for example \"1/16\" or 0.0625",
+            )
+        };
+        let value: f64 = match text.split_once('/') {
+            Some(("1", divisor)) => 1.0 / divisor.trim().parse::<f64>().map_err(|_| complaint())?,
+            _ => text.parse().map_err(|_| complaint())?,
+        };
+        let mut shifts = 1..=10u8;
+        shifts
+            .find(|shift| value == 1.0 / f64::from(1u32 << shift))
+            .ok_or_else(complaint)
+    })
+}
+
+fn read_window(table: &Table<'_>, key: &'static str) -> Option<u32> {
+    let item = table.get(key)?;
+    let bytes = item.parse(parse_bytes)?;
+    match u32::try_from(bytes) {
+        Ok(bytes @ 1..=abi::WINDOW_MAX) => Some(bytes),
+        _ => {
+            item.complain(
+                "must lie between 1B and 8MiB",
+                "larger windows could hide a wrap of the 24-bit feedback counters",
+            );
+            None
+        }
+    }
+}
+
+fn read_fixed_window(table: &Table<'_>, used: bool) -> Option<u32> {
+    let window = read_window(table, "window");
+    if !used {
+        table.refuse(
+            "window",
+            "is the window of fixed, which this rule does not use",
+        );
+    } else if table.get("window").is_none() {
+        table.require(
+            "window",
+            "algorithm \"fixed\" needs it, for example \"100KB\"",
+        );
+    }
+    window
+}
+
+fn read_k(table: &Table<'_>, used: bool) -> Option<Threshold> {
+    if !used {
+        table.refuse(
+            "k",
+            "is the threshold of dcvegas, which this rule does not use",
+        );
+    }
+    table.parse("k", parse_threshold)
+}
+
+fn parse_threshold(text: &str) -> Result<Threshold, Complaint> {
+    let advice = "write bytes such as \"30KB\" (up to 8MiB) or a delay such as \"25us\" (up to 1s)";
+    let complaint = || Complaint::new(format!("\"{text}\" is no queueing threshold"), advice);
+    if let Ok(bytes) = parse_bytes(text) {
+        let bytes = u32::try_from(bytes)
+            .ok()
+            .filter(|b| (1..=abi::WINDOW_MAX).contains(b));
+        return bytes.map(Threshold::Bytes).ok_or_else(complaint);
+    }
+    match parse_duration(text) {
+        Ok(delay) if !delay.is_zero() && delay <= Duration::from_secs(1) => {
+            Ok(Threshold::Delay(delay))
+        }
+        _ => Err(complaint()),
+    }
+}
+
+fn read_vegas_backlog(table: &Table<'_>, used: bool) -> (u8, u8) {
+    if !used {
+        let reason = "is a bound of vegas, which this rule does not use";
+        table.refuse("vegas_alpha", reason);
+        table.refuse("vegas_beta", reason);
+    }
+    let default = Rule::default().vegas_backlog;
+    let alpha = small(table, "vegas_alpha", 1, 255).unwrap_or(default.0);
+    let beta = small(table, "vegas_beta", 1, 255).unwrap_or(default.1.max(alpha));
+    if alpha > beta {
+        table.item().complain(
+            format!("vegas_alpha = {alpha} is above vegas_beta = {beta}"),
+            "the lower bound comes first",
+        );
+    }
+    (alpha, beta)
+}
+
+fn read_rto_min(table: &Table<'_>) -> Option<Duration> {
+    let item = table.get("rto_min")?;
+    let rto_min = item.parse(parse_duration)?;
+    let allowed = Duration::from_millis(1)..=Duration::from_secs(60);
+    if !allowed.contains(&rto_min) {
+        item.complain("must lie between 1ms and 60s", "Linux senders use 200ms");
+        return None;
+    }
+    Some(rto_min)
+}

@@ -1,0 +1,237 @@
+//! A policy after reading: ordered rules, and whom to trust.
+
+use std::{fmt, net::IpAddr, time::Duration};
+
+use ipnet::IpNet;
+use sluicegate_core::abi;
+
+/// What the operator wants of flows.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Policy {
+    /// Prefixes whose hosts also enforce; only from there is the enforcement option believed.
+    pub trusted: Vec<IpNet>,
+    /// The first rule that matches a flow decides; a flow that none matches is not tracked.
+    pub rules: Vec<Rule>,
+}
+
+/// One `[[rule]]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rule {
+    /// Name, for reports.
+    pub name: Option<String>,
+    /// Where the data comes from (this host's tenant); `None` = anywhere.
+    pub source: Option<IpNet>,
+    /// Where the data goes; `None` = anywhere.
+    pub destination: Option<IpNet>,
+    /// Which ports.
+    pub ports: Ports,
+    /// Whether flows are edited.
+    pub mode: Mode,
+    /// Algorithm between two enforcing hosts.
+    pub algorithm: Algorithm,
+    /// Algorithm when only this end enforces.
+    pub one_sided: Algorithm,
+    /// DCTCP priority, 0..=1; 1 is DCTCP.
+    pub beta: f64,
+    /// Gain of alpha: g = 2^-gain_shift, 1..=10.
+    pub gain_shift: u8,
+    /// Largest window in bytes, 1..=[`abi::WINDOW_MAX`].
+    pub window_cap_bytes: u32,
+    /// Window of `fixed` in bytes.
+    pub window_bytes: Option<u32>,
+    /// Queueing that `dcvegas` takes for congestion.
+    pub k: Threshold,
+    /// Lower and upper backlog of `vegas` in segments.
+    pub vegas_backlog: (u8, u8),
+    /// Smallest window in the peer's segments, 1 or 2.
+    pub floor_mss: u8,
+    /// Initial window in segments, 1..=64.
+    pub initial_window_segments: u8,
+    /// Silence with data outstanding that counts as a timeout, at least.
+    pub rto_min: Duration,
+    /// Drop data beyond the enforced edge.
+    pub police: bool,
+    /// What happens to MPTCP.
+    pub mptcp: Mptcp,
+}
+
+impl Default for Rule {
+    fn default() -> Self {
+        Self {
+            name: None,
+            source: None,
+            destination: None,
+            ports: Ports::default(),
+            mode: Mode::Observe,
+            algorithm: Algorithm::Dctcp,
+            one_sided: Algorithm::DcVegas,
+            beta: 1.0,
+            gain_shift: 4,
+            window_cap_bytes: abi::WINDOW_MAX,
+            window_bytes: None,
+            k: Threshold::Delay(Duration::from_micros(25)),
+            vegas_backlog: (2, 4),
+            floor_mss: 2,
+            initial_window_segments: 10,
+            rto_min: Duration::from_millis(200),
+            police: true,
+            mptcp: Mptcp::Pass,
+        }
+    }
+}
+
+/// Inclusive range of ports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortRange {
+    /// Lowest.
+    pub low: u16,
+    /// Highest, not below `low`.
+    pub high: u16,
+}
+
+impl PortRange {
+    /// Every port.
+    pub const ANY: Self = Self {
+        low: 0,
+        high: u16::MAX,
+    };
+
+    /// Whether `port` lies within.
+    pub fn contains(&self, port: u16) -> bool {
+        (self.low..=self.high).contains(&port)
+    }
+}
+
+impl fmt::Display for PortRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.low, self.high) {
+            (0, u16::MAX) => write!(f, "any"),
+            (low, high) if low == high => write!(f, "{low}"),
+            (low, high) => write!(f, "{low}-{high}"),
+        }
+    }
+}
+
+/// Which ports a rule is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ports {
+    /// `port`: at either end.
+    Either(PortRange),
+    /// `source_port` and `destination_port`: both must match.
+    Both(PortRange, PortRange),
+}
+
+impl Default for Ports {
+    fn default() -> Self {
+        Self::Both(PortRange::ANY, PortRange::ANY)
+    }
+}
+
+/// `mode` of a rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Not tracked.
+    Off,
+    /// Everything computed and reported, nothing edited.
+    Observe,
+    /// Enforced.
+    Enforce,
+}
+
+impl Mode {
+    /// Names in the language.
+    pub const NAMES: [(&'static str, Self); 3] = [
+        ("observe", Self::Observe),
+        ("enforce", Self::Enforce),
+        ("off", Self::Off),
+    ];
+}
+
+/// `mptcp` of a rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mptcp {
+    /// Flows that negotiate MPTCP are left alone and counted.
+    Pass,
+    /// The option is hidden from the peer, so that the flow falls back to TCP.
+    Strip,
+}
+
+/// `k` of `dcvegas`: how much queueing is congestion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Threshold {
+    /// Bytes of this flow in queues.
+    Bytes(u32),
+    /// Queueing delay, below 4 s.
+    Delay(Duration),
+}
+
+/// A congestion control of core; the value is core's `enum sg_algorithm`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Algorithm {
+    /// RFC 5681, RFC 6582.
+    Reno = 0,
+    /// RFC 9438.
+    Cubic = 1,
+    /// RFC 8257, with AC/DC's priority β.
+    Dctcp = 2,
+    /// DC-Vegas.
+    DcVegas = 3,
+    /// Brakmo and Peterson 1995.
+    Vegas = 4,
+    /// Liu, Başar and Srikant 2008.
+    Illinois = 5,
+    /// RFC 3649.
+    HighSpeed = 6,
+    /// A constant window.
+    Fixed = 7,
+}
+
+impl Algorithm {
+    /// Names in the language.
+    pub const NAMES: [(&'static str, Self); 8] = [
+        ("reno", Self::Reno),
+        ("cubic", Self::Cubic),
+        ("dctcp", Self::Dctcp),
+        ("dcvegas", Self::DcVegas),
+        ("vegas", Self::Vegas),
+        ("illinois", Self::Illinois),
+        ("highspeed", Self::HighSpeed),
+        ("fixed", Self::Fixed),
+    ];
+}
+
+impl fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = Self::NAMES.iter().find(|(_, value)| value == self);
+        f.write_str(name.map_or("unknown", |(name, _)| name))
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = Self::NAMES.iter().find(|(_, value)| value == self);
+        f.write_str(name.map_or("unknown", |(name, _)| name))
+    }
+}
+
+impl Policy {
+    /// One rule for every flow: `algorithm`, enforced, with every host trusted. What a scenario
+    /// means by "enforced" when it says no more.
+    pub fn enforce_all(algorithm: Algorithm, trusted: IpNet) -> Self {
+        let rule = Rule {
+            mode: Mode::Enforce,
+            algorithm,
+            ..Rule::default()
+        };
+        Self {
+            trusted: vec![trusted],
+            rules: vec![rule],
+        }
+    }
+
+    /// Whether `address` lies in a trusted prefix.
+    pub fn trusts(&self, address: IpAddr) -> bool {
+        self.trusted.iter().any(|prefix| prefix.contains(&address))
+    }
+}

@@ -1,0 +1,283 @@
+//! Behaviour of the policy language: what is read, what is refused, what it compiles to.
+
+use std::{net::IpAddr, time::Duration};
+
+use proptest::prelude::*;
+use sluicegate_core::abi::{self, Addr};
+use sluicegate_policy::{Algorithm, Mode, Mptcp, Policy, PortRange, Ports, Threshold};
+
+fn parse(text: &str) -> Policy {
+    Policy::parse("p.toml", text).unwrap_or_else(|problems| panic!("{problems}"))
+}
+
+fn refusal(text: &str) -> String {
+    match Policy::parse("p.toml", text) {
+        Ok(policy) => panic!("accepted: {policy:?}"),
+        Err(problems) => problems.to_string(),
+    }
+}
+
+#[test]
+fn an_empty_file_tracks_nothing() {
+    let policy = parse("");
+    assert_eq!(policy, Policy::default());
+    assert_eq!(policy.compile().rules_count, 0);
+}
+
+#[test]
+fn an_empty_rule_observes_every_flow_with_dctcp() {
+    let table = parse("[[rule]]\n").compile();
+    let rule = &table.rules[0];
+    assert_eq!(table.rules_count, 1);
+    assert_eq!(rule.params.mode, abi::RULE_OBSERVE);
+    assert_eq!(rule.params.algorithm, Algorithm::Dctcp as u8);
+    assert_eq!(rule.params.one_sided, Algorithm::DcVegas as u8);
+    assert_eq!(rule.params.beta_q10, abi::ONE_Q10);
+    assert_eq!(rule.params.window_cap, abi::WINDOW_MAX);
+    assert_eq!(rule.params.flags, abi::RULE_POLICE);
+    assert_eq!((rule.params.floor_mss, rule.params.init_segments), (2, 10));
+    assert_eq!(rule.params.g_shift, 4);
+    assert_eq!(rule.source_mask, Addr::default());
+    assert_eq!((rule.source_port_low, rule.source_port_high), (0, 65535));
+}
+
+#[test]
+fn every_key_is_read() {
+    let policy = parse(
+        r#"
+        trusted = ["10.0.0.0/24", "fd00::/64"]
+        [[rule]]
+        name = "bulk"
+        source = "10.1.0.0/16"
+        destination = "10.0.0.0/24"
+        source_port = "1024-65535"
+        destination_port = 9000
+        mode = "enforce"
+        algorithm = "dctcp"
+        one_sided = "vegas"
+        vegas_alpha = 3
+        vegas_beta = 6
+        beta = 0.5
+        g = "1/32"
+        window_cap = "1MB"
+        floor_mss = 1
+        initial_window = 4
+        rto_min = "10ms"
+        police = false
+        mptcp = "strip"
+        [[rule]]
+        port = 443
+        algorithm = "dcvegas"
+        g = 0.25
+        k = "30KB"
+        [[rule]]
+        algorithm = "fixed"
+        window = "100KB"
+        "#,
+    );
+    let rule = &policy.rules[0];
+    assert_eq!(policy.trusted.len(), 2);
+    assert_eq!(rule.name.as_deref(), Some("bulk"));
+    assert_eq!(rule.mode, Mode::Enforce);
+    assert_eq!(rule.one_sided, Algorithm::Vegas);
+    assert_eq!(rule.vegas_backlog, (3, 6));
+    assert_eq!((rule.beta, rule.gain_shift), (0.5, 5));
+    assert_eq!(rule.window_cap_bytes, 1_000_000);
+    assert_eq!((rule.floor_mss, rule.initial_window_segments), (1, 4));
+    assert_eq!(rule.rto_min, Duration::from_millis(10));
+    assert_eq!((rule.police, rule.mptcp), (false, Mptcp::Strip));
+    assert_eq!(policy.rules[1].k, Threshold::Bytes(30_000));
+    assert_eq!(policy.rules[1].one_sided, Algorithm::DcVegas);
+    assert_eq!(policy.rules[2].window_bytes, Some(100_000));
+    let params = policy.compile().rules[0].params;
+    assert_eq!((params.beta_q10, params.g_shift), (512, 5));
+    assert_eq!(
+        (params.flags, params.rto_min_us),
+        (abi::RULE_STRIP_MPTCP, 10_000)
+    );
+}
+
+#[test]
+fn a_port_at_either_end_takes_two_compiled_rules_with_one_id() {
+    let policy = parse("[[rule]]\nmode='off'\n[[rule]]\nport=\"80-81\"\n");
+    let table = policy.compile();
+    let ranges: Vec<_> = table.rules[..3]
+        .iter()
+        .map(|r| (r.params.rule_id, r.source_port_low, r.destination_port_high))
+        .collect();
+    assert_eq!(table.rules_count, 3);
+    assert_eq!(ranges, [(0, 0, 65535), (1, 80, 65535), (1, 0, 81)]);
+    let range = PortRange { low: 80, high: 81 };
+    assert_eq!(policy.rules[1].ports, Ports::Either(range));
+}
+
+#[test]
+fn prefixes_compile_to_128_bits() {
+    let table = parse("trusted=['10.0.0.0/8','fd00::/64','0.0.0.0/0','::/0']").compile();
+    let octets = |index: usize| table.trusted[index].mask.octets();
+    assert_eq!(octets(0)[..12], [0xff; 12]);
+    assert_eq!(octets(0)[12..], [0xff, 0, 0, 0]);
+    assert_eq!(octets(1)[8..], [0; 8]);
+    assert_eq!(octets(2)[12..], [0; 4]);
+    assert_eq!(octets(3), [0; 16]);
+    assert_eq!(table.trusted[0].address.to_ip().to_string(), "10.0.0.0");
+}
+
+#[test]
+fn all_errors_are_listed_with_line_column_key_and_advice() {
+    let text = refusal(
+        "trusted = [\"10.0.0.1/8\"]\n[[rule]]\nbeta = 2\nwindw_cap = \"1MB\"\nwindow_cap = 400\n",
+    );
+    let lines: Vec<_> = text.lines().collect();
+    assert_eq!(
+        lines,
+        [
+            "p.toml:1:12: trusted[0]: 10.0.0.1/8 has bits set beyond its length; write \"10.0.0.0/8\"",
+            "p.toml:3:8: rule[0].beta: must lie between 0 and 1, not 2",
+            "p.toml:4:1: rule[0].windw_cap: unknown key; did you mean \"window_cap\"?",
+            "p.toml:5:14: rule[0].window_cap: \"400\" has no unit; write for example \"400KB\"",
+        ]
+    );
+}
+
+#[test]
+fn contradictions_are_refused() {
+    for (rule, expected) in [
+        ("one_sided = 'dctcp'", "feedback of a peer"),
+        ("algorithm = 'dtcp'", "did you mean \"dctcp\""),
+        ("algorithm = 'fixed'", "`window` is missing"),
+        ("window = '1MB'", "does not use"),
+        ("algorithm = 'cubic'\nbeta = 1.0", "does not use"),
+        ("algorithm = 'cubic'\nk = '25us'", "does not use"),
+        ("window_cap = '9MiB'", "between 1B and 8MiB"),
+        ("window_cap = '0B'", "between 1B and 8MiB"),
+        ("port = 80\nsource_port = 81", "excludes"),
+        ("port = '9-8'", "not a port"),
+        ("port = 65536", "not a port"),
+        ("g = '1/3'", "power of two"),
+        ("g = 2", "power of two"),
+        ("k = '30'", "queueing threshold"),
+        ("k = '2s'", "queueing threshold"),
+        (
+            "source = '10.0.0.0/8'\ndestination = 'fd00::/64'",
+            "one address family",
+        ),
+        (
+            "one_sided='vegas'\nvegas_alpha = 9\nvegas_beta = 3",
+            "lower bound",
+        ),
+        ("rto_min = '0ms'", "between 1ms and 60s"),
+        ("beta = nan", "between 0 and 1"),
+        ("initial_window = 65", "between 1 and 64"),
+        ("mode = true", "must be a string"),
+    ] {
+        let text = refusal(&format!("[[rule]]\n{rule}\n"));
+        assert!(text.contains(expected), "{rule}: {text}");
+    }
+}
+
+#[test]
+fn more_rules_than_the_data_plane_holds_are_refused_where_they_start() {
+    let text = refusal(&"[[rule]]\nport = 80\n".repeat(33));
+    assert!(text.starts_with("p.toml:65:"), "{text}");
+    assert!(text.contains("at most 64 rules"), "{text}");
+}
+
+#[test]
+fn an_unreadable_file_is_a_problem_not_a_panic() {
+    let problems = Policy::read("/nonexistent/policy.toml".as_ref()).unwrap_err();
+    assert!(problems.to_string().contains("cannot be read"));
+}
+
+#[test]
+fn an_explanation_says_why_earlier_rules_do_not_match() {
+    let policy = parse(
+        "trusted=['10.0.0.0/8']\n[[rule]]\ndestination='10.9.0.0/16'\n[[rule]]\nport=80\n[[rule]]\nname='rest'\nmode='enforce'\n",
+    );
+    let to = |address: &str| address.parse::<IpAddr>().unwrap();
+    let text = policy
+        .explain(to("10.0.0.1"), to("10.0.0.2"), 1, 2)
+        .to_string();
+    assert_eq!(
+        text,
+        "rule 1 does not match: destination 10.0.0.2 is not in 10.9.0.0/16\n\
+         rule 2 does not match: neither port 1 nor 2 is 80\n\
+         rule 3 \"rest\" decides: mode enforce, dctcp if the peer enforces \
+         (its prefix is trusted), else dcvegas"
+    );
+}
+
+/// What `sg_rule_matches` of `params.h` does, on the compiled table.
+fn compiled_match(table: &abi::PolicyTable, flow: (IpAddr, IpAddr, u16, u16)) -> Option<u32> {
+    let covers = |prefix: Addr, mask: Addr, address: IpAddr| {
+        let address = Addr::from(address);
+        (0..4).all(|i| (address.word[i] ^ prefix.word[i]) & mask.word[i] == 0)
+    };
+    let rules = &table.rules[..table.rules_count as usize];
+    let decided = rules.iter().find(|rule| {
+        covers(rule.source, rule.source_mask, flow.0)
+            && covers(rule.destination, rule.destination_mask, flow.1)
+            && (rule.source_port_low..=rule.source_port_high).contains(&flow.2)
+            && (rule.destination_port_low..=rule.destination_port_high).contains(&flow.3)
+    });
+    decided.map(|rule| rule.params.rule_id)
+}
+
+fn prefix_text() -> impl Strategy<Value = String> {
+    let v4 = (any::<u32>(), 0u8..=32).prop_map(|(bits, length)| {
+        let address = IpAddr::V4((bits & 0x0b01_0103).into());
+        ipnet::IpNet::new(address, length)
+            .unwrap()
+            .trunc()
+            .to_string()
+    });
+    prop_oneof![v4, Just("fd00::/64".to_owned()), Just("any".to_owned())]
+}
+
+proptest! {
+    #[test]
+    fn explaining_and_compiling_agree(
+        prefixes in prop::collection::vec(prefix_text(), 1..8),
+        ports in prop::collection::vec((0u16..4, 0u16..4), 1..8),
+        source in 0u32..4, destination in 0u32..4, source_port in 0u16..5, destination_port in 0u16..5,
+    ) {
+        let mut text = String::new();
+        for (prefix, (low, high)) in prefixes.iter().zip(&ports) {
+            let high = low.max(high);
+            text += &format!("[[rule]]\ndestination = \"{prefix}\"\nport = \"{low}-{high}\"\n");
+        }
+        let policy = parse(&text);
+        let source = IpAddr::V4((0x0a00_0000 | source).into());
+        let destination = IpAddr::V4((0x0a00_0000 | destination).into());
+        let explained = policy.explain(source, destination, source_port, destination_port);
+        let compiled = compiled_match(
+            &policy.compile(), (source, destination, source_port, destination_port));
+        prop_assert_eq!(explained.rule.map(|(index, _)| index as u32), compiled);
+    }
+
+    #[test]
+    fn random_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        let _ = Policy::parse("p.toml", &String::from_utf8_lossy(&bytes));
+    }
+
+    #[test]
+    fn random_values_of_known_keys_never_panic(
+        key in prop::sample::select(vec![
+            "name", "source", "destination", "port", "source_port", "destination_port", "mode",
+            "algorithm", "one_sided", "beta", "g", "window_cap", "window", "k", "vegas_alpha",
+            "vegas_beta", "floor_mss", "initial_window", "rto_min", "police", "mptcp",
+        ]),
+        value in prop_oneof![
+            any::<i64>().prop_map(|n| n.to_string()),
+            any::<f64>().prop_map(|x| format!("{x:?}")),
+            "[0-9./:a-zA-Z-]{0,12}".prop_map(|text| format!("\"{text}\"")),
+            Just("true".to_owned()), Just("[]".to_owned()), Just("{}".to_owned()),
+        ],
+    ) {
+        if let Ok(policy) = Policy::parse("p.toml", &format!("[[rule]]\n{key} = {value}\n")) {
+            let table = policy.compile();
+            prop_assert!(table.rules[0].params.window_cap <= abi::WINDOW_MAX);
+            prop_assert!(table.rules[0].params.beta_q10 <= abi::ONE_Q10);
+        }
+    }
+}
