@@ -15,6 +15,14 @@ fail() {
 	failed=1
 }
 
+# sources PATTERN…: the project's own files with such names.
+sources() {
+	local pattern
+	for pattern in "$@"; do
+		find crates fuzz bench scripts -name "$pattern" -not -path '*/target/*'
+	done
+}
+
 # compile_alone HEADER COMPILER FLAGS…: the header needs nothing included before it.
 compile_alone() {
 	local header=$1
@@ -35,7 +43,7 @@ lint_headers() {
 
 lint_licences() {
 	local file
-	for file in $(git ls-files 'crates/core/c/*.[ch]' 'crates/agent/bpf/*.[ch]' 'fuzz/*.[ch]'); do
+	for file in $(sources '*.[ch]'); do
 		head -1 "$file" | grep -qF 'SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only' ||
 			fail "$file:1: no SPDX line of its room"
 	done
@@ -43,7 +51,7 @@ lint_licences() {
 
 lint_lengths() {
 	local file lines
-	for file in $(git ls-files '*.rs' '*.c' '*.h' '*.sh'); do
+	for file in $(sources '*.rs' '*.[ch]' '*.sh'); do
 		lines=$(wc -l <"$file")
 		[ "$lines" -le "$LINES_MAX" ] || fail "$file: $lines lines, more than $LINES_MAX: split it"
 	done
