@@ -79,6 +79,7 @@ SG_INLINE void sg_feedback_count(struct sg_flow *flow, const struct sg_segment *
 	if (seg->ecn == SG_CE) {
 		flow->rcv_ceb = (flow->rcv_ceb + seg->payload) & SG_COUNTER_MASK;
 		flow->not_ect_run = 0;
+		flow->flags |= SG_FLOW_CE_UNREPORTED;
 	} else if (seg->ecn == SG_ECT0) {
 		flow->rcv_e0b = (flow->rcv_e0b + seg->payload) & SG_COUNTER_MASK;
 		flow->not_ect_run = 0;

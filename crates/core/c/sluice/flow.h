@@ -49,9 +49,9 @@ enum sg_flow_flags {
 	SG_FLOW_CLOSED = 1 << 2,      /* RST, or FIN both ways */
 	SG_FLOW_FIN_SENT = 1 << 3,
 	SG_FLOW_FIN_SEEN = 1 << 4,
-	SG_FLOW_SACK_SEEN = 1 << 5,
+	SG_FLOW_SACK_SEEN = 1 << 5,   /* from then on a duplicate ACK brings a block */
 	SG_FLOW_RCV_ACTIVE = 1 << 6,  /* data arrived: ACKs carry feedback */
-	SG_FLOW_ENFORCED = 1 << 7,    /* a window has been lowered at least once */
+	SG_FLOW_CE_UNREPORTED = 1 << 7,
 };
 
 #define SG_RTT_RING 4U
@@ -126,7 +126,7 @@ struct sg_half_open {
 	sg_u8 wscale;
 	sg_u8 from_tenant;      /* the SYN came from the local tenant */
 	sg_u8 rule;
-	sg_u8 peer;             /* enum sg_half_open_peer */
+	sg_u8 peer;             /* enum sg_half_open_peer, SG_PEER_PROMOTED */
 };
 SG_ASSERT_SIZE(struct sg_half_open, 24);
 
@@ -136,6 +136,8 @@ enum sg_half_open_peer {
 	SG_PEER_DISTRUSTED = 2,
 	SG_PEER_NO_ROOM = 3,
 	SG_PEER_SYN_DATA = 4,
+	SG_PEER_MASK = 0x7f,
+	SG_PEER_PROMOTED = 0x80, /* the flow exists: a repeated SYN/ACK must not reset it */
 };
 
 #endif /* SLUICE_FLOW_H */

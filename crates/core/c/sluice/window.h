@@ -46,6 +46,21 @@ SG_INLINE sg_u32 sg_window_target(const struct sg_flow *flow, sg_u32 ack)
 	return sg_max32(flow->cc.cwnd, sg_min32(flight, SG_WINDOW_MAX));
 }
 
+/*
+ * The peer enlarges its window without acknowledging anything. Where the peer's
+ * window was the limit (it may have been closed) ours decides anew; where ours
+ * was, one unit more tells the update from a duplicate.
+ */
+SG_INLINE sg_u32 sg_window_update(const struct sg_flow *flow,
+				  const struct sg_segment *seg, sg_u32 wire)
+{
+	sg_u32 target = sg_window_to_wire(sg_window_target(flow, seg->ack), flow->wscale);
+
+	if (wire == flow->peer_window && target > wire)
+		return target;
+	return wire < 0xffff ? wire + 1 : wire;
+}
+
 /* The window field for this segment; never above the peer's own, never 0 unless the peer's is. */
 SG_INLINE sg_u16 sg_window_field(const struct sg_flow *flow,
 				 const struct sg_segment *seg, int advances)
@@ -56,12 +71,8 @@ SG_INLINE sg_u16 sg_window_field(const struct sg_flow *flow,
 		wire = sg_window_to_wire(sg_window_target(flow, seg->ack), flow->wscale);
 	} else {
 		wire = flow->wire_window;
-		if (!seg->payload && seg->window > flow->peer_window && wire < 0xffff)
-			wire++;
-		/* A peer that had closed its window now opens it. */
-		if (!wire)
-			wire = sg_window_to_wire(sg_window_target(flow, seg->ack),
-						 flow->wscale);
+		if (!seg->payload && seg->window > flow->peer_window)
+			wire = sg_window_update(flow, seg, wire);
 	}
 	return seg->window < wire ? seg->window : (sg_u16)wire;
 }

@@ -1,0 +1,408 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * The enforcement step: (flow, segment, now) -> verdict.
+ *
+ * sg_from_tenant() and sg_to_tenant() are its two directions, for a flow that
+ * exists; handshake.h makes flows. Callers hold the flow's lock, if they share
+ * flows between threads. In `observe` mode everything is computed and no edit
+ * is asked for.
+ *
+ * After He et al., "AC/DC TCP" (SIGCOMM 2016), section 3. What differs, and why,
+ * is said where it happens.
+ */
+#ifndef SLUICE_ENFORCE_H
+#define SLUICE_ENFORCE_H
+
+#include "cc.h"
+#include "feedback.h"
+#include "flow.h"
+#include "police.h"
+#include "rtt.h"
+#include "segment.h"
+#include "seq.h"
+#include "window.h"
+
+/* Feedback in a packet of its own is worth it from this many bytes on. */
+#define SG_FACK_BYTES 65536U
+
+/* Edits are allowed: by the rule, by the flow's mode, by this packet's options. */
+SG_INLINE int sg_may_edit(const struct sg_flow *flow, const struct sg_segment *seg,
+			  const struct sg_params *params)
+{
+	return params->mode == SG_RULE_ENFORCE && flow->mode != SG_MODE_WATCH &&
+	       !(seg->options & (SG_OPT_SIGNED | SG_OPT_MALFORMED));
+}
+
+SG_INLINE sg_u32 sg_algorithm_of(const struct sg_flow *flow, const struct sg_params *params)
+{
+	return flow->mode == SG_MODE_TWO_SIDED ? params->algorithm : params->one_sided;
+}
+
+SG_INLINE void sg_edit_ecn(struct sg_verdict *out, const struct sg_segment *seg, sg_u8 ecn)
+{
+	if (seg->ecn == ecn)
+		return;
+	out->edits |= SG_EDIT_ECN;
+	out->ecn = ecn;
+}
+
+/* What congestion control is told of the sequence space as it is now. */
+SG_INLINE void sg_ack_facts(struct sg_cc_ack *ack, const struct sg_flow *flow, sg_u64 now_ns)
+{
+	ack->now_ns = now_ns;
+	ack->acked = 0;
+	ack->marked = 0;
+	ack->rtt_ns = 0;
+	ack->min_rtt_ns = flow->min_rtt_ns;
+	ack->snd_una = flow->snd_una;
+	ack->snd_nxt = flow->snd_nxt;
+	ack->flight = flow->snd_nxt - flow->snd_una;
+	ack->window_used = 0;
+	ack->in_recovery = !!(flow->flags & SG_FLOW_RECOVERY);
+	ack->pad[0] = 0;
+	ack->pad[1] = 0;
+}
+
+/* Loss is inferred once per window: recovery lasts until all that is out is acknowledged. */
+SG_INLINE void sg_enter_recovery(struct sg_flow *flow)
+{
+	flow->flags |= SG_FLOW_RECOVERY;
+	flow->recover = flow->snd_nxt;
+}
+
+SG_INLINE void sg_infer_loss(struct sg_flow *flow, const struct sg_params *params,
+			     sg_u64 now_ns, struct sg_verdict *out)
+{
+	struct sg_cc_ack ack;
+
+	sg_ack_facts(&ack, flow, now_ns);
+	sg_cc_on_loss(&flow->cc, params, sg_algorithm_of(flow, params), &ack);
+	sg_enter_recovery(flow);
+	flow->losses++;
+	out->count = SG_COUNT_LOSS;
+}
+
+SG_INLINE void sg_infer_timeout(struct sg_flow *flow, const struct sg_params *params,
+				sg_u64 now_ns, struct sg_verdict *out)
+{
+	struct sg_cc_ack ack;
+
+	sg_ack_facts(&ack, flow, now_ns);
+	sg_cc_on_timeout(&flow->cc, params, sg_algorithm_of(flow, params), &ack);
+	sg_enter_recovery(flow);
+	flow->progress_ns = now_ns;
+	flow->dupacks = 0;
+	flow->timeouts++;
+	out->count = SG_COUNT_TIMEOUT;
+}
+
+/*
+ * The tenant repeats the oldest outstanding data. After a silence of an RTO that
+ * is its timeout (no timer of ours is needed: the tenant's own tells us). With
+ * fewer than three duplicates it is a stack with RACK that knows better.
+ */
+SG_INLINE void sg_head_repeated(struct sg_flow *flow, const struct sg_params *params,
+				sg_u64 now_ns, struct sg_verdict *out)
+{
+	if (now_ns - flow->progress_ns >= sg_rto_ns(flow, params))
+		sg_infer_timeout(flow, params, now_ns, out);
+	else if (flow->dupacks && !(flow->flags & SG_FLOW_RECOVERY))
+		sg_infer_loss(flow, params, now_ns, out);
+}
+
+/* Data or FIN leaves the tenant. */
+SG_INLINE void sg_data_sent(struct sg_flow *flow, const struct sg_segment *seg, sg_u64 now_ns,
+			    const struct sg_params *params, struct sg_verdict *out)
+{
+	sg_u32 end = seg->seq + seg->payload + !!(seg->tcp_flags & SG_FIN);
+
+	if (sg_seq_lt(seg->seq, flow->snd_nxt)) {
+		/* A keepalive repeats the last byte that was acknowledged: nothing is lost. */
+		if (sg_seq_ge(seg->seq, flow->snd_una)) {
+			sg_rtt_retransmitted(flow);
+			if (seg->seq == flow->snd_una)
+				sg_head_repeated(flow, params, now_ns, out);
+		}
+	} else {
+		if (flow->snd_una == flow->snd_nxt) {
+			if (now_ns - flow->progress_ns >= sg_rto_ns(flow, params))
+				sg_cc_on_idle(&flow->cc, params);
+			flow->progress_ns = now_ns;
+		}
+		sg_rtt_sent(flow, end, now_ns);
+	}
+	flow->snd_nxt = sg_seq_max(flow->snd_nxt, end);
+}
+
+SG_INLINE void sg_report(struct sg_flow *flow, struct sg_verdict *out)
+{
+	out->e0b = flow->rcv_e0b;
+	out->ceb = flow->rcv_ceb;
+	flow->unreported = 0;
+	flow->flags &= (sg_u8)~SG_FLOW_CE_UNREPORTED;
+	flow->fack_round = flow->snd_nxt;
+}
+
+/*
+ * A header-only copy carries the counters when no ACK of the tenant can: at most
+ * once per window of the tenant's own data, or per SG_FACK_BYTES received, and
+ * not for a trickle that met no congestion.
+ */
+SG_INLINE int sg_fack_due(const struct sg_flow *flow)
+{
+	if (flow->unreported >= SG_FACK_BYTES)
+		return 1;
+	if (flow->unreported < 2U * flow->mss && !(flow->flags & SG_FLOW_CE_UNREPORTED))
+		return 0;
+	return sg_seq_ge(flow->snd_una, flow->fack_round);
+}
+
+/* Bytes without any ECN codepoint say that the peer's host no longer enforces. */
+SG_INLINE int sg_peer_reads_feedback(const struct sg_flow *flow)
+{
+	return (flow->flags & SG_FLOW_RCV_ACTIVE) && flow->not_ect_run < SG_FACK_BYTES;
+}
+
+SG_INLINE void sg_give_feedback(struct sg_flow *flow, const struct sg_segment *seg,
+				struct sg_verdict *out)
+{
+	int pure_ack = !seg->payload && !(seg->tcp_flags & SG_FIN);
+
+	/* Only hosts write this option; a tenant's own would be a forgery. */
+	if (seg->options & SG_OPT_FEEDBACK)
+		out->edits |= SG_EDIT_STRIP_FEEDBACK;
+	if (!sg_peer_reads_feedback(flow))
+		return;
+	if (pure_ack && seg->header_len + SG_OPTION_LEN <= 60) {
+		out->edits |= SG_EDIT_ADD_FEEDBACK;
+		sg_report(flow, out);
+	} else if (sg_fack_due(flow)) {
+		out->edits |= SG_EDIT_WANT_FACK;
+		sg_report(flow, out);
+	}
+}
+
+SG_INLINE void sg_note_close(struct sg_flow *flow, const struct sg_segment *seg, sg_u8 mine)
+{
+	if (seg->tcp_flags & SG_FIN)
+		flow->flags |= mine;
+	if ((seg->tcp_flags & SG_RST) ||
+	    (flow->flags & (SG_FLOW_FIN_SENT | SG_FLOW_FIN_SEEN)) ==
+		    (SG_FLOW_FIN_SENT | SG_FLOW_FIN_SEEN))
+		flow->flags |= SG_FLOW_CLOSED;
+}
+
+/* A segment of an existing flow leaves the tenant. *out is zeroed by the caller. */
+SG_NOINLINE void sg_from_tenant(struct sg_flow *flow, const struct sg_segment *seg,
+				sg_u64 now_ns, const struct sg_params *params,
+				struct sg_verdict *out)
+{
+	int may_edit = sg_may_edit(flow, seg, params);
+
+	flow->seen_ns = now_ns;
+	sg_note_close(flow, seg, SG_FLOW_FIN_SENT);
+	if (seg->tcp_flags & SG_RST)
+		return;
+	if (seg->payload || (seg->tcp_flags & SG_FIN)) {
+		if (may_edit && (params->flags & SG_RULE_POLICE) &&
+		    sg_police_exceeds(flow, seg->seq + seg->payload)) {
+			flow->policed++;
+			out->action = SG_DROP;
+			out->count = SG_COUNT_POLICED;
+			return;
+		}
+		sg_data_sent(flow, seg, now_ns, params, out);
+	}
+	if (!may_edit || flow->mode != SG_MODE_TWO_SIDED)
+		return;
+	sg_edit_ecn(out, seg, SG_ECT0);
+	sg_give_feedback(flow, seg, out);
+}
+
+/* The peer's help has ended: go on with what one end can do. */
+SG_INLINE void sg_fall_back(struct sg_flow *flow, const struct sg_params *params,
+			    sg_u8 reason, struct sg_verdict *out)
+{
+	sg_u32 cwnd = flow->cc.cwnd;
+
+	flow->mode = SG_MODE_ONE_SIDED;
+	flow->reason = reason;
+	sg_cc_init(&flow->cc, params, params->one_sided, flow->mss);
+	flow->cc.cwnd = sg_cc_bounded(&flow->cc, params, cwnd);
+	flow->cc.ssthresh = flow->cc.cwnd;
+	flow->cc.round_end = flow->snd_nxt;
+	out->count = reason == SG_WHY_FEEDBACK_STOPPED ? SG_COUNT_FEEDBACK_STOPPED :
+							  SG_COUNT_FEEDBACK_MISMATCH;
+}
+
+/*
+ * Feedback must come, and must follow what is acknowledged. Both are judged over
+ * two windows, so that neither a lost ACK nor one without room for the option
+ * ends the partnership.
+ */
+SG_INLINE void sg_check_feedback(struct sg_flow *flow, const struct sg_params *params,
+				 sg_u32 flight, struct sg_verdict *out)
+{
+	sg_u32 patience = 2 * sg_max32(flow->cc.cwnd, flight) + 4U * flow->mss;
+
+	if (flow->silent_bytes > patience)
+		sg_fall_back(flow, params, SG_WHY_FEEDBACK_STOPPED, out);
+	else if (flow->uncounted_bytes > patience)
+		sg_fall_back(flow, params, SG_WHY_FEEDBACK_MISMATCH, out);
+}
+
+/*
+ * Growth is earned by a window in use (RFC 7661; the test is Linux's): in slow
+ * start more than half of it, later all but what a whole segment doesn't fit in.
+ */
+SG_INLINE int sg_window_used(const struct sg_flow *flow, sg_u32 flight)
+{
+	if (flow->cc.cwnd < flow->cc.ssthresh)
+		return flow->cc.cwnd < 2ULL * flight;
+	return (sg_u64)flight + 2U * flow->mss > flow->cc.cwnd;
+}
+
+/* snd_una advances. */
+SG_INLINE void sg_ack_advances(struct sg_flow *flow, const struct sg_segment *seg,
+			       sg_u64 now_ns, const struct sg_params *params,
+			       struct sg_verdict *out)
+{
+	sg_u32 flight = flow->snd_nxt - flow->snd_una;
+	struct sg_cc_ack ack;
+
+	sg_ack_facts(&ack, flow, now_ns);
+	ack.acked = seg->ack - flow->snd_una;
+	ack.rtt_ns = sg_rtt_acked(flow, seg->ack, now_ns);
+	ack.min_rtt_ns = flow->min_rtt_ns;
+	ack.marked = sg_min32(flow->marked_pending, ack.acked);
+	flow->marked_pending -= ack.marked;
+	flow->bytes_acked += ack.acked;
+	flow->snd_una = seg->ack;
+	flow->dupacks = 0;
+	flow->progress_ns = now_ns;
+	if (sg_seq_ge(seg->ack, flow->recover))
+		flow->flags &= (sg_u8)~SG_FLOW_RECOVERY;
+	ack.snd_una = flow->snd_una;
+	ack.window_used = (sg_u8)sg_window_used(flow, flight);
+	ack.in_recovery = !!(flow->flags & SG_FLOW_RECOVERY);
+	sg_cc_on_ack(&flow->cc, params, sg_algorithm_of(flow, params), &ack);
+	if (flow->mode == SG_MODE_TWO_SIDED)
+		sg_check_feedback(flow, params, flight, out);
+}
+
+/* A block that the last SACK did not begin with, and that reports no duplicate (RFC 2883). */
+SG_INLINE int sg_sack_is_new(struct sg_flow *flow, const struct sg_segment *seg)
+{
+	int seen = seg->sack_left == flow->sack_left && seg->sack_right == flow->sack_right;
+	int has_second = seg->sack2_left != seg->sack2_right;
+	int duplicate = sg_seq_lt(seg->sack_left, seg->ack) ||
+			(has_second && sg_seq_ge(seg->sack_left, seg->sack2_left) &&
+			 sg_seq_le(seg->sack_right, seg->sack2_right));
+
+	flow->sack_left = seg->sack_left;
+	flow->sack_right = seg->sack_right;
+	return !seen && !duplicate;
+}
+
+/*
+ * RFC 5681 section 2: outstanding data, no payload, no change of window; with
+ * SACK also a new block, which keepalive and probe replies lack.
+ */
+SG_INLINE void sg_ack_repeats(struct sg_flow *flow, const struct sg_segment *seg,
+			      sg_u64 now_ns, const struct sg_params *params,
+			      struct sg_verdict *out)
+{
+	if (seg->payload || (seg->tcp_flags & SG_FIN) || !seg->window ||
+	    seg->window != flow->peer_window || flow->snd_una == flow->snd_nxt)
+		return;
+	if (seg->options & SG_OPT_SACK) {
+		flow->flags |= SG_FLOW_SACK_SEEN;
+		if (!sg_sack_is_new(flow, seg))
+			return;
+	} else if (flow->flags & SG_FLOW_SACK_SEEN) {
+		return;
+	}
+	if (flow->dupacks < 255)
+		flow->dupacks++;
+	if (flow->dupacks == 3 && !(flow->flags & SG_FLOW_RECOVERY))
+		sg_infer_loss(flow, params, now_ns, out);
+}
+
+/* The acknowledgement number, and the window that goes with it. */
+SG_INLINE void sg_ack_arrives(struct sg_flow *flow, const struct sg_segment *seg,
+			      sg_u64 now_ns, const struct sg_params *params,
+			      struct sg_verdict *out)
+{
+	int advances = sg_seq_gt(seg->ack, flow->snd_una);
+	sg_u16 wire = seg->window;
+
+	if (sg_seq_gt(seg->ack, flow->snd_nxt)) {
+		if (flow->mode == SG_MODE_WATCH)
+			flow->snd_una = flow->snd_nxt = seg->ack;
+		else
+			out->count = SG_COUNT_ACK_BEYOND;
+		return;
+	}
+	if (sg_seq_lt(seg->ack, flow->snd_una))
+		return; /* stale: stacks ignore its window as well (RFC 9293 3.10.7.4) */
+	if (advances)
+		sg_ack_advances(flow, seg, now_ns, params, out);
+	else
+		sg_ack_repeats(flow, seg, now_ns, params, out);
+	if (sg_may_edit(flow, seg, params))
+		wire = sg_window_field(flow, seg, advances);
+	if (wire != seg->window) {
+		out->edits |= SG_EDIT_WINDOW;
+		out->window = wire;
+	}
+	sg_window_shown(flow, seg, wire, flow->wscale);
+}
+
+/* What only two enforcing hosts do: count, take feedback, hide ECN. */
+SG_INLINE void sg_two_sided_arrival(struct sg_flow *flow, const struct sg_segment *seg,
+				    struct sg_verdict *out)
+{
+	if (seg->payload)
+		sg_feedback_count(flow, seg);
+	if ((seg->tcp_flags & SG_ACK) && sg_seq_gt(seg->ack, flow->snd_una) &&
+	    sg_seq_le(seg->ack, flow->snd_nxt)) {
+		sg_u32 acked = seg->ack - flow->snd_una;
+
+		flow->silent_bytes = sg_sat32((sg_u64)flow->silent_bytes + acked);
+		flow->uncounted_bytes = sg_sat32((sg_u64)flow->uncounted_bytes + acked);
+	}
+	if (seg->options & SG_OPT_FEEDBACK) {
+		out->edits |= SG_EDIT_STRIP_FEEDBACK;
+		if (!sg_feedback_take(flow, seg))
+			out->count = SG_COUNT_FEEDBACK_STALE;
+	}
+	sg_edit_ecn(out, seg, SG_NOT_ECT);
+	if (seg->tcp_flags & SG_ECE) {
+		out->edits |= SG_EDIT_CLEAR_FLAGS;
+		out->clear_flags = SG_ECE;
+	}
+}
+
+/* A segment of an existing flow arrives for the tenant. *out is zeroed by the caller. */
+SG_NOINLINE void sg_to_tenant(struct sg_flow *flow, const struct sg_segment *seg,
+			      sg_u64 now_ns, const struct sg_params *params,
+			      struct sg_verdict *out)
+{
+	flow->seen_ns = now_ns;
+	sg_note_close(flow, seg, SG_FLOW_FIN_SEEN);
+	if (seg->tcp_flags & SG_RST)
+		return;
+	flow->bytes_received += seg->payload;
+	if (flow->mode == SG_MODE_TWO_SIDED && sg_may_edit(flow, seg, params)) {
+		sg_two_sided_arrival(flow, seg, out);
+		if (seg->options & SG_OPT_FACK) {
+			out->action = SG_CONSUME;
+			out->count = SG_COUNT_FACK_TAKEN;
+			return;
+		}
+	}
+	if (seg->tcp_flags & SG_ACK)
+		sg_ack_arrives(flow, seg, now_ns, params, out);
+}
+
+#endif /* SLUICE_ENFORCE_H */

@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * Handshakes: what a SYN is remembered by, and the flow that its SYN/ACK makes.
+ *
+ * A SYN never touches a live flow: it has a table of its own, and only a SYN/ACK
+ * that acknowledges it makes (or replaces) the flow. A forged SYN thus costs
+ * nothing but its own entry.
+ */
+#ifndef SLUICE_HANDSHAKE_H
+#define SLUICE_HANDSHAKE_H
+
+#include "enforce.h"
+
+#define SG_MSS_DEFAULT 536U /* RFC 9293 section 3.7.1 */
+#define SG_MSS_MIN 48U      /* what Linux accepts from a SYN at least */
+
+SG_INLINE int sg_handshake_editable(const struct sg_segment *seg, const struct sg_params *params)
+{
+	return params->mode == SG_RULE_ENFORCE && !seg->payload &&
+	       !(seg->options & (SG_OPT_SIGNED | SG_OPT_MALFORMED));
+}
+
+/*
+ * Our option goes to trusted prefixes only. The SYN becomes ECN-capable, so that
+ * a marking switch does not drop it, unless the tenant offers ECN: an ECT mark
+ * on such a SYN would spoil the negotiation with a host that doesn't enforce.
+ */
+SG_INLINE sg_u8 sg_offer(const struct sg_segment *seg, struct sg_verdict *out)
+{
+	if (!seg->peer_trusted)
+		return SG_PEER_NONE;
+	if (seg->header_len + SG_OPTION_LEN > 60)
+		return SG_PEER_NO_ROOM;
+	out->edits |= SG_EDIT_ADD_PEER;
+	out->count = SG_COUNT_PEER_OFFERED;
+	if (!(seg->tcp_flags & (SG_ECE | SG_CWR)))
+		sg_edit_ecn(out, seg, SG_ECT0);
+	return SG_PEER_OFFERED;
+}
+
+/* The peer's host shows our option: its tenant's ECN offer stops here. */
+SG_INLINE sg_u8 sg_consider_offer(const struct sg_segment *seg, struct sg_verdict *out)
+{
+	if (!(seg->options & SG_OPT_PEER))
+		return SG_PEER_NONE;
+	if (!seg->peer_trusted) {
+		out->count = SG_COUNT_PEER_UNTRUSTED;
+		return SG_PEER_DISTRUSTED;
+	}
+	out->edits |= SG_EDIT_STRIP_PEER;
+	sg_edit_ecn(out, seg, SG_NOT_ECT);
+	if (seg->tcp_flags & (SG_ECE | SG_CWR)) {
+		out->edits |= SG_EDIT_CLEAR_FLAGS;
+		out->clear_flags = SG_ECE | SG_CWR;
+	}
+	return SG_PEER_OFFERED;
+}
+
+/* A SYN, either way. `half` is zeroed, or what an earlier SYN of the same tuple left. */
+SG_NOINLINE void sg_syn(struct sg_half_open *half, const struct sg_segment *seg,
+			sg_u64 now_ns, const struct sg_params *params,
+			struct sg_verdict *out)
+{
+	sg_u8 from_tenant = seg->direction == SG_FROM_TENANT;
+	sg_u8 promoted = half->isn == seg->seq && half->from_tenant == from_tenant &&
+			 half->time_ns ? half->peer & SG_PEER_PROMOTED : 0;
+	sg_u8 peer = seg->payload ? SG_PEER_SYN_DATA : SG_PEER_NONE;
+
+	out->count = seg->payload ? SG_COUNT_SYN_WITH_DATA : SG_COUNT_SYN;
+	half->time_ns = now_ns;
+	half->isn = seg->seq;
+	half->mss = seg->options & SG_OPT_MSS ? seg->mss : SG_MSS_DEFAULT;
+	half->options = seg->options;
+	half->wscale = seg->wscale;
+	half->from_tenant = from_tenant;
+	if (sg_handshake_editable(seg, params)) {
+		if (seg->options & SG_OPT_MPTCP && params->flags & SG_RULE_STRIP_MPTCP) {
+			out->edits |= SG_EDIT_HIDE_MPTCP;
+			half->options &= (sg_u16)~SG_OPT_MPTCP;
+		}
+		if (from_tenant) {
+			if (seg->options & SG_OPT_PEER)
+				out->edits |= SG_EDIT_STRIP_PEER; /* a tenant is no host */
+			peer = sg_offer(seg, out);
+		} else {
+			peer = sg_consider_offer(seg, out);
+		}
+	}
+	half->peer = peer | promoted;
+}
+
+/* Why the two ends don't enforce together; SG_WHY_NONE when they do. */
+SG_INLINE sg_u8 sg_partnership(const struct sg_half_open *half, const struct sg_segment *seg)
+{
+	switch (half->peer & SG_PEER_MASK) {
+	case SG_PEER_OFFERED:
+		break;
+	case SG_PEER_DISTRUSTED:
+		return SG_WHY_PEER_UNTRUSTED;
+	case SG_PEER_NO_ROOM:
+		return SG_WHY_NO_ROOM;
+	case SG_PEER_SYN_DATA:
+		return SG_WHY_SYN_WITH_DATA;
+	default:
+		return SG_WHY_PEER_SILENT;
+	}
+	if (seg->direction == SG_FROM_TENANT)
+		return seg->header_len + SG_OPTION_LEN <= 60 ? SG_WHY_NONE : SG_WHY_NO_ROOM;
+	if (!(seg->options & SG_OPT_PEER))
+		return SG_WHY_PEER_SILENT;
+	return seg->peer_trusted ? SG_WHY_NONE : SG_WHY_PEER_UNTRUSTED;
+}
+
+SG_INLINE void sg_choose_mode(struct sg_flow *flow, const struct sg_half_open *half,
+			      const struct sg_segment *seg, const struct sg_params *params,
+			      struct sg_verdict *out)
+{
+	sg_u16 options = half->options | seg->options;
+
+	flow->mode = SG_MODE_WATCH;
+	if (options & SG_OPT_SIGNED) {
+		flow->reason = SG_WHY_SIGNED;
+		out->count = SG_COUNT_FLOW_SIGNED;
+	} else if (options & SG_OPT_MALFORMED) {
+		flow->reason = SG_WHY_MALFORMED_OPTION;
+		out->count = SG_COUNT_MALFORMED_OPTION;
+	} else if (half->options & seg->options & SG_OPT_MPTCP) {
+		flow->reason = SG_WHY_MPTCP;
+		out->count = SG_COUNT_FLOW_MPTCP;
+	} else {
+		flow->reason = params->mode == SG_RULE_ENFORCE ? sg_partnership(half, seg) :
+								 SG_WHY_PEER_SILENT;
+		flow->mode = flow->reason == SG_WHY_NONE ? SG_MODE_TWO_SIDED :
+							   SG_MODE_ONE_SIDED;
+		out->count = flow->mode == SG_MODE_TWO_SIDED ? SG_COUNT_FLOW_TWO_SIDED :
+							       SG_COUNT_FLOW_ONE_SIDED;
+	}
+}
+
+/* Edits of a SYN/ACK, once the mode is known. Its window is not scaled (RFC 7323 2.2). */
+SG_INLINE void sg_edit_synack(struct sg_flow *flow, const struct sg_segment *seg,
+			      struct sg_verdict *out)
+{
+	sg_u16 wire = sg_window_to_wire(flow->cc.cwnd, 0);
+
+	if (flow->mode == SG_MODE_TWO_SIDED) {
+		if (seg->direction == SG_FROM_TENANT) {
+			out->edits |= SG_EDIT_ADD_PEER;
+			sg_edit_ecn(out, seg, SG_ECT0);
+			return;
+		}
+		out->edits |= SG_EDIT_STRIP_PEER;
+		sg_edit_ecn(out, seg, SG_NOT_ECT);
+	}
+	if (seg->direction == SG_TO_TENANT && wire < seg->window) {
+		out->edits |= SG_EDIT_WINDOW;
+		out->window = wire;
+	}
+}
+
+/* Does this SYN/ACK answer the SYN that is remembered? */
+SG_INLINE int sg_synack_matches(const struct sg_half_open *half, const struct sg_segment *seg)
+{
+	sg_u8 to_tenant = seg->direction == SG_TO_TENANT;
+
+	return half->time_ns && seg->ack == half->isn + 1 && half->from_tenant == to_tenant;
+}
+
+/* The tenant has seen an unscaled window; segments after it count in scaled units. */
+SG_INLINE void sg_synack_shown(struct sg_flow *flow, const struct sg_segment *seg, sg_u16 wire)
+{
+	sg_window_shown(flow, seg, wire, 0);
+	flow->wire_window = sg_window_to_wire(wire, flow->wscale);
+	flow->peer_window = sg_window_to_wire(seg->window, flow->wscale);
+}
+
+/*
+ * A SYN/ACK that matches. Fills `flow`, which the caller zeroed and set `rule`
+ * in, and edits the packet. A caller whose `half` says promoted throws the flow
+ * away and keeps the edits.
+ */
+SG_NOINLINE void sg_synack(struct sg_flow *flow, struct sg_half_open *half,
+			   const struct sg_segment *seg, const struct sg_params *params,
+			   struct sg_verdict *out)
+{
+	int to_tenant = seg->direction == SG_TO_TENANT;
+	sg_u32 mss = to_tenant ? (seg->options & SG_OPT_MSS ? seg->mss : SG_MSS_DEFAULT) :
+				 half->mss;
+
+	flow->mss = (sg_u16)sg_max32(mss, SG_MSS_MIN);
+	if (half->options & seg->options & SG_OPT_WSCALE)
+		flow->wscale = (to_tenant ? seg->wscale : half->wscale) & 15;
+	flow->snd_una = to_tenant ? seg->ack : seg->seq + 1;
+	flow->snd_nxt = flow->snd_una;
+	flow->recover = flow->snd_una;
+	flow->karn_end = flow->snd_una;
+	flow->fack_round = flow->snd_una;
+	sg_rtt_forget(flow);
+	sg_feedback_start(flow);
+	sg_choose_mode(flow, half, seg, params, out);
+	sg_cc_init(&flow->cc, params, sg_algorithm_of(flow, params), flow->mss);
+	flow->cc.round_end = flow->snd_una;
+	flow->cc.cut_end = flow->snd_una;
+	if (sg_may_edit(flow, seg, params))
+		sg_edit_synack(flow, seg, out);
+	if (to_tenant)
+		sg_synack_shown(flow, seg, out->edits & SG_EDIT_WINDOW ? out->window : seg->window);
+	half->peer |= SG_PEER_PROMOTED;
+}
+
+/* A flow met without its handshake: it is shown and counted, never edited. */
+SG_INLINE void sg_midstream(struct sg_flow *flow, const struct sg_segment *seg,
+			    const struct sg_params *params)
+{
+	int from_tenant = seg->direction == SG_FROM_TENANT;
+
+	flow->mode = SG_MODE_WATCH;
+	flow->reason = SG_WHY_MIDSTREAM;
+	flow->mss = SG_MSS_DEFAULT;
+	flow->snd_una = from_tenant ? seg->seq : seg->ack;
+	flow->snd_nxt = flow->snd_una;
+	flow->recover = flow->snd_una;
+	flow->karn_end = flow->snd_una;
+	sg_rtt_forget(flow);
+	sg_feedback_start(flow);
+	sg_cc_init(&flow->cc, params, params->one_sided, flow->mss);
+	flow->cc.round_end = flow->snd_una;
+	flow->cc.cut_end = flow->snd_una;
+}
+
+#endif /* SLUICE_HANDSHAKE_H */
