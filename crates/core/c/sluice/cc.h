@@ -24,10 +24,15 @@
 #ifndef SLUICE_CC_H
 #define SLUICE_CC_H
 
+#include "cc_cubic.h"
 #include "cc_dctcp.h"
+#include "cc_dcvegas.h"
 #include "cc_fixed.h"
+#include "cc_highspeed.h"
+#include "cc_illinois.h"
 #include "cc_reno.h"
 #include "cc_state.h"
+#include "cc_vegas.h"
 
 /* mss: payload bytes of the peer's largest segment, taken into 1..65535. */
 SG_INLINE void sg_cc_init(struct sg_cc *cc, const struct sg_params *params,
@@ -49,7 +54,11 @@ SG_INLINE void sg_cc_init(struct sg_cc *cc, const struct sg_params *params,
 	cc->prior = cc->cwnd;
 	switch (algorithm) {
 	case SG_CC_DCTCP:
+	case SG_CC_DCVEGAS:
 		sg_dctcp_init(cc);
+		break;
+	case SG_CC_ILLINOIS:
+		sg_illinois_init(cc);
 		break;
 	case SG_CC_FIXED:
 		sg_fixed_hold(cc, params);
@@ -63,8 +72,23 @@ SG_INLINE void sg_cc_on_ack(struct sg_cc *cc, const struct sg_params *params,
 			    sg_u32 algorithm, const struct sg_cc_ack *ack)
 {
 	switch (algorithm) {
+	case SG_CC_CUBIC:
+		sg_cubic_on_ack(cc, params, ack);
+		break;
 	case SG_CC_DCTCP:
 		sg_dctcp_on_ack(cc, params, ack);
+		break;
+	case SG_CC_DCVEGAS:
+		sg_dcvegas_on_ack(cc, params, ack);
+		break;
+	case SG_CC_VEGAS:
+		sg_vegas_on_ack(cc, params, ack);
+		break;
+	case SG_CC_ILLINOIS:
+		sg_illinois_on_ack(cc, params, ack);
+		break;
+	case SG_CC_HIGHSPEED:
+		sg_highspeed_on_ack(cc, params, ack);
 		break;
 	case SG_CC_FIXED:
 		sg_fixed_hold(cc, params);
@@ -79,6 +103,15 @@ SG_INLINE void sg_cc_on_loss(struct sg_cc *cc, const struct sg_params *params,
 			     sg_u32 algorithm, const struct sg_cc_ack *ack)
 {
 	switch (algorithm) {
+	case SG_CC_CUBIC:
+		sg_cubic_on_loss(cc, params, ack);
+		break;
+	case SG_CC_ILLINOIS:
+		sg_illinois_on_loss(cc, params, ack);
+		break;
+	case SG_CC_HIGHSPEED:
+		sg_highspeed_on_loss(cc, params, ack);
+		break;
 	case SG_CC_FIXED:
 		break;
 	default:
@@ -91,6 +124,15 @@ SG_INLINE void sg_cc_on_timeout(struct sg_cc *cc, const struct sg_params *params
 				sg_u32 algorithm, const struct sg_cc_ack *ack)
 {
 	switch (algorithm) {
+	case SG_CC_CUBIC:
+		sg_cubic_on_timeout(cc, params, ack);
+		break;
+	case SG_CC_ILLINOIS:
+		sg_illinois_on_timeout(cc, params, ack);
+		break;
+	case SG_CC_HIGHSPEED:
+		sg_highspeed_on_timeout(cc, params, ack);
+		break;
 	case SG_CC_FIXED:
 		break;
 	default:
@@ -113,7 +155,6 @@ SG_INLINE void sg_cc_on_idle(struct sg_cc *cc, const struct sg_params *params)
 	sg_cc_set(cc, params, sg_min32(cc->cwnd, initial));
 	cc->credit = 0;
 	cc->flags &= ~SG_CC_EPOCH;
-	cc->flags |= SG_CC_AFRESH;
 }
 
 #endif /* SLUICE_CC_H */

@@ -35,14 +35,16 @@ SG_INLINE sg_u32 sg_dctcp_alpha(sg_u32 alpha_q20, sg_u32 marked, sg_u32 acked,
 			sg_shr(fraction_q20, g_shift & 31));
 }
 
-/* Count this ACK's bytes; at the end of a round turn the counts into alpha. */
+/*
+ * Count bytes of this ACK; at the end of a round turn the counts into alpha. A
+ * round of which nothing was counted says nothing and leaves alpha.
+ */
 SG_INLINE void sg_dctcp_count(struct sg_cc *cc, const struct sg_params *params,
-			      const struct sg_cc_ack *ack, sg_u32 marked,
-			      int round_ended)
+			      sg_u32 acked, sg_u32 marked, int round_ended)
 {
-	cc->dctcp.acked_bytes = sg_sat32((sg_u64)cc->dctcp.acked_bytes + ack->acked);
+	cc->dctcp.acked_bytes = sg_sat32((sg_u64)cc->dctcp.acked_bytes + acked);
 	cc->dctcp.marked_bytes = sg_sat32((sg_u64)cc->dctcp.marked_bytes + marked);
-	if (!round_ended)
+	if (!round_ended || !cc->dctcp.acked_bytes)
 		return;
 	cc->dctcp.alpha_q20 = sg_dctcp_alpha(cc->dctcp.alpha_q20,
 					     cc->dctcp.marked_bytes,
@@ -53,12 +55,11 @@ SG_INLINE void sg_dctcp_count(struct sg_cc *cc, const struct sg_params *params,
 }
 
 /* w (1 - (alpha - alpha beta / 2)), not bounded. */
-SG_INLINE sg_u32 sg_dctcp_reduced(const struct sg_cc *cc,
-				  const struct sg_params *params)
+SG_INLINE sg_u32 sg_dctcp_reduced(const struct sg_cc *cc, sg_u32 beta_q10)
 {
-	sg_u64 beta_q10 = sg_min32(params->beta_q10, SG_ONE_Q10);
+	sg_u64 beta = sg_min32(beta_q10, SG_ONE_Q10);
 	sg_u64 alpha_q20 = sg_min32(cc->dctcp.alpha_q20, SG_ONE_Q20);
-	sg_u64 factor_q20 = alpha_q20 - (alpha_q20 * beta_q10 >> 11);
+	sg_u64 factor_q20 = alpha_q20 - (alpha_q20 * beta >> 11);
 
 	return sg_sat32(cc->cwnd - ((sg_u64)cc->cwnd * factor_q20 >> 20));
 }
@@ -69,9 +70,10 @@ SG_NOINLINE void sg_dctcp_on_ack(struct sg_cc *cc, const struct sg_params *param
 	sg_u32 marked = sg_min32(ack->marked, ack->acked);
 
 	/* alpha before the cut: a mark is answered with what its own window showed. */
-	sg_dctcp_count(cc, params, ack, marked, sg_cc_round(cc, ack));
+	sg_dctcp_count(cc, params, ack->acked, marked, sg_cc_round(cc, ack));
 	if (marked && !(cc->flags & SG_CC_CUT))
-		sg_cc_cut_to(cc, params, ack, sg_dctcp_reduced(cc, params));
+		sg_cc_cut_to(cc, params, ack,
+			     sg_dctcp_reduced(cc, params->beta_q10));
 	else if (sg_cc_may_grow(cc, ack))
 		sg_cc_grow(cc, params, ack->acked);
 }

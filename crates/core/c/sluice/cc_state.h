@@ -19,7 +19,6 @@ enum sg_cc_flags {
 	SG_CC_HOLD = 1 << 2,      /* no growth until the cut's window is acknowledged */
 	SG_CC_TIMED_OUT = 1 << 3, /* no ACK since the last timeout */
 	SG_CC_EPOCH = 1 << 4,     /* cubic: the epoch has begun */
-	SG_CC_AFRESH = 1 << 5,    /* idle since: measurements of the round are stale */
 };
 
 struct sg_cc {

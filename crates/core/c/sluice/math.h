@@ -33,4 +33,23 @@ SG_INLINE sg_u32 sg_sat32(sg_u64 x)
 	return x > 0xffffffffULL ? 0xffffffffU : (sg_u32)x;
 }
 
+/*
+ * The number of bits that x needs, 0 for 0: ones below the top bit, counted.
+ * No branches, which the verifier would follow 64 ways; clang's own
+ * count-leading-zeros does not compile for BPF.
+ */
+SG_INLINE sg_u32 sg_bits(sg_u64 x)
+{
+	x |= x >> 1;
+	x |= x >> 2;
+	x |= x >> 4;
+	x |= x >> 8;
+	x |= x >> 16;
+	x |= x >> 32;
+	x -= x >> 1 & 0x5555555555555555ULL;
+	x = (x & 0x3333333333333333ULL) + (x >> 2 & 0x3333333333333333ULL);
+	x = (x + (x >> 4)) & 0x0f0f0f0f0f0f0f0fULL;
+	return (sg_u32)(x * 0x0101010101010101ULL >> 56);
+}
+
 #endif /* SLUICE_MATH_H */
