@@ -1,3 +1,4 @@
 //! Safe Rust face of the freestanding C core.
 
 pub mod abi;
+pub mod cc;

@@ -60,10 +60,10 @@ static const struct sg_highspeed_point sg_highspeed_table[128] __attribute__((un
 	{ 72432, 102 }, { 72432, 102 }, { 72432, 102 }, { 72432, 102 },
 };
 
-/* Where w segments lie in the table: point, and the way to the next in 1/256. */
-SG_INLINE sg_u32 sg_highspeed_position(const struct sg_cc *cc)
+/* Where a window in bytes lies in the table: point, and the way to the next in 1/256. */
+SG_INLINE sg_u32 sg_highspeed_position(const struct sg_cc *cc, sg_u32 window)
 {
-	sg_u64 w_q4 = sg_clamp32(sg_sat32(sg_mul_div(cc->cwnd, 16, cc->mss)),
+	sg_u64 w_q4 = sg_clamp32(sg_sat32(sg_mul_div(window, 16, cc->mss)),
 				 SG_HIGHSPEED_LOW << 4, SG_HIGHSPEED_HIGH << 4);
 	/* 608..1328000: the top bit is one of 9..20. */
 	sg_u32 top = (sg_bits(w_q4) - 1) & 31;
@@ -79,17 +79,17 @@ SG_INLINE sg_u32 sg_highspeed_between(sg_u32 from, sg_u32 to, sg_u32 part_q8)
 /* a(w) in 1/1024 segments per window. */
 SG_INLINE sg_u32 sg_highspeed_a(const struct sg_cc *cc)
 {
-	sg_u32 at = sg_highspeed_position(cc);
+	sg_u32 at = sg_highspeed_position(cc, cc->cwnd);
 
 	return sg_highspeed_between(sg_highspeed_table[at >> 8 & 127].a_q10,
 				    sg_highspeed_table[((at >> 8) + 1) & 127].a_q10,
 				    at & 255);
 }
 
-/* 1 - b(w) in 1/1024. */
+/* 1 - b(w) in 1/1024, of the window that sg_cc_lost() cuts. */
 SG_INLINE sg_u32 sg_highspeed_keep(const struct sg_cc *cc)
 {
-	sg_u32 at = sg_highspeed_position(cc);
+	sg_u32 at = sg_highspeed_position(cc, sg_cc_before_cut(cc));
 
 	return SG_ONE_Q10 -
 	       sg_highspeed_between(sg_highspeed_table[at >> 8 & 127].b_q10,
