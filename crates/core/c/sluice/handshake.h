@@ -104,6 +104,8 @@ SG_INLINE sg_u8 sg_partnership(const struct sg_half_open *half, const struct sg_
 	default:
 		return SG_WHY_PEER_SILENT;
 	}
+	if (seg->direction == SG_FROM_TENANT && seg->payload)
+		return SG_WHY_SYN_WITH_DATA; /* an option can't be appended before data */
 	if (seg->direction == SG_FROM_TENANT)
 		return seg->header_len + SG_OPTION_LEN <= 60 ? SG_WHY_NONE : SG_WHY_NO_ROOM;
 	if (!(seg->options & SG_OPT_PEER))
