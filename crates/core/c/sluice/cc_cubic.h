@@ -75,16 +75,16 @@ SG_INLINE void sg_cubic_begin(struct sg_cc *cc, sg_u64 now_ns)
 		cc->cubic.w_max = cc->cwnd;
 }
 
-/* W_est, the window that Reno would have (4.3), in whole segments. */
+/* W_est, the window that Reno would have (4.3); credit carries its fraction of a byte. */
 SG_INLINE void sg_cubic_estimate(struct sg_cc *cc, sg_u32 acked)
 {
 	sg_u32 alpha_q10 = cc->cubic.w_est < cc->prior ? SG_CUBIC_ALPHA_Q10 :
 							 SG_ONE_Q10;
-	sg_u64 credit = cc->credit + ((sg_u64)acked * alpha_q10 >> 10);
-	sg_u64 steps = sg_div(credit, cc->cwnd);
+	sg_u64 growth = cc->credit + ((sg_u64)acked * alpha_q10 >> 10) * cc->mss;
+	sg_u64 bytes = sg_div(growth, cc->cwnd);
 
-	cc->credit = sg_sat32(credit - steps * cc->cwnd);
-	cc->cubic.w_est = sg_sat32(cc->cubic.w_est + sg_min64(steps, 1024) * cc->mss);
+	cc->credit = sg_sat32(growth - bytes * cc->cwnd);
+	cc->cubic.w_est = sg_sat32(cc->cubic.w_est + bytes);
 }
 
 /* Time since the epoch began, in 1/1024 s: 1953125 / 2 ns each. */

@@ -63,11 +63,13 @@ static const struct sg_highspeed_point sg_highspeed_table[128] __attribute__((un
 /* Where a window in bytes lies in the table: point, and the way to the next in 1/256. */
 SG_INLINE sg_u32 sg_highspeed_position(const struct sg_cc *cc, sg_u32 window)
 {
-	sg_u64 w_q4 = sg_clamp32(sg_sat32(sg_mul_div(window, 16, cc->mss)),
-				 SG_HIGHSPEED_LOW << 4, SG_HIGHSPEED_HIGH << 4);
-	/* 608..1328000: the top bit is one of 9..20. */
-	sg_u32 top = (sg_bits(w_q4) - 1) & 31;
+	sg_u64 w_q4 = sg_min64(sg_mul_div(window, 16, cc->mss), SG_HIGHSPEED_HIGH << 4);
+	sg_u32 top;
 
+	if (w_q4 <= SG_HIGHSPEED_LOW << 4)
+		return 0;
+	/* 609..1328000: the top bit is one of 9..20. */
+	top = (sg_bits(w_q4) - 1) & 31;
 	return ((top - 9) << 11) + (sg_u32)(sg_shr(w_q4 << 11, top) & 2047);
 }
 

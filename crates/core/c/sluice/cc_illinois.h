@@ -21,9 +21,10 @@
 #define SG_ILLINOIS_THRESHOLD 15U /* segments */
 #define SG_ILLINOIS_THETA 5U      /* rounds of low delay before alpha returns to its maximum */
 
+/* New Reno until a round has been measured. */
 SG_INLINE void sg_illinois_init(struct sg_cc *cc)
 {
-	cc->illinois.alpha_q10 = SG_ILLINOIS_ALPHA_MAX_Q10;
+	cc->illinois.alpha_q10 = SG_ONE_Q10;
 	cc->illinois.beta_q10 = SG_ILLINOIS_BETA_MAX_Q10;
 }
 

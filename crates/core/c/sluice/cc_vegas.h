@@ -55,6 +55,16 @@ SG_INLINE void sg_vegas_decide(struct sg_cc *cc, const struct sg_params *params,
 	}
 }
 
+/* A round with too few samples: New Reno's growth. */
+SG_INLINE void sg_vegas_unmeasured(struct sg_cc *cc, const struct sg_params *params,
+				   sg_u32 acked)
+{
+	if (sg_cc_in_slow_start(cc))
+		sg_cc_slow_start(cc, params, acked);
+	else
+		sg_cc_set(cc, params, (sg_u64)cc->cwnd + cc->mss);
+}
+
 SG_INLINE void sg_vegas_sample(struct sg_cc *cc, sg_u32 rtt_ns)
 {
 	if (!rtt_ns)
@@ -82,7 +92,7 @@ SG_NOINLINE void sg_vegas_on_ack(struct sg_cc *cc, const struct sg_params *param
 	if (cc->vegas.samples >= SG_VEGAS_SAMPLES && ack->min_rtt_ns)
 		sg_vegas_decide(cc, params, ack, growing);
 	else if (growing)
-		sg_cc_grow(cc, params, ack->acked);
+		sg_vegas_unmeasured(cc, params, ack->acked);
 	cc->vegas.samples = 0;
 }
 
