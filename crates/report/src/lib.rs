@@ -1,1 +1,29 @@
-//! Tables, plots, the HTML report, exports
+//! Tables, plots, the HTML report, exports.
+//!
+//! | function | for |
+//! |---|---|
+//! | [`table`] | a terminal: one row per variant, conditions, expectations |
+//! | [`markdown`] | documents and merge requests |
+//! | [`html`] | one self-contained page with interactive plots, of one or several scenarios |
+//! | [`samples_csv`] | every sample for other programs, gzipped CSV |
+//! | `samples_parquet` | the same as Apache Parquet, with the feature `parquet` |
+//!
+//! All take [`Results`](sluicegate_scenario::results::Results). Plots need the samples that a world leaves
+//! in memory; from a `results.json` alone there are tables, and the page says which plots have no data.
+
+mod comparison;
+mod html;
+mod markdown;
+#[cfg(feature = "parquet")]
+mod parquet;
+mod samples;
+mod table;
+mod thin;
+mod units;
+
+pub use html::html;
+pub use markdown::markdown;
+#[cfg(feature = "parquet")]
+pub use parquet::samples_parquet;
+pub use samples::samples_csv;
+pub use table::{Style, table};

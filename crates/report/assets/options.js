@@ -1,0 +1,186 @@
+// ECharts options for each kind of plot.
+
+/** Above this many flows a panel shows them in the variant's colour instead of one each. */
+const FLOWS_WITH_COLOURS = 8;
+/** A tooltip lists this many lines at most. */
+const TOOLTIP_LINES = 10;
+
+/** What all plots share. `tip(x)` returns tooltip rows [colour, name, value] for a place on the x axis. */
+function base(look, heading, tip) {
+  return {
+    animation: false,
+    textStyle: { fontFamily: look.font, color: look.text },
+    aria: { enabled: false },
+    grid: { left: 58, right: 18, top: 16, bottom: 46 },
+    toolbox: { show: true, itemSize: 0, feature: { dataZoom: { filterMode: "none", title: { zoom: "", back: "" } } } },
+    tooltip: {
+      trigger: "axis", confine: true, transitionDuration: 0, backgroundColor: look.raised, borderColor: look.line,
+      textStyle: { color: look.text, fontFamily: look.font },
+      axisPointer: { type: "line", snap: false, lineStyle: { color: look.faint, type: "dotted" }, label: { show: false } },
+      formatter: (params) => tooltip(heading(params[0].axisValue), tip(params[0].axisValue)),
+    },
+  };
+}
+
+function tooltip(heading, rows) {
+  const dot = (colour) => `<span class="swatch" style="background:${colour}"></span>`;
+  const row = ([colour, name, value]) => `<tr><td>${dot(colour)}${escapeHtml(name)}</td><td>${value}</td></tr>`;
+  const shown = rows.slice(0, TOOLTIP_LINES).map(row).join("");
+  const more = rows.length > TOOLTIP_LINES ? `<tr><td>… ${rows.length - TOOLTIP_LINES} more</td></tr>` : "";
+  return `<div class="tip"><strong>${heading}</strong><table>${shown}${more}</table></div>`;
+}
+
+function axis(look, name, more) {
+  return {
+    name, nameLocation: "middle", nameGap: 28, nameTextStyle: { color: look.faint },
+    axisLine: { show: true, lineStyle: { color: look.line } },
+    axisTick: { show: true, lineStyle: { color: look.line } },
+    axisLabel: { color: look.faint, hideOverlap: true },
+    splitLine: { show: true, lineStyle: { color: look.line, opacity: 0.6 } },
+    ...more,
+  };
+}
+
+/** A linear axis in `unit`, from 0. */
+function linearAxis(look, name, unit, more = {}) {
+  const label = unit.symbol ? `${name}, ${unit.symbol}` : name;
+  return axis(look, label, {
+    type: "value", min: 0, axisLabel: { color: look.faint, hideOverlap: true, formatter: (v) => tick(v / unit.scale) }, ...more,
+  });
+}
+
+/** A logarithmic axis whose data are already log10: labels at 1, 2, 5 of each decade, whatever the zoom. */
+function logAxis(look, name, unit, low, high, more = {}) {
+  const ticks = [];
+  for (let decade = Math.floor(low); decade <= Math.ceil(high); decade++) {
+    for (const step of [1, 2, 5]) ticks.push(decade + Math.log10(step));
+  }
+  const within = ticks.filter((t) => t >= low - 1e-9 && t <= high + 1e-9);
+  const label = unit.symbol ? `${name}, ${unit.symbol}` : name;
+  return axis(look, label, {
+    type: "value", min: low, max: high,
+    axisTick: { show: true, customValues: within, lineStyle: { color: look.line } },
+    axisLabel: {
+      color: look.faint, hideOverlap: true, customValues: within,
+      formatter: (v) => tick(Number((10 ** v / unit.scale).toPrecision(3))),
+    },
+    ...more,
+  });
+}
+
+/** The bounds of log10 of positive values, widened to 1, 2 or 5 of a decade. */
+function logBounds(values) {
+  const positive = values.filter((v) => v > 0);
+  if (positive.length === 0) return [0, 1];
+  const steps = [1, 2, 5, 10].map(Math.log10);
+  const [low, high] = positive.reduce(([a, b], v) => [Math.min(a, v), Math.max(b, v)], [Infinity, 0]).map(Math.log10);
+  const below = Math.floor(low) + steps.findLast((s) => Math.floor(low) + s <= low + 1e-9);
+  const above = Math.floor(high) + steps.find((s) => Math.floor(high) + s >= high - 1e-9);
+  return [below, above > below ? above : below + 1];
+}
+
+/** The index of the last x that is ≤ `at`; -1 when there is none. */
+function lastAtOrBefore(xs, at) {
+  let [low, high] = [0, xs.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (xs[middle] <= at) low = middle + 1;
+    else high = middle;
+  }
+  return low - 1;
+}
+
+function line(name, style, data, more = {}) {
+  return {
+    type: "line", name, data, symbol: "none", lineStyle: { width: 1.6, ...style }, itemStyle: { color: style.color },
+    emphasis: { disabled: true }, ...more,
+  };
+}
+
+/** CDFs over a logarithmic axis of time; as a tail, 1 − F on a logarithmic axis. */
+function cdfOption(look, plots, curves, tail) {
+  const [low, high] = logBounds(curves.flatMap((c) => [c.x[0], c.x.at(-1)]));
+  const unit = unitFor("us", 10 ** high / 2);
+  const fraction = (c, x) => { const i = lastAtOrBefore(c.x, x); return i < 0 ? 0 : c.y[i]; };
+  const style = (c) => variantStyle(look, plots.variants[c.variant].colour);
+  // Beyond the last sample the tail is zero, which a logarithmic axis cannot show: the curve ends one sample above.
+  const height = (c, y) => (tail ? Math.log10(Math.max(1 - y, 1 / c.count)) : y);
+  const points = (c) => c.x.map((x, i) => [Math.log10(x), height(c, y0(c, i))]);
+  const y0 = (c, i) => (tail && i > 0 ? c.y[i - 1] : tail ? 0 : c.y[i]);
+  const rows = (logX) => curves.map((c) => {
+    const f = fraction(c, 10 ** logX);
+    return [style(c).color, plots.variants[c.variant].name, tail ? `${tick(Number((1 - f).toPrecision(2)))} above` : `${(100 * f).toFixed(f > 0.99 && f < 1 ? 2 : 1)} %`];
+  });
+  const option = base(look, (x) => withUnit("us", 10 ** x), rows);
+  const least = Math.floor(Math.log10(1 / Math.max(...curves.map((c) => c.count), 10)));
+  return {
+    ...option,
+    xAxis: logAxis(look, "time", unit, low, high),
+    yAxis: tail
+      ? axis(look, "fraction above", { type: "value", min: least, max: 0, interval: 1, nameGap: 42, axisLabel: { color: look.faint, formatter: (v) => tick(10 ** v) } })
+      : axis(look, "fraction of samples", { type: "value", min: 0, max: 1, nameGap: 38 }),
+    series: curves.map((c) => line(plots.variants[c.variant].name, style(c), points(c), { step: "end", sampling: undefined })),
+  };
+}
+
+/** Lines over time. `styleOf(line)` and `nameOf(line)` say how a line looks and is called. */
+function timeOption(look, lines, { quantity, name, styleOf, nameOf, log = false, largest, bounds, sort = false }) {
+  const top = largest ?? Math.max(...lines.map((l) => Math.max(...l.y)), 0);
+  const unit = unitFor(quantity, top);
+  const [low, high] = log ? logBounds(lines.flatMap((l) => l.y)) : [0, 0];
+  const place = (v) => (log ? Math.log10(Math.max(v, 10 ** low)) : v);
+  const rows = (t) => {
+    const at = lines.map((l) => [l, l.y[lastAtOrBefore(l.x, t)]]).filter(([, v]) => v !== undefined);
+    if (sort) at.sort((a, b) => b[1] - a[1]);
+    return at.map(([l, v]) => [styleOf(l).color, nameOf(l), withUnit(quantity, v)]);
+  };
+  const yName = { nameGap: 44, ...(largest !== undefined && !log ? { max: largest } : {}) };
+  return {
+    ...base(look, (t) => `${digits(t)} s`, rows),
+    xAxis: axis(look, "time, s", { type: "value", min: bounds[0], max: bounds[1], splitLine: { show: false } }),
+    yAxis: log ? logAxis(look, name, unit, low, high, yName) : linearAxis(look, name, unit, yName),
+    series: lines.map((l) => line(nameOf(l), styleOf(l), l.x.map((t, i) => [t, place(l.y[i])]))),
+  };
+}
+
+/** First and last moment of some lines. */
+function timeBounds(lines) {
+  const ends = lines.filter((l) => l.x.length > 0).flatMap((l) => [l.x[0], l.x.at(-1)]);
+  return ends.length === 0 ? [0, 1] : [Math.floor(Math.min(...ends)), Math.ceil(Math.max(...ends) * 10) / 10];
+}
+
+/** A round number at or above `value`, so that panels share an axis. */
+function roundUp(value) {
+  if (!(value > 0)) return 1;
+  const decade = 10 ** Math.floor(Math.log10(value));
+  return decade * [1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10].find((step) => step * decade >= value);
+}
+
+/** Enforced window and tenant's cwnd of a flow, and α below when there is one. */
+function windowsOption(look, variantColour, windows, alpha, log) {
+  const kinds = { enforced_window_bytes: "enforced window", tenant_cwnd_bytes: "tenant's cwnd" };
+  const styles = {
+    enforced_window_bytes: { color: variantColour, width: 2 },
+    tenant_cwnd_bytes: { color: look.faint, type: "dashed" },
+  };
+  const all = alpha ? [...windows, alpha] : windows;
+  const option = timeOption(look, windows, {
+    quantity: "bytes", name: "window", log, bounds: timeBounds(all), styleOf: (l) => styles[l.kind], nameOf: (l) => kinds[l.kind],
+  });
+  const legend = { show: true, top: 0, right: 10, textStyle: { color: look.text }, selectedMode: false, icon: "roundRect", itemHeight: 3 };
+  option.grid.top = 30;
+  if (!alpha) return { ...option, legend };
+  const alphaStyle = { color: look.variants[3] };
+  const tip = option.tooltip.formatter;
+  const value = (t) => alpha.y[lastAtOrBefore(alpha.x, t)];
+  const row = (t) => (value(t) === undefined ? "" : `<div class="tip">α ${digits(value(t))}</div>`);
+  return {
+    ...option, legend,
+    axisPointer: { link: [{ xAxisIndex: "all" }] },
+    tooltip: { ...option.tooltip, formatter: (params) => tip(params) + row(params[0].axisValue) },
+    grid: [{ ...option.grid, bottom: "38%" }, { ...option.grid, top: "70%" }],
+    xAxis: [{ ...option.xAxis, name: "", axisLabel: { show: false } }, { ...option.xAxis, gridIndex: 1 }],
+    yAxis: [option.yAxis, axis(look, "α", { type: "value", min: 0, max: 1, interval: 0.5, gridIndex: 1, nameGap: 44 })],
+    series: [...option.series, line("α", alphaStyle, alpha.x.map((t, i) => [t, alpha.y[i]]), { xAxisIndex: 1, yAxisIndex: 1 })],
+  };
+}

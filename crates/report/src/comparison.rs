@@ -1,0 +1,297 @@
+//! The comparison of variants as grids of text, the same for the terminal, Markdown and HTML.
+
+use std::collections::BTreeMap;
+
+use sluicegate_scenario::results::{
+    Conditions, LinkResult, QueueQuantiles, Results, VariantResult,
+};
+
+use crate::units::{self, Unit};
+
+/// Written where nothing was measured.
+pub const NOTHING: &str = "–";
+
+/// Heading of a column: what, and in which unit or quantile.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Heading {
+    /// What the column holds, such as `RTT p99`.
+    pub what: &'static str,
+    /// Unit; may be empty.
+    pub unit: &'static str,
+}
+
+/// Rows of text under headings; the first `labels` columns are names, the others figures.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Grid {
+    /// One per column.
+    pub headings: Vec<Heading>,
+    /// Each as long as `headings`.
+    pub rows: Vec<Vec<String>>,
+    /// Leading columns that hold names.
+    pub labels: usize,
+}
+
+/// Collects columns, then turns them into rows.
+struct Columns {
+    headings: Vec<Heading>,
+    cells: Vec<Vec<String>>,
+}
+
+impl Columns {
+    fn new() -> Self {
+        Columns {
+            headings: Vec::new(),
+            cells: Vec::new(),
+        }
+    }
+
+    fn push(&mut self, what: &'static str, unit: &'static str, cells: Vec<String>) {
+        self.headings.push(Heading { what, unit });
+        self.cells.push(cells);
+    }
+
+    /// A column of figures in one unit; `None` is what was not measured.
+    fn figures(
+        &mut self,
+        what: &'static str,
+        unit: Unit,
+        values: impl Iterator<Item = Option<f64>>,
+    ) {
+        let write = |value: Option<f64>| value.map_or(NOTHING.into(), |v| unit.write(v));
+        self.push(what, unit.symbol, values.map(write).collect());
+    }
+
+    fn into_grid(self, labels: usize) -> Grid {
+        let height = self.cells.first().map_or(0, Vec::len);
+        let row = |y: usize| self.cells.iter().map(|column| column[y].clone()).collect();
+        Grid {
+            rows: (0..height).map(row).collect(),
+            headings: self.headings,
+            labels,
+        }
+    }
+}
+
+/// One row per variant: goodput, fairness, RTT, and the bottleneck queue.
+///
+/// With several bottleneck queues, drops and marks are summed and the queue is the one with the largest p99.
+pub fn variants(results: &Results) -> Grid {
+    let all = &results.variants;
+    let mut columns = Columns::new();
+    columns.push("variant", "", all.iter().map(|v| v.name.clone()).collect());
+    goodput_columns(&mut columns, all);
+    rtt_columns(&mut columns, all);
+    bottleneck_columns(&mut columns, all);
+    columns.push("retr.", "", all.iter().map(retransmits).collect());
+    columns.push(
+        "CPU idle",
+        "min",
+        all.iter().map(|v| units::percent(v.cpu_idle_min)).collect(),
+    );
+    columns.into_grid(1)
+}
+
+fn goodput_columns(columns: &mut Columns, all: &[VariantResult]) {
+    let sum = |v: &VariantResult| (!v.flows.is_empty()).then_some(v.goodput_bps.sum);
+    let unit = units::rate(all.iter().filter_map(sum));
+    columns.figures("goodput", unit, all.iter().map(sum));
+    let jain = |v: &VariantResult| match v.flows.len() {
+        0 => NOTHING.into(),
+        _ => format!("{:.3}", v.goodput_bps.jain),
+    };
+    columns.push("Jain", "", all.iter().map(jain).collect());
+}
+
+fn rtt_columns(columns: &mut Columns, all: &[VariantResult]) {
+    let unit = units::time(
+        all.iter()
+            .flat_map(|v| [v.rtt_us.p50, v.rtt_us.p99, v.rtt_us.p999]),
+    );
+    let measured = |v: &VariantResult, value: f64| (v.rtt_us.count > 0).then_some(value);
+    columns.figures(
+        "RTT p50",
+        unit,
+        all.iter().map(|v| measured(v, v.rtt_us.p50)),
+    );
+    columns.figures("p99", unit, all.iter().map(|v| measured(v, v.rtt_us.p99)));
+    columns.figures(
+        "p99.9",
+        unit,
+        all.iter().map(|v| measured(v, v.rtt_us.p999)),
+    );
+}
+
+fn bottleneck_columns(columns: &mut Columns, all: &[VariantResult]) {
+    let count = |f: fn(&LinkResult) -> u64| {
+        let sum = move |v: &VariantResult| match bottlenecks(v).next() {
+            None => NOTHING.into(),
+            Some(_) => bottlenecks(v).map(f).sum::<u64>().to_string(),
+        };
+        all.iter().map(sum).collect()
+    };
+    columns.push("drops", "pkts", count(drops));
+    columns.push("marks", "pkts", count(|link| link.marks));
+    let unit = units::size(all.iter().filter_map(queue).flat_map(|q| [q.p50, q.p99]));
+    columns.figures(
+        "queue p50",
+        unit,
+        all.iter().map(|v| queue(v).map(|q| q.p50)),
+    );
+    columns.figures("p99", unit, all.iter().map(|v| queue(v).map(|q| q.p99)));
+}
+
+/// Flow completion times, a row per class and variant; `None` when no variant has any.
+pub fn completions(results: &Results) -> Option<Grid> {
+    let mut rows: BTreeMap<&str, Vec<(&str, _)>> = BTreeMap::new();
+    for variant in &results.variants {
+        for (class, fct) in variant.fct_us.iter().filter(|(_, fct)| fct.count > 0) {
+            rows.entry(class).or_default().push((&variant.name, fct));
+        }
+    }
+    let all: Vec<_> = rows
+        .iter()
+        .flat_map(|(class, list)| list.iter().map(move |(v, fct)| (*class, *v, *fct)))
+        .collect();
+    if all.is_empty() {
+        return None;
+    }
+    let unit = units::time(
+        all.iter()
+            .flat_map(|(_, _, f)| [f.mean, f.p50, f.p99, f.p999]),
+    );
+    let mut columns = Columns::new();
+    columns.push(
+        "FCT class",
+        "",
+        all.iter().map(|(class, ..)| class.to_string()).collect(),
+    );
+    columns.push(
+        "variant",
+        "",
+        all.iter()
+            .map(|(_, variant, _)| variant.to_string())
+            .collect(),
+    );
+    columns.push(
+        "flows",
+        "",
+        all.iter().map(|(.., f)| f.count.to_string()).collect(),
+    );
+    columns.figures("mean", unit, all.iter().map(|(.., f)| Some(f.mean)));
+    columns.figures("p50", unit, all.iter().map(|(.., f)| Some(f.p50)));
+    columns.figures("p99", unit, all.iter().map(|(.., f)| Some(f.p99)));
+    columns.figures("p99.9", unit, all.iter().map(|(.., f)| Some(f.p999)));
+    Some(columns.into_grid(2))
+}
+
+/// Figures that exist per name and variant (derived figures, enforcement counters): a row per name.
+pub fn by_name<T>(
+    results: &Results,
+    pick: impl Fn(&VariantResult) -> &BTreeMap<String, T>,
+    write: impl Fn(&T) -> String,
+) -> Option<(Vec<String>, Vec<Vec<String>>)> {
+    let variants: Vec<_> = results
+        .variants
+        .iter()
+        .filter(|v| !pick(v).is_empty())
+        .collect();
+    let names: std::collections::BTreeSet<_> =
+        variants.iter().flat_map(|v| pick(v).keys()).collect();
+    if names.is_empty() {
+        return None;
+    }
+    let cell = |v: &&VariantResult, name: &str| pick(v).get(name).map_or(NOTHING.into(), &write);
+    let row = |name: &String| {
+        let figures = variants.iter().map(|v| cell(v, name));
+        std::iter::once(name.clone()).chain(figures).collect()
+    };
+    Some((
+        variants.iter().map(|v| v.name.clone()).collect(),
+        names.into_iter().map(row).collect(),
+    ))
+}
+
+fn bottlenecks(variant: &VariantResult) -> impl Iterator<Item = &LinkResult> {
+    variant.links.iter().filter(|link| link.bottleneck)
+}
+
+/// Packets dropped at a link, whatever the cause.
+pub fn drops(link: &LinkResult) -> u64 {
+    link.drops.values().sum()
+}
+
+fn queue(variant: &VariantResult) -> Option<&QueueQuantiles> {
+    let longer = |a: &&LinkResult, b: &&LinkResult| a.queue_bytes.p99.total_cmp(&b.queue_bytes.p99);
+    bottlenecks(variant)
+        .max_by(longer)
+        .map(|link| &link.queue_bytes)
+}
+
+fn retransmits(variant: &VariantResult) -> String {
+    match variant.flows.len() {
+        0 => NOTHING.into(),
+        _ => variant
+            .flows
+            .iter()
+            .map(|flow| flow.retransmits)
+            .sum::<u64>()
+            .to_string(),
+    }
+}
+
+/// Circumstances in a few phrases; the alarming ones are not among them, see [`alarms`].
+pub fn conditions(conditions: &Conditions) -> Vec<String> {
+    let mut phrases = vec![
+        format!("kernel {}", conditions.kernel),
+        format!("{} CPUs", conditions.cpus),
+        format!("CPU idle ≥ {}", units::percent(conditions.cpu_idle_min)),
+        format!(
+            "offloads {}",
+            if conditions.offloads { "on" } else { "off" }
+        ),
+    ];
+    if conditions.rate_scale != 1.0 {
+        phrases.push(format!(
+            "link rates × {}",
+            units::plain(conditions.rate_scale)
+        ));
+    }
+    phrases
+}
+
+/// Reasons not to trust the figures: a CPU-bound run, packets lost where the experiment does not look.
+pub fn alarms(results: &Results) -> Vec<String> {
+    let conditions = &results.conditions;
+    let mut lines = Vec::new();
+    if conditions.cpu_bound {
+        lines.push(
+            "CPU-BOUND: the CPU, not the network, limited this run; do not use its figures".into(),
+        );
+    }
+    let outside: Vec<_> = conditions
+        .outside
+        .iter()
+        .filter(|(_, n)| **n > 0)
+        .map(|(name, n)| format!("{name} {n}"))
+        .collect();
+    if !outside.is_empty() {
+        lines.push(format!("outside the experiment: {}", outside.join(", ")));
+    }
+    for variant in &results.variants {
+        let elsewhere = variant
+            .links
+            .iter()
+            .filter(|link| !link.bottleneck && drops(link) > 0);
+        let lost: Vec<_> = elsewhere
+            .map(|link| format!("{} at {}", drops(link), link.id))
+            .collect();
+        if !lost.is_empty() {
+            lines.push(format!(
+                "{}: drops away from the bottleneck: {}",
+                variant.name,
+                lost.join(", ")
+            ));
+        }
+    }
+    lines
+}

@@ -1,0 +1,188 @@
+//! What the page's script draws: thinned curves and series as JSON.
+
+use serde::Serialize;
+use sluicegate_scenario::results::{FlowResult, Results, Series, SeriesKind, VariantResult};
+
+use crate::{samples, thin};
+
+/// Points of one CDF at most.
+const CDF_POINTS: usize = 500;
+/// Points of one series over time at most.
+const SERIES_POINTS: usize = 800;
+/// Points of all series of a scenario together, about; with many flows each gets fewer.
+const SCENARIO_POINTS: usize = 60_000;
+
+/// A scenario's plots. `variant` fields index `variants`.
+#[derive(Serialize)]
+pub struct Plots {
+    pub variants: Vec<Variant>,
+    pub rtt: Vec<Curve>,
+    pub fct: Vec<Class>,
+    pub series: Vec<Line>,
+}
+
+/// A variant as plots name it.
+#[derive(Serialize)]
+pub struct Variant {
+    pub name: String,
+    /// Index into the palette, the same for a name in all scenarios of the page.
+    pub colour: usize,
+}
+
+/// A CDF: `y[i]` is the fraction of `count` samples that are ≤ `x[i]` µs.
+#[derive(Serialize)]
+pub struct Curve {
+    pub variant: usize,
+    pub count: usize,
+    pub x: Vec<f64>,
+    pub y: Vec<f64>,
+}
+
+/// The CDFs of one class of flows.
+#[derive(Serialize)]
+pub struct Class {
+    pub name: String,
+    pub curves: Vec<Curve>,
+}
+
+/// A quantity over time: `y[i]` in the unit of `kind` at `x[i]` seconds.
+#[derive(Serialize)]
+pub struct Line {
+    pub variant: usize,
+    /// As in the exports, such as `queue_bytes`.
+    pub kind: &'static str,
+    pub name: String,
+    /// Name for people: of a flow with its tenant and the tenant's congestion control.
+    pub label: String,
+    /// The flow's place in the variant's table, the link's among those of a kind; chooses the colour.
+    pub order: usize,
+    pub x: Vec<f64>,
+    pub y: Vec<f64>,
+}
+
+impl Plots {
+    /// Thins what a scenario's variants left; `colour` gives a variant's place in the palette.
+    pub fn new(results: &Results, colour: impl Fn(&str) -> usize) -> Plots {
+        let variants = &results.variants;
+        let count: usize = variants.iter().map(|v| v.samples.series.len()).sum();
+        let limit = (SCENARIO_POINTS / count.max(1)).clamp(60, SERIES_POINTS);
+        let lines = |(index, variant)| lines(index, variant, limit);
+        Plots {
+            variants: variants
+                .iter()
+                .map(|v| Variant {
+                    name: v.name.clone(),
+                    colour: colour(&v.name),
+                })
+                .collect(),
+            rtt: curves(variants, |v| Some(&v.samples.rtt_us)),
+            fct: classes(variants),
+            series: variants.iter().enumerate().flat_map(lines).collect(),
+        }
+    }
+
+    /// Series of a kind.
+    pub fn of(&self, kind: SeriesKind) -> impl Iterator<Item = &Line> {
+        self.series
+            .iter()
+            .filter(move |line| line.kind == samples::quantity(kind))
+    }
+}
+
+fn curves<'a>(
+    variants: &'a [VariantResult],
+    pick: impl Fn(&'a VariantResult) -> Option<&'a Vec<f64>>,
+) -> Vec<Curve> {
+    let curve = |(variant, result)| {
+        let samples = pick(result)?;
+        let points = thin::cdf(samples, CDF_POINTS);
+        let (x, y) = points
+            .into_iter()
+            .map(|(x, y)| (thin::round(x), (y * 1e6).round() / 1e6))
+            .unzip();
+        (!samples.is_empty()).then_some(Curve {
+            variant,
+            count: samples.len(),
+            x,
+            y,
+        })
+    };
+    variants.iter().enumerate().filter_map(curve).collect()
+}
+
+fn classes(variants: &[VariantResult]) -> Vec<Class> {
+    let names: std::collections::BTreeSet<_> = variants
+        .iter()
+        .flat_map(|v| v.samples.fct_us.keys())
+        .collect();
+    let class = |name: &String| Class {
+        name: name.clone(),
+        curves: curves(variants, |v| v.samples.fct_us.get(name)),
+    };
+    names
+        .into_iter()
+        .map(class)
+        .filter(|class| !class.curves.is_empty())
+        .collect()
+}
+
+fn lines(variant: usize, result: &VariantResult, limit: usize) -> Vec<Line> {
+    let mut seen: std::collections::HashMap<&'static str, usize> = Default::default();
+    let line = |series: &Series| {
+        let next = seen.entry(samples::quantity(series.kind)).or_default();
+        let order = *next;
+        *next += 1;
+        let flow = flow_of(series, &result.flows);
+        let finite = |(_, value): &(f64, f64)| value.is_finite();
+        let points: Vec<_> = series.points.iter().copied().filter(finite).collect();
+        let points = thin::extremes(&points, limit).into_iter();
+        let (x, y) = points
+            .map(|(t, v)| ((t * 1e4).round() / 1e4, thin::round(v)))
+            .unzip();
+        Line {
+            variant,
+            kind: samples::quantity(series.kind),
+            name: series.name.clone(),
+            label: flow.map_or(series.name.clone(), |(_, flow)| label(flow)),
+            order: flow.map_or(order, |(position, _)| position),
+            x,
+            y,
+        }
+    };
+    result.samples.series.iter().map(line).collect()
+}
+
+/// The flow that a series is about, and its place in the table.
+fn flow_of<'a>(series: &Series, flows: &'a [FlowResult]) -> Option<(usize, &'a FlowResult)> {
+    if series.kind == SeriesKind::QueueBytes {
+        return None;
+    }
+    flows
+        .iter()
+        .enumerate()
+        .find(|(_, flow)| series.name == flow.id.to_string())
+}
+
+fn label(flow: &FlowResult) -> String {
+    format!("{} {} ({})", flow.id, flow.tenant, flow.tenant_cc)
+}
+
+/// JSON for a `<script>` element: nothing in it can end the element or start a comment.
+pub fn json_in_script(value: &impl Serialize) -> String {
+    // Strings are the only place where these characters occur, so that an escape is always allowed.
+    let text = serde_json::to_string(value).expect("plots have string keys and finite numbers");
+    text.replace('<', "\\u003c")
+        .replace('>', "\\u003e")
+        .replace('&', "\\u0026")
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn json_cannot_leave_its_script_element() {
+        let hostile = "</script><!--<script>\u{2028}&amp;\"\\";
+        let text = super::json_in_script(&hostile);
+        assert!(!text.contains(['<', '>', '&']), "{text}");
+        assert_eq!(serde_json::from_str::<String>(&text).unwrap(), hostile);
+    }
+}

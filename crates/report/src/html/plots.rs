@@ -1,0 +1,152 @@
+//! Places for plots; the page's script fills them.
+
+use maud::{Markup, html};
+use sluicegate_scenario::results::{Results, SeriesKind};
+
+use super::{
+    data::{Line, Plots},
+    tables::swatch,
+};
+
+/// All plots of a scenario, with the buttons that show and hide variants.
+pub fn plots(results: &Results, plots: &Plots) -> Markup {
+    let empty = plots.rtt.is_empty() && plots.fct.is_empty() && plots.series.is_empty();
+    html! {
+        h2 { "Plots" }
+        @if empty {
+            p.no-data { "These results carry no samples (results.json alone has none), so there is nothing to plot." }
+        } @else {
+            noscript { p.alarm { "Plots need JavaScript; the tables do not." } }
+            div.legend role="group" aria-label="Variants" {
+                @for (index, variant) in plots.variants.iter().enumerate() {
+                    button type="button" aria-pressed="true" data-variant=(index) { (swatch(variant.colour)) (variant.name) }
+                }
+                span.hint { "click to hide · drag in a plot to zoom, double-click to reset" }
+            }
+            div.plots {
+                (rtt(plots)) (queue(results, plots))
+                @for (index, class) in plots.fct.iter().enumerate() {
+                    (figure("fct", Some(index), &format!("Flow completion time, {}", class.name), tail_button()))
+                }
+            }
+            (goodput(plots))
+            (windows(plots))
+        }
+    }
+}
+
+/// One plot: `kind` chooses what the script draws, `index` which of several.
+fn figure(kind: &str, index: Option<usize>, title: &str, controls: Markup) -> Markup {
+    html! {
+        figure data-plot=(kind) data-index=[index] {
+            figcaption { span.name { (title) } span.controls { (controls) } }
+            div.canvas role="img" aria-label=(title) { }
+        }
+    }
+}
+
+fn missing(what: &str) -> Markup {
+    html! { p.no-data { (what) } }
+}
+
+fn tail_button() -> Markup {
+    html! { button type="button" aria-pressed="false" data-toggle="tail" title="1 − CDF on a logarithmic axis" { "tail" } }
+}
+
+fn log_button() -> Markup {
+    html! { button type="button" aria-pressed="false" data-toggle="log" { "log" } }
+}
+
+fn rtt(plots: &Plots) -> Markup {
+    match plots.rtt.is_empty() {
+        true => missing("No RTT samples: the scenario has no ping-pong probe."),
+        false => figure("rtt", None, "RTT of the probes", tail_button()),
+    }
+}
+
+fn queue(results: &Results, plots: &Plots) -> Markup {
+    let mut names: Vec<&str> = Vec::new();
+    for line in plots.of(SeriesKind::QueueBytes) {
+        if !names.contains(&line.name.as_str()) {
+            names.push(&line.name);
+        }
+    }
+    let is_bottleneck = |name: &str| {
+        results
+            .variants
+            .iter()
+            .flat_map(|v| &v.links)
+            .any(|link| link.bottleneck && link.id == name)
+    };
+    names.sort_by_key(|name| !is_bottleneck(name));
+    let select = html! {
+        @if names.len() > 1 { (select("link", "Link", names.iter().map(|name| (name.to_string(), *name)))) }
+        (log_button())
+    };
+    match names[..] {
+        [] => missing("No queue series was recorded."),
+        [only] => figure("queue", None, &format!("Queue {only}"), select),
+        _ => figure("queue", None, "Queue", select),
+    }
+}
+
+fn goodput(plots: &Plots) -> Markup {
+    let has = |variant: usize| {
+        plots
+            .of(SeriesKind::GoodputBps)
+            .any(|line| line.variant == variant)
+    };
+    let shown: Vec<_> = (0..plots.variants.len())
+        .filter(|variant| has(*variant))
+        .collect();
+    html! {
+        h3 { "Goodput per flow" }
+        @if shown.is_empty() { (missing("No goodput series was recorded.")) }
+        div.legend.flows role="group" aria-label="Flows" { }
+        div.plots.panels {
+            @for variant in shown {
+                figure data-plot="goodput" data-index=(variant) data-panel=(variant) {
+                    figcaption { span.name { (swatch(plots.variants[variant].colour)) (plots.variants[variant].name) } }
+                    div.canvas role="img" aria-label={ "Goodput per flow, " (plots.variants[variant].name) } { }
+                }
+            }
+        }
+    }
+}
+
+/// The enforced window beside the tenant's own, and α below, of one flow at a time.
+fn windows(plots: &Plots) -> Markup {
+    let windows: Vec<&Line> = [
+        SeriesKind::EnforcedWindowBytes,
+        SeriesKind::TenantCwndBytes,
+        SeriesKind::Alpha,
+    ]
+    .into_iter()
+    .flat_map(|kind| plots.of(kind))
+    .collect();
+    let has = |variant: &usize| windows.iter().any(|line| line.variant == *variant);
+    let enforced = |variant: &usize| {
+        plots
+            .of(SeriesKind::EnforcedWindowBytes)
+            .any(|line| line.variant == *variant)
+    };
+    let mut variants: Vec<usize> = (0..plots.variants.len()).filter(has).collect();
+    variants.sort_by_key(|variant| !enforced(variant));
+    let name = |variant: &usize| (variant.to_string(), plots.variants[*variant].name.as_str());
+    let controls = html! {
+        (select("variant", "Variant", variants.iter().map(name)))
+        (select("flow", "Flow", std::iter::empty()))
+        (log_button())
+    };
+    html! {
+        h3 { "Windows" }
+        @if windows.is_empty() { (missing("No window series was recorded.")) }
+        @else { div.plots.wide { (figure("windows", None, "Enforced window, tenant's cwnd, α", controls)) } }
+    }
+}
+
+fn select<'a>(name: &str, label: &str, choices: impl Iterator<Item = (String, &'a str)>) -> Markup {
+    html! {
+        label { (label) " " select data-select=(name) { @for (value, text) in choices { option value=(value) { (text) } } } }
+    }
+}

@@ -1,0 +1,169 @@
+//! Tables of the page.
+
+use std::collections::BTreeMap;
+
+use maud::{Markup, html};
+use sluicegate_scenario::results::{LinkResult, Results, VariantResult};
+
+use super::data::Plots;
+use crate::{
+    comparison::{self, Grid, Heading},
+    units,
+};
+
+/// The comparison: one row per variant, and completion times below.
+pub fn comparison(results: &Results, plots: &Plots) -> Markup {
+    html! {
+        h2 { "Comparison" }
+        (grid(&comparison::variants(results), plots))
+        @if let Some(completions) = comparison::completions(results) { (grid(&completions, plots)) }
+        dl.titles {
+            @for (variant, shown) in results.variants.iter().zip(&plots.variants) {
+                @if !variant.title.is_empty() {
+                    dt { (swatch(shown.colour)) (variant.name) }
+                    dd { (variant.title) }
+                }
+            }
+        }
+    }
+}
+
+/// A variant's colour.
+pub fn swatch(colour: usize) -> Markup {
+    html! { span.swatch data-colour=(colour) { } }
+}
+
+fn grid(grid: &Grid, plots: &Plots) -> Markup {
+    let colour = |cell: &str| {
+        plots
+            .variants
+            .iter()
+            .find(|v| v.name == cell)
+            .map(|v| v.colour)
+    };
+    html! {
+        div.scroll {
+            table {
+                thead { tr { @for (index, Heading { what, unit }) in grid.headings.iter().enumerate() {
+                    th.figure[index >= grid.labels] { (what) @if !unit.is_empty() { br; small { (unit) } } }
+                } } }
+                tbody { @for row in &grid.rows { tr { @for (index, cell) in row.iter().enumerate() {
+                    @if index >= grid.labels { td.figure { (cell) } }
+                    @else if grid.headings[index].what == "variant" {
+                        th scope="row" { @if let Some(colour) = colour(cell) { (swatch(colour)) } (cell) }
+                    }
+                    @else { td { (cell) } }
+                } } } }
+            }
+        }
+    }
+}
+
+/// Everything else in tables that open on demand.
+pub fn details(results: &Results) -> Markup {
+    let derived = comparison::by_name(results, |v| &v.derived, |v| units::plain(*v));
+    let counters = comparison::by_name(results, |v| &v.enforcement, u64::to_string);
+    let with_flows = || results.variants.iter().filter(|v| !v.flows.is_empty());
+    let with_links = || results.variants.iter().filter(|v| !v.links.is_empty());
+    html! {
+        h2 { "Details" }
+        @if let Some(derived) = derived { (fold("Derived figures", true, named("figure", derived))) }
+        @if with_flows().next().is_some() {
+            (fold("Flows", false, html! { @for variant in with_flows() { (flows(variant)) } }))
+        }
+        @if with_links().next().is_some() {
+            (fold("Link queues", false, html! { @for variant in with_links() { (links(variant)) } }))
+        }
+        @if let Some(counters) = counters { (fold("Enforcement counters", false, named("counter", counters))) }
+        @if !results.conditions.outside.is_empty() {
+            (fold("Counters outside the experiment", false, outside(&results.conditions.outside)))
+        }
+    }
+}
+
+fn fold(title: &str, open: bool, content: Markup) -> Markup {
+    html! { details open[open] { summary { (title) } div.scroll { (content) } } }
+}
+
+fn named(what: &str, (variants, rows): (Vec<String>, Vec<Vec<String>>)) -> Markup {
+    html! {
+        table {
+            thead { tr { th { (what) } @for variant in variants { th.figure { (variant) } } } }
+            tbody { @for row in rows { tr { @for (index, cell) in row.iter().enumerate() {
+                @if index == 0 { th scope="row" { code { (cell) } } } @else { td.figure { (cell) } }
+            } } } }
+        }
+    }
+}
+
+fn flows(variant: &VariantResult) -> Markup {
+    let rate = units::rate(variant.flows.iter().map(|f| f.goodput_bps));
+    let time = units::time(variant.flows.iter().map(|f| f.srtt_us));
+    html! {
+        table {
+            caption { (variant.name) }
+            thead { tr {
+                th { "flow" } th { "traffic" } th { "tenant" } th { "from" } th { "to" } th { "tenant's stack" }
+                th.figure { "goodput" br; small { (rate.symbol) } }
+                th.figure { "retransmits" } th.figure { "timeouts" }
+                th.figure { "srtt at end" br; small { (time.symbol) } }
+            } }
+            tbody { @for f in &variant.flows { tr {
+                th scope="row" { (f.id) } td { (f.traffic) } td { (f.tenant) } td { (f.from) } td { (f.to) } td { (f.tenant_cc) }
+                td.figure { (rate.write(f.goodput_bps)) } td.figure { (f.retransmits) } td.figure { (f.timeouts) }
+                td.figure { (time.write(f.srtt_us)) }
+            } } }
+        }
+    }
+}
+
+fn links(variant: &VariantResult) -> Markup {
+    let size = units::size(variant.links.iter().map(|l| l.queue_bytes.max));
+    html! {
+        table {
+            caption { (variant.name) }
+            thead { tr {
+                th { "queue" } th { "bottleneck" } th.figure { "sent" br; small { "pkts" } } th.figure { "sent" br; small { "bytes" } }
+                th.figure { "drops" } th { "by cause" } th.figure { "marks" } th.figure { "marked" }
+                th.figure { "queue p50" br; small { (size.symbol) } } th.figure { "p99" br; small { (size.symbol) } }
+                th.figure { "max" br; small { (size.symbol) } }
+            } }
+            tbody { @for link in &variant.links { tr {
+                th scope="row" { (link.id) } td { @if link.bottleneck { "yes" } }
+                td.figure { (link.sent) } td.figure { (link.sent_bytes) }
+                td.figure { (comparison::drops(link)) } td { (causes(link)) }
+                td.figure { (link.marks) } td.figure { (marked(link)) }
+                td.figure { (size.write(link.queue_bytes.p50)) } td.figure { (size.write(link.queue_bytes.p99)) }
+                td.figure { (size.write(link.queue_bytes.max)) }
+            } } }
+        }
+    }
+}
+
+fn causes(link: &LinkResult) -> String {
+    let causes: Vec<_> = link
+        .drops
+        .iter()
+        .filter(|(_, n)| **n > 0)
+        .map(|(cause, n)| format!("{cause} {n}"))
+        .collect();
+    causes.join(", ")
+}
+
+fn marked(link: &LinkResult) -> String {
+    match link.sent {
+        0 => comparison::NOTHING.into(),
+        sent => format!("{:.1}%", 100.0 * link.marks as f64 / sent as f64),
+    }
+}
+
+fn outside(counters: &BTreeMap<String, u64>) -> Markup {
+    html! {
+        table {
+            thead { tr { th { "counter" } th.figure { "events" } } }
+            tbody { @for (name, n) in counters { tr {
+                th scope="row" { code { (name) } } td.figure { @if *n > 0 { strong.bad { (n) } } @else { (n) } }
+            } } }
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Samples for other programs: one row per sample, long form.
+
+use std::io::Write;
+
+use anyhow::Result;
+use flate2::{Compression, write::GzEncoder};
+use sluicegate_scenario::results::{Results, SeriesKind};
+
+/// One sample. The columns of `samples.csv.gz` and `samples.parquet`, in this order, after the scenario's name.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Row<'a> {
+    /// Variant.
+    pub variant: &'a str,
+    /// What is measured, with its unit: `rtt_us`, `fct_us`, `goodput_bps`, `queue_bytes`, `enforced_window_bytes`,
+    /// `tenant_cwnd_bytes`, `alpha`.
+    pub quantity: &'static str,
+    /// Flow, link or FCT class; empty for RTT samples.
+    pub name: &'a str,
+    /// Seconds since the start of the run; `None` for samples without a time.
+    pub time_s: Option<f64>,
+    /// The value.
+    pub value: f64,
+}
+
+/// Name of a series in exports.
+pub(crate) fn quantity(kind: SeriesKind) -> &'static str {
+    match kind {
+        SeriesKind::GoodputBps => "goodput_bps",
+        SeriesKind::QueueBytes => "queue_bytes",
+        SeriesKind::EnforcedWindowBytes => "enforced_window_bytes",
+        SeriesKind::TenantCwndBytes => "tenant_cwnd_bytes",
+        SeriesKind::Alpha => "alpha",
+    }
+}
+
+/// Every sample of every variant, in the order of measurement.
+pub(crate) fn rows(results: &Results) -> impl Iterator<Item = Row<'_>> {
+    results.variants.iter().flat_map(|variant| {
+        let row = |quantity, name, time_s, value| Row {
+            variant: &variant.name,
+            quantity,
+            name,
+            time_s,
+            value,
+        };
+        let samples = &variant.samples;
+        let rtt = samples
+            .rtt_us
+            .iter()
+            .map(move |v| row("rtt_us", "", None, *v));
+        let fct = samples.fct_us.iter();
+        let fct = fct.flat_map(move |(class, values)| {
+            values.iter().map(move |v| row("fct_us", class, None, *v))
+        });
+        let series = samples.series.iter().flat_map(move |series| {
+            series
+                .points
+                .iter()
+                .map(move |(t, v)| row(quantity(series.kind), &series.name, Some(*t), *v))
+        });
+        rtt.chain(fct).chain(series)
+    })
+}
+
+/// Writes every sample as gzipped CSV (RFC 4180, UTF-8, header line, empty cell = none).
+///
+/// Columns: `scenario, variant, quantity, name, time_s, value`; the quantity names its unit.
+///
+/// # Errors
+/// Those of `out`.
+pub fn samples_csv(results: &Results, out: impl Write) -> Result<()> {
+    let mut out = GzEncoder::new(std::io::BufWriter::new(out), Compression::new(6));
+    writeln!(out, "scenario,variant,quantity,name,time_s,value")?;
+    let scenario = quoted(&results.scenario);
+    for row in rows(results) {
+        let time = row.time_s.map_or(String::new(), |t| t.to_string());
+        let (variant, name) = (quoted(row.variant), quoted(row.name));
+        writeln!(
+            out,
+            "{scenario},{variant},{},{name},{time},{}",
+            row.quantity, row.value
+        )?;
+    }
+    out.finish()?.flush()?;
+    Ok(())
+}
+
+/// A field as RFC 4180 wants it.
+fn quoted(field: &str) -> std::borrow::Cow<'_, str> {
+    if field.contains([',', '"', '\n', '\r']) {
+        format!("\"{}\"", field.replace('"', "\"\"")).into()
+    } else {
+        field.into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use sluicegate_scenario::results::{Results, Samples, Series, VariantResult};
+
+    use super::*;
+
+    #[test]
+    fn csv_reads_back() {
+        let series = Series {
+            name: "a>\"b\", c".into(),
+            kind: SeriesKind::QueueBytes,
+            points: vec![(0.5, 1500.0), (0.6, 0.0)],
+        };
+        let samples = Samples {
+            rtt_us: vec![151.25],
+            fct_us: [("mice".to_owned(), vec![900.0])].into(),
+            series: vec![series],
+        };
+        let variant = VariantResult {
+            name: "v".into(),
+            samples,
+            ..Default::default()
+        };
+        let results: Results = serde_json::from_value(serde_json::json!({
+            "schema": 1, "scenario": "s", "title": "", "world": "lab", "seed": 1, "variants": [], "expectations": [],
+            "conditions": sluicegate_scenario::results::Conditions::default(),
+        }))
+        .unwrap();
+        let results = Results {
+            variants: vec![variant],
+            ..results
+        };
+
+        let mut file = Vec::new();
+        samples_csv(&results, &mut file).unwrap();
+        let mut text = String::new();
+        flate2::read::GzDecoder::new(&file[..])
+            .read_to_string(&mut text)
+            .unwrap();
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(
+            lines,
+            [
+                "scenario,variant,quantity,name,time_s,value",
+                "s,v,rtt_us,,,151.25",
+                "s,v,fct_us,mice,,900",
+                "s,v,queue_bytes,\"a>\"\"b\"\", c\",0.5,1500",
+                "s,v,queue_bytes,\"a>\"\"b\"\", c\",0.6,0",
+            ]
+        );
+    }
+}
