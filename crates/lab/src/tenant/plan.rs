@@ -154,7 +154,7 @@ pub enum Schedule {
         /// In order of time.
         arrivals: Vec<Arrival>,
     },
-    /// Closed loop: `bytes` to each peer in this order, at most `parallel` at a time.
+    /// Closed loop: `bytes` to each peer in this order, at most `parallel` at a time, then again.
     Closed {
         /// Indices of peers.
         order: Vec<u32>,
@@ -205,7 +205,7 @@ pub struct Report {
     pub receivers: Vec<ReceiverReport>,
     /// Ping-pong probes.
     pub rtts: Vec<RttReport>,
-    /// Completion times.
+    /// Completion times: classes of the scenario, and `answer` and `round` of incasts.
     pub completions: Vec<CompletionReport>,
     /// Change of the kernel's `Tcp:` and `TcpExt:` counters over the measured window; zeros left out.
     pub netstat: BTreeMap<String, u64>,
@@ -248,6 +248,8 @@ pub struct SenderReport {
     pub rwnd_limited_us: u64,
     /// (seconds after the start of the run, congestion window in bytes), over the whole run.
     pub cwnd: Vec<(f64, u64)>,
+    /// (seconds after the start of the run, window in bytes that the peer, or enforcement, last granted).
+    pub peer_window: Vec<(f64, u64)>,
 }
 
 /// A receiver's view of one flow.
@@ -272,6 +274,8 @@ pub struct RttReport {
     pub flow: u32,
     /// RTT of each exchange in µs.
     pub samples_us: Vec<f64>,
+    /// Age in µs of the exchange that was still open at the end: a lower bound of its RTT.
+    pub outstanding_us: Option<f64>,
 }
 
 /// Completion times of one class on one flow, messages begun in the measured window.

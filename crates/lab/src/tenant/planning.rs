@@ -4,7 +4,7 @@
 use std::{net::SocketAddr, time::Duration};
 
 use anyhow::{Context, bail};
-use rand::{Rng, SeedableRng, seq::SliceRandom};
+use rand::{RngExt, seq::SliceRandom};
 use rand_pcg::Pcg64;
 use sluicegate_scenario::{
     cdf::Cdf,
@@ -43,7 +43,13 @@ pub fn flows(variant: &Variant) -> Vec<Flow> {
         .traffic
         .iter()
         .enumerate()
-        .flat_map(|(index, traffic)| traffic.pairs.iter().enumerate().map(move |(i, pair)| (index, traffic, i, *pair)));
+        .flat_map(|(index, traffic)| {
+            traffic
+                .pairs
+                .iter()
+                .enumerate()
+                .map(move |(i, pair)| (index, traffic, i, *pair))
+        });
     pairs
         .enumerate()
         .map(|(id, (index, traffic, i, (from, to)))| Flow {
@@ -65,15 +71,32 @@ pub fn flows(variant: &Variant) -> Vec<Flow> {
 /// A trace with more than two million arrivals per sender, ports beyond 65535, incast towards several
 /// requesters at one port.
 pub fn plans(variant: &Variant, seed: u64) -> anyhow::Result<Vec<Plan>> {
-    let mut plans: Vec<Plan> = variant.tenants.iter().map(|tenant| empty_plan(variant, tenant)).collect();
+    let mut plans: Vec<Plan> = variant
+        .tenants
+        .iter()
+        .map(|tenant| empty_plan(variant, tenant))
+        .collect();
     let flows = flows(variant);
     for (index, traffic) in variant.traffic.iter().enumerate() {
         let own: Vec<&Flow> = flows.iter().filter(|flow| flow.traffic == index).collect();
         if usize::from(traffic.port) + own.len() > 65_536 {
-            bail!("traffic.{}: port {} + {} pairs passes 65535; lower the port", traffic.name, traffic.port, own.len());
+            bail!(
+                "traffic.{}: port {} + {} pairs passes 65535; lower the port",
+                traffic.name,
+                traffic.port,
+                own.len()
+            );
         }
-        let mut planner = Planner { variant, traffic, flows: &own, plans: &mut plans, rng: rng(seed, index) };
-        planner.add().with_context(|| format!("traffic.{}", traffic.name))?;
+        let mut planner = Planner {
+            variant,
+            traffic,
+            flows: &own,
+            plans: &mut plans,
+            rng: rng(seed, index),
+        };
+        planner
+            .add()
+            .with_context(|| format!("traffic.{}", traffic.name))?;
     }
     Ok(plans)
 }
@@ -106,12 +129,18 @@ fn empty_plan(variant: &Variant, tenant: &Tenant) -> Plan {
 /// offers by itself. Metrics of earlier runs must not leak into this one.
 fn sysctls(tenant: &Tenant) -> Vec<(String, String)> {
     let mut list = vec![
-        ("net.ipv4.tcp_ecn".into(), if tenant.ecn { "1" } else { "2" }.into()),
+        (
+            "net.ipv4.tcp_ecn".into(),
+            if tenant.ecn { "1" } else { "2" }.into(),
+        ),
         ("net.ipv4.tcp_no_metrics_save".into(), "1".into()),
     ];
     if let Some(bytes) = tenant.receive_buffer_bytes {
         let default = bytes.min(131_072);
-        list.push(("net.ipv4.tcp_rmem".into(), format!("4096 {default} {}", bytes.max(4096))));
+        list.push((
+            "net.ipv4.tcp_rmem".into(),
+            format!("4096 {default} {}", bytes.max(4096)),
+        ));
     }
     list
 }
@@ -135,9 +164,21 @@ impl Planner<'_> {
             TrafficKind::Bulk { rate_bps } => self.bulk(*rate_bps),
             TrafficKind::PingPong { bytes, interval } => self.ping_pong(*bytes, ns(*interval)),
             TrafficKind::Incast { bytes, interval } => self.incast(*bytes, ns(*interval)),
-            TrafficKind::Messages { bytes, interval, class } => self.messages(*bytes, ns(*interval), class),
-            TrafficKind::Shuffle { bytes, parallel, class } => self.shuffle(*bytes, *parallel, class),
-            TrafficKind::Trace { sizes, load_bps, classes } => return self.trace(sizes, *load_bps, classes),
+            TrafficKind::Messages {
+                bytes,
+                interval,
+                class,
+            } => self.messages(*bytes, ns(*interval), class),
+            TrafficKind::Shuffle {
+                bytes,
+                parallel,
+                class,
+            } => self.shuffle(*bytes, *parallel, class),
+            TrafficKind::Trace {
+                sizes,
+                load_bps,
+                classes,
+            } => return self.trace(sizes, *load_bps, classes),
         }
         Ok(())
     }
@@ -145,7 +186,10 @@ impl Planner<'_> {
     fn span(&self) -> Span {
         let end = ns(self.variant.warmup + self.variant.duration);
         let stop = self.traffic.stop.map_or(end, |stop| ns(stop).min(end));
-        Span { begin_ns: ns(self.traffic.start), end_ns: stop }
+        Span {
+            begin_ns: ns(self.traffic.start),
+            end_ns: stop,
+        }
     }
 
     fn peer(&self, flow: &Flow) -> SocketAddr {
@@ -159,28 +203,78 @@ impl Planner<'_> {
     fn bulk(&mut self, rate_bps: Option<u64>) {
         for flow in self.flows {
             let (peer, span) = (self.peer(flow), self.span());
-            self.give(flow.to, Role::Sink { flow: flow.id, port: flow.port });
-            self.give(flow.from, Role::Source { flow: flow.id, peer, rate_bps, span });
+            self.give(
+                flow.to,
+                Role::Sink {
+                    flow: flow.id,
+                    port: flow.port,
+                },
+            );
+            self.give(
+                flow.from,
+                Role::Source {
+                    flow: flow.id,
+                    peer,
+                    rate_bps,
+                    span,
+                },
+            );
         }
     }
 
     fn ping_pong(&mut self, bytes: u64, interval_ns: u64) {
         for flow in self.flows {
             let (peer, span) = (self.peer(flow), self.span());
-            self.give(flow.to, Role::Echo { flow: flow.id, port: flow.port, bytes });
-            self.give(flow.from, Role::PingClient { flow: flow.id, peer, bytes, interval_ns, span });
+            self.give(
+                flow.to,
+                Role::Echo {
+                    flow: flow.id,
+                    port: flow.port,
+                    bytes,
+                },
+            );
+            self.give(
+                flow.from,
+                Role::PingClient {
+                    flow: flow.id,
+                    peer,
+                    bytes,
+                    interval_ns,
+                    span,
+                },
+            );
         }
     }
 
     fn incast(&mut self, bytes: u64, interval_ns: u64) {
         let span = self.span();
         for requester in distinct(self.flows.iter().map(|flow| flow.to)) {
-            let own: Vec<&Flow> = self.flows.iter().copied().filter(|flow| flow.to == requester).collect();
+            let own: Vec<&Flow> = self
+                .flows
+                .iter()
+                .copied()
+                .filter(|flow| flow.to == requester)
+                .collect();
             let responders = own.iter().map(|flow| (flow.id, flow.port)).collect();
-            self.give(requester, Role::IncastRequester { responders, bytes, interval_ns, span });
+            self.give(
+                requester,
+                Role::IncastRequester {
+                    responders,
+                    bytes,
+                    interval_ns,
+                    span,
+                },
+            );
             for flow in own {
                 let peer = self.peer(flow);
-                self.give(flow.from, Role::IncastResponder { flow: flow.id, peer, span });
+                self.give(
+                    flow.from,
+                    Role::IncastResponder {
+                        flow: flow.id,
+                        peer,
+                        span,
+                    },
+                );
             }
         }
     }
@@ -191,7 +285,11 @@ impl Planner<'_> {
         let classes = vec![class.to_owned()];
         for sender in distinct(self.flows.iter().map(|flow| flow.from)) {
             let phase_ns = self.rng.random_range(0..interval_ns.max(1));
-            let schedule = Schedule::Periodic { bytes, interval_ns: interval_ns.max(1), phase_ns };
+            let schedule = Schedule::Periodic {
+                bytes,
+                interval_ns: interval_ns.max(1),
+                phase_ns,
+            };
             self.message_source(sender, schedule, Connections::One, &classes);
         }
         self.message_sinks(&classes);
@@ -203,18 +301,32 @@ impl Planner<'_> {
             let count = self.flows.iter().filter(|flow| flow.from == sender).count();
             let mut order: Vec<u32> = (0..count as u32).collect();
             order.shuffle(&mut self.rng);
-            let schedule = Schedule::Closed { order, bytes, parallel: parallel.max(1) };
+            let schedule = Schedule::Closed {
+                order,
+                bytes,
+                parallel: parallel.max(1),
+            };
             self.message_source(sender, schedule, Connections::PerMessage, &classes);
         }
         self.message_sinks(&classes);
     }
 
-    fn trace(&mut self, sizes: &Cdf, load_bps: u64, classes: &[(u64, String)]) -> anyhow::Result<()> {
+    fn trace(
+        &mut self,
+        sizes: &Cdf,
+        load_bps: u64,
+        classes: &[(u64, String)],
+    ) -> anyhow::Result<()> {
         let names: Vec<String> = classes.iter().map(|(_, name)| name.clone()).collect();
         for sender in distinct(self.flows.iter().map(|flow| flow.from)) {
             let peers = self.flows.iter().filter(|flow| flow.from == sender).count() as u32;
             let arrivals = self.arrivals(sizes, load_bps, classes, peers)?;
-            self.message_source(sender, Schedule::Open { arrivals }, Connections::Pool, &names);
+            self.message_source(
+                sender,
+                Schedule::Open { arrivals },
+                Connections::Pool,
+                &names,
+            );
         }
         self.message_sinks(&names);
         Ok(())
@@ -229,10 +341,12 @@ impl Planner<'_> {
         peers: u32,
     ) -> anyhow::Result<Vec<Arrival>> {
         let span = self.span();
-        let per_ns = load_bps as f64 / 8.0 / sizes.mean() / 1e9;
+        let per_ns = load_bps as f64 / 8.0 / sizes.mean_bytes() / 1e9;
         let expected = per_ns * span.end_ns.saturating_sub(span.begin_ns) as f64;
         if !per_ns.is_finite() || per_ns <= 0.0 || expected > MAX_ARRIVALS {
-            bail!("{expected:.0} arrivals per sender; between 1 and {MAX_ARRIVALS:.0} can be run: change load, sizes or duration");
+            bail!(
+                "{expected:.0} arrivals per sender; between 1 and {MAX_ARRIVALS:.0} can be run: change load, sizes or duration"
+            );
         }
         let mut arrivals = Vec::with_capacity(expected as usize + 16);
         let mut at_ns = span.begin_ns as f64;
@@ -241,23 +355,53 @@ impl Planner<'_> {
             if at_ns >= span.end_ns as f64 {
                 return Ok(arrivals);
             }
-            let bytes = sizes.quantile(self.rng.random::<f64>()).max(1);
-            let class = classes.iter().position(|(bound, _)| bytes < *bound).unwrap_or(classes.len().saturating_sub(1));
+            let bytes = sizes.sample(self.rng.random::<f64>()).max(1);
+            let class = classes
+                .iter()
+                .position(|(bound, _)| bytes < *bound)
+                .unwrap_or(classes.len().saturating_sub(1));
             let peer = self.rng.random_range(0..peers);
-            arrivals.push(Arrival { at_ns: at_ns as u64, peer, bytes, class: class as u16 });
+            arrivals.push(Arrival {
+                at_ns: at_ns as u64,
+                peer,
+                bytes,
+                class: class as u16,
+            });
         }
     }
 
-    fn message_source(&mut self, sender: usize, schedule: Schedule, connections: Connections, classes: &[String]) {
+    fn message_source(
+        &mut self,
+        sender: usize,
+        schedule: Schedule,
+        connections: Connections,
+        classes: &[String],
+    ) {
         let own = self.flows.iter().filter(|flow| flow.from == sender);
         let peers = own.map(|flow| (flow.id, self.peer(flow))).collect();
         let (classes, span) = (classes.to_vec(), self.span());
-        self.give(sender, Role::MessageSource { peers, schedule, connections, classes, span });
+        self.give(
+            sender,
+            Role::MessageSource {
+                peers,
+                schedule,
+                connections,
+                classes,
+                span,
+            },
+        );
     }
 
     fn message_sinks(&mut self, classes: &[String]) {
         for flow in self.flows {
-            self.give(flow.to, Role::MessageSink { flow: flow.id, port: flow.port, classes: classes.to_vec() });
+            self.give(
+                flow.to,
+                Role::MessageSink {
+                    flow: flow.id,
+                    port: flow.port,
+                    classes: classes.to_vec(),
+                },
+            );
         }
     }
 }

@@ -1,0 +1,80 @@
+//! Counters of a namespace's TCP (`/proc/net/snmp`, `/proc/net/netstat`).
+
+use std::{collections::BTreeMap, fs};
+
+/// Reads all `Tcp`, `TcpExt` and `IpExt` counters of the calling thread's namespace. Names are unique across
+/// the three. A file that is missing counts as empty.
+pub fn read() -> BTreeMap<String, u64> {
+    let files = [
+        "/proc/thread-self/net/snmp",
+        "/proc/thread-self/net/netstat",
+    ];
+    files
+        .iter()
+        .filter_map(|path| fs::read_to_string(path).ok())
+        .flat_map(|text| parse(&text))
+        .collect()
+}
+
+/// Lines come in pairs: `TcpExt: name …` and `TcpExt: value …`.
+fn parse(text: &str) -> BTreeMap<String, u64> {
+    let lines: Vec<&str> = text.lines().collect();
+    let wanted = |line: &str| {
+        ["Tcp: ", "TcpExt: ", "IpExt: "]
+            .iter()
+            .any(|prefix| line.starts_with(prefix))
+    };
+    let pairs = lines.chunks_exact(2).filter(|pair| wanted(pair[0]));
+    pairs
+        .flat_map(|pair| {
+            pair[0]
+                .split_whitespace()
+                .zip(pair[1].split_whitespace())
+                .skip(1)
+        })
+        .filter_map(|(name, value)| Some((name.to_owned(), value.parse().ok()?)))
+        .collect()
+}
+
+/// What grew, and by how much.
+pub fn growth(
+    before: &BTreeMap<String, u64>,
+    after: &BTreeMap<String, u64>,
+) -> BTreeMap<String, u64> {
+    let grown = after
+        .iter()
+        .map(|(name, value)| (name, value.saturating_sub(*before.get(name).unwrap_or(&0))));
+    grown
+        .filter(|(_, by)| *by > 0)
+        .map(|(name, by)| (name.clone(), by))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pairs_of_lines_become_counters() {
+        let text = "Ip: Forwarding\nIp: 1\nTcp: RtoMin MaxConn RetransSegs\nTcp: 200 -1 7\n\
+                    TcpExt: TCPTimeouts TCPDSACKRecv\nTcpExt: 3 0\n";
+        let counters = parse(text);
+        assert_eq!(counters.get("RetransSegs"), Some(&7));
+        assert_eq!(counters.get("TCPTimeouts"), Some(&3));
+        assert!(!counters.contains_key("Forwarding") && !counters.contains_key("MaxConn"));
+    }
+
+    #[test]
+    fn growth_leaves_out_what_stood_still() {
+        let before = BTreeMap::from([("a".to_owned(), 1), ("b".to_owned(), 5)]);
+        let after = BTreeMap::from([
+            ("a".to_owned(), 4),
+            ("b".to_owned(), 5),
+            ("c".to_owned(), 2),
+        ]);
+        assert_eq!(
+            growth(&before, &after),
+            BTreeMap::from([("a".to_owned(), 3), ("c".to_owned(), 2)])
+        );
+    }
+}

@@ -1,0 +1,197 @@
+//! TCP sockets the way tenants want them, and what the kernel knows of them.
+
+#![allow(unsafe_code)] // getsockopt(TCP_INFO): no safe wrapper knows the structure
+
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    os::fd::{AsRawFd, BorrowedFd, OwnedFd},
+};
+
+use anyhow::{Context, anyhow};
+use rustix::{
+    io::Errno,
+    net::{self, AddressFamily, SocketFlags, SocketType, sockopt},
+};
+
+/// Connections that may wait for accept.
+const BACKLOG: i32 = 1024;
+
+/// A non-blocking socket with its congestion control set: on a listener that is what accepted connections
+/// inherit, in time for the handshake (a DCTCP receiver must answer as one).
+fn socket(family: AddressFamily, congestion_control: &str) -> anyhow::Result<OwnedFd> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let fd = net::socket_with(family, SocketType::STREAM, flags, None)
+        .context("cannot open a TCP socket")?;
+    sockopt::set_tcp_congestion(&fd, congestion_control).map_err(|error| {
+        anyhow!("congestion control {congestion_control:?}: {error}; is its module or struct_ops loaded?")
+    })?;
+    sockopt::set_tcp_nodelay(&fd, true).context("cannot set TCP_NODELAY")?;
+    Ok(fd)
+}
+
+/// Listens on `port` of all addresses of the tenant's protocol version.
+pub fn listen(own: IpAddr, port: u16, congestion_control: &str) -> anyhow::Result<OwnedFd> {
+    let (family, any): (_, IpAddr) = match own {
+        IpAddr::V4(_) => (AddressFamily::INET, Ipv4Addr::UNSPECIFIED.into()),
+        IpAddr::V6(_) => (AddressFamily::INET6, Ipv6Addr::UNSPECIFIED.into()),
+    };
+    let fd = socket(family, congestion_control)?;
+    sockopt::set_socket_reuseaddr(&fd, true).context("cannot set SO_REUSEADDR")?;
+    net::bind(&fd, &SocketAddr::new(any, port))
+        .with_context(|| format!("cannot bind port {port}"))?;
+    net::listen(&fd, BACKLOG).with_context(|| format!("cannot listen on port {port}"))?;
+    Ok(fd)
+}
+
+/// Begins to connect; the socket becomes writable when that is decided.
+pub fn connect(peer: SocketAddr, congestion_control: &str) -> anyhow::Result<OwnedFd> {
+    let family = if peer.is_ipv4() {
+        AddressFamily::INET
+    } else {
+        AddressFamily::INET6
+    };
+    let fd = socket(family, congestion_control)?;
+    match net::connect(&fd, &peer) {
+        Ok(()) | Err(Errno::INPROGRESS) => Ok(fd),
+        Err(error) => Err(error).with_context(|| format!("cannot connect to {peer}")),
+    }
+}
+
+/// Port at our end; 0 if the kernel does not say.
+pub fn local_port(fd: BorrowedFd<'_>) -> u16 {
+    net::getsockname(fd)
+        .ok()
+        .and_then(|address| SocketAddr::try_from(address).ok())
+        .map_or(0, |address| address.port())
+}
+
+/// Congestion control in use on this socket.
+pub fn congestion_control(fd: BorrowedFd<'_>) -> String {
+    sockopt::tcp_congestion(fd).unwrap_or_else(|error| format!("unknown ({error})"))
+}
+
+/// `struct tcp_info` of include/uapi/linux/tcp.h as of Linux 6.18; older kernels fill a prefix of it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+#[allow(missing_docs)] // the kernel's names
+pub struct TcpInfo {
+    pub state: u8,
+    pub ca_state: u8,
+    pub retransmits: u8,
+    pub probes: u8,
+    pub backoff: u8,
+    pub options: u8,
+    pub wscale: u8,
+    pub flags: u8,
+    pub rto: u32,
+    pub ato: u32,
+    pub snd_mss: u32,
+    pub rcv_mss: u32,
+    pub unacked: u32,
+    pub sacked: u32,
+    pub lost: u32,
+    pub retrans: u32,
+    pub fackets: u32,
+    pub last_data_sent: u32,
+    pub last_ack_sent: u32,
+    pub last_data_recv: u32,
+    pub last_ack_recv: u32,
+    pub pmtu: u32,
+    pub rcv_ssthresh: u32,
+    pub rtt: u32,
+    pub rttvar: u32,
+    pub snd_ssthresh: u32,
+    pub snd_cwnd: u32,
+    pub advmss: u32,
+    pub reordering: u32,
+    pub rcv_rtt: u32,
+    pub rcv_space: u32,
+    pub total_retrans: u32,
+    pub pacing_rate: u64,
+    pub max_pacing_rate: u64,
+    pub bytes_acked: u64,
+    pub bytes_received: u64,
+    pub segs_out: u32,
+    pub segs_in: u32,
+    pub notsent_bytes: u32,
+    pub min_rtt: u32,
+    pub data_segs_in: u32,
+    pub data_segs_out: u32,
+    pub delivery_rate: u64,
+    pub busy_time: u64,
+    pub rwnd_limited: u64,
+    pub sndbuf_limited: u64,
+    pub delivered: u32,
+    pub delivered_ce: u32,
+    pub bytes_sent: u64,
+    pub bytes_retrans: u64,
+    pub dsack_dups: u32,
+    pub reord_seen: u32,
+    pub rcv_ooopack: u32,
+    pub snd_wnd: u32,
+    pub rcv_wnd: u32,
+    pub rehash: u32,
+    pub total_rto: u16,
+    pub total_rto_recoveries: u16,
+    pub total_rto_time: u32,
+}
+
+/// The kernel filled `tcpi_total_rto` (since 6.7) when it wrote this many bytes.
+const LENGTH_WITH_TOTAL_RTO: usize = std::mem::offset_of!(TcpInfo, total_rto) + 2;
+
+/// Bit of [`TcpInfo::options`]: ECN was negotiated.
+pub const OPTION_ECN: u8 = 8;
+
+impl TcpInfo {
+    /// Reads it, and whether `total_rto` is there; `None` when the socket is gone.
+    pub fn read(fd: BorrowedFd<'_>) -> Option<(Self, bool)> {
+        let mut info = Self::default();
+        let mut length = size_of::<Self>() as libc::socklen_t;
+        // SAFETY: `info` is writable for `length` bytes and every bit pattern is valid for its integers; the
+        // kernel writes at most `length` bytes and stores how many.
+        let result = unsafe {
+            libc::getsockopt(
+                fd.as_raw_fd(),
+                libc::IPPROTO_TCP,
+                libc::TCP_INFO,
+                (&raw mut info).cast(),
+                &raw mut length,
+            )
+        };
+        (result == 0).then_some((info, length as usize >= LENGTH_WITH_TOTAL_RTO))
+    }
+
+    /// Congestion window in bytes.
+    pub fn cwnd_bytes(&self) -> u64 {
+        u64::from(self.snd_cwnd) * u64::from(self.snd_mss)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    #[test]
+    fn layout_is_the_kernels() {
+        assert_eq!(std::mem::offset_of!(TcpInfo, pacing_rate), 104);
+        assert_eq!(std::mem::offset_of!(TcpInfo, delivery_rate), 160);
+        assert_eq!(std::mem::offset_of!(TcpInfo, bytes_sent), 200);
+        assert_eq!(std::mem::offset_of!(TcpInfo, total_rto), 240);
+        assert_eq!(size_of::<TcpInfo>(), 248);
+    }
+
+    #[test]
+    fn unknown_congestion_control_is_named() {
+        let error = connect("127.0.0.1:9".parse().unwrap(), "nosuchcc").unwrap_err();
+        assert!(error.to_string().contains("nosuchcc"), "{error}");
+    }
+
+    #[test]
+    fn reno_is_reported_as_reno() {
+        let listener = listen("127.0.0.1".parse().unwrap(), 0, "reno").unwrap();
+        assert_eq!(congestion_control(listener.as_fd()), "reno");
+        assert_ne!(local_port(listener.as_fd()), 0);
+    }
+}

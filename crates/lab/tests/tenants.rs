@@ -1,0 +1,424 @@
+//! Tenants for real: every kind of traffic between two namespaces. Needs root.
+//!
+//! The test binary runs itself again as a tenant, so it has a main of its own instead of libtest's.
+
+mod support;
+
+use std::{
+    io::{BufRead, BufReader, Write},
+    net::TcpStream,
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use sluicegate_lab::tenant::{
+    Report, maybe_run_tenant,
+    plan::{Plan, Role},
+    plans, spawn, unix_ns,
+};
+use sluicegate_scenario::{
+    cdf::Cdf,
+    experiment::{Traffic, TrafficKind},
+};
+use support::{PATIENCE, TwoNamespaces, run_all, traffic, variant, verified};
+
+/// Argument of the process that `tenants_die_with_the_lab` kills.
+const HOLD: &str = "hold-a-tenant";
+
+fn main() {
+    maybe_run_tenant();
+    if std::env::args().nth(1).as_deref() == Some(HOLD) {
+        return hold_a_tenant();
+    }
+    let tests: [(&str, fn()); 12] = [
+        ("bulk_fills_the_link", bulk_fills_the_link),
+        ("bulk_keeps_its_rate", bulk_keeps_its_rate),
+        (
+            "ping_pong_measures_round_trips",
+            ping_pong_measures_round_trips,
+        ),
+        (
+            "incast_counts_rounds_and_answers",
+            incast_counts_rounds_and_answers,
+        ),
+        ("messages_complete_one_by_one", messages_complete_one_by_one),
+        ("shuffle_goes_round_its_peers", shuffle_goes_round_its_peers),
+        ("trace_offers_its_load", trace_offers_its_load),
+        ("wrong_payload_is_noticed", wrong_payload_is_noticed),
+        (
+            "unknown_congestion_control_is_an_error",
+            unknown_congestion_control_is_an_error,
+        ),
+        (
+            "silent_peer_is_an_error_not_a_hang",
+            silent_peer_is_an_error_not_a_hang,
+        ),
+        ("late_start_is_told", late_start_is_told),
+        ("tenants_die_with_the_lab", tenants_die_with_the_lab),
+    ];
+    let trials = tests.map(|(name, test)| {
+        Trial::test(name, move || {
+            test();
+            Ok::<(), Failed>(())
+        })
+    });
+    libtest_mimic::run(&Arguments::from_args(), trials.into()).exit();
+}
+
+/// Runs this traffic with verified payload; the reports of a and b, which must be free of errors.
+fn exchange(kinds: Vec<Traffic>) -> (Report, Report) {
+    let world = TwoNamespaces::new();
+    let plans = verified(plans(&variant("cubic", kinds), 7).expect("plans"));
+    let tenants = plans
+        .iter()
+        .enumerate()
+        .map(|(end, plan)| spawn(plan, world.fd(end)).expect("spawn"));
+    let reports: [Report; 2] = run_all(tenants.collect()).try_into().expect("two reports");
+    for report in &reports {
+        assert_eq!(
+            report.errors,
+            Vec::<String>::new(),
+            "tenant {}",
+            report.tenant
+        );
+    }
+    reports.into()
+}
+
+fn bulk_fills_the_link() {
+    let (a, b) = exchange(vec![traffic(
+        TrafficKind::Bulk { rate_bps: None },
+        &[(0, 1), (1, 0)],
+        5000,
+    )]);
+    for (sender, receiver) in [(&a, &b), (&b, &a)] {
+        let (sent, received) = (&sender.senders[0], &receiver.receivers[0]);
+        assert_eq!(sent.flow, received.flow);
+        assert_eq!(sent.congestion_control, "cubic");
+        assert!(
+            received.measured_bytes > 1_000_000,
+            "{}",
+            received.measured_bytes
+        );
+        assert!(received.total_bytes > received.measured_bytes);
+        assert_eq!(received.verified_bytes, received.total_bytes);
+        assert_eq!(
+            received.series.iter().map(|(_, bytes)| bytes).sum::<u64>(),
+            received.total_bytes
+        );
+        assert!(sent.cwnd.len() > 10 && sent.cwnd.iter().all(|(_, bytes)| *bytes >= 1448));
+        assert!(sent.timeouts.is_some() && sent.srtt_us > 0 && sent.mss_bytes == 1448);
+    }
+    assert!(
+        a.netstat
+            .get("OutSegs")
+            .is_some_and(|segments| *segments > 100)
+    );
+    assert!(a.cpu_us > 0);
+}
+
+fn bulk_keeps_its_rate() {
+    let (_, b) = exchange(vec![traffic(
+        TrafficKind::Bulk {
+            rate_bps: Some(40_000_000),
+        },
+        &[(0, 1)],
+        5000,
+    )]);
+    let expected = 40e6 / 8.0 * 0.6;
+    let measured = b.receivers[0].measured_bytes as f64;
+    assert!(
+        (measured - expected).abs() < 0.2 * expected,
+        "{measured} of {expected}"
+    );
+}
+
+fn ping_pong_measures_round_trips() {
+    let probe = |bytes, interval| TrafficKind::PingPong { bytes, interval };
+    let quick = traffic(probe(64, Duration::from_millis(1)), &[(0, 1)], 5000);
+    let large = traffic(probe(300_000, Duration::from_millis(5)), &[(0, 1)], 5100);
+    let (a, _) = exchange(vec![quick, large]);
+    assert!(
+        a.rtts[0].samples_us.len() > 50,
+        "{}",
+        a.rtts[0].samples_us.len()
+    );
+    assert!(
+        a.rtts[1].samples_us.len() > 5,
+        "{}",
+        a.rtts[1].samples_us.len()
+    );
+    let fastest = |index: usize| {
+        a.rtts[index]
+            .samples_us
+            .iter()
+            .copied()
+            .fold(f64::MAX, f64::min)
+    };
+    assert!(
+        fastest(0) > 1.0 && fastest(0) < fastest(1),
+        "{} {}",
+        fastest(0),
+        fastest(1)
+    );
+}
+
+fn incast_counts_rounds_and_answers() {
+    let kind = TrafficKind::Incast {
+        bytes: 50_000,
+        interval: Duration::from_millis(2),
+    };
+    let (a, b) = exchange(vec![traffic(kind, &[(0, 1), (0, 1), (0, 1)], 5000)]);
+    let rounds: Vec<_> = b
+        .completions
+        .iter()
+        .filter(|part| part.class == "round")
+        .collect();
+    let answers: Vec<_> = b
+        .completions
+        .iter()
+        .filter(|part| part.class == "answer")
+        .collect();
+    assert_eq!((rounds.len(), answers.len(), a.senders.len()), (1, 3, 3));
+    let count = rounds[0].samples_us.len();
+    assert!(count > 10, "{count}");
+    for answer in &answers {
+        // The last round may be cut off by the end of the run with some of its answers there.
+        assert!((count..=count + 1).contains(&answer.samples_us.len()));
+        for (part, whole) in answer.samples_us.iter().zip(&rounds[0].samples_us) {
+            assert!(part <= whole);
+        }
+    }
+    assert!(
+        b.receivers
+            .iter()
+            .all(|receiver| receiver.total_bytes >= 50_000 * count as u64)
+    );
+}
+
+fn messages_complete_one_by_one() {
+    let interval = Duration::from_millis(10);
+    let kind = TrafficKind::Messages {
+        bytes: 16_384,
+        interval,
+        class: "mice".into(),
+    };
+    let (a, b) = exchange(vec![traffic(kind, &[(0, 1)], 5000)]);
+    let mice = b
+        .completions
+        .iter()
+        .find(|part| part.class == "mice")
+        .expect("mice");
+    let late: u64 = a.completions.iter().map(|part| part.unfinished).sum();
+    // 600 ms of measured time at one every 10 ms; every message is either complete or counted as late.
+    assert_eq!(mice.samples_us.len() as u64 + late, 60);
+    assert!(mice.samples_us.len() > 50 && mice.samples_us.iter().all(|elapsed| *elapsed > 1.0));
+    assert_eq!(b.receivers[0].total_bytes % 16_384, 0);
+}
+
+fn shuffle_goes_round_its_peers() {
+    let kind = TrafficKind::Shuffle {
+        bytes: 200_000,
+        parallel: 2,
+        class: "shuffle".into(),
+    };
+    let (_, b) = exchange(vec![traffic(kind, &[(0, 1), (0, 1), (0, 1)], 5000)]);
+    let counts: Vec<usize> = b
+        .completions
+        .iter()
+        .map(|part| part.samples_us.len())
+        .collect();
+    assert_eq!(counts.len(), 3);
+    assert!(counts.iter().all(|count| *count > 3), "{counts:?}");
+    // Two at a time in a fixed order: no peer can fall behind by more than what is under way.
+    assert!(
+        counts.iter().max().unwrap() - counts.iter().min().unwrap() <= 3,
+        "{counts:?}"
+    );
+}
+
+fn trace_offers_its_load() {
+    let sizes = Cdf::parse("test", "bytes,cdf\n1000,0.5\n20000,1\n").expect("cdf");
+    let classes = vec![(10_000, "small".to_owned()), (u64::MAX, "large".to_owned())];
+    let kind = TrafficKind::Trace {
+        sizes,
+        load_bps: 20_000_000,
+        classes,
+    };
+    let (a, b) = exchange(vec![traffic(kind, &[(0, 1), (0, 1)], 5000)]);
+    let count = |class: &str| -> u64 {
+        let own =
+            [&a, &b].map(|report| report.completions.iter().filter(|part| part.class == class));
+        own.into_iter()
+            .flatten()
+            .map(|part| part.samples_us.len() as u64 + part.unfinished)
+            .sum()
+    };
+    let plans = plans(&variant("cubic", vec![trace_again()]), 7).expect("plans");
+    assert_eq!(
+        count("small") + count("large"),
+        arrivals_measured(&plans[0])
+    );
+    assert!(count("small") > 0 && count("large") > 0);
+}
+
+/// The traffic of `trace_offers_its_load`, to be planned a second time with the same seed.
+fn trace_again() -> Traffic {
+    let sizes = Cdf::parse("test", "bytes,cdf\n1000,0.5\n20000,1\n").expect("cdf");
+    let classes = vec![(10_000, "small".to_owned()), (u64::MAX, "large".to_owned())];
+    traffic(
+        TrafficKind::Trace {
+            sizes,
+            load_bps: 20_000_000,
+            classes,
+        },
+        &[(0, 1), (0, 1)],
+        5000,
+    )
+}
+
+fn arrivals_measured(plan: &Plan) -> u64 {
+    use sluicegate_lab::tenant::plan::Schedule;
+    let Role::MessageSource {
+        schedule: Schedule::Open { arrivals },
+        ..
+    } = &plan.roles[0]
+    else {
+        panic!("a trace is planned as open arrivals");
+    };
+    let window = plan.measure_begin_ns..plan.measure_end_ns;
+    arrivals
+        .iter()
+        .filter(|arrival| window.contains(&arrival.at_ns))
+        .count() as u64
+}
+
+fn wrong_payload_is_noticed() {
+    let world = TwoNamespaces::new();
+    let kinds = vec![traffic(
+        TrafficKind::Bulk { rate_bps: None },
+        &[(0, 1)],
+        5000,
+    )];
+    let plans = verified(plans(&variant("cubic", kinds), 7).expect("plans"));
+    let mut sink = spawn(&plans[1], world.fd(1)).expect("spawn");
+    sink.wait_ready(PATIENCE).expect("ready");
+    sink.set_start(unix_ns()).expect("start");
+    // A stranger in place of the source, from inside the other namespace.
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let netns = rustix::thread::LinkNameSpaceType::Network;
+            rustix::thread::move_into_link_name_space(world.fd(0), Some(netns)).expect("setns");
+            let mut stream = TcpStream::connect("10.9.0.2:5000").expect("connect");
+            stream.write_all(&[0; 10_000]).expect("write");
+        });
+    });
+    let report = sink.wait_report(PATIENCE).expect("report");
+    assert!(
+        report
+            .errors
+            .iter()
+            .any(|error| error.contains("payload differs")),
+        "{:?}",
+        report.errors
+    );
+}
+
+fn unknown_congestion_control_is_an_error() {
+    let world = TwoNamespaces::new();
+    let kinds = vec![traffic(
+        TrafficKind::Bulk { rate_bps: None },
+        &[(0, 1)],
+        5000,
+    )];
+    let plans = plans(&variant("nosuchcc", kinds), 7).expect("plans");
+    let error = spawn(&plans[1], world.fd(1))
+        .expect("spawn")
+        .wait_ready(PATIENCE)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("tenant b") && error.contains("nosuchcc"),
+        "{error}"
+    );
+}
+
+fn silent_peer_is_an_error_not_a_hang() {
+    let world = TwoNamespaces::new();
+    let kinds = vec![traffic(
+        TrafficKind::Bulk { rate_bps: None },
+        &[(0, 1)],
+        5000,
+    )];
+    let plans = plans(&variant("cubic", kinds), 7).expect("plans");
+    let reports = run_all(vec![spawn(&plans[0], world.fd(0)).expect("spawn")]);
+    let expected = "no connection to 10.9.0.2:5000";
+    assert!(
+        reports[0]
+            .errors
+            .iter()
+            .any(|error| error.contains(expected)),
+        "{:?}",
+        reports[0].errors
+    );
+    assert!(reports[0].senders.is_empty());
+}
+
+fn late_start_is_told() {
+    let world = TwoNamespaces::new();
+    let kinds = vec![traffic(
+        TrafficKind::Bulk { rate_bps: None },
+        &[(0, 1)],
+        5000,
+    )];
+    let plans = plans(&variant("cubic", kinds), 7).expect("plans");
+    let mut sink = spawn(&plans[1], world.fd(1)).expect("spawn");
+    sink.wait_ready(PATIENCE).expect("ready");
+    sink.set_start(unix_ns() - 400_000_000).expect("start");
+    let report = sink.wait_report(PATIENCE).expect("report");
+    assert!(
+        report.errors.iter().any(|error| error.contains("too late")),
+        "{:?}",
+        report.errors
+    );
+}
+
+/// Starts a tenant, says its process id, and waits to be killed.
+fn hold_a_tenant() {
+    let world = std::fs::File::open("/proc/self/ns/net").expect("namespace");
+    let kinds = vec![traffic(
+        TrafficKind::Bulk { rate_bps: None },
+        &[(0, 1)],
+        5999,
+    )];
+    let mut plans = plans(&variant("cubic", kinds), 7).expect("plans");
+    plans[1].sysctls.clear(); // this is the machine's own namespace
+    let mut tenant = spawn(&plans[1], std::os::fd::AsFd::as_fd(&world)).expect("spawn");
+    tenant.wait_ready(PATIENCE).expect("ready");
+    println!("{}", tenant.pid());
+    std::thread::sleep(PATIENCE);
+}
+
+fn tenants_die_with_the_lab() {
+    let executable = std::env::current_exe().expect("executable");
+    let mut lab = Command::new(executable)
+        .arg(HOLD)
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("spawn");
+    let mut line = String::new();
+    BufReader::new(lab.stdout.take().expect("stdout"))
+        .read_line(&mut line)
+        .expect("process id");
+    let process = format!("/proc/{}/stat", line.trim());
+    assert!(std::fs::exists(&process).unwrap_or(false), "{process}");
+    lab.kill().expect("kill"); // SIGKILL: no handler helps
+    lab.wait().expect("wait");
+    let deadline = Instant::now() + PATIENCE;
+    let alive = || std::fs::read_to_string(&process).is_ok_and(|stat| !stat.contains(") Z "));
+    while alive() {
+        assert!(Instant::now() < deadline, "the tenant outlived the lab");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
