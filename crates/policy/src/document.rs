@@ -231,7 +231,7 @@ impl Node {
     /// Lays `over` on this tree: tables merge key by key, everything else is replaced.
     ///
     /// A table whose `kind` differs from the one below replaces it whole, since the keys of one
-    /// kind mean nothing to another.
+    /// kind mean nothing to another. `false` over a table removes the table.
     pub fn overlay(&mut self, over: &Node) {
         if !self.merges_with(over) {
             *self = over.clone();
@@ -241,13 +241,35 @@ impl Node {
             return;
         };
         for entry in over.entries() {
-            match entries.iter_mut().find(|below| below.key == entry.key) {
-                Some(below) => {
-                    below.node.overlay(&entry.node);
-                    below.place = entry.place.clone();
-                }
-                None => entries.push(entry.clone()),
+            let Some(at) = entries.iter().position(|below| below.key == entry.key) else {
+                entries.push(entry.clone());
+                continue;
+            };
+            if entry.node.removes(&entries[at].node) {
+                entries.remove(at);
+                continue;
             }
+            entries[at].node.overlay(&entry.node);
+            entries[at].place = entry.place.clone();
+        }
+    }
+
+    fn removes(&self, below: &Node) -> bool {
+        matches!(self.value, Value::Boolean(false)) && matches!(below.value, Value::Table(_))
+    }
+
+    /// Adds a key to a table, or replaces its value.
+    pub fn set(&mut self, key: &str, node: Node) {
+        let Value::Table(entries) = &mut self.value else {
+            return;
+        };
+        match entries.iter_mut().find(|entry| entry.key == key) {
+            Some(entry) => entry.node = node,
+            None => entries.push(Entry {
+                key: key.to_owned(),
+                place: node.place.clone(),
+                node,
+            }),
         }
     }
 
@@ -318,6 +340,15 @@ mod tests {
         let over = parse("over", "m = { kind = 'none' }").unwrap();
         base.overlay(&over);
         assert!(base.get("m").unwrap().get("k").is_none());
+    }
+
+    #[test]
+    fn false_over_a_table_removes_it() {
+        let mut base = parse("base", "[a.b]\nx=1\n[a.c]\nflag=true").unwrap();
+        base.overlay(&parse("over", "a.b = false\na.c.flag = false").unwrap());
+        let a = base.get("a").unwrap();
+        assert!(a.get("b").is_none());
+        assert!(a.get("c").unwrap().get("flag").is_some());
     }
 
     #[test]

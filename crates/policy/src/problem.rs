@@ -5,7 +5,7 @@ use std::{cell::RefCell, fmt};
 use crate::document::Place;
 
 /// One error in a file.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Problem {
     /// File as the user named it.
     pub file: String,
@@ -109,7 +109,7 @@ impl Sink {
         if problems.is_empty() {
             return Ok(value);
         }
-        problems.sort_by(|a, b| (&a.file, a.line, a.column).cmp(&(&b.file, b.line, b.column)));
+        problems.sort();
         problems.dedup();
         Err(Problems(problems))
     }

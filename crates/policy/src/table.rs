@@ -139,6 +139,11 @@ impl<'a> Item<'a> {
         matches!(self.node.value, Value::Table(_))
     }
 
+    /// True if this is the boolean `false`.
+    pub fn is_false(&self) -> bool {
+        matches!(self.node.value, Value::Boolean(false))
+    }
+
     /// True if this is a string.
     pub fn is_text(&self) -> bool {
         matches!(self.node.value, Value::Text(_))

@@ -234,6 +234,17 @@ pub enum TrafficKind {
     },
 }
 
+impl TrafficKind {
+    /// FCT classes that this traffic reports.
+    pub fn classes(&self) -> Vec<String> {
+        match self {
+            Self::Bulk { .. } | Self::PingPong { .. } | Self::Incast { .. } => Vec::new(),
+            Self::Messages { class, .. } | Self::Shuffle { class, .. } => vec![class.clone()],
+            Self::Trace { classes, .. } => classes.iter().map(|(_, name)| name.clone()).collect(),
+        }
+    }
+}
+
 /// A change while the run goes on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {

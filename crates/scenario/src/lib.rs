@@ -1,5 +1,22 @@
 //! The scenario language: what is run, what is measured, what is expected. No world in it.
+//!
+//! ```text
+//! file.toml ─[file]─▶ one tree per variant ─[resolve]─▶ Experiment ─▶ a World ─▶ VariantResult
+//!                                                                                     │
+//!                         Results ◀─[expect, aggregate]───────────────────────────────┘
+//! ```
+//!
+//! [`file::load`] reads a scenario, lays its variants over the base and resolves each into a
+//! complete [`experiment::Variant`]. A [`world::World`] runs variants. [`aggregate`] merges
+//! repeats, [`expect`] compares figures.
 
+pub mod aggregate;
+pub mod cdf;
+pub mod expect;
 pub mod experiment;
+pub mod figures;
+pub mod file;
+mod resolve;
 pub mod results;
+pub mod stats;
 pub mod world;

@@ -1,0 +1,265 @@
+//! Merging repeats of one variant.
+//!
+//! Rates, quantiles and derived figures become medians over the repeats. Counters (packets, drops,
+//! marks, retransmissions, samples) are summed, so that a drop in one run of three still shows and
+//! ratios of counters stay right. Extremes stay extremes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{
+    results::{
+        Conditions, FctQuantiles, FlowResult, Goodput, LinkResult, Quantiles, QueueQuantiles,
+        Samples, VariantResult,
+    },
+    stats::median,
+    world::Outcome,
+};
+
+/// Merges the repeats of one variant; one repeat passes unchanged, none gives an empty result.
+pub fn repeats(mut outcomes: Vec<Outcome>) -> Outcome {
+    if outcomes.len() <= 1 {
+        return outcomes.pop().unwrap_or_default();
+    }
+    let conditions = conditions(outcomes.iter().map(|outcome| &outcome.conditions));
+    let runs: Vec<VariantResult> = outcomes.into_iter().map(|outcome| outcome.result).collect();
+    Outcome {
+        result: merge(runs),
+        conditions,
+    }
+}
+
+/// Merges the conditions of several runs: the worst of each, every note once.
+pub fn conditions<'a>(all: impl IntoIterator<Item = &'a Conditions>) -> Conditions {
+    let mut all = all.into_iter();
+    let mut merged = all.next().cloned().unwrap_or_default();
+    for one in all {
+        merged.cpu_idle_min = merged.cpu_idle_min.min(one.cpu_idle_min);
+        merged.cpu_bound |= one.cpu_bound;
+        merged.rate_scale = merged.rate_scale.min(one.rate_scale);
+        merged.offloads |= one.offloads;
+        for (counter, value) in &one.outside {
+            *merged.outside.entry(counter.clone()).or_default() += value;
+        }
+        for note in &one.notes {
+            if !merged.notes.contains(note) {
+                merged.notes.push(note.clone());
+            }
+        }
+    }
+    merged
+}
+
+/// `runs` is not empty.
+fn merge(mut runs: Vec<VariantResult>) -> VariantResult {
+    let samples = merge_samples(&mut runs);
+    let over =
+        |of: &dyn Fn(&VariantResult) -> f64| median(&runs.iter().map(of).collect::<Vec<_>>());
+    let idle = runs.iter().map(|run| run.cpu_idle_min);
+    VariantResult {
+        name: runs[0].name.clone(),
+        title: runs[0].title.clone(),
+        goodput_bps: Goodput {
+            sum: over(&|run| run.goodput_bps.sum),
+            mean: over(&|run| run.goodput_bps.mean),
+            jain: over(&|run| run.goodput_bps.jain),
+        },
+        flows: aligned(&runs, |run| &run.flows, |flow| flow.id, merge_flow),
+        rtt_us: merge_rtt(&runs),
+        fct_us: keyed(&runs, |run| &run.fct_us, |all| merge_fct(&all)),
+        links: aligned(&runs, |run| &run.links, |link| link.id.clone(), merge_link),
+        enforcement: keyed(&runs, |run| &run.enforcement, |all| all.into_iter().sum()),
+        cpu_idle_min: idle.fold(f64::INFINITY, f64::min),
+        derived: keyed(
+            &runs,
+            |run| &run.derived,
+            |all| median(&all.into_iter().copied().collect::<Vec<_>>()),
+        ),
+        samples,
+    }
+}
+
+/// Samples of every run together; series of the first, since time does not merge.
+fn merge_samples(runs: &mut [VariantResult]) -> Samples {
+    let mut merged = Samples::default();
+    for run in runs.iter_mut() {
+        let samples = std::mem::take(&mut run.samples);
+        merged.rtt_us.extend(samples.rtt_us);
+        for (class, times) in samples.fct_us {
+            merged.fct_us.entry(class).or_default().extend(times);
+        }
+        if merged.series.is_empty() {
+            merged.series = samples.series;
+        }
+    }
+    merged
+}
+
+/// Merges what several runs have under one key; a key that a run lacks is merged from the others.
+fn keyed<T, U>(
+    runs: &[VariantResult],
+    of: impl Fn(&VariantResult) -> &BTreeMap<String, T>,
+    merge: impl Fn(Vec<&T>) -> U,
+) -> BTreeMap<String, U> {
+    let keys: BTreeSet<&String> = runs.iter().flat_map(|run| of(run).keys()).collect();
+    let merged = keys.into_iter().map(|key| {
+        let values = runs.iter().filter_map(|run| of(run).get(key)).collect();
+        (key.clone(), merge(values))
+    });
+    merged.collect()
+}
+
+/// Merges elements with the same key, in the order of the first run.
+fn aligned<T, K: PartialEq>(
+    runs: &[VariantResult],
+    of: impl Fn(&VariantResult) -> &Vec<T>,
+    key: impl Fn(&T) -> K,
+    merge: impl Fn(&[&T]) -> T,
+) -> Vec<T> {
+    let first = of(&runs[0]).iter();
+    let merged = first.map(|element| {
+        let same = runs.iter().flat_map(|run| of(run).iter());
+        let same: Vec<&T> = same.filter(|other| key(other) == key(element)).collect();
+        merge(&same)
+    });
+    merged.collect()
+}
+
+fn medians<T>(all: &[&T], of: impl Fn(&T) -> f64) -> f64 {
+    median(&all.iter().map(|one| of(one)).collect::<Vec<_>>())
+}
+
+fn sums<T>(all: &[&T], of: impl Fn(&T) -> u64) -> u64 {
+    all.iter().map(|one| of(one)).sum()
+}
+
+fn merge_flow(all: &[&FlowResult]) -> FlowResult {
+    FlowResult {
+        goodput_bps: medians(all, |flow| flow.goodput_bps),
+        retransmits: sums(all, |flow| flow.retransmits),
+        timeouts: sums(all, |flow| flow.timeouts),
+        srtt_us: medians(all, |flow| flow.srtt_us),
+        ..all[0].clone()
+    }
+}
+
+fn merge_rtt(runs: &[VariantResult]) -> Quantiles {
+    let all: Vec<&Quantiles> = runs.iter().map(|run| &run.rtt_us).collect();
+    Quantiles {
+        count: sums(&all, |rtt| rtt.count),
+        p50: medians(&all, |rtt| rtt.p50),
+        p99: medians(&all, |rtt| rtt.p99),
+        p999: medians(&all, |rtt| rtt.p999),
+        max: all.iter().map(|rtt| rtt.max).fold(0.0, f64::max),
+    }
+}
+
+fn merge_fct(all: &[&FctQuantiles]) -> FctQuantiles {
+    FctQuantiles {
+        count: sums(all, |fct| fct.count),
+        mean: medians(all, |fct| fct.mean),
+        p50: medians(all, |fct| fct.p50),
+        p99: medians(all, |fct| fct.p99),
+        p999: medians(all, |fct| fct.p999),
+    }
+}
+
+fn merge_link(all: &[&LinkResult]) -> LinkResult {
+    let mut drops = BTreeMap::new();
+    for (cause, count) in all.iter().flat_map(|link| &link.drops) {
+        *drops.entry(cause.clone()).or_default() += count;
+    }
+    LinkResult {
+        sent: sums(all, |link| link.sent),
+        sent_bytes: sums(all, |link| link.sent_bytes),
+        drops,
+        marks: sums(all, |link| link.marks),
+        queue_bytes: QueueQuantiles {
+            p50: medians(all, |link| link.queue_bytes.p50),
+            p99: medians(all, |link| link.queue_bytes.p99),
+            max: all
+                .iter()
+                .map(|link| link.queue_bytes.max)
+                .fold(0.0, f64::max),
+        },
+        ..all[0].clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(p50: f64, drops: u64, goodput_bps: f64) -> Outcome {
+        let result = VariantResult {
+            rtt_us: Quantiles {
+                count: 10,
+                p50,
+                max: p50,
+                ..Quantiles::default()
+            },
+            flows: vec![FlowResult {
+                goodput_bps,
+                retransmits: drops,
+                ..FlowResult::default()
+            }],
+            links: vec![LinkResult {
+                id: "left>right".to_owned(),
+                drops: BTreeMap::from([("tail".to_owned(), drops)]),
+                ..LinkResult::default()
+            }],
+            enforcement: BTreeMap::from([(format!("only-{drops}"), 1), ("seen".to_owned(), 2)]),
+            cpu_idle_min: p50 / 100.0,
+            samples: Samples {
+                rtt_us: vec![p50; 2],
+                ..Samples::default()
+            },
+            ..VariantResult::default()
+        };
+        let conditions = Conditions {
+            cpu_idle_min: p50 / 100.0,
+            cpu_bound: drops > 0,
+            rate_scale: 1.0,
+            outside: BTreeMap::from([("reordered".to_owned(), drops)]),
+            notes: vec!["same".to_owned()],
+            ..Conditions::default()
+        };
+        Outcome { result, conditions }
+    }
+
+    #[test]
+    fn quantiles_are_medians_and_counters_sums() {
+        let merged = repeats(vec![
+            run(10.0, 0, 5.0),
+            run(90.0, 1, 7.0),
+            run(20.0, 0, 6.0),
+        ]);
+        let result = &merged.result;
+        assert_eq!(
+            (result.rtt_us.p50, result.rtt_us.max, result.rtt_us.count),
+            (20.0, 90.0, 30)
+        );
+        assert_eq!(result.flows[0].goodput_bps, 6.0);
+        assert_eq!(result.flows[0].retransmits, 1);
+        assert_eq!(result.links[0].drops["tail"], 1);
+        assert_eq!(result.enforcement["seen"], 6);
+        assert_eq!(result.enforcement["only-1"], 1);
+        assert_eq!(result.samples.rtt_us.len(), 6);
+        assert_eq!(result.cpu_idle_min, 0.1);
+    }
+
+    #[test]
+    fn conditions_are_the_worst_of_all() {
+        let merged = repeats(vec![run(10.0, 0, 5.0), run(90.0, 3, 7.0)]).conditions;
+        assert!(merged.cpu_bound);
+        assert_eq!(merged.cpu_idle_min, 0.1);
+        assert_eq!(merged.outside["reordered"], 3);
+        assert_eq!(merged.notes, ["same"]);
+    }
+
+    #[test]
+    fn one_repeat_passes_unchanged() {
+        let merged = repeats(vec![run(10.0, 2, 5.0)]);
+        assert_eq!(merged.result.samples.rtt_us.len(), 2);
+        assert_eq!(merged.result.rtt_us.count, 10);
+    }
+}

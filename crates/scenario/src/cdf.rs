@@ -1,0 +1,252 @@
+//! Flow-size distributions: reading them from `bytes,cdf` files, and sampling.
+//!
+//! Public files of this kind differ in ways that silently change an experiment: sizes in bytes or
+//! packets, probabilities up to 1 or up to 100, a mean on the first line. Here the header must say
+//! `bytes,cdf`, and whatever could be read in two ways is refused.
+
+use sluicegate_policy::Problem;
+
+/// A piecewise linear cumulative distribution of flow sizes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cdf {
+    /// Name or path, for people.
+    pub name: String,
+    /// (bytes, probability of a flow being that large or smaller), both ascending, ending at 1.
+    points: Vec<(u64, f64)>,
+}
+
+const BUILT_IN: [(&str, &str); 3] = [
+    ("websearch", include_str!("../data/websearch.csv")),
+    ("datamining", include_str!("../data/datamining.csv")),
+    ("hadoop", include_str!("../data/hadoop.csv")),
+];
+
+impl Cdf {
+    /// Names of the distributions that come with the program.
+    pub fn built_in_names() -> impl Iterator<Item = &'static str> {
+        BUILT_IN.iter().map(|(name, _)| *name)
+    }
+
+    /// A distribution that comes with the program.
+    pub fn built_in(name: &str) -> Option<Self> {
+        let (name, text) = BUILT_IN.iter().find(|(known, _)| *known == name)?;
+        Self::parse(name, text).ok()
+    }
+
+    /// Reads a `bytes,cdf` file; `#` starts a comment line.
+    ///
+    /// # Errors
+    /// The first line that is wrong or could be read in two ways.
+    pub fn parse(name: &str, text: &str) -> Result<Self, Problem> {
+        let refuse = |line: usize, reason: String, advice: &str| Problem {
+            file: name.to_owned(),
+            line,
+            column: 1,
+            key: String::new(),
+            reason,
+            advice: advice.to_owned(),
+        };
+        let mut lines = (1..)
+            .zip(text.lines().map(str::trim))
+            .filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
+        match lines.next() {
+            Some((_, "bytes,cdf")) => {}
+            other => {
+                return Err(refuse(
+                    other.map_or(1, |(line, _)| line),
+                    "the header `bytes,cdf` is missing".to_owned(),
+                    "without it sizes could be packets and probabilities per cent; add it once \
+                     you know, and leave out any line that holds a mean",
+                ));
+            }
+        }
+        let mut points: Vec<(u64, f64)> = Vec::new();
+        let mut last_line = 1;
+        for (line, row) in lines {
+            let point = parse_point(row)
+                .and_then(|point| follows(points.last(), point))
+                .map_err(|reason| refuse(line, format!("`{row}` {reason}"), ROW_ADVICE))?;
+            points.push(point);
+            last_line = line;
+        }
+        match points.last() {
+            Some((_, 1.0)) => Ok(Self {
+                name: name.to_owned(),
+                points,
+            }),
+            Some((_, last)) => Err(refuse(
+                last_line,
+                format!("the distribution ends at {last}, not at 1"),
+                "complete it",
+            )),
+            None => Err(refuse(
+                last_line,
+                "the distribution is empty".to_owned(),
+                ROW_ADVICE,
+            )),
+        }
+    }
+
+    /// The flow size in bytes at probability `u`, 0..=1; linear between points, never 0.
+    pub fn sample(&self, u: f64) -> u64 {
+        let above = self.points.partition_point(|(_, p)| *p < u);
+        let Some((high_bytes, high_p)) = self.points.get(above).copied() else {
+            return self.points.last().map_or(1, |(bytes, _)| (*bytes).max(1));
+        };
+        let Some((low_bytes, low_p)) = above.checked_sub(1).map(|at| self.points[at]) else {
+            return high_bytes.max(1);
+        };
+        let fraction = (u - low_p) / (high_p - low_p);
+        let bytes = low_bytes as f64 + fraction * (high_bytes - low_bytes) as f64;
+        (bytes.round() as u64).max(1)
+    }
+
+    /// Mean flow size in bytes.
+    pub fn mean_bytes(&self) -> f64 {
+        let (first_bytes, first_p) = self.points.first().copied().unwrap_or((1, 1.0));
+        let start = first_bytes as f64 * first_p;
+        let pieces = self.points.windows(2);
+        pieces.fold(start, |sum, pair| {
+            let ((low, low_p), (high, high_p)) = (pair[0], pair[1]);
+            sum + (high_p - low_p) * (low as f64 + high as f64) / 2.0
+        })
+    }
+
+    /// The same distribution with every larger flow shortened to `max_bytes`.
+    pub fn capped(mut self, max_bytes: u64) -> Self {
+        let probability = self.probability(max_bytes);
+        if probability >= 1.0 {
+            return self;
+        }
+        self.points.retain(|(bytes, _)| *bytes < max_bytes);
+        self.points.push((max_bytes, probability));
+        self.points.push((max_bytes, 1.0));
+        self
+    }
+
+    /// Probability of a flow of `bytes` or less.
+    pub fn probability(&self, bytes: u64) -> f64 {
+        let above = self.points.partition_point(|(size, _)| *size <= bytes);
+        let Some((high, high_p)) = self.points.get(above).copied() else {
+            return 1.0;
+        };
+        let Some((low, low_p)) = above.checked_sub(1).map(|at| self.points[at]) else {
+            return 0.0;
+        };
+        low_p + (high_p - low_p) * (bytes - low) as f64 / (high - low) as f64
+    }
+}
+
+const ROW_ADVICE: &str =
+    "write rows of bytes and probability, both ascending, from 0 to 1, such as `10000,0.15`";
+
+fn parse_point(row: &str) -> Result<(u64, f64), &'static str> {
+    let (bytes, probability) = row.split_once(',').ok_or("has one column, not two")?;
+    let bytes = bytes
+        .trim()
+        .parse()
+        .map_err(|_| "does not start with a whole number of bytes")?;
+    let probability: f64 = probability
+        .trim()
+        .parse()
+        .map_err(|_| "does not end with a probability")?;
+    if probability > 1.0 {
+        return Err("has a probability above 1: per cent are refused");
+    }
+    if probability.is_nan() || probability < 0.0 {
+        return Err("has a probability below 0");
+    }
+    Ok((bytes, probability))
+}
+
+fn follows(last: Option<&(u64, f64)>, point: (u64, f64)) -> Result<(u64, f64), &'static str> {
+    match last {
+        Some((bytes, _)) if point.0 <= *bytes => Err("does not have more bytes than the row above"),
+        Some((_, p)) if point.1 <= *p => {
+            Err("does not have a higher probability than the row above")
+        }
+        _ => Ok(point),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn the_built_in_ones_are_read_with_their_published_values() {
+        let websearch = Cdf::built_in("websearch").unwrap();
+        assert_eq!(websearch.sample(0.15), 10_000);
+        assert_eq!(websearch.sample(0.175), 15_000);
+        assert_eq!(websearch.sample(1.0), 30_000_000);
+        assert_eq!(Cdf::built_in("datamining").unwrap().sample(0.8), 10_000);
+        assert_eq!(Cdf::built_in("hadoop").unwrap().sample(0.5), 700);
+    }
+
+    #[test]
+    fn ambiguous_files_are_refused_with_their_line() {
+        for (text, line, reason) in [
+            ("0,0\n10,1\n", 1, "header"),
+            ("1234.5\nbytes,cdf\n10,1\n", 1, "header"),
+            ("bytes,cdf\n0,0\n10,50\n20,100\n", 3, "per cent"),
+            ("bytes,cdf\n0,0\n10,0.5\n5,1\n", 4, "more bytes"),
+            (
+                "bytes,cdf\n0,0\n10,0.5\n20,0.5\n30,1\n",
+                4,
+                "higher probability",
+            ),
+            ("bytes,cdf\n# c\n\n0,0\n10,0.9\n", 5, "ends at 0.9"),
+            ("bytes,cdf\n10 1\n", 2, "one column"),
+            ("bytes,cdf\n1.5,1\n", 2, "whole number"),
+            ("bytes,cdf\n10,nan\n", 2, "below 0"),
+            ("bytes,cdf\n", 1, "empty"),
+            ("", 1, "header"),
+        ] {
+            let problem = Cdf::parse("f.csv", text).unwrap_err();
+            assert!(problem.reason.contains(reason), "{text:?}: {problem}");
+            assert_eq!(problem.line, line, "{text:?}: {problem}");
+        }
+    }
+
+    #[test]
+    fn the_mean_is_that_of_the_samples() {
+        let cdf = Cdf::built_in("websearch").unwrap();
+        let steps = 1_000_000;
+        let sum: f64 = (0..steps)
+            .map(|i| cdf.sample((f64::from(i) + 0.5) / f64::from(steps)) as f64)
+            .sum();
+        let sampled = sum / f64::from(steps);
+        assert!((sampled / cdf.mean_bytes() - 1.0).abs() < 1e-3);
+    }
+
+    #[test]
+    fn a_cap_shortens_only_larger_flows() {
+        let cdf = Cdf::built_in("websearch").unwrap();
+        let capped = cdf.clone().capped(1_500_000);
+        assert_eq!(capped.sample(0.6), cdf.sample(0.6));
+        assert_eq!(capped.sample(0.74), cdf.sample(0.74));
+        assert_eq!(capped.sample(0.99), 1_500_000);
+        assert_eq!(cdf.clone().capped(1 << 40).sample(0.99), cdf.sample(0.99));
+    }
+
+    proptest! {
+        #[test]
+        fn random_text_never_panics(text in "(bytes,cdf\n)?[0-9,.\n a#-]{0,80}") {
+            if let Ok(cdf) = Cdf::parse("f", &text) {
+                prop_assert!(cdf.sample(0.5) >= 1);
+            }
+        }
+
+        #[test]
+        fn samples_ascend_with_probability(a in 0.0f64..=1.0, b in 0.0f64..=1.0) {
+            for name in Cdf::built_in_names() {
+                let cdf = Cdf::built_in(name).unwrap();
+                let (low, high) = (cdf.sample(a.min(b)), cdf.sample(a.max(b)));
+                prop_assert!(low <= high);
+                prop_assert!((cdf.probability(low) - a.min(b)).abs() < 0.01);
+            }
+        }
+    }
+}

@@ -1,0 +1,511 @@
+//! `[expect]`: comparisons of arithmetic over figures, such as
+//! `enforced.rtt_us.p50 <= 1.2 * dctcp.rtt_us.p50`.
+//!
+//! ```text
+//! expectation = sum ("<=" | ">=" | "<" | ">" | "==") sum
+//! sum         = product (("+" | "-") product)*
+//! product     = unary (("*" | "/") unary)*
+//! unary       = "-" unary | number | figure | ("min" | "max") "(" sum ("," sum)* ")" | "abs" "(" sum ")" | "(" sum ")"
+//! figure      = variant ("." name)+              see [`figures`](crate::figures)
+//! ```
+//!
+//! A `-` inside a name belongs to it: write spaces round a minus.
+
+use std::fmt;
+
+use sluicegate_policy::problem::Complaint;
+
+use crate::{
+    figures::Figure,
+    results::{ExpectationResult, VariantResult},
+};
+
+/// One line of `[expect]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Expectation {
+    /// Key in the file.
+    pub name: String,
+    /// The expression as written.
+    pub expression: String,
+    left: Expr,
+    comparison: Comparison,
+    right: Expr,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Comparison {
+    LessOrEqual,
+    GreaterOrEqual,
+    Less,
+    Greater,
+    Equal,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Expr {
+    Number(f64),
+    Figure(Figure),
+    Negate(Box<Expr>),
+    Binary(char, Box<Expr>, Box<Expr>),
+    Call(Function, Vec<Expr>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Function {
+    Min,
+    Max,
+    Abs,
+}
+
+/// Deepest nesting of an expression, so that a hostile file cannot exhaust the stack.
+const DEPTH_MAX: usize = 64;
+
+impl Expectation {
+    /// Parses one line.
+    ///
+    /// # Errors
+    /// What the grammar does not allow, and at which character.
+    pub fn parse(name: &str, expression: &str) -> Result<Self, Complaint> {
+        let tokens = tokens(expression)?;
+        let mut parser = Parser {
+            tokens: &tokens,
+            at: 0,
+            depth: 0,
+        };
+        let left = parser.sum()?;
+        let comparison = parser.comparison()?;
+        let right = parser.sum()?;
+        if parser.at < tokens.len() {
+            return Err(parser.unexpected("the end"));
+        }
+        Ok(Self {
+            name: name.to_owned(),
+            expression: expression.to_owned(),
+            left,
+            comparison,
+            right,
+        })
+    }
+
+    /// Every figure that it names.
+    pub fn figures(&self) -> Vec<&Figure> {
+        let mut figures = Vec::new();
+        self.left.collect_figures(&mut figures);
+        self.right.collect_figures(&mut figures);
+        figures
+    }
+
+    /// Says what the results make of it. A figure that was not measured, or a division by zero,
+    /// makes it not hold.
+    pub fn evaluate(&self, variants: &[VariantResult]) -> ExpectationResult {
+        let finite = |value: f64| value.is_finite().then_some(value);
+        let left = self.left.value(variants).and_then(finite);
+        let right = self.right.value(variants).and_then(finite);
+        let held = match (left, right) {
+            (Some(left), Some(right)) => self.comparison.holds(left, right),
+            _ => false,
+        };
+        ExpectationResult {
+            name: self.name.clone(),
+            expression: self.expression.clone(),
+            left,
+            right,
+            held,
+        }
+    }
+}
+
+impl Comparison {
+    const ALL: [(&'static str, Self); 5] = [
+        ("<=", Self::LessOrEqual),
+        (">=", Self::GreaterOrEqual),
+        ("==", Self::Equal),
+        ("<", Self::Less),
+        (">", Self::Greater),
+    ];
+
+    fn holds(self, left: f64, right: f64) -> bool {
+        match self {
+            Self::LessOrEqual => left <= right,
+            Self::GreaterOrEqual => left >= right,
+            Self::Less => left < right,
+            Self::Greater => left > right,
+            Self::Equal => left == right,
+        }
+    }
+}
+
+impl Expr {
+    fn value(&self, variants: &[VariantResult]) -> Option<f64> {
+        Some(match self {
+            Self::Number(value) => *value,
+            Self::Figure(figure) => figure.value(variants)?,
+            Self::Negate(inner) => -inner.value(variants)?,
+            Self::Binary(operator, left, right) => {
+                let (left, right) = (left.value(variants)?, right.value(variants)?);
+                match operator {
+                    '+' => left + right,
+                    '-' => left - right,
+                    '*' => left * right,
+                    _ => left / right,
+                }
+            }
+            Self::Call(function, arguments) => {
+                let values: Option<Vec<f64>> =
+                    arguments.iter().map(|a| a.value(variants)).collect();
+                function.apply(&values?)
+            }
+        })
+    }
+
+    fn collect_figures<'a>(&'a self, figures: &mut Vec<&'a Figure>) {
+        match self {
+            Self::Number(_) => {}
+            Self::Figure(figure) => figures.push(figure),
+            Self::Negate(inner) => inner.collect_figures(figures),
+            Self::Binary(_, left, right) => {
+                left.collect_figures(figures);
+                right.collect_figures(figures);
+            }
+            Self::Call(_, arguments) => {
+                for argument in arguments {
+                    argument.collect_figures(figures);
+                }
+            }
+        }
+    }
+}
+
+impl Function {
+    fn named(name: &str) -> Option<Self> {
+        match name {
+            "min" => Some(Self::Min),
+            "max" => Some(Self::Max),
+            "abs" => Some(Self::Abs),
+            _ => None,
+        }
+    }
+
+    /// `values` is not empty: the grammar sees to it.
+    fn apply(self, values: &[f64]) -> f64 {
+        match self {
+            Self::Min => values.iter().copied().fold(f64::INFINITY, f64::min),
+            Self::Max => values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+            Self::Abs => values[0].abs(),
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Token {
+    Number(f64),
+    Name(String),
+    Symbol(&'static str),
+}
+
+impl fmt::Display for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(value) => write!(f, "{value}"),
+            Self::Name(name) => f.write_str(name),
+            Self::Symbol(symbol) => f.write_str(symbol),
+        }
+    }
+}
+
+const SYMBOLS: [&str; 12] = [
+    "<=", ">=", "==", "<", ">", "+", "-", "*", "/", "(", ")", ",",
+];
+
+/// Tokens with the character (from 1) at which each starts.
+fn tokens(text: &str) -> Result<Vec<(usize, Token)>, Complaint> {
+    let mut tokens = Vec::new();
+    let mut rest = text;
+    loop {
+        rest = rest.trim_start();
+        let Some(first) = rest.chars().next() else {
+            return Ok(tokens);
+        };
+        let at = text[..text.len() - rest.len()].chars().count() + 1;
+        let (token, length) = if first.is_ascii_digit() {
+            number(rest, at)?
+        } else if first.is_ascii_alphabetic() || first == '_' {
+            let length = name_length(rest);
+            (Token::Name(rest[..length].to_owned()), length)
+        } else {
+            let symbol = SYMBOLS.iter().find(|symbol| rest.starts_with(**symbol));
+            let symbol = symbol.ok_or_else(|| {
+                Complaint::new(
+                    format!("character {at} (`{first}`) means nothing here"),
+                    "compare two figures, for example \"enforced.rtt_us.p50 <= 150\"",
+                )
+            })?;
+            (Token::Symbol(symbol), symbol.len())
+        };
+        tokens.push((at, token));
+        rest = &rest[length..];
+    }
+}
+
+fn number(rest: &str, at: usize) -> Result<(Token, usize), Complaint> {
+    let length = rest
+        .find(|c: char| !c.is_ascii_digit() && c != '.' && c != '_')
+        .unwrap_or(rest.len());
+    let digits = rest[..length].replace('_', "");
+    let value = digits.parse().map_err(|_| {
+        Complaint::new(
+            format!("`{digits}` at character {at} is not a number"),
+            "write for example 0.98",
+        )
+    })?;
+    Ok((Token::Number(value), length))
+}
+
+/// Letters, digits, `_` and `.`, and a `-` between two of them.
+fn name_length(rest: &str) -> usize {
+    let bytes = rest.as_bytes();
+    let in_name = |at: usize| {
+        bytes
+            .get(at)
+            .is_some_and(|b| b.is_ascii_alphanumeric() || *b == b'_')
+    };
+    let mut length = 0;
+    while in_name(length) || (matches!(bytes.get(length), Some(b'.' | b'-')) && in_name(length + 1))
+    {
+        length += 1;
+    }
+    length
+}
+
+struct Parser<'a> {
+    tokens: &'a [(usize, Token)],
+    at: usize,
+    depth: usize,
+}
+
+impl Parser<'_> {
+    fn peek(&self) -> Option<&Token> {
+        self.tokens.get(self.at).map(|(_, token)| token)
+    }
+
+    fn take_symbol(&mut self, symbols: &[&'static str]) -> Option<&'static str> {
+        let Some(Token::Symbol(symbol)) = self.peek() else {
+            return None;
+        };
+        let symbol = symbols.contains(symbol).then_some(*symbol)?;
+        self.at += 1;
+        Some(symbol)
+    }
+
+    fn unexpected(&self, expected: &str) -> Complaint {
+        let found = match self.tokens.get(self.at) {
+            Some((at, token)) => format!("`{token}` at character {at}"),
+            None => "the end".to_owned(),
+        };
+        Complaint::new(
+            format!("found {found} instead of {expected}"),
+            "write for example \"enforced.rtt_us.p50 <= 1.2 * dctcp.rtt_us.p50\"",
+        )
+    }
+
+    fn comparison(&mut self) -> Result<Comparison, Complaint> {
+        let symbols = Comparison::ALL.map(|(symbol, _)| symbol);
+        let symbol = self
+            .take_symbol(&symbols)
+            .ok_or_else(|| self.unexpected("one of <= >= < > =="))?;
+        let found = Comparison::ALL.iter().find(|(known, _)| *known == symbol);
+        found
+            .map(|(_, comparison)| *comparison)
+            .ok_or_else(|| self.unexpected("a comparison"))
+    }
+
+    fn sum(&mut self) -> Result<Expr, Complaint> {
+        self.chain(&["+", "-"], Self::product)
+    }
+
+    fn product(&mut self) -> Result<Expr, Complaint> {
+        self.chain(&["*", "/"], Self::unary)
+    }
+
+    /// Left-associative operators over `operand`.
+    fn chain(
+        &mut self,
+        operators: &[&'static str],
+        operand: fn(&mut Self) -> Result<Expr, Complaint>,
+    ) -> Result<Expr, Complaint> {
+        let mut left = operand(self)?;
+        let mut length = 0;
+        while let Some(operator) = self.take_symbol(operators) {
+            let right = operand(self)?;
+            let operator = operator.chars().next().unwrap_or('+');
+            left = Expr::Binary(operator, Box::new(left), Box::new(right));
+            length += 1;
+            if length > DEPTH_MAX {
+                return Err(self.unexpected("a shorter expression"));
+            }
+        }
+        Ok(left)
+    }
+
+    fn unary(&mut self) -> Result<Expr, Complaint> {
+        self.depth += 1;
+        if self.depth > DEPTH_MAX {
+            return Err(self.unexpected("fewer nested parentheses"));
+        }
+        let result = self.unary_inner();
+        self.depth -= 1;
+        result
+    }
+
+    fn unary_inner(&mut self) -> Result<Expr, Complaint> {
+        if self.take_symbol(&["-"]).is_some() {
+            return Ok(Expr::Negate(Box::new(self.unary()?)));
+        }
+        if self.take_symbol(&["("]).is_some() {
+            let inner = self.sum()?;
+            return self.closed(inner);
+        }
+        match self.peek().cloned() {
+            Some(Token::Number(value)) => {
+                self.at += 1;
+                Ok(Expr::Number(value))
+            }
+            Some(Token::Name(name)) => {
+                self.at += 1;
+                match Function::named(&name) {
+                    Some(function) => self.call(function),
+                    None => Figure::parse(&name).map(Expr::Figure),
+                }
+            }
+            _ => Err(self.unexpected("a number or a figure")),
+        }
+    }
+
+    fn call(&mut self, function: Function) -> Result<Expr, Complaint> {
+        if self.take_symbol(&["("]).is_none() {
+            return Err(self.unexpected("("));
+        }
+        let mut arguments = vec![self.sum()?];
+        while function != Function::Abs && self.take_symbol(&[","]).is_some() {
+            arguments.push(self.sum()?);
+        }
+        self.closed(Expr::Call(function, arguments))
+    }
+
+    fn closed(&mut self, inner: Expr) -> Result<Expr, Complaint> {
+        match self.take_symbol(&[")"]) {
+            Some(_) => Ok(inner),
+            None => Err(self.unexpected(")")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::results::{Goodput, Quantiles};
+
+    fn variants() -> Vec<VariantResult> {
+        let variant = |name: &str, p50: f64, jain: f64| VariantResult {
+            name: name.to_owned(),
+            rtt_us: Quantiles {
+                p50,
+                ..Quantiles::default()
+            },
+            goodput_bps: Goodput {
+                jain,
+                sum: 1e9,
+                mean: 2e8,
+            },
+            ..VariantResult::default()
+        };
+        vec![
+            variant("dctcp", 100.0, 0.99),
+            variant("n4-enforced", 110.0, 0.995),
+        ]
+    }
+
+    fn evaluate(expression: &str) -> ExpectationResult {
+        let expectation = Expectation::parse("e", expression);
+        expectation
+            .unwrap_or_else(|c| panic!("{expression}: {c}"))
+            .evaluate(&variants())
+    }
+
+    #[test]
+    fn ratios_between_variants() {
+        let result = evaluate("n4-enforced.rtt_us.p50 <= 1.2 * dctcp.rtt_us.p50");
+        assert_eq!((result.left, result.right), (Some(110.0), Some(120.0)));
+        assert!(result.held);
+        assert!(!evaluate("n4-enforced.rtt_us.p50 < dctcp.rtt_us.p50").held);
+    }
+
+    #[test]
+    fn arithmetic_binds_as_usual() {
+        for (expression, value) in [
+            ("1 + 2 * 3", 7.0),
+            ("(1 + 2) * 3", 9.0),
+            ("10 - 4 - 3", 3.0),
+            ("24 / 4 / 2", 3.0),
+            ("-2 * -3", 6.0),
+            ("4-3", 1.0),
+            ("1_000.5", 1000.5),
+            ("max(1, 2, dctcp.goodput_bps.jain) - min(3, 4)", -1.0),
+            ("abs(1 - 3)", 2.0),
+            ("dctcp.rtt_us.p50 - 1", 99.0),
+        ] {
+            assert_eq!(
+                evaluate(&format!("{expression} == 0")).left,
+                Some(value),
+                "{expression}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_was_not_measured_does_not_hold() {
+        let result = evaluate("cubic.rtt_us.p50 >= 0");
+        assert_eq!((result.left, result.held), (None, false));
+        assert!(!evaluate("1 / 0 >= 0").held);
+    }
+
+    #[test]
+    fn errors_name_the_character() {
+        for (expression, expected) in [
+            ("", "the end instead of a number"),
+            ("1", "instead of one of <= >= < > =="),
+            ("1 <= 2 3", "`3` at character 8 instead of the end"),
+            ("1 <= (2", "the end instead of )"),
+            ("1 <= 2 $", "character 8 (`$`)"),
+            ("1.2.3 < 4", "`1.2.3` at character 1"),
+            ("é < 4", "character 1 (`é`)"),
+            ("max 3 < 4", "`3` at character 5 instead of ("),
+            ("dctcp < 4", "names no figure"),
+            ("dctcp.rtt.p50 < 4", "rtt_us"),
+        ] {
+            let complaint = Expectation::parse("e", expression).unwrap_err();
+            assert!(
+                complaint.to_string().contains(expected),
+                "{expression}: {complaint}"
+            );
+        }
+    }
+
+    #[test]
+    fn deep_nesting_is_refused() {
+        assert!(Expectation::parse("e", &"(".repeat(10_000)).is_err());
+        assert!(Expectation::parse("e", &"-".repeat(10_000)).is_err());
+        assert!(Expectation::parse("e", &format!("1{} < 2", "+1".repeat(10_000))).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn random_text_never_panics(text in "[a-z0-9 .()<>=+*/,é-]{0,60}") {
+            if let Ok(expectation) = Expectation::parse("e", &text) {
+                expectation.evaluate(&variants());
+            }
+        }
+    }
+}

@@ -1,0 +1,448 @@
+//! Figures of a variant by name: `VARIANT.rtt_us.p50`, `VARIANT.links.bottleneck.drops`, ….
+//!
+//! | figure | meaning |
+//! |---|---|
+//! | `goodput_bps.(sum\|mean\|jain)` | over bulk flows |
+//! | `flows.TENANT.FIELD`, `traffic.TABLE.FIELD`, `flows.all.FIELD` | `goodput_bps`, `retransmits`, `timeouts`, `count` summed, `srtt_us` and `jain` over the bulk flows of a sending tenant or a traffic table |
+//! | `rtt_us.(count\|p50\|p99\|p999\|max)` | of the ping-pong probes |
+//! | `fct_us.CLASS.(count\|mean\|p50\|p99\|p999)` | of a class of flows |
+//! | `links.bottleneck.FIELD`, `links.all.FIELD`, `links.FROM-TO.FIELD` | `sent`, `sent_bytes`, `marks`, `drops`, `drops.CAUSE` summed, `queue_bytes.(p50\|p99\|max)` of the fullest |
+//! | `enforcement.COUNTER` | summed over hosts |
+//! | `derived.NAME` | what the world derived |
+//! | `cpu_idle_min` | 0..=1 |
+
+use sluicegate_policy::{problem::Complaint, table::nearest};
+
+use crate::{
+    experiment::{Node, Variant},
+    results::{FlowResult, LinkResult, VariantResult},
+    stats,
+};
+
+/// A figure of one variant.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Figure {
+    /// Variant that was measured.
+    pub variant: String,
+    /// What was measured.
+    pub quantity: Quantity,
+}
+
+/// What was measured.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Quantity {
+    /// A field of [`crate::results::Goodput`].
+    Goodput(String),
+    /// A field over some flows.
+    Flows(FlowSet, String),
+    /// A field of [`crate::results::Quantiles`].
+    Rtt(String),
+    /// Class and field of [`crate::results::FctQuantiles`].
+    Fct(String, String),
+    /// A field over some links.
+    Links(LinkSet, LinkField),
+    /// A counter of enforcement.
+    Enforcement(String),
+    /// A derived figure.
+    Derived(String),
+    /// [`VariantResult::cpu_idle_min`].
+    CpuIdleMin,
+}
+
+/// Which bulk flows.
+#[derive(Clone, Debug, PartialEq)]
+pub enum FlowSet {
+    /// Every one.
+    All,
+    /// Those that this tenant sends.
+    Tenant(String),
+    /// Those of this traffic table.
+    Traffic(String),
+}
+
+/// Which directions of links.
+#[derive(Clone, Debug, PartialEq)]
+pub enum LinkSet {
+    /// Every one.
+    All,
+    /// Those that the experiment is about.
+    Bottleneck,
+    /// The one from a node to another, written `from-to`.
+    Named(String),
+}
+
+/// A field of [`LinkResult`].
+#[derive(Clone, Debug, PartialEq)]
+pub enum LinkField {
+    /// Packets sent.
+    Sent,
+    /// Bytes sent.
+    SentBytes,
+    /// Packets marked.
+    Marks,
+    /// Packets dropped, for one cause or for any.
+    Drops(Option<String>),
+    /// Backlog: `p50`, `p99` or `max`.
+    Queue(String),
+}
+
+const GOODPUT: &[&str] = &["sum", "mean", "jain"];
+const RTT: &[&str] = &["count", "p50", "p99", "p999", "max"];
+const FCT: &[&str] = &["count", "mean", "p50", "p99", "p999"];
+const QUEUE: &[&str] = &["p50", "p99", "max"];
+const FLOW: &[&str] = &[
+    "goodput_bps",
+    "retransmits",
+    "timeouts",
+    "count",
+    "srtt_us",
+    "jain",
+];
+const LINK: &[&str] = &["sent", "sent_bytes", "marks", "drops", "queue_bytes"];
+const KINDS: &[&str] = &[
+    "goodput_bps",
+    "flows",
+    "traffic",
+    "rtt_us",
+    "fct_us",
+    "links",
+    "enforcement",
+    "derived",
+    "cpu_idle_min",
+];
+
+impl Figure {
+    /// Parses a dotted name.
+    ///
+    /// # Errors
+    /// A name that no results can have, with the nearest that they have.
+    pub fn parse(name: &str) -> Result<Self, Complaint> {
+        let mut parts = name.split('.');
+        let variant = parts.next().unwrap_or_default().to_owned();
+        let parts: Vec<&str> = parts.collect();
+        let quantity = quantity(name, &parts)?;
+        Ok(Self { variant, quantity })
+    }
+
+    /// Checks the names of tenants, traffic, links and classes against a variant.
+    ///
+    /// # Errors
+    /// A name that the variant does not have, with the nearest that it has.
+    pub fn check(&self, variant: &Variant) -> Result<(), Complaint> {
+        let (what, name, known) = match &self.quantity {
+            Quantity::Flows(FlowSet::Tenant(name), _) => {
+                let tenants = variant.tenants.iter().map(|t| t.name.clone());
+                ("tenant", name, tenants.collect())
+            }
+            Quantity::Flows(FlowSet::Traffic(name), _) => {
+                let tables = variant.traffic.iter().map(|t| t.name.clone());
+                ("traffic", name, tables.collect())
+            }
+            Quantity::Links(LinkSet::Named(name), _) => ("link", name, link_directions(variant)),
+            Quantity::Fct(name, _) => {
+                let classes = variant.traffic.iter().flat_map(|t| t.kind.classes());
+                ("class of flows", name, classes.collect::<Vec<String>>())
+            }
+            _ => return Ok(()),
+        };
+        if known.contains(name) {
+            return Ok(());
+        }
+        let known: Vec<&str> = known.iter().map(String::as_str).collect();
+        Err(Complaint::new(
+            format!("variant \"{}\" has no {what} \"{name}\"", variant.name),
+            format!("it has {}{}", known.join(", "), nearest(name, &known)),
+        ))
+    }
+
+    /// The value, if the variant was run and measured it.
+    pub fn value(&self, variants: &[VariantResult]) -> Option<f64> {
+        let variant = variants.iter().find(|v| v.name == self.variant)?;
+        self.quantity.value(variant)
+    }
+}
+
+/// Every direction of every link, written `from-to`.
+fn link_directions(variant: &Variant) -> Vec<String> {
+    let name = |node: Node| match node {
+        Node::Host(id) => variant.hosts[id].name.as_str(),
+        Node::Switch(id) => variant.switches[id].name.as_str(),
+    };
+    let ends = variant
+        .links
+        .iter()
+        .map(|link| (name(link.a), name(link.b)));
+    ends.flat_map(|(a, b)| [format!("{a}-{b}"), format!("{b}-{a}")])
+        .collect()
+}
+
+fn quantity(name: &str, parts: &[&str]) -> Result<Quantity, Complaint> {
+    let one = |at: usize, known: &[&str]| field(name, parts, at, known);
+    let any = |at: usize, what: &str| segment(name, parts, at, what);
+    let kind = one(0, KINDS)?;
+    let (quantity, length) = match kind.as_str() {
+        "goodput_bps" => (Quantity::Goodput(one(1, GOODPUT)?), 2),
+        "rtt_us" => (Quantity::Rtt(one(1, RTT)?), 2),
+        "fct_us" => (Quantity::Fct(any(1, "a class")?, one(2, FCT)?), 3),
+        "flows" => {
+            let set = match any(1, "a tenant or `all`")? {
+                all if all == "all" => FlowSet::All,
+                tenant => FlowSet::Tenant(tenant),
+            };
+            (Quantity::Flows(set, one(2, FLOW)?), 3)
+        }
+        "traffic" => {
+            let set = FlowSet::Traffic(any(1, "a traffic table")?);
+            (Quantity::Flows(set, one(2, FLOW)?), 3)
+        }
+        "links" => {
+            let set = match any(1, "`bottleneck`, `all` or a link")? {
+                set if set == "bottleneck" => LinkSet::Bottleneck,
+                set if set == "all" => LinkSet::All,
+                link => LinkSet::Named(link),
+            };
+            let (field, length) = link_field(name, parts)?;
+            (Quantity::Links(set, field), length)
+        }
+        "enforcement" => (Quantity::Enforcement(any(1, "a counter")?), 2),
+        "derived" => (Quantity::Derived(any(1, "a name")?), 2),
+        _ => (Quantity::CpuIdleMin, 1),
+    };
+    match parts.get(length) {
+        None => Ok(quantity),
+        Some(extra) => Err(Complaint::new(
+            format!("`{name}` has nothing below `{}`", parts[length - 1]),
+            format!("leave out `.{extra}`"),
+        )),
+    }
+}
+
+fn link_field(name: &str, parts: &[&str]) -> Result<(LinkField, usize), Complaint> {
+    Ok(match field(name, parts, 2, LINK)?.as_str() {
+        "sent" => (LinkField::Sent, 3),
+        "sent_bytes" => (LinkField::SentBytes, 3),
+        "marks" => (LinkField::Marks, 3),
+        "drops" => {
+            let cause = parts.get(3).map(|cause| (*cause).to_owned());
+            let length = 3 + usize::from(cause.is_some());
+            (LinkField::Drops(cause), length)
+        }
+        _ => (LinkField::Queue(field(name, parts, 3, QUEUE)?), 4),
+    })
+}
+
+fn field(name: &str, parts: &[&str], at: usize, known: &[&str]) -> Result<String, Complaint> {
+    let list = || format!("one of {}", known.join(", "));
+    let part = segment(name, parts, at, &list())?;
+    if known.contains(&part.as_str()) {
+        return Ok(part);
+    }
+    Err(Complaint::new(
+        format!("`{name}`: `{part}` is no figure here"),
+        format!("use {}{}", list(), nearest(&part, known)),
+    ))
+}
+
+fn segment(name: &str, parts: &[&str], at: usize, what: &str) -> Result<String, Complaint> {
+    let part = parts.get(at).map(|part| (*part).to_owned());
+    part.ok_or_else(|| {
+        Complaint::new(
+            format!("`{name}` names no figure"),
+            format!("add a dot and {what}"),
+        )
+    })
+}
+
+impl Quantity {
+    fn value(&self, variant: &VariantResult) -> Option<f64> {
+        match self {
+            Self::Goodput(field) => {
+                let goodput = &variant.goodput_bps;
+                Some(match field.as_str() {
+                    "sum" => goodput.sum,
+                    "mean" => goodput.mean,
+                    _ => goodput.jain,
+                })
+                .filter(|_| !variant.flows.is_empty() || goodput.sum > 0.0)
+            }
+            Self::Flows(set, field) => flows_value(&set.of(&variant.flows), field),
+            Self::Rtt(field) => rtt_value(variant, field),
+            Self::Fct(class, field) => {
+                let fct = variant.fct_us.get(class)?;
+                Some(match field.as_str() {
+                    "count" => fct.count as f64,
+                    "mean" => fct.mean,
+                    "p50" => fct.p50,
+                    "p99" => fct.p99,
+                    _ => fct.p999,
+                })
+            }
+            Self::Links(set, field) => links_value(&set.of(&variant.links), field),
+            Self::Enforcement(counter) => variant.enforcement.get(counter).map(|n| *n as f64),
+            Self::Derived(name) => variant.derived.get(name).copied(),
+            Self::CpuIdleMin => Some(variant.cpu_idle_min),
+        }
+    }
+}
+
+impl FlowSet {
+    fn of<'a>(&self, flows: &'a [FlowResult]) -> Vec<&'a FlowResult> {
+        let member = |flow: &&FlowResult| match self {
+            Self::All => true,
+            Self::Tenant(tenant) => flow.tenant == *tenant,
+            Self::Traffic(table) => flow.traffic == *table,
+        };
+        flows.iter().filter(member).collect()
+    }
+}
+
+impl LinkSet {
+    fn of<'a>(&self, links: &'a [LinkResult]) -> Vec<&'a LinkResult> {
+        let member = |link: &&LinkResult| match self {
+            Self::All => true,
+            Self::Bottleneck => link.bottleneck,
+            Self::Named(name) => link.id.replace('>', "-") == *name,
+        };
+        links.iter().filter(member).collect()
+    }
+}
+
+fn rtt_value(variant: &VariantResult, field: &str) -> Option<f64> {
+    let rtt = &variant.rtt_us;
+    if field == "count" {
+        return Some(rtt.count as f64);
+    }
+    let value = match field {
+        "p50" => rtt.p50,
+        "p99" => rtt.p99,
+        "p999" => rtt.p999,
+        _ => rtt.max,
+    };
+    (rtt.count > 0 || value > 0.0).then_some(value)
+}
+
+fn flows_value(flows: &[&FlowResult], field: &str) -> Option<f64> {
+    if field == "count" {
+        return Some(flows.len() as f64);
+    }
+    if flows.is_empty() {
+        return None;
+    }
+    let values = |of: fn(&FlowResult) -> f64| -> Vec<f64> { flows.iter().map(|f| of(f)).collect() };
+    Some(match field {
+        "goodput_bps" => values(|f| f.goodput_bps).iter().sum(),
+        "retransmits" => values(|f| f.retransmits as f64).iter().sum(),
+        "timeouts" => values(|f| f.timeouts as f64).iter().sum(),
+        "jain" => stats::jain(&values(|f| f.goodput_bps)),
+        _ => stats::mean(&values(|f| f.srtt_us)),
+    })
+}
+
+fn links_value(links: &[&LinkResult], field: &LinkField) -> Option<f64> {
+    if links.is_empty() {
+        return None;
+    }
+    let sum = |of: &dyn Fn(&LinkResult) -> u64| links.iter().map(|l| of(l)).sum::<u64>() as f64;
+    let max = |of: &dyn Fn(&LinkResult) -> f64| links.iter().map(|l| of(l)).fold(0.0, f64::max);
+    Some(match field {
+        LinkField::Sent => sum(&|l| l.sent),
+        LinkField::SentBytes => sum(&|l| l.sent_bytes),
+        LinkField::Marks => sum(&|l| l.marks),
+        LinkField::Drops(None) => sum(&|l| l.drops.values().sum()),
+        LinkField::Drops(Some(cause)) => sum(&|l| l.drops.get(cause).copied().unwrap_or(0)),
+        LinkField::Queue(field) => match field.as_str() {
+            "p50" => max(&|l| l.queue_bytes.p50),
+            "p99" => max(&|l| l.queue_bytes.p99),
+            _ => max(&|l| l.queue_bytes.max),
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::results::QueueQuantiles;
+
+    fn variant() -> VariantResult {
+        let link = |id: &str, bottleneck, tail, p99| LinkResult {
+            id: id.to_owned(),
+            bottleneck,
+            drops: BTreeMap::from([("tail".to_owned(), tail), ("red".to_owned(), 1)]),
+            queue_bytes: QueueQuantiles {
+                p99,
+                ..QueueQuantiles::default()
+            },
+            ..LinkResult::default()
+        };
+        let flow = |tenant: &str, traffic: &str, goodput_bps| FlowResult {
+            tenant: tenant.to_owned(),
+            traffic: traffic.to_owned(),
+            goodput_bps,
+            retransmits: 2,
+            ..FlowResult::default()
+        };
+        VariantResult {
+            name: "v".to_owned(),
+            links: vec![
+                link("left>right", true, 3, 10.0),
+                link("right>left", true, 4, 30.0),
+                link("left>s1", false, 100, 90.0),
+            ],
+            flows: vec![
+                flow("s1", "bulk", 5.0),
+                flow("s1", "bulk", 6.0),
+                flow("s2", "mice", 7.0),
+            ],
+            enforcement: BTreeMap::from([("policed".to_owned(), 9)]),
+            ..VariantResult::default()
+        }
+    }
+
+    fn value(name: &str) -> Option<f64> {
+        let figure = Figure::parse(name).unwrap_or_else(|c| panic!("{name}: {c}"));
+        figure.value(&[variant()])
+    }
+
+    #[test]
+    fn links_are_summed_or_the_fullest() {
+        assert_eq!(value("v.links.bottleneck.drops"), Some(9.0));
+        assert_eq!(value("v.links.bottleneck.drops.tail"), Some(7.0));
+        assert_eq!(value("v.links.all.drops"), Some(110.0));
+        assert_eq!(value("v.links.left-s1.drops"), Some(101.0));
+        assert_eq!(value("v.links.bottleneck.queue_bytes.p99"), Some(30.0));
+        assert_eq!(value("v.links.no-such.drops"), None);
+    }
+
+    #[test]
+    fn flows_are_summed_by_tenant_or_traffic() {
+        assert_eq!(value("v.flows.s1.goodput_bps"), Some(11.0));
+        assert_eq!(value("v.traffic.mice.goodput_bps"), Some(7.0));
+        assert_eq!(value("v.flows.all.retransmits"), Some(6.0));
+        assert_eq!(value("v.flows.s9.goodput_bps"), None);
+        assert_eq!(value("v.flows.s9.count"), Some(0.0));
+    }
+
+    #[test]
+    fn what_was_not_measured_is_none_not_zero() {
+        assert_eq!(value("v.rtt_us.p50"), None);
+        assert_eq!(value("v.fct_us.mice.p50"), None);
+        assert_eq!(value("v.enforcement.nothing"), None);
+        assert_eq!(value("v.enforcement.policed"), Some(9.0));
+    }
+
+    #[test]
+    fn misspelt_figures_name_the_nearest() {
+        let complaint = Figure::parse("v.links.bottleneck.drop").unwrap_err();
+        assert!(
+            complaint.advice.contains("did you mean \"drops\""),
+            "{complaint}"
+        );
+        let complaint = Figure::parse("v.rtt_us.p50.max").unwrap_err();
+        assert!(
+            complaint.reason.contains("nothing below `p50`"),
+            "{complaint}"
+        );
+    }
+}

@@ -1,0 +1,376 @@
+//! Reading a scenario file: inheritance, variants, expectations.
+//!
+//! ```text
+//! extends ◀── file ◀── variant (◀── like another variant) ◀── [short] when asked for
+//! ```
+//! Each is laid over the one before; see [`Node::overlay`].
+
+use std::path::Path;
+
+use sluicegate_policy::{
+    Problem, Problems,
+    document::{self, Node, Value},
+    problem::Sink,
+    table::{Item, Table, nearest},
+};
+
+use crate::{
+    expect::Expectation,
+    experiment::{Experiment, Variant},
+    resolve::{self, Checks},
+};
+
+/// How a file is to be read.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Lay `[short]` over every variant.
+    pub short: bool,
+    /// Seed instead of the file's.
+    pub seed: Option<u64>,
+}
+
+/// Keys of the file as a whole: a variant cannot change them.
+const FILE_KEYS: [&str; 9] = [
+    "name", "mirrors", "seed", "repeats", "extends", "short", "variant", "expect", "like",
+];
+
+/// Longest chain of `extends` or `like`.
+const CHAIN_MAX: usize = 8;
+
+/// Reads and resolves a scenario file.
+///
+/// # Errors
+/// Every error in the file and in those it names.
+pub fn load(path: &Path, options: &Options) -> Result<Experiment, Problems> {
+    resolve_tree(merged(path)?, path, options)
+}
+
+/// Reads and resolves a scenario from text; `path` names it in messages and anchors what it names.
+///
+/// # Errors
+/// As [`load`].
+pub fn parse(path: &Path, text: &str, options: &Options) -> Result<Experiment, Problems> {
+    let tree = document::parse(&path.display().to_string(), text)?;
+    resolve_tree(inherit(tree, path, 0)?, path, options)
+}
+
+/// The scenario as one TOML text, with everything it inherits and its seed: what was run.
+///
+/// # Errors
+/// As [`load`], for what inheritance needs.
+pub fn as_run(path: &Path, seed: u64) -> Result<String, Problems> {
+    let mut tree = merged(path)?;
+    let place = tree.place.clone();
+    let value = Value::Integer(i64::try_from(seed).unwrap_or(i64::MAX));
+    tree.set("seed", Node { place, value });
+    let stem = stem(path);
+    if tree.get("name").is_none() {
+        let (place, value) = (tree.place.clone(), Value::Text(stem));
+        tree.set("name", Node { place, value });
+    }
+    let text = toml::to_string_pretty(&to_toml(&tree))
+        .map_err(|error| single(path, format!("cannot be written back: {error}"), ""))?;
+    Ok(format!("# As run: inherited files are merged in.\n{text}"))
+}
+
+fn to_toml(node: &Node) -> toml::Value {
+    match &node.value {
+        Value::Text(text) => toml::Value::String(text.clone()),
+        Value::Integer(value) => toml::Value::Integer(*value),
+        Value::Float(value) => toml::Value::Float(*value),
+        Value::Boolean(value) => toml::Value::Boolean(*value),
+        // Refused wherever a scenario is resolved, so that none gets here.
+        Value::Datetime => toml::Value::String(String::new()),
+        Value::List(nodes) => toml::Value::Array(nodes.iter().map(to_toml).collect()),
+        Value::Table(entries) => toml::Value::Table(
+            entries
+                .iter()
+                .map(|entry| (entry.key.clone(), to_toml(&entry.node)))
+                .collect(),
+        ),
+    }
+}
+
+fn single(path: &Path, reason: impl Into<String>, advice: &str) -> Problems {
+    Problems(vec![Problem {
+        file: path.display().to_string(),
+        line: 1,
+        column: 1,
+        key: String::new(),
+        reason: reason.into(),
+        advice: advice.to_owned(),
+    }])
+}
+
+fn stem(path: &Path) -> String {
+    let stem = path.file_stem().unwrap_or_default();
+    stem.to_string_lossy().into_owned()
+}
+
+fn merged(path: &Path) -> Result<Node, Problems> {
+    inherit(read(path)?, path, 0)
+}
+
+fn read(path: &Path) -> Result<Node, Problems> {
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        let advice = "check the path and the permissions";
+        single(path, format!("cannot be read: {error}"), advice)
+    })?;
+    document::parse(&path.display().to_string(), &text)
+}
+
+/// Lays `tree` over the file that it extends, if any, and brings in its policy file.
+fn inherit(mut tree: Node, path: &Path, depth: usize) -> Result<Node, Problems> {
+    include_policies(&mut tree, path)?;
+    let Some(base_name) = tree.remove("extends") else {
+        return Ok(tree);
+    };
+    let sink = Sink::default();
+    let root = Table::root(&tree, &sink);
+    let Value::Text(name) = &base_name.value else {
+        root.item().complain("`extends` must be a file name", "");
+        return sink.finish(()).map(|()| tree.clone());
+    };
+    if depth >= CHAIN_MAX {
+        let advice = "does a file extend itself?";
+        return Err(single(
+            path,
+            format!("more than {CHAIN_MAX} files extend one another"),
+            advice,
+        ));
+    }
+    let base_path = path.with_file_name(name);
+    let mut base = inherit(read(&base_path)?, &base_path, depth + 1)?;
+    base.remove("name");
+    base.overlay(&tree);
+    Ok(base)
+}
+
+/// Puts the policy of `enforcement.policy_file` where `enforcement.policy` stands, in the base and
+/// in every variant.
+fn include_policies(tree: &mut Node, path: &Path) -> Result<(), Problems> {
+    include_policy(tree, path)?;
+    let Value::Table(entries) = &mut tree.value else {
+        return Ok(());
+    };
+    let variants = entries.iter_mut().find(|entry| entry.key == "variant");
+    if let Some(Value::Table(variants)) = variants.map(|entry| &mut entry.node.value) {
+        for variant in variants {
+            include_policy(&mut variant.node, path)?;
+        }
+    }
+    Ok(())
+}
+
+fn include_policy(tree: &mut Node, path: &Path) -> Result<(), Problems> {
+    let Value::Table(entries) = &mut tree.value else {
+        return Ok(());
+    };
+    let enforcement = entries.iter_mut().find(|entry| entry.key == "enforcement");
+    let Some(enforcement) = enforcement.map(|entry| &mut entry.node) else {
+        return Ok(());
+    };
+    let file = enforcement
+        .get("policy_file")
+        .map(|node| node.value.clone());
+    let Some(Value::Text(name)) = file else {
+        return Ok(());
+    };
+    enforcement.remove("policy_file");
+    let mut policy = read(&path.with_file_name(name))?;
+    if policy.get("trusted").is_none() {
+        // A policy file means what it says: it trusts nobody unless it names them.
+        let (place, value) = (policy.place.clone(), Value::List(Vec::new()));
+        policy.set("trusted", Node { place, value });
+    }
+    enforcement.set("policy", policy);
+    Ok(())
+}
+
+fn resolve_tree(mut tree: Node, path: &Path, options: &Options) -> Result<Experiment, Problems> {
+    let sink = Sink::default();
+    let overrides = tree.remove("variant");
+    let short = tree.remove("short").filter(|_| options.short);
+    if let Some(short) = &short {
+        check_override(short, "short", &["seed", "name", "variant", "like"], &sink);
+        tree.overlay(short);
+    }
+    let expect = tree.remove("expect");
+    let root = Table::root(&tree, &sink);
+    let mut experiment = Experiment {
+        name: read_name(&root, path),
+        title: String::new(),
+        mirrors: root.text("mirrors").map(str::to_owned),
+        file: path.display().to_string(),
+        seed: read_seed(&root, options),
+        repeats: bounded(&root, "repeats", 1, 1000).unwrap_or(1),
+        variants: Vec::new(),
+        expectations: Vec::new(),
+    };
+    experiment.title = root.text("title").unwrap_or(&experiment.name).to_owned();
+    let trees = variant_trees(&tree, overrides.as_ref(), short.as_ref(), &sink);
+    for (name, tree) in &trees {
+        let table = Table::root(tree, &sink);
+        experiment
+            .variants
+            .push(read_variant(name, &table, path, experiment.seed));
+        table.close();
+    }
+    if let Some(expect) = &expect {
+        let table = Table::root(expect, &sink);
+        experiment.expectations = read_expectations(&table, &experiment.variants);
+    }
+    sink.finish(experiment)
+}
+
+fn bounded(table: &Table<'_>, key: &'static str, low: u32, high: u32) -> Option<u32> {
+    let value = table.integer(key, i64::from(low)..=i64::from(high))?;
+    u32::try_from(value).ok()
+}
+
+fn read_name(root: &Table<'_>, path: &Path) -> String {
+    let Some(item) = root.get("name") else {
+        return stem(path);
+    };
+    let name = item.text().unwrap_or_default();
+    if !resolve::is_name(name) {
+        item.complain(format!("\"{name}\" is no name"), resolve::NAME_ADVICE);
+    }
+    name.to_owned()
+}
+
+fn read_seed(root: &Table<'_>, options: &Options) -> u64 {
+    let seed = root.integer("seed", 0..=i64::MAX).unwrap_or(1);
+    options.seed.unwrap_or(seed.unsigned_abs())
+}
+
+/// The complete tree of each variant, in the order of the file.
+fn variant_trees(
+    base: &Node,
+    overrides: Option<&Node>,
+    short: Option<&Node>,
+    sink: &Sink,
+) -> Vec<(String, Node)> {
+    let Some(overrides) = overrides.filter(|node| !node.entries().is_empty()) else {
+        return vec![("base".to_owned(), base.clone())];
+    };
+    let root = Table::root(overrides, sink);
+    let mut trees = Vec::new();
+    for (name, item) in root.named() {
+        if !resolve::is_name(name) {
+            item.complain(format!("\"{name}\" is no name"), resolve::NAME_ADVICE);
+        }
+        if item.table().is_none() {
+            continue;
+        }
+        let mut tree = base.clone();
+        for layer in layers(name, overrides, &item) {
+            check_override(layer, name, &FILE_KEYS[..8], sink);
+            let mut layer = layer.clone();
+            layer.remove("like");
+            tree.overlay(&layer);
+        }
+        if let Some(short) = short {
+            tree.overlay(short);
+        }
+        trees.push((name.to_owned(), tree));
+    }
+    trees
+}
+
+/// The overrides of a variant, those that it is `like` first.
+fn layers<'a>(name: &str, overrides: &'a Node, item: &Item<'_>) -> Vec<&'a Node> {
+    let mut layers = Vec::new();
+    let mut next = Some(name.to_owned());
+    while let Some(name) = next {
+        let Some(layer) = overrides.get(&name) else {
+            let entries = overrides.entries().iter();
+            let names: Vec<_> = entries.map(|entry| entry.key.as_str()).collect();
+            let advice = format!(
+                "known variants: {}{}",
+                names.join(", "),
+                nearest(&name, &names)
+            );
+            item.complain(format!("there is no variant \"{name}\" to be like"), advice);
+            break;
+        };
+        if layers.len() > CHAIN_MAX {
+            item.complain("too many variants are like one another", "break the circle");
+            break;
+        }
+        layers.push(layer);
+        next = match layer.get("like").map(|node| &node.value) {
+            Some(Value::Text(name)) => Some(name.clone()),
+            Some(_) => {
+                item.complain("`like` must be the name of a variant", "");
+                None
+            }
+            None => None,
+        };
+    }
+    layers.reverse();
+    layers
+}
+
+/// Keys that an override must not set.
+fn check_override(layer: &Node, name: &str, forbidden: &[&str], sink: &Sink) {
+    let table = Table::root(layer, sink);
+    for (key, item) in table.named() {
+        if forbidden.contains(&key) {
+            item.complain(
+                format!("`{name}` cannot set `{key}`"),
+                "it belongs to the file as a whole",
+            );
+        }
+    }
+}
+
+fn read_variant(name: &str, table: &Table<'_>, path: &Path, seed: u64) -> Variant {
+    // Keys of the file as a whole were read before: here they are only known.
+    for key in FILE_KEYS {
+        table.get(key);
+    }
+    let checks = Checks {
+        directory: path.parent().unwrap_or(Path::new("")),
+        seed,
+    };
+    resolve::variant(name, table, &checks)
+}
+
+fn read_expectations(table: &Table<'_>, variants: &[Variant]) -> Vec<Expectation> {
+    let mut expectations = Vec::new();
+    for (name, item) in table.named() {
+        // `false` drops an inherited expectation.
+        if item.is_false() {
+            continue;
+        }
+        let Some(expectation) = item.parse(|text| Expectation::parse(name, text)) else {
+            continue;
+        };
+        check_figures(&expectation, &item, variants);
+        expectations.push(expectation);
+    }
+    expectations
+}
+
+fn check_figures(expectation: &Expectation, item: &Item<'_>, variants: &[Variant]) {
+    let names: Vec<&str> = variants.iter().map(|v| v.name.as_str()).collect();
+    for figure in expectation.figures() {
+        let name = figure.variant.as_str();
+        match variants.iter().find(|variant| variant.name == name) {
+            None => item.complain(
+                format!("there is no variant \"{name}\""),
+                format!(
+                    "known variants: {}{}",
+                    names.join(", "),
+                    nearest(name, &names)
+                ),
+            ),
+            Some(variant) => {
+                if let Err(complaint) = figure.check(variant) {
+                    item.complain(complaint.reason, complaint.advice);
+                }
+            }
+        }
+    }
+}

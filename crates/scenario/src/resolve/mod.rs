@@ -1,0 +1,151 @@
+//! From the tree of one variant to [`Variant`].
+
+mod enforcement;
+mod network;
+mod pairs;
+mod tenants;
+mod traffic;
+
+use std::{path::Path, time::Duration};
+
+use sluicegate_policy::{
+    table::{Item, Table, nearest},
+    units::parse_duration,
+};
+
+use crate::experiment::{LabOptions, Variant};
+
+/// What names may look like.
+pub const NAME_ADVICE: &str = "use small letters, digits and `-`, starting with a letter";
+
+/// Whether a name fits file names, figures and interfaces alike.
+pub fn is_name(name: &str) -> bool {
+    let rest_fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    name.starts_with(|c: char| c.is_ascii_lowercase())
+        && name.chars().all(rest_fits)
+        && !name.ends_with('-')
+        && !name.contains("--")
+        && name.len() <= 40
+}
+
+/// What resolution needs beside the tree.
+pub struct Checks<'a> {
+    /// Where files that the scenario names are looked for.
+    pub directory: &'a Path,
+    /// Seed of random choices.
+    pub seed: u64,
+}
+
+/// Resolves one variant; errors go to the table's sink.
+pub fn variant(name: &str, table: &Table<'_>, checks: &Checks<'_>) -> Variant {
+    let network = network::read(table);
+    let tenants = tenants::read(table, &network);
+    let traffic = traffic::read(table, &network, &tenants, checks);
+    let warmup = duration(table, "warmup").unwrap_or(Duration::from_secs(2));
+    let measured = duration(table, "duration").unwrap_or(Duration::from_secs(10));
+    if measured.is_zero() {
+        table.item().complain("`duration` must not be zero", "");
+    }
+    let mut variant = Variant {
+        name: name.to_owned(),
+        title: table.text("title").unwrap_or(name).to_owned(),
+        warmup,
+        duration: measured,
+        ip_version: network.ip_version,
+        mtu_bytes: network.mtu_bytes,
+        enforcement: enforcement::read(table, &network),
+        events: enforcement::read_events(table, &network, warmup + measured),
+        lab: read_lab(table),
+        hosts: network.hosts.clone(),
+        switches: network.switches.clone(),
+        links: network.links.clone(),
+        tenants,
+        traffic,
+    };
+    network::mark_bottlenecks(&mut variant, &network);
+    variant
+}
+
+fn read_lab(table: &Table<'_>) -> LabOptions {
+    let Some(lab) = table.table("lab") else {
+        return LabOptions::default();
+    };
+    let offloads = lab.boolean("offloads").unwrap_or(false);
+    lab.close();
+    LabOptions { offloads }
+}
+
+fn duration(table: &Table<'_>, key: &'static str) -> Option<Duration> {
+    table.parse(key, parse_duration)
+}
+
+/// Positions of the names that patterns such as `"s*"` or `["s1", "s2"]` select, each once, in the
+/// order of the patterns.
+fn select(item: &Item<'_>, names: &[&str], what: &str) -> Vec<usize> {
+    let mut selected = Vec::new();
+    for pattern in item.one_or_more() {
+        let Some(text) = pattern.text() else {
+            continue;
+        };
+        let matching = (0..names.len()).filter(|at| matches(text, names[*at]));
+        let before = selected.len();
+        let mut found = false;
+        for at in matching {
+            found = true;
+            if !selected.contains(&at) {
+                selected.push(at);
+            }
+        }
+        if !found && selected.len() == before {
+            pattern.complain(
+                format!("no {what} is named \"{text}\""),
+                format!("known: {}{}", abbreviated(names), nearest(text, names)),
+            );
+        }
+    }
+    selected
+}
+
+fn abbreviated(names: &[&str]) -> String {
+    match names {
+        [first, second, .., last] if names.len() > 6 => format!("{first}, {second}, … {last}"),
+        _ => names.join(", "),
+    }
+}
+
+/// `*` stands for any characters.
+fn matches(pattern: &str, name: &str) -> bool {
+    match pattern.split_once('*') {
+        None => pattern == name,
+        Some((start, rest)) => match name.strip_prefix(start) {
+            None => false,
+            Some(tail) => (0..=tail.len())
+                .filter(|at| tail.is_char_boundary(*at))
+                .any(|at| matches(rest, &tail[at..])),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_star_stands_for_any_characters() {
+        assert!(matches("s*", "s12"));
+        assert!(matches("*", "h1"));
+        assert!(matches("s*-1", "s12-1"));
+        assert!(!matches("s*", "r1"));
+        assert!(!matches("s1", "s12"));
+    }
+
+    #[test]
+    fn names_fit_files_figures_and_interfaces() {
+        for good in ["five-stacks", "n4", "a"] {
+            assert!(is_name(good), "{good}");
+        }
+        for bad in ["", "4n", "A", "a_b", "a.b", "a-", "a--b", "é"] {
+            assert!(!is_name(bad), "{bad}");
+        }
+    }
+}

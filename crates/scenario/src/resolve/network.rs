@@ -1,0 +1,402 @@
+//! `[network]`: topologies, links, marking, and which links the experiment is about.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use sluicegate_policy::{
+    table::{Item, Table, nearest},
+    units::{parse_bytes, parse_rate},
+};
+
+use super::select;
+use crate::experiment::{Host, Link, Marking, Node, Switch, TrafficKind, Variant};
+
+/// A resolved `[network]`.
+pub struct Network {
+    pub hosts: Vec<Host>,
+    pub switches: Vec<Switch>,
+    pub links: Vec<Link>,
+    pub ip_version: u8,
+    pub mtu_bytes: u32,
+    pub tenants_per_host: usize,
+    /// Links named by `bottleneck`; `None` = those where traffic converges.
+    bottleneck: Option<Vec<usize>>,
+    /// Who sends and who receives unless traffic says otherwise.
+    pub senders: &'static str,
+    pub receivers: &'static str,
+}
+
+/// Most hosts of a topology: more than any lab holds, few enough for any message.
+const HOSTS_MAX: i64 = 1024;
+
+#[derive(Clone, Copy)]
+enum Topology {
+    Star,
+    Dumbbell,
+    ParkingLot,
+}
+
+/// What links are made of unless told otherwise.
+struct LinkDefaults {
+    rate_bps: u64,
+    access_rate_bps: u64,
+    queue_bytes: u64,
+    marking: Marking,
+}
+
+/// Reads `[network]`; without one it is a dumbbell of two pairs.
+pub fn read(root: &Table<'_>) -> Network {
+    let mut network = Network {
+        hosts: Vec::new(),
+        switches: Vec::new(),
+        links: Vec::new(),
+        ip_version: 4,
+        mtu_bytes: 1500,
+        tenants_per_host: 1,
+        bottleneck: None,
+        senders: "*",
+        receivers: "*",
+    };
+    let Some(table) = root.table("network") else {
+        let advice = "add one, for example `topology = \"dumbbell\"`";
+        root.item()
+            .complain("the table [network] is missing", advice);
+        return network;
+    };
+    read_addresses(&table, &mut network);
+    let defaults = read_defaults(&table);
+    expand(&table, &mut network, &defaults);
+    override_links(&table, &mut network);
+    network.bottleneck = table.get("bottleneck").map(|item| {
+        let names: Vec<_> = network.links.iter().map(|l| l.name.as_str()).collect();
+        select(&item, &names, "link")
+    });
+    table.close();
+    network
+}
+
+fn read_addresses(table: &Table<'_>, network: &mut Network) {
+    let ip = table.get("ip").and_then(|item| match item.integer(4..=6)? {
+        4 => Some(4),
+        6 => Some(6),
+        _ => {
+            item.complain("must be 4 or 6", "");
+            None
+        }
+    });
+    network.ip_version = ip.unwrap_or(4);
+    // 1280 is IPv6's minimum (RFC 8200 section 5); jumbo frames end at 9000 or a little above.
+    let mtu = table.integer("mtu", 1280..=16_000).unwrap_or(1500);
+    network.mtu_bytes = mtu as u32;
+    let tenants = table.integer("tenants_per_host", 1..=250).unwrap_or(1);
+    network.tenants_per_host = tenants as usize;
+}
+
+fn read_defaults(table: &Table<'_>) -> LinkDefaults {
+    let rate_bps = read_rate(table, "rate").unwrap_or(1_000_000_000);
+    LinkDefaults {
+        rate_bps,
+        access_rate_bps: read_rate(table, "access_rate").unwrap_or(rate_bps),
+        queue_bytes: read_queue(table).unwrap_or(1_000_000),
+        marking: table
+            .get("marking")
+            .and_then(|item| read_marking(&item))
+            .unwrap_or(Marking::None),
+    }
+}
+
+fn read_rate(table: &Table<'_>, key: &'static str) -> Option<u64> {
+    let item = table.get(key)?;
+    let rate = item.parse(parse_rate)?;
+    let allowed = 100_000..=1_000_000_000_000;
+    if !allowed.contains(&rate) {
+        item.complain("must lie between 100Kbit and 1Tbit", "");
+        return None;
+    }
+    Some(rate)
+}
+
+fn read_queue(table: &Table<'_>) -> Option<u64> {
+    let item = table.get("queue")?;
+    let bytes = item.parse(parse_bytes)?;
+    if !(1_000..=4_000_000_000).contains(&bytes) {
+        item.complain("must lie between 1KB and 4GB", "");
+        return None;
+    }
+    Some(bytes)
+}
+
+fn read_marking(item: &Item<'_>) -> Option<Marking> {
+    let table = item.table()?;
+    let kinds = [("none", 0), ("threshold", 1), ("red", 2)];
+    let marking = match table.choice("kind", &kinds) {
+        Some(1) => read_threshold(&table),
+        Some(2) => Some(read_red(&table)),
+        Some(_) => Some(Marking::None),
+        None => {
+            if table.get("kind").is_none() {
+                table.require("kind", "use one of none, threshold, red");
+            }
+            return None;
+        }
+    };
+    table.close();
+    marking
+}
+
+fn read_threshold(table: &Table<'_>) -> Option<Marking> {
+    let drop_not_ect = table.choice("not_ect", &[("drop", true), ("pass", false)]);
+    let Some(k_bytes) = table.parse("k", parse_bytes) else {
+        if table.get("k").is_none() {
+            table.require("k", "give the threshold, for example k = \"30KB\"");
+        }
+        return None;
+    };
+    Some(Marking::Threshold {
+        k_bytes,
+        drop_not_ect: drop_not_ect.unwrap_or(true),
+    })
+}
+
+/// Defaults are those of the thesis (table 2.1).
+fn read_red(table: &Table<'_>) -> Marking {
+    let min_bytes = table.parse("min", parse_bytes).unwrap_or(25_600);
+    let max_bytes = table.parse("max", parse_bytes).unwrap_or(76_800);
+    if min_bytes >= max_bytes {
+        table.item().complain("`min` must lie below `max`", "");
+    }
+    Marking::Red {
+        min_bytes,
+        max_bytes,
+        p_max: table.number("p_max", 0.0..=1.0).unwrap_or(0.02),
+        weight: table.number("weight", 0.0..=1.0).unwrap_or(0.002),
+    }
+}
+
+fn expand(table: &Table<'_>, network: &mut Network, defaults: &LinkDefaults) {
+    let topologies = [
+        ("star", Topology::Star),
+        ("dumbbell", Topology::Dumbbell),
+        ("parking-lot", Topology::ParkingLot),
+    ];
+    let Some(topology) = table.choice("topology", &topologies) else {
+        if table.get("topology").is_none() {
+            table.require("topology", "use one of star, dumbbell, parking-lot");
+        }
+        for key in ["hosts", "pairs", "senders"] {
+            table.get(key);
+        }
+        return;
+    };
+    let count = |key, low| table.integer(key, low..=HOSTS_MAX / 2).map(|n| n as usize);
+    let mut builder = Builder { network, defaults };
+    match topology {
+        Topology::Star => builder.star(count("hosts", 2).unwrap_or(2)),
+        Topology::Dumbbell => builder.dumbbell(count("pairs", 1).unwrap_or(2)),
+        Topology::ParkingLot => builder.parking_lot(count("senders", 2).unwrap_or(4)),
+    }
+    for (key, used) in [
+        ("hosts", matches!(topology, Topology::Star)),
+        ("pairs", matches!(topology, Topology::Dumbbell)),
+        ("senders", matches!(topology, Topology::ParkingLot)),
+    ] {
+        if !used {
+            table.refuse(key, "does not belong to this topology");
+        }
+    }
+}
+
+struct Builder<'a> {
+    network: &'a mut Network,
+    defaults: &'a LinkDefaults,
+}
+
+impl Builder<'_> {
+    /// h1..hN around one switch.
+    fn star(&mut self, hosts: usize) {
+        let switch = self.switch("switch");
+        for number in 1..=hosts {
+            self.host(format!("h{number}"), switch);
+        }
+    }
+
+    /// s1..sN on the left, r1..rN on the right of one link.
+    fn dumbbell(&mut self, pairs: usize) {
+        let (left, right) = (self.switch("left"), self.switch("right"));
+        self.link(Node::Switch(left), Node::Switch(right));
+        for number in 1..=pairs {
+            self.host(format!("s{number}"), left);
+        }
+        for number in 1..=pairs {
+            self.host(format!("r{number}"), right);
+        }
+        (self.network.senders, self.network.receivers) = ("s*", "r*");
+    }
+
+    /// A chain of switches w1..wN with one sender at each, and the receiver r1 at the last.
+    fn parking_lot(&mut self, senders: usize) {
+        let switches: Vec<_> = (1..=senders)
+            .map(|number| self.switch(&format!("w{number}")))
+            .collect();
+        for pair in switches.windows(2) {
+            self.link(Node::Switch(pair[0]), Node::Switch(pair[1]));
+        }
+        for (number, switch) in (1..).zip(&switches) {
+            self.host(format!("s{number}"), *switch);
+        }
+        self.host("r1".to_owned(), switches[senders - 1]);
+        (self.network.senders, self.network.receivers) = ("s*", "r1");
+    }
+
+    fn switch(&mut self, name: &str) -> usize {
+        self.network.switches.push(Switch {
+            name: name.to_owned(),
+        });
+        self.network.switches.len() - 1
+    }
+
+    fn host(&mut self, name: String, switch: usize) {
+        self.network.hosts.push(Host { name });
+        let host = Node::Host(self.network.hosts.len() - 1);
+        self.link(Node::Switch(switch), host);
+    }
+
+    fn link(&mut self, a: Node, b: Node) {
+        let access = matches!(b, Node::Host(_));
+        let rate_bps = if access {
+            self.defaults.access_rate_bps
+        } else {
+            self.defaults.rate_bps
+        };
+        let name = format!(
+            "{}-{}",
+            self.network.node_name(a),
+            self.network.node_name(b)
+        );
+        self.network.links.push(Link {
+            name,
+            a,
+            b,
+            rate_bps,
+            queue_bytes: self.defaults.queue_bytes,
+            marking: self.defaults.marking,
+            bottleneck: false,
+        });
+    }
+}
+
+impl Network {
+    fn node_name(&self, node: Node) -> &str {
+        match node {
+            Node::Host(id) => &self.hosts[id].name,
+            Node::Switch(id) => &self.switches[id].name,
+        }
+    }
+}
+
+/// `[network.link.NAME]`: what one link has of its own.
+fn override_links(table: &Table<'_>, network: &mut Network) {
+    let Some(overrides) = table.table("link") else {
+        return;
+    };
+    for (name, item) in overrides.named() {
+        let names: Vec<_> = network.links.iter().map(|l| l.name.as_str()).collect();
+        let Some(at) = names.iter().position(|known| *known == name) else {
+            let advice = format!(
+                "links are named {}{}",
+                super::abbreviated(&names),
+                nearest(name, &names)
+            );
+            item.complain(format!("there is no link \"{name}\""), advice);
+            continue;
+        };
+        let Some(own) = item.table() else {
+            continue;
+        };
+        let link = &mut network.links[at];
+        link.rate_bps = read_rate(&own, "rate").unwrap_or(link.rate_bps);
+        link.queue_bytes = read_queue(&own).unwrap_or(link.queue_bytes);
+        let marking = own.get("marking").and_then(|item| read_marking(&item));
+        link.marking = marking.unwrap_or(link.marking);
+        own.close();
+    }
+}
+
+/// A link in one direction: its id, and whether from `a` to `b`.
+type Hop = (usize, bool);
+
+/// Marks the links that the experiment is about: those named, else those where traffic from
+/// different links converges, else the slowest ones that traffic crosses.
+pub fn mark_bottlenecks(variant: &mut Variant, network: &Network) {
+    let chosen = match &network.bottleneck {
+        Some(named) => named.clone(),
+        None => converging(variant),
+    };
+    for id in chosen {
+        variant.links[id].bottleneck = true;
+    }
+}
+
+fn converging(variant: &Variant) -> Vec<usize> {
+    let mut inputs: BTreeMap<Hop, BTreeSet<Hop>> = BTreeMap::new();
+    let mut crossed = BTreeSet::new();
+    // Probes watch queues; they do not make them.
+    let loads = variant
+        .traffic
+        .iter()
+        .filter(|t| !matches!(t.kind, TrafficKind::PingPong { .. }));
+    for (from, to) in loads.flat_map(|traffic| &traffic.pairs) {
+        let (from, to) = (variant.tenants[*from].host, variant.tenants[*to].host);
+        let path = path(variant, from, to);
+        crossed.extend(path.iter().filter(|hop| hop.1).copied());
+        for hops in path.windows(2) {
+            inputs.entry(hops[1]).or_default().insert(hops[0]);
+        }
+    }
+    // A link's queue is described in the direction a to b.
+    let meets = inputs
+        .iter()
+        .filter(|(hop, inputs)| hop.1 && inputs.len() > 1);
+    let meeting: Vec<usize> = meets.map(|(hop, _)| hop.0).collect();
+    if !meeting.is_empty() {
+        return meeting;
+    }
+    let rate = |hop: &Hop| variant.links[hop.0].rate_bps;
+    let slowest = crossed.iter().map(rate).min();
+    let slow = crossed.iter().filter(|hop| Some(rate(hop)) == slowest);
+    slow.map(|hop| hop.0).collect()
+}
+
+/// The hops from one host to another (breadth first: topologies are trees or chains).
+fn path(variant: &Variant, from: usize, to: usize) -> Vec<Hop> {
+    let (start, goal) = (Node::Host(from), Node::Host(to));
+    let mut reached: Vec<(Node, Option<usize>, Hop)> = vec![(start, None, (0, true))];
+    let mut queue = VecDeque::from([0]);
+    while let Some(at) = queue.pop_front() {
+        let node = reached[at].0;
+        if node == goal {
+            return trace_back(&reached, at);
+        }
+        for (id, link) in variant.links.iter().enumerate() {
+            let (next, forward) = match node {
+                _ if link.a == node => (link.b, true),
+                _ if link.b == node => (link.a, false),
+                _ => continue,
+            };
+            if reached.iter().all(|(known, ..)| *known != next) {
+                reached.push((next, Some(at), (id, forward)));
+                queue.push_back(reached.len() - 1);
+            }
+        }
+    }
+    Vec::new()
+}
+
+fn trace_back(reached: &[(Node, Option<usize>, Hop)], mut at: usize) -> Vec<Hop> {
+    let mut hops = Vec::new();
+    while let Some(previous) = reached[at].1 {
+        hops.push(reached[at].2);
+        at = previous;
+    }
+    hops.reverse();
+    hops
+}

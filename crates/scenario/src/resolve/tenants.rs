@@ -1,0 +1,134 @@
+//! `[tenant.*]`: who lives on the hosts, with which stack.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use sluicegate_policy::{
+    table::{Table, nearest},
+    units::parse_bytes,
+};
+
+use super::{matches, network::Network};
+use crate::experiment::{Tenant, TenantKind};
+
+/// Congestion controls that a tenant may use.
+const CONTROLS: [&str; 8] = [
+    "cubic",
+    "reno",
+    "dctcp",
+    "vegas",
+    "dcvegas",
+    "illinois",
+    "highspeed",
+    "bbr",
+];
+
+/// Reads `[tenant.default]`, then tables whose name is a pattern, then those of single tenants.
+pub fn read(root: &Table<'_>, network: &Network) -> Vec<Tenant> {
+    let mut tenants = residents(network);
+    let Some(table) = root.table("tenant") else {
+        return tenants;
+    };
+    let named = table.named();
+    let rank = |name: &str| match name {
+        "default" => 0,
+        pattern if pattern.contains('*') => 1,
+        _ => 2,
+    };
+    for turn in 0..3 {
+        for (name, item) in named.iter().filter(|(name, _)| rank(name) == turn) {
+            let Some(own) = item.table() else {
+                continue;
+            };
+            let change = read_change(&own);
+            own.close();
+            let pattern = if turn == 0 { "*" } else { name };
+            let mut chosen = tenants
+                .iter_mut()
+                .filter(|t| matches(pattern, &t.name))
+                .peekable();
+            if chosen.peek().is_none() && !network.hosts.is_empty() {
+                drop(chosen);
+                let names: Vec<_> = tenants.iter().map(|t| t.name.as_str()).collect();
+                let advice = format!(
+                    "tenants are named {}{}",
+                    super::abbreviated(&names),
+                    nearest(name, &names)
+                );
+                item.complain(format!("there is no tenant \"{name}\""), advice);
+                continue;
+            }
+            for tenant in chosen {
+                change.apply(tenant);
+            }
+        }
+    }
+    tenants
+}
+
+/// Every tenant with its defaults. One on a host bears the host's name, several are numbered.
+fn residents(network: &Network) -> Vec<Tenant> {
+    let mut tenants = Vec::new();
+    for (host, place) in network.hosts.iter().enumerate() {
+        for number in 0..network.tenants_per_host {
+            let name = match network.tenants_per_host {
+                1 => place.name.clone(),
+                _ => format!("{}-{}", place.name, number + 1),
+            };
+            tenants.push(Tenant {
+                name,
+                host,
+                address: address(network.ip_version, host, number),
+                congestion_control: "cubic".to_owned(),
+                ecn: false,
+                kind: TenantKind::Namespace,
+                receive_buffer_bytes: None,
+            });
+        }
+    }
+    tenants
+}
+
+/// 10.H.h.t or fd00::h:t, host and tenant counted from 1. Topologies are small enough for both.
+fn address(ip_version: u8, host: usize, tenant: usize) -> IpAddr {
+    let [high, low] = (host as u16).saturating_add(1).to_be_bytes();
+    let number = (tenant as u8).saturating_add(1);
+    if ip_version == 4 {
+        return Ipv4Addr::new(10, high, low, number).into();
+    }
+    let host = u16::from_be_bytes([high, low]);
+    Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, host, number.into()).into()
+}
+
+/// What a table says; `None` leaves what is.
+struct Change {
+    congestion_control: Option<String>,
+    ecn: Option<bool>,
+    kind: Option<TenantKind>,
+    receive_buffer_bytes: Option<u64>,
+}
+
+fn read_change(table: &Table<'_>) -> Change {
+    let controls = CONTROLS.map(|name| (name, name));
+    let kinds = [
+        ("namespace", TenantKind::Namespace),
+        ("guest", TenantKind::Guest),
+    ];
+    let control = table.choice("congestion_control", &controls);
+    Change {
+        congestion_control: control.map(str::to_owned),
+        ecn: table.boolean("ecn"),
+        kind: table.choice("kind", &kinds),
+        receive_buffer_bytes: table.parse("receive_buffer", parse_bytes),
+    }
+}
+
+impl Change {
+    fn apply(&self, tenant: &mut Tenant) {
+        if let Some(control) = &self.congestion_control {
+            tenant.congestion_control.clone_from(control);
+        }
+        tenant.ecn = self.ecn.unwrap_or(tenant.ecn);
+        tenant.kind = self.kind.unwrap_or(tenant.kind);
+        tenant.receive_buffer_bytes = self.receive_buffer_bytes.or(tenant.receive_buffer_bytes);
+    }
+}

@@ -1,0 +1,285 @@
+//! `[traffic.*]`: what is sent, when, and on which ports.
+
+use std::{path::Path, time::Duration};
+
+use sluicegate_policy::{
+    problem::Complaint,
+    table::{Item, Table},
+    units::{parse_bytes, parse_rate},
+};
+
+use super::{Checks, duration, is_name, network::Network, pairs};
+use crate::{
+    cdf::Cdf,
+    experiment::{Tenant, Traffic, TrafficKind},
+};
+
+/// First port of the first table unless it says otherwise: above what systems listen on, below
+/// what Linux hands out to clients.
+const FIRST_PORT: u32 = 10_000;
+const LAST_PORT: u32 = 32_767;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Bulk,
+    PingPong,
+    Incast,
+    Messages,
+    Shuffle,
+    Trace,
+}
+
+/// Reads every traffic table in the order of the file.
+pub fn read(
+    root: &Table<'_>,
+    network: &Network,
+    tenants: &[Tenant],
+    checks: &Checks<'_>,
+) -> Vec<Traffic> {
+    let Some(table) = root.table("traffic") else {
+        let advice = "add one, for example [traffic.bulk] with kind = \"bulk\"";
+        root.item()
+            .complain("no [traffic.NAME] says what is sent", advice);
+        return Vec::new();
+    };
+    let mut all: Vec<Traffic> = Vec::new();
+    let mut next_port = FIRST_PORT;
+    for (name, item) in table.named() {
+        if !is_name(name) {
+            item.complain(format!("\"{name}\" is no name"), super::NAME_ADVICE);
+        }
+        let Some(own) = item.table() else {
+            continue;
+        };
+        let traffic = read_one(name, &own, network, tenants, checks, next_port);
+        own.close();
+        if let Some(traffic) = traffic {
+            check_ports(&item, &traffic, &all);
+            next_port = u32::from(traffic.port) + traffic.pairs.len() as u32;
+            all.push(traffic);
+        }
+    }
+    all
+}
+
+fn read_one(
+    name: &str,
+    table: &Table<'_>,
+    network: &Network,
+    tenants: &[Tenant],
+    checks: &Checks<'_>,
+    default_port: u32,
+) -> Option<Traffic> {
+    let kind = read_kind(table);
+    let spread = matches!(kind, Some(Kind::Shuffle | Kind::Trace));
+    let pairs = pairs::read(table, network, tenants, spread, checks.seed);
+    let port = table.integer("port", 1024..=i64::from(LAST_PORT));
+    let port = port.map_or(default_port, |port| port as u32);
+    let start = duration(table, "start").unwrap_or(Duration::ZERO);
+    let stop = duration(table, "stop");
+    if stop.is_some_and(|stop| stop <= start) {
+        table.item().complain("`stop` must come after `start`", "");
+    }
+    Some(Traffic {
+        name: name.to_owned(),
+        kind: match kind? {
+            Kind::Bulk => TrafficKind::Bulk {
+                rate_bps: table.parse("rate", parse_rate),
+            },
+            Kind::PingPong => TrafficKind::PingPong {
+                bytes: read_bytes(table, Some(64))?,
+                interval: duration(table, "interval").unwrap_or(Duration::ZERO),
+            },
+            Kind::Incast => TrafficKind::Incast {
+                bytes: read_bytes(table, None)?,
+                interval: duration(table, "interval").unwrap_or(Duration::ZERO),
+            },
+            Kind::Messages => read_messages(name, table)?,
+            Kind::Shuffle => TrafficKind::Shuffle {
+                bytes: read_bytes(table, None)?,
+                parallel: table.integer("parallel", 1..=64).unwrap_or(2) as u32,
+                class: read_class(name, table),
+            },
+            Kind::Trace => read_trace(table, checks.directory)?,
+        },
+        pairs,
+        start,
+        stop,
+        port: u16::try_from(port).unwrap_or(u16::MAX),
+    })
+}
+
+fn read_kind(table: &Table<'_>) -> Option<Kind> {
+    let kinds = [
+        ("bulk", Kind::Bulk),
+        ("ping-pong", Kind::PingPong),
+        ("incast", Kind::Incast),
+        ("messages", Kind::Messages),
+        ("shuffle", Kind::Shuffle),
+        ("trace", Kind::Trace),
+    ];
+    let kind = table.choice("kind", &kinds);
+    if kind.is_none() {
+        if table.get("kind").is_none() {
+            let names = kinds.map(|(name, _)| name).join(", ");
+            table.require("kind", &format!("use one of {names}"));
+        }
+        // Without a kind nobody knows which of these belong here: do not call them unknown.
+        for key in [
+            "rate", "bytes", "interval", "class", "parallel", "sizes", "load", "classes",
+        ] {
+            table.get(key);
+        }
+        table.get("max_bytes");
+    }
+    kind
+}
+
+fn read_bytes(table: &Table<'_>, default: Option<u64>) -> Option<u64> {
+    let Some(item) = table.get("bytes") else {
+        if default.is_none() {
+            table.require("bytes", "for example bytes = \"16KB\"");
+        }
+        return default;
+    };
+    let bytes = item.parse(parse_bytes)?;
+    if !(1..=1_000_000_000_000).contains(&bytes) {
+        item.complain("must lie between 1B and 1000GB", "");
+        return None;
+    }
+    Some(bytes)
+}
+
+/// The class of completion times, by default the name of the table.
+fn read_class(name: &str, table: &Table<'_>) -> String {
+    let Some(item) = table.get("class") else {
+        return name.to_owned();
+    };
+    let class = item.text().unwrap_or(name);
+    if !is_name(class) {
+        item.complain(format!("\"{class}\" is no name"), super::NAME_ADVICE);
+    }
+    class.to_owned()
+}
+
+fn read_messages(name: &str, table: &Table<'_>) -> Option<TrafficKind> {
+    let class = read_class(name, table);
+    let bytes = read_bytes(table, None);
+    let Some(interval) = duration(table, "interval") else {
+        if table.get("interval").is_none() {
+            table.require("interval", "for example interval = \"100ms\"");
+        }
+        return None;
+    };
+    if interval.is_zero() {
+        table.item().complain("`interval` must not be zero", "");
+    }
+    Some(TrafficKind::Messages {
+        bytes: bytes?,
+        interval,
+        class,
+    })
+}
+
+fn read_trace(table: &Table<'_>, directory: &Path) -> Option<TrafficKind> {
+    let sizes = table.get("sizes");
+    if sizes.is_none() {
+        table.require("sizes", &sizes_advice());
+    }
+    let sizes = sizes.and_then(|item| read_sizes(&item, directory));
+    let max_bytes = table.parse("max_bytes", parse_bytes);
+    let load = table.parse("load", parse_rate);
+    if load.is_none() && table.get("load").is_none() {
+        let advice = "give what each sender offers, for example load = \"50Mbit\"";
+        table.require("load", advice);
+    }
+    let classes = read_classes(table);
+    let sizes = match (sizes?, max_bytes) {
+        (sizes, Some(max)) => sizes.capped(max.max(1)),
+        (sizes, None) => sizes,
+    };
+    Some(TrafficKind::Trace {
+        sizes,
+        load_bps: load?.max(1),
+        classes,
+    })
+}
+
+fn sizes_advice() -> String {
+    let names: Vec<_> = Cdf::built_in_names().collect();
+    format!("use {} or the path of a `bytes,cdf` file", names.join(", "))
+}
+
+fn read_sizes(item: &Item<'_>, directory: &Path) -> Option<Cdf> {
+    item.parse(|text| {
+        if let Some(cdf) = Cdf::built_in(text) {
+            return Ok(cdf);
+        }
+        let path = directory.join(text);
+        let content = std::fs::read_to_string(&path).map_err(|error| {
+            Complaint::new(
+                format!("{} cannot be read: {error}", path.display()),
+                sizes_advice(),
+            )
+        })?;
+        let name = path.display().to_string();
+        Cdf::parse(&name, &content)
+            .map_err(|p| Complaint::new(format!("{}:{}: {}", p.file, p.line, p.reason), p.advice))
+    })
+}
+
+/// `classes = { mice = "10KB", elephants = "rest" }`; by default those of the published figures.
+fn read_classes(table: &Table<'_>) -> Vec<(u64, String)> {
+    let Some(classes) = table.table("classes") else {
+        let usual = [(10_000, "small"), (100_000, "medium"), (u64::MAX, "large")];
+        return usual.map(|(bound, name)| (bound, name.to_owned())).into();
+    };
+    let mut bounds = Vec::new();
+    for (name, item) in classes.named() {
+        if !is_name(name) {
+            item.complain(format!("\"{name}\" is no name"), super::NAME_ADVICE);
+        }
+        let bound = item.parse(|text| match text {
+            "rest" => Ok(u64::MAX),
+            bytes => parse_bytes(bytes),
+        });
+        bounds.extend(bound.map(|bound| (bound, name.to_owned())));
+    }
+    bounds.sort();
+    if bounds.last().is_none_or(|(bound, _)| *bound != u64::MAX) {
+        let advice = "end with one for all larger flows, such as large = \"rest\"";
+        classes
+            .item()
+            .complain("the largest flows have no class", advice);
+    }
+    bounds
+}
+
+fn check_ports(item: &Item<'_>, traffic: &Traffic, others: &[Traffic]) {
+    let range = |t: &Traffic| u32::from(t.port)..u32::from(t.port) + t.pairs.len() as u32;
+    let own = range(traffic);
+    if own.end > LAST_PORT + 1 {
+        item.complain(
+            format!(
+                "needs ports {} to {}, beyond {LAST_PORT}",
+                own.start,
+                own.end - 1
+            ),
+            "use fewer flows or a lower `port`",
+        );
+    }
+    for other in others {
+        let theirs = range(other);
+        if own.start < theirs.end && theirs.start < own.end {
+            item.complain(
+                format!(
+                    "its ports {} to {} are those of traffic \"{}\"",
+                    own.start,
+                    own.end - 1,
+                    other.name
+                ),
+                "move one of them with `port`",
+            );
+        }
+    }
+}
