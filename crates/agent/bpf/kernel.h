@@ -28,6 +28,7 @@ struct net_device {
 struct sk_buff {
 	struct net_device *dev;
 	unsigned int len;
+	__u8 ip_summed : 2; /* CHECKSUM_* */
 };
 
 #pragma clang attribute pop

@@ -193,7 +193,7 @@ SG_INLINE void sg_note_close(struct sg_flow *flow, const struct sg_segment *seg,
 }
 
 /* A segment of an existing flow leaves the tenant. *out is zeroed by the caller. */
-SG_NOINLINE void sg_from_tenant(struct sg_flow *flow, const struct sg_segment *seg,
+SG_NOINLINE int sg_from_tenant(struct sg_flow *flow, const struct sg_segment *seg,
 				sg_u64 now_ns, const struct sg_params *params,
 				struct sg_verdict *out)
 {
@@ -202,21 +202,22 @@ SG_NOINLINE void sg_from_tenant(struct sg_flow *flow, const struct sg_segment *s
 	flow->seen_ns = now_ns;
 	sg_note_close(flow, seg, SG_FLOW_FIN_SENT);
 	if (seg->tcp_flags & SG_RST)
-		return;
+		return 0;
 	if (seg->payload || (seg->tcp_flags & SG_FIN)) {
 		if (may_edit && (params->flags & SG_RULE_POLICE) &&
 		    sg_police_exceeds(flow, seg->seq + seg->payload)) {
 			flow->policed++;
 			out->action = SG_DROP;
 			out->count = SG_COUNT_POLICED;
-			return;
+			return 0;
 		}
 		sg_data_sent(flow, seg, now_ns, params, out);
 	}
 	if (!may_edit || flow->mode != SG_MODE_TWO_SIDED)
-		return;
+		return 0;
 	sg_edit_ecn(out, seg, SG_ECT0);
 	sg_give_feedback(flow, seg, out);
+	return 0;
 }
 
 /* The peer's help has ended: go on with what one end can do. */
@@ -384,25 +385,26 @@ SG_INLINE void sg_two_sided_arrival(struct sg_flow *flow, const struct sg_segmen
 }
 
 /* A segment of an existing flow arrives for the tenant. *out is zeroed by the caller. */
-SG_NOINLINE void sg_to_tenant(struct sg_flow *flow, const struct sg_segment *seg,
+SG_NOINLINE int sg_to_tenant(struct sg_flow *flow, const struct sg_segment *seg,
 			      sg_u64 now_ns, const struct sg_params *params,
 			      struct sg_verdict *out)
 {
 	flow->seen_ns = now_ns;
 	sg_note_close(flow, seg, SG_FLOW_FIN_SEEN);
 	if (seg->tcp_flags & SG_RST)
-		return;
+		return 0;
 	flow->bytes_received += seg->payload;
 	if (flow->mode == SG_MODE_TWO_SIDED && sg_may_edit(flow, seg, params)) {
 		sg_two_sided_arrival(flow, seg, out);
 		if (seg->options & SG_OPT_FACK) {
 			out->action = SG_CONSUME;
 			out->count = SG_COUNT_FACK_TAKEN;
-			return;
+			return 0;
 		}
 	}
 	if (seg->tcp_flags & SG_ACK)
 		sg_ack_arrives(flow, seg, now_ns, params, out);
+	return 0;
 }
 
 #endif /* SLUICE_ENFORCE_H */

@@ -57,7 +57,7 @@ SG_INLINE sg_u8 sg_consider_offer(const struct sg_segment *seg, struct sg_verdic
 }
 
 /* A SYN, either way. `half` is zeroed, or what an earlier SYN of the same tuple left. */
-SG_NOINLINE void sg_syn(struct sg_half_open *half, const struct sg_segment *seg,
+SG_NOINLINE int sg_syn(struct sg_half_open *half, const struct sg_segment *seg,
 			sg_u64 now_ns, const struct sg_params *params,
 			struct sg_verdict *out)
 {
@@ -87,6 +87,7 @@ SG_NOINLINE void sg_syn(struct sg_half_open *half, const struct sg_segment *seg,
 		}
 	}
 	half->peer = peer | promoted;
+	return 0;
 }
 
 /* Why the two ends don't enforce together; SG_WHY_NONE when they do. */
@@ -181,7 +182,7 @@ SG_INLINE void sg_synack_shown(struct sg_flow *flow, const struct sg_segment *se
  * in, and edits the packet. A caller whose `half` says promoted throws the flow
  * away and keeps the edits.
  */
-SG_NOINLINE void sg_synack(struct sg_flow *flow, struct sg_half_open *half,
+SG_NOINLINE int sg_synack(struct sg_flow *flow, struct sg_half_open *half,
 			   const struct sg_segment *seg, const struct sg_params *params,
 			   struct sg_verdict *out)
 {
@@ -208,6 +209,7 @@ SG_NOINLINE void sg_synack(struct sg_flow *flow, struct sg_half_open *half,
 	if (to_tenant)
 		sg_synack_shown(flow, seg, out->edits & SG_EDIT_WINDOW ? out->window : seg->window);
 	half->peer |= SG_PEER_PROMOTED;
+	return 0;
 }
 
 /* A flow met without its handshake: it is shown and counted, never edited. */

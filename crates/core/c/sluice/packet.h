@@ -298,34 +298,57 @@ SG_INLINE void sg_option(struct sg_segment *seg, const sg_u8 *options, sg_u32 at
 }
 
 /*
- * Parses `len` (at most 40) bytes of options from a buffer of SG_OPTIONS_BUFFER
- * bytes, zeroed beyond them. Wrong lengths set SG_OPT_MALFORMED.
+ * A walk over options that were copied out of the header, zeroed beyond `len`.
+ * One step an option. For the verifier a step is a function that it checks apart
+ * from its caller: it couldn't tell by itself that a loop steered by the packet
+ * ends.
  */
-SG_NOINLINE int sg_parse_options(struct sg_segment *seg, const sg_u8 *options, sg_u32 len)
+struct sg_options {
+	sg_u8 bytes[SG_OPTIONS_BUFFER];
+	sg_u32 at;
+	sg_u32 len; /* at most 40 */
+};
+
+#ifndef SG_GLOBAL
+#define SG_GLOBAL static __attribute__((unused))
+#endif
+
+/* The option at `at`; returns 1 after the last. A wrong length ends the walk. */
+SG_GLOBAL int sg_options_step(struct sg_options *walk, struct sg_segment *seg)
 {
-	sg_u32 at = 0, i;
+	sg_u32 at, kind, size;
 
-	for (i = 0; i < 40; i++) {
-		sg_u32 kind, size;
-
-		if (at >= len)
-			return 0;
-		kind = options[at & 63];
-		if (kind == 0)
-			return 0;
-		if (kind == 1) {
-			at++;
-			continue;
-		}
-		size = options[(at + 1) & 63];
-		if (size < 2 || at + size > len) {
-			seg->options |= SG_OPT_MALFORMED;
-			return 0;
-		}
-		sg_option(seg, options, at, size);
-		at += size;
+	if (!walk || !seg || walk->at >= walk->len)
+		return 1;
+	at = walk->at;
+	kind = walk->bytes[at & 63];
+	if (kind == 0)
+		return 1;
+	if (kind == 1) {
+		walk->at = at + 1;
+		return 0;
 	}
+	size = walk->bytes[(at + 1) & 63];
+	if (size < 2 || at + size > walk->len) {
+		seg->options |= SG_OPT_MALFORMED;
+		return 1;
+	}
+	sg_option(seg, walk->bytes, at, size);
+	walk->at = at + size;
 	return 0;
+}
+
+/* Fills the option fields of `seg`; wrong lengths set SG_OPT_MALFORMED. */
+SG_INLINE void sg_parse_options(struct sg_options *walk, struct sg_segment *seg, sg_u32 len)
+{
+	sg_u32 i;
+
+	walk->at = 0;
+	walk->len = len;
+	for (i = 0; i < 40; i++) {
+		if (sg_options_step(walk, seg))
+			break;
+	}
 }
 
 #endif /* SLUICE_PACKET_H */

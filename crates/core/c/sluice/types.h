@@ -17,7 +17,10 @@ typedef signed int sg_s32;
 typedef signed long long sg_s64;
 
 #define SG_INLINE static inline __attribute__((always_inline, unused))
-/* A BPF subprogram of its own: keeps the verifier's stack and state small. */
+/*
+ * A BPF subprogram of its own: keeps the verifier's stack and state small. It
+ * returns an int, since what is left in r0 counts as returned.
+ */
 #define SG_NOINLINE static __attribute__((noinline, unused))
 
 #define SG_ASSERT_SIZE(type, bytes) \

@@ -1,0 +1,502 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+/*
+ * Enforcement on the host side of a tenant's interface: thin glue around core.
+ *
+ *   from_tenant  TCX ingress: what the tenant sends
+ *   to_tenant    TCX egress: what the tenant receives
+ *
+ * Each packet: parse, find its flow, run core's step under the flow's lock, apply
+ * the verdict. No helper is called under the lock. On any doubt the packet passes
+ * as it is and a counter moves.
+ */
+#include "kernel.h"
+
+/*
+ * A function that the verifier checks once, apart from its callers: what they
+ * know of its arguments does not multiply its paths. Not allowed under a lock.
+ */
+#define SG_GLOBAL __attribute__((noinline))
+
+#include "abi.h"
+#include "edit.h"
+
+#include "sluice/handshake.h"
+#include "sluice/policy.h"
+
+#define CLOCK_MONOTONIC 1
+
+/* skb->mark of a copy on its way to become a FACK. Tenants can't set it: marks end at their namespace. */
+#define SG_FACK_MARK 0x5347464bU
+
+/* Ethernet, one VLAN tag, IPv6 and the longest TCP header: what parsing may read. */
+#define SG_HEADERS_MAX 118U
+
+struct sg_flow_entry {
+	struct bpf_timer timer;
+	struct bpf_spin_lock lock;
+	sg_u32 pad;
+	struct sg_flow flow;
+};
+SG_ASSERT_SIZE(struct sg_flow_entry, sizeof(struct sg_flow_image));
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, sg_u32);
+	__type(value, struct sg_policy);
+} policy SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, sg_u32);
+	__type(value, struct sg_config);
+} config SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 65536);
+	__type(key, struct sg_flow_key);
+	__type(value, struct sg_flow_entry);
+} flows SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct sg_flow_key);
+	__type(value, struct sg_half_open);
+} half_open SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__type(key, sg_u32);
+	__type(value, struct sg_interface);
+} interfaces SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, sg_u32);
+	__type(value, struct sg_counters);
+} counters SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, sg_u32);
+	__type(value, struct sg_flow_image);
+} scratch SEC(".maps");
+
+SG_INLINE struct sg_counters *sg_counters_here(void)
+{
+	sg_u32 zero = 0;
+
+	return bpf_map_lookup_elem(&counters, &zero);
+}
+
+SG_INLINE void sg_count_one(sg_u32 which)
+{
+	struct sg_counters *here = sg_counters_here();
+
+	if (here)
+		sg_count(here, which);
+}
+
+SG_INLINE struct sg_policy *sg_policy_here(void)
+{
+	sg_u32 zero = 0;
+
+	return bpf_map_lookup_elem(&policy, &zero);
+}
+
+SG_INLINE struct sg_params *sg_params_of(struct sg_policy *rules, sg_u32 slot)
+{
+	return &rules->rules[slot & (SG_RULES_MAX - 1)].params;
+}
+
+/* Collects a flow that has fallen silent; works with no agent alive. */
+static int sg_expire(void *map, struct sg_flow_key *key, struct sg_flow_entry *entry)
+{
+	sg_u32 zero = 0, ifindex = key->ifindex;
+	struct sg_config *limits = bpf_map_lookup_elem(&config, &zero);
+	struct sg_interface *interface;
+	sg_u64 idle, limit;
+
+	if (!limits)
+		return 0;
+	limit = entry->flow.flags & SG_FLOW_CLOSED ? limits->closed_ns : limits->idle_ns;
+	idle = bpf_ktime_get_ns() - entry->flow.seen_ns;
+	if ((sg_s64)idle < 0 || idle < limit) {
+		bpf_timer_start(&entry->timer, limits->closed_ns, 0);
+		return 0;
+	}
+	interface = bpf_map_lookup_elem(&interfaces, &ifindex);
+	if (interface)
+		__sync_fetch_and_add(&interface->flows, (sg_u32)-1);
+	sg_count_one(SG_COUNT_FLOW_EXPIRED);
+	bpf_map_delete_elem(map, key);
+	return 0;
+}
+
+SG_INLINE void sg_start_timer(const struct sg_flow_key *key)
+{
+	struct sg_flow_entry *entry = bpf_map_lookup_elem(&flows, key);
+	sg_u32 zero = 0;
+	struct sg_config *limits = bpf_map_lookup_elem(&config, &zero);
+
+	if (!entry || !limits || bpf_timer_init(&entry->timer, &flows, CLOCK_MONOTONIC))
+		return;
+	bpf_timer_set_callback(&entry->timer, sg_expire);
+	bpf_timer_start(&entry->timer, limits->closed_ns, 0);
+}
+
+/* Puts a new flow into the table, within the interface's quota. */
+SG_GLOBAL int sg_store_flow(const struct sg_flow_key *key, struct sg_flow_image *image)
+{
+	struct sg_interface *interface;
+	sg_u32 ifindex;
+	int known;
+
+	if (!key || !image)
+		return -1;
+	ifindex = key->ifindex;
+	interface = bpf_map_lookup_elem(&interfaces, &ifindex);
+	known = bpf_map_lookup_elem(&flows, key) != 0;
+	if (interface && !known) {
+		if (interface->quota && interface->flows >= interface->quota) {
+			sg_count_one(SG_COUNT_QUOTA);
+			return -1;
+		}
+		__sync_fetch_and_add(&interface->flows, 1);
+	}
+	if (bpf_map_update_elem(&flows, key, image, BPF_ANY)) {
+		if (interface && !known)
+			__sync_fetch_and_add(&interface->flows, (sg_u32)-1);
+		sg_count_one(SG_COUNT_TABLE_FULL);
+		return -1;
+	}
+	sg_start_timer(key);
+	return 0;
+}
+
+/* The per-CPU place where a flow is made, zeroed. */
+SG_INLINE struct sg_flow_image *sg_blank_flow(sg_u64 now_ns, sg_u8 rule)
+{
+	sg_u32 zero = 0;
+	struct sg_flow_image *image = bpf_map_lookup_elem(&scratch, &zero);
+
+	if (!image)
+		return 0;
+	__builtin_memset(image, 0, sizeof(*image));
+	image->flow.seen_ns = now_ns;
+	image->flow.progress_ns = now_ns;
+	image->flow.rule = rule;
+	return image;
+}
+
+SG_GLOBAL int sg_skb_syn(struct sg_packet *p, sg_u64 now_ns, struct sg_verdict *out)
+{
+	struct sg_policy *rules = sg_policy_here();
+	struct sg_half_open *half, fresh = { 0 };
+	sg_u32 rule;
+
+	if (!rules || !p || !out)
+		return 0;
+	rule = sg_policy_match(rules, &p->key);
+	if (rule == SG_RULE_NONE) {
+		out->count = SG_COUNT_NO_RULE;
+		return 0;
+	}
+	p->seg.peer_trusted = (sg_u8)sg_policy_trusts(rules, &p->key.remote);
+	half = bpf_map_lookup_elem(&half_open, &p->key);
+	if (half)
+		fresh = *half;
+	fresh.rule = (sg_u8)rule;
+	sg_syn(&fresh, &p->seg, now_ns, sg_params_of(rules, rule), out);
+	if (bpf_map_update_elem(&half_open, &p->key, &fresh, BPF_ANY))
+		out->edits = 0; /* not remembered, so not begun */
+	return 0;
+}
+
+SG_GLOBAL int sg_skb_synack(struct sg_packet *p, sg_u64 now_ns, struct sg_verdict *out)
+{
+	struct sg_policy *rules = sg_policy_here();
+	struct sg_half_open *half;
+	struct sg_flow_image *image;
+	sg_u8 promoted;
+
+	if (!rules || !p || !out)
+		return 0;
+	half = bpf_map_lookup_elem(&half_open, &p->key);
+	if (!half || !sg_synack_matches(half, &p->seg))
+		return 0;
+	p->seg.peer_trusted = (sg_u8)sg_policy_trusts(rules, &p->key.remote);
+	image = sg_blank_flow(now_ns, half->rule);
+	if (!image)
+		return 0;
+	promoted = half->peer & SG_PEER_PROMOTED;
+	sg_synack(&image->flow, half, &p->seg, sg_params_of(rules, half->rule), out);
+	if (!promoted && sg_store_flow(&p->key, image)) {
+		half->peer &= SG_PEER_MASK;
+		out->edits = 0;
+	}
+	return 0;
+}
+
+/* A flow whose beginning was missed is shown, if a rule covers it, and left alone. */
+SG_GLOBAL int sg_skb_midstream(struct sg_packet *p, sg_u64 now_ns)
+{
+	struct sg_policy *rules = sg_policy_here();
+	struct sg_flow_image *image;
+	sg_u32 rule;
+
+	if (!rules || !p || !p->seg.payload || (p->seg.tcp_flags & SG_RST))
+		return 0;
+	rule = sg_policy_match(rules, &p->key);
+	if (rule == SG_RULE_NONE)
+		return 0;
+	image = sg_blank_flow(now_ns, (sg_u8)rule);
+	if (!image)
+		return 0;
+	sg_midstream(&image->flow, &p->seg, sg_params_of(rules, rule));
+	if (!sg_store_flow(&p->key, image))
+		sg_count_one(SG_COUNT_FLOW_MIDSTREAM);
+	return 0;
+}
+
+/* The usual shapes of an ACK's options, without a parser; 0 = something else. */
+SG_INLINE int sg_usual_options(struct __sk_buff *skb, struct sg_packet *p)
+{
+	sg_u8 *tcp = sg_skb_data(skb) + (p->l4_at & 0x7f);
+	sg_u32 len = p->seg.header_len - 20U;
+
+	if (len == 12 || len == 20) {
+		if (tcp + 40 > sg_skb_end(skb))
+			return len == 12 && tcp + 32 <= sg_skb_end(skb) &&
+			       sg_load32(tcp + 20) == 0x0101080a;
+		if (sg_load32(tcp + 20) != 0x0101080a)
+			return 0;
+		if (len == 12)
+			return 1;
+		tcp += 12;
+	} else if (len != 8 || tcp + 28 > sg_skb_end(skb)) {
+		return 0;
+	}
+	if (sg_load16(tcp + 20) != (SG_KIND_FEEDBACK << 8 | SG_OPTION_LEN))
+		return 0;
+	p->seg.options = SG_OPT_FEEDBACK;
+	p->seg.feedback_at = (sg_u8)(len + 20 - SG_OPTION_LEN);
+	p->seg.e0b = sg_load24(tcp + 22);
+	p->seg.ceb = sg_load24(tcp + 25);
+	return 1;
+}
+
+SG_GLOBAL int sg_skb_parse_options(struct __sk_buff *skb, struct sg_packet *p)
+{
+	struct sg_options options = { 0 };
+	sg_u32 len;
+
+	if (!p)
+		return 0;
+	len = p->seg.header_len - 20U;
+	if (len < 1 || len > 40 || bpf_skb_load_bytes(skb, p->l4_at + 20, options.bytes, len)) {
+		p->seg.options |= SG_OPT_MALFORMED;
+		return 0;
+	}
+	sg_parse_options(&options, &p->seg, len);
+	return 0;
+}
+
+/* Returns SG_COUNT_NONE for TCP that can be tracked, else the counter that says why not. */
+SG_GLOBAL int sg_skb_parse(struct __sk_buff *skb, struct sg_packet *p)
+{
+	sg_u32 vlan = skb->vlan_present ? (skb->vlan_tci & 0xfff) | 0x1000 : 0;
+	sg_u32 linear = skb->data_end - skb->data, why;
+
+	if (!p)
+		return SG_COUNT_MALFORMED;
+	if (linear < SG_HEADERS_MAX && linear < skb->len)
+		bpf_skb_pull_data(skb, sg_min32(skb->len, SG_HEADERS_MAX));
+	why = sg_parse(p, sg_skb_data(skb), sg_skb_end(skb), skb->len, vlan);
+	if (why)
+		return why;
+	if (sg_needs_options(&p->seg) &&
+	    ((p->seg.tcp_flags & SG_SYN) || !sg_usual_options(skb, p)))
+		sg_skb_parse_options(skb, p);
+	return SG_COUNT_NONE;
+}
+
+/* Applies a verdict's edits. Returns 0, or -1 when the kernel refused one. */
+SG_GLOBAL int sg_skb_edit(struct __sk_buff *skb, struct sg_packet *p, struct sg_verdict *out)
+{
+	if (!p || !out)
+		return -1;
+	return sg_skb_apply(skb, p, out);
+}
+
+/* Flow and step, without handshakes. */
+SG_INLINE void sg_skb_segment(struct sg_packet *p, sg_u64 now_ns, struct sg_verdict *out)
+{
+	struct sg_flow_entry *entry = bpf_map_lookup_elem(&flows, &p->key);
+	struct sg_policy *rules = sg_policy_here();
+	struct sg_params *params;
+
+	if (!entry || !rules) {
+		sg_skb_midstream(p, now_ns);
+		return;
+	}
+	params = sg_params_of(rules, entry->flow.rule);
+	bpf_spin_lock(&entry->lock);
+	if (p->seg.direction == SG_FROM_TENANT)
+		sg_from_tenant(&entry->flow, &p->seg, now_ns, params, out);
+	else
+		sg_to_tenant(&entry->flow, &p->seg, now_ns, params, out);
+	bpf_spin_unlock(&entry->lock);
+}
+
+/* Sum of the pseudo-header of a FACK at `ip`, whose addresses are within reach. */
+SG_INLINE sg_u32 sg_fack_pseudo(const sg_u8 *ip, sg_u32 ipv6, sg_u32 l4_len)
+{
+	sg_u32 sum = __builtin_bswap16(SG_IPPROTO_TCP) + __builtin_bswap16((sg_u16)l4_len), i;
+
+	for (i = 0; i < 16; i++) {
+		if (ipv6)
+			sum += sg_raw16(ip + 8 + 2 * i);
+		else if (i < 4)
+			sum += sg_raw16(ip + 12 + 2 * i);
+	}
+	return sg_csum_fold(sum);
+}
+
+/* Lengths of the IP header for a TCP segment of `l4_len` bytes. */
+SG_INLINE void sg_fack_ip(sg_u8 *ip, sg_u32 ipv6, sg_u32 l4_len)
+{
+	sg_u16 *field = (sg_u16 *)(ipv6 ? ip + 4 : ip + 2);
+	sg_u16 before = *field;
+
+	*field = __builtin_bswap16((sg_u16)(ipv6 ? l4_len : 20 + l4_len));
+	if (!ipv6)
+		*(sg_u16 *)(ip + 10) = sg_csum_apply(*(sg_u16 *)(ip + 10),
+						     sg_csum_change(before, *field));
+}
+
+#define SG_FACK_HEADER (20U + 2 * SG_OPTION_LEN)
+
+/* The TCP header of a FACK in place of the copy's own, of which 20 bytes are in `header`. */
+SG_INLINE void sg_fack_header(sg_u8 header[SG_FACK_HEADER], sg_u32 e0b, sg_u32 ceb)
+{
+	header[12] = SG_FACK_HEADER / 4 << 4;
+	header[13] = SG_ACK;
+	*(sg_u32 *)(header + 16) = 0; /* checksum, urgent pointer */
+	sg_feedback_encode(header + 20, e0b, ceb);
+	sg_peer_encode(header + 20 + SG_OPTION_LEN, SG_PEER_FLAG_FACK);
+}
+
+/*
+ * The copy that came back to be a FACK: cut to its headers, given the flow's
+ * counters. Whatever goes wrong, it is dropped; the original is on its way.
+ */
+SG_GLOBAL int sg_skb_fack(struct __sk_buff *skb, struct sg_packet *p)
+{
+	sg_u8 header[SG_FACK_HEADER] __attribute__((aligned(8))) = { 0 };
+	struct sg_flow_entry *entry;
+	sg_u32 e0b, ceb, size, sum, i;
+	sg_u8 *ip, *tcp;
+
+	if (!p)
+		return SG_TCX_DROP;
+	size = (p->l4_at & 0x7f) + sizeof(header);
+	entry = bpf_map_lookup_elem(&flows, &p->key);
+	if (!entry)
+		return SG_TCX_DROP;
+	bpf_spin_lock(&entry->lock);
+	e0b = entry->flow.rcv_e0b;
+	ceb = entry->flow.rcv_ceb;
+	bpf_spin_unlock(&entry->lock);
+	if (bpf_skb_load_bytes(skb, p->l4_at, header, 20) || bpf_skb_change_tail(skb, size, 0) ||
+	    bpf_skb_pull_data(skb, size))
+		return SG_TCX_DROP;
+	ip = sg_skb_data(skb) + (p->l3_at & 0x1f);
+	tcp = sg_skb_data(skb) + (p->l4_at & 0x7f);
+	if (ip + 40 > sg_skb_end(skb) || tcp + sizeof(header) > sg_skb_end(skb))
+		return SG_TCX_DROP;
+	sg_fack_header(header, e0b, ceb);
+	sg_fack_ip(ip, p->ipv6, sizeof(header));
+	sum = sg_fack_pseudo(ip, p->ipv6, sizeof(header));
+	if (sg_ip_summed(skb) != SG_CHECKSUM_PARTIAL) {
+		for (i = 0; i < sizeof(header); i += 2)
+			sum += sg_raw16(header + i);
+		sum = (sg_u16)~sg_csum_fold(sum);
+	}
+	*(sg_u16 *)(header + 16) = (sg_u16)sum;
+	for (i = 0; i < sizeof(header); i += 4)
+		*(sg_u32 *)(tcp + i) = *(sg_u32 *)(header + i);
+	sg_skb_ecn(skb, p, SG_ECT0);
+	return SG_TCX_NEXT;
+}
+
+SG_INLINE void sg_send_fack(struct __sk_buff *skb)
+{
+	sg_u32 mark = skb->mark;
+
+	skb->mark = SG_FACK_MARK;
+	if (bpf_clone_redirect(skb, skb->ifindex, BPF_F_INGRESS))
+		sg_count_one(SG_COUNT_EDIT_FAILED);
+	skb->mark = mark;
+}
+
+SG_INLINE int sg_handle(struct __sk_buff *skb, sg_u8 direction)
+{
+	struct sg_counters *here = sg_counters_here();
+	struct sg_packet p = { 0 };
+	struct sg_verdict out = { 0 };
+	sg_u64 now_ns;
+	sg_u32 why;
+
+	if (!here)
+		return SG_TCX_NEXT;
+	here->value[SG_COUNT_PACKETS]++;
+	p.seg.direction = direction;
+	p.key.ifindex = skb->ifindex;
+	why = sg_skb_parse(skb, &p);
+	if (why) {
+		sg_count(here, why);
+		return SG_TCX_NEXT;
+	}
+	if (direction == SG_FROM_TENANT && skb->mark == SG_FACK_MARK) {
+		skb->mark = 0;
+		return sg_skb_fack(skb, &p);
+	}
+	now_ns = bpf_ktime_get_ns();
+	if (!(p.seg.tcp_flags & SG_SYN))
+		sg_skb_segment(&p, now_ns, &out);
+	else if (p.seg.tcp_flags & SG_ACK)
+		sg_skb_synack(&p, now_ns, &out);
+	else
+		sg_skb_syn(&p, now_ns, &out);
+	if (out.edits | out.count | p.seg.ecn)
+		sg_count_verdict(here, &p.seg, &out);
+	if (out.action != SG_PASS)
+		return SG_TCX_DROP;
+	if (out.edits && sg_skb_edit(skb, &p, &out))
+		sg_count(here, SG_COUNT_EDIT_FAILED);
+	if (direction == SG_FROM_TENANT && (out.edits & SG_EDIT_WANT_FACK))
+		sg_send_fack(skb);
+	return SG_TCX_NEXT;
+}
+
+SEC("tcx/ingress")
+int from_tenant(struct __sk_buff *skb)
+{
+	return sg_handle(skb, SG_FROM_TENANT);
+}
+
+SEC("tcx/egress")
+int to_tenant(struct __sk_buff *skb)
+{
+	return sg_handle(skb, SG_TO_TENANT);
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * Verdicts applied to a frame in memory: the adapter of the userspace switch, the
+ * tests and the fuzzers. The eBPF adapter (agent/bpf/edit.h) does the same to an
+ * skb; the same vectors go through both and must give the same bytes.
+ *
+ * Edits keep checksums as right as they were: every change is incremental.
+ */
+#ifndef SLUICE_FRAME_H
+#define SLUICE_FRAME_H
+
+#include "checksum.h"
+#include "packet.h"
+
+struct sg_frame {
+	sg_u8 *data;
+	sg_u32 len;
+	sg_u32 capacity;
+};
+
+SG_INLINE void sg_store16(sg_u8 *p, sg_u16 host)
+{
+	p[0] = (sg_u8)(host >> 8);
+	p[1] = (sg_u8)host;
+}
+
+SG_INLINE void sg_frame_checksum(sg_u8 *field, sg_u32 change)
+{
+	sg_u16 sum = sg_csum_apply(sg_raw16(field), change);
+
+	__builtin_memcpy(field, &sum, sizeof(sum));
+}
+
+/* Parses headers and, where the step needs them, options. */
+SG_INLINE sg_u32 sg_frame_parse(struct sg_packet *p, const struct sg_frame *frame, sg_u32 direction)
+{
+	struct sg_options options = { 0 };
+	sg_u32 verdict, len, i;
+
+	p->seg.direction = (sg_u8)direction;
+	verdict = sg_parse(p, frame->data, frame->data + frame->len, frame->len, 0);
+	if (verdict)
+		return verdict;
+	len = p->seg.header_len - 20U;
+	if (sg_needs_options(&p->seg)) {
+		for (i = 0; i < len && i < 40; i++)
+			options.bytes[i] = frame->data[p->l4_at + 20U + i];
+		sg_parse_options(&options, &p->seg, len);
+	}
+	return SG_COUNT_NONE;
+}
+
+/* Sets one byte of the TCP header and returns what that adds to the sum. */
+SG_INLINE sg_u32 sg_frame_byte(sg_u8 *tcp, sg_u32 at, sg_u8 value)
+{
+	sg_u32 change = sg_csum_change_byte(at, tcp[at], value);
+
+	tcp[at] = value;
+	return change;
+}
+
+SG_INLINE void sg_frame_ecn(sg_u8 *ip, sg_u32 ipv6, sg_u8 ecn)
+{
+	sg_u16 before = sg_raw16(ip);
+
+	if (ipv6) {
+		ip[1] = (sg_u8)((ip[1] & 0xcf) | ecn << 4);
+	} else {
+		ip[1] = (sg_u8)((ip[1] & 0xfc) | ecn);
+		sg_frame_checksum(ip + 10, sg_csum_change(before, sg_raw16(ip)));
+	}
+}
+
+/* The IP length field and what depends on it, when the TCP header grows or shrinks. */
+SG_INLINE sg_u32 sg_frame_resize(struct sg_packet *p, sg_u8 *ip, sg_u8 *tcp, sg_s32 delta)
+{
+	sg_u8 *field = p->ipv6 ? ip + 4 : ip + 2;
+	sg_u16 before = sg_raw16(field), l4_before, l4_after;
+	sg_u8 words = (sg_u8)(tcp[12] + delta / 4 * 16);
+
+	sg_store16(field, (sg_u16)(sg_load16(field) + delta));
+	if (!p->ipv6)
+		sg_frame_checksum(ip + 10, sg_csum_change(before, sg_raw16(field)));
+	l4_before = __builtin_bswap16((sg_u16)p->l4_len);
+	p->l4_len += (sg_u32)delta;
+	p->seg.header_len = (sg_u8)(p->seg.header_len + delta);
+	l4_after = __builtin_bswap16((sg_u16)p->l4_len);
+	return sg_csum_change(l4_before, l4_after) + sg_frame_byte(tcp, 12, words);
+}
+
+/* An option becomes NOPs: where it can't be cut off, or may not be. */
+SG_INLINE sg_u32 sg_frame_blank(sg_u8 *tcp, sg_u32 at, sg_u32 len)
+{
+	sg_u32 change = 0, i;
+
+	for (i = 0; i < len; i++)
+		change += sg_frame_byte(tcp, at + i, 1);
+	return change;
+}
+
+/* Cuts off a last option of a frame without padding, else blanks it. */
+SG_INLINE sg_u32 sg_frame_strip(struct sg_packet *p, struct sg_frame *frame, sg_u32 at)
+{
+	sg_u8 *tcp = frame->data + p->l4_at;
+	sg_u32 change = 0, i;
+
+	if (p->seg.direction == SG_FROM_TENANT || p->seg.payload ||
+	    at + SG_OPTION_LEN != p->seg.header_len ||
+	    frame->len != p->l4_at + p->l4_len)
+		return sg_frame_blank(tcp, at, SG_OPTION_LEN);
+	for (i = 0; i < SG_OPTION_LEN; i++)
+		change += sg_frame_byte(tcp, at + i, 0);
+	change += sg_frame_resize(p, frame->data + p->l3_at, tcp, -(sg_s32)SG_OPTION_LEN);
+	frame->len -= SG_OPTION_LEN;
+	return change;
+}
+
+/* Appends an option behind the header of a segment without payload. */
+SG_INLINE sg_u32 sg_frame_append(struct sg_packet *p, struct sg_frame *frame,
+				 const sg_u8 option[SG_OPTION_LEN])
+{
+	sg_u8 *tcp = frame->data + p->l4_at;
+	sg_u32 at = p->seg.header_len, change = 0, i;
+
+	if (p->l4_at + p->l4_len + SG_OPTION_LEN > frame->capacity)
+		return 0;
+	for (i = 0; i < SG_OPTION_LEN; i++) {
+		tcp[at + i] = option[i];
+		change += sg_csum_change_byte(at + i, 0, option[i]);
+	}
+	change += sg_frame_resize(p, frame->data + p->l3_at, tcp, SG_OPTION_LEN);
+	frame->len = p->l4_at + p->l4_len;
+	return change;
+}
+
+/* Edits in place: nothing moves. */
+SG_INLINE sg_u32 sg_frame_fields(struct sg_packet *p, sg_u8 *tcp, const struct sg_verdict *out)
+{
+	sg_u32 change = 0;
+
+	if (out->edits & SG_EDIT_WINDOW) {
+		change += sg_frame_byte(tcp, 14, (sg_u8)(out->window >> 8));
+		change += sg_frame_byte(tcp, 15, (sg_u8)out->window);
+	}
+	if (out->edits & SG_EDIT_CLEAR_FLAGS) {
+		change += sg_frame_byte(tcp, 13, (sg_u8)(tcp[13] & ~out->clear_flags));
+		/* AccECN's third bit belongs to the same offer (RFC 9768 3.1.1). */
+		if (out->clear_flags & SG_CWR)
+			change += sg_frame_byte(tcp, 12, tcp[12] & 0xfe);
+	}
+	if (out->edits & SG_EDIT_HIDE_MPTCP)
+		change += sg_frame_blank(tcp, p->seg.mptcp_at, p->seg.mptcp_len);
+	return change;
+}
+
+/* Applies every edit of a verdict that passes. FACKs are made by sg_frame_fack(). */
+SG_INLINE void sg_frame_apply(struct sg_packet *p, struct sg_frame *frame,
+			      const struct sg_verdict *out)
+{
+	sg_u8 *tcp = frame->data + p->l4_at;
+	sg_u8 option[SG_OPTION_LEN];
+	sg_u32 change;
+
+	if (out->edits & SG_EDIT_ECN)
+		sg_frame_ecn(frame->data + p->l3_at, p->ipv6, out->ecn);
+	change = sg_frame_fields(p, tcp, out);
+	if (out->edits & SG_EDIT_STRIP_FEEDBACK)
+		change += sg_frame_strip(p, frame, p->seg.feedback_at);
+	if (out->edits & SG_EDIT_STRIP_PEER)
+		change += sg_frame_strip(p, frame, p->seg.peer_at);
+	if (out->edits & SG_EDIT_ADD_FEEDBACK) {
+		sg_feedback_encode(option, out->e0b, out->ceb);
+		change += sg_frame_append(p, frame, option);
+	}
+	if (out->edits & SG_EDIT_ADD_PEER) {
+		sg_peer_encode(option, 0);
+		change += sg_frame_append(p, frame, option);
+	}
+	if (change)
+		sg_frame_checksum(tcp + 16, change);
+}
+
+/* Sum of 16-bit words in memory order; a last odd byte is padded. */
+SG_INLINE sg_u32 sg_frame_sum(const sg_u8 *data, sg_u32 len, sg_u32 sum)
+{
+	sg_u8 last[2] = { 0, 0 };
+	sg_u32 i;
+
+	for (i = 0; i + 1 < len; i += 2)
+		sum += sg_raw16(data + i);
+	if (len & 1) {
+		last[0] = data[len - 1];
+		sum += sg_raw16(last);
+	}
+	return sum;
+}
+
+/* The whole TCP checksum of a segment of `l4_len` bytes behind the IP header at `ip`. */
+SG_INLINE sg_u16 sg_frame_tcp_checksum(const sg_u8 *ip, sg_u32 ipv6, const sg_u8 *tcp, sg_u32 l4_len)
+{
+	sg_u8 pseudo[4] = { 0, SG_IPPROTO_TCP, (sg_u8)(l4_len >> 8), (sg_u8)l4_len };
+	sg_u32 sum = sg_frame_sum(pseudo, 4, 0);
+
+	sum = ipv6 ? sg_frame_sum(ip + 8, 32, sum) : sg_frame_sum(ip + 12, 8, sum);
+	return (sg_u16)~sg_csum_fold(sg_frame_sum(tcp, l4_len, sum));
+}
+
+/* Bytes of a FACK's TCP header: no options but feedback and our mark. */
+#define SG_FACK_HEADER (20U + 2 * SG_OPTION_LEN)
+
+/*
+ * A FACK: the segment's header without payload or options of its own, carrying
+ * feedback, marked so that the peer's host consumes it. `p` and `frame` are the
+ * segment after its edits. Returns the length of what `to` holds, 0 when it
+ * does not fit.
+ */
+SG_INLINE sg_u32 sg_frame_fack(const struct sg_packet *p, const struct sg_frame *frame,
+			       const struct sg_verdict *out, sg_u8 *to, sg_u32 capacity)
+{
+	sg_u32 len = p->l4_at + SG_FACK_HEADER, i;
+	sg_u8 *ip = to + p->l3_at, *tcp = to + p->l4_at;
+	sg_u16 sum;
+
+	if (len > capacity)
+		return 0;
+	for (i = 0; i < p->l4_at + 20U; i++)
+		to[i] = frame->data[i];
+	sg_feedback_encode(tcp + 20, out->e0b, out->ceb);
+	sg_peer_encode(tcp + 20 + SG_OPTION_LEN, SG_PEER_FLAG_FACK);
+	tcp[12] = SG_FACK_HEADER / 4 << 4;
+	tcp[13] = SG_ACK;
+	tcp[18] = 0; /* no URG, no urgent pointer */
+	tcp[19] = 0;
+	if (p->ipv6) {
+		sg_store16(ip + 4, SG_FACK_HEADER);
+	} else {
+		sg_u16 before = sg_raw16(ip + 2);
+
+		sg_store16(ip + 2, 20 + SG_FACK_HEADER);
+		sg_frame_checksum(ip + 10, sg_csum_change(before, sg_raw16(ip + 2)));
+	}
+	tcp[16] = 0;
+	tcp[17] = 0;
+	sum = sg_frame_tcp_checksum(ip, p->ipv6, tcp, SG_FACK_HEADER);
+	__builtin_memcpy(tcp + 16, &sum, sizeof(sum));
+	return len;
+}
+
+#endif /* SLUICE_FRAME_H */

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * A host with room for one connection: frames in, frames out. What tests,
+ * fuzzers and vectors drive; a data plane has the same sequence around a table.
+ */
+#ifndef SLUICE_HOST_H
+#define SLUICE_HOST_H
+
+#include "count.h"
+#include "frame.h"
+#include "handshake.h"
+#include "policy.h"
+
+struct sg_host {
+	struct sg_policy policy;
+	struct sg_counters counters;
+	struct sg_flow_key key;      /* of the flow, or of the last SYN */
+	struct sg_half_open half;
+	struct sg_flow flow;
+	sg_u32 flow_exists;
+	sg_u32 pad;
+};
+
+struct sg_host_result {
+	struct sg_segment seg;   /* as parsed */
+	struct sg_verdict out;
+	sg_u32 frame_len;        /* after the edits */
+	sg_u32 fack_len;         /* 0 = none */
+};
+
+SG_INLINE void sg_host_handshake(struct sg_host *host, struct sg_packet *p, sg_u64 now_ns,
+				 struct sg_verdict *out)
+{
+	const struct sg_params *params;
+	struct sg_flow made = { 0 };
+	sg_u32 rule;
+
+	if (p->seg.tcp_flags & SG_ACK) {
+		if (!sg_synack_matches(&host->half, &p->seg))
+			return;
+		params = &host->policy.rules[host->half.rule].params;
+		made.rule = host->half.rule;
+		made.seen_ns = now_ns;
+		made.progress_ns = now_ns;
+		rule = host->half.peer & SG_PEER_PROMOTED;
+		sg_synack(&made, &host->half, &p->seg, params, out);
+		if (rule)
+			return;
+		host->flow = made;
+		host->flow_exists = 1;
+		return;
+	}
+	rule = sg_policy_match(&host->policy, &p->key);
+	if (rule == SG_RULE_NONE) {
+		out->count = SG_COUNT_NO_RULE;
+		return;
+	}
+	host->key = p->key;
+	host->half.rule = (sg_u8)rule;
+	sg_syn(&host->half, &p->seg, now_ns, &host->policy.rules[rule].params, out);
+}
+
+SG_INLINE void sg_host_segment(struct sg_host *host, struct sg_packet *p, sg_u64 now_ns,
+			       struct sg_verdict *out)
+{
+	const struct sg_params *params;
+	sg_u32 rule;
+
+	if (p->seg.tcp_flags & SG_SYN) {
+		sg_host_handshake(host, p, now_ns, out);
+		return;
+	}
+	if (!host->flow_exists) {
+		rule = sg_policy_match(&host->policy, &p->key);
+		if (rule == SG_RULE_NONE || !p->seg.payload || (p->seg.tcp_flags & SG_RST))
+			return;
+		host->flow = (struct sg_flow){ 0 };
+		host->flow.rule = (sg_u8)rule;
+		host->flow.progress_ns = now_ns;
+		sg_midstream(&host->flow, &p->seg, &host->policy.rules[rule].params);
+		host->flow_exists = 1;
+		host->counters.value[SG_COUNT_FLOW_MIDSTREAM]++;
+	}
+	params = &host->policy.rules[host->flow.rule].params;
+	if (p->seg.direction == SG_FROM_TENANT)
+		sg_from_tenant(&host->flow, &p->seg, now_ns, params, out);
+	else
+		sg_to_tenant(&host->flow, &p->seg, now_ns, params, out);
+}
+
+/*
+ * One frame through the host. Edits it in place (up to 8 bytes longer, within
+ * its capacity) and writes a FACK to `fack` when one is due.
+ */
+SG_INLINE void sg_host_frame(struct sg_host *host, struct sg_frame *frame, sg_u32 direction,
+			     sg_u64 now_ns, struct sg_frame *fack, struct sg_host_result *result)
+{
+	struct sg_packet p = { 0 };
+	struct sg_verdict *out = &result->out;
+	sg_u32 why;
+
+	*result = (struct sg_host_result){ .frame_len = frame->len };
+	host->counters.value[SG_COUNT_PACKETS]++;
+	why = sg_frame_parse(&p, frame, direction);
+	if (why) {
+		sg_count(&host->counters, why);
+		return;
+	}
+	if (p.seg.tcp_flags & SG_SYN)
+		p.seg.peer_trusted = (sg_u8)sg_policy_trusts(&host->policy, &p.key.remote);
+	result->seg = p.seg;
+	sg_host_segment(host, &p, now_ns, out);
+	sg_count_verdict(&host->counters, &p.seg, out);
+	if (out->action == SG_PASS)
+		sg_frame_apply(&p, frame, out);
+	if (out->edits & SG_EDIT_WANT_FACK)
+		result->fack_len = sg_frame_fack(&p, frame, out, fack->data, fack->capacity);
+	result->frame_len = frame->len;
+}
+
+#endif /* SLUICE_HOST_H */
