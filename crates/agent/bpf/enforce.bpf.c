@@ -196,6 +196,21 @@ SG_INLINE struct sg_flow_image *sg_blank_flow(sg_u64 now_ns, sg_u8 rule)
 	return image;
 }
 
+/* The slot of the rule for what this tenant sends, or SG_RULE_NONE. */
+SG_GLOBAL int sg_rule_here(const struct sg_flow_key *key)
+{
+	struct sg_policy *rules = sg_policy_here();
+
+	return rules && key ? (int)sg_policy_match(rules, key) : (int)SG_RULE_NONE;
+}
+
+SG_GLOBAL int sg_remote_trusted(const struct sg_flow_key *key)
+{
+	struct sg_policy *rules = sg_policy_here();
+
+	return rules && key ? sg_policy_trusts(rules, &key->remote) : 0;
+}
+
 SG_GLOBAL int sg_skb_syn(struct sg_packet *p, sg_u64 now_ns, struct sg_verdict *out)
 {
 	struct sg_policy *rules = sg_policy_here();
@@ -204,12 +219,12 @@ SG_GLOBAL int sg_skb_syn(struct sg_packet *p, sg_u64 now_ns, struct sg_verdict *
 
 	if (!rules || !p || !out)
 		return 0;
-	rule = sg_policy_match(rules, &p->key);
+	rule = (sg_u32)sg_rule_here(&p->key);
 	if (rule == SG_RULE_NONE) {
 		out->count = SG_COUNT_NO_RULE;
 		return 0;
 	}
-	p->seg.peer_trusted = (sg_u8)sg_policy_trusts(rules, &p->key.remote);
+	p->seg.peer_trusted = (sg_u8)sg_remote_trusted(&p->key);
 	half = bpf_map_lookup_elem(&half_open, &p->key);
 	if (half)
 		fresh = *half;
@@ -232,7 +247,7 @@ SG_GLOBAL int sg_skb_synack(struct sg_packet *p, sg_u64 now_ns, struct sg_verdic
 	half = bpf_map_lookup_elem(&half_open, &p->key);
 	if (!half || !sg_synack_matches(half, &p->seg))
 		return 0;
-	p->seg.peer_trusted = (sg_u8)sg_policy_trusts(rules, &p->key.remote);
+	p->seg.peer_trusted = (sg_u8)sg_remote_trusted(&p->key);
 	image = sg_blank_flow(now_ns, half->rule);
 	if (!image)
 		return 0;
@@ -254,7 +269,7 @@ SG_GLOBAL int sg_skb_midstream(struct sg_packet *p, sg_u64 now_ns)
 
 	if (!rules || !p || !p->seg.payload || (p->seg.tcp_flags & SG_RST))
 		return 0;
-	rule = sg_policy_match(rules, &p->key);
+	rule = (sg_u32)sg_rule_here(&p->key);
 	if (rule == SG_RULE_NONE)
 		return 0;
 	image = sg_blank_flow(now_ns, (sg_u8)rule);
