@@ -175,6 +175,254 @@ impl Default for PolicyTable {
     }
 }
 
+/// `struct sg_flow_key`: a connection seen from the tenant's interface.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct FlowKey {
+    /// The tenant.
+    pub local: Addr,
+    /// The other end.
+    pub remote: Addr,
+    /// Network order.
+    pub local_port: u16,
+    /// Network order.
+    pub remote_port: u16,
+    /// The tenant's interface on this host.
+    pub ifindex: u32,
+    /// VLAN id, 0 = untagged.
+    pub vlan: u16,
+    /// Zero.
+    pub pad: u16,
+}
+
+/// `struct sg_sent`: an entry of the RTT ring.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sent {
+    /// End of the segment in sequence space.
+    pub end_seq: u32,
+    /// Low 32 bits of the time in ns.
+    pub time: u32,
+}
+
+/// `struct sg_flow`: what is known of one connection at one end. Fields as in `flow.h`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[allow(missing_docs, reason = "each field is described in c/sluice/flow.h")]
+pub struct Flow {
+    pub seen_ns: u64,
+    pub progress_ns: u64,
+    pub bytes_acked: u64,
+    pub bytes_marked: u64,
+    pub bytes_received: u64,
+    pub cc: crate::cc::Cc,
+    pub snd_una: u32,
+    pub snd_nxt: u32,
+    pub edge: u32,
+    pub recover: u32,
+    pub karn_end: u32,
+    pub sack_left: u32,
+    pub sack_right: u32,
+    pub peer_window: u16,
+    pub wire_window: u16,
+    pub srtt_ns: u32,
+    pub rttvar_ns: u32,
+    pub min_rtt_ns: u32,
+    pub last_rtt_ns: u32,
+    pub ring: [Sent; 4],
+    pub taken_e0b: u32,
+    pub taken_ceb: u32,
+    pub marked_pending: u32,
+    pub silent_bytes: u32,
+    pub uncounted_bytes: u32,
+    pub rcv_e0b: u32,
+    pub rcv_ceb: u32,
+    pub unreported: u32,
+    pub not_ect_run: u32,
+    pub fack_round: u32,
+    pub losses: u32,
+    pub timeouts: u32,
+    pub policed: u32,
+    pub mss: u16,
+    pub wscale: u8,
+    pub dupacks: u8,
+    pub mode: u8,
+    pub reason: u8,
+    pub rule: u8,
+    pub flags: u8,
+}
+
+impl Flow {
+    /// Window that enforcement wants, in bytes.
+    pub fn enforced_window(&self) -> u32 {
+        self.cc.cwnd
+    }
+
+    /// Window that the peer last advertised, in bytes.
+    pub fn peer_window_bytes(&self) -> u64 {
+        u64::from(self.peer_window) << (self.wscale & 15)
+    }
+
+    /// Window that the tenant was last shown, in bytes.
+    pub fn shown_window_bytes(&self) -> u64 {
+        u64::from(self.wire_window) << (self.wscale & 15)
+    }
+}
+
+/// Value of the kernel's `flows` map (`struct sg_flow_image`).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FlowEntry {
+    /// Timer, lock and padding: the kernel's own, reads as zero.
+    pub kernel: [u64; 3],
+    /// The flow.
+    pub flow: Flow,
+}
+
+/// `struct sg_half_open`: what a SYN is remembered by.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "each field is described in c/sluice/flow.h")]
+pub struct HalfOpen {
+    pub time_ns: u64,
+    pub isn: u32,
+    pub mss: u16,
+    pub options: u16,
+    pub wscale: u8,
+    pub from_tenant: u8,
+    pub rule: u8,
+    pub peer: u8,
+}
+
+/// Value of the kernel's `interfaces` map.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Interface {
+    /// Live flows.
+    pub flows: u32,
+    /// Most flows it may have; 0 = no limit.
+    pub quota: u32,
+    /// Tenant id for reports.
+    pub tenant: u32,
+    /// Zero.
+    pub pad: u32,
+}
+
+/// Value of the kernel's `config` map.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// An open flow without packets is forgotten after this many ns.
+    pub idle_ns: u64,
+    /// A closed one after this many ns.
+    pub closed_ns: u64,
+}
+
+impl Default for Config {
+    /// Idle: a little more than the two hours of TCP keepalive (RFC 9293 3.8.4), so that a pooled
+    /// connection keeps its entry. Closed: longer than a stray retransmission takes.
+    fn default() -> Self {
+        Self {
+            idle_ns: 7_500_000_000_000,
+            closed_ns: 10_000_000_000,
+        }
+    }
+}
+
+/// Version of the layout of everything pinned, part of the pin path (`SG_ABI_VERSION`).
+pub const ABI_VERSION: u32 = 1;
+
+/// Slot of a flow that no rule governs.
+pub const RULE_NONE: u8 = 0xff;
+
+/// [`Flow::mode`]: counted, never edited.
+pub const MODE_WATCH: u8 = 0;
+/// [`Flow::mode`]: the window only.
+pub const MODE_ONE_SIDED: u8 = 1;
+/// [`Flow::mode`]: both ends enforce.
+pub const MODE_TWO_SIDED: u8 = 2;
+
+/// Names of [`Flow::mode`].
+pub const MODE_NAMES: [&str; 3] = ["watch", "one-sided", "two-sided"];
+
+/// Names of [`Flow::reason`]: why a flow is in its mode, or why nothing more is done.
+pub const REASON_NAMES: [&str; 11] = [
+    "",
+    "midstream",
+    "mptcp",
+    "signed",
+    "peer-silent",
+    "peer-untrusted",
+    "feedback-stopped",
+    "feedback-mismatch",
+    "malformed-option",
+    "syn-with-data",
+    "no-room",
+];
+
+/// [`Flow::flags`]: an ACK to the tenant has been seen.
+pub const FLOW_EDGE_KNOWN: u8 = 1 << 0;
+/// [`Flow::flags`]: loss recovery is not over.
+pub const FLOW_RECOVERY: u8 = 1 << 1;
+/// [`Flow::flags`]: RST, or FIN both ways.
+pub const FLOW_CLOSED: u8 = 1 << 2;
+
+/// Counters in the order of `enum sg_counter`; the first does not count.
+pub const COUNTER_NAMES: [&str; 38] = [
+    "none",
+    "not_tcp",
+    "fragment",
+    "ip_options",
+    "malformed",
+    "malformed_option",
+    "no_rule",
+    "syn",
+    "syn_with_data",
+    "peer_offered",
+    "peer_accepted",
+    "peer_untrusted",
+    "flow_two_sided",
+    "flow_one_sided",
+    "flow_midstream",
+    "flow_mptcp",
+    "flow_signed",
+    "table_full",
+    "quota",
+    "window_lowered",
+    "ect_set",
+    "ecn_hidden",
+    "ce_bytes",
+    "feedback_sent",
+    "feedback_taken",
+    "feedback_stale",
+    "fack_sent",
+    "fack_taken",
+    "no_room",
+    "feedback_stopped",
+    "feedback_mismatch",
+    "ack_beyond",
+    "loss",
+    "timeout",
+    "policed",
+    "edit_failed",
+    "flow_expired",
+    "packets",
+];
+
+const _: () = {
+    assert!(size_of::<FlowKey>() == 44);
+    assert!(size_of::<Flow>() == 248);
+    assert!(offset_of!(Flow, cc) == 40);
+    assert!(offset_of!(Flow, snd_una) == 104);
+    assert!(offset_of!(Flow, ring) == 152);
+    assert!(offset_of!(Flow, rcv_e0b) == 204);
+    assert!(offset_of!(Flow, mss) == 236);
+    assert!(size_of::<FlowEntry>() == 272);
+    assert!(size_of::<HalfOpen>() == 24);
+    assert!(size_of::<Interface>() == 16);
+    assert!(size_of::<Config>() == 16);
+};
+
 const _: () = {
     assert!(size_of::<Params>() == 64);
     assert!(offset_of!(Params, beta_q10) == 8);

@@ -70,6 +70,11 @@ SG_INLINE void sg_enter_recovery(struct sg_flow *flow)
 	flow->recover = flow->snd_nxt;
 }
 
+SG_INLINE int sg_may_infer_loss(const struct sg_flow *flow)
+{
+	return !(flow->flags & SG_FLOW_RECOVERY) && sg_seq_ge(flow->snd_una, flow->recover);
+}
+
 SG_INLINE void sg_infer_loss(struct sg_flow *flow, const struct sg_params *params,
 			     sg_u64 now_ns, struct sg_verdict *out)
 {
@@ -89,7 +94,9 @@ SG_INLINE void sg_infer_timeout(struct sg_flow *flow, const struct sg_params *pa
 
 	sg_ack_facts(&ack, flow, now_ns);
 	sg_cc_on_timeout(&flow->cc, params, sg_algorithm_of(flow, params), &ack);
-	sg_enter_recovery(flow);
+	/* Slow start begins at once; duplicates of what is out are no new loss (RFC 6582 4). */
+	flow->flags &= (sg_u8)~SG_FLOW_RECOVERY;
+	flow->recover = flow->snd_nxt;
 	flow->progress_ns = now_ns;
 	flow->dupacks = 0;
 	flow->timeouts++;
@@ -106,7 +113,7 @@ SG_INLINE void sg_head_repeated(struct sg_flow *flow, const struct sg_params *pa
 {
 	if (now_ns - flow->progress_ns >= sg_rto_ns(flow, params))
 		sg_infer_timeout(flow, params, now_ns, out);
-	else if (flow->dupacks && !(flow->flags & SG_FLOW_RECOVERY))
+	else if (flow->dupacks && sg_may_infer_loss(flow))
 		sg_infer_loss(flow, params, now_ns, out);
 }
 
@@ -263,6 +270,20 @@ SG_INLINE int sg_window_used(const struct sg_flow *flow, sg_u32 flight)
 	return (sg_u64)flight + 2U * flow->mss > flow->cc.cwnd;
 }
 
+/*
+ * Marks in sequence space that snd_una has passed move along with it, so that
+ * none is ever so far behind that it seems to lie ahead.
+ */
+SG_INLINE void sg_pass_marks(struct sg_flow *flow)
+{
+	if (sg_seq_ge(flow->snd_una, flow->recover)) {
+		flow->flags &= (sg_u8)~SG_FLOW_RECOVERY;
+		flow->recover = flow->snd_una;
+	}
+	flow->karn_end = sg_seq_max(flow->karn_end, flow->snd_una);
+	flow->fack_round = sg_seq_max(flow->fack_round, flow->snd_una);
+}
+
 /* snd_una advances. */
 SG_INLINE void sg_ack_advances(struct sg_flow *flow, const struct sg_segment *seg,
 			       sg_u64 now_ns, const struct sg_params *params,
@@ -281,8 +302,7 @@ SG_INLINE void sg_ack_advances(struct sg_flow *flow, const struct sg_segment *se
 	flow->snd_una = seg->ack;
 	flow->dupacks = 0;
 	flow->progress_ns = now_ns;
-	if (sg_seq_ge(seg->ack, flow->recover))
-		flow->flags &= (sg_u8)~SG_FLOW_RECOVERY;
+	sg_pass_marks(flow);
 	ack.snd_una = flow->snd_una;
 	ack.window_used = (sg_u8)sg_window_used(flow, flight);
 	ack.in_recovery = !!(flow->flags & SG_FLOW_RECOVERY);
@@ -325,7 +345,7 @@ SG_INLINE void sg_ack_repeats(struct sg_flow *flow, const struct sg_segment *seg
 	}
 	if (flow->dupacks < 255)
 		flow->dupacks++;
-	if (flow->dupacks == 3 && !(flow->flags & SG_FLOW_RECOVERY))
+	if (flow->dupacks == 3 && sg_may_infer_loss(flow))
 		sg_infer_loss(flow, params, now_ns, out);
 }
 

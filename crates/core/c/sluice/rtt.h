@@ -88,6 +88,8 @@ SG_INLINE sg_u32 sg_rtt_acked(struct sg_flow *flow, sg_u32 ack, sg_u64 now_ns)
 			if (!rtt_ns)
 				rtt_ns = 1;
 		}
+		if (sg_seq_le(end, ack))
+			flow->ring[i].end_seq = ack;
 	}
 	if (rtt_ns)
 		sg_rtt_smooth(flow, rtt_ns);

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * The native build of the enforcement step around one connection (host.h), and
+ * the layouts that src/abi.rs and src/host.rs count on.
+ */
+#include "sluice/host.h"
+
+_Static_assert(SG_COUNT_MAX == 38, "names of counters are in src/abi.rs");
+SG_ASSERT_AT(struct sg_host, counters, 9736);
+SG_ASSERT_AT(struct sg_host, key, 10040);
+SG_ASSERT_AT(struct sg_host, flow, 10112);
+SG_ASSERT_SIZE(struct sg_host, 10368);
+SG_ASSERT_SIZE(struct sg_host_result, 76);
+
+sg_u32 sluice_host_frame(struct sg_host *host, sg_u8 *data, sg_u32 len, sg_u32 capacity,
+			 sg_u32 direction, sg_u64 now_ns, sg_u8 *fack, sg_u32 fack_capacity,
+			 struct sg_host_result *result);
+
+/* One frame through the host; returns its length after the edits. */
+sg_u32 sluice_host_frame(struct sg_host *host, sg_u8 *data, sg_u32 len, sg_u32 capacity,
+			 sg_u32 direction, sg_u64 now_ns, sg_u8 *fack, sg_u32 fack_capacity,
+			 struct sg_host_result *result)
+{
+	struct sg_frame frame = { .data = data, .len = len, .capacity = capacity };
+	struct sg_frame out = { .data = fack, .len = 0, .capacity = fack_capacity };
+
+	sg_host_frame(host, &frame, direction, now_ns, &out, result);
+	return result->frame_len;
+}
