@@ -71,7 +71,9 @@ SG_INLINE sg_u16 sg_window_field(const struct sg_flow *flow,
 		wire = sg_window_to_wire(sg_window_target(flow, seg->ack), flow->wscale);
 	} else {
 		wire = flow->wire_window;
-		if (!seg->payload && seg->window > flow->peer_window)
+		/* Data is no duplicate ACK: it may open a window that the peer had closed. */
+		if (seg->window > flow->peer_window &&
+		    (!seg->payload || wire == flow->peer_window))
 			wire = sg_window_update(flow, seg, wire);
 	}
 	return seg->window < wire ? seg->window : (sg_u16)wire;
