@@ -21,8 +21,8 @@ use crate::tcx::Direction;
 /// Where distributions mount a bpffs.
 pub const DEFAULT: &str = "/sys/fs/bpf";
 
-/// Version of the layout of pinned maps; the next one that differs gets the next number.
-pub const LAYOUT_VERSION: u32 = 1;
+/// Version of the layout of pinned maps.
+pub const LAYOUT_VERSION: u32 = sluicegate_core::abi::ABI_VERSION;
 
 /// True if `directory` is on a bpffs.
 pub fn is_bpffs(directory: &Path) -> bool {
@@ -183,7 +183,9 @@ pub fn instances(directory: &Path) -> Vec<Found> {
     let root = product_root(directory);
     let mut found = Vec::new();
     for version_name in names(&root) {
-        let Some(version) = version_name.strip_prefix('v').and_then(|digits| digits.parse().ok())
+        let Some(version) = version_name
+            .strip_prefix('v')
+            .and_then(|digits| digits.parse().ok())
         else {
             continue;
         };

@@ -3,17 +3,33 @@
 //! `bpf/` holds the programs, thin glue around core's C headers; the build script compiles each
 //! `bpf/NAME.bpf.c` into an object that one module here embeds and loads:
 //!
+//! - [`instance`] is enforcement itself: load, attach, read flows and counters;
+//! - [`daemon`] is the agent around it, [`takeover`] its restart, [`detach`] its undoing;
+//! - [`doctor`] says what works here and what does not;
+//! - [`record`] is a flow as people read it;
 //! - [`object`] embeds, opens and loads objects, and turns a verifier's rejection into an error;
 //! - [`tcx`] attaches a program to an interface;
-//! - [`port`] is the lab's switch port;
 //! - [`netns`] and [`interfaces`] say where;
-//! - [`bpffs`] knows where pins go.
+//! - [`port`] is the lab's switch port;
+//! - [`bpffs`] knows where pins go, [`inventory`] what exists in the kernel.
 
 #![allow(unsafe_code)]
 
 pub mod bpffs;
+pub mod daemon;
+pub mod detach;
+pub mod doctor;
+pub mod instance;
 pub mod interfaces;
+pub mod inventory;
+mod maps;
 pub mod netns;
 pub mod object;
+mod plain;
 pub mod port;
+pub mod record;
+pub mod takeover;
 pub mod tcx;
+
+pub use instance::{Instance, Options};
+pub use record::FlowRecord;

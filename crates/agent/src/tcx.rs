@@ -5,7 +5,7 @@
 use std::{path::Path, ptr::NonNull};
 
 use anyhow::{Context, Result, anyhow};
-use libbpf_rs::{AsRawLibbpf, Link, ProgramMut, libbpf_sys};
+use libbpf_rs::{AsRawLibbpf, Link, ProgramMut, libbpf_sys, query::LinkTypeInfo};
 
 /// Which packets of an interface a program sees. Seen from the host: what a tenant sends
 /// arrives at the ingress of the host side of its interface.
@@ -26,7 +26,7 @@ impl Direction {
         }
     }
 
-    fn attach_type(self) -> libbpf_sys::bpf_attach_type {
+    pub(crate) fn attach_type(self) -> libbpf_sys::bpf_attach_type {
         match self {
             Self::Ingress => libbpf_sys::BPF_TCX_INGRESS,
             Self::Egress => libbpf_sys::BPF_TCX_EGRESS,
@@ -115,6 +115,18 @@ impl TcxLink {
     /// The kernel refused.
     pub fn detach(&self) -> Result<()> {
         self.link.detach().context("detaching a link")
+    }
+
+    /// The interface that it is attached to; `None` if that is gone.
+    ///
+    /// # Errors
+    /// The kernel does not tell.
+    pub fn ifindex(&self) -> Result<Option<u32>> {
+        let info = self.link.info().context("asking about a link")?;
+        match info.info {
+            LinkTypeInfo::Tcx(tcx) => Ok((tcx.ifindex != 0).then_some(tcx.ifindex)),
+            _ => Err(anyhow!("a pinned link is of another kind than TCX")),
+        }
     }
 
     /// The link itself, for queries.

@@ -1,0 +1,182 @@
+//! The agent: attaches to the interfaces that it was told of as they come, lets go of those that
+//! vanish, until a signal ends it.
+//!
+//! Everything is pinned as soon as it exists, so a killed agent leaves enforcement running, and
+//! the next one takes it over.
+
+use std::{os::fd::AsFd, path::PathBuf};
+
+use anyhow::{Context, Result};
+use nix::{
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+    sys::{
+        signal::{SigSet, Signal},
+        signalfd::{SfdFlags, SignalFd},
+    },
+};
+use sluicegate_policy::Policy;
+use tracing::{error, info, warn};
+
+use crate::{
+    bpffs::{self, Pins},
+    instance::{Instance, Options},
+    interfaces::{self, Event, Interface, Patterns, Watch},
+    netns::NetNs,
+    takeover::Takeover,
+};
+
+/// What an agent is told.
+#[derive(Debug)]
+pub struct Config {
+    /// What to enforce.
+    pub policy: Policy,
+    /// On which interfaces.
+    pub patterns: Patterns,
+    /// In which network namespace: its name for `ip netns`; `None` = the current one.
+    pub netns: Option<String>,
+    /// Where a bpffs is, or may be mounted.
+    pub bpffs: PathBuf,
+    /// Most flows tracked at a time.
+    pub flows_max: u32,
+}
+
+/// Enforces until SIGINT or SIGTERM, then detaches and removes its pins. Moves the calling
+/// thread into the namespace and blocks those signals in it: call it from the main thread before
+/// there are others.
+///
+/// # Errors
+/// Another agent runs here, a pin is of another version, or the kernel refused. What was
+/// enforced before goes on as it was.
+pub fn run(config: &Config) -> Result<()> {
+    let netns = NetNs::select(config.netns.as_deref())?;
+    let _claim = netns.claim()?;
+    let signals = stop_signals()?;
+    netns.enter()?;
+    bpffs::ensure_mounted(&config.bpffs)?;
+    bpffs::refuse_other_versions(&config.bpffs, netns.name())?;
+    // Listens before it lists, so that no interface falls in between.
+    let watch = Watch::new()?;
+    let pins = Pins::new(&config.bpffs, netns.name());
+    let options = Options {
+        flows_max: config.flows_max,
+        pins: Some(pins),
+        ..Options::default()
+    };
+    let instance = Instance::load(&config.policy.compile(), &options)?;
+    report_takeover(&instance);
+    let mut agent = Agent {
+        instance,
+        patterns: &config.patterns,
+    };
+    agent.reconcile()?;
+    info!(
+        netns = netns.name(),
+        "enforcing; stop with SIGINT or SIGTERM"
+    );
+    let outcome = agent.serve(&watch, &signals);
+    agent.instance.end().context("removing pins")?;
+    info!("stopped: nothing is enforced any more");
+    outcome
+}
+
+struct Agent<'a> {
+    instance: Instance,
+    patterns: &'a Patterns,
+}
+
+impl Agent<'_> {
+    fn serve(&mut self, watch: &Watch, signals: &SignalFd) -> Result<()> {
+        loop {
+            let mut sources = [
+                PollFd::new(signals.as_fd(), PollFlags::POLLIN),
+                PollFd::new(watch.as_fd(), PollFlags::POLLIN),
+            ];
+            match poll(&mut sources, PollTimeout::NONE) {
+                Ok(_) | Err(nix::errno::Errno::EINTR) => {}
+                Err(error) => return Err(error).context("waiting for news"),
+            }
+            if let Some(signal) = signals.read_signal().context("reading a signal")? {
+                info!(signal = signal.ssi_signo, "asked to stop");
+                return Ok(());
+            }
+            match watch.poll()? {
+                Some(events) => events.into_iter().for_each(|event| self.handle(event)),
+                None => {
+                    warn!("news of interfaces were lost: listing them all again");
+                    self.reconcile()?;
+                }
+            }
+        }
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Present(interface) => self.consider(&interface),
+            Event::Gone { index } => self.forget(index),
+        }
+    }
+
+    /// Brings what is attached in line with what exists.
+    fn reconcile(&mut self) -> Result<()> {
+        let present = interfaces::list()?;
+        for index in self.instance.interfaces().into_keys() {
+            if !present.iter().any(|interface| interface.index == index) {
+                self.forget(index);
+            }
+        }
+        present
+            .iter()
+            .for_each(|interface| self.consider(interface));
+        Ok(())
+    }
+
+    /// Attaches to an interface that the patterns cover, lets go of one renamed beyond them.
+    fn consider(&mut self, interface: &Interface) {
+        let attached = self.instance.interfaces();
+        let wanted = self.patterns.matches(&interface.name);
+        match (attached.contains_key(&interface.index), wanted) {
+            (false, true) => match self.attach(interface) {
+                Ok(()) => info!(interface = interface.name, "attached"),
+                // One interface that cannot be had must not end enforcement on the others.
+                Err(error) => error!(interface = interface.name, "not attached: {error:#}"),
+            },
+            (true, false) => self.forget(interface.index),
+            _ => {}
+        }
+    }
+
+    fn attach(&mut self, interface: &Interface) -> Result<()> {
+        let tenant = interface.index;
+        self.instance
+            .attach_index(interface.index, &interface.name, tenant)
+    }
+
+    fn forget(&mut self, index: u32) {
+        let Some(name) = self.instance.interfaces().remove(&index) else {
+            return;
+        };
+        match self.instance.detach_index(index) {
+            Ok(()) => info!(interface = name, "detached"),
+            Err(error) => error!(interface = name, "detached, but: {error:#}"),
+        }
+    }
+}
+
+fn report_takeover(instance: &Instance) {
+    match instance.takeover() {
+        Takeover::Nothing => {}
+        Takeover::Kept { flows } => info!(flows, "took over from an earlier agent"),
+        Takeover::Replaced { reason } => {
+            warn!("an earlier agent's flows could not be taken over, they are met anew: {reason}");
+        }
+    }
+}
+
+fn stop_signals() -> Result<SignalFd> {
+    let mut set = SigSet::empty();
+    set.add(Signal::SIGINT);
+    set.add(Signal::SIGTERM);
+    set.thread_block().context("blocking signals")?;
+    SignalFd::with_flags(&set, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)
+        .context("waiting for signals")
+}

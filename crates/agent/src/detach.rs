@@ -1,0 +1,158 @@
+//! Ending enforcement everywhere: every pin on a bpffs, whoever left it.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    os::fd::AsFd,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::{Context, Result};
+use libbpf_rs::{Link, MapCore, MapHandle, query::LinkInfo};
+use serde::Serialize;
+
+use crate::{
+    bpffs::{self, Found},
+    instance,
+    inventory::{Inventory, ProgramInfo},
+};
+
+/// How long the kernel may take to free what nobody uses any more.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What [`all`] did.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Report {
+    /// Namespaces whose pins were removed.
+    pub netns: Vec<String>,
+    /// What was there.
+    pub removed: Inventory,
+    /// Of it, what still exists: another process holds it.
+    pub remaining: Inventory,
+    /// Programs of ours that no pin led to, such as those of a lab run in progress, with the
+    /// maps and links around them.
+    pub foreign: Inventory,
+    /// Processes that hold our programs or maps: id and command.
+    pub holders: BTreeMap<u32, String>,
+}
+
+/// Detaches and removes everything pinned under `directory`, in every namespace and every
+/// layout version, then looks whether anything of it still exists.
+///
+/// # Errors
+/// No right to, or the kernel refused; what could be removed is removed.
+pub fn all(directory: &Path) -> Result<Report> {
+    let mut report = Report::default();
+    let mut first_error = None;
+    for found in bpffs::instances(directory) {
+        match remove(&found) {
+            Ok(removed) => {
+                report.removed.extend(removed);
+                report.netns.push(found.netns);
+            }
+            Err(error) => first_error = first_error.or(Some(error)),
+        }
+    }
+    if let Some(error) = first_error {
+        return Err(error);
+    }
+    remove_empty(&bpffs::product_root(directory));
+    report.remaining = report.removed.remaining(PATIENCE);
+    report.foreign = Inventory::of_programs(&instance::PROGRAMS);
+    report
+        .foreign
+        .programs
+        .retain(|id| !report.remaining.programs.contains(id));
+    report
+        .foreign
+        .maps
+        .retain(|id| !report.remaining.maps.contains(id));
+    report
+        .foreign
+        .links
+        .retain(|id| !report.remaining.links.contains(id));
+    report.holders = holders(&report.remaining);
+    Ok(report)
+}
+
+/// Detaches and removes one namespace's pins; what they held.
+fn remove(found: &Found) -> Result<Inventory> {
+    let mut held = Inventory::default();
+    for path in files(&found.root.join("links")) {
+        let link = Link::open(&path).with_context(|| format!("opening {}", path.display()))?;
+        let info = LinkInfo::from_fd(link.as_fd())?;
+        held.links.insert(info.id);
+        held.programs.insert(info.prog_id);
+        held.maps.extend(ProgramInfo::of_id(info.prog_id)?.map_ids);
+        // Also where an agent still holds the link. Its interface may be gone: no error then.
+        if let Err(error) = link.detach() {
+            tracing::debug!("{}: {error}", path.display());
+        }
+    }
+    for path in files(&found.root.join("maps")) {
+        let map = MapHandle::from_pinned_path(&path)
+            .with_context(|| format!("opening {}", path.display()))?;
+        held.maps.insert(map.info()?.info.id);
+    }
+    fs::remove_dir_all(&found.root)
+        .with_context(|| format!("removing {}", found.root.display()))?;
+    Ok(held)
+}
+
+fn files(directory: &Path) -> Vec<PathBuf> {
+    fs::read_dir(directory)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
+        .collect()
+}
+
+/// Removes `root` and the version directories below it where they are empty.
+fn remove_empty(root: &Path) {
+    for version in files(root) {
+        let _ = fs::remove_dir(version);
+    }
+    let _ = fs::remove_dir(root);
+}
+
+/// Who holds any of these objects open: id and command of each process.
+fn holders(objects: &Inventory) -> BTreeMap<u32, String> {
+    let mut found = BTreeMap::new();
+    if objects.is_empty() {
+        return found;
+    }
+    for process in files(Path::new("/proc")) {
+        let pid = process
+            .file_name()
+            .and_then(|name| name.to_str()?.parse::<u32>().ok());
+        let Some(pid) = pid else { continue };
+        if files(&process.join("fdinfo"))
+            .iter()
+            .any(|info| holds(info, objects))
+        {
+            let command = fs::read_to_string(process.join("comm")).unwrap_or_default();
+            found.insert(pid, command.trim().to_owned());
+        }
+    }
+    found
+}
+
+fn holds(fdinfo: &Path, objects: &Inventory) -> bool {
+    let text = fs::read_to_string(fdinfo).unwrap_or_default();
+    text.lines().any(|line| {
+        let Some((key, value)) = line.split_once(':') else {
+            return false;
+        };
+        let Ok(id) = value.trim().parse() else {
+            return false;
+        };
+        match key {
+            "prog_id" => objects.programs.contains(&id),
+            "map_id" => objects.maps.contains(&id),
+            "link_id" => objects.links.contains(&id),
+            _ => false,
+        }
+    })
+}

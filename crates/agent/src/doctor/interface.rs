@@ -1,0 +1,279 @@
+//! Questions to interfaces: is this a tenant's, and what else sits on it.
+
+use std::{
+    mem::zeroed,
+    os::fd::{AsRawFd, FromRawFd, OwnedFd},
+};
+
+use anyhow::Result;
+use libbpf_rs::libbpf_sys;
+use netlink_packet_route::{
+    RouteNetlinkMessage,
+    tc::{TcAttribute, TcMessage},
+};
+use serde::Serialize;
+
+use crate::{
+    interfaces::{self, Interface, Patterns},
+    inventory::ProgramInfo,
+    tcx::Direction,
+};
+
+/// Kinds that carry other interfaces' packets: enforcing there would meet a flow twice, or
+/// several tenants' flows with overlapping addresses.
+const TRANSIT_KINDS: [&str; 14] = [
+    "bridge",
+    "bond",
+    "team",
+    "vlan",
+    "vxlan",
+    "geneve",
+    "gre",
+    "gretap",
+    "ip6gre",
+    "ip6gretap",
+    "ipip",
+    "sit",
+    "wireguard",
+    "openvswitch",
+];
+
+/// Kinds whose host side is a tenant's interface.
+const TENANT_KINDS: [&str; 3] = ["veth", "tun", "netkit"];
+
+/// What the doctor has to say about one interface.
+#[derive(Clone, Debug, Serialize)]
+pub struct InterfaceReport {
+    /// What the kernel says about it.
+    #[serde(flatten)]
+    pub interface: Interface,
+    /// It carries other interfaces' packets rather than one tenant's.
+    pub transit: bool,
+    /// Offloads that are on; `None` without an answer.
+    pub offloads: Option<Offloads>,
+    /// Programs attached through TCX, in the order in which packets meet them, at ingress.
+    pub tcx_ingress: Vec<String>,
+    /// The same at egress.
+    pub tcx_egress: Vec<String>,
+    /// A clsact or ingress qdisc; its filters run after TCX.
+    pub clsact: bool,
+    /// What to know before attaching here.
+    pub notes: Vec<String>,
+}
+
+/// Offloads of an interface, true = on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Offloads {
+    /// Transmit checksums.
+    pub tx_checksum: bool,
+    /// TCP segmentation.
+    pub tso: bool,
+    /// Generic segmentation.
+    pub gso: bool,
+    /// Generic receive.
+    pub gro: bool,
+    /// Large receive.
+    pub lro: bool,
+}
+
+/// Reports on the interfaces that `patterns` cover.
+pub(super) fn reports(patterns: &Patterns) -> Result<Vec<InterfaceReport>> {
+    let clsact = clsact_interfaces();
+    Ok(interfaces::list()?
+        .into_iter()
+        .filter(|interface| patterns.matches(&interface.name))
+        .map(|interface| report(interface, &clsact))
+        .collect())
+}
+
+fn report(interface: Interface, clsact: &[u32]) -> InterfaceReport {
+    let mut report = InterfaceReport {
+        transit: TRANSIT_KINDS.contains(&interface.kind.as_str()),
+        offloads: offloads(&interface.name),
+        tcx_ingress: attached(interface.index, Direction::Ingress),
+        tcx_egress: attached(interface.index, Direction::Egress),
+        clsact: clsact.contains(&interface.index),
+        notes: Vec::new(),
+        interface,
+    };
+    report.notes = notes(&report);
+    report
+}
+
+fn notes(report: &InterfaceReport) -> Vec<String> {
+    let mut notes = Vec::new();
+    let kind = report.interface.kind.as_str();
+    if report.transit {
+        notes.push(format!(
+            "a {kind} carries other interfaces' packets: attach to the tenants' interfaces instead, or a \
+             flow is met twice"
+        ));
+    } else if report.interface.name == "lo" {
+        notes.push("the loopback is no tenant's interface".into());
+    } else if !TENANT_KINDS.contains(&kind) {
+        notes.push(
+            "neither veth, TAP nor netkit: a plain adapter carries every tenant's packets; attach to the \
+             tenants' interfaces"
+                .into(),
+        );
+    }
+    if report.offloads.is_some_and(|offloads| offloads.lro) {
+        notes.push("LRO merges segments irreversibly: switch it off on forwarding hosts".into());
+    }
+    let others: Vec<&str> = report
+        .tcx_ingress
+        .iter()
+        .chain(&report.tcx_egress)
+        .map(String::as_str)
+        .filter(|name| !crate::instance::PROGRAMS.contains(name))
+        .collect();
+    if !others.is_empty() {
+        notes.push(format!(
+            "other TCX programs ({}) see packets after enforcement",
+            others.join(", ")
+        ));
+    }
+    notes
+}
+
+/// Names of the programs at one direction of an interface; empty without the right to ask.
+fn attached(ifindex: u32, direction: Direction) -> Vec<String> {
+    let mut ids = [0u32; 64];
+    let mut options = libbpf_sys::bpf_prog_query_opts {
+        sz: size_of::<libbpf_sys::bpf_prog_query_opts>() as libbpf_sys::size_t,
+        prog_ids: ids.as_mut_ptr(),
+        ..Default::default()
+    };
+    options.__bindgen_anon_1.count = ids.len() as u32;
+    let Ok(target) = i32::try_from(ifindex) else {
+        return Vec::new();
+    };
+    // SAFETY: `options` says its own size and that of the array it points to; both outlive the call.
+    let code =
+        unsafe { libbpf_sys::bpf_prog_query_opts(target, direction.attach_type(), &mut options) };
+    if code != 0 {
+        return Vec::new();
+    }
+    // SAFETY: both members of the union are the same number.
+    let count = unsafe { options.__bindgen_anon_1.count } as usize;
+    ids.iter()
+        .take(count)
+        .map(|id| {
+            ProgramInfo::of_id(*id).map_or_else(|_| format!("program {id}"), |info| info.name)
+        })
+        .collect()
+}
+
+/// Indices of interfaces with a clsact or ingress qdisc.
+fn clsact_interfaces() -> Vec<u32> {
+    let request = RouteNetlinkMessage::GetQueueDiscipline(TcMessage::default());
+    let answers = interfaces::dump(request).unwrap_or_default();
+    answers
+        .into_iter()
+        .filter_map(|message| match message {
+            RouteNetlinkMessage::NewQueueDiscipline(qdisc) => Some(qdisc),
+            _ => None,
+        })
+        .filter(|qdisc| {
+            qdisc.attributes.iter().any(|attribute| {
+                matches!(attribute, TcAttribute::Kind(kind) if kind == "clsact" || kind == "ingress")
+            })
+        })
+        .filter_map(|qdisc| u32::try_from(qdisc.header.index).ok())
+        .collect()
+}
+
+/// `ETHTOOL_G*` of linux/ethtool.h.
+const ETHTOOL_GTXCSUM: u32 = 0x16;
+const ETHTOOL_GTSO: u32 = 0x1e;
+const ETHTOOL_GGSO: u32 = 0x23;
+const ETHTOOL_GFLAGS: u32 = 0x25;
+const ETHTOOL_GGRO: u32 = 0x2b;
+/// `ETH_FLAG_LRO`.
+const FLAG_LRO: u32 = 1 << 15;
+
+fn offloads(name: &str) -> Option<Offloads> {
+    // SAFETY: no pointers; returns a new descriptor or -1.
+    let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
+    if fd < 0 {
+        return None;
+    }
+    // SAFETY: the kernel has just made it for us and nobody else knows it.
+    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+    let on = |command| ethtool(&socket, name, command).map(|value| value != 0);
+    Some(Offloads {
+        tx_checksum: on(ETHTOOL_GTXCSUM)?,
+        tso: on(ETHTOOL_GTSO)?,
+        gso: on(ETHTOOL_GGSO)?,
+        gro: on(ETHTOOL_GGRO)?,
+        lro: ethtool(&socket, name, ETHTOOL_GFLAGS)? & FLAG_LRO != 0,
+    })
+}
+
+/// `struct ethtool_value` of linux/ethtool.h.
+#[repr(C)]
+struct EthtoolValue {
+    command: u32,
+    data: u32,
+}
+
+fn ethtool(socket: &OwnedFd, name: &str, command: u32) -> Option<u32> {
+    if name.len() >= libc::IFNAMSIZ {
+        return None;
+    }
+    let mut value = EthtoolValue { command, data: 0 };
+    // SAFETY: all zeros is a valid ifreq.
+    let mut request: libc::ifreq = unsafe { zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    request.ifr_ifru.ifru_data = (&raw mut value).cast();
+    // SAFETY: the request names a terminated string and a value that outlive the call.
+    let code = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL, &mut request) };
+    (code == 0).then_some(value.data)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn on(name: &str, kind: &str) -> InterfaceReport {
+        let interface = Interface {
+            index: 7,
+            name: name.into(),
+            kind: kind.into(),
+            mtu_bytes: 1500,
+            qdisc: "noqueue".into(),
+            controller: None,
+        };
+        let mut report = InterfaceReport {
+            transit: TRANSIT_KINDS.contains(&kind),
+            offloads: None,
+            tcx_ingress: Vec::new(),
+            tcx_egress: Vec::new(),
+            clsact: false,
+            notes: Vec::new(),
+            interface,
+        };
+        report.notes = notes(&report);
+        report
+    }
+
+    #[test]
+    fn a_tenants_interface_needs_no_note() {
+        assert!(on("veth0", "veth").notes.is_empty());
+        assert!(on("tap0", "tun").notes.is_empty());
+    }
+
+    #[test]
+    fn transit_and_plain_interfaces_are_warned_about() {
+        assert!(on("br0", "bridge").notes[0].contains("met twice"));
+        assert!(on("eth0", "").notes[0].contains("plain adapter"));
+    }
+
+    #[test]
+    fn the_loopback_has_offloads() {
+        let offloads = offloads("lo").expect("the loopback answers");
+        assert!(offloads.gso && !offloads.lro);
+    }
+}

@@ -1,0 +1,263 @@
+//! Questions to the kernel.
+
+use std::{fs, path::Path, thread};
+
+use anyhow::{Context, Result, anyhow};
+use nix::sched::{CloneFlags, unshare};
+
+use super::{Finding, Need, Question};
+use crate::{
+    bpffs, include_object, instance, object,
+    tcx::{Direction, TcxLink},
+};
+
+/// Capabilities that enforcement takes: number and name.
+const CAPABILITIES: [(u32, &str); 4] = [
+    (12, "net_admin"),
+    (21, "sys_admin"),
+    (38, "perfmon"),
+    (39, "bpf"),
+];
+
+/// Oldest kernel on which the programs are known to load.
+const KERNEL_MIN: (u32, u32) = (6, 12);
+
+const RIGHTS: Question = Question {
+    id: "rights",
+    need: Need::Enforce,
+    cost: "no program can be loaded or attached",
+    remedy: "run as root, or with the capabilities named",
+};
+
+const RELEASE: Question = Question {
+    id: "kernel",
+    need: Need::Comfort,
+    cost: "the verifier of an older kernel may refuse the programs",
+    remedy: "boot Linux 6.12 or newer (Debian 12: linux-image-amd64 from backports)",
+};
+
+const BTF: Question = Question {
+    id: "btf",
+    need: Need::Enforce,
+    cost: "programs cannot be fitted to this kernel",
+    remedy: "a kernel with CONFIG_DEBUG_INFO_BTF=y",
+};
+
+const JIT: Question = Question {
+    id: "jit",
+    need: Need::Comfort,
+    cost: "programs are interpreted, several times slower",
+    remedy: "sysctl net.core.bpf_jit_enable=1",
+};
+
+const TCX: Question = Question {
+    id: "tcx",
+    need: Need::Enforce,
+    cost: "programs cannot be attached to interfaces",
+    remedy: "a kernel with CONFIG_NET_XGRESS=y (Linux 6.6)",
+};
+
+const SPIN_LOCK: Question = Question {
+    id: "spin-lock-in-subprograms",
+    need: Need::Enforce,
+    cost: "the verifier refuses the congestion controls, which run under a flow's lock",
+    remedy: "Linux 6.12 or newer",
+};
+
+const TIMER: Question = Question {
+    id: "timer",
+    need: Need::Enforce,
+    cost: "idle flows cannot be collected while no agent runs",
+    remedy: "Linux 5.15 or newer",
+};
+
+const ENFORCE: Question = Question {
+    id: "enforcement-programs",
+    need: Need::Enforce,
+    cost: "the agent cannot start",
+    remedy: "see the other answers; if all are yes, report the verifier's words",
+};
+
+const KERNEL_CONTEXT: Question = Question {
+    id: "kernel-context",
+    need: Need::Lab,
+    cost: "the lab's switches cannot mark or count",
+    remedy: "Linux 6.2 or newer",
+};
+
+const STRUCT_OPS: Question = Question {
+    id: "struct-ops-stacks",
+    need: Need::Lab,
+    cost: "no tenants with our own dctcp, vegas, dcvegas, illinois or highspeed in the lab",
+    remedy: "a kernel with CONFIG_BPF_JIT=y and CONFIG_DEBUG_INFO_BTF=y (Linux 5.6)",
+};
+
+const BPFFS: Question = Question {
+    id: "bpffs",
+    need: Need::Comfort,
+    cost: "the agent mounts one when it starts; until then nothing can be pinned",
+    remedy: "mount -t bpf bpf /sys/fs/bpf",
+};
+
+/// All questions to the kernel.
+pub(super) fn findings() -> Vec<Finding> {
+    let missing = missing_capabilities();
+    let mut findings = vec![rights(&missing), supported_release(), btf(), jit()];
+    findings.extend(tried(missing.is_empty()));
+    findings.push(pin_place());
+    findings
+}
+
+/// Kernel release, as `uname -r` has it.
+pub(super) fn release() -> String {
+    fs::read_to_string("/proc/sys/kernel/osrelease")
+        .map_or_else(|_| "unknown".into(), |text| text.trim().to_owned())
+}
+
+fn missing_capabilities() -> Vec<&'static str> {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let effective = status
+        .lines()
+        .find_map(|line| u64::from_str_radix(line.strip_prefix("CapEff:")?.trim(), 16).ok())
+        .unwrap_or_default();
+    CAPABILITIES
+        .into_iter()
+        .filter(|(number, _)| effective >> number & 1 == 0)
+        .map(|(_, name)| name)
+        .collect()
+}
+
+fn rights(missing: &[&str]) -> Finding {
+    if missing.is_empty() {
+        RIGHTS.yes("bpf, perfmon, net_admin, sys_admin")
+    } else {
+        RIGHTS.no(format!("missing capabilities: {}", missing.join(", ")))
+    }
+}
+
+fn supported_release() -> Finding {
+    let release = release();
+    let mut numbers = release
+        .split(['.', '-'])
+        .map(|part| part.parse().unwrap_or(0));
+    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    if version >= KERNEL_MIN {
+        RELEASE.yes(release)
+    } else {
+        RELEASE.no(release)
+    }
+}
+
+fn btf() -> Finding {
+    let path = "/sys/kernel/btf/vmlinux";
+    match fs::metadata(path) {
+        Ok(_) => BTF.yes(path),
+        Err(error) => BTF.no(format!("{path}: {error}")),
+    }
+}
+
+fn jit() -> Finding {
+    let path = "/proc/sys/net/core/bpf_jit_enable";
+    match fs::read_to_string(path).as_deref().map(str::trim) {
+        Ok("0") => JIT.no("off"),
+        Ok(_) => JIT.yes("on"),
+        // Only root may read it; kernels with CONFIG_BPF_JIT_ALWAYS_ON have it on anyway.
+        Err(error) => JIT.unknown(format!("{path}: {error}")),
+    }
+}
+
+fn pin_place() -> Finding {
+    let place = Path::new(bpffs::DEFAULT);
+    if bpffs::is_bpffs(place) {
+        BPFFS.yes(format!("mounted at {}", place.display()))
+    } else {
+        BPFFS.no(format!("none at {}", place.display()))
+    }
+}
+
+/// Does what a question asks about; what came of it, in a word.
+type Trial = fn() -> Result<String>;
+
+/// The questions that are answered by trying.
+fn tried(may: bool) -> Vec<Finding> {
+    let trials: [(Question, Trial); 6] = [
+        (TCX, try_tcx),
+        (SPIN_LOCK, || {
+            try_program("probe_spin_lock", &["probe_locked"])
+        }),
+        (TIMER, || try_program("probe_timer", &["probe_timed"])),
+        (ENFORCE, instance::try_load),
+        (KERNEL_CONTEXT, || try_program("probe_kernel_context", &[])),
+        (STRUCT_OPS, try_struct_ops),
+    ];
+    trials
+        .into_iter()
+        .map(|(question, trial)| {
+            if may {
+                question.of(trial())
+            } else {
+                question.unknown("not tried: it takes root")
+            }
+        })
+        .collect()
+}
+
+/// Loads one of the probe programs alone, with the maps that it uses.
+fn probe(program: &str, maps: &[&str]) -> Result<libbpf_rs::Object> {
+    let mut object = object::open("sg_doctor", include_object!("doctor"))?;
+    for mut other in object.progs_mut() {
+        let wanted = other.name() == program;
+        other.set_autoload(wanted);
+    }
+    for mut map in object.maps_mut() {
+        let wanted = maps.iter().any(|name| map.name() == *name);
+        map.set_autocreate(wanted)?;
+    }
+    object::load(object, "sg_doctor")
+}
+
+fn try_program(program: &str, maps: &[&str]) -> Result<String> {
+    probe(program, maps).map(|_| "loaded".to_owned())
+}
+
+/// Attaches to the loopback of a namespace that exists only while this function runs.
+fn try_tcx() -> Result<String> {
+    let attached = thread::spawn(|| {
+        unshare(CloneFlags::CLONE_NEWNET).context("making a network namespace")?;
+        let object = probe("probe_empty", &[])?;
+        let program = object::program(&object, "probe_empty")?;
+        let lo = crate::interfaces::find("lo")?;
+        TcxLink::attach(&program, lo.index, Direction::Ingress).map(|_| "attached".to_owned())
+    });
+    attached.join().map_err(|_| anyhow!("the trial panicked"))?
+}
+
+fn try_struct_ops() -> Result<String> {
+    let object = object::open("sg_doctor_stack", include_object!("doctor_stack"))?;
+    object::load(object, "sg_doctor_stack").map(|_| "loaded".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lack_of_rights_is_named() {
+        let finding = rights(&["bpf", "net_admin"]);
+        assert_eq!(finding.verdict, super::super::Verdict::No);
+        assert!(finding.detail.contains("bpf, net_admin"));
+        assert!(finding.remedy.is_some() && finding.cost.is_some());
+    }
+
+    #[test]
+    fn without_rights_nothing_is_tried() {
+        for finding in tried(false) {
+            assert_eq!(
+                finding.verdict,
+                super::super::Verdict::Unknown,
+                "{}",
+                finding.id
+            );
+        }
+    }
+}

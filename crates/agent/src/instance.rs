@@ -1,0 +1,494 @@
+//! One enforcement instance: the programs and maps of one host, and where they are attached.
+//!
+//! ```text
+//! policy ──load──▶ Instance ──attach(interface)──▶ from_tenant at ingress, to_tenant at egress
+//!                     │ flows, counters                of the host side of a tenant's interface
+//! ```
+//!
+//! An instance belongs to one network namespace, since flows are keyed by interface index. It
+//! detaches when it is dropped, unless it was given a place to pin what it makes.
+
+use std::{
+    collections::BTreeMap,
+    os::fd::{AsFd, BorrowedFd},
+};
+
+use anyhow::{Context, Result};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, query::LinkInfo};
+use sluicegate_core::abi::{
+    COUNTER_NAMES, Config, Flow, FlowEntry, FlowKey, Interface, PolicyTable,
+};
+
+use crate::{
+    bpffs::Pins,
+    include_object, interfaces,
+    inventory::{Inventory, ProgramInfo},
+    maps, netns, object,
+    plain::{self, Plain},
+    record::{self, FlowRecord},
+    takeover::{self, Takeover},
+    tcx::{Direction, TcxLink},
+};
+
+/// Value of the `counters` map on one CPU (`struct sg_counters`).
+type Counters = [u64; COUNTER_NAMES.len()];
+
+/// Programs of the object: at ingress and at egress of a tenant's interface.
+pub const PROGRAMS: [&str; 2] = ["from_tenant", "to_tenant"];
+
+/// Maps that outlive an agent.
+pub(crate) const PINNED_MAPS: [&str; 6] = [
+    "policy",
+    "config",
+    "flows",
+    "half_open",
+    "interfaces",
+    "counters",
+];
+
+/// Most flows tracked at a time, unless told otherwise.
+pub const FLOWS_DEFAULT: u32 = 65_536;
+
+/// How to load.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Most flows tracked at a time.
+    pub flows_max: u32,
+    /// When flows are forgotten.
+    pub config: Config,
+    /// Most flows of one interface; 0 = no limit but the table's.
+    pub interface_quota: u32,
+    /// Pin everything here, and take over what is pinned already; `None` = end with this process.
+    pub pins: Option<Pins>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            flows_max: FLOWS_DEFAULT,
+            config: Config::default(),
+            interface_quota: 0,
+            pins: None,
+        }
+    }
+}
+
+/// Loaded programs with their maps.
+#[derive(Debug)]
+pub struct Instance {
+    object: Object,
+    attached: BTreeMap<u32, Attached>,
+    pins: Option<Pins>,
+    interface_quota: u32,
+    takeover: Takeover,
+}
+
+#[derive(Debug)]
+struct Attached {
+    name: String,
+    links: [TcxLink; 2],
+}
+
+/// Which program stands where.
+const PLACES: [(&str, Direction); 2] = [
+    (PROGRAMS[0], Direction::Ingress),
+    (PROGRAMS[1], Direction::Egress),
+];
+
+impl Instance {
+    /// Loads the programs and gives them `policy`. Nothing is attached yet, except what
+    /// [`Options::pins`] led to: that now runs these programs.
+    ///
+    /// # Errors
+    /// No right to load, the verifier refused (the error ends with its last words), or the pins
+    /// cannot be used. What was pinned before then runs on as it did.
+    pub fn load(policy: &PolicyTable, options: &Options) -> Result<Self> {
+        let mut open = object::open("sg_enforce", include_object!("enforce"))?;
+        object::open_map(&mut open, "flows")?
+            .set_max_entries(options.flows_max.max(1))
+            .context("sizing the flow table")?;
+        let takeover = match &options.pins {
+            Some(pins) => takeover::reuse_maps(&mut open, pins, policy)?,
+            None => Takeover::Nothing,
+        };
+        let object = object::load(open, "enforce")?;
+        let mut instance = Self {
+            object,
+            attached: BTreeMap::new(),
+            pins: options.pins.clone(),
+            interface_quota: options.interface_quota,
+            takeover,
+        };
+        instance.set_policy(policy)?;
+        instance.write("config", &0u32, &options.config)?;
+        if let Some(pins) = options.pins.clone() {
+            instance.pin_maps(&pins)?;
+            instance.adopt_links(&pins)?;
+        }
+        Ok(instance)
+    }
+
+    /// What became of the pins of an earlier agent.
+    pub fn takeover(&self) -> &Takeover {
+        &self.takeover
+    }
+
+    /// Replaces the policy. Conditions decide flows that begin from now on; the parameters of the
+    /// rule in a slot also reach the flows that this slot decided before, at their next packet.
+    ///
+    /// # Errors
+    /// The kernel refused.
+    pub fn set_policy(&mut self, policy: &PolicyTable) -> Result<()> {
+        self.write("policy", &0u32, policy)
+    }
+
+    /// Attaches to the interface called `name` in the calling thread's network namespace; its
+    /// index is the tenant's id.
+    ///
+    /// # Errors
+    /// There is none, it is attached already, or the kernel refused.
+    pub fn attach(&mut self, name: &str) -> Result<()> {
+        let index = interfaces::find(name)?.index;
+        self.attach_index(index, name, index)
+    }
+
+    /// Attaches to an interface of the network namespace behind `netns`.
+    ///
+    /// # Errors
+    /// As [`Instance::attach`], or the namespace cannot be entered.
+    pub fn attach_in(&mut self, netns: BorrowedFd<'_>, name: &str) -> Result<()> {
+        netns::within(netns, || self.attach(name))
+    }
+
+    /// Attaches to the interface with this index in the calling thread's network namespace.
+    /// `name` is what messages and reports call it, `tenant` the id that they carry.
+    ///
+    /// # Errors
+    /// There is none, it is attached already, or the kernel refused.
+    pub fn attach_index(&mut self, index: u32, name: &str, tenant: u32) -> Result<()> {
+        let context = || format!("enforcing on interface {name}");
+        anyhow::ensure!(
+            !self.attached.contains_key(&index),
+            "interface {name} is attached already"
+        );
+        let row = Interface {
+            flows: 0,
+            quota: self.interface_quota,
+            tenant,
+            pad: 0,
+        };
+        self.write("interfaces", &index, &row)?;
+        // The first link detaches again if the second fails.
+        let mut links = Vec::with_capacity(PLACES.len());
+        for (program, direction) in PLACES {
+            let program = object::program(&self.object, program)?;
+            links.push(TcxLink::attach(&program, index, direction).with_context(context)?);
+        }
+        if let Some(pins) = &self.pins {
+            for (link, (_, direction)) in links.iter_mut().zip(PLACES) {
+                let path = pins.link(index, direction);
+                Pins::remove(&path)?;
+                link.pin(&path).with_context(context)?;
+            }
+        }
+        self.keep(index, name, links)
+    }
+
+    /// Ends enforcement on the interface called `name`; its flows expire on their own.
+    ///
+    /// # Errors
+    /// It is not attached.
+    pub fn detach(&mut self, name: &str) -> Result<()> {
+        let index = self
+            .attached
+            .iter()
+            .find_map(|(index, attached)| (attached.name == name).then_some(*index))
+            .with_context(|| format!("interface {name} is not attached"))?;
+        self.detach_index(index)
+    }
+
+    /// Ends enforcement on the interface that had this index, which may be gone already.
+    ///
+    /// # Errors
+    /// It is not attached, or a pin cannot be removed.
+    pub fn detach_index(&mut self, index: u32) -> Result<()> {
+        self.attached
+            .remove(&index)
+            .with_context(|| format!("interface {index} is not attached"))?;
+        self.map("interfaces")?
+            .delete(plain::bytes(&index))
+            .context("forgetting an interface")?;
+        if let Some(pins) = &self.pins {
+            for (_, direction) in PLACES {
+                Pins::remove(&pins.link(index, direction))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Interfaces on which it enforces: index and name.
+    pub fn interfaces(&self) -> BTreeMap<u32, String> {
+        self.attached
+            .iter()
+            .map(|(index, attached)| (*index, attached.name.clone()))
+            .collect()
+    }
+
+    /// Detaches everywhere and removes the pins: nothing is left in the kernel.
+    ///
+    /// # Errors
+    /// A pin cannot be removed.
+    pub fn end(mut self) -> Result<()> {
+        self.attached.clear();
+        match self.pins.take() {
+            Some(pins) => pins.remove_all(),
+            None => Ok(()),
+        }
+    }
+
+    /// Every flow that it knows, ready to be shown.
+    ///
+    /// # Errors
+    /// The kernel refused.
+    pub fn flows(&self) -> Result<Vec<FlowRecord>> {
+        let names = self.interfaces();
+        records(&self.map("flows")?, &self.map("policy")?, &names)
+    }
+
+    /// Every flow as the kernel has it: for those who sample often.
+    ///
+    /// # Errors
+    /// The kernel refused.
+    pub fn raw_flows(&self) -> Result<Vec<(FlowKey, Flow)>> {
+        let entries: Vec<(FlowKey, FlowEntry)> = maps::entries(&self.map("flows")?, true)?;
+        Ok(entries
+            .into_iter()
+            .map(|(key, image)| (key, image.flow))
+            .collect())
+    }
+
+    /// What was counted since the maps were made, by name, summed over CPUs.
+    ///
+    /// # Errors
+    /// The kernel refused.
+    pub fn counters(&self) -> Result<BTreeMap<String, u64>> {
+        counters(&self.map("counters")?)
+    }
+
+    /// What the kernel accounts for the two programs, in the order of [`PROGRAMS`].
+    ///
+    /// # Errors
+    /// The kernel refused.
+    pub fn programs(&self) -> Result<Vec<ProgramInfo>> {
+        PROGRAMS
+            .iter()
+            .map(|name| ProgramInfo::of(object::program(&self.object, name)?.as_fd()))
+            .collect()
+    }
+
+    /// The loaded object, for tests and benchmarks that run its programs on packets of their own.
+    pub fn object(&self) -> &Object {
+        &self.object
+    }
+
+    /// Ids of everything that it holds in the kernel.
+    ///
+    /// # Errors
+    /// The kernel refused.
+    pub fn inventory(&self) -> Result<Inventory> {
+        let mut found = Inventory::default();
+        for program in self.programs()? {
+            found.programs.insert(program.id);
+            found.maps.extend(program.map_ids);
+        }
+        for link in self.attached.values().flat_map(|attached| &attached.links) {
+            found
+                .links
+                .insert(LinkInfo::from_fd(link.link().as_fd())?.id);
+        }
+        Ok(found)
+    }
+
+    fn map(&self, name: &str) -> Result<libbpf_rs::Map<'_>> {
+        self.object
+            .maps()
+            .find(|map| map.name() == name)
+            .with_context(|| format!("the enforcement programs have no map {name}"))
+    }
+
+    fn write<K: Plain, V: Plain>(&self, map: &str, key: &K, value: &V) -> Result<()> {
+        let found = self.map(map)?;
+        object::check_layout(&found, size_of::<K>(), size_of::<V>())?;
+        found
+            .update(plain::bytes(key), plain::bytes(value), MapFlags::ANY)
+            .with_context(|| format!("writing map {map}"))
+    }
+
+    fn keep(&mut self, index: u32, name: &str, links: Vec<TcxLink>) -> Result<()> {
+        let links = <[TcxLink; 2]>::try_from(links)
+            .map_err(|_| anyhow::anyhow!("a tenant's interface has two directions"))?;
+        let name = name.to_owned();
+        self.attached.insert(index, Attached { name, links });
+        Ok(())
+    }
+
+    /// Pins the maps that are not pinned yet, in the place of those that could not be reused.
+    fn pin_maps(&mut self, pins: &Pins) -> Result<()> {
+        pins.create()?;
+        if matches!(self.takeover, Takeover::Kept { .. }) {
+            return Ok(());
+        }
+        for name in PINNED_MAPS {
+            let path = pins.map(name);
+            Pins::remove(&path)?;
+            object::map(&mut self.object, name)?
+                .pin(&path)
+                .with_context(|| format!("pinning {}", path.display()))?;
+        }
+        Ok(())
+    }
+
+    /// Puts these programs in the place of those that an earlier agent left attached.
+    fn adopt_links(&mut self, pins: &Pins) -> Result<()> {
+        let present = interfaces::list()?;
+        for index in pins.interfaces() {
+            let name = present
+                .iter()
+                .find(|interface| interface.index == index)
+                .map(|interface| interface.name.clone());
+            match self.adopt(pins, index) {
+                Ok(Some(links)) => self.keep(index, &name.unwrap_or_default(), links)?,
+                Ok(None) => {
+                    for (_, direction) in PLACES {
+                        Pins::remove(&pins.link(index, direction))?;
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Both links of one interface with these programs in them; `None` if the interface is gone
+    /// or an earlier agent was killed between its two links.
+    fn adopt(&self, pins: &Pins, index: u32) -> Result<Option<Vec<TcxLink>>> {
+        let mut links = Vec::with_capacity(PLACES.len());
+        for (program, direction) in PLACES {
+            let path = pins.link(index, direction);
+            if !path.exists() {
+                return Ok(None);
+            }
+            let mut link = TcxLink::open(&path)?;
+            if link.ifindex()? != Some(index) {
+                return Ok(None);
+            }
+            link.replace(&object::program(&self.object, program)?)?;
+            links.push(link);
+        }
+        Ok(Some(links))
+    }
+}
+
+fn records(
+    flows: &dyn MapCore,
+    policy: &dyn MapCore,
+    names: &BTreeMap<u32, String>,
+) -> Result<Vec<FlowRecord>> {
+    let policy: PolicyTable = read_slot(policy, 0)?;
+    let entries: Vec<(FlowKey, FlowEntry)> = maps::entries(flows, true)?;
+    let now_ns = record::monotonic_ns();
+    let mut records: Vec<FlowRecord> = entries
+        .iter()
+        .map(|(key, image)| FlowRecord::new(key, &image.flow, &policy.rules, names, now_ns))
+        .collect();
+    records.sort_by(FlowRecord::order);
+    Ok(records)
+}
+
+/// Flows of an agent in another process, through its pins. `names` maps interface indices of
+/// that namespace to names.
+///
+/// # Errors
+/// Nothing is pinned there, it is of another layout, or no right to open it.
+pub fn pinned_flows(pins: &Pins, names: &BTreeMap<u32, String>) -> Result<Vec<FlowRecord>> {
+    records(&pinned(pins, "flows")?, &pinned(pins, "policy")?, names)
+}
+
+/// Counters of an agent in another process, through its pins.
+///
+/// # Errors
+/// As [`pinned_flows`].
+pub fn pinned_counters(pins: &Pins) -> Result<BTreeMap<String, u64>> {
+    counters(&pinned(pins, "counters")?)
+}
+
+/// Loads the programs with an empty policy and lets go of them: what the doctor asks.
+///
+/// # Errors
+/// As [`Instance::load`].
+pub fn try_load() -> Result<String> {
+    let options = Options {
+        flows_max: 1,
+        ..Options::default()
+    };
+    let instance = Instance::load(&PolicyTable::default(), &options)?;
+    let verified: Vec<String> = instance
+        .programs()?
+        .iter()
+        .map(|program| {
+            format!(
+                "{} {} instructions verified",
+                program.name, program.verified_instructions
+            )
+        })
+        .collect();
+    Ok(verified.join(", "))
+}
+
+fn pinned(pins: &Pins, name: &str) -> Result<MapHandle> {
+    let path = pins.map(name);
+    MapHandle::from_pinned_path(&path).with_context(|| format!("opening {}", path.display()))
+}
+
+fn counters(map: &dyn MapCore) -> Result<BTreeMap<String, u64>> {
+    object::check_layout(map, size_of::<u32>(), size_of::<Counters>())?;
+    let per_cpu = map
+        .lookup_percpu(plain::bytes(&0u32), MapFlags::ANY)
+        .context("reading map counters")?
+        .context("map counters is empty")?;
+    let mut sums: BTreeMap<String, u64> = BTreeMap::new();
+    for bytes in per_cpu {
+        let counters: Counters = plain::value(&bytes)?;
+        // The first one counts nothing.
+        for (name, value) in COUNTER_NAMES.iter().zip(counters).skip(1) {
+            *sums.entry((*name).to_owned()).or_default() += value;
+        }
+    }
+    Ok(sums)
+}
+
+fn read_slot<V: Plain>(map: &dyn MapCore, slot: u32) -> Result<V> {
+    let bytes = map
+        .lookup(plain::bytes(&slot), MapFlags::ANY)?
+        .with_context(|| format!("map {} has no entry {slot}", map.name().to_string_lossy()))?;
+    plain::value(&bytes)
+}
+
+/// The policy that an earlier agent left.
+///
+/// # Errors
+/// Nothing is pinned there, or it is of another layout.
+pub(crate) fn pinned_policy(pins: &Pins) -> Result<PolicyTable> {
+    read_slot(&pinned(pins, "policy")?, 0)
+}
+
+// SAFETY: repr(C) of the size of the C struct, which is the sum of its members; numbers only.
+unsafe impl Plain for PolicyTable {}
+// SAFETY: as above.
+unsafe impl Plain for FlowKey {}
+// SAFETY: as above; the lock and the timer are opaque numbers to us.
+unsafe impl Plain for FlowEntry {}
+// SAFETY: as above.
+unsafe impl Plain for Interface {}
+// SAFETY: as above.
+unsafe impl Plain for Config {}

@@ -1,0 +1,184 @@
+//! One flow as people and programs read it.
+
+use std::{
+    cmp::Ordering,
+    collections::BTreeMap,
+    net::{IpAddr, SocketAddr},
+};
+
+use serde::Serialize;
+use sluicegate_core::{
+    abi::{Addr, Flow, FlowKey, MODE_NAMES, MODE_TWO_SIDED, MODE_WATCH, REASON_NAMES, Rule},
+    cc::Algorithm,
+};
+
+/// Names of `enum sg_rule_mode`, in its order.
+pub const RULE_MODES: [&str; 3] = ["off", "observe", "enforce"];
+
+/// Algorithms whose state begins with α.
+const WITH_ALPHA: [Algorithm; 2] = [Algorithm::Dctcp, Algorithm::Dcvegas];
+
+/// Reason where the rule, not the flow, forbids edits.
+const OBSERVE: &str = "observe";
+
+/// What enforcement knows of one flow, from the point of view of the local tenant as sender.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct FlowRecord {
+    /// The tenant's interface; `#N` if its name is not known any more.
+    pub interface: String,
+    /// Index of it.
+    pub ifindex: u32,
+    /// VLAN tag, if any.
+    pub vlan: Option<u16>,
+    /// The tenant's end.
+    pub local: SocketAddr,
+    /// The other end.
+    pub remote: SocketAddr,
+    /// What the rule asks for: `off`, `observe`, `enforce`.
+    pub rule_mode: &'static str,
+    /// Position of the rule in the policy, from 0; `None` = no rule.
+    pub rule: Option<u32>,
+    /// `watch`, `one-sided` or `two-sided`.
+    pub mode: &'static str,
+    /// Why it is not enforced, or not from both sides: a name of
+    /// [`REASON_NAMES`] or `observe`; `None` if it is.
+    pub reason: Option<&'static str>,
+    /// The packets of this flow are edited when the algorithm says so.
+    pub enforced: bool,
+    /// Congestion control in force; `None` without a rule.
+    pub algorithm: Option<&'static str>,
+    /// Its window in bytes.
+    pub cwnd_bytes: u32,
+    /// Its slow-start threshold in bytes; `None` = not found yet.
+    pub ssthresh_bytes: Option<u32>,
+    /// The receive window that the tenant was last shown, in bytes.
+    pub enforced_window_bytes: u64,
+    /// The receive window that the peer last advertised, in bytes.
+    pub advertised_window_bytes: u64,
+    /// Moving average of the fraction marked (or late), 0..=1; `None` where the algorithm has none.
+    pub alpha: Option<f64>,
+    /// Smoothed RTT in µs; `None` = no sample yet.
+    pub srtt_us: Option<f64>,
+    /// Smallest RTT in µs.
+    pub min_rtt_us: Option<f64>,
+    /// Largest segment that the peer takes, in bytes of payload.
+    pub mss_bytes: u16,
+    /// Sent and not yet acknowledged, in bytes.
+    pub flight_bytes: u32,
+    /// Payload of the tenant that was acknowledged.
+    pub acked_bytes: u64,
+    /// Of it, what met congestion marks, as the peer's host reports.
+    pub marked_bytes: u64,
+    /// Payload towards the tenant.
+    pub received_bytes: u64,
+    /// Losses inferred from duplicate ACKs.
+    pub losses: u32,
+    /// Losses inferred from silence.
+    pub timeouts: u32,
+    /// Segments dropped because they lay beyond every window that the tenant was shown.
+    pub policed: u32,
+    /// Time since its last packet, in ms.
+    pub idle_ms: u64,
+}
+
+impl FlowRecord {
+    /// From the kernel's state. `rules` is indexed by rule slot, `names` by interface index;
+    /// `now_ns` is CLOCK_MONOTONIC.
+    pub fn new(
+        key: &FlowKey,
+        flow: &Flow,
+        rules: &[Rule],
+        names: &BTreeMap<u32, String>,
+        now_ns: u64,
+    ) -> Self {
+        let rule = rules.get(usize::from(flow.rule)).map(|rule| &rule.params);
+        let mode = name(&MODE_NAMES, flow.mode);
+        let rule_mode = rule.map_or(RULE_MODES[0], |rule| name(&RULE_MODES, rule.mode));
+        let enforced = rule_mode == "enforce" && flow.mode != MODE_WATCH;
+        let algorithm = rule.and_then(|rule| {
+            let two_sided = flow.mode == MODE_TWO_SIDED;
+            Algorithm::from_number(if two_sided {
+                rule.algorithm
+            } else {
+                rule.one_sided
+            })
+        });
+        Self {
+            interface: interface(key.ifindex, names),
+            ifindex: key.ifindex,
+            vlan: (key.vlan != 0).then_some(key.vlan),
+            local: socket(&key.local, key.local_port),
+            remote: socket(&key.remote, key.remote_port),
+            rule_mode,
+            rule: rule.map(|rule| rule.rule_id),
+            mode,
+            reason: reason(flow.reason, rule_mode),
+            enforced,
+            algorithm: algorithm.map(Algorithm::name),
+            cwnd_bytes: flow.cc.cwnd,
+            ssthresh_bytes: (flow.cc.ssthresh != u32::MAX).then_some(flow.cc.ssthresh),
+            enforced_window_bytes: flow.shown_window_bytes(),
+            advertised_window_bytes: flow.peer_window_bytes(),
+            alpha: algorithm
+                .filter(|algorithm| WITH_ALPHA.contains(algorithm))
+                .map(|_| flow.cc.alpha()),
+            srtt_us: microseconds(flow.srtt_ns),
+            min_rtt_us: microseconds(flow.min_rtt_ns),
+            mss_bytes: flow.mss,
+            flight_bytes: flow.snd_nxt.wrapping_sub(flow.snd_una),
+            acked_bytes: flow.bytes_acked,
+            marked_bytes: flow.bytes_marked,
+            received_bytes: flow.bytes_received,
+            losses: flow.losses,
+            timeouts: flow.timeouts,
+            policed: flow.policed,
+            idle_ms: now_ns.saturating_sub(flow.seen_ns) / 1_000_000,
+        }
+    }
+
+    /// Order of listings: by interface, then by ends.
+    pub fn order(a: &Self, b: &Self) -> Ordering {
+        (&a.interface, a.vlan, a.local, a.remote).cmp(&(&b.interface, b.vlan, b.local, b.remote))
+    }
+}
+
+/// CLOCK_MONOTONIC in ns, the clock of the programs.
+pub fn monotonic_ns() -> u64 {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: writes one timespec, to where it is told.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+fn name(names: &[&'static str], index: u8) -> &'static str {
+    names.get(usize::from(index)).copied().unwrap_or("unknown")
+}
+
+fn reason(reason: u8, rule_mode: &str) -> Option<&'static str> {
+    match name(&REASON_NAMES, reason) {
+        "" if rule_mode == "observe" => Some(OBSERVE),
+        "" => None,
+        reason => Some(reason),
+    }
+}
+
+fn interface(index: u32, names: &BTreeMap<u32, String>) -> String {
+    names
+        .get(&index)
+        .filter(|name| !name.is_empty())
+        .cloned()
+        .unwrap_or_else(|| format!("#{index}"))
+}
+
+/// Ports are kept in network order.
+fn socket(address: &Addr, port: u16) -> SocketAddr {
+    let address: IpAddr = address.to_ip();
+    SocketAddr::new(address, u16::from_be(port))
+}
+
+fn microseconds(ns: u32) -> Option<f64> {
+    (ns != 0).then(|| f64::from(ns) / 1e3)
+}

@@ -1,0 +1,124 @@
+//! Two tenants on one host: namespaces `sga-…-a` and `sga-…-b`, whose interfaces end in the host's
+//! namespace `sga-…-h`, where a bridge joins them.
+//!
+//! ```text
+//! [a] eth0 10.9.0.1 ── ta ┐
+//!                         ├ bridge (in h)
+//! [b] eth0 10.9.0.2 ── tb ┘
+//! ```
+
+#![allow(dead_code)] // Each test file uses its own part of this.
+
+use std::{
+    io::{Read, Write},
+    net::{TcpListener, TcpStream},
+    os::fd::AsFd,
+    process::Command,
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+use sluicegate_agent::netns::{self, NetNs};
+
+/// Address of tenant a.
+pub const A: &str = "10.9.0.1";
+/// Address of tenant b.
+pub const B: &str = "10.9.0.2";
+
+/// A host with two tenants; gone when dropped.
+pub struct Host {
+    prefix: String,
+}
+
+impl Host {
+    /// Builds it. Needs root.
+    pub fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let host = Self {
+            prefix: format!("sga-{}-{number}", std::process::id()),
+        };
+        for part in ["h", "a", "b"] {
+            ip(&["netns", "add", &host.name(part)]);
+        }
+        let h = host.name("h");
+        ip(&["-n", &h, "link", "add", "name", "bridge", "type", "bridge"]);
+        ip(&["-n", &h, "link", "set", "bridge", "up"]);
+        host.add_tenant("a", A);
+        host.add_tenant("b", B);
+        host
+    }
+
+    fn add_tenant(&self, part: &str, address: &str) {
+        let (h, tenant, outer) = (self.name("h"), self.name(part), format!("t{part}"));
+        ip(&[
+            "-n", &h, "link", "add", &outer, "type", "veth", "peer", "name", "eth0", "netns",
+            &tenant,
+        ]);
+        ip(&["-n", &h, "link", "set", &outer, "master", "bridge", "up"]);
+        ip(&[
+            "-n",
+            &tenant,
+            "addr",
+            "add",
+            &format!("{address}/24"),
+            "dev",
+            "eth0",
+        ]);
+        ip(&["-n", &tenant, "link", "set", "eth0", "up"]);
+        ip(&["-n", &tenant, "link", "set", "lo", "up"]);
+    }
+
+    /// Name of the namespace of `h`, `a` or `b`.
+    pub fn name(&self, part: &str) -> String {
+        format!("{}-{part}", self.prefix)
+    }
+
+    /// Runs `work` in the namespace of `h`, `a` or `b`.
+    pub fn within<T: Send>(&self, part: &str, work: impl FnOnce() -> T + Send) -> T {
+        let netns = NetNs::named(&self.name(part)).expect("the namespace exists");
+        netns::within(netns.as_fd(), || Ok(work())).expect("the namespace can be entered")
+    }
+
+    /// Opens a connection from a to b and sends `bytes` over it; both ends stay open.
+    pub fn transfer(&self, bytes: usize) -> (TcpStream, TcpStream) {
+        let listener = self.within("b", || TcpListener::bind((B, 0)).expect("b listens"));
+        let port = listener.local_addr().expect("it has an address").port();
+        let mut client = self.within("a", || TcpStream::connect((B, port)).expect("a connects"));
+        let (mut server, _) = listener.accept().expect("b accepts");
+        let reader = std::thread::spawn(move || {
+            let mut buffer = vec![0; bytes];
+            server.read_exact(&mut buffer).expect("b receives");
+            assert!(
+                buffer.iter().all(|byte| *byte == 0x5a),
+                "payload is as sent"
+            );
+            server
+        });
+        client.write_all(&vec![0x5a; bytes]).expect("a sends");
+        (client, reader.join().expect("the reader does not panic"))
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        for part in ["h", "a", "b"] {
+            let _ = Command::new("ip")
+                .args(["netns", "del", &self.name(part)])
+                .status();
+        }
+    }
+}
+
+/// Runs `ip`, which must succeed.
+pub fn ip(arguments: &[&str]) {
+    let output = Command::new("ip")
+        .args(arguments)
+        .output()
+        .expect("iproute2 is installed");
+    assert!(
+        output.status.success(),
+        "ip {}: {}",
+        arguments.join(" "),
+        String::from_utf8_lossy(&output.stderr)
+    );
+}

@@ -1,0 +1,267 @@
+//! Enforcement instances on a real kernel. Needs root.
+
+mod common;
+
+use std::{path::PathBuf, time::Duration};
+
+use common::{A, B, Host, ip};
+use sluicegate_agent::{
+    Instance, Options, bpffs,
+    bpffs::Pins,
+    doctor, include_object,
+    interfaces::{self, Patterns},
+    object,
+    takeover::Takeover,
+    tcx::{Direction, TcxLink},
+};
+use sluicegate_policy::Policy;
+
+/// How long the kernel may take to free what nobody uses any more.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+fn policy() -> Policy {
+    let text = r#"
+        trusted = ["10.9.0.0/24"]
+        [[rule]]
+        destination = "10.9.0.0/24"
+        algorithm = "dctcp"
+        mode = "enforce"
+    "#;
+    Policy::parse("test.toml", text).expect("the test's policy is valid")
+}
+
+fn load(options: &Options) -> Instance {
+    Instance::load(&policy().compile(), options).expect("the programs load")
+}
+
+/// A bpffs of its own; unmounted when dropped.
+struct Bpffs(PathBuf);
+
+impl Bpffs {
+    fn new(host: &Host) -> Self {
+        let path = std::env::temp_dir().join(host.name("bpf"));
+        bpffs::ensure_mounted(&path).expect("a bpffs can be mounted");
+        Self(path)
+    }
+}
+
+impl Drop for Bpffs {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").arg(&self.0).status();
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+#[test]
+fn cycles_of_attaching_and_detaching_leave_nothing() {
+    let host = Host::new();
+    for _ in 0..3 {
+        let held = host.within("h", || {
+            let mut instance = load(&Options::default());
+            instance.attach("ta").unwrap();
+            instance.attach("tb").unwrap();
+            instance.detach("ta").unwrap();
+            assert!(instance.detach("ta").is_err());
+            instance.attach("ta").unwrap();
+            instance.inventory().unwrap()
+        });
+        assert_eq!((held.programs.len(), held.links.len()), (2, 4));
+        let left = held.remaining(PATIENCE);
+        assert!(left.is_empty(), "{left:?}");
+    }
+}
+
+#[test]
+fn an_interface_is_attached_once_and_must_exist() {
+    let host = Host::new();
+    host.within("h", || {
+        let mut instance = load(&Options::default());
+        instance.attach("ta").unwrap();
+        let error = instance.attach("ta").unwrap_err().to_string();
+        assert!(error.contains("ta is attached already"), "{error}");
+        let error = format!("{:#}", instance.attach("nowhere").unwrap_err());
+        assert!(error.contains("no interface nowhere"), "{error}");
+    });
+}
+
+#[test]
+fn enforcement_comes_before_other_programs() {
+    let host = Host::new();
+    host.within("h", || {
+        let object = object::open("sg_doctor", include_object!("doctor")).unwrap();
+        let object = object::load(object, "sg_doctor").unwrap();
+        let other = object::program(&object, "probe_empty").unwrap();
+        let index = interfaces::find("ta").unwrap().index;
+        let _link = TcxLink::attach(&other, index, Direction::Ingress).unwrap();
+        let mut instance = load(&Options::default());
+        instance.attach("ta").unwrap();
+        let report = doctor::examine(&Patterns::new(&["ta"]).unwrap()).unwrap();
+        assert_eq!(
+            report.interfaces[0].tcx_ingress,
+            ["from_tenant", "probe_empty"]
+        );
+        assert_eq!(report.interfaces[0].tcx_egress, ["to_tenant"]);
+    });
+}
+
+#[test]
+fn a_transfer_shows_up_in_flows_and_counters() {
+    let host = Host::new();
+    let mut instance = host.within("h", || {
+        let mut instance = load(&Options::default());
+        instance.attach("ta").unwrap();
+        instance
+    });
+    const BYTES: usize = 1_000_000;
+    let (client, _server) = host.transfer(BYTES);
+    let flows = instance.flows().unwrap();
+    let local = client.local_addr().unwrap();
+    let flow = flows
+        .iter()
+        .find(|flow| flow.local == local)
+        .unwrap_or_else(|| panic!("no flow of {local} in {flows:#?}"));
+    assert_eq!(flow.remote, client.peer_addr().unwrap());
+    assert_eq!((flow.interface.as_str(), flow.vlan), ("ta", None));
+    // b's side does not enforce here, so a's side is alone.
+    assert_eq!((flow.mode, flow.rule_mode), ("one-sided", "enforce"));
+    assert!(flow.enforced && flow.reason.is_some(), "{flow:#?}");
+    assert!(
+        flow.acked_bytes + u64::from(flow.flight_bytes) >= BYTES as u64,
+        "{flow:#?}"
+    );
+    assert!(
+        flow.enforced_window_bytes <= flow.advertised_window_bytes,
+        "{flow:#?}"
+    );
+    assert!(
+        flow.cwnd_bytes > 0 && flow.mss_bytes > 0 && flow.srtt_us.is_some(),
+        "{flow:#?}"
+    );
+    let counters = instance.counters().unwrap();
+    assert_eq!(counters["flow_one_sided"], 1, "{counters:#?}");
+    assert!(counters["packets"] > 10, "{counters:#?}");
+    assert_eq!(instance.raw_flows().unwrap().len(), flows.len());
+    instance.detach("ta").unwrap();
+}
+
+#[test]
+fn two_enforcing_hosts_recognise_each_other() {
+    let host = Host::new();
+    // Two instances stand for two hosts: what one knows of the other it learns from the wire.
+    let (near, far) = host.within("h", || {
+        let mut near = load(&Options::default());
+        near.attach("ta").unwrap();
+        let mut far = load(&Options::default());
+        far.attach("tb").unwrap();
+        (near, far)
+    });
+    let (_client, _server) = host.transfer(1_000_000);
+    for (instance, local) in [(&near, A), (&far, B)] {
+        let flows = instance.flows().unwrap();
+        assert_eq!(flows.len(), 1, "{flows:#?}");
+        assert_eq!(flows[0].local.ip().to_string(), local);
+        assert_eq!(
+            (flows[0].mode, flows[0].reason),
+            ("two-sided", None),
+            "{flows:#?}"
+        );
+        assert_eq!(flows[0].algorithm, Some("dctcp"));
+    }
+}
+
+#[test]
+fn pins_keep_enforcement_and_flows_beyond_the_instance() {
+    let host = Host::new();
+    let bpffs = Bpffs::new(&host);
+    let pins = Pins::new(&bpffs.0, &host.name("h"));
+    let options = Options {
+        pins: Some(pins.clone()),
+        ..Options::default()
+    };
+    let (first, connection) = host.within("h", || {
+        let mut instance = load(&options);
+        assert_eq!(*instance.takeover(), Takeover::Nothing);
+        instance.attach("ta").unwrap();
+        let connection = host.transfer(10_000);
+        (instance.inventory().unwrap(), connection)
+    });
+    assert_eq!(
+        first.remaining(Duration::ZERO),
+        first,
+        "all of it outlives the instance"
+    );
+    let second = host.within("h", || {
+        let instance = load(&options);
+        assert!(matches!(instance.takeover(), Takeover::Kept { flows } if *flows > 0));
+        assert_eq!(
+            instance.interfaces().into_values().collect::<Vec<_>>(),
+            ["ta"]
+        );
+        let local = connection.0.local_addr().unwrap();
+        assert!(
+            instance
+                .flows()
+                .unwrap()
+                .iter()
+                .any(|flow| flow.local == local)
+        );
+        let held = instance.inventory().unwrap();
+        instance.end().unwrap();
+        held
+    });
+    assert_eq!(
+        first.links, second.links,
+        "links are taken over, not made anew"
+    );
+    let mut both = first;
+    both.extend(second);
+    let left = both.remaining(PATIENCE);
+    assert!(left.is_empty(), "{left:?}");
+    assert!(!pins.exist());
+}
+
+#[test]
+fn flows_of_other_rules_are_not_taken_over() {
+    let host = Host::new();
+    let bpffs = Bpffs::new(&host);
+    let options = Options {
+        pins: Some(Pins::new(&bpffs.0, &host.name("h"))),
+        ..Options::default()
+    };
+    host.within("h", || {
+        drop(load(&options));
+        let mut other = policy();
+        other.rules[0].destination = None;
+        let instance = Instance::load(&other.compile(), &options).unwrap();
+        match instance.takeover() {
+            Takeover::Replaced { reason } => assert!(reason.contains("rule 1"), "{reason}"),
+            other => panic!("{other:?}"),
+        }
+        let larger = Options {
+            flows_max: 2 * options.flows_max,
+            ..options.clone()
+        };
+        drop(instance);
+        let instance = Instance::load(&other.compile(), &larger).unwrap();
+        match instance.takeover() {
+            Takeover::Replaced { reason } => {
+                assert!(reason.contains("map flows has entries"), "{reason}")
+            }
+            other => panic!("{other:?}"),
+        }
+        instance.end().unwrap();
+    });
+}
+
+#[test]
+fn an_interface_that_vanished_can_be_let_go() {
+    let host = Host::new();
+    host.within("h", || {
+        let mut instance = load(&Options::default());
+        let index = interfaces::find("tb").unwrap().index;
+        instance.attach("tb").unwrap();
+        ip(&["-n", &host.name("h"), "link", "del", "tb"]);
+        instance.detach_index(index).unwrap();
+        assert!(instance.interfaces().is_empty());
+    });
+}
