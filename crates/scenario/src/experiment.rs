@@ -238,7 +238,9 @@ impl TrafficKind {
     /// FCT classes that this traffic reports.
     pub fn classes(&self) -> Vec<String> {
         match self {
-            Self::Bulk { .. } | Self::PingPong { .. } | Self::Incast { .. } => Vec::new(),
+            Self::Bulk { .. } | Self::PingPong { .. } => Vec::new(),
+            // One answer of one server, and a whole round of all of them.
+            Self::Incast { .. } => vec!["answer".to_owned(), "round".to_owned()],
             Self::Messages { class, .. } | Self::Shuffle { class, .. } => vec![class.clone()],
             Self::Trace { classes, .. } => classes.iter().map(|(_, name)| name.clone()).collect(),
         }
@@ -270,7 +272,62 @@ pub struct LabOptions {
     pub offloads: bool,
 }
 
+impl Experiment {
+    /// Keeps the named variants only, in the order of the file, and the expectations that need no
+    /// other. Returns the names of the expectations that were dropped.
+    ///
+    /// # Errors
+    /// The first name that no variant has.
+    pub fn select(&mut self, names: &[String]) -> Result<Vec<String>, String> {
+        let known = |name: &String| self.variants.iter().any(|variant| variant.name == *name);
+        if let Some(unknown) = names.iter().find(|name| !known(name)) {
+            return Err(unknown.clone());
+        }
+        self.variants
+            .retain(|variant| names.contains(&variant.name));
+        let (kept, dropped) = std::mem::take(&mut self.expectations)
+            .into_iter()
+            .partition(|e| {
+                e.figures()
+                    .iter()
+                    .all(|figure| names.contains(&figure.variant))
+            });
+        self.expectations = kept;
+        let dropped: Vec<crate::expect::Expectation> = dropped;
+        Ok(dropped
+            .into_iter()
+            .map(|expectation| expectation.name)
+            .collect())
+    }
+
+    /// The same experiment with every rate of links and of traffic multiplied by `factor`.
+    /// Thresholds, queue limits and windows stay.
+    pub fn scaled(&self, factor: f64) -> Self {
+        let mut scaled = self.clone();
+        for variant in &mut scaled.variants {
+            variant.scale(factor);
+        }
+        scaled
+    }
+}
+
 impl Variant {
+    fn scale(&mut self, factor: f64) {
+        let scale = |rate: &mut u64| *rate = ((*rate as f64 * factor) as u64).max(1);
+        for link in &mut self.links {
+            scale(&mut link.rate_bps);
+        }
+        for traffic in &mut self.traffic {
+            match &mut traffic.kind {
+                TrafficKind::Bulk {
+                    rate_bps: Some(rate),
+                }
+                | TrafficKind::Trace { load_bps: rate, .. } => scale(rate),
+                _ => {}
+            }
+        }
+    }
+
     /// Bits of the prefix that spans all tenants.
     pub fn prefix_length(&self) -> u8 {
         if self.ip_version == 4 { 8 } else { 64 }

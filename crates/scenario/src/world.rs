@@ -36,6 +36,8 @@ pub struct Outcome {
 
 /// Told of progress; may ask to stop.
 pub trait Observer {
+    /// A run begins: variant, its number from 1 of so many runs in all.
+    fn begins(&mut self, _variant: &str, _number: usize, _total: usize) {}
     /// A new phase ("building the network", "running", …).
     fn phase(&mut self, phase: &str);
     /// Progress within the run and a line of live figures.

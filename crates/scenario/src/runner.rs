@@ -1,0 +1,273 @@
+//! Running an experiment in a world: variants in turns, repeats, and again slower when the CPU was
+//! the bottleneck.
+//!
+//! Repeats are interleaved: every variant runs once, then every variant again, starting with the
+//! next one, so that whatever drifts on the machine meets all variants alike.
+
+use anyhow::{Context, bail};
+
+use crate::{
+    aggregate,
+    experiment::Experiment,
+    results::{Conditions, Results, SCHEMA},
+    world::{Observer, Outcome, World},
+};
+
+/// How often all rates are halved because the CPU was the bottleneck.
+pub const HALVINGS_MAX: u32 = 2;
+
+/// Runs every variant of `experiment` and says what became of its expectations.
+///
+/// All variants run at the same rates: if one is CPU-bound, all run again at half the rates, at
+/// most [`HALVINGS_MAX`] times. If that does not help, the results say `cpu_bound`.
+///
+/// # Errors
+/// The world refuses the experiment or fails, or the observer cancelled.
+pub fn run(
+    experiment: &Experiment,
+    world: &mut dyn World,
+    observer: &mut dyn Observer,
+) -> anyhow::Result<Results> {
+    world.check(experiment)?;
+    let mut halvings = 0;
+    let outcomes = loop {
+        let scaled = experiment.scaled(scale(halvings));
+        match run_all(&scaled, world, observer, halvings < HALVINGS_MAX)? {
+            Attempt::Done(outcomes) => break outcomes,
+            Attempt::CpuBound(variant) => {
+                halvings += 1;
+                observer.note(&format!(
+                    "the CPU was the bottleneck in \"{variant}\": everything again at {} of the rates",
+                    scale(halvings),
+                ));
+            }
+        }
+    };
+    Ok(assemble(
+        experiment,
+        world.name(),
+        outcomes,
+        scale(halvings),
+    ))
+}
+
+fn scale(halvings: u32) -> f64 {
+    0.5f64.powi(halvings as i32)
+}
+
+enum Attempt {
+    /// The repeats of each variant.
+    Done(Vec<Vec<Outcome>>),
+    /// This variant was limited by the CPU.
+    CpuBound(String),
+}
+
+fn run_all(
+    experiment: &Experiment,
+    world: &mut dyn World,
+    observer: &mut dyn Observer,
+    may_slow_down: bool,
+) -> anyhow::Result<Attempt> {
+    let variants = experiment.variants.len();
+    let total = variants * experiment.repeats as usize;
+    let mut outcomes: Vec<Vec<Outcome>> = vec![Vec::new(); variants];
+    for (number, index) in order(variants, experiment.repeats as usize).enumerate() {
+        if observer.cancelled() {
+            bail!("interrupted");
+        }
+        let variant = &experiment.variants[index];
+        let repeat = number / variants;
+        let seed = experiment.seed.wrapping_add(repeat as u64);
+        observer.begins(&variant.name, number + 1, total);
+        let outcome = world
+            .run(experiment, variant, seed, observer)
+            .with_context(|| format!("{}: variant \"{}\"", experiment.file, variant.name))?;
+        if outcome.conditions.cpu_bound && may_slow_down {
+            return Ok(Attempt::CpuBound(variant.name.clone()));
+        }
+        outcomes[index].push(outcome);
+    }
+    Ok(Attempt::Done(outcomes))
+}
+
+/// Indexes of variants in the order of running.
+fn order(variants: usize, repeats: usize) -> impl Iterator<Item = usize> {
+    (0..repeats).flat_map(move |repeat| (0..variants).map(move |turn| (turn + repeat) % variants))
+}
+
+fn assemble(
+    experiment: &Experiment,
+    world: &str,
+    outcomes: Vec<Vec<Outcome>>,
+    rate_scale: f64,
+) -> Results {
+    let merged: Vec<Outcome> = outcomes.into_iter().map(aggregate::repeats).collect();
+    let mut conditions: Conditions = aggregate::conditions(merged.iter().map(|o| &o.conditions));
+    conditions.rate_scale = rate_scale;
+    conditions.version = env!("CARGO_PKG_VERSION").to_owned();
+    if experiment.repeats > 1 {
+        let note = format!(
+            "{} repeats: rates and quantiles are medians, counters are sums",
+            experiment.repeats
+        );
+        conditions.notes.push(note);
+    }
+    let variants: Vec<_> = merged.into_iter().map(|outcome| outcome.result).collect();
+    let expectations = experiment.expectations.iter();
+    Results {
+        schema: SCHEMA,
+        scenario: experiment.name.clone(),
+        title: experiment.title.clone(),
+        mirrors: experiment.mirrors.clone(),
+        world: world.to_owned(),
+        seed: experiment.seed,
+        conditions,
+        expectations: expectations.map(|e| e.evaluate(&variants)).collect(),
+        variants,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{path::Path, time::Duration};
+
+    use super::*;
+    use crate::{experiment::Variant, file, results::VariantResult};
+
+    /// A world whose CPU keeps up with `cpu_limit_bps` on the first link.
+    struct Model {
+        cpu_limit_bps: u64,
+        runs: Vec<(String, u64, u64)>,
+    }
+
+    impl World for Model {
+        fn name(&self) -> &'static str {
+            "model"
+        }
+
+        fn check(&mut self, _: &Experiment) -> anyhow::Result<()> {
+            Ok(())
+        }
+
+        fn run(
+            &mut self,
+            _: &Experiment,
+            variant: &Variant,
+            seed: u64,
+            _: &mut dyn Observer,
+        ) -> anyhow::Result<Outcome> {
+            let rate = variant.links[0].rate_bps;
+            self.runs.push((variant.name.clone(), seed, rate));
+            let mut outcome = Outcome::default();
+            outcome.result.name.clone_from(&variant.name);
+            outcome.result.goodput_bps.sum = rate as f64;
+            outcome.conditions.cpu_bound = rate > self.cpu_limit_bps;
+            Ok(outcome)
+        }
+    }
+
+    #[derive(Default)]
+    struct Quiet {
+        cancelled: bool,
+        notes: Vec<String>,
+    }
+
+    impl Observer for Quiet {
+        fn phase(&mut self, _: &str) {}
+        fn progress(&mut self, _: Duration, _: Duration, _: &str) {}
+        fn note(&mut self, line: &str) {
+            self.notes.push(line.to_owned());
+        }
+        fn cancelled(&self) -> bool {
+            self.cancelled
+        }
+    }
+
+    fn experiment() -> Experiment {
+        let text = "repeats = 2\nseed = 5\n\
+            [network]\ntopology = 'dumbbell'\nrate = '800Mbit'\n\
+            [traffic.bulk]\nkind = 'bulk'\nrate = '80Mbit'\n\
+            [variant]\na = {}\nb = {}\nc = {}\n\
+            [expect]\nsame = 'a.goodput_bps.sum == b.goodput_bps.sum'\nfull = 'c.goodput_bps.sum >= 800000000'\n";
+        file::parse(Path::new("t.toml"), text, &file::Options::default())
+            .unwrap_or_else(|problems| panic!("{problems}"))
+    }
+
+    fn run_model(cpu_limit_bps: u64) -> (Results, Model, Quiet) {
+        let mut model = Model {
+            cpu_limit_bps,
+            runs: Vec::new(),
+        };
+        let mut observer = Quiet::default();
+        let results = run(&experiment(), &mut model, &mut observer).unwrap();
+        (results, model, observer)
+    }
+
+    #[test]
+    fn repeats_are_interleaved_and_seeded_alike() {
+        let (results, model, _) = run_model(u64::MAX);
+        let runs: Vec<_> = model
+            .runs
+            .iter()
+            .map(|(v, seed, _)| (v.as_str(), *seed))
+            .collect();
+        assert_eq!(
+            runs,
+            [("a", 5), ("b", 5), ("c", 5), ("b", 6), ("c", 6), ("a", 6)]
+        );
+        let names: Vec<_> = results
+            .variants
+            .iter()
+            .map(|v: &VariantResult| v.name.as_str())
+            .collect();
+        assert_eq!(names, ["a", "b", "c"]);
+        assert!(results.expectations.iter().all(|e| e.held));
+    }
+
+    #[test]
+    fn a_cpu_bound_run_is_repeated_at_half_the_rates() {
+        let (results, model, observer) = run_model(400_000_000);
+        assert_eq!(results.conditions.rate_scale, 0.5);
+        assert!(!results.conditions.cpu_bound);
+        assert_eq!(model.runs.len(), 1 + 6);
+        assert!(
+            model.runs[1..]
+                .iter()
+                .all(|(_, _, rate)| *rate == 400_000_000)
+        );
+        assert!(observer.notes[0].contains("\"a\""), "{:?}", observer.notes);
+        assert!(!results.expectations[1].held);
+    }
+
+    #[test]
+    fn a_cpu_bound_run_gives_up_after_two_halvings_and_says_so() {
+        let (results, model, _) = run_model(1);
+        assert!(results.conditions.cpu_bound);
+        assert_eq!(results.conditions.rate_scale, 0.25);
+        assert_eq!(model.runs.len(), 2 + 6);
+    }
+
+    #[test]
+    fn cancelling_stops_before_the_next_run() {
+        let mut model = Model {
+            cpu_limit_bps: 0,
+            runs: Vec::new(),
+        };
+        let mut observer = Quiet {
+            cancelled: true,
+            ..Quiet::default()
+        };
+        assert!(run(&experiment(), &mut model, &mut observer).is_err());
+        assert!(model.runs.is_empty());
+    }
+
+    #[test]
+    fn selecting_variants_drops_what_needs_the_others() {
+        let mut experiment = experiment();
+        let dropped = experiment.select(&["c".to_owned()]).unwrap();
+        assert_eq!(dropped, ["same"]);
+        assert_eq!(experiment.variants.len(), 1);
+        assert_eq!(experiment.expectations.len(), 1);
+        assert_eq!(experiment.select(&["x".to_owned()]), Err("x".to_owned()));
+    }
+}
