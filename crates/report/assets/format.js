@@ -29,9 +29,9 @@ function withUnit(quantity, value) {
   return `${digits(value / unit.scale)} ${unit.symbol}`.trim();
 }
 
-/** A number as an axis shows it: no trailing zeros. */
+/** A number as an axis shows it: three significant digits at most, no trailing zeros. */
 function tick(value) {
-  return String(Number(value.toPrecision(6)));
+  return Math.abs(value) >= 1000 ? value.toFixed(0) : String(Number(value.toPrecision(3)));
 }
 
 function escapeHtml(text) {

@@ -49,24 +49,41 @@ function linearAxis(look, name, unit, more = {}) {
   });
 }
 
-/** A logarithmic axis whose data are already log10: labels at 1, 2, 5 of each decade, whatever the zoom. */
-function logAxis(look, name, unit, low, high, more = {}) {
+/** Places for labels between two powers of ten, closer together the smaller the stretch is. */
+function logTicks(low, high) {
+  const steps = high - low > 1.2 ? [1, 2, 5] : [1, 2, 3, 4, 5, 6, 7, 8, 9];
   const ticks = [];
-  for (let decade = Math.floor(low); decade <= Math.ceil(high); decade++) {
-    for (const step of [1, 2, 5]) ticks.push(decade + Math.log10(step));
+  if (high - low > 0.4) {
+    for (let decade = Math.floor(low); decade <= Math.ceil(high); decade++) {
+      for (const step of steps) ticks.push(decade + Math.log10(step));
+    }
+  } else {
+    const step = roundUp((10 ** high - 10 ** low) / 6);
+    for (let v = Math.ceil(10 ** low / step) * step; v <= 10 ** high; v += step) ticks.push(Math.log10(v));
   }
-  const within = ticks.filter((t) => t >= low - 1e-9 && t <= high + 1e-9);
+  return ticks.filter((t) => t >= low - 1e-9 && t <= high + 1e-9);
+}
+
+/** Tick options of a logarithmic axis that shows `low` to `high`. */
+function logTickOptions(low, high) {
+  const customValues = logTicks(low, high);
+  return { axisTick: { customValues }, axisLabel: { customValues } };
+}
+
+/** A logarithmic axis whose data are already log10. */
+function logAxis(look, name, unit, low, high, more = {}) {
+  const { axisTick, axisLabel } = logTickOptions(low, high);
   const label = unit.symbol ? `${name}, ${unit.symbol}` : name;
   return axis(look, label, {
     type: "value", min: low, max: high,
-    axisTick: { show: true, customValues: within, lineStyle: { color: look.line } },
-    axisLabel: {
-      color: look.faint, hideOverlap: true, customValues: within,
-      formatter: (v) => tick(Number((10 ** v / unit.scale).toPrecision(3))),
-    },
+    axisTick: { show: true, lineStyle: { color: look.line }, ...axisTick },
+    axisLabel: { color: look.faint, hideOverlap: true, formatter: (v) => tick(10 ** v / unit.scale), ...axisLabel },
     ...more,
   });
 }
+
+/** A logarithmic axis spans this many decades at most: below lie single packets in queues of megabytes. */
+const DECADES = 5;
 
 /** The bounds of log10 of positive values, widened to 1, 2 or 5 of a decade. */
 function logBounds(values) {
@@ -74,7 +91,8 @@ function logBounds(values) {
   if (positive.length === 0) return [0, 1];
   const steps = [1, 2, 5, 10].map(Math.log10);
   const [low, high] = positive.reduce(([a, b], v) => [Math.min(a, v), Math.max(b, v)], [Infinity, 0]).map(Math.log10);
-  const below = Math.floor(low) + steps.findLast((s) => Math.floor(low) + s <= low + 1e-9);
+  const least = Math.max(low, high - DECADES);
+  const below = Math.floor(least) + steps.findLast((s) => Math.floor(least) + s <= least + 1e-9);
   const above = Math.floor(high) + steps.find((s) => Math.floor(high) + s >= high - 1e-9);
   return [below, above > below ? above : below + 1];
 }
@@ -104,49 +122,84 @@ function cdfOption(look, plots, curves, tail) {
   const fraction = (c, x) => { const i = lastAtOrBefore(c.x, x); return i < 0 ? 0 : c.y[i]; };
   const style = (c) => variantStyle(look, plots.variants[c.variant].colour);
   // Beyond the last sample the tail is zero, which a logarithmic axis cannot show: the curve ends one sample above.
-  const height = (c, y) => (tail ? Math.log10(Math.max(1 - y, 1 / c.count)) : y);
-  const points = (c) => c.x.map((x, i) => [Math.log10(x), height(c, y0(c, i))]);
-  const y0 = (c, i) => (tail && i > 0 ? c.y[i - 1] : tail ? 0 : c.y[i]);
+  const height = (c, i) => (tail ? Math.log10(Math.max(1 - (i > 0 ? c.y[i - 1] : 0), 1 / c.count)) : c.y[i]);
+  const steps = (c) => (c.x.length === c.count ? { step: "end" } : {});
+  const points = (c) => c.x.map((x, i) => [Math.log10(x), height(c, i)]);
   const rows = (logX) => curves.map((c) => {
     const f = fraction(c, 10 ** logX);
-    return [style(c).color, plots.variants[c.variant].name, tail ? `${tick(Number((1 - f).toPrecision(2)))} above` : `${(100 * f).toFixed(f > 0.99 && f < 1 ? 2 : 1)} %`];
+    const percent = `${(100 * f).toFixed(f > 0.99 && f < 1 ? 2 : 1)} %`;
+    return [style(c).color, plots.variants[c.variant].name, tail ? tick(1 - f) : percent];
   });
   const option = base(look, (x) => withUnit("us", 10 ** x), rows);
   const least = Math.floor(Math.log10(1 / Math.max(...curves.map((c) => c.count), 10)));
+  const tailTicks = { color: look.faint, formatter: (v) => tick(10 ** v) };
+  const series = curves.map((c) => line(plots.variants[c.variant].name, style(c), points(c), steps(c)));
+  if (!tail && series.length > 0) series[0].markLine = quantileLines(look);
   return {
     ...option,
     xAxis: logAxis(look, "time", unit, low, high),
     yAxis: tail
-      ? axis(look, "fraction above", { type: "value", min: least, max: 0, interval: 1, nameGap: 42, axisLabel: { color: look.faint, formatter: (v) => tick(10 ** v) } })
-      : axis(look, "fraction of samples", { type: "value", min: 0, max: 1, nameGap: 38 }),
-    series: curves.map((c) => line(plots.variants[c.variant].name, style(c), points(c), { step: "end", sampling: undefined })),
+      ? axis(look, "fraction above", { type: "value", min: least, max: 0, interval: 1, nameGap: 48, axisLabel: tailTicks })
+      : axis(look, "fraction of samples", { type: "value", min: 0, max: 1, nameGap: 40, axisLabel: { color: look.faint, formatter: tick } }),
+    series,
+  };
+}
+
+/** Median and p99 across a CDF. */
+function quantileLines(look) {
+  const label = { position: "insideStartTop", color: look.faint, fontSize: 10, formatter: (p) => p.name };
+  return {
+    silent: true, symbol: "none", lineStyle: { color: look.faint, type: "dotted", width: 1 }, label,
+    data: [{ name: "p50", yAxis: 0.5 }, { name: "p99", yAxis: 0.99 }],
   };
 }
 
 /** Lines over time. `styleOf(line)` and `nameOf(line)` say how a line looks and is called. */
 function timeOption(look, lines, { quantity, name, styleOf, nameOf, log = false, largest, bounds, sort = false }) {
-  const top = largest ?? Math.max(...lines.map((l) => Math.max(...l.y)), 0);
+  const top = largest ?? Math.max(...lines.map((l) => Math.max(...(l.band?.[1] ?? l.y))), 0);
   const unit = unitFor(quantity, top);
-  const [low, high] = log ? logBounds(lines.flatMap((l) => l.y)) : [0, 0];
+  const [low, high] = log ? logBounds(lines.flatMap((l) => [...l.y, ...(l.band?.flat() ?? [])])) : [0, 0];
   const place = (v) => (log ? Math.log10(Math.max(v, 10 ** low)) : v);
-  const rows = (t) => {
-    const at = lines.map((l) => [l, l.y[lastAtOrBefore(l.x, t)]]).filter(([, v]) => v !== undefined);
-    if (sort) at.sort((a, b) => b[1] - a[1]);
-    return at.map(([l, v]) => [styleOf(l).color, nameOf(l), withUnit(quantity, v)]);
+  const write = (l, i) => {
+    const range = l.band ? ` (${withUnit(quantity, l.band[0][i])} to ${withUnit(quantity, l.band[1][i])})` : "";
+    return withUnit(quantity, l.y[i]) + range;
   };
-  const yName = { nameGap: 44, ...(largest !== undefined && !log ? { max: largest } : {}) };
+  const rows = (t) => {
+    const at = lines.map((l) => [l, lastAtOrBefore(l.x, t)]).filter(([, i]) => i >= 0);
+    if (sort) at.sort(([a, i], [b, j]) => b.y[j] - a.y[i]);
+    return at.map(([l, i]) => [styleOf(l).color, nameOf(l), write(l, i)]);
+  };
+  const bands = lines.filter((l) => l.band).map((l) => band(styleOf(l).color, l, place));
+  const yName = { nameGap: 46, ...(log ? {} : { max: roundUp(top) }) };
   return {
     ...base(look, (t) => `${digits(t)} s`, rows),
     xAxis: axis(look, "time, s", { type: "value", min: bounds[0], max: bounds[1], splitLine: { show: false } }),
     yAxis: log ? logAxis(look, name, unit, low, high, yName) : linearAxis(look, name, unit, yName),
-    series: lines.map((l) => line(nameOf(l), styleOf(l), l.x.map((t, i) => [t, place(l.y[i])]))),
+    series: [...bands, ...lines.map((l) => line(nameOf(l), styleOf(l), l.x.map((t, i) => [t, place(l.y[i])])))],
+  };
+}
+
+/** From the smallest to the largest value of each stretch of time, behind the line of means. */
+function band(colour, l, place) {
+  const [low, high] = l.band;
+  const corners = [...l.x.map((t, i) => [t, place(high[i])]), ...l.x.map((t, i) => [t, place(low[i])]).reverse()];
+  return {
+    type: "custom", data: [[l.x[0], place(low[0])]], silent: true, clip: true, z: 1, tooltip: { show: false },
+    renderItem: (params, api) => ({
+      type: "polygon", shape: { points: corners.map((corner) => api.coord(corner)) }, style: { fill: colour, opacity: 0.18 },
+    }),
   };
 }
 
 /** First and last moment of some lines. */
 function timeBounds(lines) {
   const ends = lines.filter((l) => l.x.length > 0).flatMap((l) => [l.x[0], l.x.at(-1)]);
-  return ends.length === 0 ? [0, 1] : [Math.floor(Math.min(...ends)), Math.ceil(Math.max(...ends) * 10) / 10];
+  return ends.length === 0 ? [0, 1] : [Math.floor(Math.min(...ends)), roundEnd(Math.max(...ends))];
+}
+
+/** The end of a time axis: whole seconds, except for short runs. */
+function roundEnd(seconds) {
+  return seconds > 3 ? Math.ceil(seconds) : Math.ceil(seconds * 10) / 10;
 }
 
 /** A round number at or above `value`, so that panels share an axis. */
@@ -167,10 +220,10 @@ function windowsOption(look, variantColour, windows, alpha, log) {
   const option = timeOption(look, windows, {
     quantity: "bytes", name: "window", log, bounds: timeBounds(all), styleOf: (l) => styles[l.kind], nameOf: (l) => kinds[l.kind],
   });
-  const legend = { show: true, top: 0, right: 10, textStyle: { color: look.text }, selectedMode: false, icon: "roundRect", itemHeight: 3 };
+  const legend = { show: true, top: 0, right: 10, textStyle: { color: look.text }, selectedMode: false };
   option.grid.top = 30;
   if (!alpha) return { ...option, legend };
-  const alphaStyle = { color: look.variants[3] };
+  const alphaStyle = { color: look.flows[3] };
   const tip = option.tooltip.formatter;
   const value = (t) => alpha.y[lastAtOrBefore(alpha.x, t)];
   const row = (t) => (value(t) === undefined ? "" : `<div class="tip">α ${digits(value(t))}</div>`);
@@ -180,7 +233,7 @@ function windowsOption(look, variantColour, windows, alpha, log) {
     tooltip: { ...option.tooltip, formatter: (params) => tip(params) + row(params[0].axisValue) },
     grid: [{ ...option.grid, bottom: "38%" }, { ...option.grid, top: "70%" }],
     xAxis: [{ ...option.xAxis, name: "", axisLabel: { show: false } }, { ...option.xAxis, gridIndex: 1 }],
-    yAxis: [option.yAxis, axis(look, "α", { type: "value", min: 0, max: 1, interval: 0.5, gridIndex: 1, nameGap: 44 })],
+    yAxis: [option.yAxis, axis(look, "α", { type: "value", min: 0, max: 1, interval: 0.5, gridIndex: 1, nameGap: 46 })],
     series: [...option.series, line("α", alphaStyle, alpha.x.map((t, i) => [t, alpha.y[i]]), { xAxisIndex: 1, yAxisIndex: 1 })],
   };
 }

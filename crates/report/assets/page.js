@@ -62,6 +62,7 @@ class Plot {
     this.chart = echarts.init(this.place, null, { renderer: "svg" });
     new ResizeObserver(() => this.chart.resize()).observe(this.place);
     this.chart.getZr().on("dblclick", () => this.draw());
+    this.chart.on("datazoom", (event) => this.zoomed(event.batch ?? [event]));
     this.draw();
   }
 
@@ -70,6 +71,16 @@ class Plot {
     this.chart.setOption(this.option(theme()), { notMerge: true });
     // Dragging selects the stretch to zoom into.
     this.chart.dispatchAction({ type: "takeGlobalCursor", key: "dataZoomSelect", dataZoomSelectActive: true });
+  }
+
+  /** Gives logarithmic axes labels that suit what they now show. */
+  zoomed(batch) {
+    const axes = this.chart.getOption();
+    for (const { dataZoomId, startValue, endValue } of batch) {
+      const key = /[xy]Axis/.exec(dataZoomId ?? "")?.[0];
+      const logarithmic = key && axes[key][0].axisLabel.customValues;
+      if (logarithmic) this.chart.setOption({ [key]: logTickOptions(startValue, endValue) });
+    }
   }
 
   option(look) {
@@ -102,7 +113,7 @@ class Plot {
     const many = flowCount(this.plots) > FLOWS_WITH_COLOURS;
     const one = variantStyle(look, this.plots.variants[variant].colour);
     return timeOption(look, lines, {
-      quantity: "bps", name: "goodput", largest: roundUp(Math.max(...all.map((l) => Math.max(...l.y)))), bounds: timeBounds(all),
+      quantity: "bps", name: "goodput", largest: Math.max(...all.map((l) => Math.max(...l.y))), bounds: timeBounds(all),
       styleOf: (l) => (many ? { ...one, width: 1, opacity: 0.55 } : { color: look.flows[l.order % 8], width: 1.4 }),
       nameOf: (l) => l.label, sort: true,
     });

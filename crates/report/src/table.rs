@@ -69,18 +69,19 @@ pub fn table(results: &Results, style: Style) -> String {
     if style.unicode { text } else { ascii(&text) }
 }
 
+/// A text that users write, without what would steer a terminal.
+fn clean(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).collect()
+}
+
 fn heading(results: &Results, paint: &Paint) -> String {
     let title = if results.title.is_empty() {
         String::new()
     } else {
         format!(" – {}", results.title)
     };
-    format!(
-        "{}{title}  [{}, seed {}]",
-        paint.bold(&results.scenario),
-        results.world,
-        results.seed
-    )
+    let rest = format!("{title}  [{}, seed {}]", results.world, results.seed);
+    paint.bold(&results.scenario) + &clean(&rest)
 }
 
 /// The grid in one piece, or in two with the labels repeated when it is too wide.
@@ -133,7 +134,11 @@ fn draw(grid: &Grid, style: Style) -> String {
             .iter()
             .map(|h| format!("{}\n{}", h.what, h.unit)),
     );
-    table.add_rows(&grid.rows);
+    table.add_rows(
+        grid.rows
+            .iter()
+            .map(|row| row.iter().map(|cell| clean(cell))),
+    );
     for (index, column) in table.column_iter_mut().enumerate() {
         column.set_padding((1, 0));
         if index >= grid.labels {
@@ -147,7 +152,9 @@ fn draw(grid: &Grid, style: Style) -> String {
 }
 
 fn conditions(results: &Results, paint: &Paint) -> String {
-    let mut lines = vec![comparison::conditions(&results.conditions).join(" · ")];
+    let mut lines = vec![clean(
+        &comparison::conditions(&results.conditions).join(" · "),
+    )];
     lines.extend(
         comparison::alarms(results)
             .iter()
@@ -158,7 +165,7 @@ fn conditions(results: &Results, paint: &Paint) -> String {
             .conditions
             .notes
             .iter()
-            .map(|note| format!("note: {note}")),
+            .map(|note| clean(&format!("note: {note}"))),
     );
     lines.join("\n")
 }
@@ -176,7 +183,7 @@ fn expectations(list: &[ExpectationResult], paint: &Paint) -> String {
 fn expectation(e: &ExpectationResult, width: usize, paint: &Paint) -> String {
     let line = format!("{:width$}  {}  [{}]", e.name, e.expression, values(e));
     if e.held {
-        format!("{} {line}", paint.good("✓"))
+        format!("{} {}", paint.good("✓"), clean(&line))
     } else {
         format!("{} {}", paint.alarm("✗"), paint.bold(&line))
     }
@@ -212,9 +219,9 @@ struct Paint(Style);
 impl Paint {
     fn with(&self, code: &str, text: &str) -> String {
         if self.0.colour {
-            format!("\x1b[{code}m{text}\x1b[0m")
+            format!("\x1b[{code}m{}\x1b[0m", clean(text))
         } else {
-            text.to_owned()
+            clean(text)
         }
     }
 

@@ -46,6 +46,34 @@ fn low_and_high(chunk: &[(f64, f64)]) -> Vec<(f64, f64)> {
     }
 }
 
+/// A stretch of points in one: its middle in time, and what the values did.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Stretch {
+    /// Middle between first and last point.
+    pub time: f64,
+    /// Smallest value.
+    pub low: f64,
+    /// Mean value, every point counting the same.
+    pub mean: f64,
+    /// Largest value.
+    pub high: f64,
+}
+
+/// Points summed up in at most `limit` (≥ 1) stretches, for quantities that change too fast to follow.
+pub fn stretches(points: &[(f64, f64)], limit: usize) -> Vec<Stretch> {
+    let length = points.len().div_ceil(limit).max(1);
+    let sum_up = |chunk: &[(f64, f64)]| {
+        let values = || chunk.iter().map(|point| point.1);
+        Stretch {
+            time: (chunk[0].0 + chunk[chunk.len() - 1].0) / 2.0,
+            low: values().fold(f64::INFINITY, f64::min),
+            mean: values().sum::<f64>() / chunk.len() as f64,
+            high: values().fold(f64::NEG_INFINITY, f64::max),
+        }
+    };
+    points.chunks(length).map(sum_up).collect()
+}
+
 /// Rounded to four significant digits, which is finer than a pixel.
 pub fn round(value: f64) -> f64 {
     if value == 0.0 || !value.is_finite() {
@@ -107,6 +135,32 @@ mod tests {
         assert!(thinned.len() <= 200);
         assert!(thinned.contains(&(4_321.0, 90.0)) && thinned.contains(&(8_765.0, 0.0)));
         assert!(thinned.windows(2).all(|w| w[0].0 < w[1].0));
+    }
+
+    #[test]
+    fn stretches_keep_extremes_and_mean() {
+        let points: Vec<(f64, f64)> = (0..10).map(|i| (f64::from(i), f64::from(i % 5))).collect();
+        let halves = stretches(&points, 2);
+        assert_eq!(
+            halves[0],
+            Stretch {
+                time: 2.0,
+                low: 0.0,
+                mean: 2.0,
+                high: 4.0
+            }
+        );
+        assert_eq!(
+            halves[1],
+            Stretch {
+                time: 7.0,
+                low: 0.0,
+                mean: 2.0,
+                high: 4.0
+            }
+        );
+        assert_eq!(stretches(&[], 2), []);
+        assert_eq!(stretches(&points, 3).len(), 3);
     }
 
     #[test]

@@ -6,99 +6,257 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 use sluicegate_report::html;
+use sluicegate_scenario::results::Results;
 use support::browser::Browser;
 
-/// A report of two scenarios, as the demo writes it, opened in a browser.
-fn open(name: &str, height: u32) -> (Browser, PathBuf) {
+/// High enough that all plots are in view and therefore drawn.
+const HEIGHT: u32 = 9000;
+
+const RTT: &str = "#scenario-0 [data-plot=rtt]";
+const QUEUE: &str = "#scenario-0 [data-plot=queue]";
+const WINDOWS: &str = "#scenario-0 [data-plot=windows]";
+
+/// A report of these scenarios, opened in a browser; `name` is a directory of its own.
+fn open(name: &str, results: &[&Results]) -> (Browser, PathBuf) {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     std::fs::create_dir_all(&directory).unwrap();
-    let (first, second) = (
-        support::dumbbell("five-stacks", 5, 20),
-        support::incast("incast-16"),
-    );
     let file = directory.join("report.html");
-    std::fs::write(&file, html(&[&first, &second])).unwrap();
+    std::fs::write(&file, html(results)).unwrap();
     let mut browser = Browser::start(&directory);
-    browser.look(1400, height, "light");
+    browser.look(1400, HEIGHT, "light");
     browser.open(&file);
     (browser, file)
 }
 
-/// How many paths draw data: axes and grid lines are single strokes, curves have many points.
-fn drawn(figure: &str) -> String {
-    format!(
-        "[...document.querySelectorAll('{figure} .canvas svg path')].filter(p => p.getAttribute('d').length > 300).length"
+/// The two scenarios that the demo has.
+fn demo() -> (Results, Results) {
+    (
+        support::dumbbell("five-stacks", 5, 20),
+        support::incast("incast-16"),
     )
 }
 
-const RTT: &str = "#scenario-0 [data-plot=rtt]";
+/// The lines that draw data: grid lines are single strokes, curves have many points, bands no stroke.
+fn curves(figure: &str) -> String {
+    format!(
+        "[...document.querySelectorAll('{figure} .canvas svg path')]\
+         .filter(p => p.getAttribute('d').length > 300 && p.hasAttribute('stroke'))"
+    )
+}
+
+/// How many there are.
+fn drawn(figure: &str) -> String {
+    curves(figure) + ".length"
+}
+
+/// All texts of a plot: labels of axes.
+fn labels(figure: &str) -> String {
+    format!(
+        "[...document.querySelectorAll('{figure} .canvas svg text')].map(t => t.textContent).join('|')"
+    )
+}
+
+fn assert_silent(browser: &mut Browser) {
+    assert_eq!(browser.complaints(), Vec::<String>::new());
+}
 
 #[test]
 fn every_plot_draws_without_a_complaint_or_a_request() {
-    // Tall enough that all plots are in view.
-    let (mut browser, file) = open("all-plots", 9000);
-    browser.wait_for("[...document.querySelectorAll('figure[data-plot] .canvas')].every(c => c.querySelector('svg path'))");
-    let sizes = browser.evaluate(
-        "[...document.querySelectorAll('figure[data-plot] .canvas svg')].map(s => s.getBoundingClientRect()).map(r => [r.width, r.height])",
-    );
+    let (first, second) = demo();
+    let (mut browser, file) = open("all-plots", &[&first, &second]);
+    let places = "[...document.querySelectorAll('figure[data-plot] .canvas')]";
+    browser.wait_for(&format!("{places}.every(c => c.querySelector('svg path'))"));
+    let sizes = browser.evaluate(&format!(
+        "{places}.map(c => c.querySelector('svg').getBoundingClientRect()).map(r => [r.width, r.height])"
+    ));
     let sizes = sizes.as_array().unwrap();
     // Two scenarios of RTT, queue, four panels of goodput and windows; two classes of completion times.
     assert_eq!(sizes.len(), 2 * 7 + 2);
     for size in sizes {
-        assert!(
-            size[0].as_f64() > Some(300.0) && size[1].as_f64() > Some(200.0),
-            "{size}"
-        );
+        let (width, height) = (size[0].as_f64(), size[1].as_f64());
+        assert!(width > Some(250.0) && height > Some(200.0), "{size}");
     }
+    let expected = [
+        (RTT, 4),
+        (QUEUE, 4),
+        ("#scenario-0 [data-panel=\"3\"]", 5),
+        ("#scenario-1 [data-panel=\"3\"]", 16),
+        ("#scenario-1 [data-plot=fct][data-index=\"1\"]", 4),
+        (WINDOWS, 3),
+    ];
+    for (figure, lines) in expected {
+        assert_eq!(browser.evaluate(&drawn(figure)), json!(lines), "{figure}");
+    }
+    assert_silent(&mut browser);
     assert_eq!(
-        browser.evaluate(&drawn(RTT)),
-        json!(4),
-        "one curve per variant"
+        browser.requests(),
+        [format!("file://{}", file.display())],
+        "the page itself and nothing else"
     );
-    assert_eq!(
-        browser.evaluate(&drawn("#scenario-0 [data-panel=\"3\"]")),
-        json!(5),
-        "one line per flow"
-    );
-    assert_eq!(
-        browser.evaluate(&drawn("#scenario-1 [data-panel=\"3\"]")),
-        json!(16),
-        "one line per flow"
-    );
-    assert_eq!(browser.complaints(), Vec::<String>::new());
-    assert_eq!(browser.requests(), [format!("file://{}", file.display())]);
 }
 
 #[test]
-fn hiding_a_variant_removes_it_from_all_plots_of_the_scenario() {
-    let (mut browser, _) = open("legend", 9000);
-    let (queue, other) = (
-        "#scenario-0 [data-plot=queue]",
-        "#scenario-1 [data-plot=rtt]",
-    );
+fn hiding_a_variant_removes_it_from_all_plots_of_its_scenario() {
+    let (first, second) = demo();
+    let (mut browser, _) = open("legend", &[&first, &second]);
+    let other = "#scenario-1 [data-plot=rtt]";
     browser.wait_for(&format!(
         "{} === 4 && {} === 4 && {} === 4",
         drawn(RTT),
-        drawn(queue),
+        drawn(QUEUE),
         drawn(other)
     ));
     let button = "document.querySelector('#scenario-0 .legend button[data-variant=\"0\"]')";
     browser.evaluate(&format!("{button}.click()"));
-    browser.wait_for(&format!("{} === 3 && {} === 3", drawn(RTT), drawn(queue)));
-    assert_eq!(
-        browser.evaluate(&drawn(other)),
-        json!(4),
-        "another scenario keeps it"
-    );
-    assert_eq!(
-        browser.evaluate(&format!("{button}.getAttribute('aria-pressed')")),
-        json!("false")
-    );
-    assert_eq!(
-        browser.evaluate("document.querySelector('#scenario-0 [data-panel=\"0\"]').hidden"),
-        json!(true)
-    );
+    browser.wait_for(&format!("{} === 3 && {} === 3", drawn(RTT), drawn(QUEUE)));
+    assert_eq!(browser.evaluate(&drawn(other)), json!(4));
+    let panel = "document.querySelector('#scenario-0 [data-panel=\"0\"]').hidden";
+    assert_eq!(browser.evaluate(panel), json!(true));
+    let pressed = format!("{button}.getAttribute('aria-pressed')");
+    assert_eq!(browser.evaluate(&pressed), json!("false"));
     browser.evaluate(&format!("{button}.click()"));
     browser.wait_for(&format!("{} === 4", drawn(RTT)));
-    assert_eq!(browser.complaints(), Vec::<String>::new());
+    assert_silent(&mut browser);
+}
+
+#[test]
+fn a_drag_zooms_and_a_double_click_resets() {
+    let (first, _) = demo();
+    let (mut browser, _) = open("zoom", &[&first]);
+    browser.wait_for(&format!("{} === 4", drawn(RTT)));
+    let before = browser.evaluate(&labels(RTT));
+    let place = browser.evaluate(&format!(
+        "(r => [r.x, r.y])(document.querySelector('{RTT} .canvas').getBoundingClientRect())"
+    ));
+    let (x, y) = (place[0].as_f64().unwrap(), place[1].as_f64().unwrap());
+    browser.drag((x + 200.0, y + 100.0), (x + 300.0, y + 200.0));
+    browser.wait_for(&format!("{} !== {before}", labels(RTT)));
+    browser.double_click((x + 300.0, y + 150.0));
+    browser.wait_for(&format!("{} === {before}", labels(RTT)));
+    assert_silent(&mut browser);
+}
+
+#[test]
+fn buttons_and_lists_change_the_plot() {
+    let (first, _) = demo();
+    let (mut browser, _) = open("controls", &[&first]);
+    browser.wait_for(&format!("{} === 4 && {} === 3", drawn(RTT), drawn(WINDOWS)));
+    let before = browser.evaluate(&labels(RTT));
+    browser.evaluate(&format!(
+        "document.querySelector('{RTT} [data-toggle=tail]').click()"
+    ));
+    browser.wait_for(&format!("{} !== {before}", labels(RTT)));
+    assert_eq!(browser.evaluate(&drawn(RTT)), json!(4));
+
+    let choose = |list: &str, value: &str| {
+        format!(
+            "(s => {{ s.value = '{value}'; s.dispatchEvent(new Event('change')); }})\
+             (document.querySelector('{WINDOWS} [data-select={list}]'))"
+        )
+    };
+    let shape = format!("{}.map(p => p.getAttribute('d')).join()", curves(WINDOWS));
+    let before = browser.evaluate(&shape);
+    browser.evaluate(&choose("flow", "3"));
+    browser.wait_for(&format!("{shape} !== {before}"));
+    // Without enforcement there is only the tenant's own window.
+    browser.evaluate(&choose("variant", "0"));
+    browser.wait_for(&format!("{} === 1", drawn(WINDOWS)));
+    let kept = format!("document.querySelector('{WINDOWS} [data-select=flow]').value");
+    assert_eq!(browser.evaluate(&kept), json!("3"));
+    assert_silent(&mut browser);
+}
+
+#[test]
+fn plots_follow_the_colour_scheme() {
+    let (first, _) = demo();
+    let (mut browser, _) = open("scheme", &[&first]);
+    browser.wait_for(&format!("{} === 4", drawn(RTT)));
+    let stroke = format!("{}[0].getAttribute('stroke')", curves(RTT));
+    let light = browser.evaluate(&stroke);
+    browser.look(1400, HEIGHT, "dark");
+    browser.wait_for(&format!("{stroke} !== {light}"));
+    assert_silent(&mut browser);
+}
+
+#[test]
+fn names_are_text_wherever_they_appear() {
+    const NAME: &str = "</script><img src=x onerror=alert(1)>\"'&amp;<!--";
+    let mut results = support::dumbbell(NAME, 2, 5);
+    results.title = NAME.into();
+    results.conditions.notes.push(NAME.into());
+    results.expectations[0].expression = NAME.into();
+    for variant in &mut results.variants {
+        variant.name = NAME.into();
+        variant.flows[0].tenant = NAME.into();
+        variant.links[0].id = NAME.into();
+        variant
+            .samples
+            .fct_us
+            .insert(NAME.into(), vec![1.0, 2.0, 3.0]);
+        for series in variant
+            .samples
+            .series
+            .iter_mut()
+            .filter(|s| s.name == "left>right")
+        {
+            series.name = NAME.into();
+        }
+    }
+    let (mut browser, file) = open("hostile", &[&results]);
+    browser.wait_for(&format!("{} > 0", drawn(RTT)));
+    browser.evaluate(&format!(
+        "document.querySelector('{RTT} .canvas').scrollIntoView()"
+    ));
+    assert_eq!(browser.evaluate("document.images.length"), json!(0));
+    assert_eq!(
+        browser.evaluate("document.querySelector('h1').textContent"),
+        json!(NAME)
+    );
+    let place = browser.evaluate(&format!(
+        "(r => [r.x, r.y])(document.querySelector('{RTT} .canvas').getBoundingClientRect())"
+    ));
+    let (x, y) = (place[0].as_f64().unwrap(), place[1].as_f64().unwrap());
+    browser.mouse("mouseMoved", (x + 200.0, y + 100.0), "none");
+    browser.mouse("mouseMoved", (x + 210.0, y + 110.0), "none");
+    browser.wait_for("document.querySelector('.tip td')?.textContent.includes('onerror') === true");
+    assert_eq!(browser.evaluate("document.images.length"), json!(0));
+    assert_silent(&mut browser);
+    assert_eq!(browser.requests(), [format!("file://{}", file.display())]);
+}
+
+#[test]
+fn without_samples_the_tables_stand_and_the_plots_say_why_not() {
+    let mut results = support::dumbbell("from-file", 5, 5);
+    for variant in &mut results.variants {
+        variant.samples = Default::default();
+    }
+    let (mut browser, _) = open("no-samples", &[&results, &support::empty("nothing")]);
+    assert_eq!(
+        browser.evaluate("document.querySelectorAll('figure').length"),
+        json!(0)
+    );
+    assert_eq!(
+        browser.evaluate("document.querySelectorAll('.no-data').length"),
+        json!(2)
+    );
+    let rows = "document.querySelectorAll('#scenario-0 table')[0].tBodies[0].rows.length";
+    assert_eq!(browser.evaluate(rows), json!(4));
+    assert_silent(&mut browser);
+}
+
+#[test]
+fn the_browser_reports_what_a_page_complains_of() {
+    let (mut browser, _) = open("complaints", &[&support::empty("nothing")]);
+    browser.evaluate("console.error('loud'); fetch('http://127.0.0.1:9/').catch(() => 0)");
+    let complaints = browser.complaints();
+    assert!(
+        complaints.iter().any(|c| c.contains("loud")),
+        "{complaints:?}"
+    );
+    assert!(
+        complaints
+            .iter()
+            .any(|c| c.contains("Content Security Policy")),
+        "{complaints:?}"
+    );
 }

@@ -1,14 +1,21 @@
 //! What the page's script draws: thinned curves and series as JSON.
 
+use std::collections::HashMap;
+
 use serde::Serialize;
 use sluicegate_scenario::results::{FlowResult, Results, Series, SeriesKind, VariantResult};
 
-use crate::{samples, thin};
+use crate::{
+    samples,
+    thin::{self, Stretch},
+};
 
 /// Points of one CDF at most.
 const CDF_POINTS: usize = 500;
 /// Points of one series over time at most.
 const SERIES_POINTS: usize = 800;
+/// Stretches of a series that is drawn as a mean with a band.
+const BAND_POINTS: usize = 250;
 /// Points of all series of a scenario together, about; with many flows each gets fewer.
 const SCENARIO_POINTS: usize = 60_000;
 
@@ -56,8 +63,17 @@ pub struct Line {
     pub label: String,
     /// The flow's place in the variant's table, the link's among those of a kind; chooses the colour.
     pub order: usize,
+    #[serde(flatten)]
+    pub points: Points,
+}
+
+/// Points of a [`Line`].
+#[derive(Serialize)]
+pub struct Points {
     pub x: Vec<f64>,
     pub y: Vec<f64>,
+    /// When `y` is a mean: the smallest and the largest values around it.
+    pub band: Option<[Vec<f64>; 2]>,
 }
 
 impl Plots {
@@ -127,29 +143,44 @@ fn classes(variants: &[VariantResult]) -> Vec<Class> {
 }
 
 fn lines(variant: usize, result: &VariantResult, limit: usize) -> Vec<Line> {
-    let mut seen: std::collections::HashMap<&'static str, usize> = Default::default();
+    let mut seen: HashMap<&'static str, usize> = HashMap::new();
     let line = |series: &Series| {
-        let next = seen.entry(samples::quantity(series.kind)).or_default();
+        let kind = samples::quantity(series.kind);
+        let next = seen.entry(kind).or_default();
         let order = *next;
         *next += 1;
         let flow = flow_of(series, &result.flows);
-        let finite = |(_, value): &(f64, f64)| value.is_finite();
-        let points: Vec<_> = series.points.iter().copied().filter(finite).collect();
-        let points = thin::extremes(&points, limit).into_iter();
-        let (x, y) = points
-            .map(|(t, v)| ((t * 1e4).round() / 1e4, thin::round(v)))
-            .unzip();
         Line {
             variant,
-            kind: samples::quantity(series.kind),
+            kind,
             name: series.name.clone(),
             label: flow.map_or(series.name.clone(), |(_, flow)| label(flow)),
             order: flow.map_or(order, |(position, _)| position),
-            x,
-            y,
+            points: points(series, limit),
         }
     };
     result.samples.series.iter().map(line).collect()
+}
+
+/// A queue changes faster than a screen shows: its mean and extremes. Other series keep the points at the extremes.
+fn points(series: &Series, limit: usize) -> Points {
+    let finite = |(_, value): &(f64, f64)| value.is_finite();
+    let all: Vec<_> = series.points.iter().copied().filter(finite).collect();
+    let time = |t: f64| (t * 1e4).round() / 1e4;
+    if series.kind == SeriesKind::QueueBytes && all.len() > limit {
+        let stretches = thin::stretches(&all, BAND_POINTS.min(limit));
+        let each =
+            |value: fn(&Stretch) -> f64| stretches.iter().map(|s| thin::round(value(s))).collect();
+        let x = stretches.iter().map(|s| time(s.time)).collect();
+        return Points {
+            x,
+            y: each(|s| s.mean),
+            band: Some([each(|s| s.low), each(|s| s.high)]),
+        };
+    }
+    let kept = thin::extremes(&all, limit).into_iter();
+    let (x, y) = kept.map(|(t, v)| (time(t), thin::round(v))).unzip();
+    Points { x, y, band: None }
 }
 
 /// The flow that a series is about, and its place in the table.

@@ -17,20 +17,22 @@ pub fn plots(results: &Results, plots: &Plots) -> Markup {
             p.no-data { "These results carry no samples (results.json alone has none), so there is nothing to plot." }
         } @else {
             noscript { p.alarm { "Plots need JavaScript; the tables do not." } }
-            div.legend role="group" aria-label="Variants" {
-                @for (index, variant) in plots.variants.iter().enumerate() {
-                    button type="button" aria-pressed="true" data-variant=(index) { (swatch(variant.colour)) (variant.name) }
+            div.all-plots {
+                div.legend.variants role="group" aria-label="Variants" {
+                    @for (index, variant) in plots.variants.iter().enumerate() {
+                        button type="button" aria-pressed="true" data-variant=(index) { (swatch(variant.colour)) (variant.name) }
+                    }
+                    span.hint { "click to hide · drag in a plot to zoom, double-click to reset" }
                 }
-                span.hint { "click to hide · drag in a plot to zoom, double-click to reset" }
-            }
-            div.plots {
-                (rtt(plots)) (queue(results, plots))
-                @for (index, class) in plots.fct.iter().enumerate() {
-                    (figure("fct", Some(index), &format!("Flow completion time, {}", class.name), tail_button()))
+                div.plots {
+                    (rtt(plots)) (queue(results, plots))
+                    @for (index, class) in plots.fct.iter().enumerate() {
+                        (figure("fct", Some(index), &format!("Flow completion time, {}", class.name), tail_button()))
+                    }
                 }
+                (goodput(plots))
+                (windows(plots))
             }
-            (goodput(plots))
-            (windows(plots))
         }
     }
 }

@@ -159,6 +159,17 @@ impl Browser {
         self.mouse("mouseReleased", to, "left");
     }
 
+    /// Presses the left mouse button twice.
+    pub fn double_click(&mut self, (x, y): (f64, f64)) {
+        for count in [1, 2] {
+            for kind in ["mousePressed", "mouseReleased"] {
+                let params =
+                    json!({"type": kind, "x": x, "y": y, "button": "left", "clickCount": count});
+                self.call("Input.dispatchMouseEvent", params);
+            }
+        }
+    }
+
     /// One mouse event in page coordinates of the window.
     pub fn mouse(&mut self, kind: &str, (x, y): (f64, f64), button: &str) {
         let held = u8::from(button == "left");
@@ -198,16 +209,6 @@ impl Browser {
                 .to_owned()
         })
         .collect()
-    }
-
-    /// Writes the whole page as PNG.
-    pub fn screenshot(&mut self, file: &Path) {
-        let shot = self.call(
-            "Page.captureScreenshot",
-            json!({"format": "png", "captureBeyondViewport": true}),
-        );
-        let data = shot["data"].as_str().expect("base64");
-        std::fs::write(file.with_extension("png.base64"), data).expect("writable");
     }
 }
 

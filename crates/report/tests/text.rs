@@ -1,0 +1,185 @@
+//! Tables and Markdown, to the letter.
+
+mod support;
+
+use sluicegate_report::{Style, markdown, table};
+use sluicegate_scenario::results::Results;
+
+const BOX: Style = Style {
+    unicode: true,
+    colour: false,
+    width: 110,
+};
+
+/// The dumbbell with two variants, one alarm and one note.
+fn two_variants() -> Results {
+    let mut results = support::dumbbell("five-stacks", 5, 1);
+    results.variants.remove(1);
+    results.variants.remove(1);
+    results.variants[0].cpu_idle_min = 0.344;
+    results.variants[1].cpu_idle_min = 0.36;
+    results.conditions.cpu_bound = true;
+    results.conditions.rate_scale = 0.5;
+    results
+        .conditions
+        .outside
+        .insert("softnet_dropped".into(), 12);
+    results
+        .conditions
+        .notes
+        .push("repeated at half the rate".into());
+    results.expectations.remove(1);
+    results
+}
+
+fn assert_text(actual: &str, expected: &str) {
+    assert!(
+        actual == expected,
+        "expected:\n{expected}\nactual:\n{actual}"
+    );
+}
+
+#[test]
+fn a_table_with_lines() {
+    let expected = "\
+five-stacks – Tenants with different TCP stacks share one bottleneck  [lab, seed 7]
+┌──────────────────────────────────────────────────────────────────────────────────────────────────┐
+│ variant     goodput   Jain  RTT p50   p99  p99.9  drops  marks  queue p50   p99  retr.  CPU idle │
+│                Mb/s              µs    µs     µs   pkts   pkts         KB    KB              min │
+╞══════════════════════════════════════════════════════════════════════════════════════════════════╡
+│ unenforced      890  0.978     1475  4523   6081    867      0        147   235    865       34% │
+│ enforced        942  1.000      155   274    317      0  28400       15.5  24.8      0       36% │
+└──────────────────────────────────────────────────────────────────────────────────────────────────┘
+kernel 6.18.0-test · 2 CPUs · CPU idle ≥ 31% · offloads off · link rates × 0.5
+! CPU-BOUND: the CPU, not the network, limited this run; do not use its figures
+! outside the experiment: softnet_dropped 12
+note: repeated at half the rate
+✓ fair      jain(enforced) >= 0.98  [0.9994 against 0.98]
+✗ no-drops  drops(cubic-ecn) == 0  [3 against 0]
+";
+    assert_text(&table(&two_variants(), BOX), expected);
+}
+
+#[test]
+fn a_plain_table_is_ascii() {
+    let text = table(&two_variants(), Style::PLAIN);
+    assert!(text.is_ascii(), "{text}");
+    assert!(
+        text.contains("ok   fair ") && text.contains("FAIL no-drops "),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_table_too_wide_is_split_and_repeats_the_variants() {
+    let text = table(&two_variants(), Style { width: 70, ..BOX });
+    assert!(
+        text.lines().take(13).all(|line| line.chars().count() <= 85),
+        "{text}"
+    );
+    assert_eq!(
+        text.lines()
+            .filter(|line| line.starts_with("│ enforced "))
+            .count(),
+        2,
+        "{text}"
+    );
+    assert_eq!(text.matches("p99.9").count(), 1, "{text}");
+}
+
+#[test]
+fn colours_appear_only_when_asked_for() {
+    assert!(!table(&two_variants(), BOX).contains('\x1b'));
+    let coloured = table(
+        &two_variants(),
+        Style {
+            colour: true,
+            ..BOX
+        },
+    );
+    assert!(coloured.contains("\x1b[1;31m! CPU-BOUND"), "{coloured}");
+}
+
+#[test]
+fn completion_times_have_a_row_per_class_and_variant() {
+    let text = table(&support::incast("incast"), BOX);
+    let expected = "\
+┌───────────────────────────────────────────────────────────────┐
+│ FCT class        variant     flows   mean    p50   p99  p99.9 │
+│                                        ms     ms    ms     ms │
+╞═══════════════════════════════════════════════════════════════╡
+│ background 1 MB  unenforced   4000   78.8   57.4   355    648 │
+│ background 1 MB  cubic-ecn    4000   48.3   35.6   222    379 │
+";
+    assert!(text.contains(expected), "{text}");
+}
+
+#[test]
+fn what_was_not_measured_is_a_dash() {
+    let mut results = two_variants();
+    results.variants[0].rtt_us = Default::default();
+    results.variants[0].links.clear();
+    let text = table(&results, BOX);
+    let row = text
+        .lines()
+        .find(|line| line.starts_with("│ unenforced"))
+        .unwrap();
+    assert_eq!(row.matches('–').count(), 3 + 4, "{row}");
+}
+
+#[test]
+fn drops_away_from_the_bottleneck_are_an_alarm() {
+    let mut results = two_variants();
+    results.variants[1].links[1].drops.insert("tail".into(), 4);
+    let text = table(&results, BOX);
+    assert!(
+        text.contains("! enforced: drops away from the bottleneck: 4 at right>left"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_name_cannot_send_escape_sequences_to_the_terminal() {
+    let mut results = two_variants();
+    results.title = "\x1b[2J\x07gone".into();
+    results.variants[0].name = "\x1b[31mred".into();
+    let text = table(&results, BOX);
+    assert!(!text.contains(['\x1b', '\x07']), "{text:?}");
+}
+
+#[test]
+fn markdown_holds_the_same_figures() {
+    let text = markdown(&two_variants());
+    let expected = "\
+## five-stacks
+
+Tenants with different TCP stacks share one bottleneck
+
+Mirrors: AC/DC TCP (SIGCOMM 2016), figure 1 and table 1
+
+| variant | goodput Mb/s | Jain | RTT p50 µs | p99 µs | p99.9 µs | drops pkts | marks pkts | queue p50 KB | p99 KB | retr. | CPU idle min |
+|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|
+| unenforced | 890 | 0.978 | 1475 | 4523 | 6081 | 867 | 0 | 147 | 235 | 865 | 34% |
+| enforced | 942 | 1.000 | 155 | 274 | 317 | 0 | 28400 | 15.5 | 24.8 | 0 | 36% |
+
+| figure | unenforced | enforced |
+|---|---:|---:|
+| window\\_correlation | 0.93 | 0.93 |
+
+Conditions: kernel 6.18.0-test, 2 CPUs, CPU idle ≥ 31%, offloads off, link rates × 0.5, seed 7.
+
+**CPU-BOUND: the CPU, not the network, limited this run; do not use its figures**
+
+**outside the experiment: softnet\\_dropped 12**
+
+- ✓ fair: `jain(enforced) >= 0.98` (0.9994 against 0.98)
+- ✗ no-drops: `drops(cubic-ecn) == 0` (3 against 0)
+";
+    assert_text(&text, expected);
+}
+
+#[test]
+fn a_scenario_without_variants_has_an_empty_table() {
+    let text = table(&support::empty("nothing"), BOX);
+    assert!(text.starts_with("nothing  [lab, seed 7]\n┌"), "{text}");
+}
