@@ -4,7 +4,7 @@
 #   run.sh SECONDS [TARGET…]   targets: every fuzz_*.c here, by default
 #
 # What was learnt stays in fuzz/corpus/TARGET; an input that breaks an invariant is
-# left in fuzz/artifacts/ and printed. Repeat one with: target/fuzz/TARGET FILE
+# left in fuzz/artifacts/ and printed. Repeat one with: TRACE=1 target/fuzz/TARGET FILE
 set -euo pipefail
 # shellcheck source=scripts/env.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../scripts/env.sh"
@@ -14,7 +14,7 @@ cd "$SG_ROOT"
 CORE_INCLUDE=${CORE_INCLUDE:-crates/core/c}
 BIN=target/fuzz
 SANITIZERS=-fsanitize=fuzzer,address,undefined
-FLAGS=(-std=c11 -O1 -g -Wall -Wextra -Werror -fno-sanitize-recover=all -fno-omit-frame-pointer
+FLAGS=(-std=c11 -O2 -g -Wall -Wextra -Werror -fno-sanitize-recover=all -fno-omit-frame-pointer
 	-I"$CORE_INCLUDE" -Ifuzz)
 
 build() { # build SOURCE OUTPUT FLAGS…
@@ -32,7 +32,7 @@ seeds() { # seeds TARGET: the starting corpus, made afresh by a program
 fuzz() { # fuzz TARGET SECONDS
 	local target=$1 seconds=$2 log
 	log=$BIN/$target.log
-	if "$BIN/$target" -max_total_time="$seconds" -max_len=4096 -timeout=10 -rss_limit_mb=2048 \
+	if "$BIN/$target" -max_total_time="$seconds" -max_len=1024 -timeout=10 -rss_limit_mb=2048 \
 		-artifact_prefix="fuzz/artifacts/$target-" -print_final_stats=1 \
 		"fuzz/corpus/$target" >"$log" 2>&1; then
 		printf '%-14s ok      %s\n' "$target" "$(summary "$log")"

@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * Passes a frame through a host and checks what must hold of every frame,
+ * whatever the state of the flow.
+ */
+#ifndef FUZZ_CHECK_H
+#define FUZZ_CHECK_H
+
+#include <sluice/host.h>
+
+#include "wire.h"
+
+/* What became of a frame. */
+struct passage {
+	struct sg_host_result result;
+	struct wire after;
+	struct wire fack; /* len 0 = none */
+};
+
+/* Options other than padding, our two and (when hidden) MPTCP, one after another. */
+static inline sg_u32 foreign_options(const struct wire *w, const struct view *v,
+				     int mptcp_too, sg_u8 *to)
+{
+	sg_u32 at = v->tcp + TCP_LEN, n = 0;
+
+	while (at < v->payload && w->bytes[at]) {
+		sg_u32 kind = w->bytes[at];
+		sg_u32 len = at + 1 < v->payload ? w->bytes[at + 1] : 0;
+
+		if (kind == 1) {
+			at++;
+			continue;
+		}
+		if (len < 2 || at + len > v->payload)
+			return ~0U; /* malformed */
+		if (!(kind == SG_KIND_FEEDBACK && len == SG_OPTION_LEN) &&
+		    !(kind == SG_KIND_EXPERIMENT && len == SG_OPTION_LEN &&
+		      get16(w->bytes + at + 2) == SG_EXID) &&
+		    !(kind == 30 && mptcp_too)) {
+			memcpy(to + n, w->bytes + at, len);
+			n += len;
+		}
+		at += len;
+	}
+	return n;
+}
+
+/* Whether a header carries an option of this kind; with `exid`, ours only. */
+static inline int has_option(const struct wire *w, const struct view *v, sg_u8 kind,
+			     int exid)
+{
+	sg_u32 at = v->tcp + TCP_LEN;
+
+	while (at + 1 < v->payload && w->bytes[at]) {
+		if (w->bytes[at] == 1) {
+			at++;
+			continue;
+		}
+		if (w->bytes[at + 1] < 2 || at + w->bytes[at + 1] > v->payload)
+			return 0;
+		if (w->bytes[at] == kind &&
+		    (!exid || (w->bytes[at + 1] == SG_OPTION_LEN &&
+			       get16(w->bytes + at + 2) == SG_EXID)))
+			return 1;
+		at += w->bytes[at + 1];
+	}
+	return 0;
+}
+
+static inline void check_options(const struct wire *before, const struct view *b,
+				 const struct wire *after, const struct view *a,
+				 int hides_mptcp)
+{
+	sg_u8 was[OPTIONS_MAX + 1], is[OPTIONS_MAX + 1];
+	sg_u32 n = foreign_options(before, b, hides_mptcp, was);
+	sg_u32 m = foreign_options(after, a, hides_mptcp, is);
+
+	/* Nobody can say what malformed ones mean: the bytes must be as they were. */
+	if (n == ~0U) {
+		require(a->payload - a->tcp == b->payload - b->tcp &&
+				!memcmp(before->bytes + b->tcp + TCP_LEN,
+					after->bytes + a->tcp + TCP_LEN,
+					b->payload - b->tcp - TCP_LEN),
+			"malformed options were edited");
+		return;
+	}
+	require(n == m && !memcmp(was, is, n), "the tenant's options changed, %u to %u bytes",
+		n, m);
+}
+
+static inline void check_fields(const struct wire *before, const struct view *b,
+				const struct wire *after, const struct view *a)
+{
+	const sg_u8 *was = before->bytes + b->tcp, *is = after->bytes + a->tcp;
+
+	require(!memcmp(was, is, 12), "ports, sequence or acknowledgement number changed");
+	require(!memcmp(was + 18, is + 18, 2), "urgent pointer changed");
+	require(!(a->flags & ~b->flags), "flags %02x became %02x", b->flags, a->flags);
+	require(!((a->flags ^ b->flags) & ~(SG_ECE | SG_CWR)), "flags %02x became %02x",
+		b->flags, a->flags);
+	require(a->traffic_class >> 2 == b->traffic_class >> 2, "DSCP changed");
+	require(a->window <= b->window, "window enlarged from %u to %u", b->window,
+		a->window);
+	require(a->window || !b->window, "window closed from %u", b->window);
+}
+
+/* An edited frame is still the tenant's frame. */
+static inline void check_edit(const struct wire *before, const struct wire *after,
+			      int hides_mptcp)
+{
+	struct view b, a;
+
+	if (!look(before, &b)) {
+		require(before->len == after->len &&
+				!memcmp(before->bytes, after->bytes, before->len),
+			"a frame that is no plain TCP was edited");
+		return;
+	}
+	require(look(after, &a), "an edit made the frame unreadable");
+	require(!memcmp(before->bytes, after->bytes, b.ip), "Ethernet header changed");
+	require(!ip_sum_ok(before, &b) || ip_sum_ok(after, &a), "IP checksum broken");
+	require(!tcp_sum_ok(before, &b) || tcp_sum_ok(after, &a), "TCP checksum broken");
+	require(a.end - a.payload == b.end - b.payload &&
+			!memcmp(before->bytes + b.payload, after->bytes + a.payload,
+				b.end - b.payload),
+		"payload changed");
+	check_fields(before, &b, after, &a);
+	check_options(before, &b, after, &a, hides_mptcp);
+}
+
+static inline void check_fack(const struct wire *fack, const struct wire *of)
+{
+	struct view f, v;
+
+	require(look(fack, &f), "unreadable FACK");
+	require(look(of, &v), "FACK of an unreadable frame");
+	require(ip_sum_ok(fack, &f) && tcp_sum_ok(fack, &f), "FACK with a wrong checksum");
+	require(f.end == fack->len && f.payload == f.end, "FACK with payload");
+	require(f.flags == SG_ACK, "FACK with flags %02x", f.flags);
+	require(!memcmp(fack->bytes + f.tcp, of->bytes + v.tcp, 12),
+		"FACK of another segment");
+}
+
+/* Who may not edit, did not: observers, watched flows, ECN of one-sided flows. */
+static inline void check_restraint(const struct sg_host *host, sg_u32 mode_before,
+				   const struct wire *before, const struct passage *p)
+{
+	int same = before->len == p->after.len &&
+		   !memcmp(before->bytes, p->after.bytes, before->len);
+	int untouched = same && p->result.out.action == SG_PASS && !p->fack.len;
+	int syn = p->result.seg.tcp_flags & SG_SYN;
+	struct view b, a;
+
+	if (host->policy.rules[0].params.mode != SG_RULE_ENFORCE)
+		require(untouched, "a host that observes edited a packet");
+	if (syn || mode_before == SG_MODE_TWO_SIDED)
+		return;
+	if (!host->flow_exists || host->flow.mode == SG_MODE_WATCH)
+		require(untouched, "a watched flow was edited");
+	if (look(before, &b) && look(&p->after, &a))
+		require(b.flags == a.flags && b.traffic_class == a.traffic_class,
+			"the ECN of a one-sided flow was touched");
+}
+
+/* With TRACE set, a line per frame: what was seen and decided. */
+static inline void trace(const struct sg_host *host, sg_u32 direction,
+			 const struct sg_host_result *r)
+{
+	if (!getenv("TRACE"))
+		return;
+	fprintf(stderr,
+		"%p %s flags %02x seq %u ack %u window %u payload %u ecn %u options %x: "
+		"action %u edits %x window %u | mode %u why %u una %u nxt %u edge %u cwnd %u\n",
+		(const void *)host, direction == SG_TO_TENANT ? "to  " : "from",
+		r->seg.tcp_flags, r->seg.seq, r->seg.ack, r->seg.window, r->seg.payload,
+		r->seg.ecn, r->seg.options, r->out.action, r->out.edits, r->out.window,
+		host->flow.mode, host->flow.reason, host->flow.snd_una, host->flow.snd_nxt,
+		host->flow.edge, host->flow.cc.cwnd);
+}
+
+/*
+ * One frame through one host. Buffers are exactly as long as the host may use,
+ * so that the sanitizer sees a byte read beyond them.
+ */
+static inline void pass(struct sg_host *host, const struct wire *before,
+			sg_u32 direction, sg_u64 now_ns, sg_u32 room, struct passage *p)
+{
+	struct sg_frame frame = { malloc(before->len + room), before->len,
+				  before->len + room };
+	struct sg_frame fack = { malloc(256), 0, 256 };
+	sg_u32 mode_before = host->flow_exists ? host->flow.mode : SG_MODE_WATCH;
+
+	require(frame.data && fack.data, "out of memory");
+	memcpy(frame.data, before->bytes, before->len);
+	sg_host_frame(host, &frame, direction, now_ns, &fack, &p->result);
+	require(frame.len <= before->len + SG_OPTION_LEN && frame.len == p->result.frame_len,
+		"frame of %u bytes became %u", before->len, frame.len);
+	memcpy(p->after.bytes, frame.data, frame.len);
+	p->after.len = frame.len;
+	p->fack.len = p->result.fack_len;
+	memcpy(p->fack.bytes, fack.data, p->fack.len);
+	free(frame.data);
+	free(fack.data);
+
+	trace(host, direction, &p->result);
+	check_edit(before, &p->after,
+		   (host->policy.rules[0].params.flags & SG_RULE_STRIP_MPTCP) &&
+			   (p->result.seg.tcp_flags & SG_SYN));
+	if (p->fack.len)
+		check_fack(&p->fack, before);
+	check_restraint(host, mode_before, before, p);
+	require(!host->flow_exists || host->flow.cc.cwnd, "no window");
+}
+
+/* One rule for everything, everybody trusted, or nobody. */
+static inline void take_policy(struct input *in, struct sg_policy *policy)
+{
+	struct sg_params *p = &policy->rules[0].params;
+	sg_u8 bits = take8(in);
+
+	memset(policy, 0, sizeof(*policy));
+	policy->rules_count = 1;
+	policy->rules[0].source_port_high = 0xffff;
+	policy->rules[0].destination_port_high = 0xffff;
+	policy->trusted_count = !!(bits & 1);
+	p->mode = bits & 0x70 ? SG_RULE_ENFORCE : SG_RULE_OBSERVE;
+	p->flags = (sg_u8)(SG_RULE_POLICE | (bits & 2 ? SG_RULE_STRIP_MPTCP : 0));
+	p->algorithm = (sg_u8)take_range(in, 0, SG_CC_COUNT - 1);
+	p->one_sided = (sg_u8)take_range(in, 0, SG_CC_COUNT - 1);
+	p->floor_mss = bits & 4 ? 1 : 2;
+	p->init_segments = (sg_u8)take_range(in, 1, 64);
+	p->g_shift = 4;
+	p->beta_q10 = take_range(in, 0, SG_ONE_Q10);
+	p->window_cap = take_range(in, 0, SG_WINDOW_MAX);
+	p->fixed_bytes = take_range(in, 0, SG_WINDOW_MAX);
+	p->k_delay_ns = take32(in);
+	p->vegas_alpha = 2;
+	p->vegas_beta = 4;
+	p->rto_min_us = take16(in) * 16U;
+}
+
+#endif /* FUZZ_CHECK_H */

@@ -1,0 +1,509 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * Two tenants that follow the standards, each behind its host, and a network that
+ * marks, drops, repeats, reorders and bleaches.
+ *
+ * Beyond what check.h says of every frame: neither tenant is ever policed while it
+ * keeps to the windows it was shown, and always when it does not; neither sees
+ * marks or the hosts' options while both enforce; a sender is never told of more
+ * marked bytes than arrived marked. Sequence numbers and feedback counters start
+ * wherever the input says, near their wrap-around too.
+ *
+ * Input: policies, tenants, then operations until the bytes are used up.
+ */
+#include "check.h"
+#include "tenant.h"
+
+#define QUEUE 8U
+
+struct side {
+	struct sg_host host;
+	struct tenant tenant;
+	int enforces;         /* its programs are attached */
+	int cheated;          /* its tenant has sent beyond its window */
+	sg_u64 marked_bytes;  /* payload that reached it with CE */
+};
+
+struct network {
+	struct side side[2];
+	struct wire queue[2][QUEUE]; /* frames that left side i */
+	sg_u32 queued[2];
+	sg_u64 now_ns;
+	int ip_version;
+	int bleaches;
+	int undisturbed; /* one connection so far: byte counts can be compared */
+};
+
+enum operation {
+	CONNECT, ACCEPT, DATA, ACKNOWLEDGE, DELIVER, DELIVER_MARKED, DUPLICATE, LOSE,
+	RETRANSMIT, PROBE, FINISH, BURST, CHEAT, CALM, DETACH, BLEACH, REUSE, RESET,
+	OPERATIONS
+};
+
+static void enqueue(struct network *n, int from, const struct wire *w)
+{
+	if (n->queued[from] == QUEUE) {
+		memmove(n->queue[from], n->queue[from] + 1, sizeof(*w) * (QUEUE - 1));
+		n->queued[from]--;
+	}
+	memcpy(&n->queue[from][n->queued[from]++], w, sizeof(*w));
+}
+
+/* What policing must decide of a segment that ends at `end`, from the model alone. */
+static void check_policing(const struct side *s, const struct side *peer,
+			   const struct shape *shape, sg_u32 action)
+{
+	const struct tenant *t = &s->tenant;
+	sg_u32 limit = t->edge + sg_max32(peer->tenant.mss, SG_MSS_MIN);
+	int beyond = t->state == OPEN && shape->payload &&
+		     sg_seq_gt(shape->seq + shape->payload, limit);
+
+	if (action != SG_PASS)
+		require(s->cheated && beyond, "policed within its window: end %u, limit %u",
+			shape->seq + shape->payload, limit);
+	if (beyond && s->host.flow.mode != SG_MODE_WATCH && s->host.flow_exists &&
+	    s->host.policy.rules[0].params.mode == SG_RULE_ENFORCE)
+		require(action == SG_DROP, "not policed: end %u, limit %u",
+			shape->seq + shape->payload, limit);
+}
+
+static void transmit(struct network *n, int from, const struct shape *shape)
+{
+	struct side *s = &n->side[from];
+	struct passage p;
+	struct wire w;
+
+	build(&w, shape);
+	if (!s->enforces) {
+		enqueue(n, from, &w);
+		return;
+	}
+	pass(&s->host, &w, SG_FROM_TENANT, n->now_ns, SG_OPTION_LEN, &p);
+	check_policing(s, &n->side[!from], shape, p.result.out.action);
+	if (p.result.out.action == SG_PASS)
+		enqueue(n, from, &p.after);
+	if (p.fack.len)
+		enqueue(n, from, &p.fack);
+}
+
+static void shape_of(const struct network *n, int from, struct shape *s, sg_u8 flags,
+		     sg_u16 window)
+{
+	tenant_shape(&n->side[from].tenant, s, n->ip_version, flags, window);
+}
+
+/* While both hosts enforce, their talk and the network's marks stay between them. */
+static void check_hidden(const struct side *s, const struct wire *w)
+{
+	struct view v;
+
+	if (s->host.flow.mode != SG_MODE_TWO_SIDED || !look(w, &v) || v.flags & SG_RST)
+		return;
+	/* A SYN says nothing of the flow that is there, nor does an answer to another one. */
+	if ((v.flags & SG_SYN) &&
+	    (!(v.flags & SG_ACK) || get32(w->bytes + v.tcp + 8) != s->tenant.iss + 1))
+		return;
+	require(!(v.traffic_class & 3), "the tenant sees ECN codepoint %u",
+		v.traffic_class & 3);
+	require(!(v.flags & SG_ECE), "the tenant sees ECE");
+	require(!has_option(w, &v, SG_KIND_FEEDBACK, 0), "the tenant sees feedback");
+	require(!has_option(w, &v, SG_KIND_EXPERIMENT, 1), "the tenant sees our option");
+}
+
+static void check_counts(const struct network *n, int at)
+{
+	const struct side *s = &n->side[at];
+
+	if (n->undisturbed)
+		require(s->host.flow.bytes_marked <= n->side[!at].marked_bytes,
+			"told of %llu marked bytes, %llu arrived",
+			s->host.flow.bytes_marked, n->side[!at].marked_bytes);
+}
+
+/*
+ * Enforcement governs: an ACK that advances shows at most the window, or what is
+ * in flight already; and host and tenant agree on the edge that policing uses.
+ */
+static void check_governed(const struct network *n, int at, sg_u32 una_before,
+			   const struct passage *p)
+{
+	const struct side *s = &n->side[at];
+	const struct sg_flow *flow = &s->host.flow;
+	const struct sg_segment *seg = &p->result.seg;
+	sg_u32 unit = 1U << flow->wscale, flight = flow->snd_nxt - flow->snd_una;
+	struct view v;
+
+	if (!look(&p->after, &v) || seg->tcp_flags & (SG_SYN | SG_RST) || !n->undisturbed)
+		return;
+	if (s->tenant.state == OPEN)
+		require(flow->edge == s->tenant.edge, "host's edge %u, tenant's %u",
+			flow->edge, s->tenant.edge);
+	if (flow->mode != SG_MODE_WATCH && seg->ack == flow->snd_una &&
+	    sg_seq_gt(seg->ack, una_before) &&
+	    s->host.policy.rules[0].params.mode == SG_RULE_ENFORCE)
+		require(((sg_u64)v.window << flow->wscale) <
+				(sg_u64)sg_max32(flow->cc.cwnd, flight) + unit,
+			"shown %u << %u, cwnd %u, flight %u", v.window, flow->wscale,
+			flow->cc.cwnd, flight);
+}
+
+/* What the network does to the ECN field, with the IPv4 checksum kept right. */
+static void set_ecn(struct wire *w, const struct view *v, sg_u8 ecn)
+{
+	sg_u8 *ip = w->bytes + v->ip;
+
+	if (v->version == 4) {
+		ip[1] = (sg_u8)((ip[1] & 0xfc) | ecn);
+		put16(ip + 10, 0);
+		put16(ip + 10, ~sum16(0, ip, 20) & 0xffff);
+	} else {
+		ip[1] = (sg_u8)((ip[1] & 0xcf) | ecn << 4);
+	}
+}
+
+static void arrive(struct network *n, int at, struct wire *w, int mark)
+{
+	struct side *s = &n->side[at];
+	sg_u32 una = s->host.flow.snd_una;
+	struct passage p;
+	struct view v;
+
+	require(look(w, &v), "a host sent an unreadable frame");
+	if (n->bleaches)
+		set_ecn(w, &v, SG_NOT_ECT);
+	else if (mark && (v.traffic_class & 3))
+		set_ecn(w, &v, SG_CE);
+	require(look(w, &v), "unreadable");
+	if ((v.traffic_class & 3) == SG_CE)
+		s->marked_bytes += v.end - v.payload;
+	if (!s->enforces) {
+		tenant_takes(&s->tenant, &n->side[!at].tenant, w);
+		return;
+	}
+	pass(&s->host, w, SG_TO_TENANT, n->now_ns, SG_OPTION_LEN, &p);
+	check_counts(n, at);
+	if (p.result.out.action == SG_CONSUME) {
+		require(has_option(w, &v, SG_KIND_EXPERIMENT, 1), "a tenant's packet was consumed");
+		return;
+	}
+	require(p.result.out.action == SG_PASS, "a packet to the tenant was dropped");
+	check_hidden(s, &p.after);
+	tenant_takes(&s->tenant, &n->side[!at].tenant, &p.after);
+	check_governed(n, at, una, &p);
+}
+
+static void deliver(struct network *n, int from, sg_u32 index, int mark, int keep)
+{
+	struct wire w;
+
+	if (!n->queued[from])
+		return;
+	index %= n->queued[from];
+	memcpy(&w, &n->queue[from][index], sizeof(w));
+	if (!keep) {
+		n->queued[from]--;
+		memmove(&n->queue[from][index], &n->queue[from][index + 1],
+			sizeof(w) * (n->queued[from] - index));
+	}
+	arrive(n, !from, &w, mark);
+}
+
+static void do_connect(struct network *n, int from, sg_u16 window)
+{
+	struct tenant *t = &n->side[from].tenant;
+	struct shape s;
+
+	if (t->state != CLOSED && t->state != SYN_SENT)
+		return;
+	t->state = SYN_SENT;
+	t->una = t->iss;
+	t->nxt = t->iss;
+	shape_of(n, from, &s, t->ecn ? SG_SYN | SG_ECE | SG_CWR : SG_SYN, window);
+	handshake_options(t, &s);
+	t->nxt++;
+	transmit(n, from, &s);
+}
+
+static void do_accept(struct network *n, int from, sg_u16 window)
+{
+	struct tenant *t = &n->side[from].tenant;
+	struct shape s;
+
+	if (t->state != SYN_RECEIVED)
+		return;
+	t->una = t->iss;
+	t->nxt = t->iss;
+	shape_of(n, from, &s, SG_SYN | SG_ACK, window);
+	handshake_options(t, &s);
+	t->nxt++;
+	transmit(n, from, &s);
+}
+
+static void send_data(struct network *n, int from, sg_u32 bytes, sg_u16 window, sg_u8 flags)
+{
+	struct tenant *t = &n->side[from].tenant;
+	struct shape s;
+
+	shape_of(n, from, &s, SG_ACK | flags, window);
+	s.payload = bytes;
+	t->nxt += bytes + !!(flags & SG_FIN);
+	transmit(n, from, &s);
+}
+
+static void do_data(struct network *n, int from, sg_u32 bytes, sg_u16 window)
+{
+	bytes = sg_min32(bytes % PAYLOAD_MAX, tenant_room(&n->side[from].tenant));
+	if (bytes)
+		send_data(n, from, bytes, window, SG_PSH);
+}
+
+/* A pure ACK, with options that leave room for feedback or do not. */
+static void do_acknowledge(struct network *n, int from, struct input *in, sg_u16 window)
+{
+	const struct tenant *t = &n->side[from].tenant;
+	sg_u8 bits = take8(in);
+	struct shape s;
+
+	if (t->state != OPEN)
+		return;
+	shape_of(n, from, &s, (sg_u8)(SG_ACK | (bits & 1 ? SG_ECE : 0)), window);
+	if (bits & 2)
+		add_option(&s, 8, 10, 0);
+	if (bits & 4)
+		add_option(&s, 5, bits & 8 ? 26 : 10, 0);
+	if (bits & 4 && s.options_len >= 10) {
+		put32(s.options + s.options_len - 8, t->rcv_nxt + take16(in));
+		put32(s.options + s.options_len - 4, t->rcv_nxt + take16(in));
+	}
+	transmit(n, from, &s);
+}
+
+/* Repeats outstanding data from its start, or a byte before it to keep alive. */
+static void do_retransmit(struct network *n, int from, sg_u32 bytes, sg_u16 window)
+{
+	const struct tenant *t = &n->side[from].tenant;
+	struct shape s;
+
+	if (t->state != OPEN || t->una == t->iss)
+		return;
+	shape_of(n, from, &s, SG_ACK, window);
+	if (t->nxt == t->una) {
+		s.seq = t->una - 1;
+		s.payload = t->una - 1 != t->iss; /* the SYN is no byte */
+	} else {
+		s.seq = t->una;
+		s.payload = 1 + bytes % sg_min32(t->nxt - t->una, PAYLOAD_MAX);
+	}
+	s.payload_seed = stream_byte(t, s.seq);
+	transmit(n, from, &s);
+}
+
+/* One byte beyond a closed window (RFC 9293 3.8.6.1). */
+static void do_probe(struct network *n, int from, sg_u16 window)
+{
+	const struct tenant *t = &n->side[from].tenant;
+
+	if (t->state == OPEN && t->nxt == t->edge)
+		send_data(n, from, 1, window, SG_PSH);
+}
+
+static void do_finish(struct network *n, int from, sg_u16 window)
+{
+	if (tenant_room(&n->side[from].tenant) > 1)
+		send_data(n, from, 0, window, SG_FIN);
+}
+
+/* A stretch of undisturbed transfer, so that short inputs come far. */
+static void do_burst(struct network *n, int from, struct input *in, sg_u16 window)
+{
+	sg_u32 rounds = take8(in) % 32;
+	sg_u8 bits = take8(in);
+	struct shape s;
+
+	while (rounds--) {
+		do_data(n, from, 1448, window);
+		deliver(n, from, n->queued[from] - 1, bits & 1, 0);
+		n->now_ns += (sg_u64)bits << 10;
+		if (n->side[!from].tenant.state != OPEN)
+			return;
+		shape_of(n, !from, &s, SG_ACK, window);
+		transmit(n, !from, &s);
+		deliver(n, !from, n->queued[!from] - 1, bits & 2, 0);
+	}
+}
+
+/* A segment that a standards-following stack would hold back. */
+static void do_cheat(struct network *n, int from, sg_u32 beyond, sg_u16 window)
+{
+	struct side *s = &n->side[from];
+	struct shape shape;
+
+	if (s->tenant.state != OPEN)
+		return;
+	s->cheated = 1;
+	shape_of(n, from, &shape, SG_ACK, window);
+	shape.seq = s->tenant.edge + beyond % 100000;
+	shape.payload = 1000;
+	shape.payload_seed = stream_byte(&s->tenant, shape.seq);
+	/* Within its allowance it counts as sent. */
+	if (!sg_seq_gt(shape.seq + 1000, s->tenant.edge + sg_max32(n->side[!from].tenant.mss,
+								    SG_MSS_MIN)))
+		s->tenant.nxt = sg_seq_max(s->tenant.nxt, shape.seq + 1000);
+	transmit(n, from, &shape);
+}
+
+static void forget_syns(struct network *n, int from)
+{
+	sg_u32 i = 0;
+	struct view v;
+
+	while (i < n->queued[from]) {
+		if (look(&n->queue[from][i], &v) && (v.flags & SG_SYN)) {
+			n->queued[from]--;
+			memmove(&n->queue[from][i], &n->queue[from][i + 1],
+				sizeof(n->queue[0][0]) * (n->queued[from] - i));
+		} else {
+			i++;
+		}
+	}
+}
+
+/*
+ * The same ports again with other numbers. Old segments stay on their way, old
+ * SYNs do not: that is what TIME-WAIT is for (RFC 9293 3.4.1).
+ */
+static void do_reuse(struct network *n, struct input *in)
+{
+	int i;
+
+	n->undisturbed = 0;
+	for (i = 0; i < 2; i++) {
+		struct tenant *t = &n->side[i].tenant;
+
+		forget_syns(n, i);
+		t->state = CLOSED;
+		t->iss += 1 + take32(in) % 0x7fffffff;
+		t->una = t->iss;
+		t->nxt = t->iss;
+		n->side[i].cheated = 0;
+	}
+}
+
+static void do_reset(struct network *n, int from)
+{
+	struct shape s;
+
+	if (n->side[from].tenant.state != OPEN)
+		return;
+	shape_of(n, from, &s, SG_RST | SG_ACK, 0);
+	transmit(n, from, &s);
+}
+
+static void operate(struct network *n, struct input *in)
+{
+	sg_u32 operation = take8(in) % OPERATIONS;
+	sg_u8 bits = take8(in);
+	int from = bits & 1;
+	sg_u16 window = bits & 2 ? 0xffff : take16(in);
+
+	n->now_ns += (sg_u64)take8(in) << (bits >> 3);
+	switch (operation) {
+	case CONNECT:
+		return do_connect(n, from, window);
+	case ACCEPT:
+		return do_accept(n, from, window);
+	case DATA:
+		return do_data(n, from, take16(in), window);
+	case ACKNOWLEDGE:
+		return do_acknowledge(n, from, in, window);
+	case DELIVER:
+		return deliver(n, from, take8(in), 0, 0);
+	case DELIVER_MARKED:
+		return deliver(n, from, take8(in), 1, 0);
+	case DUPLICATE:
+		n->undisturbed = 0;
+		return deliver(n, from, take8(in), 0, 1);
+	case LOSE:
+		n->queued[from] -= !!n->queued[from];
+		return;
+	case RETRANSMIT:
+		return do_retransmit(n, from, take16(in), window);
+	case PROBE:
+		return do_probe(n, from, window);
+	case FINISH:
+		return do_finish(n, from, window);
+	case BURST:
+		return do_burst(n, from, in, window);
+	case CHEAT:
+		return do_cheat(n, from, take32(in), window);
+	case CALM:
+		n->now_ns += 1ULL << (bits >> 2);
+		return;
+	case DETACH:
+		/* Rare: a host that is gone does not come back. */
+		n->side[from].enforces &= take8(in) != 0;
+		return;
+	case BLEACH:
+		n->bleaches |= !take8(in);
+		return;
+	case REUSE:
+		return do_reuse(n, in);
+	case RESET:
+		return do_reset(n, from);
+	}
+}
+
+static void take_side(struct input *in, struct side *s, sg_u8 id)
+{
+	struct tenant *t = &s->tenant;
+	sg_u8 bits = take8(in);
+
+	take_policy(in, &s->host.policy);
+	s->enforces = 1;
+	t->id = id;
+	t->iss = bits & 1 ? 0U - take16(in) : take32(in);
+	t->mss = bits & 2 ? take16(in) : 8960;
+	t->wscale = bits & 4 ? (sg_u8)take_range(in, 0, 14) : 10;
+	t->mptcp = (bits & 0x70) == 0x70;
+	t->ecn = bits >> 7;
+}
+
+/* An open connection whose counters have run for a while, as far as hosts can tell. */
+static void open_with_history(struct network *n, struct input *in)
+{
+	int i;
+
+	do_connect(n, 0, 0xffff);
+	deliver(n, 0, 0, 0, 0);
+	do_accept(n, 1, 0xffff);
+	deliver(n, 1, 0, 0, 0);
+	for (i = 0; i < 2; i++) {
+		sg_u32 e0b = 0U - take16(in), ceb = 0U - take16(in);
+		struct sg_flow *counted = &n->side[i].host.flow;
+		struct sg_flow *taken = &n->side[!i].host.flow;
+
+		counted->rcv_e0b = e0b & SG_COUNTER_MASK;
+		taken->taken_e0b = e0b & SG_COUNTER_MASK;
+		counted->rcv_ceb = ceb & SG_COUNTER_MASK;
+		taken->taken_ceb = ceb & SG_COUNTER_MASK;
+	}
+}
+
+int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size)
+{
+	static struct network n;
+	struct input in = { data, size };
+	sg_u8 bits = take8(&in);
+
+	memset(&n, 0, sizeof(n));
+	n.now_ns = 1;
+	n.undisturbed = 1;
+	n.ip_version = bits & 1 ? 6 : 4;
+	take_side(&in, &n.side[0], 1);
+	take_side(&in, &n.side[1], 2);
+	if (bits & 6)
+		open_with_history(&n, &in);
+	while (in.left)
+		operate(&n, &in);
+	return 0;
+}

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * A tenant's TCP that follows the standards, as plain as can be: it accepts data
+ * in order only, obeys every window that it was shown, repeats what is
+ * outstanding. Enforcement must never police it, nor show it what hosts say to
+ * each other.
+ */
+#ifndef FUZZ_TENANT_H
+#define FUZZ_TENANT_H
+
+#include <sluice/seq.h>
+
+#include "wire.h"
+
+enum tenant_state { CLOSED, SYN_SENT, SYN_RECEIVED, OPEN };
+
+struct tenant {
+	enum tenant_state state;
+	sg_u32 iss;
+	sg_u32 una;
+	sg_u32 nxt;
+	sg_u32 edge;       /* highest right edge shown to it */
+	sg_u32 rcv_nxt;
+	sg_u16 mss;        /* its own offer */
+	sg_u8 wscale;      /* its own offer, 0 = none */
+	sg_u8 peer_wscale; /* shift of the windows it is shown */
+	int mptcp;
+	int ecn;
+	sg_u8 id;          /* 1 or 2: address and payload */
+};
+
+/* Any byte of a stream is known from its sequence number. */
+static inline sg_u8 stream_byte(const struct tenant *from, sg_u32 seq)
+{
+	return (sg_u8)(from->id * 31 + seq * 7);
+}
+
+/* The header fields that every segment of a tenant shares. */
+static inline void tenant_shape(const struct tenant *t, struct shape *s, int ip_version,
+				sg_u8 flags, sg_u16 window)
+{
+	memset(s, 0, sizeof(*s));
+	s->ip_version = ip_version;
+	s->local = 0x0a000000U + t->id;
+	s->remote = 0x0a000003U - t->id;
+	s->source_port = (sg_u16)(4000 + t->id);
+	s->destination_port = (sg_u16)(4003 - t->id);
+	s->seq = t->nxt;
+	s->ack = flags & SG_ACK ? t->rcv_nxt : 0;
+	s->flags = flags;
+	s->window = window;
+	s->payload_seed = stream_byte(t, t->nxt);
+}
+
+static inline void add_option(struct shape *s, sg_u8 kind, sg_u8 len, sg_u32 value)
+{
+	sg_u8 *at = s->options + s->options_len;
+
+	if (s->options_len + len > OPTIONS_MAX)
+		return;
+	memset(at, 0, len);
+	at[0] = kind;
+	at[1] = len;
+	if (len == 3)
+		at[2] = (sg_u8)value;
+	if (len == 4)
+		put16(at + 2, value);
+	s->options_len += len;
+}
+
+static inline void handshake_options(const struct tenant *t, struct shape *s)
+{
+	add_option(s, 2, 4, t->mss);
+	if (t->wscale)
+		add_option(s, 3, 3, t->wscale);
+	if (t->mptcp)
+		add_option(s, 30, 12, 0);
+	while (s->options_len & 3)
+		s->options[s->options_len++] = 1;
+}
+
+static inline sg_u8 option_value(const struct wire *w, const struct view *v, sg_u8 kind)
+{
+	sg_u32 at = v->tcp + TCP_LEN;
+
+	while (at + 2 < v->payload && w->bytes[at]) {
+		if (w->bytes[at] == kind)
+			return w->bytes[at + 2];
+		at += w->bytes[at] == 1 ? 1 : w->bytes[at + 1];
+	}
+	return 0;
+}
+
+static inline void tenant_learns_scale(struct tenant *t, const struct wire *w,
+				       const struct view *v)
+{
+	sg_u8 offered = option_value(w, v, 3);
+
+	t->peer_wscale = t->wscale && offered ? offered : 0;
+}
+
+static inline void tenant_takes_syn(struct tenant *t, const struct wire *w,
+				    const struct view *v)
+{
+	sg_u32 seq = get32(w->bytes + v->tcp + 4), ack = get32(w->bytes + v->tcp + 8);
+
+	if (!(v->flags & SG_ACK) && (t->state == CLOSED || t->state == SYN_RECEIVED)) {
+		if (t->state == SYN_RECEIVED && t->rcv_nxt != seq + 1)
+			return;
+		if (t->state == CLOSED) {
+			t->una = t->iss;
+			t->nxt = t->iss;
+		}
+		t->state = SYN_RECEIVED;
+		t->rcv_nxt = seq + 1;
+		tenant_learns_scale(t, w, v);
+	} else if ((v->flags & SG_ACK) && t->state == SYN_SENT && ack == t->iss + 1) {
+		t->state = OPEN;
+		t->una = ack;
+		t->rcv_nxt = seq + 1;
+		tenant_learns_scale(t, w, v);
+		t->edge = ack + v->window; /* not scaled (RFC 7323 2.2) */
+	}
+}
+
+/* How many bytes at `at` are those of the stream from `seq` on. */
+static PLAIN sg_u32 stream_match(const struct tenant *from, sg_u32 seq, const sg_u8 *at,
+				 sg_u32 len)
+{
+	sg_u32 i;
+
+	for (i = 0; i < len && at[i] == stream_byte(from, seq + i); i++)
+		;
+	return i;
+}
+
+static inline void tenant_takes_data(struct tenant *t, const struct tenant *peer,
+				     const struct wire *w, const struct view *v)
+{
+	sg_u32 seq = get32(w->bytes + v->tcp + 4), payload = v->end - v->payload;
+	sg_u32 right = stream_match(peer, seq, w->bytes + v->payload, payload);
+
+	require(right == payload, "byte %u of the stream is wrong", seq + right);
+	if (seq == t->rcv_nxt)
+		t->rcv_nxt += payload + !!(v->flags & SG_FIN);
+}
+
+/* RFC 9293 3.10.7.4, without what the model has no use for. */
+static inline void tenant_takes(struct tenant *t, const struct tenant *peer,
+				const struct wire *w)
+{
+	sg_u32 ack, edge;
+	struct view v;
+
+	require(look(w, &v), "a tenant was given an unreadable frame");
+	require(ip_sum_ok(w, &v) && tcp_sum_ok(w, &v), "a tenant was given a wrong checksum");
+	ack = get32(w->bytes + v.tcp + 8);
+	if (v.flags & SG_SYN) {
+		tenant_takes_syn(t, w, &v);
+		return;
+	}
+	if (v.flags & SG_RST || t->state < SYN_RECEIVED || !(v.flags & SG_ACK) ||
+	    sg_seq_lt(ack, t->una) || sg_seq_gt(ack, t->nxt))
+		return;
+	edge = ack + ((sg_u32)v.window << t->peer_wscale);
+	if (t->state == SYN_RECEIVED) {
+		if (ack != t->iss + 1)
+			return;
+		t->state = OPEN;
+		t->edge = edge;
+	}
+	t->una = ack;
+	t->edge = sg_seq_max(t->edge, edge);
+	tenant_takes_data(t, peer, w, &v);
+}
+
+/* Bytes that the tenant may send now. */
+static inline sg_u32 tenant_room(const struct tenant *t)
+{
+	return t->state == OPEN && sg_seq_gt(t->edge, t->nxt) ? t->edge - t->nxt : 0;
+}
+
+#endif /* FUZZ_TENANT_H */
