@@ -1,3 +1,93 @@
 //! The sluicegate command.
+//!
+//! | exit code | meaning |
+//! |---|---|
+//! | 0 | it ran |
+//! | 1 | it failed |
+//! | 2 | wrong usage, or a file with errors |
+//! | 3 | it ran, and `--check` found an expectation that did not hold, or a run that cannot be trusted |
+//! | 130 | interrupted |
 
-fn main() {}
+mod agent;
+mod columns;
+mod detach;
+mod doctor;
+mod flows;
+mod interrupt;
+mod lab;
+mod output;
+mod policy;
+mod run;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand};
+
+use crate::output::Failure;
+
+/// Congestion control that belongs to the operator.
+#[derive(Debug, Parser)]
+#[command(name = "sluicegate", version, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run a scenario and compare its variants
+    Run(run::Args),
+    /// Check or explain a policy file
+    #[command(subcommand)]
+    Policy(policy::Command),
+    /// Look after the lab world
+    #[command(subcommand)]
+    Lab(lab::Command),
+    Agent(agent::Args),
+    Flows(flows::Args),
+    Detach(detach::Args),
+    Doctor(doctor::Args),
+    /// Print a completion script for a shell
+    #[command(
+        after_help = "Example: sluicegate completions bash > /etc/bash_completion.d/sluicegate"
+    )]
+    Completions {
+        /// bash, zsh, fish, elvish or powershell
+        shell: clap_complete::Shell,
+    },
+}
+
+fn main() -> ExitCode {
+    sluicegate_lab::tenant::maybe_run_tenant();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return output::usage(&error),
+    };
+    let result = match &cli.command {
+        Command::Run(args) => run::run(args),
+        Command::Policy(command) => policy::run(command),
+        Command::Lab(command) => lab::run(command),
+        Command::Agent(args) => agent::run(args),
+        Command::Flows(args) => flows::run(args),
+        Command::Detach(args) => detach::run(args),
+        Command::Doctor(args) => doctor::run(args),
+        Command::Completions { shell } => completions(*shell),
+    };
+    output::finish(result)
+}
+
+fn completions(shell: clap_complete::Shell) -> Result<(), Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "sluicegate", &mut script);
+    output::print(&String::from_utf8_lossy(&script))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+}

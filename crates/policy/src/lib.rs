@@ -21,5 +21,6 @@ pub mod table;
 pub mod units;
 
 pub use explain::Explanation;
+pub use ipnet::IpNet;
 pub use problem::{Problem, Problems};
 pub use rule::{Algorithm, Mode, Mptcp, Policy, PortRange, Ports, Rule, Threshold};

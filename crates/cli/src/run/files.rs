@@ -1,0 +1,45 @@
+//! What a run leaves in its directory.
+
+use std::{fs, path::Path};
+
+use anyhow::Context;
+use sluicegate_scenario::{file, results::Results};
+
+use crate::output::Failure;
+
+/// Writes `results.json`, `scenario.toml`, `samples.csv.gz` and `report.html`.
+///
+/// # Errors
+/// A file that cannot be written.
+pub fn write(out: &Path, scenario: &Path, results: &Results) -> Result<(), Failure> {
+    let json = serde_json::to_string_pretty(results).context("results cannot become JSON")?;
+    put(out, "results.json", format!("{json}\n").as_bytes())?;
+    let as_run = file::as_run(scenario, results.seed)?;
+    put(out, "scenario.toml", as_run.as_bytes())?;
+    let mut samples = Vec::new();
+    sluicegate_report::samples_csv(results, &mut samples)?;
+    put(out, "samples.csv.gz", &samples)?;
+    write_report(out, &[results])
+}
+
+/// Writes `report.html` over one or several scenarios.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn write_report(out: &Path, results: &[&Results]) -> Result<(), Failure> {
+    put(
+        out,
+        "report.html",
+        sluicegate_report::html(results).as_bytes(),
+    )
+}
+
+/// Writes through a neighbour and a rename, so that no reader finds half a file.
+fn put(out: &Path, name: &str, content: &[u8]) -> Result<(), Failure> {
+    let path = out.join(name);
+    let half = out.join(format!(".{name}.new"));
+    fs::write(&half, content)
+        .and_then(|()| fs::rename(&half, &path))
+        .with_context(|| format!("{}: cannot be written", path.display()))?;
+    Ok(())
+}

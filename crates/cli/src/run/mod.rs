@@ -1,0 +1,237 @@
+//! `sluicegate run`.
+
+mod files;
+mod progress;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use clap::ValueEnum;
+use sluicegate_report::Style;
+use sluicegate_scenario::{
+    experiment::Experiment,
+    file::{self, Options},
+    results::Results,
+    runner,
+    world::World,
+};
+
+use crate::{
+    interrupt,
+    output::{self, Failure},
+};
+
+const EXAMPLES: &str = "\
+Examples:
+  sluicegate run scenarios/five-stacks.toml
+  sluicegate run scenarios/incast-1500.toml --variant enforced dctcp --out out/incast
+  sluicegate run scenarios/*.toml --short --check --out out
+
+With --out, DIR gets results.json, scenario.toml (as run), samples.csv.gz and report.html.
+With several files, each has a directory of its own in DIR, and DIR/report.html shows all.";
+
+/// Arguments of `sluicegate run`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// Scenario files
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// World that runs them
+    #[arg(long, value_enum, default_value_t = WorldName::Lab)]
+    world: WorldName,
+    /// Run only these variants
+    #[arg(long, value_name = "NAME", num_args = 1..)]
+    variant: Vec<String>,
+    /// Seed of every random choice, instead of the scenario's
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Directory for results
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Print results as JSON instead of a table
+    #[arg(long)]
+    json: bool,
+    /// Exit with 3 when an expectation does not hold or the run cannot be trusted
+    #[arg(long)]
+    check: bool,
+    /// The scenario's short form, for a quick look
+    #[arg(long)]
+    short: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum WorldName {
+    /// Linux kernels in network namespaces and guests on this machine (root)
+    Lab,
+}
+
+impl WorldName {
+    fn open(self) -> anyhow::Result<Box<dyn World>> {
+        match self {
+            Self::Lab => anyhow::bail!("this build has no lab world"),
+        }
+    }
+}
+
+/// A scenario, resolved, and where it goes.
+struct Job {
+    path: PathBuf,
+    experiment: Experiment,
+    out: Option<PathBuf>,
+}
+
+/// Runs `sluicegate run`.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let jobs = jobs(args)?;
+    interrupt::install()?;
+    let mut world = args.world.open()?;
+    for job in &jobs {
+        // Refuse before the first run what the last one could not do.
+        world.check(&job.experiment)?;
+    }
+    let mut all = Vec::new();
+    let mut faults = Vec::new();
+    for job in &jobs {
+        let results = run_job(job, world.as_mut())?;
+        if !args.json {
+            let width = console::Term::stdout().size_checked();
+            let style = Style::of_stdout(width.map(|(_, columns)| columns.into()));
+            output::print(&format!("{}\n", sluicegate_report::table(&results, style)))?;
+        }
+        faults.extend(untrusted(&results));
+        all.push(results);
+    }
+    if jobs.len() > 1 {
+        if let Some(out) = &args.out {
+            files::write_report(out, &all.iter().collect::<Vec<_>>())?;
+        }
+    }
+    if args.json {
+        print_json(&all)?;
+    }
+    if args.check && !faults.is_empty() {
+        return Err(Failure::NotHeld(faults));
+    }
+    Ok(())
+}
+
+fn jobs(args: &Args) -> Result<Vec<Job>, Failure> {
+    let several = args.files.len() > 1;
+    let jobs: Result<Vec<Job>, Failure> = args
+        .files
+        .iter()
+        .map(|path| job(args, path, several))
+        .collect();
+    let jobs = jobs?;
+    for (index, job) in jobs.iter().enumerate() {
+        if jobs[..index]
+            .iter()
+            .any(|other| other.experiment.name == job.experiment.name)
+        {
+            return Err(Failure::BadInput(format!(
+                "{}: another scenario of this run is also named \"{}\"; run them one by one",
+                job.path.display(),
+                job.experiment.name
+            )));
+        }
+    }
+    Ok(jobs)
+}
+
+fn job(args: &Args, path: &Path, several: bool) -> Result<Job, Failure> {
+    let options = Options {
+        short: args.short,
+        seed: args.seed,
+    };
+    let mut experiment = file::load(path, &options)?;
+    if !args.variant.is_empty() {
+        let dropped = experiment.select(&args.variant).map_err(|unknown| {
+            let known: Vec<_> = experiment
+                .variants
+                .iter()
+                .map(|v| v.name.as_str())
+                .collect();
+            Failure::BadInput(format!(
+                "{}: there is no variant \"{unknown}\"; it has {}",
+                path.display(),
+                known.join(", ")
+            ))
+        })?;
+        if !dropped.is_empty() {
+            output::say(&format!(
+                "not checked without the other variants: {}",
+                dropped.join(", ")
+            ));
+        }
+    }
+    let out = args.out.as_ref().map(|out| match several {
+        true => out.join(&experiment.name),
+        false => out.clone(),
+    });
+    Ok(Job {
+        path: path.to_owned(),
+        experiment,
+        out,
+    })
+}
+
+fn run_job(job: &Job, world: &mut dyn World) -> Result<Results, Failure> {
+    if let Some(out) = &job.out {
+        // Find out that nothing can be written before the run, not after it.
+        std::fs::create_dir_all(out)
+            .with_context(|| format!("{}: cannot be made", out.display()))?;
+    }
+    let mut observer = progress::Progress::new(&job.experiment);
+    let result = runner::run(&job.experiment, world, &mut observer);
+    observer.finish();
+    let results = result.map_err(|error| match interrupt::requested() {
+        true => Failure::Interrupted,
+        false => Failure::Failed(error),
+    })?;
+    if let Some(out) = &job.out {
+        files::write(out, &job.path, &results)?;
+        output::say(&format!("results in {}", out.display()));
+    }
+    Ok(results)
+}
+
+/// Why `--check` does not accept these results.
+fn untrusted(results: &Results) -> Vec<String> {
+    let scenario = &results.scenario;
+    let mut faults = Vec::new();
+    let failed = results.expectations.iter().filter(|e| !e.held);
+    faults.extend(failed.map(|e| {
+        let shown = |value: Option<f64>| value.map_or("not measured".to_owned(), |v| v.to_string());
+        let (left, right) = (shown(e.left), shown(e.right));
+        format!(
+            "{scenario}: {}: {} ({left} against {right})",
+            e.name, e.expression
+        )
+    }));
+    if results.conditions.cpu_bound {
+        faults.push(format!(
+            "{scenario}: the CPU was the bottleneck even at {} of the rates",
+            results.conditions.rate_scale
+        ));
+    }
+    let lost = results
+        .conditions
+        .outside
+        .iter()
+        .filter(|(_, count)| **count > 0);
+    faults.extend(lost.map(|(counter, count)| {
+        format!("{scenario}: {counter} = {count} where the experiment is not about it")
+    }));
+    faults
+}
+
+/// One object for one scenario, an array for several.
+fn print_json(all: &[Results]) -> Result<(), Failure> {
+    let text = match all {
+        [one] => serde_json::to_string_pretty(one),
+        several => serde_json::to_string_pretty(several),
+    };
+    let text = text.context("results cannot be written as JSON")?;
+    output::print(&format!("{text}\n"))
+}
