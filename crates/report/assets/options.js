@@ -220,7 +220,7 @@ function windowsOption(look, variantColour, windows, alpha, log) {
   const option = timeOption(look, windows, {
     quantity: "bytes", name: "window", log, bounds: timeBounds(all), styleOf: (l) => styles[l.kind], nameOf: (l) => kinds[l.kind],
   });
-  const legend = { show: true, top: 0, right: 10, textStyle: { color: look.text }, selectedMode: false };
+  const legend = { show: true, top: 0, right: 10, textStyle: { color: look.text }, selectedMode: false, icon: "roundRect", itemHeight: 3 };
   option.grid.top = 30;
   if (!alpha) return { ...option, legend };
   const alphaStyle = { color: look.flows[3] };

@@ -87,3 +87,54 @@ fn write_group<W: Write + Send>(
     group.close()?;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use parquet::{
+        file::reader::{FileReader, SerializedFileReader},
+        record::RowAccessor,
+    };
+    use sluicegate_scenario::results::{Series, SeriesKind, VariantResult};
+
+    use super::*;
+
+    #[test]
+    fn parquet_reads_back() {
+        let mut variant = VariantResult {
+            name: "v".into(),
+            ..Default::default()
+        };
+        variant.samples.rtt_us = vec![151.25];
+        variant.samples.series = vec![Series {
+            name: "a>b".into(),
+            kind: SeriesKind::QueueBytes,
+            points: vec![(0.5, 1500.0)],
+        }];
+        let results = samples::tests::results_of(variant);
+
+        let mut file = Vec::new();
+        samples_parquet(&results, &mut file).unwrap();
+        let reader = SerializedFileReader::new(bytes::Bytes::from(file)).unwrap();
+        let rows: Vec<_> = reader
+            .get_row_iter(None)
+            .unwrap()
+            .map(Result::unwrap)
+            .collect();
+        assert_eq!(rows.len(), 2);
+        assert_eq!(rows[0].get_string(2).unwrap(), "rtt_us");
+        assert!(rows[0].is_null(4).unwrap(), "an RTT sample has no time");
+        assert_eq!(rows[0].get_double(5).unwrap(), 151.25);
+        let text = |column| rows[1].get_string(column).unwrap().as_str();
+        assert_eq!(
+            [text(0), text(1), text(2), text(3)],
+            ["s", "v", "queue_bytes", "a>b"]
+        );
+        assert_eq!(
+            (
+                rows[1].get_double(4).unwrap(),
+                rows[1].get_double(5).unwrap()
+            ),
+            (0.5, 1500.0)
+        );
+    }
+}

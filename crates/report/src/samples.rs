@@ -95,12 +95,27 @@ fn quoted(field: &str) -> std::borrow::Cow<'_, str> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::io::Read;
 
-    use sluicegate_scenario::results::{Results, Samples, Series, VariantResult};
+    use sluicegate_scenario::results::{Conditions, SCHEMA, Samples, Series, VariantResult};
 
     use super::*;
+
+    /// Results of scenario `s` with one variant.
+    pub fn results_of(variant: VariantResult) -> Results {
+        Results {
+            schema: SCHEMA,
+            scenario: "s".into(),
+            title: String::new(),
+            mirrors: None,
+            world: "lab".into(),
+            seed: 1,
+            conditions: Conditions::default(),
+            variants: vec![variant],
+            expectations: Vec::new(),
+        }
+    }
 
     #[test]
     fn csv_reads_back() {
@@ -114,20 +129,11 @@ mod tests {
             fct_us: [("mice".to_owned(), vec![900.0])].into(),
             series: vec![series],
         };
-        let variant = VariantResult {
+        let results = results_of(VariantResult {
             name: "v".into(),
             samples,
             ..Default::default()
-        };
-        let results: Results = serde_json::from_value(serde_json::json!({
-            "schema": 1, "scenario": "s", "title": "", "world": "lab", "seed": 1, "variants": [], "expectations": [],
-            "conditions": sluicegate_scenario::results::Conditions::default(),
-        }))
-        .unwrap();
-        let results = Results {
-            variants: vec![variant],
-            ..results
-        };
+        });
 
         let mut file = Vec::new();
         samples_csv(&results, &mut file).unwrap();

@@ -134,7 +134,7 @@ fn expectations(list: &[ExpectationResult]) -> Markup {
             h2 { "Expectations" }
             div.scroll {
                 table.expectations {
-                    thead { tr { th { } th { "name" } th { "expression" } th { "values" } } }
+                    thead { tr { th { } th { "name" } th { "expression" } th.figure { "values" } } }
                     tbody {
                         @for e in list {
                             tr.broken[!e.held] {
