@@ -1,3 +1,23 @@
-//! The lab world: scenarios on real kernels, in namespaces and guests
+//! The lab world: scenarios on real kernels, in namespaces and guests.
+//!
+//! ```text
+//!   Variant ─ net ──────► namespaces, bridges, token buckets          journal ─► clean
+//!           ├ agent ────► enforcement at each vNIC, ecn_switch at each switch port
+//!           ├ tenant ───► one process per tenant: traffic, probes
+//!           └ measure ──► goodput, RTT, queues, windows, and what went wrong elsewhere
+//! ```
 
+mod clean;
+mod collect;
+mod enforcers;
+pub mod guest;
+mod journal;
+mod measure;
+mod net;
+mod requirements;
+mod run;
 pub mod tenant;
+mod world;
+
+pub use clean::{CleanReport, clean};
+pub use world::Lab;

@@ -1,0 +1,7 @@
+//! What a run measures, and how one knows that nothing else was measured.
+
+pub mod cpu;
+pub mod outside;
+pub mod queues;
+pub mod tracking;
+pub mod windows;

@@ -1,0 +1,101 @@
+//! Packets lost where the experiment is not about: between namespaces and in interfaces.
+
+use std::{collections::BTreeMap, fs};
+
+use anyhow::{Context, Result};
+
+use crate::net::Network;
+
+/// Counters of the whole machine and of every namespace of the run. Only differences mean anything.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outside {
+    /// Packets dropped because a CPU's backlog was full.
+    softnet_dropped: u64,
+    /// Packets dropped by interfaces, by `namespace/interface`.
+    interfaces: BTreeMap<String, u64>,
+}
+
+impl Outside {
+    /// Reads all of them.
+    ///
+    /// # Errors
+    /// /proc cannot be read, a namespace is gone.
+    pub fn read(network: &Network) -> Result<Self> {
+        let softnet = fs::read_to_string("/proc/net/softnet_stat").context("/proc/net/softnet_stat")?;
+        let mut interfaces = BTreeMap::new();
+        for netns in &network.layout.namespaces {
+            let text = Network::within(netns, || {
+                fs::read_to_string("/proc/thread-self/net/dev").context("/proc/net/dev")
+            })?;
+            for (interface, drops) in interface_drops(&text) {
+                interfaces.insert(format!("{netns}/{interface}"), drops);
+            }
+        }
+        Ok(Self {
+            softnet_dropped: softnet_drops(&softnet),
+            interfaces,
+        })
+    }
+
+    /// What was lost after `earlier`: `softnet_dropped`, `interface_dropped`, both always present, and a line
+    /// for people on each interface that dropped.
+    pub fn since(&self, earlier: &Self) -> (BTreeMap<String, u64>, Vec<String>) {
+        let mut dropped = 0;
+        let mut notes = Vec::new();
+        for (name, now) in &self.interfaces {
+            let before = earlier.interfaces.get(name).copied().unwrap_or(0);
+            let drops = now.saturating_sub(before);
+            if drops > 0 {
+                dropped += drops;
+                notes.push(format!("{name} dropped {drops} packets"));
+            }
+        }
+        let softnet = self.softnet_dropped.saturating_sub(earlier.softnet_dropped);
+        let counters = BTreeMap::from([
+            ("softnet_dropped".to_owned(), softnet),
+            ("interface_dropped".to_owned(), dropped),
+        ]);
+        (counters, notes)
+    }
+}
+
+/// Second column of each CPU's line, hexadecimal.
+fn softnet_drops(text: &str) -> u64 {
+    text.lines()
+        .filter_map(|line| u64::from_str_radix(line.split_whitespace().nth(1)?, 16).ok())
+        .sum()
+}
+
+/// Receive and transmit drops (fourth of each eight columns) of each interface but the loopback.
+fn interface_drops(text: &str) -> Vec<(String, u64)> {
+    text.lines()
+        .filter_map(|line| {
+            let (name, numbers) = line.split_once(':')?;
+            let numbers: Vec<u64> = numbers
+                .split_whitespace()
+                .map_while(|field| field.parse().ok())
+                .collect();
+            let drops = numbers.get(3)? + numbers.get(11)?;
+            (name.trim() != "lo").then(|| (name.trim().to_owned(), drops))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drops_of_both_directions_count() {
+        let text = "Inter-|   Receive  |  Transmit\n \
+            face |bytes    packets errs drop fifo frame compressed multicast|bytes packets errs drop\n\
+            \x20 eth0: 100 2 0 3 0 0 0 0 100 2 0 4 0 0 0 0\n\
+            \x20   lo: 100 2 0 9 0 0 0 0 100 2 0 9 0 0 0 0\n";
+        assert_eq!(interface_drops(text), [("eth0".to_owned(), 7)]);
+    }
+
+    #[test]
+    fn backlog_drops_are_hexadecimal_and_summed_over_cpus() {
+        assert_eq!(softnet_drops("00000001 0000000a 0\n00000001 00000001 0\n"), 11);
+    }
+}

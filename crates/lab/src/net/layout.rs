@@ -1,0 +1,309 @@
+//! What to build for a variant, as text for iproute2's batch mode: pure, so that it can be tested without root.
+
+use std::{collections::BTreeMap, fmt::Write, net::IpAddr};
+
+use anyhow::{Result, bail};
+use sluicegate_scenario::experiment::{Link, Node, TenantKind, Variant};
+
+use super::{
+    names::{self, HOST_BRIDGE, Names, TENANT_INTERFACE},
+    paths,
+};
+
+/// Bytes of an Ethernet header: what a queue counts on top of the MTU.
+pub const ETHERNET_HEADER_BYTES: u32 = 14;
+
+/// A shaper may send this much time's worth of link rate at once, to make up for timers that fire late.
+const BURST_US: u64 = 100;
+
+/// Text for `ip -batch`, `bridge -batch` and `tc -batch` in one namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Batch {
+    /// For `ip`.
+    pub ip: String,
+    /// For `bridge`.
+    pub bridge: String,
+    /// For `tc`.
+    pub tc: String,
+}
+
+/// A switch's transmit queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SwitchPort {
+    /// Link id.
+    pub link: usize,
+    /// The end that transmits: false is `a`.
+    pub b: bool,
+    /// Interface in the switches' namespace.
+    pub interface: String,
+}
+
+/// Host side of a tenant's interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Vnic {
+    /// Tenant id.
+    pub tenant: usize,
+    /// Namespace of its host.
+    pub netns: String,
+    /// Interface there.
+    pub interface: String,
+}
+
+/// Everything to build.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Layout {
+    /// Namespaces, in order of creation.
+    pub namespaces: Vec<String>,
+    /// For `ip -batch` outside: pairs of interfaces, made where they will live.
+    pub links: String,
+    /// What each namespace does with its ends.
+    pub inside: BTreeMap<String, Batch>,
+    /// Transmit queues of switches.
+    pub ports: Vec<SwitchPort>,
+    /// Host sides of tenants' interfaces, one per tenant.
+    pub vnics: Vec<Vnic>,
+    /// TAP devices for guests: (namespace of the host, interface).
+    pub taps: Vec<(String, String)>,
+}
+
+impl Layout {
+    /// Lays out a variant.
+    ///
+    /// # Errors
+    /// A link between two hosts, hosts without a path, a rate that a shaper cannot have.
+    pub fn new(variant: &Variant, names: &Names) -> Result<Self> {
+        let mut layout = Self::default();
+        layout.add_nodes(variant, names);
+        for id in 0..variant.links.len() {
+            layout.add_link(variant, names, id)?;
+        }
+        for id in 0..variant.tenants.len() {
+            layout.add_tenant(variant, names, id);
+        }
+        layout.add_forwarding(variant, names)?;
+        Ok(layout)
+    }
+
+    fn add_nodes(&mut self, variant: &Variant, names: &Names) {
+        if !variant.switches.is_empty() {
+            self.add_namespace(names.switches());
+        }
+        for id in 0..variant.switches.len() {
+            self.add_bridge(&names.switches(), &names::switch_bridge(id), variant);
+        }
+        for id in 0..variant.hosts.len() {
+            self.add_namespace(names.host(id));
+            self.add_bridge(&names.host(id), HOST_BRIDGE, variant);
+        }
+    }
+
+    fn add_namespace(&mut self, name: String) {
+        self.inside.insert(name.clone(), Batch::default());
+        self.namespaces.push(name);
+    }
+
+    fn batch(&mut self, netns: &str) -> &mut Batch {
+        self.inside.entry(netns.to_owned()).or_default()
+    }
+
+    fn add_bridge(&mut self, netns: &str, bridge: &str, variant: &Variant) {
+        let mtu = variant.mtu_bytes;
+        line(
+            &mut self.batch(netns).ip,
+            format_args!(
+                "link add {bridge} mtu {mtu} up type bridge stp_state 0 mcast_snooping 0 ageing_time 0"
+            ),
+        );
+    }
+
+    fn add_link(&mut self, variant: &Variant, names: &Names, id: usize) -> Result<()> {
+        let link = &variant.links[id];
+        if let (Node::Host(a), Node::Host(b)) = (link.a, link.b) {
+            bail!(
+                "variant {}, link {}: joins hosts {} and {} directly; the lab needs a switch between",
+                variant.name,
+                link.name,
+                variant.hosts[a].name,
+                variant.hosts[b].name
+            );
+        }
+        let mtu = variant.mtu_bytes;
+        let (a, b) = (names::port(id, false), names::port(id, true));
+        let (at_a, at_b) = (namespace(names, link.a), namespace(names, link.b));
+        line(
+            &mut self.links,
+            format_args!(
+                "link add {a} netns {at_a} mtu {mtu} type veth peer name {b} netns {at_b} mtu {mtu}"
+            ),
+        );
+        for (node, interface, is_b) in [(link.a, a, false), (link.b, b, true)] {
+            self.add_end(variant, names, id, node, &interface, is_b)?;
+        }
+        Ok(())
+    }
+
+    fn add_end(
+        &mut self,
+        variant: &Variant,
+        names: &Names,
+        link: usize,
+        node: Node,
+        interface: &str,
+        b: bool,
+    ) -> Result<()> {
+        let netns = namespace(names, node);
+        let bridge = match node {
+            Node::Host(_) => HOST_BRIDGE.to_owned(),
+            Node::Switch(id) => names::switch_bridge(id),
+        };
+        self.enslave(&netns, interface, &bridge);
+        if let Node::Switch(_) = node {
+            let shaper = shaper(variant, &variant.links[link])?;
+            line(
+                &mut self.batch(&netns).tc,
+                format_args!("qdisc add dev {interface} root {shaper}"),
+            );
+            self.ports.push(SwitchPort {
+                link,
+                b,
+                interface: interface.to_owned(),
+            });
+        }
+        Ok(())
+    }
+
+    /// Ports learn nothing and flood nothing: all forwarding is in the static tables.
+    fn enslave(&mut self, netns: &str, interface: &str, bridge: &str) {
+        let ip = &mut self.batch(netns).ip;
+        line(
+            ip,
+            format_args!("link set {interface} master {bridge} up"),
+        );
+        line(
+            ip,
+            format_args!(
+                "link set {interface} type bridge_slave learning off flood off mcast_flood off bcast_flood off"
+            ),
+        );
+    }
+
+    fn add_tenant(&mut self, variant: &Variant, names: &Names, id: usize) {
+        let tenant = &variant.tenants[id];
+        let mtu = variant.mtu_bytes;
+        let host = names.host(tenant.host);
+        let vnic = names::vnic(id);
+        match tenant.kind {
+            TenantKind::Guest => {
+                self.taps.push((host.clone(), vnic.clone()));
+                let ip = &mut self.batch(&host).ip;
+                line(ip, format_args!("tuntap add dev {vnic} mode tap"));
+                line(ip, format_args!("link set {vnic} mtu {mtu}"));
+            }
+            TenantKind::Namespace => {
+                let own = names.tenant(id);
+                let mac = names::tenant_mac(id);
+                line(
+                    &mut self.links,
+                    format_args!(
+                        "link add {vnic} netns {host} mtu {mtu} type veth \
+                         peer name {TENANT_INTERFACE} netns {own} mtu {mtu} address {mac}"
+                    ),
+                );
+                self.add_namespace(own.clone());
+                let inside = tenant_commands(variant, id);
+                self.batch(&own).ip.push_str(&inside);
+            }
+        }
+        self.enslave(&host, &vnic, HOST_BRIDGE);
+        self.vnics.push(Vnic {
+            tenant: id,
+            netns: host,
+            interface: vnic,
+        });
+    }
+
+    fn add_forwarding(&mut self, variant: &Variant, names: &Names) -> Result<()> {
+        let hosts = variant.hosts.len();
+        for (node, table) in paths::forwarding(variant)?.into_iter().enumerate() {
+            let netns = if node < hosts {
+                names.host(node)
+            } else {
+                names.switches()
+            };
+            let bridge = &mut self.batch(&netns).bridge;
+            for (tenant, port) in table {
+                let mac = names::tenant_mac(tenant);
+                line(
+                    bridge,
+                    format_args!("fdb replace {mac} dev {port} master static"),
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+fn namespace(names: &Names, node: Node) -> String {
+    match node {
+        Node::Host(id) => names.host(id),
+        Node::Switch(_) => names.switches(),
+    }
+}
+
+/// Address and permanent neighbours, so that no ARP or neighbour discovery ever runs.
+pub fn tenant_commands(variant: &Variant, id: usize) -> String {
+    let tenant = &variant.tenants[id];
+    let mut ip = String::new();
+    let nodad = match tenant.address {
+        IpAddr::V4(_) => "",
+        IpAddr::V6(_) => " nodad",
+    };
+    line(&mut ip, format_args!("link set lo up"));
+    line(
+        &mut ip,
+        format_args!(
+            "addr add {}/{} dev {TENANT_INTERFACE}{nodad}",
+            tenant.address,
+            variant.prefix_length()
+        ),
+    );
+    line(&mut ip, format_args!("link set {TENANT_INTERFACE} up"));
+    for (other, peer) in variant.tenants.iter().enumerate() {
+        if other != id {
+            let mac = names::tenant_mac(other);
+            line(
+                &mut ip,
+                format_args!(
+                    "neigh replace {} lladdr {mac} dev {TENANT_INTERFACE} nud permanent",
+                    peer.address
+                ),
+            );
+        }
+    }
+    ip
+}
+
+/// A token bucket: the link's rate, the queue's limit in bytes.
+fn shaper(variant: &Variant, link: &Link) -> Result<String> {
+    if link.rate_bps < 8000 {
+        bail!(
+            "variant {}, link {}: {} bit/s is below what a token bucket can do (8 kbit/s)",
+            variant.name,
+            link.name,
+            link.rate_bps
+        );
+    }
+    let frame = u64::from(variant.mtu_bytes + ETHERNET_HEADER_BYTES);
+    let burst = (link.rate_bps / 8 * BURST_US / 1_000_000).max(2 * frame);
+    let limit = link.queue_bytes.max(frame);
+    Ok(format!(
+        "tbf rate {}bit burst {burst}b limit {limit}b",
+        link.rate_bps
+    ))
+}
+
+fn line(text: &mut String, arguments: std::fmt::Arguments<'_>) {
+    // Writing to a String cannot fail.
+    let _ = text.write_fmt(arguments);
+    text.push('\n');
+}

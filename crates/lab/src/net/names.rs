@@ -1,0 +1,76 @@
+//! Names and addresses of what the lab makes: short, unique within a run, recognisable as ours.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Every namespace of the lab starts with this.
+pub const PREFIX: &str = "sgl-";
+
+/// Names of one run's namespaces.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Names {
+    run: String,
+}
+
+impl Names {
+    /// Names that no other run of this boot has while this process lives.
+    pub fn new() -> Self {
+        static RUNS: AtomicU32 = AtomicU32::new(0);
+        let number = RUNS.fetch_add(1, Ordering::Relaxed);
+        Self {
+            run: format!("{:x}.{number}", std::process::id()),
+        }
+    }
+
+    /// Identifies the run in names and in the journal.
+    pub fn run(&self) -> &str {
+        &self.run
+    }
+
+    /// Namespace of a tenant.
+    pub fn tenant(&self, id: usize) -> String {
+        format!("{PREFIX}{}-t{id}", self.run)
+    }
+
+    /// Namespace of a host.
+    pub fn host(&self, id: usize) -> String {
+        format!("{PREFIX}{}-h{id}", self.run)
+    }
+
+    /// The one namespace of all switches.
+    pub fn switches(&self) -> String {
+        format!("{PREFIX}{}-sw", self.run)
+    }
+}
+
+impl Default for Names {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Host side of a tenant's interface, in the host's namespace.
+pub fn vnic(tenant: usize) -> String {
+    format!("t{tenant}")
+}
+
+/// One end of a link: `b` false is its `a` end.
+pub fn port(link: usize, b: bool) -> String {
+    format!("l{link}{}", if b { 'b' } else { 'a' })
+}
+
+/// A switch's bridge.
+pub fn switch_bridge(switch: usize) -> String {
+    format!("sw{switch}")
+}
+
+/// A host's bridge.
+pub const HOST_BRIDGE: &str = "br";
+
+/// A tenant's own interface.
+pub const TENANT_INTERFACE: &str = "eth0";
+
+/// MAC address of a tenant's interface: locally administered, the id in the last two bytes.
+pub fn tenant_mac(tenant: usize) -> String {
+    let id = tenant as u16;
+    format!("02:73:67:00:{:02x}:{:02x}", id >> 8, id & 0xff)
+}

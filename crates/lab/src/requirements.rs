@@ -1,0 +1,117 @@
+//! What the lab needs of this machine, checked before anything is touched.
+
+use std::{
+    fs,
+    net::IpAddr,
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context, Result, bail};
+use sluicegate_agent::port::SwitchPorts;
+use sluicegate_scenario::experiment::{Experiment, TenantKind, Variant};
+
+use crate::{
+    guest,
+    net::{layout::Layout, names::Names},
+};
+
+/// The first kernel with all that the programs need.
+const KERNEL_MIN: (u32, u32) = (6, 12);
+
+/// Says everything that keeps this experiment from running here.
+///
+/// # Errors
+/// One line for each thing missing, with the way to get it.
+pub fn check(experiment: &Experiment) -> Result<()> {
+    let mut missing: Vec<String> = Vec::new();
+    let mut need = |found: Result<()>| {
+        if let Err(error) = found {
+            missing.push(format!("{error:#}"));
+        }
+    };
+    need(root());
+    need(kernel());
+    for tool in ["ip", "tc", "bridge"] {
+        need(tool_runs(tool));
+    }
+    if rustix::process::geteuid().is_root() {
+        need(programs());
+    }
+    let tenants = experiment.variants.iter().flat_map(|variant| &variant.tenants);
+    if tenants.clone().any(|tenant| tenant.kind == TenantKind::Guest) {
+        need(guest::check());
+    }
+    for variant in &experiment.variants {
+        need(variant_fits(variant));
+    }
+    if missing.is_empty() {
+        return Ok(());
+    }
+    bail!("{}: the lab cannot run this here:\n  {}", experiment.file, missing.join("\n  "))
+}
+
+fn root() -> Result<()> {
+    if !rustix::process::geteuid().is_root() {
+        bail!("it needs root for network namespaces and BPF: run it with sudo, or as root");
+    }
+    Ok(())
+}
+
+fn kernel() -> Result<()> {
+    let release = release()?;
+    let mut numbers = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
+    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    let (major, minor) = KERNEL_MIN;
+    if version < KERNEL_MIN {
+        bail!("it needs Linux {major}.{minor} or newer, this is {release}: boot a newer kernel (Debian 12: bookworm-backports)");
+    }
+    for (path, option) in [
+        ("/sys/kernel/btf/vmlinux", "CONFIG_DEBUG_INFO_BTF"),
+        ("/proc/sys/net/core/rps_default_mask", "CONFIG_RPS and CONFIG_SYSCTL"),
+    ] {
+        if !Path::new(path).exists() {
+            bail!("{path} is missing: the kernel must be built with {option}");
+        }
+    }
+    Ok(())
+}
+
+/// Release of the running kernel.
+///
+/// # Errors
+/// /proc is not mounted.
+pub fn release() -> Result<String> {
+    let path = "/proc/sys/kernel/osrelease";
+    Ok(fs::read_to_string(path).with_context(|| format!("{path}: cannot be read"))?.trim().to_owned())
+}
+
+fn tool_runs(tool: &str) -> Result<()> {
+    Command::new(tool)
+        .arg("-V")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .with_context(|| format!("{tool}: cannot be run (Debian: apt-get install iproute2)"))?;
+    Ok(())
+}
+
+/// Loading and attaching is the one proof that BPF and TCX are there and allowed.
+fn programs() -> Result<()> {
+    SwitchPorts::load().context("the kernel refuses BPF programs; `sluicegate doctor` says more")?;
+    Ok(())
+}
+
+fn variant_fits(variant: &Variant) -> Result<()> {
+    Layout::new(variant, &Names::new())?;
+    for tenant in &variant.tenants {
+        let version = match tenant.address {
+            IpAddr::V4(_) => 4,
+            IpAddr::V6(_) => 6,
+        };
+        if version != variant.ip_version {
+            bail!("variant {}: tenant {} has an IPv{version} address, the variant is IPv{}", variant.name, tenant.name, variant.ip_version);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,346 @@
+//! One run of one variant, from nothing to nothing.
+
+use std::{
+    collections::VecDeque,
+    path::PathBuf,
+    thread,
+    time::{Duration, Instant, SystemTime},
+};
+
+use anyhow::{Context, Result, bail};
+use rustix::fd::AsFd;
+use sluicegate_agent::{
+    netns::NetNs,
+    tenant_cc::{self, Guard},
+};
+use sluicegate_scenario::{
+    experiment::{Action, Event, TenantKind, Variant},
+    world::{Observer, Outcome},
+};
+
+use crate::{
+    clean::{self, CleanReport},
+    collect::{self, Observed},
+    enforcers::Enforcers,
+    guest::{self, Attachment},
+    journal::Journal,
+    measure::{
+        cpu::Idle,
+        outside::Outside,
+        queues::{Queues, Snapshot},
+        windows::Windows,
+    },
+    net::{
+        Network,
+        layout::tenant_commands,
+        names::{Names, tenant_mac, vnic},
+    },
+    tenant::{self, Flow, Plan, Report},
+    tenant::TenantProcess,
+};
+
+/// How long tenants may take to open their listeners; a guest boots first.
+const READY_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long tenants may take to report after the end.
+const REPORT_TIMEOUT: Duration = Duration::from_secs(20);
+/// Time between samples of queues and windows; twice that beyond [`MANY_HOSTS`] enforcing hosts.
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(20);
+/// From here on, reading all flow tables costs a noticeable share of a CPU.
+const MANY_HOSTS: usize = 20;
+/// Time between live lines.
+const LIVE_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Undoes everything that the journal names when it goes, whatever the reason.
+#[derive(Debug)]
+struct Teardown(PathBuf);
+
+impl Drop for Teardown {
+    fn drop(&mut self) {
+        let mut report = CleanReport::default();
+        let undone = clean::undo(&self.0, &mut report);
+        for failure in undone.err().iter().map(|error| format!("{error:#}")).chain(report.failed) {
+            eprintln!("cleaning up the lab: {failure}");
+        }
+    }
+}
+
+/// A built network with enforcement, switches and tenants that wait for the start. Fields go in this order.
+#[derive(Debug)]
+pub struct Run<'a> {
+    tenants: Vec<TenantProcess>,
+    enforcers: Enforcers,
+    queues: Queues,
+    network: Network,
+    _stacks: Guard,
+    _teardown: Teardown,
+    variant: &'a Variant,
+    flows: Vec<Flow>,
+}
+
+impl<'a> Run<'a> {
+    /// Builds everything; tenants are ready when this returns.
+    ///
+    /// # Errors
+    /// What the machine refuses; everything made so far is removed.
+    pub fn build(variant: &'a Variant, seed: u64, observer: &mut dyn Observer) -> Result<Self> {
+        let names = Names::new();
+        let mut journal = Journal::create(names.run())?;
+        let teardown = Teardown(journal.path().to_owned());
+        observer.phase("building the network");
+        let network = Network::build(variant, names, &mut journal)?;
+        let queues = Queues::attach(variant, &network)?;
+        let stacks = stacks(variant)?;
+        if variant.enforcement.is_some() {
+            observer.phase("attaching enforcement");
+        }
+        let enforcers = Enforcers::attach(variant, &network)?;
+        observer.phase("starting tenants");
+        let plans = plans(variant, seed, &stacks)?;
+        let mut run = Self {
+            tenants: Vec::new(),
+            enforcers,
+            queues,
+            network,
+            _stacks: stacks,
+            _teardown: teardown,
+            variant,
+            flows: tenant::flows(variant),
+        };
+        for (id, plan) in plans.iter().enumerate() {
+            let process = run.start_tenant(id, plan)?;
+            journal.add_child(process.pid() as i32)?;
+            run.tenants.push(process);
+        }
+        for tenant in &mut run.tenants {
+            tenant.wait_ready(READY_TIMEOUT)?;
+        }
+        Ok(run)
+    }
+
+    fn start_tenant(&self, id: usize, plan: &Plan) -> Result<TenantProcess> {
+        let tenant = &self.variant.tenants[id];
+        let names = &self.network.names;
+        match tenant.kind {
+            TenantKind::Namespace => tenant::spawn(plan, NetNs::named(&names.tenant(id))?.as_fd()),
+            TenantKind::Guest => {
+                let attachment = Attachment {
+                    tap: vnic(id),
+                    mac: tenant_mac(id),
+                    commands: tenant_commands(self.variant, id),
+                    offloads: self.variant.lab.offloads,
+                };
+                guest::spawn(plan, NetNs::named(&names.host(tenant.host))?.as_fd(), &attachment)
+            }
+        }
+    }
+
+    /// Starts the tenants, follows the run, gathers what was measured. Everything is removed at the end.
+    ///
+    /// # Errors
+    /// A tenant died, the user asked to stop.
+    pub fn measure(mut self, observer: &mut dyn Observer) -> Result<Outcome> {
+        observer.phase("running");
+        let started = SystemTime::now();
+        let outside = Outside::read(&self.network)?;
+        let first = self.queues.snapshot()?;
+        // Every tenant must have read its start before it comes.
+        let lead = Duration::from_millis(100 + 2 * self.tenants.len() as u64);
+        let start_unix_ns = tenant::unix_ns() + lead.as_nanos() as u64;
+        for tenant in &mut self.tenants {
+            tenant.set_start(start_unix_ns)?;
+        }
+        let start = Instant::now() + lead;
+        let followed = self.follow(start, observer)?;
+        observer.phase("collecting");
+        let last = self.queues.snapshot()?;
+        let reports = self.reports()?;
+        let (losses, mut notes) = Outside::read(&self.network)?.since(&outside);
+        notes.extend(followed.notes);
+        let observed = Observed {
+            variant: self.variant,
+            flows: &self.flows,
+            reports: &reports,
+            links: self.queues.results(&followed.warm, &followed.end),
+            links_whole_run: self.queues.results(&first, &last),
+            enforcement: self.enforcers.counters()?,
+            windows: followed.windows,
+            backlogs: followed.backlogs,
+            cpu_idle_min: followed.cpu_idle_min,
+            outside: losses,
+            notes,
+            started,
+        };
+        collect::outcome(observed)
+    }
+
+    fn follow(&mut self, start: Instant, observer: &mut dyn Observer) -> Result<Followed> {
+        let end = self.variant.warmup + self.variant.duration;
+        let mut follower = Follower::new(self, start);
+        loop {
+            if observer.cancelled() {
+                bail!("stopped by the user");
+            }
+            let now = start.elapsed();
+            follower.tick(self, now, observer)?;
+            if now >= end {
+                return follower.finish(self);
+            }
+            thread::sleep(follower.interval.min(end.saturating_sub(now)));
+        }
+    }
+
+    fn reports(&mut self) -> Result<Vec<Report>> {
+        std::mem::take(&mut self.tenants)
+            .into_iter()
+            .map(|tenant| tenant.wait_report(REPORT_TIMEOUT))
+            .collect()
+    }
+}
+
+/// What was seen while the tenants ran.
+struct Followed {
+    warm: Snapshot,
+    end: Snapshot,
+    windows: Windows,
+    backlogs: Vec<(String, Vec<(f64, f64)>)>,
+    cpu_idle_min: f64,
+    notes: Vec<String>,
+}
+
+/// Samples, carries out events, keeps the user informed.
+struct Follower {
+    start: Instant,
+    interval: Duration,
+    events: VecDeque<Event>,
+    windows: Windows,
+    backlogs: Vec<(String, Vec<(f64, f64)>)>,
+    idle: Option<Idle>,
+    warm: Option<Snapshot>,
+    live: Live,
+    notes: Vec<String>,
+}
+
+impl Follower {
+    fn new(run: &Run<'_>, start: Instant) -> Self {
+        let mut events = run.variant.events.clone();
+        events.sort_by_key(|event| event.at);
+        let enforcing = run.variant.enforcement.as_ref().map_or(0, |enforcement| enforcement.hosts.len());
+        let slow = if enforcing > MANY_HOSTS { 2 } else { 1 };
+        Self {
+            start,
+            interval: SAMPLE_INTERVAL * slow,
+            events: events.into(),
+            windows: Windows::new(run.variant, &run.flows),
+            backlogs: Vec::new(),
+            idle: None,
+            warm: None,
+            live: Live::default(),
+            notes: Vec::new(),
+        }
+    }
+
+    fn tick(&mut self, run: &mut Run<'_>, now: Duration, observer: &mut dyn Observer) -> Result<()> {
+        while self.events.front().is_some_and(|event| event.at <= now) {
+            if let Some(event) = self.events.pop_front() {
+                self.carry_out(run, &event.action, now)?;
+            }
+        }
+        if self.warm.is_none() && now >= run.variant.warmup {
+            self.warm = Some(run.queues.snapshot()?);
+            self.idle = Some(Idle::start()?);
+        }
+        if let Some(idle) = &mut self.idle {
+            idle.sample()?;
+        }
+        self.sample(run)?;
+        if let Some(line) = self.live.line(run, now)? {
+            let total = run.variant.warmup + run.variant.duration;
+            observer.progress(now.min(total), total, &line);
+        }
+        Ok(())
+    }
+
+    fn carry_out(&mut self, run: &mut Run<'_>, action: &Action, now: Duration) -> Result<()> {
+        let what = match action {
+            Action::Detach(hosts) => {
+                run.enforcers.detach(hosts)?;
+                let names: Vec<&str> = hosts.iter().map(|&host| run.variant.hosts[host].name.as_str()).collect();
+                format!("enforcement detached from {}", names.join(", "))
+            }
+            Action::BleachEcn => {
+                run.queues.bleach()?;
+                "the switches clear ECN codepoints".to_owned()
+            }
+        };
+        self.notes.push(format!("at {:.2} s: {what}", now.as_secs_f64()));
+        Ok(())
+    }
+
+    fn sample(&mut self, run: &Run<'_>) -> Result<()> {
+        let now_s = self.start.elapsed().as_secs_f64();
+        let backlogs = run.queues.backlogs()?;
+        if self.backlogs.is_empty() {
+            self.backlogs = backlogs.iter().map(|(name, _)| ((*name).to_owned(), Vec::new())).collect();
+        }
+        for ((_, points), (_, bytes)) in self.backlogs.iter_mut().zip(backlogs) {
+            points.push((now_s, bytes as f64));
+        }
+        if !run.enforcers.is_empty() {
+            self.windows.add(now_s, &run.enforcers.flows()?);
+        }
+        Ok(())
+    }
+
+    fn finish(self, run: &Run<'_>) -> Result<Followed> {
+        let end = run.queues.snapshot()?;
+        Ok(Followed {
+            warm: self.warm.context("the run ended before its warm-up")?,
+            end,
+            windows: self.windows,
+            backlogs: self.backlogs,
+            cpu_idle_min: self.idle.context("the run ended before its warm-up")?.finish()?,
+            notes: self.notes,
+        })
+    }
+}
+
+/// The line of figures that a user sees while a run goes on.
+#[derive(Default)]
+struct Live {
+    last: Option<(Duration, u64)>,
+}
+
+impl Live {
+    /// Every half second: what the bottlenecks carry and hold.
+    fn line(&mut self, run: &Run<'_>, now: Duration) -> Result<Option<String>> {
+        if self.last.is_some_and(|(then, _)| now.saturating_sub(then) < LIVE_INTERVAL) {
+            return Ok(None);
+        }
+        let bytes = run.queues.bottleneck_bytes()?;
+        let Some((then, before)) = self.last.replace((now, bytes)) else { return Ok(None) };
+        let seconds = now.saturating_sub(then).as_secs_f64();
+        let mbps = bytes.saturating_sub(before) as f64 * 8e-6 / seconds;
+        let queue_kb = run.queues.backlogs()?.iter().map(|(_, bytes)| *bytes).max().unwrap_or(0) / 1000;
+        Ok(Some(format!("{mbps:7.1} Mbit/s through the bottleneck, queue {queue_kb:4} KB")))
+    }
+}
+
+/// Registers the stacks that namespaces' tenants need and this kernel lacks.
+fn stacks(variant: &Variant) -> Result<Guard> {
+    let namespaces = variant.tenants.iter().filter(|tenant| tenant.kind == TenantKind::Namespace);
+    let names: Vec<&str> = namespaces.map(|tenant| tenant.congestion_control.as_str()).collect();
+    tenant_cc::register(&names)
+}
+
+/// Plans with the kernel's names of congestion controls.
+fn plans(variant: &Variant, seed: u64, stacks: &Guard) -> Result<Vec<Plan>> {
+    let mut plans = tenant::plans(variant, seed)?;
+    for (plan, tenant) in plans.iter_mut().zip(&variant.tenants) {
+        if tenant.kind == TenantKind::Namespace
+            && let Some(name) = stacks.kernel_name(&tenant.congestion_control)
+        {
+            plan.congestion_control = name.to_owned();
+        }
+    }
+    Ok(plans)
+}
