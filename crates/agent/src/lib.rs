@@ -10,7 +10,7 @@
 //! - [`object`] embeds, opens and loads objects, and turns a verifier's rejection into an error;
 //! - [`tcx`] attaches a program to an interface;
 //! - [`netns`] and [`interfaces`] say where;
-//! - [`port`] is the lab's switch port;
+//! - [`port`] is the lab's switch port, [`tenant_cc`] its tenants' TCP stacks;
 //! - [`bpffs`] knows where pins go, [`inventory`] what exists in the kernel.
 
 #![allow(unsafe_code)]
@@ -30,6 +30,7 @@ pub mod port;
 pub mod record;
 pub mod takeover;
 pub mod tcx;
+pub mod tenant_cc;
 
 pub use instance::{Instance, Options};
 pub use record::FlowRecord;

@@ -141,23 +141,25 @@ SG_INLINE void sg_cubic_remember(struct sg_cc *cc)
 				  cc->cwnd;
 }
 
-SG_NOINLINE void sg_cubic_on_loss(struct sg_cc *cc, const struct sg_params *params,
+SG_NOINLINE int sg_cubic_on_loss(struct sg_cc *cc, const struct sg_params *params,
 				  const struct sg_cc_ack *ack)
 {
 	sg_cubic_remember(cc);
 	sg_cc_lost(cc, params, ack, SG_CUBIC_KEEP_Q10);
+	return 0;
 }
 
 /* After a timeout the first epoch is convex from where it begins (4.8). */
-SG_NOINLINE void sg_cubic_on_timeout(struct sg_cc *cc,
+SG_NOINLINE int sg_cubic_on_timeout(struct sg_cc *cc,
 				     const struct sg_params *params,
 				     const struct sg_cc_ack *ack)
 {
 	cc->cubic.w_max = 0;
 	sg_cc_timed_out(cc, params, ack, SG_CUBIC_KEEP_Q10);
+	return 0;
 }
 
-SG_NOINLINE void sg_cubic_on_ack(struct sg_cc *cc, const struct sg_params *params,
+SG_NOINLINE int sg_cubic_on_ack(struct sg_cc *cc, const struct sg_params *params,
 				 const struct sg_cc_ack *ack)
 {
 	sg_u32 acked = ack->acked;
@@ -169,13 +171,14 @@ SG_NOINLINE void sg_cubic_on_ack(struct sg_cc *cc, const struct sg_params *param
 	if (ack->marked && !(cc->flags & SG_CC_CUT)) {
 		sg_cubic_remember(cc);
 		sg_cc_lost(cc, params, ack, SG_CUBIC_KEEP_Q10);
-		return;
+		return 0;
 	}
 	if (!growing)
-		return;
+		return 0;
 	acked = sg_cc_slow_start(cc, params, acked);
 	if (acked)
 		sg_cubic_avoid(cc, params, ack->now_ns, acked);
+	return 0;
 }
 
 #endif /* SLUICE_CC_CUBIC_H */

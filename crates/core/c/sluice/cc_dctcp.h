@@ -64,7 +64,7 @@ SG_INLINE sg_u32 sg_dctcp_reduced(const struct sg_cc *cc, sg_u32 beta_q10)
 	return sg_sat32(cc->cwnd - ((sg_u64)cc->cwnd * factor_q20 >> 20));
 }
 
-SG_NOINLINE void sg_dctcp_on_ack(struct sg_cc *cc, const struct sg_params *params,
+SG_NOINLINE int sg_dctcp_on_ack(struct sg_cc *cc, const struct sg_params *params,
 				 const struct sg_cc_ack *ack)
 {
 	sg_u32 marked = sg_min32(ack->marked, ack->acked);
@@ -76,6 +76,7 @@ SG_NOINLINE void sg_dctcp_on_ack(struct sg_cc *cc, const struct sg_params *param
 			     sg_dctcp_reduced(cc, params->beta_q10));
 	else if (sg_cc_may_grow(cc, ack))
 		sg_cc_grow(cc, params, ack->acked);
+	return 0;
 }
 
 #endif /* SLUICE_CC_DCTCP_H */

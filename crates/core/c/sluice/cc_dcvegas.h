@@ -52,7 +52,7 @@ SG_INLINE void sg_dcvegas_decide(struct sg_cc *cc, const struct sg_params *param
 	}
 }
 
-SG_NOINLINE void sg_dcvegas_on_ack(struct sg_cc *cc, const struct sg_params *params,
+SG_NOINLINE int sg_dcvegas_on_ack(struct sg_cc *cc, const struct sg_params *params,
 				   const struct sg_cc_ack *ack)
 {
 	int ended = sg_cc_round(cc, ack);
@@ -63,7 +63,7 @@ SG_NOINLINE void sg_dcvegas_on_ack(struct sg_cc *cc, const struct sg_params *par
 
 	sg_dctcp_count(cc, params, measured, late ? measured : 0, ended);
 	if (sg_cc_marked(cc, params, ack, SG_RENO_KEEP_Q10))
-		return;
+		return 0;
 	if (late)
 		cc->ssthresh = sg_min32(cc->ssthresh, cc->cwnd);
 	growing = sg_cc_may_grow(cc, ack);
@@ -71,6 +71,7 @@ SG_NOINLINE void sg_dcvegas_on_ack(struct sg_cc *cc, const struct sg_params *par
 		sg_dcvegas_decide(cc, params, late_round, growing);
 	if (growing)
 		sg_cc_slow_start(cc, params, ack->acked);
+	return 0;
 }
 
 #endif /* SLUICE_CC_DCVEGAS_H */

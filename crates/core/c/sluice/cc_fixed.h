@@ -8,10 +8,11 @@
 
 #include "cc_state.h"
 
-SG_NOINLINE void sg_fixed_hold(struct sg_cc *cc, const struct sg_params *params)
+SG_NOINLINE int sg_fixed_hold(struct sg_cc *cc, const struct sg_params *params)
 {
 	sg_cc_set(cc, params, params->fixed_bytes);
 	cc->ssthresh = cc->cwnd;
+	return 0;
 }
 
 #endif /* SLUICE_CC_FIXED_H */

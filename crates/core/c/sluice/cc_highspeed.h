@@ -99,21 +99,23 @@ SG_INLINE sg_u32 sg_highspeed_keep(const struct sg_cc *cc)
 				    at & 255);
 }
 
-SG_NOINLINE void sg_highspeed_on_loss(struct sg_cc *cc,
+SG_NOINLINE int sg_highspeed_on_loss(struct sg_cc *cc,
 				      const struct sg_params *params,
 				      const struct sg_cc_ack *ack)
 {
 	sg_cc_lost(cc, params, ack, sg_highspeed_keep(cc));
+	return 0;
 }
 
-SG_NOINLINE void sg_highspeed_on_timeout(struct sg_cc *cc,
+SG_NOINLINE int sg_highspeed_on_timeout(struct sg_cc *cc,
 					 const struct sg_params *params,
 					 const struct sg_cc_ack *ack)
 {
 	sg_cc_timed_out(cc, params, ack, sg_highspeed_keep(cc));
+	return 0;
 }
 
-SG_NOINLINE void sg_highspeed_on_ack(struct sg_cc *cc,
+SG_NOINLINE int sg_highspeed_on_ack(struct sg_cc *cc,
 				     const struct sg_params *params,
 				     const struct sg_cc_ack *ack)
 {
@@ -122,13 +124,14 @@ SG_NOINLINE void sg_highspeed_on_ack(struct sg_cc *cc,
 	sg_cc_round(cc, ack);
 	if (ack->marked && !(cc->flags & SG_CC_CUT)) {
 		sg_cc_lost(cc, params, ack, sg_highspeed_keep(cc));
-		return;
+		return 0;
 	}
 	if (!sg_cc_may_grow(cc, ack))
-		return;
+		return 0;
 	acked = sg_cc_slow_start(cc, params, acked);
 	if (acked)
 		sg_cc_additive(cc, params, acked, sg_highspeed_a(cc));
+	return 0;
 }
 
 #endif /* SLUICE_CC_HIGHSPEED_H */

@@ -91,28 +91,40 @@ SG_INLINE void sg_illinois_sample(struct sg_cc *cc, sg_u32 rtt_ns)
 	cc->illinois.max_rtt_ns = sg_max32(cc->illinois.max_rtt_ns, rtt_ns);
 }
 
-SG_NOINLINE void sg_illinois_on_loss(struct sg_cc *cc,
-				     const struct sg_params *params,
-				     const struct sg_cc_ack *ack)
+/* 1 - beta in 1/1024. */
+SG_INLINE sg_u32 sg_illinois_keep(const struct sg_cc *cc)
 {
-	sg_cc_lost(cc, params, ack, SG_ONE_Q10 - cc->illinois.beta_q10);
+	return SG_ONE_Q10 - sg_min32(cc->illinois.beta_q10, SG_ILLINOIS_BETA_MAX_Q10);
 }
 
-/* What delay said before a timeout is void. */
-SG_NOINLINE void sg_illinois_on_timeout(struct sg_cc *cc,
-					const struct sg_params *params,
-					const struct sg_cc_ack *ack)
+/* What delay said is void. */
+SG_INLINE void sg_illinois_reset(struct sg_cc *cc)
 {
-	sg_cc_timed_out(cc, params, ack, SG_ONE_Q10 - cc->illinois.beta_q10);
-	cc->illinois.alpha_q10 = SG_ONE_Q10;
-	cc->illinois.beta_q10 = SG_ILLINOIS_BETA_MAX_Q10;
+	sg_illinois_init(cc);
 	cc->illinois.rtt_sum_ns = 0;
 	cc->illinois.samples = 0;
 	cc->illinois.rounds_low = 0;
 	cc->illinois.above = 0;
 }
 
-SG_NOINLINE void sg_illinois_on_ack(struct sg_cc *cc,
+SG_NOINLINE int sg_illinois_on_loss(struct sg_cc *cc,
+				     const struct sg_params *params,
+				     const struct sg_cc_ack *ack)
+{
+	sg_cc_lost(cc, params, ack, sg_illinois_keep(cc));
+	return 0;
+}
+
+SG_NOINLINE int sg_illinois_on_timeout(struct sg_cc *cc,
+					const struct sg_params *params,
+					const struct sg_cc_ack *ack)
+{
+	sg_cc_timed_out(cc, params, ack, sg_illinois_keep(cc));
+	sg_illinois_reset(cc);
+	return 0;
+}
+
+SG_NOINLINE int sg_illinois_on_ack(struct sg_cc *cc,
 				    const struct sg_params *params,
 				    const struct sg_cc_ack *ack)
 {
@@ -121,13 +133,14 @@ SG_NOINLINE void sg_illinois_on_ack(struct sg_cc *cc,
 	sg_illinois_sample(cc, ack->rtt_ns);
 	if (sg_cc_round(cc, ack))
 		sg_illinois_decide(cc, ack->min_rtt_ns);
-	if (sg_cc_marked(cc, params, ack, SG_ONE_Q10 - cc->illinois.beta_q10))
-		return;
+	if (sg_cc_marked(cc, params, ack, sg_illinois_keep(cc)))
+		return 0;
 	if (!sg_cc_may_grow(cc, ack))
-		return;
+		return 0;
 	acked = sg_cc_slow_start(cc, params, acked);
 	if (acked)
 		sg_cc_additive(cc, params, acked, cc->illinois.alpha_q10);
+	return 0;
 }
 
 #endif /* SLUICE_CC_ILLINOIS_H */

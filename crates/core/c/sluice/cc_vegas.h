@@ -74,7 +74,7 @@ SG_INLINE void sg_vegas_sample(struct sg_cc *cc, sg_u32 rtt_ns)
 	cc->vegas.samples = sg_sat32(cc->vegas.samples + 1ULL);
 }
 
-SG_NOINLINE void sg_vegas_on_ack(struct sg_cc *cc, const struct sg_params *params,
+SG_NOINLINE int sg_vegas_on_ack(struct sg_cc *cc, const struct sg_params *params,
 				 const struct sg_cc_ack *ack)
 {
 	int ended = sg_cc_round(cc, ack);
@@ -82,18 +82,19 @@ SG_NOINLINE void sg_vegas_on_ack(struct sg_cc *cc, const struct sg_params *param
 
 	sg_vegas_sample(cc, ack->rtt_ns);
 	if (sg_cc_marked(cc, params, ack, SG_RENO_KEEP_Q10))
-		return;
+		return 0;
 	growing = sg_cc_may_grow(cc, ack);
 	if (!ended) {
 		if (growing)
 			sg_cc_slow_start(cc, params, ack->acked);
-		return;
+		return 0;
 	}
 	if (cc->vegas.samples >= SG_VEGAS_SAMPLES && ack->min_rtt_ns)
 		sg_vegas_decide(cc, params, ack, growing);
 	else if (growing)
 		sg_vegas_unmeasured(cc, params, ack->acked);
 	cc->vegas.samples = 0;
+	return 0;
 }
 
 #endif /* SLUICE_CC_VEGAS_H */
