@@ -8,9 +8,20 @@
 _Static_assert(SG_COUNT_MAX == 38, "names of counters are in src/abi.rs");
 SG_ASSERT_AT(struct sg_host, counters, 9736);
 SG_ASSERT_AT(struct sg_host, key, 10040);
+SG_ASSERT_AT(struct sg_host, half, 10088);
 SG_ASSERT_AT(struct sg_host, flow, 10112);
+SG_ASSERT_AT(struct sg_host, flow_exists, 10360);
 SG_ASSERT_SIZE(struct sg_host, 10368);
 SG_ASSERT_SIZE(struct sg_host_result, 76);
+SG_ASSERT_AT(struct sg_host_result, out, 52);
+SG_ASSERT_AT(struct sg_host_result, frame_len, 68);
+SG_ASSERT_AT(struct sg_segment, header_len, 17);
+SG_ASSERT_AT(struct sg_segment, mss, 22);
+SG_ASSERT_AT(struct sg_segment, e0b, 28);
+SG_ASSERT_AT(struct sg_segment, sack2_right, 48);
+SG_ASSERT_AT(struct sg_verdict, window, 4);
+SG_ASSERT_AT(struct sg_verdict, count, 7);
+SG_ASSERT_AT(struct sg_verdict, e0b, 8);
 
 sg_u32 sluice_host_frame(struct sg_host *host, sg_u8 *data, sg_u32 len, sg_u32 capacity,
 			 sg_u32 direction, sg_u64 now_ns, sg_u8 *fack, sg_u32 fack_capacity,

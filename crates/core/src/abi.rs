@@ -207,49 +207,51 @@ pub struct Sent {
 
 /// `struct sg_flow`: what is known of one connection at one end. Fields as in `flow.h`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[allow(missing_docs, reason = "each field is described in c/sluice/flow.h")]
 pub struct Flow {
     pub seen_ns: u64,
     pub progress_ns: u64,
-    pub bytes_acked: u64,
-    pub bytes_marked: u64,
     pub bytes_received: u64,
-    pub cc: crate::cc::Cc,
     pub snd_una: u32,
     pub snd_nxt: u32,
     pub edge: u32,
-    pub recover: u32,
-    pub karn_end: u32,
-    pub sack_left: u32,
-    pub sack_right: u32,
-    pub peer_window: u16,
-    pub wire_window: u16,
-    pub srtt_ns: u32,
-    pub rttvar_ns: u32,
-    pub min_rtt_ns: u32,
-    pub last_rtt_ns: u32,
-    pub ring: [Sent; 4],
-    pub taken_e0b: u32,
-    pub taken_ceb: u32,
-    pub marked_pending: u32,
-    pub silent_bytes: u32,
-    pub uncounted_bytes: u32,
+    pub rtt_next: u32,
     pub rcv_e0b: u32,
     pub rcv_ceb: u32,
     pub unreported: u32,
-    pub not_ect_run: u32,
-    pub fack_round: u32,
-    pub losses: u32,
-    pub timeouts: u32,
-    pub policed: u32,
+    pub peer_window: u16,
+    pub wire_window: u16,
     pub mss: u16,
     pub wscale: u8,
-    pub dupacks: u8,
     pub mode: u8,
     pub reason: u8,
     pub rule: u8,
     pub flags: u8,
+    pub not_ect_run: u8,
+    pub cc: crate::cc::Cc,
+    pub bytes_acked: u64,
+    pub recover: u32,
+    pub karn_end: u32,
+    pub silent_bytes: u32,
+    pub counted_bytes: u32,
+    pub judge_start: u32,
+    pub taken_e0b: u32,
+    pub taken_ceb: u32,
+    pub marked_pending: u32,
+    pub fack_round: u32,
+    pub srtt_ns: u32,
+    pub rttvar_ns: u32,
+    pub min_rtt_ns: u32,
+    pub rtt_first: u32,
+    pub dupacks: u16,
+    pub policed: u16,
+    pub bytes_marked: u64,
+    pub ring: [Sent; 4],
+    pub sack_left: u32,
+    pub sack_right: u32,
+    pub losses: u32,
+    pub timeouts: u32,
 }
 
 impl Flow {
@@ -370,6 +372,13 @@ pub const FLOW_CLOSED: u8 = 1 << 2;
 /// Counters in the order of `enum sg_counter`; the first does not count.
 pub const COUNTER_NAMES: [&str; 38] = [
     "none",
+    "packets",
+    "ect_set",
+    "ecn_hidden",
+    "window_lowered",
+    "feedback_sent",
+    "feedback_taken",
+    "ce_bytes",
     "not_tcp",
     "fragment",
     "ip_options",
@@ -388,12 +397,6 @@ pub const COUNTER_NAMES: [&str; 38] = [
     "flow_signed",
     "table_full",
     "quota",
-    "window_lowered",
-    "ect_set",
-    "ecn_hidden",
-    "ce_bytes",
-    "feedback_sent",
-    "feedback_taken",
     "feedback_stale",
     "fack_sent",
     "fack_taken",
@@ -406,17 +409,15 @@ pub const COUNTER_NAMES: [&str; 38] = [
     "policed",
     "edit_failed",
     "flow_expired",
-    "packets",
 ];
 
 const _: () = {
     assert!(size_of::<FlowKey>() == 44);
     assert!(size_of::<Flow>() == 248);
-    assert!(offset_of!(Flow, cc) == 40);
-    assert!(offset_of!(Flow, snd_una) == 104);
-    assert!(offset_of!(Flow, ring) == 152);
-    assert!(offset_of!(Flow, rcv_e0b) == 204);
-    assert!(offset_of!(Flow, mss) == 236);
+    assert!(offset_of!(Flow, mss) == 56);
+    assert!(offset_of!(Flow, cc) == 64);
+    assert!(offset_of!(Flow, bytes_acked) == 128);
+    assert!(offset_of!(Flow, bytes_marked) == 192);
     assert!(size_of::<FlowEntry>() == 272);
     assert!(size_of::<HalfOpen>() == 24);
     assert!(size_of::<Interface>() == 16);

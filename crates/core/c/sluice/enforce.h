@@ -25,6 +25,9 @@
 /* Feedback in a packet of its own is worth it from this many bytes on. */
 #define SG_FACK_BYTES 65536U
 
+/* So many data segments in a row without any ECN codepoint: the peer's host is gone. */
+#define SG_NOT_ECT_SEGMENTS 16U
+
 /* Edits are allowed: by the rule, by the flow's mode, by this packet's options. */
 SG_INLINE int sg_may_edit(const struct sg_flow *flow, const struct sg_segment *seg,
 			  const struct sg_params *params)
@@ -164,10 +167,10 @@ SG_INLINE int sg_fack_due(const struct sg_flow *flow)
 	return sg_seq_ge(flow->snd_una, flow->fack_round);
 }
 
-/* Bytes without any ECN codepoint say that the peer's host no longer enforces. */
+/* Data without any ECN codepoint says that the peer's host no longer enforces. */
 SG_INLINE int sg_peer_reads_feedback(const struct sg_flow *flow)
 {
-	return (flow->flags & SG_FLOW_RCV_ACTIVE) && flow->not_ect_run < SG_FACK_BYTES;
+	return flow->bytes_received && flow->not_ect_run < SG_NOT_ECT_SEGMENTS;
 }
 
 SG_INLINE void sg_give_feedback(struct sg_flow *flow, const struct sg_segment *seg,
@@ -213,7 +216,7 @@ SG_NOINLINE int sg_from_tenant(struct sg_flow *flow, const struct sg_segment *se
 	if (seg->payload || (seg->tcp_flags & SG_FIN)) {
 		if (may_edit && (params->flags & SG_RULE_POLICE) &&
 		    sg_police_exceeds(flow, seg->seq + seg->payload)) {
-			flow->policed++;
+			flow->policed += flow->policed < 0xffff;
 			out->action = SG_DROP;
 			out->count = SG_COUNT_POLICED;
 			return 0;
@@ -244,19 +247,28 @@ SG_INLINE void sg_fall_back(struct sg_flow *flow, const struct sg_params *params
 }
 
 /*
- * Feedback must come, and must follow what is acknowledged. Both are judged over
- * two windows, so that neither a lost ACK nor one without room for the option
- * ends the partnership.
+ * Feedback must come, and must follow what is acknowledged. Counters that stand
+ * still for two windows end the partnership: the feedback has stopped, or no ECN
+ * codepoint survives the path. So do counters that cover less than a quarter of
+ * two windows. The peer counts before its tenant acknowledges, so that counts may
+ * run ahead by a window; and an ACK may be lost or have no room.
  */
 SG_INLINE void sg_check_feedback(struct sg_flow *flow, const struct sg_params *params,
 				 sg_u32 flight, struct sg_verdict *out)
 {
 	sg_u32 patience = 2 * sg_max32(flow->cc.cwnd, flight) + 4U * flow->mss;
+	sg_u32 judged = flow->snd_una - flow->judge_start;
 
-	if (flow->silent_bytes > patience)
-		sg_fall_back(flow, params, SG_WHY_FEEDBACK_STOPPED, out);
-	else if (flow->uncounted_bytes > patience)
-		sg_fall_back(flow, params, SG_WHY_FEEDBACK_MISMATCH, out);
+	if (flow->silent_bytes > patience) {
+		sg_fall_back(flow, params,
+			     flow->flags & SG_FLOW_FED ? SG_WHY_FEEDBACK_MISMATCH :
+							 SG_WHY_FEEDBACK_STOPPED, out);
+	} else if (judged > patience) {
+		if (flow->counted_bytes < judged / 4)
+			sg_fall_back(flow, params, SG_WHY_FEEDBACK_MISMATCH, out);
+		flow->judge_start = flow->snd_una;
+		flow->counted_bytes = 0;
+	}
 }
 
 /*
@@ -343,8 +355,7 @@ SG_INLINE void sg_ack_repeats(struct sg_flow *flow, const struct sg_segment *seg
 	} else if (flow->flags & SG_FLOW_SACK_SEEN) {
 		return;
 	}
-	if (flow->dupacks < 255)
-		flow->dupacks++;
+	flow->dupacks += flow->dupacks < 0xffff;
 	if (flow->dupacks == 3 && sg_may_infer_loss(flow))
 		sg_infer_loss(flow, params, now_ns, out);
 }
@@ -390,7 +401,6 @@ SG_INLINE void sg_two_sided_arrival(struct sg_flow *flow, const struct sg_segmen
 		sg_u32 acked = seg->ack - flow->snd_una;
 
 		flow->silent_bytes = sg_sat32((sg_u64)flow->silent_bytes + acked);
-		flow->uncounted_bytes = sg_sat32((sg_u64)flow->uncounted_bytes + acked);
 	}
 	if (seg->options & SG_OPT_FEEDBACK) {
 		out->edits |= SG_EDIT_STRIP_FEEDBACK;

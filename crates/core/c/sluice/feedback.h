@@ -74,7 +74,6 @@ SG_INLINE void sg_feedback_start(struct sg_flow *flow)
  */
 SG_INLINE void sg_feedback_count(struct sg_flow *flow, const struct sg_segment *seg)
 {
-	flow->flags |= SG_FLOW_RCV_ACTIVE;
 	flow->unreported = sg_sat32((sg_u64)flow->unreported + seg->payload);
 	if (seg->ecn == SG_CE) {
 		flow->rcv_ceb = (flow->rcv_ceb + seg->payload) & SG_COUNTER_MASK;
@@ -84,7 +83,7 @@ SG_INLINE void sg_feedback_count(struct sg_flow *flow, const struct sg_segment *
 		flow->rcv_e0b = (flow->rcv_e0b + seg->payload) & SG_COUNTER_MASK;
 		flow->not_ect_run = 0;
 	} else {
-		flow->not_ect_run = sg_sat32((sg_u64)flow->not_ect_run + seg->payload);
+		flow->not_ect_run += flow->not_ect_run < 255;
 	}
 }
 
@@ -103,12 +102,14 @@ SG_INLINE int sg_feedback_take(struct sg_flow *flow, const struct sg_segment *se
 	flow->taken_e0b = seg->e0b;
 	flow->taken_ceb = seg->ceb;
 	flow->marked_pending = sg_sat32((sg_u64)flow->marked_pending + ceb);
-	flow->bytes_marked += ceb;
-	flow->silent_bytes = 0;
-	if (flow->uncounted_bytes > e0b + ceb)
-		flow->uncounted_bytes -= e0b + ceb;
-	else
-		flow->uncounted_bytes = 0;
+	if (ceb)
+		flow->bytes_marked += ceb;
+	flow->flags |= SG_FLOW_FED;
+	if (e0b + ceb) {
+		flow->flags &= (sg_u8)~SG_FLOW_FED;
+		flow->silent_bytes = 0;
+		flow->counted_bytes = sg_sat32((sg_u64)flow->counted_bytes + e0b + ceb);
+	}
 	return 1;
 }
 

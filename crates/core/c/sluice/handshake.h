@@ -198,6 +198,7 @@ SG_NOINLINE int sg_synack(struct sg_flow *flow, struct sg_half_open *half,
 	flow->recover = flow->snd_una;
 	flow->karn_end = flow->snd_una;
 	flow->fack_round = flow->snd_una;
+	flow->judge_start = flow->snd_una;
 	sg_rtt_forget(flow);
 	sg_feedback_start(flow);
 	sg_choose_mode(flow, half, seg, params, out);

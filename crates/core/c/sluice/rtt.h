@@ -21,6 +21,8 @@ SG_INLINE void sg_rtt_forget(struct sg_flow *flow)
 
 	for (i = 0; i < SG_RTT_RING; i++)
 		flow->ring[i].end_seq = flow->snd_una;
+	flow->rtt_first = flow->snd_una;
+	flow->rtt_next = flow->snd_una;
 }
 
 SG_INLINE void sg_rtt_retransmitted(struct sg_flow *flow)
@@ -29,28 +31,30 @@ SG_INLINE void sg_rtt_retransmitted(struct sg_flow *flow)
 	flow->karn_end = flow->snd_nxt;
 }
 
+/* Enters (end, now) into a free slot, if there is one. */
+SG_INLINE void sg_rtt_enter(struct sg_flow *flow, sg_u32 end, sg_u64 now_ns)
+{
+	sg_u32 i;
+
+	if (sg_seq_le(flow->rtt_first, flow->snd_una))
+		flow->rtt_first = end;
+	for (i = 0; i < SG_RTT_RING; i++) {
+		if (sg_seq_gt(flow->ring[i].end_seq, flow->snd_una))
+			continue;
+		flow->ring[i].end_seq = end;
+		flow->ring[i].time = (sg_u32)now_ns;
+		break;
+	}
+	flow->rtt_next = end + flow->cc.cwnd / SG_RTT_RING;
+}
+
 /* New data up to `end` leaves now. Entries are spread over the window. */
 SG_INLINE void sg_rtt_sent(struct sg_flow *flow, sg_u32 end, sg_u64 now_ns)
 {
-	sg_u32 newest = flow->snd_una, i, slot = SG_RTT_RING;
-
-	if (end - flow->snd_una < 2U * flow->mss ||
+	if (sg_seq_lt(end, flow->rtt_next) || end - flow->snd_una < 2U * flow->mss ||
 	    sg_seq_lt(flow->snd_una, flow->karn_end))
 		return;
-	for (i = 0; i < SG_RTT_RING; i++) {
-		if (sg_seq_gt(flow->ring[i].end_seq, flow->snd_una))
-			newest = sg_seq_max(newest, flow->ring[i].end_seq);
-		else
-			slot = i;
-	}
-	if (slot == SG_RTT_RING || end - newest < flow->cc.cwnd / SG_RTT_RING)
-		return;
-	for (i = 0; i < SG_RTT_RING; i++) {
-		if (i == slot) {
-			flow->ring[i].end_seq = end;
-			flow->ring[i].time = (sg_u32)now_ns;
-		}
-	}
+	sg_rtt_enter(flow, end, now_ns);
 }
 
 /* RFC 6298 section 2 with alpha = 1/8, beta = 1/4. */
@@ -58,7 +62,6 @@ SG_INLINE void sg_rtt_smooth(struct sg_flow *flow, sg_u32 rtt_ns)
 {
 	sg_u32 gap;
 
-	flow->last_rtt_ns = rtt_ns;
 	if (!flow->min_rtt_ns || rtt_ns < flow->min_rtt_ns)
 		flow->min_rtt_ns = rtt_ns;
 	if (!flow->srtt_ns) {
@@ -77,20 +80,26 @@ SG_INLINE void sg_rtt_smooth(struct sg_flow *flow, sg_u32 rtt_ns)
  */
 SG_INLINE sg_u32 sg_rtt_acked(struct sg_flow *flow, sg_u32 ack, sg_u64 now_ns)
 {
-	sg_u32 i, rtt_ns = 0, newest = flow->snd_una;
+	sg_u32 i, rtt_ns = 0, newest = flow->snd_una, first = ack;
 
+	flow->rtt_next = sg_seq_max(flow->rtt_next, ack);
+	if (sg_seq_lt(ack, flow->rtt_first))
+		return 0;
 	for (i = 0; i < SG_RTT_RING; i++) {
 		sg_u32 end = flow->ring[i].end_seq;
 
-		if (sg_seq_gt(end, newest) && sg_seq_le(end, ack)) {
-			newest = end;
-			rtt_ns = (sg_u32)now_ns - flow->ring[i].time;
-			if (!rtt_ns)
-				rtt_ns = 1;
+		if (sg_seq_gt(end, ack)) {
+			if (first == ack || sg_seq_lt(end, first))
+				first = end;
+			continue;
 		}
-		if (sg_seq_le(end, ack))
-			flow->ring[i].end_seq = ack;
+		if (sg_seq_gt(end, newest)) {
+			newest = end;
+			rtt_ns = sg_max32((sg_u32)now_ns - flow->ring[i].time, 1);
+		}
+		flow->ring[i].end_seq = ack;
 	}
+	flow->rtt_first = first;
 	if (rtt_ns)
 		sg_rtt_smooth(flow, rtt_ns);
 	return rtt_ns;

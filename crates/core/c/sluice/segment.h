@@ -109,6 +109,14 @@ SG_ASSERT_SIZE(struct sg_verdict, 16);
  */
 enum sg_counter {
 	SG_COUNT_NONE = 0,
+	/* What an ordinary packet moves shares a cache line. */
+	SG_COUNT_PACKETS,          /* packets seen, both directions */
+	SG_COUNT_ECT_SET,          /* packet made ECN-capable */
+	SG_COUNT_ECN_HIDDEN,       /* codepoint cleared before the tenant */
+	SG_COUNT_WINDOW_LOWERED,   /* receive window rewritten */
+	SG_COUNT_FEEDBACK_SENT,    /* feedback option appended */
+	SG_COUNT_FEEDBACK_TAKEN,   /* feedback option consumed */
+	SG_COUNT_CE_BYTES,         /* payload bytes that arrived with CE */
 	SG_COUNT_NOT_TCP,          /* not TCP over IPv4 or IPv6 */
 	SG_COUNT_FRAGMENT,         /* IP fragment */
 	SG_COUNT_IP_OPTIONS,       /* IPv4 options or IPv6 extension headers */
@@ -127,12 +135,6 @@ enum sg_counter {
 	SG_COUNT_FLOW_SIGNED,      /* TCP-MD5 or AO: watched */
 	SG_COUNT_TABLE_FULL,       /* no room for a flow: passed untouched */
 	SG_COUNT_QUOTA,            /* the interface's share of the table is used up */
-	SG_COUNT_WINDOW_LOWERED,   /* receive window rewritten */
-	SG_COUNT_ECT_SET,          /* packet made ECN-capable */
-	SG_COUNT_ECN_HIDDEN,       /* codepoint cleared before the tenant */
-	SG_COUNT_CE_BYTES,         /* payload bytes that arrived with CE */
-	SG_COUNT_FEEDBACK_SENT,    /* feedback option appended */
-	SG_COUNT_FEEDBACK_TAKEN,   /* feedback option consumed */
 	SG_COUNT_FEEDBACK_STALE,   /* counters that went backwards: ignored */
 	SG_COUNT_FACK_SENT,
 	SG_COUNT_FACK_TAKEN,
@@ -145,7 +147,6 @@ enum sg_counter {
 	SG_COUNT_POLICED,          /* data beyond the edge: dropped */
 	SG_COUNT_EDIT_FAILED,      /* the kernel refused an edit: packet passed as it was */
 	SG_COUNT_FLOW_EXPIRED,     /* idle flow collected */
-	SG_COUNT_PACKETS,          /* packets seen, both directions */
 	SG_COUNT_MAX,
 };
 

@@ -19,9 +19,15 @@ typedef signed long long sg_s64;
 #define SG_INLINE static inline __attribute__((always_inline, unused))
 /*
  * A BPF subprogram of its own: keeps the verifier's stack and state small. It
- * returns an int, since what is left in r0 counts as returned.
+ * returns an int, 0 by habit, because the verifier takes whatever is left in r0
+ * for a result and refuses a stack pointer there; `used` stops the compiler from
+ * optimising a result away that nobody reads.
  */
+#if defined(__BPF__) || defined(__bpf__)
+#define SG_NOINLINE static __attribute__((noinline, used))
+#else
 #define SG_NOINLINE static __attribute__((noinline, unused))
+#endif
 
 #define SG_ASSERT_SIZE(type, bytes) \
 	_Static_assert(sizeof(type) == (bytes), "size of " #type " changed")
