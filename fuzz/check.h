@@ -134,7 +134,8 @@ static inline void check_fack(const struct wire *fack, const struct wire *of)
 
 	require(look(fack, &f), "unreadable FACK");
 	require(look(of, &v), "FACK of an unreadable frame");
-	require(ip_sum_ok(fack, &f) && tcp_sum_ok(fack, &f), "FACK with a wrong checksum");
+	require(!ip_sum_ok(of, &v) || ip_sum_ok(fack, &f), "FACK with a wrong IP checksum");
+	require(tcp_sum_ok(fack, &f), "FACK with a wrong TCP checksum");
 	require(f.end == fack->len && f.payload == f.end, "FACK with payload");
 	require(f.flags == SG_ACK, "FACK with flags %02x", f.flags);
 	require(!memcmp(fack->bytes + f.tcp, of->bytes + v.tcp, 12),
