@@ -145,12 +145,21 @@ fn refused(what: &str, error: &libbpf_rs::Error, log: &str) -> anyhow::Error {
     if tail.is_empty() {
         return anyhow!("{what}: {error:#}");
     }
+    let verdict = verdict(&lines).map_or_else(String::new, |line| format!(": {line}"));
     anyhow!(
-        "{what}: {error:#}; the last {} of {} lines that libbpf and the kernel say about it:\n  {}",
+        "{what}: {error:#}{verdict}\nthe last {} of {} lines that libbpf and the kernel say about it:\n  {}",
         tail.len(),
         lines.len(),
         tail.join("\n  ")
     )
+}
+
+/// The verifier's reason: what it says just before it sums up its work.
+fn verdict<'a>(lines: &[&'a str]) -> Option<&'a str> {
+    let summary = lines
+        .iter()
+        .rposition(|line| line.starts_with("processed "))?;
+    lines.get(summary.checked_sub(1)?).copied()
 }
 
 #[cfg(test)]
@@ -175,5 +184,16 @@ mod tests {
         let text = refused("loading", &error, &log).to_string();
         assert!(text.contains("line 99") && text.contains("line 70"));
         assert!(!text.contains("line 69"));
+    }
+
+    #[test]
+    fn the_first_line_of_an_error_has_the_verifiers_reason() {
+        let log = "0: (95) exit\nR0 !read_ok\nprocessed 1 insns (limit 1000000)\nlibbpf: failed\n";
+        let error = libbpf_rs::Error::from_raw_os_error(libc::EACCES);
+        let text = refused("loading", &error, log).to_string();
+        assert!(
+            text.lines().next().unwrap().ends_with(": R0 !read_ok"),
+            "{text}"
+        );
     }
 }

@@ -131,7 +131,7 @@ impl FlowRecord {
             received_bytes: flow.bytes_received,
             losses: flow.losses,
             timeouts: flow.timeouts,
-            policed: flow.policed,
+            policed: u32::from(flow.policed),
             idle_ms: now_ns.saturating_sub(flow.seen_ns) / 1_000_000,
         }
     }

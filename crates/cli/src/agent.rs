@@ -1,0 +1,69 @@
+//! `sluicegate agent`: enforce a policy on this host's interfaces until stopped.
+
+use std::{io::IsTerminal, path::PathBuf};
+
+use sluicegate_agent::{
+    bpffs,
+    daemon::{self, Config},
+    instance::FLOWS_DEFAULT,
+    interfaces::Patterns,
+};
+use sluicegate_policy::Policy;
+use tracing::Level;
+
+use crate::output::Failure;
+
+/// Enforce a policy on interfaces until stopped by SIGINT or SIGTERM.
+///
+/// Attaches to the host side of every interface that a pattern covers, those that appear later
+/// included. Programs and flows are pinned: a killed agent leaves enforcement running, and the
+/// next one takes it over. One agent per network namespace.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Policy file; a file with any error is refused, and what runs goes on untouched
+    #[arg(long, value_name = "FILE")]
+    policy: PathBuf,
+
+    /// Tenants' interfaces, as shell patterns (`veth*`, `tap-?`)
+    #[arg(long = "interface", short, value_name = "PATTERN", required = true, num_args = 1..)]
+    interfaces: Vec<String>,
+
+    /// Network namespace, as `ip netns` names it [default: the current one]
+    #[arg(long, value_name = "NAME")]
+    netns: Option<String>,
+
+    /// Where a bpffs is, or is to be mounted
+    #[arg(long, value_name = "DIR", default_value = bpffs::DEFAULT)]
+    bpffs: PathBuf,
+
+    /// Most flows tracked at a time
+    #[arg(long, value_name = "N", default_value_t = FLOWS_DEFAULT, value_parser = clap::value_parser!(u32).range(1..=16_777_216))]
+    flows_max: u32,
+
+    /// Log more
+    #[arg(long, short)]
+    verbose: bool,
+}
+
+/// Runs the agent; what it has to say goes to standard error.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let level = if args.verbose {
+        Level::DEBUG
+    } else {
+        Level::INFO
+    };
+    tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_target(false)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr)
+        .init();
+    let config = Config {
+        policy: Policy::read(&args.policy)?,
+        patterns: Patterns::new(&args.interfaces)?,
+        netns: args.netns.clone(),
+        bpffs: args.bpffs.clone(),
+        flows_max: args.flows_max,
+    };
+    Ok(daemon::run(&config)?)
+}

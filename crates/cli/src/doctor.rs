@@ -1,0 +1,142 @@
+//! `sluicegate doctor`: what works here, and what each "no" costs.
+
+use anyhow::{Context, anyhow};
+use sluicegate_agent::{
+    doctor::{self, Finding, InterfaceReport, Need, Report, Verdict},
+    interfaces::Patterns,
+};
+
+use crate::output::{self, Failure};
+
+/// Say what this kernel and these interfaces support and what each "no" costs.
+///
+/// Exits with 0 if the agent can enforce here, else with 1.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Interfaces to look at, as shell patterns
+    #[arg(long = "interface", short, value_name = "PATTERN", default_value = "*", num_args = 1..)]
+    interfaces: Vec<String>,
+
+    /// One JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+/// Prints the doctor's report.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let report = doctor::examine(&Patterns::new(&args.interfaces)?)?;
+    if args.json {
+        let document = serde_json::to_string_pretty(&report).context("writing JSON")?;
+        output::print(&(document + "\n"))?;
+    } else {
+        output::print(&text(&report))?;
+    }
+    if report.can_enforce {
+        return Ok(());
+    }
+    let missing: Vec<&str> = report
+        .findings
+        .iter()
+        .filter(|finding| finding.need == Need::Enforce && finding.verdict != Verdict::Yes)
+        .map(|finding| finding.id)
+        .collect();
+    Err(anyhow!(
+        "the agent cannot enforce here for lack of {}",
+        missing.join(", ")
+    )
+    .into())
+}
+
+fn text(report: &Report) -> String {
+    let mut text = format!("Linux {}, {} CPUs\n\n", report.kernel, report.cpus);
+    let width = report
+        .findings
+        .iter()
+        .map(|finding| finding.id.len())
+        .max()
+        .unwrap_or(0);
+    for finding in &report.findings {
+        text.push_str(&lines(finding, width));
+    }
+    text.push('\n');
+    for interface in &report.interfaces {
+        text.push_str(&paragraph(interface));
+    }
+    if report.can_enforce {
+        text.push_str("\nThe agent can enforce here.\n");
+    }
+    text
+}
+
+fn lines(finding: &Finding, width: usize) -> String {
+    let verdict = match finding.verdict {
+        Verdict::Yes => "yes",
+        Verdict::No => "no ",
+        Verdict::Unknown => "?  ",
+    };
+    let mut text = format!("{verdict}  {:<width$}  {}\n", finding.id, finding.detail);
+    let need = match finding.need {
+        Need::Enforce => "enforcement needs it",
+        Need::Lab => "the lab needs it",
+        Need::Comfort => "not needed",
+    };
+    let indent = width + 7;
+    if let Some(cost) = finding.cost {
+        text.push_str(&format!("{:indent$}cost: {cost} ({need})\n", ""));
+    }
+    if let Some(remedy) = &finding.remedy {
+        text.push_str(&format!("{:indent$}get it: {remedy}\n", ""));
+    }
+    text
+}
+
+fn paragraph(report: &InterfaceReport) -> String {
+    let interface = &report.interface;
+    let kind = match interface.kind.as_str() {
+        "" => "plain",
+        kind => kind,
+    };
+    let mut text = format!(
+        "{}: {kind}, MTU {}, qdisc {}, offloads {}\n",
+        interface.name,
+        interface.mtu_bytes,
+        interface.qdisc,
+        offloads(report)
+    );
+    for (direction, programs) in [
+        ("ingress", &report.tcx_ingress),
+        ("egress", &report.tcx_egress),
+    ] {
+        if !programs.is_empty() {
+            text.push_str(&format!("  TCX {direction}: {}\n", programs.join(", ")));
+        }
+    }
+    if report.clsact {
+        text.push_str("  has clsact filters; they run after TCX\n");
+    }
+    for note in &report.notes {
+        text.push_str(&format!("  note: {note}\n"));
+    }
+    text
+}
+
+fn offloads(report: &InterfaceReport) -> String {
+    let Some(offloads) = report.offloads else {
+        return "unknown".to_owned();
+    };
+    let on: Vec<&str> = [
+        ("tx-checksum", offloads.tx_checksum),
+        ("tso", offloads.tso),
+        ("gso", offloads.gso),
+        ("gro", offloads.gro),
+        ("lro", offloads.lro),
+    ]
+    .into_iter()
+    .filter_map(|(name, on)| on.then_some(name))
+    .collect();
+    if on.is_empty() {
+        "none".to_owned()
+    } else {
+        on.join(" ")
+    }
+}

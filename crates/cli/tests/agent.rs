@@ -1,0 +1,365 @@
+//! The life of an agent, as a user sees it. Needs root.
+
+#[path = "../../agent/tests/common/mod.rs"]
+mod common;
+
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    os::unix::process::CommandExt,
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+    sync::mpsc::{Receiver, channel},
+    thread,
+    time::Duration,
+};
+
+use common::{Host, ip};
+use serde_json::Value;
+use sluicegate_agent::{
+    bpffs::{self, Pins},
+    doctor,
+    interfaces::Patterns,
+    inventory::Inventory,
+    tcx::{Direction, TcxLink},
+};
+
+/// Longer than anything here takes on a machine that is busy with other things.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+const POLICY: &str = r#"
+trusted = ["10.9.0.0/24"]
+
+[[rule]]
+destination = "10.9.0.0/24"
+algorithm = "dctcp"
+mode = "enforce"
+"#;
+
+/// A host with a place of its own for pins and policies.
+struct Site {
+    host: Host,
+    directory: PathBuf,
+}
+
+impl Site {
+    fn new() -> Self {
+        let host = Host::new();
+        let directory = std::env::temp_dir().join(host.name("site"));
+        fs::create_dir_all(directory.join("bpf")).unwrap();
+        bpffs::ensure_mounted(&directory.join("bpf")).unwrap();
+        let site = Self { host, directory };
+        site.write_policy("policy.toml", POLICY);
+        site
+    }
+
+    fn write_policy(&self, name: &str, text: &str) {
+        fs::write(self.directory.join(name), text).unwrap();
+    }
+
+    fn bpffs(&self) -> String {
+        self.directory.join("bpf").display().to_string()
+    }
+
+    fn pins(&self) -> Pins {
+        Pins::new(Path::new(&self.bpffs()), &self.host.name("h"))
+    }
+
+    /// `sluicegate` with these arguments and this site's bpffs.
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sluicegate"));
+        command.args(arguments).args(["--bpffs", &self.bpffs()]);
+        command
+    }
+
+    fn agent_command(&self, policy: &str) -> Command {
+        let policy = self.directory.join(policy).display().to_string();
+        let netns = self.host.name("h");
+        let arguments = [
+            "agent",
+            "--policy",
+            &policy,
+            "--interface",
+            "t?",
+            "--netns",
+            &netns,
+        ];
+        self.command(&arguments)
+    }
+
+    /// An agent that enforces.
+    fn agent(&self) -> Agent {
+        let agent = Agent::start(self.agent_command("policy.toml"));
+        agent.wait_for("enforcing");
+        agent
+    }
+
+    fn flows(&self, more: &[&str]) -> Output {
+        let netns = self.host.name("h");
+        let mut command = self.command(&["flows", "--netns", &netns]);
+        command.args(more).output().unwrap()
+    }
+
+    /// Programs at ingress of `interface`.
+    fn attached(&self, interface: &str) -> Vec<String> {
+        let patterns = Patterns::new(&[interface]).unwrap();
+        let report = self
+            .host
+            .within("h", || doctor::examine(&patterns).unwrap());
+        report.interfaces[0].tcx_ingress.clone()
+    }
+
+    /// What this site's pins hold in the kernel.
+    fn pinned(&self) -> Inventory {
+        let pins = self.pins();
+        let mut found = Inventory::default();
+        for index in pins.interfaces() {
+            for direction in [Direction::Ingress, Direction::Egress] {
+                let link = TcxLink::open(&pins.link(index, direction)).unwrap();
+                let info = link.link().info().unwrap();
+                found.links.insert(info.id);
+                found.programs.insert(info.prog_id);
+            }
+        }
+        found
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(self.bpffs()).status();
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// A running agent and what it says; killed when dropped.
+struct Agent {
+    child: Child,
+    lines: Receiver<String>,
+}
+
+impl Agent {
+    fn start(mut command: Command) -> Self {
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+        let stderr = child.stderr.take().unwrap();
+        let (sender, lines) = channel();
+        thread::spawn(move || {
+            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+        Self { child, lines }
+    }
+
+    /// The next line with `text` in it.
+    fn wait_for(&self, text: &str) -> String {
+        let mut seen = Vec::new();
+        loop {
+            match self.lines.recv_timeout(PATIENCE) {
+                Ok(line) if line.contains(text) => return line,
+                Ok(line) => seen.push(line),
+                Err(_) => panic!("the agent never said `{text}`, but:\n{}", seen.join("\n")),
+            }
+        }
+    }
+
+    fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        assert!(
+            Command::new("kill")
+                .args([name, &pid])
+                .status()
+                .unwrap()
+                .success()
+        );
+    }
+
+    /// Asks it to stop; its exit code.
+    fn stop(mut self) -> Option<i32> {
+        self.signal("-TERM");
+        self.child.wait().unwrap().code()
+    }
+
+    fn kill(mut self) {
+        self.signal("-KILL");
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn an_agent_follows_interfaces_and_leaves_nothing_when_stopped() {
+    let site = Site::new();
+    let agent = site.agent();
+    let h = site.host.name("h");
+    assert_eq!(site.attached("ta"), ["from_tenant"]);
+    assert!(site.attached("bridge").is_empty());
+
+    ip(&[
+        "-n", &h, "link", "add", "tc", "type", "veth", "peer", "name", "peer",
+    ]);
+    assert!(agent.wait_for("attached").contains("tc"));
+    assert_eq!(site.attached("tc"), ["from_tenant"]);
+    ip(&["-n", &h, "link", "set", "tc", "name", "other"]);
+    assert!(agent.wait_for("detached").contains("tc"));
+    assert!(site.attached("other").is_empty());
+    ip(&["-n", &h, "link", "del", "tb"]);
+    assert!(agent.wait_for("detached").contains("tb"));
+
+    let held = site.pinned();
+    assert_eq!(held.links.len(), 2);
+    assert_eq!(agent.stop(), Some(0));
+    assert!(held.remaining(PATIENCE).is_empty());
+    assert!(!site.pins().exist());
+    assert!(site.attached("ta").is_empty());
+}
+
+#[test]
+fn a_killed_agent_leaves_enforcement_running_and_the_next_takes_it_over() {
+    let site = Site::new();
+    site.agent().kill();
+    let held = site.pinned();
+    assert_eq!(site.attached("ta"), ["from_tenant"]);
+    let (client, _server) = site.host.transfer(1_000_000);
+
+    let output = site.flows(&["--json"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let local = client.local_addr().unwrap().to_string();
+    let flows = document["flows"].as_array().unwrap();
+    let flow = flows
+        .iter()
+        .find(|flow| flow["local"] == local.as_str())
+        .unwrap();
+    assert_eq!(
+        (&flow["rule_mode"], &flow["interface"]),
+        (&"enforce".into(), &"ta".into())
+    );
+    assert!(flow["cwnd_bytes"].as_u64().unwrap() > 0);
+    assert!(document["counters"]["packets"].as_u64().unwrap() > 0);
+
+    let next = Agent::start(site.agent_command("policy.toml"));
+    next.wait_for("took over from an earlier agent");
+    next.wait_for("enforcing");
+    assert_eq!(site.pinned().links, held.links);
+    let shown = text(&site.flows(&[]).stdout);
+    assert!(shown.contains(&local) && shown.contains("dctcp"), "{shown}");
+    assert_eq!(next.stop(), Some(0));
+    assert!(held.remaining(PATIENCE).is_empty());
+}
+
+#[test]
+fn a_namespace_has_one_agent() {
+    let site = Site::new();
+    let _agent = site.agent();
+    let output = site.agent_command("policy.toml").output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stderr);
+    assert!(said.contains("another agent already enforces"), "{said}");
+}
+
+#[test]
+fn a_bad_policy_is_refused_and_what_runs_goes_on() {
+    let site = Site::new();
+    site.agent().kill();
+    let before = site.pinned();
+    site.write_policy("bad.toml", "[[rule]]\nalgorithm = \"speed\"\n");
+    let output = site.agent_command("bad.toml").output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let said = text(&output.stderr);
+    assert!(
+        said.contains("bad.toml:2") && said.contains("algorithm"),
+        "{said}"
+    );
+    assert_eq!(site.pinned(), before);
+}
+
+#[test]
+fn detaching_all_removes_what_a_killed_agent_left() {
+    let site = Site::new();
+    site.agent().kill();
+    let held = site.pinned();
+    let output = site
+        .command(&["detach", "--all", "--json"])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["netns"], serde_json::json!([site.host.name("h")]));
+    assert_eq!(report["removed"]["links"].as_array().unwrap().len(), 4);
+    assert_eq!(report["remaining"]["maps"], serde_json::json!([]));
+    assert!(held.remaining(PATIENCE).is_empty());
+    assert!(!bpffs::product_root(Path::new(&site.bpffs())).exists());
+    let again = site.command(&["detach", "--all"]).output().unwrap();
+    assert!(text(&again.stdout).contains("nothing was pinned"));
+}
+
+#[test]
+fn detaching_under_a_running_agent_names_it() {
+    let site = Site::new();
+    let agent = site.agent();
+    let output = site.command(&["detach", "--all"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stdout);
+    assert!(
+        said.contains(&format!("process {}", agent.child.id())),
+        "{said}"
+    );
+    assert!(
+        site.attached("ta").is_empty(),
+        "it is detached all the same"
+    );
+}
+
+#[test]
+fn flows_of_an_unenforced_namespace_say_so() {
+    let site = Site::new();
+    let output = site.flows(&[]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stderr);
+    assert!(
+        said.contains("nothing is enforced in network namespace"),
+        "{said}"
+    );
+}
+
+#[test]
+fn the_doctor_finds_root_able_and_nobody_unable() {
+    let binary = env!("CARGO_BIN_EXE_sluicegate");
+    let root = Command::new(binary)
+        .args(["doctor", "--json", "-i", "lo"])
+        .output()
+        .unwrap();
+    assert!(root.status.success(), "{}", text(&root.stdout));
+    let report: Value = serde_json::from_slice(&root.stdout).unwrap();
+    assert_eq!(report["can_enforce"], true);
+    assert_eq!(report["interfaces"][0]["name"], "lo");
+
+    // A copy that nobody may run, wherever the build directory is.
+    let copy = std::env::temp_dir().join(format!("sga-{}-doctor", std::process::id()));
+    fs::copy(binary, &copy).unwrap();
+    let nobody = Command::new(&copy)
+        .arg("doctor")
+        .uid(65_534)
+        .gid(65_534)
+        .output();
+    fs::remove_file(&copy).unwrap();
+    let nobody = nobody.unwrap();
+    assert_eq!(nobody.status.code(), Some(1));
+    let said = text(&nobody.stdout);
+    assert!(said.contains("missing capabilities: net_admin"), "{said}");
+    assert!(said.contains("run as root"), "{said}");
+    assert!(!text(&nobody.stderr).contains("panicked"));
+}
