@@ -30,6 +30,8 @@
 
 /* Ethernet, one VLAN tag, IPv6 and the longest TCP header: what parsing may read. */
 #define SG_HEADERS_MAX 118U
+/* Ethernet, IPv4, TCP without options: less linear data than this can't be TCP's headers. */
+#define SG_HEADERS_MIN 54U
 
 struct sg_flow_entry {
 	struct bpf_timer timer;
@@ -327,13 +329,10 @@ SG_GLOBAL int sg_skb_parse_options(struct __sk_buff *skb, struct sg_packet *p)
 /* Returns SG_COUNT_NONE for TCP that can be tracked, else the counter that says why not. */
 SG_GLOBAL int sg_skb_parse(struct __sk_buff *skb, struct sg_packet *p)
 {
-	sg_u32 vlan = skb->vlan_present ? (skb->vlan_tci & 0xfff) | 0x1000 : 0;
-	sg_u32 linear = skb->data_end - skb->data, why;
+	sg_u32 vlan = skb->vlan_present ? (skb->vlan_tci & 0xfff) | 0x1000 : 0, why;
 
 	if (!p)
 		return SG_COUNT_MALFORMED;
-	if (linear < SG_HEADERS_MAX && linear < skb->len)
-		bpf_skb_pull_data(skb, sg_min32(skb->len, SG_HEADERS_MAX));
 	why = sg_parse(p, sg_skb_data(skb), sg_skb_end(skb), skb->len, vlan);
 	if (why)
 		return why;
@@ -341,6 +340,26 @@ SG_GLOBAL int sg_skb_parse(struct __sk_buff *skb, struct sg_packet *p)
 	    ((p->seg.tcp_flags & SG_SYN) || !sg_usual_options(skb, p)))
 		sg_skb_parse_options(skb, p);
 	return SG_COUNT_NONE;
+}
+
+/*
+ * Headers may lie beyond the linear part (a TAP's packets). Pulling copies
+ * payload, so it is for those only whose headers could not be read.
+ */
+SG_INLINE sg_u32 sg_skb_read(struct __sk_buff *skb, struct sg_packet *p)
+{
+	sg_u32 linear = skb->data_end - skb->data, why;
+
+	if (linear >= SG_HEADERS_MIN || linear >= skb->len) {
+		why = (sg_u32)sg_skb_parse(skb, p);
+		if (why != SG_COUNT_MALFORMED)
+			return why;
+		linear = skb->data_end - skb->data;
+	}
+	if (linear >= SG_HEADERS_MAX || linear >= skb->len ||
+	    bpf_skb_pull_data(skb, sg_min32(skb->len, SG_HEADERS_MAX)))
+		return SG_COUNT_MALFORMED;
+	return (sg_u32)sg_skb_parse(skb, p);
 }
 
 /* Applies a verdict's edits. Returns 0, or -1 when the kernel refused one. */
@@ -475,7 +494,7 @@ SG_INLINE int sg_handle(struct __sk_buff *skb, sg_u8 direction)
 	here->value[SG_COUNT_PACKETS]++;
 	p.seg.direction = direction;
 	p.key.ifindex = skb->ifindex;
-	why = sg_skb_parse(skb, &p);
+	why = sg_skb_read(skb, &p);
 	if (why) {
 		sg_count(here, why);
 		return SG_TCX_NEXT;
