@@ -156,13 +156,13 @@ fn buttons_and_lists_change_the_plot() {
     };
     let shape = format!("{}.map(p => p.getAttribute('d')).join()", curves(WINDOWS));
     let before = browser.evaluate(&shape);
-    browser.evaluate(&choose("flow", "3"));
+    browser.evaluate(&choose("flow", "3 left3>right3"));
     browser.wait_for(&format!("{shape} !== {before}"));
     // Without enforcement there is only the tenant's own window.
     browser.evaluate(&choose("variant", "0"));
     browser.wait_for(&format!("{} === 1", drawn(WINDOWS)));
     let kept = format!("document.querySelector('{WINDOWS} [data-select=flow]').value");
-    assert_eq!(browser.evaluate(&kept), json!("3"));
+    assert_eq!(browser.evaluate(&kept), json!("3 left3>right3"));
     assert_silent(&mut browser);
 }
 

@@ -12,12 +12,40 @@ use crate::{
 
 /// Points of one CDF at most.
 const CDF_POINTS: usize = 500;
-/// Points of one series over time at most.
-const SERIES_POINTS: usize = 800;
 /// Stretches of a series that is drawn as a mean with a band.
 const BAND_POINTS: usize = 250;
-/// Points of all series of a scenario together, about; with many flows each gets fewer.
-const SCENARIO_POINTS: usize = 60_000;
+
+/// Points that the series of a kind may have, so that a page of many flows stays small.
+struct Budget {
+    /// Together, about.
+    all: usize,
+    /// One of them at least and at most; the most fills the width of its plot.
+    each: std::ops::RangeInclusive<usize>,
+}
+
+impl Budget {
+    fn of(kind: SeriesKind) -> Budget {
+        match kind {
+            SeriesKind::GoodputBps => Budget {
+                all: 40_000,
+                each: 60..=300,
+            },
+            SeriesKind::QueueBytes => Budget {
+                all: 10_000,
+                each: 50..=BAND_POINTS,
+            },
+            _ => Budget {
+                all: 25_000,
+                each: 80..=800,
+            },
+        }
+    }
+
+    /// Points for each of `count` series.
+    fn share(&self, count: usize) -> usize {
+        (self.all / count.max(1)).clamp(*self.each.start(), *self.each.end())
+    }
+}
 
 /// A scenario's plots. `variant` fields index `variants`.
 #[derive(Serialize)]
@@ -80,9 +108,12 @@ impl Plots {
     /// Thins what a scenario's variants left; `colour` gives a variant's place in the palette.
     pub fn new(results: &Results, colour: impl Fn(&str) -> usize) -> Plots {
         let variants = &results.variants;
-        let count: usize = variants.iter().map(|v| v.samples.series.len()).sum();
-        let limit = (SCENARIO_POINTS / count.max(1)).clamp(60, SERIES_POINTS);
-        let lines = |(index, variant)| lines(index, variant, limit);
+        let of_kind = |kind| {
+            let series = variants.iter().flat_map(|v| &v.samples.series);
+            series.filter(|series| series.kind == kind).count()
+        };
+        let limit = |kind| Budget::of(kind).share(of_kind(kind));
+        let lines = |(index, variant)| lines(index, variant, &limit);
         Plots {
             variants: variants
                 .iter()
@@ -142,7 +173,11 @@ fn classes(variants: &[VariantResult]) -> Vec<Class> {
         .collect()
 }
 
-fn lines(variant: usize, result: &VariantResult, limit: usize) -> Vec<Line> {
+fn lines(
+    variant: usize,
+    result: &VariantResult,
+    limit: &impl Fn(SeriesKind) -> usize,
+) -> Vec<Line> {
     let mut seen: HashMap<&'static str, usize> = HashMap::new();
     let line = |series: &Series| {
         let kind = samples::quantity(series.kind);
@@ -154,9 +189,11 @@ fn lines(variant: usize, result: &VariantResult, limit: usize) -> Vec<Line> {
             variant,
             kind,
             name: series.name.clone(),
-            label: flow.map_or(series.name.clone(), |(_, flow)| label(flow)),
+            label: flow.map_or(series.name.clone(), |(_, flow)| {
+                format!("{} ({})", series.name, flow.tenant_cc)
+            }),
             order: flow.map_or(order, |(position, _)| position),
-            points: points(series, limit),
+            points: points(series, limit(series.kind)),
         }
     };
     result.samples.series.iter().map(line).collect()
@@ -168,7 +205,7 @@ fn points(series: &Series, limit: usize) -> Points {
     let all: Vec<_> = series.points.iter().copied().filter(finite).collect();
     let time = |t: f64| (t * 1e4).round() / 1e4;
     if series.kind == SeriesKind::QueueBytes && all.len() > limit {
-        let stretches = thin::stretches(&all, BAND_POINTS.min(limit));
+        let stretches = thin::stretches(&all, limit);
         let each =
             |value: fn(&Stretch) -> f64| stretches.iter().map(|s| thin::round(value(s))).collect();
         let x = stretches.iter().map(|s| time(s.time)).collect();
@@ -183,19 +220,13 @@ fn points(series: &Series, limit: usize) -> Points {
     Points { x, y, band: None }
 }
 
-/// The flow that a series is about, and its place in the table.
+/// The flow that a series is about, and its place in the table: the name begins with its number.
 fn flow_of<'a>(series: &Series, flows: &'a [FlowResult]) -> Option<(usize, &'a FlowResult)> {
     if series.kind == SeriesKind::QueueBytes {
         return None;
     }
-    flows
-        .iter()
-        .enumerate()
-        .find(|(_, flow)| series.name == flow.id.to_string())
-}
-
-fn label(flow: &FlowResult) -> String {
-    format!("{} {} ({})", flow.id, flow.tenant, flow.tenant_cc)
+    let number: u32 = series.name.split(' ').next()?.parse().ok()?;
+    flows.iter().enumerate().find(|(_, flow)| flow.id == number)
 }
 
 /// JSON for a `<script>` element: nothing in it can end the element or start a comment.

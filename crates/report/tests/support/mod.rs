@@ -284,7 +284,7 @@ fn series(shape: &Shape, flows: &[FlowResult], seconds: u32, noise: &mut Noise) 
     let mut all = Vec::new();
     let mut push = |name: String, kind, points| all.push(Series { name, kind, points });
     for flow in flows {
-        let name = flow.id.to_string();
+        let name = format!("{} {}>{}", flow.id, flow.from, flow.to);
         let ramp = |t: f64| 1.0 - (-(t + 0.05) * 6.0).exp();
         let rate = times(0.1)
             .map(|t| (t, flow.goodput_bps * ramp(t) * (0.9 + 0.2 * noise.next())))
