@@ -7,7 +7,8 @@ use sluicegate_scenario::{file, results::Results};
 
 use crate::output::Failure;
 
-/// Writes `results.json`, `scenario.toml`, `samples.csv.gz` and `report.html`.
+/// Writes `results.json`, `scenario.toml`, `samples.csv.gz` (with the feature `parquet` also `samples.parquet`) and
+/// `report.html`.
 ///
 /// # Errors
 /// A file that cannot be written.
@@ -19,6 +20,12 @@ pub fn write(out: &Path, scenario: &Path, results: &Results) -> Result<(), Failu
     let mut samples = Vec::new();
     sluicegate_report::samples_csv(results, &mut samples)?;
     put(out, "samples.csv.gz", &samples)?;
+    #[cfg(feature = "parquet")]
+    {
+        let mut samples = Vec::new();
+        sluicegate_report::samples_parquet(results, &mut samples)?;
+        put(out, "samples.parquet", &samples)?;
+    }
     write_report(out, &[results])
 }
 
