@@ -1,0 +1,6 @@
+//! The enforcement step by its behaviours: two tenants, two hosts, a network that misbehaves.
+
+#[path = "../net/mod.rs"]
+mod net;
+
+mod handshake;

@@ -1,0 +1,56 @@
+//! What holds of every packet that passes a host, whatever else happens.
+
+use sluicegate_core::host::{Action, Direction, Outcome, edit, tcp};
+
+use super::{opt, wire};
+
+/// `before` and `after` are whole frames; `before` is well-formed.
+pub fn check(before: &[u8], after: &[u8], direction: Direction, outcome: &Outcome) {
+    if outcome.action != Action::Pass {
+        assert_eq!(before, after, "what does not go on is not edited");
+        return;
+    }
+    let (route, was) = wire::read(before);
+    let (route_after, is) = wire::read(after); // checksums and lengths are right
+    assert_eq!(route, route_after);
+    assert_eq!(was.payload, is.payload, "payload is the tenant's");
+    assert_eq!(
+        (was.seq, was.ack, was.urgent, was.dscp),
+        (is.seq, is.ack, is.urgent, is.dscp)
+    );
+    assert!(is.window <= was.window, "{} → {}", was.window, is.window);
+    assert!(is.window > 0 || was.window == 0, "a window was closed");
+    let cleared = was.flags & !is.flags;
+    assert_eq!(is.flags & !was.flags, 0, "no flag is set");
+    assert_eq!(
+        cleared & !(tcp::ECE | tcp::CWR),
+        0,
+        "only ECN flags are cleared"
+    );
+    if direction == Direction::FromTenant {
+        assert_eq!(cleared, 0, "the tenant's own flags stay");
+        assert_eq!(was.window, is.window, "the tenant's own window stays");
+    }
+    check_options(&was.options, &is.options, outcome.edits);
+    if outcome.edits == 0 {
+        assert_eq!(before, after);
+    }
+}
+
+/// The tenant's options stay, in their order; hosts' own come and go.
+fn check_options(was: &[u8], is: &[u8], edits: u16) {
+    let (Some(was), Some(is)) = (opt::split(was), opt::split(is)) else {
+        assert_eq!(was, is, "malformed options are nobody's to edit");
+        return;
+    };
+    let hidden = edits & edit::HIDE_MPTCP != 0;
+    let foreign = |options: Vec<(u8, &[u8])>| -> Vec<Vec<u8>> {
+        options
+            .into_iter()
+            .filter(|(kind, _)| *kind != opt::FEEDBACK && *kind != opt::EXPERIMENT)
+            .filter(|(kind, _)| !hidden || *kind != opt::MPTCP)
+            .map(|(_, bytes)| bytes.to_vec())
+            .collect()
+    };
+    assert_eq!(foreign(was), foreign(is), "the tenant's options stay");
+}
