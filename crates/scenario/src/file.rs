@@ -1,7 +1,7 @@
 //! Reading a scenario file: inheritance, variants, expectations.
 //!
 //! ```text
-//! extends ◀── file ◀── variant (◀── like another variant) ◀── [short] when asked for
+//! extends ◀── file ◀── [short], when asked for ◀── the variant that it is like ◀── variant
 //! ```
 //! Each is laid over the one before; see [`Node::overlay`].
 
@@ -23,7 +23,7 @@ use crate::{
 /// How a file is to be read.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Lay `[short]` over every variant.
+    /// Lay `[short]` over the file.
     pub short: bool,
     /// Seed instead of the file's.
     pub seed: Option<u64>,
@@ -189,12 +189,18 @@ fn include_policy(tree: &mut Node, path: &Path) -> Result<(), Problems> {
 
 fn resolve_tree(mut tree: Node, path: &Path, options: &Options) -> Result<Experiment, Problems> {
     let sink = Sink::default();
-    let overrides = tree.remove("variant");
-    let short = tree.remove("short").filter(|_| options.short);
-    if let Some(short) = &short {
-        check_override(short, "short", &["seed", "name", "variant", "like"], &sink);
-        tree.overlay(short);
+    if let Some(short) = tree.remove("short") {
+        check_override(
+            &short,
+            "short",
+            &["name", "seed", "extends", "short"],
+            &sink,
+        );
+        if options.short {
+            tree.overlay(&short);
+        }
     }
+    let overrides = tree.remove("variant");
     let expect = tree.remove("expect");
     let root = Table::root(&tree, &sink);
     let mut experiment = Experiment {
@@ -208,7 +214,7 @@ fn resolve_tree(mut tree: Node, path: &Path, options: &Options) -> Result<Experi
         expectations: Vec::new(),
     };
     experiment.title = root.text("title").unwrap_or(&experiment.name).to_owned();
-    let trees = variant_trees(&tree, overrides.as_ref(), short.as_ref(), &sink);
+    let trees = variant_trees(&tree, overrides.as_ref(), &sink);
     for (name, tree) in &trees {
         let table = Table::root(tree, &sink);
         experiment
@@ -245,12 +251,7 @@ fn read_seed(root: &Table<'_>, options: &Options) -> u64 {
 }
 
 /// The complete tree of each variant, in the order of the file.
-fn variant_trees(
-    base: &Node,
-    overrides: Option<&Node>,
-    short: Option<&Node>,
-    sink: &Sink,
-) -> Vec<(String, Node)> {
+fn variant_trees(base: &Node, overrides: Option<&Node>, sink: &Sink) -> Vec<(String, Node)> {
     let Some(overrides) = overrides.filter(|node| !node.entries().is_empty()) else {
         return vec![("base".to_owned(), base.clone())];
     };
@@ -269,9 +270,6 @@ fn variant_trees(
             let mut layer = layer.clone();
             layer.remove("like");
             tree.overlay(&layer);
-        }
-        if let Some(short) = short {
-            tree.overlay(short);
         }
         trees.push((name.to_owned(), tree));
     }

@@ -83,24 +83,27 @@ fn duration(table: &Table<'_>, key: &'static str) -> Option<Duration> {
 /// order of the patterns.
 fn select(item: &Item<'_>, names: &[&str], what: &str) -> Vec<usize> {
     let mut selected = Vec::new();
+    if names.is_empty() {
+        // There is no topology, which has been reported.
+        return selected;
+    }
     for pattern in item.one_or_more() {
         let Some(text) = pattern.text() else {
             continue;
         };
-        let matching = (0..names.len()).filter(|at| matches(text, names[*at]));
-        let before = selected.len();
-        let mut found = false;
-        for at in matching {
-            found = true;
-            if !selected.contains(&at) {
-                selected.push(at);
-            }
-        }
-        if !found && selected.len() == before {
+        let matching: Vec<usize> = (0..names.len())
+            .filter(|at| matches(text, names[*at]))
+            .collect();
+        if matching.is_empty() {
             pattern.complain(
                 format!("no {what} is named \"{text}\""),
                 format!("known: {}{}", abbreviated(names), nearest(text, names)),
             );
+        }
+        for at in matching {
+            if !selected.contains(&at) {
+                selected.push(at);
+            }
         }
     }
     selected

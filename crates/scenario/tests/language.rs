@@ -1,0 +1,482 @@
+//! Behaviour of the scenario language: what it means, and what it refuses.
+
+use std::{path::Path, time::Duration};
+
+use proptest::prelude::*;
+use sluicegate_policy::{Algorithm, Mode};
+use sluicegate_scenario::{
+    experiment::{Action, Experiment, Marking, TenantKind, TrafficKind, Variant},
+    file::{self, Options},
+};
+
+const BASE: &str = "[network]\ntopology = 'dumbbell'\n[traffic.bulk]\nkind = 'bulk'\n";
+
+fn parse(text: &str) -> Experiment {
+    file::parse(Path::new("t.toml"), text, &Options::default()).unwrap_or_else(|p| panic!("{p}"))
+}
+
+fn one(text: &str) -> Variant {
+    parse(text).variants.remove(0)
+}
+
+fn refusal(text: &str) -> String {
+    match file::parse(Path::new("t.toml"), text, &Options::default()) {
+        Ok(experiment) => panic!("accepted: {experiment:?}"),
+        Err(problems) => problems.to_string(),
+    }
+}
+
+fn bottlenecks(variant: &Variant) -> Vec<&str> {
+    let links = variant.links.iter().filter(|link| link.bottleneck);
+    links.map(|link| link.name.as_str()).collect()
+}
+
+fn tenant_names(variant: &Variant, pairs: &[(usize, usize)]) -> Vec<(String, String)> {
+    let name = |at: usize| variant.tenants[at].name.clone();
+    pairs
+        .iter()
+        .map(|(from, to)| (name(*from), name(*to)))
+        .collect()
+}
+
+#[test]
+fn everything_but_topology_and_traffic_has_a_default() {
+    let experiment = parse(BASE);
+    let variant = &experiment.variants[0];
+    assert_eq!(
+        (
+            experiment.name.as_str(),
+            experiment.seed,
+            experiment.repeats
+        ),
+        ("t", 1, 1)
+    );
+    assert_eq!(variant.name, "base");
+    assert_eq!(
+        (variant.warmup, variant.duration),
+        (Duration::from_secs(2), Duration::from_secs(10))
+    );
+    assert_eq!((variant.ip_version, variant.mtu_bytes), (4, 1500));
+    assert_eq!(variant.links[0].rate_bps, 1_000_000_000);
+    assert_eq!(variant.links[0].marking, Marking::None);
+    assert_eq!(variant.tenants[0].congestion_control, "cubic");
+    assert!(variant.enforcement.is_none());
+    assert_eq!(variant.traffic[0].port, 10_000);
+}
+
+#[test]
+fn a_dumbbell_pairs_left_with_right_across_its_bottleneck() {
+    let variant = one(
+        "[network]\ntopology = 'dumbbell'\npairs = 3\nrate = '1Gbit'\naccess_rate = '2Gbit'\n[traffic.b]\nkind = 'bulk'\n",
+    );
+    assert_eq!(variant.hosts.len(), 6);
+    assert_eq!(bottlenecks(&variant), ["left-right"]);
+    assert_eq!(variant.links[0].rate_bps, 1_000_000_000);
+    assert_eq!(variant.links[1].rate_bps, 2_000_000_000);
+    assert_eq!(variant.traffic[0].pairs, [(0, 3), (1, 4), (2, 5)]);
+    assert_eq!(variant.tenants[3].name, "r1");
+    assert_eq!(variant.tenants[3].address.to_string(), "10.0.4.1");
+}
+
+#[test]
+fn in_a_star_the_queue_to_the_common_receiver_is_the_bottleneck() {
+    let text = "[network]\ntopology = 'star'\nhosts = 4\n[traffic.i]\nkind = 'bulk'\nfrom = 'h*'\nto = 'h1'\n";
+    let variant = one(text);
+    assert_eq!(bottlenecks(&variant), ["switch-h1"]);
+    assert_eq!(variant.traffic[0].pairs, [(1, 0), (2, 0), (3, 0)]);
+    let twice = one(&format!("{text}connections = 2\n"));
+    assert_eq!(twice.traffic[0].pairs.len(), 6);
+}
+
+#[test]
+fn in_a_parking_lot_every_link_where_flows_meet_is_a_bottleneck() {
+    let variant =
+        one("[network]\ntopology = 'parking-lot'\nsenders = 4\n[traffic.b]\nkind = 'bulk'\n");
+    assert_eq!(bottlenecks(&variant), ["w2-w3", "w3-w4", "w4-r1"]);
+    let pairs = tenant_names(&variant, &variant.traffic[0].pairs);
+    assert_eq!(pairs[3], ("s4".to_owned(), "r1".to_owned()));
+}
+
+#[test]
+fn bottlenecks_can_be_named_and_links_can_differ() {
+    let variant = one(
+        "[network]\ntopology = 'dumbbell'\nbottleneck = ['right-r*']\n\
+        [network.link.right-r1]\nrate = '10Mbit'\nqueue = '20KB'\nmarking = { kind = 'red' }\n[traffic.b]\nkind = 'bulk'\n",
+    );
+    assert_eq!(bottlenecks(&variant), ["right-r1", "right-r2"]);
+    let link = variant.links.iter().find(|l| l.name == "right-r1").unwrap();
+    assert_eq!((link.rate_bps, link.queue_bytes), (10_000_000, 20_000));
+    assert!(matches!(
+        link.marking,
+        Marking::Red {
+            min_bytes: 25_600,
+            max_bytes: 76_800,
+            ..
+        }
+    ));
+}
+
+#[test]
+fn several_tenants_share_a_host() {
+    let variant = one(
+        "[network]\ntopology = 'dumbbell'\npairs = 1\ntenants_per_host = 2\nip = 6\n\
+        [tenant.default]\necn = true\n[tenant.'s*']\ncongestion_control = 'reno'\n[tenant.s1-2]\nkind = 'guest'\nreceive_buffer = '1MiB'\n\
+        [traffic.b]\nkind = 'bulk'\n",
+    );
+    let names: Vec<_> = variant.tenants.iter().map(|t| t.name.as_str()).collect();
+    assert_eq!(names, ["s1-1", "s1-2", "r1-1", "r1-2"]);
+    let second = &variant.tenants[1];
+    assert_eq!(
+        (second.host, second.kind, second.ecn),
+        (0, TenantKind::Guest, true)
+    );
+    assert_eq!(second.congestion_control, "reno");
+    assert_eq!(second.receive_buffer_bytes, Some(1 << 20));
+    assert_eq!(second.address.to_string(), "fd00::1:2");
+    assert_eq!(variant.tenants[2].congestion_control, "cubic");
+}
+
+#[test]
+fn every_kind_of_traffic_is_read() {
+    let variant = one("[network]\ntopology = 'star'\nhosts = 6\n\
+        [traffic.bulk]\nkind = 'bulk'\nrate = '5Mbit'\nfrom = 'h1'\nto = 'h2'\nstart = '1s'\nstop = '3s'\n\
+        [traffic.ping]\nkind = 'ping-pong'\nfrom = 'h1'\nto = 'h2'\ninterval = '1ms'\n\
+        [traffic.incast]\nkind = 'incast'\nto = 'h1'\nbytes = '100KB'\n\
+        [traffic.mice]\nkind = 'messages'\npairs = 'stride:1'\nbytes = '16KB'\ninterval = '100ms'\n\
+        [traffic.shuffle]\nkind = 'shuffle'\nbytes = '1MB'\nparallel = 3\nclass = 'big'\n\
+        [traffic.trace]\nkind = 'trace'\nsizes = 'hadoop'\nload = '10Mbit'\nport = 20000\n");
+    let kinds: Vec<_> = variant.traffic.iter().map(|t| &t.kind).collect();
+    assert_eq!(
+        kinds[0],
+        &TrafficKind::Bulk {
+            rate_bps: Some(5_000_000)
+        }
+    );
+    assert_eq!(variant.traffic[0].stop, Some(Duration::from_secs(3)));
+    assert!(matches!(kinds[1], TrafficKind::PingPong { bytes: 64, .. }));
+    assert_eq!(variant.traffic[2].pairs.len(), 5);
+    assert!(matches!(kinds[3], TrafficKind::Messages { class, .. } if class == "mice"));
+    assert_eq!(variant.traffic[4].pairs.len(), 30);
+    assert!(matches!(kinds[4], TrafficKind::Shuffle { class, parallel: 3, .. } if class == "big"));
+    let TrafficKind::Trace { classes, .. } = kinds[5] else {
+        panic!("{:?}", kinds[5])
+    };
+    assert_eq!(classes.last().unwrap(), &(u64::MAX, "large".to_owned()));
+    assert_eq!(variant.traffic[5].port, 20_000);
+    let ports: Vec<_> = variant.traffic[..4].iter().map(|t| t.port).collect();
+    assert_eq!(ports, [10_000, 10_001, 10_002, 10_007]);
+}
+
+#[test]
+fn variants_are_laid_over_the_base_and_over_one_another() {
+    let experiment = parse(&format!(
+        "{BASE}[variant.plain]\n[variant.marked]\ntitle = 'M'\nnetwork.marking = {{ kind = 'threshold', k = '30KB', not_ect = 'pass' }}\n\
+         [variant.dctcp]\nlike = 'marked'\ntenant.default.congestion_control = 'dctcp'\ntraffic.bulk.connections = 2\n"
+    ));
+    let [plain, marked, dctcp] = &experiment.variants[..] else {
+        panic!()
+    };
+    assert_eq!(
+        (plain.name.as_str(), plain.links[0].marking),
+        ("plain", Marking::None)
+    );
+    let threshold = Marking::Threshold {
+        k_bytes: 30_000,
+        drop_not_ect: false,
+    };
+    assert_eq!(
+        (marked.title.as_str(), marked.links[0].marking),
+        ("M", threshold)
+    );
+    assert_eq!(dctcp.links[0].marking, threshold);
+    assert_eq!(dctcp.tenants[0].congestion_control, "dctcp");
+    assert_eq!(
+        (plain.traffic[0].pairs.len(), dctcp.traffic[0].pairs.len()),
+        (2, 4)
+    );
+}
+
+#[test]
+fn the_short_form_is_laid_over_the_file_but_under_its_variants() {
+    let text = format!(
+        "duration = '9s'\n{BASE}[variant.a]\n[variant.b]\nduration = '8s'\n[short]\nduration = '1s'\nexpect.e = false\n[expect]\ne = 'a.rtt_us.p50 < 1'\n"
+    );
+    let short = Options {
+        short: true,
+        seed: Some(9),
+    };
+    let full = parse(&text);
+    let short = file::parse(Path::new("t.toml"), &text, &short).unwrap();
+    let seconds = |e: &Experiment| {
+        e.variants
+            .iter()
+            .map(|v| v.duration.as_secs())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(seconds(&full), [9, 8]);
+    assert_eq!(seconds(&short), [1, 8]);
+    assert_eq!((full.expectations.len(), short.expectations.len()), (1, 0));
+    assert_eq!((full.seed, short.seed), (1, 9));
+}
+
+#[test]
+fn enforcement_without_a_policy_is_dctcp_between_trusting_hosts() {
+    let variant = one(&format!("{BASE}[enforcement]\nhosts = 'all'\n"));
+    let enforcement = variant.enforcement.unwrap();
+    let rule = &enforcement.policy.rules[0];
+    assert_eq!(enforcement.hosts, [0, 1, 2, 3]);
+    assert_eq!(
+        (rule.mode, rule.algorithm),
+        (Mode::Enforce, Algorithm::Dctcp)
+    );
+    assert_eq!(enforcement.policy.trusted[0].to_string(), "10.0.0.0/8");
+}
+
+#[test]
+fn an_inline_policy_trusts_all_tenants_unless_it_says_whom() {
+    let policy = |text: &str| {
+        one(&format!(
+            "{BASE}[enforcement]\nhosts = ['s1', 'r*']\n{text}"
+        ))
+        .enforcement
+        .unwrap()
+    };
+    let trusting = policy("policy.rule = [{ mode = 'enforce', algorithm = 'vegas' }]\n");
+    assert_eq!(trusting.hosts, [0, 2, 3]);
+    assert_eq!(trusting.policy.trusted.len(), 1);
+    assert_eq!(trusting.policy.rules[0].algorithm, Algorithm::Vegas);
+    assert!(policy("policy.trusted = []\n").policy.trusted.is_empty());
+    assert!(
+        one(&format!("{BASE}[enforcement]\nhosts = 'none'\n"))
+            .enforcement
+            .is_none()
+    );
+    assert!(one(&format!("{BASE}[enforcement]\n")).enforcement.is_none());
+}
+
+#[test]
+fn events_are_ordered_by_time() {
+    let variant = one(&format!(
+        "{BASE}[[event]]\nat = '5s'\ndetach = ['r1']\n[[event]]\nat = '3s'\nbleach_ecn = true\n"
+    ));
+    assert_eq!(variant.events[0].action, Action::BleachEcn);
+    assert_eq!(variant.events[1].action, Action::Detach(vec![2]));
+}
+
+#[test]
+fn all_errors_are_listed_in_order_and_once_for_all_variants() {
+    let text = refusal(
+        "sead = 3\n[network]\ntopology = 'dumbell'\nrate = 10\n[traffic.bulk]\nkind = 'bulk'\nfrom = 's1'\n\
+         [variant.a]\n[variant.b]\nnetwork.mtu = 10\n[expect]\nx = 'a.rtt_us.p51 < 1'\ny = 'c.rtt_us.p50 < 1'\n",
+    );
+    let lines: Vec<_> = text
+        .lines()
+        .map(|line| line.split(": ").take(2).collect::<Vec<_>>().join(": "))
+        .collect();
+    assert_eq!(
+        lines,
+        [
+            "t.toml:1:1: sead",
+            "t.toml:3:12: network.topology",
+            "t.toml:4:8: network.rate",
+            "t.toml:10:15: network.mtu",
+            "t.toml:12:5: x",
+            "t.toml:13:5: y",
+        ],
+        "{text}"
+    );
+    assert!(text.contains("did you mean \"seed\"?"), "{text}");
+    assert!(text.contains("did you mean \"dumbbell\"?"), "{text}");
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    for (text, expected) in [
+        ("", "[network] is missing"),
+        ("[network]\ntopology = 'star'\n", "no [traffic.NAME]"),
+        (
+            "[network]\ntopology = 'star'\npairs = 3\n[traffic.b]\nkind = 'bulk'\nfrom = 'h1'\nto = 'h2'\n",
+            "does not belong to this topology",
+        ),
+        (
+            "[network]\ntopology = 'star'\nhosts = 4\n[traffic.b]\nkind = 'bulk'\n",
+            "pair in more than one way",
+        ),
+        ("[network]\ntopology = 'star'\nhosts = 1\n", "between 2 and"),
+        (&format!("{BASE}from = 'x1'\n"), "no tenant is named \"x1\""),
+        (
+            &format!("{BASE}start = '3s'\nstop = '2s'\n"),
+            "must come after",
+        ),
+        (&format!("{BASE}bytes = '3KB'\n"), "unknown key"),
+        (
+            &format!("{BASE}[tenant.t1]\necn = true\n"),
+            "no tenant \"t1\"",
+        ),
+        (
+            &format!("{BASE}[tenant.s1]\ncongestion_control = 'cubik'\n"),
+            "did you mean \"cubic\"",
+        ),
+        (
+            &format!("{BASE}[traffic.p]\nkind = 'ping-pong'\nport = 10001\n"),
+            "are those of traffic \"bulk\"",
+        ),
+        (
+            &format!("{BASE}[traffic.m]\nkind = 'messages'\n"),
+            "`bytes` is missing",
+        ),
+        (
+            &format!("{BASE}[traffic.m]\nkind = 'trace'\nload = '1Mbit'\n"),
+            "`sizes` is missing",
+        ),
+        (
+            &format!("{BASE}[traffic.m]\nkind = 'trace'\nload = '1Mbit'\nsizes = 'no.csv'\n"),
+            "cannot be read",
+        ),
+        (
+            &format!(
+                "{BASE}[traffic.m]\nkind = 'trace'\nload = '1Mbit'\nsizes = 'hadoop'\nclasses.a = '1KB'\n"
+            ),
+            "have no class",
+        ),
+        (&format!("{BASE}[[event]]\nat = '1s'\n"), "does one thing"),
+        (
+            &format!("{BASE}[[event]]\nat = '99s'\nbleach_ecn = true\n"),
+            "after the run has ended",
+        ),
+        (
+            &format!("{BASE}[enforcement]\nhosts = 'all'\npolicy.rule = [{{ beta = 7 }}]\n"),
+            "enforcement.policy.rule[0].beta",
+        ),
+        (
+            &format!("{BASE}[enforcement]\npolicy_file = 'nowhere.toml'\n"),
+            "nowhere.toml:1:1",
+        ),
+        (
+            &format!("{BASE}[variant.a]\nseed = 3\n"),
+            "belongs to the file as a whole",
+        ),
+        (
+            &format!("{BASE}[variant.a]\nlike = 'b'\n"),
+            "no variant \"b\"",
+        ),
+        (
+            &format!("{BASE}[variant.a]\nlike = 'b'\n[variant.b]\nlike = 'a'\n"),
+            "like one another",
+        ),
+        (&format!("{BASE}[variant.A]\n"), "is no name"),
+        (&format!("duration = '0s'\n{BASE}"), "must not be zero"),
+        ("extends = 'nowhere.toml'\n", "nowhere.toml:1:1"),
+        (
+            &format!("{BASE}[expect]\na = 'base.flows.s9.goodput_bps > 1'\n"),
+            "no tenant \"s9\"",
+        ),
+        (
+            &format!("{BASE}[expect]\na = 'base.links.left-rihgt.drops == 1'\n"),
+            "did you mean \"left-right\"",
+        ),
+        (
+            &format!("{BASE}[expect]\na = 'base.fct_us.mice.p50 == 1'\n"),
+            "has no class of flows",
+        ),
+        (&format!("{BASE}[expect]\na = 3\n"), "instead of one of"),
+        ("name = 1979-05-27\n", "must be a string"),
+    ] {
+        let found = refusal(text);
+        assert!(found.contains(expected), "{text}\n=> {found}");
+    }
+}
+
+#[test]
+fn a_file_extends_another_and_keeps_its_own_name() {
+    let directory = std::env::temp_dir().join(format!("sluicegate-extends-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let write = |name: &str, text: &str| std::fs::write(directory.join(name), text).unwrap();
+    write(
+        "base.toml",
+        &format!(
+            "name = 'original'\ntitle = 'T'\n{BASE}[variant.a]\n[variant.b]\n[expect]\ne = 'a.rtt_us.p50 < 1'\nf = 'b.rtt_us.p50 < 1'\n"
+        ),
+    );
+    write(
+        "child.toml",
+        "extends = 'base.toml'\nnetwork.pairs = 4\nvariant.a = false\n[expect]\ne = false\n",
+    );
+    write("loop.toml", "extends = 'loop.toml'\n");
+    write("sizes.csv", "bytes,cdf\n0,0\n100,1\n");
+    write("policy.toml", "[[rule]]\nmode = 'enforce'\n");
+    write(
+        "names.toml",
+        &format!(
+            "{BASE}[traffic.t]\nkind = 'trace'\nsizes = 'sizes.csv'\nload = '1Mbit'\n[enforcement]\nhosts = 'all'\npolicy_file = 'policy.toml'\n"
+        ),
+    );
+    let load = |name: &str| file::load(&directory.join(name), &Options::default());
+    let child = load("child.toml").unwrap_or_else(|p| panic!("{p}"));
+    assert_eq!((child.name.as_str(), child.title.as_str()), ("child", "T"));
+    assert_eq!(
+        (child.variants.len(), child.variants[0].hosts.len()),
+        (1, 8)
+    );
+    assert_eq!(child.expectations.len(), 1);
+    assert!(
+        load("loop.toml")
+            .unwrap_err()
+            .to_string()
+            .contains("extend one another")
+    );
+    let named = load("names.toml").unwrap_or_else(|p| panic!("{p}"));
+    let policy = &named.variants[0].enforcement.as_ref().unwrap().policy;
+    assert!(
+        policy.trusted.is_empty(),
+        "a policy file trusts nobody unless it says so"
+    );
+    std::fs::remove_dir_all(&directory).unwrap();
+}
+
+#[test]
+fn pairs_by_lot_follow_the_seed() {
+    let text =
+        "[network]\ntopology = 'star'\nhosts = 8\n[traffic.b]\nkind = 'bulk'\npairs = 'random'\n";
+    let with = |seed| {
+        let options = Options {
+            short: false,
+            seed: Some(seed),
+        };
+        let mut experiment = file::parse(Path::new("t.toml"), text, &options).unwrap();
+        experiment.variants.remove(0).traffic.remove(0).pairs
+    };
+    assert_eq!(with(1), with(1));
+    assert_ne!(with(1), with(2));
+}
+
+proptest! {
+    #[test]
+    fn random_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        let text = String::from_utf8_lossy(&bytes);
+        let _ = file::parse(Path::new("t.toml"), &text, &Options::default());
+    }
+
+    #[test]
+    fn random_values_in_a_good_file_never_panic(
+        key in prop::sample::select(vec![
+            "network.pairs", "network.rate", "network.mtu", "network.queue", "network.marking",
+            "network.bottleneck", "network.link", "network.ip", "network.tenants_per_host",
+            "traffic.bulk.pairs", "traffic.bulk.from", "traffic.bulk.kind", "traffic.bulk.port",
+            "traffic.bulk.start", "traffic.bulk.connections", "tenant.default", "tenant", "traffic",
+            "enforcement.hosts", "enforcement.policy", "enforcement", "event", "variant", "expect",
+            "short", "seed", "repeats", "duration", "warmup", "lab", "extends", "name",
+        ]),
+        value in prop_oneof![
+            any::<i64>().prop_map(|n| n.to_string()),
+            "[a-z0-9:*. -]{0,12}".prop_map(|text| format!("\"{text}\"")),
+            "[a-z]{1,6}".prop_map(|name| format!("{{ {name} = {{}} }}")),
+            "[a-z0-9*]{0,4}".prop_map(|name| format!("[\"{name}\", 3, {{}}]")),
+            Just("false".to_owned()), Just("nan".to_owned()), Just("1979-05-27".to_owned()),
+        ],
+    ) {
+        let text = format!("{key} = {value}\n");
+        let base = "network.topology = 'dumbbell'\ntraffic.bulk.kind = 'bulk'\n";
+        let _ = file::parse(Path::new("t.toml"), &format!("{base}{text}"), &Options::default());
+    }
+}
