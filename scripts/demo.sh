@@ -10,7 +10,7 @@ cd "$SG_ROOT"
 
 out=${1:?usage: demo.sh DIR}
 sluicegate=target/release/sluicegate
-scenarios=(scenarios/five-stacks.toml scenarios/incast-16.toml)
+scenarios=(scenarios/five-stacks.toml scenarios/incast-1500.toml)
 
 if [ "$(id -u)" -ne 0 ]; then
 	echo "The demo needs root: it loads kernel programs and builds network namespaces." >&2
@@ -32,5 +32,5 @@ built=$SECONDS
 say "rehearsing ${scenarios[*]}"
 "$sluicegate" run "${scenarios[@]}" --out "$out"
 say "done in $((SECONDS - built)) s after the build"
-echo "results  $out/results.json"
+echo "results  $out/*/results.json"
 echo "report   $(readlink -f "$out/report.html")"
