@@ -13,7 +13,7 @@ use std::{
     os::fd::{AsFd, BorrowedFd},
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow, ensure};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, query::LinkInfo};
 use sluicegate_core::abi::{
     COUNTER_NAMES, Config, Flow, FlowEntry, FlowKey, Interface, PolicyTable,
@@ -167,7 +167,7 @@ impl Instance {
     /// There is none, it is attached already, or the kernel refused.
     pub fn attach_index(&mut self, index: u32, name: &str, tenant: u32) -> Result<()> {
         let context = || format!("enforcing on interface {name}");
-        anyhow::ensure!(
+        ensure!(
             !self.attached.contains_key(&index),
             "interface {name} is attached already"
         );
@@ -244,6 +244,25 @@ impl Instance {
             Some(pins) => pins.remove_all(),
             None => Ok(()),
         }
+    }
+
+    /// Makes it as if just loaded, with another policy: detached, no flows, counters at zero. Much
+    /// quicker than to load, which has the verifier walk through the programs again.
+    ///
+    /// # Errors
+    /// It is pinned (others may look at it), or the kernel refused.
+    pub fn reset(&mut self, policy: &PolicyTable) -> Result<()> {
+        ensure!(self.pins.is_none(), "a pinned instance cannot be reset");
+        self.attached.clear();
+        for name in ["flows", "half_open", "interfaces"] {
+            maps::clear(&self.map(name)?)?;
+        }
+        let cpus = libbpf_rs::num_possible_cpus().context("counting CPUs")?;
+        let zeros = vec![plain::bytes::<Counters>(&[0; COUNTER_NAMES.len()]).to_vec(); cpus];
+        self.map("counters")?
+            .update_percpu(plain::bytes(&0u32), &zeros, MapFlags::ANY)
+            .context("writing map counters")?;
+        self.set_policy(policy)
     }
 
     /// Every flow that it knows, ready to be shown.
@@ -326,7 +345,7 @@ impl Instance {
 
     fn keep(&mut self, index: u32, name: &str, links: Vec<TcxLink>) -> Result<()> {
         let links = <[TcxLink; 2]>::try_from(links)
-            .map_err(|_| anyhow::anyhow!("a tenant's interface has two directions"))?;
+            .map_err(|_| anyhow!("a tenant's interface has two directions"))?;
         let name = name.to_owned();
         self.attached.insert(index, Attached { name, links });
         Ok(())

@@ -4,6 +4,7 @@
 //! `bpf/NAME.bpf.c` into an object that one module here embeds and loads:
 //!
 //! - [`instance`] is enforcement itself: load, attach, read flows and counters;
+//! - [`pool`] keeps loaded instances for the next use;
 //! - [`daemon`] is the agent around it, [`takeover`] its restart, [`detach`] its undoing;
 //! - [`doctor`] says what works here and what does not;
 //! - [`record`] is a flow as people read it;
@@ -26,6 +27,7 @@ mod maps;
 pub mod netns;
 pub mod object;
 mod plain;
+pub mod pool;
 pub mod port;
 pub mod record;
 pub mod takeover;
@@ -33,4 +35,5 @@ pub mod tcx;
 pub mod tenant_cc;
 
 pub use instance::{Instance, Options};
+pub use pool::Pool;
 pub use record::FlowRecord;

@@ -54,6 +54,24 @@ pub(crate) fn entries<K: Plain, V: Plain>(map: &dyn MapCore, locked: bool) -> Re
     }
 }
 
+/// Removes every entry of a hash map.
+///
+/// # Errors
+/// The kernel refused.
+pub(crate) fn clear(map: &dyn MapCore) -> Result<()> {
+    let keys: Vec<Vec<u8>> = map.keys().collect();
+    for key in keys {
+        match map.delete(&key) {
+            // Collected or pushed out meanwhile.
+            Err(error) if error.kind() == libbpf_rs::ErrorKind::NotFound => {}
+            outcome => {
+                outcome.with_context(|| format!("clearing map {}", map.name().to_string_lossy()))?
+            }
+        }
+    }
+    Ok(())
+}
+
 struct Reader {
     fd: i32,
     key_bytes: usize,

@@ -6,7 +6,7 @@ use std::{path::PathBuf, time::Duration};
 
 use common::{A, B, Host, ip};
 use sluicegate_agent::{
-    Instance, Options, bpffs,
+    Instance, Options, Pool, bpffs,
     bpffs::Pins,
     doctor, include_object,
     interfaces::{self, Patterns},
@@ -264,4 +264,49 @@ fn an_interface_that_vanished_can_be_let_go() {
         instance.detach_index(index).unwrap();
         assert!(instance.interfaces().is_empty());
     });
+}
+
+#[test]
+fn a_pool_hands_out_instances_that_remember_nothing() {
+    let host = Host::new();
+    let mut pool = Pool::default();
+    let mut taken = pool.take(2, &policy().compile()).unwrap();
+    let ids: Vec<_> = taken
+        .iter()
+        .map(|one| one.programs().unwrap()[0].id)
+        .collect();
+    host.within("h", || taken[0].attach("ta").unwrap());
+    let _connection = host.transfer(10_000);
+    assert!(!taken[0].flows().unwrap().is_empty());
+    pool.give(taken).unwrap();
+
+    let mut again = pool.take(3, &policy().compile()).unwrap();
+    for instance in &again {
+        assert!(instance.flows().unwrap().is_empty() && instance.interfaces().is_empty());
+        assert!(
+            instance
+                .counters()
+                .unwrap()
+                .values()
+                .all(|count| *count == 0)
+        );
+    }
+    let reused: Vec<_> = again
+        .iter()
+        .map(|one| one.programs().unwrap()[0].id)
+        .collect();
+    assert!(
+        ids.iter().all(|id| reused.contains(id)),
+        "{ids:?} {reused:?}"
+    );
+    host.within("h", || again[0].attach("ta").unwrap());
+    let (client, _server) = host.transfer(10_000);
+    let local = client.local_addr().unwrap();
+    assert!(
+        again[0]
+            .flows()
+            .unwrap()
+            .iter()
+            .any(|flow| flow.local == local && flow.enforced)
+    );
 }
