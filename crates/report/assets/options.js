@@ -59,7 +59,8 @@ function logTicks(low, high) {
     }
   } else {
     const step = roundUp((10 ** high - 10 ** low) / 6);
-    for (let v = Math.ceil(10 ** low / step) * step; v <= 10 ** high; v += step) ticks.push(Math.log10(v));
+    const first = Math.ceil(10 ** low / step);
+    for (let i = 0; i < 8; i++) ticks.push(Math.log10((first + i) * step));
   }
   return ticks.filter((t) => t >= low - 1e-9 && t <= high + 1e-9);
 }
@@ -124,7 +125,7 @@ function cdfOption(look, plots, curves, tail) {
   // Beyond the last sample the tail is zero, which a logarithmic axis cannot show: the curve ends one sample above.
   const height = (c, i) => (tail ? Math.log10(Math.max(1 - (i > 0 ? c.y[i - 1] : 0), 1 / c.count)) : c.y[i]);
   const steps = (c) => (c.x.length === c.count ? { step: "end" } : {});
-  const points = (c) => c.x.map((x, i) => [Math.log10(x), height(c, i)]);
+  const points = (c) => c.x.map((x, i) => [Math.log10(Math.max(x, 10 ** low)), height(c, i)]);
   const rows = (logX) => curves.map((c) => {
     const f = fraction(c, 10 ** logX);
     const percent = `${(100 * f).toFixed(f > 0.99 && f < 1 ? 2 : 1)} %`;
