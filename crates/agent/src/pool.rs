@@ -17,6 +17,11 @@ pub struct Pool {
 }
 
 impl Pool {
+    /// An empty one.
+    pub const fn new() -> Self {
+        Self { spare: Vec::new() }
+    }
+
     /// `count` instances with `policy`, as if just loaded with default [`Options`].
     ///
     /// # Errors

@@ -1,13 +1,23 @@
 //! Enforcement on the hosts of the lab: one instance per host, which shares nothing with the others.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
 
 use anyhow::{Context, Result};
-use sluicegate_agent::{Instance, Options};
+use sluicegate_agent::{Instance, Pool};
 use sluicegate_core::abi::{Flow, FlowKey};
 use sluicegate_scenario::experiment::Variant;
 
 use crate::net::Network;
+
+/// Loaded programs between runs: the verifier takes half a second of CPU for each instance.
+static POOL: Mutex<Pool> = Mutex::new(Pool::new());
+
+fn pool() -> MutexGuard<'static, Pool> {
+    POOL.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Instances by host id.
 #[derive(Debug, Default)]
@@ -15,6 +25,14 @@ pub struct Enforcers {
     hosts: BTreeMap<usize, Instance>,
     /// Counters of those already detached.
     counted: BTreeMap<String, u64>,
+}
+
+impl Drop for Enforcers {
+    fn drop(&mut self) {
+        let instances = std::mem::take(&mut self.hosts).into_values();
+        // An instance that cannot be reset is dropped, which detaches it as well.
+        let _ = pool().give(instances);
+    }
 }
 
 impl Enforcers {
@@ -26,10 +44,9 @@ impl Enforcers {
         let mut enforcers = Self::default();
         let Some(enforcement) = &variant.enforcement else { return Ok(enforcers) };
         let policy = enforcement.policy.compile();
-        for &host in &enforcement.hosts {
+        let instances = pool().take(enforcement.hosts.len(), &policy).context("loading enforcement")?;
+        for (&host, mut instance) in enforcement.hosts.iter().zip(instances) {
             let name = &variant.hosts[host].name;
-            let mut instance =
-                Instance::load(&policy, &Options::default()).with_context(|| format!("enforcement on host {name}"))?;
             let netns = network.names.host(host);
             let vnics = network.layout.vnics.iter().filter(|vnic| vnic.netns == netns);
             let vnics: Vec<&str> = vnics.map(|vnic| vnic.interface.as_str()).collect();
