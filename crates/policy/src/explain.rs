@@ -2,7 +2,7 @@
 
 use std::{fmt, net::IpAddr};
 
-use crate::rule::{Policy, Ports, Rule};
+use crate::rule::{Mode, Policy, Ports, Rule};
 
 /// What a policy makes of one flow.
 #[derive(Clone, Debug, PartialEq)]
@@ -96,6 +96,9 @@ impl fmt::Display for Explanation<'_> {
             return write!(f, "no rule matches: the flow is not tracked");
         };
         write!(f, "{} decides: mode {}, ", rule.label(index), rule.mode)?;
+        if rule.mode == Mode::Off {
+            return write!(f, "the flow is not tracked");
+        }
         if self.trusted {
             write!(
                 f,

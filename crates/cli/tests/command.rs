@@ -1,0 +1,118 @@
+//! The command as a script sees it: exit codes, what goes where, closed pipes. Needs no privileges.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
+};
+
+fn sluicegate(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_sluicegate"))
+        .args(arguments)
+        .output()
+        .expect("the command runs")
+}
+
+fn code(output: &Output) -> i32 {
+    output.status.code().expect("not killed by a signal")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A file that goes with the test.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str, content: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("sluicegate-{}-{name}", std::process::id()));
+        fs::write(&path, content).expect("a temporary file");
+        Self(path)
+    }
+
+    fn path(&self) -> &str {
+        self.0.to_str().expect("temporary paths are text")
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+#[test]
+fn help_goes_to_standard_output_and_wrong_usage_to_standard_error() {
+    let help = sluicegate(&["run", "--help"]);
+    assert_eq!(code(&help), 0);
+    assert!(text(&help.stdout).contains("Examples:"));
+    let wrong = sluicegate(&["run"]);
+    assert_eq!(code(&wrong), 2);
+    assert!(wrong.stdout.is_empty());
+    assert!(text(&wrong.stderr).contains("FILE"));
+}
+
+#[test]
+fn a_good_policy_is_described_and_explained() {
+    let policy = Scratch::new(
+        "good.toml",
+        "[[rule]]\nport = 80\nmode = 'off'\n[[rule]]\nmode = 'enforce'\n",
+    );
+    let checked = sluicegate(&["policy", "check", policy.path()]);
+    assert_eq!(code(&checked), 0);
+    assert!(text(&checked.stdout).contains("rule 2: any to any"));
+    let explained = sluicegate(&[
+        "policy",
+        "explain",
+        policy.path(),
+        "10.0.0.1",
+        "[fd00::1]:80",
+    ]);
+    assert_eq!(code(&explained), 0);
+    assert!(text(&explained.stdout).contains("rule 1 decides: mode off"));
+}
+
+#[test]
+fn a_bad_policy_exits_with_2_and_lists_every_error() {
+    let policy = Scratch::new("bad.toml", "[[rule]]\nbeta = 2\nprot = 80\n");
+    let output = sluicegate(&["policy", "check", policy.path()]);
+    assert_eq!(code(&output), 2);
+    let errors = text(&output.stderr);
+    assert!(
+        errors.contains(":2:8: rule[0].beta: must lie between 0 and 1"),
+        "{errors}"
+    );
+    assert!(errors.contains("did you mean \"port\"?"), "{errors}");
+}
+
+#[test]
+fn a_bad_scenario_exits_with_2_before_anything_is_touched() {
+    let scenario = Scratch::new("bad-scenario.toml", "[network]\ntopology = 'ring'\n");
+    let output = sluicegate(&["run", scenario.path()]);
+    assert_eq!(code(&output), 2);
+    assert!(text(&output.stderr).contains("star, dumbbell, parking-lot"));
+    assert_eq!(code(&sluicegate(&["run", "/nonexistent.toml"])), 2);
+}
+
+#[test]
+fn an_unknown_variant_exits_with_2_and_lists_the_known_ones() {
+    let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/five-stacks.toml");
+    let output = sluicegate(&["run", shipped.to_str().unwrap(), "--variant", "nobody"]);
+    assert_eq!(code(&output), 2);
+    assert!(text(&output.stderr).contains("unenforced, cubic-ecn, dctcp, enforced"));
+}
+
+#[test]
+fn completions_survive_a_reader_that_goes_away() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_sluicegate"))
+        .args(["completions", "bash"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the command runs");
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(code(&output), 0);
+    assert!(output.stderr.is_empty(), "{}", text(&output.stderr));
+}
