@@ -114,6 +114,8 @@ SG_INLINE void sg_infer_timeout(struct sg_flow *flow, const struct sg_params *pa
 SG_INLINE void sg_head_repeated(struct sg_flow *flow, const struct sg_params *params,
 				sg_u64 now_ns, struct sg_verdict *out)
 {
+	if (!flow->peer_window)
+		return; /* a probe of a closed window: the peer's application is slow */
 	if (now_ns - flow->progress_ns >= sg_rto_ns(flow, params))
 		sg_infer_timeout(flow, params, now_ns, out);
 	else if (flow->dupacks && sg_may_infer_loss(flow))

@@ -165,8 +165,11 @@ SG_INLINE void sg_edit_synack(struct sg_flow *flow, const struct sg_segment *seg
 SG_INLINE int sg_synack_matches(const struct sg_half_open *half, const struct sg_segment *seg)
 {
 	sg_u8 to_tenant = seg->direction == SG_TO_TENANT;
+	/* Data on the SYN may be acknowledged as well (RFC 7413). */
+	sg_u32 data = (half->peer & SG_PEER_MASK) == SG_PEER_SYN_DATA ? 0xffffU : 0;
 
-	return half->time_ns && seg->ack == half->isn + 1 && half->from_tenant == to_tenant;
+	return half->time_ns && seg->ack - half->isn - 1 <= data &&
+	       half->from_tenant == to_tenant;
 }
 
 /* The tenant has seen an unscaled window; segments after it count in scaled units. */
@@ -209,6 +212,8 @@ SG_NOINLINE int sg_synack(struct sg_flow *flow, struct sg_half_open *half,
 		sg_edit_synack(flow, seg, out);
 	if (to_tenant)
 		sg_synack_shown(flow, seg, out->edits & SG_EDIT_WINDOW ? out->window : seg->window);
+	if (half->peer & SG_PEER_PROMOTED)
+		out->count = SG_COUNT_NONE; /* a repeated SYN/ACK is no other flow */
 	half->peer |= SG_PEER_PROMOTED;
 	return 0;
 }

@@ -235,12 +235,23 @@ SG_INLINE void sg_option_sack(struct sg_segment *seg, const sg_u8 *options, sg_u
 	}
 }
 
+/*
+ * A second one of hosts' own options could only be there to outlive the removal of
+ * the first: a tenant's forgery, which no host may believe.
+ */
+SG_INLINE void sg_option_once(struct sg_segment *seg, sg_u16 option)
+{
+	if (seg->options & option)
+		seg->options |= SG_OPT_MALFORMED;
+	seg->options |= option;
+}
+
 SG_INLINE void sg_option_feedback(struct sg_segment *seg, const sg_u8 *options, sg_u32 at,
 				  sg_u32 len)
 {
 	if (len != SG_OPTION_LEN)
 		return;
-	seg->options |= SG_OPT_FEEDBACK;
+	sg_option_once(seg, SG_OPT_FEEDBACK);
 	seg->feedback_at = (sg_u8)(20 + at);
 	seg->e0b = sg_option32(options, at + 1) & SG_COUNTER_MASK;
 	seg->ceb = sg_option32(options, at + 4) & SG_COUNTER_MASK;
@@ -252,7 +263,7 @@ SG_INLINE void sg_option_peer(struct sg_segment *seg, const sg_u8 *options, sg_u
 
 	if (len != SG_OPTION_LEN || head >> 8 != (SG_EXID << 8 | SG_PEER_VERSION))
 		return;
-	seg->options |= SG_OPT_PEER;
+	sg_option_once(seg, SG_OPT_PEER);
 	if (head & SG_PEER_FLAG_FACK)
 		seg->options |= SG_OPT_FACK;
 	seg->peer_at = (sg_u8)(20 + at);
