@@ -1,36 +1,443 @@
 //! How hosts find each other, and what a SYN may and may not do.
 
-use crate::net::{A, B, Packet, Pair, opt, policy};
-use sluicegate_core::abi::MODE_TWO_SIDED;
+use sluicegate_core::{
+    abi::{MODE_ONE_SIDED, MODE_TWO_SIDED, MODE_WATCH, REASON_NAMES},
+    host::{Action, Host, ecn, edit, option, tcp},
+};
+
+use crate::net::{A, B, Fate, Packet, Pair, Solo, opt, policy, tenant::Tenant};
+
+fn reason(pair: &Pair, side: usize) -> &'static str {
+    REASON_NAMES[usize::from(pair.flow(side).reason)]
+}
+
+fn modes(pair: &Pair) -> [u8; 2] {
+    [pair.flow(A).mode, pair.flow(B).mode]
+}
 
 #[test]
 fn two_hosts_recognise_each_other() {
     let mut pair = Pair::new(&policy());
     pair.connect();
+    assert_eq!(modes(&pair), [MODE_TWO_SIDED; 2]);
+    for side in [A, B] {
+        assert_eq!(pair.counter(side, "flow_two_sided"), 1);
+        assert_eq!(pair.counter(side, "edit_failed"), 0);
+    }
+    assert_eq!(pair.counter(A, "peer_offered"), 1);
+    assert_eq!(pair.counter(B, "peer_accepted"), 1);
+    let shown: Vec<_> = pair
+        .log
+        .iter()
+        .map(|crossing| opt::peer_of(&crossing.packet.options))
+        .collect();
+    assert_eq!(shown, [Some(0), Some(0), None]);
+}
+
+#[test]
+fn tenants_see_nothing_of_it() {
+    let mut pair = Pair::new(&policy());
+    pair.set_fate(|crossing| {
+        if crossing.packet.len() > 0 {
+            Fate::Mark
+        } else {
+            Fate::Deliver
+        }
+    });
+    pair.connect();
+    pair.transfer(A, 500_000);
+    pair.transfer(B, 500_000);
+    for side in &pair.sides {
+        for packet in &side.tenant.seen {
+            assert_eq!(packet.ecn, ecn::NOT_ECT);
+            assert!(opt::find(&packet.options, opt::EXPERIMENT).is_none());
+            assert!(opt::find(&packet.options, opt::FEEDBACK).is_none());
+        }
+    }
+    assert!(
+        pair.sent(A)
+            .chain(pair.sent(B))
+            .all(|packet| packet.ecn == ecn::ECT0)
+    );
+}
+
+#[test]
+fn an_untrusted_prefix_is_not_believed() {
+    let mut pair = Pair::new(&policy());
+    let mut careful = policy();
+    careful.trusted_count = 0;
+    pair.sides[B].enforcer = Some(Host::new(&careful));
+    pair.connect();
+    assert_eq!(modes(&pair), [MODE_ONE_SIDED; 2]);
+    assert_eq!(
+        [reason(&pair, A), reason(&pair, B)],
+        ["peer-silent", "peer-untrusted"]
+    );
+    assert_eq!(pair.counter(B, "peer_untrusted"), 1);
+    assert!(
+        pair.sent(B)
+            .all(|packet| opt::peer_of(&packet.options).is_none())
+    );
+}
+
+#[test]
+fn nothing_is_offered_outside_the_trusted_prefixes() {
+    let mut alone = policy();
+    alone.trusted_count = 0;
+    let mut pair = Pair::new(&policy());
+    pair.sides[A].enforcer = Some(Host::new(&alone));
+    pair.connect();
+    assert_eq!(modes(&pair), [MODE_ONE_SIDED; 2]);
+    assert_eq!([reason(&pair, A), reason(&pair, B)], ["peer-silent"; 2]);
+    assert!(pair.sent(A).all(|packet| packet.ecn == ecn::NOT_ECT));
+}
+
+#[test]
+fn a_syn_without_room_for_our_option_passes_as_it_is() {
+    let mut pair = Pair::new(&policy());
+    pair.tenant(A).offers.more = vec![opt::NOP; 20];
+    pair.connect();
+    assert_eq!(modes(&pair), [MODE_ONE_SIDED; 2]);
+    assert_eq!(
+        [reason(&pair, A), reason(&pair, B)],
+        ["no-room", "peer-silent"]
+    );
+    pair.transfer(A, 100_000);
+}
+
+#[test]
+fn a_syn_ack_without_room_for_our_option_passes_as_it_is() {
+    let mut pair = Pair::new(&policy());
+    pair.tenant(B).offers.more = vec![opt::NOP; 20];
+    pair.connect();
+    assert_eq!(modes(&pair), [MODE_ONE_SIDED; 2]);
+    assert_eq!(
+        [reason(&pair, A), reason(&pair, B)],
+        ["peer-silent", "no-room"]
+    );
+}
+
+#[test]
+fn the_largest_syn_that_still_has_room_is_used() {
+    let mut pair = Pair::new(&policy());
+    let used = pair.tenant(A).syn().options.len();
+    pair.tenant(A).offers.more = vec![opt::NOP; 32 - used];
+    pair.connect();
+    assert_eq!(modes(&pair), [MODE_TWO_SIDED; 2]);
+    assert_eq!(pair.log[0].packet.options.len(), 40);
+}
+
+#[test]
+fn a_lost_syn_is_repeated() {
+    let mut pair = Pair::new(&policy());
+    pair.set_fate(|crossing| {
+        if crossing.index == 0 {
+            Fate::Drop
+        } else {
+            Fate::Deliver
+        }
+    });
+    let syn = pair.tenant(A).syn();
+    pair.transmit(A, &syn);
+    pair.wait(1_000_000_000);
+    pair.connect();
+    assert_eq!(modes(&pair), [MODE_TWO_SIDED; 2]);
+}
+
+#[test]
+fn a_lost_syn_ack_is_repeated() {
+    let mut pair = Pair::new(&policy());
+    pair.set_fate(|crossing| {
+        if crossing.index == 1 {
+            Fate::Drop
+        } else {
+            Fate::Deliver
+        }
+    });
+    let syn = pair.tenant(A).syn();
+    pair.transmit(A, &syn);
+    pair.run();
+    pair.wait(1_000_000_000);
+    let again = pair.tenant(B).syn_ack();
+    pair.transmit(B, &again);
+    pair.run();
+    assert_eq!(modes(&pair), [MODE_TWO_SIDED; 2]);
+    assert_eq!(
+        opt::peer_of(&pair.log[2].packet.options),
+        Some(0),
+        "offered again"
+    );
+    assert_eq!(
+        pair.counter(B, "flow_two_sided"),
+        1,
+        "one flow, however often it is answered"
+    );
+    pair.transfer(A, 100_000);
+}
+
+#[test]
+fn a_syn_ack_that_comes_again_does_not_reset_the_flow() {
+    let mut pair = Pair::new(&policy());
+    pair.connect();
+    pair.transfer(A, 200_000);
+    let (near, far) = (*pair.flow(A), *pair.flow(B));
+    let again = Packet {
+        ack: pair.tenant(A).iss.wrapping_add(1),
+        ..pair.tenant(B).syn_ack()
+    };
+    pair.transmit(B, &again);
+    pair.step();
+    for (side, before) in [(A, near), (B, far)] {
+        assert_eq!(pair.flow(side).snd_una, before.snd_una);
+        assert_eq!(pair.flow(side).bytes_received, before.bytes_received);
+    }
+}
+
+#[test]
+fn a_syn_with_data_is_left_alone() {
+    let mut solo = Solo::new(&policy());
+    let syn = Packet {
+        payload: vec![1; 100],
+        ..solo.syn(&[&opt::mss(1460)])
+    };
+    let (after, outcome) = solo.send(&syn);
+    assert_eq!((after, outcome.edits), (syn, 0));
+    assert_eq!(solo.counter("syn_with_data"), 1);
+    let answer = solo.syn_ack(&[&opt::mss(1460), &opt::peer(0)]);
+    solo.arrive(&answer);
+    assert_eq!(solo.flow().mode, MODE_ONE_SIDED);
+    assert_eq!(
+        REASON_NAMES[usize::from(solo.flow().reason)],
+        "syn-with-data"
+    );
+}
+
+#[test]
+fn data_accepted_with_the_syn_still_makes_the_flow() {
+    let mut solo = Solo::new(&policy());
+    let syn = Packet {
+        payload: vec![1; 100],
+        ..solo.syn(&[&opt::mss(1460)])
+    };
+    solo.send(&syn);
+    let answer = Packet {
+        ack: solo.start.wrapping_add(100),
+        ..solo.syn_ack(&[&opt::mss(1460)])
+    };
+    solo.arrive(&answer);
+    assert_eq!(solo.flow().mode, MODE_ONE_SIDED);
+    assert_eq!(solo.flow().snd_una, solo.start.wrapping_add(100));
+}
+
+#[test]
+fn a_syn_ack_with_data_gets_no_option() {
+    let mut pair = Pair::new(&policy());
+    let syn = pair.tenant(A).syn();
+    pair.transmit(A, &syn);
+    pair.sides[B].enforcer.as_ref().expect("enforces");
+    // B's tenant answers with data at once, as a server of TCP Fast Open may.
+    let mut syn_ack = pair.tenant(B).syn_ack();
+    syn_ack.ack = pair.tenant(A).iss.wrapping_add(1);
+    syn_ack.payload = vec![9; 10];
+    let route = pair.sides[B].route;
+    let mut frame = pair.sides[A].route.build(&pair.log[0].packet);
+    let host = pair.sides[B].enforcer.as_mut().unwrap();
+    host.frame(&mut frame, sluicegate_core::host::Direction::ToTenant, 5);
+    let before = route.build(&syn_ack);
+    let mut frame = before.clone();
+    let outcome = host.frame(&mut frame, sluicegate_core::host::Direction::FromTenant, 6);
+    assert_eq!((frame, outcome.edits), (before, 0));
+    assert_eq!(host.flow().unwrap().mode, MODE_ONE_SIDED);
+}
+
+#[test]
+fn port_reuse_replaces_a_flow_only_on_the_syn_ack() {
+    let mut pair = Pair::new(&policy());
+    pair.connect();
+    pair.transfer(A, 100_000);
+    let old = *pair.flow(A);
+    for (side, iss) in [(A, 5_000), (B, 900_000)] {
+        *pair.tenant(side) = Tenant::new(iss);
+    }
+    let syn = pair.tenant(A).syn();
+    pair.transmit(A, &syn);
+    assert_eq!(pair.flow(A).snd_una, old.snd_una, "a SYN replaces nothing");
+    pair.run();
     for side in [A, B] {
         assert_eq!(pair.flow(side).mode, MODE_TWO_SIDED);
-        assert_eq!(pair.counter(side, "flow_two_sided"), 1);
+        assert_eq!(pair.counter(side, "flow_two_sided"), 2);
     }
-    let offered: Vec<&Packet> = pair.log.iter().map(|crossing| &crossing.packet).collect();
-    assert_eq!(opt::peer_of(&offered[0].options), Some(0));
-    assert_eq!(opt::peer_of(&offered[1].options), Some(0));
-    assert_eq!(opt::peer_of(&offered[2].options), None);
+    assert_eq!(pair.flow(A).snd_una, 5_001);
+    pair.transfer(A, 100_000);
+    pair.transfer(B, 100_000);
+    assert_eq!(pair.counter(A, "policed") + pair.counter(B, "policed"), 0);
+}
+
+#[test]
+fn a_forged_syn_leaves_a_live_flow_alone() {
+    let mut pair = Pair::new(&policy());
+    pair.connect();
+    pair.transfer(A, 100_000);
+    let before = *pair.flow(A);
+    let forged = Packet {
+        seq: 0x1234_5678,
+        flags: tcp::SYN,
+        window: 1,
+        options: opt::all(&[&opt::mss(100), &opt::wscale(0)]),
+        ..Packet::default()
+    };
+    let mut frame = pair.sides[B].route.build(&forged);
+    let now_ns = pair.now_ns;
+    let host = pair.sides[A].enforcer.as_mut().unwrap();
+    host.frame(
+        &mut frame,
+        sluicegate_core::host::Direction::ToTenant,
+        now_ns,
+    );
+    assert_eq!(pair.flow(A), &before);
+    pair.transfer(A, 100_000);
+    pair.transfer(B, 100_000);
+    assert_eq!(modes(&pair), [MODE_TWO_SIDED; 2]);
+}
+
+#[test]
+fn a_syn_ack_that_answers_no_syn_makes_nothing() {
+    let mut solo = Solo::new(&policy());
+    let answer = solo.syn_ack(&[&opt::mss(1460), &opt::peer(0)]);
+    assert_eq!(solo.arrive(&answer).1.edits, 0);
+    let syn = solo.syn(&[&opt::mss(1460)]);
+    solo.send(&syn);
+    let wrong = Packet {
+        ack: answer.ack.wrapping_add(1),
+        ..answer.clone()
+    };
+    assert_eq!(solo.arrive(&wrong).1.edits, 0);
+    assert!(solo.host.flow().is_none());
+    solo.arrive(&answer);
+    assert_eq!(solo.flow().mode, MODE_TWO_SIDED);
+}
+
+#[test]
+fn a_tenants_ecn_offer_ends_at_an_enforcing_host() {
+    let mut pair = Pair::new(&policy());
+    pair.tenant(A).offers.ecn = true;
+    pair.connect();
+    let sent = &pair.log[0].packet;
+    assert!(
+        sent.has(tcp::ECE | tcp::CWR),
+        "a host that doesn't enforce would want it"
+    );
+    assert_eq!(sent.ecn, ecn::NOT_ECT, "RFC 3168 6.1.1");
+    let seen = &pair.sides[B].tenant.seen[0];
+    assert_eq!(seen.flags, tcp::SYN);
+}
+
+#[test]
+fn a_tenants_ecn_offer_reaches_a_host_that_does_not_enforce() {
+    let mut pair = Pair::new(&policy());
+    pair.sides[B].enforcer = None;
+    pair.tenant(A).offers.ecn = true;
+    pair.connect();
+    assert!(pair.sides[B].tenant.seen[0].has(tcp::ECE | tcp::CWR));
+    assert_eq!(pair.flow(A).mode, MODE_ONE_SIDED);
+    pair.transfer(A, 100_000);
+    assert!(
+        pair.sent(A)
+            .skip(1)
+            .all(|packet| packet.ecn == ecn::NOT_ECT)
+    );
+}
+
+#[test]
+fn a_tenant_cannot_pose_as_a_host() {
+    let mut solo = Solo::new(&policy());
+    let syn = solo.syn(&[&opt::mss(1460), &opt::peer(0)]);
+    let (after, _) = solo.send(&syn);
+    let ours = opt::split(&after.options)
+        .unwrap()
+        .into_iter()
+        .filter(|(kind, _)| *kind == opt::EXPERIMENT)
+        .count();
+    assert_eq!(
+        ours, 1,
+        "the tenant's own became NOPs, the host's was added"
+    );
+    // Twice the same option would hide one of them.
+    let twice = solo.syn(&[&opt::peer(0), &opt::peer(0)]);
+    let (after, outcome) = solo.send(&twice);
+    assert_eq!((after, outcome.edits), (twice, 0));
+    assert_ne!(outcome.segment.options & option::MALFORMED, 0);
+}
+
+#[test]
+fn a_connection_met_midway_is_watched() {
+    let mut solo = Solo::new(&policy());
+    for at in [0, 1460, 2920] {
+        assert_eq!(solo.data(at, 1460).edits, 0);
+        let ack = solo.peers(at + 1460, 500);
+        let (after, outcome) = solo.arrive(&ack);
+        assert_eq!(
+            (after, outcome.edits, outcome.action),
+            (ack, 0, Action::Pass)
+        );
+    }
+    assert_eq!(solo.flow().mode, MODE_WATCH);
+    assert_eq!(REASON_NAMES[usize::from(solo.flow().reason)], "midstream");
+    assert_eq!(solo.counter("flow_midstream"), 1);
+}
+
+#[test]
+fn a_flow_that_no_rule_covers_is_not_tracked() {
+    let mut none = policy();
+    none.rules_count = 0;
+    let mut pair = Pair::new(&none);
+    pair.connect();
+    pair.transfer(A, 100_000);
     for side in [A, B] {
+        assert!(pair.host(side).flow().is_none());
+        assert!(pair.counter(side, "no_rule") > 0);
         assert!(
             pair.sides[side]
-                .tenant
-                .seen
+                .outcomes
                 .iter()
-                .all(|packet| { opt::peer_of(&packet.options).is_none() && packet.ecn == 0 })
+                .all(|outcome| outcome.edits == 0)
         );
     }
 }
 
 #[test]
-fn a_transfer_arrives_whole() {
-    let mut pair = Pair::new(&policy());
-    pair.connect();
-    pair.transfer(A, 3_000_000);
-    pair.transfer(B, 3_000_000);
-    assert_eq!(pair.tenant(A).retransmits + pair.tenant(B).retransmits, 0);
+fn a_syn_is_marked_capable_where_both_may_enforce() {
+    let mut solo = Solo::new(&policy());
+    let syn = solo.syn(&[&opt::mss(1460)]);
+    let (after, outcome) = solo.send(&syn);
+    assert_eq!(after.ecn, ecn::ECT0);
+    assert_eq!(outcome.edits, edit::ADD_PEER | edit::ECN);
+}
+
+#[test]
+fn rst_and_fin_both_ways_close_a_flow() {
+    use sluicegate_core::abi::FLOW_CLOSED;
+    let mut solo = Solo::two_sided(&policy(), 1460, 10);
+    let fin = Packet {
+        flags: tcp::FIN | tcp::ACK,
+        ..solo.own(0, 0)
+    };
+    solo.send(&fin);
+    assert_eq!(solo.flow().flags & FLOW_CLOSED, 0, "half-closed");
+    let fin = Packet {
+        flags: tcp::FIN | tcp::ACK,
+        ..solo.peers(1, 500)
+    };
+    solo.arrive(&fin);
+    assert_ne!(solo.flow().flags & FLOW_CLOSED, 0);
+
+    let mut solo = Solo::two_sided(&policy(), 1460, 10);
+    let rst = Packet {
+        flags: tcp::RST,
+        window: 0,
+        ..solo.peers(0, 0)
+    };
+    let (after, outcome) = solo.arrive(&rst);
+    assert_eq!((after, outcome.edits), (rst, 0));
+    assert_ne!(solo.flow().flags & FLOW_CLOSED, 0);
 }

@@ -4,3 +4,4 @@
 mod net;
 
 mod handshake;
+mod window;

@@ -14,10 +14,12 @@ pub mod invariants;
 pub mod opt;
 pub mod pair;
 pub mod policy;
+pub mod solo;
 pub mod tenant;
 pub mod wire;
 
 pub use pair::{A, B, Fate, Pair};
 pub use policy::{params, policy, policy_of};
+pub use solo::Solo;
 pub use tenant::Tenant;
 pub use wire::{Packet, Route};
