@@ -68,6 +68,8 @@ impl Drop for Teardown {
 #[derive(Debug)]
 pub struct Run<'a> {
     tenants: Vec<TenantProcess>,
+    /// Children open their namespaces through these descriptors of ours.
+    netns: Vec<NetNs>,
     enforcers: Enforcers,
     queues: Queues,
     network: Network,
@@ -98,6 +100,7 @@ impl<'a> Run<'a> {
         let plans = plans(variant, seed, &stacks)?;
         let mut run = Self {
             tenants: Vec::new(),
+            netns: Vec::new(),
             enforcers,
             queues,
             network,
@@ -107,7 +110,9 @@ impl<'a> Run<'a> {
             flows: tenant::flows(variant),
         };
         for (id, plan) in plans.iter().enumerate() {
-            let process = run.start_tenant(id, plan)?;
+            let netns = run.tenant_netns(id)?;
+            let process = run.start_tenant(id, plan, &netns)?;
+            run.netns.push(netns);
             journal.add_child(process.pid() as i32)?;
             run.tenants.push(process);
         }
@@ -117,11 +122,18 @@ impl<'a> Run<'a> {
         Ok(run)
     }
 
-    fn start_tenant(&self, id: usize, plan: &Plan) -> Result<TenantProcess> {
-        let tenant = &self.variant.tenants[id];
-        let names = &self.network.names;
+    /// Where a tenant's process belongs: its own namespace, or for a guest that of its host.
+    fn tenant_netns(&self, id: usize) -> Result<NetNs> {
+        let (tenant, names) = (&self.variant.tenants[id], &self.network.names);
         match tenant.kind {
-            TenantKind::Namespace => tenant::spawn(plan, NetNs::named(&names.tenant(id))?.as_fd()),
+            TenantKind::Namespace => NetNs::named(&names.tenant(id)),
+            TenantKind::Guest => NetNs::named(&names.host(tenant.host)),
+        }
+    }
+
+    fn start_tenant(&self, id: usize, plan: &Plan, netns: &NetNs) -> Result<TenantProcess> {
+        match self.variant.tenants[id].kind {
+            TenantKind::Namespace => tenant::spawn(plan, netns.as_fd()),
             TenantKind::Guest => {
                 let attachment = Attachment {
                     tap: vnic(id),
@@ -129,7 +141,7 @@ impl<'a> Run<'a> {
                     commands: tenant_commands(self.variant, id),
                     offloads: self.variant.lab.offloads,
                 };
-                guest::spawn(plan, NetNs::named(&names.host(tenant.host))?.as_fd(), &attachment)
+                guest::spawn(plan, netns.as_fd(), &attachment)
             }
         }
     }
@@ -190,10 +202,8 @@ impl<'a> Run<'a> {
     }
 
     fn reports(&mut self) -> Result<Vec<Report>> {
-        std::mem::take(&mut self.tenants)
-            .into_iter()
-            .map(|tenant| tenant.wait_report(REPORT_TIMEOUT))
-            .collect()
+        let reports = self.tenants.iter_mut().map(|tenant| tenant.wait_report(REPORT_TIMEOUT));
+        reports.collect()
     }
 }
 

@@ -111,7 +111,7 @@ impl Layout {
         line(
             &mut self.batch(netns).ip,
             format_args!(
-                "link add {bridge} mtu {mtu} up type bridge stp_state 0 mcast_snooping 0 ageing_time 0"
+                "link add name {bridge} mtu {mtu} up type bridge stp_state 0 mcast_snooping 0 ageing_time 0"
             ),
         );
     }
