@@ -371,7 +371,8 @@ SG_GLOBAL int sg_skb_edit(struct __sk_buff *skb, struct sg_packet *p, struct sg_
 }
 
 /* Flow and step, without handshakes. */
-SG_INLINE void sg_skb_segment(struct sg_packet *p, sg_u64 now_ns, struct sg_verdict *out)
+SG_INLINE void sg_skb_segment(struct sg_packet *p, sg_u8 direction, sg_u64 now_ns,
+				   struct sg_verdict *out)
 {
 	struct sg_flow_entry *entry = bpf_map_lookup_elem(&flows, &p->key);
 	struct sg_policy *rules = sg_policy_here();
@@ -383,7 +384,7 @@ SG_INLINE void sg_skb_segment(struct sg_packet *p, sg_u64 now_ns, struct sg_verd
 	}
 	params = sg_params_of(rules, entry->flow.rule);
 	bpf_spin_lock(&entry->lock);
-	if (p->seg.direction == SG_FROM_TENANT)
+	if (direction == SG_FROM_TENANT)
 		sg_from_tenant(&entry->flow, &p->seg, now_ns, params, out);
 	else
 		sg_to_tenant(&entry->flow, &p->seg, now_ns, params, out);
@@ -505,7 +506,7 @@ SG_INLINE int sg_handle(struct __sk_buff *skb, sg_u8 direction)
 	}
 	now_ns = bpf_ktime_get_ns();
 	if (!(p.seg.tcp_flags & SG_SYN))
-		sg_skb_segment(&p, now_ns, &out);
+		sg_skb_segment(&p, direction, now_ns, &out);
 	else if (p.seg.tcp_flags & SG_ACK)
 		sg_skb_synack(&p, now_ns, &out);
 	else
