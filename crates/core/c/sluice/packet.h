@@ -92,7 +92,7 @@ SG_INLINE void sg_parse_addresses6(struct sg_flow_key *key, const sg_u8 *ip, int
  */
 SG_INLINE sg_u32 sg_ip_bytes(sg_u32 field, sg_u32 header, sg_u32 available)
 {
-	if (!field || (available > 0xffff + header && field + header <= 0xffff))
+	if (available > 0xffff + header && (!field || field + header <= 0xffff))
 		return available;
 	return field + header;
 }
