@@ -1,0 +1,326 @@
+//! The lab world for real: networks are built, run, measured, and nothing is left. Needs root.
+//!
+//! The test binary runs itself again as a tenant, so it has a main of its own instead of libtest's.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    io::{BufRead, BufReader},
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::Path,
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use sluicegate_lab::{Lab, tenant::maybe_run_tenant};
+use sluicegate_scenario::{
+    experiment::Experiment,
+    file,
+    results::LinkResult,
+    world::{Observer, Outcome, World},
+};
+
+/// Argument of the process that `kill_9_then_clean` kills.
+const RUN_LONG: &str = "run-a-long-lab";
+/// How long to wait for another lab of this machine to end.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+fn main() {
+    maybe_run_tenant();
+    if std::env::args().nth(1).as_deref() == Some(RUN_LONG) {
+        return run_long();
+    }
+    let tests: [(&str, fn()); 12] = [
+        ("a_run_leaves_nothing", a_run_leaves_nothing),
+        ("two_hosts_fill_their_link", two_hosts_fill_their_link),
+        ("ipv6_fills_the_link_too", ipv6_fills_the_link_too),
+        ("drop_tail_drops_and_nothing_else_does", drop_tail_drops_and_nothing_else_does),
+        ("a_marking_switch_marks_ecn_and_drops_the_rest", a_marking_switch_marks_ecn_and_drops_the_rest),
+        ("enforcement_keeps_the_queue_short", enforcement_keeps_the_queue_short),
+        ("hosts_can_be_detached_while_it_runs", hosts_can_be_detached_while_it_runs),
+        ("cancelling_cleans_up", cancelling_cleans_up),
+        ("a_panic_cleans_up", a_panic_cleans_up),
+        ("kill_9_then_clean", kill_9_then_clean),
+        ("a_second_lab_is_refused", a_second_lab_is_refused),
+        ("what_it_cannot_build_is_refused_beforehand", what_it_cannot_build_is_refused_beforehand),
+    ];
+    let trials = tests.map(|(name, test)| {
+        Trial::test(name, move || {
+            test();
+            Ok::<(), Failed>(())
+        })
+    });
+    let mut arguments = Arguments::from_args();
+    // There is one lab on a machine.
+    arguments.test_threads = Some(1);
+    libtest_mimic::run(&arguments, trials.into()).exit();
+}
+
+/// Does what it is told while a run goes on.
+#[derive(Default)]
+struct Watcher {
+    cancel_in: Option<&'static str>,
+    panic_in: Option<&'static str>,
+    announce: bool,
+    phase: String,
+    live_lines: usize,
+}
+
+impl Observer for Watcher {
+    fn phase(&mut self, phase: &str) {
+        self.phase = phase.to_owned();
+        if self.announce {
+            println!("{phase}");
+        }
+        assert_ne!(self.panic_in, Some(phase), "as ordered");
+    }
+    fn progress(&mut self, done: Duration, total: Duration, live: &str) {
+        assert!(done <= total && live.contains("queue"), "{live}");
+        self.live_lines += 1;
+    }
+    fn note(&mut self, _: &str) {}
+    fn cancelled(&self) -> bool {
+        self.cancel_in == Some(self.phase.as_str())
+    }
+}
+
+/// Two hosts on one switch, a bulk flow from h1 to h2 and a probe; `more` may add tables.
+fn two_hosts(more: &str) -> Experiment {
+    let text = format!(
+        "seed = 1\nwarmup = '1s'\nduration = '2s'\n\
+         [network]\ntopology = 'star'\nhosts = 2\nrate = '100Mbit'\nmtu = 1500\nqueue = '150KB'\n\
+         [traffic.bulk]\nkind = 'bulk'\nfrom = 'h1'\nto = 'h2'\n\
+         [traffic.probe]\nkind = 'ping-pong'\nfrom = 'h1'\nto = 'h2'\nbytes = '64B'\n{more}"
+    );
+    parse(&text)
+}
+
+fn parse(text: &str) -> Experiment {
+    file::parse(Path::new("test.toml"), text, &file::Options::default())
+        .unwrap_or_else(|problems| panic!("{problems}"))
+}
+
+/// Runs the first variant, waiting while another lab is going on.
+fn try_run(experiment: &Experiment, watcher: &mut Watcher) -> anyhow::Result<Outcome> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let mut lab = Lab::new()?;
+        lab.check(experiment)?;
+        let result = lab.run(experiment, &experiment.variants[0], 1, watcher);
+        match result {
+            Err(error) if error.to_string().contains("another lab run") && Instant::now() < deadline => {
+                thread::sleep(Duration::from_millis(500));
+            }
+            other => return other,
+        }
+    }
+}
+
+fn run(more: &str) -> Outcome {
+    let outcome = try_run(&two_hosts(more), &mut Watcher::default());
+    outcome.unwrap_or_else(|error| panic!("{error:#}"))
+}
+
+fn bottleneck(outcome: &Outcome) -> &LinkResult {
+    outcome.result.links.iter().find(|link| link.id.ends_with(">h2")).expect("the link to h2")
+}
+
+/// What a run of ours could leave on this machine.
+fn traces() -> BTreeSet<String> {
+    let list = |path: &str| -> Vec<String> {
+        let entries = fs::read_dir(path).into_iter().flatten().flatten();
+        entries.map(|entry| format!("{path}/{}", entry.file_name().to_string_lossy())).collect()
+    };
+    let mut traces = BTreeSet::new();
+    traces.extend(list("/run/netns").into_iter().filter(|name| name.contains("sgl-")));
+    traces.extend(list("/run/sluicegate/lab").into_iter().filter(|name| name.ends_with(".journal")));
+    traces.extend(list("/sys/class/net"));
+    for sysctl in ["net/core/netdev_max_backlog", "net/core/rps_default_mask"] {
+        let value = fs::read_to_string(format!("/proc/sys/{sysctl}")).unwrap_or_default();
+        traces.insert(format!("{sysctl}={}", value.trim()));
+    }
+    traces.extend(children_of(std::process::id()));
+    traces
+}
+
+/// Processes that `parent` started, but for zombies.
+fn children_of(parent: u32) -> Vec<String> {
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    processes
+        .filter_map(|entry| {
+            let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
+            let (_, rest) = stat.rsplit_once(')')?;
+            let mut fields = rest.split_whitespace();
+            let (state, its_parent) = (fields.next()?, fields.next()?.parse::<u32>().ok()?);
+            (its_parent == parent && state != "Z").then(|| format!("process {}", entry.file_name().to_string_lossy()))
+        })
+        .collect()
+}
+
+fn outside_is_clean(outcome: &Outcome) {
+    let outside = &outcome.conditions.outside;
+    for counter in ["softnet_dropped", "interface_dropped", "tenant_errors", "tcp_retransmits", "tcp_reordering"] {
+        assert_eq!(outside.get(counter), Some(&0), "{outside:?} {:?}", outcome.conditions.notes);
+    }
+}
+
+fn a_run_leaves_nothing() {
+    let before = traces();
+    let mut watcher = Watcher::default();
+    try_run(&two_hosts(""), &mut watcher).expect("a run");
+    assert!(watcher.live_lines >= 2, "{} live lines", watcher.live_lines);
+    assert_eq!(traces(), before);
+}
+
+fn fills_its_link(outcome: &Outcome) {
+    // Of 1514 bytes on this link 1448 (IPv4) or 1428 (IPv6) are payload; the rest of the 5 % is slack.
+    let goodput = outcome.result.goodput_bps.sum;
+    assert!((95e6 * 0.985..=100e6).contains(&goodput), "{goodput}");
+    assert!(outcome.result.rtt_us.count > 10, "{:?}", outcome.result.rtt_us);
+    let link = bottleneck(outcome);
+    assert!(link.sent > 14_000, "{link:?}");
+    let expected = outcome.result.goodput_bps.sum / 8.0 * 2.0;
+    assert!(link.sent_bytes as f64 > expected * 0.97, "{link:?}");
+    for counter in ["softnet_dropped", "interface_dropped", "tenant_errors"] {
+        assert_eq!(outcome.conditions.outside[counter], 0, "{:?}", outcome.conditions.notes);
+    }
+}
+
+fn two_hosts_fill_their_link() {
+    fills_its_link(&run(""));
+}
+
+fn ipv6_fills_the_link_too() {
+    fills_its_link(&run("[variant.v6]\nnetwork.ip = 6\n"));
+}
+
+fn drop_tail_drops_and_nothing_else_does() {
+    let outcome = run("");
+    let link = bottleneck(&outcome);
+    assert!(link.drops["tail"] > 0, "{link:?}");
+    assert_eq!((link.drops["not_ect"], link.drops["red"], link.marks), (0, 0, 0));
+    assert!(link.queue_bytes.max <= 150_000.0 * 1.04, "{link:?}");
+    assert!(link.queue_bytes.p50 > 20_000.0, "{link:?}");
+    let retransmits: u64 = outcome.result.flows.iter().map(|flow| flow.retransmits).sum();
+    assert!(retransmits > 0);
+}
+
+const MARKING: &str = "network.marking = { kind = 'threshold', k = '20KB', not_ect = 'drop' }\n";
+
+fn a_marking_switch_marks_ecn_and_drops_the_rest() {
+    let ecn = run(&format!("[variant.ecn]\n{MARKING}tenant.'*' = {{ ecn = true }}\n"));
+    let link = bottleneck(&ecn);
+    assert!(link.marks > 0 && link.drops.values().sum::<u64>() == 0, "{link:?}");
+    outside_is_clean(&ecn);
+    let deaf = run(&format!("[variant.deaf]\n{MARKING}"));
+    let link = bottleneck(&deaf);
+    assert!(link.marks == 0 && link.drops["not_ect"] > 0, "{link:?}");
+}
+
+const ENFORCED: &str = "enforcement.hosts = 'all'\n\
+    enforcement.policy.rule = [{ algorithm = 'dctcp', mode = 'enforce' }]\n";
+
+fn enforcement_keeps_the_queue_short() {
+    let outcome = run(&format!("[variant.enforced]\n{MARKING}{ENFORCED}"));
+    let link = bottleneck(&outcome);
+    assert!(link.marks > 0 && link.drops.values().sum::<u64>() == 0, "{link:?}");
+    assert!(link.queue_bytes.p99 < 75_000.0, "{link:?}");
+    outside_is_clean(&outcome);
+    assert!(outcome.result.enforcement.values().sum::<u64>() > 0);
+    let kinds = outcome.result.samples.series.iter().map(|series| format!("{:?}", series.kind));
+    let kinds: BTreeSet<String> = kinds.collect();
+    for kind in ["GoodputBps", "QueueBytes", "EnforcedWindowBytes", "TenantCwndBytes", "Alpha"] {
+        assert!(kinds.contains(kind), "{kinds:?}");
+    }
+}
+
+fn hosts_can_be_detached_while_it_runs() {
+    let event = "[[event]]\nat = '1s'\ndetach = ['h1', 'h2']\n";
+    let outcome = run(&format!("[variant.left-alone]\n{ENFORCED}{event}"));
+    let notes = &outcome.conditions.notes;
+    assert!(notes.iter().any(|note| note.contains("detached from h1, h2")), "{notes:?}");
+    // Nobody holds CUBIC back any more.
+    assert!(bottleneck(&outcome).drops["tail"] > 0, "{:?}", bottleneck(&outcome));
+}
+
+fn cancelling_cleans_up() {
+    let before = traces();
+    let mut watcher = Watcher { cancel_in: Some("running"), ..Watcher::default() };
+    let error = try_run(&two_hosts(""), &mut watcher).expect_err("cancelled");
+    assert!(error.to_string().contains("stopped"), "{error:#}");
+    assert_eq!(traces(), before);
+}
+
+fn a_panic_cleans_up() {
+    let before = traces();
+    let mut watcher = Watcher { panic_in: Some("running"), ..Watcher::default() };
+    let experiment = two_hosts("");
+    let result = catch_unwind(AssertUnwindSafe(|| try_run(&experiment, &mut watcher)));
+    assert!(result.is_err());
+    assert_eq!(traces(), before);
+}
+
+/// A child of this test that runs a lab for a minute, once its tenants send.
+fn long_run() -> Child {
+    let mut child = Command::new(std::env::current_exe().expect("own path"))
+        .arg(RUN_LONG)
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("a child");
+    let lines = BufReader::new(child.stdout.take().expect("stdout")).lines();
+    assert!(lines.map_while(Result::ok).any(|line| line == "running"), "it never ran");
+    child
+}
+
+fn run_long() {
+    let experiment = two_hosts("[variant.long]\nduration = '60s'\n");
+    let mut watcher = Watcher { announce: true, ..Watcher::default() };
+    try_run(&experiment, &mut watcher).expect("a run");
+}
+
+fn kill_9_then_clean() {
+    let before = traces();
+    let mut child = long_run();
+    let tenants = children_of(child.id());
+    assert_eq!(tenants.len(), 2, "{tenants:?}");
+    child.kill().expect("kill");
+    child.wait().expect("wait");
+    let left = traces();
+    assert!(left.difference(&before).count() >= 6, "{left:?}");
+    let report = sluicegate_lab::clean().expect("clean");
+    assert_eq!((report.runs, report.failed.len()), (1, 0), "{report:?}");
+    assert_eq!(traces(), before);
+    for tenant in tenants {
+        let pid = tenant.strip_prefix("process ").expect("a process");
+        let status = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        assert!(status.is_empty() || status.contains(") Z"), "tenant {status} lives");
+    }
+    assert_eq!(sluicegate_lab::clean().expect("clean").runs, 0);
+}
+
+fn a_second_lab_is_refused() {
+    let mut child = long_run();
+    let experiment = two_hosts("");
+    let mut lab = Lab::new().expect("a lab");
+    let error = lab
+        .run(&experiment, &experiment.variants[0], 1, &mut Watcher::default())
+        .expect_err("refused");
+    let text = format!("{error:#}");
+    let clean = sluicegate_lab::clean().expect_err("refused").to_string();
+    child.kill().expect("kill");
+    child.wait().expect("wait");
+    for text in [text, clean] {
+        assert!(text.contains("another lab run") && text.contains(&child.id().to_string()), "{text}");
+    }
+    sluicegate_lab::clean().expect("clean");
+}
+
+fn what_it_cannot_build_is_refused_beforehand() {
+    let mut experiment = two_hosts("");
+    experiment.variants[0].links.truncate(1);
+    let error = Lab::new().expect("a lab").check(&experiment).expect_err("no path");
+    let text = format!("{error:#}");
+    assert!(text.contains("test.toml") && text.contains("no path from host"), "{text}");
+}
