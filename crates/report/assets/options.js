@@ -174,7 +174,7 @@ function timeOption(look, lines, { quantity, name, styleOf, nameOf, log = false,
   const yName = { nameGap: 46, ...(log ? {} : { max: roundUp(top) }) };
   return {
     ...base(look, (t) => `${digits(t)} s`, rows),
-    xAxis: axis(look, "time, s", { type: "value", min: bounds[0], max: bounds[1], splitLine: { show: false } }),
+    xAxis: timeAxis(look, bounds),
     yAxis: log ? logAxis(look, name, unit, low, high, yName) : linearAxis(look, name, unit, yName),
     series: [...bands, ...lines.map((l) => line(nameOf(l), styleOf(l), l.x.map((t, i) => [t, place(l.y[i])])))],
   };
@@ -192,15 +192,16 @@ function band(colour, l, place) {
   };
 }
 
+/** Seconds; an end that is no whole number gets no label. */
+function timeAxis(look, [min, max]) {
+  const axisLabel = { color: look.faint, hideOverlap: true, formatter: tick, showMaxLabel: Number.isInteger(max) };
+  return axis(look, "time, s", { type: "value", min, max, axisLabel, splitLine: { show: false } });
+}
+
 /** First and last moment of some lines. */
 function timeBounds(lines) {
   const ends = lines.filter((l) => l.x.length > 0).flatMap((l) => [l.x[0], l.x.at(-1)]);
-  return ends.length === 0 ? [0, 1] : [Math.floor(Math.min(...ends)), roundEnd(Math.max(...ends))];
-}
-
-/** The end of a time axis: whole seconds, except for short runs. */
-function roundEnd(seconds) {
-  return seconds > 3 ? Math.ceil(seconds) : Math.ceil(seconds * 10) / 10;
+  return ends.length === 0 ? [0, 1] : [Math.floor(Math.min(...ends)), Math.ceil(Math.max(...ends) * 10) / 10];
 }
 
 /** A round number at or above `value`, so that panels share an axis. */

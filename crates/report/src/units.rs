@@ -13,7 +13,7 @@ const fn unit(scale: f64, symbol: &'static str) -> Unit {
     Unit { scale, symbol }
 }
 
-/// Base microsecond. A column turns to the next unit at ten of it, so that 1.5 ms beside 150 µs stays in µs.
+/// Base microsecond. Times and sizes turn to the next unit at ten of it, so that 1.5 ms beside 150 µs stays in µs.
 const TIME: [Unit; 3] = [unit(1.0, "µs"), unit(1e3, "ms"), unit(1e6, "s")];
 /// Base bit per second.
 const RATE: [Unit; 4] = [
@@ -42,7 +42,7 @@ pub fn rate(values_bps: impl IntoIterator<Item = f64>) -> Unit {
 
 /// Unit for a column of sizes in bytes.
 pub fn size(values_bytes: impl IntoIterator<Item = f64>) -> Unit {
-    choose(&SIZE, values_bytes, 1.0)
+    choose(&SIZE, values_bytes, 10.0)
 }
 
 /// The largest unit of which the largest value holds at least `least`.
@@ -132,6 +132,7 @@ mod tests {
         assert_eq!(rate([941e6]).write(941e6), "941");
         assert_eq!(size([30_000.0]).write(30_000.0), "30.0");
         assert_eq!(size([30_000.0]).symbol, "KB");
+        assert_eq!(size([23_000.0, 2e6]).symbol, "KB");
         assert_eq!(size([]).symbol, "B");
     }
 

@@ -27,8 +27,8 @@ impl Budget {
     fn of(kind: SeriesKind) -> Budget {
         match kind {
             SeriesKind::GoodputBps => Budget {
-                all: 40_000,
-                each: 60..=300,
+                all: 30_000,
+                each: 60..=140,
             },
             SeriesKind::QueueBytes => Budget {
                 all: 10_000,
@@ -199,25 +199,31 @@ fn lines(
     result.samples.series.iter().map(line).collect()
 }
 
-/// A queue changes faster than a screen shows: its mean and extremes. Other series keep the points at the extremes.
+/// Goodput is averaged: the mean of rates is the rate over a longer time. A queue changes faster than a screen shows:
+/// its mean and extremes. Windows and α keep the points at the extremes.
 fn points(series: &Series, limit: usize) -> Points {
     let finite = |(_, value): &(f64, f64)| value.is_finite();
     let all: Vec<_> = series.points.iter().copied().filter(finite).collect();
-    let time = |t: f64| (t * 1e4).round() / 1e4;
-    if series.kind == SeriesKind::QueueBytes && all.len() > limit {
+    let averaged = matches!(series.kind, SeriesKind::GoodputBps | SeriesKind::QueueBytes);
+    if averaged && all.len() > limit {
         let stretches = thin::stretches(&all, limit);
         let each =
             |value: fn(&Stretch) -> f64| stretches.iter().map(|s| thin::round(value(s))).collect();
-        let x = stretches.iter().map(|s| time(s.time)).collect();
+        let with_band = series.kind == SeriesKind::QueueBytes;
         return Points {
-            x,
+            x: stretches.iter().map(|s| seconds(s.time)).collect(),
             y: each(|s| s.mean),
-            band: Some([each(|s| s.low), each(|s| s.high)]),
+            band: with_band.then(|| [each(|s| s.low), each(|s| s.high)]),
         };
     }
     let kept = thin::extremes(&all, limit).into_iter();
-    let (x, y) = kept.map(|(t, v)| (time(t), thin::round(v))).unzip();
+    let (x, y) = kept.map(|(t, v)| (seconds(t), thin::round(v))).unzip();
     Points { x, y, band: None }
+}
+
+/// Rounded to 0.1 ms.
+fn seconds(time: f64) -> f64 {
+    (time * 1e4).round() / 1e4
 }
 
 /// The flow that a series is about, and its place in the table: the name begins with its number.
