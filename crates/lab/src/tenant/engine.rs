@@ -81,6 +81,8 @@ impl Engine {
         }
         self.io.note_unconnected();
         report.errors = std::mem::take(&mut self.io.errors);
+        // Sockets stay open until the process ends: a peer whose clock is a little late must not see them close.
+        std::mem::forget(self.io);
         report
     }
 

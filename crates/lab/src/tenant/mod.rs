@@ -25,8 +25,10 @@ mod process;
 mod run;
 mod socket;
 
+pub(crate) use clock::timespec;
 pub use clock::unix_ns;
 pub use plan::{Plan, Report};
 pub use planning::{Flow, flows, plans};
+pub(crate) use process::say;
 pub use process::{TenantProcess, maybe_run_tenant, spawn};
 pub use run::Prepared;

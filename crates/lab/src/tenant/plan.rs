@@ -211,7 +211,7 @@ pub struct Report {
     pub netstat: BTreeMap<String, u64>,
     /// CPU time of the tenant's process over the whole run in µs.
     pub cpu_us: u64,
-    /// Realtime clock minus the lab's in ns, where a guest could tell; `None` in namespaces.
+    /// A guest's realtime clock minus the lab's in ns (already taken into account); `None` in namespaces.
     pub clock_offset_ns: Option<i64>,
 }
 

@@ -7,11 +7,13 @@
 //! ([`crate::guest`]).
 
 use std::{
+    convert::Infallible,
     fs::File,
     io::{self, BufRead, Read, Write},
     os::fd::{AsRawFd, BorrowedFd},
+    os::unix::process::CommandExt,
     path::PathBuf,
-    process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio},
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
     sync::mpsc,
     thread,
     time::{Duration, Instant},
@@ -37,11 +39,21 @@ const TENANT: &str = "lab-tenant";
 /// Whoever calls [`spawn`] must call this first thing in `main`, before there are threads or output.
 pub fn maybe_run_tenant() {
     let mut arguments = std::env::args_os().skip(1);
-    let code = match arguments.next() {
-        Some(first) if first == TENANT => tenant_main(arguments.next().map(PathBuf::from)),
-        _ => return,
+    let Some(first) = arguments.next() else {
+        return;
     };
-    std::process::exit(if code == ExitCode::SUCCESS { 0 } else { 1 });
+    let result = if first == TENANT {
+        serve(arguments.next().map(PathBuf::from)).map(|_| ())
+    } else {
+        match crate::guest::maybe_run(&first, arguments) {
+            Some(result) => result,
+            None => return,
+        }
+    };
+    if let Err(error) = &result {
+        println!("error {}", format!("{error:#}").replace('\n', " "));
+    }
+    std::process::exit(i32::from(result.is_err()));
 }
 
 /// Starts a tenant in a network namespace. Returns before it is ready.
@@ -72,6 +84,7 @@ impl TenantProcess {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
+            .process_group(0) // Ctrl-C at a terminal is the lab's business alone
             .spawn()
             .with_context(|| {
                 format!(
@@ -123,16 +136,15 @@ impl TenantProcess {
         self.tell(format!("start {start_unix_ns}\n").as_bytes())
     }
 
-    /// Waits for the report and for the end of the process.
+    /// Waits for the report. The process stays, with its connections open, until this handle is dropped: drop
+    /// the handles when all reports are there.
     ///
     /// # Errors
     /// As [`TenantProcess::wait_ready`].
-    pub fn wait_report(mut self, timeout: Duration) -> anyhow::Result<Report> {
+    pub fn wait_report(&mut self, timeout: Duration) -> anyhow::Result<Report> {
         let line = self.line(timeout)?;
-        let report = serde_json::from_slice(&line)
-            .with_context(|| format!("tenant {}: its report is unreadable", self.name))?;
-        let _ = self.child.wait(); // it exits after the report; drop would kill it otherwise
-        Ok(report)
+        serde_json::from_slice(&line)
+            .with_context(|| format!("tenant {}: its report is unreadable", self.name))
     }
 
     fn tell(&mut self, line: &[u8]) -> anyhow::Result<()> {
@@ -210,17 +222,7 @@ impl Drop for TenantProcess {
     }
 }
 
-fn tenant_main(netns: Option<PathBuf>) -> ExitCode {
-    match serve(netns) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            println!("error {}", format!("{error:#}").replace('\n', " "));
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn serve(netns: Option<PathBuf>) -> anyhow::Result<()> {
+fn serve(netns: Option<PathBuf>) -> anyhow::Result<Infallible> {
     let path = netns.context("the path of a network namespace is missing")?;
     let netns = File::open(&path)
         .with_context(|| format!("cannot open network namespace {}", path.display()))?;
@@ -234,7 +236,10 @@ fn serve(netns: Option<PathBuf>) -> anyhow::Result<()> {
     let prepared = Prepared::new(plan)?;
     say(b"ready")?;
     let report = prepared.run(input.start()?);
-    say(&serde_json::to_vec(&report)?)
+    say(&serde_json::to_vec(&report)?)?;
+    loop {
+        thread::park(); // the thread behind `input` ends the process
+    }
 }
 
 /// One line to the lab.

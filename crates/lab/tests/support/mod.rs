@@ -122,7 +122,7 @@ pub fn run_all(mut tenants: Vec<TenantProcess>) -> Vec<Report> {
         tenant.set_start(start_unix_ns).expect("start");
     }
     tenants
-        .into_iter()
+        .iter_mut()
         .map(|tenant| tenant.wait_report(PATIENCE).expect("report"))
         .collect()
 }

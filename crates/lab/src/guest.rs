@@ -1,0 +1,99 @@
+//! Tenants with a kernel of their own: User-Mode Linux guests.
+//!
+//! ```text
+//!   lab ── pipes ──► keeper (host's network namespace, new PID namespace)
+//!                      │  linux.uml as process 1 of that PID namespace: whatever kills it, or the keeper,
+//!                      │  or the lab, makes the kernel kill all of the guest
+//!                      │     guest's init: this executable again, from the host's root, read-only
+//!                      └── job directory (hostfs): plan.json, ready, start, report.json, error
+//! ```
+//! A guest attaches to a TAP that exists in the host's namespace; UML opens it itself, no helper program is
+//! needed. To the lab a guest is a [`TenantProcess`] like any other.
+//!
+//! Needs Debian's package `user-mode-linux` (kernel and modules) and `iproute2`.
+
+mod init;
+mod job;
+mod keeper;
+mod stamp;
+
+use std::{
+    ffi::{OsStr, OsString},
+    os::fd::{AsRawFd, BorrowedFd},
+    path::{Path, PathBuf},
+};
+
+use anyhow::bail;
+use serde::{Deserialize, Serialize};
+
+use crate::tenant::{Plan, TenantProcess};
+
+/// The guest's kernel, from Debian's package `user-mode-linux`.
+pub const KERNEL: &str = "/usr/bin/linux.uml";
+
+/// Hidden argument of a keeper; an [`Attachment`] as JSON follows.
+const KEEPER: &str = "lab-guest-keeper";
+
+/// Hidden argument of a guest's init; the job directory follows.
+const INIT: &str = "lab-guest-init";
+
+/// How a guest attaches to the network of its host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attachment {
+    /// Existing TAP in the host's namespace. Its queue length is the room on the way to the guest.
+    pub tap: String,
+    /// MAC address of the guest's interface, `02:…`.
+    pub mac: String,
+    /// Lines for `ip -batch` inside the guest, whose interface is `eth0`: addresses, neighbours.
+    pub commands: String,
+    /// Segmentation offloads, and receive offload, of the guest's interface.
+    pub offloads: bool,
+}
+
+/// Says what is missing for guests on this machine, if anything.
+///
+/// # Errors
+/// Names the missing file and the package that has it.
+pub fn check() -> anyhow::Result<()> {
+    for (file, package) in [
+        (KERNEL, "user-mode-linux"),
+        (init::MODULES, "user-mode-linux"),
+        ("/dev/net/tun", ""),
+    ] {
+        if !Path::new(file).exists() {
+            let advice = if package.is_empty() {
+                "modprobe tun".into()
+            } else {
+                format!("apt-get install {package}")
+            };
+            bail!("guests need {file}, which is missing: {advice}");
+        }
+    }
+    Ok(())
+}
+
+/// Boots a guest. Returns at once; [`TenantProcess::wait_ready`] waits for it.
+///
+/// # Errors
+/// As [`crate::tenant::spawn`], and what [`check`] finds.
+pub fn spawn(
+    plan: &Plan,
+    netns: BorrowedFd<'_>,
+    attachment: &Attachment,
+) -> anyhow::Result<TenantProcess> {
+    check()?;
+    let netns = format!("/proc/{}/fd/{}", std::process::id(), netns.as_raw_fd());
+    let attachment = serde_json::to_string(attachment)?;
+    TenantProcess::start(&[KEEPER.into(), netns.into(), attachment.into()], plan)
+}
+
+/// Runs a keeper or a guest's init if the arguments say so; then the process ends.
+pub(crate) fn maybe_run(
+    first: &OsStr,
+    mut arguments: impl Iterator<Item = OsString>,
+) -> Option<anyhow::Result<()>> {
+    if first == INIT {
+        init::run(&arguments.next().map(PathBuf::from).unwrap_or_default());
+    }
+    (first == KEEPER).then(|| keeper::run(arguments.next(), arguments.next()))
+}

@@ -1,0 +1,145 @@
+//! Process 1 of a guest: sets the guest up, runs the plan, powers off.
+
+use std::{
+    fs::{self, File},
+    io::Write,
+    path::Path,
+    process::{Command, Stdio},
+    thread,
+    time::Duration,
+};
+
+use anyhow::{Context, bail};
+use rustix::{
+    mount::{MountFlags, mount},
+    system::{RebootCommand, finit_module, reboot},
+};
+
+use super::{
+    job::{self, Order, put},
+    stamp::Stamp,
+};
+use crate::{net::offloads, tenant::Prepared};
+
+/// Modules of the guest's kernel, one directory per release.
+pub const MODULES: &str = "/usr/lib/uml/modules";
+
+/// Where the job directory appears inside the guest.
+const JOB: &str = "/tmp/job";
+
+/// Buffers as a machine with more memory has them: Linux shrinks them on small ones, and a guest's TCP would
+/// then differ from a namespace's.
+const SYSCTLS: [(&str, &str); 4] = [
+    ("net/ipv4/tcp_rmem", "4096 131072 6291456"),
+    ("net/ipv4/tcp_wmem", "4096 16384 4194304"),
+    ("net/ipv4/tcp_mem", "16384 24576 32768"),
+    ("net/core/somaxconn", "4096"),
+];
+
+/// Pause between looks for the start.
+const LOOK: Duration = Duration::from_millis(2);
+
+/// Never returns: the guest is powered off at the end.
+pub fn run(job_on_host: &Path) -> ! {
+    let done = mount_all(job_on_host).and_then(|()| serve());
+    if let Err(error) = done {
+        let text = format!("{error:#}").replace('\n', " ");
+        if put(Path::new(JOB), job::ERROR, text.as_bytes()).is_err() {
+            eprintln!("{text}"); // the console, which the keeper shows when a guest dies
+        }
+    }
+    rustix::fs::sync();
+    loop {
+        let _ = reboot(RebootCommand::PowerOff); // process 1 must not end by itself
+    }
+}
+
+fn mount_all(job_on_host: &Path) -> anyhow::Result<()> {
+    mount("proc", "/proc", "proc", MountFlags::empty(), c"").context("cannot mount /proc")?;
+    mount("tmpfs", "/tmp", "tmpfs", MountFlags::empty(), c"").context("cannot mount /tmp")?;
+    fs::create_dir(JOB)?;
+    let host = std::ffi::CString::new(job_on_host.as_os_str().as_encoded_bytes())?;
+    mount("none", JOB, "hostfs", MountFlags::empty(), host.as_c_str())
+        .context("cannot mount the job directory")
+}
+
+fn serve() -> anyhow::Result<()> {
+    let directory = Path::new(JOB);
+    let order = fs::read(directory.join(job::ORDER)).context("cannot read the order")?;
+    let order: Order = serde_json::from_slice(&order).context("the order is unreadable")?;
+    for (name, value) in SYSCTLS {
+        fs::write(format!("/proc/sys/{name}"), value)
+            .with_context(|| format!("cannot set {name} = {value}"))?;
+    }
+    provide_congestion_control(&order.plan.congestion_control)?;
+    bring_up(&order)?;
+    let prepared = Prepared::new(order.plan)?;
+    put(directory, job::READY, &serde_json::to_vec(&Stamp::now())?)?;
+    let start = wait_start(&directory.join(job::START))?;
+    let report = prepared.run(start);
+    put(directory, job::END, &serde_json::to_vec(&Stamp::now())?)?;
+    put(directory, job::REPORT, &serde_json::to_vec(&report)?)
+}
+
+/// Loads `tcp_NAME.ko` unless the kernel has the algorithm already.
+fn provide_congestion_control(name: &str) -> anyhow::Result<()> {
+    let available = fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control")?;
+    if available.split_whitespace().any(|known| known == name) {
+        return Ok(());
+    }
+    let release = rustix::system::uname()
+        .release()
+        .to_string_lossy()
+        .into_owned();
+    let path = format!("{MODULES}/{release}/kernel/net/ipv4/tcp_{name}.ko");
+    let module = File::open(&path)
+        .with_context(|| format!("no congestion control {name:?} in guests: {path}"))?;
+    finit_module(&module, c"", 0).with_context(|| format!("cannot load {path}"))
+}
+
+fn bring_up(order: &Order) -> anyhow::Result<()> {
+    let attachment = &order.attachment;
+    let first = format!("link set vec0 name eth0 mtu {}\n", order.plan.mtu_bytes);
+    ip(&(first + &attachment.commands)).context("cannot set up the guest's network")?;
+    if !attachment.offloads {
+        offloads::disable_segmentation("eth0")?;
+    }
+    Ok(())
+}
+
+/// Runs the host's `ip` on these lines.
+fn ip(batch: &str) -> anyhow::Result<()> {
+    let places = ["/usr/sbin/ip", "/sbin/ip", "/usr/bin/ip", "/bin/ip"];
+    let program = places.into_iter().find(|place| Path::new(place).exists());
+    let program = program.context("no program ip; apt-get install iproute2")?;
+    let mut child = Command::new(program)
+        .args(["-batch", "-"])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("cannot start {program}"))?;
+    if let Some(mut stdin) = child.stdin.take() {
+        stdin.write_all(batch.as_bytes())?;
+    }
+    let output = child.wait_with_output()?;
+    if !output.status.success() {
+        bail!(
+            "{program}: {}",
+            String::from_utf8_lossy(&output.stderr).trim()
+        );
+    }
+    Ok(())
+}
+
+/// The start of the run on the guest's own clock.
+fn wait_start(path: &Path) -> anyhow::Result<u64> {
+    loop {
+        if let Ok(text) = fs::read_to_string(path) {
+            return text
+                .trim()
+                .parse()
+                .with_context(|| format!("no time: {text:?}"));
+        }
+        thread::sleep(LOOK);
+    }
+}
