@@ -4,9 +4,9 @@
 //! Everything is pinned as soon as it exists, so a killed agent leaves enforcement running, and
 //! the next one takes it over.
 
-use std::{os::fd::AsFd, path::PathBuf};
+use std::{collections::BTreeSet, os::fd::AsFd, path::PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use nix::{
     poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::{
@@ -19,6 +19,7 @@ use tracing::{error, info, warn};
 
 use crate::{
     bpffs::{self, Pins},
+    doctor::kernel,
     instance::{Instance, Options},
     interfaces::{self, Event, Interface, Patterns, Watch},
     netns::NetNs,
@@ -38,6 +39,8 @@ pub struct Config {
     pub bpffs: PathBuf,
     /// Most flows tracked at a time.
     pub flows_max: u32,
+    /// Most of them on one interface, so that no tenant fills the table for all; 0 = no limit.
+    pub interface_quota: u32,
 }
 
 /// Enforces until SIGINT or SIGTERM, then detaches and removes its pins. Moves the calling
@@ -48,6 +51,12 @@ pub struct Config {
 /// Another agent runs here, a pin is of another version, or the kernel refused. What was
 /// enforced before goes on as it was.
 pub fn run(config: &Config) -> Result<()> {
+    let missing = kernel::missing_capabilities();
+    ensure!(
+        missing.is_empty(),
+        "missing capabilities: {}; run as root (`sluicegate doctor` says what else enforcement needs)",
+        missing.join(", ")
+    );
     let netns = NetNs::select(config.netns.as_deref())?;
     let _claim = netns.claim()?;
     let signals = stop_signals()?;
@@ -59,6 +68,7 @@ pub fn run(config: &Config) -> Result<()> {
     let pins = Pins::new(&config.bpffs, netns.name());
     let options = Options {
         flows_max: config.flows_max,
+        interface_quota: config.interface_quota,
         pins: Some(pins),
         ..Options::default()
     };
@@ -67,6 +77,7 @@ pub fn run(config: &Config) -> Result<()> {
     let mut agent = Agent {
         instance,
         patterns: &config.patterns,
+        refused: BTreeSet::new(),
     };
     agent.reconcile()?;
     info!(
@@ -82,6 +93,8 @@ pub fn run(config: &Config) -> Result<()> {
 struct Agent<'a> {
     instance: Instance,
     patterns: &'a Patterns,
+    /// Interfaces that it was not attached to and said so.
+    refused: BTreeSet<u32>,
 }
 
 impl Agent<'_> {
@@ -133,7 +146,7 @@ impl Agent<'_> {
     /// Attaches to an interface that the patterns cover, lets go of one renamed beyond them.
     fn consider(&mut self, interface: &Interface) {
         let attached = self.instance.interfaces();
-        let wanted = self.patterns.matches(&interface.name);
+        let wanted = self.patterns.matches(&interface.name) && !self.refuses(interface);
         match (attached.contains_key(&interface.index), wanted) {
             (false, true) => match self.attach(interface) {
                 Ok(()) => info!(interface = interface.name, "attached"),
@@ -145,6 +158,24 @@ impl Agent<'_> {
         }
     }
 
+    /// A wildcard does not reach interfaces that are probably no tenant's; says so once.
+    fn refuses(&mut self, interface: &Interface) -> bool {
+        if self.patterns.names(&interface.name) {
+            return false;
+        }
+        let Some(doubt) = interface.doubt() else {
+            return false;
+        };
+        if self.refused.insert(interface.index) {
+            let interface = &interface.name;
+            warn!(
+                interface,
+                "not attached: {doubt} (name it without wildcards to attach all the same)"
+            );
+        }
+        true
+    }
+
     fn attach(&mut self, interface: &Interface) -> Result<()> {
         let tenant = interface.index;
         self.instance
@@ -152,6 +183,7 @@ impl Agent<'_> {
     }
 
     fn forget(&mut self, index: u32) {
+        self.refused.remove(&index);
         let Some(name) = self.instance.interfaces().remove(&index) else {
             return;
         };

@@ -171,13 +171,7 @@ impl Instance {
             !self.attached.contains_key(&index),
             "interface {name} is attached already"
         );
-        let row = Interface {
-            flows: 0,
-            quota: self.interface_quota,
-            tenant,
-            pad: 0,
-        };
-        self.write("interfaces", &index, &row)?;
+        self.write_interface(index, tenant)?;
         // The first link detaches again if the second fails.
         let mut links = Vec::with_capacity(PLACES.len());
         for (program, direction) in PLACES {
@@ -351,6 +345,16 @@ impl Instance {
         Ok(())
     }
 
+    fn write_interface(&self, index: u32, tenant: u32) -> Result<()> {
+        let row = Interface {
+            flows: 0,
+            quota: self.interface_quota,
+            tenant,
+            pad: 0,
+        };
+        self.write("interfaces", &index, &row)
+    }
+
     /// Pins the maps that are not pinned yet, in the place of those that could not be reused.
     fn pin_maps(&mut self, pins: &Pins) -> Result<()> {
         pins.create()?;
@@ -376,7 +380,12 @@ impl Instance {
                 .find(|interface| interface.index == index)
                 .map(|interface| interface.name.clone());
             match self.adopt(pins, index) {
-                Ok(Some(links)) => self.keep(index, &name.unwrap_or_default(), links)?,
+                Ok(Some(links)) => {
+                    if !matches!(self.takeover, Takeover::Kept { .. }) {
+                        self.write_interface(index, index)?;
+                    }
+                    self.keep(index, &name.unwrap_or_default(), links)?;
+                }
                 Ok(None) => {
                     for (_, direction) in PLACES {
                         Pins::remove(&pins.link(index, direction))?;

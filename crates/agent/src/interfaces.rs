@@ -33,6 +33,57 @@ pub struct Interface {
     pub controller: Option<u32>,
 }
 
+/// Kinds that carry other interfaces' packets: enforcing there would meet a flow twice, or
+/// several tenants' flows with overlapping addresses.
+const TRANSIT_KINDS: [&str; 14] = [
+    "bridge",
+    "bond",
+    "team",
+    "vlan",
+    "vxlan",
+    "geneve",
+    "gre",
+    "gretap",
+    "ip6gre",
+    "ip6gretap",
+    "ipip",
+    "sit",
+    "wireguard",
+    "openvswitch",
+];
+
+/// Kinds whose host side is a tenant's interface.
+const TENANT_KINDS: [&str; 3] = ["veth", "tun", "netkit"];
+
+impl Interface {
+    /// It carries other interfaces' packets rather than one tenant's.
+    pub fn is_transit(&self) -> bool {
+        TRANSIT_KINDS.contains(&self.kind.as_str())
+    }
+
+    /// Why this is probably no tenant's interface; `None` if it may well be one.
+    pub fn doubt(&self) -> Option<String> {
+        if self.is_transit() {
+            return Some(format!(
+                "a {} carries other interfaces' packets: attach to the tenants' interfaces instead, or a flow \
+                 is met twice",
+                self.kind
+            ));
+        }
+        if self.name == "lo" {
+            return Some("the loopback is no tenant's interface".into());
+        }
+        if !TENANT_KINDS.contains(&self.kind.as_str()) {
+            return Some(
+                "neither veth, TAP nor netkit: a plain adapter carries every tenant's packets; attach to the \
+                 tenants' interfaces"
+                    .into(),
+            );
+        }
+        None
+    }
+}
+
 /// What happened to an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
@@ -68,6 +119,11 @@ impl Patterns {
     /// True if any pattern covers `name`.
     pub fn matches(&self, name: &str) -> bool {
         self.0.iter().any(|pattern| pattern.matches(name))
+    }
+
+    /// True if any pattern is `name` itself: whoever wrote it meant this interface.
+    pub fn names(&self, name: &str) -> bool {
+        self.0.iter().any(|pattern| pattern.as_str() == name)
     }
 }
 
@@ -260,6 +316,36 @@ mod tests {
         let patterns = Patterns::new(&["veth*", "tap-?"]).unwrap();
         assert!(patterns.matches("veth0") && patterns.matches("tap-a"));
         assert!(!patterns.matches("eth0") && !patterns.matches("tap-ab"));
+    }
+
+    #[test]
+    fn only_a_pattern_without_wildcards_names_an_interface() {
+        let patterns = Patterns::new(&["veth*", "br0"]).unwrap();
+        assert!(patterns.names("br0") && !patterns.names("veth0"));
+    }
+
+    fn on(name: &str, kind: &str) -> Interface {
+        Interface {
+            index: 7,
+            name: name.into(),
+            kind: kind.into(),
+            mtu_bytes: 1500,
+            qdisc: "noqueue".into(),
+            controller: None,
+        }
+    }
+
+    #[test]
+    fn a_tenants_interface_is_beyond_doubt() {
+        assert_eq!(on("veth0", "veth").doubt(), None);
+        assert_eq!(on("tap0", "tun").doubt(), None);
+    }
+
+    #[test]
+    fn transit_and_plain_interfaces_are_doubted() {
+        assert!(on("br0", "bridge").doubt().unwrap().contains("met twice"));
+        assert!(on("eth0", "").doubt().unwrap().contains("plain adapter"));
+        assert!(on("lo", "").doubt().unwrap().contains("loopback"));
     }
 
     #[test]

@@ -182,3 +182,127 @@ fn socket(address: &Addr, port: u16) -> SocketAddr {
 fn microseconds(ns: u32) -> Option<f64> {
     (ns != 0).then(|| f64::from(ns) / 1e3)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sluicegate_core::abi::{RULE_ENFORCE, RULE_NONE, RULE_OBSERVE};
+
+    fn key() -> FlowKey {
+        FlowKey {
+            local: "10.0.0.1".parse::<IpAddr>().unwrap().into(),
+            remote: "fd00::2".parse::<IpAddr>().unwrap().into(),
+            local_port: 40_000u16.to_be(),
+            remote_port: 443u16.to_be(),
+            ifindex: 7,
+            vlan: 12,
+            pad: 0,
+        }
+    }
+
+    fn rule(mode: u8) -> Rule {
+        let mut rule = Rule::default();
+        rule.params.mode = mode;
+        rule.params.algorithm = Algorithm::Dctcp.number();
+        rule.params.one_sided = Algorithm::Cubic.number();
+        rule.params.rule_id = 3;
+        rule
+    }
+
+    fn record(flow: &Flow, rules: &[Rule]) -> FlowRecord {
+        let names = BTreeMap::from([(7, "veth7".to_owned())]);
+        FlowRecord::new(&key(), flow, rules, &names, 5_000_000_000)
+    }
+
+    #[test]
+    fn keys_become_addresses() {
+        let record = record(&Flow::default(), &[rule(RULE_ENFORCE)]);
+        assert_eq!(record.local.to_string(), "10.0.0.1:40000");
+        assert_eq!(record.remote.to_string(), "[fd00::2]:443");
+        assert_eq!(
+            (record.interface.as_str(), record.vlan),
+            ("veth7", Some(12))
+        );
+    }
+
+    #[test]
+    fn the_algorithm_depends_on_who_enforces() {
+        let mut flow = Flow {
+            mode: MODE_TWO_SIDED,
+            ..Flow::default()
+        };
+        let both = record(&flow, &[rule(RULE_ENFORCE)]);
+        assert_eq!(
+            (both.algorithm, both.enforced, both.rule),
+            (Some("dctcp"), true, Some(3))
+        );
+        assert!(both.alpha.is_some() && both.reason.is_none());
+        flow.mode = sluicegate_core::abi::MODE_ONE_SIDED;
+        let alone = record(&flow, &[rule(RULE_ENFORCE)]);
+        assert_eq!((alone.algorithm, alone.alpha), (Some("cubic"), None));
+    }
+
+    #[test]
+    fn a_flow_that_is_not_enforced_says_why() {
+        let mut flow = Flow {
+            mode: MODE_TWO_SIDED,
+            ..Flow::default()
+        };
+        let observed = record(&flow, &[rule(RULE_OBSERVE)]);
+        assert_eq!(
+            (observed.enforced, observed.reason),
+            (false, Some("observe"))
+        );
+        flow.mode = MODE_WATCH;
+        flow.reason = 1;
+        let watched = record(&flow, &[rule(RULE_ENFORCE)]);
+        assert_eq!(
+            (watched.enforced, watched.reason),
+            (false, Some("midstream"))
+        );
+        flow.rule = RULE_NONE;
+        let free = record(&flow, &[rule(RULE_ENFORCE)]);
+        assert_eq!(
+            (free.rule_mode, free.algorithm, free.rule),
+            ("off", None, None)
+        );
+    }
+
+    #[test]
+    fn windows_are_scaled_and_times_are_relative() {
+        let flow = Flow {
+            peer_window: 64,
+            wire_window: 32,
+            wscale: 10,
+            srtt_ns: 1_500,
+            seen_ns: 2_000_000_000,
+            snd_una: u32::MAX,
+            snd_nxt: 9,
+            ..Flow::default()
+        };
+        let record = record(&flow, &[rule(RULE_ENFORCE)]);
+        assert_eq!(
+            (record.advertised_window_bytes, record.enforced_window_bytes),
+            (65_536, 32_768)
+        );
+        assert_eq!((record.srtt_us, record.min_rtt_us), (Some(1.5), None));
+        assert_eq!((record.idle_ms, record.flight_bytes), (3_000, 10));
+    }
+
+    #[test]
+    fn what_this_build_does_not_know_is_no_panic() {
+        let flow = Flow {
+            mode: 200,
+            reason: 200,
+            rule: 63,
+            wscale: 255,
+            ..Flow::default()
+        };
+        let mut odd = rule(200);
+        odd.params.algorithm = 200;
+        odd.params.one_sided = 200;
+        let record = record(&flow, &[odd; 64]);
+        assert_eq!((record.mode, record.rule_mode), ("unknown", "unknown"));
+        assert_eq!(record.algorithm, None);
+    }
+}

@@ -40,6 +40,11 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = FLOWS_DEFAULT, value_parser = clap::value_parser!(u32).range(1..=16_777_216))]
     flows_max: u32,
 
+    /// Most flows tracked on one interface, so that no tenant fills the table for all; 0 = no
+    /// limit. Further flows pass untouched
+    #[arg(long, value_name = "N", default_value_t = FLOWS_DEFAULT / 4)]
+    interface_quota: u32,
+
     /// Log more
     #[arg(long, short)]
     verbose: bool,
@@ -64,6 +69,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         netns: args.netns.clone(),
         bpffs: args.bpffs.clone(),
         flows_max: args.flows_max,
+        interface_quota: args.interface_quota,
     };
     Ok(daemon::run(&config)?)
 }

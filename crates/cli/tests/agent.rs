@@ -261,6 +261,59 @@ fn a_killed_agent_leaves_enforcement_running_and_the_next_takes_it_over() {
 }
 
 #[test]
+fn interfaces_that_vanished_meanwhile_are_not_taken_over() {
+    let site = Site::new();
+    site.agent().kill();
+    assert_eq!(site.pins().interfaces().len(), 2);
+    ip(&["-n", &site.host.name("h"), "link", "del", "tb"]);
+    let next = site.agent();
+    assert_eq!(site.pins().interfaces().len(), 1);
+    assert_eq!(site.attached("ta"), ["from_tenant"]);
+    assert_eq!(next.stop(), Some(0));
+}
+
+#[test]
+fn a_wildcard_does_not_reach_what_is_no_tenants_interface() {
+    let site = Site::new();
+    let h = site.host.name("h");
+    let policy = site.directory.join("policy.toml").display().to_string();
+    let arguments = [
+        "agent",
+        "--policy",
+        &policy,
+        "--interface",
+        "*",
+        "--netns",
+        &h,
+    ];
+    let agent = Agent::start(site.command(&arguments));
+    assert!(
+        agent
+            .wait_for("not attached: a bridge")
+            .contains("interface=\"bridge\"")
+    );
+    agent.wait_for("enforcing");
+    assert!(site.attached("bridge").is_empty() && site.attached("lo").is_empty());
+    assert_eq!(site.attached("ta"), ["from_tenant"]);
+}
+
+#[test]
+fn without_rights_the_agent_says_what_it_lacks() {
+    let site = Site::new();
+    let command = site.agent_command("policy.toml");
+    // The program itself stays readable; only what it may do is taken away.
+    let setpriv = Command::new("setpriv")
+        .args(["--bounding-set=-all", "--inh-caps=-all"])
+        .arg(command.get_program())
+        .args(command.get_args())
+        .output()
+        .unwrap();
+    assert_eq!(setpriv.status.code(), Some(1));
+    let said = text(&setpriv.stderr);
+    assert!(said.contains("missing capabilities: net_admin"), "{said}");
+}
+
+#[test]
 fn a_namespace_has_one_agent() {
     let site = Site::new();
     let _agent = site.agent();

@@ -19,28 +19,6 @@ use crate::{
     tcx::Direction,
 };
 
-/// Kinds that carry other interfaces' packets: enforcing there would meet a flow twice, or
-/// several tenants' flows with overlapping addresses.
-const TRANSIT_KINDS: [&str; 14] = [
-    "bridge",
-    "bond",
-    "team",
-    "vlan",
-    "vxlan",
-    "geneve",
-    "gre",
-    "gretap",
-    "ip6gre",
-    "ip6gretap",
-    "ipip",
-    "sit",
-    "wireguard",
-    "openvswitch",
-];
-
-/// Kinds whose host side is a tenant's interface.
-const TENANT_KINDS: [&str; 3] = ["veth", "tun", "netkit"];
-
 /// What the doctor has to say about one interface.
 #[derive(Clone, Debug, Serialize)]
 pub struct InterfaceReport {
@@ -88,7 +66,7 @@ pub(super) fn reports(patterns: &Patterns) -> Result<Vec<InterfaceReport>> {
 
 fn report(interface: Interface, clsact: &[u32]) -> InterfaceReport {
     let mut report = InterfaceReport {
-        transit: TRANSIT_KINDS.contains(&interface.kind.as_str()),
+        transit: interface.is_transit(),
         offloads: offloads(&interface.name),
         tcx_ingress: attached(interface.index, Direction::Ingress),
         tcx_egress: attached(interface.index, Direction::Egress),
@@ -101,22 +79,7 @@ fn report(interface: Interface, clsact: &[u32]) -> InterfaceReport {
 }
 
 fn notes(report: &InterfaceReport) -> Vec<String> {
-    let mut notes = Vec::new();
-    let kind = report.interface.kind.as_str();
-    if report.transit {
-        notes.push(format!(
-            "a {kind} carries other interfaces' packets: attach to the tenants' interfaces instead, or a \
-             flow is met twice"
-        ));
-    } else if report.interface.name == "lo" {
-        notes.push("the loopback is no tenant's interface".into());
-    } else if !TENANT_KINDS.contains(&kind) {
-        notes.push(
-            "neither veth, TAP nor netkit: a plain adapter carries every tenant's packets; attach to the \
-             tenants' interfaces"
-                .into(),
-        );
-    }
+    let mut notes = Vec::from_iter(report.interface.doubt());
     if report.offloads.is_some_and(|offloads| offloads.lro) {
         notes.push("LRO merges segments irreversibly: switch it off on forwarding hosts".into());
     }
@@ -236,40 +199,6 @@ fn ethtool(socket: &OwnedFd, name: &str, command: u32) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn on(name: &str, kind: &str) -> InterfaceReport {
-        let interface = Interface {
-            index: 7,
-            name: name.into(),
-            kind: kind.into(),
-            mtu_bytes: 1500,
-            qdisc: "noqueue".into(),
-            controller: None,
-        };
-        let mut report = InterfaceReport {
-            transit: TRANSIT_KINDS.contains(&kind),
-            offloads: None,
-            tcx_ingress: Vec::new(),
-            tcx_egress: Vec::new(),
-            clsact: false,
-            notes: Vec::new(),
-            interface,
-        };
-        report.notes = notes(&report);
-        report
-    }
-
-    #[test]
-    fn a_tenants_interface_needs_no_note() {
-        assert!(on("veth0", "veth").notes.is_empty());
-        assert!(on("tap0", "tun").notes.is_empty());
-    }
-
-    #[test]
-    fn transit_and_plain_interfaces_are_warned_about() {
-        assert!(on("br0", "bridge").notes[0].contains("met twice"));
-        assert!(on("eth0", "").notes[0].contains("plain adapter"));
-    }
 
     #[test]
     fn the_loopback_has_offloads() {

@@ -114,7 +114,8 @@ pub(super) fn release() -> String {
         .map_or_else(|_| "unknown".into(), |text| text.trim().to_owned())
 }
 
-fn missing_capabilities() -> Vec<&'static str> {
+/// Capabilities that enforcement takes and this process lacks.
+pub(crate) fn missing_capabilities() -> Vec<&'static str> {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let effective = status
         .lines()

@@ -4,7 +4,7 @@
 //! attaches one inside a namespace of its own, which vanishes with it.
 
 mod interface;
-mod kernel;
+pub(crate) mod kernel;
 mod machine;
 
 use anyhow::Result;
