@@ -416,6 +416,18 @@ SG_INLINE void sg_two_sided_arrival(struct sg_flow *flow, const struct sg_segmen
 	}
 }
 
+/*
+ * FACKs of a peer's host that has not noticed the fallback yet stop here as well:
+ * the tenant would count duplicate ACKs.
+ */
+SG_INLINE int sg_consumes_fack(const struct sg_flow *flow, const struct sg_segment *seg,
+			       const struct sg_params *params)
+{
+	return sg_may_edit(flow, seg, params) &&
+	       (flow->mode == SG_MODE_TWO_SIDED || flow->reason == SG_WHY_FEEDBACK_STOPPED ||
+		flow->reason == SG_WHY_FEEDBACK_MISMATCH);
+}
+
 /* A segment of an existing flow arrives for the tenant. *out is zeroed by the caller. */
 SG_NOINLINE int sg_to_tenant(struct sg_flow *flow, const struct sg_segment *seg,
 			      sg_u64 now_ns, const struct sg_params *params,
@@ -426,13 +438,12 @@ SG_NOINLINE int sg_to_tenant(struct sg_flow *flow, const struct sg_segment *seg,
 	if (seg->tcp_flags & SG_RST)
 		return 0;
 	flow->bytes_received += seg->payload;
-	if (flow->mode == SG_MODE_TWO_SIDED && sg_may_edit(flow, seg, params)) {
+	if (flow->mode == SG_MODE_TWO_SIDED && sg_may_edit(flow, seg, params))
 		sg_two_sided_arrival(flow, seg, out);
-		if (seg->options & SG_OPT_FACK) {
-			out->action = SG_CONSUME;
-			out->count = SG_COUNT_FACK_TAKEN;
-			return 0;
-		}
+	if ((seg->options & SG_OPT_FACK) && sg_consumes_fack(flow, seg, params)) {
+		out->action = SG_CONSUME;
+		out->count = SG_COUNT_FACK_TAKEN;
+		return 0;
 	}
 	if (seg->tcp_flags & SG_ACK)
 		sg_ack_arrives(flow, seg, now_ns, params, out);

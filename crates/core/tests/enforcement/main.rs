@@ -3,5 +3,7 @@
 #[path = "../net/mod.rs"]
 mod net;
 
+mod feedback;
 mod handshake;
+mod loss;
 mod window;
