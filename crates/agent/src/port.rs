@@ -182,7 +182,6 @@ impl SwitchPorts {
         self.write("slots", ifindex, &slot.to_ne_bytes())?;
         let program = object::program(&self.object, "ecn_switch")?;
         let link = TcxLink::attach(&program, ifindex, Direction::Egress)?;
-        drop(program);
         self.links.push(link);
         self.configs.push(*config);
         Ok(PortId(slot))

@@ -42,16 +42,26 @@ impl Enforcers {
     /// The kernel refuses the programs.
     pub fn attach(variant: &Variant, network: &Network) -> Result<Self> {
         let mut enforcers = Self::default();
-        let Some(enforcement) = &variant.enforcement else { return Ok(enforcers) };
+        let Some(enforcement) = &variant.enforcement else {
+            return Ok(enforcers);
+        };
         let policy = enforcement.policy.compile();
-        let instances = pool().take(enforcement.hosts.len(), &policy).context("loading enforcement")?;
+        let instances = pool()
+            .take(enforcement.hosts.len(), &policy)
+            .context("loading enforcement")?;
         for (&host, mut instance) in enforcement.hosts.iter().zip(instances) {
             let name = &variant.hosts[host].name;
             let netns = network.names.host(host);
-            let vnics = network.layout.vnics.iter().filter(|vnic| vnic.netns == netns);
+            let vnics = network
+                .layout
+                .vnics
+                .iter()
+                .filter(|vnic| vnic.netns == netns);
             let vnics: Vec<&str> = vnics.map(|vnic| vnic.interface.as_str()).collect();
-            Network::within(&netns, || vnics.iter().try_for_each(|vnic| instance.attach(vnic)))
-                .with_context(|| format!("enforcement on host {name}"))?;
+            Network::within(&netns, || {
+                vnics.iter().try_for_each(|vnic| instance.attach(vnic))
+            })
+            .with_context(|| format!("enforcement on host {name}"))?;
             enforcers.hosts.insert(host, instance);
         }
         Ok(enforcers)

@@ -162,8 +162,8 @@ impl Journal {
 /// # Errors
 /// The file cannot be read, or a line other than the last is none of ours.
 pub fn read(path: &Path) -> Result<Vec<Entry>> {
-    let text = fs::read_to_string(path)
-        .with_context(|| format!("{}: cannot be read", path.display()))?;
+    let text =
+        fs::read_to_string(path).with_context(|| format!("{}: cannot be read", path.display()))?;
     let mut entries = Vec::new();
     for (number, line) in text.split_inclusive('\n').enumerate() {
         match serde_json::from_str(line) {

@@ -38,8 +38,14 @@ pub fn check(experiment: &Experiment) -> Result<()> {
     if rustix::process::geteuid().is_root() {
         need(programs());
     }
-    let tenants = experiment.variants.iter().flat_map(|variant| &variant.tenants);
-    if tenants.clone().any(|tenant| tenant.kind == TenantKind::Guest) {
+    let tenants = experiment
+        .variants
+        .iter()
+        .flat_map(|variant| &variant.tenants);
+    if tenants
+        .clone()
+        .any(|tenant| tenant.kind == TenantKind::Guest)
+    {
         need(guest::check());
     }
     for variant in &experiment.variants {
@@ -48,7 +54,11 @@ pub fn check(experiment: &Experiment) -> Result<()> {
     if missing.is_empty() {
         return Ok(());
     }
-    bail!("{}: the lab cannot run this here:\n  {}", experiment.file, missing.join("\n  "))
+    bail!(
+        "{}: the lab cannot run this here:\n  {}",
+        experiment.file,
+        missing.join("\n  ")
+    )
 }
 
 fn root() -> Result<()> {
@@ -60,15 +70,22 @@ fn root() -> Result<()> {
 
 fn kernel() -> Result<()> {
     let release = release()?;
-    let mut numbers = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
+    let mut numbers = release
+        .split(['.', '-'])
+        .map_while(|part| part.parse::<u32>().ok());
     let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
     let (major, minor) = KERNEL_MIN;
     if version < KERNEL_MIN {
-        bail!("it needs Linux {major}.{minor} or newer, this is {release}: boot a newer kernel (Debian 12: bookworm-backports)");
+        bail!(
+            "it needs Linux {major}.{minor} or newer, this is {release}: boot a newer kernel (Debian 12: bookworm-backports)"
+        );
     }
     for (path, option) in [
         ("/sys/kernel/btf/vmlinux", "CONFIG_DEBUG_INFO_BTF"),
-        ("/proc/sys/net/core/rps_default_mask", "CONFIG_RPS and CONFIG_SYSCTL"),
+        (
+            "/proc/sys/net/core/rps_default_mask",
+            "CONFIG_RPS and CONFIG_SYSCTL",
+        ),
     ] {
         if !Path::new(path).exists() {
             bail!("{path} is missing: the kernel must be built with {option}");
@@ -83,7 +100,10 @@ fn kernel() -> Result<()> {
 /// /proc is not mounted.
 pub fn release() -> Result<String> {
     let path = "/proc/sys/kernel/osrelease";
-    Ok(fs::read_to_string(path).with_context(|| format!("{path}: cannot be read"))?.trim().to_owned())
+    Ok(fs::read_to_string(path)
+        .with_context(|| format!("{path}: cannot be read"))?
+        .trim()
+        .to_owned())
 }
 
 fn tool_runs(tool: &str) -> Result<()> {
@@ -98,7 +118,8 @@ fn tool_runs(tool: &str) -> Result<()> {
 
 /// Loading and attaching is the one proof that BPF and TCX are there and allowed.
 fn programs() -> Result<()> {
-    SwitchPorts::load().context("the kernel refuses BPF programs; `sluicegate doctor` says more")?;
+    SwitchPorts::load()
+        .context("the kernel refuses BPF programs; `sluicegate doctor` says more")?;
     Ok(())
 }
 
@@ -110,7 +131,12 @@ fn variant_fits(variant: &Variant) -> Result<()> {
             IpAddr::V6(_) => 6,
         };
         if version != variant.ip_version {
-            bail!("variant {}: tenant {} has an IPv{version} address, the variant is IPv{}", variant.name, tenant.name, variant.ip_version);
+            bail!(
+                "variant {}: tenant {} has an IPv{version} address, the variant is IPv{}",
+                variant.name,
+                tenant.name,
+                variant.ip_version
+            );
         }
     }
     Ok(())

@@ -35,8 +35,8 @@ use crate::{
         layout::tenant_commands,
         names::{Names, tenant_mac, vnic},
     },
-    tenant::{self, Flow, Plan, Report},
     tenant::TenantProcess,
+    tenant::{self, Flow, Plan, Report},
 };
 
 /// How long tenants may take to open their listeners; a guest boots first.
@@ -58,7 +58,12 @@ impl Drop for Teardown {
     fn drop(&mut self) {
         let mut report = CleanReport::default();
         let undone = clean::undo(&self.0, &mut report);
-        for failure in undone.err().iter().map(|error| format!("{error:#}")).chain(report.failed) {
+        for failure in undone
+            .err()
+            .iter()
+            .map(|error| format!("{error:#}"))
+            .chain(report.failed)
+        {
             eprintln!("cleaning up the lab: {failure}");
         }
     }
@@ -202,7 +207,10 @@ impl<'a> Run<'a> {
     }
 
     fn reports(&mut self) -> Result<Vec<Report>> {
-        let reports = self.tenants.iter_mut().map(|tenant| tenant.wait_report(REPORT_TIMEOUT));
+        let reports = self
+            .tenants
+            .iter_mut()
+            .map(|tenant| tenant.wait_report(REPORT_TIMEOUT));
         reports.collect()
     }
 }
@@ -234,7 +242,11 @@ impl Follower {
     fn new(run: &Run<'_>, start: Instant) -> Self {
         let mut events = run.variant.events.clone();
         events.sort_by_key(|event| event.at);
-        let enforcing = run.variant.enforcement.as_ref().map_or(0, |enforcement| enforcement.hosts.len());
+        let enforcing = run
+            .variant
+            .enforcement
+            .as_ref()
+            .map_or(0, |enforcement| enforcement.hosts.len());
         let slow = if enforcing > MANY_HOSTS { 2 } else { 1 };
         Self {
             start,
@@ -249,7 +261,12 @@ impl Follower {
         }
     }
 
-    fn tick(&mut self, run: &mut Run<'_>, now: Duration, observer: &mut dyn Observer) -> Result<()> {
+    fn tick(
+        &mut self,
+        run: &mut Run<'_>,
+        now: Duration,
+        observer: &mut dyn Observer,
+    ) -> Result<()> {
         while self.events.front().is_some_and(|event| event.at <= now) {
             if let Some(event) = self.events.pop_front() {
                 self.carry_out(run, &event.action, now)?;
@@ -274,7 +291,10 @@ impl Follower {
         let what = match action {
             Action::Detach(hosts) => {
                 run.enforcers.detach(hosts)?;
-                let names: Vec<&str> = hosts.iter().map(|&host| run.variant.hosts[host].name.as_str()).collect();
+                let names: Vec<&str> = hosts
+                    .iter()
+                    .map(|&host| run.variant.hosts[host].name.as_str())
+                    .collect();
                 format!("enforcement detached from {}", names.join(", "))
             }
             Action::BleachEcn => {
@@ -282,7 +302,8 @@ impl Follower {
                 "the switches clear ECN codepoints".to_owned()
             }
         };
-        self.notes.push(format!("at {:.2} s: {what}", now.as_secs_f64()));
+        self.notes
+            .push(format!("at {:.2} s: {what}", now.as_secs_f64()));
         Ok(())
     }
 
@@ -290,7 +311,10 @@ impl Follower {
         let now_s = self.start.elapsed().as_secs_f64();
         let backlogs = run.queues.backlogs()?;
         if self.backlogs.is_empty() {
-            self.backlogs = backlogs.iter().map(|(name, _)| ((*name).to_owned(), Vec::new())).collect();
+            self.backlogs = backlogs
+                .iter()
+                .map(|(name, _)| ((*name).to_owned(), Vec::new()))
+                .collect();
         }
         for ((_, points), (_, bytes)) in self.backlogs.iter_mut().zip(backlogs) {
             points.push((now_s, bytes as f64));
@@ -308,7 +332,10 @@ impl Follower {
             end,
             windows: self.windows,
             backlogs: self.backlogs,
-            cpu_idle_min: self.idle.context("the run ended before its warm-up")?.finish()?,
+            cpu_idle_min: self
+                .idle
+                .context("the run ended before its warm-up")?
+                .finish()?,
             notes: self.notes,
         })
     }
@@ -323,22 +350,41 @@ struct Live {
 impl Live {
     /// Every half second: what the bottlenecks carry and hold.
     fn line(&mut self, run: &Run<'_>, now: Duration) -> Result<Option<String>> {
-        if self.last.is_some_and(|(then, _)| now.saturating_sub(then) < LIVE_INTERVAL) {
+        if self
+            .last
+            .is_some_and(|(then, _)| now.saturating_sub(then) < LIVE_INTERVAL)
+        {
             return Ok(None);
         }
         let bytes = run.queues.bottleneck_bytes()?;
-        let Some((then, before)) = self.last.replace((now, bytes)) else { return Ok(None) };
+        let Some((then, before)) = self.last.replace((now, bytes)) else {
+            return Ok(None);
+        };
         let seconds = now.saturating_sub(then).as_secs_f64();
         let mbps = bytes.saturating_sub(before) as f64 * 8e-6 / seconds;
-        let queue_kb = run.queues.backlogs()?.iter().map(|(_, bytes)| *bytes).max().unwrap_or(0) / 1000;
-        Ok(Some(format!("{mbps:7.1} Mbit/s through the bottleneck, queue {queue_kb:4} KB")))
+        let queue_kb = run
+            .queues
+            .backlogs()?
+            .iter()
+            .map(|(_, bytes)| *bytes)
+            .max()
+            .unwrap_or(0)
+            / 1000;
+        Ok(Some(format!(
+            "{mbps:7.1} Mbit/s through the bottleneck, queue {queue_kb:4} KB"
+        )))
     }
 }
 
 /// Registers the stacks that namespaces' tenants need and this kernel lacks.
 fn stacks(variant: &Variant) -> Result<Guard> {
-    let namespaces = variant.tenants.iter().filter(|tenant| tenant.kind == TenantKind::Namespace);
-    let names: Vec<&str> = namespaces.map(|tenant| tenant.congestion_control.as_str()).collect();
+    let namespaces = variant
+        .tenants
+        .iter()
+        .filter(|tenant| tenant.kind == TenantKind::Namespace);
+    let names: Vec<&str> = namespaces
+        .map(|tenant| tenant.congestion_control.as_str())
+        .collect();
     tenant_cc::register(&names)
 }
 

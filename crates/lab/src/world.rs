@@ -57,7 +57,10 @@ impl World for Lab {
     ) -> Result<Outcome> {
         let cleaned = self.claim()?;
         if cleaned.runs > 0 {
-            observer.note(&format!("removed what {} earlier runs had left", cleaned.runs));
+            observer.note(&format!(
+                "removed what {} earlier runs had left",
+                cleaned.runs
+            ));
         }
         for failure in &cleaned.failed {
             observer.note(failure);

@@ -36,15 +36,30 @@ fn main() {
         ("a_run_leaves_nothing", a_run_leaves_nothing),
         ("two_hosts_fill_their_link", two_hosts_fill_their_link),
         ("ipv6_fills_the_link_too", ipv6_fills_the_link_too),
-        ("drop_tail_drops_and_nothing_else_does", drop_tail_drops_and_nothing_else_does),
-        ("a_marking_switch_marks_ecn_and_drops_the_rest", a_marking_switch_marks_ecn_and_drops_the_rest),
-        ("enforcement_keeps_the_queue_short", enforcement_keeps_the_queue_short),
-        ("hosts_can_be_detached_while_it_runs", hosts_can_be_detached_while_it_runs),
+        (
+            "drop_tail_drops_and_nothing_else_does",
+            drop_tail_drops_and_nothing_else_does,
+        ),
+        (
+            "a_marking_switch_marks_ecn_and_drops_the_rest",
+            a_marking_switch_marks_ecn_and_drops_the_rest,
+        ),
+        (
+            "enforcement_keeps_the_queue_short",
+            enforcement_keeps_the_queue_short,
+        ),
+        (
+            "hosts_can_be_detached_while_it_runs",
+            hosts_can_be_detached_while_it_runs,
+        ),
         ("cancelling_cleans_up", cancelling_cleans_up),
         ("a_panic_cleans_up", a_panic_cleans_up),
         ("kill_9_then_clean", kill_9_then_clean),
         ("a_second_lab_is_refused", a_second_lab_is_refused),
-        ("what_it_cannot_build_is_refused_beforehand", what_it_cannot_build_is_refused_beforehand),
+        (
+            "what_it_cannot_build_is_refused_beforehand",
+            what_it_cannot_build_is_refused_beforehand,
+        ),
     ];
     let trials = tests.map(|(name, test)| {
         Trial::test(name, move || {
@@ -110,7 +125,9 @@ fn try_run(experiment: &Experiment, watcher: &mut Watcher) -> anyhow::Result<Out
         lab.check(experiment)?;
         let result = lab.run(experiment, &experiment.variants[0], 1, watcher);
         match result {
-            Err(error) if error.to_string().contains("another lab run") && Instant::now() < deadline => {
+            Err(error)
+                if error.to_string().contains("another lab run") && Instant::now() < deadline =>
+            {
                 thread::sleep(Duration::from_millis(500));
             }
             other => return other,
@@ -124,18 +141,33 @@ fn run(more: &str) -> Outcome {
 }
 
 fn bottleneck(outcome: &Outcome) -> &LinkResult {
-    outcome.result.links.iter().find(|link| link.id.ends_with(">h2")).expect("the link to h2")
+    outcome
+        .result
+        .links
+        .iter()
+        .find(|link| link.id.ends_with(">h2"))
+        .expect("the link to h2")
 }
 
 /// What a run of ours could leave on this machine.
 fn traces() -> BTreeSet<String> {
     let list = |path: &str| -> Vec<String> {
         let entries = fs::read_dir(path).into_iter().flatten().flatten();
-        entries.map(|entry| format!("{path}/{}", entry.file_name().to_string_lossy())).collect()
+        entries
+            .map(|entry| format!("{path}/{}", entry.file_name().to_string_lossy()))
+            .collect()
     };
     let mut traces = BTreeSet::new();
-    traces.extend(list("/run/netns").into_iter().filter(|name| name.contains("sgl-")));
-    traces.extend(list("/run/sluicegate/lab").into_iter().filter(|name| name.ends_with(".journal")));
+    traces.extend(
+        list("/run/netns")
+            .into_iter()
+            .filter(|name| name.contains("sgl-")),
+    );
+    traces.extend(
+        list("/run/sluicegate/lab")
+            .into_iter()
+            .filter(|name| name.ends_with(".journal")),
+    );
     traces.extend(list("/sys/class/net"));
     for sysctl in ["net/core/netdev_max_backlog", "net/core/rps_default_mask"] {
         let value = fs::read_to_string(format!("/proc/sys/{sysctl}")).unwrap_or_default();
@@ -154,15 +186,27 @@ fn children_of(parent: u32) -> Vec<String> {
             let (_, rest) = stat.rsplit_once(')')?;
             let mut fields = rest.split_whitespace();
             let (state, its_parent) = (fields.next()?, fields.next()?.parse::<u32>().ok()?);
-            (its_parent == parent && state != "Z").then(|| format!("process {}", entry.file_name().to_string_lossy()))
+            (its_parent == parent && state != "Z")
+                .then(|| format!("process {}", entry.file_name().to_string_lossy()))
         })
         .collect()
 }
 
 fn outside_is_clean(outcome: &Outcome) {
     let outside = &outcome.conditions.outside;
-    for counter in ["softnet_dropped", "interface_dropped", "tenant_errors", "tcp_retransmits", "tcp_reordering"] {
-        assert_eq!(outside.get(counter), Some(&0), "{outside:?} {:?}", outcome.conditions.notes);
+    for counter in [
+        "softnet_dropped",
+        "interface_dropped",
+        "tenant_errors",
+        "tcp_retransmits",
+        "tcp_reordering",
+    ] {
+        assert_eq!(
+            outside.get(counter),
+            Some(&0),
+            "{outside:?} {:?}",
+            outcome.conditions.notes
+        );
     }
 }
 
@@ -178,13 +222,21 @@ fn fills_its_link(outcome: &Outcome) {
     // Of 1514 bytes on this link 1448 (IPv4) or 1428 (IPv6) are payload; the rest of the 5 % is slack.
     let goodput = outcome.result.goodput_bps.sum;
     assert!((95e6 * 0.985..=100e6).contains(&goodput), "{goodput}");
-    assert!(outcome.result.rtt_us.count > 10, "{:?}", outcome.result.rtt_us);
+    assert!(
+        outcome.result.rtt_us.count > 10,
+        "{:?}",
+        outcome.result.rtt_us
+    );
     let link = bottleneck(outcome);
     assert!(link.sent > 14_000, "{link:?}");
     let expected = outcome.result.goodput_bps.sum / 8.0 * 2.0;
     assert!(link.sent_bytes as f64 > expected * 0.97, "{link:?}");
     for counter in ["softnet_dropped", "interface_dropped", "tenant_errors"] {
-        assert_eq!(outcome.conditions.outside[counter], 0, "{:?}", outcome.conditions.notes);
+        assert_eq!(
+            outcome.conditions.outside[counter], 0,
+            "{:?}",
+            outcome.conditions.notes
+        );
     }
 }
 
@@ -200,19 +252,32 @@ fn drop_tail_drops_and_nothing_else_does() {
     let outcome = run("");
     let link = bottleneck(&outcome);
     assert!(link.drops["tail"] > 0, "{link:?}");
-    assert_eq!((link.drops["not_ect"], link.drops["red"], link.marks), (0, 0, 0));
+    assert_eq!(
+        (link.drops["not_ect"], link.drops["red"], link.marks),
+        (0, 0, 0)
+    );
     assert!(link.queue_bytes.max <= 150_000.0 * 1.04, "{link:?}");
     assert!(link.queue_bytes.p50 > 20_000.0, "{link:?}");
-    let retransmits: u64 = outcome.result.flows.iter().map(|flow| flow.retransmits).sum();
+    let retransmits: u64 = outcome
+        .result
+        .flows
+        .iter()
+        .map(|flow| flow.retransmits)
+        .sum();
     assert!(retransmits > 0);
 }
 
 const MARKING: &str = "network.marking = { kind = 'threshold', k = '20KB', not_ect = 'drop' }\n";
 
 fn a_marking_switch_marks_ecn_and_drops_the_rest() {
-    let ecn = run(&format!("[variant.ecn]\n{MARKING}tenant.'*' = {{ ecn = true }}\n"));
+    let ecn = run(&format!(
+        "[variant.ecn]\n{MARKING}tenant.'*' = {{ ecn = true }}\n"
+    ));
     let link = bottleneck(&ecn);
-    assert!(link.marks > 0 && link.drops.values().sum::<u64>() == 0, "{link:?}");
+    assert!(
+        link.marks > 0 && link.drops.values().sum::<u64>() == 0,
+        "{link:?}"
+    );
     outside_is_clean(&ecn);
     let deaf = run(&format!("[variant.deaf]\n{MARKING}"));
     let link = bottleneck(&deaf);
@@ -225,13 +290,27 @@ const ENFORCED: &str = "enforcement.hosts = 'all'\n\
 fn enforcement_keeps_the_queue_short() {
     let outcome = run(&format!("[variant.enforced]\n{MARKING}{ENFORCED}"));
     let link = bottleneck(&outcome);
-    assert!(link.marks > 0 && link.drops.values().sum::<u64>() == 0, "{link:?}");
+    assert!(
+        link.marks > 0 && link.drops.values().sum::<u64>() == 0,
+        "{link:?}"
+    );
     assert!(link.queue_bytes.p99 < 75_000.0, "{link:?}");
     outside_is_clean(&outcome);
     assert!(outcome.result.enforcement.values().sum::<u64>() > 0);
-    let kinds = outcome.result.samples.series.iter().map(|series| format!("{:?}", series.kind));
+    let kinds = outcome
+        .result
+        .samples
+        .series
+        .iter()
+        .map(|series| format!("{:?}", series.kind));
     let kinds: BTreeSet<String> = kinds.collect();
-    for kind in ["GoodputBps", "QueueBytes", "EnforcedWindowBytes", "TenantCwndBytes", "Alpha"] {
+    for kind in [
+        "GoodputBps",
+        "QueueBytes",
+        "EnforcedWindowBytes",
+        "TenantCwndBytes",
+        "Alpha",
+    ] {
         assert!(kinds.contains(kind), "{kinds:?}");
     }
 }
@@ -240,14 +319,26 @@ fn hosts_can_be_detached_while_it_runs() {
     let event = "[[event]]\nat = '1s'\ndetach = ['h1', 'h2']\n";
     let outcome = run(&format!("[variant.left-alone]\n{ENFORCED}{event}"));
     let notes = &outcome.conditions.notes;
-    assert!(notes.iter().any(|note| note.contains("detached from h1, h2")), "{notes:?}");
+    assert!(
+        notes
+            .iter()
+            .any(|note| note.contains("detached from h1, h2")),
+        "{notes:?}"
+    );
     // Nobody holds CUBIC back any more.
-    assert!(bottleneck(&outcome).drops["tail"] > 0, "{:?}", bottleneck(&outcome));
+    assert!(
+        bottleneck(&outcome).drops["tail"] > 0,
+        "{:?}",
+        bottleneck(&outcome)
+    );
 }
 
 fn cancelling_cleans_up() {
     let before = traces();
-    let mut watcher = Watcher { cancel_in: Some("running"), ..Watcher::default() };
+    let mut watcher = Watcher {
+        cancel_in: Some("running"),
+        ..Watcher::default()
+    };
     let error = try_run(&two_hosts(""), &mut watcher).expect_err("cancelled");
     assert!(error.to_string().contains("stopped"), "{error:#}");
     assert_eq!(traces(), before);
@@ -255,7 +346,10 @@ fn cancelling_cleans_up() {
 
 fn a_panic_cleans_up() {
     let before = traces();
-    let mut watcher = Watcher { panic_in: Some("running"), ..Watcher::default() };
+    let mut watcher = Watcher {
+        panic_in: Some("running"),
+        ..Watcher::default()
+    };
     let experiment = two_hosts("");
     let result = catch_unwind(AssertUnwindSafe(|| try_run(&experiment, &mut watcher)));
     assert!(result.is_err());
@@ -270,13 +364,19 @@ fn long_run() -> Child {
         .spawn()
         .expect("a child");
     let lines = BufReader::new(child.stdout.take().expect("stdout")).lines();
-    assert!(lines.map_while(Result::ok).any(|line| line == "running"), "it never ran");
+    assert!(
+        lines.map_while(Result::ok).any(|line| line == "running"),
+        "it never ran"
+    );
     child
 }
 
 fn run_long() {
     let experiment = two_hosts("[variant.long]\nduration = '60s'\n");
-    let mut watcher = Watcher { announce: true, ..Watcher::default() };
+    let mut watcher = Watcher {
+        announce: true,
+        ..Watcher::default()
+    };
     try_run(&experiment, &mut watcher).expect("a run");
 }
 
@@ -295,7 +395,10 @@ fn kill_9_then_clean() {
     for tenant in tenants {
         let pid = tenant.strip_prefix("process ").expect("a process");
         let status = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        assert!(status.is_empty() || status.contains(") Z"), "tenant {status} lives");
+        assert!(
+            status.is_empty() || status.contains(") Z"),
+            "tenant {status} lives"
+        );
     }
     assert_eq!(sluicegate_lab::clean().expect("clean").runs, 0);
 }
@@ -305,14 +408,22 @@ fn a_second_lab_is_refused() {
     let experiment = two_hosts("");
     let mut lab = Lab::new().expect("a lab");
     let error = lab
-        .run(&experiment, &experiment.variants[0], 1, &mut Watcher::default())
+        .run(
+            &experiment,
+            &experiment.variants[0],
+            1,
+            &mut Watcher::default(),
+        )
         .expect_err("refused");
     let text = format!("{error:#}");
     let clean = sluicegate_lab::clean().expect_err("refused").to_string();
     child.kill().expect("kill");
     child.wait().expect("wait");
     for text in [text, clean] {
-        assert!(text.contains("another lab run") && text.contains(&child.id().to_string()), "{text}");
+        assert!(
+            text.contains("another lab run") && text.contains(&child.id().to_string()),
+            "{text}"
+        );
     }
     sluicegate_lab::clean().expect("clean");
 }
@@ -320,7 +431,13 @@ fn a_second_lab_is_refused() {
 fn what_it_cannot_build_is_refused_beforehand() {
     let mut experiment = two_hosts("");
     experiment.variants[0].links.truncate(1);
-    let error = Lab::new().expect("a lab").check(&experiment).expect_err("no path");
+    let error = Lab::new()
+        .expect("a lab")
+        .check(&experiment)
+        .expect_err("no path");
     let text = format!("{error:#}");
-    assert!(text.contains("test.toml") && text.contains("no path from host"), "{text}");
+    assert!(
+        text.contains("test.toml") && text.contains("no path from host"),
+        "{text}"
+    );
 }

@@ -111,17 +111,36 @@ mod tests {
     #[test]
     fn waiting_for_disks_is_idle_and_guests_are_not_counted_twice() {
         let ticks = parse("cpu  10 1 5 80 4 0 0 0 7 0\ncpu0 1 1 1 1\n").unwrap();
-        assert_eq!(ticks, Ticks { idle: 84, total: 100 });
+        assert_eq!(
+            ticks,
+            Ticks {
+                idle: 84,
+                total: 100
+            }
+        );
         assert!(parse("intr 5").is_err());
     }
 
     #[test]
     fn the_busiest_window_counts() {
         let zero = Ticks { idle: 0, total: 0 };
-        let mut idle = Idle { window_start: Instant::now(), at_start: zero, smallest: None };
-        idle.take(Ticks { idle: 90, total: 100 });
-        idle.take(Ticks { idle: 40, total: 100 });
-        idle.take(Ticks { idle: 70, total: 100 });
+        let mut idle = Idle {
+            window_start: Instant::now(),
+            at_start: zero,
+            smallest: None,
+        };
+        idle.take(Ticks {
+            idle: 90,
+            total: 100,
+        });
+        idle.take(Ticks {
+            idle: 40,
+            total: 100,
+        });
+        idle.take(Ticks {
+            idle: 70,
+            total: 100,
+        });
         assert_eq!(idle.finish().unwrap(), 0.4);
     }
 }

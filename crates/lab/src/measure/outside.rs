@@ -21,7 +21,8 @@ impl Outside {
     /// # Errors
     /// /proc cannot be read, a namespace is gone.
     pub fn read(network: &Network) -> Result<Self> {
-        let softnet = fs::read_to_string("/proc/net/softnet_stat").context("/proc/net/softnet_stat")?;
+        let softnet =
+            fs::read_to_string("/proc/net/softnet_stat").context("/proc/net/softnet_stat")?;
         let mut interfaces = BTreeMap::new();
         for netns in &network.layout.namespaces {
             let text = Network::within(netns, || {
@@ -96,6 +97,9 @@ mod tests {
 
     #[test]
     fn backlog_drops_are_hexadecimal_and_summed_over_cpus() {
-        assert_eq!(softnet_drops("00000001 0000000a 0\n00000001 00000001 0\n"), 11);
+        assert_eq!(
+            softnet_drops("00000001 0000000a 0\n00000001 00000001 0\n"),
+            11
+        );
     }
 }

@@ -55,7 +55,11 @@ impl Queues {
         let netns = network.names.switches();
         let mut queues = Vec::new();
         if network.layout.ports.is_empty() {
-            return Ok(Self { netns, ports: None, queues });
+            return Ok(Self {
+                netns,
+                ports: None,
+                queues,
+            });
         }
         let mut ports = SwitchPorts::load()?;
         Network::within(&netns, || {
@@ -64,7 +68,11 @@ impl Queues {
             }
             Ok(())
         })?;
-        Ok(Self { netns, ports: Some(ports), queues })
+        Ok(Self {
+            netns,
+            ports: Some(ports),
+            queues,
+        })
     }
 
     /// From here on every port clears ECN codepoints.
@@ -72,7 +80,9 @@ impl Queues {
     /// # Errors
     /// A map cannot be written.
     pub fn bleach(&mut self) -> Result<()> {
-        let Some(ports) = &mut self.ports else { return Ok(()) };
+        let Some(ports) = &mut self.ports else {
+            return Ok(());
+        };
         for queue in &self.queues {
             ports.set_bleach(queue.id, true)?;
         }
@@ -84,7 +94,9 @@ impl Queues {
     /// # Errors
     /// A map cannot be read.
     pub fn backlogs(&self) -> Result<Vec<(&str, u64)>> {
-        let Some(ports) = &self.ports else { return Ok(Vec::new()) };
+        let Some(ports) = &self.ports else {
+            return Ok(Vec::new());
+        };
         let bottlenecks = self.queues.iter().filter(|queue| queue.bottleneck);
         bottlenecks
             .map(|queue| Ok((queue.name.as_str(), ports.backlog_bytes(queue.id)?)))
@@ -96,9 +108,13 @@ impl Queues {
     /// # Errors
     /// A map cannot be read.
     pub fn bottleneck_bytes(&self) -> Result<u64> {
-        let Some(ports) = &self.ports else { return Ok(0) };
+        let Some(ports) = &self.ports else {
+            return Ok(0);
+        };
         let bottlenecks = self.queues.iter().filter(|queue| queue.bottleneck);
-        bottlenecks.map(|queue| Ok(ports.stats(queue.id)?.bytes)).sum()
+        bottlenecks
+            .map(|queue| Ok(ports.stats(queue.id)?.bytes))
+            .sum()
     }
 
     /// Reads all counters.
@@ -106,13 +122,17 @@ impl Queues {
     /// # Errors
     /// A map cannot be read, `tc` fails.
     pub fn snapshot(&self) -> Result<Snapshot> {
-        let Some(ports) = &self.ports else { return Ok(Snapshot(Vec::new())) };
+        let Some(ports) = &self.ports else {
+            return Ok(Snapshot(Vec::new()));
+        };
         let qdiscs = qdiscs(&self.netns)?;
         let counts = self.queues.iter().map(|queue| {
             let qdisc = qdiscs.get(&queue.interface);
             Ok(Counts {
                 port: ports.stats(queue.id)?,
-                qdisc: qdisc.cloned().with_context(|| format!("{}: the token bucket is gone", queue.name))?,
+                qdisc: qdisc
+                    .cloned()
+                    .with_context(|| format!("{}: the token bucket is gone", queue.name))?,
             })
         });
         Ok(Snapshot(counts.collect::<Result<_>>()?))
@@ -121,13 +141,21 @@ impl Queues {
     /// What happened between two snapshots, one entry per queue.
     pub fn results(&self, from: &Snapshot, to: &Snapshot) -> Vec<LinkResult> {
         let pairs = from.0.iter().zip(&to.0);
-        self.queues.iter().zip(pairs).map(|(queue, (from, to))| result(queue, from, to)).collect()
+        self.queues
+            .iter()
+            .zip(pairs)
+            .map(|(queue, (from, to))| result(queue, from, to))
+            .collect()
     }
 }
 
 fn attach(variant: &Variant, port: &SwitchPort, ports: &mut SwitchPorts) -> Result<Queue> {
     let link = &variant.links[port.link];
-    let (from, to) = if port.b { (link.b, link.a) } else { (link.a, link.b) };
+    let (from, to) = if port.b {
+        (link.b, link.a)
+    } else {
+        (link.a, link.b)
+    };
     let name = format!("{}>{}", node_name(variant, from), node_name(variant, to));
     let config = PortConfig {
         aqm: aqm(link.marking).with_context(|| format!("link {}", link.name))?,
@@ -135,7 +163,9 @@ fn attach(variant: &Variant, port: &SwitchPort, ports: &mut SwitchPorts) -> Resu
         frame_bytes: variant.mtu_bytes + ETHERNET_HEADER_BYTES,
     };
     let interface = interfaces::find(&port.interface)?;
-    let id = ports.attach(interface.index, &config).with_context(|| format!("switch port {name}"))?;
+    let id = ports
+        .attach(interface.index, &config)
+        .with_context(|| format!("switch port {name}"))?;
     Ok(Queue {
         id,
         interface: port.interface.clone(),
@@ -155,23 +185,44 @@ fn aqm(marking: Marking) -> Result<Aqm> {
     let bytes = |value: u64| u32::try_from(value).context("a queue threshold is above 4 GiB");
     Ok(match marking {
         Marking::None => Aqm::None,
-        Marking::Threshold { k_bytes, drop_not_ect } => Aqm::Threshold { k_bytes: bytes(k_bytes)?, drop_not_ect },
-        Marking::Red { min_bytes, max_bytes, p_max, weight } => {
-            Aqm::Red { min_bytes: bytes(min_bytes)?, max_bytes: bytes(max_bytes)?, p_max, weight }
-        }
+        Marking::Threshold {
+            k_bytes,
+            drop_not_ect,
+        } => Aqm::Threshold {
+            k_bytes: bytes(k_bytes)?,
+            drop_not_ect,
+        },
+        Marking::Red {
+            min_bytes,
+            max_bytes,
+            p_max,
+            weight,
+        } => Aqm::Red {
+            min_bytes: bytes(min_bytes)?,
+            max_bytes: bytes(max_bytes)?,
+            p_max,
+            weight,
+        },
     })
 }
 
 fn result(queue: &Queue, from: &Counts, to: &Counts) -> LinkResult {
     let port = to.port.since(&from.port);
     let tail = to.qdisc.drops.saturating_sub(from.qdisc.drops);
-    let drops = [("tail", tail), ("not_ect", port.drops_not_ect), ("red", port.drops_red)];
+    let drops = [
+        ("tail", tail),
+        ("not_ect", port.drops_not_ect),
+        ("red", port.drops_red),
+    ];
     LinkResult {
         id: queue.name.clone(),
         bottleneck: queue.bottleneck,
         sent: to.qdisc.packets.saturating_sub(from.qdisc.packets),
         sent_bytes: to.qdisc.bytes.saturating_sub(from.qdisc.bytes),
-        drops: drops.into_iter().map(|(cause, count)| (cause.to_owned(), count)).collect(),
+        drops: drops
+            .into_iter()
+            .map(|(cause, count)| (cause.to_owned(), count))
+            .collect(),
         marks: port.marks,
         queue_bytes: QueueQuantiles {
             p50: port.backlog.quantile(0.5),
@@ -203,10 +254,13 @@ fn qdiscs(netns: &str) -> Result<BTreeMap<String, QdiscStats>> {
         .output()
         .context("tc: cannot be run (Debian: apt-get install iproute2)")?;
     if !output.status.success() {
-        bail!("tc -s qdisc show in {netns}: {}", String::from_utf8_lossy(&output.stderr).trim());
+        bail!(
+            "tc -s qdisc show in {netns}: {}",
+            String::from_utf8_lossy(&output.stderr).trim()
+        );
     }
-    let list: Vec<QdiscStats> =
-        serde_json::from_slice(&output.stdout).with_context(|| format!("tc -s -j qdisc show in {netns}"))?;
+    let list: Vec<QdiscStats> = serde_json::from_slice(&output.stdout)
+        .with_context(|| format!("tc -s -j qdisc show in {netns}"))?;
     let buckets = list.into_iter().filter(|qdisc| qdisc.kind == "tbf");
     Ok(buckets.map(|qdisc| (qdisc.dev.clone(), qdisc)).collect())
 }

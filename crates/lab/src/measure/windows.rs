@@ -27,21 +27,43 @@ type Ends = (std::net::IpAddr, std::net::IpAddr, u16);
 impl Windows {
     /// Follows the bulk flows of a variant.
     pub fn new(variant: &Variant, flows: &[Flow]) -> Self {
-        let bulk = |flow: &&Flow| matches!(variant.traffic[flow.traffic].kind, TrafficKind::Bulk { .. });
+        let bulk =
+            |flow: &&Flow| matches!(variant.traffic[flow.traffic].kind, TrafficKind::Bulk { .. });
         let ends = |flow: &Flow| {
-            (variant.tenants[flow.from].address, variant.tenants[flow.to].address, flow.port)
+            (
+                variant.tenants[flow.from].address,
+                variant.tenants[flow.to].address,
+                flow.port,
+            )
         };
-        let by_ends = flows.iter().filter(bulk).map(|flow| (ends(flow), flow.id)).collect();
-        Self { by_ends, ..Self::default() }
+        let by_ends = flows
+            .iter()
+            .filter(bulk)
+            .map(|flow| (ends(flow), flow.id))
+            .collect();
+        Self {
+            by_ends,
+            ..Self::default()
+        }
     }
 
     /// Adds one reading of all flow tables. Only the sender's host knows the window of a flow.
     pub fn add(&mut self, now_s: f64, tracked: &[(FlowKey, Tracked)]) {
         for (key, flow) in tracked {
-            let ends = (key.local.to_ip(), key.remote.to_ip(), u16::from_be(key.remote_port));
+            let ends = (
+                key.local.to_ip(),
+                key.remote.to_ip(),
+                u16::from_be(key.remote_port),
+            );
             if let Some(&id) = self.by_ends.get(&ends) {
-                self.window.entry(id).or_default().push((now_s, f64::from(flow.enforced_window())));
-                self.alpha.entry(id).or_default().push((now_s, flow.cc.alpha()));
+                self.window
+                    .entry(id)
+                    .or_default()
+                    .push((now_s, f64::from(flow.enforced_window())));
+                self.alpha
+                    .entry(id)
+                    .or_default()
+                    .push((now_s, flow.cc.alpha()));
             }
         }
     }
@@ -55,7 +77,14 @@ impl Windows {
     pub fn into_series(self, name: impl Fn(u32) -> String) -> Vec<Series> {
         let series = |kind: SeriesKind, by_flow: BTreeMap<u32, Points>| {
             let name = &name;
-            by_flow.into_iter().map(move |(flow, points)| Series { name: name(flow), kind, points }).collect::<Vec<_>>()
+            by_flow
+                .into_iter()
+                .map(move |(flow, points)| Series {
+                    name: name(flow),
+                    kind,
+                    points,
+                })
+                .collect::<Vec<_>>()
         };
         let mut all = series(SeriesKind::EnforcedWindowBytes, self.window);
         all.extend(series(SeriesKind::Alpha, self.alpha));

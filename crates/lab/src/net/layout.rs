@@ -175,10 +175,7 @@ impl Layout {
     /// Ports learn nothing and flood nothing: all forwarding is in the static tables.
     fn enslave(&mut self, netns: &str, interface: &str, bridge: &str) {
         let ip = &mut self.batch(netns).ip;
-        line(
-            ip,
-            format_args!("link set {interface} master {bridge} up"),
-        );
+        line(ip, format_args!("link set {interface} master {bridge} up"));
         line(
             ip,
             format_args!(
