@@ -60,11 +60,24 @@ pub struct Observed<'a> {
 /// This machine's kernel does not say its release.
 pub fn outcome(observed: Observed<'_>) -> Result<Outcome> {
     let conditions = conditions(&observed)?;
-    let Observed { variant, flows, reports, links, enforcement, windows, backlogs, cpu_idle_min, .. } = observed;
+    let Observed {
+        variant,
+        flows,
+        reports,
+        links,
+        enforcement,
+        windows,
+        backlogs,
+        cpu_idle_min,
+        ..
+    } = observed;
     let flow_results = bulk_flows(variant, flows, reports);
     let goodputs: Vec<f64> = flow_results.iter().map(|flow| flow.goodput_bps).collect();
-    let rtt_us: Vec<f64> =
-        reports.iter().flat_map(|report| &report.rtts).flat_map(|rtt| rtt.samples_us.iter().copied()).collect();
+    let rtt_us: Vec<f64> = reports
+        .iter()
+        .flat_map(|report| &report.rtts)
+        .flat_map(|rtt| rtt.samples_us.iter().copied())
+        .collect();
     let fct_us = completions(reports);
     let derived = derived(variant, flows, reports, &windows);
     let series = series(variant, flows, reports, windows, backlogs);
@@ -74,12 +87,19 @@ pub fn outcome(observed: Observed<'_>) -> Result<Outcome> {
         goodput_bps: stats::goodput(&goodputs),
         flows: flow_results,
         rtt_us: stats::quantiles(&rtt_us),
-        fct_us: fct_us.iter().map(|(class, samples)| (class.clone(), stats::fct_quantiles(samples))).collect(),
+        fct_us: fct_us
+            .iter()
+            .map(|(class, samples)| (class.clone(), stats::fct_quantiles(samples)))
+            .collect(),
         links,
         enforcement,
         cpu_idle_min,
         derived,
-        samples: Samples { rtt_us, fct_us, series },
+        samples: Samples {
+            rtt_us,
+            fct_us,
+            series,
+        },
     };
     Ok(Outcome { result, conditions })
 }
@@ -89,11 +109,19 @@ fn is_bulk(variant: &Variant, flow: &Flow) -> bool {
 }
 
 fn sender<'r>(reports: &'r [Report], flow: &Flow) -> Option<&'r SenderReport> {
-    reports.get(flow.from)?.senders.iter().find(|sender| sender.flow == flow.id)
+    reports
+        .get(flow.from)?
+        .senders
+        .iter()
+        .find(|sender| sender.flow == flow.id)
 }
 
 fn receiver<'r>(reports: &'r [Report], flow: &Flow) -> Option<&'r ReceiverReport> {
-    reports.get(flow.to)?.receivers.iter().find(|receiver| receiver.flow == flow.id)
+    reports
+        .get(flow.to)?
+        .receivers
+        .iter()
+        .find(|receiver| receiver.flow == flow.id)
 }
 
 fn bulk_flows(variant: &Variant, flows: &[Flow], reports: &[Report]) -> Vec<FlowResult> {
@@ -122,14 +150,20 @@ fn bulk_flows(variant: &Variant, flows: &[Flow], reports: &[Report]) -> Vec<Flow
 fn completions(reports: &[Report]) -> BTreeMap<String, Vec<f64>> {
     let mut by_class: BTreeMap<String, Vec<f64>> = BTreeMap::new();
     for completion in reports.iter().flat_map(|report| &report.completions) {
-        by_class.entry(completion.class.clone()).or_default().extend(&completion.samples_us);
+        by_class
+            .entry(completion.class.clone())
+            .or_default()
+            .extend(&completion.samples_us);
     }
     by_class
 }
 
 /// `flow 3: s1 → r1`, unique and sortable.
 fn flow_name(variant: &Variant, flow: &Flow) -> String {
-    format!("{} {}>{}", flow.id, variant.tenants[flow.from].name, variant.tenants[flow.to].name)
+    format!(
+        "{} {}>{}",
+        flow.id, variant.tenants[flow.from].name, variant.tenants[flow.to].name
+    )
 }
 
 fn series(
@@ -143,21 +177,34 @@ fn series(
     let mut all = Vec::new();
     for flow in flows.iter().filter(|flow| is_bulk(variant, flow)) {
         if let Some(received) = receiver(reports, flow) {
-            all.push(Series { name: name(flow.id), kind: SeriesKind::GoodputBps, points: rates(&received.series) });
+            all.push(Series {
+                name: name(flow.id),
+                kind: SeriesKind::GoodputBps,
+                points: rates(&received.series),
+            });
         }
         if let Some(sent) = sender(reports, flow) {
-            all.push(Series { name: name(flow.id), kind: SeriesKind::TenantCwndBytes, points: floats(&sent.cwnd) });
+            all.push(Series {
+                name: name(flow.id),
+                kind: SeriesKind::TenantCwndBytes,
+                points: floats(&sent.cwnd),
+            });
         }
     }
     all.extend(windows.into_series(name));
-    all.extend(
-        backlogs.into_iter().map(|(name, points)| Series { name, kind: SeriesKind::QueueBytes, points }),
-    );
+    all.extend(backlogs.into_iter().map(|(name, points)| Series {
+        name,
+        kind: SeriesKind::QueueBytes,
+        points,
+    }));
     all
 }
 
 fn floats(points: &[(f64, u64)]) -> Vec<(f64, f64)> {
-    points.iter().map(|&(at, value)| (at, value as f64)).collect()
+    points
+        .iter()
+        .map(|&(at, value)| (at, value as f64))
+        .collect()
 }
 
 /// Bytes in bins become bit/s; a bin begins where the one before ended.
@@ -170,9 +217,14 @@ fn rates(bins: &[(f64, u64)]) -> Vec<(f64, f64)> {
         .collect()
 }
 
-/// `window_correlation` and `window_relative_error` (see [`tracking`]): means over the bulk flows for which
+/// `window_correlation`, `window_relative_error` and `window_governs` (see [`tracking`]): means over the bulk flows for which
 /// both windows are known; absent if there is none.
-fn derived(variant: &Variant, flows: &[Flow], reports: &[Report], windows: &Windows) -> BTreeMap<String, f64> {
+fn derived(
+    variant: &Variant,
+    flows: &[Flow],
+    reports: &[Report],
+    windows: &Windows,
+) -> BTreeMap<String, f64> {
     let from_s = variant.warmup.as_secs_f64();
     let to_s = from_s + variant.duration.as_secs_f64();
     let compared: Vec<Tracking> = flows
@@ -185,23 +237,37 @@ fn derived(variant: &Variant, flows: &[Flow], reports: &[Report], windows: &Wind
     if compared.is_empty() {
         return BTreeMap::new();
     }
-    let mean = |value: fn(&Tracking) -> f64| stats::mean(&compared.iter().map(value).collect::<Vec<_>>());
+    let mean =
+        |value: fn(&Tracking) -> f64| stats::mean(&compared.iter().map(value).collect::<Vec<_>>());
     BTreeMap::from([
-        ("window_correlation".to_owned(), mean(|tracking| tracking.correlation)),
-        ("window_relative_error".to_owned(), mean(|tracking| tracking.relative_error)),
+        (
+            "window_correlation".to_owned(),
+            mean(|tracking| tracking.correlation),
+        ),
+        (
+            "window_relative_error".to_owned(),
+            mean(|tracking| tracking.relative_error),
+        ),
     ])
 }
 
 fn conditions(observed: &Observed<'_>) -> Result<Conditions> {
     let (mut outside, mut notes) = (observed.outside.clone(), observed.notes.clone());
-    let errors = observed.reports.iter().flat_map(|report| report.errors.iter().map(|error| (&report.tenant, error)));
-    let errors: Vec<String> = errors.map(|(tenant, error)| format!("tenant {tenant}: {error}")).collect();
+    let errors = observed
+        .reports
+        .iter()
+        .flat_map(|report| report.errors.iter().map(|error| (&report.tenant, error)));
+    let errors: Vec<String> = errors
+        .map(|(tenant, error)| format!("tenant {tenant}: {error}"))
+        .collect();
     outside.insert("tenant_errors".to_owned(), errors.len() as u64);
     notes.extend(errors);
     outside.extend(unexplained(observed, &mut notes));
     Ok(Conditions {
         kernel: requirements::release()?,
-        cpus: std::thread::available_parallelism().context("number of CPUs")?.get() as u32,
+        cpus: std::thread::available_parallelism()
+            .context("number of CPUs")?
+            .get() as u32,
         cpu_idle_min: observed.cpu_idle_min,
         cpu_bound: observed.cpu_idle_min < cpu::BOUND_BELOW,
         rate_scale: 1.0,
@@ -216,11 +282,22 @@ fn conditions(observed: &Observed<'_>) -> Result<Conditions> {
 /// TCP's symptoms of loss or reordering. Where the run's own queues dropped nothing and nothing was
 /// policed they have no explanation within the experiment and count as trouble outside; else they are noted.
 fn unexplained(observed: &Observed<'_>, notes: &mut Vec<String>) -> BTreeMap<String, u64> {
-    let drops: u64 = observed.links_whole_run.iter().flat_map(|link| link.drops.values()).sum();
+    let drops: u64 = observed
+        .links_whole_run
+        .iter()
+        .flat_map(|link| link.drops.values())
+        .sum();
     let policed = observed.enforcement.get("policed").copied().unwrap_or(0);
     let count = |names: &[&str]| -> u64 {
         let counters = observed.reports.iter().map(|report| &report.netstat);
-        counters.map(|counters| names.iter().filter_map(|name| counters.get(*name)).sum::<u64>()).sum()
+        counters
+            .map(|counters| {
+                names
+                    .iter()
+                    .filter_map(|name| counters.get(*name))
+                    .sum::<u64>()
+            })
+            .sum()
     };
     let retransmits = count(&["RetransSegs"]);
     let duplicates = count(&["TCPDSACKRecv"]);
@@ -244,16 +321,23 @@ fn unexplained(observed: &Observed<'_>, notes: &mut Vec<String>) -> BTreeMap<Str
 
 /// UTC to the second. Days to civil date after Hinnant, "chrono-Compatible Low-Level Date Algorithms".
 fn rfc3339(time: SystemTime) -> String {
-    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    let since = time
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or(Duration::ZERO);
     let (days, seconds) = ((since.as_secs() / 86_400) as i64, since.as_secs() % 86_400);
     let shifted = days + 719_468;
     let era = shifted / 146_097;
     let day_of_era = shifted - era * 146_097;
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let march_month = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * march_month + 2) / 5 + 1;
-    let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
+    let month = if march_month < 10 {
+        march_month + 3
+    } else {
+        march_month - 9
+    };
     let year = year_of_era + era * 400 + i64::from(month <= 2);
     let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")

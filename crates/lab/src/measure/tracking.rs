@@ -5,6 +5,9 @@
 //!
 //! - `window_correlation` is Pearson's coefficient;
 //! - `window_relative_error` is Σ|enforced − tenant| / Σ tenant.
+//!
+//! Of the series before smoothing, `window_governs` is the fraction of time in which the enforced window is
+//! not above the tenant's: who limits throughput.
 
 use sluicegate_scenario::stats::correlation;
 
@@ -22,24 +25,40 @@ pub struct Tracking {
     pub correlation: f64,
     /// Mean distance of the moving averages over the mean of the tenant's.
     pub relative_error: f64,
+    /// Fraction of time in which the enforced window is not above the tenant's, 0..=1.
+    pub governs: f64,
 }
 
 /// Compares `enforced` with `tenant`, both (seconds, bytes) in order of time, between `from_s` and `to_s`.
 /// `None` when they overlap for less than two averages.
-pub fn compare(enforced: &[(f64, f64)], tenant: &[(f64, f64)], from_s: f64, to_s: f64) -> Option<Tracking> {
+pub fn compare(
+    enforced: &[(f64, f64)],
+    tenant: &[(f64, f64)],
+    from_s: f64,
+    to_s: f64,
+) -> Option<Tracking> {
     let begin = from_s.max(enforced.first()?.0).max(tenant.first()?.0);
     let end = to_s.min(enforced.last()?.0).min(tenant.last()?.0);
     if end - begin < SHORTEST_S {
         return None;
     }
-    let enforced = smooth(&hold(enforced, begin, end));
-    let tenant = smooth(&hold(tenant, begin, end));
+    let (enforced, tenant) = (hold(enforced, begin, end), hold(tenant, begin, end));
+    let below = enforced.iter().zip(&tenant).filter(|(e, t)| e <= t).count();
+    let governs = below as f64 / tenant.len() as f64;
+    let (enforced, tenant) = (smooth(&enforced), smooth(&tenant));
     let total: f64 = tenant.iter().sum();
     if total <= 0.0 {
         return None;
     }
-    let distance: f64 = enforced.iter().zip(&tenant).map(|(e, t)| (e - t).abs()).sum();
-    Some(Tracking { correlation: correlation(&enforced, &tenant), relative_error: distance / total })
+    let distance: f64 = enforced
+        .iter()
+        .zip(&tenant)
+        .map(|(e, t)| (e - t).abs())
+        .sum();
+    Some(Tracking {
+        correlation: correlation(&enforced, &tenant),
+        relative_error: distance / total,
+    })
 }
 
 /// The value in force at each step of the grid.
@@ -60,7 +79,10 @@ fn hold(points: &[(f64, f64)], begin: f64, end: f64) -> Vec<f64> {
 /// Centred moving average; only full windows.
 fn smooth(values: &[f64]) -> Vec<f64> {
     let width = ((AVERAGE_S / STEP_S).round() as usize).max(1);
-    values.windows(width).map(|window| window.iter().sum::<f64>() / width as f64).collect()
+    values
+        .windows(width)
+        .map(|window| window.iter().sum::<f64>() / width as f64)
+        .collect()
 }
 
 #[cfg(test)]
@@ -71,7 +93,10 @@ mod tests {
         (0..500)
             .map(|step| {
                 let t = f64::from(step) * 0.01;
-                (t, scale * (2.0 + (std::f64::consts::TAU * (t + phase) / 2.0).sin()))
+                (
+                    t,
+                    scale * (2.0 + (std::f64::consts::TAU * (t + phase) / 2.0).sin()),
+                )
             })
             .collect()
     }
@@ -79,7 +104,10 @@ mod tests {
     #[test]
     fn a_series_follows_itself() {
         let tracking = compare(&wave(0.0, 1e4), &wave(0.0, 1e4), 0.0, 5.0).unwrap();
-        assert!(tracking.correlation > 0.999_999 && tracking.relative_error < 1e-12, "{tracking:?}");
+        assert!(
+            tracking.correlation > 0.999_999 && tracking.relative_error < 1e-12,
+            "{tracking:?}"
+        );
     }
 
     #[test]
@@ -87,6 +115,8 @@ mod tests {
         let tracking = compare(&wave(0.0, 1.2e4), &wave(0.0, 1e4), 0.0, 5.0).unwrap();
         assert!(tracking.correlation > 0.999_999, "{tracking:?}");
         assert!((tracking.relative_error - 0.2).abs() < 1e-6, "{tracking:?}");
+        assert_eq!(tracking.governs, 0.0);
+        assert_eq!(compare(&wave(0.0, 1e4), &wave(0.0, 1.2e4), 0.0, 5.0).unwrap().governs, 1.0);
     }
 
     #[test]
@@ -104,6 +134,11 @@ mod tests {
     #[test]
     fn a_constant_has_no_correlation() {
         let flat: Vec<_> = (0..500).map(|step| (f64::from(step) * 0.01, 1e4)).collect();
-        assert_eq!(compare(&flat, &wave(0.0, 1e4), 0.0, 5.0).unwrap().correlation, 0.0);
+        assert_eq!(
+            compare(&flat, &wave(0.0, 1e4), 0.0, 5.0)
+                .unwrap()
+                .correlation,
+            0.0
+        );
     }
 }

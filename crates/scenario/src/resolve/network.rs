@@ -153,7 +153,7 @@ fn read_threshold(table: &Table<'_>) -> Option<Marking> {
     };
     Some(Marking::Threshold {
         k_bytes,
-        drop_not_ect: drop_not_ect.unwrap_or(true),
+        drop_not_ect: drop_not_ect.unwrap_or(false),
     })
 }
 
