@@ -217,8 +217,8 @@ fn rates(bins: &[(f64, u64)]) -> Vec<(f64, f64)> {
         .collect()
 }
 
-/// `window_correlation`, `window_relative_error` and `window_governs` (see [`tracking`]): means over the bulk flows for which
-/// both windows are known; absent if there is none.
+/// `window_correlation`, `window_relative_error` and `window_governs` (see [`tracking`]): means over the
+/// bulk flows for which both windows are known; absent if there is none.
 fn derived(
     variant: &Variant,
     flows: &[Flow],
@@ -247,6 +247,10 @@ fn derived(
         (
             "window_relative_error".to_owned(),
             mean(|tracking| tracking.relative_error),
+        ),
+        (
+            "window_governs".to_owned(),
+            mean(|tracking| tracking.governs),
         ),
     ])
 }

@@ -58,6 +58,7 @@ pub fn compare(
     Some(Tracking {
         correlation: correlation(&enforced, &tenant),
         relative_error: distance / total,
+        governs,
     })
 }
 
