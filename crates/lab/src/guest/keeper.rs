@@ -7,6 +7,7 @@ use std::{
     fs::File,
     io::{self, Read},
     os::{fd::AsFd, unix::process::CommandExt},
+    path::PathBuf,
     process::{Child, Command, Stdio},
     time::Duration,
 };
@@ -41,7 +42,7 @@ const CONSOLE_TAIL: usize = 600;
 /// Runs until the guest has reported or died, or the lab is gone. Single-threaded throughout: a process with
 /// threads cannot enter a new PID namespace.
 pub fn run(netns: Option<OsString>, attachment: Option<OsString>) -> anyhow::Result<()> {
-    let (Some(netns), Some(attachment)) = (netns, attachment) else {
+    let (Some(netns), Some(attachment)) = (netns.map(PathBuf::from), attachment) else {
         bail!("a keeper needs a network namespace and an attachment");
     };
     let attachment: Attachment =

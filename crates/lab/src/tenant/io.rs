@@ -341,12 +341,14 @@ impl Io {
             Some(socket) => net::recv(&socket.fd, &mut *window, flags).map(|(_, length)| length),
             None => Ok(0),
         };
-        if let (true, Ok(count)) = (self.plan.verify, result)
-            && let Some(at) = self.pattern.mismatch(position, &window[..count])
-        {
+        let compared = result
+            .ok()
+            .filter(|_| self.plan.verify)
+            .map(|count| &window[..count]);
+        if let Some(at) = compared.and_then(|data| self.pattern.mismatch(position, data)) {
+            let offset = position + at as u64;
             self.error(format!(
-                "payload differs from what was sent at offset {}",
-                position + at as u64
+                "payload differs from what was sent at offset {offset}"
             ));
         }
         self.scratch = scratch;

@@ -416,3 +416,6 @@ fn distinct(values: impl Iterator<Item = usize>) -> Vec<usize> {
     }
     seen
 }
+
+#[cfg(test)]
+mod tests;

@@ -101,10 +101,8 @@ impl Requester {
 
 impl Actor for Requester {
     fn prepare(&mut self, io: &mut Io) -> anyhow::Result<()> {
-        let listeners = self.responders.iter().enumerate();
-        listeners
-            .map(|(index, responder)| io.listen(responder.port, index as u64))
-            .collect()
+        let mut listeners = self.responders.iter().enumerate();
+        listeners.try_for_each(|(index, responder)| io.listen(responder.port, index as u64))
     }
 
     fn connected(&mut self, io: &mut Io, socket: SocketId, key: u64) {

@@ -94,14 +94,14 @@ impl Source {
 
     /// Starts the next transfer of a closed loop; the order repeats until the end.
     fn next_transfer(&mut self, io: &mut Io) {
-        let now = io.now_ns();
-        if let Schedule::Closed { order, bytes, .. } = &self.schedule
-            && now < self.span.end_ns
-            && !order.is_empty()
-        {
-            let peer = order[(self.number % order.len() as u64) as usize];
+        let (at_ns, number) = (io.now_ns(), self.number);
+        let Schedule::Closed { order, bytes, .. } = &self.schedule else {
+            return;
+        };
+        if at_ns < self.span.end_ns && !order.is_empty() {
+            let peer = order[(number % order.len() as u64) as usize];
             let arrival = Arrival {
-                at_ns: now,
+                at_ns,
                 peer,
                 bytes: *bytes,
                 class: 0,

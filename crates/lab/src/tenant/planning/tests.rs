@@ -1,0 +1,201 @@
+//! Plans that must come out of small variants.
+
+use std::time::Duration;
+
+use sluicegate_scenario::experiment::{Host, LabOptions, TenantKind};
+
+use super::*;
+
+fn variant(tenants: usize, kind: TrafficKind, pairs: &[(usize, usize)]) -> Variant {
+    let tenant = |number: usize| Tenant {
+        name: format!("t{number}"),
+        host: 0,
+        address: std::net::Ipv4Addr::new(10, 0, 0, number as u8 + 1).into(),
+        congestion_control: "cubic".into(),
+        ecn: number == 1,
+        kind: TenantKind::Namespace,
+        receive_buffer_bytes: (number == 2).then_some(65_536),
+    };
+    let traffic = Traffic {
+        name: "test".into(),
+        kind,
+        pairs: pairs.to_vec(),
+        start: Duration::from_millis(100),
+        stop: None,
+        port: 5000,
+    };
+    Variant {
+        name: "test".into(),
+        title: "test".into(),
+        warmup: Duration::from_secs(1),
+        duration: Duration::from_secs(9),
+        ip_version: 4,
+        mtu_bytes: 1500,
+        hosts: vec![Host { name: "h".into() }],
+        tenants: (0..tenants).map(tenant).collect(),
+        switches: Vec::new(),
+        links: Vec::new(),
+        traffic: vec![traffic],
+        enforcement: None,
+        events: Vec::new(),
+        lab: LabOptions::default(),
+    }
+}
+
+fn trace(load_bps: u64) -> TrafficKind {
+    let sizes = Cdf::parse("test", "bytes,cdf\n1000,0\n19000,1\n").unwrap();
+    TrafficKind::Trace {
+        sizes,
+        load_bps,
+        classes: vec![(10_000, "small".into()), (u64::MAX, "large".into())],
+    }
+}
+
+fn arrivals(plan: &Plan) -> &[Arrival] {
+    match &plan.roles[0] {
+        Role::MessageSource {
+            schedule: Schedule::Open { arrivals },
+            ..
+        } => arrivals,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn same_seed_same_plans_other_seed_others() {
+    let variant = variant(3, trace(50_000_000), &[(0, 1), (0, 2)]);
+    assert_eq!(plans(&variant, 1).unwrap(), plans(&variant, 1).unwrap());
+    assert_ne!(plans(&variant, 1).unwrap(), plans(&variant, 2).unwrap());
+}
+
+#[test]
+fn trace_has_its_load_its_classes_and_its_peers() {
+    let plans = plans(&variant(3, trace(50_000_000), &[(0, 1), (0, 2)]), 1).unwrap();
+    let arrivals = arrivals(&plans[0]);
+    let offered_bps = arrivals.iter().map(|arrival| arrival.bytes).sum::<u64>() as f64 * 8.0 / 9.9;
+    assert!((offered_bps / 50e6 - 1.0).abs() < 0.1, "{offered_bps}");
+    assert!(
+        arrivals
+            .windows(2)
+            .all(|pair| pair[0].at_ns <= pair[1].at_ns)
+    );
+    assert!(
+        arrivals
+            .iter()
+            .all(|arrival| (arrival.bytes < 10_000) == (arrival.class == 0))
+    );
+    assert!(
+        arrivals.iter().any(|arrival| arrival.peer == 0)
+            && arrivals.iter().any(|arrival| arrival.peer == 1)
+    );
+    assert!(
+        arrivals
+            .iter()
+            .all(|arrival| (100_000_000..10_000_000_000).contains(&arrival.at_ns))
+    );
+}
+
+#[test]
+fn trace_without_bound_is_refused() {
+    let error = plans(&variant(2, trace(u64::MAX), &[(0, 1)]), 1).unwrap_err();
+    assert!(format!("{error:#}").contains("traffic.test"), "{error:#}");
+}
+
+#[test]
+fn ports_run_out_with_a_message() {
+    let mut variant = variant(2, TrafficKind::Bulk { rate_bps: None }, &[(0, 1), (0, 1)]);
+    variant.traffic[0].port = 65_535;
+    assert!(
+        plans(&variant, 1)
+            .unwrap_err()
+            .to_string()
+            .contains("65535")
+    );
+}
+
+#[test]
+fn each_pair_has_its_port_and_each_end_its_role() {
+    let variant = variant(3, TrafficKind::Bulk { rate_bps: None }, &[(0, 2), (1, 2)]);
+    let plans = plans(&variant, 1).unwrap();
+    let ports: Vec<u16> = flows(&variant).iter().map(|flow| flow.port).collect();
+    assert_eq!(ports, [5000, 5001]);
+    assert_eq!(
+        plans[2].roles,
+        [
+            Role::Sink {
+                flow: 0,
+                port: 5000
+            },
+            Role::Sink {
+                flow: 1,
+                port: 5001
+            }
+        ]
+    );
+    let Role::Source {
+        flow, peer, span, ..
+    } = &plans[1].roles[0]
+    else {
+        panic!()
+    };
+    assert_eq!((*flow, peer.to_string()), (1, "10.0.0.3:5001".into()));
+    assert_eq!(
+        *span,
+        Span {
+            begin_ns: 100_000_000,
+            end_ns: 10_000_000_000
+        }
+    );
+}
+
+#[test]
+fn incast_answers_flow_from_the_many_to_the_one() {
+    let kind = TrafficKind::Incast {
+        bytes: 1000,
+        interval: Duration::ZERO,
+    };
+    let plans = plans(&variant(3, kind, &[(0, 2), (1, 2)]), 1).unwrap();
+    assert!(
+        matches!(&plans[2].roles[..], [Role::IncastRequester { responders, .. }] if responders.len() == 2)
+    );
+    assert!(matches!(
+        &plans[0].roles[..],
+        [Role::IncastResponder { flow: 0, .. }]
+    ));
+}
+
+#[test]
+fn shuffle_visits_every_peer_once_per_turn() {
+    let kind = TrafficKind::Shuffle {
+        bytes: 1000,
+        parallel: 2,
+        class: "shuffle".into(),
+    };
+    let plans = plans(&variant(4, kind, &[(0, 1), (0, 2), (0, 3)]), 1).unwrap();
+    let Role::MessageSource {
+        schedule: Schedule::Closed { order, .. },
+        ..
+    } = &plans[0].roles[0]
+    else {
+        panic!()
+    };
+    let mut sorted = order.clone();
+    sorted.sort_unstable();
+    assert_eq!(sorted, [0, 1, 2]);
+}
+
+#[test]
+fn ecn_and_buffers_become_kernel_parameters() {
+    let plans = plans(
+        &variant(3, TrafficKind::Bulk { rate_bps: None }, &[(0, 1)]),
+        1,
+    )
+    .unwrap();
+    let has = |tenant: usize, name: &str, value: &str| {
+        plans[tenant]
+            .sysctls
+            .contains(&(name.to_owned(), value.to_owned()))
+    };
+    assert!(has(0, "net.ipv4.tcp_ecn", "2") && has(1, "net.ipv4.tcp_ecn", "1"));
+    assert!(has(2, "net.ipv4.tcp_rmem", "4096 65536 65536"));
+}
