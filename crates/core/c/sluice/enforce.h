@@ -158,13 +158,15 @@ SG_INLINE void sg_report(struct sg_flow *flow, struct sg_verdict *out)
 /*
  * A header-only copy carries the counters when no ACK of the tenant can: at most
  * once per window of the tenant's own data, or per SG_FACK_BYTES received, and
- * not for a trickle that met no congestion.
+ * not for a trickle: small messages back and forth would cost a packet each.
  */
 SG_INLINE int sg_fack_due(const struct sg_flow *flow)
 {
+	sg_u32 worth = flow->flags & SG_FLOW_CE_UNREPORTED ? flow->mss : 2U * flow->mss;
+
 	if (flow->unreported >= SG_FACK_BYTES)
 		return 1;
-	if (flow->unreported < 2U * flow->mss && !(flow->flags & SG_FLOW_CE_UNREPORTED))
+	if (flow->unreported < worth)
 		return 0;
 	return sg_seq_ge(flow->snd_una, flow->fack_round);
 }
