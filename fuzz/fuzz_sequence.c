@@ -32,6 +32,7 @@ struct network {
 	int ip_version;
 	int bleaches;
 	int undisturbed; /* one connection so far: byte counts can be compared */
+	int in_order;    /* whatever arrived did so in the order in which it left */
 };
 
 enum operation {
@@ -110,10 +111,14 @@ static void check_hidden(const struct side *s, const struct wire *w)
 	require(!has_option(w, &v, SG_KIND_EXPERIMENT, 1), "the tenant sees our option");
 }
 
-static void check_counts(const struct network *n, int at)
+static void check_counts(const struct network *n, int at, const struct passage *p)
 {
 	const struct side *s = &n->side[at];
 
+	if (n->undisturbed && n->in_order)
+		require(p->result.out.count != SG_COUNT_FEEDBACK_STALE,
+			"feedback %u, %u refused after %u, %u", p->result.seg.e0b,
+			p->result.seg.ceb, s->host.flow.taken_e0b, s->host.flow.taken_ceb);
 	if (n->undisturbed)
 		require(s->host.flow.bytes_marked <= n->side[!at].marked_bytes,
 			"told of %llu marked bytes, %llu arrived",
@@ -181,7 +186,7 @@ static void arrive(struct network *n, int at, struct wire *w, int mark)
 		return;
 	}
 	pass(&s->host, w, SG_TO_TENANT, n->now_ns, SG_OPTION_LEN, &p);
-	check_counts(n, at);
+	check_counts(n, at, &p);
 	if (p.result.out.action == SG_CONSUME) {
 		require(has_option(w, &v, SG_KIND_EXPERIMENT, 1), "a tenant's packet was consumed");
 		return;
@@ -199,6 +204,7 @@ static void deliver(struct network *n, int from, sg_u32 index, int mark, int kee
 	if (!n->queued[from])
 		return;
 	index %= n->queued[from];
+	n->in_order &= !index && !keep;
 	memcpy(&w, &n->queue[from][index], sizeof(w));
 	if (!keep) {
 		n->queued[from]--;
@@ -498,6 +504,7 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size)
 	memset(&n, 0, sizeof(n));
 	n.now_ns = 1;
 	n.undisturbed = 1;
+	n.in_order = 1;
 	n.ip_version = bits & 1 ? 6 : 4;
 	take_side(&in, &n.side[0], 1);
 	take_side(&in, &n.side[1], 2);
