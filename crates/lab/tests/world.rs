@@ -101,15 +101,21 @@ impl Observer for Watcher {
     }
 }
 
-/// Two hosts on one switch, a bulk flow from h1 to h2 and a probe; `more` may add tables.
-fn two_hosts(more: &str) -> Experiment {
+/// Hosts on one switch; every host but h1 sends to h1 in bulk, h2 probes; `more` may add tables.
+fn star(hosts: usize, more: &str) -> Experiment {
+    let senders: Vec<String> = (2..=hosts).map(|host| format!("'h{host}'")).collect();
     let text = format!(
         "seed = 1\nwarmup = '1s'\nduration = '2s'\n\
-         [network]\ntopology = 'star'\nhosts = 2\nrate = '100Mbit'\nmtu = 1500\nqueue = '150KB'\n\
-         [traffic.bulk]\nkind = 'bulk'\nfrom = 'h1'\nto = 'h2'\n\
-         [traffic.probe]\nkind = 'ping-pong'\nfrom = 'h1'\nto = 'h2'\nbytes = '64B'\n{more}"
+         [network]\ntopology = 'star'\nhosts = {hosts}\nrate = '100Mbit'\nmtu = 1500\nqueue = '150KB'\n\
+         [traffic.bulk]\nkind = 'bulk'\nfrom = [{}]\nto = 'h1'\n\
+         [traffic.probe]\nkind = 'ping-pong'\nfrom = 'h2'\nto = 'h1'\nbytes = '64B'\n{more}",
+        senders.join(", ")
     );
     parse(&text)
+}
+
+fn two_hosts(more: &str) -> Experiment {
+    star(2, more)
 }
 
 fn parse(text: &str) -> Experiment {
@@ -135,8 +141,13 @@ fn try_run(experiment: &Experiment, watcher: &mut Watcher) -> anyhow::Result<Out
     }
 }
 
+/// Two senders share the link to h1.
 fn run(more: &str) -> Outcome {
-    let outcome = try_run(&two_hosts(more), &mut Watcher::default());
+    run_one(&star(3, more))
+}
+
+fn run_one(experiment: &Experiment) -> Outcome {
+    let outcome = try_run(experiment, &mut Watcher::default());
     outcome.unwrap_or_else(|error| panic!("{error:#}"))
 }
 
@@ -145,8 +156,8 @@ fn bottleneck(outcome: &Outcome) -> &LinkResult {
         .result
         .links
         .iter()
-        .find(|link| link.id.ends_with(">h2"))
-        .expect("the link to h2")
+        .find(|link| link.id.ends_with(">h1"))
+        .expect("the link to h1")
 }
 
 /// What a run of ours could leave on this machine.
@@ -241,11 +252,11 @@ fn fills_its_link(outcome: &Outcome) {
 }
 
 fn two_hosts_fill_their_link() {
-    fills_its_link(&run(""));
+    fills_its_link(&run_one(&two_hosts("")));
 }
 
 fn ipv6_fills_the_link_too() {
-    fills_its_link(&run("[variant.v6]\nnetwork.ip = 6\n"));
+    fills_its_link(&run_one(&two_hosts("[variant.v6]\nnetwork.ip = 6\n")));
 }
 
 fn drop_tail_drops_and_nothing_else_does() {
@@ -316,13 +327,13 @@ fn enforcement_keeps_the_queue_short() {
 }
 
 fn hosts_can_be_detached_while_it_runs() {
-    let event = "[[event]]\nat = '1s'\ndetach = ['h1', 'h2']\n";
+    let event = "[[event]]\nat = '1s'\ndetach = ['h1', 'h2', 'h3']\n";
     let outcome = run(&format!("[variant.left-alone]\n{ENFORCED}{event}"));
     let notes = &outcome.conditions.notes;
     assert!(
         notes
             .iter()
-            .any(|note| note.contains("detached from h1, h2")),
+            .any(|note| note.contains("detached from h1, h2, h3")),
         "{notes:?}"
     );
     // Nobody holds CUBIC back any more.

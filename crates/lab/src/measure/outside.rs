@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, fs};
 
 use anyhow::{Context, Result};
 
+use super::queues;
 use crate::net::Network;
 
 /// Counters of the whole machine and of every namespace of the run. Only differences mean anything.
@@ -13,6 +14,8 @@ pub struct Outside {
     softnet_dropped: u64,
     /// Packets dropped by interfaces, by `namespace/interface`.
     interfaces: BTreeMap<String, u64>,
+    /// Packets dropped by the queues of shared uplinks, by `namespace/interface`.
+    uplinks: BTreeMap<String, u64>,
 }
 
 impl Outside {
@@ -35,29 +38,52 @@ impl Outside {
         Ok(Self {
             softnet_dropped: softnet_drops(&softnet),
             interfaces,
+            uplinks: uplink_drops(network)?,
         })
     }
 
-    /// What was lost after `earlier`: `softnet_dropped`, `interface_dropped`, both always present, and a line
-    /// for people on each interface that dropped.
+    /// What was lost after `earlier`: `softnet_dropped`, `interface_dropped`, `uplink_dropped`, all
+    /// always present, and a line for people on each interface that dropped.
     pub fn since(&self, earlier: &Self) -> (BTreeMap<String, u64>, Vec<String>) {
-        let mut dropped = 0;
         let mut notes = Vec::new();
-        for (name, now) in &self.interfaces {
-            let before = earlier.interfaces.get(name).copied().unwrap_or(0);
-            let drops = now.saturating_sub(before);
-            if drops > 0 {
-                dropped += drops;
-                notes.push(format!("{name} dropped {drops} packets"));
-            }
-        }
+        let interfaces = growth(&self.interfaces, &earlier.interfaces, &mut notes);
+        let uplinks = growth(&self.uplinks, &earlier.uplinks, &mut notes);
         let softnet = self.softnet_dropped.saturating_sub(earlier.softnet_dropped);
         let counters = BTreeMap::from([
             ("softnet_dropped".to_owned(), softnet),
-            ("interface_dropped".to_owned(), dropped),
+            ("interface_dropped".to_owned(), interfaces),
+            ("uplink_dropped".to_owned(), uplinks),
         ]);
         (counters, notes)
     }
+}
+
+/// Sum of what grew, with a line for each.
+fn growth(
+    now: &BTreeMap<String, u64>,
+    earlier: &BTreeMap<String, u64>,
+    notes: &mut Vec<String>,
+) -> u64 {
+    let mut sum = 0;
+    for (name, count) in now {
+        let drops = count.saturating_sub(earlier.get(name).copied().unwrap_or(0));
+        if drops > 0 {
+            sum += drops;
+            notes.push(format!("{name} dropped {drops} packets"));
+        }
+    }
+    sum
+}
+
+/// Drops of the token buckets of shared uplinks.
+fn uplink_drops(network: &Network) -> Result<BTreeMap<String, u64>> {
+    let mut drops = BTreeMap::new();
+    for (netns, interface) in &network.layout.uplinks {
+        let bucket = queues::token_buckets(netns)?.remove(interface);
+        let bucket = bucket.with_context(|| format!("{netns}/{interface}: no token bucket"))?;
+        drops.insert(format!("{netns}/{interface}"), bucket.drops);
+    }
+    Ok(drops)
 }
 
 /// Second column of each CPU's line, hexadecimal.

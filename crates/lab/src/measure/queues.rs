@@ -125,7 +125,7 @@ impl Queues {
         let Some(ports) = &self.ports else {
             return Ok(Snapshot(Vec::new()));
         };
-        let qdiscs = qdiscs(&self.netns)?;
+        let qdiscs = token_buckets(&self.netns)?;
         let counts = self.queues.iter().map(|queue| {
             let qdisc = qdiscs.get(&queue.interface);
             Ok(Counts {
@@ -234,7 +234,7 @@ fn result(queue: &Queue, from: &Counts, to: &Counts) -> LinkResult {
 
 /// What `tc -s -j qdisc show` says of one queue.
 #[derive(Clone, Debug, Default, Deserialize)]
-struct QdiscStats {
+pub(super) struct QdiscStats {
     #[serde(default)]
     kind: String,
     #[serde(default)]
@@ -244,11 +244,11 @@ struct QdiscStats {
     #[serde(default)]
     packets: u64,
     #[serde(default)]
-    drops: u64,
+    pub(super) drops: u64,
 }
 
 /// The token buckets of a namespace by interface.
-fn qdiscs(netns: &str) -> Result<BTreeMap<String, QdiscStats>> {
+pub(super) fn token_buckets(netns: &str) -> Result<BTreeMap<String, QdiscStats>> {
     let output = Command::new("tc")
         .args(["-n", netns, "-s", "-j", "qdisc", "show"])
         .output()

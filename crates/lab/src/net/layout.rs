@@ -13,6 +13,13 @@ use super::{
 /// Bytes of an Ethernet header: what a queue counts on top of the MTU.
 pub const ETHERNET_HEADER_BYTES: u32 = 14;
 
+/// Packets that an uplink shared by several tenants may hold: Linux's default transmit queue length.
+const UPLINK_QUEUE_PACKETS: u64 = 1000;
+
+/// Bytes that a tenant's own shaper may hold: more than all its sockets may have unsent, so that
+/// it never drops. The stack keeps it short (TCP small queues) as it does a real adapter's.
+const TENANT_QUEUE_BYTES: u64 = 1 << 30;
+
 /// A shaper may send this much time's worth of link rate at once, to make up for timers that fire late.
 const BURST_US: u64 = 100;
 
@@ -62,8 +69,8 @@ pub struct Layout {
     pub ports: Vec<SwitchPort>,
     /// Host sides of tenants' interfaces, one per tenant.
     pub vnics: Vec<Vnic>,
-    /// TAP devices for guests: (namespace of the host, interface).
-    pub taps: Vec<(String, String)>,
+    /// Uplinks with a queue of their own: (namespace of the host, interface).
+    pub uplinks: Vec<(String, String)>,
 }
 
 impl Layout {
@@ -78,7 +85,7 @@ impl Layout {
             layout.add_link(variant, names, id)?;
         }
         for id in 0..variant.tenants.len() {
-            layout.add_tenant(variant, names, id);
+            layout.add_tenant(variant, names, id)?;
         }
         layout.add_forwarding(variant, names)?;
         Ok(layout)
@@ -157,19 +164,34 @@ impl Layout {
             Node::Switch(id) => names::switch_bridge(id),
         };
         self.enslave(&netns, interface, &bridge);
-        if let Node::Switch(_) = node {
-            let shaper = shaper(variant, &variant.links[link])?;
-            line(
-                &mut self.batch(&netns).tc,
-                format_args!("qdisc add dev {interface} root {shaper}"),
-            );
-            self.ports.push(SwitchPort {
-                link,
-                b,
-                interface: interface.to_owned(),
-            });
+        let of_link = &variant.links[link];
+        match node {
+            Node::Switch(_) => {
+                let shaper = shaper(variant, of_link, of_link.queue_bytes)?;
+                self.shape(&netns, interface, &shaper);
+                self.ports.push(SwitchPort {
+                    link,
+                    b,
+                    interface: interface.to_owned(),
+                });
+            }
+            // A tenant alone on its host is shaped where it sends, see `add_tenant`.
+            Node::Host(host) if !alone(variant, host) => {
+                let frame = u64::from(variant.mtu_bytes + ETHERNET_HEADER_BYTES);
+                let shaper = shaper(variant, of_link, UPLINK_QUEUE_PACKETS * frame)?;
+                self.shape(&netns, interface, &shaper);
+                self.uplinks.push((netns, interface.to_owned()));
+            }
+            Node::Host(_) => {}
         }
         Ok(())
+    }
+
+    fn shape(&mut self, netns: &str, interface: &str, shaper: &str) {
+        line(
+            &mut self.batch(netns).tc,
+            format_args!("qdisc add dev {interface} root {shaper}"),
+        );
     }
 
     /// Ports learn nothing and flood nothing: all forwarding is in the static tables.
@@ -184,14 +206,13 @@ impl Layout {
         );
     }
 
-    fn add_tenant(&mut self, variant: &Variant, names: &Names, id: usize) {
+    fn add_tenant(&mut self, variant: &Variant, names: &Names, id: usize) -> Result<()> {
         let tenant = &variant.tenants[id];
         let mtu = variant.mtu_bytes;
         let host = names.host(tenant.host);
         let vnic = names::vnic(id);
         match tenant.kind {
             TenantKind::Guest => {
-                self.taps.push((host.clone(), vnic.clone()));
                 let ip = &mut self.batch(&host).ip;
                 line(ip, format_args!("tuntap add dev {vnic} mode tap"));
                 line(ip, format_args!("link set {vnic} mtu {mtu}"));
@@ -209,6 +230,10 @@ impl Layout {
                 self.add_namespace(own.clone());
                 let inside = tenant_commands(variant, id);
                 self.batch(&own).ip.push_str(&inside);
+                if let Some(link) = uplink(variant, tenant.host) {
+                    let shaper = shaper(variant, link, TENANT_QUEUE_BYTES)?;
+                    self.shape(&own, TENANT_INTERFACE, &shaper);
+                }
             }
         }
         self.enslave(&host, &vnic, HOST_BRIDGE);
@@ -217,6 +242,7 @@ impl Layout {
             netns: host,
             interface: vnic,
         });
+        Ok(())
     }
 
     fn add_forwarding(&mut self, variant: &Variant, names: &Names) -> Result<()> {
@@ -280,8 +306,21 @@ pub fn tenant_commands(variant: &Variant, id: usize) -> String {
     ip
 }
 
-/// A token bucket: the link's rate, the queue's limit in bytes.
-fn shaper(variant: &Variant, link: &Link) -> Result<String> {
+/// The link through which a host sends.
+fn uplink(variant: &Variant, host: usize) -> Option<&Link> {
+    let ends_here = |link: &&Link| link.a == Node::Host(host) || link.b == Node::Host(host);
+    variant.links.iter().find(ends_here)
+}
+
+/// One namespace tenant has the host to itself, so its own shaper is the uplink's.
+fn alone(variant: &Variant, host: usize) -> bool {
+    let here = variant.tenants.iter().filter(|tenant| tenant.host == host);
+    let kinds: Vec<TenantKind> = here.map(|tenant| tenant.kind).collect();
+    matches!(kinds[..], [] | [TenantKind::Namespace])
+}
+
+/// A token bucket: the link's rate, a limit in bytes.
+fn shaper(variant: &Variant, link: &Link, limit_bytes: u64) -> Result<String> {
     if link.rate_bps < 8000 {
         bail!(
             "variant {}, link {}: {} bit/s is below what a token bucket can do (8 kbit/s)",
@@ -292,7 +331,7 @@ fn shaper(variant: &Variant, link: &Link) -> Result<String> {
     }
     let frame = u64::from(variant.mtu_bytes + ETHERNET_HEADER_BYTES);
     let burst = (link.rate_bps / 8 * BURST_US / 1_000_000).max(2 * frame);
-    let limit = link.queue_bytes.max(frame);
+    let limit = limit_bytes.max(frame);
     Ok(format!(
         "tbf rate {}bit burst {burst}b limit {limit}b",
         link.rate_bps

@@ -7,6 +7,9 @@
 //!            enforcement          ecn_switch + token bucket at each switch's transmit side
 //! ```
 //!
+//! A tenant alone on its host sends through a token bucket of its own at the link's rate (in its namespace,
+//! where its sockets feel the queue as they feel an adapter's); a shared uplink has one in the host instead.
+//!
 //! Layer 2 all the way: forwarding tables and neighbours are static, nothing floods, learns or resolves.
 
 pub mod layout;
