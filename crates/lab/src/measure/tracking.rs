@@ -117,7 +117,12 @@ mod tests {
         assert!(tracking.correlation > 0.999_999, "{tracking:?}");
         assert!((tracking.relative_error - 0.2).abs() < 1e-6, "{tracking:?}");
         assert_eq!(tracking.governs, 0.0);
-        assert_eq!(compare(&wave(0.0, 1e4), &wave(0.0, 1.2e4), 0.0, 5.0).unwrap().governs, 1.0);
+        assert_eq!(
+            compare(&wave(0.0, 1e4), &wave(0.0, 1.2e4), 0.0, 5.0)
+                .unwrap()
+                .governs,
+            1.0
+        );
     }
 
     #[test]
