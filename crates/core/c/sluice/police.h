@@ -14,10 +14,16 @@
 #include "segment.h"
 #include "seq.h"
 
+/*
+ * Before its first ACK a server has seen the window of the SYN, which is never
+ * scaled. Without this limit one segment far ahead would make a flight of it that
+ * the window must cover.
+ */
 SG_INLINE int sg_police_exceeds(const struct sg_flow *flow, sg_u32 end)
 {
-	return (flow->flags & SG_FLOW_EDGE_KNOWN) &&
-	       sg_seq_gt(end, flow->edge + flow->mss);
+	sg_u32 edge = flow->flags & SG_FLOW_EDGE_KNOWN ? flow->edge : flow->snd_una + 0xffff;
+
+	return sg_seq_gt(end, edge + flow->mss);
 }
 
 #endif /* SLUICE_POLICE_H */

@@ -230,7 +230,12 @@ fn a_trickle_without_congestion_needs_no_fack() {
         solo.ack((i + 1) * 100, WIDE);
     }
     arrives(&mut solo, 1000, 100, ecn::CE);
-    assert!(solo.data(1000, 100).fack.is_some(), "congestion does");
+    assert_eq!(solo.data(1000, 100).fack, None, "nor one that met some");
+    arrives(&mut solo, 1100, 400, ecn::CE);
+    assert!(
+        solo.data(1100, 400).fack.is_some(),
+        "a segment's worth does"
+    );
 }
 
 #[test]

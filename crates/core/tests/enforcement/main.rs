@@ -4,6 +4,10 @@
 mod net;
 
 mod feedback;
+mod frames;
 mod handshake;
 mod loss;
+mod policing;
+mod properties;
+mod restraint;
 mod window;

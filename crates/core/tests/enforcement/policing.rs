@@ -1,0 +1,264 @@
+//! The one deliberate drop: data beyond every edge that the tenant was shown.
+
+use std::cell::RefCell;
+
+use proptest::prelude::*;
+use sluicegate_core::{
+    abi::{MODE_WATCH, Params, RULE_OBSERVE},
+    host::{Action, tcp},
+};
+
+use crate::net::{A, B, Fate, Packet, Pair, Solo, opt, params, policy, policy_of};
+
+const WIDE: u16 = u16::MAX;
+const MSS: u32 = 1460;
+
+/// A flow that has shown its tenant an edge, as an offset.
+fn with_edge(params: Params) -> (Solo, u32) {
+    let mut solo = Solo::with(params);
+    let at = solo.round(0, MSS, false, WIDE);
+    let shown = u32::from(solo.ack(at, WIDE)) << 10;
+    (solo, at + shown)
+}
+
+#[test]
+fn data_beyond_the_edge_and_a_segment_is_dropped() {
+    let (mut solo, edge) = with_edge(params());
+    assert_eq!(solo.data(edge - 100, 100).action, Action::Pass);
+    // A window probe of any stack.
+    assert_eq!(solo.data(edge, MSS as usize).action, Action::Pass);
+    let outcome = solo.data(edge + 1, MSS as usize);
+    assert_eq!((outcome.action, outcome.edits), (Action::Drop, 0));
+    assert_eq!(solo.flow().policed, 1);
+    assert_eq!(solo.counter("policed"), 1);
+}
+
+#[test]
+fn what_was_policed_was_not_sent() {
+    let (mut solo, edge) = with_edge(params());
+    let before = *solo.flow();
+    solo.data(edge + 10_000, 1000);
+    assert_eq!(solo.flow().snd_nxt, before.snd_nxt);
+}
+
+#[test]
+fn every_edge_ever_shown_counts() {
+    let (mut solo, edge) = with_edge(params());
+    // The peer shrinks its window; a segment under way earlier may still come.
+    let at = edge - (u32::from(solo.flow().wire_window) << 10);
+    solo.data(at, MSS as usize);
+    solo.e0b += MSS;
+    assert_eq!(solo.ack(at + MSS, 1), 1);
+    assert_eq!(solo.data(edge - MSS, MSS as usize).action, Action::Pass);
+}
+
+#[test]
+fn a_rule_may_leave_policing_off() {
+    let (mut solo, edge) = with_edge(Params {
+        flags: 0,
+        ..params()
+    });
+    assert_eq!(solo.data(edge + 100_000, 1000).action, Action::Pass);
+}
+
+#[test]
+fn observers_drop_nothing() {
+    let (mut solo, edge) = with_edge(Params {
+        mode: RULE_OBSERVE,
+        ..params()
+    });
+    assert_eq!(
+        solo.data(edge.wrapping_add(100_000_000), 1000).action,
+        Action::Pass
+    );
+}
+
+#[test]
+fn a_server_is_held_to_the_window_of_the_syn_before_its_first_ack() {
+    let mut solo = Solo::new(&policy());
+    let (tenant, peer) = (solo.start, solo.peer_start);
+    // The tenant is the server here.
+    let syn = Packet {
+        ack: 0,
+        flags: tcp::SYN,
+        ..solo.syn_ack(&[&opt::mss(1460), &opt::peer(0)])
+    };
+    solo.arrive(&syn);
+    let answer = Packet {
+        ack: peer,
+        flags: tcp::SYN | tcp::ACK,
+        ..solo.syn(&[&opt::mss(1460)])
+    };
+    solo.send(&answer);
+    assert_eq!(solo.flow().snd_una, tenant);
+    assert_eq!(
+        solo.data(64_000, 1000).action,
+        Action::Pass,
+        "TCP Fast Open may"
+    );
+    assert_eq!(solo.data(1 << 30, 1000).action, Action::Drop);
+    // Else the window would have to cover that flight.
+    let ack = solo.peers(0, WIDE);
+    assert!(u32::from(solo.arrive(&ack).0.window) <= 65_000);
+}
+
+#[test]
+fn mptcp_shares_a_send_window_and_is_never_policed() {
+    let mut solo = Solo::new(&policy());
+    let syn = solo.syn(&[&opt::mss(1460), &opt::mptcp()]);
+    solo.send(&syn);
+    let answer = solo.syn_ack(&[&opt::mss(1460), &opt::mptcp(), &opt::peer(0)]);
+    solo.arrive(&answer);
+    assert_eq!(solo.flow().mode, MODE_WATCH);
+    assert_eq!(solo.data(403_000, 1000).action, Action::Pass);
+}
+
+#[test]
+fn a_stack_that_ignores_the_window_is_held_to_it() {
+    let capped = Params {
+        window_cap: 50_000,
+        ..params()
+    };
+    let mut pair = Pair::new(&policy_of(capped));
+    pair.connect();
+    pair.transfer(A, 200_000);
+    // From now on the tenant believes in a window of a megabyte.
+    let real = pair.tenant(A).edge;
+    pair.tenant(A).edge = real.wrapping_add(1_000_000);
+    let from = pair.log.len();
+    pair.send(A, 1_000_000);
+    assert!(pair.flow(A).policed > 500);
+    let left = pair.sent(A).skip(1).last().unwrap().end();
+    assert!(left.wrapping_sub(real) as i32 <= MSS as i32);
+    assert!(pair.log.len() - from < 60);
+}
+
+/// A network and a tenant that do whatever these numbers say.
+#[derive(Clone, Debug)]
+struct Weather {
+    fates: Vec<u8>,
+    windows: Vec<u32>,
+    segment: u32,
+    mss: u16,
+    wscale: Option<u8>,
+    sack: bool,
+    floor_mss: u8,
+    cap: u32,
+}
+
+fn weather() -> impl Strategy<Value = Weather> {
+    (
+        prop::collection::vec(any::<u8>(), 64..512),
+        prop::collection::vec(prop_oneof![Just(0), 1..4000_u32, 0..300_000_u32], 3..12),
+        prop_oneof![Just(1448_u32), 100..1448_u32, 3000..30_000_u32],
+        prop_oneof![Just(1460_u16), Just(536), Just(8960)],
+        prop::option::of(0..=14_u8),
+        any::<bool>(),
+        1..=2_u8,
+        prop_oneof![Just(8_u32 << 20), 3000..100_000_u32],
+    )
+        .prop_map(
+            |(fates, windows, segment, mss, wscale, sack, floor_mss, cap)| Weather {
+                fates,
+                windows,
+                segment,
+                mss,
+                wscale,
+                sack,
+                floor_mss,
+                cap,
+            },
+        )
+}
+
+fn fate_of(weather: &Weather) -> impl FnMut(&crate::net::pair::Crossing) -> Fate + 'static {
+    let (fates, at) = (weather.fates.clone(), RefCell::new(0));
+    move |crossing| {
+        // Handshakes are another test's.
+        if crossing.index < 3 {
+            return Fate::Deliver;
+        }
+        let mut at = at.borrow_mut();
+        *at += 1;
+        match fates[*at % fates.len()] {
+            0..16 => Fate::Drop,
+            16..48 => Fate::Mark,
+            48..80 => Fate::Delay(u64::from(fates[*at % fates.len()]) * 3_000),
+            _ => Fate::Deliver,
+        }
+    }
+}
+
+/// Transfers while the receiver opens and closes its window.
+fn endure(weather: &Weather) -> Pair {
+    let mut pair = Pair::new(&policy_of(Params {
+        floor_mss: weather.floor_mss,
+        window_cap: weather.cap,
+        ..params()
+    }));
+    for side in [A, B] {
+        let tenant = pair.tenant(side);
+        tenant.offers.mss = weather.mss;
+        tenant.offers.wscale = weather.wscale;
+        tenant.offers.sack = weather.sack;
+        tenant.segment = weather.segment;
+    }
+    pair.set_fate(fate_of(weather));
+    pair.connect();
+    pair.send(A, 400_000);
+    for window in weather.windows.iter().chain([&200_000]) {
+        pair.tenant(B).window = *window;
+        let update = pair.tenant(B).ack();
+        pair.transmit(B, &update);
+        pair.run();
+        pair.wait(300_000_000);
+        let keepalive = pair.tenant(A).keepalive();
+        if keepalive.seq != pair.tenant(A).iss {
+            pair.transmit(A, &keepalive);
+        }
+        if pair.tenant(A).room() == 0 {
+            let probe = pair.tenant(A).window_probe();
+            pair.transmit(A, &probe);
+        }
+        pair.finish();
+    }
+    pair
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_compliant_sender_is_never_policed(weather in weather()) {
+        let pair = endure(&weather);
+        for side in [A, B] {
+            prop_assert_eq!(pair.counter(side, "policed"), 0);
+            prop_assert_eq!(pair.counter(side, "malformed"), 0);
+        }
+    }
+}
+
+#[test]
+fn packets_of_the_proof_are_not_all_alike() {
+    // What the property above rests on: its weather reaches loss, timeouts and closed windows.
+    let storm = Weather {
+        fates: (0..=255).collect(),
+        windows: vec![0, 3000, 0, 100_000],
+        segment: 1448,
+        mss: 1460,
+        wscale: Some(7),
+        sack: true,
+        floor_mss: 2,
+        cap: 8 << 20,
+    };
+    let mut pair = endure(&storm);
+    assert!(pair.flow(A).losses + pair.flow(A).timeouts > 0);
+    assert!(
+        pair.sides[A]
+            .tenant
+            .seen
+            .iter()
+            .any(|packet: &Packet| packet.window == 0)
+    );
+    assert!(pair.tenant(B).received > 100_000);
+}

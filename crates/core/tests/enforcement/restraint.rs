@@ -1,0 +1,341 @@
+//! When in doubt, hands off.
+
+use sluicegate_core::{
+    abi::{
+        MODE_ONE_SIDED, MODE_TWO_SIDED, MODE_WATCH, Params, REASON_NAMES, RULE_OBSERVE,
+        RULE_POLICE, RULE_STRIP_MPTCP,
+    },
+    host::{Action, ecn, edit, tcp},
+};
+
+use crate::net::{A, B, Fate, Packet, Pair, Solo, opt, params, policy, policy_of};
+
+const WIDE: u16 = u16::MAX;
+
+fn why(solo: &Solo) -> &'static str {
+    REASON_NAMES[usize::from(solo.flow().reason)]
+}
+
+/// Nothing that passes is edited, either way, data or not.
+fn untouched(solo: &mut Solo) {
+    for i in 0..20_u32 {
+        let data = Packet {
+            ecn: ecn::ECT1,
+            ..solo.own(i * 1000, 1000)
+        };
+        assert_eq!(solo.send(&data).0, data);
+        let ack = Packet {
+            ecn: ecn::CE,
+            flags: tcp::ACK | tcp::ECE,
+            options: opt::feedback(i, i),
+            ..solo.peers((i + 1) * 1000, WIDE)
+        };
+        let (after, outcome) = solo.arrive(&ack);
+        assert_eq!((after, outcome.action), (ack, Action::Pass));
+    }
+}
+
+fn connect(policy: &sluicegate_core::abi::PolicyTable, syn: &[&[u8]], syn_ack: &[&[u8]]) -> Solo {
+    let mut solo = Solo::new(policy);
+    let packet = solo.syn(syn);
+    solo.send(&packet);
+    let packet = solo.syn_ack(syn_ack);
+    solo.arrive(&packet);
+    solo
+}
+
+#[test]
+fn mptcp_passes() {
+    let options: [&[u8]; 2] = [&opt::mss(1460), &opt::mptcp()];
+    let mut solo = connect(&policy(), &options, &options);
+    assert_eq!((solo.flow().mode, why(&solo)), (MODE_WATCH, "mptcp"));
+    assert_eq!(solo.counter("flow_mptcp"), 1);
+    untouched(&mut solo);
+}
+
+#[test]
+fn mptcp_that_only_one_end_speaks_is_plain_tcp() {
+    let solo = connect(
+        &policy(),
+        &[&opt::mss(1460), &opt::mptcp()],
+        &[&opt::mss(1460), &opt::peer(0)],
+    );
+    assert_eq!(solo.flow().mode, MODE_TWO_SIDED);
+}
+
+#[test]
+fn mptcp_is_stripped_where_the_policy_says_so() {
+    let strip = policy_of(Params {
+        flags: RULE_POLICE | RULE_STRIP_MPTCP,
+        ..params()
+    });
+    let mut solo = Solo::new(&strip);
+    // At an odd offset, to make the checksum's halves matter.
+    let odd: Vec<u8> = [&[opt::NOP][..], &opt::mptcp()].concat();
+    let syn = solo.syn(&[&opt::mss(1460), &odd]);
+    let (after, outcome) = solo.send(&syn);
+    assert_ne!(outcome.edits & edit::HIDE_MPTCP, 0);
+    assert!(opt::find(&after.options, opt::MPTCP).is_none());
+    assert_eq!(after.options[..4], syn.options[..4]);
+    let answer = solo.syn_ack(&[&opt::mss(1460), &opt::peer(0)]);
+    solo.arrive(&answer);
+    assert_eq!(solo.flow().mode, MODE_TWO_SIDED);
+}
+
+#[test]
+fn mptcp_is_stripped_towards_the_tenant_too() {
+    let strip = policy_of(Params {
+        flags: RULE_POLICE | RULE_STRIP_MPTCP,
+        ..params()
+    });
+    let mut pair = Pair::new(&strip);
+    pair.tenant(A).offers.more = opt::mptcp();
+    let mut plain = policy();
+    plain.rules[0].params.mode = RULE_OBSERVE;
+    pair.sides[A].enforcer = Some(sluicegate_core::host::Host::new(&plain));
+    pair.connect();
+    assert!(
+        pair.log[0]
+            .packet
+            .options
+            .windows(4)
+            .any(|bytes| bytes == opt::mptcp())
+    );
+    assert!(opt::find(&pair.sides[B].tenant.seen[0].options, opt::MPTCP).is_none());
+}
+
+#[test]
+fn signed_flows_are_never_edited() {
+    for signature in [opt::md5(), opt::ao()] {
+        for (syn, answer) in [(true, true), (false, true), (true, false)] {
+            let with = |signed: bool| {
+                if signed {
+                    signature.clone()
+                } else {
+                    Vec::new()
+                }
+            };
+            let mut solo = Solo::new(&policy());
+            let packet = solo.syn(&[&opt::mss(1460), &with(syn)]);
+            let (after, outcome) = solo.send(&packet);
+            if syn {
+                assert_eq!((after, outcome.edits), (packet, 0));
+            }
+            let packet = solo.syn_ack(&[&opt::mss(1460), &with(answer), &opt::peer(0)]);
+            let (after, outcome) = solo.arrive(&packet);
+            assert_eq!((after, outcome.edits), (packet, 0));
+            assert_eq!((solo.flow().mode, why(&solo)), (MODE_WATCH, "signed"));
+            assert_eq!(solo.counter("flow_signed"), 1);
+            untouched(&mut solo);
+        }
+    }
+}
+
+#[test]
+fn a_signature_in_the_middle_is_respected() {
+    let mut solo = Solo::with(params());
+    let at = solo.round(0, 1460, false, WIDE);
+    solo.data(at, 1460);
+    let ack = Packet {
+        options: opt::all(&[&opt::md5()]),
+        ..solo.peers(at + 1460, WIDE)
+    };
+    assert_eq!(
+        solo.arrive(&ack),
+        (ack.clone(), solo_outcome_untouched(&ack))
+    );
+
+    fn solo_outcome_untouched(ack: &Packet) -> sluicegate_core::host::Outcome {
+        let mut other = Solo::with(params());
+        let at = other.round(0, 1460, false, WIDE);
+        other.data(at, 1460);
+        let outcome = other.arrive(ack).1;
+        assert_eq!((outcome.edits, outcome.action), (0, Action::Pass));
+        outcome
+    }
+}
+
+/// Options whose lengths do not add up.
+fn malformed() -> Vec<Vec<u8>> {
+    vec![
+        vec![2, 0, 0, 0],
+        vec![2, 1, 5, 6],
+        vec![8, 10, 0, 0],
+        vec![1, 1, 1, 5],
+        vec![253, 200, 0x53, 0x47, 1, 0, 0, 0],
+        vec![172, 9, 0, 0, 0, 0, 0, 0],
+    ]
+}
+
+#[test]
+fn malformed_options_are_never_edited() {
+    for options in malformed() {
+        let mut solo = Solo::new(&policy());
+        let syn = solo.syn(&[&options]);
+        let (after, outcome) = solo.send(&syn);
+        assert_eq!((after, outcome.edits), (syn, 0));
+        let answer = solo.syn_ack(&[&opt::mss(1460), &opt::peer(0)]);
+        solo.arrive(&answer);
+        assert_eq!(
+            (solo.flow().mode, why(&solo)),
+            (MODE_WATCH, "malformed-option")
+        );
+        assert_eq!(solo.counter("malformed_option"), 1);
+
+        let mut solo = Solo::with(params());
+        let at = solo.round(0, 1460, false, WIDE);
+        let own = Packet {
+            options: options.clone(),
+            ..solo.own(at, 0)
+        };
+        let (after, outcome) = solo.send(&own);
+        assert_eq!((after, outcome.edits), (own, 0), "{options:?}");
+        let ack = Packet {
+            options: options.clone(),
+            ..solo.peers(at, WIDE)
+        };
+        let (after, outcome) = solo.arrive(&ack);
+        assert_eq!((after, outcome.edits), (ack, 0), "{options:?}");
+    }
+}
+
+#[test]
+fn unknown_options_are_nobodys_business() {
+    let unknown = [opt::NOP, opt::NOP, 77, 6, 1, 2, 3, 4];
+    let mut pair = Pair::new(&policy());
+    pair.tenant(A).offers.more = unknown.to_vec();
+    pair.connect();
+    assert_eq!(pair.flow(A).mode, MODE_TWO_SIDED);
+    assert_eq!(
+        opt::find(&pair.sides[B].tenant.seen[0].options, 77),
+        Some(vec![1, 2, 3, 4])
+    );
+}
+
+#[test]
+fn observers_edit_nothing_and_compute_everything() {
+    let observe = policy_of(Params {
+        mode: RULE_OBSERVE,
+        ..params()
+    });
+    let mut pair = Pair::new(&observe);
+    pair.connect();
+    pair.set_fate(|crossing| match crossing.index % 60 {
+        20 => Fate::Drop,
+        _ => Fate::Deliver,
+    });
+    pair.transfer(A, 1_000_000);
+    pair.transfer(B, 1_000_000);
+    for side in [A, B] {
+        assert!(pair.sides[side].outcomes.iter().all(|outcome| {
+            outcome.edits == 0 && outcome.action == Action::Pass && outcome.fack.is_none()
+        }));
+        let flow = pair.flow(side);
+        assert_eq!(flow.mode, MODE_ONE_SIDED);
+        assert!(flow.srtt_ns > 0 && flow.losses > 0 && flow.bytes_acked >= 1_000_000);
+        assert!(flow.cc.cwnd > 0);
+    }
+}
+
+#[test]
+fn one_sided_flows_keep_their_own_ecn() {
+    let mut solo = Solo::one_sided(&policy(), 1460, 10);
+    for (i, codepoint) in [ecn::NOT_ECT, ecn::ECT0, ecn::ECT1, ecn::CE]
+        .into_iter()
+        .enumerate()
+    {
+        let at = i as u32 * 1000;
+        let data = Packet {
+            ecn: codepoint,
+            flags: tcp::ACK | tcp::CWR,
+            ..solo.own(at, 1000)
+        };
+        assert_eq!(solo.send(&data).0, data);
+        let ack = Packet {
+            ecn: codepoint,
+            flags: tcp::ACK | tcp::ECE,
+            ..solo.peers(at + 1000, WIDE)
+        };
+        let after = solo.arrive(&ack).0;
+        assert_eq!((after.ecn, after.flags), (ack.ecn, ack.flags));
+        assert!(after.window < WIDE, "the window is ours");
+    }
+}
+
+#[test]
+fn two_sided_flows_have_the_operators_ecn() {
+    let mut solo = Solo::with(params());
+    for (i, codepoint) in [ecn::NOT_ECT, ecn::ECT0, ecn::ECT1, ecn::CE]
+        .into_iter()
+        .enumerate()
+    {
+        let at = i as u32 * 1000;
+        let data = Packet {
+            ecn: codepoint,
+            dscp: 46,
+            ..solo.own(at, 1000)
+        };
+        let after = solo.send(&data).0;
+        assert_eq!((after.ecn, after.dscp), (ecn::ECT0, 46));
+        let ack = Packet {
+            ecn: codepoint,
+            dscp: 10,
+            flags: tcp::ACK | tcp::ECE,
+            ..solo.peers(at + 1000, WIDE)
+        };
+        let after = solo.arrive(&ack).0;
+        assert_eq!(
+            (after.ecn, after.dscp, after.flags),
+            (ecn::NOT_ECT, 10, tcp::ACK)
+        );
+    }
+}
+
+#[test]
+fn resets_pass_as_they_are() {
+    for mode in ["two-sided", "one-sided"] {
+        let mut solo = match mode {
+            "two-sided" => Solo::two_sided(&policy(), 1460, 10),
+            _ => Solo::one_sided(&policy(), 1460, 10),
+        };
+        let at = solo.round(0, 1460, false, WIDE);
+        for flags in [tcp::RST, tcp::RST | tcp::ACK] {
+            let rst = Packet {
+                flags,
+                ..solo.own(at, 0)
+            };
+            assert_eq!(solo.send(&rst).0, rst);
+            let rst = Packet {
+                flags,
+                ..solo.peers(at, WIDE)
+            };
+            assert_eq!(solo.arrive(&rst).0, rst);
+        }
+    }
+}
+
+#[test]
+fn strange_flags_pass() {
+    let mut solo = Solo::with(params());
+    let at = solo.round(0, 1460, false, WIDE);
+    for flags in 0..=255_u8 {
+        if flags & tcp::SYN == 0 {
+            let odd = Packet {
+                flags,
+                urgent: 7,
+                ..solo.own(at, 0)
+            };
+            assert_eq!(solo.send(&odd).0.flags, flags);
+        }
+        let odd = Packet {
+            flags,
+            urgent: 7,
+            ..solo.peers(at, WIDE)
+        };
+        let after = solo.arrive(&odd).0;
+        assert_eq!(
+            after.flags | tcp::ECE | tcp::CWR,
+            flags | tcp::ECE | tcp::CWR
+        );
+    }
+}
