@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use toml::de::{DeTable, DeValue};
 
-use crate::problem::{Problem, Problems};
+use crate::problem::{Complaint, Problem, Problems};
 
 /// A file that was read.
 #[derive(Debug)]
@@ -36,6 +36,19 @@ impl Place {
         let line_start = before.rfind('\n').map_or(0, |at| at + 1);
         let line = before.bytes().filter(|byte| *byte == b'\n').count() + 1;
         (line, before[line_start..].chars().count() + 1)
+    }
+
+    /// A problem of the value here, known as `key`.
+    pub fn problem(&self, key: &str, complaint: Complaint) -> Problem {
+        let (line, column) = self.line_column();
+        Problem {
+            file: self.file().to_owned(),
+            line,
+            column,
+            key: key.to_owned(),
+            reason: complaint.reason,
+            advice: complaint.advice,
+        }
     }
 }
 
@@ -125,15 +138,8 @@ fn syntax_problem(source: &Arc<Source>, offset: usize, message: &str) -> Problem
         source: Arc::clone(source),
         offset: floor_boundary(&source.text, offset),
     };
-    let (line, column) = place.line_column();
-    Problem {
-        file: source.name.clone(),
-        line,
-        column,
-        key: String::new(),
-        reason: message.trim().replace('\n', ", "),
-        advice: "the file must be valid TOML".to_owned(),
-    }
+    let reason = message.trim().replace('\n', ", ");
+    place.problem("", Complaint::new(reason, "the file must be valid TOML"))
 }
 
 fn floor_boundary(text: &str, offset: usize) -> usize {
@@ -217,6 +223,15 @@ impl Node {
     pub fn get(&self, key: &str) -> Option<&Node> {
         let entry = self.entries().iter().find(|entry| entry.key == key)?;
         Some(&entry.node)
+    }
+
+    /// The value of `key`, to be changed, if this is a table that has it.
+    pub fn get_mut(&mut self, key: &str) -> Option<&mut Node> {
+        let Value::Table(entries) = &mut self.value else {
+            return None;
+        };
+        let entry = entries.iter_mut().find(|entry| entry.key == key)?;
+        Some(&mut entry.node)
     }
 
     /// Takes `key` out of a table.

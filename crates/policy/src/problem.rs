@@ -53,6 +53,12 @@ impl fmt::Display for Problems {
 
 impl std::error::Error for Problems {}
 
+impl From<Problem> for Problems {
+    fn from(problem: Problem) -> Self {
+        Self(vec![problem])
+    }
+}
+
 /// Reason and advice, before anybody knows where it happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Complaint {
@@ -87,15 +93,7 @@ pub struct Sink(RefCell<Vec<Problem>>);
 impl Sink {
     /// Records an error of the value at `place`, known as `key`.
     pub fn report(&self, place: &Place, key: &str, complaint: Complaint) {
-        let (line, column) = place.line_column();
-        self.0.borrow_mut().push(Problem {
-            file: place.file().to_owned(),
-            line,
-            column,
-            key: key.to_owned(),
-            reason: complaint.reason,
-            advice: complaint.advice,
-        });
+        self.0.borrow_mut().push(place.problem(key, complaint));
     }
 
     /// Adds errors that were found elsewhere, such as in a file that this one names.

@@ -25,6 +25,8 @@ pub struct Experiment {
     pub variants: Vec<Variant>,
     /// What must come out.
     pub expectations: Vec<crate::expect::Expectation>,
+    /// The file as it is run, as TOML: inherited files, short form and seed are merged in.
+    pub as_run: String,
 }
 
 /// One complete set-up: a network, who lives there, what they send, who controls it.

@@ -8,7 +8,7 @@
 use std::path::Path;
 
 use sluicegate_policy::{
-    Problem, Problems,
+    Problems,
     document::{self, Node, Value},
     problem::Sink,
     table::{Item, Table, nearest},
@@ -17,6 +17,7 @@ use sluicegate_policy::{
 use crate::{
     expect::Expectation,
     experiment::{Experiment, Variant},
+    inherit,
     resolve::{self, Checks},
 };
 
@@ -34,7 +35,7 @@ const FILE_KEYS: [&str; 9] = [
     "name", "mirrors", "seed", "repeats", "extends", "short", "variant", "expect", "like",
 ];
 
-/// Longest chain of `extends` or `like`.
+/// Longest chain of variants that are like one another.
 const CHAIN_MAX: usize = 8;
 
 /// Reads and resolves a scenario file.
@@ -42,7 +43,7 @@ const CHAIN_MAX: usize = 8;
 /// # Errors
 /// Every error in the file and in those it names.
 pub fn load(path: &Path, options: &Options) -> Result<Experiment, Problems> {
-    resolve_tree(merged(path)?, path, options)
+    resolve_tree(inherit::inherit(inherit::read(path)?, path)?, path, options)
 }
 
 /// Reads and resolves a scenario from text; `path` names it in messages and anchors what it names.
@@ -51,140 +52,12 @@ pub fn load(path: &Path, options: &Options) -> Result<Experiment, Problems> {
 /// As [`load`].
 pub fn parse(path: &Path, text: &str, options: &Options) -> Result<Experiment, Problems> {
     let tree = document::parse(&path.display().to_string(), text)?;
-    resolve_tree(inherit(tree, path, 0)?, path, options)
-}
-
-/// The scenario as one TOML text, with everything it inherits and its seed: what was run.
-///
-/// # Errors
-/// As [`load`], for what inheritance needs.
-pub fn as_run(path: &Path, seed: u64) -> Result<String, Problems> {
-    let mut tree = merged(path)?;
-    let place = tree.place.clone();
-    let value = Value::Integer(i64::try_from(seed).unwrap_or(i64::MAX));
-    tree.set("seed", Node { place, value });
-    let stem = stem(path);
-    if tree.get("name").is_none() {
-        let (place, value) = (tree.place.clone(), Value::Text(stem));
-        tree.set("name", Node { place, value });
-    }
-    let text = toml::to_string_pretty(&to_toml(&tree))
-        .map_err(|error| single(path, format!("cannot be written back: {error}"), ""))?;
-    Ok(format!("# As run: inherited files are merged in.\n{text}"))
-}
-
-fn to_toml(node: &Node) -> toml::Value {
-    match &node.value {
-        Value::Text(text) => toml::Value::String(text.clone()),
-        Value::Integer(value) => toml::Value::Integer(*value),
-        Value::Float(value) => toml::Value::Float(*value),
-        Value::Boolean(value) => toml::Value::Boolean(*value),
-        // Refused wherever a scenario is resolved, so that none gets here.
-        Value::Datetime => toml::Value::String(String::new()),
-        Value::List(nodes) => toml::Value::Array(nodes.iter().map(to_toml).collect()),
-        Value::Table(entries) => toml::Value::Table(
-            entries
-                .iter()
-                .map(|entry| (entry.key.clone(), to_toml(&entry.node)))
-                .collect(),
-        ),
-    }
-}
-
-fn single(path: &Path, reason: impl Into<String>, advice: &str) -> Problems {
-    Problems(vec![Problem {
-        file: path.display().to_string(),
-        line: 1,
-        column: 1,
-        key: String::new(),
-        reason: reason.into(),
-        advice: advice.to_owned(),
-    }])
+    resolve_tree(inherit::inherit(tree, path)?, path, options)
 }
 
 fn stem(path: &Path) -> String {
     let stem = path.file_stem().unwrap_or_default();
     stem.to_string_lossy().into_owned()
-}
-
-fn merged(path: &Path) -> Result<Node, Problems> {
-    inherit(read(path)?, path, 0)
-}
-
-fn read(path: &Path) -> Result<Node, Problems> {
-    let text = std::fs::read_to_string(path).map_err(|error| {
-        let advice = "check the path and the permissions";
-        single(path, format!("cannot be read: {error}"), advice)
-    })?;
-    document::parse(&path.display().to_string(), &text)
-}
-
-/// Lays `tree` over the file that it extends, if any, and brings in its policy file.
-fn inherit(mut tree: Node, path: &Path, depth: usize) -> Result<Node, Problems> {
-    include_policies(&mut tree, path)?;
-    let Some(base_name) = tree.remove("extends") else {
-        return Ok(tree);
-    };
-    let sink = Sink::default();
-    let root = Table::root(&tree, &sink);
-    let Value::Text(name) = &base_name.value else {
-        root.item().complain("`extends` must be a file name", "");
-        return sink.finish(()).map(|()| tree.clone());
-    };
-    if depth >= CHAIN_MAX {
-        let advice = "does a file extend itself?";
-        return Err(single(
-            path,
-            format!("more than {CHAIN_MAX} files extend one another"),
-            advice,
-        ));
-    }
-    let base_path = path.with_file_name(name);
-    let mut base = inherit(read(&base_path)?, &base_path, depth + 1)?;
-    base.remove("name");
-    base.overlay(&tree);
-    Ok(base)
-}
-
-/// Puts the policy of `enforcement.policy_file` where `enforcement.policy` stands, in the base and
-/// in every variant.
-fn include_policies(tree: &mut Node, path: &Path) -> Result<(), Problems> {
-    include_policy(tree, path)?;
-    let Value::Table(entries) = &mut tree.value else {
-        return Ok(());
-    };
-    let variants = entries.iter_mut().find(|entry| entry.key == "variant");
-    if let Some(Value::Table(variants)) = variants.map(|entry| &mut entry.node.value) {
-        for variant in variants {
-            include_policy(&mut variant.node, path)?;
-        }
-    }
-    Ok(())
-}
-
-fn include_policy(tree: &mut Node, path: &Path) -> Result<(), Problems> {
-    let Value::Table(entries) = &mut tree.value else {
-        return Ok(());
-    };
-    let enforcement = entries.iter_mut().find(|entry| entry.key == "enforcement");
-    let Some(enforcement) = enforcement.map(|entry| &mut entry.node) else {
-        return Ok(());
-    };
-    let file = enforcement
-        .get("policy_file")
-        .map(|node| node.value.clone());
-    let Some(Value::Text(name)) = file else {
-        return Ok(());
-    };
-    enforcement.remove("policy_file");
-    let mut policy = read(&path.with_file_name(name))?;
-    if policy.get("trusted").is_none() {
-        // A policy file means what it says: it trusts nobody unless it names them.
-        let (place, value) = (policy.place.clone(), Value::List(Vec::new()));
-        policy.set("trusted", Node { place, value });
-    }
-    enforcement.set("policy", policy);
-    Ok(())
 }
 
 fn resolve_tree(mut tree: Node, path: &Path, options: &Options) -> Result<Experiment, Problems> {
@@ -200,6 +73,7 @@ fn resolve_tree(mut tree: Node, path: &Path, options: &Options) -> Result<Experi
             tree.overlay(&short);
         }
     }
+    let as_run = as_run(&tree, path, options)?;
     let overrides = tree.remove("variant");
     let expect = tree.remove("expect");
     let root = Table::root(&tree, &sink);
@@ -212,6 +86,7 @@ fn resolve_tree(mut tree: Node, path: &Path, options: &Options) -> Result<Experi
         repeats: bounded(&root, "repeats", 1, 1000).unwrap_or(1),
         variants: Vec::new(),
         expectations: Vec::new(),
+        as_run,
     };
     experiment.title = root.text("title").unwrap_or(&experiment.name).to_owned();
     let trees = variant_trees(&tree, overrides.as_ref(), &sink);
@@ -227,6 +102,27 @@ fn resolve_tree(mut tree: Node, path: &Path, options: &Options) -> Result<Experi
         experiment.expectations = read_expectations(&table, &experiment.variants);
     }
     sink.finish(experiment)
+}
+
+/// The file with its name and seed, as TOML; read again it gives the same experiment.
+fn as_run(tree: &Node, path: &Path, options: &Options) -> Result<String, Problems> {
+    let mut tree = tree.clone();
+    let place = tree.place.clone();
+    let mut set = |key, value| {
+        let place = place.clone();
+        tree.set(key, Node { place, value });
+    };
+    if let Some(seed) = options.seed {
+        set(
+            "seed",
+            Value::Integer(i64::try_from(seed).unwrap_or(i64::MAX)),
+        );
+    }
+    if tree.get("name").is_none() {
+        let value = Value::Text(stem(path));
+        tree.set("name", Node { place, value });
+    }
+    inherit::to_text(&tree, path)
 }
 
 fn bounded(table: &Table<'_>, key: &'static str, low: u32, high: u32) -> Option<u32> {

@@ -17,6 +17,7 @@ pub mod expect;
 pub mod experiment;
 pub mod figures;
 pub mod file;
+mod inherit;
 mod resolve;
 pub mod results;
 pub mod runner;

@@ -37,14 +37,16 @@ fn every_shipped_scenario_resolves() {
 #[test]
 fn what_was_run_reads_back_as_the_same_experiment() {
     for path in shipped() {
-        let options = Options {
-            short: false,
-            seed: Some(7),
-        };
-        let experiment = file::load(&path, &options).unwrap();
-        let text = file::as_run(&path, 7).unwrap();
-        let again =
-            file::parse(&path, &text, &Options::default()).unwrap_or_else(|p| panic!("{p}"));
-        assert!(again == experiment, "{} differs:\n{text}", path.display());
+        for short in [false, true] {
+            let seed = Some(7);
+            let experiment = file::load(&path, &Options { short, seed }).unwrap();
+            let text = &experiment.as_run;
+            let elsewhere = Path::new("elsewhere/scenario.toml");
+            let mut again = file::parse(elsewhere, text, &Options::default())
+                .unwrap_or_else(|problems| panic!("{problems}"));
+            again.file.clone_from(&experiment.file);
+            again.as_run.clone_from(text);
+            assert!(again == experiment, "{} differs:\n{text}", path.display());
+        }
     }
 }

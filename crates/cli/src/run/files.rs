@@ -3,7 +3,7 @@
 use std::{fs, path::Path};
 
 use anyhow::Context;
-use sluicegate_scenario::{file, results::Results};
+use sluicegate_scenario::{experiment::Experiment, results::Results};
 
 use crate::output::Failure;
 
@@ -12,11 +12,10 @@ use crate::output::Failure;
 ///
 /// # Errors
 /// A file that cannot be written.
-pub fn write(out: &Path, scenario: &Path, results: &Results) -> Result<(), Failure> {
+pub fn write(out: &Path, experiment: &Experiment, results: &Results) -> Result<(), Failure> {
     let json = serde_json::to_string_pretty(results).context("results cannot become JSON")?;
     put(out, "results.json", format!("{json}\n").as_bytes())?;
-    let as_run = file::as_run(scenario, results.seed)?;
-    put(out, "scenario.toml", as_run.as_bytes())?;
+    put(out, "scenario.toml", experiment.as_run.as_bytes())?;
     let mut samples = Vec::new();
     sluicegate_report::samples_csv(results, &mut samples)?;
     put(out, "samples.csv.gz", &samples)?;

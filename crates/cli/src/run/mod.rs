@@ -44,7 +44,7 @@ pub struct Args {
     #[arg(long, value_name = "NAME", num_args = 1..)]
     variant: Vec<String>,
     /// Seed of every random choice, instead of the scenario's
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(0..=i64::MAX as u64))]
     seed: Option<u64>,
     /// Directory for results
     #[arg(long, value_name = "DIR")]
@@ -190,7 +190,7 @@ fn run_job(job: &Job, world: &mut dyn World) -> Result<Results, Failure> {
         false => Failure::Failed(error),
     })?;
     if let Some(out) = &job.out {
-        files::write(out, &job.path, &results)?;
+        files::write(out, &job.experiment, &results)?;
         output::say(&format!("results in {}", out.display()));
     }
     Ok(results)

@@ -1,0 +1,151 @@
+//! What a scenario file takes from other files, and the whole as one text again.
+//!
+//! Names of files are relative to the file that says them, whoever extends it.
+
+use std::path::Path;
+
+use sluicegate_policy::{
+    Problem, Problems,
+    document::{self, Node, Value},
+    problem::Complaint,
+};
+
+use crate::cdf::Cdf;
+
+/// Longest chain of `extends`.
+const CHAIN_MAX: usize = 8;
+
+fn single(path: &Path, reason: impl Into<String>, advice: &str) -> Problems {
+    Problems(vec![Problem {
+        file: path.display().to_string(),
+        line: 1,
+        column: 1,
+        key: String::new(),
+        reason: reason.into(),
+        advice: advice.to_owned(),
+    }])
+}
+
+/// Reads and parses a file.
+///
+/// # Errors
+/// It cannot be read, or every syntax error.
+pub fn read(path: &Path) -> Result<Node, Problems> {
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        let advice = "check the path and the permissions";
+        single(path, format!("cannot be read: {error}"), advice)
+    })?;
+    document::parse(&path.display().to_string(), &text)
+}
+
+/// Brings in what `tree`, read from `path`, takes from other files: policies, size distributions and
+/// the file that it extends.
+///
+/// # Errors
+/// Those of the other files.
+pub fn inherit(tree: Node, path: &Path) -> Result<Node, Problems> {
+    inherit_within(tree, path, 0)
+}
+
+fn inherit_within(mut tree: Node, path: &Path, depth: usize) -> Result<Node, Problems> {
+    anchor(&mut tree, path)?;
+    if let Some(short) = tree.get_mut("short") {
+        anchor(short, path)?;
+    }
+    if let Some(Value::Table(variants)) = tree.get_mut("variant").map(|node| &mut node.value) {
+        for variant in variants {
+            anchor(&mut variant.node, path)?;
+        }
+    }
+    let Some(extended) = tree.remove("extends") else {
+        return Ok(tree);
+    };
+    let Value::Text(name) = &extended.value else {
+        let complaint = Complaint::new("must be the name of a file", "");
+        return Err(extended.place.problem("extends", complaint).into());
+    };
+    if depth >= CHAIN_MAX {
+        let complaint = Complaint::new(
+            format!("more than {CHAIN_MAX} files extend one another"),
+            "does a file extend itself?",
+        );
+        return Err(extended.place.problem("extends", complaint).into());
+    }
+    let base_path = path.with_file_name(name);
+    let mut base = inherit_within(read(&base_path)?, &base_path, depth + 1)?;
+    base.remove("name");
+    base.overlay(&tree);
+    Ok(base)
+}
+
+/// Makes a table of the base or of a variant independent of where `path` is.
+fn anchor(tree: &mut Node, path: &Path) -> Result<(), Problems> {
+    if let Some(enforcement) = tree.get_mut("enforcement") {
+        include_policy(enforcement, path)?;
+    }
+    if let Some(Value::Table(tables)) = tree.get_mut("traffic").map(|node| &mut node.value) {
+        for traffic in tables {
+            anchor_sizes(&mut traffic.node, path);
+        }
+    }
+    Ok(())
+}
+
+/// Puts the content of `policy_file` where `policy` stands.
+fn include_policy(enforcement: &mut Node, path: &Path) -> Result<(), Problems> {
+    let Some(Value::Text(name)) = enforcement.get("policy_file").map(|node| &node.value) else {
+        return Ok(());
+    };
+    let mut policy = read(&path.with_file_name(name))?;
+    if policy.get("trusted").is_none() {
+        // A policy file means what it says: it trusts nobody unless it names them.
+        let (place, value) = (policy.place.clone(), Value::List(Vec::new()));
+        policy.set("trusted", Node { place, value });
+    }
+    enforcement.remove("policy_file");
+    enforcement.set("policy", policy);
+    Ok(())
+}
+
+/// Turns the path of a distribution into one that holds everywhere.
+fn anchor_sizes(traffic: &mut Node, path: &Path) {
+    let Some(Value::Text(name)) = traffic.get_mut("sizes").map(|node| &mut node.value) else {
+        return;
+    };
+    if !Cdf::built_in_names().any(|known| known == name) {
+        let beside = path.with_file_name(&*name);
+        // Without a current directory the relative path is as good as any.
+        let absolute = std::path::absolute(&beside).unwrap_or(beside);
+        *name = absolute.display().to_string();
+    }
+}
+
+/// The tree as TOML text, to be run again.
+///
+/// # Errors
+/// The tree holds what TOML cannot, which no parsed file does.
+pub fn to_text(tree: &Node, path: &Path) -> Result<String, Problems> {
+    let text = toml::to_string_pretty(&to_toml(tree))
+        .map_err(|error| single(path, format!("cannot be written back: {error}"), ""))?;
+    Ok(format!(
+        "# As run: everything that it takes from other files is merged in.\n{text}"
+    ))
+}
+
+fn to_toml(node: &Node) -> toml::Value {
+    match &node.value {
+        Value::Text(text) => toml::Value::String(text.clone()),
+        Value::Integer(value) => toml::Value::Integer(*value),
+        Value::Float(value) => toml::Value::Float(*value),
+        Value::Boolean(value) => toml::Value::Boolean(*value),
+        // Refused wherever a scenario is resolved, so that none gets here.
+        Value::Datetime => toml::Value::String(String::new()),
+        Value::List(nodes) => toml::Value::Array(nodes.iter().map(to_toml).collect()),
+        Value::Table(entries) => toml::Value::Table(
+            entries
+                .iter()
+                .map(|entry| (entry.key.clone(), to_toml(&entry.node)))
+                .collect(),
+        ),
+    }
+}
