@@ -1,4 +1,4 @@
-//! Process 1 of a guest: sets the guest up, runs the plan, powers off.
+//! Process 1 of a guest: sets the guest up, runs the plan, waits to be killed.
 
 use std::{
     fs::{self, File},
@@ -39,7 +39,8 @@ const SYSCTLS: [(&str, &str); 4] = [
 /// Pause between looks for the start.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// Never returns: the guest is powered off at the end.
+/// Never returns. After its report the guest stays and answers what still arrives, so that nothing piles up and
+/// drops in front of it; the keeper kills it. After an error it powers off.
 pub fn run(job_on_host: &Path) -> ! {
     let done = mount_all(job_on_host).and_then(|()| serve());
     if let Err(error) = done {
@@ -47,10 +48,11 @@ pub fn run(job_on_host: &Path) -> ! {
         if put(Path::new(JOB), job::ERROR, text.as_bytes()).is_err() {
             eprintln!("{text}"); // the console, which the keeper shows when a guest dies
         }
-    }
-    rustix::fs::sync();
-    loop {
+        rustix::fs::sync();
         let _ = reboot(RebootCommand::PowerOff); // process 1 must not end by itself
+    }
+    loop {
+        thread::park();
     }
 }
 

@@ -154,7 +154,8 @@ fn attend(lab: &mut Lab, job: &Job, mut guest: Guest) -> anyhow::Result<()> {
             say(b"ready")?;
         }
         if let Some(report) = job.take(job::REPORT) {
-            return say(&clock.complete(&report, &job.take(job::END).unwrap_or_default())?);
+            say(&clock.complete(&report, &job.take(job::END).unwrap_or_default())?)?;
+            return lab.wait_end();
         }
         if let Some(status) = dead {
             bail!("guest died ({status}): {}", console_tail(job));
@@ -231,6 +232,15 @@ impl Lab {
                 return Ok(line);
             }
         }
+    }
+
+    /// Waits until the lab closes its end.
+    fn wait_end(&mut self) -> anyhow::Result<()> {
+        let mut rest = Vec::new();
+        self.input
+            .read_to_end(&mut rest)
+            .context("cannot hear the lab")
+            .map(drop)
     }
 
     /// Next line if it comes within this time. End of file is an error: the lab is gone.

@@ -34,6 +34,9 @@ use super::{
 /// Hidden argument of a tenant in a namespace; the path of the namespace follows.
 const TENANT: &str = "lab-tenant";
 
+/// Time that a tenant has to end after its stdin was closed.
+const FAREWELL: Duration = Duration::from_secs(2);
+
 /// Runs a tenant and ends the process, if this process was started as one; returns otherwise.
 ///
 /// Whoever calls [`spawn`] must call this first thing in `main`, before there are threads or output.
@@ -51,7 +54,7 @@ pub fn maybe_run_tenant() {
         }
     };
     if let Err(error) = &result {
-        println!("error {}", format!("{error:#}").replace('\n', " "));
+        let _ = say(format!("error {}", format!("{error:#}").replace('\n', " ")).as_bytes()); // the lab may be gone
     }
     std::process::exit(i32::from(result.is_err()));
 }
@@ -65,12 +68,12 @@ pub fn spawn(plan: &Plan, netns: BorrowedFd<'_>) -> anyhow::Result<TenantProcess
     TenantProcess::start(&[TENANT.into(), path.into()], plan)
 }
 
-/// A running tenant. Dropping it kills it.
+/// A running tenant. Dropping it ends it.
 #[derive(Debug)]
 pub struct TenantProcess {
     name: String,
     child: Child,
-    stdin: ChildStdin,
+    stdin: Option<ChildStdin>,
     stdout: ChildStdout,
     pending: Vec<u8>,
 }
@@ -93,8 +96,8 @@ impl TenantProcess {
                     plan.tenant
                 )
             })?;
-        let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
-        let (Some(stdin), Some(stdout)) = (stdin, stdout) else {
+        let stdin = child.stdin.take();
+        let Some(stdout) = child.stdout.take() else {
             bail!("a child without pipes")
         };
         let mut tenant = Self {
@@ -148,7 +151,10 @@ impl TenantProcess {
     }
 
     fn tell(&mut self, line: &[u8]) -> anyhow::Result<()> {
-        let told = self.stdin.write_all(line).and_then(|()| self.stdin.flush());
+        let Some(stdin) = &mut self.stdin else {
+            bail!("tenant {} was dismissed", self.name)
+        };
+        let told = stdin.write_all(line).and_then(|()| stdin.flush());
         told.map_err(|error| self.diagnosis(&format!("does not listen: {error}")))
     }
 
@@ -216,7 +222,16 @@ impl TenantProcess {
 }
 
 impl Drop for TenantProcess {
+    /// Closing stdin ends the tenant, and lets a keeper bury its guest; what does not go is killed.
     fn drop(&mut self) {
+        self.stdin = None;
+        let deadline = Instant::now() + FAREWELL;
+        while Instant::now() < deadline {
+            match self.child.try_wait() {
+                Ok(None) => thread::sleep(Duration::from_millis(1)),
+                _ => return,
+            }
+        }
         let _ = self.child.kill(); // both fail only when it is dead and reaped already
         let _ = self.child.wait();
     }
