@@ -10,6 +10,7 @@
 #![allow(dead_code)] // Each test file uses its own part of this.
 
 use std::{
+    fs,
     io::{Read, Write},
     net::{TcpListener, TcpStream},
     os::fd::AsFd,
@@ -23,6 +24,9 @@ use sluicegate_agent::netns::{self, NetNs};
 pub const A: &str = "10.9.0.1";
 /// Address of tenant b.
 pub const B: &str = "10.9.0.2";
+/// IPv6 addresses of both.
+pub const A6: &str = "fd09::1";
+pub const B6: &str = "fd09::2";
 
 /// A host with two tenants; gone when dropped.
 pub struct Host {
@@ -43,29 +47,47 @@ impl Host {
         let h = host.name("h");
         ip(&["-n", &h, "link", "add", "name", "bridge", "type", "bridge"]);
         ip(&["-n", &h, "link", "set", "bridge", "up"]);
-        host.add_tenant("a", A);
-        host.add_tenant("b", B);
+        host.add_tenant("a", A, A6);
+        host.add_tenant("b", B, B6);
         host
     }
 
-    fn add_tenant(&self, part: &str, address: &str) {
+    fn add_tenant(&self, part: &str, address: &str, address6: &str) {
         let (h, tenant, outer) = (self.name("h"), self.name(part), format!("t{part}"));
         ip(&[
             "-n", &h, "link", "add", &outer, "type", "veth", "peer", "name", "eth0", "netns",
             &tenant,
         ]);
         ip(&["-n", &h, "link", "set", &outer, "master", "bridge", "up"]);
-        ip(&[
-            "-n",
-            &tenant,
-            "addr",
-            "add",
-            &format!("{address}/24"),
-            "dev",
-            "eth0",
-        ]);
+        for address in [format!("{address}/24"), format!("{address6}/64")] {
+            // Without duplicate address detection, which would take a second.
+            let nodad: &[&str] = if address.contains(':') {
+                &["nodad"]
+            } else {
+                &[]
+            };
+            ip(&[
+                &["-n", &tenant, "addr", "add", &address, "dev", "eth0"],
+                nodad,
+            ]
+            .concat());
+        }
         ip(&["-n", &tenant, "link", "set", "eth0", "up"]);
         ip(&["-n", &tenant, "link", "set", "lo", "up"]);
+    }
+
+    /// Gives b a bridge of its own and joins the two by a cable `wire-a` – `wire-b`.
+    pub fn split_bridge(&self) {
+        let h = self.name("h");
+        let run = |arguments: &str| {
+            ip(&[&["-n", &h], &*arguments.split(' ').collect::<Vec<_>>()].concat())
+        };
+        run("link add name bridge-b type bridge");
+        run("link set bridge-b up");
+        run("link add wire-a type veth peer name wire-b");
+        run("link set wire-a master bridge up");
+        run("link set wire-b master bridge-b up");
+        run("link set tb master bridge-b");
     }
 
     /// Name of the namespace of `h`, `a` or `b`.
@@ -81,9 +103,14 @@ impl Host {
 
     /// Opens a connection from a to b and sends `bytes` over it; both ends stay open.
     pub fn transfer(&self, bytes: usize) -> (TcpStream, TcpStream) {
-        let listener = self.within("b", || TcpListener::bind((B, 0)).expect("b listens"));
+        self.transfer_to(B, bytes)
+    }
+
+    /// The same to this address of b.
+    pub fn transfer_to(&self, to: &str, bytes: usize) -> (TcpStream, TcpStream) {
+        let listener = self.within("b", || TcpListener::bind((to, 0)).expect("b listens"));
         let port = listener.local_addr().expect("it has an address").port();
-        let mut client = self.within("a", || TcpStream::connect((B, port)).expect("a connects"));
+        let mut client = self.within("a", || TcpStream::connect((to, port)).expect("a connects"));
         let (mut server, _) = listener.accept().expect("b accepts");
         let reader = std::thread::spawn(move || {
             let mut buffer = vec![0; bytes];
@@ -96,6 +123,23 @@ impl Host {
         });
         client.write_all(&vec![0x5a; bytes]).expect("a sends");
         (client, reader.join().expect("the reader does not panic"))
+    }
+}
+
+impl Host {
+    /// TCP segments that arrived in a namespace with a wrong checksum.
+    pub fn checksum_errors(&self, part: &str) -> u64 {
+        let text = self.within(part, || {
+            fs::read_to_string("/proc/thread-self/net/snmp").expect("snmp")
+        });
+        let mut tcp = text.lines().filter_map(|line| line.strip_prefix("Tcp: "));
+        let names = tcp.next().expect("names of TCP counters").split(' ');
+        let values = tcp.next().expect("TCP counters").split(' ');
+        let (_, value) = names
+            .zip(values)
+            .find(|(name, _)| *name == "InCsumErrors")
+            .expect("the kernel counts checksum errors");
+        value.parse().expect("a number")
     }
 }
 
