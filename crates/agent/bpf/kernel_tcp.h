@@ -16,10 +16,13 @@ struct sock_common {
 
 struct sock {
 	struct sock_common __sk_common;
+	unsigned long sk_pacing_rate; /* bytes per second */
+	unsigned long sk_max_pacing_rate;
 };
 
 struct inet_connection_sock {
 	__u8 icsk_ca_state : 5; /* enum tcp_ca_state */
+	__u32 icsk_rto;         /* jiffies */
 	struct {
 		__u8 pending;
 	} icsk_ack;
@@ -36,8 +39,14 @@ struct tcp_sock {
 	__u32 snd_cwnd;        /* packets */
 	__u32 snd_cwnd_clamp;
 	__u32 snd_ssthresh;
-	__u32 prior_cwnd;      /* before the last reduction */
+	__u32 prior_ssthresh;  /* what undoing a reduction restores; 0 = nothing */
+	__u32 prr_out;         /* packets sent since the reduction began */
 	__u32 packets_out;
+	__u32 sacked_out;
+	__u32 lost_out;
+	__u32 retrans_out;
+	__u32 srtt_us;         /* eighths of us */
+	__u32 lsndtime;        /* jiffies */
 	__u32 max_packets_out; /* in the last window */
 	__u32 delivered;       /* packets, ever */
 	__u32 delivered_ce;
@@ -48,6 +57,11 @@ struct tcp_sock {
 struct ack_sample {
 	__u32 pkts_acked;
 	__s32 rtt_us; /* below 0: none */
+};
+
+struct rate_sample {
+	int losses;         /* packets marked lost with this ACK */
+	__u32 acked_sacked; /* packets newly acknowledged or SACKed */
 };
 
 #pragma clang attribute pop
@@ -75,8 +89,7 @@ struct tcp_congestion_ops {
 	__u32 flags;
 	void (*init)(struct sock *);
 	__u32 (*ssthresh)(struct sock *);
-	void (*cong_avoid)(struct sock *, __u32, __u32);
-	void (*set_state)(struct sock *, __u8);
+	void (*cong_control)(struct sock *, __u32, int, const struct rate_sample *);
 	void (*cwnd_event)(struct sock *, enum tcp_ca_event);
 	void (*in_ack_event)(struct sock *, __u32);
 	void (*pkts_acked)(struct sock *, const struct ack_sample *);
@@ -85,6 +98,10 @@ struct tcp_congestion_ops {
 
 #define TCP_CONG_NON_RESTRICTED (1U << 0) /* any user may choose it */
 #define TCP_CONG_NEEDS_ECN (1U << 1)      /* the kernel negotiates ECN for it */
+
+/* cong_control's flags. */
+#define FLAG_DATA_ACKED 0x04        /* data was acknowledged */
+#define FLAG_SND_UNA_ADVANCED 0x400
 
 #define TCP_INFINITE_SSTHRESH 0x7fffffffU
 #define TCP_ECN_OK 1

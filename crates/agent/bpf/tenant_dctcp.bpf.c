@@ -6,7 +6,27 @@
  */
 #include "tenant.h"
 
-#include "sluice/cc_dctcp.h"
+#define STACK_ALGORITHM SG_CC_DCTCP
+/* Loss halves, also in a window that was reduced for its marks (RFC 8257 3.5). */
+#define STACK_LOSS_HALVES 1
+
+static __always_inline void stack_acked(struct sock *sk, struct tenant *t,
+					struct sg_cc_ack *ack)
+{
+	if (ack->window_used)
+		sg_cc_grow(&t->cc, &tenant_params, ack->acked);
+}
+
+static __always_inline sg_u32 stack_reduced(const struct tenant *t)
+{
+	return tenant_packets(t, sg_dctcp_reduced(&t->cc, tenant_params.beta_q10));
+}
+
+static __always_inline void stack_opened(struct sock *sk, struct tenant *t)
+{
+}
+
+#include "tenant_ops.h"
 
 static const char fallback[] = "reno";
 
@@ -14,12 +34,11 @@ static const char fallback[] = "reno";
 SEC("struct_ops")
 void BPF_PROG(dctcp_init, struct sock *sk)
 {
-	if (!(tenant_tcp(sk)->ecn_flags & TCP_ECN_OK)) {
+	if (tenant_tcp(sk)->ecn_flags & TCP_ECN_OK)
+		tenant_start(sk, STACK_ALGORITHM);
+	else
 		bpf_setsockopt(sk, SOL_TCP, TCP_CONGESTION, (void *)fallback,
 			       sizeof(fallback));
-		return;
-	}
-	tenant_init(sk, SG_CC_DCTCP);
 }
 
 /* Every ACK: the fraction marked of what was delivered since the one before. */
@@ -35,49 +54,12 @@ void BPF_PROG(dctcp_in_ack_event, struct sock *sk, __u32 flags)
 	sg_u32 delivered = tp->delivered - t->delivered;
 	sg_u32 marked = tp->delivered_ce - t->delivered_ce;
 
+	if (!t->cc.mss)
+		return;
 	t->delivered = tp->delivered;
 	t->delivered_ce = tp->delivered_ce;
 	sg_dctcp_count(&t->cc, &tenant_params, delivered, marked,
 		       sg_cc_round(&t->cc, &ack));
-}
-
-SEC("struct_ops")
-void BPF_PROG(dctcp_cong_avoid, struct sock *sk, __u32 una, __u32 acked)
-{
-	struct tenant *t = tenant_of(sk);
-	struct sg_cc_ack ack;
-
-	tenant_begin(sk, t, &ack, acked);
-	if (ack.window_used)
-		sg_cc_grow(&t->cc, &tenant_params, ack.acked);
-	tenant_end(sk, t);
-}
-
-/* ECE: the kernel begins a reduction, at most one per window. */
-SEC("struct_ops")
-__u32 BPF_PROG(dctcp_ssthresh, struct sock *sk)
-{
-	struct tenant *t = tenant_of(sk);
-
-	tenant_load(t, tenant_tcp(sk));
-	t->loss_cwnd = tenant_tcp(sk)->snd_cwnd;
-	return tenant_packets(t, sg_dctcp_reduced(&t->cc, tenant_params.beta_q10));
-}
-
-/* Loss halves, whatever alpha says (RFC 8257 3.5). */
-static __always_inline void dctcp_loss(struct sock *sk)
-{
-	struct tcp_sock *tp = tenant_tcp(sk);
-
-	tenant_of(sk)->loss_cwnd = tp->snd_cwnd;
-	tp->snd_ssthresh = tenant_half(sk);
-}
-
-SEC("struct_ops")
-void BPF_PROG(dctcp_set_state, struct sock *sk, __u8 state)
-{
-	if (state == TCP_CA_Recovery && tenant_state(sk) != TCP_CA_Recovery)
-		dctcp_loss(sk);
 }
 
 static __always_inline void dctcp_echo(struct tcp_sock *tp, int ce)
@@ -93,7 +75,7 @@ static __always_inline void dctcp_echo(struct tcp_sock *tp, int ce)
  * CE. So when CE changes, a delayed ACK goes out first with the old state and up
  * to the old rcv_nxt, and the new state is acknowledged at once (figure 1).
  */
-static __always_inline void dctcp_ce_changed(struct sock *sk, struct tenant *t, sg_u32 ce)
+static __always_inline void dctcp_ce_changed(struct sock *sk, struct tenant *t, sg_u8 ce)
 {
 	struct inet_connection_sock *icsk = (struct inet_connection_sock *)sk;
 	struct tcp_sock *tp = tenant_tcp(sk);
@@ -120,18 +102,12 @@ void BPF_PROG(dctcp_cwnd_event, struct sock *sk, enum tcp_ca_event event)
 	case CA_EVENT_ECN_NO_CE:
 		dctcp_ce_changed(sk, tenant_of(sk), 0);
 		break;
-	case CA_EVENT_LOSS:
-		dctcp_loss(sk);
+	case CA_EVENT_TX_START:
+		tenant_restart(sk);
 		break;
 	default:
 		break;
 	}
-}
-
-SEC("struct_ops")
-__u32 BPF_PROG(dctcp_undo_cwnd, struct sock *sk)
-{
-	return sg_max32(tenant_tcp(sk)->snd_cwnd, tenant_of(sk)->loss_cwnd);
 }
 
 SEC(".struct_ops.link")
@@ -139,10 +115,10 @@ struct tcp_congestion_ops ops = {
 	.name = "sg_dctcp",
 	.flags = TCP_CONG_NON_RESTRICTED | TCP_CONG_NEEDS_ECN,
 	.init = (void *)dctcp_init,
-	.ssthresh = (void *)dctcp_ssthresh,
-	.cong_avoid = (void *)dctcp_cong_avoid,
-	.set_state = (void *)dctcp_set_state,
+	.ssthresh = (void *)tenant_ssthresh,
+	.cong_control = (void *)tenant_cong_control,
 	.cwnd_event = (void *)dctcp_cwnd_event,
 	.in_ack_event = (void *)dctcp_in_ack_event,
-	.undo_cwnd = (void *)dctcp_undo_cwnd,
+	.pkts_acked = (void *)tenant_pkts_acked,
+	.undo_cwnd = (void *)tenant_undo_cwnd,
 };

@@ -4,47 +4,43 @@
  */
 #include "tenant.h"
 
-#include "sluice/cc_dcvegas.h"
-
+#define STACK_ALGORITHM SG_CC_DCVEGAS
+#define STACK_LOSS_HALVES 0
 /* K unless the loader set another: what public re-implementations use at 1 Gb/s. */
 #define DCVEGAS_K_SEGMENTS 6
+
+static __always_inline void stack_acked(struct sock *sk, struct tenant *t,
+					struct sg_cc_ack *ack)
+{
+	struct sg_params params = tenant_params;
+
+	if (!params.k_bytes && !params.k_delay_ns)
+		params.k_bytes = DCVEGAS_K_SEGMENTS * t->cc.mss;
+	sg_dcvegas_on_ack(&t->cc, &params, ack);
+}
+
+static __always_inline sg_u32 stack_reduced(const struct tenant *t)
+{
+	return tenant_half(t);
+}
+
+static __always_inline void stack_opened(struct sock *sk, struct tenant *t)
+{
+}
+
+#include "tenant_ops.h"
 
 SEC("struct_ops")
 void BPF_PROG(dcvegas_init, struct sock *sk)
 {
-	tenant_init(sk, SG_CC_DCVEGAS);
+	tenant_start(sk, STACK_ALGORITHM);
 }
 
 SEC("struct_ops")
-void BPF_PROG(dcvegas_pkts_acked, struct sock *sk, const struct ack_sample *sample)
+void BPF_PROG(dcvegas_cwnd_event, struct sock *sk, enum tcp_ca_event event)
 {
-	tenant_sample(tenant_of(sk), sample);
-}
-
-SEC("struct_ops")
-void BPF_PROG(dcvegas_cong_avoid, struct sock *sk, __u32 una, __u32 acked)
-{
-	struct tenant *t = tenant_of(sk);
-	struct sg_params params = tenant_params;
-	struct sg_cc_ack ack;
-
-	tenant_begin(sk, t, &ack, acked);
-	if (!params.k_bytes && !params.k_delay_ns)
-		params.k_bytes = DCVEGAS_K_SEGMENTS * t->cc.mss;
-	sg_dcvegas_on_ack(&t->cc, &params, &ack);
-	tenant_end(sk, t);
-}
-
-SEC("struct_ops")
-__u32 BPF_PROG(dcvegas_ssthresh, struct sock *sk)
-{
-	return tenant_half(sk);
-}
-
-SEC("struct_ops")
-__u32 BPF_PROG(dcvegas_undo_cwnd, struct sock *sk)
-{
-	return tenant_undo(sk);
+	if (event == CA_EVENT_TX_START)
+		tenant_restart(sk);
 }
 
 SEC(".struct_ops.link")
@@ -52,8 +48,9 @@ struct tcp_congestion_ops ops = {
 	.name = "sg_dcvegas",
 	.flags = TCP_CONG_NON_RESTRICTED,
 	.init = (void *)dcvegas_init,
-	.ssthresh = (void *)dcvegas_ssthresh,
-	.cong_avoid = (void *)dcvegas_cong_avoid,
-	.pkts_acked = (void *)dcvegas_pkts_acked,
-	.undo_cwnd = (void *)dcvegas_undo_cwnd,
+	.ssthresh = (void *)tenant_ssthresh,
+	.cong_control = (void *)tenant_cong_control,
+	.cwnd_event = (void *)dcvegas_cwnd_event,
+	.pkts_acked = (void *)tenant_pkts_acked,
+	.undo_cwnd = (void *)tenant_undo_cwnd,
 };

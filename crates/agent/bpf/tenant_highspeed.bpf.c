@@ -5,40 +5,39 @@
  */
 #include "tenant.h"
 
-#include "sluice/cc_highspeed.h"
+#define STACK_ALGORITHM SG_CC_HIGHSPEED
+#define STACK_LOSS_HALVES 0
+
+static __always_inline void stack_acked(struct sock *sk, struct tenant *t,
+					struct sg_cc_ack *ack)
+{
+	if (!sg_cc_in_slow_start(&t->cc))
+		ack->acked = t->cc.mss;
+	sg_highspeed_on_ack(&t->cc, &tenant_params, ack);
+}
+
+static __always_inline sg_u32 stack_reduced(const struct tenant *t)
+{
+	return tenant_packets(t, sg_cc_scaled(t->cc.cwnd, sg_highspeed_keep(&t->cc)));
+}
+
+static __always_inline void stack_opened(struct sock *sk, struct tenant *t)
+{
+}
+
+#include "tenant_ops.h"
 
 SEC("struct_ops")
 void BPF_PROG(highspeed_init, struct sock *sk)
 {
-	tenant_init(sk, SG_CC_HIGHSPEED);
+	tenant_start(sk, STACK_ALGORITHM);
 }
 
 SEC("struct_ops")
-void BPF_PROG(highspeed_cong_avoid, struct sock *sk, __u32 una, __u32 acked)
+void BPF_PROG(highspeed_cwnd_event, struct sock *sk, enum tcp_ca_event event)
 {
-	struct tenant *t = tenant_of(sk);
-	struct sg_cc_ack ack;
-
-	tenant_begin(sk, t, &ack, acked);
-	if (!sg_cc_in_slow_start(&t->cc))
-		ack.acked = t->cc.mss;
-	sg_highspeed_on_ack(&t->cc, &tenant_params, &ack);
-	tenant_end(sk, t);
-}
-
-SEC("struct_ops")
-__u32 BPF_PROG(highspeed_ssthresh, struct sock *sk)
-{
-	struct tenant *t = tenant_of(sk);
-
-	tenant_load(t, tenant_tcp(sk));
-	return tenant_packets(t, sg_cc_scaled(t->cc.cwnd, sg_highspeed_keep(&t->cc)));
-}
-
-SEC("struct_ops")
-__u32 BPF_PROG(highspeed_undo_cwnd, struct sock *sk)
-{
-	return tenant_undo(sk);
+	if (event == CA_EVENT_TX_START)
+		tenant_restart(sk);
 }
 
 SEC(".struct_ops.link")
@@ -46,7 +45,9 @@ struct tcp_congestion_ops ops = {
 	.name = "sg_highspeed",
 	.flags = TCP_CONG_NON_RESTRICTED,
 	.init = (void *)highspeed_init,
-	.ssthresh = (void *)highspeed_ssthresh,
-	.cong_avoid = (void *)highspeed_cong_avoid,
-	.undo_cwnd = (void *)highspeed_undo_cwnd,
+	.ssthresh = (void *)tenant_ssthresh,
+	.cong_control = (void *)tenant_cong_control,
+	.cwnd_event = (void *)highspeed_cwnd_event,
+	.pkts_acked = (void *)tenant_pkts_acked,
+	.undo_cwnd = (void *)tenant_undo_cwnd,
 };

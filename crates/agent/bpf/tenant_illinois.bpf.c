@@ -4,51 +4,39 @@
  */
 #include "tenant.h"
 
-#include "sluice/cc_illinois.h"
+#define STACK_ALGORITHM SG_CC_ILLINOIS
+#define STACK_LOSS_HALVES 0
+
+static __always_inline void stack_acked(struct sock *sk, struct tenant *t,
+					struct sg_cc_ack *ack)
+{
+	if (tenant_phase(sk) == TENANT_LOSS)
+		sg_illinois_reset(&t->cc);
+	sg_illinois_on_ack(&t->cc, &tenant_params, ack);
+}
+
+static __always_inline sg_u32 stack_reduced(const struct tenant *t)
+{
+	return tenant_packets(t, sg_cc_scaled(t->cc.cwnd, sg_illinois_keep(&t->cc)));
+}
+
+static __always_inline void stack_opened(struct sock *sk, struct tenant *t)
+{
+}
+
+#include "tenant_ops.h"
 
 SEC("struct_ops")
 void BPF_PROG(illinois_init, struct sock *sk)
 {
-	tenant_init(sk, SG_CC_ILLINOIS);
+	tenant_start(sk, STACK_ALGORITHM);
 }
 
 SEC("struct_ops")
-void BPF_PROG(illinois_pkts_acked, struct sock *sk, const struct ack_sample *sample)
+void BPF_PROG(illinois_cwnd_event, struct sock *sk, enum tcp_ca_event event)
 {
-	tenant_sample(tenant_of(sk), sample);
-}
-
-SEC("struct_ops")
-void BPF_PROG(illinois_cong_avoid, struct sock *sk, __u32 una, __u32 acked)
-{
-	struct tenant *t = tenant_of(sk);
-	struct sg_cc_ack ack;
-
-	tenant_begin(sk, t, &ack, acked);
-	sg_illinois_on_ack(&t->cc, &tenant_params, &ack);
-	tenant_end(sk, t);
-}
-
-SEC("struct_ops")
-__u32 BPF_PROG(illinois_ssthresh, struct sock *sk)
-{
-	struct tenant *t = tenant_of(sk);
-
-	tenant_load(t, tenant_tcp(sk));
-	return tenant_packets(t, sg_cc_scaled(t->cc.cwnd, sg_illinois_keep(&t->cc)));
-}
-
-SEC("struct_ops")
-void BPF_PROG(illinois_set_state, struct sock *sk, __u8 state)
-{
-	if (state == TCP_CA_Loss)
-		sg_illinois_reset(&tenant_of(sk)->cc);
-}
-
-SEC("struct_ops")
-__u32 BPF_PROG(illinois_undo_cwnd, struct sock *sk)
-{
-	return tenant_undo(sk);
+	if (event == CA_EVENT_TX_START)
+		tenant_restart(sk);
 }
 
 SEC(".struct_ops.link")
@@ -56,9 +44,9 @@ struct tcp_congestion_ops ops = {
 	.name = "sg_illinois",
 	.flags = TCP_CONG_NON_RESTRICTED,
 	.init = (void *)illinois_init,
-	.ssthresh = (void *)illinois_ssthresh,
-	.cong_avoid = (void *)illinois_cong_avoid,
-	.set_state = (void *)illinois_set_state,
-	.pkts_acked = (void *)illinois_pkts_acked,
-	.undo_cwnd = (void *)illinois_undo_cwnd,
+	.ssthresh = (void *)tenant_ssthresh,
+	.cong_control = (void *)tenant_cong_control,
+	.cwnd_event = (void *)illinois_cwnd_event,
+	.pkts_acked = (void *)tenant_pkts_acked,
+	.undo_cwnd = (void *)tenant_undo_cwnd,
 };
