@@ -21,7 +21,7 @@ use sluicegate_scenario::{
     cdf::Cdf,
     experiment::{Traffic, TrafficKind},
 };
-use support::{PATIENCE, TwoNamespaces, run_all, traffic, variant, verified};
+use support::{PATIENCE, TwoNamespaces, ip, run_all, traffic, variant, verified};
 
 /// Argument of the process that `tenants_die_with_the_lab` kills.
 const HOLD: &str = "hold-a-tenant";
@@ -31,9 +31,10 @@ fn main() {
     if std::env::args().nth(1).as_deref() == Some(HOLD) {
         return hold_a_tenant();
     }
-    let tests: [(&str, fn()); 12] = [
+    let tests: [(&str, fn()); 13] = [
         ("bulk_fills_the_link", bulk_fills_the_link),
         ("bulk_keeps_its_rate", bulk_keeps_its_rate),
+        ("bulk_and_probe_speak_ipv6", bulk_and_probe_speak_ipv6),
         (
             "ping_pong_measures_round_trips",
             ping_pong_measures_round_trips,
@@ -129,6 +130,54 @@ fn bulk_keeps_its_rate() {
         (allowed / 4..=allowed).contains(&received),
         "{received} of {allowed}"
     );
+}
+
+fn bulk_and_probe_speak_ipv6() {
+    let world = TwoNamespaces::new();
+    let probe = TrafficKind::PingPong {
+        bytes: 64,
+        interval: Duration::from_millis(1),
+    };
+    let bulk = TrafficKind::Bulk { rate_bps: None };
+    let mut variant = variant(
+        "reno",
+        vec![
+            traffic(bulk, &[(0, 1)], 5000),
+            traffic(probe, &[(0, 1)], 5100),
+        ],
+    );
+    variant.ip_version = 6;
+    for (end, tenant) in variant.tenants.iter_mut().enumerate() {
+        let address = format!("fd00::{}", end + 1);
+        ip(&[
+            "-n",
+            world.name(end),
+            "address",
+            "add",
+            &format!("{address}/64"),
+            "dev",
+            "eth0",
+            "nodad",
+        ]);
+        tenant.address = address.parse().expect("address");
+    }
+    let plans = verified(plans(&variant, 7).expect("plans"));
+    let tenants = plans
+        .iter()
+        .enumerate()
+        .map(|(end, plan)| spawn(plan, world.fd(end)).expect("spawn"));
+    let reports = run_all(tenants.collect());
+    for report in &reports {
+        assert_eq!(
+            report.errors,
+            Vec::<String>::new(),
+            "tenant {}",
+            report.tenant
+        );
+    }
+    assert!(reports[1].receivers[0].measured_bytes > 0);
+    assert_eq!(reports[0].senders[0].congestion_control, "reno");
+    assert!(!reports[0].rtts[0].samples_us.is_empty());
 }
 
 fn ping_pong_measures_round_trips() {
