@@ -60,26 +60,35 @@ SG_INLINE void sg_host_handshake(struct sg_host *host, struct sg_packet *p, sg_u
 	sg_syn(&host->half, &p->seg, now_ns, &host->policy.rules[rule].params, out);
 }
 
+/* A flow met without its handshake begins with this packet, but does not count it. */
+SG_INLINE void sg_host_midstream(struct sg_host *host, const struct sg_packet *p, sg_u64 now_ns)
+{
+	sg_u32 rule = sg_policy_match(&host->policy, &p->key);
+
+	if (rule == SG_RULE_NONE || !p->seg.payload || (p->seg.tcp_flags & SG_RST))
+		return;
+	host->key = p->key;
+	host->flow = (struct sg_flow){ 0 };
+	host->flow.rule = (sg_u8)rule;
+	host->flow.seen_ns = now_ns;
+	host->flow.progress_ns = now_ns;
+	sg_midstream(&host->flow, &p->seg, &host->policy.rules[rule].params);
+	host->flow_exists = 1;
+	host->counters.value[SG_COUNT_FLOW_MIDSTREAM]++;
+}
+
 SG_INLINE void sg_host_segment(struct sg_host *host, struct sg_packet *p, sg_u64 now_ns,
 			       struct sg_verdict *out)
 {
 	const struct sg_params *params;
-	sg_u32 rule;
 
 	if (p->seg.tcp_flags & SG_SYN) {
 		sg_host_handshake(host, p, now_ns, out);
 		return;
 	}
 	if (!host->flow_exists) {
-		rule = sg_policy_match(&host->policy, &p->key);
-		if (rule == SG_RULE_NONE || !p->seg.payload || (p->seg.tcp_flags & SG_RST))
-			return;
-		host->flow = (struct sg_flow){ 0 };
-		host->flow.rule = (sg_u8)rule;
-		host->flow.progress_ns = now_ns;
-		sg_midstream(&host->flow, &p->seg, &host->policy.rules[rule].params);
-		host->flow_exists = 1;
-		host->counters.value[SG_COUNT_FLOW_MIDSTREAM]++;
+		sg_host_midstream(host, p, now_ns);
+		return;
 	}
 	params = &host->policy.rules[host->flow.rule].params;
 	if (p->seg.direction == SG_FROM_TENANT)

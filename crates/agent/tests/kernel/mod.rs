@@ -1,0 +1,163 @@
+//! The enforcement programs run on packets of our own (`BPF_PROG_TEST_RUN`), at times of our own.
+
+#![allow(dead_code)]
+
+use libbpf_rs::{MapCore, MapFlags, Object, ProgramInput};
+use sluicegate_agent::{include_object, object};
+use sluicegate_core::{
+    abi::{COUNTER_NAMES, Config, Flow, FlowEntry, FlowKey, HalfOpen, Interface, PolicyTable},
+    host::Direction,
+};
+
+/// `struct __sk_buff`, of which only four fields are set.
+const CONTEXT_BYTES: usize = 192;
+const CONTEXT_MARK: usize = 8;
+const CONTEXT_IFINDEX: usize = 40;
+const CONTEXT_TSTAMP: usize = 152;
+/// `SG_FACK_MARK`: a copy on its way to become a FACK.
+const FACK_MARK: u32 = 0x5347_464b;
+/// `SG_TCX_NEXT`.
+const NEXT: u32 = u32::MAX;
+/// The loopback interface, which every namespace has.
+pub const IFINDEX: u32 = 1;
+
+/// The kernel runs no program on a frame that ends before its IP header does.
+pub fn runs_on(frame: &[u8]) -> bool {
+    let ip = match frame.get(12..14) {
+        Some([0x08, 0x00]) => 20,
+        Some([0x86, 0xdd]) => 40,
+        Some(_) => 1,
+        None => return false,
+    };
+    frame.len() >= 14 + ip
+}
+
+/// What the programs made of a frame.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Made {
+    pub passes: bool,
+    pub frame: Vec<u8>,
+}
+
+/// Loaded programs that belong to no interface.
+pub struct Kernel(Object);
+
+impl Kernel {
+    /// Moves the calling thread into a network namespace of its own: FACKs loop over `lo` there.
+    pub fn load(policy: &PolicyTable) -> Self {
+        nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).expect("a namespace: be root");
+        let up = std::process::Command::new("ip")
+            .args(["link", "set", "lo", "up"])
+            .status();
+        assert!(up.expect("iproute2 is installed").success());
+        let mut open = object::open("vectors", include_object!("enforce")).unwrap();
+        object::open_map(&mut open, ".rodata.clock")
+            .unwrap()
+            .set_initial_value(&1_u32.to_ne_bytes())
+            .unwrap();
+        let kernel = Self(object::load(open, "vectors").unwrap());
+        kernel.write("policy", &0_u32, policy);
+        kernel.write("config", &0_u32, &Config::default());
+        kernel
+    }
+
+    pub fn set_policy(&self, policy: &PolicyTable) {
+        self.write("policy", &0_u32, policy);
+    }
+
+    pub fn set_interface(&self, row: &Interface) {
+        self.write("interfaces", &IFINDEX, row);
+    }
+
+    pub fn interface(&self) -> Option<Interface> {
+        self.read("interfaces", &IFINDEX)
+    }
+
+    pub fn flow(&self, key: &FlowKey) -> Option<Flow> {
+        self.read("flows", key).map(|entry: FlowEntry| entry.flow)
+    }
+
+    pub fn half_open(&self, key: &FlowKey) -> Option<HalfOpen> {
+        self.read("half_open", key)
+    }
+
+    /// Summed over CPUs, in the order of [`COUNTER_NAMES`].
+    pub fn counters(&self) -> [u64; COUNTER_NAMES.len()] {
+        let map = self.map("counters");
+        let values = map
+            .lookup_percpu(bytes_of(&0_u32), MapFlags::ANY)
+            .unwrap()
+            .expect("an array's slot");
+        let mut sum = [0; COUNTER_NAMES.len()];
+        for of_cpu in values {
+            for (total, bytes) in sum.iter_mut().zip(of_cpu.chunks_exact(8)) {
+                *total += u64::from_ne_bytes(bytes.try_into().unwrap());
+            }
+        }
+        sum
+    }
+
+    /// One frame that the kernel [`runs_on`].
+    pub fn frame(&self, frame: &[u8], direction: Direction, now_ns: u64) -> Made {
+        let program = match direction {
+            Direction::FromTenant => "from_tenant",
+            Direction::ToTenant => "to_tenant",
+        };
+        self.run(program, frame, now_ns, 0)
+    }
+
+    /// What the copy of a frame that was just sent becomes.
+    pub fn fack(&self, frame: &[u8], now_ns: u64) -> Made {
+        self.run("from_tenant", frame, now_ns, FACK_MARK)
+    }
+
+    fn run(&self, program: &str, frame: &[u8], now_ns: u64, mark: u32) -> Made {
+        let mut context = [0; CONTEXT_BYTES];
+        context[CONTEXT_MARK..][..4].copy_from_slice(&mark.to_ne_bytes());
+        context[CONTEXT_IFINDEX..][..4].copy_from_slice(&IFINDEX.to_ne_bytes());
+        context[CONTEXT_TSTAMP..][..8].copy_from_slice(&now_ns.to_ne_bytes());
+        let mut out = vec![0; frame.len() + 64];
+        let run = object::program(&self.0, program)
+            .unwrap()
+            .test_run(ProgramInput {
+                context_in: Some(&mut context),
+                data_in: Some(frame),
+                data_out: Some(&mut out),
+                ..ProgramInput::default()
+            })
+            .expect("the programs run");
+        Made {
+            passes: run.return_value == NEXT,
+            frame: run.data.expect("there is data").to_vec(),
+        }
+    }
+
+    fn map(&self, name: &str) -> libbpf_rs::Map<'_> {
+        self.0
+            .maps()
+            .find(|map| map.name() == name)
+            .expect("the object's map")
+    }
+
+    fn write<K: Copy, V: Copy>(&self, map: &str, key: &K, value: &V) {
+        let map = self.map(map);
+        object::check_layout(&map, size_of::<K>(), size_of::<V>()).unwrap();
+        map.update(bytes_of(key), bytes_of(value), MapFlags::ANY)
+            .unwrap();
+    }
+
+    fn read<K: Copy, V: Copy>(&self, map: &str, key: &K) -> Option<V> {
+        let map = self.map(map);
+        object::check_layout(&map, size_of::<K>(), size_of::<V>()).unwrap();
+        let bytes = map.lookup(bytes_of(key), MapFlags::ANY).unwrap()?;
+        assert_eq!(bytes.len(), size_of::<V>());
+        // SAFETY: mirrors of C structures, numbers only, of just this size.
+        Some(unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast()) })
+    }
+}
+
+/// A mirror's bytes.
+fn bytes_of<T: Copy>(value: &T) -> &[u8] {
+    // SAFETY: the mirrors are numbers without padding, so every byte is initialised.
+    unsafe { std::slice::from_raw_parts(std::ptr::from_ref(value).cast(), size_of::<T>()) }
+}

@@ -1,0 +1,423 @@
+//! The enforcement step natively and in the kernel: the same frames at the same times give the same
+//! bytes, the same decisions, the same flows and the same counters.
+//!
+//! Needs root. Partial checksums cannot be made this way; `live_edit.rs` has them.
+
+#![allow(unsafe_code)]
+
+mod kernel;
+#[path = "../../core/tests/net/mod.rs"]
+mod net;
+#[path = "vectors/random.rs"]
+mod random;
+
+use std::rc::Rc;
+
+use kernel::{IFINDEX, Kernel};
+use net::{A, B, Fate, Pair, Route, opt, pair::Enforcer, params, policy, policy_of};
+use random::Random;
+use sluicegate_core::{
+    abi::{
+        COUNTER_NAMES, FlowKey, Interface, MODE_TWO_SIDED, Params, PolicyTable, RULE_OBSERVE,
+        RULE_POLICE, RULE_STRIP_MPTCP, WINDOW_MAX,
+    },
+    cc::Algorithm,
+    host::{Action, Direction, Host, Outcome, tcp},
+};
+
+/// A host on frames with the kernel's programs at its side: both get every frame.
+struct Shadowed {
+    host: Host,
+    kernel: Rc<Kernel>,
+    /// Runs of the programs that made FACKs.
+    facks: u64,
+}
+
+impl Shadowed {
+    fn new(policy: &PolicyTable, kernel: &Rc<Kernel>) -> Self {
+        Self {
+            host: Host::new(policy),
+            kernel: Rc::clone(kernel),
+            facks: 0,
+        }
+    }
+
+    fn key(&self) -> FlowKey {
+        FlowKey {
+            ifindex: IFINDEX,
+            ..*self.host.key()
+        }
+    }
+
+    fn compare_state(&self, context: &str) {
+        let key = self.key();
+        assert_eq!(
+            self.kernel.flow(&key),
+            self.host.flow().copied(),
+            "{context}"
+        );
+        assert_eq!(
+            self.kernel.half_open(&key),
+            self.host.half_open().copied(),
+            "{context}"
+        );
+    }
+}
+
+impl Enforcer for Shadowed {
+    fn frame(&mut self, frame: &mut Vec<u8>, direction: Direction, now_ns: u64) -> Outcome {
+        let before = frame.clone();
+        let made = self.kernel.frame(frame, direction, now_ns);
+        let outcome = self.host.frame(frame, direction, now_ns);
+        let context = format!("{direction:?} {before:02x?}: {outcome:?}");
+        assert_eq!(made.passes, outcome.action == Action::Pass, "{context}");
+        assert_eq!(made.frame, *frame, "{context}");
+        self.compare_state(&context);
+        if let Some(fack) = &outcome.fack {
+            let made = self.kernel.fack(frame, now_ns);
+            assert!(made.passes, "{context}");
+            assert_eq!(made.frame, *fack, "{context}");
+            self.facks += 1;
+        }
+        outcome
+    }
+
+    fn host(&self) -> &Host {
+        &self.host
+    }
+}
+
+/// Both counted the same, but for the runs that only make FACKs.
+fn compare_counters<'a>(kernel: &Kernel, hosts: impl Iterator<Item = &'a Shadowed>) {
+    let mut native = [0; COUNTER_NAMES.len()];
+    for shadowed in hosts {
+        for (sum, value) in native.iter_mut().zip(shadowed.host.counters()) {
+            *sum += value;
+        }
+        native[COUNTER_NAMES
+            .iter()
+            .position(|name| *name == "packets")
+            .unwrap()] += shadowed.facks;
+    }
+    for ((name, native), kernel) in COUNTER_NAMES.iter().zip(native).zip(kernel.counters()) {
+        assert_eq!(native, kernel, "{name}");
+    }
+}
+
+fn pair(policy: &PolicyTable) -> (Rc<Kernel>, Pair<Shadowed>) {
+    let kernel = Rc::new(Kernel::load(policy));
+    let sides = [
+        Shadowed::new(policy, &kernel),
+        Shadowed::new(policy, &kernel),
+    ];
+    (kernel, Pair::of(sides))
+}
+
+/// A conversation with losses, marks, reordering, idleness, both ways.
+fn converse(pair: &mut Pair<Shadowed>, route: Route) {
+    pair.set_route(route);
+    pair.connect();
+    pair.set_fate(|crossing| match crossing.index % 37 {
+        5 | 17 => Fate::Mark,
+        11 => Fate::Drop,
+        23 => Fate::Delay(40_000),
+        _ => Fate::Deliver,
+    });
+    pair.transfer(A, 700_000);
+    pair.wait(3_000_000_000);
+    pair.transfer(B, 400_000);
+    pair.send(A, 100_000);
+    pair.send(B, 100_000);
+    pair.finish();
+}
+
+#[test]
+fn conversations_are_the_same() {
+    let routes = [
+        Route::new("10.1.0.1:40000", "10.2.0.1:5001"),
+        Route::new("[fd00::1]:40000", "[fd00::2]:5001"),
+        Route {
+            vlan: Some(7),
+            ..Route::new("10.1.0.1:40001", "10.2.0.1:5001")
+        },
+    ];
+    for route in routes {
+        let (kernel, mut pair) = pair(&policy());
+        converse(&mut pair, route);
+        assert_eq!(pair.flow(A).mode, MODE_TWO_SIDED);
+        assert!(pair.flow(A).losses > 0 && pair.flow(A).bytes_marked > 0);
+        let sides = pair.sides.iter().filter_map(|side| side.enforcer.as_ref());
+        compare_counters(&kernel, sides);
+    }
+}
+
+#[test]
+fn every_algorithm_is_the_same() {
+    for algorithm in Algorithm::ALL {
+        let (kernel, mut pair) = pair(&policy_of(Params {
+            algorithm: algorithm.number(),
+            one_sided: algorithm.number(),
+            ..params()
+        }));
+        converse(&mut pair, Route::new("10.1.0.1:40000", "10.2.0.1:5001"));
+        let sides = pair.sides.iter().filter_map(|side| side.enforcer.as_ref());
+        compare_counters(&kernel, sides);
+    }
+}
+
+#[test]
+fn facks_and_fallbacks_are_the_same() {
+    let (kernel, mut pair) = pair(&policy());
+    pair.connect();
+    pair.transfer(A, 1_000_000);
+    let first = pair.log.len() as u64;
+    pair.set_fate(move |crossing| match crossing.index - first {
+        10 | 13 | 16 | 19 | 22 => Fate::Drop,
+        _ => Fate::Deliver,
+    });
+    pair.transfer(A, 1_000_000);
+    let facks: u64 = pair
+        .sides
+        .iter()
+        .map(|side| side.enforcer.as_ref().unwrap().facks)
+        .sum();
+    assert!(facks > 0);
+    pair.set_fate(|_| Fate::Bleach);
+    pair.transfer(A, 8_000_000);
+    assert_ne!(pair.flow(A).mode, MODE_TWO_SIDED);
+    let sides = pair.sides.iter().filter_map(|side| side.enforcer.as_ref());
+    compare_counters(&kernel, sides);
+}
+
+/// One connection of several that random frames belong to.
+struct Connection {
+    shadowed: Shadowed,
+    route: Route,
+    start: u32,
+    peer_start: u32,
+}
+
+fn routes() -> Vec<Route> {
+    let plain = [
+        ("10.1.0.1:4000", "10.2.0.1:5001"),
+        ("10.1.0.1:4001", "10.2.0.1:5001"),
+        ("[fd00::1]:4000", "[fd00::2]:5001"),
+        ("[fd00::1]:4001", "[fd00::2]:80"),
+        ("10.1.0.1:4000", "192.0.2.1:443"), // not trusted
+    ]
+    .map(|(from, to)| Route::new(from, to));
+    let tagged = plain.map(|route| Route {
+        vlan: Some(100),
+        ..route
+    });
+    [plain, tagged].concat()
+}
+
+impl Connection {
+    /// Passes a packet of the tenant or of the peer; `None` if the kernel would not run on it.
+    fn pass(
+        &mut self,
+        random: &mut Random,
+        direction: Direction,
+        packet: &net::Packet,
+        now_ns: u64,
+    ) -> Option<Outcome> {
+        let route = match direction {
+            Direction::FromTenant => self.route,
+            Direction::ToTenant => self.route.reversed(),
+        };
+        let mut frame = route.build(packet);
+        random.damage(&mut frame, route);
+        kernel::runs_on(&frame).then(|| self.shadowed.frame(&mut frame, direction, now_ns))
+    }
+
+    /// A connection begins, by the tenant or by the peer.
+    fn begin(&mut self, random: &mut Random, now_ns: u64) {
+        self.start = random.next() as u32;
+        self.peer_start = random.next() as u32;
+        let (mut out, mut back) = (Direction::FromTenant, Direction::ToTenant);
+        let (mut first, mut second) = (self.start, self.peer_start);
+        if random.one_in(2) {
+            (out, back, first, second) = (back, out, second, first);
+        }
+        let syn = random.handshake(first.wrapping_sub(1), None);
+        self.pass(random, out, &syn, now_ns);
+        let answer = random.handshake(second.wrapping_sub(1), Some(first));
+        self.pass(random, back, &answer, now_ns);
+    }
+
+    /// Something that means something to the flow, or nearly does.
+    fn go_on(&mut self, random: &mut Random, now_ns: u64) -> Option<Outcome> {
+        let direction = match random.below(2) {
+            0 => Direction::FromTenant,
+            _ => Direction::ToTenant,
+        };
+        let own = self
+            .shadowed
+            .host
+            .flow()
+            .map_or(self.start, |flow| flow.snd_nxt);
+        let packet = random.packet(direction, own, self.peer_start);
+        let outcome = self.pass(random, direction, &packet, now_ns)?;
+        if direction == Direction::ToTenant && packet.seq == self.peer_start {
+            self.peer_start = packet.end();
+        }
+        Some(outcome)
+    }
+}
+
+/// So many frames of several connections.
+fn storm(seed: u64, policy: &PolicyTable, frames: u32) {
+    let kernel = Rc::new(Kernel::load(policy));
+    let mut random = Random(seed);
+    let connection = |route| Connection {
+        shadowed: Shadowed::new(policy, &kernel),
+        route,
+        start: 0,
+        peer_start: 0,
+    };
+    let mut connections: Vec<Connection> = routes().into_iter().map(connection).collect();
+    let mut now_ns = 1_000_000_000;
+    let (mut edited, mut stopped) = (0, 0);
+    for _ in 0..frames {
+        now_ns += random.pause_ns();
+        let at = random.below(connections.len() as u64) as usize;
+        let connection = &mut connections[at];
+        if random.one_in(60) {
+            connection.begin(&mut random, now_ns);
+        }
+        if let Some(outcome) = connection.go_on(&mut random, now_ns) {
+            edited += u32::from(outcome.edits != 0);
+            stopped += u32::from(outcome.action != Action::Pass);
+        }
+    }
+    let all = connections.iter().map(|connection| &connection.shadowed);
+    compare_counters(&kernel, all);
+    if policy.rules[0].params.mode == RULE_OBSERVE {
+        assert_eq!((edited, stopped), (0, 0));
+    } else {
+        assert!(edited > frames / 8, "{edited} of {frames} were edited");
+        assert!(stopped > 0, "none was policed or consumed");
+    }
+}
+
+const FRAMES: u32 = 6_000;
+
+#[test]
+fn random_frames_are_the_same() {
+    for seed in 1..=4 {
+        storm(seed, &policy(), FRAMES);
+    }
+}
+
+#[test]
+fn random_frames_are_the_same_under_random_policies() {
+    let mut random = Random(99);
+    for seed in 100..106 {
+        let mut flags = RULE_POLICE;
+        if random.below(2) == 0 {
+            flags |= RULE_STRIP_MPTCP;
+        }
+        let policy = policy_of(Params {
+            algorithm: random.below(8) as u8,
+            one_sided: random.below(8) as u8,
+            flags,
+            floor_mss: 1 + random.below(2) as u8,
+            init_segments: 1 + random.below(64) as u8,
+            window_cap: random.below(u64::from(WINDOW_MAX)) as u32,
+            ..params()
+        });
+        storm(seed, &policy, FRAMES / 2);
+    }
+}
+
+#[test]
+fn observers_are_the_same() {
+    storm(
+        7,
+        &policy_of(Params {
+            mode: RULE_OBSERVE,
+            ..params()
+        }),
+        FRAMES / 2,
+    );
+}
+
+#[test]
+fn frames_cut_anywhere_are_the_same() {
+    let kernel = Rc::new(Kernel::load(&policy()));
+    let mut shadowed = Shadowed::new(&policy(), &kernel);
+    for route in routes() {
+        let syn = net::Packet {
+            seq: 5,
+            flags: tcp::SYN,
+            window: 1000,
+            options: opt::all(&[&opt::mss(1460), &opt::wscale(7)]),
+            ..net::Packet::default()
+        };
+        let frame = route.build(&syn);
+        let cuts = (0..frame.len()).map(|length| frame[..length].to_vec());
+        let cuts: Vec<_> = cuts.filter(|cut| kernel::runs_on(cut)).collect();
+        assert!(cuts.len() >= 28, "{}", cuts.len());
+        for mut cut in cuts {
+            shadowed.frame(&mut cut, Direction::FromTenant, 1);
+        }
+    }
+    compare_counters(&kernel, std::iter::once(&shadowed));
+}
+
+/// The handshake of connection `port` as far as the kernel's flow; `false` if there is none after it.
+fn begins(kernel: &Kernel, port: u16) -> bool {
+    let route = Route::new(&format!("10.1.0.1:{port}"), "10.2.0.1:5001");
+    let syn = net::Packet {
+        seq: 99,
+        flags: tcp::SYN,
+        window: 1000,
+        options: opt::all(&[&opt::mss(1460)]),
+        ..net::Packet::default()
+    };
+    let answer = net::Packet {
+        seq: 7,
+        ack: 100,
+        flags: tcp::SYN | tcp::ACK,
+        window: 65_000,
+        ..syn.clone()
+    };
+    let mut host = Host::new(&policy());
+    host.frame(&mut route.build(&syn), Direction::FromTenant, 1);
+    let key = FlowKey {
+        ifindex: IFINDEX,
+        ..*host.key()
+    };
+    kernel.frame(&route.build(&syn), Direction::FromTenant, 1);
+    let frame = route.reversed().build(&answer);
+    let made = kernel.frame(&frame, Direction::ToTenant, 1);
+    let begun = kernel.flow(&key).is_some();
+    assert!(made.passes);
+    assert_eq!(
+        made.frame != frame,
+        begun,
+        "without a flow nothing is edited"
+    );
+    begun
+}
+
+#[test]
+fn an_interface_has_a_quota_of_flows() {
+    let kernel = Kernel::load(&policy());
+    kernel.set_interface(&Interface {
+        quota: 3,
+        ..Interface::default()
+    });
+    let begun: Vec<bool> = (1..=5).map(|port| begins(&kernel, port)).collect();
+    assert_eq!(begun, [true, true, true, false, false]);
+    assert_eq!(kernel.interface().unwrap().flows, 3);
+    let quota = COUNTER_NAMES
+        .iter()
+        .position(|name| *name == "quota")
+        .unwrap();
+    assert_eq!(kernel.counters()[quota], 2);
+    // The port of a flow that there is costs nothing new.
+    assert!(begins(&kernel, 2));
+    assert_eq!(kernel.interface().unwrap().flows, 3);
+}
