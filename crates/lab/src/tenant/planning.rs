@@ -68,8 +68,7 @@ pub fn flows(variant: &Variant) -> Vec<Flow> {
 /// (struct_ops) replaces it.
 ///
 /// # Errors
-/// A trace with more than two million arrivals per sender, ports beyond 65535, incast towards several
-/// requesters at one port.
+/// More than two million messages per sender or ports beyond 65535.
 pub fn plans(variant: &Variant, seed: u64) -> anyhow::Result<Vec<Plan>> {
     let mut plans: Vec<Plan> = variant
         .tenants
@@ -168,7 +167,7 @@ impl Planner<'_> {
                 bytes,
                 interval,
                 class,
-            } => self.messages(*bytes, ns(*interval), class),
+            } => return self.messages(*bytes, ns(*interval), class),
             TrafficKind::Shuffle {
                 bytes,
                 parallel,
@@ -281,18 +280,24 @@ impl Planner<'_> {
 
     /// Each sender starts at its own phase within one interval: mice of different servers do not march in
     /// step, as independent applications do not.
-    fn messages(&mut self, bytes: u64, interval_ns: u64, class: &str) {
+    fn messages(&mut self, bytes: u64, interval_ns: u64, class: &str) -> anyhow::Result<()> {
+        let span = self.span();
+        let expected = span.end_ns.saturating_sub(span.begin_ns) as f64 / interval_ns as f64;
+        if expected.is_nan() || expected > MAX_ARRIVALS {
+            bail!("more than {MAX_ARRIVALS:.0} messages per sender: choose a longer interval");
+        }
         let classes = vec![class.to_owned()];
         for sender in distinct(self.flows.iter().map(|flow| flow.from)) {
-            let phase_ns = self.rng.random_range(0..interval_ns.max(1));
+            let phase_ns = self.rng.random_range(0..interval_ns);
             let schedule = Schedule::Periodic {
                 bytes,
-                interval_ns: interval_ns.max(1),
+                interval_ns,
                 phase_ns,
             };
             self.message_source(sender, schedule, Connections::One, &classes);
         }
         self.message_sinks(&classes);
+        Ok(())
     }
 
     fn shuffle(&mut self, bytes: u64, parallel: u32, class: &str) {

@@ -199,3 +199,13 @@ fn ecn_and_buffers_become_kernel_parameters() {
     assert!(has(0, "net.ipv4.tcp_ecn", "2") && has(1, "net.ipv4.tcp_ecn", "1"));
     assert!(has(2, "net.ipv4.tcp_rmem", "4096 65536 65536"));
 }
+
+#[test]
+fn messages_without_a_pause_are_refused() {
+    let kind = TrafficKind::Messages {
+        bytes: 1000,
+        interval: Duration::ZERO,
+        class: "mice".into(),
+    };
+    assert!(plans(&variant(2, kind, &[(0, 1)]), 1).is_err());
+}
