@@ -325,8 +325,17 @@ impl Variant {
                     rate_bps: Some(rate),
                 }
                 | TrafficKind::Trace { load_bps: rate, .. } => scale(rate),
+                TrafficKind::Messages { interval, .. } => *interval = interval.div_f64(factor),
                 _ => {}
             }
+        }
+    }
+
+    /// Name of an end of a link.
+    pub fn node_name(&self, node: Node) -> &str {
+        match node {
+            Node::Host(id) => &self.hosts[id].name,
+            Node::Switch(id) => &self.switches[id].name,
         }
     }
 

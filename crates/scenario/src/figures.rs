@@ -6,7 +6,7 @@
 //! | `flows.TENANT.FIELD`, `traffic.TABLE.FIELD`, `flows.all.FIELD` | `goodput_bps`, `retransmits`, `timeouts`, `count` summed, `srtt_us` and `jain` over the bulk flows of a sending tenant or a traffic table |
 //! | `rtt_us.(count\|p50\|p99\|p999\|max)` | of the ping-pong probes |
 //! | `fct_us.CLASS.(count\|mean\|p50\|p99\|p999)` | of a class of flows |
-//! | `links.bottleneck.FIELD`, `links.all.FIELD`, `links.FROM-TO.FIELD` | `sent`, `sent_bytes`, `marks`, `drops`, `drops.CAUSE` summed, `queue_bytes.(p50\|p99\|max)` of the fullest |
+//! | `links.bottleneck.FIELD`, `links.all.FIELD`, `links.FROM-TO.FIELD` | `rate_bps` of the slowest, `sent`, `sent_bytes`, `marks`, `drops`, `drops.CAUSE` summed, `queue_bytes.(p50\|p99\|max)` of the fullest |
 //! | `enforcement.COUNTER` | summed over hosts |
 //! | `derived.NAME` | what the world derived |
 //! | `cpu_idle_min` | 0..=1 |
@@ -14,7 +14,7 @@
 use sluicegate_policy::{problem::Complaint, table::nearest};
 
 use crate::{
-    experiment::{Node, Variant},
+    experiment::Variant,
     results::{FlowResult, LinkResult, VariantResult},
     stats,
 };
@@ -74,6 +74,8 @@ pub enum LinkSet {
 /// A field of [`LinkResult`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum LinkField {
+    /// Rate of the slowest.
+    Rate,
     /// Packets sent.
     Sent,
     /// Bytes sent.
@@ -98,7 +100,14 @@ const FLOW: &[&str] = &[
     "srtt_us",
     "jain",
 ];
-const LINK: &[&str] = &["sent", "sent_bytes", "marks", "drops", "queue_bytes"];
+const LINK: &[&str] = &[
+    "rate_bps",
+    "sent",
+    "sent_bytes",
+    "marks",
+    "drops",
+    "queue_bytes",
+];
 const KINDS: &[&str] = &[
     "goodput_bps",
     "flows",
@@ -164,10 +173,7 @@ impl Figure {
 
 /// Every direction of every link, written `from-to`.
 fn link_directions(variant: &Variant) -> Vec<String> {
-    let name = |node: Node| match node {
-        Node::Host(id) => variant.hosts[id].name.as_str(),
-        Node::Switch(id) => variant.switches[id].name.as_str(),
-    };
+    let name = |node| variant.node_name(node);
     let ends = variant
         .links
         .iter()
@@ -219,6 +225,7 @@ fn quantity(name: &str, parts: &[&str]) -> Result<Quantity, Complaint> {
 
 fn link_field(name: &str, parts: &[&str]) -> Result<(LinkField, usize), Complaint> {
     Ok(match field(name, parts, 2, LINK)?.as_str() {
+        "rate_bps" => (LinkField::Rate, 3),
         "sent" => (LinkField::Sent, 3),
         "sent_bytes" => (LinkField::SentBytes, 3),
         "marks" => (LinkField::Marks, 3),
@@ -345,6 +352,7 @@ fn links_value(links: &[&LinkResult], field: &LinkField) -> Option<f64> {
     let sum = |of: &dyn Fn(&LinkResult) -> u64| links.iter().map(|l| of(l)).sum::<u64>() as f64;
     let max = |of: &dyn Fn(&LinkResult) -> f64| links.iter().map(|l| of(l)).fold(0.0, f64::max);
     Some(match field {
+        LinkField::Rate => links.iter().map(|l| l.rate_bps).min().unwrap_or(0) as f64,
         LinkField::Sent => sum(&|l| l.sent),
         LinkField::SentBytes => sum(&|l| l.sent_bytes),
         LinkField::Marks => sum(&|l| l.marks),

@@ -157,6 +157,9 @@ pub struct LinkResult {
     pub id: String,
     /// The experiment is about this queue.
     pub bottleneck: bool,
+    /// Rate in bit/s at which the link was run.
+    #[serde(default)]
+    pub rate_bps: u64,
     /// Packets sent.
     pub sent: u64,
     /// Bytes sent.

@@ -8,8 +8,8 @@ use anyhow::{Context, bail};
 
 use crate::{
     aggregate,
-    experiment::Experiment,
-    results::{Conditions, Results, SCHEMA},
+    experiment::{Experiment, Variant},
+    results::{Conditions, Results, SCHEMA, VariantResult},
     world::{Observer, Outcome, World},
 };
 
@@ -79,15 +79,27 @@ fn run_all(
         let repeat = number / variants;
         let seed = experiment.seed.wrapping_add(repeat as u64);
         observer.begins(&variant.name, number + 1, total);
-        let outcome = world
+        let mut outcome = world
             .run(experiment, variant, seed, observer)
             .with_context(|| format!("{}: variant \"{}\"", experiment.file, variant.name))?;
+        record_rates(&mut outcome.result, variant);
         if outcome.conditions.cpu_bound && may_slow_down {
             return Ok(Attempt::CpuBound(variant.name.clone()));
         }
         outcomes[index].push(outcome);
     }
     Ok(Attempt::Done(outcomes))
+}
+
+/// Notes at which rate each link was run; a world need not know.
+fn record_rates(result: &mut VariantResult, variant: &Variant) {
+    for link in &variant.links {
+        let (a, b) = (variant.node_name(link.a), variant.node_name(link.b));
+        let ids = [format!("{a}>{b}"), format!("{b}>{a}")];
+        for measured in result.links.iter_mut().filter(|l| ids.contains(&l.id)) {
+            measured.rate_bps = link.rate_bps;
+        }
+    }
 }
 
 /// Indexes of variants in the order of running.
@@ -132,7 +144,7 @@ mod tests {
     use std::{path::Path, time::Duration};
 
     use super::*;
-    use crate::{experiment::Variant, file, results::VariantResult};
+    use crate::{file, results::LinkResult};
 
     /// A world whose CPU keeps up with `cpu_limit_bps` on the first link.
     struct Model {
@@ -161,6 +173,11 @@ mod tests {
             let mut outcome = Outcome::default();
             outcome.result.name.clone_from(&variant.name);
             outcome.result.goodput_bps.sum = rate as f64;
+            outcome.result.links.push(LinkResult {
+                id: "left>right".to_owned(),
+                bottleneck: true,
+                ..LinkResult::default()
+            });
             outcome.conditions.cpu_bound = rate > self.cpu_limit_bps;
             Ok(outcome)
         }
@@ -188,7 +205,7 @@ mod tests {
             [network]\ntopology = 'dumbbell'\nrate = '800Mbit'\n\
             [traffic.bulk]\nkind = 'bulk'\nrate = '80Mbit'\n\
             [variant]\na = {}\nb = {}\nc = {}\n\
-            [expect]\nsame = 'a.goodput_bps.sum == b.goodput_bps.sum'\nfull = 'c.goodput_bps.sum >= 800000000'\n";
+            [expect]\nsame = 'a.goodput_bps.sum == b.goodput_bps.sum'\nfull = 'c.goodput_bps.sum >= 800000000'\nof-link = 'c.goodput_bps.sum == c.links.bottleneck.rate_bps'\n";
         file::parse(Path::new("t.toml"), text, &file::Options::default())
             .unwrap_or_else(|problems| panic!("{problems}"))
     }
@@ -237,6 +254,7 @@ mod tests {
         );
         assert!(observer.notes[0].contains("\"a\""), "{:?}", observer.notes);
         assert!(!results.expectations[1].held);
+        assert!(results.expectations[2].held);
     }
 
     #[test]
@@ -267,7 +285,7 @@ mod tests {
         let dropped = experiment.select(&["c".to_owned()]).unwrap();
         assert_eq!(dropped, ["same"]);
         assert_eq!(experiment.variants.len(), 1);
-        assert_eq!(experiment.expectations.len(), 1);
+        assert_eq!(experiment.expectations.len(), 2);
         assert_eq!(experiment.select(&["x".to_owned()]), Err("x".to_owned()));
     }
 }

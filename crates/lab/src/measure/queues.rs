@@ -229,6 +229,7 @@ fn result(queue: &Queue, from: &Counts, to: &Counts) -> LinkResult {
             p99: port.backlog.quantile(0.99),
             max: port.backlog.quantile(1.0),
         },
+        ..LinkResult::default()
     }
 }
 

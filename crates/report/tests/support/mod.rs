@@ -275,6 +275,7 @@ fn link(id: &str, bottleneck: bool, shape: &Shape) -> LinkResult {
             p99: shape.rtt_us * 160.0,
             max: shape.rtt_us * 200.0,
         },
+        ..LinkResult::default()
     }
 }
 
