@@ -142,7 +142,7 @@ SG_INLINE void sg_cubic_remember(struct sg_cc *cc)
 }
 
 SG_NOINLINE int sg_cubic_on_loss(struct sg_cc *cc, const struct sg_params *params,
-				  const struct sg_cc_ack *ack)
+				 const struct sg_cc_ack *ack)
 {
 	sg_cubic_remember(cc);
 	sg_cc_lost(cc, params, ack, SG_CUBIC_KEEP_Q10);
@@ -151,8 +151,8 @@ SG_NOINLINE int sg_cubic_on_loss(struct sg_cc *cc, const struct sg_params *param
 
 /* After a timeout the first epoch is convex from where it begins (4.8). */
 SG_NOINLINE int sg_cubic_on_timeout(struct sg_cc *cc,
-				     const struct sg_params *params,
-				     const struct sg_cc_ack *ack)
+				    const struct sg_params *params,
+				    const struct sg_cc_ack *ack)
 {
 	cc->cubic.w_max = 0;
 	sg_cc_timed_out(cc, params, ack, SG_CUBIC_KEEP_Q10);
@@ -160,7 +160,7 @@ SG_NOINLINE int sg_cubic_on_timeout(struct sg_cc *cc,
 }
 
 SG_NOINLINE int sg_cubic_on_ack(struct sg_cc *cc, const struct sg_params *params,
-				 const struct sg_cc_ack *ack)
+				const struct sg_cc_ack *ack)
 {
 	sg_u32 acked = ack->acked;
 	int growing;

@@ -65,7 +65,7 @@ SG_INLINE sg_u32 sg_dctcp_reduced(const struct sg_cc *cc, sg_u32 beta_q10)
 }
 
 SG_NOINLINE int sg_dctcp_on_ack(struct sg_cc *cc, const struct sg_params *params,
-				 const struct sg_cc_ack *ack)
+				const struct sg_cc_ack *ack)
 {
 	sg_u32 marked = sg_min32(ack->marked, ack->acked);
 

@@ -53,7 +53,7 @@ SG_INLINE void sg_dcvegas_decide(struct sg_cc *cc, const struct sg_params *param
 }
 
 SG_NOINLINE int sg_dcvegas_on_ack(struct sg_cc *cc, const struct sg_params *params,
-				   const struct sg_cc_ack *ack)
+				  const struct sg_cc_ack *ack)
 {
 	int ended = sg_cc_round(cc, ack);
 	int late = sg_dcvegas_late(cc, params, ack);

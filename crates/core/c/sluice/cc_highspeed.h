@@ -100,24 +100,24 @@ SG_INLINE sg_u32 sg_highspeed_keep(const struct sg_cc *cc)
 }
 
 SG_NOINLINE int sg_highspeed_on_loss(struct sg_cc *cc,
-				      const struct sg_params *params,
-				      const struct sg_cc_ack *ack)
+				     const struct sg_params *params,
+				     const struct sg_cc_ack *ack)
 {
 	sg_cc_lost(cc, params, ack, sg_highspeed_keep(cc));
 	return 0;
 }
 
 SG_NOINLINE int sg_highspeed_on_timeout(struct sg_cc *cc,
-					 const struct sg_params *params,
-					 const struct sg_cc_ack *ack)
+					const struct sg_params *params,
+					const struct sg_cc_ack *ack)
 {
 	sg_cc_timed_out(cc, params, ack, sg_highspeed_keep(cc));
 	return 0;
 }
 
 SG_NOINLINE int sg_highspeed_on_ack(struct sg_cc *cc,
-				     const struct sg_params *params,
-				     const struct sg_cc_ack *ack)
+				    const struct sg_params *params,
+				    const struct sg_cc_ack *ack)
 {
 	sg_u32 acked = ack->acked;
 

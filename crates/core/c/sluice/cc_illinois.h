@@ -108,16 +108,16 @@ SG_INLINE void sg_illinois_reset(struct sg_cc *cc)
 }
 
 SG_NOINLINE int sg_illinois_on_loss(struct sg_cc *cc,
-				     const struct sg_params *params,
-				     const struct sg_cc_ack *ack)
+				    const struct sg_params *params,
+				    const struct sg_cc_ack *ack)
 {
 	sg_cc_lost(cc, params, ack, sg_illinois_keep(cc));
 	return 0;
 }
 
 SG_NOINLINE int sg_illinois_on_timeout(struct sg_cc *cc,
-					const struct sg_params *params,
-					const struct sg_cc_ack *ack)
+				       const struct sg_params *params,
+				       const struct sg_cc_ack *ack)
 {
 	sg_cc_timed_out(cc, params, ack, sg_illinois_keep(cc));
 	sg_illinois_reset(cc);
@@ -125,8 +125,8 @@ SG_NOINLINE int sg_illinois_on_timeout(struct sg_cc *cc,
 }
 
 SG_NOINLINE int sg_illinois_on_ack(struct sg_cc *cc,
-				    const struct sg_params *params,
-				    const struct sg_cc_ack *ack)
+				   const struct sg_params *params,
+				   const struct sg_cc_ack *ack)
 {
 	sg_u32 acked = ack->acked;
 

@@ -10,7 +10,7 @@
 #define SG_RENO_KEEP_Q10 (SG_ONE_Q10 / 2)
 
 SG_NOINLINE int sg_reno_on_ack(struct sg_cc *cc, const struct sg_params *params,
-				const struct sg_cc_ack *ack)
+			       const struct sg_cc_ack *ack)
 {
 	sg_cc_round(cc, ack);
 	if (sg_cc_marked(cc, params, ack, SG_RENO_KEEP_Q10))
@@ -22,15 +22,15 @@ SG_NOINLINE int sg_reno_on_ack(struct sg_cc *cc, const struct sg_params *params,
 
 /* Also the answer to loss of dctcp, dcvegas and vegas. */
 SG_NOINLINE int sg_reno_on_loss(struct sg_cc *cc, const struct sg_params *params,
-				 const struct sg_cc_ack *ack)
+				const struct sg_cc_ack *ack)
 {
 	sg_cc_lost(cc, params, ack, SG_RENO_KEEP_Q10);
 	return 0;
 }
 
 SG_NOINLINE int sg_reno_on_timeout(struct sg_cc *cc,
-				    const struct sg_params *params,
-				    const struct sg_cc_ack *ack)
+				   const struct sg_params *params,
+				   const struct sg_cc_ack *ack)
 {
 	sg_cc_timed_out(cc, params, ack, SG_RENO_KEEP_Q10);
 	return 0;

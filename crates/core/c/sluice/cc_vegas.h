@@ -75,7 +75,7 @@ SG_INLINE void sg_vegas_sample(struct sg_cc *cc, sg_u32 rtt_ns)
 }
 
 SG_NOINLINE int sg_vegas_on_ack(struct sg_cc *cc, const struct sg_params *params,
-				 const struct sg_cc_ack *ack)
+				const struct sg_cc_ack *ack)
 {
 	int ended = sg_cc_round(cc, ack);
 	int growing;
