@@ -32,5 +32,5 @@ built=$SECONDS
 say "rehearsing ${scenarios[*]}"
 "$sluicegate" run "${scenarios[@]}" --out "$out"
 say "done in $((SECONDS - built)) s after the build"
-echo "results  $out/*/results.json"
+printf 'results  %s\n' "$out"/*/results.json
 echo "report   $(readlink -f "$out/report.html")"
