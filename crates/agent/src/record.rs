@@ -96,7 +96,7 @@ impl FlowRecord {
         let rule_mode = rule.map_or(RULE_MODES[0], |rule| name(&RULE_MODES, rule.mode));
         let enforced = rule_mode == "enforce" && flow.mode != MODE_WATCH;
         let algorithm = rule.and_then(|rule| {
-            let two_sided = flow.mode == MODE_TWO_SIDED;
+            let two_sided = flow.mode >= MODE_TWO_SIDED;
             Algorithm::from_number(if two_sided {
                 rule.algorithm
             } else {

@@ -344,8 +344,11 @@ pub const MODE_ONE_SIDED: u8 = 1;
 /// [`Flow::mode`]: both ends enforce.
 pub const MODE_TWO_SIDED: u8 = 2;
 
+/// [`Flow::mode`]: observing tenants that use ECN, whose ECE is the feedback.
+pub const MODE_TENANT_ECN: u8 = 3;
+
 /// Names of [`Flow::mode`].
-pub const MODE_NAMES: [&str; 3] = ["watch", "one-sided", "two-sided"];
+pub const MODE_NAMES: [&str; 4] = ["watch", "one-sided", "two-sided", "tenant-ecn"];
 
 /// Names of [`Flow::reason`]: why a flow is in its mode, or why nothing more is done.
 pub const REASON_NAMES: [&str; 11] = [

@@ -38,7 +38,7 @@ SG_INLINE int sg_may_edit(const struct sg_flow *flow, const struct sg_segment *s
 
 SG_INLINE sg_u32 sg_algorithm_of(const struct sg_flow *flow, const struct sg_params *params)
 {
-	return flow->mode == SG_MODE_TWO_SIDED ? params->algorithm : params->one_sided;
+	return flow->mode >= SG_MODE_TWO_SIDED ? params->algorithm : params->one_sided;
 }
 
 SG_INLINE void sg_edit_ecn(struct sg_verdict *out, const struct sg_segment *seg, sg_u8 ecn)
@@ -314,6 +314,9 @@ SG_INLINE void sg_ack_advances(struct sg_flow *flow, const struct sg_segment *se
 	ack.min_rtt_ns = flow->min_rtt_ns;
 	ack.marked = sg_min32(flow->marked_pending, ack.acked);
 	flow->marked_pending -= ack.marked;
+	/* Exact from a DCTCP receiver (RFC 8257 3.2), a window's worth from a classic one. */
+	if (flow->mode == SG_MODE_TENANT_ECN && (seg->tcp_flags & SG_ECE))
+		ack.marked = ack.acked;
 	flow->bytes_acked += ack.acked;
 	flow->snd_una = seg->ack;
 	flow->dupacks = 0;

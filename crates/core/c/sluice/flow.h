@@ -26,6 +26,7 @@ enum sg_mode {
 	SG_MODE_WATCH = 0,     /* counted, never edited; `reason` says why */
 	SG_MODE_ONE_SIDED = 1, /* window only; the tenant's ECN is its own */
 	SG_MODE_TWO_SIDED = 2, /* the operator owns ECN, the peer sends feedback */
+	SG_MODE_TENANT_ECN = 3, /* observing tenants that use ECN: their ECE is the feedback */
 };
 
 /* Why a flow is in its mode. */

@@ -71,6 +71,8 @@ SG_NOINLINE int sg_syn(struct sg_half_open *half, const struct sg_segment *seg,
 	half->isn = seg->seq;
 	half->mss = seg->options & SG_OPT_MSS ? seg->mss : SG_MSS_DEFAULT;
 	half->options = seg->options;
+	if ((seg->tcp_flags & (SG_ECE | SG_CWR)) == (SG_ECE | SG_CWR))
+		half->options |= SG_OPT_ECN_OFFER;
 	half->wscale = seg->wscale;
 	half->from_tenant = from_tenant;
 	if (sg_handshake_editable(seg, params)) {
@@ -114,6 +116,17 @@ SG_INLINE sg_u8 sg_partnership(const struct sg_half_open *half, const struct sg_
 	return seg->peer_trusted ? SG_WHY_NONE : SG_WHY_PEER_UNTRUSTED;
 }
 
+/* The tenants agreed on ECN between themselves (RFC 3168 section 6.1.1). */
+SG_INLINE int sg_ecn_agreed(const struct sg_half_open *half, const struct sg_segment *seg)
+{
+	return (half->options & SG_OPT_ECN_OFFER) &&
+	       (seg->tcp_flags & (SG_ECE | SG_CWR)) == SG_ECE;
+}
+
+/*
+ * Enforcing, a flow is two-sided or one-sided. Observing, no option is added, so
+ * the marks that tenants report to each other are what the algorithm can be run on.
+ */
 SG_INLINE void sg_choose_mode(struct sg_flow *flow, const struct sg_half_open *half,
 			      const struct sg_segment *seg, const struct sg_params *params,
 			      struct sg_verdict *out)
@@ -133,8 +146,11 @@ SG_INLINE void sg_choose_mode(struct sg_flow *flow, const struct sg_half_open *h
 	} else {
 		flow->reason = params->mode == SG_RULE_ENFORCE ? sg_partnership(half, seg) :
 								 SG_WHY_PEER_SILENT;
-		flow->mode = flow->reason == SG_WHY_NONE ? SG_MODE_TWO_SIDED :
-							   SG_MODE_ONE_SIDED;
+		if (params->mode != SG_RULE_ENFORCE && sg_ecn_agreed(half, seg))
+			flow->mode = SG_MODE_TENANT_ECN;
+		else
+			flow->mode = flow->reason == SG_WHY_NONE ? SG_MODE_TWO_SIDED :
+								   SG_MODE_ONE_SIDED;
 		out->count = flow->mode == SG_MODE_TWO_SIDED ? SG_COUNT_FLOW_TWO_SIDED :
 							       SG_COUNT_FLOW_ONE_SIDED;
 	}
