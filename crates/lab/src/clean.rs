@@ -173,3 +173,122 @@ fn restore(path: &Path, value: &str) -> Result<String> {
         .with_context(|| format!("{}: cannot be set back to {value}", path.display()))?;
     Ok(format!("{} set back to {value}", path.display()))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command};
+
+    use super::*;
+
+    /// A journal file of this test alone, and a child that sleeps.
+    fn journal_of(name: &str, entries: &[Entry]) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("sgl-{}-{name}.journal", std::process::id()));
+        let lines = entries
+            .iter()
+            .map(|entry| serde_json::to_string(entry).unwrap() + "\n");
+        fs::write(&path, lines.collect::<String>()).unwrap();
+        path
+    }
+
+    fn boot() -> Entry {
+        let id = journal::boot_id().unwrap();
+        Entry::Boot { id }
+    }
+
+    fn sleeper() -> Child {
+        Command::new("sleep").arg("60").spawn().unwrap()
+    }
+
+    #[test]
+    fn a_recorded_process_is_ended() {
+        let mut child = sleeper();
+        let pid = child.id() as i32;
+        let start_ticks = journal::start_ticks(pid).unwrap();
+        let path = journal_of("ours", &[boot(), Entry::Child { pid, start_ticks }]);
+        let mut report = CleanReport::default();
+        undo(&path, &mut report).unwrap();
+        assert!(!alive(pid, start_ticks) && !path.exists());
+        assert_eq!(
+            (report.done.len(), report.failed.len()),
+            (1, 0),
+            "{report:?}"
+        );
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_process_of_another_life_is_left_alone() {
+        let mut child = sleeper();
+        let pid = child.id() as i32;
+        let start_ticks = journal::start_ticks(pid).unwrap();
+        let earlier = Entry::Child {
+            pid,
+            start_ticks: start_ticks - 1,
+        };
+        let other_boot = Entry::Boot {
+            id: "another".into(),
+        };
+        let exact = Entry::Child { pid, start_ticks };
+        for (name, entries) in [("pid", [boot(), earlier]), ("boot", [other_boot, exact])] {
+            let path = journal_of(name, &entries);
+            undo(&path, &mut CleanReport::default()).unwrap();
+            assert!(alive(pid, start_ticks), "{name}");
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn only_our_namespaces_are_removed() {
+        assert_eq!(remove_netns("someone-elses").unwrap(), None);
+        assert_eq!(remove_netns("sgl-../../etc").unwrap(), None);
+        assert_eq!(remove_netns("sgl-that-is-gone-already").unwrap(), None);
+    }
+
+    #[test]
+    fn a_parameter_gets_its_value_back_and_a_directory_goes() {
+        let directory = std::env::temp_dir().join(format!("sgl-{}-directory", std::process::id()));
+        fs::create_dir_all(directory.join("below")).unwrap();
+        let parameter = std::env::temp_dir().join(format!("sgl-{}-parameter", std::process::id()));
+        fs::write(&parameter, "new").unwrap();
+        let restored = Entry::Sysctl {
+            path: parameter.clone(),
+            value: "old".into(),
+        };
+        let removed = Entry::Directory {
+            path: directory.clone(),
+        };
+        let path = journal_of("restore", &[boot(), restored, removed]);
+        undo(&path, &mut CleanReport::default()).unwrap();
+        assert_eq!(fs::read_to_string(&parameter).unwrap(), "old");
+        assert!(!directory.exists());
+        fs::remove_file(parameter).unwrap();
+    }
+
+    #[test]
+    fn what_cannot_be_undone_is_reported_and_the_journal_stays() {
+        let lost = Entry::Sysctl {
+            path: "/proc/sys/no/such/parameter".into(),
+            value: "1".into(),
+        };
+        let path = journal_of("lost", &[boot(), lost]);
+        let mut report = CleanReport::default();
+        undo(&path, &mut report).unwrap();
+        assert!(report.failed[0].contains("no/such/parameter"), "{report:?}");
+        assert!(path.exists());
+        fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn a_line_cut_short_was_never_carried_out() {
+        let path = journal_of("torn", &[boot()]);
+        let mut text = fs::read_to_string(&path).unwrap();
+        text.push_str("{\"kind\":\"netns\",\"na");
+        fs::write(&path, &text).unwrap();
+        assert_eq!(journal::read(&path).unwrap().len(), 1);
+        fs::write(&path, text + "\n").unwrap();
+        let error = journal::read(&path).unwrap_err().to_string();
+        assert!(error.contains("line 2"), "{error}");
+        fs::remove_file(path).unwrap();
+    }
+}

@@ -32,7 +32,7 @@ fn main() {
     if std::env::args().nth(1).as_deref() == Some(RUN_LONG) {
         return run_long();
     }
-    let tests: [(&str, fn()); 12] = [
+    let tests: [(&str, fn()); 15] = [
         ("a_run_leaves_nothing", a_run_leaves_nothing),
         ("two_hosts_fill_their_link", two_hosts_fill_their_link),
         ("ipv6_fills_the_link_too", ipv6_fills_the_link_too),
@@ -51,6 +51,12 @@ fn main() {
         (
             "hosts_can_be_detached_while_it_runs",
             hosts_can_be_detached_while_it_runs,
+        ),
+        ("bleaching_hides_marks", bleaching_hides_marks),
+        ("red_marks_early", red_marks_early),
+        (
+            "switches_in_a_row_and_tenants_side_by_side",
+            switches_in_a_row_and_tenants_side_by_side,
         ),
         ("cancelling_cleans_up", cancelling_cleans_up),
         ("a_panic_cleans_up", a_panic_cleans_up),
@@ -342,6 +348,59 @@ fn hosts_can_be_detached_while_it_runs() {
         "{:?}",
         bottleneck(&outcome)
     );
+}
+
+fn bleaching_hides_marks() {
+    let event = "[[event]]\nat = '0s'\nbleach_ecn = true\n";
+    let ecn = "tenant.'*' = { ecn = true }\n";
+    let outcome =
+        run(&format!("[variant.bleached]\n{MARKING}{ecn}{event}").replace("'drop'", "'pass'"));
+    // Nobody hears of the marks, so the queue grows to its limit.
+    let link = bottleneck(&outcome);
+    assert!(link.drops["tail"] > 0, "{link:?}");
+    let notes = &outcome.conditions.notes;
+    assert!(
+        notes.iter().any(|note| note.contains("clear ECN")),
+        "{notes:?}"
+    );
+}
+
+fn red_marks_early() {
+    let red = "network.marking = { kind = 'red', min = '10KB', max = '60KB', p_max = 0.1, weight = 0.01 }\n";
+    let ecn = run(&format!(
+        "[variant.ecn]\n{red}tenant.'*' = {{ ecn = true }}\n"
+    ));
+    let link = bottleneck(&ecn);
+    assert!(link.marks > 0 && link.drops["tail"] == 0, "{link:?}");
+    let deaf = run(&format!("[variant.deaf]\n{red}"));
+    let link = bottleneck(&deaf);
+    assert!(link.marks == 0 && link.drops["red"] > 0, "{link:?}");
+}
+
+fn switches_in_a_row_and_tenants_side_by_side() {
+    let experiment = parse(
+        "seed = 1\nwarmup = '1s'\nduration = '2s'\n\
+         [network]\ntopology = 'parking-lot'\nsenders = 3\nrate = '50Mbit'\nmtu = 1500\nqueue = '100KB'\n\
+         tenants_per_host = 2\n\
+         [traffic.bulk]\nkind = 'bulk'\nfrom = 's*'\nto = 'r1-1'\n",
+    );
+    let outcome = run_one(&experiment);
+    let busy = outcome
+        .result
+        .flows
+        .iter()
+        .filter(|flow| flow.goodput_bps > 0.0);
+    assert_eq!(busy.count(), outcome.result.flows.len());
+    // All flows end at one host, so the last link carries everything and is full.
+    let sum = outcome.result.goodput_bps.sum;
+    assert!((47.5e6 * 0.97..=50e6).contains(&sum), "{sum}");
+    for counter in ["softnet_dropped", "interface_dropped", "tenant_errors"] {
+        assert_eq!(
+            outcome.conditions.outside[counter], 0,
+            "{:?}",
+            outcome.conditions.notes
+        );
+    }
 }
 
 fn cancelling_cleans_up() {

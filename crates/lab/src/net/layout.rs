@@ -343,3 +343,95 @@ fn line(text: &mut String, arguments: std::fmt::Arguments<'_>) {
     let _ = text.write_fmt(arguments);
     text.push('\n');
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use sluicegate_scenario::file;
+
+    use super::*;
+
+    fn variant(network: &str) -> Variant {
+        let text = format!(
+            "[network]\nrate = '100Mbit'\n{network}[traffic.bulk]\nkind = 'bulk'\npairs = 'stride:1'\n"
+        );
+        let parsed = file::parse(Path::new("t.toml"), &text, &file::Options::default());
+        let mut experiment = parsed.unwrap_or_else(|problems| panic!("{problems}"));
+        experiment.variants.remove(0)
+    }
+
+    fn layout(variant: &Variant) -> (Layout, Names) {
+        let names = Names::new();
+        (Layout::new(variant, &names).unwrap(), names)
+    }
+
+    #[test]
+    fn every_switch_port_has_a_queue_and_no_host_port_has_one_beside_its_tenant() {
+        let variant = variant("topology = 'dumbbell'\npairs = 2\nqueue = '64KB'\n");
+        let (layout, names) = layout(&variant);
+        // Four access links with one switch end each, a trunk with two.
+        assert_eq!(layout.ports.len(), 6);
+        let switches = &layout.inside[&names.switches()].tc;
+        assert_eq!(switches.lines().count(), 6);
+        assert!(
+            switches.contains("rate 100000000bit") && switches.contains("limit 64000b"),
+            "{switches}"
+        );
+        assert!(layout.uplinks.is_empty());
+        assert!(layout.inside[&names.host(0)].tc.is_empty());
+        assert!(
+            layout.inside[&names.tenant(0)]
+                .tc
+                .contains("dev eth0 root tbf rate 100000000bit")
+        );
+    }
+
+    #[test]
+    fn a_shared_uplink_has_a_queue_of_its_own() {
+        let variant = variant("topology = 'star'\nhosts = 2\ntenants_per_host = 2\n");
+        let (layout, names) = layout(&variant);
+        assert_eq!(layout.uplinks.len(), 2);
+        assert_eq!(layout.inside[&names.host(1)].tc.lines().count(), 1);
+    }
+
+    #[test]
+    fn frames_for_the_other_side_take_the_trunk() {
+        let variant = variant("topology = 'dumbbell'\npairs = 2\n");
+        let (layout, names) = layout(&variant);
+        let trunk = |link: &&Link| matches!((link.a, link.b), (Node::Switch(_), Node::Switch(_)));
+        let trunk = variant.links.iter().position(|link| trunk(&link)).unwrap();
+        let fdb = &layout.inside[&names.switches()].bridge;
+        for tenant in 0..variant.tenants.len() {
+            let mac = names::tenant_mac(tenant);
+            let entries = fdb.lines().filter(|line| line.contains(&mac));
+            let over_trunk = entries.filter(|line| {
+                line.contains(&format!("dev {} ", names::port(trunk, false)))
+                    || line.contains(&format!("dev {} ", names::port(trunk, true)))
+            });
+            // On one of the two switches; the other has the host's own link.
+            assert_eq!(over_trunk.count(), 1, "{fdb}");
+        }
+    }
+
+    #[test]
+    fn tenants_know_their_neighbours_and_ask_nobody() {
+        let variant = variant("topology = 'star'\nhosts = 3\nip = 6\n");
+        let commands = tenant_commands(&variant, 1);
+        assert_eq!(commands.matches("nud permanent").count(), 2);
+        assert!(commands.contains("/64 dev eth0 nodad"), "{commands}");
+    }
+
+    #[test]
+    fn two_hosts_need_a_switch_between_them() {
+        let mut variant = variant("topology = 'star'\nhosts = 2\n");
+        variant.links[0].a = Node::Host(1);
+        let error = Layout::new(&variant, &Names::new())
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("h2") && error.contains("needs a switch"),
+            "{error}"
+        );
+    }
+}
