@@ -146,7 +146,8 @@ static int sg_expire(void *map, struct sg_flow_key *key, struct sg_flow_entry *e
 		return 0;
 	}
 	interface = bpf_map_lookup_elem(&interfaces, &ifindex);
-	if (interface)
+	/* A row made anew by a second attach does not know the flows of the first. */
+	if (interface && interface->flows)
 		__sync_fetch_and_add(&interface->flows, (sg_u32)-1);
 	sg_count_one(SG_COUNT_FLOW_EXPIRED);
 	bpf_map_delete_elem(map, key);

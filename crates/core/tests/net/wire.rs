@@ -175,8 +175,24 @@ fn flags_of(header: &TcpHeader) -> u8 {
     .sum()
 }
 
+/// What a TCP checksum says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sum {
+    Right,
+    /// That of the pseudo-header alone: a device is to sum the rest (CHECKSUM_PARTIAL).
+    Partial,
+    Wrong,
+}
+
 /// Reads a frame. Panics unless it is TCP with right lengths and checksums.
 pub fn read(frame: &[u8]) -> (Route, Packet) {
+    let (route, packet, sum) = look(frame).expect("TCP");
+    assert_eq!(sum, Sum::Right, "TCP checksum");
+    (route, packet)
+}
+
+/// Reads a frame; `None` if it isn't TCP. Panics unless its lengths and its IP checksum are right.
+pub fn look(frame: &[u8]) -> Option<(Route, Packet, Sum)> {
     let sliced = SlicedPacket::from_ethernet(frame).expect("a well-formed frame");
     let vlan = match sliced.vlan_ids().as_slice() {
         [] => None,
@@ -184,11 +200,12 @@ pub fn read(frame: &[u8]) -> (Route, Packet) {
         more => panic!("{} VLAN tags", more.len()),
     };
     let Some(TransportSlice::Tcp(segment)) = &sliced.transport else {
-        panic!("no TCP");
+        return None;
     };
     let header = segment.to_header();
     let payload = segment.payload();
-    let (from, to, dscp, ecn, checksum): (IpAddr, IpAddr, u8, u8, u16) = match &sliced.net {
+    let l4_len = (header.header_len() + payload.len()) as u32;
+    let (from, to, class, full): (IpAddr, IpAddr, u8, u16) = match &sliced.net {
         Some(NetSlice::Ipv4(ip)) => {
             let ip = ip.header().to_header();
             assert_eq!(
@@ -196,19 +213,27 @@ pub fn read(frame: &[u8]) -> (Route, Packet) {
                 ip.calc_header_checksum(),
                 "IPv4 checksum"
             );
-            let sum = header.calc_checksum_ipv4(&ip, payload).unwrap();
-            let (from, to) = (ip.source.into(), ip.destination.into());
-            (from, to, ip.dscp.value(), ip.ecn.value(), sum)
+            let class = ip.dscp.value() << 2 | ip.ecn.value();
+            let full = header.calc_checksum_ipv4(&ip, payload).unwrap();
+            (ip.source.into(), ip.destination.into(), class, full)
         }
         Some(NetSlice::Ipv6(ip)) => {
             let ip = ip.header().to_header();
-            let sum = header.calc_checksum_ipv6(&ip, payload).unwrap();
-            let (from, to) = (ip.source.into(), ip.destination.into());
-            (from, to, ip.dscp().value(), ip.ecn().value(), sum)
+            let full = header.calc_checksum_ipv6(&ip, payload).unwrap();
+            (
+                ip.source.into(),
+                ip.destination.into(),
+                ip.traffic_class,
+                full,
+            )
         }
-        other => panic!("no IP: {other:?}"),
+        _ => return None,
     };
-    assert_eq!(header.checksum, checksum, "TCP checksum");
+    let sum = match header.checksum {
+        sum if sum == full => Sum::Right,
+        sum if sum == pseudo_sum(from, to, l4_len) => Sum::Partial,
+        _ => Sum::Wrong,
+    };
     let route = Route {
         from: SocketAddr::new(from, header.source_port),
         to: SocketAddr::new(to, header.destination_port),
@@ -221,9 +246,27 @@ pub fn read(frame: &[u8]) -> (Route, Packet) {
         window: header.window_size,
         options: header.options.as_slice().to_vec(),
         payload: payload.to_vec(),
-        ecn,
-        dscp,
+        ecn: class & 3,
+        dscp: class >> 2,
         urgent: header.urgent_pointer,
     };
-    (route, packet)
+    Some((route, packet, sum))
+}
+
+/// Sum of the pseudo-header, not complemented.
+fn pseudo_sum(from: IpAddr, to: IpAddr, l4_len: u32) -> u16 {
+    let octets = |address: IpAddr| match address {
+        IpAddr::V4(v4) => v4.octets().to_vec(),
+        IpAddr::V6(v6) => v6.octets().to_vec(),
+    };
+    let mut sum: u32 = [octets(from), octets(to)]
+        .concat()
+        .chunks_exact(2)
+        .map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]])))
+        .sum();
+    sum += 6 + (l4_len & 0xffff) + (l4_len >> 16);
+    while sum >> 16 != 0 {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    sum as u16
 }

@@ -1,0 +1,140 @@
+//! Real connections between the tenants, with their payload checked to the byte.
+
+use std::{
+    io::{Read, Write},
+    net::{SocketAddr, TcpListener, TcpStream},
+    os::fd::AsRawFd,
+    thread,
+    time::Duration,
+};
+
+use super::{A, ADDRESSES, B, Hosts, TENANTS};
+
+/// Longer than any of it takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// An open connection from tenant a to tenant b.
+pub struct Connection {
+    pub ends: [TcpStream; 2],
+}
+
+/// Any byte of a stream by its position.
+fn byte_at(position: u64) -> u8 {
+    (position.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
+}
+
+impl Connection {
+    /// In the family 0 (IPv4) or 1 (IPv6) of [`ADDRESSES`].
+    pub fn open(hosts: &Hosts, family: usize) -> Self {
+        let address: SocketAddr = SocketAddr::new(ADDRESSES[family][B].parse().unwrap(), 0);
+        let listener = hosts.within(TENANTS[B], || {
+            TcpListener::bind(address).expect("b listens")
+        });
+        let address = listener.local_addr().unwrap();
+        let near = hosts.within(TENANTS[A], || {
+            TcpStream::connect_timeout(&address, PATIENCE).expect("a connects")
+        });
+        let (far, _) = listener.accept().expect("b accepts");
+        for end in [&near, &far] {
+            end.set_read_timeout(Some(PATIENCE)).unwrap();
+            end.set_write_timeout(Some(PATIENCE)).unwrap();
+        }
+        Self { ends: [near, far] }
+    }
+
+    /// Sends `bytes` from one end to the other; every byte is as sent.
+    pub fn transfer(&mut self, from: usize, bytes: u64) {
+        let [near, far] = &mut self.ends;
+        let (sender, receiver) = if from == A { (near, far) } else { (far, near) };
+        thread::scope(|scope| {
+            scope.spawn(|| send(sender, bytes));
+            receive(receiver, bytes);
+        });
+    }
+
+    /// Both ends send at a time.
+    pub fn exchange(&mut self, bytes: u64) {
+        let clones: Vec<TcpStream> = self
+            .ends
+            .iter()
+            .map(|end| end.try_clone().unwrap())
+            .collect();
+        thread::scope(|scope| {
+            for (end, mut clone) in self.ends.iter_mut().zip(clones) {
+                scope.spawn(move || send(&mut clone, bytes));
+                scope.spawn(move || receive(end, bytes));
+            }
+        });
+    }
+
+    /// Both ends take turns with messages of `bytes`, each the answer to the other's.
+    pub fn ping_pong(&mut self, bytes: u64, rounds: u32) {
+        let [near, far] = &mut self.ends;
+        for end in [&near, &far] {
+            end.set_nodelay(true).unwrap();
+        }
+        for _ in 0..rounds {
+            send(near, bytes);
+            receive(far, bytes);
+            send(far, bytes);
+            receive(near, bytes);
+        }
+    }
+
+    /// A field of `struct tcp_info` of one end, by its offset.
+    fn info(&self, end: usize, offset: usize) -> u32 {
+        let mut info = [0_u8; 512];
+        let mut size = info.len() as u32;
+        // SAFETY: writes at most `size` bytes into what outlives the call.
+        let code = unsafe {
+            libc::getsockopt(
+                self.ends[end].as_raw_fd(),
+                libc::IPPROTO_TCP,
+                libc::TCP_INFO,
+                info.as_mut_ptr().cast(),
+                &mut size,
+            )
+        };
+        assert_eq!(code, 0, "{}", std::io::Error::last_os_error());
+        assert!(
+            size as usize >= offset + 4,
+            "this kernel's tcp_info is shorter"
+        );
+        u32::from_ne_bytes(info[offset..offset + 4].try_into().unwrap())
+    }
+
+    /// The receive window that the peer lets this end have, in bytes: `tcpi_snd_wnd`.
+    pub fn send_window(&self, end: usize) -> u32 {
+        self.info(end, 228)
+    }
+
+    /// Segments sent again so far: `tcpi_total_retrans`.
+    pub fn retransmits(&self, end: usize) -> u32 {
+        self.info(end, 100)
+    }
+}
+
+fn send(stream: &mut TcpStream, bytes: u64) {
+    let mut position = 0;
+    while position < bytes {
+        let end = bytes.min(position + (1 << 16));
+        let chunk: Vec<u8> = (position..end).map(byte_at).collect();
+        stream.write_all(&chunk).expect("the peer takes it");
+        position = end;
+    }
+}
+
+fn receive(stream: &mut TcpStream, bytes: u64) {
+    let mut buffer = vec![0; 1 << 16];
+    let mut position = 0;
+    while position < bytes {
+        let room = (bytes - position).min(buffer.len() as u64) as usize;
+        let length = stream.read(&mut buffer[..room]).expect("the peer sends");
+        assert!(length > 0, "the peer closed after {position} bytes");
+        for (i, byte) in buffer[..length].iter().enumerate() {
+            let at = position + i as u64;
+            assert_eq!(*byte, byte_at(at), "byte {at} is not what was sent");
+        }
+        position += length as u64;
+    }
+}

@@ -1,0 +1,330 @@
+//! Edits of real packets: real TCP stacks, real hooks, partial checksums. Needs root.
+
+#![allow(unsafe_code)]
+
+mod live;
+#[path = "../../core/tests/net/mod.rs"]
+mod net;
+
+use std::{fs, process::Command, thread, time::Duration};
+
+use live::{
+    A, B, Hosts, TENANTS,
+    capture::{Capture, Seen},
+    counter, only_flow,
+    socket::Connection,
+};
+use net::{opt, params, policy, policy_of, wire::Sum};
+use sluicegate_agent::Options;
+use sluicegate_core::{
+    abi::{Config, MODE_ONE_SIDED, MODE_TWO_SIDED, Params, REASON_NAMES},
+    host::{ecn, tcp},
+};
+
+const BYTES: u64 = 6_000_000;
+const V4: usize = 0;
+const V6: usize = 1;
+
+/// Nothing of what hosts say to each other, and no mark, reaches a tenant.
+fn hidden(seen: &[Seen]) {
+    let incoming = seen.iter().filter(|seen| !seen.out);
+    assert!(incoming.clone().count() > 20);
+    for Seen { packet, sum, .. } in incoming {
+        assert_eq!(packet.ecn, ecn::NOT_ECT, "{packet:?}");
+        assert!(opt::find(&packet.options, opt::FEEDBACK).is_none());
+        assert!(opt::find(&packet.options, opt::EXPERIMENT).is_none());
+        assert_ne!(*sum, Sum::Wrong, "{packet:?}");
+    }
+}
+
+/// Between hosts everything is ECN-capable, summed rightly, and pure ACKs report.
+fn shown(seen: &[Seen]) -> usize {
+    for Seen { packet, sum, .. } in seen {
+        assert_ne!(*sum, Sum::Wrong, "{packet:?}");
+        if !packet.has(tcp::RST) {
+            assert_ne!(packet.ecn, ecn::NOT_ECT, "{packet:?}");
+        }
+    }
+    // From b to a, once data has come.
+    let acks = seen
+        .iter()
+        .filter(|seen| !seen.out && seen.packet.is_pure_ack());
+    let (with, without): (Vec<&Seen>, Vec<&Seen>) =
+        acks.partition(|seen| opt::feedback_of(&seen.packet.options).is_some());
+    for bare in without {
+        let full = bare.packet.options.len() + 8 > 40;
+        assert!(full, "an ACK with room reports nothing: {:?}", bare.packet);
+    }
+    with.len()
+}
+
+/// A transfer each way with every wire watched.
+fn watched_transfer(family: usize, offload: bool) -> Vec<Seen> {
+    let hosts = Hosts::new();
+    if !offload {
+        hosts.without_checksum_offload();
+    }
+    let instances = [A, B].map(|side| hosts.enforce(side, &policy()));
+    let between = Capture::start(&hosts, "ha", "up");
+    let inside = TENANTS.map(|tenant| Capture::start(&hosts, tenant, "eth0"));
+    let mut connection = Connection::open(&hosts, family);
+    connection.transfer(A, BYTES);
+    let one_way = between.finish();
+    let between = Capture::start(&hosts, "ha", "up");
+    connection.transfer(B, BYTES);
+    let other_way = between.finish();
+    for capture in inside {
+        hidden(&capture.finish());
+    }
+    assert!(shown(&one_way) > 20);
+    assert!(other_way.iter().all(|seen| seen.sum != Sum::Wrong));
+    for (side, instance) in [A, B].into_iter().zip(&instances) {
+        let flow = only_flow(instance);
+        assert_eq!(
+            flow.mode,
+            MODE_TWO_SIDED,
+            "{}",
+            REASON_NAMES[usize::from(flow.reason)]
+        );
+        assert!(flow.bytes_acked >= BYTES && flow.bytes_received >= BYTES);
+        assert_eq!(hosts.tcp_counter(side, "InCsumErrors"), 0);
+        for none in ["edit_failed", "policed", "malformed", "malformed_option"] {
+            assert_eq!(counter(instance, none), 0, "{none}");
+        }
+        assert!(counter(instance, "window_lowered") > 0);
+    }
+    one_way
+}
+
+#[test]
+fn a_transfer_over_ipv4_with_partial_checksums() {
+    let seen = watched_transfer(V4, true);
+    let partial = |seen: &&Seen| seen.sum == Sum::Partial && seen.packet.is_pure_ack();
+    assert!(
+        seen.iter().filter(partial).count() > 20,
+        "that is what this test is about"
+    );
+}
+
+#[test]
+fn a_transfer_over_ipv6_with_partial_checksums() {
+    let seen = watched_transfer(V6, true);
+    let partial = |seen: &&Seen| seen.sum == Sum::Partial && seen.packet.is_pure_ack();
+    assert!(
+        seen.iter().filter(partial).count() > 20,
+        "that is what this test is about"
+    );
+}
+
+#[test]
+fn a_transfer_over_ipv4_with_complete_checksums() {
+    let seen = watched_transfer(V4, false);
+    assert!(seen.iter().all(|seen| seen.sum == Sum::Right));
+}
+
+#[test]
+fn a_transfer_over_ipv6_with_complete_checksums() {
+    let seen = watched_transfer(V6, false);
+    assert!(seen.iter().all(|seen| seen.sum == Sum::Right));
+}
+
+#[test]
+fn data_both_ways_brings_facks_that_no_tenant_sees() {
+    for (family, offload) in [(V4, true), (V6, true), (V4, false)] {
+        let hosts = Hosts::new();
+        if !offload {
+            hosts.without_checksum_offload();
+        }
+        let instances = [A, B].map(|side| hosts.enforce(side, &policy()));
+        let between = Capture::start(&hosts, "ha", "up");
+        let inside = TENANTS.map(|tenant| Capture::start(&hosts, tenant, "eth0"));
+        let mut connection = Connection::open(&hosts, family);
+        connection.exchange(BYTES);
+        // Answers in place of ACKs: feedback has no other way.
+        connection.ping_pong(1400, 300);
+        let between = between.finish();
+        for capture in inside {
+            hidden(&capture.finish());
+        }
+        let facks: Vec<&Seen> = between
+            .iter()
+            .filter(|seen| opt::peer_of(&seen.packet.options) == Some(1))
+            .collect();
+        assert!(!facks.is_empty());
+        for fack in &facks {
+            assert_ne!(fack.sum, Sum::Wrong, "{:?}", fack.packet);
+            assert_eq!((fack.packet.len(), fack.packet.flags), (0, tcp::ACK));
+            assert_eq!(
+                (fack.packet.options.len(), fack.packet.ecn),
+                (16, ecn::ECT0)
+            );
+            assert!(opt::feedback_of(&fack.packet.options).is_some());
+        }
+        let sum = |name: &str| -> u64 { instances.iter().map(|of| counter(of, name)).sum() };
+        assert_eq!(sum("fack_sent"), facks.len() as u64);
+        assert_eq!(sum("fack_taken"), facks.len() as u64);
+        assert_eq!(sum("edit_failed"), 0);
+        for side in [A, B] {
+            assert_eq!(only_flow(&instances[side]).mode, MODE_TWO_SIDED);
+            assert_eq!(hosts.tcp_counter(side, "InCsumErrors"), 0);
+        }
+    }
+}
+
+/// Enforcement with a window of at most `bytes`.
+fn capped(bytes: u32) -> sluicegate_core::abi::PolicyTable {
+    policy_of(Params {
+        window_cap: bytes,
+        ..params()
+    })
+}
+
+#[test]
+fn the_tenants_stack_obeys_the_enforced_window() {
+    let hosts = Hosts::new();
+    let near = hosts.enforce(A, &capped(64_000));
+    let _far = hosts.enforce(B, &policy());
+    let mut connection = Connection::open(&hosts, V4);
+    connection.transfer(A, BYTES);
+    let flow = only_flow(&near);
+    let window = connection.send_window(A);
+    assert_eq!(u64::from(window), flow.shown_window_bytes());
+    assert!(window <= 64_000_u32.next_multiple_of(1 << flow.wscale));
+    assert!(flow.peer_window_bytes() > 2 * u64::from(window), "{flow:?}");
+}
+
+#[test]
+fn real_sack_on_a_lossy_link_is_understood() {
+    let hosts = Hosts::new();
+    hosts.narrow("100mbit", 60_000);
+    let near = hosts.enforce(A, &policy());
+    let far = hosts.enforce(B, &policy());
+    let between = Capture::start(&hosts, "ha", "up");
+    let mut connection = Connection::open(&hosts, V4);
+    connection.transfer(A, BYTES);
+    let flow = only_flow(&near);
+    assert!(connection.retransmits(A) > 0, "the link drops");
+    assert!(flow.losses > 0, "{flow:?}");
+    assert_eq!(
+        flow.mode,
+        MODE_TWO_SIDED,
+        "{}",
+        REASON_NAMES[usize::from(flow.reason)]
+    );
+    let with_both = between.finish().into_iter().filter(|seen| {
+        !opt::sack_of(&seen.packet.options).is_empty()
+            && opt::feedback_of(&seen.packet.options).is_some()
+    });
+    assert!(with_both.count() > 0, "SACK and feedback share ACKs");
+    for instance in [&near, &far] {
+        assert_eq!(
+            counter(instance, "policed") + counter(instance, "edit_failed"),
+            0
+        );
+    }
+    assert_eq!(
+        hosts.tcp_counter(A, "InCsumErrors") + hosts.tcp_counter(B, "InCsumErrors"),
+        0
+    );
+}
+
+#[test]
+fn a_side_that_detaches_is_noticed_and_the_transfer_completes() {
+    let hosts = Hosts::new();
+    let near = hosts.enforce(A, &capped(256_000));
+    let mut far = hosts.enforce(B, &policy());
+    let mut connection = Connection::open(&hosts, V4);
+    connection.transfer(A, BYTES);
+    assert_eq!(only_flow(&near).mode, MODE_TWO_SIDED);
+    let before = only_flow(&near).bytes_acked;
+    far.detach("t").unwrap();
+    connection.transfer(A, BYTES);
+    let flow = only_flow(&near);
+    assert_eq!(flow.mode, MODE_ONE_SIDED);
+    assert_eq!(REASON_NAMES[usize::from(flow.reason)], "feedback-stopped");
+    assert_eq!(counter(&near, "feedback_stopped"), 1);
+    assert!(flow.bytes_acked > before);
+    // The far tenant saw hosts' ECN in between, and nothing worse.
+    connection.transfer(B, BYTES);
+    assert_eq!(
+        hosts.tcp_counter(A, "InCsumErrors") + hosts.tcp_counter(B, "InCsumErrors"),
+        0
+    );
+}
+
+#[test]
+fn flows_that_expire_after_a_detach_do_not_break_the_quota() {
+    let hosts = Hosts::new();
+    let options = Options {
+        interface_quota: 1,
+        config: Config {
+            idle_ns: 1,
+            closed_ns: 50_000_000,
+        },
+        ..Options::default()
+    };
+    let mut near = hosts.enforce_with(A, &policy(), &options);
+    drop(Connection::open(&hosts, V4));
+    near.detach("t").unwrap();
+    hosts.within("ha", || near.attach("t")).unwrap();
+    for _ in 0..600 {
+        if near.raw_flows().unwrap().is_empty() {
+            break;
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+    assert!(counter(&near, "flow_expired") >= 1, "the flow is collected");
+    let _connection = Connection::open(&hosts, V4);
+    assert_eq!(counter(&near, "quota"), 0);
+    assert_eq!(counter(&near, "flow_one_sided"), 2);
+}
+
+/// A capture file of Ethernet frames (libpcap's classic format).
+fn pcap(frames: &[&[u8]]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for word in [0xa1b2_c3d4_u32, 2 | 4 << 16, 0, 0, 1 << 18, 1] {
+        bytes.extend(word.to_ne_bytes());
+    }
+    for frame in frames {
+        let length = frame.len() as u32;
+        for word in [0, 0, length, length] {
+            bytes.extend(word.to_ne_bytes());
+        }
+        bytes.extend(*frame);
+    }
+    bytes
+}
+
+#[test]
+fn wireshark_reads_the_feedback_as_accurate_ecn() {
+    let seen = watched_transfer(V4, false);
+    let ack = seen
+        .iter()
+        .rfind(|seen| opt::feedback_of(&seen.packet.options).is_some())
+        .expect("an ACK with feedback");
+    let (e0b, ceb) = opt::feedback_of(&ack.packet.options).unwrap();
+    let file = std::env::temp_dir().join(format!("sgv-{}.pcap", std::process::id()));
+    fs::write(&file, pcap(&[&ack.frame])).unwrap();
+    let output = Command::new("tshark")
+        .arg("-r")
+        .arg(&file)
+        .args(["-o", "tcp.check_checksum:TRUE", "-T", "fields"])
+        .args(["-e", "tcp.option_kind", "-e", "tcp.options.acc_ecn.ee0b"])
+        .args([
+            "-e",
+            "tcp.options.acc_ecn.eceb",
+            "-e",
+            "tcp.checksum.status",
+        ])
+        .output()
+        .expect("tshark is installed (Debian: apt-get install tshark)");
+    fs::remove_file(&file).unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let fields: Vec<&str> = text.trim_end().split('\t').collect();
+    assert!(fields[0].split(',').any(|kind| kind == "172"), "{text}");
+    assert_eq!(
+        fields[1..],
+        [e0b.to_string(), ceb.to_string(), "1".into()],
+        "{text}"
+    );
+}
