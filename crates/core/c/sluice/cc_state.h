@@ -197,7 +197,11 @@ SG_INLINE sg_u32 sg_cc_before_cut(const struct sg_cc *cc)
 	return cc->flags & SG_CC_CUT ? cc->prior : cc->cwnd;
 }
 
-/* Open a cut: from here to snd_nxt is one window and will not be cut twice. */
+/*
+ * Open a cut: from here to snd_nxt is one window and will not be cut twice. Credit
+ * towards the next segment survives: where marks come more often than a segment is
+ * earned, a window that began anew each time would never grow.
+ */
 SG_INLINE void sg_cc_cut_to(struct sg_cc *cc, const struct sg_params *params,
 			    const struct sg_cc_ack *ack, sg_u64 window)
 {
@@ -205,7 +209,7 @@ SG_INLINE void sg_cc_cut_to(struct sg_cc *cc, const struct sg_params *params,
 	sg_cc_set(cc, params, sg_min64(window, cc->cwnd));
 	cc->ssthresh = cc->cwnd;
 	cc->cut_end = ack->snd_nxt;
-	cc->credit = 0;
+	cc->credit = sg_min32(cc->credit, cc->cwnd);
 	cc->flags |= SG_CC_CUT | SG_CC_HOLD;
 	cc->flags &= ~SG_CC_EPOCH;
 }
