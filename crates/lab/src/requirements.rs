@@ -1,14 +1,21 @@
 //! What the lab needs of this machine, checked before anything is touched.
 
+#![allow(unsafe_code)] // unshare: a namespace for a moment
+
 use std::{
     fs,
     net::IpAddr,
     path::Path,
     process::{Command, Stdio},
+    thread,
 };
 
-use anyhow::{Context, Result, bail};
-use sluicegate_agent::port::SwitchPorts;
+use anyhow::{Context, Result, anyhow, bail};
+use rustix::thread::{UnshareFlags, unshare_unsafe};
+use sluicegate_agent::{
+    interfaces,
+    port::{Aqm, PortConfig, SwitchPorts},
+};
 use sluicegate_scenario::experiment::{Experiment, TenantKind, Variant};
 
 use crate::{
@@ -116,11 +123,27 @@ fn tool_runs(tool: &str) -> Result<()> {
     Ok(())
 }
 
-/// Loading and attaching is the one proof that BPF and TCX are there and allowed.
+/// Attaching to the loopback of a namespace of its own is the one proof that namespaces, BPF and TCX are
+/// there and allowed.
 fn programs() -> Result<()> {
-    SwitchPorts::load()
-        .context("the kernel refuses BPF programs; `sluicegate doctor` says more")?;
-    Ok(())
+    let attach = || {
+        // SAFETY: a new network namespace for this thread alone; no descriptor becomes invalid.
+        unsafe { unshare_unsafe(UnshareFlags::NEWNET) }
+            .context("a network namespace cannot be made (CONFIG_NET_NS, CAP_SYS_ADMIN)")?;
+        let loopback = interfaces::find("lo")?;
+        let port = PortConfig {
+            aqm: Aqm::None,
+            rate_bps: 1_000_000,
+            frame_bytes: 1514,
+        };
+        SwitchPorts::load()
+            .and_then(|mut ports| ports.attach(loopback.index, &port))
+            .context("the kernel refuses BPF programs at TCX; `sluicegate doctor` says more")?;
+        Ok(())
+    };
+    thread::spawn(attach)
+        .join()
+        .map_err(|_| anyhow!("the check of BPF and TCX panicked"))?
 }
 
 fn variant_fits(variant: &Variant) -> Result<()> {

@@ -50,6 +50,20 @@ const MANY_HOSTS: usize = 20;
 /// Time between live lines.
 const LIVE_INTERVAL: Duration = Duration::from_millis(500);
 
+/// Announces a phase, unless the user asked to stop.
+fn enter(observer: &mut dyn Observer, phase: &str) -> Result<()> {
+    stop_if_asked(observer)?;
+    observer.phase(phase);
+    Ok(())
+}
+
+fn stop_if_asked(observer: &dyn Observer) -> Result<()> {
+    if observer.cancelled() {
+        bail!("stopped by the user");
+    }
+    Ok(())
+}
+
 /// Undoes everything that the journal names when it goes, whatever the reason.
 #[derive(Debug)]
 struct Teardown(PathBuf);
@@ -93,15 +107,15 @@ impl<'a> Run<'a> {
         let names = Names::new();
         let mut journal = Journal::create(names.run())?;
         let teardown = Teardown(journal.path().to_owned());
-        observer.phase("building the network");
+        enter(observer, "building the network")?;
         let network = Network::build(variant, names, &mut journal)?;
         let queues = Queues::attach(variant, &network)?;
         let stacks = stacks(variant)?;
         if variant.enforcement.is_some() {
-            observer.phase("attaching enforcement");
+            enter(observer, "attaching enforcement")?;
         }
         let enforcers = Enforcers::attach(variant, &network)?;
-        observer.phase("starting tenants");
+        enter(observer, "starting tenants")?;
         let plans = plans(variant, seed, &stacks)?;
         let mut run = Self {
             tenants: Vec::new(),
@@ -122,6 +136,7 @@ impl<'a> Run<'a> {
             run.tenants.push(process);
         }
         for tenant in &mut run.tenants {
+            stop_if_asked(observer)?;
             tenant.wait_ready(READY_TIMEOUT)?;
         }
         Ok(run)
@@ -156,7 +171,7 @@ impl<'a> Run<'a> {
     /// # Errors
     /// A tenant died, the user asked to stop.
     pub fn measure(mut self, observer: &mut dyn Observer) -> Result<Outcome> {
-        observer.phase("running");
+        enter(observer, "running")?;
         let started = SystemTime::now();
         let outside = Outside::read(&self.network)?;
         let first = self.queues.snapshot()?;
@@ -194,9 +209,7 @@ impl<'a> Run<'a> {
         let end = self.variant.warmup + self.variant.duration;
         let mut follower = Follower::new(self, start);
         loop {
-            if observer.cancelled() {
-                bail!("stopped by the user");
-            }
+            stop_if_asked(observer)?;
             let now = start.elapsed();
             follower.tick(self, now, observer)?;
             if now >= end {
