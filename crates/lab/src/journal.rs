@@ -8,6 +8,8 @@ use std::{
     fs::{self, File, OpenOptions},
     io::{ErrorKind, Write},
     path::{Path, PathBuf},
+    thread,
+    time::Duration,
 };
 
 use anyhow::{Context, Result, bail};
@@ -74,7 +76,7 @@ impl Lock {
             .truncate(false)
             .open(&path)
             .with_context(|| format!("{}: cannot be opened", path.display()))?;
-        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+        if !locked(&file) {
             let holder = fs::read_to_string(&path).unwrap_or_default();
             bail!(
                 "another lab run (process {}) is going on; wait for it or stop it, then try again",
@@ -85,6 +87,16 @@ impl Lock {
         write!(file, "{}", std::process::id())?;
         Ok(Self { _file: file })
     }
+}
+
+/// Whoever only looks whether the lock is held holds it for a moment: try for a fifth of a second.
+fn locked(file: &File) -> bool {
+    (0..10).any(|attempt| {
+        if attempt > 0 {
+            thread::sleep(Duration::from_millis(20));
+        }
+        flock(file, FlockOperation::NonBlockingLockExclusive).is_ok()
+    })
 }
 
 /// The journal of a run that is going on.

@@ -14,6 +14,7 @@ use std::{
 };
 
 use libtest_mimic::{Arguments, Failed, Trial};
+use rustix::fs::{FlockOperation, flock};
 use sluicegate_lab::{Lab, tenant::maybe_run_tenant};
 use sluicegate_scenario::{
     experiment::Experiment,
@@ -166,8 +167,24 @@ fn bottleneck(outcome: &Outcome) -> &LinkResult {
         .expect("the link to h1")
 }
 
-/// What a run of ours could leave on this machine.
+/// What a run could leave on this machine, taken while no other lab is going on.
 fn traces() -> BTreeSet<String> {
+    let deadline = Instant::now() + PATIENCE;
+    while lab_is_busy() && Instant::now() < deadline {
+        thread::sleep(Duration::from_millis(100));
+    }
+    traces_now()
+}
+
+/// Whether anybody holds the lab's lock.
+fn lab_is_busy() -> bool {
+    let Ok(file) = fs::File::open("/run/sluicegate/lab/lock") else {
+        return false;
+    };
+    flock(&file, FlockOperation::NonBlockingLockShared).is_err()
+}
+
+fn traces_now() -> BTreeSet<String> {
     let list = |path: &str| -> Vec<String> {
         let entries = fs::read_dir(path).into_iter().flatten().flatten();
         entries
@@ -175,21 +192,13 @@ fn traces() -> BTreeSet<String> {
             .collect()
     };
     let mut traces = BTreeSet::new();
-    traces.extend(
-        list("/run/netns")
-            .into_iter()
-            .filter(|name| name.contains("sgl-")),
-    );
-    traces.extend(
-        list("/run/sluicegate/lab")
-            .into_iter()
-            .filter(|name| name.ends_with(".journal")),
-    );
+    let named = list("/run/netns").into_iter();
+    traces.extend(named.filter(|name| name.contains("sgl-")));
+    let files = list("/run/sluicegate/lab").into_iter();
+    traces.extend(files.filter(|name| name.ends_with(".journal")));
     traces.extend(list("/sys/class/net"));
-    for sysctl in ["net/core/netdev_max_backlog", "net/core/rps_default_mask"] {
-        let value = fs::read_to_string(format!("/proc/sys/{sysctl}")).unwrap_or_default();
-        traces.insert(format!("{sysctl}={}", value.trim()));
-    }
+    let backlog = fs::read_to_string("/proc/sys/net/core/netdev_max_backlog");
+    traces.insert(format!("backlog {}", backlog.unwrap_or_default().trim()));
     traces.extend(children_of(std::process::id()));
     traces
 }
@@ -457,7 +466,7 @@ fn kill_9_then_clean() {
     assert_eq!(tenants.len(), 2, "{tenants:?}");
     child.kill().expect("kill");
     child.wait().expect("wait");
-    let left = traces();
+    let left = traces_now();
     assert!(left.difference(&before).count() >= 6, "{left:?}");
     let report = sluicegate_lab::clean().expect("clean");
     assert_eq!((report.runs, report.failed.len()), (1, 0), "{report:?}");
