@@ -142,6 +142,12 @@ fn data_both_ways_brings_facks_that_no_tenant_sees() {
         connection.exchange(BYTES);
         // Answers in place of ACKs: feedback has no other way.
         connection.ping_pong(1400, 300);
+        for (side, instance) in [A, B].into_iter().zip(&instances) {
+            let flow = only_flow(instance);
+            let why = REASON_NAMES[usize::from(flow.reason)];
+            assert_eq!(flow.mode, MODE_TWO_SIDED, "{side}: {why}: {flow:#?}");
+            assert_eq!(hosts.tcp_counter(side, "InCsumErrors"), 0);
+        }
         let between = between.finish();
         for capture in inside {
             hidden(&capture.finish());
@@ -164,10 +170,6 @@ fn data_both_ways_brings_facks_that_no_tenant_sees() {
         assert_eq!(sum("fack_sent"), facks.len() as u64);
         assert_eq!(sum("fack_taken"), facks.len() as u64);
         assert_eq!(sum("edit_failed"), 0);
-        for side in [A, B] {
-            assert_eq!(only_flow(&instances[side]).mode, MODE_TWO_SIDED);
-            assert_eq!(hosts.tcp_counter(side, "InCsumErrors"), 0);
-        }
     }
 }
 

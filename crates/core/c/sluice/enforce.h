@@ -122,6 +122,18 @@ SG_INLINE void sg_head_repeated(struct sg_flow *flow, const struct sg_params *pa
 		sg_infer_loss(flow, params, now_ns, out);
 }
 
+/*
+ * The first data after idleness. Feedback is judged anew, for its judge's patience
+ * is measured in windows and the window becomes small again.
+ */
+SG_INLINE void sg_restart(struct sg_flow *flow, const struct sg_params *params)
+{
+	sg_cc_on_idle(&flow->cc, params);
+	flow->silent_bytes = 0;
+	flow->counted_bytes = 0;
+	flow->judge_start = flow->snd_una;
+}
+
 /* Data or FIN leaves the tenant. */
 SG_INLINE void sg_data_sent(struct sg_flow *flow, const struct sg_segment *seg, sg_u64 now_ns,
 			    const struct sg_params *params, struct sg_verdict *out)
@@ -138,7 +150,7 @@ SG_INLINE void sg_data_sent(struct sg_flow *flow, const struct sg_segment *seg, 
 	} else {
 		if (flow->snd_una == flow->snd_nxt) {
 			if (now_ns - flow->progress_ns >= sg_rto_ns(flow, params))
-				sg_cc_on_idle(&flow->cc, params);
+				sg_restart(flow, params);
 			flow->progress_ns = now_ns;
 		}
 		sg_rtt_sent(flow, end, now_ns);
@@ -206,6 +218,12 @@ SG_INLINE void sg_note_close(struct sg_flow *flow, const struct sg_segment *seg,
 		flow->flags |= SG_FLOW_CLOSED;
 }
 
+SG_INLINE int sg_polices(const struct sg_flow *flow, const struct sg_params *params)
+{
+	return params->mode == SG_RULE_ENFORCE && (params->flags & SG_RULE_POLICE) &&
+	       flow->mode != SG_MODE_WATCH;
+}
+
 /* A segment of an existing flow leaves the tenant. *out is zeroed by the caller. */
 SG_NOINLINE int sg_from_tenant(struct sg_flow *flow, const struct sg_segment *seg,
 				sg_u64 now_ns, const struct sg_params *params,
@@ -218,8 +236,9 @@ SG_NOINLINE int sg_from_tenant(struct sg_flow *flow, const struct sg_segment *se
 	if (seg->tcp_flags & SG_RST)
 		return 0;
 	if (seg->payload || (seg->tcp_flags & SG_FIN)) {
-		if (may_edit && (params->flags & SG_RULE_POLICE) &&
-		    sg_police_exceeds(flow, seg->seq + seg->payload)) {
+		if (sg_polices(flow, params) && sg_police_exceeds(flow, seg->seq + seg->payload)) {
+			if (!may_edit)
+				return 0; /* not ours to drop, nor to believe */
 			flow->policed += flow->policed < 0xffff;
 			out->action = SG_DROP;
 			out->count = SG_COUNT_POLICED;
@@ -262,14 +281,13 @@ SG_INLINE void sg_check_feedback(struct sg_flow *flow, const struct sg_params *p
 {
 	sg_u32 patience = 2 * sg_max32(flow->cc.cwnd, flight) + 4U * flow->mss;
 	sg_u32 judged = flow->snd_una - flow->judge_start;
+	sg_u8 reason = flow->flags & SG_FLOW_FED ? SG_WHY_FEEDBACK_MISMATCH :
+						   SG_WHY_FEEDBACK_STOPPED;
 
-	if (flow->silent_bytes > patience) {
-		sg_fall_back(flow, params,
-			     flow->flags & SG_FLOW_FED ? SG_WHY_FEEDBACK_MISMATCH :
-							 SG_WHY_FEEDBACK_STOPPED, out);
+	if (flow->silent_bytes > patience ||
+	    (judged > patience && flow->counted_bytes < judged / 4)) {
+		sg_fall_back(flow, params, reason, out);
 	} else if (judged > patience) {
-		if (flow->counted_bytes < judged / 4)
-			sg_fall_back(flow, params, SG_WHY_FEEDBACK_MISMATCH, out);
 		flow->judge_start = flow->snd_una;
 		flow->counted_bytes = 0;
 	}
@@ -408,6 +426,7 @@ SG_INLINE void sg_two_sided_arrival(struct sg_flow *flow, const struct sg_segmen
 		sg_u32 acked = seg->ack - flow->snd_una;
 
 		flow->silent_bytes = sg_sat32((sg_u64)flow->silent_bytes + acked);
+		flow->flags &= (sg_u8)~SG_FLOW_FED;
 	}
 	if (seg->options & SG_OPT_FEEDBACK) {
 		out->edits |= SG_EDIT_STRIP_FEEDBACK;

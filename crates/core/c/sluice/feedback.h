@@ -104,10 +104,8 @@ SG_INLINE int sg_feedback_take(struct sg_flow *flow, const struct sg_segment *se
 	flow->marked_pending = sg_sat32((sg_u64)flow->marked_pending + ceb);
 	if (ceb)
 		flow->bytes_marked += ceb;
-	/* Counters that stand still speak of the path only if there was something to count. */
-	flow->flags |= (sg_u8)(!!flow->silent_bytes * SG_FLOW_FED);
+	flow->flags |= SG_FLOW_FED;
 	if (e0b + ceb) {
-		flow->flags &= (sg_u8)~SG_FLOW_FED;
 		flow->silent_bytes = 0;
 		flow->counted_bytes = sg_sat32((sg_u64)flow->counted_bytes + e0b + ceb);
 	}

@@ -51,7 +51,7 @@ enum sg_flow_flags {
 	SG_FLOW_FIN_SENT = 1 << 3,
 	SG_FLOW_FIN_SEEN = 1 << 4,
 	SG_FLOW_SACK_SEEN = 1 << 5,   /* from then on a duplicate ACK brings a block */
-	SG_FLOW_FED = 1 << 6,         /* feedback has come since it last counted anything */
+	SG_FLOW_FED = 1 << 6,         /* the last ACK that advanced brought feedback */
 	SG_FLOW_CE_UNREPORTED = 1 << 7,
 };
 

@@ -304,6 +304,45 @@ fn losses_do_not_end_the_partnership() {
     }
 }
 
+#[test]
+fn counts_that_ran_ahead_before_idleness_are_no_silence_after_it() {
+    let mut solo = Solo::with(params());
+    let mut at = 0;
+    for _ in 0..6 {
+        at = solo.round(at, 1460, false, WIDE);
+    }
+    let count = solo.flow().cc.cwnd / 1460;
+    for i in 0..count {
+        solo.data(at + i * 1460, 1460);
+    }
+    // The peer's host has counted the window before its tenant acknowledges any of it, and then
+    // the tenant does so on data, which has no room for feedback.
+    solo.e0b += count * 1460;
+    solo.ack(at, WIDE);
+    at += count * 1460;
+    arrives_with(&mut solo, at);
+    assert!(
+        solo.flow().silent_bytes > 2 * 14_600 + 4 * 1460,
+        "what this test is about"
+    );
+    // Idleness makes the window small again.
+    solo.now_ns += 5_000_000_000;
+    solo.data(at, 1400);
+    assert_eq!(solo.flow().cc.cwnd, 14_600);
+    arrives_with(&mut solo, at + 1400);
+    assert_eq!(solo.flow().mode, MODE_TWO_SIDED);
+}
+
+/// Data of the peer that acknowledges up to `at`.
+fn arrives_with(solo: &mut Solo, at: u32) {
+    let packet = Packet {
+        ecn: ecn::ECT0,
+        payload: vec![1; 100],
+        ..solo.peers(at, WIDE)
+    };
+    solo.arrive(&packet);
+}
+
 /// Bytes that A's peer acknowledged between `change` and A's fallback, in windows of that time.
 fn windows_until_fallback(change: impl FnOnce(&mut Pair)) -> (f64, &'static str) {
     let mut pair = Pair::new(&policy());

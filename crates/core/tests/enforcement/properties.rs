@@ -127,7 +127,7 @@ fn packets() -> impl Strategy<Value = Vec<(bool, u64, Packet)>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn every_edit_leaves_the_tenants_packet_intact(
