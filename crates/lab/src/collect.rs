@@ -305,6 +305,9 @@ fn unexplained(observed: &Observed<'_>, notes: &mut Vec<String>) -> BTreeMap<Str
     };
     let retransmits = count(&["RetransSegs"]);
     let duplicates = count(&["TCPDSACKRecv"]);
+    // A sender's own timer (RFC 8985 7.2: about 2 RTT + 2 ms without an ACK) says that a CPU was late, not
+    // that a packet was lost: it repeats the last segment, and D-SACK answers that it was there.
+    let probes = count(&["TCPLossProbes"]);
     let reordering = count(&["TCPSACKReorder", "TCPTSReorder", "TCPRenoReorder"]);
     let out_of_order = count(&["TCPOFOQueue"]);
     let explained = drops + policed > 0;
@@ -314,10 +317,22 @@ fn unexplained(observed: &Observed<'_>, notes: &mut Vec<String>) -> BTreeMap<Str
              queues dropped {drops} packets, policing {policed}; {out_of_order} arrived out of order"
         ));
     }
+    if !explained && probes > 0 {
+        notes.push(format!(
+            "{retransmits} retransmissions in measured time, {duplicates} of them unnecessary (D-SACK), beside {probes} \
+             tail loss probes of senders that waited for an ACK"
+        ));
+    }
     let trouble = |count: u64| if explained { 0 } else { count };
     BTreeMap::from([
-        ("tcp_retransmits".to_owned(), trouble(retransmits)),
-        ("tcp_dsack".to_owned(), trouble(duplicates)),
+        (
+            "tcp_retransmits".to_owned(),
+            trouble(retransmits.saturating_sub(probes)),
+        ),
+        (
+            "tcp_dsack".to_owned(),
+            trouble(duplicates.saturating_sub(probes)),
+        ),
         ("tcp_reordering".to_owned(), trouble(reordering)),
         ("tcp_out_of_order".to_owned(), trouble(out_of_order)),
     ])
