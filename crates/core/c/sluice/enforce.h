@@ -385,6 +385,49 @@ SG_INLINE void sg_ack_repeats(struct sg_flow *flow, const struct sg_segment *seg
 		sg_infer_loss(flow, params, now_ns, out);
 }
 
+/* More data than this does not pass unseen: what claims it is no ACK of this flow. */
+#define SG_UNSEEN_MAX (1U << 28)
+
+/*
+ * An ACK of data that was never seen. The tenant may have sent it (a packet that
+ * could not be read), so that it is not policed for using the window that comes
+ * with it; later ACKs show the enforced one again.
+ */
+SG_INLINE void sg_ack_beyond(struct sg_flow *flow, const struct sg_segment *seg,
+			     struct sg_verdict *out)
+{
+	sg_u32 edge = seg->ack + ((sg_u32)seg->window << (flow->wscale & 15));
+
+	if (flow->mode == SG_MODE_WATCH) {
+		flow->snd_una = seg->ack;
+		flow->snd_nxt = seg->ack;
+		return;
+	}
+	out->count = SG_COUNT_ACK_BEYOND;
+	if (seg->ack - flow->snd_nxt <= SG_UNSEEN_MAX)
+		flow->edge = sg_seq_max(flow->edge, edge);
+}
+
+/*
+ * Stacks ignore the window of an ACK older than the last (RFC 9293 3.10.7.4), but
+ * what two CPUs carry may reach the tenant in the other order. So it shows no
+ * more than has been shown.
+ */
+SG_INLINE void sg_ack_late(struct sg_flow *flow, const struct sg_segment *seg,
+			   const struct sg_params *params, struct sg_verdict *out)
+{
+	sg_u32 shift = flow->wscale & 15;
+	sg_u32 room = sg_seq_gt(flow->edge, seg->ack) ? flow->edge - seg->ack : 0;
+	/* Rounded down, or each of them would push the edge; but no window is closed here. */
+	sg_u32 wire = sg_max32(room >> shift, 1);
+
+	if (wire >= seg->window || !sg_may_edit(flow, seg, params))
+		return;
+	out->edits |= SG_EDIT_WINDOW;
+	out->window = (sg_u16)wire;
+	flow->edge = sg_seq_max(flow->edge, seg->ack + (wire << shift));
+}
+
 /* The acknowledgement number, and the window that goes with it. */
 SG_INLINE void sg_ack_arrives(struct sg_flow *flow, const struct sg_segment *seg,
 			      sg_u64 now_ns, const struct sg_params *params,
@@ -394,14 +437,13 @@ SG_INLINE void sg_ack_arrives(struct sg_flow *flow, const struct sg_segment *seg
 	sg_u16 wire = seg->window;
 
 	if (sg_seq_gt(seg->ack, flow->snd_nxt)) {
-		if (flow->mode == SG_MODE_WATCH)
-			flow->snd_una = flow->snd_nxt = seg->ack;
-		else
-			out->count = SG_COUNT_ACK_BEYOND;
+		sg_ack_beyond(flow, seg, out);
 		return;
 	}
-	if (sg_seq_lt(seg->ack, flow->snd_una))
-		return; /* stale: stacks ignore its window as well (RFC 9293 3.10.7.4) */
+	if (sg_seq_lt(seg->ack, flow->snd_una)) {
+		sg_ack_late(flow, seg, params, out);
+		return;
+	}
 	if (advances)
 		sg_ack_advances(flow, seg, now_ns, params, out);
 	else

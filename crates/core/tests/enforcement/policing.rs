@@ -53,6 +53,40 @@ fn every_edge_ever_shown_counts() {
 }
 
 #[test]
+fn an_old_ack_shows_no_more_than_has_been_shown() {
+    // On two CPUs the tenant may get it before the ACK that made it old, and believe it.
+    let mut solo = Solo::with(params());
+    let at = solo.round(0, MSS, false, WIDE);
+    for i in 0..4 {
+        solo.data(at + i * MSS, MSS as usize);
+    }
+    solo.e0b += 4 * MSS;
+    let edge = at + 4 * MSS + (u32::from(solo.ack(at + 4 * MSS, WIDE)) << 10);
+    let old = solo.peers(at + MSS, WIDE);
+    let shown = u32::from(solo.arrive(&old).0.window) << 10;
+    assert!(at + MSS + shown < edge + 1024, "{shown}");
+    let last = at + MSS + shown - MSS;
+    assert_eq!(solo.data(last, MSS as usize).action, Action::Pass);
+    // Closed is closed, and never by us.
+    let closed = solo.peers(at + MSS, 0);
+    assert_eq!(solo.arrive(&closed).0.window, 0);
+}
+
+#[test]
+fn what_an_ack_showed_that_could_not_be_judged_is_allowed() {
+    let mut solo = Solo::with(params());
+    let at = solo.round(0, MSS, false, WIDE);
+    // Data has passed unseen.
+    let ack = solo.peers(at + 500_000, 300);
+    assert_eq!(solo.arrive(&ack).0.window, 300);
+    // Nor is it a way to a larger window.
+    let again = solo.ack(at, WIDE);
+    assert!(u32::from(again) << 10 <= solo.flow().cc.cwnd + 1024);
+    let outcome = solo.data(at + 500_000 + 300 * 1024 - MSS, MSS as usize);
+    assert_eq!(outcome.action, Action::Pass);
+}
+
+#[test]
 fn a_rule_may_leave_policing_off() {
     let (mut solo, edge) = with_edge(Params {
         flags: 0,
