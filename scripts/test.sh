@@ -58,12 +58,21 @@ cargo_tests() {
 	row "$name" "$verdict" $((SECONDS - start))
 }
 
+# scenario FILE DIR: a run on a machine that others share may be spoilt by them, so a
+# check that fails is tried once more, and says so; what fails twice has failed.
+scenario() {
+	local once=(timeout --kill-after=30 "$SCENARIO_LIMIT_S"
+		"$SLUICEGATE" run "$1" --short --check --out "$2")
+	"${once[@]}" && return 0
+	echo "==> $1 did not pass; once more"
+	"${once[@]}"
+}
+
 scenarios() {
 	local file name
 	for file in scenarios/*.toml; do
 		name=$(basename "$file" .toml)
-		stage "scenario $name" timeout --kill-after=30 "$SCENARIO_LIMIT_S" \
-			"$SLUICEGATE" run "$file" --short --check --out "$LOGS/$name" || true
+		stage "scenario $name" scenario "$file" "$LOGS/$name" || true
 	done
 }
 
