@@ -171,6 +171,7 @@ impl Instance {
             !self.attached.contains_key(&index),
             "interface {name} is attached already"
         );
+        self.forget_flows(index)?;
         self.write_interface(index, tenant)?;
         // The first link detaches again if the second fails.
         let mut links = Vec::with_capacity(PLACES.len());
@@ -342,6 +343,19 @@ impl Instance {
             .map_err(|_| anyhow!("a tenant's interface has two directions"))?;
         let name = name.to_owned();
         self.attached.insert(index, Attached { name, links });
+        Ok(())
+    }
+
+    /// Drops what is known of an interface's flows from an earlier attachment. Their packets have
+    /// passed unseen since, and policing by an old edge would stop them for good.
+    fn forget_flows(&self, index: u32) -> Result<()> {
+        let flows = self.map("flows")?;
+        for (key, _) in self.raw_flows()? {
+            if key.ifindex == index {
+                // One that expires at this moment is gone as well.
+                let _ = flows.delete(plain::bytes(&key));
+            }
+        }
         Ok(())
     }
 

@@ -6,7 +6,12 @@ mod live;
 #[path = "../../core/tests/net/mod.rs"]
 mod net;
 
-use std::{fs, process::Command, thread, time::Duration};
+use std::{
+    fs,
+    process::Command,
+    thread,
+    time::{Duration, Instant},
+};
 
 use live::{
     A, B, Hosts, TENANTS,
@@ -255,7 +260,43 @@ fn a_side_that_detaches_is_noticed_and_the_transfer_completes() {
 }
 
 #[test]
-fn flows_that_expire_after_a_detach_do_not_break_the_quota() {
+fn a_gap_in_enforcement_breaks_no_connection() {
+    let hosts = Hosts::new();
+    let mut near = hosts.enforce(A, &policy());
+    let _far = hosts.enforce(B, &policy());
+    let mut connection = Connection::open(&hosts, V4);
+    connection.transfer(A, BYTES);
+    near.detach("t").unwrap();
+    connection.transfer(A, BYTES);
+    hosts.within("ha", || near.attach("t")).unwrap();
+    connection.transfer(A, BYTES);
+    connection.transfer(B, BYTES);
+    assert_eq!(counter(&near, "policed"), 0);
+    let flow = only_flow(&near);
+    assert_eq!(REASON_NAMES[usize::from(flow.reason)], "midstream");
+}
+
+#[test]
+fn flows_of_an_earlier_attachment_do_not_count_towards_the_quota() {
+    let hosts = Hosts::new();
+    let options = Options {
+        interface_quota: 1,
+        ..Options::default()
+    };
+    let mut near = hosts.enforce_with(A, &policy(), &options);
+    let _first = Connection::open(&hosts, V4);
+    near.detach("t").unwrap();
+    hosts.within("ha", || near.attach("t")).unwrap();
+    assert!(near.raw_flows().unwrap().is_empty());
+    let _second = Connection::open(&hosts, V4);
+    assert_eq!(counter(&near, "quota"), 0);
+    let _third = Connection::open(&hosts, V4);
+    assert_eq!(counter(&near, "quota"), 1);
+    assert_eq!(near.raw_flows().unwrap().len(), 1);
+}
+
+#[test]
+fn closed_flows_are_collected_and_free_their_place() {
     let hosts = Hosts::new();
     let options = Options {
         interface_quota: 1,
@@ -265,20 +306,17 @@ fn flows_that_expire_after_a_detach_do_not_break_the_quota() {
         },
         ..Options::default()
     };
-    let mut near = hosts.enforce_with(A, &policy(), &options);
-    drop(Connection::open(&hosts, V4));
-    near.detach("t").unwrap();
-    hosts.within("ha", || near.attach("t")).unwrap();
-    for _ in 0..600 {
-        if near.raw_flows().unwrap().is_empty() {
-            break;
+    let near = hosts.enforce_with(A, &policy(), &options);
+    for round in 1..=3 {
+        drop(Connection::open(&hosts, V4));
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while counter(&near, "flow_expired") < round {
+            assert!(Instant::now() < deadline, "the flow is never collected");
+            thread::sleep(Duration::from_millis(20));
         }
-        thread::sleep(Duration::from_millis(50));
     }
-    assert!(counter(&near, "flow_expired") >= 1, "the flow is collected");
-    let _connection = Connection::open(&hosts, V4);
     assert_eq!(counter(&near, "quota"), 0);
-    assert_eq!(counter(&near, "flow_one_sided"), 2);
+    assert!(near.raw_flows().unwrap().is_empty());
 }
 
 /// A capture file of Ethernet frames (libpcap's classic format).
