@@ -76,7 +76,7 @@ impl Segment<'_> {
         tcp[2..4].copy_from_slice(&destination);
         tcp[4..8].copy_from_slice(&self.seq.to_be_bytes());
         tcp[8..12].copy_from_slice(&self.ack.to_be_bytes());
-        tcp[12] = (header / 4 << 4) as u8;
+        tcp[12] = ((header / 4) << 4) as u8;
         tcp[13] = self.flags;
         tcp[14..16].copy_from_slice(&60000u16.to_be_bytes());
         tcp[TCP..header].copy_from_slice(self.options);
