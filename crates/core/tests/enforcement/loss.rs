@@ -254,18 +254,19 @@ fn an_application_limited_flow_does_not_grow() {
 }
 
 #[test]
-fn no_rtt_is_taken_from_what_was_sent_twice() {
+fn no_rtt_is_taken_until_what_was_sent_twice_is_acknowledged() {
     let mut solo = Solo::with(params());
     let at = ten_out(&mut solo);
     let before = solo.flow().srtt_ns;
     assert!(before > 0);
     solo.now_ns += 5_000_000;
     solo.data(at, MSS as usize);
+    // New data goes out behind the hole, and is acknowledged when that is filled.
+    solo.data(at + 10 * MSS, MSS as usize);
     solo.now_ns += 100_000_000;
-    solo.ack(at + 10 * MSS, WIDE);
+    solo.ack(at + 11 * MSS, WIDE);
     assert_eq!(solo.flow().srtt_ns, before, "Karn");
-    let next = at + 10 * MSS;
-    solo.round(next, MSS, false, WIDE);
+    solo.round(at + 11 * MSS, MSS, false, WIDE);
     assert_ne!(solo.flow().srtt_ns, before, "and afterwards again");
 }
 
