@@ -146,12 +146,17 @@ impl Random {
         }
     }
 
+    fn ecn_offer(&mut self) -> u8 {
+        [0, tcp::ECE, tcp::ECE | tcp::CWR][self.below(3) as usize]
+    }
+
     /// A SYN whose number is `seq`, or the SYN/ACK that answers the SYN before `ack`.
     pub fn handshake(&mut self, seq: u32, ack: Option<u32>) -> Packet {
         Packet {
             seq,
             ack: ack.unwrap_or(0),
-            flags: tcp::SYN | ack.map_or(0, |_| tcp::ACK),
+            flags: tcp::SYN | ack.map_or(0, |_| tcp::ACK) | self.ecn_offer(),
+            ae: self.one_in(3),
             window: 60_000,
             options: self.handshake_options(),
             ..Packet::default()
@@ -195,6 +200,7 @@ impl Random {
             payload: self.bytes(len),
             ecn: self.below(4) as u8,
             dscp: self.below(64) as u8,
+            ae: self.one_in(8),
             urgent: 0,
         }
     }

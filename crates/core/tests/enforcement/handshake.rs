@@ -333,6 +333,27 @@ fn a_tenants_ecn_offer_ends_at_an_enforcing_host() {
 }
 
 #[test]
+fn an_offer_of_accurate_ecn_ends_there_as_a_whole() {
+    let mut solo = Solo::new(&policy());
+    let offer = Packet {
+        ack: 0,
+        flags: tcp::SYN | tcp::ECE | tcp::CWR,
+        ae: true,
+        ..solo.syn_ack(&[&opt::mss(1460), &opt::peer(0)])
+    };
+    let (after, _) = solo.arrive(&offer);
+    assert_eq!((after.flags, after.ae), (tcp::SYN, false));
+    // A host that doesn't enforce gets all of it.
+    let sent = Packet {
+        flags: tcp::SYN | tcp::ECE | tcp::CWR,
+        ae: true,
+        ..solo.syn(&[&opt::mss(1460)])
+    };
+    let (after, _) = solo.send(&sent);
+    assert_eq!((after.flags, after.ae), (sent.flags, true));
+}
+
+#[test]
 fn a_tenants_ecn_offer_reaches_a_host_that_does_not_enforce() {
     let mut pair = Pair::new(&policy());
     pair.sides[B].enforcer = None;

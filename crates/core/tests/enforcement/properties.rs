@@ -61,7 +61,7 @@ fn packet() -> impl Strategy<Value = Packet> {
                 payload: vec![0xa5; len],
                 ecn,
                 dscp,
-                urgent: 0,
+                ..Packet::default()
             },
         )
 }

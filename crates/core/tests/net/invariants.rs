@@ -27,7 +27,9 @@ pub fn check(before: &[u8], after: &[u8], direction: Direction, outcome: &Outcom
         0,
         "only ECN flags are cleared"
     );
+    assert!(was.ae || !is.ae, "no flag is set");
     if direction == Direction::FromTenant {
+        assert_eq!(was.ae, is.ae);
         assert_eq!(cleared, 0, "the tenant's own flags stay");
         assert_eq!(was.window, is.window, "the tenant's own window stays");
     }

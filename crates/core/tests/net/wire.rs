@@ -15,6 +15,8 @@ pub struct Packet {
     pub ack: u32,
     /// FIN … CWR.
     pub flags: u8,
+    /// The ninth flag: AE (RFC 9768 3.1.1), once NS.
+    pub ae: bool,
     pub window: u16,
     /// Whole words, with padding.
     pub options: Vec<u8>,
@@ -153,6 +155,7 @@ fn tcp_header(route: &Route, packet: &Packet) -> TcpHeader {
     header.urg = packet.has(tcp::URG);
     header.ece = packet.has(tcp::ECE);
     header.cwr = packet.has(tcp::CWR);
+    header.ns = packet.ae;
     header.urgent_pointer = packet.urgent;
     header.set_options_raw(&packet.options).unwrap();
     assert_eq!(packet.options.len() % 4, 0, "whole words");
@@ -243,6 +246,7 @@ pub fn look(frame: &[u8]) -> Option<(Route, Packet, Sum)> {
         seq: header.sequence_number,
         ack: header.acknowledgment_number,
         flags: flags_of(&header),
+        ae: header.ns,
         window: header.window_size,
         options: header.options.as_slice().to_vec(),
         payload: payload.to_vec(),
