@@ -73,6 +73,7 @@ want_test() {
 	want_demo
 	need_command linux.uml user-mode-linux "guest kernels as tenants"
 	need_command chromium chromium "opens the report"
+	need_command tshark tshark "decodes the feedback option in a test"
 	if ! cargo fmt --version >/dev/null 2>&1; then
 		need rustfmt-web "cargo fmt"
 	fi
