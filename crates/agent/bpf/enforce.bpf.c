@@ -429,18 +429,6 @@ SG_INLINE void sg_fack_ip(sg_u8 *ip, sg_u32 ipv6, sg_u32 l4_len)
 						     sg_csum_change(before, *field));
 }
 
-#define SG_FACK_HEADER (20U + 2 * SG_OPTION_LEN)
-
-/* The TCP header of a FACK in place of the copy's own, of which 20 bytes are in `header`. */
-SG_INLINE void sg_fack_header(sg_u8 header[SG_FACK_HEADER], sg_u32 e0b, sg_u32 ceb)
-{
-	header[12] = SG_FACK_HEADER / 4 << 4;
-	header[13] = SG_ACK;
-	*(sg_u32 *)(header + 16) = 0; /* checksum, urgent pointer */
-	sg_feedback_encode(header + 20, e0b, ceb);
-	sg_peer_encode(header + 20 + SG_OPTION_LEN, SG_PEER_FLAG_FACK);
-}
-
 /*
  * The copy that came back to be a FACK: cut to its headers, given the flow's
  * counters. Whatever goes wrong, it is dropped; the original is on its way.

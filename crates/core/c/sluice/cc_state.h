@@ -83,7 +83,7 @@ SG_ASSERT_SIZE(struct sg_cc_ack, 40);
 
 #define SG_SSTHRESH_UNKNOWN 0xffffffffU
 
-/* Smallest window in bytes; see sg_window_floor() for why it is what it is. */
+/* Smallest window in bytes; window.h says why it is what it is. */
 SG_INLINE sg_u32 sg_cc_floor(const struct sg_cc *cc, const struct sg_params *params)
 {
 	return params->floor_mss < 2 ? cc->mss + 64 : 2 * cc->mss;

@@ -59,6 +59,25 @@ SG_INLINE void sg_peer_encode(sg_u8 out[SG_OPTION_LEN], sg_u8 flags)
 	out[7] = 0;
 }
 
+/* Bytes of a FACK's TCP header: no options but feedback and our mark. */
+#define SG_FACK_HEADER (20U + 2 * SG_OPTION_LEN)
+
+/*
+ * Turns the first 20 bytes of a segment's header into a FACK's: its options are
+ * ours, no flag but ACK, no urgent pointer. The checksum is left zero.
+ */
+SG_INLINE void sg_fack_header(sg_u8 tcp[SG_FACK_HEADER], sg_u32 e0b, sg_u32 ceb)
+{
+	tcp[12] = SG_FACK_HEADER / 4 << 4;
+	tcp[13] = SG_ACK;
+	tcp[16] = 0;
+	tcp[17] = 0;
+	tcp[18] = 0;
+	tcp[19] = 0;
+	sg_feedback_encode(tcp + 20, e0b, ceb);
+	sg_peer_encode(tcp + 20 + SG_OPTION_LEN, SG_PEER_FLAG_FACK);
+}
+
 SG_INLINE void sg_feedback_start(struct sg_flow *flow)
 {
 	flow->taken_e0b = SG_E0B_START;

@@ -205,9 +205,6 @@ SG_INLINE sg_u16 sg_frame_tcp_checksum(const sg_u8 *ip, sg_u32 ipv6, const sg_u8
 	return (sg_u16)~sg_csum_fold(sg_frame_sum(tcp, l4_len, sum));
 }
 
-/* Bytes of a FACK's TCP header: no options but feedback and our mark. */
-#define SG_FACK_HEADER (20U + 2 * SG_OPTION_LEN)
-
 /*
  * A FACK: the segment's header without payload or options of its own, carrying
  * feedback, marked so that the peer's host consumes it. `p` and `frame` are the
@@ -225,12 +222,7 @@ SG_INLINE sg_u32 sg_frame_fack(const struct sg_packet *p, const struct sg_frame 
 		return 0;
 	for (i = 0; i < p->l4_at + 20U; i++)
 		to[i] = frame->data[i];
-	sg_feedback_encode(tcp + 20, out->e0b, out->ceb);
-	sg_peer_encode(tcp + 20 + SG_OPTION_LEN, SG_PEER_FLAG_FACK);
-	tcp[12] = SG_FACK_HEADER / 4 << 4;
-	tcp[13] = SG_ACK;
-	tcp[18] = 0; /* no URG, no urgent pointer */
-	tcp[19] = 0;
+	sg_fack_header(tcp, out->e0b, out->ceb);
 	if (p->ipv6) {
 		sg_store16(ip + 4, SG_FACK_HEADER);
 	} else {
@@ -239,8 +231,6 @@ SG_INLINE sg_u32 sg_frame_fack(const struct sg_packet *p, const struct sg_frame 
 		sg_store16(ip + 2, 20 + SG_FACK_HEADER);
 		sg_frame_checksum(ip + 10, sg_csum_change(before, sg_raw16(ip + 2)));
 	}
-	tcp[16] = 0;
-	tcp[17] = 0;
 	sum = sg_frame_tcp_checksum(ip, p->ipv6, tcp, SG_FACK_HEADER);
 	__builtin_memcpy(tcp + 16, &sum, sizeof(sum));
 	return len;
