@@ -19,7 +19,7 @@
 #include "sluice/flow.h"
 #include "sluice/params.h"
 
-#define SG_ABI_VERSION 1
+#define SG_ABI_VERSION 2
 
 /* One flow with what the kernel needs around it: 272 bytes, 316 with its key. */
 struct sg_flow_image {

@@ -6,6 +6,11 @@
  * Runs at TCX egress, just before the qdisc takes the packet. One load serves
  * many ports: `slots` maps an interface (of one network namespace) to its row
  * in the other maps.
+ *
+ * A packet that has come to a switch has left its sender: a real adapter would have
+ * freed it. Here it is the sender's own skb, and TCP's limit on what one socket has
+ * below it (tcp_small_queue_check()) would hold each flow to two super-packets in
+ * the bottleneck, whatever its window. So a copy without an owner goes on instead.
  */
 #include "kernel.h"
 
@@ -53,6 +58,9 @@ struct {
 	__type(key, __u32);
 	__type(value, struct sg_port_stats);
 } stats SEC(".maps");
+
+/* skb->mark of such a copy: it has been decided upon. Marks of tenants end at their namespace. */
+#define COPY_MARK 0x53475357U
 
 /* Where the ECN field is and what it says. */
 struct ip_view {
@@ -164,6 +172,17 @@ static __always_inline void count_arrival(struct sg_port_stats *row, __u32 backl
 		row->backlog[bin]++;
 }
 
+/* The packet goes on without its owner; when there is no memory, as it is. */
+static __always_inline int disown(struct __sk_buff *skb)
+{
+	skb->mark = COPY_MARK;
+	/* Positive is the queue's own answer: it may have dropped the copy. */
+	if (bpf_clone_redirect(skb, skb->ifindex, 0) >= 0)
+		return SG_TCX_DROP;
+	skb->mark = 0;
+	return SG_TCX_NEXT;
+}
+
 SEC("tcx/egress")
 int ecn_switch(struct __sk_buff *skb)
 {
@@ -175,6 +194,10 @@ int ecn_switch(struct __sk_buff *skb)
 	__u32 *found;
 	__u64 now;
 
+	if (skb->mark == COPY_MARK) {
+		skb->mark = 0;
+		return SG_TCX_NEXT;
+	}
 	found = bpf_map_lookup_elem(&slots, &ifindex);
 	if (!found)
 		return SG_TCX_NEXT;
@@ -193,7 +216,7 @@ int ecn_switch(struct __sk_buff *skb)
 		bpf_skb_pull_data(skb, sg_min32(skb->len, LINEAR_BYTES));
 	view_ip(skb, &view);
 	if (!view.version)
-		return SG_TCX_NEXT;
+		return disown(skb);
 	verdict = decide(slot, port, now, backlog, skb->len, view.ecn != SG_ECN_NOT_ECT);
 	if (verdict == SG_AQM_DROP) {
 		if (port->aqm.kind == SG_AQM_RED)
@@ -211,7 +234,7 @@ int ecn_switch(struct __sk_buff *skb)
 		row->bleached++;
 		set_ecn(skb, &view, SG_ECN_NOT_ECT);
 	}
-	return SG_TCX_NEXT;
+	return disown(skb);
 }
 
 char _license[] SEC("license") = "Dual BSD/GPL";

@@ -239,6 +239,7 @@ SG_GLOBAL int sg_skb_syn(struct sg_packet *p, sg_u64 now_ns, struct sg_verdict *
 		return 0;
 	}
 	p->seg.peer_trusted = (sg_u8)sg_remote_trusted(&p->key);
+	p->key.opener = sg_opener(p->seg.direction == SG_FROM_TENANT);
 	half = bpf_map_lookup_elem(&half_open, &p->key);
 	if (half)
 		fresh = *half;
@@ -258,7 +259,9 @@ SG_GLOBAL int sg_skb_synack(struct sg_packet *p, sg_u64 now_ns, struct sg_verdic
 
 	if (!rules || !p || !out)
 		return 0;
+	p->key.opener = sg_opener(p->seg.direction == SG_TO_TENANT);
 	half = bpf_map_lookup_elem(&half_open, &p->key);
+	p->key.opener = 0;
 	if (!half || !sg_synack_matches(half, &p->seg))
 		return 0;
 	p->seg.peer_trusted = (sg_u8)sg_remote_trusted(&p->key);

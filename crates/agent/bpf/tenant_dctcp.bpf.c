@@ -14,7 +14,7 @@ static __always_inline void stack_acked(struct sock *sk, struct tenant *t,
 					struct sg_cc_ack *ack)
 {
 	if (ack->window_used)
-		sg_cc_grow(&t->cc, &tenant_params, ack->acked);
+		sg_dctcp_grow(&t->cc, &tenant_params, ack->acked);
 }
 
 static __always_inline sg_u32 stack_reduced(const struct tenant *t)

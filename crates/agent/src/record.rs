@@ -196,7 +196,7 @@ mod tests {
             remote_port: 443u16.to_be(),
             ifindex: 7,
             vlan: 12,
-            pad: 0,
+            opener: 0,
         }
     }
 

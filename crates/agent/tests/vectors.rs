@@ -56,11 +56,13 @@ impl Shadowed {
             self.host.flow().copied(),
             "{context}"
         );
-        assert_eq!(
-            self.kernel.half_open(&key),
-            self.host.half_open().copied(),
-            "{context}"
-        );
+        for (opener, direction) in [(1, Direction::FromTenant), (2, Direction::ToTenant)] {
+            assert_eq!(
+                self.kernel.half_open(&FlowKey { opener, ..key }),
+                self.host.half_open(direction).copied(),
+                "{context}"
+            );
+        }
     }
 }
 

@@ -191,8 +191,8 @@ pub struct FlowKey {
     pub ifindex: u32,
     /// VLAN id, 0 = untagged.
     pub vlan: u16,
-    /// Zero.
-    pub pad: u16,
+    /// `enum sg_opener` in the table of half-open connections, 0 in that of flows.
+    pub opener: u16,
 }
 
 /// `struct sg_sent`: an entry of the RTT ring.
@@ -291,9 +291,9 @@ pub struct HalfOpen {
     pub mss: u16,
     pub options: u16,
     pub wscale: u8,
-    pub from_tenant: u8,
     pub rule: u8,
     pub peer: u8,
+    pub pad: u8,
 }
 
 /// Value of the kernel's `interfaces` map.
@@ -332,7 +332,7 @@ impl Default for Config {
 }
 
 /// Version of the layout of everything pinned, part of the pin path (`SG_ABI_VERSION`).
-pub const ABI_VERSION: u32 = 1;
+pub const ABI_VERSION: u32 = 2;
 
 /// Slot of a flow that no rule governs.
 pub const RULE_NONE: u8 = 0xff;

@@ -152,7 +152,7 @@ struct State {
     policy: PolicyTable,
     counters: [u64; COUNTER_NAMES.len()],
     key: FlowKey,
-    half: HalfOpen,
+    half: [HalfOpen; 2],
     flow: Flow,
     flow_exists: u32,
     pad: u32,
@@ -198,7 +198,7 @@ impl Host {
             policy: *policy,
             counters: [0; COUNTER_NAMES.len()],
             key: FlowKey::default(),
-            half: HalfOpen::default(),
+            half: <[HalfOpen; 2]>::default(),
             flow: Flow::default(),
             flow_exists: 0,
             pad: 0,
@@ -243,9 +243,10 @@ impl Host {
         (self.0.flow_exists != 0).then_some(&self.0.flow)
     }
 
-    /// What the last SYN is remembered by; `None` before any.
-    pub fn half_open(&self) -> Option<&HalfOpen> {
-        (self.0.half.time_ns != 0).then_some(&self.0.half)
+    /// What the last SYN of this direction is remembered by; `None` before any.
+    pub fn half_open(&self, direction: Direction) -> Option<&HalfOpen> {
+        let half = &self.0.half[direction as usize];
+        (half.time_ns != 0).then_some(half)
     }
 
     /// Key of the flow, or of the last SYN.
@@ -299,10 +300,10 @@ const _: () = {
     assert!(size_of::<FrameResult>() == 76);
     assert!(offset_of!(FrameResult, out) == 52);
     assert!(offset_of!(FrameResult, frame_len) == 68);
-    assert!(size_of::<State>() == 10_368);
+    assert!(size_of::<State>() == 10_392);
     assert!(offset_of!(State, counters) == 9_736);
     assert!(offset_of!(State, key) == 10_040);
     assert!(offset_of!(State, half) == 10_088);
-    assert!(offset_of!(State, flow) == 10_112);
-    assert!(offset_of!(State, flow_exists) == 10_360);
+    assert!(offset_of!(State, flow) == 10_136);
+    assert!(offset_of!(State, flow_exists) == 10_384);
 };

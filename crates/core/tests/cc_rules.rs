@@ -321,6 +321,23 @@ fn dctcp_priority_weighs_the_cut() {
 }
 
 #[test]
+fn dctcp_priority_weighs_the_growth() {
+    for (beta_q10, segments) in [(1024, 64.0), (768, 48.0), (256, 16.0), (0, 8.0)] {
+        let mut flow = Flow::steady(
+            Algorithm::Dctcp,
+            Params {
+                beta_q10,
+                ..params()
+            },
+            1000,
+        );
+        flow.rounds(64, RTT_NS);
+        let grown = flow.segments() - 1000.0;
+        assert!((grown - segments).abs() <= 2.0, "{beta_q10}: {grown}");
+    }
+}
+
+#[test]
 fn dctcp_cuts_at_most_once_a_window() {
     let mut flow = Flow::steady(Algorithm::Dctcp, params(), 100);
     let first = flow.ack(RTT_NS);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use sluicegate_scenario::results::{
-    Conditions, LinkResult, QueueQuantiles, Results, VariantResult,
+    Conditions, FctQuantiles, LinkResult, QueueQuantiles, Results, VariantResult,
 };
 
 use crate::units::{self, Unit};
@@ -72,37 +72,60 @@ impl Columns {
     }
 }
 
-/// One row per variant: goodput, fairness, RTT, and the bottleneck queue.
+/// One row per variant: goodput, fairness, RTT, and the bottleneck queue. Of several scenarios each row also
+/// names its own.
 ///
 /// With several bottleneck queues, drops and marks are summed and the queue is the one with the largest p99.
-pub fn variants(results: &Results) -> Grid {
-    let all = &results.variants;
+pub fn variants(scenarios: &[&Results]) -> Grid {
+    let all: Vec<_> = scenarios.iter().flat_map(|r| &r.variants).collect();
     let mut columns = Columns::new();
+    let labels = scenario_column(&mut columns, scenarios, |r| r.variants.len()) + 1;
     columns.push("variant", "", all.iter().map(|v| v.name.clone()).collect());
-    goodput_columns(&mut columns, all);
-    rtt_columns(&mut columns, all);
-    bottleneck_columns(&mut columns, all);
-    columns.push("retr.", "", all.iter().map(retransmits).collect());
+    goodput_columns(&mut columns, &all);
+    rtt_columns(&mut columns, &all);
+    bottleneck_columns(&mut columns, &all);
+    columns.push("retr.", "", all.iter().map(|v| retransmits(v)).collect());
     columns.push(
         "CPU idle",
         "min",
         all.iter().map(|v| units::percent(v.cpu_idle_min)).collect(),
     );
-    columns.into_grid(1)
+    columns.into_grid(labels)
 }
 
-fn goodput_columns(columns: &mut Columns, all: &[VariantResult]) {
-    let sum = |v: &VariantResult| (!v.flows.is_empty()).then_some(v.goodput_bps.sum);
+/// Where there are several scenarios, a column with the name of each, once in its `rows` rows. Returns how many
+/// columns that made.
+fn scenario_column(
+    columns: &mut Columns,
+    scenarios: &[&Results],
+    rows: impl Fn(&Results) -> usize,
+) -> usize {
+    if scenarios.len() < 2 {
+        return 0;
+    }
+    let cells = scenarios.iter().flat_map(|results| {
+        let name = |row| match row {
+            0 => results.scenario.clone(),
+            _ => String::new(),
+        };
+        (0..rows(results)).map(name).collect::<Vec<_>>()
+    });
+    columns.push("scenario", "", cells.collect());
+    1
+}
+
+fn goodput_columns(columns: &mut Columns, all: &[&VariantResult]) {
+    let sum = |v: &&VariantResult| (!v.flows.is_empty()).then_some(v.goodput_bps.sum);
     let unit = units::rate(all.iter().filter_map(sum));
     columns.figures("goodput", unit, all.iter().map(sum));
-    let jain = |v: &VariantResult| match v.flows.len() {
+    let jain = |v: &&VariantResult| match v.flows.len() {
         0 => NOTHING.into(),
         _ => format!("{:.3}", v.goodput_bps.jain),
     };
     columns.push("Jain", "", all.iter().map(jain).collect());
 }
 
-fn rtt_columns(columns: &mut Columns, all: &[VariantResult]) {
+fn rtt_columns(columns: &mut Columns, all: &[&VariantResult]) {
     let unit = units::time(
         all.iter()
             .flat_map(|v| [v.rtt_us.p50, v.rtt_us.p99, v.rtt_us.p999]),
@@ -121,9 +144,9 @@ fn rtt_columns(columns: &mut Columns, all: &[VariantResult]) {
     );
 }
 
-fn bottleneck_columns(columns: &mut Columns, all: &[VariantResult]) {
+fn bottleneck_columns(columns: &mut Columns, all: &[&VariantResult]) {
     let count = |f: fn(&LinkResult) -> u64| {
-        let sum = move |v: &VariantResult| match bottlenecks(v).next() {
+        let sum = move |v: &&VariantResult| match bottlenecks(v).next() {
             None => NOTHING.into(),
             Some(_) => bottlenecks(v).map(f).sum::<u64>().to_string(),
         };
@@ -131,7 +154,7 @@ fn bottleneck_columns(columns: &mut Columns, all: &[VariantResult]) {
     };
     columns.push("drops", "pkts", count(drops));
     columns.push("marks", "pkts", count(|link| link.marks));
-    let unit = units::size(all.iter().filter_map(queue).flat_map(|q| [q.p50, q.p99]));
+    let unit = units::size(all.iter().filter_map(|v| queue(v)).flat_map(|q| [q.p50, q.p99]));
     columns.figures(
         "queue p50",
         unit,
@@ -140,18 +163,22 @@ fn bottleneck_columns(columns: &mut Columns, all: &[VariantResult]) {
     columns.figures("p99", unit, all.iter().map(|v| queue(v).map(|q| q.p99)));
 }
 
-/// Flow completion times, a row per class and variant; `None` when no variant has any.
-pub fn completions(results: &Results) -> Option<Grid> {
+/// A scenario's completion times: class, variant, figures.
+fn completions_of(results: &Results) -> Vec<(&str, &str, &FctQuantiles)> {
     let mut rows: BTreeMap<&str, Vec<(&str, _)>> = BTreeMap::new();
     for variant in &results.variants {
         for (class, fct) in variant.fct_us.iter().filter(|(_, fct)| fct.count > 0) {
             rows.entry(class).or_default().push((&variant.name, fct));
         }
     }
-    let all: Vec<_> = rows
-        .iter()
-        .flat_map(|(class, list)| list.iter().map(move |(v, fct)| (*class, *v, *fct)))
-        .collect();
+    rows.into_iter()
+        .flat_map(|(class, list)| list.into_iter().map(move |(v, fct)| (class, v, fct)))
+        .collect()
+}
+
+/// Flow completion times, a row per class and variant; `None` when no variant has any.
+pub fn completions(scenarios: &[&Results]) -> Option<Grid> {
+    let all: Vec<_> = scenarios.iter().flat_map(|r| completions_of(r)).collect();
     if all.is_empty() {
         return None;
     }
@@ -160,6 +187,7 @@ pub fn completions(results: &Results) -> Option<Grid> {
             .flat_map(|(_, _, f)| [f.mean, f.p50, f.p99, f.p999]),
     );
     let mut columns = Columns::new();
+    let labels = scenario_column(&mut columns, scenarios, |r| completions_of(r).len()) + 2;
     columns.push(
         "FCT class",
         "",
@@ -181,7 +209,7 @@ pub fn completions(results: &Results) -> Option<Grid> {
     columns.figures("p50", unit, all.iter().map(|(.., f)| Some(f.p50)));
     columns.figures("p99", unit, all.iter().map(|(.., f)| Some(f.p99)));
     columns.figures("p99.9", unit, all.iter().map(|(.., f)| Some(f.p999)));
-    Some(columns.into_grid(2))
+    Some(columns.into_grid(labels))
 }
 
 /// Figures that exist per name and variant (derived figures, enforcement counters): a row per name.

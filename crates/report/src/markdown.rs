@@ -19,8 +19,8 @@ pub fn markdown(results: &Results) -> String {
     if let Some(mirrors) = &results.mirrors {
         let _ = write!(text, "\nMirrors: {}\n", escape(mirrors));
     }
-    text += &pipes(&comparison::variants(results));
-    if let Some(grid) = comparison::completions(results) {
+    text += &pipes(&comparison::variants(&[results]));
+    if let Some(grid) = comparison::completions(&[results]) {
         text += &pipes(&grid);
     }
     if let Some(derived) = comparison::by_name(results, |v| &v.derived, |v| units::plain(*v)) {

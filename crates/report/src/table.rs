@@ -49,21 +49,30 @@ impl Style {
     }
 }
 
-/// The comparison of a scenario's variants, its conditions and what became of its expectations.
+/// One comparison of all variants of one or several scenarios; then per scenario its conditions and what became
+/// of its expectations.
 ///
 /// Times, rates and sizes share one unit per group of columns; a dash stands for what was not measured.
-pub fn table(results: &Results, style: Style) -> String {
+pub fn table(scenarios: &[&Results], style: Style) -> String {
     let paint = Paint(style);
-    let mut blocks = vec![heading(results, &paint)];
-    blocks.extend(fit(comparison::variants(results), style));
+    let mut blocks = Vec::new();
+    if let [one] = scenarios {
+        blocks.push(heading(one, &paint));
+    }
+    blocks.extend(fit(comparison::variants(scenarios), style));
     blocks.extend(
-        comparison::completions(results)
+        comparison::completions(scenarios)
             .into_iter()
             .flat_map(|grid| fit(grid, style)),
     );
-    blocks.push(conditions(results, &paint));
-    if !results.expectations.is_empty() {
-        blocks.push(expectations(&results.expectations, &paint));
+    for results in scenarios {
+        if scenarios.len() > 1 {
+            blocks.push(format!("\n{}", heading(results, &paint)));
+        }
+        blocks.push(conditions(results, &paint));
+        if !results.expectations.is_empty() {
+            blocks.push(expectations(&results.expectations, &paint));
+        }
     }
     let text = blocks.join("\n") + "\n";
     if style.unicode { text } else { ascii(&text) }

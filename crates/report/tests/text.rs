@@ -57,12 +57,12 @@ note: repeated at half the rate
 ✓ fair      jain(enforced) >= 0.98  [0.9994 against 0.98]
 ✗ no-drops  drops(cubic-ecn) == 0  [3 against 0]
 ";
-    assert_text(&table(&two_variants(), BOX), expected);
+    assert_text(&table(&[&two_variants()], BOX), expected);
 }
 
 #[test]
 fn a_plain_table_is_ascii() {
-    let text = table(&two_variants(), Style::PLAIN);
+    let text = table(&[&two_variants()], Style::PLAIN);
     assert!(text.is_ascii(), "{text}");
     assert!(
         text.contains("ok   fair ") && text.contains("FAIL no-drops "),
@@ -72,7 +72,7 @@ fn a_plain_table_is_ascii() {
 
 #[test]
 fn a_table_too_wide_is_split_and_repeats_the_variants() {
-    let text = table(&two_variants(), Style { width: 70, ..BOX });
+    let text = table(&[&two_variants()], Style { width: 70, ..BOX });
     assert!(
         text.lines().take(13).all(|line| line.chars().count() <= 85),
         "{text}"
@@ -89,9 +89,9 @@ fn a_table_too_wide_is_split_and_repeats_the_variants() {
 
 #[test]
 fn colours_appear_only_when_asked_for() {
-    assert!(!table(&two_variants(), BOX).contains('\x1b'));
+    assert!(!table(&[&two_variants()], BOX).contains('\x1b'));
     let coloured = table(
-        &two_variants(),
+        &[&two_variants()],
         Style {
             colour: true,
             ..BOX
@@ -102,7 +102,7 @@ fn colours_appear_only_when_asked_for() {
 
 #[test]
 fn completion_times_have_a_row_per_class_and_variant() {
-    let text = table(&support::incast("incast"), BOX);
+    let text = table(&[&support::incast("incast")], BOX);
     let expected = "\
 ┌───────────────────────────────────────────────────────────────┐
 │ FCT class        variant     flows   mean    p50   p99  p99.9 │
@@ -119,7 +119,7 @@ fn what_was_not_measured_is_a_dash() {
     let mut results = two_variants();
     results.variants[0].rtt_us = Default::default();
     results.variants[0].links.clear();
-    let text = table(&results, BOX);
+    let text = table(&[&results], BOX);
     let row = text
         .lines()
         .find(|line| line.starts_with("│ unenforced"))
@@ -131,7 +131,7 @@ fn what_was_not_measured_is_a_dash() {
 fn drops_away_from_the_bottleneck_are_an_alarm() {
     let mut results = two_variants();
     results.variants[1].links[1].drops.insert("tail".into(), 4);
-    let text = table(&results, BOX);
+    let text = table(&[&results], BOX);
     assert!(
         text.contains("! enforced: drops away from the bottleneck: 4 at right>left"),
         "{text}"
@@ -143,7 +143,7 @@ fn a_name_cannot_send_escape_sequences_to_the_terminal() {
     let mut results = two_variants();
     results.title = "\x1b[2J\x07gone".into();
     results.variants[0].name = "\x1b[31mred".into();
-    let text = table(&results, BOX);
+    let text = table(&[&results], BOX);
     assert!(!text.contains(['\x1b', '\x07']), "{text:?}");
 }
 
@@ -179,7 +179,25 @@ Conditions: kernel 6.18.0-test, 2 CPUs, CPU idle ≥ 31%, offloads off, link rat
 }
 
 #[test]
+fn several_scenarios_share_one_table() {
+    let text = table(
+        &[&two_variants(), &support::incast("incast")],
+        Style {
+            width: 200,
+            ..Style::PLAIN
+        },
+    );
+    let headings: Vec<_> = text.lines().filter(|l| l.contains("goodput")).collect();
+    assert_eq!(headings.len(), 1, "{text}");
+    assert!(headings[0].contains("scenario"), "{text}");
+    for name in [two_variants().scenario.as_str(), "incast"] {
+        assert!(text.contains(&format!("| {name}")), "{text}");
+        assert!(text.lines().any(|l| l.starts_with(name)), "conditions of {name}: {text}");
+    }
+}
+
+#[test]
 fn a_scenario_without_variants_has_an_empty_table() {
-    let text = table(&support::empty("nothing"), BOX);
+    let text = table(&[&support::empty("nothing")], BOX);
     assert!(text.starts_with("nothing  [lab, seed 7]\n┌"), "{text}");
 }

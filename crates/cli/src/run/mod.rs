@@ -91,29 +91,36 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         world.check(&job.experiment)?;
     }
     let mut all = Vec::new();
-    let mut faults = Vec::new();
-    for job in &jobs {
-        let results = run_job(job, world.as_mut())?;
-        if !args.json {
-            let width = console::Term::stdout().size_checked();
-            let style = Style::of_stdout(width.map(|(_, columns)| columns.into()));
-            output::print(&format!("{}\n", sluicegate_report::table(&results, style)))?;
-        }
-        faults.extend(untrusted(&results));
-        all.push(results);
-    }
-    if jobs.len() > 1 {
-        if let Some(out) = &args.out {
-            files::write_report(out, &all.iter().collect::<Vec<_>>())?;
-        }
-    }
-    if args.json {
-        print_json(&all)?;
-    }
+    let ended: Result<(), Failure> = jobs.iter().try_for_each(|job| {
+        all.push(run_job(job, world.as_mut())?);
+        Ok(())
+    });
+    // What ran is shown, also when the next scenario failed.
+    show(args, &all)?;
+    ended?;
+    let faults: Vec<_> = all.iter().flat_map(untrusted).collect();
     if args.check && !faults.is_empty() {
         return Err(Failure::NotHeld(faults));
     }
     Ok(())
+}
+
+/// The comparison, or JSON; over several scenarios also a report.
+fn show(args: &Args, all: &[Results]) -> Result<(), Failure> {
+    if all.is_empty() {
+        return Ok(());
+    }
+    let several = args.files.len() > 1;
+    let scenarios: Vec<_> = all.iter().collect();
+    if let (Some(out), true) = (&args.out, several) {
+        files::write_report(out, &scenarios)?;
+    }
+    if args.json {
+        return print_json(all, several);
+    }
+    let width = console::Term::stdout().size_checked();
+    let style = Style::of_stdout(width.map(|(_, columns)| columns.into()));
+    output::print(&format!("{}\n", sluicegate_report::table(&scenarios, style)))
 }
 
 fn jobs(args: &Args) -> Result<Vec<Job>, Failure> {
@@ -227,10 +234,10 @@ fn untrusted(results: &Results) -> Vec<String> {
 }
 
 /// One object for one scenario, an array for several.
-fn print_json(all: &[Results]) -> Result<(), Failure> {
+fn print_json(all: &[Results], several: bool) -> Result<(), Failure> {
     let text = match all {
-        [one] => serde_json::to_string_pretty(one),
-        several => serde_json::to_string_pretty(several),
+        [one] if !several => serde_json::to_string_pretty(one),
+        list => serde_json::to_string_pretty(list),
     };
     let text = text.context("results cannot be written as JSON")?;
     output::print(&format!("{text}\n"))

@@ -7,7 +7,12 @@
  *	w     <- w (1 - (alpha - alpha beta / 2))   at most once per window
  *
  * F is the fraction of a window's bytes that met CE. beta = 1 is DCTCP, beta = 0
- * backs off by the whole of alpha. Growth, loss and timeout are New Reno's.
+ * backs off by the whole of alpha. Loss and timeout are New Reno's.
+ *
+ * Growth is New Reno's for beta = 1. A smaller beta also grows more slowly, which
+ * the paper's rule lacks: flows that meet the same marks and grow alike settle
+ * where growth = w alpha (1 - beta / 2), so that the rule alone never sets them
+ * further apart than 2 to 1 (docs/congestion-control.md).
  */
 #ifndef SLUICE_CC_DCTCP_H
 #define SLUICE_CC_DCTCP_H
@@ -64,6 +69,20 @@ SG_INLINE sg_u32 sg_dctcp_reduced(const struct sg_cc *cc, sg_u32 beta_q10)
 	return sg_sat32(cc->cwnd - ((sg_u64)cc->cwnd * factor_q20 >> 20));
 }
 
+/* The slowest growth: a flow without priority still finds bandwidth that nobody uses. */
+#define SG_DCTCP_INCREASE_MIN_Q10 (SG_ONE_Q10 / 8)
+
+/* Slow start, then beta segments per window. */
+SG_INLINE void sg_dctcp_grow(struct sg_cc *cc, const struct sg_params *params,
+			     sg_u32 acked)
+{
+	acked = sg_cc_slow_start(cc, params, acked);
+	if (acked)
+		sg_cc_additive(cc, params, acked,
+			       sg_clamp32(params->beta_q10, SG_DCTCP_INCREASE_MIN_Q10,
+					  SG_ONE_Q10));
+}
+
 SG_NOINLINE int sg_dctcp_on_ack(struct sg_cc *cc, const struct sg_params *params,
 				const struct sg_cc_ack *ack)
 {
@@ -75,7 +94,7 @@ SG_NOINLINE int sg_dctcp_on_ack(struct sg_cc *cc, const struct sg_params *params
 		sg_cc_cut_to(cc, params, ack,
 			     sg_dctcp_reduced(cc, params->beta_q10));
 	else if (sg_cc_may_grow(cc, ack))
-		sg_cc_grow(cc, params, ack->acked);
+		sg_dctcp_grow(cc, params, ack->acked);
 	return 0;
 }
 

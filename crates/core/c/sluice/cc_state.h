@@ -113,12 +113,8 @@ SG_INLINE sg_u32 sg_cc_scaled(sg_u32 window, sg_u32 keep_q10)
 	return sg_sat32((sg_u64)window * keep_q10 >> 10);
 }
 
-/*
- * First call of every algorithm's ACK handler: end a cut that this ACK passes,
- * and say whether a round (one window of data) ended. Every ACK comes through
- * here, so neither comparison can be led astray by wrap-around.
- */
-SG_INLINE int sg_cc_round(struct sg_cc *cc, const struct sg_cc_ack *ack)
+/* A round ends when `una` reaches where snd_nxt was at its beginning. */
+SG_INLINE int sg_cc_round_at(struct sg_cc *cc, const struct sg_cc_ack *ack, sg_u32 una)
 {
 	cc->flags &= ~SG_CC_TIMED_OUT;
 	if (!(cc->flags & SG_CC_STARTED)) {
@@ -128,10 +124,20 @@ SG_INLINE int sg_cc_round(struct sg_cc *cc, const struct sg_cc_ack *ack)
 	}
 	if ((cc->flags & SG_CC_CUT) && sg_seq_gt(ack->snd_una, cc->cut_end))
 		cc->flags &= ~(SG_CC_CUT | SG_CC_HOLD);
-	if (sg_seq_lt(ack->snd_una, cc->round_end))
+	if (sg_seq_lt(una, cc->round_end))
 		return 0;
 	cc->round_end = ack->snd_nxt;
 	return 1;
+}
+
+/*
+ * First call of every algorithm's ACK handler: end a cut that this ACK passes,
+ * and say whether a round (one window of data) ended. Every ACK comes through
+ * here, so neither comparison can be led astray by wrap-around.
+ */
+SG_INLINE int sg_cc_round(struct sg_cc *cc, const struct sg_cc_ack *ack)
+{
+	return sg_cc_round_at(cc, ack, ack->snd_una);
 }
 
 /* Growth is earned, and neither recovery nor a cut is in progress. */

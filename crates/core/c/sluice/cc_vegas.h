@@ -9,6 +9,9 @@
  * and keeps alpha <= diff <= beta. Two things follow Linux's tcp_vegas.c, the
  * Vegas that tenants run, and not the paper: the divisor (the paper's definition
  * gives RTT), and a slow start that doubles each RTT and not every other.
+ *
+ * A round ends with the first ACK beyond its data, so that the smallest windows
+ * have the three samples that a decision needs.
  */
 #ifndef SLUICE_CC_VEGAS_H
 #define SLUICE_CC_VEGAS_H
@@ -55,16 +58,6 @@ SG_INLINE void sg_vegas_decide(struct sg_cc *cc, const struct sg_params *params,
 	}
 }
 
-/* A round with too few samples: New Reno's growth. */
-SG_INLINE void sg_vegas_unmeasured(struct sg_cc *cc, const struct sg_params *params,
-				   sg_u32 acked)
-{
-	if (sg_cc_in_slow_start(cc))
-		sg_cc_slow_start(cc, params, acked);
-	else
-		sg_cc_set(cc, params, (sg_u64)cc->cwnd + cc->mss);
-}
-
 SG_INLINE void sg_vegas_sample(struct sg_cc *cc, sg_u32 rtt_ns)
 {
 	if (!rtt_ns)
@@ -77,7 +70,7 @@ SG_INLINE void sg_vegas_sample(struct sg_cc *cc, sg_u32 rtt_ns)
 SG_NOINLINE int sg_vegas_on_ack(struct sg_cc *cc, const struct sg_params *params,
 				const struct sg_cc_ack *ack)
 {
-	int ended = sg_cc_round(cc, ack);
+	int ended = sg_cc_round_at(cc, ack, ack->snd_una - 1);
 	int growing;
 
 	sg_vegas_sample(cc, ack->rtt_ns);
@@ -92,7 +85,7 @@ SG_NOINLINE int sg_vegas_on_ack(struct sg_cc *cc, const struct sg_params *params
 	if (cc->vegas.samples >= SG_VEGAS_SAMPLES && ack->min_rtt_ns)
 		sg_vegas_decide(cc, params, ack, growing);
 	else if (growing)
-		sg_vegas_unmeasured(cc, params, ack->acked);
+		sg_cc_grow(cc, params, ack->acked); /* what this ACK alone has earned */
 	cc->vegas.samples = 0;
 	return 0;
 }

@@ -18,7 +18,7 @@ struct sg_flow_key {
 	sg_u16 remote_port;
 	sg_u32 ifindex;        /* the tenant's interface: addresses may overlap between tenants */
 	sg_u16 vlan;           /* 0 = untagged */
-	sg_u16 pad;
+	sg_u16 opener;         /* half-open connections only: enum sg_opener; 0 for flows */
 };
 SG_ASSERT_SIZE(struct sg_flow_key, 44);
 
@@ -121,6 +121,20 @@ SG_ASSERT_AT(struct sg_flow, cc, 64);
 SG_ASSERT_AT(struct sg_flow, bytes_acked, 128);
 SG_ASSERT_AT(struct sg_flow, bytes_marked, 192);
 
+/*
+ * Whose SYN. Each direction of a tuple has an entry of its own: a SYN that comes
+ * the other way (stale, or forged) does not make a handshake forgotten.
+ */
+enum sg_opener {
+	SG_OPENED_BY_TENANT = 1,
+	SG_OPENED_BY_REMOTE = 2,
+};
+
+SG_INLINE sg_u16 sg_opener(int by_tenant)
+{
+	return by_tenant ? SG_OPENED_BY_TENANT : SG_OPENED_BY_REMOTE;
+}
+
 /* What a handshake has shown so far; lives apart from flows so that a SYN flood evicts only SYNs. */
 struct sg_half_open {
 	sg_u64 time_ns;
@@ -128,9 +142,9 @@ struct sg_half_open {
 	sg_u16 mss;             /* offered by the SYN */
 	sg_u16 options;         /* enum sg_option_bits of the SYN */
 	sg_u8 wscale;
-	sg_u8 from_tenant;      /* the SYN came from the local tenant */
 	sg_u8 rule;
 	sg_u8 peer;             /* enum sg_half_open_peer, SG_PEER_PROMOTED */
+	sg_u8 pad;
 };
 SG_ASSERT_SIZE(struct sg_half_open, 24);
 

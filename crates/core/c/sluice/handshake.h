@@ -56,14 +56,14 @@ SG_INLINE sg_u8 sg_consider_offer(const struct sg_segment *seg, struct sg_verdic
 	return SG_PEER_OFFERED;
 }
 
-/* A SYN, either way. `half` is zeroed, or what an earlier SYN of the same tuple left. */
+/* A SYN, either way. `half` is zeroed, or what the opener's earlier SYN of the same tuple left. */
 SG_NOINLINE int sg_syn(struct sg_half_open *half, const struct sg_segment *seg,
 			sg_u64 now_ns, const struct sg_params *params,
 			struct sg_verdict *out)
 {
 	sg_u8 from_tenant = seg->direction == SG_FROM_TENANT;
-	sg_u8 promoted = half->isn == seg->seq && half->from_tenant == from_tenant &&
-			 half->time_ns ? half->peer & SG_PEER_PROMOTED : 0;
+	sg_u8 promoted = half->isn == seg->seq && half->time_ns ?
+				 half->peer & SG_PEER_PROMOTED : 0;
 	sg_u8 peer = seg->payload ? SG_PEER_SYN_DATA : SG_PEER_NONE;
 
 	out->count = seg->payload ? SG_COUNT_SYN_WITH_DATA : SG_COUNT_SYN;
@@ -74,7 +74,6 @@ SG_NOINLINE int sg_syn(struct sg_half_open *half, const struct sg_segment *seg,
 	if ((seg->tcp_flags & (SG_ECE | SG_CWR)) == (SG_ECE | SG_CWR))
 		half->options |= SG_OPT_ECN_OFFER;
 	half->wscale = seg->wscale;
-	half->from_tenant = from_tenant;
 	if (sg_handshake_editable(seg, params)) {
 		if (seg->options & SG_OPT_MPTCP && params->flags & SG_RULE_STRIP_MPTCP) {
 			out->edits |= SG_EDIT_HIDE_MPTCP;
@@ -177,15 +176,13 @@ SG_INLINE void sg_edit_synack(struct sg_flow *flow, const struct sg_segment *seg
 	}
 }
 
-/* Does this SYN/ACK answer the SYN that is remembered? */
+/* Does this SYN/ACK answer the SYN that is remembered of the other side? */
 SG_INLINE int sg_synack_matches(const struct sg_half_open *half, const struct sg_segment *seg)
 {
-	sg_u8 to_tenant = seg->direction == SG_TO_TENANT;
 	/* Data on the SYN may be acknowledged as well (RFC 7413). */
 	sg_u32 data = (half->peer & SG_PEER_MASK) == SG_PEER_SYN_DATA ? 0xffffU : 0;
 
-	return half->time_ns && seg->ack - half->isn - 1 <= data &&
-	       half->from_tenant == to_tenant;
+	return half->time_ns && seg->ack - half->isn - 1 <= data;
 }
 
 /* The tenant has seen an unscaled window; segments after it count in scaled units. */

@@ -15,7 +15,7 @@ struct sg_host {
 	struct sg_policy policy;
 	struct sg_counters counters;
 	struct sg_flow_key key;      /* of the flow, or of the last SYN */
-	struct sg_half_open half;
+	struct sg_half_open half[2]; /* by the direction of the SYN */
 	struct sg_flow flow;
 	sg_u32 flow_exists;
 	sg_u32 pad;
@@ -31,19 +31,21 @@ struct sg_host_result {
 SG_INLINE void sg_host_handshake(struct sg_host *host, struct sg_packet *p, sg_u64 now_ns,
 				 struct sg_verdict *out)
 {
+	int answers = !!(p->seg.tcp_flags & SG_ACK);
+	struct sg_half_open *half = &host->half[(p->seg.direction ^ answers) & 1];
 	const struct sg_params *params;
 	struct sg_flow made = { 0 };
 	sg_u32 rule;
 
-	if (p->seg.tcp_flags & SG_ACK) {
-		if (!sg_synack_matches(&host->half, &p->seg))
+	if (answers) {
+		if (!sg_synack_matches(half, &p->seg))
 			return;
-		params = &host->policy.rules[host->half.rule].params;
-		made.rule = host->half.rule;
+		params = &host->policy.rules[half->rule].params;
+		made.rule = half->rule;
 		made.seen_ns = now_ns;
 		made.progress_ns = now_ns;
-		rule = host->half.peer & SG_PEER_PROMOTED;
-		sg_synack(&made, &host->half, &p->seg, params, out);
+		rule = half->peer & SG_PEER_PROMOTED;
+		sg_synack(&made, half, &p->seg, params, out);
 		if (rule)
 			return;
 		host->flow = made;
@@ -56,8 +58,8 @@ SG_INLINE void sg_host_handshake(struct sg_host *host, struct sg_packet *p, sg_u
 		return;
 	}
 	host->key = p->key;
-	host->half.rule = (sg_u8)rule;
-	sg_syn(&host->half, &p->seg, now_ns, &host->policy.rules[rule].params, out);
+	half->rule = (sg_u8)rule;
+	sg_syn(half, &p->seg, now_ns, &host->policy.rules[rule].params, out);
 }
 
 /* A flow met without its handshake begins with this packet, but does not count it. */

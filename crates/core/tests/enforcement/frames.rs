@@ -178,7 +178,7 @@ fn passes(frame: &[u8], counter: &str) {
             (frame.to_vec(), Action::Pass, 0)
         );
         assert_eq!(host.counter(counter), Some(1), "{counter}");
-        assert!(host.flow().is_none() && host.half_open().is_none());
+        assert!(host.flow().is_none() && host.half_open(direction).is_none());
     }
 }
 

@@ -300,6 +300,40 @@ fn a_forged_syn_leaves_a_live_flow_alone() {
     assert_eq!(modes(&pair), [MODE_TWO_SIDED; 2]);
 }
 
+/// A forged SYN against the direction of a port's reuse must not leave the old flow's edges in
+/// force: the new connection would be policed by them.
+#[test]
+fn a_forged_syn_the_other_way_does_not_mask_port_reuse() {
+    let mut pair = Pair::new(&policy());
+    pair.connect();
+    pair.transfer(A, 100_000);
+    for (side, iss) in [(A, 0x9000_0000), (B, 900_000)] {
+        *pair.tenant(side) = Tenant::new(iss);
+    }
+    let syn = pair.tenant(A).syn();
+    pair.transmit(A, &syn);
+    let forged = Packet {
+        seq: 0x1234_5678,
+        flags: tcp::SYN,
+        window: 1,
+        options: opt::all(&[&opt::mss(100), &opt::wscale(0)]),
+        ..Packet::default()
+    };
+    let mut frame = pair.sides[B].route.build(&forged);
+    let now_ns = pair.now_ns;
+    let host = pair.sides[A].enforcer.as_mut().unwrap();
+    host.frame(
+        &mut frame,
+        sluicegate_core::host::Direction::ToTenant,
+        now_ns,
+    );
+    pair.run();
+    assert_eq!(pair.flow(A).snd_una, 0x9000_0001);
+    assert_eq!(modes(&pair), [MODE_TWO_SIDED; 2]);
+    pair.transfer(A, 100_000);
+    assert_eq!(pair.counter(A, "policed"), 0);
+}
+
 #[test]
 fn a_syn_ack_that_answers_no_syn_makes_nothing() {
     let mut solo = Solo::new(&policy());

@@ -15,8 +15,8 @@ use crate::{
 pub fn comparison(results: &Results, plots: &Plots) -> Markup {
     html! {
         h2 { "Comparison" }
-        (grid(&comparison::variants(results), plots))
-        @if let Some(completions) = comparison::completions(results) { (grid(&completions, plots)) }
+        (grid(&comparison::variants(&[results]), plots))
+        @if let Some(completions) = comparison::completions(&[results]) { (grid(&completions, plots)) }
         dl.titles {
             @for (variant, shown) in results.variants.iter().zip(&plots.variants) {
                 @if !variant.title.is_empty() {
