@@ -75,6 +75,7 @@ SG_INLINE void sg_skb_checksum(struct __sk_buff *skb, sg_u8 *tcp, sg_u32 l4_at, 
 SG_INLINE int sg_skb_ecn(struct __sk_buff *skb, const struct sg_packet *p, sg_u8 ecn)
 {
 	sg_u8 *ip = sg_skb_data(skb) + (p->l3_at & 0x1f);
+	sg_u16 before, after;
 	sg_u8 byte;
 
 	if (ip + 20 > sg_skb_end(skb))
@@ -84,13 +85,11 @@ SG_INLINE int sg_skb_ecn(struct __sk_buff *skb, const struct sg_packet *p, sg_u8
 		/* No header checksum hides this change from a complete sum. */
 		return bpf_skb_store_bytes(skb, p->l3_at + 1, &byte, 1, BPF_F_RECOMPUTE_CSUM);
 	}
-	{
-		sg_u16 before = *(sg_u16 *)ip;
-
-		ip[1] = (sg_u8)((ip[1] & 0xfc) | ecn);
-		*(sg_u16 *)(ip + 10) = sg_csum_apply(*(sg_u16 *)(ip + 10),
-						     sg_csum_change(before, *(sg_u16 *)ip));
-	}
+	/* Word by word: a byte written and then read as part of a word stalls. */
+	before = *(sg_u16 *)ip;
+	after = __builtin_bswap16((sg_u16)((__builtin_bswap16(before) & 0xfffc) | ecn));
+	*(sg_u16 *)ip = after;
+	*(sg_u16 *)(ip + 10) = sg_csum_apply(*(sg_u16 *)(ip + 10), sg_csum_change(before, after));
 	return 0;
 }
 
@@ -255,17 +254,13 @@ SG_INLINE int sg_skb_options(struct __sk_buff *skb, struct sg_packet *p,
 	 SG_EDIT_ADD_PEER)
 #define SG_EDITS_FIELDS (SG_EDIT_WINDOW | SG_EDIT_CLEAR_FLAGS | SG_EDIT_HIDE_MPTCP)
 
-/* Applies the edits of a verdict that passes. Returns 0, or -1 when the kernel refused one. */
+/* Applies the edits of a TCP header. Returns 0, or -1 when the kernel refused one. */
 SG_INLINE int sg_skb_apply(struct __sk_buff *skb, struct sg_packet *p,
 			   const struct sg_verdict *out)
 {
 	struct sg_edit edit = { 0 };
 	int error = 0;
 
-	if (out->edits & SG_EDIT_ECN)
-		error |= sg_skb_ecn(skb, p, out->ecn) ? -1 : 0;
-	if (!(out->edits & (SG_EDITS_FIELDS | SG_EDITS_OPTIONS)))
-		return error;
 	edit.ip_summed = sg_ip_summed(skb);
 	if (out->edits & SG_EDITS_FIELDS)
 		error |= sg_skb_fields(skb, p, out, &edit);

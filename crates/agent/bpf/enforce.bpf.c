@@ -342,12 +342,10 @@ SG_GLOBAL int sg_skb_parse_options(struct __sk_buff *skb, struct sg_packet *p)
 }
 
 /* Returns SG_COUNT_NONE for TCP that can be tracked, else the counter that says why not. */
-SG_GLOBAL int sg_skb_parse(struct __sk_buff *skb, struct sg_packet *p)
+SG_INLINE sg_u32 sg_skb_parse(struct __sk_buff *skb, struct sg_packet *p)
 {
 	sg_u32 vlan = skb->vlan_present ? (skb->vlan_tci & 0xfff) | 0x1000 : 0, why;
 
-	if (!p)
-		return SG_COUNT_MALFORMED;
 	why = sg_parse(p, sg_skb_data(skb), sg_skb_end(skb), skb->len, vlan);
 	if (why)
 		return why;
@@ -361,23 +359,26 @@ SG_GLOBAL int sg_skb_parse(struct __sk_buff *skb, struct sg_packet *p)
  * Headers may lie beyond the linear part (a TAP's packets). Pulling copies
  * payload, so it is for those only whose headers could not be read.
  */
-SG_INLINE sg_u32 sg_skb_read(struct __sk_buff *skb, struct sg_packet *p)
+SG_GLOBAL int sg_skb_pull(struct __sk_buff *skb, struct sg_packet *p)
 {
-	sg_u32 linear = skb->data_end - skb->data, why;
+	sg_u32 linear = skb->data_end - skb->data;
 
-	if (linear >= SG_HEADERS_MIN || linear >= skb->len) {
-		why = (sg_u32)sg_skb_parse(skb, p);
-		if (why != SG_COUNT_MALFORMED)
-			return why;
-		linear = skb->data_end - skb->data;
-	}
-	if (linear >= SG_HEADERS_MAX || linear >= skb->len ||
+	if (!p || linear >= SG_HEADERS_MAX || linear >= skb->len ||
 	    bpf_skb_pull_data(skb, sg_min32(skb->len, SG_HEADERS_MAX)))
 		return SG_COUNT_MALFORMED;
-	return (sg_u32)sg_skb_parse(skb, p);
+	return (int)sg_skb_parse(skb, p);
 }
 
-/* Applies a verdict's edits. Returns 0, or -1 when the kernel refused one. */
+SG_INLINE sg_u32 sg_skb_read(struct __sk_buff *skb, struct sg_packet *p)
+{
+	sg_u32 linear = skb->data_end - skb->data, why = SG_COUNT_MALFORMED;
+
+	if (linear >= SG_HEADERS_MIN || linear >= skb->len)
+		why = sg_skb_parse(skb, p);
+	return why == SG_COUNT_MALFORMED ? (sg_u32)sg_skb_pull(skb, p) : why;
+}
+
+/* Applies a verdict's edits of the TCP header. Returns 0, or -1 when the kernel refused one. */
 SG_GLOBAL int sg_skb_edit(struct __sk_buff *skb, struct sg_packet *p, struct sg_verdict *out)
 {
 	if (!p || !out)
@@ -518,7 +519,9 @@ SG_INLINE int sg_handle(struct __sk_buff *skb, sg_u8 direction)
 		sg_count_verdict(here, &p.seg, &out);
 	if (out.action != SG_PASS)
 		return SG_TCX_DROP;
-	if (out.edits && sg_skb_edit(skb, &p, &out))
+	if ((out.edits & SG_EDIT_ECN) && sg_skb_ecn(skb, &p, out.ecn))
+		sg_count(here, SG_COUNT_EDIT_FAILED);
+	if ((out.edits & (SG_EDITS_FIELDS | SG_EDITS_OPTIONS)) && sg_skb_edit(skb, &p, &out))
 		sg_count(here, SG_COUNT_EDIT_FAILED);
 	if (direction == SG_FROM_TENANT && (out.edits & SG_EDIT_WANT_FACK))
 		sg_send_fack(skb);

@@ -225,7 +225,7 @@ SG_INLINE int sg_polices(const struct sg_flow *flow, const struct sg_params *par
 }
 
 /* A segment of an existing flow leaves the tenant. *out is zeroed by the caller. */
-SG_NOINLINE int sg_from_tenant(struct sg_flow *flow, const struct sg_segment *seg,
+SG_INLINE int sg_from_tenant(struct sg_flow *flow, const struct sg_segment *seg,
 				sg_u64 now_ns, const struct sg_params *params,
 				struct sg_verdict *out)
 {
@@ -495,7 +495,7 @@ SG_INLINE int sg_consumes_fack(const struct sg_flow *flow, const struct sg_segme
 }
 
 /* A segment of an existing flow arrives for the tenant. *out is zeroed by the caller. */
-SG_NOINLINE int sg_to_tenant(struct sg_flow *flow, const struct sg_segment *seg,
+SG_INLINE int sg_to_tenant(struct sg_flow *flow, const struct sg_segment *seg,
 			      sg_u64 now_ns, const struct sg_params *params,
 			      struct sg_verdict *out)
 {
