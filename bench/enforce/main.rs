@@ -1,7 +1,7 @@
 //! What enforcement costs: `make bench-enforce`. Needs root and an otherwise idle machine.
 //!
-//! Three measurements: pairs of unenforced and enforced runs over an unshaped path, interleaved;
-//! the time that the kernel accounts to the programs under that load; and each path through the
+//! Three measurements: unenforced and enforced runs over an unshaped path, interleaved, and between
+//! them runs with programs that do nothing, which show what the hooks alone cost; the time that the kernel accounts to the programs under that load; and each path through the
 //! programs beside an empty one.
 
 #![allow(clippy::print_stdout)]
@@ -13,13 +13,19 @@ mod policy;
 mod programs;
 mod traffic;
 
-use std::{fs, path::PathBuf, time::Duration};
+use std::{fs, os::fd::AsFd, path::PathBuf, time::Duration};
 
 use anyhow::{Context, Result, bail};
+use libbpf_rs::Object;
 use paired::Median;
 use path::Path;
 use serde_json::{Value, json};
-use sluicegate_agent::{Instance, Options, inventory::ProgramInfo};
+use sluicegate_agent::{
+    Instance, Options, include_object, interfaces,
+    inventory::ProgramInfo,
+    object,
+    tcx::{Direction, TcxLink},
+};
 use traffic::Run;
 
 /// Numbers of flows that are tried.
@@ -120,62 +126,153 @@ impl Enforcement {
     }
 }
 
-/// Pairs of runs at one number of flows, and the programs' own time.
+/// Programs that do nothing where enforcement would be, attached while this lives.
+struct Hooks {
+    _links: Vec<TcxLink>,
+    object: Object,
+}
+
+impl Hooks {
+    fn attach(path: &Path) -> Result<Self> {
+        let object = object::load(object::open("empty", include_object!("doctor"))?, "doctor")?;
+        let mut links = Vec::new();
+        for host in ["ha", "hb"] {
+            links.extend(path.within(host, || {
+                let index = interfaces::find("tenant")?.index;
+                let places = [
+                    ("probe_empty", Direction::Ingress),
+                    ("probe_empty_egress", Direction::Egress),
+                ];
+                places
+                    .into_iter()
+                    .map(|(name, direction)| {
+                        TcxLink::attach(&object::program(&object, name)?, index, direction)
+                    })
+                    .collect::<Result<Vec<_>>>()
+            })?);
+        }
+        Ok(Self {
+            _links: links,
+            object,
+        })
+    }
+
+    fn programs(&self) -> Result<Vec<ProgramInfo>> {
+        ["probe_empty", "probe_empty_egress"]
+            .iter()
+            .map(|name| ProgramInfo::of(object::program(&self.object, name)?.as_fd()))
+            .collect()
+    }
+}
+
+/// Runs that followed each other, so that one may be divided by another.
+struct Round {
+    plain: Run,
+    hooks: Run,
+    enforced: Run,
+}
+
+impl Round {
+    /// Enforced and unenforced take turns in being first.
+    fn run(path: &Path, flows: usize, measured: Duration, enforced_first: bool) -> Result<Self> {
+        let plain = || traffic::run(path, flows, measured);
+        let enforced = || {
+            let enforcement = Enforcement::attach(path)?;
+            let run = traffic::run(path, flows, measured)?;
+            enforcement.check(flows)?;
+            anyhow::Ok(run)
+        };
+        let first = if enforced_first {
+            enforced()?
+        } else {
+            plain()?
+        };
+        let hooks = {
+            let _hooks = Hooks::attach(path)?;
+            traffic::run(path, flows, measured)?
+        };
+        let last = if enforced_first {
+            plain()?
+        } else {
+            enforced()?
+        };
+        let (plain, enforced) = if enforced_first {
+            (last, first)
+        } else {
+            (first, last)
+        };
+        Ok(Self {
+            plain,
+            hooks,
+            enforced,
+        })
+    }
+
+    fn json(&self) -> Value {
+        json!({
+            "unenforced_bps": self.plain.goodput_bps,
+            "hooks_bps": self.hooks.goodput_bps,
+            "enforced_bps": self.enforced.goodput_bps,
+            "unenforced_cpu_ns_per_byte": self.plain.cpu_ns_per_byte,
+            "hooks_cpu_ns_per_byte": self.hooks.cpu_ns_per_byte,
+            "enforced_cpu_ns_per_byte": self.enforced.cpu_ns_per_byte,
+        })
+    }
+}
+
+/// Rounds at one number of flows, and the programs' own time.
 fn load(path: &Path, flows: usize, settings: &Settings) -> Result<Value> {
-    let mut goodput = Vec::new();
-    let mut cpu = Vec::new();
-    let mut runs = Vec::new();
+    let mut rounds = Vec::new();
     println!("{flows} flows, {} pairs:", settings.pairs);
     for pair in 0..settings.pairs {
-        let (plain, enforced) = pair_of_runs(path, flows, settings.measured, pair % 2 == 1)?;
-        goodput.push(enforced.goodput_bps / plain.goodput_bps);
-        cpu.push(enforced.cpu_ns_per_byte / plain.cpu_ns_per_byte);
-        runs.push(json!({
-            "unenforced_bps": plain.goodput_bps, "enforced_bps": enforced.goodput_bps,
-            "unenforced_cpu_ns_per_byte": plain.cpu_ns_per_byte,
-            "enforced_cpu_ns_per_byte": enforced.cpu_ns_per_byte,
-        }));
+        let round = Round::run(path, flows, settings.measured, pair % 2 == 1)?;
         println!(
-            "  {:>5.2} Gb/s unenforced, {:>5.2} Gb/s enforced",
-            plain.goodput_bps / 1e9,
-            enforced.goodput_bps / 1e9
+            "  {:>5.2} Gb/s unenforced, {:>5.2} Gb/s with empty programs, {:>5.2} Gb/s enforced",
+            round.plain.goodput_bps / 1e9,
+            round.hooks.goodput_bps / 1e9,
+            round.enforced.goodput_bps / 1e9
         );
+        rounds.push(round);
     }
-    let (goodput, cpu) = (Median::of(&goodput), Median::of(&cpu));
+    let median =
+        |ratio: fn(&Round) -> f64| Median::of(&rounds.iter().map(ratio).collect::<Vec<_>>());
+    let goodput = median(|r| r.enforced.goodput_bps / r.plain.goodput_bps);
+    let cpu = median(|r| r.enforced.cpu_ns_per_byte / r.plain.cpu_ns_per_byte);
+    let hooks_goodput = median(|r| r.hooks.goodput_bps / r.plain.goodput_bps);
+    let hooks_cpu = median(|r| r.hooks.cpu_ns_per_byte / r.plain.cpu_ns_per_byte);
     let programs = accounted(path, flows, settings.measured)?;
-    println!("  goodput, enforced/unenforced       {}", show(goodput));
-    println!("  CPU per byte, enforced/unenforced  {}", show(cpu));
+    println!(
+        "  goodput, enforced/unenforced            {}",
+        show(goodput)
+    );
+    println!("  CPU per byte, enforced/unenforced       {}", show(cpu));
+    println!(
+        "  goodput, empty programs/unenforced      {}",
+        show(hooks_goodput)
+    );
+    println!(
+        "  CPU per byte, empty programs/unenforced {}",
+        show(hooks_cpu)
+    );
     for program in &programs {
         println!("  {program}");
     }
+    let ours = programs.iter().filter(|p| !p.name.starts_with("probe"));
+    let (runs, time) = ours.fold((0, 0.0), |(runs, time), p| {
+        (runs + p.runs, time + p.average_ns * p.runs as f64)
+    });
+    let average_ns = time / runs.max(1) as f64;
+    println!("  all                        {average_ns:>4.0} ns average");
     Ok(json!({
         "flows": flows,
         "goodput_ratio": ratio(goodput),
         "cpu_per_byte_ratio": ratio(cpu),
+        "hooks_goodput_ratio": ratio(hooks_goodput),
+        "hooks_cpu_per_byte_ratio": ratio(hooks_cpu),
+        "average_ns": average_ns,
         "programs": programs.iter().map(Accounted::json).collect::<Value>(),
-        "runs": runs,
+        "runs": rounds.iter().map(Round::json).collect::<Value>(),
     }))
-}
-
-fn pair_of_runs(
-    path: &Path,
-    flows: usize,
-    measured: Duration,
-    enforced_first: bool,
-) -> Result<(Run, Run)> {
-    let plain = || traffic::run(path, flows, measured);
-    let enforced = || {
-        let enforcement = Enforcement::attach(path)?;
-        let run = traffic::run(path, flows, measured)?;
-        enforcement.check(flows)?;
-        anyhow::Ok(run)
-    };
-    if enforced_first {
-        let second = enforced()?;
-        Ok((plain()?, second))
-    } else {
-        Ok((plain()?, enforced()?))
-    }
 }
 
 /// What the kernel accounts to one program under load.
@@ -203,18 +300,25 @@ impl std::fmt::Display for Accounted {
     }
 }
 
-/// One more enforced run with the kernel's statistics on, which cost time of their own.
+/// One more enforced run, and one with empty programs, with the kernel's statistics on, which cost
+/// time of their own.
 fn accounted(path: &Path, flows: usize, measured: Duration) -> Result<Vec<Accounted>> {
     let statistics = Statistics::on()?;
     let enforcement = Enforcement::attach(path)?;
     traffic::run(path, flows, measured)?;
-    let programs = enforcement.programs()?;
+    let mut programs = enforcement.programs()?;
+    drop(enforcement);
+    let hooks = Hooks::attach(path)?;
+    traffic::run(path, flows, measured)?;
+    programs.extend(hooks.programs()?);
     drop(statistics);
     let hosts = [
         "sending host",
         "sending host",
         "receiving host",
         "receiving host",
+        "both hosts",
+        "both hosts",
     ];
     Ok(programs
         .into_iter()

@@ -41,6 +41,12 @@ int probe_empty(struct __sk_buff *skb)
 	return SG_TCX_NEXT;
 }
 
+SEC("tcx/egress")
+int probe_empty_egress(struct __sk_buff *skb)
+{
+	return SG_TCX_NEXT;
+}
+
 static __noinline int probe_add(struct locked *value, __u32 length)
 {
 	value->count += length;

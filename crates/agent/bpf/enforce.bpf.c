@@ -373,9 +373,9 @@ SG_INLINE sg_u32 sg_skb_read(struct __sk_buff *skb, struct sg_packet *p)
 {
 	sg_u32 linear = skb->data_end - skb->data, why = SG_COUNT_MALFORMED;
 
-	if (linear >= SG_HEADERS_MIN || linear >= skb->len)
+	if (sg_likely(linear >= SG_HEADERS_MIN || linear >= skb->len))
 		why = sg_skb_parse(skb, p);
-	return why == SG_COUNT_MALFORMED ? (sg_u32)sg_skb_pull(skb, p) : why;
+	return sg_unlikely(why == SG_COUNT_MALFORMED) ? (sg_u32)sg_skb_pull(skb, p) : why;
 }
 
 /* Applies a verdict's edits of the TCP header. Returns 0, or -1 when the kernel refused one. */
@@ -394,7 +394,7 @@ SG_INLINE void sg_skb_segment(struct sg_packet *p, sg_u8 direction, sg_u64 now_n
 	struct sg_policy *rules = sg_policy_here();
 	struct sg_params *params;
 
-	if (!entry || !rules) {
+	if (sg_unlikely(!entry || !rules)) {
 		sg_skb_midstream(p, now_ns);
 		return;
 	}
@@ -500,16 +500,16 @@ SG_INLINE int sg_handle(struct __sk_buff *skb, sg_u8 direction)
 	p.seg.direction = direction;
 	p.key.ifindex = skb->ifindex;
 	why = sg_skb_read(skb, &p);
-	if (why) {
+	if (sg_unlikely(why)) {
 		sg_count(here, why);
 		return SG_TCX_NEXT;
 	}
-	if (direction == SG_FROM_TENANT && skb->mark == SG_FACK_MARK) {
+	if (direction == SG_FROM_TENANT && sg_unlikely(skb->mark == SG_FACK_MARK)) {
 		skb->mark = 0;
 		return sg_skb_fack(skb, &p);
 	}
 	now_ns = sg_now(skb);
-	if (!(p.seg.tcp_flags & SG_SYN))
+	if (sg_likely(!(p.seg.tcp_flags & SG_SYN)))
 		sg_skb_segment(&p, direction, now_ns, &out);
 	else if (p.seg.tcp_flags & SG_ACK)
 		sg_skb_synack(&p, now_ns, &out);
@@ -517,13 +517,13 @@ SG_INLINE int sg_handle(struct __sk_buff *skb, sg_u8 direction)
 		sg_skb_syn(&p, now_ns, &out);
 	if (out.edits | out.count | p.seg.ecn)
 		sg_count_verdict(here, &p.seg, &out);
-	if (out.action != SG_PASS)
+	if (sg_unlikely(out.action != SG_PASS))
 		return SG_TCX_DROP;
 	if ((out.edits & SG_EDIT_ECN) && sg_skb_ecn(skb, &p, out.ecn))
 		sg_count(here, SG_COUNT_EDIT_FAILED);
 	if ((out.edits & (SG_EDITS_FIELDS | SG_EDITS_OPTIONS)) && sg_skb_edit(skb, &p, &out))
 		sg_count(here, SG_COUNT_EDIT_FAILED);
-	if (direction == SG_FROM_TENANT && (out.edits & SG_EDIT_WANT_FACK))
+	if (direction == SG_FROM_TENANT && sg_unlikely(out.edits & SG_EDIT_WANT_FACK))
 		sg_send_fack(skb);
 	return SG_TCX_NEXT;
 }

@@ -154,7 +154,11 @@ fn bottleneck_columns(columns: &mut Columns, all: &[&VariantResult]) {
     };
     columns.push("drops", "pkts", count(drops));
     columns.push("marks", "pkts", count(|link| link.marks));
-    let unit = units::size(all.iter().filter_map(|v| queue(v)).flat_map(|q| [q.p50, q.p99]));
+    let unit = units::size(
+        all.iter()
+            .filter_map(|v| queue(v))
+            .flat_map(|q| [q.p50, q.p99]),
+    );
     columns.figures(
         "queue p50",
         unit,

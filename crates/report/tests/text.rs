@@ -192,7 +192,10 @@ fn several_scenarios_share_one_table() {
     assert!(headings[0].contains("scenario"), "{text}");
     for name in [two_variants().scenario.as_str(), "incast"] {
         assert!(text.contains(&format!("| {name}")), "{text}");
-        assert!(text.lines().any(|l| l.starts_with(name)), "conditions of {name}: {text}");
+        assert!(
+            text.lines().any(|l| l.starts_with(name)),
+            "conditions of {name}: {text}"
+        );
     }
 }
 

@@ -120,7 +120,10 @@ fn show(args: &Args, all: &[Results]) -> Result<(), Failure> {
     }
     let width = console::Term::stdout().size_checked();
     let style = Style::of_stdout(width.map(|(_, columns)| columns.into()));
-    output::print(&format!("{}\n", sluicegate_report::table(&scenarios, style)))
+    output::print(&format!(
+        "{}\n",
+        sluicegate_report::table(&scenarios, style)
+    ))
 }
 
 fn jobs(args: &Args) -> Result<Vec<Job>, Failure> {

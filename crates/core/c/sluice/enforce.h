@@ -140,7 +140,7 @@ SG_INLINE void sg_data_sent(struct sg_flow *flow, const struct sg_segment *seg, 
 {
 	sg_u32 end = seg->seq + seg->payload + !!(seg->tcp_flags & SG_FIN);
 
-	if (sg_seq_lt(seg->seq, flow->snd_nxt)) {
+	if (sg_unlikely(sg_seq_lt(seg->seq, flow->snd_nxt))) {
 		/* A keepalive repeats the last byte that was acknowledged: nothing is lost. */
 		if (sg_seq_ge(seg->seq, flow->snd_una)) {
 			sg_rtt_retransmitted(flow);
@@ -148,7 +148,7 @@ SG_INLINE void sg_data_sent(struct sg_flow *flow, const struct sg_segment *seg, 
 				sg_head_repeated(flow, params, now_ns, out);
 		}
 	} else {
-		if (flow->snd_una == flow->snd_nxt) {
+		if (sg_unlikely(flow->snd_una == flow->snd_nxt)) {
 			if (now_ns - flow->progress_ns >= sg_rto_ns(flow, params))
 				sg_restart(flow, params);
 			flow->progress_ns = now_ns;
@@ -195,14 +195,14 @@ SG_INLINE void sg_give_feedback(struct sg_flow *flow, const struct sg_segment *s
 	int pure_ack = !seg->payload && !(seg->tcp_flags & SG_FIN);
 
 	/* Only hosts write this option; a tenant's own would be a forgery. */
-	if (seg->options & SG_OPT_FEEDBACK)
+	if (sg_unlikely(seg->options & SG_OPT_FEEDBACK))
 		out->edits |= SG_EDIT_STRIP_FEEDBACK;
 	if (!sg_peer_reads_feedback(flow))
 		return;
 	if (pure_ack && seg->header_len + SG_OPTION_LEN <= 60) {
 		out->edits |= SG_EDIT_ADD_FEEDBACK;
 		sg_report(flow, out);
-	} else if (sg_fack_due(flow)) {
+	} else if (sg_unlikely(sg_fack_due(flow))) {
 		out->edits |= SG_EDIT_WANT_FACK;
 		sg_report(flow, out);
 	}
@@ -210,6 +210,8 @@ SG_INLINE void sg_give_feedback(struct sg_flow *flow, const struct sg_segment *s
 
 SG_INLINE void sg_note_close(struct sg_flow *flow, const struct sg_segment *seg, sg_u8 mine)
 {
+	if (sg_likely(!(seg->tcp_flags & (SG_FIN | SG_RST))))
+		return;
 	if (seg->tcp_flags & SG_FIN)
 		flow->flags |= mine;
 	if ((seg->tcp_flags & SG_RST) ||
@@ -233,10 +235,11 @@ SG_INLINE int sg_from_tenant(struct sg_flow *flow, const struct sg_segment *seg,
 
 	flow->seen_ns = now_ns;
 	sg_note_close(flow, seg, SG_FLOW_FIN_SENT);
-	if (seg->tcp_flags & SG_RST)
+	if (sg_unlikely(seg->tcp_flags & SG_RST))
 		return 0;
 	if (seg->payload || (seg->tcp_flags & SG_FIN)) {
-		if (sg_polices(flow, params) && sg_police_exceeds(flow, seg->seq + seg->payload)) {
+		if (sg_polices(flow, params) &&
+		    sg_unlikely(sg_police_exceeds(flow, seg->seq + seg->payload))) {
 			if (!may_edit)
 				return 0; /* not ours to drop, nor to believe */
 			flow->policed += flow->policed < 0xffff;
@@ -246,7 +249,7 @@ SG_INLINE int sg_from_tenant(struct sg_flow *flow, const struct sg_segment *seg,
 		}
 		sg_data_sent(flow, seg, now_ns, params, out);
 	}
-	if (!may_edit || flow->mode != SG_MODE_TWO_SIDED)
+	if (sg_unlikely(!may_edit || flow->mode != SG_MODE_TWO_SIDED))
 		return 0;
 	sg_edit_ecn(out, seg, SG_ECT0);
 	sg_give_feedback(flow, seg, out);
@@ -284,7 +287,7 @@ SG_INLINE void sg_check_feedback(struct sg_flow *flow, const struct sg_params *p
 	sg_u8 reason = flow->flags & SG_FLOW_FED ? SG_WHY_FEEDBACK_MISMATCH :
 						   SG_WHY_FEEDBACK_STOPPED;
 
-	if (flow->silent_bytes > patience ||
+	if (sg_unlikely(flow->silent_bytes > patience) ||
 	    (judged > patience && flow->counted_bytes < judged / 4)) {
 		sg_fall_back(flow, params, reason, out);
 	} else if (judged > patience) {
@@ -436,11 +439,11 @@ SG_INLINE void sg_ack_arrives(struct sg_flow *flow, const struct sg_segment *seg
 	int advances = sg_seq_gt(seg->ack, flow->snd_una);
 	sg_u16 wire = seg->window;
 
-	if (sg_seq_gt(seg->ack, flow->snd_nxt)) {
+	if (sg_unlikely(sg_seq_gt(seg->ack, flow->snd_nxt))) {
 		sg_ack_beyond(flow, seg, out);
 		return;
 	}
-	if (sg_seq_lt(seg->ack, flow->snd_una)) {
+	if (sg_unlikely(sg_seq_lt(seg->ack, flow->snd_una))) {
 		sg_ack_late(flow, seg, params, out);
 		return;
 	}
@@ -476,7 +479,7 @@ SG_INLINE void sg_two_sided_arrival(struct sg_flow *flow, const struct sg_segmen
 			out->count = SG_COUNT_FEEDBACK_STALE;
 	}
 	sg_edit_ecn(out, seg, SG_NOT_ECT);
-	if (seg->tcp_flags & SG_ECE) {
+	if (sg_unlikely(seg->tcp_flags & SG_ECE)) {
 		out->edits |= SG_EDIT_CLEAR_FLAGS;
 		out->clear_flags = SG_ECE;
 	}
@@ -501,12 +504,12 @@ SG_INLINE int sg_to_tenant(struct sg_flow *flow, const struct sg_segment *seg,
 {
 	flow->seen_ns = now_ns;
 	sg_note_close(flow, seg, SG_FLOW_FIN_SEEN);
-	if (seg->tcp_flags & SG_RST)
+	if (sg_unlikely(seg->tcp_flags & SG_RST))
 		return 0;
 	flow->bytes_received += seg->payload;
 	if (flow->mode == SG_MODE_TWO_SIDED && sg_may_edit(flow, seg, params))
 		sg_two_sided_arrival(flow, seg, out);
-	if ((seg->options & SG_OPT_FACK) && sg_consumes_fack(flow, seg, params)) {
+	if (sg_unlikely(seg->options & SG_OPT_FACK) && sg_consumes_fack(flow, seg, params)) {
 		out->action = SG_CONSUME;
 		out->count = SG_COUNT_FACK_TAKEN;
 		return 0;

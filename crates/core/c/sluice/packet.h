@@ -92,7 +92,7 @@ SG_INLINE void sg_parse_addresses6(struct sg_flow_key *key, const sg_u8 *ip, int
  */
 SG_INLINE sg_u32 sg_ip_bytes(sg_u32 field, sg_u32 header, sg_u32 available)
 {
-	if (available > 0xffff + header && (!field || field + header <= 0xffff))
+	if (sg_unlikely(available > 0xffff + header) && (!field || field + header <= 0xffff))
 		return available;
 	return field + header;
 }
@@ -100,13 +100,13 @@ SG_INLINE sg_u32 sg_ip_bytes(sg_u32 field, sg_u32 header, sg_u32 available)
 SG_INLINE sg_u32 sg_parse_ipv4(struct sg_packet *p, const sg_u8 *ip, sg_u32 available,
 			       int from_tenant, sg_u32 *bytes)
 {
-	if (ip[0] >> 4 != 4)
+	if (sg_unlikely(ip[0] >> 4 != 4))
 		return SG_COUNT_MALFORMED;
-	if (ip[9] != SG_IPPROTO_TCP)
+	if (sg_unlikely(ip[9] != SG_IPPROTO_TCP))
 		return SG_COUNT_NOT_TCP;
-	if (ip[0] != 0x45)
+	if (sg_unlikely(ip[0] != 0x45))
 		return SG_COUNT_IP_OPTIONS;
-	if (sg_load16(ip + 6) & 0x3fff)
+	if (sg_unlikely(sg_load16(ip + 6) & 0x3fff))
 		return SG_COUNT_FRAGMENT;
 	p->ipv6 = 0;
 	p->seg.ecn = ip[1] & 3;
@@ -120,9 +120,9 @@ SG_INLINE sg_u32 sg_parse_ipv6(struct sg_packet *p, const sg_u8 *ip, sg_u32 avai
 {
 	sg_u8 next = ip[6];
 
-	if (ip[0] >> 4 != 6)
+	if (sg_unlikely(ip[0] >> 4 != 6))
 		return SG_COUNT_MALFORMED;
-	if (next == 44)
+	if (sg_unlikely(next == 44))
 		return SG_COUNT_FRAGMENT;
 	if (next == 0 || next == 43 || next == 60 || next == 51 || next == 135)
 		return SG_COUNT_IP_OPTIONS;
@@ -141,7 +141,7 @@ SG_INLINE sg_u32 sg_parse_tcp(struct sg_packet *p, const sg_u8 *tcp, int from_te
 	struct sg_segment *seg = &p->seg;
 
 	seg->header_len = (tcp[12] >> 4) * 4;
-	if (seg->header_len < 20 || seg->header_len > p->l4_len)
+	if (sg_unlikely(seg->header_len < 20 || seg->header_len > p->l4_len))
 		return SG_COUNT_MALFORMED;
 	seg->payload = p->l4_len - seg->header_len;
 	seg->seq = sg_load32(tcp + 4);
@@ -167,12 +167,12 @@ SG_INLINE sg_u32 sg_parse(struct sg_packet *p, const sg_u8 *data, const sg_u8 *e
 	const sg_u8 *ip;
 	sg_u16 type;
 
-	if (data + 14 > end)
+	if (sg_unlikely(data + 14 > end))
 		return SG_COUNT_NOT_TCP;
 	type = sg_load16(data + 12);
 	p->key.vlan = vlan & 0xfff;
 	ip = data + 14;
-	if (type == SG_ETHERTYPE_VLAN || type == SG_ETHERTYPE_QINQ) {
+	if (sg_unlikely(type == SG_ETHERTYPE_VLAN || type == SG_ETHERTYPE_QINQ)) {
 		if (vlan || data + 18 > end)
 			return SG_COUNT_NOT_TCP;
 		p->key.vlan = sg_load16(data + 14) & 0xfff;
@@ -181,21 +181,21 @@ SG_INLINE sg_u32 sg_parse(struct sg_packet *p, const sg_u8 *data, const sg_u8 *e
 		ip = data + 18;
 	}
 	p->l3_at = (sg_u16)l3_at;
-	if (type == SG_ETHERTYPE_IPV4) {
-		if (ip + 40 > end)
+	if (sg_likely(type == SG_ETHERTYPE_IPV4)) {
+		if (sg_unlikely(ip + 40 > end))
 			return ip + 20 > end || ip[9] != SG_IPPROTO_TCP ? SG_COUNT_NOT_TCP :
 									    SG_COUNT_MALFORMED;
 		verdict = sg_parse_ipv4(p, ip, frame_len - l3_at, from_tenant, &bytes);
-		if (verdict)
+		if (sg_unlikely(verdict))
 			return verdict;
-		if (bytes > frame_len - l3_at || bytes < 40)
+		if (sg_unlikely(bytes > frame_len - l3_at || bytes < 40))
 			return SG_COUNT_MALFORMED;
 		p->l4_at = (sg_u16)(l3_at + 20);
 		p->l4_len = bytes - 20;
 		return sg_parse_tcp(p, ip + 20, from_tenant);
 	}
 	if (type == SG_ETHERTYPE_IPV6) {
-		if (ip + 60 > end)
+		if (sg_unlikely(ip + 60 > end))
 			return ip + 40 > end || ip[6] != SG_IPPROTO_TCP ? SG_COUNT_NOT_TCP :
 									    SG_COUNT_MALFORMED;
 		verdict = sg_parse_ipv6(p, ip, frame_len - l3_at, from_tenant, &bytes);
