@@ -163,6 +163,49 @@ static inline void check_restraint(const struct sg_host *host, sg_u32 mode_befor
 			"the ECN of a one-sided flow was touched");
 }
 
+/* A window that was lowered holds a full segment: with less a Linux sender waits for a timer. */
+static inline void check_floor(const struct sg_host *host, const struct wire *before,
+			       const struct passage *p)
+{
+	const struct sg_segment *seg = &p->result.seg;
+	sg_u32 mss = host->flow.mss, scale = host->flow.wscale;
+	struct view b, a;
+
+	if (!host->flow_exists || !look(before, &b) || !look(&p->after, &a) ||
+	    a.window == b.window)
+		return;
+	if (b.flags & SG_SYN) { /* a repeated one may say something else than the first */
+		mss = seg->options & SG_OPT_MSS ? sg_max32(seg->mss, SG_MSS_MIN) :
+						  SG_MSS_DEFAULT;
+		scale = 0;
+	}
+	require(((sg_u32)a.window << scale) > mss,
+		"window %u at scale %u is no full segment of %u", a.window, scale, mss);
+}
+
+/* Where the step says that it needs no clock, an older time makes the same of the segment. */
+static inline void check_clock(const struct sg_host *was, const struct sg_host *is,
+			       const struct passage *p)
+{
+	const struct sg_segment *seg = &p->result.seg;
+	struct sg_verdict out = { 0 };
+	struct sg_flow flow = was->flow;
+
+	if (!was->flow_exists || !seg->header_len || (seg->tcp_flags & SG_SYN) ||
+	    sg_needs_clock(&flow, seg))
+		return;
+	if (seg->direction == SG_FROM_TENANT)
+		sg_from_tenant(&flow, seg, flow.seen_ns,
+			       &was->policy.rules[flow.rule].params, &out);
+	else
+		sg_to_tenant(&flow, seg, flow.seen_ns,
+			     &was->policy.rules[flow.rule].params, &out);
+	flow.seen_ns = is->flow.seen_ns;
+	require(!memcmp(&flow, &is->flow, sizeof(flow)) &&
+			!memcmp(&out, &p->result.out, sizeof(out)),
+		"an older time made a difference");
+}
+
 /* With TRACE set, a line per frame: what was seen and decided. */
 static inline void trace(const struct sg_host *host, sg_u32 direction,
 			 const struct sg_host_result *r)
@@ -190,6 +233,7 @@ static inline void pass(struct sg_host *host, const struct wire *before,
 				  before->len + room };
 	struct sg_frame fack = { malloc(256), 0, 256 };
 	sg_u32 mode_before = host->flow_exists ? host->flow.mode : SG_MODE_WATCH;
+	struct sg_host was = *host;
 
 	require(frame.data && fack.data, "out of memory");
 	memcpy(frame.data, before->bytes, before->len);
@@ -210,6 +254,8 @@ static inline void pass(struct sg_host *host, const struct wire *before,
 	if (p->fack.len)
 		check_fack(&p->fack, before);
 	check_restraint(host, mode_before, before, p);
+	check_floor(host, before, p);
+	check_clock(&was, host, p);
 	require(!host->flow_exists || host->flow.cc.cwnd, "no window");
 }
 

@@ -68,8 +68,11 @@ static void take_shape(struct input *in, const struct sg_host *host, sg_u32 dire
 	s->remote = 0x0a000002;
 	s->source_port = 40000;
 	s->destination_port = 5001;
-	s->seq = take_sequence(in, direction == SG_FROM_TENANT ? flow->snd_nxt : host->half.isn);
-	s->ack = take_sequence(in, direction == SG_TO_TENANT ? flow->snd_una : host->half.isn + 1);
+	s->seq = take_sequence(in, direction == SG_FROM_TENANT ? flow->snd_nxt :
+								 host->half[SG_TO_TENANT].isn);
+	s->ack = take_sequence(in, direction == SG_TO_TENANT ?
+					   flow->snd_una :
+					   host->half[SG_FROM_TENANT].isn + 1);
 	s->window = take16(in);
 	s->payload = take8(in) & 1 ? take_range(in, 0, 1400) : 0;
 	s->payload_seed = take8(in);

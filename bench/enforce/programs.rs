@@ -51,6 +51,7 @@ pub fn costs() -> Result<Vec<PathCost>> {
     bench.handshake()?;
     costs.extend(bench.sending()?);
     costs.extend(bench.receiving()?);
+    costs.extend(bench.seldom()?);
     Ok(costs)
 }
 
@@ -173,6 +174,67 @@ impl Bench<'_> {
         Ok(vec![
             self.cost("to tenant: data", "to_tenant", data)?,
             self.cost("from tenant: ACK, feedback added", "from_tenant", acking)?,
+        ])
+    }
+
+    /// What a flow meets now and then. Comes after the others: the tenant has sent `RUNS` segments, all
+    /// acknowledged, and received as many.
+    fn seldom(&self) -> Result<Vec<PathCost>> {
+        let (sent, received) = (TENANT_ISN + 1 + RUNS * MSS, REMOTE_ISN + 1 + RUNS * MSS);
+        let data = |seq: u32| {
+            Segment {
+                from_tenant: true,
+                seq,
+                ack: received,
+                flags: ACK,
+                ecn: 0,
+                options: &[],
+                payload: MSS as usize,
+            }
+            .frame()
+        };
+        let back = |flags: u8, options: &[u8]| {
+            Segment {
+                from_tenant: false,
+                seq: received,
+                ack: sent,
+                flags,
+                ecn: 2,
+                options,
+                payload: 0,
+            }
+            .frame()
+        };
+        let sack = |run: u32| {
+            let (left, right) = (sent + MSS, sent + 2 * MSS + run);
+            let mut options = vec![1, 1, 5, 10];
+            options.extend([left.to_be_bytes(), right.to_be_bytes()].concat());
+            back(ACK, &options)
+        };
+        let fack = |run: u32| {
+            let counts = feedback_option(1 + RUNS * MSS + run, RUNS / 10 * MSS);
+            let mut mark = PEER_OPTION;
+            mark[5] = 1;
+            back(ACK, &[counts, mark].concat())
+        };
+        let answer = |_| {
+            let options = [HANDSHAKE_OPTIONS, PEER_OPTION].concat();
+            Segment {
+                ack: TENANT_ISN + 1,
+                flags: SYN | ACK,
+                options: &options,
+                ..syn(REMOTE_ISN, false)
+            }
+            .frame()
+        };
+        Ok(vec![
+            self.cost("from tenant: retransmission", "from_tenant", |_| data(sent))?,
+            self.cost("to tenant: ACK with SACK", "to_tenant", sack)?,
+            self.cost("to tenant: FACK, consumed", "to_tenant", fack)?,
+            self.cost("from tenant: data, policed", "from_tenant", |_| {
+                data(sent + (64 << 20))
+            })?,
+            self.cost("to tenant: SYN/ACK, repeated", "to_tenant", answer)?,
         ])
     }
 

@@ -172,9 +172,20 @@ static __always_inline void count_arrival(struct sg_port_stats *row, __u32 backl
 		row->backlog[bin]++;
 }
 
-/* The packet goes on without its owner; when there is no memory, as it is. */
+/* The packet comes from a socket of another network namespace: over a wire. */
+static __always_inline int owned_elsewhere(struct __sk_buff *skb)
+{
+	struct sk_buff *kernel_skb = bpf_cast_to_kern_ctx(skb);
+	struct sock *sk = kernel_skb->sk;
+
+	return sk && sk->__sk_common.skc_net.net != kernel_skb->dev->nd_net.net;
+}
+
+/* Such a packet goes on without its owner; when there is no memory, as it is. */
 static __always_inline int disown(struct __sk_buff *skb)
 {
+	if (!owned_elsewhere(skb))
+		return SG_TCX_NEXT;
 	skb->mark = COPY_MARK;
 	/* Positive is the queue's own answer: it may have dropped the copy. */
 	if (bpf_clone_redirect(skb, skb->ifindex, 0) >= 0)

@@ -10,7 +10,8 @@
  * through every incremental edit, since field and bytes cancel out, except for
  * a pseudo-header's change in IPv4, which helpers account for.
  *
- * Lengths. bpf_skb_change_tail() invalidates pointers, so it comes last.
+ * Lengths. bpf_skb_change_tail() invalidates pointers: a tail is cut last, and room is
+ * made before anything is written into it.
  */
 #ifndef SLUICE_EDIT_H
 #define SLUICE_EDIT_H

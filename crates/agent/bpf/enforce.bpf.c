@@ -47,7 +47,7 @@ SG_INLINE sg_u64 sg_now(const struct __sk_buff *skb)
 struct sg_flow_entry {
 	struct bpf_timer timer;
 	struct bpf_spin_lock lock;
-	sg_u32 pad;
+	sg_u32 tick; /* of the kernel's timer, when the clock was last read */
 	struct sg_flow flow;
 };
 SG_ASSERT_SIZE(struct sg_flow_entry, sizeof(struct sg_flow_image));
@@ -386,18 +386,37 @@ SG_GLOBAL int sg_skb_edit(struct __sk_buff *skb, struct sg_packet *p, struct sg_
 	return sg_skb_apply(skb, p, out);
 }
 
+/*
+ * To read the clock takes a tenth of a data packet's time: a call, an indirect one
+ * within it, their returns. Most data does without, and a tick is a plain load, so
+ * that the flow is still seen to be alive. Other CPUs may change the flow before it
+ * is locked; the time is then a tick old at most.
+ */
+SG_INLINE sg_u64 sg_flow_now(struct __sk_buff *skb, struct sg_flow_entry *entry,
+			     const struct sg_segment *seg)
+{
+	sg_u32 tick = (sg_u32)bpf_jiffies64();
+
+	if (!clock_in_packet && entry->tick == tick && !sg_needs_clock(&entry->flow, seg))
+		return entry->flow.seen_ns;
+	entry->tick = tick;
+	return sg_now(skb);
+}
+
 /* Flow and step, without handshakes. */
-SG_INLINE void sg_skb_segment(struct sg_packet *p, sg_u8 direction, sg_u64 now_ns,
-				   struct sg_verdict *out)
+SG_INLINE void sg_skb_segment(struct __sk_buff *skb, struct sg_packet *p, sg_u8 direction,
+			      struct sg_verdict *out)
 {
 	struct sg_flow_entry *entry = bpf_map_lookup_elem(&flows, &p->key);
 	struct sg_policy *rules = sg_policy_here();
 	struct sg_params *params;
+	sg_u64 now_ns;
 
 	if (sg_unlikely(!entry || !rules)) {
-		sg_skb_midstream(p, now_ns);
+		sg_skb_midstream(p, sg_now(skb));
 		return;
 	}
+	now_ns = sg_flow_now(skb, entry, &p->seg);
 	params = sg_params_of(rules, entry->flow.rule);
 	bpf_spin_lock(&entry->lock);
 	if (direction == SG_FROM_TENANT)
@@ -491,7 +510,6 @@ SG_INLINE int sg_handle(struct __sk_buff *skb, sg_u8 direction)
 	struct sg_counters *here = sg_counters_here();
 	struct sg_packet p = { 0 };
 	struct sg_verdict out = { 0 };
-	sg_u64 now_ns;
 	sg_u32 why;
 
 	if (!here)
@@ -508,13 +526,12 @@ SG_INLINE int sg_handle(struct __sk_buff *skb, sg_u8 direction)
 		skb->mark = 0;
 		return sg_skb_fack(skb, &p);
 	}
-	now_ns = sg_now(skb);
 	if (sg_likely(!(p.seg.tcp_flags & SG_SYN)))
-		sg_skb_segment(&p, direction, now_ns, &out);
+		sg_skb_segment(skb, &p, direction, &out);
 	else if (p.seg.tcp_flags & SG_ACK)
-		sg_skb_synack(&p, now_ns, &out);
+		sg_skb_synack(&p, sg_now(skb), &out);
 	else
-		sg_skb_syn(&p, now_ns, &out);
+		sg_skb_syn(&p, sg_now(skb), &out);
 	if (out.edits | out.count | p.seg.ecn)
 		sg_count_verdict(here, &p.seg, &out);
 	if (sg_unlikely(out.action != SG_PASS))

@@ -20,13 +20,29 @@ struct Qdisc {
 	struct gnet_stats_queue qstats;
 };
 
+struct net;
+
+typedef struct {
+	struct net *net;
+} possible_net_t;
+
 struct net_device {
 	struct Qdisc *qdisc; /* the root qdisc */
 	int ifindex;
+	possible_net_t nd_net;
+};
+
+struct sock_common {
+	possible_net_t skc_net;
+};
+
+struct sock {
+	struct sock_common __sk_common;
 };
 
 struct sk_buff {
 	struct net_device *dev;
+	struct sock *sk; /* whose memory it counts as; none after an orphaning device */
 	unsigned int len;
 	__u8 ip_summed : 2; /* CHECKSUM_* */
 };

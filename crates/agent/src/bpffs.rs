@@ -1,5 +1,5 @@
 //! Where an agent pins what must outlive it:
-//! `DIR/sluicegate/v1/NETNS/{maps/NAME,links/IFINDEX-DIRECTION}` on a bpffs.
+//! `DIR/sluicegate/vN/NETNS/{maps/NAME,links/IFINDEX-DIRECTION}` on a bpffs.
 //!
 //! The version in the path is that of the layout of the pinned maps.
 
@@ -266,11 +266,15 @@ mod tests {
         let pins = Pins::new(Path::new("/sys/fs/bpf"), "a.b");
         assert_eq!(
             pins.link(7, Direction::Ingress),
-            Path::new("/sys/fs/bpf/sluicegate/v1/a%2eb/links/7-ingress")
+            Path::new(&format!(
+                "/sys/fs/bpf/sluicegate/v{LAYOUT_VERSION}/a%2eb/links/7-ingress"
+            ))
         );
         assert_eq!(
             pins.map("flows"),
-            Path::new("/sys/fs/bpf/sluicegate/v1/a%2eb/maps/flows")
+            Path::new(&format!(
+                "/sys/fs/bpf/sluicegate/v{LAYOUT_VERSION}/a%2eb/maps/flows"
+            ))
         );
     }
 

@@ -38,7 +38,7 @@ pub struct FlowRecord {
     pub rule_mode: &'static str,
     /// Position of the rule in the policy, from 0; `None` = no rule.
     pub rule: Option<u32>,
-    /// `watch`, `one-sided` or `two-sided`.
+    /// `watch`, `one-sided`, `two-sided` or `tenant-ecn`.
     pub mode: &'static str,
     /// Why it is not enforced, or not from both sides: a name of
     /// [`REASON_NAMES`] or `observe`; `None` if it is.
@@ -112,7 +112,7 @@ impl FlowRecord {
             rule_mode,
             rule: rule.map(|rule| rule.rule_id),
             mode,
-            reason: reason(flow.reason, rule_mode),
+            reason: reason(flow, rule_mode),
             enforced,
             algorithm: algorithm.map(Algorithm::name),
             cwnd_bytes: flow.cc.cwnd,
@@ -157,9 +157,12 @@ fn name(names: &[&'static str], index: u8) -> &'static str {
     names.get(usize::from(index)).copied().unwrap_or("unknown")
 }
 
-fn reason(reason: u8, rule_mode: &str) -> Option<&'static str> {
-    match name(&REASON_NAMES, reason) {
-        "" if rule_mode == "observe" => Some(OBSERVE),
+/// A flow that is only watched has a reason of its own; for the others the rule may be the reason.
+fn reason(flow: &Flow, rule_mode: &str) -> Option<&'static str> {
+    if flow.mode != MODE_WATCH && rule_mode == "observe" {
+        return Some(OBSERVE);
+    }
+    match name(&REASON_NAMES, flow.reason) {
         "" => None,
         reason => Some(reason),
     }
@@ -252,6 +255,16 @@ mod tests {
         assert_eq!(
             (observed.enforced, observed.reason),
             (false, Some("observe"))
+        );
+        // Observing, nothing is offered to the peer, so that the flow is kept as one-sided.
+        flow.mode = sluicegate_core::abi::MODE_ONE_SIDED;
+        flow.reason = 4;
+        let alone = record(&flow, &[rule(RULE_OBSERVE)]);
+        assert_eq!((alone.enforced, alone.reason), (false, Some("observe")));
+        let silent = record(&flow, &[rule(RULE_ENFORCE)]);
+        assert_eq!(
+            (silent.enforced, silent.reason),
+            (true, Some("peer-silent"))
         );
         flow.mode = MODE_WATCH;
         flow.reason = 1;

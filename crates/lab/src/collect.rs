@@ -267,6 +267,10 @@ fn conditions(observed: &Observed<'_>) -> Result<Conditions> {
     outside.insert("tenant_errors".to_owned(), errors.len() as u64);
     notes.extend(errors);
     outside.extend(unexplained(observed, &mut notes));
+    outside.insert(
+        "elsewhere_dropped".to_owned(),
+        elsewhere(observed, &mut notes),
+    );
     Ok(Conditions {
         kernel: requirements::release()?,
         cpus: std::thread::available_parallelism()
@@ -283,8 +287,29 @@ fn conditions(observed: &Observed<'_>) -> Result<Conditions> {
     })
 }
 
+/// Packets dropped at switch ports that are no bottleneck, during the whole run.
+fn elsewhere(observed: &Observed<'_>, notes: &mut Vec<String>) -> u64 {
+    let others = observed
+        .links_whole_run
+        .iter()
+        .filter(|link| !link.bottleneck);
+    let mut sum = 0;
+    for link in others {
+        let drops: u64 = link.drops.values().sum();
+        if drops > 0 {
+            sum += drops;
+            notes.push(format!(
+                "{} is no bottleneck but dropped {drops} packets",
+                link.id
+            ));
+        }
+    }
+    sum
+}
+
 /// TCP's symptoms of loss or reordering. Where the run's own queues dropped nothing and nothing was
-/// policed they have no explanation within the experiment and count as trouble outside; else they are noted.
+/// policed they have no explanation within the experiment and count as trouble outside; else they are noted,
+/// and retransmissions are trouble beyond two for each packet lost.
 fn unexplained(observed: &Observed<'_>, notes: &mut Vec<String>) -> BTreeMap<String, u64> {
     let drops: u64 = observed
         .links_whole_run
@@ -324,10 +349,11 @@ fn unexplained(observed: &Observed<'_>, notes: &mut Vec<String>) -> BTreeMap<Str
         ));
     }
     let trouble = |count: u64| if explained { 0 } else { count };
+    let needed = retransmits.saturating_sub(if explained { duplicates } else { 0 });
     BTreeMap::from([
         (
             "tcp_retransmits".to_owned(),
-            trouble(retransmits.saturating_sub(probes)),
+            needed.saturating_sub(probes + 2 * (drops + policed)),
         ),
         (
             "tcp_dsack".to_owned(),

@@ -25,7 +25,7 @@ use crate::{
     guest::{self, Attachment},
     journal::Journal,
     measure::{
-        cpu::Idle,
+        cpu::{self, Idle},
         outside::Outside,
         queues::{Queues, Snapshot},
         windows::Windows,
@@ -338,17 +338,25 @@ impl Follower {
         Ok(())
     }
 
-    fn finish(self, run: &Run<'_>) -> Result<Followed> {
+    fn finish(mut self, run: &Run<'_>) -> Result<Followed> {
         let end = run.queues.snapshot()?;
+        let idle = self
+            .idle
+            .context("the run ended before its warm-up")?
+            .finish()?;
+        if idle.one < cpu::ONE_BUSY_BELOW {
+            self.notes.push(format!(
+                "one CPU was {:.0} % idle in its busiest second, all together {:.0} %",
+                idle.one * 100.0,
+                idle.all * 100.0
+            ));
+        }
         Ok(Followed {
             warm: self.warm.context("the run ended before its warm-up")?,
             end,
             windows: self.windows,
             backlogs: self.backlogs,
-            cpu_idle_min: self
-                .idle
-                .context("the run ended before its warm-up")?
-                .finish()?,
+            cpu_idle_min: idle.all,
             notes: self.notes,
         })
     }

@@ -8,6 +8,9 @@ use sluicegate_scenario::results::{
 
 use crate::units::{self, Unit};
 
+/// With fewer RTT samples a p99.9 is a matter of a few packets and not shown.
+const P999_SAMPLES: u64 = 10_000;
+
 /// Written where nothing was measured.
 pub const NOTHING: &str = "–";
 
@@ -140,7 +143,8 @@ fn rtt_columns(columns: &mut Columns, all: &[&VariantResult]) {
     columns.figures(
         "p99.9",
         unit,
-        all.iter().map(|v| measured(v, v.rtt_us.p999)),
+        all.iter()
+            .map(|v| (v.rtt_us.count >= P999_SAMPLES).then_some(v.rtt_us.p999)),
     );
 }
 

@@ -81,7 +81,8 @@ pub fn queue_quantiles(samples: &[f64]) -> QueueQuantiles {
 /// Sum, mean and fairness of the goodputs of flows in bit/s.
 pub fn goodput(flows_bps: &[f64]) -> Goodput {
     Goodput {
-        sum: flows_bps.iter().sum(),
+        // An empty sum is -0.0.
+        sum: flows_bps.iter().sum::<f64>() + 0.0,
         mean: mean(flows_bps),
         jain: jain(flows_bps),
     }

@@ -95,9 +95,10 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         all.push(run_job(job, world.as_mut())?);
         Ok(())
     });
-    // What ran is shown, also when the next scenario failed.
-    show(args, &all)?;
+    // What ran is shown, also when the next scenario failed; that failure is the one to report.
+    let shown = show(args, &all);
     ended?;
+    shown?;
     let faults: Vec<_> = all.iter().flat_map(untrusted).collect();
     if args.check && !faults.is_empty() {
         return Err(Failure::NotHeld(faults));

@@ -116,7 +116,7 @@ SG_INLINE void sg_head_repeated(struct sg_flow *flow, const struct sg_params *pa
 {
 	if (!flow->peer_window)
 		return; /* a probe of a closed window: the peer's application is slow */
-	if (now_ns - flow->progress_ns >= sg_rto_ns(flow, params))
+	if (sg_since(now_ns, flow->progress_ns) >= sg_rto_ns(flow, params))
 		sg_infer_timeout(flow, params, now_ns, out);
 	else if (flow->dupacks && sg_may_infer_loss(flow))
 		sg_infer_loss(flow, params, now_ns, out);
@@ -149,7 +149,7 @@ SG_INLINE void sg_data_sent(struct sg_flow *flow, const struct sg_segment *seg, 
 		}
 	} else {
 		if (sg_unlikely(flow->snd_una == flow->snd_nxt)) {
-			if (now_ns - flow->progress_ns >= sg_rto_ns(flow, params))
+			if (sg_since(now_ns, flow->progress_ns) >= sg_rto_ns(flow, params))
 				sg_restart(flow, params);
 			flow->progress_ns = now_ns;
 		}
@@ -208,15 +208,30 @@ SG_INLINE void sg_give_feedback(struct sg_flow *flow, const struct sg_segment *s
 	}
 }
 
+/* Sequence numbers of what comes to the tenant are not kept: any RST may be a good one. */
+SG_INLINE int sg_rst_fits(const struct sg_flow *flow, const struct sg_segment *seg)
+{
+	return seg->direction == SG_TO_TENANT ||
+	       (sg_seq_ge(seg->seq, flow->snd_una) && sg_seq_le(seg->seq, flow->snd_nxt));
+}
+
+/*
+ * A closed flow is collected soon. An RST may be one that the receiver does not
+ * believe (RFC 5961 3.2); then traffic goes on, and the flow is open again.
+ */
 SG_INLINE void sg_note_close(struct sg_flow *flow, const struct sg_segment *seg, sg_u8 mine)
 {
-	if (sg_likely(!(seg->tcp_flags & (SG_FIN | SG_RST))))
+	const sg_u8 both = SG_FLOW_FIN_SENT | SG_FLOW_FIN_SEEN;
+
+	if (sg_likely(!(seg->tcp_flags & (SG_FIN | SG_RST)))) {
+		if (sg_unlikely(flow->flags & SG_FLOW_CLOSED) && (flow->flags & both) != both)
+			flow->flags &= (sg_u8)~SG_FLOW_CLOSED;
 		return;
+	}
 	if (seg->tcp_flags & SG_FIN)
 		flow->flags |= mine;
-	if ((seg->tcp_flags & SG_RST) ||
-	    (flow->flags & (SG_FLOW_FIN_SENT | SG_FLOW_FIN_SEEN)) ==
-		    (SG_FLOW_FIN_SENT | SG_FLOW_FIN_SEEN))
+	if ((flow->flags & both) == both ||
+	    ((seg->tcp_flags & SG_RST) && sg_rst_fits(flow, seg)))
 		flow->flags |= SG_FLOW_CLOSED;
 }
 
@@ -224,6 +239,22 @@ SG_INLINE int sg_polices(const struct sg_flow *flow, const struct sg_params *par
 {
 	return params->mode == SG_RULE_ENFORCE && (params->flags & SG_RULE_POLICE) &&
 	       flow->mode != SG_MODE_WATCH;
+}
+
+/*
+ * Whether the step does more with the time of this segment than to note it in
+ * seen_ns. Where it does not, a caller for whom the clock is dear may pass seen_ns
+ * itself, as long as it passes the time now and then.
+ */
+SG_INLINE int sg_needs_clock(const struct sg_flow *flow, const struct sg_segment *seg)
+{
+	if (seg->direction == SG_TO_TENANT)
+		return (seg->tcp_flags & SG_ACK) &&
+		       (!seg->payload || seg->ack != flow->snd_una);
+	if (!seg->payload && !(seg->tcp_flags & SG_FIN))
+		return 0;
+	return seg->seq != flow->snd_nxt || flow->snd_una == flow->snd_nxt ||
+	       sg_seq_ge(seg->seq + seg->payload + 1, flow->rtt_next);
 }
 
 /* A segment of an existing flow leaves the tenant. *out is zeroed by the caller. */
@@ -421,8 +452,9 @@ SG_INLINE void sg_ack_late(struct sg_flow *flow, const struct sg_segment *seg,
 {
 	sg_u32 shift = flow->wscale & 15;
 	sg_u32 room = sg_seq_gt(flow->edge, seg->ack) ? flow->edge - seg->ack : 0;
-	/* Rounded down, or each of them would push the edge; but no window is closed here. */
-	sg_u32 wire = sg_max32(room >> shift, 1);
+	/* Rounded down, or each of them would push the edge; but not below the smallest window. */
+	sg_u32 wire = sg_max32(room >> shift,
+			       sg_window_to_wire(sg_cc_floor(&flow->cc, params), shift));
 
 	if (wire >= seg->window || !sg_may_edit(flow, seg, params))
 		return;
@@ -486,13 +518,13 @@ SG_INLINE void sg_two_sided_arrival(struct sg_flow *flow, const struct sg_segmen
 }
 
 /*
- * FACKs of a peer's host that has not noticed the fallback yet stop here as well:
- * the tenant would count duplicate ACKs.
+ * FACKs of a peer's host that has not noticed the fallback yet stop here as well,
+ * and those of one that has not noticed that the rule only observes now: the
+ * tenant would count duplicate ACKs.
  */
-SG_INLINE int sg_consumes_fack(const struct sg_flow *flow, const struct sg_segment *seg,
-			       const struct sg_params *params)
+SG_INLINE int sg_consumes_fack(const struct sg_flow *flow, const struct sg_segment *seg)
 {
-	return sg_may_edit(flow, seg, params) &&
+	return !(seg->options & (SG_OPT_SIGNED | SG_OPT_MALFORMED)) &&
 	       (flow->mode == SG_MODE_TWO_SIDED || flow->reason == SG_WHY_FEEDBACK_STOPPED ||
 		flow->reason == SG_WHY_FEEDBACK_MISMATCH);
 }
@@ -509,7 +541,7 @@ SG_INLINE int sg_to_tenant(struct sg_flow *flow, const struct sg_segment *seg,
 	flow->bytes_received += seg->payload;
 	if (flow->mode == SG_MODE_TWO_SIDED && sg_may_edit(flow, seg, params))
 		sg_two_sided_arrival(flow, seg, out);
-	if (sg_unlikely(seg->options & SG_OPT_FACK) && sg_consumes_fack(flow, seg, params)) {
+	if (sg_unlikely(seg->options & SG_OPT_FACK) && sg_consumes_fack(flow, seg)) {
 		out->action = SG_CONSUME;
 		out->count = SG_COUNT_FACK_TAKEN;
 		return 0;

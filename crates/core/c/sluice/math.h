@@ -52,4 +52,13 @@ SG_INLINE sg_u32 sg_bits(sg_u64 x)
 	return (sg_u32)(x * 0x0101010101010101ULL >> 56);
 }
 
+/*
+ * Time from `then` to `now`; 0 when `now` is the earlier one, which happens where two
+ * CPUs read the clock and then wait for the same lock.
+ */
+SG_INLINE sg_u64 sg_since(sg_u64 now_ns, sg_u64 then_ns)
+{
+	return now_ns > then_ns ? now_ns - then_ns : 0;
+}
+
 #endif /* SLUICE_MATH_H */

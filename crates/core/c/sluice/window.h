@@ -46,6 +46,9 @@ SG_INLINE sg_u32 sg_window_target(const struct sg_flow *flow, sg_u32 ack)
 	return sg_max32(flow->cc.cwnd, sg_min32(flight, SG_WINDOW_MAX));
 }
 
+/* So many units beyond the target at most: a peer that sends updates without end gains no window. */
+#define SG_UPDATES_SHOWN 8U
+
 /*
  * The peer enlarges its window without acknowledging anything. Where the peer's
  * window was the limit (it may have been closed) ours decides anew; where ours
@@ -58,7 +61,7 @@ SG_INLINE sg_u32 sg_window_update(const struct sg_flow *flow,
 
 	if (wire == flow->peer_window && target > wire)
 		return target;
-	return wire < 0xffff ? wire + 1 : wire;
+	return wire < sg_min32(target + SG_UPDATES_SHOWN, 0xffff) ? wire + 1 : wire;
 }
 
 /* The window field for this segment; never above the peer's own, never 0 unless the peer's is. */

@@ -221,6 +221,22 @@ fn data_both_ways_gives_at_most_one_fack_per_window() {
     assert!(facks.len() >= 18, "and one in each: {facks:?}");
 }
 
+/// The peer's host learns from missing ECN codepoints that this one only observes now. Until then its FACKs would
+/// be duplicate ACKs to the tenant.
+#[test]
+fn a_fack_stops_at_a_host_whose_rule_only_observes_now() {
+    let mut solo = Solo::two_sided(&policy(), 1460, 10);
+    solo.data(0, 1460);
+    let mut observing = policy();
+    observing.rules[0].params.mode = sluicegate_core::abi::RULE_OBSERVE;
+    solo.host.set_policy(&observing);
+    let fack = Packet {
+        options: opt::all(&[&opt::feedback(1, 0), &opt::peer(1)]),
+        ..solo.peers(0, WIDE)
+    };
+    assert_eq!(solo.arrive(&fack).1.action, Action::Consume);
+}
+
 #[test]
 fn a_trickle_without_congestion_needs_no_fack() {
     let mut solo = Solo::with(params());

@@ -496,3 +496,26 @@ fn rst_and_fin_both_ways_close_a_flow() {
     assert_eq!((after, outcome.edits), (rst, 0));
     assert_ne!(solo.flow().flags & FLOW_CLOSED, 0);
 }
+
+/// RFC 5961: a receiver answers an RST that does not fit exactly and stays open. So does the flow, or a tenant
+/// could have it forgotten and go on without enforcement.
+#[test]
+fn an_rst_that_is_not_believed_leaves_the_flow_open() {
+    use sluicegate_core::abi::FLOW_CLOSED;
+    let mut solo = Solo::two_sided(&policy(), 1460, 10);
+    let closed = |solo: &Solo| solo.flow().flags & FLOW_CLOSED != 0;
+    let rst = Packet {
+        flags: tcp::RST,
+        ..solo.own(5_000, 0)
+    };
+    solo.send(&rst);
+    assert!(!closed(&solo), "beyond what was sent");
+    let rst = Packet {
+        flags: tcp::RST,
+        ..solo.own(0, 0)
+    };
+    solo.send(&rst);
+    assert!(closed(&solo), "this one fits");
+    solo.data(0, 1460);
+    assert!(!closed(&solo), "the tenant goes on");
+}

@@ -331,3 +331,20 @@ fn a_fin_takes_part_in_the_sequence_space() {
     assert_eq!(solo.flow().snd_una, solo.start.wrapping_add(101));
     assert_eq!(solo.counter("ack_beyond"), 0);
 }
+
+/// Two CPUs read the clock, then wait for the flow's lock: the packet that comes second may carry the earlier time.
+#[test]
+fn time_that_runs_backwards_is_neither_idleness_nor_a_timeout() {
+    let mut solo = Solo::with(params());
+    let mut at = 0;
+    for _ in 0..6 {
+        at = solo.round(at, MSS, false, WIDE);
+    }
+    let grown = solo.flow().cc.cwnd;
+    assert!(grown > 30 * MSS);
+    solo.now_ns -= 1_000;
+    solo.data(at, MSS as usize);
+    assert_eq!(solo.flow().cc.cwnd, grown, "no restart");
+    solo.data(at, MSS as usize);
+    assert_eq!((solo.flow().timeouts, solo.flow().cc.cwnd), (0, grown));
+}

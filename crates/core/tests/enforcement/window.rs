@@ -285,3 +285,29 @@ fn the_window_never_exceeds_what_a_counter_can_tell_apart() {
     solo.round(0, 60_000, false, WIDE);
     assert!(solo.flow().cc.cwnd <= WINDOW_MAX);
 }
+
+#[test]
+fn window_updates_without_end_earn_no_window() {
+    let mut solo = Solo::with(params());
+    let at = solo.round(0, 1460, false, 1_000);
+    let shown = solo.ack(at, 1_000);
+    let mut last = shown;
+    for more in 1..200 {
+        last = solo.ack(at, 1_000 + more);
+    }
+    assert!(last > shown, "updates are no duplicates");
+    assert!(last <= shown + 8, "{shown} became {last}");
+}
+
+#[test]
+fn a_late_ack_shows_no_less_than_the_floor() {
+    let mut solo = Solo::with(params());
+    let at = solo.round(0, 1460, false, WIDE);
+    solo.data(at, 1460);
+    // The peer's own window is less than a segment now; an older ACK comes after it.
+    assert_eq!(solo.ack(at + 1460, 1), 1);
+    let late = solo.peers(at, WIDE);
+    let (after, outcome) = solo.arrive(&late);
+    assert_eq!(outcome.edits & edit::WINDOW, edit::WINDOW);
+    assert!(u32::from(after.window) << 10 > 1460, "{}", after.window);
+}
