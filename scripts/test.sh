@@ -89,7 +89,8 @@ kernel_objects() {
 	ip -o link show | cut -d' ' -f2 | sort
 	find /sys/fs/bpf -mindepth 1 2>/dev/null | sort
 	cat /proc/sys/net/core/netdev_max_backlog
-	pgrep -l 'sluicegate|linux.uml' || true
+	pgrep -lx 'sluicegate' || true
+	pgrep -l 'linux.uml' || true
 }
 
 # A test or run that cleans up after itself changes nothing that it did not make.

@@ -330,9 +330,9 @@ fn unexplained(observed: &Observed<'_>, notes: &mut Vec<String>) -> BTreeMap<Str
     };
     let retransmits = count(&["RetransSegs"]);
     let duplicates = count(&["TCPDSACKRecv"]);
-    // A sender's own timer (RFC 8985 7.2: about 2 RTT + 2 ms without an ACK) says that a CPU was late, not
-    // that a packet was lost: it repeats the last segment, and D-SACK answers that it was there.
-    let probes = count(&["TCPLossProbes"]);
+    // A sender's own timers (RFC 8985 7.2: about 2 RTT + 2 ms without an ACK; the RTO) say that a CPU was late,
+    // not that a packet was lost: they repeat a segment, and D-SACK answers that it was there.
+    let probes = count(&["TCPLossProbes", "TCPTimeouts"]);
     let reordering = count(&["TCPSACKReorder", "TCPTSReorder", "TCPRenoReorder"]);
     let out_of_order = count(&["TCPOFOQueue"]);
     let explained = drops + policed > 0;
@@ -345,7 +345,7 @@ fn unexplained(observed: &Observed<'_>, notes: &mut Vec<String>) -> BTreeMap<Str
     if !explained && probes > 0 {
         notes.push(format!(
             "{retransmits} retransmissions in measured time, {duplicates} of them unnecessary (D-SACK), beside {probes} \
-             tail loss probes of senders that waited for an ACK"
+             timeouts of senders that waited for an ACK (tail loss probes and RTOs)"
         ));
     }
     let trouble = |count: u64| if explained { 0 } else { count };

@@ -389,7 +389,7 @@ fn red_marks_early() {
 fn switches_in_a_row_and_tenants_side_by_side() {
     let experiment = parse(
         "seed = 1\nwarmup = '1s'\nduration = '2s'\n\
-         [network]\ntopology = 'parking-lot'\nsenders = 3\nrate = '50Mbit'\nmtu = 1500\nqueue = '100KB'\n\
+         [network]\ntopology = 'parking-lot'\nsenders = 3\nrate = '50Mbit'\nmtu = 1500\nqueue = '1MB'\n\
          tenants_per_host = 2\n\
          [traffic.bulk]\nkind = 'bulk'\nfrom = 's*'\nto = 'r1-1'\n",
     );
