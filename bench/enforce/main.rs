@@ -1,8 +1,9 @@
 //! What enforcement costs: `make bench-enforce`. Needs root and an otherwise idle machine.
 //!
 //! Three measurements: unenforced and enforced runs over an unshaped path, interleaved, and between
-//! them runs with programs that do nothing, which show what the hooks alone cost; the time that the kernel accounts to the programs under that load; and each path through the
-//! programs beside an empty one.
+//! them runs with programs that do nothing, which show what the hooks alone cost; the time that the
+//! kernel accounts to the programs under that load; and each path through the programs beside an
+//! empty one.
 
 #![allow(clippy::print_stdout)]
 
@@ -126,7 +127,13 @@ impl Enforcement {
     }
 }
 
-/// Programs that do nothing where enforcement would be, attached while this lives.
+/// Programs that do nothing, and where enforcement would be.
+const EMPTY: [(&str, Direction); 2] = [
+    ("probe_empty", Direction::Ingress),
+    ("probe_empty_egress", Direction::Egress),
+];
+
+/// [`EMPTY`] on both hosts, attached while this lives.
 struct Hooks {
     _links: Vec<TcxLink>,
     object: Object,
@@ -139,11 +146,7 @@ impl Hooks {
         for host in ["ha", "hb"] {
             links.extend(path.within(host, || {
                 let index = interfaces::find("tenant")?.index;
-                let places = [
-                    ("probe_empty", Direction::Ingress),
-                    ("probe_empty_egress", Direction::Egress),
-                ];
-                places
+                EMPTY
                     .into_iter()
                     .map(|(name, direction)| {
                         TcxLink::attach(&object::program(&object, name)?, index, direction)
@@ -158,9 +161,9 @@ impl Hooks {
     }
 
     fn programs(&self) -> Result<Vec<ProgramInfo>> {
-        ["probe_empty", "probe_empty_egress"]
+        EMPTY
             .iter()
-            .map(|name| ProgramInfo::of(object::program(&self.object, name)?.as_fd()))
+            .map(|(name, _)| ProgramInfo::of(object::program(&self.object, name)?.as_fd()))
             .collect()
     }
 }

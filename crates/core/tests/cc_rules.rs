@@ -290,18 +290,20 @@ fn dctcp_alpha_stays_at_one_when_everything_is_marked_and_reaches_zero() {
     assert_eq!(flow.cc.alpha(), 0.0);
 }
 
+/// A steady flow of 1000 segments.
+fn dctcp_of_priority(beta_q10: u32) -> Flow {
+    let params = Params {
+        beta_q10,
+        ..params()
+    };
+    Flow::steady(Algorithm::Dctcp, params, 1000)
+}
+
 #[test]
 fn dctcp_priority_weighs_the_cut() {
     for beta_q10 in [0, 256, 512, 768, 1024] {
         for alpha_q20 in [1 << 16, 1 << 18, 1 << 19] {
-            let mut flow = Flow::steady(
-                Algorithm::Dctcp,
-                Params {
-                    beta_q10,
-                    ..params()
-                },
-                1000,
-            );
+            let mut flow = dctcp_of_priority(beta_q10);
             let first = flow.ack(RTT_NS);
             flow.feed(&first);
             flow.cc.word[0] = alpha_q20;
@@ -323,14 +325,7 @@ fn dctcp_priority_weighs_the_cut() {
 #[test]
 fn dctcp_priority_weighs_the_growth() {
     for (beta_q10, segments) in [(1024, 64.0), (768, 48.0), (256, 16.0), (0, 8.0)] {
-        let mut flow = Flow::steady(
-            Algorithm::Dctcp,
-            Params {
-                beta_q10,
-                ..params()
-            },
-            1000,
-        );
+        let mut flow = dctcp_of_priority(beta_q10);
         flow.rounds(64, RTT_NS);
         let grown = flow.segments() - 1000.0;
         assert!((grown - segments).abs() <= 2.0, "{beta_q10}: {grown}");

@@ -76,11 +76,8 @@ SG_INLINE sg_u32 sg_dctcp_reduced(const struct sg_cc *cc, sg_u32 beta_q10)
 SG_INLINE void sg_dctcp_grow(struct sg_cc *cc, const struct sg_params *params,
 			     sg_u32 acked)
 {
-	acked = sg_cc_slow_start(cc, params, acked);
-	if (acked)
-		sg_cc_additive(cc, params, acked,
-			       sg_clamp32(params->beta_q10, SG_DCTCP_INCREASE_MIN_Q10,
-					  SG_ONE_Q10));
+	sg_cc_grow_by(cc, params, acked,
+		      sg_clamp32(params->beta_q10, SG_DCTCP_INCREASE_MIN_Q10, SG_ONE_Q10));
 }
 
 SG_NOINLINE int sg_dctcp_on_ack(struct sg_cc *cc, const struct sg_params *params,

@@ -128,8 +128,6 @@ SG_NOINLINE int sg_illinois_on_ack(struct sg_cc *cc,
 				   const struct sg_params *params,
 				   const struct sg_cc_ack *ack)
 {
-	sg_u32 acked = ack->acked;
-
 	sg_illinois_sample(cc, ack->rtt_ns);
 	if (sg_cc_round(cc, ack))
 		sg_illinois_decide(cc, ack->min_rtt_ns);
@@ -137,9 +135,7 @@ SG_NOINLINE int sg_illinois_on_ack(struct sg_cc *cc,
 		return 0;
 	if (!sg_cc_may_grow(cc, ack))
 		return 0;
-	acked = sg_cc_slow_start(cc, params, acked);
-	if (acked)
-		sg_cc_additive(cc, params, acked, cc->illinois.alpha_q10);
+	sg_cc_grow_by(cc, params, ack->acked, cc->illinois.alpha_q10);
 	return 0;
 }
 

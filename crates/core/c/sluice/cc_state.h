@@ -188,13 +188,20 @@ SG_INLINE void sg_cc_additive(struct sg_cc *cc, const struct sg_params *params,
 	cc->credit = sg_min32(cc->credit, cc->cwnd);
 }
 
-/* New Reno's growth: slow start, then one segment per window (RFC 5681 3.1). */
-SG_INLINE void sg_cc_grow(struct sg_cc *cc, const struct sg_params *params,
-			  sg_u32 acked)
+/* Slow start, then segments_q10 / 1024 segments per window. */
+SG_INLINE void sg_cc_grow_by(struct sg_cc *cc, const struct sg_params *params,
+			     sg_u32 acked, sg_u32 segments_q10)
 {
 	acked = sg_cc_slow_start(cc, params, acked);
 	if (acked)
-		sg_cc_additive(cc, params, acked, SG_ONE_Q10);
+		sg_cc_additive(cc, params, acked, segments_q10);
+}
+
+/* New Reno's growth: one segment per window (RFC 5681 3.1). */
+SG_INLINE void sg_cc_grow(struct sg_cc *cc, const struct sg_params *params,
+			  sg_u32 acked)
+{
+	sg_cc_grow_by(cc, params, acked, SG_ONE_Q10);
 }
 
 /* The window from which a loss is counted: a mark in the same window is no excuse. */

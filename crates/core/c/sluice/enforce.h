@@ -259,8 +259,8 @@ SG_INLINE int sg_needs_clock(const struct sg_flow *flow, const struct sg_segment
 
 /* A segment of an existing flow leaves the tenant. *out is zeroed by the caller. */
 SG_INLINE int sg_from_tenant(struct sg_flow *flow, const struct sg_segment *seg,
-				sg_u64 now_ns, const struct sg_params *params,
-				struct sg_verdict *out)
+			     sg_u64 now_ns, const struct sg_params *params,
+			     struct sg_verdict *out)
 {
 	int may_edit = sg_may_edit(flow, seg, params);
 
@@ -531,8 +531,8 @@ SG_INLINE int sg_consumes_fack(const struct sg_flow *flow, const struct sg_segme
 
 /* A segment of an existing flow arrives for the tenant. *out is zeroed by the caller. */
 SG_INLINE int sg_to_tenant(struct sg_flow *flow, const struct sg_segment *seg,
-			      sg_u64 now_ns, const struct sg_params *params,
-			      struct sg_verdict *out)
+			   sg_u64 now_ns, const struct sg_params *params,
+			   struct sg_verdict *out)
 {
 	flow->seen_ns = now_ns;
 	sg_note_close(flow, seg, SG_FLOW_FIN_SEEN);

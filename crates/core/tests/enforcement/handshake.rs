@@ -273,12 +273,8 @@ fn port_reuse_replaces_a_flow_only_on_the_syn_ack() {
     assert_eq!(pair.counter(A, "policed") + pair.counter(B, "policed"), 0);
 }
 
-#[test]
-fn a_forged_syn_leaves_a_live_flow_alone() {
-    let mut pair = Pair::new(&policy());
-    pair.connect();
-    pair.transfer(A, 100_000);
-    let before = *pair.flow(A);
+/// A SYN that B did not send reaches A's host.
+fn forge_syn_to_a(pair: &mut Pair) {
     let forged = Packet {
         seq: 0x1234_5678,
         flags: tcp::SYN,
@@ -294,6 +290,15 @@ fn a_forged_syn_leaves_a_live_flow_alone() {
         sluicegate_core::host::Direction::ToTenant,
         now_ns,
     );
+}
+
+#[test]
+fn a_forged_syn_leaves_a_live_flow_alone() {
+    let mut pair = Pair::new(&policy());
+    pair.connect();
+    pair.transfer(A, 100_000);
+    let before = *pair.flow(A);
+    forge_syn_to_a(&mut pair);
     assert_eq!(pair.flow(A), &before);
     pair.transfer(A, 100_000);
     pair.transfer(B, 100_000);
@@ -312,21 +317,7 @@ fn a_forged_syn_the_other_way_does_not_mask_port_reuse() {
     }
     let syn = pair.tenant(A).syn();
     pair.transmit(A, &syn);
-    let forged = Packet {
-        seq: 0x1234_5678,
-        flags: tcp::SYN,
-        window: 1,
-        options: opt::all(&[&opt::mss(100), &opt::wscale(0)]),
-        ..Packet::default()
-    };
-    let mut frame = pair.sides[B].route.build(&forged);
-    let now_ns = pair.now_ns;
-    let host = pair.sides[A].enforcer.as_mut().unwrap();
-    host.frame(
-        &mut frame,
-        sluicegate_core::host::Direction::ToTenant,
-        now_ns,
-    );
+    forge_syn_to_a(&mut pair);
     pair.run();
     assert_eq!(pair.flow(A).snd_una, 0x9000_0001);
     assert_eq!(modes(&pair), [MODE_TWO_SIDED; 2]);

@@ -208,14 +208,20 @@ fn a_keepalive_is_no_retransmission() {
     assert_eq!(solo.flow().cc, before.cc);
 }
 
-#[test]
-fn after_idleness_a_flow_restarts_from_its_initial_window() {
+/// A flow after six rounds of slow start, where its data ends, and its window.
+fn six_rounds() -> (Solo, u32, u32) {
     let mut solo = Solo::with(params());
     let mut at = 0;
     for _ in 0..6 {
         at = solo.round(at, MSS, false, WIDE);
     }
     let grown = solo.flow().cc.cwnd;
+    (solo, at, grown)
+}
+
+#[test]
+fn after_idleness_a_flow_restarts_from_its_initial_window() {
+    let (mut solo, at, grown) = six_rounds();
     assert!(grown > 30 * MSS);
     solo.now_ns += 5_000_000_000;
     solo.data(at, MSS as usize);
@@ -225,12 +231,7 @@ fn after_idleness_a_flow_restarts_from_its_initial_window() {
 
 #[test]
 fn a_pause_shorter_than_an_rto_is_no_idleness() {
-    let mut solo = Solo::with(params());
-    let mut at = 0;
-    for _ in 0..6 {
-        at = solo.round(at, MSS, false, WIDE);
-    }
-    let grown = solo.flow().cc.cwnd;
+    let (mut solo, at, grown) = six_rounds();
     solo.now_ns += 5_000_000;
     solo.data(at, MSS as usize);
     assert_eq!(solo.flow().cc.cwnd, grown);
@@ -335,12 +336,7 @@ fn a_fin_takes_part_in_the_sequence_space() {
 /// Two CPUs read the clock, then wait for the flow's lock: the packet that comes second may carry the earlier time.
 #[test]
 fn time_that_runs_backwards_is_neither_idleness_nor_a_timeout() {
-    let mut solo = Solo::with(params());
-    let mut at = 0;
-    for _ in 0..6 {
-        at = solo.round(at, MSS, false, WIDE);
-    }
-    let grown = solo.flow().cc.cwnd;
+    let (mut solo, at, grown) = six_rounds();
     assert!(grown > 30 * MSS);
     solo.now_ns -= 1_000;
     solo.data(at, MSS as usize);
