@@ -1,7 +1,7 @@
 //! What each path through the programs costs, by `BPF_PROG_TEST_RUN`, beside an empty program.
 
 use anyhow::{Context, Result, ensure};
-use libbpf_rs::{MapCore, Object, ProgramInput};
+use libbpf_rs::{Object, ProgramInput};
 use sluicegate_agent::{Instance, Options, include_object, interfaces, object};
 
 use crate::{
@@ -34,6 +34,7 @@ pub fn costs() -> Result<Vec<PathCost>> {
     let empty = object::load(object::open("empty", include_object!("doctor"))?, "doctor")?;
     let instance = Instance::load(&*policy::table()?, &Options::default())?;
     let bench = Bench {
+        instance: &instance,
         object: instance.object(),
         ifindex: interfaces::find("tenant")?.index,
     };
@@ -69,6 +70,7 @@ fn syn(seq: u32, from_tenant: bool) -> Segment<'static> {
 
 #[derive(Clone, Copy)]
 struct Bench<'a> {
+    instance: &'a Instance,
     object: &'a Object,
     ifindex: u32,
 }
@@ -85,13 +87,8 @@ impl Bench<'_> {
             ..syn(REMOTE_ISN, false)
         };
         self.run("to_tenant", &answer.frame())?;
-        let flows = self
-            .object
-            .maps()
-            .find(|map| map.name() == "flows")
-            .context("the programs have no flow table")?;
         ensure!(
-            flows.keys().count() == 1,
+            self.instance.raw_flows()?.len() == 1,
             "the handshake made no flow: what follows would measure the wrong path"
         );
         Ok(())

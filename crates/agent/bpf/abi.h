@@ -6,28 +6,61 @@
  *
  *   policy      array[1]        struct sg_policy
  *   config      array[1]        struct sg_config
- *   flows       hash            struct sg_flow_key  -> struct sg_flow_entry
+ *   flows       array[2^n]      struct sg_slot (table.h)
+ *   occupied    array[]         struct sg_occupied
+ *   sweeper     array[1]        struct sg_sweeper
  *   half_open   LRU hash        struct sg_flow_key  -> struct sg_half_open
  *   interfaces  hash            ifindex (u32)       -> struct sg_interface
  *   counters    per-CPU array[1] struct sg_counters
- *   scratch     per-CPU array[1] struct sg_flow_image
+ *   scratch     per-CPU array[1] struct sg_flow
  */
 #ifndef SLUICE_ABI_H
 #define SLUICE_ABI_H
 
 #include "sluice/count.h"
 #include "sluice/flow.h"
+#include "sluice/hash.h"
 #include "sluice/params.h"
 
-#define SG_ABI_VERSION 2
+#define SG_ABI_VERSION 3
 
-/* One flow with what the kernel needs around it: 272 bytes, 316 with its key. */
-struct sg_flow_image {
-	sg_u64 kernel[3]; /* bpf_timer, bpf_spin_lock, padding */
+/* A slot of the table of flows, as the loader reads it (struct sg_slot). */
+struct sg_slot_image {
+	sg_u32 lock;
+	sg_u32 tag;   /* bit 0: it holds a flow */
+	sg_u32 homed;
+	sg_u32 tick;
+	struct sg_flow_key key;
+	sg_u32 pad;
 	struct sg_flow flow;
+	sg_u64 end;
 };
-SG_ASSERT_SIZE(struct sg_flow_image, 272);
-SG_ASSERT_AT(struct sg_flow_image, flow, 24);
+SG_ASSERT_SIZE(struct sg_slot_image, 320);
+SG_ASSERT_AT(struct sg_slot_image, flow, 64);
+
+#define SG_OCCUPIED_SLOTS 4096U
+
+/* A bit for each slot in use, SG_OCCUPIED_SLOTS an entry. */
+struct sg_occupied {
+	sg_u64 word[SG_OCCUPIED_SLOTS / 64];
+};
+
+/* What collects silent flows, and the hash key of the table for agents to come. */
+struct sg_sweeper_image {
+	sg_u64 timer[2];
+	sg_u32 next;
+	sg_u32 pad;
+	struct sg_hash_key hash_key;
+};
+SG_ASSERT_SIZE(struct sg_sweeper_image, 80);
+
+/* Set before the programs are loaded. */
+struct sg_table_shape {
+	sg_u32 mask;  /* slots - 1; slots are a power of two, at least 64 */
+	sg_u32 shift; /* 32 - log2(slots): a hash's home is its high bits */
+	struct sg_hash_key hash_key;
+};
+SG_ASSERT_SIZE(struct sg_table_shape, 64);
 
 /* An interface that is attached. Unknown interfaces have no quota. */
 struct sg_interface {

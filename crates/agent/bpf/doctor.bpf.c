@@ -13,10 +13,10 @@ struct locked {
 	__u32 count;
 };
 
-/* Without preallocation, as the flow table is. */
+/* On whole pages, as the flow table is. */
 struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, struct locked);
@@ -27,8 +27,7 @@ struct timed {
 };
 
 struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, struct timed);
@@ -68,13 +67,20 @@ int probe_spin_lock(struct __sk_buff *skb)
 	return SG_TCX_NEXT;
 }
 
-static int probe_expired(void *map, __u32 *key, struct timed *value)
+static int probe_step(__u32 index, void *context)
 {
-	bpf_map_delete_elem(map, key);
 	return 0;
 }
 
-/* A timer in a map's value (Linux 5.15). */
+static int probe_expired(void *map, __u32 *key, struct timed *value)
+{
+	__u32 context = 0;
+
+	bpf_loop(2, probe_step, &context, 0);
+	return 0;
+}
+
+/* A timer in a map's value (Linux 5.15) that walks a table (bpf_loop, Linux 5.17). */
 SEC("tcx/ingress")
 int probe_timer(struct __sk_buff *skb)
 {

@@ -17,13 +17,11 @@
  */
 #define SG_GLOBAL __attribute__((noinline))
 
-#include "abi.h"
 #include "edit.h"
+#include "table.h"
 
 #include "sluice/handshake.h"
 #include "sluice/policy.h"
-
-#define CLOCK_MONOTONIC 1
 
 /* skb->mark of a copy on its way to become a FACK. Tenants can't set it: marks end at their namespace. */
 #define SG_FACK_MARK 0x5347464bU
@@ -44,35 +42,12 @@ SG_INLINE sg_u64 sg_now(const struct __sk_buff *skb)
 	return clock_in_packet ? skb->tstamp : bpf_ktime_get_ns();
 }
 
-struct sg_flow_entry {
-	struct bpf_timer timer;
-	struct bpf_spin_lock lock;
-	sg_u32 tick; /* of the kernel's timer, when the clock was last read */
-	struct sg_flow flow;
-};
-SG_ASSERT_SIZE(struct sg_flow_entry, sizeof(struct sg_flow_image));
-
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, sg_u32);
 	__type(value, struct sg_policy);
 } policy SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, sg_u32);
-	__type(value, struct sg_config);
-} config SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, 65536);
-	__type(key, struct sg_flow_key);
-	__type(value, struct sg_flow_entry);
-} flows SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -82,40 +57,11 @@ struct {
 } half_open SEC(".maps");
 
 struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 4096);
-	__type(key, sg_u32);
-	__type(value, struct sg_interface);
-} interfaces SEC(".maps");
-
-struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, sg_u32);
-	__type(value, struct sg_counters);
-} counters SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, sg_u32);
-	__type(value, struct sg_flow_image);
+	__type(value, struct sg_flow);
 } scratch SEC(".maps");
-
-SG_INLINE struct sg_counters *sg_counters_here(void)
-{
-	sg_u32 zero = 0;
-
-	return bpf_map_lookup_elem(&counters, &zero);
-}
-
-SG_INLINE void sg_count_one(sg_u32 which)
-{
-	struct sg_counters *here = sg_counters_here();
-
-	if (here)
-		sg_count(here, which);
-}
 
 SG_INLINE struct sg_policy *sg_policy_here(void)
 {
@@ -129,85 +75,19 @@ SG_INLINE struct sg_params *sg_params_of(struct sg_policy *rules, sg_u32 slot)
 	return &rules->rules[slot & (SG_RULES_MAX - 1)].params;
 }
 
-/* Collects a flow that has fallen silent; works with no agent alive. */
-static int sg_expire(void *map, struct sg_flow_key *key, struct sg_flow_entry *entry)
-{
-	sg_u32 zero = 0, ifindex = key->ifindex;
-	struct sg_config *limits = bpf_map_lookup_elem(&config, &zero);
-	struct sg_interface *interface;
-	sg_u64 idle, limit;
-
-	if (!limits)
-		return 0;
-	limit = entry->flow.flags & SG_FLOW_CLOSED ? limits->closed_ns : limits->idle_ns;
-	idle = bpf_ktime_get_ns() - entry->flow.seen_ns;
-	if ((sg_s64)idle < 0 || idle < limit) {
-		bpf_timer_start(&entry->timer, limits->closed_ns, 0);
-		return 0;
-	}
-	interface = bpf_map_lookup_elem(&interfaces, &ifindex);
-	/* A row made anew by a second attach does not know the flows of the first. */
-	if (interface && interface->flows)
-		__sync_fetch_and_add(&interface->flows, (sg_u32)-1);
-	sg_count_one(SG_COUNT_FLOW_EXPIRED);
-	bpf_map_delete_elem(map, key);
-	return 0;
-}
-
-SG_INLINE void sg_start_timer(const struct sg_flow_key *key)
-{
-	struct sg_flow_entry *entry = bpf_map_lookup_elem(&flows, key);
-	sg_u32 zero = 0;
-	struct sg_config *limits = bpf_map_lookup_elem(&config, &zero);
-
-	if (!entry || !limits || bpf_timer_init(&entry->timer, &flows, CLOCK_MONOTONIC))
-		return;
-	bpf_timer_set_callback(&entry->timer, sg_expire);
-	bpf_timer_start(&entry->timer, limits->closed_ns, 0);
-}
-
-/* Puts a new flow into the table, within the interface's quota. */
-SG_GLOBAL int sg_store_flow(const struct sg_flow_key *key, struct sg_flow_image *image)
-{
-	struct sg_interface *interface;
-	sg_u32 ifindex;
-	int known;
-
-	if (!key || !image)
-		return -1;
-	ifindex = key->ifindex;
-	interface = bpf_map_lookup_elem(&interfaces, &ifindex);
-	known = bpf_map_lookup_elem(&flows, key) != 0;
-	if (interface && !known) {
-		if (interface->quota && interface->flows >= interface->quota) {
-			sg_count_one(SG_COUNT_QUOTA);
-			return -1;
-		}
-		__sync_fetch_and_add(&interface->flows, 1);
-	}
-	if (bpf_map_update_elem(&flows, key, image, BPF_ANY)) {
-		if (interface && !known)
-			__sync_fetch_and_add(&interface->flows, (sg_u32)-1);
-		sg_count_one(SG_COUNT_TABLE_FULL);
-		return -1;
-	}
-	sg_start_timer(key);
-	return 0;
-}
-
 /* The per-CPU place where a flow is made, zeroed. */
-SG_INLINE struct sg_flow_image *sg_blank_flow(sg_u64 now_ns, sg_u8 rule)
+SG_INLINE struct sg_flow *sg_blank_flow(sg_u64 now_ns, sg_u8 rule)
 {
 	sg_u32 zero = 0;
-	struct sg_flow_image *image = bpf_map_lookup_elem(&scratch, &zero);
+	struct sg_flow *flow = bpf_map_lookup_elem(&scratch, &zero);
 
-	if (!image)
+	if (!flow)
 		return 0;
-	__builtin_memset(image, 0, sizeof(*image));
-	image->flow.seen_ns = now_ns;
-	image->flow.progress_ns = now_ns;
-	image->flow.rule = rule;
-	return image;
+	__builtin_memset(flow, 0, sizeof(*flow));
+	flow->seen_ns = now_ns;
+	flow->progress_ns = now_ns;
+	flow->rule = rule;
+	return flow;
 }
 
 /* The slot of the rule for what this tenant sends, or SG_RULE_NONE. */
@@ -254,7 +134,7 @@ SG_GLOBAL int sg_skb_synack(struct sg_packet *p, sg_u64 now_ns, struct sg_verdic
 {
 	struct sg_policy *rules = sg_policy_here();
 	struct sg_half_open *half;
-	struct sg_flow_image *image;
+	struct sg_flow *made;
 	sg_u8 promoted;
 
 	if (!rules || !p || !out)
@@ -265,12 +145,12 @@ SG_GLOBAL int sg_skb_synack(struct sg_packet *p, sg_u64 now_ns, struct sg_verdic
 	if (!half || !sg_synack_matches(half, &p->seg))
 		return 0;
 	p->seg.peer_trusted = (sg_u8)sg_remote_trusted(&p->key);
-	image = sg_blank_flow(now_ns, half->rule);
-	if (!image)
+	made = sg_blank_flow(now_ns, half->rule);
+	if (!made)
 		return 0;
 	promoted = half->peer & SG_PEER_PROMOTED;
-	sg_synack(&image->flow, half, &p->seg, sg_params_of(rules, half->rule), out);
-	if (!promoted && sg_store_flow(&p->key, image)) {
+	sg_synack(made, half, &p->seg, sg_params_of(rules, half->rule), out);
+	if (!promoted && sg_store_flow(&p->key, made)) {
 		half->peer &= SG_PEER_MASK;
 		out->edits = 0;
 	}
@@ -281,7 +161,7 @@ SG_GLOBAL int sg_skb_synack(struct sg_packet *p, sg_u64 now_ns, struct sg_verdic
 SG_GLOBAL int sg_skb_midstream(struct sg_packet *p, sg_u64 now_ns)
 {
 	struct sg_policy *rules = sg_policy_here();
-	struct sg_flow_image *image;
+	struct sg_flow *made;
 	sg_u32 rule;
 
 	if (!rules || !p || !p->seg.payload || (p->seg.tcp_flags & SG_RST))
@@ -289,11 +169,11 @@ SG_GLOBAL int sg_skb_midstream(struct sg_packet *p, sg_u64 now_ns)
 	rule = (sg_u32)sg_rule_here(&p->key);
 	if (rule == SG_RULE_NONE)
 		return 0;
-	image = sg_blank_flow(now_ns, (sg_u8)rule);
-	if (!image)
+	made = sg_blank_flow(now_ns, (sg_u8)rule);
+	if (!made)
 		return 0;
-	sg_midstream(&image->flow, &p->seg, sg_params_of(rules, rule));
-	if (!sg_store_flow(&p->key, image))
+	sg_midstream(made, &p->seg, sg_params_of(rules, rule));
+	if (!sg_store_flow(&p->key, made))
 		sg_count_one(SG_COUNT_FLOW_MIDSTREAM);
 	return 0;
 }
@@ -392,38 +272,44 @@ SG_GLOBAL int sg_skb_edit(struct __sk_buff *skb, struct sg_packet *p, struct sg_
  * that the flow is still seen to be alive. Other CPUs may change the flow before it
  * is locked; the time is then a tick old at most.
  */
-SG_INLINE sg_u64 sg_flow_now(struct __sk_buff *skb, struct sg_flow_entry *entry,
+SG_INLINE sg_u64 sg_flow_now(struct __sk_buff *skb, struct sg_slot *slot,
 			     const struct sg_segment *seg)
 {
 	sg_u32 tick = (sg_u32)bpf_jiffies64();
 
-	if (!clock_in_packet && entry->tick == tick && !sg_needs_clock(&entry->flow, seg))
-		return entry->flow.seen_ns;
-	entry->tick = tick;
+	if (!clock_in_packet && slot->tick == tick && !sg_needs_clock(&slot->flow, seg))
+		return slot->flow.seen_ns;
+	slot->tick = tick;
 	return sg_now(skb);
 }
 
-/* Flow and step, without handshakes. */
+/*
+ * Flow and step, without handshakes. A slot that has the tag but not the key has
+ * changed hands just now, or belongs to one flow in four billion: the packet passes.
+ */
 SG_INLINE void sg_skb_segment(struct __sk_buff *skb, struct sg_packet *p, sg_u8 direction,
 			      struct sg_verdict *out)
 {
-	struct sg_flow_entry *entry = bpf_map_lookup_elem(&flows, &p->key);
+	sg_u32 tag = sg_tag_of(&p->key);
+	struct sg_slot *slot = sg_find(tag);
 	struct sg_policy *rules = sg_policy_here();
 	struct sg_params *params;
 	sg_u64 now_ns;
 
-	if (sg_unlikely(!entry || !rules)) {
+	if (sg_unlikely(!slot || !rules)) {
 		sg_skb_midstream(p, sg_now(skb));
 		return;
 	}
-	now_ns = sg_flow_now(skb, entry, &p->seg);
-	params = sg_params_of(rules, entry->flow.rule);
-	bpf_spin_lock(&entry->lock);
-	if (direction == SG_FROM_TENANT)
-		sg_from_tenant(&entry->flow, &p->seg, now_ns, params, out);
+	now_ns = sg_flow_now(skb, slot, &p->seg);
+	params = sg_params_of(rules, slot->flow.rule);
+	bpf_spin_lock(&slot->lock);
+	if (sg_unlikely(!sg_slot_holds(slot, tag, &p->key)))
+		out->count = SG_COUNT_TABLE_FULL;
+	else if (direction == SG_FROM_TENANT)
+		sg_from_tenant(&slot->flow, &p->seg, now_ns, params, out);
 	else
-		sg_to_tenant(&entry->flow, &p->seg, now_ns, params, out);
-	bpf_spin_unlock(&entry->lock);
+		sg_to_tenant(&slot->flow, &p->seg, now_ns, params, out);
+	bpf_spin_unlock(&slot->lock);
 }
 
 /* Sum of the pseudo-header of a FACK at `ip`, whose addresses are within reach. */
@@ -459,20 +345,20 @@ SG_INLINE void sg_fack_ip(sg_u8 *ip, sg_u32 ipv6, sg_u32 l4_len)
 SG_GLOBAL int sg_skb_fack(struct __sk_buff *skb, struct sg_packet *p)
 {
 	sg_u8 header[SG_FACK_HEADER] __attribute__((aligned(8))) = { 0 };
-	struct sg_flow_entry *entry;
+	struct sg_slot *slot;
 	sg_u32 e0b, ceb, size, sum, i;
 	sg_u8 *ip, *tcp;
 
 	if (!p)
 		return SG_TCX_DROP;
 	size = (p->l4_at & 0x7f) + sizeof(header);
-	entry = bpf_map_lookup_elem(&flows, &p->key);
-	if (!entry)
+	slot = sg_find(sg_tag_of(&p->key));
+	if (!slot)
 		return SG_TCX_DROP;
-	bpf_spin_lock(&entry->lock);
-	e0b = entry->flow.rcv_e0b;
-	ceb = entry->flow.rcv_ceb;
-	bpf_spin_unlock(&entry->lock);
+	bpf_spin_lock(&slot->lock);
+	e0b = slot->flow.rcv_e0b;
+	ceb = slot->flow.rcv_ceb;
+	bpf_spin_unlock(&slot->lock);
 	if (bpf_skb_load_bytes(skb, p->l4_at, header, 20) || bpf_skb_change_tail(skb, size, 0) ||
 	    bpf_skb_pull_data(skb, size))
 		return SG_TCX_DROP;
@@ -555,6 +441,34 @@ SEC("tcx/egress")
 int to_tenant(struct __sk_buff *skb)
 {
 	return sg_handle(skb, SG_TO_TENANT);
+}
+
+/* For the agent, run once: begins to collect silent flows. Harmless when it has begun. */
+SEC("tcx/ingress")
+int begin_sweeping(struct __sk_buff *skb __attribute__((unused)))
+{
+	sg_u32 zero = 0;
+	struct sg_sweeper *here = bpf_map_lookup_elem(&sweeper, &zero);
+
+	if (!here)
+		return -1;
+	bpf_timer_init(&here->timer, &sweeper, CLOCK_MONOTONIC);
+	if (bpf_timer_set_callback(&here->timer, sg_sweep_some))
+		return -1;
+	return bpf_timer_start(&here->timer, SG_SWEEP_PERIOD_NS, 0) ? -1 : 0;
+}
+
+/* For the agent: forgets the flows of the interface whose index is the mark, 0 = all flows. */
+SEC("tcx/ingress")
+int forget_flows(struct __sk_buff *skb)
+{
+	struct sg_sweep sweep = {
+		.mode = skb->mark ? SG_SWEEP_INTERFACE : SG_SWEEP_ALL,
+		.ifindex = skb->mark,
+	};
+
+	bpf_loop(shape.mask + 1, sg_sweep_slot, &sweep, 0);
+	return 0;
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -14,9 +14,9 @@ use std::{
 };
 
 use anyhow::{Context, Result, anyhow, ensure};
-use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, query::LinkInfo};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, OpenObject, ProgramInput, query::LinkInfo};
 use sluicegate_core::abi::{
-    COUNTER_NAMES, Config, Flow, FlowEntry, FlowKey, Interface, PolicyTable,
+    COUNTER_NAMES, Config, Flow, FlowKey, HashKey, Interface, PolicyTable, Sweeper,
 };
 
 use crate::{
@@ -26,6 +26,7 @@ use crate::{
     maps, netns, object,
     plain::{self, Plain},
     record::{self, FlowRecord},
+    table,
     takeover::{self, Takeover},
     tcx::{Direction, TcxLink},
 };
@@ -37,22 +38,29 @@ type Counters = [u64; COUNTER_NAMES.len()];
 pub const PROGRAMS: [&str; 2] = ["from_tenant", "to_tenant"];
 
 /// Maps that outlive an agent.
-pub(crate) const PINNED_MAPS: [&str; 6] = [
+pub(crate) const PINNED_MAPS: [&str; 8] = [
     "policy",
     "config",
     "flows",
+    "occupied",
+    "sweeper",
     "half_open",
     "interfaces",
     "counters",
 ];
 
-/// Most flows tracked at a time, unless told otherwise.
+/// `struct __sk_buff`, of which only the mark is set.
+const SKB_CONTEXT_BYTES: usize = 192;
+const SKB_CONTEXT_MARK: usize = 8;
+
+/// Size of the table of flows, unless told otherwise.
 pub const FLOWS_DEFAULT: u32 = 65_536;
 
 /// How to load.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Most flows tracked at a time.
+    /// Size of the table of flows, rounded up to a power of two. It is full for some flows from
+    /// about nine tenths on.
     pub flows_max: u32,
     /// When flows are forgotten.
     pub config: Config,
@@ -104,13 +112,21 @@ impl Instance {
     /// cannot be used. What was pinned before then runs on as it did.
     pub fn load(policy: &PolicyTable, options: &Options) -> Result<Self> {
         let mut open = object::open("sg_enforce", include_object!("enforce"))?;
-        object::open_map(&mut open, "flows")?
-            .set_max_entries(options.flows_max.max(1))
-            .context("sizing the flow table")?;
+        let slots = table::slots(options.flows_max);
+        size_table(&mut open, slots)?;
         let takeover = match &options.pins {
             Some(pins) => takeover::reuse_maps(&mut open, pins, policy)?,
             None => Takeover::Nothing,
         };
+        let kept = options
+            .pins
+            .as_ref()
+            .filter(|_| matches!(takeover, Takeover::Kept { .. }));
+        let hash_key = match kept {
+            Some(pins) => table::pinned_key(&pinned(pins, "sweeper")?)?,
+            None => table::random_key()?,
+        };
+        shape_table(&mut open, slots, hash_key)?;
         let object = object::load(open, "enforce")?;
         let mut instance = Self {
             object,
@@ -121,6 +137,14 @@ impl Instance {
         };
         instance.set_policy(policy)?;
         instance.write("config", &0u32, &options.config)?;
+        if kept.is_none() {
+            let sweeper = Sweeper {
+                hash_key,
+                ..Sweeper::default()
+            };
+            instance.write("sweeper", &0u32, &sweeper)?;
+        }
+        instance.run("begin_sweeping", 0)?;
         if let Some(pins) = options.pins.clone() {
             instance.pin_maps(&pins)?;
             instance.adopt_links(&pins)?;
@@ -249,7 +273,8 @@ impl Instance {
     pub fn reset(&mut self, policy: &PolicyTable) -> Result<()> {
         ensure!(self.pins.is_none(), "a pinned instance cannot be reset");
         self.attached.clear();
-        for name in ["flows", "half_open", "interfaces"] {
+        self.run("forget_flows", 0)?;
+        for name in ["half_open", "interfaces"] {
             maps::clear(&self.map(name)?)?;
         }
         let cpus = libbpf_rs::num_possible_cpus().context("counting CPUs")?;
@@ -266,7 +291,7 @@ impl Instance {
     /// The kernel refused.
     pub fn flows(&self) -> Result<Vec<FlowRecord>> {
         let names = self.interfaces();
-        records(&self.map("flows")?, &self.map("policy")?, &names)
+        records(self.raw_flows()?, &self.map("policy")?, &names)
     }
 
     /// Every flow as the kernel has it: for those who sample often.
@@ -274,11 +299,7 @@ impl Instance {
     /// # Errors
     /// The kernel refused.
     pub fn raw_flows(&self) -> Result<Vec<(FlowKey, Flow)>> {
-        let entries: Vec<(FlowKey, FlowEntry)> = maps::entries(&self.map("flows")?, true)?;
-        Ok(entries
-            .into_iter()
-            .map(|(key, image)| (key, image.flow))
-            .collect())
+        table::flows(&self.map("flows")?, &self.map("occupied")?)
     }
 
     /// What was counted since the maps were made, by name, summed over CPUs.
@@ -349,13 +370,27 @@ impl Instance {
     /// Drops what is known of an interface's flows from an earlier attachment. Their packets have
     /// passed unseen since, and policing by an old edge would stop them for good.
     fn forget_flows(&self, index: u32) -> Result<()> {
-        let flows = self.map("flows")?;
-        for (key, _) in self.raw_flows()? {
-            if key.ifindex == index {
-                // One that expires at this moment is gone as well.
-                let _ = flows.delete(plain::bytes(&key));
-            }
-        }
+        ensure!(index != 0, "no interface has the index 0");
+        self.run("forget_flows", index)
+    }
+
+    /// Runs one of the programs that are there for the agent. `mark` is its argument.
+    fn run(&self, program: &str, mark: u32) -> Result<()> {
+        let mut context = [0; SKB_CONTEXT_BYTES];
+        context[SKB_CONTEXT_MARK..][..4].copy_from_slice(&mark.to_ne_bytes());
+        let input = ProgramInput {
+            context_in: Some(&mut context),
+            data_in: Some(&[0; 64]),
+            ..ProgramInput::default()
+        };
+        let output = object::program(&self.object, program)?
+            .test_run(input)
+            .with_context(|| format!("running program {program}"))?;
+        ensure!(
+            output.return_value == 0,
+            "program {program} ended with {}",
+            output.return_value as i32
+        );
         Ok(())
     }
 
@@ -431,17 +466,36 @@ impl Instance {
     }
 }
 
+/// Gives the table of flows its size.
+fn size_table(open: &mut OpenObject, slots: u32) -> Result<()> {
+    for (map, entries) in [
+        ("flows", slots),
+        ("occupied", table::occupied_entries(slots)),
+    ] {
+        object::open_map(open, map)?
+            .set_max_entries(entries)
+            .with_context(|| format!("sizing map {map}"))?;
+    }
+    Ok(())
+}
+
+/// Tells the programs what size their table has, and by which key it hashes.
+fn shape_table(open: &mut OpenObject, slots: u32, hash_key: HashKey) -> Result<()> {
+    object::open_map(open, ".rodata.shape")?
+        .set_initial_value(plain::bytes(&table::shape(slots, hash_key)))
+        .context("writing map .rodata.shape")
+}
+
 fn records(
-    flows: &dyn MapCore,
+    flows: Vec<(FlowKey, Flow)>,
     policy: &dyn MapCore,
     names: &BTreeMap<u32, String>,
 ) -> Result<Vec<FlowRecord>> {
     let policy: PolicyTable = read_slot(policy, 0)?;
-    let entries: Vec<(FlowKey, FlowEntry)> = maps::entries(flows, true)?;
     let now_ns = record::monotonic_ns();
-    let mut records: Vec<FlowRecord> = entries
+    let mut records: Vec<FlowRecord> = flows
         .iter()
-        .map(|(key, image)| FlowRecord::new(key, &image.flow, &policy.rules, names, now_ns))
+        .map(|(key, flow)| FlowRecord::new(key, flow, &policy.rules, names, now_ns))
         .collect();
     records.sort_by(FlowRecord::order);
     Ok(records)
@@ -453,7 +507,8 @@ fn records(
 /// # Errors
 /// Nothing is pinned there, it is of another layout, or no right to open it.
 pub fn pinned_flows(pins: &Pins, names: &BTreeMap<u32, String>) -> Result<Vec<FlowRecord>> {
-    records(&pinned(pins, "flows")?, &pinned(pins, "policy")?, names)
+    let flows = table::flows(&pinned(pins, "flows")?, &pinned(pins, "occupied")?)?;
+    records(flows, &pinned(pins, "policy")?, names)
 }
 
 /// Counters of an agent in another process, through its pins.
@@ -487,7 +542,7 @@ pub fn try_load() -> Result<String> {
     Ok(verified.join(", "))
 }
 
-fn pinned(pins: &Pins, name: &str) -> Result<MapHandle> {
+pub(crate) fn pinned(pins: &Pins, name: &str) -> Result<MapHandle> {
     let path = pins.map(name);
     MapHandle::from_pinned_path(&path).with_context(|| format!("opening {}", path.display()))
 }
@@ -528,8 +583,6 @@ pub(crate) fn pinned_policy(pins: &Pins) -> Result<PolicyTable> {
 unsafe impl Plain for PolicyTable {}
 // SAFETY: as above.
 unsafe impl Plain for FlowKey {}
-// SAFETY: as above; the lock and the timer are opaque numbers to us.
-unsafe impl Plain for FlowEntry {}
 // SAFETY: as above.
 unsafe impl Plain for Interface {}
 // SAFETY: as above.

@@ -7,7 +7,7 @@
 //! - [`pool`] keeps loaded instances for the next use;
 //! - [`daemon`] is the agent around it, [`takeover`] its restart, [`detach`] its undoing;
 //! - [`doctor`] says what works here and what does not;
-//! - [`record`] is a flow as people read it;
+//! - `table` reads the table of flows, [`record`] is a flow as people read it;
 //! - [`object`] embeds, opens and loads objects, and turns a verifier's rejection into an error;
 //! - [`tcx`] attaches a program to an interface;
 //! - [`netns`] and [`interfaces`] say where;
@@ -30,6 +30,7 @@ mod plain;
 pub mod pool;
 pub mod port;
 pub mod record;
+mod table;
 pub mod takeover;
 pub mod tcx;
 pub mod tenant_cc;

@@ -8,8 +8,8 @@ use sluicegate_core::abi::{PolicyTable, Rule};
 
 use crate::{
     bpffs::Pins,
-    instance::{PINNED_MAPS, pinned_policy},
-    object,
+    instance::{PINNED_MAPS, pinned, pinned_policy},
+    object, table,
 };
 
 /// What became of the pins of an earlier agent.
@@ -56,15 +56,12 @@ pub(crate) fn reuse_maps(
     if let Some(reason) = misfit(object, &handles)?.or_else(|| reordered(pins, policy)) {
         return Ok(Takeover::Replaced { reason });
     }
-    let mut flows = 0;
+    let flows = table::flows(&pinned(pins, "flows")?, &pinned(pins, "occupied")?)?.len();
     for (name, handle) in &handles {
         use std::os::fd::AsFd;
         object::open_map(object, name)?
             .reuse_fd(handle.as_fd())
             .with_context(|| format!("reusing map {name}"))?;
-        if *name == "flows" {
-            flows = handle.keys().count();
-        }
     }
     Ok(Takeover::Kept { flows })
 }

@@ -423,3 +423,53 @@ fn an_interface_has_a_quota_of_flows() {
     assert!(begins(&kernel, 2));
     assert_eq!(kernel.interface().unwrap().flows, 3);
 }
+
+/// The count of a kernel's counter.
+fn count(kernel: &Kernel, name: &str) -> u64 {
+    let index = COUNTER_NAMES.iter().position(|known| *known == name);
+    kernel.counters()[index.expect("a counter's name")]
+}
+
+/// Whether data of connection `port` is edited: its flow is found again.
+fn goes_on(kernel: &Kernel, port: u16) -> bool {
+    let route = Route::new(&format!("10.1.0.1:{port}"), "10.2.0.1:5001");
+    let data = net::Packet {
+        seq: 100,
+        ack: 8,
+        flags: tcp::ACK,
+        window: 1000,
+        payload: vec![0; 100],
+        ..net::Packet::default()
+    };
+    let before = count(kernel, "flow_midstream");
+    kernel.frame(&route.build(&data), Direction::FromTenant, 2);
+    count(kernel, "flow_midstream") == before
+}
+
+#[test]
+fn a_full_table_keeps_every_flow_that_it_took() {
+    let kernel = Kernel::load(&policy());
+    kernel.set_interface(&Interface::default());
+    let tried = 4 * kernel::SLOTS as u16;
+    let taken: Vec<u16> = (1..=tried).filter(|&port| begins(&kernel, port)).collect();
+    // Hundreds of flows met in few slots: most slots hold one, displaced from its home.
+    assert!(taken.len() as u32 <= kernel::SLOTS);
+    assert!(taken.len() as u32 >= kernel::SLOTS * 9 / 10, "{taken:?}");
+    assert_eq!(kernel.interface().unwrap().flows, taken.len() as u32);
+    let refused = u64::from(tried) - taken.len() as u64;
+    assert_eq!(count(&kernel, "table_full"), refused);
+    let slots = kernel.slots();
+    let homed: u32 = slots.iter().map(|slot| slot.homed.count_ones()).sum();
+    assert_eq!(homed, taken.len() as u32);
+    assert_eq!(kernel.occupied(), taken.len() as u32);
+    assert!(taken.iter().all(|&port| goes_on(&kernel, port)));
+
+    kernel.forget_flows();
+    assert_eq!(kernel.interface().unwrap().flows, 0);
+    assert_eq!(kernel.occupied(), 0);
+    for slot in kernel.slots() {
+        assert_eq!((slot.tag, slot.homed), (0, 0), "{slot:?}");
+    }
+    // There is room again, for those that found none as well.
+    assert!((1..=tried).rev().take(40).all(|port| begins(&kernel, port)));
+}

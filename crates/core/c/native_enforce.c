@@ -3,6 +3,7 @@
  * The native build of the enforcement step around one connection (host.h), and
  * the layouts that src/abi.rs and src/host.rs count on.
  */
+#include "sluice/hash.h"
 #include "sluice/host.h"
 
 _Static_assert(SG_COUNT_MAX == 38, "names of counters are in src/abi.rs");
@@ -37,4 +38,11 @@ sg_u32 sluice_host_frame(struct sg_host *host, sg_u8 *data, sg_u32 len, sg_u32 c
 
 	sg_host_frame(host, &frame, direction, now_ns, &out, result);
 	return result->frame_len;
+}
+
+sg_u32 sluice_flow_hash(const struct sg_flow_key *flow, const struct sg_hash_key *key);
+
+sg_u32 sluice_flow_hash(const struct sg_flow_key *flow, const struct sg_hash_key *key)
+{
+	return sg_flow_hash(flow, key);
 }

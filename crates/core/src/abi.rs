@@ -271,14 +271,69 @@ impl Flow {
     }
 }
 
-/// Value of the kernel's `flows` map (`struct sg_flow_image`).
+/// Value of the kernel's `flows` map (`struct sg_slot_image`).
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct FlowEntry {
-    /// Timer, lock and padding: the kernel's own, reads as zero.
-    pub kernel: [u64; 3],
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Slot {
+    /// The kernel's own, reads as zero.
+    pub lock: u32,
+    /// The hash of the key with [`SLOT_LIVE`], if it holds a flow.
+    pub tag: u32,
+    /// Bit i: the slot i further on holds a flow whose home this slot is.
+    pub homed: u32,
+    /// When the clock was last read.
+    pub tick: u32,
+    /// Whose flow it is.
+    pub key: FlowKey,
+    /// Zero.
+    pub pad: u32,
     /// The flow.
     pub flow: Flow,
+    /// Zero.
+    pub end: u64,
+}
+
+/// [`Slot::tag`]: it holds a flow.
+pub const SLOT_LIVE: u32 = 1;
+/// Slots from its home on in which a flow may be.
+pub const SLOT_REACH: u32 = 32;
+/// Slots whose bits an entry of the `occupied` map has.
+pub const OCCUPIED_SLOTS: u32 = 4096;
+
+/// `struct sg_hash_key`: random numbers that tenants must not know.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HashKey {
+    /// Odd.
+    pub spread: u64,
+    /// Any.
+    pub word: [u32; 12],
+}
+
+/// Value of the kernel's `sweeper` map (`struct sg_sweeper_image`).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sweeper {
+    /// The kernel's own, reads as zero.
+    pub timer: [u64; 2],
+    /// Slot that the timer looks at next.
+    pub next: u32,
+    /// Zero.
+    pub pad: u32,
+    /// The hash key of the table.
+    pub hash_key: HashKey,
+}
+
+/// `struct sg_table_shape`: what the programs are loaded with.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TableShape {
+    /// Slots less one; slots are a power of two.
+    pub mask: u32,
+    /// 32 less the binary logarithm of the slots.
+    pub shift: u32,
+    /// The hash key of the table.
+    pub hash_key: HashKey,
 }
 
 /// `struct sg_half_open`: what a SYN is remembered by.
@@ -332,7 +387,7 @@ impl Default for Config {
 }
 
 /// Version of the layout of everything pinned, part of the pin path (`SG_ABI_VERSION`).
-pub const ABI_VERSION: u32 = 2;
+pub const ABI_VERSION: u32 = 3;
 
 /// Slot of a flow that no rule governs.
 pub const RULE_NONE: u8 = 0xff;
@@ -421,7 +476,11 @@ const _: () = {
     assert!(offset_of!(Flow, cc) == 64);
     assert!(offset_of!(Flow, bytes_acked) == 128);
     assert!(offset_of!(Flow, bytes_marked) == 192);
-    assert!(size_of::<FlowEntry>() == 272);
+    assert!(size_of::<Slot>() == 320);
+    assert!(offset_of!(Slot, flow) == 64);
+    assert!(size_of::<HashKey>() == 56);
+    assert!(size_of::<Sweeper>() == 80);
+    assert!(size_of::<TableShape>() == 64);
     assert!(size_of::<HalfOpen>() == 24);
     assert!(size_of::<Interface>() == 16);
     assert!(size_of::<Config>() == 16);

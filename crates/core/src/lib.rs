@@ -2,4 +2,5 @@
 
 pub mod abi;
 pub mod cc;
+pub mod hash;
 pub mod host;

@@ -5,7 +5,11 @@
 use libbpf_rs::{MapCore, MapFlags, Object, ProgramInput};
 use sluicegate_agent::{include_object, object};
 use sluicegate_core::{
-    abi::{COUNTER_NAMES, Config, Flow, FlowEntry, FlowKey, HalfOpen, Interface, PolicyTable},
+    abi::{
+        COUNTER_NAMES, Config, Flow, FlowKey, HalfOpen, HashKey, Interface, PolicyTable, SLOT_LIVE,
+        Slot, TableShape,
+    },
+    hash::flow_hash,
     host::Direction,
 };
 
@@ -39,6 +43,28 @@ pub struct Made {
     pub frame: Vec<u8>,
 }
 
+/// Slots of the table of flows: few, so that flows meet in it.
+pub const SLOTS: u32 = 64;
+
+/// Not random, that a test is the same each time.
+const HASH_KEY: HashKey = HashKey {
+    spread: 0x9e37_79b9_7f4a_7c15,
+    word: [
+        0x243f_6a88,
+        0x85a3_08d3,
+        0x1319_8a2e,
+        0x0370_7344,
+        0xa409_3822,
+        0x299f_31d0,
+        0x082e_fa98,
+        0xec4e_6c89,
+        0x4528_21e6,
+        0x38d0_1377,
+        0xbe54_66cf,
+        0x34e9_0c6c,
+    ],
+};
+
 /// Loaded programs that belong to no interface.
 pub struct Kernel(Object);
 
@@ -54,6 +80,19 @@ impl Kernel {
         object::open_map(&mut open, ".rodata.clock")
             .unwrap()
             .set_initial_value(&1_u32.to_ne_bytes())
+            .unwrap();
+        object::open_map(&mut open, "flows")
+            .unwrap()
+            .set_max_entries(SLOTS)
+            .unwrap();
+        let shape = TableShape {
+            mask: SLOTS - 1,
+            shift: 32 - SLOTS.ilog2(),
+            hash_key: HASH_KEY,
+        };
+        object::open_map(&mut open, ".rodata.shape")
+            .unwrap()
+            .set_initial_value(bytes_of(&shape))
             .unwrap();
         let kernel = Self(object::load(open, "vectors").unwrap());
         kernel.write("policy", &0_u32, policy);
@@ -74,7 +113,34 @@ impl Kernel {
     }
 
     pub fn flow(&self, key: &FlowKey) -> Option<Flow> {
-        self.read("flows", key).map(|entry: FlowEntry| entry.flow)
+        let found: Vec<Slot> = self
+            .slots()
+            .into_iter()
+            .filter(|slot| slot.tag & SLOT_LIVE != 0 && slot.key == *key)
+            .collect();
+        assert!(found.len() <= 1, "a flow has one slot: {found:#?}");
+        let slot = found.first()?;
+        // What the programs computed is what the native build computes.
+        assert_eq!(slot.tag, flow_hash(key, &HASH_KEY) | SLOT_LIVE);
+        Some(slot.flow)
+    }
+
+    /// The whole table of flows.
+    pub fn slots(&self) -> Vec<Slot> {
+        (0..SLOTS)
+            .map(|index| self.read("flows", &index).expect("an array's slot"))
+            .collect()
+    }
+
+    /// Slots that are marked as in use.
+    pub fn occupied(&self) -> u32 {
+        let words: [u64; 64] = self.read("occupied", &0_u32).expect("an array's entry");
+        words.iter().map(|word| word.count_ones()).sum()
+    }
+
+    /// Forgets every flow.
+    pub fn forget_flows(&self) {
+        self.run("forget_flows", &[0; 64], 0, 0);
     }
 
     pub fn half_open(&self, key: &FlowKey) -> Option<HalfOpen> {

@@ -1,0 +1,394 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * The table of flows: an array of slots with open addressing, since a slot of an
+ * array is found by arithmetic within the program, and an entry of the kernel's
+ * hash map by four calls whose returns alone cost what a tenth of a packet may.
+ *
+ *   hash(key) ── high bits ──▶ home slot ── `homed`: a bit for each of the 32 slots
+ *                              from here on that holds a flow whose home this is
+ *
+ * A flow takes the first free slot of those 32; when there is none the table is
+ * full for it. Each slot's lock guards its flow, and its key against a slot that
+ * changes hands between being found and being locked. `tag` is the hash, and
+ * `homed` a bitmap changed only by atomics, so that finding takes no lock.
+ *
+ * Silent flows are collected by one timer that walks the table, with no agent
+ * alive as well. `occupied` spares it, and agents who list flows, the empty slots.
+ */
+#ifndef SLUICE_TABLE_H
+#define SLUICE_TABLE_H
+
+#include "abi.h"
+
+#include "sluice/hash.h"
+
+#define CLOCK_MONOTONIC 1
+
+struct sg_slot {
+	struct bpf_spin_lock lock;
+	sg_u32 tag;   /* hash | SG_SLOT_LIVE; else SG_SLOT_FREE or SG_SLOT_LEAVING */
+	sg_u32 homed; /* bit i: slot this + i holds a flow whose home is this one */
+	sg_u32 tick;  /* of the kernel's timer, when the clock was last read */
+	struct sg_flow_key key;
+	sg_u32 pad;
+	struct sg_flow flow; /* on a cache line of its own, as flow.h wants it */
+	sg_u64 end;
+};
+SG_ASSERT_SIZE(struct sg_slot, sizeof(struct sg_slot_image));
+SG_ASSERT_AT(struct sg_slot, flow, 64);
+
+#define SG_SLOT_FREE 0U
+#define SG_SLOT_LIVE 1U
+#define SG_SLOT_LEAVING 2U
+
+/* Slots from a flow's home on in which it may be. */
+#define SG_REACH 32U
+
+/* Mapped memory begins on a page: slots, whole cache lines, on cache lines. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 65536);
+	__type(key, sg_u32);
+	__type(value, struct sg_slot);
+} flows SEC(".maps");
+
+/* The table's size and hash key, set before loading; the verifier sees constants. */
+const volatile struct sg_table_shape shape SEC(".rodata.shape") = { .mask = 65535, .shift = 16 };
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 16);
+	__type(key, sg_u32);
+	__type(value, struct sg_occupied);
+} occupied SEC(".maps");
+
+struct sg_sweeper {
+	struct bpf_timer timer;
+	sg_u32 next; /* slot to look at */
+	sg_u32 pad;
+	struct sg_hash_key hash_key; /* as in `shape`: for agents to come */
+};
+SG_ASSERT_SIZE(struct sg_sweeper, sizeof(struct sg_sweeper_image));
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, sg_u32);
+	__type(value, struct sg_sweeper);
+} sweeper SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, sg_u32);
+	__type(value, struct sg_config);
+} config SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__type(key, sg_u32);
+	__type(value, struct sg_interface);
+} interfaces SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, sg_u32);
+	__type(value, struct sg_counters);
+} counters SEC(".maps");
+
+SG_INLINE struct sg_counters *sg_counters_here(void)
+{
+	sg_u32 zero = 0;
+
+	return bpf_map_lookup_elem(&counters, &zero);
+}
+
+SG_INLINE void sg_count_one(sg_u32 which)
+{
+	struct sg_counters *here = sg_counters_here();
+
+	if (here)
+		sg_count(here, which);
+}
+
+SG_INLINE struct sg_slot *sg_slot_at(sg_u32 at)
+{
+	at &= shape.mask;
+	return bpf_map_lookup_elem(&flows, &at);
+}
+
+SG_INLINE sg_u32 sg_tag_of(const struct sg_flow_key *key)
+{
+	return sg_flow_hash(key, &shape.hash_key) | SG_SLOT_LIVE;
+}
+
+SG_INLINE sg_u32 sg_home_of(sg_u32 tag)
+{
+	return tag >> (shape.shift & 31);
+}
+
+SG_INLINE int sg_same_key(const struct sg_flow_key *a, const struct sg_flow_key *b)
+{
+	const sg_u32 *x = (const sg_u32 *)a, *y = (const sg_u32 *)b;
+	sg_u32 differ = 0, i;
+
+#pragma clang loop unroll(full)
+	for (i = 0; i < sizeof(*a) / sizeof(*x); i++)
+		differ |= x[i] ^ y[i];
+	return !differ;
+}
+
+/* To be asked under the slot's lock. */
+SG_INLINE int sg_slot_holds(const struct sg_slot *slot, sg_u32 tag, const struct sg_flow_key *key)
+{
+	return slot->tag == tag && sg_same_key(&slot->key, key);
+}
+
+/* How far from its home the flow with this tag is, or -1. */
+SG_GLOBAL int sg_displacement(sg_u32 tag)
+{
+	sg_u32 home = sg_home_of(tag), homed, i;
+	struct sg_slot *slot = sg_slot_at(home);
+
+	if (!slot)
+		return -1;
+	homed = slot->homed;
+	for (i = 0; i < SG_REACH && homed >> i; i++) {
+		slot = homed >> i & 1 ? sg_slot_at(home + i) : 0;
+		if (slot && slot->tag == tag)
+			return (int)i;
+	}
+	return -1;
+}
+
+/* The slot that has this tag; whether it has the key as well is seen under its lock. */
+SG_INLINE struct sg_slot *sg_find(sg_u32 tag)
+{
+	struct sg_slot *slot = sg_slot_at(sg_home_of(tag));
+	int away;
+
+	if (sg_likely(slot && slot->tag == tag))
+		return slot;
+	if (!slot || !slot->homed)
+		return 0;
+	away = sg_displacement(tag);
+	return away < 0 ? 0 : sg_slot_at(sg_home_of(tag) + (sg_u32)away);
+}
+
+/* The word of `occupied` that has this slot's bit. */
+SG_INLINE sg_u64 *sg_occupied_word(sg_u32 at)
+{
+	sg_u32 part = at / SG_OCCUPIED_SLOTS;
+	struct sg_occupied *here = bpf_map_lookup_elem(&occupied, &part);
+
+	return here ? &here->word[at / 64 % (SG_OCCUPIED_SLOTS / 64)] : 0;
+}
+
+/*
+ * Leaves a slot whose tag is SG_SLOT_LEAVING. Its bits go first, for a new owner may
+ * set them again.
+ */
+SG_INLINE void sg_vacate(struct sg_slot *slot, sg_u32 at, sg_u32 tag, sg_u32 ifindex)
+{
+	struct sg_slot *home = sg_slot_at(sg_home_of(tag));
+	struct sg_interface *interface = bpf_map_lookup_elem(&interfaces, &ifindex);
+	sg_u64 *word = sg_occupied_word(at);
+
+	if (home)
+		__sync_fetch_and_and(&home->homed, ~(1U << ((at - sg_home_of(tag)) & 31)));
+	if (word)
+		__sync_fetch_and_and(word, ~(1ULL << (at & 63)));
+	__sync_lock_test_and_set(&slot->tag, SG_SLOT_FREE);
+	/* A row made anew by a second attach does not know the flows of the first. */
+	if (interface && interface->flows)
+		__sync_fetch_and_add(&interface->flows, (sg_u32)-1);
+}
+
+/* What a walk over the table is to collect. */
+struct sg_sweep {
+	sg_u64 now_ns;
+	sg_u64 idle_ns;
+	sg_u64 closed_ns;
+	sg_u32 from;    /* first slot */
+	sg_u32 ifindex; /* of an interface all of whose flows go*/
+	sg_u32 mode;    /* enum sg_sweep_mode */
+	sg_u32 pad;
+};
+
+enum sg_sweep_mode {
+	SG_SWEEP_SILENT = 0,
+	SG_SWEEP_INTERFACE = 1,
+	SG_SWEEP_ALL = 2,
+};
+
+/* To be asked under the slot's lock. */
+SG_INLINE int sg_is_collected(const struct sg_slot *slot, const struct sg_sweep *sweep)
+{
+	sg_u64 limit = slot->flow.flags & SG_FLOW_CLOSED ? sweep->closed_ns : sweep->idle_ns;
+
+	if (!(slot->tag & SG_SLOT_LIVE))
+		return 0;
+	if (sweep->mode == SG_SWEEP_INTERFACE)
+		return slot->key.ifindex == sweep->ifindex;
+	return sweep->mode == SG_SWEEP_ALL || sg_since(sweep->now_ns, slot->flow.seen_ns) >= limit;
+}
+
+static int sg_sweep_slot(sg_u32 i, struct sg_sweep *sweep)
+{
+	sg_u32 at = (sweep->from + i) & shape.mask, tag, ifindex;
+	sg_u64 *word = sg_occupied_word(at);
+	struct sg_slot *slot;
+	int collected;
+
+	if (!word || !(*word >> (at & 63) & 1))
+		return 0;
+	slot = sg_slot_at(at);
+	if (!slot)
+		return 0;
+	bpf_spin_lock(&slot->lock);
+	tag = slot->tag;
+	ifindex = slot->key.ifindex;
+	collected = sg_is_collected(slot, sweep);
+	if (collected)
+		slot->tag = SG_SLOT_LEAVING;
+	bpf_spin_unlock(&slot->lock);
+	if (!collected)
+		return 0;
+	sg_vacate(slot, at, tag, ifindex);
+	if (sweep->mode == SG_SWEEP_SILENT)
+		sg_count_one(SG_COUNT_FLOW_EXPIRED);
+	return 0;
+}
+
+/* So many slots every so often: the default table in 0.8 s. */
+#define SG_SWEEP_SLOTS 4096U
+#define SG_SWEEP_PERIOD_NS 50000000ULL
+
+static int sg_sweep_some(void *map __attribute__((unused)), sg_u32 *key __attribute__((unused)),
+			 struct sg_sweeper *here)
+{
+	sg_u32 zero = 0, slots = sg_min32(shape.mask + 1, SG_SWEEP_SLOTS);
+	struct sg_config *limits = bpf_map_lookup_elem(&config, &zero);
+	struct sg_sweep sweep = { .mode = SG_SWEEP_SILENT, .from = here->next };
+
+	if (limits) {
+		sweep.now_ns = bpf_ktime_get_ns();
+		sweep.idle_ns = limits->idle_ns;
+		sweep.closed_ns = limits->closed_ns;
+		bpf_loop(slots, sg_sweep_slot, &sweep, 0);
+		here->next += slots;
+	}
+	bpf_timer_start(&here->timer, SG_SWEEP_PERIOD_NS, 0);
+	return 0;
+}
+
+/* 0 if the slot was free and is this flow's now. */
+SG_GLOBAL int sg_claim(sg_u32 at, sg_u32 tag, const struct sg_flow_key *key,
+		       const struct sg_flow *flow)
+{
+	struct sg_slot *slot = sg_slot_at(at);
+	int free;
+
+	if (!slot || !key || !flow || slot->tag != SG_SLOT_FREE)
+		return -1;
+	bpf_spin_lock(&slot->lock);
+	free = slot->tag == SG_SLOT_FREE;
+	if (free) {
+		slot->tick = 0;
+		slot->key = *key;
+		slot->flow = *flow;
+		slot->tag = tag;
+	}
+	bpf_spin_unlock(&slot->lock);
+	return free ? 0 : -1;
+}
+
+/* A new life for a flow that has a slot; -1 if it has none. */
+SG_GLOBAL int sg_renew(sg_u32 tag, const struct sg_flow_key *key, const struct sg_flow *flow)
+{
+	struct sg_slot *slot = sg_find(tag);
+	int holds;
+
+	if (!slot || !key || !flow)
+		return -1;
+	bpf_spin_lock(&slot->lock);
+	holds = sg_slot_holds(slot, tag, key);
+	if (holds)
+		slot->flow = *flow;
+	bpf_spin_unlock(&slot->lock);
+	return holds ? 0 : -1;
+}
+
+/*
+ * Two CPUs may have met the flow's first packets at once and taken a slot each.
+ * What is found is the one nearer home, so the other is given back.
+ */
+SG_INLINE void sg_settle(sg_u32 at, sg_u32 tag, sg_u32 ifindex)
+{
+	sg_u32 home = sg_home_of(tag);
+	struct sg_slot *slot = sg_slot_at(at);
+	int away = sg_displacement(tag);
+
+	if (!slot || away < 0 || (((at - home) & shape.mask) == (sg_u32)away))
+		return;
+	bpf_spin_lock(&slot->lock);
+	slot->tag = SG_SLOT_LEAVING;
+	bpf_spin_unlock(&slot->lock);
+	sg_vacate(slot, at, tag, ifindex);
+}
+
+/* Takes a slot for a new flow. Returns 0, or the counter that says why there is none. */
+SG_GLOBAL int sg_take_slot(sg_u32 tag, const struct sg_flow_key *key, const struct sg_flow *flow)
+{
+	sg_u32 home = sg_home_of(tag), i;
+	struct sg_slot *slot = sg_slot_at(home);
+	sg_u64 *word;
+
+	if (!slot || !key || !flow)
+		return SG_COUNT_TABLE_FULL;
+	for (i = 0; i < SG_REACH; i++) {
+		if (sg_claim(home + i, tag, key, flow))
+			continue;
+		word = sg_occupied_word((home + i) & shape.mask);
+		if (word)
+			__sync_fetch_and_or(word, 1ULL << ((home + i) & 63));
+		__sync_fetch_and_or(&slot->homed, 1U << i);
+		sg_settle((home + i) & shape.mask, tag, key->ifindex);
+		return 0;
+	}
+	return SG_COUNT_TABLE_FULL;
+}
+
+/* Puts a flow into the table, within the interface's quota; 0 if it is there now. */
+SG_GLOBAL int sg_store_flow(const struct sg_flow_key *key, const struct sg_flow *flow)
+{
+	struct sg_interface *interface;
+	sg_u32 ifindex, tag;
+	int why;
+
+	if (!key || !flow)
+		return -1;
+	tag = sg_tag_of(key);
+	if (!sg_renew(tag, key, flow))
+		return 0;
+	ifindex = key->ifindex;
+	interface = bpf_map_lookup_elem(&interfaces, &ifindex);
+	if (interface && interface->quota && interface->flows >= interface->quota) {
+		sg_count_one(SG_COUNT_QUOTA);
+		return -1;
+	}
+	if (interface)
+		__sync_fetch_and_add(&interface->flows, 1);
+	why = sg_displacement(tag) < 0 ? sg_take_slot(tag, key, flow) : SG_COUNT_TABLE_FULL;
+	if (!why)
+		return 0;
+	if (interface)
+		__sync_fetch_and_add(&interface->flows, (sg_u32)-1);
+	sg_count_one(why & 63);
+	return -1;
+}
+
+#endif /* SLUICE_TABLE_H */

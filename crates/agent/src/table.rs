@@ -1,0 +1,141 @@
+//! The table of flows, as `bpf/table.h` lays it out: its size, its hash key, and reading it.
+
+use std::{fs::File, io::Read};
+
+use anyhow::{Context, Result};
+use libbpf_rs::{MapCore, MapFlags};
+use sluicegate_core::abi::{
+    Flow, FlowKey, HashKey, OCCUPIED_SLOTS, SLOT_LIVE, SLOT_REACH, Slot, Sweeper, TableShape,
+};
+
+use crate::{
+    object,
+    plain::{self, Plain},
+};
+
+/// Most slots: 5 GB of them.
+const SLOTS_MAX: u32 = 1 << 24;
+
+/// One entry of the `occupied` map.
+type Occupied = [u64; OCCUPIED_SLOTS as usize / 64];
+
+/// Slots of a table for this many flows. A flow that finds the 32 slots from its home on taken has
+/// no place, so that a table fills up at about nine tenths.
+pub(crate) fn slots(flows_max: u32) -> u32 {
+    flows_max
+        .clamp(2 * SLOT_REACH, SLOTS_MAX)
+        .next_power_of_two()
+}
+
+/// Entries of the `occupied` map of a table with this many slots.
+pub(crate) fn occupied_entries(slots: u32) -> u32 {
+    slots.div_ceil(OCCUPIED_SLOTS)
+}
+
+/// What the programs of a table with this many slots are loaded with.
+pub(crate) fn shape(slots: u32, hash_key: HashKey) -> TableShape {
+    TableShape {
+        mask: slots - 1,
+        shift: 32 - slots.ilog2(),
+        hash_key,
+    }
+}
+
+/// A hash key that nobody can guess.
+///
+/// # Errors
+/// The kernel's random source cannot be read.
+pub(crate) fn random_key() -> Result<HashKey> {
+    let mut bytes = [0; size_of::<HashKey>()];
+    File::open("/dev/urandom")
+        .and_then(|mut source| source.read_exact(&mut bytes))
+        .context("reading /dev/urandom for the hash key of the table of flows")?;
+    let mut key: HashKey = plain::value(&bytes)?;
+    key.spread |= 1;
+    Ok(key)
+}
+
+/// The hash key of a table that exists, from its `sweeper` map.
+///
+/// # Errors
+/// The kernel refused.
+pub(crate) fn pinned_key(sweeper: &dyn MapCore) -> Result<HashKey> {
+    Ok(read::<Sweeper>(sweeper, 0, MapFlags::ANY)?.hash_key)
+}
+
+/// Every flow in a table, in the order of its slots. Flows that come or go meanwhile may be in it
+/// or not; each is copied under its lock.
+///
+/// # Errors
+/// The maps are of another layout, or the kernel refused.
+pub(crate) fn flows(table: &dyn MapCore, occupied: &dyn MapCore) -> Result<Vec<(FlowKey, Flow)>> {
+    object::check_layout(table, size_of::<u32>(), size_of::<Slot>())?;
+    let mut found = Vec::new();
+    for part in 0..occupied.max_entries() {
+        for bit in set_bits(&read(occupied, part, MapFlags::ANY)?) {
+            let slot: Slot = read(table, part * OCCUPIED_SLOTS + bit, MapFlags::LOCK)?;
+            if slot.tag & SLOT_LIVE != 0 {
+                found.push((slot.key, slot.flow));
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn read<V: Plain>(map: &dyn MapCore, index: u32, flags: MapFlags) -> Result<V> {
+    let name = map.name().to_string_lossy();
+    let bytes = map
+        .lookup(plain::bytes(&index), flags)
+        .with_context(|| format!("reading map {name}"))?
+        .with_context(|| format!("map {name} has no entry {index}"))?;
+    plain::value(&bytes)
+}
+
+fn set_bits(words: &Occupied) -> impl Iterator<Item = u32> {
+    words.iter().zip(0..).flat_map(|(&word, index)| {
+        (0..64)
+            .filter(move |bit| word >> bit & 1 == 1)
+            .map(move |bit| index * 64 + bit)
+    })
+}
+
+// SAFETY: repr(C) of the size of the C struct, which is the sum of its members; numbers only.
+unsafe impl Plain for Slot {}
+// SAFETY: as above.
+unsafe impl Plain for HashKey {}
+// SAFETY: as above.
+unsafe impl Plain for Sweeper {}
+// SAFETY: as above.
+unsafe impl Plain for TableShape {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_powers_of_two_that_hold_what_is_asked_for() {
+        assert_eq!(
+            [0, 1, 64, 65, 65_536, u32::MAX].map(slots),
+            [64, 64, 64, 128, 65_536, 1 << 24]
+        );
+        assert_eq!([64, 4096, 8192].map(occupied_entries), [1, 1, 2]);
+        for slots in [64, 65_536, SLOTS_MAX] {
+            let shape = shape(slots, HashKey::default());
+            assert_eq!(u32::MAX >> shape.shift, shape.mask);
+        }
+    }
+
+    #[test]
+    fn bits_are_slots() {
+        let mut words: Occupied = [0; 64];
+        (words[0], words[63]) = (0b101, 1 << 63);
+        assert_eq!(set_bits(&words).collect::<Vec<_>>(), [0, 2, 4095]);
+    }
+
+    #[test]
+    fn keys_differ_and_spread_is_odd() {
+        let keys = [random_key().unwrap(), random_key().unwrap()];
+        assert_ne!(keys[0], keys[1]);
+        assert!(keys.iter().all(|key| key.spread % 2 == 1));
+    }
+}
