@@ -3,7 +3,7 @@
 use std::{
     fs,
     io::{Read, Write},
-    net::{Shutdown, TcpListener, TcpStream},
+    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -13,6 +13,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use crate::path::{Path, RECEIVER};
 
@@ -64,15 +65,24 @@ pub fn run(path: &Path, flows: usize, measured: Duration) -> Result<Run> {
 
 fn connect(path: &Path, flows: usize) -> Result<Vec<(TcpStream, TcpStream)>> {
     let listener = path.within("b", || Ok(TcpListener::bind((RECEIVER, 0))?))?;
-    let port = listener.local_addr()?.port();
+    let address = listener.local_addr()?;
     let mut pairs = Vec::with_capacity(flows);
     for _ in 0..flows {
         let sender = path
-            .within("a", || Ok(TcpStream::connect((RECEIVER, port))?))
+            .within("a", || connect_cubic(address))
             .context("connecting through the path")?;
         pairs.push((sender, listener.accept()?.0));
     }
     Ok(pairs)
+}
+
+/// Tenants run CUBIC, not the machine's default: with BBR it would be its pacing that is measured.
+fn connect_cubic(to: SocketAddr) -> Result<TcpStream> {
+    let flags = SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
+    sockopt::set_tcp_congestion(&socket, "cubic").context("choosing CUBIC")?;
+    rustix::net::connect(&socket, &to)?;
+    Ok(TcpStream::from(socket))
 }
 
 fn send(mut stream: TcpStream) {
