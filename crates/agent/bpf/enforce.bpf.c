@@ -467,7 +467,7 @@ int forget_flows(struct __sk_buff *skb)
 		.ifindex = skb->mark,
 	};
 
-	bpf_loop(shape.mask + 1, sg_sweep_slot, &sweep, 0);
+	bpf_loop((shape.mask + 1) / 64, sg_sweep_word, &sweep, 0);
 	return 0;
 }
 

@@ -212,7 +212,8 @@ struct sg_sweep {
 	sg_u64 now_ns;
 	sg_u64 idle_ns;
 	sg_u64 closed_ns;
-	sg_u32 from;    /* first slot */
+	sg_u64 word;    /* of `occupied`, of the 64 slots from `from` on */
+	sg_u32 from;    /* slot, a multiple of 64 */
 	sg_u32 ifindex; /* of an interface all of whose flows go*/
 	sg_u32 mode;    /* enum sg_sweep_mode */
 	sg_u32 pad;
@@ -239,11 +240,10 @@ SG_INLINE int sg_is_collected(const struct sg_slot *slot, const struct sg_sweep 
 static int sg_sweep_slot(sg_u32 i, struct sg_sweep *sweep)
 {
 	sg_u32 at = (sweep->from + i) & shape.mask, tag, ifindex;
-	sg_u64 *word = sg_occupied_word(at);
 	struct sg_slot *slot;
 	int collected;
 
-	if (!word || !(*word >> (at & 63) & 1))
+	if (!(sweep->word >> (at & 63) & 1))
 		return 0;
 	slot = sg_slot_at(at);
 	if (!slot)
@@ -263,6 +263,18 @@ static int sg_sweep_slot(sg_u32 i, struct sg_sweep *sweep)
 	return 0;
 }
 
+/* The slots of one word of `occupied`. */
+static int sg_sweep_word(sg_u32 i __attribute__((unused)), struct sg_sweep *sweep)
+{
+	sg_u64 *word = sg_occupied_word(sweep->from & shape.mask);
+
+	sweep->word = word ? *word : 0;
+	if (sweep->word)
+		bpf_loop(64, sg_sweep_slot, sweep, 0);
+	sweep->from += 64;
+	return 0;
+}
+
 /* So many slots every so often: the default table in 0.8 s. */
 #define SG_SWEEP_SLOTS 4096U
 #define SG_SWEEP_PERIOD_NS 50000000ULL
@@ -270,7 +282,7 @@ static int sg_sweep_slot(sg_u32 i, struct sg_sweep *sweep)
 static int sg_sweep_some(void *map __attribute__((unused)), sg_u32 *key __attribute__((unused)),
 			 struct sg_sweeper *here)
 {
-	sg_u32 zero = 0, slots = sg_min32(shape.mask + 1, SG_SWEEP_SLOTS);
+	sg_u32 zero = 0, words = sg_min32(shape.mask + 1, SG_SWEEP_SLOTS) / 64;
 	struct sg_config *limits = bpf_map_lookup_elem(&config, &zero);
 	struct sg_sweep sweep = { .mode = SG_SWEEP_SILENT, .from = here->next };
 
@@ -278,8 +290,8 @@ static int sg_sweep_some(void *map __attribute__((unused)), sg_u32 *key __attrib
 		sweep.now_ns = bpf_ktime_get_ns();
 		sweep.idle_ns = limits->idle_ns;
 		sweep.closed_ns = limits->closed_ns;
-		bpf_loop(slots, sg_sweep_slot, &sweep, 0);
-		here->next += slots;
+		bpf_loop(words, sg_sweep_word, &sweep, 0);
+		here->next = sweep.from;
 	}
 	bpf_timer_start(&here->timer, SG_SWEEP_PERIOD_NS, 0);
 	return 0;

@@ -42,7 +42,8 @@ fn hidden(seen: &[Seen]) {
     }
 }
 
-/// Between hosts everything is ECN-capable, summed rightly, and pure ACKs report.
+/// Between hosts everything is ECN-capable, summed rightly, and pure ACKs report, at
+/// least every second one.
 fn shown(seen: &[Seen]) -> usize {
     for Seen { packet, sum, .. } in seen {
         assert_ne!(*sum, Sum::Wrong, "{packet:?}");
@@ -54,13 +55,20 @@ fn shown(seen: &[Seen]) -> usize {
     let acks = seen
         .iter()
         .filter(|seen| !seen.out && seen.packet.is_pure_ack());
-    let (with, without): (Vec<&Seen>, Vec<&Seen>) =
-        acks.partition(|seen| opt::feedback_of(&seen.packet.options).is_some());
-    for bare in without {
-        let full = bare.packet.options.len() + 8 > 40;
-        assert!(full, "an ACK with room reports nothing: {:?}", bare.packet);
+    // Two CPUs may bring them here in another order than that of their turns.
+    let (mut reports, mut bare) = (0, 0);
+    for Seen { packet, .. } in acks {
+        if opt::feedback_of(&packet.options).is_some() {
+            reports += 1;
+        } else if packet.options.len() + 8 <= 40 {
+            bare += 1;
+        }
     }
-    with.len()
+    assert!(
+        bare <= reports + 1,
+        "{bare} ACKs with room report nothing, {reports} do"
+    );
+    reports
 }
 
 /// A transfer each way with every wire watched.

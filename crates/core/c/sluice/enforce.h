@@ -23,7 +23,7 @@
 #include "window.h"
 
 /* Feedback in a packet of its own is worth it from this many bytes on. */
-#define SG_FACK_BYTES 65536U
+#define SG_FACK_BYTES 0xffffU
 
 /* So many data segments in a row without any ECN codepoint: the peer's host is gone. */
 #define SG_NOT_ECT_SEGMENTS 16U
@@ -163,6 +163,7 @@ SG_INLINE void sg_report(struct sg_flow *flow, struct sg_verdict *out)
 	out->e0b = flow->rcv_e0b;
 	out->ceb = flow->rcv_ceb;
 	flow->unreported = 0;
+	flow->unreporting_acks = 0;
 	flow->flags &= (sg_u8)~SG_FLOW_CE_UNREPORTED;
 	flow->fack_round = flow->snd_nxt;
 }
@@ -189,6 +190,22 @@ SG_INLINE int sg_peer_reads_feedback(const struct sg_flow *flow)
 	return flow->bytes_received && flow->not_ect_run < SG_NOT_ECT_SEGMENTS;
 }
 
+/*
+ * Room for an option is made and unmade at a price, so pure ACKs report by turns
+ * while nothing but ECT(0) arrives. Marks are reported at once. So RFC 9768
+ * 3.2.3.3: a counter that goes on counting is repeated every n ACKs, CE always.
+ * A tenant that sends data as well has fewer pure ACKs; all of them report.
+ */
+#define SG_REPORTING_ACK 2U
+
+SG_INLINE int sg_reports(struct sg_flow *flow)
+{
+	if (flow->flags & SG_FLOW_CE_UNREPORTED || flow->fack_round != flow->snd_nxt)
+		return 1;
+	flow->unreporting_acks++;
+	return flow->unreporting_acks >= SG_REPORTING_ACK;
+}
+
 SG_INLINE void sg_give_feedback(struct sg_flow *flow, const struct sg_segment *seg,
 				struct sg_verdict *out)
 {
@@ -200,6 +217,8 @@ SG_INLINE void sg_give_feedback(struct sg_flow *flow, const struct sg_segment *s
 	if (!sg_peer_reads_feedback(flow))
 		return;
 	if (pure_ack && seg->header_len + SG_OPTION_LEN <= 60) {
+		if (!sg_reports(flow))
+			return;
 		out->edits |= SG_EDIT_ADD_FEEDBACK;
 		sg_report(flow, out);
 	} else if (sg_unlikely(sg_fack_due(flow))) {
@@ -308,12 +327,13 @@ SG_INLINE void sg_fall_back(struct sg_flow *flow, const struct sg_params *params
  * still for two windows end the partnership: the feedback has stopped, or no ECN
  * codepoint survives the path. So do counters that cover less than a quarter of
  * two windows. The peer counts before its tenant acknowledges, so that counts may
- * run ahead by a window; and an ACK may be lost or have no room.
+ * run ahead by a window; ACKs report by turns, and one may be lost or have no room.
  */
-SG_INLINE void sg_check_feedback(struct sg_flow *flow, const struct sg_params *params,
-				 sg_u32 flight, struct sg_verdict *out)
+SG_INLINE void sg_check_feedback(struct sg_flow *flow, const struct sg_segment *seg,
+				 const struct sg_params *params, sg_u32 flight,
+				 struct sg_verdict *out)
 {
-	sg_u32 patience = 2 * sg_max32(flow->cc.cwnd, flight) + 4U * flow->mss;
+	sg_u32 patience = 2 * sg_max32(flow->cc.cwnd, flight) + 8U * flow->mss;
 	sg_u32 judged = flow->snd_una - flow->judge_start;
 	sg_u8 reason = flow->flags & SG_FLOW_FED ? SG_WHY_FEEDBACK_MISMATCH :
 						   SG_WHY_FEEDBACK_STOPPED;
@@ -325,6 +345,8 @@ SG_INLINE void sg_check_feedback(struct sg_flow *flow, const struct sg_params *p
 		flow->judge_start = flow->snd_una;
 		flow->counted_bytes = 0;
 	}
+	if (!(seg->options & SG_OPT_FEEDBACK))
+		flow->flags &= (sg_u8)~SG_FLOW_FED;
 }
 
 /*
@@ -379,7 +401,7 @@ SG_INLINE void sg_ack_advances(struct sg_flow *flow, const struct sg_segment *se
 	ack.in_recovery = !!(flow->flags & SG_FLOW_RECOVERY);
 	sg_cc_on_ack(&flow->cc, params, sg_algorithm_of(flow, params), &ack);
 	if (flow->mode == SG_MODE_TWO_SIDED)
-		sg_check_feedback(flow, params, flight, out);
+		sg_check_feedback(flow, seg, params, flight, out);
 }
 
 /* A block that the last SACK did not begin with, and that reports no duplicate (RFC 2883). */
@@ -503,7 +525,6 @@ SG_INLINE void sg_two_sided_arrival(struct sg_flow *flow, const struct sg_segmen
 		sg_u32 acked = seg->ack - flow->snd_una;
 
 		flow->silent_bytes = sg_sat32((sg_u64)flow->silent_bytes + acked);
-		flow->flags &= (sg_u8)~SG_FLOW_FED;
 	}
 	if (seg->options & SG_OPT_FEEDBACK) {
 		out->edits |= SG_EDIT_STRIP_FEEDBACK;

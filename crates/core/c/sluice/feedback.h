@@ -93,7 +93,7 @@ SG_INLINE void sg_feedback_start(struct sg_flow *flow)
  */
 SG_INLINE void sg_feedback_count(struct sg_flow *flow, const struct sg_segment *seg)
 {
-	flow->unreported = sg_sat32((sg_u64)flow->unreported + seg->payload);
+	flow->unreported = (sg_u16)sg_min32(flow->unreported + sg_min32(seg->payload, 0xffff), 0xffff);
 	if (seg->ecn == SG_CE) {
 		flow->rcv_ceb = (flow->rcv_ceb + seg->payload) & SG_COUNTER_MASK;
 		flow->not_ect_run = 0;

@@ -51,7 +51,7 @@ enum sg_flow_flags {
 	SG_FLOW_FIN_SENT = 1 << 3,
 	SG_FLOW_FIN_SEEN = 1 << 4,
 	SG_FLOW_SACK_SEEN = 1 << 5,   /* from then on a duplicate ACK brings a block */
-	SG_FLOW_FED = 1 << 6,         /* the last ACK that advanced brought feedback */
+	SG_FLOW_FED = 1 << 6,         /* this ACK that advances or the one before brought feedback */
 	SG_FLOW_CE_UNREPORTED = 1 << 7,
 };
 
@@ -78,7 +78,9 @@ struct sg_flow {
 	sg_u32 rtt_next;        /* no RTT sample of data that ends before this */
 	sg_u32 rcv_e0b;         /* counters of what arrived, 24 bits (RFC 9768 3.2.3) */
 	sg_u32 rcv_ceb;
-	sg_u32 unreported;      /* bytes counted since feedback last left */
+	sg_u16 unreported;      /* bytes counted since feedback last left, saturating */
+	sg_u8 unreporting_acks; /* pure ACKs of the tenant since then, saturating */
+	sg_u8 pad;
 	sg_u16 peer_window;     /* as last advertised by the peer, on the wire */
 	sg_u16 wire_window;     /* as last shown to the tenant, on the wire */
 	sg_u16 mss;             /* the peer's MSS option, nothing subtracted */

@@ -79,19 +79,95 @@ fn feedback_is_of_the_standards_layout_and_start() {
             .iter()
             .filter(move |crossing| crossing.from == side)
     };
+    let mut reported = 0;
     for (n, (sent, answered)) in side(A).zip(side(B)).enumerate() {
         match n % 4 {
             0 => ceb += sent.packet.len(),
             _ => e0b += sent.packet.len(),
         }
         let options = &answered.packet.options;
-        assert_eq!(opt::feedback_of(options), Some((e0b, ceb)));
+        // Marks at once, everything else by turns: 0, 2, 4, 6 and so on.
         assert_eq!(
-            options[options.len() - 8],
-            opt::FEEDBACK,
-            "appended, word-aligned"
+            opt::feedback_of(options),
+            (n % 2 == 0).then_some((e0b, ceb))
         );
+        if n % 2 == 0 {
+            reported += 1;
+            assert_eq!(
+                options[options.len() - 8],
+                opt::FEEDBACK,
+                "appended, word-aligned"
+            );
+        }
     }
+    assert!(reported >= 3);
+}
+
+/// The options' feedback of the tenant's pure ACK number `at`.
+fn acked(solo: &mut Solo, at: u32) -> Option<(u32, u32)> {
+    let ack = Packet {
+        ack: solo.peer_start.wrapping_add(at),
+        ..solo.own(0, 0)
+    };
+    opt::feedback_of(&solo.send(&ack).0.options)
+}
+
+#[test]
+fn pure_acks_report_by_turns_and_marks_at_once() {
+    let mut solo = Solo::with(params());
+    let (mut e0b, mut ceb, mut at) = (1, 0, 0);
+    let mut turn = 0;
+    for n in 0..40_u32 {
+        let marked = n % 7 == 3;
+        arrives(
+            &mut solo,
+            at,
+            1460,
+            if marked { ecn::CE } else { ecn::ECT0 },
+        );
+        *(if marked { &mut ceb } else { &mut e0b }) += 1460;
+        at += 1460;
+        turn += 1;
+        let due = marked || turn == 2;
+        assert_eq!(acked(&mut solo, at), due.then_some((e0b, ceb)), "{n}");
+        if due {
+            turn = 0;
+        }
+    }
+}
+
+#[test]
+fn a_tenant_that_sends_data_reports_with_every_pure_ack() {
+    let mut solo = Solo::with(params());
+    let mut own = 0;
+    for n in 1..20_u32 {
+        arrives(&mut solo, (n - 1) * 1000, 1000, ecn::ECT0);
+        solo.data(own, 500);
+        own += 500;
+        assert_eq!(acked(&mut solo, n * 1000), Some((1 + n * 1000, 0)));
+    }
+}
+
+#[test]
+fn lost_reports_at_the_smallest_window_end_nothing() {
+    let mut pair = Pair::new(&policy());
+    pair.connect();
+    // Every segment is marked, so that the window is at its floor; then none, and reports are by
+    // turns, of which most are lost.
+    let lost = std::cell::Cell::new(0_u32);
+    pair.set_fate(move |crossing| match crossing.from {
+        A if crossing.packet.len() > 0 && crossing.index < 600 => Fate::Mark,
+        B if crossing.index >= 300 && opt::feedback_of(&crossing.packet.options).is_some() => {
+            lost.set(lost.get() + 1);
+            match lost.get() % 3 {
+                0 => Fate::Deliver,
+                _ => Fate::Drop,
+            }
+        }
+        _ => Fate::Deliver,
+    });
+    pair.transfer(A, 3_000_000);
+    assert_eq!(pair.flow(A).mode, MODE_TWO_SIDED);
 }
 
 #[test]
@@ -177,7 +253,7 @@ fn an_ack_full_of_sack_blocks_is_followed_by_a_fack() {
 #[test]
 fn two_sack_blocks_leave_room() {
     let mut solo = Solo::with(params());
-    arrives(&mut solo, 20_000, 1460, ecn::ECT0);
+    arrives(&mut solo, 20_000, 1460, ecn::CE);
     let ack = Packet {
         options: opt::all(&[
             &opt::timestamps(1, 1),
@@ -187,7 +263,7 @@ fn two_sack_blocks_leave_room() {
     };
     let (after, outcome) = solo.send(&ack);
     assert_eq!((after.options.len(), outcome.fack), (40, None));
-    assert_eq!(opt::feedback_of(&after.options), Some((1461, 0)));
+    assert_eq!(opt::feedback_of(&after.options), Some((1, 1460)));
 }
 
 #[test]
