@@ -26,12 +26,12 @@
 
 /* A slot of the table of flows, as the loader reads it (struct sg_slot). */
 struct sg_slot_image {
-	sg_u32 lock;
-	sg_u32 tag;   /* bit 0: it holds a flow */
+	sg_u32 version; /* odd while a program changes it */
+	sg_u32 tag;     /* bit 0: it holds a flow */
 	sg_u32 homed;
 	sg_u32 tick;
 	struct sg_flow_key key;
-	sg_u32 pad;
+	sg_u32 missed;
 	struct sg_flow flow;
 	sg_u64 end;
 };

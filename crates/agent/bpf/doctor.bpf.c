@@ -8,20 +8,6 @@
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-struct locked {
-	struct bpf_spin_lock lock;
-	__u32 count;
-};
-
-/* On whole pages, as the flow table is. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct locked);
-} probe_locked SEC(".maps");
-
 struct timed {
 	struct bpf_timer timer;
 };
@@ -43,27 +29,6 @@ int probe_empty(struct __sk_buff *skb)
 SEC("tcx/egress")
 int probe_empty_egress(struct __sk_buff *skb)
 {
-	return SG_TCX_NEXT;
-}
-
-static __noinline int probe_add(struct locked *value, __u32 length)
-{
-	value->count += length;
-	return 0;
-}
-
-/* A static subprogram called under a spin lock (Linux 6.12). */
-SEC("tcx/ingress")
-int probe_spin_lock(struct __sk_buff *skb)
-{
-	__u32 key = 0;
-	struct locked *value = bpf_map_lookup_elem(&probe_locked, &key);
-
-	if (!value)
-		return SG_TCX_NEXT;
-	bpf_spin_lock(&value->lock);
-	probe_add(value, skb->len);
-	bpf_spin_unlock(&value->lock);
 	return SG_TCX_NEXT;
 }
 

@@ -5,9 +5,9 @@
  *   from_tenant  TCX ingress: what the tenant sends
  *   to_tenant    TCX egress: what the tenant receives
  *
- * Each packet: parse, find its flow, run core's step under the flow's lock, apply
- * the verdict. No helper is called under the lock. On any doubt the packet passes
- * as it is and a counter moves.
+ * Each packet: parse, find its flow, run core's step under the lock of its slot,
+ * apply the verdict. No helper is called under the lock. On any doubt the packet
+ * passes as it is and a counter moves.
  */
 #include "kernel.h"
 
@@ -285,13 +285,13 @@ SG_INLINE sg_u64 sg_flow_now(struct __sk_buff *skb, struct sg_slot *slot,
 
 /*
  * Flow and step, without handshakes. A slot that has the tag but not the key has
- * changed hands just now, or belongs to one flow in four billion: the packet passes.
+ * changed hands just now, or belongs to one flow in two billion: the packet passes.
  */
 SG_INLINE void sg_skb_segment(struct __sk_buff *skb, struct sg_packet *p, sg_u8 direction,
 			      struct sg_verdict *out)
 {
-	sg_u32 tag = sg_tag_of(&p->key);
-	struct sg_slot *slot = sg_find(tag);
+	sg_u32 tag = sg_tag_of(&p->key), at;
+	struct sg_slot *slot = sg_find(tag, &at);
 	struct sg_policy *rules = sg_policy_here();
 	struct sg_params *params;
 	sg_u64 now_ns;
@@ -301,15 +301,23 @@ SG_INLINE void sg_skb_segment(struct __sk_buff *skb, struct sg_packet *p, sg_u8 
 		return;
 	}
 	now_ns = sg_flow_now(skb, slot, &p->seg);
+	if (sg_unlikely(!sg_lock(slot, at))) {
+		slot->missed = 1;
+		out->count = SG_COUNT_CONTENDED;
+		return;
+	}
 	params = sg_params_of(rules, slot->flow.rule);
-	bpf_spin_lock(&slot->lock);
-	if (sg_unlikely(!sg_slot_holds(slot, tag, &p->key)))
+	if (sg_unlikely(!sg_slot_holds(slot, tag, &p->key))) {
 		out->count = SG_COUNT_TABLE_FULL;
-	else if (direction == SG_FROM_TENANT)
-		sg_from_tenant(&slot->flow, &p->seg, now_ns, params, out);
-	else
-		sg_to_tenant(&slot->flow, &p->seg, now_ns, params, out);
-	bpf_spin_unlock(&slot->lock);
+	} else {
+		if (sg_unlikely(slot->missed) && __sync_lock_test_and_set(&slot->missed, 0))
+			sg_unseen(&slot->flow);
+		if (direction == SG_FROM_TENANT)
+			sg_from_tenant(&slot->flow, &p->seg, now_ns, params, out);
+		else
+			sg_to_tenant(&slot->flow, &p->seg, now_ns, params, out);
+	}
+	sg_unlock(slot);
 }
 
 /* Sum of the pseudo-header of a FACK at `ip`, whose addresses are within reach. */
@@ -346,19 +354,18 @@ SG_GLOBAL int sg_skb_fack(struct __sk_buff *skb, struct sg_packet *p)
 {
 	sg_u8 header[SG_FACK_HEADER] __attribute__((aligned(8))) = { 0 };
 	struct sg_slot *slot;
-	sg_u32 e0b, ceb, size, sum, i;
+	sg_u32 e0b, ceb, size, sum, at, i;
 	sg_u8 *ip, *tcp;
 
 	if (!p)
 		return SG_TCX_DROP;
 	size = (p->l4_at & 0x7f) + sizeof(header);
-	slot = sg_find(sg_tag_of(&p->key));
-	if (!slot)
+	slot = sg_find(sg_tag_of(&p->key), &at);
+	if (!slot || !sg_lock(slot, at))
 		return SG_TCX_DROP;
-	bpf_spin_lock(&slot->lock);
 	e0b = slot->flow.rcv_e0b;
 	ceb = slot->flow.rcv_ceb;
-	bpf_spin_unlock(&slot->lock);
+	sg_unlock(slot);
 	if (bpf_skb_load_bytes(skb, p->l4_at, header, 20) || bpf_skb_change_tail(skb, size, 0) ||
 	    bpf_skb_pull_data(skb, size))
 		return SG_TCX_DROP;
@@ -458,7 +465,10 @@ int begin_sweeping(struct __sk_buff *skb __attribute__((unused)))
 	return bpf_timer_start(&here->timer, SG_SWEEP_PERIOD_NS, 0) ? -1 : 0;
 }
 
-/* For the agent: forgets the flows of the interface whose index is the mark, 0 = all flows. */
+/*
+ * For the agent: forgets the flows of the interface whose index is the mark, 0 = all
+ * flows. Returns how many it could not get hold of.
+ */
 SEC("tcx/ingress")
 int forget_flows(struct __sk_buff *skb)
 {
@@ -468,7 +478,7 @@ int forget_flows(struct __sk_buff *skb)
 	};
 
 	bpf_loop((shape.mask + 1) / 64, sg_sweep_word, &sweep, 0);
-	return 0;
+	return (int)sweep.skipped;
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

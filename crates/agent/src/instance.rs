@@ -11,9 +11,11 @@
 use std::{
     collections::BTreeMap,
     os::fd::{AsFd, BorrowedFd},
+    thread,
+    time::Duration,
 };
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, OpenObject, ProgramInput, query::LinkInfo};
 use sluicegate_core::abi::{
     COUNTER_NAMES, Config, Flow, FlowKey, HashKey, Interface, PolicyTable, Sweeper,
@@ -48,6 +50,10 @@ pub(crate) const PINNED_MAPS: [&str; 8] = [
     "interfaces",
     "counters",
 ];
+
+/// How often and after what pause a slot in use is tried again.
+const FORGET_TRIES: u32 = 100;
+const FORGET_PAUSE: Duration = Duration::from_millis(1);
 
 /// `struct __sk_buff`, of which only the mark is set.
 const SKB_CONTEXT_BYTES: usize = 192;
@@ -144,7 +150,8 @@ impl Instance {
             };
             instance.write("sweeper", &0u32, &sweeper)?;
         }
-        instance.run("begin_sweeping", 0)?;
+        let begun = instance.run("begin_sweeping", 0)?;
+        ensure!(begun == 0, "the timer that collects flows did not start");
         if let Some(pins) = options.pins.clone() {
             instance.pin_maps(&pins)?;
             instance.adopt_links(&pins)?;
@@ -273,7 +280,7 @@ impl Instance {
     pub fn reset(&mut self, policy: &PolicyTable) -> Result<()> {
         ensure!(self.pins.is_none(), "a pinned instance cannot be reset");
         self.attached.clear();
-        self.run("forget_flows", 0)?;
+        self.forget(0)?;
         for name in ["half_open", "interfaces"] {
             maps::clear(&self.map(name)?)?;
         }
@@ -371,11 +378,22 @@ impl Instance {
     /// passed unseen since, and policing by an old edge would stop them for good.
     fn forget_flows(&self, index: u32) -> Result<()> {
         ensure!(index != 0, "no interface has the index 0");
-        self.run("forget_flows", index)
+        self.forget(index)
+    }
+
+    /// Empties the slots of an interface's flows, 0 = all. A slot may be in use at that moment.
+    fn forget(&self, index: u32) -> Result<()> {
+        for _ in 0..FORGET_TRIES {
+            if self.run("forget_flows", index)? == 0 {
+                return Ok(());
+            }
+            thread::sleep(FORGET_PAUSE);
+        }
+        bail!("flows cannot be forgotten: their slots are in use all the time")
     }
 
     /// Runs one of the programs that are there for the agent. `mark` is its argument.
-    fn run(&self, program: &str, mark: u32) -> Result<()> {
+    fn run(&self, program: &str, mark: u32) -> Result<u32> {
         let mut context = [0; SKB_CONTEXT_BYTES];
         context[SKB_CONTEXT_MARK..][..4].copy_from_slice(&mark.to_ne_bytes());
         let input = ProgramInput {
@@ -386,12 +404,7 @@ impl Instance {
         let output = object::program(&self.object, program)?
             .test_run(input)
             .with_context(|| format!("running program {program}"))?;
-        ensure!(
-            output.return_value == 0,
-            "program {program} ended with {}",
-            output.return_value as i32
-        );
-        Ok(())
+        Ok(output.return_value)
     }
 
     fn write_interface(&self, index: u32, tenant: u32) -> Result<()> {

@@ -16,6 +16,9 @@ use crate::{
 /// Most slots: 5 GB of them.
 const SLOTS_MAX: u32 = 1 << 24;
 
+/// Tries to copy a slot between two packets of its flow.
+const READ_TRIES: u32 = 100;
+
 /// One entry of the `occupied` map.
 type Occupied = [u64; OCCUPIED_SLOTS as usize / 64];
 
@@ -60,11 +63,11 @@ pub(crate) fn random_key() -> Result<HashKey> {
 /// # Errors
 /// The kernel refused.
 pub(crate) fn pinned_key(sweeper: &dyn MapCore) -> Result<HashKey> {
-    Ok(read::<Sweeper>(sweeper, 0, MapFlags::ANY)?.hash_key)
+    Ok(read::<Sweeper>(sweeper, 0)?.hash_key)
 }
 
-/// Every flow in a table, in the order of its slots. Flows that come or go meanwhile may be in it
-/// or not; each is copied under its lock.
+/// Every flow in a table, in the order of its slots, each as it was at one moment. Flows that come
+/// or go meanwhile may be in it or not.
 ///
 /// # Errors
 /// The maps are of another layout, or the kernel refused.
@@ -72,8 +75,8 @@ pub(crate) fn flows(table: &dyn MapCore, occupied: &dyn MapCore) -> Result<Vec<(
     object::check_layout(table, size_of::<u32>(), size_of::<Slot>())?;
     let mut found = Vec::new();
     for part in 0..occupied.max_entries() {
-        for bit in set_bits(&read(occupied, part, MapFlags::ANY)?) {
-            let slot: Slot = read(table, part * OCCUPIED_SLOTS + bit, MapFlags::LOCK)?;
+        for bit in set_bits(&read(occupied, part)?) {
+            let slot = read_slot(table, part * OCCUPIED_SLOTS + bit)?;
             if slot.tag & SLOT_LIVE != 0 {
                 found.push((slot.key, slot.flow));
             }
@@ -82,10 +85,24 @@ pub(crate) fn flows(table: &dyn MapCore, occupied: &dyn MapCore) -> Result<Vec<(
     Ok(found)
 }
 
-fn read<V: Plain>(map: &dyn MapCore, index: u32, flags: MapFlags) -> Result<V> {
+/// A slot that no program was changing while it was copied: its version is even, and still the same
+/// afterwards. One that changes all the time is taken as it is after some tries.
+fn read_slot(table: &dyn MapCore, index: u32) -> Result<Slot> {
+    let mut slot: Slot = read(table, index)?;
+    for _ in 0..READ_TRIES {
+        let again: Slot = read(table, index)?;
+        if again.version == slot.version && slot.version % 2 == 0 {
+            break;
+        }
+        slot = again;
+    }
+    Ok(slot)
+}
+
+fn read<V: Plain>(map: &dyn MapCore, index: u32) -> Result<V> {
     let name = map.name().to_string_lossy();
     let bytes = map
-        .lookup(plain::bytes(&index), flags)
+        .lookup(plain::bytes(&index), MapFlags::ANY)
         .with_context(|| format!("reading map {name}"))?
         .with_context(|| format!("map {name} has no entry {index}"))?;
     plain::value(&bytes)

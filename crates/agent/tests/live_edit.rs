@@ -158,7 +158,12 @@ fn data_both_ways_brings_facks_that_no_tenant_sees() {
         for (side, instance) in [A, B].into_iter().zip(&instances) {
             let flow = only_flow(instance);
             let why = REASON_NAMES[usize::from(flow.reason)];
-            assert_eq!(flow.mode, MODE_TWO_SIDED, "{side}: {why}: {flow:#?}");
+            assert_eq!(
+                flow.mode,
+                MODE_TWO_SIDED,
+                "{side}: {why}: {flow:#?} {:#?}",
+                instances.each_ref().map(|one| one.counters().unwrap())
+            );
             assert_eq!(hosts.tcp_counter(side, "InCsumErrors"), 0);
         }
         let between = between.finish();

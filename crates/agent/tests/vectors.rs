@@ -473,3 +473,54 @@ fn a_full_table_keeps_every_flow_that_it_took() {
     // There is room again, for those that found none as well.
     assert!((1..=tried).rev().take(40).all(|port| begins(&kernel, port)));
 }
+
+/// The flow that [`begins`] makes of connection `port`.
+fn key_of(port: u16) -> FlowKey {
+    FlowKey {
+        local: "10.1.0.1".parse::<std::net::IpAddr>().unwrap().into(),
+        remote: "10.2.0.1".parse::<std::net::IpAddr>().unwrap().into(),
+        local_port: port.to_be(),
+        remote_port: 5001_u16.to_be(),
+        ifindex: IFINDEX,
+        ..FlowKey::default()
+    }
+}
+
+#[test]
+fn a_flow_that_is_never_let_go_passes_untouched_and_is_not_policed() {
+    let kernel = Kernel::load(&policy());
+    assert!(begins(&kernel, 1));
+    let route = Route::new("10.1.0.1:1", "10.2.0.1:5001");
+    let data = |seq: u32| {
+        route.build(&net::Packet {
+            seq,
+            ack: 8,
+            flags: tcp::ACK,
+            window: 1000,
+            payload: vec![0; 1000],
+            ..net::Packet::default()
+        })
+    };
+    let passes = |seq| {
+        kernel
+            .frame(&data(seq), Direction::FromTenant, 2)
+            .passes
+            .then(|| kernel.flow(&key_of(1)).unwrap().snd_nxt)
+    };
+    assert_eq!(passes(100), Some(1100));
+    let before = kernel.flow(&key_of(1)).unwrap();
+
+    // Another CPU has the flow and does not let go of it.
+    kernel.hold(&key_of(1), true);
+    assert!(kernel.frame(&data(1100), Direction::FromTenant, 2).passes);
+    kernel.hold(&key_of(1), false);
+    assert_eq!(count(&kernel, "contended"), 1);
+    assert_eq!(kernel.flow(&key_of(1)).unwrap(), before);
+
+    // The tenant may have been shown 64 KB without scaling meanwhile, and may use it.
+    assert_eq!(passes(60_000), Some(61_000));
+    assert_eq!(count(&kernel, "policed"), 0);
+    assert_eq!(passes(70_000), None, "beyond any window it is policed");
+    assert_eq!(count(&kernel, "policed"), 1);
+    assert!(kernel.slots().iter().all(|slot| slot.missed == 0));
+}

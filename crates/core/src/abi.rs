@@ -235,7 +235,7 @@ pub struct Flow {
     pub bytes_acked: u64,
     pub recover: u32,
     pub karn_end: u32,
-    pub silent_bytes: u32,
+    pub uncounted: i32,
     pub counted_bytes: u32,
     pub judge_start: u32,
     pub taken_e0b: u32,
@@ -277,8 +277,8 @@ impl Flow {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Slot {
-    /// The kernel's own, reads as zero.
-    pub lock: u32,
+    /// Odd while a program changes the slot; another after each change.
+    pub version: u32,
     /// The hash of the key with [`SLOT_LIVE`], if it holds a flow.
     pub tag: u32,
     /// Bit i: the slot i further on holds a flow whose home this slot is.
@@ -287,8 +287,8 @@ pub struct Slot {
     pub tick: u32,
     /// Whose flow it is.
     pub key: FlowKey,
-    /// Zero.
-    pub pad: u32,
+    /// Packets of the flow have passed unseen.
+    pub missed: u32,
     /// The flow.
     pub flow: Flow,
     /// Zero.
@@ -430,7 +430,7 @@ pub const FLOW_RECOVERY: u8 = 1 << 1;
 pub const FLOW_CLOSED: u8 = 1 << 2;
 
 /// Counters in the order of `enum sg_counter`; the first does not count.
-pub const COUNTER_NAMES: [&str; 38] = [
+pub const COUNTER_NAMES: [&str; 39] = [
     "none",
     "packets",
     "ect_set",
@@ -469,6 +469,7 @@ pub const COUNTER_NAMES: [&str; 38] = [
     "policed",
     "edit_failed",
     "flow_expired",
+    "contended",
 ];
 
 const _: () = {

@@ -300,10 +300,10 @@ const _: () = {
     assert!(size_of::<FrameResult>() == 76);
     assert!(offset_of!(FrameResult, out) == 52);
     assert!(offset_of!(FrameResult, frame_len) == 68);
-    assert!(size_of::<State>() == 10_392);
+    assert!(size_of::<State>() == 10_400);
     assert!(offset_of!(State, counters) == 9_736);
-    assert!(offset_of!(State, key) == 10_040);
-    assert!(offset_of!(State, half) == 10_088);
-    assert!(offset_of!(State, flow) == 10_136);
-    assert!(offset_of!(State, flow_exists) == 10_384);
+    assert!(offset_of!(State, key) == 10_048);
+    assert!(offset_of!(State, half) == 10_096);
+    assert!(offset_of!(State, flow) == 10_144);
+    assert!(offset_of!(State, flow_exists) == 10_392);
 };

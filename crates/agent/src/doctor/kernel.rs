@@ -57,18 +57,11 @@ const TCX: Question = Question {
     remedy: "a kernel with CONFIG_NET_XGRESS=y (Linux 6.6)",
 };
 
-const SPIN_LOCK: Question = Question {
-    id: "spin-lock-in-subprograms",
-    need: Need::Enforce,
-    cost: "the verifier refuses the congestion controls, which run under a flow's lock",
-    remedy: "Linux 6.12 or newer",
-};
-
 const TIMER: Question = Question {
     id: "timer",
     need: Need::Enforce,
     cost: "idle flows cannot be collected while no agent runs",
-    remedy: "Linux 5.15 or newer",
+    remedy: "Linux 5.17 or newer",
 };
 
 const ENFORCE: Question = Question {
@@ -181,11 +174,8 @@ type Trial = fn() -> Result<String>;
 
 /// The questions that are answered by trying.
 fn tried(may: bool) -> Vec<Finding> {
-    let trials: [(Question, Trial); 6] = [
+    let trials: [(Question, Trial); 5] = [
         (TCX, try_tcx),
-        (SPIN_LOCK, || {
-            try_program("probe_spin_lock", &["probe_locked"])
-        }),
         (TIMER, || try_program("probe_timer", &["probe_timed"])),
         (ENFORCE, instance::try_load),
         (KERNEL_CONTEXT, || try_program("probe_kernel_context", &[])),

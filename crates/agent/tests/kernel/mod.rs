@@ -132,6 +132,17 @@ impl Kernel {
             .collect()
     }
 
+    /// As if a program on another CPU had begun (or ended) to change the flow `key`.
+    pub fn hold(&self, key: &FlowKey, hold: bool) {
+        let (index, mut slot) = (0_u32..)
+            .zip(self.slots())
+            .find(|(_, slot)| slot.tag & SLOT_LIVE != 0 && slot.key == *key)
+            .expect("the flow has a slot");
+        assert_eq!(slot.version % 2 == 0, hold, "held once, let go once");
+        slot.version += 1;
+        self.write("flows", &index, &slot);
+    }
+
     /// Slots that are marked as in use.
     pub fn occupied(&self) -> u32 {
         let words: [u64; 64] = self.read("occupied", &0_u32).expect("an array's entry");

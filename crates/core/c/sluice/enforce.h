@@ -129,7 +129,7 @@ SG_INLINE void sg_head_repeated(struct sg_flow *flow, const struct sg_params *pa
 SG_INLINE void sg_restart(struct sg_flow *flow, const struct sg_params *params)
 {
 	sg_cc_on_idle(&flow->cc, params);
-	flow->silent_bytes = 0;
+	flow->uncounted = 0;
 	flow->counted_bytes = 0;
 	flow->judge_start = flow->snd_una;
 }
@@ -326,8 +326,9 @@ SG_INLINE void sg_fall_back(struct sg_flow *flow, const struct sg_params *params
  * Feedback must come, and must follow what is acknowledged. Counters that stand
  * still for two windows end the partnership: the feedback has stopped, or no ECN
  * codepoint survives the path. So do counters that cover less than a quarter of
- * two windows. The peer counts before its tenant acknowledges, so that counts may
- * run ahead by a window; ACKs report by turns, and one may be lost or have no room.
+ * two windows. The peer counts before its tenant acknowledges, so that counts run
+ * ahead, by a whole window when a hole is filled at last: what they are ahead covers
+ * later ACKs. ACKs report by turns, and one may be lost or have no room.
  */
 SG_INLINE void sg_check_feedback(struct sg_flow *flow, const struct sg_segment *seg,
 				 const struct sg_params *params, sg_u32 flight,
@@ -338,12 +339,12 @@ SG_INLINE void sg_check_feedback(struct sg_flow *flow, const struct sg_segment *
 	sg_u8 reason = flow->flags & SG_FLOW_FED ? SG_WHY_FEEDBACK_MISMATCH :
 						   SG_WHY_FEEDBACK_STOPPED;
 
-	if (sg_unlikely(flow->silent_bytes > patience) ||
+	if (sg_unlikely((sg_s64)flow->uncounted > patience) ||
 	    (judged > patience && flow->counted_bytes < judged / 4)) {
 		sg_fall_back(flow, params, reason, out);
 	} else if (judged > patience) {
 		flow->judge_start = flow->snd_una;
-		flow->counted_bytes = 0;
+		flow->counted_bytes = flow->uncounted < 0 ? (sg_u32)-flow->uncounted : 0;
 	}
 	if (!(seg->options & SG_OPT_FEEDBACK))
 		flow->flags &= (sg_u8)~SG_FLOW_FED;
@@ -441,6 +442,18 @@ SG_INLINE void sg_ack_repeats(struct sg_flow *flow, const struct sg_segment *seg
 		sg_infer_loss(flow, params, now_ns, out);
 }
 
+/*
+ * Packets have passed that no step has seen: the tenant may know of any window, so
+ * that policing begins anew from the largest, and what is timed may be a repetition.
+ */
+SG_INLINE void sg_unseen(struct sg_flow *flow)
+{
+	sg_u32 edge = flow->snd_nxt + (0xffffU << (flow->wscale & 15));
+
+	flow->edge = sg_seq_max(flow->edge, edge);
+	sg_rtt_retransmitted(flow);
+}
+
 /* More data than this does not pass unseen: what claims it is no ACK of this flow. */
 #define SG_UNSEEN_MAX (1U << 28)
 
@@ -514,6 +527,9 @@ SG_INLINE void sg_ack_arrives(struct sg_flow *flow, const struct sg_segment *seg
 	sg_window_shown(flow, seg, wire, flow->wscale);
 }
 
+/* Where uncounted bytes saturate: above any patience. */
+#define SG_UNCOUNTED_MAX (1LL << 30)
+
 /* What only two enforcing hosts do: count, take feedback, hide ECN. */
 SG_INLINE void sg_two_sided_arrival(struct sg_flow *flow, const struct sg_segment *seg,
 				    struct sg_verdict *out)
@@ -522,9 +538,10 @@ SG_INLINE void sg_two_sided_arrival(struct sg_flow *flow, const struct sg_segmen
 		sg_feedback_count(flow, seg);
 	if ((seg->tcp_flags & SG_ACK) && sg_seq_gt(seg->ack, flow->snd_una) &&
 	    sg_seq_le(seg->ack, flow->snd_nxt)) {
-		sg_u32 acked = seg->ack - flow->snd_una;
+		sg_s64 uncounted = (sg_s64)flow->uncounted + (seg->ack - flow->snd_una);
 
-		flow->silent_bytes = sg_sat32((sg_u64)flow->silent_bytes + acked);
+		flow->uncounted = (sg_s32)(uncounted < SG_UNCOUNTED_MAX ? uncounted :
+									  SG_UNCOUNTED_MAX);
 	}
 	if (seg->options & SG_OPT_FEEDBACK) {
 		out->edits |= SG_EDIT_STRIP_FEEDBACK;

@@ -17,6 +17,7 @@
 
 #include "flow.h"
 #include "math.h"
+#include "params.h"
 #include "segment.h"
 
 #define SG_KIND_FEEDBACK 172
@@ -106,6 +107,18 @@ SG_INLINE void sg_feedback_count(struct sg_flow *flow, const struct sg_segment *
 	}
 }
 
+/* Any count ends the silence; what it counts beyond what is acknowledged covers later ACKs. */
+SG_INLINE void sg_feedback_counted(struct sg_flow *flow, sg_u32 bytes)
+{
+	sg_s64 ahead = (sg_s64)bytes - flow->uncounted;
+	/* No more is ahead than is out: what is counted twice covers nothing. */
+	sg_s64 most = sg_min32(flow->snd_nxt - flow->snd_una, SG_WINDOW_MAX);
+
+	if (ahead > most)
+		ahead = most;
+	flow->uncounted = ahead > 0 ? -(sg_s32)ahead : 0;
+}
+
 /*
  * Sending half: take counters from an option. Returns 0 when they are older
  * than what was taken before (a reordered ACK) and therefore ignored: a step of
@@ -125,7 +138,7 @@ SG_INLINE int sg_feedback_take(struct sg_flow *flow, const struct sg_segment *se
 		flow->bytes_marked += ceb;
 	flow->flags |= SG_FLOW_FED;
 	if (e0b + ceb) {
-		flow->silent_bytes = 0;
+		sg_feedback_counted(flow, e0b + ceb);
 		flow->counted_bytes = sg_sat32((sg_u64)flow->counted_bytes + e0b + ceb);
 	}
 	return 1;

@@ -96,7 +96,7 @@ struct sg_flow {
 	sg_u64 bytes_acked;     /* payload of the tenant acknowledged */
 	sg_u32 recover;         /* loss recovery lasts until here (RFC 6582) */
 	sg_u32 karn_end;        /* no RTT samples before snd_una passes this */
-	sg_u32 silent_bytes;    /* acknowledged since feedback last counted anything */
+	sg_s32 uncounted;       /* bytes acknowledged since feedback last counted any; < 0: counted ahead */
 	sg_u32 counted_bytes;   /* in the peer's counters since snd_una passed judge_start */
 	sg_u32 judge_start;
 	sg_u32 taken_e0b;       /* feedback counters last taken, 24 bits */

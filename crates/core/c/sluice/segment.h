@@ -148,6 +148,7 @@ enum sg_counter {
 	SG_COUNT_POLICED,          /* data beyond the edge: dropped */
 	SG_COUNT_EDIT_FAILED,      /* the kernel refused an edit: packet passed as it was */
 	SG_COUNT_FLOW_EXPIRED,     /* idle flow collected */
+	SG_COUNT_CONTENDED,        /* another CPU did not let go of the flow: packet passed as it was */
 	SG_COUNT_MAX,
 };
 
