@@ -24,19 +24,29 @@
 
 #define SG_ABI_VERSION 3
 
-/* A slot of the table of flows, as the loader reads it (struct sg_slot). */
-struct sg_slot_image {
-	sg_u32 version; /* odd while a program changes it */
-	sg_u32 tag;     /* bit 0: it holds a flow */
-	sg_u32 homed;
-	sg_u32 tick;
+/* A slot of the table of flows (table.h). */
+struct sg_slot {
+	sg_u32 version; /* of the flow and its key; odd while a program holds the slot */
+	sg_u32 tag;     /* hash | SG_SLOT_LIVE; else SG_SLOT_FREE or SG_SLOT_LEAVING */
+	sg_u32 homed;   /* bit i: slot this + i holds a flow whose home is this one */
+	sg_u32 tick;    /* of the kernel's timer, when the clock was last read */
 	struct sg_flow_key key;
-	sg_u32 missed;
-	struct sg_flow flow;
+	sg_u32 missed;  /* enum sg_missed */
+	struct sg_flow flow; /* on a cache line of its own, as flow.h wants it */
 	sg_u64 end;
 };
-SG_ASSERT_SIZE(struct sg_slot_image, 320);
-SG_ASSERT_AT(struct sg_slot_image, flow, 64);
+SG_ASSERT_SIZE(struct sg_slot, 320);
+SG_ASSERT_AT(struct sg_slot, flow, 64);
+
+#define SG_SLOT_FREE 0U
+#define SG_SLOT_LIVE 1U
+#define SG_SLOT_LEAVING 2U
+
+/* What could not be written into a flow, because its slot was held too long. */
+enum sg_missed {
+	SG_MISSED_PACKET = 1 << 0,
+	SG_MISSED_HANDSHAKE = 1 << 1, /* the tuple has begun a new life */
+};
 
 #define SG_OCCUPIED_SLOTS 4096U
 

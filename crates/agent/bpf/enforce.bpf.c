@@ -283,6 +283,27 @@ SG_INLINE sg_u64 sg_flow_now(struct __sk_buff *skb, struct sg_slot *slot,
 	return sg_now(skb);
 }
 
+/* Another CPU does not let go of the flow: the packet passes, unless it is a host's own. */
+SG_INLINE void sg_skb_contended(struct sg_slot *slot, const struct sg_packet *p,
+				struct sg_verdict *out)
+{
+	__sync_fetch_and_or(&slot->missed, SG_MISSED_PACKET);
+	out->count = SG_COUNT_CONTENDED;
+	if ((p->seg.options & SG_OPT_FACK) && sg_consumes_fack(&slot->flow, &p->seg))
+		out->action = SG_CONSUME;
+}
+
+/* What was missed becomes known to the flow, under its slot's lock. */
+SG_INLINE void sg_catch_up(struct sg_slot *slot)
+{
+	sg_u32 missed = __sync_lock_test_and_set(&slot->missed, 0);
+
+	if (missed & SG_MISSED_HANDSHAKE)
+		sg_handshake_unseen(&slot->flow);
+	else
+		sg_unseen(&slot->flow);
+}
+
 /*
  * Flow and step, without handshakes. A slot that has the tag but not the key has
  * changed hands just now, or belongs to one flow in two billion: the packet passes.
@@ -302,16 +323,15 @@ SG_INLINE void sg_skb_segment(struct __sk_buff *skb, struct sg_packet *p, sg_u8 
 	}
 	now_ns = sg_flow_now(skb, slot, &p->seg);
 	if (sg_unlikely(!sg_lock(slot, at))) {
-		slot->missed = 1;
-		out->count = SG_COUNT_CONTENDED;
+		sg_skb_contended(slot, p, out);
 		return;
 	}
 	params = sg_params_of(rules, slot->flow.rule);
 	if (sg_unlikely(!sg_slot_holds(slot, tag, &p->key))) {
 		out->count = SG_COUNT_TABLE_FULL;
 	} else {
-		if (sg_unlikely(slot->missed) && __sync_lock_test_and_set(&slot->missed, 0))
-			sg_unseen(&slot->flow);
+		if (sg_unlikely(slot->missed))
+			sg_catch_up(slot);
 		if (direction == SG_FROM_TENANT)
 			sg_from_tenant(&slot->flow, &p->seg, now_ns, params, out);
 		else
@@ -354,18 +374,23 @@ SG_GLOBAL int sg_skb_fack(struct __sk_buff *skb, struct sg_packet *p)
 {
 	sg_u8 header[SG_FACK_HEADER] __attribute__((aligned(8))) = { 0 };
 	struct sg_slot *slot;
-	sg_u32 e0b, ceb, size, sum, at, i;
+	sg_u32 e0b, ceb, size, sum, tag, at, i;
 	sg_u8 *ip, *tcp;
+	int holds;
 
 	if (!p)
 		return SG_TCX_DROP;
 	size = (p->l4_at & 0x7f) + sizeof(header);
-	slot = sg_find(sg_tag_of(&p->key), &at);
+	tag = sg_tag_of(&p->key);
+	slot = sg_find(tag, &at);
 	if (!slot || !sg_lock(slot, at))
 		return SG_TCX_DROP;
+	holds = sg_slot_holds(slot, tag, &p->key);
 	e0b = slot->flow.rcv_e0b;
 	ceb = slot->flow.rcv_ceb;
 	sg_unlock(slot);
+	if (!holds)
+		return SG_TCX_DROP;
 	if (bpf_skb_load_bytes(skb, p->l4_at, header, 20) || bpf_skb_change_tail(skb, size, 0) ||
 	    bpf_skb_pull_data(skb, size))
 		return SG_TCX_DROP;
@@ -466,8 +491,9 @@ int begin_sweeping(struct __sk_buff *skb __attribute__((unused)))
 }
 
 /*
- * For the agent: forgets the flows of the interface whose index is the mark, 0 = all
- * flows. Returns how many it could not get hold of.
+ * For the agent: forgets flows of the interface whose index is the mark, 0 = of all,
+ * in the part of the table that the priority says, SG_SWEEP_SLOTS at a time. Returns
+ * how many it could not get hold of.
  */
 SEC("tcx/ingress")
 int forget_flows(struct __sk_buff *skb)
@@ -475,9 +501,10 @@ int forget_flows(struct __sk_buff *skb)
 	struct sg_sweep sweep = {
 		.mode = skb->mark ? SG_SWEEP_INTERFACE : SG_SWEEP_ALL,
 		.ifindex = skb->mark,
+		.from = skb->priority * SG_SWEEP_SLOTS,
 	};
 
-	bpf_loop((shape.mask + 1) / 64, sg_sweep_word, &sweep, 0);
+	bpf_loop(sg_min32(shape.mask + 1, SG_SWEEP_SLOTS) / 64, sg_sweep_word, &sweep, 0);
 	return (int)sweep.skipped;
 }
 

@@ -30,23 +30,6 @@
 
 #define CLOCK_MONOTONIC 1
 
-struct sg_slot {
-	sg_u32 version; /* of the flow and its key; odd while a program holds the slot */
-	sg_u32 tag;   /* hash | SG_SLOT_LIVE; else SG_SLOT_FREE or SG_SLOT_LEAVING */
-	sg_u32 homed; /* bit i: slot this + i holds a flow whose home is this one */
-	sg_u32 tick;  /* of the kernel's timer, when the clock was last read */
-	struct sg_flow_key key;
-	sg_u32 missed; /* packets of the flow have passed unseen */
-	struct sg_flow flow; /* on a cache line of its own, as flow.h wants it */
-	sg_u64 end;
-};
-SG_ASSERT_SIZE(struct sg_slot, sizeof(struct sg_slot_image));
-SG_ASSERT_AT(struct sg_slot, flow, 64);
-
-#define SG_SLOT_FREE 0U
-#define SG_SLOT_LIVE 1U
-#define SG_SLOT_LEAVING 2U
-
 /* Slots from a flow's home on in which it may be. */
 #define SG_REACH 32U
 
@@ -280,7 +263,7 @@ enum sg_sweep_mode {
 	SG_SWEEP_ALL = 2,
 };
 
-/* To be asked under the slot's lock. */
+/* To be asked under the slot's lock; without, to know whether it is worth locking. */
 SG_INLINE int sg_is_collected(const struct sg_slot *slot, const struct sg_sweep *sweep)
 {
 	sg_u64 limit = slot->flow.flags & SG_FLOW_CLOSED ? sweep->closed_ns : sweep->idle_ns;
@@ -301,7 +284,7 @@ static int sg_sweep_slot(sg_u32 i, struct sg_sweep *sweep)
 	if (!(sweep->word >> (at & 63) & 1))
 		return 0;
 	slot = sg_slot_at(at);
-	if (!slot)
+	if (!slot || !sg_is_collected(slot, sweep))
 		return 0;
 	if (!sg_lock(slot, at)) {
 		sweep->skipped++;
@@ -355,14 +338,20 @@ static int sg_sweep_some(void *map __attribute__((unused)), sg_u32 *key __attrib
 	return 0;
 }
 
-/* 0 if the slot was free and is this flow's now. */
-SG_GLOBAL int sg_claim(sg_u32 at, sg_u32 tag, const struct sg_flow_key *key,
+/*
+ * 0 if the slot, `i` from the flow's home, was free and is its own now. The tag comes
+ * last: who sees it sees the bits, and nobody frees a slot without it.
+ */
+SG_GLOBAL int sg_claim(sg_u32 tag, sg_u32 i, const struct sg_flow_key *key,
 		       const struct sg_flow *flow)
 {
-	struct sg_slot *slot = sg_slot_at(at);
+	sg_u32 at = (sg_home_of(tag) + i) & shape.mask;
+	struct sg_slot *home = sg_slot_at(sg_home_of(tag)), *slot = sg_slot_at(at);
+	sg_u64 *word = sg_occupied_word(at);
 	int free;
 
-	if (!slot || !key || !flow || slot->tag != SG_SLOT_FREE || !sg_lock(slot, at))
+	if (!home || !slot || !word || !key || !flow || slot->tag != SG_SLOT_FREE ||
+	    !sg_lock(slot, at))
 		return -1;
 	free = slot->tag == SG_SLOT_FREE;
 	if (free) {
@@ -370,21 +359,30 @@ SG_GLOBAL int sg_claim(sg_u32 at, sg_u32 tag, const struct sg_flow_key *key,
 		slot->missed = 0;
 		slot->key = *key;
 		slot->flow = *flow;
-		slot->tag = tag;
+		__sync_fetch_and_or(word, 1ULL << (at & 63));
+		__sync_fetch_and_or(&home->homed, 1U << (i & 31));
+		__sync_lock_test_and_set(&slot->tag, tag);
 	}
 	sg_unlock(slot);
 	return free ? 0 : -1;
 }
 
-/* A new life for a flow that has a slot; -1 if it has none. */
+/*
+ * A new life for a flow that has a slot; -1 if it has none, or one that another CPU
+ * holds: who gets it next then knows that the old life is over.
+ */
 SG_GLOBAL int sg_renew(sg_u32 tag, const struct sg_flow_key *key, const struct sg_flow *flow)
 {
 	sg_u32 at;
 	struct sg_slot *slot = sg_find(tag, &at);
 	int holds;
 
-	if (!slot || !key || !flow || !sg_lock(slot, at))
+	if (!slot || !key || !flow)
 		return -1;
+	if (!sg_lock(slot, at)) {
+		__sync_fetch_and_or(&slot->missed, SG_MISSED_HANDSHAKE);
+		return -1;
+	}
 	holds = sg_slot_holds(slot, tag, key);
 	if (holds) {
 		slot->missed = 0;
@@ -394,41 +392,53 @@ SG_GLOBAL int sg_renew(sg_u32 tag, const struct sg_flow_key *key, const struct s
 	return holds ? 0 : -1;
 }
 
+/* Gives back the slot `i` from home if this flow has it. */
+SG_GLOBAL int sg_give_back(sg_u32 tag, sg_u32 i, const struct sg_flow_key *key)
+{
+	sg_u32 at = (sg_home_of(tag) + i) & shape.mask;
+	struct sg_slot *slot = sg_slot_at(at);
+	int holds;
+
+	if (!slot || !key || slot->tag != tag || !sg_lock(slot, at))
+		return -1;
+	holds = sg_slot_holds(slot, tag, key);
+	if (holds)
+		slot->tag = SG_SLOT_LEAVING;
+	sg_unlock(slot);
+	if (holds)
+		sg_vacate(slot, at, tag, key->ifindex);
+	return 0;
+}
+
 /*
  * Two CPUs may have met the flow's first packets at once and taken a slot each.
- * What is found is the one nearer home, so the other is given back.
+ * What is found is the one nearest home; whoever sees another gives it back.
  */
-SG_INLINE void sg_settle(sg_u32 at, sg_u32 tag, sg_u32 ifindex)
+SG_GLOBAL int sg_settle(sg_u32 tag, const struct sg_flow_key *key)
 {
-	sg_u32 home = sg_home_of(tag);
-	struct sg_slot *slot = sg_slot_at(at);
-	int away = sg_displacement(tag);
+	int nearest = sg_displacement(tag);
+	sg_u32 i;
 
-	if (!slot || away < 0 || (((at - home) & shape.mask) == (sg_u32)away) ||
-	    !sg_lock(slot, at))
-		return;
-	slot->tag = SG_SLOT_LEAVING;
-	sg_unlock(slot);
-	sg_vacate(slot, at, tag, ifindex);
+	if (!key || nearest < 0)
+		return 0;
+	for (i = 0; i < SG_REACH; i++) {
+		if (i > (sg_u32)nearest)
+			sg_give_back(tag, i, key);
+	}
+	return 0;
 }
 
 /* Takes a slot for a new flow. Returns 0, or the counter that says why there is none. */
 SG_GLOBAL int sg_take_slot(sg_u32 tag, const struct sg_flow_key *key, const struct sg_flow *flow)
 {
-	sg_u32 home = sg_home_of(tag), i;
-	struct sg_slot *slot = sg_slot_at(home);
-	sg_u64 *word;
+	sg_u32 i;
 
-	if (!slot || !key || !flow)
+	if (!key || !flow)
 		return SG_COUNT_TABLE_FULL;
 	for (i = 0; i < SG_REACH; i++) {
-		if (sg_claim(home + i, tag, key, flow))
+		if (sg_claim(tag, i, key, flow))
 			continue;
-		word = sg_occupied_word((home + i) & shape.mask);
-		if (word)
-			__sync_fetch_and_or(word, 1ULL << ((home + i) & 63));
-		__sync_fetch_and_or(&slot->homed, 1U << i);
-		sg_settle((home + i) & shape.mask, tag, key->ifindex);
+		sg_settle(tag, key);
 		return 0;
 	}
 	return SG_COUNT_TABLE_FULL;

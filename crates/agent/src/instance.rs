@@ -55,9 +55,10 @@ pub(crate) const PINNED_MAPS: [&str; 8] = [
 const FORGET_TRIES: u32 = 100;
 const FORGET_PAUSE: Duration = Duration::from_millis(1);
 
-/// `struct __sk_buff`, of which only the mark is set.
+/// `struct __sk_buff`, of which only the mark and the priority are set.
 const SKB_CONTEXT_BYTES: usize = 192;
 const SKB_CONTEXT_MARK: usize = 8;
+const SKB_CONTEXT_PRIORITY: usize = 32;
 
 /// Size of the table of flows, unless told otherwise.
 pub const FLOWS_DEFAULT: u32 = 65_536;
@@ -150,12 +151,12 @@ impl Instance {
             };
             instance.write("sweeper", &0u32, &sweeper)?;
         }
-        let begun = instance.run("begin_sweeping", 0)?;
-        ensure!(begun == 0, "the timer that collects flows did not start");
         if let Some(pins) = options.pins.clone() {
             instance.pin_maps(&pins)?;
             instance.adopt_links(&pins)?;
         }
+        let begun = instance.run("begin_sweeping", 0, 0)?;
+        ensure!(begun == 0, "the timer that collects flows did not start");
         Ok(instance)
     }
 
@@ -383,19 +384,25 @@ impl Instance {
 
     /// Empties the slots of an interface's flows, 0 = all. A slot may be in use at that moment.
     fn forget(&self, index: u32) -> Result<()> {
-        for _ in 0..FORGET_TRIES {
-            if self.run("forget_flows", index)? == 0 {
-                return Ok(());
+        let slots = self.map("flows")?.max_entries();
+        'parts: for part in 0..table::parts(slots) {
+            for _ in 0..FORGET_TRIES {
+                if self.run("forget_flows", index, part)? == 0 {
+                    continue 'parts;
+                }
+                thread::sleep(FORGET_PAUSE);
             }
-            thread::sleep(FORGET_PAUSE);
+            bail!("flows cannot be forgotten: their slots are in use all the time");
         }
-        bail!("flows cannot be forgotten: their slots are in use all the time")
+        Ok(())
     }
 
-    /// Runs one of the programs that are there for the agent. `mark` is its argument.
-    fn run(&self, program: &str, mark: u32) -> Result<u32> {
+    /// Runs one of the programs that are there for the agent. `mark` and `priority` are its
+    /// arguments.
+    fn run(&self, program: &str, mark: u32, priority: u32) -> Result<u32> {
         let mut context = [0; SKB_CONTEXT_BYTES];
         context[SKB_CONTEXT_MARK..][..4].copy_from_slice(&mark.to_ne_bytes());
+        context[SKB_CONTEXT_PRIORITY..][..4].copy_from_slice(&priority.to_ne_bytes());
         let input = ProgramInput {
             context_in: Some(&mut context),
             data_in: Some(&[0; 64]),
@@ -481,10 +488,7 @@ impl Instance {
 
 /// Gives the table of flows its size.
 fn size_table(open: &mut OpenObject, slots: u32) -> Result<()> {
-    for (map, entries) in [
-        ("flows", slots),
-        ("occupied", table::occupied_entries(slots)),
-    ] {
+    for (map, entries) in [("flows", slots), ("occupied", table::parts(slots))] {
         object::open_map(open, map)?
             .set_max_entries(entries)
             .with_context(|| format!("sizing map {map}"))?;

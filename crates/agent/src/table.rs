@@ -30,8 +30,9 @@ pub(crate) fn slots(flows_max: u32) -> u32 {
         .next_power_of_two()
 }
 
-/// Entries of the `occupied` map of a table with this many slots.
-pub(crate) fn occupied_entries(slots: u32) -> u32 {
+/// Parts of a table with this many slots, each an entry of the `occupied` map and what the kernel
+/// looks through at a time.
+pub(crate) fn parts(slots: u32) -> u32 {
     slots.div_ceil(OCCUPIED_SLOTS)
 }
 
@@ -66,8 +67,8 @@ pub(crate) fn pinned_key(sweeper: &dyn MapCore) -> Result<HashKey> {
     Ok(read::<Sweeper>(sweeper, 0)?.hash_key)
 }
 
-/// Every flow in a table, in the order of its slots, each as it was at one moment. Flows that come
-/// or go meanwhile may be in it or not.
+/// Every flow in a table, in the order of its slots, each as it was between two packets. Flows that
+/// come or go meanwhile may be in it or not.
 ///
 /// # Errors
 /// The maps are of another layout, or the kernel refused.
@@ -85,16 +86,17 @@ pub(crate) fn flows(table: &dyn MapCore, occupied: &dyn MapCore) -> Result<Vec<(
     Ok(found)
 }
 
-/// A slot that no program was changing while it was copied: its version is even, and still the same
-/// afterwards. One that changes all the time is taken as it is after some tries.
+/// A slot that no program was changing while it was copied: copied between two copies of the same
+/// even version. One that changes all the time is taken as it is after some tries.
 fn read_slot(table: &dyn MapCore, index: u32) -> Result<Slot> {
+    let mut before: Slot = read(table, index)?;
     let mut slot: Slot = read(table, index)?;
     for _ in 0..READ_TRIES {
-        let again: Slot = read(table, index)?;
-        if again.version == slot.version && slot.version % 2 == 0 {
+        let after: Slot = read(table, index)?;
+        if before.version == after.version && after.version % 2 == 0 {
             break;
         }
-        slot = again;
+        (before, slot) = (slot, after);
     }
     Ok(slot)
 }
@@ -135,7 +137,7 @@ mod tests {
             [0, 1, 64, 65, 65_536, u32::MAX].map(slots),
             [64, 64, 64, 128, 65_536, 1 << 24]
         );
-        assert_eq!([64, 4096, 8192].map(occupied_entries), [1, 1, 2]);
+        assert_eq!([64, 4096, 8192].map(parts), [1, 1, 2]);
         for slots in [64, 65_536, SLOTS_MAX] {
             let shape = shape(slots, HashKey::default());
             assert_eq!(u32::MAX >> shape.shift, shape.mask);

@@ -18,8 +18,8 @@ use net::{A, B, Fate, Pair, Route, opt, pair::Enforcer, params, policy, policy_o
 use random::Random;
 use sluicegate_core::{
     abi::{
-        COUNTER_NAMES, FlowKey, Interface, MODE_TWO_SIDED, Params, PolicyTable, RULE_OBSERVE,
-        RULE_POLICE, RULE_STRIP_MPTCP, WINDOW_MAX,
+        COUNTER_NAMES, FlowKey, Interface, MODE_TWO_SIDED, MODE_WATCH, Params, PolicyTable,
+        RULE_OBSERVE, RULE_POLICE, RULE_STRIP_MPTCP, WINDOW_MAX,
     },
     cc::Algorithm,
     host::{Action, Direction, Host, Outcome, tcp},
@@ -368,11 +368,11 @@ fn frames_cut_anywhere_are_the_same() {
     compare_counters(&kernel, std::iter::once(&shadowed));
 }
 
-/// The handshake of connection `port` as far as the kernel's flow; `false` if there is none after it.
-fn begins(kernel: &Kernel, port: u16) -> bool {
+/// The handshake of connection `port` from `isn` on; whether the programs edited the SYN/ACK.
+fn handshake(kernel: &Kernel, port: u16, isn: u32) -> bool {
     let route = Route::new(&format!("10.1.0.1:{port}"), "10.2.0.1:5001");
     let syn = net::Packet {
-        seq: 99,
+        seq: isn,
         flags: tcp::SYN,
         window: 1000,
         options: opt::all(&[&opt::mss(1460)]),
@@ -380,27 +380,35 @@ fn begins(kernel: &Kernel, port: u16) -> bool {
     };
     let answer = net::Packet {
         seq: 7,
-        ack: 100,
+        ack: isn + 1,
         flags: tcp::SYN | tcp::ACK,
         window: 65_000,
         ..syn.clone()
     };
-    let mut host = Host::new(&policy());
-    host.frame(&mut route.build(&syn), Direction::FromTenant, 1);
-    let key = FlowKey {
-        ifindex: IFINDEX,
-        ..*host.key()
-    };
     kernel.frame(&route.build(&syn), Direction::FromTenant, 1);
     let frame = route.reversed().build(&answer);
     let made = kernel.frame(&frame, Direction::ToTenant, 1);
-    let begun = kernel.flow(&key).is_some();
     assert!(made.passes);
-    assert_eq!(
-        made.frame != frame,
-        begun,
-        "without a flow nothing is edited"
-    );
+    made.frame != frame
+}
+
+/// The flow that [`handshake`] makes of connection `port`.
+fn key_of(port: u16) -> FlowKey {
+    FlowKey {
+        local: "10.1.0.1".parse::<std::net::IpAddr>().unwrap().into(),
+        remote: "10.2.0.1".parse::<std::net::IpAddr>().unwrap().into(),
+        local_port: port.to_be(),
+        remote_port: 5001_u16.to_be(),
+        ifindex: IFINDEX,
+        ..FlowKey::default()
+    }
+}
+
+/// Whether connection `port` has a flow after its handshake.
+fn begins(kernel: &Kernel, port: u16) -> bool {
+    let edited = handshake(kernel, port, 99);
+    let begun = kernel.flow(&key_of(port)).is_some();
+    assert_eq!(edited, begun, "without a flow nothing is edited");
     begun
 }
 
@@ -474,18 +482,6 @@ fn a_full_table_keeps_every_flow_that_it_took() {
     assert!((1..=tried).rev().take(40).all(|port| begins(&kernel, port)));
 }
 
-/// The flow that [`begins`] makes of connection `port`.
-fn key_of(port: u16) -> FlowKey {
-    FlowKey {
-        local: "10.1.0.1".parse::<std::net::IpAddr>().unwrap().into(),
-        remote: "10.2.0.1".parse::<std::net::IpAddr>().unwrap().into(),
-        local_port: port.to_be(),
-        remote_port: 5001_u16.to_be(),
-        ifindex: IFINDEX,
-        ..FlowKey::default()
-    }
-}
-
 #[test]
 fn a_flow_that_is_never_let_go_passes_untouched_and_is_not_policed() {
     let kernel = Kernel::load(&policy());
@@ -517,10 +513,19 @@ fn a_flow_that_is_never_let_go_passes_untouched_and_is_not_policed() {
     assert_eq!(count(&kernel, "contended"), 1);
     assert_eq!(kernel.flow(&key_of(1)).unwrap(), before);
 
-    // The tenant may have been shown 64 KB without scaling meanwhile, and may use it.
-    assert_eq!(passes(60_000), Some(61_000));
+    // Much may have passed meanwhile, and the tenant may have been shown another 64 KB.
+    assert_eq!(passes(700_100), Some(701_100));
+    assert_eq!(passes(760_000), Some(761_000));
     assert_eq!(count(&kernel, "policed"), 0);
-    assert_eq!(passes(70_000), None, "beyond any window it is policed");
+    assert_eq!(passes(780_000), None, "beyond any window it is policed");
     assert_eq!(count(&kernel, "policed"), 1);
+
+    // A port that is used again while its slot is held: nothing is known of the new connection.
+    kernel.hold(&key_of(1), true);
+    assert!(!handshake(&kernel, 1, 1 << 30));
+    kernel.hold(&key_of(1), false);
+    assert!(passes((1 << 30) + 1).is_some());
+    let flow = kernel.flow(&key_of(1)).unwrap();
+    assert_eq!((flow.mode, flow.reason), (MODE_WATCH, 1));
     assert!(kernel.slots().iter().all(|slot| slot.missed == 0));
 }

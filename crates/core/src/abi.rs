@@ -221,7 +221,7 @@ pub struct Flow {
     pub rcv_ceb: u32,
     pub unreported: u16,
     pub unreporting_acks: u8,
-    pub pad: u8,
+    pub unseen: u8,
     pub peer_window: u16,
     pub wire_window: u16,
     pub mss: u16,
@@ -273,7 +273,7 @@ impl Flow {
     }
 }
 
-/// Value of the kernel's `flows` map (`struct sg_slot_image`).
+/// Value of the kernel's `flows` map (`struct sg_slot`).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Slot {

@@ -192,15 +192,17 @@ SG_INLINE int sg_peer_reads_feedback(const struct sg_flow *flow)
 
 /*
  * Room for an option is made and unmade at a price, so pure ACKs report by turns
- * while nothing but ECT(0) arrives. Marks are reported at once. So RFC 9768
+ * while nothing but ECT(0) arrives in order. Marks are reported at once. So RFC 9768
  * 3.2.3.3: a counter that goes on counting is repeated every n ACKs, CE always.
- * A tenant that sends data as well has fewer pure ACKs; all of them report.
+ * Losses are when ACKs are few and matter, and a tenant that sends data as well has
+ * fewer pure ACKs: there all of them report.
  */
 #define SG_REPORTING_ACK 2U
 
-SG_INLINE int sg_reports(struct sg_flow *flow)
+SG_INLINE int sg_reports(struct sg_flow *flow, const struct sg_segment *seg)
 {
-	if (flow->flags & SG_FLOW_CE_UNREPORTED || flow->fack_round != flow->snd_nxt)
+	if ((flow->flags & SG_FLOW_CE_UNREPORTED) || (seg->options & SG_OPT_SACK) ||
+	    flow->fack_round != flow->snd_nxt)
 		return 1;
 	flow->unreporting_acks++;
 	return flow->unreporting_acks >= SG_REPORTING_ACK;
@@ -217,7 +219,7 @@ SG_INLINE void sg_give_feedback(struct sg_flow *flow, const struct sg_segment *s
 	if (!sg_peer_reads_feedback(flow))
 		return;
 	if (pure_ack && seg->header_len + SG_OPTION_LEN <= 60) {
-		if (!sg_reports(flow))
+		if (!sg_reports(flow, seg))
 			return;
 		out->edits |= SG_EDIT_ADD_FEEDBACK;
 		sg_report(flow, out);
@@ -276,6 +278,36 @@ SG_INLINE int sg_needs_clock(const struct sg_flow *flow, const struct sg_segment
 	       sg_seq_ge(seg->seq + seg->payload + 1, flow->rtt_next);
 }
 
+/* More data than this does not pass unseen: what claims it is none of this flow. */
+#define SG_UNSEEN_MAX (1U << 28)
+
+/*
+ * Packets have passed that no step has seen, ACKs with any window among them. The
+ * next data will tell where the tenant is; what is timed may be a repetition.
+ */
+SG_INLINE void sg_unseen(struct sg_flow *flow)
+{
+	flow->unseen = 1;
+	sg_rtt_retransmitted(flow);
+}
+
+/* Policing begins anew: the tenant may have been shown the largest window. */
+SG_INLINE void sg_data_after_gap(struct sg_flow *flow, const struct sg_segment *seg)
+{
+	sg_u32 end = seg->seq + seg->payload;
+
+	if (end - flow->snd_una > SG_UNSEEN_MAX)
+		return;
+	flow->unseen = 0;
+	if (!(flow->flags & SG_FLOW_EDGE_KNOWN)) {
+		flow->flags |= SG_FLOW_EDGE_KNOWN;
+		flow->edge = end;
+		flow->peer_window = 0xffff;
+		flow->wire_window = 0xffff;
+	}
+	flow->edge = sg_seq_max(flow->edge, end + (0xffffU << (flow->wscale & 15)));
+}
+
 /* A segment of an existing flow leaves the tenant. *out is zeroed by the caller. */
 SG_INLINE int sg_from_tenant(struct sg_flow *flow, const struct sg_segment *seg,
 			     sg_u64 now_ns, const struct sg_params *params,
@@ -288,6 +320,8 @@ SG_INLINE int sg_from_tenant(struct sg_flow *flow, const struct sg_segment *seg,
 	if (sg_unlikely(seg->tcp_flags & SG_RST))
 		return 0;
 	if (seg->payload || (seg->tcp_flags & SG_FIN)) {
+		if (sg_unlikely(flow->unseen))
+			sg_data_after_gap(flow, seg);
 		if (sg_polices(flow, params) &&
 		    sg_unlikely(sg_police_exceeds(flow, seg->seq + seg->payload))) {
 			if (!may_edit)
@@ -324,7 +358,7 @@ SG_INLINE void sg_fall_back(struct sg_flow *flow, const struct sg_params *params
 
 /*
  * Feedback must come, and must follow what is acknowledged. Counters that stand
- * still for two windows end the partnership: the feedback has stopped, or no ECN
+ * still for two windows and eight segments end the partnership: the feedback has stopped, or no ECN
  * codepoint survives the path. So do counters that cover less than a quarter of
  * two windows. The peer counts before its tenant acknowledges, so that counts run
  * ahead, by a whole window when a hole is filled at last: what they are ahead covers
@@ -441,21 +475,6 @@ SG_INLINE void sg_ack_repeats(struct sg_flow *flow, const struct sg_segment *seg
 	if (flow->dupacks == 3 && sg_may_infer_loss(flow))
 		sg_infer_loss(flow, params, now_ns, out);
 }
-
-/*
- * Packets have passed that no step has seen: the tenant may know of any window, so
- * that policing begins anew from the largest, and what is timed may be a repetition.
- */
-SG_INLINE void sg_unseen(struct sg_flow *flow)
-{
-	sg_u32 edge = flow->snd_nxt + (0xffffU << (flow->wscale & 15));
-
-	flow->edge = sg_seq_max(flow->edge, edge);
-	sg_rtt_retransmitted(flow);
-}
-
-/* More data than this does not pass unseen: what claims it is no ACK of this flow. */
-#define SG_UNSEEN_MAX (1U << 28)
 
 /*
  * An ACK of data that was never seen. The tenant may have sent it (a packet that

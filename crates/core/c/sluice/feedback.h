@@ -19,6 +19,7 @@
 #include "math.h"
 #include "params.h"
 #include "segment.h"
+#include "seq.h"
 
 #define SG_KIND_FEEDBACK 172
 #define SG_KIND_EXPERIMENT 253
@@ -108,14 +109,16 @@ SG_INLINE void sg_feedback_count(struct sg_flow *flow, const struct sg_segment *
 }
 
 /* Any count ends the silence; what it counts beyond what is acknowledged covers later ACKs. */
-SG_INLINE void sg_feedback_counted(struct sg_flow *flow, sg_u32 bytes)
+SG_INLINE void sg_feedback_counted(struct sg_flow *flow, const struct sg_segment *seg,
+				   sg_u32 bytes)
 {
 	sg_s64 ahead = (sg_s64)bytes - flow->uncounted;
-	/* No more is ahead than is out: what is counted twice covers nothing. */
-	sg_s64 most = sg_min32(flow->snd_nxt - flow->snd_una, SG_WINDOW_MAX);
+	/* No more is ahead than will be out: what is counted twice covers nothing. */
+	sg_u32 una = sg_seq_gt(seg->ack, flow->snd_una) ? seg->ack : flow->snd_una;
+	sg_u32 out = sg_seq_gt(flow->snd_nxt, una) ? flow->snd_nxt - una : 0;
 
-	if (ahead > most)
-		ahead = most;
+	if (ahead > out)
+		ahead = sg_min32(out, SG_WINDOW_MAX);
 	flow->uncounted = ahead > 0 ? -(sg_s32)ahead : 0;
 }
 
@@ -138,7 +141,7 @@ SG_INLINE int sg_feedback_take(struct sg_flow *flow, const struct sg_segment *se
 		flow->bytes_marked += ceb;
 	flow->flags |= SG_FLOW_FED;
 	if (e0b + ceb) {
-		sg_feedback_counted(flow, e0b + ceb);
+		sg_feedback_counted(flow, seg, e0b + ceb);
 		flow->counted_bytes = sg_sat32((sg_u64)flow->counted_bytes + e0b + ceb);
 	}
 	return 1;

@@ -79,8 +79,8 @@ struct sg_flow {
 	sg_u32 rcv_e0b;         /* counters of what arrived, 24 bits (RFC 9768 3.2.3) */
 	sg_u32 rcv_ceb;
 	sg_u16 unreported;      /* bytes counted since feedback last left, saturating */
-	sg_u8 unreporting_acks; /* pure ACKs of the tenant since then, saturating */
-	sg_u8 pad;
+	sg_u8 unreporting_acks; /* pure ACKs of the tenant since then */
+	sg_u8 unseen;           /* packets have passed unseen, and no data since */
 	sg_u16 peer_window;     /* as last advertised by the peer, on the wire */
 	sg_u16 wire_window;     /* as last shown to the tenant, on the wire */
 	sg_u16 mss;             /* the peer's MSS option, nothing subtracted */

@@ -251,4 +251,11 @@ SG_INLINE void sg_midstream(struct sg_flow *flow, const struct sg_segment *seg,
 	flow->cc.cut_end = flow->snd_una;
 }
 
+/* The tuple has begun a new life whose handshake could not be kept. */
+SG_INLINE void sg_handshake_unseen(struct sg_flow *flow)
+{
+	flow->mode = SG_MODE_WATCH;
+	flow->reason = SG_WHY_MIDSTREAM;
+}
+
 #endif /* SLUICE_HANDSHAKE_H */
