@@ -21,7 +21,7 @@ use crate::{
     },
     requirements,
     tenant::{
-        Flow, Report,
+        Flow, Report, netstat,
         plan::{ReceiverReport, SenderReport},
     },
 };
@@ -332,7 +332,7 @@ fn unexplained(observed: &Observed<'_>, notes: &mut Vec<String>) -> BTreeMap<Str
     let duplicates = count(&["TCPDSACKRecv"]);
     // A sender's own timers (RFC 8985 7.2: about 2 RTT + 2 ms without an ACK; the RTO) say that a CPU was late,
     // not that a packet was lost: they repeat a segment, and D-SACK answers that it was there.
-    let probes = count(&["TCPLossProbes", "TCPTimeouts"]);
+    let probes = count(&netstat::CAUSES);
     let reordering = count(&["TCPSACKReorder", "TCPTSReorder", "TCPRenoReorder"]);
     let out_of_order = count(&["TCPOFOQueue"]);
     let explained = drops + policed > 0;

@@ -17,7 +17,7 @@ mod clock;
 mod engine;
 mod frame;
 mod io;
-mod netstat;
+pub(crate) mod netstat;
 mod pattern;
 pub mod plan;
 pub mod planning;

@@ -36,6 +36,22 @@ fn parse(text: &str) -> BTreeMap<String, u64> {
         .collect()
 }
 
+/// Counters of timers that make a sender repeat a segment.
+pub const CAUSES: [&str; 2] = ["TCPLossProbes", "TCPTimeouts"];
+
+/// `counters` with the causes as they were in an `earlier` reading.
+pub fn with_causes(
+    mut counters: BTreeMap<String, u64>,
+    earlier: &BTreeMap<String, u64>,
+) -> BTreeMap<String, u64> {
+    for name in CAUSES {
+        if let Some(value) = earlier.get(name) {
+            counters.insert(name.to_owned(), *value);
+        }
+    }
+    counters
+}
+
 /// What grew, and by how much.
 pub fn growth(
     before: &BTreeMap<String, u64>,
@@ -53,6 +69,19 @@ pub fn growth(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn causes_count_from_earlier_on() {
+        let reading = |probes: u64, repeated: u64| {
+            BTreeMap::from([
+                ("TCPLossProbes".to_owned(), probes),
+                ("RetransSegs".to_owned(), repeated),
+            ])
+        };
+        let before = with_causes(reading(5, 5), &reading(3, 3));
+        let grown = growth(&before, &reading(6, 6));
+        assert_eq!((grown["TCPLossProbes"], grown["RetransSegs"]), (3, 1));
+    }
 
     #[test]
     fn pairs_of_lines_become_counters() {
