@@ -265,8 +265,11 @@ fn load(path: &Path, flows: usize, settings: &Settings) -> Result<Value> {
     Ok(Value::Object(result))
 }
 
-/// What is compared within each round: for people, in the results, and of which runs.
-const RATIOS: [(&str, &str, fn(&Round) -> f64); 6] = [
+/// A comparison within each round: its name for people and in the results, and of what.
+type Ratio = (&'static str, &'static str, fn(&Round) -> f64);
+
+/// Every comparison.
+const RATIOS: [Ratio; 6] = [
     ("goodput, enforced/unenforced", "goodput_ratio", |r| {
         r.enforced.goodput_bps / r.plain.goodput_bps
     }),
