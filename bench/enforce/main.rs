@@ -1,33 +1,28 @@
 //! What enforcement costs: `make bench-enforce`. Needs root and an otherwise idle machine.
 //!
-//! Three measurements: unenforced and enforced runs over an unshaped path, interleaved, and between
-//! them runs with programs that do nothing, which show what the hooks alone cost; the time that the
-//! kernel accounts to the programs under that load; and each path through the programs beside an
-//! empty one.
+//! Three measurements: what enforced flows bring and cost beside unenforced ones that take turns with
+//! them, and beside ones that meet programs which do nothing, which show what the hooks alone cost; the
+//! time that the kernel accounts to the programs under that load; and each path through the programs
+//! beside an empty one.
 
 #![allow(clippy::print_stdout)]
 
+mod arms;
 mod frames;
 mod paired;
 mod path;
 mod policy;
 mod programs;
+mod sides;
 mod traffic;
 
-use std::{fs, os::fd::AsFd, path::PathBuf, time::Duration};
+use std::{fmt, fs, path::PathBuf, time::Duration};
 
 use anyhow::{Context, Result, bail};
-use libbpf_rs::Object;
-use paired::Median;
-use path::Path;
+use arms::{Arm, Paths};
+use paired::{Measure, Median, Pair};
 use serde_json::{Value, json};
-use sluicegate_agent::{
-    Instance, Options, include_object, interfaces,
-    inventory::ProgramInfo,
-    object,
-    tcx::{Direction, TcxLink},
-};
-use traffic::Run;
+use sluicegate_agent::inventory::ProgramInfo;
 
 /// Numbers of flows that are tried.
 const FLOWS: [usize; 2] = [1, 64];
@@ -40,15 +35,15 @@ struct Settings {
 
 fn main() -> Result<()> {
     let settings = settings()?;
-    let path = Path::build().context("building the path; this benchmark needs root")?;
+    let paths = Paths::build().context("building the paths; this benchmark needs root")?;
     println!("paths through the programs (median ns of one run):");
-    let costs = path.within("ha", programs::costs)?;
+    let costs = paths.unenforced().within("ha", programs::costs)?;
     for cost in &costs {
         println!("  {:<34} {:>5}", cost.name, cost.median_ns);
     }
     let mut loads = Vec::new();
     for flows in FLOWS {
-        loads.push(load(&path, flows, &settings)?);
+        loads.push(load(&paths, flows, &settings)?);
     }
     let results = json!({
         "kernel": fs::read_to_string("/proc/sys/kernel/osrelease")?.trim(),
@@ -95,266 +90,115 @@ fn settings() -> Result<Settings> {
     Ok(settings)
 }
 
-/// Both hosts' instances, attached while this lives.
-struct Enforcement([Instance; 2]);
-
-impl Enforcement {
-    fn attach(path: &Path) -> Result<Self> {
-        let on = |host| {
-            path.within(host, || {
-                let mut instance = Instance::load(&*policy::table()?, &Options::default())?;
-                instance.attach("tenant")?;
-                Ok(instance)
-            })
-        };
-        Ok(Self([on("ha")?, on("hb")?]))
-    }
-
-    fn programs(&self) -> Result<Vec<ProgramInfo>> {
-        let [sending, receiving] = &self.0;
-        Ok([sending.programs()?, receiving.programs()?].concat())
-    }
-
-    /// The flows must have been what the run claims to have measured.
-    fn check(&self, flows: usize) -> Result<()> {
-        let records = self.0[0].raw_flows()?;
-        let enforced = records.iter().filter(|(_, flow)| flow.mode == 2).count();
-        anyhow::ensure!(
-            enforced >= flows,
-            "{enforced} of {flows} flows were enforced from both sides"
-        );
-        Ok(())
-    }
-}
-
-/// Programs that do nothing, and where enforcement would be.
-const EMPTY: [(&str, Direction); 2] = [
-    ("probe_empty", Direction::Ingress),
-    ("probe_empty_egress", Direction::Egress),
-];
-
-/// [`EMPTY`] on both hosts, attached while this lives.
-struct Hooks {
-    _links: Vec<TcxLink>,
-    object: Object,
-}
-
-impl Hooks {
-    fn attach(path: &Path) -> Result<Self> {
-        let object = object::load(object::open("empty", include_object!("doctor"))?, "doctor")?;
-        let mut links = Vec::new();
-        for host in ["ha", "hb"] {
-            links.extend(path.within(host, || {
-                let index = interfaces::find("tenant")?.index;
-                EMPTY
-                    .into_iter()
-                    .map(|(name, direction)| {
-                        TcxLink::attach(&object::program(&object, name)?, index, direction)
-                    })
-                    .collect::<Result<Vec<_>>>()
-            })?);
-        }
-        Ok(Self {
-            _links: links,
-            object,
-        })
-    }
-
-    fn programs(&self) -> Result<Vec<ProgramInfo>> {
-        EMPTY
-            .iter()
-            .map(|(name, _)| ProgramInfo::of(object::program(&self.object, name)?.as_fd()))
-            .collect()
-    }
-}
-
-/// Runs that followed each other, so that one may be divided by another.
-struct Round {
-    plain: Run,
-    hooks: Run,
-    enforced: Run,
-}
-
-impl Round {
-    /// Enforced and unenforced take turns in being first.
-    fn run(path: &Path, flows: usize, measured: Duration, enforced_first: bool) -> Result<Self> {
-        let plain = || traffic::run(path, flows, measured);
-        let enforced = || {
-            let enforcement = Enforcement::attach(path)?;
-            let run = traffic::run(path, flows, measured)?;
-            enforcement.check(flows)?;
-            anyhow::Ok(run)
-        };
-        let first = if enforced_first {
-            enforced()?
-        } else {
-            plain()?
-        };
-        let hooks = {
-            let _hooks = Hooks::attach(path)?;
-            traffic::run(path, flows, measured)?
-        };
-        let last = if enforced_first {
-            plain()?
-        } else {
-            enforced()?
-        };
-        let (plain, enforced) = if enforced_first {
-            (last, first)
-        } else {
-            (first, last)
-        };
-        Ok(Self {
-            plain,
-            hooks,
-            enforced,
-        })
-    }
-
-    fn json(&self) -> Value {
-        json!({
-            "unenforced_bps": self.plain.goodput_bps,
-            "hooks_bps": self.hooks.goodput_bps,
-            "enforced_bps": self.enforced.goodput_bps,
-            "unenforced_cpu_ns_per_byte": self.plain.cpu_ns_per_byte,
-            "hooks_cpu_ns_per_byte": self.hooks.cpu_ns_per_byte,
-            "enforced_cpu_ns_per_byte": self.enforced.cpu_ns_per_byte,
-        })
-    }
-}
-
-/// Rounds at one number of flows, and the programs' own time.
-fn load(path: &Path, flows: usize, settings: &Settings) -> Result<Value> {
-    let mut rounds = Vec::new();
+/// Measures at one number of flows: pairs of turns, and the programs' own time.
+fn load(paths: &Paths, flows: usize, settings: &Settings) -> Result<Value> {
     println!("{flows} flows, {} pairs:", settings.pairs);
-    for pair in 0..settings.pairs {
-        let round = Round::run(path, flows, settings.measured, pair % 2 == 1)?;
-        println!(
-            "  {:>5.2} Gb/s unenforced, {:>5.2} Gb/s with empty programs, {:>5.2} Gb/s enforced",
-            round.plain.goodput_bps / 1e9,
-            round.hooks.goodput_bps / 1e9,
-            round.enforced.goodput_bps / 1e9
-        );
-        rounds.push(round);
+    let mut pairs = Vec::new();
+    for _ in 0..settings.pairs {
+        let pair = Pair::measure(&mut paths.arms()?, flows, settings.measured)?;
+        println!("{pair}");
+        pairs.push(pair);
     }
-    let programs = accounted(path, flows, settings.measured)?;
-    let mut result = serde_json::Map::new();
-    for (name, key, of) in RATIOS {
-        let median = Median::of(&rounds.iter().map(of).collect::<Vec<_>>());
-        println!("  {name:<39} {}", show(median));
-        result.insert(key.to_owned(), ratio(median));
+    let mut result = serde_json::Map::from_iter([("flows".to_owned(), json!(flows))]);
+    for (of, over) in RATIOS {
+        for measure in Measure::ALL {
+            let ratio = |pair: &Pair| measure.of(pair.cost(of)) / measure.of(pair.cost(over));
+            let median = Median::of(&pairs.iter().map(ratio).collect::<Vec<_>>());
+            println!(
+                "  {:<39} {median}",
+                format!("{}, {of}/{over}", measure.name())
+            );
+            result.insert(
+                format!("{}_{}_over_{}", measure.key(), of.key(), over.key()),
+                median.json(),
+            );
+        }
     }
+    let programs = accounted(paths, flows, settings.measured)?;
     for program in &programs {
         println!("  {program}");
     }
-    let ours = programs.iter().filter(|p| !p.name.starts_with("probe"));
-    let (runs, time) = ours.fold((0, 0.0), |(runs, time), p| {
-        (runs + p.runs, time + p.average_ns * p.runs as f64)
-    });
-    let average_ns = time / runs.max(1) as f64;
-    println!("  all                        {average_ns:>4.0} ns average");
+    let average_ns = average_ns(
+        programs
+            .iter()
+            .filter(|program| program.arm == Arm::Enforced),
+    );
+    println!("  {:<35} {average_ns:>4.0} ns average", "all that enforce");
     result.extend([
-        ("flows".to_owned(), json!(flows)),
         ("average_ns".to_owned(), json!(average_ns)),
         (
             "programs".to_owned(),
             programs.iter().map(Accounted::json).collect(),
         ),
-        ("runs".to_owned(), rounds.iter().map(Round::json).collect()),
+        ("runs".to_owned(), pairs.iter().map(Pair::json).collect()),
     ]);
     Ok(Value::Object(result))
 }
 
-/// A comparison within each round: its name for people and in the results, and of what.
-type Ratio = (&'static str, &'static str, fn(&Round) -> f64);
-
-/// Every comparison.
-const RATIOS: [Ratio; 6] = [
-    ("goodput, enforced/unenforced", "goodput_ratio", |r| {
-        r.enforced.goodput_bps / r.plain.goodput_bps
-    }),
-    (
-        "CPU per byte, enforced/unenforced",
-        "cpu_per_byte_ratio",
-        |r| r.enforced.cpu_ns_per_byte / r.plain.cpu_ns_per_byte,
-    ),
-    (
-        "goodput, empty programs/unenforced",
-        "hooks_goodput_ratio",
-        |r| r.hooks.goodput_bps / r.plain.goodput_bps,
-    ),
-    (
-        "CPU per byte, empty programs/unenforced",
-        "hooks_cpu_per_byte_ratio",
-        |r| r.hooks.cpu_ns_per_byte / r.plain.cpu_ns_per_byte,
-    ),
-    (
-        "goodput, enforced/empty programs",
-        "over_hooks_goodput_ratio",
-        |r| r.enforced.goodput_bps / r.hooks.goodput_bps,
-    ),
-    (
-        "CPU per byte, enforced/empty programs",
-        "over_hooks_cpu_per_byte_ratio",
-        |r| r.enforced.cpu_ns_per_byte / r.hooks.cpu_ns_per_byte,
-    ),
+/// What is compared within each pair.
+const RATIOS: [(Arm, Arm); 3] = [
+    (Arm::Enforced, Arm::Unenforced),
+    (Arm::Empty, Arm::Unenforced),
+    (Arm::Enforced, Arm::Empty),
 ];
 
 /// What the kernel accounts to one program under load.
 struct Accounted {
-    name: String,
-    runs: u64,
-    average_ns: f64,
-    verified_instructions: u32,
+    arm: Arm,
+    side: &'static str,
+    program: ProgramInfo,
 }
 
 impl Accounted {
+    fn average_ns(&self) -> f64 {
+        average_ns(std::iter::once(self))
+    }
+
     fn json(&self) -> Value {
-        json!({"name": self.name, "runs": self.runs, "average_ns": self.average_ns,
-               "verified_instructions": self.verified_instructions})
+        json!({"name": self.program.name, "host": self.side, "runs": self.program.runs,
+               "average_ns": self.average_ns(),
+               "verified_instructions": self.program.verified_instructions})
     }
 }
 
-impl std::fmt::Display for Accounted {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for Accounted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{:<26} {:>4.0} ns average of {} runs, {} instructions verified",
-            self.name, self.average_ns, self.runs, self.verified_instructions
+            "{:<35} {:>4.0} ns average of {} runs, {} instructions verified",
+            format!("{}, {}", self.program.name, self.side),
+            self.average_ns(),
+            self.program.runs,
+            self.program.verified_instructions
         )
     }
 }
 
-/// One more enforced run, and one with empty programs, with the kernel's statistics on, which cost
-/// time of their own.
-fn accounted(path: &Path, flows: usize, measured: Duration) -> Result<Vec<Accounted>> {
-    let statistics = Statistics::on()?;
-    let enforcement = Enforcement::attach(path)?;
-    traffic::run(path, flows, measured)?;
-    let mut programs = enforcement.programs()?;
-    drop(enforcement);
-    let hooks = Hooks::attach(path)?;
-    traffic::run(path, flows, measured)?;
-    programs.extend(hooks.programs()?);
-    drop(statistics);
-    let hosts = [
-        "sending host",
-        "sending host",
-        "receiving host",
-        "receiving host",
-        "both hosts",
-        "both hosts",
-    ];
-    Ok(programs
-        .into_iter()
-        .zip(hosts)
-        .map(|(program, host)| Accounted {
-            name: format!("{} {host}", program.name),
-            runs: program.runs,
-            average_ns: program.run_time_ns as f64 / program.runs.max(1) as f64,
-            verified_instructions: program.verified_instructions,
-        })
-        .collect())
+/// Mean time of a run over all runs of `programs`.
+fn average_ns<'a>(programs: impl Iterator<Item = &'a Accounted>) -> f64 {
+    let (runs, time_ns) = programs.fold((0, 0), |(runs, time_ns), accounted| {
+        let program = &accounted.program;
+        (runs + program.runs, time_ns + program.run_time_ns)
+    });
+    time_ns as f64 / runs.max(1) as f64
+}
+
+/// One more pair with the kernel's statistics on, which cost time of their own.
+fn accounted(paths: &Paths, flows: usize, measured: Duration) -> Result<Vec<Accounted>> {
+    let _statistics = Statistics::on()?;
+    let mut arms = paths.arms()?;
+    Pair::measure(&mut arms, flows, measured)?;
+    let mut accounted = Vec::new();
+    for attached in &arms {
+        for (side, program) in attached.programs()? {
+            accounted.push(Accounted {
+                arm: attached.arm,
+                side,
+                program,
+            });
+        }
+    }
+    Ok(accounted)
 }
 
 /// `/proc/sys/kernel/bpf_stats_enabled`, put back when dropped.
@@ -374,15 +218,4 @@ impl Drop for Statistics {
     fn drop(&mut self) {
         let _ = fs::write(Self::FILE, self.0.trim());
     }
-}
-
-fn show(median: Median) -> String {
-    format!(
-        "{:.3}  [{:.3}, {:.3}]",
-        median.value, median.low, median.high
-    )
-}
-
-fn ratio(median: Median) -> Value {
-    json!({"median": median.value, "low": median.low, "high": median.high})
 }

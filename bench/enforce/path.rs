@@ -10,6 +10,8 @@ use std::{os::fd::AsFd, process::Command};
 use anyhow::{Context, Result, ensure};
 use sluicegate_agent::netns::{self, NetNs};
 
+use crate::sides::Side;
+
 /// Address of the receiving tenant; the sender's is 10.9.0.1.
 pub const RECEIVER: &str = "10.9.0.2";
 
@@ -19,10 +21,10 @@ pub struct Path {
 }
 
 impl Path {
-    /// Builds it. Needs root.
-    pub fn build() -> Result<Self> {
+    /// Builds it. Needs root, and a name that no other path of this process has.
+    pub fn build(name: &str) -> Result<Self> {
         let path = Self {
-            prefix: format!("sgb-{}", std::process::id()),
+            prefix: format!("sgb-{}-{name}", std::process::id()),
         };
         for part in ["a", "ha", "hb", "b"] {
             ip(&["netns", "add", &path.name(part)])?;
@@ -63,8 +65,8 @@ impl Path {
         ip(&["-n", &tenant, "addr", "add", &address, "dev", "eth0"])
     }
 
-    /// A veth pair between two namespaces, up. Receive steering is the same at both ends, so that
-    /// segments of one flow stay in order whichever CPU sends them.
+    /// A veth pair between two namespaces, up. Each end's packets are received by the CPUs of its side,
+    /// so that the segments of one flow stay in order whichever CPU sends them.
     fn cable(&self, from: &str, from_name: &str, to: &str, to_name: &str) -> Result<()> {
         ip(&[
             "-n", from, "link", "add", from_name, "type", "veth", "peer", "name", to_name, "netns",
@@ -72,7 +74,8 @@ impl Path {
         ])?;
         for (netns, name) in [(from, from_name), (to, to_name)] {
             ip(&["-n", netns, "link", "set", name, "up"])?;
-            let steering = format!("echo 3 > /sys/class/net/{name}/queues/rx-0/rps_cpus");
+            let cpus = side(netns).mask()?;
+            let steering = format!("echo {cpus} > /sys/class/net/{name}/queues/rx-0/rps_cpus");
             ip(&["netns", "exec", netns, "sh", "-c", &steering])?;
         }
         Ok(())
@@ -84,6 +87,15 @@ impl Drop for Path {
         for part in ["a", "ha", "hb", "b"] {
             let _ = ip(&["netns", "del", &self.name(part)]);
         }
+    }
+}
+
+/// Namespaces of the sending side end in `a`, those of the receiving side in `b`.
+fn side(netns: &str) -> Side {
+    if netns.ends_with('a') {
+        Side::Sending
+    } else {
+        Side::Receiving
     }
 }
 

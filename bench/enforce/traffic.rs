@@ -1,98 +1,191 @@
-//! Bulk flows from a to b, and what they cost: bytes received and CPU time spent meanwhile.
+//! Bulk flows from a to b that take turns with those of other paths, and what they cost: bytes received and
+//! CPU time spent meanwhile.
 
 use std::{
     fs,
     io::{Read, Write},
+    iter::Sum,
     net::{Shutdown, SocketAddr, TcpListener, TcpStream},
+    ops::Add,
     sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
+        Arc, Condvar, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    thread,
+    thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
-use crate::path::{Path, RECEIVER};
+use crate::{
+    path::{Path, RECEIVER},
+    sides::Side,
+};
 
 /// Bytes per write and per read.
-const CHUNK_BYTES: usize = 256 * 1024;
+const CHUNK_BYTES: usize = 128 * 1024;
 
-/// Time before the measured one: slow start, and the caches.
-const WARMUP: Duration = Duration::from_millis(500);
+/// Longest time that what was sent may take to arrive once the senders pause.
+const DRAINED_WITHIN: Duration = Duration::from_secs(10);
 
-/// Connections that a run draws at least, one set after the other.
-const FLOWS_DRAWN: usize = 8;
-
-/// Shortest measurement of one set.
-const DRAW_MIN: Duration = Duration::from_millis(500);
-
-/// What one run cost and brought.
-#[derive(Clone, Copy, Debug)]
-pub struct Run {
-    /// Payload received per second of measured time.
-    pub goodput_bps: f64,
-    /// CPU time of the whole machine per byte received, in ns.
-    pub cpu_ns_per_byte: f64,
-}
-
-/// Runs `flows` flows for `measured` after a warm-up. Few flows are run several times over, with new
-/// connections: on which CPUs a flow's ends and packets meet is drawn with each, and decides more
-/// about its speed than anything else.
-pub fn run(path: &Path, flows: usize, measured: Duration) -> Result<Run> {
-    let draws = u32::try_from(FLOWS_DRAWN.div_ceil(flows))?;
-    let each = (measured / draws).max(DRAW_MIN);
-    let (mut bytes, mut elapsed, mut busy) = (0, Duration::ZERO, Duration::ZERO);
-    for _ in 0..draws {
-        let cost = draw(path, flows, each)?;
-        bytes += cost.bytes;
-        elapsed += cost.elapsed;
-        busy += cost.busy;
-    }
-    Ok(Run {
-        goodput_bps: bytes as f64 * 8.0 / elapsed.as_secs_f64(),
-        cpu_ns_per_byte: busy.as_nanos() as f64 / bytes as f64,
-    })
-}
-
-/// What one set of connections brought and cost.
-struct Cost {
+/// What one or several turns brought and cost.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Cost {
+    /// Payload received.
     bytes: u64,
+    /// From the first write until everything had arrived.
     elapsed: Duration,
+    /// CPU time of the whole machine meanwhile.
     busy: Duration,
 }
 
-fn draw(path: &Path, flows: usize, measured: Duration) -> Result<Cost> {
-    let received = Arc::new(AtomicU64::new(0));
-    let pairs = connect(path, flows)?;
-    let mut threads = Vec::new();
-    let mut ends = Vec::new();
-    for (sender, receiver) in pairs {
-        ends.push(sender.try_clone()?);
-        let counter = Arc::clone(&received);
-        threads.push(thread::spawn(move || send(sender)));
-        threads.push(thread::spawn(move || receive(receiver, &counter)));
+impl Cost {
+    /// Payload received per second.
+    pub fn goodput_bps(&self) -> f64 {
+        self.bytes as f64 * 8.0 / self.elapsed.as_secs_f64()
     }
-    thread::sleep(WARMUP);
-    let (bytes, idle, start) = (received.load(Ordering::Relaxed), idle()?, Instant::now());
-    thread::sleep(measured);
-    let bytes = received.load(Ordering::Relaxed) - bytes;
-    let elapsed = start.elapsed();
-    let busy = elapsed * cpus()? - (self::idle()? - idle).min(elapsed * cpus()?);
-    for end in ends {
-        let _ = end.shutdown(Shutdown::Both);
+
+    /// CPU time of the whole machine per byte received, in ns.
+    pub fn cpu_ns_per_byte(&self) -> f64 {
+        self.busy.as_nanos() as f64 / self.bytes as f64
     }
-    for thread in threads {
-        let _ = thread.join();
+}
+
+impl Sum for Cost {
+    fn sum<I: Iterator<Item = Self>>(costs: I) -> Self {
+        costs.fold(Self::default(), Add::add)
     }
-    anyhow::ensure!(bytes > 0, "nothing arrived within {measured:?}");
-    Ok(Cost {
-        bytes,
-        elapsed,
-        busy,
-    })
+}
+
+impl Add for Cost {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            bytes: self.bytes + other.bytes,
+            elapsed: self.elapsed + other.elapsed,
+            busy: self.busy + other.busy,
+        }
+    }
+}
+
+/// Connected flows of one path. They send in their turns only.
+pub struct Flows {
+    turn: Arc<Turn>,
+    received: Arc<AtomicU64>,
+    ends: Vec<TcpStream>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Flows {
+    /// Connects `flows` flows through `path`, each end a thread on its side's CPUs.
+    pub fn open(path: &Path, flows: usize) -> Result<Self> {
+        let mut opened = Self {
+            turn: Arc::default(),
+            received: Arc::default(),
+            ends: Vec::new(),
+            threads: Vec::new(),
+        };
+        for (sender, receiver) in connect(path, flows)? {
+            opened.ends.push(sender.try_clone()?);
+            let turn = Arc::clone(&opened.turn);
+            opened.spawn(Side::Sending, move || send(sender, &turn));
+            let counter = Arc::clone(&opened.received);
+            opened.spawn(Side::Receiving, move || receive(receiver, &counter));
+        }
+        Ok(opened)
+    }
+
+    fn spawn(&mut self, side: Side, work: impl FnOnce() + Send + 'static) {
+        self.threads.push(thread::spawn(move || {
+            if side.stay().is_ok() {
+                work();
+            }
+        }));
+    }
+
+    /// All flows send for `length`; ends when everything has arrived.
+    pub fn turn(&self, length: Duration) -> Result<Cost> {
+        let (received, idle, start) = (self.received(), idle()?, Instant::now());
+        self.turn.start();
+        thread::sleep(length);
+        self.turn.pause();
+        while !self.turn.is_drained(self.ends.len(), self.received()) {
+            ensure!(
+                start.elapsed() < length + DRAINED_WITHIN,
+                "what was sent did not arrive within {DRAINED_WITHIN:?}"
+            );
+            thread::sleep(Duration::from_micros(100));
+        }
+        let (elapsed, bytes) = (start.elapsed(), self.received() - received);
+        ensure!(bytes > 0, "nothing was sent within {length:?}");
+        let all = elapsed * cpus()?;
+        Ok(Cost {
+            bytes,
+            elapsed,
+            busy: all - (self::idle()? - idle).min(all),
+        })
+    }
+
+    fn received(&self) -> u64 {
+        self.received.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for Flows {
+    fn drop(&mut self) {
+        for end in &self.ends {
+            let _ = end.shutdown(Shutdown::Both);
+        }
+        self.turn.start();
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Whether the senders of a path may write, and what they wrote.
+#[derive(Default)]
+struct Turn {
+    ours: AtomicBool,
+    waiting: Mutex<usize>,
+    started: Condvar,
+    sent: AtomicU64,
+}
+
+impl Turn {
+    fn start(&self) {
+        let _waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        self.ours.store(true, Ordering::Release);
+        self.started.notify_all();
+    }
+
+    fn pause(&self) {
+        self.ours.store(false, Ordering::Release);
+    }
+
+    /// Returns when the senders may write.
+    fn wait(&self) {
+        if self.ours.load(Ordering::Acquire) {
+            return;
+        }
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        *waiting += 1;
+        while !self.ours.load(Ordering::Acquire) {
+            waiting = self
+                .started
+                .wait(waiting)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        *waiting -= 1;
+    }
+
+    /// All of `senders` wait, and what they wrote has been received.
+    fn is_drained(&self, senders: usize, received: u64) -> bool {
+        let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        *waiting == senders && self.sent.load(Ordering::Acquire) == received
+    }
 }
 
 fn connect(path: &Path, flows: usize) -> Result<Vec<(TcpStream, TcpStream)>> {
@@ -117,15 +210,21 @@ fn connect_cubic(to: SocketAddr) -> Result<TcpStream> {
     Ok(TcpStream::from(socket))
 }
 
-fn send(mut stream: TcpStream) {
+fn send(mut stream: TcpStream, turn: &Turn) {
     let chunk = vec![0x5a; CHUNK_BYTES];
-    while stream.write_all(&chunk).is_ok() {}
+    loop {
+        turn.wait();
+        turn.sent.fetch_add(CHUNK_BYTES as u64, Ordering::AcqRel);
+        if stream.write_all(&chunk).is_err() {
+            break;
+        }
+    }
 }
 
 fn receive(mut stream: TcpStream, counter: &AtomicU64) {
     let mut chunk = vec![0; CHUNK_BYTES];
     while let Ok(count @ 1..) = stream.read(&mut chunk) {
-        counter.fetch_add(count as u64, Ordering::Relaxed);
+        counter.fetch_add(count as u64, Ordering::AcqRel);
     }
 }
 

@@ -358,9 +358,9 @@ SG_INLINE void sg_fall_back(struct sg_flow *flow, const struct sg_params *params
 
 /*
  * Feedback must come, and must follow what is acknowledged. Counters that stand
- * still for two windows and eight segments end the partnership: the feedback has stopped, or no ECN
- * codepoint survives the path. So do counters that cover less than a quarter of
- * two windows. The peer counts before its tenant acknowledges, so that counts run
+ * still for two windows and eight segments end the partnership: the feedback has
+ * stopped, or no ECN codepoint survives the path. So do counters that cover less
+ * than a quarter of two windows. The peer counts before its tenant acknowledges, so that counts run
  * ahead, by a whole window when a hole is filled at last: what they are ahead covers
  * later ACKs. ACKs report by turns, and one may be lost or have no room.
  */
