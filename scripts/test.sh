@@ -15,7 +15,8 @@ SLUICEGATE=$SG_ROOT/target/release/sluicegate
 
 # Rooms whose tests load kernel programs or build networks: one test at a time.
 EXCLUSIVE=(-p sluicegate-agent -p sluicegate-lab -p sluicegate)
-PARALLEL=(-p sluicegate-core -p sluicegate-policy -p sluicegate-scenario -p sluicegate-report)
+PARALLEL=(-p sluicegate-core -p sluicegate-policy -p sluicegate-scenario -p sluicegate-report
+	-p sluicegate-tcp -p sluicegate-vswitch -p sluicegate-fabric -p sluicegate-sim)
 
 passed=0 failed=0 skipped=0
 rows=()
@@ -68,7 +69,7 @@ cargo_tests() {
 # check that fails is tried once more, and says so; what fails twice has failed.
 scenario() {
 	local once=(timeout --kill-after=30 "$SCENARIO_LIMIT_S"
-		"$SLUICEGATE" run "$1" --short --check --out "$2")
+		"$SLUICEGATE" run "$1" --world lab --short --check --out "$2")
 	"${once[@]}" && return 0
 	echo "$AGAIN"
 	"${once[@]}"

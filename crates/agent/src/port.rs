@@ -7,6 +7,8 @@ use std::fmt;
 
 use anyhow::{Context, Result, bail, ensure};
 use libbpf_rs::{MapCore, MapFlags, Object};
+pub use sluicegate_core::aqm::Aqm;
+use sluicegate_core::aqm::AqmParams;
 
 use crate::{
     object,
@@ -31,31 +33,6 @@ const PORT_BLEACH: usize = 40;
 const PORT_BACKLOG: usize = 44;
 const PORT_SEEN: usize = 48;
 
-/// How a port treats what arrives at its queue.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Aqm {
-    /// Measures only.
-    None,
-    /// CE above `k_bytes` of backlog; what is not ECN-capable is dropped there when `drop_not_ect`.
-    Threshold {
-        /// Threshold in bytes.
-        k_bytes: u32,
-        /// What a switch with WRED does to Not-ECT packets above K.
-        drop_not_ect: bool,
-    },
-    /// Random early detection (Floyd & Jacobson 1993).
-    Red {
-        /// Average backlog in bytes below which nothing happens.
-        min_bytes: u32,
-        /// Average backlog in bytes from which everything is marked or dropped; above `min_bytes`.
-        max_bytes: u32,
-        /// Probability at `max_bytes`, 0..=1.
-        p_max: f64,
-        /// Weight of a new sample, above 0, at most 1.
-        weight: f64,
-    },
-}
-
 /// Everything a port needs to know.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PortConfig {
@@ -70,64 +47,14 @@ pub struct PortConfig {
 impl PortConfig {
     /// `struct sg_port` with nothing seen yet.
     fn encode(&self) -> Result<[u8; PORT_BYTES]> {
-        ensure!(self.rate_bps > 0, "a port needs a rate above 0 bit/s");
-        let mut word = [0u32; 10];
-        match self.aqm {
-            Aqm::None => {}
-            Aqm::Threshold {
-                k_bytes,
-                drop_not_ect,
-            } => {
-                word[0] = 1;
-                word[1] = k_bytes;
-                word[2] = drop_not_ect.into();
-            }
-            Aqm::Red {
-                min_bytes,
-                max_bytes,
-                p_max,
-                weight,
-            } => {
-                check_red(min_bytes, max_bytes, p_max, weight)?;
-                word[0] = 2;
-                word[3] = min_bytes;
-                word[4] = max_bytes;
-                word[5] = q20(p_max);
-                word[6] = q20(weight).max(1);
-            }
-        }
-        word[7] = nanoseconds(1024, self.rate_bps);
-        word[8] = nanoseconds(self.frame_bytes, self.rate_bps);
+        let params = AqmParams::new(self.aqm, self.rate_bps, self.frame_bytes);
+        let words = params.map_err(anyhow::Error::msg)?.words();
         let mut bytes = [0; PORT_BYTES];
-        for (chunk, word) in bytes.chunks_exact_mut(4).zip(word) {
+        for (chunk, word) in bytes.chunks_exact_mut(4).zip(words) {
             chunk.copy_from_slice(&word.to_ne_bytes());
         }
         Ok(bytes)
     }
-}
-
-fn check_red(min_bytes: u32, max_bytes: u32, p_max: f64, weight: f64) -> Result<()> {
-    ensure!(
-        min_bytes < max_bytes,
-        "RED: the lower threshold ({min_bytes} B) must be below the upper ({max_bytes} B)"
-    );
-    ensure!(
-        (0.0..=1.0).contains(&p_max),
-        "RED: the probability {p_max} is not within 0..=1"
-    );
-    ensure!(
-        weight > 0.0 && weight <= 1.0,
-        "RED: the weight {weight} is not above 0 and at most 1"
-    );
-    Ok(())
-}
-
-fn q20(fraction: f64) -> u32 {
-    (fraction * f64::from(1 << 20)).round() as u32
-}
-
-fn nanoseconds(bytes: u32, rate_bps: u64) -> u32 {
-    u32::try_from(u64::from(bytes) * 8_000_000_000 / rate_bps).unwrap_or(u32::MAX)
 }
 
 /// A port of a [`SwitchPorts`].

@@ -1,6 +1,9 @@
 //! Safe Rust face of the freestanding C core.
 
 pub mod abi;
+pub mod aqm;
 pub mod cc;
 pub mod hash;
 pub mod host;
+pub mod segment;
+pub mod step;

@@ -15,6 +15,7 @@ use sluicegate_agent::{
 };
 use sluicegate_scenario::{
     experiment::{Action, Event, TenantKind, Variant},
+    workload::{collect::Seen, windows::Windows},
     world::{Observer, Outcome},
 };
 
@@ -28,7 +29,6 @@ use crate::{
         cpu::{self, Idle},
         outside::Outside,
         queues::{Queues, Snapshot},
-        windows::Windows,
     },
     net::{
         Network,
@@ -189,15 +189,17 @@ impl<'a> Run<'a> {
         let (losses, mut notes) = Outside::read(&self.network)?.since(&outside);
         notes.extend(followed.notes);
         let observed = Observed {
-            variant: self.variant,
-            flows: &self.flows,
-            reports: &reports,
-            links: self.queues.results(&followed.warm, &followed.end),
+            seen: Seen {
+                variant: self.variant,
+                flows: &self.flows,
+                reports: &reports,
+                links: self.queues.results(&followed.warm, &followed.end),
+                enforcement: self.enforcers.counters()?,
+                windows: followed.windows,
+                backlogs: followed.backlogs,
+                cpu_idle_min: followed.cpu_idle_min,
+            },
             links_whole_run: self.queues.results(&first, &last),
-            enforcement: self.enforcers.counters()?,
-            windows: followed.windows,
-            backlogs: followed.backlogs,
-            cpu_idle_min: followed.cpu_idle_min,
             outside: losses,
             notes,
             started,

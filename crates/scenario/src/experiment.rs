@@ -4,7 +4,9 @@
 
 use std::time::Duration;
 
+use anyhow::Context;
 use serde::{Deserialize, Serialize};
+use sluicegate_core::aqm::Aqm;
 
 /// A resolved scenario file.
 #[derive(Clone, Debug, PartialEq)]
@@ -60,6 +62,8 @@ pub struct Variant {
     pub events: Vec<Event>,
     /// What only the lab reads.
     pub lab: LabOptions,
+    /// What only the simulator reads.
+    pub sim: SimOptions,
 }
 
 /// A server with a virtual switch and one uplink.
@@ -157,6 +161,37 @@ pub enum Marking {
         /// Weight of a new sample, 0..=1.
         weight: f64,
     },
+}
+
+impl Marking {
+    /// As core's queue management takes it.
+    ///
+    /// # Errors
+    /// A threshold above 4 GiB.
+    pub fn aqm(&self) -> anyhow::Result<Aqm> {
+        let bytes = |value: u64| u32::try_from(value).context("a queue threshold is above 4 GiB");
+        Ok(match *self {
+            Self::None => Aqm::None,
+            Self::Threshold {
+                k_bytes,
+                drop_not_ect,
+            } => Aqm::Threshold {
+                k_bytes: bytes(k_bytes)?,
+                drop_not_ect,
+            },
+            Self::Red {
+                min_bytes,
+                max_bytes,
+                p_max,
+                weight,
+            } => Aqm::Red {
+                min_bytes: bytes(min_bytes)?,
+                max_bytes: bytes(max_bytes)?,
+                p_max,
+                weight,
+            },
+        })
+    }
 }
 
 /// Enforcement: which policy on which hosts.
@@ -272,6 +307,30 @@ pub enum Action {
 pub struct LabOptions {
     /// Segmentation offloads in tenants (off by default: queues then hold packets, not super-packets).
     pub offloads: bool,
+}
+
+/// Realisation in the simulator.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SimOptions {
+    /// From the last bit sent on a link to its arrival.
+    pub link_delay: Duration,
+    /// From a tenant's stack to its host's adapter.
+    pub transmit_delay: Duration,
+    /// From the adapter to the tenant's stack.
+    pub receive_delay: Duration,
+    /// A packet that finds its host's adapter idle leaves up to this much later, drawn uniformly.
+    pub jitter: Duration,
+}
+
+impl Default for SimOptions {
+    fn default() -> Self {
+        Self {
+            link_delay: Duration::from_micros(1),
+            transmit_delay: Duration::from_micros(5),
+            receive_delay: Duration::from_micros(10),
+            jitter: Duration::from_micros(4),
+        }
+    }
 }
 
 impl Experiment {

@@ -22,4 +22,5 @@ mod resolve;
 pub mod results;
 pub mod runner;
 pub mod stats;
+pub mod workload;
 pub mod world;

@@ -38,7 +38,7 @@ pub struct Args {
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// World that runs them
-    #[arg(long, value_enum, default_value_t = WorldName::Lab)]
+    #[arg(long, value_enum, default_value_t = WorldName::Sim)]
     world: WorldName,
     /// Run only these variants
     #[arg(long, value_name = "NAME", num_args = 1..)]
@@ -62,6 +62,8 @@ pub struct Args {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum WorldName {
+    /// Simulated time: no privileges, any size
+    Sim,
     /// Linux kernels in network namespaces and guests on this machine (root)
     Lab,
 }
@@ -69,6 +71,7 @@ enum WorldName {
 impl WorldName {
     fn open(self) -> anyhow::Result<Box<dyn World>> {
         match self {
+            Self::Sim => Ok(Box::new(sluicegate_sim::Sim)),
             Self::Lab => Ok(Box::new(sluicegate_lab::Lab::new()?)),
         }
     }

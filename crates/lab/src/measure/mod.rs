@@ -3,5 +3,3 @@
 pub mod cpu;
 pub mod outside;
 pub mod queues;
-pub mod tracking;
-pub mod windows;

@@ -6,10 +6,10 @@ use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 use sluicegate_agent::{
     interfaces,
-    port::{Aqm, PortConfig, PortId, PortStats, SwitchPorts},
+    port::{PortConfig, PortId, PortStats, SwitchPorts},
 };
 use sluicegate_scenario::{
-    experiment::{Marking, Node, Variant},
+    experiment::{Node, Variant},
     results::{LinkResult, QueueQuantiles},
 };
 
@@ -158,7 +158,10 @@ fn attach(variant: &Variant, port: &SwitchPort, ports: &mut SwitchPorts) -> Resu
     };
     let name = format!("{}>{}", node_name(variant, from), node_name(variant, to));
     let config = PortConfig {
-        aqm: aqm(link.marking).with_context(|| format!("link {}", link.name))?,
+        aqm: link
+            .marking
+            .aqm()
+            .with_context(|| format!("link {}", link.name))?,
         rate_bps: link.rate_bps,
         frame_bytes: variant.mtu_bytes + ETHERNET_HEADER_BYTES,
     };
@@ -179,31 +182,6 @@ fn node_name(variant: &Variant, node: Node) -> &str {
         Node::Host(id) => &variant.hosts[id].name,
         Node::Switch(id) => &variant.switches[id].name,
     }
-}
-
-fn aqm(marking: Marking) -> Result<Aqm> {
-    let bytes = |value: u64| u32::try_from(value).context("a queue threshold is above 4 GiB");
-    Ok(match marking {
-        Marking::None => Aqm::None,
-        Marking::Threshold {
-            k_bytes,
-            drop_not_ect,
-        } => Aqm::Threshold {
-            k_bytes: bytes(k_bytes)?,
-            drop_not_ect,
-        },
-        Marking::Red {
-            min_bytes,
-            max_bytes,
-            p_max,
-            weight,
-        } => Aqm::Red {
-            min_bytes: bytes(min_bytes)?,
-            max_bytes: bytes(max_bytes)?,
-            p_max,
-            weight,
-        },
-    })
 }
 
 fn result(queue: &Queue, from: &Counts, to: &Counts) -> LinkResult {

@@ -12,7 +12,7 @@ use std::{
 
 use sluicegate_lab::tenant::{Plan, Report, TenantProcess, unix_ns};
 use sluicegate_scenario::experiment::{
-    Host, LabOptions, Tenant, TenantKind, Traffic, TrafficKind, Variant,
+    Host, LabOptions, SimOptions, Tenant, TenantKind, Traffic, TrafficKind, Variant,
 };
 
 /// Longest time that anything in these tests may take.
@@ -98,6 +98,7 @@ pub fn variant(congestion_control: &str, traffic: Vec<Traffic>) -> Variant {
         enforcement: None,
         events: Vec::new(),
         lab: LabOptions::default(),
+        sim: SimOptions::default(),
     }
 }
 

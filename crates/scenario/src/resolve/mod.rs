@@ -13,7 +13,7 @@ use sluicegate_policy::{
     units::parse_duration,
 };
 
-use crate::experiment::{LabOptions, Variant};
+use crate::experiment::{LabOptions, SimOptions, Variant};
 
 /// What names may look like.
 pub const NAME_ADVICE: &str = "use small letters, digits and `-`, starting with a letter";
@@ -56,6 +56,7 @@ pub fn variant(name: &str, table: &Table<'_>, checks: &Checks<'_>) -> Variant {
         enforcement: enforcement::read(table, &network),
         events: enforcement::read_events(table, &network, warmup + measured),
         lab: read_lab(table),
+        sim: read_sim(table),
         hosts: network.hosts.clone(),
         switches: network.switches.clone(),
         links: network.links.clone(),
@@ -73,6 +74,22 @@ fn read_lab(table: &Table<'_>) -> LabOptions {
     let offloads = lab.boolean("offloads").unwrap_or(false);
     lab.close();
     LabOptions { offloads }
+}
+
+fn read_sim(table: &Table<'_>) -> SimOptions {
+    let defaults = SimOptions::default();
+    let Some(sim) = table.table("sim") else {
+        return defaults;
+    };
+    let read = |key, default| duration(&sim, key).unwrap_or(default);
+    let options = SimOptions {
+        link_delay: read("link_delay", defaults.link_delay),
+        transmit_delay: read("transmit_delay", defaults.transmit_delay),
+        receive_delay: read("receive_delay", defaults.receive_delay),
+        jitter: read("jitter", defaults.jitter),
+    };
+    sim.close();
+    options
 }
 
 fn duration(table: &Table<'_>, key: &'static str) -> Option<Duration> {

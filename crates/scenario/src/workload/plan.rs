@@ -2,7 +2,7 @@
 //!
 //! Both travel as JSON between the lab and a tenant's process (pipes) or guest (files), so they hold
 //! nothing that only one side understands: times are nanoseconds after the start of the run (which the lab
-//! gives separately, as CLOCK_REALTIME, once everybody is ready), sizes are bytes, flows are ids that [`super::planning::flows`] explains.
+//! gives separately, as CLOCK_REALTIME, once everybody is ready), sizes are bytes, flows are ids that [`super::flows`] explains.
 
 use std::{collections::BTreeMap, net::SocketAddr};
 

@@ -3,15 +3,14 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use anyhow::{Context, bail};
-use rand::{RngExt, seq::SliceRandom};
-use rand_pcg::Pcg64;
-use sluicegate_scenario::{
+use super::plan::{Arrival, Connections, Plan, Role, Schedule, Span};
+use crate::{
     cdf::Cdf,
     experiment::{Tenant, Traffic, TrafficKind, Variant},
 };
-
-use super::plan::{Arrival, Connections, Plan, Role, Schedule, Span};
+use anyhow::{Context, bail};
+use rand::{RngExt, seq::SliceRandom};
+use rand_pcg::Pcg64;
 
 /// Largest number of arrivals that one sender of a trace may have; a plan stays below about 100 MB.
 const MAX_ARRIVALS: f64 = 2e6;

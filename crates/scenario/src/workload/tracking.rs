@@ -9,7 +9,7 @@
 //! Of the series before smoothing, `window_governs` is the fraction of time in which the enforced window is
 //! not above the tenant's: who limits throughput.
 
-use sluicegate_scenario::stats::correlation;
+use crate::stats::correlation;
 
 /// Grid in seconds.
 const STEP_S: f64 = 0.02;

@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use sluicegate_core::abi::{Flow as Tracked, FlowKey};
-use sluicegate_scenario::{
+use super::Flow;
+use crate::{
     experiment::{TrafficKind, Variant},
     results::{Series, SeriesKind},
 };
-
-use crate::tenant::Flow;
+use sluicegate_core::abi::{Flow as Tracked, FlowKey};
 
 /// (seconds since the start of the run, value).
 type Points = Vec<(f64, f64)>;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sluicegate_scenario::experiment::{Host, LabOptions, TenantKind};
+use crate::experiment::{Host, LabOptions, SimOptions, TenantKind};
 
 use super::*;
 
@@ -39,6 +39,7 @@ fn variant(tenants: usize, kind: TrafficKind, pairs: &[(usize, usize)]) -> Varia
         enforcement: None,
         events: Vec::new(),
         lab: LabOptions::default(),
+        sim: SimOptions::default(),
     }
 }
 

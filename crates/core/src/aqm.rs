@@ -1,0 +1,208 @@
+//! Active queue management: the safe face of `c/sluice/aqm.h`.
+
+#![allow(unsafe_code)]
+
+use std::mem::{offset_of, size_of};
+
+/// How a queue treats what arrives.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Aqm {
+    /// Nothing but its limit.
+    None,
+    /// CE above `k_bytes` of backlog; what is not ECN-capable is dropped there when `drop_not_ect`.
+    Threshold {
+        /// Threshold in bytes.
+        k_bytes: u32,
+        /// What a switch with WRED does to Not-ECT packets above K.
+        drop_not_ect: bool,
+    },
+    /// Random early detection (Floyd & Jacobson 1993).
+    Red {
+        /// Average backlog in bytes below which nothing happens.
+        min_bytes: u32,
+        /// Average backlog in bytes from which everything is marked or dropped; above `min_bytes`.
+        max_bytes: u32,
+        /// Probability at `max_bytes`, 0..=1.
+        p_max: f64,
+        /// Weight of a new sample, above 0, at most 1.
+        weight: f64,
+    },
+}
+
+/// `struct sg_aqm_params`: [`Aqm`] as the data plane reads it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "each field is described in c/sluice/aqm.h")]
+pub struct AqmParams {
+    pub kind: u32,
+    pub k_bytes: u32,
+    pub drop_not_ect: u32,
+    pub red_min_bytes: u32,
+    pub red_max_bytes: u32,
+    pub p_max_q20: u32,
+    pub weight_q20: u32,
+    pub ns_per_kbyte: u32,
+    pub packet_ns: u32,
+    pub pad: u32,
+}
+
+/// `struct sg_red`: RED's memory of one queue; the default is an idle one.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "each field is described in c/sluice/aqm.h")]
+pub struct Red {
+    pub average_q16: u64,
+    pub drained_ns: u64,
+    pub since_mark: u32,
+    pub pad: u32,
+}
+
+/// What becomes of an arriving packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrival {
+    /// It is queued.
+    Pass,
+    /// It is queued with CE.
+    Mark,
+    /// It is dropped.
+    Drop,
+}
+
+/// A packet that arrives at a queue.
+#[derive(Clone, Copy, Debug)]
+pub struct Arriving {
+    /// Time in ns.
+    pub now_ns: u64,
+    /// Bytes that it finds queued.
+    pub backlog_bytes: u32,
+    /// Its size in bytes.
+    pub bytes: u32,
+    /// Whether its ECN field may carry CE.
+    pub ect: bool,
+    /// Uniform over u32; RED alone reads it.
+    pub random: u32,
+}
+
+unsafe extern "C" {
+    fn sluice_aqm_arrival(
+        red: &mut Red,
+        params: &AqmParams,
+        now_ns: u64,
+        backlog: u32,
+        bytes: u32,
+        ect: u32,
+        random: u32,
+    ) -> u32;
+}
+
+impl AqmParams {
+    /// For a queue that drains at `rate_bps` (> 0) and whose full frames have `frame_bytes`.
+    ///
+    /// # Errors
+    /// What is out of range.
+    pub fn new(aqm: Aqm, rate_bps: u64, frame_bytes: u32) -> Result<Self, String> {
+        if rate_bps == 0 {
+            return Err("a port needs a rate above 0 bit/s".to_owned());
+        }
+        let mut params = Self {
+            ns_per_kbyte: nanoseconds(1024, rate_bps),
+            packet_ns: nanoseconds(frame_bytes, rate_bps),
+            ..Self::default()
+        };
+        match aqm {
+            Aqm::None => {}
+            Aqm::Threshold {
+                k_bytes,
+                drop_not_ect,
+            } => {
+                params.kind = 1;
+                params.k_bytes = k_bytes;
+                params.drop_not_ect = drop_not_ect.into();
+            }
+            Aqm::Red {
+                min_bytes,
+                max_bytes,
+                p_max,
+                weight,
+            } => {
+                check_red(min_bytes, max_bytes, p_max, weight)?;
+                params.kind = 2;
+                params.red_min_bytes = min_bytes;
+                params.red_max_bytes = max_bytes;
+                params.p_max_q20 = q20(p_max);
+                params.weight_q20 = q20(weight).max(1);
+            }
+        }
+        Ok(params)
+    }
+
+    /// Decides about one packet.
+    pub fn arrival(&self, red: &mut Red, packet: Arriving) -> Arrival {
+        // SAFETY: references to mirrors of the C structures, for this call; any bytes in them give a
+        // defined result.
+        let verdict = unsafe {
+            sluice_aqm_arrival(
+                red,
+                self,
+                packet.now_ns,
+                packet.backlog_bytes,
+                packet.bytes,
+                packet.ect.into(),
+                packet.random,
+            )
+        };
+        match verdict {
+            0 => Arrival::Pass,
+            1 => Arrival::Mark,
+            _ => Arrival::Drop,
+        }
+    }
+
+    /// The ten words in order, as they lie in memory.
+    pub fn words(&self) -> [u32; 10] {
+        [
+            self.kind,
+            self.k_bytes,
+            self.drop_not_ect,
+            self.red_min_bytes,
+            self.red_max_bytes,
+            self.p_max_q20,
+            self.weight_q20,
+            self.ns_per_kbyte,
+            self.packet_ns,
+            self.pad,
+        ]
+    }
+}
+
+fn check_red(min_bytes: u32, max_bytes: u32, p_max: f64, weight: f64) -> Result<(), String> {
+    if min_bytes >= max_bytes {
+        return Err(format!(
+            "RED: the lower threshold ({min_bytes} B) must be below the upper ({max_bytes} B)"
+        ));
+    }
+    if !(0.0..=1.0).contains(&p_max) {
+        return Err(format!("RED: the probability {p_max} is not within 0..=1"));
+    }
+    if !(weight > 0.0 && weight <= 1.0) {
+        return Err(format!(
+            "RED: the weight {weight} is not above 0 and at most 1"
+        ));
+    }
+    Ok(())
+}
+
+fn q20(fraction: f64) -> u32 {
+    (fraction * f64::from(1 << 20)).round() as u32
+}
+
+fn nanoseconds(bytes: u32, rate_bps: u64) -> u32 {
+    u32::try_from(u64::from(bytes) * 8_000_000_000 / rate_bps).unwrap_or(u32::MAX)
+}
+
+const _: () = {
+    assert!(size_of::<AqmParams>() == 40);
+    assert!(offset_of!(AqmParams, packet_ns) == 32);
+    assert!(size_of::<Red>() == 24);
+    assert!(offset_of!(Red, drained_ns) == 8);
+};

@@ -1,0 +1,117 @@
+//! The enforcement step on segments, for whoever has a table of flows of their own: the safe face of
+//! `c/native_step.c`. One call per segment; nothing here parses, edits or remembers.
+
+#![allow(unsafe_code)]
+
+use crate::{
+    abi::{Addr, COUNTER_NAMES, Flow, FlowKey, HalfOpen, Params, PolicyTable, RULE_NONE},
+    segment::{Segment, Verdict},
+};
+
+unsafe extern "C" {
+    fn sluice_policy_match(policy: &PolicyTable, key: &FlowKey) -> u32;
+    fn sluice_policy_trusts(policy: &PolicyTable, remote: &Addr) -> u32;
+    fn sluice_syn(
+        half: &mut HalfOpen,
+        seg: &Segment,
+        now_ns: u64,
+        params: &Params,
+        out: &mut Verdict,
+    );
+    fn sluice_synack(
+        flow: &mut Flow,
+        half: &mut HalfOpen,
+        seg: &Segment,
+        now_ns: u64,
+        params: &Params,
+        out: &mut Verdict,
+    ) -> u32;
+    fn sluice_midstream(flow: &mut Flow, seg: &Segment, now_ns: u64, params: &Params);
+    fn sluice_segment(
+        flow: &mut Flow,
+        seg: &Segment,
+        now_ns: u64,
+        params: &Params,
+        out: &mut Verdict,
+    );
+    fn sluice_count(counters: &mut Counters, seg: &Segment, out: &Verdict);
+}
+
+// The C functions take pointers that are valid for the call, keep none, and are total: any bytes
+// in the structures give a defined result.
+
+/// What is counted, in the order of [`COUNTER_NAMES`] (`struct sg_counters`).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counters(pub [u64; COUNTER_NAMES.len()]);
+
+impl Default for Counters {
+    fn default() -> Self {
+        Self([0; COUNTER_NAMES.len()])
+    }
+}
+
+impl Counters {
+    /// Counts a packet and what its verdict says.
+    pub fn packet(&mut self, segment: &Segment, verdict: &Verdict) {
+        // SAFETY: exclusive and shared references to mirrors of the C structures, for this call.
+        unsafe { sluice_count(self, segment, verdict) };
+    }
+
+    /// Counts one more of `COUNTER_NAMES[which]`.
+    pub fn one(&mut self, which: usize) {
+        self.0[which] += 1;
+    }
+}
+
+impl PolicyTable {
+    /// The slot of the rule for what the tenant of `key` sends; `None` if no rule covers it or the rule is off.
+    pub fn rule_for(&self, key: &FlowKey) -> Option<u8> {
+        // SAFETY: as in `Counters::packet`.
+        let slot = unsafe { sluice_policy_match(self, key) };
+        u8::try_from(slot).ok().filter(|&slot| slot != RULE_NONE)
+    }
+
+    /// Whether hosts at this address are trusted to enforce.
+    pub fn trusts(&self, remote: &Addr) -> bool {
+        // SAFETY: as in `Counters::packet`.
+        unsafe { sluice_policy_trusts(self, remote) != 0 }
+    }
+}
+
+/// A SYN, either way. `half` is zeroed, or what the opener's earlier SYN left; its `rule` is set.
+pub fn syn(half: &mut HalfOpen, segment: &Segment, now_ns: u64, params: &Params) -> Verdict {
+    let mut verdict = Verdict::default();
+    // SAFETY: as in `Counters::packet`.
+    unsafe { sluice_syn(half, segment, now_ns, params, &mut verdict) };
+    verdict
+}
+
+/// A SYN/ACK. The flow that it makes, unless it answers nothing or is a repeated one, and its edits.
+pub fn synack(
+    half: &mut HalfOpen,
+    segment: &Segment,
+    now_ns: u64,
+    params: &Params,
+) -> (Option<Flow>, Verdict) {
+    let (mut flow, mut verdict) = (Flow::default(), Verdict::default());
+    // SAFETY: as in `Counters::packet`.
+    let made = unsafe { sluice_synack(&mut flow, half, segment, now_ns, params, &mut verdict) };
+    ((made == 1).then_some(flow), verdict)
+}
+
+/// The flow that a segment without a known handshake belongs to: watched, never edited.
+pub fn midstream(segment: &Segment, now_ns: u64, params: &Params) -> Flow {
+    let mut flow = Flow::default();
+    // SAFETY: as in `Counters::packet`.
+    unsafe { sluice_midstream(&mut flow, segment, now_ns, params) };
+    flow
+}
+
+/// Any other segment of a flow, in the direction that it says.
+pub fn segment(flow: &mut Flow, segment: &Segment, now_ns: u64, params: &Params) -> Verdict {
+    let mut verdict = Verdict::default();
+    // SAFETY: as in `Counters::packet`.
+    unsafe { sluice_segment(flow, segment, now_ns, params, &mut verdict) };
+    verdict
+}

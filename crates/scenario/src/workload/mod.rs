@@ -1,0 +1,16 @@
+//! What tenants do and what they see, in whichever world.
+//!
+//! ```text
+//!   Variant ── plans() ──► Plan (one per tenant) ──► a world ──► Report (one per tenant) ── collect ──► VariantResult
+//! ```
+//! [`plan`] is the language, [`planning`] makes plans from a variant; every random choice is made there, from
+//! the seed.
+
+pub mod collect;
+pub mod plan;
+pub mod planning;
+pub mod tracking;
+pub mod windows;
+
+pub use plan::{Plan, Report};
+pub use planning::{Flow, flows, plans};

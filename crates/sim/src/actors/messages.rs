@@ -1,0 +1,335 @@
+//! Messages with completion times: mice, shuffle, traces.
+//!
+//! A completion time runs from the moment a message was due to the moment the receiver has its last byte.
+//! One byte comes back per message and tells the sender that the connection is free.
+
+use std::{collections::VecDeque, net::SocketAddr};
+
+use sluicegate_scenario::workload::{
+    Report,
+    plan::{Arrival, CompletionReport, Connections, Schedule, Span},
+};
+
+use super::{Actor, Io, meter::Meter};
+use crate::{letters::Letter, net::EndId};
+
+/// Shortest message: the lab's header.
+const HEADER_BYTES: u64 = 32;
+
+struct Message {
+    letter: Letter,
+    written: u64,
+}
+
+struct Connection {
+    peer: usize,
+    end: Option<EndId>,
+    established: bool,
+    /// Not completely written, in order.
+    queue: VecDeque<Message>,
+    /// Written, not answered, in order.
+    sent: VecDeque<Letter>,
+}
+
+impl Connection {
+    fn idle(&self) -> bool {
+        self.queue.is_empty() && self.sent.is_empty()
+    }
+}
+
+/// The sending end.
+pub struct Source {
+    peers: Vec<(u32, SocketAddr)>,
+    schedule: Schedule,
+    policy: Connections,
+    classes: Vec<String>,
+    span: Span,
+    connections: Vec<Connection>,
+    number: u64,
+}
+
+impl Source {
+    pub fn new(
+        peers: Vec<(u32, SocketAddr)>,
+        schedule: Schedule,
+        policy: Connections,
+        classes: Vec<String>,
+        span: Span,
+    ) -> Self {
+        Self {
+            peers,
+            schedule,
+            policy,
+            classes,
+            span,
+            connections: Vec::new(),
+            number: 0,
+        }
+    }
+
+    /// Message `number` of an open loop.
+    fn arrival(&self, number: u64) -> Option<Arrival> {
+        match &self.schedule {
+            Schedule::Open { arrivals } => arrivals.get(number as usize).copied(),
+            Schedule::Periodic {
+                bytes,
+                interval_ns,
+                phase_ns,
+            } => Some(Arrival {
+                at_ns: self.span.begin_ns + phase_ns + number * interval_ns,
+                peer: (number % self.peers.len().max(1) as u64) as u32,
+                bytes: *bytes,
+                class: 0,
+            }),
+            Schedule::Closed { .. } => None,
+        }
+        .filter(|arrival| arrival.at_ns < self.span.end_ns)
+    }
+
+    fn schedule_next(&mut self, io: &mut Io<'_>) {
+        if let Some(arrival) = self.arrival(self.number) {
+            io.alarm(arrival.at_ns, 0);
+        }
+    }
+
+    /// Starts the next transfer of a closed loop; the order repeats until the end.
+    fn next_transfer(&mut self, io: &mut Io<'_>) {
+        let (at_ns, number) = (io.now_ns(), self.number);
+        let Schedule::Closed { order, bytes, .. } = &self.schedule else {
+            return;
+        };
+        if at_ns < self.span.end_ns && !order.is_empty() {
+            let arrival = Arrival {
+                at_ns,
+                peer: order[(number % order.len() as u64) as usize],
+                bytes: *bytes,
+                class: 0,
+            };
+            self.start(io, arrival);
+        }
+    }
+
+    fn start(&mut self, io: &mut Io<'_>, arrival: Arrival) {
+        let letter = Letter {
+            bytes: arrival.bytes.max(HEADER_BYTES),
+            begin_ns: arrival.at_ns,
+            class: arrival.class,
+        };
+        self.number += 1;
+        let Some(index) = self.choose(io, arrival.peer as usize) else {
+            return;
+        };
+        let queue = &mut self.connections[index].queue;
+        queue.push_back(Message { letter, written: 0 });
+        self.write(io, index);
+    }
+
+    /// The connection that takes the next message to this peer.
+    fn choose(&mut self, io: &mut Io<'_>, peer: usize) -> Option<usize> {
+        let usable = |connection: &Connection| match self.policy {
+            Connections::One => connection.peer == peer,
+            Connections::Pool => connection.peer == peer && connection.idle(),
+            Connections::PerMessage => false,
+        };
+        if let Some(index) = self.connections.iter().position(usable) {
+            return Some(index);
+        }
+        let address = self.peers.get(peer)?.1;
+        let free = self
+            .connections
+            .iter()
+            .position(|connection| connection.end.is_none());
+        let index = free.unwrap_or(self.connections.len());
+        let fresh = Connection {
+            peer,
+            end: Some(io.connect(address, index as u64)),
+            established: false,
+            queue: VecDeque::new(),
+            sent: VecDeque::new(),
+        };
+        if index == self.connections.len() {
+            self.connections.push(fresh);
+        } else {
+            self.connections[index] = fresh;
+        }
+        Some(index)
+    }
+
+    fn write(&mut self, io: &mut Io<'_>, index: usize) {
+        let connection = &mut self.connections[index];
+        let (Some(end), true) = (connection.end, connection.established) else {
+            return;
+        };
+        while let Some(message) = connection.queue.front_mut() {
+            if message.written == 0 {
+                io.net.letters.post(end, message.letter);
+            }
+            message.written += io.net.write(end, message.letter.bytes - message.written);
+            if message.written < message.letter.bytes {
+                // Nothing fitted at all: the letter is posted again with its first byte.
+                if message.written == 0 {
+                    io.net.letters.unpost(end);
+                }
+                return;
+            }
+            connection.sent.push_back(message.letter);
+            connection.queue.pop_front();
+        }
+    }
+
+    fn answered(&mut self, io: &mut Io<'_>, index: usize, count: u64) {
+        let connection = &mut self.connections[index];
+        let count = (count as usize).min(connection.sent.len());
+        connection.sent.drain(..count);
+        if self.policy == Connections::PerMessage && connection.idle() {
+            if let Some(end) = connection.end.take() {
+                io.net.close(end);
+            }
+            self.next_transfer(io);
+        }
+    }
+}
+
+impl Actor for Source {
+    fn begin(&mut self, io: &mut Io<'_>) {
+        match self.schedule {
+            Schedule::Closed { .. } => io.alarm(self.span.begin_ns, 0),
+            Schedule::Periodic { .. } if self.policy == Connections::One => {
+                // Long-lived connections exist before the first message.
+                for peer in 0..self.peers.len() {
+                    self.choose(io, peer);
+                }
+                self.schedule_next(io);
+            }
+            _ => self.schedule_next(io),
+        }
+    }
+
+    fn connected(&mut self, io: &mut Io<'_>, _: EndId, key: u64) {
+        self.connections[key as usize].established = true;
+        self.write(io, key as usize);
+    }
+
+    fn readable(&mut self, io: &mut Io<'_>, end: EndId, key: u64) {
+        let count = io.net.read(end, u64::MAX);
+        if self.connections[key as usize].end == Some(end) && count > 0 {
+            self.answered(io, key as usize, count);
+        }
+    }
+
+    fn writable(&mut self, io: &mut Io<'_>, _: EndId, key: u64) {
+        self.write(io, key as usize);
+    }
+
+    fn alarm(&mut self, io: &mut Io<'_>, _: u64) {
+        if let Schedule::Closed { parallel, .. } = self.schedule {
+            return (0..parallel.min(self.peers.len() as u32)).for_each(|_| self.next_transfer(io));
+        }
+        if let Some(arrival) = self.arrival(self.number) {
+            self.start(io, arrival);
+            self.schedule_next(io);
+        }
+    }
+
+    fn finish(&mut self, io: &mut Io<'_>, report: &mut Report) {
+        let mut unfinished = vec![vec![0; self.classes.len()]; self.peers.len()];
+        for connection in &self.connections {
+            let waiting = connection.queue.iter().map(|message| &message.letter);
+            let open = waiting.chain(&connection.sent);
+            for letter in open.filter(|letter| io.measured(letter.begin_ns)) {
+                unfinished[connection.peer][usize::from(letter.class)] += 1;
+            }
+        }
+        for ((flow, _), counts) in self.peers.iter().zip(unfinished) {
+            let classes = self.classes.iter().zip(counts);
+            for (class, unfinished) in classes.filter(|(_, count)| *count > 0) {
+                report.completions.push(CompletionReport {
+                    flow: *flow,
+                    class: class.clone(),
+                    samples_us: Vec::new(),
+                    unfinished,
+                });
+            }
+        }
+    }
+}
+
+/// The receiving end.
+pub struct Sink {
+    flow: u32,
+    port: u16,
+    classes: Vec<String>,
+    /// Bytes of the present message, by connection.
+    received: Vec<u64>,
+    samples_us: Vec<Vec<f64>>,
+    meter: Option<Meter>,
+}
+
+impl Sink {
+    pub fn new(flow: u32, port: u16, classes: Vec<String>) -> Self {
+        Self {
+            flow,
+            port,
+            received: Vec::new(),
+            samples_us: vec![Vec::new(); classes.len()],
+            classes,
+            meter: Some(Meter::new(flow)),
+        }
+    }
+}
+
+impl Actor for Sink {
+    fn begin(&mut self, io: &mut Io<'_>) {
+        io.listen(self.port, 0);
+    }
+
+    fn connected(&mut self, io: &mut Io<'_>, end: EndId, _: u64) {
+        io.set_key(end, self.received.len() as u64);
+        self.received.push(0);
+    }
+
+    fn readable(&mut self, io: &mut Io<'_>, end: EndId, key: u64) {
+        let bytes = io.net.read(end, u64::MAX);
+        if let Some(meter) = &mut self.meter {
+            meter.count(io, bytes);
+        }
+        let received = &mut self.received[key as usize];
+        *received += bytes;
+        while let Some(letter) = io
+            .net
+            .letters
+            .peek(end)
+            .filter(|letter| letter.bytes <= *received)
+        {
+            *received -= letter.bytes;
+            io.net.letters.take(end);
+            if io.measured(letter.begin_ns) {
+                let elapsed_us = (io.now_ns() - letter.begin_ns) as f64 / 1e3;
+                self.samples_us[usize::from(letter.class)].push(elapsed_us);
+            }
+            io.net.write(end, 1);
+        }
+        if io.net.ends[end as usize]
+            .tcp
+            .as_ref()
+            .is_some_and(|tcp| tcp.at_end())
+        {
+            io.net.letters.forget(end);
+            io.net.close(end);
+        }
+    }
+
+    fn finish(&mut self, io: &mut Io<'_>, report: &mut Report) {
+        for (class, samples_us) in self.classes.iter().zip(self.samples_us.drain(..)) {
+            report.completions.push(CompletionReport {
+                flow: self.flow,
+                class: class.clone(),
+                samples_us,
+                unfinished: 0,
+            });
+        }
+        report
+            .receivers
+            .extend(self.meter.take().map(|meter| meter.finish(io)));
+    }
+}

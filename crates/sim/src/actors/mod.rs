@@ -1,0 +1,207 @@
+//! Roles of a plan as small state machines on simulated sockets: what the lab's tenants do, byte for byte.
+
+mod bulk;
+mod incast;
+mod messages;
+mod meter;
+mod ping;
+
+use std::net::SocketAddr;
+
+use sluicegate_scenario::workload::{Plan, Report, plan::Role};
+use sluicegate_tcp::Events;
+
+use crate::net::{EndId, Net, Notice};
+
+/// One role of a tenant. `key` is what the actor gave when it opened the socket or set the alarm; an accepted
+/// connection has the key of its listener.
+pub trait Actor {
+    /// Time 0.
+    fn begin(&mut self, io: &mut Io<'_>);
+    /// A connection is established.
+    fn connected(&mut self, _io: &mut Io<'_>, _end: EndId, _key: u64) {}
+    /// Bytes, or the end of the stream, wait.
+    fn readable(&mut self, _io: &mut Io<'_>, _end: EndId, _key: u64) {}
+    /// There is room to write again.
+    fn writable(&mut self, _io: &mut Io<'_>, _end: EndId, _key: u64) {}
+    /// An alarm is due.
+    fn alarm(&mut self, _io: &mut Io<'_>, _key: u64) {}
+    /// The run is over.
+    fn finish(&mut self, io: &mut Io<'_>, report: &mut Report);
+}
+
+/// What an actor may do, on behalf of its tenant.
+pub struct Io<'a> {
+    /// The network.
+    pub net: &'a mut Net,
+    /// The plan of the tenant.
+    pub plan: &'a Plan,
+    tenant: u32,
+    actor: u32,
+}
+
+impl Io<'_> {
+    fn now_ns(&self) -> u64 {
+        self.net.now_ns()
+    }
+
+    /// Whether this time counts.
+    fn measured(&self, at_ns: u64) -> bool {
+        (self.plan.measure_begin_ns..self.plan.measure_end_ns).contains(&at_ns)
+    }
+
+    fn connect(&mut self, peer: SocketAddr, key: u64) -> EndId {
+        self.net
+            .connect(self.tenant, peer.ip(), peer.port(), self.actor, key)
+    }
+
+    fn listen(&mut self, port: u16, key: u64) {
+        self.net.accept(self.tenant, port, self.actor, key);
+    }
+
+    fn alarm(&mut self, at_ns: u64, key: u64) {
+        self.net.wake_at(at_ns, self.actor, key);
+    }
+
+    fn set_key(&mut self, end: EndId, key: u64) {
+        self.net.ends[end as usize].key = key;
+    }
+}
+
+struct Seat {
+    tenant: u32,
+    actor: Box<dyn Actor>,
+}
+
+/// Everybody's roles.
+pub struct Cast {
+    plans: Vec<Plan>,
+    seats: Vec<Seat>,
+}
+
+impl Cast {
+    /// From one plan per tenant.
+    pub fn new(plans: Vec<Plan>) -> Self {
+        let mut seats = Vec::new();
+        for (tenant, plan) in plans.iter().enumerate() {
+            for role in &plan.roles {
+                seats.push(Seat {
+                    tenant: tenant as u32,
+                    actor: actor(role),
+                });
+            }
+        }
+        Self { plans, seats }
+    }
+
+    fn with(&mut self, net: &mut Net, index: u32, act: impl FnOnce(&mut dyn Actor, &mut Io<'_>)) {
+        let Some(seat) = self.seats.get_mut(index as usize) else {
+            return;
+        };
+        let mut io = Io {
+            net,
+            plan: &self.plans[seat.tenant as usize],
+            tenant: seat.tenant,
+            actor: index,
+        };
+        act(seat.actor.as_mut(), &mut io);
+    }
+
+    /// Time 0: listeners are opened, first alarms set.
+    pub fn begin(&mut self, net: &mut Net) {
+        for index in 0..self.seats.len() as u32 {
+            self.with(net, index, |actor, io| actor.begin(io));
+        }
+    }
+
+    /// Tells actors what happened since the last call.
+    pub fn hear(&mut self, net: &mut Net) {
+        while let Some(notice) = net.notices.pop_front() {
+            match notice {
+                Notice::Alarm(index, key) => {
+                    self.with(net, index, |actor, io| actor.alarm(io, key))
+                }
+                Notice::Socket(end, events) => self.socket(net, end, events),
+            }
+        }
+    }
+
+    fn socket(&mut self, net: &mut Net, end: EndId, events: Events) {
+        let (index, key) = (net.ends[end as usize].actor, net.ends[end as usize].key);
+        if events.contains(Events::CONNECTED) {
+            self.with(net, index, |actor, io| actor.connected(io, end, key));
+        }
+        let key = net.ends[end as usize].key;
+        if events.contains(Events::READABLE) {
+            self.with(net, index, |actor, io| actor.readable(io, end, key));
+        }
+        if events.contains(Events::WRITABLE) {
+            self.with(net, index, |actor, io| actor.writable(io, end, key));
+        }
+    }
+
+    /// What everybody saw, one report per tenant.
+    pub fn reports(mut self, net: &mut Net) -> Vec<Report> {
+        let mut reports: Vec<Report> = self
+            .plans
+            .iter()
+            .map(|plan| Report {
+                tenant: plan.tenant.clone(),
+                ..Report::default()
+            })
+            .collect();
+        for index in 0..self.seats.len() {
+            let tenant = self.seats[index].tenant as usize;
+            let report = &mut reports[tenant];
+            self.with(net, index as u32, |actor, io| actor.finish(io, report));
+        }
+        reports
+    }
+}
+
+fn actor(role: &Role) -> Box<dyn Actor> {
+    match role.clone() {
+        Role::Source {
+            flow,
+            peer,
+            rate_bps,
+            span,
+        } => Box::new(bulk::Source::new(flow, peer, rate_bps, span)),
+        Role::Sink { flow, port } => Box::new(bulk::Sink::new(flow, port)),
+        Role::PingClient {
+            flow,
+            peer,
+            bytes,
+            interval_ns,
+            span,
+        } => Box::new(ping::Client::new(flow, peer, bytes, interval_ns, span)),
+        Role::Echo { port, bytes, .. } => Box::new(ping::Echo::new(port, bytes)),
+        Role::IncastRequester {
+            responders,
+            bytes,
+            interval_ns,
+            span,
+        } => Box::new(incast::Requester::new(responders, bytes, interval_ns, span)),
+        Role::IncastResponder { flow, peer, span } => {
+            Box::new(incast::Responder::new(flow, peer, span))
+        }
+        Role::MessageSource {
+            peers,
+            schedule,
+            connections,
+            classes,
+            span,
+        } => Box::new(messages::Source::new(
+            peers,
+            schedule,
+            connections,
+            classes,
+            span,
+        )),
+        Role::MessageSink {
+            flow,
+            port,
+            classes,
+        } => Box::new(messages::Sink::new(flow, port, classes)),
+    }
+}

@@ -1,0 +1,222 @@
+//! From a variant to the machines and network of a run.
+
+use std::{collections::HashSet, sync::Arc, time::Duration};
+
+use anyhow::{Context, Result, bail, ensure};
+use sluicegate_core::{aqm::AqmParams, cc::Algorithm};
+use sluicegate_fabric::{Graph, Port, PortConfig, Routes};
+use sluicegate_scenario::experiment::{Node, Tenant as Described, Variant};
+use sluicegate_tcp::{Config, config::Buffer, config::Ecn};
+use sluicegate_vswitch::Vnics;
+
+use crate::{
+    net::{Far, Host, Net, Parts, Tenant},
+    packet::ETHERNET_BYTES,
+};
+
+/// Picoseconds in a nanosecond.
+const PS_PER_NS: u64 = 1_000;
+
+/// Rate between tenants of one host: a memory copy, never the bottleneck.
+const LOCAL_RATE_BPS: u64 = 100_000_000_000;
+
+/// A host's adapter holds what its vNIC stage and its tenants give it: tenants wait for it, so that there is
+/// no limit to reach.
+const ADAPTER_LIMIT_BYTES: u64 = 1 << 40;
+
+/// Builds the network of a variant.
+///
+/// # Errors
+/// What this world cannot do.
+pub fn net(variant: &Variant, seed: u64) -> Result<Net> {
+    let hosts = variant.hosts.len();
+    ensure!(
+        hosts <= usize::from(u16::MAX),
+        "{hosts} hosts; the simulator takes at most {}",
+        u16::MAX
+    );
+    let node = |node: Node| match node {
+        Node::Host(id) => id as u32,
+        Node::Switch(id) => (hosts + id) as u32,
+    };
+    let mut graph = Graph::new(hosts as u32, variant.switches.len() as u32);
+    let mut ports = Vec::new();
+    for link in &variant.links {
+        graph.link(node(link.a), node(link.b));
+        for from in [link.a, link.b] {
+            let config = port(variant, link, from)?;
+            ports.push(Port::new(config, seed ^ ports.len() as u64));
+        }
+    }
+    let routes = Routes::new(&graph);
+    check_paths(variant, &graph, &routes)?;
+    let far = |port| match graph.far(port) {
+        host if host < hosts as u32 => Far::Host(host as u16),
+        switch => Far::Switch(switch - hosts as u32),
+    };
+    let mut far: Vec<Far> = (0..ports.len() as u32).map(far).collect();
+    let policy = variant
+        .enforcement
+        .as_ref()
+        .map(|enforcement| Arc::new(*enforcement.policy.compile()));
+    let mut machines = Vec::with_capacity(hosts);
+    for id in 0..hosts {
+        let adapter = graph
+            .adjacent(id as u32)
+            .first()
+            .with_context(|| format!("host {} has no link", variant.hosts[id].name))?
+            .0;
+        let enforces = variant
+            .enforcement
+            .as_ref()
+            .is_some_and(|enforcement| enforcement.hosts.contains(&id));
+        let vnics = policy
+            .as_ref()
+            .filter(|_| enforces)
+            .map(|policy| Vnics::new(Arc::clone(policy)));
+        machines.push(Host::new(adapter, ports.len() as u32, vnics));
+        ports.push(Port::new(local(variant), 0));
+        far.push(Far::Host(id as u16));
+    }
+    let tenants = variant
+        .tenants
+        .iter()
+        .map(|tenant| self::tenant(variant, tenant));
+    Ok(Net::new(Parts {
+        ports,
+        far,
+        routes,
+        hosts: machines,
+        tenants: tenants.collect::<Result<_>>()?,
+        ip_bytes: if variant.ip_version == 4 { 20 } else { 40 },
+        seed,
+    }))
+}
+
+fn port(
+    variant: &Variant,
+    link: &sluicegate_scenario::experiment::Link,
+    from: Node,
+) -> Result<PortConfig> {
+    let to = if from == link.a { link.b } else { link.a };
+    let frame_bytes = variant.mtu_bytes + ETHERNET_BYTES;
+    let queue = link
+        .marking
+        .aqm()
+        .with_context(|| format!("link {}", link.name))?;
+    let sim = &variant.sim;
+    // What a host takes to send and to receive is part of the way: it is constant, so that order stays.
+    let mut delay = sim.link_delay;
+    if matches!(from, Node::Host(_)) {
+        delay += sim.transmit_delay;
+    }
+    if matches!(to, Node::Host(_)) {
+        delay += sim.receive_delay;
+    }
+    let is_switch = matches!(from, Node::Switch(_));
+    let aqm = if is_switch {
+        AqmParams::new(queue, link.rate_bps, frame_bytes)
+            .map_err(|problem| anyhow::anyhow!("link {}: {problem}", link.name))?
+    } else {
+        AqmParams::default()
+    };
+    Ok(PortConfig {
+        rate_bps: link.rate_bps,
+        delay_ps: ps(delay),
+        limit_bytes: if is_switch {
+            link.queue_bytes
+        } else {
+            ADAPTER_LIMIT_BYTES
+        },
+        aqm,
+        jitter_ps: if is_switch { 0 } else { ps(sim.jitter) },
+        overhead_bytes: 0,
+    })
+}
+
+fn ps(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos())
+        .unwrap_or(u64::MAX)
+        .saturating_mul(PS_PER_NS)
+}
+
+/// Between the tenants of one host.
+fn local(variant: &Variant) -> PortConfig {
+    PortConfig {
+        rate_bps: LOCAL_RATE_BPS,
+        delay_ps: ps(variant.sim.transmit_delay + variant.sim.receive_delay),
+        limit_bytes: ADAPTER_LIMIT_BYTES,
+        aqm: AqmParams::default(),
+        jitter_ps: ps(variant.sim.jitter),
+        overhead_bytes: 0,
+    }
+}
+
+fn tenant(variant: &Variant, tenant: &Described) -> Result<Tenant> {
+    Ok(Tenant {
+        host: tenant.host as u16,
+        address: tenant.address,
+        stack: Arc::new(stack(variant, tenant)?),
+    })
+}
+
+/// A Linux stack with what the scenario says of it.
+fn stack(variant: &Variant, tenant: &Described) -> Result<Config> {
+    let algorithm: Algorithm = tenant.congestion_control.parse().map_err(|problem| {
+        anyhow::anyhow!(
+            "tenant {}: {problem}; the simulator has no other",
+            tenant.name
+        )
+    })?;
+    let ip_bytes = if variant.ip_version == 4 { 20 } else { 40 };
+    let mss = variant.mtu_bytes - ip_bytes - 20;
+    let mut stack = Config::linux(mss as u16).with(algorithm);
+    if tenant.ecn {
+        stack.ecn = Ecn::Offer;
+    }
+    if let Some(bytes) = tenant.receive_buffer_bytes {
+        stack.receive_buffer = Buffer {
+            initial_bytes: bytes.min(stack.receive_buffer.initial_bytes),
+            max_bytes: bytes,
+        };
+    }
+    // Applications of the lab write with TCP_NODELAY.
+    stack.nagle = false;
+    Ok(stack)
+}
+
+/// Whoever sends must be able to reach whom it sends to, and be answered.
+fn check_paths(variant: &Variant, graph: &Graph, routes: &Routes) -> Result<()> {
+    let mut checked = HashSet::new();
+    for traffic in &variant.traffic {
+        for &(from, to) in &traffic.pairs {
+            let (from, to) = (variant.tenants[from].host, variant.tenants[to].host);
+            for (from, to) in [(from, to), (to, from)] {
+                if checked.insert((from, to)) && !reaches(graph, routes, from, to) {
+                    bail!(
+                        "traffic.{}: no path leads from {} to {}; add a link",
+                        traffic.name,
+                        variant.hosts[from].name,
+                        variant.hosts[to].name
+                    );
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn reaches(graph: &Graph, routes: &Routes, from: usize, to: usize) -> bool {
+    let hosts = graph.hosts();
+    let mut node = from as u32;
+    let mut port = graph.adjacent(node).first().map(|&(port, _)| port);
+    while node != to as u32 {
+        let Some(through) = port else { return false };
+        node = graph.far(through);
+        if node < hosts {
+            return node == to as u32;
+        }
+        port = routes.next((node - hosts) as usize, to);
+    }
+    true
+}

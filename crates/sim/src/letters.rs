@@ -1,0 +1,50 @@
+//! What the bytes of a stream say, where an application needs to know: streams themselves are numbers of
+//! bytes. A letter is written when its first byte is, and read when its last byte is.
+
+use std::collections::{HashMap, VecDeque};
+
+use crate::net::EndId;
+
+/// Header of a message, or a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Letter {
+    /// Length of the message, or of the answer asked for.
+    pub bytes: u64,
+    /// When it was due, ns.
+    pub begin_ns: u64,
+    /// Index of its class.
+    pub class: u16,
+}
+
+/// Letters under way, by the end that receives them.
+#[derive(Debug, Default)]
+pub struct Letters(HashMap<EndId, VecDeque<Letter>>);
+
+impl Letters {
+    /// Follows those that `from` has written.
+    pub fn post(&mut self, from: EndId, letter: Letter) {
+        self.0.entry(from ^ 1).or_default().push_back(letter);
+    }
+
+    /// Takes back the last one that `from` has posted.
+    pub fn unpost(&mut self, from: EndId) {
+        if let Some(letters) = self.0.get_mut(&(from ^ 1)) {
+            letters.pop_back();
+        }
+    }
+
+    /// The next one for `at`, without taking it.
+    pub fn peek(&self, at: EndId) -> Option<Letter> {
+        self.0.get(&at)?.front().copied()
+    }
+
+    /// Takes the next one for `at`.
+    pub fn take(&mut self, at: EndId) -> Option<Letter> {
+        self.0.get_mut(&at)?.pop_front()
+    }
+
+    /// Nobody will write to `at` any more.
+    pub fn forget(&mut self, at: EndId) {
+        self.0.remove(&at);
+    }
+}

@@ -1,0 +1,157 @@
+//! Queues: what arriving packets met, and what ports counted between two times.
+
+use std::collections::BTreeMap;
+
+use sluicegate_fabric::{graph::PortId, port::PortStats};
+use sluicegate_scenario::{
+    experiment::{Node, Variant},
+    results::{LinkResult, QueueQuantiles},
+};
+
+use crate::net::Net;
+
+/// log2 of the bins per power of two.
+const SUB_BITS: u32 = 5;
+const BINS: usize = ((48 - SUB_BITS) << SUB_BITS) as usize;
+
+/// Histograms of backlogs by port: exact below 64 bytes, to 3 % above.
+pub struct Backlogs(Vec<Option<Box<[u32; BINS]>>>);
+
+impl Backlogs {
+    /// For these ports; of others nothing is kept.
+    pub fn new(ports: usize, followed: impl Iterator<Item = PortId>) -> Self {
+        let mut histograms = Vec::new();
+        histograms.resize_with(ports, || None);
+        for port in followed {
+            histograms[port as usize] = Some(Box::new([0; BINS]));
+        }
+        Self(histograms)
+    }
+
+    /// A packet met this backlog.
+    pub fn met(&mut self, port: PortId, bytes: u64) {
+        if let Some(histogram) = &mut self.0[port as usize] {
+            histogram[bin(bytes)] += 1;
+        }
+    }
+
+    fn quantiles(&self, port: PortId) -> QueueQuantiles {
+        let Some(histogram) = &self.0[port as usize] else {
+            return QueueQuantiles::default();
+        };
+        let total: u64 = histogram.iter().map(|&count| u64::from(count)).sum();
+        let quantile = |q: f64| {
+            let rank = ((q * total as f64).ceil() as u64).max(1);
+            let mut seen = 0;
+            histogram
+                .iter()
+                .position(|&count| {
+                    seen += u64::from(count);
+                    seen >= rank
+                })
+                .map_or(0.0, |bin| middle(bin) as f64)
+        };
+        QueueQuantiles {
+            p50: quantile(0.5),
+            p99: quantile(0.99),
+            max: quantile(1.0),
+        }
+    }
+}
+
+fn bin(bytes: u64) -> usize {
+    let high = 63 - (bytes | 1).leading_zeros();
+    if high <= SUB_BITS {
+        return bytes as usize;
+    }
+    let shift = high - SUB_BITS;
+    let bin = (u64::from(shift) << SUB_BITS) + (bytes >> shift);
+    (bin as usize).min(BINS - 1)
+}
+
+/// The middle of a bin.
+fn middle(bin: usize) -> u64 {
+    let shift = (bin >> SUB_BITS).saturating_sub(1) as u32;
+    if shift == 0 {
+        return bin as u64;
+    }
+    let low = ((bin as u64) - (u64::from(shift) << SUB_BITS)) << shift;
+    low + (1 << shift) / 2
+}
+
+/// A transmit queue that results speak of.
+pub struct Queue {
+    port: PortId,
+    /// `from>to`.
+    pub name: String,
+    /// The experiment is about it.
+    pub bottleneck: bool,
+    rate_bps: u64,
+}
+
+/// The transmit queues of the switches, in the order of links.
+pub fn queues(variant: &Variant) -> Vec<Queue> {
+    let mut queues = Vec::new();
+    for (index, link) in variant.links.iter().enumerate() {
+        for (side, from, to) in [(0, link.a, link.b), (1, link.b, link.a)] {
+            if matches!(from, Node::Switch(_)) {
+                queues.push(Queue {
+                    port: 2 * index as PortId + side,
+                    name: format!("{}>{}", variant.node_name(from), variant.node_name(to)),
+                    bottleneck: link.bottleneck && side == 0,
+                    rate_bps: link.rate_bps,
+                });
+            }
+        }
+    }
+    queues
+}
+
+impl Queue {
+    /// Its port.
+    pub fn port(&self) -> PortId {
+        self.port
+    }
+
+    /// What it did since `from`.
+    pub fn result(&self, net: &Net, from: &PortStats) -> LinkResult {
+        let to = net.ports[self.port as usize].stats();
+        let drops = ["tail", "not_ect", "red", "down"].into_iter().enumerate();
+        let drops: BTreeMap<String, u64> = drops
+            .map(|(cause, name)| (name.to_owned(), to.drops[cause] - from.drops[cause]))
+            .filter(|(name, count)| name != "down" || *count > 0)
+            .collect();
+        LinkResult {
+            id: self.name.clone(),
+            bottleneck: self.bottleneck,
+            rate_bps: self.rate_bps,
+            sent: to.accepted - from.accepted,
+            sent_bytes: to.accepted_bytes - from.accepted_bytes,
+            drops,
+            marks: to.marks - from.marks,
+            queue_bytes: net
+                .backlogs
+                .as_ref()
+                .map_or_else(QueueQuantiles::default, |backlogs| {
+                    backlogs.quantiles(self.port)
+                }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bins_ascend_and_lie_within_three_percent() {
+        let mut last = 0;
+        for bytes in (0..2000).chain((11..44).map(|bits| (1u64 << bits) + 12_345)) {
+            let bin = bin(bytes);
+            assert!(bin >= last, "{bytes}");
+            last = bin;
+            let error = middle(bin).abs_diff(bytes) as f64;
+            assert!(error <= 0.032 * bytes as f64, "{bytes}: {}", middle(bin));
+        }
+    }
+}

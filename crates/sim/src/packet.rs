@@ -1,0 +1,246 @@
+//! What travels between hosts: a tenant's segment and what hosts add to it.
+
+use sluicegate_core::segment::{self as core, edit, option as found};
+use sluicegate_fabric::Frame;
+use sluicegate_tcp::segment::{Block, Segment, ecn, flags};
+
+/// Ethernet header, as queues count it.
+pub const ETHERNET_BYTES: u32 = 14;
+
+/// Length of each option of ours (`SG_OPTION_LEN`).
+const OPTION_BYTES: u32 = 8;
+
+/// TCP header of a FACK: feedback and our mark.
+const FACK_HEADER_BYTES: u32 = 20 + 2 * OPTION_BYTES;
+
+/// [`Packet::ours`]: the feedback option, with counters.
+const FEEDBACK: u32 = 1 << 24;
+/// The option by which hosts recognise each other.
+const PEER: u32 = 1 << 25;
+/// The same with the FACK bit.
+const FACK: u32 = 1 << 26;
+/// Counters are 24 bits.
+const COUNTER: u32 = (1 << 24) - 1;
+
+/// A packet: one cache line.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Packet {
+    /// The tenant's.
+    pub segment: Segment,
+    /// Which of our options it carries, and EE0B.
+    ours: u32,
+    ceb: u32,
+    /// The connection's end that it is for.
+    pub to: u32,
+    /// The host where that end lives.
+    pub host: u16,
+    /// Length of IP packet and Ethernet header.
+    bytes: u16,
+}
+
+const _: () = assert!(size_of::<Packet>() == 64);
+
+impl Packet {
+    /// A segment on its way to the end `to` at `host`; `ip_bytes` is the length of the IP header.
+    pub fn new(segment: Segment, to: u32, host: u16, ip_bytes: u32) -> Self {
+        let length = ETHERNET_BYTES + ip_bytes + segment.header_len() + u32::from(segment.payload);
+        Self {
+            segment,
+            to,
+            host,
+            bytes: length as u16,
+            ..Self::default()
+        }
+    }
+
+    fn tcp_header_len(&self) -> u32 {
+        let option = |bits| {
+            if self.ours & bits != 0 {
+                OPTION_BYTES
+            } else {
+                0
+            }
+        };
+        self.segment.header_len() + option(FEEDBACK) + option(PEER | FACK)
+    }
+
+    /// As the enforcement step sees it.
+    pub fn view(&self, direction: core::Direction) -> core::Segment {
+        let segment = &self.segment;
+        let is_syn = segment.flags & flags::SYN != 0;
+        let mut view = core::Segment {
+            seq: segment.seq,
+            ack: segment.ack,
+            payload: segment.payload.into(),
+            window: segment.window,
+            tcp_flags: segment.flags,
+            ecn: segment.ecn,
+            direction: direction as u8,
+            header_len: self.tcp_header_len() as u8,
+            ..core::Segment::default()
+        };
+        if is_syn {
+            if let Some(mss) = segment.mss() {
+                view.options |= found::MSS;
+                view.mss = mss;
+            }
+            if let Some(shift) = segment.wscale() {
+                view.options |= found::WSCALE;
+                view.wscale = shift;
+            }
+        } else if let [first, rest @ ..] = segment.sack() {
+            view.options |= found::SACK;
+            (view.sack_left, view.sack_right) = (first.left, first.right);
+            if let [Block { left, right }, ..] = rest {
+                (view.sack2_left, view.sack2_right) = (*left, *right);
+            }
+        }
+        if self.ours != 0 {
+            self.view_ours(&mut view);
+        }
+        view
+    }
+
+    fn view_ours(&self, view: &mut core::Segment) {
+        if self.ours & FEEDBACK != 0 {
+            view.options |= found::FEEDBACK;
+            view.e0b = self.ours & COUNTER;
+            view.ceb = self.ceb;
+        }
+        if self.ours & PEER != 0 {
+            view.options |= found::PEER;
+        }
+        if self.ours & FACK != 0 {
+            view.options |= found::FACK;
+        }
+    }
+
+    /// Makes the edits of a verdict.
+    pub fn apply(&mut self, verdict: &core::Verdict) {
+        let edits = verdict.edits;
+        if edits & edit::WINDOW != 0 {
+            self.segment.window = verdict.window;
+        }
+        if edits & edit::ECN != 0 {
+            self.segment.ecn = verdict.ecn;
+        }
+        if edits & edit::CLEAR_FLAGS != 0 {
+            self.segment.flags &= !verdict.clear_flags;
+        }
+        if edits & edit::STRIP_FEEDBACK != 0 {
+            self.strip(FEEDBACK);
+        }
+        if edits & edit::STRIP_PEER != 0 {
+            self.strip(PEER);
+        }
+        if edits & edit::ADD_FEEDBACK != 0 {
+            self.ours = (self.ours & !COUNTER) | (verdict.e0b & COUNTER);
+            self.ceb = verdict.ceb & COUNTER;
+            self.add(FEEDBACK);
+        }
+        if edits & edit::ADD_PEER != 0 {
+            self.add(PEER);
+        }
+    }
+
+    fn add(&mut self, option: u32) {
+        self.ours |= option;
+        self.bytes += OPTION_BYTES as u16;
+    }
+
+    fn strip(&mut self, option: u32) {
+        if self.ours & option != 0 {
+            self.ours &= !option;
+            self.bytes -= OPTION_BYTES as u16;
+        }
+    }
+
+    /// A header-only copy with feedback (`sg_fack_header`).
+    pub fn fack(&self, verdict: &core::Verdict) -> Self {
+        let carried = self.tcp_header_len() + u32::from(self.segment.payload);
+        let segment = Segment {
+            seq: self.segment.seq,
+            ack: self.segment.ack,
+            window: self.segment.window,
+            flags: flags::ACK,
+            ecn: ecn::ECT0,
+            ..Segment::default()
+        };
+        Self {
+            segment,
+            ours: (verdict.e0b & COUNTER) | FEEDBACK | FACK,
+            ceb: verdict.ceb & COUNTER,
+            bytes: (u32::from(self.bytes) - carried + FACK_HEADER_BYTES) as u16,
+            ..*self
+        }
+    }
+}
+
+impl Frame for Packet {
+    fn bytes(&self) -> u32 {
+        self.bytes.into()
+    }
+
+    fn is_ect(&self) -> bool {
+        self.segment.ecn != ecn::NOT_ECT
+    }
+
+    fn mark(&mut self) {
+        self.segment.ecn = ecn::CE;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sluicegate_tcp::segment::option;
+
+    use super::*;
+
+    #[test]
+    fn lengths_follow_options() {
+        let segment = Segment {
+            payload: 1448,
+            options: option::TIMESTAMPS,
+            flags: flags::ACK,
+            ..Segment::default()
+        };
+        let mut packet = Packet::new(segment, 1, 2, 20);
+        assert_eq!(packet.bytes(), 1514);
+        let mut verdict = core::Verdict {
+            edits: edit::ADD_FEEDBACK,
+            e0b: 0x0112_3456,
+            ceb: 7,
+            ..core::Verdict::default()
+        };
+        packet.segment.payload = 0;
+        packet.bytes -= 1448;
+        packet.apply(&verdict);
+        assert_eq!(packet.bytes(), 74);
+        let view = packet.view(core::Direction::ToTenant);
+        assert_eq!((view.e0b, view.ceb, view.header_len), (0x12_3456, 7, 40));
+        assert_eq!(view.options, found::FEEDBACK);
+        verdict.edits = edit::STRIP_FEEDBACK;
+        packet.apply(&verdict);
+        assert_eq!(packet.bytes(), 66);
+        assert_eq!(packet.view(core::Direction::ToTenant).options, 0);
+    }
+
+    #[test]
+    fn a_fack_is_a_header_with_feedback_and_our_mark() {
+        let segment = Segment {
+            payload: 8948,
+            options: option::TIMESTAMPS,
+            flags: flags::ACK | flags::PSH,
+            seq: 7,
+            ..Segment::default()
+        };
+        let fack = Packet::new(segment, 1, 2, 40).fack(&core::Verdict {
+            e0b: 9,
+            ..core::Verdict::default()
+        });
+        assert_eq!(fack.bytes(), 14 + 40 + 36);
+        let view = fack.view(core::Direction::ToTenant);
+        assert_eq!(view.options, found::FEEDBACK | found::FACK);
+        assert_eq!((view.seq, view.payload, view.e0b), (7, 0, 9));
+    }
+}

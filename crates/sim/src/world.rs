@@ -1,0 +1,287 @@
+//! The simulator as a [`World`].
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Result, bail};
+use sluicegate_core::abi::COUNTER_NAMES;
+use sluicegate_fabric::port::PortStats;
+use sluicegate_scenario::{
+    experiment::{Action, Experiment, Variant},
+    results::Conditions,
+    workload::{
+        self, Flow,
+        collect::{self, Seen},
+        windows::Windows,
+    },
+    world::{Observer, Outcome, World},
+};
+
+use crate::{
+    actors::Cast,
+    build,
+    measure::{self, Backlogs, Queue},
+    net::Net,
+};
+
+/// Samples of queues and windows in a run.
+const SAMPLES: u64 = 500;
+
+/// Wall time between live lines.
+const LIVE_INTERVAL: Duration = Duration::from_millis(200);
+
+/// Events between looks at the wall clock.
+const EVENTS_PER_LOOK: u64 = 1 << 16;
+
+/// Runs scenarios in simulated time. Needs no privileges.
+#[derive(Debug, Default)]
+pub struct Sim;
+
+impl World for Sim {
+    fn name(&self) -> &'static str {
+        "sim"
+    }
+
+    fn check(&mut self, experiment: &Experiment) -> Result<()> {
+        for variant in &experiment.variants {
+            let context = |error: anyhow::Error| {
+                error.context(format!("{}: variant {}", experiment.file, variant.name))
+            };
+            build::net(variant, experiment.seed).map_err(context)?;
+            workload::plans(variant, experiment.seed).map_err(context)?;
+        }
+        Ok(())
+    }
+
+    fn run(
+        &mut self,
+        _experiment: &Experiment,
+        variant: &Variant,
+        seed: u64,
+        observer: &mut dyn Observer,
+    ) -> Result<Outcome> {
+        observer.phase("running");
+        Run::build(variant, seed)?.measure(observer)
+    }
+}
+
+/// One run of one variant.
+struct Run<'a> {
+    variant: &'a Variant,
+    net: Net,
+    cast: Cast,
+    flows: Vec<Flow>,
+    queues: Vec<Queue>,
+    windows: Windows,
+    backlogs: Vec<(String, Vec<(f64, f64)>)>,
+    counters: [u64; COUNTER_NAMES.len()],
+}
+
+impl<'a> Run<'a> {
+    fn build(variant: &'a Variant, seed: u64) -> Result<Self> {
+        let flows = workload::flows(variant);
+        let queues = measure::queues(variant);
+        let bottlenecks = queues.iter().filter(|queue| queue.bottleneck);
+        Ok(Self {
+            variant,
+            net: build::net(variant, seed)?,
+            cast: Cast::new(workload::plans(variant, seed)?),
+            windows: Windows::new(variant, &flows),
+            backlogs: bottlenecks
+                .map(|queue| (queue.name.clone(), Vec::new()))
+                .collect(),
+            flows,
+            queues,
+            counters: [0; COUNTER_NAMES.len()],
+        })
+    }
+
+    fn measure(mut self, observer: &mut dyn Observer) -> Result<Outcome> {
+        let mut before = Vec::new();
+        let mut live = Live::new(self.variant.warmup + self.variant.duration);
+        self.cast.begin(&mut self.net);
+        for (at_ps, stop) in self.stops() {
+            self.run_until(at_ps, &mut live, observer)?;
+            match stop {
+                Stop::Measure => {
+                    let stats = |queue: &Queue| *self.net.ports[queue.port() as usize].stats();
+                    before = self.queues.iter().map(stats).collect();
+                    let followed = self.queues.iter().map(Queue::port);
+                    self.net.backlogs = Some(Backlogs::new(self.net.ports.len(), followed));
+                }
+                Stop::Event(index) => self.act(index),
+                Stop::Sample => self.sample(),
+                Stop::End => {}
+            }
+        }
+        self.net.account().map_err(anyhow::Error::msg)?;
+        Ok(self.outcome(&before))
+    }
+
+    /// What happens at fixed times, in order.
+    fn stops(&self) -> Vec<(u64, Stop)> {
+        let end_ps = ps(self.variant.warmup + self.variant.duration);
+        let samples = (1..=SAMPLES).map(|n| {
+            (
+                (u128::from(end_ps) * u128::from(n) / u128::from(SAMPLES)) as u64,
+                Stop::Sample,
+            )
+        });
+        let events = self.variant.events.iter().enumerate();
+        let mut stops: Vec<_> = events
+            .map(|(n, event)| (ps(event.at), Stop::Event(n)))
+            .collect();
+        stops.push((ps(self.variant.warmup), Stop::Measure));
+        stops.extend(samples);
+        stops.push((end_ps, Stop::End));
+        stops.sort_by_key(|&(at_ps, stop)| (at_ps, stop));
+        stops
+    }
+
+    /// Handles every event before `until_ps`.
+    fn run_until(
+        &mut self,
+        until_ps: u64,
+        live: &mut Live,
+        observer: &mut dyn Observer,
+    ) -> Result<()> {
+        while self.net.next_ps().is_some_and(|next_ps| next_ps < until_ps) {
+            self.net.step();
+            if !self.net.notices.is_empty() {
+                self.cast.hear(&mut self.net);
+            }
+            if self.net.events() % EVENTS_PER_LOOK == 0 {
+                live.look(&self.net, observer)?;
+            }
+        }
+        self.net.pass(until_ps);
+        live.look(&self.net, observer)
+    }
+
+    fn act(&mut self, event: usize) {
+        match &self.variant.events[event].action {
+            Action::Detach(hosts) => {
+                for &host in hosts {
+                    if let Some(vnics) = self.net.hosts[host].vnics.take() {
+                        add(&mut self.counters, &vnics.counters().0);
+                    }
+                }
+            }
+            Action::BleachEcn => self.net.bleach = true,
+        }
+    }
+
+    fn sample(&mut self) {
+        let (now_ps, now_s) = (self.net.now_ps(), self.net.now_ps() as f64 / 1e12);
+        let bottlenecks = self.queues.iter().filter(|queue| queue.bottleneck);
+        for (queue, (_, points)) in bottlenecks.zip(&mut self.backlogs) {
+            let backlog = self.net.ports[queue.port() as usize].backlog_bytes(now_ps);
+            points.push((now_s, backlog as f64));
+        }
+        let tracked = self.net.tracked();
+        self.windows.add(now_s, &tracked);
+    }
+
+    fn outcome(mut self, before: &[PortStats]) -> Outcome {
+        for host in &self.net.hosts {
+            if let Some(vnics) = &host.vnics {
+                add(&mut self.counters, &vnics.counters().0);
+            }
+        }
+        let counted = COUNTER_NAMES.iter().zip(self.counters);
+        let enforcement = match self.variant.enforcement {
+            None => BTreeMap::new(),
+            Some(_) => counted
+                .skip(1)
+                .map(|(name, count)| ((*name).to_owned(), count))
+                .collect(),
+        };
+        let links = self.queues.iter().zip(before);
+        let links = links
+            .map(|(queue, before)| queue.result(&self.net, before))
+            .collect();
+        let reports = self.cast.reports(&mut self.net);
+        let result = collect::result(Seen {
+            variant: self.variant,
+            flows: &self.flows,
+            reports: &reports,
+            links,
+            enforcement,
+            windows: self.windows,
+            backlogs: self.backlogs,
+            cpu_idle_min: 1.0,
+        });
+        Outcome {
+            result,
+            conditions: conditions(),
+        }
+    }
+}
+
+/// What happens at a fixed time; at the same time in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Stop {
+    Measure,
+    Event(usize),
+    Sample,
+    End,
+}
+
+fn ps(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos() * 1_000).unwrap_or(u64::MAX)
+}
+
+fn add(sum: &mut [u64], counters: &[u64]) {
+    for (sum, count) in sum.iter_mut().zip(counters) {
+        *sum += count;
+    }
+}
+
+/// Nothing of the machine that it ran on: the same scenario and seed give the same bytes.
+fn conditions() -> Conditions {
+    Conditions {
+        kernel: format!("simulated, {}", env!("CARGO_PKG_VERSION")),
+        cpus: 1,
+        cpu_idle_min: 1.0,
+        rate_scale: 1.0,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        ..Conditions::default()
+    }
+}
+
+/// Progress for people, now and then.
+struct Live {
+    total: Duration,
+    shown: Instant,
+    hops: u64,
+}
+
+impl Live {
+    fn new(total: Duration) -> Self {
+        Self {
+            total,
+            shown: Instant::now(),
+            hops: 0,
+        }
+    }
+
+    fn look(&mut self, net: &Net, observer: &mut dyn Observer) -> Result<()> {
+        if self.shown.elapsed() < LIVE_INTERVAL {
+            return Ok(());
+        }
+        if observer.cancelled() {
+            bail!("interrupted");
+        }
+        let millions = (net.hops() - self.hops) as f64 / 1e6 / self.shown.elapsed().as_secs_f64();
+        let done = Duration::from_nanos(net.now_ns());
+        observer.progress(
+            done,
+            self.total,
+            &format!("{millions:.1} million packet-hops/s"),
+        );
+        (self.shown, self.hops) = (Instant::now(), net.hops());
+        Ok(())
+    }
+}

@@ -1,0 +1,224 @@
+//! What distinguishes one stack from another.
+
+use sluicegate_core::{abi::Params, cc::Algorithm};
+
+const MS: u64 = 1_000_000;
+
+/// How losses are found and repaired.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recovery {
+    /// Three duplicate ACKs and partial ACKs (RFC 6582).
+    NewReno,
+    /// SACK with DupThresh (RFC 6675).
+    Sack,
+    /// Time-based with tail loss probes (RFC 8985).
+    Rack,
+}
+
+/// Classic ECN (RFC 3168).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ecn {
+    /// Neither offered nor accepted.
+    Off,
+    /// Accepted when offered (Linux's default).
+    Accept,
+    /// Offered and accepted.
+    Offer,
+}
+
+/// Retransmission timeout (RFC 6298).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rto {
+    /// Before the first sample.
+    pub initial_ns: u64,
+    /// Least value.
+    pub min_ns: u64,
+    /// Largest value.
+    pub max_ns: u64,
+    /// Added to every computed value (FreeBSD's `rexmit_slop`).
+    pub slop_ns: u64,
+    /// G of RFC 6298: what 4·RTTVAR is at least, and what times are rounded up to.
+    pub granularity_ns: u64,
+}
+
+/// Delayed acknowledgements (RFC 9293 3.8.6.3, RFC 5681 4.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DelayedAck {
+    /// An ACK at least for every so many full segments; 1 = every one.
+    pub segments: u8,
+    /// Longest delay.
+    pub timeout_ns: u64,
+    /// Segments at the beginning (and after idleness) that are acknowledged at once, as Linux does.
+    pub quick: u8,
+}
+
+/// A socket buffer that may grow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Buffer {
+    /// At the beginning, in bytes.
+    pub initial_bytes: u64,
+    /// With autotuning, in bytes; equal to `initial_bytes` = none.
+    pub max_bytes: u64,
+}
+
+/// Everything that one stack decides by itself. A profile ([`Config::linux`], [`Config::freebsd9`]) is a
+/// starting point; fields may be changed before the endpoint is made.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Config {
+    /// Congestion control, which is core's.
+    pub algorithm: Algorithm,
+    /// Its constants: initial window, gains, K.
+    pub params: Params,
+    /// MSS that is announced, in bytes: MTU less IP and TCP headers without options.
+    pub mss: u16,
+    /// Timestamps offered and accepted (RFC 7323).
+    pub timestamps: bool,
+    /// Window scaling offered and accepted (RFC 7323); its shift follows from the receive buffer.
+    pub window_scaling: bool,
+    /// SACK offered and accepted (RFC 2018). Without it recovery is New Reno's.
+    pub sack: bool,
+    /// Repair of losses.
+    pub recovery: Recovery,
+    /// Proportional rate reduction (RFC 6937) instead of an immediate cut of what may be in flight.
+    pub prr: bool,
+    /// Limited transmit (RFC 3042).
+    pub limited_transmit: bool,
+    /// Classic ECN.
+    pub ecn: Ecn,
+    /// ECE answers each segment's own CE (RFC 8257 3.2) instead of being held until CWR.
+    pub dctcp_receiver: bool,
+    /// Duplicate ACKs do not count while a mark's cut is not yet acknowledged (FreeBSD 9).
+    pub ignore_duplicates_after_mark: bool,
+    /// Acknowledgements.
+    pub delayed_ack: DelayedAck,
+    /// Nagle's algorithm (RFC 9293 3.7.4).
+    pub nagle: bool,
+    /// Nagle's algorithm looks at unacknowledged small segments only, as Linux does (Minshall's
+    /// variant). So is the rest of a window behind whole segments sent at once.
+    pub minshall: bool,
+    /// Timeout.
+    pub rto: Rto,
+    /// Retransmissions without an answer before the connection is given up.
+    pub retries: u8,
+    /// Receive buffer.
+    pub receive_buffer: Buffer,
+    /// Send buffer.
+    pub send_buffer: Buffer,
+    /// Most segments that one [`crate::Segment`] may carry (segmentation offload); 1 = none.
+    pub burst_segments: u8,
+    /// Spread over the RTT: 1.2 × cwnd / SRTT, twice that in slow start (Linux's `tcp_pacing_*_ratio`).
+    pub pacing: bool,
+    /// cwnd starts anew after an idle RTO (RFC 5681 4.1).
+    pub restart_after_idle: bool,
+    /// TIME_WAIT.
+    pub time_wait_ns: u64,
+}
+
+impl Config {
+    /// Linux 6: CUBIC, SACK with RACK-TLP, PRR, timestamps, RTO ≥ 200 ms, a delayed ACK of 40 ms.
+    /// `mss` is the MTU less 40 bytes (IPv4) or 60 (IPv6).
+    pub fn linux(mss: u16) -> Self {
+        Self {
+            algorithm: Algorithm::Cubic,
+            params: params(10),
+            mss,
+            timestamps: true,
+            window_scaling: true,
+            sack: true,
+            recovery: Recovery::Rack,
+            prr: true,
+            limited_transmit: true,
+            ecn: Ecn::Accept,
+            dctcp_receiver: false,
+            ignore_duplicates_after_mark: false,
+            delayed_ack: DelayedAck {
+                segments: 2,
+                timeout_ns: 40 * MS,
+                quick: 16,
+            },
+            nagle: true,
+            minshall: true,
+            rto: Rto {
+                initial_ns: 1_000 * MS,
+                min_ns: 200 * MS,
+                max_ns: 120_000 * MS,
+                slop_ns: 0,
+                granularity_ns: MS,
+            },
+            retries: 15,
+            receive_buffer: Buffer {
+                initial_bytes: 131_072,
+                max_bytes: 6 << 20,
+            },
+            send_buffer: Buffer {
+                initial_bytes: 16_384,
+                max_bytes: 4 << 20,
+            },
+            burst_segments: 1,
+            pacing: false,
+            restart_after_idle: true,
+            time_wait_ns: 60_000 * MS,
+        }
+    }
+
+    /// FreeBSD 9 with the parameters of the thesis (Table 2.1): New Reno, RTO base 10 ms, minimum 2 ms,
+    /// slop 20 ms, a timer of 1 µs, buffers of 128 to 256 KB.
+    pub fn freebsd9(mss: u16) -> Self {
+        let buffer = Buffer {
+            initial_bytes: 128 << 10,
+            max_bytes: 256 << 10,
+        };
+        Self {
+            algorithm: Algorithm::Reno,
+            params: params(3),
+            recovery: Recovery::NewReno,
+            sack: false,
+            prr: false,
+            minshall: false,
+            ignore_duplicates_after_mark: true,
+            delayed_ack: DelayedAck {
+                segments: 2,
+                timeout_ns: 100 * MS,
+                quick: 0,
+            },
+            rto: Rto {
+                initial_ns: 10 * MS,
+                min_ns: 2 * MS,
+                max_ns: 64_000 * MS,
+                slop_ns: 20 * MS,
+                granularity_ns: 1_000,
+            },
+            receive_buffer: buffer,
+            send_buffer: buffer,
+            ..Self::linux(mss)
+        }
+    }
+
+    /// The tenant's own congestion control, and what belongs to it: DCTCP offers ECN and answers marks
+    /// one by one.
+    #[must_use]
+    pub fn with(mut self, algorithm: Algorithm) -> Self {
+        self.algorithm = algorithm;
+        if algorithm == Algorithm::Dctcp {
+            self.ecn = Ecn::Offer;
+            self.dctcp_receiver = true;
+        }
+        self
+    }
+}
+
+/// Constants of core's algorithms for a tenant's own stack: DCTCP's g = 1/16, Vegas' 2 and 4 segments,
+/// DC-Vegas' 25 µs, no cap.
+fn params(init_segments: u8) -> Params {
+    Params {
+        floor_mss: 2,
+        init_segments,
+        g_shift: 4,
+        beta_q10: sluicegate_core::abi::ONE_Q10,
+        window_cap: 1 << 30,
+        k_delay_ns: 25_000,
+        vegas_alpha: 2,
+        vegas_beta: 4,
+        ..Params::default()
+    }
+}

@@ -1,0 +1,273 @@
+//! What an arriving ACK says: RFC 9293 3.10.7.4 (fifth), SACK, RTT, congestion control.
+
+use sluicegate_core::cc::{Ack, CC_CUT};
+
+use super::{
+    Endpoint, Events, Phase, State,
+    scoreboard::{RETRANSMITTED, SACKED, Sent},
+    sequence,
+};
+use crate::{Segment, segment::flags};
+
+/// What one ACK has brought.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct News {
+    /// Bytes by which snd_una advances.
+    pub acked: u64,
+    /// Bytes that have newly left the network.
+    pub delivered: u64,
+    /// First and last departure of what is acknowledged and left only once; 0 = none.
+    first_sent_ns: u64,
+    last_sent_ns: u64,
+    /// Something that was retransmitted is acknowledged.
+    retransmitted: bool,
+    /// SACK blocks say something new.
+    pub sacked: bool,
+    /// A D-SACK block is present.
+    pub duplicate: bool,
+    /// By RFC 5681: repeats the last ACK and nothing else.
+    pub repeats: bool,
+}
+
+impl News {
+    fn note(&mut self, record: &Sent) {
+        if record.is(RETRANSMITTED) {
+            self.retransmitted = true;
+        } else if !record.is(SACKED) {
+            if self.first_sent_ns == 0 {
+                self.first_sent_ns = record.sent_ns.max(1);
+            }
+            self.last_sent_ns = record.sent_ns;
+        }
+    }
+}
+
+impl Endpoint {
+    /// The acknowledgement `ack`, snd_nxt at most.
+    pub(super) fn acknowledged(
+        &mut self,
+        now_ns: u64,
+        segment: &Segment,
+        seq: u64,
+        ack: u64,
+    ) -> Events {
+        if ack < self.snd_una {
+            return Events::EMPTY;
+        }
+        let flight = self.pipe();
+        let left = self.left_network();
+        let window_changed = self.update_window(now_ns, segment, seq, ack);
+        let mut news = News {
+            acked: ack - self.snd_una,
+            repeats: ack == self.snd_una
+                && segment.length() == 0
+                && !window_changed
+                && self.snd_nxt > self.snd_una,
+            ..News::default()
+        };
+        if !segment.sack().is_empty() && self.options.sack {
+            self.note_sack(now_ns, segment, ack, &mut news);
+        }
+        if news.acked > 0 {
+            self.advance(now_ns, segment, ack, &mut news);
+        } else if self.snd_una == self.snd_nxt && !news.duplicate {
+            return Events::EMPTY;
+        }
+        let was = self.phase;
+        self.leave_recovery();
+        self.count_duplicates(&news);
+        news.delivered = self.left_network().saturating_sub(left);
+        if segment.has(flags::ECE) && self.options.ecn {
+            self.marked_bytes += news.delivered;
+            self.stats.ece_received += u64::from(news.acked > 0);
+        }
+        if news.acked > 0 {
+            self.grow(now_ns, &news, flight);
+        }
+        let eventful = news.repeats || news.sacked || news.duplicate;
+        if eventful || was != Phase::Open || !self.board.is_plain() || self.rack.probe_is_out() {
+            self.repair_losses(now_ns, was, &news);
+        } else if news.acked > 0 {
+            self.restart_timer(now_ns);
+        }
+        self.after_ack(now_ns, &news)
+    }
+
+    /// A measure of what has left the network, which only its differences have a meaning of.
+    fn left_network(&self) -> u64 {
+        self.snd_una + self.board.sacked() + self.duplicate_bytes
+    }
+
+    /// SND.WND (RFC 9293 3.10.7.4), by Linux's rule: of two ACKs that differ in nothing else the
+    /// larger window is the later one, unless it is closed. True if the window is another one now.
+    fn update_window(&mut self, now_ns: u64, segment: &Segment, seq: u64, ack: u64) -> bool {
+        self.persist_ns = now_ns;
+        let window = u64::from(segment.window) << self.options.snd_wscale;
+        let newer = ack > self.snd_una
+            || seq > self.snd_wl1
+            || (seq == self.snd_wl1 && (window > self.snd_wnd || window == 0));
+        if !newer {
+            return window != self.snd_wnd;
+        }
+        self.snd_wl1 = seq;
+        if window == self.snd_wnd {
+            return false;
+        }
+        if window > self.snd_wnd {
+            self.persist_backoff = 0;
+        }
+        self.snd_wnd = window;
+        self.max_wnd = self.max_wnd.max(window);
+        true
+    }
+
+    fn note_sack(&mut self, now_ns: u64, segment: &Segment, ack: u64, news: &mut News) {
+        let blocks = segment.sack();
+        let near = self.snd_una;
+        let range = |index: usize| {
+            let left = sequence::unwrap(blocks[index].left, near);
+            let right = sequence::unwrap(blocks[index].right, near);
+            (left, right)
+        };
+        let echo = self.echo(segment);
+        let (rack, min_ns) = (&mut self.rack, self.rtt.min());
+        let (left, right) = range(0);
+        // RFC 2883: a first block below the ACK, or inside the second.
+        let inside = |(outer_left, outer_right)| outer_left <= left && right <= outer_right;
+        if right <= ack || (blocks.len() > 1 && inside(range(1))) {
+            news.duplicate = true;
+            self.stats.dsack_received += 1;
+        }
+        for index in 0..blocks.len() {
+            let (left, right) = range(index);
+            let left = left.max(ack);
+            if left >= right || right > self.snd_nxt || (index == 0 && news.duplicate) {
+                continue;
+            }
+            self.board.sack(left, right, |record| {
+                news.sacked = true;
+                rack.deliver(record, now_ns, min_ns, echo);
+            });
+        }
+    }
+
+    /// snd_una moves to `ack`.
+    fn advance(&mut self, now_ns: u64, segment: &Segment, ack: u64, news: &mut News) {
+        let echo = self.echo(segment);
+        let min_ns = self.rtt.min();
+        let rack = &mut self.rack;
+        self.board.acknowledge(ack, |record| {
+            news.note(record);
+            if !record.is(SACKED) {
+                rack.deliver(record, now_ns, min_ns, echo);
+            }
+        });
+        self.snd_una = ack;
+        self.retries = 0;
+        self.flags.one_segment = false;
+        self.duplicate_acks = 0;
+        self.discount_duplicates(news.acked);
+        self.stats.acked_bytes += news.acked - u64::from(ack > self.snd_end);
+        // Karn: nothing that may answer two departures is timed, but timestamps tell them apart.
+        if news.first_sent_ns != 0 && !news.retransmitted {
+            let rtt = now_ns.saturating_sub(news.first_sent_ns);
+            self.rtt.sample(rtt, &self.config.rto);
+        } else if let Some(rtt) = self.rtt_by_timestamp(now_ns, segment) {
+            self.rtt.sample(rtt, &self.config.rto);
+        }
+    }
+
+    /// The state of the connection as congestion control sees it.
+    pub(super) fn cc_state(&self, now_ns: u64) -> Ack {
+        Ack {
+            now_ns,
+            min_rtt_ns: saturated(self.rtt.min()),
+            snd_una: sequence::wire(self.snd_una),
+            snd_nxt: sequence::wire(self.snd_nxt),
+            flight: saturated(self.outstanding()),
+            ..Ack::default()
+        }
+    }
+
+    /// New data is acknowledged: congestion control.
+    fn grow(&mut self, now_ns: u64, news: &News, flight: u64) {
+        let acked = saturated(news.acked);
+        let marked = saturated(self.marked_bytes).min(acked);
+        self.marked_bytes = 0;
+        let sample = news.first_sent_ns != 0 && !news.retransmitted;
+        let rtt_ns = if sample {
+            saturated(now_ns.saturating_sub(news.last_sent_ns)).max(1)
+        } else {
+            0
+        };
+        let ack = Ack {
+            acked,
+            marked,
+            rtt_ns,
+            flight: saturated(flight),
+            window_used: self.window_used(flight).into(),
+            in_recovery: (self.phase == Phase::Recovery).into(),
+            ..self.cc_state(now_ns)
+        };
+        let before = (self.cc.flags & CC_CUT, self.cc.cut_end);
+        let config = &self.config;
+        self.cc.on_ack(&config.params, config.algorithm, &ack);
+        if marked > 0 && self.cc.flags & CC_CUT != 0 && before != (CC_CUT, self.cc.cut_end) {
+            self.flags.cwr_pending = true;
+            self.mark_recover = self.snd_nxt;
+        }
+        self.grow_send_buffer();
+    }
+
+    /// Growth is earned by a window in use (RFC 7661; the test is Linux's): in slow start more than
+    /// half of it, later all but what a whole segment doesn't fit in.
+    fn window_used(&self, flight: u64) -> bool {
+        let cwnd = u64::from(self.cc.cwnd);
+        if self.cc.cwnd < self.cc.ssthresh {
+            return cwnd < 2 * flight;
+        }
+        flight + 2 * u64::from(self.mss) > cwnd
+    }
+
+    /// Twice the congestion window, up to the maximum, as Linux does.
+    fn grow_send_buffer(&mut self) {
+        let limit = self.config.send_buffer.max_bytes;
+        if self.send_buffer < limit {
+            let wanted = 2 * u64::from(self.cc.cwnd);
+            self.send_buffer = self.send_buffer.max(wanted.min(limit));
+        }
+    }
+
+    /// The application, and our FIN.
+    fn after_ack(&mut self, now_ns: u64, news: &News) -> Events {
+        if news.acked == 0 {
+            return Events::EMPTY;
+        }
+        let mut events = Events::EMPTY;
+        if self.flags.write_blocked && self.may_send() {
+            let free = self.send_buffer.saturating_sub(self.unacknowledged());
+            if free >= self.send_buffer / 3 {
+                self.flags.write_blocked = false;
+                events = Events::WRITABLE;
+            }
+        }
+        if !(self.flags.fin_queued && self.fin_sent() && self.snd_una == self.snd_nxt) {
+            return events;
+        }
+        match self.state {
+            State::FinWait1 => self.state = State::FinWait2,
+            State::Closing => events = events | self.enter_time_wait(now_ns),
+            State::LastAck => {
+                self.finish();
+                events = events | self.closed();
+            }
+            _ => (),
+        }
+        events
+    }
+}
+
+/// Into 32 bits, as core counts.
+fn saturated(value: u64) -> u32 {
+    value.min(u32::MAX.into()) as u32
+}

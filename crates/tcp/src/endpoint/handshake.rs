@@ -1,0 +1,185 @@
+//! Opening: RFC 9293 3.5 and 3.10.7.3, options of RFC 7323 and RFC 2018, ECN of RFC 3168 6.1.1.
+
+use super::{Endpoint, Error, Events, State, sequence};
+use crate::{
+    Segment,
+    config::Ecn,
+    segment::{flags, option},
+};
+use sluicegate_core::cc::Cc;
+
+/// What a peer takes that does not say (RFC 9293 3.7.1).
+const DEFAULT_MSS: u16 = 536;
+/// Options of every data segment.
+const TIMESTAMPS_LEN: u32 = 12;
+
+impl Endpoint {
+    /// SYN, or SYN-ACK.
+    pub(super) fn send_syn(&mut self, now_ns: u64) -> Segment {
+        let mut segment = Segment::new(sequence::wire(self.snd_una), 0, flags::SYN);
+        segment.window = self.receiver.window_of_syn();
+        let answers = self.state == State::SynReceived;
+        if answers {
+            segment.flags |= flags::ACK;
+            segment.ack = sequence::wire(self.receiver.next);
+            if self.options.ecn {
+                segment.flags |= flags::ECE;
+            }
+        } else if self.config.ecn == Ecn::Offer {
+            segment.flags |= flags::ECE | flags::CWR;
+        }
+        self.add_syn_options(now_ns, &mut segment, answers);
+        self.receiver.told();
+        self.flags.syn_pending = false;
+        if self.snd_nxt == self.snd_una {
+            self.snd_nxt += 1;
+            self.data_sent_ns = now_ns;
+        }
+        self.restart_timer(now_ns);
+        segment
+    }
+
+    /// An answer has only what the peer offered.
+    fn add_syn_options(&self, now_ns: u64, segment: &mut Segment, answers: bool) {
+        segment.set_mss(self.config.mss);
+        if self.config.window_scaling && (!answers || self.options.wscale) {
+            segment.set_wscale(self.receiver.wscale());
+        }
+        if self.config.sack && (!answers || self.options.sack) {
+            segment.options |= option::SACK_PERMITTED;
+        }
+        if self.config.timestamps && (!answers || self.options.timestamps) {
+            segment.options |= option::TIMESTAMPS;
+            segment.ts_val = self.ts_clock(now_ns);
+            segment.ts_ecr = self.receiver.ts_recent;
+        }
+    }
+
+    /// What the peer's SYN or SYN-ACK says.
+    pub(super) fn learn_syn(&mut self, syn: &Segment, now_ns: u64) {
+        let config = self.config.clone();
+        self.receiver.begin(sequence::first(syn.seq) + 1);
+        self.options.timestamps = config.timestamps && syn.options & option::TIMESTAMPS != 0;
+        self.options.sack = config.sack && syn.options & option::SACK_PERMITTED != 0;
+        self.options.wscale = config.window_scaling && syn.wscale().is_some();
+        if self.options.wscale {
+            self.options.snd_wscale = syn.wscale().unwrap_or(0).min(14);
+        } else {
+            self.receiver.no_wscale();
+        }
+        if self.options.timestamps {
+            self.receiver.set_ts_recent(syn.ts_val, now_ns);
+        }
+        self.options.ecn = match syn.flags & (flags::ACK | flags::ECE | flags::CWR) {
+            // An ECN-setup SYN-ACK answers ours; an ECN-setup SYN asks.
+            bits if bits == flags::ACK | flags::ECE => config.ecn == Ecn::Offer,
+            bits if bits == flags::ECE | flags::CWR => config.ecn != Ecn::Off,
+            _ => false,
+        };
+        let taken = syn.mss().unwrap_or(DEFAULT_MSS).min(config.mss);
+        let options = if self.options.timestamps {
+            TIMESTAMPS_LEN
+        } else {
+            0
+        };
+        self.mss = u32::from(taken).saturating_sub(options).max(1);
+        self.cc = Cc::new(&config.params, config.algorithm, self.mss);
+        // Never scaled in a SYN (RFC 7323 2.2).
+        self.snd_wnd = u64::from(syn.window);
+        self.max_wnd = self.snd_wnd;
+        self.snd_wl1 = self.receiver.next - 1;
+        self.send_buffer = self.send_buffer.min(
+            config
+                .send_buffer
+                .max_bytes
+                .max(config.send_buffer.initial_bytes),
+        );
+    }
+
+    pub(super) fn segment_in_syn_sent(&mut self, now_ns: u64, segment: &Segment) -> Events {
+        let acks = segment.has(flags::ACK);
+        let ours = sequence::wire(self.snd_una).wrapping_add(1);
+        if acks && (segment.ack != ours || self.snd_nxt == self.snd_una) {
+            return Events::EMPTY; // from an older connection; who demultiplexes may answer with RST
+        }
+        if segment.has(flags::RST) {
+            return if acks {
+                self.fail(Error::Refused)
+            } else {
+                Events::EMPTY
+            };
+        }
+        if !segment.has(flags::SYN) {
+            return Events::EMPTY;
+        }
+        self.learn_syn(segment, now_ns);
+        if acks {
+            self.receiver.ack_now = true;
+            return self.establish(now_ns, segment);
+        }
+        // Simultaneous open: our SYN is sent again, as SYN-ACK.
+        self.state = State::SynReceived;
+        self.flags.syn_pending = true;
+        Events::EMPTY
+    }
+
+    pub(super) fn segment_in_syn_received(&mut self, now_ns: u64, segment: &Segment) -> Events {
+        let seq = sequence::unwrap(segment.seq, self.receiver.next);
+        let repeated_syn = segment.has(flags::SYN) && seq + 1 == self.receiver.next;
+        let in_window = seq >= self.receiver.next && seq <= self.receiver.edge;
+        if segment.has(flags::RST) {
+            return if seq == self.receiver.next {
+                self.fail(Error::Refused)
+            } else {
+                Events::EMPTY
+            };
+        }
+        let ours = sequence::wire(self.snd_una).wrapping_add(1);
+        let acks = segment.has(flags::ACK) && self.snd_nxt > self.snd_una && segment.ack == ours;
+        if repeated_syn && !acks {
+            self.flags.syn_pending = true; // our SYN-ACK was lost
+            return Events::EMPTY;
+        }
+        if !acks || !(in_window || repeated_syn) || !self.timestamp_fits(now_ns, segment, seq) {
+            return Events::EMPTY;
+        }
+        let events = self.establish(now_ns, segment);
+        if repeated_syn {
+            self.receiver.ack_now = true; // the other half of a simultaneous open
+            return events;
+        }
+        events | self.segment_when_synchronized(now_ns, segment)
+    }
+
+    /// Our SYN is acknowledged and the peer's is known.
+    fn establish(&mut self, now_ns: u64, segment: &Segment) -> Events {
+        self.snd_una += 1;
+        if !self.flags.syn_repeated {
+            let sent_ns = self.data_sent_ns;
+            self.rtt
+                .sample(now_ns.saturating_sub(sent_ns), &self.config.rto);
+        }
+        self.flags.syn_pending = false;
+        self.retries = 0;
+        self.data_sent_ns = now_ns;
+        self.persist_ns = now_ns;
+        self.receiver.established(now_ns, self.rtt.srtt());
+        self.state = if self.flags.fin_queued {
+            State::FinWait1
+        } else {
+            State::Established
+        };
+        if !segment.has(flags::SYN) {
+            self.snd_wnd = u64::from(segment.window) << self.options.snd_wscale;
+            self.max_wnd = self.max_wnd.max(self.snd_wnd);
+        }
+        self.restart_timer(now_ns);
+        Events::CONNECTED
+    }
+
+    /// The timestamp clock (RFC 7323 4.1): ticks of the stack's granularity from an offset of its own.
+    pub(super) fn ts_clock(&self, now_ns: u64) -> u32 {
+        let ticks = now_ns / self.config.rto.granularity_ns.max(1);
+        (ticks as u32).wrapping_add(self.receiver.ts_offset)
+    }
+}

@@ -1,0 +1,248 @@
+//! RACK-TLP (RFC 8985): losses by time, and a probe of the tail.
+
+use super::{
+    Endpoint, Phase, Timer,
+    acknowledge::News,
+    scoreboard::{RETRANSMITTED, Sent},
+};
+use crate::{Segment, config::Recovery, segment::option};
+
+/// PTO before the first RTT sample (RFC 8985 7.2).
+const FIRST_PTO_NS: u64 = 1_000_000_000;
+/// A wider reordering window is kept for so many recoveries without D-SACK.
+const PERSIST: u8 = 16;
+const DUPLICATES: u64 = 3;
+
+/// What an ACK's timestamp says: departures later than this are not what it answers.
+#[derive(Clone, Copy, Debug)]
+pub struct Echo {
+    ts_ecr: u32,
+    offset: u32,
+    tick_ns: u64,
+}
+
+impl Echo {
+    /// The retransmission of `record` is not what the ACK answers: it left later.
+    fn precedes(&self, record: &Sent) -> bool {
+        let sent = ((record.sent_ns / self.tick_ns) as u32).wrapping_add(self.offset);
+        (self.ts_ecr.wrapping_sub(sent) as i32) < 0
+    }
+}
+
+/// State of RFC 8985 5.3 and 7.1.
+#[derive(Clone, Debug)]
+pub struct Rack {
+    /// Of all delivered segments the one that left last: when, its end, its RTT.
+    sent_ns: u64,
+    end: u64,
+    rtt_ns: u64,
+    /// Highest sequence number delivered.
+    fack: u64,
+    /// snd_nxt when D-SACK last widened the window; 0 = none.
+    dsack_round: u64,
+    /// snd_nxt when the probe left; 0 = none is out.
+    probe_end: u64,
+    /// Quarters of the smallest RTT.
+    widened: u8,
+    persist: u8,
+    reordering: bool,
+    /// The probe was a retransmission.
+    probe_again: bool,
+    pub probe_pending: bool,
+    /// Recovery has just ended.
+    left: bool,
+}
+
+impl Default for Rack {
+    fn default() -> Self {
+        Self {
+            sent_ns: 0,
+            end: 0,
+            rtt_ns: 0,
+            fack: 0,
+            dsack_round: 0,
+            probe_end: 0,
+            widened: 1,
+            persist: PERSIST,
+            reordering: false,
+            probe_again: false,
+            probe_pending: false,
+            left: false,
+        }
+    }
+}
+
+impl Rack {
+    /// A segment is newly acknowledged or SACKed (RFC 8985 6.2 steps 1 to 3).
+    pub fn deliver(&mut self, record: &Sent, now_ns: u64, min_ns: u64, echo: Option<Echo>) {
+        let again = record.is(RETRANSMITTED);
+        if record.end > self.fack {
+            self.fack = record.end;
+        } else if !again {
+            self.reordering = true;
+        }
+        let rtt_ns = now_ns.saturating_sub(record.sent_ns);
+        if again && (rtt_ns < min_ns || echo.is_some_and(|echo| echo.precedes(record))) {
+            return;
+        }
+        self.rtt_ns = rtt_ns;
+        if (record.sent_ns, record.end) > (self.sent_ns, self.end) {
+            self.sent_ns = record.sent_ns;
+            self.end = record.end;
+        }
+    }
+
+    /// Fast recovery, or that after a timeout, is over.
+    pub fn left_recovery(&mut self) {
+        self.left = true;
+    }
+
+    pub fn probe_is_out(&self) -> bool {
+        self.probe_end != 0
+    }
+
+    pub fn forget_probe(&mut self) {
+        self.probe_end = 0;
+        self.probe_pending = false;
+    }
+
+    /// RFC 8985 6.2 step 4: how D-SACK widens the reordering window, and time narrows it.
+    fn adapt(&mut self, duplicate: bool, snd_una: u64, snd_nxt: u64) {
+        if self.dsack_round != 0 && snd_una >= self.dsack_round {
+            self.dsack_round = 0;
+        }
+        if self.dsack_round == 0 && duplicate {
+            self.dsack_round = snd_nxt;
+            self.widened = self.widened.saturating_add(1);
+            self.persist = PERSIST;
+        } else if self.left {
+            self.persist = self.persist.saturating_sub(1);
+            if self.persist == 0 {
+                self.widened = 1;
+            }
+        }
+        self.left = false;
+    }
+}
+
+impl Endpoint {
+    /// The echo of an ACK, for [`Rack::deliver`].
+    pub(super) fn echo(&self, segment: &Segment) -> Option<Echo> {
+        (self.options.timestamps && segment.options & option::TIMESTAMPS != 0).then(|| Echo {
+            ts_ecr: segment.ts_ecr,
+            offset: self.receiver.ts_offset,
+            tick_ns: self.config.rto.granularity_ns.max(1),
+        })
+    }
+
+    /// The reordering window in ns.
+    fn reordering_window(&self) -> u64 {
+        if !self.rack.reordering {
+            let many = self.board.sacked() >= DUPLICATES * u64::from(self.mss);
+            if self.phase != Phase::Open || many {
+                return 0;
+            }
+        }
+        let quarters = u64::from(self.rack.widened) * self.rtt.min() / 4;
+        quarters.min(self.rtt.srtt())
+    }
+
+    /// Deems lost what is late; returns how long to wait for the rest, 0 = there is none.
+    pub(super) fn find_by_time(&mut self, now_ns: u64, news: &News) -> u64 {
+        self.rack.adapt(news.duplicate, self.snd_una, self.snd_nxt);
+        self.judge_probe(now_ns, news);
+        self.find_late(now_ns)
+    }
+
+    fn find_late(&mut self, now_ns: u64) -> u64 {
+        if self.rack.sent_ns == 0 && self.rack.end == 0 {
+            return 0;
+        }
+        let patience = self.rack.rtt_ns + self.reordering_window();
+        let (sent_ns, end) = (self.rack.sent_ns, self.rack.end);
+        self.board.lose_late(sent_ns, end, patience, now_ns)
+    }
+
+    /// The reordering window has passed.
+    pub(super) fn reordering_timeout(&mut self, now_ns: u64) {
+        let wait_ns = self.find_late(now_ns);
+        if self.phase == Phase::Open && self.board.waiting() > 0 {
+            self.enter_recovery(now_ns);
+            self.prr_window = self.pipe();
+        } else {
+            self.restart_timer(now_ns);
+        }
+        if wait_ns > 0 {
+            self.set_timer(Timer::Reorder, now_ns + wait_ns);
+        }
+    }
+
+    /// PTO (RFC 8985 7.2); `None` when no probe is due.
+    pub(super) fn probe_timeout(&self) -> Option<u64> {
+        if self.repair() != Recovery::Rack
+            || self.phase != Phase::Open
+            || self.rack.probe_end != 0
+            || self.board.sacked() > 0
+            || self.board.is_empty()
+        {
+            return None;
+        }
+        let srtt = self.rtt.srtt();
+        if srtt == 0 {
+            return Some(FIRST_PTO_NS);
+        }
+        // A lone segment may meet a delayed ACK; two ticks otherwise, as Linux has it.
+        let alone = self.outstanding() <= u64::from(self.mss);
+        let more = if alone {
+            self.config.rto.min_ns
+        } else {
+            2 * self.config.rto.granularity_ns
+        };
+        Some(2 * srtt + more)
+    }
+
+    /// PTO has passed: the probe leaves with the next transmission, and the RTO begins.
+    pub(super) fn probe_tail(&mut self, now_ns: u64) {
+        self.rack.probe_pending = true;
+        self.rack.probe_end = self.snd_nxt;
+        self.restart_timer(now_ns);
+    }
+
+    /// The last `len` of the record, which may be a burst, as a record of its own.
+    pub(super) fn cut_tail(&mut self, index: usize, len: u32) -> usize {
+        let record = *self.board.get(index);
+        if record.len <= len {
+            return index;
+        }
+        self.board
+            .split(index, record.end - u64::from(self.mss.min(len)));
+        index + 1
+    }
+
+    /// The probe has left.
+    pub(super) fn tail_probe_left(&mut self, again: bool) {
+        self.rack.probe_pending = false;
+        self.rack.probe_end = self.snd_nxt;
+        self.rack.probe_again = again;
+        self.stats.tail_loss_probes += 1;
+    }
+
+    /// RFC 8985 7.4: whether the probe has repaired a loss, which deserves a cut.
+    fn judge_probe(&mut self, now_ns: u64, news: &News) {
+        let end = self.rack.probe_end;
+        if end == 0 || self.snd_una < end {
+            return;
+        }
+        if !self.rack.probe_again || news.duplicate {
+            self.rack.probe_end = 0;
+        } else if self.snd_una > end {
+            self.rack.probe_end = 0;
+            let state = self.cc_state(now_ns);
+            let config = &self.config;
+            self.cc.on_loss(&config.params, config.algorithm, &state);
+            self.flags.cwr_pending = self.options.ecn;
+        } else if news.repeats && !news.sacked {
+            self.rack.probe_end = 0;
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Round-trip times and the retransmission timeout (RFC 6298).
+
+use crate::config::Rto;
+
+/// SRTT, RTTVAR and what follows from them. Times in ns.
+#[derive(Clone, Debug)]
+pub struct Estimator {
+    srtt: u64,
+    var: u64,
+    min: u64,
+    /// RTO before backoff and slop.
+    base: u64,
+    /// Whether `base` came from a sample.
+    sampled: bool,
+    backoff: u8,
+}
+
+impl Estimator {
+    pub fn new(rto: &Rto) -> Self {
+        Self {
+            srtt: 0,
+            var: 0,
+            min: 0,
+            base: rto.initial_ns,
+            sampled: false,
+            backoff: 0,
+        }
+    }
+
+    /// A measured round trip. Ends backoff (Karn).
+    pub fn sample(&mut self, rtt: u64, rto: &Rto) {
+        let rtt = rtt.max(1);
+        if self.sampled {
+            // RTTVAR first, with the old SRTT (RFC 6298 2.3).
+            self.var = self.var - self.var / 4 + self.srtt.abs_diff(rtt) / 4;
+            self.srtt = self.srtt - self.srtt / 8 + rtt / 8;
+        } else {
+            self.srtt = rtt;
+            self.var = rtt / 2;
+            self.sampled = true;
+        }
+        if self.min == 0 || rtt < self.min {
+            self.min = rtt;
+        }
+        let granularity = rto.granularity_ns.max(1);
+        let computed = self.srtt + granularity.max(4 * self.var);
+        self.base = computed.next_multiple_of(granularity).max(rto.min_ns);
+        self.backoff = 0;
+    }
+
+    /// The timer expired (RFC 6298 5.5).
+    pub fn back_off(&mut self) {
+        self.backoff = self.backoff.saturating_add(1);
+    }
+
+    /// RTO with backoff, slop and the upper bound.
+    pub fn rto(&self, rto: &Rto) -> u64 {
+        self.after(self.backoff, rto)
+    }
+
+    /// RTO after `backoff` doublings.
+    pub fn after(&self, backoff: u8, rto: &Rto) -> u64 {
+        let doubled = self.base.saturating_mul(1 << backoff.min(32));
+        let slop = if self.sampled { rto.slop_ns } else { 0 };
+        doubled.saturating_add(slop).min(rto.max_ns)
+    }
+
+    /// 0 = no sample yet.
+    pub fn srtt(&self) -> u64 {
+        self.srtt
+    }
+
+    pub fn var(&self) -> u64 {
+        self.var
+    }
+
+    /// Smallest sample; 0 = none yet.
+    pub fn min(&self) -> u64 {
+        self.min
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn rto(min_ms: u64, slop_ms: u64) -> Rto {
+        Rto {
+            initial_ns: 1_000 * MS,
+            min_ns: min_ms * MS,
+            max_ns: 60_000 * MS,
+            slop_ns: slop_ms * MS,
+            granularity_ns: MS,
+        }
+    }
+
+    #[test]
+    fn first_and_second_sample_follow_rfc_6298() {
+        let rto = rto(1, 0);
+        let mut rtt = Estimator::new(&rto);
+        assert_eq!(rtt.rto(&rto), 1_000 * MS);
+        rtt.sample(100 * MS, &rto);
+        assert_eq!((rtt.srtt(), rtt.var()), (100 * MS, 50 * MS));
+        assert_eq!(rtt.rto(&rto), 300 * MS);
+        rtt.sample(180 * MS, &rto);
+        // RTTVAR = 3/4 · 50 + 1/4 · |100 - 180|; SRTT = 7/8 · 100 + 1/8 · 180.
+        assert_eq!(rtt.var(), 57_500_000);
+        assert_eq!(rtt.srtt(), 110 * MS);
+        assert_eq!(rtt.rto(&rto), 340 * MS);
+        assert_eq!(rtt.min(), 100 * MS);
+    }
+
+    #[test]
+    fn the_minimum_holds_before_backoff_and_slop_after() {
+        let rto = rto(10, 20);
+        let mut rtt = Estimator::new(&rto);
+        rtt.back_off();
+        assert_eq!(rtt.rto(&rto), 2_000 * MS, "no slop on the initial value");
+        rtt.sample(MS / 10, &rto);
+        assert_eq!(rtt.rto(&rto), 30 * MS);
+        rtt.back_off();
+        rtt.back_off();
+        assert_eq!(rtt.rto(&rto), 60 * MS);
+        for _ in 0..200 {
+            rtt.back_off();
+        }
+        assert_eq!(rtt.rto(&rto), 60_000 * MS);
+        rtt.sample(MS / 10, &rto);
+        assert_eq!(rtt.rto(&rto), 30 * MS);
+    }
+
+    #[test]
+    fn granularity_is_the_least_variance_term_and_the_rounding() {
+        let rto = rto(0, 0);
+        let mut rtt = Estimator::new(&rto);
+        for _ in 0..100 {
+            rtt.sample(2_300_000, &rto);
+        }
+        // 2.3 ms + G, rounded up to G.
+        assert_eq!(rtt.rto(&rto), 4 * MS);
+    }
+}

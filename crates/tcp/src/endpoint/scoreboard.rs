@@ -1,0 +1,336 @@
+//! What has been sent and is not yet cumulatively acknowledged, one record per segment sent.
+//!
+//! Each record is in flight, SACKed, or lost; a lost one may have been sent again. The sums that the
+//! sender asks for at every step are kept up to date with each change.
+
+use std::collections::VecDeque;
+
+/// [`Sent::flags`]: the receiver has it, out of order.
+pub const SACKED: u8 = 1;
+/// [`Sent::flags`]: deemed lost. Stays when it is sent again.
+pub const LOST: u8 = 2;
+/// [`Sent::flags`]: a retransmission of it is in flight.
+pub const AGAIN: u8 = 4;
+/// [`Sent::flags`]: was retransmitted at some time (Karn's rule).
+pub const RETRANSMITTED: u8 = 8;
+/// [`Sent::flags`]: its last sequence number is the FIN's.
+pub const FIN: u8 = 16;
+
+/// A stretch of sequence space that left as one segment.
+#[derive(Clone, Copy, Debug)]
+pub struct Sent {
+    /// One past the last sequence number.
+    pub end: u64,
+    /// When it left last, in ns.
+    pub sent_ns: u64,
+    /// Sequence numbers in it, the FIN's included.
+    pub len: u32,
+    pub flags: u8,
+}
+
+const _: () = assert!(size_of::<Sent>() <= 32);
+
+impl Sent {
+    pub fn start(&self) -> u64 {
+        self.end - u64::from(self.len)
+    }
+
+    pub fn is(&self, flags: u8) -> bool {
+        self.flags & flags != 0
+    }
+
+    /// Bytes of data.
+    pub fn payload(&self) -> u32 {
+        self.len - u32::from(self.is(FIN))
+    }
+
+    fn waits(&self) -> bool {
+        self.flags & (SACKED | LOST | AGAIN) == LOST
+    }
+}
+
+/// The records in the order of sequence numbers, without gaps, and their sums in bytes.
+#[derive(Clone, Debug, Default)]
+pub struct Scoreboard {
+    records: VecDeque<Sent>,
+    sacked: u64,
+    lost: u64,
+    again: u64,
+    waiting: u64,
+    /// Nothing below waits for retransmission.
+    hint: u64,
+    /// One past the highest sequence number ever SACKed.
+    high_sacked: u64,
+    /// What ends at or below this has been judged by [`Scoreboard::lose_below_sacked`].
+    judged: u64,
+}
+
+impl Scoreboard {
+    pub fn sacked(&self) -> u64 {
+        self.sacked
+    }
+
+    /// Bytes that are lost and not yet sent again.
+    pub fn waiting(&self) -> u64 {
+        self.waiting
+    }
+
+    /// Bytes that have left the network, or were never in it: what `pipe` (RFC 6675) is short of
+    /// snd_nxt - snd_una. Negative when data is in flight twice.
+    pub fn absent(&self) -> i64 {
+        (self.sacked + self.lost) as i64 - self.again as i64
+    }
+
+    /// Nothing is SACKed, lost or sent again.
+    pub fn is_plain(&self) -> bool {
+        self.sacked | self.lost | self.again == 0
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    pub fn get(&self, index: usize) -> &Sent {
+        &self.records[index]
+    }
+
+    pub fn front(&self) -> Option<&Sent> {
+        self.records.front()
+    }
+
+    pub fn push(&mut self, record: Sent) {
+        self.records.push_back(record);
+    }
+
+    /// Moves a record's bytes between the sums.
+    fn account(&mut self, len: u32, from: u8, to: u8) {
+        let len = u64::from(len);
+        let waits = |flags: u8| flags & (SACKED | LOST | AGAIN) == LOST;
+        for (sum, was, is) in [
+            (&mut self.sacked, from & SACKED != 0, to & SACKED != 0),
+            (&mut self.lost, from & LOST != 0, to & LOST != 0),
+            (&mut self.again, from & AGAIN != 0, to & AGAIN != 0),
+            (&mut self.waiting, waits(from), waits(to)),
+        ] {
+            match (was, is) {
+                (true, false) => *sum -= len,
+                (false, true) => *sum += len,
+                _ => (),
+            }
+        }
+    }
+
+    fn set(&mut self, index: usize, flags: u8) {
+        let record = self.records[index];
+        self.account(record.len, record.flags, flags);
+        self.records[index].flags = flags;
+    }
+
+    /// Index of the record that holds `seq`, or the number of records.
+    pub fn find(&self, seq: u64) -> usize {
+        match self.records.front() {
+            None => 0,
+            Some(front) if seq < front.end => 0,
+            _ => self.records.partition_point(|record| record.end <= seq),
+        }
+    }
+
+    /// Cuts a record in two at `at`, which lies inside it.
+    pub fn split(&mut self, index: usize, at: u64) {
+        let whole = self.records[index];
+        debug_assert!(whole.start() < at && at < whole.end);
+        let right = Sent {
+            len: (whole.end - at) as u32,
+            ..whole
+        };
+        self.records[index] = Sent {
+            end: at,
+            len: whole.len - right.len,
+            flags: whole.flags & !FIN,
+            ..whole
+        };
+        self.records.insert(index + 1, right);
+    }
+
+    /// Removes what lies below `una` and shows each removed record, whole or in part.
+    pub fn acknowledge(&mut self, una: u64, mut removed: impl FnMut(&Sent)) {
+        while let Some(front) = self.records.front_mut() {
+            if front.end > una {
+                let gone = una.saturating_sub(front.start()) as u32;
+                if gone > 0 {
+                    let part = Sent {
+                        end: una,
+                        len: gone,
+                        flags: front.flags & !FIN,
+                        ..*front
+                    };
+                    front.len -= gone;
+                    if part.flags != 0 {
+                        self.account(gone, part.flags, 0);
+                    }
+                    removed(&part);
+                }
+                return;
+            }
+            let record = *front;
+            if record.flags & (SACKED | LOST | AGAIN) != 0 {
+                self.account(record.len, record.flags, 0);
+            }
+            self.records.pop_front();
+            removed(&record);
+        }
+    }
+
+    /// Marks `left..right` as SACKed and shows each record that was not so before.
+    pub fn sack(&mut self, left: u64, right: u64, mut newly: impl FnMut(&Sent)) {
+        let mut index = self.find(left);
+        while index < self.records.len() {
+            let record = self.records[index];
+            if record.start() >= right {
+                break;
+            }
+            if record.is(SACKED) {
+                index += 1;
+                continue;
+            }
+            if record.start() < left {
+                self.split(index, left);
+                index += 1;
+                continue;
+            }
+            if record.end > right {
+                self.split(index, right);
+            }
+            let record = self.records[index];
+            newly(&record);
+            self.set(index, record.flags & !(LOST | AGAIN) | SACKED);
+            index += 1;
+        }
+        self.high_sacked = self.high_sacked.max(right);
+    }
+
+    /// Forgets what was SACKed: the receiver took it back (RFC 2018 section 8).
+    pub fn forget_sacked(&mut self) {
+        for index in 0..self.records.len() {
+            self.set(index, self.records[index].flags & !SACKED);
+        }
+        self.high_sacked = 0;
+        self.judged = 0;
+    }
+
+    /// Deems a record lost; a retransmission of it as well.
+    pub fn lose(&mut self, index: usize) {
+        let record = self.records[index];
+        self.set(index, record.flags & !AGAIN | LOST);
+        self.hint = self.hint.min(record.start());
+    }
+
+    /// Everything that is not SACKed is lost.
+    pub fn lose_all(&mut self) {
+        for index in 0..self.records.len() {
+            if !self.records[index].is(SACKED) {
+                self.lose(index);
+            }
+        }
+    }
+
+    /// Deems the first `bytes` lost unless they are SACKed, lost or sent again already.
+    pub fn lose_first(&mut self, bytes: u32) {
+        let Some(front) = self.records.front().copied() else {
+            return;
+        };
+        if front.is(SACKED | LOST | AGAIN) {
+            return;
+        }
+        if front.len > bytes {
+            self.split(0, front.start() + u64::from(bytes));
+        }
+        self.lose(0);
+    }
+
+    /// RFC 6675's IsLost for every record at once: deems lost what has `threshold` or more bytes
+    /// SACKed above it, or three SACKed stretches. Records already sent again stay as they are.
+    pub fn lose_below_sacked(&mut self, threshold: u64) {
+        let mut index = self.find(self.high_sacked);
+        let (mut bytes, mut stretches, mut inside) = (0, 0, false);
+        let mut verdict = None;
+        while index > 0 {
+            index -= 1;
+            let record = self.records[index];
+            if record.is(SACKED) {
+                bytes += u64::from(record.len);
+                stretches += u32::from(!inside);
+                inside = true;
+                continue;
+            }
+            inside = false;
+            if bytes < threshold && stretches < 3 {
+                continue;
+            }
+            // What lies below an older verdict has been judged.
+            if record.end <= self.judged {
+                break;
+            }
+            verdict = verdict.or(Some(record.end));
+            if !record.is(LOST | AGAIN) {
+                self.lose(index);
+            }
+        }
+        self.judged = self.judged.max(verdict.unwrap_or(0));
+    }
+
+    /// RACK's verdict (RFC 8985 6.2 step 5): what was sent before the segment `(sent_ns, end)`, which
+    /// has been delivered, is lost when it is older than `patience`. Returns how long to wait for
+    /// the youngest of the others, 0 = no other.
+    pub fn lose_late(&mut self, sent_ns: u64, end: u64, patience: u64, now_ns: u64) -> u64 {
+        let mut wait = 0;
+        for index in 0..self.records.len() {
+            let record = self.records[index];
+            let before = (record.sent_ns, record.end) < (sent_ns, end);
+            if !before && !record.is(RETRANSMITTED) {
+                break; // the rest first left later still
+            }
+            if !before || record.is(SACKED) || record.waits() {
+                continue;
+            }
+            let due = record.sent_ns + patience;
+            if due <= now_ns {
+                self.lose(index);
+            } else {
+                wait = wait.max(due - now_ns);
+            }
+        }
+        wait
+    }
+
+    /// The first record that waits for retransmission.
+    pub fn next_waiting(&self) -> Option<usize> {
+        if self.waiting == 0 {
+            return None;
+        }
+        let from = self.find(self.hint);
+        (from..self.records.len()).find(|&index| self.records[index].waits())
+    }
+
+    /// The first record below the highest SACKed one that is neither SACKed nor sent again
+    /// (RFC 6675 NextSeg rule 3).
+    pub fn next_hole(&self) -> Option<usize> {
+        let end = self.find(self.high_sacked);
+        (0..end).find(|&index| !self.records[index].is(SACKED | AGAIN))
+    }
+
+    /// The last record that is not SACKed (RFC 6675 rescue, RFC 8985 tail loss probe).
+    pub fn last_unsacked(&self) -> Option<usize> {
+        self.records.iter().rposition(|record| !record.is(SACKED))
+    }
+
+    /// A record leaves again.
+    pub fn sent_again(&mut self, index: usize, now_ns: u64) {
+        let record = self.records[index];
+        self.set(index, record.flags | AGAIN | RETRANSMITTED);
+        self.records[index].sent_ns = now_ns;
+        if record.waits() {
+            self.hint = record.end;
+        }
+    }
+}

@@ -1,0 +1,418 @@
+//! The sending half: what may leave now, and how it looks.
+//!
+//! [`Endpoint::next`] decides without changing anything; [`Endpoint::transmit`] does what it says. So
+//! [`Endpoint::has_output`] cannot be wrong.
+
+use sluicegate_core::cc::SSTHRESH_UNKNOWN;
+
+use super::{Endpoint, Phase, State, Timer, scoreboard, sequence::wire};
+use crate::{
+    Segment,
+    config::Recovery,
+    segment::{ecn, flags},
+};
+
+/// What leaves next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Output {
+    Rst,
+    Syn,
+    /// An ACK that was held back when CE changed: its number and ECE.
+    Changed(u64, bool),
+    Ack,
+    /// So much of a record again.
+    Again {
+        index: usize,
+        len: u32,
+    },
+    Data {
+        len: u32,
+        fin: bool,
+    },
+    /// A window probe without data.
+    Probe,
+}
+
+impl Endpoint {
+    /// The next segment that may leave now. To be called until it gives none.
+    pub fn transmit(&mut self, now_ns: u64) -> Option<Segment> {
+        if self.rests(now_ns) {
+            self.cc.on_idle(&self.config.params);
+            self.data_sent_ns = now_ns;
+        }
+        let output = self.next(now_ns)?;
+        self.stats.segments_sent += 1;
+        Some(match output {
+            Output::Rst => self.send_rst(),
+            Output::Syn => self.send_syn(now_ns),
+            Output::Changed(ack, ece) => self.send_changed_ack(now_ns, ack, ece),
+            Output::Ack => self.send_ack(now_ns),
+            Output::Again { index, len } => self.send_again(now_ns, index, len),
+            Output::Data { len, fin } => self.send_data(now_ns, len, fin),
+            Output::Probe => self.send_probe(now_ns),
+        })
+    }
+
+    /// Whether [`Endpoint::transmit`] would give a segment.
+    pub fn has_output(&self, now_ns: u64) -> bool {
+        self.next(now_ns).is_some()
+    }
+
+    fn next(&self, now_ns: u64) -> Option<Output> {
+        match self.state {
+            State::Closed => return self.flags.rst_pending.then_some(Output::Rst),
+            State::SynSent | State::SynReceived => {
+                return self.flags.syn_pending.then_some(Output::Syn);
+            }
+            _ => (),
+        }
+        if let Some((ack, ece)) = self.receiver.changed {
+            return Some(Output::Changed(ack, ece));
+        }
+        if self.receiver.ack_first {
+            return Some(Output::Ack);
+        }
+        if self.wants_to_send() && !(self.config.pacing && now_ns < self.pace_next_ns) {
+            if let Some(output) = self.next_data(now_ns) {
+                return Some(output);
+            }
+        }
+        self.receiver.ack_now.then_some(Output::Ack)
+    }
+
+    /// Something could be sent if windows allow.
+    pub(super) fn wants_to_send(&self) -> bool {
+        self.unsent() > 0
+            || self.board.waiting() > 0
+            || self.flags.probe_pending
+            || self.rack.probe_pending
+            || self.phase == Phase::Recovery
+    }
+
+    /// Only pacing holds back what would leave.
+    pub(super) fn waits_for_pace(&self) -> bool {
+        self.synchronized() && self.wants_to_send() && self.next_data(self.pace_next_ns).is_some()
+    }
+
+    /// Sequence numbers that have never left: data and FIN.
+    pub(super) fn unsent(&self) -> u64 {
+        (self.snd_end + u64::from(self.flags.fin_queued)).saturating_sub(self.snd_nxt)
+    }
+
+    /// Data in the order of RFC 6675's NextSeg: what is lost, what is new, what may be lost.
+    fn next_data(&self, now_ns: u64) -> Option<Output> {
+        let mut room = self.window().saturating_sub(self.pipe_as_counted());
+        if self.board.waiting() > 0 {
+            if self.flags.force {
+                room = room.max(self.mss.into());
+            }
+            return self.next_lost(room);
+        }
+        if self.rack.probe_pending {
+            return self.next_tail_probe();
+        }
+        if self.flags.probe_pending {
+            return Some(self.next_window_probe());
+        }
+        if let Some(output) = self.next_new(now_ns, room) {
+            return Some(output);
+        }
+        if self.phase == Phase::Recovery && self.repair() == Recovery::Sack {
+            return self.next_guess(room);
+        }
+        None
+    }
+
+    /// What may be in flight by congestion control.
+    pub(super) fn window(&self) -> u64 {
+        if self.flags.one_segment {
+            return self.mss.into();
+        }
+        if self.config.prr && self.phase == Phase::Recovery {
+            return self.prr_window;
+        }
+        self.cc.cwnd.into()
+    }
+
+    /// What is in flight as far as it holds back new data. Before recovery limited transmit allows two
+    /// segments beyond cwnd (RFC 3042); RACK's reordering window may be longer than that.
+    fn pipe_as_counted(&self) -> u64 {
+        let pipe = self.pipe();
+        if self.phase != Phase::Open || self.repair() == Recovery::Rack {
+            return pipe;
+        }
+        let beyond = if self.config.limited_transmit { 2 } else { 0 };
+        pipe.max(
+            self.outstanding()
+                .saturating_sub(beyond * u64::from(self.mss)),
+        )
+    }
+
+    /// Payload bytes of the largest segment.
+    fn burst(&self) -> u64 {
+        let mss = u64::from(self.mss);
+        let segments = u64::from(self.config.burst_segments).clamp(1, (0xffff / mss).max(1));
+        mss * segments
+    }
+
+    /// `len` cut to what `room` holds in whole segments; `None` when that is nothing.
+    fn cut(&self, len: u64, room: u64) -> Option<u64> {
+        let len = len.min(self.burst());
+        if len <= room {
+            return Some(len);
+        }
+        let whole = room - room % u64::from(self.mss);
+        (whole > 0).then_some(whole.min(len))
+    }
+
+    fn next_lost(&self, room: u64) -> Option<Output> {
+        if room == 0 {
+            return None;
+        }
+        let index = self.board.next_waiting()?;
+        self.again(index, room)
+    }
+
+    /// A record again, or its beginning. A window that was shrunk below it holds it back unless it is
+    /// the first: that one serves as the probe.
+    fn again(&self, index: usize, room: u64) -> Option<Output> {
+        let record = self.board.get(index);
+        let edge = self.snd_una + self.snd_wnd;
+        let mut len = self.cut(record.len.into(), room)?;
+        if record.start() == self.snd_una {
+            let least = self.snd_wnd.max(self.mss.into());
+            len = len.min(least);
+        } else {
+            len = len.min(edge.saturating_sub(record.start()));
+        }
+        let len = len as u32;
+        (len > 0).then_some(Output::Again { index, len })
+    }
+
+    /// RFC 6675 NextSeg, rules 3 and 4.
+    fn next_guess(&self, room: u64) -> Option<Output> {
+        if room < self.mss.into() {
+            return None;
+        }
+        if let Some(index) = self.board.next_hole() {
+            return self.again(index, room);
+        }
+        if self.flags.rescued {
+            return None;
+        }
+        let index = self.board.last_unsacked()?;
+        let record = self.board.get(index);
+        if record.is(scoreboard::AGAIN) {
+            return None;
+        }
+        self.again(index, room)
+    }
+
+    /// Bytes that the peer's window allows beyond snd_nxt.
+    fn usable(&self) -> u64 {
+        (self.snd_una + self.snd_wnd).saturating_sub(self.snd_nxt)
+    }
+
+    /// Nothing is in flight: does the peer's window allow what waits? (RFC 9293 3.8.6.2.1)
+    pub(super) fn fits_window(&self) -> bool {
+        let usable = self.usable();
+        usable >= self.unsent().min(self.mss.into()) || (usable > 0 && usable >= self.max_wnd / 2)
+    }
+
+    /// New data, or FIN.
+    fn next_new(&self, now_ns: u64, room: u64) -> Option<Output> {
+        let waits = self.unsent();
+        let usable = self.usable();
+        if waits == 0 || usable == 0 {
+            return None;
+        }
+        let data = self.snd_end.saturating_sub(self.snd_nxt);
+        if data == 0 {
+            return Some(Output::Data { len: 0, fin: true });
+        }
+        let mss = u64::from(self.mss);
+        let allowed = data.min(usable);
+        let mut len = self.cut(allowed, room)?;
+        if len > mss {
+            len -= len % mss;
+        }
+        let fin = waits > data && len == data && len < usable;
+        let leaves = len >= mss || fin || self.small_may_leave(now_ns, len, data, usable);
+        let len = len as u32;
+        leaves.then_some(Output::Data { len, fin })
+    }
+
+    /// Less than a full segment: Nagle's algorithm when it is the end of the data, silly window
+    /// avoidance when the window ends there.
+    fn small_may_leave(&self, now_ns: u64, len: u64, data: u64, usable: u64) -> bool {
+        let alone = self.snd_una == self.snd_nxt;
+        if len == data {
+            let first = alone || (self.config.minshall && self.small_end <= self.snd_una);
+            return first || !self.config.nagle;
+        }
+        if len < usable {
+            return false; // cwnd ends here
+        }
+        // Behind whole segments of the same instant, as Linux does; half of the largest window.
+        let follows = self.config.minshall
+            && !alone
+            && self.data_sent_ns == now_ns
+            && self.small_end <= self.snd_una;
+        follows || len >= self.max_wnd / 2
+    }
+
+    /// RFC 9293 3.8.6.1: what fits, or no data at all, which an ACK answers as well.
+    fn next_window_probe(&self) -> Output {
+        let data = self.snd_end.saturating_sub(self.snd_nxt);
+        let len = data.min(self.usable()).min(self.mss.into());
+        if len == 0 {
+            return Output::Probe;
+        }
+        let len = len as u32;
+        Output::Data { len, fin: false }
+    }
+
+    /// RFC 8985 7.3: new data if the peer's window allows, else the last segment again.
+    fn next_tail_probe(&self) -> Option<Output> {
+        let mss = u64::from(self.mss);
+        let data = self.snd_end.saturating_sub(self.snd_nxt);
+        let len = data.min(mss);
+        if len > 0 && len <= self.usable() {
+            let len = len as u32;
+            return Some(Output::Data { len, fin: false });
+        }
+        let index = self.board.last_unsacked()?;
+        let len = self.board.get(index).len.min(self.mss + 1);
+        Some(Output::Again { index, len })
+    }
+
+    /// Data waits after idleness of an RTO (RFC 5681 4.1).
+    fn rests(&self, now_ns: u64) -> bool {
+        self.snd_una == self.snd_nxt
+            && self.unsent() > 0
+            && self.config.restart_after_idle
+            && self.synchronized()
+            && now_ns.saturating_sub(self.data_sent_ns) > self.rtt.rto(&self.config.rto)
+    }
+
+    fn send_rst(&mut self) -> Segment {
+        self.flags.rst_pending = false;
+        let (seq, ack) = (wire(self.snd_nxt), wire(self.receiver.next));
+        Segment::new(seq, ack, flags::RST | flags::ACK)
+    }
+
+    fn send_ack(&mut self, now_ns: u64) -> Segment {
+        let mut segment = self.header(now_ns, self.snd_nxt);
+        if self.options.sack && self.receiver.has_sack() {
+            self.receiver.add_sack(&mut segment);
+        }
+        segment
+    }
+
+    fn send_probe(&mut self, now_ns: u64) -> Segment {
+        self.flags.probe_pending = false;
+        self.stats.window_probes += 1;
+        self.header(now_ns, self.snd_una - 1)
+    }
+
+    fn send_data(&mut self, now_ns: u64, len: u32, fin: bool) -> Segment {
+        let mut segment = self.header(now_ns, self.snd_nxt);
+        let length = len + u32::from(fin);
+        segment.payload = len as u16;
+        self.snd_nxt += u64::from(length);
+        if self.snd_nxt >= self.snd_end {
+            segment.flags |= flags::PSH;
+        }
+        if fin {
+            segment.flags |= flags::FIN;
+        }
+        if self.options.ecn && len > 0 {
+            segment.ecn = ecn::ECT0;
+            if self.flags.cwr_pending {
+                self.flags.cwr_pending = false;
+                segment.flags |= flags::CWR;
+            }
+        }
+        if len < self.mss {
+            self.small_end = self.snd_nxt;
+        }
+        if self.flags.probe_pending {
+            self.flags.probe_pending = false;
+            self.stats.window_probes += 1;
+        }
+        self.board.push(scoreboard::Sent {
+            end: self.snd_nxt,
+            sent_ns: now_ns,
+            len: length,
+            flags: if fin { scoreboard::FIN } else { 0 },
+        });
+        self.data_left(now_ns, length, false);
+        segment
+    }
+
+    /// A record again, or the first `len` of its sequence numbers.
+    fn send_again(&mut self, now_ns: u64, index: usize, len: u32) -> Segment {
+        let (mut index, mut len) = (index, len);
+        let probes = self.rack.probe_pending;
+        if probes {
+            index = self.cut_tail(index, len);
+        } else if len < self.board.get(index).len {
+            let at = self.board.get(index).start() + u64::from(len);
+            self.board.split(index, at);
+        }
+        if !probes && !self.board.get(index).is(scoreboard::LOST) {
+            // A guess: the last one is the rescue.
+            self.flags.rescued |= self.board.next_hole() != Some(index);
+        }
+        let record = *self.board.get(index);
+        len = record.len;
+        self.board.sent_again(index, now_ns);
+        let mut segment = self.header(now_ns, record.start());
+        segment.payload = record.payload() as u16;
+        if record.is(scoreboard::FIN) {
+            segment.flags |= flags::FIN;
+        }
+        if record.end >= self.snd_end {
+            segment.flags |= flags::PSH;
+        }
+        // RFC 3168 6.1.5; DCTCP's peers rely on marks instead of drops.
+        if self.options.ecn && self.config.dctcp_receiver && record.payload() > 0 {
+            segment.ecn = ecn::ECT0;
+        }
+        self.flags.force = false;
+        self.stats.retransmits += u64::from(len.div_ceil(self.mss).max(1));
+        self.stats.retransmitted_bytes += u64::from(record.payload());
+        self.data_left(now_ns, len, true);
+        segment
+    }
+
+    /// Data has left: timers, pacing, counts.
+    fn data_left(&mut self, now_ns: u64, len: u32, again: bool) {
+        self.data_sent_ns = now_ns;
+        let within_ns = self.config.delayed_ack.timeout_ns;
+        self.receiver.answered(now_ns, within_ns);
+        if self.phase == Phase::Recovery {
+            self.prr_out += u64::from(len);
+        }
+        if self.rack.probe_pending {
+            self.tail_probe_left(again);
+        }
+        if matches!(self.timer, Timer::Off | Timer::Probe) {
+            self.restart_timer(now_ns);
+        }
+        if self.config.pacing {
+            self.pace(now_ns, len);
+        }
+    }
+
+    /// The next segment leaves when this one has had its share of the RTT: 1.2 × cwnd / SRTT, in slow
+    /// start 2 × (Linux).
+    fn pace(&mut self, now_ns: u64, len: u32) {
+        let cwnd = u64::from(self.cc.cwnd).max(1);
+        let slow_start =
+            self.cc.ssthresh == SSTHRESH_UNKNOWN || cwnd < u64::from(self.cc.ssthresh / 2);
+        let percent = if slow_start { 200 } else { 120 };
+        let share_ns = u64::from(len) * self.rtt.srtt() / (cwnd * percent) * 100;
+        self.pace_next_ns = self.pace_next_ns.max(now_ns) + share_ns;
+    }
+}

@@ -1,0 +1,142 @@
+//! Time: one timer for what is sent, one for delayed ACKs, one for a closed window.
+
+use super::{Endpoint, Error, Events, NEVER, Phase, State};
+
+/// What the sender's timer means when it expires.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Timer {
+    Off,
+    /// Retransmission timeout (RFC 6298).
+    Rto,
+    /// Tail loss probe (RFC 8985 section 7).
+    Probe,
+    /// RACK's reordering window (RFC 8985 section 6).
+    Reorder,
+    TimeWait,
+}
+
+impl Endpoint {
+    /// When [`Endpoint::timeout`] wants to be called, in ns; `u64::MAX` = never. Pacing is included.
+    /// May lie in the past.
+    pub fn deadline_ns(&self) -> u64 {
+        let mut deadline = self.timer_ns.min(self.receiver.delayed_ns);
+        if self.window_closed() {
+            deadline = deadline.min(self.persist_deadline());
+        }
+        if self.config.pacing && self.waits_for_pace() {
+            deadline = deadline.min(self.pace_next_ns);
+        }
+        deadline
+    }
+
+    /// Time has passed. Harmless when nothing is due.
+    pub fn timeout(&mut self, now_ns: u64) -> Events {
+        if now_ns >= self.receiver.delayed_ns {
+            self.receiver.delayed_ns = NEVER;
+            self.receiver.ack_now = true;
+        }
+        if self.window_closed() && now_ns >= self.persist_deadline() {
+            self.flags.probe_pending = true;
+            self.persist_ns = now_ns;
+            self.persist_backoff = self.persist_backoff.saturating_add(1);
+        }
+        if now_ns < self.timer_ns {
+            return Events::EMPTY;
+        }
+        match self.timer {
+            Timer::Off => (),
+            Timer::Rto => return self.retransmission_timeout(now_ns),
+            Timer::Probe => self.probe_tail(now_ns),
+            Timer::Reorder => self.reordering_timeout(now_ns),
+            Timer::TimeWait => self.finish(),
+        }
+        Events::EMPTY
+    }
+
+    pub(super) fn set_timer(&mut self, timer: Timer, at_ns: u64) {
+        self.timer = timer;
+        self.timer_ns = at_ns;
+    }
+
+    /// Starts the retransmission timer anew, or that of a tail loss probe; none when all is acknowledged.
+    pub(super) fn restart_timer(&mut self, now_ns: u64) {
+        if self.state == State::TimeWait {
+            return;
+        }
+        if self.snd_una == self.snd_nxt {
+            return self.set_timer(Timer::Off, NEVER);
+        }
+        let rto = self.rtt.rto(&self.config.rto);
+        match self.probe_timeout() {
+            Some(pto) if pto < rto => self.set_timer(Timer::Probe, now_ns + pto),
+            _ => self.set_timer(Timer::Rto, now_ns.saturating_add(rto)),
+        }
+    }
+
+    /// Data waits, nothing is in flight, and the peer's window forbids to send.
+    fn window_closed(&self) -> bool {
+        self.snd_una == self.snd_nxt
+            && self.unsent() > 0
+            && !self.flags.probe_pending
+            && self.synchronized()
+            && !self.fits_window()
+    }
+
+    fn persist_deadline(&self) -> u64 {
+        let wait = self.rtt.after(self.persist_backoff, &self.config.rto);
+        self.persist_ns.saturating_add(wait)
+    }
+
+    /// Neither opening nor over.
+    pub(super) fn synchronized(&self) -> bool {
+        !matches!(
+            self.state,
+            State::Closed | State::SynSent | State::SynReceived | State::TimeWait
+        )
+    }
+
+    fn retransmission_timeout(&mut self, now_ns: u64) -> Events {
+        // A peer that closes its window answers, and is waited for (RFC 9293 3.8.6.1).
+        let opening = matches!(self.state, State::SynSent | State::SynReceived);
+        if opening || self.snd_wnd > 0 {
+            self.retries = self.retries.saturating_add(1);
+        }
+        if self.retries > self.config.retries {
+            return self.fail(Error::TimedOut);
+        }
+        self.stats.timeouts += 1;
+        self.rtt.back_off();
+        if opening {
+            self.flags.syn_pending = true;
+            self.flags.syn_repeated = true;
+        } else {
+            self.enter_loss(now_ns);
+        }
+        self.restart_timer(now_ns);
+        Events::EMPTY
+    }
+
+    /// After a timeout: all is lost that is not SACKed, one segment leaves, slow start follows.
+    fn enter_loss(&mut self, now_ns: u64) {
+        // The receiver has taken back what it had SACKed if it did not acknowledge it.
+        if self
+            .board
+            .front()
+            .is_some_and(|front| front.is(super::scoreboard::SACKED))
+        {
+            self.board.forget_sacked();
+        }
+        let state = self.cc_state(now_ns);
+        let config = &self.config;
+        self.cc.on_timeout(&config.params, config.algorithm, &state);
+        self.board.lose_all();
+        self.phase = Phase::Loss;
+        self.recover = self.snd_nxt;
+        self.duplicate_acks = 0;
+        self.duplicate_bytes = 0;
+        self.rack.forget_probe();
+        self.flags.one_segment = true;
+        self.flags.force = true;
+        self.flags.cwr_pending = self.options.ecn;
+    }
+}

@@ -1,0 +1,137 @@
+//! A TCP segment as it travels: what a header says, in host byte order, and how many bytes follow.
+
+pub use sluicegate_core::segment::{ecn, tcp as flags};
+
+/// [`Segment::options`]: which options the header has beside SACK blocks.
+pub mod option {
+    /// Timestamps (RFC 7323): [`super::Segment::ts_val`] and `ts_ecr` count.
+    pub const TIMESTAMPS: u8 = 1 << 0;
+    /// Largest segment, SYN only: [`super::Segment::mss`].
+    pub const MSS: u8 = 1 << 1;
+    /// Window scale, SYN only: [`super::Segment::wscale`].
+    pub const WSCALE: u8 = 1 << 2;
+    /// SACK permitted, SYN only.
+    pub const SACK_PERMITTED: u8 = 1 << 3;
+}
+
+/// Most SACK blocks in a segment: what fits beside timestamps.
+pub const SACK_BLOCKS: usize = 3;
+
+/// A SACK block: sequence numbers from `left` up to, not including, `right` (RFC 2018).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Block {
+    /// First.
+    pub left: u32,
+    /// One past the last.
+    pub right: u32,
+}
+
+/// A segment. 48 bytes: a SYN has no SACK blocks, so that its MSS and window scale share their place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Segment {
+    /// Sequence number of the first byte, or of SYN or FIN.
+    pub seq: u32,
+    /// Acknowledgement number, with ACK.
+    pub ack: u32,
+    /// TSval, with [`option::TIMESTAMPS`].
+    pub ts_val: u32,
+    /// TSecr, with [`option::TIMESTAMPS`].
+    pub ts_ecr: u32,
+    /// Bytes of data.
+    pub payload: u16,
+    /// As on the wire, unscaled.
+    pub window: u16,
+    /// [`flags`].
+    pub flags: u8,
+    /// [`ecn`].
+    pub ecn: u8,
+    /// [`option`].
+    pub options: u8,
+    /// Blocks in use; see [`Segment::sack`] and [`Segment::push_sack`].
+    pub sack_count: u8,
+    /// Blocks, or a SYN's MSS and window scale.
+    pub sack: [Block; SACK_BLOCKS],
+}
+
+impl Segment {
+    /// A segment with nothing but these.
+    pub fn new(seq: u32, ack: u32, flags: u8) -> Self {
+        Self {
+            seq,
+            ack,
+            flags,
+            ..Self::default()
+        }
+    }
+
+    /// True if all of `flags` are set.
+    pub fn has(&self, flags: u8) -> bool {
+        self.flags & flags == flags
+    }
+
+    /// Sequence numbers that it takes up: data, SYN, FIN.
+    pub fn length(&self) -> u32 {
+        let control = (self.flags & flags::SYN != 0) as u32 + (self.flags & flags::FIN != 0) as u32;
+        u32::from(self.payload) + control
+    }
+
+    /// One past its last sequence number.
+    pub fn end(&self) -> u32 {
+        self.seq.wrapping_add(self.length())
+    }
+
+    /// SACK blocks, the most recent first.
+    pub fn sack(&self) -> &[Block] {
+        &self.sack[..usize::from(self.sack_count)]
+    }
+
+    /// Adds a block while there is room. Not for a SYN.
+    pub fn push_sack(&mut self, block: Block) {
+        debug_assert!(!self.has(flags::SYN), "a SYN has no SACK blocks");
+        if let Some(free) = self.sack.get_mut(usize::from(self.sack_count)) {
+            *free = block;
+            self.sack_count += 1;
+        }
+    }
+
+    /// The MSS option of a SYN.
+    pub fn mss(&self) -> Option<u16> {
+        (self.options & option::MSS != 0).then_some(self.sack[0].left as u16)
+    }
+
+    /// Sets the MSS option. For a SYN.
+    pub fn set_mss(&mut self, mss: u16) {
+        self.options |= option::MSS;
+        self.sack[0].left = u32::from(mss);
+    }
+
+    /// The window scale option of a SYN.
+    pub fn wscale(&self) -> Option<u8> {
+        (self.options & option::WSCALE != 0).then_some(self.sack[0].right as u8)
+    }
+
+    /// Sets the window scale option, 0..=14. For a SYN.
+    pub fn set_wscale(&mut self, shift: u8) {
+        self.options |= option::WSCALE;
+        self.sack[0].right = u32::from(shift.min(14));
+    }
+
+    /// Bytes of the TCP header as Linux lays it out: 20 and the options, each padded to four.
+    pub fn header_len(&self) -> u32 {
+        let given = |bit, length| if self.options & bit != 0 { length } else { 0 };
+        let timestamps = given(option::TIMESTAMPS, 12);
+        if self.has(flags::SYN) {
+            // SACK permitted takes the place of the timestamps' padding.
+            let sack = if timestamps == 0 { 4 } else { 0 };
+            return 20
+                + timestamps
+                + given(option::MSS, 4)
+                + given(option::WSCALE, 4)
+                + given(option::SACK_PERMITTED, sack);
+        }
+        let blocks = u32::from(self.sack_count);
+        20 + timestamps + if blocks > 0 { 4 + 8 * blocks } else { 0 }
+    }
+}
+
+const _: () = assert!(size_of::<Segment>() == 48);
