@@ -30,7 +30,7 @@ build: ## build target/release/sluicegate
 	@$(RUN) cargo build --release --locked -p sluicegate
 
 .PHONY: demo
-demo: ## rehearse two scenarios on this kernel and compare (root)
+demo: ## simulate two scenarios, rehearse them on this kernel (root), compare
 	@scripts/demo.sh "$(OUT)/demo"
 
 .PHONY: test
@@ -42,7 +42,11 @@ experiments: ## every scenario in full, with its expectations (root, hours)
 	@scripts/experiments.sh "$(OUT)/experiments"
 
 .PHONY: bench
-bench: bench-enforce ## all benchmarks
+bench: bench-enforce bench-sim ## all benchmarks
+
+.PHONY: bench-sim
+bench-sim: ## packet-hops per second of the simulator, one line per case
+	@$(RUN) cargo bench --locked -q -p sluicegate-sim --bench sim
 
 .PHONY: bench-enforce
 bench-enforce: ## cost of enforcement on an unshaped path (root)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The main job on this machine's own kernel: set up, build, rehearse two
-# scenarios, one comparison table and one report.
+# The main job: set up, build, simulate two scenarios, rehearse them on this
+# machine's own kernel, and show both side by side.
 #
 #   demo.sh DIR   where results go
 set -euo pipefail
@@ -12,11 +12,22 @@ out=${1:?usage: demo.sh DIR}
 sluicegate=target/release/sluicegate
 scenarios=(scenarios/five-stacks.toml scenarios/incast-1500.toml)
 
+# Simulates; needs no privileges.
+simulate() {
+	say "simulating ${scenarios[*]}"
+	"$sluicegate" run "${scenarios[@]}" --world sim --out "$out/sim"
+}
+
 if [ "$(id -u)" -ne 0 ]; then
-	echo "The demo needs root: it loads kernel programs and builds network namespaces." >&2
-	scripts/setup.sh demo || true
-	[ ! -x "$sluicegate" ] || "$sluicegate" doctor >&2 || true
-	die "run it as root: sudo make demo"
+	echo "Without root: the simulation only. The rehearsal loads kernel programs and builds network namespaces." >&2
+	command -v cargo >/dev/null || { scripts/setup.sh demo || true; die "cargo ≥ 1.85 is missing; sudo make demo installs it"; }
+	say "building (a few minutes the first time)"
+	cargo build --release --locked -p sluicegate
+	simulate
+	"$sluicegate" doctor || true
+	echo "report   $(readlink -f "$out/sim/report.html")"
+	echo "for the rehearsal on this kernel: sudo make demo"
+	exit 0
 fi
 
 scripts/setup.sh demo
@@ -25,12 +36,15 @@ scripts/setup.sh demo
 say "building (a few minutes the first time)"
 cargo build --release --locked -p sluicegate
 
-say "what this kernel supports"
-"$sluicegate" doctor || die "this kernel lacks what the demo needs; each line above says what it costs and how to get it"
-
 built=$SECONDS
+simulate
+say "what this kernel supports"
+"$sluicegate" doctor || die "this kernel lacks what the rehearsal needs; each line above says what it costs and how to get it"
+
 say "rehearsing ${scenarios[*]}"
-"$sluicegate" run "${scenarios[@]}" --out "$out"
+"$sluicegate" run "${scenarios[@]}" --world lab --out "$out/lab"
+say "simulated beside rehearsed"
+"$sluicegate" compare "$out/lab" "$out/sim" --out "$out"
 say "done in $((SECONDS - built)) s after the build"
-printf 'results  %s\n' "$out"/*/results.json
-echo "report   $(readlink -f "$out/report.html")"
+printf 'results  %s\n' "$out"/{sim,lab}/*/results.json
+echo "reports  $(readlink -f "$out/lab/report.html") $(readlink -f "$out/sim/report.html") $(readlink -f "$out/compare.html")"

@@ -1,13 +1,13 @@
 //! The transmit side of one direction of a link: a queue and the wire behind it.
 //!
 //! A first-in first-out queue needs no event of its own: when a frame arrives one knows when the last of its
-//! bits will leave and when they will be at the other end. Frames wait in one ring from their arrival here
-//! to their arrival there, and only the ring's head needs a timer. A queue that can be paused or that serves
+//! bits will leave and when they will be at the other end. Frames wait in one list from their arrival here
+//! to their arrival there, and only the first needs a timer. A queue that can be paused or that serves
 //! several classes cannot know this and will be another kind of port.
 
-use std::collections::VecDeque;
-
 use sluicegate_core::aqm::{AqmParams, Arrival, Arriving, Red};
+
+use crate::pool::{Handle, NIL, Pool};
 
 /// Picoseconds in a nanosecond.
 pub const PS_PER_NS: u64 = 1_000;
@@ -74,137 +74,264 @@ pub struct PortStats {
     pub accepted: u64,
     /// Their bytes.
     pub accepted_bytes: u64,
-    /// Frames that arrived at the other end.
-    pub delivered: u64,
     /// Frames marked.
     pub marks: u64,
     /// Frames dropped: tail, not ECN-capable, RED, link down.
     pub drops: [u64; 4],
 }
 
-struct Underway<F> {
-    arrival_ps: u64,
-    frame: F,
-}
-
-/// A port. `F` is stored by value.
-pub struct Port<F> {
+/// What ports alike share.
+struct Class {
     config: PortConfig,
     /// Time per byte, in 2^-16 ps.
     ps_per_byte_q16: u64,
-    ring: VecDeque<Underway<F>>,
-    /// So many at the ring's front have left the queue.
-    departed: usize,
-    backlog_bytes: u64,
-    free_ps: u64,
-    red: Red,
-    random: u64,
-    up: bool,
-    stats: PortStats,
 }
 
-impl<F: Frame> Port<F> {
-    /// An idle port. `seed` makes RED's choices.
-    pub fn new(config: PortConfig, seed: u64) -> Self {
+/// What every frame touches: one cache line.
+#[repr(C, align(64))]
+struct Hot {
+    /// First frame that has not arrived at the other end, and the last one.
+    first: Handle,
+    last: Handle,
+    /// First frame that has not left.
+    leaving: Handle,
+    backlog_bytes: u32,
+    free_ps: u64,
+    accepted: u64,
+    accepted_bytes: u64,
+    marks: u64,
+    random: u64,
+    underway: u32,
+    class: u16,
+    up: bool,
+}
+
+#[derive(Default)]
+struct Cold {
+    red: Red,
+    drops: [u64; 4],
+}
+
+/// Ports and the frames under way at them.
+pub struct Ports<F> {
+    hot: Vec<Hot>,
+    cold: Vec<Cold>,
+    classes: Vec<Class>,
+    /// The frames.
+    pub pool: Pool<F>,
+}
+
+impl<F> Default for Ports<F> {
+    fn default() -> Self {
         Self {
-            config,
-            ps_per_byte_q16: u64::try_from(
-                (u128::from(8 * PS_PER_S) << 16) / u128::from(config.rate_bps.max(1)),
-            )
-            .unwrap_or(u64::MAX),
-            ring: VecDeque::new(),
-            departed: 0,
-            backlog_bytes: 0,
-            free_ps: 0,
-            red: Red::default(),
-            random: seed,
-            up: true,
-            stats: PortStats::default(),
+            hot: Vec::new(),
+            cold: Vec::new(),
+            classes: Vec::new(),
+            pool: Pool::default(),
         }
     }
+}
 
-    /// How long `bytes` take to leave.
-    pub fn serialization_ps(&self, bytes: u32) -> u64 {
-        let bytes = u64::from(bytes + self.config.overhead_bytes);
-        ((u128::from(bytes) * u128::from(self.ps_per_byte_q16)) >> 16) as u64
+impl<F: Frame> Ports<F> {
+    /// Adds an idle port; returns its number. `seed` makes RED's choices and jitter.
+    pub fn add(&mut self, config: PortConfig, seed: u64) -> usize {
+        let known = self.classes.iter().position(|class| class.config == config);
+        let class = known.unwrap_or_else(|| {
+            let rate_bps = u128::from(config.rate_bps.max(1));
+            let ps_per_byte = (u128::from(8 * PS_PER_S) << 16) / rate_bps;
+            self.classes.push(Class {
+                config,
+                ps_per_byte_q16: u64::try_from(ps_per_byte).unwrap_or(u64::MAX),
+            });
+            self.classes.len() - 1
+        });
+        self.hot.push(Hot {
+            first: NIL,
+            last: NIL,
+            leaving: NIL,
+            backlog_bytes: 0,
+            free_ps: 0,
+            accepted: 0,
+            accepted_bytes: 0,
+            marks: 0,
+            random: seed,
+            underway: 0,
+            class: class as u16,
+            up: true,
+        });
+        self.cold.push(Cold::default());
+        self.hot.len() - 1
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.hot.len()
+    }
+
+    /// True if there is none.
+    pub fn is_empty(&self) -> bool {
+        self.hot.is_empty()
     }
 
     /// When the last frame accepted so far will have left.
-    pub fn free_ps(&self) -> u64 {
-        self.free_ps
+    #[inline]
+    pub fn free_ps(&self, port: usize) -> u64 {
+        self.hot[port].free_ps
     }
 
     /// Bytes in the queue, the frame on its way out included.
-    pub fn backlog_bytes(&mut self, now_ps: u64) -> u64 {
-        let departed_by = now_ps.saturating_add(self.config.delay_ps);
-        while let Some(underway) = self.ring.get(self.departed) {
-            if underway.arrival_ps > departed_by {
-                break;
-            }
-            self.backlog_bytes -= u64::from(underway.frame.bytes());
-            self.departed += 1;
+    pub fn backlog_bytes(&mut self, port: usize, now_ps: u64) -> u64 {
+        let delay_ps = self.classes[usize::from(self.hot[port].class)]
+            .config
+            .delay_ps;
+        self.hot[port].drain(&self.pool, now_ps, delay_ps).into()
+    }
+
+    /// A frame wants to leave. Returns the backlog that it met and what became of it; a dropped one is still in
+    /// the pool.
+    pub fn offer(&mut self, port: usize, now_ps: u64, frame: Handle) -> (u64, Offer) {
+        let hot = &mut self.hot[port];
+        let class = &self.classes[usize::from(hot.class)];
+        let backlog = hot.drain(&self.pool, now_ps, class.config.delay_ps);
+        let fate = hot.judge(&mut self.cold[port], class, now_ps, &mut self.pool[frame]);
+        if let Some(cause) = fate {
+            self.cold[port].drops[cause as usize] += 1;
+            return (backlog.into(), Offer::Dropped(cause));
+        }
+        let bytes = self.pool[frame].bytes();
+        let serialization =
+            (u64::from(bytes + class.config.overhead_bytes) * class.ps_per_byte_q16) >> 16;
+        let late_ps = hot.late_ps(class, now_ps);
+        hot.free_ps = hot.free_ps.max(now_ps) + late_ps + serialization;
+        let arrival_ps = hot.free_ps + class.config.delay_ps;
+        self.pool.sent(frame, arrival_ps);
+        hot.backlog_bytes += bytes;
+        hot.accepted += 1;
+        hot.accepted_bytes += u64::from(bytes);
+        hot.underway += 1;
+        if hot.leaving == NIL {
+            hot.leaving = frame;
+        }
+        let before = std::mem::replace(&mut hot.last, frame);
+        if hot.first == NIL {
+            hot.first = frame;
+            return (backlog.into(), Offer::First(arrival_ps));
+        }
+        self.pool.follow(before, frame);
+        (backlog.into(), Offer::Queued)
+    }
+
+    /// The first frame under way is at the other end. Returns it, and when the next one will be.
+    #[inline]
+    pub fn arrive(&mut self, port: usize) -> Option<(Handle, Option<u64>)> {
+        let hot = &mut self.hot[port];
+        if hot.first == NIL {
+            return None;
+        }
+        let frame = hot.first;
+        if hot.leaving == frame {
+            hot.backlog_bytes -= self.pool[frame].bytes();
+            hot.leaving = self.pool.next(frame);
+        }
+        hot.first = self.pool.next(frame);
+        hot.underway -= 1;
+        let next = (hot.first != NIL).then(|| self.pool.arrival_ps(hot.first));
+        Some((frame, next))
+    }
+
+    /// The link goes down: what is queued or on the wire is lost, and so is everything until it is up again.
+    pub fn set_up(&mut self, port: usize, up: bool, now_ps: u64) {
+        self.hot[port].up = up;
+        if up {
+            return;
+        }
+        while let Some((frame, _)) = self.arrive(port) {
+            self.cold[port].drops[Drop::Down as usize] += 1;
+            self.pool.release(frame);
+        }
+        self.hot[port].free_ps = now_ps;
+    }
+
+    /// What a port counted.
+    pub fn stats(&self, port: usize) -> PortStats {
+        let hot = &self.hot[port];
+        PortStats {
+            accepted: hot.accepted,
+            accepted_bytes: hot.accepted_bytes,
+            marks: hot.marks,
+            drops: self.cold[port].drops,
+        }
+    }
+
+    /// Frames between a port and its other end.
+    pub fn underway(&self, port: usize) -> u64 {
+        self.hot[port].underway.into()
+    }
+}
+
+impl Hot {
+    /// Forgets what has left the queue; returns the bytes that have not.
+    #[inline]
+    fn drain<F: Frame>(&mut self, pool: &Pool<F>, now_ps: u64, delay_ps: u64) -> u32 {
+        if self.free_ps <= now_ps {
+            self.leaving = NIL;
+            self.backlog_bytes = 0;
+            return 0;
+        }
+        let left_by = now_ps.saturating_add(delay_ps);
+        while self.leaving != NIL && pool.arrival_ps(self.leaving) <= left_by {
+            self.backlog_bytes -= pool[self.leaving].bytes();
+            self.leaving = pool.next(self.leaving);
         }
         self.backlog_bytes
     }
 
-    /// A frame wants to leave. Returns the backlog that it met and what became of it.
-    pub fn offer(&mut self, now_ps: u64, mut frame: F) -> (u64, Offer) {
-        let backlog = self.backlog_bytes(now_ps);
-        let bytes = frame.bytes();
-        if let Some(cause) = self.refuses(now_ps, backlog, &mut frame) {
-            self.stats.drops[cause as usize] += 1;
-            return (backlog, Offer::Dropped(cause));
-        }
-        let late_ps = if self.config.jitter_ps > 0 && self.free_ps < now_ps {
-            (u64::from(self.draw()) * self.config.jitter_ps) >> 32
-        } else {
-            0
-        };
-        let departure_ps = self.free_ps.max(now_ps) + late_ps + self.serialization_ps(bytes);
-        let arrival_ps = departure_ps + self.config.delay_ps;
-        self.free_ps = departure_ps;
-        self.backlog_bytes += u64::from(bytes);
-        self.stats.accepted += 1;
-        self.stats.accepted_bytes += u64::from(bytes);
-        let first = self.ring.is_empty();
-        self.ring.push_back(Underway { arrival_ps, frame });
-        (
-            backlog,
-            if first {
-                Offer::First(arrival_ps)
-            } else {
-                Offer::Queued
-            },
-        )
-    }
-
-    fn refuses(&mut self, now_ps: u64, backlog: u64, frame: &mut F) -> Option<Drop> {
+    /// Why an arriving frame is dropped, if it is; marks it otherwise where that is due.
+    #[inline]
+    fn judge<F: Frame>(
+        &mut self,
+        cold: &mut Cold,
+        class: &Class,
+        now_ps: u64,
+        frame: &mut F,
+    ) -> Option<Drop> {
         if !self.up {
             return Some(Drop::Down);
         }
-        if backlog + u64::from(frame.bytes()) > self.config.limit_bytes {
+        if u64::from(self.backlog_bytes) + u64::from(frame.bytes()) > class.config.limit_bytes {
             return Some(Drop::Tail);
         }
-        if self.config.aqm.kind == 0 {
+        let aqm = &class.config.aqm;
+        if aqm.kind == 0 {
             return None;
         }
+        let random = if aqm.kind == 1 { 0 } else { self.draw() };
         let arriving = Arriving {
             now_ns: now_ps / PS_PER_NS,
-            backlog_bytes: u32::try_from(backlog).unwrap_or(u32::MAX),
+            backlog_bytes: self.backlog_bytes,
             bytes: frame.bytes(),
             ect: frame.is_ect(),
-            random: self.draw(),
+            random,
         };
-        match self.config.aqm.arrival(&mut self.red, arriving) {
+        match aqm.arrival(&mut cold.red, arriving) {
             Arrival::Pass => None,
             Arrival::Mark => {
                 frame.mark();
-                self.stats.marks += 1;
+                self.marks += 1;
                 None
             }
-            Arrival::Drop if self.config.aqm.kind == 1 => Some(Drop::NotEct),
+            Arrival::Drop if aqm.kind == 1 => Some(Drop::NotEct),
             Arrival::Drop => Some(Drop::Red),
         }
+    }
+
+    /// How much later than it could a frame that finds the port idle leaves.
+    #[inline]
+    fn late_ps(&mut self, class: &Class, now_ps: u64) -> u64 {
+        if class.config.jitter_ps == 0 || self.free_ps >= now_ps {
+            return 0;
+        }
+        (u64::from(self.draw()) * class.config.jitter_ps) >> 32
     }
 
     /// SplitMix64 (Steele, Lea, Flood 2014): small state, and nobody else draws from it.
@@ -215,148 +342,129 @@ impl<F: Frame> Port<F> {
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         ((z ^ (z >> 31)) >> 32) as u32
     }
-
-    /// The ring's head is at the other end. Returns it, and when the next one will be.
-    pub fn arrive(&mut self) -> Option<(F, Option<u64>)> {
-        let head = self.ring.pop_front()?;
-        if self.departed > 0 {
-            self.departed -= 1;
-        } else {
-            self.backlog_bytes -= u64::from(head.frame.bytes());
-        }
-        self.stats.delivered += 1;
-        Some((head.frame, self.ring.front().map(|next| next.arrival_ps)))
-    }
-
-    /// The link goes down: what is queued or on the wire is lost, and so is everything until it is up again.
-    pub fn set_up(&mut self, up: bool, now_ps: u64) {
-        self.up = up;
-        if !up {
-            self.stats.drops[Drop::Down as usize] += self.ring.len() as u64;
-            self.ring.clear();
-            self.departed = 0;
-            self.backlog_bytes = 0;
-            self.free_ps = now_ps;
-        }
-    }
-
-    /// What was counted.
-    pub fn stats(&self) -> &PortStats {
-        &self.stats
-    }
-
-    /// Frames between here and the other end.
-    pub fn underway(&self) -> usize {
-        self.ring.len()
-    }
-
-    /// Changes the queue management from here on.
-    pub fn set_aqm(&mut self, aqm: AqmParams) {
-        self.config.aqm = aqm;
-    }
 }
+
+const _: () = assert!(size_of::<Hot>() == 64);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[derive(Clone, Copy, Debug, PartialEq)]
-    struct Plain(u32, bool, bool);
+    struct Plain {
+        bytes: u32,
+        ect: bool,
+        ce: bool,
+    }
 
     impl Frame for Plain {
         fn bytes(&self) -> u32 {
-            self.0
+            self.bytes
         }
         fn is_ect(&self) -> bool {
-            self.1
+            self.ect
         }
         fn mark(&mut self) {
-            self.2 = true;
+            self.ce = true;
         }
     }
 
-    fn port(limit_bytes: u64, aqm: AqmParams) -> Port<Plain> {
-        let config = PortConfig {
-            rate_bps: 10_000_000_000,
-            delay_ps: 1_000_000,
-            limit_bytes,
-            aqm,
-            jitter_ps: 0,
-            overhead_bytes: 0,
-        };
-        Port::new(config, 1)
+    struct Link(Ports<Plain>);
+
+    impl Link {
+        fn new(limit_bytes: u64, aqm: AqmParams) -> Self {
+            let config = PortConfig {
+                rate_bps: 10_000_000_000,
+                delay_ps: 1_000_000,
+                limit_bytes,
+                aqm,
+                jitter_ps: 0,
+                overhead_bytes: 0,
+            };
+            let mut ports = Ports::default();
+            ports.add(config, 1);
+            Self(ports)
+        }
+
+        fn offer(&mut self, now_ps: u64, bytes: u32) -> (u64, Offer) {
+            let frame = self.0.pool.insert(Plain {
+                bytes,
+                ect: true,
+                ce: false,
+            });
+            let offer = self.0.offer(0, now_ps, frame);
+            if let Offer::Dropped(_) = offer.1 {
+                self.0.pool.release(frame);
+            }
+            offer
+        }
+
+        fn arrive(&mut self) -> Option<(Plain, Option<u64>)> {
+            let (frame, next) = self.0.arrive(0)?;
+            let plain = self.0.pool[frame];
+            self.0.pool.release(frame);
+            Some((plain, next))
+        }
+
+        fn backlog(&mut self, now_ps: u64) -> u64 {
+            self.0.backlog_bytes(0, now_ps)
+        }
     }
 
     #[test]
     fn frames_leave_one_after_the_other_and_arrive_a_delay_later() {
-        let mut port = port(1 << 20, AqmParams::default());
-        assert_eq!(
-            port.offer(0, Plain(1250, false, false)),
-            (0, Offer::First(2_000_000))
-        );
-        assert_eq!(
-            port.offer(0, Plain(1250, false, false)),
-            (1250, Offer::Queued)
-        );
-        assert_eq!(port.free_ps(), 2_000_000);
-        let (_, next) = port.arrive().unwrap();
-        assert_eq!(next, Some(3_000_000));
-        assert_eq!(port.arrive().unwrap().1, None);
-        assert!(port.arrive().is_none());
+        let mut link = Link::new(1 << 20, AqmParams::default());
+        assert_eq!(link.offer(0, 1250), (0, Offer::First(2_000_000)));
+        assert_eq!(link.offer(0, 1250), (1250, Offer::Queued));
+        assert_eq!(link.0.free_ps(0), 2_000_000);
+        assert_eq!(link.arrive().unwrap().1, Some(3_000_000));
+        assert_eq!(link.arrive().unwrap().1, None);
+        assert!(link.arrive().is_none());
+        assert!(link.0.pool.is_empty());
     }
 
     #[test]
     fn the_backlog_falls_as_frames_leave_not_as_they_arrive() {
-        let mut port = port(1 << 20, AqmParams::default());
-        port.offer(0, Plain(1250, false, false));
-        port.offer(0, Plain(1250, false, false));
-        assert_eq!(port.backlog_bytes(999_999), 2500);
-        assert_eq!(port.backlog_bytes(1_000_000), 1250);
-        assert_eq!(port.backlog_bytes(2_000_000), 0);
-        assert_eq!(port.underway(), 2);
-        port.arrive();
-        port.arrive();
-        assert_eq!(port.backlog_bytes(9_000_000), 0);
+        let mut link = Link::new(1 << 20, AqmParams::default());
+        link.offer(0, 1250);
+        link.offer(0, 1250);
+        assert_eq!(link.backlog(999_999), 2500);
+        assert_eq!(link.backlog(1_000_000), 1250);
+        assert_eq!(link.backlog(2_000_000), 0);
+        assert_eq!(link.0.underway(0), 2);
+        link.arrive();
+        assert_eq!(link.offer(2_000_000, 1250), (0, Offer::Queued));
+        link.arrive();
+        link.arrive();
+        assert_eq!(link.backlog(9_000_000), 0);
     }
 
     #[test]
     fn a_full_queue_drops_and_a_threshold_marks_what_it_can() {
-        let aqm = AqmParams::new(
-            sluicegate_core::aqm::Aqm::Threshold {
-                k_bytes: 1000,
-                drop_not_ect: false,
-            },
-            10_000_000_000,
-            1500,
-        );
-        let mut port = port(3000, aqm.unwrap());
-        port.offer(0, Plain(1400, true, false));
-        port.offer(0, Plain(1400, true, false));
-        assert_eq!(
-            port.offer(0, Plain(1400, true, false)).1,
-            Offer::Dropped(Drop::Tail)
-        );
-        assert!(!port.arrive().unwrap().0.2, "met an empty queue");
-        assert!(port.arrive().unwrap().0.2, "met 1400 bytes");
-        assert_eq!(port.stats().marks, 1);
-        assert_eq!(port.stats().drops, [1, 0, 0, 0]);
+        let threshold = sluicegate_core::aqm::Aqm::Threshold {
+            k_bytes: 1000,
+            drop_not_ect: false,
+        };
+        let aqm = AqmParams::new(threshold, 10_000_000_000, 1500).unwrap();
+        let mut link = Link::new(3000, aqm);
+        link.offer(0, 1400);
+        link.offer(0, 1400);
+        assert_eq!(link.offer(0, 1400).1, Offer::Dropped(Drop::Tail));
+        assert!(!link.arrive().unwrap().0.ce, "met an empty queue");
+        assert!(link.arrive().unwrap().0.ce, "met 1400 bytes");
+        assert_eq!(link.0.stats(0).marks, 1);
+        assert_eq!(link.0.stats(0).drops, [1, 0, 0, 0]);
     }
 
     #[test]
     fn a_link_that_goes_down_loses_what_is_underway() {
-        let mut port = port(1 << 20, AqmParams::default());
-        port.offer(0, Plain(1250, false, false));
-        port.set_up(false, 500_000);
-        assert_eq!(
-            port.offer(600_000, Plain(100, false, false)).1,
-            Offer::Dropped(Drop::Down)
-        );
-        assert!(port.arrive().is_none());
-        port.set_up(true, 700_000);
-        assert_eq!(
-            port.offer(700_000, Plain(1250, false, false)),
-            (0, Offer::First(2_700_000))
-        );
-        assert_eq!(port.stats().drops[Drop::Down as usize], 2);
+        let mut link = Link::new(1 << 20, AqmParams::default());
+        link.offer(0, 1250);
+        link.0.set_up(0, false, 500_000);
+        assert_eq!(link.offer(600_000, 100).1, Offer::Dropped(Drop::Down));
+        assert!(link.arrive().is_none());
+        link.0.set_up(0, true, 700_000);
+        assert_eq!(link.offer(700_000, 1250), (0, Offer::First(2_700_000)));
+        assert_eq!(link.0.stats(0).drops[Drop::Down as usize], 2);
     }
 }

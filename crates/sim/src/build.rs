@@ -4,13 +4,13 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result, bail, ensure};
 use sluicegate_core::{aqm::AqmParams, cc::Algorithm};
-use sluicegate_fabric::{Graph, Port, PortConfig, Routes};
+use sluicegate_fabric::{Graph, PortConfig, Ports, Routes};
 use sluicegate_scenario::experiment::{Node, Tenant as Described, Variant};
 use sluicegate_tcp::{Config, config::Buffer, config::Ecn};
 use sluicegate_vswitch::Vnics;
 
 use crate::{
-    net::{Far, Host, Net, Parts, Tenant},
+    net::{Far, Host, Net, Parts, Queueing, Tenant},
     packet::ETHERNET_BYTES,
 };
 
@@ -20,9 +20,11 @@ const PS_PER_NS: u64 = 1_000;
 /// Rate between tenants of one host: a memory copy, never the bottleneck.
 const LOCAL_RATE_BPS: u64 = 100_000_000_000;
 
-/// A host's adapter holds what its vNIC stage and its tenants give it: tenants wait for it, so that there is
-/// no limit to reach.
-const ADAPTER_LIMIT_BYTES: u64 = 1 << 40;
+/// Queue of a host's adapter: Linux's `txqueuelen`.
+const ADAPTER_LIMIT_PACKETS: u64 = 1000;
+
+/// Nothing is dropped between tenants of one host.
+const LOCAL_LIMIT_BYTES: u64 = 1 << 40;
 
 /// Builds the network of a variant.
 ///
@@ -40,12 +42,12 @@ pub fn net(variant: &Variant, seed: u64) -> Result<Net> {
         Node::Switch(id) => (hosts + id) as u32,
     };
     let mut graph = Graph::new(hosts as u32, variant.switches.len() as u32);
-    let mut ports = Vec::new();
+    let mut ports = Ports::default();
     for link in &variant.links {
         graph.link(node(link.a), node(link.b));
         for from in [link.a, link.b] {
             let config = port(variant, link, from)?;
-            ports.push(Port::new(config, seed ^ ports.len() as u64));
+            ports.add(config, seed ^ ports.len() as u64);
         }
     }
     let routes = Routes::new(&graph);
@@ -74,8 +76,13 @@ pub fn net(variant: &Variant, seed: u64) -> Result<Net> {
             .as_ref()
             .filter(|_| enforces)
             .map(|policy| Vnics::new(Arc::clone(policy)));
-        machines.push(Host::new(adapter, ports.len() as u32, vnics));
-        ports.push(Port::new(local(variant), 0));
+        machines.push(Host::new(
+            adapter,
+            ports.len() as u32,
+            Queueing::Drop,
+            vnics,
+        ));
+        ports.add(local(variant), seed ^ ports.len() as u64);
         far.push(Far::Host(id as u16));
     }
     let tenants = variant
@@ -126,7 +133,7 @@ fn port(
         limit_bytes: if is_switch {
             link.queue_bytes
         } else {
-            ADAPTER_LIMIT_BYTES
+            ADAPTER_LIMIT_PACKETS * u64::from(frame_bytes)
         },
         aqm,
         jitter_ps: if is_switch { 0 } else { ps(sim.jitter) },
@@ -145,7 +152,7 @@ fn local(variant: &Variant) -> PortConfig {
     PortConfig {
         rate_bps: LOCAL_RATE_BPS,
         delay_ps: ps(variant.sim.transmit_delay + variant.sim.receive_delay),
-        limit_bytes: ADAPTER_LIMIT_BYTES,
+        limit_bytes: LOCAL_LIMIT_BYTES,
         aqm: AqmParams::default(),
         jitter_ps: ps(variant.sim.jitter),
         overhead_bytes: 0,

@@ -115,7 +115,7 @@ impl Queue {
 
     /// What it did since `from`.
     pub fn result(&self, net: &Net, from: &PortStats) -> LinkResult {
-        let to = net.ports[self.port as usize].stats();
+        let to = net.ports.stats(self.port as usize);
         let drops = ["tail", "not_ect", "red", "down"].into_iter().enumerate();
         let drops: BTreeMap<String, u64> = drops
             .map(|(cause, name)| (name.to_owned(), to.drops[cause] - from.drops[cause]))

@@ -10,17 +10,17 @@ use sluicegate_core::{
     abi::{Flow, FlowKey},
     segment::{Action, Direction, edit},
 };
-use sluicegate_fabric::{Offer, Port, Routes, graph::PortId};
+use sluicegate_fabric::{Handle, Offer, Ports, Routes, graph::PortId};
 use sluicegate_tcp::{
     Config, Endpoint, Events,
-    segment::{Segment, ecn, flags},
+    segment::{Segment, flags},
 };
 use sluicegate_vswitch::Vnics;
 
 use crate::{
     letters::Letters,
     measure::Backlogs,
-    packet::Packet,
+    packet::{Blocks, Packet},
     wheel::{Source, Wheel},
 };
 
@@ -47,6 +47,16 @@ pub enum Far {
     Switch(u32),
 }
 
+/// How tenants' packets get to their host's adapter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Queueing {
+    /// They go into the adapter's queue at once, which drops them when it is full: what a virtual NIC and a
+    /// host's switch without back-pressure do.
+    Drop,
+    /// Sockets wait for the adapter and take turns.
+    Wait,
+}
+
 /// A server.
 pub struct Host {
     /// Its adapter's port.
@@ -55,23 +65,28 @@ pub struct Host {
     pub local: PortId,
     /// Ends that have something to send, each once; they take turns.
     ready: VecDeque<EndId>,
-    /// Packets of the host's own.
-    own: VecDeque<Packet>,
     /// The adapter will ask for more by itself.
     waiting: bool,
+    /// What happens when the adapter is busy.
+    queueing: Queueing,
     /// Enforcement.
     pub vnics: Option<Vnics<EndId>>,
 }
 
 impl Host {
     /// An idle host.
-    pub fn new(adapter: PortId, local: PortId, vnics: Option<Vnics<EndId>>) -> Self {
+    pub fn new(
+        adapter: PortId,
+        local: PortId,
+        queueing: Queueing,
+        vnics: Option<Vnics<EndId>>,
+    ) -> Self {
         Self {
             adapter,
             local,
             ready: VecDeque::new(),
-            own: VecDeque::new(),
             waiting: false,
+            queueing,
             vnics,
         }
     }
@@ -126,7 +141,9 @@ pub struct Net {
     now_ps: u64,
     wheel: Wheel,
     /// Transmit sides: those of links, then one within each host.
-    pub ports: Vec<Port<Packet>>,
+    pub ports: Ports<Packet>,
+    /// Blocks of those that have any, by handle.
+    blocks: Vec<Blocks>,
     far: Vec<Far>,
     routes: Routes,
     /// Servers.
@@ -160,7 +177,7 @@ pub struct Net {
 /// What [`Net::new`] is given.
 pub struct Parts {
     /// Transmit sides.
-    pub ports: Vec<Port<Packet>>,
+    pub ports: Ports<Packet>,
     /// Where each leads.
     pub far: Vec<Far>,
     /// Ways through switches.
@@ -186,6 +203,7 @@ impl Net {
             now_ps: 0,
             wheel: Wheel::default(),
             ports: parts.ports,
+            blocks: Vec::new(),
             far: parts.far,
             routes: parts.routes,
             hosts: parts.hosts,
@@ -221,6 +239,11 @@ impl Net {
         self.now_ps / 1_000
     }
 
+    /// Bytes queued at a port.
+    pub fn backlog_bytes(&mut self, port: PortId) -> u64 {
+        self.ports.backlog_bytes(port as usize, self.now_ps)
+    }
+
     /// Packets transmitted on links so far.
     pub fn hops(&self) -> u64 {
         self.hops
@@ -231,21 +254,22 @@ impl Net {
         self.events
     }
 
-    /// Time of the next event.
-    pub fn next_ps(&mut self) -> Option<u64> {
-        self.wheel.next_ps()
-    }
-
     /// Lets time pass to `until_ps` without an event.
     pub fn pass(&mut self, until_ps: u64) {
         self.now_ps = self.now_ps.max(until_ps);
     }
 
-    /// Handles the next event.
-    pub fn step(&mut self) {
-        let Some((time_ps, source)) = self.wheel.pop() else {
-            return;
+    /// Handles the next event if it comes before `until_ps`; false if there is none.
+    #[inline]
+    pub fn step_before(&mut self, until_ps: u64) -> bool {
+        let Some((time_ps, source)) = self.wheel.pop_before(until_ps) else {
+            return false;
         };
+        self.handle(time_ps, source);
+        true
+    }
+
+    fn handle(&mut self, time_ps: u64, source: Source) {
         self.now_ps = self.now_ps.max(time_ps);
         self.events += 1;
         let index = source & ((1 << KIND_BITS) - 1);
@@ -260,9 +284,9 @@ impl Net {
         }
     }
 
-    /// The head of a port's ring is at the other end.
+    /// The first packet under way on a port is at the other end.
     fn arrive(&mut self, port: PortId) {
-        let Some((mut packet, next)) = self.ports[port as usize].arrive() else {
+        let Some((packet, next)) = self.ports.arrive(port as usize) else {
             return;
         };
         if let Some(next_ps) = next {
@@ -272,37 +296,60 @@ impl Net {
             Far::Host(host) => self.receive(host, packet),
             Far::Switch(switch) => {
                 if self.bleach {
-                    packet.segment.ecn = ecn::NOT_ECT;
+                    self.ports.pool[packet].bleach();
                 }
-                if let Some(out) = self.routes.next(switch as usize, packet.host.into()) {
+                let host = self.ports.pool[packet].host;
+                if let Some(out) = self.routes.next(switch as usize, host.into()) {
                     self.offer(out, packet);
                 }
             }
         }
     }
 
-    fn offer(&mut self, port: PortId, packet: Packet) {
-        let (backlog, offer) = self.ports[port as usize].offer(self.now_ps, packet);
+    fn offer(&mut self, port: PortId, packet: Handle) {
+        let (backlog, offer) = self.ports.offer(port as usize, self.now_ps, packet);
         self.hops += 1;
         if let Some(backlogs) = &mut self.backlogs {
             backlogs.met(port, backlog);
         }
-        if let Offer::First(at_ps) = offer {
-            self.wheel.push(at_ps, source(PORT, port));
+        match offer {
+            Offer::First(at_ps) => self.wheel.push(at_ps, source(PORT, port)),
+            Offer::Queued => {}
+            Offer::Dropped(_) => self.ports.pool.release(packet),
         }
     }
 
+    /// Puts a packet into the pool.
+    fn keep(&mut self, packet: Packet, blocks: &Blocks) -> Handle {
+        let handle = self.ports.pool.insert(packet);
+        if packet.has_blocks() {
+            if self.blocks.len() <= handle as usize {
+                self.blocks.resize(handle as usize + 1, Blocks::default());
+            }
+            self.blocks[handle as usize] = *blocks;
+        }
+        handle
+    }
+
     /// A packet arrives at the host where its end lives.
-    fn receive(&mut self, host: u16, mut packet: Packet) {
+    fn receive(&mut self, host: u16, handle: Handle) {
+        let mut packet = self.ports.pool[handle];
+        let blocks = if packet.has_blocks() {
+            self.blocks[handle as usize]
+        } else {
+            Blocks::default()
+        };
+        self.ports.pool.release(handle);
         if self.hosts[usize::from(host)].vnics.is_some() {
-            let (action, _) = self.enforce(host, packet.to, Direction::ToTenant, &mut packet);
+            let (action, _) =
+                self.enforce(host, packet.to, Direction::ToTenant, &mut packet, &blocks);
             if action != Action::Pass {
                 self.consumed += 1;
                 return;
             }
         }
         self.handed += 1;
-        self.deliver(packet.to, &packet.segment);
+        self.deliver(packet.to, &packet.segment(&blocks));
     }
 
     /// A host's vNIC stage. Returns what becomes of the packet, and a FACK to be sent after it.
@@ -312,6 +359,7 @@ impl Net {
         end: EndId,
         direction: Direction,
         packet: &mut Packet,
+        blocks: &Blocks,
     ) -> (Action, Option<Packet>) {
         // To core, time 0 is never.
         let now_ns = self.now_ns() + 1;
@@ -319,7 +367,7 @@ impl Net {
             return (Action::Pass, None);
         };
         let (ends, tenants) = (&self.ends, &self.tenants);
-        let mut view = packet.view(direction);
+        let mut view = packet.view(blocks, direction);
         let verdict = vnics.segment(end, &mut view, now_ns, || key(ends, tenants, end));
         if verdict.action() != Action::Pass {
             return (verdict.action(), None);
@@ -365,21 +413,30 @@ impl Net {
         }
     }
 
-    /// After anything happened to an end: its timer, and whether it has something to send.
+    /// After anything happened to an end: what it has to send, and its timer.
     fn attend(&mut self, end: EndId) {
-        let now_ns = self.now_ns();
+        let state = &self.ends[end as usize];
+        let Some(tcp) = &state.tcp else { return };
+        let host = state.host;
+        if self.hosts[usize::from(host)].queueing == Queueing::Drop {
+            while self.transmit(host, end) {}
+        } else if !state.ready && tcp.has_output(self.now_ns()) {
+            self.ends[end as usize].ready = true;
+            self.hosts[usize::from(host)].ready.push_back(end);
+            self.pull(host);
+        }
+        self.set_timer(end);
+    }
+
+    /// An end's timer may come later than its stack wants it, but not earlier: it is pushed on when it fires.
+    #[inline]
+    fn set_timer(&mut self, end: EndId) {
         let state = &mut self.ends[end as usize];
         let Some(tcp) = &state.tcp else { return };
         let deadline_ps = tcp.deadline_ns().saturating_mul(1_000);
         if deadline_ps < state.timer_ps {
             state.timer_ps = deadline_ps.max(self.now_ps);
             self.wheel.push(state.timer_ps, source(END, end));
-        }
-        if !state.ready && tcp.has_output(now_ns) {
-            state.ready = true;
-            let host = state.host;
-            self.hosts[usize::from(host)].ready.push_back(end);
-            self.pull(host);
         }
     }
 
@@ -407,57 +464,67 @@ impl Net {
         }
         let adapter = self.hosts[at].adapter;
         loop {
-            let free_ps = self.ports[adapter as usize].free_ps();
+            let free_ps = self.ports.free_ps(adapter as usize);
             if free_ps > self.now_ps {
-                if !(self.hosts[at].ready.is_empty() && self.hosts[at].own.is_empty()) {
+                if !self.hosts[at].ready.is_empty() {
                     self.hosts[at].waiting = true;
                     self.wheel.push(free_ps, source(ADAPTER, host.into()));
                 }
                 return;
             }
-            if let Some(packet) = self.hosts[at].own.pop_front() {
-                self.send(host, packet);
-            } else if let Some(end) = self.hosts[at].ready.pop_front() {
-                self.transmit(host, end);
-            } else {
+            let Some(end) = self.hosts[at].ready.pop_front() else {
                 return;
+            };
+            let now_ns = self.now_ns();
+            let sent = self.transmit(host, end);
+            let state = &mut self.ends[end as usize];
+            state.ready = sent && state.tcp.as_ref().is_some_and(|tcp| tcp.has_output(now_ns));
+            if state.ready {
+                self.hosts[at].ready.push_back(end);
             }
+            self.set_timer(end);
         }
     }
 
-    /// One segment of an end whose turn it is.
-    fn transmit(&mut self, host: u16, end: EndId) {
+    /// One segment of an end; false if it has none.
+    #[inline]
+    fn transmit(&mut self, host: u16, end: EndId) -> bool {
         let now_ns = self.now_ns();
         let state = &mut self.ends[end as usize];
-        let Some(tcp) = &mut state.tcp else {
-            state.ready = false;
-            return;
+        let Some(segment) = state.tcp.as_mut().and_then(|tcp| tcp.transmit(now_ns)) else {
+            return false;
         };
-        let segment = tcp.transmit(now_ns);
-        state.ready = segment.is_some() && tcp.has_output(now_ns);
-        if state.ready {
-            self.hosts[usize::from(host)].ready.push_back(end);
+        let packet = Packet::new(&segment, end ^ 1, state.peer_host, self.ip_bytes);
+        self.sent += 1;
+        if self.hosts[usize::from(host)].vnics.is_some() {
+            self.send_enforced(host, end, packet, &segment.sack);
+        } else {
+            let handle = self.keep(packet, &segment.sack);
+            self.send(host, handle);
         }
-        let peer_host = state.peer_host;
-        if let Some(segment) = segment {
-            self.sent += 1;
-            let mut packet = Packet::new(segment, end ^ 1, peer_host, self.ip_bytes);
-            let (action, fack) = self.enforce(host, end, Direction::FromTenant, &mut packet);
-            match action {
-                Action::Pass => self.send(host, packet),
-                _ => self.policed += 1,
-            }
-            if let Some(fack) = fack {
-                self.facks += 1;
-                self.hosts[usize::from(host)].own.push_back(fack);
-            }
-        }
-        self.attend(end);
+        true
     }
 
-    fn send(&mut self, host: u16, packet: Packet) {
+    /// Through the vNIC stage to the adapter.
+    fn send_enforced(&mut self, host: u16, end: EndId, mut packet: Packet, blocks: &Blocks) {
+        let (action, fack) = self.enforce(host, end, Direction::FromTenant, &mut packet, blocks);
+        match action {
+            Action::Pass => {
+                let handle = self.keep(packet, blocks);
+                self.send(host, handle);
+            }
+            _ => self.policed += 1,
+        }
+        if let Some(fack) = fack {
+            self.facks += 1;
+            let handle = self.ports.pool.insert(fack);
+            self.send(host, handle);
+        }
+    }
+
+    fn send(&mut self, host: u16, packet: Handle) {
         let from = &self.hosts[usize::from(host)];
-        let port = if packet.host == host {
+        let port = if self.ports.pool[packet].host == host {
             from.local
         } else {
             from.adapter
@@ -485,21 +552,18 @@ impl Net {
     /// # Errors
     /// The balance, if it is not zero.
     pub fn account(&self) -> Result<(), String> {
-        let dropped: u64 = self
-            .ports
-            .iter()
-            .map(|port| port.stats().drops.iter().sum::<u64>())
-            .sum();
-        let underway: u64 = self.ports.iter().map(|port| port.underway() as u64).sum();
-        let own: u64 = self.hosts.iter().map(|host| host.own.len() as u64).sum();
+        let ports = 0..self.ports.len();
+        let drops = |port| self.ports.stats(port).drops.iter().sum::<u64>();
+        let dropped: u64 = ports.clone().map(drops).sum();
+        let underway: u64 = ports.map(|port| self.ports.underway(port)).sum();
         let made = self.sent + self.facks;
-        let found = self.handed + self.consumed + self.policed + dropped + underway + own;
+        let found = self.handed + self.consumed + self.policed + dropped + underway;
         if made == found {
             return Ok(());
         }
         Err(format!(
             "{made} packets were sent but {found} are accounted for: {} delivered, {} consumed, {} policed, \
-             {dropped} dropped, {underway} underway, {own} waiting",
+             {dropped} dropped, {underway} underway",
             self.handed, self.consumed, self.policed
         ))
     }

@@ -2,7 +2,7 @@
 
 use sluicegate_core::segment::{self as core, edit, option as found};
 use sluicegate_fabric::Frame;
-use sluicegate_tcp::segment::{Block, Segment, ecn, flags};
+use sluicegate_tcp::segment::{Block, SACK_BLOCKS, Segment, ecn, flags};
 
 /// Ethernet header, as queues count it.
 pub const ETHERNET_BYTES: u32 = 14;
@@ -22,11 +22,23 @@ const FACK: u32 = 1 << 26;
 /// Counters are 24 bits.
 const COUNTER: u32 = (1 << 24) - 1;
 
-/// A packet: one cache line.
+/// SACK blocks of a segment, or a SYN's MSS and window scale. Few packets have any, so that they are kept
+/// apart from what every hop touches.
+pub type Blocks = [Block; SACK_BLOCKS];
+
+/// A packet without its [`Blocks`]: with what a port keeps of it, one cache line.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Packet {
-    /// The tenant's.
-    pub segment: Segment,
+    seq: u32,
+    ack: u32,
+    ts_val: u32,
+    ts_ecr: u32,
+    payload: u16,
+    window: u16,
+    flags: u8,
+    ecn: u8,
+    options: u8,
+    sack_count: u8,
     /// Which of our options it carries, and EE0B.
     ours: u32,
     ceb: u32,
@@ -38,14 +50,23 @@ pub struct Packet {
     bytes: u16,
 }
 
-const _: () = assert!(size_of::<Packet>() == 64);
+const _: () = assert!(size_of::<Packet>() == 40);
 
 impl Packet {
     /// A segment on its way to the end `to` at `host`; `ip_bytes` is the length of the IP header.
-    pub fn new(segment: Segment, to: u32, host: u16, ip_bytes: u32) -> Self {
+    pub fn new(segment: &Segment, to: u32, host: u16, ip_bytes: u32) -> Self {
         let length = ETHERNET_BYTES + ip_bytes + segment.header_len() + u32::from(segment.payload);
         Self {
-            segment,
+            seq: segment.seq,
+            ack: segment.ack,
+            ts_val: segment.ts_val,
+            ts_ecr: segment.ts_ecr,
+            payload: segment.payload,
+            window: segment.window,
+            flags: segment.flags,
+            ecn: segment.ecn,
+            options: segment.options,
+            sack_count: segment.sack_count,
             to,
             host,
             bytes: length as u16,
@@ -53,6 +74,34 @@ impl Packet {
         }
     }
 
+    /// Whether its blocks say anything.
+    pub fn has_blocks(&self) -> bool {
+        self.sack_count > 0 || self.flags & flags::SYN != 0
+    }
+
+    /// The tenant's segment again.
+    pub fn segment(&self, blocks: &Blocks) -> Segment {
+        Segment {
+            seq: self.seq,
+            ack: self.ack,
+            ts_val: self.ts_val,
+            ts_ecr: self.ts_ecr,
+            payload: self.payload,
+            window: self.window,
+            flags: self.flags,
+            ecn: self.ecn,
+            options: self.options,
+            sack_count: self.sack_count,
+            sack: *blocks,
+        }
+    }
+
+    /// Clears the ECN field.
+    pub fn bleach(&mut self) {
+        self.ecn = ecn::NOT_ECT;
+    }
+
+    /// Bytes of the TCP header with our options.
     fn tcp_header_len(&self) -> u32 {
         let option = |bits| {
             if self.ours & bits != 0 {
@@ -61,39 +110,24 @@ impl Packet {
                 0
             }
         };
-        self.segment.header_len() + option(FEEDBACK) + option(PEER | FACK)
+        self.segment(&Blocks::default()).header_len() + option(FEEDBACK) + option(PEER | FACK)
     }
 
     /// As the enforcement step sees it.
-    pub fn view(&self, direction: core::Direction) -> core::Segment {
-        let segment = &self.segment;
-        let is_syn = segment.flags & flags::SYN != 0;
+    pub fn view(&self, blocks: &Blocks, direction: core::Direction) -> core::Segment {
         let mut view = core::Segment {
-            seq: segment.seq,
-            ack: segment.ack,
-            payload: segment.payload.into(),
-            window: segment.window,
-            tcp_flags: segment.flags,
-            ecn: segment.ecn,
+            seq: self.seq,
+            ack: self.ack,
+            payload: self.payload.into(),
+            window: self.window,
+            tcp_flags: self.flags,
+            ecn: self.ecn,
             direction: direction as u8,
             header_len: self.tcp_header_len() as u8,
             ..core::Segment::default()
         };
-        if is_syn {
-            if let Some(mss) = segment.mss() {
-                view.options |= found::MSS;
-                view.mss = mss;
-            }
-            if let Some(shift) = segment.wscale() {
-                view.options |= found::WSCALE;
-                view.wscale = shift;
-            }
-        } else if let [first, rest @ ..] = segment.sack() {
-            view.options |= found::SACK;
-            (view.sack_left, view.sack_right) = (first.left, first.right);
-            if let [Block { left, right }, ..] = rest {
-                (view.sack2_left, view.sack2_right) = (*left, *right);
-            }
+        if self.has_blocks() {
+            view_options(&self.segment(blocks), &mut view);
         }
         if self.ours != 0 {
             self.view_ours(&mut view);
@@ -119,13 +153,13 @@ impl Packet {
     pub fn apply(&mut self, verdict: &core::Verdict) {
         let edits = verdict.edits;
         if edits & edit::WINDOW != 0 {
-            self.segment.window = verdict.window;
+            self.window = verdict.window;
         }
         if edits & edit::ECN != 0 {
-            self.segment.ecn = verdict.ecn;
+            self.ecn = verdict.ecn;
         }
         if edits & edit::CLEAR_FLAGS != 0 {
-            self.segment.flags &= !verdict.clear_flags;
+            self.flags &= !verdict.clear_flags;
         }
         if edits & edit::STRIP_FEEDBACK != 0 {
             self.strip(FEEDBACK);
@@ -157,21 +191,37 @@ impl Packet {
 
     /// A header-only copy with feedback (`sg_fack_header`).
     pub fn fack(&self, verdict: &core::Verdict) -> Self {
-        let carried = self.tcp_header_len() + u32::from(self.segment.payload);
-        let segment = Segment {
-            seq: self.segment.seq,
-            ack: self.segment.ack,
-            window: self.segment.window,
+        let carried = self.tcp_header_len() + u32::from(self.payload);
+        Self {
+            payload: 0,
             flags: flags::ACK,
             ecn: ecn::ECT0,
-            ..Segment::default()
-        };
-        Self {
-            segment,
+            options: 0,
+            sack_count: 0,
             ours: (verdict.e0b & COUNTER) | FEEDBACK | FACK,
             ceb: verdict.ceb & COUNTER,
             bytes: (u32::from(self.bytes) - carried + FACK_HEADER_BYTES) as u16,
             ..*self
+        }
+    }
+}
+
+/// MSS and window scale of a SYN, or SACK blocks.
+fn view_options(segment: &Segment, view: &mut core::Segment) {
+    if segment.flags & flags::SYN != 0 {
+        if let Some(mss) = segment.mss() {
+            view.options |= found::MSS;
+            view.mss = mss;
+        }
+        if let Some(shift) = segment.wscale() {
+            view.options |= found::WSCALE;
+            view.wscale = shift;
+        }
+    } else if let [first, rest @ ..] = segment.sack() {
+        view.options |= found::SACK;
+        (view.sack_left, view.sack_right) = (first.left, first.right);
+        if let [Block { left, right }, ..] = rest {
+            (view.sack2_left, view.sack2_right) = (*left, *right);
         }
     }
 }
@@ -182,11 +232,11 @@ impl Frame for Packet {
     }
 
     fn is_ect(&self) -> bool {
-        self.segment.ecn != ecn::NOT_ECT
+        self.ecn != ecn::NOT_ECT
     }
 
     fn mark(&mut self) {
-        self.segment.ecn = ecn::CE;
+        self.ecn = ecn::CE;
     }
 }
 
@@ -204,7 +254,7 @@ mod tests {
             flags: flags::ACK,
             ..Segment::default()
         };
-        let mut packet = Packet::new(segment, 1, 2, 20);
+        let mut packet = Packet::new(&segment, 1, 2, 20);
         assert_eq!(packet.bytes(), 1514);
         let mut verdict = core::Verdict {
             edits: edit::ADD_FEEDBACK,
@@ -212,17 +262,22 @@ mod tests {
             ceb: 7,
             ..core::Verdict::default()
         };
-        packet.segment.payload = 0;
+        packet.payload = 0;
         packet.bytes -= 1448;
         packet.apply(&verdict);
         assert_eq!(packet.bytes(), 74);
-        let view = packet.view(core::Direction::ToTenant);
+        let view = packet.view(&Blocks::default(), core::Direction::ToTenant);
         assert_eq!((view.e0b, view.ceb, view.header_len), (0x12_3456, 7, 40));
         assert_eq!(view.options, found::FEEDBACK);
         verdict.edits = edit::STRIP_FEEDBACK;
         packet.apply(&verdict);
         assert_eq!(packet.bytes(), 66);
-        assert_eq!(packet.view(core::Direction::ToTenant).options, 0);
+        assert_eq!(
+            packet
+                .view(&Blocks::default(), core::Direction::ToTenant)
+                .options,
+            0
+        );
     }
 
     #[test]
@@ -234,12 +289,12 @@ mod tests {
             seq: 7,
             ..Segment::default()
         };
-        let fack = Packet::new(segment, 1, 2, 40).fack(&core::Verdict {
+        let fack = Packet::new(&segment, 1, 2, 40).fack(&core::Verdict {
             e0b: 9,
             ..core::Verdict::default()
         });
         assert_eq!(fack.bytes(), 14 + 40 + 36);
-        let view = fack.view(core::Direction::ToTenant);
+        let view = fack.view(&Blocks::default(), core::Direction::ToTenant);
         assert_eq!(view.options, found::FEEDBACK | found::FACK);
         assert_eq!((view.seq, view.payload, view.e0b), (7, 0, 9));
     }

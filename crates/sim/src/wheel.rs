@@ -1,6 +1,6 @@
 //! The event queue: a hierarchical timing wheel that hands out events in the order (time, source).
 //!
-//! Four levels of 1024 slots; the lowest has slots of 2^14 ps (16 ns). An event lies at the level of the
+//! Six levels of 1024 slots; the lowest has slots of 2^12 ps (4 ns). An event lies at the level of the
 //! highest digit in which its slot differs from the present one, and falls down as time comes near. The
 //! present slot is a sorted list, so that the order is exact whatever the slots are.
 
@@ -8,11 +8,11 @@
 pub type Source = u32;
 
 /// log2 of the picoseconds in a slot of the lowest level.
-const SLOT_BITS: u32 = 14;
+const SLOT_BITS: u32 = 12;
 /// log2 of the slots of a level.
 const DIGIT_BITS: u32 = 10;
 const DIGITS: usize = 1 << DIGIT_BITS;
-const LEVELS: usize = 5;
+const LEVELS: usize = 6;
 const NIL: u32 = u32::MAX;
 
 #[derive(Clone, Copy)]
@@ -115,20 +115,16 @@ impl Wheel {
         level.occupied[digit / 64] |= 1 << (digit % 64);
     }
 
-    /// The next event's time.
-    pub fn next_ps(&mut self) -> Option<u64> {
+    /// Takes the next event if it comes before `until_ps`.
+    #[inline]
+    pub fn pop_before(&mut self, until_ps: u64) -> Option<(u64, Source)> {
         if self.present.is_empty() && !self.advance() {
             return None;
         }
-        self.present.last().map(|&(time_ps, _)| time_ps)
-    }
-
-    /// Takes the next event.
-    pub fn pop(&mut self) -> Option<(u64, Source)> {
-        if self.present.is_empty() && !self.advance() {
-            return None;
+        match self.present.last() {
+            Some(&(time_ps, _)) if time_ps < until_ps => self.present.pop(),
+            _ => None,
         }
-        self.present.pop()
     }
 
     /// Makes the next occupied slot the present one.
@@ -142,7 +138,9 @@ impl Wheel {
             self.slot = (above | digit as u64) << shift;
             self.empty(level, digit);
         }
-        self.present.sort_unstable_by(|a, b| b.cmp(a));
+        if self.present.len() > 1 {
+            self.present.sort_unstable_by(|a, b| b.cmp(a));
+        }
         true
     }
 
@@ -197,15 +195,17 @@ mod tests {
                 heap.push(Reverse((time, source)));
                 for _ in 0..pops {
                     let expected = heap.pop().map(|Reverse(event)| event);
-                    prop_assert_eq!(wheel.next_ps(), expected.map(|event| event.0));
-                    prop_assert_eq!(wheel.pop(), expected);
+                    if let Some((time, _)) = expected {
+                        prop_assert_eq!(wheel.pop_before(time), None);
+                    }
+                    prop_assert_eq!(wheel.pop_before(u64::MAX), expected);
                     now = expected.map_or(now, |event| event.0);
                 }
             }
             while let Some(Reverse(expected)) = heap.pop() {
-                prop_assert_eq!(wheel.pop(), Some(expected));
+                prop_assert_eq!(wheel.pop_before(u64::MAX), Some(expected));
             }
-            prop_assert_eq!(wheel.pop(), None);
+            prop_assert_eq!(wheel.pop_before(u64::MAX), None);
         }
     }
 }

@@ -106,7 +106,7 @@ impl<'a> Run<'a> {
             self.run_until(at_ps, &mut live, observer)?;
             match stop {
                 Stop::Measure => {
-                    let stats = |queue: &Queue| *self.net.ports[queue.port() as usize].stats();
+                    let stats = |queue: &Queue| self.net.ports.stats(queue.port() as usize);
                     before = self.queues.iter().map(stats).collect();
                     let followed = self.queues.iter().map(Queue::port);
                     self.net.backlogs = Some(Backlogs::new(self.net.ports.len(), followed));
@@ -147,8 +147,7 @@ impl<'a> Run<'a> {
         live: &mut Live,
         observer: &mut dyn Observer,
     ) -> Result<()> {
-        while self.net.next_ps().is_some_and(|next_ps| next_ps < until_ps) {
-            self.net.step();
+        while self.net.step_before(until_ps) {
             if !self.net.notices.is_empty() {
                 self.cast.hear(&mut self.net);
             }
@@ -174,10 +173,10 @@ impl<'a> Run<'a> {
     }
 
     fn sample(&mut self) {
-        let (now_ps, now_s) = (self.net.now_ps(), self.net.now_ps() as f64 / 1e12);
+        let now_s = self.net.now_ps() as f64 / 1e12;
         let bottlenecks = self.queues.iter().filter(|queue| queue.bottleneck);
         for (queue, (_, points)) in bottlenecks.zip(&mut self.backlogs) {
-            let backlog = self.net.ports[queue.port() as usize].backlog_bytes(now_ps);
+            let backlog = self.net.backlog_bytes(queue.port());
             points.push((now_s, backlog as f64));
         }
         let tracked = self.net.tracked();

@@ -1,0 +1,102 @@
+//! Where frames under way live: one place each from the sender's adapter to the receiver, so that a hop moves
+//! a number and not a packet. The place that was freed last is taken first: it is still in the cache.
+
+/// A frame's place.
+pub type Handle = u32;
+
+/// No frame.
+pub const NIL: Handle = Handle::MAX;
+
+/// A frame and what the port that it is at needs to know of it: one cache line, if the frame has 48 bytes.
+#[repr(C, align(64))]
+struct Node<F> {
+    frame: F,
+    arrival_ps: u64,
+    next: Handle,
+}
+
+/// The frames under way.
+pub struct Pool<F> {
+    nodes: Vec<Node<F>>,
+    free: Handle,
+    used: usize,
+}
+
+impl<F> Default for Pool<F> {
+    fn default() -> Self {
+        Self {
+            nodes: Vec::new(),
+            free: NIL,
+            used: 0,
+        }
+    }
+}
+
+impl<F> Pool<F> {
+    /// Finds a place for a frame.
+    pub fn insert(&mut self, frame: F) -> Handle {
+        self.used += 1;
+        let node = Node {
+            frame,
+            arrival_ps: 0,
+            next: NIL,
+        };
+        if self.free == NIL {
+            self.nodes.push(node);
+            return self.nodes.len() as Handle - 1;
+        }
+        let handle = self.free;
+        self.free = self.nodes[handle as usize].next;
+        self.nodes[handle as usize] = node;
+        handle
+    }
+
+    /// The frame is gone, its place free.
+    pub fn release(&mut self, handle: Handle) {
+        self.used -= 1;
+        self.nodes[handle as usize].next = self.free;
+        self.free = handle;
+    }
+
+    /// Frames in the pool.
+    pub fn len(&self) -> usize {
+        self.used
+    }
+
+    /// True if nothing is under way.
+    pub fn is_empty(&self) -> bool {
+        self.used == 0
+    }
+
+    pub(crate) fn arrival_ps(&self, handle: Handle) -> u64 {
+        self.nodes[handle as usize].arrival_ps
+    }
+
+    pub(crate) fn next(&self, handle: Handle) -> Handle {
+        self.nodes[handle as usize].next
+    }
+
+    /// It arrives at this time and is the last of its list.
+    pub(crate) fn sent(&mut self, handle: Handle, arrival_ps: u64) {
+        let node = &mut self.nodes[handle as usize];
+        (node.arrival_ps, node.next) = (arrival_ps, NIL);
+    }
+
+    pub(crate) fn follow(&mut self, last: Handle, handle: Handle) {
+        self.nodes[last as usize].next = handle;
+    }
+}
+
+impl<F> std::ops::Index<Handle> for Pool<F> {
+    type Output = F;
+
+    fn index(&self, handle: Handle) -> &F {
+        &self.nodes[handle as usize].frame
+    }
+}
+
+impl<F> std::ops::IndexMut<Handle> for Pool<F> {
+    fn index_mut(&mut self, handle: Handle) -> &mut F {
+        &mut self.nodes[handle as usize].frame
+    }
+}
