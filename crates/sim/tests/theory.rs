@@ -146,13 +146,12 @@ fn a_small_receive_buffer_limits_throughput_to_window_over_rtt() {
     let expected = f64::from(window as u32) / rtt_s;
     let capacity = RATE_BPS as f64 / 8.0 * 1448.0 / 1514.0;
     let got = arrived[0] as f64;
-    eprintln!("window: {}", got / expected.min(capacity));
     assert!(
         got <= 1.02 * expected.min(capacity),
         "{got} against {expected}"
     );
     assert!(
-        got >= 0.4 * expected.min(capacity),
+        got >= 0.98 * expected.min(capacity),
         "{got} against {expected}"
     );
 }
