@@ -9,6 +9,9 @@ pub type PortId = u32;
 /// A node's number in its graph.
 pub type NodeId = u32;
 
+/// Most nodes of a generated tree.
+const NODES_MAX: u32 = 1 << 20;
+
 /// Nodes and links.
 #[derive(Clone, Debug, Default)]
 pub struct Graph {
@@ -61,19 +64,31 @@ impl Graph {
         &self.adjacent[node as usize]
     }
 
+    /// Nodes of a level of an XGFT: Π_{j>i} m_j × Π_{j≤i} w_j. `level` is at most the height.
+    pub fn xgft_level(m: &[u32], w: &[u32], level: usize) -> u32 {
+        u32::try_from(Self::xgft_nodes(m, w, level)).unwrap_or(u32::MAX)
+    }
+
+    fn xgft_nodes(m: &[u32], w: &[u32], level: usize) -> u64 {
+        let factors = m[level..].iter().chain(&w[..level]);
+        factors.fold(1, |nodes: u64, &n| nodes.saturating_mul(n.into()))
+    }
+
     /// An extended generalised fat tree XGFT(h; m1..mh; w1..wh) (Öhring et al. 1995): each node of level i has
     /// `m[i-1]` children and `w[i]` parents. Hosts are level 0.
     ///
     /// # Errors
-    /// `m` and `w` of different length or with a zero.
+    /// `m` and `w` of different length or with a zero; more than a million nodes.
     pub fn xgft(m: &[u32], w: &[u32]) -> Result<Self, String> {
         if m.is_empty() || m.len() != w.len() || m.iter().chain(w).any(|&n| n == 0) {
             return Err("an XGFT needs as many m as w, all above 0".to_owned());
         }
         let height = m.len();
-        // Level i has Π_{j>i} m_j × Π_{j≤i} w_j nodes.
-        let size =
-            |level: usize| m[level..].iter().product::<u32>() * w[..level].iter().product::<u32>();
+        let nodes = (0..=m.len()).map(|level| Self::xgft_nodes(m, w, level));
+        if nodes.sum::<u64>() > u64::from(NODES_MAX) {
+            return Err(format!("this XGFT has more than {NODES_MAX} nodes"));
+        }
+        let size = |level: usize| Self::xgft_level(m, w, level);
         let mut first = vec![0; height + 2];
         for level in 0..=height {
             first[level + 1] = first[level] + size(level);
@@ -143,6 +158,25 @@ impl Routes {
     pub fn next(&self, switch: usize, destination: usize) -> Option<PortId> {
         let port = self.next[switch * self.hosts + destination];
         (port != NONE).then_some(port)
+    }
+}
+
+impl Routes {
+    /// The ports from one host to another; empty if no path leads there, or none is needed.
+    pub fn path(&self, graph: &Graph, from: usize, to: usize) -> Vec<PortId> {
+        let mut ports = Vec::new();
+        let mut node = from as NodeId;
+        while node != to as NodeId {
+            let next = match (node as usize).checked_sub(self.hosts) {
+                None if ports.is_empty() => graph.adjacent(node).first().map(|&(port, _)| port),
+                None => None,
+                Some(switch) => self.next(switch, to),
+            };
+            let Some(port) = next else { return Vec::new() };
+            ports.push(port);
+            node = graph.far(port);
+        }
+        ports
     }
 }
 

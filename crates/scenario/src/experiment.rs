@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 use sluicegate_core::aqm::Aqm;
+use sluicegate_fabric::Graph;
 
 /// A resolved scenario file.
 #[derive(Clone, Debug, PartialEq)]
@@ -388,6 +389,20 @@ impl Variant {
                 _ => {}
             }
         }
+    }
+
+    /// Hosts, switches and links; port 2 l transmits from `a` of link l, port 2 l + 1 from `b`.
+    pub fn graph(&self) -> Graph {
+        let hosts = self.hosts.len();
+        let mut graph = Graph::new(hosts as u32, self.switches.len() as u32);
+        let number = |node: Node| match node {
+            Node::Host(id) => id as u32,
+            Node::Switch(id) => (hosts + id) as u32,
+        };
+        for link in &self.links {
+            graph.link(number(link.a), number(link.b));
+        }
+        graph
     }
 
     /// Name of an end of a link.

@@ -37,14 +37,9 @@ pub fn net(variant: &Variant, seed: u64) -> Result<Net> {
         "{hosts} hosts; the simulator takes at most {}",
         u16::MAX
     );
-    let node = |node: Node| match node {
-        Node::Host(id) => id as u32,
-        Node::Switch(id) => (hosts + id) as u32,
-    };
-    let mut graph = Graph::new(hosts as u32, variant.switches.len() as u32);
+    let graph = variant.graph();
     let mut ports = Ports::default();
     for link in &variant.links {
-        graph.link(node(link.a), node(link.b));
         for from in [link.a, link.b] {
             let config = port(variant, link, from)?;
             ports.add(config, seed ^ ports.len() as u64);
@@ -199,7 +194,10 @@ fn check_paths(variant: &Variant, graph: &Graph, routes: &Routes) -> Result<()> 
         for &(from, to) in &traffic.pairs {
             let (from, to) = (variant.tenants[from].host, variant.tenants[to].host);
             for (from, to) in [(from, to), (to, from)] {
-                if checked.insert((from, to)) && !reaches(graph, routes, from, to) {
+                if checked.insert((from, to))
+                    && from != to
+                    && routes.path(graph, from, to).is_empty()
+                {
                     bail!(
                         "traffic.{}: no path leads from {} to {}; add a link",
                         traffic.name,
@@ -211,19 +209,4 @@ fn check_paths(variant: &Variant, graph: &Graph, routes: &Routes) -> Result<()> 
         }
     }
     Ok(())
-}
-
-fn reaches(graph: &Graph, routes: &Routes, from: usize, to: usize) -> bool {
-    let hosts = graph.hosts();
-    let mut node = from as u32;
-    let mut port = graph.adjacent(node).first().map(|&(port, _)| port);
-    while node != to as u32 {
-        let Some(through) = port else { return false };
-        node = graph.far(through);
-        if node < hosts {
-            return node == to as u32;
-        }
-        port = routes.next((node - hosts) as usize, to);
-    }
-    true
 }

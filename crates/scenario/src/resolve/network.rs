@@ -1,11 +1,13 @@
 //! `[network]`: topologies, links, marking, and which links the experiment is about.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 use sluicegate_policy::{
     table::{Item, Table, nearest},
     units::{parse_bytes, parse_rate},
 };
+
+use sluicegate_fabric::{Graph, Routes};
 
 use super::select;
 use crate::experiment::{Host, Link, Marking, Node, Switch, TrafficKind, Variant};
@@ -33,6 +35,7 @@ enum Topology {
     Star,
     Dumbbell,
     ParkingLot,
+    FatTree,
 }
 
 /// What links are made of unless told otherwise.
@@ -177,12 +180,16 @@ fn expand(table: &Table<'_>, network: &mut Network, defaults: &LinkDefaults) {
         ("star", Topology::Star),
         ("dumbbell", Topology::Dumbbell),
         ("parking-lot", Topology::ParkingLot),
+        ("fat-tree", Topology::FatTree),
     ];
     let Some(topology) = table.choice("topology", &topologies) else {
         if table.get("topology").is_none() {
-            table.require("topology", "use one of star, dumbbell, parking-lot");
+            table.require(
+                "topology",
+                "use one of star, dumbbell, parking-lot, fat-tree",
+            );
         }
-        for key in ["hosts", "pairs", "senders"] {
+        for key in ["hosts", "pairs", "senders", "children", "parents"] {
             table.get(key);
         }
         return;
@@ -193,16 +200,30 @@ fn expand(table: &Table<'_>, network: &mut Network, defaults: &LinkDefaults) {
         Topology::Star => builder.star(count("hosts", 2).unwrap_or(2)),
         Topology::Dumbbell => builder.dumbbell(count("pairs", 1).unwrap_or(2)),
         Topology::ParkingLot => builder.parking_lot(count("senders", 2).unwrap_or(4)),
+        Topology::FatTree => builder.fat_tree(table),
     }
     for (key, used) in [
         ("hosts", matches!(topology, Topology::Star)),
         ("pairs", matches!(topology, Topology::Dumbbell)),
         ("senders", matches!(topology, Topology::ParkingLot)),
+        ("children", matches!(topology, Topology::FatTree)),
+        ("parents", matches!(topology, Topology::FatTree)),
     ] {
         if !used {
             table.refuse(key, "does not belong to this topology");
         }
     }
+}
+
+/// A list of counts, each 1..=1024; whatever is wrong has been reported when it is empty.
+fn degrees(table: &Table<'_>, key: &'static str) -> Vec<u32> {
+    let Some(item) = table.get(key) else {
+        table.require(key, "give one count for each level, from the hosts up");
+        return Vec::new();
+    };
+    let counts = item.list().unwrap_or_default();
+    let counts = counts.iter().filter_map(|count| count.integer(1..=1024));
+    counts.map(|count| count as u32).collect()
 }
 
 struct Builder<'a> {
@@ -245,6 +266,39 @@ impl Builder<'_> {
         }
         self.host("r1".to_owned(), switches[senders - 1]);
         (self.network.senders, self.network.receivers) = ("s*", "r1");
+    }
+
+    /// XGFT(h; children; parents): h1…hN, and switches eI, aI, cI… from the hosts up (edge, aggregation, core).
+    fn fat_tree(&mut self, table: &Table<'_>) {
+        let (children, parents) = (degrees(table, "children"), degrees(table, "parents"));
+        let graph = match Graph::xgft(&children, &parents) {
+            Ok(graph) => graph,
+            Err(problem) => {
+                let advice = "for example children = [8, 8, 4] and parents = [1, 8, 8]";
+                table.item().complain(problem, advice);
+                return;
+            }
+        };
+        for number in 1..=graph.hosts() {
+            self.network.hosts.push(Host {
+                name: format!("h{number}"),
+            });
+        }
+        for level in 1..=children.len() {
+            for number in 1..=Graph::xgft_level(&children, &parents, level) {
+                let tier = ["e", "a", "c"]
+                    .get(level - 1)
+                    .map_or_else(|| format!("t{level}-"), |tier| (*tier).to_owned());
+                self.switch(&format!("{tier}{number}"));
+            }
+        }
+        let node = |id: u32| match id.checked_sub(graph.hosts()) {
+            None => Node::Host(id as usize),
+            Some(switch) => Node::Switch(switch as usize),
+        };
+        for &(below, above) in graph.links() {
+            self.link(node(above), node(below));
+        }
     }
 
     fn switch(&mut self, name: &str) -> usize {
@@ -339,6 +393,8 @@ pub fn mark_bottlenecks(variant: &mut Variant, network: &Network) {
 fn converging(variant: &Variant) -> Vec<usize> {
     let mut inputs: BTreeMap<Hop, BTreeSet<Hop>> = BTreeMap::new();
     let mut crossed = BTreeSet::new();
+    let graph = variant.graph();
+    let routes = Routes::new(&graph);
     // Probes watch queues; they do not make them.
     let loads = variant
         .traffic
@@ -346,7 +402,8 @@ fn converging(variant: &Variant) -> Vec<usize> {
         .filter(|t| !matches!(t.kind, TrafficKind::PingPong { .. }));
     for (from, to) in loads.flat_map(|traffic| &traffic.pairs) {
         let (from, to) = (variant.tenants[*from].host, variant.tenants[*to].host);
-        let path = path(variant, from, to);
+        let hop = |port: u32| (port as usize / 2, port % 2 == 0);
+        let path: Vec<Hop> = routes.path(&graph, from, to).into_iter().map(hop).collect();
         crossed.extend(path.iter().filter(|hop| hop.1).copied());
         for hops in path.windows(2) {
             inputs.entry(hops[1]).or_default().insert(hops[0]);
@@ -364,39 +421,4 @@ fn converging(variant: &Variant) -> Vec<usize> {
     let slowest = crossed.iter().map(rate).min();
     let slow = crossed.iter().filter(|hop| Some(rate(hop)) == slowest);
     slow.map(|hop| hop.0).collect()
-}
-
-/// The hops from one host to another (breadth first: topologies are trees or chains).
-fn path(variant: &Variant, from: usize, to: usize) -> Vec<Hop> {
-    let (start, goal) = (Node::Host(from), Node::Host(to));
-    let mut reached: Vec<(Node, Option<usize>, Hop)> = vec![(start, None, (0, true))];
-    let mut queue = VecDeque::from([0]);
-    while let Some(at) = queue.pop_front() {
-        let node = reached[at].0;
-        if node == goal {
-            return trace_back(&reached, at);
-        }
-        for (id, link) in variant.links.iter().enumerate() {
-            let (next, forward) = match node {
-                _ if link.a == node => (link.b, true),
-                _ if link.b == node => (link.a, false),
-                _ => continue,
-            };
-            if reached.iter().all(|(known, ..)| *known != next) {
-                reached.push((next, Some(at), (id, forward)));
-                queue.push_back(reached.len() - 1);
-            }
-        }
-    }
-    Vec::new()
-}
-
-fn trace_back(reached: &[(Node, Option<usize>, Hop)], mut at: usize) -> Vec<Hop> {
-    let mut hops = Vec::new();
-    while let Some(previous) = reached[at].1 {
-        hops.push(reached[at].2);
-        at = previous;
-    }
-    hops.reverse();
-    hops
 }
