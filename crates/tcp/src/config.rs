@@ -35,6 +35,8 @@ pub struct Rto {
     pub min_ns: u64,
     /// Largest value.
     pub max_ns: u64,
+    /// Least value of 4·RTTVAR (Linux: as much as the least RTO).
+    pub variation_min_ns: u64,
     /// Added to every computed value (FreeBSD's `rexmit_slop`).
     pub slop_ns: u64,
     /// G of RFC 6298: what 4·RTTVAR is at least, and what times are rounded up to.
@@ -142,6 +144,7 @@ impl Config {
                 initial_ns: 1_000 * MS,
                 min_ns: 200 * MS,
                 max_ns: 120_000 * MS,
+                variation_min_ns: 200 * MS,
                 slop_ns: 0,
                 granularity_ns: MS,
             },
@@ -185,6 +188,7 @@ impl Config {
                 initial_ns: 10 * MS,
                 min_ns: 2 * MS,
                 max_ns: 64_000 * MS,
+                variation_min_ns: 0,
                 slop_ns: 20 * MS,
                 granularity_ns: 1_000,
             },

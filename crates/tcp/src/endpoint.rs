@@ -5,6 +5,7 @@ mod handshake;
 mod rack;
 mod reassembly;
 mod receive;
+mod receiver;
 mod recovery;
 mod rtt;
 mod scoreboard;
@@ -18,8 +19,7 @@ use sluicegate_core::cc::Cc;
 
 use crate::{Config, Segment, segment::flags};
 use rack::Rack;
-use reassembly::{Range, Reassembly};
-use receive::Receiver;
+use receiver::Receiver;
 use rtt::Estimator;
 use scoreboard::Scoreboard;
 use timers::Timer;
@@ -145,6 +145,8 @@ pub struct Endpoint {
     error: Option<Error>,
     /// Payload bytes of a full segment.
     mss: u32,
+    /// Of a segment as large as offload allows.
+    burst: u32,
     options: Options,
 
     // What is sent. Offsets of `sequence`.
@@ -178,9 +180,9 @@ pub struct Endpoint {
     marked_bytes: u64,
     /// Proportional rate reduction: what may be in flight, and its counts.
     prr_window: u64,
-    prr_delivered: u64,
-    prr_out: u64,
-    prr_flight: u64,
+    prr_delivered: u32,
+    prr_out: u32,
+    prr_flight: u32,
     rack: Rack,
 
     receiver: Receiver,
@@ -193,6 +195,9 @@ pub struct Endpoint {
     persist_backoff: u8,
     /// Timeouts in a row.
     retries: u8,
+    /// The timestamp clock.
+    ticks: u32,
+    tick_began_ns: u64,
 
     flags: Flags,
     stats: Stats,
@@ -257,6 +262,7 @@ impl Endpoint {
             phase: Phase::Open,
             error: None,
             mss,
+            burst: mss,
             options: Options::default(),
             snd_una: first,
             snd_nxt: first,
@@ -287,6 +293,8 @@ impl Endpoint {
             persist_ns: 0,
             persist_backoff: 0,
             retries: 0,
+            ticks: 0,
+            tick_began_ns: 0,
             flags: Flags {
                 syn_pending: true,
                 ..Flags::default()
@@ -428,7 +436,7 @@ impl Endpoint {
 
     /// Retransmission timeout, backoff included.
     pub fn rto_ns(&self) -> u64 {
-        self.rtt.rto(&self.config.rto)
+        self.rtt.rto()
     }
 
     /// DCTCP's α, 0..=1; meaningless for other algorithms.
@@ -521,4 +529,7 @@ impl Endpoint {
     }
 }
 
-const _: () = assert!(size_of::<Endpoint>() <= 720);
+const _: () = assert!(size_of::<Endpoint>() <= 712);
+
+const fn is_plain_data<T: Clone + Send>() {}
+const _: () = is_plain_data::<Endpoint>();

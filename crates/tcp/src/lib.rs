@@ -12,6 +12,7 @@
 
 pub mod config;
 pub mod endpoint;
+pub mod script;
 pub mod segment;
 
 pub use config::Config;

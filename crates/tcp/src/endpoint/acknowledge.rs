@@ -101,8 +101,12 @@ impl Endpoint {
     /// SND.WND (RFC 9293 3.10.7.4), by Linux's rule: of two ACKs that differ in nothing else the
     /// larger window is the later one, unless it is closed. True if the window is another one now.
     fn update_window(&mut self, now_ns: u64, segment: &Segment, seq: u64, ack: u64) -> bool {
-        self.persist_ns = now_ns;
         let window = u64::from(segment.window) << self.options.snd_wscale;
+        self.persist_ns = now_ns;
+        // A peer that keeps its window closed but answers is waited for (RFC 9293 3.8.6.1).
+        if window == 0 || self.snd_una == self.snd_nxt {
+            self.retries = 0;
+        }
         let newer = ack > self.snd_una
             || seq > self.snd_wl1
             || (seq == self.snd_wl1 && (window > self.snd_wnd || window == 0));
@@ -129,7 +133,6 @@ impl Endpoint {
             let right = sequence::unwrap(blocks[index].right, near);
             (left, right)
         };
-        let echo = self.echo(segment);
         let (rack, min_ns) = (&mut self.rack, self.rtt.min());
         let (left, right) = range(0);
         // RFC 2883: a first block below the ACK, or inside the second.
@@ -146,7 +149,8 @@ impl Endpoint {
             }
             self.board.sack(left, right, |record| {
                 news.sacked = true;
-                rack.deliver(record, now_ns, min_ns, echo);
+                // The echo is that of the last segment in order (RFC 7323 4.3), not of this one.
+                rack.deliver(record, now_ns, min_ns, None);
             });
         }
     }
@@ -268,6 +272,6 @@ impl Endpoint {
 }
 
 /// Into 32 bits, as core counts.
-fn saturated(value: u64) -> u32 {
+pub fn saturated(value: u64) -> u32 {
     value.min(u32::MAX.into()) as u32
 }

@@ -13,6 +13,11 @@ const DEFAULT_MSS: u16 = 536;
 /// Options of every data segment.
 const TIMESTAMPS_LEN: u32 = 12;
 
+/// Payload bytes of the largest segment, which offload may cut into parts of `mss`.
+pub(super) fn burst(mss: u32, segments: u8) -> u32 {
+    mss * u32::from(segments).clamp(1, (0xffff / mss).max(1))
+}
+
 impl Endpoint {
     /// SYN, or SYN-ACK.
     pub(super) fn send_syn(&mut self, now_ns: u64) -> Segment {
@@ -40,7 +45,7 @@ impl Endpoint {
     }
 
     /// An answer has only what the peer offered.
-    fn add_syn_options(&self, now_ns: u64, segment: &mut Segment, answers: bool) {
+    fn add_syn_options(&mut self, now_ns: u64, segment: &mut Segment, answers: bool) {
         segment.set_mss(self.config.mss);
         if self.config.window_scaling && (!answers || self.options.wscale) {
             segment.set_wscale(self.receiver.wscale());
@@ -83,6 +88,7 @@ impl Endpoint {
             0
         };
         self.mss = u32::from(taken).saturating_sub(options).max(1);
+        self.burst = burst(self.mss, config.burst_segments);
         self.cc = Cc::new(&config.params, config.algorithm, self.mss);
         // Never scaled in a SYN (RFC 7323 2.2).
         self.snd_wnd = u64::from(syn.window);
@@ -178,8 +184,14 @@ impl Endpoint {
     }
 
     /// The timestamp clock (RFC 7323 4.1): ticks of the stack's granularity from an offset of its own.
-    pub(super) fn ts_clock(&self, now_ns: u64) -> u32 {
-        let ticks = now_ns / self.config.rto.granularity_ns.max(1);
-        (ticks as u32).wrapping_add(self.receiver.ts_offset)
+    pub(super) fn ts_clock(&mut self, now_ns: u64) -> u32 {
+        let tick_ns = self.config.rto.granularity_ns.max(1);
+        // A division for each tick, not for each segment.
+        if now_ns.wrapping_sub(self.tick_began_ns) >= tick_ns {
+            let ticks = now_ns / tick_ns;
+            self.ticks = ticks as u32;
+            self.tick_began_ns = ticks * tick_ns;
+        }
+        self.ticks.wrapping_add(self.receiver.ts_offset)
     }
 }

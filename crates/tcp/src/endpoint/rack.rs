@@ -73,7 +73,9 @@ impl Default for Rack {
 }
 
 impl Rack {
-    /// A segment is newly acknowledged or SACKed (RFC 8985 6.2 steps 1 to 3).
+    /// A segment is newly acknowledged or SACKed (RFC 8985 6.2 steps 1 to 3). Of one that left more
+    /// than once the last departure counts, unless `echo` or a too short RTT tells that it was
+    /// an earlier one.
     pub fn deliver(&mut self, record: &Sent, now_ns: u64, min_ns: u64, echo: Option<Echo>) {
         let again = record.is(RETRANSMITTED);
         if record.end > self.fack {
@@ -201,6 +203,19 @@ impl Endpoint {
         Some(2 * srtt + more)
     }
 
+    /// New data has left: PTO counts from here (RFC 8985 7.2), the RTO does not.
+    pub(super) fn postpone_probe(&mut self, now_ns: u64) {
+        if !matches!(self.timer, Timer::Probe | Timer::Rto) {
+            return;
+        }
+        let Some(pto) = self.probe_timeout() else {
+            return;
+        };
+        if self.timer == Timer::Probe || now_ns + pto < self.timer_ns {
+            self.set_timer(Timer::Probe, now_ns + pto.min(self.rtt.rto()));
+        }
+    }
+
     /// PTO has passed: the probe leaves with the next transmission, and the RTO begins.
     pub(super) fn probe_tail(&mut self, now_ns: u64) {
         self.rack.probe_pending = true;
@@ -244,5 +259,69 @@ impl Endpoint {
         } else if news.repeats && !news.sacked {
             self.rack.probe_end = 0;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(end: u64, sent_ns: u64, flags: u8) -> Sent {
+        Sent {
+            end,
+            sent_ns,
+            len: 100,
+            flags,
+        }
+    }
+
+    #[test]
+    fn d_sack_widens_once_per_round_and_sixteen_recoveries_narrow() {
+        let mut rack = Rack::default();
+        rack.adapt(true, 10, 100);
+        rack.adapt(true, 50, 100);
+        assert_eq!(rack.widened, 2, "once per round");
+        rack.adapt(true, 100, 200);
+        assert_eq!(rack.widened, 3);
+        rack.adapt(false, 200, 300);
+        for _ in 0..15 {
+            rack.left_recovery();
+            rack.adapt(false, 300, 400);
+            rack.adapt(false, 300, 400);
+        }
+        assert_eq!(rack.widened, 3);
+        rack.left_recovery();
+        rack.adapt(false, 300, 400);
+        assert_eq!(rack.widened, 1);
+    }
+
+    #[test]
+    fn only_what_left_once_tells_of_reordering() {
+        let mut rack = Rack::default();
+        rack.deliver(&record(300, 3, 0), 100, 50, None);
+        rack.deliver(&record(200, 90, RETRANSMITTED), 150, 50, None);
+        assert!(!rack.reordering);
+        assert_eq!((rack.sent_ns, rack.end, rack.rtt_ns), (90, 200, 60));
+        rack.deliver(&record(100, 1, 0), 150, 50, None);
+        assert!(rack.reordering);
+    }
+
+    #[test]
+    fn a_retransmission_that_cannot_be_meant_is_not_believed() {
+        let mut rack = Rack::default();
+        rack.deliver(&record(100, 1_000, RETRANSMITTED), 1_040, 50, None);
+        assert_eq!(rack.sent_ns, 0, "faster than any round trip");
+        let echo = |ts_ecr| {
+            Some(Echo {
+                ts_ecr,
+                offset: u32::MAX,
+                tick_ns: 100,
+            })
+        };
+        // Sent in tick 10 + offset = 9.
+        rack.deliver(&record(100, 1_000, RETRANSMITTED), 1_100, 50, echo(8));
+        assert_eq!(rack.sent_ns, 0, "the echo is older");
+        rack.deliver(&record(100, 1_000, RETRANSMITTED), 1_100, 50, echo(9));
+        assert_eq!(rack.sent_ns, 1_000);
     }
 }

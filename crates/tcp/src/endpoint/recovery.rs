@@ -1,6 +1,9 @@
 //! Loss: New Reno (RFC 6582), SACK (RFC 6675), and how much may leave meanwhile (RFC 6937).
 
-use super::{Endpoint, Phase, Timer, acknowledge::News};
+use super::{
+    Endpoint, Phase, Timer,
+    acknowledge::{News, saturated},
+};
 use crate::config::Recovery;
 
 /// DupThresh.
@@ -147,7 +150,7 @@ impl Endpoint {
         self.flags.cwr_pending = self.options.ecn;
         self.prr_delivered = 0;
         self.prr_out = 0;
-        self.prr_flight = self.outstanding().max(1);
+        self.prr_flight = saturated(self.outstanding()).max(1);
         self.rack.forget_probe();
         self.restart_timer(now_ns);
     }
@@ -155,16 +158,16 @@ impl Endpoint {
     /// RFC 6937: for what has been delivered, so much may leave that cwnd is reached when the window
     /// has gone round once; below cwnd slow start brings it back (PRR-SSRB).
     fn reduce_proportionally(&mut self, delivered: u64) {
-        self.prr_delivered += delivered;
+        self.prr_delivered = self.prr_delivered.saturating_add(saturated(delivered));
         let pipe = self.pipe();
         let target = u64::from(self.cc.cwnd);
         let owed = if pipe > target {
-            let share = u128::from(self.prr_delivered) * u128::from(target);
-            let share = share.div_ceil(self.prr_flight.into()) as u64;
-            share.saturating_sub(self.prr_out)
+            let share = u64::from(self.prr_delivered) * target;
+            let share = share.div_ceil(self.prr_flight.into());
+            share.saturating_sub(self.prr_out.into())
         } else {
             let unused = self.prr_delivered.saturating_sub(self.prr_out);
-            let limit = unused.max(delivered) + u64::from(self.mss);
+            let limit = delivered.max(unused.into()) + u64::from(self.mss);
             limit.min(target - pipe)
         };
         self.prr_window = pipe + owed;

@@ -13,6 +13,8 @@ pub struct Estimator {
     /// Whether `base` came from a sample.
     sampled: bool,
     backoff: u8,
+    /// RTO with backoff, slop and the upper bound.
+    rto: u64,
 }
 
 impl Estimator {
@@ -24,6 +26,7 @@ impl Estimator {
             base: rto.initial_ns,
             sampled: false,
             backoff: 0,
+            rto: rto.initial_ns.min(rto.max_ns),
         }
     }
 
@@ -43,19 +46,26 @@ impl Estimator {
             self.min = rtt;
         }
         let granularity = rto.granularity_ns.max(1);
-        let computed = self.srtt + granularity.max(4 * self.var);
-        self.base = computed.next_multiple_of(granularity).max(rto.min_ns);
+        let computed = self.srtt + (4 * self.var).max(rto.variation_min_ns).max(granularity);
+        // Most often the minimum decides, and the division can be spared.
+        self.base = if computed + granularity <= rto.min_ns {
+            rto.min_ns
+        } else {
+            computed.next_multiple_of(granularity).max(rto.min_ns)
+        };
         self.backoff = 0;
+        self.rto = self.after(0, rto);
     }
 
     /// The timer expired (RFC 6298 5.5).
-    pub fn back_off(&mut self) {
+    pub fn back_off(&mut self, rto: &Rto) {
         self.backoff = self.backoff.saturating_add(1);
+        self.rto = self.after(self.backoff, rto);
     }
 
     /// RTO with backoff, slop and the upper bound.
-    pub fn rto(&self, rto: &Rto) -> u64 {
-        self.after(self.backoff, rto)
+    pub fn rto(&self) -> u64 {
+        self.rto
     }
 
     /// RTO after `backoff` doublings.
@@ -92,6 +102,7 @@ mod tests {
             min_ns: min_ms * MS,
             max_ns: 60_000 * MS,
             slop_ns: slop_ms * MS,
+            variation_min_ns: 0,
             granularity_ns: MS,
         }
     }
@@ -100,35 +111,46 @@ mod tests {
     fn first_and_second_sample_follow_rfc_6298() {
         let rto = rto(1, 0);
         let mut rtt = Estimator::new(&rto);
-        assert_eq!(rtt.rto(&rto), 1_000 * MS);
+        assert_eq!(rtt.rto(), 1_000 * MS);
         rtt.sample(100 * MS, &rto);
         assert_eq!((rtt.srtt(), rtt.var()), (100 * MS, 50 * MS));
-        assert_eq!(rtt.rto(&rto), 300 * MS);
+        assert_eq!(rtt.rto(), 300 * MS);
         rtt.sample(180 * MS, &rto);
         // RTTVAR = 3/4 · 50 + 1/4 · |100 - 180|; SRTT = 7/8 · 100 + 1/8 · 180.
         assert_eq!(rtt.var(), 57_500_000);
         assert_eq!(rtt.srtt(), 110 * MS);
-        assert_eq!(rtt.rto(&rto), 340 * MS);
+        assert_eq!(rtt.rto(), 340 * MS);
         assert_eq!(rtt.min(), 100 * MS);
+    }
+
+    #[test]
+    fn linux_adds_its_least_rto_to_the_round_trip() {
+        let rto = Rto {
+            variation_min_ns: 200 * MS,
+            ..rto(200, 0)
+        };
+        let mut rtt = Estimator::new(&rto);
+        rtt.sample(100 * MS, &rto);
+        assert_eq!(rtt.rto(), 300 * MS);
     }
 
     #[test]
     fn the_minimum_holds_before_backoff_and_slop_after() {
         let rto = rto(10, 20);
         let mut rtt = Estimator::new(&rto);
-        rtt.back_off();
-        assert_eq!(rtt.rto(&rto), 2_000 * MS, "no slop on the initial value");
+        rtt.back_off(&rto);
+        assert_eq!(rtt.rto(), 2_000 * MS, "no slop on the initial value");
         rtt.sample(MS / 10, &rto);
-        assert_eq!(rtt.rto(&rto), 30 * MS);
-        rtt.back_off();
-        rtt.back_off();
-        assert_eq!(rtt.rto(&rto), 60 * MS);
+        assert_eq!(rtt.rto(), 30 * MS);
+        rtt.back_off(&rto);
+        rtt.back_off(&rto);
+        assert_eq!(rtt.rto(), 60 * MS);
         for _ in 0..200 {
-            rtt.back_off();
+            rtt.back_off(&rto);
         }
-        assert_eq!(rtt.rto(&rto), 60_000 * MS);
+        assert_eq!(rtt.rto(), 60_000 * MS);
         rtt.sample(MS / 10, &rto);
-        assert_eq!(rtt.rto(&rto), 30 * MS);
+        assert_eq!(rtt.rto(), 30 * MS);
     }
 
     #[test]
@@ -139,6 +161,6 @@ mod tests {
             rtt.sample(2_300_000, &rto);
         }
         // 2.3 ms + G, rounded up to G.
-        assert_eq!(rtt.rto(&rto), 4 * MS);
+        assert_eq!(rtt.rto(), 4 * MS);
     }
 }

@@ -334,3 +334,204 @@ impl Scoreboard {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const M: u64 = 100;
+
+    /// `count` segments of 100 bytes from offset 0, sent one per ns.
+    fn board(count: u64) -> Scoreboard {
+        let mut board = Scoreboard::default();
+        for index in 0..count {
+            board.push(Sent {
+                end: (index + 1) * M,
+                sent_ns: index,
+                len: M as u32,
+                flags: 0,
+            });
+        }
+        board
+    }
+
+    /// Offsets of the records that have all of `flags`.
+    fn with(board: &Scoreboard, flags: u8) -> Vec<u64> {
+        board
+            .records
+            .iter()
+            .filter(|record| record.flags & flags == flags)
+            .map(Sent::start)
+            .collect()
+    }
+
+    fn check(board: &Scoreboard) {
+        let sum = |test: fn(&Sent) -> bool| -> u64 {
+            let of = |record: &&Sent| test(record);
+            let records = board.records.iter().filter(of);
+            records.map(|record| u64::from(record.len)).sum()
+        };
+        assert_eq!(board.sacked, sum(|record| record.is(SACKED)));
+        assert_eq!(board.lost, sum(|record| record.is(LOST)));
+        assert_eq!(board.again, sum(|record| record.is(AGAIN)));
+        assert_eq!(board.waiting, sum(Sent::waits));
+        let waiting = board.records.iter().position(Sent::waits);
+        assert_eq!(board.next_waiting(), waiting);
+        for pair in board.records.iter().collect::<Vec<_>>().windows(2) {
+            assert_eq!(pair[0].end, pair[1].start());
+        }
+        assert!(board.records.iter().all(|record| record.len > 0));
+        assert!(
+            board
+                .records
+                .iter()
+                .all(|record| record.flags & (SACKED | LOST) != SACKED | LOST)
+        );
+    }
+
+    #[test]
+    fn the_threshold_is_more_than_two_segments_or_three_stretches() {
+        let mut above = board(10);
+        above.sack(2 * M, 4 * M, |_| ());
+        above.lose_below_sacked(2 * M + 1);
+        assert_eq!(with(&above, LOST), []);
+        above.sack(4 * M, 4 * M + 1, |_| ());
+        above.lose_below_sacked(2 * M + 1);
+        assert_eq!(with(&above, LOST), [0, M]);
+        check(&above);
+
+        let mut stretches = board(10);
+        for left in [2, 4, 6] {
+            stretches.sack(left * M, left * M + 10, |_| ());
+        }
+        stretches.lose_below_sacked(1000);
+        assert_eq!(with(&stretches, LOST), [0, M]);
+        check(&stretches);
+    }
+
+    #[test]
+    fn the_verdict_of_time_spares_what_left_later() {
+        let mut board = board(6);
+        board.sack(3 * M, 4 * M, |_| ());
+        // Segment 3 left at 3 and is delivered; patience 10.
+        assert_eq!(board.lose_late(3, 4 * M, 10, 11), 1, "2 is due at 12");
+        assert_eq!(with(&board, LOST), [0, M]);
+        board.sent_again(0, 20);
+        assert_eq!(board.lose_late(3, 4 * M, 10, 12), 0);
+        assert_eq!(with(&board, LOST), [0, M, 2 * M]);
+        // The retransmission at 20 is overtaken by one at 21.
+        board.sent_again(1, 21);
+        assert_eq!(board.lose_late(21, 2 * M, 10, 29), 1);
+        assert_eq!(with(&board, LOST | AGAIN), [0, M]);
+        assert_eq!(with(&board, LOST), [0, M, 2 * M, 4 * M, 5 * M]);
+        assert_eq!(board.lose_late(21, 2 * M, 10, 30), 0);
+        assert_eq!(board.get(0).flags & (LOST | AGAIN), LOST);
+        check(&board);
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Push(u64),
+        Acknowledge(u64),
+        Sack(u64, u64),
+        Lose(u64),
+        LoseFirst(u64),
+        LoseAll,
+        LoseBelow,
+        LoseLate(u64),
+        Again,
+        Forget,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            4 => (1..500_u64).prop_map(Step::Push),
+            2 => (0..400_u64).prop_map(Step::Acknowledge),
+            4 => (0..3000_u64, 1..500_u64).prop_map(|(left, len)| Step::Sack(left, len)),
+            1 => (0..30_u64).prop_map(Step::Lose),
+            1 => (1..300_u64).prop_map(Step::LoseFirst),
+            1 => Just(Step::LoseAll),
+            3 => Just(Step::LoseBelow),
+            2 => (0..60_u64).prop_map(Step::LoseLate),
+            6 => Just(Step::Again),
+            1 => Just(Step::Forget),
+        ]
+    }
+
+    /// RFC 6675 IsLost for one record, by its words.
+    fn is_lost(board: &Scoreboard, index: usize, threshold: u64) -> bool {
+        let above = board.records.iter().skip(index + 1);
+        let bytes: u64 = above
+            .clone()
+            .filter(|record| record.is(SACKED))
+            .map(|record| u64::from(record.len))
+            .sum();
+        let flags: Vec<bool> = above.map(|record| record.is(SACKED)).collect();
+        let stretches = (0..flags.len())
+            .filter(|&at| flags[at] && (at == 0 || !flags[at - 1]))
+            .count();
+        bytes >= threshold || stretches >= 3
+    }
+
+    proptest! {
+        #[test]
+        fn sums_hold_and_verdicts_are_those_of_the_rfc(steps in prop::collection::vec(step(), 1..80)) {
+            let mut board = Scoreboard::default();
+            let (mut una, mut nxt, mut now) = (1 << 32, 1_u64 << 32, 0);
+            for step in steps {
+                now += 1;
+                match step {
+                    Step::Push(len) => {
+                        nxt += len;
+                        board.push(Sent { end: nxt, sent_ns: now, len: len as u32, flags: 0 });
+                    }
+                    Step::Acknowledge(bytes) => {
+                        una = (una + bytes).min(nxt);
+                        let mut gone = 0;
+                        board.acknowledge(una, |record| gone += u64::from(record.len));
+                        prop_assert!(gone <= bytes);
+                    }
+                    Step::Sack(left, len) => {
+                        let left = una + left;
+                        let right = (left + len).min(nxt);
+                        if left < right {
+                            let before = board.sacked;
+                            let mut newly = 0;
+                            board.sack(left, right, |record| newly += u64::from(record.len));
+                            prop_assert_eq!(board.sacked, before + newly);
+                        }
+                    }
+                    Step::Lose(index) => {
+                        let index = index as usize;
+                        if index < board.records.len() && !board.get(index).is(SACKED) {
+                            board.lose(index);
+                        }
+                    }
+                    Step::LoseFirst(bytes) => board.lose_first(bytes as u32),
+                    Step::LoseAll => board.lose_all(),
+                    Step::LoseBelow => {
+                        board.lose_below_sacked(201);
+                        for index in 0..board.records.len() {
+                            let record = *board.get(index);
+                            if !record.is(SACKED | LOST | AGAIN) {
+                                prop_assert!(!is_lost(&board, index, 201));
+                            }
+                        }
+                    }
+                    Step::LoseLate(patience) => {
+                        board.lose_late(now - 1, nxt, patience, now);
+                    }
+                    Step::Again => {
+                        if let Some(index) = board.next_waiting() {
+                            board.sent_again(index, now);
+                        }
+                    }
+                    Step::Forget => board.forget_sacked(),
+                }
+                check(&board);
+                prop_assert_eq!(board.front().map_or(nxt, Sent::start), una);
+            }
+        }
+    }
+}

@@ -91,7 +91,8 @@ impl Endpoint {
 
     /// Only pacing holds back what would leave.
     pub(super) fn waits_for_pace(&self) -> bool {
-        self.synchronized() && self.wants_to_send() && self.next_data(self.pace_next_ns).is_some()
+        let later_ns = self.pace_next_ns.max(self.data_sent_ns + 1);
+        self.synchronized() && self.wants_to_send() && self.next_data(later_ns).is_some()
     }
 
     /// Sequence numbers that have never left: data and FIN.
@@ -138,7 +139,10 @@ impl Endpoint {
     /// segments beyond cwnd (RFC 3042); RACK's reordering window may be longer than that.
     fn pipe_as_counted(&self) -> u64 {
         let pipe = self.pipe();
-        if self.phase != Phase::Open || self.repair() == Recovery::Rack {
+        if pipe == self.outstanding()
+            || self.phase != Phase::Open
+            || self.repair() == Recovery::Rack
+        {
             return pipe;
         }
         let beyond = if self.config.limited_transmit { 2 } else { 0 };
@@ -148,16 +152,9 @@ impl Endpoint {
         )
     }
 
-    /// Payload bytes of the largest segment.
-    fn burst(&self) -> u64 {
-        let mss = u64::from(self.mss);
-        let segments = u64::from(self.config.burst_segments).clamp(1, (0xffff / mss).max(1));
-        mss * segments
-    }
-
     /// `len` cut to what `room` holds in whole segments; `None` when that is nothing.
     fn cut(&self, len: u64, room: u64) -> Option<u64> {
-        let len = len.min(self.burst());
+        let len = len.min(self.burst.into());
         if len <= room {
             return Some(len);
         }
@@ -232,6 +229,11 @@ impl Endpoint {
         }
         let mss = u64::from(self.mss);
         let allowed = data.min(usable);
+        // The common case: more than one segment waits.
+        if allowed > mss && self.burst == self.mss {
+            let (len, fin) = (self.mss, false);
+            return (room >= mss).then_some(Output::Data { len, fin });
+        }
         let mut len = self.cut(allowed, room)?;
         if len > mss {
             len -= len % mss;
@@ -292,7 +294,7 @@ impl Endpoint {
             && self.unsent() > 0
             && self.config.restart_after_idle
             && self.synchronized()
-            && now_ns.saturating_sub(self.data_sent_ns) > self.rtt.rto(&self.config.rto)
+            && now_ns.saturating_sub(self.data_sent_ns) > self.rtt.rto()
     }
 
     fn send_rst(&mut self) -> Segment {
@@ -392,13 +394,15 @@ impl Endpoint {
         let within_ns = self.config.delayed_ack.timeout_ns;
         self.receiver.answered(now_ns, within_ns);
         if self.phase == Phase::Recovery {
-            self.prr_out += u64::from(len);
+            self.prr_out = self.prr_out.saturating_add(len);
         }
         if self.rack.probe_pending {
             self.tail_probe_left(again);
         }
-        if matches!(self.timer, Timer::Off | Timer::Probe) {
+        if self.timer == Timer::Off {
             self.restart_timer(now_ns);
+        } else if !again {
+            self.postpone_probe(now_ns);
         }
         if self.config.pacing {
             self.pace(now_ns, len);

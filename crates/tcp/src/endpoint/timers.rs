@@ -36,6 +36,9 @@ impl Endpoint {
             self.receiver.ack_now = true;
         }
         if self.window_closed() && now_ns >= self.persist_deadline() {
+            if self.gives_up() {
+                return self.fail(Error::TimedOut);
+            }
             self.flags.probe_pending = true;
             self.persist_ns = now_ns;
             self.persist_backoff = self.persist_backoff.saturating_add(1);
@@ -66,7 +69,7 @@ impl Endpoint {
         if self.snd_una == self.snd_nxt {
             return self.set_timer(Timer::Off, NEVER);
         }
-        let rto = self.rtt.rto(&self.config.rto);
+        let rto = self.rtt.rto();
         match self.probe_timeout() {
             Some(pto) if pto < rto => self.set_timer(Timer::Probe, now_ns + pto),
             _ => self.set_timer(Timer::Rto, now_ns.saturating_add(rto)),
@@ -95,17 +98,19 @@ impl Endpoint {
         )
     }
 
+    /// One more timeout without an answer: too many?
+    fn gives_up(&mut self) -> bool {
+        self.retries = self.retries.saturating_add(1);
+        self.retries > self.config.retries
+    }
+
     fn retransmission_timeout(&mut self, now_ns: u64) -> Events {
-        // A peer that closes its window answers, and is waited for (RFC 9293 3.8.6.1).
-        let opening = matches!(self.state, State::SynSent | State::SynReceived);
-        if opening || self.snd_wnd > 0 {
-            self.retries = self.retries.saturating_add(1);
-        }
-        if self.retries > self.config.retries {
+        if self.gives_up() {
             return self.fail(Error::TimedOut);
         }
         self.stats.timeouts += 1;
-        self.rtt.back_off();
+        let opening = matches!(self.state, State::SynSent | State::SynReceived);
+        self.rtt.back_off(&self.config.rto);
         if opening {
             self.flags.syn_pending = true;
             self.flags.syn_repeated = true;

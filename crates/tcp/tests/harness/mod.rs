@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test uses its part")]
 
+pub mod peer;
+
 use std::{cmp::Reverse, collections::BinaryHeap, sync::Arc};
 
 use sluicegate_tcp::{
@@ -80,8 +82,7 @@ impl Path {
     fn carry(&mut self, now_ns: u64, segment: &mut Segment, random: &mut Random) -> Option<u64> {
         let bytes = u64::from(segment.header_len()) + u64::from(segment.payload) + 38;
         let waiting_ns = self.free_ns.saturating_sub(now_ns);
-        if self.ns_per_byte > 0 {
-            let queue = waiting_ns / self.ns_per_byte;
+        if let Some(queue) = waiting_ns.checked_div(self.ns_per_byte) {
             if queue + bytes > self.queue_bytes {
                 return None;
             }
@@ -385,8 +386,15 @@ impl Net {
         for who in 0..self.end.len() {
             self.drain(who);
         }
+        let mut steps = 0;
         while self.next_ns() <= at_ns {
             self.step();
+            steps += 1;
+            assert!(
+                steps < 10_000_000,
+                "time stands still at {} ns",
+                self.now_ns
+            );
         }
         self.now_ns = self.now_ns.max(at_ns);
     }

@@ -1,0 +1,181 @@
+//! `packetdrill [OPTIONS] FILE.pkt…`: runs packetdrill scripts against the TCP endpoint.
+
+use std::{fs, process::ExitCode};
+
+use sluicegate_tcp::script::{Problem, Settings, Verdict, check};
+
+const USAGE: &str = "\
+usage: packetdrill [OPTIONS] FILE.pkt…
+
+Runs packetdrill scripts against the TCP endpoint, in virtual time, without privileges.
+Prints pass, fail or unsupported for each; the exit code is 0 if none has failed.
+
+  --json                one JSON document instead of lines
+  --strict              segments left over at the end are a failure
+  --psh                 compare PSH
+  -D NAME=VALUE         what a word in the scripts stands for
+  --tolerance_usecs=N   what times may be off by (default 4000)
+  --tolerance_percent=N the same, in percent of the time since the last event (default 12.5)
+  --NAME=VALUE          any other option that a script may have; wins over the script's
+";
+
+/// What the command line says.
+#[derive(Default)]
+struct Arguments {
+    settings: Settings,
+    json: bool,
+    files: Vec<String>,
+}
+
+fn main() -> ExitCode {
+    let arguments = match arguments(std::env::args().skip(1)) {
+        Ok(arguments) if !arguments.files.is_empty() => arguments,
+        Ok(_) => return usage(""),
+        Err(reason) => return usage(&reason),
+    };
+    let mut report = Report::default();
+    for file in &arguments.files {
+        let verdict = match fs::read(file) {
+            Ok(bytes) => check(&String::from_utf8_lossy(&bytes), &arguments.settings),
+            Err(error) => Verdict::Unsupported(Problem {
+                line: 0,
+                text: format!("cannot be read: {error}"),
+            }),
+        };
+        report.add(file, verdict, arguments.json);
+    }
+    report.end(arguments.json);
+    ExitCode::from(u8::from(report.failed > 0))
+}
+
+fn usage(reason: &str) -> ExitCode {
+    if reason.is_empty() {
+        print!("{USAGE}");
+    } else {
+        eprint!("packetdrill: {reason}\n\n{USAGE}");
+    }
+    ExitCode::from(2)
+}
+
+fn arguments(words: impl Iterator<Item = String>) -> Result<Arguments, String> {
+    let mut arguments = Arguments::default();
+    let mut words = words;
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "--json" => arguments.json = true,
+            "--strict" => arguments.settings.strict = true,
+            "--psh" => arguments.settings.compare_psh = true,
+            "--help" | "-h" => return Ok(Arguments::default()),
+            "-D" | "--define" => {
+                let pair = words.next().unwrap_or_default();
+                arguments.settings.defines.push(split(&pair)?);
+            }
+            "--" => arguments.files.extend(words.by_ref()),
+            _ => match word.strip_prefix("--") {
+                Some(option) => {
+                    let (name, value) = option.split_once('=').unwrap_or((option, ""));
+                    arguments.option(name, value)?;
+                }
+                None => arguments.files.push(word),
+            },
+        }
+    }
+    Ok(arguments)
+}
+
+impl Arguments {
+    fn option(&mut self, name: &str, value: &str) -> Result<(), String> {
+        if name == "define" {
+            self.settings.defines.push(split(value)?);
+        } else {
+            let pair = (name.to_owned(), value.to_owned());
+            self.settings.options.push(pair);
+        }
+        Ok(())
+    }
+}
+
+fn split(pair: &str) -> Result<(String, String), String> {
+    match pair.split_once('=') {
+        Some((name, value)) => Ok((name.to_owned(), value.to_owned())),
+        None => Err(format!("{pair:?} is no NAME=VALUE")),
+    }
+}
+
+/// What has been found so far.
+#[derive(Default)]
+struct Report {
+    passed: usize,
+    failed: usize,
+    unsupported: usize,
+    /// Objects of the JSON document.
+    objects: Vec<String>,
+}
+
+impl Report {
+    fn add(&mut self, file: &str, verdict: Verdict, json: bool) {
+        let (word, problem) = match verdict {
+            Verdict::Pass => {
+                self.passed += 1;
+                ("pass", None)
+            }
+            Verdict::Fail(problem) => {
+                self.failed += 1;
+                ("fail", Some(problem))
+            }
+            Verdict::Unsupported(problem) => {
+                self.unsupported += 1;
+                ("unsupported", Some(problem))
+            }
+        };
+        if json {
+            self.objects.push(object(file, word, problem.as_ref()));
+            return;
+        }
+        match problem {
+            None => println!("{word} {file}"),
+            Some(problem) => println!("{word} {file}:{problem}"),
+        }
+    }
+
+    fn end(&self, json: bool) {
+        let (passed, failed, unsupported) = (self.passed, self.failed, self.unsupported);
+        if json {
+            let objects = self.objects.join(",\n    ");
+            println!("{{\n  \"scripts\": [\n    {objects}\n  ],");
+            println!(
+                "  \"passed\": {passed},\n  \"failed\": {failed},\n  \"unsupported\": {unsupported}\n}}"
+            );
+        } else {
+            println!("{passed} passed, {failed} failed, {unsupported} unsupported");
+        }
+    }
+}
+
+fn object(file: &str, result: &str, problem: Option<&Problem>) -> String {
+    let (file, result) = (quote(file), quote(result));
+    match problem {
+        None => format!("{{\"file\": {file}, \"result\": {result}}}"),
+        Some(Problem { line, text }) => {
+            let reason = quote(text);
+            format!(
+                "{{\"file\": {file}, \"result\": {result}, \"line\": {line}, \"reason\": {reason}}}"
+            )
+        }
+    }
+}
+
+/// A JSON string.
+fn quote(text: &str) -> String {
+    let mut quoted = String::from("\"");
+    for char in text.chars() {
+        match char {
+            '"' => quoted.push_str("\\\""),
+            '\\' => quoted.push_str("\\\\"),
+            char if char.is_control() => quoted.push_str(&format!("\\u{:04x}", char as u32)),
+            char => quoted.push(char),
+        }
+    }
+    quoted.push('"');
+    quoted
+}

@@ -1,0 +1,325 @@
+//! The receiving half by itself: what has come, what is offered, what is owed.
+
+use super::{
+    NEVER,
+    reassembly::{Range, Reassembly},
+    sequence,
+};
+use crate::{Config, Segment, segment::Block};
+
+/// What segments are thought to carry before the first full one.
+const FIRST_GUESS: u32 = 536;
+
+/// State of the receiving half. Offsets of `sequence`.
+#[derive(Clone, Debug)]
+pub struct Receiver {
+    /// rcv_nxt.
+    pub next: u64,
+    /// Right edge of the window that the peer has been offered. Never moves left.
+    pub edge: u64,
+    /// The last acknowledgement number sent.
+    pub acked: u64,
+    /// The first byte of the stream that the application has not taken.
+    taken: u64,
+    /// Where the FIN is; `NEVER` = not known.
+    pub fin: u64,
+    /// The FIN has been reached.
+    pub finished: bool,
+    /// Buffer size now, in bytes.
+    buffer: u64,
+    wscale: u8,
+    /// Payload bytes of the peer's full segments.
+    mss: u32,
+    /// The MSS that we announced.
+    announced: u32,
+    pub queue: Box<Reassembly>,
+
+    /// An ACK is due, with data or without.
+    pub ack_now: bool,
+    /// An ACK is due that must be a pure one: a duplicate, a challenge.
+    pub ack_first: bool,
+    /// When a delayed ACK leaves.
+    pub delayed_ns: u64,
+    /// So many more ACKs are not delayed.
+    pub quick: u8,
+    /// Data flows both ways by turns: ACKs travel with it.
+    interactive: bool,
+    data_ns: u64,
+    pub challenge_ns: u64,
+
+    /// ECE is set on ACKs.
+    pub ece: bool,
+    /// An ACK as it would have been before CE changed (RFC 8257 3.2): its number and ECE.
+    pub changed: Option<(u64, bool)>,
+
+    pub ts_recent: u32,
+    pub ts_offset: u32,
+    pub ts_recent_ns: u64,
+
+    /// `None` when the buffer does not grow.
+    tuning: Option<Box<Tuning>>,
+}
+
+/// Dynamic right-sizing: how much the application takes in a round trip.
+#[derive(Clone, Debug, Default)]
+struct Tuning {
+    /// Largest buffer in bytes.
+    most: u64,
+    /// Round trip as the receiver sees it; 0 = unknown.
+    rtt_ns: u64,
+    /// The present measurement of it without timestamps: until this offset, since then.
+    rtt_until: u64,
+    rtt_since_ns: u64,
+    /// The last echo used for it.
+    ts_ecr: u32,
+    /// Bytes taken in the best round trip so far.
+    space: u64,
+    /// Where and when the present round trip began.
+    from: u64,
+    since_ns: u64,
+}
+
+impl Tuning {
+    fn boxed(most: u64) -> Box<Self> {
+        Box::new(Self {
+            most,
+            ..Self::default()
+        })
+    }
+}
+
+impl Receiver {
+    pub fn new(config: &Config, isn: u32) -> Self {
+        let max = config
+            .receive_buffer
+            .max_bytes
+            .max(config.receive_buffer.initial_bytes);
+        let mut wscale = 0;
+        while config.window_scaling && wscale < 14 && max >> wscale > 0xffff {
+            wscale += 1;
+        }
+        Self {
+            next: 0,
+            edge: 0,
+            acked: 0,
+            taken: 0,
+            fin: NEVER,
+            finished: false,
+            buffer: config.receive_buffer.initial_bytes,
+            wscale,
+            mss: FIRST_GUESS.min(u32::from(config.mss)),
+            announced: u32::from(config.mss),
+            queue: Box::default(),
+            ack_now: false,
+            ack_first: false,
+            delayed_ns: NEVER,
+            quick: 0,
+            interactive: false,
+            data_ns: 0,
+            challenge_ns: 0,
+            ece: false,
+            changed: None,
+            ts_recent: 0,
+            // Any number will do; one that wraps soon where sequence numbers do.
+            ts_offset: isn,
+            ts_recent_ns: 0,
+            tuning: (max > config.receive_buffer.initial_bytes).then(|| Tuning::boxed(max)),
+        }
+    }
+
+    /// The peer's SYN is known: its stream begins at `first`.
+    pub fn begin(&mut self, first: u64) {
+        self.next = first;
+        self.acked = first;
+        self.taken = first;
+        self.edge = first + u64::from(self.window_of_syn());
+    }
+
+    /// The handshake is complete.
+    pub fn established(&mut self, now_ns: u64, srtt_ns: u64) {
+        if let Some(tuning) = &mut self.tuning {
+            tuning.rtt_ns = srtt_ns;
+            tuning.since_ns = now_ns;
+            tuning.from = self.taken;
+            tuning.space = self.buffer / 2;
+        }
+    }
+
+    /// The window field of a SYN is not scaled.
+    pub fn window_of_syn(&self) -> u16 {
+        self.buffer.min(0xffff) as u16
+    }
+
+    /// The shift that our SYN announces.
+    pub fn wscale(&self) -> u8 {
+        self.wscale
+    }
+
+    /// The peer does not scale.
+    pub fn no_wscale(&mut self) {
+        self.wscale = 0;
+    }
+
+    pub fn set_ts_recent(&mut self, ts_val: u32, now_ns: u64) {
+        self.ts_recent = ts_val;
+        self.ts_recent_ns = now_ns;
+    }
+
+    /// The stream is over: nothing is owed to the peer any more.
+    pub fn quiet(&mut self) {
+        self.delayed_ns = NEVER;
+        self.ack_now = false;
+        self.ack_first = false;
+        self.changed = None;
+    }
+
+    /// An ACK of everything has left.
+    pub fn told(&mut self) {
+        self.acked = self.next;
+        self.ack_now = false;
+        self.ack_first = false;
+        self.delayed_ns = NEVER;
+        self.quick = self.quick.saturating_sub(1);
+    }
+
+    /// Data of ours follows data of the peer's closely.
+    pub fn answered(&mut self, now_ns: u64, within_ns: u64) {
+        self.interactive |= self.data_ns != 0 && now_ns.saturating_sub(self.data_ns) < within_ns;
+    }
+
+    pub fn readable(&self) -> u64 {
+        self.next - u64::from(self.finished) - self.taken
+    }
+
+    pub fn take(&mut self, bytes: u64) {
+        self.taken += bytes;
+    }
+
+    /// The window that free space makes possible, in whole units of the scale.
+    fn possible(&self) -> u64 {
+        let free = self.buffer.saturating_sub(self.readable());
+        (free >> self.wscale).min(0xffff) << self.wscale
+    }
+
+    /// The right edge moves when it gains this much (RFC 9293 3.8.6.2.2).
+    fn step(&self) -> u64 {
+        u64::from(self.announced).min(self.buffer / 2).max(1)
+    }
+
+    /// The buffer may grow.
+    pub fn tunes(&self) -> bool {
+        self.tuning.is_some()
+    }
+
+    /// The window field; what it offers is remembered.
+    pub fn offer(&mut self) -> u16 {
+        let target = self.next + self.possible();
+        if target >= self.edge + self.step() {
+            self.edge = target;
+        }
+        self.offer_at(self.next)
+    }
+
+    /// The window field beside acknowledgement number `ack` with the right edge where it is, or less
+    /// than a unit further.
+    pub fn offer_at(&mut self, ack: u64) -> u16 {
+        let unit = 1 << self.wscale;
+        let units = ((self.edge - ack + unit - 1) >> self.wscale).min(0xffff);
+        self.edge = self.edge.max(ack + (units << self.wscale));
+        units as u16
+    }
+
+    /// The application has taken data: an ACK of its own when the window doubles, as Linux does.
+    pub fn update_window_if_worth_it(&mut self) {
+        let now = self.edge - self.next;
+        let possible = self.possible();
+        if 2 * now <= self.buffer && possible >= (2 * now).max(now + self.step()) {
+            self.ack_now = true;
+        }
+    }
+
+    /// SACK blocks for this ACK: the duplicate first, then the most recent.
+    pub fn add_sack(&mut self, segment: &mut Segment) {
+        let block = |range: &Range| Block {
+            left: sequence::wire(range.start),
+            right: sequence::wire(range.end),
+        };
+        if let Some(duplicate) = self.queue.duplicate.take() {
+            segment.push_sack(block(&duplicate));
+        }
+        for range in self.queue.recent() {
+            segment.push_sack(block(range));
+        }
+    }
+
+    /// Whether [`Receiver::add_sack`] has anything to say.
+    pub fn has_sack(&self) -> bool {
+        self.queue.duplicate.is_some() || !self.queue.is_empty()
+    }
+
+    /// Size of the peer's full segments. A burst says less: its parts are as large as can be.
+    pub fn measure(&mut self, payload: u32, options: u32) {
+        if payload > self.mss {
+            self.mss = payload.min(self.announced - options.min(self.announced - 1));
+        }
+    }
+
+    /// Data has come in order: acknowledge now or later.
+    pub fn schedule_ack(&mut self, now_ns: u64, config: &Config, rto_ns: u64) {
+        if self.data_ns == 0 || now_ns.saturating_sub(self.data_ns) > rto_ns {
+            self.quick = config.delayed_ack.quick;
+            self.interactive = false;
+        }
+        self.data_ns = now_ns.max(1);
+        let held = u64::from(config.delayed_ack.segments.saturating_sub(1));
+        if (self.quick > 0 && !self.interactive)
+            || self.next - self.acked > held * u64::from(self.mss)
+        {
+            self.ack_now = true;
+        } else if self.delayed_ns == NEVER {
+            self.delayed_ns = now_ns + config.delayed_ack.timeout_ns;
+        }
+    }
+
+    /// The receiver's RTT: by timestamps, else by how long a window's worth of data takes.
+    pub fn measure_rtt(&mut self, now_ns: u64, echo: Option<(u32, u64)>) {
+        let Some(tuning) = &mut self.tuning else {
+            return;
+        };
+        if let Some((ts_ecr, age_ns)) = echo {
+            if ts_ecr != tuning.ts_ecr {
+                tuning.ts_ecr = ts_ecr;
+                tuning.rtt_ns = match tuning.rtt_ns {
+                    0 => age_ns,
+                    rtt => rtt - rtt / 8 + age_ns / 8,
+                };
+            }
+        } else if self.next >= tuning.rtt_until {
+            let took = now_ns - tuning.rtt_since_ns;
+            if tuning.rtt_until != 0 && (tuning.rtt_ns == 0 || took < tuning.rtt_ns) {
+                tuning.rtt_ns = took;
+            }
+            tuning.rtt_until = self.edge;
+            tuning.rtt_since_ns = now_ns;
+        }
+    }
+
+    /// Once per RTT: a buffer for twice what the application took, and room to double again.
+    pub fn tune(&mut self, now_ns: u64) {
+        let Some(tuning) = &mut self.tuning else {
+            return;
+        };
+        if tuning.rtt_ns == 0 || now_ns - tuning.since_ns < tuning.rtt_ns {
+            return;
+        }
+        let copied = self.taken - tuning.from;
+        if copied > tuning.space {
+            let growth = (copied - tuning.space) * 2 * copied / tuning.space.max(1);
+            let wanted = 2 * copied + 16 * u64::from(self.announced) + growth;
+            self.buffer = self.buffer.max(wanted.min(tuning.most));
+            tuning.space = copied;
+        }
+        tuning.from = self.taken;
+        tuning.since_ns = now_ns;
+    }
+}

@@ -1,0 +1,367 @@
+//! `%{ assert tcpi_snd_cwnd == 10, tcpi_snd_cwnd }%`: the part of Python that suites use.
+
+use super::host::Connection;
+use crate::State;
+
+/// Why code does not pass.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wrong {
+    /// An assertion does not hold: its text, and what the names in it stand for.
+    False(String),
+    Unknown(String),
+}
+
+/// Parentheses inside parentheses.
+const DEEPEST: usize = 32;
+
+/// Runs `code`; `value` knows names.
+pub fn run(code: &str, value: impl Fn(&str) -> Option<i64>) -> Result<(), Wrong> {
+    for statement in statements(code) {
+        let statement = statement.trim();
+        if statement.is_empty() || statement.starts_with('#') || statement.starts_with("print") {
+            continue;
+        }
+        let Some(rest) = statement.strip_prefix("assert") else {
+            return Err(Wrong::Unknown(format!("code {statement:?}")));
+        };
+        let mut reader = Reader {
+            text: condition(rest),
+            value: &value,
+            used: Vec::new(),
+            depth: 0,
+        };
+        let holds = reader.whole()?;
+        if holds == 0 {
+            let used: Vec<_> = reader
+                .used
+                .iter()
+                .map(|(name, value)| format!("{name} = {value}"))
+                .collect();
+            return Err(Wrong::False(format!(
+                "{}; got {}",
+                condition(rest).trim(),
+                used.join(", ")
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Statements end with the line unless a bracket or a string is open.
+fn statements(code: &str) -> Vec<String> {
+    let joined = code.replace("\\\n", " ");
+    let mut statements = vec![String::new()];
+    scan(&joined, |char, plain| {
+        if plain && (char == '\n' || char == ';') {
+            statements.push(String::new());
+        } else if let Some(last) = statements.last_mut() {
+            last.push(if char == '\n' { ' ' } else { char });
+        }
+        true
+    });
+    statements
+}
+
+/// What stands before the comma of an assertion's message.
+fn condition(text: &str) -> &str {
+    let mut len = 0;
+    scan(text, |char, plain| {
+        if plain && char == ',' {
+            return false;
+        }
+        len += char.len_utf8();
+        true
+    });
+    &text[..len]
+}
+
+/// Visits characters; the second argument is true outside of brackets and strings.
+fn scan(text: &str, mut visit: impl FnMut(char, bool) -> bool) {
+    let mut quote = None;
+    let mut open = 0_usize;
+    for char in text.chars() {
+        match (quote, char) {
+            (None, '\'' | '"') => quote = Some(char),
+            (Some(begin), _) if begin == char => quote = None,
+            (None, '(' | '[' | '{') => open += 1,
+            (None, ')' | ']' | '}') => open = open.saturating_sub(1),
+            _ => (),
+        }
+        if !visit(char, quote.is_none() && open == 0) {
+            return;
+        }
+    }
+}
+
+/// Reads and evaluates an expression; truth is 1 and 0.
+struct Reader<'a> {
+    text: &'a str,
+    value: &'a dyn Fn(&str) -> Option<i64>,
+    /// Names that were looked up.
+    used: Vec<(String, i64)>,
+    depth: usize,
+}
+
+type Number = Result<i64, Wrong>;
+
+impl Reader<'_> {
+    fn whole(&mut self) -> Number {
+        let value = self.either()?;
+        self.text = self.text.trim_start();
+        if self.text.is_empty() {
+            Ok(value)
+        } else {
+            self.unknown()
+        }
+    }
+
+    fn unknown<T>(&self) -> Result<T, Wrong> {
+        Err(Wrong::Unknown(format!("code at {:?}", self.text.trim())))
+    }
+
+    /// Takes `sign` if it comes next.
+    fn accept(&mut self, sign: &str) -> bool {
+        self.text = self.text.trim_start();
+        let Some(rest) = self.text.strip_prefix(sign) else {
+            return false;
+        };
+        let word = |char: char| char.is_alphanumeric() || char == '_';
+        if sign.ends_with(word) && rest.starts_with(word) {
+            return false;
+        }
+        self.text = rest;
+        true
+    }
+
+    fn either(&mut self) -> Number {
+        let mut value = self.both()?;
+        while self.accept("or") {
+            let other = self.both()?;
+            value = if value != 0 { value } else { other };
+        }
+        Ok(value)
+    }
+
+    fn both(&mut self) -> Number {
+        let mut value = self.negated()?;
+        while self.accept("and") {
+            let other = self.negated()?;
+            value = if value == 0 { value } else { other };
+        }
+        Ok(value)
+    }
+
+    fn negated(&mut self) -> Number {
+        let mut negate = false;
+        while self.accept("not") {
+            negate = !negate;
+        }
+        let value = self.comparison()?;
+        Ok(if negate { i64::from(value == 0) } else { value })
+    }
+
+    /// `a < b <= c` holds if each part does.
+    fn comparison(&mut self) -> Number {
+        let mut left = self.sum()?;
+        let mut holds = None;
+        loop {
+            let compare: fn(&i64, &i64) -> bool = if self.accept("==") {
+                i64::eq
+            } else if self.accept("!=") {
+                i64::ne
+            } else if self.accept("<=") {
+                i64::le
+            } else if self.accept(">=") {
+                i64::ge
+            } else if self.accept("<") {
+                i64::lt
+            } else if self.accept(">") {
+                i64::gt
+            } else {
+                return Ok(holds.map_or(left, i64::from));
+            };
+            let right = self.sum()?;
+            holds = Some(holds.unwrap_or(true) && compare(&left, &right));
+            left = right;
+        }
+    }
+
+    fn sum(&mut self) -> Number {
+        let mut value = self.product()?;
+        loop {
+            if self.accept("+") {
+                value = value.wrapping_add(self.product()?);
+            } else if self.accept("-") {
+                value = value.wrapping_sub(self.product()?);
+            } else {
+                return Ok(value);
+            }
+        }
+    }
+
+    fn product(&mut self) -> Number {
+        let mut value = self.atom()?;
+        loop {
+            if self.accept("*") {
+                value = value.wrapping_mul(self.atom()?);
+            } else if self.accept("//") {
+                let by = self.atom()?;
+                match value.checked_div_euclid(by) {
+                    Some(quotient) if by > 0 => value = quotient,
+                    _ => return self.unknown(),
+                }
+            } else if self.accept("&") {
+                value &= self.atom()?;
+            } else {
+                return Ok(value);
+            }
+        }
+    }
+
+    fn atom(&mut self) -> Number {
+        self.depth += 1;
+        if self.depth > DEEPEST {
+            return self.unknown();
+        }
+        let value = self.atom_inside();
+        self.depth -= 1;
+        value
+    }
+
+    fn atom_inside(&mut self) -> Number {
+        if self.accept("-") {
+            return Ok(self.atom()?.wrapping_neg());
+        }
+        if self.accept("(") {
+            let value = self.either()?;
+            return if self.accept(")") {
+                Ok(value)
+            } else {
+                self.unknown()
+            };
+        }
+        let word = |char: char| char.is_ascii_alphanumeric() || char == '_';
+        let len = self
+            .text
+            .find(|char| !word(char))
+            .unwrap_or(self.text.len());
+        let (name, rest) = self.text.split_at(len);
+        let value = match name.parse() {
+            Ok(number) => Some(number),
+            Err(_) => constant(name).or_else(|| (self.value)(name)),
+        };
+        let Some(value) = value else {
+            return Err(Wrong::Unknown(format!("{name:?} in code")));
+        };
+        if name.starts_with("tcpi_") {
+            self.used.push((name.to_owned(), value));
+        }
+        self.text = rest;
+        Ok(value)
+    }
+}
+
+/// Names with one meaning.
+fn constant(name: &str) -> Option<i64> {
+    Some(match name {
+        "False" => 0,
+        "True" => 1,
+        "TCP_INFINITE_SSTHRESH" => 0x7fff_ffff,
+        "TCP_ESTABLISHED" => 1,
+        "TCP_SYN_SENT" => 2,
+        "TCP_SYN_RECV" => 3,
+        "TCP_FIN_WAIT1" => 4,
+        "TCP_FIN_WAIT2" => 5,
+        "TCP_TIME_WAIT" => 6,
+        "TCP_CLOSE" => 7,
+        "TCP_CLOSE_WAIT" => 8,
+        "TCP_LAST_ACK" => 9,
+        "TCP_CLOSING" => 11,
+        _ => return None,
+    })
+}
+
+/// `struct tcp_info`, as far as the endpoint tells.
+pub fn tcp_info(connection: &Connection, name: &str) -> Option<i64> {
+    let endpoint = &connection.endpoint;
+    let stats = endpoint.stats();
+    let mss = endpoint.mss().max(1);
+    let out = u64::from(connection.nxt.wrapping_sub(connection.una));
+    let value = match name {
+        "tcpi_state" => state(endpoint.state()),
+        "tcpi_snd_cwnd" => (endpoint.cwnd() / mss).into(),
+        "tcpi_snd_ssthresh" => match endpoint.ssthresh() {
+            u32::MAX => 0x7fff_ffff,
+            bytes => (bytes / mss).into(),
+        },
+        "tcpi_snd_mss" => mss.into(),
+        "tcpi_unacked" => out.div_ceil(mss.into()),
+        "tcpi_rtt" => endpoint.srtt_ns() / 1_000,
+        "tcpi_rttvar" => endpoint.rttvar_ns() / 1_000,
+        "tcpi_rto" => endpoint.rto_ns() / 1_000,
+        "tcpi_total_retrans" => stats.retransmits,
+        "tcpi_bytes_retrans" => stats.retransmitted_bytes,
+        "tcpi_bytes_acked" => stats.acked_bytes,
+        "tcpi_bytes_received" => stats.received_bytes,
+        "tcpi_segs_out" => stats.segments_sent,
+        "tcpi_segs_in" => stats.segments_received,
+        "tcpi_dsack_dups" => stats.dsack_received,
+        _ => return None,
+    };
+    i64::try_from(value).ok()
+}
+
+fn state(state: State) -> u64 {
+    match state {
+        State::Established => 1,
+        State::SynSent => 2,
+        State::SynReceived => 3,
+        State::FinWait1 => 4,
+        State::FinWait2 => 5,
+        State::TimeWait => 6,
+        State::Closed => 7,
+        State::CloseWait => 8,
+        State::LastAck => 9,
+        State::Closing => 11,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(code: &str) -> Result<(), Wrong> {
+        run(code, |name| (name == "tcpi_snd_cwnd").then_some(10))
+    }
+
+    #[test]
+    fn conditions_hold_or_do_not() {
+        for code in [
+            "assert tcpi_snd_cwnd == 10, tcpi_snd_cwnd",
+            "assert tcpi_snd_cwnd == 10, 'cwnd=%d, %d' % (tcpi_snd_cwnd, 1)",
+            "assert 9 < tcpi_snd_cwnd <= 10 and not (tcpi_snd_cwnd - 2 * 5)\nprint(tcpi_snd_cwnd)",
+            "assert (tcpi_snd_cwnd == 1 or\n  tcpi_snd_cwnd // 2 == 5); assert -1 < 0",
+            "# nothing",
+        ] {
+            assert_eq!(check(code), Ok(()), "{code}");
+        }
+        let wrong = Wrong::False("tcpi_snd_cwnd > 10; got tcpi_snd_cwnd = 10".to_owned());
+        assert_eq!(check("assert tcpi_snd_cwnd > 10, 'x'"), Err(wrong));
+    }
+
+    #[test]
+    fn other_code_is_unknown() {
+        for code in [
+            "import os",
+            "assert tcpi_none == 1",
+            "assert 1 +",
+            "assert 1 // 0",
+            "assert f(1)",
+            "assert",
+        ] {
+            assert!(matches!(check(code), Err(Wrong::Unknown(_))), "{code}");
+        }
+        assert!(check(&format!("assert {}1", "(".repeat(10_000))).is_err());
+        assert!(check(&format!("assert {}1", "-".repeat(10_000))).is_err());
+    }
+}

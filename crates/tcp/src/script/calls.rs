@@ -1,0 +1,387 @@
+//! System calls: what an application does to the host.
+
+mod options;
+mod transfer;
+
+pub use options::foresee;
+
+use super::{
+    Step, Stop,
+    host::{Connection, Host, Role, Socket},
+    model::{Call, Expr},
+    time::seconds,
+};
+use crate::State;
+
+/// What a call gives back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    Value(i64),
+    Error(&'static str),
+    /// Not yet: it waits for the network.
+    Waits,
+}
+
+use Answer::{Error, Value, Waits};
+
+/// A call that has not returned, or has and was not looked at.
+#[derive(Clone, Debug)]
+pub struct Blocked {
+    line: usize,
+    call: Call,
+    /// When the script expects it to return; `None`: at once.
+    until_ns: u64,
+    tolerance_ns: u64,
+    progress: Progress,
+    done: Option<(u64, Answer)>,
+}
+
+/// What a call that waits has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// A connection is on its way.
+    connecting: bool,
+    /// Bytes that a write has got rid of.
+    written: u64,
+}
+
+impl Host {
+    /// Begins a call. `until_ns` is when a call that may wait is to return.
+    pub fn call(&mut self, call: &Call, until_ns: Option<u64>, tolerance_ns: u64) -> Step {
+        self.finish_blocked()?;
+        self.blocked = Some(Blocked {
+            line: self.line,
+            call: call.clone(),
+            until_ns: until_ns.unwrap_or(self.now_ns),
+            tolerance_ns,
+            progress: Progress::default(),
+            done: None,
+        });
+        let mut blocked = self.blocked.take();
+        if let Some(blocked) = &mut blocked {
+            blocked.done = self.attempt(blocked)?;
+        }
+        self.blocked = blocked;
+        self.pump()?;
+        if until_ns.is_none() {
+            return self.settle_blocked();
+        }
+        Ok(())
+    }
+
+    /// Tries the call that waits again; true if that changed something.
+    pub fn resume(&mut self) -> Step<bool> {
+        let Some(mut blocked) = self.blocked.take_if(|blocked| blocked.done.is_none()) else {
+            return Ok(false);
+        };
+        let before = blocked.progress;
+        blocked.done = self.attempt(&mut blocked)?;
+        let changed = blocked.done.is_some() || blocked.progress != before;
+        self.blocked = Some(blocked);
+        Ok(changed)
+    }
+
+    /// Waits for a call that blocks.
+    pub fn finish_blocked(&mut self) -> Step {
+        if let Some(blocked) = &self.blocked {
+            if blocked.done.is_none() {
+                let until = blocked.until_ns.saturating_add(blocked.tolerance_ns);
+                self.advance_until_done(until)?;
+            }
+        }
+        self.settle_blocked()
+    }
+
+    fn advance_until_done(&mut self, until_ns: u64) -> Step {
+        while self
+            .blocked
+            .as_ref()
+            .is_some_and(|blocked| blocked.done.is_none())
+        {
+            let deadline = self.deadline().max(self.now_ns);
+            if deadline >= until_ns {
+                return self.advance(until_ns, false);
+            }
+            self.advance(deadline + 1, false)?;
+        }
+        Ok(())
+    }
+
+    /// Compares what the call returned with what the script expects.
+    fn settle_blocked(&mut self) -> Step {
+        let Some(blocked) = self.blocked.take() else {
+            return Ok(());
+        };
+        let name = &blocked.call.name;
+        let Some((at_ns, answer)) = blocked.done else {
+            return Stop::fail(
+                blocked.line,
+                format!(
+                    "expected {name} to return by {}; got no return",
+                    seconds(blocked.until_ns)
+                ),
+            );
+        };
+        if at_ns.abs_diff(blocked.until_ns) > blocked.tolerance_ns {
+            return Stop::fail(
+                blocked.line,
+                format!(
+                    "expected {name} to return at {}; got {}",
+                    seconds(blocked.until_ns),
+                    seconds(at_ns)
+                ),
+            );
+        }
+        if blocked.call.accepts(answer) {
+            return Ok(());
+        }
+        let got = match answer {
+            Value(value) => value.to_string(),
+            Error(errno) => format!("-1 {errno}"),
+            Waits => "no return".to_owned(),
+        };
+        Stop::fail(
+            blocked.line,
+            format!("expected {name} = {}; got {got}", blocked.call.wanted()),
+        )
+    }
+
+    /// One attempt; `None`: it waits.
+    fn attempt(&mut self, blocked: &mut Blocked) -> Step<Option<(u64, Answer)>> {
+        let answer = self.dispatch(&blocked.call.clone(), &mut blocked.progress)?;
+        if answer == Waits {
+            return Ok(None);
+        }
+        Ok(Some((self.now_ns, answer)))
+    }
+
+    fn dispatch(&mut self, call: &Call, progress: &mut Progress) -> Step<Answer> {
+        match call.name.as_str() {
+            "socket" => self.socket(call),
+            "bind" => Ok(self.on_socket(call, |_| Value(0))),
+            "listen" => Ok(self.listen(call)),
+            "accept" | "accept4" => self.accept(call),
+            "connect" => self.call_connect(call, progress),
+            "read" | "recv" | "recvfrom" | "readv" | "recvmsg" => self.read(call),
+            "write" | "send" | "sendto" | "writev" | "sendmsg" => {
+                self.write(call, &mut progress.written)
+            }
+            "close" => Ok(self.close(call)),
+            "shutdown" => self.shutdown(call),
+            "fcntl" => self.fcntl(call),
+            "setsockopt" => self.setsockopt(call),
+            "getsockopt" => self.getsockopt(call),
+            "ioctl" => self.ioctl(call),
+            name => self.unknown(&format!("system call {name}")),
+        }
+    }
+
+    fn unknown<T>(&self, what: &str) -> Step<T> {
+        Stop::unsupported(self.line, what)
+    }
+
+    /// `act` on the socket of the first argument.
+    fn on_socket(&mut self, call: &Call, act: impl FnOnce(&mut Socket) -> Answer) -> Answer {
+        let socket = call.integer(0).and_then(|fd| self.sockets.get_mut(&fd));
+        socket.map_or(Error("EBADF"), act)
+    }
+
+    /// The socket of the first argument.
+    fn socket_of(&self, call: &Call) -> Option<&Socket> {
+        self.sockets.get(&call.integer(0)?)
+    }
+
+    /// The connection of a socket, unless another has taken its place.
+    fn connection_of(&mut self, role: Role) -> Option<&mut Connection> {
+        let connection = self.connection.as_mut()?;
+        (role == Role::Connection(connection.number)).then_some(connection)
+    }
+
+    fn socket(&mut self, call: &Call) -> Step<Answer> {
+        let words = call.words(1);
+        if !words.contains(&"SOCK_STREAM") || call.words(2).contains(&"IPPROTO_MPTCP") {
+            return self.unknown("sockets other than TCP's");
+        }
+        let socket = Socket {
+            role: Role::Fresh,
+            nonblocking: words.contains(&"SOCK_NONBLOCK"),
+            resets: false,
+            deaf: false,
+        };
+        Ok(self.install(call, socket))
+    }
+
+    /// A new socket under the number that the script gives it.
+    fn install(&mut self, call: &Call, socket: Socket) -> Answer {
+        match call.result {
+            Expr::Integer(fd) if fd >= 0 && !self.sockets.contains_key(&fd) => {
+                self.sockets.insert(fd, socket);
+                Value(fd)
+            }
+            _ => Value(
+                self.sockets
+                    .keys()
+                    .last()
+                    .map_or(3, |fd| fd.saturating_add(1)),
+            ),
+        }
+    }
+
+    fn listen(&mut self, call: &Call) -> Answer {
+        self.on_socket(call, |socket| match socket.role {
+            Role::Fresh | Role::Listener => {
+                socket.role = Role::Listener;
+                Value(0)
+            }
+            Role::Connection(_) => Error("EINVAL"),
+        })
+    }
+
+    fn accept(&mut self, call: &Call) -> Step<Answer> {
+        let Some(listener) = self.socket_of(call).cloned() else {
+            return Ok(Error("EBADF"));
+        };
+        if listener.role != Role::Listener {
+            return Ok(Error("EINVAL"));
+        }
+        let ready = self
+            .connection
+            .as_mut()
+            .filter(|connection| connection.passive && connection.established && !connection.owned);
+        let Some(connection) = ready else {
+            return Ok(if listener.nonblocking {
+                Error("EAGAIN")
+            } else {
+                Waits
+            });
+        };
+        connection.owned = true;
+        let socket = Socket {
+            role: Role::Connection(connection.number),
+            nonblocking: call.words(3).contains(&"SOCK_NONBLOCK"),
+            ..listener
+        };
+        Ok(self.install(call, socket))
+    }
+
+    fn call_connect(&mut self, call: &Call, progress: &mut Progress) -> Step<Answer> {
+        let Some(socket) = self.socket_of(call).cloned() else {
+            return Ok(Error("EBADF"));
+        };
+        if socket.role == Role::Fresh {
+            let number = self.connect();
+            progress.connecting = true;
+            self.on_socket(call, |socket| {
+                socket.role = Role::Connection(number);
+                Value(0)
+            });
+            return Ok(if socket.nonblocking {
+                Error("EINPROGRESS")
+            } else {
+                Waits
+            });
+        }
+        let Some(connection) = self.connection_of(socket.role) else {
+            return Ok(Error("EISCONN"));
+        };
+        if let Some(error) = connection.error.take() {
+            return Ok(Error(error));
+        }
+        Ok(match (connection.established, socket.nonblocking) {
+            (true, _) if progress.connecting => Value(0),
+            (true, _) => Error("EISCONN"),
+            (false, true) => Error("EALREADY"),
+            (false, false) => Waits,
+        })
+    }
+
+    fn close(&mut self, call: &Call) -> Answer {
+        let fd = call.integer(0).unwrap_or(-1);
+        let Some(socket) = self.sockets.remove(&fd) else {
+            return Error("EBADF");
+        };
+        if let Some(connection) = self.connection_of(socket.role) {
+            connection.orphan = true;
+            let opening = connection.endpoint.state() == State::SynSent;
+            if socket.resets || opening || connection.endpoint.readable() > 0 {
+                connection.endpoint.abort();
+            } else {
+                connection.endpoint.close();
+            }
+        }
+        Value(0)
+    }
+
+    fn shutdown(&mut self, call: &Call) -> Step<Answer> {
+        let Some(role) = self.socket_of(call).map(|socket| socket.role) else {
+            return Ok(Error("EBADF"));
+        };
+        let Some(connection) = self.connection_of(role).filter(|open| open.established) else {
+            return Ok(Error("ENOTCONN"));
+        };
+        let words = call.words(1);
+        let (read, write) = match words.first() {
+            Some(&"SHUT_RD") => (true, false),
+            Some(&"SHUT_WR") => (false, true),
+            Some(&"SHUT_RDWR") => (true, true),
+            _ => return self.unknown("shutdown of something else"),
+        };
+        if connection.endpoint.state() == State::Closed {
+            return Ok(Error("ENOTCONN"));
+        }
+        if write {
+            connection.endpoint.close();
+        }
+        Ok(self.on_socket(call, |socket| {
+            socket.deaf |= read;
+            Value(0)
+        }))
+    }
+}
+
+impl Call {
+    pub fn integer(&self, index: usize) -> Option<i64> {
+        match self.arguments.get(index)? {
+            Expr::Integer(value) => Some(*value),
+            _ => None,
+        }
+    }
+
+    /// The words of an argument, `A|B` apart.
+    pub fn words(&self, index: usize) -> Vec<&str> {
+        let parts = match self.arguments.get(index) {
+            Some(Expr::Or(parts)) => parts.as_slice(),
+            Some(one) => std::slice::from_ref(one),
+            None => &[],
+        };
+        let words = parts.iter().filter_map(|part| match part {
+            Expr::Word(word) => Some(word.as_str()),
+            _ => None,
+        });
+        words.collect()
+    }
+
+    /// `answer` is what the script expects.
+    fn accepts(&self, answer: Answer) -> bool {
+        match (answer, &self.result) {
+            (Value(_), Expr::Ellipsis) => true,
+            (Value(value), Expr::Integer(wanted)) => value == *wanted && self.errno.is_none(),
+            (Error(errno), Expr::Integer(-1)) => {
+                self.errno.as_deref().is_none_or(|wanted| wanted == errno)
+            }
+            // One number has two names.
+            _ => false,
+        }
+    }
+
+    fn wanted(&self) -> String {
+        let value = match &self.result {
+            Expr::Integer(value) => value.to_string(),
+            _ => "...".to_owned(),
+        };
+        match &self.errno {
+            Some(errno) => format!("{value} {errno}"),
+            None => value,
+        }
+    }
+}

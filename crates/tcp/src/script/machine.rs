@@ -1,0 +1,165 @@
+//! The machine that a script asks for: its options, and what its shell commands would have set.
+
+mod shell;
+mod sysctl;
+
+pub use sysctl::algorithm;
+
+use sluicegate_core::cc::Algorithm;
+
+use super::{Settings, Step, Stop, model::Script};
+use crate::{
+    Config,
+    config::{Buffer, Ecn, Recovery},
+};
+
+const US: u64 = 1_000;
+/// Headers without options.
+const IPV4: i64 = 40;
+const IPV6: i64 = 60;
+/// What Linux makes of its least send buffer as soon as a connection is established: room for twice the
+/// initial window, with the kernel's own share.
+const SEND_BUFFER: u64 = 87_040;
+
+/// A machine, ready to run.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    pub config: Config,
+    /// What a time may be off by.
+    pub tolerance_ns: u64,
+    /// The same as a part of the time since the last event, in parts of a thousand.
+    pub tolerance_permille: u64,
+    /// A tick of the scripts' timestamps; 0 = TSval is not compared.
+    pub ts_tick_ns: u64,
+    mtu: i64,
+    header: i64,
+    /// `net.ipv4.tcp_recovery` and `tcp_early_retrans`.
+    rack: bool,
+    tail_probe: bool,
+}
+
+impl Machine {
+    /// From the script's options, the caller's, and the commands before the first event.
+    pub fn new(script: &Script, settings: &Settings) -> Step<Self> {
+        let mut config = Config::linux(1460);
+        config.send_buffer.initial_bytes = SEND_BUFFER;
+        let mut machine = Self {
+            config,
+            tolerance_ns: 4_000 * US,
+            tolerance_permille: 125,
+            ts_tick_ns: 0,
+            mtu: 1500,
+            header: IPV4,
+            rack: true,
+            tail_probe: true,
+        };
+        for (line, name, value) in &script.options {
+            machine.option(*line, name, value.as_deref().unwrap_or(""))?;
+        }
+        for (name, value) in &settings.options {
+            machine.option(0, name, value)?;
+        }
+        for (line, command) in &script.setup {
+            machine.shell(*line, command)?;
+        }
+        machine.settle(script.setup.first().map_or(0, |(line, _)| *line))?;
+        Ok(machine)
+    }
+
+    /// What follows from several settings together.
+    fn settle(&mut self, line: usize) -> Step {
+        self.config.recovery = match (self.rack, self.tail_probe) {
+            (true, true) => Recovery::Rack,
+            (false, false) => Recovery::Sack,
+            _ => return Stop::unsupported(line, "RACK and tail loss probes are one (RFC 8985)"),
+        };
+        Ok(())
+    }
+
+    /// `--name=value`
+    fn option(&mut self, line: usize, name: &str, value: &str) -> Step {
+        match name {
+            "tolerance_usecs" => {
+                self.tolerance_ns = number(line, value, 1, 10_000_000)? as u64 * US
+            }
+            "tolerance_percent" => self.tolerance_permille = permille(line, value)?,
+            "tcp_ts_tick_usecs" => self.ts_tick_ns = number(line, value, 0, 1_000_000)? as u64 * US,
+            "mtu" => self.mtu = number(line, value, 100, 65_535)?,
+            "ip_version" => self.header = if value == "ipv6" { IPV6 } else { IPV4 },
+            // Of "mss": how what arrives was cut, which no endpoint sees.
+            "mss" | "bind_port" | "connect_port" | "local_ip" | "gateway_ip" | "netmask_ip"
+            | "remote_ip" | "speed" | "verbose" | "debug" | "tcp_ts_ecr_scaled" | "is_anyip"
+            | "send_omit_free" => return Ok(()),
+            _ => return Stop::unsupported(line, format!("option --{name}")),
+        }
+        let mss = self.mtu - self.header;
+        if mss < 1 {
+            return Stop::unsupported(line, "the MTU leaves no room for data");
+        }
+        self.config.mss = mss as u16;
+        Ok(())
+    }
+
+    /// Commands of a shell, as far as they set what an endpoint knows.
+    pub fn shell(&mut self, line: usize, script: &str) -> Step {
+        for (offset, command) in shell::commands(script) {
+            let line = line + offset;
+            match shell::understand(&command) {
+                shell::Meaning::Nothing => (),
+                shell::Meaning::Defaults => self.defaults(),
+                shell::Meaning::Set(pairs) => {
+                    for (key, value) in pairs {
+                        self.sysctl(line, &key, &value)?;
+                    }
+                }
+                shell::Meaning::InitialWindow(segments) => {
+                    self.config.params.init_segments = segments
+                }
+                shell::Meaning::Unknown => {
+                    return Stop::unsupported(line, format!("command {command}"));
+                }
+            }
+        }
+        self.settle(line)
+    }
+
+    /// What `defaults.sh` of the public suites sets.
+    fn defaults(&mut self) {
+        self.config.algorithm = Algorithm::Cubic;
+        self.config.ecn = Ecn::Off;
+        self.config.timestamps = true;
+        self.config.sack = true;
+        self.config.restart_after_idle = false;
+        self.config.receive_buffer = Buffer {
+            initial_bytes: 540_000,
+            max_bytes: 15 << 20,
+        };
+        self.config.send_buffer = Buffer {
+            initial_bytes: 256 << 10,
+            max_bytes: 4 << 20,
+        };
+        (self.rack, self.tail_probe) = (true, true);
+    }
+}
+
+/// A number within bounds.
+fn number(line: usize, text: &str, least: i64, most: i64) -> Step<i64> {
+    match text.trim().parse() {
+        Ok(value) if (least..=most).contains(&value) => Ok(value),
+        _ => Stop::unsupported(
+            line,
+            format!("{text:?} is no number from {least} to {most}"),
+        ),
+    }
+}
+
+/// Percent with a fraction.
+fn permille(line: usize, text: &str) -> Step<u64> {
+    match text.trim().parse::<f64>() {
+        Ok(percent) if (0.0..=100.0).contains(&percent) => Ok((percent * 10.0).round() as u64),
+        _ => Stop::unsupported(line, format!("{text:?} is no percentage")),
+    }
+}
+
+#[cfg(test)]
+mod tests;

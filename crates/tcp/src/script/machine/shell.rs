@@ -1,0 +1,147 @@
+//! The few shell commands that conformance suites use to set up a kernel.
+
+/// What a command means to an endpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Meaning {
+    /// Nothing here: caches, queueing disciplines without delay, cleaning up.
+    Nothing,
+    /// The usual defaults of the public suites.
+    Defaults,
+    /// Kernel parameters: names with points, and values.
+    Set(Vec<(String, String)>),
+    /// `ip route … initcwnd N`
+    InitialWindow(u8),
+    Unknown,
+}
+
+/// Commands one by one, with the number of lines before each.
+pub fn commands(script: &str) -> Vec<(usize, String)> {
+    let joined = script.replace("\\\n", " \u{b}");
+    let mut commands = Vec::new();
+    let mut line = 0;
+    for row in joined.split('\n') {
+        for part in row.split(';').flat_map(|part| part.split("&&")) {
+            let command = part.split(" #").next().unwrap_or("").replace('\u{b}', " ");
+            let command = command.trim();
+            if !command.is_empty() && !command.starts_with('#') {
+                commands.push((line, command.to_owned()));
+            }
+        }
+        line += 1 + row.matches('\u{b}').count();
+    }
+    commands
+}
+
+/// `$((15*1024*1024))` as a number; what is no product of numbers stays.
+fn expand(command: &str) -> String {
+    let Some((before, rest)) = command.split_once("$((") else {
+        return command.to_owned();
+    };
+    let Some((product, after)) = rest.split_once("))") else {
+        return command.to_owned();
+    };
+    let factors = product
+        .split('*')
+        .map(|factor| factor.trim().parse::<u64>().ok());
+    let value = factors
+        .reduce(|left, right| left?.checked_mul(right?))
+        .flatten();
+    match value {
+        Some(value) => format!("{before}{value}{}", expand(after)),
+        None => command.to_owned(),
+    }
+}
+
+/// Words of a command; quotes keep blanks together.
+fn words(command: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut quote = None;
+    for char in command.chars() {
+        match (quote, char) {
+            (None, '"' | '\'') => quote = Some(char),
+            (Some(open), _) if open == char => quote = None,
+            (None, _) if char.is_whitespace() => words.push(String::new()),
+            _ => {
+                if let Some(word) = words.last_mut() {
+                    word.push(char);
+                }
+            }
+        }
+    }
+    words.retain(|word| !word.is_empty());
+    words
+}
+
+/// What `command` means.
+pub fn understand(command: &str) -> Meaning {
+    let words = words(&expand(command));
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let Some((program, arguments)) = words.split_first() else {
+        return Meaning::Nothing;
+    };
+    let program = program.rsplit('/').next().unwrap_or(program);
+    match program {
+        "defaults.sh" => Meaning::Defaults,
+        "sysctl" => parameters(arguments.iter().filter(|word| !word.starts_with('-'))),
+        "set_sysctls.py" => parameters(arguments.iter()),
+        "echo" => echo(arguments),
+        "ip" => ip(arguments),
+        "tc" => queue(arguments),
+        "true" | ":" | "sync" => Meaning::Nothing,
+        _ if program.starts_with("sysctl_restore") => Meaning::Nothing,
+        _ => Meaning::Unknown,
+    }
+}
+
+/// `key=value …`, until the output goes somewhere.
+fn parameters<'a>(words: impl Iterator<Item = &'a &'a str>) -> Meaning {
+    let mut pairs = Vec::new();
+    for word in words.take_while(|word| !word.contains('>')) {
+        match word.split_once('=') {
+            Some((key, value)) => pairs.push((name(key), value.to_owned())),
+            None => return Meaning::Unknown,
+        }
+    }
+    Meaning::Set(pairs)
+}
+
+/// `echo V > /proc/sys/net/ipv4/x`
+fn echo(arguments: &[&str]) -> Meaning {
+    match arguments {
+        [value, ">", file] if file.starts_with("/proc/sys/") => {
+            Meaning::Set(vec![(name(file), (*value).to_owned())])
+        }
+        _ => Meaning::Unknown,
+    }
+}
+
+/// A parameter's name with points, from either form.
+fn name(key: &str) -> String {
+    key.trim_start_matches("/proc/sys/").replace('/', ".")
+}
+
+fn ip(arguments: &[&str]) -> Meaning {
+    if arguments.contains(&"tcp_metrics") {
+        return Meaning::Nothing;
+    }
+    let unknown = [
+        "rto_min", "mtu", "advmss", "cwnd", "quickack", "features", "congctl", "window", "initrwnd",
+    ];
+    let strange = arguments.iter().any(|word| unknown.contains(word));
+    let at = arguments.iter().position(|word| *word == "initcwnd");
+    let segments = at.and_then(|at| arguments.get(at + 1)?.parse().ok());
+    match segments {
+        Some(segments @ 1..=64) if !strange => Meaning::InitialWindow(segments),
+        _ => Meaning::Unknown,
+    }
+}
+
+/// A queueing discipline that neither delays nor paces.
+fn queue(arguments: &[&str]) -> Meaning {
+    let plain = ["pfifo", "pfifo_fast", "noqueue", "bfifo"];
+    if arguments.first() == Some(&"qdisc") && arguments.iter().any(|word| plain.contains(word)) {
+        Meaning::Nothing
+    } else {
+        Meaning::Unknown
+    }
+}

@@ -1,0 +1,133 @@
+//! Kernel parameters that an endpoint knows.
+
+use sluicegate_core::cc::Algorithm;
+
+use super::{Machine, number};
+use crate::{
+    config::{Buffer, Ecn},
+    script::{Step, Stop},
+};
+
+/// What plays no part here: segmentation offload, memory, statistics, other protocols.
+const IGNORED: [&str; 24] = [
+    "tcp_min_tso_segs",
+    "tcp_tso_win_divisor",
+    "tcp_tso_rtt_log",
+    "tcp_limit_output_bytes",
+    "tcp_notsent_lowat",
+    "tcp_pacing_ss_ratio",
+    "tcp_pacing_ca_ratio",
+    "tcp_moderate_rcvbuf",
+    "tcp_no_metrics_save",
+    "tcp_syncookies",
+    "tcp_fastopen",
+    "tcp_fastopen_key",
+    "tcp_fack",
+    "tcp_frto",
+    "tcp_autocorking",
+    "tcp_thin_linear_timeouts",
+    "tcp_comp_sack_delay_ns",
+    "tcp_comp_sack_slack_ns",
+    "tcp_comp_sack_nr",
+    "tcp_invalid_ratelimit",
+    "tcp_challenge_ack_limit",
+    "tcp_retries1",
+    "tcp_mem",
+    "tcp_available_congestion_control",
+];
+
+impl Machine {
+    /// Sets a kernel parameter; `key` has points.
+    pub(super) fn sysctl(&mut self, line: usize, key: &str, value: &str) -> Step {
+        let Some(name) = key.strip_prefix("net.ipv4.") else {
+            let ignored = [
+                "net.core.rmem_max",
+                "net.core.wmem_max",
+                "net.core.default_qdisc",
+            ];
+            return match ignored.contains(&key) {
+                true => Ok(()),
+                false => Stop::unsupported(line, format!("parameter {key}")),
+            };
+        };
+        if IGNORED.contains(&name) {
+            return Ok(());
+        }
+        let config = &mut self.config;
+        match name {
+            "tcp_ecn" => config.ecn = ecn(line, value)?,
+            "tcp_sack" => config.sack = switch(line, value)?,
+            "tcp_timestamps" => config.timestamps = switch(line, value)?,
+            "tcp_window_scaling" => config.window_scaling = switch(line, value)?,
+            "tcp_slow_start_after_idle" => config.restart_after_idle = switch(line, value)?,
+            "tcp_rmem" => config.receive_buffer = buffer(line, value)?,
+            "tcp_wmem" => config.send_buffer = buffer(line, value)?,
+            "tcp_retries2" => config.retries = number(line, value, 1, 255)? as u8,
+            "tcp_rto_min_us" => {
+                config.rto.min_ns = number(line, value, 1, 120_000_000)? as u64 * 1_000
+            }
+            "tcp_congestion_control" => config.algorithm = algorithm(line, value)?,
+            "tcp_recovery" => self.rack = number(line, value, 0, 1)? == 1,
+            "tcp_early_retrans" => self.tail_probe = number(line, value, 0, 4)? >= 3,
+            _ => return only_default(line, name, value),
+        }
+        Ok(())
+    }
+}
+
+/// What an endpoint has one way of doing, which is Linux's default.
+fn only_default(line: usize, name: &str, value: &str) -> Step {
+    let default = match name {
+        "tcp_dsack" | "tcp_adv_win_scale" | "tcp_ecn_fallback" => "1",
+        "tcp_reordering" => "3",
+        "tcp_syn_retries" => "6",
+        "tcp_synack_retries" => "5",
+        "tcp_fin_timeout" => "60",
+        "tcp_mtu_probing" | "tcp_abort_on_overflow" | "tcp_app_win" | "tcp_shrink_window" => "0",
+        _ => return Stop::unsupported(line, format!("parameter {name}")),
+    };
+    if value == default {
+        return Ok(());
+    }
+    Stop::unsupported(line, format!("parameter {name}={value}"))
+}
+
+fn switch(line: usize, value: &str) -> Step<bool> {
+    Ok(number(line, value, 0, 1)? == 1)
+}
+
+fn ecn(line: usize, value: &str) -> Step<Ecn> {
+    match value {
+        "0" => Ok(Ecn::Off),
+        "1" => Ok(Ecn::Offer),
+        "2" => Ok(Ecn::Accept),
+        _ => Stop::unsupported(line, format!("parameter tcp_ecn={value}")),
+    }
+}
+
+/// `min default max`
+fn buffer(line: usize, value: &str) -> Step<Buffer> {
+    let sizes: Vec<&str> = value.split_whitespace().collect();
+    let [_, initial, max] = sizes[..] else {
+        return Stop::unsupported(line, format!("{value:?} is no size of buffers"));
+    };
+    let size = |text| number(line, text, 1, 1 << 30);
+    let initial_bytes = size(initial)? as u64;
+    Ok(Buffer {
+        initial_bytes,
+        max_bytes: (size(max)? as u64).max(initial_bytes),
+    })
+}
+
+/// Congestion control by the kernel's name.
+pub fn algorithm(line: usize, name: &str) -> Step<Algorithm> {
+    match name {
+        "reno" => Ok(Algorithm::Reno),
+        "cubic" => Ok(Algorithm::Cubic),
+        "dctcp" => Ok(Algorithm::Dctcp),
+        "vegas" => Ok(Algorithm::Vegas),
+        "illinois" => Ok(Algorithm::Illinois),
+        "highspeed" => Ok(Algorithm::Highspeed),
+        _ => Stop::unsupported(line, format!("congestion control {name}")),
+    }
+}

@@ -1,0 +1,56 @@
+use super::*;
+use crate::script::parser;
+
+fn machine(text: &str) -> Step<Machine> {
+    let script = parser::parse(text, &[])?;
+    Machine::new(&script, &Settings::default())
+}
+
+#[test]
+fn options_and_commands_make_a_configuration() {
+    let text = "--mtu=1400\n--tolerance_usecs=100\n\
+        `../common/defaults.sh\n sysctl -q net.ipv4.tcp_ecn=1 net.ipv4.tcp_sack=0\n\
+        ./set_sysctls.py /proc/sys/net/ipv4/tcp_slow_start_after_idle=1 \\\n  /proc/sys/net/ipv4/tcp_min_tso_segs=4\n\
+        ip route change 192.0.2.0/24 dev tun0 initcwnd 4; echo 0 > /proc/sys/net/ipv4/tcp_timestamps`\n\
+        `sysctl -q net.ipv4.tcp_rmem=\"4096 8000 $((9*1000))\"`";
+    let machine = machine(text).expect("is understood");
+    let config = machine.config;
+    assert_eq!((config.mss, machine.tolerance_ns), (1360, 100_000));
+    assert_eq!(config.ecn, Ecn::Offer);
+    assert!(!config.sack && !config.timestamps && config.restart_after_idle);
+    assert_eq!(config.params.init_segments, 4);
+    assert_eq!(config.receive_buffer.max_bytes, 9000);
+}
+
+#[test]
+fn what_is_not_understood_is_named_with_its_line() {
+    for (text, line, reason) in [
+        ("--wire_client", 1, "wire_client"),
+        (
+            "\n`./defaults.sh\ntc qdisc replace dev tun0 root fq`",
+            3,
+            "fq",
+        ),
+        ("`true; sysctl -w net.ipv4.tcp_ecn=3`", 1, "tcp_ecn=3"),
+        ("`sysctl net.ipv4.tcp_recovery=0`", 1, "RACK"),
+        ("`rm -rf x`", 1, "rm -rf x"),
+        ("--mtu=10", 1, "10"),
+    ] {
+        match machine(text) {
+            Err(Stop::Unsupported(problem)) => {
+                assert_eq!(problem.line, line, "{problem}");
+                assert!(problem.text.contains(reason), "{problem}");
+            }
+            other => panic!("{text}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn parameters_that_belong_together_may_come_in_a_row() {
+    let both = "`sysctl net.ipv4.tcp_recovery=0 net.ipv4.tcp_early_retrans=0`";
+    assert_eq!(
+        machine(both).expect("is understood").config.recovery,
+        Recovery::Sack
+    );
+}

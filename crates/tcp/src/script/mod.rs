@@ -1,0 +1,97 @@
+//! An interpreter for packetdrill scripts.
+//!
+//! ```text
+//!  text ──lexer──▶ tokens ──parser──▶ Script ──runner──▶ Verdict
+//!                                       │                  ▲
+//!                       options, shell ─┴─▶ machine ──▶ host: sockets, one Endpoint, virtual time
+//! ```
+//!
+//! A script says what an application does, what the network delivers, and what has to leave, and when. One
+//! [`crate::Endpoint`] plays the kernel's part, so that time is virtual and a run takes no time at all.
+//! What a script asks for and the interpreter does not know makes the script unsupported, never failed.
+//! `docs/packetdrill.md` lists what is understood.
+
+mod assertion;
+mod calls;
+mod host;
+mod lexer;
+mod machine;
+mod model;
+mod packet;
+mod parser;
+mod runner;
+mod time;
+
+use std::fmt;
+
+/// What the caller decides.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// Options as in a script, `("tolerance_usecs", "10000")`; they win over the script's own.
+    pub options: Vec<(String, String)>,
+    /// Words that stand for something else in every script.
+    pub defines: Vec<(String, String)>,
+    /// Segments that leave before the last event and that no line expects are a failure too.
+    pub strict: bool,
+    /// PSH is compared. It follows from how an application's writes were buffered (RFC 9293 3.9.1.2), and
+    /// scripts show it as one kernel's segmentation offload leaves it.
+    pub compare_psh: bool,
+}
+
+/// What became of a script.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Everything was as it says.
+    Pass,
+    /// Something was not.
+    Fail(Problem),
+    /// It asks for something that the interpreter, or the endpoint, does not know.
+    Unsupported(Problem),
+}
+
+/// Why a script did not pass, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Line of the script, from 1.
+    pub line: usize,
+    /// In words.
+    pub text: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.line, self.text)
+    }
+}
+
+/// How a step ends that does not go on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Stop {
+    Fail(Problem),
+    Unsupported(Problem),
+}
+
+type Step<T = ()> = Result<T, Stop>;
+
+impl Stop {
+    fn fail<T>(line: usize, text: impl Into<String>) -> Step<T> {
+        let text = text.into();
+        Err(Self::Fail(Problem { line, text }))
+    }
+
+    fn unsupported<T>(line: usize, text: impl Into<String>) -> Step<T> {
+        let text = text.into();
+        Err(Self::Unsupported(Problem { line, text }))
+    }
+}
+
+/// Runs the script `text`.
+pub fn check(text: &str, settings: &Settings) -> Verdict {
+    let result =
+        parser::parse(text, &settings.defines).and_then(|script| runner::run(&script, settings));
+    match result {
+        Ok(()) => Verdict::Pass,
+        Err(Stop::Fail(problem)) => Verdict::Fail(problem),
+        Err(Stop::Unsupported(problem)) => Verdict::Unsupported(problem),
+    }
+}

@@ -1,0 +1,97 @@
+//! What a script consists of.
+
+use super::packet::Packet;
+
+/// A script as read.
+#[derive(Clone, Debug, Default)]
+pub struct Script {
+    /// `--name=value` with the line.
+    pub options: Vec<(usize, String, Option<String>)>,
+    /// Shell commands before the first event.
+    pub setup: Vec<(usize, String)>,
+    pub events: Vec<Event>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Event {
+    pub line: usize,
+    pub when: When,
+    pub action: Action,
+}
+
+/// When an event happens, in ns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// `*`
+    Any,
+    /// Since the beginning.
+    At(u64),
+    /// `+`: since the last event.
+    After(u64),
+    /// `a~b` since the beginning.
+    Between(u64, u64),
+    /// `+a~+b` since the last event.
+    AfterBetween(u64, u64),
+}
+
+#[derive(Clone, Debug)]
+pub enum Action {
+    /// `<`
+    Arrives(Packet),
+    /// `>`
+    Leaves(Expected),
+    Call(Call),
+    Shell(String),
+    Code(String),
+    /// A packet or a construct that is understood well enough to be skipped, and why.
+    Unsupported(String),
+}
+
+/// A segment that has to leave.
+#[derive(Clone, Debug)]
+pub struct Expected {
+    pub packet: Packet,
+    /// `None`: any.
+    pub window: Option<u16>,
+    /// `<...>`: any options.
+    pub any_options: bool,
+    pub ecn: EcnWanted,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EcnWanted {
+    Any,
+    /// ECT(0) or ECT(1).
+    Capable,
+    Exactly(u8),
+}
+
+/// A system call.
+#[derive(Clone, Debug)]
+pub struct Call {
+    pub name: String,
+    pub arguments: Vec<Expr>,
+    pub result: Expr,
+    /// With a result of -1.
+    pub errno: Option<String>,
+    /// When a call that blocks returns: by the same clock as its beginning.
+    pub returns_ns: Option<u64>,
+}
+
+/// An argument, or a result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Expr {
+    /// `...`
+    Ellipsis,
+    Integer(i64),
+    Word(String),
+    Text(String),
+    /// `a|b`
+    Or(Vec<Expr>),
+    /// `[a, b]`
+    List(Vec<Expr>),
+    /// `{name=value, name(n)=value, value}`; without a name it is empty.
+    Struct(Vec<(String, Expr)>),
+    /// `name(...)`
+    Function(String),
+}

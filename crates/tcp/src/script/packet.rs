@@ -1,0 +1,263 @@
+//! A segment as a script writes it: sequence numbers count from either side's SYN.
+
+use std::fmt;
+
+use crate::{
+    Segment,
+    segment::{Block, SACK_BLOCKS, ecn, flags, option},
+};
+
+/// What the peer's numbers are moved by, so that they wrap on the way as well.
+const REMOTE_BASE: u32 = u32::MAX - 20_000;
+/// Our initial sequence number.
+pub const LOCAL_ISN: u32 = u32::MAX - 50_000;
+
+/// Letters of flags in the order in which packetdrill writes them.
+const LETTERS: [(char, u8); 8] = [
+    ('F', flags::FIN),
+    ('S', flags::SYN),
+    ('R', flags::RST),
+    ('P', flags::PSH),
+    ('U', flags::URG),
+    ('E', flags::ECE),
+    ('W', flags::CWR),
+    ('.', flags::ACK),
+];
+
+/// A segment with relative numbers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Packet {
+    pub flags: u8,
+    pub seq: u32,
+    pub len: u16,
+    /// Zero without ACK.
+    pub ack: u32,
+    pub window: u16,
+    pub ecn: u8,
+    pub options: Options,
+}
+
+/// TCP options; where padding stands is not kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    pub mss: Option<u16>,
+    pub wscale: Option<u8>,
+    pub sack_ok: bool,
+    /// TSval and TSecr.
+    pub timestamps: Option<(u32, u32)>,
+    pub sack: Vec<(u32, u32)>,
+}
+
+/// The bit of a flag's letter.
+pub fn flag(letter: char) -> Option<u8> {
+    let found = LETTERS.iter().find(|(known, _)| *known == letter);
+    found.map(|(_, bit)| *bit)
+}
+
+impl Packet {
+    pub fn has(&self, flags: u8) -> bool {
+        self.flags & flags == flags
+    }
+
+    /// One past its last sequence number.
+    pub fn end(&self) -> u32 {
+        let control = u32::from(self.has(flags::SYN)) + u32::from(self.has(flags::FIN));
+        self.seq
+            .wrapping_add(u32::from(self.len))
+            .wrapping_add(control)
+    }
+
+    /// As our endpoint sends it. TSval is left as it is.
+    pub fn from_segment(segment: &Segment) -> Self {
+        let remote = |number: u32| number.wrapping_sub(REMOTE_BASE);
+        let bit = |bit: u8| segment.options & bit != 0;
+        // A SYN keeps other options in their place.
+        let sack = if segment.has(flags::SYN) {
+            &[]
+        } else {
+            segment.sack()
+        };
+        Self {
+            flags: segment.flags,
+            seq: segment.seq.wrapping_sub(LOCAL_ISN),
+            len: segment.payload,
+            ack: if segment.has(flags::ACK) {
+                remote(segment.ack)
+            } else {
+                0
+            },
+            window: segment.window,
+            ecn: segment.ecn,
+            options: Options {
+                mss: segment.mss(),
+                wscale: segment.wscale(),
+                sack_ok: bit(option::SACK_PERMITTED),
+                timestamps: bit(option::TIMESTAMPS).then_some((segment.ts_val, segment.ts_ecr)),
+                sack: sack
+                    .iter()
+                    .map(|block| (remote(block.left), remote(block.right)))
+                    .collect(),
+            },
+        }
+    }
+
+    /// As our endpoint receives it; an error says what a [`Segment`] cannot carry.
+    pub fn to_segment(&self) -> Result<Segment, &'static str> {
+        let ack = if self.has(flags::ACK) {
+            self.ack.wrapping_add(LOCAL_ISN)
+        } else {
+            0
+        };
+        let mut segment = Segment::new(self.seq.wrapping_add(REMOTE_BASE), ack, self.flags);
+        segment.payload = self.len;
+        segment.window = self.window;
+        segment.ecn = self.ecn;
+        if let Some((val, ecr)) = self.options.timestamps {
+            segment.options |= option::TIMESTAMPS;
+            (segment.ts_val, segment.ts_ecr) = (val, ecr);
+        }
+        if self.has(flags::SYN) {
+            self.add_syn_options(&mut segment)?;
+            return Ok(segment);
+        }
+        if self.options.sack.len() > SACK_BLOCKS {
+            return Err("more SACK blocks than fit beside timestamps");
+        }
+        for (left, right) in &self.options.sack {
+            segment.push_sack(Block {
+                left: left.wrapping_add(LOCAL_ISN),
+                right: right.wrapping_add(LOCAL_ISN),
+            });
+        }
+        Ok(segment)
+    }
+
+    fn add_syn_options(&self, segment: &mut Segment) -> Result<(), &'static str> {
+        if !self.options.sack.is_empty() {
+            return Err("SACK blocks in a SYN");
+        }
+        if let Some(mss) = self.options.mss {
+            segment.set_mss(mss);
+        }
+        if let Some(shift) = self.options.wscale {
+            segment.set_wscale(shift);
+        }
+        if self.options.sack_ok {
+            segment.options |= option::SACK_PERMITTED;
+        }
+        Ok(())
+    }
+
+    /// The answer of a host that knows no such connection (RFC 9293 3.10.7.1).
+    pub fn reset(&self) -> Self {
+        if self.has(flags::ACK) {
+            return Self {
+                flags: flags::RST,
+                seq: self.ack,
+                ..Self::default()
+            };
+        }
+        Self {
+            flags: flags::RST | flags::ACK,
+            ack: self.end(),
+            ..Self::default()
+        }
+    }
+
+    /// Adds `next` if it could have left as one with this: what segmentation offload shows as one.
+    pub fn merge(&mut self, next: &Self) -> bool {
+        let single = flags::SYN | flags::RST | flags::FIN;
+        let fits = self.len > 0
+            && next.len > 0
+            && self.flags & single == 0
+            && next.flags & (flags::SYN | flags::RST) == 0
+            && self.end() == next.seq
+            && self.ack == next.ack
+            && self.ecn == next.ecn
+            && self.options.sack == next.options.sack;
+        let Some(len) = self.len.checked_add(next.len).filter(|_| fits) else {
+            return false;
+        };
+        self.len = len;
+        self.flags |= next.flags;
+        self.window = next.window;
+        true
+    }
+}
+
+/// A packet on its way into words.
+pub struct Shown<'a> {
+    packet: &'a Packet,
+    window: bool,
+}
+
+impl Packet {
+    /// Like packetdrill, with or without the window.
+    pub fn shown(&self, window: bool) -> Shown<'_> {
+        Shown {
+            packet: self,
+            window,
+        }
+    }
+}
+
+impl fmt::Display for Packet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.shown(true).fmt(f)
+    }
+}
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let packet = self.packet;
+        match packet.ecn {
+            ecn::ECT0 => f.write_str("[ect0] ")?,
+            ecn::ECT1 => f.write_str("[ect1] ")?,
+            ecn::CE => f.write_str("[ce] ")?,
+            _ => (),
+        }
+        for (letter, bit) in LETTERS {
+            if packet.flags & bit != 0 {
+                write!(f, "{letter}")?;
+            }
+        }
+        if packet.flags == 0 {
+            f.write_str("-")?;
+        }
+        let end = packet.seq.wrapping_add(u32::from(packet.len));
+        write!(f, " {}:{end}({})", packet.seq, packet.len)?;
+        if packet.has(flags::ACK) {
+            write!(f, " ack {}", packet.ack)?;
+        }
+        if self.window {
+            write!(f, " win {}", packet.window)?;
+        }
+        if packet.options != Options::default() {
+            write!(f, " <{}>", packet.options)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut parts = Vec::new();
+        if let Some(mss) = self.mss {
+            parts.push(format!("mss {mss}"));
+        }
+        if self.sack_ok {
+            parts.push("sackOK".to_owned());
+        }
+        if let Some((val, ecr)) = self.timestamps {
+            parts.push(format!("TS val {val} ecr {ecr}"));
+        }
+        if let Some(shift) = self.wscale {
+            parts.push(format!("wscale {shift}"));
+        }
+        if !self.sack.is_empty() {
+            let blocks: Vec<_> = self.sack.iter().map(|(l, r)| format!("{l}:{r}")).collect();
+            parts.push(format!("sack {}", blocks.join(" ")));
+        }
+        f.write_str(&parts.join(","))
+    }
+}

@@ -1,0 +1,262 @@
+//! Packets: `< S 0:0(0) win 1000 <mss 1460>`, `> . 1:1(0) ack 1`.
+
+use super::{super::packet, Kind, Parser};
+use crate::{
+    script::{
+        Step, Stop,
+        model::{Action, EcnWanted, Expected},
+        packet::{Options, Packet},
+    },
+    segment::{ecn, flags},
+};
+
+/// Protocols and encapsulations that are no plain TCP.
+const OTHERS: [&str; 6] = ["icmp", "udp", "gre", "GREv0", "mpls", "ipv6"];
+
+/// What a packet says beside the segment itself.
+#[derive(Default)]
+struct Beside {
+    window: Option<u16>,
+    any_options: bool,
+    ecn: Option<EcnWanted>,
+    /// Something that has a place in the language but none here.
+    unknown: Option<String>,
+}
+
+impl Parser {
+    pub(super) fn packet(&mut self, arrives: bool) -> Step<Action> {
+        let line = self.line();
+        self.at += 1;
+        let mut beside = Beside::default();
+        if let Some(skipped) = self.other_protocol() {
+            return Ok(Action::Unsupported(skipped));
+        }
+        self.ip_information(&mut beside)?;
+        if let Some(skipped) = self.other_protocol() {
+            return Ok(Action::Unsupported(skipped));
+        }
+        self.ports(&mut beside)?;
+        let mut packet = Packet {
+            flags: self.flags(&mut beside)?,
+            ..Packet::default()
+        };
+        self.numbers(&mut packet, &mut beside)?;
+        if self.accept('<') {
+            packet.options = self.options(&mut beside)?;
+        }
+        if self.is_symbol('{') {
+            beside.unknown = Some("a packet that is changed at random".to_owned());
+            self.skip_past('}');
+        }
+        if let Some(unknown) = beside.unknown {
+            return Ok(Action::Unsupported(unknown));
+        }
+        if arrives {
+            return arriving(line, packet, &beside);
+        }
+        Ok(Action::Leaves(Expected {
+            packet,
+            window: beside.window,
+            any_options: beside.any_options,
+            ecn: beside.ecn.unwrap_or(EcnWanted::Any),
+        }))
+    }
+
+    /// Names what is no TCP segment, and skips to the next event as well as can be told.
+    fn other_protocol(&mut self) -> Option<String> {
+        let name = match self.peek() {
+            Some(Kind::Word(word)) if OTHERS.contains(&word.as_str()) => word.clone(),
+            Some(Kind::Word(word)) if word == "ipv4" => "encapsulation".to_owned(),
+            _ => return None,
+        };
+        let line = self.line();
+        while self.peek().is_some() && self.line() == line {
+            self.at += 1;
+        }
+        Some(format!("{name} packets"))
+    }
+
+    fn skip_past(&mut self, symbol: char) {
+        while self.peek().is_some() && !self.accept(symbol) {
+            self.at += 1;
+        }
+    }
+
+    /// `[ect0]`, `(tos 0x2)`, `[ttl 64]`
+    fn ip_information(&mut self, beside: &mut Beside) -> Step {
+        let close = match self.peek() {
+            Some(Kind::Symbol('[')) => ']',
+            Some(Kind::Symbol('(')) => ')',
+            _ => return Ok(()),
+        };
+        self.at += 1;
+        let Some(Kind::Word(word)) = self.peek().cloned() else {
+            return self.wrong("an IP header's field");
+        };
+        self.at += 1;
+        match word.as_str() {
+            "noecn" => beside.ecn = Some(EcnWanted::Exactly(ecn::NOT_ECT)),
+            "ect0" => beside.ecn = Some(EcnWanted::Exactly(ecn::ECT0)),
+            "ect1" => beside.ecn = Some(EcnWanted::Exactly(ecn::ECT1)),
+            "ce" => beside.ecn = Some(EcnWanted::Exactly(ecn::CE)),
+            "ect01" => beside.ecn = Some(EcnWanted::Capable),
+            "tos" => {
+                let tos: u8 = self.number()?;
+                beside.ecn = Some(EcnWanted::Exactly(tos & 3));
+                if tos > 3 {
+                    beside.unknown = Some("DSCP".to_owned());
+                }
+            }
+            other => {
+                beside.unknown = Some(format!("IP header field {other}"));
+                self.skip_past(close);
+                return Ok(());
+            }
+        }
+        if self.accept(',') {
+            beside.unknown = Some("flow labels".to_owned());
+            self.skip_past(close);
+            return Ok(());
+        }
+        self.expect(close)
+    }
+
+    /// `8080 > 1234`
+    fn ports(&mut self, beside: &mut Beside) -> Step {
+        if matches!(self.peek(), Some(Kind::Integer(_))) {
+            self.at += 1;
+            self.expect('>')?;
+            let _: u16 = self.number()?;
+            beside.unknown = Some("ports: there is one connection".to_owned());
+        }
+        Ok(())
+    }
+
+    fn flags(&mut self, beside: &mut Beside) -> Step<u8> {
+        if self.accept('-') {
+            return Ok(0);
+        }
+        let mut bits = 0;
+        let mut any = false;
+        if let Some(Kind::Word(word)) = self.peek().cloned() {
+            self.at += 1;
+            any = true;
+            for letter in word.chars() {
+                match packet::flag(letter) {
+                    Some(bit) => bits |= bit,
+                    None => beside.unknown = Some(format!("flag {letter}")),
+                }
+            }
+        }
+        if matches!(self.peek(), Some(Kind::Decimal(_))) {
+            self.at += 1;
+            beside.unknown = Some("AccECN's counter".to_owned());
+            return Ok(bits);
+        }
+        if self.accept('.') {
+            return Ok(bits | flags::ACK);
+        }
+        if any { Ok(bits) } else { self.wrong("flags") }
+    }
+
+    /// `1:1001(1000) ack 1 win 100 urg 0`
+    fn numbers(&mut self, packet: &mut Packet, beside: &mut Beside) -> Step {
+        let line = self.line();
+        packet.seq = self.number()?;
+        self.expect(':')?;
+        let end: u32 = self.number()?;
+        self.expect('(')?;
+        packet.len = self.number()?;
+        self.expect(')')?;
+        if end != packet.seq.wrapping_add(u32::from(packet.len)) {
+            return Stop::unsupported(line, "syntax: sequence numbers and length disagree");
+        }
+        if self.accept_word("ack") {
+            packet.ack = self.number()?;
+        }
+        if self.accept_word("win") {
+            packet.window = self.number()?;
+            beside.window = Some(packet.window);
+        }
+        if self.accept_word("urg") {
+            let _: u16 = self.number()?;
+            beside.unknown = Some("urgent pointers".to_owned());
+        }
+        Ok(())
+    }
+
+    /// `mss 1460,sackOK,...>`
+    fn options(&mut self, beside: &mut Beside) -> Step<Options> {
+        let mut options = Options::default();
+        if self.peek() == Some(&Kind::Ellipsis) {
+            self.at += 1;
+            beside.any_options = true;
+            self.expect('>')?;
+            return Ok(options);
+        }
+        loop {
+            self.option(&mut options, beside)?;
+            if self.accept('>') {
+                return Ok(options);
+            }
+            self.expect(',')?;
+        }
+    }
+
+    fn option(&mut self, options: &mut Options, beside: &mut Beside) -> Step {
+        let Some(Kind::Word(name)) = self.peek().cloned() else {
+            return self.wrong("a TCP option");
+        };
+        self.at += 1;
+        match name.as_str() {
+            "nop" | "eol" => (),
+            "mss" => options.mss = Some(self.number()?),
+            "wscale" => options.wscale = Some(self.number()?),
+            "sackOK" => options.sack_ok = true,
+            "sack" => {
+                while matches!(self.peek(), Some(Kind::Integer(_))) {
+                    let left = self.number()?;
+                    self.expect(':')?;
+                    options.sack.push((left, self.number()?));
+                }
+            }
+            "TS" => {
+                let val = self.after("val")?;
+                options.timestamps = Some((val, self.after("ecr")?));
+            }
+            other => {
+                beside.unknown = Some(format!("TCP option {other}"));
+                while self.peek().is_some() && !self.is_symbol(',') && !self.is_symbol('>') {
+                    self.at += 1;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// `word N`
+    fn after(&mut self, word: &str) -> Step<u32> {
+        if self.accept_word(word) {
+            return self.number();
+        }
+        self.wrong(word)
+    }
+}
+
+/// What the language demands of a packet that arrives.
+fn arriving(line: usize, mut packet: Packet, beside: &Beside) -> Step<Action> {
+    if beside.any_options {
+        return Stop::unsupported(line, "syntax: <...> is for what leaves");
+    }
+    if beside.window.is_none() {
+        return Stop::unsupported(line, "syntax: what arrives needs its win");
+    }
+    match beside.ecn {
+        Some(EcnWanted::Capable) => {
+            return Stop::unsupported(line, "syntax: [ect01] is for what leaves");
+        }
+        Some(EcnWanted::Exactly(codepoint)) => packet.ecn = codepoint,
+        Some(EcnWanted::Any) | None => (),
+    }
+    Ok(Action::Arrives(packet))
+}

@@ -1,0 +1,260 @@
+//! Runs a script: one event after another, each at its time.
+
+use std::fmt::Write as _;
+
+use super::{
+    Settings, Step, Stop,
+    assertion::{self, Wrong},
+    calls,
+    host::{Host, Sent},
+    machine::Machine,
+    model::{Action, Call, EcnWanted, Event, Expected, Script, When},
+    time::seconds,
+};
+use crate::segment::{ecn, flags};
+
+/// How long `*` waits.
+const PATIENCE_NS: u64 = 3_600_000_000_000;
+
+/// Runs `script`.
+pub fn run(script: &Script, settings: &Settings) -> Step {
+    let mut machine = Machine::new(script, settings)?;
+    calls::foresee(script, &mut machine.config)?;
+    let host = Host::new(&machine);
+    let mut runner = Runner {
+        host,
+        machine,
+        settings,
+        last_ns: 0,
+    };
+    for event in &script.events {
+        runner.event(event)?;
+    }
+    runner.host.finish_blocked()?;
+    runner.leftovers()
+}
+
+struct Runner<'a> {
+    host: Host,
+    machine: Machine,
+    settings: &'a Settings,
+    /// When the last event happened.
+    last_ns: u64,
+}
+
+impl Runner<'_> {
+    fn event(&mut self, event: &Event) -> Step {
+        self.host.line = event.line;
+        match &event.action {
+            Action::Leaves(expected) => self.leaves(event, expected)?,
+            Action::Unsupported(what) => return Stop::unsupported(event.line, what),
+            action => {
+                self.wait(event)?;
+                match action {
+                    Action::Arrives(packet) => self.host.arrive(packet)?,
+                    Action::Call(call) => self.call(event, call)?,
+                    Action::Shell(command) => self.shell(event.line, command)?,
+                    Action::Code(code) => self.code(event.line, code)?,
+                    Action::Leaves(_) | Action::Unsupported(_) => (),
+                }
+            }
+        }
+        self.last_ns = self.host.now_ns;
+        Ok(())
+    }
+
+    /// Time passes until the event begins.
+    fn wait(&mut self, event: &Event) -> Step {
+        let (at_ns, _) = self.times(event.when);
+        if at_ns < self.host.now_ns {
+            if self.host.now_ns - at_ns > self.tolerance(at_ns) {
+                return Stop::unsupported(event.line, "time goes backwards in the script");
+            }
+            return Ok(());
+        }
+        self.host.advance(at_ns, false)
+    }
+
+    /// First and last time at which an event may happen.
+    fn times(&self, when: When) -> (u64, u64) {
+        let after = |ns: u64| self.last_ns.saturating_add(ns);
+        match when {
+            When::Any => (self.last_ns, after(PATIENCE_NS)),
+            When::At(at) => (at, at),
+            When::After(ns) => (after(ns), after(ns)),
+            When::Between(from, to) => (from, to),
+            When::AfterBetween(from, to) => (after(from), after(to)),
+        }
+    }
+
+    /// What the time of something expected at `at_ns` may be off by.
+    fn tolerance(&self, at_ns: u64) -> u64 {
+        let elapsed = at_ns.saturating_sub(self.last_ns);
+        let share = elapsed / 1_000 * self.machine.tolerance_permille;
+        self.machine.tolerance_ns.max(share)
+    }
+
+    fn call(&mut self, event: &Event, call: &Call) -> Step {
+        let base = match event.when {
+            When::After(_) => self.last_ns,
+            _ => 0,
+        };
+        let until = call.returns_ns.map(|ns| base.saturating_add(ns));
+        let tolerance = self.tolerance(until.unwrap_or(self.host.now_ns));
+        self.host.call(call, until, tolerance)
+    }
+
+    /// Parameters in the middle of a script; they come too late for a connection that exists.
+    fn shell(&mut self, line: usize, command: &str) -> Step {
+        if self.host.connection.is_some() {
+            return Stop::unsupported(line, format!("command {command} during a connection"));
+        }
+        self.machine.config = self.host.config;
+        self.machine.shell(line, command)?;
+        self.host.config = self.machine.config;
+        Ok(())
+    }
+
+    fn code(&self, line: usize, code: &str) -> Step {
+        let connection = self.host.connection.as_ref();
+        let value = |name: &str| assertion::tcp_info(connection?, name);
+        match assertion::run(code, value) {
+            Ok(()) => Ok(()),
+            Err(Wrong::False(text)) => Stop::fail(line, format!("expected {text}")),
+            Err(Wrong::Unknown(text)) => Stop::unsupported(line, text),
+        }
+    }
+
+    /// A segment has to leave.
+    fn leaves(&mut self, event: &Event, expected: &Expected) -> Step {
+        let (from, to) = self.times(event.when);
+        let tolerance = match event.when {
+            When::Any => 0,
+            _ => self.tolerance(from),
+        };
+        let limit = to.saturating_add(tolerance);
+        if self.host.sent.is_empty() {
+            self.host.advance(limit, true)?;
+        }
+        let Some(mut sent) = self.host.sent.pop_front() else {
+            let wanted = expected.describe();
+            return Stop::fail(
+                event.line,
+                format!("expected > {wanted} by {}; got nothing", seconds(limit)),
+            );
+        };
+        self.gather(&mut sent, expected);
+        let mut wrong = expected.differences(&sent, self.settings.compare_psh);
+        if event.when != When::Any
+            && (sent.at_ns.saturating_add(tolerance) < from || sent.at_ns > limit)
+        {
+            wrong.push("time");
+        }
+        if self.timestamp_is_off(expected, &mut sent) {
+            wrong.push("TSval");
+        }
+        if wrong.is_empty() {
+            self.host.now_ns = self.host.now_ns.max(sent.at_ns);
+            return Ok(());
+        }
+        let mut text = format!("expected > {}", expected.describe());
+        if event.when != When::Any {
+            let _ = write!(text, " at {}", seconds(from));
+        }
+        let _ = write!(text, "; got > {} at {}", sent.packet, seconds(sent.at_ns));
+        Stop::fail(event.line, format!("{text} ({})", wrong.join(", ")))
+    }
+
+    /// Segments that left together may be written as one.
+    fn gather(&mut self, sent: &mut Sent, expected: &Expected) {
+        while sent.packet.len < expected.packet.len {
+            let Some(next) = self.host.sent.front() else {
+                return;
+            };
+            let together = next.at_ns.saturating_sub(sent.at_ns) <= self.machine.tolerance_ns;
+            let fits = sent.packet.len.saturating_add(next.packet.len) <= expected.packet.len;
+            if !together || !fits || !sent.packet.merge(&next.packet) {
+                return;
+            }
+            self.host.sent.pop_front();
+        }
+    }
+
+    /// Puts TSval into the script's clock, which is compared only if the script says how it ticks.
+    fn timestamp_is_off(&mut self, expected: &Expected, sent: &mut Sent) -> bool {
+        let wanted = expected.packet.options.timestamps;
+        let (Some((script, _)), Some((live, _))) = (wanted, &mut sent.packet.options.timestamps)
+        else {
+            return false;
+        };
+        *live = self.host.learn_timestamp(script, *live);
+        let off = u64::from((live.wrapping_sub(script) as i32).unsigned_abs());
+        off.saturating_mul(self.machine.ts_tick_ns) > self.machine.tolerance_ns
+    }
+
+    /// What left before the end and was not expected.
+    fn leftovers(&self) -> Step {
+        let early = |sent: &&Sent| sent.at_ns + self.machine.tolerance_ns < self.last_ns;
+        match self.host.sent.iter().find(early) {
+            Some(sent) if self.settings.strict => Stop::fail(
+                self.host.line,
+                format!(
+                    "expected nothing; got > {} at {}",
+                    sent.packet,
+                    seconds(sent.at_ns)
+                ),
+            ),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Expected {
+    /// What of a segment is not as expected.
+    fn differences(&self, sent: &Sent, compare_psh: bool) -> Vec<&'static str> {
+        let (wanted, got) = (&self.packet, &sent.packet);
+        let ignored = if compare_psh { 0 } else { flags::PSH };
+        let options = {
+            // TSval has a clock of its own.
+            let mut same = wanted.options.clone();
+            if let (Some((_, ecr)), Some((val, _))) = (same.timestamps, got.options.timestamps) {
+                same.timestamps = Some((val, ecr));
+            }
+            same == got.options
+        };
+        let ecn_fits = match self.ecn {
+            EcnWanted::Any => true,
+            EcnWanted::Capable => matches!(got.ecn, ecn::ECT0 | ecn::ECT1),
+            EcnWanted::Exactly(codepoint) => got.ecn == codepoint,
+        };
+        let checks = [
+            ("flags", (wanted.flags ^ got.flags) & !ignored == 0),
+            ("seq", wanted.seq == got.seq),
+            ("length", wanted.len == got.len),
+            ("ack", !wanted.has(flags::ACK) || wanted.ack == got.ack),
+            ("win", self.window.is_none_or(|window| window == got.window)),
+            ("options", self.any_options || options),
+            ("ECN", ecn_fits),
+        ];
+        let wrong = checks.into_iter().filter(|(_, fits)| !fits);
+        wrong.map(|(name, _)| name).collect()
+    }
+
+    fn describe(&self) -> String {
+        let mut text = String::new();
+        match self.ecn {
+            EcnWanted::Exactly(ecn::NOT_ECT) => text.push_str("[noecn] "),
+            EcnWanted::Capable => text.push_str("[ect01] "),
+            _ => (),
+        }
+        let mut packet = self.packet.clone();
+        if let EcnWanted::Exactly(codepoint) = self.ecn {
+            packet.ecn = codepoint;
+        }
+        let _ = write!(text, "{}", packet.shown(self.window.is_some()));
+        if self.any_options {
+            text.push_str(" <...>");
+        }
+        text
+    }
+}

@@ -1,0 +1,376 @@
+//! The receiving half, segment by segment: each test is one rule.
+
+mod harness;
+
+use harness::{
+    MS, US,
+    peer::{PEER_ISN, Peer, blocks, received},
+};
+use sluicegate_core::cc::Algorithm;
+use sluicegate_tcp::{
+    Config, Error, Events, Segment,
+    config::{Buffer, Ecn},
+    segment::{ecn, flags, option},
+};
+
+/// Segments of 1000 bytes, an ACK for every second.
+fn config() -> Config {
+    let mut config = Config::linux(1000);
+    config.timestamps = false;
+    config.delayed_ack.quick = 0;
+    config.receive_buffer = Buffer {
+        initial_bytes: 32_768,
+        max_bytes: 32_768,
+    };
+    config
+}
+
+/// The endpoint knows the size of full segments, and owes no ACK.
+fn warm(config: Config) -> Peer {
+    let mut peer = Peer::new(config, 100 * US);
+    peer.give(&peer.data(0, 1000, 0));
+    peer.give(&peer.data(1000, 1000, 0));
+    peer.sent = 2000;
+    peer.out();
+    assert_eq!(peer.tcp.read(u64::MAX), 2000);
+    assert_eq!(peer.out(), []);
+    peer
+}
+
+#[test]
+fn every_second_segment_is_acknowledged_the_odd_one_by_timer() {
+    let mut peer = warm(config());
+    assert!(
+        peer.give(&peer.data(2000, 1000, 0))
+            .contains(Events::READABLE)
+    );
+    assert_eq!(peer.out(), []);
+    peer.give(&peer.data(3000, 1000, 0));
+    assert_eq!(received(peer.one().ack), 4000);
+    peer.give(&peer.data(4000, 1000, 0));
+    assert_eq!(peer.out(), []);
+    assert_eq!(peer.until_deadline(), 40 * MS);
+    assert_eq!(received(peer.one().ack), 5000);
+    assert_eq!(peer.tcp.deadline_ns(), u64::MAX);
+    assert_eq!(peer.tcp.readable(), 3000);
+}
+
+#[test]
+fn a_segment_and_some_is_acknowledged_at_once() {
+    let mut peer = warm(config());
+    peer.give(&peer.data(2000, 1000, 0));
+    peer.give(&peer.data(3000, 64, 0));
+    assert_eq!(received(peer.one().ack), 3064);
+}
+
+#[test]
+fn every_segment_or_every_third() {
+    for (segments, expected) in [(1, 6), (2, 3), (3, 2)] {
+        let mut config = config();
+        config.delayed_ack.segments = segments;
+        let mut peer = Peer::new(config, 100 * US);
+        let acks: usize = (0..6)
+            .map(|index| {
+                peer.give(&peer.data(index * 1000, 1000, 0));
+                peer.out().len()
+            })
+            .sum();
+        assert_eq!(acks, expected);
+    }
+}
+
+#[test]
+fn the_first_segments_are_acknowledged_quickly_and_again_after_idleness() {
+    let mut config = config();
+    config.delayed_ack.quick = 4;
+    let mut peer = Peer::new(config, 100 * US);
+    let count = |peer: &mut Peer| -> Vec<usize> {
+        (0..8)
+            .map(|_| {
+                peer.give(&peer.data(peer.sent, 1000, 0));
+                peer.sent += 1000;
+                peer.tcp.read(u64::MAX);
+                peer.out().len()
+            })
+            .collect()
+    };
+    assert_eq!(count(&mut peer), [1, 1, 1, 1, 0, 1, 0, 1]);
+    peer.pass(peer.tcp.rto_ns() + 1);
+    assert_eq!(count(&mut peer), [1, 1, 1, 1, 0, 1, 0, 1]);
+}
+
+#[test]
+fn data_carries_the_ack() {
+    let mut peer = warm(config());
+    peer.give(&peer.data(2000, 1000, 0));
+    peer.tcp.write(10);
+    let data = peer.one();
+    assert_eq!((data.payload, received(data.ack)), (10, 3000));
+    assert_ne!(peer.tcp.deadline_ns(), u64::MAX, "its own RTO or probe");
+}
+
+#[test]
+fn out_of_order_is_answered_at_once_with_the_newest_block_first() {
+    let mut peer = warm(config());
+    peer.give(&peer.data(3000, 1000, 0));
+    let ack = peer.one();
+    assert_eq!(
+        (received(ack.ack), blocks(&ack)),
+        (2000, vec![(3000, 4000)])
+    );
+    peer.give(&peer.data(6000, 1000, 0));
+    assert_eq!(blocks(&peer.one()), [(6000, 7000), (3000, 4000)]);
+    peer.give(&peer.data(4000, 1000, 0));
+    assert_eq!(blocks(&peer.one()), [(3000, 5000), (6000, 7000)]);
+    // A pure ACK even when there is data to send: data would be no duplicate ACK.
+    peer.tcp.write(10);
+    peer.give(&peer.data(8000, 1000, 0));
+    let out = peer.out();
+    assert_eq!((out[0].payload, out[1].payload), (0, 10));
+    assert_eq!(blocks(&out[0])[0], (8000, 9000));
+    // The hole is filled in part: at once.
+    peer.give(&peer.data(2000, 1000, 0));
+    let ack = peer.one();
+    assert_eq!(received(ack.ack), 5000);
+    assert_eq!(blocks(&ack), [(8000, 9000), (6000, 7000)]);
+    assert_eq!(peer.tcp.readable(), 3000);
+    peer.give(&peer.data(5000, 1000, 0));
+    assert_eq!(received(peer.one().ack), 7000);
+}
+
+#[test]
+fn duplicates_are_reported_as_d_sack() {
+    let mut peer = warm(config());
+    // Below the ACK.
+    peer.give(&peer.data(1000, 1000, 0));
+    let ack = peer.one();
+    assert_eq!(
+        (received(ack.ack), blocks(&ack)),
+        (2000, vec![(1000, 2000)])
+    );
+    // Above it, with the block that holds it second.
+    peer.give(&peer.data(4000, 1000, 0));
+    peer.give(&peer.data(5000, 1000, 0));
+    peer.out();
+    peer.give(&peer.data(4000, 1000, 0));
+    assert_eq!(blocks(&peer.one()), [(4000, 5000), (4000, 6000)]);
+    // Reported once.
+    peer.give(&peer.data(7000, 1000, 0));
+    assert_eq!(blocks(&peer.one()), [(7000, 8000), (4000, 6000)]);
+    // Partly old.
+    peer.give(&peer.data(1500, 1000, 0));
+    let ack = peer.one();
+    assert_eq!(received(ack.ack), 2500);
+    assert_eq!(blocks(&ack)[0], (1500, 2000));
+}
+
+#[test]
+fn without_sack_there_are_no_blocks() {
+    let mut config = config();
+    config.sack = false;
+    let mut peer = warm(config);
+    peer.give(&peer.data(3000, 1000, 0));
+    let ack = peer.one();
+    assert_eq!((received(ack.ack), ack.sack().len()), (2000, 0));
+}
+
+#[test]
+fn the_window_shrinks_with_what_is_not_read_and_reopens_in_one_step() {
+    let mut peer = warm(config());
+    let mut offered = Vec::new();
+    for index in 0..32 {
+        peer.give(&peer.data(2000 + index * 1000, 1000, 0));
+        offered.extend(peer.out().iter().map(|ack| ack.window));
+    }
+    assert_eq!(offered[0], 32_768 - 2000);
+    assert!(
+        offered.windows(2).all(|pair| pair[1] < pair[0]),
+        "{offered:?}"
+    );
+    assert_eq!(*offered.last().unwrap(), 768);
+    // What goes beyond is cut and answered.
+    peer.give(&peer.data(34_000, 1000, 0));
+    let ack = peer.one();
+    assert_eq!((received(ack.ack), ack.window), (34_768, 0));
+    peer.give(&peer.data(34_768, 100, 0));
+    assert_eq!(received(peer.one().ack), 34_768, "a probe");
+    // A little space is not worth a word, a segment is.
+    peer.tcp.read(900);
+    assert_eq!(peer.out(), []);
+    peer.give(&peer.data(34_768, 100, 0));
+    assert_eq!(peer.one().window, 0, "a silly window even when asked for");
+    peer.tcp.read(100);
+    assert_eq!(peer.one().window, 1000);
+    peer.tcp.read(900);
+    assert_eq!(peer.out(), []);
+    peer.tcp.read(20_000);
+    assert_eq!(peer.one().window, 21_900);
+}
+
+#[test]
+fn a_zero_window_probe_without_data_is_answered() {
+    let mut peer = warm(config());
+    for _ in 0..3 {
+        let mut probe = peer.ack(0);
+        probe.seq = probe.seq.wrapping_sub(1);
+        peer.give(&probe);
+        assert_eq!(received(peer.one().ack), 2000);
+    }
+}
+
+#[test]
+fn the_buffer_grows_with_what_the_application_takes() {
+    let mut config = config();
+    config.receive_buffer.max_bytes = 1 << 20;
+    let mut peer = Peer::new(config, 100 * US);
+    let mut window = 0;
+    for _ in 0..200 {
+        for _ in 0..30 {
+            peer.give(&peer.data(peer.sent, 1000, 0));
+            peer.sent += 1000;
+            peer.tcp.read(u64::MAX);
+            peer.pass(3 * US);
+            for ack in peer.out() {
+                window = u64::from(ack.window) << 5;
+            }
+        }
+    }
+    // 30 KB in each 100 µs or so: twice that, room to double, and no more.
+    assert!(window > 60_000, "{window}");
+    assert!(window < 200_000, "{window}");
+
+    // An application that takes nothing gets nothing.
+    let mut peer = Peer::new(config, 100 * US);
+    for _ in 0..30 {
+        peer.give(&peer.data(peer.sent, 1000, 0));
+        peer.sent += 1000;
+        peer.pass(30 * US);
+        for ack in peer.out() {
+            window = u64::from(ack.window) << 5;
+        }
+    }
+    // Each of 15 ACKs may round its window up to a unit.
+    assert!(window <= 32_768 - 30_000 + 15 * 32, "{window}");
+}
+
+#[test]
+fn paws_drops_what_is_old_and_the_echo_follows_the_last_ack() {
+    let mut config = config();
+    config.timestamps = true;
+    let mut peer = Peer::new(config, 100 * US);
+    let stamped = |peer: &Peer, from: u32, ts_val: u32| -> Segment {
+        let mut segment = peer.data(from, 988, 0);
+        segment.ts_val = ts_val;
+        segment
+    };
+    let base = u32::MAX - 10;
+    peer.give(&stamped(&peer, 0, base + 5));
+    peer.give(&stamped(&peer, 988, base.wrapping_add(15)));
+    // Of two segments that one ACK answers the first counts (RFC 7323 4.3).
+    let ack = peer.one();
+    assert_eq!(ack.options, option::TIMESTAMPS);
+    assert_eq!(ack.ts_ecr, base + 5);
+    // A hole: the echo stays with the last in order.
+    peer.give(&stamped(&peer, 3 * 988, base.wrapping_add(30)));
+    assert_eq!(peer.one().ts_ecr, base + 5);
+    peer.give(&stamped(&peer, 2 * 988, base.wrapping_add(20)));
+    let ack = peer.one();
+    assert_eq!(received(ack.ack), 4 * 988);
+    assert_eq!(ack.ts_ecr, base.wrapping_add(20));
+    // Old by the timestamp, new by the sequence number: dropped and answered.
+    peer.give(&stamped(&peer, 4 * 988, base.wrapping_add(10)));
+    let ack = peer.one();
+    assert_eq!(received(ack.ack), 4 * 988);
+    assert_eq!(peer.tcp.readable(), 4 * 988);
+    // After 24 days nothing is known any more.
+    peer.pass(25 * 24 * 3600 * 1000 * MS);
+    peer.give(&stamped(&peer, 4 * 988, base.wrapping_add(10)));
+    assert_eq!(peer.tcp.readable(), 5 * 988);
+}
+
+#[test]
+fn an_rst_resets_only_exactly_in_order() {
+    let rst = |peer: &Peer, beyond: u32| {
+        let seq = PEER_ISN.wrapping_add(1 + peer.sent).wrapping_add(beyond);
+        Segment::new(seq, 0, flags::RST)
+    };
+    let mut peer = warm(config());
+    assert!(peer.give(&rst(&peer, 500)).is_empty());
+    let challenge = peer.one();
+    assert_eq!(received(challenge.ack), 2000);
+    assert!(peer.give(&rst(&peer, 600)).is_empty());
+    assert_eq!(peer.out(), [], "not too often");
+    assert!(peer.give(&rst(&peer, 500_000)).is_empty());
+    assert!(peer.give(&rst(&peer, u32::MAX)).is_empty());
+    assert_eq!(peer.out(), []);
+    assert!(peer.give(&rst(&peer, 0)).contains(Events::FAILED));
+    assert_eq!(peer.tcp.error(), Some(Error::Reset));
+    assert_eq!(peer.out(), []);
+}
+
+#[test]
+fn a_syn_in_the_middle_is_challenged() {
+    let mut peer = warm(config());
+    let syn = Segment::new(PEER_ISN.wrapping_add(12_345), 0, flags::SYN);
+    assert!(peer.give(&syn).is_empty());
+    let challenge = peer.one();
+    assert!(challenge.flags == flags::ACK && received(challenge.ack) == 2000);
+    assert_eq!(peer.tcp.error(), None);
+}
+
+/// CE, ECE and CWR of one stream, with ACKs as (bytes, ECE).
+fn echoes(peer: &mut Peer, marks: &[(bool, bool)]) -> Vec<(u32, bool)> {
+    let mut acks = Vec::new();
+    for &(marked, reduced) in marks {
+        let mut segment = peer.data(peer.sent, 1000, 0);
+        segment.ecn = if marked { ecn::CE } else { ecn::ECT0 };
+        segment.flags |= if reduced { flags::CWR } else { 0 };
+        peer.give(&segment);
+        peer.sent += 1000;
+        for ack in peer.out() {
+            acks.push(((received(ack.ack) - 2000) / 1000, ack.has(flags::ECE)));
+        }
+    }
+    acks
+}
+
+#[test]
+fn classic_ece_holds_until_cwr() {
+    let mut config = config();
+    config.ecn = Ecn::Offer;
+    let mut peer = warm(config);
+    let (plain, ce, cwr) = ((false, false), (true, false), (false, true));
+    let acks = echoes(&mut peer, &[plain, plain, plain, ce]);
+    assert_eq!(acks, [(2, false), (4, true)]);
+    let acks = echoes(&mut peer, &[plain, plain, plain, plain]);
+    assert!(acks.iter().all(|&(_, ece)| ece));
+    let acks = echoes(&mut peer, &[cwr, plain, plain]);
+    assert_eq!(acks.len(), 2);
+    assert!(acks.iter().all(|&(_, ece)| !ece));
+    let acks = echoes(&mut peer, &[(true, true), plain]);
+    assert!(acks[0].1, "a CE beside CWR begins anew");
+    assert_eq!(peer.tcp.stats().ce_received, 2);
+}
+
+#[test]
+fn dctcp_s_receiver_acknowledges_each_change_of_ce() {
+    let mut peer = warm(config().with(Algorithm::Dctcp));
+    let (plain, ce) = ((false, false), (true, false));
+    // One unmarked held back when the mark comes: its own ACK first, then one for the mark.
+    assert_eq!(echoes(&mut peer, &[plain, ce]), [(1, false), (2, true)]);
+    // No change: two by two.
+    assert_eq!(echoes(&mut peer, &[ce, ce]), [(4, true)]);
+    assert_eq!(echoes(&mut peer, &[ce, plain]), [(5, true), (6, false)]);
+    // Nothing held back: only the one for the change.
+    assert_eq!(echoes(&mut peer, &[ce]), [(7, true)]);
+    assert_eq!(echoes(&mut peer, &[plain]), [(8, false)]);
+}
+
+#[test]
+fn without_ecn_marks_are_only_counted() {
+    let mut config = config();
+    config.ecn = Ecn::Off;
+    let mut peer = warm(config);
+    let acks = echoes(&mut peer, &[(true, false), (true, false)]);
+    assert_eq!(acks, [(2, false)]);
+}

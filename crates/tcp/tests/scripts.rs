@@ -1,0 +1,287 @@
+//! The project's packetdrill scripts, the interpreter's verdicts, and its command.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use proptest::prelude::*;
+use sluicegate_tcp::script::{Problem, Settings, Verdict, check};
+
+const OPEN: &str = "0 socket(..., SOCK_STREAM, IPPROTO_TCP) = 3
++0 bind(3, ..., ...) = 0
++0 listen(3, 1) = 0
++0 < S 0:0(0) win 65535 <mss 1000>
++0 > S. 0:0(0) ack 1 <mss 1460>
++.1 < . 1:1(0) ack 1 win 65535
++0 accept(3, ..., ...) = 4
+";
+
+/// The scripts, in order.
+fn scripts() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts");
+    let entries = fs::read_dir(folder).expect("there are scripts");
+    let paths = entries.map(|entry| entry.expect("is readable").path());
+    let mut paths: Vec<_> = paths
+        .filter(|path| path.extension().is_some_and(|end| end == "pkt"))
+        .collect();
+    paths.sort();
+    paths
+}
+
+/// Nothing may be off but what a tick explains.
+fn strict() -> Settings {
+    Settings {
+        options: vec![("tolerance_percent".to_owned(), "0".to_owned())],
+        strict: true,
+        ..Settings::default()
+    }
+}
+
+fn run(rest: &str) -> Verdict {
+    check(&format!("{OPEN}{rest}"), &strict())
+}
+
+fn failure(rest: &str) -> Problem {
+    match run(rest) {
+        Verdict::Fail(problem) => problem,
+        other => panic!("{rest}: {other:?}"),
+    }
+}
+
+#[test]
+fn every_script_passes_and_names_what_it_is_taken_from() {
+    let paths = scripts();
+    assert!(paths.len() >= 25);
+    let mut wrong = Vec::new();
+    for path in paths {
+        let text = fs::read_to_string(&path).expect("is readable");
+        let verdict = check(&text, &strict());
+        if verdict != Verdict::Pass || !text.contains("RFC ") {
+            wrong.push((path, verdict));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn what_is_not_as_expected_fails_with_line_and_reason() {
+    let write = "+0 write(4, ..., 1500) = 1500\n";
+    for (line, reason) in [
+        ("+0 > . 1:1501(1500) ack 2", "(ack)"),
+        ("+0 > . 2:1502(1500) ack 1", "(seq)"),
+        ("+0 > . 1:1501(1500) ack 1 <sack 2:3>", "(options)"),
+        ("+0 > . 1:1501(1500) ack 1 win 7", "(win)"),
+        ("+0 > [ect0] . 1:1501(1500) ack 1", "(ECN)"),
+        ("+0 > F. 1:1501(1500) ack 1", "(flags)"),
+        ("+0 > . 1:1601(1600) ack 1", "(length)"),
+        ("+.1 > . 1:1501(1500) ack 1", "(time)"),
+    ] {
+        let problem = failure(&format!("{write}{line}"));
+        assert_eq!(problem.line, 9, "{problem}");
+        assert!(problem.text.ends_with(reason), "{problem}");
+    }
+}
+
+#[test]
+fn what_is_missing_or_too_much_fails() {
+    let problem = failure("+0 > . 1:1(0) ack 1");
+    assert!(problem.text.contains("got nothing"), "{problem}");
+    let problem = failure("+0 write(4, ..., 10) = 10\n+.1 close(4) = 0\n");
+    assert!(
+        problem
+            .text
+            .starts_with("expected nothing; got > P. 1:11(10)"),
+        "{problem}"
+    );
+}
+
+#[test]
+fn calls_and_assertions_are_compared() {
+    let problem = failure("+0 write(4, ..., 10) = 9");
+    assert_eq!(problem.text, "expected write = 9; got 10");
+    let problem = failure("+0 read(4, ..., 10) = 9");
+    assert!(problem.text.contains("got no return"), "{problem}");
+    let problem = failure("+0...0.2 read(4, ..., 10) = 5\n+.1 < P. 1:6(5) ack 1 win 9");
+    assert_eq!(
+        problem.text,
+        "expected read to return at 0.300000; got 0.200000"
+    );
+    let problem = failure("+0 %{ assert tcpi_snd_cwnd == 11, tcpi_snd_cwnd }%");
+    assert_eq!(
+        problem.text,
+        "expected tcpi_snd_cwnd == 11; got tcpi_snd_cwnd = 10"
+    );
+    assert_eq!(
+        run("+0 close(5) = -1 EBADF (Bad file descriptor)"),
+        Verdict::Pass
+    );
+}
+
+#[test]
+fn what_is_not_known_is_unsupported_and_not_failed() {
+    for (line, reason) in [
+        ("+0 < udp (10)", "udp"),
+        ("+0 epoll_create(1) = 5", "epoll_create"),
+        (
+            "+0 setsockopt(4, SOL_TCP, TCP_CORK, [1], 4) = 0",
+            "TCP_CORK",
+        ),
+        ("+0 send(4, ..., 10, MSG_ZEROCOPY) = 10", "MSG_ZEROCOPY"),
+        ("+0 `sysctl net.ipv4.tcp_ecn=1`", "during a connection"),
+        ("+0 %{ import os }%", "import os"),
+        ("+0 > S 0:0(0) <FO>", "FO"),
+        ("gibberish", "a time is expected"),
+    ] {
+        match run(line) {
+            Verdict::Unsupported(problem) => {
+                assert_eq!(problem.line, 8, "{problem}");
+                assert!(problem.text.contains(reason), "{problem}");
+            }
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn the_command_reports_and_its_exit_code_says_whether_one_failed() {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+    let write = |name: &str, rest: &str| {
+        let path = folder.join(name);
+        fs::write(&path, format!("{OPEN}{rest}")).expect("is writable");
+        path
+    };
+    let good = write("good.pkt", "");
+    let bad = write("bad.pkt", "+0 write(4, ..., 1) = 2");
+    let run = |arguments: &[&Path]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_packetdrill"))
+            .args(arguments)
+            .output();
+        let output = output.expect("runs");
+        (
+            output.status.code(),
+            String::from_utf8_lossy(&output.stdout).into_owned(),
+        )
+    };
+    let (code, text) = run(&[&good]);
+    assert_eq!(code, Some(0));
+    assert_eq!(
+        text,
+        format!(
+            "pass {}\n1 passed, 0 failed, 0 unsupported\n",
+            good.display()
+        )
+    );
+    let (code, text) = run(&[Path::new("--json"), &good, &bad]);
+    assert_eq!(code, Some(1));
+    assert!(
+        text.contains("\"line\": 8, \"reason\": \"expected write = 2; got 1\""),
+        "{text}"
+    );
+    assert!(text.contains("\"passed\": 1,\n  \"failed\": 1,"), "{text}");
+    let (code, text) = run(&[Path::new("nowhere.pkt")]);
+    assert_eq!(code, Some(0));
+    assert!(
+        text.starts_with("unsupported nowhere.pkt:0: cannot be read"),
+        "{text}"
+    );
+    assert_eq!(run(&[]).0, Some(2));
+}
+
+/// Lines that a script may have, with numbers that are none too kind.
+const LINES: [&str; 18] = [
+    "+0 write(4, ..., 5000) = 5000",
+    "+.1 < . 1:1001(1000) ack 1 win 10",
+    "+0 < F. 1:1(0) ack 1 win 0",
+    "+0 < S 5:5(0) win 9",
+    "+1 < R. 1:1(0) ack 2 win 9",
+    "+0 < . 4294967295:0(1) ack 4294967295 win 65535 <sack 0:4294967295 5:1>",
+    "+.2 < . 1001:2001(1000) ack 3001 win 0 <TS val 4294967295 ecr 7>",
+    "* > . 1:1(0) ack 1",
+    "+0~+3 > P. 1:5001(5000) ack 1 <...>",
+    "+0...1 read(4, ..., 10) = 10",
+    "+0 close(4) = 0",
+    "+0 close(3) = 0",
+    "+0 shutdown(4, SHUT_RDWR) = 0",
+    "+0 socket(..., SOCK_STREAM, IPPROTO_TCP) = 5",
+    "+0 connect(5, ..., ...) = 0",
+    "+0 %{ assert tcpi_unacked == 0 or tcpi_rto }%",
+    "`sysctl net.ipv4.tcp_ecn=1`",
+    "999999 write(4, ..., 1) = 1",
+];
+
+/// Pieces of lines.
+const PIECES: [&str; 34] = [
+    "+",
+    "*",
+    "~",
+    "0",
+    "1.5",
+    "...",
+    "<",
+    ">",
+    "S",
+    ".",
+    "P",
+    "1:2(1)",
+    "ack",
+    "win",
+    "-1",
+    "(",
+    ")",
+    "[",
+    "]",
+    "{",
+    "}",
+    "=",
+    "|",
+    "%{",
+    "}%",
+    "`",
+    "\"",
+    "/*",
+    "//",
+    "--define=a=b",
+    "a",
+    "TS",
+    "sack",
+    "ü",
+];
+
+fn line() -> impl Strategy<Value = String> {
+    let pieces = prop::collection::vec(prop::sample::select(&PIECES[..]), 1..12);
+    prop_oneof![
+        prop::sample::select(&LINES[..]).prop_map(str::to_owned),
+        pieces.prop_map(|pieces| pieces.join(" ")),
+        any::<String>(),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+        check(&String::from_utf8_lossy(&bytes), &Settings::default());
+    }
+
+    #[test]
+    fn no_lines_make_it_panic(lines in prop::collection::vec(line(), 0..12)) {
+        check(&lines.join("\n"), &Settings::default());
+        run(&lines.join("\n"));
+    }
+
+    #[test]
+    fn no_change_of_a_script_makes_it_panic(
+        script in prop::sample::select(scripts()),
+        at in any::<prop::sample::Index>(),
+        with in prop_oneof![Just(String::new()), line()],
+    ) {
+        let text = fs::read_to_string(script).expect("is readable");
+        let mut lines: Vec<&str> = text.lines().collect();
+        let at = at.index(lines.len());
+        lines[at] = &with;
+        check(&lines.join("\n"), &Settings::default());
+    }
+}
