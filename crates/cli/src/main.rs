@@ -5,11 +5,12 @@
 //! | 0 | it ran |
 //! | 1 | it failed |
 //! | 2 | wrong usage, or a file with errors |
-//! | 3 | it ran, and `--check` found an expectation that did not hold, or a run that cannot be trusted |
+//! | 3 | it ran, and `--check` found an expectation that did not hold, a run that cannot be trusted, or results too far apart |
 //! | 130 | interrupted |
 
 mod agent;
 mod columns;
+mod compare;
 mod detach;
 mod doctor;
 mod flows;
@@ -37,6 +38,7 @@ struct Cli {
 enum Command {
     /// Run a scenario and compare its variants
     Run(run::Args),
+    Compare(compare::Args),
     /// Check or explain a policy file
     #[command(subcommand)]
     Policy(policy::Command),
@@ -65,6 +67,7 @@ fn main() -> ExitCode {
     };
     let result = match &cli.command {
         Command::Run(args) => run::run(args),
+        Command::Compare(args) => compare::run(args),
         Command::Policy(command) => policy::run(command),
         Command::Lab(command) => lab::run(command),
         Command::Agent(args) => agent::run(args),

@@ -6,6 +6,7 @@ use std::{
 };
 
 use sluicegate_policy::Problems;
+use sluicegate_report::Style;
 
 /// Why the command does not exit with 0.
 #[derive(Debug)]
@@ -52,6 +53,12 @@ pub fn print(text: &str) -> Result<(), Failure> {
     stdout.write_all(text.as_bytes())?;
     stdout.flush()?;
     Ok(())
+}
+
+/// How tables may be drawn on standard output.
+pub fn style() -> Style {
+    let size = console::Term::stdout().size_checked();
+    Style::of_stdout(size.map(|(_, columns)| columns.into()))
 }
 
 /// Turns the outcome of a command into its exit code, saying on standard error what went wrong.

@@ -116,12 +116,23 @@ function line(name, style, data, more = {}) {
   };
 }
 
+/** Sides of a comparison have the variant's colour and a dash each. */
+function curveStyle(look, plots, { variant, side }) {
+  const { colour } = plots.variants[variant];
+  return variantStyle(look, side === undefined ? colour : colour % 8 + 8 * side);
+}
+
+function curveName(plots, { variant, side }) {
+  const { name } = plots.variants[variant];
+  return side === undefined ? name : `${name}, ${plots.sides[side]}`;
+}
+
 /** CDFs over a logarithmic axis of time; as a tail, 1 − F on a logarithmic axis. */
 function cdfOption(look, plots, curves, tail) {
   const [low, high] = logBounds(curves.flatMap((c) => [c.x[0], c.x.at(-1)]));
   const unit = unitFor("us", 10 ** high / 2);
   const fraction = (c, x) => { const i = lastAtOrBefore(c.x, x); return i < 0 ? 0 : c.y[i]; };
-  const style = (c) => variantStyle(look, plots.variants[c.variant].colour);
+  const style = (c) => curveStyle(look, plots, c);
   // Beyond the last sample the tail is zero, which a logarithmic axis cannot show: the curve ends one sample above.
   const height = (c, i) => (tail ? Math.log10(Math.max(1 - (i > 0 ? c.y[i - 1] : 0), 1 / c.count)) : c.y[i]);
   const steps = (c) => (c.x.length === c.count ? { step: "end" } : {});
@@ -129,12 +140,12 @@ function cdfOption(look, plots, curves, tail) {
   const rows = (logX) => curves.map((c) => {
     const f = fraction(c, 10 ** logX);
     const percent = `${(100 * f).toFixed(f > 0.99 && f < 1 ? 2 : 1)} %`;
-    return [style(c).color, plots.variants[c.variant].name, tail ? tick(1 - f) : percent];
+    return [style(c).color, curveName(plots, c), tail ? tick(1 - f) : percent];
   });
   const option = base(look, (x) => withUnit("us", 10 ** x), rows);
   const least = Math.floor(Math.log10(1 / Math.max(...curves.map((c) => c.count), 10)));
   const tailTicks = { color: look.faint, formatter: (v) => tick(10 ** v) };
-  const series = curves.map((c) => line(plots.variants[c.variant].name, style(c), points(c), steps(c)));
+  const series = curves.map((c) => line(curveName(plots, c), style(c), points(c), steps(c)));
   if (!tail && series.length > 0) series[0].markLine = quantileLines(look);
   return {
     ...option,

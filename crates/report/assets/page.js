@@ -4,12 +4,15 @@ const scenarios = JSON.parse(document.getElementById("plots").textContent);
 
 /** What a reader chose in one scenario. */
 function newChoices() {
-  return { hiddenVariants: new Set(), hiddenFlows: new Set() };
+  return { hiddenVariants: new Set(), hiddenFlows: new Set(), hiddenSides: new Set() };
 }
 
 function paintSwatches() {
   for (const swatch of document.querySelectorAll(".swatch[data-colour]")) {
     swatch.style.setProperty("--c", `var(--v${Number(swatch.dataset.colour) % 8})`);
+  }
+  for (const dash of document.querySelectorAll(".dash[data-dash]")) {
+    dash.style.borderTopStyle = DASHES[Number(dash.dataset.dash) % DASHES.length];
   }
   for (const swatch of document.querySelectorAll(".swatch[data-flow]")) {
     swatch.style.setProperty("--c", `var(--f${Number(swatch.dataset.flow) % 8})`);
@@ -86,7 +89,7 @@ class Plot {
   option(look) {
     const { plots, choices } = this;
     const index = Number(this.figure.dataset.index);
-    const visible = (entry) => !choices.hiddenVariants.has(entry.variant);
+    const visible = (entry) => !choices.hiddenVariants.has(entry.variant) && !choices.hiddenSides.has(entry.side);
     switch (this.figure.dataset.plot) {
       case "rtt": return cdfOption(look, plots, plots.rtt.filter(visible), this.pressed("tail"));
       case "fct": return cdfOption(look, plots, plots.fct[index].curves.filter(visible), this.pressed("tail"));
@@ -183,6 +186,7 @@ function wireScenario(section, observer) {
   };
   wireLegend(section, "variant", choices.hiddenVariants, redraw);
   wireLegend(section, "flow", choices.hiddenFlows, redraw);
+  wireLegend(section, "side", choices.hiddenSides, redraw);
   for (const plot of all) observer.observe(plot);
   return all;
 }

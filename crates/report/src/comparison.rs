@@ -2,14 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use sluicegate_scenario::results::{
-    Conditions, FctQuantiles, LinkResult, QueueQuantiles, Results, VariantResult,
+use sluicegate_scenario::results::{Conditions, FctQuantiles, Results, VariantResult};
+
+use crate::{
+    figures::{self, Figure, drops},
+    units,
 };
-
-use crate::units::{self, Unit};
-
-/// With fewer RTT samples a p99.9 is a matter of a few packets and not shown.
-const P999_SAMPLES: u64 = 10_000;
 
 /// Written where nothing was measured.
 pub const NOTHING: &str = "–";
@@ -18,9 +16,9 @@ pub const NOTHING: &str = "–";
 #[derive(Clone, Debug, PartialEq)]
 pub struct Heading {
     /// What the column holds, such as `RTT p99`.
-    pub what: &'static str,
+    pub what: String,
     /// Unit; may be empty.
-    pub unit: &'static str,
+    pub unit: String,
 }
 
 /// Rows of text under headings; the first `labels` columns are names, the others figures.
@@ -35,36 +33,46 @@ pub struct Grid {
 }
 
 /// Collects columns, then turns them into rows.
-struct Columns {
+pub struct Columns {
     headings: Vec<Heading>,
     cells: Vec<Vec<String>>,
 }
 
 impl Columns {
-    fn new() -> Self {
+    /// None yet.
+    pub fn new() -> Self {
         Columns {
             headings: Vec::new(),
             cells: Vec::new(),
         }
     }
 
-    fn push(&mut self, what: &'static str, unit: &'static str, cells: Vec<String>) {
-        self.headings.push(Heading { what, unit });
+    /// Adds a column; all have the same number of cells.
+    pub fn push(&mut self, what: &str, unit: &str, cells: Vec<String>) {
+        self.headings.push(Heading {
+            what: what.into(),
+            unit: unit.into(),
+        });
         self.cells.push(cells);
     }
 
-    /// A column of figures in one unit; `None` is what was not measured.
-    fn figures(
-        &mut self,
-        what: &'static str,
-        unit: Unit,
-        values: impl Iterator<Item = Option<f64>>,
-    ) {
-        let write = |value: Option<f64>| value.map_or(NOTHING.into(), |v| unit.write(v));
-        self.push(what, unit.symbol, values.map(write).collect());
+    /// A column per figure, figures of one dimension in one unit; what was not measured is a dash.
+    fn figures<T>(&mut self, figures: &[Figure<T>], rows: &[&T]) {
+        for figure in figures {
+            let same = figures.iter().filter(|f| f.dimension == figure.dimension);
+            let values = same.flat_map(|f| rows.iter().filter_map(|row| (f.value)(row)));
+            let scale = figure.dimension.scale(values);
+            let write = |row: &&T| (figure.value)(row).map_or(NOTHING.into(), |v| scale.write(v));
+            self.push(
+                figure.what,
+                scale.symbol(),
+                rows.iter().map(write).collect(),
+            );
+        }
     }
 
-    fn into_grid(self, labels: usize) -> Grid {
+    /// The rows; the first `labels` columns are names.
+    pub fn into_grid(self, labels: usize) -> Grid {
         let height = self.cells.first().map_or(0, Vec::len);
         let row = |y: usize| self.cells.iter().map(|column| column[y].clone()).collect();
         Grid {
@@ -84,10 +92,7 @@ pub fn variants(scenarios: &[&Results]) -> Grid {
     let mut columns = Columns::new();
     let labels = scenario_column(&mut columns, scenarios, |r| r.variants.len()) + 1;
     columns.push("variant", "", all.iter().map(|v| v.name.clone()).collect());
-    goodput_columns(&mut columns, &all);
-    rtt_columns(&mut columns, &all);
-    bottleneck_columns(&mut columns, &all);
-    columns.push("retr.", "", all.iter().map(|v| retransmits(v)).collect());
+    columns.figures(&figures::VARIANT, &all);
     columns.push(
         "CPU idle",
         "min",
@@ -117,60 +122,6 @@ fn scenario_column(
     1
 }
 
-fn goodput_columns(columns: &mut Columns, all: &[&VariantResult]) {
-    let sum = |v: &&VariantResult| (!v.flows.is_empty()).then_some(v.goodput_bps.sum);
-    let unit = units::rate(all.iter().filter_map(sum));
-    columns.figures("goodput", unit, all.iter().map(sum));
-    let jain = |v: &&VariantResult| match v.flows.len() {
-        0 => NOTHING.into(),
-        _ => format!("{:.3}", v.goodput_bps.jain),
-    };
-    columns.push("Jain", "", all.iter().map(jain).collect());
-}
-
-fn rtt_columns(columns: &mut Columns, all: &[&VariantResult]) {
-    let unit = units::time(
-        all.iter()
-            .flat_map(|v| [v.rtt_us.p50, v.rtt_us.p99, v.rtt_us.p999]),
-    );
-    let measured = |v: &VariantResult, value: f64| (v.rtt_us.count > 0).then_some(value);
-    columns.figures(
-        "RTT p50",
-        unit,
-        all.iter().map(|v| measured(v, v.rtt_us.p50)),
-    );
-    columns.figures("p99", unit, all.iter().map(|v| measured(v, v.rtt_us.p99)));
-    columns.figures(
-        "p99.9",
-        unit,
-        all.iter()
-            .map(|v| (v.rtt_us.count >= P999_SAMPLES).then_some(v.rtt_us.p999)),
-    );
-}
-
-fn bottleneck_columns(columns: &mut Columns, all: &[&VariantResult]) {
-    let count = |f: fn(&LinkResult) -> u64| {
-        let sum = move |v: &&VariantResult| match bottlenecks(v).next() {
-            None => NOTHING.into(),
-            Some(_) => bottlenecks(v).map(f).sum::<u64>().to_string(),
-        };
-        all.iter().map(sum).collect()
-    };
-    columns.push("drops", "pkts", count(drops));
-    columns.push("marks", "pkts", count(|link| link.marks));
-    let unit = units::size(
-        all.iter()
-            .filter_map(|v| queue(v))
-            .flat_map(|q| [q.p50, q.p99]),
-    );
-    columns.figures(
-        "queue p50",
-        unit,
-        all.iter().map(|v| queue(v).map(|q| q.p50)),
-    );
-    columns.figures("p99", unit, all.iter().map(|v| queue(v).map(|q| q.p99)));
-}
-
 /// A scenario's completion times: class, variant, figures.
 fn completions_of(results: &Results) -> Vec<(&str, &str, &FctQuantiles)> {
     let mut rows: BTreeMap<&str, Vec<(&str, _)>> = BTreeMap::new();
@@ -190,10 +141,6 @@ pub fn completions(scenarios: &[&Results]) -> Option<Grid> {
     if all.is_empty() {
         return None;
     }
-    let unit = units::time(
-        all.iter()
-            .flat_map(|(_, _, f)| [f.mean, f.p50, f.p99, f.p999]),
-    );
     let mut columns = Columns::new();
     let labels = scenario_column(&mut columns, scenarios, |r| completions_of(r).len()) + 2;
     columns.push(
@@ -208,15 +155,8 @@ pub fn completions(scenarios: &[&Results]) -> Option<Grid> {
             .map(|(_, variant, _)| variant.to_string())
             .collect(),
     );
-    columns.push(
-        "flows",
-        "",
-        all.iter().map(|(.., f)| f.count.to_string()).collect(),
-    );
-    columns.figures("mean", unit, all.iter().map(|(.., f)| Some(f.mean)));
-    columns.figures("p50", unit, all.iter().map(|(.., f)| Some(f.p50)));
-    columns.figures("p99", unit, all.iter().map(|(.., f)| Some(f.p99)));
-    columns.figures("p99.9", unit, all.iter().map(|(.., f)| Some(f.p999)));
+    let rows: Vec<_> = all.iter().map(|(.., fct)| *fct).collect();
+    columns.figures(&figures::COMPLETION, &rows);
     Some(columns.into_grid(labels))
 }
 
@@ -245,34 +185,6 @@ pub fn by_name<T>(
         variants.iter().map(|v| v.name.clone()).collect(),
         names.into_iter().map(row).collect(),
     ))
-}
-
-fn bottlenecks(variant: &VariantResult) -> impl Iterator<Item = &LinkResult> {
-    variant.links.iter().filter(|link| link.bottleneck)
-}
-
-/// Packets dropped at a link, whatever the cause.
-pub fn drops(link: &LinkResult) -> u64 {
-    link.drops.values().sum()
-}
-
-fn queue(variant: &VariantResult) -> Option<&QueueQuantiles> {
-    let longer = |a: &&LinkResult, b: &&LinkResult| a.queue_bytes.p99.total_cmp(&b.queue_bytes.p99);
-    bottlenecks(variant)
-        .max_by(longer)
-        .map(|link| &link.queue_bytes)
-}
-
-fn retransmits(variant: &VariantResult) -> String {
-    match variant.flows.len() {
-        0 => NOTHING.into(),
-        _ => variant
-            .flows
-            .iter()
-            .map(|flow| flow.retransmits)
-            .sum::<u64>()
-            .to_string(),
-    }
 }
 
 /// Circumstances in a few phrases; the alarming ones are not among them, see [`alarms`].

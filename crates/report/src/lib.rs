@@ -5,13 +5,17 @@
 //! | [`table`] | a terminal: one row per variant, conditions, expectations |
 //! | [`markdown`] | documents and merge requests |
 //! | [`html`] | one self-contained page with interactive plots, of one or several scenarios |
+//! | [`compare`] | directories side by side: a model that is JSON, a text, a page |
 //! | [`samples_csv`] | every sample for other programs, gzipped CSV |
+//! | [`read_samples`] | what CDFs need of such a file |
 //! | `samples_parquet` | the same as Apache Parquet, with the feature `parquet` |
 //!
 //! All take [`Results`](sluicegate_scenario::results::Results). Plots need the samples that a world leaves
 //! in memory; from a `results.json` alone there are tables, and the page says which plots have no data.
 
+pub mod compare;
 mod comparison;
+mod figures;
 mod html;
 mod markdown;
 #[cfg(feature = "parquet")]
@@ -25,5 +29,5 @@ pub use html::html;
 pub use markdown::markdown;
 #[cfg(feature = "parquet")]
 pub use parquet::samples_parquet;
-pub use samples::samples_csv;
+pub use samples::{read_samples, samples_csv};
 pub use table::{Style, table};

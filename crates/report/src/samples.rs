@@ -1,9 +1,9 @@
 //! Samples for other programs: one row per sample, long form.
 
-use std::io::Write;
+use std::io::{Read, Write};
 
-use anyhow::Result;
-use flate2::{Compression, write::GzEncoder};
+use anyhow::{Context, Result, bail};
+use flate2::{Compression, read::MultiGzDecoder, write::GzEncoder};
 use sluicegate_scenario::results::{Results, SeriesKind};
 
 /// One sample. The columns of `samples.csv.gz` and `samples.parquet`, in this order, after the scenario's name.
@@ -21,6 +21,9 @@ pub(crate) struct Row<'a> {
     /// The value.
     pub value: f64,
 }
+
+/// The first line of `samples.csv.gz`.
+const HEADER: [&str; 6] = ["scenario", "variant", "quantity", "name", "time_s", "value"];
 
 /// Name of a series in exports.
 pub(crate) fn quantity(kind: SeriesKind) -> &'static str {
@@ -70,7 +73,7 @@ pub(crate) fn rows(results: &Results) -> impl Iterator<Item = Row<'_>> {
 /// Those of `out`.
 pub fn samples_csv(results: &Results, out: impl Write) -> Result<()> {
     let mut out = GzEncoder::new(std::io::BufWriter::new(out), Compression::new(6));
-    writeln!(out, "scenario,variant,quantity,name,time_s,value")?;
+    writeln!(out, "{}", HEADER.join(","))?;
     let scenario = quoted(&results.scenario);
     for row in rows(results) {
         let time = row.time_s.map_or(String::new(), |t| t.to_string());
@@ -82,6 +85,34 @@ pub fn samples_csv(results: &Results, out: impl Write) -> Result<()> {
         )?;
     }
     out.finish()?.flush()?;
+    Ok(())
+}
+
+/// Reads RTTs and completion times of what [`samples_csv`] has written into the variants of `results`; series over
+/// time, and variants that `results` does not have, are passed over.
+///
+/// # Errors
+/// What is no gzip, or no such table.
+pub fn read_samples(results: &mut Results, file: impl Read) -> Result<()> {
+    let mut table = csv::Reader::from_reader(MultiGzDecoder::new(file));
+    let header = table.headers()?;
+    if header != HEADER.as_slice() {
+        bail!("the columns are not {}", HEADER.join(", "));
+    }
+    let mut row = csv::StringRecord::new();
+    while table.read_record(&mut row)? {
+        let [_, variant, quantity, name, _, value] = [0, 1, 2, 3, 4, 5].map(|column| &row[column]);
+        let Some(variant) = results.variants.iter_mut().find(|v| v.name == variant) else {
+            continue;
+        };
+        let samples = match quantity {
+            "rtt_us" => &mut variant.samples.rtt_us,
+            "fct_us" => variant.samples.fct_us.entry(name.into()).or_default(),
+            _ => continue,
+        };
+        let value = value.parse();
+        samples.push(value.with_context(|| format!("{row:?} has no number in the last column"))?);
+    }
     Ok(())
 }
 
@@ -142,6 +173,13 @@ pub(crate) mod tests {
             .read_to_string(&mut text)
             .unwrap();
         let lines: Vec<_> = text.lines().collect();
+        let mut again = results.clone();
+        again.variants[0].samples = Samples::default();
+        read_samples(&mut again, &file[..]).unwrap();
+        let samples = &again.variants[0].samples;
+        assert_eq!(samples.rtt_us, [151.25]);
+        assert_eq!(samples.fct_us["mice"], [900.0]);
+        assert!(samples.series.is_empty());
         assert_eq!(
             lines,
             [
@@ -152,5 +190,27 @@ pub(crate) mod tests {
                 "s,v,queue_bytes,\"a>\"\"b\"\", c\",0.6,0",
             ]
         );
+    }
+
+    #[test]
+    fn other_files_are_refused() {
+        let gzip = |text: &str| {
+            let mut out = GzEncoder::new(Vec::new(), Compression::fast());
+            out.write_all(text.as_bytes()).unwrap();
+            out.finish().unwrap()
+        };
+        let wrong = gzip(&(HEADER.join(",") + "\ns,v,rtt_us,,,much\n"));
+        for (file, reason) in [
+            (b"a text that nobody packed".to_vec(), "gzip"),
+            (gzip("a,b\n1,2\n"), "the columns are not scenario, variant"),
+            (wrong, "has no number"),
+        ] {
+            let mut results = results_of(VariantResult {
+                name: "v".into(),
+                ..Default::default()
+            });
+            let error = format!("{:#}", read_samples(&mut results, &file[..]).unwrap_err());
+            assert!(error.contains(reason), "{error}");
+        }
     }
 }

@@ -79,7 +79,7 @@ pub fn table(scenarios: &[&Results], style: Style) -> String {
 }
 
 /// A text that users write, without what would steer a terminal.
-fn clean(text: &str) -> String {
+pub(crate) fn clean(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).collect()
 }
 
@@ -94,7 +94,7 @@ fn heading(results: &Results, paint: &Paint) -> String {
 }
 
 /// The grid in one piece, or in two with the labels repeated when it is too wide.
-fn fit(grid: Grid, style: Style) -> Vec<String> {
+pub(crate) fn fit(grid: Grid, style: Style) -> Vec<String> {
     let whole = draw(&grid, style);
     let width = whole
         .lines()
@@ -208,7 +208,7 @@ pub(crate) fn values(e: &ExpectationResult) -> String {
 }
 
 /// Replaces what an ASCII terminal cannot show.
-fn ascii(text: &str) -> String {
+pub(crate) fn ascii(text: &str) -> String {
     [
         ("µ", "u"),
         ("✓", "ok  "),
@@ -223,7 +223,7 @@ fn ascii(text: &str) -> String {
 }
 
 /// Emphasis, when the style allows it.
-struct Paint(Style);
+pub(crate) struct Paint(pub Style);
 
 impl Paint {
     fn with(&self, code: &str, text: &str) -> String {
@@ -234,15 +234,15 @@ impl Paint {
         }
     }
 
-    fn bold(&self, text: &str) -> String {
+    pub fn bold(&self, text: &str) -> String {
         self.with("1", text)
     }
 
-    fn good(&self, text: &str) -> String {
+    pub fn good(&self, text: &str) -> String {
         self.with("32", text)
     }
 
-    fn alarm(&self, text: &str) -> String {
+    pub fn alarm(&self, text: &str) -> String {
         self.with("1;31", text)
     }
 }

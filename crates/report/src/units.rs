@@ -80,6 +80,14 @@ pub fn significant(value: f64) -> String {
     }
 }
 
+/// A ratio: three significant digits, also of small ones.
+pub fn ratio(value: f64) -> String {
+    match value.abs() {
+        small if small > 0.0 && small < 0.0995 => format!("{value:.4}"),
+        _ => significant(value),
+    }
+}
+
 /// A value of unknown scale, as expectations have them: four significant digits, large ones with k, M, G.
 pub fn plain(value: f64) -> String {
     let magnitude = value.abs();
@@ -150,6 +158,18 @@ mod tests {
             assert_eq!(significant(value), text);
         }
         assert_eq!(significant(f64::NAN), "–");
+    }
+
+    #[test]
+    fn small_ratios_keep_their_digits() {
+        for (value, text) in [
+            (0.0361, "0.0361"),
+            (0.0996, "0.100"),
+            (2.0, "2.00"),
+            (0.0, "0"),
+        ] {
+            assert_eq!(ratio(value), text);
+        }
     }
 
     #[test]

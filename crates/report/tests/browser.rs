@@ -5,7 +5,10 @@ mod support;
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
-use sluicegate_report::html;
+use sluicegate_report::{
+    compare::{self, Run, Side, Tolerances},
+    html,
+};
 use sluicegate_scenario::results::Results;
 use support::browser::Browser;
 
@@ -18,14 +21,33 @@ const WINDOWS: &str = "#scenario-0 [data-plot=windows]";
 
 /// A report of these scenarios, opened in a browser; `name` is a directory of its own.
 fn open(name: &str, results: &[&Results]) -> (Browser, PathBuf) {
+    open_page(name, &html(results))
+}
+
+fn open_page(name: &str, page: &str) -> (Browser, PathBuf) {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     std::fs::create_dir_all(&directory).unwrap();
     let file = directory.join("report.html");
-    std::fs::write(&file, html(results)).unwrap();
+    std::fs::write(&file, page).unwrap();
     let mut browser = Browser::start(&directory);
     browser.look(1400, HEIGHT, "light");
     browser.open(&file);
     (browser, file)
+}
+
+/// A comparison of directories that hold these scenarios, opened in a browser.
+fn open_comparison(name: &str, sides: &[&[&Results]]) -> (Browser, PathBuf) {
+    let run = |results: &&Results| Run {
+        results: (*results).clone(),
+        as_run: None,
+    };
+    let side = |all: &&[&Results]| Side {
+        directory: "out/<i>".into(),
+        runs: all.iter().map(run).collect(),
+    };
+    let sides: Vec<Side> = sides.iter().map(side).collect();
+    let comparison = compare::compare(&sides, Tolerances::default());
+    open_page(name, &compare::html(&comparison, &sides))
 }
 
 /// The two scenarios that the demo has.
@@ -241,6 +263,54 @@ fn without_samples_the_tables_stand_and_the_plots_say_why_not() {
     );
     let rows = "document.querySelectorAll('#scenario-0 table')[0].tBodies[0].rows.length";
     assert_eq!(browser.evaluate(rows), json!(4));
+    assert_silent(&mut browser);
+}
+
+#[test]
+fn a_comparison_draws_every_side_over_the_other() {
+    let (first, second) = demo();
+    let mut other = first.clone();
+    other.world = "sim".into();
+    other.variants.remove(1);
+    let (mut browser, file) =
+        open_comparison("comparison", &[&[&first, &second], &[&other, &second]]);
+    let fct = "#scenario-1 [data-plot=fct][data-index=\"1\"]";
+    // Three variants, four of the other scenario, each of both sides.
+    browser.wait_for(&format!("{} === 6 && {} === 8", drawn(RTT), drawn(fct)));
+    let dashed = format!(
+        "{}.filter(p => p.getAttribute('stroke-dasharray')).length",
+        curves(RTT)
+    );
+    assert_eq!(browser.evaluate(&dashed), json!(3));
+    for (button, left) in [("data-side=\"1\"", 3), ("data-variant=\"0\"", 2)] {
+        let click =
+            format!("document.querySelector('#scenario-0 .legend button[{button}]').click()");
+        browser.evaluate(&click);
+        browser.wait_for(&format!("{} === {left}", drawn(RTT)));
+    }
+    assert_eq!(browser.evaluate(&drawn(fct)), json!(8));
+    assert_eq!(
+        browser.evaluate("document.querySelectorAll('i').length"),
+        json!(0)
+    );
+    assert_silent(&mut browser);
+    assert_eq!(browser.requests(), [format!("file://{}", file.display())]);
+}
+
+#[test]
+fn a_comparison_without_samples_has_tables() {
+    let mut results = support::dumbbell("from-file", 5, 5);
+    for variant in &mut results.variants {
+        variant.samples = Default::default();
+    }
+    let (mut browser, _) = open_comparison("comparison-tables", &[&[&results], &[&results]]);
+    let count = |what: &str| format!("document.querySelectorAll('{what}').length");
+    assert_eq!(browser.evaluate(&count("figure")), json!(0));
+    assert_eq!(browser.evaluate(&count("#scenario-0 .no-data")), json!(1));
+    assert_eq!(
+        browser.evaluate(&count("#scenario-0 .orders tbody tr")),
+        json!(4)
+    );
     assert_silent(&mut browser);
 }
 

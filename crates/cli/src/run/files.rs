@@ -40,8 +40,20 @@ pub fn write_report(out: &Path, results: &[&Results]) -> Result<(), Failure> {
     )
 }
 
+/// Makes a directory for results, if it is not there.
+///
+/// # Errors
+/// It cannot be made.
+pub fn make(out: &Path) -> Result<(), Failure> {
+    fs::create_dir_all(out).with_context(|| format!("{}: cannot be made", out.display()))?;
+    Ok(())
+}
+
 /// Writes through a neighbour and a rename, so that no reader finds half a file.
-fn put(out: &Path, name: &str, content: &[u8]) -> Result<(), Failure> {
+///
+/// # Errors
+/// The file cannot be written.
+pub fn put(out: &Path, name: &str, content: &[u8]) -> Result<(), Failure> {
     let path = out.join(name);
     let half = out.join(format!(".{name}.new"));
     fs::write(&half, content)

@@ -1,13 +1,12 @@
 //! `sluicegate run`.
 
-mod files;
+pub mod files;
 mod progress;
 
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::ValueEnum;
-use sluicegate_report::Style;
 use sluicegate_scenario::{
     experiment::Experiment,
     file::{self, Options},
@@ -122,11 +121,9 @@ fn show(args: &Args, all: &[Results]) -> Result<(), Failure> {
     if args.json {
         return print_json(all, several);
     }
-    let width = console::Term::stdout().size_checked();
-    let style = Style::of_stdout(width.map(|(_, columns)| columns.into()));
     output::print(&format!(
         "{}\n",
-        sluicegate_report::table(&scenarios, style)
+        sluicegate_report::table(&scenarios, output::style())
     ))
 }
 
@@ -193,8 +190,7 @@ fn job(args: &Args, path: &Path, several: bool) -> Result<Job, Failure> {
 fn run_job(job: &Job, world: &mut dyn World) -> Result<Results, Failure> {
     if let Some(out) = &job.out {
         // Find out that nothing can be written before the run, not after it.
-        std::fs::create_dir_all(out)
-            .with_context(|| format!("{}: cannot be made", out.display()))?;
+        files::make(out)?;
     }
     let mut observer = progress::Progress::new(&job.experiment);
     let result = runner::run(&job.experiment, world, &mut observer);

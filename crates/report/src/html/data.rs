@@ -47,10 +47,12 @@ impl Budget {
     }
 }
 
-/// A scenario's plots. `variant` fields index `variants`.
+/// A scenario's plots. `variant` fields index `variants`, `side` fields `sides`.
 #[derive(Serialize)]
 pub struct Plots {
     pub variants: Vec<Variant>,
+    /// Letters of the directories that a comparison lays over each other; else empty.
+    pub sides: Vec<char>,
     pub rtt: Vec<Curve>,
     pub fct: Vec<Class>,
     pub series: Vec<Line>,
@@ -68,6 +70,9 @@ pub struct Variant {
 #[derive(Serialize)]
 pub struct Curve {
     pub variant: usize,
+    /// Whose it is, when there are sides.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub side: Option<usize>,
     pub count: usize,
     pub x: Vec<f64>,
     pub y: Vec<f64>,
@@ -122,10 +127,34 @@ impl Plots {
                     colour: colour(&v.name),
                 })
                 .collect(),
-            rtt: curves(variants, |v| Some(&v.samples.rtt_us)),
-            fct: classes(variants),
+            sides: Vec::new(),
+            rtt: curves(&[variants], |v| Some(&v.samples.rtt_us)),
+            fct: classes(&[variants]),
             series: variants.iter().enumerate().flat_map(lines).collect(),
         }
+    }
+
+    /// The CDFs of all sides over each other, without series: `sides` has the letter of each and its variants, the
+    /// same ones in the same order; one that a side lacks has no samples.
+    pub fn overlaid(sides: &[(char, Vec<VariantResult>)]) -> Plots {
+        let variants: Vec<&[VariantResult]> = sides.iter().map(|(_, v)| v.as_slice()).collect();
+        let first = variants.first().copied().unwrap_or_default();
+        let variant = |(colour, v): (usize, &VariantResult)| Variant {
+            name: v.name.clone(),
+            colour,
+        };
+        Plots {
+            variants: first.iter().enumerate().map(variant).collect(),
+            sides: sides.iter().map(|(letter, _)| *letter).collect(),
+            rtt: curves(&variants, |v| Some(&v.samples.rtt_us)),
+            fct: classes(&variants),
+            series: Vec::new(),
+        }
+    }
+
+    /// Whether there is nothing to draw.
+    pub fn is_empty(&self) -> bool {
+        self.rtt.is_empty() && self.fct.is_empty() && self.series.is_empty()
     }
 
     /// Series of a kind.
@@ -136,11 +165,17 @@ impl Plots {
     }
 }
 
+/// A CDF per variant; of several sides, per variant and side.
 fn curves<'a>(
-    variants: &'a [VariantResult],
+    sides: &[&'a [VariantResult]],
     pick: impl Fn(&'a VariantResult) -> Option<&'a Vec<f64>>,
 ) -> Vec<Curve> {
-    let curve = |(variant, result)| {
+    let several = sides.len() > 1;
+    let all = sides.iter().enumerate().flat_map(|(side, variants)| {
+        let numbered = variants.iter().enumerate();
+        numbered.map(move |(variant, result)| (several.then_some(side), variant, result))
+    });
+    let curve = |(side, variant, result)| {
         let samples = pick(result)?;
         let points = thin::cdf(samples, CDF_POINTS);
         let (x, y) = points
@@ -149,22 +184,21 @@ fn curves<'a>(
             .unzip();
         (!samples.is_empty()).then_some(Curve {
             variant,
+            side,
             count: samples.len(),
             x,
             y,
         })
     };
-    variants.iter().enumerate().filter_map(curve).collect()
+    all.filter_map(curve).collect()
 }
 
-fn classes(variants: &[VariantResult]) -> Vec<Class> {
-    let names: std::collections::BTreeSet<_> = variants
-        .iter()
-        .flat_map(|v| v.samples.fct_us.keys())
-        .collect();
+fn classes(sides: &[&[VariantResult]]) -> Vec<Class> {
+    let all = sides.iter().copied().flatten();
+    let names: std::collections::BTreeSet<_> = all.flat_map(|v| v.samples.fct_us.keys()).collect();
     let class = |name: &String| Class {
         name: name.clone(),
-        curves: curves(variants, |v| v.samples.fct_us.get(name)),
+        curves: curves(sides, |v| v.samples.fct_us.get(name)),
     };
     names
         .into_iter()

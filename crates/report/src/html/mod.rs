@@ -1,8 +1,8 @@
 //! The report: one page that works from `file://` and never touches a network.
 
-mod data;
-mod plots;
-mod tables;
+pub(crate) mod data;
+pub(crate) mod plots;
+pub(crate) mod tables;
 
 use std::collections::HashMap;
 
@@ -38,6 +38,21 @@ pub fn html(results: &[&Results]) -> String {
         [only] => format!("{} – Sluicegate", only.scenario),
         _ => "Sluicegate report".into(),
     };
+    let sections = html! {
+        @for (index, (result, plots)) in results.iter().zip(&plots).enumerate() {
+            (scenario(index, result, plots))
+        }
+    };
+    document(&title, &navigation(results), &sections, &plots)
+}
+
+/// A page with everything that it needs; a `section` with `data-scenario` shows plots of that index.
+pub(crate) fn document(
+    title: &str,
+    navigation: &Markup,
+    sections: &Markup,
+    plots: &[data::Plots],
+) -> String {
     let page = html! {
         (DOCTYPE)
         html lang="en" {
@@ -50,12 +65,8 @@ pub fn html(results: &[&Results]) -> String {
                 style { (PreEscaped(STYLE)) }
             }
             body {
-                (navigation(results))
-                main {
-                    @for (index, (result, plots)) in results.iter().zip(&plots).enumerate() {
-                        (scenario(index, result, plots))
-                    }
-                }
+                (navigation)
+                main { (sections) }
                 script type="application/json" id="plots" { (PreEscaped(data::json_in_script(&plots))) }
                 script { (PreEscaped(ECHARTS)) }
                 script { (PreEscaped(SCRIPT)) }

@@ -10,29 +10,49 @@ use super::{
 
 /// All plots of a scenario, with the buttons that show and hide variants.
 pub fn plots(results: &Results, plots: &Plots) -> Markup {
-    let empty = plots.rtt.is_empty() && plots.fct.is_empty() && plots.series.is_empty();
     html! {
         h2 { "Plots" }
-        @if empty {
+        @if plots.is_empty() {
             p.no-data { "These results carry no samples (results.json alone has none), so there is nothing to plot." }
         } @else {
             noscript { p.alarm { "Plots need JavaScript; the tables do not." } }
             div.all-plots {
-                div.legend.variants role="group" aria-label="Variants" {
-                    @for (index, variant) in plots.variants.iter().enumerate() {
-                        button type="button" aria-pressed="true" data-variant=(index) { (swatch(variant.colour)) (variant.name) }
-                    }
-                    span.hint { "click to hide · drag in a plot to zoom, double-click to reset" }
-                }
-                div.plots {
-                    (rtt(plots)) (queue(results, plots))
-                    @for (index, class) in plots.fct.iter().enumerate() {
-                        (figure("fct", Some(index), &format!("Flow completion time, {}", class.name), tail_button()))
-                    }
-                }
+                (legend(plots))
+                div.plots { (rtt(plots)) (queue(results, plots)) (completions(plots)) }
                 (goodput(plots))
                 (windows(plots))
             }
+        }
+    }
+}
+
+/// The CDFs of all sides over each other.
+pub fn overlaid(plots: &Plots) -> Markup {
+    html! {
+        h2 { "Distributions" }
+        @if plots.is_empty() {
+            p.no-data { "No side has samples (samples.csv.gz) of what was compared, so there is nothing to plot." }
+        } @else {
+            noscript { p.alarm { "Plots need JavaScript; the tables do not." } }
+            div.all-plots {
+                (legend(plots))
+                div.plots { @if !plots.rtt.is_empty() { (rtt(plots)) } (completions(plots)) }
+            }
+        }
+    }
+}
+
+/// Buttons that hide a variant, or a side, everywhere.
+fn legend(plots: &Plots) -> Markup {
+    html! {
+        div.legend.variants role="group" aria-label="Variants" {
+            @for (index, variant) in plots.variants.iter().enumerate() {
+                button type="button" aria-pressed="true" data-variant=(index) { (swatch(variant.colour)) (variant.name) }
+            }
+            @for (index, letter) in plots.sides.iter().enumerate() {
+                button type="button" aria-pressed="true" data-side=(index) { span.dash data-dash=(index) { } (letter) }
+            }
+            span.hint { "click to hide · drag in a plot to zoom, double-click to reset" }
         }
     }
 }
@@ -63,6 +83,14 @@ fn rtt(plots: &Plots) -> Markup {
     match plots.rtt.is_empty() {
         true => missing("No RTT samples: the scenario has no ping-pong probe."),
         false => figure("rtt", None, "RTT of the probes", tail_button()),
+    }
+}
+
+fn completions(plots: &Plots) -> Markup {
+    html! {
+        @for (index, class) in plots.fct.iter().enumerate() {
+            (figure("fct", Some(index), &format!("Flow completion time, {}", class.name), tail_button()))
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use sluicegate_scenario::results::{LinkResult, Results, VariantResult};
 use super::data::Plots;
 use crate::{
     comparison::{self, Grid, Heading},
-    units,
+    figures, units,
 };
 
 /// The comparison: one row per variant, and completion times below.
@@ -33,7 +33,8 @@ pub fn swatch(colour: usize) -> Markup {
     html! { span.swatch data-colour=(colour) { } }
 }
 
-fn grid(grid: &Grid, plots: &Plots) -> Markup {
+/// A grid; the colours of variants are those in `plots`.
+pub fn grid(grid: &Grid, plots: &Plots) -> Markup {
     let colour = |cell: &str| {
         plots
             .variants
@@ -131,7 +132,7 @@ fn links(variant: &VariantResult) -> Markup {
             tbody { @for link in &variant.links { tr {
                 th scope="row" { (link.id) } td { @if link.bottleneck { "yes" } }
                 td.figure { (link.sent) } td.figure { (link.sent_bytes) }
-                td.figure { (comparison::drops(link)) } td { (causes(link)) }
+                td.figure { (figures::drops(link)) } td { (causes(link)) }
                 td.figure { (link.marks) } td.figure { (marked(link)) }
                 td.figure { (size.write(link.queue_bytes.p50)) } td.figure { (size.write(link.queue_bytes.p99)) }
                 td.figure { (size.write(link.queue_bytes.max)) }

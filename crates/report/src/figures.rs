@@ -1,0 +1,163 @@
+//! The figures of a variant as tables show them: what, in which dimension, and where the value comes from.
+
+use sluicegate_scenario::results::{FctQuantiles, LinkResult, QueueQuantiles, VariantResult};
+
+use crate::units::{self, Unit};
+
+/// With fewer RTT samples a p99.9 is a matter of a few packets and not shown.
+const P999_SAMPLES: u64 = 10_000;
+
+/// What a figure is measured in; figures of one dimension share a unit in a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dimension {
+    /// Bit per second.
+    Rate,
+    /// A fraction of which the third decimal matters.
+    Index,
+    /// Microseconds.
+    Time,
+    /// Bytes.
+    Size,
+    /// Packets.
+    Packets,
+    /// Things without a unit.
+    Count,
+}
+
+/// How the values of one dimension are written in one table.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Scale {
+    /// In a unit.
+    Unit(Unit),
+    /// With three decimals.
+    Index,
+    /// As whole numbers of what the symbol says.
+    Whole(&'static str),
+}
+
+impl Dimension {
+    /// The scale for these values.
+    pub fn scale(self, values: impl IntoIterator<Item = f64>) -> Scale {
+        match self {
+            Self::Rate => Scale::Unit(units::rate(values)),
+            Self::Time => Scale::Unit(units::time(values)),
+            Self::Size => Scale::Unit(units::size(values)),
+            Self::Index => Scale::Index,
+            Self::Packets => Scale::Whole("pkts"),
+            Self::Count => Scale::Whole(""),
+        }
+    }
+}
+
+impl Scale {
+    /// The unit as a heading names it; may be empty.
+    pub fn symbol(&self) -> &'static str {
+        match self {
+            Self::Unit(unit) => unit.symbol,
+            Self::Index => "",
+            Self::Whole(symbol) => symbol,
+        }
+    }
+
+    /// The value without its unit.
+    pub fn write(&self, value: f64) -> String {
+        match self {
+            Self::Unit(unit) => unit.write(value),
+            Self::Index => format!("{value:.3}"),
+            Self::Whole(_) => format!("{value:.0}"),
+        }
+    }
+}
+
+/// A figure of a `T`.
+#[derive(Clone, Copy, Debug)]
+pub struct Figure<T> {
+    /// Name for programs; where `results.json` has the figure, the same.
+    pub id: &'static str,
+    /// Heading of its column; within a group only the first says of what.
+    pub what: &'static str,
+    /// What it is measured in.
+    pub dimension: Dimension,
+    /// The value, where it was measured.
+    pub value: fn(&T) -> Option<f64>,
+}
+
+const fn figure<T>(
+    id: &'static str,
+    what: &'static str,
+    dimension: Dimension,
+    value: fn(&T) -> Option<f64>,
+) -> Figure<T> {
+    Figure {
+        id,
+        what,
+        dimension,
+        value,
+    }
+}
+
+/// What a table says of a variant, in its order.
+pub const VARIANT: [Figure<VariantResult>; 10] = [
+    figure("goodput_bps.sum", "goodput", Dimension::Rate, |v| {
+        (!v.flows.is_empty()).then_some(v.goodput_bps.sum)
+    }),
+    figure("goodput_bps.jain", "Jain", Dimension::Index, |v| {
+        (!v.flows.is_empty()).then_some(v.goodput_bps.jain)
+    }),
+    figure("rtt_us.p50", "RTT p50", Dimension::Time, |v| {
+        (v.rtt_us.count > 0).then_some(v.rtt_us.p50)
+    }),
+    figure("rtt_us.p99", "p99", Dimension::Time, |v| {
+        (v.rtt_us.count > 0).then_some(v.rtt_us.p99)
+    }),
+    figure("rtt_us.p999", "p99.9", Dimension::Time, |v| {
+        (v.rtt_us.count >= P999_SAMPLES).then_some(v.rtt_us.p999)
+    }),
+    figure("drops", "drops", Dimension::Packets, |v| {
+        at_bottlenecks(v, drops)
+    }),
+    figure("marks", "marks", Dimension::Packets, |v| {
+        at_bottlenecks(v, |link| link.marks)
+    }),
+    figure("queue_bytes.p50", "queue p50", Dimension::Size, |v| {
+        queue(v).map(|q| q.p50)
+    }),
+    figure("queue_bytes.p99", "p99", Dimension::Size, |v| {
+        queue(v).map(|q| q.p99)
+    }),
+    figure("retransmits", "retr.", Dimension::Count, |v| {
+        let sum = v.flows.iter().map(|flow| flow.retransmits).sum::<u64>();
+        (!v.flows.is_empty()).then_some(sum as f64)
+    }),
+];
+
+/// What a table says of the completion times of a class.
+pub const COMPLETION: [Figure<FctQuantiles>; 5] = [
+    figure("count", "flows", Dimension::Count, |f| Some(f.count as f64)),
+    figure("mean", "mean", Dimension::Time, |f| Some(f.mean)),
+    figure("p50", "p50", Dimension::Time, |f| Some(f.p50)),
+    figure("p99", "p99", Dimension::Time, |f| Some(f.p99)),
+    figure("p999", "p99.9", Dimension::Time, |f| Some(f.p999)),
+];
+
+/// Packets dropped at a link, whatever the cause.
+pub fn drops(link: &LinkResult) -> u64 {
+    link.drops.values().sum()
+}
+
+fn bottlenecks(variant: &VariantResult) -> impl Iterator<Item = &LinkResult> {
+    variant.links.iter().filter(|link| link.bottleneck)
+}
+
+fn at_bottlenecks(variant: &VariantResult, count: fn(&LinkResult) -> u64) -> Option<f64> {
+    bottlenecks(variant).next()?;
+    Some(bottlenecks(variant).map(count).sum::<u64>() as f64)
+}
+
+/// Of several bottlenecks the queue with the largest p99.
+fn queue(variant: &VariantResult) -> Option<&QueueQuantiles> {
+    let longer = |a: &&LinkResult, b: &&LinkResult| a.queue_bytes.p99.total_cmp(&b.queue_bytes.p99);
+    bottlenecks(variant)
+        .max_by(longer)
+        .map(|link| &link.queue_bytes)
+}
