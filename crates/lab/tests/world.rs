@@ -245,9 +245,10 @@ fn a_run_leaves_nothing() {
 }
 
 fn fills_its_link(outcome: &Outcome) {
-    // Of 1514 bytes on this link 1448 (IPv4) or 1428 (IPv6) are payload; the rest of the 5 % is slack.
+    // Of 1514 bytes on this link 1448 (IPv4) or 1428 (IPv6) are payload: 95.6 or 94.3 Mb/s. The rest is for
+    // CPUs that others use.
     let goodput = outcome.result.goodput_bps.sum;
-    assert!((95e6 * 0.985..=100e6).contains(&goodput), "{goodput}");
+    assert!((90e6..=96e6).contains(&goodput), "{goodput}");
     assert!(
         outcome.result.rtt_us.count > 10,
         "{:?}",

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     comparison::{Columns, Grid, NOTHING},
-    figures::{self, Figure},
+    figures::{self, Figure, Scale},
     units,
 };
 
@@ -84,33 +84,32 @@ fn grid<'a, T: 'a>(
         .iter()
         .flat_map(|t| t.rows.iter().map(|row| row.label(comparison)));
     columns.push("side", "", sides.collect());
-    let measured = |f: &&Figure<T>| {
-        let mut all = things.iter().filter_map(|t| t.figure(f.id));
-        all.any(|m| m.values.iter().any(Option::is_some))
-    };
+    let measured = |f: &&Figure<T>| values(things, f).next().is_some();
     for figure in list.clone().filter(measured) {
         let same = list.clone().filter(|f| f.dimension == figure.dimension);
-        let values = same.flat_map(|f| things.iter().filter_map(|t| t.figure(f.id)));
-        let scale = figure
-            .dimension
-            .scale(values.flat_map(|m| m.values.iter().flatten().copied()));
-        let cell = |thing: &Thing, row: &Row| match (thing.figure(figure.id), row) {
-            (None, _) => NOTHING.into(),
-            (Some(m), Row::Side(side)) => {
-                m.values[*side].map_or(NOTHING.into(), |v| scale.write(v))
-            }
-            (Some(m), Row::Ratio(side)) => ratio(m.ratios[*side]),
-        };
-        let cells = things
-            .iter()
-            .flat_map(|t| t.rows.iter().map(move |row| (t, row)));
-        columns.push(
-            figure.what,
-            scale.symbol(),
-            cells.map(|(t, row)| cell(t, row)).collect(),
-        );
+        let scale = figure.dimension.scale(same.flat_map(|f| values(things, f)));
+        let cells = things.iter().flat_map(|thing| {
+            let measured = thing.figure(figure.id);
+            let rows = thing.rows.iter();
+            rows.map(move |row| cell(measured, *row, &scale))
+        });
+        columns.push(figure.what, scale.symbol(), cells.collect());
     }
     columns.into_grid(labels.len() + 1)
+}
+
+/// A figure's values of all things and sides.
+fn values<T>(things: &[Thing], figure: &Figure<T>) -> impl Iterator<Item = f64> {
+    let measured = things.iter().filter_map(|thing| thing.figure(figure.id));
+    measured.flat_map(|m| m.values.iter().flatten().copied())
+}
+
+fn cell(measured: Option<&Measured>, row: Row, scale: &Scale) -> String {
+    let value = |values: fn(&Measured) -> &Vec<Option<f64>>, side: usize| values(measured?)[side];
+    match row {
+        Row::Side(side) => value(|m| &m.values, side).map_or(NOTHING.into(), |v| scale.write(v)),
+        Row::Ratio(side) => ratio(value(|m| &m.ratios, side)),
+    }
 }
 
 /// A ratio; a dash where there is none.
