@@ -117,10 +117,6 @@ fn net(graph: &Graph) -> Result<Net> {
             port.into(),
         );
     }
-    let far = |port| match graph.far(port) {
-        host if host < hosts => Far::Host(host as u16),
-        switch => Far::Switch(switch - hosts),
-    };
     let machine = |host| {
         Host::new(
             graph.adjacent(host)[0].0,
@@ -137,7 +133,7 @@ fn net(graph: &Graph) -> Result<Net> {
     };
     Ok(Net::new(Parts {
         ports,
-        far: (0..count).map(far).collect(),
+        far: Far::of(graph),
         routes: Routes::new(graph),
         hosts: (0..hosts).map(machine).collect(),
         tenants: (0..hosts).map(tenant).collect(),

@@ -47,11 +47,7 @@ pub fn net(variant: &Variant, seed: u64) -> Result<Net> {
     }
     let routes = Routes::new(&graph);
     check_paths(variant, &graph, &routes)?;
-    let far = |port| match graph.far(port) {
-        host if host < hosts as u32 => Far::Host(host as u16),
-        switch => Far::Switch(switch - hosts as u32),
-    };
-    let mut far: Vec<Far> = (0..ports.len() as u32).map(far).collect();
+    let mut far = Far::of(&graph);
     let policy = variant
         .enforcement
         .as_ref()

@@ -10,7 +10,7 @@ use sluicegate_core::{
     abi::{Flow, FlowKey},
     segment::{Action, Direction, edit},
 };
-use sluicegate_fabric::{Handle, Offer, Ports, Routes, graph::PortId};
+use sluicegate_fabric::{Graph, Handle, Offer, Ports, Routes, graph::PortId};
 use sluicegate_tcp::{
     Config, Endpoint, Events,
     segment::{Segment, flags},
@@ -45,6 +45,19 @@ pub enum Far {
     Host(u16),
     /// To a switch.
     Switch(u32),
+}
+
+impl Far {
+    /// Where each port of a graph leads, by number.
+    pub fn of(graph: &Graph) -> Vec<Self> {
+        let hosts = graph.hosts();
+        (0..2 * graph.links().len() as PortId)
+            .map(|port| match graph.far(port) {
+                host if host < hosts => Self::Host(host as u16),
+                switch => Self::Switch(switch - hosts),
+            })
+            .collect()
+    }
 }
 
 /// How tenants' packets get to their host's adapter.

@@ -34,13 +34,8 @@ fn star(hosts: u32, stack: &Config) -> Net {
         overhead_bytes: 0,
     };
     let mut ports = Ports::default();
-    let mut far = Vec::new();
     for port in 0..2 * hosts {
         ports.add(config(port % 2 == 1), port.into());
-        far.push(match graph.far(port) {
-            host if host < hosts => Far::Host(host as u16),
-            switch => Far::Switch(switch - hosts),
-        });
     }
     let stack = Arc::new(*stack);
     let tenant = |host| Tenant {
@@ -50,7 +45,7 @@ fn star(hosts: u32, stack: &Config) -> Net {
     };
     Net::new(Parts {
         ports,
-        far,
+        far: Far::of(&graph),
         routes: Routes::new(&graph),
         hosts: (0..hosts)
             .map(|host| Host::new(2 * host, 2 * host, Queueing::Drop, None))

@@ -128,7 +128,7 @@ impl Io {
 
     /// Whether something begun at this time counts.
     pub fn measured(&self, at_ns: u64) -> bool {
-        (self.plan.measure_begin_ns..self.plan.measure_end_ns).contains(&at_ns)
+        self.plan.measures(at_ns)
     }
 
     /// Notes what went wrong; ends up in the report.

@@ -7,10 +7,12 @@
 //! the seed.
 
 pub mod collect;
+pub mod meter;
 pub mod plan;
 pub mod planning;
 pub mod tracking;
 pub mod windows;
 
+pub use meter::Meter;
 pub use plan::{Plan, Report};
 pub use planning::{Flow, flows, plans};

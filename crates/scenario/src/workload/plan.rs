@@ -39,6 +39,24 @@ pub struct Plan {
     pub roles: Vec<Role>,
 }
 
+impl Plan {
+    /// Whether something begun at this time counts.
+    pub fn measures(&self, at_ns: u64) -> bool {
+        (self.measure_begin_ns..self.measure_end_ns).contains(&at_ns)
+    }
+
+    /// When a congestion window sampled now is sampled next; one sample falls on the begin of the measured
+    /// window.
+    pub fn next_sample_ns(&self, now_ns: u64) -> u64 {
+        let next_ns = now_ns + self.cwnd_interval_ns;
+        if now_ns < self.measure_begin_ns {
+            next_ns.min(self.measure_begin_ns)
+        } else {
+            next_ns
+        }
+    }
+}
+
 /// Active time of a role, ns after the start of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Span {
@@ -163,6 +181,43 @@ pub enum Schedule {
         /// Transfers at a time.
         parallel: u32,
     },
+}
+
+impl Schedule {
+    /// Message `number` of an open loop to `peers` peers; `None` at its end.
+    pub fn arrival(&self, number: u64, span: Span, peers: usize) -> Option<Arrival> {
+        match self {
+            Self::Open { arrivals } => arrivals.get(number as usize).copied(),
+            Self::Periodic {
+                bytes,
+                interval_ns,
+                phase_ns,
+            } => Some(Arrival {
+                at_ns: span.begin_ns + phase_ns + number * interval_ns,
+                peer: (number % peers.max(1) as u64) as u32,
+                bytes: *bytes,
+                class: 0,
+            }),
+            Self::Closed { .. } => None,
+        }
+        .filter(|arrival| arrival.at_ns < span.end_ns)
+    }
+
+    /// Transfer `number` of a closed loop, begun now; the order repeats until the end.
+    pub fn transfer(&self, number: u64, span: Span, now_ns: u64) -> Option<Arrival> {
+        let Self::Closed { order, bytes, .. } = self else {
+            return None;
+        };
+        if now_ns >= span.end_ns || order.is_empty() {
+            return None;
+        }
+        Some(Arrival {
+            at_ns: now_ns,
+            peer: order[(number % order.len() as u64) as usize],
+            bytes: *bytes,
+            class: 0,
+        })
+    }
 }
 
 /// One message of an open-loop schedule.

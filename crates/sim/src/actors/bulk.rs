@@ -2,12 +2,9 @@
 
 use std::net::SocketAddr;
 
-use sluicegate_scenario::workload::{Report, plan::Span};
+use sluicegate_scenario::workload::{Meter, Report, plan::Span};
 
-use super::{
-    Actor, Io,
-    meter::{Meter, SenderProbe},
-};
+use super::{Actor, Io, probe::SenderProbe};
 use crate::net::EndId;
 
 const CONNECT: u64 = 0;
@@ -135,7 +132,7 @@ impl Actor for Sink {
     fn readable(&mut self, io: &mut Io<'_>, end: EndId, _: u64) {
         let bytes = io.net.read(end, u64::MAX);
         if let Some(meter) = &mut self.meter {
-            meter.count(io, bytes);
+            meter.count(io.plan, io.now_ns(), bytes);
         }
         if io.net.ends[end as usize]
             .tcp
@@ -149,6 +146,6 @@ impl Actor for Sink {
     fn finish(&mut self, io: &mut Io<'_>, report: &mut Report) {
         report
             .receivers
-            .extend(self.meter.take().map(|meter| meter.finish(io)));
+            .extend(self.meter.take().map(|meter| meter.finish(io.plan)));
     }
 }

@@ -3,14 +3,11 @@
 use std::{mem, net::SocketAddr};
 
 use sluicegate_scenario::workload::{
-    Report,
+    Meter, Report,
     plan::{CompletionReport, Span},
 };
 
-use super::{
-    Actor, Io,
-    meter::{Meter, SenderProbe},
-};
+use super::{Actor, Io, probe::SenderProbe};
 use crate::{letters::Letter, net::EndId};
 
 /// Length of a request: the size of the wanted answer.
@@ -118,7 +115,7 @@ impl Actor for Requester {
     fn readable(&mut self, io: &mut Io<'_>, end: EndId, key: u64) {
         let responder = &mut self.responders[key as usize];
         let bytes = io.net.read(end, responder.awaited);
-        responder.meter.count(io, bytes);
+        responder.meter.count(io.plan, io.now_ns(), bytes);
         responder.awaited -= bytes;
         if bytes > 0 && responder.awaited == 0 {
             self.answered(io, key as usize);
@@ -147,7 +144,7 @@ impl Actor for Requester {
                 samples_us: responder.answers_us,
                 unfinished: u64::from(responder.awaited > 0 && measured),
             });
-            report.receivers.push(responder.meter.finish(io));
+            report.receivers.push(responder.meter.finish(io.plan));
         }
     }
 }

@@ -6,11 +6,11 @@
 use std::{collections::VecDeque, net::SocketAddr};
 
 use sluicegate_scenario::workload::{
-    Report,
+    Meter, Report,
     plan::{Arrival, CompletionReport, Connections, Schedule, Span},
 };
 
-use super::{Actor, Io, meter::Meter};
+use super::{Actor, Io};
 use crate::{letters::Letter, net::EndId};
 
 /// Shortest message: the lab's header.
@@ -67,45 +67,22 @@ impl Source {
         }
     }
 
-    /// Message `number` of an open loop.
-    fn arrival(&self, number: u64) -> Option<Arrival> {
-        match &self.schedule {
-            Schedule::Open { arrivals } => arrivals.get(number as usize).copied(),
-            Schedule::Periodic {
-                bytes,
-                interval_ns,
-                phase_ns,
-            } => Some(Arrival {
-                at_ns: self.span.begin_ns + phase_ns + number * interval_ns,
-                peer: (number % self.peers.len().max(1) as u64) as u32,
-                bytes: *bytes,
-                class: 0,
-            }),
-            Schedule::Closed { .. } => None,
-        }
-        .filter(|arrival| arrival.at_ns < self.span.end_ns)
+    fn arrival(&self) -> Option<Arrival> {
+        self.schedule
+            .arrival(self.number, self.span, self.peers.len())
     }
 
     fn schedule_next(&mut self, io: &mut Io<'_>) {
-        if let Some(arrival) = self.arrival(self.number) {
+        if let Some(arrival) = self.arrival() {
             io.alarm(arrival.at_ns, 0);
         }
     }
 
-    /// Starts the next transfer of a closed loop; the order repeats until the end.
+    /// Starts the next transfer of a closed loop.
     fn next_transfer(&mut self, io: &mut Io<'_>) {
-        let (at_ns, number) = (io.now_ns(), self.number);
-        let Schedule::Closed { order, bytes, .. } = &self.schedule else {
-            return;
-        };
-        if at_ns < self.span.end_ns && !order.is_empty() {
-            let arrival = Arrival {
-                at_ns,
-                peer: order[(number % order.len() as u64) as usize],
-                bytes: *bytes,
-                class: 0,
-            };
-            self.start(io, arrival);
+        let now_ns = io.now_ns();
+        if let Some(transfer) = self.schedule.transfer(self.number, self.span, now_ns) {
+            self.start(io, transfer);
         }
     }
 
@@ -225,7 +202,7 @@ impl Actor for Source {
         if let Schedule::Closed { parallel, .. } = self.schedule {
             return (0..parallel.min(self.peers.len() as u32)).for_each(|_| self.next_transfer(io));
         }
-        if let Some(arrival) = self.arrival(self.number) {
+        if let Some(arrival) = self.arrival() {
             self.start(io, arrival);
             self.schedule_next(io);
         }
@@ -291,7 +268,7 @@ impl Actor for Sink {
     fn readable(&mut self, io: &mut Io<'_>, end: EndId, key: u64) {
         let bytes = io.net.read(end, u64::MAX);
         if let Some(meter) = &mut self.meter {
-            meter.count(io, bytes);
+            meter.count(io.plan, io.now_ns(), bytes);
         }
         let received = &mut self.received[key as usize];
         *received += bytes;
@@ -330,6 +307,6 @@ impl Actor for Sink {
         }
         report
             .receivers
-            .extend(self.meter.take().map(|meter| meter.finish(io)));
+            .extend(self.meter.take().map(|meter| meter.finish(io.plan)));
     }
 }

@@ -3,8 +3,8 @@
 mod bulk;
 mod incast;
 mod messages;
-mod meter;
 mod ping;
+mod probe;
 
 use std::net::SocketAddr;
 
@@ -47,7 +47,7 @@ impl Io<'_> {
 
     /// Whether this time counts.
     fn measured(&self, at_ns: u64) -> bool {
-        (self.plan.measure_begin_ns..self.plan.measure_end_ns).contains(&at_ns)
+        self.plan.measures(at_ns)
     }
 
     fn connect(&mut self, peer: SocketAddr, key: u64) -> EndId {

@@ -2,7 +2,9 @@
 
 use std::{mem, net::SocketAddr};
 
-use super::probe::{Meter, SenderProbe};
+use sluicegate_scenario::workload::Meter;
+
+use super::probe::SenderProbe;
 use crate::tenant::{
     engine::Actor,
     io::{Io, Received, SocketId},
@@ -152,7 +154,7 @@ impl Actor for Sink {
 
     fn readable(&mut self, io: &mut Io, socket: SocketId, _: u64) {
         match io.receive_payload(socket, self.meter.position(), u64::MAX) {
-            Received::Bytes(count) => self.meter.count(io, count),
+            Received::Bytes(count) => self.meter.count(io.plan(), io.now_ns(), count as u64),
             Received::Empty => {}
             Received::End => io.close(socket),
         }
@@ -160,6 +162,6 @@ impl Actor for Sink {
 
     fn finish(&mut self, io: &mut Io, report: &mut Report) {
         let meter = mem::replace(&mut self.meter, Meter::new(self.flow));
-        report.receivers.push(meter.finish(io));
+        report.receivers.push(meter.finish(io.plan()));
     }
 }

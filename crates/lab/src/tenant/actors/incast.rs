@@ -2,7 +2,9 @@
 
 use std::{mem, net::SocketAddr};
 
-use super::probe::{Meter, SenderProbe};
+use sluicegate_scenario::workload::Meter;
+
+use super::probe::SenderProbe;
 use crate::tenant::{
     engine::Actor,
     io::{Io, Received, SocketId},
@@ -120,7 +122,7 @@ impl Actor for Requester {
         let responder = &mut self.responders[key as usize];
         match io.receive_payload(socket, responder.meter.position(), responder.awaited.max(1)) {
             Received::Bytes(count) if count as u64 <= responder.awaited => {
-                responder.meter.count(io, count);
+                responder.meter.count(io.plan(), io.now_ns(), count as u64);
                 responder.awaited -= count as u64;
                 if responder.awaited == 0 {
                     self.answered(io, key as usize);
@@ -176,7 +178,7 @@ impl Actor for Requester {
                 samples_us,
                 unfinished,
             });
-            report.receivers.push(responder.meter.finish(io));
+            report.receivers.push(responder.meter.finish(io.plan()));
         }
     }
 }

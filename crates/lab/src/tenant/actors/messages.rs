@@ -6,7 +6,8 @@
 
 use std::{collections::VecDeque, mem, net::SocketAddr};
 
-use super::probe::Meter;
+use sluicegate_scenario::workload::Meter;
+
 use crate::tenant::{
     engine::Actor,
     frame::{HEADER_BYTES, Header},
@@ -67,46 +68,22 @@ impl Source {
         }
     }
 
-    /// Time of message `number` of an open loop, its peer, size and class.
-    fn arrival(&self, number: u64) -> Option<Arrival> {
-        match &self.schedule {
-            Schedule::Open { arrivals } => arrivals.get(number as usize).copied(),
-            Schedule::Periodic {
-                bytes,
-                interval_ns,
-                phase_ns,
-            } => Some(Arrival {
-                at_ns: self.span.begin_ns + phase_ns + number * interval_ns,
-                peer: (number % self.peers.len().max(1) as u64) as u32,
-                bytes: *bytes,
-                class: 0,
-            }),
-            Schedule::Closed { .. } => None,
-        }
-        .filter(|arrival| arrival.at_ns < self.span.end_ns)
+    fn arrival(&self) -> Option<Arrival> {
+        self.schedule
+            .arrival(self.number, self.span, self.peers.len())
     }
 
     fn schedule_next(&mut self, io: &mut Io) {
-        if let Some(arrival) = self.arrival(self.number) {
+        if let Some(arrival) = self.arrival() {
             io.timer(arrival.at_ns, 0);
         }
     }
 
-    /// Starts the next transfer of a closed loop; the order repeats until the end.
+    /// Starts the next transfer of a closed loop.
     fn next_transfer(&mut self, io: &mut Io) {
-        let (at_ns, number) = (io.now_ns(), self.number);
-        let Schedule::Closed { order, bytes, .. } = &self.schedule else {
-            return;
-        };
-        if at_ns < self.span.end_ns && !order.is_empty() {
-            let peer = order[(number % order.len() as u64) as usize];
-            let arrival = Arrival {
-                at_ns,
-                peer,
-                bytes: *bytes,
-                class: 0,
-            };
-            self.start(io, arrival);
+        let now_ns = io.now_ns();
+        if let Some(transfer) = self.schedule.transfer(self.number, self.span, now_ns) {
+            self.start(io, transfer);
         }
     }
 
@@ -235,7 +212,7 @@ impl Actor for Source {
         if let Schedule::Closed { parallel, .. } = self.schedule {
             return (0..parallel.min(self.peers.len() as u32)).for_each(|_| self.next_transfer(io));
         }
-        if let Some(arrival) = self.arrival(self.number) {
+        if let Some(arrival) = self.arrival() {
             self.start(io, arrival);
             self.schedule_next(io);
         }
@@ -316,7 +293,7 @@ impl Sink {
         let Received::Bytes(count) = received else {
             return Ok(received);
         };
-        self.meter.count(io, count);
+        self.meter.count(io.plan(), io.now_ns(), count as u64);
         message.received += count as u64;
         if message.header.is_none() {
             message.filled += count;
@@ -388,6 +365,6 @@ impl Actor for Sink {
             });
         }
         let meter = mem::replace(&mut self.meter, Meter::new(flow));
-        report.receivers.push(meter.finish(io));
+        report.receivers.push(meter.finish(io.plan()));
     }
 }

@@ -1,8 +1,8 @@
-//! Follows one sending connection through `TCP_INFO`, and one receiver through its bytes.
+//! Follows one sending connection through `TCP_INFO`.
 
 use crate::tenant::{
     io::{Io, SocketId},
-    plan::{ReceiverReport, SenderReport},
+    plan::SenderReport,
     socket::{self, OPTION_ECN, TcpInfo},
 };
 
@@ -65,13 +65,7 @@ impl SenderProbe {
                 });
             }
         }
-        let next = now + plan.cwnd_interval_ns;
-        let boundary = plan.measure_begin_ns;
-        self.next_ns = if now < boundary && next > boundary {
-            boundary
-        } else {
-            next
-        };
+        self.next_ns = plan.next_sample_ns(now);
         self.next_ns
     }
 
@@ -101,56 +95,5 @@ impl SenderProbe {
         report.min_rtt_us = u64::from(end.min_rtt);
         report.rwnd_limited_us = end.rwnd_limited.saturating_sub(begin.rwnd_limited);
         Some(self.report)
-    }
-}
-
-/// Counts payload over time.
-pub struct Meter {
-    bins: Vec<u64>,
-    report: ReceiverReport,
-}
-
-impl Meter {
-    /// For this flow.
-    pub fn new(flow: u32) -> Self {
-        Self {
-            bins: Vec::new(),
-            report: ReceiverReport {
-                flow,
-                ..ReceiverReport::default()
-            },
-        }
-    }
-
-    /// These bytes arrived now.
-    pub fn count(&mut self, io: &Io, bytes: usize) {
-        let (now, bytes) = (io.now_ns(), bytes as u64);
-        self.report.total_bytes += bytes;
-        if io.measured(now) {
-            self.report.measured_bytes += bytes;
-        }
-        if io.plan().verify {
-            self.report.verified_bytes += bytes;
-        }
-        let bin = (now / io.plan().series_interval_ns.max(1)) as usize;
-        if self.bins.len() <= bin {
-            self.bins.resize(bin + 1, 0);
-        }
-        self.bins[bin] += bytes;
-    }
-
-    /// Stream offset of the next byte.
-    pub fn position(&self) -> u64 {
-        self.report.total_bytes
-    }
-
-    /// Counts and series.
-    pub fn finish(mut self, io: &Io) -> ReceiverReport {
-        let width_s = io.plan().series_interval_ns as f64 / 1e9;
-        let bins = self.bins.iter().enumerate();
-        self.report.series = bins
-            .map(|(bin, bytes)| ((bin + 1) as f64 * width_s, *bytes))
-            .collect();
-        self.report
     }
 }

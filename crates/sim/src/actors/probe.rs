@@ -1,6 +1,6 @@
-//! What a sender knows of its connection, and what a receiver counts.
+//! What a sender knows of its connection.
 
-use sluicegate_scenario::workload::plan::{ReceiverReport, SenderReport};
+use sluicegate_scenario::workload::plan::SenderReport;
 
 use super::Io;
 use crate::net::EndId;
@@ -69,13 +69,7 @@ impl SenderProbe {
                 self.reading(io)
             };
         }
-        let next = now + io.plan.cwnd_interval_ns;
-        let boundary = io.plan.measure_begin_ns;
-        if now < boundary && next > boundary {
-            boundary
-        } else {
-            next
-        }
+        io.plan.next_sample_ns(now)
     }
 
     /// The report; `None` if there never was a connection.
@@ -91,48 +85,5 @@ impl SenderProbe {
         report.acked_bytes = end.acked - begin.acked;
         report.srtt_us = tcp.srtt_ns() / 1_000;
         Some(self.report)
-    }
-}
-
-/// Counts payload over time.
-pub struct Meter {
-    bins: Vec<u64>,
-    report: ReceiverReport,
-}
-
-impl Meter {
-    /// For this flow.
-    pub fn new(flow: u32) -> Self {
-        Self {
-            bins: Vec::new(),
-            report: ReceiverReport {
-                flow,
-                ..ReceiverReport::default()
-            },
-        }
-    }
-
-    /// These bytes arrived now.
-    pub fn count(&mut self, io: &Io<'_>, bytes: u64) {
-        let now = io.now_ns();
-        self.report.total_bytes += bytes;
-        if io.measured(now) {
-            self.report.measured_bytes += bytes;
-        }
-        let bin = (now / io.plan.series_interval_ns.max(1)) as usize;
-        if self.bins.len() <= bin {
-            self.bins.resize(bin + 1, 0);
-        }
-        self.bins[bin] += bytes;
-    }
-
-    /// Counts and series.
-    pub fn finish(mut self, io: &Io<'_>) -> ReceiverReport {
-        let width_s = io.plan.series_interval_ns as f64 / 1e9;
-        let bins = self.bins.iter().enumerate();
-        self.report.series = bins
-            .map(|(bin, bytes)| ((bin + 1) as f64 * width_s, *bytes))
-            .collect();
-        self.report
     }
 }

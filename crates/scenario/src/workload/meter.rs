@@ -1,0 +1,53 @@
+//! Counts payload over time.
+
+use super::plan::{Plan, ReceiverReport};
+
+/// What a receiver of one flow counts.
+pub struct Meter {
+    bins: Vec<u64>,
+    report: ReceiverReport,
+}
+
+impl Meter {
+    /// For this flow.
+    pub fn new(flow: u32) -> Self {
+        Self {
+            bins: Vec::new(),
+            report: ReceiverReport {
+                flow,
+                ..ReceiverReport::default()
+            },
+        }
+    }
+
+    /// These bytes arrived at `now_ns` after the start of the run.
+    pub fn count(&mut self, plan: &Plan, now_ns: u64, bytes: u64) {
+        self.report.total_bytes += bytes;
+        if plan.measures(now_ns) {
+            self.report.measured_bytes += bytes;
+        }
+        if plan.verify {
+            self.report.verified_bytes += bytes;
+        }
+        let bin = (now_ns / plan.series_interval_ns.max(1)) as usize;
+        if self.bins.len() <= bin {
+            self.bins.resize(bin + 1, 0);
+        }
+        self.bins[bin] += bytes;
+    }
+
+    /// Stream offset of the next byte.
+    pub fn position(&self) -> u64 {
+        self.report.total_bytes
+    }
+
+    /// Counts and series.
+    pub fn finish(mut self, plan: &Plan) -> ReceiverReport {
+        let width_s = plan.series_interval_ns as f64 / 1e9;
+        let bins = self.bins.iter().enumerate();
+        self.report.series = bins
+            .map(|(bin, bytes)| ((bin + 1) as f64 * width_s, *bytes))
+            .collect();
+        self.report
+    }
+}
