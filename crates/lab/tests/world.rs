@@ -6,7 +6,7 @@ use std::{
     collections::BTreeSet,
     fs,
     io::{BufRead, BufReader},
-    panic::{AssertUnwindSafe, catch_unwind},
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     path::Path,
     process::{Child, Command, Stdio},
     thread,
@@ -96,7 +96,10 @@ impl Observer for Watcher {
         if self.announce {
             println!("{phase}");
         }
-        assert_ne!(self.panic_in, Some(phase), "as ordered");
+        if self.panic_in == Some(phase) {
+            // Unlike panic!, without a message: nobody need look into it.
+            resume_unwind(Box::new("as ordered"));
+        }
     }
     fn progress(&mut self, done: Duration, total: Duration, live: &str) {
         assert!(done <= total && live.contains("queue"), "{live}");
