@@ -46,7 +46,7 @@ bench: bench-enforce bench-sim ## all benchmarks
 
 .PHONY: bench-sim
 bench-sim: ## packet-hops per second of the simulator, one line per case
-	@$(RUN) cargo bench --locked -q -p sluicegate-sim --bench sim
+	@$(RUN) cargo bench --locked -q -p sluicegate-sim --bench sim -- $(CASES)
 
 .PHONY: bench-enforce
 bench-enforce: ## cost of enforcement on an unshaped path (root)

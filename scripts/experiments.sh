@@ -14,6 +14,9 @@ scripts/setup.sh test || exit 1
 . scripts/env.sh
 cargo build --release --locked -p sluicegate || exit 1
 
+# A run that is interrupted cleans up and ends by itself; then nothing else begins.
+trap 'exit 130' INT TERM
+
 passed=0 failed=0
 rows=()
 for file in scenarios/*.toml; do

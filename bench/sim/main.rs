@@ -5,19 +5,38 @@
 //!   each, an ACK per packet, DCTCP, K = 65 packets, buffer 250 packets.
 //! - **permutation**: XGFT(3; 8,8,4; 1,8,8), 256 servers, full bisection, a fixed permutation, 4 MB per flow,
 //!   D-mod-k routing, DCTCP likewise.
+//! - **permutation-2**: the same on two threads.
+//! - **scale-N**: XGFT(3) of N servers like the permutation, 1 MB per flow: what a hop costs as networks grow.
+//!
+//! `make bench-sim CASES='incast permutation'` runs some only.
 
 #![allow(clippy::print_stdout)]
 
-use std::{fs, sync::Arc, time::Instant};
+use std::{
+    fs,
+    net::{Ipv4Addr, SocketAddr},
+    process::Command,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Instant,
+};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use sluicegate_core::{
     aqm::{Aqm, AqmParams},
     cc::Algorithm,
 };
 use sluicegate_fabric::{Graph, PortConfig, Ports, Routes};
-use sluicegate_sim::net::{Far, Host, Net, Notice, Parts, Queueing, Tenant};
-use sluicegate_tcp::{Config, Events};
+use sluicegate_scenario::workload::{Plan, Report};
+use sluicegate_sim::{
+    actors::{Actor, Cast, Io},
+    engine::{Engine, Part},
+    layout::{Far, Layout, Partition, Tenant},
+    net::{EndId, Host, Net, Queueing},
+};
+use sluicegate_tcp::Config;
 
 const RATE_BPS: u64 = 10_000_000_000;
 const LINK_DELAY_PS: u64 = 1_000_000;
@@ -26,50 +45,63 @@ const THRESHOLD_PACKETS: u32 = 65;
 const BUFFER_PACKETS: u64 = 250;
 const PORT: u16 = 5000;
 
+/// Longer than any case takes.
+const END_PS: u64 = 1_000 * 1_000_000_000_000;
+
+const CASES: [&str; 6] = [
+    "incast",
+    "permutation",
+    "permutation-2",
+    "scale-64",
+    "scale-1024",
+    "scale-4096",
+];
+
+/// Each case in a process of its own, so that its memory is its own.
 fn main() -> Result<()> {
-    let only: Vec<String> = std::env::args()
+    let named: Vec<String> = std::env::args()
         .skip(1)
         .filter(|argument| !argument.starts_with("--"))
         .collect();
-    let wanted = |name: &str| only.is_empty() || only.iter().any(|one| one == name);
-    if wanted("incast") {
-        measure("incast", incast()?)?;
+    if let [case] = named.as_slice() {
+        return run(case);
     }
-    if wanted("permutation") {
-        measure("permutation", permutation()?)?;
+    let all = CASES.map(str::to_owned).to_vec();
+    for case in if named.is_empty() { all } else { named } {
+        let status = Command::new(std::env::current_exe()?).arg(&case).status()?;
+        ensure!(status.success(), "{case}: {status}");
     }
     Ok(())
 }
 
-/// A network and who sends how much to whom.
-struct Case {
-    net: Net,
-    pairs: Vec<(u32, u32)>,
-    bytes: u64,
-}
-
-fn incast() -> Result<Case> {
-    let mut graph = Graph::new(17, 1);
-    for host in 0..17 {
-        graph.link(host, 17);
-    }
-    Ok(Case {
-        net: net(&graph)?,
-        pairs: (1..17).map(|host| (host, 0)).collect(),
-        bytes: 10_000_000,
-    })
-}
-
-fn permutation() -> Result<Case> {
-    let graph = Graph::xgft(&[8, 8, 4], &[1, 8, 8]).map_err(anyhow::Error::msg)?;
-    Ok(Case {
-        net: net(&graph)?,
-        pairs: (0..256)
-            .zip(shuffled(256))
+fn run(name: &str) -> Result<()> {
+    let tree = |m: [u32; 3], w: [u32; 3]| Graph::xgft(&m, &w).map_err(anyhow::Error::msg);
+    let (graph, bytes, threads) = match name {
+        "incast" => (star(17), 10_000_000, 1),
+        "permutation" => (tree([8, 8, 4], [1, 8, 8])?, 4_000_000, 1),
+        "permutation-2" => (tree([8, 8, 4], [1, 8, 8])?, 4_000_000, 2),
+        "scale-64" => (tree([4, 4, 4], [1, 4, 4])?, 4_000_000, 1),
+        "scale-1024" => (tree([16, 8, 8], [1, 16, 8])?, 1_000_000, 1),
+        "scale-4096" => (tree([16, 16, 16], [1, 16, 16])?, 1_000_000, 1),
+        "scale-10648" => (tree([22, 22, 22], [1, 22, 22])?, 1_000_000, 1),
+        other => bail!("no case {other}; there are {}", CASES.join(", ")),
+    };
+    let pairs: Vec<(u32, u32)> = match name {
+        "incast" => (1..17).map(|host| (host, 0)).collect(),
+        _ => (0..graph.hosts())
+            .zip(shuffled(graph.hosts()))
             .filter(|(from, to)| from != to)
             .collect(),
-        bytes: 4_000_000,
-    })
+    };
+    measure(name, &graph, &pairs, bytes, threads)
+}
+
+fn star(hosts: u32) -> Graph {
+    let mut graph = Graph::new(hosts, 1);
+    for host in 0..hosts {
+        graph.link(host, hosts);
+    }
+    graph
 }
 
 /// A fixed permutation: Fisher and Yates with a linear congruential generator (Knuth's MMIX).
@@ -85,13 +117,103 @@ fn shuffled(count: u32) -> Vec<u32> {
     order
 }
 
-fn net(graph: &Graph) -> Result<Net> {
+/// What the flows did, seen from all threads.
+#[derive(Default)]
+struct Done {
+    flows: AtomicU64,
+    last_ps: AtomicU64,
+}
+
+/// Sends so many bytes to one peer.
+struct Source {
+    peer: SocketAddr,
+    left: u64,
+}
+
+impl Source {
+    fn write(&mut self, io: &mut Io<'_>, end: EndId) {
+        self.left -= io.net.write(end, self.left);
+    }
+}
+
+impl Actor for Source {
+    fn begin(&mut self, io: &mut Io<'_>) {
+        io.connect(self.peer, 0);
+    }
+
+    fn connected(&mut self, io: &mut Io<'_>, end: EndId, _: u64) {
+        self.write(io, end);
+    }
+
+    fn writable(&mut self, io: &mut Io<'_>, end: EndId, _: u64) {
+        self.write(io, end);
+    }
+
+    fn finish(&mut self, _: &mut Io<'_>, _: &mut Report) {}
+}
+
+/// Waits for so many bytes of one peer.
+struct Sink {
+    port: u16,
+    left: u64,
+    done: Arc<Done>,
+}
+
+impl Actor for Sink {
+    fn begin(&mut self, io: &mut Io<'_>) {
+        io.listen(self.port, 0);
+    }
+
+    fn readable(&mut self, io: &mut Io<'_>, end: EndId, _: u64) {
+        self.left -= io.net.read(end, u64::MAX);
+        if self.left == 0 {
+            self.done.flows.fetch_add(1, Ordering::Relaxed);
+            self.done
+                .last_ps
+                .fetch_max(io.net.now_ps(), Ordering::Relaxed);
+        }
+    }
+
+    fn finish(&mut self, _: &mut Io<'_>, _: &mut Report) {}
+}
+
+/// Nothing that these actors look at.
+fn plan() -> Plan {
+    Plan {
+        tenant: String::new(),
+        address: address(0).into(),
+        prefix_length: 8,
+        mtu_bytes: PACKET_BYTES,
+        sysctls: Vec::new(),
+        congestion_control: "dctcp".to_owned(),
+        verify: false,
+        measure_begin_ns: 0,
+        measure_end_ns: u64::MAX,
+        stop_ns: u64::MAX,
+        series_interval_ns: 1,
+        cwnd_interval_ns: 1,
+        roles: Vec::new(),
+    }
+}
+
+fn address(host: u32) -> Ipv4Addr {
+    Ipv4Addr::from(0x0a00_0001 + host)
+}
+
+/// DCTCP on Linux; frames of 1500 B, Ethernet header included; an ACK per packet.
+fn stack() -> Config {
+    let mut stack = Config::linux((PACKET_BYTES - 14 - 40) as u16).with(Algorithm::Dctcp);
+    stack.delayed_ack.segments = 1;
+    stack
+}
+
+fn ports(graph: &Graph) -> Result<Ports<sluicegate_sim::packet::Packet>> {
     let aqm = Aqm::Threshold {
         k_bytes: THRESHOLD_PACKETS * PACKET_BYTES,
         drop_not_ect: false,
     };
     let aqm = AqmParams::new(aqm, RATE_BPS, PACKET_BYTES).map_err(anyhow::Error::msg)?;
-    let config = PortConfig {
+    let switch = PortConfig {
         rate_bps: RATE_BPS,
         delay_ps: LINK_DELAY_PS,
         limit_bytes: BUFFER_PACKETS * u64::from(PACKET_BYTES),
@@ -102,106 +224,118 @@ fn net(graph: &Graph) -> Result<Net> {
     let adapter = PortConfig {
         limit_bytes: 1 << 40,
         aqm: AqmParams::default(),
-        ..config
+        ..switch
     };
-    let hosts = graph.hosts();
-    let from = |port: u32| {
-        let (a, b) = graph.links()[port as usize / 2];
-        if port % 2 == 0 { a } else { b }
-    };
-    let count = 2 * graph.links().len() as u32;
     let mut ports = Ports::default();
-    for port in 0..count {
-        ports.add(
-            if from(port) < hosts { adapter } else { config },
-            port.into(),
-        );
+    for &(a, b) in graph.links() {
+        for from in [a, b] {
+            let config = if from < graph.hosts() { adapter } else { switch };
+            ports.add(config, ports.len() as u64);
+        }
     }
-    let machine = |host| {
-        Host::new(
-            graph.adjacent(host)[0].0,
-            graph.adjacent(host)[0].0,
-            Queueing::Drop,
-            None,
-        )
-    };
+    for _ in 0..graph.hosts() {
+        ports.add(adapter, ports.len() as u64);
+    }
+    Ok(ports)
+}
+
+fn layout(graph: &Graph, threads: usize) -> Layout {
     let stack = Arc::new(stack());
     let tenant = |host| Tenant {
         host: host as u16,
-        address: std::net::Ipv4Addr::from(0x0a00_0001 + host).into(),
+        address: address(host).into(),
         stack: Arc::clone(&stack),
     };
-    Ok(Net::new(Parts {
-        ports,
-        far: Far::of(graph),
-        routes: Routes::new(graph),
-        hosts: (0..hosts).map(machine).collect(),
-        tenants: (0..hosts).map(tenant).collect(),
-        ip_bytes: 20,
-        seed: 1,
-    }))
+    let hosts = graph.hosts();
+    let mut far = Far::of(graph);
+    far.extend((0..hosts).map(|host| Far::Host(host as u16)));
+    let tenants = (0..hosts).map(tenant).collect();
+    let partition = Partition::new(graph, threads);
+    Layout::new(
+        far,
+        Routes::new(graph),
+        tenants,
+        20,
+        partition,
+        hosts as usize,
+    )
 }
 
-/// DCTCP on Linux; frames of 1500 B, Ethernet header included; an ACK per packet.
-fn stack() -> Config {
-    let mut stack = Config::linux((PACKET_BYTES - 14 - 40) as u16).with(Algorithm::Dctcp);
-    stack.delayed_ack.segments = 1;
-    stack
+fn engine(
+    graph: &Graph,
+    pairs: &[(u32, u32)],
+    bytes: u64,
+    threads: usize,
+    done: &Arc<Done>,
+) -> Result<Engine> {
+    let layout = Arc::new(layout(graph, threads));
+    let mut casts: Vec<Vec<(u32, Box<dyn Actor>)>> = Vec::new();
+    casts.resize_with(layout.partition.parts(), Vec::new);
+    let links = 2 * graph.links().len() as u32;
+    for (port, &(from, to)) in (PORT..).zip(pairs) {
+        let source = Source {
+            peer: (address(to), port).into(),
+            left: bytes,
+        };
+        let sink = Sink {
+            port,
+            left: bytes,
+            done: Arc::clone(done),
+        };
+        casts[layout.partition.of(to)].push((to, Box::new(sink)));
+        casts[layout.partition.of(from)].push((from, Box::new(source)));
+    }
+    let machine = |host| {
+        let adapter = graph.adjacent(host)[0].0;
+        Host::new(adapter, links + host, Queueing::Drop, None)
+    };
+    let part = |(part, actors)| {
+        let machines = (0..graph.hosts()).map(machine).collect();
+        Ok(Part {
+            net: Net::part(Arc::clone(&layout), part, ports(graph)?, machines, 1),
+            cast: Cast::of(&plan(), actors),
+        })
+    };
+    let parts = casts.into_iter().enumerate().map(part);
+    let parts = parts.collect::<Result<_>>()?;
+    Ok(Engine::new(layout, parts, LINK_DELAY_PS))
 }
 
-fn measure(name: &str, mut case: Case) -> Result<()> {
-    let net = &mut case.net;
-    let mut left = Vec::new();
-    for &(_, to) in &case.pairs {
-        net.accept(to, PORT, 0, 0);
-    }
-    for &(from, to) in &case.pairs {
-        let address = std::net::Ipv4Addr::from(0x0a00_0001 + to).into();
-        net.connect(from, address, PORT, 0, 0);
-        left.push(case.bytes);
-    }
-    let mut open = case.pairs.len();
-    let mut arrived = vec![0; case.pairs.len()];
+fn measure(
+    name: &str,
+    graph: &Graph,
+    pairs: &[(u32, u32)],
+    bytes: u64,
+    threads: usize,
+) -> Result<()> {
+    let done = Arc::new(Done::default());
+    let mut engine = engine(graph, pairs, bytes, threads, &done)?;
     let start = Instant::now();
-    while open > 0 {
-        let happened = net.step_before(u64::MAX);
-        ensure!(
-            happened,
-            "{name}: nothing happens but {open} flows are not complete"
-        );
-        while let Some(notice) = net.notices.pop_front() {
-            let Notice::Socket(end, events) = notice else {
-                continue;
-            };
-            let flow = end as usize / 2;
-            if end % 2 == 0
-                && (events.contains(Events::CONNECTED) || events.contains(Events::WRITABLE))
-            {
-                left[flow] -= net.write(end, left[flow]);
-            }
-            if end % 2 == 1 && events.contains(Events::READABLE) {
-                arrived[flow] += net.read(end, u64::MAX);
-                open -= usize::from(arrived[flow] == case.bytes);
-            }
-        }
-    }
+    engine.begin();
+    engine.run_until(END_PS, &mut |_, _| Ok(()))?;
     let seconds = start.elapsed().as_secs_f64();
-    net.account().map_err(anyhow::Error::msg)?;
-    let hops = net.hops() as f64;
+    engine.account()?;
+    let complete = done.flows.load(Ordering::Relaxed);
+    ensure!(
+        complete == pairs.len() as u64,
+        "{name}: {complete} of {} flows are complete",
+        pairs.len()
+    );
+    let hops = engine.hops() as f64;
     println!(
         "{name}: {:.1} M packet-hops/s, {:.0} ns/hop, {} MB",
         hops / seconds / 1e6,
         seconds * 1e9 / hops,
         resident_mb()?
     );
+    let events: u64 = engine.nets().map(|net| net.events()).sum();
+    let drops = |port| engine.stats(port).drops.iter().sum::<u64>();
     println!(
         "  {:.1} ms simulated, {:.2} M hops, {:.2} M events, {} drops",
-        net.now_ps() as f64 / 1e9,
+        done.last_ps.load(Ordering::Relaxed) as f64 / 1e9,
         hops / 1e6,
-        net.events() as f64 / 1e6,
-        (0..net.ports.len())
-            .map(|port| net.ports.stats(port).drops.iter().sum::<u64>())
-            .sum::<u64>()
+        events as f64 / 1e6,
+        (0..2 * graph.links().len() as u32).map(drops).sum::<u64>()
     );
     Ok(())
 }

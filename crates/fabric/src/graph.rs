@@ -48,6 +48,11 @@ impl Graph {
         self.hosts
     }
 
+    /// Hosts and switches.
+    pub fn nodes(&self) -> u32 {
+        self.nodes
+    }
+
     /// Links.
     pub fn links(&self) -> &[(NodeId, NodeId)] {
         &self.links

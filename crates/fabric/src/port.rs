@@ -63,6 +63,9 @@ pub enum Offer {
     First(u64),
     /// It follows others.
     Queued,
+    /// It leaves for a far end that somebody else looks after ([`Ports::set_away`]), where it arrives at this
+    /// time.
+    Away(u64),
     /// It is gone.
     Dropped(Drop),
 }
@@ -104,6 +107,7 @@ struct Hot {
     underway: u32,
     class: u16,
     up: bool,
+    away: bool,
 }
 
 #[derive(Default)]
@@ -158,9 +162,44 @@ impl<F: Frame> Ports<F> {
             underway: 0,
             class: class as u16,
             up: true,
+            away: false,
         });
         self.cold.push(Cold::default());
         self.hot.len() - 1
+    }
+
+    /// Somebody else looks after this port's far end and is handed every frame ([`Offer::Away`],
+    /// [`Ports::deliver`]): here frames are kept only as long as they count as backlog.
+    pub fn set_away(&mut self, port: usize) {
+        self.hot[port].away = true;
+    }
+
+    /// A frame of a port whose near end somebody else looks after arrives at a time that is not before the last
+    /// one's. True if it is the only one: that needs a timer.
+    pub fn deliver(&mut self, port: usize, frame: Handle, arrival_ps: u64) -> bool {
+        let hot = &mut self.hot[port];
+        self.pool.sent(frame, arrival_ps);
+        hot.underway += 1;
+        let before = std::mem::replace(&mut hot.last, frame);
+        if hot.first == NIL {
+            hot.first = frame;
+            return true;
+        }
+        self.pool.follow(before, frame);
+        false
+    }
+
+    /// Forgets what has left for a far end elsewhere.
+    fn forget_left(&mut self, port: usize, now_ps: u64) {
+        let hot = &self.hot[port];
+        let delay_ps = self.classes[usize::from(hot.class)].config.delay_ps;
+        let left_by = now_ps.saturating_add(delay_ps);
+        while self.hot[port].first != NIL
+            && self.pool.arrival_ps(self.hot[port].first) <= left_by
+            && let Some((frame, _)) = self.arrive(port)
+        {
+            self.pool.release(frame);
+        }
     }
 
     /// How many there are.
@@ -190,6 +229,9 @@ impl<F: Frame> Ports<F> {
     /// A frame wants to leave. Returns the backlog that it met and what became of it; a dropped one is still in
     /// the pool.
     pub fn offer(&mut self, port: usize, now_ps: u64, frame: Handle) -> (u64, Offer) {
+        if self.hot[port].away {
+            self.forget_left(port, now_ps);
+        }
         let hot = &mut self.hot[port];
         let class = &self.classes[usize::from(hot.class)];
         let backlog = hot.drain(&self.pool, now_ps, class.config.delay_ps);
@@ -208,17 +250,23 @@ impl<F: Frame> Ports<F> {
         hot.backlog_bytes += bytes;
         hot.accepted += 1;
         hot.accepted_bytes += u64::from(bytes);
-        hot.underway += 1;
+        hot.underway += u32::from(!hot.away);
         if hot.leaving == NIL {
             hot.leaving = frame;
         }
         let before = std::mem::replace(&mut hot.last, frame);
-        if hot.first == NIL {
+        let is_first = hot.first == NIL;
+        if is_first {
             hot.first = frame;
-            return (backlog.into(), Offer::First(arrival_ps));
+        } else {
+            self.pool.follow(before, frame);
         }
-        self.pool.follow(before, frame);
-        (backlog.into(), Offer::Queued)
+        let offer = match (hot.away, is_first) {
+            (true, _) => Offer::Away(arrival_ps),
+            (false, true) => Offer::First(arrival_ps),
+            (false, false) => Offer::Queued,
+        };
+        (backlog.into(), offer)
     }
 
     /// The first frame under way is at the other end. Returns it, and when the next one will be.
@@ -234,7 +282,7 @@ impl<F: Frame> Ports<F> {
             hot.leaving = self.pool.next(frame);
         }
         hot.first = self.pool.next(frame);
-        hot.underway -= 1;
+        hot.underway -= u32::from(!hot.away);
         let next = (hot.first != NIL).then(|| self.pool.arrival_ps(hot.first));
         Some((frame, next))
     }
@@ -245,8 +293,10 @@ impl<F: Frame> Ports<F> {
         if up {
             return;
         }
+        // Who looks after the far end counts what was under way to it.
+        let lost = u64::from(!self.hot[port].away);
         while let Some((frame, _)) = self.arrive(port) {
-            self.cold[port].drops[Drop::Down as usize] += 1;
+            self.cold[port].drops[Drop::Down as usize] += lost;
             self.pool.release(frame);
         }
         self.hot[port].free_ps = now_ps;
@@ -466,5 +516,63 @@ mod tests {
         link.0.set_up(0, true, 700_000);
         assert_eq!(link.offer(700_000, 1250), (0, Offer::First(2_700_000)));
         assert_eq!(link.0.stats(0).drops[Drop::Down as usize], 2);
+    }
+
+    #[test]
+    fn two_halves_of_a_link_do_what_one_does() {
+        let aqm = AqmParams::default();
+        let (mut whole, mut near, mut far) = (
+            Link::new(4000, aqm),
+            Link::new(4000, aqm),
+            Link::new(4000, aqm),
+        );
+        near.0.set_away(0);
+        let mut first = None;
+        for (now_ps, bytes) in [(0, 1250), (10, 1250), (20, 1250), (30, 1250), (1_000_001, 900)] {
+            let (backlog, offer) = whole.offer(now_ps, bytes);
+            let (same, away) = near.offer(now_ps, bytes);
+            assert_eq!(backlog, same);
+            match away {
+                Offer::Away(arrival_ps) => {
+                    let frame = far.0.pool.insert(Plain {
+                        bytes,
+                        ect: true,
+                        ce: false,
+                    });
+                    let is_first = far.0.deliver(0, frame, arrival_ps);
+                    first = first.or(is_first.then_some(arrival_ps));
+                    assert_eq!(is_first, matches!(offer, Offer::First(_)));
+                }
+                other => assert_eq!(other, offer),
+            }
+        }
+        assert_eq!(first, Some(2_000_000));
+        assert_eq!(near.0.pool.len(), 3, "what has left is forgotten");
+        assert_eq!((near.0.underway(0), far.0.underway(0)), (0, 4));
+        while let Some(arrived) = whole.arrive() {
+            assert_eq!(far.arrive(), Some(arrived));
+        }
+        assert_eq!(far.arrive(), None);
+    }
+
+    #[test]
+    fn what_is_lost_between_two_halves_is_counted_once() {
+        let aqm = AqmParams::default();
+        let (mut near, mut far) = (Link::new(4000, aqm), Link::new(4000, aqm));
+        near.0.set_away(0);
+        let (_, Offer::Away(arrival_ps)) = near.offer(0, 1250) else {
+            panic!("it leaves");
+        };
+        let frame = far.0.pool.insert(Plain {
+            bytes: 1250,
+            ect: true,
+            ce: false,
+        });
+        far.0.deliver(0, frame, arrival_ps);
+        near.0.set_up(0, false, 100);
+        far.0.set_up(0, false, 100);
+        let down = |link: &Link| link.0.stats(0).drops[Drop::Down as usize];
+        assert_eq!((down(&near), down(&far)), (0, 1));
+        assert!(near.0.pool.is_empty() && far.0.pool.is_empty());
     }
 }

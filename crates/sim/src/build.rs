@@ -5,12 +5,18 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 use anyhow::{Context, Result, bail, ensure};
 use sluicegate_core::{aqm::AqmParams, cc::Algorithm};
 use sluicegate_fabric::{Graph, PortConfig, Ports, Routes};
-use sluicegate_scenario::experiment::{Node, Tenant as Described, Variant};
+use sluicegate_scenario::{
+    experiment::{Node, Tenant as Described, Variant},
+    workload,
+};
 use sluicegate_tcp::{Config, config::Buffer, config::Ecn};
 use sluicegate_vswitch::Vnics;
 
 use crate::{
-    net::{Far, Host, Net, Parts, Queueing, Tenant},
+    actors::Cast,
+    engine::{Engine, Part},
+    layout::{Far, Layout, Partition, Tenant},
+    net::{Host, Net, Queueing},
     packet::ETHERNET_BYTES,
 };
 
@@ -26,11 +32,11 @@ const ADAPTER_LIMIT_PACKETS: u64 = 1000;
 /// Nothing is dropped between tenants of one host.
 const LOCAL_LIMIT_BYTES: u64 = 1 << 40;
 
-/// Builds the network of a variant.
+/// Builds the network of a variant, in as many parts as `threads` allows.
 ///
 /// # Errors
 /// What this world cannot do.
-pub fn net(variant: &Variant, seed: u64) -> Result<Net> {
+pub fn engine(variant: &Variant, seed: u64, threads: usize) -> Result<Engine> {
     let hosts = variant.hosts.len();
     ensure!(
         hosts <= usize::from(u16::MAX),
@@ -38,57 +44,86 @@ pub fn net(variant: &Variant, seed: u64) -> Result<Net> {
         u16::MAX
     );
     let graph = variant.graph();
-    let mut ports = Ports::default();
-    for link in &variant.links {
-        for from in [link.a, link.b] {
-            let config = port(variant, link, from)?;
-            ports.add(config, seed ^ ports.len() as u64);
-        }
-    }
     let routes = Routes::new(&graph);
     check_paths(variant, &graph, &routes)?;
     let mut far = Far::of(&graph);
-    let policy = variant
-        .enforcement
-        .as_ref()
-        .map(|enforcement| Arc::new(*enforcement.policy.compile()));
-    let mut machines = Vec::with_capacity(hosts);
-    for id in 0..hosts {
+    far.extend((0..hosts).map(|host| Far::Host(host as u16)));
+    let tenants = variant.tenants.iter();
+    let tenants = tenants
+        .map(|tenant| self::tenant(variant, tenant))
+        .collect::<Result<_>>()?;
+    let ip_bytes = if variant.ip_version == 4 { 20 } else { 40 };
+    let (partition, lookahead_ps) = partition(variant, &graph, threads)?;
+    let layout = Arc::new(Layout::new(
+        far, routes, tenants, ip_bytes, partition, hosts,
+    ));
+    let mut casts: Vec<Vec<_>> = vec![Vec::new(); layout.partition.parts()];
+    for (tenant, plan) in (0..).zip(workload::plans(variant, seed)?) {
+        let part = layout.part_of_host(variant.tenants[tenant as usize].host as u16);
+        casts[part].push((tenant, plan));
+    }
+    let part = |(part, plans)| {
+        Ok(Part {
+            net: net(variant, &graph, &layout, part, seed)?,
+            cast: Cast::new(plans),
+        })
+    };
+    let parts = casts.into_iter().enumerate().map(part);
+    let parts = parts.collect::<Result<_>>()?;
+    Ok(Engine::new(Arc::clone(&layout), parts, lookahead_ps))
+}
+
+/// Who looks after what, and the shortest delay from one part to another. If nothing lies between two parts,
+/// there is one.
+fn partition(variant: &Variant, graph: &Graph, threads: usize) -> Result<(Partition, u64)> {
+    let partition = Partition::new(graph, threads);
+    let mut shortest_ps = u64::MAX;
+    for (link, &(a, b)) in variant.links.iter().zip(graph.links()) {
+        if partition.of(a) != partition.of(b) {
+            for from in [link.a, link.b] {
+                shortest_ps = shortest_ps.min(port(variant, link, from)?.delay_ps);
+            }
+        }
+    }
+    Ok(match shortest_ps {
+        0 => (Partition::whole(), u64::MAX),
+        _ => (partition, shortest_ps),
+    })
+}
+
+/// One part of it.
+fn net(
+    variant: &Variant,
+    graph: &Graph,
+    layout: &Arc<Layout>,
+    part: usize,
+    seed: u64,
+) -> Result<Net> {
+    let mut ports = Ports::default();
+    for link in &variant.links {
+        for from in [link.a, link.b] {
+            ports.add(port(variant, link, from)?, seed ^ ports.len() as u64);
+        }
+    }
+    let enforcement = variant.enforcement.as_ref();
+    let policy = enforcement.map(|enforcement| Arc::new(*enforcement.policy.compile()));
+    let mut machines = Vec::with_capacity(variant.hosts.len());
+    for (id, host) in variant.hosts.iter().enumerate() {
         let adapter = graph
             .adjacent(id as u32)
             .first()
-            .with_context(|| format!("host {} has no link", variant.hosts[id].name))?
+            .with_context(|| format!("host {} has no link", host.name))?
             .0;
-        let enforces = variant
-            .enforcement
-            .as_ref()
-            .is_some_and(|enforcement| enforcement.hosts.contains(&id));
+        let enforces = enforcement.is_some_and(|enforcement| enforcement.hosts.contains(&id));
         let vnics = policy
             .as_ref()
             .filter(|_| enforces)
             .map(|policy| Vnics::new(Arc::clone(policy)));
-        machines.push(Host::new(
-            adapter,
-            ports.len() as u32,
-            Queueing::Drop,
-            vnics,
-        ));
-        ports.add(local(variant), seed ^ ports.len() as u64);
-        far.push(Far::Host(id as u16));
+        let local_port = ports.len() as u32;
+        machines.push(Host::new(adapter, local_port, Queueing::Drop, vnics));
+        ports.add(local(variant), seed ^ u64::from(local_port));
     }
-    let tenants = variant
-        .tenants
-        .iter()
-        .map(|tenant| self::tenant(variant, tenant));
-    Ok(Net::new(Parts {
-        ports,
-        far,
-        routes,
-        hosts: machines,
-        tenants: tenants.collect::<Result<_>>()?,
-        ip_bytes: if variant.ip_version == 4 { 20 } else { 40 },
-        seed,
-    }))
+    Ok(Net::part(Arc::clone(layout), part, ports, machines, seed))
 }
 
 fn port(

@@ -1,5 +1,5 @@
 //! What the bytes of a stream say, where an application needs to know: streams themselves are numbers of
-//! bytes. A letter is written when its first byte is, and read when its last byte is.
+//! bytes. A letter is written with its first byte, and read when its last byte is.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -21,16 +21,9 @@ pub struct Letter {
 pub struct Letters(HashMap<EndId, VecDeque<Letter>>);
 
 impl Letters {
-    /// Follows those that `from` has written.
-    pub fn post(&mut self, from: EndId, letter: Letter) {
-        self.0.entry(from ^ 1).or_default().push_back(letter);
-    }
-
-    /// Takes back the last one that `from` has posted.
-    pub fn unpost(&mut self, from: EndId) {
-        if let Some(letters) = self.0.get_mut(&(from ^ 1)) {
-            letters.pop_back();
-        }
+    /// The next one for `at`, behind those that are on their way.
+    pub fn post(&mut self, at: EndId, letter: Letter) {
+        self.0.entry(at).or_default().push_back(letter);
     }
 
     /// The next one for `at`, without taking it.

@@ -6,16 +6,20 @@
 //! ```
 //!
 //! [`net::Net`] owns the state and handles one event of the [`wheel`] at a time; [`actors`] are the roles of
-//! a plan; [`world::Sim`] builds both from a variant and measures. Time is in picoseconds; events are ordered
-//! by (time, source), so that a run is a function of the scenario and its seed.
+//! a plan; [`engine::Engine`] runs one or several parts of a network, each with its own thread; [`world::Sim`]
+//! builds them from a variant and measures. Time is in picoseconds; events are ordered by (time, source), so
+//! that a run is a function of the scenario and its seed, whatever the number of threads.
 
 pub mod actors;
 mod build;
+pub mod engine;
+pub mod layout;
 pub mod letters;
+pub mod mail;
 mod measure;
 pub mod net;
 pub mod packet;
 pub mod wheel;
 pub mod world;
 
-pub use world::Sim;
+pub use world::{Sim, Threads};

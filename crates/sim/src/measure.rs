@@ -8,7 +8,7 @@ use sluicegate_scenario::{
     results::{LinkResult, QueueQuantiles},
 };
 
-use crate::net::Net;
+use crate::engine::Engine;
 
 /// log2 of the bins per power of two.
 const SUB_BITS: u32 = 5;
@@ -18,14 +18,16 @@ const BINS: usize = ((48 - SUB_BITS) << SUB_BITS) as usize;
 pub struct Backlogs(Vec<Option<Box<[u32; BINS]>>>);
 
 impl Backlogs {
-    /// For these ports; of others nothing is kept.
-    pub fn new(ports: usize, followed: impl Iterator<Item = PortId>) -> Self {
+    /// Of this many ports, none of which is followed yet.
+    pub fn new(ports: usize) -> Self {
         let mut histograms = Vec::new();
         histograms.resize_with(ports, || None);
-        for port in followed {
-            histograms[port as usize] = Some(Box::new([0; BINS]));
-        }
         Self(histograms)
+    }
+
+    /// What is met at this port counts from now on.
+    pub fn follow(&mut self, port: PortId) {
+        self.0[port as usize] = Some(Box::new([0; BINS]));
     }
 
     /// A packet met this backlog.
@@ -35,6 +37,7 @@ impl Backlogs {
         }
     }
 
+    /// Of the backlogs that a port's packets met.
     fn quantiles(&self, port: PortId) -> QueueQuantiles {
         let Some(histogram) = &self.0[port as usize] else {
             return QueueQuantiles::default();
@@ -114,8 +117,8 @@ impl Queue {
     }
 
     /// What it did since `from`.
-    pub fn result(&self, net: &Net, from: &PortStats) -> LinkResult {
-        let to = net.ports.stats(self.port as usize);
+    pub fn result(&self, engine: &mut Engine, from: &PortStats) -> LinkResult {
+        let to = engine.stats(self.port);
         let drops = ["tail", "not_ect", "red", "down"].into_iter().enumerate();
         let drops: BTreeMap<String, u64> = drops
             .map(|(cause, name)| (name.to_owned(), to.drops[cause] - from.drops[cause]))
@@ -129,7 +132,8 @@ impl Queue {
             sent_bytes: to.accepted_bytes - from.accepted_bytes,
             drops,
             marks: to.marks - from.marks,
-            queue_bytes: net
+            queue_bytes: engine
+                .net_of_port(self.port)
                 .backlogs
                 .as_ref()
                 .map_or_else(QueueQuantiles::default, |backlogs| {

@@ -1,4 +1,8 @@
-//! The simulated machines and network: state, and what one event does to it.
+//! The simulated machines and network, or one part of them: state, and what one event does to it.
+//!
+//! What a host or a switch does depends on nothing but the events at it, in the order (time, source); what
+//! orders sources of one host is the order in which that host made them. So it makes no difference which
+//! other hosts a part looks after, and a run gives the same results in one part and in several.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -10,21 +14,24 @@ use sluicegate_core::{
     abi::{Flow, FlowKey},
     segment::{Action, Direction, edit},
 };
-use sluicegate_fabric::{Graph, Handle, Offer, Ports, Routes, graph::PortId};
+use sluicegate_fabric::{Handle, Offer, Ports, Routes, graph::PortId};
 use sluicegate_tcp::{
-    Config, Endpoint, Events,
+    Endpoint, Events,
     segment::{Segment, flags},
 };
 use sluicegate_vswitch::Vnics;
 
+pub use crate::layout::{Far, Tenant};
 use crate::{
-    letters::Letters,
+    layout::{Layout, Partition},
+    letters::{Letter, Letters},
+    mail::{Mail, Parcel},
     measure::Backlogs,
-    packet::{Blocks, Packet},
+    packet::{Aside, NO_END, NOTHING_ASIDE, Packet},
     wheel::{Source, Wheel},
 };
 
-/// A connection's end: ends 2 c and 2 c + 1 belong together, the even one opened.
+/// An end of a connection, as its host's part calls it.
 pub type EndId = u32;
 
 /// Sources by kind, in the order in which they act at the same time.
@@ -36,28 +43,6 @@ const ALARM: u32 = 3;
 
 fn source(kind: u32, index: u32) -> Source {
     kind << KIND_BITS | index
-}
-
-/// Where a port leads.
-#[derive(Clone, Copy, Debug)]
-pub enum Far {
-    /// To a host.
-    Host(u16),
-    /// To a switch.
-    Switch(u32),
-}
-
-impl Far {
-    /// Where each port of a graph leads, by number.
-    pub fn of(graph: &Graph) -> Vec<Self> {
-        let hosts = graph.hosts();
-        (0..2 * graph.links().len() as PortId)
-            .map(|port| match graph.far(port) {
-                host if host < hosts => Self::Host(host as u16),
-                switch => Self::Switch(switch - hosts),
-            })
-            .collect()
-    }
 }
 
 /// How tenants' packets get to their host's adapter.
@@ -82,6 +67,12 @@ pub struct Host {
     waiting: bool,
     /// What happens when the adapter is busy.
     queueing: Queueing,
+    /// Makes initial sequence numbers.
+    isn: u32,
+    /// Connections opened so far: makes ports.
+    opened: u32,
+    /// Alarms that may be used again.
+    free_alarms: Vec<u32>,
     /// Enforcement.
     pub vnics: Option<Vnics<EndId>>,
 }
@@ -100,39 +91,43 @@ impl Host {
             ready: VecDeque::new(),
             waiting: false,
             queueing,
+            isn: adapter.wrapping_mul(0x9e37_79b9),
+            opened: 0,
+            free_alarms: Vec::new(),
             vnics,
         }
     }
-}
 
-/// A tenant: an address on a host with a stack.
-#[derive(Clone, Debug)]
-pub struct Tenant {
-    /// Its host.
-    pub host: u16,
-    /// Its address.
-    pub address: IpAddr,
-    /// Its stack.
-    pub stack: Arc<Config>,
+    fn isn(&mut self) -> u32 {
+        self.isn = self.isn.wrapping_mul(0x915f_77f5).wrapping_add(0x9e37_79b9);
+        self.isn
+    }
 }
 
 /// One end of a connection.
 pub struct End {
-    /// The stack's part; `None` until a SYN arrives or after all is over.
+    /// The stack's part; `None` until a SYN arrives.
     pub tcp: Option<Endpoint>,
     /// The tenant.
     pub tenant: u32,
+    peer_tenant: u32,
+    /// What the peer's part calls the other end; [`NO_END`] until it has said so.
+    peer: EndId,
     port: u16,
+    peer_port: u16,
     host: u16,
     peer_host: u16,
     ready: bool,
     /// When its timer will fire; `u64::MAX` = it has none.
     timer_ps: u64,
-    /// Whose socket it is, and what the actor calls it.
+    /// Whose socket it is.
     pub actor: u32,
     /// What the actor calls it.
     pub key: u64,
 }
+
+/// (own tenant, own port, peer's tenant, peer's port).
+type Ends = (u32, u16, u32, u16);
 
 /// What an actor is told.
 #[derive(Clone, Copy, Debug)]
@@ -145,35 +140,36 @@ pub enum Notice {
 
 #[derive(Clone, Copy)]
 struct Alarm {
+    host: u16,
     actor: u32,
     key: u64,
 }
 
-/// Everything but the actors.
+/// Everything that a part looks after, but the actors.
 pub struct Net {
     now_ps: u64,
     wheel: Wheel,
+    layout: Arc<Layout>,
+    /// Which part it is.
+    part: usize,
     /// Transmit sides: those of links, then one within each host.
     pub ports: Ports<Packet>,
-    /// Blocks of those that have any, by handle.
-    blocks: Vec<Blocks>,
-    far: Vec<Far>,
-    routes: Routes,
-    /// Servers.
+    /// What few packets have, by handle.
+    asides: Vec<Aside>,
+    /// Servers. Those of other parts stay idle.
     pub hosts: Vec<Host>,
-    tenants: Vec<Tenant>,
-    by_address: HashMap<IpAddr, u32>,
+    /// Ends that a SYN made.
+    accepted: HashMap<Ends, EndId>,
     listeners: HashMap<(u32, u16), (u32, u64)>,
     /// Ends of connections.
     pub ends: Vec<End>,
     alarms: Vec<Alarm>,
-    free_alarms: Vec<u32>,
     /// For the actors, in order.
     pub notices: VecDeque<Notice>,
     /// What streams say.
     pub letters: Letters,
-    ip_bytes: u32,
-    isn: u32,
+    /// For other parts, by part.
+    pub outgoing: Vec<Mail>,
     /// Switches clear the ECN field.
     pub bleach: bool,
     /// Backlogs that arriving packets met, while measuring.
@@ -185,6 +181,8 @@ pub struct Net {
     sent: u64,
     facks: u64,
     handed: u64,
+    exported: u64,
+    imported: u64,
 }
 
 /// What [`Net::new`] is given.
@@ -206,30 +204,54 @@ pub struct Parts {
 }
 
 impl Net {
-    /// At time 0.
+    /// All in one part, at time 0.
     pub fn new(parts: Parts) -> Self {
-        let addresses = parts.tenants.iter().enumerate();
-        let by_address = addresses
-            .map(|(id, tenant)| (tenant.address, id as u32))
-            .collect();
+        let hosts = parts.hosts.len();
+        let layout = Layout::new(
+            parts.far,
+            parts.routes,
+            parts.tenants,
+            parts.ip_bytes,
+            Partition::whole(),
+            hosts,
+        );
+        Self::part(Arc::new(layout), 0, parts.ports, parts.hosts, parts.seed)
+    }
+
+    /// One part, at time 0. It is given all ports and hosts, and uses those that it looks after.
+    pub fn part(
+        layout: Arc<Layout>,
+        part: usize,
+        mut ports: Ports<Packet>,
+        mut hosts: Vec<Host>,
+        seed: u64,
+    ) -> Self {
+        let parts = layout.partition.parts();
+        if parts > 1 {
+            for port in 0..ports.len() as PortId {
+                if layout.part_of_port(port) == part && layout.part_beyond(port) != part {
+                    ports.set_away(port as usize);
+                }
+            }
+        }
+        for host in &mut hosts {
+            host.isn ^= (seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32;
+        }
         Self {
             now_ps: 0,
             wheel: Wheel::default(),
-            ports: parts.ports,
-            blocks: Vec::new(),
-            far: parts.far,
-            routes: parts.routes,
-            hosts: parts.hosts,
-            tenants: parts.tenants,
-            by_address,
+            layout,
+            part,
+            ports,
+            asides: Vec::new(),
+            hosts,
+            accepted: HashMap::new(),
             listeners: HashMap::new(),
             ends: Vec::new(),
             alarms: Vec::new(),
-            free_alarms: Vec::new(),
             notices: VecDeque::new(),
             letters: Letters::default(),
-            ip_bytes: parts.ip_bytes,
-            isn: (parts.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32,
+            outgoing: std::iter::repeat_with(Mail::default).take(parts).collect(),
             bleach: false,
             backlogs: None,
             events: 0,
@@ -239,6 +261,8 @@ impl Net {
             sent: 0,
             facks: 0,
             handed: 0,
+            exported: 0,
+            imported: 0,
         }
     }
 
@@ -305,14 +329,14 @@ impl Net {
         if let Some(next_ps) = next {
             self.wheel.push(next_ps, source(PORT, port));
         }
-        match self.far[port as usize] {
+        match self.layout.far[port as usize] {
             Far::Host(host) => self.receive(host, packet),
             Far::Switch(switch) => {
                 if self.bleach {
                     self.ports.pool[packet].bleach();
                 }
                 let host = self.ports.pool[packet].host;
-                if let Some(out) = self.routes.next(switch as usize, host.into()) {
+                if let Some(out) = self.layout.routes.next(switch as usize, host.into()) {
                     self.offer(out, packet);
                 }
             }
@@ -321,25 +345,71 @@ impl Net {
 
     fn offer(&mut self, port: PortId, packet: Handle) {
         let (backlog, offer) = self.ports.offer(port as usize, self.now_ps, packet);
-        self.hops += 1;
         if let Some(backlogs) = &mut self.backlogs {
             backlogs.met(port, backlog);
         }
+        self.hops += 1;
         match offer {
             Offer::First(at_ps) => self.wheel.push(at_ps, source(PORT, port)),
             Offer::Queued => {}
-            Offer::Dropped(_) => self.ports.pool.release(packet),
+            Offer::Away(arrival_ps) => self.export(port, packet, arrival_ps),
+            Offer::Dropped(_) => {
+                self.hops -= 1;
+                self.ports.pool.release(packet);
+            }
         }
     }
 
-    /// Puts a packet into the pool.
-    fn keep(&mut self, packet: Packet, blocks: &Blocks) -> Handle {
-        let handle = self.ports.pool.insert(packet);
-        if packet.has_blocks() {
-            if self.blocks.len() <= handle as usize {
-                self.blocks.resize(handle as usize + 1, Blocks::default());
+    /// The far end of the port is another part's.
+    fn export(&mut self, port: PortId, handle: Handle, arrival_ps: u64) {
+        let packet = self.ports.pool[handle];
+        let aside = match packet.has_aside() {
+            true => self.asides[handle as usize],
+            false => NOTHING_ASIDE,
+        };
+        let parcel = Parcel {
+            port,
+            arrival_ps,
+            packet,
+            aside,
+        };
+        self.exported += 1;
+        let there = self.layout.part_beyond(port);
+        self.outgoing[there].parcels.push(parcel);
+    }
+
+    /// What another part has for this one.
+    pub fn import(&mut self, mail: &mut Mail) {
+        for (end, letter) in mail.letters.drain(..) {
+            self.letters.post(end, letter);
+        }
+        for parcel in mail.parcels.drain(..) {
+            self.imported += 1;
+            let handle = self.keep(parcel.packet, &parcel.aside);
+            let port = parcel.port;
+            if self.ports.deliver(port as usize, handle, parcel.arrival_ps) {
+                self.wheel.push(parcel.arrival_ps, source(PORT, port));
             }
-            self.blocks[handle as usize] = *blocks;
+        }
+    }
+
+    /// When the next event is, here or at whoever gets the outgoing mail; `u64::MAX` = never.
+    pub fn next_ps(&mut self) -> u64 {
+        let parcels = self.outgoing.iter().flat_map(|mail| &mail.parcels);
+        let away = parcels.map(|parcel| parcel.arrival_ps).min();
+        let here = self.wheel.next_ps();
+        here.unwrap_or(u64::MAX).min(away.unwrap_or(u64::MAX))
+    }
+
+    /// Puts a packet into the pool.
+    #[inline]
+    fn keep(&mut self, packet: Packet, aside: &Aside) -> Handle {
+        let handle = self.ports.pool.insert(packet);
+        if packet.has_aside() {
+            if self.asides.len() <= handle as usize {
+                self.asides.resize(handle as usize + 1, Aside::default());
+            }
+            self.asides[handle as usize] = *aside;
         }
         handle
     }
@@ -347,22 +417,73 @@ impl Net {
     /// A packet arrives at the host where its end lives.
     fn receive(&mut self, host: u16, handle: Handle) {
         let mut packet = self.ports.pool[handle];
-        let blocks = if packet.has_blocks() {
-            self.blocks[handle as usize]
-        } else {
-            Blocks::default()
-        };
         self.ports.pool.release(handle);
-        if self.hosts[usize::from(host)].vnics.is_some() {
-            let (action, _) =
-                self.enforce(host, packet.to, Direction::ToTenant, &mut packet, &blocks);
+        if !packet.has_aside() {
+            return self.pass_up(host, &mut packet, &NOTHING_ASIDE);
+        }
+        let aside = self.asides[handle as usize];
+        if packet.is_syn() {
+            self.meet(&mut packet, &aside);
+        }
+        self.pass_up(host, &mut packet, &aside);
+    }
+
+    /// From the adapter through the vNIC stage to the stack.
+    #[inline]
+    fn pass_up(&mut self, host: u16, packet: &mut Packet, aside: &Aside) {
+        let end = packet.to;
+        if end != NO_END && self.hosts[usize::from(host)].vnics.is_some() {
+            let (action, _) = self.enforce(host, end, Direction::ToTenant, packet, aside);
             if action != Action::Pass {
                 self.consumed += 1;
                 return;
             }
         }
         self.handed += 1;
-        self.deliver(packet.to, &packet.segment(&blocks));
+        if end != NO_END {
+            self.deliver(end, &packet.segment(&aside.blocks));
+        }
+    }
+
+    /// A SYN says what its sender calls its end. The first one of a connection makes an end here, if anybody
+    /// listens.
+    fn meet(&mut self, packet: &mut Packet, aside: &Aside) {
+        let ([peer_tenant, tenant], [peer_port, port]) = (aside.tenants, aside.ports);
+        if packet.to == NO_END {
+            let ends = (tenant, port, peer_tenant, peer_port);
+            let known = self.accepted.get(&ends).copied();
+            let Some(end) = known.or_else(|| self.open_for(ends)) else {
+                return;
+            };
+            packet.to = end;
+        }
+        self.ends[packet.to as usize].peer = aside.from;
+    }
+
+    fn open_for(&mut self, ends: Ends) -> Option<EndId> {
+        let (tenant, port, peer_tenant, peer_port) = ends;
+        let &(actor, key) = self.listeners.get(&(tenant, port))?;
+        let id = self.end(End {
+            tcp: None,
+            tenant,
+            peer_tenant,
+            peer: NO_END,
+            port,
+            peer_port,
+            host: self.layout.tenants[tenant as usize].host,
+            peer_host: self.layout.tenants[peer_tenant as usize].host,
+            ready: false,
+            timer_ps: u64::MAX,
+            actor,
+            key,
+        });
+        self.accepted.insert(ends, id);
+        Some(id)
+    }
+
+    fn end(&mut self, end: End) -> EndId {
+        self.ends.push(end);
+        self.ends.len() as EndId - 1
     }
 
     /// A host's vNIC stage. Returns what becomes of the packet, and a FACK to be sent after it.
@@ -372,15 +493,15 @@ impl Net {
         end: EndId,
         direction: Direction,
         packet: &mut Packet,
-        blocks: &Blocks,
+        aside: &Aside,
     ) -> (Action, Option<Packet>) {
         // To core, time 0 is never.
         let now_ns = self.now_ns() + 1;
         let Some(vnics) = &mut self.hosts[usize::from(host)].vnics else {
             return (Action::Pass, None);
         };
-        let (ends, tenants) = (&self.ends, &self.tenants);
-        let mut view = packet.view(blocks, direction);
+        let (ends, tenants) = (&self.ends, &self.layout.tenants);
+        let mut view = packet.view(&aside.blocks, direction);
         let verdict = vnics.segment(end, &mut view, now_ns, || key(ends, tenants, end));
         if verdict.action() != Action::Pass {
             return (verdict.action(), None);
@@ -402,22 +523,13 @@ impl Net {
         self.attend(end);
     }
 
-    /// A SYN for an end that has no stack yet: does anybody listen there?
+    /// A SYN for an end that has no stack yet.
     fn listen(&mut self, end: EndId, syn: &Segment) {
-        let (tenant, port) = (self.ends[end as usize].tenant, self.ends[end as usize].port);
-        let Some(&(actor, key)) = self.listeners.get(&(tenant, port)) else {
-            return;
-        };
-        let (isn, stack) = (self.isn(), Arc::clone(&self.tenants[tenant as usize].stack));
-        let accepted = Endpoint::accept(stack, isn, syn, self.now_ps / 1_000);
-        let end = &mut self.ends[end as usize];
-        end.tcp = Some(accepted);
-        (end.actor, end.key) = (actor, key);
-    }
-
-    fn isn(&mut self) -> u32 {
-        self.isn = self.isn.wrapping_mul(0x915f_77f5).wrapping_add(0x9e37_79b9);
-        self.isn
+        let now_ns = self.now_ns();
+        let state = &mut self.ends[end as usize];
+        let stack = Arc::clone(&self.layout.tenants[state.tenant as usize].stack);
+        let isn = self.hosts[usize::from(state.host)].isn();
+        state.tcp = Some(Endpoint::accept(stack, isn, syn, now_ns));
     }
 
     fn tell(&mut self, end: EndId, events: Events) {
@@ -507,23 +619,39 @@ impl Net {
         let Some(segment) = state.tcp.as_mut().and_then(|tcp| tcp.transmit(now_ns)) else {
             return false;
         };
-        let packet = Packet::new(&segment, end ^ 1, state.peer_host, self.ip_bytes);
+        let packet = Packet::new(&segment, state.peer, state.peer_host, self.layout.ip_bytes);
         self.sent += 1;
-        if self.hosts[usize::from(host)].vnics.is_some() {
-            self.send_enforced(host, end, packet, &segment.sack);
-        } else {
-            let handle = self.keep(packet, &segment.sack);
-            self.send(host, handle);
+        if !packet.has_aside() {
+            self.pass_down(host, end, packet, &NOTHING_ASIDE);
+            return true;
         }
+        let aside = Aside {
+            blocks: segment.sack,
+            tenants: [state.tenant, state.peer_tenant],
+            ports: [state.port, state.peer_port],
+            from: end,
+        };
+        self.pass_down(host, end, packet, &aside);
         true
     }
 
+    /// From the stack through the vNIC stage, if there is one, to the adapter.
+    #[inline]
+    fn pass_down(&mut self, host: u16, end: EndId, packet: Packet, aside: &Aside) {
+        if self.hosts[usize::from(host)].vnics.is_some() {
+            self.send_enforced(host, end, packet, aside);
+        } else {
+            let handle = self.keep(packet, aside);
+            self.send(host, handle);
+        }
+    }
+
     /// Through the vNIC stage to the adapter.
-    fn send_enforced(&mut self, host: u16, end: EndId, mut packet: Packet, blocks: &Blocks) {
-        let (action, fack) = self.enforce(host, end, Direction::FromTenant, &mut packet, blocks);
+    fn send_enforced(&mut self, host: u16, end: EndId, mut packet: Packet, aside: &Aside) {
+        let (action, fack) = self.enforce(host, end, Direction::FromTenant, &mut packet, aside);
         match action {
             Action::Pass => {
-                let handle = self.keep(packet, blocks);
+                let handle = self.keep(packet, aside);
                 self.send(host, handle);
             }
             _ => self.policed += 1,
@@ -546,18 +674,16 @@ impl Net {
     }
 
     fn alarm(&mut self, index: u32) {
-        let Alarm { actor, key } = self.alarms[index as usize];
-        self.free_alarms.push(index);
+        let Alarm { host, actor, key } = self.alarms[index as usize];
+        self.hosts[usize::from(host)].free_alarms.push(index);
         self.notices.push_back(Notice::Alarm(actor, key));
     }
 
-    /// Every flow that a vNIC stage knows.
-    pub fn tracked(&self) -> Vec<(FlowKey, Flow)> {
-        let stages = self.hosts.iter().filter_map(|host| host.vnics.as_ref());
-        let flows = stages.flat_map(Vnics::flows);
-        flows
-            .map(|(&end, flow)| (key(&self.ends, &self.tenants, end), *flow))
-            .collect()
+    /// Every flow that a host's vNIC stage knows.
+    pub fn tracked(&self, host: u16) -> impl Iterator<Item = (FlowKey, Flow)> {
+        let stage = self.hosts[usize::from(host)].vnics.as_ref();
+        let flows = stage.into_iter().flat_map(Vnics::flows);
+        flows.map(|(&end, flow)| (key(&self.ends, &self.layout.tenants, end), *flow))
     }
 
     /// Asserts that no packet got lost without a cause: sent = handed over + dropped + underway.
@@ -569,15 +695,16 @@ impl Net {
         let drops = |port| self.ports.stats(port).drops.iter().sum::<u64>();
         let dropped: u64 = ports.clone().map(drops).sum();
         let underway: u64 = ports.map(|port| self.ports.underway(port)).sum();
-        let made = self.sent + self.facks;
-        let found = self.handed + self.consumed + self.policed + dropped + underway;
+        let made = self.sent + self.facks + self.imported;
+        let found =
+            self.handed + self.consumed + self.policed + dropped + underway + self.exported;
         if made == found {
             return Ok(());
         }
         Err(format!(
             "{made} packets were sent but {found} are accounted for: {} delivered, {} consumed, {} policed, \
-             {dropped} dropped, {underway} underway",
-            self.handed, self.consumed, self.policed
+             {dropped} dropped, {underway} underway, {} handed to other parts (part {})",
+            self.handed, self.consumed, self.policed, self.exported, self.part
         ))
     }
 }
@@ -593,31 +720,33 @@ impl Net {
         actor: u32,
         key: u64,
     ) -> EndId {
-        let even = self.ends.len() as EndId;
-        let peer = self.by_address.get(&address).copied().unwrap_or(tenant);
+        let tenants = &self.layout.tenants;
+        let peer_tenant = self.layout.tenant_at(address).unwrap_or(tenant);
         let (host, peer_host) = (
-            self.tenants[tenant as usize].host,
-            self.tenants[peer as usize].host,
+            tenants[tenant as usize].host,
+            tenants[peer_tenant as usize].host,
         );
-        let (isn, stack) = (self.isn(), Arc::clone(&self.tenants[tenant as usize].stack));
-        let local_port = 32_768 + (even / 2 % 28_232) as u16;
-        let end = |tcp, tenant, port, host, peer_host| End {
-            tcp,
+        let stack = Arc::clone(&tenants[tenant as usize].stack);
+        let opener = &mut self.hosts[usize::from(host)];
+        let local_port = 32_768 + (opener.opened % 28_232) as u16;
+        opener.opened += 1;
+        let isn = opener.isn();
+        let id = self.end(End {
+            tcp: Some(Endpoint::connect(stack, isn)),
             tenant,
-            port,
+            peer_tenant,
+            peer: NO_END,
+            port: local_port,
+            peer_port: port,
             host,
             peer_host,
             ready: false,
             timer_ps: u64::MAX,
             actor,
             key,
-        };
-        let opener = Endpoint::connect(stack, isn);
-        self.ends
-            .push(end(Some(opener), tenant, local_port, host, peer_host));
-        self.ends.push(end(None, peer, port, peer_host, host));
-        self.attend(even);
-        even
+        });
+        self.attend(id);
+        id
     }
 
     /// A tenant accepts connections on a port for this actor, which calls them `key` at first.
@@ -655,10 +784,25 @@ impl Net {
         }
     }
 
-    /// Wakes an actor at a time (ns), now at the earliest.
-    pub fn wake_at(&mut self, at_ns: u64, actor: u32, key: u64) {
-        let alarm = Alarm { actor, key };
-        let index = match self.free_alarms.pop() {
+    /// Says something with the next byte that `end` writes or has just written.
+    pub fn post(&mut self, end: EndId, letter: Letter) {
+        let End {
+            peer, peer_host, ..
+        } = self.ends[end as usize];
+        debug_assert_ne!(peer, NO_END, "who writes is connected");
+        let there = self.layout.part_of_host(peer_host);
+        if there == self.part {
+            self.letters.post(peer, letter);
+        } else {
+            self.outgoing[there].letters.push((peer, letter));
+        }
+    }
+
+    /// Wakes an actor of a tenant at a time (ns), now at the earliest.
+    pub fn wake_at(&mut self, at_ns: u64, tenant: u32, actor: u32, key: u64) {
+        let host = self.layout.tenants[tenant as usize].host;
+        let alarm = Alarm { host, actor, key };
+        let index = match self.hosts[usize::from(host)].free_alarms.pop() {
             Some(index) => {
                 self.alarms[index as usize] = alarm;
                 index
@@ -675,13 +819,13 @@ impl Net {
 
 /// The connection as the host of `end` sees it.
 fn key(ends: &[End], tenants: &[Tenant], end: EndId) -> FlowKey {
-    let (local, remote) = (&ends[end as usize], &ends[(end ^ 1) as usize]);
+    let end = &ends[end as usize];
     FlowKey {
-        local: tenants[local.tenant as usize].address.into(),
-        remote: tenants[remote.tenant as usize].address.into(),
-        local_port: local.port.to_be(),
-        remote_port: remote.port.to_be(),
-        ifindex: local.tenant + 1,
+        local: tenants[end.tenant as usize].address.into(),
+        remote: tenants[end.peer_tenant as usize].address.into(),
+        local_port: end.port.to_be(),
+        remote_port: end.peer_port.to_be(),
+        ifindex: end.tenant + 1,
         ..FlowKey::default()
     }
 }

@@ -22,11 +22,34 @@ const FACK: u32 = 1 << 26;
 /// Counters are 24 bits.
 const COUNTER: u32 = (1 << 24) - 1;
 
-/// SACK blocks of a segment, or a SYN's MSS and window scale. Few packets have any, so that they are kept
-/// apart from what every hop touches.
+/// SACK blocks of a segment, or a SYN's MSS and window scale.
 pub type Blocks = [Block; SACK_BLOCKS];
 
-/// A packet without its [`Blocks`]: with what a port keeps of it, one cache line.
+/// What few packets have, kept apart from what every hop touches: blocks, and of a SYN who sent it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Aside {
+    /// The options' contents.
+    pub blocks: Blocks,
+    /// Of a SYN: the sender's tenant, and the receiver's.
+    pub tenants: [u32; 2],
+    /// Of a SYN: their ports.
+    pub ports: [u16; 2],
+    /// Of a SYN: what the sender calls its end.
+    pub from: u32,
+}
+
+/// Of a packet that has none.
+pub const NOTHING_ASIDE: Aside = Aside {
+    blocks: [Block { left: 0, right: 0 }; SACK_BLOCKS],
+    tenants: [0; 2],
+    ports: [0; 2],
+    from: NO_END,
+};
+
+/// [`Packet::to`] of a SYN: the receiver's end has yet to be found or made.
+pub const NO_END: u32 = u32::MAX;
+
+/// A packet without its [`Aside`]: with what a port keeps of it, one cache line.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Packet {
     seq: u32,
@@ -42,7 +65,7 @@ pub struct Packet {
     /// Which of our options it carries, and EE0B.
     ours: u32,
     ceb: u32,
-    /// The connection's end that it is for.
+    /// The connection's end that it is for, or [`NO_END`].
     pub to: u32,
     /// The host where that end lives.
     pub host: u16,
@@ -74,9 +97,14 @@ impl Packet {
         }
     }
 
-    /// Whether its blocks say anything.
-    pub fn has_blocks(&self) -> bool {
+    /// Whether it needs an [`Aside`].
+    pub fn has_aside(&self) -> bool {
         self.sack_count > 0 || self.flags & flags::SYN != 0
+    }
+
+    /// Whether it opens a connection or answers such a one.
+    pub fn is_syn(&self) -> bool {
+        self.flags & flags::SYN != 0
     }
 
     /// The tenant's segment again.
@@ -126,7 +154,7 @@ impl Packet {
             header_len: self.tcp_header_len() as u8,
             ..core::Segment::default()
         };
-        if self.has_blocks() {
+        if self.has_aside() {
             view_options(&self.segment(blocks), &mut view);
         }
         if self.ours != 0 {

@@ -20,10 +20,9 @@ use sluicegate_scenario::{
 };
 
 use crate::{
-    actors::Cast,
     build,
+    engine::Engine,
     measure::{self, Backlogs, Queue},
-    net::Net,
 };
 
 /// Samples of queues and windows in a run.
@@ -32,12 +31,35 @@ const SAMPLES: u64 = 500;
 /// Wall time between live lines.
 const LIVE_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Events between looks at the wall clock.
-const EVENTS_PER_LOOK: u64 = 1 << 16;
+/// Hosts from which several threads are worth their meetings.
+const HOSTS_FOR_THREADS: usize = 64;
+
+/// How many threads a run has. Results do not depend on it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Threads {
+    /// One, or as many as there are CPUs where the network is large.
+    #[default]
+    Auto,
+    /// So many, but no more than hosts.
+    Exactly(usize),
+}
+
+impl Threads {
+    fn of(self, hosts: usize) -> usize {
+        match self {
+            Self::Exactly(count) => count,
+            Self::Auto if hosts < HOSTS_FOR_THREADS => 1,
+            Self::Auto => std::thread::available_parallelism().map_or(1, usize::from),
+        }
+    }
+}
 
 /// Runs scenarios in simulated time. Needs no privileges.
 #[derive(Debug, Default)]
-pub struct Sim;
+pub struct Sim {
+    /// Threads of a run.
+    pub threads: Threads,
+}
 
 impl World for Sim {
     fn name(&self) -> &'static str {
@@ -49,8 +71,7 @@ impl World for Sim {
             let context = |error: anyhow::Error| {
                 error.context(format!("{}: variant {}", experiment.file, variant.name))
             };
-            build::net(variant, experiment.seed).map_err(context)?;
-            workload::plans(variant, experiment.seed).map_err(context)?;
+            build::engine(variant, experiment.seed, 1).map_err(context)?;
         }
         Ok(())
     }
@@ -63,15 +84,15 @@ impl World for Sim {
         observer: &mut dyn Observer,
     ) -> Result<Outcome> {
         observer.phase("running");
-        Run::build(variant, seed)?.measure(observer)
+        let threads = self.threads.of(variant.hosts.len());
+        Run::build(variant, seed, threads)?.measure(observer)
     }
 }
 
 /// One run of one variant.
 struct Run<'a> {
     variant: &'a Variant,
-    net: Net,
-    cast: Cast,
+    engine: Engine,
     flows: Vec<Flow>,
     queues: Vec<Queue>,
     windows: Windows,
@@ -80,14 +101,13 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    fn build(variant: &'a Variant, seed: u64) -> Result<Self> {
+    fn build(variant: &'a Variant, seed: u64, threads: usize) -> Result<Self> {
         let flows = workload::flows(variant);
         let queues = measure::queues(variant);
         let bottlenecks = queues.iter().filter(|queue| queue.bottleneck);
         Ok(Self {
             variant,
-            net: build::net(variant, seed)?,
-            cast: Cast::new(workload::plans(variant, seed)?),
+            engine: build::engine(variant, seed, threads)?,
             windows: Windows::new(variant, &flows),
             backlogs: bottlenecks
                 .map(|queue| (queue.name.clone(), Vec::new()))
@@ -101,22 +121,21 @@ impl<'a> Run<'a> {
     fn measure(mut self, observer: &mut dyn Observer) -> Result<Outcome> {
         let mut before = Vec::new();
         let mut live = Live::new(self.variant.warmup + self.variant.duration);
-        self.cast.begin(&mut self.net);
+        self.engine.begin();
         for (at_ps, stop) in self.stops() {
             self.run_until(at_ps, &mut live, observer)?;
             match stop {
                 Stop::Measure => {
-                    let stats = |queue: &Queue| self.net.ports.stats(queue.port() as usize);
+                    let stats = |queue: &Queue| self.engine.stats(queue.port());
                     before = self.queues.iter().map(stats).collect();
-                    let followed = self.queues.iter().map(Queue::port);
-                    self.net.backlogs = Some(Backlogs::new(self.net.ports.len(), followed));
+                    self.follow_backlogs();
                 }
                 Stop::Event(index) => self.act(index),
                 Stop::Sample => self.sample(),
                 Stop::End => {}
             }
         }
-        self.net.account().map_err(anyhow::Error::msg)?;
+        self.engine.account()?;
         Ok(self.outcome(&before))
     }
 
@@ -147,47 +166,51 @@ impl<'a> Run<'a> {
         live: &mut Live,
         observer: &mut dyn Observer,
     ) -> Result<()> {
-        while self.net.step_before(until_ps) {
-            if !self.net.notices.is_empty() {
-                self.cast.hear(&mut self.net);
-            }
-            if self.net.events() % EVENTS_PER_LOOK == 0 {
-                live.look(&self.net, observer)?;
-            }
+        self.engine.run_until(until_ps, &mut |hops, now_ps| {
+            live.look(hops, now_ps, observer)
+        })
+    }
+
+    /// From now on, what packets find in the queues counts.
+    fn follow_backlogs(&mut self) {
+        for queue in &self.queues {
+            let net = self.engine.net_of_port(queue.port());
+            let ports = net.ports.len();
+            let backlogs = net.backlogs.get_or_insert_with(|| Backlogs::new(ports));
+            backlogs.follow(queue.port());
         }
-        self.net.pass(until_ps);
-        live.look(&self.net, observer)
     }
 
     fn act(&mut self, event: usize) {
         match &self.variant.events[event].action {
             Action::Detach(hosts) => {
                 for &host in hosts {
-                    if let Some(vnics) = self.net.hosts[host].vnics.take() {
+                    let net = self.engine.net_of_host(host as u16);
+                    if let Some(vnics) = net.hosts[host].vnics.take() {
                         add(&mut self.counters, &vnics.counters().0);
                     }
                 }
             }
-            Action::BleachEcn => self.net.bleach = true,
+            Action::BleachEcn => self.engine.nets().for_each(|net| net.bleach = true),
         }
     }
 
     fn sample(&mut self) {
-        let now_s = self.net.now_ps() as f64 / 1e12;
+        let now_s = self.engine.now_ps() as f64 / 1e12;
         let bottlenecks = self.queues.iter().filter(|queue| queue.bottleneck);
         for (queue, (_, points)) in bottlenecks.zip(&mut self.backlogs) {
-            let backlog = self.net.backlog_bytes(queue.port());
+            let net = self.engine.net_of_port(queue.port());
+            let backlog = net.backlog_bytes(queue.port());
             points.push((now_s, backlog as f64));
         }
-        let tracked = self.net.tracked();
+        let tracked = self.engine.tracked();
         self.windows.add(now_s, &tracked);
     }
 
     fn outcome(mut self, before: &[PortStats]) -> Outcome {
-        for host in &self.net.hosts {
-            if let Some(vnics) = &host.vnics {
-                add(&mut self.counters, &vnics.counters().0);
-            }
+        for net in self.engine.nets() {
+            let stages = net.hosts.iter().filter_map(|host| host.vnics.as_ref());
+            stages.for_each(|vnics| add(&mut self.counters, &vnics.counters().0));
         }
         let counted = COUNTER_NAMES.iter().zip(self.counters);
         let enforcement = match self.variant.enforcement {
@@ -199,9 +222,9 @@ impl<'a> Run<'a> {
         };
         let links = self.queues.iter().zip(before);
         let links = links
-            .map(|(queue, before)| queue.result(&self.net, before))
+            .map(|(queue, before)| queue.result(&mut self.engine, before))
             .collect();
-        let reports = self.cast.reports(&mut self.net);
+        let reports = self.engine.reports();
         let result = collect::result(Seen {
             variant: self.variant,
             flows: &self.flows,
@@ -266,21 +289,21 @@ impl Live {
         }
     }
 
-    fn look(&mut self, net: &Net, observer: &mut dyn Observer) -> Result<()> {
+    fn look(&mut self, hops: u64, now_ps: u64, observer: &mut dyn Observer) -> Result<()> {
         if self.shown.elapsed() < LIVE_INTERVAL {
             return Ok(());
         }
         if observer.cancelled() {
             bail!("interrupted");
         }
-        let millions = (net.hops() - self.hops) as f64 / 1e6 / self.shown.elapsed().as_secs_f64();
-        let done = Duration::from_nanos(net.now_ns());
+        let millions = hops.saturating_sub(self.hops) as f64 / 1e6 / self.shown.elapsed().as_secs_f64();
+        let done = Duration::from_nanos(now_ps / 1_000);
         observer.progress(
             done,
             self.total,
             &format!("{millions:.1} million packet-hops/s"),
         );
-        (self.shown, self.hops) = (Instant::now(), net.hops());
+        (self.shown, self.hops) = (Instant::now(), hops);
         Ok(())
     }
 }

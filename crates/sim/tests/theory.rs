@@ -10,6 +10,9 @@ use sluicegate_tcp::{Config, Events, config::Buffer};
 const RATE_BPS: u64 = 1_000_000_000;
 const DELAY_PS: u64 = 10_000_000;
 const PORT: u16 = 5000;
+/// Actors of a test.
+const SOURCE: u32 = 0;
+const SINK: u32 = 1;
 
 /// Hosts around one switch, whose ports mark at 30 KB.
 fn star(hosts: u32, stack: &Config) -> Net {
@@ -63,9 +66,10 @@ fn address(host: u32) -> Ipv4Addr {
 /// Each of `senders` sends `bytes` to host 0. Returns what had arrived of each by `until_ps`, and when the last
 /// byte did.
 fn send(net: &mut Net, senders: u32, bytes: u64, until_ps: u64) -> (Vec<u64>, u64) {
-    net.accept(0, PORT, 0, 0);
     for sender in 1..=senders {
-        net.connect(sender, address(0).into(), PORT, 0, 0);
+        let (port, flow) = (PORT + sender as u16, u64::from(sender) - 1);
+        net.accept(0, port, SINK, flow);
+        net.connect(sender, address(0).into(), port, SOURCE, flow);
     }
     let mut left = vec![bytes; senders as usize];
     let mut arrived = vec![0; senders as usize];
@@ -75,11 +79,12 @@ fn send(net: &mut Net, senders: u32, bytes: u64, until_ps: u64) -> (Vec<u64>, u6
             let Notice::Socket(end, events) = notice else {
                 continue;
             };
-            let flow = end as usize / 2;
+            let state = &net.ends[end as usize];
+            let (role, flow) = (state.actor, state.key as usize);
             let may_write = events.contains(Events::CONNECTED) || events.contains(Events::WRITABLE);
-            if end % 2 == 0 && may_write {
+            if role == SOURCE && may_write {
                 left[flow] -= net.write(end, left[flow]);
-            } else if end % 2 == 1 && events.contains(Events::READABLE) {
+            } else if role == SINK && events.contains(Events::READABLE) {
                 arrived[flow] += net.read(end, u64::MAX);
                 last_ps = net.now_ps();
             }

@@ -14,6 +14,7 @@ use sluicegate_scenario::{
     runner,
     world::World,
 };
+use sluicegate_sim::{Sim, Threads};
 
 use crate::{
     interrupt,
@@ -57,6 +58,9 @@ pub struct Args {
     /// The scenario's short form, for a quick look
     #[arg(long)]
     short: bool,
+    /// Threads of a simulation, for the same results: by itself it takes one, or all CPUs from 64 hosts on
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..))]
+    threads: Option<u8>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -68,9 +72,11 @@ enum WorldName {
 }
 
 impl WorldName {
-    fn open(self) -> anyhow::Result<Box<dyn World>> {
+    fn open(self, threads: Option<u8>) -> anyhow::Result<Box<dyn World>> {
         match self {
-            Self::Sim => Ok(Box::new(sluicegate_sim::Sim)),
+            Self::Sim => Ok(Box::new(Sim {
+                threads: threads.map_or(Threads::Auto, |count| Threads::Exactly(count.into())),
+            })),
             Self::Lab => Ok(Box::new(sluicegate_lab::Lab::new()?)),
         }
     }
@@ -87,7 +93,7 @@ struct Job {
 pub fn run(args: &Args) -> Result<(), Failure> {
     let jobs = jobs(args)?;
     interrupt::install()?;
-    let mut world = args.world.open()?;
+    let mut world = args.world.open(args.threads)?;
     for job in &jobs {
         // Refuse before the first run what the last one could not do.
         world.check(&job.experiment)?;

@@ -67,7 +67,7 @@ impl Requester {
                     bytes: self.bytes,
                     ..Letter::default()
                 };
-                io.net.letters.post(end, request);
+                io.net.post(end, request);
                 io.net.write(end, REQUEST_BYTES);
             }
         }

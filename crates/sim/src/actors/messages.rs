@@ -138,15 +138,12 @@ impl Source {
             return;
         };
         while let Some(message) = connection.queue.front_mut() {
-            if message.written == 0 {
-                io.net.letters.post(end, message.letter);
-            }
+            let begins = message.written == 0;
             message.written += io.net.write(end, message.letter.bytes - message.written);
+            if begins && message.written > 0 {
+                io.net.post(end, message.letter);
+            }
             if message.written < message.letter.bytes {
-                // Nothing fitted at all: the letter is posted again with its first byte.
-                if message.written == 0 {
-                    io.net.letters.unpost(end);
-                }
                 return;
             }
             connection.sent.push_back(message.letter);

@@ -15,7 +15,7 @@ use crate::net::{EndId, Net, Notice};
 
 /// One role of a tenant. `key` is what the actor gave when it opened the socket or set the alarm; an accepted
 /// connection has the key of its listener.
-pub trait Actor {
+pub trait Actor: Send {
     /// Time 0.
     fn begin(&mut self, io: &mut Io<'_>);
     /// A connection is established.
@@ -50,17 +50,19 @@ impl Io<'_> {
         self.plan.measures(at_ns)
     }
 
-    fn connect(&mut self, peer: SocketAddr, key: u64) -> EndId {
+    /// Opens a connection from this tenant.
+    pub fn connect(&mut self, peer: SocketAddr, key: u64) -> EndId {
         self.net
             .connect(self.tenant, peer.ip(), peer.port(), self.actor, key)
     }
 
-    fn listen(&mut self, port: u16, key: u64) {
+    /// Accepts connections to this tenant.
+    pub fn listen(&mut self, port: u16, key: u64) {
         self.net.accept(self.tenant, port, self.actor, key);
     }
 
     fn alarm(&mut self, at_ns: u64, key: u64) {
-        self.net.wake_at(at_ns, self.actor, key);
+        self.net.wake_at(at_ns, self.tenant, self.actor, key);
     }
 
     fn set_key(&mut self, end: EndId, key: u64) {
@@ -70,28 +72,45 @@ impl Io<'_> {
 
 struct Seat {
     tenant: u32,
+    /// Index of its plan.
+    plan: usize,
     actor: Box<dyn Actor>,
 }
 
-/// Everybody's roles.
+/// The roles of the tenants that a part looks after.
 pub struct Cast {
-    plans: Vec<Plan>,
+    plans: Vec<(u32, Plan)>,
     seats: Vec<Seat>,
 }
 
 impl Cast {
     /// From one plan per tenant.
-    pub fn new(plans: Vec<Plan>) -> Self {
+    pub fn new(plans: Vec<(u32, Plan)>) -> Self {
         let mut seats = Vec::new();
-        for (tenant, plan) in plans.iter().enumerate() {
+        for (index, (tenant, plan)) in plans.iter().enumerate() {
             for role in &plan.roles {
                 seats.push(Seat {
-                    tenant: tenant as u32,
+                    tenant: *tenant,
+                    plan: index,
                     actor: actor(role),
                 });
             }
         }
         Self { plans, seats }
+    }
+
+    /// From actors of the caller's own, by tenant; `plan` is what all of them are told.
+    pub fn of(plan: &Plan, actors: Vec<(u32, Box<dyn Actor>)>) -> Self {
+        let mut cast = Self::new(Vec::new());
+        for (index, (tenant, actor)) in actors.into_iter().enumerate() {
+            cast.plans.push((tenant, plan.clone()));
+            cast.seats.push(Seat {
+                tenant,
+                plan: index,
+                actor,
+            });
+        }
+        cast
     }
 
     fn with(&mut self, net: &mut Net, index: u32, act: impl FnOnce(&mut dyn Actor, &mut Io<'_>)) {
@@ -100,7 +119,7 @@ impl Cast {
         };
         let mut io = Io {
             net,
-            plan: &self.plans[seat.tenant as usize],
+            plan: &self.plans[seat.plan].1,
             tenant: seat.tenant,
             actor: index,
         };
@@ -140,19 +159,21 @@ impl Cast {
         }
     }
 
-    /// What everybody saw, one report per tenant.
-    pub fn reports(mut self, net: &mut Net) -> Vec<Report> {
-        let mut reports: Vec<Report> = self
+    /// What everybody saw, by tenant.
+    pub fn reports(mut self, net: &mut Net) -> Vec<(u32, Report)> {
+        let mut reports: Vec<(u32, Report)> = self
             .plans
             .iter()
-            .map(|plan| Report {
-                tenant: plan.tenant.clone(),
-                ..Report::default()
+            .map(|(tenant, plan)| {
+                let report = Report {
+                    tenant: plan.tenant.clone(),
+                    ..Report::default()
+                };
+                (*tenant, report)
             })
             .collect();
         for index in 0..self.seats.len() {
-            let tenant = self.seats[index].tenant as usize;
-            let report = &mut reports[tenant];
+            let (_, report) = &mut reports[self.seats[index].plan];
             self.with(net, index as u32, |actor, io| actor.finish(io, report));
         }
         reports

@@ -1,0 +1,333 @@
+//! Runs the parts of a network side by side, a window of time after the other.
+//!
+//! What happens in one part reaches another no sooner than the shortest link between them takes (the
+//! lookahead). So every part may handle its events of that much time without asking; then all exchange what
+//! they have for each other (conservative synchronisation: Chandy and Misra 1979, with the windows of
+//! Nicol 1993). Mail has two sets of boxes by turns, so that one meeting in a window is enough.
+
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    },
+    thread,
+};
+
+use anyhow::{Result, anyhow};
+use sluicegate_core::abi::{Flow, FlowKey};
+use sluicegate_fabric::{graph::PortId, port::PortStats};
+use sluicegate_scenario::workload::Report;
+
+use crate::{actors::Cast, layout::Layout, mail::Mail, net::Net};
+
+/// Events between looks at the wall clock.
+const EVENTS_PER_LOOK: u64 = 1 << 16;
+
+/// Looks at the others before a thread that waits lets somebody else have its CPU.
+const SPINS: u32 = 2_000;
+
+/// Some hosts and switches and what their tenants do.
+pub struct Part {
+    /// Machines and network.
+    pub net: Net,
+    /// Roles.
+    pub cast: Cast,
+}
+
+impl Part {
+    /// The next event before `until_ps`, and what actors make of it; false if there is none.
+    #[inline]
+    fn step_before(&mut self, until_ps: u64) -> bool {
+        if !self.net.step_before(until_ps) {
+            return false;
+        }
+        if !self.net.notices.is_empty() {
+            self.cast.hear(&mut self.net);
+        }
+        true
+    }
+}
+
+/// Called now and then with packets transmitted so far and simulated time in ps; an error ends the run.
+pub type Look<'a> = &'a mut dyn FnMut(u64, u64) -> Result<()>;
+
+/// A whole network.
+pub struct Engine {
+    layout: Arc<Layout>,
+    parts: Vec<Part>,
+    lookahead_ps: u64,
+}
+
+impl Engine {
+    /// From as many parts as the layout has. `lookahead_ps` is the shortest time from one to another, not 0
+    /// if there are several.
+    pub fn new(layout: Arc<Layout>, parts: Vec<Part>, lookahead_ps: u64) -> Self {
+        Self {
+            layout,
+            parts,
+            lookahead_ps,
+        }
+    }
+
+    /// Time 0.
+    pub fn begin(&mut self) {
+        for part in &mut self.parts {
+            part.cast.begin(&mut part.net);
+        }
+    }
+
+    /// Handles every event before `until_ps`.
+    ///
+    /// # Errors
+    /// What `look` says, or that a part has panicked.
+    pub fn run_until(&mut self, until_ps: u64, look: Look<'_>) -> Result<()> {
+        match self.parts.as_mut_slice() {
+            [part] => {
+                while part.step_before(until_ps) {
+                    if part.net.events() % EVENTS_PER_LOOK == 0 {
+                        look(part.net.hops(), part.net.now_ps())?;
+                    }
+                }
+                part.net.pass(until_ps);
+            }
+            _ => self.run_together(until_ps, look)?,
+        }
+        look(self.hops(), self.now_ps())
+    }
+
+    fn run_together(&mut self, until_ps: u64, look: Look<'_>) -> Result<()> {
+        let meeting = Meeting::new(self.parts.len());
+        let lookahead_ps = self.lookahead_ps.max(1);
+        let Some((first, others)) = self.parts.split_first_mut() else {
+            return Ok(());
+        };
+        let outcome = thread::scope(|scope| {
+            for (index, part) in others.iter_mut().enumerate() {
+                let member = Member {
+                    meeting: &meeting,
+                    me: index + 1,
+                };
+                scope.spawn(move || member.run(part, until_ps, lookahead_ps, &mut |_, _| Ok(())));
+            }
+            let member = Member {
+                meeting: &meeting,
+                me: 0,
+            };
+            member.run(first, until_ps, lookahead_ps, look)
+        });
+        if meeting.broken.load(Ordering::Acquire) {
+            return Err(anyhow!(
+                "a thread of the simulation failed; its message is above"
+            ));
+        }
+        outcome
+    }
+
+    /// Simulated time.
+    pub fn now_ps(&self) -> u64 {
+        self.parts[0].net.now_ps()
+    }
+
+    /// Packets transmitted on links so far.
+    pub fn hops(&self) -> u64 {
+        self.parts.iter().map(|part| part.net.hops()).sum()
+    }
+
+    /// Every part.
+    pub fn nets(&mut self) -> impl Iterator<Item = &mut Net> {
+        self.parts.iter_mut().map(|part| &mut part.net)
+    }
+
+    /// The part that looks after a port's queue.
+    pub fn net_of_port(&mut self, port: PortId) -> &mut Net {
+        let part = match self.parts.len() {
+            1 => 0,
+            _ => self.layout.part_of_port(port),
+        };
+        &mut self.parts[part].net
+    }
+
+    /// The part that looks after a host.
+    pub fn net_of_host(&mut self, host: u16) -> &mut Net {
+        let part = self.layout.part_of_host(host);
+        &mut self.parts[part].net
+    }
+
+    /// What a port counted, and what was lost on its way to another part.
+    pub fn stats(&self, port: PortId) -> PortStats {
+        let mut sum = PortStats::default();
+        for part in &self.parts {
+            let stats = part.net.ports.stats(port as usize);
+            sum.accepted += stats.accepted;
+            sum.accepted_bytes += stats.accepted_bytes;
+            sum.marks += stats.marks;
+            for (sum, count) in sum.drops.iter_mut().zip(stats.drops) {
+                *sum += count;
+            }
+        }
+        sum
+    }
+
+    /// Every flow that the hosts' vNIC stages know, by host.
+    pub fn tracked(&self) -> Vec<(FlowKey, Flow)> {
+        let hosts = 0..self.parts[0].net.hosts.len() as u16;
+        let of_host = |host| {
+            let part = self.layout.part_of_host(host);
+            self.parts[part].net.tracked(host)
+        };
+        hosts.flat_map(of_host).collect()
+    }
+
+    /// See [`Net::account`].
+    ///
+    /// # Errors
+    /// The balance of the first part that has lost a packet.
+    pub fn account(&self) -> Result<()> {
+        for part in &self.parts {
+            part.net.account().map_err(|balance| anyhow!(balance))?;
+        }
+        Ok(())
+    }
+
+    /// What everybody saw, by tenant.
+    pub fn reports(&mut self) -> Vec<Report> {
+        let mut reports = Vec::new();
+        for part in &mut self.parts {
+            let cast = std::mem::replace(&mut part.cast, Cast::new(Vec::new()));
+            reports.extend(cast.reports(&mut part.net));
+        }
+        reports.sort_by_key(|(tenant, _)| *tenant);
+        reports.into_iter().map(|(_, report)| report).collect()
+    }
+}
+
+/// By turns: mail is put into one set while what is in the other is taken out.
+const TURNS: usize = 2;
+
+/// Where the parts meet after each window.
+struct Meeting {
+    members: usize,
+    arrived: AtomicUsize,
+    round: AtomicU64,
+    /// By turn and part: 1 + the time of the next event; 0 = stop.
+    next: [Vec<AtomicU64>; TURNS],
+    /// By turn, sender × members + receiver.
+    boxes: [Vec<Mutex<Mail>>; TURNS],
+    broken: AtomicBool,
+}
+
+impl Meeting {
+    fn new(members: usize) -> Self {
+        let next = || (0..members).map(|_| AtomicU64::new(0)).collect();
+        let boxes = || {
+            let pairs = 0..members * members;
+            pairs.map(|_| Mutex::new(Mail::default())).collect()
+        };
+        Self {
+            members,
+            arrived: AtomicUsize::new(0),
+            round: AtomicU64::new(0),
+            next: [next(), next()],
+            boxes: [boxes(), boxes()],
+            broken: AtomicBool::new(false),
+        }
+    }
+
+    /// Waits until everybody is here; false if somebody will not come.
+    fn wait(&self) -> bool {
+        let round = self.round.load(Ordering::Acquire);
+        if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.members {
+            self.arrived.store(0, Ordering::Relaxed);
+            self.round.store(round + 1, Ordering::Release);
+            return true;
+        }
+        let mut spins = 0;
+        while self.round.load(Ordering::Acquire) == round {
+            if self.broken.load(Ordering::Acquire) {
+                return false;
+            }
+            spins += 1;
+            if spins < SPINS {
+                std::hint::spin_loop();
+            } else {
+                thread::yield_now();
+            }
+        }
+        true
+    }
+}
+
+/// One part's thread.
+struct Member<'a> {
+    meeting: &'a Meeting,
+    me: usize,
+}
+
+impl Drop for Member<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.meeting.broken.store(true, Ordering::Release);
+        }
+    }
+}
+
+impl Member<'_> {
+    fn run(
+        &self,
+        part: &mut Part,
+        until_ps: u64,
+        lookahead_ps: u64,
+        look: Look<'_>,
+    ) -> Result<()> {
+        let mut outcome = Ok(());
+        let mut looked = part.net.events();
+        for turn in (0..TURNS).cycle() {
+            self.send(part, turn, outcome.is_err());
+            if !self.meeting.wait() {
+                break;
+            }
+            self.receive(part, turn);
+            let next = self.meeting.next[turn].iter();
+            let next = next.map(|next| next.load(Ordering::Acquire)).min();
+            let Some(begin_ps) = next.unwrap_or(0).checked_sub(1) else {
+                break; // somebody wants to stop
+            };
+            if begin_ps >= until_ps {
+                break;
+            }
+            let end_ps = begin_ps.saturating_add(lookahead_ps).min(until_ps);
+            while part.step_before(end_ps) {}
+            if part.net.events() - looked >= EVENTS_PER_LOOK {
+                looked = part.net.events();
+                let hops = part.net.hops() * self.meeting.members as u64;
+                outcome = look(hops, part.net.now_ps());
+            }
+        }
+        part.net.pass(until_ps);
+        outcome
+    }
+
+    /// Leaves the mail for the others, and when there is something to do next.
+    fn send(&self, part: &mut Part, turn: usize, stop: bool) {
+        let next = match stop {
+            true => 0,
+            false => part.net.next_ps().saturating_add(1),
+        };
+        self.meeting.next[turn][self.me].store(next, Ordering::Release);
+        for (to, mail) in part.net.outgoing.iter_mut().enumerate() {
+            if !mail.is_empty() {
+                let place = &self.meeting.boxes[turn][self.me * self.meeting.members + to];
+                let mut place = place.lock().unwrap_or_else(PoisonError::into_inner);
+                std::mem::swap(&mut *place, mail);
+            }
+        }
+    }
+
+    fn receive(&self, part: &mut Part, turn: usize) {
+        for from in 0..self.meeting.members {
+            let place = &self.meeting.boxes[turn][from * self.meeting.members + self.me];
+            let mut mail = place.lock().unwrap_or_else(PoisonError::into_inner);
+            part.net.import(&mut mail);
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! What every part of a run knows: who is where, which way leads there, and which part looks after what.
+
+use std::{collections::HashMap, net::IpAddr, sync::Arc};
+
+use sluicegate_fabric::{Graph, Routes, graph::NodeId, graph::PortId};
+use sluicegate_tcp::Config;
+
+/// Where a port leads.
+#[derive(Clone, Copy, Debug)]
+pub enum Far {
+    /// To a host.
+    Host(u16),
+    /// To a switch.
+    Switch(u32),
+}
+
+impl Far {
+    /// Where each port of a graph leads, by number.
+    pub fn of(graph: &Graph) -> Vec<Self> {
+        let hosts = graph.hosts();
+        (0..2 * graph.links().len() as PortId)
+            .map(|port| match graph.far(port) {
+                host if host < hosts => Self::Host(host as u16),
+                switch => Self::Switch(switch - hosts),
+            })
+            .collect()
+    }
+}
+
+/// A tenant: an address on a host with a stack.
+#[derive(Clone, Debug)]
+pub struct Tenant {
+    /// Its host.
+    pub host: u16,
+    /// Its address.
+    pub address: IpAddr,
+    /// Its stack.
+    pub stack: Arc<Config>,
+}
+
+/// Which part of a run looks after each node.
+#[derive(Clone, Debug, Default)]
+pub struct Partition {
+    /// Parts, at least 1.
+    parts: usize,
+    /// By node, hosts first; empty if there is one part.
+    part_of: Vec<u8>,
+}
+
+impl Partition {
+    /// Everything in one part.
+    pub fn whole() -> Self {
+        Self {
+            parts: 1,
+            part_of: Vec::new(),
+        }
+    }
+
+    /// Hosts in `parts` ranges of equal length; a switch goes where most of its neighbours are, which keeps
+    /// subtrees together, and where that does not decide to the part with the fewest links.
+    pub fn new(graph: &Graph, parts: usize) -> Self {
+        let hosts = graph.hosts() as usize;
+        let parts = parts.clamp(1, hosts.clamp(1, usize::from(u8::MAX)));
+        if parts == 1 {
+            return Self::whole();
+        }
+        let mut part_of = vec![u8::MAX; graph.nodes() as usize];
+        let mut links = vec![0; parts];
+        for host in 0..hosts {
+            part_of[host] = (host * parts / hosts) as u8;
+        }
+        for node in outwards(graph) {
+            let mut votes = vec![0usize; parts];
+            for &(_, near) in graph.adjacent(node) {
+                if let Some(votes) = votes.get_mut(usize::from(part_of[near as usize])) {
+                    *votes += 1;
+                }
+            }
+            let best = (0..parts).min_by_key(|&part| (usize::MAX - votes[part], links[part]));
+            let best = best.unwrap_or(0);
+            part_of[node as usize] = best as u8;
+            links[best] += graph.adjacent(node).len();
+        }
+        Self { parts, part_of }
+    }
+
+    /// How many parts there are.
+    pub fn parts(&self) -> usize {
+        self.parts
+    }
+
+    /// The part that looks after a node.
+    pub fn of(&self, node: NodeId) -> usize {
+        self.part_of
+            .get(node as usize)
+            .map_or(0, |&part| part.into())
+    }
+}
+
+/// The switches of a graph, those next to hosts first.
+fn outwards(graph: &Graph) -> Vec<NodeId> {
+    let hosts = graph.hosts();
+    let mut seen = vec![false; graph.nodes() as usize];
+    let mut order: Vec<NodeId> = (0..hosts).collect();
+    let mut next = 0;
+    while let Some(&node) = order.get(next) {
+        next += 1;
+        for &(_, far) in graph.adjacent(node) {
+            if far >= hosts && !std::mem::replace(&mut seen[far as usize], true) {
+                order.push(far);
+            }
+        }
+    }
+    let unreached = (hosts..graph.nodes()).filter(|&node| !seen[node as usize]);
+    order.extend(unreached.collect::<Vec<_>>());
+    order.split_off(hosts as usize)
+}
+
+/// Shared by the parts of a run.
+pub struct Layout {
+    /// Where each port leads: those of links, then one within each host.
+    pub far: Vec<Far>,
+    /// Ways through switches.
+    pub routes: Routes,
+    /// Tenants.
+    pub tenants: Vec<Tenant>,
+    /// Length of the IP header.
+    pub ip_bytes: u32,
+    /// Who looks after what.
+    pub partition: Partition,
+    by_address: HashMap<IpAddr, u32>,
+    hosts: u32,
+}
+
+impl Layout {
+    /// Of a network with this many hosts.
+    pub fn new(
+        far: Vec<Far>,
+        routes: Routes,
+        tenants: Vec<Tenant>,
+        ip_bytes: u32,
+        partition: Partition,
+        hosts: usize,
+    ) -> Self {
+        let addresses = tenants.iter().enumerate();
+        let by_address = addresses
+            .map(|(id, tenant)| (tenant.address, id as u32))
+            .collect();
+        Self {
+            far,
+            routes,
+            tenants,
+            ip_bytes,
+            partition,
+            by_address,
+            hosts: hosts as u32,
+        }
+    }
+
+    /// Who has this address.
+    pub fn tenant_at(&self, address: IpAddr) -> Option<u32> {
+        self.by_address.get(&address).copied()
+    }
+
+    /// The part that looks after a host.
+    pub fn part_of_host(&self, host: u16) -> usize {
+        self.partition.of(host.into())
+    }
+
+    /// The part that looks after the far end of a port.
+    pub fn part_beyond(&self, port: PortId) -> usize {
+        match self.far[port as usize] {
+            Far::Host(host) => self.partition.of(host.into()),
+            Far::Switch(switch) => self.partition.of(self.hosts + switch),
+        }
+    }
+
+    /// The part that looks after a port: its near end's.
+    pub fn part_of_port(&self, port: PortId) -> usize {
+        let links = self.far.len() - self.hosts as usize;
+        if (port as usize) < links {
+            // The ports of a link are each other's opposite.
+            self.part_beyond(port ^ 1)
+        } else {
+            self.partition.of(port - links as u32)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn subtrees_of_a_fat_tree_stay_together() {
+        let graph = Graph::xgft(&[8, 8, 4], &[1, 8, 8]).unwrap();
+        let partition = Partition::new(&graph, 2);
+        let crossing = graph
+            .links()
+            .iter()
+            .filter(|(a, b)| partition.of(*a) != partition.of(*b))
+            .count();
+        // Only links to the top cross, and half of those.
+        assert_eq!(crossing, 4 * 64 / 2);
+        let tops = 256 + 64..256 + 128;
+        assert_eq!(tops.filter(|&top| partition.of(top) == 0).count(), 32);
+    }
+
+    #[test]
+    fn there_are_no_more_parts_than_hosts() {
+        let mut graph = Graph::new(2, 1);
+        graph.link(0, 2);
+        graph.link(1, 2);
+        assert_eq!(Partition::new(&graph, 9).parts(), 2);
+        assert_eq!(Partition::new(&graph, 1).parts(), 1);
+        assert_eq!(Partition::whole().of(2), 0);
+    }
+}

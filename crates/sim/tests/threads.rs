@@ -1,0 +1,88 @@
+//! The same bytes out on one thread and on several.
+
+use std::{path::Path, time::Duration};
+
+use sluicegate_scenario::{
+    experiment::Experiment,
+    file::{self, Options},
+    runner,
+    world::Observer,
+};
+use sluicegate_sim::{Sim, Threads};
+
+struct Silent;
+
+impl Observer for Silent {
+    fn phase(&mut self, _: &str) {}
+    fn progress(&mut self, _: Duration, _: Duration, _: &str) {}
+    fn note(&mut self, _: &str) {}
+    fn cancelled(&self) -> bool {
+        false
+    }
+}
+
+fn experiment(text: &str) -> Experiment {
+    file::parse(Path::new("test.toml"), text, &Options::default())
+        .unwrap_or_else(|problems| panic!("{problems}"))
+}
+
+/// Results as JSON, and how many drops there were.
+fn results(experiment: &Experiment, threads: usize) -> String {
+    let mut world = Sim {
+        threads: Threads::Exactly(threads),
+    };
+    let results = runner::run(experiment, &mut world, &mut Silent).expect("it runs");
+    serde_json::to_string(&results).expect("results are JSON")
+}
+
+/// A fat tree: bulk flows across it, messages on connections of their own, enforcement that ends at one host.
+const TREE: &str = r#"
+seed = 7
+warmup = "2ms"
+duration = "8ms"
+[network]
+topology = "fat-tree"
+children = [4, 4]
+parents = [1, 2]
+rate = "1Gbit"
+mtu = 1500
+queue = "90KB"
+[sim]
+link_delay = "2us"
+transmit_delay = "3us"
+receive_delay = "3us"
+jitter = "1us"
+[traffic.bulk]
+kind = "bulk"
+pairs = "stride:5-7"
+[traffic.mice]
+kind = "messages"
+pairs = "stride:9"
+bytes = "8KB"
+interval = "1ms"
+[traffic.search]
+kind = "trace"
+sizes = "websearch"
+max_bytes = "100KB"
+load = "200Mbit"
+classes = { mice = "10KB", large = "rest" }
+[[event]]
+at = "6ms"
+detach = ["h3"]
+[variant.native]
+[variant.red]
+network.marking = { kind = "red", min = "10KB", max = "40KB", p_max = 0.1, weight = 0.1 }
+tenant.default = { congestion_control = "dctcp", ecn = true }
+[variant.enforced]
+network.marking = { kind = "threshold", k = "20KB" }
+enforcement = { hosts = "all", policy = { rule = [{ algorithm = "dctcp", mode = "enforce" }] } }
+"#;
+
+#[test]
+fn a_tree_gives_the_same_results_on_one_thread_and_on_several() {
+    let experiment = experiment(TREE);
+    let alone = results(&experiment, 1);
+    for threads in [2, 3] {
+        assert!(alone == results(&experiment, threads), "{threads} threads");
+    }
+}
