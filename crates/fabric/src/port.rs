@@ -228,6 +228,7 @@ impl<F: Frame> Ports<F> {
 
     /// A frame wants to leave. Returns the backlog that it met and what became of it; a dropped one is still in
     /// the pool.
+    #[inline]
     pub fn offer(&mut self, port: usize, now_ps: u64, frame: Handle) -> (u64, Offer) {
         if self.hot[port].away {
             self.forget_left(port, now_ps);
@@ -235,16 +236,17 @@ impl<F: Frame> Ports<F> {
         let hot = &mut self.hot[port];
         let class = &self.classes[usize::from(hot.class)];
         let backlog = hot.drain(&self.pool, now_ps, class.config.delay_ps);
-        let fate = hot.judge(&mut self.cold[port], class, now_ps, &mut self.pool[frame]);
-        if let Some(cause) = fate {
-            self.cold[port].drops[cause as usize] += 1;
+        let offered = &mut self.pool[frame];
+        let bytes = offered.bytes();
+        let cold = &mut self.cold[port];
+        if let Some(cause) = hot.judge(cold, class, now_ps, bytes, offered) {
+            cold.drops[cause as usize] += 1;
             return (backlog.into(), Offer::Dropped(cause));
         }
-        let bytes = self.pool[frame].bytes();
-        let serialization =
-            (u64::from(bytes + class.config.overhead_bytes) * class.ps_per_byte_q16) >> 16;
-        let late_ps = hot.late_ps(class, now_ps);
-        hot.free_ps = hot.free_ps.max(now_ps) + late_ps + serialization;
+        let on_wire = u64::from(bytes + class.config.overhead_bytes);
+        let serialization_ps = (on_wire * class.ps_per_byte_q16) >> 16;
+        let begin_ps = hot.free_ps.max(now_ps) + hot.late_ps(class, now_ps);
+        hot.free_ps = begin_ps + serialization_ps;
         let arrival_ps = hot.free_ps + class.config.delay_ps;
         self.pool.sent(frame, arrival_ps);
         hot.backlog_bytes += bytes;
@@ -343,12 +345,13 @@ impl Hot {
         cold: &mut Cold,
         class: &Class,
         now_ps: u64,
+        bytes: u32,
         frame: &mut F,
     ) -> Option<Drop> {
         if !self.up {
             return Some(Drop::Down);
         }
-        if u64::from(self.backlog_bytes) + u64::from(frame.bytes()) > class.config.limit_bytes {
+        if u64::from(self.backlog_bytes) + u64::from(bytes) > class.config.limit_bytes {
             return Some(Drop::Tail);
         }
         let aqm = &class.config.aqm;
@@ -359,7 +362,7 @@ impl Hot {
         let arriving = Arriving {
             now_ns: now_ps / PS_PER_NS,
             backlog_bytes: self.backlog_bytes,
-            bytes: frame.bytes(),
+            bytes,
             ect: frame.is_ect(),
             random,
         };

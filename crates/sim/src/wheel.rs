@@ -117,18 +117,23 @@ impl Default for Wheel {
 
 impl Wheel {
     /// Adds an event. One in the past is handed out next.
+    #[inline]
     pub fn push(&mut self, time_ps: u64, source: Source) {
         let slot = time_ps >> SLOT_BITS;
         if slot <= self.slot {
-            let key = key(time_ps, source);
-            let at = self.present.partition_point(|&event| event > key);
-            self.present.insert(at, key);
-            return;
+            return self.push_present(key(time_ps, source));
         }
         let entry = self.entry(time_ps, source);
         self.place(entry, slot);
     }
 
+    #[cold]
+    fn push_present(&mut self, key: u128) {
+        let at = self.present.partition_point(|&event| event > key);
+        self.present.insert(at, key);
+    }
+
+    #[inline]
     fn entry(&mut self, time_ps: u64, source: Source) -> u32 {
         let entry = Entry {
             time_ps,
@@ -161,15 +166,42 @@ impl Wheel {
     /// Takes the next event if it comes before `until_ps`.
     #[inline]
     pub fn pop_before(&mut self, until_ps: u64) -> Option<(u64, Source)> {
-        if self.present.is_empty() && !self.advance() {
-            return None;
+        if self.present.is_empty() {
+            return self.pop_from_next_slot(until_ps);
         }
+        self.pop_present(until_ps)
+    }
+
+    #[inline]
+    fn pop_present(&mut self, until_ps: u64) -> Option<(u64, Source)> {
         let &key = self.present.last()?;
         if time_ps(key) >= until_ps {
             return None;
         }
         self.present.pop();
         Some((time_ps(key), key as Source))
+    }
+
+    /// The common case is a slot of the lowest level with one event, which need not become a list.
+    fn pop_from_next_slot(&mut self, until_ps: u64) -> Option<(u64, Source)> {
+        let Some(digit) = self.levels[0].after(self.slot as usize) else {
+            self.advance();
+            return self.pop_present(until_ps);
+        };
+        let head = self.levels[0].heads[digit % DIGITS];
+        let entry = self.entries[head as usize];
+        if entry.next != NIL {
+            self.advance();
+            return self.pop_present(until_ps);
+        }
+        if entry.time_ps >= until_ps {
+            return None;
+        }
+        self.levels[0].take(digit);
+        self.slot = entry.time_ps >> SLOT_BITS;
+        self.entries[head as usize].next = self.free;
+        self.free = head;
+        Some((entry.time_ps, entry.source))
     }
 
     /// When the next event is.
