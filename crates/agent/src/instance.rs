@@ -221,10 +221,10 @@ impl Instance {
         self.keep(index, name, links)
     }
 
-    /// Ends enforcement on the interface called `name`; its flows expire on their own.
+    /// Ends enforcement on the interface called `name` and forgets its flows.
     ///
     /// # Errors
-    /// It is not attached.
+    /// As [`Instance::detach_index`].
     pub fn detach(&mut self, name: &str) -> Result<()> {
         let index = self
             .attached
@@ -234,23 +234,24 @@ impl Instance {
         self.detach_index(index)
     }
 
-    /// Ends enforcement on the interface that had this index, which may be gone already.
+    /// Ends enforcement on the interface that had this index, which may be gone already, and
+    /// forgets its flows: nobody sees them any more, and others need their slots.
     ///
     /// # Errors
-    /// It is not attached, or a pin cannot be removed.
+    /// It is not attached, a pin cannot be removed, or slots are in use all the time.
     pub fn detach_index(&mut self, index: u32) -> Result<()> {
         self.attached
             .remove(&index)
             .with_context(|| format!("interface {index} is not attached"))?;
-        self.map("interfaces")?
-            .delete(plain::bytes(&index))
-            .context("forgetting an interface")?;
         if let Some(pins) = &self.pins {
             for (_, direction) in PLACES {
                 Pins::remove(&pins.link(index, direction))?;
             }
         }
-        Ok(())
+        self.map("interfaces")?
+            .delete(plain::bytes(&index))
+            .context("forgetting an interface")?;
+        self.forget_flows(index)
     }
 
     /// Interfaces on which it enforces: index and name.
@@ -375,8 +376,8 @@ impl Instance {
         Ok(())
     }
 
-    /// Drops what is known of an interface's flows from an earlier attachment. Their packets have
-    /// passed unseen since, and policing by an old edge would stop them for good.
+    /// Drops what is known of an interface's flows: their packets pass unseen when it is not attached,
+    /// and policing by an old edge would stop them for good.
     fn forget_flows(&self, index: u32) -> Result<()> {
         ensure!(index != 0, "no interface has the index 0");
         self.forget(index)
@@ -459,6 +460,7 @@ impl Instance {
                     for (_, direction) in PLACES {
                         Pins::remove(&pins.link(index, direction))?;
                     }
+                    self.forget_flows(index)?;
                 }
                 Err(error) => return Err(error),
             }

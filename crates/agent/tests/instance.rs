@@ -334,6 +334,25 @@ fn an_interface_that_vanished_can_be_let_go() {
 }
 
 #[test]
+fn an_interface_that_vanished_leaves_its_slots_to_others() {
+    let host = Host::new();
+    let mut instance = host.within("h", || {
+        let mut instance = load(&Options::default());
+        instance.attach("ta").unwrap();
+        instance.attach("tb").unwrap();
+        instance
+    });
+    let _connections: Vec<_> = (0..20).map(|_| host.transfer(1000)).collect();
+    assert_eq!(instance.raw_flows().unwrap().len(), 40);
+    let index = host.within("h", || interfaces::find("tb").unwrap().index);
+    ip(&["-n", &host.name("h"), "link", "del", "tb"]);
+    instance.detach_index(index).unwrap();
+    let left = instance.raw_flows().unwrap();
+    assert_eq!(left.len(), 20);
+    assert!(left.iter().all(|(key, _)| key.ifindex != index));
+}
+
+#[test]
 fn a_pool_hands_out_instances_that_remember_nothing() {
     let host = Host::new();
     let mut pool = Pool::default();
