@@ -83,7 +83,7 @@ SG_ASSERT_SIZE(struct sg_interface, 16);
 
 struct sg_config {
 	sg_u64 idle_ns;   /* an open flow without packets is forgotten after this */
-	sg_u64 closed_ns; /* a closed one after this */
+	sg_u64 closed_ns; /* one closed by FINs both ways after this; by an RST if room is short */
 };
 SG_ASSERT_SIZE(struct sg_config, 16);
 

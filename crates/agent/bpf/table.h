@@ -255,6 +255,7 @@ struct sg_sweep {
 	sg_u32 ifindex; /* of an interface all of whose flows go*/
 	sg_u32 mode;    /* enum sg_sweep_mode */
 	sg_u32 skipped; /* slots that were held too long */
+	sg_u32 crowded; /* more than half of `word`: so is the table, by and large */
 };
 
 enum sg_sweep_mode {
@@ -263,16 +264,43 @@ enum sg_sweep_mode {
 	SG_SWEEP_ALL = 2,
 };
 
+/* Whether others need the room of this flow: the table or its interface's share is more than half full. */
+SG_INLINE int sg_room_is_short(const struct sg_slot *slot, const struct sg_sweep *sweep)
+{
+	sg_u32 ifindex = slot->key.ifindex;
+	struct sg_interface *interface = bpf_map_lookup_elem(&interfaces, &ifindex);
+
+	return sweep->crowded ||
+	       (interface && interface->quota && interface->flows > interface->quota / 2);
+}
+
+/*
+ * How long the flow may be silent. FINs both ways end it. An RST alone may be one that
+ * its receiver does not believe, on purpose: a flow forgotten for it would go on from
+ * the middle, unenforced. So it stays as if open while there is room. Who fills the
+ * room to get rid of it gains nothing: where there is none, new flows pass untouched.
+ */
+SG_INLINE sg_u64 sg_silence_limit(const struct sg_slot *slot, const struct sg_sweep *sweep)
+{
+	const sg_u8 both = SG_FLOW_FIN_SENT | SG_FLOW_FIN_SEEN;
+	sg_u8 flags = slot->flow.flags;
+
+	if (!(flags & SG_FLOW_CLOSED))
+		return sweep->idle_ns;
+	if ((flags & both) == both || sg_room_is_short(slot, sweep))
+		return sweep->closed_ns;
+	return sweep->idle_ns;
+}
+
 /* To be asked under the slot's lock; without, to know whether it is worth locking. */
 SG_INLINE int sg_is_collected(const struct sg_slot *slot, const struct sg_sweep *sweep)
 {
-	sg_u64 limit = slot->flow.flags & SG_FLOW_CLOSED ? sweep->closed_ns : sweep->idle_ns;
-
 	if (!(slot->tag & SG_SLOT_LIVE))
 		return 0;
 	if (sweep->mode == SG_SWEEP_INTERFACE)
 		return slot->key.ifindex == sweep->ifindex;
-	return sweep->mode == SG_SWEEP_ALL || sg_since(sweep->now_ns, slot->flow.seen_ns) >= limit;
+	return sweep->mode == SG_SWEEP_ALL ||
+	       sg_since(sweep->now_ns, slot->flow.seen_ns) >= sg_silence_limit(slot, sweep);
 }
 
 static int sg_sweep_slot(sg_u32 i, struct sg_sweep *sweep)
@@ -310,6 +338,7 @@ static int sg_sweep_word(sg_u32 i __attribute__((unused)), struct sg_sweep *swee
 	sg_u64 *word = sg_occupied_word(sweep->from & shape.mask);
 
 	sweep->word = word ? *word : 0;
+	sweep->crowded = __builtin_popcountll(sweep->word) > 32;
 	if (sweep->word)
 		bpf_loop(64, sg_sweep_slot, sweep, 0);
 	sweep->from += 64;

@@ -2,7 +2,13 @@
 
 mod common;
 
-use std::{path::PathBuf, process::Command, time::Duration};
+use std::{
+    io::{ErrorKind, Read, Write},
+    net::Shutdown,
+    path::PathBuf,
+    process::Command,
+    time::{Duration, Instant},
+};
 
 use common::{A, B, B6, Host, ip};
 use sluicegate_agent::{
@@ -14,6 +20,7 @@ use sluicegate_agent::{
     takeover::Takeover,
     tcx::{Direction, TcxLink},
 };
+use sluicegate_core::abi::Config;
 use sluicegate_policy::Policy;
 
 /// How long the kernel may take to free what nobody uses any more.
@@ -350,6 +357,84 @@ fn an_interface_that_vanished_leaves_its_slots_to_others() {
     let left = instance.raw_flows().unwrap();
     assert_eq!(left.len(), 20);
     assert!(left.iter().all(|(key, _)| key.ifindex != index));
+}
+
+/// Opens a connection from a to b, which a resets; returns a's port.
+fn reset_connection(host: &Host) -> u16 {
+    let (client, mut server) = host.transfer(1000);
+    let port = client.local_addr().unwrap().port();
+    // Closed with something unread, a socket answers with an RST (RFC 2525 2.17).
+    server.write_all(&[1]).unwrap();
+    client.peek(&mut [0]).unwrap();
+    drop(client);
+    let error = server.read(&mut [0]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    port
+}
+
+/// Closes a connection from a to b by FINs both ways; returns a's port.
+fn finished_connection(host: &Host) -> u16 {
+    let (mut client, mut server) = host.transfer(1000);
+    let port = client.local_addr().unwrap().port();
+    client.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(server.read(&mut [0]).unwrap(), 0);
+    drop(server);
+    assert_eq!(client.read(&mut [0]).unwrap(), 0);
+    port
+}
+
+/// An instance on a's interface whose closed flows go at the timer's next round, open ones never.
+fn collecting(host: &Host, flows_max: u32, interface_quota: u32) -> Instance {
+    let options = Options {
+        flows_max,
+        interface_quota,
+        config: Config {
+            idle_ns: u64::MAX,
+            closed_ns: 0,
+        },
+        ..Options::default()
+    };
+    host.within("h", || {
+        let mut instance = load(&options);
+        instance.attach("ta").unwrap();
+        instance
+    })
+}
+
+/// Waits until so many flows were collected; returns the tenant's ports of those that are left.
+fn left_after(instance: &Instance, collected: u64) -> Vec<u16> {
+    let deadline = Instant::now() + 3 * PATIENCE;
+    while instance.counters().unwrap()["flow_expired"] < collected {
+        assert!(Instant::now() < deadline, "nothing more is collected");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let flows = instance.flows().unwrap();
+    flows.iter().map(|flow| flow.local.port()).collect()
+}
+
+/// A tenant can send an RST that the peer's stack discards, say nothing for a while, and go on.
+#[test]
+fn a_flow_is_not_forgotten_for_an_rst() {
+    let host = Host::new();
+    // One round of the timer walks the whole table of 64: what it takes, it takes after the RST.
+    let instance = collecting(&host, 64, 0);
+    let reset = reset_connection(&host);
+    let finished = finished_connection(&host);
+    let left = left_after(&instance, 1);
+    assert_eq!(left, [reset], "{finished} was closed by FINs");
+}
+
+#[test]
+fn flows_closed_by_an_rst_make_room_where_it_is_short() {
+    let host = Host::new();
+    for (flows_max, quota, open) in [(64, 0, 34), (65_536, 2, 1)] {
+        let instance = collecting(&host, flows_max, quota);
+        let kept: Vec<_> = (0..open).map(|_| host.transfer(1000)).collect();
+        let reset = reset_connection(&host);
+        let left = left_after(&instance, 1);
+        assert_eq!(left.len(), kept.len());
+        assert!(!left.contains(&reset));
+    }
 }
 
 #[test]

@@ -373,7 +373,8 @@ pub struct Interface {
 pub struct Config {
     /// An open flow without packets is forgotten after this many ns.
     pub idle_ns: u64,
-    /// A closed one after this many ns.
+    /// One that FINs both ways closed after this many ns; one that an RST closed, which need not have been
+    /// believed, only while room is short.
     pub closed_ns: u64,
 }
 
