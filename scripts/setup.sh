@@ -74,6 +74,7 @@ want_test() {
 	need_command linux.uml user-mode-linux "guest kernels as tenants"
 	need_command chromium chromium "opens the report"
 	need_command tshark tshark "decodes the feedback option in a test"
+	need_command bpftool bpftool "lists what the kernel holds after the tests"
 	if ! cargo fmt --version >/dev/null 2>&1; then
 		need rustfmt-web "cargo fmt"
 	fi

@@ -153,19 +153,31 @@ scenarios() {
 	done
 }
 
-# What the kernel still holds, to compare before and after: namespaces, links, pins,
-# programs' links by their owner, the sysctl that runs raise, our processes.
+# What the kernel still holds, to compare before and after: namespaces, interfaces, pins, the sysctl that runs
+# raise, congestion controls, BPF programs of the types that ours have with their maps and links, our processes.
 kernel_objects() {
 	ip netns list | cut -d' ' -f1 | sort
 	ip -o link show | cut -d' ' -f2 | sort
 	find /sys/fs/bpf -mindepth 1 2>/dev/null | sort
-	cat /proc/sys/net/core/netdev_max_backlog
+	cat /proc/sys/net/core/netdev_max_backlog /proc/sys/net/ipv4/tcp_available_congestion_control
+	bpftool prog show | awk '/^[0-9]+: (sched_cls|struct_ops) / { print "program", $1, $2, $4 }'
+	bpftool map show | awk '/^[0-9]+: / { print "map", $1, $2, $4 }'
+	bpftool link show | awk '/^[0-9]+: (tcx|struct_ops) / { print "link", $1, $2 }'
 	pgrep -lx 'sluicegate' || true
 	pgrep -l 'linux.uml' || true
 }
 
-# A test or run that cleans up after itself changes nothing that it did not make.
-nothing_left() { diff "$LOGS/objects-before" <(kernel_objects); }
+# A test or run that cleans up after itself changes nothing that it did not make. The kernel frees programs and
+# maps a little after their last user has gone.
+nothing_left() {
+	local try
+	for try in {1..20}; do
+		diff "$LOGS/objects-before" <(kernel_objects) >"$LOGS/objects-left" && return 0
+		[ "$try" -eq 20 ] || sleep 0.5
+	done
+	cat "$LOGS/objects-left"
+	return 1
+}
 
 finish() {
 	say "stages"
