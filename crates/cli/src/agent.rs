@@ -9,7 +9,7 @@ use sluicegate_agent::{
     interfaces::Patterns,
 };
 use sluicegate_policy::Policy;
-use tracing::Level;
+use tracing::{Level, warn};
 
 use crate::output::Failure;
 
@@ -63,8 +63,12 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr)
         .init();
+    let (policy, warnings) = Policy::read_with_warnings(&args.policy)?;
+    for warning in &warnings {
+        warn!("{warning}");
+    }
     let config = Config {
-        policy: Policy::read(&args.policy)?,
+        policy,
         patterns: Patterns::new(&args.interfaces)?,
         netns: args.netns.clone(),
         bpffs: args.bpffs.clone(),

@@ -39,7 +39,10 @@ pub enum Command {
 pub fn run(command: &Command) -> Result<(), Failure> {
     match command {
         Command::Check { file } => {
-            let policy = Policy::read(file)?;
+            let (policy, warnings) = Policy::read_with_warnings(file)?;
+            for warning in &warnings {
+                eprintln!("warning: {warning}");
+            }
             output::print(&format!("{}: good\n{}", file.display(), summary(&policy)))
         }
         Command::Explain {

@@ -74,6 +74,20 @@ fn a_good_policy_is_described_and_explained() {
 }
 
 #[test]
+fn a_policy_that_enforces_one_way_is_good_with_a_warning() {
+    let policy = Scratch::new(
+        "one-way.toml",
+        "trusted = ['10.0.0.0/8']\n\n[[rule]]\ndestination = '10.1.0.0/16'\nmode = 'enforce'\n",
+    );
+    let checked = sluicegate(&["policy", "check", policy.path()]);
+    assert_eq!(code(&checked), 0);
+    assert!(text(&checked.stdout).contains("good"));
+    let warning = text(&checked.stderr);
+    let place = format!("warning: {}:3:1: rule[0]: ", policy.path());
+    assert!(warning.starts_with(&place), "{warning}");
+}
+
+#[test]
 fn a_bad_policy_exits_with_2_and_lists_every_error() {
     let policy = Scratch::new("bad.toml", "[[rule]]\nbeta = 2\nprot = 80\n");
     let output = sluicegate(&["policy", "check", policy.path()]);

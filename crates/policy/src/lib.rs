@@ -16,6 +16,7 @@ pub mod document;
 pub mod explain;
 pub mod problem;
 mod read;
+mod reverse;
 pub mod rule;
 pub mod table;
 pub mod units;

@@ -19,10 +19,27 @@ impl Policy {
     /// # Errors
     /// Every error in the file; a policy with any is refused as a whole.
     pub fn parse(file: &str, text: &str) -> Result<Self, Problems> {
+        Ok(Self::parse_with_warnings(file, text)?.0)
+    }
+
+    /// Reads a policy from text, with what is allowed but probably not meant.
+    ///
+    /// # Errors
+    /// As [`Policy::parse`].
+    pub fn parse_with_warnings(file: &str, text: &str) -> Result<(Self, Vec<Problem>), Problems> {
         let node = document::parse(file, text)?;
         let sink = Sink::default();
         let policy = Self::from_table(Table::root(&node, &sink));
-        sink.finish(policy)
+        let policy = sink.finish(policy)?;
+        let sink = Sink::default();
+        let tables = Table::root(&node, &sink).tables("rule");
+        let warnings = policy.one_way_rules().into_iter();
+        let warnings = warnings.map(|(index, complaint)| {
+            let item = tables[index].item();
+            item.place().problem(item.path(), complaint)
+        });
+        let warnings = warnings.collect();
+        Ok((policy, warnings))
     }
 
     /// Reads a policy file.
@@ -30,9 +47,17 @@ impl Policy {
     /// # Errors
     /// As [`Policy::parse`], or one problem that says why the file cannot be read.
     pub fn read(path: &Path) -> Result<Self, Problems> {
+        Ok(Self::read_with_warnings(path)?.0)
+    }
+
+    /// Reads a policy file, with what is allowed but probably not meant.
+    ///
+    /// # Errors
+    /// As [`Policy::read`].
+    pub fn read_with_warnings(path: &Path) -> Result<(Self, Vec<Problem>), Problems> {
         let file = path.display().to_string();
         match std::fs::read_to_string(path) {
-            Ok(text) => Self::parse(&file, &text),
+            Ok(text) => Self::parse_with_warnings(&file, &text),
             Err(error) => Err(Problems(vec![Problem {
                 file,
                 line: 1,

@@ -203,8 +203,88 @@ fn an_explanation_says_why_earlier_rules_do_not_match() {
         "rule 1 does not match: destination 10.0.0.2 is not in 10.9.0.0/16\n\
          rule 2 does not match: neither port 1 nor 2 is 80\n\
          rule 3 \"rest\" decides: mode enforce, dctcp if the peer enforces \
-         (its prefix is trusted), else dcvegas"
+         (its prefix is trusted), else dcvegas\n\
+         rule 3 \"rest\" decides the other way: with this policy the peer enforces"
     );
+}
+
+#[test]
+fn an_explanation_says_what_the_peer_makes_of_the_other_direction() {
+    let other_way = |policy: &str| {
+        let address = |text: &str| text.parse::<IpAddr>().unwrap();
+        let policy = parse(policy);
+        let explanation = policy.explain(address("10.0.1.1"), address("10.0.2.1"), 1, 2);
+        let text = explanation.to_string();
+        text.lines().last().unwrap_or_default().to_owned()
+    };
+    let one_way = "trusted=['10.0.0.0/16']\n[[rule]]\ndestination='10.0.2.0/24'\nmode='enforce'\n";
+    assert!(other_way(one_way).starts_with("no rule matches the other way"));
+    let observed = format!("{one_way}[[rule]]\nname='rest'\n");
+    assert!(
+        other_way(&observed).starts_with("rule 2 \"rest\" decides the other way: mode observe")
+    );
+    let both = format!("{one_way}[[rule]]\nmode='enforce'\n");
+    assert!(other_way(&both).ends_with("the peer enforces"));
+    let untrusted = both.replace("10.0.0.0/16", "10.0.2.0/24");
+    assert!(other_way(&untrusted).contains("does not trust this source"));
+}
+
+fn warnings(text: &str) -> Vec<String> {
+    let (_, warnings) =
+        Policy::parse_with_warnings("p.toml", text).unwrap_or_else(|problems| panic!("{problems}"));
+    warnings.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn a_rule_that_enforces_one_way_only_is_warned_of() {
+    let found = warnings(
+        "trusted = ['10.0.0.0/8']\n[[rule]]\nsource = '10.0.1.0/24'\ndestination = '10.0.2.0/24'\nmode = 'enforce'\n",
+    );
+    assert_eq!(
+        found,
+        [
+            "p.toml:2:1: rule[0]: enforces one way only: of data from 10.0.2.0 back to 10.0.1.0 no rule matches; \
+             with this file on both hosts dcvegas governs, not dctcp; \
+             add a rule with mode = \"enforce\" for the other direction"
+        ]
+    );
+    for (rules, expected) in [
+        // An earlier rule that does not enforce takes the other direction away.
+        (
+            "[[rule]]\nsource_port=80\nmode='off'\n[[rule]]\nmode='enforce'\n",
+            "rule[1]: enforces one way only: of data from 10.0.0.0 back to 10.255.255.255, ports 80 to 0 \
+             rule 1 has mode off",
+        ),
+        (
+            "[[rule]]\ndestination='10.9.0.0/16'\nmode='enforce'\n[[rule]]\nname='rest'\n",
+            "rule 2 \"rest\" has mode observe",
+        ),
+        (
+            "[[rule]]\ndestination='10.9.0.1'\nmode='enforce'\n",
+            "of data from 10.9.0.1 back to",
+        ),
+    ] {
+        let found = warnings(&format!("trusted = ['10.0.0.0/8']\n{rules}"));
+        assert!(found.len() == 1 && found[0].contains(expected), "{found:?}");
+    }
+    let alone = "trusted = ['10.9.0.1']\n[[rule]]\ndestination='10.9.0.1'\nmode='enforce'\n";
+    assert_eq!(warnings(alone).len(), 1, "nobody else is trusted");
+}
+
+#[test]
+fn rules_that_need_no_other_direction_or_have_it_are_not_warned_of() {
+    for policy in [
+        "trusted=['10.0.0.0/8']\n[[rule]]\nmode='enforce'\n",
+        "trusted=['10.0.0.0/8', 'fd00::/8']\n[[rule]]\ndestination='10.0.0.0/8'\nmode='enforce'\n",
+        "trusted=['10.0.0.0/8']\n[[rule]]\nport=80\nmode='off'\n[[rule]]\ndestination='10.0.0.0/8'\nmode='enforce'\n",
+        "trusted=['10.0.0.0/8']\n[[rule]]\nsource='10.0.1.1'\nbeta=0.5\nmode='enforce'\n[[rule]]\nmode='enforce'\n",
+        // The window of an algorithm that needs no feedback is the same from one side.
+        "trusted=['10.0.0.0/8']\n[[rule]]\ndestination='10.1.0.0/16'\nalgorithm='cubic'\nmode='enforce'\n",
+        "trusted=['10.0.0.0/8']\n[[rule]]\ndestination='10.1.0.0/16'\nmode='observe'\n",
+        "[[rule]]\ndestination='10.1.0.0/16'\nmode='enforce'\n",
+    ] {
+        assert_eq!(warnings(policy), [""; 0], "{policy}");
+    }
 }
 
 /// What `sg_rule_matches` of `params.h` does, on the compiled table.
