@@ -2,7 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use sluicegate_scenario::file::{self, Options};
+use sluicegate_scenario::{
+    figures::Quantity,
+    file::{self, Options},
+};
 
 fn shipped() -> Vec<PathBuf> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
@@ -47,6 +50,34 @@ fn what_was_run_reads_back_as_the_same_experiment() {
             again.file.clone_from(&experiment.file);
             again.as_run.clone_from(text);
             assert!(again == experiment, "{} differs:\n{text}", path.display());
+        }
+    }
+}
+
+/// Every tenant of a shipped scenario runs a standards-following stack: policing one is a fault.
+#[test]
+fn where_hosts_enforce_nobody_may_be_policed() {
+    for path in shipped() {
+        let experiment = file::load(&path, &Options::default()).unwrap_or_else(|p| panic!("{p}"));
+        let figures: Vec<_> = experiment
+            .expectations
+            .iter()
+            .flat_map(|expectation| expectation.figures())
+            .collect();
+        let policed = Quantity::Enforcement("policed".to_owned());
+        for variant in experiment
+            .variants
+            .iter()
+            .filter(|v| v.enforcement.is_some())
+        {
+            assert!(
+                figures
+                    .iter()
+                    .any(|f| f.variant == variant.name && f.quantity == policed),
+                "{}: nothing is expected of {}.enforcement.policed",
+                path.display(),
+                variant.name
+            );
         }
     }
 }
