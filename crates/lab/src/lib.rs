@@ -16,6 +16,7 @@ mod measure;
 mod net;
 mod requirements;
 mod run;
+mod symptoms;
 pub mod tenant;
 mod world;
 

@@ -39,14 +39,18 @@ fn parse(text: &str) -> BTreeMap<String, u64> {
 /// Counters of timers that make a sender repeat a segment.
 pub const CAUSES: [&str; 2] = ["TCPLossProbes", "TCPTimeouts"];
 
-/// `counters` with the causes as they were in an `earlier` reading.
-pub fn with_causes(
+/// Counters of segments that were repeated.
+pub const REPEATED: [&str; 1] = ["RetransSegs"];
+
+/// `counters` with those of `names` as they were in an `earlier` reading.
+pub fn with(
     mut counters: BTreeMap<String, u64>,
+    names: &[&str],
     earlier: &BTreeMap<String, u64>,
 ) -> BTreeMap<String, u64> {
-    for name in CAUSES {
-        if let Some(value) = earlier.get(name) {
-            counters.insert(name.to_owned(), *value);
+    for name in names {
+        if let Some(value) = earlier.get(*name) {
+            counters.insert((*name).to_owned(), *value);
         }
     }
     counters
@@ -78,7 +82,7 @@ mod tests {
                 ("RetransSegs".to_owned(), repeated),
             ])
         };
-        let before = with_causes(reading(5, 5), &reading(3, 3));
+        let before = with(reading(5, 5), &CAUSES, &reading(3, 3));
         let grown = growth(&before, &reading(6, 6));
         assert_eq!((grown["TCPLossProbes"], grown["RetransSegs"]), (3, 1));
     }

@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code)] // sched_setscheduler: no safe wrapper in the libraries at hand
 
-use std::{fs, rc::Rc, sync::mpsc, thread, time::Duration};
+use std::{collections::BTreeMap, fs, rc::Rc, sync::mpsc, thread, time::Duration};
 
 use anyhow::{Context, anyhow};
 use rustix::time::{ClockId, clock_gettime};
@@ -16,9 +16,9 @@ use super::{
     plan::{Plan, Report, Role},
 };
 
-/// So much earlier than effects are causes of repetitions counted: a timer that went off just before
-/// the measured window is answered within it. All tenants read their counters at once, which alone
-/// makes some late.
+/// So much earlier than effects are causes counted: timers that go off just before the measured window make a
+/// sender repeat within it, and what is repeated just before its end is answered (D-SACK) after it. All
+/// tenants read their counters at once, which alone makes some late.
 const CAUSES_LEAD_NS: u64 = 200_000_000;
 
 /// Time that an engine may take to note its end after the plan's stop.
@@ -86,13 +86,7 @@ impl Prepared {
         for worker in &self.workers {
             let _ = worker.start.send(start_unix_ns); // a dead worker is noted below
         }
-        let begin_ns = self.plan.measure_begin_ns;
-        sleep_until(clock, begin_ns.saturating_sub(CAUSES_LEAD_NS));
-        let causes = netstat::read();
-        sleep_until(clock, begin_ns);
-        let before = netstat::with_causes(netstat::read(), &causes);
-        sleep_until(clock, self.plan.measure_end_ns);
-        report.netstat = netstat::growth(&before, &netstat::read());
+        report.netstat = self.count(clock);
         for worker in &self.workers {
             let left = Duration::from_nanos(self.plan.stop_ns.saturating_sub(clock.now_ns()));
             match worker.report.recv_timeout(left + GRACE) {
@@ -105,6 +99,20 @@ impl Prepared {
         let used = clock_gettime(ClockId::ProcessCPUTime);
         report.cpu_us = used.tv_sec as u64 * 1_000_000 + used.tv_nsec as u64 / 1000;
         report
+    }
+
+    /// What the kernel's counters grew by in measured time, causes a little before their effects.
+    fn count(&self, clock: Clock) -> BTreeMap<String, u64> {
+        let (begin_ns, end_ns) = (self.plan.measure_begin_ns, self.plan.measure_end_ns);
+        let read_at = |at_ns: u64| {
+            sleep_until(clock, at_ns);
+            netstat::read()
+        };
+        let causes = read_at(begin_ns.saturating_sub(CAUSES_LEAD_NS));
+        let before = netstat::with(read_at(begin_ns), &netstat::CAUSES, &causes);
+        let repeated = read_at(begin_ns.max(end_ns.saturating_sub(CAUSES_LEAD_NS)));
+        let after = netstat::with(read_at(end_ns), &netstat::REPEATED, &repeated);
+        netstat::growth(&before, &after)
     }
 }
 
