@@ -12,7 +12,7 @@ use sluicegate_scenario::{
     world::Outcome,
 };
 
-use crate::{measure::cpu, requirements, symptoms::Symptoms};
+use crate::{measure::cpu::IdleMin, requirements, symptoms::Symptoms};
 
 /// Everything that a run saw.
 pub struct Observed<'a> {
@@ -22,6 +22,8 @@ pub struct Observed<'a> {
     pub links_whole_run: Vec<LinkResult>,
     /// Losses between namespaces.
     pub outside: BTreeMap<String, u64>,
+    /// How idle the CPUs were in measured time.
+    pub idle: IdleMin,
     /// For people.
     pub notes: Vec<String>,
     /// Wall clock.
@@ -61,7 +63,7 @@ fn conditions(observed: &Observed<'_>) -> Result<Conditions> {
             .context("number of CPUs")?
             .get() as u32,
         cpu_idle_min: observed.seen.cpu_idle_min,
-        cpu_bound: observed.seen.cpu_idle_min < cpu::BOUND_BELOW,
+        cpu_bound: observed.idle.is_bound(),
         rate_scale: 1.0,
         offloads: observed.seen.variant.lab.offloads,
         outside,

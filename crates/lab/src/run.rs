@@ -26,7 +26,7 @@ use crate::{
     guest::{self, Attachment},
     journal::Journal,
     measure::{
-        cpu::{self, Idle},
+        cpu::{self, Idle, IdleMin},
         outside::Outside,
         queues::{Queues, Snapshot},
     },
@@ -197,10 +197,11 @@ impl<'a> Run<'a> {
                 enforcement: self.enforcers.counters()?,
                 windows: followed.windows,
                 backlogs: followed.backlogs,
-                cpu_idle_min: followed.cpu_idle_min,
+                cpu_idle_min: followed.idle.all,
             },
             links_whole_run: self.queues.results(&first, &last),
             outside: losses,
+            idle: followed.idle,
             notes,
             started,
         };
@@ -236,7 +237,7 @@ struct Followed {
     end: Snapshot,
     windows: Windows,
     backlogs: Vec<(String, Vec<(f64, f64)>)>,
-    cpu_idle_min: f64,
+    idle: IdleMin,
     notes: Vec<String>,
 }
 
@@ -358,7 +359,7 @@ impl Follower {
             end,
             windows: self.windows,
             backlogs: self.backlogs,
-            cpu_idle_min: idle.all,
+            idle,
             notes: self.notes,
         })
     }

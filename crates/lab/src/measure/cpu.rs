@@ -7,12 +7,13 @@ use anyhow::{Context, Result, bail};
 /// A run whose idlest-to-busiest second leaves less than this fraction of all CPUs idle is CPU-bound: on
 /// the two cores of a small machine one tick in ten is 5 %, below it packets wait for a CPU rather than
 /// for a link.
-pub const BOUND_BELOW: f64 = 0.05;
+const BOUND_BELOW: f64 = 0.05;
 
 /// Shortest window that counts, in seconds.
 const WINDOW_S: f64 = 1.0;
 
-/// One CPU with less than this fraction idle is named in the notes: all of them may still be half idle.
+/// One CPU with less than this fraction idle for a second makes a run CPU-bound, too: all of them may still be half
+/// idle, but whose packets meet on that one wait for it.
 pub const ONE_BUSY_BELOW: f64 = 0.02;
 
 /// Clock ticks of a CPU, or of all, since boot.
@@ -29,6 +30,13 @@ pub struct IdleMin {
     pub all: f64,
     /// Of the busiest one.
     pub one: f64,
+}
+
+impl IdleMin {
+    /// Whether CPUs, not the network, limited the run.
+    pub fn is_bound(self) -> bool {
+        self.all < BOUND_BELOW || self.one < ONE_BUSY_BELOW
+    }
 }
 
 /// Follows /proc/stat and keeps the smallest idle fraction of any one-second window.
@@ -160,12 +168,19 @@ mod tests {
         idle.take(&at(180, 90, 90));
         idle.take(&at(80, 1, 79));
         idle.take(&at(140, 70, 70));
-        assert_eq!(
-            idle.finish().unwrap(),
-            IdleMin {
-                all: 0.4,
-                one: 0.01
-            }
-        );
+        let least = idle.finish().unwrap();
+        let expected = IdleMin {
+            all: 0.4,
+            one: 0.01,
+        };
+        assert_eq!(least, expected);
+        assert!(least.is_bound(), "one of two is saturated");
+    }
+
+    #[test]
+    fn all_or_one_without_rest_bound_a_run() {
+        let bound = |all, one| IdleMin { all, one }.is_bound();
+        assert!(bound(0.04, 0.04) && bound(0.4, 0.01));
+        assert!(!bound(0.06, 0.03));
     }
 }
