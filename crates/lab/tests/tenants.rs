@@ -19,7 +19,7 @@ use sluicegate_lab::tenant::{
 };
 use sluicegate_scenario::{
     cdf::Cdf,
-    experiment::{Traffic, TrafficKind},
+    experiment::{Load, Traffic, TrafficKind},
 };
 use support::{PATIENCE, TwoNamespaces, ip, run_all, traffic, variant, verified};
 
@@ -292,7 +292,7 @@ fn trace_offers_its_load() {
     let classes = vec![(10_000, "small".to_owned()), (u64::MAX, "large".to_owned())];
     let kind = TrafficKind::Trace {
         sizes,
-        load_bps: 20_000_000,
+        load: Load::Offered(20_000_000),
         classes,
     };
     let (a, b) = exchange(vec![traffic(kind, &[(0, 1), (0, 1)], 5000)]);
@@ -317,7 +317,7 @@ fn trace_again() -> Traffic {
     traffic(
         TrafficKind::Trace {
             sizes,
-            load_bps: 20_000_000,
+            load: Load::Offered(20_000_000),
             classes,
         },
         &[(0, 1), (0, 1)],

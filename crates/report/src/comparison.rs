@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use sluicegate_scenario::results::{Conditions, FctQuantiles, Results, VariantResult};
+use sluicegate_scenario::results::{
+    Conditions, FctQuantiles, PublishedResult, Results, VariantResult,
+};
 
 use crate::{
     figures::{self, Figure, drops},
@@ -156,8 +158,30 @@ pub fn completions(scenarios: &[&Results]) -> Option<Grid> {
             .collect(),
     );
     let rows: Vec<_> = all.iter().map(|(.., fct)| *fct).collect();
-    columns.figures(&figures::COMPLETION, &rows);
+    let [others @ .., missed] = &figures::COMPLETION;
+    columns.figures(others, &rows);
+    if rows.iter().any(|fct| fct.missed.is_some()) {
+        columns.figures(std::slice::from_ref(missed), &rows);
+    }
     Some(columns.into_grid(labels))
+}
+
+/// Published figures with ours beside them; `None` without any.
+pub fn published(results: &Results) -> Option<Grid> {
+    let all = &results.published;
+    if all.is_empty() {
+        return None;
+    }
+    let mut columns = Columns::new();
+    let mut column = |what, write: &dyn Fn(&PublishedResult) -> Option<String>| {
+        let cells = all.iter().map(|p| write(p).unwrap_or(NOTHING.into()));
+        columns.push(what, "", cells.collect());
+    };
+    column("of a publication", &|p| Some(p.name.clone()));
+    column("published", &|p| Some(units::plain(p.published)));
+    column("ours", &|p| p.ours.map(units::plain));
+    column("ratio", &|p| Some(format!("{:.2}", p.ours? / p.published)));
+    Some(columns.into_grid(1))
 }
 
 /// Figures that exist per name and variant (derived figures, enforcement counters): a row per name.

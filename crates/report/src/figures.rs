@@ -131,13 +131,14 @@ pub const VARIANT: [Figure<VariantResult>; 10] = [
     }),
 ];
 
-/// What a table says of the completion times of a class.
-pub const COMPLETION: [Figure<FctQuantiles>; 5] = [
+/// What a table says of the completion times of a class; the last only where there are deadlines.
+pub const COMPLETION: [Figure<FctQuantiles>; 6] = [
     figure("count", "flows", Dimension::Count, |f| Some(f.count as f64)),
     figure("mean", "mean", Dimension::Time, |f| Some(f.mean)),
     figure("p50", "p50", Dimension::Time, |f| Some(f.p50)),
     figure("p99", "p99", Dimension::Time, |f| Some(f.p99)),
     figure("p999", "p99.9", Dimension::Time, |f| Some(f.p999)),
+    figure("missed", "missed", Dimension::Index, |f| f.missed),
 ];
 
 /// Packets dropped at a link, whatever the cause.

@@ -145,6 +145,7 @@ pub(crate) mod tests {
             conditions: Conditions::default(),
             variants: vec![variant],
             expectations: Vec::new(),
+            published: Vec::new(),
         }
     }
 

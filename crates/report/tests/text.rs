@@ -3,7 +3,7 @@
 mod support;
 
 use sluicegate_report::{Style, markdown, table};
-use sluicegate_scenario::results::Results;
+use sluicegate_scenario::results::{PublishedResult, Results};
 
 const BOX: Style = Style {
     unicode: true,
@@ -58,6 +58,37 @@ note: repeated at half the rate
 ✗ no-drops  drops(cubic-ecn) == 0  [3 against 0]
 ";
     assert_text(&table(&[&two_variants()], BOX), expected);
+}
+
+#[test]
+fn published_figures_and_missed_deadlines_are_shown_where_there_are_any() {
+    let mut results = support::incast("incast");
+    assert!(!table(&[&results], BOX).contains("missed"));
+    let fct = results.variants[0].fct_us.values_mut().next().unwrap();
+    fct.missed = Some(0.125);
+    let publish = |name: &str, published, ours| PublishedResult {
+        name: name.to_owned(),
+        expression: "v.rtt_us.p50 ~ 93".to_owned(),
+        published,
+        ours,
+    };
+    results.published = vec![
+        publish("acdc-p50-us", 93.0, Some(113.2)),
+        publish("acdc-p999-us", 289.0, None),
+    ];
+    let text = table(&[&results], BOX);
+    assert!(text.contains("missed") && text.contains("0.125"), "{text}");
+    let row = |name: &str| {
+        let line = text.lines().find(|line| line.contains(name)).expect(name);
+        let cells = line.split_whitespace().skip(2);
+        cells
+            .filter(|cell| *cell != "│")
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    assert_eq!(row("acdc-p50-us"), "93 113.2 1.22");
+    assert_eq!(row("acdc-p999-us"), "289 – –");
+    assert!(markdown(&results).contains("| acdc-p50-us | 93 | 113.2 | 1.22 |"));
 }
 
 #[test]

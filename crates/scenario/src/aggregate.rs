@@ -52,17 +52,12 @@ pub fn conditions<'a>(all: impl IntoIterator<Item = &'a Conditions>) -> Conditio
 /// `runs` is not empty.
 fn merge(mut runs: Vec<VariantResult>) -> VariantResult {
     let samples = merge_samples(&mut runs);
-    let over =
-        |of: &dyn Fn(&VariantResult) -> f64| median(&runs.iter().map(of).collect::<Vec<_>>());
+    let goodputs: Vec<&Goodput> = runs.iter().map(|run| &run.goodput_bps).collect();
     let idle = runs.iter().map(|run| run.cpu_idle_min);
     VariantResult {
         name: runs[0].name.clone(),
         title: runs[0].title.clone(),
-        goodput_bps: Goodput {
-            sum: over(&|run| run.goodput_bps.sum),
-            mean: over(&|run| run.goodput_bps.mean),
-            jain: over(&|run| run.goodput_bps.jain),
-        },
+        goodput_bps: merge_goodput(&goodputs),
         flows: aligned(&runs, |run| &run.flows, |flow| flow.id, merge_flow),
         rtt_us: merge_rtt(&runs),
         fct_us: keyed(&runs, |run| &run.fct_us, |all| merge_fct(&all)),
@@ -74,6 +69,7 @@ fn merge(mut runs: Vec<VariantResult>) -> VariantResult {
             |run| &run.derived,
             |all| median(&all.into_iter().copied().collect::<Vec<_>>()),
         ),
+        intervals: keyed(&runs, |run| &run.intervals, |all| merge_goodput(&all)),
         samples,
     }
 }
@@ -160,6 +156,20 @@ fn merge_fct(all: &[&FctQuantiles]) -> FctQuantiles {
         p50: medians(all, |fct| fct.p50),
         p99: medians(all, |fct| fct.p99),
         p999: medians(all, |fct| fct.p999),
+        missed: merge_missed(all),
+    }
+}
+
+fn merge_missed(all: &[&FctQuantiles]) -> Option<f64> {
+    let missed: Vec<f64> = all.iter().filter_map(|fct| fct.missed).collect();
+    (!missed.is_empty()).then(|| median(&missed))
+}
+
+fn merge_goodput(all: &[&Goodput]) -> Goodput {
+    Goodput {
+        sum: medians(all, |goodput| goodput.sum),
+        mean: medians(all, |goodput| goodput.mean),
+        jain: medians(all, |goodput| goodput.jain),
     }
 }
 

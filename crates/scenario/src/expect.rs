@@ -1,8 +1,10 @@
 //! `[expect]`: comparisons of arithmetic over figures, such as
-//! `enforced.rtt_us.p50 <= 1.2 * dctcp.rtt_us.p50`.
+//! `enforced.rtt_us.p50 <= 1.2 * dctcp.rtt_us.p50`; and `[published]`: figures beside published ones, such as
+//! `enforced.rtt_us.p50 ~ 93`.
 //!
 //! ```text
 //! expectation = sum ("<=" | ">=" | "<" | ">" | "==") sum
+//! publication = sum "~" sum                      without figures on the right
 //! sum         = product (("+" | "-") product)*
 //! product     = unary (("*" | "/") unary)*
 //! unary       = "-" unary | number | figure | ("min" | "max") "(" sum ("," sum)* ")" | "abs" "(" sum ")" | "(" sum ")"
@@ -17,7 +19,7 @@ use sluicegate_policy::problem::Complaint;
 
 use crate::{
     figures::Figure,
-    results::{ExpectationResult, VariantResult},
+    results::{ExpectationResult, PublishedResult, VariantResult},
 };
 
 /// One line of `[expect]`.
@@ -66,18 +68,7 @@ impl Expectation {
     /// # Errors
     /// What the grammar does not allow, and at which character.
     pub fn parse(name: &str, expression: &str) -> Result<Self, Complaint> {
-        let tokens = tokens(expression)?;
-        let mut parser = Parser {
-            tokens: &tokens,
-            at: 0,
-            depth: 0,
-        };
-        let left = parser.sum()?;
-        let comparison = parser.comparison()?;
-        let right = parser.sum()?;
-        if parser.at < tokens.len() {
-            return Err(parser.unexpected("the end"));
-        }
+        let (left, comparison, right) = sides(expression, &Comparison::ALL)?;
         Ok(Self {
             name: name.to_owned(),
             expression: expression.to_owned(),
@@ -113,6 +104,78 @@ impl Expectation {
             held,
         }
     }
+}
+
+/// One line of `[published]`: nothing is expected of it, it is shown.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Publication {
+    /// Key in the file.
+    pub name: String,
+    /// As written.
+    pub expression: String,
+    ours: Expr,
+    published: f64,
+}
+
+impl Publication {
+    /// Parses one line.
+    ///
+    /// # Errors
+    /// What the grammar does not allow, and at which character; a right side that is no number.
+    pub fn parse(name: &str, expression: &str) -> Result<Self, Complaint> {
+        let (ours, (), published) = sides(expression, &[("~", ())])?;
+        let published = published.value(&[]).filter(|value| value.is_finite());
+        let published = published.ok_or_else(|| {
+            Complaint::new(
+                "the right side is no number",
+                "write the published value there, for example \"enforced.rtt_us.p50 ~ 93\"",
+            )
+        })?;
+        Ok(Self {
+            name: name.to_owned(),
+            expression: expression.to_owned(),
+            ours,
+            published,
+        })
+    }
+
+    /// Every figure that it names.
+    pub fn figures(&self) -> Vec<&Figure> {
+        let mut figures = Vec::new();
+        self.ours.collect_figures(&mut figures);
+        figures
+    }
+
+    /// What was measured beside what was published.
+    pub fn evaluate(&self, variants: &[VariantResult]) -> PublishedResult {
+        let ours = self.ours.value(variants);
+        PublishedResult {
+            name: self.name.clone(),
+            expression: self.expression.clone(),
+            published: self.published,
+            ours: ours.filter(|value| value.is_finite()),
+        }
+    }
+}
+
+/// Parses two sides and what stands between them, one of `signs`.
+fn sides<T: Copy>(
+    expression: &str,
+    signs: &[(&'static str, T)],
+) -> Result<(Expr, T, Expr), Complaint> {
+    let tokens = tokens(expression)?;
+    let mut parser = Parser {
+        tokens: &tokens,
+        at: 0,
+        depth: 0,
+    };
+    let left = parser.sum()?;
+    let sign = parser.sign(signs)?;
+    let right = parser.sum()?;
+    if parser.at < tokens.len() {
+        return Err(parser.unexpected("the end"));
+    }
+    Ok((left, sign, right))
 }
 
 impl Comparison {
@@ -213,8 +276,8 @@ impl fmt::Display for Token {
     }
 }
 
-const SYMBOLS: [&str; 12] = [
-    "<=", ">=", "==", "<", ">", "+", "-", "*", "/", "(", ")", ",",
+const SYMBOLS: [&str; 13] = [
+    "<=", ">=", "==", "<", ">", "~", "+", "-", "*", "/", "(", ")", ",",
 ];
 
 /// Tokens with the character (from 1) at which each starts.
@@ -308,15 +371,20 @@ impl Parser<'_> {
         )
     }
 
-    fn comparison(&mut self) -> Result<Comparison, Complaint> {
-        let symbols = Comparison::ALL.map(|(symbol, _)| symbol);
-        let symbol = self
-            .take_symbol(&symbols)
-            .ok_or_else(|| self.unexpected("one of <= >= < > =="))?;
-        let found = Comparison::ALL.iter().find(|(known, _)| *known == symbol);
-        found
-            .map(|(_, comparison)| *comparison)
-            .ok_or_else(|| self.unexpected("a comparison"))
+    /// What the symbol between two sides stands for.
+    fn sign<T: Copy>(&mut self, signs: &[(&'static str, T)]) -> Result<T, Complaint> {
+        let symbols: Vec<_> = signs.iter().map(|(symbol, _)| *symbol).collect();
+        let found = match self.take_symbol(&symbols) {
+            None => None,
+            Some(taken) => signs.iter().find(|(symbol, _)| *symbol == taken),
+        };
+        found.map(|(_, sign)| *sign).ok_or_else(|| {
+            let list = symbols.join(" ");
+            match symbols.len() {
+                1 => self.unexpected(&list),
+                _ => self.unexpected(&format!("one of {list}")),
+            }
+        })
     }
 
     fn sum(&mut self) -> Result<Expr, Complaint> {
@@ -432,6 +500,26 @@ mod tests {
         expectation
             .unwrap_or_else(|c| panic!("{expression}: {c}"))
             .evaluate(&variants())
+    }
+
+    #[test]
+    fn a_published_figure_stands_beside_ours() {
+        let publish = |text: &str| Publication::parse("p", text);
+        let beside = publish("8 * dctcp.rtt_us.p50 / 2 ~ 93 + 1").unwrap();
+        let result = beside.evaluate(&variants());
+        assert_eq!((result.ours, result.published), (Some(400.0), 94.0));
+        assert_eq!(beside.figures().len(), 1);
+        let unmeasured = publish("dctcp.fct_us.mice.p50 ~ 5").unwrap();
+        assert_eq!(unmeasured.evaluate(&variants()).ours, None);
+        let complaint = publish("93 ~ dctcp.rtt_us.p50").unwrap_err();
+        assert!(complaint.reason.contains("right side"), "{complaint}");
+        let complaint = publish("dctcp.rtt_us.p50 <= 93").unwrap_err();
+        assert!(complaint.reason.contains("instead of ~"), "{complaint}");
+        let complaint = Expectation::parse("e", "dctcp.rtt_us.p50 ~ 93").unwrap_err();
+        assert!(
+            complaint.reason.contains("instead of one of <="),
+            "{complaint}"
+        );
     }
 
     #[test]

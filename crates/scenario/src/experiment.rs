@@ -28,6 +28,8 @@ pub struct Experiment {
     pub variants: Vec<Variant>,
     /// What must come out.
     pub expectations: Vec<crate::expect::Expectation>,
+    /// Published figures to be shown beside ours.
+    pub published: Vec<crate::expect::Publication>,
     /// The file as it is run, as TOML: inherited files, short form and seed are merged in.
     pub as_run: String,
 }
@@ -61,6 +63,8 @@ pub struct Variant {
     pub enforcement: Option<Enforcement>,
     /// Things done to the network or to enforcement while the run goes on.
     pub events: Vec<Event>,
+    /// Parts of the run over which goodput is measured by itself.
+    pub intervals: Vec<Interval>,
     /// What only the lab reads.
     pub lab: LabOptions,
     /// What only the simulator reads.
@@ -219,6 +223,8 @@ pub struct Traffic {
     pub stop: Option<Duration>,
     /// First TCP port of the receivers; pair i listens on `port + i`.
     pub port: u16,
+    /// What takes longer has missed it; kinds with completion times only.
+    pub deadline: Option<Duration>,
 }
 
 /// Kinds of traffic, common to all worlds.
@@ -261,12 +267,12 @@ pub enum TrafficKind {
         /// FCT class of the results.
         class: String,
     },
-    /// Open-loop arrivals (Poisson) with sizes from a distribution.
+    /// Messages with sizes from a distribution, each to a peer by lot.
     Trace {
         /// Flow sizes.
         sizes: crate::cdf::Cdf,
-        /// Offered load per sender in bits per second.
-        load_bps: u64,
+        /// How much each sender sends.
+        load: Load,
         /// Upper bounds in bytes and names of FCT classes, ascending; the last is open.
         classes: Vec<(u64, String)>,
     },
@@ -283,6 +289,26 @@ impl TrafficKind {
             Self::Trace { classes, .. } => classes.iter().map(|(_, name)| name.clone()).collect(),
         }
     }
+}
+
+/// What decides when the next message of a trace begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Load {
+    /// Open loop: Poisson arrivals that offer so many bits per second.
+    Offered(u64),
+    /// Closed loop: so many at a time, the next when one is complete.
+    Concurrent(u32),
+}
+
+/// A part of a run, relative to its start (warm-up included).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Interval {
+    /// Name of the table.
+    pub name: String,
+    /// Its begin.
+    pub start: Duration,
+    /// Its end.
+    pub stop: Duration,
 }
 
 /// A change while the run goes on.
@@ -321,6 +347,9 @@ pub struct SimOptions {
     pub receive_delay: Duration,
     /// A packet that finds its host's adapter idle leaves up to this much later, drawn uniformly.
     pub jitter: Duration,
+    /// Sockets wait for a busy adapter and take turns, as on a bare host with small queues, instead of filling the
+    /// adapter's queue.
+    pub sockets_wait: bool,
 }
 
 impl Default for SimOptions {
@@ -330,6 +359,7 @@ impl Default for SimOptions {
             transmit_delay: Duration::from_micros(5),
             receive_delay: Duration::from_micros(10),
             jitter: Duration::from_micros(4),
+            sockets_wait: false,
         }
     }
 }
@@ -347,14 +377,14 @@ impl Experiment {
         }
         self.variants
             .retain(|variant| names.contains(&variant.name));
+        let measured = |figures: Vec<&crate::figures::Figure>| {
+            figures.iter().all(|figure| names.contains(&figure.variant))
+        };
         let (kept, dropped) = std::mem::take(&mut self.expectations)
             .into_iter()
-            .partition(|e| {
-                e.figures()
-                    .iter()
-                    .all(|figure| names.contains(&figure.variant))
-            });
+            .partition(|e| measured(e.figures()));
         self.expectations = kept;
+        self.published.retain(|p| measured(p.figures()));
         let dropped: Vec<crate::expect::Expectation> = dropped;
         Ok(dropped
             .into_iter()
@@ -380,11 +410,16 @@ impl Variant {
             scale(&mut link.rate_bps);
         }
         for traffic in &mut self.traffic {
+            // At half the rate everything takes twice as long.
+            traffic.deadline = traffic.deadline.map(|deadline| deadline.div_f64(factor));
             match &mut traffic.kind {
                 TrafficKind::Bulk {
                     rate_bps: Some(rate),
                 }
-                | TrafficKind::Trace { load_bps: rate, .. } => scale(rate),
+                | TrafficKind::Trace {
+                    load: Load::Offered(rate),
+                    ..
+                } => scale(rate),
                 TrafficKind::Messages { interval, .. } => *interval = interval.div_f64(factor),
                 _ => {}
             }

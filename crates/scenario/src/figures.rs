@@ -5,7 +5,8 @@
 //! | `goodput_bps.(sum\|mean\|jain)` | over bulk flows |
 //! | `flows.TENANT.FIELD`, `traffic.TABLE.FIELD`, `flows.all.FIELD` | `goodput_bps`, `retransmits`, `timeouts`, `count` summed, `srtt_us` and `jain` over the bulk flows of a sending tenant or a traffic table |
 //! | `rtt_us.(count\|p50\|p99\|p999\|max)` | of the ping-pong probes |
-//! | `fct_us.CLASS.(count\|mean\|p50\|p99\|p999)` | of a class of flows |
+//! | `fct_us.CLASS.(count\|mean\|p50\|p99\|p999\|missed)` | of a class of flows; `missed` is the fraction beyond the deadline |
+//! | `intervals.NAME.goodput_bps.(sum\|mean\|jain)` | over bulk flows that were active throughout the interval |
 //! | `links.bottleneck.FIELD`, `links.all.FIELD`, `links.FROM-TO.FIELD` | `rate_bps` of the slowest, `sent`, `sent_bytes`, `marks`, `drops`, `drops.CAUSE` summed, `queue_bytes.(p50\|p99\|max)` of the fullest |
 //! | `enforcement.COUNTER` | summed over hosts |
 //! | `derived.NAME` | what the world derived |
@@ -15,7 +16,7 @@ use sluicegate_policy::{problem::Complaint, table::nearest};
 
 use crate::{
     experiment::Variant,
-    results::{FlowResult, LinkResult, VariantResult},
+    results::{FlowResult, Goodput, LinkResult, VariantResult},
     stats,
 };
 
@@ -33,6 +34,8 @@ pub struct Figure {
 pub enum Quantity {
     /// A field of [`crate::results::Goodput`].
     Goodput(String),
+    /// A field of [`crate::results::Goodput`] in an interval.
+    Interval(String, String),
     /// A field over some flows.
     Flows(FlowSet, String),
     /// A field of [`crate::results::Quantiles`].
@@ -90,7 +93,7 @@ pub enum LinkField {
 
 const GOODPUT: &[&str] = &["sum", "mean", "jain"];
 const RTT: &[&str] = &["count", "p50", "p99", "p999", "max"];
-const FCT: &[&str] = &["count", "mean", "p50", "p99", "p999"];
+const FCT: &[&str] = &["count", "mean", "p50", "p99", "p999", "missed"];
 const QUEUE: &[&str] = &["p50", "p99", "max"];
 const FLOW: &[&str] = &[
     "goodput_bps",
@@ -110,6 +113,7 @@ const LINK: &[&str] = &[
 ];
 const KINDS: &[&str] = &[
     "goodput_bps",
+    "intervals",
     "flows",
     "traffic",
     "rtt_us",
@@ -152,6 +156,10 @@ impl Figure {
                 let classes = variant.traffic.iter().flat_map(|t| t.kind.classes());
                 ("class of flows", name, classes.collect::<Vec<String>>())
             }
+            Quantity::Interval(name, _) => {
+                let intervals = variant.intervals.iter().map(|i| i.name.clone());
+                ("interval", name, intervals.collect())
+            }
             _ => return Ok(()),
         };
         if known.contains(name) {
@@ -188,6 +196,11 @@ fn quantity(name: &str, parts: &[&str]) -> Result<Quantity, Complaint> {
     let kind = one(0, KINDS)?;
     let (quantity, length) = match kind.as_str() {
         "goodput_bps" => (Quantity::Goodput(one(1, GOODPUT)?), 2),
+        "intervals" => {
+            let interval = any(1, "an interval")?;
+            one(2, &["goodput_bps"])?;
+            (Quantity::Interval(interval, one(3, GOODPUT)?), 4)
+        }
         "rtt_us" => (Quantity::Rtt(one(1, RTT)?), 2),
         "fct_us" => (Quantity::Fct(any(1, "a class")?, one(2, FCT)?), 3),
         "flows" => {
@@ -265,13 +278,10 @@ impl Quantity {
         match self {
             Self::Goodput(field) => {
                 let goodput = &variant.goodput_bps;
-                Some(match field.as_str() {
-                    "sum" => goodput.sum,
-                    "mean" => goodput.mean,
-                    _ => goodput.jain,
-                })
-                .filter(|_| !variant.flows.is_empty() || goodput.sum > 0.0)
+                Some(goodput_value(goodput, field))
+                    .filter(|_| !variant.flows.is_empty() || goodput.sum > 0.0)
             }
+            Self::Interval(name, field) => Some(goodput_value(variant.intervals.get(name)?, field)),
             Self::Flows(set, field) => flows_value(&set.of(&variant.flows), field),
             Self::Rtt(field) => rtt_value(variant, field),
             Self::Fct(class, field) => {
@@ -281,6 +291,7 @@ impl Quantity {
                     "mean" => fct.mean,
                     "p50" => fct.p50,
                     "p99" => fct.p99,
+                    "missed" => fct.missed?,
                     _ => fct.p999,
                 })
             }
@@ -311,6 +322,14 @@ impl LinkSet {
             Self::Named(name) => link.id.replace('>', "-") == *name,
         };
         links.iter().filter(member).collect()
+    }
+}
+
+fn goodput_value(goodput: &Goodput, field: &str) -> f64 {
+    match field {
+        "sum" => goodput.sum,
+        "mean" => goodput.mean,
+        _ => goodput.jain,
     }
 }
 
@@ -371,7 +390,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::results::QueueQuantiles;
+    use crate::results::{FctQuantiles, QueueQuantiles};
 
     fn variant() -> VariantResult {
         let link = |id: &str, bottleneck, tail, p99| LinkResult {
@@ -438,6 +457,30 @@ mod tests {
         assert_eq!(value("v.fct_us.mice.p50"), None);
         assert_eq!(value("v.enforcement.nothing"), None);
         assert_eq!(value("v.enforcement.policed"), Some(9.0));
+    }
+
+    #[test]
+    fn intervals_and_deadlines_have_figures() {
+        let mut measured = variant();
+        let goodput = Goodput {
+            sum: 7.0,
+            mean: 3.5,
+            jain: 0.9,
+        };
+        measured.intervals.insert("two".to_owned(), goodput);
+        let fct = |missed| FctQuantiles {
+            missed,
+            ..FctQuantiles::default()
+        };
+        measured.fct_us.insert("round".to_owned(), fct(Some(0.25)));
+        measured.fct_us.insert("mice".to_owned(), fct(None));
+        let value = |name: &str| Figure::parse(name).unwrap().value(&[measured.clone()]);
+        assert_eq!(value("v.intervals.two.goodput_bps.jain"), Some(0.9));
+        assert_eq!(value("v.intervals.two.goodput_bps.sum"), Some(7.0));
+        assert_eq!(value("v.intervals.three.goodput_bps.sum"), None);
+        assert_eq!(value("v.fct_us.round.missed"), Some(0.25));
+        assert_eq!(value("v.fct_us.mice.missed"), None);
+        assert!(Figure::parse("v.intervals.two.jain").is_err());
     }
 
     #[test]

@@ -10,13 +10,14 @@ use std::path::Path;
 use sluicegate_policy::{
     Problems,
     document::{self, Node, Value},
-    problem::Sink,
+    problem::{Complaint, Sink},
     table::{Item, Table, nearest},
 };
 
 use crate::{
-    expect::Expectation,
+    expect::{Expectation, Publication},
     experiment::{Experiment, Variant},
+    figures::Figure,
     inherit,
     resolve::{self, Checks},
 };
@@ -31,8 +32,17 @@ pub struct Options {
 }
 
 /// Keys of the file as a whole: a variant cannot change them.
-const FILE_KEYS: [&str; 9] = [
-    "name", "mirrors", "seed", "repeats", "extends", "short", "variant", "expect", "like",
+const FILE_KEYS: [&str; 10] = [
+    "name",
+    "mirrors",
+    "seed",
+    "repeats",
+    "extends",
+    "short",
+    "variant",
+    "expect",
+    "published",
+    "like",
 ];
 
 /// Longest chain of variants that are like one another.
@@ -76,6 +86,7 @@ fn resolve_tree(mut tree: Node, path: &Path, options: &Options) -> Result<Experi
     let as_run = as_run(&tree, path, options)?;
     let overrides = tree.remove("variant");
     let expect = tree.remove("expect");
+    let published = tree.remove("published");
     let root = Table::root(&tree, &sink);
     let mut experiment = Experiment {
         name: read_name(&root, path),
@@ -86,6 +97,7 @@ fn resolve_tree(mut tree: Node, path: &Path, options: &Options) -> Result<Experi
         repeats: bounded(&root, "repeats", 1, 1000).unwrap_or(1),
         variants: Vec::new(),
         expectations: Vec::new(),
+        published: Vec::new(),
         as_run,
     };
     experiment.title = root.text("title").unwrap_or(&experiment.name).to_owned();
@@ -99,7 +111,15 @@ fn resolve_tree(mut tree: Node, path: &Path, options: &Options) -> Result<Experi
     }
     if let Some(expect) = &expect {
         let table = Table::root(expect, &sink);
-        experiment.expectations = read_expectations(&table, &experiment.variants);
+        experiment.expectations = read_lines(&table, Expectation::parse, |expectation, item| {
+            check_figures(&expectation.figures(), item, &experiment.variants);
+        });
+    }
+    if let Some(published) = &published {
+        let table = Table::root(published, &sink);
+        experiment.published = read_lines(&table, Publication::parse, |publication, item| {
+            check_figures(&publication.figures(), item, &experiment.variants);
+        });
     }
     sink.finish(experiment)
 }
@@ -162,7 +182,7 @@ fn variant_trees(base: &Node, overrides: Option<&Node>, sink: &Sink) -> Vec<(Str
         }
         let mut tree = base.clone();
         for layer in layers(name, overrides, &item) {
-            check_override(layer, name, &FILE_KEYS[..8], sink);
+            check_override(layer, name, &FILE_KEYS[..9], sink);
             let mut layer = layer.clone();
             layer.remove("like");
             tree.overlay(&layer);
@@ -231,25 +251,29 @@ fn read_variant(name: &str, table: &Table<'_>, path: &Path, seed: u64) -> Varian
     resolve::variant(name, table, &checks)
 }
 
-fn read_expectations(table: &Table<'_>, variants: &[Variant]) -> Vec<Expectation> {
-    let mut expectations = Vec::new();
+/// The lines of `[expect]` or `[published]`.
+fn read_lines<T>(
+    table: &Table<'_>,
+    parse: fn(&str, &str) -> Result<T, Complaint>,
+    check: impl Fn(&T, &Item<'_>),
+) -> Vec<T> {
+    let mut lines = Vec::new();
     for (name, item) in table.named() {
-        // `false` drops an inherited expectation.
+        // `false` drops an inherited line.
         if item.is_false() {
             continue;
         }
-        let Some(expectation) = item.parse(|text| Expectation::parse(name, text)) else {
-            continue;
-        };
-        check_figures(&expectation, &item, variants);
-        expectations.push(expectation);
+        if let Some(line) = item.parse(|text| parse(name, text)) {
+            check(&line, &item);
+            lines.push(line);
+        }
     }
-    expectations
+    lines
 }
 
-fn check_figures(expectation: &Expectation, item: &Item<'_>, variants: &[Variant]) {
+fn check_figures(figures: &[&Figure], item: &Item<'_>, variants: &[Variant]) {
     let names: Vec<&str> = variants.iter().map(|v| v.name.as_str()).collect();
-    for figure in expectation.figures() {
+    for figure in figures {
         let name = figure.variant.as_str();
         match variants.iter().find(|variant| variant.name == name) {
             None => item.complain(

@@ -29,6 +29,9 @@ pub struct Results {
     pub variants: Vec<VariantResult>,
     /// What `[expect]` said of it.
     pub expectations: Vec<ExpectationResult>,
+    /// Published figures of `[published]`, ours beside them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub published: Vec<PublishedResult>,
 }
 
 /// Circumstances that a reader must know to trust or to repeat a figure.
@@ -79,6 +82,9 @@ pub struct VariantResult {
     pub cpu_idle_min: f64,
     /// Derived figures that a scenario asks for by name (tracking error, correlation, …).
     pub derived: BTreeMap<String, f64>,
+    /// Goodput of the bulk flows that were active throughout each `[interval.NAME]`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub intervals: BTreeMap<String, Goodput>,
     /// Series and raw samples for report and export; not part of `results.json`.
     #[serde(skip)]
     pub samples: Samples,
@@ -148,6 +154,9 @@ pub struct FctQuantiles {
     pub p99: f64,
     /// 99.9th percentile.
     pub p999: f64,
+    /// Fraction of those whose traffic has a deadline that took longer, 0..=1; absent without a deadline.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub missed: Option<f64>,
 }
 
 /// One direction of a link, seen at the transmit queue of a switch.
@@ -196,6 +205,19 @@ pub struct ExpectationResult {
     pub right: Option<f64>,
     /// Whether it held.
     pub held: bool,
+}
+
+/// One line of `[published]`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PublishedResult {
+    /// Key in the file.
+    pub name: String,
+    /// As written: our figure, `~`, the published value.
+    pub expression: String,
+    /// The published value, in the unit of our figure.
+    pub published: f64,
+    /// What was measured here; `None` when a figure it names was not.
+    pub ours: Option<f64>,
 }
 
 /// Raw material of plots, kept beside the results.

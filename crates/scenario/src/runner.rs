@@ -135,6 +135,9 @@ fn assemble(
         seed: experiment.seed,
         conditions,
         expectations: expectations.map(|e| e.evaluate(&variants)).collect(),
+        published: (experiment.published.iter())
+            .map(|p| p.evaluate(&variants))
+            .collect(),
         variants,
     }
 }

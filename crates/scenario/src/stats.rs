@@ -65,6 +65,7 @@ pub fn fct_quantiles(samples: &[f64]) -> FctQuantiles {
         p50: quantile(&sorted, 0.5),
         p99: quantile(&sorted, 0.99),
         p999: quantile(&sorted, 0.999),
+        missed: None,
     }
 }
 

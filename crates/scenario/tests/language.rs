@@ -5,7 +5,7 @@ use std::{path::Path, time::Duration};
 use proptest::prelude::*;
 use sluicegate_policy::{Algorithm, Mode};
 use sluicegate_scenario::{
-    experiment::{Action, Experiment, Marking, TenantKind, TrafficKind, Variant},
+    experiment::{Action, Experiment, Load, Marking, TenantKind, TrafficKind, Variant},
     file::{self, Options},
 };
 
@@ -479,4 +479,79 @@ proptest! {
         let base = "network.topology = 'dumbbell'\ntraffic.bulk.kind = 'bulk'\n";
         let _ = file::parse(Path::new("t.toml"), &format!("{base}{text}"), &Options::default());
     }
+}
+
+#[test]
+fn intervals_lie_within_the_run() {
+    let variant = one(&format!(
+        "{BASE}[interval.first]\nstop = '3s'\n[interval.last]\nstart = '11500ms'\n"
+    ));
+    let spans: Vec<_> = variant
+        .intervals
+        .iter()
+        .map(|i| (i.start, i.stop))
+        .collect();
+    let seconds = Duration::from_secs_f64;
+    assert_eq!(
+        spans,
+        [(seconds(0.0), seconds(3.0)), (seconds(11.5), seconds(12.0))]
+    );
+    let late = refusal(&format!("{BASE}[interval.late]\nstop = '13s'\n"));
+    assert!(
+        late.contains("t.toml:") && late.contains("interval.late"),
+        "{late}"
+    );
+    assert!(
+        refusal(&format!("{BASE}[interval.i]\nstart = '5s'\nstop = '5s'\n"))
+            .contains("must end after")
+    );
+    let unknown = refusal(&format!(
+        "{BASE}[interval.i]\n[expect]\ne = 'base.intervals.j.goodput_bps.jain > 0'\n"
+    ));
+    assert!(unknown.contains("no interval \"j\""), "{unknown}");
+}
+
+#[test]
+fn deadlines_belong_to_what_completes_and_stretch_with_the_network() {
+    let text = "[network]\ntopology = 'star'\nhosts = 3\n\
+        [traffic.incast]\nkind = 'incast'\nto = 'h1'\nbytes = '20KB'\ndeadline = '10ms'\n";
+    let experiment = parse(text);
+    let deadline = |e: &Experiment| e.variants[0].traffic[0].deadline;
+    assert_eq!(deadline(&experiment), Some(Duration::from_millis(10)));
+    assert_eq!(
+        deadline(&experiment.scaled(0.5)),
+        Some(Duration::from_millis(20))
+    );
+    let bulk = refusal(&format!("{BASE}deadline = '1ms'\n"));
+    assert!(bulk.contains("completion times"), "{bulk}");
+}
+
+#[test]
+fn a_trace_is_an_open_or_a_closed_loop() {
+    let trace = |more: &str| {
+        format!(
+            "[network]\ntopology = 'star'\n[traffic.t]\nkind = 'trace'\nsizes = 'websearch'\n{more}"
+        )
+    };
+    let load = |more: &str| match one(&trace(more)).traffic.remove(0).kind {
+        TrafficKind::Trace { load, .. } => load,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(load("load = '1Mbit'\n"), Load::Offered(1_000_000));
+    assert_eq!(load("concurrent = 5\n"), Load::Concurrent(5));
+    assert!(refusal(&trace("concurrent = 5\nload = '1Mbit'\n")).contains("the network decides"));
+    assert!(refusal(&trace("")).contains("concurrent"));
+}
+
+#[test]
+fn published_figures_are_of_variants_and_go_with_them() {
+    let text = format!(
+        "{BASE}[variant.a]\n[variant.b]\n[published]\none = 'a.rtt_us.p50 ~ 3'\nboth = 'a.rtt_us.p50 / b.rtt_us.p50 ~ 3'\n"
+    );
+    let mut experiment = parse(&text);
+    assert_eq!(experiment.published.len(), 2);
+    experiment.select(&["a".to_owned()]).unwrap();
+    assert_eq!(experiment.published.len(), 1);
+    let unknown = refusal(&format!("{BASE}[published]\np = 'c.rtt_us.p50 ~ 3'\n"));
+    assert!(unknown.contains("no variant \"c\""), "{unknown}");
 }

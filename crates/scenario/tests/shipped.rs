@@ -8,12 +8,20 @@ use sluicegate_scenario::{
 };
 
 fn shipped() -> Vec<PathBuf> {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
-    let entries = std::fs::read_dir(directory).expect("the scenarios directory");
-    let mut files: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+    let mut files = below(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios"));
     files.retain(|path| path.extension().is_some_and(|e| e == "toml"));
     files.sort();
     files
+}
+
+fn below(directory: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).expect("the scenarios directory");
+    let paths = entries.map(|entry| entry.unwrap().path());
+    let deeper = paths.map(|path| match path.is_dir() {
+        true => below(&path),
+        false => vec![path],
+    });
+    deeper.flatten().collect()
 }
 
 #[test]

@@ -107,6 +107,10 @@ fn net(
     }
     let enforcement = variant.enforcement.as_ref();
     let policy = enforcement.map(|enforcement| Arc::new(*enforcement.policy.compile()));
+    let queueing = match variant.sim.sockets_wait {
+        true => Queueing::Wait,
+        false => Queueing::Drop,
+    };
     let mut machines = Vec::with_capacity(variant.hosts.len());
     for (id, host) in variant.hosts.iter().enumerate() {
         let adapter = graph
@@ -120,7 +124,7 @@ fn net(
             .filter(|_| enforces)
             .map(|policy| Vnics::new(Arc::clone(policy)));
         let local_port = ports.len() as u32;
-        machines.push(Host::new(adapter, local_port, Queueing::Drop, vnics));
+        machines.push(Host::new(adapter, local_port, queueing, vnics));
         ports.add(local(variant), seed ^ u64::from(local_port));
     }
     Ok(Net::part(Arc::clone(layout), part, ports, machines, seed))

@@ -97,6 +97,7 @@ pub fn variant(congestion_control: &str, traffic: Vec<Traffic>) -> Variant {
         traffic,
         enforcement: None,
         events: Vec::new(),
+        intervals: Vec::new(),
         lab: LabOptions::default(),
         sim: SimOptions::default(),
     }
@@ -110,6 +111,7 @@ pub fn traffic(kind: TrafficKind, pairs: &[(usize, usize)], port: u16) -> Traffi
         start: Duration::ZERO,
         stop: None,
         port,
+        deadline: None,
     }
 }
 

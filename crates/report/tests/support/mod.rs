@@ -146,6 +146,7 @@ pub fn incast(scenario: &str) -> Results {
                 p50: q.p50,
                 p99: q.p99,
                 p999: q.p999,
+                missed: None,
             };
             v.fct_us.insert(class.into(), fct);
             v.samples.fct_us.insert(class.into(), samples);
@@ -176,6 +177,7 @@ pub fn empty(scenario: &str) -> Results {
         },
         variants: Vec::new(),
         expectations: Vec::new(),
+        published: Vec::new(),
     }
 }
 

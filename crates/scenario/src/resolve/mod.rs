@@ -13,7 +13,7 @@ use sluicegate_policy::{
     units::parse_duration,
 };
 
-use crate::experiment::{LabOptions, SimOptions, Variant};
+use crate::experiment::{Interval, LabOptions, SimOptions, Variant};
 
 /// What names may look like.
 pub const NAME_ADVICE: &str = "use small letters, digits and `-`, starting with a letter";
@@ -55,6 +55,7 @@ pub fn variant(name: &str, table: &Table<'_>, checks: &Checks<'_>) -> Variant {
         mtu_bytes: network.mtu_bytes,
         enforcement: enforcement::read(table, &network),
         events: enforcement::read_events(table, &network, warmup + measured),
+        intervals: read_intervals(table, warmup + measured),
         lab: read_lab(table),
         sim: read_sim(table),
         hosts: network.hosts.clone(),
@@ -65,6 +66,37 @@ pub fn variant(name: &str, table: &Table<'_>, checks: &Checks<'_>) -> Variant {
     };
     network::mark_bottlenecks(&mut variant, &network);
     variant
+}
+
+/// `[interval.NAME]`: parts of a run that takes `total`.
+fn read_intervals(table: &Table<'_>, total: Duration) -> Vec<Interval> {
+    let Some(intervals) = table.table("interval") else {
+        return Vec::new();
+    };
+    let mut all = Vec::new();
+    for (name, item) in intervals.named() {
+        if !is_name(name) {
+            item.complain(format!("\"{name}\" is no name"), NAME_ADVICE);
+        }
+        let Some(own) = item.table() else {
+            continue;
+        };
+        let start = duration(&own, "start").unwrap_or(Duration::ZERO);
+        let stop = duration(&own, "stop").unwrap_or(total);
+        own.close();
+        if stop <= start || stop > total {
+            item.complain(
+                format!("must end after its `start` and before the run's end at {total:?}"),
+                "times count from the start of the run, warm-up included",
+            );
+        }
+        all.push(Interval {
+            name: name.to_owned(),
+            start,
+            stop,
+        });
+    }
+    all
 }
 
 fn read_lab(table: &Table<'_>) -> LabOptions {
@@ -87,6 +119,7 @@ fn read_sim(table: &Table<'_>) -> SimOptions {
         transmit_delay: read("transmit_delay", defaults.transmit_delay),
         receive_delay: read("receive_delay", defaults.receive_delay),
         jitter: read("jitter", defaults.jitter),
+        sockets_wait: sim.boolean("sockets_wait").unwrap_or(false),
     };
     sim.close();
     options

@@ -11,7 +11,7 @@ use sluicegate_policy::{
 use super::{Checks, duration, is_name, network::Network, pairs};
 use crate::{
     cdf::Cdf,
-    experiment::{Tenant, Traffic, TrafficKind},
+    experiment::{Load, Tenant, Traffic, TrafficKind},
 };
 
 /// First port of the first table unless it says otherwise: above what systems listen on, below
@@ -106,7 +106,21 @@ fn read_one(
         start,
         stop,
         port: u16::try_from(port).unwrap_or(u16::MAX),
+        deadline: read_deadline(table, kind),
     })
+}
+
+/// Only what completes can be late.
+fn read_deadline(table: &Table<'_>, kind: Option<Kind>) -> Option<Duration> {
+    if matches!(kind, Some(Kind::Bulk | Kind::PingPong)) {
+        table.refuse("deadline", "belongs to traffic with completion times");
+        return None;
+    }
+    let deadline = duration(table, "deadline")?;
+    if deadline.is_zero() {
+        table.item().complain("`deadline` must not be zero", "");
+    }
+    Some(deadline)
 }
 
 fn read_kind(table: &Table<'_>) -> Option<Kind> {
@@ -126,7 +140,15 @@ fn read_kind(table: &Table<'_>) -> Option<Kind> {
         }
         // Without a kind nobody knows which of these belong here: do not call them unknown.
         for key in [
-            "rate", "bytes", "interval", "class", "parallel", "sizes", "load", "classes",
+            "rate",
+            "bytes",
+            "interval",
+            "class",
+            "parallel",
+            "sizes",
+            "load",
+            "concurrent",
+            "classes",
         ] {
             table.get(key);
         }
@@ -188,11 +210,7 @@ fn read_trace(table: &Table<'_>, directory: &Path) -> Option<TrafficKind> {
     }
     let sizes = sizes.and_then(|item| read_sizes(&item, directory));
     let max_bytes = table.parse("max_bytes", parse_bytes);
-    let load = table.parse("load", parse_rate);
-    if load.is_none() && table.get("load").is_none() {
-        let advice = "give what each sender offers, for example load = \"50Mbit\"";
-        table.require("load", advice);
-    }
+    let load = read_load(table);
     let classes = read_classes(table);
     let sizes = match (sizes?, max_bytes) {
         (sizes, Some(max)) => sizes.capped(max.max(1)),
@@ -200,9 +218,25 @@ fn read_trace(table: &Table<'_>, directory: &Path) -> Option<TrafficKind> {
     };
     Some(TrafficKind::Trace {
         sizes,
-        load_bps: load?.max(1),
+        load: load?,
         classes,
     })
+}
+
+/// `load` or `concurrent`.
+fn read_load(table: &Table<'_>) -> Option<Load> {
+    let concurrent = table.integer("concurrent", 1..=64);
+    if table.get("concurrent").is_some() {
+        table.refuse("load", "with `concurrent` the network decides");
+        return concurrent.map(|count| Load::Concurrent(count as u32));
+    }
+    let load_bps = table.parse("load", parse_rate);
+    if load_bps.is_none() && table.get("load").is_none() {
+        let advice = "give what each sender offers, for example load = \"50Mbit\", \
+            or how many messages it has under way, for example concurrent = 5";
+        table.require("load", advice);
+    }
+    Some(Load::Offered(load_bps?.max(1)))
 }
 
 fn sizes_advice() -> String {

@@ -1,6 +1,6 @@
 //! From what tenants, switches and hosts saw to the results of a variant; the same in every world.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use super::{
     Flow, Report,
@@ -9,8 +9,10 @@ use super::{
     windows::Windows,
 };
 use crate::{
-    experiment::{TrafficKind, Variant},
-    results::{FlowResult, LinkResult, Samples, Series, SeriesKind, VariantResult},
+    experiment::{Interval, TrafficKind, Variant},
+    results::{
+        FctQuantiles, FlowResult, Goodput, LinkResult, Samples, Series, SeriesKind, VariantResult,
+    },
     stats,
 };
 
@@ -53,7 +55,8 @@ pub fn result(seen: Seen<'_>) -> VariantResult {
         .flat_map(|report| &report.rtts)
         .flat_map(|rtt| rtt.samples_us.iter().copied())
         .collect();
-    let fct_us = completions(reports);
+    let completions = completions(variant, flows, reports);
+    let intervals = intervals(variant, flows, reports);
     let derived = derived(variant, flows, reports, &windows);
     let series = series(variant, flows, reports, windows, backlogs);
     VariantResult {
@@ -62,17 +65,21 @@ pub fn result(seen: Seen<'_>) -> VariantResult {
         goodput_bps: stats::goodput(&goodputs),
         flows: flow_results,
         rtt_us: stats::quantiles(&rtt_us),
-        fct_us: fct_us
+        fct_us: completions
             .iter()
-            .map(|(class, samples)| (class.clone(), stats::fct_quantiles(samples)))
+            .map(|(class, completions)| (class.clone(), completions.quantiles()))
             .collect(),
         links,
         enforcement,
         cpu_idle_min,
         derived,
+        intervals,
         samples: Samples {
             rtt_us,
-            fct_us,
+            fct_us: completions
+                .into_iter()
+                .map(|(class, completions)| (class, completions.samples_us))
+                .collect(),
             series,
         },
     }
@@ -121,15 +128,81 @@ fn bulk_flows(variant: &Variant, flows: &[Flow], reports: &[Report]) -> Vec<Flow
     .collect()
 }
 
-fn completions(reports: &[Report]) -> BTreeMap<String, Vec<f64>> {
-    let mut by_class: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+/// What completed in one class.
+#[derive(Default)]
+struct Completions {
+    samples_us: Vec<f64>,
+    /// Those whose traffic has a deadline.
+    due: usize,
+    /// Those of them that took longer.
+    missed: usize,
+}
+
+impl Completions {
+    fn add(&mut self, samples_us: &[f64], deadline: Option<Duration>) {
+        self.samples_us.extend(samples_us);
+        if let Some(deadline) = deadline {
+            let deadline_us = deadline.as_secs_f64() * 1e6;
+            let late = samples_us.iter().filter(|took_us| **took_us > deadline_us);
+            self.due += samples_us.len();
+            self.missed += late.count();
+        }
+    }
+
+    fn quantiles(&self) -> FctQuantiles {
+        FctQuantiles {
+            missed: (self.due > 0).then(|| self.missed as f64 / self.due as f64),
+            ..stats::fct_quantiles(&self.samples_us)
+        }
+    }
+}
+
+fn completions(
+    variant: &Variant,
+    flows: &[Flow],
+    reports: &[Report],
+) -> BTreeMap<String, Completions> {
+    let mut by_class: BTreeMap<String, Completions> = BTreeMap::new();
     for completion in reports.iter().flat_map(|report| &report.completions) {
+        let flow = flows.get(completion.flow as usize);
+        let deadline = flow.and_then(|flow| variant.traffic[flow.traffic].deadline);
         by_class
             .entry(completion.class.clone())
             .or_default()
-            .extend(&completion.samples_us);
+            .add(&completion.samples_us, deadline);
     }
     by_class
+}
+
+/// Goodput of the bulk flows that were active throughout each interval.
+fn intervals(variant: &Variant, flows: &[Flow], reports: &[Report]) -> BTreeMap<String, Goodput> {
+    let goodput = |interval: &Interval| {
+        let active = |flow: &&Flow| {
+            let traffic = &variant.traffic[flow.traffic];
+            let ends_after = traffic.stop.is_none_or(|stop| stop >= interval.stop);
+            is_bulk(variant, flow) && traffic.start <= interval.start && ends_after
+        };
+        let rates_bps: Vec<f64> = flows
+            .iter()
+            .filter(active)
+            .map(|flow| {
+                receiver(reports, flow).map_or(0.0, |received| rate(&received.series, interval))
+            })
+            .collect();
+        (interval.name.clone(), stats::goodput(&rates_bps))
+    };
+    variant.intervals.iter().map(goodput).collect()
+}
+
+/// Mean rate in bit/s over an interval; a bin that it covers in part counts in part.
+fn rate(bins: &[(f64, u64)], interval: &Interval) -> f64 {
+    let (start_s, stop_s) = (interval.start.as_secs_f64(), interval.stop.as_secs_f64());
+    let begins = std::iter::once(0.0).chain(bins.iter().map(|&(end, _)| end));
+    let bytes = bins.iter().zip(begins).map(|(&(end, bytes), begin)| {
+        let covered = (end.min(stop_s) - begin.max(start_s)).max(0.0);
+        bytes as f64 * covered / (end - begin)
+    });
+    bytes.sum::<f64>() * 8.0 / (stop_s - start_s)
 }
 
 /// `flow 3: s1 → r1`, unique and sortable.
@@ -227,4 +300,37 @@ fn derived(
             mean(|tracking| tracking.governs),
         ),
     ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_took_longer_than_its_deadline_has_missed_it() {
+        let mut class = Completions::default();
+        assert_eq!(class.quantiles().missed, None);
+        class.add(&[500.0], None);
+        class.add(
+            &[900.0, 1000.0, 1100.0, 2000.0],
+            Some(Duration::from_millis(1)),
+        );
+        let quantiles = class.quantiles();
+        assert_eq!((quantiles.count, quantiles.missed), (5, Some(0.5)));
+    }
+
+    #[test]
+    fn a_rate_over_part_of_the_bins() {
+        let interval = |start, stop| Interval {
+            name: "i".to_owned(),
+            start: Duration::from_millis(start),
+            stop: Duration::from_millis(stop),
+        };
+        // 100, 200 and 300 bytes in bins of 100 ms.
+        let bins = [(0.1, 100), (0.2, 200), (0.3, 300)];
+        let close = |interval, bps: f64| (rate(&bins, &interval) / bps - 1.0).abs() < 1e-9;
+        assert!(close(interval(100, 300), 500.0 * 8.0 / 0.2));
+        assert!(close(interval(50, 150), 150.0 * 8.0 / 0.1));
+        assert!(close(interval(200, 400), 300.0 * 8.0 / 0.2));
+    }
 }

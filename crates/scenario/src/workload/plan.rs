@@ -172,12 +172,10 @@ pub enum Schedule {
         /// In order of time.
         arrivals: Vec<Arrival>,
     },
-    /// Closed loop: `bytes` to each peer in this order, at most `parallel` at a time, then again.
+    /// Closed loop: these in this order, at most `parallel` at a time, then again.
     Closed {
-        /// Indices of peers.
-        order: Vec<u32>,
-        /// Bytes per transfer.
-        bytes: u64,
+        /// What to send to whom.
+        transfers: Vec<Transfer>,
         /// Transfers at a time.
         parallel: u32,
     },
@@ -205,19 +203,31 @@ impl Schedule {
 
     /// Transfer `number` of a closed loop, begun now; the order repeats until the end.
     pub fn transfer(&self, number: u64, span: Span, now_ns: u64) -> Option<Arrival> {
-        let Self::Closed { order, bytes, .. } = self else {
+        let Self::Closed { transfers, .. } = self else {
             return None;
         };
-        if now_ns >= span.end_ns || order.is_empty() {
+        if now_ns >= span.end_ns || transfers.is_empty() {
             return None;
         }
+        let transfer = transfers[(number % transfers.len() as u64) as usize];
         Some(Arrival {
             at_ns: now_ns,
-            peer: order[(number % order.len() as u64) as usize],
-            bytes: *bytes,
-            class: 0,
+            peer: transfer.peer,
+            bytes: transfer.bytes,
+            class: transfer.class,
         })
     }
+}
+
+/// One message of a closed loop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Transfer {
+    /// Index of the peer.
+    pub peer: u32,
+    /// Size.
+    pub bytes: u64,
+    /// Index of the class.
+    pub class: u16,
 }
 
 /// One message of an open-loop schedule.

@@ -3,10 +3,10 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use super::plan::{Arrival, Connections, Plan, Role, Schedule, Span};
+use super::plan::{Arrival, Connections, Plan, Role, Schedule, Span, Transfer};
 use crate::{
     cdf::Cdf,
-    experiment::{Tenant, Traffic, TrafficKind, Variant},
+    experiment::{Load, Tenant, Traffic, TrafficKind, Variant},
 };
 use anyhow::{Context, bail};
 use rand::{RngExt, seq::SliceRandom};
@@ -15,11 +15,16 @@ use rand_pcg::Pcg64;
 /// Largest number of arrivals that one sender of a trace may have; a plan stays below about 100 MB.
 const MAX_ARRIVALS: f64 = 2e6;
 
-/// Width of a bin of the goodput series.
-const SERIES_INTERVAL: Duration = Duration::from_millis(50);
+/// Messages that each sender of a closed loop draws before it begins again.
+const TRANSFERS: usize = 10_000;
 
-/// Time between samples of the congestion window.
+/// Largest width of a bin of the goodput series; a short run has at least so many.
+const SERIES_INTERVAL: Duration = Duration::from_millis(50);
+const SERIES_BINS: u32 = 100;
+
+/// Longest time between samples of the congestion window; a short run has at least so many.
 const CWND_INTERVAL: Duration = Duration::from_millis(16);
+const CWND_SAMPLES: u32 = 400;
 
 /// One connection (or client–server pair) of a variant.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -117,8 +122,8 @@ fn empty_plan(variant: &Variant, tenant: &Tenant) -> Plan {
         measure_begin_ns: ns(variant.warmup),
         measure_end_ns: ns(end),
         stop_ns: ns(end),
-        series_interval_ns: ns(SERIES_INTERVAL),
-        cwnd_interval_ns: ns(CWND_INTERVAL),
+        series_interval_ns: ns(SERIES_INTERVAL.min(end / SERIES_BINS)),
+        cwnd_interval_ns: ns(CWND_INTERVAL.min(end / CWND_SAMPLES)),
         roles: Vec::new(),
     }
 }
@@ -174,9 +179,14 @@ impl Planner<'_> {
             } => self.shuffle(*bytes, *parallel, class),
             TrafficKind::Trace {
                 sizes,
-                load_bps,
+                load: Load::Offered(load_bps),
                 classes,
             } => return self.trace(sizes, *load_bps, classes),
+            TrafficKind::Trace {
+                sizes,
+                load: Load::Concurrent(parallel),
+                classes,
+            } => self.closed_trace(sizes, *parallel, classes),
         }
         Ok(())
     }
@@ -305,9 +315,13 @@ impl Planner<'_> {
             let count = self.flows.iter().filter(|flow| flow.from == sender).count();
             let mut order: Vec<u32> = (0..count as u32).collect();
             order.shuffle(&mut self.rng);
-            let schedule = Schedule::Closed {
-                order,
+            let transfers = order.into_iter().map(|peer| Transfer {
+                peer,
                 bytes,
+                class: 0,
+            });
+            let schedule = Schedule::Closed {
+                transfers: transfers.collect(),
                 parallel: parallel.max(1),
             };
             self.message_source(sender, schedule, Connections::PerMessage, &classes);
@@ -336,6 +350,28 @@ impl Planner<'_> {
         Ok(())
     }
 
+    /// Sizes and peers by lot, the next message when one is complete.
+    fn closed_trace(&mut self, sizes: &Cdf, parallel: u32, classes: &[(u64, String)]) {
+        let names: Vec<String> = classes.iter().map(|(_, name)| name.clone()).collect();
+        for sender in distinct(self.flows.iter().map(|flow| flow.from)) {
+            let peers = self.flows.iter().filter(|flow| flow.from == sender).count() as u32;
+            let transfers = (0..TRANSFERS).map(|_| {
+                let bytes = sizes.sample(self.rng.random::<f64>()).max(1);
+                Transfer {
+                    peer: self.rng.random_range(0..peers),
+                    bytes,
+                    class: class_of(bytes, classes),
+                }
+            });
+            let schedule = Schedule::Closed {
+                transfers: transfers.collect(),
+                parallel,
+            };
+            self.message_source(sender, schedule, Connections::Pool, &names);
+        }
+        self.message_sinks(&names);
+    }
+
     /// Poisson arrivals whose mean size times rate is the load; each goes to a peer drawn uniformly.
     fn arrivals(
         &mut self,
@@ -360,16 +396,13 @@ impl Planner<'_> {
                 return Ok(arrivals);
             }
             let bytes = sizes.sample(self.rng.random::<f64>()).max(1);
-            let class = classes
-                .iter()
-                .position(|(bound, _)| bytes < *bound)
-                .unwrap_or(classes.len().saturating_sub(1));
+            let class = class_of(bytes, classes);
             let peer = self.rng.random_range(0..peers);
             arrivals.push(Arrival {
                 at_ns: at_ns as u64,
                 peer,
                 bytes,
-                class: class as u16,
+                class,
             });
         }
     }
@@ -408,6 +441,12 @@ impl Planner<'_> {
             );
         }
     }
+}
+
+/// Index of the first class whose bound is larger.
+fn class_of(bytes: u64, classes: &[(u64, String)]) -> u16 {
+    let fitting = classes.iter().position(|(bound, _)| bytes < *bound);
+    fitting.unwrap_or(classes.len().saturating_sub(1)) as u16
 }
 
 /// Each value once, in order of first appearance.

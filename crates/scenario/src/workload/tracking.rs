@@ -1,7 +1,8 @@
 //! Does the window that enforcement computes follow the tenant's own?
 //!
 //! Both series are held between their samples, read every [`STEP_S`] over the time that both cover, and
-//! smoothed by a centred moving average of [`AVERAGE_S`]. Of those averages:
+//! smoothed by a centred moving average of [`AVERAGE_STEPS`]. A run that is measured for less than [`LONG_S`] has
+//! shorter steps in proportion. Of those averages:
 //!
 //! - `window_correlation` is Pearson's coefficient;
 //! - `window_relative_error` is Σ|enforced − tenant| / Σ tenant.
@@ -13,10 +14,12 @@ use crate::stats::correlation;
 
 /// Grid in seconds.
 const STEP_S: f64 = 0.02;
-/// Width of the moving average in seconds.
-const AVERAGE_S: f64 = 0.4;
-/// Shortest common time that says anything, in seconds.
-const SHORTEST_S: f64 = 2.0 * AVERAGE_S;
+/// Width of the moving average in steps.
+const AVERAGE_STEPS: usize = 20;
+/// Shortest common time that says anything, in steps.
+const SHORTEST_STEPS: usize = 2 * AVERAGE_STEPS;
+/// Measured time from which steps are [`STEP_S`], in seconds.
+const LONG_S: f64 = 8.0;
 
 /// How closely one series follows another.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -39,10 +42,12 @@ pub fn compare(
 ) -> Option<Tracking> {
     let begin = from_s.max(enforced.first()?.0).max(tenant.first()?.0);
     let end = to_s.min(enforced.last()?.0).min(tenant.last()?.0);
-    if end - begin < SHORTEST_S {
+    let step_s = STEP_S * ((to_s - from_s) / LONG_S).min(1.0);
+    if end - begin < SHORTEST_STEPS as f64 * step_s {
         return None;
     }
-    let (enforced, tenant) = (hold(enforced, begin, end), hold(tenant, begin, end));
+    let held = |points| hold(points, begin, end, step_s);
+    let (enforced, tenant) = (held(enforced), held(tenant));
     let below = enforced.iter().zip(&tenant).filter(|(e, t)| e <= t).count();
     let governs = below as f64 / tenant.len() as f64;
     let (enforced, tenant) = (smooth(&enforced), smooth(&tenant));
@@ -63,12 +68,12 @@ pub fn compare(
 }
 
 /// The value in force at each step of the grid.
-fn hold(points: &[(f64, f64)], begin: f64, end: f64) -> Vec<f64> {
-    let steps = ((end - begin) / STEP_S) as usize;
+fn hold(points: &[(f64, f64)], begin: f64, end: f64, step_s: f64) -> Vec<f64> {
+    let steps = ((end - begin) / step_s) as usize;
     let mut next = 0;
     (0..=steps)
         .map(|step| {
-            let now = begin + step as f64 * STEP_S;
+            let now = begin + step as f64 * step_s;
             while next + 1 < points.len() && points[next + 1].0 <= now {
                 next += 1;
             }
@@ -79,10 +84,9 @@ fn hold(points: &[(f64, f64)], begin: f64, end: f64) -> Vec<f64> {
 
 /// Centred moving average; only full windows.
 fn smooth(values: &[f64]) -> Vec<f64> {
-    let width = ((AVERAGE_S / STEP_S).round() as usize).max(1);
     values
-        .windows(width)
-        .map(|window| window.iter().sum::<f64>() / width as f64)
+        .windows(AVERAGE_STEPS)
+        .map(|window| window.iter().sum::<f64>() / AVERAGE_STEPS as f64)
         .collect()
 }
 
@@ -129,6 +133,17 @@ mod tests {
     fn opposite_phases_anticorrelate() {
         let tracking = compare(&wave(1.0, 1e4), &wave(0.0, 1e4), 0.0, 5.0).unwrap();
         assert!(tracking.correlation < -0.99, "{tracking:?}");
+    }
+
+    #[test]
+    fn a_short_run_has_shorter_steps() {
+        let short = |scale| -> Vec<(f64, f64)> {
+            let points = wave(0.0, scale);
+            points.into_iter().map(|(t, w)| (t / 50.0, w)).collect()
+        };
+        let tracking = compare(&short(1.2e4), &short(1e4), 0.0, 0.1).unwrap();
+        assert!(tracking.correlation > 0.999_999, "{tracking:?}");
+        assert!((tracking.relative_error - 0.2).abs() < 1e-6, "{tracking:?}");
     }
 
     #[test]

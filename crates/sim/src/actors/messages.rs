@@ -78,7 +78,7 @@ impl Source {
         }
     }
 
-    /// Starts the next transfer of a closed loop.
+    /// Starts the next transfer, if this is a closed loop.
     fn next_transfer(&mut self, io: &mut Io<'_>) {
         let now_ns = io.now_ns();
         if let Some(transfer) = self.schedule.transfer(self.number, self.span, now_ns) {
@@ -159,6 +159,8 @@ impl Source {
             if let Some(end) = connection.end.take() {
                 io.net.close(end);
             }
+        }
+        for _ in 0..count {
             self.next_transfer(io);
         }
     }

@@ -79,7 +79,7 @@ impl Source {
         }
     }
 
-    /// Starts the next transfer of a closed loop.
+    /// Starts the next transfer, if this is a closed loop.
     fn next_transfer(&mut self, io: &mut Io) {
         let now_ns = io.now_ns();
         if let Some(transfer) = self.schedule.transfer(self.number, self.span, now_ns) {
@@ -162,11 +162,14 @@ impl Source {
     /// One byte came back for each of `count` messages.
     fn acknowledged(&mut self, io: &mut Io, index: usize, count: usize) {
         let connection = &mut self.connections[index];
-        connection.sent.drain(..count.min(connection.sent.len()));
+        let count = count.min(connection.sent.len());
+        connection.sent.drain(..count);
         if self.policy == Connections::PerMessage && connection.idle() {
             if let Some(socket) = connection.socket.take() {
                 io.close(socket);
             }
+        }
+        for _ in 0..count {
             self.next_transfer(io);
         }
     }

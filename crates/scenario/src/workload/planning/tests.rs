@@ -23,6 +23,7 @@ fn variant(tenants: usize, kind: TrafficKind, pairs: &[(usize, usize)]) -> Varia
         start: Duration::from_millis(100),
         stop: None,
         port: 5000,
+        deadline: None,
     };
     Variant {
         name: "test".into(),
@@ -38,6 +39,7 @@ fn variant(tenants: usize, kind: TrafficKind, pairs: &[(usize, usize)]) -> Varia
         traffic: vec![traffic],
         enforcement: None,
         events: Vec::new(),
+        intervals: Vec::new(),
         lab: LabOptions::default(),
         sim: SimOptions::default(),
     }
@@ -47,7 +49,7 @@ fn trace(load_bps: u64) -> TrafficKind {
     let sizes = Cdf::parse("test", "bytes,cdf\n1000,0\n19000,1\n").unwrap();
     TrafficKind::Trace {
         sizes,
-        load_bps,
+        load: Load::Offered(load_bps),
         classes: vec![(10_000, "small".into()), (u64::MAX, "large".into())],
     }
 }
@@ -174,15 +176,66 @@ fn shuffle_visits_every_peer_once_per_turn() {
     };
     let plans = plans(&variant(4, kind, &[(0, 1), (0, 2), (0, 3)]), 1).unwrap();
     let Role::MessageSource {
-        schedule: Schedule::Closed { order, .. },
+        schedule: Schedule::Closed { transfers, .. },
         ..
     } = &plans[0].roles[0]
     else {
         panic!()
     };
-    let mut sorted = order.clone();
+    let mut sorted: Vec<u32> = transfers.iter().map(|transfer| transfer.peer).collect();
     sorted.sort_unstable();
     assert_eq!(sorted, [0, 1, 2]);
+}
+
+#[test]
+fn a_closed_trace_draws_sizes_classes_and_peers() {
+    let mut kind = trace(1);
+    if let TrafficKind::Trace { load, .. } = &mut kind {
+        *load = Load::Concurrent(5);
+    }
+    let plans = plans(&variant(3, kind, &[(0, 1), (0, 2)]), 1).unwrap();
+    let Role::MessageSource {
+        schedule: schedule @ Schedule::Closed { transfers, .. },
+        span,
+        connections: Connections::Pool,
+        ..
+    } = &plans[0].roles[0]
+    else {
+        panic!("{:?}", plans[0].roles[0])
+    };
+    let mean = transfers.iter().map(|t| t.bytes).sum::<u64>() as f64 / transfers.len() as f64;
+    assert!((mean / 10_000.0 - 1.0).abs() < 0.05, "{mean}");
+    assert!(
+        transfers
+            .iter()
+            .all(|t| (t.bytes < 10_000) == (t.class == 0))
+    );
+    let to_first = transfers.iter().filter(|t| t.peer == 0).count();
+    assert!((4_700..5_300).contains(&to_first), "{to_first}");
+    let again = schedule.transfer(transfers.len() as u64 + 3, *span, 200_000_000);
+    let again = again.expect("the order repeats");
+    assert_eq!(
+        (again.bytes, again.at_ns),
+        (transfers[3].bytes, 200_000_000)
+    );
+    assert_eq!(schedule.transfer(0, *span, span.end_ns), None);
+}
+
+#[test]
+fn a_short_run_is_sampled_as_often_as_a_long_one() {
+    let kind = TrafficKind::Bulk { rate_bps: None };
+    let mut variant = variant(2, kind, &[(0, 1)]);
+    let long = &plans(&variant, 1).unwrap()[0];
+    assert_eq!(
+        (long.series_interval_ns, long.cwnd_interval_ns),
+        (50_000_000, 16_000_000)
+    );
+    (variant.warmup, variant.duration) = (Duration::ZERO, Duration::from_millis(100));
+    let short = &plans(&variant, 1).unwrap()[0];
+    assert_eq!(
+        (short.series_interval_ns, short.cwnd_interval_ns),
+        (1_000_000, 250_000)
+    );
 }
 
 #[test]
