@@ -210,7 +210,7 @@ stage "lint" scripts/lint.sh
 cargo_tests "tests" "${PARALLEL[@]}"
 cargo_tests "kernel and lab tests" "${EXCLUSIVE[@]}" -- --test-threads=1
 stage "fuzz smoke" fuzz/run.sh "$FUZZ_SECONDS"
-stage "simulated scenarios" "$SLUICEGATE" run scenarios/*.toml scenarios/acdc/*.toml --world sim --short --check --out "$LOGS/sim"
+stage "simulated scenarios" "$SLUICEGATE" run scenarios/*.toml scenarios/*/*.toml --world sim --short --check --out "$LOGS/sim"
 scenarios
 stage "nothing left behind" nothing_left
 finish
