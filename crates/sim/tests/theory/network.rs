@@ -1,0 +1,198 @@
+//! Small networks of long flows, built by hand so that a test knows every delay.
+
+use std::{net::Ipv4Addr, sync::Arc};
+
+use sluicegate_core::{
+    abi::PolicyTable,
+    aqm::{Aqm, AqmParams},
+};
+use sluicegate_fabric::{Graph, PortConfig, Ports, Routes, graph::PortId};
+use sluicegate_sim::{
+    layout::{Far, Tenant},
+    net::{Host, Net, Notice, Parts, Queueing},
+};
+use sluicegate_tcp::{Config, Events};
+use sluicegate_vswitch::Vnics;
+
+/// Where flow 0 is accepted; flow i at this port + i.
+const PORT: u16 = 5000;
+
+/// Actors.
+const SOURCE: u32 = 0;
+const SINK: u32 = 1;
+
+/// One link, alike in both directions.
+#[derive(Clone, Copy)]
+pub struct Link {
+    /// Nodes, hosts first.
+    pub nodes: (u32, u32),
+    pub rate_bps: u64,
+    pub delay_ps: u64,
+    /// Marking threshold of the switches' ports.
+    pub k_bytes: u32,
+}
+
+/// What a net is built from.
+pub struct Network {
+    pub hosts: u32,
+    pub switches: u32,
+    pub links: Vec<Link>,
+    pub jitter_ps: u64,
+    pub limit_bytes: u64,
+    pub stack: Config,
+    /// Enforced on every host.
+    pub policy: Option<Arc<PolicyTable>>,
+}
+
+impl Network {
+    /// `hosts` hosts around one switch with links of one kind.
+    pub fn star(hosts: u32, stack: &Config, rate_bps: u64, delay_ps: u64) -> Self {
+        let link = |host| Link {
+            nodes: (host, hosts),
+            rate_bps,
+            delay_ps,
+            k_bytes: 30_000,
+        };
+        Self {
+            hosts,
+            switches: 1,
+            links: (0..hosts).map(link).collect(),
+            jitter_ps: 2_000_000,
+            limit_bytes: 1 << 20,
+            stack: *stack,
+            policy: None,
+        }
+    }
+
+    fn graph(&self) -> Graph {
+        let mut graph = Graph::new(self.hosts, self.switches);
+        for link in &self.links {
+            graph.link(link.nodes.0, link.nodes.1);
+        }
+        graph
+    }
+
+    fn port(&self, link: &Link, is_switch: bool) -> PortConfig {
+        let aqm = Aqm::Threshold {
+            k_bytes: link.k_bytes,
+            drop_not_ect: false,
+        };
+        PortConfig {
+            rate_bps: link.rate_bps,
+            delay_ps: link.delay_ps,
+            limit_bytes: self.limit_bytes,
+            aqm: if is_switch {
+                AqmParams::new(aqm, link.rate_bps, 1514).unwrap()
+            } else {
+                AqmParams::default()
+            },
+            jitter_ps: if is_switch { 0 } else { self.jitter_ps },
+            overhead_bytes: 0,
+        }
+    }
+
+    /// The transmit side of `link` towards its second node if `forward`, else towards its first.
+    pub fn port_of(link: usize, forward: bool) -> PortId {
+        2 * link as PortId + PortId::from(!forward)
+    }
+
+    pub fn build(&self) -> Net {
+        let graph = self.graph();
+        let mut ports = Ports::default();
+        for link in &self.links {
+            for from in [link.nodes.0, link.nodes.1] {
+                let config = self.port(link, from >= self.hosts);
+                ports.add(config, ports.len() as u64);
+            }
+        }
+        let host = |host| {
+            let adapter = graph.adjacent(host)[0].0;
+            let vnics = self.policy.clone().map(Vnics::new);
+            Host::new(adapter, adapter, Queueing::Drop, vnics)
+        };
+        let stack = Arc::new(self.stack);
+        let tenant = |host| Tenant {
+            host: host as u16,
+            address: address(host).into(),
+            stack: Arc::clone(&stack),
+        };
+        Net::new(Parts {
+            ports,
+            far: Far::of(&graph),
+            routes: Routes::new(&graph),
+            hosts: (0..self.hosts).map(host).collect(),
+            tenants: (0..self.hosts).map(tenant).collect(),
+            ip_bytes: 20,
+            seed: 1,
+        })
+    }
+}
+
+fn address(host: u32) -> Ipv4Addr {
+    Ipv4Addr::from(0x0a00_0001 + host)
+}
+
+/// Flows that send as much as they can, one connection each.
+pub struct Flows {
+    pub net: Net,
+    left: Vec<u64>,
+    /// Bytes that receivers have read, by flow.
+    pub arrived: Vec<u64>,
+    /// When the last of them came.
+    pub last_ps: u64,
+}
+
+impl Flows {
+    /// Each flow (from, to) is to send `bytes`.
+    pub fn start(mut net: Net, pairs: &[(u32, u32)], bytes: u64) -> Self {
+        for (flow, &(from, to)) in (0..).zip(pairs) {
+            let port = PORT + flow as u16;
+            net.accept(to, port, SINK, flow);
+            net.connect(from, address(to).into(), port, SOURCE, flow);
+        }
+        Self {
+            net,
+            left: vec![bytes; pairs.len()],
+            arrived: vec![0; pairs.len()],
+            last_ps: 0,
+        }
+    }
+
+    /// Lets time pass.
+    pub fn run_until(&mut self, until_ps: u64) {
+        while self.net.step_before(until_ps) {
+            while let Some(notice) = self.net.notices.pop_front() {
+                self.hear(notice);
+            }
+        }
+        self.net.pass(until_ps);
+    }
+
+    fn hear(&mut self, notice: Notice) {
+        let Notice::Socket(end, events) = notice else {
+            return;
+        };
+        let state = &self.net.ends[end as usize];
+        let (role, flow) = (state.actor, state.key as usize);
+        let may_write = events.contains(Events::CONNECTED) || events.contains(Events::WRITABLE);
+        if role == SOURCE && may_write {
+            self.left[flow] -= self.net.write(end, self.left[flow]);
+        } else if role == SINK && events.contains(Events::READABLE) {
+            self.arrived[flow] += self.net.read(end, u64::MAX);
+            self.last_ps = self.net.now_ps();
+        }
+    }
+
+    /// Payload per second of each flow between two times.
+    pub fn goodputs_bps(&mut self, from_ps: u64, to_ps: u64) -> Vec<f64> {
+        self.run_until(from_ps);
+        let before = self.arrived.clone();
+        self.run_until(to_ps);
+        self.net.account().unwrap();
+        let seconds = (to_ps - from_ps) as f64 / 1e12;
+        let gained = self.arrived.iter().zip(before);
+        gained
+            .map(|(after, before)| (after - before) as f64 * 8.0 / seconds)
+            .collect()
+    }
+}
