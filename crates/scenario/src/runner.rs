@@ -16,19 +16,34 @@ use crate::{
 /// How often all rates are halved because the CPU was the bottleneck.
 pub const HALVINGS_MAX: u32 = 2;
 
-/// Runs every variant of `experiment` and says what became of its expectations.
+/// Runs every variant of `experiment` at its own rates, see [`run_at`].
+///
+/// # Errors
+/// As [`run_at`].
+pub fn run(
+    experiment: &Experiment,
+    world: &mut dyn World,
+    observer: &mut dyn Observer,
+) -> anyhow::Result<Results> {
+    run_at(1.0, experiment, world, observer)
+}
+
+/// Runs every variant of `experiment` with all rates multiplied by `rate_scale` and says what became of its
+/// expectations.
 ///
 /// All variants run at the same rates: if one is CPU-bound, all run again at half the rates, at
 /// most [`HALVINGS_MAX`] times. If that does not help, the results say `cpu_bound`.
 ///
 /// # Errors
 /// The world refuses the experiment or fails, or the observer cancelled.
-pub fn run(
+pub fn run_at(
+    rate_scale: f64,
     experiment: &Experiment,
     world: &mut dyn World,
     observer: &mut dyn Observer,
 ) -> anyhow::Result<Results> {
     world.check(experiment)?;
+    let scale = |halvings: u32| rate_scale * 0.5f64.powi(halvings as i32);
     let mut halvings = 0;
     let outcomes = loop {
         let scaled = experiment.scaled(scale(halvings));
@@ -49,10 +64,6 @@ pub fn run(
         outcomes,
         scale(halvings),
     ))
-}
-
-fn scale(halvings: u32) -> f64 {
-    0.5f64.powi(halvings as i32)
 }
 
 enum Attempt {
@@ -258,6 +269,19 @@ mod tests {
         assert!(observer.notes[0].contains("\"a\""), "{:?}", observer.notes);
         assert!(!results.expectations[1].held);
         assert!(results.expectations[2].held);
+    }
+
+    #[test]
+    fn a_run_at_other_rates_says_so() {
+        let mut model = Model {
+            cpu_limit_bps: 100_000_000,
+            runs: Vec::new(),
+        };
+        let mut observer = Quiet::default();
+        let results = run_at(0.25, &experiment(), &mut model, &mut observer).unwrap();
+        // A quarter is still too much for this CPU.
+        assert_eq!(model.runs[0].2, 200_000_000);
+        assert_eq!(results.conditions.rate_scale, 0.125);
     }
 
     #[test]
