@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 use sluicegate_core::{aqm::AqmParams, cc::Algorithm};
 use sluicegate_fabric::{Graph, PortConfig, Ports, Routes};
 use sluicegate_scenario::{
-    experiment::{Node, Tenant as Described, Variant},
+    experiment::{Node, Tenant as Described, TenantKind, Variant},
     workload,
 };
 use sluicegate_tcp::{Config, config::Buffer, config::Ecn};
@@ -31,6 +31,17 @@ const ADAPTER_LIMIT_PACKETS: u64 = 1000;
 
 /// Nothing is dropped between tenants of one host.
 const LOCAL_LIMIT_BYTES: u64 = 1 << 40;
+
+/// Largest receive buffer of a tenant, in bytes: `tcp_rmem` of the lab's kernel (Linux 6.18), and of its guests (6.1).
+/// The window scale follows from it, 10 and 7, and with it how finely a window can be told.
+const RECEIVE_BUFFER_BYTES: u64 = 32 << 20;
+const GUEST_RECEIVE_BUFFER_BYTES: u64 = 6 << 20;
+
+/// K of DC-Vegas in the stack that the lab's tenants run (`crates/agent/bpf/tenant_dcvegas.bpf.c`).
+const DCVEGAS_K_SEGMENTS: u32 = 3;
+
+/// TCP's timestamps option, padded.
+const TIMESTAMPS_BYTES: u32 = 12;
 
 /// Builds the network of a variant, in as many parts as `threads` allows.
 ///
@@ -211,12 +222,15 @@ fn stack(variant: &Variant, tenant: &Described) -> Result<Config> {
     if tenant.ecn {
         stack.ecn = Ecn::Offer;
     }
-    if let Some(bytes) = tenant.receive_buffer_bytes {
-        stack.receive_buffer = Buffer {
-            initial_bytes: bytes.min(stack.receive_buffer.initial_bytes),
-            max_bytes: bytes,
-        };
-    }
+    stack.params.k_bytes = DCVEGAS_K_SEGMENTS * (mss - TIMESTAMPS_BYTES);
+    let max_bytes = tenant.receive_buffer_bytes.unwrap_or(match tenant.kind {
+        TenantKind::Namespace => RECEIVE_BUFFER_BYTES,
+        TenantKind::Guest => GUEST_RECEIVE_BUFFER_BYTES,
+    });
+    stack.receive_buffer = Buffer {
+        initial_bytes: max_bytes.min(stack.receive_buffer.initial_bytes),
+        max_bytes,
+    };
     // Applications of the lab write with TCP_NODELAY.
     stack.nagle = false;
     Ok(stack)
