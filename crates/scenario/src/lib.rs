@@ -12,6 +12,7 @@
 //! compares figures.
 
 pub mod aggregate;
+pub mod calibration;
 pub mod cdf;
 pub mod expect;
 pub mod experiment;
