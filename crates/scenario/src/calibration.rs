@@ -146,6 +146,7 @@ fn delays(rtt_us: &[[f64; 3]; 3], rate_bps: f64) -> SimOptions {
         transmit_delay: rounded(hosts_us * part),
         receive_delay: rounded(hosts_us * (1.0 - part)),
         jitter: rounded(jitter_us),
+        ..defaults
     }
 }
 
@@ -248,6 +249,7 @@ mod tests {
                 transmit_delay: Duration::from_micros(7),
                 receive_delay: Duration::from_micros(14),
                 jitter: Duration::from_micros(9),
+                ..SimOptions::default()
             },
             rtt_us: [[1.0, 2.0, 3.0]; 3],
             machine: "Linux 6.18, 2 CPUs".to_owned(),
