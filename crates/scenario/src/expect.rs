@@ -182,9 +182,9 @@ impl Comparison {
     const ALL: [(&'static str, Self); 5] = [
         ("<=", Self::LessOrEqual),
         (">=", Self::GreaterOrEqual),
-        ("==", Self::Equal),
         ("<", Self::Less),
         (">", Self::Greater),
+        ("==", Self::Equal),
     ];
 
     fn holds(self, left: f64, right: f64) -> bool {
@@ -590,7 +590,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn random_text_never_panics(text in "[a-z0-9 .()<>=+*/,é-]{0,60}") {
+        fn random_text_never_panics(text in "[a-z0-9 .()<>=~+*/,é-]{0,60}") {
+            if let Ok(publication) = Publication::parse("p", &text) {
+                publication.evaluate(&variants());
+            }
             if let Ok(expectation) = Expectation::parse("e", &text) {
                 expectation.evaluate(&variants());
             }
