@@ -110,6 +110,9 @@ pub const SSTHRESH_UNKNOWN: u32 = u32::MAX;
 /// [`Cc::flags`]: the last window was cut and is not yet acknowledged.
 pub const CC_CUT: u32 = 1 << 1;
 
+/// [`Cc::flags`] that end a cut: see `enum sg_cc_flags`.
+const CC_REDUCED: u32 = CC_CUT | 1 << 2 | 1 << 3;
+
 /// `struct sg_cc`: one flow's congestion control.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -224,6 +227,14 @@ impl Cc {
     pub fn on_idle(&mut self, params: &Params) {
         // SAFETY: as in `new`.
         unsafe { native::sluice_cc_on_idle(self, params) };
+    }
+
+    /// A cut was needless: window and threshold as before it unless they are larger by now, and growth
+    /// goes on. What an algorithm learnt since stays (as in Linux).
+    pub fn restore(&mut self, cwnd: u32, ssthresh: u32) {
+        self.cwnd = self.cwnd.max(cwnd);
+        self.ssthresh = self.ssthresh.max(ssthresh);
+        self.flags &= !CC_REDUCED;
     }
 
     /// DCTCP's and DC-Vegas' α, 0..=1. Meaningless for the other algorithms.

@@ -81,8 +81,13 @@ pub struct Config {
     pub sack: bool,
     /// Repair of losses.
     pub recovery: Recovery,
-    /// Proportional rate reduction (RFC 6937) instead of an immediate cut of what may be in flight.
+    /// Proportional rate reduction (RFC 6937) instead of an immediate cut of what may be in flight, after
+    /// losses and after marks (Linux's CWR state).
     pub prr: bool,
+    /// Reductions are taken back when D-SACK or timestamps show that nothing was lost (RFC 3522, RFC 4015).
+    pub undo: bool,
+    /// With `undo`: F-RTO finds spurious timeouts (RFC 5682).
+    pub frto: bool,
     /// Limited transmit (RFC 3042).
     pub limited_transmit: bool,
     /// Classic ECN.
@@ -129,6 +134,8 @@ impl Config {
             sack: true,
             recovery: Recovery::Rack,
             prr: true,
+            undo: true,
+            frto: true,
             limited_transmit: true,
             ecn: Ecn::Accept,
             dctcp_receiver: false,
@@ -177,6 +184,8 @@ impl Config {
             recovery: Recovery::NewReno,
             sack: false,
             prr: false,
+            undo: false,
+            frto: false,
             minshall: false,
             ignore_duplicates_after_mark: true,
             delayed_ack: DelayedAck {

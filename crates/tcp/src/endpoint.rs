@@ -7,6 +7,7 @@ mod reassembly;
 mod receive;
 mod receiver;
 mod recovery;
+mod reduction;
 mod rtt;
 mod scoreboard;
 mod send;
@@ -20,12 +21,16 @@ use sluicegate_core::cc::Cc;
 use crate::{Config, Segment, segment::flags};
 use rack::Rack;
 use receiver::Receiver;
+use reduction::Reduction;
 use rtt::Estimator;
 use scoreboard::Scoreboard;
 use timers::Timer;
 
 /// No time: what [`Endpoint::deadline_ns`] says when nothing is waited for.
 const NEVER: u64 = u64::MAX;
+
+/// [`Endpoint::peak`]: no further segment had room in the window.
+const FULL: u32 = u32::MAX;
 
 /// What an input led to: a set of the constants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -107,6 +112,8 @@ pub struct Stats {
     pub timeouts: u64,
     /// Entries into fast recovery.
     pub fast_recoveries: u64,
+    /// Reductions taken back because nothing had been lost.
+    pub undone: u64,
     /// Probes of RFC 8985 section 7.
     pub tail_loss_probes: u64,
     /// Probes of a closed window.
@@ -174,16 +181,16 @@ pub struct Endpoint {
     /// snd_nxt at the last cut that marks have made.
     mark_recover: u64,
     /// Bytes that duplicate ACKs without SACK stand for.
-    duplicate_bytes: u64,
+    duplicate_bytes: u32,
     duplicate_acks: u32,
     /// Bytes delivered under ECE that congestion control has not been told of.
-    marked_bytes: u64,
-    /// Proportional rate reduction: what may be in flight, and its counts.
-    prr_window: u64,
-    prr_delivered: u32,
-    prr_out: u32,
-    prr_flight: u32,
+    marked_bytes: u32,
+    /// Most bytes that were out at once in this round, [`FULL`] = the window was full, and where the
+    /// round ends.
+    peak: u32,
+    peak_end: u32,
     rack: Rack,
+    reduction: Box<Reduction>,
 
     receiver: Receiver,
 
@@ -230,6 +237,10 @@ struct Flags {
     cwr_pending: bool,
     /// A closed window is probed.
     probe_pending: bool,
+    /// Proportional rate reduction decides what may leave: in fast recovery, or after marks.
+    reducing: bool,
+    /// F-RTO: new data goes before what is lost.
+    new_first: bool,
     /// RFC 6675's rescue retransmission has been used.
     rescued: bool,
     /// New Reno: the first partial ACK has restarted the timer.
@@ -282,11 +293,10 @@ impl Endpoint {
             duplicate_bytes: 0,
             duplicate_acks: 0,
             marked_bytes: 0,
-            prr_window: 0,
-            prr_delivered: 0,
-            prr_out: 0,
-            prr_flight: 0,
+            peak: 0,
+            peak_end: 0,
             rack: Rack::default(),
+            reduction: Box::default(),
             receiver: Receiver::new(&config, isn),
             timer: Timer::Off,
             timer_ns: NEVER,
@@ -404,7 +414,13 @@ impl Endpoint {
         self.error
     }
 
-    /// Congestion window in bytes, as core has it. In recovery with PRR less may be in flight, after a timeout one segment.
+    /// Nothing will leave any more and nothing that arrives will change that: who owns the endpoint may
+    /// put another one in its place. Not so in TIME_WAIT, nor while an RST waits to leave.
+    pub fn is_finished(&self) -> bool {
+        self.state == State::Closed && !self.flags.rst_pending
+    }
+
+    /// Congestion window in bytes, as core has it; see [`Endpoint::window`].
     pub fn cwnd(&self) -> u32 {
         self.cc.cwnd
     }
@@ -491,7 +507,7 @@ impl Endpoint {
 
     /// RFC 6675's pipe in bytes; without SACK each duplicate ACK stands for a segment.
     fn pipe(&self) -> u64 {
-        let absent = self.board.absent() + self.duplicate_bytes as i64;
+        let absent = self.board.absent() + i64::from(self.duplicate_bytes);
         self.outstanding().saturating_add_signed(-absent)
     }
 

@@ -322,6 +322,36 @@ fn abort_tells_the_peer() {
 }
 
 #[test]
+fn an_rst_has_timestamps_and_ends_all() {
+    let mut peer = Peer::new(Config::linux(1000), 100 * US);
+    peer.tcp.write(988);
+    peer.out();
+    assert!(!peer.tcp.is_finished());
+    peer.pass(5 * MS);
+    peer.tcp.abort();
+    assert!(!peer.tcp.is_finished(), "the RST has to leave");
+    let before = peer.ts_ecr;
+    let rst = peer.one();
+    assert!(rst.has(flags::RST) && rst.options & option::TIMESTAMPS != 0);
+    assert_eq!(rst.ts_val, before.wrapping_add(5));
+    assert_eq!(rst.ts_ecr, peer.ts_val);
+    assert!(peer.tcp.is_finished());
+}
+
+#[test]
+fn time_wait_is_not_the_end() {
+    let mut net = pair(ISNS[0]);
+    net.client().tcp.close();
+    net.run_until(60 * MS);
+    net.server().tcp.close();
+    net.run_until(120 * MS);
+    assert_eq!(states(&net), (State::TimeWait, State::Closed));
+    assert!(!net.end[0].tcp.is_finished() && net.end[1].tcp.is_finished());
+    net.run_until(100 * SECOND);
+    assert!(net.end[0].tcp.is_finished());
+}
+
+#[test]
 fn fin_before_the_last_data_waits_for_it() {
     let mut config = Config::linux(1000);
     config.timestamps = false;

@@ -165,6 +165,27 @@ fn duplicates_are_reported_as_d_sack() {
 }
 
 #[test]
+fn a_part_that_has_come_twice_is_reported() {
+    // Above a hole: the first stretch of it, before the range that holds it (RFC 2883 4.2).
+    let mut peer = warm(config());
+    for from in [4000, 7000] {
+        peer.give(&peer.data(from, 1000, 0));
+        peer.out();
+    }
+    peer.give(&peer.data(4500, 1000, 0));
+    let blocks_now = blocks(&peer.one());
+    assert_eq!(blocks_now, [(4500, 5000), (4000, 5500), (7000, 8000)]);
+    // Two stretches: only the first is told of.
+    peer.give(&peer.data(5000, 2500, 0));
+    assert_eq!(blocks(&peer.one()), [(5000, 5500), (4000, 8000)]);
+    // At the hole: what lies in order reaches into what had come.
+    peer.give(&peer.data(2000, 2100, 0));
+    let ack = peer.one();
+    assert_eq!(received(ack.ack), 8000);
+    assert_eq!(blocks(&ack), [(4000, 4100)]);
+}
+
+#[test]
 fn without_sack_there_are_no_blocks() {
     let mut config = config();
     config.sack = false;
@@ -364,6 +385,17 @@ fn dctcp_s_receiver_acknowledges_each_change_of_ce() {
     // Nothing held back: only the one for the change.
     assert_eq!(echoes(&mut peer, &[ce]), [(7, true)]);
     assert_eq!(echoes(&mut peer, &[plain]), [(8, false)]);
+}
+
+#[test]
+fn cwr_is_acknowledged_at_once_by_dctcp_s_receiver_too() {
+    let mut peer = warm(config().with(Algorithm::Dctcp));
+    let (ce, reduced) = ((true, false), (true, true));
+    echoes(&mut peer, &[ce]);
+    assert_eq!(echoes(&mut peer, &[reduced]), [(2, true)]);
+    // Nothing is held back for it.
+    assert_eq!(echoes(&mut peer, &[ce, ce]), [(4, true)]);
+    assert_eq!(echoes(&mut peer, &[ce, reduced]), [(6, true)]);
 }
 
 #[test]

@@ -25,6 +25,7 @@ fn config(recovery: Recovery) -> Config {
     config.recovery = recovery;
     config.sack = recovery != Recovery::NewReno;
     config.prr = false;
+    config.undo = false;
     config.send_buffer.initial_bytes = 1 << 20;
     config
 }
@@ -811,4 +812,236 @@ fn the_send_buffer_grows_with_the_window() {
     }
     peer.tcp.write(1 << 30);
     assert_eq!(peer.tcp.unacknowledged(), 50_000);
+}
+
+#[test]
+fn a_window_that_was_full_at_some_time_in_the_round_grows() {
+    let mut peer = Peer::new(config(Recovery::Sack), 100 * US);
+    peer.tcp.write(10_000);
+    assert_eq!(peer.data_out().len(), 10);
+    // Nothing more to send: the last ACKs find little in flight.
+    for upto in 1..=10 {
+        peer.give(&peer.ack(upto * M));
+    }
+    assert_eq!(peer.tcp.cwnd(), 20_000);
+    // The next round fills a quarter, which earns nothing.
+    peer.tcp.write(5_000);
+    assert_eq!(peer.data_out().len(), 5);
+    for upto in 11..=15 {
+        peer.give(&peer.ack(upto * M));
+    }
+    assert_eq!(peer.tcp.cwnd(), 20_000);
+}
+
+#[test]
+fn slow_start_counts_a_byte_when_it_leaves_the_network() {
+    let mut config = config(Recovery::Sack);
+    config.params.init_segments = 20;
+    let mut peer = Peer::new(config, 100 * US);
+    peer.tcp.write(100_000);
+    peer.out();
+    peer.give(&peer.sack(0, &[(5 * M, 7 * M)]));
+    peer.out();
+    peer.until_deadline();
+    peer.out();
+    for (upto, cwnd) in [(1, 2_000), (2, 3_000), (3, 4_000)] {
+        peer.give(&peer.ack(upto * M));
+        peer.out();
+        assert_eq!(peer.tcp.cwnd(), cwnd);
+    }
+    // 3 and 4 have arrived; 5 and 6 had been SACKed before the timeout.
+    peer.give(&peer.ack(7 * M));
+    assert_eq!(peer.tcp.cwnd(), 6_000);
+}
+
+#[test]
+fn without_sack_an_ack_after_a_timeout_counts_for_one_segment() {
+    let mut peer = ten_out(config(Recovery::NewReno));
+    peer.until_deadline();
+    peer.out();
+    peer.give(&peer.ack(M));
+    peer.out();
+    // The second segment has filled a hole.
+    peer.give(&peer.ack(4 * M));
+    assert_eq!(peer.tcp.cwnd(), 3_000);
+}
+
+#[test]
+fn a_fin_alone_is_not_pushed() {
+    let mut peer = Peer::new(config(Recovery::Sack), 100 * US);
+    peer.tcp.write(500);
+    assert!(peer.one().has(flags::PSH));
+    peer.tcp.close();
+    let fin = peer.one();
+    assert!(fin.has(flags::FIN) && !fin.has(flags::PSH));
+    peer.give(&peer.ack(500));
+    peer.until_deadline();
+    let again = peer.one();
+    assert!(again.has(flags::FIN) && !again.has(flags::PSH));
+}
+
+#[test]
+fn marks_reduce_in_proportion() {
+    let mut config = config(Recovery::Sack);
+    config.prr = true;
+    config.ecn = Ecn::Offer;
+    config.params.init_segments = 20;
+    let mut peer = Peer::new(config, 100 * US);
+    peer.tcp.write(100_000);
+    assert_eq!(peer.data_out().len(), 20);
+    peer.pass(100 * US);
+    // One for two, the first at once; the threshold is reached with the 18th.
+    let parts = [1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 0, 1];
+    for upto in 1..=20 {
+        let mut ack = peer.ack(upto * M);
+        ack.flags |= flags::ECE;
+        peer.give(&ack);
+        assert_eq!(peer.tcp.cwnd(), 10_000);
+        let out = peer.out();
+        assert_eq!(out.len() as u32, parts[upto as usize - 1], "for {upto}");
+        assert!(upto > 1 || out[0].has(flags::CWR));
+    }
+    // CWR has arrived and there are no more marks: PRR ends.
+    assert_eq!(peer.tcp.in_flight(), 10_000);
+    peer.give(&peer.ack(21 * M));
+    assert_eq!((peer.data_out().len(), peer.tcp.window()), (1, 10_000));
+}
+
+/// Reductions are taken back, and timeouts watched.
+fn forgiving(recovery: Recovery) -> Config {
+    let mut config = config(recovery);
+    config.undo = true;
+    config
+}
+
+#[test]
+fn f_rto_takes_back_a_timeout_whose_segments_were_only_late() {
+    for recovery in [Recovery::NewReno, Recovery::Sack, Recovery::Rack] {
+        let mut config = forgiving(recovery);
+        config.limited_transmit = false;
+        let mut peer = ten_out(config);
+        while peer.tcp.stats().timeouts == 0 {
+            peer.until_deadline();
+            peer.out(); // RACK has a tail loss probe first
+        }
+        let again = peer.tcp.stats().retransmits;
+        peer.give(&peer.ack(M));
+        let new = peer.data_out();
+        assert_eq!(new.len(), 2, "{recovery:?} {new:?}");
+        assert!(new[0].0 >= 10 * M, "new data, {new:?}");
+        peer.give(&peer.ack(2 * M));
+        assert_eq!(peer.tcp.stats().undone, 1, "{recovery:?}");
+        assert!(peer.tcp.cwnd() >= 10_000);
+        assert_eq!(peer.tcp.ssthresh(), SSTHRESH_UNKNOWN);
+        assert!(peer.data_out().iter().all(|&(from, _)| from >= 10 * M));
+        assert_eq!(peer.tcp.stats().retransmits, again);
+    }
+}
+
+#[test]
+fn f_rto_sends_again_what_was_lost_when_new_data_brings_duplicates() {
+    for recovery in [Recovery::NewReno, Recovery::Sack] {
+        let mut peer = ten_out(forgiving(recovery));
+        peer.until_deadline();
+        assert_eq!(peer.data_out(), [(0, 1000)]);
+        peer.give(&peer.ack(M));
+        assert_eq!(peer.data_out(), [(10 * M, 1000), (11 * M, 1000)]);
+        peer.give(&peer.sack(M, &[(10 * M, 11 * M)]));
+        assert_eq!(peer.data_out(), [(M, 1000)]);
+        peer.give(&peer.sack(M, &[(10 * M, 12 * M)]));
+        assert_eq!(peer.data_out(), [(2 * M, 1000)]);
+        peer.give(&peer.sack(3 * M, &[(10 * M, 12 * M)]));
+        assert_eq!(peer.tcp.stats().undone, 0);
+        assert_eq!(peer.tcp.ssthresh(), 5_000);
+    }
+}
+
+#[test]
+fn f_rto_without_sack_believes_no_ack_that_a_retransmission_explains() {
+    let mut peer = ten_out(forgiving(Recovery::NewReno));
+    peer.until_deadline();
+    peer.out();
+    // The first was lost, the others were waiting for it.
+    peer.give(&peer.ack(5 * M));
+    assert_eq!(peer.tcp.stats().undone, 0);
+}
+
+#[test]
+fn f_rto_has_no_new_data_to_send_and_repairs() {
+    let mut peer = Peer::new(forgiving(Recovery::Sack), 100 * US);
+    peer.tcp.write(5_000);
+    peer.out();
+    peer.until_deadline();
+    peer.out();
+    peer.give(&peer.ack(M));
+    assert_eq!(peer.data_out(), [(M, 1000), (2 * M, 1000)]);
+}
+
+#[test]
+fn an_echo_older_than_the_retransmission_takes_a_timeout_back() {
+    let mut config = forgiving(Recovery::Sack);
+    config.frto = false;
+    config.timestamps = true;
+    for late in [true, false] {
+        let mut peer = Peer::new(config, 100 * US);
+        peer.tcp.write(100_000);
+        assert_eq!(peer.data_out().len(), 10);
+        let original = peer.ts_ecr;
+        peer.until_deadline();
+        assert_eq!(peer.data_out(), [(0, 988)]);
+        if late {
+            peer.ts_ecr = original;
+        }
+        peer.give(&peer.ack(988));
+        assert_eq!(peer.tcp.stats().undone, u64::from(late));
+        assert_eq!(peer.tcp.ssthresh() == SSTHRESH_UNKNOWN, late);
+        let first = peer.data_out()[0].0;
+        assert_eq!(first, if late { 9_880 } else { 988 });
+    }
+}
+
+#[test]
+fn d_sack_of_all_that_was_sent_again_takes_a_recovery_back() {
+    let mut peer = ten_out(forgiving(Recovery::Sack));
+    peer.give(&peer.sack(0, &[(M, 6 * M)]));
+    assert_eq!(peer.data_out()[0], (0, 1000));
+    assert_eq!(peer.tcp.cwnd(), 5_000);
+    // The first one was late; then its copy arrives.
+    peer.give(&peer.ack(10 * M));
+    peer.out();
+    assert_eq!((peer.tcp.cwnd(), peer.tcp.stats().undone), (5_000, 0));
+    peer.give(&peer.sack(10 * M, &[(0, M)]));
+    assert_eq!(peer.tcp.stats().undone, 1);
+    assert_eq!(peer.tcp.cwnd(), 10_000);
+    assert_eq!(peer.tcp.ssthresh(), SSTHRESH_UNKNOWN);
+}
+
+#[test]
+fn d_sack_of_a_part_of_what_was_sent_again_takes_nothing_back() {
+    let mut peer = ten_out(forgiving(Recovery::Sack));
+    peer.give(&peer.sack(0, &[(2 * M, 10 * M)]));
+    assert_eq!(peer.data_out()[..2], [(0, 1000), (M, 1000)]);
+    peer.give(&peer.ack(10 * M));
+    peer.out();
+    peer.give(&peer.sack(10 * M, &[(0, M)]));
+    assert_eq!((peer.tcp.cwnd(), peer.tcp.stats().undone), (5_000, 0));
+    peer.give(&peer.sack(10 * M, &[(M, 2 * M)]));
+    assert_eq!((peer.tcp.cwnd(), peer.tcp.stats().undone), (10_000, 1));
+}
+
+#[test]
+fn a_cut_by_marks_is_not_taken_back() {
+    let mut config = forgiving(Recovery::Sack);
+    config.ecn = Ecn::Offer;
+    let mut peer = ten_out(config);
+    peer.give(&peer.sack(0, &[(M, 6 * M)]));
+    peer.out();
+    peer.give(&peer.ack(10 * M));
+    peer.out();
+    let mut marked = peer.ack(11 * M);
+    marked.flags |= flags::ECE;
+    peer.give(&marked);
+    let cwnd = peer.tcp.cwnd();
+    peer.give(&peer.sack(11 * M, &[(0, M)]));
+    assert_eq!((peer.tcp.cwnd(), peer.tcp.stats().undone), (cwnd, 0));
 }

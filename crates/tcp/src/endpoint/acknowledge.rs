@@ -3,7 +3,7 @@
 use sluicegate_core::cc::{Ack, CC_CUT};
 
 use super::{
-    Endpoint, Events, Phase, State,
+    Endpoint, Events, FULL, Phase, State,
     scoreboard::{RETRANSMITTED, SACKED, Sent},
     sequence,
 };
@@ -20,7 +20,9 @@ pub struct News {
     first_sent_ns: u64,
     last_sent_ns: u64,
     /// Something that was retransmitted is acknowledged.
-    retransmitted: bool,
+    pub retransmitted: bool,
+    /// End of the first segment that has newly arrived and left only once; 0 = none.
+    pub original_end: u64,
     /// SACK blocks say something new.
     pub sacked: bool,
     /// A D-SACK block is present.
@@ -36,6 +38,7 @@ impl News {
         } else if !record.is(SACKED) {
             if self.first_sent_ns == 0 {
                 self.first_sent_ns = record.sent_ns.max(1);
+                self.original_end = record.end;
             }
             self.last_sent_ns = record.sent_ns;
         }
@@ -74,11 +77,14 @@ impl Endpoint {
             return Events::EMPTY;
         }
         let was = self.phase;
+        if was != Phase::Open || news.duplicate {
+            self.judge_reduction(now_ns, segment, &news);
+        }
         self.leave_recovery();
         self.count_duplicates(&news);
         news.delivered = self.left_network().saturating_sub(left);
         if segment.has(flags::ECE) && self.options.ecn {
-            self.marked_bytes += news.delivered;
+            self.marked_bytes = saturated(u64::from(self.marked_bytes) + news.delivered);
             self.stats.ece_received += u64::from(news.acked > 0);
         }
         if news.acked > 0 {
@@ -90,12 +96,15 @@ impl Endpoint {
         } else if news.acked > 0 {
             self.restart_timer(now_ns);
         }
+        if self.flags.reducing {
+            self.reduce_proportionally(news.delivered);
+        }
         self.after_ack(now_ns, &news)
     }
 
     /// A measure of what has left the network, which only its differences have a meaning of.
     fn left_network(&self) -> u64 {
-        self.snd_una + self.board.sacked() + self.duplicate_bytes
+        self.snd_una + self.board.sacked() + u64::from(self.duplicate_bytes)
     }
 
     /// SND.WND (RFC 9293 3.10.7.4), by Linux's rule: of two ACKs that differ in nothing else the
@@ -140,6 +149,7 @@ impl Endpoint {
         if right <= ack || (blocks.len() > 1 && inside(range(1))) {
             news.duplicate = true;
             self.stats.dsack_received += 1;
+            self.reduction.duplicate(left, right);
         }
         for index in 0..blocks.len() {
             let (left, right) = range(index);
@@ -149,6 +159,9 @@ impl Endpoint {
             }
             self.board.sack(left, right, |record| {
                 news.sacked = true;
+                if !record.is(RETRANSMITTED) && news.original_end == 0 {
+                    news.original_end = record.end;
+                }
                 // The echo is that of the last segment in order (RFC 7323 4.3), not of this one.
                 rack.deliver(record, now_ns, min_ns, None);
             });
@@ -168,7 +181,6 @@ impl Endpoint {
         });
         self.snd_una = ack;
         self.retries = 0;
-        self.flags.one_segment = false;
         self.duplicate_acks = 0;
         self.discount_duplicates(news.acked);
         self.stats.acked_bytes += news.acked - u64::from(ack > self.snd_end);
@@ -193,11 +205,18 @@ impl Endpoint {
         }
     }
 
-    /// New data is acknowledged: congestion control.
+    /// New data is acknowledged: congestion control. As in Linux a byte counts when it has left the
+    /// network, so that a cumulative ACK says nothing new of what was SACKed before; without SACK, after
+    /// a timeout, an ACK counts for a segment at most (RFC 3465 2.3).
     fn grow(&mut self, now_ns: u64, news: &News, flight: u64) {
-        let acked = saturated(news.acked);
-        let marked = saturated(self.marked_bytes).min(acked);
+        let most = match self.phase {
+            Phase::Loss if !self.options.sack => self.mss.into(),
+            _ => u64::MAX,
+        };
+        let acked = saturated(news.delivered.clamp(1, most));
+        let marked = self.marked_bytes.min(acked);
         self.marked_bytes = 0;
+        let first_after_timeout = std::mem::take(&mut self.flags.one_segment);
         let sample = news.first_sent_ns != 0 && !news.retransmitted;
         let rtt_ns = if sample {
             saturated(now_ns.saturating_sub(news.last_sent_ns)).max(1)
@@ -209,7 +228,7 @@ impl Endpoint {
             marked,
             rtt_ns,
             flight: saturated(flight),
-            window_used: self.window_used(flight).into(),
+            window_used: (self.window_used() && !first_after_timeout).into(),
             in_recovery: (self.phase == Phase::Recovery).into(),
             ..self.cc_state(now_ns)
         };
@@ -219,18 +238,19 @@ impl Endpoint {
         if marked > 0 && self.cc.flags & CC_CUT != 0 && before != (CC_CUT, self.cc.cut_end) {
             self.flags.cwr_pending = true;
             self.mark_recover = self.snd_nxt;
+            if self.phase == Phase::Open {
+                self.reduction.forget();
+                self.begin_reduction(self.cc.prior);
+            }
         }
         self.grow_send_buffer();
     }
 
-    /// Growth is earned by a window in use (RFC 7661; the test is Linux's): in slow start more than
-    /// half of it, later all but what a whole segment doesn't fit in.
-    fn window_used(&self, flight: u64) -> bool {
-        let cwnd = u64::from(self.cc.cwnd);
-        if self.cc.cwnd < self.cc.ssthresh {
-            return cwnd < 2 * flight;
-        }
-        flight + 2 * u64::from(self.mss) > cwnd
+    /// Growth is earned by a window in use (RFC 7661; the test is Linux's): it was full at some time in
+    /// this round, or in slow start more than half full.
+    fn window_used(&self) -> bool {
+        let slow_start = self.cc.cwnd < self.cc.ssthresh;
+        self.peak == FULL || (slow_start && self.cc.cwnd / 2 < self.peak)
     }
 
     /// Twice the congestion window, up to the maximum, as Linux does.

@@ -103,6 +103,11 @@ impl Rack {
         self.probe_end != 0
     }
 
+    /// Probes under way that were retransmissions.
+    pub fn probed_again(&self) -> u32 {
+        (self.probe_end != 0 && self.probe_again).into()
+    }
+
     pub fn forget_probe(&mut self) {
         self.probe_end = 0;
         self.probe_pending = false;
@@ -170,7 +175,6 @@ impl Endpoint {
         let wait_ns = self.find_late(now_ns);
         if self.phase == Phase::Open && self.board.waiting() > 0 {
             self.enter_recovery(now_ns);
-            self.prr_window = self.pipe();
         } else {
             self.restart_timer(now_ns);
         }

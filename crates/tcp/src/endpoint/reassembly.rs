@@ -40,11 +40,12 @@ impl Reassembly {
         &self.recent[..usize::from(self.recent_count)]
     }
 
-    /// The range that holds all of `new`, if there is one.
-    pub fn covering(&self, new: Range) -> Option<Range> {
-        let at = self.ranges.partition_point(|range| range.end < new.end);
+    /// The first stretch of `new` that is here already (RFC 2883 4.2: a block tells of one stretch).
+    pub fn known(&self, new: Range) -> Option<Range> {
+        let at = self.ranges.partition_point(|range| range.end <= new.start);
         let range = self.ranges.get(at)?;
-        range.covers(&new).then_some(*range)
+        let (start, end) = (range.start.max(new.start), range.end.min(new.end));
+        (start < end).then_some(Range { start, end })
     }
 
     /// Adds an arrival.
@@ -131,9 +132,11 @@ mod tests {
         assert_eq!(queue.recent(), [range(20, 50), range(60, 70)]);
         queue.insert(range(25, 28));
         assert_eq!(queue.recent()[0], range(20, 50));
-        assert_eq!(queue.covering(range(22, 50)), Some(range(20, 50)));
-        assert_eq!(queue.covering(range(22, 51)), None);
-        assert_eq!(queue.covering(range(50, 60)), None);
+        assert_eq!(queue.known(range(22, 50)), Some(range(22, 50)));
+        assert_eq!(queue.known(range(10, 70)), Some(range(20, 50)));
+        assert_eq!(queue.known(range(45, 61)), Some(range(45, 50)));
+        assert_eq!(queue.known(range(50, 60)), None);
+        assert_eq!(queue.known(range(70, 80)), None);
     }
 
     #[test]

@@ -149,8 +149,9 @@ impl Endpoint {
         let receiver = &mut self.receiver;
         receiver.ack_first = true;
         let new = Range { start, end };
-        if self.options.sack && receiver.queue.covering(new).is_some() {
-            receiver.queue.duplicate = Some(new);
+        if self.options.sack {
+            let known = receiver.queue.known(new);
+            receiver.queue.duplicate = known.or(receiver.queue.duplicate);
         }
         receiver.queue.insert(new);
     }
@@ -161,6 +162,12 @@ impl Endpoint {
         let before = receiver.next;
         receiver.next = end;
         if !receiver.queue.is_empty() {
+            let start = before;
+            let known = receiver.queue.known(Range { start, end });
+            if let Some(known) = known.filter(|_| self.options.sack) {
+                receiver.queue.duplicate.get_or_insert(known);
+                receiver.ack_first = true;
+            }
             receiver.next = receiver.queue.advance(end);
             receiver.ack_now = true; // a hole is filled, in part or whole (RFC 5681 4.2)
         }
@@ -213,6 +220,7 @@ impl Endpoint {
             return;
         }
         let receiver = &mut self.receiver;
+        let reduced = segment.has(flags::CWR);
         if self.config.dctcp_receiver {
             if marked != receiver.ece {
                 // What was held back is acknowledged as it was.
@@ -222,16 +230,14 @@ impl Endpoint {
                 receiver.ece = marked;
                 receiver.ack_now = true;
             }
-            return;
+        } else {
+            receiver.ece &= !reduced;
+            if marked && !receiver.ece {
+                receiver.ece = true;
+                receiver.quick = receiver.quick.max(2);
+            }
         }
-        if segment.has(flags::CWR) {
-            receiver.ece = false;
-            receiver.ack_now = true; // the sender's window may be one segment
-        }
-        if marked && !receiver.ece {
-            receiver.ece = true;
-            receiver.quick = receiver.quick.max(2);
-        }
+        receiver.ack_now |= reduced; // the sender's window may be one segment
     }
 
     /// The ACK that was held back when CE changed.

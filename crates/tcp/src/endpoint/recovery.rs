@@ -1,4 +1,4 @@
-//! Loss: New Reno (RFC 6582), SACK (RFC 6675), and how much may leave meanwhile (RFC 6937).
+//! Loss: New Reno (RFC 6582) and SACK (RFC 6675).
 
 use super::{
     Endpoint, Phase, Timer,
@@ -21,12 +21,24 @@ impl Endpoint {
 
     /// Everything that was out when recovery began is acknowledged.
     pub(super) fn leave_recovery(&mut self) {
-        if self.phase != Phase::Open && self.snd_una >= self.recover {
-            self.phase = Phase::Open;
-            self.duplicate_bytes = 0;
-            self.flags.force = false;
-            self.rack.left_recovery();
+        if self.phase == Phase::Open {
+            // Beyond what was out at the mark: CWR has reached the receiver.
+            self.flags.reducing &= self.snd_una <= self.mark_recover;
+        } else if self.snd_una >= self.recover {
+            self.recovered();
         }
+    }
+
+    /// Recovery is over.
+    pub(super) fn recovered(&mut self) {
+        self.phase = Phase::Open;
+        self.duplicate_bytes = 0;
+        self.flags.force = false;
+        self.flags.one_segment = false;
+        self.flags.reducing = false;
+        self.flags.new_first = false;
+        self.reduction.stop_watching();
+        self.rack.left_recovery();
     }
 
     /// Duplicate ACKs: without SACK each says that a segment has left the network.
@@ -45,11 +57,11 @@ impl Endpoint {
             return;
         }
         self.duplicate_acks = self.duplicate_acks.saturating_add(1);
-        if new_reno && self.phase != Phase::Loss {
+        // After a timeout only F-RTO's new data can be what has arrived.
+        if new_reno && (self.phase != Phase::Loss || self.snd_nxt > self.recover) {
             // The first segment is missing, so that it cannot be among them.
-            let mss = u64::from(self.mss);
-            let most = self.outstanding().saturating_sub(mss);
-            self.duplicate_bytes = (self.duplicate_bytes + mss).min(most);
+            let most = saturated(self.outstanding()).saturating_sub(self.mss);
+            self.duplicate_bytes = (self.duplicate_bytes + self.mss).min(most);
         }
     }
 
@@ -66,12 +78,12 @@ impl Endpoint {
         if self.duplicate_bytes == 0 {
             return;
         }
-        let counted = acked.saturating_sub(self.mss.into());
+        let counted = saturated(acked).saturating_sub(self.mss);
         self.duplicate_bytes = self.duplicate_bytes.saturating_sub(counted);
-        if self.phase == Phase::Open {
+        if self.phase != Phase::Recovery {
             self.duplicate_bytes = 0;
         }
-        let most = self.outstanding().saturating_sub(self.mss.into());
+        let most = saturated(self.outstanding()).saturating_sub(self.mss);
         self.duplicate_bytes = self.duplicate_bytes.min(most);
     }
 
@@ -93,9 +105,7 @@ impl Endpoint {
         } else if self.timer == Timer::Reorder {
             self.restart_timer(now_ns);
         }
-        if self.phase == Phase::Recovery {
-            self.reduce_proportionally(news.delivered);
-        }
+        self.probe_timeout_was_spurious(now_ns, news);
     }
 
     /// RFC 6582's timer rule: of the partial ACKs only the first restarts it, so that a window with
@@ -138,6 +148,7 @@ impl Endpoint {
 
     /// Fast recovery begins: cut, and send the first lost segment at once.
     pub(super) fn enter_recovery(&mut self, now_ns: u64) {
+        self.remember();
         let state = self.cc_state(now_ns);
         let config = &self.config;
         self.cc.on_loss(&config.params, config.algorithm, &state);
@@ -148,28 +159,8 @@ impl Endpoint {
         self.flags.rescued = false;
         self.flags.partial_seen = false;
         self.flags.cwr_pending = self.options.ecn;
-        self.prr_delivered = 0;
-        self.prr_out = 0;
-        self.prr_flight = saturated(self.outstanding()).max(1);
+        self.begin_reduction(saturated(self.outstanding()));
         self.rack.forget_probe();
         self.restart_timer(now_ns);
-    }
-
-    /// RFC 6937: for what has been delivered, so much may leave that cwnd is reached when the window
-    /// has gone round once; below cwnd slow start brings it back (PRR-SSRB).
-    fn reduce_proportionally(&mut self, delivered: u64) {
-        self.prr_delivered = self.prr_delivered.saturating_add(saturated(delivered));
-        let pipe = self.pipe();
-        let target = u64::from(self.cc.cwnd);
-        let owed = if pipe > target {
-            let share = u64::from(self.prr_delivered) * target;
-            let share = share.div_ceil(self.prr_flight.into());
-            share.saturating_sub(self.prr_out.into())
-        } else {
-            let unused = self.prr_delivered.saturating_sub(self.prr_out);
-            let limit = delivered.max(unused.into()) + u64::from(self.mss);
-            limit.min(target - pipe)
-        };
-        self.prr_window = pipe + owed;
     }
 }

@@ -75,6 +75,11 @@ impl Scoreboard {
         self.waiting
     }
 
+    /// Bytes whose retransmission is in flight.
+    pub fn again(&self) -> u64 {
+        self.again
+    }
+
     /// Bytes that have left the network, or were never in it: what `pipe` (RFC 6675) is short of
     /// snd_nxt - snd_una. Negative when data is in flight twice.
     pub fn absent(&self) -> i64 {
@@ -223,6 +228,14 @@ impl Scoreboard {
         let record = self.records[index];
         self.set(index, record.flags & !AGAIN | LOST);
         self.hint = self.hint.min(record.start());
+    }
+
+    /// Nothing is lost after all: what was deemed so is in flight.
+    pub fn forgive(&mut self) {
+        for index in 0..self.records.len() {
+            self.set(index, self.records[index].flags & !LOST);
+        }
+        self.judged = 0;
     }
 
     /// Everything that is not SACKed is lost.
@@ -442,6 +455,7 @@ mod tests {
         LoseLate(u64),
         Again,
         Forget,
+        Forgive,
     }
 
     fn step() -> impl Strategy<Value = Step> {
@@ -456,6 +470,7 @@ mod tests {
             2 => (0..60_u64).prop_map(Step::LoseLate),
             6 => Just(Step::Again),
             1 => Just(Step::Forget),
+            1 => Just(Step::Forgive),
         ]
     }
 
@@ -528,6 +543,10 @@ mod tests {
                         }
                     }
                     Step::Forget => board.forget_sacked(),
+                    Step::Forgive => {
+                        board.forgive();
+                        prop_assert_eq!((board.lost, board.waiting()), (0, 0));
+                    }
                 }
                 check(&board);
                 prop_assert_eq!(board.front().map_or(nxt, Sent::start), una);

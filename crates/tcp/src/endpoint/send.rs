@@ -5,7 +5,9 @@
 
 use sluicegate_core::cc::SSTHRESH_UNKNOWN;
 
-use super::{Endpoint, Phase, State, Timer, scoreboard, sequence::wire};
+use super::{
+    Endpoint, FULL, Phase, State, Timer, acknowledge::saturated, scoreboard, sequence::wire,
+};
 use crate::{
     Segment,
     config::Recovery,
@@ -43,7 +45,7 @@ impl Endpoint {
         let output = self.next(now_ns)?;
         self.stats.segments_sent += 1;
         Some(match output {
-            Output::Rst => self.send_rst(),
+            Output::Rst => self.send_rst(now_ns),
             Output::Syn => self.send_syn(now_ns),
             Output::Changed(ack, ece) => self.send_changed_ack(now_ns, ack, ece),
             Output::Ack => self.send_ack(now_ns),
@@ -103,6 +105,9 @@ impl Endpoint {
     /// Data in the order of RFC 6675's NextSeg: what is lost, what is new, what may be lost.
     fn next_data(&self, now_ns: u64) -> Option<Output> {
         let mut room = self.window().saturating_sub(self.pipe_as_counted());
+        if self.board.waiting() > 0 && self.flags.new_first {
+            return self.next_new(now_ns, room);
+        }
         if self.board.waiting() > 0 {
             if self.flags.force {
                 room = room.max(self.mss.into());
@@ -124,13 +129,14 @@ impl Endpoint {
         None
     }
 
-    /// What may be in flight by congestion control.
-    pub(super) fn window(&self) -> u64 {
+    /// What may be in flight by congestion control, in bytes: cwnd, during a reduction what PRR
+    /// allows, after a timeout one segment.
+    pub fn window(&self) -> u64 {
         if self.flags.one_segment {
             return self.mss.into();
         }
-        if self.config.prr && self.phase == Phase::Recovery {
-            return self.prr_window;
+        if self.flags.reducing {
+            return self.reduction.window.into();
         }
         self.cc.cwnd.into()
     }
@@ -244,6 +250,12 @@ impl Endpoint {
         leaves.then_some(Output::Data { len, fin })
     }
 
+    /// Whether new data could leave now.
+    pub(super) fn new_data_fits(&self, now_ns: u64) -> bool {
+        let room = self.window().saturating_sub(self.pipe());
+        self.next_new(now_ns, room).is_some()
+    }
+
     /// Less than a full segment: Nagle's algorithm when it is the end of the data, silly window
     /// avoidance when the window ends there.
     fn small_may_leave(&self, now_ns: u64, len: u64, data: u64, usable: u64) -> bool {
@@ -297,10 +309,13 @@ impl Endpoint {
             && now_ns.saturating_sub(self.data_sent_ns) > self.rtt.rto()
     }
 
-    fn send_rst(&mut self) -> Segment {
+    /// With timestamps, which RFC 7323 3.2 wants on an RST as well.
+    fn send_rst(&mut self, now_ns: u64) -> Segment {
         self.flags.rst_pending = false;
-        let (seq, ack) = (wire(self.snd_nxt), wire(self.receiver.next));
-        Segment::new(seq, ack, flags::RST | flags::ACK)
+        let mut segment = self.bare(now_ns, self.snd_nxt);
+        segment.ack = wire(self.receiver.next);
+        segment.flags |= flags::RST;
+        segment
     }
 
     fn send_ack(&mut self, now_ns: u64) -> Segment {
@@ -322,7 +337,7 @@ impl Endpoint {
         let length = len + u32::from(fin);
         segment.payload = len as u16;
         self.snd_nxt += u64::from(length);
-        if self.snd_nxt >= self.snd_end {
+        if self.snd_nxt >= self.snd_end && len > 0 {
             segment.flags |= flags::PSH;
         }
         if fin {
@@ -348,8 +363,25 @@ impl Endpoint {
             len: length,
             flags: if fin { scoreboard::FIN } else { 0 },
         });
+        self.note_peak();
         self.data_left(now_ns, length, false);
         segment
+    }
+
+    /// How full the window is, for [`Endpoint::window_used`]: by Linux's rule the fullest time of a round
+    /// counts, and one at which it was full begins the round anew.
+    fn note_peak(&mut self) {
+        let full = self.pipe() + u64::from(self.mss) > self.window();
+        let peak = if full {
+            FULL
+        } else {
+            saturated(self.outstanding())
+        };
+        let ended = wire(self.snd_una).wrapping_sub(self.peak_end) as i32 >= 0;
+        if full || ended || peak > self.peak {
+            self.peak = peak;
+            self.peak_end = wire(self.snd_nxt);
+        }
     }
 
     /// A record again, or the first `len` of its sequence numbers.
@@ -374,7 +406,7 @@ impl Endpoint {
         if record.is(scoreboard::FIN) {
             segment.flags |= flags::FIN;
         }
-        if record.end >= self.snd_end {
+        if record.end >= self.snd_end && record.payload() > 0 {
             segment.flags |= flags::PSH;
         }
         // RFC 3168 6.1.5; DCTCP's peers rely on marks instead of drops.
@@ -382,6 +414,10 @@ impl Endpoint {
             segment.ecn = ecn::ECT0;
         }
         self.flags.force = false;
+        if !probes {
+            let ts_val = self.ts_clock(now_ns);
+            self.reduction.sent_again(len, ts_val);
+        }
         self.stats.retransmits += u64::from(len.div_ceil(self.mss).max(1));
         self.stats.retransmitted_bytes += u64::from(record.payload());
         self.data_left(now_ns, len, true);
@@ -393,8 +429,8 @@ impl Endpoint {
         self.data_sent_ns = now_ns;
         let within_ns = self.config.delayed_ack.timeout_ns;
         self.receiver.answered(now_ns, within_ns);
-        if self.phase == Phase::Recovery {
-            self.prr_out = self.prr_out.saturating_add(len);
+        if self.flags.reducing {
+            self.reduction.sent = self.reduction.sent.saturating_add(len);
         }
         if self.rack.probe_pending {
             self.tail_probe_left(again);

@@ -131,6 +131,12 @@ impl Endpoint {
         {
             self.board.forget_sacked();
         }
+        let first = self.phase == Phase::Open;
+        // Another timeout in the same recovery, or without an ACK since the last, is the same reduction.
+        if first || self.snd_una >= self.recover || (self.phase == Phase::Loss && self.retries == 1)
+        {
+            self.remember();
+        }
         let state = self.cc_state(now_ns);
         let config = &self.config;
         self.cc.on_timeout(&config.params, config.algorithm, &state);
@@ -140,6 +146,8 @@ impl Endpoint {
         self.duplicate_acks = 0;
         self.duplicate_bytes = 0;
         self.rack.forget_probe();
+        self.watch(first);
+        self.flags.reducing = false;
         self.flags.one_segment = true;
         self.flags.force = true;
         self.flags.cwr_pending = self.options.ecn;

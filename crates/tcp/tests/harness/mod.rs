@@ -283,7 +283,7 @@ impl Net {
             let end = &mut self.end[who];
             end.application(now_ns);
             let has = end.tcp.has_output(now_ns);
-            let limit = u64::from(end.tcp.cwnd()).min(end.tcp.snd_wnd());
+            let limit = end.tcp.window().min(end.tcp.snd_wnd());
             let probes = end.tcp.stats().tail_loss_probes + end.tcp.stats().window_probes;
             let segment = end.tcp.transmit(now_ns);
             assert_eq!(has, segment.is_some(), "has_output is exact");
