@@ -16,7 +16,7 @@ use sluicegate_agent::{
     interfaces,
     port::{Aqm, PortConfig, SwitchPorts},
 };
-use sluicegate_scenario::experiment::{Experiment, TenantKind, Variant};
+use sluicegate_scenario::experiment::{Experiment, TcpOptions, TenantKind, Variant};
 
 use crate::{
     guest,
@@ -156,6 +156,14 @@ fn variant_fits(variant: &Variant) -> Result<()> {
     }
     Layout::new(variant, &Names::new())?;
     for tenant in &variant.tenants {
+        if tenant.tcp != TcpOptions::default() {
+            bail!(
+                "variant {}: tenant {}: the lab's tenants run their kernel's TCP as it is; leave out profile, \
+                 recovery, rto_initial, rto_min, rto_slop and delayed_ack, or simulate it (--world sim)",
+                variant.name,
+                tenant.name
+            );
+        }
         let version = match tenant.address {
             IpAddr::V4(_) => 4,
             IpAddr::V6(_) => 6,

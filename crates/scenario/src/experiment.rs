@@ -88,6 +88,45 @@ pub enum TenantKind {
     Guest,
 }
 
+/// Whose TCP a tenant runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Profile {
+    /// Linux 6.
+    #[default]
+    Linux,
+    /// FreeBSD 9 with the parameters of the zOVN thesis (Table 2.1).
+    Freebsd9,
+}
+
+/// How a tenant's TCP finds and repairs losses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recovery {
+    /// RACK-TLP (RFC 8985).
+    Rack,
+    /// SACK (RFC 6675).
+    Sack,
+    /// New Reno without SACK (RFC 6582).
+    NewReno,
+}
+
+/// What a scenario says of a tenant's TCP beside its congestion control; `None` leaves the profile's value.
+/// Only the simulator has more than the default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TcpOptions {
+    /// Where all other values come from.
+    pub profile: Profile,
+    /// Repair of losses.
+    pub recovery: Option<Recovery>,
+    /// Retransmission timeout before the first RTT sample.
+    pub rto_initial: Option<Duration>,
+    /// Least retransmission timeout.
+    pub rto_min: Option<Duration>,
+    /// Added to every computed timeout.
+    pub rto_slop: Option<Duration>,
+    /// Longest delay of an ACK; zero: every segment is acknowledged at once.
+    pub delayed_ack: Option<Duration>,
+}
+
 /// A tenant's virtual machine or container.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tenant {
@@ -105,6 +144,8 @@ pub struct Tenant {
     pub kind: TenantKind,
     /// Largest receive buffer in bytes; `None` leaves the stack's default.
     pub receive_buffer_bytes: Option<u64>,
+    /// Its TCP.
+    pub tcp: TcpOptions,
 }
 
 /// A physical switch.

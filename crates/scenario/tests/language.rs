@@ -5,7 +5,10 @@ use std::{path::Path, time::Duration};
 use proptest::prelude::*;
 use sluicegate_policy::{Algorithm, Mode};
 use sluicegate_scenario::{
-    experiment::{Action, Experiment, Load, Marking, TenantKind, TrafficKind, Variant},
+    experiment::{
+        Action, Experiment, Load, Marking, Profile, Recovery, TcpOptions, TenantKind, TrafficKind,
+        Variant,
+    },
     file::{self, Options},
 };
 
@@ -134,6 +137,43 @@ fn several_tenants_share_a_host() {
     assert_eq!(second.receive_buffer_bytes, Some(1 << 20));
     assert_eq!(second.address.to_string(), "fd00::1:2");
     assert_eq!(variant.tenants[2].congestion_control, "cubic");
+}
+
+#[test]
+fn a_tenant_s_tcp_is_as_the_most_exact_table_says() {
+    let ms = |ms| Some(Duration::from_millis(ms));
+    let variant = one("[network]\ntopology = 'dumbbell'\npairs = 2\n\
+        [tenant.default]\nrto_min = '10ms'\nrecovery = 'sack'\n\
+        [tenant.'s*']\nprofile = 'freebsd9'\nrto_initial = '20ms'\nrto_slop = '5ms'\n\
+        [tenant.s2]\nrto_min = '2ms'\ndelayed_ack = '0ms'\ncongestion_control = 'cubic'\n\
+        [traffic.b]\nkind = 'bulk'\n");
+    let [s1, s2, r1, ..] = &variant.tenants[..] else {
+        panic!("four tenants");
+    };
+    assert_eq!(s1.congestion_control, "reno", "the profile's");
+    assert_eq!(
+        (s2.congestion_control.as_str(), s2.tcp.delayed_ack),
+        ("cubic", ms(0))
+    );
+    let freebsd = TcpOptions {
+        profile: Profile::Freebsd9,
+        recovery: Some(Recovery::Sack),
+        rto_initial: ms(20),
+        rto_min: ms(10),
+        rto_slop: ms(5),
+        delayed_ack: None,
+    };
+    assert_eq!(s1.tcp, freebsd);
+    assert_eq!(s2.tcp.rto_min, ms(2));
+    assert_eq!((r1.tcp.profile, r1.tcp.rto_min), (Profile::Linux, ms(10)));
+}
+
+#[test]
+fn a_timeout_of_nothing_is_refused() {
+    let problems = refusal(
+        "[network]\ntopology = 'star'\n[tenant.default]\nrto_min = '0ms'\n[traffic.b]\nkind = 'bulk'\nfrom = 'h1'\nto = 'h2'\n",
+    );
+    assert!(problems.contains("too short for a timeout"), "{problems}");
 }
 
 #[test]

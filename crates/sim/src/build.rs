@@ -6,10 +6,13 @@ use anyhow::{Context, Result, bail, ensure};
 use sluicegate_core::{aqm::AqmParams, cc::Algorithm};
 use sluicegate_fabric::{Graph, PortConfig, Ports, Routes};
 use sluicegate_scenario::{
-    experiment::{Node, Tenant as Described, TenantKind, Variant},
+    experiment::{self, Node, Profile, TcpOptions, Tenant as Described, TenantKind, Variant},
     workload,
 };
-use sluicegate_tcp::{Config, config::Buffer, config::Ecn};
+use sluicegate_tcp::{
+    Config,
+    config::{Buffer, Ecn, Recovery},
+};
 use sluicegate_vswitch::Vnics;
 
 use crate::{
@@ -118,10 +121,6 @@ fn net(
     }
     let enforcement = variant.enforcement.as_ref();
     let policy = enforcement.map(|enforcement| Arc::new(*enforcement.policy.compile()));
-    let queueing = match variant.sim.sockets_wait {
-        true => Queueing::Wait,
-        false => Queueing::Drop,
-    };
     let mut machines = Vec::with_capacity(variant.hosts.len());
     for (id, host) in variant.hosts.iter().enumerate() {
         let adapter = graph
@@ -135,7 +134,7 @@ fn net(
             .filter(|_| enforces)
             .map(|policy| Vnics::new(Arc::clone(policy)));
         let local_port = ports.len() as u32;
-        machines.push(Host::new(adapter, local_port, queueing, vnics));
+        machines.push(Host::new(adapter, local_port, queueing(variant, id), vnics));
         ports.add(local(variant), seed ^ u64::from(local_port));
     }
     Ok(Net::part(Arc::clone(layout), part, ports, machines, seed))
@@ -208,7 +207,19 @@ fn tenant(variant: &Variant, tenant: &Described) -> Result<Tenant> {
     })
 }
 
-/// A Linux stack with what the scenario says of it.
+/// FreeBSD's sockets wait for their host's adapter and take turns (the thesis, section 2.5.3). A virtual
+/// NIC tells Linux nothing.
+fn queueing(variant: &Variant, host: usize) -> Queueing {
+    let mut here = variant.tenants.iter().filter(|tenant| tenant.host == host);
+    let freebsd = here.any(|tenant| tenant.tcp.profile == Profile::Freebsd9);
+    if freebsd || variant.sim.sockets_wait {
+        Queueing::Wait
+    } else {
+        Queueing::Drop
+    }
+}
+
+/// The stack of its profile with what the scenario says of it.
 fn stack(variant: &Variant, tenant: &Described) -> Result<Config> {
     let algorithm: Algorithm = tenant.congestion_control.parse().map_err(|problem| {
         anyhow::anyhow!(
@@ -218,7 +229,12 @@ fn stack(variant: &Variant, tenant: &Described) -> Result<Config> {
     })?;
     let ip_bytes = if variant.ip_version == 4 { 20 } else { 40 };
     let mss = variant.mtu_bytes - ip_bytes - 20;
-    let mut stack = Config::linux(mss as u16).with(algorithm);
+    let profile = match tenant.tcp.profile {
+        Profile::Linux => Config::linux,
+        Profile::Freebsd9 => Config::freebsd9,
+    };
+    let mut stack = profile(mss as u16).with(algorithm);
+    apply(&tenant.tcp, &mut stack);
     if tenant.ecn {
         stack.ecn = Ecn::Offer;
     }
@@ -234,6 +250,32 @@ fn stack(variant: &Variant, tenant: &Described) -> Result<Config> {
     // Applications of the lab write with TCP_NODELAY.
     stack.nagle = false;
     Ok(stack)
+}
+
+fn apply(options: &TcpOptions, stack: &mut Config) {
+    if let Some(recovery) = options.recovery {
+        stack.recovery = match recovery {
+            experiment::Recovery::Rack => Recovery::Rack,
+            experiment::Recovery::Sack => Recovery::Sack,
+            experiment::Recovery::NewReno => Recovery::NewReno,
+        };
+        stack.sack = recovery != experiment::Recovery::NewReno;
+    }
+    let ns = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+    let rto = &mut stack.rto;
+    rto.initial_ns = options.rto_initial.map_or(rto.initial_ns, ns);
+    rto.slop_ns = options.rto_slop.map_or(rto.slop_ns, ns);
+    if let Some(min_ns) = options.rto_min.map(ns) {
+        rto.min_ns = min_ns;
+        // Linux has it as the least variation as well.
+        rto.variation_min_ns = rto.variation_min_ns.min(min_ns);
+    }
+    if let Some(timeout_ns) = options.delayed_ack.map(ns) {
+        stack.delayed_ack.timeout_ns = timeout_ns;
+        if timeout_ns == 0 {
+            stack.delayed_ack.segments = 1;
+        }
+    }
 }
 
 /// Whoever sends must be able to reach whom it sends to, and be answered.

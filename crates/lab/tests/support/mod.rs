@@ -12,7 +12,7 @@ use std::{
 
 use sluicegate_lab::tenant::{Plan, Report, TenantProcess, unix_ns};
 use sluicegate_scenario::experiment::{
-    Host, LabOptions, SimOptions, Tenant, TenantKind, Traffic, TrafficKind, Variant,
+    Host, LabOptions, SimOptions, TcpOptions, Tenant, TenantKind, Traffic, TrafficKind, Variant,
 };
 
 /// Longest time that anything in these tests may take.
@@ -80,6 +80,7 @@ pub fn variant(congestion_control: &str, traffic: Vec<Traffic>) -> Variant {
         ecn: false,
         kind: TenantKind::Namespace,
         receive_buffer_bytes: None,
+        tcp: TcpOptions::default(),
     };
     Variant {
         name: "test".into(),

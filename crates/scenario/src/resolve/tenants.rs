@@ -1,14 +1,18 @@
 //! `[tenant.*]`: who lives on the hosts, with which stack.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    time::Duration,
+};
 
 use sluicegate_policy::{
+    problem::Complaint,
     table::{Table, nearest},
-    units::parse_bytes,
+    units::{parse_bytes, parse_duration},
 };
 
 use super::{matches, network::Network};
-use crate::experiment::{Tenant, TenantKind};
+use crate::experiment::{Profile, Recovery, TcpOptions, Tenant, TenantKind};
 
 /// Congestion controls that a tenant may use.
 const CONTROLS: [&str; 8] = [
@@ -21,6 +25,16 @@ const CONTROLS: [&str; 8] = [
     "highspeed",
     "bbr",
 ];
+
+const PROFILES: [(&str, Profile); 2] = [("linux", Profile::Linux), ("freebsd9", Profile::Freebsd9)];
+
+const RECOVERIES: [(&str, Recovery); 3] = [
+    ("rack", Recovery::Rack),
+    ("sack", Recovery::Sack),
+    ("newreno", Recovery::NewReno),
+];
+
+const TIMEOUT_MIN: Duration = Duration::from_micros(1);
 
 /// Reads `[tenant.default]`, then tables whose name is a pattern, then those of single tenants.
 pub fn read(root: &Table<'_>, network: &Network) -> Vec<Tenant> {
@@ -82,6 +96,7 @@ fn residents(network: &Network) -> Vec<Tenant> {
                 ecn: false,
                 kind: TenantKind::Namespace,
                 receive_buffer_bytes: None,
+                tcp: TcpOptions::default(),
             });
         }
     }
@@ -105,6 +120,8 @@ struct Change {
     ecn: Option<bool>,
     kind: Option<TenantKind>,
     receive_buffer_bytes: Option<u64>,
+    profile: Option<Profile>,
+    tcp: TcpOptions,
 }
 
 fn read_change(table: &Table<'_>) -> Change {
@@ -113,13 +130,40 @@ fn read_change(table: &Table<'_>) -> Change {
         ("namespace", TenantKind::Namespace),
         ("guest", TenantKind::Guest),
     ];
-    let control = table.choice("congestion_control", &controls);
+    let profile = table.choice("profile", &PROFILES);
+    // A profile brings its own.
+    let brought = profile.map(|profile| match profile {
+        Profile::Linux => "cubic",
+        Profile::Freebsd9 => "reno",
+    });
+    let control = table.choice("congestion_control", &controls).or(brought);
     Change {
         congestion_control: control.map(str::to_owned),
         ecn: table.boolean("ecn"),
         kind: table.choice("kind", &kinds),
         receive_buffer_bytes: table.parse("receive_buffer", parse_bytes),
+        profile,
+        tcp: TcpOptions {
+            profile: Profile::default(),
+            recovery: table.choice("recovery", &RECOVERIES),
+            rto_initial: table.parse("rto_initial", parse_timeout),
+            rto_min: table.parse("rto_min", parse_timeout),
+            rto_slop: table.parse("rto_slop", parse_duration),
+            delayed_ack: table.parse("delayed_ack", parse_duration),
+        },
     }
+}
+
+/// A timeout of zero would send without end.
+fn parse_timeout(text: &str) -> Result<Duration, Complaint> {
+    let timeout = parse_duration(text)?;
+    if timeout < TIMEOUT_MIN {
+        return Err(Complaint::new(
+            format!("\"{text}\" is too short for a timeout"),
+            "use 1us or more",
+        ));
+    }
+    Ok(timeout)
 }
 
 impl Change {
@@ -130,5 +174,14 @@ impl Change {
         tenant.ecn = self.ecn.unwrap_or(tenant.ecn);
         tenant.kind = self.kind.unwrap_or(tenant.kind);
         tenant.receive_buffer_bytes = self.receive_buffer_bytes.or(tenant.receive_buffer_bytes);
+        let (new, old) = (&self.tcp, tenant.tcp);
+        tenant.tcp = TcpOptions {
+            profile: self.profile.unwrap_or(old.profile),
+            recovery: new.recovery.or(old.recovery),
+            rto_initial: new.rto_initial.or(old.rto_initial),
+            rto_min: new.rto_min.or(old.rto_min),
+            rto_slop: new.rto_slop.or(old.rto_slop),
+            delayed_ack: new.delayed_ack.or(old.delayed_ack),
+        };
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::experiment::{Host, LabOptions, SimOptions, TenantKind};
+use crate::experiment::{Host, LabOptions, SimOptions, TcpOptions, TenantKind};
 
 use super::*;
 
@@ -15,6 +15,7 @@ fn variant(tenants: usize, kind: TrafficKind, pairs: &[(usize, usize)]) -> Varia
         ecn: number == 1,
         kind: TenantKind::Namespace,
         receive_buffer_bytes: (number == 2).then_some(65_536),
+        tcp: TcpOptions::default(),
     };
     let traffic = Traffic {
         name: "test".into(),
