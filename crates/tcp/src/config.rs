@@ -117,6 +117,10 @@ pub struct Config {
     pub pacing: bool,
     /// cwnd starts anew after an idle RTO (RFC 5681 4.1).
     pub restart_after_idle: bool,
+    /// What connections learn of a peer is kept for the next ones: see [`crate::Cache`].
+    pub cache: bool,
+    /// The threshold is kept as well (Linux: `tcp_no_ssthresh_metrics_save = 0`, not its default).
+    pub cache_ssthresh: bool,
     /// TIME_WAIT.
     pub time_wait_ns: u64,
 }
@@ -167,6 +171,8 @@ impl Config {
             burst_segments: 1,
             pacing: false,
             restart_after_idle: true,
+            cache: true,
+            cache_ssthresh: false,
             time_wait_ns: 60_000 * MS,
         }
     }
@@ -188,6 +194,7 @@ impl Config {
             frto: false,
             minshall: false,
             ignore_duplicates_after_mark: true,
+            cache_ssthresh: true,
             delayed_ack: DelayedAck {
                 segments: 2,
                 timeout_ns: 100 * MS,

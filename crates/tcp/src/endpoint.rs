@@ -1,6 +1,7 @@
 //! One end of one connection.
 
 mod acknowledge;
+mod experience;
 mod handshake;
 mod rack;
 mod reassembly;

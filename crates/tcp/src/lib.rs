@@ -10,11 +10,13 @@
 //! knows no addresses: time is an argument in nanoseconds, a stream is a number of bytes (their values
 //! play no part in what TCP does), and a [`Segment`] is what travels. Congestion control is core's.
 
+pub mod cache;
 pub mod config;
 pub mod endpoint;
 pub mod script;
 pub mod segment;
 
+pub use cache::Cache;
 pub use config::Config;
 pub use endpoint::{Endpoint, Error, Events, State, Stats};
 pub use segment::Segment;

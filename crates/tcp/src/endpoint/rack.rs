@@ -45,7 +45,7 @@ pub struct Rack {
     /// Quarters of the smallest RTT.
     widened: u8,
     persist: u8,
-    reordering: bool,
+    pub reordering: bool,
     /// The probe was a retransmission.
     probe_again: bool,
     pub probe_pending: bool,

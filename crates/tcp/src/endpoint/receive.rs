@@ -203,6 +203,8 @@ impl Endpoint {
     fn fin_reached(&mut self, now_ns: u64) -> Events {
         self.receiver.finished = true;
         self.receiver.ack_now = true;
+        // A FIN takes the D-SACK of what came with it along, as in Linux.
+        self.receiver.queue.duplicate = None;
         match self.state {
             State::Established => self.state = State::CloseWait,
             State::FinWait1 => self.state = State::Closing,

@@ -57,6 +57,24 @@ impl Estimator {
         self.rto = self.after(0, rto);
     }
 
+    /// Before the first data: an RTO for a round trip known from earlier connections, if it is longer than
+    /// the handshake's (Linux: SYNs are small). The first sample replaces it.
+    pub fn expect(&mut self, rtt: u64, rto: &Rto) {
+        if rtt > self.srtt {
+            let granularity = rto.granularity_ns.max(1);
+            let variation = (2 * rtt).max(rto.variation_min_ns).max(granularity);
+            self.base = (rtt + variation)
+                .next_multiple_of(granularity)
+                .max(rto.min_ns);
+            self.rto = self.after(self.backoff, rto);
+        }
+    }
+
+    /// The last timeout has not been followed by a sample.
+    pub fn backs_off(&self) -> bool {
+        self.backoff > 0
+    }
+
     /// The timer expired (RFC 6298 5.5).
     pub fn back_off(&mut self, rto: &Rto) {
         self.backoff = self.backoff.saturating_add(1);

@@ -1,0 +1,69 @@
+//! What a host knows of its peers from earlier connections (RFC 9040; Linux's `tcp_metrics`).
+
+use std::{collections::HashMap, hash::Hash};
+
+use crate::{Endpoint, Events};
+
+/// Of one peer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Experience {
+    /// Round trip; 0 = unknown. Follows shorter ones slowly, longer ones at once: a timeout had better be
+    /// too long.
+    pub rtt_ns: u64,
+    /// Slow start threshold in bytes; 0 = unknown.
+    pub ssthresh: u32,
+    /// Segments have overtaken each other.
+    pub reordering: bool,
+}
+
+/// The experience of one host, by peer. Whoever owns endpoints tells it what has become of each:
+///
+/// ```
+/// # use sluicegate_tcp::{Cache, Config, Endpoint};
+/// let mut cache = Cache::default();
+/// let mut endpoint = Endpoint::connect(Config::linux(1460).into(), 0);
+/// let events = endpoint.timeout(1_000);
+/// cache.follow("10.0.0.2", &mut endpoint, events);
+/// ```
+#[derive(Clone, Debug)]
+pub struct Cache<Peer> {
+    peers: HashMap<Peer, Experience>,
+}
+
+impl<Peer> Default for Cache<Peer> {
+    fn default() -> Self {
+        Self {
+            peers: HashMap::new(),
+        }
+    }
+}
+
+impl<Peer: Eq + Hash> Cache<Peer> {
+    /// After each event of an endpoint: at the end of its handshake it is given what is known of `peer`,
+    /// when it ends what it has learnt is kept. Without [`crate::Config::cache`] nothing happens.
+    pub fn follow(&mut self, peer: Peer, endpoint: &mut Endpoint, events: Events) {
+        let known = self
+            .peers
+            .get(&peer)
+            .filter(|_| events.contains(Events::CONNECTED));
+        if let Some(known) = known {
+            endpoint.benefit(known);
+        }
+        if events.contains(Events::CLOSED) || events.contains(Events::FAILED) {
+            self.learn(peer, endpoint);
+        }
+    }
+
+    /// Keeps what a connection that ends has learnt.
+    pub fn learn(&mut self, peer: Peer, endpoint: &Endpoint) {
+        let known = self.peers.get(&peer).copied().unwrap_or_default();
+        if let Some(experience) = endpoint.experience(known) {
+            self.peers.insert(peer, experience);
+        }
+    }
+
+    /// What is known of a peer.
+    pub fn get(&self, peer: &Peer) -> Option<&Experience> {
+        self.peers.get(peer)
+    }
+}

@@ -1,0 +1,60 @@
+//! What one connection takes over from those before it, and leaves to those after it: [`crate::Cache`].
+
+use sluicegate_core::cc::SSTHRESH_UNKNOWN;
+
+use super::{Endpoint, Phase};
+use crate::cache::Experience;
+
+impl Endpoint {
+    /// The handshake is complete: begins with what is known of the peer. The round trip decides the first
+    /// timeout only (Linux); a threshold is two segments at least (FreeBSD).
+    pub fn benefit(&mut self, known: &Experience) {
+        if !self.config.cache {
+            return;
+        }
+        self.rtt.expect(known.rtt_ns, &self.config.rto);
+        self.rack.reordering |= known.reordering;
+        if self.config.cache_ssthresh && known.ssthresh != 0 {
+            self.cc.ssthresh = known.ssthresh.max(2 * self.mss);
+        }
+    }
+
+    /// What is known of the peer after this connection, which ends, when it was `known` before; `None` if
+    /// nothing is to be kept. Linux's rules (`tcp_update_metrics`).
+    pub fn experience(&self, known: Experience) -> Option<Experience> {
+        if !self.config.cache {
+            return None;
+        }
+        let srtt_ns = self.rtt.srtt();
+        if srtt_ns == 0 || self.rtt.backs_off() {
+            // Nothing has come back in time: what was believed may be wrong.
+            return (known.rtt_ns != 0).then_some(Experience { rtt_ns: 0, ..known });
+        }
+        let rtt_ns = if srtt_ns >= known.rtt_ns {
+            srtt_ns
+        } else {
+            known.rtt_ns - (known.rtt_ns - srtt_ns) / 8
+        };
+        Some(Experience {
+            rtt_ns,
+            ssthresh: self.ssthresh_to_keep(known.ssthresh),
+            reordering: known.reordering || self.rack.reordering,
+        })
+    }
+
+    /// In the first slow start and during a reduction a known one can only grow; in congestion avoidance
+    /// half of the window is the better one.
+    fn ssthresh_to_keep(&self, known: u32) -> u32 {
+        let (cwnd, ssthresh) = (self.cc.cwnd, self.cc.ssthresh);
+        let raised = |to: u32| if known == 0 { 0 } else { known.max(to) };
+        if !self.config.cache_ssthresh {
+            known
+        } else if ssthresh == SSTHRESH_UNKNOWN {
+            raised(cwnd / 2)
+        } else if cwnd >= ssthresh && self.phase == Phase::Open {
+            ssthresh.max(cwnd / 2)
+        } else {
+            raised(ssthresh)
+        }
+    }
+}
