@@ -130,3 +130,77 @@ fn completions_survive_a_reader_that_goes_away() {
     assert_eq!(code(&output), 0);
     assert!(output.stderr.is_empty(), "{}", text(&output.stderr));
 }
+
+/// A fraction of a second of two senders.
+const TINY: &str = "
+warmup = '5ms'
+duration = '20ms'
+[network]
+topology = 'dumbbell'
+pairs = 2
+rate = '100Mbit'
+[traffic.bulk]
+kind = 'bulk'
+[variant.plain]
+[variant.enforced]
+enforcement.hosts = 'all'
+";
+
+#[test]
+fn captures_and_traces_lie_beside_the_results() {
+    let scenario = Scratch::new("tiny.toml", TINY);
+    let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("inspect");
+    let _ = fs::remove_dir_all(&out);
+    let run = sluicegate(&[
+        "run",
+        scenario.path(),
+        "--out",
+        out.to_str().unwrap(),
+        "--trace",
+        "queue,cwnd,rwnd",
+        "--trace-interval",
+        "1ms",
+        "--pcap",
+        "s*",
+        "left-right",
+    ]);
+    assert_eq!(code(&run), 0, "{}", text(&run.stderr));
+    for file in [
+        "traces.csv.gz",
+        "pcap/plain/s1.pcapng",
+        "pcap/plain/s2.pcapng",
+        "pcap/enforced/left-right.pcapng",
+    ] {
+        let written = fs::metadata(out.join(file)).map(|file| file.len());
+        assert!(written.is_ok_and(|bytes| bytes > 100), "{file}");
+    }
+    let report = fs::read_to_string(out.join("report.html")).unwrap();
+    assert!(report.contains("data-kind=\"rwnd_bytes\""));
+}
+
+#[test]
+fn what_cannot_be_shown_exits_with_2_and_says_what_can() {
+    let scenario = Scratch::new("shown.toml", TINY);
+    let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("not-made");
+    for (arguments, said) in [
+        (&["--pcap", "s3"][..], "hosts: s1, s2, r1, r2"),
+        (&["--trace", "cwnd,alhpa"], "did you mean \"alpha\""),
+        (&["--trace", "cwnd", "--trace-interval", "5"], "has no unit"),
+        (
+            &["--trace", "cwnd", "--trace-interval", "1ns"],
+            "at most 1000000",
+        ),
+        (&["--trace-interval", "1ms"], "--trace"),
+        (&["--pcap", "s1", "--snaplen", "10"], "54..=65535"),
+    ] {
+        let files = [scenario.path(), "--out", out.to_str().unwrap()];
+        let output = sluicegate(&[&["run"], &files[..], arguments].concat());
+        let errors = text(&output.stderr);
+        assert_eq!(code(&output), 2, "{arguments:?}: {errors}");
+        assert!(errors.contains(said), "{arguments:?}: {errors}");
+    }
+    let nowhere = sluicegate(&["run", scenario.path(), "--pcap", "s1"]);
+    assert_eq!(code(&nowhere), 2);
+    assert!(text(&nowhere.stderr).contains("--out"));
+    assert!(!out.exists());
+}

@@ -7,3 +7,4 @@ pub mod hash;
 pub mod host;
 pub mod segment;
 pub mod step;
+pub mod wire;

@@ -37,6 +37,7 @@ pub fn check(experiment: &Experiment) -> Result<()> {
             missing.push(format!("{error:#}"));
         }
     };
+    need(nothing_to_inspect(experiment));
     need(root());
     need(kernel());
     for tool in ["ip", "tc", "bridge"] {
@@ -66,6 +67,16 @@ pub fn check(experiment: &Experiment) -> Result<()> {
         experiment.file,
         missing.join("\n  ")
     )
+}
+
+fn nothing_to_inspect(experiment: &Experiment) -> Result<()> {
+    if !experiment.inspect.is_nothing() {
+        bail!(
+            "captures and traces are the simulator's: leave out --pcap and --trace, and run tcpdump in the \
+             namespaces that `ip netns` lists"
+        );
+    }
+    Ok(())
 }
 
 fn root() -> Result<()> {

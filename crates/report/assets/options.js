@@ -209,10 +209,25 @@ function timeAxis(look, [min, max]) {
   return axis(look, "time, s", { type: "value", min, max, axisLabel, splitLine: { show: false } });
 }
 
-/** First and last moment of some lines. */
+/** First and last moment of some lines, the last rounded up to its second digit, or to a tenth. */
 function timeBounds(lines) {
   const ends = lines.filter((l) => l.x.length > 0).flatMap((l) => [l.x[0], l.x.at(-1)]);
-  return ends.length === 0 ? [0, 1] : [Math.floor(Math.min(...ends)), Math.ceil(Math.max(...ends) * 10) / 10];
+  const last = Math.max(...ends);
+  if (!(last > 0)) return [0, 1];
+  const parts = 10 ** Math.max(1, 1 - Math.floor(Math.log10(last)));
+  return [Math.floor(Math.min(...ends)), Math.ceil(last * parts - 1e-6) / parts];
+}
+
+/** The quantity that a name such as `cwnd_bytes` ends with. */
+function quantityOf(kind) {
+  const unit = kind.split("_").at(-1);
+  return unit in UNITS ? unit : "none";
+}
+
+/** With the names of its lines above. */
+function withLegend(look, option) {
+  const legend = { show: true, type: "scroll", top: 0, textStyle: { color: look.text }, selectedMode: false, icon: "roundRect", itemHeight: 3 };
+  return { ...option, legend, grid: { ...option.grid, top: 34 } };
 }
 
 /** A round number at or above `value`, so that panels share an axis. */
@@ -233,18 +248,17 @@ function windowsOption(look, variantColour, windows, alpha, log) {
   const option = timeOption(look, windows, {
     quantity: "bytes", name: "window", log, bounds: timeBounds(all), styleOf: (l) => styles[l.kind], nameOf: (l) => kinds[l.kind],
   });
-  const legend = { show: true, top: 0, right: 10, textStyle: { color: look.text }, selectedMode: false, icon: "roundRect", itemHeight: 3 };
-  option.grid.top = 30;
-  if (!alpha) return { ...option, legend };
+  const shared = withLegend(look, option);
+  if (!alpha) return shared;
   const alphaStyle = { color: look.flows[3] };
   const tip = option.tooltip.formatter;
   const value = (t) => alpha.y[lastAtOrBefore(alpha.x, t)];
   const row = (t) => (value(t) === undefined ? "" : `<div class="tip">α ${digits(value(t))}</div>`);
   return {
-    ...option, legend,
+    ...shared,
     axisPointer: { link: [{ xAxisIndex: "all" }] },
     tooltip: { ...option.tooltip, formatter: (params) => tip(params) + row(params[0].axisValue) },
-    grid: [{ ...option.grid, bottom: "38%" }, { ...option.grid, top: "70%" }],
+    grid: [{ ...shared.grid, bottom: "38%" }, { ...shared.grid, top: "70%" }],
     xAxis: [{ ...option.xAxis, name: "", axisLabel: { show: false } }, { ...option.xAxis, gridIndex: 1 }],
     yAxis: [option.yAxis, axis(look, "α", { type: "value", min: 0, max: 1, interval: 0.5, gridIndex: 1, nameGap: 46 })],
     series: [...option.series, line("α", alphaStyle, alpha.x.map((t, i) => [t, alpha.y[i]]), { xAxisIndex: 1, yAxisIndex: 1 })],

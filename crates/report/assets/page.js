@@ -36,7 +36,7 @@ class Plot {
     for (const select of figure.querySelectorAll("select")) {
       select.addEventListener("change", () => { this.chosen(select.dataset.select); this.draw(); });
     }
-    if (figure.dataset.plot === "windows") this.chosen("variant");
+    this.chosen("variant");
   }
 
   pressed(toggle) {
@@ -47,14 +47,16 @@ class Plot {
     return this.figure.querySelector(`[data-select="${name}"]`)?.value;
   }
 
-  /** A variant's flows change with it. */
+  /** A variant's flows, or traces, change with it. */
   chosen(name) {
-    if (name !== "variant") return;
+    const select = this.figure.querySelector('[data-select="flow"], [data-select="line"]');
+    if (name !== "variant" || !select) return;
     const variant = Number(this.selected("variant"));
-    const select = this.figure.querySelector('[data-select="flow"]');
-    const kinds = ["enforced_window_bytes", "tenant_cwnd_bytes", "alpha"];
-    const lines = this.plots.series.filter((l) => l.variant === variant && kinds.includes(l.kind));
-    const labels = new Map(lines.map((l) => [l.name, l.label]));
+    const traces = this.figure.dataset.plot === "trace";
+    const kinds = traces ? [this.figure.dataset.kind] : ["enforced_window_bytes", "tenant_cwnd_bytes", "alpha"];
+    const lines = (traces ? this.plots.traces : this.plots.series).filter((l) => l.variant === variant && kinds.includes(l.kind));
+    const all = traces && lines.length > 1 ? [["", "all"]] : [];
+    const labels = new Map([...all, ...lines.map((l) => [l.name, l.label])]);
     const before = select.value;
     select.replaceChildren(...[...labels].map(([value, label]) => new Option(label, value)));
     if (labels.has(before)) select.value = before;
@@ -95,6 +97,7 @@ class Plot {
       case "fct": return cdfOption(look, plots, plots.fct[index].curves.filter(visible), this.pressed("tail"));
       case "queue": return this.queueOption(look, visible);
       case "goodput": return this.goodputOption(look, index);
+      case "trace": return this.traceOption(look);
       default: return this.windowsOption(look);
     }
   }
@@ -120,6 +123,22 @@ class Plot {
       styleOf: (l) => (many ? { ...one, width: 1, opacity: 0.55 } : { color: look.flows[l.order % 8], width: 1.4 }),
       nameOf: (l) => l.label, sort: true,
     });
+  }
+
+  traceOption(look) {
+    const { kind } = this.figure.dataset;
+    const [variant, name] = [Number(this.selected("variant")), this.selected("line")];
+    const all = this.plots.traces.filter((l) => l.kind === kind);
+    const shown = (l) => kind === "queue_bytes" || !this.choices.hiddenFlows.has(l.order);
+    const lines = all.filter((l) => l.variant === variant && (name ? l.name === name : shown(l)));
+    const many = lines.length > FLOWS_WITH_COLOURS;
+    const one = variantStyle(look, this.plots.variants[variant].colour);
+    const option = timeOption(look, lines, {
+      quantity: quantityOf(kind), name: this.figure.querySelector(".name").textContent, log: this.pressed("log"), bounds: timeBounds(all),
+      styleOf: (l) => (many ? { ...one, width: 1, opacity: 0.55 } : { color: look.flows[l.order % 8], width: 1.4 }),
+      nameOf: (l) => l.label, sort: true,
+    });
+    return many ? option : withLegend(look, option);
   }
 
   windowsOption(look) {

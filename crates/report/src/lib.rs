@@ -9,6 +9,7 @@
 //! | [`samples_csv`] | every sample for other programs, gzipped CSV |
 //! | [`read_samples`] | what CDFs need of such a file |
 //! | `samples_parquet` | the same as Apache Parquet, with the feature `parquet` |
+//! | [`traces_csv`], `traces_parquet` | traces likewise |
 //!
 //! All take [`Results`](sluicegate_scenario::results::Results). Plots need the samples that a world leaves
 //! in memory; from a `results.json` alone there are tables, and the page says which plots have no data.
@@ -23,11 +24,13 @@ mod parquet;
 mod samples;
 mod table;
 mod thin;
+mod traces;
 mod units;
 
 pub use html::html;
 pub use markdown::markdown;
 #[cfg(feature = "parquet")]
-pub use parquet::samples_parquet;
+pub use parquet::{samples_parquet, traces_parquet};
 pub use samples::{read_samples, samples_csv};
 pub use table::{Style, table};
+pub use traces::traces_csv;

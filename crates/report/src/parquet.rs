@@ -1,4 +1,4 @@
-//! Samples as Apache Parquet.
+//! Samples and traces as Apache Parquet.
 
 use std::{io::Write, sync::Arc};
 
@@ -15,72 +15,111 @@ use parquet::{
 };
 use sluicegate_scenario::results::Results;
 
-use crate::samples::{self, Row};
-
-/// The columns of `samples.csv.gz`; names repeat, so that Parquet's dictionaries make them almost free.
-const SCHEMA: &str = "message samples {
-    REQUIRED BYTE_ARRAY scenario (UTF8);
-    REQUIRED BYTE_ARRAY variant (UTF8);
-    REQUIRED BYTE_ARRAY quantity (UTF8);
-    REQUIRED BYTE_ARRAY name (UTF8);
-    OPTIONAL DOUBLE time_s;
-    REQUIRED DOUBLE value;
-}";
+use crate::{samples, traces};
 
 /// Rows per row group: what is held in memory at once.
 const GROUP_ROWS: usize = 1 << 20;
+
+/// A column: its name and where a row has it. Names repeat, so that Parquet's dictionaries make them almost free.
+type Column<R> = (&'static str, Field<R>);
+
+enum Field<R> {
+    Text(fn(&R) -> &str),
+    Whole(fn(&R) -> u32),
+    Real(fn(&R) -> f64),
+    OptionalReal(fn(&R) -> Option<f64>),
+}
 
 /// Writes every sample as Parquet with the columns of [`samples_csv`](crate::samples_csv); `time_s` is null for none.
 ///
 /// # Errors
 /// Those of `out`.
 pub fn samples_parquet(results: &Results, out: impl Write + Send) -> Result<()> {
-    let schema = Arc::new(parse_message_type(SCHEMA)?);
+    let columns: [Column<samples::Row>; 6] = [
+        ("scenario", Field::Text(|row| row.scenario)),
+        ("variant", Field::Text(|row| row.variant)),
+        ("quantity", Field::Text(|row| row.quantity)),
+        ("name", Field::Text(|row| row.name)),
+        ("time_s", Field::OptionalReal(|row| row.time_s)),
+        ("value", Field::Real(|row| row.value)),
+    ];
+    write("samples", &columns, samples::rows(results), out)
+}
+
+/// Writes every point of every trace as Parquet with the columns of [`traces_csv`](crate::traces_csv).
+///
+/// # Errors
+/// Those of `out`.
+pub fn traces_parquet(results: &Results, out: impl Write + Send) -> Result<()> {
+    let columns: [Column<traces::Row>; 7] = [
+        ("scenario", Field::Text(|row| row.scenario)),
+        ("variant", Field::Text(|row| row.variant)),
+        ("repeat", Field::Whole(|row| row.repeat)),
+        ("quantity", Field::Text(|row| row.quantity)),
+        ("name", Field::Text(|row| row.name)),
+        ("time_s", Field::Real(|row| row.time_s)),
+        ("value", Field::Real(|row| row.value)),
+    ];
+    write("traces", &columns, traces::rows(results), out)
+}
+
+fn schema<R>(name: &str, columns: &[Column<R>]) -> String {
+    let column = |(name, field): &Column<R>| match field {
+        Field::Text(_) => format!("REQUIRED BYTE_ARRAY {name} (UTF8); "),
+        Field::Whole(_) => format!("REQUIRED INT32 {name}; "),
+        Field::Real(_) => format!("REQUIRED DOUBLE {name}; "),
+        Field::OptionalReal(_) => format!("OPTIONAL DOUBLE {name}; "),
+    };
+    let columns: String = columns.iter().map(column).collect();
+    format!("message {name} {{ {columns}}}")
+}
+
+fn write<R>(
+    name: &str,
+    columns: &[Column<R>],
+    rows: impl Iterator<Item = R>,
+    out: impl Write + Send,
+) -> Result<()> {
+    let schema = Arc::new(parse_message_type(&schema(name, columns))?);
     let properties = WriterProperties::builder()
         .set_compression(Compression::SNAPPY)
         .build();
     let mut file = SerializedFileWriter::new(out, schema, Arc::new(properties))?;
-    let mut rows = samples::rows(results).peekable();
+    let mut rows = rows.peekable();
     while rows.peek().is_some() {
-        let group: Vec<Row> = rows.by_ref().take(GROUP_ROWS).collect();
-        write_group(file.next_row_group()?, &results.scenario, &group)?;
+        let group: Vec<R> = rows.by_ref().take(GROUP_ROWS).collect();
+        write_group(file.next_row_group()?, columns, &group)?;
     }
     file.close()?;
     Ok(())
 }
 
-fn write_group<W: Write + Send>(
+fn write_group<R, W: Write + Send>(
     mut group: SerializedRowGroupWriter<'_, W>,
-    scenario: &str,
-    rows: &[Row],
+    columns: &[Column<R>],
+    rows: &[R],
 ) -> Result<()> {
-    let texts: [&dyn Fn(&Row) -> ByteArray; 4] = [
-        &|_| scenario.into(),
-        &|row| row.variant.into(),
-        &|row| row.quantity.into(),
-        &|row| row.name.into(),
-    ];
-    let mut texts = texts.into_iter();
-    while let Some(mut column) = group.next_column()? {
-        match column.untyped() {
-            ColumnWriter::ByteArrayColumnWriter(writer) => {
-                let text = texts.next().expect("four text columns in SCHEMA");
-                let values: Vec<_> = rows.iter().map(text).collect();
+    for (_, field) in columns {
+        let mut column = group.next_column()?.expect("as many as in the schema");
+        match (column.untyped(), field) {
+            (ColumnWriter::ByteArrayColumnWriter(writer), Field::Text(of)) => {
+                let values: Vec<ByteArray> = rows.iter().map(|row| of(row).into()).collect();
                 writer.write_batch(&values, None, None)?;
             }
-            ColumnWriter::DoubleColumnWriter(writer)
-                if writer.get_descriptor().name() == "time_s" =>
-            {
-                let times: Vec<f64> = rows.iter().filter_map(|row| row.time_s).collect();
-                let present: Vec<i16> =
-                    rows.iter().map(|row| row.time_s.is_some().into()).collect();
-                writer.write_batch(&times, Some(&present), None)?;
-            }
-            ColumnWriter::DoubleColumnWriter(writer) => {
-                let values: Vec<f64> = rows.iter().map(|row| row.value).collect();
+            (ColumnWriter::Int32ColumnWriter(writer), Field::Whole(of)) => {
+                let values: Vec<i32> = rows.iter().map(|row| of(row) as i32).collect();
                 writer.write_batch(&values, None, None)?;
             }
-            _ => unreachable!("SCHEMA has text and double columns only"),
+            (ColumnWriter::DoubleColumnWriter(writer), Field::Real(of)) => {
+                let values: Vec<f64> = rows.iter().map(of).collect();
+                writer.write_batch(&values, None, None)?;
+            }
+            (ColumnWriter::DoubleColumnWriter(writer), Field::OptionalReal(of)) => {
+                let values: Vec<f64> = rows.iter().filter_map(of).collect();
+                let present: Vec<i16> = rows.iter().map(|row| of(row).is_some().into()).collect();
+                writer.write_batch(&values, Some(&present), None)?;
+            }
+            _ => unreachable!("the schema is made of the fields"),
         }
         column.close()?;
     }
@@ -135,6 +174,25 @@ mod tests {
                 rows[1].get_double(5).unwrap()
             ),
             (0.5, 1500.0)
+        );
+    }
+    #[test]
+    fn traces_read_back() {
+        let mut file = Vec::new();
+        traces_parquet(&traces::tests::traced(), &mut file).unwrap();
+        let reader = SerializedFileReader::new(bytes::Bytes::from(file)).unwrap();
+        let rows: Vec<_> = reader
+            .get_row_iter(None)
+            .unwrap()
+            .map(Result::unwrap)
+            .collect();
+        assert_eq!(rows.len(), 2);
+        let row = &rows[0];
+        assert_eq!(row.get_int(2).unwrap(), 2);
+        assert_eq!(row.get_string(3).unwrap(), "in_flight_bytes");
+        assert_eq!(
+            (row.get_double(5).unwrap(), row.get_double(6).unwrap()),
+            (0.25, 2896.0)
         );
     }
 }

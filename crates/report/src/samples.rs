@@ -6,9 +6,11 @@ use anyhow::{Context, Result, bail};
 use flate2::{Compression, read::MultiGzDecoder, write::GzEncoder};
 use sluicegate_scenario::results::{Results, SeriesKind};
 
-/// One sample. The columns of `samples.csv.gz` and `samples.parquet`, in this order, after the scenario's name.
+/// One sample. The columns of `samples.csv.gz` and `samples.parquet`, in this order.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Row<'a> {
+    /// Scenario.
+    pub scenario: &'a str,
     /// Variant.
     pub variant: &'a str,
     /// What is measured, with its unit: `rtt_us`, `fct_us`, `goodput_bps`, `queue_bytes`, `enforced_window_bytes`,
@@ -40,6 +42,7 @@ pub(crate) fn quantity(kind: SeriesKind) -> &'static str {
 pub(crate) fn rows(results: &Results) -> impl Iterator<Item = Row<'_>> {
     results.variants.iter().flat_map(|variant| {
         let row = |quantity, name, time_s, value| Row {
+            scenario: &results.scenario,
             variant: &variant.name,
             quantity,
             name,
@@ -74,10 +77,9 @@ pub(crate) fn rows(results: &Results) -> impl Iterator<Item = Row<'_>> {
 pub fn samples_csv(results: &Results, out: impl Write) -> Result<()> {
     let mut out = GzEncoder::new(std::io::BufWriter::new(out), Compression::new(6));
     writeln!(out, "{}", HEADER.join(","))?;
-    let scenario = quoted(&results.scenario);
     for row in rows(results) {
         let time = row.time_s.map_or(String::new(), |t| t.to_string());
-        let (variant, name) = (quoted(row.variant), quoted(row.name));
+        let [scenario, variant, name] = [row.scenario, row.variant, row.name].map(quoted);
         writeln!(
             out,
             "{scenario},{variant},{},{name},{time},{}",
@@ -117,7 +119,7 @@ pub fn read_samples(results: &mut Results, file: impl Read) -> Result<()> {
 }
 
 /// A field as RFC 4180 wants it.
-fn quoted(field: &str) -> std::borrow::Cow<'_, str> {
+pub(crate) fn quoted(field: &str) -> std::borrow::Cow<'_, str> {
     if field.contains([',', '"', '\n', '\r']) {
         format!("\"{}\"", field.replace('"', "\"\"")).into()
     } else {
@@ -160,6 +162,7 @@ pub(crate) mod tests {
             rtt_us: vec![151.25],
             fct_us: [("mice".to_owned(), vec![900.0])].into(),
             series: vec![series],
+            ..Samples::default()
         };
         let results = results_of(VariantResult {
             name: "v".into(),

@@ -9,7 +9,7 @@ use sluicegate_report::{
     compare::{self, Run, Side, Tolerances},
     html,
 };
-use sluicegate_scenario::results::Results;
+use sluicegate_scenario::results::{Results, Trace, TraceKind};
 use support::browser::Browser;
 
 /// High enough that all plots are in view and therefore drawn.
@@ -185,6 +185,60 @@ fn buttons_and_lists_change_the_plot() {
     browser.wait_for(&format!("{} === 1", drawn(WINDOWS)));
     let kept = format!("document.querySelector('{WINDOWS} [data-select=flow]').value");
     assert_eq!(browser.evaluate(&kept), json!("3 left3>right3"));
+    assert_silent(&mut browser);
+}
+
+/// A window of each flow and a queue, of two repeats.
+fn traced() -> Results {
+    let mut results = support::dumbbell("traced", 5, 5);
+    for variant in &mut results.variants {
+        let flow = |id: u32| (TraceKind::Cwnd, format!("{id} left{id}>right{id}"), id);
+        let all = (0..5).map(flow);
+        let queue = (TraceKind::AllQueues, "left>right".to_owned(), 3);
+        for (repeat, (kind, name, height)) in all
+            .chain([queue])
+            .flat_map(|trace| [(1, trace.clone()), (2, trace)])
+        {
+            let value = |n: u32| f64::from((n * 7 + height * 1000 * repeat) % 4_001 + 20_000);
+            let points = (0..400).map(|n| (f64::from(n) * 1e-4, value(n))).collect();
+            let trace = Trace {
+                repeat,
+                kind,
+                name,
+                points,
+            };
+            variant.samples.traces.push(trace);
+        }
+    }
+    results
+}
+
+#[test]
+fn traces_have_a_plot_of_each_kind_with_lists_to_choose_from() {
+    const CWND: &str = "#scenario-0 [data-kind=cwnd_bytes]";
+    let (mut browser, _) = open("traces", &[&traced()]);
+    let figures = "document.querySelectorAll('figure[data-plot=trace]').length";
+    assert_eq!(browser.evaluate(figures), json!(2));
+    let queue = drawn("#scenario-0 [data-kind=queue_bytes]");
+    // One repeat of two.
+    browser.wait_for(&format!("{} === 5 && {queue} === 1", drawn(CWND)));
+    let choose = |list: &str, value: &str| {
+        format!(
+            "(s => {{ s.value = '{value}'; s.dispatchEvent(new Event('change')); }})\
+             (document.querySelector('{CWND} [data-select={list}]'))"
+        )
+    };
+    browser.evaluate(&choose("line", "2 left2>right2"));
+    browser.wait_for(&format!("{} === 1", drawn(CWND)));
+    browser.evaluate(&choose("variant", "1"));
+    let kept = format!("document.querySelector('{CWND} [data-select=line]').value");
+    assert_eq!(browser.evaluate(&kept), json!("2 left2>right2"));
+    browser.evaluate(&choose("line", ""));
+    browser.wait_for(&format!("{} === 5", drawn(CWND)));
+    // A run of 40 ms fills its plot; its end has no label.
+    let labelled = |text: &str| format!("{}.split('|').includes('{text}')", labels(CWND));
+    assert_eq!(browser.evaluate(&labelled("0.03")), json!(true));
+    assert_eq!(browser.evaluate(&labelled("0.05")), json!(false));
     assert_silent(&mut browser);
 }
 

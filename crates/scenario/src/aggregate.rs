@@ -74,7 +74,7 @@ fn merge(mut runs: Vec<VariantResult>) -> VariantResult {
     }
 }
 
-/// Samples of every run together; series of the first, since time does not merge.
+/// Samples and traces of every run together; series of the first, since time does not merge.
 fn merge_samples(runs: &mut [VariantResult]) -> Samples {
     let mut merged = Samples::default();
     for run in runs.iter_mut() {
@@ -83,6 +83,7 @@ fn merge_samples(runs: &mut [VariantResult]) -> Samples {
         for (class, times) in samples.fct_us {
             merged.fct_us.entry(class).or_default().extend(times);
         }
+        merged.traces.extend(samples.traces);
         if merged.series.is_empty() {
             merged.series = samples.series;
         }

@@ -32,6 +32,8 @@ pub struct Experiment {
     pub published: Vec<crate::expect::Publication>,
     /// The file as it is run, as TOML: inherited files, short form and seed are merged in.
     pub as_run: String,
+    /// What to look at beyond the results; no part of the file.
+    pub inspect: crate::inspect::Inspect,
 }
 
 /// One complete set-up: a network, who lives there, what they send, who controls it.

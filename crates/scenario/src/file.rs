@@ -19,6 +19,7 @@ use crate::{
     experiment::{Experiment, Variant},
     figures::Figure,
     inherit,
+    inspect::Inspect,
     resolve::{self, Checks},
 };
 
@@ -99,6 +100,7 @@ fn resolve_tree(mut tree: Node, path: &Path, options: &Options) -> Result<Experi
         expectations: Vec::new(),
         published: Vec::new(),
         as_run,
+        inspect: Inspect::default(),
     };
     experiment.title = root.text("title").unwrap_or(&experiment.name).to_owned();
     let trees = variant_trees(&tree, overrides.as_ref(), &sink);

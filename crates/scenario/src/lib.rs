@@ -19,6 +19,7 @@ pub mod experiment;
 pub mod figures;
 pub mod file;
 mod inherit;
+pub mod inspect;
 mod resolve;
 pub mod results;
 pub mod runner;

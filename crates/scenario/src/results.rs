@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use sluicegate_policy::table::nearest;
 
 /// Version of the schema, first field of the file.
 pub const SCHEMA: u32 = 1;
@@ -229,6 +230,8 @@ pub struct Samples {
     pub fct_us: BTreeMap<String, Vec<f64>>,
     /// Named series over time.
     pub series: Vec<Series>,
+    /// Series that were asked for ([`crate::inspect::Traces`]), of every repeat.
+    pub traces: Vec<Trace>,
 }
 
 /// What a [`Series`] shows.
@@ -255,5 +258,77 @@ pub struct Series {
     /// What it is.
     pub kind: SeriesKind,
     /// (seconds since the start of the run, value).
+    pub points: Vec<(f64, f64)>,
+}
+
+/// What a [`Trace`] shows; of flows that of the newest connection's sender, where nothing else is said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TraceKind {
+    /// Backlog of the bottleneck queues, or of all if the scenario has no bottleneck; bytes.
+    Queue,
+    /// Backlog of every switch's transmit queue; bytes.
+    AllQueues,
+    /// Congestion window of the tenant's stack; bytes.
+    Cwnd,
+    /// Receive window that the tenant's stack goes by: what the peer, or enforcement, lets it see; bytes.
+    Rwnd,
+    /// Window that enforcement computes; bytes.
+    Enforced,
+    /// Slow start threshold of the tenant's stack, from the first cut on; bytes.
+    Ssthresh,
+    /// Smoothed RTT of the tenant's stack; us.
+    Srtt,
+    /// Fraction of marked bytes (DCTCP): enforcement's, else that of a tenant with DCTCP; 0..=1.
+    Alpha,
+    /// Bytes in the network as far as the tenant's stack knows.
+    InFlight,
+    /// Payload that arrived in order, all connections of the flow together; bit/s.
+    Goodput,
+}
+
+impl TraceKind {
+    /// Every kind with its name on the command line and its name in files and plots.
+    pub const ALL: [(Self, &str, &str); 10] = [
+        (Self::Queue, "queue", "queue_bytes"),
+        (Self::AllQueues, "all_queues", "queue_bytes"),
+        (Self::Cwnd, "cwnd", "cwnd_bytes"),
+        (Self::Rwnd, "rwnd", "rwnd_bytes"),
+        (Self::Enforced, "enforced", "enforced_window_bytes"),
+        (Self::Ssthresh, "ssthresh", "ssthresh_bytes"),
+        (Self::Srtt, "srtt", "srtt_us"),
+        (Self::Alpha, "alpha", "alpha"),
+        (Self::InFlight, "in_flight", "in_flight_bytes"),
+        (Self::Goodput, "goodput", "goodput_bps"),
+    ];
+
+    /// Name in files, with the unit.
+    pub fn quantity(self) -> &'static str {
+        let known = Self::ALL.iter().find(|(kind, ..)| *kind == self);
+        known.map_or("", |(_, _, quantity)| quantity)
+    }
+}
+
+impl std::str::FromStr for TraceKind {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let known = Self::ALL.iter().find(|(_, known, _)| *known == name);
+        known.map(|(kind, ..)| *kind).ok_or_else(|| {
+            let names: Vec<&str> = Self::ALL.iter().map(|(_, name, _)| *name).collect();
+            format!("known: {}{}", names.join(", "), nearest(name, &names))
+        })
+    }
+}
+
+/// A quantity over time, of one run.
+#[derive(Clone, Debug)]
+pub struct Trace {
+    /// The number of the repeat, from 1.
+    pub repeat: u32,
+    /// What it is.
+    pub kind: TraceKind,
+    /// Flow or link, as in the tables.
+    pub name: String,
+    /// (seconds since the start of the run, value in the unit of the kind).
     pub points: Vec<(f64, f64)>,
 }

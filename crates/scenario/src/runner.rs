@@ -94,6 +94,9 @@ fn run_all(
             .run(experiment, variant, seed, observer)
             .with_context(|| format!("{}: variant \"{}\"", experiment.file, variant.name))?;
         record_rates(&mut outcome.result, variant);
+        for trace in &mut outcome.result.samples.traces {
+            trace.repeat = repeat as u32 + 1;
+        }
         if outcome.conditions.cpu_bound && may_slow_down {
             return Ok(Attempt::CpuBound(variant.name.clone()));
         }

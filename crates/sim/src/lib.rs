@@ -12,13 +12,17 @@
 
 pub mod actors;
 mod build;
+pub mod capture;
 pub mod engine;
+pub mod frame;
 pub mod layout;
 pub mod letters;
 pub mod mail;
 mod measure;
 pub mod net;
 pub mod packet;
+pub mod pcapng;
+mod trace;
 pub mod wheel;
 pub mod world;
 

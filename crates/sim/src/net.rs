@@ -23,6 +23,8 @@ use sluicegate_vswitch::Vnics;
 
 pub use crate::layout::{Far, Tenant};
 use crate::{
+    capture::{Capture, Seen, Side},
+    frame::Route,
     layout::{Layout, Partition},
     letters::{Letter, Letters},
     mail::{Mail, Parcel},
@@ -129,6 +131,18 @@ pub struct End {
 /// (own tenant, own port, peer's tenant, peer's port).
 type Ends = (u32, u16, u32, u16);
 
+/// What an end of a connection is known by.
+pub struct Known<'a> {
+    /// Addresses and ports.
+    pub key: FlowKey,
+    /// The stack's part.
+    pub tcp: Option<&'a Endpoint>,
+    /// Enforcement's part.
+    pub enforced: Option<&'a Flow>,
+    /// The other end, if it is known, and the host where it lives.
+    pub peer: Option<(u16, EndId)>,
+}
+
 /// What an actor is told.
 #[derive(Clone, Copy, Debug)]
 pub enum Notice {
@@ -174,6 +188,8 @@ pub struct Net {
     pub bleach: bool,
     /// Backlogs that arriving packets met, while measuring.
     pub backlogs: Option<Backlogs>,
+    /// Who wants to see packets.
+    pub capture: Option<Box<Capture>>,
     events: u64,
     hops: u64,
     policed: u64,
@@ -254,6 +270,7 @@ impl Net {
             outgoing: std::iter::repeat_with(Mail::default).take(parts).collect(),
             bleach: false,
             backlogs: None,
+            capture: None,
             events: 0,
             hops: 0,
             policed: 0,
@@ -330,7 +347,10 @@ impl Net {
             self.wheel.push(next_ps, source(PORT, port));
         }
         match self.layout.far[port as usize] {
-            Far::Host(host) => self.receive(host, packet),
+            Far::Host(host) => {
+                self.show(port, Side::Arrived, packet);
+                self.receive(host, packet);
+            }
             Far::Switch(switch) => {
                 if self.bleach {
                     self.ports.pool[packet].bleach();
@@ -355,9 +375,48 @@ impl Net {
             Offer::Away(arrival_ps) => self.export(port, packet, arrival_ps),
             Offer::Dropped(_) => {
                 self.hops -= 1;
-                self.ports.pool.release(packet);
+                return self.ports.pool.release(packet);
             }
         }
+        self.show(port, Side::Sent, packet);
+    }
+
+    /// Shows a packet to those who capture there.
+    #[inline]
+    fn show(&mut self, port: PortId, side: Side, packet: Handle) {
+        if let Some(capture) = &self.capture
+            && capture.follows(port, side)
+        {
+            self.show_packet(port, side, packet);
+        }
+    }
+
+    #[cold]
+    fn show_packet(&mut self, port: PortId, side: Side, handle: Handle) {
+        let Some(capture) = &mut self.capture else {
+            return;
+        };
+        let packet = &self.ports.pool[handle];
+        let aside = match packet.has_aside() {
+            true => &self.asides[handle as usize],
+            false => &NOTHING_ASIDE,
+        };
+        let ends = match self.ends.get(packet.to as usize) {
+            Some(end) => ([end.peer_tenant, end.tenant], [end.peer_port, end.port]),
+            None => (aside.tenants, aside.ports),
+        };
+        let route = route(&self.layout.tenants, ends);
+        let at_ps = match side {
+            Side::Sent => self.ports.free_ps(port as usize),
+            Side::Arrived => self.now_ps,
+        };
+        let seen = Seen {
+            port,
+            side,
+            now_ps: self.now_ps,
+            at_ps,
+        };
+        capture.packet(seen, packet, &aside.blocks, &route);
     }
 
     /// The far end of the port is another part's.
@@ -686,6 +745,18 @@ impl Net {
         flows.map(|(&end, flow)| (key(&self.ends, &self.layout.tenants, end), *flow))
     }
 
+    /// What is known at an end of a connection.
+    pub fn known(&self, end: EndId) -> Known<'_> {
+        let state = &self.ends[end as usize];
+        let vnics = self.hosts[usize::from(state.host)].vnics.as_ref();
+        Known {
+            key: key(&self.ends, &self.layout.tenants, end),
+            tcp: state.tcp.as_ref(),
+            enforced: vnics.and_then(|vnics| vnics.flow(end)),
+            peer: (state.peer != NO_END).then_some((state.peer_host, state.peer)),
+        }
+    }
+
     /// Asserts that no packet got lost without a cause: sent = handed over + dropped + underway.
     ///
     /// # Errors
@@ -696,8 +767,7 @@ impl Net {
         let dropped: u64 = ports.clone().map(drops).sum();
         let underway: u64 = ports.map(|port| self.ports.underway(port)).sum();
         let made = self.sent + self.facks + self.imported;
-        let found =
-            self.handed + self.consumed + self.policed + dropped + underway + self.exported;
+        let found = self.handed + self.consumed + self.policed + dropped + underway + self.exported;
         if made == found {
             return Ok(());
         }
@@ -827,5 +897,15 @@ fn key(ends: &[End], tenants: &[Tenant], end: EndId) -> FlowKey {
         remote_port: end.peer_port.to_be(),
         ifindex: end.tenant + 1,
         ..FlowKey::default()
+    }
+}
+
+/// Between tenants and ports, sender first.
+fn route(tenants: &[Tenant], ([from, to], ports): ([u32; 2], [u16; 2])) -> Route {
+    let (from, to) = (&tenants[from as usize], &tenants[to as usize]);
+    Route {
+        from: (from.address, ports[0]).into(),
+        to: (to.address, ports[1]).into(),
+        hosts: [from.host, to.host],
     }
 }

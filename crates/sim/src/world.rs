@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use sluicegate_core::abi::COUNTER_NAMES;
 use sluicegate_fabric::port::PortStats;
 use sluicegate_scenario::{
@@ -21,8 +21,10 @@ use sluicegate_scenario::{
 
 use crate::{
     build,
+    capture::Capture,
     engine::Engine,
     measure::{self, Backlogs, Queue},
+    trace::Traces,
 };
 
 /// Samples of queues and windows in a run.
@@ -78,14 +80,20 @@ impl World for Sim {
 
     fn run(
         &mut self,
-        _experiment: &Experiment,
+        experiment: &Experiment,
         variant: &Variant,
         seed: u64,
         observer: &mut dyn Observer,
     ) -> Result<Outcome> {
         observer.phase("running");
-        let threads = self.threads.of(variant.hosts.len());
-        Run::build(variant, seed, threads)?.measure(observer)
+        let threads = match &experiment.inspect.captures {
+            // A capture file has packets from all over the network, in order.
+            Some(_) => 1,
+            None => self.threads.of(variant.hosts.len()),
+        };
+        let mut run = Run::build(variant, seed, threads)?;
+        run.inspect(experiment, seed)?;
+        run.measure(observer)
     }
 }
 
@@ -98,6 +106,7 @@ struct Run<'a> {
     windows: Windows,
     backlogs: Vec<(String, Vec<(f64, f64)>)>,
     counters: [u64; COUNTER_NAMES.len()],
+    traces: Option<(Traces, Duration)>,
 }
 
 impl<'a> Run<'a> {
@@ -115,7 +124,24 @@ impl<'a> Run<'a> {
             flows,
             queues,
             counters: [0; COUNTER_NAMES.len()],
+            traces: None,
         })
+    }
+
+    /// Opens captures and begins traces, if any are asked for.
+    fn inspect(&mut self, experiment: &Experiment, seed: u64) -> Result<()> {
+        let (variant, asked) = (self.variant, &experiment.inspect);
+        if let Some(captures) = &asked.captures {
+            let directory = captures.directory.join(experiment.run_name(variant, seed));
+            let capture = Capture::open(captures, variant, &directory)?;
+            let net = self.engine.nets().next();
+            net.context("a network has a part")?.capture = Some(Box::new(capture));
+        }
+        self.traces = asked.traces.as_ref().map(|traces| {
+            let series = Traces::new(traces, variant, &self.flows, &self.queues);
+            (series, traces.interval(variant))
+        });
+        Ok(())
     }
 
     fn measure(mut self, observer: &mut dyn Observer) -> Result<Outcome> {
@@ -132,10 +158,19 @@ impl<'a> Run<'a> {
                 }
                 Stop::Event(index) => self.act(index),
                 Stop::Sample => self.sample(),
+                Stop::Trace => {
+                    if let Some((traces, _)) = &mut self.traces {
+                        traces.sample(&mut self.engine);
+                    }
+                }
                 Stop::End => {}
             }
         }
         self.engine.account()?;
+        let end_ps = self.engine.now_ps();
+        for capture in self.engine.nets().filter_map(|net| net.capture.take()) {
+            capture.finish(end_ps)?;
+        }
         Ok(self.outcome(&before))
     }
 
@@ -152,6 +187,10 @@ impl<'a> Run<'a> {
         let mut stops: Vec<_> = events
             .map(|(n, event)| (ps(event.at), Stop::Event(n)))
             .collect();
+        if let Some((_, interval)) = &self.traces {
+            let interval_ps = ps(*interval).max(1);
+            stops.extend((1..=end_ps / interval_ps).map(|n| (n * interval_ps, Stop::Trace)));
+        }
         stops.push((ps(self.variant.warmup), Stop::Measure));
         stops.extend(samples);
         stops.push((end_ps, Stop::End));
@@ -225,7 +264,7 @@ impl<'a> Run<'a> {
             .map(|(queue, before)| queue.result(&mut self.engine, before))
             .collect();
         let reports = self.engine.reports();
-        let result = collect::result(Seen {
+        let mut result = collect::result(Seen {
             variant: self.variant,
             flows: &self.flows,
             reports: &reports,
@@ -235,6 +274,9 @@ impl<'a> Run<'a> {
             backlogs: self.backlogs,
             cpu_idle_min: 1.0,
         });
+        if let Some((traces, _)) = self.traces {
+            result.samples.traces = traces.finish();
+        }
         Outcome {
             result,
             conditions: conditions(),
@@ -248,6 +290,7 @@ enum Stop {
     Measure,
     Event(usize),
     Sample,
+    Trace,
     End,
 }
 
@@ -296,7 +339,8 @@ impl Live {
         if observer.cancelled() {
             bail!("interrupted");
         }
-        let millions = hops.saturating_sub(self.hops) as f64 / 1e6 / self.shown.elapsed().as_secs_f64();
+        let millions =
+            hops.saturating_sub(self.hops) as f64 / 1e6 / self.shown.elapsed().as_secs_f64();
         let done = Duration::from_nanos(now_ps / 1_000);
         observer.progress(
             done,

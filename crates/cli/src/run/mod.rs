@@ -1,6 +1,8 @@
 //! `sluicegate run`.
 
 pub mod files;
+mod inspect;
+mod pace;
 pub mod progress;
 
 use std::path::{Path, PathBuf};
@@ -26,8 +28,11 @@ Examples:
   sluicegate run scenarios/five-stacks.toml
   sluicegate run scenarios/incast-1500.toml --variant enforced dctcp --out out/incast
   sluicegate run scenarios/*.toml --short --check --out out
+  sluicegate run scenarios/incast-1500.toml --out out --pcap h1 switch-h1
+  sluicegate run scenarios/incast-1500.toml --out out --trace queue,cwnd,rwnd,alpha
 
-With --out, DIR gets results.json, scenario.toml (as run), samples.csv.gz and report.html.
+With --out, DIR gets results.json, scenario.toml (as run), samples.csv.gz and report.html; with
+--trace also traces.csv.gz, and plots in report.html. Only the simulator captures and traces.
 With several files, each has a directory of its own in DIR, and DIR/report.html shows all.";
 
 /// Arguments of `sluicegate run`.
@@ -64,6 +69,8 @@ pub struct Args {
     /// Multiply every rate, as the lab does where the CPU is the limit: predicts such a run
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = rate_scale)]
     rate_scale: f64,
+    #[command(flatten)]
+    inspect: inspect::Args,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -197,6 +204,8 @@ fn job(args: &Args, path: &Path, several: bool) -> Result<Job, Failure> {
         true => out.join(&experiment.name),
         false => out.clone(),
     });
+    experiment.inspect = args.inspect.inspect(out.as_deref());
+    experiment.check_inspect().map_err(Failure::BadInput)?;
     Ok(Job {
         path: path.to_owned(),
         experiment,

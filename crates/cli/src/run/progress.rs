@@ -8,10 +8,14 @@ use std::{
 use indicatif::{ProgressBar, ProgressStyle};
 use sluicegate_scenario::{experiment::Experiment, world::Observer};
 
+use super::pace::{self, Pace};
 use crate::{interrupt, output};
 
 /// Time between plain lines of one phase.
 const PLAIN_INTERVAL: Duration = Duration::from_secs(5);
+
+/// What does not fit into a line is cut off at its end.
+const TEMPLATE: &str = "{spinner} {prefix} [{bar:16}] {wide_msg}";
 
 /// Shows what a world is doing.
 pub struct Progress {
@@ -19,6 +23,8 @@ pub struct Progress {
     run: String,
     bar: Option<ProgressBar>,
     last_plain: Option<Instant>,
+    began: Instant,
+    pace: Pace,
 }
 
 impl Progress {
@@ -34,6 +40,8 @@ impl Progress {
             run: String::new(),
             bar,
             last_plain: None,
+            began: Instant::now(),
+            pace: Pace::default(),
         }
     }
 
@@ -54,14 +62,14 @@ impl Progress {
 
 fn style() -> ProgressStyle {
     // The template is constant and tested; the default is a fair second.
-    let template = "{spinner} {prefix} [{bar:24}] {msg}";
-    ProgressStyle::with_template(template)
+    ProgressStyle::with_template(TEMPLATE)
         .unwrap_or_else(|_| ProgressStyle::default_bar())
         .progress_chars("=> ")
 }
 
 impl Observer for Progress {
     fn begins(&mut self, variant: &str, number: usize, total: usize) {
+        self.pace.begins(self.began.elapsed(), number, total);
         self.run = format!("{}: {variant} ({number} of {total})", self.scenario);
         if let Some(bar) = &self.bar {
             bar.set_prefix(self.run.clone());
@@ -70,6 +78,7 @@ impl Observer for Progress {
 
     fn phase(&mut self, phase: &str) {
         self.last_plain = None;
+        self.pace.phase(self.began.elapsed());
         match &self.bar {
             Some(bar) => {
                 bar.set_position(0);
@@ -80,7 +89,9 @@ impl Observer for Progress {
     }
 
     fn progress(&mut self, done: Duration, total: Duration, live: &str) {
-        let text = format!("{}/{} s  {live}", done.as_secs(), total.as_secs());
+        let left = self.pace.left(self.began.elapsed(), done, total);
+        let left = left.map_or(String::new(), |left| format!(", {left}"));
+        let text = format!("{}{left}  {live}", pace::part(done, total));
         if let Some(bar) = &self.bar {
             bar.set_length(total.as_millis() as u64);
             bar.set_position(done.as_millis() as u64);
@@ -112,6 +123,6 @@ mod tests {
 
     #[test]
     fn the_template_is_valid() {
-        assert!(ProgressStyle::with_template("{spinner} {prefix} [{bar:24}] {msg}").is_ok());
+        assert!(ProgressStyle::with_template(TEMPLATE).is_ok());
     }
 }

@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 
 use serde::Serialize;
-use sluicegate_scenario::results::{FlowResult, Results, Series, SeriesKind, VariantResult};
+use sluicegate_scenario::results::{
+    FlowResult, Results, Series, SeriesKind, Trace, TraceKind, VariantResult,
+};
 
 use crate::{
     samples,
@@ -14,6 +16,9 @@ use crate::{
 const CDF_POINTS: usize = 500;
 /// Stretches of a series that is drawn as a mean with a band.
 const BAND_POINTS: usize = 250;
+
+/// Traces of a kind and variant that a page draws at most; of more, a reader could tell none from another.
+pub const TRACES_DRAWN: usize = 64;
 
 /// Points that the series of a kind may have, so that a page of many flows stays small.
 struct Budget {
@@ -41,6 +46,12 @@ impl Budget {
         }
     }
 
+    /// Of all traces together.
+    const TRACES: Budget = Budget {
+        all: 80_000,
+        each: 60..=800,
+    };
+
     /// Points for each of `count` series.
     fn share(&self, count: usize) -> usize {
         (self.all / count.max(1)).clamp(*self.each.start(), *self.each.end())
@@ -56,6 +67,11 @@ pub struct Plots {
     pub rtt: Vec<Curve>,
     pub fct: Vec<Class>,
     pub series: Vec<Line>,
+    /// Of the first repeat, the first [`TRACES_DRAWN`] of each kind and variant.
+    pub traces: Vec<Line>,
+    /// There are more.
+    #[serde(skip)]
+    pub traces_left_out: bool,
 }
 
 /// A variant as plots name it.
@@ -119,6 +135,7 @@ impl Plots {
         };
         let limit = |kind| Budget::of(kind).share(of_kind(kind));
         let lines = |(index, variant)| lines(index, variant, &limit);
+        let (traces, traces_left_out) = traces(variants);
         Plots {
             variants: variants
                 .iter()
@@ -131,6 +148,8 @@ impl Plots {
             rtt: curves(&[variants], |v| Some(&v.samples.rtt_us)),
             fct: classes(&[variants]),
             series: variants.iter().enumerate().flat_map(lines).collect(),
+            traces,
+            traces_left_out,
         }
     }
 
@@ -149,12 +168,17 @@ impl Plots {
             rtt: curves(&variants, |v| Some(&v.samples.rtt_us)),
             fct: classes(&variants),
             series: Vec::new(),
+            traces: Vec::new(),
+            traces_left_out: false,
         }
     }
 
     /// Whether there is nothing to draw.
     pub fn is_empty(&self) -> bool {
-        self.rtt.is_empty() && self.fct.is_empty() && self.series.is_empty()
+        self.rtt.is_empty()
+            && self.fct.is_empty()
+            && self.series.is_empty()
+            && self.traces.is_empty()
     }
 
     /// Series of a kind.
@@ -215,35 +239,117 @@ fn lines(
     let mut seen: HashMap<&'static str, usize> = HashMap::new();
     let line = |series: &Series| {
         let kind = samples::quantity(series.kind);
-        let next = seen.entry(kind).or_default();
-        let order = *next;
-        *next += 1;
-        let flow = flow_of(series, &result.flows);
+        let order = next(&mut seen, kind);
+        let flow = match series.kind {
+            SeriesKind::QueueBytes => None,
+            _ => flow_of(&series.name, &result.flows),
+        };
         Line {
             variant,
             kind,
             name: series.name.clone(),
-            label: flow.map_or(series.name.clone(), |(_, flow)| {
-                format!("{} ({})", series.name, flow.tenant_cc)
-            }),
+            label: label(&series.name, flow),
             order: flow.map_or(order, |(position, _)| position),
-            points: points(series, limit(series.kind)),
+            points: points(
+                &series.points,
+                limit(series.kind),
+                Thinning::of(series.kind),
+                1e-4,
+            ),
         }
     };
     result.samples.series.iter().map(line).collect()
 }
 
-/// Goodput is averaged: the mean of rates is the rate over a longer time. A queue changes faster than a screen shows:
-/// its mean and extremes. Windows and α keep the points at the extremes.
-fn points(series: &Series, limit: usize) -> Points {
+/// How often `kind` has been asked for before.
+fn next(seen: &mut HashMap<&'static str, usize>, kind: &'static str) -> usize {
+    let next = seen.entry(kind).or_default();
+    *next += 1;
+    *next - 1
+}
+
+fn label(name: &str, flow: Option<(usize, &FlowResult)>) -> String {
+    match flow {
+        Some((_, flow)) => format!("{name} ({})", flow.tenant_cc),
+        None => name.to_owned(),
+    }
+}
+
+/// The first traces of each kind and variant, and whether there are more.
+fn traces(variants: &[VariantResult]) -> (Vec<Line>, bool) {
+    let (mut drawn, mut left_out) = (Vec::new(), false);
+    for (variant, result) in variants.iter().enumerate() {
+        let mut seen = HashMap::new();
+        for trace in result.samples.traces.iter().filter(|t| t.repeat == 1) {
+            let order = next(&mut seen, trace.kind.quantity());
+            if order < TRACES_DRAWN {
+                drawn.push((variant, result, trace, order));
+            } else {
+                left_out = true;
+            }
+        }
+    }
+    let limit = Budget::TRACES.share(drawn.len());
+    let line = |(variant, result, trace, order): (usize, &VariantResult, &Trace, usize)| {
+        let flow = match trace.kind {
+            TraceKind::Queue | TraceKind::AllQueues => None,
+            _ => flow_of(&trace.name, &result.flows),
+        };
+        let behind = result.flows.len() + order;
+        Line {
+            variant,
+            kind: trace.kind.quantity(),
+            name: trace.name.clone(),
+            label: label(&trace.name, flow),
+            order: match trace.kind {
+                TraceKind::Queue | TraceKind::AllQueues => order,
+                _ => flow.map_or(behind, |(position, _)| position),
+            },
+            points: points(&trace.points, limit, Thinning::of_trace(trace.kind), 1e-7),
+        }
+    };
+    (drawn.into_iter().map(line).collect(), left_out)
+}
+
+/// How points become fewer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Thinning {
+    /// The mean of rates is the rate over a longer time.
+    Mean,
+    /// A queue changes faster than a screen shows: its mean and extremes.
+    MeanInBand,
+    /// Windows and α keep the points at the extremes.
+    Extremes,
+}
+
+impl Thinning {
+    fn of(kind: SeriesKind) -> Self {
+        match kind {
+            SeriesKind::GoodputBps => Self::Mean,
+            SeriesKind::QueueBytes => Self::MeanInBand,
+            _ => Self::Extremes,
+        }
+    }
+
+    fn of_trace(kind: TraceKind) -> Self {
+        match kind {
+            TraceKind::Goodput => Self::Mean,
+            TraceKind::Queue | TraceKind::AllQueues => Self::MeanInBand,
+            _ => Self::Extremes,
+        }
+    }
+}
+
+/// At most `limit` points, their times rounded to `grain_s`.
+fn points(all: &[(f64, f64)], limit: usize, thinning: Thinning, grain_s: f64) -> Points {
     let finite = |(_, value): &(f64, f64)| value.is_finite();
-    let all: Vec<_> = series.points.iter().copied().filter(finite).collect();
-    let averaged = matches!(series.kind, SeriesKind::GoodputBps | SeriesKind::QueueBytes);
-    if averaged && all.len() > limit {
+    let all: Vec<_> = all.iter().copied().filter(finite).collect();
+    let seconds = |time: f64| (time / grain_s).round() / (1.0 / grain_s).round();
+    if thinning != Thinning::Extremes && all.len() > limit {
         let stretches = thin::stretches(&all, limit);
         let each =
             |value: fn(&Stretch) -> f64| stretches.iter().map(|s| thin::round(value(s))).collect();
-        let with_band = series.kind == SeriesKind::QueueBytes;
+        let with_band = thinning == Thinning::MeanInBand;
         return Points {
             x: stretches.iter().map(|s| seconds(s.time)).collect(),
             y: each(|s| s.mean),
@@ -255,17 +361,9 @@ fn points(series: &Series, limit: usize) -> Points {
     Points { x, y, band: None }
 }
 
-/// Rounded to 0.1 ms.
-fn seconds(time: f64) -> f64 {
-    (time * 1e4).round() / 1e4
-}
-
 /// The flow that a series is about, and its place in the table: the name begins with its number.
-fn flow_of<'a>(series: &Series, flows: &'a [FlowResult]) -> Option<(usize, &'a FlowResult)> {
-    if series.kind == SeriesKind::QueueBytes {
-        return None;
-    }
-    let number: u32 = series.name.split(' ').next()?.parse().ok()?;
+fn flow_of<'a>(name: &str, flows: &'a [FlowResult]) -> Option<(usize, &'a FlowResult)> {
+    let number: u32 = name.split(' ').next()?.parse().ok()?;
     flows.iter().enumerate().find(|(_, flow)| flow.id == number)
 }
 

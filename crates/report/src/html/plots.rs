@@ -1,10 +1,10 @@
 //! Places for plots; the page's script fills them.
 
 use maud::{Markup, html};
-use sluicegate_scenario::results::{Results, SeriesKind};
+use sluicegate_scenario::results::{Results, SeriesKind, TraceKind};
 
 use super::{
-    data::{Line, Plots},
+    data::{Line, Plots, TRACES_DRAWN},
     tables::swatch,
 };
 
@@ -21,6 +21,7 @@ pub fn plots(results: &Results, plots: &Plots) -> Markup {
                 div.plots { (rtt(plots)) (queue(results, plots)) (completions(plots)) }
                 (goodput(plots))
                 (windows(plots))
+                (traces(plots))
             }
         }
     }
@@ -172,6 +173,62 @@ fn windows(plots: &Plots) -> Markup {
         h3 { "Windows" }
         @if windows.is_empty() { (missing("No window series was recorded.")) }
         @else { div.plots.wide { (figure("windows", None, "Enforced window, tenant's cwnd, α", controls)) } }
+    }
+}
+
+/// What was traced: a plot of each kind, of one variant at a time.
+fn traces(plots: &Plots) -> Markup {
+    let mut kinds: Vec<(&str, &str)> = Vec::new();
+    for (kind, _, quantity) in TraceKind::ALL {
+        let known = kinds.iter().any(|(_, known)| *known == quantity);
+        if !known && plots.traces.iter().any(|line| line.kind == quantity) {
+            kinds.push((trace_title(kind), quantity));
+        }
+    }
+    html! {
+        @if !kinds.is_empty() {
+            h3 { "Traces" }
+            @if plots.traces_left_out {
+                p.hint { "Each plot has the first " (TRACES_DRAWN) " only; the file of traces has all." }
+            }
+            div.plots { @for (title, quantity) in kinds { (trace(title, quantity, plots)) } }
+        }
+    }
+}
+
+fn trace(title: &str, quantity: &str, plots: &Plots) -> Markup {
+    let has = |variant: &usize| {
+        let of_kind = |line: &Line| line.variant == *variant && line.kind == quantity;
+        plots.traces.iter().any(of_kind)
+    };
+    let variants = (0..plots.variants.len()).filter(has);
+    let name = |variant: usize| (variant.to_string(), plots.variants[variant].name.as_str());
+    html! {
+        figure data-plot="trace" data-kind=(quantity) {
+            figcaption {
+                span.name { (title) }
+                span.controls {
+                    (select("variant", "Variant", variants.map(name)))
+                    (select("line", "", std::iter::empty()))
+                    (log_button())
+                }
+            }
+            div.canvas role="img" aria-label=(title) { }
+        }
+    }
+}
+
+fn trace_title(kind: TraceKind) -> &'static str {
+    match kind {
+        TraceKind::Queue | TraceKind::AllQueues => "Queue",
+        TraceKind::Cwnd => "Tenant's cwnd",
+        TraceKind::Rwnd => "Receive window that the tenant sees",
+        TraceKind::Enforced => "Enforced window",
+        TraceKind::Ssthresh => "Tenant's ssthresh",
+        TraceKind::Srtt => "Tenant's smoothed RTT",
+        TraceKind::Alpha => "α",
+        TraceKind::InFlight => "In flight",
+        TraceKind::Goodput => "Goodput",
     }
 }
 

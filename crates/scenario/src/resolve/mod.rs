@@ -159,7 +159,8 @@ fn select(item: &Item<'_>, names: &[&str], what: &str) -> Vec<usize> {
     selected
 }
 
-fn abbreviated(names: &[&str]) -> String {
+/// The names, or first and last of many.
+pub fn abbreviated(names: &[&str]) -> String {
     match names {
         [first, second, .., last] if names.len() > 6 => format!("{first}, {second}, … {last}"),
         _ => names.join(", "),
@@ -167,7 +168,7 @@ fn abbreviated(names: &[&str]) -> String {
 }
 
 /// `*` stands for any characters.
-fn matches(pattern: &str, name: &str) -> bool {
+pub fn matches(pattern: &str, name: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == name,
         Some((start, rest)) => match name.strip_prefix(start) {

@@ -81,6 +81,7 @@ pub fn result(seen: Seen<'_>) -> VariantResult {
                 .map(|(class, completions)| (class, completions.samples_us))
                 .collect(),
             series,
+            traces: Vec::new(),
         },
     }
 }
@@ -205,8 +206,8 @@ fn rate(bins: &[(f64, u64)], interval: &Interval) -> f64 {
     bytes.sum::<f64>() * 8.0 / (stop_s - start_s)
 }
 
-/// `flow 3: s1 → r1`, unique and sortable.
-fn flow_name(variant: &Variant, flow: &Flow) -> String {
+/// `3 s1>r1`: a flow as series call it, unique.
+pub fn flow_name(variant: &Variant, flow: &Flow) -> String {
     format!(
         "{} {}>{}",
         flow.id, variant.tenants[flow.from].name, variant.tenants[flow.to].name

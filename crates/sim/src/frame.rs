@@ -1,0 +1,163 @@
+//! Packets as bytes: the Ethernet frame that a card would see. Payload is zeros.
+
+use std::net::{IpAddr, SocketAddr};
+
+use sluicegate_core::{
+    segment::{self as core, option as found},
+    wire,
+};
+use sluicegate_tcp::segment::{Segment, flags, option};
+
+use crate::packet::{Blocks, Packet};
+
+const ETHERTYPE_IPV4: u16 = 0x0800;
+const ETHERTYPE_IPV6: u16 = 0x86dd;
+const PROTOCOL_TCP: u8 = 6;
+/// Initial TTL and hop limit of Linux; switches forward frames, so that nothing lowers it.
+const HOP_LIMIT: u8 = 64;
+const DO_NOT_FRAGMENT: u16 = 0x4000;
+const NOP: u8 = 1;
+
+/// Between whom a packet travels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// The sending tenant's address and port.
+    pub from: SocketAddr,
+    /// The receiving tenant's.
+    pub to: SocketAddr,
+    /// The hosts where they live.
+    pub hosts: [u16; 2],
+}
+
+/// A host's card: locally administered, with its number at the end.
+pub fn mac(host: u16) -> [u8; 6] {
+    let [high, low] = host.to_be_bytes();
+    [0x02, b'S', b'G', 0, high, low]
+}
+
+/// Writes the frame into `out`, in place of what was there.
+pub fn write(out: &mut Vec<u8>, packet: &Packet, blocks: &Blocks, route: &Route) {
+    let segment = packet.segment(blocks);
+    let view = packet.view(blocks, core::Direction::FromTenant);
+    let tcp_bytes = usize::from(view.header_len) + usize::from(segment.payload);
+    out.clear();
+    out.extend(mac(route.hosts[1]));
+    out.extend(mac(route.hosts[0]));
+    match (route.from.ip(), route.to.ip()) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => {
+            let ip = ipv4(segment.ecn, [from.octets(), to.octets()], tcp_bytes);
+            out.extend(ETHERTYPE_IPV4.to_be_bytes());
+            out.extend(ip);
+            tcp(out, &segment, &view, route, tcp_bytes, |tcp| {
+                wire::tcp_checksum_v4(&ip, tcp)
+            });
+        }
+        (from, to) => {
+            let ip = ipv6(segment.ecn, [octets(from), octets(to)], tcp_bytes);
+            out.extend(ETHERTYPE_IPV6.to_be_bytes());
+            out.extend(ip);
+            tcp(out, &segment, &view, route, tcp_bytes, |tcp| {
+                wire::tcp_checksum_v6(&ip, tcp)
+            });
+        }
+    }
+}
+
+fn octets(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+        IpAddr::V6(v6) => v6.octets(),
+    }
+}
+
+fn ipv4(ecn: u8, [from, to]: [[u8; 4]; 2], tcp_bytes: usize) -> [u8; wire::IPV4_BYTES] {
+    let mut ip = [0; wire::IPV4_BYTES];
+    ip[0] = 0x45;
+    ip[1] = ecn;
+    ip[2..4].copy_from_slice(&((wire::IPV4_BYTES + tcp_bytes) as u16).to_be_bytes());
+    ip[6..8].copy_from_slice(&DO_NOT_FRAGMENT.to_be_bytes());
+    ip[8] = HOP_LIMIT;
+    ip[9] = PROTOCOL_TCP;
+    ip[12..16].copy_from_slice(&from);
+    ip[16..].copy_from_slice(&to);
+    let checksum = wire::ipv4_checksum(&ip);
+    ip[10..12].copy_from_slice(&checksum);
+    ip
+}
+
+fn ipv6(ecn: u8, [from, to]: [[u8; 16]; 2], tcp_bytes: usize) -> [u8; wire::IPV6_BYTES] {
+    let mut ip = [0; wire::IPV6_BYTES];
+    ip[0] = 0x60;
+    ip[1] = ecn << 4;
+    ip[4..6].copy_from_slice(&(tcp_bytes as u16).to_be_bytes());
+    ip[6] = PROTOCOL_TCP;
+    ip[7] = HOP_LIMIT;
+    ip[8..24].copy_from_slice(&from);
+    ip[24..].copy_from_slice(&to);
+    ip
+}
+
+/// Appends a segment of `bytes` bytes.
+fn tcp(
+    out: &mut Vec<u8>,
+    segment: &Segment,
+    view: &core::Segment,
+    route: &Route,
+    bytes: usize,
+    checksum: impl FnOnce(&[u8]) -> [u8; 2],
+) {
+    let start = out.len();
+    out.extend(route.from.port().to_be_bytes());
+    out.extend(route.to.port().to_be_bytes());
+    out.extend(segment.seq.to_be_bytes());
+    out.extend(segment.ack.to_be_bytes());
+    out.extend([view.header_len << 2, segment.flags]);
+    out.extend(segment.window.to_be_bytes());
+    out.extend([0; 4]); // checksum, urgent pointer
+    tenants_options(out, segment);
+    our_options(out, view);
+    debug_assert_eq!(out.len() - start, usize::from(view.header_len));
+    out.resize(start + bytes, 0);
+    let sum = checksum(&out[start..]);
+    out[start + 16..start + 18].copy_from_slice(&sum);
+}
+
+/// As Linux lays them out; [`Segment::header_len`] counts on it.
+fn tenants_options(out: &mut Vec<u8>, segment: &Segment) {
+    let has = |bit| segment.options & bit != 0;
+    if let Some(mss) = segment.mss() {
+        out.extend([2, 4]);
+        out.extend(mss.to_be_bytes());
+    }
+    let sack_permitted = has(option::SACK_PERMITTED) && segment.has(flags::SYN);
+    if sack_permitted || has(option::TIMESTAMPS) {
+        out.extend(if sack_permitted { [4, 2] } else { [NOP, NOP] });
+    }
+    if has(option::TIMESTAMPS) {
+        out.extend([8, 10]);
+        out.extend(segment.ts_val.to_be_bytes());
+        out.extend(segment.ts_ecr.to_be_bytes());
+    } else if sack_permitted {
+        out.extend([NOP, NOP]);
+    }
+    if let Some(shift) = segment.wscale() {
+        out.extend([NOP, 3, 3, shift]);
+    }
+    if segment.sack_count > 0 {
+        out.extend([NOP, NOP, 5, 2 + 8 * segment.sack_count]);
+        for block in segment.sack() {
+            out.extend(block.left.to_be_bytes());
+            out.extend(block.right.to_be_bytes());
+        }
+    }
+}
+
+/// What hosts have added, behind the tenant's options.
+fn our_options(out: &mut Vec<u8>, view: &core::Segment) {
+    if view.options & found::FEEDBACK != 0 {
+        out.extend(wire::feedback_option(view.e0b, view.ceb));
+    }
+    if view.options & (found::PEER | found::FACK) != 0 {
+        out.extend(wire::peer_option(view.options & found::FACK != 0));
+    }
+}

@@ -1,0 +1,377 @@
+//! Captures: frames are read by `etherparse`, files by Wireshark, so that the code under test doesn't judge
+//! itself.
+
+// Shared with core; this uses a part of them.
+#[allow(dead_code)]
+#[path = "../../core/tests/net/opt.rs"]
+mod opt;
+#[allow(dead_code)]
+#[path = "../../core/tests/net/wire.rs"]
+mod wire;
+
+use std::{
+    fs,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+use proptest::prelude::*;
+use sluicegate_core::segment::{Verdict, edit};
+use sluicegate_fabric::Frame;
+use sluicegate_scenario::{
+    experiment::Experiment, file, inspect::Captures, runner, world::Observer,
+};
+use sluicegate_sim::{
+    Sim,
+    capture::Capture,
+    frame::{self, Route},
+    packet::Packet,
+};
+use sluicegate_tcp::segment::{Block, Segment, flags, option};
+
+const V4: [&str; 2] = ["10.0.0.1:32768", "10.1.0.1:5000"];
+const V6: [&str; 2] = ["[fd00::1]:32768", "[fd00::2]:5000"];
+
+fn route(ends: [&str; 2]) -> Route {
+    let [from, to] = ends.map(|end| end.parse::<SocketAddr>().unwrap());
+    Route {
+        from,
+        to,
+        hosts: [3, 258],
+    }
+}
+
+/// Any segment of those that stacks send, without data if our options are to follow.
+fn segment() -> impl Strategy<Value = Segment> {
+    let numbers = (any::<[u32; 4]>(), any::<u16>(), 0..=8900u16);
+    let header = (
+        any::<u8>(),
+        0..4u8,
+        0..16u8,
+        any::<[[u32; 2]; 3]>(),
+        0..=3u8,
+    );
+    (numbers, header).prop_map(
+        |((words, window, payload), (set, ecn, options, blocks, count))| {
+            let mut segment = Segment {
+                ts_val: words[2],
+                ts_ecr: words[3],
+                payload,
+                window,
+                ecn,
+                options: options & option::TIMESTAMPS,
+                ..Segment::new(words[0], words[1], set)
+            };
+            if set & flags::SYN == 0 {
+                for [left, right] in &blocks[..usize::from(count)] {
+                    segment.push_sack(Block {
+                        left: *left,
+                        right: *right,
+                    });
+                }
+                return segment;
+            }
+            segment.payload = 0;
+            segment.options = options;
+            if options & option::MSS != 0 {
+                segment.set_mss(blocks[0][0] as u16);
+            }
+            if options & option::WSCALE != 0 {
+                segment.set_wscale(blocks[0][1] as u8 % 15);
+            }
+            segment
+        },
+    )
+}
+
+/// The options of a segment as a list of kinds and bytes.
+fn options_of(segment: &Segment) -> Vec<(u8, Vec<u8>)> {
+    let mut all = Vec::new();
+    let mut add = |kind: u8, value: Vec<u8>| {
+        all.push((kind, [&[kind, value.len() as u8 + 2], &value[..]].concat()));
+    };
+    if let Some(mss) = segment.mss() {
+        add(2, mss.to_be_bytes().to_vec());
+    }
+    if segment.has(flags::SYN) && segment.options & option::SACK_PERMITTED != 0 {
+        add(4, Vec::new());
+    }
+    if segment.options & option::TIMESTAMPS != 0 {
+        add(
+            8,
+            [segment.ts_val, segment.ts_ecr]
+                .map(u32::to_be_bytes)
+                .concat(),
+        );
+    }
+    if let Some(shift) = segment.wscale() {
+        add(3, vec![shift]);
+    }
+    if segment.sack_count > 0 {
+        let block = |block: &Block| [block.left, block.right].map(u32::to_be_bytes).concat();
+        add(5, segment.sack().iter().flat_map(block).collect());
+    }
+    all
+}
+
+/// The frame as etherparse reads it; lengths and checksums are right.
+fn read(packet: &Packet, segment: &Segment, route: &Route) -> wire::Packet {
+    let mut bytes = vec![0xff; 7];
+    frame::write(&mut bytes, packet, &segment.sack, route);
+    assert_eq!(bytes.len(), packet.bytes() as usize);
+    assert_eq!(bytes[..6], frame::mac(route.hosts[1]));
+    assert_eq!(bytes[6..12], frame::mac(route.hosts[0]));
+    let (found, packet) = wire::read(&bytes);
+    assert_eq!((found.from, found.to), (route.from, route.to));
+    packet
+}
+
+proptest! {
+    #[test]
+    fn frames_say_what_packets_say(segment in segment(), v6: bool) {
+        let (route, ip_bytes) = if v6 { (route(V6), 40) } else { (route(V4), 20) };
+        let packet = Packet::new(&segment, 1, route.hosts[1], ip_bytes);
+        let read = read(&packet, &segment, &route);
+        prop_assert_eq!(
+            (read.seq, read.ack, read.flags, read.window, read.ecn),
+            (segment.seq, segment.ack, segment.flags, segment.window, segment.ecn)
+        );
+        prop_assert_eq!(read.payload, vec![0; usize::from(segment.payload)]);
+        let found = opt::split(&read.options).expect("well-formed options");
+        let found: Vec<_> = found.into_iter().map(|(kind, bytes)| (kind, bytes.to_vec())).collect();
+        prop_assert_eq!(found, options_of(&segment));
+    }
+
+    #[test]
+    fn our_options_are_those_of_the_wire(e0b in 0..1u32 << 24, ceb in 0..1u32 << 24, v6: bool) {
+        let (route, ip_bytes) = if v6 { (route(V6), 40) } else { (route(V4), 20) };
+        let mut segment = Segment { options: option::TIMESTAMPS, ..Segment::new(1, 2, flags::ACK) };
+        let verdict = Verdict { edits: edit::ADD_FEEDBACK, e0b, ceb, ..Verdict::default() };
+        let mut ack = Packet::new(&segment, 1, 2, ip_bytes);
+        ack.apply(&verdict);
+        let read_ack = read(&ack, &segment, &route);
+        prop_assert_eq!(opt::feedback_of(&read_ack.options), Some((e0b, ceb)));
+        prop_assert_eq!(opt::peer_of(&read_ack.options), None);
+
+        segment.payload = 1448;
+        let fack = Packet::new(&segment, 1, 2, ip_bytes).fack(&verdict);
+        let read_fack = read(&fack, &segment, &route);
+        prop_assert_eq!(read_fack.options, [opt::feedback(e0b, ceb), opt::peer(1)].concat());
+
+        let mut syn = Packet::new(&Segment::new(1, 0, flags::SYN), 1, 2, ip_bytes);
+        syn.apply(&Verdict { edits: edit::ADD_PEER, ..Verdict::default() });
+        let read_syn = read(&syn, &Segment::default(), &route);
+        prop_assert_eq!(opt::peer_of(&read_syn.options), Some(0));
+    }
+}
+
+const SCENARIO: &str = "
+warmup = '10ms'
+duration = '40ms'
+[network]
+topology = 'dumbbell'
+pairs = 2
+rate = '100Mbit'
+queue = '20KB'
+[traffic.bulk]
+kind = 'bulk'
+[traffic.probe]
+kind = 'ping-pong'
+from = 's1'
+to = 'r1'
+[variant.lossy]
+[variant.enforced]
+network.ip = 6
+network.queue = '400KB'
+network.marking = { kind = 'threshold', k = '9KB' }
+enforcement.hosts = 'all'
+";
+
+struct Quiet;
+
+impl Observer for Quiet {
+    fn phase(&mut self, _: &str) {}
+    fn progress(&mut self, _: Duration, _: Duration, _: &str) {}
+    fn note(&mut self, _: &str) {}
+    fn cancelled(&self) -> bool {
+        false
+    }
+}
+
+fn experiment(names: &[&str], snaplen_bytes: u32, directory: &Path) -> Experiment {
+    let options = file::Options::default();
+    let mut experiment = file::parse(Path::new("t.toml"), SCENARIO, &options)
+        .unwrap_or_else(|problems| panic!("{problems}"));
+    experiment.inspect.captures = Some(Captures {
+        names: names.iter().map(|name| (*name).to_owned()).collect(),
+        snaplen_bytes,
+        directory: directory.to_owned(),
+    });
+    experiment
+}
+
+/// Runs every variant; returns the directory of captures, which is `name` and empty before.
+fn capture(name: &str, names: &[&str], snaplen_bytes: u32) -> PathBuf {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = fs::remove_dir_all(&directory);
+    let experiment = experiment(names, snaplen_bytes, &directory);
+    experiment.check_inspect().unwrap();
+    runner::run(&experiment, &mut Sim::default(), &mut Quiet).unwrap();
+    directory
+}
+
+/// What Wireshark makes of the frames of a file that `filter` selects: `fields` of each.
+fn tshark(file: &Path, filter: &str, fields: &[&str]) -> Vec<Vec<String>> {
+    let mut command = Command::new("tshark");
+    command.arg("-r").arg(file).args(["-Y", filter]);
+    command.args([
+        "-o",
+        "tcp.check_checksum:TRUE",
+        "-o",
+        "ip.check_checksum:TRUE",
+    ]);
+    command.args(["-T", "fields"]);
+    for field in fields {
+        command.args(["-e", field]);
+    }
+    let output = command
+        .output()
+        .expect("tshark is installed (Debian: apt-get install tshark)");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let row = |line: &str| line.split('\t').map(str::to_owned).collect();
+    text.lines().map(row).collect()
+}
+
+fn count(file: &Path, filter: &str) -> usize {
+    tshark(file, filter, &["frame.number"]).len()
+}
+
+fn numbers(file: &Path, filter: &str, field: &str) -> Vec<f64> {
+    let rows = tshark(file, filter, &[field]);
+    rows.iter().map(|row| row[0].parse().unwrap()).collect()
+}
+
+#[test]
+fn wireshark_finds_nothing_wrong() {
+    let directory = capture("whole", &["s1", "left-right", "r1"], 65_535);
+    let file = |variant: &str, name: &str| directory.join(format!("{variant}/{name}.pcapng"));
+    for variant in ["lossy", "enforced"] {
+        for name in ["s1", "left-right", "r1"] {
+            let file = file(variant, name);
+            let frames = count(&file, "frame");
+            assert!(frames > 50, "{variant} {name}: {frames} frames");
+            let good = "tcp.checksum.status == 1";
+            assert_eq!(count(&file, good), frames, "{variant} {name}");
+            let bad = "_ws.malformed || ip.checksum.status == 0 || tcp.analysis.ack_lost_segment";
+            assert_eq!(count(&file, bad), 0, "{variant} {name}");
+        }
+    }
+    let oddities = "tcp.analysis.flags && !tcp.analysis.window_full && !tcp.analysis.window_update";
+    assert_eq!(count(&file("enforced", "s1"), oddities), 0);
+    let lossy = file("lossy", "left-right");
+    assert!(count(&lossy, "tcp.analysis.retransmission") > 0);
+    assert!(count(&lossy, "tcp.options.sack_le") > 0);
+}
+
+#[test]
+fn wireshark_decodes_what_enforcing_hosts_say() {
+    let directory = capture("enforced", &["left-right"], 65_535);
+    let file = directory.join("enforced/left-right.pcapng");
+    assert_eq!(
+        count(&file, "tcp.flags.syn == 1 && tcp.option_kind == 253"),
+        6
+    );
+    assert!(count(&file, "ipv6.tclass.ecn == 3") > 0, "the queue marks");
+    let counted = [
+        "tcp.options.acc_ecn.ee0b",
+        "tcp.options.acc_ecn.eceb",
+        "tcp.ack",
+    ];
+    let feedback = tshark(
+        &file,
+        "tcp.options.acc_ecn.ee0b && tcp.flags.syn == 0",
+        &counted,
+    );
+    assert!(feedback.len() > 20);
+    for row in feedback {
+        // Nothing was lost, so that each counts what it acknowledges; EE0B starts at 1, as numbers do.
+        let [ee0b, eceb, ack] = [0, 1, 2].map(|column| row[column].parse::<u64>().unwrap());
+        assert_eq!(ee0b + eceb, ack);
+    }
+}
+
+#[test]
+fn times_are_those_of_the_wire() {
+    let directory = capture("times", &["s1", "left-right"], 128);
+    let link = directory.join("enforced/left-right.pcapng");
+    let leaving = "frame.interface_name == \"left>right\" && frame.len == 1514";
+    let times_s = numbers(&link, leaving, "frame.time_epoch");
+    let gaps_ns = times_s
+        .windows(2)
+        .map(|pair| ((pair[1] - pair[0]) * 1e9).round());
+    // 1514 bytes at 100 Mbit/s, and a nanosecond for rounding; the queue is never empty for long.
+    let least_ns = gaps_ns.clone().fold(f64::INFINITY, f64::min);
+    assert!((121_119.0..=121_120.0).contains(&least_ns), "{least_ns}");
+    assert!(gaps_ns.filter(|gap| *gap > 121_121.0).count() < times_s.len() / 4);
+    for name in ["s1", "left-right"] {
+        let file = directory.join(format!("enforced/{name}.pcapng"));
+        let times_s = numbers(&file, "frame", "frame.time_epoch");
+        assert!(times_s.is_sorted(), "{name}");
+        assert!(times_s[times_s.len() - 1] <= 0.05, "{name}");
+    }
+    // Half way to the switch and back lies between a frame's leaving the host and the port behind.
+    let host = directory.join("enforced/s1.pcapng");
+    let sent =
+        "frame.packet_flags_direction == 2 && tcp.seq == 1 && tcp.len > 0 && tcp.srcport == 32768";
+    let first_s = |file: &Path| numbers(file, sent, "frame.time_epoch")[0];
+    let host_s = tshark(&host, sent, &["frame.time_epoch"]);
+    assert_eq!(host_s.len(), 1, "not sent twice");
+    let later_ns = ((first_s(&link) - first_s(&host)) * 1e9).round();
+    assert!(later_ns >= 1_000.0 + 121_120.0, "{later_ns}");
+}
+
+#[test]
+fn frames_are_cut_and_their_lengths_kept() {
+    let directory = capture("cut", &["s*"], 100);
+    let files = fs::read_dir(directory.join("lossy")).unwrap();
+    let mut names: Vec<_> = files.map(|file| file.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["s1.pcapng", "s2.pcapng"]);
+    let file = directory.join("lossy/s1.pcapng");
+    assert!(count(&file, "frame.len == 1514 && frame.cap_len == 100") > 0);
+    assert_eq!(count(&file, "frame.cap_len > 100"), 0);
+    assert_eq!(
+        count(&file, "frame.len < 100 && frame.cap_len != frame.len"),
+        0
+    );
+}
+
+#[test]
+fn a_capture_that_is_not_finished_leaves_no_file() {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("unfinished");
+    let experiment = experiment(&["s1"], 128, &directory);
+    let asked = experiment.inspect.captures.as_ref().unwrap();
+    let files = || fs::read_dir(&directory).unwrap().count();
+    let capture = Capture::open(asked, &experiment.variants[0], &directory).unwrap();
+    assert_eq!(files(), 1);
+    drop(capture);
+    assert_eq!(files(), 0);
+}
+
+#[test]
+fn unknown_places_are_named_with_what_there_is() {
+    let experiment = experiment(&["s1", "left-rigth"], 128, Path::new("."));
+    let problem = experiment.check_inspect().unwrap_err();
+    assert!(
+        problem
+            .starts_with("t.toml: no host or link is named \"left-rigth\"; hosts: s1, s2, r1, r2;")
+    );
+    assert!(
+        problem.ends_with("did you mean \"left-right\"?"),
+        "{problem}"
+    );
+}
