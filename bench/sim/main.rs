@@ -229,7 +229,11 @@ fn ports(graph: &Graph) -> Result<Ports<sluicegate_sim::packet::Packet>> {
     let mut ports = Ports::default();
     for &(a, b) in graph.links() {
         for from in [a, b] {
-            let config = if from < graph.hosts() { adapter } else { switch };
+            let config = if from < graph.hosts() {
+                adapter
+            } else {
+                switch
+            };
             ports.add(config, ports.len() as u64);
         }
     }

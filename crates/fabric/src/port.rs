@@ -531,7 +531,13 @@ mod tests {
         );
         near.0.set_away(0);
         let mut first = None;
-        for (now_ps, bytes) in [(0, 1250), (10, 1250), (20, 1250), (30, 1250), (1_000_001, 900)] {
+        for (now_ps, bytes) in [
+            (0, 1250),
+            (10, 1250),
+            (20, 1250),
+            (30, 1250),
+            (1_000_001, 900),
+        ] {
             let (backlog, offer) = whole.offer(now_ps, bytes);
             let (same, away) = near.offer(now_ps, bytes);
             assert_eq!(backlog, same);

@@ -184,6 +184,7 @@ mod tests {
             conditions: crate::results::Conditions::default(),
             variants,
             expectations: Vec::new(),
+            published: Vec::new(),
         }
     }
 

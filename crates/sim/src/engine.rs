@@ -272,13 +272,7 @@ impl Drop for Member<'_> {
 }
 
 impl Member<'_> {
-    fn run(
-        &self,
-        part: &mut Part,
-        until_ps: u64,
-        lookahead_ps: u64,
-        look: Look<'_>,
-    ) -> Result<()> {
+    fn run(&self, part: &mut Part, until_ps: u64, lookahead_ps: u64, look: Look<'_>) -> Result<()> {
         let mut outcome = Ok(());
         let mut looked = part.net.events();
         for turn in (0..TURNS).cycle() {

@@ -25,7 +25,11 @@ fn run(text: &str) -> Vec<VariantResult> {
     let experiment: Experiment = file::parse(Path::new("t.toml"), text, &Options::default())
         .unwrap_or_else(|p| panic!("{p}"));
     let variants = experiment.variants.iter();
-    let outcome = |variant| Sim::default().run(&experiment, variant, 1, &mut Silent).expect("runs");
+    let outcome = |variant| {
+        Sim::default()
+            .run(&experiment, variant, 1, &mut Silent)
+            .expect("runs")
+    };
     variants.map(|variant| outcome(variant).result).collect()
 }
 
