@@ -80,26 +80,24 @@ impl Symptoms {
         }
     }
 
-    /// One line for people, if anything was sent again or a timer went off.
+    /// One line for people, if anything was sent again.
     pub fn note(&self) -> Option<String> {
-        if self.retransmits + self.probes + self.timeouts == 0 {
-            return None;
-        }
         let causes = self.causes();
-        Some(format!(
-            "{} retransmissions: {} for {} packets that queues dropped, {} spurious after a timer (D-SACK: nothing was \
-             lost; {} tail loss probes, {} timeouts, {} of them spurious by F-RTO), {} duplicates without a timer, \
-             {} unexplained",
-            self.retransmits,
-            causes.drops,
-            self.drops,
-            causes.spurious,
-            self.probes,
-            self.timeouts,
-            self.spurious_timeouts,
-            causes.duplicates,
-            causes.unexplained
-        ))
+        (self.retransmits > 0).then(|| {
+            format!(
+                "{} retransmissions: {} lost (queues dropped {}), {} spurious after a timer (D-SACK; {} tail loss probes, \
+                 {} timeouts, {} of them spurious by F-RTO), {} duplicates without a timer, {} unexplained",
+                self.retransmits,
+                causes.drops,
+                self.drops,
+                causes.spurious,
+                self.probes,
+                self.timeouts,
+                self.spurious_timeouts,
+                causes.duplicates,
+                causes.unexplained
+            )
+        })
     }
 
     /// What nothing within the experiment explains, by counter. Where a queue dropped packets, segments behind
