@@ -222,10 +222,10 @@ fn trace_title(kind: TraceKind) -> &'static str {
     match kind {
         TraceKind::Queue | TraceKind::AllQueues => "Queue",
         TraceKind::Cwnd => "Tenant's cwnd",
-        TraceKind::Rwnd => "Receive window that the tenant sees",
+        TraceKind::Rwnd => "Receive window (rwnd)",
         TraceKind::Enforced => "Enforced window",
         TraceKind::Ssthresh => "Tenant's ssthresh",
-        TraceKind::Srtt => "Tenant's smoothed RTT",
+        TraceKind::Srtt => "Smoothed RTT",
         TraceKind::Alpha => "α",
         TraceKind::InFlight => "In flight",
         TraceKind::Goodput => "Goodput",
