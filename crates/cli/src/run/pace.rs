@@ -44,10 +44,10 @@ impl Pace {
     /// What is left at the speed so far, when `done` of `total` is; `None` as long as nothing is. Runs to come take
     /// as long as those so far.
     pub fn left(&self, now: Duration, done: Duration, total: Duration) -> Option<Left> {
-        let fraction = done.as_secs_f64() / total.as_secs_f64();
-        if !(fraction > 0.0) {
+        if done.is_zero() || total.is_zero() {
             return None;
         }
+        let fraction = done.as_secs_f64() / total.as_secs_f64();
         let phase = now.saturating_sub(self.phase_began);
         let run = phase.mul_f64((1.0 / fraction - 1.0).clamp(0.0, 1e6));
         let this = now.saturating_sub(self.run_began) + run;
