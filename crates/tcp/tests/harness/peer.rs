@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 
+use super::US;
+use sluicegate_core::cc::Algorithm;
 use sluicegate_tcp::{
     Config, Endpoint, Events, Segment,
+    config::Recovery,
     segment::{Block, flags, option},
 };
 
@@ -13,6 +16,35 @@ pub const ISN: u32 = u32::MAX - 2_000;
 pub const PEER_ISN: u32 = u32::MAX - 3_000;
 /// Shift of the peer's window; what [`Peer::window`] is given in.
 pub const SHIFT: u8 = 7;
+
+/// A full segment of [`plain`].
+pub const M: u32 = 1000;
+
+/// Segments of 1000 bytes, ten to begin with, Reno, nothing that a test doesn't ask for.
+pub fn plain(recovery: Recovery) -> Config {
+    let mut config = Config::linux(1000);
+    // RFC 6298 as written: round figures.
+    config.rto.variation_min_ns = 0;
+    config.algorithm = Algorithm::Reno;
+    config.timestamps = false;
+    config.recovery = recovery;
+    config.sack = recovery != Recovery::NewReno;
+    config.prr = false;
+    config.undo = false;
+    config.send_buffer.initial_bytes = 1 << 20;
+    config
+}
+
+/// Ten segments are out.
+pub fn ten_out(config: Config) -> Peer {
+    let mut peer = Peer::new(config, 100 * US);
+    assert_eq!(peer.tcp.write(100_000), 100_000);
+    let out = peer.data_out();
+    let expected: Vec<_> = (0..10).map(|index| (index * M, 1000)).collect();
+    assert_eq!(out, expected);
+    peer.pass(100 * US);
+    peer
+}
 
 pub struct Peer {
     pub tcp: Endpoint,

@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// What plays no part here: segmentation offload, memory, statistics, other protocols.
-const IGNORED: [&str; 24] = [
+const IGNORED: [&str; 23] = [
     "tcp_min_tso_segs",
     "tcp_tso_win_divisor",
     "tcp_tso_rtt_log",
@@ -23,7 +23,6 @@ const IGNORED: [&str; 24] = [
     "tcp_fastopen",
     "tcp_fastopen_key",
     "tcp_fack",
-    "tcp_frto",
     "tcp_autocorking",
     "tcp_thin_linear_timeouts",
     "tcp_comp_sack_delay_ns",
@@ -68,6 +67,7 @@ impl Machine {
             }
             "tcp_congestion_control" => config.algorithm = algorithm(line, value)?,
             "tcp_recovery" => self.rack = number(line, value, 0, 1)? == 1,
+            "tcp_frto" => config.frto = number(line, value, 0, 2)? > 0,
             "tcp_early_retrans" => self.tail_probe = number(line, value, 0, 4)? >= 3,
             _ => return only_default(line, name, value),
         }
