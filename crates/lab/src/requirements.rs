@@ -190,3 +190,35 @@ fn variant_fits(variant: &Variant) -> Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use sluicegate_scenario::file::{self, Options};
+
+    use super::*;
+
+    #[test]
+    fn a_stack_that_this_kernel_is_not_is_refused() {
+        let fits = |key: &str| {
+            let text = format!(
+                "[network]\ntopology = 'dumbbell'\n[tenant.r1]\n{key}\n[traffic.b]\nkind = 'bulk'\n"
+            );
+            let experiment =
+                file::parse(Path::new("t.toml"), &text, &Options::default()).expect("is good");
+            variant_fits(&experiment.variants[0])
+        };
+        assert!(fits("profile = 'linux'").is_ok());
+        for key in [
+            "profile = 'freebsd9'",
+            "recovery = 'sack'",
+            "rto_min = '10ms'",
+            "delayed_ack = '1ms'",
+        ] {
+            let refusal = format!("{:#}", fits(key).expect_err(key));
+            assert!(
+                refusal.contains("tenant r1") && refusal.contains("--world sim"),
+                "{refusal}"
+            );
+        }
+    }
+}
