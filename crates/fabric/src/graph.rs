@@ -3,6 +3,10 @@
 //! Nodes are numbered, hosts first. A link joins two nodes and is two ports: port 2 l transmits from its first
 //! node, port 2 l + 1 from its second.
 
+use std::collections::HashMap;
+
+use crate::random::mix;
+
 /// A port's number in its graph.
 pub type PortId = u32;
 
@@ -116,25 +120,44 @@ impl Graph {
     }
 }
 
-/// Shortest paths: at each switch the ports that lead to each host, one chosen among equals by the host's
-/// number (D-mod-k): (d / D) mod k for k equal ports, where D is the number of choices made below.
+/// How a switch chooses among ports that are equally near to the destination.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Routing {
+    /// By the destination's number: (d / D) mod k for k equal ports, where D is the number of choices made
+    /// below (Zahavi 2010).
+    #[default]
+    DModK,
+    /// By a hash of the flow and of the switch's number, as ECMP does (RFC 2992).
+    FlowHash,
+}
+
+/// Shortest paths: at each switch the ports that lead to each host, and how one of them is chosen.
 #[derive(Clone, Debug)]
 pub struct Routes {
     hosts: usize,
-    /// By switch and destination; `u32::MAX` = no path.
-    next: Vec<PortId>,
+    /// By switch and destination: a port or, with a hash, the number of a set; `u32::MAX` = no path.
+    next: Vec<u32>,
+    /// With a hash: where in `equal` each set of ports begins, and the end of the last one.
+    sets: Vec<u32>,
+    equal: Vec<PortId>,
 }
 
 /// No path.
-const NONE: PortId = PortId::MAX;
+const NONE: u32 = u32::MAX;
 
 impl Routes {
-    /// Of a graph whose hosts do not forward.
+    /// D-mod-k in a graph whose hosts do not forward.
     pub fn new(graph: &Graph) -> Self {
+        Self::with(graph, Routing::DModK)
+    }
+
+    /// In a graph whose hosts do not forward.
+    pub fn with(graph: &Graph, routing: Routing) -> Self {
         let hosts = graph.hosts as usize;
         let switches = (graph.nodes - graph.hosts) as usize;
         let divisors = divisors(graph);
         let mut next = vec![NONE; switches * hosts];
+        let mut sets = Sets::default();
         let mut distance = vec![u32::MAX; graph.nodes as usize];
         for destination in 0..graph.hosts {
             distances(graph, destination, &mut distance);
@@ -152,36 +175,100 @@ impl Routes {
                     .collect();
                 if !choices.is_empty() {
                     let pick = u64::from(destination) / divisors[switch] % choices.len() as u64;
-                    next[switch * hosts + destination as usize] = choices[pick as usize];
+                    next[switch * hosts + destination as usize] = match routing {
+                        Routing::DModK => choices[pick as usize],
+                        Routing::FlowHash => sets.number(choices),
+                    };
                 }
             }
         }
-        Self { hosts, next }
+        Self {
+            hosts,
+            next,
+            sets: sets.begins,
+            equal: sets.ports,
+        }
     }
 
-    /// The port of switch number `switch` (from 0) towards host `destination`.
-    pub fn next(&self, switch: usize, destination: usize) -> Option<PortId> {
-        let port = self.next[switch * self.hosts + destination];
-        (port != NONE).then_some(port)
+    /// The port of switch number `switch` (from 0) towards host `destination` for a flow with this hash.
+    #[inline]
+    pub fn next(&self, switch: usize, destination: usize, hash: u32) -> Option<PortId> {
+        let next = self.next[switch * self.hosts + destination];
+        if next == NONE {
+            return None;
+        }
+        if self.sets.is_empty() {
+            return Some(next);
+        }
+        let equal = self.set(next);
+        let spread = mix(u64::from(hash) << 32 | switch as u64) >> 32;
+        Some(equal[(spread * equal.len() as u64 >> 32) as usize])
+    }
+
+    fn set(&self, number: u32) -> &[PortId] {
+        let bound = |number: u32| self.sets[number as usize] as usize;
+        &self.equal[bound(number)..bound(number + 1)]
+    }
+
+    /// Every port that switch number `switch` may choose towards host `destination`, whatever the flow.
+    fn choices(&self, switch: usize, destination: usize) -> &[PortId] {
+        let next = &self.next[switch * self.hosts + destination];
+        match *next {
+            NONE => &[],
+            _ if self.sets.is_empty() => std::slice::from_ref(next),
+            set => self.set(set),
+        }
+    }
+
+    /// The ports that a packet from one host to another may take, hop by hop; empty if no path leads there, or
+    /// none is needed.
+    pub fn hops(&self, graph: &Graph, from: usize, to: usize) -> Vec<Vec<PortId>> {
+        let mut hops: Vec<Vec<PortId>> = Vec::new();
+        let mut nodes = vec![from as NodeId];
+        while nodes != [to as NodeId] {
+            let mut ports = Vec::new();
+            for &node in &nodes {
+                match (node as usize).checked_sub(self.hosts) {
+                    Some(switch) => ports.extend_from_slice(self.choices(switch, to)),
+                    None if hops.is_empty() => {
+                        ports.extend(graph.adjacent(node).first().map(|&(port, _)| port));
+                    }
+                    None => return Vec::new(),
+                }
+            }
+            if ports.is_empty() {
+                return Vec::new();
+            }
+            nodes = ports.iter().map(|&port| graph.far(port)).collect();
+            nodes.sort_unstable();
+            nodes.dedup();
+            hops.push(ports);
+        }
+        hops
     }
 }
 
-impl Routes {
-    /// The ports from one host to another; empty if no path leads there, or none is needed.
-    pub fn path(&self, graph: &Graph, from: usize, to: usize) -> Vec<PortId> {
-        let mut ports = Vec::new();
-        let mut node = from as NodeId;
-        while node != to as NodeId {
-            let next = match (node as usize).checked_sub(self.hosts) {
-                None if ports.is_empty() => graph.adjacent(node).first().map(|&(port, _)| port),
-                None => None,
-                Some(switch) => self.next(switch, to),
-            };
-            let Some(port) = next else { return Vec::new() };
-            ports.push(port);
-            node = graph.far(port);
+/// Sets of ports, each kept once.
+#[derive(Default)]
+struct Sets {
+    known: HashMap<Vec<PortId>, u32>,
+    begins: Vec<u32>,
+    ports: Vec<PortId>,
+}
+
+impl Sets {
+    fn number(&mut self, set: Vec<PortId>) -> u32 {
+        if let Some(&number) = self.known.get(&set) {
+            return number;
         }
-        ports
+        if self.begins.is_empty() {
+            self.begins.push(0);
+        }
+        let number = self.known.len() as u32;
+        self.ports.extend_from_slice(&set);
+        self.begins.push(self.ports.len() as u32);
+        self.known.insert(set, number);
+        number
     }
 }
 
@@ -253,7 +340,7 @@ mod tests {
             assert!(node >= graph.hosts(), "a host forwards");
             ports.push(
                 routes
-                    .next((node - graph.hosts()) as usize, to as usize)
+                    .next((node - graph.hosts()) as usize, to as usize, 0)
                     .unwrap(),
             );
         }
@@ -292,13 +379,52 @@ mod tests {
             graph.link(a, b);
         }
         let routes = Routes::new(&graph);
-        assert_eq!(routes.next(0, 2), None);
-        assert!(routes.next(0, 1).is_some());
+        assert_eq!(routes.next(0, 2, 0), None);
+        assert!(routes.next(0, 1, 0).is_some());
+        assert!(routes.hops(&graph, 0, 2).is_empty());
     }
 
     #[test]
     fn a_tree_with_zeros_is_refused() {
         assert!(Graph::xgft(&[4, 0], &[1, 2]).is_err());
         assert!(Graph::xgft(&[4], &[1, 2]).is_err());
+    }
+
+    #[test]
+    fn a_hash_spreads_flows_over_all_equal_paths_at_every_stage() {
+        let graph = Graph::xgft(&[4, 4, 4], &[1, 4, 4]).unwrap();
+        let routes = Routes::with(&graph, Routing::FlowHash);
+        let hops = routes.hops(&graph, 0, 63);
+        let sizes: Vec<usize> = hops.iter().map(Vec::len).collect();
+        assert_eq!(sizes, [1, 4, 16, 16, 4, 1], "every shortest path, once");
+        // 1600 flows between two hosts: 100 on each of the 16 ways to the top, whatever was chosen below.
+        let mut used = HashMap::new();
+        for flow in 0..1_600u32 {
+            let hash = mix(flow.into()) as u32;
+            let edge = routes.next(0, 63, hash).unwrap();
+            let aggregation = graph.far(edge) - graph.hosts();
+            let top = routes.next(aggregation as usize, 63, hash).unwrap();
+            assert_eq!(
+                routes.next(0, 63, hash),
+                Some(edge),
+                "a flow keeps to its path"
+            );
+            *used.entry(top).or_insert(0) += 1;
+        }
+        assert_eq!(used.len(), 16);
+        // Five standard deviations of a binomial.
+        assert!(
+            used.values().all(|count| (52..=148).contains(count)),
+            "{used:?}"
+        );
+    }
+
+    #[test]
+    fn d_mod_k_has_one_way_for_each_hop() {
+        let graph = Graph::xgft(&[8, 8, 4], &[1, 8, 8]).unwrap();
+        let routes = Routes::new(&graph);
+        let hops = routes.hops(&graph, 3, 200);
+        assert_eq!(hops.concat(), path(&graph, &routes, 3, 200));
+        assert!(routes.hops(&graph, 3, 3).is_empty());
     }
 }

@@ -4,9 +4,14 @@
 //! wire in one ([`Ports`]); a [`Graph`] says who is connected to whom and [`Routes`] which port leads where.
 
 pub mod graph;
+mod impair;
+mod memory;
 pub mod pool;
 pub mod port;
+mod random;
 
-pub use graph::{Graph, Routes};
+pub use graph::{Graph, Routes, Routing};
+pub use impair::{Fate, Impairment};
+pub use memory::{MemoryId, SharedMemory};
 pub use pool::{Handle, Pool};
 pub use port::{Frame, Offer, PortConfig, Ports};

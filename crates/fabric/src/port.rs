@@ -7,7 +7,12 @@
 
 use sluicegate_core::aqm::{AqmParams, Arrival, Arriving, Red};
 
-use crate::pool::{Handle, NIL, Pool};
+use crate::{
+    impair::{Fate, Impaired, Impairment},
+    memory::{Memory, MemoryId, SharedMemory},
+    pool::{Handle, NIL, Pool},
+    random::draw,
+};
 
 /// Picoseconds in a nanosecond.
 pub const PS_PER_NS: u64 = 1_000;
@@ -54,6 +59,15 @@ pub enum Drop {
     Red,
     /// The link is down.
     Down,
+    /// A bit of it was wrong.
+    Corrupt,
+    /// The memory that the switch's ports share had no room for this one.
+    Buffer,
+}
+
+impl Drop {
+    /// Names of the causes, in their order.
+    pub const NAMES: [&str; 6] = ["tail", "not_ect", "red", "down", "corrupt", "buffer"];
 }
 
 /// What became of an offered frame.
@@ -79,9 +93,20 @@ pub struct PortStats {
     pub accepted_bytes: u64,
     /// Frames marked.
     pub marks: u64,
-    /// Frames dropped: tail, not ECN-capable, RED, link down.
-    pub drops: [u64; 4],
+    /// Frames dropped, by cause.
+    pub drops: [u64; Drop::NAMES.len()],
+    /// Frames that an impaired link has added.
+    pub duplicates: u64,
 }
+
+/// [`Hot::unusual`]: the link is down.
+const DOWN: u8 = 1;
+/// It is impaired.
+const IMPAIRED: u8 = 2;
+/// The queue lies in a memory that others share.
+const SHARED: u8 = 4;
+/// Its far end is somebody else's.
+const AWAY: u8 = 8;
 
 /// What ports alike share.
 struct Class {
@@ -106,14 +131,17 @@ struct Hot {
     random: u64,
     underway: u32,
     class: u16,
-    up: bool,
-    away: bool,
+    /// What an ordinary port needs not care about; 0 = it is one.
+    unusual: u8,
 }
 
-#[derive(Default)]
 struct Cold {
     red: Red,
-    drops: [u64; 4],
+    drops: [u64; Drop::NAMES.len()],
+    duplicates: u64,
+    seed: u64,
+    memory: MemoryId,
+    impaired: Option<Box<Impaired>>,
 }
 
 /// Ports and the frames under way at them.
@@ -121,6 +149,7 @@ pub struct Ports<F> {
     hot: Vec<Hot>,
     cold: Vec<Cold>,
     classes: Vec<Class>,
+    memories: Vec<Memory>,
     /// The frames.
     pub pool: Pool<F>,
 }
@@ -131,13 +160,14 @@ impl<F> Default for Ports<F> {
             hot: Vec::new(),
             cold: Vec::new(),
             classes: Vec::new(),
+            memories: Vec::new(),
             pool: Pool::default(),
         }
     }
 }
 
 impl<F: Frame> Ports<F> {
-    /// Adds an idle port; returns its number. `seed` makes RED's choices and jitter.
+    /// Adds an idle port; returns its number. `seed` makes RED's choices, jitter and impairments.
     pub fn add(&mut self, config: PortConfig, seed: u64) -> usize {
         let known = self.classes.iter().position(|class| class.config == config);
         let class = known.unwrap_or_else(|| {
@@ -161,17 +191,23 @@ impl<F: Frame> Ports<F> {
             random: seed,
             underway: 0,
             class: class as u16,
-            up: true,
-            away: false,
+            unusual: 0,
         });
-        self.cold.push(Cold::default());
+        self.cold.push(Cold {
+            red: Red::default(),
+            drops: [0; Drop::NAMES.len()],
+            duplicates: 0,
+            seed,
+            memory: 0,
+            impaired: None,
+        });
         self.hot.len() - 1
     }
 
     /// Somebody else looks after this port's far end and is handed every frame ([`Offer::Away`],
     /// [`Ports::deliver`]): here frames are kept only as long as they count as backlog.
     pub fn set_away(&mut self, port: usize) {
-        self.hot[port].away = true;
+        self.set_unusual(port, AWAY, true);
     }
 
     /// A frame of a port whose near end somebody else looks after arrives at a time that is not before the last
@@ -196,7 +232,7 @@ impl<F: Frame> Ports<F> {
         let left_by = now_ps.saturating_add(delay_ps);
         while self.hot[port].first != NIL
             && self.pool.arrival_ps(self.hot[port].first) <= left_by
-            && let Some((frame, _)) = self.arrive(port)
+            && let Some((frame, _)) = self.arrive(port, u64::MAX)
         {
             self.pool.release(frame);
         }
@@ -230,16 +266,15 @@ impl<F: Frame> Ports<F> {
     /// the pool.
     #[inline]
     pub fn offer(&mut self, port: usize, now_ps: u64, frame: Handle) -> (u64, Offer) {
-        if self.hot[port].away {
-            self.forget_left(port, now_ps);
-        }
+        let unusual = self.hot[port].unusual != 0;
+        let refused = unusual.then(|| self.prepare(port, now_ps, frame)).flatten();
         let hot = &mut self.hot[port];
         let class = &self.classes[usize::from(hot.class)];
         let backlog = hot.drain(&self.pool, now_ps, class.config.delay_ps);
         let offered = &mut self.pool[frame];
         let bytes = offered.bytes();
         let cold = &mut self.cold[port];
-        if let Some(cause) = hot.judge(cold, class, now_ps, bytes, offered) {
+        if let Some(cause) = refused.or_else(|| hot.judge(cold, class, now_ps, bytes, offered)) {
             cold.drops[cause as usize] += 1;
             return (backlog.into(), Offer::Dropped(cause));
         }
@@ -252,7 +287,7 @@ impl<F: Frame> Ports<F> {
         hot.backlog_bytes += bytes;
         hot.accepted += 1;
         hot.accepted_bytes += u64::from(bytes);
-        hot.underway += u32::from(!hot.away);
+        hot.underway += u32::from(!hot.is_away());
         if hot.leaving == NIL {
             hot.leaving = frame;
         }
@@ -263,7 +298,7 @@ impl<F: Frame> Ports<F> {
         } else {
             self.pool.follow(before, frame);
         }
-        let offer = match (hot.away, is_first) {
+        let offer = match (hot.is_away(), is_first) {
             (true, _) => Offer::Away(arrival_ps),
             (false, true) => Offer::First(arrival_ps),
             (false, false) => Offer::Queued,
@@ -271,11 +306,12 @@ impl<F: Frame> Ports<F> {
         (backlog.into(), offer)
     }
 
-    /// The first frame under way is at the other end. Returns it, and when the next one will be.
+    /// The first frame under way is at the other end. Returns it, and when the next one will be; `None` if
+    /// none is there by now: the timer was set before the link went down.
     #[inline]
-    pub fn arrive(&mut self, port: usize) -> Option<(Handle, Option<u64>)> {
+    pub fn arrive(&mut self, port: usize, now_ps: u64) -> Option<(Handle, Option<u64>)> {
         let hot = &mut self.hot[port];
-        if hot.first == NIL {
+        if hot.first == NIL || self.pool.arrival_ps(hot.first) > now_ps {
             return None;
         }
         let frame = hot.first;
@@ -284,24 +320,129 @@ impl<F: Frame> Ports<F> {
             hot.leaving = self.pool.next(frame);
         }
         hot.first = self.pool.next(frame);
-        hot.underway -= u32::from(!hot.away);
+        hot.underway -= u32::from(!hot.is_away());
         let next = (hot.first != NIL).then(|| self.pool.arrival_ps(hot.first));
         Some((frame, next))
     }
 
     /// The link goes down: what is queued or on the wire is lost, and so is everything until it is up again.
     pub fn set_up(&mut self, port: usize, up: bool, now_ps: u64) {
-        self.hot[port].up = up;
+        self.set_unusual(port, DOWN, !up);
         if up {
             return;
         }
         // Who looks after the far end counts what was under way to it.
-        let lost = u64::from(!self.hot[port].away);
-        while let Some((frame, _)) = self.arrive(port) {
+        let lost = u64::from(!self.hot[port].is_away());
+        while let Some((frame, _)) = self.arrive(port, u64::MAX) {
             self.cold[port].drops[Drop::Down as usize] += lost;
             self.pool.release(frame);
         }
+        while let Some(frame) = self.late(port, u64::MAX) {
+            self.lose(port, frame, Drop::Down);
+        }
         self.hot[port].free_ps = now_ps;
+    }
+
+    fn set_unusual(&mut self, port: usize, bit: u8, set: bool) {
+        let unusual = &mut self.hot[port].unusual;
+        *unusual = if set { *unusual | bit } else { *unusual & !bit };
+    }
+
+    fn lose(&mut self, port: usize, frame: Handle, cause: Drop) {
+        self.cold[port].drops[cause as usize] += 1;
+        self.pool.release(frame);
+    }
+
+    /// A memory for ports of one switch to share.
+    pub fn add_memory(&mut self, shape: SharedMemory) -> MemoryId {
+        self.memories.push(Memory::new(shape));
+        (self.memories.len() - 1) as MemoryId
+    }
+
+    /// From now on what this idle port queues lies in that memory.
+    pub fn share(&mut self, port: usize, memory: MemoryId) {
+        self.cold[port].memory = memory;
+        self.set_unusual(port, SHARED, true);
+    }
+
+    /// What an unusual port does before it takes a frame; the cause if it does not.
+    #[cold]
+    fn prepare(&mut self, port: usize, now_ps: u64, frame: Handle) -> Option<Drop> {
+        let unusual = self.hot[port].unusual;
+        if unusual & AWAY != 0 {
+            self.forget_left(port, now_ps);
+        }
+        if unusual & DOWN != 0 {
+            return Some(Drop::Down);
+        }
+        let full = unusual & SHARED != 0 && !self.fits_memory(port, now_ps, frame);
+        full.then_some(Drop::Buffer)
+    }
+
+    /// Whether the memory that the port shares has room for a frame.
+    fn fits_memory(&mut self, port: usize, now_ps: u64, frame: Handle) -> bool {
+        let (hot, classes, pool) = (&mut self.hot, &self.classes, &self.pool);
+        let memory = &mut self.memories[usize::from(self.cold[port].memory)];
+        let mut used = 0;
+        memory.busy.retain(|&busy| {
+            let delay_ps = classes[usize::from(hot[busy].class)].config.delay_ps;
+            let backlog = hot[busy].drain(pool, now_ps, delay_ps);
+            used += u64::from(backlog);
+            backlog > 0
+        });
+        let backlog = u64::from(hot[port].backlog_bytes);
+        let fits = memory.admits(used, backlog, pool[frame].bytes().into());
+        if fits && backlog == 0 {
+            memory.busy.push(port);
+        }
+        fits
+    }
+
+    /// From now on the link does this to what arrives over it.
+    pub fn set_impairment(&mut self, port: usize, impairment: Impairment) {
+        let cold = &mut self.cold[port];
+        let seed = cold.seed;
+        let impaired = cold
+            .impaired
+            .get_or_insert_with(|| Box::new(Impaired::new(seed)));
+        impaired.impairment = impairment;
+        self.set_unusual(port, IMPAIRED, !impairment.is_none());
+    }
+
+    /// What the link does to what arrives over it.
+    pub fn impairment(&self, port: usize) -> Impairment {
+        let impaired = self.cold[port].impaired.as_ref();
+        impaired.map_or_else(Impairment::default, |impaired| impaired.impairment)
+    }
+
+    /// Whether [`Ports::fate`] must be asked for what arrives over this port's link.
+    #[inline]
+    pub fn is_impaired(&self, port: usize) -> bool {
+        self.hot[port].unusual & IMPAIRED != 0
+    }
+
+    /// What becomes of a frame that has crossed an impaired link. One that is late stays with the port, see
+    /// [`Ports::late`]; one that is damaged is gone.
+    pub fn fate(&mut self, port: usize, now_ps: u64, frame: Handle) -> Fate {
+        let bytes = self.pool[frame].bytes();
+        let cold = &mut self.cold[port];
+        let fate = match &mut cold.impaired {
+            Some(impaired) => impaired.decide(now_ps, frame, bytes),
+            None => Fate::Arrives {
+                twice: false,
+                late_ps: None,
+            },
+        };
+        match fate {
+            Fate::Corrupt => self.lose(port, frame, Drop::Corrupt),
+            Fate::Arrives { twice, .. } => cold.duplicates += u64::from(twice),
+        }
+        fate
+    }
+
+    /// The next late frame, if it is due by now.
+    pub fn late(&mut self, port: usize, now_ps: u64) -> Option<Handle> {
+        self.cold[port].impaired.as_mut()?.due(now_ps)
     }
 
     /// What a port counted.
@@ -312,16 +453,22 @@ impl<F: Frame> Ports<F> {
             accepted_bytes: hot.accepted_bytes,
             marks: hot.marks,
             drops: self.cold[port].drops,
+            duplicates: self.cold[port].duplicates,
         }
     }
 
-    /// Frames between a port and its other end.
+    /// Frames between a port and its other end, late ones included.
     pub fn underway(&self, port: usize) -> u64 {
-        self.hot[port].underway.into()
+        let late = self.cold[port].impaired.as_ref();
+        u64::from(self.hot[port].underway) + late.map_or(0, |impaired| impaired.late() as u64)
     }
 }
 
 impl Hot {
+    fn is_away(&self) -> bool {
+        self.unusual & AWAY != 0
+    }
+
     /// Forgets what has left the queue; returns the bytes that have not.
     #[inline]
     fn drain<F: Frame>(&mut self, pool: &Pool<F>, now_ps: u64, delay_ps: u64) -> u32 {
@@ -348,9 +495,6 @@ impl Hot {
         bytes: u32,
         frame: &mut F,
     ) -> Option<Drop> {
-        if !self.up {
-            return Some(Drop::Down);
-        }
         if u64::from(self.backlog_bytes) + u64::from(bytes) > class.config.limit_bytes {
             return Some(Drop::Tail);
         }
@@ -387,13 +531,8 @@ impl Hot {
         (u64::from(self.draw()) * class.config.jitter_ps) >> 32
     }
 
-    /// SplitMix64 (Steele, Lea, Flood 2014): small state, and nobody else draws from it.
     fn draw(&mut self) -> u32 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.random;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) >> 32) as u32
+        (draw(&mut self.random) >> 32) as u32
     }
 }
 
@@ -453,7 +592,11 @@ mod tests {
         }
 
         fn arrive(&mut self) -> Option<(Plain, Option<u64>)> {
-            let (frame, next) = self.0.arrive(0)?;
+            self.arrive_by(u64::MAX)
+        }
+
+        fn arrive_by(&mut self, now_ps: u64) -> Option<(Plain, Option<u64>)> {
+            let (frame, next) = self.0.arrive(0, now_ps)?;
             let plain = self.0.pool[frame];
             self.0.pool.release(frame);
             Some((plain, next))
@@ -506,7 +649,7 @@ mod tests {
         assert!(!link.arrive().unwrap().0.ce, "met an empty queue");
         assert!(link.arrive().unwrap().0.ce, "met 1400 bytes");
         assert_eq!(link.0.stats(0).marks, 1);
-        assert_eq!(link.0.stats(0).drops, [1, 0, 0, 0]);
+        assert_eq!(link.0.stats(0).drops, [1, 0, 0, 0, 0, 0]);
     }
 
     #[test]
@@ -583,5 +726,78 @@ mod tests {
         let down = |link: &Link| link.0.stats(0).drops[Drop::Down as usize];
         assert_eq!((down(&near), down(&far)), (0, 1));
         assert!(near.0.pool.is_empty() && far.0.pool.is_empty());
+    }
+
+    #[test]
+    fn a_timer_from_before_the_link_went_down_finds_nothing() {
+        let mut link = Link::new(1 << 20, AqmParams::default());
+        assert_eq!(link.offer(0, 1250).1, Offer::First(2_000_000));
+        link.0.set_up(0, false, 300_000);
+        link.0.set_up(0, true, 400_000);
+        // Down and up within the time of flight of what was lost; the timer for 2 000 000 is still set.
+        assert_eq!(link.offer(500_000, 1250).1, Offer::First(2_500_000));
+        assert!(link.arrive_by(2_000_000).is_none());
+        assert!(link.arrive_by(2_500_000).is_some());
+        assert!(link.0.pool.is_empty());
+    }
+
+    #[test]
+    fn a_late_frame_is_under_way_until_it_is_due_or_the_link_goes_down() {
+        let mut link = Link::new(1 << 20, AqmParams::default());
+        link.0.set_impairment(
+            0,
+            Impairment {
+                reorder_rate: 1.0,
+                reorder_delay_ps: 1_000_000,
+                ..Impairment::default()
+            },
+        );
+        for _ in 0..2 {
+            link.offer(0, 1250);
+            let (frame, _) = link.0.arrive(0, u64::MAX).unwrap();
+            let fate = link.0.fate(0, 3_000_000, frame);
+            assert!(matches!(
+                fate,
+                Fate::Arrives {
+                    late_ps: Some(_),
+                    ..
+                }
+            ));
+        }
+        assert_eq!(link.0.underway(0), 2);
+        let frame = link.0.late(0, 4_000_000).unwrap();
+        link.0.pool.release(frame);
+        link.0.set_up(0, false, 4_000_000);
+        assert_eq!(link.0.underway(0), 0);
+        assert_eq!(link.0.stats(0).drops[Drop::Down as usize], 1);
+        assert!(link.0.pool.is_empty());
+    }
+
+    #[test]
+    fn ports_that_share_a_memory_leave_one_another_room() {
+        let mut link = Link::new(1 << 20, AqmParams::default());
+        let config = link.0.classes[0].config;
+        link.0.add(config, 2);
+        let memory = link.0.add_memory(SharedMemory {
+            limit_bytes: 9_000,
+            alpha: Some(2.0),
+        });
+        link.0.share(0, memory);
+        link.0.share(1, memory);
+        let mut offers = |port, now_ps, count| {
+            let taken = |_: &i32| {
+                let frame = link.0.pool.insert(Plain {
+                    bytes: 1_000,
+                    ect: true,
+                    ce: false,
+                });
+                link.0.offer(port, now_ps, frame).1 != Offer::Dropped(Drop::Buffer)
+            };
+            (0..count).filter(taken).count()
+        };
+        assert_eq!(offers(0, 0, 20), 6, "α / (1 + α) of the memory");
+        assert_eq!(offers(1, 0, 20), 2, "α times the rest");
+        // At 10 Gb/s a frame takes 800 ns: both have sent one, 3000 bytes are free.
+        assert_eq!(offers(1, 800_000, 20), 2);
     }
 }
