@@ -390,8 +390,11 @@ impl<F: Frame> Ports<F> {
             used += u64::from(backlog);
             backlog > 0
         });
+        let limit = classes[usize::from(hot[port].class)].config.limit_bytes;
         let backlog = u64::from(hot[port].backlog_bytes);
-        let fits = memory.admits(used, backlog, pool[frame].bytes().into());
+        let bytes = pool[frame].bytes().into();
+        // Where the queue's own limit is reached, that is the cause.
+        let fits = backlog + bytes > limit || memory.admits(used, backlog, bytes);
         if fits && backlog == 0 {
             memory.busy.push(port);
         }

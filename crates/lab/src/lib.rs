@@ -12,6 +12,7 @@ mod collect;
 mod enforcers;
 pub mod guest;
 mod journal;
+mod limits;
 mod measure;
 mod net;
 mod requirements;

@@ -19,7 +19,7 @@ use sluicegate_agent::{
 use sluicegate_scenario::experiment::{Experiment, TcpOptions, TenantKind, Variant};
 
 use crate::{
-    guest,
+    guest, limits,
     net::{layout::Layout, names::Names},
 };
 
@@ -57,8 +57,15 @@ pub fn check(experiment: &Experiment) -> Result<()> {
         need(guest::check());
     }
     for variant in &experiment.variants {
-        need(variant_fits(variant));
+        let limits = limits::of(variant);
+        // What is asked for is not laid out where it cannot be had.
+        need(if limits.is_empty() {
+            variant_fits(variant)
+        } else {
+            Err(anyhow!("{}", limits.join("\n  ")))
+        });
     }
+    missing.dedup();
     if missing.is_empty() {
         return Ok(());
     }
@@ -158,13 +165,6 @@ fn programs() -> Result<()> {
 }
 
 fn variant_fits(variant: &Variant) -> Result<()> {
-    // Connected without a cycle: one link less than nodes.
-    if variant.links.len() >= variant.hosts.len() + variant.switches.len() {
-        bail!(
-            "variant {}: the lab's bridges know one path between two hosts only; simulate it (--world sim)",
-            variant.name
-        );
-    }
     Layout::new(variant, &Names::new())?;
     for tenant in &variant.tenants {
         if tenant.tcp != TcpOptions::default() {

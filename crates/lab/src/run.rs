@@ -317,6 +317,7 @@ impl Follower {
                 run.queues.bleach()?;
                 "the switches clear ECN codepoints".to_owned()
             }
+            other => bail!("an event that the check refuses: {other:?}"),
         };
         self.notes
             .push(format!("at {:.2} s: {what}", now.as_secs_f64()));

@@ -139,6 +139,11 @@ impl<'a> Item<'a> {
         matches!(self.node.value, Value::Table(_))
     }
 
+    /// True if this is an array.
+    pub fn is_list(&self) -> bool {
+        matches!(self.node.value, Value::List(_))
+    }
+
     /// True if this is the boolean `false`.
     pub fn is_false(&self) -> bool {
         matches!(self.node.value, Value::Boolean(false))

@@ -7,7 +7,9 @@ use std::time::Duration;
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 use sluicegate_core::aqm::Aqm;
-use sluicegate_fabric::Graph;
+use sluicegate_fabric::{Graph, Impairment, Routes, Routing, SharedMemory};
+
+use crate::places::Places;
 
 /// A resolved scenario file.
 #[derive(Clone, Debug, PartialEq)]
@@ -59,6 +61,10 @@ pub struct Variant {
     pub switches: Vec<Switch>,
     /// Full-duplex links; the index is the link id.
     pub links: Vec<Link>,
+    /// How switches choose among equal paths.
+    pub routing: Routing,
+    /// Memory that the ports of each switch share; `None` = each has its own.
+    pub shared_memory: Option<SharedMemory>,
     /// Traffic in the order of the file; flows are already paired.
     pub traffic: Vec<Traffic>,
     /// Enforcement on hosts, if any.
@@ -71,6 +77,8 @@ pub struct Variant {
     pub lab: LabOptions,
     /// What only the simulator reads.
     pub sim: SimOptions,
+    /// Where all this is said.
+    pub places: Places,
 }
 
 /// A server with a virtual switch and one uplink.
@@ -148,6 +156,8 @@ pub struct Tenant {
     pub receive_buffer_bytes: Option<u64>,
     /// Its TCP.
     pub tcp: TcpOptions,
+    /// What its applications read at most, all connections together, in bits per second; `None` = at once.
+    pub read_rate_bps: Option<u64>,
 }
 
 /// A physical switch.
@@ -181,6 +191,10 @@ pub struct Link {
     pub queue_bytes: u64,
     /// Marking at the transmit queues.
     pub marking: Marking,
+    /// From the last bit sent to its arrival; `None` = as the world has it.
+    pub delay: Option<Duration>,
+    /// What the link does to frames, in both directions.
+    pub impairment: Impairment,
     /// The experiment is about the queue of this link, in the direction a → b.
     pub bottleneck: bool,
 }
@@ -370,6 +384,63 @@ pub enum Action {
     Detach(Vec<usize>),
     /// The switches clear ECN codepoints from here on.
     BleachEcn,
+    /// These links lose what is on them, and carry nothing any more.
+    LinkDown(Vec<usize>),
+    /// They carry frames again.
+    LinkUp(Vec<usize>),
+    /// These links do more, or less, to frames.
+    Impair {
+        /// Link ids.
+        links: Vec<usize>,
+        /// What changes.
+        change: ImpairmentChange,
+    },
+    /// These hosts stand still: they send nothing, and what arrives waits.
+    Pause(Vec<usize>),
+    /// They go on, with what has arrived first.
+    Resume(Vec<usize>),
+    /// These tenants' applications read at most this much, in bits per second; `None` = at once.
+    ReadRate {
+        /// Tenant ids.
+        tenants: Vec<usize>,
+        /// Each tenant's.
+        rate_bps: Option<u64>,
+    },
+}
+
+/// What changes of an [`Impairment`]; `None` leaves what is.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ImpairmentChange {
+    /// [`Impairment::bit_error_rate`].
+    pub bit_error_rate: Option<f64>,
+    /// [`Impairment::duplicate_rate`].
+    pub duplicate_rate: Option<f64>,
+    /// [`Impairment::reorder_rate`].
+    pub reorder_rate: Option<f64>,
+    /// [`Impairment::reorder_delay_ps`].
+    pub reorder_delay_ps: Option<u64>,
+}
+
+impl ImpairmentChange {
+    /// After the change.
+    pub fn of(&self, before: &Impairment) -> Impairment {
+        Impairment {
+            bit_error_rate: self.bit_error_rate.unwrap_or(before.bit_error_rate),
+            duplicate_rate: self.duplicate_rate.unwrap_or(before.duplicate_rate),
+            reorder_rate: self.reorder_rate.unwrap_or(before.reorder_rate),
+            reorder_delay_ps: self.reorder_delay_ps.unwrap_or(before.reorder_delay_ps),
+        }
+    }
+
+    /// What makes everything that this changes as it was.
+    pub fn undone(&self, before: &Impairment) -> Self {
+        Self {
+            bit_error_rate: self.bit_error_rate.map(|_| before.bit_error_rate),
+            duplicate_rate: self.duplicate_rate.map(|_| before.duplicate_rate),
+            reorder_rate: self.reorder_rate.map(|_| before.reorder_rate),
+            reorder_delay_ps: self.reorder_delay_ps.map(|_| before.reorder_delay_ps),
+        }
+    }
 }
 
 /// Realisation in the lab, never what the experiment is about.
@@ -481,6 +552,20 @@ impl Variant {
             graph.link(number(link.a), number(link.b));
         }
         graph
+    }
+
+    /// Whether a link loses or changes frames at any time.
+    pub fn fails(&self, link: usize) -> bool {
+        let meant = |event: &Event| match &event.action {
+            Action::LinkDown(links) | Action::Impair { links, .. } => links.contains(&link),
+            _ => false,
+        };
+        !self.links[link].impairment.is_none() || self.events.iter().any(meant)
+    }
+
+    /// Ways through the switches of its graph.
+    pub fn routes(&self, graph: &Graph) -> Routes {
+        Routes::with(graph, self.routing)
     }
 
     /// Name of an end of a link.

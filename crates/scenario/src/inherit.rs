@@ -38,8 +38,8 @@ pub fn read(path: &Path) -> Result<Node, Problems> {
     document::parse(&path.display().to_string(), &text)
 }
 
-/// Brings in what `tree`, read from `path`, takes from other files: policies, size distributions and
-/// the file that it extends.
+/// Brings in what `tree`, read from `path`, takes from other files: policies, graphs, size distributions
+/// and the file that it extends.
 ///
 /// # Errors
 /// Those of the other files.
@@ -83,6 +83,9 @@ fn anchor(tree: &mut Node, path: &Path) -> Result<(), Problems> {
     if let Some(enforcement) = tree.get_mut("enforcement") {
         include_policy(enforcement, path)?;
     }
+    if let Some(network) = tree.get_mut("network") {
+        include_graph(network, path)?;
+    }
     if let Some(Value::Table(tables)) = tree.get_mut("traffic").map(|node| &mut node.value) {
         for traffic in tables {
             anchor_sizes(&mut traffic.node, path);
@@ -104,6 +107,26 @@ fn include_policy(enforcement: &mut Node, path: &Path) -> Result<(), Problems> {
     }
     enforcement.remove("policy_file");
     enforcement.set("policy", policy);
+    Ok(())
+}
+
+/// Puts the `links` of `file` where those of a graph stand.
+fn include_graph(network: &mut Node, path: &Path) -> Result<(), Problems> {
+    let Some(Value::Text(name)) = network.get("file").map(|node| &node.value) else {
+        return Ok(());
+    };
+    let graph_path = path.with_file_name(name);
+    let mut graph = read(&graph_path)?;
+    let Some(links) = graph.remove("links") else {
+        let advice = "list them, as in links = [{ a = \"h1\", b = \"s1\" }, …]";
+        return Err(single(&graph_path, "it has no `links`", advice));
+    };
+    if let Some(extra) = graph.entries().first() {
+        let complaint = Complaint::new("unknown key", "a graph has `links` only");
+        return Err(extra.place.problem(&extra.key, complaint).into());
+    }
+    network.remove("file");
+    network.set("links", links);
     Ok(())
 }
 

@@ -20,6 +20,7 @@ pub mod figures;
 pub mod file;
 mod inherit;
 pub mod inspect;
+pub mod places;
 mod resolve;
 pub mod results;
 pub mod runner;

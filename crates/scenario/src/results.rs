@@ -174,7 +174,7 @@ pub struct LinkResult {
     pub sent: u64,
     /// Bytes sent.
     pub sent_bytes: u64,
-    /// Packets dropped, by cause (`tail`, `not_ect`, `red`).
+    /// Packets dropped, by cause (`tail`, `not_ect`, `red`; where they happened also `down`, `corrupt`, `buffer`).
     pub drops: BTreeMap<String, u64>,
     /// Packets marked CE.
     pub marks: u64,

@@ -7,6 +7,7 @@ use sluicegate_scenario::{
     file::{self, Options},
 };
 
+/// `scenarios/*.toml` and those one directory below.
 fn shipped() -> Vec<PathBuf> {
     let mut files = below(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios"));
     files.retain(|path| path.extension().is_some_and(|e| e == "toml"));

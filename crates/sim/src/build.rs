@@ -1,10 +1,10 @@
 //! From a variant to the machines and network of a run.
 
-use std::{collections::HashSet, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use sluicegate_core::{aqm::AqmParams, cc::Algorithm};
-use sluicegate_fabric::{Graph, PortConfig, Ports, Routes};
+use sluicegate_fabric::{Graph, PortConfig, Ports};
 use sluicegate_scenario::{
     experiment::{self, Node, Profile, TcpOptions, Tenant as Described, TenantKind, Variant},
     workload,
@@ -20,7 +20,7 @@ use crate::{
     engine::{Engine, Part},
     layout::{Far, Layout, Partition, Tenant},
     net::{Host, Net, Queueing},
-    packet::ETHERNET_BYTES,
+    packet::{ETHERNET_BYTES, Packet},
 };
 
 /// Picoseconds in a nanosecond.
@@ -58,8 +58,7 @@ pub fn engine(variant: &Variant, seed: u64, threads: usize) -> Result<Engine> {
         u16::MAX
     );
     let graph = variant.graph();
-    let routes = Routes::new(&graph);
-    check_paths(variant, &graph, &routes)?;
+    let routes = variant.routes(&graph);
     let mut far = Far::of(&graph);
     far.extend((0..hosts).map(|host| Far::Host(host as u16)));
     let tenants = variant.tenants.iter();
@@ -113,12 +112,7 @@ fn net(
     part: usize,
     seed: u64,
 ) -> Result<Net> {
-    let mut ports = Ports::default();
-    for link in &variant.links {
-        for from in [link.a, link.b] {
-            ports.add(port(variant, link, from)?, seed ^ ports.len() as u64);
-        }
-    }
+    let mut ports = links(variant, seed)?;
     let enforcement = variant.enforcement.as_ref();
     let policy = enforcement.map(|enforcement| Arc::new(*enforcement.policy.compile()));
     let mut machines = Vec::with_capacity(variant.hosts.len());
@@ -137,7 +131,34 @@ fn net(
         machines.push(Host::new(adapter, local_port, queueing(variant, id), vnics));
         ports.add(local(variant), seed ^ u64::from(local_port));
     }
-    Ok(Net::part(Arc::clone(layout), part, ports, machines, seed))
+    let mut net = Net::part(Arc::clone(layout), part, ports, machines, seed);
+    for (id, tenant) in (0..).zip(&variant.tenants) {
+        net.set_read_rate(id, tenant.read_rate_bps);
+    }
+    Ok(net)
+}
+
+/// The ports of links.
+fn links(variant: &Variant, seed: u64) -> Result<Ports<Packet>> {
+    let mut ports = Ports::default();
+    let shared = variant.shared_memory;
+    let switches = variant.switches.iter();
+    let memories: Vec<_> = switches
+        .filter_map(|_| shared.map(|shape| ports.add_memory(shape)))
+        .collect();
+    for link in &variant.links {
+        for from in [link.a, link.b] {
+            let config = port(variant, link, from)?;
+            let port = ports.add(config, seed ^ ports.len() as u64);
+            if let (Node::Switch(switch), Some(_)) = (from, shared) {
+                ports.share(port, memories[switch]);
+            }
+            if !link.impairment.is_none() {
+                ports.set_impairment(port, link.impairment);
+            }
+        }
+    }
+    Ok(ports)
 }
 
 fn port(
@@ -153,7 +174,7 @@ fn port(
         .with_context(|| format!("link {}", link.name))?;
     let sim = &variant.sim;
     // What a host takes to send and to receive is part of the way: it is constant, so that order stays.
-    let mut delay = sim.link_delay;
+    let mut delay = link.delay.unwrap_or(sim.link_delay);
     if matches!(from, Node::Host(_)) {
         delay += sim.transmit_delay;
     }
@@ -276,28 +297,4 @@ fn apply(options: &TcpOptions, stack: &mut Config) {
             stack.delayed_ack.segments = 1;
         }
     }
-}
-
-/// Whoever sends must be able to reach whom it sends to, and be answered.
-fn check_paths(variant: &Variant, graph: &Graph, routes: &Routes) -> Result<()> {
-    let mut checked = HashSet::new();
-    for traffic in &variant.traffic {
-        for &(from, to) in &traffic.pairs {
-            let (from, to) = (variant.tenants[from].host, variant.tenants[to].host);
-            for (from, to) in [(from, to), (to, from)] {
-                if checked.insert((from, to))
-                    && from != to
-                    && routes.path(graph, from, to).is_empty()
-                {
-                    bail!(
-                        "traffic.{}: no path leads from {} to {}; add a link",
-                        traffic.name,
-                        variant.hosts[from].name,
-                        variant.hosts[to].name
-                    );
-                }
-            }
-        }
-    }
-    Ok(())
 }

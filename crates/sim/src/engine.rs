@@ -76,6 +76,13 @@ impl Engine {
         }
     }
 
+    /// Lets actors hear of what somebody else has done to the network.
+    pub fn hear(&mut self) {
+        for part in &mut self.parts {
+            part.cast.hear(&mut part.net);
+        }
+    }
+
     /// Handles every event before `until_ps`.
     ///
     /// # Errors
@@ -161,6 +168,7 @@ impl Engine {
             sum.accepted += stats.accepted;
             sum.accepted_bytes += stats.accepted_bytes;
             sum.marks += stats.marks;
+            sum.duplicates += stats.duplicates;
             for (sum, count) in sum.drops.iter_mut().zip(stats.drops) {
                 *sum += count;
             }

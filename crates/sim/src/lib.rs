@@ -14,6 +14,7 @@ pub mod actors;
 mod build;
 pub mod capture;
 pub mod engine;
+mod failures;
 pub mod frame;
 pub mod layout;
 pub mod letters;

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use sluicegate_fabric::{graph::PortId, port::PortStats};
+use sluicegate_fabric::{
+    graph::PortId,
+    port::{Drop, PortStats},
+};
 use sluicegate_scenario::{
     experiment::{Node, Variant},
     results::{LinkResult, QueueQuantiles},
@@ -82,6 +85,9 @@ fn middle(bin: usize) -> u64 {
     low + (1 << shift) / 2
 }
 
+/// Causes of drops that any switch has; others are spoken of where they happened.
+const EVERYWHERE: [&str; 3] = ["tail", "not_ect", "red"];
+
 /// A transmit queue that results speak of.
 pub struct Queue {
     port: PortId,
@@ -92,12 +98,12 @@ pub struct Queue {
     rate_bps: u64,
 }
 
-/// The transmit queues of the switches, in the order of links.
+/// The transmit queues of the switches and of hosts at links that fail, in the order of links.
 pub fn queues(variant: &Variant) -> Vec<Queue> {
     let mut queues = Vec::new();
     for (index, link) in variant.links.iter().enumerate() {
         for (side, from, to) in [(0, link.a, link.b), (1, link.b, link.a)] {
-            if matches!(from, Node::Switch(_)) {
+            if matches!(from, Node::Switch(_)) || variant.fails(index) {
                 queues.push(Queue {
                     port: 2 * index as PortId + side,
                     name: format!("{}>{}", variant.node_name(from), variant.node_name(to)),
@@ -119,10 +125,10 @@ impl Queue {
     /// What it did since `from`.
     pub fn result(&self, engine: &mut Engine, from: &PortStats) -> LinkResult {
         let to = engine.stats(self.port);
-        let drops = ["tail", "not_ect", "red", "down"].into_iter().enumerate();
-        let drops: BTreeMap<String, u64> = drops
+        let causes = Drop::NAMES.into_iter().enumerate();
+        let drops: BTreeMap<String, u64> = causes
             .map(|(cause, name)| (name.to_owned(), to.drops[cause] - from.drops[cause]))
-            .filter(|(name, count)| name != "down" || *count > 0)
+            .filter(|(name, count)| EVERYWHERE.contains(&name.as_str()) || *count > 0)
             .collect();
         LinkResult {
             id: self.name.clone(),

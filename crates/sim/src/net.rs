@@ -11,7 +11,8 @@ use std::{
 };
 
 use sluicegate_core::{
-    abi::{Flow, FlowKey},
+    abi::{Flow, FlowKey, HashKey},
+    hash::flow_hash,
     segment::{Action, Direction, edit},
 };
 use sluicegate_fabric::{Handle, Offer, Ports, Routes, graph::PortId};
@@ -24,6 +25,7 @@ use sluicegate_vswitch::Vnics;
 pub use crate::layout::{Far, Tenant};
 use crate::{
     capture::{Capture, Seen, Side},
+    failures::Troubles,
     frame::Route,
     layout::{Layout, Partition},
     letters::{Letter, Letters},
@@ -42,8 +44,13 @@ const PORT: u32 = 0;
 const ADAPTER: u32 = 1;
 const END: u32 = 2;
 const ALARM: u32 = 3;
+pub(crate) const LATE: u32 = 4;
+pub(crate) const READER: u32 = 5;
 
-fn source(kind: u32, index: u32) -> Source {
+/// Events between audits in debug builds.
+const AUDIT_EVENTS: u64 = 4096;
+
+pub(crate) fn source(kind: u32, index: u32) -> Source {
     kind << KIND_BITS | index
 }
 
@@ -77,6 +84,7 @@ pub struct Host {
     free_alarms: Vec<u32>,
     /// Enforcement.
     pub vnics: Option<Vnics<EndId>>,
+    pub(crate) troubles: Troubles,
 }
 
 impl Host {
@@ -97,6 +105,7 @@ impl Host {
             opened: 0,
             free_alarms: Vec::new(),
             vnics,
+            troubles: Troubles::default(),
         }
     }
 
@@ -117,8 +126,10 @@ pub struct End {
     peer: EndId,
     port: u16,
     peer_port: u16,
-    host: u16,
+    pub(crate) host: u16,
     peer_host: u16,
+    /// Hash of the connection as its packets carry it from here.
+    path: u32,
     ready: bool,
     /// When its timer will fire; `u64::MAX` = it has none.
     timer_ps: u64,
@@ -162,8 +173,8 @@ struct Alarm {
 /// Everything that a part looks after, but the actors.
 pub struct Net {
     now_ps: u64,
-    wheel: Wheel,
-    layout: Arc<Layout>,
+    pub(crate) wheel: Wheel,
+    pub(crate) layout: Arc<Layout>,
     /// Which part it is.
     part: usize,
     /// Transmit sides: those of links, then one within each host.
@@ -184,6 +195,7 @@ pub struct Net {
     pub letters: Letters,
     /// For other parts, by part.
     pub outgoing: Vec<Mail>,
+    path_key: HashKey,
     /// Switches clear the ECN field.
     pub bleach: bool,
     /// Backlogs that arriving packets met, while measuring.
@@ -268,6 +280,7 @@ impl Net {
             notices: VecDeque::new(),
             letters: Letters::default(),
             outgoing: std::iter::repeat_with(Mail::default).take(parts).collect(),
+            path_key: path_key(seed),
             bleach: false,
             backlogs: None,
             capture: None,
@@ -320,6 +333,9 @@ impl Net {
             return false;
         };
         self.handle(time_ps, source);
+        if cfg!(debug_assertions) && self.events % AUDIT_EVENTS == 0 {
+            assert_eq!(self.account(), Ok(()), "at {} ps", self.now_ps);
+        }
         true
     }
 
@@ -334,18 +350,30 @@ impl Net {
                 self.pull(index as u16);
             }
             END => self.end_timer(index, time_ps),
+            LATE => self.arrive_late(index),
+            READER => self.reader_turn(index),
             _ => self.alarm(index),
         }
     }
 
     /// The first packet under way on a port is at the other end.
     fn arrive(&mut self, port: PortId) {
-        let Some((packet, next)) = self.ports.arrive(port as usize) else {
+        let Some((packet, next)) = self.ports.arrive(port as usize, self.now_ps) else {
             return;
         };
         if let Some(next_ps) = next {
             self.wheel.push(next_ps, source(PORT, port));
         }
+        if self.ports.is_impaired(port as usize) {
+            self.arrive_impaired(port, packet);
+        } else {
+            self.hand_over(port, packet);
+        }
+    }
+
+    /// A packet is at the far end of a port's link.
+    #[inline]
+    pub(crate) fn hand_over(&mut self, port: PortId, packet: Handle) {
         match self.layout.far[port as usize] {
             Far::Host(host) => {
                 self.show(port, Side::Arrived, packet);
@@ -355,8 +383,9 @@ impl Net {
                 if self.bleach {
                     self.ports.pool[packet].bleach();
                 }
-                let host = self.ports.pool[packet].host;
-                if let Some(out) = self.layout.routes.next(switch as usize, host.into()) {
+                let Packet { host, path, .. } = self.ports.pool[packet];
+                let routes = &self.layout.routes;
+                if let Some(out) = routes.next(switch as usize, host.into(), path) {
                     self.offer(out, packet);
                 }
             }
@@ -473,8 +502,22 @@ impl Net {
         handle
     }
 
+    /// Another packet just like this one.
+    pub(crate) fn copy(&mut self, handle: Handle) -> Handle {
+        let packet = self.ports.pool[handle];
+        let aside = match packet.has_aside() {
+            true => self.asides[handle as usize],
+            false => NOTHING_ASIDE,
+        };
+        self.keep(packet, &aside)
+    }
+
     /// A packet arrives at the host where its end lives.
-    fn receive(&mut self, host: u16, handle: Handle) {
+    pub(crate) fn receive(&mut self, host: u16, handle: Handle) {
+        let troubles = &mut self.hosts[usize::from(host)].troubles;
+        if troubles.paused {
+            return troubles.keep(handle);
+        }
         let mut packet = self.ports.pool[handle];
         self.ports.pool.release(handle);
         if !packet.has_aside() {
@@ -531,6 +574,7 @@ impl Net {
             peer_port,
             host: self.layout.tenants[tenant as usize].host,
             peer_host: self.layout.tenants[peer_tenant as usize].host,
+            path: 0,
             ready: false,
             timer_ps: u64::MAX,
             actor,
@@ -541,8 +585,11 @@ impl Net {
     }
 
     fn end(&mut self, end: End) -> EndId {
+        let id = self.ends.len() as EndId;
         self.ends.push(end);
-        self.ends.len() as EndId - 1
+        let key = key(&self.ends, &self.layout.tenants, id);
+        self.ends[id as usize].path = flow_hash(&key, &self.path_key);
+        id
     }
 
     /// A host's vNIC stage. Returns what becomes of the packet, and a FACK to be sent after it.
@@ -598,10 +645,13 @@ impl Net {
     }
 
     /// After anything happened to an end: what it has to send, and its timer.
-    fn attend(&mut self, end: EndId) {
+    pub(crate) fn attend(&mut self, end: EndId) {
         let state = &self.ends[end as usize];
         let Some(tcp) = &state.tcp else { return };
         let host = state.host;
+        if self.hosts[usize::from(host)].troubles.paused {
+            return;
+        }
         if self.hosts[usize::from(host)].queueing == Queueing::Drop {
             while self.transmit(host, end) {}
         } else if !state.ready && tcp.has_output(self.now_ns()) {
@@ -631,6 +681,9 @@ impl Net {
             return; // an earlier one took its place
         }
         state.timer_ps = u64::MAX;
+        if self.hosts[usize::from(state.host)].troubles.paused {
+            return; // set again when the host goes on
+        }
         if let Some(tcp) = &mut state.tcp
             && tcp.deadline_ns() <= now_ns
         {
@@ -641,9 +694,9 @@ impl Net {
     }
 
     /// The adapter takes packets while it is free; ends with something to send take turns.
-    fn pull(&mut self, host: u16) {
+    pub(crate) fn pull(&mut self, host: u16) {
         let at = usize::from(host);
-        if self.hosts[at].waiting {
+        if self.hosts[at].waiting || self.hosts[at].troubles.paused {
             return;
         }
         let adapter = self.hosts[at].adapter;
@@ -678,7 +731,8 @@ impl Net {
         let Some(segment) = state.tcp.as_mut().and_then(|tcp| tcp.transmit(now_ns)) else {
             return false;
         };
-        let packet = Packet::new(&segment, state.peer, state.peer_host, self.layout.ip_bytes);
+        let mut packet = Packet::new(&segment, state.peer, state.peer_host, self.layout.ip_bytes);
+        packet.path = state.path;
         self.sent += 1;
         if !packet.has_aside() {
             self.pass_down(host, end, packet, &NOTHING_ASIDE);
@@ -757,7 +811,8 @@ impl Net {
         }
     }
 
-    /// Asserts that no packet got lost without a cause: sent = handed over + dropped + underway.
+    /// Asserts that no packet got lost without a cause: sent + duplicated = handed over + consumed + policed +
+    /// dropped + underway + waiting for a host that stands still.
     ///
     /// # Errors
     /// The balance, if it is not zero.
@@ -765,15 +820,22 @@ impl Net {
         let ports = 0..self.ports.len();
         let drops = |port| self.ports.stats(port).drops.iter().sum::<u64>();
         let dropped: u64 = ports.clone().map(drops).sum();
+        let duplicates = ports.clone().map(|port| self.ports.stats(port).duplicates);
+        let made = self.sent + self.facks + self.imported + duplicates.sum::<u64>();
         let underway: u64 = ports.map(|port| self.ports.underway(port)).sum();
-        let made = self.sent + self.facks + self.imported;
-        let found = self.handed + self.consumed + self.policed + dropped + underway + self.exported;
-        if made == found {
+        let waiting: u64 = self.hosts.iter().map(|host| host.troubles.waiting()).sum();
+        let over = self.handed + self.consumed + self.policed + self.exported;
+        let found = over + dropped + underway + waiting;
+        // Several parts keep what they have exported as long as it is backlog.
+        let alone = self.layout.partition.parts() == 1;
+        let kept = self.ports.pool.len() as u64;
+        if made == found && (!alone || kept == underway + waiting) {
             return Ok(());
         }
         Err(format!(
-            "{made} packets were sent but {found} are accounted for: {} delivered, {} consumed, {} policed, \
-             {dropped} dropped, {underway} underway, {} handed to other parts (part {})",
+            "{made} packets were sent or doubled but {found} are accounted for: {} delivered, {} consumed, \
+             {} policed, {dropped} dropped, {underway} underway, {waiting} at hosts that stand still, {} handed to \
+             other parts (part {}, which keeps {kept})",
             self.handed, self.consumed, self.policed, self.exported, self.part
         ))
     }
@@ -810,6 +872,7 @@ impl Net {
             peer_port: port,
             host,
             peer_host,
+            path: 0,
             ready: false,
             timer_ps: u64::MAX,
             actor,
@@ -836,6 +899,7 @@ impl Net {
 
     /// Reads; returns how many bytes there were, at most `bytes`.
     pub fn read(&mut self, end: EndId, bytes: u64) -> u64 {
+        let bytes = self.may_read(end, bytes);
         let Some(tcp) = &mut self.ends[end as usize].tcp else {
             return 0;
         };
@@ -884,6 +948,22 @@ impl Net {
         };
         let at_ps = at_ns.saturating_mul(1_000).max(self.now_ps);
         self.wheel.push(at_ps, source(ALARM, index));
+    }
+}
+
+/// What switches hash connections with.
+fn path_key(seed: u64) -> HashKey {
+    let mut state = seed;
+    let mut next = || {
+        // Knuth's MMIX generator; its high bits are good.
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (state >> 32) as u32
+    };
+    HashKey {
+        spread: u64::from(next()) << 32 | u64::from(next()) | 1,
+        word: std::array::from_fn(|_| next()),
     }
 }
 

@@ -67,13 +67,15 @@ pub struct Packet {
     ceb: u32,
     /// The connection's end that it is for, or [`NO_END`].
     pub to: u32,
+    /// Hash of its connection and direction, for switches that choose paths by it.
+    pub path: u32,
     /// The host where that end lives.
     pub host: u16,
     /// Length of IP packet and Ethernet header.
     bytes: u16,
 }
 
-const _: () = assert!(size_of::<Packet>() == 40);
+const _: () = assert!(size_of::<Packet>() == 44);
 
 impl Packet {
     /// A segment on its way to the end `to` at `host`; `ip_bytes` is the length of the IP header.

@@ -24,6 +24,7 @@ use crate::{
     capture::Capture,
     engine::Engine,
     measure::{self, Backlogs, Queue},
+    net::Net,
     trace::Traces,
 };
 
@@ -221,7 +222,8 @@ impl<'a> Run<'a> {
     }
 
     fn act(&mut self, event: usize) {
-        match &self.variant.events[event].action {
+        let variant = self.variant;
+        match &variant.events[event].action {
             Action::Detach(hosts) => {
                 for &host in hosts {
                     let net = self.engine.net_of_host(host as u16);
@@ -231,6 +233,34 @@ impl<'a> Run<'a> {
                 }
             }
             Action::BleachEcn => self.engine.nets().for_each(|net| net.bleach = true),
+            Action::LinkDown(links) => self.on_links(links, |net, link| net.set_link(link, false)),
+            Action::LinkUp(links) => self.on_links(links, |net, link| net.set_link(link, true)),
+            Action::Impair { links, change } => self.on_links(links, |net, link| {
+                net.impair(link, |before| change.of(before));
+            }),
+            Action::Pause(hosts) => self.on_hosts(hosts, Net::pause),
+            Action::Resume(hosts) => self.on_hosts(hosts, Net::resume),
+            Action::ReadRate { tenants, rate_bps } => {
+                for &tenant in tenants {
+                    let host = variant.tenants[tenant].host as u16;
+                    let net = self.engine.net_of_host(host);
+                    net.set_read_rate(tenant as u32, *rate_bps);
+                }
+            }
+        }
+        self.engine.hear();
+    }
+
+    /// Both ends of a link may be different parts'.
+    fn on_links(&mut self, links: &[usize], act: impl Fn(&mut Net, usize)) {
+        for net in self.engine.nets() {
+            links.iter().for_each(|&link| act(net, link));
+        }
+    }
+
+    fn on_hosts(&mut self, hosts: &[usize], act: impl Fn(&mut Net, usize)) {
+        for &host in hosts {
+            act(self.engine.net_of_host(host as u16), host);
         }
     }
 

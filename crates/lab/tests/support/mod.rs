@@ -81,6 +81,7 @@ pub fn variant(congestion_control: &str, traffic: Vec<Traffic>) -> Variant {
         kind: TenantKind::Namespace,
         receive_buffer_bytes: None,
         tcp: TcpOptions::default(),
+        read_rate_bps: None,
     };
     Variant {
         name: "test".into(),
@@ -95,12 +96,15 @@ pub fn variant(congestion_control: &str, traffic: Vec<Traffic>) -> Variant {
         tenants: vec![tenant("a", 0, "10.9.0.1"), tenant("b", 1, "10.9.0.2")],
         switches: Vec::new(),
         links: Vec::new(),
+        routing: Default::default(),
+        shared_memory: None,
         traffic,
         enforcement: None,
         events: Vec::new(),
         intervals: Vec::new(),
         lab: LabOptions::default(),
         sim: SimOptions::default(),
+        places: Default::default(),
     }
 }
 

@@ -1,6 +1,4 @@
-//! `[enforcement]` and `[[event]]`.
-
-use std::time::Duration;
+//! `[enforcement]`.
 
 use ipnet::IpNet;
 use sluicegate_policy::{
@@ -8,8 +6,8 @@ use sluicegate_policy::{
     table::{Item, Table},
 };
 
-use super::{duration, network::Network, select};
-use crate::experiment::{Action, Enforcement, Event};
+use super::{network::Network, select};
+use crate::experiment::Enforcement;
 
 /// Reads `[enforcement]`; `None` when no host enforces.
 pub fn read(root: &Table<'_>, network: &Network) -> Option<Enforcement> {
@@ -45,7 +43,8 @@ fn tenants_prefix(ip_version: u8) -> IpNet {
     ipnet::Ipv6Net::new_assert([0xfd00, 0, 0, 0, 0, 0, 0, 0].into(), 64).into()
 }
 
-fn read_hosts(item: &Item<'_>, network: &Network) -> Vec<usize> {
+/// `"all"`, `"none"`, or names and patterns.
+pub fn read_hosts(item: &Item<'_>, network: &Network) -> Vec<usize> {
     let word = if item.is_text() { item.text() } else { None };
     match word {
         Some("all") => (0..network.hosts.len()).collect(),
@@ -55,42 +54,4 @@ fn read_hosts(item: &Item<'_>, network: &Network) -> Vec<usize> {
             select(item, &names, "host")
         }
     }
-}
-
-/// Reads `[[event]]`, ordered by time.
-pub fn read_events(root: &Table<'_>, network: &Network, end: Duration) -> Vec<Event> {
-    let mut events = Vec::new();
-    for table in root.tables("event") {
-        events.extend(read_event(&table, network, end));
-        table.close();
-    }
-    events.sort_by_key(|event| event.at);
-    events
-}
-
-fn read_event(table: &Table<'_>, network: &Network, end: Duration) -> Option<Event> {
-    let at = duration(table, "at");
-    if at.is_none() && table.get("at").is_none() {
-        table.require(
-            "at",
-            "give the time since the start of the run, warm-up included",
-        );
-    }
-    if at.is_some_and(|at| at >= end) {
-        table
-            .item()
-            .complain("happens after the run has ended", "choose an earlier `at`");
-    }
-    let detach = table.get("detach").map(|item| read_hosts(&item, network));
-    let bleach = table.boolean("bleach_ecn").unwrap_or(false);
-    let action = match (detach, bleach) {
-        (Some(hosts), false) => Action::Detach(hosts),
-        (None, true) => Action::BleachEcn,
-        _ => {
-            let advice = "give either `detach = [\"r1\"]` or `bleach_ecn = true`";
-            table.item().complain("an event does one thing", advice);
-            return None;
-        }
-    };
-    at.map(|at| Event { at, action })
 }

@@ -1,19 +1,26 @@
 //! From the tree of one variant to [`Variant`].
 
 mod enforcement;
+mod events;
+mod graph;
 mod network;
 mod pairs;
 mod tenants;
 mod traffic;
 
-use std::{path::Path, time::Duration};
+use std::{collections::HashSet, path::Path, time::Duration};
 
 use sluicegate_policy::{
     table::{Item, Table, nearest},
     units::parse_duration,
 };
 
-use crate::experiment::{Interval, LabOptions, SimOptions, Variant};
+use sluicegate_fabric::{Graph, Routes};
+
+use crate::{
+    experiment::{Interval, LabOptions, SimOptions, Variant},
+    places::Places,
+};
 
 /// What names may look like.
 pub const NAME_ADVICE: &str = "use small letters, digits and `-`, starting with a letter";
@@ -54,17 +61,23 @@ pub fn variant(name: &str, table: &Table<'_>, checks: &Checks<'_>) -> Variant {
         ip_version: network.ip_version,
         mtu_bytes: network.mtu_bytes,
         enforcement: enforcement::read(table, &network),
-        events: enforcement::read_events(table, &network, warmup + measured),
+        events: events::read(table, &network, &tenants, warmup + measured),
         intervals: read_intervals(table, warmup + measured),
         lab: read_lab(table),
         sim: read_sim(table),
+        places: Places::of(table),
+        routing: network.routing,
+        shared_memory: network.shared_memory,
         hosts: network.hosts.clone(),
         switches: network.switches.clone(),
         links: network.links.clone(),
         tenants,
         traffic,
     };
-    network::mark_bottlenecks(&mut variant, &network);
+    let graph = variant.graph();
+    let routes = variant.routes(&graph);
+    check_paths(table, &variant, &graph, &routes);
+    network::mark_bottlenecks(&mut variant, &network, &graph, &routes);
     variant
 }
 
@@ -97,6 +110,29 @@ fn read_intervals(table: &Table<'_>, total: Duration) -> Vec<Interval> {
         });
     }
     all
+}
+
+/// Whoever sends must be able to reach whom it sends to, and be answered.
+fn check_paths(table: &Table<'_>, variant: &Variant, graph: &Graph, routes: &Routes) {
+    let tables = table.table("traffic").map(|traffic| traffic.named());
+    let tables = tables.unwrap_or_default();
+    let mut checked = HashSet::new();
+    for traffic in &variant.traffic {
+        let hosts = |&(from, to): &(usize, usize)| {
+            let (from, to) = (variant.tenants[from].host, variant.tenants[to].host);
+            [(from, to), (to, from)]
+        };
+        let mut ways = traffic.pairs.iter().flat_map(hosts);
+        let unreachable = ways.find(|&(from, to)| {
+            from != to && checked.insert((from, to)) && routes.hops(graph, from, to).is_empty()
+        });
+        let item = tables.iter().find(|(name, _)| *name == traffic.name);
+        if let (Some((from, to)), Some((_, item))) = (unreachable, item) {
+            let name = |host: usize| &variant.hosts[host].name;
+            let reason = format!("no path leads from {} to {}", name(from), name(to));
+            item.complain(reason, "join them by a link between switches");
+        }
+    }
 }
 
 fn read_lab(table: &Table<'_>) -> LabOptions {

@@ -1,16 +1,21 @@
 //! `[network]`: topologies, links, marking, and which links the experiment is about.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use sluicegate_policy::{
     table::{Item, Table, nearest},
     units::{parse_bytes, parse_rate},
 };
 
-use sluicegate_fabric::{Graph, Routes};
+use sluicegate_fabric::{Graph, Impairment, Routes, Routing, SharedMemory};
 
-use super::select;
-use crate::experiment::{Host, Link, Marking, Node, Switch, TrafficKind, Variant};
+use super::{duration, graph, select};
+use crate::experiment::{
+    Host, ImpairmentChange, Link, Marking, Node, Switch, TrafficKind, Variant,
+};
 
 /// A resolved `[network]`.
 pub struct Network {
@@ -20,6 +25,8 @@ pub struct Network {
     pub ip_version: u8,
     pub mtu_bytes: u32,
     pub tenants_per_host: usize,
+    pub routing: Routing,
+    pub shared_memory: Option<SharedMemory>,
     /// Links named by `bottleneck`; `None` = those where traffic converges.
     bottleneck: Option<Vec<usize>>,
     /// Who sends and who receives unless traffic says otherwise.
@@ -30,16 +37,45 @@ pub struct Network {
 /// Most hosts of a topology: more than any lab holds, few enough for any message.
 const HOSTS_MAX: i64 = 1024;
 
-#[derive(Clone, Copy)]
+/// A frame that is overtaken is late by up to this much.
+const REORDER_DELAY: Duration = Duration::from_micros(100);
+
+#[derive(Clone, Copy, PartialEq)]
 enum Topology {
     Star,
     Dumbbell,
     ParkingLot,
     FatTree,
+    KAryNTree,
+    Graph,
 }
 
+const TOPOLOGIES: [(&str, Topology); 6] = [
+    ("star", Topology::Star),
+    ("dumbbell", Topology::Dumbbell),
+    ("parking-lot", Topology::ParkingLot),
+    ("fat-tree", Topology::FatTree),
+    ("k-ary-n-tree", Topology::KAryNTree),
+    ("graph", Topology::Graph),
+];
+
+/// Keys that belong to one topology.
+const SHAPES: [(&str, Topology); 9] = [
+    ("hosts", Topology::Star),
+    ("pairs", Topology::Dumbbell),
+    ("senders", Topology::ParkingLot),
+    ("children", Topology::FatTree),
+    ("parents", Topology::FatTree),
+    ("k", Topology::KAryNTree),
+    ("n", Topology::KAryNTree),
+    ("links", Topology::Graph),
+    ("file", Topology::Graph),
+];
+
 /// What links are made of unless told otherwise.
-struct LinkDefaults {
+pub struct LinkDefaults {
+    delay: Option<Duration>,
+    impairment: Impairment,
     rate_bps: u64,
     access_rate_bps: u64,
     queue_bytes: u64,
@@ -55,6 +91,8 @@ pub fn read(root: &Table<'_>) -> Network {
         ip_version: 4,
         mtu_bytes: 1500,
         tenants_per_host: 1,
+        routing: Routing::default(),
+        shared_memory: None,
         bottleneck: None,
         senders: "*",
         receivers: "*",
@@ -66,7 +104,13 @@ pub fn read(root: &Table<'_>) -> Network {
         return network;
     };
     read_addresses(&table, &mut network);
-    let defaults = read_defaults(&table);
+    let routings = [
+        ("d-mod-k", Routing::DModK),
+        ("flow-hash", Routing::FlowHash),
+    ];
+    network.routing = table.choice("routing", &routings).unwrap_or_default();
+    network.shared_memory = read_memory(&table);
+    let defaults = read_defaults(&table, network.shared_memory);
     expand(&table, &mut network, &defaults);
     override_links(&table, &mut network);
     network.bottleneck = table.get("bottleneck").map(|item| {
@@ -94,12 +138,28 @@ fn read_addresses(table: &Table<'_>, network: &mut Network) {
     network.tenants_per_host = tenants as usize;
 }
 
-fn read_defaults(table: &Table<'_>) -> LinkDefaults {
+/// `shared_buffer` and `alpha`.
+fn read_memory(table: &Table<'_>) -> Option<SharedMemory> {
+    let alpha = table.number("alpha", 0.001..=1024.0);
+    let Some(limit_bytes) = read_size(table, "shared_buffer") else {
+        if table.get("shared_buffer").is_none() {
+            table.refuse("alpha", "needs a `shared_buffer`");
+        }
+        return None;
+    };
+    Some(SharedMemory { limit_bytes, alpha })
+}
+
+fn read_defaults(table: &Table<'_>, memory: Option<SharedMemory>) -> LinkDefaults {
     let rate_bps = read_rate(table, "rate").unwrap_or(1_000_000_000);
     LinkDefaults {
         rate_bps,
         access_rate_bps: read_rate(table, "access_rate").unwrap_or(rate_bps),
-        queue_bytes: read_queue(table).unwrap_or(1_000_000),
+        // Where memory is shared, that alone is the limit unless one is given.
+        queue_bytes: read_size(table, "queue")
+            .unwrap_or(memory.map_or(1_000_000, |memory| memory.limit_bytes)),
+        delay: read_delay(table),
+        impairment: read_change(table).of(&Impairment::default()),
         marking: table
             .get("marking")
             .and_then(|item| read_marking(&item))
@@ -107,7 +167,8 @@ fn read_defaults(table: &Table<'_>) -> LinkDefaults {
     }
 }
 
-fn read_rate(table: &Table<'_>, key: &'static str) -> Option<u64> {
+/// A rate that a link, or an application, may have.
+pub fn read_rate(table: &Table<'_>, key: &'static str) -> Option<u64> {
     let item = table.get(key)?;
     let rate = item.parse(parse_rate)?;
     let allowed = 100_000..=1_000_000_000_000;
@@ -118,14 +179,37 @@ fn read_rate(table: &Table<'_>, key: &'static str) -> Option<u64> {
     Some(rate)
 }
 
-fn read_queue(table: &Table<'_>) -> Option<u64> {
-    let item = table.get("queue")?;
+fn read_size(table: &Table<'_>, key: &'static str) -> Option<u64> {
+    let item = table.get(key)?;
     let bytes = item.parse(parse_bytes)?;
     if !(1_000..=4_000_000_000).contains(&bytes) {
         item.complain("must lie between 1KB and 4GB", "");
         return None;
     }
     Some(bytes)
+}
+
+fn read_delay(table: &Table<'_>) -> Option<Duration> {
+    let delay = duration(table, "delay")?;
+    if delay > Duration::from_secs(10) {
+        table.item().complain("`delay` must not be above 10s", "");
+    }
+    Some(delay)
+}
+
+/// `bit_error_rate` and the like.
+pub fn read_change(table: &Table<'_>) -> ImpairmentChange {
+    let rate = |key| table.number(key, 0.0..=1.0);
+    let reorder_rate = rate("reorder_rate");
+    let delay = duration(table, "reorder_delay");
+    let delay = delay.or(reorder_rate.map(|_| REORDER_DELAY));
+    let ps = |delay: Duration| u64::try_from(delay.as_nanos() * 1_000).unwrap_or(u64::MAX);
+    ImpairmentChange {
+        bit_error_rate: rate("bit_error_rate"),
+        duplicate_rate: rate("duplicate_rate"),
+        reorder_rate,
+        reorder_delay_ps: delay.map(ps),
+    }
 }
 
 fn read_marking(item: &Item<'_>) -> Option<Marking> {
@@ -176,20 +260,12 @@ fn read_red(table: &Table<'_>) -> Marking {
 }
 
 fn expand(table: &Table<'_>, network: &mut Network, defaults: &LinkDefaults) {
-    let topologies = [
-        ("star", Topology::Star),
-        ("dumbbell", Topology::Dumbbell),
-        ("parking-lot", Topology::ParkingLot),
-        ("fat-tree", Topology::FatTree),
-    ];
-    let Some(topology) = table.choice("topology", &topologies) else {
+    let Some(topology) = table.choice("topology", &TOPOLOGIES) else {
         if table.get("topology").is_none() {
-            table.require(
-                "topology",
-                "use one of star, dumbbell, parking-lot, fat-tree",
-            );
+            let names = TOPOLOGIES.map(|(name, _)| name).join(", ");
+            table.require("topology", &format!("use one of {names}"));
         }
-        for key in ["hosts", "pairs", "senders", "children", "parents"] {
+        for (key, _) in SHAPES {
             table.get(key);
         }
         return;
@@ -201,17 +277,11 @@ fn expand(table: &Table<'_>, network: &mut Network, defaults: &LinkDefaults) {
         Topology::Dumbbell => builder.dumbbell(count("pairs", 1).unwrap_or(2)),
         Topology::ParkingLot => builder.parking_lot(count("senders", 2).unwrap_or(4)),
         Topology::FatTree => builder.fat_tree(table),
+        Topology::KAryNTree => builder.k_ary_n_tree(table),
+        Topology::Graph => graph::read(table, &mut builder),
     }
-    for (key, used) in [
-        ("hosts", matches!(topology, Topology::Star)),
-        ("pairs", matches!(topology, Topology::Dumbbell)),
-        ("senders", matches!(topology, Topology::ParkingLot)),
-        ("children", matches!(topology, Topology::FatTree)),
-        ("parents", matches!(topology, Topology::FatTree)),
-    ] {
-        if !used {
-            table.refuse(key, "does not belong to this topology");
-        }
+    for (key, _) in SHAPES.iter().filter(|(_, owner)| *owner != topology) {
+        table.refuse(key, "does not belong to this topology");
     }
 }
 
@@ -226,8 +296,9 @@ fn degrees(table: &Table<'_>, key: &'static str) -> Vec<u32> {
     counts.map(|count| count as u32).collect()
 }
 
-struct Builder<'a> {
-    network: &'a mut Network,
+/// Adds nodes and links to a network.
+pub struct Builder<'a> {
+    pub network: &'a mut Network,
     defaults: &'a LinkDefaults,
 }
 
@@ -268,13 +339,34 @@ impl Builder<'_> {
         (self.network.senders, self.network.receivers) = ("s*", "r1");
     }
 
-    /// XGFT(h; children; parents): h1…hN, and switches eI, aI, cI… from the hosts up (edge, aggregation, core).
     fn fat_tree(&mut self, table: &Table<'_>) {
         let (children, parents) = (degrees(table, "children"), degrees(table, "parents"));
-        let graph = match Graph::xgft(&children, &parents) {
+        let advice = "for example children = [8, 8, 4] and parents = [1, 8, 8]";
+        self.xgft(table, &children, &parents, advice);
+    }
+
+    /// The tree of Petrini and Vanneschi, 1997: XGFT(n; k, …, k; 1, k, …, k), k^n hosts.
+    fn k_ary_n_tree(&mut self, table: &Table<'_>) {
+        let degree = |key, most| {
+            let number = table.integer(key, 1..=most);
+            if number.is_none() && table.get(key).is_none() {
+                table.require(key, "for example k = 4 and n = 3: 64 hosts");
+            }
+            number
+        };
+        if let (Some(k), Some(n)) = (degree("k", 1024), degree("n", 10)) {
+            let children = vec![k as u32; n as usize];
+            let mut parents = children.clone();
+            parents[0] = 1;
+            self.xgft(table, &children, &parents, "choose a smaller k or n");
+        }
+    }
+
+    /// XGFT(h; children; parents): h1…hN, and switches eI, aI, cI… from the hosts up (edge, aggregation, core).
+    fn xgft(&mut self, table: &Table<'_>, children: &[u32], parents: &[u32], advice: &str) {
+        let graph = match Graph::xgft(children, parents) {
             Ok(graph) => graph,
             Err(problem) => {
-                let advice = "for example children = [8, 8, 4] and parents = [1, 8, 8]";
                 table.item().complain(problem, advice);
                 return;
             }
@@ -285,7 +377,7 @@ impl Builder<'_> {
             });
         }
         for level in 1..=children.len() {
-            for number in 1..=Graph::xgft_level(&children, &parents, level) {
+            for number in 1..=Graph::xgft_level(children, parents, level) {
                 let tier = ["e", "a", "c"]
                     .get(level - 1)
                     .map_or_else(|| format!("t{level}-"), |tier| (*tier).to_owned());
@@ -301,7 +393,8 @@ impl Builder<'_> {
         }
     }
 
-    fn switch(&mut self, name: &str) -> usize {
+    /// Adds a switch.
+    pub fn switch(&mut self, name: &str) -> usize {
         self.network.switches.push(Switch {
             name: name.to_owned(),
         });
@@ -314,7 +407,8 @@ impl Builder<'_> {
         self.link(Node::Switch(switch), host);
     }
 
-    fn link(&mut self, a: Node, b: Node) {
+    /// Adds a link, a switch before a host, with what links have by default.
+    pub fn link(&mut self, a: Node, b: Node) {
         let access = matches!(b, Node::Host(_));
         let rate_bps = if access {
             self.defaults.access_rate_bps
@@ -333,6 +427,8 @@ impl Builder<'_> {
             rate_bps,
             queue_bytes: self.defaults.queue_bytes,
             marking: self.defaults.marking,
+            delay: self.defaults.delay,
+            impairment: self.defaults.impairment,
             bottleneck: false,
         });
     }
@@ -366,13 +462,19 @@ fn override_links(table: &Table<'_>, network: &mut Network) {
         let Some(own) = item.table() else {
             continue;
         };
-        let link = &mut network.links[at];
-        link.rate_bps = read_rate(&own, "rate").unwrap_or(link.rate_bps);
-        link.queue_bytes = read_queue(&own).unwrap_or(link.queue_bytes);
-        let marking = own.get("marking").and_then(|item| read_marking(&item));
-        link.marking = marking.unwrap_or(link.marking);
+        read_link(&own, &mut network.links[at]);
         own.close();
     }
+}
+
+/// What a link has of its own.
+pub fn read_link(own: &Table<'_>, link: &mut Link) {
+    link.rate_bps = read_rate(own, "rate").unwrap_or(link.rate_bps);
+    link.queue_bytes = read_size(own, "queue").unwrap_or(link.queue_bytes);
+    let marking = own.get("marking").and_then(|item| read_marking(&item));
+    link.marking = marking.unwrap_or(link.marking);
+    link.delay = read_delay(own).or(link.delay);
+    link.impairment = read_change(own).of(&link.impairment);
 }
 
 /// A link in one direction: its id, and whether from `a` to `b`.
@@ -380,21 +482,20 @@ type Hop = (usize, bool);
 
 /// Marks the links that the experiment is about: those named, else those where traffic from
 /// different links converges, else the slowest ones that traffic crosses.
-pub fn mark_bottlenecks(variant: &mut Variant, network: &Network) {
+pub fn mark_bottlenecks(variant: &mut Variant, network: &Network, graph: &Graph, routes: &Routes) {
     let chosen = match &network.bottleneck {
         Some(named) => named.clone(),
-        None => converging(variant),
+        None => converging(variant, graph, routes),
     };
     for id in chosen {
         variant.links[id].bottleneck = true;
     }
 }
 
-fn converging(variant: &Variant) -> Vec<usize> {
+/// Only hops that every path of a pair takes count: which of several it is a hash may choose.
+fn converging(variant: &Variant, graph: &Graph, routes: &Routes) -> Vec<usize> {
     let mut inputs: BTreeMap<Hop, BTreeSet<Hop>> = BTreeMap::new();
     let mut crossed = BTreeSet::new();
-    let graph = variant.graph();
-    let routes = Routes::new(&graph);
     // Probes watch queues; they do not make them.
     let loads = variant
         .traffic
@@ -403,7 +504,11 @@ fn converging(variant: &Variant) -> Vec<usize> {
     for (from, to) in loads.flat_map(|traffic| &traffic.pairs) {
         let (from, to) = (variant.tenants[*from].host, variant.tenants[*to].host);
         let hop = |port: u32| (port as usize / 2, port % 2 == 0);
-        let path: Vec<Hop> = routes.path(&graph, from, to).into_iter().map(hop).collect();
+        let hops = routes.hops(graph, from, to).into_iter();
+        let path: Vec<Hop> = hops
+            .filter(|ports| ports.len() == 1)
+            .map(|ports| hop(ports[0]))
+            .collect();
         crossed.extend(path.iter().filter(|hop| hop.1).copied());
         for hops in path.windows(2) {
             inputs.entry(hops[1]).or_default().insert(hops[0]);

@@ -11,7 +11,10 @@ use sluicegate_policy::{
     units::{parse_bytes, parse_duration},
 };
 
-use super::{matches, network::Network};
+use super::{
+    matches,
+    network::{Network, read_rate},
+};
 use crate::experiment::{Profile, Recovery, TcpOptions, Tenant, TenantKind};
 
 /// Congestion controls that a tenant may use.
@@ -97,6 +100,7 @@ fn residents(network: &Network) -> Vec<Tenant> {
                 kind: TenantKind::Namespace,
                 receive_buffer_bytes: None,
                 tcp: TcpOptions::default(),
+                read_rate_bps: None,
             });
         }
     }
@@ -122,6 +126,7 @@ struct Change {
     receive_buffer_bytes: Option<u64>,
     profile: Option<Profile>,
     tcp: TcpOptions,
+    read_rate_bps: Option<u64>,
 }
 
 fn read_change(table: &Table<'_>) -> Change {
@@ -151,6 +156,7 @@ fn read_change(table: &Table<'_>) -> Change {
             rto_slop: table.parse("rto_slop", parse_duration),
             delayed_ack: table.parse("delayed_ack", parse_duration),
         },
+        read_rate_bps: read_rate(table, "read_rate"),
     }
 }
 
@@ -183,5 +189,6 @@ impl Change {
             rto_slop: new.rto_slop.or(old.rto_slop),
             delayed_ack: new.delayed_ack.or(old.delayed_ack),
         };
+        tenant.read_rate_bps = self.read_rate_bps.or(tenant.read_rate_bps);
     }
 }

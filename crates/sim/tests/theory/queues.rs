@@ -100,7 +100,7 @@ impl Queue {
     /// Takes what is at the far end by `now_ps`: all of its time there but service and delay was waiting.
     fn receive(&mut self, now_ps: u64) {
         while let Some(at_ps) = self.next_ps.filter(|&at_ps| at_ps <= now_ps) {
-            let Some((handle, next_ps)) = self.ports.arrive(0) else {
+            let Some((handle, next_ps)) = self.ports.arrive(0, at_ps) else {
                 return;
             };
             let frame = &self.ports.pool[handle];

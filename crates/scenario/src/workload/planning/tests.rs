@@ -16,6 +16,7 @@ fn variant(tenants: usize, kind: TrafficKind, pairs: &[(usize, usize)]) -> Varia
         kind: TenantKind::Namespace,
         receive_buffer_bytes: (number == 2).then_some(65_536),
         tcp: TcpOptions::default(),
+        read_rate_bps: None,
     };
     let traffic = Traffic {
         name: "test".into(),
@@ -37,12 +38,15 @@ fn variant(tenants: usize, kind: TrafficKind, pairs: &[(usize, usize)]) -> Varia
         tenants: (0..tenants).map(tenant).collect(),
         switches: Vec::new(),
         links: Vec::new(),
+        routing: sluicegate_fabric::Routing::default(),
+        shared_memory: None,
         traffic: vec![traffic],
         enforcement: None,
         events: Vec::new(),
         intervals: Vec::new(),
         lab: LabOptions::default(),
         sim: SimOptions::default(),
+        places: crate::places::Places::default(),
     }
 }
 

@@ -1,0 +1,126 @@
+//! What a scenario may ask for and the lab cannot do.
+
+use std::collections::BTreeSet;
+
+use sluicegate_scenario::experiment::{Action, Link, Variant};
+
+/// One line for each, with where it is said and what to do.
+pub fn of(variant: &Variant) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut cannot = |there: bool, table: &str, key: &str, why: &str| {
+        if there {
+            let place = variant.places.find(table, key);
+            found.push(format!("{place}: {why}; simulate it (--world sim)"));
+        }
+    };
+    // Connected without a cycle: one link less than nodes.
+    let cyclic = variant.links.len() >= variant.hosts.len() + variant.switches.len();
+    let why = "the lab's bridges know one path between two hosts only";
+    cannot(cyclic, "network", "topology", why);
+    let why = "each port of the lab's switches has memory of its own";
+    cannot(
+        variant.shared_memory.is_some(),
+        "network",
+        "shared_buffer",
+        why,
+    );
+    let links = &variant.links;
+    let delayed = links.iter().any(|link| link.delay.is_some());
+    cannot(delayed, "network", "delay", "the lab's links have no delay");
+    let impaired = |rate: fn(&Link) -> f64| links.iter().any(|link| rate(link) > 0.0);
+    let why = "the lab's links do nothing to frames";
+    let damaged = impaired(|link| link.impairment.bit_error_rate);
+    cannot(damaged, "network", "bit_error_rate", why);
+    let repeated = impaired(|link| link.impairment.duplicate_rate);
+    cannot(repeated, "network", "duplicate_rate", why);
+    let reordered = impaired(|link| link.impairment.reorder_rate);
+    cannot(reordered, "network", "reorder_rate", why);
+    let slow = variant
+        .tenants
+        .iter()
+        .any(|tenant| tenant.read_rate_bps.is_some());
+    cannot(
+        slow,
+        "tenant",
+        "read_rate",
+        "the lab's tenants read at once",
+    );
+    let events = variant.events.iter();
+    let mut simulated: BTreeSet<_> = events
+        .filter_map(|event| simulated(&event.action))
+        .collect();
+    if simulated.contains("link_down") {
+        simulated.remove("link_up"); // which may be its end
+    }
+    for key in simulated {
+        cannot(true, "event", key, "the lab has no such event");
+    }
+    found
+}
+
+/// The key of an event that only the simulator knows.
+fn simulated(action: &Action) -> Option<&'static str> {
+    match action {
+        Action::Detach(_) | Action::BleachEcn => None,
+        Action::LinkDown(_) => Some("link_down"),
+        Action::LinkUp(_) => Some("link_up"),
+        Action::Impair { .. } => Some("impair"),
+        Action::Pause(_) | Action::Resume(_) => Some("pause_host"),
+        Action::ReadRate { .. } => Some("slow_receiver"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use sluicegate_scenario::file;
+
+    use super::*;
+
+    fn limits(network: &str, rest: &str) -> Vec<String> {
+        let text = format!("[network]\n{network}[traffic.b]\nkind = 'bulk'\n{rest}");
+        let parsed = file::parse(Path::new("t.toml"), &text, &file::Options::default());
+        of(&parsed
+            .unwrap_or_else(|problems| panic!("{problems}"))
+            .variants[0])
+    }
+
+    #[test]
+    fn what_only_the_simulator_does_is_refused_where_it_is_said() {
+        let found = limits(
+            "topology = 'dumbbell'\nshared_buffer = '1MB'\nlink.left-right.bit_error_rate = 1e-9\n",
+            "[[event]]\nat = '3s'\nlink_down = 'left-right'\nfor = '1s'\n[tenant.r1]\nread_rate = '1Mbit'\n",
+        );
+        let expected = [
+            "t.toml:3:17: network.shared_buffer: ",
+            "t.toml:4:34: network.link.left-right.bit_error_rate: ",
+            "t.toml:12:13: tenant.r1.read_rate: ",
+            "t.toml:9:13: event[0].link_down: ",
+        ];
+        assert_eq!(
+            found.len(),
+            expected.len(),
+            "an event and its end are one: {found:#?}"
+        );
+        for (line, place) in found.iter().zip(expected) {
+            assert!(line.starts_with(place), "{line} against {place}");
+        }
+        assert!(
+            found
+                .iter()
+                .all(|line| line.ends_with("simulate it (--world sim)"))
+        );
+    }
+
+    #[test]
+    fn several_paths_are_refused_and_one_is_not() {
+        assert!(limits("topology = 'dumbbell'\nrouting = 'flow-hash'\n", "").is_empty());
+        let found = limits(
+            "topology = 'k-ary-n-tree'\nk = 2\nn = 2\n",
+            "pairs = 'stride:1'\n",
+        );
+        assert_eq!(found.len(), 1);
+        assert!(found[0].starts_with("t.toml:2:12: network.topology: the lab's bridges"));
+    }
+}

@@ -1,0 +1,171 @@
+//! `[[event]]`: what happens while the run goes on.
+
+use std::time::Duration;
+
+use sluicegate_policy::table::{Item, Table};
+
+use super::{
+    duration, enforcement::read_hosts, network::Network, network::read_change, network::read_rate,
+    select,
+};
+use crate::experiment::{Action, Event, Tenant};
+
+/// What an event does, and what ends it, if anything does.
+struct Deed {
+    action: Action,
+    end: Option<Vec<Action>>,
+}
+
+impl Deed {
+    fn lasting(action: Action) -> Self {
+        Self { action, end: None }
+    }
+}
+
+/// Reads `[[event]]`, ordered by time.
+pub fn read(root: &Table<'_>, network: &Network, tenants: &[Tenant], end: Duration) -> Vec<Event> {
+    let mut events = Vec::new();
+    for table in root.tables("event") {
+        events.extend(read_event(&table, network, tenants, end));
+        table.close();
+    }
+    // What ends at a time ends before anything else begins.
+    events.sort_by_key(|(event, begins)| (event.at, *begins));
+    events.into_iter().map(|(event, _)| event).collect()
+}
+
+/// The event and its end, with whether it is a beginning.
+fn read_event(
+    table: &Table<'_>,
+    network: &Network,
+    tenants: &[Tenant],
+    end: Duration,
+) -> Vec<(Event, bool)> {
+    let at = duration(table, "at");
+    if at.is_none() && table.get("at").is_none() {
+        table.require(
+            "at",
+            "give the time since the start of the run, warm-up included",
+        );
+    }
+    if at.is_some_and(|at| at >= end) {
+        table
+            .item()
+            .complain("happens after the run has ended", "choose an earlier `at`");
+    }
+    let Some(deed) = read_deed(table, network, tenants) else {
+        table.get("for");
+        return Vec::new();
+    };
+    let lasts = read_for(table, &deed);
+    let Some(at) = at else { return Vec::new() };
+    let mut events = vec![(
+        Event {
+            at,
+            action: deed.action,
+        },
+        true,
+    )];
+    if let Some(over) = lasts.map(|lasts| at + lasts).filter(|over| *over < end) {
+        let ends = deed.end.into_iter().flatten();
+        events.extend(ends.map(|action| (Event { at: over, action }, false)));
+    }
+    events
+}
+
+fn read_for(table: &Table<'_>, deed: &Deed) -> Option<Duration> {
+    if deed.end.is_none() {
+        table.refuse("for", "this event has no end");
+        return None;
+    }
+    let lasts = duration(table, "for");
+    if lasts.is_some_and(|lasts| lasts.is_zero()) {
+        table.item().complain("`for` must not be zero", "");
+    }
+    let must_end = matches!(deed.action, Action::Pause(_));
+    if must_end && lasts.is_none() && table.get("for").is_none() {
+        table.require("for", "say how long, for example for = \"50ms\"");
+    }
+    lasts
+}
+
+fn read_deed(table: &Table<'_>, network: &Network, tenants: &[Tenant]) -> Option<Deed> {
+    let hosts = |key| table.get(key).map(|item| read_hosts(&item, network));
+    let links = |key| table.get(key).map(|item| read_links(&item, network));
+    let deeds = [
+        hosts("detach").map(|hosts| Deed::lasting(Action::Detach(hosts))),
+        (table.boolean("bleach_ecn") == Some(true)).then(|| Deed::lasting(Action::BleachEcn)),
+        links("link_down").map(|links| Deed {
+            end: Some(vec![Action::LinkUp(links.clone())]),
+            action: Action::LinkDown(links),
+        }),
+        links("link_up").map(|links| Deed::lasting(Action::LinkUp(links))),
+        table
+            .table("impair")
+            .map(|table| read_impair(table, network)),
+        hosts("pause_host").map(|hosts| Deed {
+            end: Some(vec![Action::Resume(hosts.clone())]),
+            action: Action::Pause(hosts),
+        }),
+        table
+            .table("slow_receiver")
+            .map(|table| read_slow(table, tenants)),
+    ];
+    let mut deeds = deeds.into_iter().flatten();
+    if let (Some(deed), None) = (deeds.next(), deeds.next()) {
+        return Some(deed);
+    }
+    let advice = "give one of `detach`, `bleach_ecn`, `link_down`, `link_up`, `impair`, `pause_host`, `slow_receiver`, \
+                  for example link_down = [\"left-right\"]";
+    table.item().complain("an event does one thing", advice);
+    None
+}
+
+fn read_links(item: &Item<'_>, network: &Network) -> Vec<usize> {
+    let names: Vec<_> = network.links.iter().map(|l| l.name.as_str()).collect();
+    select(item, &names, "link")
+}
+
+fn read_impair(table: Table<'_>, network: &Network) -> Deed {
+    let links = match table.get("links") {
+        Some(item) => read_links(&item, network),
+        None => (0..network.links.len()).collect(),
+    };
+    let change = read_change(&table);
+    table.close();
+    let end = links.iter().map(|&link| Action::Impair {
+        links: vec![link],
+        change: change.undone(&network.links[link].impairment),
+    });
+    Deed {
+        end: Some(end.collect()),
+        action: Action::Impair { links, change },
+    }
+}
+
+fn read_slow(table: Table<'_>, tenants: &[Tenant]) -> Deed {
+    let names: Vec<_> = tenants.iter().map(|t| t.name.as_str()).collect();
+    let slow = match table.get("tenants") {
+        Some(item) => select(&item, &names, "tenant"),
+        None => {
+            table.require("tenants", "say who reads slowly");
+            Vec::new()
+        }
+    };
+    let rate_bps = read_rate(&table, "read_rate");
+    if rate_bps.is_none() && table.get("read_rate").is_none() {
+        table.require("read_rate", "for example read_rate = \"100Mbit\"");
+    }
+    table.close();
+    let end = slow.iter().map(|&tenant| Action::ReadRate {
+        tenants: vec![tenant],
+        rate_bps: tenants[tenant].read_rate_bps,
+    });
+    Deed {
+        end: Some(end.collect()),
+        action: Action::ReadRate {
+            tenants: slow,
+            rate_bps,
+        },
+    }
+}

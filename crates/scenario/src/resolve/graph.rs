@@ -1,0 +1,98 @@
+//! `topology = "graph"`: the links as they are listed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use sluicegate_policy::table::Table;
+
+use super::{
+    NAME_ADVICE, is_name,
+    network::{Builder, read_link},
+};
+use crate::experiment::{Host, Node};
+
+/// Reads `links`. A node with one link is a host, any other a switch; both are numbered in the order of the
+/// list.
+pub fn read(table: &Table<'_>, builder: &mut Builder<'_>) {
+    if let Some(item) = table.get("file") {
+        // A name was replaced by its content when the file was read.
+        item.complain("must be a file name", "");
+    }
+    let entries = table.tables("links");
+    if entries.is_empty() {
+        let advice = "list them, as in links = [{ a = \"h1\", b = \"s1\" }, …], or name the `file` that does";
+        table.require("links", advice);
+    }
+    let ends: Vec<Option<(&str, &str)>> = entries.iter().map(read_ends).collect();
+    let nodes = add_nodes(ends.iter().flatten().copied(), builder);
+    if !entries.is_empty() && builder.network.hosts.len() < 2 {
+        let advice = "a host is a node that stands in one entry of `links` only";
+        table.item().complain("fewer than two hosts", advice);
+    }
+    let mut known = BTreeSet::new();
+    for (entry, ends) in entries.into_iter().zip(ends) {
+        if let Some((a, b)) = ends {
+            // As everywhere: the switch before the host.
+            let (first, second) = match (nodes[a], nodes[b]) {
+                (host @ Node::Host(_), switch @ Node::Switch(_)) => (switch, host),
+                as_listed => as_listed,
+            };
+            builder.link(first, second);
+            if let Some(link) = builder.network.links.last_mut() {
+                read_link(&entry, link);
+                // Results speak of both directions.
+                if !(known.insert(format!("{a}-{b}")) && known.insert(format!("{b}-{a}"))) {
+                    let reason = format!("there is a link {} already", link.name);
+                    let advice = "raise its rate, or put a switch between";
+                    entry.item().complain(reason, advice);
+                }
+            }
+        }
+        entry.close();
+    }
+}
+
+fn read_ends<'a>(entry: &Table<'a>) -> Option<(&'a str, &'a str)> {
+    let end = |key| {
+        let Some(item) = entry.get(key) else {
+            entry.require(key, "a link joins two nodes, a and b");
+            return None;
+        };
+        let name = item.text()?;
+        if !is_name(name) {
+            item.complain(format!("\"{name}\" is no name"), NAME_ADVICE);
+            return None;
+        }
+        Some(name)
+    };
+    let (a, b) = (end("a"), end("b"));
+    if a.is_some() && a == b {
+        let reason = "a link joins two different nodes";
+        entry.item().complain(reason, "");
+        return None;
+    }
+    Some((a?, b?))
+}
+
+/// Adds every node once.
+fn add_nodes<'a>(
+    ends: impl Iterator<Item = (&'a str, &'a str)>,
+    builder: &mut Builder<'_>,
+) -> BTreeMap<&'a str, Node> {
+    let names: Vec<&str> = ends.flat_map(|(a, b)| [a, b]).collect();
+    let mut links: BTreeMap<&str, usize> = BTreeMap::new();
+    for name in &names {
+        *links.entry(name).or_default() += 1;
+    }
+    let mut nodes = BTreeMap::new();
+    for name in names {
+        nodes.entry(name).or_insert_with(|| {
+            if links[name] > 1 {
+                return Node::Switch(builder.switch(name));
+            }
+            let name = name.to_owned();
+            builder.network.hosts.push(Host { name });
+            Node::Host(builder.network.hosts.len() - 1)
+        });
+    }
+    nodes
+}

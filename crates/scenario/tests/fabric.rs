@@ -1,0 +1,250 @@
+//! The language of networks and of what goes wrong in them: what it means, and what it refuses.
+
+use std::{path::Path, time::Duration};
+
+use sluicegate_fabric::{Routing, SharedMemory};
+use sluicegate_scenario::{
+    experiment::{Action, ImpairmentChange, Node, Variant},
+    file::{self, Options},
+};
+
+const BASE: &str = "[network]\ntopology = 'dumbbell'\n[traffic.bulk]\nkind = 'bulk'\n";
+
+fn one(text: &str) -> Variant {
+    let parsed = file::parse(Path::new("t.toml"), text, &Options::default());
+    parsed.unwrap_or_else(|p| panic!("{p}")).variants.remove(0)
+}
+
+fn refusal(text: &str) -> String {
+    match file::parse(Path::new("t.toml"), text, &Options::default()) {
+        Ok(experiment) => panic!("accepted: {experiment:?}"),
+        Err(problems) => problems.to_string(),
+    }
+}
+
+const RING: &str = "[network]\ntopology = 'graph'\nrate = '1Gbit'\naccess_rate = '500Mbit'\nlinks = [\n\
+    { a = 'h1', b = 'west' },\n{ a = 'west', b = 'north', rate = '10Gbit', delay = '3us' },\n\
+    { a = 'north', b = 'east', queue = '50KB' },\n{ a = 'west', b = 'south' },\n{ a = 'south', b = 'east' },\n\
+    { a = 'east', b = 'h2', bit_error_rate = 1e-6 },\n]\n";
+
+#[test]
+fn in_a_graph_whoever_has_one_link_is_a_host() {
+    let variant = one(&format!(
+        "{RING}[traffic.b]\nkind = 'bulk'\nfrom = 'h1'\nto = 'h2'\n"
+    ));
+    let hosts: Vec<_> = variant.hosts.iter().map(|host| &host.name).collect();
+    assert_eq!(hosts, ["h1", "h2"]);
+    let names: Vec<_> = variant.links.iter().map(|link| &link.name).collect();
+    let expected = [
+        "west-h1",
+        "west-north",
+        "north-east",
+        "west-south",
+        "south-east",
+        "east-h2",
+    ];
+    assert_eq!(names, expected);
+    let rates: Vec<u64> = variant
+        .links
+        .iter()
+        .map(|link| link.rate_bps / 1_000_000)
+        .collect();
+    assert_eq!(rates, [500, 10_000, 1_000, 1_000, 1_000, 500]);
+    assert_eq!(variant.links[1].delay, Some(Duration::from_micros(3)));
+    assert_eq!(variant.links[2].queue_bytes, 50_000);
+    assert!(matches!(
+        (variant.links[5].a, variant.links[5].b),
+        (Node::Switch(_), Node::Host(1))
+    ));
+    assert!(variant.links[5].impairment.bit_error_rate > 0.0);
+    assert!(variant.fails(5) && !variant.fails(4));
+}
+
+#[test]
+fn a_graph_may_lie_in_a_file_beside_the_scenario() {
+    let directory = std::env::temp_dir().join(format!("sluicegate-graph-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let write = |name: &str, text: &str| std::fs::write(directory.join(name), text).unwrap();
+    let scenario = "[network]\ntopology = 'graph'\nfile = 'net.toml'\n[traffic.b]\nkind = 'bulk'\nfrom = 'h1'\nto = 'h2'\n";
+    write("s.toml", scenario);
+    let load = || file::load(&directory.join("s.toml"), &Options::default());
+    write(
+        "net.toml",
+        "links = [{ a = 's', b = 'h1' }, { a = 's', b = 'h2' }]\n",
+    );
+    let experiment = load().unwrap_or_else(|p| panic!("{p}"));
+    assert_eq!(experiment.variants[0].links.len(), 2);
+    let elsewhere = one(&experiment.as_run);
+    assert_eq!(
+        elsewhere, experiment.variants[0],
+        "as run it needs no other file"
+    );
+    write(
+        "net.toml",
+        "\nlinks = [{ a = 's', b = 'h1' }, { a = 's', b = 'h2', rate = 3 }]\n",
+    );
+    let problems = load().unwrap_err().to_string();
+    assert!(
+        problems.contains("net.toml:2:") && problems.contains("has no unit"),
+        "{problems}"
+    );
+    write("net.toml", "link = []\n");
+    assert!(
+        load()
+            .unwrap_err()
+            .to_string()
+            .contains("it has no `links`")
+    );
+    std::fs::remove_dir_all(directory).unwrap();
+}
+
+#[test]
+fn a_k_ary_n_tree_is_a_fat_tree_of_n_stages() {
+    let tree = one(
+        "[network]\ntopology = 'k-ary-n-tree'\nk = 4\nn = 3\nrouting = 'flow-hash'\n[traffic.b]\nkind = 'bulk'\npairs = 'stride:1'\n",
+    );
+    assert_eq!((tree.hosts.len(), tree.switches.len()), (64, 3 * 16));
+    assert_eq!(tree.routing, Routing::FlowHash);
+    let xgft = one(
+        "[network]\ntopology = 'fat-tree'\nchildren = [4, 4, 4]\nparents = [1, 4, 4]\n[traffic.b]\nkind = 'bulk'\npairs = 'stride:1'\n",
+    );
+    assert_eq!(xgft.routing, Routing::DModK);
+    let ends = |variant: &Variant| -> Vec<(Node, Node)> {
+        variant.links.iter().map(|link| (link.a, link.b)).collect()
+    };
+    assert_eq!(ends(&tree), ends(&xgft));
+}
+
+#[test]
+fn a_shared_memory_is_the_limit_of_its_queues_unless_they_have_their_own() {
+    let text = |more: &str| {
+        format!(
+            "[network]\ntopology = 'dumbbell'\nshared_buffer = '4MB'\n{more}[traffic.b]\nkind = 'bulk'\n"
+        )
+    };
+    let variant = one(&text("alpha = 0.5\n"));
+    let expected = SharedMemory {
+        limit_bytes: 4_000_000,
+        alpha: Some(0.5),
+    };
+    assert_eq!(variant.shared_memory, Some(expected));
+    assert_eq!(variant.links[0].queue_bytes, 4_000_000);
+    assert_eq!(
+        one(&text("queue = '1MB'\n")).links[0].queue_bytes,
+        1_000_000
+    );
+}
+
+#[test]
+fn an_event_with_an_end_is_two() {
+    let variant = one(&format!(
+        "{BASE}[network.link.left-s1]\nbit_error_rate = 1e-9\n[tenant.r1]\nread_rate = '1Gbit'\n\
+         [[event]]\nat = '3s'\nlink_down = 'left-right'\n\
+         [[event]]\nat = '2s'\nfor = '1s'\nimpair = {{ links = 'left-s1', bit_error_rate = 1e-6 }}\n\
+         [[event]]\nat = '4s'\nfor = '20s'\nslow_receiver = {{ tenants = 'r1', read_rate = '1Mbit' }}\n\
+         [[event]]\nat = '1s'\nfor = '50ms'\npause_host = 's*'\n"
+    ));
+    let seconds: Vec<f64> = variant
+        .events
+        .iter()
+        .map(|event| event.at.as_secs_f64())
+        .collect();
+    assert_eq!(seconds, [1.0, 1.05, 2.0, 3.0, 3.0, 4.0]);
+    let action = |at: usize| &variant.events[at].action;
+    assert_eq!(*action(0), Action::Pause(vec![0, 1]));
+    assert_eq!(*action(1), Action::Resume(vec![0, 1]));
+    let errors = |rate| Action::Impair {
+        links: vec![1],
+        change: ImpairmentChange {
+            bit_error_rate: Some(rate),
+            ..ImpairmentChange::default()
+        },
+    };
+    assert_eq!(*action(2), errors(1e-6));
+    // An end comes before a beginning at the same time, and makes things as they were.
+    assert_eq!(*action(3), errors(1e-9));
+    assert_eq!(*action(4), Action::LinkDown(vec![0]));
+    let slow = Action::ReadRate {
+        tenants: vec![2],
+        rate_bps: Some(1_000_000),
+    };
+    assert_eq!(*action(5), slow, "it ends with the run");
+    assert_eq!(variant.tenants[2].read_rate_bps, Some(1_000_000_000));
+}
+
+#[test]
+fn what_no_world_can_do_is_refused_with_its_line() {
+    let graph = |links: &str| {
+        format!(
+            "[network]\ntopology = 'graph'\nlinks = [{links}]\n[traffic.b]\nkind = 'bulk'\nfrom = 'h1'\nto = 'h2'\n"
+        )
+    };
+    let event = |text: &str| format!("{BASE}[[event]]\nat = '3s'\n{text}\n");
+    for (text, expected) in [
+        (
+            graph("{ a = 'h1', b = 's1' }, { a = 's1', b = 'h3' }, { a = 's2', b = 'h2' }, { a = 's2', b = 'h4' }"),
+            "t.toml:4:1: traffic.b: no path leads from h1 to h2",
+        ),
+        (graph(""), "`links` is missing"),
+        (graph("{ a = 'h1', b = 'h1' }"), "two different nodes"),
+        (graph("{ a = 'h1' }"), "`b` is missing"),
+        (
+            graph("{ a = 'h1', b = 's' }, { a = 's', b = 'h2' }, { a = 's', b = 'x' }, { a = 'x', b = 's' }"),
+            "there is a link x-s already",
+        ),
+        (
+            graph("{ a = 'h1', b = 's' }, { a = 's', b = 'h2', rte = '1Gbit' }"),
+            "did you mean \"rate\"?",
+        ),
+        (graph("{ a = 'H 1', b = 's' }"), "\"H 1\" is no name"),
+        (
+            "[network]\ntopology = 'k-ary-n-tree'\nk = 1000\nn = 4\n[traffic.b]\nkind = 'bulk'\npairs = 'stride:1'\n".to_owned(),
+            "more than 1048576 nodes",
+        ),
+        (
+            "[network]\ntopology = 'k-ary-n-tree'\nk = 4\n[traffic.b]\nkind = 'bulk'\n".to_owned(),
+            "`n` is missing",
+        ),
+        (
+            "[network]\ntopology = 'star'\nlinks = []\n[traffic.b]\nkind = 'bulk'\nfrom = 'h1'\nto = 'h2'\n".to_owned(),
+            "network.links: does not belong to this topology",
+        ),
+        (
+            "[network]\ntopology = 'dumbbell'\nalpha = 1\n[traffic.b]\nkind = 'bulk'\n".to_owned(),
+            "needs a `shared_buffer`",
+        ),
+        (
+            "[network]\ntopology = 'dumbbell'\nrouting = 'flowhash'\n[traffic.b]\nkind = 'bulk'\n".to_owned(),
+            "did you mean \"flow-hash\"?",
+        ),
+        (event("link_down = 'left-rihgt'"), "did you mean \"left-right\"?"),
+        (event("pause_host = 's1'"), "`for` is missing"),
+        (event("pause_host = 's1'\nfor = '5'"), "has no unit"),
+        (event("link_up = 'left-right'\nfor = '1s'"), "has no end"),
+        (event("link_down = 'left-right'\nfor = '0s'"), "must not be zero"),
+        (
+            event("link_down = 'left-right'\nlink_up = 'left-right'"),
+            "an event does one thing",
+        ),
+        (
+            event("impair = { bit_eror_rate = 1e-6 }"),
+            "did you mean \"bit_error_rate\"?",
+        ),
+        (event("impair = { duplicate_rate = 2 }"), "between 0 and 1"),
+        (event("slow_receiver = { read_rate = '1Mbit' }"), "`tenants` is missing"),
+        (event("slow_receiver = { tenants = 'r1' }"), "`read_rate` is missing"),
+    ] {
+        let found = refusal(&text);
+        assert!(found.contains(expected), "{text}\n=> {found}");
+    }
+}
+
+#[test]
+fn a_hash_makes_a_bottleneck_only_where_every_path_leads() {
+    let text = "[network]\ntopology = 'k-ary-n-tree'\nk = 2\nn = 2\nrouting = 'flow-hash'\n\
+                [traffic.b]\nkind = 'bulk'\nfrom = ['h1', 'h2']\nto = 'h4'\n";
+    let variant = one(text);
+    let links = variant.links.iter().filter(|link| link.bottleneck);
+    let names: Vec<_> = links.map(|link| &link.name).collect();
+    assert_eq!(names, ["e2-h4"]);
+}

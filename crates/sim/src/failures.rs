@@ -1,0 +1,203 @@
+//! What goes wrong on purpose: links that fail or damage frames, hosts that stand still, applications that
+//! read slowly. All of it belongs to one host or one port.
+
+use std::collections::{HashMap, VecDeque};
+
+use sluicegate_fabric::{Fate, Handle, Impairment, graph::PortId};
+use sluicegate_tcp::Events;
+
+use crate::net::{EndId, LATE, Net, Notice, READER, source};
+
+/// What a slow application reads at once before it does something with it.
+const READ_BYTES: u64 = 16 << 10;
+
+/// A host's troubles.
+#[derive(Default)]
+pub(crate) struct Troubles {
+    /// It stands still.
+    pub(crate) paused: bool,
+    /// What has arrived meanwhile, in order.
+    inbox: VecDeque<Handle>,
+    /// Tenants that read slowly.
+    readers: HashMap<u32, Reader>,
+}
+
+impl Troubles {
+    /// Packets that wait for the host to go on.
+    pub(crate) fn waiting(&self) -> u64 {
+        self.inbox.len() as u64
+    }
+
+    /// Keeps a packet for later.
+    pub(crate) fn keep(&mut self, packet: Handle) {
+        self.inbox.push_back(packet);
+    }
+}
+
+/// An application that reads with a rate: so much at once, then it is busy with it.
+struct Reader {
+    rate_bps: u64,
+    /// When it may read again.
+    free_ns: u64,
+    /// Connections with something to read, each once; they take turns.
+    waiting: VecDeque<EndId>,
+    /// Its next turn is in the event queue.
+    armed: bool,
+}
+
+/// Links.
+impl Net {
+    /// A link fails, or works again.
+    pub fn set_link(&mut self, link: usize, up: bool) {
+        for port in [2 * link, 2 * link + 1] {
+            self.ports.set_up(port, up, self.now_ps());
+        }
+    }
+
+    /// From now on a link does this to frames, in both directions.
+    pub fn impair(&mut self, link: usize, change: impl Fn(&Impairment) -> Impairment) {
+        for port in [2 * link, 2 * link + 1] {
+            let impairment = change(&self.ports.impairment(port));
+            self.ports.set_impairment(port, impairment);
+        }
+    }
+
+    /// A packet has crossed an impaired link.
+    pub(crate) fn arrive_impaired(&mut self, port: PortId, packet: Handle) {
+        let now_ps = self.now_ps();
+        let Fate::Arrives { twice, late_ps } = self.ports.fate(port as usize, now_ps, packet)
+        else {
+            return;
+        };
+        if twice {
+            let copy = self.copy(packet);
+            self.hand_over(port, copy);
+        }
+        match late_ps {
+            None => self.hand_over(port, packet),
+            Some(at_ps) => self.wheel.push(at_ps, source(LATE, port)),
+        }
+    }
+
+    /// A packet that others have overtaken arrives.
+    pub(crate) fn arrive_late(&mut self, port: PortId) {
+        if let Some(packet) = self.ports.late(port as usize, self.now_ps()) {
+            self.hand_over(port, packet);
+        }
+    }
+}
+
+/// Hosts.
+impl Net {
+    /// A host stands still: its stacks send nothing and their timers wait, and so does what arrives. What its
+    /// adapter has been given leaves all the same.
+    pub fn pause(&mut self, host: usize) {
+        self.hosts[host].troubles.paused = true;
+    }
+
+    /// It goes on, with what has arrived in the meantime first.
+    pub fn resume(&mut self, host: usize) {
+        self.hosts[host].troubles.paused = false;
+        let inbox = std::mem::take(&mut self.hosts[host].troubles.inbox);
+        for packet in inbox {
+            self.receive(host as u16, packet);
+        }
+        for end in 0..self.ends.len() as EndId {
+            if usize::from(self.ends[end as usize].host) == host {
+                self.attend(end);
+            }
+        }
+        self.pull(host as u16);
+    }
+}
+
+/// Applications.
+impl Net {
+    /// A tenant's applications read at most this much from now on; `None` = at once.
+    pub fn set_read_rate(&mut self, tenant: u32, rate_bps: Option<u64>) {
+        let now_ns = self.now_ns();
+        let host = usize::from(self.layout.tenants[tenant as usize].host);
+        let readers = &mut self.hosts[host].troubles.readers;
+        let Some(rate_bps) = rate_bps else {
+            let reader = readers.remove(&tenant);
+            for end in reader.into_iter().flat_map(|reader| reader.waiting) {
+                self.notices
+                    .push_back(Notice::Socket(end, Events::READABLE));
+            }
+            return;
+        };
+        let reader = readers.entry(tenant).or_insert_with(|| Reader {
+            rate_bps,
+            free_ns: now_ns,
+            waiting: VecDeque::new(),
+            armed: false,
+        });
+        reader.rate_bps = rate_bps;
+    }
+
+    /// How much of `bytes` an application may read from a connection now. If that is less than there is, it
+    /// is told that there is something to read when its turn comes.
+    pub(crate) fn may_read(&mut self, end: EndId, bytes: u64) -> u64 {
+        let now_ns = self.now_ns();
+        let state = &self.ends[end as usize];
+        let readers = &mut self.hosts[usize::from(state.host)].troubles.readers;
+        let Some(reader) = readers.get_mut(&state.tenant) else {
+            return bytes;
+        };
+        let there = state.tcp.as_ref().map_or(0, |tcp| tcp.readable());
+        let taken = if now_ns >= reader.free_ns {
+            bytes.min(there).min(READ_BYTES)
+        } else {
+            0
+        };
+        if taken > 0 {
+            let busy_ns = u128::from(taken) * 8_000_000_000 / u128::from(reader.rate_bps.max(1));
+            reader.free_ns = now_ns.saturating_add(busy_ns as u64);
+        }
+        if taken < bytes.min(there) {
+            if !reader.waiting.contains(&end) {
+                reader.waiting.push_back(end);
+            }
+            self.arm(end);
+        }
+        taken
+    }
+
+    /// Sets the timer of a reader for which a connection waits.
+    fn arm(&mut self, end: EndId) {
+        let state = &self.ends[end as usize];
+        let readers = &mut self.hosts[usize::from(state.host)].troubles.readers;
+        if let Some(reader) = readers
+            .get_mut(&state.tenant)
+            .filter(|reader| !reader.armed)
+        {
+            reader.armed = true;
+            let at_ps = reader.free_ns.saturating_mul(1_000);
+            self.wheel.push(at_ps, source(READER, state.tenant));
+        }
+    }
+
+    /// A slow application turns to the next connection.
+    pub(crate) fn reader_turn(&mut self, tenant: u32) {
+        let now_ns = self.now_ns();
+        let host = usize::from(self.layout.tenants[tenant as usize].host);
+        let Some(reader) = self.hosts[host].troubles.readers.get_mut(&tenant) else {
+            return;
+        };
+        reader.armed = false;
+        if now_ns >= reader.free_ns
+            && let Some(end) = reader.waiting.pop_front()
+        {
+            self.notices
+                .push_back(Notice::Socket(end, Events::READABLE));
+        }
+        if let Some(&next) = self.hosts[host]
+            .troubles
+            .readers
+            .get(&tenant)
+            .and_then(|reader| reader.waiting.front())
+        {
+            self.arm(next);
+        }
+    }
+}
