@@ -202,7 +202,7 @@ impl Routes {
         }
         let equal = self.set(next);
         let spread = mix(u64::from(hash) << 32 | switch as u64) >> 32;
-        Some(equal[(spread * equal.len() as u64 >> 32) as usize])
+        Some(equal[((spread * equal.len() as u64) >> 32) as usize])
     }
 
     fn set(&self, number: u32) -> &[PortId] {

@@ -66,8 +66,8 @@ impl Partition {
         }
         let mut part_of = vec![u8::MAX; graph.nodes() as usize];
         let mut links = vec![0; parts];
-        for host in 0..hosts {
-            part_of[host] = (host * parts / hosts) as u8;
+        for (host, part) in part_of.iter_mut().take(hosts).enumerate() {
+            *part = (host * parts / hosts) as u8;
         }
         for node in outwards(graph) {
             let mut votes = vec![0usize; parts];
