@@ -104,7 +104,7 @@ impl Setting {
 
     /// alpha forgets its beginning.
     fn settled_ps(&self) -> u64 {
-        8 * self.rtt_ps << self.g_shift
+        (8 * self.rtt_ps) << self.g_shift
     }
 
     fn start(&self) -> Flows {
