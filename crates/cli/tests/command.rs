@@ -204,3 +204,21 @@ fn what_cannot_be_shown_exits_with_2_and_says_what_can() {
     assert!(text(&nowhere.stderr).contains("--out"));
     assert!(!out.exists());
 }
+
+#[test]
+fn a_run_at_other_rates_says_so() {
+    let scenario = Scratch::new(
+        "scaled.toml",
+        "name = 'scaled'\nwarmup = '10ms'\nduration = '50ms'\n[network]\ntopology = 'star'\nrate = '100Mbit'\n\
+         [traffic.bulk]\nkind = 'bulk'\nfrom = 'h2'\nto = 'h1'\n",
+    );
+    let run = |scale| sluicegate(&["run", scenario.path(), "--json", "--rate-scale", scale]);
+    let output = run("0.25");
+    assert_eq!(code(&output), 0, "{}", text(&output.stderr));
+    let json = text(&output.stdout);
+    assert!(json.contains("\"rate_scale\": 0.25"), "{json}");
+    assert!(json.contains("\"rate_bps\": 25000000"), "{json}");
+    let output = run("0");
+    assert_eq!(code(&output), 2);
+    assert!(text(&output.stderr).contains("0.25"));
+}
