@@ -135,10 +135,11 @@ impl Setting {
         Flows::start(net.build(), &pairs, 1 << 50)
     }
 
-    /// An ACK per packet, and buffers that never limit.
+    /// As in the model: an ACK per packet, cuts at once, buffers that never limit.
     fn stack(&self) -> Config {
         let mut stack = Config::linux((PACKET_BYTES - 14 - 40) as u16).with(Algorithm::Dctcp);
         stack.delayed_ack.segments = 1;
+        stack.prr = false;
         stack.params.g_shift = self.g_shift;
         let buffer = Buffer {
             initial_bytes: 64 << 20,

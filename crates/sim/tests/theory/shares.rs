@@ -19,8 +19,8 @@ const GBIT: u64 = 1_000_000_000;
 const MSS: f64 = 1448.0;
 const FRAME_BYTES: f64 = 1514.0;
 /// Convergence is over, and long enough for the oscillation's chance to cancel out.
-const FROM_PS: u64 = 2_000_000_000_000;
-const TO_PS: u64 = 42_000_000_000_000;
+const FROM_PS: u64 = 1_000_000_000_000;
+const TO_PS: u64 = 20_000_000_000_000;
 
 /// Max-min fair rates: all grow alike until a link is full, whose flows then stay (Bertsekas & Gallager, Data
 /// Networks, 6.5.2). `paths` are the links of each flow.
@@ -99,6 +99,9 @@ impl Tree {
             switches: self.links.len() as u32 + 1,
             links,
             policy,
+            // A packet's time on the slowest link, so that no flow's packets always come before another's (Floyd &
+            // Jacobson, "On Traffic Phase Effects in Packet-Switched Gateways", 1992).
+            jitter_ps: 24_000_000,
             ..Network::star(0, stack, GBIT, LINK_DELAY_PS)
         }
     }
