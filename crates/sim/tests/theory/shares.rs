@@ -20,7 +20,7 @@ const MSS: f64 = 1448.0;
 const FRAME_BYTES: f64 = 1514.0;
 /// Convergence is over, and long enough for the oscillation's chance to cancel out.
 const FROM_PS: u64 = 1_000_000_000_000;
-const TO_PS: u64 = 20_000_000_000_000;
+const TO_PS: u64 = 61_000_000_000_000;
 
 /// Max-min fair rates: all grow alike until a link is full, whose flows then stay (Bertsekas & Gallager, Data
 /// Networks, 6.5.2). `paths` are the links of each flow.
