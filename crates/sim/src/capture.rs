@@ -165,6 +165,8 @@ impl Capture {
         for index in 0..self.taps(port, side).len() {
             let tap = self.taps(port, side)[index];
             let frame = Waiting {
+                port,
+                leaves_ps: at_ps,
                 at_ps: at_ps.saturating_add_signed(tap.shift_ps),
                 number: 0,
                 interface: tap.interface,
@@ -179,6 +181,14 @@ impl Capture {
             if let Err(error) = done {
                 self.failed.get_or_insert(error);
             }
+        }
+    }
+
+    /// A port's link fails: what waits to leave by it never will.
+    pub fn cut(&mut self, port: PortId, now_ps: u64) {
+        for file in &mut self.files {
+            let leaves = |frame: &Waiting| frame.port != port || frame.leaves_ps <= now_ps;
+            file.waiting.retain(|Reverse(frame)| leaves(frame));
         }
     }
 
@@ -229,6 +239,9 @@ struct Sink {
 struct Waiting {
     at_ps: u64,
     number: u64,
+    /// The port that it leaves by, and when.
+    port: PortId,
+    leaves_ps: u64,
     interface: u32,
     way: Way,
     wire_bytes: u32,

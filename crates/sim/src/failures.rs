@@ -50,7 +50,11 @@ impl Net {
     /// A link fails, or works again.
     pub fn set_link(&mut self, link: usize, up: bool) {
         for port in [2 * link, 2 * link + 1] {
-            self.ports.set_up(port, up, self.now_ps());
+            let now_ps = self.now_ps();
+            self.ports.set_up(port, up, now_ps);
+            if let (Some(capture), false) = (&mut self.capture, up) {
+                capture.cut(port as PortId, now_ps);
+            }
         }
     }
 

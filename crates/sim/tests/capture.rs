@@ -201,8 +201,17 @@ impl Observer for Quiet {
 }
 
 fn experiment(names: &[&str], snaplen_bytes: u32, directory: &Path) -> Experiment {
+    experiment_of(SCENARIO, names, snaplen_bytes, directory)
+}
+
+fn experiment_of(
+    scenario: &str,
+    names: &[&str],
+    snaplen_bytes: u32,
+    directory: &Path,
+) -> Experiment {
     let options = file::Options::default();
-    let mut experiment = file::parse(Path::new("t.toml"), SCENARIO, &options)
+    let mut experiment = file::parse(Path::new("t.toml"), scenario, &options)
         .unwrap_or_else(|problems| panic!("{problems}"));
     experiment.inspect.captures = Some(Captures {
         names: names.iter().map(|name| (*name).to_owned()).collect(),
@@ -214,9 +223,13 @@ fn experiment(names: &[&str], snaplen_bytes: u32, directory: &Path) -> Experimen
 
 /// Runs every variant; returns the directory of captures, which is `name` and empty before.
 fn capture(name: &str, names: &[&str], snaplen_bytes: u32) -> PathBuf {
+    capture_of(SCENARIO, name, names, snaplen_bytes)
+}
+
+fn capture_of(scenario: &str, name: &str, names: &[&str], snaplen_bytes: u32) -> PathBuf {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let _ = fs::remove_dir_all(&directory);
-    let experiment = experiment(names, snaplen_bytes, &directory);
+    let experiment = experiment_of(scenario, names, snaplen_bytes, &directory);
     experiment.check_inspect().unwrap();
     runner::run(&experiment, &mut Sim::default(), &mut Quiet).unwrap();
     directory
@@ -366,6 +379,24 @@ fn times_are_those_of_the_wire() {
     assert_eq!(host_s.len(), 1, "not sent twice");
     let later_ns = ((first_s(&link) - first_s(&host)) * 1e9).round();
     assert!(later_ns >= 1_000.0 + 121_120.0, "{later_ns}");
+}
+
+#[test]
+fn nothing_leaves_by_a_link_that_is_down() {
+    let flap = "[[event]]\nat = '20ms'\nlink_down = 'left-right'\n\
+        [[event]]\nat = '30ms'\nlink_up = 'left-right'\n";
+    let directory = capture_of(&format!("{SCENARIO}{flap}"), "flap", &["left-right"], 128);
+    let file = directory.join("lossy/left-right.pcapng");
+    assert_eq!(
+        count(&file, "frame.time_epoch > 0.02 && frame.time_epoch < 0.03"),
+        0
+    );
+    assert!(
+        count(
+            &file,
+            "frame.time_epoch > 0.019 && frame.time_epoch <= 0.02"
+        ) > 5
+    );
 }
 
 #[test]
