@@ -230,10 +230,10 @@ impl<F: Frame> Ports<F> {
         let hot = &self.hot[port];
         let delay_ps = self.classes[usize::from(hot.class)].config.delay_ps;
         let left_by = now_ps.saturating_add(delay_ps);
-        while self.hot[port].first != NIL
-            && self.pool.arrival_ps(self.hot[port].first) <= left_by
-            && let Some((frame, _)) = self.arrive(port, u64::MAX)
-        {
+        while self.hot[port].first != NIL && self.pool.arrival_ps(self.hot[port].first) <= left_by {
+            let Some((frame, _)) = self.arrive(port, u64::MAX) else {
+                return;
+            };
             self.pool.release(frame);
         }
     }

@@ -417,9 +417,10 @@ fn stacks(variant: &Variant) -> Result<Guard> {
 fn plans(variant: &Variant, seed: u64, stacks: &Guard) -> Result<Vec<Plan>> {
     let mut plans = tenant::plans(variant, seed)?;
     for (plan, tenant) in plans.iter_mut().zip(&variant.tenants) {
-        if tenant.kind == TenantKind::Namespace
-            && let Some(name) = stacks.kernel_name(&tenant.congestion_control)
-        {
+        if tenant.kind != TenantKind::Namespace {
+            continue;
+        }
+        if let Some(name) = stacks.kernel_name(&tenant.congestion_control) {
             plan.congestion_control = name.to_owned();
         }
     }

@@ -274,10 +274,13 @@ impl Sink {
     }
 
     fn write_until(&mut self, until_ps: u64) -> Result<()> {
-        while let Some(Reverse(next)) = self.waiting.peek()
-            && next.at_ps <= until_ps
-            && let Some(writer) = &mut self.writer
-        {
+        let Some(writer) = &mut self.writer else {
+            return Ok(());
+        };
+        while let Some(Reverse(next)) = self.waiting.peek() {
+            if next.at_ps > until_ps {
+                break;
+            }
             writer
                 .frame(
                     next.interface,

@@ -189,9 +189,8 @@ impl Net {
             return;
         };
         reader.armed = false;
-        if now_ns >= reader.free_ns
-            && let Some(end) = reader.waiting.pop_front()
-        {
+        let is_free = now_ns >= reader.free_ns;
+        if let Some(end) = is_free.then(|| reader.waiting.pop_front()).flatten() {
             self.notices
                 .push_back(Notice::Socket(end, Events::READABLE));
         }

@@ -4,9 +4,10 @@
 //! orders sources of one host is the order in which that host made them. So it makes no difference which
 //! other hosts a part looks after, and a run gives the same results in one part and in several.
 
+mod sockets;
+
 use std::{
     collections::{HashMap, VecDeque},
-    net::IpAddr,
     sync::Arc,
 };
 
@@ -28,7 +29,7 @@ use crate::{
     failures::Troubles,
     frame::Route,
     layout::{Layout, Partition},
-    letters::{Letter, Letters},
+    letters::Letters,
     mail::{Mail, Parcel},
     measure::Backlogs,
     packet::{Aside, NO_END, NOTHING_ASIDE, Packet},
@@ -413,9 +414,8 @@ impl Net {
     /// Shows a packet to those who capture there.
     #[inline]
     fn show(&mut self, port: PortId, side: Side, packet: Handle) {
-        if let Some(capture) = &self.capture
-            && capture.follows(port, side)
-        {
+        let capture = self.capture.as_ref();
+        if capture.is_some_and(|capture| capture.follows(port, side)) {
             self.show_packet(port, side, packet);
         }
     }
@@ -553,7 +553,9 @@ impl Net {
         let ([peer_tenant, tenant], [peer_port, port]) = (aside.tenants, aside.ports);
         if packet.to == NO_END {
             let ends = (tenant, port, peer_tenant, peer_port);
+            // Ports come again; the same end that opens does not.
             let known = self.accepted.get(&ends).copied();
+            let known = known.filter(|&end| self.ends[end as usize].peer == aside.from);
             let Some(end) = known.or_else(|| self.open_for(ends)) else {
                 return;
             };
@@ -684,9 +686,8 @@ impl Net {
         if self.hosts[usize::from(state.host)].troubles.paused {
             return; // set again when the host goes on
         }
-        if let Some(tcp) = &mut state.tcp
-            && tcp.deadline_ns() <= now_ns
-        {
+        let due = |tcp: &&mut Endpoint| tcp.deadline_ns() <= now_ns;
+        if let Some(tcp) = state.tcp.as_mut().filter(due) {
             let events = tcp.timeout(now_ns);
             self.tell(end, events);
         }
@@ -838,116 +839,6 @@ impl Net {
              other parts (part {}, which keeps {kept})",
             self.handed, self.consumed, self.policed, self.exported, self.part
         ))
-    }
-}
-
-/// What actors may do.
-impl Net {
-    /// Opens a connection from a tenant; the peer must listen by the time that the SYN arrives.
-    pub fn connect(
-        &mut self,
-        tenant: u32,
-        address: IpAddr,
-        port: u16,
-        actor: u32,
-        key: u64,
-    ) -> EndId {
-        let tenants = &self.layout.tenants;
-        let peer_tenant = self.layout.tenant_at(address).unwrap_or(tenant);
-        let (host, peer_host) = (
-            tenants[tenant as usize].host,
-            tenants[peer_tenant as usize].host,
-        );
-        let stack = Arc::clone(&tenants[tenant as usize].stack);
-        let opener = &mut self.hosts[usize::from(host)];
-        let local_port = 32_768 + (opener.opened % 28_232) as u16;
-        opener.opened += 1;
-        let isn = opener.isn();
-        let id = self.end(End {
-            tcp: Some(Endpoint::connect(stack, isn)),
-            tenant,
-            peer_tenant,
-            peer: NO_END,
-            port: local_port,
-            peer_port: port,
-            host,
-            peer_host,
-            path: 0,
-            ready: false,
-            timer_ps: u64::MAX,
-            actor,
-            key,
-        });
-        self.attend(id);
-        id
-    }
-
-    /// A tenant accepts connections on a port for this actor, which calls them `key` at first.
-    pub fn accept(&mut self, tenant: u32, port: u16, actor: u32, key: u64) {
-        self.listeners.insert((tenant, port), (actor, key));
-    }
-
-    /// Writes; returns how many bytes fitted.
-    pub fn write(&mut self, end: EndId, bytes: u64) -> u64 {
-        let Some(tcp) = &mut self.ends[end as usize].tcp else {
-            return 0;
-        };
-        let taken = tcp.write(bytes);
-        self.attend(end);
-        taken
-    }
-
-    /// Reads; returns how many bytes there were, at most `bytes`.
-    pub fn read(&mut self, end: EndId, bytes: u64) -> u64 {
-        let bytes = self.may_read(end, bytes);
-        let Some(tcp) = &mut self.ends[end as usize].tcp else {
-            return 0;
-        };
-        let taken = tcp.read(bytes);
-        if taken > 0 {
-            self.attend(end);
-        }
-        taken
-    }
-
-    /// No more will be written.
-    pub fn close(&mut self, end: EndId) {
-        if let Some(tcp) = &mut self.ends[end as usize].tcp {
-            tcp.close();
-            self.attend(end);
-        }
-    }
-
-    /// Says something with the next byte that `end` writes or has just written.
-    pub fn post(&mut self, end: EndId, letter: Letter) {
-        let End {
-            peer, peer_host, ..
-        } = self.ends[end as usize];
-        debug_assert_ne!(peer, NO_END, "who writes is connected");
-        let there = self.layout.part_of_host(peer_host);
-        if there == self.part {
-            self.letters.post(peer, letter);
-        } else {
-            self.outgoing[there].letters.push((peer, letter));
-        }
-    }
-
-    /// Wakes an actor of a tenant at a time (ns), now at the earliest.
-    pub fn wake_at(&mut self, at_ns: u64, tenant: u32, actor: u32, key: u64) {
-        let host = self.layout.tenants[tenant as usize].host;
-        let alarm = Alarm { host, actor, key };
-        let index = match self.hosts[usize::from(host)].free_alarms.pop() {
-            Some(index) => {
-                self.alarms[index as usize] = alarm;
-                index
-            }
-            None => {
-                self.alarms.push(alarm);
-                self.alarms.len() as u32 - 1
-            }
-        };
-        let at_ps = at_ns.saturating_mul(1_000).max(self.now_ps);
-        self.wheel.push(at_ps, source(ALARM, index));
     }
 }
 

@@ -121,11 +121,9 @@ impl<K: Copy + Eq + Hash> Vnics<K> {
         now_ns: u64,
         ends: &FlowKey,
     ) -> Verdict {
-        let rule = self.policy.rule_for(ends);
-        if let Some(rule) = rule
-            && segment.payload > 0
-            && segment.tcp_flags & tcp::RST == 0
-        {
+        let says_something = segment.payload > 0 && segment.tcp_flags & tcp::RST == 0;
+        let rule = self.policy.rule_for(ends).filter(|_| says_something);
+        if let Some(rule) = rule {
             let params = &self.policy.rules[usize::from(rule)].params;
             let mut flow = step::midstream(segment, now_ns, params);
             flow.rule = rule;

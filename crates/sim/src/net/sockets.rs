@@ -1,0 +1,117 @@
+//! What actors may do: sockets and alarms.
+
+use std::{net::IpAddr, sync::Arc};
+
+use sluicegate_tcp::Endpoint;
+
+use super::{ALARM, Alarm, End, EndId, Net, source};
+use crate::{letters::Letter, packet::NO_END};
+
+impl Net {
+    /// Opens a connection from a tenant; the peer must listen by the time that the SYN arrives.
+    pub fn connect(
+        &mut self,
+        tenant: u32,
+        address: IpAddr,
+        port: u16,
+        actor: u32,
+        key: u64,
+    ) -> EndId {
+        let tenants = &self.layout.tenants;
+        let peer_tenant = self.layout.tenant_at(address).unwrap_or(tenant);
+        let (host, peer_host) = (
+            tenants[tenant as usize].host,
+            tenants[peer_tenant as usize].host,
+        );
+        let stack = Arc::clone(&tenants[tenant as usize].stack);
+        let opener = &mut self.hosts[usize::from(host)];
+        let local_port = 32_768 + (opener.opened % 28_232) as u16;
+        opener.opened += 1;
+        let isn = opener.isn();
+        let id = self.end(End {
+            tcp: Some(Endpoint::connect(stack, isn)),
+            tenant,
+            peer_tenant,
+            peer: NO_END,
+            port: local_port,
+            peer_port: port,
+            host,
+            peer_host,
+            path: 0,
+            ready: false,
+            timer_ps: u64::MAX,
+            actor,
+            key,
+        });
+        self.attend(id);
+        id
+    }
+
+    /// A tenant accepts connections on a port for this actor, which calls them `key` at first.
+    pub fn accept(&mut self, tenant: u32, port: u16, actor: u32, key: u64) {
+        self.listeners.insert((tenant, port), (actor, key));
+    }
+
+    /// Writes; returns how many bytes fitted.
+    pub fn write(&mut self, end: EndId, bytes: u64) -> u64 {
+        let Some(tcp) = &mut self.ends[end as usize].tcp else {
+            return 0;
+        };
+        let taken = tcp.write(bytes);
+        self.attend(end);
+        taken
+    }
+
+    /// Reads; returns how many bytes there were, at most `bytes`.
+    pub fn read(&mut self, end: EndId, bytes: u64) -> u64 {
+        let bytes = self.may_read(end, bytes);
+        let Some(tcp) = &mut self.ends[end as usize].tcp else {
+            return 0;
+        };
+        let taken = tcp.read(bytes);
+        if taken > 0 {
+            self.attend(end);
+        }
+        taken
+    }
+
+    /// No more will be written.
+    pub fn close(&mut self, end: EndId) {
+        if let Some(tcp) = &mut self.ends[end as usize].tcp {
+            tcp.close();
+            self.attend(end);
+        }
+    }
+
+    /// Says something with the next byte that `end` writes or has just written.
+    pub fn post(&mut self, end: EndId, letter: Letter) {
+        let End {
+            peer, peer_host, ..
+        } = self.ends[end as usize];
+        debug_assert_ne!(peer, NO_END, "who writes is connected");
+        let there = self.layout.part_of_host(peer_host);
+        if there == self.part {
+            self.letters.post(peer, letter);
+        } else {
+            self.outgoing[there].letters.push((peer, letter));
+        }
+    }
+
+    /// Wakes an actor of a tenant at a time (ns), now at the earliest.
+    pub fn wake_at(&mut self, at_ns: u64, tenant: u32, actor: u32, key: u64) {
+        let host = self.layout.tenants[tenant as usize].host;
+        let alarm = Alarm { host, actor, key };
+        let index = match self.hosts[usize::from(host)].free_alarms.pop() {
+            Some(index) => {
+                self.alarms[index as usize] = alarm;
+                index
+            }
+            None => {
+                self.alarms.push(alarm);
+                self.alarms.len() as u32 - 1
+            }
+        };
+        let at_ps = at_ns.saturating_mul(1_000).max(self.now_ps);
+        self.wheel.push(at_ps, source(ALARM, index));
+    }
+}
