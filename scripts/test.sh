@@ -82,7 +82,8 @@ TIMING_SENSITIVE=(
 	switches_in_a_row_and_tenants_side_by_side
 	guests_speak_dctcp_with_the_real_module guest_receives_and_answers
 	bulk_fills_the_link bulk_keeps_its_rate bulk_and_probe_speak_ipv6 ping_pong_measures_round_trips
-	trace_offers_its_load
+	trace_offers_its_load incast_counts_rounds_and_answers messages_complete_one_by_one
+	shuffle_goes_round_its_peers vegas_carries_data
 	red_spaces_its_marks dctcp_reacts_to_marks_and_loses_nothing
 	dcvegas_keeps_its_queue_below_the_marking_threshold the_tenants_stack_obeys_the_enforced_window
 	real_sack_on_a_lossy_link_is_understood a_side_that_detaches_is_noticed_and_the_transfer_completes
@@ -134,15 +135,16 @@ cargo_tests() {
 }
 
 # scenario FILE DIR: a run on a machine that others share may be spoilt by them, so a
-# check that fails is tried again, and says so; what fails three times has failed.
+# check that fails (exit code 3) is tried again, and says so; what fails three times has failed.
 scenario() {
-	local try once=(timeout --kill-after=30 "$SCENARIO_LIMIT_S"
+	local try status once=(timeout --foreground --kill-after=30 "$SCENARIO_LIMIT_S"
 		"$SLUICEGATE" run "$1" --world lab --short --check --out "$2")
 	for try in 1 2 3; do
-		"${once[@]}" && return 0
-		[ "$try" -eq 3 ] || echo "$AGAIN"
+		status=0
+		"${once[@]}" || status=$?
+		[ "$status" -eq 3 ] && [ "$try" -lt 3 ] || return "$status"
+		echo "$AGAIN"
 	done
-	return 1
 }
 
 scenarios() {
@@ -154,25 +156,30 @@ scenarios() {
 }
 
 # What the kernel still holds, to compare before and after: namespaces, interfaces, pins, the sysctl that runs
-# raise, congestion controls, BPF programs of the types that ours have with their maps and links, our processes.
+# raise, our congestion controls, BPF programs of the types that ours have with their maps and links, our processes.
 kernel_objects() {
-	ip netns list | cut -d' ' -f1 | sort
-	ip -o link show | cut -d' ' -f2 | sort
-	find /sys/fs/bpf -mindepth 1 2>/dev/null | sort
-	cat /proc/sys/net/core/netdev_max_backlog /proc/sys/net/ipv4/tcp_available_congestion_control
-	bpftool prog show | awk '/^[0-9]+: (sched_cls|struct_ops) / { print "program", $1, $2, $4 }'
-	bpftool map show | awk '/^[0-9]+: / { print "map", $1, $2, $4 }'
-	bpftool link show | awk '/^[0-9]+: (tcx|struct_ops) / { print "link", $1, $2 }'
-	pgrep -lx 'sluicegate' || true
-	pgrep -l 'linux.uml' || true
+	{
+		ip netns list | cut -d' ' -f1
+		ip -o link show | cut -d' ' -f2
+		find /sys/fs/bpf -mindepth 1 2>/dev/null
+		sed 's/^/netdev_max_backlog /' /proc/sys/net/core/netdev_max_backlog
+		# The kernel's own stay when a test has asked for them.
+		tr ' ' '\n' </proc/sys/net/ipv4/tcp_available_congestion_control | grep '^sg_'
+		bpftool prog show | awk '/^[0-9]+: (sched_cls|struct_ops) / { print "program", $1, $2, $4 }'
+		bpftool map show | awk '/^[0-9]+: / && $2 != "lpm_trie" { print "map", $1, $2, $4 }'
+		bpftool link show | awk '/^[0-9]+: (tcx|struct_ops) / { print "link", $1, $2 }'
+		pgrep -lx 'sluicegate'
+		pgrep -l 'linux.uml'
+	} | sort
 }
 
-# A test or run that cleans up after itself changes nothing that it did not make. The kernel frees programs and
+# A test or run that cleans up after itself leaves nothing that was not there before. The kernel frees programs and
 # maps a little after their last user has gone.
 nothing_left() {
 	local try
 	for try in {1..20}; do
-		diff "$LOGS/objects-before" <(kernel_objects) >"$LOGS/objects-left" && return 0
+		comm -13 "$LOGS/objects-before" <(kernel_objects) >"$LOGS/objects-left"
+		[ -s "$LOGS/objects-left" ] || return 0
 		[ "$try" -eq 20 ] || sleep 0.5
 	done
 	cat "$LOGS/objects-left"
@@ -199,12 +206,17 @@ if [ "$(id -u)" -ne 0 ]; then
 	exit 1
 fi
 
+# A run that is interrupted cleans up and ends by itself; then nothing else begins.
+trap 'exit 130' INT TERM
+
 mkdir -p "$LOGS"
 stage "setup" scripts/setup.sh test || finish
 # setup may have installed the first usable cargo and clang
 # shellcheck source=scripts/env.sh
 . scripts/env.sh
 stage "build" cargo build --release --locked -p sluicegate || finish
+# What a run that was killed has left is none of today's doing.
+"$SLUICEGATE" lab clean >/dev/null || true
 kernel_objects >"$LOGS/objects-before"
 stage "lint" scripts/lint.sh
 cargo_tests "tests" "${PARALLEL[@]}"

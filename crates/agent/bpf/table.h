@@ -275,10 +275,10 @@ SG_INLINE int sg_room_is_short(const struct sg_slot *slot, const struct sg_sweep
 }
 
 /*
- * How long the flow may be silent. FINs both ways end it. An RST alone may be one that
- * its receiver does not believe, on purpose: a flow forgotten for it would go on from
- * the middle, unenforced. So it stays as if open while there is room. Who fills the
- * room to get rid of it gains nothing: where there is none, new flows pass untouched.
+ * How long the flow may be silent. FINs both ways end it, the tenant's once it is
+ * acknowledged. An RST alone, or a FIN, may be one that its receiver does not believe,
+ * on purpose: a flow forgotten for it would go on from the middle, unenforced. So it
+ * stays as if open while there is room.
  */
 SG_INLINE sg_u64 sg_silence_limit(const struct sg_slot *slot, const struct sg_sweep *sweep)
 {
@@ -287,7 +287,9 @@ SG_INLINE sg_u64 sg_silence_limit(const struct sg_slot *slot, const struct sg_sw
 
 	if (!(flags & SG_FLOW_CLOSED))
 		return sweep->idle_ns;
-	if ((flags & both) == both || sg_room_is_short(slot, sweep))
+	if ((flags & both) == both && slot->flow.snd_una == slot->flow.snd_nxt)
+		return sweep->closed_ns;
+	if (sg_room_is_short(slot, sweep))
 		return sweep->closed_ns;
 	return sweep->idle_ns;
 }

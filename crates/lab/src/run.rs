@@ -350,8 +350,9 @@ impl Follower {
             .finish()?;
         if idle.one < cpu::ONE_BUSY_BELOW {
             self.notes.push(format!(
-                "one CPU was {:.0} % idle in its busiest second, all together {:.0} %",
+                "one CPU was {:.0} % idle in its busiest second and {:.0} % in interrupts, all together {:.0} % idle",
                 idle.one * 100.0,
+                idle.interrupts * 100.0,
                 idle.all * 100.0
             ));
         }

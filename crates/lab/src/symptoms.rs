@@ -34,6 +34,9 @@ pub struct Causes {
     pub spurious: u64,
     /// Unnecessary by D-SACK, and no timer went off: something looked like loss.
     pub duplicates: u64,
+    /// After a probe or a timeout, without a D-SACK that was counted (several may share one, or come too late), in
+    /// a run whose queues dropped nothing.
+    pub late: u64,
     /// Nothing explains them.
     pub unexplained: u64,
 }
@@ -72,11 +75,16 @@ impl Symptoms {
             self.probes + self.timeouts
         };
         let spurious = unnecessary.min(timers);
+        let late = match self.drops {
+            0 => needed.min(timers - spurious),
+            _ => 0,
+        };
         Causes {
             drops,
             spurious,
             duplicates: unnecessary - spurious,
-            unexplained: needed - drops,
+            late,
+            unexplained: needed - drops - late,
         }
     }
 
@@ -86,7 +94,7 @@ impl Symptoms {
         (self.retransmits > 0).then(|| {
             format!(
                 "{} retransmissions: {} lost (queues dropped {}), {} spurious after a timer (D-SACK; {} tail loss probes, \
-                 {} timeouts, {} of them spurious by F-RTO), {} duplicates without a timer, {} unexplained",
+                 {} timeouts, {} of them spurious by F-RTO), {} duplicates without a timer, {} late, {} unexplained",
                 self.retransmits,
                 causes.drops,
                 self.drops,
@@ -95,6 +103,7 @@ impl Symptoms {
                 self.timeouts,
                 self.spurious_timeouts,
                 causes.duplicates,
+                causes.late,
                 causes.unexplained
             )
         })
@@ -122,17 +131,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_probe_explains_only_what_a_d_sack_says_was_there() {
+    fn a_timer_explains_one_retransmission_where_nothing_was_lost() {
         let symptoms = Symptoms {
             retransmits: 10,
             duplicates: 6,
-            probes: 12,
+            probes: 8,
             ..Symptoms::default()
         };
         let causes = symptoms.causes();
-        assert_eq!((causes.spurious, causes.unexplained), (6, 4));
-        assert_eq!(symptoms.trouble()["tcp_retransmits"], 4);
-        assert!(symptoms.note().unwrap().contains("4 unexplained"));
+        assert_eq!(
+            (causes.spurious, causes.late, causes.unexplained),
+            (6, 2, 2)
+        );
+        assert_eq!(symptoms.trouble()["tcp_retransmits"], 2);
+        assert!(symptoms.note().unwrap().contains("2 unexplained"));
+        let lossy = Symptoms {
+            drops: 1,
+            ..symptoms
+        };
+        assert_eq!((lossy.causes().late, lossy.causes().unexplained), (0, 3));
     }
 
     #[test]

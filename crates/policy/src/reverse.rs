@@ -14,10 +14,16 @@ use crate::{
     rule::{Mode, Policy, Ports, Rule},
 };
 
+/// Larger policies are not searched: a warning is not worth seconds of an agent's start.
+const TRIALS_MAX: usize = 50_000_000;
+
 impl Policy {
     /// Position of each rule that enforces one way only, and what is wrong with it.
     pub(crate) fn one_way_rules(&self) -> Vec<(usize, Complaint)> {
         let points = Points::of(self);
+        if points.trials(self.rules.len()) > TRIALS_MAX {
+            return Vec::new();
+        }
         let rules = self.rules.iter().enumerate();
         rules
             .filter(|(_, rule)| rule.needs_feedback())
@@ -92,6 +98,14 @@ impl Points {
         ports.sort_unstable();
         ports.dedup();
         Self { addresses, ports }
+    }
+
+    /// Comparisons of a way with a rule, at most.
+    fn trials(&self, rules: usize) -> usize {
+        let factors = [self.addresses.len(), self.addresses.len(), self.ports.len()];
+        factors
+            .into_iter()
+            .fold(rules.saturating_mul(rules), usize::saturating_mul)
     }
 
     fn within(&self, prefix: Option<IpNet>) -> impl Iterator<Item = IpAddr> {

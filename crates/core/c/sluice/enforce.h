@@ -239,7 +239,8 @@ SG_INLINE int sg_rst_fits(const struct sg_flow *flow, const struct sg_segment *s
 /*
  * A closed flow may be collected before an idle one. An RST may be one that the receiver
  * does not believe (RFC 5961 3.2); then traffic goes on, and the flow is open again. It
- * may go on after any silence: FINs both ways are what a table may rely on.
+ * may go on after any silence: FINs both ways, acknowledged, are what a
+ * table may rely on.
  */
 SG_INLINE void sg_note_close(struct sg_flow *flow, const struct sg_segment *seg, sg_u8 mine)
 {
