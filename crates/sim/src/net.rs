@@ -426,10 +426,7 @@ impl Net {
             return;
         };
         let packet = &self.ports.pool[handle];
-        let aside = match packet.has_aside() {
-            true => &self.asides[handle as usize],
-            false => &NOTHING_ASIDE,
-        };
+        let aside = aside_of(&self.asides, handle, packet);
         let ends = match self.ends.get(packet.to as usize) {
             Some(end) => ([end.peer_tenant, end.tenant], [end.peer_port, end.port]),
             None => (aside.tenants, aside.ports),
@@ -451,15 +448,11 @@ impl Net {
     /// The far end of the port is another part's.
     fn export(&mut self, port: PortId, handle: Handle, arrival_ps: u64) {
         let packet = self.ports.pool[handle];
-        let aside = match packet.has_aside() {
-            true => self.asides[handle as usize],
-            false => NOTHING_ASIDE,
-        };
         let parcel = Parcel {
             port,
             arrival_ps,
             packet,
-            aside,
+            aside: *aside_of(&self.asides, handle, &packet),
         };
         self.exported += 1;
         let there = self.layout.part_beyond(port);
@@ -505,10 +498,7 @@ impl Net {
     /// Another packet just like this one.
     pub(crate) fn copy(&mut self, handle: Handle) -> Handle {
         let packet = self.ports.pool[handle];
-        let aside = match packet.has_aside() {
-            true => self.asides[handle as usize],
-            false => NOTHING_ASIDE,
-        };
+        let aside = *aside_of(&self.asides, handle, &packet);
         self.keep(packet, &aside)
     }
 
@@ -839,6 +829,14 @@ impl Net {
              other parts (part {}, which keeps {kept})",
             self.handed, self.consumed, self.policed, self.exported, self.part
         ))
+    }
+}
+
+/// What a packet in the pool has aside.
+fn aside_of<'a>(asides: &'a [Aside], handle: Handle, packet: &Packet) -> &'a Aside {
+    match packet.has_aside() {
+        true => &asides[handle as usize],
+        false => &NOTHING_ASIDE,
     }
 }
 

@@ -14,14 +14,13 @@ use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
     process::Command,
-    time::Duration,
 };
 
 use proptest::prelude::*;
 use sluicegate_core::segment::{Verdict, edit};
 use sluicegate_fabric::Frame;
 use sluicegate_scenario::{
-    experiment::Experiment, file, inspect::Captures, runner, world::Observer,
+    experiment::Experiment, file, inspect::Captures, runner, world::Unobserved,
 };
 use sluicegate_sim::{
     Sim,
@@ -189,17 +188,6 @@ network.marking = { kind = 'threshold', k = '9KB' }
 enforcement.hosts = 'all'
 ";
 
-struct Quiet;
-
-impl Observer for Quiet {
-    fn phase(&mut self, _: &str) {}
-    fn progress(&mut self, _: Duration, _: Duration, _: &str) {}
-    fn note(&mut self, _: &str) {}
-    fn cancelled(&self) -> bool {
-        false
-    }
-}
-
 fn experiment(names: &[&str], snaplen_bytes: u32, directory: &Path) -> Experiment {
     experiment_of(SCENARIO, names, snaplen_bytes, directory)
 }
@@ -231,7 +219,7 @@ fn capture_of(scenario: &str, name: &str, names: &[&str], snaplen_bytes: u32) ->
     let _ = fs::remove_dir_all(&directory);
     let experiment = experiment_of(scenario, names, snaplen_bytes, &directory);
     experiment.check_inspect().unwrap();
-    runner::run(&experiment, &mut Sim::default(), &mut Quiet).unwrap();
+    runner::run(&experiment, &mut Sim::default(), &mut Unobserved).unwrap();
     directory
 }
 

@@ -1,25 +1,14 @@
 //! Tenants' stacks as a scenario asks for them.
 
-use std::{path::Path, time::Duration};
+use std::path::Path;
 
 use sluicegate_scenario::{
     experiment::Experiment,
     file::{self, Options},
     results::VariantResult,
-    world::{Observer, World},
+    world::{Unobserved, World},
 };
 use sluicegate_sim::Sim;
-
-struct Silent;
-
-impl Observer for Silent {
-    fn phase(&mut self, _: &str) {}
-    fn progress(&mut self, _: Duration, _: Duration, _: &str) {}
-    fn note(&mut self, _: &str) {}
-    fn cancelled(&self) -> bool {
-        false
-    }
-}
 
 fn run(text: &str) -> Vec<VariantResult> {
     let experiment: Experiment = file::parse(Path::new("t.toml"), text, &Options::default())
@@ -27,7 +16,7 @@ fn run(text: &str) -> Vec<VariantResult> {
     let variants = experiment.variants.iter();
     let outcome = |variant| {
         Sim::default()
-            .run(&experiment, variant, 1, &mut Silent)
+            .run(&experiment, variant, 1, &mut Unobserved)
             .expect("runs")
     };
     variants.map(|variant| outcome(variant).result).collect()

@@ -1,37 +1,26 @@
 //! The same bytes out on one thread and on several.
 
-use std::{path::Path, time::Duration};
+use std::path::Path;
 
 use sluicegate_scenario::{
     experiment::Experiment,
     file::{self, Options},
     runner,
-    world::Observer,
+    world::Unobserved,
 };
 use sluicegate_sim::{Sim, Threads};
-
-struct Silent;
-
-impl Observer for Silent {
-    fn phase(&mut self, _: &str) {}
-    fn progress(&mut self, _: Duration, _: Duration, _: &str) {}
-    fn note(&mut self, _: &str) {}
-    fn cancelled(&self) -> bool {
-        false
-    }
-}
 
 fn experiment(text: &str) -> Experiment {
     file::parse(Path::new("test.toml"), text, &Options::default())
         .unwrap_or_else(|problems| panic!("{problems}"))
 }
 
-/// Results as JSON, and how many drops there were.
+/// Results as JSON.
 fn results(experiment: &Experiment, threads: usize) -> String {
     let mut world = Sim {
         threads: Threads::Exactly(threads),
     };
-    let results = runner::run(experiment, &mut world, &mut Silent).expect("it runs");
+    let results = runner::run(experiment, &mut world, &mut Unobserved).expect("it runs");
     serde_json::to_string(&results).expect("results are JSON")
 }
 

@@ -8,7 +8,7 @@ use sluicegate_scenario::{
     inspect::{Captures, Traces},
     results::{Results, SeriesKind, Trace, TraceKind, VariantResult},
     runner,
-    world::Observer,
+    world::Unobserved,
 };
 use sluicegate_sim::{Sim, Threads};
 
@@ -36,17 +36,6 @@ tenant.default = { congestion_control = 'dctcp', ecn = true }
 enforcement.hosts = 'all'
 ";
 
-struct Quiet;
-
-impl Observer for Quiet {
-    fn phase(&mut self, _: &str) {}
-    fn progress(&mut self, _: Duration, _: Duration, _: &str) {}
-    fn note(&mut self, _: &str) {}
-    fn cancelled(&self) -> bool {
-        false
-    }
-}
-
 fn experiment(kinds: &[&str], interval: Option<Duration>) -> Experiment {
     experiment_of(SCENARIO, kinds, interval)
 }
@@ -63,7 +52,7 @@ fn experiment_of(scenario: &str, kinds: &[&str], interval: Option<Duration>) -> 
 }
 
 fn run(experiment: &Experiment) -> Results {
-    runner::run(experiment, &mut Sim::default(), &mut Quiet).unwrap()
+    runner::run(experiment, &mut Sim::default(), &mut Unobserved).unwrap()
 }
 
 /// Traces of the first repeat.
@@ -201,7 +190,7 @@ fn threads_change_no_trace() {
         let mut world = Sim {
             threads: Threads::Exactly(threads),
         };
-        let results = runner::run(&experiment, &mut world, &mut Quiet).unwrap();
+        let results = runner::run(&experiment, &mut world, &mut Unobserved).unwrap();
         let samples = results.variants.iter().map(|variant| &variant.samples);
         samples
             .map(|samples| format!("{:?}", samples.traces))

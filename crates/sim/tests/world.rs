@@ -1,26 +1,15 @@
 //! Scenarios with everything that may go wrong in them, through the same door as the command: each ends, accounts
 //! for every packet (the run itself says so), and gives the same bytes again, on several threads as on one.
 
-use std::{path::Path, time::Duration};
+use std::path::Path;
 
 use proptest::prelude::*;
 use sluicegate_scenario::{
     experiment::Experiment,
     file::{self, Options},
-    world::{Observer, World},
+    world::{Unobserved, World},
 };
 use sluicegate_sim::{Sim, Threads};
-
-struct Silent;
-
-impl Observer for Silent {
-    fn phase(&mut self, _: &str) {}
-    fn progress(&mut self, _: Duration, _: Duration, _: &str) {}
-    fn note(&mut self, _: &str) {}
-    fn cancelled(&self) -> bool {
-        false
-    }
-}
 
 fn experiment(text: &str) -> Experiment {
     let parsed = file::parse(Path::new("t.toml"), text, &Options::default());
@@ -35,7 +24,7 @@ fn sim(threads: usize) -> Sim {
 
 fn results(experiment: &Experiment, threads: usize) -> String {
     let variant = &experiment.variants[0];
-    let outcome = sim(threads).run(experiment, variant, experiment.seed, &mut Silent);
+    let outcome = sim(threads).run(experiment, variant, experiment.seed, &mut Unobserved);
     let outcome = outcome.unwrap_or_else(|error| panic!("{error:#}\n{}", experiment.as_run));
     serde_json::to_string(&outcome.result).unwrap()
 }
@@ -132,7 +121,7 @@ fn what_a_link_loses_is_told_by_cause_at_both_its_ends() {
                 [[event]]\nat = '50ms'\nfor = '20ms'\nlink_down = ['switch-h1']\n\
                 [[event]]\nat = '100ms'\nimpair = { links = ['switch-h2'], bit_error_rate = 1e-5 }\n";
     let experiment = experiment(text);
-    let outcome = sim(1).run(&experiment, &experiment.variants[0], 1, &mut Silent);
+    let outcome = sim(1).run(&experiment, &experiment.variants[0], 1, &mut Unobserved);
     let result = outcome.unwrap().result;
     let drops = |id: &str, cause: &str| {
         let link = result.links.iter().find(|link| link.id == id);
