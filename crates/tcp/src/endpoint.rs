@@ -3,6 +3,7 @@
 mod acknowledge;
 mod experience;
 mod handshake;
+mod prediction;
 mod rack;
 mod reassembly;
 mod receive;
@@ -145,7 +146,7 @@ enum Phase {
 }
 
 /// One end of one connection. See [`crate`] for how it is driven.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Endpoint {
     config: Arc<Config>,
     state: State,
@@ -212,7 +213,7 @@ pub struct Endpoint {
 }
 
 /// What the handshake has agreed on.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Options {
     timestamps: bool,
     sack: bool,
@@ -223,7 +224,7 @@ struct Options {
 }
 
 /// One bit each.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Flags {
     syn_pending: bool,
     rst_pending: bool,
@@ -315,8 +316,9 @@ impl Endpoint {
         }
     }
 
-    /// A segment arrives.
-    pub fn segment(&mut self, now_ns: u64, segment: &Segment) -> Events {
+    /// [`Endpoint::segment`], whatever has arrived. Public for tests, which compare the two.
+    #[doc(hidden)]
+    pub fn segment_any(&mut self, now_ns: u64, segment: &Segment) -> Events {
         self.stats.segments_received += 1;
         match self.state {
             State::Closed => Events::EMPTY,
@@ -546,7 +548,7 @@ impl Endpoint {
     }
 }
 
-const _: () = assert!(size_of::<Endpoint>() <= 712);
+const _: () = assert!(size_of::<Endpoint>() <= 736);
 
 const fn is_plain_data<T: Clone + Send>() {}
 const _: () = is_plain_data::<Endpoint>();

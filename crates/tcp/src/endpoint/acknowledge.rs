@@ -99,7 +99,10 @@ impl Endpoint {
         if self.flags.reducing {
             self.reduce_proportionally(news.delivered);
         }
-        self.after_ack(now_ns, &news)
+        if news.acked == 0 {
+            return Events::EMPTY;
+        }
+        self.after_ack(now_ns)
     }
 
     /// A measure of what has left the network, which only its differences have a meaning of.
@@ -109,7 +112,14 @@ impl Endpoint {
 
     /// SND.WND (RFC 9293 3.10.7.4), by Linux's rule: of two ACKs that differ in nothing else the
     /// larger window is the later one, unless it is closed. True if the window is another one now.
-    fn update_window(&mut self, now_ns: u64, segment: &Segment, seq: u64, ack: u64) -> bool {
+    #[inline]
+    pub(super) fn update_window(
+        &mut self,
+        now_ns: u64,
+        segment: &Segment,
+        seq: u64,
+        ack: u64,
+    ) -> bool {
         let window = u64::from(segment.window) << self.options.snd_wscale;
         self.persist_ns = now_ns;
         // A peer that keeps its window closed but answers is waited for (RFC 9293 3.8.6.1).
@@ -214,15 +224,21 @@ impl Endpoint {
             _ => u64::MAX,
         };
         let acked = saturated(news.delivered.clamp(1, most));
-        let marked = self.marked_bytes.min(acked);
-        self.marked_bytes = 0;
-        let first_after_timeout = std::mem::take(&mut self.flags.one_segment);
         let sample = news.first_sent_ns != 0 && !news.retransmitted;
         let rtt_ns = if sample {
             saturated(now_ns.saturating_sub(news.last_sent_ns)).max(1)
         } else {
             0
         };
+        self.feed(now_ns, acked, rtt_ns, flight);
+    }
+
+    /// Congestion control is told of `acked` bytes that took `rtt_ns` (0 = not known) while `flight` were
+    /// out.
+    #[inline]
+    pub(super) fn feed(&mut self, now_ns: u64, acked: u32, rtt_ns: u32, flight: u64) {
+        let marked = std::mem::take(&mut self.marked_bytes).min(acked);
+        let first_after_timeout = std::mem::take(&mut self.flags.one_segment);
         let ack = Ack {
             acked,
             marked,
@@ -236,14 +252,18 @@ impl Endpoint {
         let config = &self.config;
         self.cc.on_ack(&config.params, config.algorithm, &ack);
         if marked > 0 && self.cc.flags & CC_CUT != 0 && before != (CC_CUT, self.cc.cut_end) {
-            self.flags.cwr_pending = true;
-            self.mark_recover = self.snd_nxt;
-            if self.phase == Phase::Open {
-                self.reduction.forget();
-                self.begin_reduction(self.cc.prior);
-            }
+            self.marks_have_cut();
         }
         self.grow_send_buffer();
+    }
+
+    fn marks_have_cut(&mut self) {
+        self.flags.cwr_pending = true;
+        self.mark_recover = self.snd_nxt;
+        if self.phase == Phase::Open {
+            self.reduction.forget();
+            self.begin_reduction(self.cc.prior);
+        }
     }
 
     /// Growth is earned by a window in use (RFC 7661; the test is Linux's): it was full at some time in
@@ -263,10 +283,8 @@ impl Endpoint {
     }
 
     /// The application, and our FIN.
-    fn after_ack(&mut self, now_ns: u64, news: &News) -> Events {
-        if news.acked == 0 {
-            return Events::EMPTY;
-        }
+    #[inline]
+    pub(super) fn after_ack(&mut self, now_ns: u64) -> Events {
         let mut events = Events::EMPTY;
         if self.flags.write_blocked && self.may_send() {
             let free = self.send_buffer.saturating_sub(self.unacknowledged());

@@ -30,7 +30,7 @@ impl Echo {
 }
 
 /// State of RFC 8985 5.3 and 7.1.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Rack {
     /// Of all delivered segments the one that left last: when, its end, its RTT.
     sent_ns: u64,
@@ -77,16 +77,28 @@ impl Rack {
     /// than once the last departure counts, unless `echo` or a too short RTT tells that it was
     /// an earlier one.
     pub fn deliver(&mut self, record: &Sent, now_ns: u64, min_ns: u64, echo: Option<Echo>) {
-        let again = record.is(RETRANSMITTED);
+        if !record.is(RETRANSMITTED) {
+            return self.deliver_once(record, now_ns);
+        }
+        self.fack = self.fack.max(record.end);
+        let rtt_ns = now_ns.saturating_sub(record.sent_ns);
+        if rtt_ns >= min_ns && !echo.is_some_and(|echo| echo.precedes(record)) {
+            self.note_latest(record, rtt_ns);
+        }
+    }
+
+    /// The same of a segment that left once.
+    #[inline]
+    pub fn deliver_once(&mut self, record: &Sent, now_ns: u64) {
         if record.end > self.fack {
             self.fack = record.end;
-        } else if !again {
+        } else {
             self.reordering = true;
         }
-        let rtt_ns = now_ns.saturating_sub(record.sent_ns);
-        if again && (rtt_ns < min_ns || echo.is_some_and(|echo| echo.precedes(record))) {
-            return;
-        }
+        self.note_latest(record, now_ns.saturating_sub(record.sent_ns));
+    }
+
+    fn note_latest(&mut self, record: &Sent, rtt_ns: u64) {
         self.rtt_ns = rtt_ns;
         if (record.sent_ns, record.end) > (self.sent_ns, self.end) {
             self.sent_ns = record.sent_ns;

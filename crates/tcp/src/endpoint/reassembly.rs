@@ -21,7 +21,7 @@ impl Range {
 const RECENT: usize = 4;
 
 /// Disjoint ranges above rcv_nxt that do not touch, in order, and the most recent of them.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reassembly {
     ranges: Vec<Range>,
     recent: [Range; RECENT],

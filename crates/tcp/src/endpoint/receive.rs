@@ -96,7 +96,7 @@ impl Endpoint {
         self.receiver.ack_first = true;
         self.receiver.quick = self.config.delayed_ack.quick;
         if self.options.sack && end <= self.receiver.next && end > start {
-            self.receiver.queue.duplicate = Some(Range { start, end });
+            self.receiver.note_duplicate(Range { start, end });
         }
     }
 
@@ -130,7 +130,8 @@ impl Endpoint {
         self.receiver
             .measure(u32::from(segment.payload), self.options_len());
         if seq > self.receiver.next {
-            self.out_of_order(seq, within);
+            let (start, end) = (seq, within);
+            self.receiver.queue(Range { start, end }, self.options.sack);
             return Events::EMPTY;
         }
         if seq < self.receiver.next {
@@ -141,41 +142,22 @@ impl Endpoint {
     }
 
     /// Bytes of options in every segment.
-    fn options_len(&self) -> u32 {
+    pub(super) fn options_len(&self) -> u32 {
         if self.options.timestamps { 12 } else { 0 }
     }
 
-    fn out_of_order(&mut self, start: u64, end: u64) {
+    pub(super) fn in_order(&mut self, now_ns: u64, segment: &Segment, end: u64) -> Events {
         let receiver = &mut self.receiver;
-        receiver.ack_first = true;
-        let new = Range { start, end };
-        if self.options.sack {
-            let known = receiver.queue.known(new);
-            receiver.queue.duplicate = known.or(receiver.queue.duplicate);
-        }
-        receiver.queue.insert(new);
-    }
-
-    fn in_order(&mut self, now_ns: u64, segment: &Segment, end: u64) -> Events {
-        let echo = self.echo_age(now_ns, segment);
-        let receiver = &mut self.receiver;
-        let before = receiver.next;
-        receiver.next = end;
-        if !receiver.queue.is_empty() {
-            let start = before;
-            let known = receiver.queue.known(Range { start, end });
-            if let Some(known) = known.filter(|_| self.options.sack) {
-                receiver.queue.duplicate.get_or_insert(known);
-                receiver.ack_first = true;
-            }
-            receiver.next = receiver.queue.advance(end);
-            receiver.ack_now = true; // a hole is filled, in part or whole (RFC 5681 4.2)
+        let start = receiver.next;
+        if receiver.disorder {
+            receiver.join(Range { start, end }, self.options.sack);
+        } else {
+            receiver.next = end;
         }
         let finished = receiver.next > receiver.fin;
-        self.stats.received_bytes += receiver.next - before - u64::from(finished);
-        if receiver.tunes() {
-            receiver.measure_rtt(now_ns, echo);
-            receiver.tune(now_ns);
+        self.stats.received_bytes += receiver.next - start - u64::from(finished);
+        if self.receiver.tunes() {
+            self.tune(now_ns, segment);
         }
         let rto_ns = self.rtt.rto();
         self.receiver.schedule_ack(now_ns, &self.config, rto_ns);
@@ -183,6 +165,17 @@ impl Endpoint {
             return self.fin_reached(now_ns) | Events::READABLE;
         }
         Events::READABLE
+    }
+
+    /// Buffer autotuning.
+    fn tune(&mut self, now_ns: u64, segment: &Segment) {
+        if !self.options.timestamps || self.receiver.is_news(segment.ts_ecr) {
+            let echo = self.echo_age(now_ns, segment);
+            self.receiver.measure_rtt(now_ns, echo);
+        }
+        if self.receiver.is_tune_due(now_ns) {
+            self.receiver.tune(now_ns);
+        }
     }
 
     /// How long ago what the segment echoes was sent, with the echo; at least a tick.
@@ -203,8 +196,7 @@ impl Endpoint {
     fn fin_reached(&mut self, now_ns: u64) -> Events {
         self.receiver.finished = true;
         self.receiver.ack_now = true;
-        // A FIN takes the D-SACK of what came with it along, as in Linux.
-        self.receiver.queue.duplicate = None;
+        self.receiver.forget_duplicate();
         match self.state {
             State::Established => self.state = State::CloseWait,
             State::FinWait1 => self.state = State::Closing,
@@ -215,7 +207,7 @@ impl Endpoint {
     }
 
     /// CE and CWR of arriving data (RFC 3168 6.1.3, RFC 8257 3.2).
-    fn note_congestion(&mut self, segment: &Segment) {
+    pub(super) fn note_congestion(&mut self, segment: &Segment) {
         let marked = segment.ecn == ecn::CE;
         self.stats.ce_received += u64::from(marked && segment.payload > 0);
         if !self.options.ecn || segment.payload == 0 {

@@ -11,7 +11,7 @@ use crate::{Config, Segment, segment::Block};
 const FIRST_GUESS: u32 = 536;
 
 /// State of the receiving half. Offsets of `sequence`.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Receiver {
     /// rcv_nxt.
     pub next: u64,
@@ -32,7 +32,10 @@ pub struct Receiver {
     mss: u32,
     /// The MSS that we announced.
     announced: u32,
-    pub queue: Box<Reassembly>,
+    /// Boxed: only disorder touches it.
+    queue: Box<Reassembly>,
+    /// The queue holds something, or has a duplicate to report.
+    pub disorder: bool,
 
     /// An ACK is due, with data or without.
     pub ack_now: bool,
@@ -56,12 +59,16 @@ pub struct Receiver {
     pub ts_offset: u32,
     pub ts_recent_ns: u64,
 
-    /// `None` when the buffer does not grow.
+    /// The last echo used for the receiver's RTT.
+    echo: u32,
+    /// When [`Receiver::tune`] has something to do.
+    tune_ns: u64,
+    /// `None` when the buffer does not grow. Boxed: touched once per RTT.
     tuning: Option<Box<Tuning>>,
 }
 
 /// Dynamic right-sizing: how much the application takes in a round trip.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 struct Tuning {
     /// Largest buffer in bytes.
     most: u64,
@@ -70,8 +77,6 @@ struct Tuning {
     /// The present measurement of it without timestamps: until this offset, since then.
     rtt_until: u64,
     rtt_since_ns: u64,
-    /// The last echo used for it.
-    ts_ecr: u32,
     /// Bytes taken in the best round trip so far.
     space: u64,
     /// Where and when the present round trip began.
@@ -85,6 +90,14 @@ impl Tuning {
             most,
             ..Self::default()
         })
+    }
+
+    /// When the present round trip ends.
+    fn due_ns(&self) -> u64 {
+        match self.rtt_ns {
+            0 => NEVER,
+            rtt_ns => self.since_ns + rtt_ns,
+        }
     }
 }
 
@@ -110,6 +123,7 @@ impl Receiver {
             mss: FIRST_GUESS.min(u32::from(config.mss)),
             announced: u32::from(config.mss),
             queue: Box::default(),
+            disorder: false,
             ack_now: false,
             ack_first: false,
             delayed_ns: NEVER,
@@ -123,6 +137,8 @@ impl Receiver {
             // Any number will do; one that wraps soon where sequence numbers do.
             ts_offset: isn,
             ts_recent_ns: 0,
+            echo: 0,
+            tune_ns: NEVER,
             tuning: (max > config.receive_buffer.initial_bytes).then(|| Tuning::boxed(max)),
         }
     }
@@ -142,6 +158,7 @@ impl Receiver {
             tuning.since_ns = now_ns;
             tuning.from = self.taken;
             tuning.space = self.buffer / 2;
+            self.tune_ns = tuning.due_ns();
         }
     }
 
@@ -250,11 +267,46 @@ impl Receiver {
         for range in self.queue.recent() {
             segment.push_sack(block(range));
         }
+        self.disorder = !self.queue.is_empty();
     }
 
-    /// Whether [`Receiver::add_sack`] has anything to say.
-    pub fn has_sack(&self) -> bool {
-        self.queue.duplicate.is_some() || !self.queue.is_empty()
+    /// Bytes that have come before: to be reported as D-SACK.
+    pub fn note_duplicate(&mut self, range: Range) {
+        self.queue.duplicate = Some(range);
+        self.disorder = true;
+    }
+
+    /// A FIN takes the D-SACK of what came with it along, as in Linux.
+    pub fn forget_duplicate(&mut self) {
+        self.queue.duplicate = None;
+        self.disorder = !self.queue.is_empty();
+    }
+
+    /// Data that does not follow what is here; what of it came before is reported, if the peer understands.
+    pub fn queue(&mut self, new: Range, sack: bool) {
+        self.ack_first = true;
+        if sack {
+            let known = self.queue.known(new);
+            self.queue.duplicate = known.or(self.queue.duplicate);
+        }
+        self.queue.insert(new);
+        self.disorder = true;
+    }
+
+    /// `new` has come in order while others wait behind it: rcv_nxt moves past what it joins.
+    pub fn join(&mut self, new: Range, sack: bool) {
+        self.next = new.end;
+        if self.queue.is_empty() {
+            return;
+        }
+        let known = self.queue.known(new);
+        if let Some(known) = known.filter(|_| sack) {
+            self.queue.duplicate.get_or_insert(known);
+            self.ack_first = true;
+        }
+        self.next = self.queue.advance(new.end);
+        self.ack_now = true; // a hole is filled, in part or whole (RFC 5681 4.2)
+        self.disorder = self.queue.duplicate.is_some() || !self.queue.is_empty();
     }
 
     /// Size of the peer's full segments. A burst says less: its parts are as large as can be.
@@ -281,14 +333,19 @@ impl Receiver {
         }
     }
 
+    /// Whether the echo of this segment says anything new of the receiver's RTT.
+    pub fn is_news(&self, ts_ecr: u32) -> bool {
+        ts_ecr != self.echo
+    }
+
     /// The receiver's RTT: by timestamps, else by how long a window's worth of data takes.
     pub fn measure_rtt(&mut self, now_ns: u64, echo: Option<(u32, u64)>) {
         let Some(tuning) = &mut self.tuning else {
             return;
         };
         if let Some((ts_ecr, age_ns)) = echo {
-            if ts_ecr != tuning.ts_ecr {
-                tuning.ts_ecr = ts_ecr;
+            if ts_ecr != self.echo {
+                self.echo = ts_ecr;
                 tuning.rtt_ns = match tuning.rtt_ns {
                     0 => age_ns,
                     rtt => rtt - rtt / 8 + age_ns / 8,
@@ -302,6 +359,12 @@ impl Receiver {
             tuning.rtt_until = self.edge;
             tuning.rtt_since_ns = now_ns;
         }
+        self.tune_ns = tuning.due_ns();
+    }
+
+    /// Whether [`Receiver::tune`] is due.
+    pub fn is_tune_due(&self, now_ns: u64) -> bool {
+        now_ns >= self.tune_ns
     }
 
     /// Once per RTT: a buffer for twice what the application took, and room to double again.
@@ -309,9 +372,6 @@ impl Receiver {
         let Some(tuning) = &mut self.tuning else {
             return;
         };
-        if tuning.rtt_ns == 0 || now_ns - tuning.since_ns < tuning.rtt_ns {
-            return;
-        }
         let copied = self.taken - tuning.from;
         if copied > tuning.space {
             let growth = (copied - tuning.space) * 2 * copied / tuning.space.max(1);
@@ -321,5 +381,6 @@ impl Receiver {
         }
         tuning.from = self.taken;
         tuning.since_ns = now_ns;
+        self.tune_ns = tuning.due_ns();
     }
 }

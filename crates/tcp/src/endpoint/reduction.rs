@@ -9,7 +9,7 @@ use super::{
 use crate::{Segment, segment::option};
 
 /// The last reduction. Boxed: only losses and marks touch it.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reduction {
     /// PRR: what may be in flight, what was delivered and sent since it began, what was out then.
     pub window: u32,

@@ -3,7 +3,7 @@
 use crate::config::Rto;
 
 /// SRTT, RTTVAR and what follows from them. Times in ns.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Estimator {
     srtt: u64,
     var: u64,
@@ -33,7 +33,8 @@ impl Estimator {
     /// A measured round trip. Ends backoff (Karn).
     pub fn sample(&mut self, rtt: u64, rto: &Rto) {
         let rtt = rtt.max(1);
-        if self.sampled {
+        let first = !self.sampled;
+        if !first {
             // RTTVAR first, with the old SRTT (RFC 6298 2.3).
             self.var = self.var - self.var / 4 + self.srtt.abs_diff(rtt) / 4;
             self.srtt = self.srtt - self.srtt / 8 + rtt / 8;
@@ -48,13 +49,16 @@ impl Estimator {
         let granularity = rto.granularity_ns.max(1);
         let computed = self.srtt + (4 * self.var).max(rto.variation_min_ns).max(granularity);
         // Most often the minimum decides, and the division can be spared.
-        self.base = if computed + granularity <= rto.min_ns {
+        let base = if computed + granularity <= rto.min_ns {
             rto.min_ns
         } else {
             computed.next_multiple_of(granularity).max(rto.min_ns)
         };
-        self.backoff = 0;
-        self.rto = self.after(0, rto);
+        if first || base != self.base || self.backoff > 0 {
+            self.base = base;
+            self.backoff = 0;
+            self.rto = self.after(0, rto);
+        }
     }
 
     /// Before the first data: an RTO for a round trip known from earlier connections, if it is longer than

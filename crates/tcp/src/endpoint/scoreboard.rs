@@ -17,7 +17,7 @@ pub const RETRANSMITTED: u8 = 8;
 pub const FIN: u8 = 16;
 
 /// A stretch of sequence space that left as one segment.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sent {
     /// One past the last sequence number.
     pub end: u64,
@@ -50,7 +50,7 @@ impl Sent {
 }
 
 /// The records in the order of sequence numbers, without gaps, and their sums in bytes.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Scoreboard {
     records: VecDeque<Sent>,
     sacked: u64,
@@ -155,6 +155,29 @@ impl Scoreboard {
             ..whole
         };
         self.records.insert(index + 1, right);
+    }
+
+    /// How many records end where `una` does or before, if one ends there and each of them left once and was
+    /// never SACKed or lost.
+    #[inline]
+    pub fn plain_up_to(&self, una: u64) -> Option<usize> {
+        let mut count = 0;
+        while let Some(record) = self.records.get(count) {
+            count += 1;
+            if record.is(!FIN) || record.end > una {
+                return None;
+            }
+            if record.end == una {
+                return Some(count);
+            }
+        }
+        None
+    }
+
+    /// Takes the first record away.
+    #[inline]
+    pub fn pop(&mut self) -> Option<Sent> {
+        self.records.pop_front()
     }
 
     /// Removes what lies below `una` and shows each removed record, whole or in part.

@@ -36,8 +36,9 @@ enum Output {
 }
 
 impl Endpoint {
-    /// The next segment that may leave now. To be called until it gives none.
-    pub fn transmit(&mut self, now_ns: u64) -> Option<Segment> {
+    /// [`Endpoint::transmit`], whatever leaves. Public for tests, which compare the two.
+    #[doc(hidden)]
+    pub fn transmit_any(&mut self, now_ns: u64) -> Option<Segment> {
         if self.rests(now_ns) {
             self.cc.on_idle(&self.config.params);
             self.data_sent_ns = now_ns;
@@ -318,9 +319,9 @@ impl Endpoint {
         segment
     }
 
-    fn send_ack(&mut self, now_ns: u64) -> Segment {
+    pub(super) fn send_ack(&mut self, now_ns: u64) -> Segment {
         let mut segment = self.header(now_ns, self.snd_nxt);
-        if self.options.sack && self.receiver.has_sack() {
+        if self.options.sack && self.receiver.disorder {
             self.receiver.add_sack(&mut segment);
         }
         segment
@@ -332,7 +333,8 @@ impl Endpoint {
         self.header(now_ns, self.snd_una - 1)
     }
 
-    fn send_data(&mut self, now_ns: u64, len: u32, fin: bool) -> Segment {
+    #[inline]
+    pub(super) fn send_data(&mut self, now_ns: u64, len: u32, fin: bool) -> Segment {
         let mut segment = self.header(now_ns, self.snd_nxt);
         let length = len + u32::from(fin);
         segment.payload = len as u16;

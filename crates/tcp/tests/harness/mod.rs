@@ -285,7 +285,10 @@ impl Net {
             let has = end.tcp.has_output(now_ns);
             let limit = end.tcp.window().min(end.tcp.snd_wnd());
             let probes = end.tcp.stats().tail_loss_probes + end.tcp.stats().window_probes;
+            let mut long = end.tcp.clone();
             let segment = end.tcp.transmit(now_ns);
+            assert_eq!(segment, long.transmit_any(now_ns), "by prediction or not");
+            assert_eq!(end.tcp, long, "by prediction or not");
             assert_eq!(has, segment.is_some(), "has_output is exact");
             let Some(segment) = segment else {
                 return;
@@ -321,7 +324,11 @@ impl Net {
         if segment.has(flags::SYN) {
             end.syn_seen = segment.wscale().is_some();
         }
+        let mut long = end.tcp.clone();
         let events = end.tcp.segment(self.now_ns, segment);
+        let same = long.segment_any(self.now_ns, segment);
+        assert_eq!(events, same, "by prediction or not: {segment:?}");
+        assert_eq!(end.tcp, long, "by prediction or not: {segment:?}");
         end.seen = end.seen | events;
     }
 

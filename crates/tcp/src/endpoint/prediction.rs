@@ -1,0 +1,180 @@
+//! Header prediction (Jacobson, "4BSD TCP Header Prediction", 1990; Linux's fast path): nearly every segment
+//! of a connection without losses is the next data, or acknowledges new data and says nothing else. It takes a
+//! short way here to where the long one ends as well, which a test compares after every segment.
+
+use super::{Endpoint, Events, NEVER, Phase, State, acknowledge::saturated, sequence::wire};
+use crate::{
+    Segment,
+    segment::{flags, option},
+};
+
+/// What the flags of an expected segment may say beside ACK.
+const HARMLESS: u8 = flags::PSH | flags::ECE | flags::CWR;
+
+/// What leaves next, where nothing is out of the ordinary.
+enum Ordinary {
+    Nothing,
+    Ack,
+    /// A full segment of new data that is not the last one.
+    Full,
+}
+
+impl Endpoint {
+    /// A segment arrives.
+    #[inline]
+    pub fn segment(&mut self, now_ns: u64, segment: &Segment) -> Events {
+        match self.predicted(now_ns, segment) {
+            Some(events) => {
+                self.stats.segments_received += 1;
+                events
+            }
+            None => self.segment_any(now_ns, segment),
+        }
+    }
+
+    /// The next segment that may leave now. To be called until it gives none.
+    #[inline]
+    pub fn transmit(&mut self, now_ns: u64) -> Option<Segment> {
+        let segment = match self.ordinary() {
+            Some(Ordinary::Nothing) => return None,
+            Some(Ordinary::Ack) => self.send_ack(now_ns),
+            Some(Ordinary::Full) => self.send_data(now_ns, self.mss, false),
+            None => return self.transmit_any(now_ns),
+        };
+        self.stats.segments_sent += 1;
+        Some(segment)
+    }
+
+    /// Data of this end is under way or may be.
+    fn is_open(&self) -> bool {
+        matches!(
+            self.state,
+            State::Established | State::CloseWait | State::FinWait1
+        )
+    }
+
+    /// The common cases of [`Endpoint::next`]: `None` if it must be asked.
+    #[inline]
+    fn ordinary(&self) -> Option<Ordinary> {
+        let calm = self.is_open()
+            && self.phase == Phase::Open
+            && self.board.is_plain()
+            && self.duplicate_bytes == 0
+            && !self.flags.probe_pending
+            && !self.rack.probe_pending
+            && !self.receiver.ack_first
+            && self.receiver.changed.is_none();
+        if !calm {
+            return None;
+        }
+        let ack = match self.receiver.ack_now {
+            true => Ordinary::Ack,
+            false => Ordinary::Nothing,
+        };
+        if self.unsent() == 0 {
+            return Some(ack);
+        }
+        let (out, mss) = (self.outstanding(), u64::from(self.mss));
+        let end = self.snd_end.min(self.snd_una + self.snd_wnd);
+        let plenty = end > self.snd_nxt + mss;
+        if !plenty || out == 0 || self.burst != self.mss || self.config.pacing {
+            return None;
+        }
+        let fits = out + mss <= self.window();
+        Some(if fits { Ordinary::Full } else { ack })
+    }
+
+    /// `None` if this is not what is expected.
+    #[inline]
+    fn predicted(&mut self, now_ns: u64, segment: &Segment) -> Option<Events> {
+        let receiver = &self.receiver;
+        let next = segment.flags & !HARMLESS == flags::ACK
+            && segment.seq == wire(receiver.next)
+            && segment.sack_count == 0
+            && segment.options & option::TIMESTAMPS != 0
+            && self.options.timestamps
+            && segment.ts_val.wrapping_sub(receiver.ts_recent) as i32 >= 0;
+        if !next || !self.is_open() {
+            return None;
+        }
+        match segment.payload {
+            0 => self.predicted_ack(now_ns, segment),
+            _ => self.predicted_data(now_ns, segment),
+        }
+    }
+
+    /// An ACK of whole segments that left once, while nothing is lost.
+    #[inline]
+    fn predicted_ack(&mut self, now_ns: u64, segment: &Segment) -> Option<Events> {
+        let (una, flight) = (self.snd_una, self.outstanding());
+        let advance = u64::from(segment.ack.wrapping_sub(wire(una)));
+        let calm = self.phase == Phase::Open
+            && self.board.is_plain()
+            && self.duplicate_bytes == 0
+            && !self.rack.probe_is_out();
+        if !calm || advance == 0 || advance > flight {
+            return None;
+        }
+        let (seq, ack) = (self.receiver.next, una + advance);
+        let records = self.board.plain_up_to(ack)?;
+        self.note_timestamp(now_ns, segment, seq);
+        self.update_window(now_ns, segment, seq, ack);
+        let (first_ns, last_ns) = self.retire(now_ns, records);
+        self.snd_una = ack;
+        self.retries = 0;
+        self.duplicate_acks = 0;
+        self.stats.acked_bytes += advance - u64::from(ack > self.snd_end);
+        let rtt_ns = now_ns.saturating_sub(first_ns.max(1));
+        self.rtt.sample(rtt_ns, &self.config.rto);
+        self.flags.reducing &= ack <= self.mark_recover;
+        if segment.flags & flags::ECE != 0 && self.options.ecn {
+            self.marked_bytes = saturated(u64::from(self.marked_bytes) + advance);
+            self.stats.ece_received += 1;
+        }
+        let rtt_ns = saturated(now_ns.saturating_sub(last_ns)).max(1);
+        self.feed(now_ns, saturated(advance), rtt_ns, flight);
+        self.restart_timer(now_ns);
+        if self.flags.reducing {
+            self.reduce_proportionally(advance);
+        }
+        Some(self.after_ack(now_ns))
+    }
+
+    /// The first so many records are acknowledged. Returns when the first and the last of them left.
+    #[inline]
+    fn retire(&mut self, now_ns: u64, records: usize) -> (u64, u64) {
+        let (mut first_ns, mut last_ns) = (now_ns, now_ns);
+        for index in 0..records {
+            let Some(record) = self.board.pop() else {
+                break;
+            };
+            self.rack.deliver_once(&record, now_ns);
+            last_ns = record.sent_ns;
+            if index == 0 {
+                first_ns = last_ns;
+            }
+        }
+        (first_ns, last_ns)
+    }
+
+    /// The next data, to who has none under way itself.
+    #[inline]
+    fn predicted_data(&mut self, now_ns: u64, segment: &Segment) -> Option<Events> {
+        let receiver = &self.receiver;
+        let (seq, end) = (receiver.next, receiver.next + u64::from(segment.payload));
+        let calm = self.state == State::Established
+            && self.snd_una == self.snd_nxt
+            && segment.ack == wire(self.snd_una)
+            && end <= receiver.edge
+            && receiver.fin == NEVER;
+        if !calm {
+            return None;
+        }
+        self.note_timestamp(now_ns, segment, seq);
+        self.update_window(now_ns, segment, seq, self.snd_una);
+        self.note_congestion(segment);
+        let options_len = self.options_len();
+        self.receiver.measure(segment.payload.into(), options_len);
+        Some(self.in_order(now_ns, segment, end))
+    }
+}
