@@ -136,6 +136,16 @@ impl AqmParams {
         Ok(params)
     }
 
+    /// A packet that makes the backlog no larger than this passes, and leaves no trace in the state: 0 where
+    /// every packet counts.
+    pub fn harmless_bytes(&self) -> u64 {
+        match self.kind {
+            0 => u64::MAX,
+            1 => self.k_bytes.into(),
+            _ => 0,
+        }
+    }
+
     /// Decides about one packet.
     pub fn arrival(&self, red: &mut Red, packet: Arriving) -> Arrival {
         // SAFETY: references to mirrors of the C structures, for this call; any bytes in them give a

@@ -19,7 +19,6 @@ struct Node<F> {
 pub struct Pool<F> {
     nodes: Vec<Node<F>>,
     free: Handle,
-    used: usize,
 }
 
 impl<F> Default for Pool<F> {
@@ -27,15 +26,14 @@ impl<F> Default for Pool<F> {
         Self {
             nodes: Vec::new(),
             free: NIL,
-            used: 0,
         }
     }
 }
 
 impl<F> Pool<F> {
     /// Finds a place for a frame.
+    #[inline]
     pub fn insert(&mut self, frame: F) -> Handle {
-        self.used += 1;
         let node = Node {
             frame,
             arrival_ps: 0,
@@ -53,19 +51,31 @@ impl<F> Pool<F> {
 
     /// The frame is gone, its place free.
     pub fn release(&mut self, handle: Handle) {
-        self.used -= 1;
         self.nodes[handle as usize].next = self.free;
         self.free = handle;
     }
 
-    /// Frames in the pool.
+    /// Frames in the pool, counted one by one.
     pub fn len(&self) -> usize {
-        self.used
+        self.nodes.len() - self.count(self.free) as usize
     }
 
     /// True if nothing is under way.
     pub fn is_empty(&self) -> bool {
-        self.used == 0
+        self.len() == 0
+    }
+
+    /// Places in the list that begins with `first`.
+    pub(crate) fn count(&self, first: Handle) -> u64 {
+        let frame = |handle: Handle| (handle != NIL).then_some(handle);
+        std::iter::successors(frame(first), |&handle| frame(self.next(handle))).count() as u64
+    }
+
+    /// A frame, when it arrives, and which one follows.
+    #[inline]
+    pub(crate) fn look(&self, handle: Handle) -> (&F, u64, Handle) {
+        let node = &self.nodes[handle as usize];
+        (&node.frame, node.arrival_ps, node.next)
     }
 
     pub(crate) fn arrival_ps(&self, handle: Handle) -> u64 {

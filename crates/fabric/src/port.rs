@@ -113,6 +113,8 @@ struct Class {
     config: PortConfig,
     /// Time per byte, in 2^-16 ps.
     ps_per_byte_q16: u64,
+    /// A frame that makes the backlog no larger than this is neither dropped nor marked.
+    harmless_bytes: u64,
 }
 
 /// What every frame touches: one cache line.
@@ -129,7 +131,6 @@ struct Hot {
     accepted_bytes: u64,
     marks: u64,
     random: u64,
-    underway: u32,
     class: u16,
     /// What an ordinary port needs not care about; 0 = it is one.
     unusual: u8,
@@ -176,6 +177,7 @@ impl<F: Frame> Ports<F> {
             self.classes.push(Class {
                 config,
                 ps_per_byte_q16: u64::try_from(ps_per_byte).unwrap_or(u64::MAX),
+                harmless_bytes: config.limit_bytes.min(config.aqm.harmless_bytes()),
             });
             self.classes.len() - 1
         });
@@ -189,7 +191,6 @@ impl<F: Frame> Ports<F> {
             accepted_bytes: 0,
             marks: 0,
             random: seed,
-            underway: 0,
             class: class as u16,
             unusual: 0,
         });
@@ -215,7 +216,6 @@ impl<F: Frame> Ports<F> {
     pub fn deliver(&mut self, port: usize, frame: Handle, arrival_ps: u64) -> bool {
         let hot = &mut self.hot[port];
         self.pool.sent(frame, arrival_ps);
-        hot.underway += 1;
         let before = std::mem::replace(&mut hot.last, frame);
         if hot.first == NIL {
             hot.first = frame;
@@ -266,17 +266,22 @@ impl<F: Frame> Ports<F> {
     /// the pool.
     #[inline]
     pub fn offer(&mut self, port: usize, now_ps: u64, frame: Handle) -> (u64, Offer) {
-        let unusual = self.hot[port].unusual != 0;
-        let refused = unusual.then(|| self.prepare(port, now_ps, frame)).flatten();
+        if self.hot[port].unusual != 0 {
+            if let Some(cause) = self.prepare(port, now_ps, frame) {
+                self.cold[port].drops[cause as usize] += 1;
+                return (self.backlog_bytes(port, now_ps), Offer::Dropped(cause));
+            }
+        }
         let hot = &mut self.hot[port];
         let class = &self.classes[usize::from(hot.class)];
         let backlog = hot.drain(&self.pool, now_ps, class.config.delay_ps);
-        let offered = &mut self.pool[frame];
-        let bytes = offered.bytes();
-        let cold = &mut self.cold[port];
-        if let Some(cause) = refused.or_else(|| hot.judge(cold, class, now_ps, bytes, offered)) {
-            cold.drops[cause as usize] += 1;
-            return (backlog.into(), Offer::Dropped(cause));
+        let bytes = self.pool[frame].bytes();
+        if u64::from(backlog) + u64::from(bytes) > class.harmless_bytes {
+            let (cold, offered) = (&mut self.cold[port], &mut self.pool[frame]);
+            if let Some(cause) = hot.judge(cold, class, now_ps, bytes, offered) {
+                cold.drops[cause as usize] += 1;
+                return (backlog.into(), Offer::Dropped(cause));
+            }
         }
         let on_wire = u64::from(bytes + class.config.overhead_bytes);
         let serialization_ps = (on_wire * class.ps_per_byte_q16) >> 16;
@@ -287,7 +292,6 @@ impl<F: Frame> Ports<F> {
         hot.backlog_bytes += bytes;
         hot.accepted += 1;
         hot.accepted_bytes += u64::from(bytes);
-        hot.underway += u32::from(!hot.is_away());
         if hot.leaving == NIL {
             hot.leaving = frame;
         }
@@ -311,16 +315,19 @@ impl<F: Frame> Ports<F> {
     #[inline]
     pub fn arrive(&mut self, port: usize, now_ps: u64) -> Option<(Handle, Option<u64>)> {
         let hot = &mut self.hot[port];
-        if hot.first == NIL || self.pool.arrival_ps(hot.first) > now_ps {
+        let frame = hot.first;
+        if frame == NIL {
             return None;
         }
-        let frame = hot.first;
-        if hot.leaving == frame {
-            hot.backlog_bytes -= self.pool[frame].bytes();
-            hot.leaving = self.pool.next(frame);
+        let (content, arrival_ps, next) = self.pool.look(frame);
+        if arrival_ps > now_ps {
+            return None;
         }
-        hot.first = self.pool.next(frame);
-        hot.underway -= u32::from(!hot.is_away());
+        if hot.leaving == frame {
+            hot.backlog_bytes -= content.bytes();
+            hot.leaving = next;
+        }
+        hot.first = next;
         let next = (hot.first != NIL).then(|| self.pool.arrival_ps(hot.first));
         Some((frame, next))
     }
@@ -462,8 +469,12 @@ impl<F: Frame> Ports<F> {
 
     /// Frames between a port and its other end, late ones included.
     pub fn underway(&self, port: usize) -> u64 {
+        let hot = &self.hot[port];
+        if hot.is_away() {
+            return 0;
+        }
         let late = self.cold[port].impaired.as_ref();
-        u64::from(self.hot[port].underway) + late.map_or(0, |impaired| impaired.late() as u64)
+        self.pool.count(hot.first) + late.map_or(0, |impaired| impaired.late() as u64)
     }
 }
 
@@ -481,9 +492,13 @@ impl Hot {
             return 0;
         }
         let left_by = now_ps.saturating_add(delay_ps);
-        while self.leaving != NIL && pool.arrival_ps(self.leaving) <= left_by {
-            self.backlog_bytes -= pool[self.leaving].bytes();
-            self.leaving = pool.next(self.leaving);
+        while self.leaving != NIL {
+            let (frame, arrival_ps, next) = pool.look(self.leaving);
+            if arrival_ps > left_by {
+                break;
+            }
+            self.backlog_bytes -= frame.bytes();
+            self.leaving = next;
         }
         self.backlog_bytes
     }

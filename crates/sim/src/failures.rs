@@ -145,7 +145,7 @@ impl Net {
         let now_ns = self.now_ns();
         let state = &self.ends[end as usize];
         let readers = &mut self.hosts[usize::from(state.host)].troubles.readers;
-        let Some(reader) = readers.get_mut(&state.tenant) else {
+        let Some(reader) = readers.get_mut(&state.way.tenant) else {
             return bytes;
         };
         let there = state.tcp.as_ref().map_or(0, |tcp| tcp.readable());
@@ -172,12 +172,12 @@ impl Net {
         let state = &self.ends[end as usize];
         let readers = &mut self.hosts[usize::from(state.host)].troubles.readers;
         if let Some(reader) = readers
-            .get_mut(&state.tenant)
+            .get_mut(&state.way.tenant)
             .filter(|reader| !reader.armed)
         {
             reader.armed = true;
             let at_ps = reader.free_ns.saturating_mul(1_000);
-            self.wheel.push(at_ps, source(READER, state.tenant));
+            self.wheel.push(at_ps, source(READER, state.way.tenant));
         }
     }
 

@@ -16,9 +16,9 @@ use sluicegate_core::{
     hash::flow_hash,
     segment::{Action, Direction, edit},
 };
-use sluicegate_fabric::{Handle, Offer, Ports, Routes, graph::PortId};
+use sluicegate_fabric::{Handle, Offer, Pool, Ports, Routes, graph::PortId};
 use sluicegate_tcp::{
-    Endpoint, Events,
+    Endpoint, Events, Taker,
     segment::{Segment, flags},
 };
 use sluicegate_vswitch::Vnics;
@@ -32,7 +32,7 @@ use crate::{
     letters::Letters,
     mail::{Mail, Parcel},
     measure::Backlogs,
-    packet::{Aside, NO_END, NOTHING_ASIDE, Packet},
+    packet::{Aside, NO_END, NOTHING_ASIDE, Packet, Way},
     wheel::{Source, Wheel},
 };
 
@@ -120,17 +120,9 @@ impl Host {
 pub struct End {
     /// The stack's part; `None` until a SYN arrives.
     pub tcp: Option<Endpoint>,
-    /// The tenant.
-    pub tenant: u32,
-    peer_tenant: u32,
-    /// What the peer's part calls the other end; [`NO_END`] until it has said so.
-    peer: EndId,
-    port: u16,
-    peer_port: u16,
+    /// Where its packets go.
+    pub(crate) way: Way,
     pub(crate) host: u16,
-    peer_host: u16,
-    /// Hash of the connection as its packets carry it from here.
-    path: u32,
     ready: bool,
     /// When its timer will fire; `u64::MAX` = it has none.
     timer_ps: u64,
@@ -358,6 +350,7 @@ impl Net {
     }
 
     /// The first packet under way on a port is at the other end.
+    #[inline(always)]
     fn arrive(&mut self, port: PortId) {
         let Some((packet, next)) = self.ports.arrive(port as usize, self.now_ps) else {
             return;
@@ -373,7 +366,7 @@ impl Net {
     }
 
     /// A packet is at the far end of a port's link.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn hand_over(&mut self, port: PortId, packet: Handle) {
         match self.layout.far[port as usize] {
             Far::Host(host) => {
@@ -393,6 +386,7 @@ impl Net {
         }
     }
 
+    #[inline]
     fn offer(&mut self, port: PortId, packet: Handle) {
         let (backlog, offer) = self.ports.offer(port as usize, self.now_ps, packet);
         if let Some(backlogs) = &mut self.backlogs {
@@ -428,7 +422,10 @@ impl Net {
         let packet = &self.ports.pool[handle];
         let aside = aside_of(&self.asides, handle, packet);
         let ends = match self.ends.get(packet.to as usize) {
-            Some(end) => ([end.peer_tenant, end.tenant], [end.peer_port, end.port]),
+            Some(end) => (
+                [end.way.peer_tenant, end.way.tenant],
+                [end.way.peer_port, end.way.port],
+            ),
             None => (aside.tenants, aside.ports),
         };
         let route = route(&self.layout.tenants, ends);
@@ -487,10 +484,7 @@ impl Net {
     fn keep(&mut self, packet: Packet, aside: &Aside) -> Handle {
         let handle = self.ports.pool.insert(packet);
         if packet.has_aside() {
-            if self.asides.len() <= handle as usize {
-                self.asides.resize(handle as usize + 1, Aside::default());
-            }
-            self.asides[handle as usize] = *aside;
+            put_aside(&mut self.asides, handle, *aside);
         }
         handle
     }
@@ -508,11 +502,23 @@ impl Net {
         if troubles.paused {
             return troubles.keep(handle);
         }
-        let mut packet = self.ports.pool[handle];
-        self.ports.pool.release(handle);
-        if !packet.has_aside() {
+        let packet = &self.ports.pool[handle];
+        if packet.has_aside() {
+            return self.receive_with_aside(host, handle);
+        }
+        if self.hosts[usize::from(host)].vnics.is_some() {
+            let mut packet = *packet;
+            self.ports.pool.release(handle);
             return self.pass_up(host, &mut packet, &NOTHING_ASIDE);
         }
+        let (end, segment) = (packet.to, packet.segment(&NOTHING_ASIDE.blocks));
+        self.ports.pool.release(handle);
+        self.hand_up(end, &segment);
+    }
+
+    fn receive_with_aside(&mut self, host: u16, handle: Handle) {
+        let mut packet = self.ports.pool[handle];
+        self.ports.pool.release(handle);
         let aside = self.asides[handle as usize];
         if packet.is_syn() {
             self.meet(&mut packet, &aside);
@@ -531,9 +537,15 @@ impl Net {
                 return;
             }
         }
+        self.hand_up(end, &packet.segment(&aside.blocks));
+    }
+
+    /// To the stack, if the packet is for anybody.
+    #[inline]
+    fn hand_up(&mut self, end: EndId, segment: &Segment) {
         self.handed += 1;
         if end != NO_END {
-            self.deliver(end, &packet.segment(&aside.blocks));
+            self.deliver(end, segment);
         }
     }
 
@@ -545,13 +557,13 @@ impl Net {
             let ends = (tenant, port, peer_tenant, peer_port);
             // Ports come again; the same end that opens does not.
             let known = self.accepted.get(&ends).copied();
-            let known = known.filter(|&end| self.ends[end as usize].peer == aside.from);
+            let known = known.filter(|&end| self.ends[end as usize].way.peer == aside.from);
             let Some(end) = known.or_else(|| self.open_for(ends)) else {
                 return;
             };
             packet.to = end;
         }
-        self.ends[packet.to as usize].peer = aside.from;
+        self.ends[packet.to as usize].way.peer = aside.from;
     }
 
     fn open_for(&mut self, ends: Ends) -> Option<EndId> {
@@ -559,14 +571,16 @@ impl Net {
         let &(actor, key) = self.listeners.get(&(tenant, port))?;
         let id = self.end(End {
             tcp: None,
-            tenant,
-            peer_tenant,
-            peer: NO_END,
-            port,
-            peer_port,
+            way: Way {
+                tenant,
+                peer_tenant,
+                peer: NO_END,
+                path: 0,
+                port,
+                peer_port,
+                peer_host: self.layout.tenants[peer_tenant as usize].host,
+            },
             host: self.layout.tenants[tenant as usize].host,
-            peer_host: self.layout.tenants[peer_tenant as usize].host,
-            path: 0,
             ready: false,
             timer_ps: u64::MAX,
             actor,
@@ -580,7 +594,7 @@ impl Net {
         let id = self.ends.len() as EndId;
         self.ends.push(end);
         let key = key(&self.ends, &self.layout.tenants, id);
-        self.ends[id as usize].path = flow_hash(&key, &self.path_key);
+        self.ends[id as usize].way.path = flow_hash(&key, &self.path_key);
         id
     }
 
@@ -611,12 +625,11 @@ impl Net {
 
     fn deliver(&mut self, end: EndId, segment: &Segment) {
         let now_ns = self.now_ns();
-        let at = end as usize;
-        if self.ends[at].tcp.is_none() && segment.flags & (flags::SYN | flags::ACK) == flags::SYN {
-            self.listen(end, segment);
-        } else if let Some(tcp) = &mut self.ends[at].tcp {
+        if let Some(tcp) = &mut self.ends[end as usize].tcp {
             let events = tcp.segment(now_ns, segment);
             self.tell(end, events);
+        } else if segment.flags & (flags::SYN | flags::ACK) == flags::SYN {
+            self.listen(end, segment);
         }
         self.attend(end);
     }
@@ -625,7 +638,7 @@ impl Net {
     fn listen(&mut self, end: EndId, syn: &Segment) {
         let now_ns = self.now_ns();
         let state = &mut self.ends[end as usize];
-        let stack = Arc::clone(&self.layout.tenants[state.tenant as usize].stack);
+        let stack = Arc::clone(&self.layout.tenants[state.way.tenant as usize].stack);
         let isn = self.hosts[usize::from(state.host)].isn();
         state.tcp = Some(Endpoint::accept(stack, isn, syn, now_ns));
     }
@@ -714,40 +727,48 @@ impl Net {
         }
     }
 
-    /// One segment of an end; false if it has none.
+    /// One segment of an end, to the adapter; false if it has none.
     #[inline]
     fn transmit(&mut self, host: u16, end: EndId) -> bool {
-        let now_ns = self.now_ns();
+        if self.hosts[usize::from(host)].vnics.is_some() {
+            return self.transmit_enforced(host, end);
+        }
+        let (now_ns, ip_bytes) = (self.now_ns(), self.layout.ip_bytes);
+        let End { tcp, way, .. } = &mut self.ends[end as usize];
+        let Some(tcp) = tcp else {
+            return false;
+        };
+        let departure = Departure {
+            pool: &mut self.ports.pool,
+            asides: &mut self.asides,
+            way,
+            end,
+            ip_bytes,
+        };
+        let taken = tcp.transmit_to(now_ns, departure);
+        let Some(handle) = taken else {
+            return false;
+        };
+        self.sent += 1;
+        self.send(host, handle);
+        true
+    }
+
+    /// The same through the vNIC stage.
+    fn transmit_enforced(&mut self, host: u16, end: EndId) -> bool {
+        let (now_ns, ip_bytes) = (self.now_ns(), self.layout.ip_bytes);
         let state = &mut self.ends[end as usize];
         let Some(segment) = state.tcp.as_mut().and_then(|tcp| tcp.transmit(now_ns)) else {
             return false;
         };
-        let mut packet = Packet::new(&segment, state.peer, state.peer_host, self.layout.ip_bytes);
-        packet.path = state.path;
         self.sent += 1;
-        if !packet.has_aside() {
-            self.pass_down(host, end, packet, &NOTHING_ASIDE);
-            return true;
-        }
-        let aside = Aside {
-            blocks: segment.sack,
-            tenants: [state.tenant, state.peer_tenant],
-            ports: [state.port, state.peer_port],
-            from: end,
+        let packet = Packet::new(&segment, &state.way, ip_bytes);
+        let aside = match packet.has_aside() {
+            true => state.way.aside(end, &segment),
+            false => NOTHING_ASIDE,
         };
-        self.pass_down(host, end, packet, &aside);
+        self.send_enforced(host, end, packet, &aside);
         true
-    }
-
-    /// From the stack through the vNIC stage, if there is one, to the adapter.
-    #[inline]
-    fn pass_down(&mut self, host: u16, end: EndId, packet: Packet, aside: &Aside) {
-        if self.hosts[usize::from(host)].vnics.is_some() {
-            self.send_enforced(host, end, packet, aside);
-        } else {
-            let handle = self.keep(packet, aside);
-            self.send(host, handle);
-        }
     }
 
     /// Through the vNIC stage to the adapter.
@@ -798,7 +819,7 @@ impl Net {
             key: key(&self.ends, &self.layout.tenants, end),
             tcp: state.tcp.as_ref(),
             enforced: vnics.and_then(|vnics| vnics.flow(end)),
-            peer: (state.peer != NO_END).then_some((state.peer_host, state.peer)),
+            peer: (state.way.peer != NO_END).then_some((state.way.peer_host, state.way.peer)),
         }
     }
 
@@ -832,6 +853,38 @@ impl Net {
     }
 }
 
+/// Puts a segment of an end into the pool.
+struct Departure<'a> {
+    pool: &'a mut Pool<Packet>,
+    asides: &'a mut Vec<Aside>,
+    way: &'a Way,
+    end: EndId,
+    ip_bytes: u32,
+}
+
+impl Taker for Departure<'_> {
+    type Taken = Handle;
+
+    #[inline(always)]
+    fn take(self, segment: &Segment) -> Handle {
+        let packet = Packet::new(segment, self.way, self.ip_bytes);
+        let handle = self.pool.insert(packet);
+        if packet.has_aside() {
+            put_aside(self.asides, handle, self.way.aside(self.end, segment));
+        }
+        handle
+    }
+}
+
+/// Keeps what a packet in the pool has aside.
+#[cold]
+fn put_aside(asides: &mut Vec<Aside>, handle: Handle, aside: Aside) {
+    if asides.len() <= handle as usize {
+        asides.resize(handle as usize + 1, Aside::default());
+    }
+    asides[handle as usize] = aside;
+}
+
 /// What a packet in the pool has aside.
 fn aside_of<'a>(asides: &'a [Aside], handle: Handle, packet: &Packet) -> &'a Aside {
     match packet.has_aside() {
@@ -860,11 +913,11 @@ fn path_key(seed: u64) -> HashKey {
 fn key(ends: &[End], tenants: &[Tenant], end: EndId) -> FlowKey {
     let end = &ends[end as usize];
     FlowKey {
-        local: tenants[end.tenant as usize].address.into(),
-        remote: tenants[end.peer_tenant as usize].address.into(),
-        local_port: end.port.to_be(),
-        remote_port: end.peer_port.to_be(),
-        ifindex: end.tenant + 1,
+        local: tenants[end.way.tenant as usize].address.into(),
+        remote: tenants[end.way.peer_tenant as usize].address.into(),
+        local_port: end.way.port.to_be(),
+        remote_port: end.way.peer_port.to_be(),
+        ifindex: end.way.tenant + 1,
         ..FlowKey::default()
     }
 }

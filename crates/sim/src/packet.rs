@@ -49,6 +49,37 @@ pub const NOTHING_ASIDE: Aside = Aside {
 /// [`Packet::to`] of a SYN: the receiver's end has yet to be found or made.
 pub const NO_END: u32 = u32::MAX;
 
+/// From one end of a connection to the other.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Way {
+    /// The tenant here.
+    pub tenant: u32,
+    /// The tenant there.
+    pub peer_tenant: u32,
+    /// What the peer's part calls the other end; [`NO_END`] until it has said so.
+    pub peer: u32,
+    /// Hash of the connection as its packets carry it from here.
+    pub path: u32,
+    /// The port here.
+    pub port: u16,
+    /// The port there.
+    pub peer_port: u16,
+    /// The host where the other end lives.
+    pub peer_host: u16,
+}
+
+impl Way {
+    /// What a packet of the end `from` has aside.
+    pub fn aside(&self, from: u32, segment: &Segment) -> Aside {
+        Aside {
+            blocks: segment.sack,
+            tenants: [self.tenant, self.peer_tenant],
+            ports: [self.port, self.peer_port],
+            from,
+        }
+    }
+}
+
 /// A packet without its [`Aside`]: with what a port keeps of it, one cache line.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Packet {
@@ -78,8 +109,9 @@ pub struct Packet {
 const _: () = assert!(size_of::<Packet>() == 44);
 
 impl Packet {
-    /// A segment on its way to the end `to` at `host`; `ip_bytes` is the length of the IP header.
-    pub fn new(segment: &Segment, to: u32, host: u16, ip_bytes: u32) -> Self {
+    /// A segment on its way; `ip_bytes` is the length of the IP header.
+    #[inline]
+    pub fn new(segment: &Segment, way: &Way, ip_bytes: u32) -> Self {
         let length = ETHERNET_BYTES + ip_bytes + segment.header_len() + u32::from(segment.payload);
         Self {
             seq: segment.seq,
@@ -92,10 +124,12 @@ impl Packet {
             ecn: segment.ecn,
             options: segment.options,
             sack_count: segment.sack_count,
-            to,
-            host,
+            ours: 0,
+            ceb: 0,
+            to: way.peer,
+            path: way.path,
+            host: way.peer_host,
             bytes: length as u16,
-            ..Self::default()
         }
     }
 
@@ -284,7 +318,7 @@ mod tests {
             flags: flags::ACK,
             ..Segment::default()
         };
-        let mut packet = Packet::new(&segment, 1, 2, 20);
+        let mut packet = Packet::new(&segment, &Way::default(), 20);
         assert_eq!(packet.bytes(), 1514);
         let mut verdict = core::Verdict {
             edits: edit::ADD_FEEDBACK,
@@ -319,7 +353,7 @@ mod tests {
             seq: 7,
             ..Segment::default()
         };
-        let fack = Packet::new(&segment, 1, 2, 40).fack(&core::Verdict {
+        let fack = Packet::new(&segment, &Way::default(), 40).fack(&core::Verdict {
             e0b: 9,
             ..core::Verdict::default()
         });

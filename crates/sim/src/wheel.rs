@@ -120,6 +120,18 @@ impl Wheel {
     #[inline]
     pub fn push(&mut self, time_ps: u64, source: Source) {
         let slot = time_ps >> SLOT_BITS;
+        if slot > self.slot && slot ^ self.slot < DIGITS as u64 {
+            let entry = self.entry(time_ps, source);
+            self.entries[entry as usize].next = self.levels[0].push(slot as usize, entry);
+        } else {
+            self.push_elsewhere(time_ps, source);
+        }
+    }
+
+    /// Into the present slot, or where it waits for its level's turn.
+    #[inline(never)]
+    fn push_elsewhere(&mut self, time_ps: u64, source: Source) {
+        let slot = time_ps >> SLOT_BITS;
         if slot <= self.slot {
             return self.push_present(key(time_ps, source));
         }
@@ -127,7 +139,6 @@ impl Wheel {
         self.place(entry, slot);
     }
 
-    #[cold]
     fn push_present(&mut self, key: u128) {
         let at = self.present.partition_point(|&event| event > key);
         self.present.insert(at, key);
@@ -163,45 +174,34 @@ impl Wheel {
         self.entries[index as usize].next = self.levels[level].push(digit, index);
     }
 
-    /// Takes the next event if it comes before `until_ps`.
+    /// Takes the next event if it comes before `until_ps`. The common case is a slot of the lowest level with
+    /// one event, which need not become a list.
     #[inline]
     pub fn pop_before(&mut self, until_ps: u64) -> Option<(u64, Source)> {
         if self.present.is_empty() {
-            return self.pop_from_next_slot(until_ps);
+            if let Some(digit) = self.levels[0].after(self.slot as usize) {
+                let head = self.levels[0].heads[digit % DIGITS];
+                let entry = &mut self.entries[head as usize];
+                let (time_ps, source) = (entry.time_ps, entry.source);
+                if entry.next == NIL {
+                    if time_ps >= until_ps {
+                        return None;
+                    }
+                    entry.next = self.free;
+                    self.free = head;
+                    self.levels[0].take(digit);
+                    self.slot = time_ps >> SLOT_BITS;
+                    return Some((time_ps, source));
+                }
+            }
+            self.advance();
         }
-        self.pop_present(until_ps)
-    }
-
-    #[inline]
-    fn pop_present(&mut self, until_ps: u64) -> Option<(u64, Source)> {
         let &key = self.present.last()?;
         if time_ps(key) >= until_ps {
             return None;
         }
         self.present.pop();
         Some((time_ps(key), key as Source))
-    }
-
-    /// The common case is a slot of the lowest level with one event, which need not become a list.
-    fn pop_from_next_slot(&mut self, until_ps: u64) -> Option<(u64, Source)> {
-        let Some(digit) = self.levels[0].after(self.slot as usize) else {
-            self.advance();
-            return self.pop_present(until_ps);
-        };
-        let head = self.levels[0].heads[digit % DIGITS];
-        let entry = self.entries[head as usize];
-        if entry.next != NIL {
-            self.advance();
-            return self.pop_present(until_ps);
-        }
-        if entry.time_ps >= until_ps {
-            return None;
-        }
-        self.levels[0].take(digit);
-        self.slot = entry.time_ps >> SLOT_BITS;
-        self.entries[head as usize].next = self.free;
-        self.free = head;
-        Some((entry.time_ps, entry.source))
     }
 
     /// When the next event is.
@@ -213,6 +213,7 @@ impl Wheel {
     }
 
     /// Makes the next occupied slot the present one.
+    #[inline(never)]
     fn advance(&mut self) -> bool {
         while self.present.is_empty() {
             let Some((level, digit)) = self.next_occupied() else {

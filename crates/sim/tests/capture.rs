@@ -26,7 +26,7 @@ use sluicegate_sim::{
     Sim,
     capture::Capture,
     frame::{self, Route},
-    packet::Packet,
+    packet::{Packet, Way},
 };
 use sluicegate_tcp::segment::{Block, Segment, flags, option};
 
@@ -131,7 +131,7 @@ proptest! {
     #[test]
     fn frames_say_what_packets_say(segment in segment(), v6: bool) {
         let (route, ip_bytes) = if v6 { (route(V6), 40) } else { (route(V4), 20) };
-        let packet = Packet::new(&segment, 1, route.hosts[1], ip_bytes);
+        let packet = Packet::new(&segment, &Way::default(), ip_bytes);
         let read = read(&packet, &segment, &route);
         prop_assert_eq!(
             (read.seq, read.ack, read.flags, read.window, read.ecn),
@@ -148,18 +148,18 @@ proptest! {
         let (route, ip_bytes) = if v6 { (route(V6), 40) } else { (route(V4), 20) };
         let mut segment = Segment { options: option::TIMESTAMPS, ..Segment::new(1, 2, flags::ACK) };
         let verdict = Verdict { edits: edit::ADD_FEEDBACK, e0b, ceb, ..Verdict::default() };
-        let mut ack = Packet::new(&segment, 1, 2, ip_bytes);
+        let mut ack = Packet::new(&segment, &Way::default(), ip_bytes);
         ack.apply(&verdict);
         let read_ack = read(&ack, &segment, &route);
         prop_assert_eq!(opt::feedback_of(&read_ack.options), Some((e0b, ceb)));
         prop_assert_eq!(opt::peer_of(&read_ack.options), None);
 
         segment.payload = 1448;
-        let fack = Packet::new(&segment, 1, 2, ip_bytes).fack(&verdict);
+        let fack = Packet::new(&segment, &Way::default(), ip_bytes).fack(&verdict);
         let read_fack = read(&fack, &segment, &route);
         prop_assert_eq!(read_fack.options, [opt::feedback(e0b, ceb), opt::peer(1)].concat());
 
-        let mut syn = Packet::new(&Segment::new(1, 0, flags::SYN), 1, 2, ip_bytes);
+        let mut syn = Packet::new(&Segment::new(1, 0, flags::SYN), &Way::default(), ip_bytes);
         syn.apply(&Verdict { edits: edit::ADD_PEER, ..Verdict::default() });
         let read_syn = read(&syn, &Segment::default(), &route);
         prop_assert_eq!(opt::peer_of(&read_syn.options), Some(0));

@@ -28,6 +28,8 @@ use rtt::Estimator;
 use scoreboard::Scoreboard;
 use timers::Timer;
 
+pub use prediction::Taker;
+
 /// No time: what [`Endpoint::deadline_ns`] says when nothing is waited for.
 const NEVER: u64 = u64::MAX;
 
@@ -374,6 +376,11 @@ impl Endpoint {
             self.receiver.update_window_if_worth_it();
         }
         taken
+    }
+
+    /// An ACK is due: after [`Endpoint::read`], that the window has opened.
+    pub fn owes_ack(&self) -> bool {
+        self.receiver.ack_now || self.receiver.ack_first
     }
 
     /// Bytes in order that the application has not taken.

@@ -5,7 +5,10 @@ use std::{net::IpAddr, sync::Arc};
 use sluicegate_tcp::Endpoint;
 
 use super::{ALARM, Alarm, End, EndId, Net, source};
-use crate::{letters::Letter, packet::NO_END};
+use crate::{
+    letters::Letter,
+    packet::{NO_END, Way},
+};
 
 impl Net {
     /// Opens a connection from a tenant; the peer must listen by the time that the SYN arrives.
@@ -30,14 +33,16 @@ impl Net {
         let isn = opener.isn();
         let id = self.end(End {
             tcp: Some(Endpoint::connect(stack, isn)),
-            tenant,
-            peer_tenant,
-            peer: NO_END,
-            port: local_port,
-            peer_port: port,
+            way: Way {
+                tenant,
+                peer_tenant,
+                peer: NO_END,
+                path: 0,
+                port: local_port,
+                peer_port: port,
+                peer_host,
+            },
             host,
-            peer_host,
-            path: 0,
             ready: false,
             timer_ps: u64::MAX,
             actor,
@@ -69,7 +74,7 @@ impl Net {
             return 0;
         };
         let taken = tcp.read(bytes);
-        if taken > 0 {
+        if tcp.owes_ack() {
             self.attend(end);
         }
         taken
@@ -85,9 +90,9 @@ impl Net {
 
     /// Says something with the next byte that `end` writes or has just written.
     pub fn post(&mut self, end: EndId, letter: Letter) {
-        let End {
+        let Way {
             peer, peer_host, ..
-        } = self.ends[end as usize];
+        } = self.ends[end as usize].way;
         debug_assert_ne!(peer, NO_END, "who writes is connected");
         let there = self.layout.part_of_host(peer_host);
         if there == self.part {

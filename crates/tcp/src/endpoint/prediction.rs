@@ -19,6 +19,26 @@ enum Ordinary {
     Full,
 }
 
+/// Who takes a segment that leaves. Inlined, so that in the common cases it need not become a whole in memory
+/// before it becomes somebody's packet.
+pub trait Taker {
+    /// What it makes of the segment.
+    type Taken;
+    /// Takes it.
+    fn take(self, segment: &Segment) -> Self::Taken;
+}
+
+/// Takes the segment as it is.
+struct Whole;
+
+impl Taker for Whole {
+    type Taken = Segment;
+
+    fn take(self, segment: &Segment) -> Segment {
+        *segment
+    }
+}
+
 impl Endpoint {
     /// A segment arrives.
     #[inline]
@@ -35,14 +55,24 @@ impl Endpoint {
     /// The next segment that may leave now. To be called until it gives none.
     #[inline]
     pub fn transmit(&mut self, now_ns: u64) -> Option<Segment> {
-        let segment = match self.ordinary() {
+        self.transmit_to(now_ns, Whole)
+    }
+
+    /// The same, handed to `taker` where it is made.
+    #[inline]
+    pub fn transmit_to<T: Taker>(&mut self, now_ns: u64, taker: T) -> Option<T::Taken> {
+        Some(match self.ordinary() {
             Some(Ordinary::Nothing) => return None,
-            Some(Ordinary::Ack) => self.send_ack(now_ns),
-            Some(Ordinary::Full) => self.send_data(now_ns, self.mss, false),
-            None => return self.transmit_any(now_ns),
-        };
-        self.stats.segments_sent += 1;
-        Some(segment)
+            Some(Ordinary::Ack) => {
+                self.stats.segments_sent += 1;
+                taker.take(&self.send_ack(now_ns))
+            }
+            Some(Ordinary::Full) => {
+                self.stats.segments_sent += 1;
+                taker.take(&self.send_data(now_ns, self.mss, false))
+            }
+            None => taker.take(&self.transmit_any(now_ns)?),
+        })
     }
 
     /// Data of this end is under way or may be.

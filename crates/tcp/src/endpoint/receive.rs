@@ -249,6 +249,7 @@ impl Endpoint {
     }
 
     /// A header with what every segment has, but neither acknowledgement nor window.
+    #[inline(always)]
     pub(super) fn bare(&mut self, now_ns: u64, seq: u64) -> Segment {
         let mut segment = Segment::new(sequence::wire(seq), 0, flags::ACK);
         if self.options.timestamps {
@@ -260,6 +261,7 @@ impl Endpoint {
     }
 
     /// A header that acknowledges all that has come.
+    #[inline(always)]
     pub(super) fn header(&mut self, now_ns: u64, seq: u64) -> Segment {
         let mut segment = self.bare(now_ns, seq);
         segment.ack = sequence::wire(self.receiver.next);

@@ -103,6 +103,7 @@ impl Scoreboard {
         self.records.front()
     }
 
+    #[inline]
     pub fn push(&mut self, record: Sent) {
         self.records.push_back(record);
     }

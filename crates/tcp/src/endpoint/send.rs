@@ -319,6 +319,7 @@ impl Endpoint {
         segment
     }
 
+    #[inline(always)]
     pub(super) fn send_ack(&mut self, now_ns: u64) -> Segment {
         let mut segment = self.header(now_ns, self.snd_nxt);
         if self.options.sack && self.receiver.disorder {
@@ -333,7 +334,7 @@ impl Endpoint {
         self.header(now_ns, self.snd_una - 1)
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn send_data(&mut self, now_ns: u64, len: u32, fin: bool) -> Segment {
         let mut segment = self.header(now_ns, self.snd_nxt);
         let length = len + u32::from(fin);
