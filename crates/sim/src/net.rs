@@ -658,7 +658,7 @@ impl Net {
             return;
         }
         if self.hosts[usize::from(host)].queueing == Queueing::Drop {
-            while self.transmit(host, end) {}
+            while self.transmit(host, end) == Some(true) {}
         } else if !state.ready && tcp.has_output(self.now_ns()) {
             self.ends[end as usize].ready = true;
             self.hosts[usize::from(host)].ready.push_back(end);
@@ -717,7 +717,7 @@ impl Net {
                 return;
             };
             let now_ns = self.now_ns();
-            let sent = self.transmit(host, end);
+            let sent = self.transmit(host, end).is_some();
             let state = &mut self.ends[end as usize];
             state.ready = sent && state.tcp.as_ref().is_some_and(|tcp| tcp.has_output(now_ns));
             if state.ready {
@@ -727,17 +727,15 @@ impl Net {
         }
     }
 
-    /// One segment of an end, to the adapter; false if it has none.
+    /// One segment of an end, to the adapter, if it has one, and whether another may follow.
     #[inline]
-    fn transmit(&mut self, host: u16, end: EndId) -> bool {
+    fn transmit(&mut self, host: u16, end: EndId) -> Option<bool> {
         if self.hosts[usize::from(host)].vnics.is_some() {
             return self.transmit_enforced(host, end);
         }
         let (now_ns, ip_bytes) = (self.now_ns(), self.layout.ip_bytes);
         let End { tcp, way, .. } = &mut self.ends[end as usize];
-        let Some(tcp) = tcp else {
-            return false;
-        };
+        let tcp = tcp.as_mut()?;
         let departure = Departure {
             pool: &mut self.ports.pool,
             asides: &mut self.asides,
@@ -745,22 +743,17 @@ impl Net {
             end,
             ip_bytes,
         };
-        let taken = tcp.transmit_to(now_ns, departure);
-        let Some(handle) = taken else {
-            return false;
-        };
+        let (handle, more) = tcp.transmit_to(now_ns, departure)?;
         self.sent += 1;
         self.send(host, handle);
-        true
+        Some(more)
     }
 
     /// The same through the vNIC stage.
-    fn transmit_enforced(&mut self, host: u16, end: EndId) -> bool {
+    fn transmit_enforced(&mut self, host: u16, end: EndId) -> Option<bool> {
         let (now_ns, ip_bytes) = (self.now_ns(), self.layout.ip_bytes);
         let state = &mut self.ends[end as usize];
-        let Some(segment) = state.tcp.as_mut().and_then(|tcp| tcp.transmit(now_ns)) else {
-            return false;
-        };
+        let segment = state.tcp.as_mut()?.transmit(now_ns)?;
         self.sent += 1;
         let packet = Packet::new(&segment, &state.way, ip_bytes);
         let aside = match packet.has_aside() {
@@ -768,7 +761,7 @@ impl Net {
             false => NOTHING_ASIDE,
         };
         self.send_enforced(host, end, packet, &aside);
-        true
+        Some(true)
     }
 
     /// Through the vNIC stage to the adapter.

@@ -11,12 +11,16 @@ use crate::{
 /// What the flags of an expected segment may say beside ACK.
 const HARMLESS: u8 = flags::PSH | flags::ECE | flags::CWR;
 
-/// What leaves next, where nothing is out of the ordinary.
+/// What leaves next, where nothing is out of the ordinary; `more` = something may follow.
 enum Ordinary {
     Nothing,
-    Ack,
+    Ack {
+        more: bool,
+    },
     /// A full segment of new data that is not the last one.
-    Full,
+    Full {
+        more: bool,
+    },
 }
 
 /// Who takes a segment that leaves. Inlined, so that in the common cases it need not become a whole in memory
@@ -55,23 +59,24 @@ impl Endpoint {
     /// The next segment that may leave now. To be called until it gives none.
     #[inline]
     pub fn transmit(&mut self, now_ns: u64) -> Option<Segment> {
-        self.transmit_to(now_ns, Whole)
+        self.transmit_to(now_ns, Whole).map(|(segment, _)| segment)
     }
 
-    /// The same, handed to `taker` where it is made.
+    /// The same, handed to `taker` where it is made. Says as well whether another segment may follow now; none
+    /// does if not.
     #[inline]
-    pub fn transmit_to<T: Taker>(&mut self, now_ns: u64, taker: T) -> Option<T::Taken> {
+    pub fn transmit_to<T: Taker>(&mut self, now_ns: u64, taker: T) -> Option<(T::Taken, bool)> {
         Some(match self.ordinary() {
             Some(Ordinary::Nothing) => return None,
-            Some(Ordinary::Ack) => {
+            Some(Ordinary::Ack { more }) => {
                 self.stats.segments_sent += 1;
-                taker.take(&self.send_ack(now_ns))
+                (taker.take(&self.send_ack(now_ns)), more)
             }
-            Some(Ordinary::Full) => {
+            Some(Ordinary::Full { more }) => {
                 self.stats.segments_sent += 1;
-                taker.take(&self.send_data(now_ns, self.mss, false))
+                (taker.take(&self.send_data(now_ns, self.mss, false)), more)
             }
-            None => taker.take(&self.transmit_any(now_ns)?),
+            None => (taker.take(&self.transmit_any(now_ns)?), true),
         })
     }
 
@@ -97,21 +102,24 @@ impl Endpoint {
         if !calm {
             return None;
         }
-        let ack = match self.receiver.ack_now {
-            true => Ordinary::Ack,
+        let ack = |more| match self.receiver.ack_now {
+            true => Ordinary::Ack { more },
             false => Ordinary::Nothing,
         };
         if self.unsent() == 0 {
-            return Some(ack);
+            return Some(ack(false));
         }
         let (out, mss) = (self.outstanding(), u64::from(self.mss));
-        let end = self.snd_end.min(self.snd_una + self.snd_wnd);
+        let (end, window) = (self.snd_end.min(self.snd_una + self.snd_wnd), self.window());
         let plenty = end > self.snd_nxt + mss;
         if !plenty || out == 0 || self.burst != self.mss || self.config.pacing {
             return None;
         }
-        let fits = out + mss <= self.window();
-        Some(if fits { Ordinary::Full } else { ack })
+        if out + mss > window {
+            return Some(ack(false));
+        }
+        let more = out + 2 * mss <= window || end <= self.snd_nxt + 2 * mss;
+        Some(Ordinary::Full { more })
     }
 
     /// `None` if this is not what is expected.

@@ -7,7 +7,7 @@ pub mod peer;
 use std::{cmp::Reverse, collections::BinaryHeap, sync::Arc};
 
 use sluicegate_tcp::{
-    Config, Endpoint, Events, Segment, State,
+    Config, Endpoint, Events, Segment, State, Taker,
     segment::{ecn, flags},
 };
 
@@ -38,6 +38,17 @@ impl Random {
     /// True in `permille` of 1000 cases.
     pub fn chance(&mut self, permille: u64) -> bool {
         self.below(1000) < permille
+    }
+}
+
+/// Takes a segment as it is.
+struct Whole;
+
+impl Taker for Whole {
+    type Taken = Segment;
+
+    fn take(self, segment: &Segment) -> Segment {
+        *segment
     }
 }
 
@@ -286,7 +297,10 @@ impl Net {
             let limit = end.tcp.window().min(end.tcp.snd_wnd());
             let probes = end.tcp.stats().tail_loss_probes + end.tcp.stats().window_probes;
             let mut long = end.tcp.clone();
-            let segment = end.tcp.transmit(now_ns);
+            let sent = end.tcp.transmit_to(now_ns, Whole);
+            let (segment, more) =
+                sent.map_or((None, false), |(segment, more)| (Some(segment), more));
+            assert!(more || !end.tcp.has_output(now_ns), "none follows");
             assert_eq!(segment, long.transmit_any(now_ns), "by prediction or not");
             assert_eq!(end.tcp, long, "by prediction or not");
             assert_eq!(has, segment.is_some(), "has_output is exact");
