@@ -123,14 +123,14 @@ struct Hot {
     /// First frame that has not arrived at the other end, and the last one.
     first: Handle,
     last: Handle,
-    /// First frame that has not left.
+    /// First frame that had not left when somebody last looked, and the bytes from there on.
     leaving: Handle,
     backlog_bytes: u32,
+    /// When the first one arrives.
+    first_ps: u64,
     free_ps: u64,
     accepted: u64,
     accepted_bytes: u64,
-    marks: u64,
-    random: u64,
     class: u16,
     /// What an ordinary port needs not care about; 0 = it is one.
     unusual: u8,
@@ -138,6 +138,8 @@ struct Hot {
 
 struct Cold {
     red: Red,
+    random: u64,
+    marks: u64,
     drops: [u64; Drop::NAMES.len()],
     duplicates: u64,
     seed: u64,
@@ -186,16 +188,17 @@ impl<F: Frame> Ports<F> {
             last: NIL,
             leaving: NIL,
             backlog_bytes: 0,
+            first_ps: 0,
             free_ps: 0,
             accepted: 0,
             accepted_bytes: 0,
-            marks: 0,
-            random: seed,
             class: class as u16,
             unusual: 0,
         });
         self.cold.push(Cold {
             red: Red::default(),
+            random: seed,
+            marks: 0,
             drops: [0; Drop::NAMES.len()],
             duplicates: 0,
             seed,
@@ -216,13 +219,7 @@ impl<F: Frame> Ports<F> {
     pub fn deliver(&mut self, port: usize, frame: Handle, arrival_ps: u64) -> bool {
         let hot = &mut self.hot[port];
         self.pool.sent(frame, arrival_ps);
-        let before = std::mem::replace(&mut hot.last, frame);
-        if hot.first == NIL {
-            hot.first = frame;
-            return true;
-        }
-        self.pool.follow(before, frame);
-        false
+        hot.append(&mut self.pool, frame, arrival_ps)
     }
 
     /// Forgets what has left for a far end elsewhere.
@@ -230,7 +227,7 @@ impl<F: Frame> Ports<F> {
         let hot = &self.hot[port];
         let delay_ps = self.classes[usize::from(hot.class)].config.delay_ps;
         let left_by = now_ps.saturating_add(delay_ps);
-        while self.hot[port].first != NIL && self.pool.arrival_ps(self.hot[port].first) <= left_by {
+        while self.hot[port].first != NIL && self.hot[port].first_ps <= left_by {
             let Some((frame, _)) = self.arrive(port, u64::MAX) else {
                 return;
             };
@@ -248,6 +245,24 @@ impl<F: Frame> Ports<F> {
         self.hot.is_empty()
     }
 
+    /// Reads what [`Ports::arrive`] is about to need, and gives the frame; the number says nothing.
+    #[inline]
+    pub fn touch_arrival(&self, port: usize) -> Option<(&F, u64)> {
+        let first = self.hot[port].first;
+        if first == NIL {
+            return None;
+        }
+        let (frame, _, next_ps) = self.pool.look(first);
+        Some((frame, next_ps))
+    }
+
+    /// Reads what [`Ports::offer`] is about to need; the number says nothing.
+    #[inline]
+    pub fn touch_offer(&self, port: usize) -> u64 {
+        let hot = &self.hot[port];
+        self.pool.touch(hot.last)
+    }
+
     /// When the last frame accepted so far will have left.
     #[inline]
     pub fn free_ps(&self, port: usize) -> u64 {
@@ -262,30 +277,36 @@ impl<F: Frame> Ports<F> {
         self.hot[port].drain(&self.pool, now_ps, delay_ps).into()
     }
 
-    /// A frame wants to leave. Returns the backlog that it met and what became of it; a dropped one is still in
-    /// the pool.
+    /// A frame wants to leave. Returns what became of it; a dropped one is still in the pool.
     #[inline]
-    pub fn offer(&mut self, port: usize, now_ps: u64, frame: Handle) -> (u64, Offer) {
+    pub fn offer(&mut self, port: usize, now_ps: u64, frame: Handle) -> Offer {
         if self.hot[port].unusual != 0 {
             if let Some(cause) = self.prepare(port, now_ps, frame) {
                 self.cold[port].drops[cause as usize] += 1;
-                return (self.backlog_bytes(port, now_ps), Offer::Dropped(cause));
+                return Offer::Dropped(cause);
             }
         }
         let hot = &mut self.hot[port];
         let class = &self.classes[usize::from(hot.class)];
-        let backlog = hot.drain(&self.pool, now_ps, class.config.delay_ps);
+        if hot.free_ps <= now_ps {
+            (hot.leaving, hot.backlog_bytes) = (NIL, 0);
+        }
         let bytes = self.pool[frame].bytes();
-        if u64::from(backlog) + u64::from(bytes) > class.harmless_bytes {
-            let (cold, offered) = (&mut self.cold[port], &mut self.pool[frame]);
-            if let Some(cause) = hot.judge(cold, class, now_ps, bytes, offered) {
-                cold.drops[cause as usize] += 1;
-                return (backlog.into(), Offer::Dropped(cause));
+        // Where even what may have left since would do no harm, nobody need look.
+        if u64::from(hot.backlog_bytes) + u64::from(bytes) > class.harmless_bytes {
+            if let Some(cause) = self.judge(port, now_ps, frame) {
+                self.cold[port].drops[cause as usize] += 1;
+                return Offer::Dropped(cause);
             }
         }
+        let hot = &mut self.hot[port];
+        let class = &self.classes[usize::from(hot.class)];
         let on_wire = u64::from(bytes + class.config.overhead_bytes);
         let serialization_ps = (on_wire * class.ps_per_byte_q16) >> 16;
-        let begin_ps = hot.free_ps.max(now_ps) + hot.late_ps(class, now_ps);
+        let mut begin_ps = hot.free_ps.max(now_ps);
+        if class.config.jitter_ps != 0 && hot.free_ps < now_ps {
+            begin_ps += self.cold[port].late_ps(class.config.jitter_ps);
+        }
         hot.free_ps = begin_ps + serialization_ps;
         let arrival_ps = hot.free_ps + class.config.delay_ps;
         self.pool.sent(frame, arrival_ps);
@@ -295,19 +316,12 @@ impl<F: Frame> Ports<F> {
         if hot.leaving == NIL {
             hot.leaving = frame;
         }
-        let before = std::mem::replace(&mut hot.last, frame);
-        let is_first = hot.first == NIL;
-        if is_first {
-            hot.first = frame;
-        } else {
-            self.pool.follow(before, frame);
-        }
-        let offer = match (hot.is_away(), is_first) {
+        let is_first = hot.append(&mut self.pool, frame, arrival_ps);
+        match (hot.is_away(), is_first) {
             (true, _) => Offer::Away(arrival_ps),
             (false, true) => Offer::First(arrival_ps),
             (false, false) => Offer::Queued,
-        };
-        (backlog.into(), offer)
+        }
     }
 
     /// The first frame under way is at the other end. Returns it, and when the next one will be; `None` if
@@ -316,20 +330,16 @@ impl<F: Frame> Ports<F> {
     pub fn arrive(&mut self, port: usize, now_ps: u64) -> Option<(Handle, Option<u64>)> {
         let hot = &mut self.hot[port];
         let frame = hot.first;
-        if frame == NIL {
+        if frame == NIL || hot.first_ps > now_ps {
             return None;
         }
-        let (content, arrival_ps, next) = self.pool.look(frame);
-        if arrival_ps > now_ps {
-            return None;
-        }
+        let (content, next, next_ps) = self.pool.look(frame);
         if hot.leaving == frame {
             hot.backlog_bytes -= content.bytes();
             hot.leaving = next;
         }
-        hot.first = next;
-        let next = (hot.first != NIL).then(|| self.pool.arrival_ps(hot.first));
-        Some((frame, next))
+        (hot.first, hot.first_ps) = (next, next_ps);
+        Some((frame, (next != NIL).then_some(next_ps)))
     }
 
     /// The link goes down: what is queued or on the wire is lost, and so is everything until it is up again.
@@ -386,6 +396,39 @@ impl<F: Frame> Ports<F> {
         full.then_some(Drop::Buffer)
     }
 
+    /// Why an arriving frame is dropped, if it is; marks it otherwise where that is due.
+    fn judge(&mut self, port: usize, now_ps: u64, frame: Handle) -> Option<Drop> {
+        let (hot, cold) = (&mut self.hot[port], &mut self.cold[port]);
+        let class = &self.classes[usize::from(hot.class)];
+        let backlog_bytes = hot.drain(&self.pool, now_ps, class.config.delay_ps);
+        let frame = &mut self.pool[frame];
+        let bytes = frame.bytes();
+        if u64::from(backlog_bytes) + u64::from(bytes) > class.config.limit_bytes {
+            return Some(Drop::Tail);
+        }
+        let aqm = &class.config.aqm;
+        if aqm.kind == 0 {
+            return None;
+        }
+        let arriving = Arriving {
+            now_ns: now_ps / PS_PER_NS,
+            backlog_bytes,
+            bytes,
+            ect: frame.is_ect(),
+            random: if aqm.kind == 1 { 0 } else { cold.draw() },
+        };
+        match aqm.arrival(&mut cold.red, arriving) {
+            Arrival::Pass => None,
+            Arrival::Mark => {
+                frame.mark();
+                cold.marks += 1;
+                None
+            }
+            Arrival::Drop if aqm.kind == 1 => Some(Drop::NotEct),
+            Arrival::Drop => Some(Drop::Red),
+        }
+    }
+
     /// Whether the memory that the port shares has room for a frame.
     fn fits_memory(&mut self, port: usize, now_ps: u64, frame: Handle) -> bool {
         let (hot, classes, pool) = (&mut self.hot, &self.classes, &self.pool);
@@ -398,7 +441,8 @@ impl<F: Frame> Ports<F> {
             backlog > 0
         });
         let limit = classes[usize::from(hot[port].class)].config.limit_bytes;
-        let backlog = u64::from(hot[port].backlog_bytes);
+        let delay_ps = classes[usize::from(hot[port].class)].config.delay_ps;
+        let backlog = u64::from(hot[port].drain(pool, now_ps, delay_ps));
         let bytes = pool[frame].bytes().into();
         // Where the queue's own limit is reached, that is the cause.
         let fits = backlog + bytes > limit || memory.admits(used, backlog, bytes);
@@ -461,7 +505,7 @@ impl<F: Frame> Ports<F> {
         PortStats {
             accepted: hot.accepted,
             accepted_bytes: hot.accepted_bytes,
-            marks: hot.marks,
+            marks: self.cold[port].marks,
             drops: self.cold[port].drops,
             duplicates: self.cold[port].duplicates,
         }
@@ -483,8 +527,20 @@ impl Hot {
         self.unusual & AWAY != 0
     }
 
-    /// Forgets what has left the queue; returns the bytes that have not.
+    /// A frame joins those under way; true if it is the only one.
     #[inline]
+    fn append<F: Frame>(&mut self, pool: &mut Pool<F>, frame: Handle, arrival_ps: u64) -> bool {
+        let before = std::mem::replace(&mut self.last, frame);
+        let is_first = self.first == NIL;
+        if is_first {
+            (self.first, self.first_ps) = (frame, arrival_ps);
+        } else {
+            pool.follow(before, frame, arrival_ps);
+        }
+        is_first
+    }
+
+    /// Forgets what has left the queue; returns the bytes that have not.
     fn drain<F: Frame>(&mut self, pool: &Pool<F>, now_ps: u64, delay_ps: u64) -> u32 {
         if self.free_ps <= now_ps {
             self.leaving = NIL;
@@ -492,61 +548,19 @@ impl Hot {
             return 0;
         }
         let left_by = now_ps.saturating_add(delay_ps);
-        while self.leaving != NIL {
-            let (frame, arrival_ps, next) = pool.look(self.leaving);
-            if arrival_ps > left_by {
-                break;
-            }
+        while self.leaving != NIL && pool.arrival_ps(self.leaving) <= left_by {
+            let (frame, next, _) = pool.look(self.leaving);
             self.backlog_bytes -= frame.bytes();
             self.leaving = next;
         }
         self.backlog_bytes
     }
+}
 
-    /// Why an arriving frame is dropped, if it is; marks it otherwise where that is due.
-    #[inline]
-    fn judge<F: Frame>(
-        &mut self,
-        cold: &mut Cold,
-        class: &Class,
-        now_ps: u64,
-        bytes: u32,
-        frame: &mut F,
-    ) -> Option<Drop> {
-        if u64::from(self.backlog_bytes) + u64::from(bytes) > class.config.limit_bytes {
-            return Some(Drop::Tail);
-        }
-        let aqm = &class.config.aqm;
-        if aqm.kind == 0 {
-            return None;
-        }
-        let random = if aqm.kind == 1 { 0 } else { self.draw() };
-        let arriving = Arriving {
-            now_ns: now_ps / PS_PER_NS,
-            backlog_bytes: self.backlog_bytes,
-            bytes,
-            ect: frame.is_ect(),
-            random,
-        };
-        match aqm.arrival(&mut cold.red, arriving) {
-            Arrival::Pass => None,
-            Arrival::Mark => {
-                frame.mark();
-                self.marks += 1;
-                None
-            }
-            Arrival::Drop if aqm.kind == 1 => Some(Drop::NotEct),
-            Arrival::Drop => Some(Drop::Red),
-        }
-    }
-
+impl Cold {
     /// How much later than it could a frame that finds the port idle leaves.
-    #[inline]
-    fn late_ps(&mut self, class: &Class, now_ps: u64) -> u64 {
-        if class.config.jitter_ps == 0 || self.free_ps >= now_ps {
-            return 0;
-        }
-        (u64::from(self.draw()) * class.config.jitter_ps) >> 32
+    fn late_ps(&mut self, jitter_ps: u64) -> u64 {
+        (u64::from(self.draw()) * jitter_ps) >> 32
     }
 
     fn draw(&mut self) -> u32 {
@@ -602,11 +616,12 @@ mod tests {
                 ect: true,
                 ce: false,
             });
+            let backlog = self.backlog(now_ps);
             let offer = self.0.offer(0, now_ps, frame);
-            if let Offer::Dropped(_) = offer.1 {
+            if let Offer::Dropped(_) = offer {
                 self.0.pool.release(frame);
             }
-            offer
+            (backlog, offer)
         }
 
         fn arrive(&mut self) -> Option<(Plain, Option<u64>)> {
@@ -809,7 +824,7 @@ mod tests {
                     ect: true,
                     ce: false,
                 });
-                link.0.offer(port, now_ps, frame).1 != Offer::Dropped(Drop::Buffer)
+                link.0.offer(port, now_ps, frame) != Offer::Dropped(Drop::Buffer)
             };
             (0..count).filter(taken).count()
         };

@@ -33,10 +33,10 @@ impl Backlogs {
         self.0[port as usize] = Some(Box::new([0; BINS]));
     }
 
-    /// A packet met this backlog.
-    pub fn met(&mut self, port: PortId, bytes: u64) {
+    /// A packet meets this backlog.
+    pub fn met(&mut self, port: PortId, bytes: impl FnOnce() -> u64) {
         if let Some(histogram) = &mut self.0[port as usize] {
-            histogram[bin(bytes)] += 1;
+            histogram[bin(bytes())] += 1;
         }
     }
 

@@ -17,6 +17,8 @@ const DIGIT_BITS: u32 = 11;
 const DIGITS: usize = 1 << DIGIT_BITS;
 const LEVELS: usize = 5;
 const NIL: u32 = u32::MAX;
+/// See [`Wheel::is_fresh`].
+const MANY: usize = 4;
 
 #[derive(Clone, Copy)]
 struct Entry {
@@ -101,6 +103,8 @@ pub struct Wheel {
     present: Vec<u128>,
     /// Number of the present slot.
     slot: u64,
+    /// The present slot holds many events, and nobody has been shown them.
+    fresh: bool,
 }
 
 impl Default for Wheel {
@@ -111,6 +115,7 @@ impl Default for Wheel {
             free: NIL,
             present: Vec::new(),
             slot: 0,
+            fresh: false,
         }
     }
 }
@@ -204,6 +209,18 @@ impl Wheel {
         Some((time_ps(key), key as Source))
     }
 
+    /// Many events have come together, of which [`Wheel::present`] has not been asked.
+    #[inline]
+    pub fn is_fresh(&self) -> bool {
+        self.fresh
+    }
+
+    /// Whose events follow next, in no order.
+    pub fn present(&mut self) -> impl Iterator<Item = Source> {
+        self.fresh = false;
+        self.present.iter().map(|&key| key as Source)
+    }
+
     /// When the next event is.
     pub fn next_ps(&mut self) -> Option<u64> {
         if self.present.is_empty() && !self.advance() {
@@ -226,6 +243,7 @@ impl Wheel {
         }
         if self.present.len() > 1 {
             self.present.sort_unstable_by_key(|&key| Reverse(key));
+            self.fresh = self.present.len() >= MANY;
         }
         true
     }

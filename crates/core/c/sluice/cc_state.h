@@ -179,7 +179,8 @@ SG_INLINE void sg_cc_additive(struct sg_cc *cc, const struct sg_params *params,
 			      sg_u32 acked, sg_u32 segments_q10)
 {
 	sg_u64 credit = cc->credit + ((sg_u64)acked * segments_q10 >> 10);
-	sg_u64 steps = sg_div(credit, cc->cwnd);
+	/* Most often there is nothing to divide. */
+	sg_u64 steps = credit < cc->cwnd ? 0 : sg_div(credit, cc->cwnd);
 
 	/* A window full of credit at most: no burst after a stretch ACK. */
 	steps = sg_min64(steps, 1024);
