@@ -121,7 +121,6 @@ fn shuffled(count: u32) -> Vec<u32> {
 #[derive(Default)]
 struct Done {
     flows: AtomicU64,
-    last_ps: AtomicU64,
 }
 
 /// Sends so many bytes to one peer.
@@ -168,9 +167,6 @@ impl Actor for Sink {
         self.left -= io.net.read(end, u64::MAX);
         if self.left == 0 {
             self.done.flows.fetch_add(1, Ordering::Relaxed);
-            self.done
-                .last_ps
-                .fetch_max(io.net.now_ps(), Ordering::Relaxed);
         }
     }
 
@@ -331,15 +327,6 @@ fn measure(
         hops / seconds / 1e6,
         seconds * 1e9 / hops,
         resident_mb()?
-    );
-    let events: u64 = engine.nets().map(|net| net.events()).sum();
-    let drops = |port| engine.stats(port).drops.iter().sum::<u64>();
-    println!(
-        "  {:.1} ms simulated, {:.2} M hops, {:.2} M events, {} drops",
-        done.last_ps.load(Ordering::Relaxed) as f64 / 1e9,
-        hops / 1e6,
-        events as f64 / 1e6,
-        (0..2 * graph.links().len() as u32).map(drops).sum::<u64>()
     );
     Ok(())
 }

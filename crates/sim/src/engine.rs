@@ -11,6 +11,7 @@ use std::{
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     thread,
+    time::Instant,
 };
 
 use anyhow::{Result, anyhow};
@@ -18,10 +19,13 @@ use sluicegate_core::abi::{Flow, FlowKey};
 use sluicegate_fabric::{graph::PortId, port::PortStats};
 use sluicegate_scenario::workload::Report;
 
-use crate::{actors::Cast, layout::Layout, mail::Mail, net::Net};
+use crate::{actors::Cast, drive::Drive, layout::Layout, mail::Mail, net::Net};
 
 /// Events between looks at the wall clock.
 const EVENTS_PER_LOOK: u64 = 1 << 16;
+
+/// Windows between such looks, where they hold few events.
+const WINDOWS_PER_LOOK: u64 = 1 << 12;
 
 /// Looks at the others before a thread that waits lets somebody else have its CPU.
 const SPINS: u32 = 2_000;
@@ -56,17 +60,24 @@ pub struct Engine {
     layout: Arc<Layout>,
     parts: Vec<Part>,
     lookahead_ps: u64,
+    drive: Drive,
 }
 
 impl Engine {
-    /// From as many parts as the layout has. `lookahead_ps` is the shortest time from one to another, not 0
-    /// if there are several.
+    /// From as many parts as the layout has, each with a thread of its own. `lookahead_ps` is the shortest
+    /// time from one to another, not 0 if there are several.
     pub fn new(layout: Arc<Layout>, parts: Vec<Part>, lookahead_ps: u64) -> Self {
         Self {
             layout,
             parts,
             lookahead_ps,
+            drive: Drive::Together,
         }
+    }
+
+    /// Several parts have threads only while that is faster. Results do not depend on it.
+    pub fn choose_drive(&mut self) {
+        self.drive = Drive::measured();
     }
 
     /// Time 0.
@@ -97,9 +108,65 @@ impl Engine {
                 }
                 part.net.pass(until_ps);
             }
-            _ => self.run_together(until_ps, look)?,
+            _ => self.run_parts(until_ps, look)?,
         }
         look(self.hops(), self.now_ps())
+    }
+
+    fn run_parts(&mut self, until_ps: u64, look: Look<'_>) -> Result<()> {
+        while self.now_ps() < until_ps {
+            let slice = self.drive.slice(self.now_ps(), until_ps);
+            let (events, begun) = (self.events(), Instant::now());
+            if slice.together {
+                self.run_together(slice.until_ps, look)?;
+            } else {
+                self.run_in_turn(slice.until_ps, look)?;
+            }
+            let events = self.events() - events;
+            self.drive.took(&slice, events, begun.elapsed());
+        }
+        Ok(())
+    }
+
+    /// One thread does what several would, window by window.
+    fn run_in_turn(&mut self, until_ps: u64, look: Look<'_>) -> Result<()> {
+        let mut looked = self.events();
+        for window in 1u64.. {
+            self.exchange();
+            let next = self.parts.iter_mut().map(|part| part.net.next_ps()).min();
+            let begin_ps = next.unwrap_or(u64::MAX);
+            if begin_ps >= until_ps {
+                break;
+            }
+            let end_ps = begin_ps.saturating_add(self.lookahead_ps.max(1));
+            for part in &mut self.parts {
+                while part.step_before(end_ps.min(until_ps)) {}
+            }
+            let events = self.events();
+            if window % WINDOWS_PER_LOOK == 0 || events - looked >= EVENTS_PER_LOOK {
+                looked = events;
+                look(self.hops(), self.now_ps())?;
+            }
+        }
+        for part in &mut self.parts {
+            part.net.pass(until_ps);
+        }
+        Ok(())
+    }
+
+    /// Every part gets what the others have for it, in their order.
+    fn exchange(&mut self) {
+        for from in 0..self.parts.len() {
+            for to in 0..self.parts.len() {
+                let mut mail = std::mem::take(&mut self.parts[from].net.outgoing[to]);
+                self.parts[to].net.import(&mut mail);
+                self.parts[from].net.outgoing[to] = mail;
+            }
+        }
+    }
+
+    fn events(&self) -> u64 {
+        self.parts.iter().map(|part| part.net.events()).sum()
     }
 
     fn run_together(&mut self, until_ps: u64, look: Look<'_>) -> Result<()> {
@@ -283,7 +350,8 @@ impl Member<'_> {
     fn run(&self, part: &mut Part, until_ps: u64, lookahead_ps: u64, look: Look<'_>) -> Result<()> {
         let mut outcome = Ok(());
         let mut looked = part.net.events();
-        for turn in (0..TURNS).cycle() {
+        for window in 1u64.. {
+            let turn = (window % TURNS as u64) as usize;
             self.send(part, turn, outcome.is_err());
             if !self.meeting.wait() {
                 break;
@@ -299,7 +367,8 @@ impl Member<'_> {
             }
             let end_ps = begin_ps.saturating_add(lookahead_ps).min(until_ps);
             while part.step_before(end_ps) {}
-            if part.net.events() - looked >= EVENTS_PER_LOOK {
+            let many = part.net.events() - looked >= EVENTS_PER_LOOK;
+            if many || window % WINDOWS_PER_LOOK == 0 {
                 looked = part.net.events();
                 let hops = part.net.hops() * self.meeting.members as u64;
                 outcome = look(hops, part.net.now_ps());

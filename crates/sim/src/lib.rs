@@ -13,6 +13,7 @@
 pub mod actors;
 mod build;
 pub mod capture;
+mod drive;
 pub mod engine;
 mod failures;
 pub mod frame;

@@ -40,7 +40,7 @@ const HOSTS_FOR_THREADS: usize = 64;
 /// How many threads a run has. Results do not depend on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Threads {
-    /// One, or as many as there are CPUs where the network is large.
+    /// One, or as many as there are CPUs where the network is large and while that is faster.
     #[default]
     Auto,
     /// So many, but no more than hosts.
@@ -93,6 +93,9 @@ impl World for Sim {
             None => self.threads.of(variant.hosts.len()),
         };
         let mut run = Run::build(variant, seed, threads)?;
+        if self.threads == Threads::Auto {
+            run.engine.choose_drive();
+        }
         run.inspect(experiment, seed)?;
         run.measure(observer)
     }

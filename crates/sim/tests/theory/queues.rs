@@ -90,7 +90,7 @@ impl Queue {
             bytes,
             offered_ps: now_ps,
         });
-        match self.ports.offer(0, now_ps, frame).1 {
+        match self.ports.offer(0, now_ps, frame) {
             Offer::First(at_ps) => self.next_ps = Some(at_ps),
             Offer::Queued => {}
             other => panic!("{other:?}"),
