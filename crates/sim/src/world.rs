@@ -43,14 +43,16 @@ pub enum Threads {
     /// One, or as many as there are CPUs where the network is large and while that is faster.
     #[default]
     Auto,
-    /// So many, but no more than hosts.
+    /// So many, but no more than hosts, and while that is faster.
+    UpTo(usize),
+    /// So many, but no more than hosts, even where that is slower.
     Exactly(usize),
 }
 
 impl Threads {
     fn of(self, hosts: usize) -> usize {
         match self {
-            Self::Exactly(count) => count,
+            Self::UpTo(count) | Self::Exactly(count) => count,
             Self::Auto if hosts < HOSTS_FOR_THREADS => 1,
             Self::Auto => std::thread::available_parallelism().map_or(1, usize::from),
         }
@@ -93,7 +95,7 @@ impl World for Sim {
             None => self.threads.of(variant.hosts.len()),
         };
         let mut run = Run::build(variant, seed, threads)?;
-        if self.threads == Threads::Auto {
+        if !matches!(self.threads, Threads::Exactly(_)) {
             run.engine.choose_drive();
         }
         run.inspect(experiment, seed)?;

@@ -16,10 +16,8 @@ fn experiment(text: &str) -> Experiment {
 }
 
 /// Results as JSON.
-fn results(experiment: &Experiment, threads: usize) -> String {
-    let mut world = Sim {
-        threads: Threads::Exactly(threads),
-    };
+fn results(experiment: &Experiment, threads: Threads) -> String {
+    let mut world = Sim { threads };
     let results = runner::run(experiment, &mut world, &mut Unobserved).expect("it runs");
     serde_json::to_string(&results).expect("results are JSON")
 }
@@ -70,8 +68,8 @@ enforcement = { hosts = "all", policy = { rule = [{ algorithm = "dctcp", mode = 
 #[test]
 fn a_tree_gives_the_same_results_on_one_thread_and_on_several() {
     let experiment = experiment(TREE);
-    let alone = results(&experiment, 1);
-    for threads in [2, 3] {
-        assert!(alone == results(&experiment, threads), "{threads} threads");
+    let alone = results(&experiment, Threads::Exactly(1));
+    for threads in [Threads::Exactly(2), Threads::Exactly(3), Threads::UpTo(3)] {
+        assert!(alone == results(&experiment, threads), "{threads:?}");
     }
 }

@@ -63,7 +63,7 @@ pub struct Args {
     /// The scenario's short form, for a quick look
     #[arg(long)]
     short: bool,
-    /// Threads of a simulation, for the same results: by itself it takes one, or all CPUs from 64 hosts on
+    /// At most so many threads of a simulation, for the same results: by itself one, or all CPUs from 64 hosts on
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..))]
     threads: Option<u8>,
     /// Multiply every rate, as the lab does where the CPU is the limit: predicts such a run
@@ -93,7 +93,7 @@ impl WorldName {
     fn open(self, threads: Option<u8>) -> anyhow::Result<Box<dyn World>> {
         match self {
             Self::Sim => Ok(Box::new(Sim {
-                threads: threads.map_or(Threads::Auto, |count| Threads::Exactly(count.into())),
+                threads: threads.map_or(Threads::Auto, |count| Threads::UpTo(count.into())),
             })),
             Self::Lab => Ok(Box::new(sluicegate_lab::Lab::new()?)),
         }
