@@ -206,6 +206,7 @@ impl Cc {
     }
 
     /// An acknowledgement that advanced `snd_una`.
+    #[inline]
     pub fn on_ack(&mut self, params: &Params, algorithm: Algorithm, ack: &Ack) {
         // SAFETY: as in `new`.
         unsafe { native::sluice_cc_on_ack(self, params, algorithm.into(), ack) };

@@ -211,7 +211,20 @@ pub struct Endpoint {
     tick_began_ns: u64,
 
     flags: Flags,
-    stats: Stats,
+    counts: Counts,
+    /// The rest of [`Stats`]. Boxed: touched when something goes wrong.
+    rare: Box<Stats>,
+}
+
+/// Of [`Stats`] what every segment touches.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Counts {
+    segments_sent: u64,
+    segments_received: u64,
+    acked_bytes: u64,
+    received_bytes: u64,
+    ce_received: u64,
+    ece_received: u64,
 }
 
 /// What the handshake has agreed on.
@@ -264,7 +277,7 @@ impl Endpoint {
     /// A passive open: `syn` has arrived at a listener.
     pub fn accept(config: Arc<Config>, isn: u32, syn: &Segment, now_ns: u64) -> Self {
         let mut endpoint = Self::new(config, isn, State::SynReceived);
-        endpoint.stats.segments_received = 1;
+        endpoint.counts.segments_received = 1;
         endpoint.learn_syn(syn, now_ns);
         endpoint
     }
@@ -313,7 +326,8 @@ impl Endpoint {
                 syn_pending: true,
                 ..Flags::default()
             },
-            stats: Stats::default(),
+            counts: Counts::default(),
+            rare: Box::default(),
             config,
         }
     }
@@ -321,7 +335,7 @@ impl Endpoint {
     /// [`Endpoint::segment`], whatever has arrived. Public for tests, which compare the two.
     #[doc(hidden)]
     pub fn segment_any(&mut self, now_ns: u64, segment: &Segment) -> Events {
-        self.stats.segments_received += 1;
+        self.counts.segments_received += 1;
         match self.state {
             State::Closed => Events::EMPTY,
             State::SynSent => self.segment_in_syn_sent(now_ns, segment),
@@ -369,6 +383,7 @@ impl Endpoint {
     }
 
     /// The application takes up to `bytes` bytes; returns how many there were.
+    #[inline]
     pub fn read(&mut self, bytes: u64) -> u64 {
         let taken = bytes.min(self.readable());
         self.receiver.take(taken);
@@ -476,8 +491,17 @@ impl Endpoint {
     }
 
     /// Counters.
-    pub fn stats(&self) -> &Stats {
-        &self.stats
+    pub fn stats(&self) -> Stats {
+        let counts = &self.counts;
+        Stats {
+            segments_sent: counts.segments_sent,
+            segments_received: counts.segments_received,
+            acked_bytes: counts.acked_bytes,
+            received_bytes: counts.received_bytes,
+            ce_received: counts.ce_received,
+            ece_received: counts.ece_received,
+            ..*self.rare
+        }
     }
 
     /// Bytes that the application has written and the peer has not acknowledged.
@@ -555,7 +579,7 @@ impl Endpoint {
     }
 }
 
-const _: () = assert!(size_of::<Endpoint>() <= 736);
+const _: () = assert!(size_of::<Endpoint>() <= 648);
 
 const fn is_plain_data<T: Clone + Send>() {}
 const _: () = is_plain_data::<Endpoint>();

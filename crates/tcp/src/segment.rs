@@ -55,6 +55,7 @@ pub struct Segment {
 
 impl Segment {
     /// A segment with nothing but these.
+    #[inline]
     pub fn new(seq: u32, ack: u32, flags: u8) -> Self {
         Self {
             seq,
@@ -117,6 +118,7 @@ impl Segment {
     }
 
     /// Bytes of the TCP header as Linux lays it out: 20 and the options, each padded to four.
+    #[inline]
     pub fn header_len(&self) -> u32 {
         let given = |bit, length| if self.options & bit != 0 { length } else { 0 };
         let timestamps = given(option::TIMESTAMPS, 12);

@@ -85,7 +85,7 @@ impl Endpoint {
         news.delivered = self.left_network().saturating_sub(left);
         if segment.has(flags::ECE) && self.options.ecn {
             self.marked_bytes = saturated(u64::from(self.marked_bytes) + news.delivered);
-            self.stats.ece_received += u64::from(news.acked > 0);
+            self.counts.ece_received += u64::from(news.acked > 0);
         }
         if news.acked > 0 {
             self.grow(now_ns, &news, flight);
@@ -158,7 +158,7 @@ impl Endpoint {
         let inside = |(outer_left, outer_right)| outer_left <= left && right <= outer_right;
         if right <= ack || (blocks.len() > 1 && inside(range(1))) {
             news.duplicate = true;
-            self.stats.dsack_received += 1;
+            self.rare.dsack_received += 1;
             self.reduction.duplicate(left, right);
         }
         for index in 0..blocks.len() {
@@ -193,7 +193,7 @@ impl Endpoint {
         self.retries = 0;
         self.duplicate_acks = 0;
         self.discount_duplicates(news.acked);
-        self.stats.acked_bytes += news.acked - u64::from(ack > self.snd_end);
+        self.counts.acked_bytes += news.acked - u64::from(ack > self.snd_end);
         // Karn: nothing that may answer two departures is timed, but timestamps tell them apart.
         if news.first_sent_ns != 0 && !news.retransmitted {
             let rtt = now_ns.saturating_sub(news.first_sent_ns);
@@ -204,6 +204,7 @@ impl Endpoint {
     }
 
     /// The state of the connection as congestion control sees it.
+    #[inline]
     pub(super) fn cc_state(&self, now_ns: u64) -> Ack {
         Ack {
             now_ns,
@@ -310,6 +311,7 @@ impl Endpoint {
 }
 
 /// Into 32 bits, as core counts.
+#[inline]
 pub fn saturated(value: u64) -> u32 {
     value.min(u32::MAX.into()) as u32
 }

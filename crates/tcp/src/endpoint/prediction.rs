@@ -49,7 +49,7 @@ impl Endpoint {
     pub fn segment(&mut self, now_ns: u64, segment: &Segment) -> Events {
         match self.predicted(now_ns, segment) {
             Some(events) => {
-                self.stats.segments_received += 1;
+                self.counts.segments_received += 1;
                 events
             }
             None => self.segment_any(now_ns, segment),
@@ -69,11 +69,11 @@ impl Endpoint {
         Some(match self.ordinary() {
             Some(Ordinary::Nothing) => return None,
             Some(Ordinary::Ack { more }) => {
-                self.stats.segments_sent += 1;
+                self.counts.segments_sent += 1;
                 (taker.take(&self.send_ack(now_ns)), more)
             }
             Some(Ordinary::Full { more }) => {
-                self.stats.segments_sent += 1;
+                self.counts.segments_sent += 1;
                 (taker.take(&self.send_data(now_ns, self.mss, false)), more)
             }
             None => (taker.take(&self.transmit_any(now_ns)?), true),
@@ -85,7 +85,7 @@ impl Endpoint {
     pub fn touch(&self) -> u64 {
         let receiver = &self.receiver;
         let first = self.board.front().map_or(0, |record| record.end);
-        let sender = self.snd_una ^ self.timer_ns ^ self.stats.segments_received ^ self.rtt.srtt();
+        let sender = self.snd_una ^ self.timer_ns ^ self.counts.segments_received ^ self.rtt.srtt();
         sender ^ first ^ receiver.next ^ receiver.ts_recent_ns ^ u64::from(self.cc.cwnd)
     }
 
@@ -170,13 +170,13 @@ impl Endpoint {
         self.snd_una = ack;
         self.retries = 0;
         self.duplicate_acks = 0;
-        self.stats.acked_bytes += advance - u64::from(ack > self.snd_end);
+        self.counts.acked_bytes += advance - u64::from(ack > self.snd_end);
         let rtt_ns = now_ns.saturating_sub(first_ns.max(1));
         self.rtt.sample(rtt_ns, &self.config.rto);
         self.flags.reducing &= ack <= self.mark_recover;
         if segment.flags & flags::ECE != 0 && self.options.ecn {
             self.marked_bytes = saturated(u64::from(self.marked_bytes) + advance);
-            self.stats.ece_received += 1;
+            self.counts.ece_received += 1;
         }
         let rtt_ns = saturated(now_ns.saturating_sub(last_ns)).max(1);
         self.feed(now_ns, saturated(advance), rtt_ns, flight);

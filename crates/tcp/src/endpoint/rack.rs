@@ -196,6 +196,7 @@ impl Endpoint {
     }
 
     /// PTO (RFC 8985 7.2); `None` when no probe is due.
+    #[inline]
     pub(super) fn probe_timeout(&self) -> Option<u64> {
         if self.repair() != Recovery::Rack
             || self.phase != Phase::Open
@@ -220,6 +221,7 @@ impl Endpoint {
     }
 
     /// New data has left: PTO counts from here (RFC 8985 7.2), the RTO does not.
+    #[inline]
     pub(super) fn postpone_probe(&mut self, now_ns: u64) {
         if !matches!(self.timer, Timer::Probe | Timer::Rto) {
             return;
@@ -255,7 +257,7 @@ impl Endpoint {
         self.rack.probe_pending = false;
         self.rack.probe_end = self.snd_nxt;
         self.rack.probe_again = again;
-        self.stats.tail_loss_probes += 1;
+        self.rare.tail_loss_probes += 1;
     }
 
     /// RFC 8985 7.4: whether the probe has repaired a loss, which deserves a cut.

@@ -146,6 +146,7 @@ impl Endpoint {
         if self.options.timestamps { 12 } else { 0 }
     }
 
+    #[inline]
     pub(super) fn in_order(&mut self, now_ns: u64, segment: &Segment, end: u64) -> Events {
         let receiver = &mut self.receiver;
         let start = receiver.next;
@@ -155,7 +156,7 @@ impl Endpoint {
             receiver.next = end;
         }
         let finished = receiver.next > receiver.fin;
-        self.stats.received_bytes += receiver.next - start - u64::from(finished);
+        self.counts.received_bytes += receiver.next - start - u64::from(finished);
         if self.receiver.tunes() {
             self.tune(now_ns, segment);
         }
@@ -207,9 +208,10 @@ impl Endpoint {
     }
 
     /// CE and CWR of arriving data (RFC 3168 6.1.3, RFC 8257 3.2).
+    #[inline]
     pub(super) fn note_congestion(&mut self, segment: &Segment) {
         let marked = segment.ecn == ecn::CE;
-        self.stats.ce_received += u64::from(marked && segment.payload > 0);
+        self.counts.ce_received += u64::from(marked && segment.payload > 0);
         if !self.options.ecn || segment.payload == 0 {
             return;
         }

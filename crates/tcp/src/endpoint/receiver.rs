@@ -213,6 +213,7 @@ impl Receiver {
     }
 
     /// The window that free space makes possible, in whole units of the scale.
+    #[inline]
     fn possible(&self) -> u64 {
         let free = self.buffer.saturating_sub(self.readable());
         (free >> self.wscale).min(0xffff) << self.wscale
@@ -229,6 +230,7 @@ impl Receiver {
     }
 
     /// The window field; what it offers is remembered.
+    #[inline]
     pub fn offer(&mut self) -> u16 {
         let target = self.next + self.possible();
         if target >= self.edge + self.step() {
@@ -239,6 +241,7 @@ impl Receiver {
 
     /// The window field beside acknowledgement number `ack` with the right edge where it is, or less
     /// than a unit further.
+    #[inline]
     pub fn offer_at(&mut self, ack: u64) -> u16 {
         let unit = 1 << self.wscale;
         let units = ((self.edge - ack + unit - 1) >> self.wscale).min(0xffff);
@@ -317,6 +320,7 @@ impl Receiver {
     }
 
     /// Data has come in order: acknowledge now or later.
+    #[inline]
     pub fn schedule_ack(&mut self, now_ns: u64, config: &Config, rto_ns: u64) {
         if self.data_ns == 0 || now_ns.saturating_sub(self.data_ns) > rto_ns {
             self.quick = config.delayed_ack.quick;

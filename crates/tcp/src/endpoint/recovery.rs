@@ -52,7 +52,7 @@ impl Endpoint {
         if !counts || news.acked > 0 {
             return;
         }
-        self.stats.duplicate_acks += 1;
+        self.rare.duplicate_acks += 1;
         if self.ignores_duplicates() {
             return;
         }
@@ -154,7 +154,7 @@ impl Endpoint {
         self.cc.on_loss(&config.params, config.algorithm, &state);
         self.phase = Phase::Recovery;
         self.recover = self.snd_nxt;
-        self.stats.fast_recoveries += 1;
+        self.rare.fast_recoveries += 1;
         self.flags.force = true;
         self.flags.rescued = false;
         self.flags.partial_seen = false;

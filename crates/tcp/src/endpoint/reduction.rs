@@ -163,7 +163,7 @@ impl Endpoint {
         self.recovered();
         self.flags.cwr_pending = false;
         self.retries = 0;
-        self.stats.undone += 1;
+        self.rare.undone += 1;
         self.restart_timer(now_ns);
     }
 

@@ -53,10 +53,10 @@ impl Sent {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Scoreboard {
     records: VecDeque<Sent>,
-    sacked: u64,
-    lost: u64,
-    again: u64,
-    waiting: u64,
+    sacked: u32,
+    lost: u32,
+    again: u32,
+    waiting: u32,
     /// Nothing below waits for retransmission.
     hint: u64,
     /// One past the highest sequence number ever SACKed.
@@ -67,23 +67,23 @@ pub struct Scoreboard {
 
 impl Scoreboard {
     pub fn sacked(&self) -> u64 {
-        self.sacked
+        self.sacked.into()
     }
 
     /// Bytes that are lost and not yet sent again.
     pub fn waiting(&self) -> u64 {
-        self.waiting
+        self.waiting.into()
     }
 
     /// Bytes whose retransmission is in flight.
     pub fn again(&self) -> u64 {
-        self.again
+        self.again.into()
     }
 
     /// Bytes that have left the network, or were never in it: what `pipe` (RFC 6675) is short of
     /// snd_nxt - snd_una. Negative when data is in flight twice.
     pub fn absent(&self) -> i64 {
-        (self.sacked + self.lost) as i64 - self.again as i64
+        i64::from(self.sacked) + i64::from(self.lost) - i64::from(self.again)
     }
 
     /// Nothing is SACKed, lost or sent again.
@@ -110,7 +110,6 @@ impl Scoreboard {
 
     /// Moves a record's bytes between the sums.
     fn account(&mut self, len: u32, from: u8, to: u8) {
-        let len = u64::from(len);
         let waits = |flags: u8| flags & (SACKED | LOST | AGAIN) == LOST;
         for (sum, was, is) in [
             (&mut self.sacked, from & SACKED != 0, to & SACKED != 0),
@@ -404,10 +403,10 @@ mod tests {
     }
 
     fn check(board: &Scoreboard) {
-        let sum = |test: fn(&Sent) -> bool| -> u64 {
+        let sum = |test: fn(&Sent) -> bool| -> u32 {
             let of = |record: &&Sent| test(record);
             let records = board.records.iter().filter(of);
-            records.map(|record| u64::from(record.len)).sum()
+            records.map(|record| record.len).sum()
         };
         assert_eq!(board.sacked, sum(|record| record.is(SACKED)));
         assert_eq!(board.lost, sum(|record| record.is(LOST)));
@@ -538,7 +537,7 @@ mod tests {
                             let before = board.sacked;
                             let mut newly = 0;
                             board.sack(left, right, |record| newly += u64::from(record.len));
-                            prop_assert_eq!(board.sacked, before + newly);
+                            prop_assert_eq!(board.sacked(), before + newly);
                         }
                     }
                     Step::Lose(index) => {

@@ -44,7 +44,7 @@ impl Endpoint {
             self.data_sent_ns = now_ns;
         }
         let output = self.next(now_ns)?;
-        self.stats.segments_sent += 1;
+        self.counts.segments_sent += 1;
         Some(match output {
             Output::Rst => self.send_rst(now_ns),
             Output::Syn => self.send_syn(now_ns),
@@ -330,7 +330,7 @@ impl Endpoint {
 
     fn send_probe(&mut self, now_ns: u64) -> Segment {
         self.flags.probe_pending = false;
-        self.stats.window_probes += 1;
+        self.rare.window_probes += 1;
         self.header(now_ns, self.snd_una - 1)
     }
 
@@ -358,7 +358,7 @@ impl Endpoint {
         }
         if self.flags.probe_pending {
             self.flags.probe_pending = false;
-            self.stats.window_probes += 1;
+            self.rare.window_probes += 1;
         }
         self.board.push(scoreboard::Sent {
             end: self.snd_nxt,
@@ -373,6 +373,7 @@ impl Endpoint {
 
     /// How full the window is, for [`Endpoint::window_used`]: by Linux's rule the fullest time of a round
     /// counts, and one at which it was full begins the round anew.
+    #[inline]
     fn note_peak(&mut self) {
         let full = self.pipe() + u64::from(self.mss) > self.window();
         let peak = if full {
@@ -421,13 +422,14 @@ impl Endpoint {
             let ts_val = self.ts_clock(now_ns);
             self.reduction.sent_again(len, ts_val);
         }
-        self.stats.retransmits += u64::from(len.div_ceil(self.mss).max(1));
-        self.stats.retransmitted_bytes += u64::from(record.payload());
+        self.rare.retransmits += u64::from(len.div_ceil(self.mss).max(1));
+        self.rare.retransmitted_bytes += u64::from(record.payload());
         self.data_left(now_ns, len, true);
         segment
     }
 
     /// Data has left: timers, pacing, counts.
+    #[inline]
     fn data_left(&mut self, now_ns: u64, len: u32, again: bool) {
         self.data_sent_ns = now_ns;
         let within_ns = self.config.delayed_ack.timeout_ns;

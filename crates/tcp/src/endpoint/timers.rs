@@ -18,6 +18,7 @@ pub enum Timer {
 impl Endpoint {
     /// When [`Endpoint::timeout`] wants to be called, in ns; `u64::MAX` = never. Pacing is included.
     /// May lie in the past.
+    #[inline]
     pub fn deadline_ns(&self) -> u64 {
         let mut deadline = self.timer_ns.min(self.receiver.delayed_ns);
         if self.window_closed() {
@@ -62,6 +63,7 @@ impl Endpoint {
     }
 
     /// Starts the retransmission timer anew, or that of a tail loss probe; none when all is acknowledged.
+    #[inline]
     pub(super) fn restart_timer(&mut self, now_ns: u64) {
         if self.state == State::TimeWait {
             return;
@@ -77,6 +79,7 @@ impl Endpoint {
     }
 
     /// Data waits, nothing is in flight, and the peer's window forbids to send.
+    #[inline]
     fn window_closed(&self) -> bool {
         self.snd_una == self.snd_nxt
             && self.unsent() > 0
@@ -108,7 +111,7 @@ impl Endpoint {
         if self.gives_up() {
             return self.fail(Error::TimedOut);
         }
-        self.stats.timeouts += 1;
+        self.rare.timeouts += 1;
         let opening = matches!(self.state, State::SynSent | State::SynReceived);
         self.rtt.back_off(&self.config.rto);
         if opening {
