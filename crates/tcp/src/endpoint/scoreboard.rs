@@ -534,7 +534,7 @@ mod tests {
                         let left = una + left;
                         let right = (left + len).min(nxt);
                         if left < right {
-                            let before = board.sacked;
+                            let before = board.sacked();
                             let mut newly = 0;
                             board.sack(left, right, |record| newly += u64::from(record.len));
                             prop_assert_eq!(board.sacked(), before + newly);
