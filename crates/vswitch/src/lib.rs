@@ -6,9 +6,13 @@
 //! ```
 //!
 //! The vNIC stage runs core's enforcement step on every segment that passes a tenant's virtual NIC, as the
-//! kernel programs do at a tenant's interface. Whoever owns packets parses them into segments and applies
-//! the verdicts.
+//! kernel programs do at a tenant's interface ([`Vnics`]). Whoever owns packets parses them into segments and applies
+//! the verdicts. [`Switch`] has the stages, the queues between them, and says who waits for whom.
 
+pub mod point;
+pub mod switch;
 pub mod vnic;
 
+pub use point::{Bound, Point, WhenFull};
+pub use switch::{Config, Handover, Place, Side, Switch};
 pub use vnic::{Policy, Vnics};

@@ -1,0 +1,448 @@
+//! The switch of one host: from its vNICs and its adapter to its vNICs and its adapter.
+//!
+//! ```text
+//!                 entrance                          exit
+//!  VM ──▶ transmit ring of its vNIC ─┐   ┌─▶ uplink queue ─────────▶ adapter
+//!                                    ├─▶─┤
+//!  adapter ──▶ its receive ring ─────┘   └─▶ receive ring of a vNIC ──▶ VM
+//! ```
+//!
+//! Every arrow is a hand-over, and every place in the picture says by its [`Point`] how much it holds and whether a
+//! full one drops or holds back. A packet moves on as soon as there is room: it stays in its entrance only for an
+//! exit that holds back, where entrances take turns, and packets for other exits pass by (zVALE, Algorithm 4.1 of the
+//! zOVN thesis). A hand-over takes no time here. So whoever is behind an exit and takes packets at once
+//! says so ([`Switch::set_ready`]), and what meets nobody goes straight through without being kept.
+
+use std::{collections::VecDeque, hash::Hash};
+
+use crate::{
+    point::{Bound, Load, Point, Queue, WhenFull},
+    vnic::Vnics,
+};
+
+/// A side of the switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// The adapter.
+    Uplink,
+    /// A vNIC, by number within the host from 0.
+    Vnic(u16),
+}
+
+impl Side {
+    fn index(self) -> usize {
+        match self {
+            Self::Uplink => 0,
+            Self::Vnic(number) => usize::from(number) + 1,
+        }
+    }
+}
+
+/// Where packets are dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Transmit ring of a vNIC.
+    Transmit,
+    /// In front of the adapter.
+    Uplink,
+    /// The adapter's receive ring.
+    Arrival,
+    /// Receive ring of a vNIC.
+    Receive,
+}
+
+impl Place {
+    /// Names of the places, in their order.
+    pub const NAMES: [&str; 4] = ["vnic_transmit", "uplink", "arrival", "vnic_receive"];
+
+    fn entrance(side: Side) -> Self {
+        match side {
+            Side::Uplink => Self::Arrival,
+            Side::Vnic(_) => Self::Transmit,
+        }
+    }
+
+    fn exit(side: Side) -> Self {
+        match side {
+            Side::Uplink => Self::Uplink,
+            Side::Vnic(_) => Self::Receive,
+        }
+    }
+}
+
+/// How the places of a switch are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Transmit ring of each vNIC.
+    pub transmit: Point,
+    /// In front of the adapter.
+    pub uplink: Point,
+    /// The adapter's receive ring.
+    pub arrival: Point,
+    /// Receive ring of each vNIC.
+    pub receive: Point,
+}
+
+impl Config {
+    /// Nothing waits in the switch: all that VMs send goes to the adapter, which drops what does not fit into its
+    /// own queue.
+    pub const fn straight() -> Self {
+        let lossy = Point {
+            bound: Bound::NONE,
+            when_full: WhenFull::Drop,
+        };
+        Self {
+            transmit: lossy,
+            uplink: lossy,
+            arrival: lossy,
+            receive: lossy,
+        }
+    }
+
+    /// Nothing waits in the switch: senders wait for the adapter and take turns.
+    pub const fn turns() -> Self {
+        let holds_back = Point {
+            bound: Bound::NONE,
+            when_full: WhenFull::HoldBack,
+        };
+        Self {
+            transmit: holds_back,
+            uplink: holds_back,
+            ..Self::straight()
+        }
+    }
+
+    /// Each vNIC has a ring of so many bytes, from which the adapter takes by turns.
+    pub const fn rings(bytes: u64, when_full: WhenFull) -> Self {
+        let transmit = Point {
+            bound: Bound::bytes(bytes),
+            when_full,
+        };
+        Self {
+            transmit,
+            ..Self::turns()
+        }
+    }
+
+    /// The adapter is given a packet only when it is ready for it.
+    pub fn waits_for_adapter(&self) -> bool {
+        self.uplink.when_full == WhenFull::HoldBack
+    }
+
+    fn entrance(&self, side: Side) -> Point {
+        match side {
+            Side::Uplink => self.arrival,
+            Side::Vnic(_) => self.transmit,
+        }
+    }
+
+    fn exit(&self, side: Side) -> Point {
+        match side {
+            Side::Uplink => self.uplink,
+            Side::Vnic(_) => self.receive,
+        }
+    }
+}
+
+/// What became of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Handover {
+    /// It leaves the switch at once: its exit is ready and nobody was before it.
+    Through,
+    /// The switch has it until [`Switch::take`].
+    Taken,
+    /// It was dropped, and counted.
+    Dropped(Place),
+    /// The sender keeps it and hands over nothing until [`Switch::resume`] names it.
+    Held,
+}
+
+/// What waits for one exit.
+#[derive(Clone, Debug)]
+struct Exit<P> {
+    /// Who is behind it takes a packet at once.
+    ready: bool,
+    /// In front of it.
+    queue: Queue<P>,
+    /// In the entrances, by entrance.
+    behind: Vec<Queue<P>>,
+    /// Entrances with packets for it, each once.
+    turns: VecDeque<usize>,
+}
+
+impl<P> Default for Exit<P> {
+    fn default() -> Self {
+        Self {
+            ready: true,
+            queue: Queue::default(),
+            behind: Vec::new(),
+            turns: VecDeque::new(),
+        }
+    }
+}
+
+impl<P> Exit<P> {
+    fn is_empty(&self) -> bool {
+        self.queue.load().packets == 0 && self.turns.is_empty()
+    }
+
+    fn is_clear(&self) -> bool {
+        self.ready && self.is_empty()
+    }
+
+    fn wait(&mut self, entrance: usize, packet: P, bytes: u32) {
+        if self.behind.len() <= entrance {
+            self.behind.resize_with(entrance + 1, Queue::default);
+        }
+        if self.behind[entrance].load().packets == 0 {
+            self.turns.push_back(entrance);
+        }
+        self.behind[entrance].push(packet, bytes);
+    }
+
+    /// The next packet from the entrances if it is at most as long as `fits` says: entrance, packet, bytes.
+    fn next(&mut self, fits: impl Fn(u32) -> bool) -> Option<(usize, P, u32)> {
+        let &entrance = self.turns.front()?;
+        if !self.behind[entrance].first_bytes().is_some_and(fits) {
+            return None;
+        }
+        self.turns.pop_front();
+        let (packet, bytes) = self.behind[entrance].pop()?;
+        if self.behind[entrance].load().packets > 0 {
+            self.turns.push_back(entrance);
+        }
+        Some((entrance, packet, bytes))
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Held<S> {
+    sender: S,
+    from: Side,
+    to: Side,
+    bytes: u32,
+}
+
+/// A host's switch. `P` is a packet, or where it is kept; `S` tells apart those who hand packets over at the
+/// entrances, and connections in the vNIC stage.
+pub struct Switch<P, S> {
+    /// Enforcement at the vNICs, where packets come in from VMs and before they go out to them.
+    pub vnics: Option<Vnics<S>>,
+    host: u16,
+    config: Config,
+    entrances: Vec<Load>,
+    exits: Vec<Exit<P>>,
+    /// Held-back senders in the order in which they came.
+    held: VecDeque<Held<S>>,
+    /// Who was named last and has not handed over anything since.
+    named: Option<S>,
+    drops: [u64; Place::NAMES.len()],
+}
+
+impl<P, S: Copy + Eq + Hash> Switch<P, S> {
+    /// An empty one, of the host with this number.
+    pub fn new(host: u16, config: Config, vnics: Option<Vnics<S>>) -> Self {
+        Self {
+            vnics,
+            host,
+            config,
+            entrances: Vec::new(),
+            exits: vec![Exit::default()],
+            held: VecDeque::new(),
+            named: None,
+            drops: [0; Place::NAMES.len()],
+        }
+    }
+
+    /// How its places are made.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Where a packet for a host leaves: at one of the vNICs here, which is asked for then, or at the uplink.
+    #[inline]
+    pub fn forward(&self, host: u16, vnic: impl FnOnce() -> u16) -> Side {
+        if host == self.host {
+            Side::Vnic(vnic())
+        } else {
+            Side::Uplink
+        }
+    }
+
+    /// Whether a packet would go straight through to this exit.
+    #[inline]
+    pub fn is_clear(&self, to: Side) -> bool {
+        // Whose exit was never used has nothing waiting.
+        self.exits.get(to.index()).is_none_or(Exit::is_clear)
+    }
+
+    /// Who is behind an exit takes the next packet at once, or does not. In the beginning all do.
+    pub fn set_ready(&mut self, to: Side, ready: bool) {
+        self.exit(to).ready = ready;
+    }
+
+    /// Whether who is behind an exit takes a packet at once.
+    pub fn is_ready(&self, to: Side) -> bool {
+        self.exits.get(to.index()).is_none_or(|exit| exit.ready)
+    }
+
+    fn exit(&mut self, side: Side) -> &mut Exit<P> {
+        let index = side.index();
+        if self.exits.len() <= index {
+            self.exits.resize_with(index + 1, Exit::default);
+        }
+        &mut self.exits[index]
+    }
+
+    fn load(&self, from: Side) -> Load {
+        let load = self.entrances.get(from.index()).copied();
+        load.unwrap_or_default()
+    }
+
+    /// Whether a packet is dropped nowhere and need not be kept by its sender.
+    fn has_room(&self, from: Side, to: Side, bytes: u32) -> bool {
+        let exit = self.exits.get(to.index());
+        let waiting = exit.map_or(Load::default(), |exit| exit.queue.load());
+        let passes = exit.is_none_or(|exit| exit.turns.is_empty())
+            && self.config.exit(to).bound.fits(waiting, bytes);
+        let entrance = self.config.entrance(from).bound;
+        self.is_clear(to) || passes || entrance.fits(self.load(from), bytes)
+    }
+
+    /// Whether a sender may hand over a packet of at most so many bytes now. If not it is held back: it hands over
+    /// nothing until [`Switch::resume`] names it.
+    pub fn may_send(&mut self, from: Side, sender: S, to: Side, bytes: u32) -> bool {
+        let drops = |point: Point| point.when_full == WhenFull::Drop;
+        if drops(self.config.exit(to)) || drops(self.config.entrance(from)) {
+            return true;
+        }
+        let is_clear = self.is_clear(to);
+        let before = |held: &Held<S>| held.from == from && (held.to == to || !is_clear);
+        let turn = self.named == Some(sender) || !self.held.iter().any(before);
+        let may = turn && self.has_room(from, to, bytes);
+        if !may {
+            self.hold(Held {
+                sender,
+                from,
+                to,
+                bytes,
+            });
+        }
+        may
+    }
+
+    fn hold(&mut self, held: Held<S>) {
+        self.named = None;
+        self.held.push_back(held);
+    }
+
+    /// A sender hands over a packet.
+    pub fn offer(&mut self, from: Side, sender: S, to: Side, packet: P, bytes: u32) -> Handover {
+        if !self.may_send(from, sender, to, bytes) {
+            return Handover::Held;
+        }
+        self.named = None;
+        if self.is_clear(to) {
+            return Handover::Through;
+        }
+        self.keep(from, to, packet, bytes)
+    }
+
+    /// A packet that the vNIC stage itself adds behind one that has been handed over. It has no sender who could be
+    /// held back: behind one that went through it goes through as well, and what does not fit is dropped.
+    pub fn follow(&mut self, from: Side, to: Side, packet: P, bytes: u32) -> Handover {
+        if self.exits.get(to.index()).is_none_or(Exit::is_empty) {
+            return Handover::Through;
+        }
+        self.keep(from, to, packet, bytes)
+    }
+
+    /// Finds a place for a packet that cannot go through.
+    fn keep(&mut self, from: Side, to: Side, packet: P, bytes: u32) -> Handover {
+        let (exit_point, entrance_point) = (self.config.exit(to), self.config.entrance(from));
+        let load = self.load(from);
+        let exit = self.exit(to);
+        if exit.turns.is_empty() && exit_point.bound.fits(exit.queue.load(), bytes) {
+            exit.queue.push(packet, bytes);
+            return Handover::Taken;
+        }
+        let place = match exit_point.when_full {
+            WhenFull::Drop => Place::exit(to),
+            WhenFull::HoldBack if entrance_point.bound.fits(load, bytes) => {
+                exit.wait(from.index(), packet, bytes);
+                self.entrance(from.index()).add(bytes);
+                return Handover::Taken;
+            }
+            WhenFull::HoldBack => Place::entrance(from),
+        };
+        self.drops[place as usize] += 1;
+        Handover::Dropped(place)
+    }
+
+    fn entrance(&mut self, index: usize) -> &mut Load {
+        if self.entrances.len() <= index {
+            self.entrances.resize(index + 1, Load::default());
+        }
+        &mut self.entrances[index]
+    }
+
+    /// Who is behind an exit takes its next packet. What waits in the entrances moves on.
+    pub fn take(&mut self, to: Side) -> Option<P> {
+        let bound = self.config.exit(to).bound;
+        let exit = self.exits.get_mut(to.index())?;
+        let first = exit.queue.pop().map(|(packet, _)| packet);
+        let taken = first.or_else(|| {
+            let (entrance, packet, bytes) = exit.next(|_| true)?;
+            self.entrances[entrance].remove(bytes);
+            Some(packet)
+        });
+        let exit = &mut self.exits[to.index()];
+        loop {
+            let waiting = exit.queue.load();
+            let Some((entrance, packet, bytes)) = exit.next(|bytes| bound.fits(waiting, bytes))
+            else {
+                return taken;
+            };
+            self.entrances[entrance].remove(bytes);
+            exit.queue.push(packet, bytes);
+        }
+    }
+
+    /// Names the next held-back sender that may hand over a packet now. To be asked until it names none, after
+    /// anything was taken or made ready.
+    pub fn resume(&mut self) -> Option<S> {
+        let may = |held: &Held<S>| self.has_room(held.from, held.to, held.bytes);
+        let position = self.held.iter().position(may)?;
+        let sender = self.held.remove(position)?.sender;
+        self.named = Some(sender);
+        Some(sender)
+    }
+
+    /// Packets in it.
+    pub fn packets(&self) -> usize {
+        let entrances = self.entrances.iter().map(|load| load.packets);
+        let exits = self.exits.iter().map(|exit| exit.queue.load().packets);
+        entrances.chain(exits).sum()
+    }
+
+    /// Something waits for the adapter: packets or senders.
+    pub fn waits(&self) -> bool {
+        !self.held.is_empty() || !self.exits[Side::Uplink.index()].is_empty()
+    }
+
+    /// What waits in an entrance.
+    pub fn entrance_load(&self, from: Side) -> Load {
+        self.load(from)
+    }
+
+    /// What waits in front of an exit.
+    pub fn exit_load(&self, to: Side) -> Load {
+        let exit = self.exits.get(to.index());
+        exit.map_or(Load::default(), |exit| exit.queue.load())
+    }
+
+    /// Packets dropped, by [`Place`].
+    pub fn drops(&self) -> &[u64; Place::NAMES.len()] {
+        &self.drops
+    }
+}

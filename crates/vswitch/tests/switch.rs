@@ -1,0 +1,316 @@
+//! The switch against what it promises, with any configuration and any order of events.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use proptest::prelude::*;
+use sluicegate_vswitch::{
+    Bound, Config, Handover, Point, Side, Switch, WhenFull, point::Load, switch::Place,
+};
+
+const VNICS: u16 = 3;
+const SIDES: usize = VNICS as usize + 1;
+
+fn side(index: usize) -> Side {
+    match index {
+        0 => Side::Uplink,
+        index => Side::Vnic(index as u16 - 1),
+    }
+}
+
+/// (sender, exit): what one sends to one exit stays in order.
+type Flow = (u32, usize);
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Packet {
+    flow: Flow,
+    number: u32,
+    bytes: u32,
+}
+
+/// Two senders at each side, some with something left to send; what came out; what was counted.
+struct World {
+    switch: Switch<Packet, u32>,
+    config: Config,
+    ready: [bool; SIDES],
+    /// By sender.
+    backlog: BTreeMap<u32, VecDeque<Packet>>,
+    held: Vec<u32>,
+    made: u32,
+    dropped: Vec<Packet>,
+    arrived: BTreeMap<Flow, Vec<Packet>>,
+}
+
+fn entrance_of(sender: u32) -> usize {
+    sender as usize % SIDES
+}
+
+impl World {
+    fn new(config: Config) -> Self {
+        Self {
+            switch: Switch::new(7, config, None),
+            config,
+            ready: [true; SIDES],
+            backlog: BTreeMap::new(),
+            held: Vec::new(),
+            made: 0,
+            dropped: Vec::new(),
+            arrived: BTreeMap::new(),
+        }
+    }
+
+    /// A sender wants to send one more.
+    fn send(&mut self, sender: u32, to: usize, bytes: u32) {
+        let packet = Packet {
+            flow: (sender, to),
+            number: self.made,
+            bytes,
+        };
+        self.made += 1;
+        self.backlog.entry(sender).or_default().push_back(packet);
+        self.drain(sender);
+    }
+
+    /// Hands over what a sender has, until it is held back.
+    fn drain(&mut self, sender: u32) {
+        while !self.held.contains(&sender) && self.hand_over(sender) {}
+    }
+
+    fn hand_over(&mut self, sender: u32) -> bool {
+        let Some(&packet) = self.backlog[&sender].front() else {
+            return false;
+        };
+        let to = packet.flow.1;
+        let from = side(entrance_of(sender));
+        let handover = self
+            .switch
+            .offer(from, sender, side(to), packet, packet.bytes);
+        match handover {
+            Handover::Held => self.held.push(sender),
+            _ => drop(self.backlog.get_mut(&sender).and_then(VecDeque::pop_front)),
+        }
+        match handover {
+            Handover::Through => {
+                assert!(self.ready[to], "behind a busy exit nobody takes it");
+                self.arrive(packet);
+            }
+            Handover::Dropped(_) => self.dropped.push(packet),
+            Handover::Held => assert!(self.may_hold(from, to), "lossy places hold nobody back"),
+            Handover::Taken => {}
+        }
+        true
+    }
+
+    fn may_hold(&self, from: Side, to: usize) -> bool {
+        let (entrance, exit) = match (from, side(to)) {
+            (Side::Uplink, Side::Uplink) => (self.config.arrival, self.config.uplink),
+            (Side::Uplink, Side::Vnic(_)) => (self.config.arrival, self.config.receive),
+            (Side::Vnic(_), Side::Uplink) => (self.config.transmit, self.config.uplink),
+            (Side::Vnic(_), Side::Vnic(_)) => (self.config.transmit, self.config.receive),
+        };
+        [entrance, exit].map(|point| point.when_full) == [WhenFull::HoldBack; 2]
+    }
+
+    fn arrive(&mut self, packet: Packet) {
+        self.arrived.entry(packet.flow).or_default().push(packet);
+    }
+
+    fn set_ready(&mut self, exit: usize, ready: bool) {
+        self.ready[exit] = ready;
+        self.switch.set_ready(side(exit), ready);
+        self.resume();
+    }
+
+    fn take(&mut self, exit: usize) -> bool {
+        let packet = self.switch.take(side(exit));
+        if let Some(packet) = packet {
+            assert_eq!(packet.flow.1, exit);
+            self.arrive(packet);
+        }
+        self.resume();
+        packet.is_some()
+    }
+
+    fn resume(&mut self) {
+        while let Some(sender) = self.switch.resume() {
+            let position = self.held.iter().position(|&held| held == sender);
+            let position = position.expect("only who was held back is named");
+            self.held.remove(position);
+            self.hand_over(sender);
+            assert!(
+                !self.held.contains(&sender),
+                "who is named has room for what it was held back with"
+            );
+            self.drain(sender);
+        }
+    }
+
+    fn check(&self) {
+        let within = |load: Load, bound: Bound| {
+            load.packets <= bound.packets && (load.packets <= 1 || load.bytes <= bound.bytes)
+        };
+        for index in 0..SIDES {
+            let (entrance, exit) = match side(index) {
+                Side::Uplink => (self.config.arrival, self.config.uplink),
+                Side::Vnic(_) => (self.config.transmit, self.config.receive),
+            };
+            let side = side(index);
+            assert!(within(self.switch.entrance_load(side), entrance.bound));
+            assert!(within(self.switch.exit_load(side), exit.bound));
+        }
+        let counted: u64 = self.switch.drops().iter().sum();
+        assert_eq!(counted, self.dropped.len() as u64);
+        let unsent: usize = self.backlog.values().map(VecDeque::len).sum();
+        let arrived: usize = self.arrived.values().map(Vec::len).sum();
+        let found = unsent + arrived + self.dropped.len() + self.switch.packets();
+        assert_eq!(found, self.made as usize, "every packet is somewhere");
+        for packets in self.arrived.values() {
+            let ascends = packets
+                .windows(2)
+                .all(|pair| pair[0].number < pair[1].number);
+            assert!(ascends, "out of order: {packets:?}");
+        }
+    }
+}
+
+fn point() -> impl Strategy<Value = Point> {
+    let bound = (0usize..5, 0u64..6_000).prop_map(|(packets, bytes)| Bound { packets, bytes });
+    let when_full = prop_oneof![Just(WhenFull::Drop), Just(WhenFull::HoldBack)];
+    (bound, when_full).prop_map(|(bound, when_full)| Point { bound, when_full })
+}
+
+fn config() -> impl Strategy<Value = Config> {
+    let any =
+        (point(), point(), point(), point()).prop_map(|(transmit, uplink, arrival, receive)| {
+            Config {
+                transmit,
+                uplink,
+                arrival,
+                receive,
+            }
+        });
+    prop_oneof![
+        4 => any,
+        1 => Just(Config::straight()),
+        1 => Just(Config::turns()),
+        1 => (1_000u64..9_000).prop_map(|bytes| Config::rings(bytes, WhenFull::HoldBack)),
+    ]
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Send(u32, usize, u32),
+    Ready(usize, bool),
+    Take(usize),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        5 => (0..2 * SIDES as u32, 0..SIDES, 60u32..2_000)
+            .prop_map(|(sender, to, bytes)| Step::Send(sender, to, bytes)),
+        2 => (0..SIDES, any::<bool>()).prop_map(|(exit, ready)| Step::Ready(exit, ready)),
+        3 => (0..SIDES).prop_map(Step::Take),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn nothing_is_lost_reordered_or_forgotten(config in config(), steps in prop::collection::vec(step(), 1..300)) {
+        let mut world = World::new(config);
+        for step in steps {
+            match step {
+                Step::Send(sender, to, bytes) => world.send(sender, to, bytes),
+                Step::Ready(exit, ready) => world.set_ready(exit, ready),
+                Step::Take(exit) => drop(world.take(exit)),
+            }
+            world.check();
+        }
+        for exit in 0..SIDES {
+            while world.take(exit) {}
+            world.set_ready(exit, true);
+        }
+        for exit in 0..SIDES {
+            while world.take(exit) {}
+        }
+        world.check();
+        prop_assert_eq!(world.switch.packets(), 0);
+        prop_assert!(world.held.is_empty(), "held back for ever: {:?}", world.held);
+        prop_assert!(!world.switch.waits());
+    }
+}
+
+/// One vNIC has sent much, another little; each has its turn.
+#[test]
+fn the_adapter_takes_from_vnics_by_turns() {
+    let config = Config::rings(1 << 20, WhenFull::Drop);
+    let mut switch: Switch<u16, u32> = Switch::new(0, config, None);
+    switch.set_ready(Side::Uplink, false);
+    for vnic in [0, 0, 0, 0, 1, 1, 2] {
+        let taken = switch.offer(Side::Vnic(vnic), vnic.into(), Side::Uplink, vnic, 1_000);
+        assert_eq!(taken, Handover::Taken);
+    }
+    let order = std::iter::from_fn(|| switch.take(Side::Uplink));
+    assert_eq!(order.collect::<Vec<_>>(), [0, 1, 2, 0, 1, 0, 0]);
+}
+
+/// What waits for a busy exit is passed by what is for another (zVALE).
+#[test]
+fn a_busy_exit_stops_nobody_who_is_for_another() {
+    let config = Config::rings(1 << 20, WhenFull::HoldBack);
+    let mut switch: Switch<u16, u32> = Switch::new(0, config, None);
+    switch.set_ready(Side::Uplink, false);
+    let mut offer = |to, packet| switch.offer(Side::Vnic(0), 0, to, packet, 1_000);
+    assert_eq!(offer(Side::Uplink, 1), Handover::Taken);
+    assert_eq!(offer(Side::Vnic(1), 2), Handover::Through);
+}
+
+/// A full place says where it is: the ring of the vNIC, or the queue in front of the adapter.
+#[test]
+fn drops_are_counted_where_they_happen() {
+    let lossy = |packets| Point {
+        bound: Bound {
+            packets,
+            bytes: 1 << 20,
+        },
+        when_full: WhenFull::Drop,
+    };
+    let mut lossy_uplink = Config::straight();
+    lossy_uplink.uplink = lossy(2);
+    let mut lossy_ring = Config::turns();
+    lossy_ring.transmit = lossy(2);
+    for (config, place) in [(lossy_uplink, Place::Uplink), (lossy_ring, Place::Transmit)] {
+        let mut switch: Switch<u32, u32> = Switch::new(0, config, None);
+        switch.set_ready(Side::Uplink, false);
+        let mut offer = |packet| switch.offer(Side::Vnic(0), 0, Side::Uplink, packet, 100);
+        let handovers = [offer(0), offer(1), offer(2)];
+        let dropped = Handover::Dropped(place);
+        assert_eq!(handovers, [Handover::Taken, Handover::Taken, dropped]);
+        assert_eq!(switch.drops()[place as usize], 1);
+    }
+}
+
+/// Senders go on in the order in which they were held back, one packet each.
+#[test]
+fn senders_take_turns() {
+    let mut switch: Switch<u32, u32> = Switch::new(0, Config::turns(), None);
+    let mut left = [3, 1, 2];
+    let mut sent = Vec::new();
+    switch.set_ready(Side::Uplink, false);
+    for sender in 0..3 {
+        assert!(!switch.may_send(Side::Vnic(0), sender, Side::Uplink, 1_500));
+    }
+    loop {
+        switch.set_ready(Side::Uplink, true);
+        let Some(sender) = switch.resume() else {
+            break;
+        };
+        let handover = switch.offer(Side::Vnic(0), sender, Side::Uplink, sender, 1_500);
+        assert_eq!(handover, Handover::Through);
+        switch.set_ready(Side::Uplink, false);
+        sent.push(sender);
+        left[sender as usize] -= 1;
+        if left[sender as usize] > 0 {
+            assert!(!switch.may_send(Side::Vnic(0), sender, Side::Uplink, 1_500));
+        }
+    }
+    assert_eq!(sent, [0, 1, 2, 0, 2, 0]);
+}
