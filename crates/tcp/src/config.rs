@@ -115,6 +115,9 @@ pub struct Config {
     pub burst_segments: u8,
     /// Spread over the RTT: 1.2 × cwnd / SRTT, twice that in slow start (Linux's `tcp_pacing_*_ratio`).
     pub pacing: bool,
+    /// Data waits in the socket while as much of the connection as fits into about a millisecond has not left its
+    /// host (Linux's TCP small queues); whoever owns the endpoint calls [`crate::Endpoint::left`].
+    pub small_queues: bool,
     /// cwnd starts anew after an idle RTO (RFC 5681 4.1).
     pub restart_after_idle: bool,
     /// What connections learn of a peer is kept for the next ones: see [`crate::Cache`].
@@ -170,6 +173,7 @@ impl Config {
             },
             burst_segments: 1,
             pacing: false,
+            small_queues: false,
             restart_after_idle: true,
             cache: true,
             cache_ssthresh: false,

@@ -14,6 +14,7 @@ mod rtt;
 mod scoreboard;
 mod send;
 mod sequence;
+mod small_queues;
 mod timers;
 
 use std::{ops::BitOr, sync::Arc};
@@ -175,6 +176,10 @@ pub struct Endpoint {
     /// When data left last, for idleness and runts.
     data_sent_ns: u64,
     pace_next_ns: u64,
+    /// What data that has left takes of its host's memory until the adapter has sent it.
+    below_bytes: u32,
+    /// Of the super-packet that is leaving, what has not yet left.
+    super_packet_bytes: u32,
     cc: Cc,
     rtt: Estimator,
     board: Scoreboard,
@@ -302,6 +307,8 @@ impl Endpoint {
             send_buffer: config.send_buffer.initial_bytes,
             data_sent_ns: 0,
             pace_next_ns: 0,
+            below_bytes: 0,
+            super_packet_bytes: 0,
             cc: Cc::new(&config.params, config.algorithm, mss),
             rtt: Estimator::new(&config.rto),
             board: Scoreboard::default(),
@@ -579,7 +586,7 @@ impl Endpoint {
     }
 }
 
-const _: () = assert!(size_of::<Endpoint>() <= 648);
+const _: () = assert!(size_of::<Endpoint>() <= 664);
 
 const fn is_plain_data<T: Clone + Send>() {}
 const _: () = is_plain_data::<Endpoint>();

@@ -121,7 +121,8 @@ impl Endpoint {
         let (out, mss) = (self.outstanding(), u64::from(self.mss));
         let (end, window) = (self.snd_end.min(self.snd_una + self.snd_wnd), self.window());
         let plenty = end > self.snd_nxt + mss;
-        if !plenty || out == 0 || self.burst != self.mss || self.config.pacing {
+        let held = self.config.pacing || self.config.small_queues;
+        if !plenty || out == 0 || self.burst != self.mss || held {
             return None;
         }
         if out + mss > window {

@@ -16,7 +16,7 @@ use crate::{
 
 /// What leaves next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Output {
+pub(super) enum Output {
     Rst,
     Syn,
     /// An ACK that was held back when CE changed: its number and ECE.
@@ -45,7 +45,10 @@ impl Endpoint {
         }
         let output = self.next(now_ns)?;
         self.counts.segments_sent += 1;
-        Some(match output {
+        if let (Output::Data { len, .. }, true) = (output, self.config.small_queues) {
+            self.take_of_super_packet(now_ns, len);
+        }
+        let segment = match output {
             Output::Rst => self.send_rst(now_ns),
             Output::Syn => self.send_syn(now_ns),
             Output::Changed(ack, ece) => self.send_changed_ack(now_ns, ack, ece),
@@ -53,7 +56,11 @@ impl Endpoint {
             Output::Again { index, len } => self.send_again(now_ns, index, len),
             Output::Data { len, fin } => self.send_data(now_ns, len, fin),
             Output::Probe => self.send_probe(now_ns),
-        })
+        };
+        if self.config.small_queues {
+            self.waits_below(segment.payload);
+        }
+        Some(segment)
     }
 
     /// Whether [`Endpoint::transmit`] would give a segment.
@@ -75,7 +82,7 @@ impl Endpoint {
         if self.receiver.ack_first {
             return Some(Output::Ack);
         }
-        if self.wants_to_send() && !(self.config.pacing && now_ns < self.pace_next_ns) {
+        if self.wants_to_send() && !self.waits_for_others(now_ns) {
             if let Some(output) = self.next_data(now_ns) {
                 return Some(output);
             }
@@ -92,6 +99,12 @@ impl Endpoint {
             || self.phase == Phase::Recovery
     }
 
+    /// Pacing, or what has not yet left the host, holds back what the windows allow.
+    fn waits_for_others(&self, now_ns: u64) -> bool {
+        self.config.pacing && now_ns < self.pace_next_ns
+            || self.below_bytes > 0 && self.is_full_below(now_ns)
+    }
+
     /// Only pacing holds back what would leave.
     pub(super) fn waits_for_pace(&self) -> bool {
         let later_ns = self.pace_next_ns.max(self.data_sent_ns + 1);
@@ -104,7 +117,7 @@ impl Endpoint {
     }
 
     /// Data in the order of RFC 6675's NextSeg: what is lost, what is new, what may be lost.
-    fn next_data(&self, now_ns: u64) -> Option<Output> {
+    pub(super) fn next_data(&self, now_ns: u64) -> Option<Output> {
         let mut room = self.window().saturating_sub(self.pipe_as_counted());
         if self.board.waiting() > 0 && self.flags.new_first {
             return self.next_new(now_ns, room);
@@ -213,7 +226,7 @@ impl Endpoint {
     }
 
     /// Bytes that the peer's window allows beyond snd_nxt.
-    fn usable(&self) -> u64 {
+    pub(super) fn usable(&self) -> u64 {
         (self.snd_una + self.snd_wnd).saturating_sub(self.snd_nxt)
     }
 
@@ -454,10 +467,15 @@ impl Endpoint {
     /// start 2 × (Linux).
     fn pace(&mut self, now_ns: u64, len: u32) {
         let cwnd = u64::from(self.cc.cwnd).max(1);
-        let slow_start =
-            self.cc.ssthresh == SSTHRESH_UNKNOWN || cwnd < u64::from(self.cc.ssthresh / 2);
-        let percent = if slow_start { 200 } else { 120 };
+        let percent = self.pacing_percent();
         let share_ns = u64::from(len) * self.rtt.srtt() / (cwnd * percent) * 100;
         self.pace_next_ns = self.pace_next_ns.max(now_ns) + share_ns;
+    }
+
+    /// How much faster than cwnd / SRTT data may leave.
+    pub(super) fn pacing_percent(&self) -> u64 {
+        let (cwnd, ssthresh) = (self.cc.cwnd, self.cc.ssthresh);
+        let slow_start = ssthresh == SSTHRESH_UNKNOWN || cwnd < ssthresh / 2;
+        if slow_start { 200 } else { 120 }
     }
 }
