@@ -34,9 +34,10 @@ use sluicegate_sim::{
     actors::{Actor, Cast, Io},
     engine::{Engine, Part},
     layout::{Far, Layout, Partition, Tenant},
-    net::{EndId, Host, Net, Queueing},
+    net::{EndId, Host, Net},
 };
 use sluicegate_tcp::Config;
+use sluicegate_vswitch::switch;
 
 const RATE_BPS: u64 = 10_000_000_000;
 const LINK_DELAY_PS: u64 = 1_000_000;
@@ -287,7 +288,8 @@ fn engine(
     }
     let machine = |host| {
         let adapter = graph.adjacent(host)[0].0;
-        Host::new(adapter, links + host, Queueing::Drop, None)
+        let ports = [adapter, links + host];
+        Host::new(host as u16, ports, switch::Config::straight(), None)
     };
     let part = |(part, actors)| {
         let machines = (0..graph.hosts()).map(machine).collect();

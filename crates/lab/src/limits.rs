@@ -24,6 +24,13 @@ pub fn of(variant: &Variant) -> Vec<String> {
         "shared_buffer",
         why,
     );
+    let why = "the lab's hosts have one queue at their uplink";
+    cannot(
+        variant.vnic_queue_bytes.is_some(),
+        "network",
+        "vnic_queue",
+        why,
+    );
     let links = &variant.links;
     let delayed = links.iter().any(|link| link.delay.is_some());
     cannot(delayed, "network", "delay", "the lab's links have no delay");
@@ -89,14 +96,15 @@ mod tests {
     #[test]
     fn what_only_the_simulator_does_is_refused_where_it_is_said() {
         let found = limits(
-            "topology = 'dumbbell'\nshared_buffer = '1MB'\nlink.left-right.bit_error_rate = 1e-9\n",
+            "topology = 'dumbbell'\nshared_buffer = '1MB'\nvnic_queue = '1MB'\nlink.left-right.bit_error_rate = 1e-9\n",
             "[[event]]\nat = '3s'\nlink_down = 'left-right'\nfor = '1s'\n[tenant.r1]\nread_rate = '1Mbit'\n",
         );
         let expected = [
             "t.toml:3:17: network.shared_buffer: ",
-            "t.toml:4:34: network.link.left-right.bit_error_rate: ",
-            "t.toml:12:13: tenant.r1.read_rate: ",
-            "t.toml:9:13: event[0].link_down: ",
+            "t.toml:4:14: network.vnic_queue: ",
+            "t.toml:5:34: network.link.left-right.bit_error_rate: ",
+            "t.toml:13:13: tenant.r1.read_rate: ",
+            "t.toml:10:13: event[0].link_down: ",
         ];
         assert_eq!(
             found.len(),

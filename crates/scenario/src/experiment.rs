@@ -65,6 +65,9 @@ pub struct Variant {
     pub routing: Routing,
     /// Memory that the ports of each switch share; `None` = each has its own.
     pub shared_memory: Option<SharedMemory>,
+    /// Each vNIC of a host has a queue of so many bytes, from which the adapter takes by turns; `None` = all go into
+    /// the adapter's queue.
+    pub vnic_queue_bytes: Option<u64>,
     /// Traffic in the order of the file; flows are already paired.
     pub traffic: Vec<Traffic>,
     /// Enforcement on hosts, if any.
@@ -461,9 +464,19 @@ pub struct SimOptions {
     pub receive_delay: Duration,
     /// A packet that finds its host's adapter idle leaves up to this much later, drawn uniformly.
     pub jitter: Duration,
-    /// Sockets wait for a busy adapter and take turns, as on a bare host with small queues, instead of filling the
-    /// adapter's queue.
-    pub sockets_wait: bool,
+    /// What sockets put below them; `None` = as much as the lab's of that kind of tenant.
+    pub sockets: Option<Sockets>,
+}
+
+/// How much a socket gives to its host while the adapter is busy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sockets {
+    /// As much as Linux's TCP small queues allow each.
+    SmallQueues,
+    /// Nothing: they wait and take turns.
+    Turns,
+    /// Whatever its windows allow, as through a virtual NIC that tells it nothing.
+    Unlimited,
 }
 
 impl Default for SimOptions {
@@ -473,7 +486,7 @@ impl Default for SimOptions {
             transmit_delay: Duration::from_micros(5),
             receive_delay: Duration::from_micros(10),
             jitter: Duration::from_micros(4),
-            sockets_wait: false,
+            sockets: None,
         }
     }
 }

@@ -6,20 +6,22 @@ use anyhow::{Context, Result, ensure};
 use sluicegate_core::{aqm::AqmParams, cc::Algorithm};
 use sluicegate_fabric::{Graph, PortConfig, Ports};
 use sluicegate_scenario::{
-    experiment::{self, Node, Profile, TcpOptions, Tenant as Described, TenantKind, Variant},
+    experiment::{
+        self, Node, Profile, Sockets, TcpOptions, Tenant as Described, TenantKind, Variant,
+    },
     workload,
 };
 use sluicegate_tcp::{
     Config,
     config::{Buffer, Ecn, Recovery},
 };
-use sluicegate_vswitch::Vnics;
+use sluicegate_vswitch::{Vnics, WhenFull, switch};
 
 use crate::{
     actors::Cast,
     engine::{Engine, Part},
     layout::{Far, Layout, Partition, Tenant},
-    net::{Host, Net, Queueing},
+    net::{Host, Net},
     packet::{ETHERNET_BYTES, Packet},
 };
 
@@ -31,6 +33,9 @@ const LOCAL_RATE_BPS: u64 = 100_000_000_000;
 
 /// Queue of a host's adapter: Linux's `txqueuelen`.
 const ADAPTER_LIMIT_PACKETS: u64 = 1000;
+
+/// Queue of an adapter that small queues keep short: it never drops, as in the lab.
+const KEPT_SHORT_LIMIT_BYTES: u64 = 1 << 30;
 
 /// Nothing is dropped between tenants of one host.
 const LOCAL_LIMIT_BYTES: u64 = 1 << 40;
@@ -128,7 +133,12 @@ fn net(
             .filter(|_| enforces)
             .map(|policy| Vnics::new(Arc::clone(policy)));
         let local_port = ports.len() as u32;
-        machines.push(Host::new(adapter, local_port, queueing(variant, id), vnics));
+        let switch = switch(variant, id);
+        let mut machine = Host::new(id as u16, [adapter, local_port], switch, vnics);
+        if on_host(variant, id).any(|tenant| sockets(variant, tenant) == Sockets::SmallQueues) {
+            machine.with_small_queues();
+        }
+        machines.push(machine);
         ports.add(local(variant), seed ^ u64::from(local_port));
     }
     let mut net = Net::part(Arc::clone(layout), part, ports, machines, seed);
@@ -191,10 +201,10 @@ fn port(
     Ok(PortConfig {
         rate_bps: link.rate_bps,
         delay_ps: ps(delay),
-        limit_bytes: if is_switch {
-            link.queue_bytes
-        } else {
-            ADAPTER_LIMIT_PACKETS * u64::from(frame_bytes)
+        limit_bytes: match from {
+            Node::Switch(_) => link.queue_bytes,
+            Node::Host(host) if is_kept_short(variant, host) => KEPT_SHORT_LIMIT_BYTES,
+            Node::Host(_) => ADAPTER_LIMIT_PACKETS * u64::from(frame_bytes),
         },
         aqm,
         jitter_ps: if is_switch { 0 } else { ps(sim.jitter) },
@@ -228,16 +238,37 @@ fn tenant(variant: &Variant, tenant: &Described) -> Result<Tenant> {
     })
 }
 
-/// FreeBSD's sockets wait for their host's adapter and take turns (the thesis, section 2.5.3). A virtual
-/// NIC tells Linux nothing.
-fn queueing(variant: &Variant, host: usize) -> Queueing {
-    let mut here = variant.tenants.iter().filter(|tenant| tenant.host == host);
-    let freebsd = here.any(|tenant| tenant.tcp.profile == Profile::Freebsd9);
-    if freebsd || variant.sim.sockets_wait {
-        Queueing::Wait
-    } else {
-        Queueing::Drop
+/// A host's switch. FreeBSD's sockets wait for their host's adapter and take turns (the thesis, section 2.5.3).
+fn switch(variant: &Variant, host: usize) -> switch::Config {
+    let turns = on_host(variant, host).any(|tenant| sockets(variant, tenant) == Sockets::Turns);
+    match (variant.vnic_queue_bytes, turns) {
+        (Some(bytes), true) => switch::Config::rings(bytes, WhenFull::HoldBack),
+        (Some(bytes), false) => switch::Config::rings(bytes, WhenFull::Drop),
+        (None, true) => switch::Config::turns(),
+        (None, false) => switch::Config::straight(),
     }
+}
+
+fn on_host(variant: &Variant, host: usize) -> impl Iterator<Item = &Described> {
+    let tenants = variant.tenants.iter();
+    tenants.filter(move |tenant| tenant.host == host)
+}
+
+/// The only tenant of a host has small queues.
+fn is_kept_short(variant: &Variant, host: usize) -> bool {
+    let mut here = on_host(variant, host).map(|tenant| sockets(variant, tenant));
+    here.next() == Some(Sockets::SmallQueues) && here.next().is_none()
+}
+
+/// As in the lab, unless the scenario says otherwise: a namespace feels its adapter, the virtual NIC of a guest tells
+/// it nothing.
+fn sockets(variant: &Variant, tenant: &Described) -> Sockets {
+    let usual = match (tenant.tcp.profile, tenant.kind) {
+        (Profile::Freebsd9, _) => return Sockets::Turns,
+        (Profile::Linux, TenantKind::Namespace) => Sockets::SmallQueues,
+        (Profile::Linux, TenantKind::Guest) => Sockets::Unlimited,
+    };
+    variant.sim.sockets.unwrap_or(usual)
 }
 
 /// The stack of its profile with what the scenario says of it.
@@ -260,6 +291,7 @@ fn stack(variant: &Variant, tenant: &Described) -> Result<Config> {
         stack.ecn = Ecn::Offer;
     }
     stack.params.k_bytes = DCVEGAS_K_SEGMENTS * (mss - TIMESTAMPS_BYTES);
+    stack.small_queues = sockets(variant, tenant) == Sockets::SmallQueues;
     let max_bytes = tenant.receive_buffer_bytes.unwrap_or(match tenant.kind {
         TenantKind::Namespace => RECEIVE_BUFFER_BYTES,
         TenantKind::Guest => GUEST_RECEIVE_BUFFER_BYTES,

@@ -111,7 +111,7 @@ impl Net {
                 self.attend(end);
             }
         }
-        self.pull(host as u16);
+        self.serve(host as u16);
     }
 }
 

@@ -129,6 +129,8 @@ pub struct Layout {
     /// Who looks after what.
     pub partition: Partition,
     by_address: HashMap<IpAddr, u32>,
+    /// Number of each tenant's vNIC within its host.
+    vnics: Vec<u16>,
     hosts: u32,
 }
 
@@ -146,6 +148,13 @@ impl Layout {
         let by_address = addresses
             .map(|(id, tenant)| (tenant.address, id as u32))
             .collect();
+        let mut counts = vec![0; hosts];
+        let vnics = tenants.iter().map(|tenant| {
+            let count: &mut u16 = &mut counts[usize::from(tenant.host)];
+            *count += 1;
+            *count - 1
+        });
+        let vnics = vnics.collect();
         Self {
             far,
             routes,
@@ -153,6 +162,7 @@ impl Layout {
             ip_bytes,
             partition,
             by_address,
+            vnics,
             hosts: hosts as u32,
         }
     }
@@ -160,6 +170,11 @@ impl Layout {
     /// Who has this address.
     pub fn tenant_at(&self, address: IpAddr) -> Option<u32> {
         self.by_address.get(&address).copied()
+    }
+
+    /// Number of a tenant's vNIC within its host.
+    pub fn vnic(&self, tenant: u32) -> u16 {
+        self.vnics[tenant as usize]
     }
 
     /// The part that looks after a host.

@@ -11,6 +11,8 @@ use sluicegate_scenario::{
     results::{LinkResult, QueueQuantiles},
 };
 
+use sluicegate_vswitch::Place;
+
 use crate::engine::Engine;
 
 /// log2 of the bins per power of two.
@@ -96,6 +98,14 @@ pub struct Queue {
     /// The experiment is about it.
     pub bottleneck: bool,
     rate_bps: u64,
+    /// The host whose switch feeds it.
+    host: Option<usize>,
+}
+
+/// What was counted there.
+pub struct Counts {
+    port: PortStats,
+    places: [u64; Place::NAMES.len()],
 }
 
 /// The transmit queues of the switches and of hosts at links that fail, in the order of links.
@@ -104,12 +114,20 @@ pub fn queues(variant: &Variant) -> Vec<Queue> {
     for (index, link) in variant.links.iter().enumerate() {
         for (side, from, to) in [(0, link.a, link.b), (1, link.b, link.a)] {
             if matches!(from, Node::Switch(_)) || variant.fails(index) {
-                queues.push(Queue {
-                    port: 2 * index as PortId + side,
-                    name: format!("{}>{}", variant.node_name(from), variant.node_name(to)),
-                    bottleneck: link.bottleneck && side == 0,
-                    rate_bps: link.rate_bps,
-                });
+                queues.push(Queue::new(variant, index, side, (from, to)));
+            }
+        }
+    }
+    queues
+}
+
+/// The transmit queues of the other hosts: results speak of them where they dropped something.
+pub fn adapters(variant: &Variant) -> Vec<Queue> {
+    let mut queues = Vec::new();
+    for (index, link) in variant.links.iter().enumerate() {
+        for (side, from, to) in [(0, link.a, link.b), (1, link.b, link.a)] {
+            if matches!(from, Node::Host(_)) && !variant.fails(index) {
+                queues.push(Queue::new(variant, index, side, (from, to)));
             }
         }
     }
@@ -117,18 +135,49 @@ pub fn queues(variant: &Variant) -> Vec<Queue> {
 }
 
 impl Queue {
+    fn new(variant: &Variant, link: usize, side: PortId, (from, to): (Node, Node)) -> Self {
+        let of_link = &variant.links[link];
+        Self {
+            port: 2 * link as PortId + side,
+            name: format!("{}>{}", variant.node_name(from), variant.node_name(to)),
+            bottleneck: of_link.bottleneck && side == 0,
+            rate_bps: of_link.rate_bps,
+            host: match from {
+                Node::Host(host) => Some(host),
+                Node::Switch(_) => None,
+            },
+        }
+    }
+
+    /// What was counted there until now.
+    pub fn counts(&self, engine: &mut Engine) -> Counts {
+        let places = self.host.map(|host| {
+            let net = engine.net_of_host(host as u16);
+            *net.hosts[host].switch.drops()
+        });
+        Counts {
+            port: engine.stats(self.port),
+            places: places.unwrap_or_default(),
+        }
+    }
+
     /// Its port.
     pub fn port(&self) -> PortId {
         self.port
     }
 
     /// What it did since `from`.
-    pub fn result(&self, engine: &mut Engine, from: &PortStats) -> LinkResult {
-        let to = engine.stats(self.port);
-        let causes = Drop::NAMES.into_iter().enumerate();
-        let drops: BTreeMap<String, u64> = causes
-            .map(|(cause, name)| (name.to_owned(), to.drops[cause] - from.drops[cause]))
-            .filter(|(name, count)| EVERYWHERE.contains(&name.as_str()) || *count > 0)
+    pub fn result(&self, engine: &mut Engine, from: &Counts) -> LinkResult {
+        let Counts { port: to, places } = self.counts(engine);
+        let before = &from.places;
+        let by_switch = (0..places.len()).map(|at| (Place::NAMES[at], places[at] - before[at]));
+        let from = &from.port;
+        let by_port =
+            (0..to.drops.len()).map(|at| (Drop::NAMES[at], to.drops[at] - from.drops[at]));
+        let drops: BTreeMap<String, u64> = by_port
+            .chain(by_switch)
+            .filter(|(name, count)| EVERYWHERE.contains(name) || *count > 0)
+            .map(|(name, count)| (name.to_owned(), count))
             .collect();
         LinkResult {
             id: self.name.clone(),

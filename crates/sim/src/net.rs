@@ -4,6 +4,7 @@
 //! orders sources of one host is the order in which that host made them. So it makes no difference which
 //! other hosts a part looks after, and a run gives the same results in one part and in several.
 
+mod host;
 mod sockets;
 
 use std::{
@@ -23,10 +24,10 @@ use sluicegate_tcp::{
 };
 use sluicegate_vswitch::Vnics;
 
+pub use self::host::Host;
 pub use crate::layout::{Far, Tenant};
 use crate::{
     capture::{Capture, Seen, Side},
-    failures::Troubles,
     frame::Route,
     layout::{Layout, Partition},
     letters::Letters,
@@ -55,67 +56,6 @@ pub(crate) fn source(kind: u32, index: u32) -> Source {
     kind << KIND_BITS | index
 }
 
-/// How tenants' packets get to their host's adapter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Queueing {
-    /// They go into the adapter's queue at once, which drops them when it is full: what a virtual NIC and a
-    /// host's switch without back-pressure do.
-    Drop,
-    /// Sockets wait for the adapter and take turns.
-    Wait,
-}
-
-/// A server.
-pub struct Host {
-    /// Its adapter's port.
-    pub adapter: PortId,
-    /// Between its tenants.
-    pub local: PortId,
-    /// Ends that have something to send, each once; they take turns.
-    ready: VecDeque<EndId>,
-    /// The adapter will ask for more by itself.
-    waiting: bool,
-    /// What happens when the adapter is busy.
-    queueing: Queueing,
-    /// Makes initial sequence numbers.
-    isn: u32,
-    /// Connections opened so far: makes ports.
-    opened: u32,
-    /// Alarms that may be used again.
-    free_alarms: Vec<u32>,
-    /// Enforcement.
-    pub vnics: Option<Vnics<EndId>>,
-    pub(crate) troubles: Troubles,
-}
-
-impl Host {
-    /// An idle host.
-    pub fn new(
-        adapter: PortId,
-        local: PortId,
-        queueing: Queueing,
-        vnics: Option<Vnics<EndId>>,
-    ) -> Self {
-        Self {
-            adapter,
-            local,
-            ready: VecDeque::new(),
-            waiting: false,
-            queueing,
-            isn: adapter.wrapping_mul(0x9e37_79b9),
-            opened: 0,
-            free_alarms: Vec::new(),
-            vnics,
-            troubles: Troubles::default(),
-        }
-    }
-
-    fn isn(&mut self) -> u32 {
-        self.isn = self.isn.wrapping_mul(0x915f_77f5).wrapping_add(0x9e37_79b9);
-        self.isn
-    }
-}
-
 /// One end of a connection.
 pub struct End {
     /// The stack's part; `None` until a SYN arrives.
@@ -123,7 +63,10 @@ pub struct End {
     /// Where its packets go.
     pub(crate) way: Way,
     pub(crate) host: u16,
-    ready: bool,
+    /// Its host's switch holds it back.
+    held: bool,
+    /// Its stack waits for what it has sent to leave the host.
+    throttled: bool,
     /// When its timer will fire; `u64::MAX` = it has none.
     timer_ps: u64,
     /// Whose socket it is.
@@ -369,10 +312,7 @@ impl Net {
         let index = source & ((1 << KIND_BITS) - 1);
         match source >> KIND_BITS {
             PORT => self.arrive(index),
-            ADAPTER => {
-                self.hosts[index as usize].waiting = false;
-                self.pull(index as u16);
-            }
+            ADAPTER => self.adapter(index as u16),
             END => self.end_timer(index, time_ps),
             LATE => self.arrive_late(index),
             READER => self.reader_turn(index),
@@ -417,8 +357,9 @@ impl Net {
         }
     }
 
+    /// Offers a packet to a port; false if it was dropped.
     #[inline]
-    fn offer(&mut self, port: PortId, packet: Handle) {
+    fn offer(&mut self, port: PortId, packet: Handle) -> bool {
         if let Some(backlogs) = &mut self.backlogs {
             backlogs.met(port, || {
                 self.ports.backlog_bytes(port as usize, self.now_ps)
@@ -431,10 +372,12 @@ impl Net {
             Offer::Away(arrival_ps) => self.export(port, packet, arrival_ps),
             Offer::Dropped(_) => {
                 self.hops -= 1;
-                return self.ports.pool.release(packet);
+                self.ports.pool.release(packet);
+                return false;
             }
         }
         self.show(port, Side::Sent, packet);
+        true
     }
 
     /// Shows a packet to those who capture there.
@@ -538,7 +481,7 @@ impl Net {
         if packet.has_aside() {
             return self.receive_with_aside(host, handle);
         }
-        if self.hosts[usize::from(host)].vnics.is_some() {
+        if self.hosts[usize::from(host)].switch.vnics.is_some() {
             let mut packet = *packet;
             self.ports.pool.release(handle);
             return self.pass_up(host, &mut packet, &NOTHING_ASIDE);
@@ -562,7 +505,7 @@ impl Net {
     #[inline]
     fn pass_up(&mut self, host: u16, packet: &mut Packet, aside: &Aside) {
         let end = packet.to;
-        if end != NO_END && self.hosts[usize::from(host)].vnics.is_some() {
+        if end != NO_END && self.hosts[usize::from(host)].switch.vnics.is_some() {
             let (action, _) = self.enforce(host, end, Direction::ToTenant, packet, aside);
             if action != Action::Pass {
                 self.consumed += 1;
@@ -613,7 +556,8 @@ impl Net {
                 peer_host: self.layout.tenants[peer_tenant as usize].host,
             },
             host: self.layout.tenants[tenant as usize].host,
-            ready: false,
+            held: false,
+            throttled: false,
             timer_ps: u64::MAX,
             actor,
             key,
@@ -641,7 +585,7 @@ impl Net {
     ) -> (Action, Option<Packet>) {
         // To core, time 0 is never.
         let now_ns = self.now_ns() + 1;
-        let Some(vnics) = &mut self.hosts[usize::from(host)].vnics else {
+        let Some(vnics) = &mut self.hosts[usize::from(host)].switch.vnics else {
             return (Action::Pass, None);
         };
         let (ends, tenants) = (&self.ends, &self.layout.tenants);
@@ -684,17 +628,18 @@ impl Net {
     /// After anything happened to an end: what it has to send, and its timer.
     pub(crate) fn attend(&mut self, end: EndId) {
         let state = &self.ends[end as usize];
-        let Some(tcp) = &state.tcp else { return };
-        let host = state.host;
-        if self.hosts[usize::from(host)].troubles.paused {
+        if state.tcp.is_none() {
             return;
         }
-        if self.hosts[usize::from(host)].queueing == Queueing::Drop {
+        let host = state.host;
+        let machine = &self.hosts[usize::from(host)];
+        if machine.troubles.paused {
+            return;
+        }
+        if machine.has_waiters() {
+            self.attend_in_turn(host, end);
+        } else {
             while self.transmit(host, end) == Some(true) {}
-        } else if !state.ready && tcp.has_output(self.now_ns()) {
-            self.ends[end as usize].ready = true;
-            self.hosts[usize::from(host)].ready.push_back(end);
-            self.pull(host);
         }
         self.set_timer(end);
     }
@@ -729,40 +674,10 @@ impl Net {
         self.attend(end);
     }
 
-    /// The adapter takes packets while it is free; ends with something to send take turns.
-    pub(crate) fn pull(&mut self, host: u16) {
-        let at = usize::from(host);
-        if self.hosts[at].waiting || self.hosts[at].troubles.paused {
-            return;
-        }
-        let adapter = self.hosts[at].adapter;
-        loop {
-            let free_ps = self.ports.free_ps(adapter as usize);
-            if free_ps > self.now_ps {
-                if !self.hosts[at].ready.is_empty() {
-                    self.hosts[at].waiting = true;
-                    self.wheel.push(free_ps, source(ADAPTER, host.into()));
-                }
-                return;
-            }
-            let Some(end) = self.hosts[at].ready.pop_front() else {
-                return;
-            };
-            let now_ns = self.now_ns();
-            let sent = self.transmit(host, end).is_some();
-            let state = &mut self.ends[end as usize];
-            state.ready = sent && state.tcp.as_ref().is_some_and(|tcp| tcp.has_output(now_ns));
-            if state.ready {
-                self.hosts[at].ready.push_back(end);
-            }
-            self.set_timer(end);
-        }
-    }
-
-    /// One segment of an end, to the adapter, if it has one, and whether another may follow.
+    /// One segment of an end, towards the adapter, if it has one, and whether another may follow.
     #[inline]
     fn transmit(&mut self, host: u16, end: EndId) -> Option<bool> {
-        if self.hosts[usize::from(host)].vnics.is_some() {
+        if self.hosts[usize::from(host)].switch.vnics.is_some() {
             return self.transmit_enforced(host, end);
         }
         let (now_ns, ip_bytes) = (self.now_ns(), self.layout.ip_bytes);
@@ -777,7 +692,7 @@ impl Net {
         };
         let (handle, more) = tcp.transmit_to(now_ns, departure)?;
         self.sent += 1;
-        self.send(host, handle);
+        self.send(host, end, handle);
         Some(more)
     }
 
@@ -802,24 +717,28 @@ impl Net {
         match action {
             Action::Pass => {
                 let handle = self.keep(packet, aside);
-                self.send(host, handle);
+                self.send(host, end, handle);
             }
-            _ => self.policed += 1,
+            _ => {
+                self.policed += 1;
+                self.left(end, packet.payload());
+            }
         }
         if let Some(fack) = fack {
             self.facks += 1;
             let handle = self.ports.pool.insert(fack);
-            self.send(host, handle);
+            self.send_after(host, end, handle);
         }
     }
 
-    fn send(&mut self, host: u16, packet: Handle) {
+    /// From the vNIC stage on.
+    #[inline]
+    fn send(&mut self, host: u16, end: EndId, packet: Handle) {
         let from = &self.hosts[usize::from(host)];
-        let port = if self.ports.pool[packet].host == host {
-            from.local
-        } else {
-            from.adapter
-        };
+        if from.has_waiters() {
+            return self.send_in_turn(host, end, packet);
+        }
+        let port = from.port(self.way_out(host, packet));
         self.offer(port, packet);
     }
 
@@ -831,7 +750,7 @@ impl Net {
 
     /// Every flow that a host's vNIC stage knows.
     pub fn tracked(&self, host: u16) -> impl Iterator<Item = (FlowKey, Flow)> {
-        let stage = self.hosts[usize::from(host)].vnics.as_ref();
+        let stage = self.hosts[usize::from(host)].switch.vnics.as_ref();
         let flows = stage.into_iter().flat_map(Vnics::flows);
         flows.map(|(&end, flow)| (key(&self.ends, &self.layout.tenants, end), *flow))
     }
@@ -839,7 +758,7 @@ impl Net {
     /// What is known at an end of a connection.
     pub fn known(&self, end: EndId) -> Known<'_> {
         let state = &self.ends[end as usize];
-        let vnics = self.hosts[usize::from(state.host)].vnics.as_ref();
+        let vnics = self.hosts[usize::from(state.host)].switch.vnics.as_ref();
         Known {
             key: key(&self.ends, &self.layout.tenants, end),
             tcp: state.tcp.as_ref(),
@@ -856,10 +775,14 @@ impl Net {
     pub fn account(&self) -> Result<(), String> {
         let ports = 0..self.ports.len();
         let drops = |port| self.ports.stats(port).drops.iter().sum::<u64>();
-        let dropped: u64 = ports.clone().map(drops).sum();
+        let switches = self.hosts.iter().map(|host| &host.switch);
+        let in_switches: u64 = switches.clone().map(|switch| switch.packets() as u64).sum();
+        let by_switches: u64 = switches.flat_map(|switch| switch.drops()).sum();
+        let dropped = ports.clone().map(drops).sum::<u64>() + by_switches;
         let duplicates = ports.clone().map(|port| self.ports.stats(port).duplicates);
         let made = self.sent + self.facks + self.imported + duplicates.sum::<u64>();
-        let underway: u64 = ports.map(|port| self.ports.underway(port)).sum();
+        let on_links: u64 = ports.map(|port| self.ports.underway(port)).sum();
+        let underway = on_links + in_switches;
         let waiting: u64 = self.hosts.iter().map(|host| host.troubles.waiting()).sum();
         let over = self.handed + self.consumed + self.policed + self.exported;
         let found = over + dropped + underway + waiting;

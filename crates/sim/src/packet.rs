@@ -143,6 +143,11 @@ impl Packet {
         self.flags & flags::SYN != 0
     }
 
+    /// Bytes of data.
+    pub fn payload(&self) -> u16 {
+        self.payload
+    }
+
     /// The tenant's segment again.
     pub fn segment(&self, blocks: &Blocks) -> Segment {
         Segment {

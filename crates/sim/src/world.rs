@@ -7,7 +7,6 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use sluicegate_core::abi::COUNTER_NAMES;
-use sluicegate_fabric::port::PortStats;
 use sluicegate_scenario::{
     experiment::{Action, Experiment, Variant},
     results::Conditions,
@@ -23,7 +22,7 @@ use crate::{
     build,
     capture::Capture,
     engine::Engine,
-    measure::{self, Backlogs, Queue},
+    measure::{self, Backlogs, Counts, Queue},
     net::Net,
     trace::Traces,
 };
@@ -109,6 +108,8 @@ struct Run<'a> {
     engine: Engine,
     flows: Vec<Flow>,
     queues: Vec<Queue>,
+    /// Those of hosts that results do not speak of unless they drop.
+    adapters: Vec<Queue>,
     windows: Windows,
     backlogs: Vec<(String, Vec<(f64, f64)>)>,
     counters: [u64; COUNTER_NAMES.len()],
@@ -129,6 +130,7 @@ impl<'a> Run<'a> {
                 .collect(),
             flows,
             queues,
+            adapters: measure::adapters(variant),
             counters: [0; COUNTER_NAMES.len()],
             traces: None,
         })
@@ -158,8 +160,8 @@ impl<'a> Run<'a> {
             self.run_until(at_ps, &mut live, observer)?;
             match stop {
                 Stop::Measure => {
-                    let stats = |queue: &Queue| self.engine.stats(queue.port());
-                    before = self.queues.iter().map(stats).collect();
+                    let all = self.queues.iter().chain(&self.adapters);
+                    before = all.map(|queue| queue.counts(&mut self.engine)).collect();
                     self.follow_backlogs();
                 }
                 Stop::Event(index) => self.act(index),
@@ -232,7 +234,7 @@ impl<'a> Run<'a> {
             Action::Detach(hosts) => {
                 for &host in hosts {
                     let net = self.engine.net_of_host(host as u16);
-                    if let Some(vnics) = net.hosts[host].vnics.take() {
+                    if let Some(vnics) = net.hosts[host].switch.vnics.take() {
                         add(&mut self.counters, &vnics.counters().0);
                     }
                 }
@@ -281,9 +283,12 @@ impl<'a> Run<'a> {
         self.windows.add(now_s, &tracked);
     }
 
-    fn outcome(mut self, before: &[PortStats]) -> Outcome {
+    fn outcome(mut self, before: &[Counts]) -> Outcome {
         for net in self.engine.nets() {
-            let stages = net.hosts.iter().filter_map(|host| host.vnics.as_ref());
+            let stages = net
+                .hosts
+                .iter()
+                .filter_map(|host| host.switch.vnics.as_ref());
             stages.for_each(|vnics| add(&mut self.counters, &vnics.counters().0));
         }
         let counted = COUNTER_NAMES.iter().zip(self.counters);
@@ -294,10 +299,14 @@ impl<'a> Run<'a> {
                 .map(|(name, count)| ((*name).to_owned(), count))
                 .collect(),
         };
-        let links = self.queues.iter().zip(before);
-        let links = links
-            .map(|(queue, before)| queue.result(&mut self.engine, before))
-            .collect();
+        let (of_queues, of_adapters) = before.split_at(self.queues.len().min(before.len()));
+        let result =
+            |engine: &mut Engine, (queue, before): (&Queue, _)| queue.result(engine, before);
+        let links = self.queues.iter().zip(of_queues);
+        let mut links: Vec<_> = links.map(|at| result(&mut self.engine, at)).collect();
+        let adapters = self.adapters.iter().zip(of_adapters);
+        let adapters = adapters.map(|at| result(&mut self.engine, at));
+        links.extend(adapters.filter(|link| link.drops.values().any(|&count| count > 0)));
         let reports = self.engine.reports();
         let mut result = collect::result(Seen {
             variant: self.variant,

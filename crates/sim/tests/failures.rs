@@ -6,8 +6,9 @@ use std::{net::Ipv4Addr, sync::Arc};
 use proptest::prelude::*;
 use sluicegate_core::aqm::AqmParams;
 use sluicegate_fabric::{Graph, Impairment, PortConfig, Ports, Routes, Routing, SharedMemory};
-use sluicegate_sim::net::{EndId, Far, Host, Net, Notice, Parts, Queueing, Tenant};
+use sluicegate_sim::net::{EndId, Far, Host, Net, Notice, Parts, Tenant};
 use sluicegate_tcp::{Config, Events, config::Buffer};
+use sluicegate_vswitch::{WhenFull, switch};
 
 const PORT: u16 = 5000;
 /// Actors: who opens a connection, and who accepts it.
@@ -34,7 +35,8 @@ struct Shape {
     jitter_ps: u64,
     shared: Option<SharedMemory>,
     routing: Routing,
-    queueing: Queueing,
+    switch: switch::Config,
+    small_queues: bool,
     impairment: Impairment,
     receive_buffer: Option<u64>,
 }
@@ -85,7 +87,8 @@ impl Shape {
             jitter_ps: 0,
             shared: None,
             routing: Routing::DModK,
-            queueing: Queueing::Drop,
+            switch: switch::Config::straight(),
+            small_queues: false,
             impairment: Impairment::default(),
             receive_buffer: None,
         }
@@ -145,6 +148,7 @@ impl Shape {
                 max_bytes: bytes,
             };
         }
+        stack.small_queues = self.small_queues;
         let stack = Arc::new(stack);
         let tenant = |host| Tenant {
             host: host as u16,
@@ -153,7 +157,11 @@ impl Shape {
         };
         let machine = |host: usize| {
             let adapter = 2 * host as u32;
-            Host::new(adapter, adapter, self.queueing, None)
+            let mut machine = Host::new(host as u16, [adapter; 2], self.switch, None);
+            if self.small_queues {
+                machine.with_small_queues();
+            }
+            machine
         };
         Net::new(Parts {
             ports: self.ports(&graph, seed),
@@ -311,6 +319,18 @@ fn memories() -> impl Strategy<Value = Option<SharedMemory>> {
     prop::option::of(memory)
 }
 
+fn switches() -> impl Strategy<Value = switch::Config> {
+    let ring = |when_full| {
+        (3_000u64..60_000).prop_map(move |bytes| switch::Config::rings(bytes, when_full))
+    };
+    prop_oneof![
+        Just(switch::Config::straight()),
+        Just(switch::Config::turns()),
+        ring(WhenFull::Drop),
+        ring(WhenFull::HoldBack),
+    ]
+}
+
 fn shapes() -> impl Strategy<Value = Shape> {
     let sites = (
         prop::collection::vec(0..5usize, 2..6),
@@ -319,12 +339,12 @@ fn shapes() -> impl Strategy<Value = Shape> {
     );
     let speeds = (20u64..1000, 1u64..30, 8_000u64..200_000, 0u64..3);
     let buffer = prop::option::of(4_000..60_000u64);
-    let ways = (any::<bool>(), any::<bool>(), buffer);
+    let ways = (any::<bool>(), switches(), any::<bool>(), buffer);
     (sites, speeds, ways, impairments(), memories()).prop_map(
         |(
             (hosts, tree, extra),
             (mbps, delay, limit_bytes, jitter),
-            (hash, wait, buffer),
+            (hash, switch, small_queues, buffer),
             impairment,
             shared,
         )| {
@@ -342,7 +362,8 @@ fn shapes() -> impl Strategy<Value = Shape> {
                 } else {
                     Routing::DModK
                 },
-                queueing: if wait { Queueing::Wait } else { Queueing::Drop },
+                switch,
+                small_queues,
                 impairment,
                 receive_buffer: buffer,
             }

@@ -80,6 +80,7 @@ from = 'h1'
 to = 'h2'
 [variant.linux]
 tenant.default.receive_buffer = '256KB'
+sim.sockets = 'unlimited'
 [variant.freebsd]
 tenant.default.profile = 'freebsd9'
 ");

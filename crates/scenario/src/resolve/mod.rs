@@ -18,7 +18,7 @@ use sluicegate_policy::{
 use sluicegate_fabric::{Graph, Routes};
 
 use crate::{
-    experiment::{Interval, LabOptions, SimOptions, Variant},
+    experiment::{Interval, LabOptions, SimOptions, Sockets, Variant},
     places::Places,
 };
 
@@ -68,6 +68,7 @@ pub fn variant(name: &str, table: &Table<'_>, checks: &Checks<'_>) -> Variant {
         places: Places::of(table),
         routing: network.routing,
         shared_memory: network.shared_memory,
+        vnic_queue_bytes: network.vnic_queue_bytes,
         hosts: network.hosts.clone(),
         switches: network.switches.clone(),
         links: network.links.clone(),
@@ -144,6 +145,12 @@ fn read_lab(table: &Table<'_>) -> LabOptions {
     LabOptions { offloads }
 }
 
+const SOCKETS: [(&str, Sockets); 3] = [
+    ("small-queues", Sockets::SmallQueues),
+    ("turns", Sockets::Turns),
+    ("unlimited", Sockets::Unlimited),
+];
+
 fn read_sim(table: &Table<'_>) -> SimOptions {
     let defaults = SimOptions::default();
     let Some(sim) = table.table("sim") else {
@@ -155,7 +162,7 @@ fn read_sim(table: &Table<'_>) -> SimOptions {
         transmit_delay: read("transmit_delay", defaults.transmit_delay),
         receive_delay: read("receive_delay", defaults.receive_delay),
         jitter: read("jitter", defaults.jitter),
-        sockets_wait: sim.boolean("sockets_wait").unwrap_or(false),
+        sockets: sim.choice("sockets", &SOCKETS),
     };
     sim.close();
     options

@@ -27,6 +27,7 @@ pub struct Network {
     pub tenants_per_host: usize,
     pub routing: Routing,
     pub shared_memory: Option<SharedMemory>,
+    pub vnic_queue_bytes: Option<u64>,
     /// Links named by `bottleneck`; `None` = those where traffic converges.
     bottleneck: Option<Vec<usize>>,
     /// Who sends and who receives unless traffic says otherwise.
@@ -93,6 +94,7 @@ pub fn read(root: &Table<'_>) -> Network {
         tenants_per_host: 1,
         routing: Routing::default(),
         shared_memory: None,
+        vnic_queue_bytes: None,
         bottleneck: None,
         senders: "*",
         receivers: "*",
@@ -110,6 +112,7 @@ pub fn read(root: &Table<'_>) -> Network {
     ];
     network.routing = table.choice("routing", &routings).unwrap_or_default();
     network.shared_memory = read_memory(&table);
+    network.vnic_queue_bytes = read_size(&table, "vnic_queue");
     let defaults = read_defaults(&table, network.shared_memory);
     expand(&table, &mut network, &defaults);
     override_links(&table, &mut network);

@@ -9,10 +9,10 @@ use sluicegate_core::{
 use sluicegate_fabric::{Graph, PortConfig, Ports, Routes, graph::PortId};
 use sluicegate_sim::{
     layout::{Far, Tenant},
-    net::{Host, Net, Notice, Parts, Queueing},
+    net::{Host, Net, Notice, Parts},
 };
 use sluicegate_tcp::{Config, Events};
-use sluicegate_vswitch::Vnics;
+use sluicegate_vswitch::{Vnics, switch};
 
 /// Where flow 0 is accepted; flow i at this port + i.
 const PORT: u16 = 5000;
@@ -108,7 +108,8 @@ impl Network {
         let host = |host| {
             let adapter = graph.adjacent(host)[0].0;
             let vnics = self.policy.clone().map(Vnics::new);
-            Host::new(adapter, adapter, Queueing::Drop, vnics)
+            let ports = [adapter, adapter];
+            Host::new(host as u16, ports, switch::Config::straight(), vnics)
         };
         let stack = Arc::new(self.stack);
         let tenant = |host| Tenant {

@@ -1,0 +1,320 @@
+//! A host between its tenants' stacks and its adapter: the switch, and who waits for what below.
+//!
+//! The adapter's queue is a port of the fabric. Where senders fill it as they like nobody waits, and a packet costs
+//! what its port costs. Else a host may have a source in the event queue, its adapter's, for as long as somebody waits.
+
+use std::collections::VecDeque;
+
+use sluicegate_fabric::{Frame, Handle, graph::PortId};
+use sluicegate_vswitch::{Handover, Side, Switch, Vnics, switch::Config};
+
+use super::{ADAPTER, EndId, Net, source};
+use crate::{failures::Troubles, packet::NO_END};
+
+/// Most bytes of headers with all options, ours included.
+const HEADERS_BYTES: u32 = 14 + 40 + 60 + 16;
+
+/// A packet that waits in a switch, and whose it is.
+#[derive(Clone, Copy, Debug)]
+pub struct Waiting {
+    packet: Handle,
+    end: EndId,
+}
+
+/// A server.
+pub struct Host {
+    /// Its adapter's port.
+    pub adapter: PortId,
+    /// Between its tenants.
+    pub local: PortId,
+    /// Between its vNICs and its adapter, with enforcement.
+    pub switch: Switch<Waiting, EndId>,
+    below: Below,
+    /// The adapter's source is in the event queue.
+    armed: bool,
+    /// Somebody here may have to wait for the adapter.
+    has_waiters: bool,
+    /// Makes initial sequence numbers.
+    pub(super) isn: u32,
+    /// Connections opened so far: makes ports.
+    pub(super) opened: u32,
+    /// Alarms that may be used again.
+    pub(super) free_alarms: Vec<u32>,
+    pub(crate) troubles: Troubles,
+}
+
+/// What stacks with small queues have given to the adapter, which they hear of when it has been sent.
+#[derive(Default)]
+struct Below {
+    /// When the adapter will have sent it, whose it is, and how many bytes of data.
+    leaving: VecDeque<(u64, EndId, u16)>,
+    /// Ends that wait for some of theirs to leave.
+    throttled: u32,
+    /// Those for which that has happened.
+    released: VecDeque<EndId>,
+}
+
+impl Host {
+    /// An idle host.
+    pub fn new(
+        number: u16,
+        [adapter, local]: [PortId; 2],
+        config: Config,
+        vnics: Option<Vnics<EndId>>,
+    ) -> Self {
+        Self {
+            adapter,
+            local,
+            switch: Switch::new(number, config, vnics),
+            below: Below::default(),
+            armed: false,
+            has_waiters: config.waits_for_adapter(),
+            isn: adapter.wrapping_mul(0x9e37_79b9),
+            opened: 0,
+            free_alarms: Vec::new(),
+            troubles: Troubles::default(),
+        }
+    }
+
+    /// Some stacks here have small queues ([`sluicegate_tcp::Config::small_queues`]).
+    pub fn with_small_queues(&mut self) {
+        self.has_waiters = true;
+    }
+
+    /// Whether somebody here may have to wait for the adapter.
+    #[inline]
+    pub(super) fn has_waiters(&self) -> bool {
+        self.has_waiters
+    }
+
+    pub(super) fn isn(&mut self) -> u32 {
+        self.isn = self.isn.wrapping_mul(0x915f_77f5).wrapping_add(0x9e37_79b9);
+        self.isn
+    }
+
+    /// The port behind an exit of the switch.
+    #[inline]
+    pub(super) fn port(&self, to: Side) -> PortId {
+        match to {
+            Side::Uplink => self.adapter,
+            Side::Vnic(_) => self.local,
+        }
+    }
+}
+
+impl Net {
+    /// Where a host's switch lets a packet out.
+    #[inline]
+    pub(super) fn way_out(&self, host: u16, packet: Handle) -> Side {
+        let to_host = self.ports.pool[packet].host;
+        let vnic = || self.vnic_for(packet);
+        self.hosts[usize::from(host)].switch.forward(to_host, vnic)
+    }
+
+    /// The vNIC that a packet between tenants of one host is for.
+    fn vnic_for(&self, packet: Handle) -> u16 {
+        let tenant = match self.ports.pool[packet].to {
+            NO_END => self.asides[packet as usize].tenants[1],
+            end => self.ends[end as usize].way.tenant,
+        };
+        self.layout.vnic(tenant)
+    }
+
+    /// What an end has to send, if it may, on a host where somebody may have to wait.
+    pub(super) fn attend_in_turn(&mut self, host: u16, end: EndId) {
+        self.settle(host);
+        self.look_at_adapter(host);
+        if !self.ends[end as usize].held {
+            while self.may_send(host, end) && self.transmit(host, end) == Some(true) {}
+        }
+        self.throttle(host, end);
+        self.arm_adapter(host);
+    }
+
+    /// Whether an end's next packet has its turn. If it has none, that makes no difference.
+    fn may_send(&mut self, host: u16, end: EndId) -> bool {
+        let now_ns = self.now_ns();
+        let machine = &mut self.hosts[usize::from(host)];
+        if !machine.switch.config().waits_for_adapter() {
+            return true;
+        }
+        let state = &mut self.ends[end as usize];
+        let Some(tcp) = state.tcp.as_ref().filter(|tcp| tcp.has_output(now_ns)) else {
+            return false;
+        };
+        let bytes = tcp.mss() + HEADERS_BYTES;
+        let from = Side::Vnic(self.layout.vnic(state.way.tenant));
+        let peer_vnic = || self.layout.vnic(state.way.peer_tenant);
+        let to = machine.switch.forward(state.way.peer_host, peer_vnic);
+        state.held = !machine.switch.may_send(from, end, to, bytes);
+        !state.held
+    }
+
+    /// From the vNIC stage on, on a host where somebody may have to wait.
+    pub(super) fn send_in_turn(&mut self, host: u16, end: EndId, packet: Handle) {
+        let to = self.way_out(host, packet);
+        let from = Side::Vnic(self.layout.vnic(self.ends[end as usize].way.tenant));
+        let bytes = self.ports.pool[packet].bytes();
+        let waiting = Waiting { packet, end };
+        let switch = &mut self.hosts[usize::from(host)].switch;
+        let handover = switch.offer(from, end, to, waiting, bytes);
+        self.handed_over(host, to, waiting, handover);
+    }
+
+    /// What the vNIC stage adds behind a packet of this end.
+    pub(super) fn send_after(&mut self, host: u16, end: EndId, packet: Handle) {
+        let to = self.way_out(host, packet);
+        let from = Side::Vnic(self.layout.vnic(self.ends[end as usize].way.tenant));
+        let bytes = self.ports.pool[packet].bytes();
+        let waiting = Waiting { packet, end };
+        let switch = &mut self.hosts[usize::from(host)].switch;
+        let handover = switch.follow(from, to, waiting, bytes);
+        self.handed_over(host, to, waiting, handover);
+    }
+
+    fn handed_over(&mut self, host: u16, to: Side, waiting: Waiting, handover: Handover) {
+        match handover {
+            Handover::Through => self.leave(host, to, waiting),
+            Handover::Taken => self.arm_adapter(host),
+            Handover::Dropped(_) | Handover::Held => {
+                debug_assert_ne!(handover, Handover::Held, "who may be held back has asked");
+                let Waiting { packet, end } = waiting;
+                self.left(end, self.ports.pool[packet].payload());
+                self.ports.pool.release(packet);
+            }
+        }
+    }
+
+    /// A packet leaves the switch.
+    fn leave(&mut self, host: u16, to: Side, waiting: Waiting) {
+        let Waiting { packet, end } = waiting;
+        let port = self.hosts[usize::from(host)].port(to);
+        let payload = self.ports.pool[packet].payload();
+        let is_sent = self.offer(port, packet);
+        let leaves_ps = self.ports.free_ps(port as usize);
+        if payload > 0 && is_sent && to == Side::Uplink {
+            let below = &mut self.hosts[usize::from(host)].below;
+            below.leaving.push_back((leaves_ps, end, payload));
+        } else {
+            self.left(end, payload);
+        }
+        self.look_at_adapter(host);
+    }
+
+    /// So much data of an end has left its host.
+    pub(super) fn left(&mut self, end: EndId, payload: u16) {
+        if payload > 0 {
+            if let Some(tcp) = &mut self.ends[end as usize].tcp {
+                tcp.left(payload);
+            }
+        }
+    }
+
+    /// What the adapter has sent by now has left.
+    fn settle(&mut self, host: u16) {
+        let below = &mut self.hosts[usize::from(host)].below;
+        while let Some(&(leaves_ps, end, payload)) = below.leaving.front() {
+            if leaves_ps > self.now_ps {
+                return;
+            }
+            below.leaving.pop_front();
+            let state = &mut self.ends[end as usize];
+            if let Some(tcp) = &mut state.tcp {
+                tcp.left(payload);
+            }
+            if std::mem::take(&mut state.throttled) {
+                below.throttled -= 1;
+                below.released.push_back(end);
+            }
+        }
+    }
+
+    /// Notes that a stack waits for what it has sent to leave, if it does.
+    fn throttle(&mut self, host: u16, end: EndId) {
+        let now_ns = self.now_ns();
+        let state = &mut self.ends[end as usize];
+        let tcp = state.tcp.as_ref().filter(|_| !state.throttled);
+        if tcp.is_some_and(|tcp| tcp.is_held_back(now_ns)) {
+            state.throttled = true;
+            self.hosts[usize::from(host)].below.throttled += 1;
+        }
+    }
+
+    /// Tells the switch whether the adapter takes a packet at once.
+    fn look_at_adapter(&mut self, host: u16) {
+        let machine = &mut self.hosts[usize::from(host)];
+        if machine.switch.config().waits_for_adapter() {
+            let is_free = self.ports.free_ps(machine.adapter as usize) <= self.now_ps;
+            machine.switch.set_ready(Side::Uplink, is_free);
+        }
+    }
+
+    /// The adapter is asked again when it will have sent something, if that makes a difference to somebody.
+    fn arm_adapter(&mut self, host: u16) {
+        let machine = &mut self.hosts[usize::from(host)];
+        if machine.armed {
+            return;
+        }
+        let below = &machine.below;
+        let first = below.leaving.front().map(|&(leaves_ps, ..)| leaves_ps);
+        let leaves_ps = match (below.throttled, below.released.is_empty()) {
+            (0, true) => None,
+            (_, true) => first,
+            (_, false) => Some(self.now_ps),
+        };
+        let free_ps = || self.ports.free_ps(machine.adapter as usize);
+        let free_ps = machine.switch.waits().then(free_ps);
+        let at_ps = leaves_ps.into_iter().chain(free_ps).min();
+        if let Some(at_ps) = at_ps {
+            machine.armed = true;
+            let source = source(ADAPTER, host.into());
+            self.wheel.push(at_ps.max(self.now_ps), source);
+        }
+    }
+
+    /// The adapter has sent something.
+    pub(super) fn adapter(&mut self, host: u16) {
+        self.hosts[usize::from(host)].armed = false;
+        self.serve(host);
+    }
+
+    /// Who has waited for the adapter has its turn.
+    pub(crate) fn serve(&mut self, host: u16) {
+        let at = usize::from(host);
+        if self.hosts[at].troubles.paused || !self.hosts[at].has_waiters {
+            return;
+        }
+        self.settle(host);
+        self.look_at_adapter(host);
+        while self.hosts[at].switch.is_ready(Side::Uplink) && self.let_adapter_take(host) {}
+        while self.let_one_go_on(host) {}
+        while let Some(end) = self.hosts[at].below.released.pop_front() {
+            self.attend(end);
+        }
+        self.arm_adapter(host);
+    }
+
+    /// The adapter takes a packet from the switch; false if there is none.
+    fn let_adapter_take(&mut self, host: u16) -> bool {
+        let switch = &mut self.hosts[usize::from(host)].switch;
+        let waiting = switch.take(Side::Uplink);
+        if let Some(waiting) = waiting {
+            self.leave(host, Side::Uplink, waiting);
+        }
+        waiting.is_some()
+    }
+
+    /// A sender that was held back has its turn; false if none has.
+    fn let_one_go_on(&mut self, host: u16) -> bool {
+        let Some(end) = self.hosts[usize::from(host)].switch.resume() else {
+            return false;
+        };
+        self.ends[end as usize].held = false;
+        self.transmit(host, end);
+        // The rest has its turn behind others.
+        while self.may_send(host, end) && self.transmit(host, end) == Some(true) {}
+        self.throttle(host, end);
+        self.set_timer(end);
+        true
+    }
+}
