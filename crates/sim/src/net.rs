@@ -63,6 +63,8 @@ pub struct End {
     /// Where its packets go.
     pub(crate) way: Way,
     pub(crate) host: u16,
+    /// The port to which its host's switch lets all its packets out at once; [`host::IN_TURN`] = the switch is asked.
+    straight_to: PortId,
     /// Its host's switch holds it back.
     held: bool,
     /// Its stack waits for what it has sent to leave the host.
@@ -556,6 +558,7 @@ impl Net {
                 peer_host: self.layout.tenants[peer_tenant as usize].host,
             },
             host: self.layout.tenants[tenant as usize].host,
+            straight_to: host::IN_TURN,
             held: false,
             throttled: false,
             timer_ps: u64::MAX,
@@ -571,6 +574,7 @@ impl Net {
         self.ends.push(end);
         let key = key(&self.ends, &self.layout.tenants, id);
         self.ends[id as usize].way.path = flow_hash(&key, &self.path_key);
+        self.ends[id as usize].straight_to = self.straight_to(id);
         id
     }
 
@@ -631,12 +635,11 @@ impl Net {
         if state.tcp.is_none() {
             return;
         }
-        let host = state.host;
-        let machine = &self.hosts[usize::from(host)];
-        if machine.troubles.paused {
+        let (host, in_turn) = (state.host, state.straight_to == host::IN_TURN);
+        if self.hosts[usize::from(host)].troubles.paused {
             return;
         }
-        if machine.has_waiters() {
+        if in_turn {
             self.attend_in_turn(host, end);
         } else {
             while self.transmit(host, end) == Some(true) {}
@@ -734,12 +737,10 @@ impl Net {
     /// From the vNIC stage on.
     #[inline]
     fn send(&mut self, host: u16, end: EndId, packet: Handle) {
-        let from = &self.hosts[usize::from(host)];
-        if from.has_waiters() {
-            return self.send_in_turn(host, end, packet);
+        match self.ends[end as usize].straight_to {
+            host::IN_TURN => self.send_in_turn(host, end, packet),
+            port => drop(self.offer(port, packet)),
         }
-        let port = from.port(self.way_out(host, packet));
-        self.offer(port, packet);
     }
 
     fn alarm(&mut self, index: u32) {

@@ -8,11 +8,14 @@ use std::collections::VecDeque;
 use sluicegate_fabric::{Frame, Handle, graph::PortId};
 use sluicegate_vswitch::{Handover, Side, Switch, Vnics, switch::Config};
 
-use super::{ADAPTER, EndId, Net, source};
-use crate::{failures::Troubles, packet::NO_END};
+use super::{ADAPTER, End, EndId, Net, source};
+use crate::failures::Troubles;
 
 /// Most bytes of headers with all options, ours included.
 const HEADERS_BYTES: u32 = 14 + 40 + 60 + 16;
+
+/// No port: where somebody may have to wait, the host's switch is asked for each packet.
+pub(super) const IN_TURN: PortId = PortId::MAX;
 
 /// A packet that waits in a switch, and whose it is.
 #[derive(Clone, Copy, Debug)]
@@ -81,20 +84,13 @@ impl Host {
         self.has_waiters = true;
     }
 
-    /// Whether somebody here may have to wait for the adapter.
-    #[inline]
-    pub(super) fn has_waiters(&self) -> bool {
-        self.has_waiters
-    }
-
     pub(super) fn isn(&mut self) -> u32 {
         self.isn = self.isn.wrapping_mul(0x915f_77f5).wrapping_add(0x9e37_79b9);
         self.isn
     }
 
     /// The port behind an exit of the switch.
-    #[inline]
-    pub(super) fn port(&self, to: Side) -> PortId {
+    fn port(&self, to: Side) -> PortId {
         match to {
             Side::Uplink => self.adapter,
             Side::Vnic(_) => self.local,
@@ -103,21 +99,22 @@ impl Host {
 }
 
 impl Net {
-    /// Where a host's switch lets a packet out.
-    #[inline]
-    pub(super) fn way_out(&self, host: u16, packet: Handle) -> Side {
-        let to_host = self.ports.pool[packet].host;
-        let vnic = || self.vnic_for(packet);
-        self.hosts[usize::from(host)].switch.forward(to_host, vnic)
+    /// Where its host's switch lets an end's packets in, and out.
+    fn sides(&self, end: EndId) -> (Side, Side) {
+        let End { way, host, .. } = &self.ends[end as usize];
+        let switch = &self.hosts[usize::from(*host)].switch;
+        let peer_vnic = || self.layout.vnic(way.peer_tenant);
+        let from = Side::Vnic(self.layout.vnic(way.tenant));
+        (from, switch.forward(way.peer_host, peer_vnic))
     }
 
-    /// The vNIC that a packet between tenants of one host is for.
-    fn vnic_for(&self, packet: Handle) -> u16 {
-        let tenant = match self.ports.pool[packet].to {
-            NO_END => self.asides[packet as usize].tenants[1],
-            end => self.ends[end as usize].way.tenant,
-        };
-        self.layout.vnic(tenant)
+    /// What [`End::straight_to`] is.
+    pub(super) fn straight_to(&self, end: EndId) -> PortId {
+        let host = &self.hosts[usize::from(self.ends[end as usize].host)];
+        if host.has_waiters {
+            return IN_TURN;
+        }
+        host.port(self.sides(end).1)
     }
 
     /// What an end has to send, if it may, on a host where somebody may have to wait.
@@ -134,26 +131,25 @@ impl Net {
     /// Whether an end's next packet has its turn. If it has none, that makes no difference.
     fn may_send(&mut self, host: u16, end: EndId) -> bool {
         let now_ns = self.now_ns();
-        let machine = &mut self.hosts[usize::from(host)];
-        if !machine.switch.config().waits_for_adapter() {
+        let config = self.hosts[usize::from(host)].switch.config();
+        if !config.waits_for_adapter() {
             return true;
         }
-        let state = &mut self.ends[end as usize];
+        let state = &self.ends[end as usize];
         let Some(tcp) = state.tcp.as_ref().filter(|tcp| tcp.has_output(now_ns)) else {
             return false;
         };
         let bytes = tcp.mss() + HEADERS_BYTES;
-        let from = Side::Vnic(self.layout.vnic(state.way.tenant));
-        let peer_vnic = || self.layout.vnic(state.way.peer_tenant);
-        let to = machine.switch.forward(state.way.peer_host, peer_vnic);
-        state.held = !machine.switch.may_send(from, end, to, bytes);
-        !state.held
+        let (from, to) = self.sides(end);
+        let switch = &mut self.hosts[usize::from(host)].switch;
+        let may = switch.may_send(from, end, to, bytes);
+        self.ends[end as usize].held = !may;
+        may
     }
 
     /// From the vNIC stage on, on a host where somebody may have to wait.
     pub(super) fn send_in_turn(&mut self, host: u16, end: EndId, packet: Handle) {
-        let to = self.way_out(host, packet);
-        let from = Side::Vnic(self.layout.vnic(self.ends[end as usize].way.tenant));
+        let (from, to) = self.sides(end);
         let bytes = self.ports.pool[packet].bytes();
         let waiting = Waiting { packet, end };
         let switch = &mut self.hosts[usize::from(host)].switch;
@@ -163,8 +159,7 @@ impl Net {
 
     /// What the vNIC stage adds behind a packet of this end.
     pub(super) fn send_after(&mut self, host: u16, end: EndId, packet: Handle) {
-        let to = self.way_out(host, packet);
-        let from = Side::Vnic(self.layout.vnic(self.ends[end as usize].way.tenant));
+        let (from, to) = self.sides(end);
         let bytes = self.ports.pool[packet].bytes();
         let waiting = Waiting { packet, end };
         let switch = &mut self.hosts[usize::from(host)].switch;

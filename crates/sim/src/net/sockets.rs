@@ -43,6 +43,7 @@ impl Net {
                 peer_host,
             },
             host,
+            straight_to: super::host::IN_TURN,
             held: false,
             throttled: false,
             timer_ps: u64::MAX,
