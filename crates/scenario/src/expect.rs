@@ -29,6 +29,10 @@ pub struct Expectation {
     pub name: String,
     /// The expression as written.
     pub expression: String,
+    /// The only world that it is for; `None` = all but `except`.
+    pub only: Option<&'static str>,
+    /// Worlds that have a line of their own of this name.
+    pub except: Vec<&'static str>,
     left: Expr,
     comparison: Comparison,
     right: Expr,
@@ -72,10 +76,20 @@ impl Expectation {
         Ok(Self {
             name: name.to_owned(),
             expression: expression.to_owned(),
+            only: None,
+            except: Vec::new(),
             left,
             comparison,
             right,
         })
+    }
+
+    /// Whether it says anything of this world.
+    pub fn is_for(&self, world: &str) -> bool {
+        match self.only {
+            Some(only) => only == world,
+            None => !self.except.contains(&world),
+        }
     }
 
     /// Every figure that it names.

@@ -23,6 +23,9 @@ use crate::{
     resolve::{self, Checks},
 };
 
+/// Worlds that may have expectations of their own.
+const WORLDS: [&str; 2] = ["lab", "sim"];
+
 /// How a file is to be read.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
@@ -111,11 +114,8 @@ fn resolve_tree(mut tree: Node, path: &Path, options: &Options) -> Result<Experi
             .push(read_variant(name, &table, path, experiment.seed));
         table.close();
     }
-    if let Some(expect) = &expect {
-        let table = Table::root(expect, &sink);
-        experiment.expectations = read_lines(&table, Expectation::parse, |expectation, item| {
-            check_figures(&expectation.figures(), item, &experiment.variants);
-        });
+    if let Some(expect) = expect {
+        experiment.expectations = read_expectations(expect, &experiment.variants, &sink);
     }
     if let Some(published) = &published {
         let table = Table::root(published, &sink);
@@ -254,6 +254,35 @@ fn read_variant(name: &str, table: &Table<'_>, path: &Path, seed: u64) -> Varian
 }
 
 /// The lines of `[expect]` or `[published]`.
+/// `[expect]`, and `[expect.WORLD]` with lines that take the place of those of their name in that world.
+fn read_expectations(mut expect: Node, variants: &[Variant], sink: &Sink) -> Vec<Expectation> {
+    let is_table = |node: &Node| matches!(node.value, Value::Table(_));
+    let own = WORLDS.map(|world| {
+        let has_own = expect.get(world).is_some_and(is_table);
+        has_own.then(|| expect.remove(world)).flatten()
+    });
+    let read = |node: &Node| {
+        let table = Table::root(node, sink);
+        read_lines(&table, Expectation::parse, |expectation, item| {
+            check_figures(&expectation.figures(), item, variants);
+        })
+    };
+    let mut lines = read(&expect);
+    for (world, own) in WORLDS.into_iter().zip(&own) {
+        let Some(own) = own else { continue };
+        for line in &mut lines {
+            if line.only.is_none() && own.get(&line.name).is_some() {
+                line.except.push(world);
+            }
+        }
+        lines.extend(read(own).into_iter().map(|mut line| {
+            line.only = Some(world);
+            line
+        }));
+    }
+    lines
+}
+
 fn read_lines<T>(
     table: &Table<'_>,
     parse: fn(&str, &str) -> Result<T, Complaint>,

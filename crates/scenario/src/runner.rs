@@ -150,6 +150,7 @@ fn assemble(
     }
     let variants: Vec<_> = merged.into_iter().map(|outcome| outcome.result).collect();
     let expectations = experiment.expectations.iter();
+    let expectations = expectations.filter(|expectation| expectation.is_for(world));
     Results {
         schema: SCHEMA,
         scenario: experiment.name.clone(),

@@ -595,3 +595,28 @@ fn published_figures_are_of_variants_and_go_with_them() {
     let unknown = refusal(&format!("{BASE}[published]\np = 'c.rtt_us.p50 ~ 3'\n"));
     assert!(unknown.contains("no variant \"c\""), "{unknown}");
 }
+
+#[test]
+fn a_world_may_have_expectations_of_its_own() {
+    let text = format!(
+        "{BASE}[expect]\na = 'base.rtt_us.p50 < 1'\nb = 'base.rtt_us.p50 < 2'\nc = 'base.rtt_us.p50 < 3'\n\
+         [expect.sim]\na = 'base.rtt_us.p50 < 4'\nb = false\n[expect.lab]\nd = 'base.rtt_us.p50 < 5'\n"
+    );
+    let experiment = parse(&text);
+    let of = |world| -> Vec<(&str, char)> {
+        let lines = experiment.expectations.iter();
+        lines
+            .filter(|line| line.is_for(world))
+            .map(|line| {
+                (
+                    line.name.as_str(),
+                    line.expression.chars().last().unwrap_or(' '),
+                )
+            })
+            .collect()
+    };
+    assert_eq!(of("lab"), [("a", '1'), ("b", '2'), ("c", '3'), ("d", '5')]);
+    assert_eq!(of("sim"), [("c", '3'), ("a", '4')]);
+    let wrong = refusal(&format!("{BASE}[expect.sim]\na = 'base.rtt_us.p51 < 4'\n"));
+    assert!(wrong.contains("t.toml:6"), "{wrong}");
+}
