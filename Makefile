@@ -14,6 +14,8 @@ OUT ?= out
 
 RUN := . scripts/env.sh;
 SLUICEGATE := target/release/sluicegate
+# With which delays `make agreement` simulates.
+CALIBRATION ?= calibrations/two-cpu-vm.toml
 
 .PHONY: help
 help: ## this list
@@ -40,6 +42,10 @@ test: ## everything that CI runs (root)
 .PHONY: experiments
 experiments: ## every scenario in full, with its expectations (root, hours)
 	@scripts/experiments.sh "$(OUT)/experiments"
+
+.PHONY: agreement
+agreement: ## lab and simulator side by side, every scenario in short form (root, 20 minutes)
+	@scripts/agreement.sh "$(OUT)/agreement" "$(CALIBRATION)" $(FILES)
 
 .PHONY: bench
 bench: bench-enforce bench-sim ## all benchmarks

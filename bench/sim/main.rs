@@ -216,6 +216,8 @@ fn ports(graph: &Graph) -> Result<Ports<sluicegate_sim::packet::Packet>> {
         limit_bytes: BUFFER_PACKETS * u64::from(PACKET_BYTES),
         aqm,
         jitter_ps: 0,
+        jitter_mean_ps: 0,
+        burst_ps: 0,
         overhead_bytes: 0,
     };
     let adapter = PortConfig {

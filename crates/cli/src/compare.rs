@@ -45,6 +45,9 @@ pub struct Args {
     /// Print the comparison as JSON instead of tables
     #[arg(long)]
     json: bool,
+    /// Print one Markdown table instead: every variant's figures over the reference's, bold where outside
+    #[arg(long, conflicts_with = "json")]
+    markdown: bool,
     /// Exit with 3 when something lies outside the tolerances
     #[arg(long)]
     check: bool,
@@ -109,9 +112,10 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         files::put(out, "compare.json", json.as_bytes())?;
         output::say(&format!("comparison in {}", out.display()));
     }
-    match args.json {
-        true => output::print(&json)?,
-        false => output::print(&compare::text(&comparison, output::style()))?,
+    match (args.json, args.markdown) {
+        (true, _) => output::print(&json)?,
+        (_, true) => output::print(&compare::agreement(&comparison))?,
+        _ => output::print(&compare::text(&comparison, output::style()))?,
     }
     match args.check && !comparison.outside.is_empty() {
         true => Err(Failure::NotHeld(comparison.outside)),

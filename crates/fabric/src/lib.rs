@@ -8,7 +8,7 @@ mod impair;
 mod memory;
 pub mod pool;
 pub mod port;
-mod random;
+pub mod random;
 
 pub use graph::{Graph, Routes, Routing};
 pub use impair::{Fate, Impairment};

@@ -11,7 +11,7 @@ use crate::{
     impair::{Fate, Impaired, Impairment},
     memory::{Memory, MemoryId, SharedMemory},
     pool::{Handle, NIL, Pool},
-    random::draw,
+    random::{draw, exponential},
 };
 
 /// Picoseconds in a nanosecond.
@@ -44,6 +44,12 @@ pub struct PortConfig {
     /// without it flows of equal period keep in step for ever (Floyd & Jacobson, "On Traffic Phase Effects in
     /// Packet-Switched Gateways", 1992).
     pub jitter_ps: u64,
+    /// And later still, by a time drawn from an exponential distribution with this mean: most wake-ups come soon,
+    /// few come late.
+    pub jitter_mean_ps: u64,
+    /// A port that was idle may send as many bytes as its rate allows in this time at once, as a token bucket does;
+    /// 0 = a wire, which sends one after another.
+    pub burst_ps: u64,
     /// Bytes on the wire beyond [`Frame::bytes`] (preamble, FCS, gap).
     pub overhead_bytes: u32,
 }
@@ -303,12 +309,22 @@ impl<F: Frame> Ports<F> {
         let class = &self.classes[usize::from(hot.class)];
         let on_wire = u64::from(bytes + class.config.overhead_bytes);
         let serialization_ps = (on_wire * class.ps_per_byte_q16) >> 16;
-        let mut begin_ps = hot.free_ps.max(now_ps);
-        if class.config.jitter_ps != 0 && hot.free_ps < now_ps {
-            begin_ps += self.cold[port].late_ps(class.config.jitter_ps);
+        let PortConfig {
+            jitter_ps,
+            jitter_mean_ps,
+            burst_ps,
+            ..
+        } = class.config;
+        let mut ready_ps = now_ps;
+        if jitter_ps | jitter_mean_ps != 0 && hot.free_ps < now_ps {
+            ready_ps += self.cold[port].late_ps(jitter_ps, jitter_mean_ps);
         }
-        hot.free_ps = begin_ps + serialization_ps;
-        let arrival_ps = hot.free_ps + class.config.delay_ps;
+        hot.free_ps = hot.free_ps.max(ready_ps.saturating_sub(burst_ps)) + serialization_ps;
+        let mut arrival_ps = hot.free_ps.max(ready_ps) + class.config.delay_ps;
+        if burst_ps != 0 && hot.first != NIL {
+            // A late one holds up those behind it.
+            arrival_ps = arrival_ps.max(self.pool.arrival_ps(hot.last));
+        }
         self.pool.sent(frame, arrival_ps);
         hot.backlog_bytes += bytes;
         hot.accepted += 1;
@@ -559,8 +575,12 @@ impl Hot {
 
 impl Cold {
     /// How much later than it could a frame that finds the port idle leaves.
-    fn late_ps(&mut self, jitter_ps: u64) -> u64 {
-        (u64::from(self.draw()) * jitter_ps) >> 32
+    fn late_ps(&mut self, jitter_ps: u64, jitter_mean_ps: u64) -> u64 {
+        let uniform_ps = (u64::from(self.draw()) * jitter_ps) >> 32;
+        match jitter_mean_ps {
+            0 => uniform_ps,
+            mean_ps => uniform_ps + exponential(&mut self.random, mean_ps),
+        }
     }
 
     fn draw(&mut self) -> u32 {
@@ -595,16 +615,25 @@ mod tests {
 
     struct Link(Ports<Plain>);
 
+    fn config(limit_bytes: u64, aqm: AqmParams) -> PortConfig {
+        PortConfig {
+            rate_bps: 10_000_000_000,
+            delay_ps: 1_000_000,
+            limit_bytes,
+            aqm,
+            jitter_ps: 0,
+            jitter_mean_ps: 0,
+            burst_ps: 0,
+            overhead_bytes: 0,
+        }
+    }
+
     impl Link {
         fn new(limit_bytes: u64, aqm: AqmParams) -> Self {
-            let config = PortConfig {
-                rate_bps: 10_000_000_000,
-                delay_ps: 1_000_000,
-                limit_bytes,
-                aqm,
-                jitter_ps: 0,
-                overhead_bytes: 0,
-            };
+            Self::of(config(limit_bytes, aqm))
+        }
+
+        fn of(config: PortConfig) -> Self {
             let mut ports = Ports::default();
             ports.add(config, 1);
             Self(ports)
@@ -683,6 +712,40 @@ mod tests {
         assert!(link.arrive().unwrap().0.ce, "met 1400 bytes");
         assert_eq!(link.0.stats(0).marks, 1);
         assert_eq!(link.0.stats(0).drops, [1, 0, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn what_a_token_bucket_has_saved_leaves_at_once_and_in_order() {
+        let mut link = Link::of(PortConfig {
+            // Three frames of 1250 bytes.
+            burst_ps: 3_000_000,
+            ..config(1 << 20, AqmParams::default())
+        });
+        let at = 10_000_000;
+        assert_eq!(link.offer(at, 1250), (0, Offer::First(at + 1_000_000)));
+        for waiting in [0, 0, 0, 1250] {
+            assert_eq!(link.offer(at, 1250), (waiting, Offer::Queued));
+        }
+        let nexts: Vec<_> = std::iter::from_fn(|| link.arrive().map(|(_, next)| next)).collect();
+        assert_eq!(nexts[..4], [1, 1, 2, 3].map(|us| Some(at + us * 1_000_000)));
+    }
+
+    #[test]
+    fn late_frames_of_a_token_bucket_keep_their_order() {
+        let mut link = Link::of(PortConfig {
+            burst_ps: 100_000_000,
+            jitter_mean_ps: 5_000_000,
+            ..config(1 << 20, AqmParams::default())
+        });
+        for n in 0..1000 {
+            link.offer(n * 2_000_000, 125);
+        }
+        let mut before = 0;
+        while let Some((_, next)) = link.arrive() {
+            assert!(next.is_none_or(|next| next >= before));
+            before = next.unwrap_or(before);
+        }
+        assert!(before > 2_000_000_000, "{before}");
     }
 
     #[test]

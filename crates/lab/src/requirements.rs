@@ -170,7 +170,7 @@ fn variant_fits(variant: &Variant) -> Result<()> {
         if tenant.tcp != TcpOptions::default() {
             bail!(
                 "variant {}: tenant {}: the lab's tenants run their kernel's TCP as it is; leave out profile, \
-                 recovery, rto_initial, rto_min, rto_slop and delayed_ack, or simulate it (--world sim)",
+                 recovery, rto_initial, rto_min, rto_slop, delayed_ack and connection_cache, or simulate it (--world sim)",
                 variant.name,
                 tenant.name
             );

@@ -90,7 +90,7 @@ fn rows(headings: Vec<String>, labels: usize, figures: &[Vec<String>]) -> String
 }
 
 /// Backslashes before what Markdown would take for markup, and no line breaks.
-fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

@@ -4,7 +4,7 @@ mod support;
 
 use sluicegate_report::{
     Style,
-    compare::{Comparison, Run, Side, Tolerances, Unmatched, compare, html, text},
+    compare::{Comparison, Run, Side, Tolerances, Unmatched, agreement, compare, html, text},
 };
 use sluicegate_scenario::results::Results;
 
@@ -303,4 +303,32 @@ fn the_json_has_a_list_entry_for_every_side() {
         assert_eq!(figures["rtt_us.p50"][list].as_array().unwrap().len(), 3);
     }
     assert_eq!(json["scenarios"][0]["origins"][1]["world"], "sim");
+}
+
+#[test]
+fn agreement_is_a_row_per_variant_bold_where_it_is_outside() {
+    let mut other = sim(1.1);
+    other.variants[0].rtt_us.p50 *= 1.5;
+    other.variants[1].goodput_bps.sum *= 0.9;
+    let sides = [
+        side("out/lab", [lab()]),
+        side("out/sim", [other]),
+        side("out/again", [lab()]),
+    ];
+    let text = agreement(&compared(&sides));
+    let expected = "\
+| scenario | variant | goodput B/A | RTT p50 B/A | RTT p99 B/A | goodput over first A, B | RTT p50 over first A, B | other ratios, other winners |
+|---|---|---|---|---|---|---|---|
+| five-stacks | unenforced | 1.00 | **1.65** | 1.10 |  |  | **winner by goodput, ratio of RTT p50** |
+|  | dctcp | **0.900** | 1.10 | 1.10 | **1.05, 0.947** | **0.109, 0.0725** |  |
+|  | enforced | 1.00 | 1.10 | 1.10 | 1.06, 1.06 | **0.105, 0.0699** |  |
+
+0 of 1 scenarios agree in everything (goodput 5%, ";
+    assert!(text.starts_with(expected), "{text}");
+    let other = text.lines().nth(8);
+    assert!(
+        other.is_some_and(|heading| heading.contains("goodput C/A")),
+        "{text}"
+    );
+    assert!(text.contains("\n1 of 1 scenarios agree"), "{text}");
 }

@@ -1,10 +1,17 @@
-//! From an idle ping-pong and one beside a bulk flow to the delays of `[sim]`.
+//! From an idle ping-pong to the delays of `[sim]`; a bulk flow beside it checks them.
 //!
-//! A probe's round trip in the simulator is, both ways, what hosts take, jitter, and for each link its delay and
-//! the frame's serialization. So the idle medians over two links and over three give a link's delay, the median
-//! over two what hosts take. How late hosts are shows where there is work: jitter is uniform on 0..j in either
-//! direction, and the middle 80 % of the sum of two such figures spans 2 - 2 √0.2 = 1.106 j. The frame of the bulk
-//! flow that is on its way out, of which the probe waits for a part, widens it, too.
+//! A round trip of an idle probe is twice what hosts take to send and to receive, twice each link's delay, and how
+//! late hosts are, once each way. The lab's links are token buckets: what is idle sends at once, so that a probe
+//! waits for no serialization ([`LAB_BURST`]). The medians over two links and over three give a link's delay. How
+//! late hosts are is drawn from an exponential distribution in either direction, so that the sum of both has its
+//! median at 1.678 and its 99th percentile at 6.638 means: what lies between the two gives the mean, the
+//! median the rest.
+//!
+//! Sixteen processes that should connect at once do so one after another; by when the last one has is how far starts
+//! are apart.
+//!
+//! What a bulk flow does beside the probe follows from the stack, the queue and the link's rate. Nothing of it is
+//! fitted: it must come out by itself.
 
 use std::{fmt::Write, path::Path, time::Duration};
 
@@ -13,26 +20,25 @@ use sluicegate_policy::{Problems, units::format_duration};
 use crate::{
     experiment::{Experiment, SimOptions},
     file,
-    results::{Results, VariantResult},
+    results::{Results, SeriesKind, VariantResult},
     stats,
 };
 
 const SCENARIO: &str = include_str!("../data/calibration.toml");
 
-/// Links that the probe of each idle variant passes.
+/// What an idle link of the lab sends at once, in time of its rate: its token buckets make up for timers that
+/// fire late.
+pub const LAB_BURST: Duration = Duration::from_micros(100);
+
+/// Links that the probe passes in "near"; one more in "far".
 const NEAR_LINKS: f64 = 2.0;
 
 /// Fewer samples say nothing of their spread.
 const SAMPLES_MIN: u64 = 1000;
 
-/// Bytes of the probe's frame: 64 of payload, Ethernet, IPv4 and TCP headers with timestamps.
-const PROBE_BYTES: f64 = 130.0;
-
-/// A full frame of the bulk flow, in bytes.
-const FULL_BYTES: f64 = 1514.0;
-
-/// Middle 80 % of the sum of two uniform figures, in lengths of their interval.
-const SPREAD_OF_TWO: f64 = 1.105_573;
+/// Median and 99th percentile of the sum of two figures from one exponential distribution, in its means.
+const MEDIAN_OF_TWO: f64 = 1.678_347;
+const P99_OF_TWO: f64 = 6.638_352;
 
 /// What is measured.
 ///
@@ -46,64 +52,139 @@ pub fn experiment() -> Result<Experiment, Problems> {
     )
 }
 
-/// Delays, and what they were computed from.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Calibration {
-    /// The delays.
-    pub sim: SimOptions,
-    /// RTT in µs of the idle probe over two links and over three, and beside a bulk flow: 10th, 50th and 90th
-    /// percentile.
-    pub rtt_us: [[f64; 3]; 3],
-    /// Kernel and number of CPUs.
-    pub machine: String,
+/// Percentiles of a probe's round trips, in µs.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct RoundTrips {
+    /// 10th percentile.
+    pub p10_us: f64,
+    /// Median.
+    pub p50_us: f64,
+    /// 99th percentile.
+    pub p99_us: f64,
 }
 
-impl Calibration {
-    /// Computes the delays.
+/// What a world gave when it ran [`experiment`].
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Measured {
+    /// Over two links, idle.
+    pub near: RoundTrips,
+    /// Over three.
+    pub far: RoundTrips,
+    /// Over two, the last one full.
+    pub beside_bulk: RoundTrips,
+    /// The bulk flow's goodput over its link's rate.
+    pub bulk_share: f64,
+    /// Its packets over those that come back.
+    pub packets_per_ack: f64,
+    /// When the last one of sixteen processes that start at once had its connection, in µs.
+    pub last_start_us: f64,
+}
+
+impl Measured {
+    /// Reads it from results.
     ///
     /// # Errors
     /// A variant is missing or has too few samples.
     pub fn of(results: &Results) -> Result<Self, String> {
-        let near = variant(results, "near")?;
-        let rtt_us = [
-            percentiles(near)?,
-            percentiles(variant(results, "far")?)?,
-            percentiles(variant(results, "beside-bulk")?)?,
-        ];
-        let link = near.links.first().ok_or("no link was measured")?;
-        let conditions = &results.conditions;
+        let beside = variant(results, "beside-bulk")?;
+        let link = |id: &str| {
+            let link = beside.links.iter().find(|link| link.id == id);
+            link.ok_or_else(|| format!("\"beside-bulk\" has no link \"{id}\""))
+        };
+        let (there, back) = (link("w1>w2")?, link("w2>w1")?);
         Ok(Self {
-            sim: delays(&rtt_us, link.rate_bps as f64),
-            rtt_us,
-            machine: format!("Linux {}, {} CPUs", conditions.kernel, conditions.cpus),
+            near: round_trips(variant(results, "near")?)?,
+            far: round_trips(variant(results, "far")?)?,
+            beside_bulk: round_trips(beside)?,
+            bulk_share: beside.goodput_bps.sum / there.rate_bps as f64,
+            packets_per_ack: there.sent as f64 / back.sent.max(1) as f64,
+            last_start_us: last_start_us(variant(results, "starts")?)?,
         })
     }
 
-    /// A file that scenarios can extend.
-    pub fn to_toml(&self) -> String {
-        let mut text = format!(
-            "# Written by `sluicegate lab calibrate` on {}. RTT of a probe in us, p10, p50, p90:\n",
-            self.machine
-        );
-        for (what, [low, middle, high]) in ["idle, two links", "idle, three links", "beside bulk"]
-            .iter()
-            .zip(self.rtt_us)
-        {
-            // Writing to a String cannot fail.
-            let _ = writeln!(text, "#   {what}: {low:.1}, {middle:.1}, {high:.1}");
+    /// The delays with which the simulator gives the idle round trips. A figure that noise has made negative is 0.
+    pub fn delays(&self) -> SimOptions {
+        let Self { near, far, .. } = self;
+        let link_us = ((far.p50_us - near.p50_us) / 2.0).max(0.0);
+        let constant_us = near.p50_us - 2.0 * NEAR_LINKS * link_us;
+        let mean_us = (near.p99_us - near.p50_us) / (P99_OF_TWO - MEDIAN_OF_TWO);
+        let mean_us = mean_us.clamp(0.0, constant_us.max(0.0) / MEDIAN_OF_TWO);
+        let hosts_us = ((constant_us - MEDIAN_OF_TWO * mean_us) / 2.0).max(0.0);
+        // Only their sum shows; the parts are those of the defaults.
+        let defaults = SimOptions::default();
+        let transmit = defaults.transmit_delay.as_secs_f64();
+        let part = transmit / (transmit + defaults.receive_delay.as_secs_f64());
+        SimOptions {
+            link_delay: rounded(link_us),
+            transmit_delay: rounded(hosts_us * part),
+            receive_delay: rounded(hosts_us * (1.0 - part)),
+            jitter: Duration::ZERO,
+            jitter_mean: rounded(mean_us),
+            burst: LAB_BURST,
+            start_spread: rounded(self.last_start_us),
+            ..defaults
         }
-        let sim = &self.sim;
-        text += "[sim]\n";
-        for (key, delay) in [
-            ("link_delay", sim.link_delay),
-            ("transmit_delay", sim.transmit_delay),
-            ("receive_delay", sim.receive_delay),
-            ("jitter", sim.jitter),
-        ] {
-            let _ = writeln!(text, "{key} = \"{}\"", format_duration(delay));
-        }
-        text
     }
+
+    /// How far idle round trips here are from those there: the largest ratio of two percentiles, 1 or more.
+    pub fn idle_ratio(&self, there: &Self) -> f64 {
+        let percentiles = |idle: &RoundTrips| [idle.p10_us, idle.p50_us, idle.p99_us];
+        let all = |measured: &Self| [&measured.near, &measured.far].map(percentiles);
+        let pairs = all(self).into_iter().zip(all(there));
+        let ratios = pairs.flat_map(|(here, there)| here.into_iter().zip(there));
+        ratios.fold(1.0, |worst, (here, there)| {
+            worst.max(here / there).max(there / here)
+        })
+    }
+}
+
+/// A file for `--calibration`: delays, what they were made from, and what the simulator makes of them. `machine`
+/// says where and when.
+pub fn to_toml(machine: &str, lab: &Measured, sim: &Measured) -> String {
+    let mut text = format!(
+        "# Written by `sluicegate lab calibrate` on {machine}.\n\
+         # RTT of a probe in us, p10 / p50 / p99:       lab                     simulated with these\n"
+    );
+    for (what, lab, sim) in [
+        ("idle, two links", lab.near, sim.near),
+        ("idle, three links", lab.far, sim.far),
+        ("beside a bulk flow", lab.beside_bulk, sim.beside_bulk),
+    ] {
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "#   {what:<36}  {:<22}  {}", shown(lab), shown(sim));
+    }
+    for (what, lab, sim) in [
+        (
+            "the bulk flow's share of its link",
+            lab.bulk_share,
+            sim.bulk_share,
+        ),
+        (
+            "its packets per ACK",
+            lab.packets_per_ack,
+            sim.packets_per_ack,
+        ),
+    ] {
+        let _ = writeln!(text, "#   {what:<36}  {lab:<22.3}  {sim:.3}");
+    }
+    let delays = lab.delays();
+    text += "[sim]\n";
+    for (key, delay) in [
+        ("link_delay", delays.link_delay),
+        ("transmit_delay", delays.transmit_delay),
+        ("receive_delay", delays.receive_delay),
+        ("jitter", delays.jitter),
+        ("jitter_mean", delays.jitter_mean),
+        ("burst", delays.burst),
+        ("start_spread", delays.start_spread),
+    ] {
+        let _ = writeln!(text, "{key} = \"{}\"", format_duration(delay));
+    }
+    text
+}
+
+fn shown(rtt: RoundTrips) -> String {
+    format!("{:.1} / {:.1} / {:.1}", rtt.p10_us, rtt.p50_us, rtt.p99_us)
 }
 
 fn variant<'r>(results: &'r Results, name: &str) -> Result<&'r VariantResult, String> {
@@ -113,7 +194,17 @@ fn variant<'r>(results: &'r Results, name: &str) -> Result<&'r VariantResult, St
         .ok_or_else(|| format!("the results have no variant \"{name}\""))
 }
 
-fn percentiles(variant: &VariantResult) -> Result<[f64; 3], String> {
+/// A flow's windows are looked at from its connection on.
+fn last_start_us(variant: &VariantResult) -> Result<f64, String> {
+    let series = variant.samples.series.iter();
+    let windows = series.filter(|series| series.kind == SeriesKind::TenantCwndBytes);
+    let first = windows.filter_map(|series| series.points.first());
+    let last_s = first.map(|&(at_s, _)| at_s).reduce(f64::max);
+    let last_s = last_s.ok_or_else(|| format!("no flow of \"{}\" has connected", variant.name))?;
+    Ok(last_s * 1e6)
+}
+
+fn round_trips(variant: &VariantResult) -> Result<RoundTrips, String> {
     let mut samples = variant.samples.rtt_us.clone();
     if (samples.len() as u64) < SAMPLES_MIN {
         return Err(format!(
@@ -123,31 +214,12 @@ fn percentiles(variant: &VariantResult) -> Result<[f64; 3], String> {
         ));
     }
     samples.sort_unstable_by(f64::total_cmp);
-    Ok([0.1, 0.5, 0.9].map(|q| stats::quantile(&samples, q)))
-}
-
-/// A figure that noise has made negative is 0.
-fn delays(rtt_us: &[[f64; 3]; 3], rate_bps: f64) -> SimOptions {
-    let [near, far, beside] = rtt_us;
-    let wire_us = |bytes: f64| bytes * 8e6 / rate_bps;
-    let link_us = ((far[1] - near[1]) / 2.0 - wire_us(PROBE_BYTES)).max(0.0);
-    let way_us = near[1] / 2.0 - NEAR_LINKS * (link_us + wire_us(PROBE_BYTES));
-    let (spread_us, frame_us) = (beside[2] - beside[0], 0.8 * wire_us(FULL_BYTES));
-    let lateness_us = (spread_us.powi(2) - frame_us.powi(2)).max(0.0).sqrt();
-    // Half of it on average is part of the way.
-    let jitter_us = (lateness_us / SPREAD_OF_TWO).min(2.0 * way_us.max(0.0));
-    let hosts_us = (way_us - jitter_us / 2.0).max(0.0);
-    // Only their sum shows; the parts are those of the defaults.
-    let defaults = SimOptions::default();
-    let transmit = defaults.transmit_delay.as_secs_f64();
-    let part = transmit / (transmit + defaults.receive_delay.as_secs_f64());
-    SimOptions {
-        link_delay: rounded(link_us),
-        transmit_delay: rounded(hosts_us * part),
-        receive_delay: rounded(hosts_us * (1.0 - part)),
-        jitter: rounded(jitter_us),
-        ..defaults
-    }
+    let [p10_us, p50_us, p99_us] = [0.1, 0.5, 0.99].map(|q| stats::quantile(&samples, q));
+    Ok(RoundTrips {
+        p10_us,
+        p50_us,
+        p99_us,
+    })
 }
 
 /// To 10 ns.
@@ -158,22 +230,43 @@ fn rounded(us: f64) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::{LinkResult, SCHEMA};
+    use crate::results::{LinkResult, SCHEMA, Series};
 
-    fn measured(name: &str, samples: impl Iterator<Item = f64>) -> VariantResult {
-        let mut variant = VariantResult {
-            name: name.to_owned(),
-            links: vec![LinkResult {
-                rate_bps: 500_000_000,
-                ..LinkResult::default()
-            }],
-            ..VariantResult::default()
-        };
-        variant.samples.rtt_us = samples.collect();
-        variant
+    fn idle(p10_us: f64, p50_us: f64, p99_us: f64) -> RoundTrips {
+        RoundTrips {
+            p10_us,
+            p50_us,
+            p99_us,
+        }
     }
 
-    fn results(variants: Vec<VariantResult>) -> Results {
+    fn results(samples: [usize; 3]) -> Results {
+        let link = |id: &str, sent| LinkResult {
+            id: id.to_owned(),
+            rate_bps: 500_000_000,
+            sent,
+            ..LinkResult::default()
+        };
+        let samples = samples.into_iter().chain([0]);
+        let variants = ["near", "far", "beside-bulk", "starts"]
+            .into_iter()
+            .zip(samples);
+        let window = |start_s: f64| Series {
+            kind: SeriesKind::TenantCwndBytes,
+            name: String::new(),
+            points: vec![(start_s, 14480.0), (1.0, 28960.0)],
+        };
+        let variants = variants.map(|(name, count)| {
+            let mut variant = VariantResult {
+                name: name.to_owned(),
+                links: vec![link("w1>w2", 2000), link("w2>w1", 1000)],
+                ..VariantResult::default()
+            };
+            variant.goodput_bps.sum = 475e6;
+            variant.samples.series = [0.002, 0.008, 0.005].map(window).to_vec();
+            variant.samples.rtt_us = (0..count).map(|n| n as f64).collect();
+            variant
+        });
         Results {
             schema: SCHEMA,
             scenario: "calibration".to_owned(),
@@ -182,18 +275,10 @@ mod tests {
             world: "lab".to_owned(),
             seed: 1,
             conditions: crate::results::Conditions::default(),
-            variants,
+            variants: variants.collect(),
             expectations: Vec::new(),
             published: Vec::new(),
         }
-    }
-
-    /// What the simulator's model gives: constant parts and two uniform ones.
-    fn round_trips(constant_us: f64, jitter_us: f64) -> impl Iterator<Item = f64> {
-        let steps = 0..100 * 100;
-        steps.map(move |n| {
-            constant_us + jitter_us * (f64::from(n / 100) + f64::from(n % 100) + 1.0) / 100.0
-        })
     }
 
     #[test]
@@ -204,76 +289,117 @@ mod tests {
             .iter()
             .map(|v| v.name.as_str())
             .collect();
-        assert_eq!(names, ["near", "far", "beside-bulk"]);
+        assert_eq!(names, ["near", "far", "beside-bulk", "starts"]);
     }
 
     #[test]
-    fn what_the_model_makes_of_delays_gives_them_back() {
-        // Links of 3 us, hosts of 8 and 16 us, jitter up to 10 us, probe of 130 bytes at 500 Mbit/s, both ways.
-        let wire_us = 130.0 * 8.0 / 500.0;
-        let idle = |links: f64| 2.0 * (24.0 + links * (3.0 + wire_us));
-        let calibration = Calibration::of(&results(vec![
-            measured("near", round_trips(idle(2.0), 10.0)),
-            measured("far", round_trips(idle(3.0), 10.0)),
-            measured("beside-bulk", round_trips(idle(2.0) + 30.0, 20.0)),
-        ]))
-        .unwrap();
-        let sim = &calibration.sim;
-        let near = |got: Duration, us: f64, tolerance_us: f64| {
-            assert!(
-                (got.as_secs_f64() * 1e6 - us).abs() <= tolerance_us,
-                "{sim:?}"
-            );
+    fn it_reads_percentiles_shares_and_acks() {
+        let measured = Measured::of(&results([2001, 2001, 2001])).unwrap();
+        assert_eq!(measured.near, idle(200.0, 1000.0, 1980.0));
+        assert!((measured.bulk_share - 0.95).abs() < 1e-9);
+        assert!((measured.packets_per_ack - 2.0).abs() < 1e-9);
+        assert!((measured.last_start_us - 8000.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn delays_are_what_the_percentiles_are_made_of() {
+        // Links of 3 us, hosts of 8 and 16 us, exponential lateness of 4 us.
+        let with = |constant_us: f64| {
+            let [p50, p99] = [MEDIAN_OF_TWO, P99_OF_TWO].map(|means| constant_us + 4.0 * means);
+            idle(constant_us + 2.0, p50, p99)
         };
-        near(sim.link_delay, 3.0, 0.05);
-        // The spread beside bulk is 22.1 us, of which 0.8 frames are 19.4 us: 10.6 us are left.
-        near(sim.jitter, 10.6 / 1.106, 0.5);
-        near(sim.transmit_delay + sim.receive_delay, 24.0, 0.5);
-        let twice_us = sim.transmit_delay.as_secs_f64() * 2e6;
-        near(sim.receive_delay, twice_us, 0.02);
+        let measured = Measured {
+            near: with(60.0),
+            far: with(66.0),
+            last_start_us: 7500.0,
+            ..Measured::default()
+        };
+        let us = Duration::from_micros;
+        let expected = SimOptions {
+            link_delay: us(3),
+            transmit_delay: us(8),
+            receive_delay: us(16),
+            jitter: Duration::ZERO,
+            jitter_mean: us(4),
+            burst: LAB_BURST,
+            start_spread: us(7500),
+            ..SimOptions::default()
+        };
+        assert_eq!(measured.delays(), expected);
     }
 
     #[test]
     fn noise_makes_no_delay_negative() {
-        let rtt_us = [[50.0, 60.0, 70.0], [49.0, 59.0, 69.0], [0.0, 500.0, 9000.0]];
-        let sim = delays(&rtt_us, 500e6);
+        let measured = Measured {
+            near: idle(50.0, 60.0, 9000.0),
+            far: idle(49.0, 59.0, 69.0),
+            ..Measured::default()
+        };
+        let sim = measured.delays();
         assert_eq!(sim.link_delay, Duration::ZERO);
-        // The whole way is jitter then: 60 us less four serializations, and half of it on average each way.
+        // All of the way is lateness then.
         assert_eq!(sim.transmit_delay + sim.receive_delay, Duration::ZERO);
-        assert_eq!(sim.jitter, rounded(60.0 - 4.0 * 2.08));
+        assert_eq!(sim.jitter_mean, rounded(60.0 / MEDIAN_OF_TWO));
     }
 
     #[test]
-    fn the_file_can_be_extended() {
-        let calibration = Calibration {
-            sim: SimOptions {
-                link_delay: Duration::from_nanos(1250),
-                transmit_delay: Duration::from_micros(7),
-                receive_delay: Duration::from_micros(14),
-                jitter: Duration::from_micros(9),
-                ..SimOptions::default()
-            },
-            rtt_us: [[1.0, 2.0, 3.0]; 3],
-            machine: "Linux 6.18, 2 CPUs".to_owned(),
+    fn the_worst_percentile_counts_either_way() {
+        let here = Measured {
+            near: idle(10.0, 20.0, 30.0),
+            far: idle(10.0, 20.0, 33.0),
+            ..Measured::default()
         };
-        let text = calibration.to_toml()
-            + "[network]\ntopology = 'star'\n[traffic.a]\nkind = 'bulk'\nfrom = 'h1'\nto = 'h2'\n";
-        let experiment = file::parse(Path::new("x.toml"), &text, &file::Options::default())
-            .unwrap_or_else(|problems| panic!("{problems}\n{text}"));
-        assert_eq!(experiment.variants[0].sim, calibration.sim);
+        let there = Measured {
+            near: idle(8.0, 20.0, 30.0),
+            far: idle(10.0, 20.0, 30.0),
+            ..Measured::default()
+        };
+        assert!((here.idle_ratio(&there) - 1.25).abs() < 1e-9);
+        assert!((there.idle_ratio(&here) - 1.25).abs() < 1e-9);
+        assert!((here.idle_ratio(&here) - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_scenario_is_read_with_a_calibration_and_its_own_keys_win() {
+        let measured = Measured {
+            near: idle(41.0, 44.0, 64.0),
+            far: idle(44.0, 47.0, 68.0),
+            ..Measured::default()
+        };
+        let directory = std::env::temp_dir().join(format!("sg-calibration-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let path = directory.join("delays.toml");
+        std::fs::write(&path, to_toml("a machine", &measured, &measured)).unwrap();
+        let scenario = "[network]\ntopology = 'star'\n[traffic.a]\nkind = 'bulk'\nfrom = 'h1'\nto = 'h2'\n\
+                        [sim]\nlink_delay = '7us'\n";
+        let options = file::Options {
+            calibration: Some(path.clone()),
+            ..file::Options::default()
+        };
+        let read = |options| file::parse(Path::new("x.toml"), scenario, &options);
+        let experiment = read(options.clone()).unwrap_or_else(|problems| panic!("{problems}"));
+        let expected = SimOptions {
+            link_delay: Duration::from_micros(7),
+            ..measured.delays()
+        };
+        assert_eq!(experiment.variants[0].sim, expected);
+        let again = file::parse(
+            Path::new("x.toml"),
+            &experiment.as_run,
+            &file::Options::default(),
+        );
+        assert_eq!(again.unwrap().variants[0].sim, expected);
+
+        std::fs::write(&path, "[network]\nrate = '1Gbit'\n").unwrap();
+        let problems = read(options).unwrap_err().to_string();
+        assert!(problems.contains("delays.toml:1"), "{problems}");
+        assert!(problems.contains("[sim]"), "{problems}");
+        std::fs::remove_dir_all(&directory).unwrap();
     }
 
     #[test]
     fn too_few_samples_are_refused() {
-        let few = results(vec![
-            measured("near", round_trips(50.0, 1.0)),
-            measured("far", round_trips(50.0, 1.0).take(10)),
-            measured("beside-bulk", round_trips(50.0, 1.0)),
-        ]);
-        assert!(
-            Calibration::of(&few)
-                .unwrap_err()
-                .contains("\"far\" has 10 samples")
-        );
+        let few = Measured::of(&results([2000, 10, 2000]));
+        assert!(few.unwrap_err().contains("\"far\" has 10 samples"));
     }
 }

@@ -138,6 +138,8 @@ pub struct TcpOptions {
     pub rto_slop: Option<Duration>,
     /// Longest delay of an ACK; zero: every segment is acknowledged at once.
     pub delayed_ack: Option<Duration>,
+    /// What connections learn of a peer is kept for the next ones.
+    pub connection_cache: Option<bool>,
 }
 
 /// A tenant's virtual machine or container.
@@ -464,6 +466,14 @@ pub struct SimOptions {
     pub receive_delay: Duration,
     /// A packet that finds its host's adapter idle leaves up to this much later, drawn uniformly.
     pub jitter: Duration,
+    /// And later still, drawn from an exponential distribution with this mean.
+    pub jitter_mean: Duration,
+    /// What a link that was idle sends at once, in time of its rate (two full frames at least), as the lab's token
+    /// buckets do; zero = a wire, which sends frame after frame.
+    pub burst: Duration,
+    /// Bulk flows connect up to this much after their time, drawn uniformly: processes that wake at once do not run
+    /// at once.
+    pub start_spread: Duration,
     /// What sockets put below them; `None` = as much as the lab's of that kind of tenant.
     pub sockets: Option<Sockets>,
 }
@@ -486,6 +496,9 @@ impl Default for SimOptions {
             transmit_delay: Duration::from_micros(5),
             receive_delay: Duration::from_micros(10),
             jitter: Duration::from_micros(4),
+            jitter_mean: Duration::ZERO,
+            burst: Duration::ZERO,
+            start_spread: Duration::ZERO,
             sockets: None,
         }
     }

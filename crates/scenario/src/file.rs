@@ -1,11 +1,11 @@
 //! Reading a scenario file: inheritance, variants, expectations.
 //!
 //! ```text
-//! extends ◀── file ◀── [short], when asked for ◀── the variant that it is like ◀── variant
+//! calibration ◀── extends ◀── file ◀── [short], when asked for ◀── the variant that it is like ◀── variant
 //! ```
 //! Each is laid over the one before; see [`Node::overlay`].
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use sluicegate_policy::{
     Problems,
@@ -33,6 +33,8 @@ pub struct Options {
     pub short: bool,
     /// Seed instead of the file's.
     pub seed: Option<u64>,
+    /// A file with a `[sim]` table to lay below the scenario's own.
+    pub calibration: Option<PathBuf>,
 }
 
 /// Keys of the file as a whole: a variant cannot change them.
@@ -76,6 +78,9 @@ fn stem(path: &Path) -> String {
 
 fn resolve_tree(mut tree: Node, path: &Path, options: &Options) -> Result<Experiment, Problems> {
     let sink = Sink::default();
+    if let Some(path) = &options.calibration {
+        calibrate(&mut tree, path)?;
+    }
     if let Some(short) = tree.remove("short") {
         check_override(
             &short,
@@ -124,6 +129,26 @@ fn resolve_tree(mut tree: Node, path: &Path, options: &Options) -> Result<Experi
         });
     }
     sink.finish(experiment)
+}
+
+/// Lays the `[sim]` table of a calibration below that of a scenario.
+fn calibrate(tree: &mut Node, path: &Path) -> Result<(), Problems> {
+    let mut calibration = inherit::read(path)?;
+    let other = calibration.entries().iter().find(|e| e.key != "sim");
+    if let Some(other) = other {
+        let complaint = Complaint::new(
+            "a calibration holds nothing but [sim]",
+            "write one with `sluicegate lab calibrate --out FILE`",
+        );
+        return Err(other.place.problem(&other.key, complaint).into());
+    }
+    if let Some(mut sim) = calibration.remove("sim") {
+        if let Some(own) = tree.get("sim") {
+            sim.overlay(own);
+        }
+        tree.set("sim", sim);
+    }
+    Ok(())
 }
 
 /// The file with its name and seed, as TOML; read again it gives the same experiment.

@@ -144,7 +144,7 @@ fn a_tenant_s_tcp_is_as_the_most_exact_table_says() {
     let ms = |ms| Some(Duration::from_millis(ms));
     let variant = one("[network]\ntopology = 'dumbbell'\npairs = 2\n\
         [tenant.default]\nrto_min = '10ms'\nrecovery = 'sack'\n\
-        [tenant.'s*']\nprofile = 'freebsd9'\nrto_initial = '20ms'\nrto_slop = '5ms'\n\
+        [tenant.'s*']\nprofile = 'freebsd9'\nrto_initial = '20ms'\nrto_slop = '5ms'\nconnection_cache = false\n\
         [tenant.s2]\nrto_min = '2ms'\ndelayed_ack = '0ms'\ncongestion_control = 'cubic'\n\
         [traffic.b]\nkind = 'bulk'\n");
     let [s1, s2, r1, ..] = &variant.tenants[..] else {
@@ -162,6 +162,7 @@ fn a_tenant_s_tcp_is_as_the_most_exact_table_says() {
         rto_min: ms(10),
         rto_slop: ms(5),
         delayed_ack: None,
+        connection_cache: Some(false),
     };
     assert_eq!(s1.tcp, freebsd);
     assert_eq!(s2.tcp.rto_min, ms(2));
@@ -244,6 +245,7 @@ fn the_short_form_is_laid_over_the_file_but_under_its_variants() {
     let short = Options {
         short: true,
         seed: Some(9),
+        ..Options::default()
     };
     let full = parse(&text);
     let short = file::parse(Path::new("t.toml"), &text, &short).unwrap();
@@ -480,8 +482,8 @@ fn pairs_by_lot_follow_the_seed() {
         "[network]\ntopology = 'star'\nhosts = 8\n[traffic.b]\nkind = 'bulk'\npairs = 'random'\n";
     let with = |seed| {
         let options = Options {
-            short: false,
             seed: Some(seed),
+            ..Options::default()
         };
         let mut experiment = file::parse(Path::new("t.toml"), text, &options).unwrap();
         experiment.variants.remove(0).traffic.remove(0).pairs

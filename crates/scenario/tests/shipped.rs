@@ -31,7 +31,10 @@ fn every_shipped_scenario_resolves() {
     assert!(!files.is_empty());
     for path in files {
         for short in [false, true] {
-            let options = Options { short, seed: None };
+            let options = Options {
+                short,
+                ..Options::default()
+            };
             let experiment = file::load(&path, &options).unwrap_or_else(|p| panic!("{p}"));
             assert!(
                 !experiment.expectations.is_empty(),
@@ -51,7 +54,15 @@ fn what_was_run_reads_back_as_the_same_experiment() {
     for path in shipped() {
         for short in [false, true] {
             let seed = Some(7);
-            let experiment = file::load(&path, &Options { short, seed }).unwrap();
+            let experiment = file::load(
+                &path,
+                &Options {
+                    short,
+                    seed,
+                    ..Options::default()
+                },
+            )
+            .unwrap();
             let text = &experiment.as_run;
             let elsewhere = Path::new("elsewhere/scenario.toml");
             let mut again = file::parse(elsewhere, text, &Options::default())

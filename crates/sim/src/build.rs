@@ -4,12 +4,19 @@ use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use sluicegate_core::{aqm::AqmParams, cc::Algorithm};
-use sluicegate_fabric::{Graph, PortConfig, Ports};
+use sluicegate_fabric::{
+    Graph, PortConfig, Ports,
+    port::{PS_PER_NS, PS_PER_S},
+    random::draw,
+};
 use sluicegate_scenario::{
     experiment::{
         self, Node, Profile, Sockets, TcpOptions, Tenant as Described, TenantKind, Variant,
     },
-    workload,
+    workload::{
+        self,
+        plan::{Plan, Role},
+    },
 };
 use sluicegate_tcp::{
     Config,
@@ -24,9 +31,6 @@ use crate::{
     net::{Host, Net},
     packet::{ETHERNET_BYTES, Packet},
 };
-
-/// Picoseconds in a nanosecond.
-const PS_PER_NS: u64 = 1_000;
 
 /// Rate between tenants of one host: a memory copy, never the bottleneck.
 const LOCAL_RATE_BPS: u64 = 100_000_000_000;
@@ -76,7 +80,12 @@ pub fn engine(variant: &Variant, seed: u64, threads: usize) -> Result<Engine> {
         far, routes, tenants, ip_bytes, partition, hosts,
     ));
     let mut casts: Vec<Vec<_>> = vec![Vec::new(); layout.partition.parts()];
-    for (tenant, plan) in (0..).zip(workload::plans(variant, seed)?) {
+    for (tenant, mut plan) in (0..).zip(workload::plans(variant, seed)?) {
+        spread(
+            &mut plan,
+            ps(variant.sim.start_spread) / PS_PER_NS,
+            seed ^ u64::from(tenant),
+        );
         let part = layout.part_of_host(variant.tenants[tenant as usize].host as u16);
         casts[part].push((tenant, plan));
     }
@@ -89,6 +98,16 @@ pub fn engine(variant: &Variant, seed: u64, threads: usize) -> Result<Engine> {
     let parts = casts.into_iter().enumerate().map(part);
     let parts = parts.collect::<Result<_>>()?;
     Ok(Engine::new(Arc::clone(&layout), parts, lookahead_ps))
+}
+
+/// Bulk flows connect up to so much later.
+fn spread(plan: &mut Plan, most_ns: u64, mut seed: u64) {
+    for role in &mut plan.roles {
+        if let Role::Source { span, .. } = role {
+            let part = u128::from(draw(&mut seed)) * u128::from(most_ns);
+            span.begin_ns += (part >> 64) as u64;
+        }
+    }
 }
 
 /// Who looks after what, and the shortest delay from one part to another. If nothing lies between two parts,
@@ -208,8 +227,19 @@ fn port(
         },
         aqm,
         jitter_ps: if is_switch { 0 } else { ps(sim.jitter) },
+        jitter_mean_ps: if is_switch { 0 } else { ps(sim.jitter_mean) },
+        burst_ps: burst_ps(sim.burst, link.rate_bps, frame_bytes),
         overhead_bytes: 0,
     })
+}
+
+/// A token bucket that holds less than two frames hardly keeps its rate.
+fn burst_ps(burst: Duration, rate_bps: u64, frame_bytes: u32) -> u64 {
+    if burst.is_zero() {
+        return 0;
+    }
+    let frame_ps = u64::from(8 * frame_bytes).saturating_mul(PS_PER_S) / rate_bps.max(1);
+    ps(burst).max(2 * frame_ps)
 }
 
 fn ps(duration: Duration) -> u64 {
@@ -226,6 +256,8 @@ fn local(variant: &Variant) -> PortConfig {
         limit_bytes: LOCAL_LIMIT_BYTES,
         aqm: AqmParams::default(),
         jitter_ps: ps(variant.sim.jitter),
+        jitter_mean_ps: ps(variant.sim.jitter_mean),
+        burst_ps: 0,
         overhead_bytes: 0,
     }
 }
@@ -286,6 +318,8 @@ fn stack(variant: &Variant, tenant: &Described) -> Result<Config> {
         Profile::Freebsd9 => Config::freebsd9,
     };
     let mut stack = profile(mss as u16).with(algorithm);
+    // The lab's tenants run with tcp_no_metrics_save; FreeBSD's hostcache is part of the thesis's model (2.5.3).
+    stack.cache = tenant.tcp.profile == Profile::Freebsd9;
     apply(&tenant.tcp, &mut stack);
     if tenant.ecn {
         stack.ecn = Ecn::Offer;
@@ -314,6 +348,7 @@ fn apply(options: &TcpOptions, stack: &mut Config) {
         };
         stack.sack = recovery != experiment::Recovery::NewReno;
     }
+    stack.cache = options.connection_cache.unwrap_or(stack.cache);
     let ns = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
     let rto = &mut stack.rto;
     rto.initial_ns = options.rto_initial.map_or(rto.initial_ns, ns);

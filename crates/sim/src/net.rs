@@ -19,7 +19,7 @@ use sluicegate_core::{
 };
 use sluicegate_fabric::{Handle, Offer, Pool, Ports, Routes, graph::PortId};
 use sluicegate_tcp::{
-    Endpoint, Events, Taker,
+    Cache, Endpoint, Events, Taker,
     segment::{Segment, flags},
 };
 use sluicegate_vswitch::Vnics;
@@ -126,6 +126,8 @@ pub struct Net {
     listeners: HashMap<(u32, u16), (u32, u64)>,
     /// Ends of connections.
     pub ends: Vec<End>,
+    /// What tenants know of their peers from earlier connections, by tenant and peer.
+    pub(crate) cache: Cache<(u32, u32)>,
     alarms: Vec<Alarm>,
     /// For the actors, in order.
     pub notices: VecDeque<Notice>,
@@ -214,6 +216,7 @@ impl Net {
             accepted: HashMap::new(),
             listeners: HashMap::new(),
             ends: Vec::new(),
+            cache: Cache::default(),
             alarms: Vec::new(),
             notices: VecDeque::new(),
             letters: Letters::default(),
@@ -407,7 +410,8 @@ impl Net {
         };
         let route = route(&self.layout.tenants, ends);
         let at_ps = match side {
-            Side::Sent => self.ports.free_ps(port as usize),
+            // A token bucket may be free in the past.
+            Side::Sent => self.ports.free_ps(port as usize).max(self.now_ps),
             Side::Arrived => self.now_ps,
         };
         let seen = Seen {
@@ -624,9 +628,15 @@ impl Net {
     }
 
     fn tell(&mut self, end: EndId, events: Events) {
-        if !events.is_empty() {
-            self.notices.push_back(Notice::Socket(end, events));
+        if events.is_empty() {
+            return;
         }
+        let state = &mut self.ends[end as usize];
+        if let Some(tcp) = &mut state.tcp {
+            let peer = (state.way.tenant, state.way.peer_tenant);
+            self.cache.follow(peer, tcp, events);
+        }
+        self.notices.push_back(Notice::Socket(end, events));
     }
 
     /// After anything happened to an end: what it has to send, and its timer.

@@ -127,6 +127,8 @@ impl Shape {
                     limit_bytes: self.limit_bytes,
                     aqm: AqmParams::default(),
                     jitter_ps: if switch.is_some() { 0 } else { self.jitter_ps },
+                    jitter_mean_ps: 0,
+                    burst_ps: 0,
                     overhead_bytes: 0,
                 };
                 let port = ports.add(config, seed ^ ports.len() as u64);

@@ -105,3 +105,41 @@ tenant.default.profile = 'freebsd9'
     assert!(freebsd.rtt_us.p50 < 1_000.0, "{}", freebsd.rtt_us.p50);
     assert!(linux.rtt_us.p50 > 10_000.0, "{}", linux.rtt_us.p50);
 }
+
+/// Two connections, one after the other, over a bottleneck whose queue a slow start fills.
+#[test]
+fn a_connection_begins_with_what_the_one_before_has_learnt() {
+    let results = run("warmup = '0s'
+duration = '1s'
+[network]
+topology = 'dumbbell'
+pairs = 1
+rate = '100Mbit'
+access_rate = '1Gbit'
+queue = '60KB'
+[traffic.first]
+kind = 'bulk'
+stop = '300ms'
+[traffic.second]
+kind = 'bulk'
+start = '500ms'
+stop = '800ms'
+[variant.fresh]
+tenant.default = { profile = 'freebsd9', connection_cache = false }
+[variant.kept]
+tenant.default.profile = 'freebsd9'
+[variant.linux]
+[variant.linux-kept]
+tenant.default.connection_cache = true
+");
+    let drops = |result: &VariantResult| {
+        let links = result.links.iter();
+        links.flat_map(|link| link.drops.values()).sum::<u64>()
+    };
+    let [fresh, kept, linux, linux_kept] = [0, 1, 2, 3].map(|n| drops(&results[n]));
+    // The first overshoots as it did; the second knows where to stop.
+    assert!(fresh > 20, "{fresh}");
+    assert!(kept * 3 < fresh * 2, "{kept} against {fresh}");
+    // Linux keeps no threshold: its second one overshoots, too.
+    assert!(linux_kept * 3 > linux * 2, "{linux_kept} against {linux}");
+}

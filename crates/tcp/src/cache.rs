@@ -42,12 +42,10 @@ impl<Peer: Eq + Hash> Cache<Peer> {
     /// After each event of an endpoint: at the end of its handshake it is given what is known of `peer`,
     /// when it ends what it has learnt is kept. Without [`crate::Config::cache`] nothing happens.
     pub fn follow(&mut self, peer: Peer, endpoint: &mut Endpoint, events: Events) {
-        let known = self
-            .peers
-            .get(&peer)
-            .filter(|_| events.contains(Events::CONNECTED));
-        if let Some(known) = known {
-            endpoint.benefit(known);
+        if events.contains(Events::CONNECTED) {
+            if let Some(known) = self.peers.get(&peer) {
+                endpoint.benefit(known);
+            }
         }
         if events.contains(Events::CLOSED) || events.contains(Events::FAILED) {
             self.learn(peer, endpoint);

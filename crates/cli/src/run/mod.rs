@@ -30,6 +30,7 @@ Examples:
   sluicegate run scenarios/*.toml --short --check --out out
   sluicegate run scenarios/incast-1500.toml --out out --pcap h1 switch-h1
   sluicegate run scenarios/incast-1500.toml --out out --trace queue,cwnd,rwnd,alpha
+  sluicegate run scenarios/incast-1500.toml --calibration calibrations/two-cpu-vm.toml
 
 With --out, DIR gets results.json, scenario.toml (as run), samples.csv.gz and report.html; with
 --trace also traces.csv.gz, and plots in report.html. Only the simulator captures and traces.
@@ -69,6 +70,9 @@ pub struct Args {
     /// Multiply every rate, as the lab does where the CPU is the limit: predicts such a run
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = rate_scale)]
     rate_scale: f64,
+    /// Simulate with the delays in FILE, as `sluicegate lab calibrate` writes it; what a scenario says itself stays
+    #[arg(long, value_name = "FILE")]
+    calibration: Option<PathBuf>,
     #[command(flatten)]
     inspect: inspect::Args,
 }
@@ -178,6 +182,7 @@ fn job(args: &Args, path: &Path, several: bool) -> Result<Job, Failure> {
     let options = Options {
         short: args.short,
         seed: args.seed,
+        calibration: args.calibration.clone(),
     };
     let mut experiment = file::load(path, &options)?;
     if !args.variant.is_empty() {

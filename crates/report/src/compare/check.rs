@@ -106,10 +106,7 @@ impl Judge<'_> {
 
     fn pair(&self, contest: &Contest, pair: &Pair, side: usize) -> Option<String> {
         let (a, b) = (pair.ratios[0]?, pair.ratios[side]?);
-        let tolerance = match contest.figure.ends_with("p99") {
-            true => self.tolerances.ratio_p99,
-            false => self.tolerances.ratio,
-        };
+        let tolerance = self.tolerances.of_ratio(&contest.figure);
         let why = match (pair.reversed[side], tolerance.allows(a, b)) {
             (true, _) => "the other one is better".to_owned(),
             (false, true) => return None,

@@ -1,8 +1,9 @@
 //! Results of two or more directories side by side: other worlds, seeds, versions, policies.
 //!
 //! The first directory, A, is the reference. [`compare`] matches scenarios and variants by name and makes a
-//! [`Comparison`], which is also the JSON; [`text`] and [`html()`] show it.
+//! [`Comparison`], which is also the JSON; [`text`], [`html()`] and [`agreement()`] show it.
 
+mod agreement;
 mod check;
 mod contest;
 mod grids;
@@ -14,6 +15,7 @@ mod tolerance;
 
 use sluicegate_scenario::results::Results;
 
+pub use agreement::agreement;
 pub use contest::{Contest, Pair};
 pub use model::{
     Comparison, Difference, Measured, Origin, SCHEMA, Scenario, SideName, Unmatched, Variant,

@@ -73,6 +73,16 @@ pub struct Tolerances {
     pub tie: Tolerance,
 }
 
+impl Tolerances {
+    /// Of the ratio of two variants in a figure.
+    pub fn of_ratio(&self, figure: &str) -> Tolerance {
+        match figure.ends_with("p99") {
+            true => self.ratio_p99,
+            false => self.ratio,
+        }
+    }
+}
+
 impl Default for Tolerances {
     fn default() -> Self {
         Self {

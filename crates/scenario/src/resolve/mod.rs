@@ -162,6 +162,9 @@ fn read_sim(table: &Table<'_>) -> SimOptions {
         transmit_delay: read("transmit_delay", defaults.transmit_delay),
         receive_delay: read("receive_delay", defaults.receive_delay),
         jitter: read("jitter", defaults.jitter),
+        jitter_mean: read("jitter_mean", defaults.jitter_mean),
+        burst: read("burst", defaults.burst),
+        start_spread: read("start_spread", defaults.start_spread),
         sockets: sim.choice("sockets", &SOCKETS),
     };
     sim.close();

@@ -155,6 +155,7 @@ fn read_change(table: &Table<'_>) -> Change {
             rto_min: table.parse("rto_min", parse_timeout),
             rto_slop: table.parse("rto_slop", parse_duration),
             delayed_ack: table.parse("delayed_ack", parse_duration),
+            connection_cache: table.boolean("connection_cache"),
         },
         read_rate_bps: read_rate(table, "read_rate"),
     }
@@ -188,6 +189,7 @@ impl Change {
             rto_min: new.rto_min.or(old.rto_min),
             rto_slop: new.rto_slop.or(old.rto_slop),
             delayed_ack: new.delayed_ack.or(old.delayed_ack),
+            connection_cache: new.connection_cache.or(old.connection_cache),
         };
         tenant.read_rate_bps = self.read_rate_bps.or(tenant.read_rate_bps);
     }

@@ -87,6 +87,8 @@ impl Network {
                 AqmParams::default()
             },
             jitter_ps: if is_switch { 0 } else { self.jitter_ps },
+            jitter_mean_ps: 0,
+            burst_ps: 0,
             overhead_bytes: 0,
         }
     }

@@ -73,6 +73,8 @@ impl Queue {
             limit_bytes: u64::from(u32::MAX),
             aqm: AqmParams::default(),
             jitter_ps: 0,
+            jitter_mean_ps: 0,
+            burst_ps: 0,
             overhead_bytes: 0,
         };
         ports.add(config, 1);

@@ -208,7 +208,7 @@ impl Endpoint {
     pub(super) fn cc_state(&self, now_ns: u64) -> Ack {
         Ack {
             now_ns,
-            min_rtt_ns: saturated(self.rtt.min()),
+            min_rtt_ns: self.rtt.data_min(),
             snd_una: sequence::wire(self.snd_una),
             snd_nxt: sequence::wire(self.snd_nxt),
             flight: saturated(self.outstanding()),
@@ -238,6 +238,7 @@ impl Endpoint {
     /// out.
     #[inline]
     pub(super) fn feed(&mut self, now_ns: u64, acked: u32, rtt_ns: u32, flight: u64) {
+        self.rtt.data(rtt_ns);
         let marked = std::mem::take(&mut self.marked_bytes).min(acked);
         let first_after_timeout = std::mem::take(&mut self.flags.one_segment);
         let ack = Ack {

@@ -8,6 +8,7 @@ pub struct Estimator {
     srtt: u64,
     var: u64,
     min: u64,
+    data_min: u32,
     /// RTO before backoff and slop.
     base: u64,
     /// Whether `base` came from a sample.
@@ -23,6 +24,7 @@ impl Estimator {
             srtt: 0,
             var: 0,
             min: 0,
+            data_min: 0,
             base: rto.initial_ns,
             sampled: false,
             backoff: 0,
@@ -58,6 +60,15 @@ impl Estimator {
             self.base = base;
             self.backoff = 0;
             self.rto = self.after(0, rto);
+        }
+    }
+
+    /// The newest segment of data that an ACK covers took so long (0 = not known): what congestion control goes by.
+    #[inline]
+    pub fn data(&mut self, rtt: u32) {
+        // What is not known is the largest of all.
+        if rtt.wrapping_sub(1) < self.data_min.wrapping_sub(1) {
+            self.data_min = rtt;
         }
     }
 
@@ -109,6 +120,12 @@ impl Estimator {
     /// Smallest sample; 0 = none yet.
     pub fn min(&self) -> u64 {
         self.min
+    }
+
+    /// Smallest one of data, 0 = none yet. Stacks start their congestion control when the handshake is over
+    /// (Linux's `tcp_init_transfer`), so that Vegas and its kin never see its round trip.
+    pub fn data_min(&self) -> u32 {
+        self.data_min
     }
 }
 

@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# Shipped scenarios in short form, in the lab and simulated with a calibration, and how far they agree.
+#
+#   agreement.sh DIR CALIBRATION [FILE…]   DIR gets lab/, sim/, compare.html, compare.json and agreement.md
+#
+# Where DIR/lab already has a scenario it is not run again: remove it to repeat it.
+set -euo pipefail
+# shellcheck source=scripts/env.sh
+. "$(dirname "${BASH_SOURCE[0]}")/env.sh"
+cd "$SG_ROOT"
+
+out=${1:?usage: agreement.sh DIR CALIBRATION [FILE…]}
+calibration=${2:?usage: agreement.sh DIR CALIBRATION [FILE…]}
+shift 2
+files=("$@")
+[ ${#files[@]} -gt 0 ] || files=(scenarios/*.toml)
+[ "$(id -u)" -eq 0 ] || die "agreement needs root: its reference are runs on this kernel, in network namespaces (sudo make agreement)"
+[ -f "$calibration" ] || die "$calibration: there is no such file; sluicegate lab calibrate --out FILE writes one"
+
+scripts/setup.sh test
+. scripts/env.sh
+cargo build --release --locked -p sluicegate
+sluicegate=$SG_ROOT/target/release/sluicegate
+
+# A run that is interrupted cleans up and ends by itself; then nothing else begins.
+trap 'exit 130' INT TERM
+
+# scale_of DIR: the factor at which the lab had to run a scenario.
+scale_of() { sed -n 's/.*"rate_scale": \([0-9.e-]*\).*/\1/p' "$1/results.json" | head -n 1; }
+
+unusable=()
+for file in "${files[@]}"; do
+	name=$(basename "$file" .toml)
+	lab=$out/lab/$name
+	if [ ! -f "$lab/results.json" ]; then
+		say "$name in the lab"
+		"$sluicegate" run "$file" --world lab --short --out "$lab"
+	fi
+	if grep -q '"cpu_bound": true' "$lab/results.json"; then
+		unusable+=("$name")
+		mkdir -p "$out/cpu-bound"
+		rm -rf "$out/cpu-bound/$name"
+		mv "$lab" "$out/cpu-bound/"
+		rm -rf "$out/sim/$name"
+		continue
+	fi
+	say "$name simulated"
+	# What the lab ran, at the rates that it could carry.
+	"$sluicegate" run "$lab/scenario.toml" --calibration "$calibration" --rate-scale "$(scale_of "$lab")" --out "$out/sim/$name"
+done
+
+say "how far they agree"
+"$sluicegate" compare "$out/lab" "$out/sim" --markdown --out "$out" | tee "$out/agreement.md"
+if [ ${#unusable[@]} -gt 0 ]; then
+	echo "The CPU limited these runs of the lab, which say nothing: ${unusable[*]}. Run again when the machine is idle." >&2
+	exit 3
+fi
