@@ -8,7 +8,10 @@ use std::{
 use anyhow::{Context, Result};
 use sluicegate_scenario::{
     results::{Conditions, LinkResult},
-    workload::collect::{self, Seen},
+    workload::{
+        collect::{self, Seen},
+        errors,
+    },
     world::Outcome,
 };
 
@@ -42,16 +45,9 @@ pub fn outcome(observed: Observed<'_>) -> Result<Outcome> {
 
 fn conditions(observed: &Observed<'_>) -> Result<Conditions> {
     let (mut outside, mut notes) = (observed.outside.clone(), observed.notes.clone());
-    let errors = observed
-        .seen
-        .reports
-        .iter()
-        .flat_map(|report| report.errors.iter().map(|error| (&report.tenant, error)));
-    let errors: Vec<String> = errors
-        .map(|(tenant, error)| format!("tenant {tenant}: {error}"))
-        .collect();
-    outside.insert("tenant_errors".to_owned(), errors.len() as u64);
-    notes.extend(errors);
+    let (count, lines) = errors::of_tenants(observed.seen.reports);
+    outside.insert(errors::COUNTER.to_owned(), count);
+    notes.extend(lines);
     outside.extend(unexplained(observed, &mut notes));
     outside.insert(
         "elsewhere_dropped".to_owned(),

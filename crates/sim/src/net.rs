@@ -7,6 +7,8 @@
 mod host;
 mod sockets;
 
+pub(crate) use sockets::EPHEMERAL_PORT;
+
 use std::{
     collections::{HashMap, VecDeque},
     sync::Arc,

@@ -11,8 +11,9 @@ use sluicegate_scenario::{
     experiment::{Action, Experiment, Variant},
     results::Conditions,
     workload::{
-        self, Flow,
+        self, Flow, Report,
         collect::{self, Seen},
+        errors,
         windows::Windows,
     },
     world::{Observer, Outcome, World},
@@ -323,7 +324,7 @@ impl<'a> Run<'a> {
         }
         Outcome {
             result,
-            conditions: conditions(),
+            conditions: conditions(&reports),
         }
     }
 }
@@ -349,8 +350,11 @@ fn add(sum: &mut [u64], counters: &[u64]) {
 }
 
 /// Nothing of the machine that it ran on: the same scenario and seed give the same bytes.
-fn conditions() -> Conditions {
+fn conditions(reports: &[Report]) -> Conditions {
+    let (count, notes) = errors::of_tenants(reports);
     Conditions {
+        outside: BTreeMap::from([(errors::COUNTER.to_owned(), count)]),
+        notes,
         kernel: format!("simulated, {}", env!("CARGO_PKG_VERSION")),
         cpus: 1,
         cpu_idle_min: 1.0,

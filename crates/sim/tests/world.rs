@@ -134,3 +134,35 @@ fn what_a_link_loses_is_told_by_cause_at_both_its_ends() {
     assert!(drops("switch>h2", "corrupt") > Some(0));
     assert_eq!(drops("switch>h2", "down"), None, "nothing of it failed");
 }
+
+/// Linux gives up after 15 retransmissions, a quarter of an hour.
+const DEAD: &str = "warmup = '1s'\nduration = '1400s'\n[network]\ntopology = 'star'\nhosts = 3\nrate = '10Mbit'\n[sim]\nlink_delay = '5ms'\n\
+    [traffic.b]\nkind = 'bulk'\nfrom = 'h1'\nto = 'h2'\nrate = '100Kbit'\n\
+    [traffic.m]\nkind = 'messages'\nfrom = 'h1'\nto = 'h3'\nbytes = '10KB'\ninterval = '1s'\ndeadline = '1s'\n\
+    [traffic.late]\nkind = 'bulk'\nfrom = 'h3'\nto = 'h2'\nstart = '1390s'\n";
+
+#[test]
+fn a_connection_that_fails_is_an_error_of_the_run() {
+    let clean = experiment(DEAD);
+    let outcome = sim(1).run(&clean, &clean.variants[0], 1, &mut Unobserved);
+    let conditions = outcome.unwrap().conditions;
+    assert_eq!(conditions.outside["tenant_errors"], 0);
+    assert_eq!(conditions.notes, [""; 0]);
+
+    let dead = experiment(&format!(
+        "{DEAD}[[event]]\nat = '10s'\nlink_down = ['switch-h2']\n[[event]]\nat = '20s'\nlink_down = ['switch-h1']\n"
+    ));
+    for threads in [1, 2] {
+        let outcome = sim(threads).run(&dead, &dead.variants[0], 1, &mut Unobserved);
+        let conditions = outcome.unwrap().conditions;
+        assert_eq!(
+            conditions.notes,
+            [
+                "tenant h1: connection to 10.0.3.1:10001: Connection timed out",
+                "tenant h1: connection to 10.0.2.1:10000: Connection timed out",
+                "tenant h3: no connection to 10.0.2.1:10002: no answer",
+            ]
+        );
+        assert_eq!(conditions.outside["tenant_errors"], 3);
+    }
+}

@@ -80,7 +80,7 @@ impl Engine {
             self.with(index, |actor, io| actor.finish(io, &mut report));
         }
         self.io.note_unconnected();
-        report.errors = std::mem::take(&mut self.io.errors);
+        report.errors = std::mem::take(&mut self.io.errors).into_lines();
         // Sockets stay open until the process ends: a peer whose clock is a little late must not see them close.
         std::mem::forget(self.io);
         report

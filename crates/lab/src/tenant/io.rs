@@ -16,16 +16,12 @@ use rustix::{
     net::{self, RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown},
 };
 
+use sluicegate_scenario::workload::Errors;
+
 use super::{clock::Clock, pattern::Pattern, plan::Plan, socket};
 
 /// Bytes that one read takes at most.
 const READ_BYTES: usize = 1 << 20;
-
-/// Errors kept per engine; more of them say nothing new.
-const MAX_ERRORS: usize = 50;
-
-/// A connection that waits longer than this (two lost SYNs) at the end of the run is an error.
-const PATIENCE_NS: u64 = 4_000_000_000;
 
 /// Handle of a socket; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -95,7 +91,7 @@ pub struct Io {
     sequence: u64,
     pub(super) current: usize,
     scratch: Vec<u8>,
-    pub(super) errors: Vec<String>,
+    pub(super) errors: Errors,
 }
 
 impl Io {
@@ -112,7 +108,7 @@ impl Io {
             sequence: 0,
             current: 0,
             scratch: vec![0; READ_BYTES],
-            errors: Vec::new(),
+            errors: Errors::default(),
         })
     }
 
@@ -133,9 +129,7 @@ impl Io {
 
     /// Notes what went wrong; ends up in the report.
     pub fn error(&mut self, text: String) {
-        if self.errors.len() < MAX_ERRORS && !self.errors.contains(&text) {
-            self.errors.push(text);
-        }
+        self.errors.note(text);
     }
 
     /// Calls [`Actor::timer`] at this time.
@@ -369,31 +363,22 @@ impl Io {
 
     /// Closes and notes a broken connection, unless the run is over anyway.
     fn broken(&mut self, id: SocketId, what: &str, error: Errno) {
-        if self.now_ns() < self.plan.stop_ns {
-            self.error(format!("{what}: {error}"));
-        }
+        let now_ns = self.now_ns();
+        self.errors.broken(&self.plan, now_ns, what, error);
         self.close(id);
     }
 
     /// Connections that never came about: refused to the last, or waiting for longer than a lost SYN explains.
     pub(super) fn note_unconnected(&mut self) {
         let now = self.now_ns();
-        let lines: Vec<String> = self
-            .sockets
-            .iter()
-            .flatten()
-            .filter_map(|socket| match (socket.state, socket.refusal) {
-                (State::Connecting(peer), Some(error)) => {
-                    Some(format!("no connection to {peer}: {error}"))
-                }
-                (State::Connecting(peer), None)
-                    if now.saturating_sub(socket.opened_ns) > PATIENCE_NS =>
-                {
-                    Some(format!("no connection to {peer}: no answer"))
-                }
-                _ => None,
-            })
-            .collect();
-        lines.into_iter().for_each(|line| self.error(line));
+        for socket in self.sockets.iter().flatten() {
+            let State::Connecting(peer) = socket.state else {
+                continue;
+            };
+            match socket.refusal {
+                Some(error) => self.errors.refused(peer, error),
+                None => self.errors.unanswered(peer, socket.opened_ns, now),
+            }
+        }
     }
 }

@@ -7,12 +7,14 @@
 //! the seed.
 
 pub mod collect;
+pub mod errors;
 pub mod meter;
 pub mod plan;
 pub mod planning;
 pub mod tracking;
 pub mod windows;
 
+pub use errors::Errors;
 pub use meter::Meter;
 pub use plan::{Plan, Report};
 pub use planning::{Flow, flows, plans};

@@ -5,6 +5,7 @@ mod incast;
 mod messages;
 mod ping;
 mod probe;
+mod troubles;
 
 use std::net::SocketAddr;
 
@@ -12,6 +13,7 @@ use sluicegate_scenario::workload::{Plan, Report, plan::Role};
 use sluicegate_tcp::Events;
 
 use crate::net::{EndId, Net, Notice};
+use troubles::Troubles;
 
 /// One role of a tenant. `key` is what the actor gave when it opened the socket or set the alarm; an accepted
 /// connection has the key of its listener.
@@ -36,6 +38,7 @@ pub struct Io<'a> {
     pub net: &'a mut Net,
     /// The plan of the tenant.
     pub plan: &'a Plan,
+    troubles: &'a mut Troubles,
     tenant: u32,
     actor: u32,
 }
@@ -52,8 +55,11 @@ impl Io<'_> {
 
     /// Opens a connection from this tenant.
     pub fn connect(&mut self, peer: SocketAddr, key: u64) -> EndId {
-        self.net
-            .connect(self.tenant, peer.ip(), peer.port(), self.actor, key)
+        let end = self
+            .net
+            .connect(self.tenant, peer.ip(), peer.port(), self.actor, key);
+        self.troubles.opened(end, peer, self.net.now_ns());
+        end
     }
 
     /// Accepts connections to this tenant.
@@ -80,6 +86,8 @@ struct Seat {
 /// The roles of the tenants that a part looks after.
 pub struct Cast {
     plans: Vec<(u32, Plan)>,
+    /// By plan.
+    troubles: Vec<Troubles>,
     seats: Vec<Seat>,
 }
 
@@ -96,7 +104,12 @@ impl Cast {
                 });
             }
         }
-        Self { plans, seats }
+        let troubles = plans.iter().map(|_| Troubles::default()).collect();
+        Self {
+            plans,
+            troubles,
+            seats,
+        }
     }
 
     /// From actors of the caller's own, by tenant; `plan` is what all of them are told.
@@ -104,6 +117,7 @@ impl Cast {
         let mut cast = Self::new(Vec::new());
         for (index, (tenant, actor)) in actors.into_iter().enumerate() {
             cast.plans.push((tenant, plan.clone()));
+            cast.troubles.push(Troubles::default());
             cast.seats.push(Seat {
                 tenant,
                 plan: index,
@@ -120,6 +134,7 @@ impl Cast {
         let mut io = Io {
             net,
             plan: &self.plans[seat.plan].1,
+            troubles: &mut self.troubles[seat.plan],
             tenant: seat.tenant,
             actor: index,
         };
@@ -148,7 +163,13 @@ impl Cast {
     fn socket(&mut self, net: &mut Net, end: EndId, events: Events) {
         let (index, key) = (net.ends[end as usize].actor, net.ends[end as usize].key);
         if events.contains(Events::CONNECTED) {
-            self.with(net, index, |actor, io| actor.connected(io, end, key));
+            self.with(net, index, |actor, io| {
+                io.troubles.connected(end);
+                actor.connected(io, end, key);
+            });
+        }
+        if events.contains(Events::FAILED) {
+            self.with(net, index, |_, io| io.troubles.failed(io.net, io.plan, end));
         }
         let key = net.ends[end as usize].key;
         if events.contains(Events::READABLE) {
@@ -164,9 +185,11 @@ impl Cast {
         let mut reports: Vec<(u32, Report)> = self
             .plans
             .iter()
-            .map(|(tenant, plan)| {
+            .zip(&mut self.troubles)
+            .map(|((tenant, plan), troubles)| {
                 let report = Report {
                     tenant: plan.tenant.clone(),
+                    errors: std::mem::take(troubles).finish(net.now_ns()),
                     ..Report::default()
                 };
                 (*tenant, report)

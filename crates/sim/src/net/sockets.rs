@@ -1,6 +1,9 @@
 //! What actors may do: sockets and alarms.
 
-use std::{net::IpAddr, sync::Arc};
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+};
 
 use sluicegate_tcp::Endpoint;
 
@@ -10,7 +13,17 @@ use crate::{
     packet::{NO_END, Way},
 };
 
+/// First port that a tenant opens connections from (Linux's).
+pub const EPHEMERAL_PORT: u16 = 32_768;
+
 impl Net {
+    /// Own port of an end, and its peer.
+    pub fn sides(&self, end: EndId) -> (u16, SocketAddr) {
+        let way = &self.ends[end as usize].way;
+        let peer = self.layout.tenants[way.peer_tenant as usize].address;
+        (way.port, SocketAddr::new(peer, way.peer_port))
+    }
+
     /// Opens a connection from a tenant; the peer must listen by the time that the SYN arrives.
     pub fn connect(
         &mut self,
@@ -28,7 +41,7 @@ impl Net {
         );
         let stack = Arc::clone(&tenants[tenant as usize].stack);
         let opener = &mut self.hosts[usize::from(host)];
-        let local_port = 32_768 + (opener.opened % 28_232) as u16;
+        let local_port = EPHEMERAL_PORT + (opener.opened % 28_232) as u16;
         opener.opened += 1;
         let isn = opener.isn();
         let id = self.end(End {

@@ -1,0 +1,69 @@
+//! Connections that fail, or never come about.
+
+use std::{collections::BTreeMap, net::SocketAddr};
+
+use sluicegate_scenario::workload::{Errors, Plan};
+use sluicegate_tcp::{Endpoint, Error};
+
+use crate::net::{EPHEMERAL_PORT, EndId, Net};
+
+/// What a tenant's connections meet.
+#[derive(Default)]
+pub(super) struct Troubles {
+    errors: Errors,
+    /// Opened and not yet established: to whom and when (ns).
+    waiting: BTreeMap<EndId, (SocketAddr, u64)>,
+}
+
+impl Troubles {
+    pub(super) fn opened(&mut self, end: EndId, peer: SocketAddr, now_ns: u64) {
+        self.waiting.insert(end, (peer, now_ns));
+    }
+
+    pub(super) fn connected(&mut self, end: EndId) {
+        self.waiting.remove(&end);
+    }
+
+    /// A connection has failed. Where the peer had said everything and all was read, nobody misses it.
+    pub(super) fn failed(&mut self, net: &Net, plan: &Plan, end: EndId) {
+        let tcp = net.ends[end as usize].tcp.as_ref();
+        let Some(why) = tcp.and_then(Endpoint::error) else {
+            return;
+        };
+        if let Some((peer, _)) = self.waiting.remove(&end) {
+            return self.errors.refused(peer, words(why));
+        }
+        if !tcp.is_some_and(Endpoint::at_end) {
+            let connection = connection(net, end);
+            self.errors
+                .broken(plan, net.now_ns(), connection, words(why));
+        }
+    }
+
+    /// The run is over: lines for the report.
+    pub(super) fn finish(mut self, now_ns: u64) -> Vec<String> {
+        for (peer, opened_ns) in self.waiting.into_values() {
+            self.errors.unanswered(peer, opened_ns, now_ns);
+        }
+        self.errors.into_lines()
+    }
+}
+
+/// What the flow is known by, whichever of its connections this is.
+fn connection(net: &Net, end: EndId) -> String {
+    let (port, peer) = net.sides(end);
+    if port >= EPHEMERAL_PORT {
+        format!("connection to {peer}")
+    } else {
+        format!("connection from {} to port {port}", peer.ip())
+    }
+}
+
+/// As Linux says it.
+fn words(why: Error) -> &'static str {
+    match why {
+        Error::Refused => "Connection refused",
+        Error::Reset => "Connection reset by peer",
+        Error::TimedOut => "Connection timed out",
+    }
+}
