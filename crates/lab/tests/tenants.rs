@@ -256,7 +256,11 @@ fn messages_complete_one_by_one() {
         .iter()
         .find(|part| part.class == "mice")
         .expect("mice");
-    let late: u64 = a.completions.iter().map(|part| part.unfinished).sum();
+    let late: u64 = a
+        .completions
+        .iter()
+        .map(|part| part.open_us.len() as u64)
+        .sum();
     // 600 ms of measured time at one every 10 ms: each is complete or counted as late, the last perhaps as both.
     let complete = mice.samples_us.len() as u64;
     assert!(
@@ -298,7 +302,7 @@ fn trace_offers_its_load() {
     let (a, b) = exchange(vec![traffic(kind, &[(0, 1), (0, 1)], 5000)]);
     let completions = || a.completions.iter().chain(&b.completions);
     let complete: u64 = completions().map(|part| part.samples_us.len() as u64).sum();
-    let late: u64 = completions().map(|part| part.unfinished).sum();
+    let late: u64 = completions().map(|part| part.open_us.len() as u64).sum();
     let plans = plans(&variant("cubic", vec![trace_again()]), 7).expect("plans");
     let due = arrivals_measured(&plans[0]);
     assert!(

@@ -155,7 +155,8 @@ pub struct FctQuantiles {
     pub p99: f64,
     /// 99.9th percentile.
     pub p999: f64,
-    /// Fraction of those whose traffic has a deadline that took longer, 0..=1; absent without a deadline.
+    /// Fraction that missed its deadline, 0..=1, of those that were complete or past it when measuring ended or whose
+    /// connection broke; absent without a deadline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missed: Option<f64>,
 }

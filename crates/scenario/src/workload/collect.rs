@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use super::{
     Flow, Report,
-    plan::{ReceiverReport, SenderReport},
+    plan::{CompletionReport, ReceiverReport, SenderReport},
     tracking::{self, Tracking},
     windows::Windows,
 };
@@ -133,20 +133,21 @@ fn bulk_flows(variant: &Variant, flows: &[Flow], reports: &[Report]) -> Vec<Flow
 #[derive(Default)]
 struct Completions {
     samples_us: Vec<f64>,
-    /// Those whose traffic has a deadline.
+    /// Those of traffic with a deadline, complete or past it.
     due: usize,
-    /// Those of them that took longer.
+    /// Those of them that took longer, or will.
     missed: usize,
 }
 
 impl Completions {
-    fn add(&mut self, samples_us: &[f64], deadline: Option<Duration>) {
-        self.samples_us.extend(samples_us);
+    fn add(&mut self, completion: &CompletionReport, deadline: Option<Duration>) {
+        self.samples_us.extend(&completion.samples_us);
         if let Some(deadline) = deadline {
             let deadline_us = deadline.as_secs_f64() * 1e6;
-            let late = samples_us.iter().filter(|took_us| **took_us > deadline_us);
-            self.due += samples_us.len();
-            self.missed += late.count();
+            let late = |times_us: &[f64]| times_us.iter().filter(|us| **us > deadline_us).count();
+            let overdue = late(&completion.open_us);
+            self.due += completion.samples_us.len() + overdue;
+            self.missed += late(&completion.samples_us) + overdue;
         }
     }
 
@@ -170,7 +171,7 @@ fn completions(
         by_class
             .entry(completion.class.clone())
             .or_default()
-            .add(&completion.samples_us, deadline);
+            .add(completion, deadline);
     }
     by_class
 }
@@ -306,18 +307,40 @@ fn derived(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workload::plan::{NEVER_US, open_us};
 
     #[test]
     fn what_took_longer_than_its_deadline_has_missed_it() {
+        let report = |samples_us: &[f64], open_us: &[f64]| CompletionReport {
+            samples_us: samples_us.into(),
+            open_us: open_us.into(),
+            ..CompletionReport::default()
+        };
+        let deadline = Some(Duration::from_millis(1));
         let mut class = Completions::default();
         assert_eq!(class.quantiles().missed, None);
-        class.add(&[500.0], None);
-        class.add(
-            &[900.0, 1000.0, 1100.0, 2000.0],
-            Some(Duration::from_millis(1)),
-        );
+        class.add(&report(&[500.0], &[NEVER_US]), None);
+        class.add(&report(&[900.0, 1000.0, 1100.0, 2000.0], &[]), deadline);
         let quantiles = class.quantiles();
         assert_eq!((quantiles.count, quantiles.missed), (5, Some(0.5)));
+        // What is open and not yet late may still be in time.
+        class.add(&report(&[], &[400.0, 1000.0, 1200.0, NEVER_US]), deadline);
+        let quantiles = class.quantiles();
+        assert_eq!((quantiles.count, quantiles.missed), (5, Some(4.0 / 6.0)));
+    }
+
+    #[test]
+    fn what_is_open_passes_through_json() {
+        let report = CompletionReport {
+            open_us: vec![open_us(2_000, 5_000, false), open_us(2_000, 5_000, true)],
+            ..CompletionReport::default()
+        };
+        assert_eq!(report.open_us, [3.0, NEVER_US]);
+        let text = serde_json::to_string(&report).unwrap();
+        assert_eq!(
+            serde_json::from_str::<CompletionReport>(&text).unwrap(),
+            report
+        );
     }
 
     #[test]

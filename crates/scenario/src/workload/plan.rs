@@ -352,6 +352,18 @@ pub struct CompletionReport {
     pub class: String,
     /// Time of each in µs.
     pub samples_us: Vec<f64>,
-    /// Begun but not complete at the end of the run (counted by the sender).
-    pub unfinished: u64,
+    /// How long each has taken that was not complete at the end of the run, in µs, as far as its sender knows;
+    /// [`NEVER_US`] on a connection that broke.
+    pub open_us: Vec<f64>,
+}
+
+/// Time in µs of what will never be complete. Finite, so that JSON has it.
+pub const NEVER_US: f64 = f64::MAX;
+
+/// For [`CompletionReport::open_us`]: time in µs of what was begun and is open now, perhaps for ever.
+pub fn open_us(begin_ns: u64, now_ns: u64, broken: bool) -> f64 {
+    if broken {
+        return NEVER_US;
+    }
+    now_ns.saturating_sub(begin_ns) as f64 / 1e3
 }

@@ -4,7 +4,7 @@ use std::{mem, net::SocketAddr};
 
 use sluicegate_scenario::workload::{
     Meter, Report,
-    plan::{CompletionReport, Span},
+    plan::{self, CompletionReport, Span},
 };
 
 use super::{Actor, Io, probe::SenderProbe};
@@ -52,6 +52,13 @@ impl Requester {
             open: 0,
             rounds_us: Vec::new(),
         }
+    }
+
+    /// Times in µs of answers that have been asked for in measured time and are not complete.
+    fn open_us(&self, io: &Io<'_>, responder: &Answerer) -> Option<f64> {
+        let open = responder.awaited > 0 && io.measured(self.asked_ns);
+        let broken = responder.end.is_some_and(|end| io.is_broken(end));
+        open.then(|| plan::open_us(self.asked_ns, io.now_ns(), broken))
     }
 
     fn ask_all(&mut self, io: &mut Io<'_>) {
@@ -127,7 +134,10 @@ impl Actor for Requester {
     }
 
     fn finish(&mut self, io: &mut Io<'_>, report: &mut Report) {
-        let measured = io.measured(self.asked_ns);
+        let open = self.responders.iter();
+        let open_us: Vec<_> = open.map(|open| self.open_us(io, open)).collect();
+        // A round takes as long as its longest answer.
+        let longest_us = open_us.iter().flatten().copied().reduce(f64::max);
         report.completions.push(CompletionReport {
             flow: self
                 .responders
@@ -135,14 +145,14 @@ impl Actor for Requester {
                 .map_or(0, |responder| responder.flow),
             class: "round".into(),
             samples_us: mem::take(&mut self.rounds_us),
-            unfinished: u64::from(self.open > 0 && measured),
+            open_us: Vec::from_iter(longest_us),
         });
-        for responder in self.responders.drain(..) {
+        for (responder, open_us) in self.responders.drain(..).zip(open_us) {
             report.completions.push(CompletionReport {
                 flow: responder.flow,
                 class: "answer".into(),
                 samples_us: responder.answers_us,
-                unfinished: u64::from(responder.awaited > 0 && measured),
+                open_us: Vec::from_iter(open_us),
             });
             report.receivers.push(responder.meter.finish(io.plan));
         }

@@ -7,7 +7,7 @@ use std::{collections::VecDeque, net::SocketAddr};
 
 use sluicegate_scenario::workload::{
     Meter, Report,
-    plan::{Arrival, CompletionReport, Connections, Schedule, Span},
+    plan::{self, Arrival, CompletionReport, Connections, Schedule, Span},
 };
 
 use super::{Actor, Io};
@@ -208,22 +208,25 @@ impl Actor for Source {
     }
 
     fn finish(&mut self, io: &mut Io<'_>, report: &mut Report) {
-        let mut unfinished = vec![vec![0; self.classes.len()]; self.peers.len()];
+        let mut open_us = vec![vec![Vec::new(); self.classes.len()]; self.peers.len()];
+        let now_ns = io.now_ns();
         for connection in &self.connections {
             let waiting = connection.queue.iter().map(|message| &message.letter);
             let open = waiting.chain(&connection.sent);
+            let broken = connection.end.is_some_and(|end| io.is_broken(end));
             for letter in open.filter(|letter| io.measured(letter.begin_ns)) {
-                unfinished[connection.peer][usize::from(letter.class)] += 1;
+                let ages_us = &mut open_us[connection.peer][usize::from(letter.class)];
+                ages_us.push(plan::open_us(letter.begin_ns, now_ns, broken));
             }
         }
-        for ((flow, _), counts) in self.peers.iter().zip(unfinished) {
-            let classes = self.classes.iter().zip(counts);
-            for (class, unfinished) in classes.filter(|(_, count)| *count > 0) {
+        for ((flow, _), open_us) in self.peers.iter().zip(open_us) {
+            let classes = self.classes.iter().zip(open_us);
+            for (class, open_us) in classes.filter(|(_, open_us)| !open_us.is_empty()) {
                 report.completions.push(CompletionReport {
                     flow: *flow,
                     class: class.clone(),
                     samples_us: Vec::new(),
-                    unfinished,
+                    open_us,
                 });
             }
         }
@@ -301,7 +304,7 @@ impl Actor for Sink {
                 flow: self.flow,
                 class: class.clone(),
                 samples_us,
-                unfinished: 0,
+                open_us: Vec::new(),
             });
         }
         report

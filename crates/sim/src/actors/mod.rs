@@ -67,6 +67,12 @@ impl Io<'_> {
         self.net.accept(self.tenant, port, self.actor, key);
     }
 
+    /// Whether a connection has failed.
+    fn is_broken(&self, end: EndId) -> bool {
+        let tcp = self.net.ends[end as usize].tcp.as_ref();
+        tcp.is_some_and(|tcp| tcp.error().is_some())
+    }
+
     fn alarm(&mut self, at_ns: u64, key: u64) {
         self.net.wake_at(at_ns, self.tenant, self.actor, key);
     }

@@ -8,7 +8,7 @@ use super::probe::SenderProbe;
 use crate::tenant::{
     engine::Actor,
     io::{Io, Received, SocketId},
-    plan::{CompletionReport, Report, Span},
+    plan::{self, CompletionReport, Report, Span},
 };
 
 /// A request is the size of the wanted answer in bytes, big endian.
@@ -57,6 +57,13 @@ impl Requester {
             open: 0,
             rounds_us: Vec::new(),
         }
+    }
+
+    /// Times in µs of answers that have been asked for in measured time and are not complete.
+    fn open_us(&self, io: &Io, responder: &Answerer) -> Option<f64> {
+        let open = responder.awaited > 0 && io.measured(self.asked_ns);
+        let broken = responder.socket.is_some_and(|id| io.fd(id).is_none());
+        open.then(|| plan::open_us(self.asked_ns, io.now_ns(), broken))
     }
 
     fn ask_all(&mut self, io: &mut Io) {
@@ -152,13 +159,15 @@ impl Actor for Requester {
             .responders
             .first()
             .map_or(0, |responder| responder.flow);
-        let unfinished = u64::from(self.open > 0 && io.measured(self.asked_ns));
+        let open = self.responders.iter();
+        let open_us: Vec<_> = open.map(|open| self.open_us(io, open)).collect();
         let samples_us = mem::take(&mut self.rounds_us);
         report.completions.push(CompletionReport {
             flow: first,
             class: "round".into(),
             samples_us,
-            unfinished,
+            // A round takes as long as its longest answer.
+            open_us: Vec::from_iter(open_us.iter().flatten().copied().reduce(f64::max)),
         });
         if self
             .responders
@@ -169,14 +178,13 @@ impl Actor for Requester {
                 "flow {first}: incast never began, not all responders connected"
             ));
         }
-        for responder in self.responders.drain(..) {
-            let unfinished = u64::from(responder.awaited > 0 && io.measured(self.asked_ns));
+        for (responder, open_us) in self.responders.drain(..).zip(open_us) {
             let (flow, samples_us) = (responder.flow, responder.answers_us);
             report.completions.push(CompletionReport {
                 flow,
                 class: "answer".into(),
                 samples_us,
-                unfinished,
+                open_us: Vec::from_iter(open_us),
             });
             report.receivers.push(responder.meter.finish(io.plan()));
         }

@@ -12,7 +12,7 @@ use crate::tenant::{
     engine::Actor,
     frame::{HEADER_BYTES, Header},
     io::{Io, Received, SocketId},
-    plan::{Arrival, CompletionReport, Connections, Report, Schedule, Span},
+    plan::{self, Arrival, CompletionReport, Connections, Report, Schedule, Span},
 };
 
 /// A message between its due time and its acknowledgement.
@@ -222,29 +222,32 @@ impl Actor for Source {
     }
 
     fn finish(&mut self, io: &mut Io, report: &mut Report) {
-        let mut unfinished = vec![vec![0; self.classes.len()]; self.peers.len()];
+        let mut open_us = vec![vec![Vec::new(); self.classes.len()]; self.peers.len()];
+        let now_ns = io.now_ns();
         for connection in &self.connections {
             let waiting = connection.queue.iter().map(|message| &message.header);
+            let broken = connection.socket.is_some_and(|id| io.fd(id).is_none());
             for header in waiting
                 .chain(&connection.sent)
                 .filter(|header| io.measured(header.begin_ns))
             {
-                unfinished[connection.peer][usize::from(header.class)] += 1;
+                let ages_us = &mut open_us[connection.peer][usize::from(header.class)];
+                ages_us.push(plan::open_us(header.begin_ns, now_ns, broken));
             }
         }
-        for ((flow, _), counts) in self.peers.iter().zip(unfinished) {
-            for (class, unfinished) in self
+        for ((flow, _), open_us) in self.peers.iter().zip(open_us) {
+            for (class, open_us) in self
                 .classes
                 .iter()
-                .zip(counts)
-                .filter(|(_, count)| *count > 0)
+                .zip(open_us)
+                .filter(|(_, open_us)| !open_us.is_empty())
             {
                 let (flow, class) = (*flow, class.clone());
                 report.completions.push(CompletionReport {
                     flow,
                     class,
                     samples_us: Vec::new(),
-                    unfinished,
+                    open_us,
                 });
             }
         }
@@ -364,7 +367,7 @@ impl Actor for Sink {
                 flow,
                 class,
                 samples_us,
-                unfinished: 0,
+                open_us: Vec::new(),
             });
         }
         let meter = mem::replace(&mut self.meter, Meter::new(flow));
