@@ -55,9 +55,11 @@ fn conditions(observed: &Observed<'_>) -> Result<Conditions> {
     );
     Ok(Conditions {
         kernel: requirements::release()?,
-        cpus: std::thread::available_parallelism()
-            .context("number of CPUs")?
-            .get() as u32,
+        cpus: Some(
+            std::thread::available_parallelism()
+                .context("number of CPUs")?
+                .get() as u32,
+        ),
         cpu_idle_min: observed.seen.cpu_idle_min,
         cpu_bound: observed.idle.is_bound(),
         rate_scale: 1.0,

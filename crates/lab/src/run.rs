@@ -197,7 +197,7 @@ impl<'a> Run<'a> {
                 enforcement: self.enforcers.counters()?,
                 windows: followed.windows,
                 backlogs: followed.backlogs,
-                cpu_idle_min: followed.idle.all,
+                cpu_idle_min: Some(followed.idle.all),
             },
             links_whole_run: self.queues.results(&first, &last),
             outside: losses,

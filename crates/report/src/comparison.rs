@@ -95,11 +95,10 @@ pub fn variants(scenarios: &[&Results]) -> Grid {
     let labels = scenario_column(&mut columns, scenarios, |r| r.variants.len()) + 1;
     columns.push("variant", "", all.iter().map(|v| v.name.clone()).collect());
     columns.figures(&figures::VARIANT, &all);
-    columns.push(
-        "CPU idle",
-        "min",
-        all.iter().map(|v| units::percent(v.cpu_idle_min)).collect(),
-    );
+    if all.iter().any(|v| v.cpu_idle_min.is_some()) {
+        let idle = |v: &&VariantResult| v.cpu_idle_min.map_or(NOTHING.into(), units::percent);
+        columns.push("CPU idle", "min", all.iter().map(idle).collect());
+    }
     columns.into_grid(labels)
 }
 
@@ -213,15 +212,12 @@ pub fn by_name<T>(
 
 /// Circumstances in a few phrases; the alarming ones are not among them, see [`alarms`].
 pub fn conditions(conditions: &Conditions) -> Vec<String> {
-    let mut phrases = vec![
-        format!("kernel {}", conditions.kernel),
-        format!("{} CPUs", conditions.cpus),
-        format!("CPU idle ≥ {}", units::percent(conditions.cpu_idle_min)),
-        format!(
-            "offloads {}",
-            if conditions.offloads { "on" } else { "off" }
-        ),
-    ];
+    let mut phrases = vec![format!("kernel {}", conditions.kernel)];
+    phrases.extend(conditions.cpus.map(|cpus| format!("{cpus} CPUs")));
+    let idle = conditions.cpu_idle_min.map(units::percent);
+    phrases.extend(idle.map(|idle| format!("CPU idle ≥ {idle}")));
+    let offloads = if conditions.offloads { "on" } else { "off" };
+    phrases.push(format!("offloads {offloads}"));
     if conditions.rate_scale != 1.0 {
         phrases.push(format!(
             "link rates × {}",

@@ -16,8 +16,8 @@ fn two_variants() -> Results {
     let mut results = support::dumbbell("five-stacks", 5, 1);
     results.variants.remove(1);
     results.variants.remove(1);
-    results.variants[0].cpu_idle_min = 0.344;
-    results.variants[1].cpu_idle_min = 0.36;
+    results.variants[0].cpu_idle_min = Some(0.344);
+    results.variants[1].cpu_idle_min = Some(0.36);
     results.conditions.cpu_bound = true;
     results.conditions.rate_scale = 0.5;
     results

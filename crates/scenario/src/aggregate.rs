@@ -33,7 +33,7 @@ pub fn conditions<'a>(all: impl IntoIterator<Item = &'a Conditions>) -> Conditio
     let mut all = all.into_iter();
     let mut merged = all.next().cloned().unwrap_or_default();
     for one in all {
-        merged.cpu_idle_min = merged.cpu_idle_min.min(one.cpu_idle_min);
+        merged.cpu_idle_min = smallest([merged.cpu_idle_min, one.cpu_idle_min]);
         merged.cpu_bound |= one.cpu_bound;
         merged.rate_scale = merged.rate_scale.min(one.rate_scale);
         merged.offloads |= one.offloads;
@@ -49,11 +49,16 @@ pub fn conditions<'a>(all: impl IntoIterator<Item = &'a Conditions>) -> Conditio
     merged
 }
 
+/// Of those that there are.
+fn smallest(all: impl IntoIterator<Item = Option<f64>>) -> Option<f64> {
+    all.into_iter().flatten().reduce(f64::min)
+}
+
 /// `runs` is not empty.
 fn merge(mut runs: Vec<VariantResult>) -> VariantResult {
     let samples = merge_samples(&mut runs);
     let goodputs: Vec<&Goodput> = runs.iter().map(|run| &run.goodput_bps).collect();
-    let idle = runs.iter().map(|run| run.cpu_idle_min);
+    let cpu_idle_min = smallest(runs.iter().map(|run| run.cpu_idle_min));
     VariantResult {
         name: runs[0].name.clone(),
         title: runs[0].title.clone(),
@@ -63,7 +68,7 @@ fn merge(mut runs: Vec<VariantResult>) -> VariantResult {
         fct_us: keyed(&runs, |run| &run.fct_us, |all| merge_fct(&all)),
         links: aligned(&runs, |run| &run.links, |link| link.id.clone(), merge_link),
         enforcement: keyed(&runs, |run| &run.enforcement, |all| all.into_iter().sum()),
-        cpu_idle_min: idle.fold(f64::INFINITY, f64::min),
+        cpu_idle_min,
         derived: keyed(
             &runs,
             |run| &run.derived,
@@ -219,7 +224,7 @@ mod tests {
                 ..LinkResult::default()
             }],
             enforcement: BTreeMap::from([(format!("only-{drops}"), 1), ("seen".to_owned(), 2)]),
-            cpu_idle_min: p50 / 100.0,
+            cpu_idle_min: Some(p50 / 100.0),
             samples: Samples {
                 rtt_us: vec![p50; 2],
                 ..Samples::default()
@@ -227,7 +232,7 @@ mod tests {
             ..VariantResult::default()
         };
         let conditions = Conditions {
-            cpu_idle_min: p50 / 100.0,
+            cpu_idle_min: Some(p50 / 100.0),
             cpu_bound: drops > 0,
             rate_scale: 1.0,
             outside: BTreeMap::from([("reordered".to_owned(), drops)]),
@@ -255,14 +260,14 @@ mod tests {
         assert_eq!(result.enforcement["seen"], 6);
         assert_eq!(result.enforcement["only-1"], 1);
         assert_eq!(result.samples.rtt_us.len(), 6);
-        assert_eq!(result.cpu_idle_min, 0.1);
+        assert_eq!(result.cpu_idle_min, Some(0.1));
     }
 
     #[test]
     fn conditions_are_the_worst_of_all() {
         let merged = repeats(vec![run(10.0, 0, 5.0), run(90.0, 3, 7.0)]).conditions;
         assert!(merged.cpu_bound);
-        assert_eq!(merged.cpu_idle_min, 0.1);
+        assert_eq!(merged.cpu_idle_min, Some(0.1));
         assert_eq!(merged.outside["reordered"], 3);
         assert_eq!(merged.notes, ["same"]);
     }

@@ -18,7 +18,7 @@ use std::fmt;
 use sluicegate_policy::problem::Complaint;
 
 use crate::{
-    figures::Figure,
+    figures::{Figure, Quantity},
     results::{ExpectationResult, PublishedResult, VariantResult},
 };
 
@@ -98,6 +98,12 @@ impl Expectation {
         self.left.collect_figures(&mut figures);
         self.right.collect_figures(&mut figures);
         figures
+    }
+
+    /// Whether it speaks of the machine's CPUs, which simulated time does not depend on.
+    pub fn is_of_cpu(&self) -> bool {
+        let figures = self.figures();
+        figures.iter().any(|f| f.quantity == Quantity::CpuIdleMin)
     }
 
     /// Says what the results make of it. A figure that was not measured, or a division by zero,

@@ -10,7 +10,7 @@
 //! | `links.bottleneck.FIELD`, `links.all.FIELD`, `links.FROM-TO.FIELD` | `rate_bps` of the slowest, `sent`, `sent_bytes`, `marks`, `drops`, `drops.CAUSE` summed, `queue_bytes.(p50\|p99\|max)` of the fullest |
 //! | `enforcement.COUNTER` | summed over hosts |
 //! | `derived.NAME` | what the world derived |
-//! | `cpu_idle_min` | 0..=1 |
+//! | `cpu_idle_min` | 0..=1; of the lab only |
 
 use sluicegate_policy::{problem::Complaint, table::nearest};
 
@@ -298,7 +298,7 @@ impl Quantity {
             Self::Links(set, field) => links_value(&set.of(&variant.links), field),
             Self::Enforcement(counter) => variant.enforcement.get(counter).map(|n| *n as f64),
             Self::Derived(name) => variant.derived.get(name).copied(),
-            Self::CpuIdleMin => Some(variant.cpu_idle_min),
+            Self::CpuIdleMin => variant.cpu_idle_min,
         }
     }
 }

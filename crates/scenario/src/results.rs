@@ -40,10 +40,12 @@ pub struct Results {
 pub struct Conditions {
     /// Kernel release (lab) or simulator version (sim).
     pub kernel: String,
-    /// CPUs online.
-    pub cpus: u32,
-    /// Smallest idle fraction over one-second windows of measured time, 0..=1.
-    pub cpu_idle_min: f64,
+    /// CPUs online; absent where time is simulated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<u32>,
+    /// Smallest idle fraction over one-second windows of measured time, 0..=1; absent where time is simulated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_idle_min: Option<f64>,
     /// The CPU, not the network, limited a variant.
     pub cpu_bound: bool,
     /// Factor applied to all link rates because the CPU was the limit; 1 = as written.
@@ -79,8 +81,9 @@ pub struct VariantResult {
     pub links: Vec<LinkResult>,
     /// Counters of enforcement, summed over hosts.
     pub enforcement: BTreeMap<String, u64>,
-    /// Smallest idle fraction during this variant.
-    pub cpu_idle_min: f64,
+    /// Smallest idle fraction during this variant; absent where time is simulated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_idle_min: Option<f64>,
     /// Derived figures that a scenario asks for by name (tracking error, correlation, …).
     pub derived: BTreeMap<String, f64>,
     /// Goodput of the bulk flows that were active throughout each `[interval.NAME]`.

@@ -149,8 +149,16 @@ fn assemble(
         conditions.notes.push(note);
     }
     let variants: Vec<_> = merged.into_iter().map(|outcome| outcome.result).collect();
-    let expectations = experiment.expectations.iter();
-    let expectations = expectations.filter(|expectation| expectation.is_for(world));
+    let no_cpu = variants
+        .iter()
+        .all(|variant| variant.cpu_idle_min.is_none());
+    let (void, expectations): (Vec<_>, Vec<_>) =
+        (experiment.expectations.iter().filter(|e| e.is_for(world)))
+            .partition(|e| no_cpu && e.is_of_cpu());
+    conditions.notes.extend(void.iter().map(|e| {
+        let reason = "there is no `cpu_idle_min` in simulated time";
+        format!("[expect] {} does not apply: {reason}", e.name)
+    }));
     Results {
         schema: SCHEMA,
         scenario: experiment.name.clone(),
@@ -159,7 +167,9 @@ fn assemble(
         world: world.to_owned(),
         seed: experiment.seed,
         conditions,
-        expectations: expectations.map(|e| e.evaluate(&variants)).collect(),
+        expectations: (expectations.iter())
+            .map(|e| e.evaluate(&variants))
+            .collect(),
         published: (experiment.published.iter())
             .map(|p| p.evaluate(&variants))
             .collect(),
@@ -329,6 +339,25 @@ mod tests {
         assert!(results.conditions.cpu_bound);
         assert_eq!(results.conditions.rate_scale, 0.25);
         assert_eq!(model.runs.len(), 2 * 2 + 2 * 6);
+    }
+
+    #[test]
+    fn an_expectation_of_the_cpu_does_not_apply_where_time_is_simulated() {
+        let text = experiment().as_run + "idle = 'a.cpu_idle_min >= 0.1'\n";
+        let experiment = file::parse(Path::new("t.toml"), &text, &file::Options::default());
+        let experiment = experiment.unwrap_or_else(|problems| panic!("{problems}"));
+        assert_eq!(experiment.expectations.len(), 4);
+        let mut model = Model {
+            cpu_limit_bps: u64::MAX,
+            disturbed: None,
+            runs: Vec::new(),
+        };
+        let results = run(&experiment, &mut model, &mut Quiet::default()).unwrap();
+        assert!(results.expectations.iter().all(|e| e.name != "idle"));
+        let note = "[expect] idle does not apply: there is no `cpu_idle_min` in simulated time";
+        assert!(results.conditions.notes.contains(&note.to_owned()));
+        let text = serde_json::to_string(&results).unwrap();
+        assert!(!text.contains("\"cpu_idle_min\"") && !text.contains("\"cpus\""));
     }
 
     #[test]

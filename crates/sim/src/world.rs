@@ -317,7 +317,7 @@ impl<'a> Run<'a> {
             enforcement,
             windows: self.windows,
             backlogs: self.backlogs,
-            cpu_idle_min: 1.0,
+            cpu_idle_min: None,
         });
         if let Some((traces, _)) = self.traces {
             result.samples.traces = traces.finish();
@@ -356,8 +356,6 @@ fn conditions(reports: &[Report]) -> Conditions {
         outside: BTreeMap::from([(errors::COUNTER.to_owned(), count)]),
         notes,
         kernel: format!("simulated, {}", env!("CARGO_PKG_VERSION")),
-        cpus: 1,
-        cpu_idle_min: 1.0,
         rate_scale: 1.0,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         ..Conditions::default()

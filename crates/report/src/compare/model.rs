@@ -217,11 +217,16 @@ fn differs(origins: &[Option<Origin>]) -> Vec<&'static str> {
         ("link rates", |o| o.conditions.rate_scale.to_string()),
         ("version", |o| o.conditions.version.clone()),
         ("kernel", |o| o.conditions.kernel.clone()),
-        ("CPUs", |o| o.conditions.cpus.to_string()),
+        ("CPUs", |o| {
+            let cpus = o.conditions.cpus.map(|cpus| cpus.to_string());
+            cpus.unwrap_or_default()
+        }),
         ("offloads", |o| o.conditions.offloads.to_string()),
     ];
     let varies = |part: &Part| {
-        let values: BTreeSet<String> = origins.iter().flatten().map(part).collect();
+        // What a world does not have is part of which world it is.
+        let values = origins.iter().flatten().map(part);
+        let values: BTreeSet<String> = values.filter(|value| !value.is_empty()).collect();
         values.len() > 1
     };
     let names = parts.iter().filter(|(_, part)| varies(part));

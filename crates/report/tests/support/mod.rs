@@ -167,8 +167,8 @@ pub fn empty(scenario: &str) -> Results {
         seed: 7,
         conditions: Conditions {
             kernel: "6.18.0-test".into(),
-            cpus: 2,
-            cpu_idle_min: 0.31,
+            cpus: Some(2),
+            cpu_idle_min: Some(0.31),
             rate_scale: 1.0,
             outside: BTreeMap::from([("dsack".into(), 0), ("softnet_dropped".into(), 0)]),
             version: "0.1.0".into(),
@@ -228,7 +228,7 @@ fn variant(shape: &Shape, seed: u64, flows: u32, seconds: u32) -> VariantResult 
         } else {
             BTreeMap::new()
         },
-        cpu_idle_min: 0.3 + 0.1 * noise.next(),
+        cpu_idle_min: Some(0.3 + 0.1 * noise.next()),
         derived: BTreeMap::from([("window_correlation".into(), 0.93)]),
         samples: Samples {
             rtt_us: rtt,

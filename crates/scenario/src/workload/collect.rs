@@ -32,8 +32,8 @@ pub struct Seen<'a> {
     pub windows: Windows,
     /// Backlog series of bottlenecks.
     pub backlogs: Vec<(String, Vec<(f64, f64)>)>,
-    /// Smallest idle fraction over one second of measured time.
-    pub cpu_idle_min: f64,
+    /// Smallest idle fraction over one second of measured time; `None` where time is simulated.
+    pub cpu_idle_min: Option<f64>,
 }
 
 /// Puts the results of a variant together.
