@@ -2,6 +2,8 @@
 
 use sluicegate_policy::table::{Item, Table};
 
+use crate::resolve::matches;
+
 /// Every key of a variant by its dotted path, with `file:line:column`. Says nothing of what is meant: any two
 /// are equal.
 #[derive(Clone, Debug, Default)]
@@ -48,6 +50,35 @@ impl Places {
         match self.0.iter().find(|(path, _)| fits(path)) {
             Some((path, place)) => format!("{place}: {path}"),
             None => format!("{table}.{key}"),
+        }
+    }
+
+    /// `file:line:column: path` of this path; without one, where the variant comes from no file, the path.
+    pub fn at(&self, path: &str) -> String {
+        match self.0.iter().find(|(known, _)| known == path) {
+            Some((path, place)) => format!("{place}: {path}"),
+            None => path.to_owned(),
+        }
+    }
+
+    /// [`Places::at`] for the key that decides over a tenant: of its own table, else of the last whose pattern
+    /// fits, else of `[tenant.default]`.
+    pub fn of_tenant(&self, name: &str, key: &str) -> String {
+        let rank = |path: &str| {
+            let table = path.strip_prefix("tenant.")?.strip_suffix(key)?;
+            match table.strip_suffix('.')? {
+                own if own == name => Some(2),
+                "default" => Some(0),
+                pattern => matches(pattern, name).then_some(1),
+            }
+        };
+        let ranked = self
+            .0
+            .iter()
+            .filter_map(|(path, _)| Some((rank(path)?, path)));
+        match ranked.max_by_key(|(rank, _)| *rank) {
+            Some((_, path)) => self.at(path),
+            None => format!("tenant.{name}.{key}"),
         }
     }
 }

@@ -1,18 +1,32 @@
 //! The one interface behind which every world stands.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use crate::{
     experiment::{Experiment, Variant},
     results::{Conditions, VariantResult},
 };
 
+/// What a world cannot do of what a file says, wherever it runs: the file is to be changed. One line each, with
+/// file and line where they are known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused(pub Vec<String>);
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.join("\n"))
+    }
+}
+
+impl std::error::Error for Refused {}
+
 /// Runs resolved variants. Implementations refuse what they cannot do before they do anything.
 pub trait World {
     /// Name as given to `--world`.
     fn name(&self) -> &'static str;
 
-    /// Says, naming the file and what is missing, why this experiment cannot run here.
+    /// Says, naming the file and what is missing, why this experiment cannot run here; as [`Refused`] where that
+    /// does not depend on the machine.
     fn check(&mut self, experiment: &Experiment) -> anyhow::Result<()>;
 
     /// Runs one variant once with this seed and measures it.

@@ -248,3 +248,34 @@ fn a_hash_makes_a_bottleneck_only_where_every_path_leads() {
     let names: Vec<_> = links.map(|link| &link.name).collect();
     assert_eq!(names, ["e2-h4"]);
 }
+
+#[test]
+fn marks_that_no_queue_can_have_are_refused_where_they_stand() {
+    let red = |marking: &str| {
+        format!(
+            "[network]\ntopology = 'dumbbell'\nmarking = {{ {marking} }}\n[traffic.b]\nkind = 'bulk'\n"
+        )
+    };
+    let cases = [
+        (
+            "kind = 'red', weight = 0",
+            "t.toml:3:36: network.marking.weight: with a weight of 0",
+        ),
+        (
+            "kind = 'red', max = '5GB'",
+            "t.toml:3:33: network.marking.max: must not be above 4GB",
+        ),
+        (
+            "kind = 'threshold', k = '5GB'",
+            "t.toml:3:37: network.marking.k: must not be above 4GB",
+        ),
+    ];
+    for (marking, expected) in cases {
+        let text = refusal(&red(marking));
+        assert!(
+            text.starts_with(expected) && text.lines().count() == 1,
+            "{text}"
+        );
+    }
+    one(&red("kind = 'red', weight = 0.000001"));
+}

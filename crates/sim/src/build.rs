@@ -305,12 +305,8 @@ fn sockets(variant: &Variant, tenant: &Described) -> Sockets {
 
 /// The stack of its profile with what the scenario says of it.
 fn stack(variant: &Variant, tenant: &Described) -> Result<Config> {
-    let algorithm: Algorithm = tenant.congestion_control.parse().map_err(|problem| {
-        anyhow::anyhow!(
-            "tenant {}: {problem}; the simulator has no other",
-            tenant.name
-        )
-    })?;
+    let algorithm: Algorithm =
+        (tenant.congestion_control.parse()).with_context(|| format!("tenant {}", tenant.name))?;
     let ip_bytes = if variant.ip_version == 4 { 20 } else { 40 };
     let mss = variant.mtu_bytes - ip_bytes - 20;
     let profile = match tenant.tcp.profile {

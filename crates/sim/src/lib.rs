@@ -19,6 +19,7 @@ mod failures;
 pub mod frame;
 pub mod layout;
 pub mod letters;
+mod limits;
 pub mod mail;
 mod measure;
 pub mod net;

@@ -16,13 +16,14 @@ use sluicegate_scenario::{
         errors,
         windows::Windows,
     },
-    world::{Observer, Outcome, World},
+    world::{Observer, Outcome, Refused, World},
 };
 
 use crate::{
     build,
     capture::Capture,
     engine::Engine,
+    limits,
     measure::{self, Backlogs, Counts, Queue},
     net::Net,
     trace::Traces,
@@ -72,13 +73,20 @@ impl World for Sim {
     }
 
     fn check(&mut self, experiment: &Experiment) -> Result<()> {
+        let mut refused = Vec::new();
         for variant in &experiment.variants {
-            let context = |error: anyhow::Error| {
-                error.context(format!("{}: variant {}", experiment.file, variant.name))
-            };
-            build::engine(variant, experiment.seed, 1).map_err(context)?;
+            let limits = limits::of(variant);
+            if !limits.is_empty() {
+                refused.extend(limits);
+            } else if let Err(error) = build::engine(variant, experiment.seed, 1) {
+                refused.push(format!("{error:#}; variant \"{}\"", variant.name));
+            }
         }
-        Ok(())
+        refused.dedup();
+        match refused.is_empty() {
+            true => Ok(()),
+            false => Err(Refused(refused).into()),
+        }
     }
 
     fn run(

@@ -14,7 +14,7 @@ use sluicegate_scenario::{
     file::{self, Options},
     results::Results,
     runner,
-    world::World,
+    world::{Refused, World},
 };
 use sluicegate_sim::{Sim, Threads};
 
@@ -118,7 +118,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let mut world = args.world.open(args.threads)?;
     for job in &jobs {
         // Refuse before the first run what the last one could not do.
-        world.check(&job.experiment)?;
+        world.check(&job.experiment).map_err(refusal)?;
     }
     let mut all = Vec::new();
     let ended: Result<(), Failure> = jobs.iter().try_for_each(|job| {
@@ -134,6 +134,14 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         return Err(Failure::NotHeld(faults));
     }
     Ok(())
+}
+
+/// A file that no machine could run in this world is wrong as one that nobody understands is.
+fn refusal(error: anyhow::Error) -> Failure {
+    match error.downcast::<Refused>() {
+        Ok(refused) => Failure::BadInput(refused.to_string()),
+        Err(error) => Failure::Failed(error),
+    }
 }
 
 /// The comparison, or JSON; over several scenarios also a report.

@@ -235,7 +235,7 @@ fn read_marking(item: &Item<'_>) -> Option<Marking> {
 
 fn read_threshold(table: &Table<'_>) -> Option<Marking> {
     let drop_not_ect = table.choice("not_ect", &[("drop", true), ("pass", false)]);
-    let Some(k_bytes) = table.parse("k", parse_bytes) else {
+    let Some(k_bytes) = read_mark(table, "k") else {
         if table.get("k").is_none() {
             table.require("k", "give the threshold, for example k = \"30KB\"");
         }
@@ -249,8 +249,8 @@ fn read_threshold(table: &Table<'_>) -> Option<Marking> {
 
 /// Defaults are those of the thesis (table 2.1).
 fn read_red(table: &Table<'_>) -> Marking {
-    let min_bytes = table.parse("min", parse_bytes).unwrap_or(25_600);
-    let max_bytes = table.parse("max", parse_bytes).unwrap_or(76_800);
+    let min_bytes = read_mark(table, "min").unwrap_or(25_600);
+    let max_bytes = read_mark(table, "max").unwrap_or(76_800);
     if min_bytes >= max_bytes {
         table.item().complain("`min` must lie below `max`", "");
     }
@@ -258,8 +258,30 @@ fn read_red(table: &Table<'_>) -> Marking {
         min_bytes,
         max_bytes,
         p_max: table.number("p_max", 0.0..=1.0).unwrap_or(0.02),
-        weight: table.number("weight", 0.0..=1.0).unwrap_or(0.002),
+        weight: read_weight(table).unwrap_or(0.002),
     }
+}
+
+fn read_weight(table: &Table<'_>) -> Option<f64> {
+    let item = table.get("weight")?;
+    let weight = item.number(0.0..=1.0)?;
+    if weight == 0.0 {
+        let advice = "use more than 0 and at most 1, for example 0.002";
+        item.complain("with a weight of 0 the average never moves", advice);
+        return None;
+    }
+    Some(weight)
+}
+
+/// A length of the queue at which something begins.
+fn read_mark(table: &Table<'_>, key: &'static str) -> Option<u64> {
+    let item = table.get(key)?;
+    let bytes = item.parse(parse_bytes)?;
+    if bytes > u64::from(u32::MAX) {
+        item.complain("must not be above 4GB", "no queue is longer");
+        return None;
+    }
+    Some(bytes)
 }
 
 fn expand(table: &Table<'_>, network: &mut Network, defaults: &LinkDefaults) {

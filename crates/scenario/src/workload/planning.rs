@@ -99,7 +99,7 @@ pub fn plans(variant: &Variant, seed: u64) -> anyhow::Result<Vec<Plan>> {
         };
         planner
             .add()
-            .with_context(|| format!("traffic.{}", traffic.name))?;
+            .with_context(|| variant.places.at(&format!("traffic.{}", traffic.name)))?;
     }
     Ok(plans)
 }

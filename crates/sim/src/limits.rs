@@ -1,0 +1,69 @@
+//! What a scenario may ask for and the simulator cannot do.
+
+use sluicegate_core::cc::Algorithm;
+use sluicegate_scenario::experiment::Variant;
+
+/// One line for each, with where it is said and what to do.
+pub fn of(variant: &Variant) -> Vec<String> {
+    let known = Algorithm::ALL.map(Algorithm::name);
+    let unknown = |control: &str| !known.contains(&control);
+    let tenants = variant.tenants.iter();
+    let mut found: Vec<String> = tenants
+        .filter(|tenant| unknown(&tenant.congestion_control))
+        .map(|tenant| {
+            format!(
+                "{}: the simulator has no \"{}\"; use one of {}, or run it in the lab (--world lab)",
+                variant.places.of_tenant(&tenant.name, "congestion_control"),
+                tenant.congestion_control,
+                known.join(", ")
+            )
+        })
+        .collect();
+    found.dedup();
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use sluicegate_scenario::{
+        file,
+        world::{Refused, World},
+    };
+
+    use crate::Sim;
+
+    fn refusal(rest: &str) -> Refused {
+        let text = format!("[network]\ntopology = 'dumbbell'\n{rest}");
+        let parsed = file::parse(Path::new("t.toml"), &text, &file::Options::default());
+        let experiment = parsed.unwrap_or_else(|problems| panic!("{problems}"));
+        let error = Sim::default().check(&experiment).unwrap_err();
+        error.downcast().unwrap()
+    }
+
+    #[test]
+    fn a_congestion_control_of_the_lab_is_refused_where_it_is_said() {
+        let Refused(found) = refusal(
+            "[traffic.b]\nkind = 'bulk'\n[tenant.default]\ncongestion_control = 'reno'\n[tenant.'s*']\n\
+            ecn = true\ncongestion_control = 'bbr'\n[tenant.r1]\ncongestion_control = 'bbr'\n",
+        );
+        assert_eq!(found.len(), 2, "the pattern is told once: {found:#?}");
+        assert!(found[0].starts_with(
+            "t.toml:9:22: tenant.s*.congestion_control: the simulator has no \"bbr\""
+        ));
+        assert!(found[0].contains("cubic, dctcp") && found[0].ends_with("(--world lab)"));
+        assert!(
+            found[1].starts_with("t.toml:11:22: tenant.r1."),
+            "{found:#?}"
+        );
+    }
+
+    #[test]
+    fn too_many_messages_are_refused_where_they_are_said() {
+        let Refused(found) =
+            refusal("[traffic.m]\nkind = 'messages'\nbytes = '1KB'\ninterval = '1us'\n");
+        assert!(found[0].starts_with("t.toml:3:"), "{found:#?}");
+        assert!(found[0].contains("traffic.m: more than"), "{found:#?}");
+    }
+}
