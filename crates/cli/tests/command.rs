@@ -110,6 +110,21 @@ fn a_bad_scenario_exits_with_2_before_anything_is_touched() {
 }
 
 #[test]
+fn what_the_simulator_cannot_do_exits_with_2_and_says_where() {
+    let bbr = format!("{TINY}[tenant.s1]\ncongestion_control = 'bbr'\n");
+    let scenario = Scratch::new("bbr.toml", &bbr);
+    let output = sluicegate(&["run", scenario.path()]);
+    assert_eq!(code(&output), 2);
+    let line = bbr.lines().count();
+    let place = format!(
+        "{}:{line}:22: tenant.s1.congestion_control: the simulator has no \"bbr\"",
+        scenario.path()
+    );
+    let errors = text(&output.stderr);
+    assert!(errors.starts_with(&place), "{errors}");
+}
+
+#[test]
 fn an_unknown_variant_exits_with_2_and_lists_the_known_ones() {
     let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/five-stacks.toml");
     let output = sluicegate(&["run", shipped.to_str().unwrap(), "--variant", "nobody"]);
@@ -189,6 +204,10 @@ fn what_cannot_be_shown_exits_with_2_and_says_what_can() {
         (
             &["--trace", "cwnd", "--trace-interval", "1ns"],
             "at most 1000000",
+        ),
+        (
+            &["--trace", "cwnd", "--trace-interval", "60s"],
+            "there would be no samples",
         ),
         (&["--trace-interval", "1ms"], "--trace"),
         (&["--pcap", "s1", "--snaplen", "10"], "54..=65535"),

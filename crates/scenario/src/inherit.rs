@@ -115,6 +115,10 @@ fn include_graph(network: &mut Node, path: &Path) -> Result<(), Problems> {
     let Some(Value::Text(name)) = network.get("file").map(|node| &node.value) else {
         return Ok(());
     };
+    if let Some(links) = network.get("links") {
+        let complaint = Complaint::new("`file` has links, too", "leave out one of them");
+        return Err(links.place.problem("network.links", complaint).into());
+    }
     let graph_path = path.with_file_name(name);
     let mut graph = read(&graph_path)?;
     let Some(links) = graph.remove("links") else {

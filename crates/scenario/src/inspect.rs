@@ -65,7 +65,7 @@ impl Experiment {
     /// Says what of [`Experiment::inspect`] this experiment does not have.
     ///
     /// # Errors
-    /// A name to capture at that no variant has; more than [`SAMPLES_MAX`] samples.
+    /// A name to capture at that no variant has; more than [`SAMPLES_MAX`] samples of a series, or none.
     pub fn check_inspect(&self) -> Result<(), String> {
         for name in self.inspect.captures.iter().flat_map(|c| &c.names) {
             let fits = |variant: &Variant| variant.points().any(|(known, _)| matches(name, known));
@@ -79,6 +79,12 @@ impl Experiment {
         for variant in &self.variants {
             let total = variant.warmup + variant.duration;
             let samples = total.as_nanos() / traces.interval(variant).as_nanos();
+            if samples == 0 {
+                return Err(format!(
+                    "{}: variant {}: there would be no samples: the run takes {total:?}; choose an interval below that",
+                    self.file, variant.name
+                ));
+            }
             if samples > u128::from(SAMPLES_MAX) {
                 return Err(format!(
                     "{}: variant {}: {samples} samples of each series; at most {SAMPLES_MAX}: choose an interval of {:?} \

@@ -10,6 +10,7 @@ use crate::{
     aggregate,
     experiment::{Experiment, Variant},
     results::{Conditions, Results, SCHEMA, VariantResult},
+    workload::offered,
     world::{Observer, Outcome, World},
 };
 
@@ -141,6 +142,8 @@ fn assemble(
     let mut conditions: Conditions = aggregate::conditions(merged.iter().map(|o| &o.conditions));
     conditions.rate_scale = rate_scale;
     conditions.version = env!("CARGO_PKG_VERSION").to_owned();
+    let overloads = experiment.variants.iter().filter_map(offered::overload);
+    conditions.notes.extend(overloads);
     if experiment.repeats > 1 {
         let note = format!(
             "{} repeats: rates and quantiles are medians, counters are sums",

@@ -95,6 +95,13 @@ fn a_graph_may_lie_in_a_file_beside_the_scenario() {
             .to_string()
             .contains("it has no `links`")
     );
+    let both = scenario.replace("file =", "links = []\nfile =");
+    write("s.toml", &both);
+    let problems = load().unwrap_err().to_string();
+    assert!(
+        problems.contains("s.toml:3:9: network.links: `file` has links, too"),
+        "{problems}"
+    );
     std::fs::remove_dir_all(directory).unwrap();
 }
 
@@ -278,4 +285,47 @@ fn marks_that_no_queue_can_have_are_refused_where_they_stand() {
         );
     }
     one(&red("kind = 'red', weight = 0.000001"));
+}
+
+#[test]
+fn what_would_mean_nothing_is_refused_where_it_stands() {
+    let network = |keys: &str| {
+        format!("[network]\ntopology = 'dumbbell'\n{keys}[traffic.b]\nkind = 'bulk'\n")
+    };
+    let cases = [
+        (
+            format!("{BASE}start = '12s'\n"),
+            "t.toml:5:9: traffic.bulk.start: nothing would be sent: the run ends at 12s; times count",
+        ),
+        (
+            format!("{BASE}[sim]\nlink_delay = '1000s'\n"),
+            "t.toml:6:14: sim.link_delay: must not be above 10s",
+        ),
+        (
+            format!("warmup = '1s'\nduration = '1s'\n{BASE}[sim]\nreceive_delay = '2s'\n"),
+            "t.toml:8:17: sim.receive_delay: nothing arrives before the run ends, after 2s",
+        ),
+        (
+            format!("duration = '1s'\n{}", network("delay = '3s'\n")),
+            "t.toml:4:9: network.delay: nothing arrives before",
+        ),
+        (
+            network("link.left-right.delay = '11s'\n"),
+            "t.toml:3:25: network.link.left-right.delay: must not be above 10s",
+        ),
+        (
+            format!("{BASE}[tenant.r1]\nreceive_buffer = '1B'\n"),
+            "t.toml:6:18: tenant.r1.receive_buffer: no full segment would fit; use 1460B",
+        ),
+    ];
+    for (text, expected) in cases {
+        let refused = refusal(&text);
+        assert!(
+            refused.starts_with(expected) && refused.lines().count() == 1,
+            "{refused}\nagainst {expected}"
+        );
+    }
+    one(&format!(
+        "{BASE}start = '11s'\n[tenant.r1]\nreceive_buffer = '1460B'\n"
+    ));
 }

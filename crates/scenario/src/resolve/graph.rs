@@ -38,7 +38,7 @@ pub fn read(table: &Table<'_>, builder: &mut Builder<'_>) {
             };
             builder.link(first, second);
             if let Some(link) = builder.network.links.last_mut() {
-                read_link(&entry, link);
+                read_link(&entry, link, builder.defaults.total);
                 // Results speak of both directions.
                 if !(known.insert(format!("{a}-{b}")) && known.insert(format!("{b}-{a}"))) {
                     let reason = format!("there is a link {} already", link.name);

@@ -43,16 +43,23 @@ pub struct Checks<'a> {
     pub seed: u64,
 }
 
+/// Longest delay on the way of a packet: beyond what any network has.
+const DELAY_MAX: Duration = Duration::from_secs(10);
+
+/// Advice on times of a scenario.
+const TIMES_ADVICE: &str = "times count from the start of the run, warm-up included";
+
 /// Resolves one variant; errors go to the table's sink.
 pub fn variant(name: &str, table: &Table<'_>, checks: &Checks<'_>) -> Variant {
-    let network = network::read(table);
-    let tenants = tenants::read(table, &network);
-    let traffic = traffic::read(table, &network, &tenants, checks);
     let warmup = duration(table, "warmup").unwrap_or(Duration::from_secs(2));
     let measured = duration(table, "duration").unwrap_or(Duration::from_secs(10));
+    let total = warmup + measured;
     if measured.is_zero() {
         table.item().complain("`duration` must not be zero", "");
     }
+    let network = network::read(table, total);
+    let tenants = tenants::read(table, &network);
+    let traffic = traffic::read(table, &network, &tenants, checks, total);
     let mut variant = Variant {
         name: name.to_owned(),
         title: table.text("title").unwrap_or(name).to_owned(),
@@ -61,10 +68,10 @@ pub fn variant(name: &str, table: &Table<'_>, checks: &Checks<'_>) -> Variant {
         ip_version: network.ip_version,
         mtu_bytes: network.mtu_bytes,
         enforcement: enforcement::read(table, &network),
-        events: events::read(table, &network, &tenants, warmup + measured),
-        intervals: read_intervals(table, warmup + measured),
+        events: events::read(table, &network, &tenants, total),
+        intervals: read_intervals(table, total),
         lab: read_lab(table),
-        sim: read_sim(table),
+        sim: read_sim(table, total),
         places: Places::of(table),
         routing: network.routing,
         shared_memory: network.shared_memory,
@@ -101,7 +108,7 @@ fn read_intervals(table: &Table<'_>, total: Duration) -> Vec<Interval> {
         if stop <= start || stop > total {
             item.complain(
                 format!("must end after its `start` and before the run's end at {total:?}"),
-                "times count from the start of the run, warm-up included",
+                TIMES_ADVICE,
             );
         }
         all.push(Interval {
@@ -151,12 +158,12 @@ const SOCKETS: [(&str, Sockets); 3] = [
     ("unlimited", Sockets::Unlimited),
 ];
 
-fn read_sim(table: &Table<'_>) -> SimOptions {
+fn read_sim(table: &Table<'_>, total: Duration) -> SimOptions {
     let defaults = SimOptions::default();
     let Some(sim) = table.table("sim") else {
         return defaults;
     };
-    let read = |key, default| duration(&sim, key).unwrap_or(default);
+    let read = |key, default| delay(&sim, key, total).unwrap_or(default);
     let options = SimOptions {
         link_delay: read("link_delay", defaults.link_delay),
         transmit_delay: read("transmit_delay", defaults.transmit_delay),
@@ -169,6 +176,22 @@ fn read_sim(table: &Table<'_>) -> SimOptions {
     };
     sim.close();
     options
+}
+
+/// A delay on the way of packets, in a run that takes `total`.
+fn delay(table: &Table<'_>, key: &'static str, total: Duration) -> Option<Duration> {
+    let item = table.get(key)?;
+    let delay = item.parse(parse_duration)?;
+    if delay > DELAY_MAX {
+        item.complain("must not be above 10s", "");
+        return None;
+    }
+    if delay >= total && !total.is_zero() {
+        let reason = format!("nothing arrives before the run ends, after {total:?}");
+        item.complain(reason, "choose a shorter delay, or a longer `duration`");
+        return None;
+    }
+    Some(delay)
 }
 
 fn duration(table: &Table<'_>, key: &'static str) -> Option<Duration> {

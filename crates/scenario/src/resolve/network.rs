@@ -12,7 +12,7 @@ use sluicegate_policy::{
 
 use sluicegate_fabric::{Graph, Impairment, Routes, Routing, SharedMemory};
 
-use super::{duration, graph, select};
+use super::{delay, duration, graph, select};
 use crate::experiment::{
     Host, ImpairmentChange, Link, Marking, Node, Switch, TrafficKind, Variant,
 };
@@ -75,6 +75,8 @@ const SHAPES: [(&str, Topology); 9] = [
 
 /// What links are made of unless told otherwise.
 pub struct LinkDefaults {
+    /// How long the run takes.
+    pub total: Duration,
     delay: Option<Duration>,
     impairment: Impairment,
     rate_bps: u64,
@@ -84,7 +86,7 @@ pub struct LinkDefaults {
 }
 
 /// Reads `[network]`; without one it is a dumbbell of two pairs.
-pub fn read(root: &Table<'_>) -> Network {
+pub fn read(root: &Table<'_>, total: Duration) -> Network {
     let mut network = Network {
         hosts: Vec::new(),
         switches: Vec::new(),
@@ -113,9 +115,9 @@ pub fn read(root: &Table<'_>) -> Network {
     network.routing = table.choice("routing", &routings).unwrap_or_default();
     network.shared_memory = read_memory(&table);
     network.vnic_queue_bytes = read_size(&table, "vnic_queue");
-    let defaults = read_defaults(&table, network.shared_memory);
+    let defaults = read_defaults(&table, network.shared_memory, total);
     expand(&table, &mut network, &defaults);
-    override_links(&table, &mut network);
+    override_links(&table, &mut network, total);
     network.bottleneck = table.get("bottleneck").map(|item| {
         let names: Vec<_> = network.links.iter().map(|l| l.name.as_str()).collect();
         select(&item, &names, "link")
@@ -153,7 +155,7 @@ fn read_memory(table: &Table<'_>) -> Option<SharedMemory> {
     Some(SharedMemory { limit_bytes, alpha })
 }
 
-fn read_defaults(table: &Table<'_>, memory: Option<SharedMemory>) -> LinkDefaults {
+fn read_defaults(table: &Table<'_>, memory: Option<SharedMemory>, total: Duration) -> LinkDefaults {
     let rate_bps = read_rate(table, "rate").unwrap_or(1_000_000_000);
     LinkDefaults {
         rate_bps,
@@ -161,7 +163,8 @@ fn read_defaults(table: &Table<'_>, memory: Option<SharedMemory>) -> LinkDefault
         // Where memory is shared, that alone is the limit unless one is given.
         queue_bytes: read_size(table, "queue")
             .unwrap_or(memory.map_or(1_000_000, |memory| memory.limit_bytes)),
-        delay: read_delay(table),
+        total,
+        delay: delay(table, "delay", total),
         impairment: read_change(table).of(&Impairment::default()),
         marking: table
             .get("marking")
@@ -190,14 +193,6 @@ fn read_size(table: &Table<'_>, key: &'static str) -> Option<u64> {
         return None;
     }
     Some(bytes)
-}
-
-fn read_delay(table: &Table<'_>) -> Option<Duration> {
-    let delay = duration(table, "delay")?;
-    if delay > Duration::from_secs(10) {
-        table.item().complain("`delay` must not be above 10s", "");
-    }
-    Some(delay)
 }
 
 /// `bit_error_rate` and the like.
@@ -324,7 +319,7 @@ fn degrees(table: &Table<'_>, key: &'static str) -> Vec<u32> {
 /// Adds nodes and links to a network.
 pub struct Builder<'a> {
     pub network: &'a mut Network,
-    defaults: &'a LinkDefaults,
+    pub defaults: &'a LinkDefaults,
 }
 
 impl Builder<'_> {
@@ -469,7 +464,7 @@ impl Network {
 }
 
 /// `[network.link.NAME]`: what one link has of its own.
-fn override_links(table: &Table<'_>, network: &mut Network) {
+fn override_links(table: &Table<'_>, network: &mut Network, total: Duration) {
     let Some(overrides) = table.table("link") else {
         return;
     };
@@ -487,18 +482,18 @@ fn override_links(table: &Table<'_>, network: &mut Network) {
         let Some(own) = item.table() else {
             continue;
         };
-        read_link(&own, &mut network.links[at]);
+        read_link(&own, &mut network.links[at], total);
         own.close();
     }
 }
 
 /// What a link has of its own.
-pub fn read_link(own: &Table<'_>, link: &mut Link) {
+pub fn read_link(own: &Table<'_>, link: &mut Link, total: Duration) {
     link.rate_bps = read_rate(own, "rate").unwrap_or(link.rate_bps);
     link.queue_bytes = read_size(own, "queue").unwrap_or(link.queue_bytes);
     let marking = own.get("marking").and_then(|item| read_marking(&item));
     link.marking = marking.unwrap_or(link.marking);
-    link.delay = read_delay(own).or(link.delay);
+    link.delay = delay(own, "delay", total).or(link.delay);
     link.impairment = read_change(own).of(&link.impairment);
 }
 

@@ -56,7 +56,7 @@ pub fn read(root: &Table<'_>, network: &Network) -> Vec<Tenant> {
             let Some(own) = item.table() else {
                 continue;
             };
-            let change = read_change(&own);
+            let change = read_change(&own, network);
             own.close();
             let pattern = if turn == 0 { "*" } else { name };
             let mut chosen = tenants
@@ -129,7 +129,7 @@ struct Change {
     read_rate_bps: Option<u64>,
 }
 
-fn read_change(table: &Table<'_>) -> Change {
+fn read_change(table: &Table<'_>, network: &Network) -> Change {
     let controls = CONTROLS.map(|name| (name, name));
     let kinds = [
         ("namespace", TenantKind::Namespace),
@@ -146,7 +146,7 @@ fn read_change(table: &Table<'_>) -> Change {
         congestion_control: control.map(str::to_owned),
         ecn: table.boolean("ecn"),
         kind: table.choice("kind", &kinds),
-        receive_buffer_bytes: table.parse("receive_buffer", parse_bytes),
+        receive_buffer_bytes: read_buffer(table, network),
         profile,
         tcp: TcpOptions {
             profile: Profile::default(),
@@ -159,6 +159,20 @@ fn read_change(table: &Table<'_>) -> Change {
         },
         read_rate_bps: read_rate(table, "read_rate"),
     }
+}
+
+/// One that holds a full segment at least.
+fn read_buffer(table: &Table<'_>, network: &Network) -> Option<u64> {
+    let item = table.get("receive_buffer")?;
+    let bytes = item.parse(parse_bytes)?;
+    let headers = if network.ip_version == 4 { 40 } else { 60 };
+    let segment = u64::from(network.mtu_bytes - headers);
+    if bytes < segment {
+        let advice = format!("use {segment}B, what a full segment carries, or more");
+        item.complain("no full segment would fit", advice);
+        return None;
+    }
+    Some(bytes)
 }
 
 /// A timeout of zero would send without end.

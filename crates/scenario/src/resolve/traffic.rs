@@ -8,7 +8,7 @@ use sluicegate_policy::{
     units::{parse_bytes, parse_rate},
 };
 
-use super::{Checks, duration, is_name, network::Network, pairs};
+use super::{Checks, TIMES_ADVICE, duration, is_name, network::Network, pairs};
 use crate::{
     cdf::Cdf,
     experiment::{Load, Tenant, Traffic, TrafficKind},
@@ -35,6 +35,7 @@ pub fn read(
     network: &Network,
     tenants: &[Tenant],
     checks: &Checks<'_>,
+    total: Duration,
 ) -> Vec<Traffic> {
     let Some(table) = root.table("traffic") else {
         let advice = "add one, for example [traffic.bulk] with kind = \"bulk\"";
@@ -52,6 +53,7 @@ pub fn read(
             continue;
         };
         let traffic = read_one(name, &own, network, tenants, checks, next_port);
+        check_start(&own, total);
         own.close();
         if let Some(traffic) = traffic {
             check_ports(&item, &traffic, &all);
@@ -108,6 +110,18 @@ fn read_one(
         port: u16::try_from(port).unwrap_or(u16::MAX),
         deadline: read_deadline(table, kind),
     })
+}
+
+/// What begins when the run is over is never sent.
+fn check_start(table: &Table<'_>, total: Duration) {
+    let Some(item) = table.get("start") else {
+        return;
+    };
+    let start = duration(table, "start").unwrap_or(Duration::ZERO);
+    if start >= total {
+        let reason = format!("nothing would be sent: the run ends at {total:?}");
+        item.complain(reason, TIMES_ADVICE);
+    }
 }
 
 /// Only what completes can be late.

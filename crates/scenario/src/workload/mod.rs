@@ -9,6 +9,7 @@
 pub mod collect;
 pub mod errors;
 pub mod meter;
+pub mod offered;
 pub mod plan;
 pub mod planning;
 pub mod tracking;
