@@ -2,7 +2,7 @@
 //!
 //! Names of files are relative to the file that says them, whoever extends it.
 
-use std::path::Path;
+use std::{io::ErrorKind, path::Path};
 
 use sluicegate_policy::{
     Problem, Problems,
@@ -31,9 +31,15 @@ fn single(path: &Path, reason: impl Into<String>, advice: &str) -> Problems {
 /// # Errors
 /// It cannot be read, or every syntax error.
 pub fn read(path: &Path) -> Result<Node, Problems> {
-    let text = std::fs::read_to_string(path).map_err(|error| {
-        let advice = "check the path and the permissions";
-        single(path, format!("cannot be read: {error}"), advice)
+    let text = std::fs::read_to_string(path).map_err(|error| match error.kind() {
+        ErrorKind::InvalidData => {
+            let advice = "name a TOML file, or save this one as UTF-8";
+            single(path, "is no text in UTF-8", advice)
+        }
+        _ => {
+            let advice = "check the path and the permissions";
+            single(path, format!("cannot be read: {error}"), advice)
+        }
     })?;
     document::parse(&path.display().to_string(), &text)
 }

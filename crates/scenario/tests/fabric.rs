@@ -329,3 +329,67 @@ fn what_would_mean_nothing_is_refused_where_it_stands() {
         "{BASE}start = '11s'\n[tenant.r1]\nreceive_buffer = '1460B'\n"
     ));
 }
+
+#[test]
+fn a_tree_that_does_not_fit_is_refused_at_its_key() {
+    let tree = |children: &str, parents: &str| {
+        format!(
+            "[network]\ntopology = 'fat-tree'\nchildren = {children}\nparents = {parents}\n\
+            [traffic.b]\nkind = 'bulk'\npairs = 'stride:1'\n"
+        )
+    };
+    let cases = [
+        (
+            tree("[4, 4]", "[1, 4, 4]"),
+            "t.toml:4:11: network.parents: has 3 levels, but `children` has 2; for example",
+        ),
+        (
+            tree("[4, 4]", "[2, 4]"),
+            "t.toml:4:11: network.parents: a host has one link, and so one parent; begin with 1, for example",
+        ),
+        (
+            tree("[4, 0]", "[1, 4]"),
+            "t.toml:3:16: network.children[1]: must lie between 1 and 1024, not 0",
+        ),
+        (
+            tree("[]", "[1]"),
+            "t.toml:3:12: network.children: must not be empty",
+        ),
+        (
+            tree("[1000, 100]", "[1, 1]"),
+            "t.toml:3:12: network.children: 100000 hosts, above 65534; choose smaller counts",
+        ),
+    ];
+    for (text, expected) in cases {
+        let refused = refusal(&text);
+        assert!(
+            refused.starts_with(expected) && refused.lines().count() == 1,
+            "{refused}\nagainst {expected}"
+        );
+    }
+}
+
+#[test]
+fn a_node_with_several_links_is_no_host() {
+    let text = "[network]\ntopology = 'graph'\nlinks = [{ a = 'h1', b = 's' }, { a = 's', b = 'h2' }, { a = 'h2', b = 't' }, \
+        { a = 't', b = 's' }, { a = 't', b = 'h3' }]\n[traffic.b]\nkind = 'bulk'\nfrom = 'h1'\nto = 'h2'\n";
+    let refused = refusal(text);
+    assert!(
+        refused
+            .starts_with("t.toml:7:6: traffic.b.to: \"h2\" is a switch; name a host; in a graph"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn a_file_that_is_no_text_says_so() {
+    let path = std::env::temp_dir().join(format!("sluicegate-latin1-{}.toml", std::process::id()));
+    std::fs::write(&path, b"title = 'caf\xe9'\n").unwrap();
+    let refused = file::load(&path, &Options::default()).unwrap_err();
+    std::fs::remove_file(&path).unwrap();
+    assert!(
+        refused
+            .to_string()
+            .ends_with("is no text in UTF-8; name a TOML file, or save this one as UTF-8")
+    );
+}

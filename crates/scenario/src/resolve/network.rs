@@ -38,6 +38,9 @@ pub struct Network {
 /// Most hosts of a topology: more than any lab holds, few enough for any message.
 const HOSTS_MAX: i64 = 1024;
 
+/// Most hosts of a tree: as many as there are addresses.
+const XGFT_HOSTS_MAX: u32 = 65_534;
+
 /// A frame that is overtaken is late by up to this much.
 const REORDER_DELAY: Duration = Duration::from_micros(100);
 
@@ -305,15 +308,22 @@ fn expand(table: &Table<'_>, network: &mut Network, defaults: &LinkDefaults) {
     }
 }
 
-/// A list of counts, each 1..=1024; whatever is wrong has been reported when it is empty.
-fn degrees(table: &Table<'_>, key: &'static str) -> Vec<u32> {
+/// A list of counts, each 1..=1024, and where it stands; `None`: what is wrong has been reported.
+fn degrees<'t>(table: &Table<'t>, key: &'static str) -> Option<(Item<'t>, Vec<u32>)> {
+    let advice = "give one count for each level, from the hosts up";
     let Some(item) = table.get(key) else {
-        table.require(key, "give one count for each level, from the hosts up");
-        return Vec::new();
+        table.require(key, advice);
+        return None;
     };
-    let counts = item.list().unwrap_or_default();
-    let counts = counts.iter().filter_map(|count| count.integer(1..=1024));
-    counts.map(|count| count as u32).collect()
+    let counts = item.list()?;
+    if counts.is_empty() {
+        item.complain("must not be empty", advice);
+    }
+    let read: Vec<_> = counts.iter().map(|count| count.integer(1..=1024)).collect();
+    let read: Option<Vec<u32>> = (read.into_iter())
+        .map(|count| count.map(|count| count as u32))
+        .collect();
+    Some((item, read.filter(|read| !read.is_empty())?))
 }
 
 /// Adds nodes and links to a network.
@@ -361,8 +371,23 @@ impl Builder<'_> {
 
     fn fat_tree(&mut self, table: &Table<'_>) {
         let (children, parents) = (degrees(table, "children"), degrees(table, "parents"));
+        let (Some((below, children)), Some((above, parents))) = (children, parents) else {
+            return;
+        };
         let advice = "for example children = [8, 8, 4] and parents = [1, 8, 8]";
-        self.xgft(table, &children, &parents, advice);
+        if children.len() != parents.len() {
+            let reason = format!(
+                "has {} levels, but `children` has {}",
+                parents.len(),
+                children.len()
+            );
+            return above.complain(reason, advice);
+        }
+        if parents[0] > 1 {
+            let reason = "a host has one link, and so one parent";
+            return above.complain(reason, format!("begin with 1, {advice}"));
+        }
+        self.xgft(&below, &children, &parents, "choose smaller counts");
     }
 
     /// The tree of Petrini and Vanneschi, 1997: XGFT(n; k, …, k; 1, k, …, k), k^n hosts.
@@ -378,19 +403,23 @@ impl Builder<'_> {
             let children = vec![k as u32; n as usize];
             let mut parents = children.clone();
             parents[0] = 1;
-            self.xgft(table, &children, &parents, "choose a smaller k or n");
+            self.xgft(table.item(), &children, &parents, "choose a smaller k or n");
         }
     }
 
     /// XGFT(h; children; parents): h1…hN, and switches eI, aI, cI… from the hosts up (edge, aggregation, core).
-    fn xgft(&mut self, table: &Table<'_>, children: &[u32], parents: &[u32], advice: &str) {
+    fn xgft(&mut self, item: &Item<'_>, children: &[u32], parents: &[u32], advice: &str) {
         let graph = match Graph::xgft(children, parents) {
             Ok(graph) => graph,
             Err(problem) => {
-                table.item().complain(problem, advice);
+                item.complain(problem, advice);
                 return;
             }
         };
+        if graph.hosts() > XGFT_HOSTS_MAX {
+            let reason = format!("{} hosts, above {XGFT_HOSTS_MAX}", graph.hosts());
+            return item.complain(reason, advice);
+        }
         for number in 1..=graph.hosts() {
             self.network.hosts.push(Host {
                 name: format!("h{number}"),

@@ -2,7 +2,10 @@
 
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
-use sluicegate_policy::{problem::Complaint, table::Table};
+use sluicegate_policy::{
+    problem::Complaint,
+    table::{Item, Table},
+};
 
 use super::{network::Network, select};
 use crate::experiment::Tenant;
@@ -32,6 +35,7 @@ pub fn read(
 ) -> Vec<(usize, usize)> {
     let names: Vec<_> = tenants.iter().map(|t| t.name.as_str()).collect();
     let side = |key, default: &str| match table.get(key) {
+        Some(item) if names_switch(&item, network) => Vec::new(),
         Some(item) => select(&item, &names, "tenant"),
         None => (0..names.len())
             .filter(|at| super::matches(default, names[*at]))
@@ -68,6 +72,20 @@ pub fn read(
         .iter()
         .flat_map(|pair| std::iter::repeat_n(*pair, connections as usize));
     repeated.collect()
+}
+
+/// Whether a switch is named, which is reported. In a graph that may be what was meant to be a host.
+fn names_switch(item: &Item<'_>, network: &Network) -> bool {
+    let mut any = false;
+    for pattern in item.one_or_more() {
+        let name = pattern.text().unwrap_or_default();
+        if network.switches.iter().any(|switch| switch.name == name) {
+            let advice = "name a host; in a graph, that is a node with one link";
+            pattern.complain(format!("\"{name}\" is a switch"), advice);
+            any = true;
+        }
+    }
+    any
 }
 
 const PAIRING_ADVICE: &str =
