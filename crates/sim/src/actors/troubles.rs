@@ -51,7 +51,7 @@ impl Troubles {
 
 /// What the flow is known by, whichever of its connections this is.
 fn connection(net: &Net, end: EndId) -> String {
-    let (port, peer) = net.sides(end);
+    let (port, peer) = net.port_and_peer(end);
     if port >= EPHEMERAL_PORT {
         format!("connection to {peer}")
     } else {

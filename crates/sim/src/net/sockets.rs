@@ -18,7 +18,7 @@ pub const EPHEMERAL_PORT: u16 = 32_768;
 
 impl Net {
     /// Own port of an end, and its peer.
-    pub fn sides(&self, end: EndId) -> (u16, SocketAddr) {
+    pub fn port_and_peer(&self, end: EndId) -> (u16, SocketAddr) {
         let way = &self.ends[end as usize].way;
         let peer = self.layout.tenants[way.peer_tenant as usize].address;
         (way.port, SocketAddr::new(peer, way.peer_port))
