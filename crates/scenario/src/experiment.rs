@@ -142,6 +142,18 @@ pub struct TcpOptions {
     pub connection_cache: Option<bool>,
 }
 
+/// Congestion controls that a tenant may have; a world may lack some.
+pub const CONGESTION_CONTROLS: [&str; 8] = [
+    "cubic",
+    "reno",
+    "dctcp",
+    "vegas",
+    "dcvegas",
+    "illinois",
+    "highspeed",
+    "bbr",
+];
+
 /// A tenant's virtual machine or container.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tenant {
@@ -151,7 +163,7 @@ pub struct Tenant {
     pub host: usize,
     /// Address, unique; one prefix of [`Variant::prefix_length`] bits spans all tenants.
     pub address: std::net::IpAddr,
-    /// Congestion control of its sockets: `cubic`, `reno`, `dctcp`, `vegas`, `dcvegas`, `illinois`, `highspeed`, `bbr`.
+    /// Congestion control of its sockets, one of [`CONGESTION_CONTROLS`].
     pub congestion_control: String,
     /// Classic ECN (RFC 3168) offered on connect.
     pub ecn: bool,

@@ -15,19 +15,7 @@ use super::{
     matches,
     network::{Network, read_rate},
 };
-use crate::experiment::{Profile, Recovery, TcpOptions, Tenant, TenantKind};
-
-/// Congestion controls that a tenant may use.
-const CONTROLS: [&str; 8] = [
-    "cubic",
-    "reno",
-    "dctcp",
-    "vegas",
-    "dcvegas",
-    "illinois",
-    "highspeed",
-    "bbr",
-];
+use crate::experiment::{CONGESTION_CONTROLS, Profile, Recovery, TcpOptions, Tenant, TenantKind};
 
 const PROFILES: [(&str, Profile); 2] = [("linux", Profile::Linux), ("freebsd9", Profile::Freebsd9)];
 
@@ -130,7 +118,7 @@ struct Change {
 }
 
 fn read_change(table: &Table<'_>, network: &Network) -> Change {
-    let controls = CONTROLS.map(|name| (name, name));
+    let controls = CONGESTION_CONTROLS.map(|name| (name, name));
     let kinds = [
         ("namespace", TenantKind::Namespace),
         ("guest", TenantKind::Guest),
