@@ -44,6 +44,9 @@ pub fn run_at(
     observer: &mut dyn Observer,
 ) -> anyhow::Result<Results> {
     world.check(experiment)?;
+    for line in offered::overloads(experiment) {
+        observer.note(&line);
+    }
     let scale = |halvings: u32| rate_scale * 0.5f64.powi(halvings as i32);
     let mut halvings = 0;
     let outcomes = loop {
@@ -142,8 +145,7 @@ fn assemble(
     let mut conditions: Conditions = aggregate::conditions(merged.iter().map(|o| &o.conditions));
     conditions.rate_scale = rate_scale;
     conditions.version = env!("CARGO_PKG_VERSION").to_owned();
-    let overloads = experiment.variants.iter().filter_map(offered::overload);
-    conditions.notes.extend(overloads);
+    conditions.notes.extend(offered::overloads(experiment));
     if experiment.repeats > 1 {
         let note = format!(
             "{} repeats: rates and quantiles are medians, counters are sums",
@@ -342,6 +344,23 @@ mod tests {
         assert!(results.conditions.cpu_bound);
         assert_eq!(results.conditions.rate_scale, 0.25);
         assert_eq!(model.runs.len(), 2 * 2 + 2 * 6);
+    }
+
+    #[test]
+    fn overload_is_told_before_the_run_and_noted_after_it() {
+        let text = "[network]\ntopology = 'star'\nrate = '10Mbit'\n[traffic.t]\nkind = 'trace'\nfrom = 'h1'\nto = 'h2'\n\
+            sizes = 'websearch'\nload = '20Mbit'\n";
+        let experiment = file::parse(Path::new("t.toml"), text, &file::Options::default());
+        let experiment = experiment.unwrap_or_else(|problems| panic!("{problems}"));
+        let mut model = Model {
+            cpu_limit_bps: u64::MAX,
+            disturbed: None,
+            runs: Vec::new(),
+        };
+        let mut observer = Quiet::default();
+        let results = run(&experiment, &mut model, &mut observer).unwrap();
+        assert!(observer.notes[0].contains("20.0 Mb/s are offered"));
+        assert_eq!(results.conditions.notes, observer.notes);
     }
 
     #[test]

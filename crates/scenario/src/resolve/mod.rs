@@ -55,7 +55,7 @@ pub fn variant(name: &str, table: &Table<'_>, checks: &Checks<'_>) -> Variant {
     let measured = duration(table, "duration").unwrap_or(Duration::from_secs(10));
     let total = warmup + measured;
     if measured.is_zero() {
-        table.item().complain("`duration` must not be zero", "");
+        complain_of(table, "duration", "must not be zero");
     }
     let network = network::read(table, total);
     let tenants = tenants::read(table, &network);
@@ -176,6 +176,13 @@ fn read_sim(table: &Table<'_>, total: Duration) -> SimOptions {
     };
     sim.close();
     options
+}
+
+/// Reports what is wrong with the value of a key.
+fn complain_of(table: &Table<'_>, key: &'static str, reason: &str) {
+    if let Some(item) = table.get(key) {
+        item.complain(reason, "");
+    }
 }
 
 /// A delay on the way of packets, in a run that takes `total`.

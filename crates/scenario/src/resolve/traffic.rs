@@ -8,7 +8,7 @@ use sluicegate_policy::{
     units::{parse_bytes, parse_rate},
 };
 
-use super::{Checks, TIMES_ADVICE, duration, is_name, network::Network, pairs};
+use super::{Checks, TIMES_ADVICE, complain_of, duration, is_name, network::Network, pairs};
 use crate::{
     cdf::Cdf,
     experiment::{Load, Tenant, Traffic, TrafficKind},
@@ -80,7 +80,7 @@ fn read_one(
     let start = duration(table, "start").unwrap_or(Duration::ZERO);
     let stop = duration(table, "stop");
     if stop.is_some_and(|stop| stop <= start) {
-        table.item().complain("`stop` must come after `start`", "");
+        complain_of(table, "stop", "must come after `start`");
     }
     Some(Traffic {
         name: name.to_owned(),
@@ -132,7 +132,7 @@ fn read_deadline(table: &Table<'_>, kind: Option<Kind>) -> Option<Duration> {
     }
     let deadline = duration(table, "deadline")?;
     if deadline.is_zero() {
-        table.item().complain("`deadline` must not be zero", "");
+        complain_of(table, "deadline", "must not be zero");
     }
     Some(deadline)
 }
@@ -208,7 +208,7 @@ fn read_messages(name: &str, table: &Table<'_>) -> Option<TrafficKind> {
         return None;
     };
     if interval.is_zero() {
-        table.item().complain("`interval` must not be zero", "");
+        complain_of(table, "interval", "must not be zero");
     }
     Some(TrafficKind::Messages {
         bytes: bytes?,

@@ -4,10 +4,16 @@ use std::{collections::BTreeMap, time::Duration};
 
 use sluicegate_fabric::{Graph, Routes};
 
-use crate::experiment::{Load, Traffic, TrafficKind, Variant};
+use crate::experiment::{Experiment, Load, Traffic, TrafficKind, Variant};
+
+/// A line for people for each variant whose links are offered more than they carry.
+pub fn overloads(experiment: &Experiment) -> Vec<String> {
+    let variants = experiment.variants.iter();
+    variants.filter_map(overload).collect()
+}
 
 /// A line for people if more payload is offered to a link than it carries; none otherwise.
-pub fn overload(variant: &Variant) -> Option<String> {
+fn overload(variant: &Variant) -> Option<String> {
     let open: Vec<(&Traffic, f64)> = (variant.traffic.iter())
         .filter_map(|traffic| Some((traffic, sender_bps(&traffic.kind)?)))
         .collect();
