@@ -104,7 +104,9 @@ fn machine(results: &Results) -> String {
     format!(
         "{}, {} CPUs ({}), Linux {}, rates x {}",
         conditions.started,
-        conditions.cpus,
+        conditions
+            .cpus
+            .map_or_else(|| "?".to_owned(), |cpus| cpus.to_string()),
         models.next().unwrap_or("of an unknown kind"),
         conditions.kernel,
         conditions.rate_scale
