@@ -14,6 +14,9 @@ use crate::{
 /// Written where nothing was measured.
 pub const NOTHING: &str = "–";
 
+/// Queues that an alarm names at most.
+const QUEUES_NAMED: usize = 8;
+
 /// Heading of a column: what, and in which unit or quantile.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Heading {
@@ -245,21 +248,30 @@ pub fn alarms(results: &Results) -> Vec<String> {
     if !outside.is_empty() {
         lines.push(format!("outside the experiment: {}", outside.join(", ")));
     }
-    for variant in &results.variants {
-        let elsewhere = variant
-            .links
-            .iter()
-            .filter(|link| !link.bottleneck && drops(link) > 0);
-        let lost: Vec<_> = elsewhere
-            .map(|link| format!("{} at {}", drops(link), link.id))
-            .collect();
-        if !lost.is_empty() {
-            lines.push(format!(
-                "{}: drops away from the bottleneck: {}",
-                variant.name,
-                lost.join(", ")
-            ));
-        }
-    }
+    lines.extend(results.variants.iter().filter_map(lost_elsewhere));
     lines
+}
+
+/// Drops at queues that are no bottleneck, the worst by name.
+fn lost_elsewhere(variant: &VariantResult) -> Option<String> {
+    let elsewhere = variant.links.iter().filter(|link| !link.bottleneck);
+    let mut lost: Vec<_> = elsewhere
+        .map(|link| (drops(link), &link.id))
+        .filter(|(drops, _)| *drops > 0)
+        .collect();
+    let others = lost.len().saturating_sub(QUEUES_NAMED);
+    if others > 0 {
+        lost.sort_by_key(|(drops, _)| std::cmp::Reverse(*drops));
+    }
+    let (named, rest) = lost.split_at(lost.len() - others);
+    let mut parts: Vec<_> = named
+        .iter()
+        .map(|(drops, id)| format!("{drops} at {id}"))
+        .collect();
+    if others > 0 {
+        let sum: u64 = rest.iter().map(|(drops, _)| drops).sum();
+        parts.push(format!("{sum} at {others} others"));
+    }
+    let list = parts.join(", ");
+    (!lost.is_empty()).then(|| format!("{}: drops away from the bottleneck: {list}", variant.name))
 }

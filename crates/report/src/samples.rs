@@ -1,6 +1,6 @@
 //! Samples for other programs: one row per sample, long form.
 
-use std::io::{Read, Write};
+use std::io::{BufWriter, Read, Write};
 
 use anyhow::{Context, Result, bail};
 use flate2::{Compression, read::MultiGzDecoder, write::GzEncoder};
@@ -75,7 +75,7 @@ pub(crate) fn rows(results: &Results) -> impl Iterator<Item = Row<'_>> {
 /// # Errors
 /// Those of `out`.
 pub fn samples_csv(results: &Results, out: impl Write) -> Result<()> {
-    let mut out = GzEncoder::new(std::io::BufWriter::new(out), Compression::new(6));
+    let mut out = gzipped(out);
     writeln!(out, "{}", HEADER.join(","))?;
     for row in rows(results) {
         let time = row.time_s.map_or(String::new(), |t| t.to_string());
@@ -86,8 +86,7 @@ pub fn samples_csv(results: &Results, out: impl Write) -> Result<()> {
             row.quantity, row.value
         )?;
     }
-    out.finish()?.flush()?;
-    Ok(())
+    finish(out)
 }
 
 /// Reads RTTs and completion times of what [`samples_csv`] has written into the variants of `results`; series over
@@ -115,6 +114,21 @@ pub fn read_samples(results: &mut Results, file: impl Read) -> Result<()> {
         let value = value.parse();
         samples.push(value.with_context(|| format!("{row:?} has no number in the last column"))?);
     }
+    Ok(())
+}
+
+/// What gathers small writes and compresses them together, for [`finish`]: each by itself would take far longer.
+pub(crate) fn gzipped<W: Write>(out: W) -> BufWriter<GzEncoder<W>> {
+    BufWriter::with_capacity(64 << 10, GzEncoder::new(out, Compression::new(6)))
+}
+
+/// Writes what is left.
+///
+/// # Errors
+/// Those of the writer within.
+pub(crate) fn finish<W: Write>(out: BufWriter<GzEncoder<W>>) -> Result<()> {
+    let encoder = out.into_inner().map_err(|error| error.into_error())?;
+    encoder.finish()?.flush()?;
     Ok(())
 }
 

@@ -3,10 +3,9 @@
 use std::io::Write;
 
 use anyhow::Result;
-use flate2::{Compression, write::GzEncoder};
 use sluicegate_scenario::results::{Results, VariantResult};
 
-use crate::samples::quoted;
+use crate::samples::{finish, gzipped, quoted};
 
 /// One point. The columns of `traces.csv.gz` and `traces.parquet`, in this order.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -60,7 +59,7 @@ pub(crate) fn rows<'r>(results: &'r Results) -> impl Iterator<Item = Row<'r>> {
 /// # Errors
 /// Those of `out`.
 pub fn traces_csv(results: &Results, out: impl Write) -> Result<()> {
-    let mut out = GzEncoder::new(std::io::BufWriter::new(out), Compression::new(6));
+    let mut out = gzipped(out);
     writeln!(out, "{HEADER}")?;
     for row in rows(results) {
         let [scenario, variant, name] = [row.scenario, row.variant, row.name].map(quoted);
@@ -70,8 +69,7 @@ pub fn traces_csv(results: &Results, out: impl Write) -> Result<()> {
             row.repeat, row.quantity, row.time_s, row.value
         )?;
     }
-    out.finish()?.flush()?;
-    Ok(())
+    finish(out)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 mod support;
 
 use sluicegate_report::{Style, markdown, table};
-use sluicegate_scenario::results::{PublishedResult, Results};
+use sluicegate_scenario::results::{PublishedResult, Results, SeriesKind};
 
 const BOX: Style = Style {
     unicode: true,
@@ -156,6 +156,72 @@ fn what_was_not_measured_is_a_dash() {
         .find(|line| line.starts_with("│ unenforced"))
         .unwrap();
     assert_eq!(row.matches('–').count(), 3 + 4, "{row}");
+}
+
+#[test]
+fn an_alarm_names_the_worst_of_many_queues() {
+    let mut results = support::dumbbell("many", 1, 1);
+    results.variants.truncate(1);
+    let link = results.variants[0].links[0].clone();
+    let lossy = |n: u64| {
+        let mut lossy = link.clone();
+        (lossy.id, lossy.bottleneck) = (format!("e{n}"), false);
+        lossy.drops = [("tail".to_owned(), n)].into();
+        lossy
+    };
+    results.variants[0].links = (1..=11).map(lossy).collect();
+    let text = table(&[&results], BOX);
+    let worst = "bottleneck: 11 at e11, 10 at e10, 9 at e9, 8 at e8, 7 at e7, 6 at e6, 5 at e5, 4 at e4, 6 at 3 others";
+    assert!(text.contains(worst), "{text}");
+    results.variants[0].links.truncate(8);
+    let text = table(&[&results], BOX);
+    assert!(text.contains("bottleneck: 1 at e1, 2 at e2,"), "{text}");
+    assert!(!text.contains("others"), "{text}");
+}
+
+/// A page's size does not grow with the network.
+#[test]
+fn a_page_of_many_flows_and_queues_has_the_busiest() {
+    let mut results = support::dumbbell("large", 300, 5);
+    results.variants.truncate(1);
+    let variant = &mut results.variants[0];
+    let link = variant.links[0].clone();
+    let queue = variant.samples.series.iter();
+    let queue = queue.filter(|series| series.kind == SeriesKind::QueueBytes);
+    let queue = queue.last().unwrap().clone();
+    for n in 0..400 {
+        let (mut link, mut queue) = (link.clone(), queue.clone());
+        (link.id, queue.name) = (format!("c>q{n}"), format!("c>q{n}"));
+        link.queue_bytes.max += f64::from(n);
+        queue.points = vec![(1.0, f64::from(n) * 1e6)];
+        variant.links.push(link);
+        variant.samples.series.push(queue);
+    }
+    for (at, flow) in variant.flows.iter_mut().enumerate() {
+        flow.goodput_bps = 1e6 + (at as f64 * 7.0) % 300.0;
+    }
+    let page = sluicegate_report::html(&[&results]);
+    let (_, data) = page.split_once("id=\"plots\">").unwrap();
+    let (data, _) = data.split_once("</script>").unwrap();
+    let plots: serde_json::Value = serde_json::from_str(data).unwrap();
+    let drawn = |kind: &str| -> Vec<String> {
+        let series = plots[0]["series"].as_array().unwrap().iter();
+        let of_kind = series.filter(|line| line["kind"] == kind);
+        of_kind
+            .map(|line| line["name"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    let fullest: Vec<_> = (336..400).map(|n| format!("c>q{n}")).collect();
+    assert_eq!(drawn("queue_bytes"), fullest);
+    assert_eq!(drawn("goodput_bps").len(), 64);
+    // All about a flow, or nothing.
+    assert_eq!(drawn("goodput_bps"), drawn("tenant_cwnd_bytes"));
+    assert!(page.contains("64 busiest flows"));
+    assert!(page.contains("unenforced: of 300 the 256 of most goodput"));
+    assert!(page.contains("c&gt;q399") && !page.contains("c&gt;q100"));
+
+    let small = sluicegate_report::html(&[&support::dumbbell("small", 5, 5)]);
+    assert!(!small.contains("busiest") && !small.contains("results.json has all"));
 }
 
 #[test]

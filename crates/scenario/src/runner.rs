@@ -4,6 +4,8 @@
 //! Repeats are interleaved: every variant runs once, then every variant again, starting with the
 //! next one, so that whatever drifts on the machine meets all variants alike.
 
+use std::collections::HashMap;
+
 use anyhow::{Context, bail};
 
 use crate::{
@@ -121,11 +123,15 @@ fn run_all(
 
 /// Notes at which rate each link was run; a world need not know.
 fn record_rates(result: &mut VariantResult, variant: &Variant) {
+    let mut rates = HashMap::new();
     for link in &variant.links {
         let (a, b) = (variant.node_name(link.a), variant.node_name(link.b));
-        let ids = [format!("{a}>{b}"), format!("{b}>{a}")];
-        for measured in result.links.iter_mut().filter(|l| ids.contains(&l.id)) {
-            measured.rate_bps = link.rate_bps;
+        rates.insert(format!("{a}>{b}"), link.rate_bps);
+        rates.insert(format!("{b}>{a}"), link.rate_bps);
+    }
+    for measured in &mut result.links {
+        if let Some(rate_bps) = rates.get(&measured.id) {
+            measured.rate_bps = *rate_bps;
         }
     }
 }

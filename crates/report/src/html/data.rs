@@ -1,11 +1,9 @@
 //! What the page's script draws: thinned curves and series as JSON.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use serde::Serialize;
-use sluicegate_scenario::results::{
-    FlowResult, Results, Series, SeriesKind, Trace, TraceKind, VariantResult,
-};
+use sluicegate_scenario::results::{FlowResult, Results, SeriesKind, TraceKind, VariantResult};
 
 use crate::{
     samples,
@@ -17,8 +15,8 @@ const CDF_POINTS: usize = 500;
 /// Stretches of a series that is drawn as a mean with a band.
 const BAND_POINTS: usize = 250;
 
-/// Traces of a kind and variant that a page draws at most; of more, a reader could tell none from another.
-pub const TRACES_DRAWN: usize = 64;
+/// Series, or traces, of a kind and variant that a page draws at most; of more, a reader could tell none from another.
+pub const SERIES_DRAWN: usize = 64;
 
 /// Points that the series of a kind may have, so that a page of many flows stays small.
 struct Budget {
@@ -29,17 +27,17 @@ struct Budget {
 }
 
 impl Budget {
-    fn of(kind: SeriesKind) -> Budget {
-        match kind {
-            SeriesKind::GoodputBps => Budget {
+    fn of(thinning: Thinning) -> Budget {
+        match thinning {
+            Thinning::Mean => Budget {
                 all: 30_000,
                 each: 60..=140,
             },
-            SeriesKind::QueueBytes => Budget {
+            Thinning::MeanInBand => Budget {
                 all: 10_000,
                 each: 50..=BAND_POINTS,
             },
-            _ => Budget {
+            Thinning::Extremes => Budget {
                 all: 25_000,
                 each: 80..=800,
             },
@@ -66,8 +64,12 @@ pub struct Plots {
     pub sides: Vec<char>,
     pub rtt: Vec<Curve>,
     pub fct: Vec<Class>,
+    /// The [`SERIES_DRAWN`] busiest of each kind and variant.
     pub series: Vec<Line>,
-    /// Of the first repeat, the first [`TRACES_DRAWN`] of each kind and variant.
+    /// There are more.
+    #[serde(skip)]
+    pub series_left_out: bool,
+    /// Of the first repeat, as many likewise.
     pub traces: Vec<Line>,
     /// There are more.
     #[serde(skip)]
@@ -129,13 +131,9 @@ impl Plots {
     /// Thins what a scenario's variants left; `colour` gives a variant's place in the palette.
     pub fn new(results: &Results, colour: impl Fn(&str) -> usize) -> Plots {
         let variants = &results.variants;
-        let of_kind = |kind| {
-            let series = variants.iter().flat_map(|v| &v.samples.series);
-            series.filter(|series| series.kind == kind).count()
-        };
-        let limit = |kind| Budget::of(kind).share(of_kind(kind));
-        let lines = |(index, variant)| lines(index, variant, &limit);
-        let (traces, traces_left_out) = traces(variants);
+        let (series, series_left_out) = drawn(variants, series);
+        let (traces, traces_left_out) = drawn(variants, traces);
+        let trace_points = Budget::TRACES.share(traces.len());
         Plots {
             variants: variants
                 .iter()
@@ -147,8 +145,15 @@ impl Plots {
             sides: Vec::new(),
             rtt: curves(&[variants], |v| Some(&v.samples.rtt_us)),
             fct: classes(&[variants]),
-            series: variants.iter().enumerate().flat_map(lines).collect(),
-            traces,
+            series: series
+                .iter()
+                .map(|drawn| drawn.line(drawn.share_among(&series), 1e-4))
+                .collect(),
+            series_left_out,
+            traces: traces
+                .iter()
+                .map(|drawn| drawn.line(trace_points, 1e-7))
+                .collect(),
             traces_left_out,
         }
     }
@@ -168,6 +173,7 @@ impl Plots {
             rtt: curves(&variants, |v| Some(&v.samples.rtt_us)),
             fct: classes(&variants),
             series: Vec::new(),
+            series_left_out: false,
             traces: Vec::new(),
             traces_left_out: false,
         }
@@ -231,88 +237,137 @@ fn classes(sides: &[&[VariantResult]]) -> Vec<Class> {
         .collect()
 }
 
-fn lines(
+/// A series or a trace as it was measured.
+#[derive(Clone, Copy)]
+struct Source<'a> {
+    kind: &'static str,
+    thinning: Thinning,
+    name: &'a str,
+    points: &'a [(f64, f64)],
+}
+
+fn series(result: &VariantResult) -> Vec<Source<'_>> {
+    let all = result.samples.series.iter();
+    let source = all.map(|series| Source {
+        kind: samples::quantity(series.kind),
+        thinning: Thinning::of(series.kind),
+        name: &series.name,
+        points: &series.points,
+    });
+    source.collect()
+}
+
+fn traces(result: &VariantResult) -> Vec<Source<'_>> {
+    let first = result.samples.traces.iter().filter(|t| t.repeat == 1);
+    let source = first.map(|trace| Source {
+        kind: trace.kind.quantity(),
+        thinning: Thinning::of_trace(trace.kind),
+        name: &trace.name,
+        points: &trace.points,
+    });
+    source.collect()
+}
+
+/// A source that is drawn.
+struct Drawn<'a> {
     variant: usize,
-    result: &VariantResult,
-    limit: &impl Fn(SeriesKind) -> usize,
-) -> Vec<Line> {
-    let mut seen: HashMap<&'static str, usize> = HashMap::new();
-    let line = |series: &Series| {
-        let kind = samples::quantity(series.kind);
-        let order = next(&mut seen, kind);
-        let flow = match series.kind {
-            SeriesKind::QueueBytes => None,
-            _ => flow_of(&series.name, &result.flows),
-        };
-        Line {
-            variant,
-            kind,
-            name: series.name.clone(),
-            label: label(&series.name, flow),
-            order: flow.map_or(order, |(position, _)| position),
-            points: points(
-                &series.points,
-                limit(series.kind),
-                Thinning::of(series.kind),
-                1e-4,
-            ),
-        }
-    };
-    result.samples.series.iter().map(line).collect()
+    source: Source<'a>,
+    /// Its flow, if it is about one.
+    flow: Option<&'a FlowResult>,
+    order: usize,
 }
 
-/// How often `kind` has been asked for before.
-fn next(seen: &mut HashMap<&'static str, usize>, kind: &'static str) -> usize {
-    let next = seen.entry(kind).or_default();
-    *next += 1;
-    *next - 1
-}
-
-fn label(name: &str, flow: Option<(usize, &FlowResult)>) -> String {
-    match flow {
-        Some((_, flow)) => format!("{name} ({})", flow.tenant_cc),
-        None => name.to_owned(),
-    }
-}
-
-/// The first traces of each kind and variant, and whether there are more.
-fn traces(variants: &[VariantResult]) -> (Vec<Line>, bool) {
-    let (mut drawn, mut left_out) = (Vec::new(), false);
+/// What is drawn of what `sources` finds in each variant, and whether there is more.
+fn drawn<'r>(
+    variants: &'r [VariantResult],
+    sources: impl Fn(&'r VariantResult) -> Vec<Source<'r>>,
+) -> (Vec<Drawn<'r>>, bool) {
+    let (mut all, mut left_out) = (Vec::new(), false);
     for (variant, result) in variants.iter().enumerate() {
-        let mut seen = HashMap::new();
-        for trace in result.samples.traces.iter().filter(|t| t.repeat == 1) {
-            let order = next(&mut seen, trace.kind.quantity());
-            if order < TRACES_DRAWN {
-                drawn.push((variant, result, trace, order));
-            } else {
-                left_out = true;
-            }
+        let numbered = result.flows.iter().enumerate();
+        let flows: HashMap<u32, _> = numbered.map(|(at, flow)| (flow.id, (at, flow))).collect();
+        let mut by_kind: BTreeMap<&str, Vec<Drawn<'r>>> = BTreeMap::new();
+        for source in sources(result) {
+            let of_kind = by_kind.entry(source.kind).or_default();
+            let is_link = source.thinning == Thinning::MeanInBand;
+            let flow = flow_number(source.name).filter(|_| !is_link);
+            let flow = flow.and_then(|number| flows.get(&number));
+            let order = match (is_link, flow) {
+                (true, _) => of_kind.len(),
+                (_, Some((position, _))) => *position,
+                _ => result.flows.len() + of_kind.len(),
+            };
+            of_kind.push(Drawn {
+                variant,
+                source,
+                flow: flow.map(|(_, flow)| *flow),
+                order,
+            });
+        }
+        for of_kind in by_kind.into_values() {
+            left_out |= of_kind.len() > SERIES_DRAWN;
+            all.extend(busiest(of_kind, SERIES_DRAWN, Drawn::rank));
         }
     }
-    let limit = Budget::TRACES.share(drawn.len());
-    let line = |(variant, result, trace, order): (usize, &VariantResult, &Trace, usize)| {
-        let flow = match trace.kind {
-            TraceKind::Queue | TraceKind::AllQueues => None,
-            _ => flow_of(&trace.name, &result.flows),
-        };
-        let behind = result.flows.len() + order;
+    (all, left_out)
+}
+
+/// At most `limit` of `all`, those with the largest ranks, in the order that they had; of equals the first.
+pub fn busiest<T>(all: Vec<T>, limit: usize, rank: impl Fn(&T) -> f64) -> Vec<T> {
+    if all.len() <= limit {
+        return all;
+    }
+    let mut ranked: Vec<(f64, usize, T)> = Vec::with_capacity(all.len());
+    ranked.extend(
+        all.into_iter()
+            .enumerate()
+            .map(|(at, one)| (rank(&one), at, one)),
+    );
+    ranked.sort_by(|a, b| b.0.total_cmp(&a.0));
+    ranked.truncate(limit);
+    ranked.sort_by_key(|(_, at, _)| *at);
+    ranked.into_iter().map(|(.., one)| one).collect()
+}
+
+impl Drawn<'_> {
+    /// How busy it is: a flow's goodput, so that all about a flow is drawn or nothing; else the mean of its values.
+    fn rank(&self) -> f64 {
+        let points = self.source.points;
+        let mean = || points.iter().map(|point| point.1).sum::<f64>() / points.len().max(1) as f64;
+        self.flow.map_or_else(mean, |flow| flow.goodput_bps)
+    }
+
+    /// Points that it may have where these are drawn.
+    fn share_among(&self, all: &[Self]) -> usize {
+        let same = all
+            .iter()
+            .filter(|other| other.source.kind == self.source.kind);
+        Budget::of(self.source.thinning).share(same.count())
+    }
+
+    fn line(&self, limit: usize, grain_s: f64) -> Line {
+        let Source {
+            kind,
+            thinning,
+            name,
+            points: all,
+        } = self.source;
         Line {
-            variant,
-            kind: trace.kind.quantity(),
-            name: trace.name.clone(),
-            label: label(&trace.name, flow),
-            order: match trace.kind {
-                TraceKind::Queue | TraceKind::AllQueues => order,
-                _ => flow.map_or(behind, |(position, _)| position),
+            variant: self.variant,
+            kind,
+            name: name.to_owned(),
+            label: match self.flow {
+                Some(flow) => format!("{name} ({})", flow.tenant_cc),
+                None => name.to_owned(),
             },
-            points: points(&trace.points, limit, Thinning::of_trace(trace.kind), 1e-7),
+            order: self.order,
+            points: points(all, limit, thinning, grain_s),
         }
-    };
-    (drawn.into_iter().map(line).collect(), left_out)
+    }
 }
 
 /// How points become fewer.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Thinning {
     /// The mean of rates is the rate over a longer time.
     Mean,
@@ -361,10 +416,9 @@ fn points(all: &[(f64, f64)], limit: usize, thinning: Thinning, grain_s: f64) ->
     Points { x, y, band: None }
 }
 
-/// The flow that a series is about, and its place in the table: the name begins with its number.
-fn flow_of<'a>(name: &str, flows: &'a [FlowResult]) -> Option<(usize, &'a FlowResult)> {
-    let number: u32 = name.split(' ').next()?.parse().ok()?;
-    flows.iter().enumerate().find(|(_, flow)| flow.id == number)
+/// The number of the flow that a series is about: its name begins with it.
+fn flow_number(name: &str) -> Option<u32> {
+    name.split(' ').next()?.parse().ok()
 }
 
 /// JSON for a `<script>` element: nothing in it can end the element or start a comment.
@@ -378,6 +432,17 @@ pub fn json_in_script(value: &impl Serialize) -> String {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn the_busiest_keep_their_order() {
+        let kept = super::busiest(vec![3, 9, 1, 9, 7], 3, |value| f64::from(*value));
+        assert_eq!(kept, [9, 9, 7]);
+        assert_eq!(super::busiest(vec![1, 1, 1], 2, |_| 1.0), [1, 1]);
+        assert_eq!(
+            super::busiest(vec![2, 1], 2, |value| f64::from(*value)),
+            [2, 1]
+        );
+    }
+
     #[test]
     fn json_cannot_leave_its_script_element() {
         let hostile = "</script><!--<script>\u{2028}&amp;\"\\";

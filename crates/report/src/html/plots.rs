@@ -4,7 +4,7 @@ use maud::{Markup, html};
 use sluicegate_scenario::results::{Results, SeriesKind, TraceKind};
 
 use super::{
-    data::{Line, Plots, TRACES_DRAWN},
+    data::{Line, Plots, SERIES_DRAWN},
     tables::swatch,
 };
 
@@ -18,6 +18,12 @@ pub fn plots(results: &Results, plots: &Plots) -> Markup {
             noscript { p.alarm { "Plots need JavaScript; the tables do not." } }
             div.all-plots {
                 (legend(plots))
+                @if plots.series_left_out {
+                    p.hint {
+                        "Plots over time have the " (SERIES_DRAWN) " busiest flows and the " (SERIES_DRAWN)
+                        " fullest queues of each variant only; the file of samples has more."
+                    }
+                }
                 div.plots { (rtt(plots)) (queue(results, plots)) (completions(plots)) }
                 (goodput(plots))
                 (windows(plots))
@@ -189,7 +195,7 @@ fn traces(plots: &Plots) -> Markup {
         @if !kinds.is_empty() {
             h3 { "Traces" }
             @if plots.traces_left_out {
-                p.hint { "Each plot has the first " (TRACES_DRAWN) " only; the file of traces has all." }
+                p.hint { "Each plot has the " (SERIES_DRAWN) " busiest of a variant only; the file of traces has all." }
             }
             div.plots { @for (title, quantity) in kinds { (trace(title, quantity, plots)) } }
         }

@@ -3,13 +3,16 @@
 use std::collections::BTreeMap;
 
 use maud::{Markup, html};
-use sluicegate_scenario::results::{LinkResult, Results, VariantResult};
+use sluicegate_scenario::results::{FlowResult, LinkResult, Results, VariantResult};
 
-use super::data::Plots;
+use super::data::{self, Plots};
 use crate::{
     comparison::{self, Grid, Heading},
     figures, units,
 };
+
+/// Rows of a variant's flows, or queues, at most: a page of thousands helps nobody.
+const ROWS_SHOWN: usize = 256;
 
 /// The comparison: one row per variant, and completion times below.
 pub fn comparison(results: &Results, plots: &Plots) -> Markup {
@@ -61,6 +64,16 @@ pub fn grid(grid: &Grid, plots: &Plots) -> Markup {
     }
 }
 
+/// Says how many of `all` rows a table has, where it has not all.
+fn caption(variant: &VariantResult, all: usize, which: &str) -> Markup {
+    html! {
+        caption {
+            (variant.name)
+            @if all > ROWS_SHOWN { ": of " (all) " the " (ROWS_SHOWN) " " (which) "; results.json has all" }
+        }
+    }
+}
+
 /// Everything else in tables that open on demand.
 pub fn details(results: &Results) -> Markup {
     let derived = comparison::by_name(results, |v| &v.derived, |v| units::plain(*v));
@@ -101,16 +114,18 @@ fn named(what: &str, (variants, rows): (Vec<String>, Vec<Vec<String>>)) -> Marku
 fn flows(variant: &VariantResult) -> Markup {
     let rate = units::rate(variant.flows.iter().map(|f| f.goodput_bps));
     let time = units::time(variant.flows.iter().map(|f| f.srtt_us));
+    let rows = variant.flows.iter().collect();
+    let rows = data::busiest(rows, ROWS_SHOWN, |flow: &&FlowResult| flow.goodput_bps);
     html! {
         table {
-            caption { (variant.name) }
+            (caption(variant, variant.flows.len(), "of most goodput"))
             thead { tr {
                 th { "flow" } th { "traffic" } th { "tenant" } th { "from" } th { "to" } th { "tenant's stack" }
                 th.figure { "goodput" br; small { (rate.symbol) } }
                 th.figure { "retransmits" } th.figure { "timeouts" }
                 th.figure { "srtt at end" br; small { (time.symbol) } }
             } }
-            tbody { @for f in &variant.flows { tr {
+            tbody { @for f in rows { tr {
                 th scope="row" { (f.id) } td { (f.traffic) } td { (f.tenant) } td { (f.from) } td { (f.to) } td { (f.tenant_cc) }
                 td.figure { (rate.write(f.goodput_bps)) } td.figure { (f.retransmits) } td.figure { (f.timeouts) }
                 td.figure { (time.write(f.srtt_us)) }
@@ -121,16 +136,18 @@ fn flows(variant: &VariantResult) -> Markup {
 
 fn links(variant: &VariantResult) -> Markup {
     let size = units::size(variant.links.iter().map(|l| l.queue_bytes.max));
+    let rows = variant.links.iter().collect();
+    let rows = data::busiest(rows, ROWS_SHOWN, |link: &&LinkResult| link.queue_bytes.max);
     html! {
         table {
-            caption { (variant.name) }
+            (caption(variant, variant.links.len(), "fullest at their fullest"))
             thead { tr {
                 th { "queue" } th { "bottleneck" } th.figure { "sent" br; small { "pkts" } } th.figure { "sent" br; small { "bytes" } }
                 th.figure { "drops" } th { "by cause" } th.figure { "marks" } th.figure { "marked" }
                 th.figure { "queue p50" br; small { (size.symbol) } } th.figure { "p99" br; small { (size.symbol) } }
                 th.figure { "max" br; small { (size.symbol) } }
             } }
-            tbody { @for link in &variant.links { tr {
+            tbody { @for link in rows { tr {
                 th scope="row" { (link.id) } td { @if link.bottleneck { "yes" } }
                 td.figure { (link.sent) } td.figure { (link.sent_bytes) }
                 td.figure { (figures::drops(link)) } td { (causes(link)) }

@@ -16,6 +16,13 @@ use crate::{
     stats,
 };
 
+/// A queue's name, and (seconds since the start of the run, bytes in it).
+pub type Backlog = (String, Vec<(f64, f64)>);
+
+/// Queues whose series are kept at most. In a large network every host's link is a bottleneck: their series would be
+/// larger than all other results together.
+const QUEUE_SERIES: usize = 256;
+
 /// What was seen of a variant.
 pub struct Seen<'a> {
     /// What was run.
@@ -31,7 +38,7 @@ pub struct Seen<'a> {
     /// Enforced windows.
     pub windows: Windows,
     /// Backlog series of bottlenecks.
-    pub backlogs: Vec<(String, Vec<(f64, f64)>)>,
+    pub backlogs: Vec<Backlog>,
     /// Smallest idle fraction over one second of measured time; `None` where time is simulated.
     pub cpu_idle_min: Option<f64>,
 }
@@ -220,7 +227,7 @@ fn series(
     flows: &[Flow],
     reports: &[Report],
     windows: Windows,
-    backlogs: Vec<(String, Vec<(f64, f64)>)>,
+    backlogs: Vec<Backlog>,
 ) -> Vec<Series> {
     let name = |id: u32| flow_name(variant, &flows[id as usize]);
     let mut all = Vec::new();
@@ -241,12 +248,25 @@ fn series(
         }
     }
     all.extend(windows.into_series(name));
-    all.extend(backlogs.into_iter().map(|(name, points)| Series {
+    all.extend(fullest(backlogs).into_iter().map(|(name, points)| Series {
         name,
         kind: SeriesKind::QueueBytes,
         points,
     }));
     all
+}
+
+/// In their order at most [`QUEUE_SERIES`] of these, those that were fullest on average; of equals the first.
+fn fullest(backlogs: Vec<Backlog>) -> Vec<Backlog> {
+    if backlogs.len() <= QUEUE_SERIES {
+        return backlogs;
+    }
+    let sum = |(_, points): &Backlog| points.iter().map(|point| point.1).sum::<f64>();
+    let mut ranked: Vec<_> = backlogs.into_iter().enumerate().collect();
+    ranked.sort_by(|(_, a), (_, b)| sum(b).total_cmp(&sum(a)));
+    ranked.truncate(QUEUE_SERIES);
+    ranked.sort_by_key(|(at, _)| *at);
+    ranked.into_iter().map(|(_, backlog)| backlog).collect()
 }
 
 fn floats(points: &[(f64, u64)]) -> Vec<(f64, f64)> {
@@ -341,6 +361,19 @@ mod tests {
             serde_json::from_str::<CompletionReport>(&text).unwrap(),
             report
         );
+    }
+
+    #[test]
+    fn of_many_queues_the_fullest_are_kept_in_their_order() {
+        let of = |count: usize| -> Vec<Backlog> {
+            let height = |n: usize| if n % 3 == 0 { n as f64 } else { 0.0 };
+            let queue = |n: usize| (n.to_string(), vec![(0.5, 1.0), (1.0, height(n))]);
+            (0..count).map(queue).collect()
+        };
+        assert_eq!(fullest(of(QUEUE_SERIES)), of(QUEUE_SERIES));
+        let kept = fullest(of(3 * QUEUE_SERIES + 3));
+        let expected = (1..=QUEUE_SERIES).map(|n| (3 * n).to_string());
+        assert!(kept.into_iter().map(|(name, _)| name).eq(expected));
     }
 
     #[test]
