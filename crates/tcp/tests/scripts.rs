@@ -180,13 +180,69 @@ fn the_command_reports_and_its_exit_code_says_whether_one_failed() {
         "{text}"
     );
     assert!(text.contains("\"passed\": 1,\n  \"failed\": 1,"), "{text}");
-    let (code, text) = run(&[Path::new("nowhere.pkt")]);
-    assert_eq!(code, Some(0));
-    assert!(
-        text.starts_with("unsupported nowhere.pkt:0: cannot be read"),
-        "{text}"
-    );
     assert_eq!(run(&[]).0, Some(2));
+}
+
+#[test]
+fn a_command_line_that_cannot_be_meant_is_refused_and_nothing_runs() {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+    let good = folder.join("refused.pkt");
+    fs::write(&good, OPEN).expect("is writable");
+    let good = good.to_str().expect("is text");
+    for (arguments, reason) in [
+        (vec![good, "nowhere.pkt"], "nowhere.pkt: cannot be read"),
+        (vec![good, folder.to_str().unwrap()], "cannot be read"),
+        (vec!["--jsno", good], "not understood: option --jsno"),
+        (vec!["--strcit", "--json", good], "--strcit"),
+        (
+            vec!["--tolerance_usecs=much", good],
+            "\"much\" is no number",
+        ),
+        (vec!["-D", "WORD", good], "\"WORD\" is no NAME=VALUE"),
+    ] {
+        let command = Command::new(env!("CARGO_BIN_EXE_packetdrill"))
+            .args(&arguments)
+            .output()
+            .expect("runs");
+        let said = String::from_utf8_lossy(&command.stderr);
+        assert_eq!(command.status.code(), Some(2), "{arguments:?}: {said}");
+        assert!(said.contains(reason), "{said}");
+        assert!(command.stdout.is_empty(), "{arguments:?}");
+    }
+}
+
+#[test]
+fn what_asks_for_nothing_does_not_pass() {
+    for empty in [
+        "",
+        "\n\n",
+        "// a comment\n",
+        "--tolerance_usecs=1000\n",
+        "`true`\n",
+    ] {
+        let verdict = check(empty, &strict());
+        assert!(
+            matches!(verdict, Verdict::Unsupported(_)),
+            "{empty:?}: {verdict:?}"
+        );
+    }
+}
+
+#[test]
+fn what_is_not_known_is_said_in_one_line() {
+    let long = format!("+0 %{{\nimport os\n{}\n}}%", "os.getpid(\n)\n".repeat(200));
+    let Verdict::Unsupported(problem) = run(&long) else {
+        panic!("Python runs");
+    };
+    assert!(problem.text.contains("import os"), "{problem}");
+    assert!(
+        problem.text.chars().count() <= 121 && !problem.text.contains('\n'),
+        "{problem}"
+    );
+    let Verdict::Unsupported(problem) = run(&format!("+0 `{}`", "echo x; ".repeat(200))) else {
+        panic!("a shell runs");
+    };
+    assert!(problem.text.chars().count() <= 121, "{problem}");
 }
 
 /// Lines that a script may have, with numbers that are none too kind.

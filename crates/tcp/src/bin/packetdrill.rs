@@ -8,7 +8,8 @@ const USAGE: &str = "\
 usage: packetdrill [OPTIONS] FILE.pkt…
 
 Runs packetdrill scripts against the TCP endpoint, in virtual time, without privileges.
-Prints pass, fail or unsupported for each; the exit code is 0 if none has failed.
+Prints pass, fail or unsupported for each; the exit code is 0 if none
+has failed, 1 if one has, 2 when the command line names no options or files that can be used.
 
   --json                one JSON document instead of lines
   --strict              segments left over at the end are a failure
@@ -33,19 +34,31 @@ fn main() -> ExitCode {
         Ok(_) => return usage(""),
         Err(reason) => return usage(&reason),
     };
+    let scripts = match read(&arguments.files) {
+        Ok(scripts) => scripts,
+        Err(reason) => {
+            eprintln!("packetdrill: {reason}");
+            return ExitCode::from(2);
+        }
+    };
     let mut report = Report::default();
-    for file in &arguments.files {
-        let verdict = match fs::read(file) {
-            Ok(bytes) => check(&String::from_utf8_lossy(&bytes), &arguments.settings),
-            Err(error) => Verdict::Unsupported(Problem {
-                line: 0,
-                text: format!("cannot be read: {error}"),
-            }),
-        };
-        report.add(file, verdict, arguments.json);
+    for (file, text) in &scripts {
+        report.add(file, check(text, &arguments.settings), arguments.json);
     }
     report.end(arguments.json);
     ExitCode::from(u8::from(report.failed > 0))
+}
+
+/// Name and text of every script; nothing runs before all are there.
+fn read(files: &[String]) -> Result<Vec<(&str, String)>, String> {
+    let read = |file: &String| match fs::read(file) {
+        Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
+        Err(error) => Err(format!("{file}: cannot be read: {error}")),
+    };
+    files
+        .iter()
+        .map(|file| Ok((file.as_str(), read(file)?)))
+        .collect()
 }
 
 fn usage(reason: &str) -> ExitCode {
@@ -80,6 +93,8 @@ fn arguments(words: impl Iterator<Item = String>) -> Result<Arguments, String> {
             },
         }
     }
+    let not_understood = |reason| format!("not understood: {reason}");
+    arguments.settings.check().map_err(not_understood)?;
     Ok(arguments)
 }
 

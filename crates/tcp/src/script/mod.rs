@@ -38,6 +38,20 @@ pub struct Settings {
     pub compare_psh: bool,
 }
 
+impl Settings {
+    /// What of these no script could run with: an option that nobody knows, a value that is none.
+    ///
+    /// # Errors
+    /// In words, the first of them.
+    pub fn check(&self) -> Result<(), String> {
+        let nothing = model::Script::default();
+        match machine::Machine::new(&nothing, self) {
+            Ok(_) => Ok(()),
+            Err(Stop::Fail(problem) | Stop::Unsupported(problem)) => Err(problem.text),
+        }
+    }
+}
+
 /// What became of a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -73,6 +87,9 @@ enum Stop {
 
 type Step<T = ()> = Result<T, Stop>;
 
+/// Characters of a reason at most.
+const REASON_CHARS: usize = 120;
+
 impl Stop {
     fn fail<T>(line: usize, text: impl Into<String>) -> Step<T> {
         let text = text.into();
@@ -80,15 +97,29 @@ impl Stop {
     }
 
     fn unsupported<T>(line: usize, text: impl Into<String>) -> Step<T> {
-        let text = text.into();
+        let text = shortened(&text.into());
         Err(Self::Unsupported(Problem { line, text }))
+    }
+}
+
+/// What a script has that is not understood may be pages long: its beginning in one line.
+fn shortened(text: &str) -> String {
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(REASON_CHARS) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line,
     }
 }
 
 /// Runs the script `text`.
 pub fn check(text: &str, settings: &Settings) -> Verdict {
-    let result =
-        parser::parse(text, &settings.defines).and_then(|script| runner::run(&script, settings));
+    let result = parser::parse(text, &settings.defines).and_then(|script| {
+        if script.events.is_empty() {
+            let lines = text.lines().count().max(1);
+            return Stop::unsupported(lines, "there is no event in it that could pass or fail");
+        }
+        runner::run(&script, settings)
+    });
     match result {
         Ok(()) => Verdict::Pass,
         Err(Stop::Fail(problem)) => Verdict::Fail(problem),
