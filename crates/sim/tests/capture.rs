@@ -1,11 +1,10 @@
 //! Captures: frames are read by `etherparse`, files by Wireshark, so that the code under test doesn't judge
 //! itself.
 
-// Shared with core; this uses a part of them.
-#[allow(dead_code)]
+#[allow(dead_code, reason = "shared with core; this uses a part of it")]
 #[path = "../../core/tests/net/opt.rs"]
 mod opt;
-#[allow(dead_code)]
+#[allow(dead_code, reason = "shared with core; this uses a part of it")]
 #[path = "../../core/tests/net/wire.rs"]
 mod wire;
 
