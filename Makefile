@@ -40,7 +40,7 @@ test: ## everything that CI runs (root)
 	@scripts/test.sh
 
 .PHONY: experiments
-experiments: ## every scenario in full, with its expectations (root, hours)
+experiments: ## every scenario in full, simulated and (root, hours) in the lab, compared
 	@scripts/experiments.sh "$(OUT)/experiments"
 
 .PHONY: agreement

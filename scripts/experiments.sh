@@ -1,47 +1,101 @@
 #!/usr/bin/env bash
-# Every scenario in full length with its expectations, one after another.
+# Every scenario in full length with its expectations: all of them simulated, the simulator against theory, and with
+# root those that a lab carries in the lab too, and both worlds compared.
 #
-#   experiments.sh DIR   one directory per scenario goes there
+#   experiments.sh DIR   results go to DIR/WORLD/SCENARIO, the comparison to DIR/compare.html
 set -uo pipefail
 # shellcheck source=scripts/env.sh
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"
 cd "$SG_ROOT" || exit 1
 
 out=${1:?usage: experiments.sh DIR}
-[ "$(id -u)" -eq 0 ] || die "experiments need root: they load kernel programs and build network namespaces"
+sluicegate=target/release/sluicegate
+root=false
+[ "$(id -u)" -ne 0 ] || root=true
 
-scripts/setup.sh test || exit 1
-. scripts/env.sh
+if $root; then
+	scripts/setup.sh test || exit 1
+	# setup may have installed the first usable cargo and clang
+	. scripts/env.sh
+else
+	command -v cargo >/dev/null || die "cargo ≥ 1.$SG_RUST_MINOR is missing; sudo make experiments installs it"
+fi
 cargo build --release --locked -p sluicegate || exit 1
 
 # A run that is interrupted cleans up and ends by itself; then nothing else begins.
 trap 'exit 130' INT TERM
 
-passed=0 failed=0
+failed=0
 rows=()
-# experiment WORLD FILE: runs it and notes what became of it.
-experiment() {
-	local world=$1 file=$2 name start=$SECONDS verdict=FAILED
-	name=$(basename "$file" .toml)
-	say "$name"
-	if target/release/sluicegate run "$file" --world "$world" --check --out "$out/$name"; then
-		verdict=ok
-		passed=$((passed + 1))
-	else
-		failed=$((failed + 1))
-	fi
-	rows+=("$(printf '%-30s %-4s %-6s %5s s  %s' "$name" "$world" "$verdict" $((SECONDS - start)) "$out/$name/report.html")")
+row() { rows+=("$(printf '%-26s %-10s %-7s %9s %7s' "$@")"); }
+
+# verdict STATUS: the word for it; what is not ok counts.
+verdict() {
+	if [ "$1" -eq 0 ]; then word=ok; else word=FAILED failed=$((failed + 1)); fi
 }
 
-for file in scenarios/*.toml; do
-	experiment lab "$file"
-done
-# At the papers' own scale, which no lab of a few CPUs carries.
-for file in scenarios/*/*.toml; do
+# held FILE: "7/8", lines of [expect] that held and all; "-" without results.
+held() {
+	[ -f "$1" ] || { echo -; return; }
+	echo "$(grep -c '"held": true' "$1")/$(grep -c '"held":' "$1")"
+}
+
+# experiment WORLD FILE [OPTION…]: runs it into DIR/WORLD/NAME and notes what became of it.
+experiment() {
+	local world=$1 file=$2 name start=$SECONDS status=0 results word
+	shift 2
+	name=$(basename "$file" .toml)
+	results=$out/$world/$name/results.json
+	say "$name, $world"
+	# What a former run has left is not this one's.
+	rm -f "$results"
+	"$sluicegate" run "$file" --world "${world%-*}" --check --out "${results%/*}" "$@" || status=$?
+	verdict "$status"
+	row "$name" "$world" "$(held "$results")" "$((SECONDS - start))" "$word"
+}
+
+# stage NAME WORLD COMMAND…: anything else.
+stage() {
+	local name=$1 world=$2 start=$SECONDS status=0 word
+	shift 2
+	say "$name"
+	"$@" || status=$?
+	verdict "$status"
+	row "$name" "$world" - "$((SECONDS - start))" "$word"
+}
+
+# beside FILE: what the simulator says of a run in the lab. A lab that had to run slower is predicted at its rates.
+beside() {
+	local name scale
+	name=$(basename "$1" .toml)
+	scale=$(sed -n 's/^ *"rate_scale": \([0-9.]*\),*$/\1/p' "$out/lab/$name/results.json" | head -n 1)
+	case $scale in
+	'') return ;;
+	1 | 1.0) cp -r "$out/sim/$name" "$out/sim-beside/" ;;
+	*) experiment sim-beside "$1" --rate-scale "$scale" ;;
+	esac
+}
+
+for file in scenarios/*.toml scenarios/*/*.toml; do
 	experiment sim "$file"
 done
+stage "theory" sim cargo test --release --locked -q -p sluicegate-sim --test theory
+if $root; then
+	for file in scenarios/*.toml; do
+		experiment lab "$file"
+	done
+	rm -rf "${out:?}/sim-beside"
+	mkdir -p "$out/sim-beside"
+	for file in scenarios/*.toml; do
+		beside "$file"
+	done
+	# How far they agree is told, in docs/agreement.md too; it is no expectation of a scenario.
+	stage "lab beside sim" both "$sluicegate" compare "$out/lab" "$out/sim-beside" --out "$out"
+fi
 
 say "experiments"
+printf '%-26s %-10s %-7s %9s %7s\n' scenario world held seconds verdict
 printf '%s\n' "${rows[@]}"
-echo "$passed passed, $failed failed"
+$root || echo "Without root: left out are the lab and its comparison with the simulator (sudo make experiments)."
+echo "$((${#rows[@]} - failed)) passed, $failed failed, $SECONDS s"
 [ "$failed" -eq 0 ]
