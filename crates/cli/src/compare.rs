@@ -8,7 +8,7 @@ use std::{
 use anyhow::Context;
 use sluicegate_report::{
     compare::{self, Run, Side, Tolerance, Tolerances},
-    read_samples,
+    read_samples_csv, read_samples_parquet,
 };
 use sluicegate_scenario::results::{Results, SCHEMA};
 
@@ -203,14 +203,17 @@ fn parse(text: &str) -> Result<Results, String> {
     serde_json::from_value(value).map_err(|error| format!("is not complete: {error}; {again}"))
 }
 
-/// Reads what lies beside the results for CDFs; without the file there are none.
+/// Reads what lies beside the results for CDFs; without a file there are none.
 fn samples(place: &Path, results: &mut Results) -> Result<(), Failure> {
-    let path = place.join("samples.csv.gz");
-    if !path.exists() {
+    let files = ["samples.parquet", "samples.csv.gz"].map(|name| place.join(name));
+    let Some(path) = files.into_iter().find(|path| path.exists()) else {
         return Ok(());
-    }
+    };
     let file = fs::File::open(&path).map_err(anyhow::Error::from);
-    let read = file.and_then(|file| read_samples(results, file));
+    let read = file.and_then(|file| match path.extension() {
+        Some(end) if end == "parquet" => read_samples_parquet(results, file),
+        _ => read_samples_csv(results, file),
+    });
     read.map_err(|error| {
         let path = path.display();
         Failure::BadInput(format!(

@@ -173,6 +173,7 @@ fn captures_and_traces_lie_beside_the_results() {
         out.to_str().unwrap(),
         "--trace",
         "queue,cwnd,rwnd",
+        "--csv",
         "--trace-interval",
         "1ms",
         "--pcap",
@@ -181,6 +182,8 @@ fn captures_and_traces_lie_beside_the_results() {
     ]);
     assert_eq!(code(&run), 0, "{}", text(&run.stderr));
     for file in [
+        "samples.parquet",
+        "traces.parquet",
         "traces.csv.gz",
         "pcap/plain/s1.pcapng",
         "pcap/plain/s2.pcapng",
@@ -191,6 +194,45 @@ fn captures_and_traces_lie_beside_the_results() {
     }
     let report = fs::read_to_string(out.join("report.html")).unwrap();
     assert!(report.contains("data-kind=\"rwnd_bytes\""));
+}
+
+#[test]
+fn a_second_run_leaves_nothing_of_the_first_and_nothing_else_is_touched() {
+    let scenario = Scratch::new("twice.toml", TINY);
+    let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("twice");
+    let _ = fs::remove_dir_all(&out);
+    let run = |more: &[&str]| {
+        let files = [scenario.path(), "--out", out.to_str().unwrap()];
+        let run = sluicegate(&[&["run"], &files[..], more].concat());
+        assert_eq!(code(&run), 0, "{}", text(&run.stderr));
+        text(&run.stderr)
+    };
+    let said = run(&["--trace", "cwnd", "--pcap", "s1", "--threads", "2"]);
+    assert!(said.contains("in order: one thread runs"), "{said}");
+    for file in ["pcap/plain/notes.txt", "pcap/own.pcapng", "traces.txt"] {
+        fs::write(out.join(file), "mine").unwrap();
+    }
+    let said = run(&["--pcap", "s2", "--variant", "plain"]);
+    assert!(!said.contains("one thread"), "{said}");
+    let exists = |file: &str| out.join(file).exists();
+    for left in [
+        "pcap/plain/s1.pcapng",
+        "pcap/enforced",
+        "traces.csv.gz",
+        "traces.parquet",
+    ] {
+        assert!(!exists(left), "{left}");
+    }
+    run(&[]);
+    assert!(!exists("pcap/plain/s2.pcapng"));
+    for kept in [
+        "pcap/plain/notes.txt",
+        "pcap/own.pcapng",
+        "traces.txt",
+        "results.json",
+    ] {
+        assert!(exists(kept), "{kept}");
+    }
 }
 
 #[test]

@@ -159,7 +159,10 @@ fn json_and_files_parse() {
     assert_eq!(file, output.stdout);
     let page = fs::read_to_string(Path::new(&out).join("compare.html")).expect("compare.html");
     assert!(page.starts_with("<!DOCTYPE html>") && page.contains("\"sides\":[\"A\",\"B\"]"));
-    assert!(page.contains("data-plot=\"rtt\""), "CDFs of samples.csv.gz");
+    assert!(
+        page.contains("data-plot=\"rtt\""),
+        "CDFs of samples.parquet"
+    );
 }
 
 #[test]

@@ -6,10 +6,9 @@
 //! | [`markdown`] | documents and merge requests |
 //! | [`html`] | one self-contained page with interactive plots, of one or several scenarios |
 //! | [`compare`] | directories side by side: a model that is JSON, a text, a page |
-//! | [`samples_csv`] | every sample for other programs, gzipped CSV |
-//! | [`read_samples`] | what CDFs need of such a file |
-//! | `samples_parquet` | the same as Apache Parquet, with the feature `parquet` |
-//! | [`traces_csv`], `traces_parquet` | traces likewise |
+//! | [`samples_parquet`], [`traces_parquet`] | every sample, every point of traces for other programs, as Apache Parquet |
+//! | [`samples_csv`], [`traces_csv`] | the same as gzipped CSV |
+//! | [`read_samples_parquet`], [`read_samples_csv`] | what CDFs need of files of samples |
 //!
 //! All take [`Results`](sluicegate_scenario::results::Results). Plots need the samples that a world leaves
 //! in memory; from a `results.json` alone there are tables, and the page says which plots have no data.
@@ -19,7 +18,6 @@ mod comparison;
 mod figures;
 mod html;
 mod markdown;
-#[cfg(feature = "parquet")]
 mod parquet;
 mod samples;
 mod table;
@@ -29,8 +27,7 @@ mod units;
 
 pub use html::html;
 pub use markdown::markdown;
-#[cfg(feature = "parquet")]
-pub use parquet::{samples_parquet, traces_parquet};
-pub use samples::{read_samples, samples_csv};
+pub use parquet::{read_samples_parquet, samples_parquet, traces_parquet};
+pub use samples::{read_samples_csv, samples_csv};
 pub use table::{Style, table};
 pub use traces::traces_csv;

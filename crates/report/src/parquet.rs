@@ -1,16 +1,18 @@
 //! Samples and traces as Apache Parquet.
 
-use std::{io::Write, sync::Arc};
+use std::{fs::File, io::Write, sync::Arc};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use parquet::{
     basic::Compression,
     column::writer::ColumnWriter,
     data_type::ByteArray,
     file::{
         properties::WriterProperties,
+        reader::{FileReader, SerializedFileReader},
         writer::{SerializedFileWriter, SerializedRowGroupWriter},
     },
+    record::RowAccessor,
     schema::parser::parse_message_type,
 };
 use sluicegate_scenario::results::Results;
@@ -61,6 +63,32 @@ pub fn traces_parquet(results: &Results, out: impl Write + Send) -> Result<()> {
         ("value", Field::Real(|row| row.value)),
     ];
     write("traces", &columns, traces::rows(results), out)
+}
+
+/// Reads RTTs and completion times of what [`samples_parquet`] has written into the variants of `results`; series over
+/// time, and variants that `results` does not have, are passed over.
+///
+/// # Errors
+/// What is no Parquet, or no such table.
+pub fn read_samples_parquet(results: &mut Results, file: File) -> Result<()> {
+    let reader = SerializedFileReader::new(file)?;
+    let columns = reader.metadata().file_metadata().schema_descr().columns();
+    if !columns
+        .iter()
+        .map(|column| column.name())
+        .eq(samples::HEADER)
+    {
+        bail!("the columns are not {}", samples::HEADER.join(", "));
+    }
+    for row in reader.get_row_iter(None)? {
+        let row = row?;
+        let [variant, quantity, name] = [1, 2, 3].map(|column| row.get_string(column));
+        let (variant, quantity, name) = (variant?.as_str(), quantity?.as_str(), name?.as_str());
+        if let Some(samples) = samples::place(results, variant, quantity, name) {
+            samples.push(row.get_double(5)?);
+        }
+    }
+    Ok(())
 }
 
 fn schema<R>(name: &str, columns: &[Column<R>]) -> String {
@@ -129,10 +157,6 @@ fn write_group<R, W: Write + Send>(
 
 #[cfg(test)]
 mod tests {
-    use parquet::{
-        file::reader::{FileReader, SerializedFileReader},
-        record::RowAccessor,
-    };
     use sluicegate_scenario::results::{Series, SeriesKind, VariantResult};
 
     use super::*;
@@ -176,6 +200,51 @@ mod tests {
             (0.5, 1500.0)
         );
     }
+
+    #[test]
+    fn what_cdfs_need_reads_back() {
+        let mut variant = VariantResult {
+            name: "v".into(),
+            ..Default::default()
+        };
+        variant.samples.rtt_us = vec![151.25, 3.5];
+        variant.samples.fct_us = [("mice".to_owned(), vec![900.0])].into();
+        variant.samples.series = vec![Series {
+            name: "a>b".into(),
+            kind: SeriesKind::QueueBytes,
+            points: vec![(0.5, 1500.0)],
+        }];
+        let results = samples::tests::results_of(variant);
+        let file = |name: &str, content: &[u8]| {
+            let name = format!("sluicegate-{}-{name}.parquet", std::process::id());
+            let path = std::env::temp_dir().join(name);
+            std::fs::write(&path, content).unwrap();
+            let file = File::open(&path).unwrap();
+            std::fs::remove_file(&path).unwrap();
+            file
+        };
+        let mut written = Vec::new();
+        samples_parquet(&results, &mut written).unwrap();
+        let mut again = results.clone();
+        again.variants[0].samples = Default::default();
+        read_samples_parquet(&mut again, file("good", &written)).unwrap();
+        let samples = &again.variants[0].samples;
+        assert_eq!(samples.rtt_us, [151.25, 3.5]);
+        assert_eq!(samples.fct_us["mice"], [900.0]);
+        assert!(samples.series.is_empty());
+
+        let mut traces = Vec::new();
+        traces_parquet(&traces::tests::traced(), &mut traces).unwrap();
+        let error = read_samples_parquet(&mut again, file("traces", &traces)).unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .contains("the columns are not scenario, variant"),
+            "{error}"
+        );
+        assert!(read_samples_parquet(&mut again, file("text", b"no Parquet at all")).is_err());
+    }
+
     #[test]
     fn traces_read_back() {
         let mut file = Vec::new();

@@ -25,7 +25,7 @@ pub(crate) struct Row<'a> {
 }
 
 /// The first line of `samples.csv.gz`.
-const HEADER: [&str; 6] = ["scenario", "variant", "quantity", "name", "time_s", "value"];
+pub(crate) const HEADER: [&str; 6] = ["scenario", "variant", "quantity", "name", "time_s", "value"];
 
 /// Name of a series in exports.
 pub(crate) fn quantity(kind: SeriesKind) -> &'static str {
@@ -94,7 +94,7 @@ pub fn samples_csv(results: &Results, out: impl Write) -> Result<()> {
 ///
 /// # Errors
 /// What is no gzip, or no such table.
-pub fn read_samples(results: &mut Results, file: impl Read) -> Result<()> {
+pub fn read_samples_csv(results: &mut Results, file: impl Read) -> Result<()> {
     let mut table = csv::Reader::from_reader(MultiGzDecoder::new(file));
     let header = table.headers()?;
     if header != HEADER.as_slice() {
@@ -103,18 +103,28 @@ pub fn read_samples(results: &mut Results, file: impl Read) -> Result<()> {
     let mut row = csv::StringRecord::new();
     while table.read_record(&mut row)? {
         let [_, variant, quantity, name, _, value] = [0, 1, 2, 3, 4, 5].map(|column| &row[column]);
-        let Some(variant) = results.variants.iter_mut().find(|v| v.name == variant) else {
-            continue;
-        };
-        let samples = match quantity {
-            "rtt_us" => &mut variant.samples.rtt_us,
-            "fct_us" => variant.samples.fct_us.entry(name.into()).or_default(),
-            _ => continue,
-        };
-        let value = value.parse();
-        samples.push(value.with_context(|| format!("{row:?} has no number in the last column"))?);
+        if let Some(samples) = place(results, variant, quantity, name) {
+            let value = value.parse();
+            let value = value.with_context(|| format!("{row:?} has no number in the last column"));
+            samples.push(value?);
+        }
     }
     Ok(())
+}
+
+/// Where samples of a row belong, if it is one that CDFs need.
+pub(crate) fn place<'r>(
+    results: &'r mut Results,
+    variant: &str,
+    quantity: &str,
+    name: &str,
+) -> Option<&'r mut Vec<f64>> {
+    let of = results.variants.iter_mut().find(|v| v.name == variant)?;
+    match quantity {
+        "rtt_us" => Some(&mut of.samples.rtt_us),
+        "fct_us" => Some(of.samples.fct_us.entry(name.into()).or_default()),
+        _ => None,
+    }
 }
 
 /// What gathers small writes and compresses them together, for [`finish`]: each by itself would take far longer.
@@ -193,7 +203,7 @@ pub(crate) mod tests {
         let lines: Vec<_> = text.lines().collect();
         let mut again = results.clone();
         again.variants[0].samples = Samples::default();
-        read_samples(&mut again, &file[..]).unwrap();
+        read_samples_csv(&mut again, &file[..]).unwrap();
         let samples = &again.variants[0].samples;
         assert_eq!(samples.rtt_us, [151.25]);
         assert_eq!(samples.fct_us["mice"], [900.0]);
@@ -227,7 +237,10 @@ pub(crate) mod tests {
                 name: "v".into(),
                 ..Default::default()
             });
-            let error = format!("{:#}", read_samples(&mut results, &file[..]).unwrap_err());
+            let error = format!(
+                "{:#}",
+                read_samples_csv(&mut results, &file[..]).unwrap_err()
+            );
             assert!(error.contains(reason), "{error}");
         }
     }

@@ -1,46 +1,106 @@
 //! What a run leaves in its directory.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    io::ErrorKind,
+    path::{Path, PathBuf},
+};
 
 use anyhow::Context;
 use sluicegate_scenario::{experiment::Experiment, results::Results};
 
 use crate::output::Failure;
 
-/// Writes `results.json`, `scenario.toml`, `samples.csv.gz`, `report.html` and, if there are any, `traces.csv.gz`; with
-/// the feature `parquet` also `samples.parquet` and `traces.parquet`.
+/// Where captures go, in the directory of results.
+pub const CAPTURES: &str = "pcap";
+
+/// What not every run leaves.
+const MADE_ON_DEMAND: [&str; 3] = ["samples.csv.gz", "traces.parquet", "traces.csv.gz"];
+
+/// Writes `results.json`, `scenario.toml`, `samples.parquet`, `report.html` and, if there are any, `traces.parquet`; with
+/// `csv` also `samples.csv.gz` and `traces.csv.gz`.
 ///
 /// # Errors
 /// A file that cannot be written.
-pub fn write(out: &Path, experiment: &Experiment, results: &Results) -> Result<(), Failure> {
+pub fn write(
+    out: &Path,
+    experiment: &Experiment,
+    results: &Results,
+    csv: bool,
+) -> Result<(), Failure> {
+    // Those of a former run would pass for this one's.
+    for name in MADE_ON_DEMAND {
+        remove(&out.join(name))?;
+    }
     let json = serde_json::to_string_pretty(results).context("results cannot become JSON")?;
     put(out, "results.json", format!("{json}\n").as_bytes())?;
     put(out, "scenario.toml", experiment.as_run.as_bytes())?;
-    put_made(out, "samples.csv.gz", |file| {
-        sluicegate_report::samples_csv(results, file)
-    })?;
-    #[cfg(feature = "parquet")]
     put_made(out, "samples.parquet", |file| {
         sluicegate_report::samples_parquet(results, file)
     })?;
-    write_traces(out, results)?;
+    if csv {
+        put_made(out, "samples.csv.gz", |file| {
+            sluicegate_report::samples_csv(results, file)
+        })?;
+    }
+    write_traces(out, results, csv)?;
     write_report(out, &[results])
 }
 
-fn write_traces(out: &Path, results: &Results) -> Result<(), Failure> {
+fn write_traces(out: &Path, results: &Results, csv: bool) -> Result<(), Failure> {
     let mut variants = results.variants.iter();
     if variants.all(|variant| variant.samples.traces.is_empty()) {
         return Ok(());
     }
-    #[cfg(feature = "parquet")]
     put_made(out, "traces.parquet", |file| {
         sluicegate_report::traces_parquet(results, file)
     })?;
-    #[cfg(not(feature = "parquet"))]
-    crate::output::say("traces are CSV; for traces.parquet build with --features parquet");
-    put_made(out, "traces.csv.gz", |file| {
-        sluicegate_report::traces_csv(results, file)
-    })
+    if csv {
+        put_made(out, "traces.csv.gz", |file| {
+            sluicegate_report::traces_csv(results, file)
+        })?;
+    }
+    Ok(())
+}
+
+/// Removes captures that a former run has left here, as a new one would not overwrite all of them. What nobody here
+/// has written stays.
+///
+/// # Errors
+/// A capture that cannot be removed.
+pub fn remove_captures(out: &Path) -> Result<(), Failure> {
+    let captures = out.join(CAPTURES);
+    for variant in entries(&captures) {
+        for file in entries(&variant) {
+            let name = file.file_name().unwrap_or_default().to_string_lossy();
+            if name.ends_with(".pcapng") || name.ends_with(".pcapng.new") {
+                remove(&file)?;
+            }
+        }
+        // Only what is empty goes.
+        let _ = fs::remove_dir(&variant);
+    }
+    let _ = fs::remove_dir(&captures);
+    Ok(())
+}
+
+/// What is in a directory; nothing, if it is none.
+fn entries(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).into_iter().flatten();
+    entries.flatten().map(|entry| entry.path()).collect()
+}
+
+fn remove(file: &Path) -> Result<(), Failure> {
+    match fs::remove_file(file) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            let what = format!(
+                "{}: left by a former run, cannot be removed",
+                file.display()
+            );
+            Err(anyhow::Error::new(error).context(what).into())
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Writes what `make` puts into a buffer.

@@ -8,8 +8,7 @@ use sluicegate_scenario::{
     results::TraceKind,
 };
 
-/// Where captures go, in the directory of results.
-const CAPTURES: &str = "pcap";
+use super::files;
 
 /// Arguments about captures and traces.
 #[derive(Debug, clap::Args)]
@@ -38,12 +37,17 @@ fn interval(text: &str) -> Result<Duration, String> {
 }
 
 impl Args {
+    /// Whether packets are captured.
+    pub fn captures(&self) -> bool {
+        !self.pcap.is_empty()
+    }
+
     /// What is asked for, of a scenario whose results go to `out`.
     pub fn inspect(&self, out: Option<&Path>) -> Inspect {
         let captures = out.filter(|_| !self.pcap.is_empty()).map(|out| Captures {
             names: self.pcap.clone(),
             snaplen_bytes: self.snaplen,
-            directory: out.join(CAPTURES),
+            directory: out.join(files::CAPTURES),
         });
         let traces = (!self.trace.is_empty()).then(|| Traces {
             kinds: self.trace.clone(),

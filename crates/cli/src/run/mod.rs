@@ -32,8 +32,8 @@ Examples:
   sluicegate run scenarios/incast-1500.toml --out out --trace queue,cwnd,rwnd,alpha
   sluicegate run scenarios/incast-1500.toml --calibration calibrations/two-cpu-vm.toml
 
-With --out, DIR gets results.json, scenario.toml (as run), samples.csv.gz and report.html; with
---trace also traces.csv.gz, and plots in report.html. Only the simulator captures and traces.
+With --out, DIR gets results.json, scenario.toml (as run), samples.parquet and report.html; with
+--trace also traces.parquet, and plots in report.html. Only the simulator captures and traces.
 With several files, each has a directory of its own in DIR, and DIR/report.html shows all.";
 
 /// Arguments of `sluicegate run`.
@@ -55,6 +55,9 @@ pub struct Args {
     /// Directory for results
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Samples and traces as gzipped CSV too
+    #[arg(long, requires = "out")]
+    csv: bool,
     /// Print results as JSON instead of a table
     #[arg(long)]
     json: bool,
@@ -114,6 +117,9 @@ struct Job {
 /// Runs `sluicegate run`.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let jobs = jobs(args)?;
+    if args.inspect.captures() && args.threads.is_some_and(|threads| threads > 1) {
+        output::say("captures have packets from all over the network, in order: one thread runs");
+    }
     interrupt::install()?;
     let mut world = args.world.open(args.threads)?;
     for job in &jobs {
@@ -122,7 +128,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     let mut all = Vec::new();
     let ended: Result<(), Failure> = jobs.iter().try_for_each(|job| {
-        all.push(run_job(job, args.rate_scale, world.as_mut())?);
+        all.push(run_job(job, args, world.as_mut())?);
         Ok(())
     });
     // What ran is shown, also when the next scenario failed; that failure is the one to report.
@@ -226,20 +232,27 @@ fn job(args: &Args, path: &Path, several: bool) -> Result<Job, Failure> {
     })
 }
 
-fn run_job(job: &Job, rate_scale: f64, world: &mut dyn World) -> Result<Results, Failure> {
+fn run_job(job: &Job, args: &Args, world: &mut dyn World) -> Result<Results, Failure> {
     if let Some(out) = &job.out {
         // Find out that nothing can be written before the run, not after it.
         files::make(out)?;
+        files::remove_captures(out)?;
     }
     let mut observer = progress::Progress::new(&job.experiment);
-    let result = runner::run_at(rate_scale, &job.experiment, world, &mut observer);
+    let result = runner::run_at(args.rate_scale, &job.experiment, world, &mut observer);
+    let written = result.map(|results| {
+        let written = job.out.as_ref().map_or(Ok(()), |out| {
+            observer.writing(out);
+            files::write(out, &job.experiment, &results, args.csv)
+        });
+        written.map(|()| results)
+    });
     observer.finish();
-    let results = result.map_err(|error| match interrupt::requested() {
+    let results = written.map_err(|error| match interrupt::requested() {
         true => Failure::Interrupted,
         false => Failure::Failed(error),
-    })?;
+    })??;
     if let Some(out) = &job.out {
-        files::write(out, &job.experiment, &results)?;
         output::say(&format!("results in {}", out.display()));
     }
     Ok(results)

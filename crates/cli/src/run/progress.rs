@@ -2,6 +2,7 @@
 
 use std::{
     io::IsTerminal,
+    path::Path,
     time::{Duration, Instant},
 };
 
@@ -43,6 +44,15 @@ impl Progress {
             began: Instant::now(),
             pace: Pace::default(),
         }
+    }
+
+    /// All runs have ended; what they left goes to `out`.
+    pub fn writing(&mut self, out: &Path) {
+        self.run.clone_from(&self.scenario);
+        if let Some(bar) = &self.bar {
+            bar.set_prefix(self.run.clone());
+        }
+        self.phase(&format!("writing to {}", out.display()));
     }
 
     /// Clears the bar.

@@ -38,7 +38,7 @@ pub fn overlaid(plots: &Plots) -> Markup {
     html! {
         h2 { "Distributions" }
         @if plots.is_empty() {
-            p.no-data { "No side has samples (samples.csv.gz) of what was compared, so there is nothing to plot." }
+            p.no-data { "No side has samples (samples.parquet) of what was compared, so there is nothing to plot." }
         } @else {
             noscript { p.alarm { "Plots need JavaScript; the tables do not." } }
             div.all-plots {
