@@ -170,7 +170,8 @@ fn variant_fits(variant: &Variant) -> Result<()> {
         if tenant.tcp != TcpOptions::default() {
             bail!(
                 "variant {}: tenant {}: the lab's tenants run their kernel's TCP as it is; leave out profile, \
-                 recovery, rto_initial, rto_min, rto_slop, delayed_ack and connection_cache, or simulate it (--world sim)",
+                 recovery, rto_initial, rto_min, rto_slop, delayed_ack, connection_cache, pacing and offload_segments \
+                 ([lab] offloads = true has the kernel's), or simulate it (--world sim)",
                 variant.name,
                 tenant.name
             );
@@ -213,6 +214,8 @@ mod tests {
             "recovery = 'sack'",
             "rto_min = '10ms'",
             "delayed_ack = '1ms'",
+            "pacing = true",
+            "offload_segments = 8",
         ] {
             let refusal = format!("{:#}", fits(key).expect_err(key));
             assert!(

@@ -140,6 +140,10 @@ pub struct TcpOptions {
     pub delayed_ack: Option<Duration>,
     /// What connections learn of a peer is kept for the next ones.
     pub connection_cache: Option<bool>,
+    /// A window is spread over the RTT instead of sent at once.
+    pub pacing: Option<bool>,
+    /// Most segments that cross the network as one packet (segmentation offload); 1 = none.
+    pub offload_segments: Option<u8>,
 }
 
 /// Congestion controls that a tenant may have; a world may lack some.

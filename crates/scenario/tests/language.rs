@@ -144,7 +144,7 @@ fn a_tenant_s_tcp_is_as_the_most_exact_table_says() {
     let ms = |ms| Some(Duration::from_millis(ms));
     let variant = one("[network]\ntopology = 'dumbbell'\npairs = 2\n\
         [tenant.default]\nrto_min = '10ms'\nrecovery = 'sack'\n\
-        [tenant.'s*']\nprofile = 'freebsd9'\nrto_initial = '20ms'\nrto_slop = '5ms'\nconnection_cache = false\n\
+         [tenant.'s*']\nprofile = 'freebsd9'\nrto_initial = '20ms'\nrto_slop = '5ms'\nconnection_cache = false\npacing = true\noffload_segments = 8\n\
         [tenant.s2]\nrto_min = '2ms'\ndelayed_ack = '0ms'\ncongestion_control = 'cubic'\n\
         [traffic.b]\nkind = 'bulk'\n");
     let [s1, s2, r1, ..] = &variant.tenants[..] else {
@@ -163,6 +163,8 @@ fn a_tenant_s_tcp_is_as_the_most_exact_table_says() {
         rto_slop: ms(5),
         delayed_ack: None,
         connection_cache: Some(false),
+        pacing: Some(true),
+        offload_segments: Some(8),
     };
     assert_eq!(s1.tcp, freebsd);
     assert_eq!(s2.tcp.rto_min, ms(2));
@@ -175,6 +177,17 @@ fn a_timeout_of_nothing_is_refused() {
         "[network]\ntopology = 'star'\n[tenant.default]\nrto_min = '0ms'\n[traffic.b]\nkind = 'bulk'\nfrom = 'h1'\nto = 'h2'\n",
     );
     assert!(problems.contains("too short for a timeout"), "{problems}");
+}
+
+#[test]
+fn an_offload_beyond_an_ip_packet_is_refused() {
+    let problems = refusal(
+        "[network]\ntopology = 'star'\n[tenant.default]\noffload_segments = 45\n[traffic.b]\nkind = 'bulk'\nfrom = 'h1'\nto = 'h2'\n",
+    );
+    assert!(
+        problems.contains("offload_segments") && problems.contains("44"),
+        "{problems}"
+    );
 }
 
 #[test]

@@ -345,6 +345,8 @@ fn apply(options: &TcpOptions, stack: &mut Config) {
         stack.sack = recovery != experiment::Recovery::NewReno;
     }
     stack.cache = options.connection_cache.unwrap_or(stack.cache);
+    stack.pacing = options.pacing.unwrap_or(stack.pacing);
+    stack.burst_segments = options.offload_segments.unwrap_or(stack.burst_segments);
     let ns = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
     let rto = &mut stack.rto;
     rto.initial_ns = options.rto_initial.map_or(rto.initial_ns, ns);

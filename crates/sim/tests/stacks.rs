@@ -143,3 +143,70 @@ tenant.default.connection_cache = true
     // Linux keeps no threshold: its second one overshoots, too.
     assert!(linux_kept * 3 > linux * 2, "{linux_kept} against {linux}");
 }
+
+/// A message at a time over a link ten times slower than the sender's, milliseconds away.
+const MESSAGES: &str = "warmup = '0s'
+duration = '500ms'
+[network]
+topology = 'dumbbell'
+pairs = 1
+rate = '100Mbit'
+access_rate = '1Gbit'
+delay = '1ms'
+[traffic.messages]
+kind = 'messages'
+bytes = '40KB'
+interval = '20ms'
+";
+
+#[test]
+fn pacing_spreads_what_a_window_allows() {
+    let results = run(&format!(
+        "{MESSAGES}\n[variant.at-once]\n[variant.paced]\ntenant.default.pacing = true\n"
+    ));
+    let [at_once, paced] = &results[..] else {
+        panic!("two variants");
+    };
+    let fullest = |result: &VariantResult| {
+        let bottleneck = result.links.iter().find(|link| link.bottleneck);
+        bottleneck.expect("left>right").queue_bytes.max
+    };
+    let (of_burst, of_paced) = (fullest(at_once), fullest(paced));
+    assert!(of_burst > 20_000.0, "{of_burst}");
+    assert!(of_paced < 0.6 * of_burst, "{of_paced} {of_burst}");
+    // It costs no more than the time over which it spreads.
+    let p50 = |result: &VariantResult| result.fct_us["messages"].p50;
+    assert!(p50(paced) > p50(at_once) && p50(paced) < 2.0 * p50(at_once));
+}
+
+#[test]
+fn offload_carries_segments_in_one_packet() {
+    let results = run("warmup = '100ms'
+duration = '400ms'
+[network]
+topology = 'dumbbell'
+pairs = 1
+rate = '1Gbit'
+[traffic.bulk]
+kind = 'bulk'
+[variant.wire]
+[variant.offload]
+tenant.default.offload_segments = 8
+");
+    let [wire, offload] = &results[..] else {
+        panic!("two variants");
+    };
+    let packet_bytes = |result: &VariantResult| {
+        let link = result.links.iter().find(|link| link.bottleneck);
+        let link = link.expect("left>right");
+        link.sent_bytes as f64 / link.sent as f64
+    };
+    assert!(packet_bytes(wire) <= 1514.0);
+    assert!(
+        packet_bytes(offload) > 6.0 * 1514.0,
+        "{}",
+        packet_bytes(offload)
+    );
+    let gain = offload.goodput_bps.sum / wire.goodput_bps.sum;
+    assert!((1.0..1.08).contains(&gain), "as much less headers: {gain}");
+}

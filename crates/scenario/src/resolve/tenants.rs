@@ -2,6 +2,7 @@
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    ops::RangeInclusive,
     time::Duration,
 };
 
@@ -26,6 +27,9 @@ const RECOVERIES: [(&str, Recovery); 3] = [
 ];
 
 const TIMEOUT_MIN: Duration = Duration::from_micros(1);
+
+/// 64 KB at 1500, which is as much as an IP packet holds.
+const OFFLOAD_SEGMENTS: RangeInclusive<i64> = 1..=44;
 
 /// Reads `[tenant.default]`, then tables whose name is a pattern, then those of single tenants.
 pub fn read(root: &Table<'_>, network: &Network) -> Vec<Tenant> {
@@ -144,6 +148,10 @@ fn read_change(table: &Table<'_>, network: &Network) -> Change {
             rto_slop: table.parse("rto_slop", parse_duration),
             delayed_ack: table.parse("delayed_ack", parse_duration),
             connection_cache: table.boolean("connection_cache"),
+            pacing: table.boolean("pacing"),
+            offload_segments: table
+                .integer("offload_segments", OFFLOAD_SEGMENTS)
+                .map(|segments| segments as u8),
         },
         read_rate_bps: read_rate(table, "read_rate"),
     }
@@ -192,6 +200,8 @@ impl Change {
             rto_slop: new.rto_slop.or(old.rto_slop),
             delayed_ack: new.delayed_ack.or(old.delayed_ack),
             connection_cache: new.connection_cache.or(old.connection_cache),
+            pacing: new.pacing.or(old.pacing),
+            offload_segments: new.offload_segments.or(old.offload_segments),
         };
         tenant.read_rate_bps = self.read_rate_bps.or(tenant.read_rate_bps);
     }
