@@ -98,7 +98,7 @@ impl Endpoint {
     }
 
     /// The common cases of [`Endpoint::next`]: `None` if it must be asked.
-    #[inline]
+    #[inline(always)]
     fn ordinary(&self) -> Option<Ordinary> {
         let calm = self.is_open()
             && self.phase == Phase::Open
