@@ -186,9 +186,9 @@ fn a_page_of_many_flows_and_queues_has_the_busiest() {
     results.variants.truncate(1);
     let variant = &mut results.variants[0];
     let link = variant.links[0].clone();
-    let queue = variant.samples.series.iter();
-    let queue = queue.filter(|series| series.kind == SeriesKind::QueueBytes);
-    let queue = queue.last().unwrap().clone();
+    let mut series = variant.samples.series.iter();
+    let queue = series.find(|series| series.kind == SeriesKind::QueueBytes);
+    let queue = queue.unwrap().clone();
     for n in 0..400 {
         let (mut link, mut queue) = (link.clone(), queue.clone());
         (link.id, queue.name) = (format!("c>q{n}"), format!("c>q{n}"));
