@@ -31,6 +31,11 @@ build: ## build target/release/sluicegate
 	@scripts/setup.sh build
 	@$(RUN) cargo build --release --locked -p sluicegate
 
+.PHONY: dist
+dist: ## build target/dist/sluicegate with link-time optimisation, for installing
+	@scripts/setup.sh build
+	@$(RUN) cargo build --profile dist --locked -p sluicegate
+
 .PHONY: demo
 demo: ## simulate two scenarios, rehearse them on this kernel (root), compare
 	@scripts/demo.sh "$(OUT)/demo"
