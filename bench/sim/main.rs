@@ -58,18 +58,23 @@ const CASES: [&str; 6] = [
     "scale-4096",
 ];
 
+/// Makes glibc ask for huge pages, as `sluicegate run` does for large networks.
+const HUGE_PAGES: (&str, &str) = ("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1");
+
 /// Each case in a process of its own, so that its memory is its own.
 fn main() -> Result<()> {
     let named: Vec<String> = std::env::args()
         .skip(1)
         .filter(|argument| !argument.starts_with("--"))
         .collect();
-    if let [case] = named.as_slice() {
+    if let ([case], Ok(_)) = (named.as_slice(), std::env::var(HUGE_PAGES.0)) {
         return run(case);
     }
     let all = CASES.map(str::to_owned).to_vec();
     for case in if named.is_empty() { all } else { named } {
-        let status = Command::new(std::env::current_exe()?).arg(&case).status()?;
+        let (variable, setting) = HUGE_PAGES;
+        let mut command = Command::new(std::env::current_exe()?);
+        let status = command.env(variable, setting).arg(&case).status()?;
         ensure!(status.success(), "{case}: {status}");
     }
     Ok(())

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use crate::random::mix;
+use crate::{random::mix, tree::Tree};
 
 /// A port's number in its graph.
 pub type PortId = u32;
@@ -135,8 +135,11 @@ pub enum Routing {
 #[derive(Clone, Debug)]
 pub struct Routes {
     hosts: usize,
-    /// By switch and destination: a port or, with a hash, the number of a set; `u32::MAX` = no path.
+    /// By switch and destination: a port or, with a hash, the number of a set; `u32::MAX` = no path. Empty if
+    /// `tree` says it.
     next: Vec<u32>,
+    /// The same in a formula.
+    tree: Option<Tree>,
     /// With a hash: where in `equal` each set of ports begins, and the end of the last one.
     sets: Vec<u32>,
     equal: Vec<PortId>,
@@ -182,17 +185,28 @@ impl Routes {
                 }
             }
         }
-        Self {
+        let mut routes = Self {
             hosts,
             next,
+            tree: None,
             sets: sets.begins,
             equal: sets.ports,
+        };
+        if routing == Routing::DModK {
+            routes.tree = Tree::fit(graph, &routes, &divisors);
         }
+        if routes.tree.is_some() {
+            routes.next = Vec::new();
+        }
+        routes
     }
 
     /// The port of switch number `switch` (from 0) towards host `destination` for a flow with this hash.
     #[inline]
     pub fn next(&self, switch: usize, destination: usize, hash: u32) -> Option<PortId> {
+        if let Some(tree) = &self.tree {
+            return Some(tree.next(switch, destination as u32));
+        }
         let next = self.next[switch * self.hosts + destination];
         if next == NONE {
             return None;
@@ -205,18 +219,25 @@ impl Routes {
         Some(equal[((spread * equal.len() as u64) >> 32) as usize])
     }
 
+    /// Whether no table is needed.
+    #[cfg(test)]
+    pub(crate) fn is_formula(&self) -> bool {
+        self.tree.is_some()
+    }
+
     fn set(&self, number: u32) -> &[PortId] {
         let bound = |number: u32| self.sets[number as usize] as usize;
         &self.equal[bound(number)..bound(number + 1)]
     }
 
     /// Every port that switch number `switch` may choose towards host `destination`, whatever the flow.
-    fn choices(&self, switch: usize, destination: usize) -> &[PortId] {
-        let next = &self.next[switch * self.hosts + destination];
-        match *next {
-            NONE => &[],
-            _ if self.sets.is_empty() => std::slice::from_ref(next),
-            set => self.set(set),
+    fn choices(&self, switch: usize, destination: usize) -> Vec<PortId> {
+        if self.sets.is_empty() {
+            return self.next(switch, destination, 0).into_iter().collect();
+        }
+        match self.next[switch * self.hosts + destination] {
+            NONE => Vec::new(),
+            set => self.set(set).to_vec(),
         }
     }
 
@@ -229,7 +250,7 @@ impl Routes {
             let mut ports = Vec::new();
             for &node in &nodes {
                 match (node as usize).checked_sub(self.hosts) {
-                    Some(switch) => ports.extend_from_slice(self.choices(switch, to)),
+                    Some(switch) => ports.extend(self.choices(switch, to)),
                     None if hops.is_empty() => {
                         ports.extend(graph.adjacent(node).first().map(|&(port, _)| port));
                     }

@@ -9,6 +9,7 @@ mod memory;
 pub mod pool;
 pub mod port;
 pub mod random;
+mod tree;
 
 pub use graph::{Graph, Routes, Routing};
 pub use impair::{Fate, Impairment};

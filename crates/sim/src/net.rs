@@ -4,6 +4,7 @@
 //! orders sources of one host is the order in which that host made them. So it makes no difference which
 //! other hosts a part looks after, and a run gives the same results in one part and in several.
 
+mod ahead;
 mod host;
 mod sockets;
 
@@ -283,34 +284,6 @@ impl Net {
             assert_eq!(self.account(), Ok(()), "at {} ps", self.now_ps);
         }
         true
-    }
-
-    /// Reads what the present events are about to need. In a large network little of it is in the cache: each
-    /// would be waited for where it is handled; read here, the waits overlap.
-    #[inline(never)]
-    fn touch(&mut self) {
-        let mut sum = 0;
-        for source in self.wheel.present() {
-            let index = (source & ((1 << KIND_BITS) - 1)) as usize;
-            if source >> KIND_BITS != PORT {
-                continue;
-            }
-            let Some((packet, following)) = self.ports.touch_arrival(index) else {
-                continue;
-            };
-            let (host, path) = (usize::from(packet.host), packet.path);
-            let out = match self.layout.far[index] {
-                Far::Switch(switch) => self.layout.routes.next(switch as usize, host, path),
-                Far::Host(host) => {
-                    let end = self.ends.get(packet.to as usize);
-                    let tcp = end.and_then(|end| end.tcp.as_ref());
-                    sum ^= tcp.map_or(0, Endpoint::touch);
-                    Some(self.hosts[usize::from(host)].adapter)
-                }
-            };
-            sum ^= following ^ out.map_or(0, |out| self.ports.touch_offer(out as usize));
-        }
-        std::hint::black_box(sum);
     }
 
     fn handle(&mut self, time_ps: u64, source: Source) {

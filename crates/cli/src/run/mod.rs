@@ -2,6 +2,7 @@
 
 pub mod files;
 mod inspect;
+mod memory;
 mod pace;
 pub mod progress;
 
@@ -117,6 +118,12 @@ struct Job {
 /// Runs `sluicegate run`.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let jobs = jobs(args)?;
+    if matches!(args.world, WorldName::Sim) {
+        let variants = jobs.iter().flat_map(|job| &job.experiment.variants);
+        let hosts = variants.map(|variant| variant.hosts.len()).max();
+        let files = args.files.iter().map(PathBuf::as_path);
+        memory::ask_for_huge_pages(hosts.unwrap_or(0), files);
+    }
     if args.inspect.captures() && args.threads.is_some_and(|threads| threads > 1) {
         output::say("captures have packets from all over the network, in order: one thread runs");
     }

@@ -1,0 +1,43 @@
+//! Reading ahead.
+
+use sluicegate_tcp::Endpoint;
+
+use super::{KIND_BITS, Net, PORT};
+use crate::{layout::Far, wheel::Source};
+
+impl Net {
+    /// Reads what the present events are about to need. In a large network little of it is in the cache: each
+    /// would be waited for where it is handled; read here, the waits overlap.
+    #[inline(never)]
+    pub(super) fn touch(&mut self) {
+        let mut sum = 0;
+        let index_of = |source: Source| {
+            let index = (source & ((1 << KIND_BITS) - 1)) as usize;
+            (source >> KIND_BITS == PORT).then_some(index)
+        };
+        // First what the rest follows from.
+        for port in self.wheel.present().filter_map(index_of) {
+            sum ^= self
+                .ports
+                .touch_arrival(port)
+                .map_or(0, |(_, following)| following);
+        }
+        for port in self.wheel.present().filter_map(index_of) {
+            let Some((packet, _)) = self.ports.touch_arrival(port) else {
+                continue;
+            };
+            let (host, path) = (usize::from(packet.host), packet.path);
+            let out = match self.layout.far[port] {
+                Far::Switch(switch) => self.layout.routes.next(switch as usize, host, path),
+                Far::Host(host) => {
+                    let end = self.ends.get(packet.to as usize);
+                    let tcp = end.and_then(|end| end.tcp.as_ref());
+                    sum ^= tcp.map_or(0, Endpoint::touch);
+                    Some(self.hosts[usize::from(host)].adapter)
+                }
+            };
+            sum ^= out.map_or(0, |out| self.ports.touch_offer(out as usize));
+        }
+        std::hint::black_box(sum);
+    }
+}
