@@ -1,0 +1,45 @@
+//! In steady state nothing is allocated.
+
+use std::path::Path;
+
+use sluicegate_scenario::{
+    file::{self, Options},
+    runner,
+    world::Unobserved,
+};
+use sluicegate_sim::{Sim, Threads};
+
+/// Allocations of a run of so many milliseconds, and the packets that its bottleneck has sent.
+fn run(duration_ms: u32) -> (u64, u64) {
+    let text = format!(
+        "warmup = '20ms'\nduration = '{duration_ms}ms'\n\
+         [network]\ntopology = 'dumbbell'\npairs = 4\nrate = '10Gbit'\n\
+         marking = {{ kind = 'threshold', k = '100KB' }}\n\
+         [tenant.default]\ncongestion_control = 'dctcp'\necn = true\n\
+         [traffic.bulk]\nkind = 'bulk'\n\
+         [variant.native]\n\
+         [variant.enforced]\n\
+         enforcement = {{ hosts = 'all', policy = {{ rule = [{{ algorithm = 'dctcp', mode = 'enforce' }}] }} }}\n"
+    );
+    let experiment = file::parse(Path::new("steady.toml"), &text, &Options::default())
+        .unwrap_or_else(|problems| panic!("{problems}"));
+    let mut world = Sim {
+        threads: Threads::Exactly(1),
+    };
+    let mut packets = 0;
+    let counted = allocation_counter::measure(|| {
+        let results = runner::run(&experiment, &mut world, &mut Unobserved).expect("it runs");
+        let links = results.variants.iter().flat_map(|variant| &variant.links);
+        packets = links.map(|link| link.sent).sum();
+    });
+    (counted.count_total, packets)
+}
+
+#[test]
+fn a_longer_run_allocates_no_more() {
+    let (short, few) = run(60);
+    let (long, many) = run(180);
+    assert!(many > few + 300_000, "{few} and {many} packets");
+    // Samples grow with time; they are counted in hundreds, packets in hundreds of thousands.
+    assert!(long < short + 1_000, "{short} and {long} allocations");
+}
