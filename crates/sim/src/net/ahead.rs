@@ -3,7 +3,7 @@
 use sluicegate_tcp::Endpoint;
 
 use super::{KIND_BITS, Net, PORT};
-use crate::{layout::Far, wheel::Source};
+use crate::layout::Far;
 
 impl Net {
     /// Reads what the present events are about to need. In a large network little of it is in the cache: each
@@ -11,19 +11,12 @@ impl Net {
     #[inline(never)]
     pub(super) fn touch(&mut self) {
         let mut sum = 0;
-        let index_of = |source: Source| {
-            let index = (source & ((1 << KIND_BITS) - 1)) as usize;
-            (source >> KIND_BITS == PORT).then_some(index)
-        };
-        // First what the rest follows from.
-        for port in self.wheel.present().filter_map(index_of) {
-            sum ^= self
-                .ports
-                .touch_arrival(port)
-                .map_or(0, |(_, following)| following);
-        }
-        for port in self.wheel.present().filter_map(index_of) {
-            let Some((packet, _)) = self.ports.touch_arrival(port) else {
+        for source in self.wheel.present() {
+            if source >> KIND_BITS != PORT {
+                continue;
+            }
+            let port = (source & ((1 << KIND_BITS) - 1)) as usize;
+            let Some((packet, following)) = self.ports.touch_arrival(port) else {
                 continue;
             };
             let (host, path) = (usize::from(packet.host), packet.path);
@@ -36,7 +29,7 @@ impl Net {
                     Some(self.hosts[usize::from(host)].adapter)
                 }
             };
-            sum ^= out.map_or(0, |out| self.ports.touch_offer(out as usize));
+            sum ^= following ^ out.map_or(0, |out| self.ports.touch_offer(out as usize));
         }
         std::hint::black_box(sum);
     }
