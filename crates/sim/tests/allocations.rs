@@ -1,12 +1,8 @@
 //! In steady state nothing is allocated.
 
-use std::path::Path;
+mod support;
 
-use sluicegate_scenario::{
-    file::{self, Options},
-    runner,
-    world::Unobserved,
-};
+use sluicegate_scenario::{runner, world::Unobserved};
 use sluicegate_sim::{Sim, Threads};
 
 /// Allocations of a run of so many milliseconds, and the packets that its bottleneck has sent.
@@ -21,8 +17,7 @@ fn run(duration_ms: u32) -> (u64, u64) {
          [variant.enforced]\n\
          enforcement = {{ hosts = 'all', policy = {{ rule = [{{ algorithm = 'dctcp', mode = 'enforce' }}] }} }}\n"
     );
-    let experiment = file::parse(Path::new("steady.toml"), &text, &Options::default())
-        .unwrap_or_else(|problems| panic!("{problems}"));
+    let experiment = support::experiment(&text);
     let mut world = Sim {
         threads: Threads::Exactly(1),
     };

@@ -4,6 +4,7 @@
 #[allow(dead_code, reason = "shared with core; this uses a part of it")]
 #[path = "../../core/tests/net/opt.rs"]
 mod opt;
+mod support;
 #[allow(dead_code, reason = "shared with core; this uses a part of it")]
 #[path = "../../core/tests/net/wire.rs"]
 mod wire;
@@ -18,9 +19,7 @@ use std::{
 use proptest::prelude::*;
 use sluicegate_core::segment::{Verdict, edit};
 use sluicegate_fabric::Frame;
-use sluicegate_scenario::{
-    experiment::Experiment, file, inspect::Captures, runner, world::Unobserved,
-};
+use sluicegate_scenario::{experiment::Experiment, inspect::Captures, runner, world::Unobserved};
 use sluicegate_sim::{
     Sim,
     capture::Capture,
@@ -197,9 +196,7 @@ fn experiment_of(
     snaplen_bytes: u32,
     directory: &Path,
 ) -> Experiment {
-    let options = file::Options::default();
-    let mut experiment = file::parse(Path::new("t.toml"), scenario, &options)
-        .unwrap_or_else(|problems| panic!("{problems}"));
+    let mut experiment = support::experiment(scenario);
     experiment.inspect.captures = Some(Captures {
         names: names.iter().map(|name| (*name).to_owned()).collect(),
         snaplen_bytes,

@@ -1,31 +1,13 @@
 //! What waits in a host: below sockets, and in its switch.
 
-use std::path::Path;
+mod support;
 
-use sluicegate_scenario::{
-    experiment::Experiment,
-    file::{self, Options},
-    results::VariantResult,
-    world::{Unobserved, World},
-};
-use sluicegate_sim::{Sim, Threads};
-
-fn run_on(threads: usize, text: &str) -> Vec<VariantResult> {
-    let experiment: Experiment = file::parse(Path::new("t.toml"), text, &Options::default())
-        .unwrap_or_else(|p| panic!("{p}"));
-    let mut sim = Sim {
-        threads: Threads::Exactly(threads),
-    };
-    let variants = experiment.variants.iter();
-    let outcome = |variant| sim.run(&experiment, variant, 1, &mut Unobserved);
-    variants
-        .map(outcome)
-        .map(|outcome| outcome.expect("runs").result)
-        .collect()
-}
+use sluicegate_scenario::results::VariantResult;
+use sluicegate_sim::Threads;
+use support::run_on;
 
 fn run(text: &str) -> Vec<VariantResult> {
-    run_on(1, text)
+    run_on(Threads::Exactly(1), text)
 }
 
 fn drops(result: &VariantResult, link: &str, cause: &str) -> u64 {
@@ -152,7 +134,9 @@ fn two_threads_give_the_same() {
         let text = NEIGHBOURS.replace("unlimited", sockets);
         let text = text.replace("hosts = 2", "hosts = 2\nvnic_queue = '20KB'");
         let text = text.replace("500ms", "50ms").replace("1s", "100ms");
-        let bytes = |threads| serde_json::to_string(&run_on(threads, &text)).expect("JSON");
+        let bytes = |threads| {
+            serde_json::to_string(&run_on(Threads::Exactly(threads), &text)).expect("JSON")
+        };
         assert_eq!(bytes(1), bytes(2), "{sockets}");
     }
 }

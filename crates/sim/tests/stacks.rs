@@ -1,26 +1,9 @@
 //! Tenants' stacks as a scenario asks for them.
 
-use std::path::Path;
+mod support;
 
-use sluicegate_scenario::{
-    experiment::Experiment,
-    file::{self, Options},
-    results::VariantResult,
-    world::{Unobserved, World},
-};
-use sluicegate_sim::Sim;
-
-fn run(text: &str) -> Vec<VariantResult> {
-    let experiment: Experiment = file::parse(Path::new("t.toml"), text, &Options::default())
-        .unwrap_or_else(|p| panic!("{p}"));
-    let variants = experiment.variants.iter();
-    let outcome = |variant| {
-        Sim::default()
-            .run(&experiment, variant, 1, &mut Unobserved)
-            .expect("runs")
-    };
-    variants.map(|variant| outcome(variant).result).collect()
-}
+use sluicegate_scenario::results::VariantResult;
+use support::run;
 
 /// Seven send to one over a queue that drops everything above RED's upper threshold.
 const INCAST: &str = "warmup = '0s'

@@ -1,19 +1,10 @@
 //! The same bytes out on one thread and on several.
 
-use std::path::Path;
+mod support;
 
-use sluicegate_scenario::{
-    experiment::Experiment,
-    file::{self, Options},
-    runner,
-    world::Unobserved,
-};
+use sluicegate_scenario::{experiment::Experiment, runner, world::Unobserved};
 use sluicegate_sim::{Sim, Threads};
-
-fn experiment(text: &str) -> Experiment {
-    file::parse(Path::new("test.toml"), text, &Options::default())
-        .unwrap_or_else(|problems| panic!("{problems}"))
-}
+use support::experiment;
 
 /// Results as JSON.
 fn results(experiment: &Experiment, threads: Threads) -> String {

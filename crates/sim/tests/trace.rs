@@ -1,10 +1,11 @@
 //! Traces: what they show is what is known elsewhere, and looking changes nothing.
 
+mod support;
+
 use std::{path::Path, time::Duration};
 
 use sluicegate_scenario::{
     experiment::Experiment,
-    file,
     inspect::{Captures, Traces},
     results::{Results, SeriesKind, Trace, TraceKind, VariantResult},
     runner,
@@ -41,9 +42,7 @@ fn experiment(kinds: &[&str], interval: Option<Duration>) -> Experiment {
 }
 
 fn experiment_of(scenario: &str, kinds: &[&str], interval: Option<Duration>) -> Experiment {
-    let options = file::Options::default();
-    let mut experiment = file::parse(Path::new("t.toml"), scenario, &options)
-        .unwrap_or_else(|problems| panic!("{problems}"));
+    let mut experiment = support::experiment(scenario);
     experiment.inspect.traces = Some(Traces {
         kinds: kinds.iter().map(|kind| kind.parse().unwrap()).collect(),
         interval,

@@ -1,20 +1,15 @@
 //! Scenarios with everything that may go wrong in them, through the same door as the command: each ends, accounts
 //! for every packet (the run itself says so), and gives the same bytes again, on several threads as on one.
 
-use std::path::Path;
+mod support;
 
 use proptest::prelude::*;
 use sluicegate_scenario::{
     experiment::Experiment,
-    file::{self, Options},
     world::{Outcome, Unobserved, World},
 };
 use sluicegate_sim::{Sim, Threads};
-
-fn experiment(text: &str) -> Experiment {
-    let parsed = file::parse(Path::new("t.toml"), text, &Options::default());
-    parsed.unwrap_or_else(|problems| panic!("{problems}\n{text}"))
-}
+use support::experiment;
 
 fn sim(threads: usize) -> Sim {
     Sim {
