@@ -152,7 +152,7 @@ static inline void check_restraint(const struct sg_host *host, sg_u32 mode_befor
 	int syn = p->result.seg.tcp_flags & SG_SYN;
 	struct view b, a;
 
-	if (host->policy.rules[0].params.mode != SG_RULE_ENFORCE)
+	if (host->policy.slots[0].params.mode != SG_RULE_ENFORCE)
 		require(untouched, "a host that observes edited a packet");
 	if (syn || mode_before == SG_MODE_TWO_SIDED)
 		return;
@@ -196,10 +196,10 @@ static inline void check_clock(const struct sg_host *was, const struct sg_host *
 		return;
 	if (seg->direction == SG_FROM_TENANT)
 		sg_from_tenant(&flow, seg, flow.seen_ns,
-			       &was->policy.rules[flow.rule].params, &out);
+			       &was->policy.slots[flow.rule].params, &out);
 	else
 		sg_to_tenant(&flow, seg, flow.seen_ns,
-			     &was->policy.rules[flow.rule].params, &out);
+			     &was->policy.slots[flow.rule].params, &out);
 	flow.seen_ns = is->flow.seen_ns;
 	require(!memcmp(&flow, &is->flow, sizeof(flow)) &&
 			!memcmp(&out, &p->result.out, sizeof(out)),
@@ -249,7 +249,7 @@ static inline void pass(struct sg_host *host, const struct wire *before,
 
 	trace(host, direction, &p->result);
 	check_edit(before, &p->after,
-		   (host->policy.rules[0].params.flags & SG_RULE_STRIP_MPTCP) &&
+		   (host->policy.slots[0].params.flags & SG_RULE_STRIP_MPTCP) &&
 			   (p->result.seg.tcp_flags & SG_SYN));
 	if (p->fack.len)
 		check_fack(&p->fack, before);
@@ -260,20 +260,24 @@ static inline void pass(struct sg_host *host, const struct wire *before,
 }
 
 /* One rule for everything, everybody trusted, or nobody. */
-static inline void take_policy(struct input *in, struct sg_policy *policy)
+static inline void take_policy(struct input *in, struct sg_host *host)
 {
-	struct sg_params *p = &policy->rules[0].params;
+	struct sg_policy *policy = &host->policy;
+	struct sg_params *p = &policy->slots[0].params;
 	sg_u8 bits = take8(in);
 
 	memset(policy, 0, sizeof(*policy));
 	policy->rules_count = 1;
-	policy->rules[0].source_port_high = 0xffff;
-	policy->rules[0].destination_port_high = 0xffff;
+	policy->slots[0].source_port_high = 0xffff;
+	policy->slots[0].destination_port_high = 0xffff;
+	policy->slots[0].vlan = SG_VLAN_ANY;
+	host->scope.word[0] = 1;
 	policy->trusted_count = !!(bits & 1);
 	p->mode = bits & 0x70 ? SG_RULE_ENFORCE : SG_RULE_OBSERVE;
 	p->flags = (sg_u8)(SG_RULE_POLICE | (bits & 2 ? SG_RULE_STRIP_MPTCP : 0));
 	p->algorithm = (sg_u8)take_range(in, 0, SG_CC_COUNT - 1);
 	p->one_sided = (sg_u8)take_range(in, 0, SG_CC_COUNT - 1);
+	p->fallback = p->one_sided;
 	p->floor_mss = bits & 4 ? 1 : 2;
 	p->init_segments = (sg_u8)take_range(in, 1, 64);
 	p->g_shift = 4;

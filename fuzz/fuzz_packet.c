@@ -120,7 +120,7 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size)
 	sg_u64 now_ns = 1;
 
 	memset(&host, 0, sizeof(host));
-	take_policy(&in, &host.policy);
+	take_policy(&in, &host);
 	while (in.left) {
 		sg_u8 how = take8(&in);
 		sg_u32 direction = how & 1 ? SG_TO_TENANT : SG_FROM_TENANT;

@@ -65,7 +65,7 @@ static void check_policing(const struct side *s, const struct side *peer,
 	/* An ACK of what was never seen leaves doubt about what the tenant was shown. */
 	if (beyond && s->host.flow.mode != SG_MODE_WATCH && s->host.flow_exists &&
 	    !s->host.counters.value[SG_COUNT_ACK_BEYOND] &&
-	    s->host.policy.rules[0].params.mode == SG_RULE_ENFORCE)
+	    s->host.policy.slots[0].params.mode == SG_RULE_ENFORCE)
 		require(action == SG_DROP, "not policed: end %u, limit %u",
 			shape->seq + shape->payload, limit);
 }
@@ -148,7 +148,7 @@ static void check_governed(const struct network *n, int at, sg_u32 una_before,
 			flow->edge, s->tenant.edge);
 	if (flow->mode != SG_MODE_WATCH && seg->ack == flow->snd_una &&
 	    sg_seq_gt(seg->ack, una_before) &&
-	    s->host.policy.rules[0].params.mode == SG_RULE_ENFORCE)
+	    s->host.policy.slots[0].params.mode == SG_RULE_ENFORCE)
 		require(((sg_u64)v.window << flow->wscale) <
 				(sg_u64)sg_max32(flow->cc.cwnd, flight) + unit,
 			"shown %u << %u, cwnd %u, flight %u", v.window, flow->wscale,
@@ -467,7 +467,7 @@ static void take_side(struct input *in, struct side *s, sg_u8 id)
 	struct tenant *t = &s->tenant;
 	sg_u8 bits = take8(in);
 
-	take_policy(in, &s->host.policy);
+	take_policy(in, &s->host);
 	s->enforces = 1;
 	t->id = id;
 	t->iss = bits & 1 ? 0U - take16(in) : take32(in);

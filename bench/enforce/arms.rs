@@ -152,7 +152,7 @@ impl Hook {
     }
 
     fn enforcing() -> Result<Self> {
-        let mut instance = Instance::load(&*policy::table()?, &Options::default())?;
+        let mut instance = Instance::load(&policy::policy()?, &Options::default())?;
         instance.attach("tenant")?;
         Ok(Self::Enforcing(instance))
     }

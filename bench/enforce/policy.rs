@@ -1,7 +1,6 @@
 //! The policy under which everything is measured.
 
 use anyhow::Result;
-use sluicegate_core::abi::PolicyTable;
 use sluicegate_policy::Policy;
 
 const TEXT: &str = r#"
@@ -13,8 +12,6 @@ mode = "enforce"
 "#;
 
 /// DCTCP enforced between the two hosts.
-pub fn table() -> Result<Box<PolicyTable>> {
-    let policy =
-        Policy::parse("benchmark", TEXT).map_err(|problem| anyhow::anyhow!("{problem}"))?;
-    Ok(policy.compile())
+pub fn policy() -> Result<Policy> {
+    Policy::parse("benchmark", TEXT).map_err(|problem| anyhow::anyhow!("{problem}"))
 }

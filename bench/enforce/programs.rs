@@ -32,7 +32,7 @@ pub struct PathCost {
 /// Runs every path on the interface `tenant` of the calling thread's network namespace.
 pub fn costs() -> Result<Vec<PathCost>> {
     let empty = object::load(object::open("empty", include_object!("doctor"))?, "doctor")?;
-    let instance = Instance::load(&*policy::table()?, &Options::default())?;
+    let instance = Instance::load(&policy::policy()?, &Options::default())?;
     let bench = Bench {
         instance: &instance,
         object: instance.object(),

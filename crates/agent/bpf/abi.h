@@ -4,25 +4,29 @@
  * mirrors are in core/src/abi.rs. The layout's version is part of the pin path;
  * change SG_ABI_VERSION with anything in here or in core's flow.h, params.h.
  *
- *   policy      array[1]        struct sg_policy
+ *   policy      array[2]        struct sg_policy, one of them in force
  *   config      array[1]        struct sg_config
  *   flows       array[2^n]      struct sg_slot (table.h)
  *   occupied    array[]         struct sg_occupied
  *   sweeper     array[1]        struct sg_sweeper
  *   half_open   LRU hash        struct sg_flow_key  -> struct sg_half_open
  *   interfaces  hash            ifindex (u32)       -> struct sg_interface
+ *   places      hash            ifindex (u32)       -> struct sg_place
+ *   buckets     hash            struct sg_bucket_key -> struct sg_bucket
+ *   remembered  LRU hash        struct sg_flow_key  -> struct sg_remembered
  *   counters    per-CPU array[1] struct sg_counters
  *   scratch     per-CPU array[1] struct sg_flow
  */
 #ifndef SLUICE_ABI_H
 #define SLUICE_ABI_H
 
+#include "sluice/bucket.h"
 #include "sluice/count.h"
 #include "sluice/flow.h"
 #include "sluice/hash.h"
 #include "sluice/params.h"
 
-#define SG_ABI_VERSION 3
+#define SG_ABI_VERSION 4
 
 /* A slot of the table of flows (table.h). */
 struct sg_slot {
@@ -33,7 +37,6 @@ struct sg_slot {
 	struct sg_flow_key key;
 	sg_u32 missed;  /* enum sg_missed */
 	struct sg_flow flow; /* on a cache line of its own, as flow.h wants it */
-	sg_u64 end;
 };
 SG_ASSERT_SIZE(struct sg_slot, 320);
 SG_ASSERT_AT(struct sg_slot, flow, 64);
@@ -81,10 +84,28 @@ struct sg_interface {
 };
 SG_ASSERT_SIZE(struct sg_interface, 16);
 
+/* What the policy makes of an interface. Apart from its row, which programs write to. */
+struct sg_place {
+	struct sg_scope scope; /* rules whose conditions on interface and tenant hold here */
+	sg_u8 bucket[SG_CLASS_COUNT]; /* of each class of packets without a flow; SG_BUCKET_NONE */
+	sg_s32 netns; /* id of its other end's network namespace, as seen from here; < 0 = none */
+	sg_u32 pad;
+};
+SG_ASSERT_SIZE(struct sg_place, 32);
+
+/* The bucket numbered `bucket` of one interface. */
+struct sg_bucket_key {
+	sg_u32 ifindex;
+	sg_u32 bucket;
+};
+SG_ASSERT_SIZE(struct sg_bucket_key, 8);
+
 struct sg_config {
 	sg_u64 idle_ns;   /* an open flow without packets is forgotten after this */
 	sg_u64 closed_ns; /* one closed by FINs both ways after this; by an RST if room is short */
+	sg_u32 active;    /* which entry of `policy` is in force: 0 or 1 */
+	sg_u32 pad;
 };
-SG_ASSERT_SIZE(struct sg_config, 16);
+SG_ASSERT_SIZE(struct sg_config, 24);
 
 #endif /* SLUICE_ABI_H */

@@ -44,10 +44,25 @@ SG_INLINE sg_u64 sg_now(const struct __sk_buff *skb)
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
+	__uint(max_entries, 2);
 	__type(key, sg_u32);
 	__type(value, struct sg_policy);
 } policy SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__type(key, sg_u32);
+	__type(value, struct sg_place);
+} places SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct sg_bucket_key);
+	__type(value, struct sg_bucket);
+} buckets SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -63,16 +78,21 @@ struct {
 	__type(value, struct sg_flow);
 } scratch SEC(".maps");
 
+/* One of two policies is in force while the agent writes the other. */
 SG_INLINE struct sg_policy *sg_policy_here(void)
 {
-	sg_u32 zero = 0;
+	sg_u32 zero = 0, active;
+	struct sg_config *here = bpf_map_lookup_elem(&config, &zero);
 
-	return bpf_map_lookup_elem(&policy, &zero);
+	if (!here)
+		return 0;
+	active = here->active;
+	return bpf_map_lookup_elem(&policy, &active);
 }
 
 SG_INLINE struct sg_params *sg_params_of(struct sg_policy *rules, sg_u32 slot)
 {
-	return &rules->rules[slot & (SG_RULES_MAX - 1)].params;
+	return &rules->slots[slot & (SG_SLOTS_MAX - 1)].params;
 }
 
 /* The per-CPU place where a flow is made, zeroed. */
@@ -94,8 +114,14 @@ SG_INLINE struct sg_flow *sg_blank_flow(sg_u64 now_ns, sg_u8 rule)
 SG_GLOBAL int sg_rule_here(const struct sg_flow_key *key)
 {
 	struct sg_policy *rules = sg_policy_here();
+	struct sg_place *place;
+	sg_u32 ifindex;
 
-	return rules && key ? (int)sg_policy_match(rules, key) : (int)SG_RULE_NONE;
+	if (!rules || !key)
+		return SG_RULE_NONE;
+	ifindex = key->ifindex;
+	place = bpf_map_lookup_elem(&places, &ifindex);
+	return (int)sg_policy_match(rules, place ? &place->scope : &rules->anywhere, key);
 }
 
 SG_GLOBAL int sg_remote_trusted(const struct sg_flow_key *key)
@@ -505,6 +531,62 @@ int forget_flows(struct __sk_buff *skb)
 	};
 
 	bpf_loop(sg_min32(shape.mask + 1, SG_SWEEP_SLOTS) / 64, sg_sweep_word, &sweep, 0);
+	return (int)sweep.skipped;
+}
+
+static int sg_rematch_slot(sg_u32 i, struct sg_sweep *sweep)
+{
+	sg_u32 at = (sweep->from + i) & shape.mask, tag, ifindex, rule;
+	struct sg_slot *slot;
+	int leaves;
+
+	if (!(sweep->word >> (at & 63) & 1))
+		return 0;
+	slot = sg_slot_at(at);
+	if (!slot || !(slot->tag & SG_SLOT_LIVE))
+		return 0;
+	if (!sg_lock(slot, at)) {
+		sweep->skipped++;
+		return 0;
+	}
+	tag = slot->tag;
+	ifindex = slot->key.ifindex;
+	rule = (sg_u32)sg_rule_here(&slot->key);
+	leaves = (tag & SG_SLOT_LIVE) && rule == SG_RULE_NONE;
+	if (leaves)
+		slot->tag = SG_SLOT_LEAVING;
+	if ((tag & SG_SLOT_LIVE) && slot->flow.rule != rule) {
+		slot->flow.rule = (sg_u8)rule;
+		sg_count_one(SG_COUNT_RULE_CHANGED);
+	}
+	sg_unlock(slot);
+	if (leaves)
+		sg_vacate(slot, at, tag, ifindex);
+	return 0;
+}
+
+static int sg_rematch_word(sg_u32 i __attribute__((unused)), struct sg_sweep *sweep)
+{
+	sg_u64 *word = sg_occupied_word(sweep->from & shape.mask);
+
+	sweep->word = word ? *word : 0;
+	if (sweep->word)
+		bpf_loop(64, sg_rematch_slot, sweep, 0);
+	sweep->from += 64;
+	return 0;
+}
+
+/*
+ * For the agent, after another policy came into force: decides anew the flows whose rule
+ * is not the one that covers them now, in the part of the table that the priority says.
+ * One that no rule covers is forgotten. Returns how many it could not get hold of.
+ */
+SEC("tcx/ingress")
+int rematch_flows(struct __sk_buff *skb)
+{
+	struct sg_sweep sweep = { .from = skb->priority * SG_SWEEP_SLOTS };
+
+	bpf_loop(sg_min32(shape.mask + 1, SG_SWEEP_SLOTS) / 64, sg_rematch_word, &sweep, 0);
 	return (int)sweep.skipped;
 }
 

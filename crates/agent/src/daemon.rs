@@ -72,7 +72,7 @@ pub fn run(config: &Config) -> Result<()> {
         pins: Some(pins),
         ..Options::default()
     };
-    let instance = Instance::load(&config.policy.compile(), &options)?;
+    let instance = Instance::load(&config.policy, &options)?;
     report_takeover(&instance);
     let mut agent = Agent {
         instance,
@@ -177,9 +177,7 @@ impl Agent<'_> {
     }
 
     fn attach(&mut self, interface: &Interface) -> Result<()> {
-        let tenant = interface.index;
-        self.instance
-            .attach_index(interface.index, &interface.name, tenant)
+        self.instance.attach_tenant(interface, &interface.name)
     }
 
     fn forget(&mut self, index: u32) {

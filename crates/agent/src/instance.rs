@@ -18,12 +18,14 @@ use std::{
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, OpenObject, ProgramInput, query::LinkInfo};
 use sluicegate_core::abi::{
-    COUNTER_NAMES, Config, Flow, FlowKey, HashKey, Interface, PolicyTable, Sweeper,
+    self, COUNTER_NAMES, Config, Flow, FlowKey, HashKey, PolicyTable, Sweeper,
 };
+use sluicegate_policy::Policy;
 
 use crate::{
     bpffs::Pins,
-    include_object, interfaces,
+    include_object,
+    interfaces::{self, Interface},
     inventory::{Inventory, ProgramInfo},
     maps, netns, object,
     plain::{self, Plain},
@@ -40,7 +42,7 @@ type Counters = [u64; COUNTER_NAMES.len()];
 pub const PROGRAMS: [&str; 2] = ["from_tenant", "to_tenant"];
 
 /// Maps that outlive an agent.
-pub(crate) const PINNED_MAPS: [&str; 8] = [
+pub(crate) const PINNED_MAPS: [&str; 10] = [
     "policy",
     "config",
     "flows",
@@ -48,6 +50,8 @@ pub(crate) const PINNED_MAPS: [&str; 8] = [
     "sweeper",
     "half_open",
     "interfaces",
+    "places",
+    "buckets",
     "counters",
 ];
 
@@ -96,11 +100,19 @@ pub struct Instance {
     pins: Option<Pins>,
     interface_quota: u32,
     takeover: Takeover,
+    /// In force, by which interfaces are judged.
+    policy: Policy,
 }
 
+/// An interface on which it enforces.
 #[derive(Debug)]
-struct Attached {
-    name: String,
+pub(crate) struct Attached {
+    /// The interface's name.
+    pub(crate) name: String,
+    /// Whose it is, as policies and reports call them.
+    pub(crate) tenant: String,
+    /// Id of the network namespace of its other end; below 0 = none known.
+    pub(crate) netns_id: i32,
     links: [TcxLink; 2],
 }
 
@@ -117,12 +129,12 @@ impl Instance {
     /// # Errors
     /// No right to load, the verifier refused (the error ends with its last words), or the pins
     /// cannot be used. What was pinned before then runs on as it did.
-    pub fn load(policy: &PolicyTable, options: &Options) -> Result<Self> {
+    pub fn load(policy: &Policy, options: &Options) -> Result<Self> {
         let mut open = object::open("sg_enforce", include_object!("enforce"))?;
         let slots = table::slots(options.flows_max);
         size_table(&mut open, slots)?;
         let takeover = match &options.pins {
-            Some(pins) => takeover::reuse_maps(&mut open, pins, policy)?,
+            Some(pins) => takeover::reuse_maps(&mut open, pins)?,
             None => Takeover::Nothing,
         };
         let kept = options
@@ -141,9 +153,9 @@ impl Instance {
             pins: options.pins.clone(),
             interface_quota: options.interface_quota,
             takeover,
+            policy: policy.clone(),
         };
-        instance.set_policy(policy)?;
-        instance.write("config", &0u32, &options.config)?;
+        instance.configure(&options.config, kept.is_some())?;
         if kept.is_none() {
             let sweeper = Sweeper {
                 hash_key,
@@ -155,9 +167,21 @@ impl Instance {
             instance.pin_maps(&pins)?;
             instance.adopt_links(&pins)?;
         }
+        instance.reload(policy)?;
         let begun = instance.run("begin_sweeping", 0, 0)?;
         ensure!(begun == 0, "the timer that collects flows did not start");
         Ok(instance)
+    }
+
+    /// Writes when flows are forgotten; the policy in force stays the one that is kept.
+    fn configure(&self, wanted: &Config, kept: bool) -> Result<()> {
+        let active = if kept {
+            self.read::<Config>("config", 0)?.active.min(1)
+        } else {
+            0
+        };
+        let config = Config { active, ..*wanted };
+        self.write("config", &0u32, &config)
     }
 
     /// What became of the pins of an earlier agent.
@@ -165,23 +189,13 @@ impl Instance {
         &self.takeover
     }
 
-    /// Replaces the policy. Conditions decide flows that begin from now on; the parameters of the
-    /// rule in a slot also reach the flows that this slot decided before, at their next packet.
-    ///
-    /// # Errors
-    /// The kernel refused.
-    pub fn set_policy(&mut self, policy: &PolicyTable) -> Result<()> {
-        self.write("policy", &0u32, policy)
-    }
-
-    /// Attaches to the interface called `name` in the calling thread's network namespace; its
-    /// index is the tenant's id.
+    /// Attaches to the interface called `name` in the calling thread's network namespace; the tenant is
+    /// called like its interface.
     ///
     /// # Errors
     /// There is none, it is attached already, or the kernel refused.
     pub fn attach(&mut self, name: &str) -> Result<()> {
-        let index = interfaces::find(name)?.index;
-        self.attach_index(index, name, index)
+        self.attach_tenant(&interfaces::find(name)?, name)
     }
 
     /// Attaches to an interface of the network namespace behind `netns`.
@@ -192,19 +206,21 @@ impl Instance {
         netns::within(netns, || self.attach(name))
     }
 
-    /// Attaches to the interface with this index in the calling thread's network namespace.
-    /// `name` is what messages and reports call it, `tenant` the id that they carry.
+    /// Attaches to an interface of the calling thread's network namespace. `tenant` is what policies and
+    /// reports call whose it is.
     ///
     /// # Errors
     /// There is none, it is attached already, or the kernel refused.
-    pub fn attach_index(&mut self, index: u32, name: &str, tenant: u32) -> Result<()> {
+    pub fn attach_tenant(&mut self, interface: &Interface, tenant: &str) -> Result<()> {
+        let (index, name) = (interface.index, interface.name.as_str());
         let context = || format!("enforcing on interface {name}");
         ensure!(
             !self.attached.contains_key(&index),
             "interface {name} is attached already"
         );
         self.forget_flows(index)?;
-        self.write_interface(index, tenant)?;
+        self.write_interface(index)?;
+        self.admit(interface, tenant)?;
         // The first link detaches again if the second fails.
         let mut links = Vec::with_capacity(PLACES.len());
         for (program, direction) in PLACES {
@@ -218,7 +234,7 @@ impl Instance {
                 link.pin(&path).with_context(context)?;
             }
         }
-        self.keep(index, name, links)
+        self.keep(interface, tenant, links)
     }
 
     /// Ends enforcement on the interface called `name` and forgets its flows.
@@ -248,9 +264,12 @@ impl Instance {
                 Pins::remove(&pins.link(index, direction))?;
             }
         }
-        self.map("interfaces")?
-            .delete(plain::bytes(&index))
-            .context("forgetting an interface")?;
+        for map in ["interfaces", "places"] {
+            self.map(map)?
+                .delete(plain::bytes(&index))
+                .context("forgetting an interface")?;
+        }
+        self.forget_buckets(index, 0)?;
         self.forget_flows(index)
     }
 
@@ -279,11 +298,11 @@ impl Instance {
     ///
     /// # Errors
     /// It is pinned (others may look at it), or the kernel refused.
-    pub fn reset(&mut self, policy: &PolicyTable) -> Result<()> {
+    pub fn reset(&mut self, policy: &Policy) -> Result<()> {
         ensure!(self.pins.is_none(), "a pinned instance cannot be reset");
         self.attached.clear();
         self.forget(0)?;
-        for name in ["half_open", "interfaces"] {
+        for name in ["half_open", "interfaces", "places", "buckets"] {
             maps::clear(&self.map(name)?)?;
         }
         let cpus = libbpf_rs::num_possible_cpus().context("counting CPUs")?;
@@ -291,7 +310,7 @@ impl Instance {
         self.map("counters")?
             .update_percpu(plain::bytes(&0u32), &zeros, MapFlags::ANY)
             .context("writing map counters")?;
-        self.set_policy(policy)
+        self.reload(policy).map(drop)
     }
 
     /// Every flow that it knows, ready to be shown.
@@ -300,7 +319,12 @@ impl Instance {
     /// The kernel refused.
     pub fn flows(&self) -> Result<Vec<FlowRecord>> {
         let names = self.interfaces();
-        records(self.raw_flows()?, &self.map("policy")?, &names)
+        let config: Config = self.read("config", 0)?;
+        records(
+            self.raw_flows()?,
+            &self.read("policy", config.active)?,
+            &names,
+        )
     }
 
     /// Every flow as the kernel has it: for those who sample often.
@@ -353,14 +377,14 @@ impl Instance {
         Ok(found)
     }
 
-    fn map(&self, name: &str) -> Result<libbpf_rs::Map<'_>> {
+    pub(crate) fn map(&self, name: &str) -> Result<libbpf_rs::Map<'_>> {
         self.object
             .maps()
             .find(|map| map.name() == name)
             .with_context(|| format!("the enforcement programs have no map {name}"))
     }
 
-    fn write<K: Plain, V: Plain>(&self, map: &str, key: &K, value: &V) -> Result<()> {
+    pub(crate) fn write<K: Plain, V: Plain>(&self, map: &str, key: &K, value: &V) -> Result<()> {
         let found = self.map(map)?;
         object::check_layout(&found, size_of::<K>(), size_of::<V>())?;
         found
@@ -368,12 +392,42 @@ impl Instance {
             .with_context(|| format!("writing map {map}"))
     }
 
-    fn keep(&mut self, index: u32, name: &str, links: Vec<TcxLink>) -> Result<()> {
+    fn keep(&mut self, interface: &Interface, tenant: &str, links: Vec<TcxLink>) -> Result<()> {
         let links = <[TcxLink; 2]>::try_from(links)
             .map_err(|_| anyhow!("a tenant's interface has two directions"))?;
-        let name = name.to_owned();
-        self.attached.insert(index, Attached { name, links });
+        let attached = Attached {
+            name: interface.name.clone(),
+            tenant: tenant.to_owned(),
+            netns_id: interface.netns_id.unwrap_or(-1),
+            links,
+        };
+        self.attached.insert(interface.index, attached);
         Ok(())
+    }
+
+    /// What the policy in force makes of an interface that is about to be attached, or has a new name or tenant.
+    fn admit(&self, interface: &Interface, tenant: &str) -> Result<()> {
+        let config: Config = self.read("config", 0)?;
+        let table: PolicyTable = self.read("policy", config.active)?;
+        let scope = self.policy.scope(&table, &interface.name, tenant);
+        let netns_id = interface.netns_id.unwrap_or(-1);
+        self.write_place(
+            &self.policy,
+            interface.index,
+            (&interface.name, tenant, netns_id),
+            scope,
+        )
+    }
+
+    /// Interfaces on which it enforces, by index.
+    pub(crate) fn attached(&self) -> impl Iterator<Item = (u32, &Attached)> {
+        self.attached
+            .iter()
+            .map(|(index, attached)| (*index, attached))
+    }
+
+    pub(crate) fn remember_policy(&mut self, policy: &Policy) {
+        self.policy = policy.clone();
     }
 
     /// Drops what is known of an interface's flows: their packets pass unseen when it is not attached,
@@ -400,7 +454,7 @@ impl Instance {
 
     /// Runs one of the programs that are there for the agent. `mark` and `priority` are its
     /// arguments.
-    fn run(&self, program: &str, mark: u32, priority: u32) -> Result<u32> {
+    pub(crate) fn run(&self, program: &str, mark: u32, priority: u32) -> Result<u32> {
         let mut context = [0; SKB_CONTEXT_BYTES];
         context[SKB_CONTEXT_MARK..][..4].copy_from_slice(&mark.to_ne_bytes());
         context[SKB_CONTEXT_PRIORITY..][..4].copy_from_slice(&priority.to_ne_bytes());
@@ -415,11 +469,11 @@ impl Instance {
         Ok(output.return_value)
     }
 
-    fn write_interface(&self, index: u32, tenant: u32) -> Result<()> {
-        let row = Interface {
+    fn write_interface(&self, index: u32) -> Result<()> {
+        let row = abi::Interface {
             flows: 0,
             quota: self.interface_quota,
-            tenant,
+            tenant: index,
             pad: 0,
         };
         self.write("interfaces", &index, &row)
@@ -445,16 +499,17 @@ impl Instance {
     fn adopt_links(&mut self, pins: &Pins) -> Result<()> {
         let present = interfaces::list()?;
         for index in pins.interfaces() {
-            let name = present
-                .iter()
-                .find(|interface| interface.index == index)
-                .map(|interface| interface.name.clone());
+            let interface = present.iter().find(|interface| interface.index == index);
+            let interface = interface
+                .cloned()
+                .unwrap_or_else(|| Interface::nameless(index));
             match self.adopt(pins, index) {
                 Ok(Some(links)) => {
                     if !matches!(self.takeover, Takeover::Kept { .. }) {
-                        self.write_interface(index, index)?;
+                        self.write_interface(index)?;
                     }
-                    self.keep(index, &name.unwrap_or_default(), links)?;
+                    self.admit(&interface, &interface.name)?;
+                    self.keep(&interface, &interface.name, links)?;
                 }
                 Ok(None) => {
                     for (_, direction) in PLACES {
@@ -507,14 +562,13 @@ fn shape_table(open: &mut OpenObject, slots: u32, hash_key: HashKey) -> Result<(
 
 fn records(
     flows: Vec<(FlowKey, Flow)>,
-    policy: &dyn MapCore,
+    policy: &PolicyTable,
     names: &BTreeMap<u32, String>,
 ) -> Result<Vec<FlowRecord>> {
-    let policy: PolicyTable = read_slot(policy, 0)?;
     let now_ns = record::monotonic_ns();
     let mut records: Vec<FlowRecord> = flows
         .iter()
-        .map(|(key, flow)| FlowRecord::new(key, flow, &policy.rules, names, now_ns))
+        .map(|(key, flow)| FlowRecord::new(key, flow, &policy.slots, names, now_ns))
         .collect();
     records.sort_by(FlowRecord::order);
     Ok(records)
@@ -527,7 +581,7 @@ fn records(
 /// Nothing is pinned there, it is of another layout, or no right to open it.
 pub fn pinned_flows(pins: &Pins, names: &BTreeMap<u32, String>) -> Result<Vec<FlowRecord>> {
     let flows = table::flows(&pinned(pins, "flows")?, &pinned(pins, "occupied")?)?;
-    records(flows, &pinned(pins, "policy")?, names)
+    records(flows, &pinned_policy(pins)?, names)
 }
 
 /// Counters of an agent in another process, through its pins.
@@ -547,7 +601,7 @@ pub fn try_load() -> Result<String> {
         flows_max: 1,
         ..Options::default()
     };
-    let instance = Instance::load(&PolicyTable::default(), &options)?;
+    let instance = Instance::load(&Policy::default(), &options)?;
     let verified: Vec<String> = instance
         .programs()?
         .iter()
@@ -583,19 +637,20 @@ fn counters(map: &dyn MapCore) -> Result<BTreeMap<String, u64>> {
     Ok(sums)
 }
 
-fn read_slot<V: Plain>(map: &dyn MapCore, slot: u32) -> Result<V> {
+pub(crate) fn read_slot<V: Plain>(map: &dyn MapCore, slot: u32) -> Result<V> {
     let bytes = map
         .lookup(plain::bytes(&slot), MapFlags::ANY)?
         .with_context(|| format!("map {} has no entry {slot}", map.name().to_string_lossy()))?;
     plain::value(&bytes)
 }
 
-/// The policy that an earlier agent left.
+/// The policy in force, whoever put it there.
 ///
 /// # Errors
 /// Nothing is pinned there, or it is of another layout.
 pub(crate) fn pinned_policy(pins: &Pins) -> Result<PolicyTable> {
-    read_slot(&pinned(pins, "policy")?, 0)
+    let config: Config = read_slot(&pinned(pins, "config")?, 0)?;
+    read_slot(&pinned(pins, "policy")?, config.active)
 }
 
 // SAFETY: repr(C) of the size of the C struct, which is the sum of its members; numbers only.
@@ -603,6 +658,12 @@ unsafe impl Plain for PolicyTable {}
 // SAFETY: as above.
 unsafe impl Plain for FlowKey {}
 // SAFETY: as above.
-unsafe impl Plain for Interface {}
+unsafe impl Plain for abi::Interface {}
+// SAFETY: as above.
+unsafe impl Plain for abi::Place {}
+// SAFETY: as above.
+unsafe impl Plain for abi::Bucket {}
+// SAFETY: as above.
+unsafe impl Plain for abi::BucketKey {}
 // SAFETY: as above.
 unsafe impl Plain for Config {}

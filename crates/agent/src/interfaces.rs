@@ -31,6 +31,10 @@ pub struct Interface {
     pub qdisc: String,
     /// Index of the bridge, bond or VRF that it belongs to.
     pub controller: Option<u32>,
+    /// What the operator calls it (`ip link set … alias`).
+    pub alias: Option<String>,
+    /// Id of the network namespace of a veth's other end, as seen from here; `None` = this one, or no veth.
+    pub netns_id: Option<i32>,
 }
 
 /// Kinds that carry other interfaces' packets: enforcing there would meet a flow twice, or
@@ -56,6 +60,20 @@ const TRANSIT_KINDS: [&str; 14] = [
 const TENANT_KINDS: [&str; 3] = ["veth", "tun", "netkit"];
 
 impl Interface {
+    /// One of which no more is known than its index: it has just vanished.
+    pub(crate) fn nameless(index: u32) -> Self {
+        Self {
+            index,
+            name: String::new(),
+            kind: String::new(),
+            mtu_bytes: 0,
+            qdisc: String::new(),
+            controller: None,
+            alias: None,
+            netns_id: None,
+        }
+    }
+
     /// It carries other interfaces' packets rather than one tenant's.
     pub fn is_transit(&self) -> bool {
         TRANSIT_KINDS.contains(&self.kind.as_str())
@@ -283,6 +301,8 @@ fn interface(link: LinkMessage) -> Option<Interface> {
         mtu_bytes: 0,
         qdisc: String::new(),
         controller: None,
+        alias: None,
+        netns_id: None,
     };
     for attribute in link.attributes {
         match attribute {
@@ -290,6 +310,8 @@ fn interface(link: LinkMessage) -> Option<Interface> {
             LinkAttribute::Mtu(mtu) => interface.mtu_bytes = mtu,
             LinkAttribute::Qdisc(qdisc) => interface.qdisc = qdisc,
             LinkAttribute::Controller(index) => interface.controller = Some(index),
+            LinkAttribute::IfAlias(alias) => interface.alias = Some(alias),
+            LinkAttribute::LinkNetNsId(id) => interface.netns_id = Some(id),
             LinkAttribute::LinkInfo(infos) => interface.kind = kind(&infos),
             _ => {}
         }
@@ -332,6 +354,8 @@ mod tests {
             mtu_bytes: 1500,
             qdisc: "noqueue".into(),
             controller: None,
+            alias: None,
+            netns_id: None,
         }
     }
 

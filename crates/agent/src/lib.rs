@@ -30,6 +30,7 @@ mod plain;
 pub mod pool;
 pub mod port;
 pub mod record;
+pub mod reload;
 mod table;
 pub mod takeover;
 pub mod tcx;

@@ -6,7 +6,7 @@
 use std::thread;
 
 use anyhow::{Context, Result, anyhow};
-use sluicegate_core::abi::PolicyTable;
+use sluicegate_policy::Policy;
 
 use crate::instance::{Instance, Options};
 
@@ -26,7 +26,7 @@ impl Pool {
     ///
     /// # Errors
     /// As [`Instance::load`].
-    pub fn take(&mut self, count: usize, policy: &PolicyTable) -> Result<Vec<Instance>> {
+    pub fn take(&mut self, count: usize, policy: &Policy) -> Result<Vec<Instance>> {
         let reused = self.spare.len().min(count);
         let mut instances = self.spare.split_off(self.spare.len() - reused);
         for instance in &mut instances {
@@ -44,7 +44,7 @@ impl Pool {
     /// The kernel refused.
     pub fn give(&mut self, instances: impl IntoIterator<Item = Instance>) -> Result<()> {
         for mut instance in instances {
-            instance.reset(&PolicyTable::default())?;
+            instance.reset(&Policy::default())?;
             self.spare.push(instance);
         }
         Ok(())
@@ -52,7 +52,7 @@ impl Pool {
 }
 
 /// Loads `count` instances, as many at a time as there are CPUs.
-fn load(count: usize, policy: &PolicyTable) -> Result<Vec<Instance>> {
+fn load(count: usize, policy: &Policy) -> Result<Vec<Instance>> {
     let threads = thread::available_parallelism()
         .map_or(1, usize::from)
         .min(count);

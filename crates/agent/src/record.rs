@@ -129,8 +129,8 @@ impl FlowRecord {
             acked_bytes: flow.bytes_acked,
             marked_bytes: flow.bytes_marked,
             received_bytes: flow.bytes_received,
-            losses: flow.losses,
-            timeouts: flow.timeouts,
+            losses: flow.losses.into(),
+            timeouts: flow.timeouts.into(),
             policed: u32::from(flow.policed),
             idle_ms: now_ns.saturating_sub(flow.seen_ns) / 1_000_000,
         }

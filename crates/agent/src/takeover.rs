@@ -4,11 +4,10 @@
 use anyhow::{Context, Result};
 use libbpf_rs::{MapCore, MapHandle, OpenObject};
 use serde::Serialize;
-use sluicegate_core::abi::{PolicyTable, Rule};
 
 use crate::{
     bpffs::Pins,
-    instance::{PINNED_MAPS, pinned, pinned_policy},
+    instance::{PINNED_MAPS, pinned},
     object, table,
 };
 
@@ -34,11 +33,7 @@ pub enum Takeover {
 ///
 /// # Errors
 /// A pin cannot be opened, for another reason than that it is not there.
-pub(crate) fn reuse_maps(
-    object: &mut OpenObject,
-    pins: &Pins,
-    policy: &PolicyTable,
-) -> Result<Takeover> {
+pub(crate) fn reuse_maps(object: &mut OpenObject, pins: &Pins) -> Result<Takeover> {
     if !pins.exist() {
         return Ok(Takeover::Nothing);
     }
@@ -53,7 +48,7 @@ pub(crate) fn reuse_maps(
             .with_context(|| format!("opening {}", path.display()))?;
         handles.push((name, handle));
     }
-    if let Some(reason) = misfit(object, &handles)?.or_else(|| reordered(pins, policy)) {
+    if let Some(reason) = misfit(object, &handles)? {
         return Ok(Takeover::Replaced { reason });
     }
     let flows = table::flows(&pinned(pins, "flows")?, &pinned(pins, "occupied")?)?.len();
@@ -85,61 +80,4 @@ fn misfit(object: &mut OpenObject, handles: &[(&str, MapHandle)]) -> Result<Opti
         }
     }
     Ok(None)
-}
-
-/// Flows name the slot of the rule that decided them: a kept slot must keep its conditions.
-fn reordered(pins: &Pins, policy: &PolicyTable) -> Option<String> {
-    let old = match pinned_policy(pins) {
-        Ok(old) => old,
-        Err(error) => return Some(format!("the pinned policy cannot be read: {error:#}")),
-    };
-    first_moved(&old, policy).map(|slot| {
-        format!(
-            "rule {} of the pinned policy is about other flows in this one",
-            slot + 1
-        )
-    })
-}
-
-fn first_moved(old: &PolicyTable, new: &PolicyTable) -> Option<usize> {
-    let used = |table: &PolicyTable| (table.rules_count as usize).min(table.rules.len());
-    (0..used(old))
-        .find(|slot| *slot >= used(new) || !same_conditions(&old.rules[*slot], &new.rules[*slot]))
-}
-
-fn same_conditions(a: &Rule, b: &Rule) -> bool {
-    let params = a.params;
-    *a == Rule { params, ..*b }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn table(ports: &[u16]) -> PolicyTable {
-        let mut table = PolicyTable {
-            rules_count: ports.len() as u32,
-            ..PolicyTable::default()
-        };
-        for (rule, port) in table.rules.iter_mut().zip(ports) {
-            rule.destination_port_low = *port;
-            rule.destination_port_high = *port;
-        }
-        table
-    }
-
-    #[test]
-    fn other_parameters_and_further_rules_keep_flows() {
-        let old = table(&[80, 443]);
-        let mut new = table(&[80, 443, 22]);
-        new.rules[0].params.beta_q10 = 7;
-        assert_eq!(first_moved(&old, &new), None);
-    }
-
-    #[test]
-    fn moved_or_missing_rules_do_not() {
-        let old = table(&[80, 443]);
-        assert_eq!(first_moved(&old, &table(&[443, 80])), Some(0));
-        assert_eq!(first_moved(&old, &table(&[80])), Some(1));
-    }
 }

@@ -131,7 +131,9 @@ impl Random {
             cut_end: self.size(),
             credit: self.size(),
             prior: self.size(),
-            flags: self.size(),
+            flags: self.size() as u16,
+            algorithm: 0,
+            pad: 0,
             word: [self.next(), self.next(), self.next(), self.next()],
         }
     }

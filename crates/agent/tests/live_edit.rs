@@ -16,15 +16,16 @@ use std::{
 use live::{
     A, B, Hosts, TENANTS,
     capture::{Capture, Seen},
-    counter, only_flow,
+    counter, only_flow, policy,
     socket::Connection,
 };
-use net::{opt, params, policy, policy_of, wire::Sum};
+use net::{opt, wire::Sum};
 use sluicegate_agent::Options;
 use sluicegate_core::{
-    abi::{Config, MODE_ONE_SIDED, MODE_TWO_SIDED, Params, REASON_NAMES},
+    abi::{Config, MODE_ONE_SIDED, MODE_TWO_SIDED, REASON_NAMES},
     host::{ecn, tcp},
 };
+use sluicegate_policy::Policy;
 
 const BYTES: u64 = 6_000_000;
 const V4: usize = 0;
@@ -192,11 +193,10 @@ fn data_both_ways_brings_facks_that_no_tenant_sees() {
 }
 
 /// Enforcement with a window of at most `bytes`.
-fn capped(bytes: u32) -> sluicegate_core::abi::PolicyTable {
-    policy_of(Params {
-        window_cap: bytes,
-        ..params()
-    })
+fn capped(bytes: u32) -> Policy {
+    let mut policy = policy();
+    policy.rules[0].window_cap_bytes = bytes;
+    policy
 }
 
 #[test]
@@ -318,6 +318,7 @@ fn closed_flows_are_collected_and_free_their_place() {
         config: Config {
             idle_ns: 1,
             closed_ns: 50_000_000,
+            ..Config::default()
         },
         ..Options::default()
     };

@@ -295,7 +295,7 @@ fn storm(seed: u64, policy: &PolicyTable, frames: u32) {
     }
     let all = connections.iter().map(|connection| &connection.shadowed);
     compare_counters(&kernel, all);
-    if policy.rules[0].params.mode == RULE_OBSERVE {
+    if policy.slots[0].params.mode == RULE_OBSERVE {
         assert_eq!((edited, stopped), (0, 0));
     } else {
         assert!(edited > frames / 8, "{edited} of {frames} were edited");

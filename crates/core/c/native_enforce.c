@@ -6,13 +6,12 @@
 #include "sluice/hash.h"
 #include "sluice/host.h"
 
-_Static_assert(SG_COUNT_MAX == 39, "names of counters are in src/abi.rs");
-SG_ASSERT_AT(struct sg_host, counters, 9736);
-SG_ASSERT_AT(struct sg_host, key, 10048);
-SG_ASSERT_AT(struct sg_host, half, 10096);
-SG_ASSERT_AT(struct sg_host, flow, 10144);
-SG_ASSERT_AT(struct sg_host, flow_exists, 10392);
-SG_ASSERT_SIZE(struct sg_host, 10400);
+_Static_assert(SG_COUNT_MAX == 49, "names of counters are in src/abi.rs");
+SG_ASSERT_AT(struct sg_host, counters, 19560);
+SG_ASSERT_AT(struct sg_host, half, 20000);
+SG_ASSERT_AT(struct sg_host, flow, 20048);
+SG_ASSERT_AT(struct sg_host, flow_exists, 20304);
+SG_ASSERT_SIZE(struct sg_host, 20312);
 SG_ASSERT_SIZE(struct sg_host_result, 76);
 SG_ASSERT_AT(struct sg_host_result, out, 52);
 SG_ASSERT_AT(struct sg_host_result, frame_len, 68);

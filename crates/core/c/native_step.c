@@ -7,7 +7,8 @@
 #include "sluice/handshake.h"
 #include "sluice/policy.h"
 
-sg_u32 sluice_policy_match(const struct sg_policy *policy, const struct sg_flow_key *key);
+sg_u32 sluice_policy_match(const struct sg_policy *policy, const struct sg_scope *scope,
+			   const struct sg_flow_key *key);
 sg_u32 sluice_policy_trusts(const struct sg_policy *policy, const struct sg_addr *remote);
 void sluice_syn(struct sg_half_open *half, const struct sg_segment *seg, sg_u64 now_ns,
 		const struct sg_params *params, struct sg_verdict *out);
@@ -21,9 +22,10 @@ void sluice_segment(struct sg_flow *flow, const struct sg_segment *seg, sg_u64 n
 void sluice_count(struct sg_counters *counters, const struct sg_segment *seg,
 		  const struct sg_verdict *out);
 
-sg_u32 sluice_policy_match(const struct sg_policy *policy, const struct sg_flow_key *key)
+sg_u32 sluice_policy_match(const struct sg_policy *policy, const struct sg_scope *scope,
+			   const struct sg_flow_key *key)
 {
-	return sg_policy_match(policy, key);
+	return sg_policy_match(policy, scope, key);
 }
 
 sg_u32 sluice_policy_trusts(const struct sg_policy *policy, const struct sg_addr *remote)

@@ -4,6 +4,10 @@ use std::mem::{offset_of, size_of};
 
 /// Most rules in one compiled policy.
 pub const RULES_MAX: usize = 64;
+/// Places for rules: two policies that have nothing in common find room.
+pub const SLOTS_MAX: usize = 128;
+/// [`Rule::vlan`]: any, or none.
+pub const VLAN_ANY: u16 = 0xffff;
 /// Most trusted prefixes in one compiled policy.
 pub const TRUSTED_MAX: usize = 32;
 /// Largest enforced window in bytes: a 24-bit byte counter cannot wrap within one.
@@ -43,8 +47,8 @@ pub struct Params {
     pub init_segments: u8,
     /// Gain of alpha: g = 2^-g_shift, 1..=10.
     pub g_shift: u8,
-    /// Zero.
-    pub pad0: u8,
+    /// Algorithm when both ends enforce and the path drops without ever marking.
+    pub fallback: u8,
     /// DCTCP priority, 0..=1024.
     pub beta_q10: u32,
     /// Largest window in bytes, at most [`WINDOW_MAX`].
@@ -65,8 +69,10 @@ pub struct Params {
     pub rto_min_us: u32,
     /// Position of the rule in the policy file, for reports.
     pub rule_id: u32,
+    /// Rate of one flow in bytes per second, held by its window; 0 = no cap.
+    pub rate_cap: u64,
     /// Zero.
-    pub pad2: [u32; 6],
+    pub pad2: [u32; 4],
 }
 
 /// `struct sg_addr`: 128 bits in network order; IPv4 as `::ffff:a.b.c.d`.
@@ -116,9 +122,9 @@ impl Addr {
     }
 }
 
-/// `struct sg_rule`: the first whose four conditions all hold decides a flow.
+/// `struct sg_rule`: conditions that must all hold, and what then governs the flow.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule {
     /// Prefix of the data sender (this host's tenant).
     pub source: Addr,
@@ -136,8 +142,61 @@ pub struct Rule {
     pub destination_port_low: u16,
     /// Inclusive, host order.
     pub destination_port_high: u16,
+    /// [`VLAN_ANY`], or the VLAN id; 0 = untagged.
+    pub vlan: u16,
+    /// Zero.
+    pub pad: u16,
+    /// Of the conditions on interface and tenant, which are in the scope of each interface; 0 = none.
+    pub scope_id: u32,
     /// What governs the flow.
     pub params: Params,
+}
+
+impl Default for Rule {
+    /// Matches nothing but port 0 of the unspecified addresses' networks of length 0.
+    fn default() -> Self {
+        Self {
+            source: Addr::default(),
+            source_mask: Addr::default(),
+            destination: Addr::default(),
+            destination_mask: Addr::default(),
+            source_port_low: 0,
+            source_port_high: 0,
+            destination_port_low: 0,
+            destination_port_high: 0,
+            vlan: VLAN_ANY,
+            pad: 0,
+            scope_id: 0,
+            params: Params::default(),
+        }
+    }
+}
+
+/// `struct sg_scope`: the rules whose conditions on interface and tenant hold at one interface.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Scope {
+    /// A bit for each slot.
+    pub word: [u64; SLOTS_MAX / 64],
+}
+
+impl Scope {
+    /// Every slot.
+    pub const ALL: Self = Self {
+        word: [u64::MAX; SLOTS_MAX / 64],
+    };
+
+    /// Adds a slot below [`SLOTS_MAX`].
+    pub fn insert(&mut self, slot: usize) {
+        self.word[slot / 64] |= 1 << (slot % 64);
+    }
+
+    /// Whether it has a slot.
+    pub fn has(&self, slot: usize) -> bool {
+        self.word
+            .get(slot / 64)
+            .is_some_and(|word| word >> (slot % 64) & 1 == 1)
+    }
 }
 
 /// `struct sg_prefix`.
@@ -154,14 +213,18 @@ pub struct Prefix {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PolicyTable {
-    /// Rules in use.
+    /// Entries of `order` in use.
     pub rules_count: u32,
     /// Trusted prefixes in use.
     pub trusted_count: u32,
+    /// Slots of rules without conditions on interface or tenant.
+    pub anywhere: Scope,
+    /// Slots in the order in which their rules are tried.
+    pub order: [u8; RULES_MAX],
     /// Prefixes whose hosts also enforce.
     pub trusted: [Prefix; TRUSTED_MAX],
-    /// Ordered rules.
-    pub rules: [Rule; RULES_MAX],
+    /// Rules; a flow refers to the slot of the one that decided it.
+    pub slots: [Rule; SLOTS_MAX],
 }
 
 impl Default for PolicyTable {
@@ -169,8 +232,37 @@ impl Default for PolicyTable {
         Self {
             rules_count: 0,
             trusted_count: 0,
+            anywhere: Scope::default(),
+            order: [0; RULES_MAX],
             trusted: [Prefix::default(); TRUSTED_MAX],
-            rules: [Rule::default(); RULES_MAX],
+            slots: [Rule::default(); SLOTS_MAX],
+        }
+    }
+}
+
+impl PolicyTable {
+    /// Slots in the order in which their rules are tried.
+    pub fn order(&self) -> impl Iterator<Item = usize> + '_ {
+        let count = (self.rules_count as usize).min(RULES_MAX);
+        let order = self.order[..count].iter();
+        order.map(|slot| usize::from(*slot) % SLOTS_MAX)
+    }
+
+    /// Rules in the order in which they are tried.
+    pub fn rules(&self) -> impl Iterator<Item = &Rule> + '_ {
+        self.order().map(|slot| &self.slots[slot])
+    }
+
+    /// Adds a rule after the others, in a slot below [`SLOTS_MAX`] that no other one has. Without room it is left out.
+    pub fn add(&mut self, slot: usize, rule: Rule) {
+        let Some(entry) = self.order.get_mut(self.rules_count as usize) else {
+            return;
+        };
+        *entry = slot as u8;
+        self.rules_count += 1;
+        self.slots[slot] = rule;
+        if rule.scope_id == 0 {
+            self.anywhere.insert(slot);
         }
     }
 }
@@ -221,7 +313,7 @@ pub struct Flow {
     pub rcv_ceb: u32,
     pub unreported: u16,
     pub unreporting_acks: u8,
-    pub unseen: u8,
+    pub marks: u8,
     pub peer_window: u16,
     pub wire_window: u16,
     pub mss: u16,
@@ -252,8 +344,12 @@ pub struct Flow {
     pub ring: [Sent; 4],
     pub sack_left: u32,
     pub sack_right: u32,
-    pub losses: u32,
-    pub timeouts: u32,
+    pub losses: u16,
+    pub timeouts: u16,
+    pub repeated: u32,
+    pub repeat_round: u32,
+    pub top_window: u16,
+    pub pad: u16,
 }
 
 impl Flow {
@@ -291,8 +387,6 @@ pub struct Slot {
     pub missed: u32,
     /// The flow.
     pub flow: Flow,
-    /// Zero.
-    pub end: u64,
 }
 
 /// [`Slot::tag`]: it holds a flow.
@@ -367,6 +461,84 @@ pub struct Interface {
     pub pad: u32,
 }
 
+/// Value of the kernel's `places` map: what the policy makes of an interface.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Rules whose conditions on interface and tenant hold here.
+    pub scope: Scope,
+    /// Bucket of each class of packets without a flow (`enum sg_class`); [`BUCKET_NONE`].
+    pub bucket: [u8; CLASS_NAMES.len() + 1],
+    /// Id of the network namespace of its other end, as seen from here; below 0 = none known.
+    pub netns: i32,
+    /// Zero.
+    pub pad: u32,
+}
+
+/// [`Place::bucket`]: the class has none.
+pub const BUCKET_NONE: u8 = 0xff;
+/// Most buckets of one policy.
+pub const BUCKETS_MAX: usize = 16;
+/// Names of `enum sg_class`.
+pub const CLASS_NAMES: [&str; 7] = [
+    "udp",
+    "icmp",
+    "neighbour",
+    "fragment",
+    "opaque",
+    "watched-tcp",
+    "other",
+];
+
+/// `struct sg_bucket_key`: the bucket numbered `bucket` of one interface.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct BucketKey {
+    /// The tenant's interface.
+    pub ifindex: u32,
+    /// Position in the policy.
+    pub bucket: u32,
+}
+
+/// `struct sg_bucket`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bucket {
+    /// When it is full again, in ns.
+    pub full_ns: u64,
+    /// Above 0.
+    pub ps_per_byte: u64,
+    /// What a full bucket takes to fill, in ns.
+    pub burst_ns: u64,
+    /// Bytes that conformed.
+    pub passed_bytes: u64,
+    /// Bytes beyond the rate.
+    pub exceeded_bytes: u64,
+    /// Packets beyond the rate.
+    pub exceeded_packets: u64,
+    /// [`BUCKET_OBSERVE`] or [`BUCKET_ENFORCE`].
+    pub mode: u32,
+    /// Zero.
+    pub pad: u32,
+}
+
+/// [`Bucket::mode`]: what is beyond the rate is only counted.
+pub const BUCKET_OBSERVE: u32 = 1;
+/// [`Bucket::mode`]: what is beyond the rate is dropped.
+pub const BUCKET_ENFORCE: u32 = 2;
+
+/// `struct sg_remembered`: what is kept of a flow that was silent for very long.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Remembered {
+    /// Largest segment that the peer takes, in bytes of payload.
+    pub mss: u16,
+    /// Shift of the windows that the peer advertises.
+    pub wscale: u8,
+    /// Zero.
+    pub pad: [u8; 5],
+}
+
 /// Value of the kernel's `config` map.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -376,6 +548,10 @@ pub struct Config {
     /// One that FINs both ways closed after this many ns; one that an RST closed, which need not have been
     /// believed, only while room is short.
     pub closed_ns: u64,
+    /// Which entry of the `policy` map is in force: 0 or 1.
+    pub active: u32,
+    /// Zero.
+    pub pad: u32,
 }
 
 impl Default for Config {
@@ -385,12 +561,14 @@ impl Default for Config {
         Self {
             idle_ns: 7_500_000_000_000,
             closed_ns: 10_000_000_000,
+            active: 0,
+            pad: 0,
         }
     }
 }
 
 /// Version of the layout of everything pinned, part of the pin path (`SG_ABI_VERSION`).
-pub const ABI_VERSION: u32 = 3;
+pub const ABI_VERSION: u32 = 4;
 
 /// Slot of a flow that no rule governs.
 pub const RULE_NONE: u8 = 0xff;
@@ -409,7 +587,7 @@ pub const MODE_TENANT_ECN: u8 = 3;
 pub const MODE_NAMES: [&str; 4] = ["watch", "one-sided", "two-sided", "tenant-ecn"];
 
 /// Names of [`Flow::reason`]: why a flow is in its mode, or why nothing more is done.
-pub const REASON_NAMES: [&str; 11] = [
+pub const REASON_NAMES: [&str; 12] = [
     "",
     "midstream",
     "mptcp",
@@ -421,7 +599,19 @@ pub const REASON_NAMES: [&str; 11] = [
     "malformed-option",
     "syn-with-data",
     "no-room",
+    "one-direction",
 ];
+
+/// [`Flow::marks`]: a packet of the tenant has been seen.
+pub const FLOW_SENT: u8 = 1 << 1;
+/// [`Flow::marks`]: a packet for the tenant has been seen.
+pub const FLOW_HEARD: u8 = 1 << 2;
+/// [`Flow::marks`]: the window scale is a lower bound.
+pub const FLOW_SCALE_BOUND: u8 = 1 << 3;
+/// [`Flow::marks`]: the path has dropped and never marked.
+pub const FLOW_UNMARKED: u8 = 1 << 4;
+/// [`Flow::marks`]: met without its handshake, enforced all the same.
+pub const FLOW_ADOPTED: u8 = 1 << 5;
 
 /// [`Flow::flags`]: an ACK to the tenant has been seen.
 pub const FLOW_EDGE_KNOWN: u8 = 1 << 0;
@@ -431,7 +621,7 @@ pub const FLOW_RECOVERY: u8 = 1 << 1;
 pub const FLOW_CLOSED: u8 = 1 << 2;
 
 /// Counters in the order of `enum sg_counter`; the first does not count.
-pub const COUNTER_NAMES: [&str; 39] = [
+pub const COUNTER_NAMES: [&str; 49] = [
     "none",
     "packets",
     "ect_set",
@@ -471,11 +661,21 @@ pub const COUNTER_NAMES: [&str; 39] = [
     "edit_failed",
     "flow_expired",
     "contended",
+    "window_would_lower",
+    "would_police",
+    "repeated",
+    "flow_adopted",
+    "flow_one_direction",
+    "flow_unmarked",
+    "rule_changed",
+    "double_tag",
+    "bucket_dropped",
+    "bucket_exceeded",
 ];
 
 const _: () = {
     assert!(size_of::<FlowKey>() == 44);
-    assert!(size_of::<Flow>() == 248);
+    assert!(size_of::<Flow>() == 256);
     assert!(offset_of!(Flow, mss) == 56);
     assert!(offset_of!(Flow, cc) == 64);
     assert!(offset_of!(Flow, bytes_acked) == 128);
@@ -487,7 +687,11 @@ const _: () = {
     assert!(size_of::<TableShape>() == 64);
     assert!(size_of::<HalfOpen>() == 24);
     assert!(size_of::<Interface>() == 16);
-    assert!(size_of::<Config>() == 16);
+    assert!(size_of::<Place>() == 32);
+    assert!(size_of::<Config>() == 24);
+    assert!(size_of::<BucketKey>() == 8);
+    assert!(size_of::<Bucket>() == 56);
+    assert!(size_of::<Remembered>() == 8);
 };
 
 const _: () = {
@@ -496,7 +700,10 @@ const _: () = {
     assert!(offset_of!(Params, vegas_alpha) == 28);
     assert!(offset_of!(Params, rto_min_us) == 32);
     assert!(offset_of!(Params, rule_id) == 36);
-    assert!(size_of::<Rule>() == 136);
+    assert!(offset_of!(Params, rate_cap) == 40);
+    assert!(size_of::<Rule>() == 144);
+    assert!(offset_of!(Rule, params) == 80);
     assert!(size_of::<Prefix>() == 32);
-    assert!(size_of::<PolicyTable>() == 8 + 32 * TRUSTED_MAX + 136 * RULES_MAX);
+    assert!(size_of::<Scope>() == 16);
+    assert!(size_of::<PolicyTable>() == 24 + RULES_MAX + 32 * TRUSTED_MAX + 144 * SLOTS_MAX);
 };

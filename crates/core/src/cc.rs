@@ -108,10 +108,10 @@ impl FromStr for Algorithm {
 pub const SSTHRESH_UNKNOWN: u32 = u32::MAX;
 
 /// [`Cc::flags`]: the last window was cut and is not yet acknowledged.
-pub const CC_CUT: u32 = 1 << 1;
+pub const CC_CUT: u16 = 1 << 1;
 
 /// [`Cc::flags`] that end a cut: see `enum sg_cc_flags`.
-const CC_REDUCED: u32 = CC_CUT | 1 << 2 | 1 << 3;
+const CC_REDUCED: u16 = CC_CUT | 1 << 2 | 1 << 3;
 
 /// `struct sg_cc`: one flow's congestion control.
 #[repr(C)]
@@ -132,7 +132,11 @@ pub struct Cc {
     /// The window before the last cut, in bytes.
     pub prior: u32,
     /// `enum sg_cc_flags`.
-    pub flags: u32,
+    pub flags: u16,
+    /// Whose state this is: an [`Algorithm`].
+    pub algorithm: u8,
+    /// Zero.
+    pub pad: u8,
     /// The algorithm's own.
     pub word: [u64; 4],
 }

@@ -15,7 +15,7 @@ use std::mem::{offset_of, size_of};
 
 pub use crate::segment::{Action, Direction, Segment, Verdict, ecn, edit, option, tcp};
 
-use crate::abi::{COUNTER_NAMES, Flow, FlowKey, HalfOpen, PolicyTable};
+use crate::abi::{COUNTER_NAMES, Flow, FlowKey, HalfOpen, PolicyTable, Scope};
 
 /// An edit makes a frame at most this much longer (`SG_OPTION_LEN`).
 pub const OPTION_BYTES: usize = 8;
@@ -37,6 +37,7 @@ struct FrameResult {
 #[derive(Clone)]
 struct State {
     policy: PolicyTable,
+    scope: Scope,
     counters: [u64; COUNTER_NAMES.len()],
     key: FlowKey,
     half: [HalfOpen; 2],
@@ -83,6 +84,7 @@ impl Host {
     pub fn new(policy: &PolicyTable) -> Self {
         Self(Box::new(State {
             policy: *policy,
+            scope: Scope::ALL,
             counters: [0; COUNTER_NAMES.len()],
             key: FlowKey::default(),
             half: <[HalfOpen; 2]>::default(),
@@ -174,10 +176,7 @@ const _: () = {
     assert!(size_of::<FrameResult>() == 76);
     assert!(offset_of!(FrameResult, out) == 52);
     assert!(offset_of!(FrameResult, frame_len) == 68);
-    assert!(size_of::<State>() == 10_400);
-    assert!(offset_of!(State, counters) == 9_736);
-    assert!(offset_of!(State, key) == 10_048);
-    assert!(offset_of!(State, half) == 10_096);
-    assert!(offset_of!(State, flow) == 10_144);
-    assert!(offset_of!(State, flow_exists) == 10_392);
+    assert!(offset_of!(State, counters) == size_of::<PolicyTable>() + size_of::<Scope>());
+    assert!(size_of::<State>() == 20_312);
+    assert!(offset_of!(State, flow_exists) == 20_304);
 };

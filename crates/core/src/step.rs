@@ -4,12 +4,12 @@
 #![allow(unsafe_code)]
 
 use crate::{
-    abi::{Addr, COUNTER_NAMES, Flow, FlowKey, HalfOpen, Params, PolicyTable, RULE_NONE},
+    abi::{Addr, COUNTER_NAMES, Flow, FlowKey, HalfOpen, Params, PolicyTable, RULE_NONE, Scope},
     segment::{Segment, Verdict},
 };
 
 unsafe extern "C" {
-    fn sluice_policy_match(policy: &PolicyTable, key: &FlowKey) -> u32;
+    fn sluice_policy_match(policy: &PolicyTable, scope: &Scope, key: &FlowKey) -> u32;
     fn sluice_policy_trusts(policy: &PolicyTable, remote: &Addr) -> u32;
     fn sluice_syn(
         half: &mut HalfOpen,
@@ -65,10 +65,11 @@ impl Counters {
 }
 
 impl PolicyTable {
-    /// The slot of the rule for what the tenant of `key` sends; `None` if no rule covers it or the rule is off.
-    pub fn rule_for(&self, key: &FlowKey) -> Option<u8> {
+    /// The slot of the rule for what the tenant of `key` sends, whose interface has this scope; `None` if no
+    /// rule covers it or the rule is off.
+    pub fn rule_for(&self, scope: &Scope, key: &FlowKey) -> Option<u8> {
         // SAFETY: as in `Counters::packet`.
-        let slot = unsafe { sluice_policy_match(self, key) };
+        let slot = unsafe { sluice_policy_match(self, scope, key) };
         u8::try_from(slot).ok().filter(|&slot| slot != RULE_NONE)
     }
 

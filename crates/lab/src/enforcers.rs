@@ -45,9 +45,8 @@ impl Enforcers {
         let Some(enforcement) = &variant.enforcement else {
             return Ok(enforcers);
         };
-        let policy = enforcement.policy.compile();
         let instances = pool()
-            .take(enforcement.hosts.len(), &policy)
+            .take(enforcement.hosts.len(), &enforcement.policy)
             .context("loading enforcement")?;
         for (&host, mut instance) in enforcement.hosts.iter().zip(instances) {
             let name = &variant.hosts[host].name;

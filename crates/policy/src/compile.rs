@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use ipnet::IpNet;
-use sluicegate_core::abi::{self, Addr, Params, PolicyTable, Prefix};
+use sluicegate_core::abi::{self, Addr, Params, PolicyTable, Prefix, Scope};
 
 use crate::rule::{Mode, Mptcp, Policy, PortRange, Ports, Rule, Threshold};
 
@@ -11,18 +11,138 @@ impl Policy {
     /// Compiles for the data plane. Total: reading has checked every bound; a policy built by hand
     /// with more rules or prefixes than the table holds loses the last ones.
     pub fn compile(&self) -> Box<PolicyTable> {
+        self.compile_after(&PolicyTable::default()).0
+    }
+
+    /// Compiles for a data plane that has `previous` in force, and says what became of its rules. A rule with
+    /// the same conditions keeps its slot, so that flows which refer to it need not be touched; a rule that
+    /// is gone keeps its slot unused, for the flows that still refer to it, until the policy after this one.
+    pub fn compile_after(&self, previous: &PolicyTable) -> (Box<PolicyTable>, Vec<Change>) {
         let mut table = Box::<PolicyTable>::default();
         for (slot, prefix) in table.trusted.iter_mut().zip(&self.trusted) {
             *slot = compile_prefix(*prefix);
             table.trusted_count += 1;
         }
+        let mut slots = Slots::of(previous);
         let rules = self.rules.iter().zip(0..);
         let compiled = rules.flat_map(|(rule, id)| rule.compile(id));
-        for (slot, rule) in table.rules.iter_mut().zip(compiled) {
-            *slot = rule;
-            table.rules_count += 1;
+        let mut changes = Vec::new();
+        for rule in compiled.take(abi::RULES_MAX) {
+            let kept = slots.keep(&rule);
+            let Some(slot) = kept.or_else(|| slots.take()) else {
+                break;
+            };
+            changes.extend(Change::of(kept.map(|slot| &previous.slots[slot]), &rule));
+            table.add(slot, rule);
         }
-        table
+        for slot in slots.left {
+            changes.push(Change::Removed);
+            table.slots[slot] = previous.slots[slot];
+        }
+        (table, changes)
+    }
+
+    /// The rules of a table compiled from this policy that hold at the interface called `interface`, behind
+    /// which `tenant` is.
+    pub fn scope(&self, table: &PolicyTable, interface: &str, tenant: &str) -> Scope {
+        let mut scope = table.anywhere;
+        for slot in table.order() {
+            let rule = self.rules.get(table.slots[slot].params.rule_id as usize);
+            if rule.is_some_and(|rule| rule.place.holds(interface, tenant)) {
+                scope.insert(slot);
+            }
+        }
+        scope
+    }
+
+    /// The bucket of each class of packets at such an interface: position in the policy, or
+    /// [`abi::BUCKET_NONE`].
+    pub fn buckets_at(&self, interface: &str, tenant: &str) -> [u8; abi::CLASS_NAMES.len() + 1] {
+        let mut found = [abi::BUCKET_NONE; abi::CLASS_NAMES.len() + 1];
+        for (index, bucket) in (0..).zip(&self.buckets) {
+            if !bucket.place.holds(interface, tenant) {
+                continue;
+            }
+            for class in &bucket.classes {
+                let class = &mut found[*class as usize];
+                if *class == abi::BUCKET_NONE {
+                    *class = index;
+                }
+            }
+        }
+        found
+    }
+}
+
+/// What became of one rule of the data plane when a policy took another's place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// New conditions: position of the rule in the file.
+    Added(u32),
+    /// The same conditions, other parameters: they reach its flows with their next packets.
+    Altered(u32),
+    /// No rule has these conditions any more: its flows are decided anew.
+    Removed,
+}
+
+impl Change {
+    fn of(previous: Option<&abi::Rule>, rule: &abi::Rule) -> Option<Self> {
+        let position = rule.params.rule_id;
+        match previous {
+            None => Some(Self::Added(position)),
+            Some(previous) if governs_alike(&previous.params, &rule.params) => None,
+            Some(_) => Some(Self::Altered(position)),
+        }
+    }
+}
+
+/// The position in the file is for reports only.
+fn governs_alike(a: &Params, b: &Params) -> bool {
+    let rule_id = a.rule_id;
+    *a == Params { rule_id, ..*b }
+}
+
+fn same_conditions(a: &abi::Rule, b: &abi::Rule) -> bool {
+    let params = a.params;
+    *a == abi::Rule { params, ..*b }
+}
+
+/// Slots of the policy before, and those that are free.
+struct Slots<'a> {
+    previous: &'a PolicyTable,
+    /// In use there and not claimed by a rule of the new policy.
+    left: Vec<usize>,
+    free: Vec<usize>,
+}
+
+impl<'a> Slots<'a> {
+    fn of(previous: &'a PolicyTable) -> Self {
+        let left: Vec<usize> = previous.order().collect();
+        let free = (0..abi::SLOTS_MAX).filter(|slot| !left.contains(slot));
+        // Those of rules that went with the policy before come last: few flows refer to them, if any.
+        let (blank, gone): (Vec<usize>, Vec<usize>) =
+            free.partition(|slot| previous.slots[*slot] == abi::Rule::default());
+        let free = gone
+            .into_iter()
+            .rev()
+            .chain(blank.into_iter().rev())
+            .collect();
+        Self {
+            previous,
+            left,
+            free,
+        }
+    }
+
+    /// The slot of a rule with the same conditions.
+    fn keep(&mut self, rule: &abi::Rule) -> Option<usize> {
+        let same = |slot: &usize| same_conditions(&self.previous.slots[*slot], rule);
+        let at = self.left.iter().position(same)?;
+        Some(self.left.remove(at))
+    }
+
+    fn take(&mut self) -> Option<usize> {
+        self.free.pop()
     }
 }
 
@@ -56,6 +176,9 @@ impl Rule {
         let source = self.source.map(compile_prefix).unwrap_or_default();
         let destination = self.destination.map(compile_prefix).unwrap_or_default();
         abi::Rule {
+            vlan: self.vlan.unwrap_or(abi::VLAN_ANY),
+            pad: 0,
+            scope_id: self.place.id(),
             source: source.address,
             source_mask: source.mask,
             destination: destination.address,
@@ -76,6 +199,7 @@ impl Rule {
         Params {
             algorithm: self.algorithm as u8,
             one_sided: self.one_sided as u8,
+            fallback: self.fallback as u8,
             mode: match self.mode {
                 Mode::Off => abi::RULE_OFF,
                 Mode::Observe => abi::RULE_OBSERVE,
@@ -94,6 +218,7 @@ impl Rule {
             vegas_beta: self.vegas_backlog.1,
             rto_min_us: saturate(self.rto_min.as_micros()),
             rule_id,
+            rate_cap: self.rate_cap_bps.map_or(0, |bps| (bps / 8).max(1)),
             ..Params::default()
         }
     }

@@ -11,9 +11,11 @@
 //!
 //! The tree, the reader and the [`units`] also carry the scenario language.
 
+pub mod bucket;
 pub mod compile;
 pub mod document;
 pub mod explain;
+mod place;
 pub mod problem;
 mod read;
 mod reverse;
@@ -21,7 +23,10 @@ pub mod rule;
 pub mod table;
 pub mod units;
 
+pub use bucket::{Bucket, Class};
+pub use compile::Change;
 pub use explain::Explanation;
 pub use ipnet::IpNet;
+pub use place::Where;
 pub use problem::{Problem, Problems};
 pub use rule::{Algorithm, Mode, Mptcp, Policy, PortRange, Ports, Rule, Threshold};

@@ -6,11 +6,13 @@ use ipnet::IpNet;
 use sluicegate_core::abi;
 
 use crate::{
+    bucket::{Bucket, Class},
     document,
+    place::Where,
     problem::{Complaint, Problem, Problems, Sink},
     rule::{Algorithm, Mode, Mptcp, Policy, PortRange, Ports, Rule, Threshold},
     table::{Item, Table},
-    units::{parse_bytes, parse_duration},
+    units::{parse_bytes, parse_duration, parse_rate},
 };
 
 impl Policy {
@@ -87,8 +89,13 @@ impl Policy {
             }
             rules.push(rule);
         }
+        let buckets = read_buckets(&table);
         table.close();
-        Self { trusted, rules }
+        Self {
+            trusted,
+            rules,
+            buckets,
+        }
     }
 }
 
@@ -113,7 +120,9 @@ fn read_rule(table: Table<'_>) -> Rule {
     let algorithm = table.choice("algorithm", &Algorithm::NAMES);
     let algorithm = algorithm.unwrap_or(default.algorithm);
     let one_sided = read_one_sided(&table, algorithm);
-    let uses = |wanted: &[Algorithm]| wanted.contains(&algorithm) || wanted.contains(&one_sided);
+    let fallback = read_fallback(&table, algorithm, one_sided);
+    let used = [algorithm, one_sided, fallback];
+    let uses = |wanted: &[Algorithm]| wanted.iter().any(|wanted| used.contains(wanted));
     let vegas_backlog = read_vegas_backlog(&table, uses(&[Algorithm::Vegas]));
     let (source, destination) = read_prefixes(&table);
     let rule = Rule {
@@ -121,13 +130,19 @@ fn read_rule(table: Table<'_>) -> Rule {
         source,
         destination,
         ports: read_ports(&table),
+        place: read_place(&table),
+        vlan: table
+            .integer("vlan", 0..=4094)
+            .and_then(|id| u16::try_from(id).ok()),
         mode: mode.unwrap_or(default.mode),
         algorithm,
         one_sided,
+        fallback,
         beta: read_beta(&table, algorithm).unwrap_or(default.beta),
         gain_shift: read_gain(&table, uses(&[Algorithm::Dctcp, Algorithm::DcVegas]))
             .unwrap_or(default.gain_shift),
         window_cap_bytes: read_window(&table, "window_cap").unwrap_or(default.window_cap_bytes),
+        rate_cap_bps: read_rate_cap(&table),
         window_bytes: read_fixed_window(&table, uses(&[Algorithm::Fixed])),
         k: read_k(&table, uses(&[Algorithm::DcVegas])).unwrap_or(default.k),
         vegas_backlog,
@@ -168,6 +183,132 @@ fn read_one_sided(table: &Table<'_>, algorithm: Algorithm) -> Algorithm {
         }
         chosen => chosen.unwrap_or(default),
     }
+}
+
+/// Where the path drops and never marks, dctcp is only Reno; the others do not miss the marks.
+fn read_fallback(table: &Table<'_>, algorithm: Algorithm, one_sided: Algorithm) -> Algorithm {
+    if algorithm != Algorithm::Dctcp {
+        table.refuse(
+            "fallback",
+            "is for dctcp on a path that does not mark, which this rule does not use",
+        );
+        return algorithm;
+    }
+    table
+        .choice("fallback", &Algorithm::NAMES)
+        .unwrap_or(one_sided)
+}
+
+fn read_place(table: &Table<'_>) -> Where {
+    Where {
+        interfaces: read_patterns(table, "interface"),
+        tenants: read_patterns(table, "tenant"),
+    }
+}
+
+fn read_patterns(table: &Table<'_>, key: &'static str) -> Vec<glob::Pattern> {
+    let items = table.get(key).map(|item| item.one_or_more());
+    let items = items.unwrap_or_default().into_iter();
+    items
+        .filter_map(|item| {
+            let text = item.text()?;
+            let pattern = glob::Pattern::new(text);
+            pattern
+                .map_err(|error| {
+                    item.complain(
+                        format!("\"{text}\" is no pattern: {error}"),
+                        "write names or shell patterns such as \"veth*\" or \"tap-[ab]\"",
+                    );
+                })
+                .ok()
+        })
+        .collect()
+}
+
+fn read_buckets(table: &Table<'_>) -> Vec<Bucket> {
+    let tables = table.tables("bucket");
+    if let Some(more) = tables.get(abi::BUCKETS_MAX) {
+        more.item().complain(
+            format!("a policy holds at most {} buckets", abi::BUCKETS_MAX),
+            "give one bucket several classes",
+        );
+    }
+    tables.into_iter().map(read_bucket).collect()
+}
+
+fn read_bucket(table: Table<'_>) -> Bucket {
+    if table.get("rate").is_none() {
+        table.require("rate", "for example \"100Mbit\"");
+    }
+    let rate_bps = table.get("rate").and_then(|item| {
+        let rate_bps = item.parse(parse_rate)?;
+        if (1_000..=1_000_000_000_000).contains(&rate_bps) {
+            return Some(rate_bps);
+        }
+        item.complain("must lie between 1kbit and 1Tbit", "");
+        None
+    });
+    let rate_bps = rate_bps.unwrap_or(1_000_000);
+    let mode = table.choice("mode", &[("observe", false), ("enforce", true)]);
+    let bucket = Bucket {
+        name: table.text("name").map(str::to_owned),
+        place: read_place(&table),
+        classes: read_classes(&table),
+        rate_bps,
+        burst_bytes: read_burst(&table, rate_bps),
+        enforce: mode.unwrap_or(false),
+    };
+    table.close();
+    bucket
+}
+
+/// Ten milliseconds' worth, and room for a super-packet.
+fn read_burst(table: &Table<'_>, rate_bps: u64) -> u64 {
+    let default = (rate_bps / 800).max(128 << 10);
+    let Some(item) = table.get("burst") else {
+        return default;
+    };
+    match item.parse(parse_bytes) {
+        Some(bytes) if (1 << 16..=1 << 30).contains(&bytes) => bytes,
+        Some(_) => {
+            item.complain(
+                "must lie between 64KiB and 1GiB",
+                "a packet of up to 64 KiB (segmentation offload) must fit",
+            );
+            default
+        }
+        None => default,
+    }
+}
+
+fn read_classes(table: &Table<'_>) -> Vec<Class> {
+    let Some(item) = table.get("class") else {
+        return Class::NON_TCP.to_vec();
+    };
+    let mut choices: Vec<(&str, &[Class])> = Class::ALL
+        .iter()
+        .map(|class| (class.name(), std::slice::from_ref(class)))
+        .collect();
+    choices.push(("non-tcp", &Class::NON_TCP));
+    let items = item.one_or_more().into_iter();
+    items
+        .filter_map(|item| item.choice(&choices))
+        .flatten()
+        .copied()
+        .collect()
+}
+
+fn read_rate_cap(table: &Table<'_>) -> Option<u64> {
+    let item = table.get("rate_cap")?;
+    let rate_bps = item.parse(parse_rate)?;
+    if (1_000_000..=1_000_000_000_000).contains(&rate_bps) {
+        return Some(rate_bps);
+    }
+    item.complain(
+        "must lie between 1Mbit and 1Tbit",
+        "a window of two segments cannot hold less; see docs/policy.md",
+    );
+    None
 }
 
 fn read_prefixes(table: &Table<'_>) -> (Option<IpNet>, Option<IpNet>) {

@@ -5,6 +5,8 @@ use std::{fmt, net::IpAddr, time::Duration};
 use ipnet::IpNet;
 use sluicegate_core::abi;
 
+use crate::{bucket::Bucket, place::Where};
+
 /// What the operator wants of flows.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Policy {
@@ -12,6 +14,8 @@ pub struct Policy {
     pub trusted: Vec<IpNet>,
     /// The first rule that matches a flow decides; a flow that none matches is not tracked.
     pub rules: Vec<Rule>,
+    /// Rates of what has no flow; of each class of packets the first bucket that has it, at each interface.
+    pub buckets: Vec<Bucket>,
 }
 
 /// One `[[rule]]`.
@@ -25,18 +29,26 @@ pub struct Rule {
     pub destination: Option<IpNet>,
     /// Which ports.
     pub ports: Ports,
+    /// At which of the host's interfaces, and of which tenants.
+    pub place: Where,
+    /// With which VLAN id, 0 = untagged; `None` = any.
+    pub vlan: Option<u16>,
     /// Whether flows are edited.
     pub mode: Mode,
     /// Algorithm between two enforcing hosts.
     pub algorithm: Algorithm,
     /// Algorithm when only this end enforces.
     pub one_sided: Algorithm,
+    /// Algorithm between two enforcing hosts where the path drops packets and never marks one.
+    pub fallback: Algorithm,
     /// DCTCP priority, 0..=1; 1 is DCTCP.
     pub beta: f64,
     /// Gain of alpha: g = 2^-gain_shift, 1..=10.
     pub gain_shift: u8,
     /// Largest window in bytes, 1..=[`abi::WINDOW_MAX`].
     pub window_cap_bytes: u32,
+    /// Rate of one flow in bits per second, held by its window: window / RTT; `None` = no cap.
+    pub rate_cap_bps: Option<u64>,
     /// Window of `fixed` in bytes.
     pub window_bytes: Option<u32>,
     /// Queueing that `dcvegas` takes for congestion.
@@ -62,12 +74,16 @@ impl Default for Rule {
             source: None,
             destination: None,
             ports: Ports::default(),
+            place: Where::default(),
+            vlan: None,
             mode: Mode::Observe,
             algorithm: Algorithm::Dctcp,
             one_sided: Algorithm::DcVegas,
+            fallback: Algorithm::DcVegas,
             beta: 1.0,
             gain_shift: 4,
             window_cap_bytes: abi::WINDOW_MAX,
+            rate_cap_bps: None,
             window_bytes: None,
             k: Threshold::Delay(Duration::from_micros(25)),
             vegas_backlog: (2, 4),
@@ -227,6 +243,7 @@ impl Policy {
         Self {
             trusted: vec![trusted],
             rules: vec![rule],
+            buckets: Vec::new(),
         }
     }
 

@@ -27,7 +27,7 @@ fn an_empty_file_tracks_nothing() {
 #[test]
 fn an_empty_rule_observes_every_flow_with_dctcp() {
     let table = parse("[[rule]]\n").compile();
-    let rule = &table.rules[0];
+    let rule = &table.slots[0];
     assert_eq!(table.rules_count, 1);
     assert_eq!(rule.params.mode, abi::RULE_OBSERVE);
     assert_eq!(rule.params.algorithm, Algorithm::Dctcp as u8);
@@ -89,7 +89,7 @@ fn every_key_is_read() {
     assert_eq!(policy.rules[1].k, Threshold::Bytes(30_000));
     assert_eq!(policy.rules[1].one_sided, Algorithm::DcVegas);
     assert_eq!(policy.rules[2].window_bytes, Some(100_000));
-    let params = policy.compile().rules[0].params;
+    let params = policy.compile().slots[0].params;
     assert_eq!((params.beta_q10, params.g_shift), (512, 5));
     assert_eq!(
         (params.flags, params.rto_min_us),
@@ -101,7 +101,7 @@ fn every_key_is_read() {
 fn a_port_at_either_end_takes_two_compiled_rules_with_one_id() {
     let policy = parse("[[rule]]\nmode='off'\n[[rule]]\nport=\"80-81\"\n");
     let table = policy.compile();
-    let ranges: Vec<_> = table.rules[..3]
+    let ranges: Vec<_> = table.slots[..3]
         .iter()
         .map(|r| (r.params.rule_id, r.source_port_low, r.destination_port_high))
         .collect();
@@ -293,8 +293,7 @@ fn compiled_match(table: &abi::PolicyTable, flow: (IpAddr, IpAddr, u16, u16)) ->
         let address = Addr::from(address);
         (0..4).all(|i| (address.word[i] ^ prefix.word[i]) & mask.word[i] == 0)
     };
-    let rules = &table.rules[..table.rules_count as usize];
-    let decided = rules.iter().find(|rule| {
+    let decided = table.rules().find(|rule| {
         covers(rule.source, rule.source_mask, flow.0)
             && covers(rule.destination, rule.destination_mask, flow.1)
             && (rule.source_port_low..=rule.source_port_high).contains(&flow.2)
@@ -345,7 +344,8 @@ proptest! {
         key in prop::sample::select(vec![
             "name", "source", "destination", "port", "source_port", "destination_port", "mode",
             "algorithm", "one_sided", "beta", "g", "window_cap", "window", "k", "vegas_alpha",
-            "vegas_beta", "floor_mss", "initial_window", "rto_min", "police", "mptcp",
+            "vegas_beta", "floor_mss", "initial_window", "rto_min", "police", "mptcp", "interface",
+            "tenant", "vlan", "rate_cap", "fallback",
         ]),
         value in prop_oneof![
             any::<i64>().prop_map(|n| n.to_string()),
@@ -356,8 +356,8 @@ proptest! {
     ) {
         if let Ok(policy) = Policy::parse("p.toml", &format!("[[rule]]\n{key} = {value}\n")) {
             let table = policy.compile();
-            prop_assert!(table.rules[0].params.window_cap <= abi::WINDOW_MAX);
-            prop_assert!(table.rules[0].params.beta_q10 <= abi::ONE_Q10);
+            prop_assert!(table.slots[0].params.window_cap <= abi::WINDOW_MAX);
+            prop_assert!(table.slots[0].params.beta_q10 <= abi::ONE_Q10);
         }
     }
 }

@@ -56,7 +56,7 @@ impl<K: Copy + Eq + Hash> Vnics<K> {
         let verdict = if segment.tcp_flags & tcp::SYN != 0 {
             self.handshake(connection, segment, now_ns, &ends())
         } else if let Some(flow) = self.flows.get_mut(&connection) {
-            let params = &self.policy.rules[usize::from(flow.rule)].params;
+            let params = &self.policy.slots[usize::from(flow.rule)].params;
             step::segment(flow, segment, now_ns, params)
         } else {
             self.midstream(connection, segment, now_ns, &ends())
@@ -83,7 +83,7 @@ impl<K: Copy + Eq + Hash> Vnics<K> {
         if answers {
             return self.synack(connection, opener, segment, now_ns);
         }
-        let Some(rule) = self.policy.rule_for(ends) else {
+        let Some(rule) = self.policy.rule_for(&self.policy.anywhere, ends) else {
             return Verdict {
                 count: self.missing.no_rule,
                 ..Verdict::default()
@@ -91,7 +91,7 @@ impl<K: Copy + Eq + Hash> Vnics<K> {
         };
         let half = self.half_open.entry((connection, opener)).or_default();
         half.rule = rule;
-        let params = &self.policy.rules[usize::from(rule)].params;
+        let params = &self.policy.slots[usize::from(rule)].params;
         step::syn(half, segment, now_ns, params)
     }
 
@@ -105,7 +105,7 @@ impl<K: Copy + Eq + Hash> Vnics<K> {
         let Some(half) = self.half_open.get_mut(&(connection, opener)) else {
             return Verdict::default();
         };
-        let params = &self.policy.rules[usize::from(half.rule)].params;
+        let params = &self.policy.slots[usize::from(half.rule)].params;
         let (made, verdict) = step::synack(half, segment, now_ns, params);
         if let Some(flow) = made {
             self.flows.insert(connection, flow);
@@ -122,9 +122,12 @@ impl<K: Copy + Eq + Hash> Vnics<K> {
         ends: &FlowKey,
     ) -> Verdict {
         let says_something = segment.payload > 0 && segment.tcp_flags & tcp::RST == 0;
-        let rule = self.policy.rule_for(ends).filter(|_| says_something);
+        let rule = self
+            .policy
+            .rule_for(&self.policy.anywhere, ends)
+            .filter(|_| says_something);
         if let Some(rule) = rule {
-            let params = &self.policy.rules[usize::from(rule)].params;
+            let params = &self.policy.slots[usize::from(rule)].params;
             let mut flow = step::midstream(segment, now_ns, params);
             flow.rule = rule;
             self.flows.insert(connection, flow);

@@ -23,7 +23,8 @@ use sluicegate_agent::{
     Instance, Options,
     netns::{self, NetNs},
 };
-use sluicegate_core::abi::{Flow, PolicyTable};
+use sluicegate_core::abi::Flow;
+use sluicegate_policy::Policy;
 
 /// Addresses of the tenants, by family.
 pub const ADDRESSES: [[&str; 2]; 2] = [["10.77.0.1", "10.77.0.2"], ["fd77::1", "fd77::2"]];
@@ -98,11 +99,11 @@ impl Hosts {
     }
 
     /// Programs on the host side of a tenant's interface.
-    pub fn enforce(&self, side: usize, policy: &PolicyTable) -> Instance {
+    pub fn enforce(&self, side: usize, policy: &Policy) -> Instance {
         self.enforce_with(side, policy, &Options::default())
     }
 
-    pub fn enforce_with(&self, side: usize, policy: &PolicyTable, options: &Options) -> Instance {
+    pub fn enforce_with(&self, side: usize, policy: &Policy, options: &Options) -> Instance {
         self.within(HOSTS[side], || {
             let mut instance = Instance::load(policy, options).expect("the programs load");
             instance.attach("t").expect("they attach");
@@ -139,6 +140,19 @@ impl Hosts {
         let (_, value) = pairs.find(|(key, _)| *key == name).expect("the counter");
         value.parse().unwrap()
     }
+}
+
+/// One rule that enforces everything between hosts that trust each other.
+pub fn policy() -> Policy {
+    let text = r#"
+        trusted = ["10.0.0.0/8", "fd00::/8"]
+        [[rule]]
+        algorithm = "dctcp"
+        one_sided = "cubic"
+        mode = "enforce"
+        rto_min = "10ms"
+    "#;
+    Policy::parse("test.toml", text).expect("the test's policy is valid")
 }
 
 const HOSTS: [&str; 2] = ["ha", "hb"];

@@ -46,6 +46,8 @@ SG_INLINE void sg_cc_init(struct sg_cc *cc, const struct sg_params *params,
 	cc->cut_end = 0;
 	cc->credit = 0;
 	cc->flags = 0;
+	cc->algorithm = (sg_u8)algorithm;
+	cc->pad = 0;
 	cc->word[0] = 0;
 	cc->word[1] = 0;
 	cc->word[2] = 0;

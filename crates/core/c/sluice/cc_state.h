@@ -29,7 +29,9 @@ struct sg_cc {
 	sg_u32 cut_end;   /* no second cut before snd_una passes this */
 	sg_u32 credit;    /* bytes acknowledged towards the next increase */
 	sg_u32 prior;     /* cwnd in bytes before the last cut */
-	sg_u32 flags;     /* enum sg_cc_flags */
+	sg_u16 flags;     /* enum sg_cc_flags */
+	sg_u8 algorithm;  /* enum sg_algorithm whose state this is */
+	sg_u8 pad;
 	union {
 		sg_u64 word[4];
 		struct {

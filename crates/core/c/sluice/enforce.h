@@ -86,7 +86,7 @@ SG_INLINE void sg_infer_loss(struct sg_flow *flow, const struct sg_params *param
 	sg_ack_facts(&ack, flow, now_ns);
 	sg_cc_on_loss(&flow->cc, params, sg_algorithm_of(flow, params), &ack);
 	sg_enter_recovery(flow);
-	flow->losses++;
+	flow->losses += flow->losses < 0xffff;
 	out->count = SG_COUNT_LOSS;
 }
 
@@ -102,7 +102,7 @@ SG_INLINE void sg_infer_timeout(struct sg_flow *flow, const struct sg_params *pa
 	flow->recover = flow->snd_nxt;
 	flow->progress_ns = now_ns;
 	flow->dupacks = 0;
-	flow->timeouts++;
+	flow->timeouts += flow->timeouts < 0xffff;
 	out->count = SG_COUNT_TIMEOUT;
 }
 
@@ -289,7 +289,7 @@ SG_INLINE int sg_needs_clock(const struct sg_flow *flow, const struct sg_segment
  */
 SG_INLINE void sg_unseen(struct sg_flow *flow)
 {
-	flow->unseen = 1;
+	flow->marks |= SG_FLOW_UNSEEN;
 	sg_rtt_retransmitted(flow);
 }
 
@@ -300,7 +300,7 @@ SG_INLINE void sg_data_after_gap(struct sg_flow *flow, const struct sg_segment *
 
 	if (end - flow->snd_una > SG_UNSEEN_MAX)
 		return;
-	flow->unseen = 0;
+	flow->marks &= (sg_u8)~SG_FLOW_UNSEEN;
 	if (!(flow->flags & SG_FLOW_EDGE_KNOWN)) {
 		flow->flags |= SG_FLOW_EDGE_KNOWN;
 		flow->edge = end;
@@ -322,7 +322,7 @@ SG_INLINE int sg_from_tenant(struct sg_flow *flow, const struct sg_segment *seg,
 	if (sg_unlikely(seg->tcp_flags & SG_RST))
 		return 0;
 	if (seg->payload || (seg->tcp_flags & SG_FIN)) {
-		if (sg_unlikely(flow->unseen))
+		if (sg_unlikely(flow->marks & SG_FLOW_UNSEEN))
 			sg_data_after_gap(flow, seg);
 		if (sg_polices(flow, params) &&
 		    sg_unlikely(sg_police_exceeds(flow, seg->seq + seg->payload))) {

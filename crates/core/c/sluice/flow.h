@@ -42,6 +42,7 @@ enum sg_reason {
 	SG_WHY_MALFORMED_OPTION = 8,
 	SG_WHY_SYN_WITH_DATA = 9,
 	SG_WHY_NO_ROOM = 10,          /* our option did not fit in the handshake */
+	SG_WHY_ONE_DIRECTION = 11,    /* the hook sees only one direction: ACKs, or data, bypass it */
 };
 
 enum sg_flow_flags {
@@ -53,6 +54,15 @@ enum sg_flow_flags {
 	SG_FLOW_SACK_SEEN = 1 << 5,   /* from then on a duplicate ACK brings a block */
 	SG_FLOW_FED = 1 << 6,         /* this ACK that advances or the one before brought feedback */
 	SG_FLOW_CE_UNREPORTED = 1 << 7,
+};
+
+enum sg_flow_marks {
+	SG_FLOW_UNSEEN = 1 << 0,      /* packets have passed unseen, and no data since */
+	SG_FLOW_SENT = 1 << 1,        /* a packet of the tenant has been seen */
+	SG_FLOW_HEARD = 1 << 2,       /* a packet for the tenant has been seen */
+	SG_FLOW_SCALE_BOUND = 1 << 3, /* wscale is a lower bound: what is shown may be larger */
+	SG_FLOW_UNMARKED = 1 << 4,    /* the path has dropped and never marked */
+	SG_FLOW_ADOPTED = 1 << 5,     /* met without its handshake, enforced all the same */
 };
 
 #define SG_RTT_RING 4U
@@ -80,7 +90,7 @@ struct sg_flow {
 	sg_u32 rcv_ceb;
 	sg_u16 unreported;      /* bytes counted since feedback last left, saturating */
 	sg_u8 unreporting_acks; /* pure ACKs of the tenant since then */
-	sg_u8 unseen;           /* packets have passed unseen, and no data since */
+	sg_u8 marks;            /* enum sg_flow_marks */
 	sg_u16 peer_window;     /* as last advertised by the peer, on the wire */
 	sg_u16 wire_window;     /* as last shown to the tenant, on the wire */
 	sg_u16 mss;             /* the peer's MSS option, nothing subtracted */
@@ -114,10 +124,14 @@ struct sg_flow {
 	struct sg_sent ring[SG_RTT_RING];
 	sg_u32 sack_left;       /* first block of the last SACK */
 	sg_u32 sack_right;
-	sg_u32 losses;          /* inferred from duplicate ACKs */
-	sg_u32 timeouts;
+	sg_u16 losses;          /* inferred from duplicate ACKs, saturating */
+	sg_u16 timeouts;        /* saturating */
+	sg_u32 repeated;        /* bytes that the tenant sent again since repeat_round began */
+	sg_u32 repeat_round;    /* which ends when snd_una passes this */
+	sg_u16 top_window;      /* largest that the peer advertised, on the wire */
+	sg_u16 pad;
 };
-SG_ASSERT_SIZE(struct sg_flow, 248);
+SG_ASSERT_SIZE(struct sg_flow, 256);
 SG_ASSERT_AT(struct sg_flow, mss, 56);
 SG_ASSERT_AT(struct sg_flow, cc, 64);
 SG_ASSERT_AT(struct sg_flow, bytes_acked, 128);
@@ -159,5 +173,13 @@ enum sg_half_open_peer {
 	SG_PEER_MASK = 0x7f,
 	SG_PEER_PROMOTED = 0x80, /* the flow exists: a repeated SYN/ACK must not reset it */
 };
+
+/* What is kept of a flow that was silent for so long that its slot was given away. */
+struct sg_remembered {
+	sg_u16 mss;
+	sg_u8 wscale;
+	sg_u8 pad[5];
+};
+SG_ASSERT_SIZE(struct sg_remembered, 8);
 
 #endif /* SLUICE_FLOW_H */

@@ -13,6 +13,7 @@
 
 struct sg_host {
 	struct sg_policy policy;
+	struct sg_scope scope;       /* of the tenant's interface */
 	struct sg_counters counters;
 	struct sg_flow_key key;      /* of the flow, or of the last SYN */
 	struct sg_half_open half[2]; /* by the direction of the SYN */
@@ -40,7 +41,7 @@ SG_INLINE void sg_host_handshake(struct sg_host *host, struct sg_packet *p, sg_u
 	if (answers) {
 		if (!sg_synack_matches(half, &p->seg))
 			return;
-		params = &host->policy.rules[half->rule].params;
+		params = &host->policy.slots[half->rule].params;
 		made.rule = half->rule;
 		made.seen_ns = now_ns;
 		made.progress_ns = now_ns;
@@ -52,20 +53,20 @@ SG_INLINE void sg_host_handshake(struct sg_host *host, struct sg_packet *p, sg_u
 		host->flow_exists = 1;
 		return;
 	}
-	rule = sg_policy_match(&host->policy, &p->key);
+	rule = sg_policy_match(&host->policy, &host->scope, &p->key);
 	if (rule == SG_RULE_NONE) {
 		out->count = SG_COUNT_NO_RULE;
 		return;
 	}
 	host->key = p->key;
 	half->rule = (sg_u8)rule;
-	sg_syn(half, &p->seg, now_ns, &host->policy.rules[rule].params, out);
+	sg_syn(half, &p->seg, now_ns, &host->policy.slots[rule].params, out);
 }
 
 /* A flow met without its handshake begins with this packet, but does not count it. */
 SG_INLINE void sg_host_midstream(struct sg_host *host, const struct sg_packet *p, sg_u64 now_ns)
 {
-	sg_u32 rule = sg_policy_match(&host->policy, &p->key);
+	sg_u32 rule = sg_policy_match(&host->policy, &host->scope, &p->key);
 
 	if (rule == SG_RULE_NONE || !p->seg.payload || (p->seg.tcp_flags & SG_RST))
 		return;
@@ -74,7 +75,7 @@ SG_INLINE void sg_host_midstream(struct sg_host *host, const struct sg_packet *p
 	host->flow.rule = (sg_u8)rule;
 	host->flow.seen_ns = now_ns;
 	host->flow.progress_ns = now_ns;
-	sg_midstream(&host->flow, &p->seg, &host->policy.rules[rule].params);
+	sg_midstream(&host->flow, &p->seg, &host->policy.slots[rule].params);
 	host->flow_exists = 1;
 	host->counters.value[SG_COUNT_FLOW_MIDSTREAM]++;
 }
@@ -92,7 +93,7 @@ SG_INLINE void sg_host_segment(struct sg_host *host, struct sg_packet *p, sg_u64
 		sg_host_midstream(host, p, now_ns);
 		return;
 	}
-	params = &host->policy.rules[host->flow.rule].params;
+	params = &host->policy.slots[host->flow.rule].params;
 	if (p->seg.direction == SG_FROM_TENANT)
 		sg_from_tenant(&host->flow, &p->seg, now_ns, params, out);
 	else

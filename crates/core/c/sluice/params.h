@@ -50,7 +50,7 @@ struct sg_params {
 	sg_u8 floor_mss;    /* 1 or 2: smallest window in the peer's segments */
 	sg_u8 init_segments; /* initial window in segments, 1..64 */
 	sg_u8 g_shift;      /* gain of alpha: g = 2^-g_shift, 1..10 */
-	sg_u8 pad0;
+	sg_u8 fallback;     /* enum sg_algorithm, both ends enforcing, on a path that drops and never marks */
 	sg_u32 beta_q10;    /* DCTCP priority, 0..1024 */
 	sg_u32 window_cap;  /* bytes, at most SG_WINDOW_MAX */
 	sg_u32 fixed_bytes; /* `fixed`: the window in bytes */
@@ -61,20 +61,26 @@ struct sg_params {
 	sg_u8 pad1[2];
 	sg_u32 rto_min_us;  /* silence with data outstanding that counts as a timeout, at least */
 	sg_u32 rule_id;     /* position in the policy file, for reports */
-	sg_u32 pad2[6];
+	sg_u64 rate_cap;    /* bytes per second of one flow, held by its window; 0 = none */
+	sg_u32 pad2[4];
 };
 SG_ASSERT_SIZE(struct sg_params, 64);
 SG_ASSERT_AT(struct sg_params, beta_q10, 8);
 SG_ASSERT_AT(struct sg_params, vegas_alpha, 28);
 SG_ASSERT_AT(struct sg_params, rto_min_us, 32);
 SG_ASSERT_AT(struct sg_params, rule_id, 36);
+SG_ASSERT_AT(struct sg_params, rate_cap, 40);
 
 /* 128-bit addresses in network order; IPv4 as ::ffff:a.b.c.d (RFC 4291 2.5.5.2). */
 struct sg_addr {
 	sg_u32 word[4];
 };
 
-/* One ordered rule: the first whose four conditions all hold decides a flow. */
+/*
+ * One rule: conditions that must all hold, and what then governs the flow. Conditions on
+ * the interface and its tenant need names, which the data plane does not know: they
+ * are in the scope of each interface.
+ */
 struct sg_rule {
 	struct sg_addr source;      /* the data sender: this host's tenant */
 	struct sg_addr source_mask; /* ones over the prefix, network order */
@@ -84,9 +90,15 @@ struct sg_rule {
 	sg_u16 source_port_high;
 	sg_u16 destination_port_low;
 	sg_u16 destination_port_high;
+	sg_u16 vlan;                /* SG_VLAN_ANY, or the VLAN id; 0 = untagged */
+	sg_u16 pad;
+	sg_u32 scope_id;            /* of the conditions on interface and tenant; 0 = none */
 	struct sg_params params;
 };
-SG_ASSERT_SIZE(struct sg_rule, 136);
+SG_ASSERT_SIZE(struct sg_rule, 144);
+SG_ASSERT_AT(struct sg_rule, params, 80);
+
+#define SG_VLAN_ANY 0xffffU
 
 struct sg_prefix {
 	struct sg_addr address;
@@ -94,18 +106,36 @@ struct sg_prefix {
 };
 SG_ASSERT_SIZE(struct sg_prefix, 32);
 
+/* Rules in order, at most. */
 #define SG_RULES_MAX 64
+/*
+ * Places for rules. A flow refers to the slot of its rule, which keeps the rule from one
+ * policy to the next; so there is room for two policies that have nothing in common.
+ */
+#define SG_SLOTS_MAX 128
 #define SG_TRUSTED_MAX 32
 #define SG_RULE_NONE 0xffU
 
+/* A set of slots: the rules whose conditions on interface and tenant hold somewhere. */
+struct sg_scope {
+	sg_u64 word[SG_SLOTS_MAX / 64];
+};
+
 /* The whole of a policy as the data plane reads it. No rule matched = not tracked. */
 struct sg_policy {
-	sg_u32 rules_count;
+	sg_u32 rules_count;             /* entries of `order` */
 	sg_u32 trusted_count;
+	struct sg_scope anywhere;       /* rules without such conditions */
+	sg_u8 order[SG_RULES_MAX];      /* slots; the first rule that matches decides a flow */
 	struct sg_prefix trusted[SG_TRUSTED_MAX];
-	struct sg_rule rules[SG_RULES_MAX];
+	struct sg_rule slots[SG_SLOTS_MAX];
 };
-SG_ASSERT_SIZE(struct sg_policy, 8 + 32 * SG_TRUSTED_MAX + 136 * SG_RULES_MAX);
+SG_ASSERT_SIZE(struct sg_policy, 24 + SG_RULES_MAX + 32 * SG_TRUSTED_MAX + 144 * SG_SLOTS_MAX);
+
+SG_INLINE int sg_scope_has(const struct sg_scope *scope, sg_u32 slot)
+{
+	return (int)(scope->word[slot / 64 % (SG_SLOTS_MAX / 64)] >> (slot & 63) & 1);
+}
 
 SG_INLINE int sg_prefix_covers(const struct sg_addr *prefix,
 			       const struct sg_addr *mask,
@@ -121,9 +151,10 @@ SG_INLINE int sg_prefix_covers(const struct sg_addr *prefix,
 SG_INLINE int sg_rule_matches(const struct sg_rule *rule,
 			      const struct sg_addr *source,
 			      const struct sg_addr *destination,
-			      sg_u16 source_port, sg_u16 destination_port)
+			      sg_u16 source_port, sg_u16 destination_port, sg_u16 vlan)
 {
-	return source_port >= rule->source_port_low &&
+	return (rule->vlan == SG_VLAN_ANY || rule->vlan == vlan) &&
+	       source_port >= rule->source_port_low &&
 	       source_port <= rule->source_port_high &&
 	       destination_port >= rule->destination_port_low &&
 	       destination_port <= rule->destination_port_high &&

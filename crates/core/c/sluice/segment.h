@@ -149,6 +149,16 @@ enum sg_counter {
 	SG_COUNT_EDIT_FAILED,      /* the kernel refused an edit: packet passed as it was */
 	SG_COUNT_FLOW_EXPIRED,     /* idle flow collected */
 	SG_COUNT_CONTENDED,        /* another CPU did not let go of the flow: packet passed as it was */
+	SG_COUNT_WINDOW_WOULD_LOWER, /* observing: receive window that enforcement would have rewritten */
+	SG_COUNT_WOULD_POLICE,     /* observing: data beyond every window that the peer advertised */
+	SG_COUNT_REPEATED,         /* data sent again faster than any stack does: dropped */
+	SG_COUNT_FLOW_ADOPTED,     /* flow met without its handshake, window scale known: enforced */
+	SG_COUNT_FLOW_ONE_DIRECTION, /* only one direction passes the hook: watched */
+	SG_COUNT_FLOW_UNMARKED,    /* flow fell back: its path drops and never marks */
+	SG_COUNT_RULE_CHANGED,     /* another rule decides the flow since the policy changed */
+	SG_COUNT_DOUBLE_TAG,       /* a second VLAN tag */
+	SG_COUNT_BUCKET_DROPPED,   /* beyond the rate of a bucket: dropped */
+	SG_COUNT_BUCKET_EXCEEDED,  /* observing: beyond the rate of a bucket */
 	SG_COUNT_MAX,
 };
 

@@ -304,7 +304,7 @@ fn a_fack_stops_at_a_host_whose_rule_only_observes_now() {
     let mut solo = Solo::two_sided(&policy(), 1460, 10);
     solo.data(0, 1460);
     let mut observing = policy();
-    observing.rules[0].params.mode = sluicegate_core::abi::RULE_OBSERVE;
+    observing.slots[0].params.mode = sluicegate_core::abi::RULE_OBSERVE;
     solo.host.set_policy(&observing);
     let fack = Packet {
         options: opt::all(&[&opt::feedback(1, 0), &opt::peer(1)]),

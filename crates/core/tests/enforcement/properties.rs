@@ -147,7 +147,7 @@ proptest! {
         table in table(), route in route(), packets in packets()
     ) {
         let mut observing = table;
-        observing.rules[0].params.mode = RULE_OBSERVE;
+        observing.slots[0].params.mode = RULE_OBSERVE;
         let solo = play(&observing, route, &packets);
         let edited: u64 = [
             "window_lowered", "ect_set", "ecn_hidden", "feedback_sent", "feedback_taken",

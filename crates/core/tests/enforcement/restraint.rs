@@ -91,7 +91,7 @@ fn mptcp_is_stripped_towards_the_tenant_too() {
     let mut pair = Pair::new(&strip);
     pair.tenant(A).offers.more = opt::mptcp();
     let mut plain = policy();
-    plain.rules[0].params.mode = RULE_OBSERVE;
+    plain.slots[0].params.mode = RULE_OBSERVE;
     pair.sides[A].enforcer = Some(sluicegate_core::host::Host::new(&plain));
     pair.connect();
     assert!(

@@ -17,6 +17,7 @@ pub fn params() -> Params {
         floor_mss: 2,
         init_segments: 10,
         g_shift: 4,
+        fallback: Algorithm::Dctcp.number(),
         beta_q10: ONE_Q10,
         window_cap: WINDOW_MAX,
         fixed_bytes: 100_000,
@@ -36,16 +37,16 @@ pub fn policy() -> PolicyTable {
 /// As [`policy`], with these parameters.
 pub fn policy_of(params: Params) -> PolicyTable {
     let mut table = PolicyTable {
-        rules_count: 1,
         trusted_count: 2,
         ..PolicyTable::default()
     };
-    table.rules[0] = Rule {
+    let rule = Rule {
         source_port_high: u16::MAX,
         destination_port_high: u16::MAX,
         params,
         ..Rule::default()
     };
+    table.add(0, rule);
     table.trusted[0] = prefix("10.0.0.0", 96 + 8);
     table.trusted[1] = prefix("fd00::", 8);
     table

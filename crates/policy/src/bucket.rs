@@ -1,0 +1,87 @@
+//! `[[bucket]]`: rates of packets that have no flow to be governed by.
+
+use sluicegate_core::abi;
+
+use crate::place::Where;
+
+/// One `[[bucket]]`: each interface where it holds has one of its own.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Bucket {
+    /// Name, for reports.
+    pub name: Option<String>,
+    /// At which of the host's interfaces, and of which tenants.
+    pub place: Where,
+    /// What is charged to it.
+    pub classes: Vec<Class>,
+    /// Rate in bits per second of whole frames, at least 1000.
+    pub rate_bps: u64,
+    /// What may come at once, in bytes.
+    pub burst_bytes: u64,
+    /// Drop what is beyond the rate, rather than only count it.
+    pub enforce: bool,
+}
+
+/// A class of packets without a governed flow; the value is core's `enum sg_class`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Class {
+    /// UDP.
+    Udp = 0,
+    /// ICMP, and ICMPv6 but neighbour discovery.
+    Icmp = 1,
+    /// ARP and IPv6 neighbour discovery.
+    Neighbour = 2,
+    /// Fragments of IP packets.
+    Fragment = 3,
+    /// IP options, extension headers, double tags, lengths that contradict each other.
+    Opaque = 4,
+    /// TCP that is only watched, or that no rule covers.
+    WatchedTcp = 5,
+    /// Every other protocol.
+    Other = 6,
+}
+
+impl Class {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::Udp,
+        Self::Icmp,
+        Self::Neighbour,
+        Self::Fragment,
+        Self::Opaque,
+        Self::WatchedTcp,
+        Self::Other,
+    ];
+
+    /// `non-tcp`: all but neighbour discovery, without which nobody reaches anybody, and TCP that
+    /// is read and left alone on purpose.
+    pub const NON_TCP: [Self; 5] = [
+        Self::Udp,
+        Self::Icmp,
+        Self::Fragment,
+        Self::Opaque,
+        Self::Other,
+    ];
+
+    /// Name in the language.
+    pub fn name(self) -> &'static str {
+        abi::CLASS_NAMES[self as usize]
+    }
+}
+
+impl Bucket {
+    /// The bucket as the data plane has it, full.
+    pub fn compile(&self) -> abi::Bucket {
+        let ps_per_byte = (8_000_000_000_000 / self.rate_bps.max(1)).max(1);
+        abi::Bucket {
+            ps_per_byte,
+            burst_ns: self.burst_bytes.saturating_mul(ps_per_byte) / 1000,
+            mode: if self.enforce {
+                abi::BUCKET_ENFORCE
+            } else {
+                abi::BUCKET_OBSERVE
+            },
+            ..abi::Bucket::default()
+        }
+    }
+}
