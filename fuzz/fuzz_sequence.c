@@ -60,11 +60,12 @@ static void check_policing(const struct side *s, const struct side *peer,
 		     sg_seq_gt(shape->seq + shape->payload, limit);
 
 	if (action != SG_PASS)
-		require(s->cheated && beyond, "policed within its window: end %u, limit %u",
+		require(s->cheated && (beyond || s->host.counters.value[SG_COUNT_REPEATED]), "policed within its window: end %u, limit %u",
 			shape->seq + shape->payload, limit);
 	/* An ACK of what was never seen leaves doubt about what the tenant was shown. */
 	if (beyond && s->host.flow.mode != SG_MODE_WATCH && s->host.flow_exists &&
 	    !s->host.counters.value[SG_COUNT_ACK_BEYOND] &&
+	    !(s->host.flow.marks & SG_FLOW_ADOPTED) && s->host.flow.reason != SG_WHY_ONE_DIRECTION &&
 	    s->host.policy.slots[0].params.mode == SG_RULE_ENFORCE)
 		require(action == SG_DROP, "not policed: end %u, limit %u",
 			shape->seq + shape->payload, limit);
@@ -142,7 +143,8 @@ static void check_governed(const struct network *n, int at, sg_u32 una_before,
 
 	if (!look(&p->after, &v) || seg->tcp_flags & (SG_SYN | SG_RST) || !n->undisturbed)
 		return;
-	if (s->tenant.state == OPEN)
+	if (s->tenant.state == OPEN && !(flow->marks & SG_FLOW_ADOPTED) &&
+	    flow->reason != SG_WHY_ONE_DIRECTION)
 		/* A late ACK may have shown one unit that the tenant had no use for. */
 		require(flow->edge - s->tenant.edge < unit, "host's edge %u, tenant's %u",
 			flow->edge, s->tenant.edge);

@@ -17,7 +17,9 @@
  */
 #define SG_GLOBAL __attribute__((noinline))
 
+#include "charge.h"
 #include "edit.h"
+#include "known.h"
 #include "table.h"
 
 #include "sluice/handshake.h"
@@ -48,28 +50,6 @@ struct {
 	__type(key, sg_u32);
 	__type(value, struct sg_policy);
 } policy SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 4096);
-	__type(key, sg_u32);
-	__type(value, struct sg_place);
-} places SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 16384);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, struct sg_bucket_key);
-	__type(value, struct sg_bucket);
-} buckets SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 16384);
-	__type(key, struct sg_flow_key);
-	__type(value, struct sg_half_open);
-} half_open SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -183,10 +163,14 @@ SG_GLOBAL int sg_skb_synack(struct sg_packet *p, sg_u64 now_ns, struct sg_verdic
 	return 0;
 }
 
-/* A flow whose beginning was missed is shown, if a rule covers it, and left alone. */
-SG_GLOBAL int sg_skb_midstream(struct sg_packet *p, sg_u64 now_ns)
+/*
+ * A flow whose beginning was missed is shown, if a rule covers it, and left alone until
+ * enough is known of it.
+ */
+SG_GLOBAL int sg_skb_midstream(struct __sk_buff *skb, struct sg_packet *p, sg_u64 now_ns)
 {
 	struct sg_policy *rules = sg_policy_here();
+	struct sg_remembered known = { 0 };
 	struct sg_flow *made;
 	sg_u32 rule;
 
@@ -198,7 +182,8 @@ SG_GLOBAL int sg_skb_midstream(struct sg_packet *p, sg_u64 now_ns)
 	made = sg_blank_flow(now_ns, (sg_u8)rule);
 	if (!made)
 		return 0;
-	sg_midstream(made, &p->seg, sg_params_of(rules, rule));
+	sg_find_out(skb, &p->key, &known);
+	sg_midstream(made, &p->seg, sg_params_of(rules, rule), &known);
 	if (!sg_store_flow(&p->key, made))
 		sg_count_one(SG_COUNT_FLOW_MIDSTREAM);
 	return 0;
@@ -333,9 +318,10 @@ SG_INLINE void sg_catch_up(struct sg_slot *slot)
 /*
  * Flow and step, without handshakes. A slot that has the tag but not the key has
  * changed hands just now, or belongs to one flow in two billion: the packet passes.
+ * `watched`: nobody governs what the packet is part of.
  */
 SG_INLINE void sg_skb_segment(struct __sk_buff *skb, struct sg_packet *p, sg_u8 direction,
-			      struct sg_verdict *out)
+			      struct sg_verdict *out, sg_u32 *watched)
 {
 	sg_u32 tag = sg_tag_of(&p->key), at;
 	struct sg_slot *slot = sg_find(tag, &at);
@@ -344,7 +330,8 @@ SG_INLINE void sg_skb_segment(struct __sk_buff *skb, struct sg_packet *p, sg_u8 
 	sg_u64 now_ns;
 
 	if (sg_unlikely(!slot || !rules)) {
-		sg_skb_midstream(p, sg_now(skb));
+		sg_skb_midstream(skb, p, sg_now(skb));
+		*watched = 1;
 		return;
 	}
 	now_ns = sg_flow_now(skb, slot, &p->seg);
@@ -362,6 +349,7 @@ SG_INLINE void sg_skb_segment(struct __sk_buff *skb, struct sg_packet *p, sg_u8 
 			sg_from_tenant(&slot->flow, &p->seg, now_ns, params, out);
 		else
 			sg_to_tenant(&slot->flow, &p->seg, now_ns, params, out);
+		*watched = slot->flow.mode == SG_MODE_WATCH;
 	}
 	sg_unlock(slot);
 }
@@ -449,12 +437,20 @@ SG_INLINE void sg_send_fack(struct __sk_buff *skb)
 	skb->mark = mark;
 }
 
+/* A packet of the tenant that is no TCP that can be tracked, for the reason `why`. */
+SG_GLOBAL int sg_skb_charge(struct __sk_buff *skb, sg_u32 why)
+{
+	sg_u32 class = sg_classify(why, sg_skb_data(skb), sg_skb_end(skb));
+
+	return sg_charge(skb, skb->ifindex, class, sg_now(skb)) ? SG_TCX_DROP : SG_TCX_NEXT;
+}
+
 SG_INLINE int sg_handle(struct __sk_buff *skb, sg_u8 direction)
 {
 	struct sg_counters *here = sg_counters_here();
 	struct sg_packet p = { 0 };
 	struct sg_verdict out = { 0 };
-	sg_u32 why;
+	sg_u32 why, watched = 0;
 
 	if (!here)
 		return SG_TCX_NEXT;
@@ -464,14 +460,14 @@ SG_INLINE int sg_handle(struct __sk_buff *skb, sg_u8 direction)
 	why = sg_skb_read(skb, &p);
 	if (sg_unlikely(why)) {
 		sg_count(here, why);
-		return SG_TCX_NEXT;
+		return direction == SG_FROM_TENANT ? sg_skb_charge(skb, why) : SG_TCX_NEXT;
 	}
 	if (direction == SG_FROM_TENANT && sg_unlikely(skb->mark == SG_FACK_MARK)) {
 		skb->mark = 0;
 		return sg_skb_fack(skb, &p);
 	}
 	if (sg_likely(!(p.seg.tcp_flags & SG_SYN)))
-		sg_skb_segment(skb, &p, direction, &out);
+		sg_skb_segment(skb, &p, direction, &out, &watched);
 	else if (p.seg.tcp_flags & SG_ACK)
 		sg_skb_synack(&p, sg_now(skb), &out);
 	else
@@ -479,6 +475,9 @@ SG_INLINE int sg_handle(struct __sk_buff *skb, sg_u8 direction)
 	if (out.edits | out.count | p.seg.ecn)
 		sg_count_verdict(here, &p.seg, &out);
 	if (sg_unlikely(out.action != SG_PASS))
+		return SG_TCX_DROP;
+	if (direction == SG_FROM_TENANT && sg_unlikely(watched) && p.seg.payload &&
+	    sg_charge(skb, skb->ifindex, SG_CLASS_WATCHED, sg_now(skb)))
 		return SG_TCX_DROP;
 	if ((out.edits & SG_EDIT_ECN) && sg_skb_ecn(skb, &p, out.ecn))
 		sg_count(here, SG_COUNT_EDIT_FAILED);

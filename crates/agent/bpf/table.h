@@ -245,6 +245,8 @@ SG_INLINE void sg_vacate(struct sg_slot *slot, sg_u32 at, sg_u32 tag, sg_u32 ifi
 		__sync_fetch_and_add(&interface->flows, (sg_u32)-1);
 }
 
+SG_GLOBAL int sg_remember(const struct sg_flow_key *key, const struct sg_flow *flow);
+
 /* What a walk over the table is to collect. */
 struct sg_sweep {
 	sg_u64 now_ns;
@@ -280,14 +282,18 @@ SG_INLINE int sg_room_is_short(const struct sg_slot *slot, const struct sg_sweep
  * on purpose: a flow forgotten for it would go on from the middle, unenforced. So it
  * stays as if open while there is room.
  */
-SG_INLINE sg_u64 sg_silence_limit(const struct sg_slot *slot, const struct sg_sweep *sweep)
+SG_INLINE int sg_is_over(const struct sg_flow *flow)
 {
 	const sg_u8 both = SG_FLOW_FIN_SENT | SG_FLOW_FIN_SEEN;
-	sg_u8 flags = slot->flow.flags;
 
-	if (!(flags & SG_FLOW_CLOSED))
+	return (flow->flags & both) == both && flow->snd_una == flow->snd_nxt;
+}
+
+SG_INLINE sg_u64 sg_silence_limit(const struct sg_slot *slot, const struct sg_sweep *sweep)
+{
+	if (!(slot->flow.flags & SG_FLOW_CLOSED))
 		return sweep->idle_ns;
-	if ((flags & both) == both && slot->flow.snd_una == slot->flow.snd_nxt)
+	if (sg_is_over(&slot->flow))
 		return sweep->closed_ns;
 	if (sg_room_is_short(slot, sweep))
 		return sweep->closed_ns;
@@ -328,6 +334,9 @@ static int sg_sweep_slot(sg_u32 i, struct sg_sweep *sweep)
 	sg_unlock(slot);
 	if (!collected)
 		return 0;
+	/* Nobody else writes to a slot that is being left. */
+	if (sweep->mode == SG_SWEEP_SILENT && !sg_is_over(&slot->flow))
+		sg_remember(&slot->key, &slot->flow);
 	sg_vacate(slot, at, tag, ifindex);
 	if (sweep->mode == SG_SWEEP_SILENT)
 		sg_count_one(SG_COUNT_FLOW_EXPIRED);

@@ -16,7 +16,7 @@ sg_u32 sluice_synack(struct sg_flow *flow, struct sg_half_open *half,
 		     const struct sg_segment *seg, sg_u64 now_ns,
 		     const struct sg_params *params, struct sg_verdict *out);
 void sluice_midstream(struct sg_flow *flow, const struct sg_segment *seg, sg_u64 now_ns,
-		      const struct sg_params *params);
+		      const struct sg_params *params, const struct sg_remembered *known);
 void sluice_segment(struct sg_flow *flow, const struct sg_segment *seg, sg_u64 now_ns,
 		    const struct sg_params *params, struct sg_verdict *out);
 void sluice_count(struct sg_counters *counters, const struct sg_segment *seg,
@@ -54,10 +54,10 @@ sg_u32 sluice_synack(struct sg_flow *flow, struct sg_half_open *half,
 }
 
 void sluice_midstream(struct sg_flow *flow, const struct sg_segment *seg, sg_u64 now_ns,
-		      const struct sg_params *params)
+		      const struct sg_params *params, const struct sg_remembered *known)
 {
 	*flow = (struct sg_flow){ .seen_ns = now_ns, .progress_ns = now_ns };
-	sg_midstream(flow, seg, params);
+	sg_midstream(flow, seg, params, known);
 }
 
 void sluice_segment(struct sg_flow *flow, const struct sg_segment *seg, sg_u64 now_ns,

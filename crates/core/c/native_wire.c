@@ -30,3 +30,18 @@ sg_u16 sluice_tcp_checksum(const sg_u8 *ip, sg_u32 ipv6, const sg_u8 *tcp, sg_u3
 {
 	return sg_frame_tcp_checksum(ip, ipv6, tcp, l4_len);
 }
+
+sg_u64 sluice_bucket_next(const struct sg_bucket *bucket, sg_u64 full_ns, sg_u32 bytes,
+			  sg_u64 now_ns);
+sg_u32 sluice_classify(sg_u32 why, const sg_u8 *data, sg_u32 len);
+
+sg_u64 sluice_bucket_next(const struct sg_bucket *bucket, sg_u64 full_ns, sg_u32 bytes,
+			  sg_u64 now_ns)
+{
+	return sg_bucket_next(bucket, full_ns, bytes, now_ns);
+}
+
+sg_u32 sluice_classify(sg_u32 why, const sg_u8 *data, sg_u32 len)
+{
+	return sg_classify(why, data, data + len);
+}

@@ -347,7 +347,7 @@ pub struct Flow {
     pub losses: u16,
     pub timeouts: u16,
     pub repeated: u32,
-    pub repeat_round: u32,
+    pub repeat_time: u32,
     pub top_window: u16,
     pub pad: u16,
 }
@@ -447,6 +447,13 @@ pub struct HalfOpen {
     pub pad: u8,
 }
 
+impl HalfOpen {
+    /// Its SYN/ACK has come and the flow exists (`SG_PEER_PROMOTED`).
+    pub fn is_promoted(&self) -> bool {
+        self.peer & 0x80 != 0
+    }
+}
+
 /// Value of the kernel's `interfaces` map.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -535,8 +542,12 @@ pub struct Remembered {
     pub mss: u16,
     /// Shift of the windows that the peer advertises.
     pub wscale: u8,
+    /// 1 = `wscale` is known, 0 = not.
+    pub scale: u8,
+    /// Only the SYN of its handshake was seen.
+    pub one_way: u8,
     /// Zero.
-    pub pad: [u8; 5],
+    pub pad: [u8; 3],
 }
 
 /// Value of the kernel's `config` map.

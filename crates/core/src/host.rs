@@ -15,7 +15,7 @@ use std::mem::{offset_of, size_of};
 
 pub use crate::segment::{Action, Direction, Segment, Verdict, ecn, edit, option, tcp};
 
-use crate::abi::{COUNTER_NAMES, Flow, FlowKey, HalfOpen, PolicyTable, Scope};
+use crate::abi::{COUNTER_NAMES, Flow, FlowKey, HalfOpen, PolicyTable, Remembered, Scope};
 
 /// An edit makes a frame at most this much longer (`SG_OPTION_LEN`).
 pub const OPTION_BYTES: usize = 8;
@@ -42,6 +42,7 @@ struct State {
     key: FlowKey,
     half: [HalfOpen; 2],
     flow: Flow,
+    known: Remembered,
     flow_exists: u32,
     pad: u32,
 }
@@ -89,6 +90,7 @@ impl Host {
             key: FlowKey::default(),
             half: <[HalfOpen; 2]>::default(),
             flow: Flow::default(),
+            known: Remembered::default(),
             flow_exists: 0,
             pad: 0,
         }))
@@ -154,6 +156,11 @@ impl Host {
         Some(self.0.counters[index])
     }
 
+    /// What is known of a connection that will be met from the middle.
+    pub fn set_known(&mut self, known: Remembered) {
+        self.0.known = known;
+    }
+
     /// Replaces the policy: parameters reach the flow at its next packet.
     pub fn set_policy(&mut self, policy: &PolicyTable) {
         self.0.policy = *policy;
@@ -164,7 +171,7 @@ impl Outcome {
     fn new(result: &FrameResult, fack: Option<&[u8]>) -> Self {
         Self {
             action: result.out.action(),
-            edits: result.out.edits,
+            edits: result.out.edits & !edit::WOULD_LOWER,
             window: (result.out.edits & edit::WINDOW != 0).then_some(result.out.window),
             segment: result.seg,
             fack: fack.map(<[u8]>::to_vec),
@@ -177,6 +184,6 @@ const _: () = {
     assert!(offset_of!(FrameResult, out) == 52);
     assert!(offset_of!(FrameResult, frame_len) == 68);
     assert!(offset_of!(State, counters) == size_of::<PolicyTable>() + size_of::<Scope>());
-    assert!(size_of::<State>() == 20_312);
-    assert!(offset_of!(State, flow_exists) == 20_304);
+    assert!(size_of::<State>() == 20_320);
+    assert!(offset_of!(State, flow_exists) == 20_312);
 };

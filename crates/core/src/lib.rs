@@ -2,6 +2,7 @@
 
 pub mod abi;
 pub mod aqm;
+pub mod bucket;
 pub mod cc;
 pub mod hash;
 pub mod host;

@@ -51,6 +51,8 @@ pub mod edit {
     pub const STRIP_PEER: u16 = 1 << 6;
     pub const HIDE_MPTCP: u16 = 1 << 7;
     pub const WANT_FACK: u16 = 1 << 8;
+    /// No edit: observing, the window would have been lowered.
+    pub const WOULD_LOWER: u16 = 1 << 9;
 }
 
 /// `enum sg_direction`.

@@ -4,7 +4,10 @@
 #![allow(unsafe_code)]
 
 use crate::{
-    abi::{Addr, COUNTER_NAMES, Flow, FlowKey, HalfOpen, Params, PolicyTable, RULE_NONE, Scope},
+    abi::{
+        Addr, COUNTER_NAMES, Flow, FlowKey, HalfOpen, Params, PolicyTable, RULE_NONE, Remembered,
+        Scope,
+    },
     segment::{Segment, Verdict},
 };
 
@@ -26,7 +29,13 @@ unsafe extern "C" {
         params: &Params,
         out: &mut Verdict,
     ) -> u32;
-    fn sluice_midstream(flow: &mut Flow, seg: &Segment, now_ns: u64, params: &Params);
+    fn sluice_midstream(
+        flow: &mut Flow,
+        seg: &Segment,
+        now_ns: u64,
+        params: &Params,
+        known: &Remembered,
+    );
     fn sluice_segment(
         flow: &mut Flow,
         seg: &Segment,
@@ -101,11 +110,11 @@ pub fn synack(
     ((made == 1).then_some(flow), verdict)
 }
 
-/// The flow that a segment without a known handshake belongs to: watched, never edited.
-pub fn midstream(segment: &Segment, now_ns: u64, params: &Params) -> Flow {
+/// The flow that a segment without a known handshake belongs to: watched, until what is in flight is known.
+pub fn midstream(segment: &Segment, now_ns: u64, params: &Params, known: &Remembered) -> Flow {
     let mut flow = Flow::default();
     // SAFETY: as in `Counters::packet`.
-    unsafe { sluice_midstream(&mut flow, segment, now_ns, params) };
+    unsafe { sluice_midstream(&mut flow, segment, now_ns, params, known) };
     flow
 }
 

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, hash::Hash, sync::Arc};
 
 use sluicegate_core::{
-    abi::{COUNTER_NAMES, Flow, FlowKey, HalfOpen, PolicyTable},
+    abi::{COUNTER_NAMES, Flow, FlowKey, HalfOpen, PolicyTable, Remembered},
     segment::{Direction, Segment, Verdict, tcp},
     step::{self, Counters},
 };
@@ -113,7 +113,15 @@ impl<K: Copy + Eq + Hash> Vnics<K> {
         verdict
     }
 
-    /// A flow whose beginning was missed is shown, if a rule covers it, and left alone.
+    /// Whether a SYN is remembered that no SYN/ACK has answered here.
+    fn half_seen(&self, connection: K) -> bool {
+        [Direction::FromTenant, Direction::ToTenant]
+            .iter()
+            .filter_map(|direction| self.half_open.get(&(connection, *direction)))
+            .any(|half| !half.is_promoted())
+    }
+
+    /// A flow whose beginning was missed is shown, if a rule covers it, and governed once enough is known.
     fn midstream(
         &mut self,
         connection: K,
@@ -128,7 +136,11 @@ impl<K: Copy + Eq + Hash> Vnics<K> {
             .filter(|_| says_something);
         if let Some(rule) = rule {
             let params = &self.policy.slots[usize::from(rule)].params;
-            let mut flow = step::midstream(segment, now_ns, params);
+            let known = Remembered {
+                one_way: self.half_seen(connection).into(),
+                ..Remembered::default()
+            };
+            let mut flow = step::midstream(segment, now_ns, params, &known);
             flow.rule = rule;
             self.flows.insert(connection, flow);
             self.counters.one(self.missing.midstream);

@@ -70,6 +70,21 @@ SG_INLINE void sg_cc_init(struct sg_cc *cc, const struct sg_params *params,
 	}
 }
 
+/*
+ * Goes on with another algorithm from the window that the one before had: the policy
+ * has changed, or the path has shown that it does not suit.
+ */
+SG_INLINE void sg_cc_change(struct sg_cc *cc, const struct sg_params *params, sg_u32 algorithm,
+			    sg_u32 snd_nxt)
+{
+	sg_u32 cwnd = cc->cwnd;
+
+	sg_cc_init(cc, params, algorithm, cc->mss);
+	cc->cwnd = sg_cc_bounded(cc, params, cwnd);
+	cc->ssthresh = cc->cwnd;
+	cc->round_end = snd_nxt;
+}
+
 SG_INLINE void sg_cc_on_ack(struct sg_cc *cc, const struct sg_params *params,
 			    sg_u32 algorithm, const struct sg_cc_ack *ack)
 {

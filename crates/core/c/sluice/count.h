@@ -28,6 +28,8 @@ SG_INLINE void sg_count_verdict(struct sg_counters *counters, const struct sg_se
 		return;
 	if (edits & SG_EDIT_WINDOW)
 		counters->value[SG_COUNT_WINDOW_LOWERED]++;
+	if (edits & SG_EDIT_WOULD_LOWER)
+		counters->value[SG_COUNT_WINDOW_WOULD_LOWER]++;
 	if (edits & SG_EDIT_ECN)
 		counters->value[out->ecn ? SG_COUNT_ECT_SET : SG_COUNT_ECN_HIDDEN]++;
 	if (edits & SG_EDIT_ADD_FEEDBACK)

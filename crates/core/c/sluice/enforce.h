@@ -38,7 +38,19 @@ SG_INLINE int sg_may_edit(const struct sg_flow *flow, const struct sg_segment *s
 
 SG_INLINE sg_u32 sg_algorithm_of(const struct sg_flow *flow, const struct sg_params *params)
 {
-	return flow->mode >= SG_MODE_TWO_SIDED ? params->algorithm : params->one_sided;
+	if (flow->mode < SG_MODE_TWO_SIDED)
+		return params->one_sided;
+	return flow->marks & SG_FLOW_UNMARKED ? params->fallback : params->algorithm;
+}
+
+/* The same, once congestion control has followed what the policy or the path has changed. */
+SG_INLINE sg_u32 sg_algorithm_now(struct sg_flow *flow, const struct sg_params *params)
+{
+	sg_u32 algorithm = sg_algorithm_of(flow, params);
+
+	if (sg_unlikely(flow->cc.algorithm != algorithm))
+		sg_cc_change(&flow->cc, params, algorithm, flow->snd_nxt);
+	return algorithm;
 }
 
 SG_INLINE void sg_edit_ecn(struct sg_verdict *out, const struct sg_segment *seg, sg_u8 ecn)
@@ -78,16 +90,35 @@ SG_INLINE int sg_may_infer_loss(const struct sg_flow *flow)
 	return !(flow->flags & SG_FLOW_RECOVERY) && sg_seq_ge(flow->snd_una, flow->recover);
 }
 
+/*
+ * A switch that marks does so long before it drops. Where two windows have lost packets
+ * and none ever met a mark, nothing on the path marks: an algorithm that waits for
+ * marks would only be Reno, and the rule names another.
+ */
+#define SG_UNMARKED_LOSSES 2U
+
+SG_INLINE void sg_note_unmarked(struct sg_flow *flow, const struct sg_params *params,
+				struct sg_verdict *out)
+{
+	if (flow->mode != SG_MODE_TWO_SIDED || flow->bytes_marked ||
+	    (flow->marks & SG_FLOW_UNMARKED) || params->fallback == params->algorithm ||
+	    flow->losses + flow->timeouts < SG_UNMARKED_LOSSES)
+		return;
+	flow->marks |= SG_FLOW_UNMARKED;
+	out->count = SG_COUNT_FLOW_UNMARKED;
+}
+
 SG_INLINE void sg_infer_loss(struct sg_flow *flow, const struct sg_params *params,
 			     sg_u64 now_ns, struct sg_verdict *out)
 {
 	struct sg_cc_ack ack;
 
 	sg_ack_facts(&ack, flow, now_ns);
-	sg_cc_on_loss(&flow->cc, params, sg_algorithm_of(flow, params), &ack);
+	sg_cc_on_loss(&flow->cc, params, sg_algorithm_now(flow, params), &ack);
 	sg_enter_recovery(flow);
 	flow->losses += flow->losses < 0xffff;
 	out->count = SG_COUNT_LOSS;
+	sg_note_unmarked(flow, params, out);
 }
 
 SG_INLINE void sg_infer_timeout(struct sg_flow *flow, const struct sg_params *params,
@@ -96,7 +127,7 @@ SG_INLINE void sg_infer_timeout(struct sg_flow *flow, const struct sg_params *pa
 	struct sg_cc_ack ack;
 
 	sg_ack_facts(&ack, flow, now_ns);
-	sg_cc_on_timeout(&flow->cc, params, sg_algorithm_of(flow, params), &ack);
+	sg_cc_on_timeout(&flow->cc, params, sg_algorithm_now(flow, params), &ack);
 	/* Slow start begins at once; duplicates of what is out are no new loss (RFC 6582 4). */
 	flow->flags &= (sg_u8)~SG_FLOW_RECOVERY;
 	flow->recover = flow->snd_nxt;
@@ -104,6 +135,7 @@ SG_INLINE void sg_infer_timeout(struct sg_flow *flow, const struct sg_params *pa
 	flow->dupacks = 0;
 	flow->timeouts += flow->timeouts < 0xffff;
 	out->count = SG_COUNT_TIMEOUT;
+	sg_note_unmarked(flow, params, out);
 }
 
 /*
@@ -273,10 +305,11 @@ SG_INLINE int sg_needs_clock(const struct sg_flow *flow, const struct sg_segment
 {
 	if (seg->direction == SG_TO_TENANT)
 		return (seg->tcp_flags & SG_ACK) &&
-		       (!seg->payload || seg->ack != flow->snd_una);
+		       (!seg->payload || seg->ack != flow->snd_una || flow->repeated);
 	if (!seg->payload && !(seg->tcp_flags & SG_FIN))
 		return 0;
 	return seg->seq != flow->snd_nxt || flow->snd_una == flow->snd_nxt ||
+	       sg_police_exceeds(flow, seg->seq + seg->payload) ||
 	       sg_seq_ge(seg->seq + seg->payload + 1, flow->rtt_next);
 }
 
@@ -310,6 +343,113 @@ SG_INLINE void sg_data_after_gap(struct sg_flow *flow, const struct sg_segment *
 	flow->edge = sg_seq_max(flow->edge, end + (0xffffU << (flow->wscale & 15)));
 }
 
+/*
+ * Flows met without their handshake. The shift of the peer's windows was in it, so the
+ * window that we write is a guess until the shift is known: exactly (the tenant's
+ * socket is of this kernel, or the flow was known before it fell silent), or a
+ * lower bound from what is in flight, which no window of the peer may have been too
+ * small for. By too small a shift we show too large a window: weaker, never wrong.
+ */
+
+/* The largest payload that is one segment for sure; super-packets are larger. */
+#define SG_SEGMENT_MAX 8960U
+
+/* Data of the tenant within windows that have all been seen. */
+SG_NOINLINE int sg_learn_sent(struct sg_flow *flow, const struct sg_segment *seg)
+{
+	sg_u32 flight = seg->seq + seg->payload - flow->snd_una, shift = flow->wscale & 15;
+
+	if (!(flow->marks & SG_FLOW_SCALE_BOUND))
+		return 0;
+	if (seg->payload > flow->mss) {
+		flow->mss = (sg_u16)sg_min32(seg->payload, SG_SEGMENT_MAX);
+		flow->cc.mss = flow->mss;
+	}
+	if (flow->mode == SG_MODE_WATCH || flight > SG_UNSEEN_MAX)
+		return 0;
+	/* A window probe may be a segment beyond. */
+	if (shift < 14 && flight > ((sg_u32)flow->top_window << shift) + flow->mss)
+		flow->wscale = (sg_u8)(shift + 1);
+	return 0;
+}
+
+SG_INLINE void sg_learn_window(struct sg_flow *flow, const struct sg_segment *seg)
+{
+	if (seg->window > flow->top_window)
+		flow->top_window = seg->window;
+}
+
+/*
+ * By a pure ACK, whose options are read, something is acknowledged that was seen to leave: from here on all that is in flight is
+ * known, and the flow may be governed, from the window that it has. Its ACKs are back
+ * where they had bypassed the hook.
+ */
+SG_NOINLINE int sg_adopt(struct sg_flow *flow, const struct sg_segment *seg,
+			 const struct sg_params *params, struct sg_verdict *out)
+{
+	int heard_again = flow->reason == SG_WHY_ONE_DIRECTION &&
+			  (flow->flags & SG_FLOW_EDGE_KNOWN);
+	sg_u32 flight = flow->snd_nxt - flow->snd_una;
+
+	if ((!(flow->marks & SG_FLOW_ADOPTED) && !heard_again) || seg->payload)
+		return 0;
+	if (seg->options & (SG_OPT_SIGNED | SG_OPT_MPTCP | SG_OPT_MALFORMED)) {
+		flow->marks &= (sg_u8)~SG_FLOW_ADOPTED;
+		flow->reason = seg->options & SG_OPT_SIGNED ? SG_WHY_SIGNED :
+			       seg->options & SG_OPT_MPTCP ? SG_WHY_MPTCP :
+							     SG_WHY_MALFORMED_OPTION;
+		return 0;
+	}
+	flow->mode = SG_MODE_ONE_SIDED;
+	sg_cc_init(&flow->cc, params, params->one_sided, flow->mss);
+	flow->cc.cwnd = sg_cc_bounded(&flow->cc, params, sg_max32(flow->cc.cwnd, flight));
+	flow->cc.ssthresh = flow->cc.cwnd;
+	flow->cc.round_end = flow->snd_nxt;
+	flow->cc.cut_end = flow->snd_una;
+	sg_unseen(flow);
+	out->count = SG_COUNT_FLOW_ADOPTED;
+	return 0;
+}
+
+/*
+ * Data is out, and for an RTO nothing has come back for it, but the tenant goes on beyond
+ * its window: its ACKs take a path that we do not see. They do not for who blasts at a
+ * peer that answers: data beyond the edge is dropped, the rest acknowledged.
+ */
+SG_INLINE int sg_acks_bypass(const struct sg_flow *flow, const struct sg_params *params,
+			     sg_u64 now_ns)
+{
+	return flow->snd_una != flow->snd_nxt && !flow->dupacks &&
+	       sg_since(now_ns, flow->progress_ns) >= sg_rto_ns(flow, params);
+}
+
+SG_INLINE void sg_watch_one_direction(struct sg_flow *flow, struct sg_verdict *out)
+{
+	flow->mode = SG_MODE_WATCH;
+	flow->reason = SG_WHY_ONE_DIRECTION;
+	out->count = SG_COUNT_FLOW_ONE_DIRECTION;
+}
+
+/* Whether data of the tenant is dropped; *out says why. */
+SG_INLINE int sg_police(struct sg_flow *flow, const struct sg_segment *seg, sg_u64 now_ns,
+			const struct sg_params *params, struct sg_verdict *out)
+{
+	if (sg_likely(!sg_police_exceeds(flow, seg->seq + seg->payload))) {
+		if (sg_likely(sg_seq_ge(seg->seq, flow->snd_nxt)) ||
+		    sg_repeats(flow, params, seg->payload, now_ns))
+			return 0;
+		out->count = SG_COUNT_REPEATED;
+	} else if (sg_acks_bypass(flow, params, now_ns)) {
+		sg_watch_one_direction(flow, out);
+		return 0;
+	} else {
+		out->count = SG_COUNT_POLICED;
+	}
+	flow->policed += flow->policed < 0xffff;
+	out->action = SG_DROP;
+	return 1;
+}
+
 /* A segment of an existing flow leaves the tenant. *out is zeroed by the caller. */
 SG_INLINE int sg_from_tenant(struct sg_flow *flow, const struct sg_segment *seg,
 			     sg_u64 now_ns, const struct sg_params *params,
@@ -318,21 +458,25 @@ SG_INLINE int sg_from_tenant(struct sg_flow *flow, const struct sg_segment *seg,
 	int may_edit = sg_may_edit(flow, seg, params);
 
 	flow->seen_ns = now_ns;
+	flow->marks |= SG_FLOW_SENT;
 	sg_note_close(flow, seg, SG_FLOW_FIN_SENT);
 	if (sg_unlikely(seg->tcp_flags & SG_RST))
 		return 0;
 	if (seg->payload || (seg->tcp_flags & SG_FIN)) {
 		if (sg_unlikely(flow->marks & SG_FLOW_UNSEEN))
 			sg_data_after_gap(flow, seg);
-		if (sg_polices(flow, params) &&
-		    sg_unlikely(sg_police_exceeds(flow, seg->seq + seg->payload))) {
-			if (!may_edit)
+		if (sg_polices(flow, params)) {
+			if (sg_unlikely(!may_edit && sg_police_exceeds(flow, seg->seq + seg->payload)))
 				return 0; /* not ours to drop, nor to believe */
-			flow->policed += flow->policed < 0xffff;
-			out->action = SG_DROP;
-			out->count = SG_COUNT_POLICED;
-			return 0;
+			if (may_edit && sg_police(flow, seg, now_ns, params, out))
+				return 0;
+			may_edit = sg_may_edit(flow, seg, params);
+		} else if (params->mode == SG_RULE_OBSERVE && flow->mode != SG_MODE_WATCH &&
+			   sg_unlikely(sg_police_exceeds(flow, seg->seq + seg->payload))) {
+			out->count = SG_COUNT_WOULD_POLICE;
 		}
+		if (sg_unlikely(flow->marks & SG_FLOW_ADOPTED))
+			sg_learn_sent(flow, seg);
 		sg_data_sent(flow, seg, now_ns, params, out);
 	}
 	if (sg_unlikely(!may_edit || flow->mode != SG_MODE_TWO_SIDED))
@@ -346,14 +490,9 @@ SG_INLINE int sg_from_tenant(struct sg_flow *flow, const struct sg_segment *seg,
 SG_INLINE void sg_fall_back(struct sg_flow *flow, const struct sg_params *params,
 			    sg_u8 reason, struct sg_verdict *out)
 {
-	sg_u32 cwnd = flow->cc.cwnd;
-
 	flow->mode = SG_MODE_ONE_SIDED;
 	flow->reason = reason;
-	sg_cc_init(&flow->cc, params, params->one_sided, flow->mss);
-	flow->cc.cwnd = sg_cc_bounded(&flow->cc, params, cwnd);
-	flow->cc.ssthresh = flow->cc.cwnd;
-	flow->cc.round_end = flow->snd_nxt;
+	sg_cc_change(&flow->cc, params, params->one_sided, flow->snd_nxt);
 	out->count = reason == SG_WHY_FEEDBACK_STOPPED ? SG_COUNT_FEEDBACK_STOPPED :
 							  SG_COUNT_FEEDBACK_MISMATCH;
 }
@@ -436,7 +575,9 @@ SG_INLINE void sg_ack_advances(struct sg_flow *flow, const struct sg_segment *se
 	ack.snd_una = flow->snd_una;
 	ack.window_used = (sg_u8)sg_window_used(flow, flight);
 	ack.in_recovery = !!(flow->flags & SG_FLOW_RECOVERY);
-	sg_cc_on_ack(&flow->cc, params, sg_algorithm_of(flow, params), &ack);
+	if (sg_unlikely(flow->marks & SG_FLOW_UNMARKED) && flow->bytes_marked)
+		flow->marks &= (sg_u8)~SG_FLOW_UNMARKED;
+	sg_cc_on_ack(&flow->cc, params, sg_algorithm_now(flow, params), &ack);
 	if (flow->mode == SG_MODE_TWO_SIDED)
 		sg_check_feedback(flow, seg, params, flight, out);
 }
@@ -525,7 +666,7 @@ SG_INLINE void sg_ack_arrives(struct sg_flow *flow, const struct sg_segment *seg
 			      struct sg_verdict *out)
 {
 	int advances = sg_seq_gt(seg->ack, flow->snd_una);
-	sg_u16 wire = seg->window;
+	sg_u16 wire = seg->window, would;
 
 	if (sg_unlikely(sg_seq_gt(seg->ack, flow->snd_nxt))) {
 		sg_ack_beyond(flow, seg, out);
@@ -535,12 +676,18 @@ SG_INLINE void sg_ack_arrives(struct sg_flow *flow, const struct sg_segment *seg
 		sg_ack_late(flow, seg, params, out);
 		return;
 	}
+	if (sg_unlikely(flow->mode == SG_MODE_WATCH) && advances)
+		sg_adopt(flow, seg, params, out);
 	if (advances)
 		sg_ack_advances(flow, seg, now_ns, params, out);
 	else
 		sg_ack_repeats(flow, seg, now_ns, params, out);
-	if (sg_may_edit(flow, seg, params))
-		wire = sg_window_field(flow, seg, advances);
+	if (sg_may_edit(flow, seg, params)) {
+		wire = sg_window_field(flow, params, seg, advances, now_ns);
+	} else if (params->mode == SG_RULE_OBSERVE && flow->mode != SG_MODE_WATCH && advances) {
+		would = sg_window_field(flow, params, seg, advances, now_ns);
+		out->edits |= would < seg->window ? SG_EDIT_WOULD_LOWER : 0;
+	}
 	if (wire != seg->window) {
 		out->edits |= SG_EDIT_WINDOW;
 		out->window = wire;
@@ -594,6 +741,7 @@ SG_INLINE int sg_to_tenant(struct sg_flow *flow, const struct sg_segment *seg,
 			   struct sg_verdict *out)
 {
 	flow->seen_ns = now_ns;
+	flow->marks |= SG_FLOW_HEARD;
 	sg_note_close(flow, seg, SG_FLOW_FIN_SEEN);
 	if (sg_unlikely(seg->tcp_flags & SG_RST))
 		return 0;
@@ -605,8 +753,11 @@ SG_INLINE int sg_to_tenant(struct sg_flow *flow, const struct sg_segment *seg,
 		out->count = SG_COUNT_FACK_TAKEN;
 		return 0;
 	}
-	if (seg->tcp_flags & SG_ACK)
+	if (seg->tcp_flags & SG_ACK) {
+		if (sg_unlikely(flow->marks & SG_FLOW_ADOPTED))
+			sg_learn_window(flow, seg);
 		sg_ack_arrives(flow, seg, now_ns, params, out);
+	}
 	return 0;
 }
 

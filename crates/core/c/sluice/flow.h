@@ -126,8 +126,8 @@ struct sg_flow {
 	sg_u32 sack_right;
 	sg_u16 losses;          /* inferred from duplicate ACKs, saturating */
 	sg_u16 timeouts;        /* saturating */
-	sg_u32 repeated;        /* bytes that the tenant sent again since repeat_round began */
-	sg_u32 repeat_round;    /* which ends when snd_una passes this */
+	sg_u32 repeated;        /* bytes that the tenant sent again lately: fades within an RTT */
+	sg_u32 repeat_time;     /* when it last did so, in 1024 ns */
 	sg_u16 top_window;      /* largest that the peer advertised, on the wire */
 	sg_u16 pad;
 };
@@ -174,11 +174,19 @@ enum sg_half_open_peer {
 	SG_PEER_PROMOTED = 0x80, /* the flow exists: a repeated SYN/ACK must not reset it */
 };
 
+/* How the window scale of a connection is known whose handshake was not seen. */
+enum sg_scale {
+	SG_SCALE_UNKNOWN = 0, /* only from what is in flight */
+	SG_SCALE_EXACT = 1,
+};
+
 /* What is kept of a flow that was silent for so long that its slot was given away. */
 struct sg_remembered {
 	sg_u16 mss;
 	sg_u8 wscale;
-	sg_u8 pad[5];
+	sg_u8 scale;       /* enum sg_scale */
+	sg_u8 one_way;     /* a handshake of which only the SYN was seen */
+	sg_u8 pad[3];
 };
 SG_ASSERT_SIZE(struct sg_remembered, 8);
 

@@ -12,6 +12,7 @@
 #include "enforce.h"
 
 #define SG_MSS_DEFAULT 536U /* RFC 9293 section 3.7.1 */
+#define SG_MSS_MIDSTREAM 1460U /* until a larger segment is seen: too small a floor would stall the sender */
 #define SG_MSS_MIN 48U      /* what Linux accepts from a SYN at least */
 
 SG_INLINE int sg_handshake_editable(const struct sg_segment *seg, const struct sg_params *params)
@@ -233,13 +234,19 @@ SG_NOINLINE int sg_synack(struct sg_flow *flow, struct sg_half_open *half,
 
 /* A flow met without its handshake: it is shown and counted, never edited. */
 SG_INLINE void sg_midstream(struct sg_flow *flow, const struct sg_segment *seg,
-			    const struct sg_params *params)
+			    const struct sg_params *params, const struct sg_remembered *known)
 {
 	int from_tenant = seg->direction == SG_FROM_TENANT;
 
 	flow->mode = SG_MODE_WATCH;
-	flow->reason = SG_WHY_MIDSTREAM;
-	flow->mss = SG_MSS_DEFAULT;
+	flow->reason = known->one_way ? SG_WHY_ONE_DIRECTION : SG_WHY_MIDSTREAM;
+	flow->mss = SG_MSS_MIDSTREAM;
+	flow->marks = SG_FLOW_ADOPTED | SG_FLOW_SCALE_BOUND;
+	if (known->scale == SG_SCALE_EXACT) {
+		flow->marks = SG_FLOW_ADOPTED;
+		flow->wscale = known->wscale & 15;
+		flow->mss = (sg_u16)sg_max32(known->mss, SG_MSS_MIN);
+	}
 	flow->snd_una = from_tenant ? seg->seq : seg->ack;
 	flow->snd_nxt = flow->snd_una;
 	flow->recover = flow->snd_una;
@@ -256,6 +263,9 @@ SG_INLINE void sg_handshake_unseen(struct sg_flow *flow)
 {
 	flow->mode = SG_MODE_WATCH;
 	flow->reason = SG_WHY_MIDSTREAM;
+	flow->marks = SG_FLOW_ADOPTED | SG_FLOW_SCALE_BOUND;
+	flow->wscale = 0;
+	flow->top_window = 0;
 }
 
 #endif /* SLUICE_HANDSHAKE_H */

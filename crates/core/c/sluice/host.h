@@ -18,6 +18,7 @@ struct sg_host {
 	struct sg_flow_key key;      /* of the flow, or of the last SYN */
 	struct sg_half_open half[2]; /* by the direction of the SYN */
 	struct sg_flow flow;
+	struct sg_remembered known;  /* of a connection met from the middle */
 	sg_u32 flow_exists;
 	sg_u32 pad;
 };
@@ -63,19 +64,30 @@ SG_INLINE void sg_host_handshake(struct sg_host *host, struct sg_packet *p, sg_u
 	sg_syn(half, &p->seg, now_ns, &host->policy.slots[rule].params, out);
 }
 
+/* Whether a SYN is remembered that no SYN/ACK has answered here. */
+SG_INLINE int sg_host_half_seen(const struct sg_host *host)
+{
+	const struct sg_half_open *mine = &host->half[0], *theirs = &host->half[1];
+
+	return (mine->time_ns && !(mine->peer & SG_PEER_PROMOTED)) ||
+	       (theirs->time_ns && !(theirs->peer & SG_PEER_PROMOTED));
+}
+
 /* A flow met without its handshake begins with this packet, but does not count it. */
 SG_INLINE void sg_host_midstream(struct sg_host *host, const struct sg_packet *p, sg_u64 now_ns)
 {
+	struct sg_remembered known = host->known;
 	sg_u32 rule = sg_policy_match(&host->policy, &host->scope, &p->key);
 
 	if (rule == SG_RULE_NONE || !p->seg.payload || (p->seg.tcp_flags & SG_RST))
 		return;
+	known.one_way = (sg_u8)sg_host_half_seen(host);
 	host->key = p->key;
 	host->flow = (struct sg_flow){ 0 };
 	host->flow.rule = (sg_u8)rule;
 	host->flow.seen_ns = now_ns;
 	host->flow.progress_ns = now_ns;
-	sg_midstream(&host->flow, &p->seg, &host->policy.slots[rule].params);
+	sg_midstream(&host->flow, &p->seg, &host->policy.slots[rule].params, &known);
 	host->flow_exists = 1;
 	host->counters.value[SG_COUNT_FLOW_MIDSTREAM]++;
 }

@@ -10,6 +10,7 @@
 #ifndef SLUICE_PACKET_H
 #define SLUICE_PACKET_H
 
+#include "bucket.h"
 #include "feedback.h"
 #include "flow.h"
 #include "segment.h"
@@ -18,7 +19,11 @@
 #define SG_ETHERTYPE_IPV6 0x86dd
 #define SG_ETHERTYPE_VLAN 0x8100
 #define SG_ETHERTYPE_QINQ 0x88a8
+#define SG_ETHERTYPE_ARP 0x0806
+#define SG_IPPROTO_ICMP 1
 #define SG_IPPROTO_TCP 6
+#define SG_IPPROTO_UDP 17
+#define SG_IPPROTO_ICMPV6 58
 
 /* A copy of the options is this long, so that indices can be masked. */
 #define SG_OPTIONS_BUFFER 64U
@@ -173,12 +178,16 @@ SG_INLINE sg_u32 sg_parse(struct sg_packet *p, const sg_u8 *data, const sg_u8 *e
 	p->key.vlan = vlan & 0xfff;
 	ip = data + 14;
 	if (sg_unlikely(type == SG_ETHERTYPE_VLAN || type == SG_ETHERTYPE_QINQ)) {
-		if (vlan || data + 18 > end)
+		if (vlan)
+			return SG_COUNT_DOUBLE_TAG;
+		if (data + 18 > end)
 			return SG_COUNT_NOT_TCP;
 		p->key.vlan = sg_load16(data + 14) & 0xfff;
 		type = sg_load16(data + 16);
 		l3_at = 18;
 		ip = data + 18;
+		if (type == SG_ETHERTYPE_VLAN || type == SG_ETHERTYPE_QINQ)
+			return SG_COUNT_DOUBLE_TAG;
 	}
 	p->l3_at = (sg_u16)l3_at;
 	if (sg_likely(type == SG_ETHERTYPE_IPV4)) {
@@ -208,6 +217,52 @@ SG_INLINE sg_u32 sg_parse(struct sg_packet *p, const sg_u8 *data, const sg_u8 *e
 		return sg_parse_tcp(p, ip + 40, from_tenant);
 	}
 	return SG_COUNT_NOT_TCP;
+}
+
+/* IPv6 neighbour discovery is ICMPv6 of types 133 to 137 (RFC 4861). */
+SG_INLINE sg_u32 sg_class_icmp6(const sg_u8 *icmp, const sg_u8 *end)
+{
+	return icmp < end && icmp[0] >= 133 && icmp[0] <= 137 ? SG_CLASS_NEIGHBOUR :
+								SG_CLASS_ICMP;
+}
+
+/*
+ * What a packet is that sg_parse() gave `why` for: enum sg_class. `end` may be within its
+ * headers; what cannot be told is of the class that has no name.
+ */
+SG_INLINE sg_u32 sg_classify(sg_u32 why, const sg_u8 *data, const sg_u8 *end)
+{
+	const sg_u8 *ip = data + 14;
+	sg_u32 protocol;
+	sg_u16 type;
+
+	if (why == SG_COUNT_FRAGMENT)
+		return SG_CLASS_FRAGMENT;
+	if (why != SG_COUNT_NOT_TCP)
+		return SG_CLASS_OPAQUE;
+	if (data + 14 > end)
+		return SG_CLASS_OTHER;
+	type = sg_load16(data + 12);
+	if (type == SG_ETHERTYPE_VLAN || type == SG_ETHERTYPE_QINQ) {
+		if (data + 18 > end)
+			return SG_CLASS_OTHER;
+		type = sg_load16(data + 16);
+		ip = data + 18;
+	}
+	if (type == SG_ETHERTYPE_ARP)
+		return SG_CLASS_NEIGHBOUR;
+	if (type != SG_ETHERTYPE_IPV4 && type != SG_ETHERTYPE_IPV6)
+		return SG_CLASS_OTHER;
+	if (ip + 10 > end)
+		return SG_CLASS_OTHER;
+	protocol = type == SG_ETHERTYPE_IPV4 ? ip[9] : ip[6];
+	if (protocol == SG_IPPROTO_UDP)
+		return SG_CLASS_UDP;
+	if (protocol == SG_IPPROTO_ICMP && type == SG_ETHERTYPE_IPV4)
+		return SG_CLASS_ICMP;
+	if (protocol == SG_IPPROTO_ICMPV6)
+		return ip + 41 > end ? SG_CLASS_ICMP : sg_class_icmp6(ip + 40, end);
+	return SG_CLASS_OTHER;
 }
 
 /* Whether the step needs this segment's options at all: not for data in flight. */

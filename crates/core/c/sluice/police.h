@@ -1,29 +1,75 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * Policing: the one deliberate drop of a flow's packets.
+ * Policing: the one deliberate drop of a flow's packets. Two rules, neither of which
+ * a sender that follows the standards can trip:
  *
- * A sender that follows RFC 9293 sends nothing beyond the right edge of the
- * windows it was shown, but for a window probe of one segment. Every edge ever
- * shown counts, because ACKs may overtake each other. MPTCP subflows share one
- * send window and break the rule lawfully; they are watched, never policed.
+ * The edge. It sends nothing beyond the right edge of the windows it was shown (RFC
+ * 9293 3.8.6), but for a window probe of one segment. Every edge ever shown counts,
+ * because ACKs may overtake each other. MPTCP subflows share one send window and
+ * break the rule lawfully; they are watched, never policed.
+ *
+ * Repetition. It sends a byte again only when an RTT or more has passed since it sent
+ * it last (a duplicate ACK, a SACK or a probe's answer takes that long; a timeout
+ * longer), so a window's worth within an RTT at most. Who repeats what is inside the
+ * window without end would have as much of the network as it likes, edge or not.
  */
 #ifndef SLUICE_POLICE_H
 #define SLUICE_POLICE_H
 
+#include "cc.h"
 #include "flow.h"
+#include "params.h"
 #include "segment.h"
 #include "seq.h"
 
 /*
  * Before its first ACK a server has seen the window of the SYN, which is never
  * scaled. Without this limit one segment far ahead would make a flight of it that
- * the window must cover.
+ * the window must cover. Where the scale is a lower bound, so is the edge.
  */
 SG_INLINE int sg_police_exceeds(const struct sg_flow *flow, sg_u32 end)
 {
 	sg_u32 edge = flow->flags & SG_FLOW_EDGE_KNOWN ? flow->edge : flow->snd_una + 0xffff;
 
-	return sg_seq_gt(end, edge + flow->mss);
+	return !(flow->marks & SG_FLOW_SCALE_BOUND) && sg_seq_gt(end, edge + flow->mss);
+}
+
+/* Segments that may be repeated whatever the window: probes, tail losses, keepalives. */
+#define SG_REPEAT_SEGMENTS 16U
+
+/* Of the bytes repeated lately, those that still count at `now_ns`: they fade over an RTT. */
+SG_INLINE sg_u32 sg_repeated(const struct sg_flow *flow, const struct sg_params *params,
+			     sg_u64 now_ns)
+{
+	sg_u32 past = (sg_u32)(now_ns >> 10) - flow->repeat_time, rtt;
+
+	if (sg_likely(!flow->repeated))
+		return 0;
+	rtt = sg_max32(flow->srtt_ns ? flow->srtt_ns >> 10 : params->rto_min_us, 1);
+	if (past >= rtt)
+		return 0;
+	return (sg_u32)((sg_u64)flow->repeated * (rtt - past) / rtt);
+}
+
+/*
+ * The tenant repeats `bytes`. Returns 0 when that is more than any stack does: what it
+ * sends while it recovers is clocked by what arrives, so that all of it together, even
+ * before an RTT of the past has shrunk, is a window at most, the one before the cut.
+ */
+SG_INLINE int sg_repeats(struct sg_flow *flow, const struct sg_params *params, sg_u32 bytes,
+			 sg_u64 now_ns)
+{
+	sg_u32 flight = sg_seq_gt(flow->snd_nxt, flow->snd_una) ? flow->snd_nxt - flow->snd_una : 0;
+	sg_u32 window = sg_max32(sg_max32(flow->cc.cwnd, sg_cc_before_cut(&flow->cc)),
+				 sg_min32(flight, SG_WINDOW_MAX));
+	sg_u64 limit = (sg_u64)window + window / 4 + SG_REPEAT_SEGMENTS * flow->mss;
+	sg_u64 repeated = (sg_u64)sg_repeated(flow, params, now_ns) + bytes;
+
+	if (repeated > limit)
+		return 0;
+	flow->repeated = (sg_u32)repeated;
+	flow->repeat_time = (sg_u32)(now_ns >> 10);
+	return 1;
 }
 
 #endif /* SLUICE_POLICE_H */

@@ -84,6 +84,7 @@ enum sg_edit_bits {
 	SG_EDIT_STRIP_PEER = 1 << 6,
 	SG_EDIT_HIDE_MPTCP = 1 << 7,     /* overwrite kind 30 with NOPs */
 	SG_EDIT_WANT_FACK = 1 << 8,      /* send a header-only copy with feedback as well */
+	SG_EDIT_WOULD_LOWER = 1 << 9,    /* no edit: observing, the window would have been lowered */
 };
 
 enum sg_action {

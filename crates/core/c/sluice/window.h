@@ -27,6 +27,7 @@
 #define SLUICE_WINDOW_H
 
 #include "flow.h"
+#include "police.h"
 #include "segment.h"
 #include "seq.h"
 
@@ -38,12 +39,34 @@ SG_INLINE sg_u16 sg_window_to_wire(sg_u32 bytes, sg_u32 wscale)
 	return wire > 0xffff ? 0xffff : (sg_u16)wire;
 }
 
-/* Bytes that enforcement wants to show with an ACK up to `ack`. */
-SG_INLINE sg_u32 sg_window_target(const struct sg_flow *flow, sg_u32 ack)
+/* The window that holds a flow to its cap: what the rate carries in an RTT. */
+SG_INLINE sg_u32 sg_window_of_rate(const struct sg_flow *flow, const struct sg_params *params,
+				   sg_u32 cwnd)
+{
+	sg_u64 bytes = params->rate_cap / 1000 * flow->srtt_ns / 1000000;
+
+	return bytes < cwnd ? (sg_u32)bytes : cwnd;
+}
+
+/*
+ * Bytes that enforcement wants to show with an ACK up to `ack`. What the tenant
+ * repeats has its share of the window; a sixteenth is what ordinary loss takes.
+ */
+SG_INLINE sg_u32 sg_window_target(const struct sg_flow *flow, const struct sg_params *params,
+				  sg_u32 ack, sg_u64 now_ns)
 {
 	sg_u32 flight = sg_seq_gt(flow->snd_nxt, ack) ? flow->snd_nxt - ack : 0;
+	sg_u32 cwnd = flow->cc.cwnd, repeated;
 
-	return sg_max32(flow->cc.cwnd, sg_min32(flight, SG_WINDOW_MAX));
+	if (sg_unlikely(flow->repeated) && (params->flags & SG_RULE_POLICE)) {
+		repeated = sg_repeated(flow, params, now_ns);
+		if (repeated > cwnd / 16)
+			cwnd -= sg_min32(cwnd, repeated - cwnd / 16);
+	}
+	if (sg_unlikely(params->rate_cap) && flow->srtt_ns)
+		cwnd = sg_window_of_rate(flow, params, cwnd);
+	cwnd = sg_max32(cwnd, sg_cc_floor(&flow->cc, params));
+	return sg_max32(cwnd, sg_min32(flight, SG_WINDOW_MAX));
 }
 
 /* So many units beyond the target at most: a peer that sends updates without end gains no window. */
@@ -54,10 +77,11 @@ SG_INLINE sg_u32 sg_window_target(const struct sg_flow *flow, sg_u32 ack)
  * window was the limit (it may have been closed) ours decides anew; where ours
  * was, one unit more tells the update from a duplicate.
  */
-SG_INLINE sg_u32 sg_window_update(const struct sg_flow *flow,
-				  const struct sg_segment *seg, sg_u32 wire)
+SG_INLINE sg_u32 sg_window_update(const struct sg_flow *flow, const struct sg_params *params,
+				  const struct sg_segment *seg, sg_u32 wire, sg_u64 now_ns)
 {
-	sg_u32 target = sg_window_to_wire(sg_window_target(flow, seg->ack), flow->wscale);
+	sg_u32 target = sg_window_to_wire(sg_window_target(flow, params, seg->ack, now_ns),
+					  flow->wscale);
 
 	if (wire == flow->peer_window && target > wire)
 		return target;
@@ -65,19 +89,20 @@ SG_INLINE sg_u32 sg_window_update(const struct sg_flow *flow,
 }
 
 /* The window field for this segment; never above the peer's own, never 0 unless the peer's is. */
-SG_INLINE sg_u16 sg_window_field(const struct sg_flow *flow,
-				 const struct sg_segment *seg, int advances)
+SG_INLINE sg_u16 sg_window_field(const struct sg_flow *flow, const struct sg_params *params,
+				 const struct sg_segment *seg, int advances, sg_u64 now_ns)
 {
 	sg_u32 wire;
 
 	if (advances || !(flow->flags & SG_FLOW_EDGE_KNOWN)) {
-		wire = sg_window_to_wire(sg_window_target(flow, seg->ack), flow->wscale);
+		wire = sg_window_to_wire(sg_window_target(flow, params, seg->ack, now_ns),
+					 flow->wscale);
 	} else {
 		wire = flow->wire_window;
 		/* Data is no duplicate ACK: it may open a window that the peer had closed. */
 		if (seg->window > flow->peer_window &&
 		    (!seg->payload || wire == flow->peer_window))
-			wire = sg_window_update(flow, seg, wire);
+			wire = sg_window_update(flow, params, seg, wire, now_ns);
 	}
 	return seg->window < wire ? seg->window : (sg_u16)wire;
 }

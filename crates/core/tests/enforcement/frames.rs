@@ -218,7 +218,7 @@ fn other_protocols_pass() {
         ..v4
     });
     double.splice(12..12, [0x88, 0xa8, 0, 1]);
-    passes(&double, "not_tcp");
+    passes(&double, "double_tag");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! How hosts find each other, and what a SYN may and may not do.
 
 use sluicegate_core::{
-    abi::{MODE_ONE_SIDED, MODE_TWO_SIDED, MODE_WATCH, REASON_NAMES},
+    abi::{MODE_ONE_SIDED, MODE_TWO_SIDED, REASON_NAMES},
     host::{Action, Host, ecn, edit, option, tcp},
 };
 
@@ -413,23 +413,6 @@ fn a_tenant_cannot_pose_as_a_host() {
     let (after, outcome) = solo.send(&twice);
     assert_eq!((after, outcome.edits), (twice, 0));
     assert_ne!(outcome.segment.options & option::MALFORMED, 0);
-}
-
-#[test]
-fn a_connection_met_midway_is_watched() {
-    let mut solo = Solo::new(&policy());
-    for at in [0, 1460, 2920] {
-        assert_eq!(solo.data(at, 1460).edits, 0);
-        let ack = solo.peers(at + 1460, 500);
-        let (after, outcome) = solo.arrive(&ack);
-        assert_eq!(
-            (after, outcome.edits, outcome.action),
-            (ack, 0, Action::Pass)
-        );
-    }
-    assert_eq!(solo.flow().mode, MODE_WATCH);
-    assert_eq!(REASON_NAMES[usize::from(solo.flow().reason)], "midstream");
-    assert_eq!(solo.counter("flow_midstream"), 1);
 }
 
 #[test]

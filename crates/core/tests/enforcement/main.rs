@@ -3,6 +3,8 @@
 #[path = "../net/mod.rs"]
 mod net;
 
+mod adoption;
+mod change;
 mod feedback;
 mod frames;
 mod handshake;

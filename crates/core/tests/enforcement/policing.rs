@@ -314,3 +314,77 @@ fn packets_of_the_proof_are_not_all_alike() {
     );
     assert!(pair.tenant(B).received > 100_000);
 }
+
+#[test]
+fn repeating_a_window_once_in_an_rtt_is_lawful() {
+    let (mut solo, edge) = with_edge(params());
+    let at = edge - (u32::from(solo.flow().wire_window) << 10);
+    let segments = (edge - at) / MSS;
+    for i in 0..segments {
+        solo.data(at + i * MSS, MSS as usize);
+    }
+    for round in 0..50 {
+        solo.now_ns += u64::from(solo.flow().srtt_ns);
+        for i in 0..segments {
+            let outcome = solo.data(at + i * MSS, MSS as usize);
+            assert_eq!(outcome.action, Action::Pass, "round {round}");
+        }
+    }
+    assert_eq!(solo.counter("repeated"), 0);
+}
+
+#[test]
+fn repeating_without_end_has_no_more_than_a_window_in_an_rtt() {
+    let (mut solo, edge) = with_edge(params());
+    let at = edge - (u32::from(solo.flow().wire_window) << 10);
+    let window = edge - at;
+    for i in 0..window / MSS {
+        solo.data(at + i * MSS, MSS as usize);
+    }
+    let rtt = u64::from(solo.flow().srtt_ns);
+    let start = solo.now_ns;
+    let mut passed = 0;
+    while solo.now_ns < start + 100 * rtt {
+        passed += u64::from(solo.data(at, MSS as usize).action == Action::Pass) * u64::from(MSS);
+    }
+    let limit = u64::from(window) * 5 / 4 + 16 * u64::from(MSS);
+    assert!(passed <= 101 * limit, "{passed} bytes, {limit} an RTT");
+    assert!(solo.counter("repeated") > 1000);
+}
+
+#[test]
+fn what_is_repeated_has_its_share_of_the_window() {
+    let (mut solo, edge) = with_edge(params());
+    let at = edge - (u32::from(solo.flow().wire_window) << 10);
+    let cwnd = solo.flow().cc.cwnd;
+    solo.data(at, MSS as usize);
+    // Half a window of what has been acknowledged long ago.
+    for i in 0..cwnd / 2 / MSS {
+        assert_eq!(solo.data(i * MSS, MSS as usize).action, Action::Pass);
+    }
+    solo.e0b += MSS;
+    let shown = u32::from(solo.ack(at + MSS, WIDE)) << 10;
+    assert!(
+        shown < cwnd * 2 / 3 && shown >= 2 * MSS,
+        "{shown} of {cwnd}"
+    );
+    solo.now_ns += 10 * u64::from(solo.flow().srtt_ns);
+    solo.data(at + MSS, MSS as usize);
+    solo.e0b += MSS;
+    assert!(u32::from(solo.ack(at + 2 * MSS, WIDE)) << 10 >= cwnd);
+}
+
+#[test]
+fn observers_count_what_they_would_police() {
+    let (mut solo, _) = with_edge(Params {
+        mode: RULE_OBSERVE,
+        ..params()
+    });
+    let edge = solo.flow().edge.wrapping_sub(solo.start);
+    let outcome = solo.data(edge + 10 * MSS, MSS as usize);
+    assert_eq!(outcome.action, Action::Pass);
+    assert_eq!(
+        (solo.counter("would_police"), solo.counter("policed")),
+        (1, 0)
+    );
+}

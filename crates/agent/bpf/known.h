@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * What is known of a connection whose handshake the programs did not see.
+ *
+ *   remembered  it was seen once, long ago: its slot was given away while it was silent
+ *   half_open   of the handshake only the SYN came by: the other direction bypasses the hook
+ *   socket      the tenant's own end, where that is in this kernel: the other end of its veth
+ *               is in a network namespace, whose number the agent wrote into `places`
+ */
+#ifndef SLUICE_KNOWN_H
+#define SLUICE_KNOWN_H
+
+#include "table.h"
+
+#include "sluice/handshake.h"
+
+#include <bpf/bpf_core_read.h>
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct tcp_options_received {
+	__u16 wscale_ok : 1;
+	__u16 snd_wscale : 4; /* shift of the windows that the peer advertises */
+	__u16 mss_clamp;      /* the peer's MSS option, at most */
+};
+
+struct tcp_sock {
+	struct tcp_options_received rx_opt;
+};
+
+#pragma clang attribute pop
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__type(key, sg_u32);
+	__type(value, struct sg_place);
+} places SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct sg_flow_key);
+	__type(value, struct sg_half_open);
+} half_open SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 65536);
+	__type(key, struct sg_flow_key);
+	__type(value, struct sg_remembered);
+} remembered SEC(".maps");
+
+/* A flow that falls silent with its connection open: what a new slot could not find out. */
+SG_GLOBAL int sg_remember(const struct sg_flow_key *key, const struct sg_flow *flow)
+{
+	struct sg_remembered what = { 0 };
+
+	if (!key || !flow || flow->mode == SG_MODE_WATCH || (flow->marks & SG_FLOW_SCALE_BOUND))
+		return 0;
+	what.mss = flow->mss;
+	what.wscale = flow->wscale;
+	what.scale = SG_SCALE_EXACT;
+	return (int)bpf_map_update_elem(&remembered, key, &what, BPF_ANY);
+}
+
+/* IPv4 addresses are kept in IPv6's form. */
+SG_INLINE int sg_is_ipv4(const struct sg_addr *address)
+{
+	return !address->word[0] && !address->word[1] &&
+	       address->word[2] == __builtin_bswap32(0x0000ffff);
+}
+
+/* Reads the socket that `tuple` leads to in the namespace with this number. */
+SG_INLINE void sg_ask_tuple(struct __sk_buff *skb, struct bpf_sock_tuple *tuple, sg_u32 size,
+			    sg_s32 netns, struct sg_remembered *known)
+{
+	struct bpf_sock *found = bpf_skc_lookup_tcp(skb, tuple, size, (sg_u64)netns, 0);
+	struct tcp_sock *sock;
+
+	if (!found)
+		return;
+	sock = (struct tcp_sock *)bpf_skc_to_tcp_sock(found);
+	if (sock) {
+		known->scale = SG_SCALE_EXACT;
+		known->mss = sock->rx_opt.mss_clamp;
+		if (BPF_CORE_READ_BITFIELD(sock, rx_opt.wscale_ok))
+			known->wscale = BPF_CORE_READ_BITFIELD(sock, rx_opt.snd_wscale);
+	}
+	bpf_sk_release(found);
+}
+
+/* Asks the tenant's socket, if it is one of this kernel. */
+SG_GLOBAL int sg_ask_socket(struct __sk_buff *skb, const struct sg_flow_key *key,
+			    struct sg_remembered *known)
+{
+	struct bpf_sock_tuple tuple = { 0 };
+	struct sg_place *place;
+	sg_u32 ifindex;
+
+	if (!key || !known)
+		return 0;
+	ifindex = key->ifindex;
+	place = bpf_map_lookup_elem(&places, &ifindex);
+	if (!place || place->netns < 0)
+		return 0;
+	/* As a packet that comes in for the tenant would have it. */
+	if (sg_is_ipv4(&key->local)) {
+		tuple.ipv4.saddr = key->remote.word[3];
+		tuple.ipv4.daddr = key->local.word[3];
+		tuple.ipv4.sport = key->remote_port;
+		tuple.ipv4.dport = key->local_port;
+		sg_ask_tuple(skb, &tuple, sizeof(tuple.ipv4), place->netns, known);
+		return 0;
+	}
+	__builtin_memcpy(tuple.ipv6.saddr, key->remote.word, sizeof(tuple.ipv6.saddr));
+	__builtin_memcpy(tuple.ipv6.daddr, key->local.word, sizeof(tuple.ipv6.daddr));
+	tuple.ipv6.sport = key->remote_port;
+	tuple.ipv6.dport = key->local_port;
+	sg_ask_tuple(skb, &tuple, sizeof(tuple.ipv6), place->netns, known);
+	return 0;
+}
+
+/* Whether a SYN of either side is remembered that no SYN/ACK has answered here. */
+SG_INLINE int sg_half_seen(struct sg_flow_key *key)
+{
+	struct sg_half_open *half;
+	int unanswered;
+
+	key->opener = SG_OPENED_BY_TENANT;
+	half = bpf_map_lookup_elem(&half_open, key);
+	unanswered = half && !(half->peer & SG_PEER_PROMOTED);
+	key->opener = SG_OPENED_BY_REMOTE;
+	half = bpf_map_lookup_elem(&half_open, key);
+	unanswered |= half && !(half->peer & SG_PEER_PROMOTED);
+	key->opener = 0;
+	return unanswered;
+}
+
+/* All that can be found out about a connection that is met from the middle. */
+SG_INLINE void sg_find_out(struct __sk_buff *skb, struct sg_flow_key *key,
+			   struct sg_remembered *known)
+{
+	struct sg_remembered *before = bpf_map_lookup_elem(&remembered, key);
+
+	if (before) {
+		*known = *before;
+		bpf_map_delete_elem(&remembered, key);
+	} else {
+		sg_ask_socket(skb, key, known);
+	}
+	known->one_way = (sg_u8)sg_half_seen(key);
+}
+
+#endif /* SLUICE_KNOWN_H */

@@ -1,0 +1,188 @@
+//! Connections whose handshake was not seen, or of which only one direction is.
+
+use sluicegate_core::{
+    abi::{FLOW_SCALE_BOUND, MODE_ONE_SIDED, MODE_TWO_SIDED, MODE_WATCH, REASON_NAMES, Remembered},
+    host::Action,
+};
+
+use crate::net::{Packet, Solo, opt, params, policy};
+
+const MSS: u32 = 1460;
+
+fn reason(solo: &Solo) -> &'static str {
+    REASON_NAMES[usize::from(solo.flow().reason)]
+}
+
+/// The tenant sends `count` segments from offset `at`, all of which are acknowledged with `window`.
+/// Returns the offset reached and the window last shown.
+fn burst(solo: &mut Solo, at: u32, count: u32, window: u16) -> (u32, u16) {
+    for i in 0..count {
+        assert_eq!(solo.data(at + i * MSS, MSS as usize).action, Action::Pass);
+    }
+    solo.now_ns += 200_000;
+    let mut shown = 0;
+    for i in 1..=count {
+        let ack = solo.peers(at + i * MSS, window);
+        shown = solo.arrive(&ack).0.window;
+    }
+    (at + count * MSS, shown)
+}
+
+#[test]
+fn it_is_watched_until_something_seen_is_acknowledged() {
+    let mut solo = Solo::new(&policy());
+    solo.data(50_000, MSS as usize);
+    assert_eq!((solo.flow().mode, reason(&solo)), (MODE_WATCH, "midstream"));
+    assert_eq!(solo.counter("flow_midstream"), 1);
+    // The first packet only shows that there is a flow.
+    solo.data(50_000 + MSS, MSS as usize);
+    // Of data that left before.
+    for at in [1_000, 50_000] {
+        let ack = solo.peers(at, 500);
+        let (after, outcome) = solo.arrive(&ack);
+        assert_eq!((after, outcome.edits), (ack, 0));
+    }
+    assert_eq!(solo.flow().mode, MODE_WATCH);
+    let ack = solo.peers(50_000 + 2 * MSS, 500);
+    solo.arrive(&ack);
+    assert_eq!(
+        (solo.flow().mode, reason(&solo)),
+        (MODE_ONE_SIDED, "midstream")
+    );
+    assert_eq!(solo.counter("flow_adopted"), 1);
+}
+
+#[test]
+fn with_a_known_scale_it_is_held_to_its_window() {
+    let mut solo = Solo::new(&policy());
+    solo.host.set_known(Remembered {
+        mss: 1000,
+        wscale: 7,
+        scale: 1,
+        ..Remembered::default()
+    });
+    let (at, shown) = burst(&mut solo, 0, 20, 60_000);
+    let flow = *solo.flow();
+    assert_eq!((flow.wscale, flow.mss), (7, 1000));
+    assert_eq!(flow.marks & FLOW_SCALE_BOUND, 0);
+    let bytes = u32::from(shown) << 7;
+    assert!((flow.cc.cwnd..flow.cc.cwnd + 128).contains(&bytes));
+    // It may use what it was shown before the programs came: the largest window.
+    let largest = at + (0xffff << 7);
+    assert_eq!(solo.data(largest, 1000).action, Action::Pass);
+    let beyond = largest + (0xffff << 7) + 5_000;
+    assert_eq!(solo.data(beyond, 1000).action, Action::Drop);
+}
+
+#[test]
+fn what_is_in_flight_bounds_the_scale_from_below() {
+    let mut solo = Solo::new(&policy());
+    // The peer advertises 2000 << 5 bytes, all of which the tenant uses once it is adopted.
+    let (mut at, _) = burst(&mut solo, 0, 2, 2_000);
+    assert_eq!(solo.flow().wscale, 0);
+    let scale_of = |solo: &Solo| solo.flow().wscale;
+    let mut seen = vec![scale_of(&solo)];
+    for segments in [5, 10, 20, 40, 43] {
+        at = burst(&mut solo, at, segments, 2_000).0;
+        seen.push(scale_of(&solo));
+    }
+    assert!(seen.is_sorted(), "{seen:?}");
+    // 43 segments are 62 780 bytes: 2000 << 4 is too little, 2000 << 5 is not.
+    assert_eq!(scale_of(&solo), 5);
+    assert_ne!(solo.flow().marks & FLOW_SCALE_BOUND, 0);
+    for again in 0..20 {
+        at = burst(&mut solo, at, 43, 2_000).0;
+        assert_eq!(scale_of(&solo), 5, "round {again}");
+    }
+}
+
+#[test]
+fn a_lower_bound_never_polices_and_never_shows_less_than_a_segment() {
+    let mut solo = Solo::new(&policy());
+    let (at, shown) = burst(&mut solo, 0, 3, 40_000);
+    assert!(u32::from(shown) >= 2 * MSS);
+    for far in [100_000, 10_000_000] {
+        assert_eq!(solo.data(at + far, MSS as usize).action, Action::Pass);
+    }
+    assert_eq!(solo.counter("policed"), 0);
+}
+
+#[test]
+fn one_that_is_signed_or_multipath_is_left_alone_for_good() {
+    for (options, why) in [(opt::md5(), "signed"), (opt::mptcp(), "mptcp")] {
+        let mut solo = Solo::new(&policy());
+        solo.data(0, MSS as usize);
+        solo.data(MSS, MSS as usize);
+        let ack = Packet {
+            options: opt::all(&[&options]),
+            ..solo.peers(2 * MSS, 500)
+        };
+        assert_eq!(solo.arrive(&ack).1.edits, 0);
+        assert_eq!((solo.flow().mode, reason(&solo)), (MODE_WATCH, why));
+        burst(&mut solo, 2 * MSS, 3, 500);
+        assert_eq!(solo.flow().mode, MODE_WATCH);
+    }
+}
+
+#[test]
+fn a_handshake_of_which_half_was_seen_is_one_direction() {
+    let mut solo = Solo::new(&policy());
+    let syn = solo.syn(&[&opt::mss(1460), &opt::wscale(10)]);
+    solo.send(&syn);
+    solo.data(0, MSS as usize);
+    assert_eq!(
+        (solo.flow().mode, reason(&solo)),
+        (MODE_WATCH, "one-direction")
+    );
+    for i in 0..200 {
+        assert_eq!(solo.data(i * MSS, MSS as usize).action, Action::Pass);
+    }
+}
+
+#[test]
+fn acks_that_take_another_path_end_policing_and_begin_again() {
+    let mut solo = Solo::with(params());
+    let at = solo.round(0, MSS, false, u16::MAX);
+    let shown = u32::from(solo.ack(at, u16::MAX)) << 10;
+    for i in 0..shown / MSS {
+        assert_eq!(solo.data(at + i * MSS, MSS as usize).action, Action::Pass);
+    }
+    // Its ACKs come another way; it goes on. At first this looks like a cheater.
+    let beyond = at + shown + 3 * MSS;
+    assert_eq!(solo.data(beyond, MSS as usize).action, Action::Drop);
+    solo.now_ns += 300_000_000;
+    assert_eq!(solo.data(beyond, MSS as usize).action, Action::Pass);
+    assert_eq!(
+        (solo.flow().mode, reason(&solo)),
+        (MODE_WATCH, "one-direction")
+    );
+    assert_eq!(solo.counter("flow_one_direction"), 1);
+    assert_eq!(
+        solo.data(beyond + 900_000, MSS as usize).action,
+        Action::Pass
+    );
+    // They are back.
+    let ack = solo.peers(beyond + MSS, u16::MAX);
+    solo.arrive(&ack);
+    assert_eq!(solo.flow().mode, MODE_ONE_SIDED);
+}
+
+#[test]
+fn who_blasts_at_a_peer_that_answers_does_not_pass_for_one() {
+    let mut solo = Solo::with(params());
+    let at = solo.round(0, MSS, false, u16::MAX);
+    let shown = u32::from(solo.ack(at, u16::MAX)) << 10;
+    for i in 0..shown / MSS {
+        solo.data(at + i * MSS, MSS as usize);
+    }
+    let reached = at + shown / MSS * MSS;
+    solo.e0b += shown / MSS * MSS;
+    solo.ack(reached, u16::MAX);
+    // All that was within the window is acknowledged; what is far beyond never arrives.
+    for i in 0..1000 {
+        solo.now_ns += 5_000_000;
+        let outcome = solo.data(reached + 5_000_000 + i * MSS, MSS as usize);
+        assert_eq!(outcome.action, Action::Drop, "{i}");
+    }
+    assert_eq!(solo.flow().mode, MODE_TWO_SIDED);
+}
