@@ -6,8 +6,8 @@ use libbpf_rs::{MapCore, MapFlags, Object, ProgramInput};
 use sluicegate_agent::{include_object, object};
 use sluicegate_core::{
     abi::{
-        COUNTER_NAMES, Config, Flow, FlowKey, HalfOpen, HashKey, Interface, PolicyTable, SLOT_LIVE,
-        Slot, TableShape,
+        Bucket, BucketKey, COUNTER_NAMES, Config, Flow, FlowKey, HalfOpen, HashKey, Interface,
+        Place, PolicyTable, SLOT_LIVE, Slot, TableShape,
     },
     hash::flow_hash,
     host::Direction,
@@ -106,6 +106,26 @@ impl Kernel {
 
     pub fn set_interface(&self, row: &Interface) {
         self.write("interfaces", &IFINDEX, row);
+    }
+
+    pub fn set_place(&self, row: &Place) {
+        self.write("places", &IFINDEX, row);
+    }
+
+    pub fn set_bucket(&self, bucket: u32, row: &Bucket) {
+        let key = BucketKey {
+            ifindex: IFINDEX,
+            bucket,
+        };
+        self.write("buckets", &key, row);
+    }
+
+    pub fn bucket(&self, bucket: u32) -> Option<Bucket> {
+        let key = BucketKey {
+            ifindex: IFINDEX,
+            bucket,
+        };
+        self.read("buckets", &key)
     }
 
     pub fn interface(&self) -> Option<Interface> {

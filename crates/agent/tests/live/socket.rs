@@ -108,6 +108,11 @@ impl Connection {
         self.info(end, 228)
     }
 
+    /// Shift of the windows that the peer advertises to this end: `tcpi_snd_wscale`.
+    pub fn send_scale(&self, end: usize) -> u32 {
+        self.info(end, 4) >> 16 & 0xf
+    }
+
     /// Segments sent again so far: `tcpi_total_retrans`.
     pub fn retransmits(&self, end: usize) -> u32 {
         self.info(end, 100)

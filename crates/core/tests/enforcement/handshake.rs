@@ -2,7 +2,7 @@
 
 use sluicegate_core::{
     abi::{MODE_ONE_SIDED, MODE_TWO_SIDED, REASON_NAMES},
-    host::{Action, Host, ecn, edit, option, tcp},
+    host::{Host, ecn, edit, option, tcp},
 };
 
 use crate::net::{A, B, Fate, Packet, Pair, Solo, opt, policy, tenant::Tenant};

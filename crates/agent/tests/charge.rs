@@ -1,0 +1,188 @@
+//! What a tenant sends without a governed flow, charged to buckets: by the kernel programs, on frames.
+
+#![allow(unsafe_code)]
+
+mod kernel;
+#[path = "../../core/tests/net/mod.rs"]
+mod net;
+
+use kernel::Kernel;
+use net::{Route, policy, wire};
+use sluicegate_core::{
+    abi::{
+        BUCKET_ENFORCE, BUCKET_NONE, BUCKET_OBSERVE, Bucket, CLASS_NAMES, COUNTER_NAMES, Place,
+        Scope,
+    },
+    bucket::classify,
+    host::{Direction, tcp},
+};
+
+const NOW_NS: u64 = 1_000_000_000;
+
+fn class(name: &str) -> usize {
+    CLASS_NAMES.iter().position(|known| *known == name).unwrap()
+}
+
+fn count(kernel: &Kernel, name: &str) -> u64 {
+    let index = COUNTER_NAMES.iter().position(|known| *known == name);
+    kernel.counters()[index.expect("a counter's name")]
+}
+
+/// Programs with a bucket of ten frames of a hundred bytes, 8 Mbit/s, for these classes.
+fn with_bucket(classes: &[&str], mode: u32) -> Kernel {
+    let kernel = Kernel::load(&policy());
+    let mut place = Place {
+        scope: Scope::ALL,
+        bucket: [BUCKET_NONE; CLASS_NAMES.len() + 1],
+        netns: -1,
+        pad: 0,
+    };
+    for name in classes {
+        place.bucket[class(name)] = 3;
+    }
+    kernel.set_place(&place);
+    kernel.set_bucket(
+        3,
+        &Bucket {
+            ps_per_byte: 1_000_000,
+            burst_ns: 1_000_000,
+            mode,
+            ..Bucket::default()
+        },
+    );
+    kernel
+}
+
+fn frame(ethertype: u16, body: &[(usize, u8)]) -> Vec<u8> {
+    let mut frame = vec![0; 100];
+    frame[12..14].copy_from_slice(&ethertype.to_be_bytes());
+    for (at, value) in body {
+        frame[14 + at] = *value;
+    }
+    frame
+}
+
+fn udp() -> Vec<u8> {
+    frame(0x0800, &[(0, 0x45), (3, 86), (9, 17)])
+}
+
+/// How many of `frames` pass.
+fn passing(kernel: &Kernel, frames: &[Vec<u8>], direction: Direction) -> usize {
+    let passes = |frame: &&Vec<u8>| kernel.frame(frame, direction, NOW_NS).passes;
+    frames.iter().filter(passes).count()
+}
+
+#[test]
+fn beyond_the_rate_a_class_is_dropped_and_the_others_are_not() {
+    let kernel = with_bucket(&["udp", "icmp"], BUCKET_ENFORCE);
+    let many = vec![udp(); 25];
+    assert_eq!(passing(&kernel, &many, Direction::FromTenant), 10);
+    assert_eq!(count(&kernel, "bucket_dropped"), 15);
+    let bucket = kernel.bucket(3).unwrap();
+    assert_eq!(
+        (
+            bucket.passed_bytes,
+            bucket.exceeded_bytes,
+            bucket.exceeded_packets
+        ),
+        (1000, 1500, 15)
+    );
+    // ICMP shares it; what comes to the tenant and what has no bucket does not.
+    let echo = frame(0x0800, &[(0, 0x45), (9, 1)]);
+    assert_eq!(passing(&kernel, &[echo], Direction::FromTenant), 0);
+    assert_eq!(passing(&kernel, &many, Direction::ToTenant), 25);
+    let arp = vec![frame(0x0806, &[]); 25];
+    assert_eq!(passing(&kernel, &arp, Direction::FromTenant), 25);
+    // A millisecond later it is full again.
+    let later = NOW_NS + 1_000_000;
+    let again = many
+        .iter()
+        .filter(|frame| kernel.frame(frame, Direction::FromTenant, later).passes);
+    assert_eq!(again.count(), 10);
+}
+
+#[test]
+fn observing_only_counts() {
+    let kernel = with_bucket(&["udp"], BUCKET_OBSERVE);
+    let many = vec![udp(); 25];
+    assert_eq!(passing(&kernel, &many, Direction::FromTenant), 25);
+    assert_eq!(
+        (
+            count(&kernel, "bucket_exceeded"),
+            count(&kernel, "bucket_dropped")
+        ),
+        (15, 0)
+    );
+}
+
+/// TCP in every wrapping that the programs do not look into.
+fn wrapped_tcp() -> Vec<(&'static str, Vec<u8>)> {
+    let route = Route::new("10.1.0.1:1", "10.2.0.1:5001");
+    let packet = net::Packet {
+        seq: 100,
+        flags: tcp::ACK,
+        payload: vec![0; 46],
+        ..net::Packet::default()
+    };
+    let plain = route.build(&packet);
+    assert_eq!(plain.len(), 100);
+    let changed = |at: usize, value: u8| {
+        let mut frame = plain.clone();
+        frame[14 + at] = value;
+        frame
+    };
+    let mut double = plain.clone();
+    double.splice(12..12, [0x88, 0xa8, 0, 1, 0x81, 0, 0, 2]);
+    double.truncate(100);
+    let mut extended = frame(0x86dd, &[(0, 0x60), (5, 46), (6, 60), (40, 6)]);
+    extended[14 + 7] = 64;
+    vec![
+        ("fragment", changed(6, 0x20)),
+        ("ip_options", changed(0, 0x46)),
+        ("double_tag", double),
+        ("ip_options", extended),
+    ]
+}
+
+#[test]
+fn no_wrapping_is_a_way_out() {
+    for (why, frame) in wrapped_tcp() {
+        let kernel = with_bucket(&["fragment", "opaque"], BUCKET_ENFORCE);
+        let many = vec![frame.clone(); 25];
+        assert_eq!(passing(&kernel, &many, Direction::FromTenant), 10, "{why}");
+        assert_eq!(count(&kernel, why), 25);
+        let number = COUNTER_NAMES
+            .iter()
+            .position(|known| *known == why)
+            .unwrap();
+        let named = CLASS_NAMES[classify(number, &frame)];
+        assert!(["fragment", "opaque"].contains(&named), "{why}: {named}");
+    }
+}
+
+#[test]
+fn tcp_that_is_only_watched_has_a_bucket_of_its_own() {
+    let kernel = with_bucket(&["watched-tcp"], BUCKET_ENFORCE);
+    let route = Route::new("10.1.0.1:1", "10.2.0.1:5001");
+    let data: Vec<Vec<u8>> = (0..25)
+        .map(|i| {
+            route.build(&net::Packet {
+                seq: 100 + 46 * i,
+                ack: 9,
+                flags: tcp::ACK,
+                payload: vec![0; 46],
+                ..net::Packet::default()
+            })
+        })
+        .collect();
+    assert_eq!(passing(&kernel, &data, Direction::FromTenant), 10);
+    assert_eq!(count(&kernel, "flow_midstream"), 1);
+    // Its ACKs are free.
+    let ack = wire::read(&data[0]).1;
+    let ack = net::Packet {
+        payload: Vec::new(),
+        ..ack
+    };
+    let acks = vec![route.build(&ack); 25];
+    assert_eq!(passing(&kernel, &acks, Direction::FromTenant), 25);
+}
