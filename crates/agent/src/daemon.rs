@@ -1,14 +1,14 @@
 //! The agent: attaches to the interfaces that it was told of as they come, lets go of those that
 //! vanish, until a signal ends it.
 //!
-//! Everything is pinned as soon as it exists, so a killed agent leaves enforcement running, and
-//! the next one takes it over.
+//! Everything is pinned as soon as it exists, so a killed agent, or one that was told to persist,
+//! leaves enforcement running, and the next one takes it over.
 
 use std::{collections::BTreeSet, os::fd::AsFd, path::PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use nix::{
-    poll::{PollFd, PollFlags, PollTimeout, poll},
+    poll::{PollFd, PollFlags, poll},
     sys::{
         signal::{SigSet, Signal},
         signalfd::{SfdFlags, SignalFd},
@@ -23,6 +23,7 @@ use crate::{
     instance::{Instance, Options},
     interfaces::{self, Event, Interface, Patterns, Watch},
     netns::NetNs,
+    service::Service,
     takeover::Takeover,
 };
 
@@ -41,11 +42,13 @@ pub struct Config {
     pub flows_max: u32,
     /// Most of them on one interface, so that no tenant fills the table for all; 0 = no limit.
     pub interface_quota: u32,
+    /// Leave enforcement running when a signal ends the agent.
+    pub persist: bool,
 }
 
-/// Enforces until SIGINT or SIGTERM, then detaches and removes its pins. Moves the calling
-/// thread into the namespace and blocks those signals in it: call it from the main thread before
-/// there are others.
+/// Enforces until SIGINT or SIGTERM, then detaches and removes its pins unless it was told to
+/// persist. Moves the calling thread into the namespace and blocks those signals in it: call it
+/// from the main thread before there are others.
 ///
 /// # Errors
 /// Another agent runs here, a pin is of another version, or the kernel refused. What was
@@ -54,7 +57,7 @@ pub fn run(config: &Config) -> Result<()> {
     let missing = kernel::missing_capabilities();
     ensure!(
         missing.is_empty(),
-        "missing capabilities: {}; run as root (`sluicegate doctor` says what else enforcement needs)",
+        "missing capabilities: {}; run as root, or as the packaged unit does (`sluicegate doctor` says what else enforcement needs)",
         missing.join(", ")
     );
     let netns = NetNs::select(config.netns.as_deref())?;
@@ -78,13 +81,21 @@ pub fn run(config: &Config) -> Result<()> {
         instance,
         patterns: &config.patterns,
         refused: BTreeSet::new(),
+        service: Service::of_environment(),
     };
     agent.reconcile()?;
     info!(
         netns = netns.name(),
         "enforcing; stop with SIGINT or SIGTERM"
     );
+    agent.service.ready(&agent.status());
     let outcome = agent.serve(&watch, &signals);
+    if config.persist {
+        agent.service.stopping("enforcement goes on");
+        info!("stopped: enforcement goes on; `sluicegate detach --all` ends it");
+        return outcome;
+    }
+    agent.service.stopping("enforcement ends");
     agent.instance.end().context("removing pins")?;
     info!("stopped: nothing is enforced any more");
     outcome
@@ -95,6 +106,7 @@ struct Agent<'a> {
     patterns: &'a Patterns,
     /// Interfaces that it was not attached to and said so.
     refused: BTreeSet<u32>,
+    service: Service,
 }
 
 impl Agent<'_> {
@@ -104,7 +116,8 @@ impl Agent<'_> {
                 PollFd::new(signals.as_fd(), PollFlags::POLLIN),
                 PollFd::new(watch.as_fd(), PollFlags::POLLIN),
             ];
-            match poll(&mut sources, PollTimeout::NONE) {
+            self.service.alive();
+            match poll(&mut sources, self.service.patience()) {
                 Ok(_) | Err(nix::errno::Errno::EINTR) => {}
                 Err(error) => return Err(error).context("waiting for news"),
             }
@@ -119,7 +132,13 @@ impl Agent<'_> {
                     self.reconcile()?;
                 }
             }
+            self.service.status(&self.status());
         }
+    }
+
+    /// A line for the service manager.
+    fn status(&self) -> String {
+        format!("{} interfaces", self.instance.interfaces().len())
     }
 
     fn handle(&mut self, event: Event) {

@@ -8,12 +8,13 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use libbpf_rs::{Link, MapCore, MapHandle, query::LinkInfo};
 use serde::Serialize;
 
 use crate::{
     bpffs::{self, Found},
+    doctor::kernel,
     instance,
     inventory::{Inventory, ProgramInfo},
 };
@@ -41,8 +42,12 @@ pub struct Report {
 /// layout version, then looks whether anything of it still exists.
 ///
 /// # Errors
-/// No right to, or the kernel refused; what could be removed is removed.
+/// No right to, and then nothing is touched; or the kernel refused: what could be removed is removed.
 pub fn all(directory: &Path) -> Result<Report> {
+    ensure!(
+        kernel::may_walk_objects(),
+        "to find and remove what is left takes CAP_SYS_ADMIN: run it as root"
+    );
     let mut report = Report::default();
     let mut first_error = None;
     for found in bpffs::instances(directory) {

@@ -5,7 +5,8 @@
 //!
 //! - [`instance`] is enforcement itself: load, attach, read flows and counters;
 //! - [`pool`] keeps loaded instances for the next use;
-//! - [`daemon`] is the agent around it, [`takeover`] its restart, [`detach`] its undoing;
+//! - [`daemon`] is the agent around it, [`takeover`] its restart, [`detach`] its undoing,
+//!   `service` what a service manager hears of it;
 //! - [`doctor`] says what works here and what does not;
 //! - `table` reads the table of flows, [`record`] is a flow as people read it;
 //! - [`object`] embeds, opens and loads objects, and turns a verifier's rejection into an error;
@@ -31,6 +32,7 @@ pub mod pool;
 pub mod port;
 pub mod record;
 pub mod reload;
+mod service;
 mod table;
 pub mod takeover;
 pub mod tcx;

@@ -6,7 +6,7 @@ use std::{
         fd::{AsFd, BorrowedFd},
         unix::fs::MetadataExt,
     },
-    path::{Path, PathBuf},
+    path::Path,
     thread,
 };
 
@@ -15,10 +15,14 @@ use nix::{
     errno::Errno,
     fcntl::{Flock, FlockArg},
     sched::{CloneFlags, setns},
+    sys::stat::fstat,
 };
 
 /// Where iproute2 keeps named namespaces.
 const NAMED: &str = "/run/netns";
+
+/// That of the calling thread.
+const OWN: &str = "/proc/thread-self/ns/net";
 
 /// An open network namespace; it exists at least as long as this value.
 #[derive(Debug)]
@@ -34,10 +38,13 @@ impl NetNs {
     /// # Errors
     /// /proc is not mounted.
     pub fn current() -> Result<Self> {
-        let path = "/proc/thread-self/ns/net";
-        let file = File::open(path).with_context(|| format!("opening {path}"))?;
+        let file = File::open(OWN).with_context(|| format!("opening {OWN}"))?;
         let inode = file.metadata()?.ino();
-        let name = name_of(inode).unwrap_or_else(|| format!("inode-{inode}"));
+        let name = if is_that_of_process_1() {
+            "host".to_owned()
+        } else {
+            name_of(inode).unwrap_or_else(|| format!("inode-{inode}"))
+        };
         Ok(Self { file, name })
     }
 
@@ -72,10 +79,10 @@ impl NetNs {
         &self.name
     }
 
-    /// Moves the calling thread into this namespace for good.
+    /// Moves the calling thread into this namespace for good, if it is elsewhere.
     ///
     /// # Errors
-    /// No CAP_SYS_ADMIN.
+    /// It is elsewhere and has no CAP_SYS_ADMIN.
     pub fn enter(&self) -> Result<()> {
         enter(self.file.as_fd())
             .with_context(|| format!("entering network namespace {}", self.name))
@@ -108,7 +115,8 @@ impl AsFd for NetNs {
     }
 }
 
-/// Runs `work` on a thread of its own inside the namespace behind `netns`.
+/// Runs `work` on a thread of its own inside the namespace behind `netns`. That takes CAP_SYS_ADMIN where it
+/// is not the calling thread's own.
 ///
 /// # Errors
 /// The namespace cannot be entered, or `work` fails.
@@ -128,17 +136,31 @@ pub fn within<T: Send>(
 }
 
 fn enter(netns: BorrowedFd<'_>) -> Result<()> {
-    setns(netns, CloneFlags::CLONE_NEWNET).context("setns (needs CAP_SYS_ADMIN)")
+    if is_own(netns)? {
+        return Ok(());
+    }
+    setns(netns, CloneFlags::CLONE_NEWNET)
+        .context("setns (needs CAP_SYS_ADMIN; to do without, start inside it)")
+}
+
+fn is_own(netns: BorrowedFd<'_>) -> Result<bool> {
+    let own = fs::metadata(OWN).with_context(|| format!("asking about {OWN}"))?;
+    let other = fstat(netns).context("asking about a network namespace")?;
+    Ok((own.dev(), own.ino()) == (other.st_dev, other.st_ino))
+}
+
+/// Whether the calling thread is in the namespace of process 1. `/proc/1/ns` may be looked at only with as
+/// many capabilities as process 1 has; the files about each namespace have numbers of their own.
+fn is_that_of_process_1() -> bool {
+    let number = |path| fs::metadata(path).map(|data| data.ino()).ok();
+    let own = number("/proc/thread-self/net/dev");
+    own.is_some() && own == number("/proc/1/net/dev")
 }
 
 fn name_of(inode: u64) -> Option<String> {
-    let is_it = |path: PathBuf| fs::metadata(path).is_ok_and(|data| data.ino() == inode);
-    if is_it("/proc/1/ns/net".into()) {
-        return Some("host".into());
-    }
     fs::read_dir(NAMED)
         .ok()?
         .flatten()
-        .find(|entry| is_it(entry.path()))
+        .find(|entry| fs::metadata(entry.path()).is_ok_and(|data| data.ino() == inode))
         .map(|entry| entry.file_name().to_string_lossy().into_owned())
 }

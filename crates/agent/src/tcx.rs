@@ -144,3 +144,29 @@ impl TcxLink {
             .context("replacing an attached program")
     }
 }
+
+/// Ids of the programs at one direction of an interface of the calling thread's network namespace, in the
+/// order in which packets meet them.
+///
+/// # Errors
+/// No such interface, no right to ask (CAP_NET_ADMIN), a kernel before 6.6.
+pub fn attached(ifindex: u32, direction: Direction) -> Result<Vec<u32>> {
+    let mut ids = [0u32; 64];
+    let mut options = libbpf_sys::bpf_prog_query_opts {
+        sz: size_of::<libbpf_sys::bpf_prog_query_opts>() as libbpf_sys::size_t,
+        prog_ids: ids.as_mut_ptr(),
+        ..Default::default()
+    };
+    options.__bindgen_anon_1.count = ids.len() as u32;
+    let target = i32::try_from(ifindex).context("no such interface")?;
+    // SAFETY: `options` says its own size and that of the array it points to; both outlive the call.
+    let code =
+        unsafe { libbpf_sys::bpf_prog_query_opts(target, direction.attach_type(), &mut options) };
+    if code < 0 {
+        let error = std::io::Error::from_raw_os_error(-code);
+        return Err(anyhow::Error::from(error).context("asking which TCX programs are attached"));
+    }
+    // SAFETY: both members of the union are the same number.
+    let count = unsafe { options.__bindgen_anon_1.count } as usize;
+    Ok(ids.into_iter().take(count).collect())
+}

@@ -45,6 +45,11 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = FLOWS_DEFAULT / 4)]
     interface_quota: u32,
 
+    /// Leave enforcement running at SIGINT and SIGTERM, so that neither a restart nor an upgrade
+    /// interrupts it; `sluicegate detach --all` ends it
+    #[arg(long)]
+    persist: bool,
+
     /// Log more
     #[arg(long, short)]
     verbose: bool,
@@ -74,6 +79,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         bpffs: args.bpffs.clone(),
         flows_max: args.flows_max,
         interface_quota: args.interface_quota,
+        persist: args.persist,
     };
     Ok(daemon::run(&config)?)
 }

@@ -5,8 +5,9 @@ mod common;
 
 use std::{
     fs,
-    io::{BufRead, BufReader},
-    os::unix::process::CommandExt,
+    io::{BufRead, BufReader, Read, Write},
+    net::TcpStream,
+    os::unix::{net::UnixDatagram, process::CommandExt},
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
     sync::mpsc::{Receiver, channel},
@@ -311,6 +312,138 @@ fn without_rights_the_agent_says_what_it_lacks() {
     assert_eq!(setpriv.status.code(), Some(1));
     let said = text(&setpriv.stderr);
     assert!(said.contains("missing capabilities: net_admin"), "{said}");
+}
+
+/// `command`, with no other rights than those that the packaged unit has.
+fn confined(command: &Command) -> Command {
+    let mut confined = Command::new("setpriv");
+    confined
+        .args([
+            "--bounding-set=-all,+net_admin,+bpf,+perfmon",
+            "--inh-caps=-all",
+            "--no-new-privs",
+        ])
+        .arg(command.get_program())
+        .args(command.get_args());
+    confined
+}
+
+#[test]
+fn three_capabilities_are_enough_to_enforce_and_to_show_it() {
+    let site = Site::new();
+    let policy = site.directory.join("policy.toml").display().to_string();
+    let arguments = ["agent", "--persist", "-i", "t?", "--policy", &policy];
+    // Started inside the namespace: to enter another takes more.
+    let agent = site
+        .host
+        .within("h", || Agent::start(confined(&site.command(&arguments))));
+    agent.wait_for("enforcing");
+    let (client, _server) = site.host.transfer(1_000_000);
+    let flows = site.host.within("h", || {
+        confined(&site.command(&["flows", "--json"]))
+            .output()
+            .unwrap()
+    });
+    assert!(flows.status.success(), "{}", text(&flows.stderr));
+    let document: Value = serde_json::from_slice(&flows.stdout).unwrap();
+    let local = client.local_addr().unwrap().to_string();
+    let flow = document["flows"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|flow| flow["local"] == local.as_str())
+        .unwrap();
+    assert_eq!(
+        (&flow["mode"], &flow["enforced"]),
+        (&"two-sided".into(), &true.into())
+    );
+    assert!(flow["acked_bytes"].as_u64().unwrap() > 0);
+
+    let doctor = confined(&{
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sluicegate"));
+        command.args(["doctor", "--interface", "lo"]);
+        command
+    });
+    let doctor = { doctor }.output().unwrap();
+    assert!(doctor.status.success(), "{}", text(&doctor.stdout));
+
+    // To show that nothing is left takes more, and it says so before it touches anything.
+    let detach = confined(&site.command(&["detach", "--all"])).output();
+    let detach = detach.unwrap();
+    assert_eq!(detach.status.code(), Some(1));
+    let said = text(&detach.stderr);
+    assert!(said.contains("CAP_SYS_ADMIN"), "{said}");
+    assert_eq!(site.attached("ta"), ["from_tenant"]);
+}
+
+#[test]
+fn an_agent_that_persists_can_be_restarted_under_a_connection() {
+    let site = Site::new();
+    let persistent = || {
+        let mut command = site.agent_command("policy.toml");
+        command.arg("--persist");
+        let agent = Agent::start(command);
+        agent.wait_for("enforcing");
+        agent
+    };
+    let agent = persistent();
+    let (mut client, mut server) = site.host.transfer(100_000);
+    let held = site.pinned();
+    assert_eq!(agent.stop(), Some(0));
+    assert_eq!(site.pinned(), held);
+    assert_eq!(site.attached("ta"), ["from_tenant"]);
+    exchange(&mut client, &mut server);
+
+    let next = persistent();
+    exchange(&mut client, &mut server);
+    let document: Value = serde_json::from_slice(&site.flows(&["--json"]).stdout).unwrap();
+    let local = client.local_addr().unwrap().to_string();
+    let flows = document["flows"].as_array().unwrap();
+    let flow = flows.iter().find(|flow| flow["local"] == local.as_str());
+    // One flow, from its handshake on: nobody had to meet it from the middle.
+    assert_eq!(flow.unwrap()["mode"], "two-sided");
+    assert_eq!(site.pinned().links, held.links);
+    next.signal("-INT");
+    next.wait_for("enforcement goes on");
+    assert!(site.pins().exist());
+}
+
+/// A few bytes over a connection that is open.
+fn exchange(client: &mut TcpStream, server: &mut TcpStream) {
+    let mut received = [0; 5];
+    client.write_all(b"still").unwrap();
+    server.read_exact(&mut received).unwrap();
+    assert_eq!(&received, b"still");
+}
+
+#[test]
+fn a_service_manager_hears_when_enforcement_has_begun_and_that_the_agent_lives() {
+    let site = Site::new();
+    let path = site.directory.join("notify");
+    let manager = UnixDatagram::bind(&path).unwrap();
+    manager.set_read_timeout(Some(PATIENCE)).unwrap();
+    let hears = |wanted: &str| {
+        let mut datagram = [0; 512];
+        loop {
+            let length = manager.recv(&mut datagram).expect(wanted);
+            let said = text(&datagram[..length]);
+            if said.lines().any(|line| line == wanted) {
+                return said;
+            }
+        }
+    };
+    let mut command = site.agent_command("policy.toml");
+    command
+        .env("NOTIFY_SOCKET", &path)
+        .env("WATCHDOG_USEC", "200000");
+    let agent = Agent::start(command);
+    assert!(hears("READY=1").contains("STATUS=2 interfaces"));
+    assert_eq!(site.attached("ta"), ["from_tenant"]);
+    // The second one follows without any news of interfaces.
+    hears("WATCHDOG=1");
+    hears("WATCHDOG=1");
+    assert_eq!(agent.stop(), Some(0));
+    hears("STOPPING=1");
 }
 
 #[test]

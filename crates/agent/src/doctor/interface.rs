@@ -6,7 +6,6 @@ use std::{
 };
 
 use anyhow::Result;
-use libbpf_rs::libbpf_sys;
 use netlink_packet_route::{
     RouteNetlinkMessage,
     tc::{TcAttribute, TcMessage},
@@ -16,7 +15,7 @@ use serde::Serialize;
 use crate::{
     interfaces::{self, Interface, Patterns},
     inventory::ProgramInfo,
-    tcx::Direction,
+    tcx::{self, Direction},
 };
 
 /// What the doctor has to say about one interface.
@@ -88,7 +87,7 @@ fn notes(report: &InterfaceReport) -> Vec<String> {
         .iter()
         .chain(&report.tcx_egress)
         .map(String::as_str)
-        .filter(|name| !crate::instance::PROGRAMS.contains(name))
+        .filter(|name| !crate::instance::PROGRAMS.contains(name) && !name.starts_with('#'))
         .collect();
     if !others.is_empty() {
         notes.push(format!(
@@ -99,31 +98,12 @@ fn notes(report: &InterfaceReport) -> Vec<String> {
     notes
 }
 
-/// Names of the programs at one direction of an interface; empty without the right to ask.
+/// Names of the programs at one direction of an interface, `#id` without the right to ask for names
+/// (CAP_SYS_ADMIN); empty without the right to ask at all.
 fn attached(ifindex: u32, direction: Direction) -> Vec<String> {
-    let mut ids = [0u32; 64];
-    let mut options = libbpf_sys::bpf_prog_query_opts {
-        sz: size_of::<libbpf_sys::bpf_prog_query_opts>() as libbpf_sys::size_t,
-        prog_ids: ids.as_mut_ptr(),
-        ..Default::default()
-    };
-    options.__bindgen_anon_1.count = ids.len() as u32;
-    let Ok(target) = i32::try_from(ifindex) else {
-        return Vec::new();
-    };
-    // SAFETY: `options` says its own size and that of the array it points to; both outlive the call.
-    let code =
-        unsafe { libbpf_sys::bpf_prog_query_opts(target, direction.attach_type(), &mut options) };
-    if code != 0 {
-        return Vec::new();
-    }
-    // SAFETY: both members of the union are the same number.
-    let count = unsafe { options.__bindgen_anon_1.count } as usize;
-    ids.iter()
-        .take(count)
-        .map(|id| {
-            ProgramInfo::of_id(*id).map_or_else(|_| format!("program {id}"), |info| info.name)
-        })
+    let ids = tcx::attached(ifindex, direction).unwrap_or_default();
+    ids.into_iter()
+        .map(|id| ProgramInfo::of_id(id).map_or_else(|_| format!("#{id}"), |info| info.name))
         .collect()
 }
 

@@ -3,21 +3,22 @@
 use std::{fs, path::Path, thread};
 
 use anyhow::{Context, Result, anyhow};
-use nix::sched::{CloneFlags, unshare};
+use nix::{
+    errno::Errno,
+    sched::{CloneFlags, unshare},
+};
 
 use super::{Finding, Need, Question};
 use crate::{
     bpffs, include_object, instance, object,
-    tcx::{Direction, TcxLink},
+    tcx::{self, Direction, TcxLink},
 };
 
 /// Capabilities that enforcement takes: number and name.
-const CAPABILITIES: [(u32, &str); 4] = [
-    (12, "net_admin"),
-    (21, "sys_admin"),
-    (38, "perfmon"),
-    (39, "bpf"),
-];
+const CAPABILITIES: [(u32, &str); 3] = [(12, "net_admin"), (38, "perfmon"), (39, "bpf")];
+
+/// CAP_SYS_ADMIN.
+const SYS_ADMIN: u32 = 21;
 
 /// Oldest kernel on which the programs are known to load.
 const KERNEL_MIN: (u32, u32) = (6, 12);
@@ -109,11 +110,7 @@ pub(super) fn release() -> String {
 
 /// Capabilities that enforcement takes and this process lacks.
 pub(crate) fn missing_capabilities() -> Vec<&'static str> {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let effective = status
-        .lines()
-        .find_map(|line| u64::from_str_radix(line.strip_prefix("CapEff:")?.trim(), 16).ok())
-        .unwrap_or_default();
+    let effective = effective_capabilities();
     CAPABILITIES
         .into_iter()
         .filter(|(number, _)| effective >> number & 1 == 0)
@@ -121,9 +118,22 @@ pub(crate) fn missing_capabilities() -> Vec<&'static str> {
         .collect()
 }
 
+/// True if this process may walk all programs, maps and links of the kernel.
+pub(crate) fn may_walk_objects() -> bool {
+    effective_capabilities() >> SYS_ADMIN & 1 == 1
+}
+
+fn effective_capabilities() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    status
+        .lines()
+        .find_map(|line| u64::from_str_radix(line.strip_prefix("CapEff:")?.trim(), 16).ok())
+        .unwrap_or_default()
+}
+
 fn rights(missing: &[&str]) -> Finding {
     if missing.is_empty() {
-        RIGHTS.yes("bpf, perfmon, net_admin, sys_admin")
+        RIGHTS.yes("bpf, perfmon, net_admin")
     } else {
         RIGHTS.no(format!("missing capabilities: {}", missing.join(", ")))
     }
@@ -211,16 +221,26 @@ fn try_program(program: &str, maps: &[&str]) -> Result<String> {
     probe(program, maps).map(|_| "loaded".to_owned())
 }
 
-/// Attaches to the loopback of a namespace that exists only while this function runs.
+/// Attaches to the loopback of a namespace that exists only while this function runs; where no namespace
+/// can be made, asks what is attached to that of this one.
 fn try_tcx() -> Result<String> {
     let attached = thread::spawn(|| {
-        unshare(CloneFlags::CLONE_NEWNET).context("making a network namespace")?;
+        match unshare(CloneFlags::CLONE_NEWNET) {
+            Err(Errno::EPERM) => return ask_tcx(),
+            made => made.context("making a network namespace")?,
+        }
         let object = probe("probe_empty", &[])?;
         let program = object::program(&object, "probe_empty")?;
         let lo = crate::interfaces::find("lo")?;
         TcxLink::attach(&program, lo.index, Direction::Ingress).map(|_| "attached".to_owned())
     });
     attached.join().map_err(|_| anyhow!("the trial panicked"))?
+}
+
+fn ask_tcx() -> Result<String> {
+    let lo = crate::interfaces::find("lo")?;
+    tcx::attached(lo.index, Direction::Ingress)
+        .map(|_| "asked, not tried: that takes CAP_SYS_ADMIN".to_owned())
 }
 
 fn try_struct_ops() -> Result<String> {

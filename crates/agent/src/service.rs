@@ -1,0 +1,58 @@
+//! What a service manager is told (systemd's notification protocol); where none listens, nothing.
+
+use std::time::Duration;
+
+use nix::poll::PollTimeout;
+use sd_notify::{NotifyState, notify};
+use tracing::debug;
+
+/// The service manager that started this process, if any.
+#[derive(Debug)]
+pub struct Service {
+    /// How often it wants a sign of life.
+    watchdog: Option<Duration>,
+}
+
+impl Service {
+    /// Reads what the service manager left in the environment.
+    pub fn of_environment() -> Self {
+        Self {
+            watchdog: sd_notify::watchdog_enabled(),
+        }
+    }
+
+    /// It works; `status` is shown by `systemctl status`.
+    pub fn ready(&self, status: &str) {
+        tell(&[NotifyState::Ready, NotifyState::Status(status)]);
+    }
+
+    /// Something worth a line changed.
+    pub fn status(&self, status: &str) {
+        tell(&[NotifyState::Status(status)]);
+    }
+
+    /// It is about to end.
+    pub fn stopping(&self, status: &str) {
+        tell(&[NotifyState::Stopping, NotifyState::Status(status)]);
+    }
+
+    /// A sign of life.
+    pub fn alive(&self) {
+        if self.watchdog.is_some() {
+            tell(&[NotifyState::Watchdog]);
+        }
+    }
+
+    /// How long to wait for news before the next sign of life is due: half of what the manager allows.
+    pub fn patience(&self) -> PollTimeout {
+        self.watchdog.map_or(PollTimeout::NONE, |interval| {
+            PollTimeout::try_from(interval / 2).unwrap_or(PollTimeout::MAX)
+        })
+    }
+}
+
+fn tell(states: &[NotifyState<'_>]) {
+    if let Err(error) = notify(states) {
+        debug!("the service manager does not listen: {error}");
+    }
+}
