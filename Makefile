@@ -36,6 +36,12 @@ dist: ## build target/dist/sluicegate with link-time optimisation, for installin
 	@scripts/setup.sh build
 	@$(RUN) cargo build --profile dist --locked -p sluicegate
 
+.PHONY: deb
+deb: ## build the Debian package out/deb/sluicegate_*.deb
+	@scripts/setup.sh deb
+	@$(RUN) cargo build --profile dist --locked -p sluicegate
+	@scripts/deb.sh target/dist/sluicegate "$(OUT)/deb"
+
 .PHONY: demo
 demo: ## simulate two scenarios, rehearse them on this kernel (root), compare
 	@scripts/demo.sh "$(OUT)/demo"

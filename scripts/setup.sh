@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Installs what is missing, and only that, with apt. Safe to run again and again.
 #
-#   setup.sh [build|demo|test]   what the tools are for (default: build)
+#   setup.sh [build|deb|demo|test]   what the tools are for (default: build)
 #
-# build  compilers and libraries        demo  build + what the lab world calls
-# test   demo + guests, a browser for the report's test, sanitizers for fuzzing
+# build  compilers and libraries        deb   build + what knows packages' libraries
+# demo   build + what the lab world calls
+# test   demo + deb + guests, a browser for the report's test, sanitizers for fuzzing
 #
 # Without root or apt it installs nothing, says what is missing and how to get
 # it, and exits with 1. It never asks anything and removes no package.
@@ -16,8 +17,8 @@ APT_LOCK_WAIT_S=600
 
 purpose=${1:-build}
 case "$purpose" in
-build | demo | test) ;;
-*) die "setup.sh: unknown purpose '$purpose'; use build, demo or test" ;;
+build | deb | demo | test) ;;
+*) die "setup.sh: unknown purpose '$purpose'; use build, deb, demo or test" ;;
 esac
 
 missing=() # package, one per element
@@ -69,8 +70,16 @@ want_demo() {
 	need_command ethtool ethtool "offloads of the lab's interfaces"
 }
 
+want_deb() {
+	want_build
+	need_command dpkg-shlibdeps dpkg-dev "names the packages that libraries come from"
+}
+
 want_test() {
 	want_demo
+	want_deb
+	need_command man man-db "reads the manual's pages in a test"
+	need_command systemd-analyze systemd "checks the service's unit"
 	need_command linux.uml user-mode-linux "guest kernels as tenants"
 	need_command chromium chromium "opens the report"
 	need_command tshark tshark "decodes the feedback option in a test"

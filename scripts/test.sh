@@ -221,6 +221,7 @@ kernel_objects >"$LOGS/objects-before"
 stage "lint" scripts/lint.sh
 cargo_tests "tests" "${PARALLEL[@]}"
 cargo_tests "kernel and lab tests" "${EXCLUSIVE[@]}" -- --test-threads=1
+stage "package" scripts/test-deb.sh "$SLUICEGATE" "$LOGS/package"
 stage "fuzz smoke" fuzz/run.sh "$FUZZ_SECONDS"
 stage "simulated scenarios" "$SLUICEGATE" run scenarios/*.toml scenarios/*/*.toml --world sim --short --check --out "$LOGS/sim"
 scenarios

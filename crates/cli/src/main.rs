@@ -16,6 +16,7 @@ mod doctor;
 mod flows;
 mod interrupt;
 mod lab;
+mod manual;
 mod output;
 mod policy;
 mod run;
@@ -24,11 +25,14 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-use crate::output::Failure;
-
 /// Congestion control that belongs to the operator.
 #[derive(Debug, Parser)]
-#[command(name = "sluicegate", version, arg_required_else_help = true)]
+#[command(
+    name = "sluicegate",
+    version,
+    arg_required_else_help = true,
+    after_help = "Exit codes: 0 it ran, 1 it failed, 2 wrong usage or a file with errors, 3 a check did not hold, 130 interrupted."
+)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -57,6 +61,7 @@ enum Command {
         /// bash, zsh, fish, elvish or powershell
         shell: clap_complete::Shell,
     },
+    Man(manual::Args),
 }
 
 fn main() -> ExitCode {
@@ -74,15 +79,10 @@ fn main() -> ExitCode {
         Command::Flows(args) => flows::run(args),
         Command::Detach(args) => detach::run(args),
         Command::Doctor(args) => doctor::run(args),
-        Command::Completions { shell } => completions(*shell),
+        Command::Completions { shell } => manual::completions(*shell, Cli::command()),
+        Command::Man(args) => manual::run(args, Cli::command()),
     };
     output::finish(result)
-}
-
-fn completions(shell: clap_complete::Shell) -> Result<(), Failure> {
-    let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "sluicegate", &mut script);
-    output::print(&String::from_utf8_lossy(&script))
 }
 
 #[cfg(test)]

@@ -283,3 +283,19 @@ fn a_run_at_other_rates_says_so() {
     assert_eq!(code(&output), 2);
     assert!(text(&output.stderr).contains("0.25"));
 }
+
+#[test]
+fn every_subcommand_has_a_manual_page() {
+    let directory = std::env::temp_dir().join(format!("sluicegate-{}-man", std::process::id()));
+    let output = sluicegate(&["man", "--out", directory.to_str().unwrap()]);
+    assert_eq!(code(&output), 0);
+    let page = |name: &str| fs::read_to_string(directory.join(name)).expect(name);
+    let agent = page("sluicegate-agent.1");
+    assert!(agent.contains(".SH OPTIONS") && agent.contains("\\-\\-policy"));
+    for name in ["run", "flows", "policy-explain", "lab-calibrate"] {
+        assert!(page(&format!("sluicegate-{name}.1")).contains(".SH NAME"));
+    }
+    let shown = sluicegate(&["man"]);
+    assert_eq!(text(&shown.stdout), page("sluicegate.1"));
+    fs::remove_dir_all(&directory).expect("our own directory");
+}
