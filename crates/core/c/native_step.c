@@ -19,6 +19,8 @@ void sluice_midstream(struct sg_flow *flow, const struct sg_segment *seg, sg_u64
 		      const struct sg_params *params, const struct sg_remembered *known);
 void sluice_segment(struct sg_flow *flow, const struct sg_segment *seg, sg_u64 now_ns,
 		    const struct sg_params *params, struct sg_verdict *out);
+sg_u32 sluice_window_allowed(const struct sg_flow *flow, const struct sg_params *params,
+			     sg_u64 now_ns);
 void sluice_count(struct sg_counters *counters, const struct sg_segment *seg,
 		  const struct sg_verdict *out);
 
@@ -67,6 +69,12 @@ void sluice_segment(struct sg_flow *flow, const struct sg_segment *seg, sg_u64 n
 		sg_from_tenant(flow, seg, now_ns, params, out);
 	else
 		sg_to_tenant(flow, seg, now_ns, params, out);
+}
+
+sg_u32 sluice_window_allowed(const struct sg_flow *flow, const struct sg_params *params,
+			     sg_u64 now_ns)
+{
+	return sg_window_allowed(flow, params, now_ns);
 }
 
 void sluice_count(struct sg_counters *counters, const struct sg_segment *seg,

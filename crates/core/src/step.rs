@@ -43,6 +43,7 @@ unsafe extern "C" {
         params: &Params,
         out: &mut Verdict,
     );
+    fn sluice_window_allowed(flow: &Flow, params: &Params, now_ns: u64) -> u32;
     fn sluice_count(counters: &mut Counters, seg: &Segment, out: &Verdict);
 }
 
@@ -86,6 +87,15 @@ impl PolicyTable {
     pub fn trusts(&self, remote: &Addr) -> bool {
         // SAFETY: as in `Counters::packet`.
         unsafe { sluice_policy_trusts(self, remote) != 0 }
+    }
+}
+
+impl Flow {
+    /// Window that the tenant is to be shown as things are, or would be if the rule enforced, in bytes;
+    /// never above the peer's. `params` are those of its rule. 0 = no algorithm governs the flow.
+    pub fn allowed_window_bytes(&self, params: &Params, now_ns: u64) -> u32 {
+        // SAFETY: as in `Counters::packet`.
+        unsafe { sluice_window_allowed(self, params, now_ns) }
     }
 }
 

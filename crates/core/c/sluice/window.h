@@ -107,6 +107,20 @@ SG_INLINE sg_u16 sg_window_field(const struct sg_flow *flow, const struct sg_par
 	return seg->window < wire ? seg->window : (sg_u16)wire;
 }
 
+/*
+ * What the tenant is to be shown as things are, in bytes: for reports, and in
+ * `observe` mode the only place where it shows. 0 without an algorithm's window.
+ */
+SG_INLINE sg_u32 sg_window_allowed(const struct sg_flow *flow, const struct sg_params *params,
+				   sg_u64 now_ns)
+{
+	sg_u32 shift = flow->wscale & 15;
+	sg_u32 wire = sg_window_to_wire(sg_window_target(flow, params, flow->snd_una, now_ns),
+					shift);
+
+	return flow->cc.cwnd ? sg_min32(wire, flow->peer_window) << shift : 0;
+}
+
 /* Remember what the tenant has been shown. */
 SG_INLINE void sg_window_shown(struct sg_flow *flow, const struct sg_segment *seg,
 			       sg_u16 wire, sg_u32 wscale)

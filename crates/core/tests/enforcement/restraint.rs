@@ -2,7 +2,7 @@
 
 use sluicegate_core::{
     abi::{
-        MODE_ONE_SIDED, MODE_TWO_SIDED, MODE_WATCH, Params, REASON_NAMES, RULE_OBSERVE,
+        Flow, MODE_ONE_SIDED, MODE_TWO_SIDED, MODE_WATCH, Params, REASON_NAMES, RULE_OBSERVE,
         RULE_POLICE, RULE_STRIP_MPTCP,
     },
     host::{Action, ecn, edit, tcp},
@@ -235,6 +235,39 @@ fn observers_edit_nothing_and_compute_everything() {
         assert!(flow.srtt_ns > 0 && flow.losses > 0 && flow.bytes_acked >= 1_000_000);
         assert!(flow.cc.cwnd > 0);
     }
+}
+
+#[test]
+fn observers_say_what_enforcement_would_show() {
+    let observe = policy_of(Params {
+        mode: RULE_OBSERVE,
+        window_cap: 20_000,
+        ..params()
+    });
+    let mut solo = Solo::one_sided(&observe, 1460, 10);
+    solo.send(&solo.own(0, 1000));
+    let (after, _) = solo.arrive(&solo.peers(1000, WIDE));
+    assert_eq!(after.window, WIDE);
+    assert_eq!(solo.counter("window_would_lower"), 1);
+    // 14 600 bytes are 15 units of the scale.
+    let flow = solo.flow();
+    let params = observe.rules().next().unwrap().params;
+    assert_eq!(flow.allowed_window_bytes(&params, solo.now_ns), 15 << 10);
+    assert_eq!(flow.shown_window_bytes(), u64::from(WIDE) << 10);
+    // The peer's own window is the smaller one; an ACK that repeats says nothing either way.
+    solo.send(&solo.own(1000, 1000));
+    solo.arrive(&solo.peers(2000, 5));
+    solo.arrive(&solo.peers(2000, 5));
+    assert_eq!(solo.counter("window_would_lower"), 1);
+    assert_eq!(
+        solo.flow().allowed_window_bytes(&params, solo.now_ns),
+        5 << 10
+    );
+}
+
+#[test]
+fn what_is_not_governed_has_no_window_of_ours() {
+    assert_eq!(Flow::default().allowed_window_bytes(&params(), 0), 0);
 }
 
 #[test]
