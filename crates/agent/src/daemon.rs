@@ -4,7 +4,7 @@
 //! Everything is pinned as soon as it exists, so a killed agent, or one that was told to persist,
 //! leaves enforcement running, and the next one takes it over.
 
-use std::{collections::BTreeSet, os::fd::AsFd, path::PathBuf};
+use std::{collections::BTreeSet, net::SocketAddr, os::fd::AsFd, path::PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use nix::{
@@ -22,6 +22,7 @@ use crate::{
     doctor::kernel,
     instance::{Instance, Options},
     interfaces::{self, Event, Interface, Patterns, Watch},
+    meter::serve::{Listener, Meter},
     netns::NetNs,
     service::Service,
     takeover::Takeover,
@@ -44,6 +45,8 @@ pub struct Config {
     pub interface_quota: u32,
     /// Leave enforcement running when a signal ends the agent.
     pub persist: bool,
+    /// Where to serve metrics, in the network namespace that the agent is started in; `None` = nowhere.
+    pub metrics: Option<SocketAddr>,
 }
 
 /// Enforces until SIGINT or SIGTERM, then detaches and removes its pins unless it was told to
@@ -63,6 +66,7 @@ pub fn run(config: &Config) -> Result<()> {
     let netns = NetNs::select(config.netns.as_deref())?;
     let _claim = netns.claim()?;
     let signals = stop_signals()?;
+    let metrics = config.metrics.map(Listener::bind).transpose()?;
     netns.enter()?;
     bpffs::ensure_mounted(&config.bpffs)?;
     bpffs::refuse_other_versions(&config.bpffs, netns.name())?;
@@ -72,7 +76,7 @@ pub fn run(config: &Config) -> Result<()> {
     let options = Options {
         flows_max: config.flows_max,
         interface_quota: config.interface_quota,
-        pins: Some(pins),
+        pins: Some(pins.clone()),
         ..Options::default()
     };
     let instance = Instance::load(&config.policy, &options)?;
@@ -84,6 +88,10 @@ pub fn run(config: &Config) -> Result<()> {
         service: Service::of_environment(),
     };
     agent.reconcile()?;
+    if let Some(listener) = metrics {
+        let programs = agent.instance.program_meter()?;
+        listener.serve(Meter::new(pins, netns.name().to_owned(), programs))?;
+    }
     info!(
         netns = netns.name(),
         "enforcing; stop with SIGINT or SIGTERM"

@@ -354,6 +354,28 @@ impl Instance {
             .collect()
     }
 
+    /// What asks the kernel for [`Instance::programs`] from elsewhere, and also without the right to find programs
+    /// by id.
+    ///
+    /// # Errors
+    /// No more descriptors.
+    pub fn program_meter(&self) -> Result<Box<dyn Fn() -> Vec<ProgramInfo> + Send>> {
+        let mut held = Vec::with_capacity(PROGRAMS.len());
+        for name in PROGRAMS {
+            let program = object::program(&self.object, name)?;
+            held.push(
+                program
+                    .as_fd()
+                    .try_clone_to_owned()
+                    .context("holding a program")?,
+            );
+        }
+        Ok(Box::new(move || {
+            let infos = held.iter().map(|program| ProgramInfo::of(program.as_fd()));
+            infos.filter_map(Result::ok).collect()
+        }))
+    }
+
     /// The loaded object, for tests and benchmarks that run its programs on packets of their own.
     pub fn object(&self) -> &Object {
         &self.object

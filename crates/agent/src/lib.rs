@@ -7,6 +7,7 @@
 //! - [`pool`] keeps loaded instances for the next use;
 //! - [`daemon`] is the agent around it, [`takeover`] its restart, [`detach`] its undoing,
 //!   `service` what a service manager hears of it;
+//! - [`meter`] is what an operator watches: looks, sums over time, Prometheus;
 //! - [`doctor`] says what works here and what does not;
 //! - `table` reads the table of flows, [`record`] is a flow as people read it;
 //! - [`object`] embeds, opens and loads objects, and turns a verifier's rejection into an error;
@@ -25,6 +26,7 @@ pub mod instance;
 pub mod interfaces;
 pub mod inventory;
 mod maps;
+pub mod meter;
 pub mod netns;
 pub mod object;
 mod plain;

@@ -19,13 +19,15 @@ pub const RULE_MODES: [&str; 3] = ["off", "observe", "enforce"];
 const WITH_ALPHA: [Algorithm; 2] = [Algorithm::Dctcp, Algorithm::Dcvegas];
 
 /// Reason where the rule, not the flow, forbids edits.
-const OBSERVE: &str = "observe";
+pub const OBSERVE: &str = "observe";
 
 /// What enforcement knows of one flow, from the point of view of the local tenant as sender.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FlowRecord {
     /// The tenant's interface; `#N` if its name is not known any more.
     pub interface: String,
+    /// Whose interface it is: its label, else its name.
+    pub tenant: String,
     /// Index of it.
     pub ifindex: u32,
     /// VLAN tag, if any.
@@ -51,6 +53,9 @@ pub struct FlowRecord {
     pub cwnd_bytes: u32,
     /// Its slow-start threshold in bytes; `None` = not found yet.
     pub ssthresh_bytes: Option<u32>,
+    /// The receive window that the algorithm's comes to, in bytes, never above the peer's: what the tenant is shown
+    /// next, or with `observe` would be; `None` where nothing is computed.
+    pub allowed_window_bytes: Option<u64>,
     /// The receive window that the tenant was last shown, in bytes.
     pub enforced_window_bytes: u64,
     /// The receive window that the peer last advertised, in bytes.
@@ -103,8 +108,12 @@ impl FlowRecord {
                 rule.one_sided
             })
         });
+        let interface = interface(key.ifindex, names);
+        let allowed =
+            Some(flow.allowed_window_bytes()).filter(|_| flow.mode != MODE_WATCH && rule.is_some());
         Self {
-            interface: interface(key.ifindex, names),
+            tenant: interface.clone(),
+            interface,
             ifindex: key.ifindex,
             vlan: (key.vlan != 0).then_some(key.vlan),
             local: socket(&key.local, key.local_port),
@@ -117,6 +126,7 @@ impl FlowRecord {
             algorithm: algorithm.map(Algorithm::name),
             cwnd_bytes: flow.cc.cwnd,
             ssthresh_bytes: (flow.cc.ssthresh != u32::MAX).then_some(flow.cc.ssthresh),
+            allowed_window_bytes: allowed.map(u64::from),
             enforced_window_bytes: flow.shown_window_bytes(),
             advertised_window_bytes: flow.peer_window_bytes(),
             alpha: algorithm
@@ -134,6 +144,17 @@ impl FlowRecord {
             policed: u32::from(flow.policed),
             idle_ms: now_ns.saturating_sub(flow.seen_ns) / 1_000_000,
         }
+    }
+
+    /// Enforcement holds the tenant to less than its peer offers, or with `observe` would.
+    pub fn is_limited(&self) -> bool {
+        self.allowed_window_bytes
+            .is_some_and(|allowed| allowed < self.advertised_window_bytes)
+    }
+
+    /// The rule only observes: what is computed shows nowhere but here.
+    pub fn is_observed(&self) -> bool {
+        self.reason == Some(OBSERVE)
     }
 
     /// Order of listings: by interface, then by ends.
@@ -168,7 +189,7 @@ fn reason(flow: &Flow, rule_mode: &str) -> Option<&'static str> {
     }
 }
 
-fn interface(index: u32, names: &BTreeMap<u32, String>) -> String {
+pub(crate) fn interface(index: u32, names: &BTreeMap<u32, String>) -> String {
     names
         .get(&index)
         .filter(|name| !name.is_empty())

@@ -1,6 +1,6 @@
 //! `sluicegate agent`: enforce a policy on this host's interfaces until stopped.
 
-use std::{io::IsTerminal, path::PathBuf};
+use std::{net::SocketAddr, path::PathBuf};
 
 use sluicegate_agent::{
     bpffs,
@@ -9,9 +9,12 @@ use sluicegate_agent::{
     interfaces::Patterns,
 };
 use sluicegate_policy::Policy;
-use tracing::{Level, warn};
+use tracing::warn;
 
-use crate::output::Failure;
+use crate::{
+    log::{self, Format},
+    output::Failure,
+};
 
 /// Enforce a policy on interfaces until stopped by SIGINT or SIGTERM.
 ///
@@ -49,6 +52,14 @@ pub struct Args {
     /// interrupts it; `sluicegate detach --all` ends it
     #[arg(long)]
     persist: bool,
+    /// Serve metrics for Prometheus at http://ADDRESS:PORT/metrics, in the namespace where the agent is started.
+    /// Nobody is asked who they are: choose a loopback address unless the network is trusted
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    metrics: Option<SocketAddr>,
+
+    /// How to write the log
+    #[arg(long, value_enum, default_value_t)]
+    log_format: Format,
 
     /// Log more
     #[arg(long, short)]
@@ -57,17 +68,7 @@ pub struct Args {
 
 /// Runs the agent; what it has to say goes to standard error.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let level = if args.verbose {
-        Level::DEBUG
-    } else {
-        Level::INFO
-    };
-    tracing_subscriber::fmt()
-        .with_max_level(level)
-        .with_target(false)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_writer(std::io::stderr)
-        .init();
+    log::begin(args.log_format, args.verbose);
     let (policy, warnings) = Policy::read_with_warnings(&args.policy)?;
     for warning in &warnings {
         warn!("{warning}");
@@ -80,6 +81,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         flows_max: args.flows_max,
         interface_quota: args.interface_quota,
         persist: args.persist,
+        metrics: args.metrics,
     };
     Ok(daemon::run(&config)?)
 }

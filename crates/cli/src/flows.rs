@@ -12,7 +12,8 @@ use sluicegate_agent::{
 };
 
 use crate::{
-    columns::{Align, bytes, table},
+    columns::{Align, table},
+    flowtable::{Column, Filter, Order, Row},
     output::{self, Failure},
 };
 
@@ -20,11 +21,79 @@ use crate::{
 ///
 /// Reads pinned state, so it also works while no agent runs and enforcement goes on.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  sluicegate flows --sort srtt --limit 10
+  sluicegate flows --filter '10.0.3. mode=watch'
+  sluicegate flows --filter 'why=observe allowed<64K'")]
 pub struct Args {
+    #[command(flatten)]
+    choice: Choice,
+
+    /// Show at most so many
+    #[arg(long, value_name = "N")]
+    limit: Option<usize>,
+
     /// One JSON document: `flows` and `counters`
     #[arg(long)]
     json: bool,
 
+    #[command(flatten)]
+    place: Place,
+}
+
+/// Which flows, in which order.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Choice {
+    /// Only flows for which all words hold: text in any name, `column=text`, `column~text`, `column<number` (also
+    /// `<=`, `=`, `>=`, `>`; K, M, G), `!word`. Columns are those of --sort
+    #[arg(long, value_name = "WORDS", default_value = "")]
+    pub filter: Filter,
+
+    /// Only flows of this tenant
+    #[arg(long, value_name = "NAME")]
+    pub tenant: Option<String>,
+
+    /// Only flows of this interface
+    #[arg(long, value_name = "NAME")]
+    pub interface: Option<String>,
+
+    /// Sort by this column: numbers from the largest down, names from a to z
+    #[arg(long, value_name = "COLUMN", value_enum, hide_possible_values = false)]
+    pub sort: Option<Column>,
+
+    /// Sort the other way round
+    #[arg(long, short)]
+    pub reverse: bool,
+}
+
+impl Choice {
+    /// All conditions in one.
+    pub fn filter(&self) -> Filter {
+        let mut filter = self.filter.clone();
+        for (column, wanted) in [
+            (Column::Tenant, &self.tenant),
+            (Column::Interface, &self.interface),
+        ] {
+            if let Some(wanted) = wanted {
+                filter = filter.and_is(column, wanted);
+            }
+        }
+        filter
+    }
+
+    /// The order asked for, or by `default`.
+    pub fn order(&self, default: Column) -> Order {
+        let natural = Order::natural(self.sort.unwrap_or(default));
+        Order {
+            descending: natural.descending != self.reverse,
+            ..natural
+        }
+    }
+}
+
+/// Whose flows.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Place {
     /// Network namespace, as `ip netns` names it [default: the current one]
     #[arg(long, value_name = "NAME")]
     netns: Option<String>,
@@ -34,29 +103,51 @@ pub struct Args {
     bpffs: PathBuf,
 }
 
+impl Place {
+    /// Finds it, with what is pinned there.
+    ///
+    /// # Errors
+    /// There is no such namespace, or nothing is pinned for it.
+    pub fn find(&self) -> Result<(NetNs, Pins)> {
+        let netns = NetNs::select(self.netns.as_deref())?;
+        let pins = Pins::new(&self.bpffs, netns.name());
+        ensure!(
+            pins.exist(),
+            "nothing is enforced in network namespace {}: no pins at {} (is the agent running there, with this \
+             --bpffs, and are you root?)",
+            netns.name(),
+            pins.root().display()
+        );
+        Ok((netns, pins))
+    }
+}
+
+/// Names of the interfaces of a network namespace.
+///
+/// # Errors
+/// The namespace cannot be entered.
+pub fn interface_names(netns: &NetNs) -> Result<BTreeMap<u32, String>> {
+    let interfaces = netns::within(netns.as_fd(), interfaces::list)?;
+    let names = interfaces
+        .into_iter()
+        .map(|interface| (interface.index, interface.name));
+    Ok(names.collect())
+}
+
 /// Prints the flows.
 pub fn run(args: &Args) -> Result<(), Failure> {
     output::print(&shown(args)?)
 }
 
 fn shown(args: &Args) -> Result<String> {
-    let netns = NetNs::select(args.netns.as_deref())?;
-    let pins = Pins::new(&args.bpffs, netns.name());
-    ensure!(
-        pins.exist(),
-        "nothing is enforced in network namespace {}: no pins at {} (is the agent running there, with this \
-         --bpffs, and are you root?)",
-        netns.name(),
-        pins.root().display()
-    );
-    let names: BTreeMap<u32, String> = netns::within(netns.as_fd(), interfaces::list)?
-        .into_iter()
-        .map(|interface| (interface.index, interface.name))
-        .collect();
-    let flows = instance::pinned_flows(&pins, &names)?;
+    let (netns, pins) = args.place.find()?;
+    let flows = instance::pinned_flows(&pins, &interface_names(&netns)?)?;
+    let all = flows.len();
+    let rows = choose(flows, args);
     if !args.json {
-        return Ok(text(&flows));
+        return Ok(text(&rows, all));
     }
+    let flows: Vec<&FlowRecord> = rows.iter().map(|row| &row.flow).collect();
     let counters = instance::pinned_counters(&pins)?;
     let document = json!({ "netns": netns.name(), "flows": flows, "counters": counters });
     serde_json::to_string_pretty(&document)
@@ -64,54 +155,55 @@ fn shown(args: &Args) -> Result<String> {
         .context("writing JSON")
 }
 
-fn text(flows: &[FlowRecord]) -> String {
-    let head = [
-        ("interface", Align::Left),
-        ("tenant", Align::Left),
-        ("peer", Align::Left),
-        ("mode", Align::Left),
-        ("why", Align::Left),
-        ("algorithm", Align::Left),
-        ("window", Align::Right),
-        ("shown", Align::Right),
-        ("peer's", Align::Right),
-        ("alpha", Align::Right),
-        ("srtt us", Align::Right),
-        ("min us", Align::Right),
-        ("acked", Align::Right),
-        ("marked", Align::Right),
-        ("losses", Align::Right),
-        ("policed", Align::Right),
-    ];
-    let rows: Vec<Vec<String>> = flows.iter().map(row).collect();
-    format!("{}{} flows\n", table(&head, &rows), flows.len())
+fn choose(flows: Vec<FlowRecord>, args: &Args) -> Vec<Row> {
+    let filter = args.choice.filter();
+    let mut rows: Vec<Row> = flows
+        .into_iter()
+        .map(|flow| Row { flow, rates: None })
+        .filter(|row| filter.holds(row))
+        .collect();
+    let mut indices: Vec<usize> = (0..rows.len()).collect();
+    args.choice
+        .order(Column::Interface)
+        .sort(&rows, &mut indices);
+    indices.truncate(args.limit.unwrap_or(usize::MAX));
+    let mut taken: Vec<Option<Row>> = rows.drain(..).map(Some).collect();
+    indices
+        .into_iter()
+        .filter_map(|index| taken[index].take())
+        .collect()
 }
 
-fn row(flow: &FlowRecord) -> Vec<String> {
-    let interface = match flow.vlan {
-        Some(vlan) => format!("{}.{vlan}", flow.interface),
-        None => flow.interface.clone(),
+fn text(rows: &[Row], all: usize) -> String {
+    let columns = with_tenants(&Column::LISTED, rows);
+    let count = if rows.len() == all {
+        format!("{all} flows\n")
+    } else {
+        format!("{} of {all} flows\n", rows.len())
     };
-    vec![
-        interface,
-        flow.local.to_string(),
-        flow.remote.to_string(),
-        flow.mode.to_owned(),
-        flow.reason.unwrap_or("-").to_owned(),
-        flow.algorithm.unwrap_or("-").to_owned(),
-        bytes(flow.cwnd_bytes.into()),
-        bytes(flow.enforced_window_bytes),
-        bytes(flow.advertised_window_bytes),
-        number(flow.alpha, 3),
-        number(flow.srtt_us, 0),
-        number(flow.min_rtt_us, 0),
-        bytes(flow.acked_bytes),
-        bytes(flow.marked_bytes),
-        (flow.losses + flow.timeouts).to_string(),
-        flow.policed.to_string(),
-    ]
+    lines(&columns, rows) + &count
 }
 
-fn number(value: Option<f64>, digits: usize) -> String {
-    value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"))
+/// Without the column of tenants, or that of interfaces, where both say the same.
+pub fn with_tenants(columns: &[Column], rows: &[Row]) -> Vec<Column> {
+    let labelled = rows.iter().any(|row| row.flow.tenant != row.flow.interface);
+    let both = columns.contains(&Column::Interface);
+    columns
+        .iter()
+        .copied()
+        .filter(|column| *column != Column::Tenant || labelled || !both)
+        .collect()
+}
+
+/// A table of these columns.
+pub fn lines(columns: &[Column], rows: &[Row]) -> String {
+    let head: Vec<(&str, Align)> = columns
+        .iter()
+        .map(|column| (column.title(), column.align()))
+        .collect();
+    let cells: Vec<Vec<String>> = rows
+        .iter()
+        .map(|row| columns.iter().map(|column| column.cell(row)).collect())
+        .collect();
+    table(&head, &cells)
 }

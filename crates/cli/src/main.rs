@@ -14,12 +14,16 @@ mod compare;
 mod detach;
 mod doctor;
 mod flows;
+mod flowtable;
 mod interrupt;
 mod lab;
 mod manual;
+mod log;
+mod metrics;
 mod output;
 mod policy;
 mod run;
+mod top;
 
 use std::process::ExitCode;
 
@@ -51,6 +55,8 @@ enum Command {
     Lab(lab::Command),
     Agent(agent::Args),
     Flows(flows::Args),
+    Top(top::Args),
+    Metrics(metrics::Args),
     Detach(detach::Args),
     Doctor(doctor::Args),
     /// Print a completion script for a shell
@@ -77,6 +83,8 @@ fn main() -> ExitCode {
         Command::Lab(command) => lab::run(command),
         Command::Agent(args) => agent::run(args),
         Command::Flows(args) => flows::run(args),
+        Command::Top(args) => top::run(args),
+        Command::Metrics(args) => metrics::run(args),
         Command::Detach(args) => detach::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Completions { shell } => manual::completions(*shell, Cli::command()),

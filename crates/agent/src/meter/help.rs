@@ -1,0 +1,145 @@
+//! What each counter of the programs means, for whoever meets it in Prometheus.
+
+/// The counters of `COUNTER_NAMES` with their help.
+const HELP: [(&str, &str); 39] = [
+    ("packets", "Packets seen, in both directions."),
+    (
+        "ect_set",
+        "Packets made ECN-capable towards an enforcing peer.",
+    ),
+    (
+        "ecn_hidden",
+        "Packets whose ECN codepoint was cleared before the tenant.",
+    ),
+    ("window_lowered", "Receive windows rewritten."),
+    (
+        "feedback_sent",
+        "Packets to which the feedback option was added.",
+    ),
+    (
+        "feedback_taken",
+        "Packets whose feedback option was read and removed.",
+    ),
+    ("ce_bytes", "Payload bytes that arrived with a CE mark."),
+    ("not_tcp", "Packets left alone: not TCP over IPv4 or IPv6."),
+    ("fragment", "Packets left alone: IP fragments."),
+    (
+        "ip_options",
+        "Packets left alone: IPv4 options or IPv6 extension headers.",
+    ),
+    (
+        "malformed",
+        "Packets left alone: lengths that contradict each other.",
+    ),
+    (
+        "malformed_option",
+        "Packets left alone: TCP options that do not add up.",
+    ),
+    ("no_rule", "SYNs that no rule of the policy covers."),
+    ("syn", "SYNs remembered."),
+    (
+        "syn_with_data",
+        "SYNs with data, to which nothing is added.",
+    ),
+    (
+        "peer_offered",
+        "SYNs that offered enforcement to the peer's host.",
+    ),
+    (
+        "peer_accepted",
+        "SYN/ACKs that accepted the enforcement that a peer's host offered.",
+    ),
+    (
+        "peer_untrusted",
+        "Offers of enforcement from outside the trusted prefixes: not believed.",
+    ),
+    (
+        "flow_two_sided",
+        "Flows that began with both ends enforcing.",
+    ),
+    (
+        "flow_one_sided",
+        "Flows that began with this end alone enforcing, or observing.",
+    ),
+    (
+        "flow_midstream",
+        "Flows met without their handshake: watched, not enforced.",
+    ),
+    ("flow_mptcp", "Flows that use MPTCP: watched, not enforced."),
+    (
+        "flow_signed",
+        "Flows that use TCP-MD5 or TCP-AO: watched, not enforced.",
+    ),
+    (
+        "table_full",
+        "Packets left alone: no room in the table of flows.",
+    ),
+    (
+        "quota",
+        "Packets left alone: the interface's share of the table of flows is used up.",
+    ),
+    (
+        "feedback_stale",
+        "Feedback ignored: its counters went backwards.",
+    ),
+    ("fack_sent", "Packets made to carry feedback alone."),
+    (
+        "fack_taken",
+        "Packets with feedback alone that were consumed.",
+    ),
+    (
+        "no_room",
+        "ACKs in which the feedback option did not fit beside the others.",
+    ),
+    (
+        "feedback_stopped",
+        "Flows that fell back to one-sided: no feedback came any more.",
+    ),
+    (
+        "feedback_mismatch",
+        "Flows that fell back to one-sided: feedback did not follow the acknowledgements.",
+    ),
+    (
+        "ack_beyond",
+        "ACKs left alone: they acknowledge data that was never seen.",
+    ),
+    ("loss", "Losses inferred from duplicate ACKs."),
+    ("timeout", "Losses inferred from silence."),
+    (
+        "policed",
+        "Segments dropped: beyond every window that the tenant was shown.",
+    ),
+    (
+        "edit_failed",
+        "Packets passed as they were because the kernel refused an edit.",
+    ),
+    ("flow_expired", "Flows collected after they were silent."),
+    (
+        "contended",
+        "Packets passed as they were because another CPU held their flow.",
+    ),
+    (
+        "window_would_lower",
+        "Receive windows that would have been rewritten, had their rule enforced instead of observed.",
+    ),
+];
+
+/// What the counter called `name` counts.
+pub(super) fn counter(name: &str) -> &'static str {
+    HELP.iter()
+        .find(|(known, _)| *known == name)
+        .map_or("A counter of the enforcement programs.", |(_, help)| help)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sluicegate_core::abi::COUNTER_NAMES;
+
+    #[test]
+    fn every_counter_is_explained_and_nothing_else() {
+        let known: Vec<&str> = HELP.iter().map(|(name, _)| *name).collect();
+        assert_eq!(known, COUNTER_NAMES[1..]);
+        assert!(HELP.iter().all(|(_, help)| help.ends_with('.')));
+    }
+}

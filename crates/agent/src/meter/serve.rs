@@ -1,0 +1,345 @@
+//! `/metrics` over HTTP, from a thread of its own that also keeps the [`Ledger`].
+//!
+//! One connection at a time, each with a deadline: whoever is slow delays other scrapes by seconds, not enforcement.
+
+use std::{
+    collections::BTreeMap,
+    io::{ErrorKind, Read, Write},
+    net::{SocketAddr, TcpListener, TcpStream},
+    os::fd::AsFd,
+    thread,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use anyhow::{Context, Result};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use tracing::{debug, info, warn};
+
+use super::{
+    Ledger, Snapshot,
+    exposition::{Exposition, Health},
+};
+use crate::{bpffs::Pins, interfaces, inventory::ProgramInfo};
+
+/// Between two looks, at most: a flow that has ended is in the table for twice as long.
+pub const PERIOD: Duration = Duration::from_secs(5);
+
+/// A scrape so soon after a look needs none of its own.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// A client has so long to ask and to take the answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+const REQUEST_BYTES_MAX: usize = 8192;
+const HEADERS_MAX: usize = 64;
+
+/// What looks, and remembers.
+pub struct Meter {
+    /// Where.
+    pub pins: Pins,
+    /// What people call the network namespace.
+    pub netns: String,
+    /// The kernel's account of the programs.
+    pub programs: Box<dyn Fn() -> Vec<ProgramInfo> + Send>,
+    state: State,
+}
+
+#[derive(Default)]
+struct State {
+    ledger: Ledger,
+    health: Health,
+    snapshot: Option<Snapshot>,
+    looked: Option<Instant>,
+}
+
+impl Meter {
+    /// Has not looked yet.
+    pub fn new(
+        pins: Pins,
+        netns: String,
+        programs: Box<dyn Fn() -> Vec<ProgramInfo> + Send>,
+    ) -> Self {
+        let health = Health {
+            started_unix_s: SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .map_or(0.0, |since| since.as_secs_f64()),
+            ..Health::default()
+        };
+        let state = State {
+            health,
+            ..State::default()
+        };
+        Self {
+            pins,
+            netns,
+            programs,
+            state,
+        }
+    }
+
+    /// Looks at what is pinned; the calling thread is in the network namespace. A failure is told by what
+    /// [`Meter::text`] gives, and logged once until it is over.
+    pub fn look(&mut self) {
+        let begun = Instant::now();
+        let read = interface_names().and_then(|names| Snapshot::read(&self.pins, &names));
+        let state = &mut self.state;
+        state.health.looks += 1;
+        match read {
+            Ok(snapshot) => {
+                state.ledger.look(&snapshot);
+                state.snapshot = Some(snapshot);
+            }
+            Err(error) => {
+                state.health.failures += 1;
+                if state.snapshot.take().is_some() || state.health.looks == 1 {
+                    warn!("metrics: {error:#}");
+                }
+            }
+        }
+        state.health.looking_s += begun.elapsed().as_secs_f64();
+        state.looked = Some(begun);
+    }
+
+    /// What Prometheus reads.
+    ///
+    /// # Errors
+    /// As [`Exposition::text`].
+    pub fn text(&self) -> Result<String> {
+        let state = &self.state;
+        let exposition = Exposition {
+            netns: &self.netns,
+            snapshot: state.snapshot.as_ref(),
+            ledger: state.ledger.has_looked().then_some(&state.ledger),
+            programs: &(self.programs)(),
+            health: Some(&state.health),
+        };
+        exposition.text()
+    }
+
+    /// Time until the next look is due.
+    fn due_in(&self) -> Duration {
+        self.state
+            .looked
+            .map_or(Duration::ZERO, |at| PERIOD.saturating_sub(at.elapsed()))
+    }
+
+    fn is_fresh(&self) -> bool {
+        self.state.looked.is_some_and(|at| at.elapsed() < FRESH)
+    }
+}
+
+/// Names of the interfaces of the calling thread's network namespace.
+///
+/// # Errors
+/// Netlink does not answer.
+pub fn interface_names() -> Result<BTreeMap<u32, String>> {
+    let names = interfaces::list()?
+        .into_iter()
+        .map(|interface| (interface.index, interface.name));
+    Ok(names.collect())
+}
+
+/// Waits for scrapes.
+#[derive(Debug)]
+pub struct Listener(TcpListener);
+
+impl Listener {
+    /// Listens in the calling thread's network namespace.
+    ///
+    /// # Errors
+    /// The address is in use or not of this host.
+    pub fn bind(address: SocketAddr) -> Result<Self> {
+        let socket = TcpListener::bind(address)
+            .with_context(|| format!("listening on {address} for scrapes of metrics"))?;
+        // What poll announced may have gone again.
+        socket.set_nonblocking(true).context("listening")?;
+        Ok(Self(socket))
+    }
+
+    /// Where it listens, the port included that the kernel chose for port 0.
+    ///
+    /// # Errors
+    /// The kernel refused.
+    pub fn address(&self) -> Result<SocketAddr> {
+        self.0.local_addr().context("asking for an address")
+    }
+
+    /// Looks and answers for good, on a thread of its own in the calling thread's network namespace.
+    ///
+    /// # Errors
+    /// The thread cannot be made.
+    pub fn serve(self, mut meter: Meter) -> Result<()> {
+        let address = self.address()?;
+        thread::Builder::new()
+            .name("metrics".to_owned())
+            .spawn(move || {
+                loop {
+                    if meter.due_in().is_zero() {
+                        meter.look();
+                    }
+                    if let Err(error) = self.wait(&mut meter) {
+                        debug!("metrics: {error:#}");
+                    }
+                }
+            })
+            .context("starting the thread that serves metrics")?;
+        info!(%address, "serving metrics");
+        Ok(())
+    }
+
+    /// Until somebody asks, or the next look is due.
+    fn wait(&self, meter: &mut Meter) -> Result<()> {
+        let mut sources = [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)];
+        let timeout = PollTimeout::try_from(meter.due_in()).unwrap_or(PollTimeout::ZERO);
+        if poll(&mut sources, timeout).context("waiting for scrapes")? == 0 {
+            return Ok(());
+        }
+        match self.0.accept() {
+            Ok((client, _)) => converse(client, meter),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(()),
+            Err(error) => {
+                // Out of descriptors, for example: to try at once would only burn a CPU.
+                thread::sleep(FRESH);
+                Err(error).context("accepting a scrape")
+            }
+        }
+    }
+}
+
+fn converse(mut client: TcpStream, meter: &mut Meter) -> Result<()> {
+    client.set_nonblocking(false)?;
+    client.set_write_timeout(Some(PATIENCE))?;
+    let request = receive(&mut client)?;
+    let answer = match understand(&request) {
+        Asked::Metrics { body } => {
+            if !meter.is_fresh() {
+                meter.look();
+            }
+            response("200 OK", prometheus::TEXT_FORMAT, &meter.text()?, body)
+        }
+        Asked::Start => response(
+            "200 OK",
+            PLAIN,
+            "Sluicegate: metrics are at /metrics\n",
+            true,
+        ),
+        Asked::Elsewhere => response("404 Not Found", PLAIN, "metrics are at /metrics\n", true),
+        Asked::Otherwise => response("405 Method Not Allowed", PLAIN, "GET or HEAD\n", true),
+        Asked::Nonsense => response("400 Bad Request", PLAIN, "this is no HTTP request\n", true),
+    };
+    client.write_all(answer.as_bytes())?;
+    Ok(())
+}
+
+const PLAIN: &str = "text/plain; charset=utf-8";
+
+fn response(status: &str, kind: &str, content: &str, body: bool) -> String {
+    let length = content.len();
+    let content = if body { content } else { "" };
+    format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{content}"
+    )
+}
+
+/// The head of a request, or what there is of it when the client stops, takes too long or says too much.
+fn receive(client: &mut TcpStream) -> Result<Vec<u8>> {
+    let deadline = Instant::now() + PATIENCE;
+    let mut request = Vec::new();
+    let mut buffer = [0; 1024];
+    while !request.windows(4).any(|end| end == b"\r\n\r\n") && request.len() < REQUEST_BYTES_MAX {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            break;
+        }
+        client.set_read_timeout(Some(left))?;
+        match client.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(length) => request.extend_from_slice(&buffer[..length]),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                break;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(request)
+}
+
+/// What a client wants.
+#[derive(Debug, PartialEq, Eq)]
+enum Asked {
+    Metrics { body: bool },
+    Start,
+    Elsewhere,
+    Otherwise,
+    Nonsense,
+}
+
+fn understand(request: &[u8]) -> Asked {
+    let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
+    let mut parsed = httparse::Request::new(&mut headers);
+    if !matches!(parsed.parse(request), Ok(httparse::Status::Complete(_))) {
+        return Asked::Nonsense;
+    }
+    let path = parsed.path.unwrap_or_default();
+    let path = path.split('?').next().unwrap_or_default();
+    match (parsed.method.unwrap_or_default(), path) {
+        ("GET", "/metrics") => Asked::Metrics { body: true },
+        ("HEAD", "/metrics") => Asked::Metrics { body: false },
+        ("GET" | "HEAD", "/") => Asked::Start,
+        ("GET" | "HEAD", _) => Asked::Elsewhere,
+        _ => Asked::Otherwise,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    #[test]
+    fn requests_are_understood_or_refused() {
+        let asked = |request: &str| understand(request.as_bytes());
+        assert_eq!(
+            asked("GET /metrics?x=1 HTTP/1.1\r\nHost: a\r\n\r\n"),
+            Asked::Metrics { body: true }
+        );
+        assert_eq!(
+            asked("HEAD /metrics HTTP/1.0\r\n\r\n"),
+            Asked::Metrics { body: false }
+        );
+        assert_eq!(asked("GET / HTTP/1.1\r\n\r\n"), Asked::Start);
+        assert_eq!(asked("GET /etc/passwd HTTP/1.1\r\n\r\n"), Asked::Elsewhere);
+        assert_eq!(asked("POST /metrics HTTP/1.1\r\n\r\n"), Asked::Otherwise);
+        for nonsense in [
+            "",
+            "GET /metrics HTTP/1.1\r\n",
+            "\x16\x03\x01\r\n\r\n",
+            "GET",
+        ] {
+            assert_eq!(asked(nonsense), Asked::Nonsense, "{nonsense:?}");
+        }
+        let many = format!("GET / HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(100));
+        assert_eq!(asked(&many), Asked::Nonsense);
+    }
+
+    #[test]
+    fn a_scrape_is_answered_though_nothing_is_pinned() {
+        let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = listener.address().unwrap();
+        let pins = Pins::new(Path::new("/no/such/place"), "none");
+        let meter = Meter::new(pins, "none".to_owned(), Box::new(Vec::new));
+        listener.serve(meter).unwrap();
+        // A client that says nothing does not keep the next from being served.
+        drop(TcpStream::connect(address).unwrap());
+        let mut client = TcpStream::connect(address).unwrap();
+        client.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+        assert!(answer.contains("\nsluicegate_up 0\n"), "{answer}");
+        let length = answer.split("Content-Length: ").nth(1).unwrap();
+        let body = answer.split("\r\n\r\n").nth(1).unwrap();
+        assert!(length.starts_with(&format!("{}\r\n", body.len())));
+    }
+}
