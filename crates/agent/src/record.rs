@@ -21,6 +21,9 @@ const WITH_ALPHA: [Algorithm; 2] = [Algorithm::Dctcp, Algorithm::Dcvegas];
 /// Reason where the rule, not the flow, forbids edits.
 pub const OBSERVE: &str = "observe";
 
+/// A flow without packets for longer is not active, in ms.
+pub const ACTIVE_MS: u64 = 10_000;
+
 /// What enforcement knows of one flow, from the point of view of the local tenant as sender.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FlowRecord {
@@ -150,6 +153,11 @@ impl FlowRecord {
     pub fn is_limited(&self) -> bool {
         self.allowed_window_bytes
             .is_some_and(|allowed| allowed < self.advertised_window_bytes)
+    }
+
+    /// It had packets lately; others are pooled, forgotten, or ended by an RST that need not have been believed.
+    pub fn is_active(&self) -> bool {
+        self.idle_ms < ACTIVE_MS
     }
 
     /// The rule only observes: what is computed shows nowhere but here.

@@ -180,9 +180,10 @@ fn table(all: &mut Families, snapshot: &Snapshot) {
 /// What makes a series of flows.
 type Group<'a> = (&'a str, &'a str, Option<u32>, &'a str);
 
-/// Of flows in a group, now.
+/// Of active flows in a group, now.
 #[derive(Default)]
 struct Windows {
+    active: u32,
     limited: u32,
     allowed_bytes: u64,
     advertised_bytes: u64,
@@ -201,8 +202,12 @@ fn flows(all: &mut Families, flows: &[FlowRecord]) {
         *by_state
             .entry((group, flow.mode, flow.reason.unwrap_or("none")))
             .or_default() += 1;
+        let sum = windows.entry(group).or_default();
+        if !flow.is_active() {
+            continue;
+        }
+        sum.active += 1;
         if let Some(allowed) = flow.allowed_window_bytes {
-            let sum = windows.entry(group).or_default();
             sum.limited += u32::from(flow.is_limited());
             sum.allowed_bytes += allowed;
             sum.advertised_bytes += flow.advertised_window_bytes;
@@ -225,13 +230,18 @@ fn flows(all: &mut Families, flows: &[FlowRecord]) {
         }
     };
     gauge(
+        "flows_active",
+        "Flows that had packets within the last 10 seconds.",
+        |sum| sum.active.into(),
+    );
+    gauge(
         "flows_limited",
-        "Flows that are held, or with rule_mode observe would be held, to a smaller window than the peer offers.",
+        "Active flows that are held, or with rule_mode observe would be held, to a smaller window than the peer offers.",
         |sum| sum.limited.into(),
     );
     gauge(
         "window_allowed_bytes",
-        "Sum over flows of the receive window that they are held to, or with rule_mode observe would be.",
+        "Sum over active flows of the receive window that they are held to, or with rule_mode observe would be.",
         |sum| sum.allowed_bytes as f64,
     );
     gauge(

@@ -7,6 +7,8 @@
 //! ```
 
 pub mod amounts;
+#[cfg(test)]
+mod dashboard;
 pub mod exposition;
 mod families;
 mod help;

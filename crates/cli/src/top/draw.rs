@@ -69,8 +69,9 @@ fn state(app: &App) -> Line<'static> {
     let mut spans = vec![
         "sluicegate top".bold(),
         format!(
-            "  {} flows: {} enforced, {} observed, {} watched; table {} of {}",
+            "  {} flows, {} active: {} enforced, {} observed, {} watched; table {} of {}",
             totals.flows,
+            totals.active,
             totals.enforced,
             totals.observed,
             totals.watched,
@@ -356,7 +357,7 @@ fn draw_traces(frame: &mut Frame<'_>, app: &App, area: Rect) {
         values.reverse();
         let most = values.iter().copied().fold(0.0, f64::max);
         let title = format!(
-            " {} of {of}: {}, at most {} ",
+            " {} of {of}: {}, max {} ",
             plot.name,
             (plot.text)(values.last().copied().unwrap_or(0.0)),
             (plot.text)(most)
@@ -489,7 +490,7 @@ mod tests {
             assert!(row.contains(part), "{part} in {row}");
         }
         assert!(
-            shown.contains("4 flows: 0 enforced, 4 observed, 0 watched; table 4 of 128"),
+            shown.contains("4 flows, 4 active: 0 enforced, 4 observed, 0 watched; table 4 of 128"),
             "{shown}"
         );
         assert!(
@@ -498,7 +499,7 @@ mod tests {
         );
         assert!(shown.contains("send b/sv"), "{shown}");
         assert!(
-            shown.contains("goodput of all: 80b/s, at most 80b/s"),
+            shown.contains("goodput of all: 80b/s, max 80b/s"),
             "{shown}"
         );
         assert!(
@@ -534,7 +535,7 @@ mod tests {
     fn the_plots_are_about_what_is_selected() {
         let mut app = running();
         press(&mut app, KeyCode::Down);
-        assert!(screen(&mut app, 160, 24).contains("srtt of 10.0.0.1:3: 250 us, at most 250 us"));
+        assert!(screen(&mut app, 160, 24).contains("srtt of 10.0.0.1:3: 250 us, max 250 us"));
         press(&mut app, KeyCode::Tab);
         let shown = screen(&mut app, 160, 24);
         assert!(shown.contains("goodput of veth-a: 48b/s"), "{shown}");

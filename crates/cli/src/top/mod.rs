@@ -183,11 +183,14 @@ fn tables(model: &Model, shown: &[usize]) -> String {
 type TenantColumn = (&'static str, Align, fn(&Tenant) -> String);
 
 /// What is shown of tenants.
-fn tenant_columns() -> [TenantColumn; 13] {
+fn tenant_columns() -> [TenantColumn; 14] {
     [
         ("tenant", Align::Left, |tenant| tenant.tenant.clone()),
         ("flows", Align::Right, |tenant| {
             tenant.totals.flows.to_string()
+        }),
+        ("active", Align::Right, |tenant| {
+            tenant.totals.active.to_string()
         }),
         ("quota", Align::Right, |tenant| match tenant.quota {
             0 => "-".to_owned(),

@@ -47,15 +47,17 @@ impl Trace {
 pub struct Totals {
     /// Flows.
     pub flows: usize,
-    /// Of them, those whose packets are edited.
+    /// Of them, those that had packets lately.
+    pub active: usize,
+    /// Those whose packets are edited.
     pub enforced: usize,
     /// Those whose rule only observes.
     pub observed: usize,
     /// Those that are only watched.
     pub watched: usize,
-    /// Those that are held, or would be, to less than their peer offers.
+    /// Of the active, those that are held, or would be, to less than their peer offers.
     pub limited: usize,
-    /// Windows that flows are held to, or would be, in bytes.
+    /// Windows that active flows are held to, or would be, in bytes.
     pub allowed_window_bytes: u64,
     /// Windows that the peers of the same flows offer, in bytes.
     pub advertised_window_bytes: u64,
@@ -248,11 +250,12 @@ impl Totals {
     fn add(&mut self, row: &Row) {
         let flow = &row.flow;
         self.flows += 1;
+        self.active += usize::from(flow.is_active());
         self.enforced += usize::from(flow.enforced);
         self.observed += usize::from(flow.is_observed());
         self.watched += usize::from(!flow.enforced && !flow.is_observed());
-        self.limited += usize::from(flow.is_limited());
-        if let Some(allowed) = flow.allowed_window_bytes {
+        if let (Some(allowed), true) = (flow.allowed_window_bytes, flow.is_active()) {
+            self.limited += usize::from(flow.is_limited());
             self.allowed_window_bytes += allowed;
             self.advertised_window_bytes += flow.advertised_window_bytes;
         }
@@ -394,9 +397,20 @@ pub(crate) mod tests {
         assert_eq!((totals(2).enforced, totals(2).observed), (1, 0));
         // 250 µs for three quarters of the bytes, 1000 for the rest.
         assert_eq!(model.totals.srtt_us, Some(437.5));
-        assert_eq!(model.totals.limited, 3);
+        assert_eq!((model.totals.limited, model.totals.active), (3, 3));
         assert_eq!(model.totals.allowed_window_bytes, 3 * 20_480);
         assert_eq!(model.tenant_trace("veth-b").unwrap().points().len(), 1);
+    }
+
+    #[test]
+    fn windows_of_flows_that_are_silent_count_for_nothing() {
+        let mut model = Model::default();
+        let mut silent = flow("veth-a", 1);
+        silent.idle_ms = 60_000;
+        model.update(look(1, vec![silent, flow("veth-a", 2)]));
+        let totals = &model.totals;
+        assert_eq!((totals.flows, totals.active, totals.limited), (2, 1, 1));
+        assert_eq!(totals.allowed_window_bytes, 20_480);
     }
 
     #[test]

@@ -565,8 +565,10 @@ SG_INLINE void sg_ack_advances(struct sg_flow *flow, const struct sg_segment *se
 	ack.marked = sg_min32(flow->marked_pending, ack.acked);
 	flow->marked_pending -= ack.marked;
 	/* Exact from a DCTCP receiver (RFC 8257 3.2), a window's worth from a classic one. */
-	if (flow->mode == SG_MODE_TENANT_ECN && (seg->tcp_flags & SG_ECE))
+	if (flow->mode == SG_MODE_TENANT_ECN && (seg->tcp_flags & SG_ECE)) {
 		ack.marked = ack.acked;
+		flow->bytes_marked += ack.acked;
+	}
 	flow->bytes_acked += ack.acked;
 	flow->snd_una = seg->ack;
 	flow->dupacks = 0;

@@ -120,7 +120,7 @@ struct sg_flow {
 	sg_u16 dupacks;
 	sg_u16 policed;         /* segments dropped, saturating */
 
-	sg_u64 bytes_marked;    /* of the bytes acknowledged, delivered with CE */
+	sg_u64 bytes_marked;    /* of the bytes acknowledged, delivered with CE; tenant-ecn: with ECE */
 	struct sg_sent ring[SG_RTT_RING];
 	sg_u32 sack_left;       /* first block of the last SACK */
 	sg_u32 sack_right;

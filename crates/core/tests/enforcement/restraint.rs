@@ -266,6 +266,35 @@ fn observers_say_what_enforcement_would_show() {
 }
 
 #[test]
+fn observers_take_what_the_tenants_echo_for_marks() {
+    let observe = policy_of(Params {
+        mode: RULE_OBSERVE,
+        ..params()
+    });
+    let mut solo = Solo::new(&observe);
+    let syn = Packet {
+        flags: tcp::SYN | tcp::ECE | tcp::CWR,
+        ..solo.syn(&[&opt::mss(1460), &opt::wscale(10)])
+    };
+    solo.send(&syn);
+    let answer = Packet {
+        flags: tcp::SYN | tcp::ACK | tcp::ECE,
+        ..solo.syn_ack(&[&opt::mss(1460), &opt::wscale(10)])
+    };
+    solo.arrive(&answer);
+    for (at, echo) in [(0, 0), (1000, tcp::ECE), (2000, 0)] {
+        solo.send(&solo.own(at, 1000));
+        let ack = Packet {
+            flags: tcp::ACK | echo,
+            ..solo.peers(at + 1000, WIDE)
+        };
+        solo.arrive(&ack);
+    }
+    let flow = solo.flow();
+    assert_eq!((flow.bytes_acked, flow.bytes_marked), (3000, 1000));
+}
+
+#[test]
 fn what_is_not_governed_has_no_window_of_ours() {
     assert_eq!(Flow::default().allowed_window_bytes(&params(), 0), 0);
 }
