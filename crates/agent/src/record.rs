@@ -8,7 +8,10 @@ use std::{
 
 use serde::Serialize;
 use sluicegate_core::{
-    abi::{Addr, Flow, FlowKey, MODE_NAMES, MODE_TWO_SIDED, MODE_WATCH, REASON_NAMES, Rule},
+    abi::{
+        Addr, FLOW_UNMARKED, Flow, FlowKey, MODE_NAMES, MODE_TWO_SIDED, MODE_WATCH, REASON_NAMES,
+        Rule,
+    },
     cc::Algorithm,
 };
 
@@ -17,6 +20,9 @@ pub const RULE_MODES: [&str; 3] = ["off", "observe", "enforce"];
 
 /// Algorithms whose state begins with α.
 const WITH_ALPHA: [Algorithm; 2] = [Algorithm::Dctcp, Algorithm::Dcvegas];
+
+/// Reason where two hosts enforce, but the path drops packets and never marked one: the rule's fallback governs.
+const NO_CE: &str = "no-ce";
 
 /// Reason where the rule, not the flow, forbids edits.
 pub const OBSERVE: &str = "observe";
@@ -104,16 +110,18 @@ impl FlowRecord {
         let rule_mode = rule.map_or(RULE_MODES[0], |rule| name(&RULE_MODES, rule.mode));
         let enforced = rule_mode == "enforce" && flow.mode != MODE_WATCH;
         let algorithm = rule.and_then(|rule| {
-            let two_sided = flow.mode >= MODE_TWO_SIDED;
-            Algorithm::from_number(if two_sided {
-                rule.algorithm
-            } else {
+            Algorithm::from_number(if flow.mode < MODE_TWO_SIDED {
                 rule.one_sided
+            } else if flow.marks & FLOW_UNMARKED != 0 {
+                rule.fallback
+            } else {
+                rule.algorithm
             })
         });
         let interface = interface(key.ifindex, names);
-        let allowed =
-            Some(flow.allowed_window_bytes()).filter(|_| flow.mode != MODE_WATCH && rule.is_some());
+        let allowed = rule
+            .filter(|_| flow.mode != MODE_WATCH)
+            .map(|params| flow.allowed_window_bytes(params, now_ns));
         Self {
             tenant: interface.clone(),
             interface,
@@ -192,6 +200,7 @@ fn reason(flow: &Flow, rule_mode: &str) -> Option<&'static str> {
         return Some(OBSERVE);
     }
     match name(&REASON_NAMES, flow.reason) {
+        "" if flow.marks & FLOW_UNMARKED != 0 => Some(NO_CE),
         "" => None,
         reason => Some(reason),
     }

@@ -12,7 +12,7 @@ use sluicegate_core::{
     cc::Algorithm,
 };
 
-use super::{Amounts, Ledger, Snapshot, families::Families, help, ledger::Tenant};
+use super::{Amounts, BucketUse, Ledger, Snapshot, families::Families, help, ledger::Tenant};
 use crate::{
     bpffs::LAYOUT_VERSION,
     inventory::ProgramInfo,
@@ -59,6 +59,7 @@ impl Exposition<'_> {
             counters(&mut all, snapshot);
             policy(&mut all, &snapshot.policy);
             table(&mut all, snapshot);
+            buckets(&mut all, &snapshot.buckets);
             flows(&mut all, &snapshot.flows);
         }
         if let Some(ledger) = self.ledger {
@@ -113,7 +114,6 @@ fn counters(all: &mut Families, snapshot: &Snapshot) {
 }
 
 fn policy(all: &mut Families, policy: &PolicyTable) {
-    let used = (policy.rules_count as usize).min(policy.rules.len());
     let name = |number| Algorithm::from_number(number).map_or("unknown", Algorithm::name);
     let mode = |mode: u8| {
         RULE_MODES
@@ -122,8 +122,8 @@ fn policy(all: &mut Families, policy: &PolicyTable) {
             .unwrap_or("unknown")
     };
     // A rule with `port` takes two slots.
-    let rules: BTreeMap<u32, _> = policy.rules[..used]
-        .iter()
+    let rules: BTreeMap<u32, _> = policy
+        .rules()
         .map(|rule| (rule.params.rule_id, &rule.params))
         .collect();
     let mut family = all.gauge("rule_info", "The rules of the policy in force.");
@@ -174,6 +174,50 @@ fn table(all: &mut Families, snapshot: &Snapshot) {
             &[("tenant", &row.tenant), ("interface", &row.interface)],
             row.quota.into(),
         );
+    }
+}
+
+/// A counter of a bucket: its name, its help, and its value.
+type BucketCounter = (&'static str, &'static str, fn(&BucketUse) -> u64);
+
+const BUCKET_COUNTERS: [BucketCounter; 3] = [
+    (
+        "bucket_passed_bytes",
+        "Bytes without a flow within the rate of a bucket.",
+        |bucket| bucket.passed_bytes,
+    ),
+    (
+        "bucket_beyond_bytes",
+        "Bytes without a flow beyond it: dropped where mode is enforce.",
+        |bucket| bucket.exceeded_bytes,
+    ),
+    (
+        "bucket_beyond_packets",
+        "Packets without a flow beyond it.",
+        |bucket| bucket.exceeded_packets,
+    ),
+];
+
+fn buckets(all: &mut Families, buckets: &[BucketUse]) {
+    for (name, help, value) in BUCKET_COUNTERS {
+        let mut family = all.counter(name, help);
+        for bucket in buckets {
+            let number = (u64::from(bucket.bucket) + 1).to_string();
+            let labels = [
+                ("tenant", bucket.tenant.as_str()),
+                ("interface", &bucket.interface),
+                ("bucket", &number),
+                (
+                    "mode",
+                    if bucket.enforced {
+                        "enforce"
+                    } else {
+                        "observe"
+                    },
+                ),
+            ];
+            family.value(&labels, value(bucket) as f64);
+        }
     }
 }
 
@@ -390,8 +434,7 @@ pub(super) mod tests {
         rule.params.mode = RULE_OBSERVE;
         rule.params.algorithm = Algorithm::Dctcp.number();
         let mut policy = Box::new(PolicyTable::default());
-        policy.rules_count = 1;
-        policy.rules[0] = rule;
+        policy.add(0, rule);
         let mut flow = Flow {
             mode: MODE_ONE_SIDED,
             peer_window: 1000,
@@ -420,6 +463,12 @@ pub(super) mod tests {
                 tenant: "veth0".to_owned(),
                 flows: Interface::default().flows + 1,
                 quota: 100,
+            }],
+            buckets: vec![BucketUse {
+                interface: "veth0".to_owned(),
+                tenant: "veth0".to_owned(),
+                exceeded_packets: 9,
+                ..BucketUse::default()
             }],
             slots: 128,
             policy,
@@ -499,6 +548,15 @@ pub(super) mod tests {
         has(
             &text,
             "sluicegate_program_run_seconds_total{program=\"from_tenant\"} 0.5",
+        );
+    }
+
+    #[test]
+    fn buckets_count_from_one_as_policies_do() {
+        let labels = "tenant=\"veth0\",interface=\"veth0\",bucket=\"1\",mode=\"observe\"";
+        has(
+            &full_text(),
+            &format!("sluicegate_bucket_beyond_packets_total{{{labels}}} 9"),
         );
     }
 

@@ -1,7 +1,7 @@
 //! What each counter of the programs means, for whoever meets it in Prometheus.
 
 /// The counters of `COUNTER_NAMES` with their help.
-const HELP: [(&str, &str); 39] = [
+const HELP: [(&str, &str); 48] = [
     ("packets", "Packets seen, in both directions."),
     (
         "ect_set",
@@ -121,6 +121,39 @@ const HELP: [(&str, &str); 39] = [
     (
         "window_would_lower",
         "Receive windows that would have been rewritten, had their rule enforced instead of observed.",
+    ),
+    (
+        "would_police",
+        "Segments beyond every window that the peer offered, where the rule observes.",
+    ),
+    (
+        "repeated",
+        "Segments dropped: sent again faster than any stack does.",
+    ),
+    (
+        "flow_adopted",
+        "Flows met without their handshake that are governed: their window scale became known.",
+    ),
+    (
+        "flow_one_direction",
+        "Flows of which only one direction is seen: watched, not enforced.",
+    ),
+    (
+        "flow_unmarked",
+        "Flows that got the fallback algorithm: their path drops and never marks.",
+    ),
+    (
+        "rule_changed",
+        "Flows that another rule decides since the policy changed.",
+    ),
+    ("double_tag", "Packets left alone: a second VLAN tag."),
+    (
+        "bucket_dropped",
+        "Packets without a flow dropped: beyond the rate of a bucket.",
+    ),
+    (
+        "bucket_exceeded",
+        "Packets without a flow beyond the rate of a bucket that only observes.",
     ),
 ];
 

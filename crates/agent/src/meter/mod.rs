@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use libbpf_rs::{MapCore, MapFlags};
 use serde::Serialize;
-use sluicegate_core::abi::{Interface, PolicyTable};
+use sluicegate_core::abi::{self, Bucket, BucketKey, PolicyTable};
 
 pub use self::{
     amounts::{Amounts, FlowId},
@@ -49,6 +49,8 @@ pub struct Snapshot {
     pub interfaces: Vec<InterfaceUse>,
     /// Size of the table of flows.
     pub slots: u32,
+    /// Their buckets for what has no flow.
+    pub buckets: Vec<BucketUse>,
     /// The policy in force.
     pub policy: Box<PolicyTable>,
 }
@@ -68,6 +70,25 @@ pub struct InterfaceUse {
     pub quota: u32,
 }
 
+/// What an interface's bucket for what has no flow has let pass, and not.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct BucketUse {
+    /// Name of the interface; `#N` if that is not known any more.
+    pub interface: String,
+    /// Whose it is: its label, else its name.
+    pub tenant: String,
+    /// Position in the policy, from 0.
+    pub bucket: u32,
+    /// What is beyond the rate is dropped, not only counted.
+    pub enforced: bool,
+    /// Bytes within the rate.
+    pub passed_bytes: u64,
+    /// Bytes beyond it.
+    pub exceeded_bytes: u64,
+    /// Packets beyond it.
+    pub exceeded_packets: u64,
+}
+
 impl Snapshot {
     /// Reads what is pinned. `names` maps interface indices of that namespace to names.
     ///
@@ -79,6 +100,7 @@ impl Snapshot {
             flows: instance::pinned_flows(pins, names)?,
             counters: instance::pinned_counters(pins)?,
             interfaces: interfaces(&pinned(pins, "interfaces")?, names)?,
+            buckets: buckets(&pinned(pins, "buckets")?, names)?,
             slots: pinned(pins, "flows")?.max_entries(),
             policy: Box::new(instance::pinned_policy(pins)?),
         })
@@ -86,14 +108,14 @@ impl Snapshot {
 }
 
 fn interfaces(map: &dyn MapCore, names: &BTreeMap<u32, String>) -> Result<Vec<InterfaceUse>> {
-    object::check_layout(map, size_of::<u32>(), size_of::<Interface>())?;
+    object::check_layout(map, size_of::<u32>(), size_of::<abi::Interface>())?;
     let mut found = Vec::new();
     for key in map.keys() {
         // One that was let go of meanwhile is no error.
         let Some(bytes) = map.lookup(&key, MapFlags::ANY)? else {
             continue;
         };
-        let row: Interface = plain::value(&bytes)?;
+        let row: abi::Interface = plain::value(&bytes)?;
         let ifindex: u32 = plain::value(&key)?;
         let interface = record::interface(ifindex, names);
         found.push(InterfaceUse {
@@ -105,6 +127,30 @@ fn interfaces(map: &dyn MapCore, names: &BTreeMap<u32, String>) -> Result<Vec<In
         });
     }
     found.sort_by(|a, b| a.interface.cmp(&b.interface));
+    Ok(found)
+}
+
+fn buckets(map: &dyn MapCore, names: &BTreeMap<u32, String>) -> Result<Vec<BucketUse>> {
+    object::check_layout(map, size_of::<BucketKey>(), size_of::<Bucket>())?;
+    let mut found = Vec::new();
+    for key in map.keys() {
+        let Some(bytes) = map.lookup(&key, MapFlags::ANY)? else {
+            continue;
+        };
+        let row: Bucket = plain::value(&bytes)?;
+        let key: BucketKey = plain::value(&key)?;
+        let interface = record::interface(key.ifindex, names);
+        found.push(BucketUse {
+            tenant: interface.clone(),
+            interface,
+            bucket: key.bucket,
+            enforced: row.mode == abi::BUCKET_ENFORCE,
+            passed_bytes: row.passed_bytes,
+            exceeded_bytes: row.exceeded_bytes,
+            exceeded_packets: row.exceeded_packets,
+        });
+    }
+    found.sort_by(|a, b| (&a.interface, a.bucket).cmp(&(&b.interface, b.bucket)));
     Ok(found)
 }
 

@@ -318,6 +318,7 @@ pub(crate) mod tests {
             flows,
             counters: BTreeMap::from([("packets".to_owned(), second * 50)]),
             interfaces: interfaces.to_vec(),
+            buckets: Vec::new(),
             slots: 128,
             policy: Box::new(PolicyTable::default()),
         }
