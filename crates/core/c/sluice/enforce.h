@@ -514,6 +514,9 @@ SG_INLINE void sg_check_feedback(struct sg_flow *flow, const struct sg_segment *
 	sg_u8 reason = flow->flags & SG_FLOW_FED ? SG_WHY_FEEDBACK_MISMATCH :
 						   SG_WHY_FEEDBACK_STOPPED;
 
+	/* Acknowledged by data, which waits for a FACK to be due. */
+	if (seg->payload)
+		patience += SG_FACK_BYTES;
 	if (sg_unlikely((sg_s64)flow->uncounted > patience) ||
 	    (judged > patience && flow->counted_bytes < judged / 4)) {
 		sg_fall_back(flow, params, reason, out);

@@ -423,6 +423,27 @@ fn counts_that_ran_ahead_before_idleness_are_no_silence_after_it() {
     assert_eq!(solo.flow().mode, MODE_TWO_SIDED);
 }
 
+#[test]
+fn data_that_acknowledges_may_be_a_fack_behind() {
+    let mut solo = Solo::with(params());
+    solo.round(0, 1460, false, WIDE);
+    let (begin, step) = (solo.flow().snd_una, 2 * 1460);
+    let mut behind = 0;
+    while solo.flow().mode == MODE_TWO_SIDED && behind < 1_000_000 {
+        solo.data(begin + behind, 1460);
+        solo.data(begin + behind + 1460, 1460);
+        behind += step;
+        arrives_with(&mut solo, begin + behind);
+    }
+    // 64 KB received are worth a FACK, however small the window is of which they are many; then none comes.
+    assert!(behind > 65_535 + 2 * 14_600, "{behind}");
+    assert!(behind < 2 * 65_535 + 4 * 14_600, "{behind}");
+    assert_eq!(
+        REASON_NAMES[usize::from(solo.flow().reason)],
+        "feedback-stopped"
+    );
+}
+
 /// Data of the peer that acknowledges up to `at`.
 fn arrives_with(solo: &mut Solo, at: u32) {
     let packet = Packet {
