@@ -76,12 +76,13 @@ beside() {
 	esac
 }
 
-for file in scenarios/*.toml scenarios/*/*.toml; do
+shopt -s extglob
+for file in scenarios/*.toml scenarios/!(lab-only)/*.toml; do
 	experiment sim "$file"
 done
 stage "theory" sim cargo test --release --locked -q -p sluicegate-sim --test theory
 if $root; then
-	for file in scenarios/*.toml; do
+	for file in scenarios/*.toml scenarios/lab-only/*.toml; do
 		experiment lab "$file"
 	done
 	rm -rf "${out:?}/sim-beside"

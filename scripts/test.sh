@@ -7,6 +7,7 @@ set -uo pipefail
 # shellcheck source=scripts/env.sh
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"
 cd "$SG_ROOT" || exit 1
+shopt -s extglob
 
 FUZZ_SECONDS=${FUZZ_SECONDS:-20}
 SCENARIO_LIMIT_S=900
@@ -149,7 +150,7 @@ scenario() {
 
 scenarios() {
 	local file name
-	for file in scenarios/*.toml; do
+	for file in scenarios/*.toml scenarios/lab-only/*.toml; do
 		name=$(basename "$file" .toml)
 		stage "scenario $name" scenario "$file" "$LOGS/$name" || true
 	done
@@ -223,7 +224,7 @@ cargo_tests "tests" "${PARALLEL[@]}"
 cargo_tests "kernel and lab tests" "${EXCLUSIVE[@]}" -- --test-threads=1
 stage "package" scripts/test-deb.sh "$SLUICEGATE" "$LOGS/package"
 stage "fuzz smoke" fuzz/run.sh "$FUZZ_SECONDS"
-stage "simulated scenarios" "$SLUICEGATE" run scenarios/*.toml scenarios/*/*.toml --world sim --short --check --out "$LOGS/sim"
+stage "simulated scenarios" "$SLUICEGATE" run scenarios/*.toml scenarios/!(lab-only)/*.toml --world sim --short --check --out "$LOGS/sim"
 scenarios
 stage "nothing left behind" nothing_left
 finish

@@ -13,7 +13,7 @@
 //! - [`object`] embeds, opens and loads objects, and turns a verifier's rejection into an error;
 //! - [`tcx`] attaches a program to an interface;
 //! - [`netns`] and [`interfaces`] say where;
-//! - [`port`] is the lab's switch port, [`tenant_cc`] its tenants' TCP stacks;
+//! - [`port`] is the lab's switch port, [`tenant_cc`] its tenants' TCP stacks, [`ignore_window`] a tenant that cheats;
 //! - [`bpffs`] knows where pins go, [`inventory`] what exists in the kernel.
 
 #![allow(unsafe_code)]
@@ -22,6 +22,7 @@ pub mod bpffs;
 pub mod daemon;
 pub mod detach;
 pub mod doctor;
+pub mod ignore_window;
 pub mod instance;
 pub mod interfaces;
 pub mod inventory;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use sluicegate_scenario::experiment::{Action, Link, Variant};
+use sluicegate_scenario::experiment::{Action, Link, TenantKind, Variant};
 
 /// One line for each, with where it is said and what to do.
 pub fn of(variant: &Variant) -> Vec<String> {
@@ -52,6 +52,12 @@ pub fn of(variant: &Variant) -> Vec<String> {
         "read_rate",
         "the lab's tenants read at once",
     );
+    let cheat_in_guest = variant
+        .tenants
+        .iter()
+        .any(|tenant| tenant.ignore_window && tenant.kind == TenantKind::Guest);
+    let why = "the lab's program that ignores windows runs in namespaces, not in guests";
+    cannot(cheat_in_guest, "tenant", "ignore_window", why);
     let events = variant.events.iter();
     let mut simulated: BTreeSet<_> = events
         .filter_map(|event| simulated(&event.action))
@@ -118,6 +124,23 @@ mod tests {
             found
                 .iter()
                 .all(|line| line.ends_with("simulate it (--world sim)"))
+        );
+    }
+
+    #[test]
+    fn a_guest_that_ignores_windows_is_refused_and_a_namespace_is_not() {
+        let pair = "topology = 'dumbbell'\npairs = 1\n";
+        let found = limits(
+            pair,
+            "[tenant.s1]\nignore_window = true\n[tenant.r1]\nkind = 'guest'\n",
+        );
+        assert!(found.is_empty(), "{found:#?}");
+        let found = limits(pair, "[tenant.s1]\nignore_window = true\nkind = 'guest'\n");
+        assert_eq!(found.len(), 1);
+        assert!(
+            found[0].pairts_with("t.toml:7:17: tenant.s1.ignore_window: "),
+            "{}",
+            found[0]
         );
     }
 

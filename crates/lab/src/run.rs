@@ -10,6 +10,8 @@ use std::{
 use anyhow::{Context, Result, bail};
 use rustix::fd::AsFd;
 use sluicegate_agent::{
+    ignore_window::IgnoreWindow,
+    interfaces,
     netns::NetNs,
     tenant_cc::{self, Guard},
 };
@@ -33,7 +35,7 @@ use crate::{
     net::{
         Network,
         layout::tenant_commands,
-        names::{Names, tenant_mac, vnic},
+        names::{Names, TENANT_INTERFACE, tenant_mac, vnic},
     },
     tenant::TenantProcess,
     tenant::{self, Flow, Plan, Report},
@@ -92,6 +94,7 @@ pub struct Run<'a> {
     enforcers: Enforcers,
     queues: Queues,
     network: Network,
+    _cheats: Option<IgnoreWindow>,
     _stacks: Guard,
     _teardown: Teardown,
     variant: &'a Variant,
@@ -115,6 +118,7 @@ impl<'a> Run<'a> {
             enter(observer, "attaching enforcement")?;
         }
         let enforcers = Enforcers::attach(variant, &network)?;
+        let cheats = cheats(variant, &network)?;
         enter(observer, "starting tenants")?;
         let plans = plans(variant, seed, &stacks)?;
         let mut run = Self {
@@ -123,6 +127,7 @@ impl<'a> Run<'a> {
             enforcers,
             queues,
             network,
+            _cheats: cheats,
             _stacks: stacks,
             _teardown: teardown,
             variant,
@@ -412,6 +417,22 @@ fn stacks(variant: &Variant) -> Result<Guard> {
         .map(|tenant| tenant.congestion_control.as_str())
         .collect();
     tenant_cc::register(&names)
+}
+
+/// Programs in the namespaces of tenants that ignore windows.
+fn cheats(variant: &Variant, network: &Network) -> Result<Option<IgnoreWindow>> {
+    let mut loaded = None;
+    for id in (0..variant.tenants.len()).filter(|&id| variant.tenants[id].ignore_window) {
+        let cheats = match &mut loaded {
+            Some(cheats) => cheats,
+            none => none.insert(IgnoreWindow::load()?),
+        };
+        Network::within(&network.names.tenant(id), || {
+            cheats.attach(interfaces::find(TENANT_INTERFACE)?.index)
+        })
+        .with_context(|| format!("tenant {}", variant.tenants[id].name))?;
+    }
+    Ok(loaded)
 }
 
 /// Plans with the kernel's names of congestion controls.

@@ -31,9 +31,10 @@ fn main() {
     if std::env::args().nth(1).as_deref() == Some(HOLD) {
         return hold_a_tenant();
     }
-    let tests: [(&str, fn()); 13] = [
+    let tests: [(&str, fn()); 14] = [
         ("bulk_fills_the_link", bulk_fills_the_link),
         ("bulk_keeps_its_rate", bulk_keeps_its_rate),
+        ("a_blast_arrives_in_order", a_blast_arrives_in_order),
         ("bulk_and_probe_speak_ipv6", bulk_and_probe_speak_ipv6),
         (
             "ping_pong_measures_round_trips",
@@ -130,6 +131,31 @@ fn bulk_keeps_its_rate() {
         (allowed / 4..=allowed).contains(&received),
         "{received} of {allowed}"
     );
+}
+
+/// Half of what is sent repeats the other half; the kernel at the far end takes all that is new.
+fn a_blast_arrives_in_order() {
+    let kind = TrafficKind::Blast {
+        rate_bps: 40_000_000,
+        span_bytes: 20_000,
+    };
+    let world = TwoNamespaces::new();
+    let plans = plans(&variant("cubic", vec![traffic(kind, &[(0, 1)], 5000)]), 7).expect("plans");
+    let tenants = plans
+        .iter()
+        .enumerate()
+        .map(|(end, plan)| spawn(plan, world.fd(end)).expect("spawn"));
+    let reports = run_all(tenants.collect());
+    for report in &reports {
+        assert_eq!(report.errors, Vec::<String>::new(), "{}", report.tenant);
+    }
+    let allowed = 40_000_000 / 8 * 800 / 1000; // warm-up and measured time: 800 ms
+    let received = reports[1].receivers[0].total_bytes;
+    assert!(
+        (100_000..=allowed).contains(&received),
+        "{received} of {allowed}"
+    );
+    assert_eq!(reports[0].senders[0].congestion_control, "none");
 }
 
 fn bulk_and_probe_speak_ipv6() {

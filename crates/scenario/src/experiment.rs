@@ -179,6 +179,8 @@ pub struct Tenant {
     pub tcp: TcpOptions,
     /// What its applications read at most, all connections together, in bits per second; `None` = at once.
     pub read_rate_bps: Option<u64>,
+    /// It cheats: whatever windows peers offer, its TCP believes in the largest that sixteen bits can say.
+    pub ignore_window: bool,
 }
 
 /// A physical switch.
@@ -313,6 +315,14 @@ pub enum TrafficKind {
         /// Application's rate limit in bits per second; `None` = none.
         rate_bps: Option<u64>,
     },
+    /// A cheat: each pair opens a connection, on which the sender then sends segments of its own making, as if there
+    /// were neither windows nor congestion control.
+    Blast {
+        /// Payload that leaves the tenant, in bits per second.
+        rate_bps: u64,
+        /// Its sequence numbers: so many bytes from the oldest not acknowledged on, over and over.
+        span_bytes: u64,
+    },
     /// A request of `bytes`, an echo of `bytes`, on one connection, over and over: the RTT probe.
     PingPong {
         /// Bytes each way.
@@ -357,10 +367,15 @@ pub enum TrafficKind {
 }
 
 impl TrafficKind {
+    /// Whether it is measured by its goodput.
+    pub fn is_bulk(&self) -> bool {
+        matches!(self, Self::Bulk { .. } | Self::Blast { .. })
+    }
+
     /// FCT classes that this traffic reports.
     pub fn classes(&self) -> Vec<String> {
         match self {
-            Self::Bulk { .. } | Self::PingPong { .. } => Vec::new(),
+            Self::Bulk { .. } | Self::Blast { .. } | Self::PingPong { .. } => Vec::new(),
             // One answer of one server, and a whole round of all of them.
             Self::Incast { .. } => vec!["answer".to_owned(), "round".to_owned()],
             Self::Messages { class, .. } | Self::Shuffle { class, .. } => vec![class.clone()],
@@ -572,6 +587,7 @@ impl Variant {
                 TrafficKind::Bulk {
                     rate_bps: Some(rate),
                 }
+                | TrafficKind::Blast { rate_bps: rate, .. }
                 | TrafficKind::Trace {
                     load: Load::Offered(rate),
                     ..

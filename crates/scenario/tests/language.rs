@@ -222,6 +222,26 @@ fn every_kind_of_traffic_is_read() {
 }
 
 #[test]
+fn cheats_are_said_of_tenants_and_of_traffic() {
+    let variant = one(
+        "[network]\ntopology = 'star'\nhosts = 3\n[tenant.h2]\nignore_window = true\n\
+        [traffic.near]\nkind = 'blast'\nfrom = 'h1'\nto = 'h2'\nrate = '8Mbit'\n\
+        [traffic.far]\nkind = 'blast'\nfrom = 'h3'\nto = 'h2'\nrate = '8Mbit'\nspan = '8KB'\n",
+    );
+    let ignoring: Vec<bool> = variant.tenants.iter().map(|t| t.ignore_window).collect();
+    assert_eq!(ignoring, [false, true, false]);
+    let spans = variant.traffic.iter().map(|traffic| match traffic.kind {
+        TrafficKind::Blast {
+            rate_bps: 8_000_000,
+            span_bytes,
+        } => span_bytes,
+        ref other => panic!("{other:?}"),
+    });
+    assert_eq!(spans.collect::<Vec<_>>(), [1_000_000, 8_000]);
+    assert!(variant.traffic.iter().all(|t| t.kind.is_bulk()));
+}
+
+#[test]
 fn variants_are_laid_over_the_base_and_over_one_another() {
     let experiment = parse(&format!(
         "{BASE}[variant.plain]\n[variant.marked]\ntitle = 'M'\nnetwork.marking = {{ kind = 'threshold', k = '30KB', not_ect = 'pass' }}\n\

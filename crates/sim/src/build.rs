@@ -317,6 +317,7 @@ fn stack(variant: &Variant, tenant: &Described) -> Result<Config> {
     // The lab's tenants run with tcp_no_metrics_save; FreeBSD's hostcache is part of the thesis's model (2.5.3).
     stack.cache = tenant.tcp.profile == Profile::Freebsd9;
     apply(&tenant.tcp, &mut stack);
+    stack.ignore_window = tenant.ignore_window;
     if tenant.ecn {
         stack.ecn = Ecn::Offer;
     }

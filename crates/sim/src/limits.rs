@@ -1,7 +1,7 @@
 //! What a scenario may ask for and the simulator cannot do.
 
 use sluicegate_core::cc::Algorithm;
-use sluicegate_scenario::experiment::{CONGESTION_CONTROLS, Variant};
+use sluicegate_scenario::experiment::{CONGESTION_CONTROLS, TrafficKind, Variant};
 
 /// One line for each, with where it is said and what to do.
 pub fn of(variant: &Variant) -> Vec<String> {
@@ -20,6 +20,17 @@ pub fn of(variant: &Variant) -> Vec<String> {
         })
         .collect();
     found.dedup();
+    let blasts = variant.traffic.iter();
+    found.extend(
+        blasts
+            .filter(|traffic| matches!(traffic.kind, TrafficKind::Blast { .. }))
+            .map(|traffic| {
+                format!(
+                    "{}: simulated tenants have no raw sockets; run it in the lab (--world lab)",
+                    variant.places.at(&format!("traffic.{}.kind", traffic.name))
+                )
+            }),
+    );
     found
 }
 
@@ -58,6 +69,14 @@ mod tests {
             found[1].starts_with("t.toml:11:22: tenant.r1."),
             "{found:#?}"
         );
+    }
+
+    #[test]
+    fn raw_sockets_are_refused_where_they_are_said() {
+        let Refused(found) = refusal("[traffic.x]\nkind = 'blast'\nrate = '1Mbit'\n");
+        assert_eq!(found.len(), 1, "{found:#?}");
+        let expected = "t.toml:4:8: traffic.x.kind: simulated tenants have no raw sockets";
+        assert!(found[0].starts_with(expected), "{}", found[0]);
     }
 
     #[test]

@@ -124,6 +124,8 @@ pub struct Config {
     pub cache: bool,
     /// The threshold is kept as well (Linux: `tcp_no_ssthresh_metrics_save = 0`, not its default).
     pub cache_ssthresh: bool,
+    /// A cheat: whatever window arrives, it is taken for the largest that sixteen bits can say.
+    pub ignore_window: bool,
     /// TIME_WAIT.
     pub time_wait_ns: u64,
 }
@@ -177,6 +179,7 @@ impl Config {
             restart_after_idle: true,
             cache: true,
             cache_ssthresh: false,
+            ignore_window: false,
             time_wait_ns: 60_000 * MS,
         }
     }

@@ -10,6 +10,7 @@
 #![allow(dead_code)]
 
 pub mod capture;
+pub mod relay;
 pub mod socket;
 
 use std::{

@@ -13,6 +13,9 @@ use super::{A, ADDRESSES, B, Hosts, TENANTS};
 /// Longer than any of it takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Offset in `struct tcp_info` of the scale of the peer's windows (low half) and of the own ones.
+pub const SCALE_OF_SENDER: usize = 6;
+
 /// An open connection from tenant a to tenant b.
 pub struct Connection {
     pub ends: [TcpStream; 2],
@@ -49,6 +52,21 @@ impl Connection {
         thread::scope(|scope| {
             scope.spawn(|| send(sender, bytes));
             receive(receiver, bytes);
+        });
+    }
+
+    /// Sends `bytes`; the receiver reads a tenth of it between pauses.
+    pub fn transfer_paused(&mut self, from: usize, bytes: u64, pause: Duration) {
+        let [near, far] = &mut self.ends;
+        let (sender, receiver) = if from == A { (near, far) } else { (far, near) };
+        thread::scope(|scope| {
+            scope.spawn(|| send(sender, bytes));
+            let part = bytes / 10;
+            for number in 0..10 {
+                thread::sleep(pause);
+                receive_from(receiver, number * part, (number + 1) * part);
+            }
+            receive_from(receiver, 10 * part, bytes);
         });
     }
 
@@ -103,6 +121,11 @@ impl Connection {
         u32::from_ne_bytes(info[offset..offset + 4].try_into().unwrap())
     }
 
+    /// A byte of `struct tcp_info` of one end, by its offset.
+    pub fn info_byte(&self, end: usize, offset: usize) -> u8 {
+        self.info(end, offset).to_ne_bytes()[0]
+    }
+
     /// The receive window that the peer lets this end have, in bytes: `tcpi_snd_wnd`.
     pub fn send_window(&self, end: usize) -> u32 {
         self.info(end, 228)
@@ -130,8 +153,12 @@ fn send(stream: &mut TcpStream, bytes: u64) {
 }
 
 fn receive(stream: &mut TcpStream, bytes: u64) {
+    receive_from(stream, 0, bytes);
+}
+
+/// What lies between two positions of what was sent.
+fn receive_from(stream: &mut TcpStream, mut position: u64, bytes: u64) {
     let mut buffer = vec![0; 1 << 16];
-    let mut position = 0;
     while position < bytes {
         let room = (bytes - position).min(buffer.len() as u64) as usize;
         let length = stream.read(&mut buffer[..room]).expect("the peer sends");

@@ -20,6 +20,7 @@ mod io;
 pub(crate) mod netstat;
 mod pattern;
 mod process;
+mod raw;
 mod run;
 mod socket;
 

@@ -150,7 +150,10 @@ fn prepare(plan: Plan) -> anyhow::Result<Engine> {
 }
 
 fn measures_time(role: &Role) -> bool {
-    !matches!(role, Role::Source { .. } | Role::Sink { .. })
+    !matches!(
+        role,
+        Role::Source { .. } | Role::Blaster { .. } | Role::Sink { .. }
+    )
 }
 
 /// SCHED_FIFO at its lowest priority for the calling thread. Without the right to it the run goes on at normal

@@ -82,6 +82,7 @@ pub fn variant(congestion_control: &str, traffic: Vec<Traffic>) -> Variant {
         receive_buffer_bytes: None,
         tcp: TcpOptions::default(),
         read_rate_bps: None,
+        ignore_window: false,
     };
     Variant {
         name: "test".into(),

@@ -93,6 +93,7 @@ fn residents(network: &Network) -> Vec<Tenant> {
                 receive_buffer_bytes: None,
                 tcp: TcpOptions::default(),
                 read_rate_bps: None,
+                ignore_window: false,
             });
         }
     }
@@ -119,6 +120,7 @@ struct Change {
     profile: Option<Profile>,
     tcp: TcpOptions,
     read_rate_bps: Option<u64>,
+    ignore_window: Option<bool>,
 }
 
 fn read_change(table: &Table<'_>, network: &Network) -> Change {
@@ -154,6 +156,7 @@ fn read_change(table: &Table<'_>, network: &Network) -> Change {
                 .map(|segments| segments as u8),
         },
         read_rate_bps: read_rate(table, "read_rate"),
+        ignore_window: table.boolean("ignore_window"),
     }
 }
 
@@ -204,5 +207,6 @@ impl Change {
             offload_segments: new.offload_segments.or(old.offload_segments),
         };
         tenant.read_rate_bps = self.read_rate_bps.or(tenant.read_rate_bps);
+        tenant.ignore_window = self.ignore_window.unwrap_or(tenant.ignore_window);
     }
 }

@@ -19,9 +19,13 @@ use crate::{
 const FIRST_PORT: u32 = 10_000;
 const LAST_PORT: u32 = 32_767;
 
+/// Of a blast, unless its table says otherwise: more than any window that a short path needs.
+const BLAST_SPAN_BYTES: u64 = 1_000_000;
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Bulk,
+    Blast,
     PingPong,
     Incast,
     Messages,
@@ -88,6 +92,7 @@ fn read_one(
             Kind::Bulk => TrafficKind::Bulk {
                 rate_bps: table.parse("rate", parse_rate),
             },
+            Kind::Blast => read_blast(table)?,
             Kind::PingPong => TrafficKind::PingPong {
                 bytes: read_bytes(table, Some(64))?,
                 interval: duration(table, "interval").unwrap_or(Duration::ZERO),
@@ -126,7 +131,7 @@ fn check_start(table: &Table<'_>, total: Duration) {
 
 /// Only what completes can be late.
 fn read_deadline(table: &Table<'_>, kind: Option<Kind>) -> Option<Duration> {
-    if matches!(kind, Some(Kind::Bulk | Kind::PingPong)) {
+    if matches!(kind, Some(Kind::Bulk | Kind::Blast | Kind::PingPong)) {
         table.refuse("deadline", "belongs to traffic with completion times");
         return None;
     }
@@ -140,6 +145,7 @@ fn read_deadline(table: &Table<'_>, kind: Option<Kind>) -> Option<Duration> {
 fn read_kind(table: &Table<'_>) -> Option<Kind> {
     let kinds = [
         ("bulk", Kind::Bulk),
+        ("blast", Kind::Blast),
         ("ping-pong", Kind::PingPong),
         ("incast", Kind::Incast),
         ("messages", Kind::Messages),
@@ -156,6 +162,7 @@ fn read_kind(table: &Table<'_>) -> Option<Kind> {
         for key in [
             "rate",
             "bytes",
+            "span",
             "interval",
             "class",
             "parallel",
@@ -184,6 +191,28 @@ fn read_bytes(table: &Table<'_>, default: Option<u64>) -> Option<u64> {
         return None;
     }
     Some(bytes)
+}
+
+/// A span from a byte to what a window can be at most.
+fn read_blast(table: &Table<'_>) -> Option<TrafficKind> {
+    if table.get("rate").is_none() {
+        table.require("rate", "for example rate = \"100Mbit\"");
+    }
+    let span_bytes = match table.get("span") {
+        Some(item) => {
+            let bytes = item.parse(parse_bytes)?;
+            if !(1..=1 << 30).contains(&bytes) {
+                item.complain("must lie between 1B and 1GiB", "");
+                return None;
+            }
+            bytes
+        }
+        None => BLAST_SPAN_BYTES,
+    };
+    Some(TrafficKind::Blast {
+        rate_bps: table.parse("rate", parse_rate)?,
+        span_bytes,
+    })
 }
 
 /// The class of completion times, by default the name of the table.

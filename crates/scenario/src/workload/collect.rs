@@ -9,7 +9,7 @@ use super::{
     windows::Windows,
 };
 use crate::{
-    experiment::{Interval, TrafficKind, Variant},
+    experiment::{Interval, Variant},
     results::{
         FctQuantiles, FlowResult, Goodput, LinkResult, Samples, Series, SeriesKind, VariantResult,
     },
@@ -94,7 +94,7 @@ pub fn result(seen: Seen<'_>) -> VariantResult {
 }
 
 fn is_bulk(variant: &Variant, flow: &Flow) -> bool {
-    matches!(variant.traffic[flow.traffic].kind, TrafficKind::Bulk { .. })
+    variant.traffic[flow.traffic].kind.is_bulk()
 }
 
 fn sender<'r>(reports: &'r [Report], flow: &Flow) -> Option<&'r SenderReport> {

@@ -81,6 +81,19 @@ pub enum Role {
         /// When.
         span: Span,
     },
+    /// Connects, then sends segments of its own making through a raw socket, at `rate_bps` of payload.
+    Blaster {
+        /// Flow id.
+        flow: u32,
+        /// The sink.
+        peer: SocketAddr,
+        /// Payload in bit/s.
+        rate_bps: u64,
+        /// Sequence numbers from the oldest not acknowledged on that it sends over and over.
+        span_bytes: u64,
+        /// When.
+        span: Span,
+    },
     /// Receives and counts.
     Sink {
         /// Flow id.

@@ -165,6 +165,10 @@ impl Planner<'_> {
     fn add(&mut self) -> anyhow::Result<()> {
         match &self.traffic.kind {
             TrafficKind::Bulk { rate_bps } => self.bulk(*rate_bps),
+            TrafficKind::Blast {
+                rate_bps,
+                span_bytes,
+            } => self.blast(*rate_bps, *span_bytes),
             TrafficKind::PingPong { bytes, interval } => self.ping_pong(*bytes, ns(*interval)),
             TrafficKind::Incast { bytes, interval } => self.incast(*bytes, ns(*interval)),
             TrafficKind::Messages {
@@ -208,16 +212,29 @@ impl Planner<'_> {
         self.plans[tenant].roles.push(role);
     }
 
+    fn sink(&mut self, flow: &Flow) {
+        let (flow, port, to) = (flow.id, flow.port, flow.to);
+        self.give(to, Role::Sink { flow, port });
+    }
+
+    fn blast(&mut self, rate_bps: u64, span_bytes: u64) {
+        for flow in self.flows {
+            let role = Role::Blaster {
+                flow: flow.id,
+                peer: self.peer(flow),
+                rate_bps,
+                span_bytes,
+                span: self.span(),
+            };
+            self.sink(flow);
+            self.give(flow.from, role);
+        }
+    }
+
     fn bulk(&mut self, rate_bps: Option<u64>) {
         for flow in self.flows {
             let (peer, span) = (self.peer(flow), self.span());
-            self.give(
-                flow.to,
-                Role::Sink {
-                    flow: flow.id,
-                    port: flow.port,
-                },
-            );
+            self.sink(flow);
             self.give(
                 flow.from,
                 Role::Source {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::Flow;
 use crate::{
-    experiment::{TrafficKind, Variant},
+    experiment::Variant,
     results::{Series, SeriesKind},
 };
 use sluicegate_core::abi::{Flow as Tracked, FlowKey};
@@ -26,8 +26,7 @@ type Ends = (std::net::IpAddr, std::net::IpAddr, u16);
 impl Windows {
     /// Follows the bulk flows of a variant.
     pub fn new(variant: &Variant, flows: &[Flow]) -> Self {
-        let bulk =
-            |flow: &&Flow| matches!(variant.traffic[flow.traffic].kind, TrafficKind::Bulk { .. });
+        let bulk = |flow: &&Flow| variant.traffic[flow.traffic].kind.is_bulk();
         let ends = |flow: &Flow| {
             (
                 variant.tenants[flow.from].address,

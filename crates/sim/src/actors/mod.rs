@@ -217,6 +217,7 @@ fn actor(role: &Role) -> Box<dyn Actor> {
             rate_bps,
             span,
         } => Box::new(bulk::Source::new(flow, peer, rate_bps, span)),
+        Role::Blaster { .. } => unreachable!("`limits` refuses it"),
         Role::Sink { flow, port } => Box::new(bulk::Sink::new(flow, port)),
         Role::PingClient {
             flow,

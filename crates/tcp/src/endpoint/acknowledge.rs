@@ -110,6 +110,16 @@ impl Endpoint {
         self.snd_una + self.board.sacked() + u64::from(self.duplicate_bytes)
     }
 
+    /// The window that a segment offers, or what a cheat takes it for.
+    #[inline]
+    pub(super) fn offered(&self, segment: &Segment, shift: u8) -> u64 {
+        let field = match self.config.ignore_window {
+            true => u16::MAX,
+            false => segment.window,
+        };
+        u64::from(field) << shift
+    }
+
     /// SND.WND (RFC 9293 3.10.7.4), by Linux's rule: of two ACKs that differ in nothing else the
     /// larger window is the later one, unless it is closed. True if the window is another one now.
     #[inline]
@@ -120,7 +130,7 @@ impl Endpoint {
         seq: u64,
         ack: u64,
     ) -> bool {
-        let window = u64::from(segment.window) << self.options.snd_wscale;
+        let window = self.offered(segment, self.options.snd_wscale);
         self.persist_ns = now_ns;
         // A peer that keeps its window closed but answers is waited for (RFC 9293 3.8.6.1).
         if window == 0 || self.snd_una == self.snd_nxt {

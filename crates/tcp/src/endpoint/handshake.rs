@@ -91,7 +91,7 @@ impl Endpoint {
         self.burst = burst(self.mss, config.burst_segments);
         self.cc = Cc::new(&config.params, config.algorithm, self.mss);
         // Never scaled in a SYN (RFC 7323 2.2).
-        self.snd_wnd = u64::from(syn.window);
+        self.snd_wnd = self.offered(syn, 0);
         self.max_wnd = self.snd_wnd;
         self.snd_wl1 = self.receiver.next - 1;
         self.send_buffer = self.send_buffer.min(
@@ -176,7 +176,7 @@ impl Endpoint {
             State::Established
         };
         if !segment.has(flags::SYN) {
-            self.snd_wnd = u64::from(segment.window) << self.options.snd_wscale;
+            self.snd_wnd = self.offered(segment, self.options.snd_wscale);
             self.max_wnd = self.max_wnd.max(self.snd_wnd);
         }
         self.restart_timer(now_ns);

@@ -1,5 +1,6 @@
 //! The roles as state machines.
 
+mod blast;
 mod bulk;
 mod incast;
 mod messages;
@@ -17,6 +18,13 @@ pub fn build(role: &Role) -> Box<dyn Actor> {
             rate_bps,
             span,
         } => Box::new(bulk::Source::new(flow, peer, rate_bps, span)),
+        Role::Blaster {
+            flow,
+            peer,
+            rate_bps,
+            span_bytes,
+            span,
+        } => Box::new(blast::Blaster::new(flow, peer, rate_bps, span_bytes, span)),
         Role::Sink { flow, port } => Box::new(bulk::Sink::new(flow, port)),
         Role::PingClient {
             flow,

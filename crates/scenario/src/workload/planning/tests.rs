@@ -17,6 +17,7 @@ fn variant(tenants: usize, kind: TrafficKind, pairs: &[(usize, usize)]) -> Varia
         receive_buffer_bytes: (number == 2).then_some(65_536),
         tcp: TcpOptions::default(),
         read_rate_bps: None,
+        ignore_window: false,
     };
     let traffic = Traffic {
         name: "test".into(),
