@@ -138,7 +138,7 @@ mod tests {
         let found = limits(pair, "[tenant.s1]\nignore_window = true\nkind = 'guest'\n");
         assert_eq!(found.len(), 1);
         assert!(
-            found[0].pairts_with("t.toml:7:17: tenant.s1.ignore_window: "),
+            found[0].starts_with("t.toml:7:17: tenant.s1.ignore_window: "),
             "{}",
             found[0]
         );
