@@ -91,11 +91,14 @@ fn elsewhere(observed: &Observed<'_>, notes: &mut Vec<String>) -> u64 {
     sum
 }
 
-/// TCP's symptoms that nothing within the run explains. Policing explains nothing: tenants' stacks follow the
-/// standards, and none of theirs may ever meet it.
+/// TCP's symptoms that nothing within the run explains. Policing explains nothing where nobody cheats: tenants'
+/// stacks follow the standards, and none of theirs may ever meet it.
 fn unexplained(observed: &Observed<'_>, notes: &mut Vec<String>) -> BTreeMap<String, u64> {
     let links = observed.links_whole_run.iter();
-    let drops = links.flat_map(|link| link.drops.values()).sum();
+    let mut drops = links.flat_map(|link| link.drops.values()).sum();
+    if observed.seen.variant.has_cheats() {
+        drops += observed.seen.enforcement.get("policed").unwrap_or(&0);
+    }
     let symptoms = Symptoms::new(observed.seen.reports, drops);
     notes.extend(symptoms.note());
     symptoms.trouble()

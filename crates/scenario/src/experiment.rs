@@ -621,6 +621,12 @@ impl Variant {
         !self.links[link].impairment.is_none() || self.events.iter().any(meant)
     }
 
+    /// Whether a tenant does what a standards-following stack never does.
+    pub fn has_cheats(&self) -> bool {
+        let blasts = |traffic: &Traffic| matches!(traffic.kind, TrafficKind::Blast { .. });
+        self.tenants.iter().any(|tenant| tenant.ignore_window) || self.traffic.iter().any(blasts)
+    }
+
     /// Ways through the switches of its graph.
     pub fn routes(&self, graph: &Graph) -> Routes {
         Routes::with(graph, self.routing)

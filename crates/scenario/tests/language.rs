@@ -239,6 +239,7 @@ fn cheats_are_said_of_tenants_and_of_traffic() {
     });
     assert_eq!(spans.collect::<Vec<_>>(), [1_000_000, 8_000]);
     assert!(variant.traffic.iter().all(|t| t.kind.is_bulk()));
+    assert!(variant.has_cheats());
 }
 
 #[test]

@@ -1,0 +1,116 @@
+//! Thousands of open flows that say little: what the kernel accounts to the programs.
+
+use std::{
+    fs,
+    io::Write,
+    net::{TcpListener, TcpStream},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use sluicegate_agent::{Instance, Options};
+
+use crate::{
+    enforced,
+    path::{Path, RECEIVER},
+};
+
+const MEASURED: Duration = Duration::from_secs(20);
+const TICK: Duration = Duration::from_millis(1);
+/// Connections that may wait for accept, and so be opened in a row.
+const BACKLOG: usize = 100;
+
+/// Each message is a packet of data and, since the next one on that connection comes much later, an ACK.
+pub fn measure(flows: usize, packets_per_second: u64) -> Result<Value> {
+    let path = Path::build("many")?;
+    let options = Options {
+        flows_max: (2 * flows) as u32,
+        ..Options::default()
+    };
+    let hosts = enforced(&path, &options)?;
+    let mut connections = open(&path, flows)?;
+    let known = hosts[0].raw_flows()?.len();
+    ensure!(known >= flows, "the host knows {known} of {flows} flows");
+    let statistics = Statistics::on()?;
+    let before = [spent(&hosts[0])?, spent(&hosts[1])?];
+    let begun = Instant::now();
+    let sent = talk(&mut connections, packets_per_second / 2)?;
+    let elapsed = begun.elapsed();
+    let after = [spent(&hosts[0])?, spent(&hosts[1])?];
+    drop(statistics);
+    let cpus = thread::available_parallelism()?.get() as f64;
+    let host = |side: usize, name: &str| {
+        let (time_ns, runs) = (after[side].0 - before[side].0, after[side].1 - before[side].1);
+        let share = time_ns as f64 / elapsed.as_nanos() as f64 / cpus;
+        json!({"host": name, "runs_per_second": runs as f64 / elapsed.as_secs_f64(),
+               "average_ns": time_ns as f64 / runs.max(1) as f64, "percentage_points": share * 100.0})
+    };
+    Ok(json!({"flows": known, "messages_per_second": sent as f64 / elapsed.as_secs_f64(),
+              "hosts": [host(0, "sending"), host(1, "receiving")]}))
+}
+
+/// Both ends of so many connections; the receiving end only keeps them.
+fn open(path: &Path, flows: usize) -> Result<Vec<(TcpStream, TcpStream)>> {
+    let listener = path.within("b", || Ok(TcpListener::bind((RECEIVER, 0))?))?;
+    let address = listener.local_addr()?;
+    path.within("a", || {
+        let mut open = Vec::with_capacity(flows);
+        while open.len() < flows {
+            let part = BACKLOG.min(flows - open.len());
+            let near: Vec<TcpStream> = (0..part)
+                .map(|_| TcpStream::connect(address))
+                .collect::<Result<_, _>>()
+                .context("connecting")?;
+            for near in near {
+                near.set_nodelay(true)?;
+                open.push((near, listener.accept()?.0));
+            }
+        }
+        Ok(open)
+    })
+}
+
+/// One message after another, each on the next connection; returns how many.
+fn talk(connections: &mut [(TcpStream, TcpStream)], per_second: u64) -> Result<u64> {
+    let begun = Instant::now();
+    let mut sent = 0u64;
+    while begun.elapsed() < MEASURED {
+        let due = (begun.elapsed().as_micros() * u128::from(per_second) / 1_000_000) as u64;
+        while sent < due {
+            let number = (sent % connections.len() as u64) as usize;
+            connections[number].0.write_all(&[0; 64])?;
+            sent += 1;
+        }
+        thread::sleep(TICK);
+    }
+    Ok(sent)
+}
+
+/// Time in ns and runs of all programs of a host.
+fn spent(instance: &Instance) -> Result<(u64, u64)> {
+    let programs = instance.programs()?;
+    Ok(programs.iter().fold((0, 0), |(time_ns, runs), program| {
+        (time_ns + program.run_time_ns, runs + program.runs)
+    }))
+}
+
+/// `/proc/sys/kernel/bpf_stats_enabled`, put back when dropped.
+struct Statistics(String);
+
+impl Statistics {
+    const FILE: &str = "/proc/sys/kernel/bpf_stats_enabled";
+
+    fn on() -> Result<Self> {
+        let before = fs::read_to_string(Self::FILE).context(Self::FILE)?;
+        fs::write(Self::FILE, "1").context(Self::FILE)?;
+        Ok(Self(before))
+    }
+}
+
+impl Drop for Statistics {
+    fn drop(&mut self) {
+        let _ = fs::write(Self::FILE, self.0.trim());
+    }
+}

@@ -1,0 +1,114 @@
+//! Enforcement with many flows: `make bench-scale`. Needs root and an otherwise idle machine.
+//!
+//! Three measurements: what the programs cost with thousands of flows that say little, by the kernel's own
+//! accounting; what is left of a million flows that were opened and closed; and what a flood of SYNs with a tuple each
+//! does to an established flow, in turns with a path that has no programs.
+
+#![allow(clippy::print_stdout)]
+
+mod concurrent;
+mod flood;
+#[path = "../enforce/path.rs"]
+mod path;
+#[path = "../enforce/policy.rs"]
+mod policy;
+#[path = "../enforce/sides.rs"]
+mod sides;
+mod turnover;
+
+use std::{fs, path::PathBuf};
+
+use anyhow::{Context, Result, bail};
+use path::Path;
+use serde_json::json;
+use sluicegate_agent::{Instance, Options};
+
+/// What is asked for, with the figures of an ordinary run.
+struct Settings {
+    flows: usize,
+    packets_per_second: u64,
+    turnover: u64,
+    syns: u64,
+    out: Option<PathBuf>,
+}
+
+fn main() -> Result<()> {
+    let settings = settings()?;
+    raise_descriptor_limit(2 * settings.flows as u64 + 1000)?;
+    let concurrent = concurrent::measure(settings.flows, settings.packets_per_second)?;
+    println!("{concurrent:#}");
+    let turnover = turnover::measure(settings.turnover)?;
+    println!("{turnover:#}");
+    let flood = flood::measure(settings.syns)?;
+    println!("{flood:#}");
+    let results = json!({
+        "kernel": fs::read_to_string("/proc/sys/kernel/osrelease")?.trim(),
+        "cpus": std::thread::available_parallelism()?.get(),
+        "concurrent": concurrent,
+        "turnover": turnover,
+        "flood": flood,
+    });
+    if let Some(out) = &settings.out {
+        fs::create_dir_all(out)?;
+        let file = out.join("results.json");
+        fs::write(&file, serde_json::to_string_pretty(&results)?)?;
+        println!("written to {}", file.display());
+    }
+    Ok(())
+}
+
+fn settings() -> Result<Settings> {
+    let mut settings = Settings {
+        flows: 10_000,
+        packets_per_second: 10_000,
+        turnover: 1_000_000,
+        syns: 1_000_000,
+        out: None,
+    };
+    let mut arguments = std::env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        let mut value = || {
+            arguments
+                .next()
+                .with_context(|| format!("{argument} needs a value"))
+        };
+        match argument.as_str() {
+            "--bench" => {} // cargo's own
+            "--flows" => settings.flows = value()?.parse().context("--flows")?,
+            "--rate" => settings.packets_per_second = value()?.parse().context("--rate")?,
+            "--turnover" => settings.turnover = value()?.parse().context("--turnover")?,
+            "--syns" => settings.syns = value()?.parse().context("--syns")?,
+            "--out" => settings.out = Some(value()?.into()),
+            _ => bail!(
+                "unknown argument {argument}; use --flows N, --rate PACKETS, --turnover N, --syns N, --out DIR"
+            ),
+        }
+    }
+    Ok(settings)
+}
+
+/// Both ends of every connection are in this process.
+#[allow(unsafe_code)] // setrlimit: the library's wrapper is not among the features at hand
+fn raise_descriptor_limit(least: u64) -> Result<()> {
+    let limit = libc::rlimit {
+        rlim_cur: least,
+        rlim_max: least,
+    };
+    // SAFETY: `limit` is valid for reads during the call.
+    if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) } != 0 {
+        return Err(std::io::Error::last_os_error()).context("raising the limit of descriptors");
+    }
+    Ok(())
+}
+
+/// Enforcement on both hosts of a path.
+fn enforced(path: &Path, options: &Options) -> Result<[Instance; 2]> {
+    let attach = |host| {
+        path.within(host, || {
+            let mut instance = Instance::load(&policy::policy()?, options)?;
+            instance.attach("tenant")?;
+            Ok(instance)
+        })
+    };
+    Ok([attach("ha")?, attach("hb")?])
+}
