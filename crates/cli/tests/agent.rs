@@ -12,7 +12,7 @@ use std::{
     process::{Child, Command, Output, Stdio},
     sync::mpsc::{Receiver, channel},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use common::{Host, ip};
@@ -548,4 +548,105 @@ fn the_doctor_finds_root_able_and_nobody_unable() {
     assert!(said.contains("missing capabilities: net_admin"), "{said}");
     assert!(said.contains("run as root"), "{said}");
     assert!(!text(&nobody.stderr).contains("panicked"));
+}
+
+/// What a scrape of `address` says.
+fn scrape(address: &str) -> String {
+    let mut client = TcpStream::connect(address).unwrap();
+    client
+        .write_all(b"GET /metrics HTTP/1.1\r\nHost: test\r\n\r\n")
+        .unwrap();
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+/// The value of a series; 0 if there is none.
+fn value(metrics: &str, series: &str) -> f64 {
+    let mut lines = metrics.lines();
+    let rest = lines.find_map(|line| line.strip_prefix(series));
+    rest.map_or(0.0, |rest| rest.trim().parse().unwrap())
+}
+
+#[test]
+fn an_agent_serves_metrics_and_logs_in_json() {
+    let site = Site::new();
+    let mut command = site.agent_command("policy.toml");
+    command.args(["--metrics", "127.0.0.1:0", "--log-format", "json"]);
+    let agent = Agent::start(command);
+    let parsed = |line: String| serde_json::from_str::<Value>(&line).unwrap();
+    let attached = parsed(agent.wait_for("attached"));
+    assert_eq!(
+        (&attached["level"], &attached["interface"]),
+        (&"INFO".into(), &"ta".into())
+    );
+    let serving = parsed(agent.wait_for("serving metrics"));
+    let address = serving["address"].as_str().unwrap();
+
+    // Sums begin with the first look; what flows do after that is counted.
+    assert_eq!(value(&scrape(address), "sluicegate_up "), 1.0);
+    let (_client, _server) = site.host.transfer(1_000_000);
+    let acked = "sluicegate_tenant_acked_bytes_total{tenant=\"ta\",interface=\"ta\",rule=\"1\"} ";
+    let deadline = Instant::now() + PATIENCE;
+    while value(&scrape(address), acked) < 1_000_000.0 {
+        assert!(Instant::now() < deadline, "{}", scrape(address));
+        thread::sleep(Duration::from_millis(100));
+    }
+    assert_eq!(agent.stop(), Some(0));
+}
+
+#[test]
+fn what_is_enforced_can_be_watched_without_an_agent() {
+    let site = Site::new();
+    site.agent().kill();
+    let (_client, _server) = site.host.transfer(1_000_000);
+    let netns = site.host.name("h");
+    let run = |arguments: &[&str]| {
+        let mut command = site.command(arguments);
+        command.args(["--netns", &netns]).output().unwrap()
+    };
+
+    let metrics = text(&run(&["metrics"]).stdout);
+    assert_eq!(value(&metrics, "sluicegate_up "), 1.0, "{metrics}");
+    assert!(value(&metrics, "sluicegate_packets_total ") > 0.0);
+    assert!(!metrics.contains("sluicegate_tenant_"), "{metrics}");
+
+    let top = run(&["top", "--once", "--json", "--interval", "0.1"]);
+    let document: Value = serde_json::from_slice(&top.stdout).unwrap();
+    assert_eq!(document["tenants"][0]["tenant"], "ta");
+    assert_eq!(document["totals"]["flows"], 2);
+    assert!(document["flows"][0]["rates"]["acked_bps"].is_number());
+
+    let tables = text(&run(&["top", "--batch", "2", "--interval", "0.1"]).stdout);
+    assert_eq!(tables.matches("2 of 2 flows").count(), 2, "{tables}");
+    let refused = run(&["top"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(text(&refused.stderr).contains("--batch"));
+}
+
+#[test]
+fn flows_are_filtered_sorted_and_limited() {
+    let site = Site::new();
+    site.agent().kill();
+    let (client, server) = site.host.transfer(1_000_000);
+    let locals = |more: &[&str]| {
+        let output = site.flows(&[&["--json"], more].concat());
+        let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let flows = document["flows"].as_array().unwrap().clone();
+        let locals = flows.iter().map(|flow| flow["local"].as_str().unwrap());
+        locals.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let client = client.local_addr().unwrap().to_string();
+    let server = server.local_addr().unwrap().to_string();
+    assert_eq!(locals(&["--sort", "acked"]), [&*client, &*server]);
+    assert_eq!(
+        locals(&["--sort", "acked", "--reverse"]),
+        [&*server, &*client]
+    );
+    assert_eq!(locals(&["--sort", "acked", "--limit", "1"]), [&*client]);
+    assert_eq!(locals(&["--interface", "tb"]), [&*server]);
+    assert_eq!(locals(&["--filter", "acked>=1000 !tb"]), [&*client]);
+    let wrong = site.flows(&["--filter", "speed>1"]);
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(text(&wrong.stderr).contains("no column `speed`"));
 }
