@@ -11,7 +11,10 @@ struct sg_counters {
 
 SG_INLINE void sg_count(struct sg_counters *counters, sg_u32 which)
 {
-	if (which && which < SG_COUNT_MAX)
+	if (!which)
+		return;
+	sg_opaque(which);
+	if (which < SG_COUNT_MAX)
 		counters->value[which]++;
 }
 

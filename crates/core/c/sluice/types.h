@@ -38,6 +38,13 @@ typedef signed long long sg_s64;
 #define sg_likely(x) __builtin_expect(!!(x), 1)
 #define sg_unlikely(x) __builtin_expect(!!(x), 0)
 
+/*
+ * The compiler forgets what it knew of a variable. It would merge comparisons into
+ * one of a copy (x && x < n into x - 1 < n - 1), from which Linux 6.12's verifier
+ * learns nothing of x itself.
+ */
+#define sg_opaque(variable) __asm__ volatile("" : "+r"(variable))
+
 SG_INLINE sg_u32 sg_min32(sg_u32 a, sg_u32 b) { return a < b ? a : b; }
 SG_INLINE sg_u32 sg_max32(sg_u32 a, sg_u32 b) { return a > b ? a : b; }
 SG_INLINE sg_u64 sg_min64(sg_u64 a, sg_u64 b) { return a < b ? a : b; }
