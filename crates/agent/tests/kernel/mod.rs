@@ -147,8 +147,12 @@ impl Kernel {
 
     /// The whole table of flows.
     pub fn slots(&self) -> Vec<Slot> {
-        (0..SLOTS)
-            .map(|index| self.read("flows", &index).expect("an array's slot"))
+        let map = self.map("flows");
+        object::check_layout(&map, size_of::<u32>(), size_of::<Slot>()).unwrap();
+        // At once: a read for each slot after each frame would take most of the tests' time.
+        map.lookup_batch(SLOTS, MapFlags::ANY, MapFlags::ANY)
+            .unwrap()
+            .map(|(_, bytes)| value_of(&bytes))
             .collect()
     }
 
@@ -167,6 +171,24 @@ impl Kernel {
     pub fn occupied(&self) -> u32 {
         let words: [u64; 64] = self.read("occupied", &0_u32).expect("an array's entry");
         words.iter().map(|word| word.count_ones()).sum()
+    }
+
+    /// As if just loaded, with this policy: to load takes longer than most tests.
+    pub fn reset(&self, policy: &PolicyTable) {
+        self.forget_flows();
+        for name in ["half_open", "interfaces"] {
+            let map = self.map(name);
+            let keys: Vec<Vec<u8>> = map.keys().collect();
+            for key in keys {
+                map.delete(&key).unwrap();
+            }
+        }
+        let cpus = libbpf_rs::num_possible_cpus().unwrap();
+        let zeros = vec![vec![0; COUNTER_NAMES.len() * 8]; cpus];
+        self.map("counters")
+            .update_percpu(bytes_of(&0_u32), &zeros, MapFlags::ANY)
+            .unwrap();
+        self.set_policy(policy);
     }
 
     /// Forgets every flow.
@@ -247,10 +269,15 @@ impl Kernel {
         let map = self.map(map);
         object::check_layout(&map, size_of::<K>(), size_of::<V>()).unwrap();
         let bytes = map.lookup(bytes_of(key), MapFlags::ANY).unwrap()?;
-        assert_eq!(bytes.len(), size_of::<V>());
-        // SAFETY: mirrors of C structures, numbers only, of just this size.
-        Some(unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast()) })
+        Some(value_of(&bytes))
     }
+}
+
+/// The mirror that these bytes are.
+fn value_of<T: Copy>(bytes: &[u8]) -> T {
+    assert_eq!(bytes.len(), size_of::<T>());
+    // SAFETY: mirrors of C structures, numbers only, of just this size.
+    unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast()) }
 }
 
 /// A mirror's bytes.
