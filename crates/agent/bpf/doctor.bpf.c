@@ -45,8 +45,11 @@ static int probe_expired(void *map, __u32 *key, struct timed *value)
 	return 0;
 }
 
-/* A timer in a map's value (Linux 5.15) that walks a table (bpf_loop, Linux 5.17). */
-SEC("tcx/ingress")
+/*
+ * A timer in a map's value (Linux 5.15) that walks a table (bpf_loop, Linux 5.17).
+ * Not for TCX, without which it should load as well.
+ */
+SEC("tc")
 int probe_timer(struct __sk_buff *skb)
 {
 	__u32 key = 0;
@@ -61,7 +64,7 @@ int probe_timer(struct __sk_buff *skb)
 }
 
 /* The kernel's own packet structure (Linux 6.2): the lab's switch reads a queue's backlog so. */
-SEC("tcx/egress")
+SEC("tc")
 int probe_kernel_context(struct __sk_buff *skb)
 {
 	struct sk_buff *kernel = bpf_cast_to_kern_ctx(skb);

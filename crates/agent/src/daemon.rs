@@ -63,6 +63,7 @@ pub fn run(config: &Config) -> Result<()> {
         "missing capabilities: {}; run as root, or as the packaged unit does (`sluicegate doctor` says what else enforcement needs)",
         missing.join(", ")
     );
+    kernel::ensure_able()?;
     let netns = NetNs::select(config.netns.as_deref())?;
     let _claim = netns.claim()?;
     let signals = stop_signals()?;

@@ -2,15 +2,16 @@
 
 use std::{fs, path::Path, thread};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, ensure};
 use nix::{
     errno::Errno,
     sched::{CloneFlags, unshare},
 };
+use tracing::warn;
 
-use super::{Finding, Need, Question};
+use super::{Finding, Need, Question, Verdict};
 use crate::{
-    bpffs, include_object, instance, object,
+    bpffs, include_object, instance, interfaces, object,
     tcx::{self, Direction, TcxLink},
 };
 
@@ -20,8 +21,12 @@ const CAPABILITIES: [(u32, &str); 3] = [(12, "net_admin"), (38, "perfmon"), (39,
 /// CAP_SYS_ADMIN.
 const SYS_ADMIN: u32 = 21;
 
-/// Oldest kernel on which the programs are known to load.
+/// Oldest kernel on which the programs are tested.
 const KERNEL_MIN: (u32, u32) = (6, 12);
+
+/// How to get one of those.
+const NEWER_KERNEL: &str = "boot Linux 6.12 or newer: Debian 13, Ubuntu 25.04 and RHEL 10 have it; \
+    Debian 12: apt-get install -t bookworm-backports linux-image-cloud-amd64 (or linux-image-amd64)";
 
 const RIGHTS: Question = Question {
     id: "rights",
@@ -33,8 +38,8 @@ const RIGHTS: Question = Question {
 const RELEASE: Question = Question {
     id: "kernel",
     need: Need::Comfort,
-    cost: "the verifier of an older kernel may refuse the programs",
-    remedy: "boot Linux 6.12 or newer (Debian 12: linux-image-amd64 from backports)",
+    cost: "the programs are not tested on it, and the agent starts only if it has all that follows",
+    remedy: NEWER_KERNEL,
 };
 
 const BTF: Question = Question {
@@ -55,14 +60,14 @@ const TCX: Question = Question {
     id: "tcx",
     need: Need::Enforce,
     cost: "programs cannot be attached to interfaces",
-    remedy: "a kernel with CONFIG_NET_XGRESS=y (Linux 6.6)",
+    remedy: "Linux 6.12 or newer with CONFIG_NET_XGRESS=y",
 };
 
 const TIMER: Question = Question {
     id: "timer",
     need: Need::Enforce,
     cost: "idle flows cannot be collected while no agent runs",
-    remedy: "Linux 5.17 or newer",
+    remedy: "Linux 6.12 or newer",
 };
 
 const ENFORCE: Question = Question {
@@ -100,6 +105,37 @@ pub(super) fn findings() -> Vec<Finding> {
     findings.extend(tried(missing.is_empty()));
     findings.push(pin_place());
     findings
+}
+
+/// Before the agent mounts, pins or attaches anything.
+///
+/// # Errors
+/// This kernel cannot enforce: what it lacks, and which one can.
+pub(crate) fn ensure_able() -> Result<()> {
+    let old = supported_release().verdict == Verdict::No;
+    let mut findings = vec![btf(), tcx_known(), TIMER.of(try_timer())];
+    if old {
+        findings.push(ENFORCE.of(instance::try_load()));
+    }
+    findings.retain(|finding| finding.verdict == Verdict::No);
+    let list = |of: fn(&Finding) -> String| findings.iter().map(of).collect::<Vec<_>>().join(", ");
+    let release = release();
+    let remedy = match old {
+        true => NEWER_KERNEL.to_owned(),
+        false => list(|finding| finding.remedy.clone().unwrap_or_default()),
+    };
+    ensure!(
+        findings.is_empty(),
+        "Linux {release} cannot enforce, for lack of {}: {remedy}; `sluicegate doctor` says more",
+        list(|finding| format!("{} ({})", finding.id, finding.detail)),
+    );
+    if old {
+        warn!(
+            release,
+            "enforcement is not tested on this kernel: {NEWER_KERNEL}"
+        );
+    }
+    Ok(())
 }
 
 /// Kernel release, as `uname -r` has it.
@@ -186,7 +222,7 @@ type Trial = fn() -> Result<String>;
 fn tried(may: bool) -> Vec<Finding> {
     let trials: [(Question, Trial); 5] = [
         (TCX, try_tcx),
-        (TIMER, || try_program("probe_timer", &["probe_timed"])),
+        (TIMER, try_timer),
         (ENFORCE, instance::try_load),
         (KERNEL_CONTEXT, || try_program("probe_kernel_context", &[])),
         (STRUCT_OPS, try_struct_ops),
@@ -221,6 +257,24 @@ fn try_program(program: &str, maps: &[&str]) -> Result<String> {
     probe(program, maps).map(|_| "loaded".to_owned())
 }
 
+fn try_timer() -> Result<String> {
+    try_program("probe_timer", &["probe_timed"])
+}
+
+/// Whether this kernel knows TCX at all: asked without attaching anything.
+fn tcx_known() -> Finding {
+    let asked = interfaces::find("lo").map(|lo| tcx::attached(lo.index, Direction::Ingress));
+    match asked {
+        Ok(Err(error)) if is_invalid(&error) => TCX.no("unknown to this kernel"),
+        _ => TCX.yes("known"),
+    }
+}
+
+fn is_invalid(error: &anyhow::Error) -> bool {
+    let cause = error.downcast_ref::<std::io::Error>();
+    cause.and_then(std::io::Error::raw_os_error) == Some(libc::EINVAL)
+}
+
 /// Attaches to the loopback of a namespace that exists only while this function runs; where no namespace
 /// can be made, asks what is attached to that of this one.
 fn try_tcx() -> Result<String> {
@@ -231,7 +285,7 @@ fn try_tcx() -> Result<String> {
         }
         let object = probe("probe_empty", &[])?;
         let program = object::program(&object, "probe_empty")?;
-        let lo = crate::interfaces::find("lo")?;
+        let lo = interfaces::find("lo")?;
         TcxLink::attach(&program, lo.index, Direction::Ingress).map(|_| "attached".to_owned())
     });
     attached.join().map_err(|_| anyhow!("the trial panicked"))?
@@ -255,7 +309,7 @@ mod tests {
     #[test]
     fn a_lack_of_rights_is_named() {
         let finding = rights(&["bpf", "net_admin"]);
-        assert_eq!(finding.verdict, super::super::Verdict::No);
+        assert_eq!(finding.verdict, Verdict::No);
         assert!(finding.detail.contains("bpf, net_admin"));
         assert!(finding.remedy.is_some() && finding.cost.is_some());
     }
@@ -263,12 +317,7 @@ mod tests {
     #[test]
     fn without_rights_nothing_is_tried() {
         for finding in tried(false) {
-            assert_eq!(
-                finding.verdict,
-                super::super::Verdict::Unknown,
-                "{}",
-                finding.id
-            );
+            assert_eq!(finding.verdict, Verdict::Unknown, "{}", finding.id);
         }
     }
 }
