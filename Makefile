@@ -14,6 +14,8 @@ OUT ?= out
 
 RUN := . scripts/env.sh;
 SLUICEGATE := target/release/sluicegate
+# What `make kernel-test` boots.
+KERNEL ?= 6.12
 # With which delays `make agreement` simulates.
 CALIBRATION ?= calibrations/two-cpu-vm.toml
 
@@ -49,6 +51,11 @@ demo: ## simulate two scenarios, rehearse them on this kernel (root), compare
 .PHONY: test
 test: ## everything that CI runs (root)
 	@scripts/test.sh
+
+.PHONY: kernel-test
+kernel-test: ## the tests of the kernel programs on Debian's Linux 6.12, emulated (KERNEL=6.1: that it is refused)
+	@scripts/setup.sh test
+	@scripts/kernel-test.sh "$(KERNEL)" $(TESTS)
 
 .PHONY: experiments
 experiments: ## every scenario in full, simulated and (root, hours) in the lab, compared

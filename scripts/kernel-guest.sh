@@ -1,0 +1,62 @@
+#!/bin/busybox sh
+# Process 1 of the machines that kernel-test.sh boots: runs what TESTS (of the kernel's command line) names, says how
+# it went, switches off.
+
+# Of the agent's tests, what says nothing of a kernel and needs much beside it.
+SKIPPED="--skip wireshark_reads_the_feedback_as_accurate_ecn"
+
+failed=0
+
+# refused WHAT COMMAND…: fails with 1, and says which kernel to install.
+refused() {
+	what=$1
+	shift
+	timeout 60 "$@" >/tmp/said 2>&1
+	code=$?
+	cat /tmp/said
+	echo "$what: exit code $code"
+	[ "$code" -eq 1 ] && grep -q 'Linux 6.12 or newer' /tmp/said && grep -q 'linux-image-cloud-amd64' /tmp/said && return
+	failed=1
+	echo "$what: FAILED: it should exit with 1 and say which kernel to install"
+}
+
+# A kernel that is too old: doctor and agent say so, and nothing of the agent is left in the kernel.
+refusal() {
+	/tools/ip link add tenant type veth peer name peer
+	printf '[[rule]]\nmode = "enforce"\n' >/tmp/policy.toml
+	refused doctor sluicegate doctor
+	refused agent sluicegate agent --policy /tmp/policy.toml --interface tenant
+	{
+		mount | grep bpf
+		bpftool prog show
+		bpftool map show
+		/tools/tc qdisc show dev tenant | grep -v noqueue
+	} >/tmp/left 2>&1
+	[ -s /tmp/left ] || return
+	failed=1
+	echo "left behind:"
+	cat /tmp/left
+}
+
+/bin/busybox --install -s /bin
+# The shell takes its own applets for ip and tc unless it is told which.
+export PATH=/tools:/bin
+mount -t proc proc /proc
+mount -t sysfs sys /sys
+mount -t devtmpfs dev /dev
+mount -t tmpfs run /run
+ln -s /run /var/run
+/tools/ip link set lo up
+
+for name in $(echo "$TESTS" | tr , ' '); do
+	echo "$name at $(cut -d' ' -f1 /proc/uptime) s"
+	if [ "$name" = refusal ]; then
+		refusal
+	else
+		"/tests/$name" --test-threads=1 $SKIPPED || failed=1
+	fi
+done
+echo "end at $(cut -d' ' -f1 /proc/uptime) s"
+dmesg | grep -E 'WARNING:|BUG:' && failed=1
+[ "$failed" -eq 0 ] && echo "guest: all is well"
+poweroff -f
