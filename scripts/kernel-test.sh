@@ -53,6 +53,7 @@ apt_here() {
 
 # The archive that apt has its own distribution from.
 archive() {
+	# shellcheck disable=SC2016 # apt's own fields
 	apt-get indextargets --format '$(LABEL) $(COMPONENT) $(REPO_URI)' 'Created-By: Packages' |
 		awk '$1 == "Debian" && $2 == "main" { print $3; exit }'
 }
@@ -108,7 +109,10 @@ programs_into_guest() {
 		name=$(basename "$program")
 		into_guest "$program"
 		strip "$guest$program"
-		[ "$name" = sluicegate ] && ln -s "$program" "$guest/bin/$name" || mv "$guest$program" "$guest/tests/${name%-*}"
+		case $name in
+		sluicegate) ln -s "$program" "$guest/bin/$name" ;;
+		*) mv "$guest$program" "$guest/tests/${name%-*}" ;;
+		esac
 	done
 }
 
