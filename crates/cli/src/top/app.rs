@@ -124,6 +124,14 @@ impl App {
         Some(&self.model.rows[*index].flow)
     }
 
+    /// The row on the screen that is selected. Nobody has selected a flow as long as the plots are about all.
+    pub fn highlighted(&self) -> Option<usize> {
+        match (self.view, &self.chosen) {
+            (View::Flows, None) => None,
+            _ => self.selected.checked_sub(self.offset),
+        }
+    }
+
     /// Rows of this view without filters.
     pub fn all_rows(&self) -> usize {
         match self.view {
@@ -167,7 +175,10 @@ impl App {
                     before: self.filter_text.clone(),
                 });
             }
-            KeyCode::Esc => self.set_filter(""),
+            KeyCode::Esc => {
+                self.chosen = None;
+                self.set_filter("");
+            }
             KeyCode::Left | KeyCode::Char('<') => self.sort_beside(Column::WATCHED.len() - 1),
             KeyCode::Right | KeyCode::Char('>') => self.sort_beside(1),
             KeyCode::Char('r') => {
@@ -192,7 +203,9 @@ impl App {
             _ => return,
         };
         self.selected = to.min(last);
-        self.chosen = self.flow_at(self.selected);
+        // Who goes to the top looks at whoever is there.
+        let top = matches!(code, KeyCode::Home | KeyCode::Char('g'));
+        self.chosen = self.flow_at(self.selected).filter(|_| !top);
     }
 
     /// Of a tenant, its flows.
@@ -351,12 +364,19 @@ pub(crate) mod tests {
     fn the_selection_follows_its_flow() {
         let mut app = running();
         assert_eq!(ports(&app), [4, 3, 2, 1]);
+        assert_eq!(app.highlighted(), None);
         press(&mut app, KeyCode::Down);
+        app.scroll(4);
+        assert_eq!(app.highlighted(), Some(1));
         app.look(Ok(look(3, flows(&[(1, 100), (2, 2), (3, 3), (4, 5)]))));
         assert_eq!(ports(&app), [1, 4, 2, 3]);
         assert_eq!(app.selected, 3, "port 3 is the slowest now");
-        app.look(Ok(look(4, flows(&[(1, 100)]))));
-        assert_eq!(app.selected, 0, "it is gone");
+        press(&mut app, KeyCode::Home);
+        app.look(Ok(look(4, flows(&[(1, 100), (2, 90), (3, 3), (4, 5)]))));
+        assert_eq!((app.selected, app.highlighted()), (0, None));
+        press(&mut app, KeyCode::Down);
+        app.look(Ok(look(5, flows(&[(2, 100)]))));
+        assert_eq!(app.highlighted(), None, "it is gone");
     }
 
     #[test]

@@ -152,12 +152,7 @@ fn draw_flows(frame: &mut Frame<'_>, app: &App, area: Rect) {
             cells: rows.iter().map(|row| cell(column, row)).collect(),
         }
     });
-    draw_table(
-        frame,
-        area,
-        columns.into(),
-        app.selected.checked_sub(app.offset),
-    );
+    draw_table(frame, area, columns.into(), app.highlighted());
 }
 
 /// A cell, in the colour of what it means.
@@ -189,12 +184,7 @@ fn draw_tenants(frame: &mut Frame<'_>, app: &App, area: Rect) {
             keep: false,
             cells: tenants.iter().map(|tenant| text(tenant).into()).collect(),
         });
-    draw_table(
-        frame,
-        area,
-        columns.collect(),
-        app.selected.checked_sub(app.offset),
-    );
+    draw_table(frame, area, columns.collect(), app.highlighted());
 }
 
 fn draw_counters(frame: &mut Frame<'_>, app: &App, area: Rect) {
@@ -234,7 +224,7 @@ fn draw_counters(frame: &mut Frame<'_>, app: &App, area: Rect) {
                 .collect(),
         },
     ];
-    draw_table(frame, area, columns, app.selected.checked_sub(app.offset));
+    draw_table(frame, area, columns, app.highlighted());
 }
 
 /// A column of what is on the screen.
@@ -273,10 +263,13 @@ fn draw_table(frame: &mut Frame<'_>, area: Rect, columns: Vec<Drawn>, selected: 
         })
     });
     let body = (0..rows).map(|row| {
-        let cells = columns
-            .iter()
-            .map(|column| column.line(column.cells[row].clone()));
-        let style = if selected == Some(row) {
+        let chosen = selected == Some(row);
+        let cells = columns.iter().map(|column| {
+            let cell = column.cells[row].clone();
+            // Colours on a reversed row are hard to read.
+            column.line(if chosen { cell.content.into() } else { cell })
+        });
+        let style = if chosen {
             Style::new().add_modifier(Modifier::REVERSED)
         } else {
             Style::new()
@@ -407,7 +400,7 @@ fn bottom(app: &App) -> Line<'static> {
     Line::from(spans)
 }
 
-const HELP: [&str; 22] = [
+const HELP: [&str; 23] = [
     "tab            next view: flows, tenants, counters (f, t, c)",
     "< > left right sort flows by the column beside",
     "r              sort the other way round",
@@ -416,8 +409,9 @@ const HELP: [&str; 22] = [
     "               column=text     is, column~text has",
     "               column<number   also <= = >= >; K M G",
     "               !word           all others",
-    "Esc            no filter",
     "up down        select: the plots below are about it",
+    "Home           to the top, nothing selected",
+    "Esc            no filter, nothing selected",
     "Enter          flows of the selected tenant",
     "space, p       pause",
     "q              quit",
