@@ -42,7 +42,7 @@ attached() { sluicegate doctor --json --interface veth-t | grep -q '"from_tenant
 says() { grep -q -- "$1" /run/agent.log; }
 
 # unit KEY: its values in the installed unit.
-unit() { sed -n "s/^$1=//p" /usr/lib/systemd/system/sluicegate.service; }
+unit() { sed -e ':join /\\$/ { N; s/\\\n//; b join }' /usr/lib/systemd/system/sluicegate.service | sed -n "s/^$1=//p"; }
 
 # What the unit does, with the rights that it has.
 start_agent() {
