@@ -21,22 +21,44 @@ refused() {
 	echo "$what: FAILED: it should exit with 1 and say which kernel to install"
 }
 
-# A kernel that is too old: doctor and agent say so, and nothing of the agent is left in the kernel.
-refusal() {
-	/tools/ip link add tenant type veth peer name peer
-	printf '[[rule]]\nmode = "enforce"\n' >/tmp/policy.toml
-	refused doctor sluicegate doctor
-	refused agent sluicegate agent --policy /tmp/policy.toml --interface tenant
+# nothing_left: of the agent, in the kernel.
+nothing_left() {
 	{
 		mount | grep bpf
+		find /sys/fs/bpf -mindepth 1
 		bpftool prog show
 		bpftool map show
 		/tools/tc qdisc show dev tenant | grep -v noqueue
 	} >/tmp/left 2>&1
 	[ -s /tmp/left ] || return
 	failed=1
-	echo "left behind:"
+	echo "FAILED: left behind:"
 	cat /tmp/left
+}
+
+# A kernel that is too old: doctor and agent say so.
+refusal() {
+	refused doctor sluicegate doctor
+	refused agent sluicegate agent --policy /tmp/policy.toml --interface tenant
+	nothing_left
+}
+
+# One that is not: they say so, the agent begins and ends.
+acceptance() {
+	sluicegate doctor || failed=1
+	sluicegate agent --policy /tmp/policy.toml --interface tenant --bpffs /run/bpf >/tmp/said 2>&1 &
+	agent=$!
+	tries=0
+	until grep -q enforcing /tmp/said || [ "$tries" -eq 300 ]; do
+		sleep 0.2
+		tries=$((tries + 1))
+	done
+	kill -TERM "$agent"
+	wait "$agent" || failed=1
+	cat /tmp/said
+	grep -q 'nothing is enforced any more' /tmp/said || failed=1
+	umount /run/bpf
+	nothing_left
 }
 
 /bin/busybox --install -s /bin
@@ -48,14 +70,15 @@ mount -t devtmpfs dev /dev
 mount -t tmpfs run /run
 ln -s /run /var/run
 /tools/ip link set lo up
+/tools/ip link add tenant type veth peer name peer
+printf '[[rule]]\nmode = "enforce"\n' >/tmp/policy.toml
 
 for name in $(echo "$TESTS" | tr , ' '); do
 	echo "$name at $(cut -d' ' -f1 /proc/uptime) s"
-	if [ "$name" = refusal ]; then
-		refusal
-	else
-		"/tests/$name" --test-threads=1 --skip "$SKIPPED" || failed=1
-	fi
+	case $name in
+	refusal | acceptance) $name ;;
+	*) "/tests/$name" --test-threads=1 --skip "$SKIPPED" || failed=1 ;;
+	esac
 done
 echo "end at $(cut -d' ' -f1 /proc/uptime) s"
 dmesg | grep -E 'WARNING:|BUG:' && failed=1
