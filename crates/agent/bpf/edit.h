@@ -19,10 +19,10 @@
 #include "sluice/checksum.h"
 #include "sluice/packet.h"
 
+#include "helpers.h"
 #include "kernel.h"
 
 #include <bpf/bpf_core_read.h>
-#include <bpf/bpf_helpers.h>
 
 #define SG_CHECKSUM_COMPLETE 2
 #define SG_CHECKSUM_PARTIAL 3
@@ -37,6 +37,10 @@ SG_INLINE sg_u32 sg_ip_summed(struct __sk_buff *skb)
 {
 	struct sk_buff *kernel = bpf_cast_to_kern_ctx(skb);
 
+#ifdef SG_FAULTS
+	if (faults.ip_summed)
+		return faults.ip_summed;
+#endif
 	return BPF_CORE_READ_BITFIELD(kernel, ip_summed);
 }
 
@@ -67,10 +71,15 @@ SG_INLINE void sg_skb_checksum(struct __sk_buff *skb, sg_u8 *tcp, sg_u32 l4_at, 
 		*field = sg_csum_apply(*field, edit->fields);
 	if (!edit->pseudo)
 		return;
-	if (edit->ip_summed == SG_CHECKSUM_COMPLETE && !ipv6)
-		bpf_l4_csum_replace(skb, l4_at + 16, 0, edit->pseudo, BPF_F_PSEUDO_HDR);
-	else
-		*field = sg_csum_apply(*field, edit->pseudo);
+	if (edit->ip_summed == SG_CHECKSUM_COMPLETE && !ipv6) {
+		if (!bpf_l4_csum_replace(skb, l4_at + 16, 0, edit->pseudo, BPF_F_PSEUDO_HDR))
+			return;
+		/* Refused: the skb's sum stays behind, and a receiver looks at the bytes instead. */
+		field = (sg_u16 *)(sg_skb_data(skb) + (l4_at & 0x7f) + 16);
+		if ((sg_u8 *)(field + 1) > sg_skb_end(skb))
+			return;
+	}
+	*field = sg_csum_apply(*field, edit->pseudo);
 }
 
 SG_INLINE int sg_skb_ecn(struct __sk_buff *skb, const struct sg_packet *p, sg_u8 ecn)

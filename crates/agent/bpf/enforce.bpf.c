@@ -445,6 +445,13 @@ SG_GLOBAL int sg_skb_charge(struct __sk_buff *skb, sg_u32 why)
 	return sg_charge(skb, skb->ifindex, class, sg_now(skb)) ? SG_TCX_DROP : SG_TCX_NEXT;
 }
 
+/* What passes unseen, but for a copy that was to become a FACK: its original has passed. */
+SG_INLINE int sg_skb_unread(struct __sk_buff *skb, sg_u8 direction)
+{
+	return direction == SG_FROM_TENANT && skb->mark == SG_FACK_MARK ? SG_TCX_DROP :
+									  SG_TCX_NEXT;
+}
+
 SG_INLINE int sg_handle(struct __sk_buff *skb, sg_u8 direction)
 {
 	struct sg_counters *here = sg_counters_here();
@@ -453,14 +460,16 @@ SG_INLINE int sg_handle(struct __sk_buff *skb, sg_u8 direction)
 	sg_u32 why, watched = 0;
 
 	if (!here)
-		return SG_TCX_NEXT;
+		return sg_skb_unread(skb, direction);
 	here->value[SG_COUNT_PACKETS]++;
 	p.seg.direction = direction;
 	p.key.ifindex = skb->ifindex;
 	why = sg_skb_read(skb, &p);
 	if (sg_unlikely(why)) {
 		sg_count(here, why);
-		return direction == SG_FROM_TENANT ? sg_skb_charge(skb, why) : SG_TCX_NEXT;
+		if (direction == SG_FROM_TENANT && skb->mark != SG_FACK_MARK)
+			return sg_skb_charge(skb, why);
+		return sg_skb_unread(skb, direction);
 	}
 	if (direction == SG_FROM_TENANT && sg_unlikely(skb->mark == SG_FACK_MARK)) {
 		skb->mark = 0;

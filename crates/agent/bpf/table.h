@@ -25,6 +25,7 @@
 #define SLUICE_TABLE_H
 
 #include "abi.h"
+#include "helpers.h"
 
 #include "sluice/hash.h"
 
@@ -138,6 +139,10 @@ SG_INLINE int sg_try_lock(struct sg_slot *slot)
 	       __sync_val_compare_and_swap(&slot->version, version, version + 1) == version;
 }
 
+#ifdef SG_FAULTS
+#define sg_try_lock(...) SG_OR(0, sg_try_lock, __VA_ARGS__)
+#endif
+
 SG_INLINE void sg_unlock(struct sg_slot *slot)
 {
 	/* An exchange, because it is a full barrier everywhere. */
@@ -173,6 +178,10 @@ SG_INLINE int sg_lock(struct sg_slot *slot, sg_u32 at)
 {
 	return sg_likely(sg_try_lock(slot)) || sg_wait_for(at);
 }
+
+#ifdef SG_FAULTS
+#define sg_lock(...) SG_OR(0, sg_lock, __VA_ARGS__)
+#endif
 
 /* To be asked under the slot's lock. */
 SG_INLINE int sg_slot_holds(const struct sg_slot *slot, sg_u32 tag, const struct sg_flow_key *key)

@@ -47,7 +47,7 @@ pub struct Made {
 pub const SLOTS: u32 = 64;
 
 /// Not random, that a test is the same each time.
-const HASH_KEY: HashKey = HashKey {
+pub const HASH_KEY: HashKey = HashKey {
     spread: 0x9e37_79b9_7f4a_7c15,
     word: [
         0x243f_6a88,
@@ -66,17 +66,22 @@ const HASH_KEY: HashKey = HashKey {
 };
 
 /// Loaded programs that belong to no interface.
-pub struct Kernel(Object);
+pub struct Kernel(pub Object);
 
 impl Kernel {
     /// Moves the calling thread into a network namespace of its own: FACKs loop over `lo` there.
     pub fn load(policy: &PolicyTable) -> Self {
+        Self::load_object(include_object!("enforce"), policy)
+    }
+
+    /// The same of another build of the programs.
+    pub fn load_object(bytes: &'static [u8], policy: &PolicyTable) -> Self {
         nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).expect("a namespace: be root");
         let up = std::process::Command::new("ip")
             .args(["link", "set", "lo", "up"])
             .status();
         assert!(up.expect("iproute2 is installed").success());
-        let mut open = object::open("vectors", include_object!("enforce")).unwrap();
+        let mut open = object::open("vectors", bytes).unwrap();
         object::open_map(&mut open, ".rodata.clock")
             .unwrap()
             .set_initial_value(&1_u32.to_ne_bytes())
@@ -230,7 +235,20 @@ impl Kernel {
         self.run("from_tenant", frame, now_ns, FACK_MARK)
     }
 
+    /// What one of the agent's own programs returns.
+    pub fn call(&self, program: &str) -> i32 {
+        self.returned(program, &[0; 64], 0, 0).0 as i32
+    }
+
     fn run(&self, program: &str, frame: &[u8], now_ns: u64, mark: u32) -> Made {
+        let (value, frame) = self.returned(program, frame, now_ns, mark);
+        Made {
+            passes: value == NEXT,
+            frame,
+        }
+    }
+
+    fn returned(&self, program: &str, frame: &[u8], now_ns: u64, mark: u32) -> (u32, Vec<u8>) {
         let mut context = [0; CONTEXT_BYTES];
         context[CONTEXT_MARK..][..4].copy_from_slice(&mark.to_ne_bytes());
         context[CONTEXT_IFINDEX..][..4].copy_from_slice(&IFINDEX.to_ne_bytes());
@@ -245,27 +263,24 @@ impl Kernel {
                 ..ProgramInput::default()
             })
             .expect("the programs run");
-        Made {
-            passes: run.return_value == NEXT,
-            frame: run.data.expect("there is data").to_vec(),
-        }
+        (run.return_value, run.data.expect("there is data").to_vec())
     }
 
-    fn map(&self, name: &str) -> libbpf_rs::Map<'_> {
+    pub fn map(&self, name: &str) -> libbpf_rs::Map<'_> {
         self.0
             .maps()
             .find(|map| map.name() == name)
             .expect("the object's map")
     }
 
-    fn write<K: Copy, V: Copy>(&self, map: &str, key: &K, value: &V) {
+    pub fn write<K: Copy, V: Copy>(&self, map: &str, key: &K, value: &V) {
         let map = self.map(map);
         object::check_layout(&map, size_of::<K>(), size_of::<V>()).unwrap();
         map.update(bytes_of(key), bytes_of(value), MapFlags::ANY)
             .unwrap();
     }
 
-    fn read<K: Copy, V: Copy>(&self, map: &str, key: &K) -> Option<V> {
+    pub fn read<K: Copy, V: Copy>(&self, map: &str, key: &K) -> Option<V> {
         let map = self.map(map);
         object::check_layout(&map, size_of::<K>(), size_of::<V>()).unwrap();
         let bytes = map.lookup(bytes_of(key), MapFlags::ANY).unwrap()?;
