@@ -10,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use nix::{
     mount::{MsFlags, mount},
     sys::statfs::{BPF_FS_MAGIC, statfs},
@@ -123,13 +123,7 @@ impl Pins {
 
     /// Indices of the interfaces that have a pinned link.
     pub fn interfaces(&self) -> Vec<u32> {
-        let mut indices: Vec<u32> = names(&self.links())
-            .iter()
-            .filter_map(|name| name.split('-').next()?.parse().ok())
-            .collect();
-        indices.sort_unstable();
-        indices.dedup();
-        indices
+        interfaces_of(&self.links())
     }
 
     /// Removes one pin; that there is none is no error.
@@ -202,22 +196,28 @@ pub fn instances(directory: &Path) -> Vec<Found> {
     found
 }
 
-/// Fails if another version of Sluicegate enforces in the namespace called `netns`.
-///
-/// # Errors
-/// Says which, and how to end it.
-pub fn refuse_other_versions(directory: &Path, netns: &str) -> Result<()> {
-    for found in instances(directory) {
-        if found.netns == netns && found.version != LAYOUT_VERSION {
-            bail!(
-                "{} holds pinned maps in layout {}, this build understands layout {LAYOUT_VERSION} and \
-                 cannot migrate them: run `sluicegate detach --all` first (flows start anew)",
-                found.root.display(),
-                found.version
-            );
-        }
+impl Found {
+    /// Pins of its links.
+    pub(crate) fn links(&self) -> Vec<PathBuf> {
+        let directory = self.root.join("links");
+        let names = names(&directory).into_iter();
+        names.map(|name| directory.join(name)).collect()
     }
-    Ok(())
+
+    /// Indices of the interfaces that have a pinned link; every layout so far names them so.
+    pub(crate) fn interfaces(&self) -> Vec<u32> {
+        interfaces_of(&self.root.join("links"))
+    }
+}
+
+fn interfaces_of(links: &Path) -> Vec<u32> {
+    let mut indices: Vec<u32> = names(links)
+        .iter()
+        .filter_map(|name| name.split('-').next()?.parse().ok())
+        .collect();
+    indices.sort_unstable();
+    indices.dedup();
+    indices
 }
 
 fn names(directory: &Path) -> Vec<String> {
@@ -230,7 +230,7 @@ fn names(directory: &Path) -> Vec<String> {
 }
 
 /// A bpffs refuses dots in names.
-fn encoded(name: &str) -> String {
+pub(crate) fn encoded(name: &str) -> String {
     let mut text = String::new();
     for character in name.chars() {
         match character {

@@ -1,10 +1,21 @@
 //! The agent: attaches to the interfaces that it was told of as they come, lets go of those that
-//! vanish, until a signal ends it.
+//! vanish, follows its policy file, until a signal ends it.
 //!
 //! Everything is pinned as soon as it exists, so a killed agent, or one that was told to persist,
 //! leaves enforcement running, and the next one takes it over.
 
-use std::{collections::BTreeSet, net::SocketAddr, os::fd::AsFd, path::PathBuf};
+mod policy;
+mod report;
+mod twice;
+mod watch;
+
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    os::fd::AsFd,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context, Result, ensure};
 use nix::{
@@ -14,7 +25,7 @@ use nix::{
         signalfd::{SfdFlags, SignalFd},
     },
 };
-use sluicegate_policy::Policy;
+use sluicegate_policy::{Policy, PolicyFile};
 use tracing::{error, info, warn};
 
 use crate::{
@@ -22,23 +33,37 @@ use crate::{
     doctor::kernel,
     instance::{Instance, Options},
     interfaces::{self, Event, Interface, Patterns, Watch},
+    labels::{Labels, Survey},
     meter::serve::{Listener, Meter},
     netns::NetNs,
     service::Service,
+    state::{self, InForce, State},
     takeover::Takeover,
 };
+use watch::FileWatch;
+
+/// How often the agent looks at what nobody tells it of.
+const ROUND: Duration = Duration::from_secs(10);
 
 /// What an agent is told.
 #[derive(Debug)]
 pub struct Config {
     /// What to enforce.
     pub policy: Policy,
+    /// Where that stands, and goes on to stand.
+    pub policy_file: PolicyFile,
     /// On which interfaces.
     pub patterns: Patterns,
+    /// On which of these not.
+    pub excludes: Patterns,
+    /// Whose they are.
+    pub labels: Labels,
     /// In which network namespace: its name for `ip netns`; `None` = the current one.
     pub netns: Option<String>,
     /// Where a bpffs is, or may be mounted.
     pub bpffs: PathBuf,
+    /// Where to say what it does.
+    pub run_dir: PathBuf,
     /// Most flows tracked at a time.
     pub flows_max: u32,
     /// Most of them on one interface, so that no tenant fills the table for all; 0 = no limit.
@@ -54,7 +79,7 @@ pub struct Config {
 /// from the main thread before there are others.
 ///
 /// # Errors
-/// Another agent runs here, a pin is of another version, or the kernel refused. What was
+/// Another agent runs here, or the kernel refused. What was
 /// enforced before goes on as it was.
 pub fn run(config: &Config) -> Result<()> {
     let missing = kernel::missing_capabilities();
@@ -66,39 +91,31 @@ pub fn run(config: &Config) -> Result<()> {
     kernel::ensure_able()?;
     let netns = NetNs::select(config.netns.as_deref())?;
     let _claim = netns.claim()?;
-    let signals = stop_signals()?;
+    let signals = signals()?;
+    let file_watch = FileWatch::new(&config.policy_file.path)?;
     let metrics = config.metrics.map(Listener::bind).transpose()?;
     netns.enter()?;
     bpffs::ensure_mounted(&config.bpffs)?;
-    bpffs::refuse_other_versions(&config.bpffs, netns.name())?;
     // Listens before it lists, so that no interface falls in between.
     let watch = Watch::new()?;
-    let pins = Pins::new(&config.bpffs, netns.name());
-    let options = Options {
-        flows_max: config.flows_max,
-        interface_quota: config.interface_quota,
-        pins: Some(pins.clone()),
-        ..Options::default()
-    };
-    let instance = Instance::load(&config.policy, &options)?;
+    let mut instance = Instance::load(&config.policy, &options(config, &netns)?)?;
     report_takeover(&instance);
-    let mut agent = Agent {
-        instance,
-        patterns: &config.patterns,
-        refused: BTreeSet::new(),
-        service: Service::of_environment(),
-    };
+    replace_other_layouts(&mut instance, config, &netns)?;
+    let mut agent = Agent::new(instance, config, &netns);
     agent.reconcile()?;
+    agent.look_around();
     if let Some(listener) = metrics {
+        let pins = Pins::new(&config.bpffs, netns.name());
         let programs = agent.instance.program_meter()?;
-        listener.serve(Meter::new(pins, netns.name().to_owned(), programs))?;
+        let meter = Meter::new(pins, netns.name().to_owned(), programs);
+        listener.serve(meter.with_names(&config.run_dir))?;
     }
     info!(
         netns = netns.name(),
         "enforcing; stop with SIGINT or SIGTERM"
     );
     agent.service.ready(&agent.status());
-    let outcome = agent.serve(&watch, &signals);
+    let outcome = agent.serve(&watch, &signals, file_watch);
     if config.persist {
         agent.service.stopping("enforcement goes on");
         info!("stopped: enforcement goes on; `sluicegate detach --all` ends it");
@@ -106,54 +123,171 @@ pub fn run(config: &Config) -> Result<()> {
     }
     agent.service.stopping("enforcement ends");
     agent.instance.end().context("removing pins")?;
+    if let Err(error) = state::remove(&config.run_dir, netns.name()) {
+        warn!("{error:#}");
+    }
     info!("stopped: nothing is enforced any more");
     outcome
 }
 
+fn options(config: &Config, netns: &NetNs) -> Result<Options> {
+    let survey = config.labels.survey();
+    let tenants = interfaces::list()?.into_iter();
+    let tenants = tenants.map(|interface| (interface.index, survey.of(&interface).name));
+    Ok(Options {
+        flows_max: config.flows_max,
+        interface_quota: config.interface_quota,
+        pins: Some(Pins::new(&config.bpffs, netns.name())),
+        tenants: tenants.collect(),
+        ..Options::default()
+    })
+}
+
+fn replace_other_layouts(instance: &mut Instance, config: &Config, netns: &NetNs) -> Result<()> {
+    let survey = config.labels.survey();
+    let tenant = |interface: &Interface| survey.of(interface).name;
+    for replaced in instance.replace_other_layouts(&config.bpffs, netns.name(), &tenant)? {
+        let interfaces = replaced.interfaces.join(" ");
+        warn!(
+            layout = replaced.layout,
+            interfaces,
+            "took the place of an agent with another layout of its maps: its flows are met anew, and no \
+             interface was without enforcement"
+        );
+        for failure in &replaced.failures {
+            warn!("left by that agent and removed: {failure}");
+        }
+    }
+    Ok(())
+}
+
 struct Agent<'a> {
     instance: Instance,
-    patterns: &'a Patterns,
-    /// Interfaces that it was not attached to and said so.
-    refused: BTreeSet<u32>,
+    config: &'a Config,
+    /// What is said of it, as last written.
+    state: State,
+    written: Option<State>,
+    /// Fingerprint of the policy file's text as last looked at, in force or refused.
+    seen: String,
+    /// The kernel refused it: worth another try.
+    retry: bool,
+    /// Interfaces that it was not attached to and said so: name and why.
+    refused: BTreeMap<u32, (String, String)>,
+    /// Interfaces that turned out to carry others' packets.
+    on_the_way: BTreeMap<u32, String>,
     service: Service,
 }
 
-impl Agent<'_> {
-    fn serve(&mut self, watch: &Watch, signals: &SignalFd) -> Result<()> {
+/// Why the agent does something else than to wait.
+enum Signalled {
+    Stop,
+    Reload,
+}
+
+impl<'a> Agent<'a> {
+    fn new(instance: Instance, config: &'a Config, netns: &NetNs) -> Self {
+        let fingerprint = config.policy_file.fingerprint();
+        let policy = InForce::now(
+            &config.policy_file.path,
+            fingerprint.clone(),
+            &config.policy,
+        );
+        let pid = std::process::id();
+        let state = State {
+            version: state::VERSION,
+            pid,
+            pid_started: state::process_started(pid).unwrap_or_default(),
+            build: env!("CARGO_PKG_VERSION").to_owned(),
+            layout: bpffs::LAYOUT_VERSION,
+            netns: netns.name().to_owned(),
+            bpffs: config.bpffs.clone(),
+            policy,
+            ..State::default()
+        };
+        Self {
+            instance,
+            config,
+            state,
+            written: None,
+            seen: fingerprint,
+            retry: false,
+            refused: BTreeMap::new(),
+            on_the_way: BTreeMap::new(),
+            service: Service::of_environment(),
+        }
+    }
+
+    fn serve(
+        &mut self,
+        watch: &Watch,
+        signals: &SignalFd,
+        mut file_watch: FileWatch,
+    ) -> Result<()> {
+        let mut round = Instant::now() + ROUND;
         loop {
             let mut sources = [
                 PollFd::new(signals.as_fd(), PollFlags::POLLIN),
                 PollFd::new(watch.as_fd(), PollFlags::POLLIN),
+                PollFd::new(file_watch.as_fd(), PollFlags::POLLIN),
             ];
             self.service.alive();
-            match poll(&mut sources, self.service.patience()) {
+            let until = file_watch.due().map_or(round, |due| due.min(round));
+            match poll(&mut sources, self.service.patience(patience(until))) {
                 Ok(_) | Err(nix::errno::Errno::EINTR) => {}
                 Err(error) => return Err(error).context("waiting for news"),
             }
-            if let Some(signal) = signals.read_signal().context("reading a signal")? {
-                info!(signal = signal.ssi_signo, "asked to stop");
-                return Ok(());
+            match signalled(signals)? {
+                Some(Signalled::Stop) => return Ok(()),
+                Some(Signalled::Reload) => self.reload(true),
+                None => {}
             }
             match watch.poll()? {
-                Some(events) => events.into_iter().for_each(|event| self.handle(event)),
+                Some(events) => self.handle(events),
                 None => {
                     warn!("news of interfaces were lost: listing them all again");
                     self.reconcile()?;
                 }
             }
+            file_watch.take()?;
+            if file_watch.due().is_some_and(|due| due <= Instant::now()) {
+                file_watch.done();
+                self.reload(false);
+            }
+            if round <= Instant::now() {
+                round = Instant::now() + ROUND;
+                if let Err(error) = file_watch.renew() {
+                    warn!("{error:#}: the policy file is read again at SIGHUP only");
+                }
+                if self.retry {
+                    self.reload(true);
+                }
+                self.reconcile()?;
+                self.look_around();
+            }
+            self.write_state();
             self.service.status(&self.status());
         }
     }
 
     /// A line for the service manager.
     fn status(&self) -> String {
-        format!("{} interfaces", self.instance.interfaces().len())
+        let policy = match &self.state.reload {
+            Some(reload) if !reload.adopted => ", the policy file has errors and is not in force",
+            _ => "",
+        };
+        format!("{} interfaces{policy}", self.instance.interfaces().len())
     }
 
-    fn handle(&mut self, event: Event) {
-        match event {
-            Event::Present(interface) => self.consider(&interface),
-            Event::Gone { index } => self.forget(index),
+    fn handle(&mut self, events: Vec<Event>) {
+        if events.is_empty() {
+            return;
+        }
+        let survey = self.config.labels.survey();
+        for event in events {
+            match event {
+                Event::Present(interface) => self.consider(&interface, &survey),
+                Event::Gone { index } => self.forget(index),
+            }
         }
     }
 
@@ -165,52 +299,99 @@ impl Agent<'_> {
                 self.forget(index);
             }
         }
+        let survey = self.config.labels.survey();
         present
             .iter()
-            .for_each(|interface| self.consider(interface));
+            .for_each(|interface| self.consider(interface, &survey));
         Ok(())
     }
 
     /// Attaches to an interface that the patterns cover, lets go of one renamed beyond them.
-    fn consider(&mut self, interface: &Interface) {
+    fn consider(&mut self, interface: &Interface, survey: &Survey<'_>) {
         let attached = self.instance.interfaces();
-        let wanted = self.patterns.matches(&interface.name) && !self.refuses(interface);
+        let wanted = self.config.patterns.matches(&interface.name)
+            && !self.config.excludes.matches(&interface.name)
+            && !self.refuses(interface);
         match (attached.contains_key(&interface.index), wanted) {
-            (false, true) => match self.attach(interface) {
-                Ok(()) => info!(interface = interface.name, "attached"),
+            (false, true) => match self.attach(interface, survey) {
+                Ok(tenant) => info!(interface = interface.name, tenant, "attached"),
                 // One interface that cannot be had must not end enforcement on the others.
                 Err(error) => error!(interface = interface.name, "not attached: {error:#}"),
             },
+            (true, true) => self.relabel(interface, survey),
             (true, false) => self.forget(interface.index),
-            _ => {}
+            (false, false) => {}
         }
     }
 
     /// A wildcard does not reach interfaces that are probably no tenant's; says so once.
     fn refuses(&mut self, interface: &Interface) -> bool {
-        if self.patterns.names(&interface.name) {
+        if self.config.patterns.names(&interface.name) {
             return false;
         }
-        let Some(doubt) = interface.doubt() else {
+        let Some(doubt) = self.doubt(interface) else {
+            self.refused.remove(&interface.index);
             return false;
         };
-        if self.refused.insert(interface.index) {
-            let interface = &interface.name;
+        // One that was just made may yet become a tenant's.
+        let settled = interface.up || !interface.is_cable();
+        let said = (interface.name.clone(), doubt.clone());
+        if settled && self.refused.get(&interface.index) != Some(&said) {
+            let interface_name = &interface.name;
             warn!(
-                interface,
+                interface = interface_name,
                 "not attached: {doubt} (name it without wildcards to attach all the same)"
             );
+            self.refused.insert(interface.index, said);
         }
         true
     }
 
-    fn attach(&mut self, interface: &Interface) -> Result<()> {
-        self.instance.attach_tenant(interface, &interface.name)
+    fn doubt(&self, interface: &Interface) -> Option<String> {
+        if let Some(doubt) = interface.doubt() {
+            return Some(doubt);
+        }
+        if let Some(reason) = self.on_the_way.get(&interface.index) {
+            return Some(reason.clone());
+        }
+        interfaces::uplinks().contains(&interface.index).then(|| {
+            "the default route leaves through it: an uplink, where directions are the wrong way round"
+                .to_owned()
+        })
+    }
+
+    /// Attaches; whose interface it is.
+    fn attach(&mut self, interface: &Interface, survey: &Survey<'_>) -> Result<String> {
+        let label = survey.of(interface);
+        self.instance.attach_tenant(interface, &label.name)?;
+        self.name_place(interface, &label.name, label.from);
+        Ok(label.name)
+    }
+
+    /// Follows an interface's new name, or its tenant's.
+    fn relabel(&mut self, interface: &Interface, survey: &Survey<'_>) {
+        let label = survey.of(interface);
+        self.name_place(interface, &label.name, label.from);
+        if self.instance.is_labelled(interface, &label.name) {
+            return;
+        }
+        match self.instance.relabel(interface, &label.name) {
+            Ok(flows) => info!(
+                interface = interface.name,
+                tenant = label.name,
+                tenant_from = label.from,
+                flows_rematched = flows,
+                "labelled"
+            ),
+            Err(error) => error!(interface = interface.name, "not labelled: {error:#}"),
+        }
     }
 
     fn forget(&mut self, index: u32) {
         self.refused.remove(&index);
+        self.state.interfaces.remove(&index);
         let Some(name) = self.instance.interfaces().remove(&index) else {
+            self.on_the_way.remove(&index);
             return;
         };
         match self.instance.detach_index(index) {
@@ -230,11 +411,31 @@ fn report_takeover(instance: &Instance) {
     }
 }
 
-fn stop_signals() -> Result<SignalFd> {
+/// Rounded up, so that it is over when the wait is.
+fn patience(until: Instant) -> Duration {
+    until.saturating_duration_since(Instant::now()) + Duration::from_millis(1)
+}
+
+fn signals() -> Result<SignalFd> {
     let mut set = SigSet::empty();
-    set.add(Signal::SIGINT);
-    set.add(Signal::SIGTERM);
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+        set.add(signal);
+    }
     set.thread_block().context("blocking signals")?;
     SignalFd::with_flags(&set, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)
         .context("waiting for signals")
+}
+
+/// Signals that have come; one to stop counts more than one to reload.
+fn signalled(signals: &SignalFd) -> Result<Option<Signalled>> {
+    let mut found = None;
+    while let Some(signal) = signals.read_signal().context("reading a signal")? {
+        if signal.ssi_signo == Signal::SIGHUP as u32 {
+            found = Some(Signalled::Reload);
+            continue;
+        }
+        info!(signal = signal.ssi_signo, "asked to stop");
+        return Ok(Some(Signalled::Stop));
+    }
+    Ok(found)
 }

@@ -17,6 +17,7 @@ use crate::{
     doctor::kernel,
     instance,
     inventory::{Inventory, ProgramInfo},
+    state,
 };
 
 /// How long the kernel may take to free what nobody uses any more.
@@ -39,11 +40,11 @@ pub struct Report {
 }
 
 /// Detaches and removes everything pinned under `directory`, in every namespace and every
-/// layout version, then looks whether anything of it still exists.
+/// layout version, with what their agents said of themselves in `run_dir`, then looks whether anything of it still exists.
 ///
 /// # Errors
 /// No right to, and then nothing is touched; or the kernel refused: what could be removed is removed.
-pub fn all(directory: &Path) -> Result<Report> {
+pub fn all(directory: &Path, run_dir: &Path) -> Result<Report> {
     ensure!(
         kernel::may_walk_objects(),
         "to find and remove what is left takes CAP_SYS_ADMIN: run it as root"
@@ -54,6 +55,7 @@ pub fn all(directory: &Path) -> Result<Report> {
         match remove(&found) {
             Ok(removed) => {
                 report.removed.extend(removed);
+                state::remove(run_dir, &found.netns)?;
                 report.netns.push(found.netns);
             }
             Err(error) => first_error = first_error.or(Some(error)),

@@ -18,7 +18,7 @@ use std::{
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, OpenObject, ProgramInput, query::LinkInfo};
 use sluicegate_core::abi::{
-    self, COUNTER_NAMES, Config, Flow, FlowKey, HashKey, PolicyTable, Sweeper,
+    self, COUNTER_NAMES, Config, Flow, FlowKey, HashKey, Params, PolicyTable, Sweeper,
 };
 use sluicegate_policy::Policy;
 
@@ -29,8 +29,8 @@ use crate::{
     inventory::{Inventory, ProgramInfo},
     maps, netns, object,
     plain::{self, Plain},
-    record::{self, FlowRecord},
-    table,
+    record::{self, FlowRecord, Names},
+    state, table,
     takeover::{self, Takeover},
     tcx::{Direction, TcxLink},
 };
@@ -79,6 +79,8 @@ pub struct Options {
     pub interface_quota: u32,
     /// Pin everything here, and take over what is pinned already; `None` = end with this process.
     pub pins: Option<Pins>,
+    /// Tenants of interfaces that are taken over, by index; without a name it is that of the interface.
+    pub tenants: BTreeMap<u32, String>,
 }
 
 impl Default for Options {
@@ -88,6 +90,7 @@ impl Default for Options {
             config: Config::default(),
             interface_quota: 0,
             pins: None,
+            tenants: BTreeMap::new(),
         }
     }
 }
@@ -165,7 +168,7 @@ impl Instance {
         }
         if let Some(pins) = options.pins.clone() {
             instance.pin_maps(&pins)?;
-            instance.adopt_links(&pins)?;
+            instance.adopt_links(&pins, &options.tenants)?;
         }
         instance.reload(policy)?;
         let begun = instance.run("begin_sweeping", 0, 0)?;
@@ -237,6 +240,33 @@ impl Instance {
         self.keep(interface, tenant, links)
     }
 
+    /// Calls an attached interface and its tenant otherwise, which may bring other rules into force there:
+    /// how many flows another rule decides now, or none.
+    ///
+    /// # Errors
+    /// It is not attached, or the kernel refused.
+    pub fn relabel(&mut self, interface: &Interface, tenant: &str) -> Result<u64> {
+        let index = interface.index;
+        let attached = self
+            .attached
+            .get_mut(&index)
+            .with_context(|| format!("interface {} is not attached", interface.name))?;
+        attached.name.clone_from(&interface.name);
+        attached.tenant = tenant.to_owned();
+        attached.netns_id = interface.netns_id.unwrap_or(-1);
+        self.admit(interface, tenant)?;
+        self.rematch()
+    }
+
+    /// Whether an attached interface and its tenant are called so.
+    pub fn is_labelled(&self, interface: &Interface, tenant: &str) -> bool {
+        self.attached.get(&interface.index).is_some_and(|attached| {
+            attached.name == interface.name
+                && attached.tenant == tenant
+                && attached.netns_id == interface.netns_id.unwrap_or(-1)
+        })
+    }
+
     /// Ends enforcement on the interface called `name` and forgets its flows.
     ///
     /// # Errors
@@ -281,6 +311,14 @@ impl Instance {
             .collect()
     }
 
+    /// Whose the interfaces are on which it enforces, by index.
+    pub fn tenants(&self) -> BTreeMap<u32, String> {
+        self.attached
+            .iter()
+            .map(|(index, attached)| (*index, attached.tenant.clone()))
+            .collect()
+    }
+
     /// Detaches everywhere and removes the pins: nothing is left in the kernel.
     ///
     /// # Errors
@@ -318,7 +356,11 @@ impl Instance {
     /// # Errors
     /// The kernel refused.
     pub fn flows(&self) -> Result<Vec<FlowRecord>> {
-        let names = self.interfaces();
+        let names = Names {
+            interfaces: self.interfaces(),
+            tenants: self.tenants(),
+            rules: state::rule_names(&self.policy),
+        };
         let config: Config = self.read("config", 0)?;
         records(
             self.raw_flows()?,
@@ -518,7 +560,7 @@ impl Instance {
     }
 
     /// Puts these programs in the place of those that an earlier agent left attached.
-    fn adopt_links(&mut self, pins: &Pins) -> Result<()> {
+    fn adopt_links(&mut self, pins: &Pins, tenants: &BTreeMap<u32, String>) -> Result<()> {
         let present = interfaces::list()?;
         for index in pins.interfaces() {
             let interface = present.iter().find(|interface| interface.index == index);
@@ -530,8 +572,9 @@ impl Instance {
                     if !matches!(self.takeover, Takeover::Kept { .. }) {
                         self.write_interface(index)?;
                     }
-                    self.admit(&interface, &interface.name)?;
-                    self.keep(&interface, &interface.name, links)?;
+                    let tenant = tenants.get(&index).unwrap_or(&interface.name);
+                    self.admit(&interface, tenant)?;
+                    self.keep(&interface, tenant, links)?;
                 }
                 Ok(None) => {
                     for (_, direction) in PLACES {
@@ -585,7 +628,7 @@ fn shape_table(open: &mut OpenObject, slots: u32, hash_key: HashKey) -> Result<(
 fn records(
     flows: Vec<(FlowKey, Flow)>,
     policy: &PolicyTable,
-    names: &BTreeMap<u32, String>,
+    names: &Names,
 ) -> Result<Vec<FlowRecord>> {
     let now_ns = record::monotonic_ns();
     let mut records: Vec<FlowRecord> = flows
@@ -596,14 +639,34 @@ fn records(
     Ok(records)
 }
 
-/// Flows of an agent in another process, through its pins. `names` maps interface indices of
-/// that namespace to names.
+/// Flows of an agent in another process, through its pins.
 ///
 /// # Errors
 /// Nothing is pinned there, it is of another layout, or no right to open it.
-pub fn pinned_flows(pins: &Pins, names: &BTreeMap<u32, String>) -> Result<Vec<FlowRecord>> {
+pub fn pinned_flows(pins: &Pins, names: &Names) -> Result<Vec<FlowRecord>> {
     let flows = table::flows(&pinned(pins, "flows")?, &pinned(pins, "occupied")?)?;
     records(flows, &pinned_policy(pins)?, names)
+}
+
+/// Flows of an agent in another process that `policy` would treat otherwise than the policy in force there:
+/// those of rules whose parameters differ. Flows that another rule would decide are not among them.
+///
+/// # Errors
+/// As [`pinned_flows`].
+pub fn pinned_altered(pins: &Pins, names: &Names, policy: &Policy) -> Result<Vec<FlowRecord>> {
+    let current = pinned_policy(pins)?;
+    let (next, _) = policy.compile_after(&current);
+    let differs = |slot: usize| {
+        let (now, then) = (current.slots[slot].params, next.slots[slot].params);
+        let rule_id = now.rule_id;
+        now != Params { rule_id, ..then }
+    };
+    let mut flows = table::flows(&pinned(pins, "flows")?, &pinned(pins, "occupied")?)?;
+    flows.retain(|(_, flow)| {
+        let slot = usize::from(flow.rule);
+        current.slots.len() > slot && differs(slot)
+    });
+    records(flows, &current, names)
 }
 
 /// Counters of an agent in another process, through its pins.

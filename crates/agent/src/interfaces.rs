@@ -1,6 +1,10 @@
 //! A network namespace's interfaces: a listing, and news of those that come and go.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::{
+    collections::BTreeSet,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    os::fd::{AsFd, AsRawFd, BorrowedFd},
+};
 
 use anyhow::{Context, Result, anyhow, bail};
 use glob::Pattern;
@@ -9,7 +13,8 @@ use netlink_packet_core::{
 };
 use netlink_packet_route::{
     AddressFamily, RouteNetlinkMessage,
-    link::{LinkAttribute, LinkInfo, LinkMessage},
+    link::{LinkAttribute, LinkFlags, LinkInfo, LinkMessage},
+    route::{RouteAddress, RouteAttribute, RouteMessage},
 };
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
@@ -35,6 +40,10 @@ pub struct Interface {
     pub alias: Option<String>,
     /// Id of the network namespace of a veth's other end, as seen from here; `None` = this one, or no veth.
     pub netns_id: Option<i32>,
+    /// Index of a veth's other end in its namespace.
+    pub other_end: Option<u32>,
+    /// It is switched on.
+    pub up: bool,
 }
 
 /// Kinds that carry other interfaces' packets: enforcing there would meet a flow twice, or
@@ -71,7 +80,15 @@ impl Interface {
             controller: None,
             alias: None,
             netns_id: None,
+            other_end: None,
+            up: false,
         }
+    }
+
+    /// A veth whose other end is in this namespace too: a cable between two of its bridges, or one whose other
+    /// end is still to be given away.
+    pub fn is_cable(&self) -> bool {
+        self.kind == "veth" && self.other_end.is_some() && self.netns_id.is_none()
     }
 
     /// It carries other interfaces' packets rather than one tenant's.
@@ -90,6 +107,12 @@ impl Interface {
         }
         if self.name == "lo" {
             return Some("the loopback is no tenant's interface".into());
+        }
+        if self.is_cable() {
+            return Some(
+                "both ends of this veth are in this network namespace: a cable, or its tenant is still to come"
+                    .into(),
+            );
         }
         if !TENANT_KINDS.contains(&self.kind.as_str()) {
             return Some(
@@ -172,18 +195,77 @@ pub fn find(name: &str) -> Result<Interface> {
         .with_context(|| format!("there is no interface {name} in this network namespace"))
 }
 
+/// Addresses for documentation (RFC 5737, RFC 3849), to which only default routes lead.
+const NOWHERE: [IpAddr; 2] = [
+    IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)),
+    IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1)),
+];
+
+/// Interfaces through which default routes leave: towards the network, not towards a tenant.
+pub fn uplinks() -> BTreeSet<u32> {
+    NOWHERE.into_iter().filter_map(way_to).collect()
+}
+
+/// The interface through which packets to `address` leave; `None` = unreachable.
+fn way_to(address: IpAddr) -> Option<u32> {
+    let mut route = RouteMessage::default();
+    let (family, destination) = match address {
+        IpAddr::V4(address) => (AddressFamily::Inet, RouteAddress::Inet(address)),
+        IpAddr::V6(address) => (AddressFamily::Inet6, RouteAddress::Inet6(address)),
+    };
+    route.header.address_family = family;
+    route.header.destination_prefix_length = if address.is_ipv4() { 32 } else { 128 };
+    route
+        .attributes
+        .push(RouteAttribute::Destination(destination));
+    let RouteNetlinkMessage::NewRoute(answer) = ask(RouteNetlinkMessage::GetRoute(route)).ok()?
+    else {
+        return None;
+    };
+    answer
+        .attributes
+        .iter()
+        .find_map(|attribute| match attribute {
+            RouteAttribute::Oif(index) => Some(*index),
+            _ => None,
+        })
+}
+
+/// Sends one request.
+fn send(request: RouteNetlinkMessage, flags: u16) -> Result<Socket> {
+    let socket = socket(0)?;
+    let mut packet = NetlinkMessage::new(NetlinkHeader::default(), NetlinkPayload::from(request));
+    packet.header.flags = flags;
+    packet.finalize();
+    let mut bytes = vec![0; packet.buffer_len()];
+    packet.serialize(&mut bytes);
+    socket.send(&bytes, 0)?;
+    Ok(socket)
+}
+
+/// Asks the kernel one question with one answer.
+///
+/// # Errors
+/// The kernel refuses or does not answer.
+pub(crate) fn ask(request: RouteNetlinkMessage) -> Result<RouteNetlinkMessage> {
+    let socket = send(request, NLM_F_REQUEST)?;
+    let (datagram, _) = socket.recv_from_full()?;
+    for message in messages(&datagram) {
+        match message {
+            NetlinkPayload::InnerMessage(message) => return Ok(message),
+            NetlinkPayload::Error(error) => bail!("{}", error.to_io()),
+            _ => {}
+        }
+    }
+    bail!("the kernel answered something else")
+}
+
 /// Asks the kernel for everything of a kind.
 ///
 /// # Errors
 /// The kernel refuses or does not answer.
 pub(crate) fn dump(request: RouteNetlinkMessage) -> Result<Vec<RouteNetlinkMessage>> {
-    let socket = socket(0)?;
-    let mut packet = NetlinkMessage::new(NetlinkHeader::default(), NetlinkPayload::from(request));
-    packet.header.flags = NLM_F_DUMP | NLM_F_REQUEST;
-    packet.finalize();
-    let mut bytes = vec![0; packet.buffer_len()];
-    packet.serialize(&mut bytes);
-    socket.send(&bytes, 0)?;
+    let socket = send(request, NLM_F_DUMP | NLM_F_REQUEST)?;
     let mut answers = Vec::new();
     loop {
         let (datagram, _) = socket.recv_from_full()?;
@@ -295,14 +377,8 @@ fn interface(link: LinkMessage) -> Option<Interface> {
         return None;
     }
     let mut interface = Interface {
-        index: link.header.index,
-        name: String::new(),
-        kind: String::new(),
-        mtu_bytes: 0,
-        qdisc: String::new(),
-        controller: None,
-        alias: None,
-        netns_id: None,
+        up: link.header.flags.contains(LinkFlags::Up),
+        ..Interface::nameless(link.header.index)
     };
     for attribute in link.attributes {
         match attribute {
@@ -311,6 +387,7 @@ fn interface(link: LinkMessage) -> Option<Interface> {
             LinkAttribute::Qdisc(qdisc) => interface.qdisc = qdisc,
             LinkAttribute::Controller(index) => interface.controller = Some(index),
             LinkAttribute::IfAlias(alias) => interface.alias = Some(alias),
+            LinkAttribute::Link(index) => interface.other_end = Some(index),
             LinkAttribute::LinkNetNsId(id) => interface.netns_id = Some(id),
             LinkAttribute::LinkInfo(infos) => interface.kind = kind(&infos),
             _ => {}
@@ -348,14 +425,9 @@ mod tests {
 
     fn on(name: &str, kind: &str) -> Interface {
         Interface {
-            index: 7,
             name: name.into(),
             kind: kind.into(),
-            mtu_bytes: 1500,
-            qdisc: "noqueue".into(),
-            controller: None,
-            alias: None,
-            netns_id: None,
+            ..Interface::nameless(7)
         }
     }
 
@@ -370,6 +442,15 @@ mod tests {
         assert!(on("br0", "bridge").doubt().unwrap().contains("met twice"));
         assert!(on("eth0", "").doubt().unwrap().contains("plain adapter"));
         assert!(on("lo", "").doubt().unwrap().contains("loopback"));
+    }
+
+    #[test]
+    fn a_veth_that_ends_where_it_begins_is_doubted() {
+        let mut veth = on("veth0", "veth");
+        veth.other_end = Some(8);
+        assert!(veth.doubt().unwrap().contains("a cable"));
+        veth.netns_id = Some(0);
+        assert_eq!(veth.doubt(), None);
     }
 
     #[test]

@@ -8,6 +8,7 @@
 //! - [`daemon`] is the agent around it, [`takeover`] its restart, [`detach`] its undoing,
 //!   `service` what a service manager hears of it;
 //! - [`meter`] is what an operator watches: looks, sums over time, Prometheus;
+//! - [`labels`] names tenants, [`state`] is what an agent tells others of itself;
 //! - [`doctor`] says what works here and what does not;
 //! - `table` reads the table of flows, [`record`] is a flow as people read it;
 //! - [`object`] embeds, opens and loads objects, and turns a verifier's rejection into an error;
@@ -26,6 +27,7 @@ pub mod ignore_window;
 pub mod instance;
 pub mod interfaces;
 pub mod inventory;
+pub mod labels;
 mod maps;
 pub mod meter;
 pub mod netns;
@@ -35,7 +37,9 @@ pub mod pool;
 pub mod port;
 pub mod record;
 pub mod reload;
+mod replace;
 mod service;
+pub mod state;
 mod table;
 pub mod takeover;
 pub mod tcx;
@@ -43,4 +47,4 @@ pub mod tenant_cc;
 
 pub use instance::{Instance, Options};
 pub use pool::Pool;
-pub use record::FlowRecord;
+pub use record::{FlowRecord, Names};

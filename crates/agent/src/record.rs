@@ -30,6 +30,26 @@ pub const OBSERVE: &str = "observe";
 /// A flow without packets for longer is not active, in ms.
 pub const ACTIVE_MS: u64 = 10_000;
 
+/// What the kernel's numbers are called.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Names {
+    /// Interfaces by index.
+    pub interfaces: BTreeMap<u32, String>,
+    /// Whose they are, by index; an interface that is not in it is its own tenant.
+    pub tenants: BTreeMap<u32, String>,
+    /// Rules by position in the policy in force.
+    pub rules: Vec<String>,
+}
+
+impl Names {
+    /// Name of an interface and of its tenant.
+    pub fn of(&self, ifindex: u32) -> (String, String) {
+        let interface = interface(ifindex, &self.interfaces);
+        let tenant = self.tenants.get(&ifindex).unwrap_or(&interface).clone();
+        (interface, tenant)
+    }
+}
+
 /// What enforcement knows of one flow, from the point of view of the local tenant as sender.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FlowRecord {
@@ -49,6 +69,8 @@ pub struct FlowRecord {
     pub rule_mode: &'static str,
     /// Position of the rule in the policy, from 0; `None` = no rule.
     pub rule: Option<u32>,
+    /// Name of the rule, or `rule N`; `None` = no rule.
+    pub rule_name: Option<String>,
     /// `watch`, `one-sided`, `two-sided` or `tenant-ecn`.
     pub mode: &'static str,
     /// Why it is not enforced, or not from both sides: a name of
@@ -96,15 +118,9 @@ pub struct FlowRecord {
 }
 
 impl FlowRecord {
-    /// From the kernel's state. `rules` is indexed by rule slot, `names` by interface index;
+    /// From the kernel's state. `rules` is indexed by rule slot;
     /// `now_ns` is CLOCK_MONOTONIC.
-    pub fn new(
-        key: &FlowKey,
-        flow: &Flow,
-        rules: &[Rule],
-        names: &BTreeMap<u32, String>,
-        now_ns: u64,
-    ) -> Self {
+    pub fn new(key: &FlowKey, flow: &Flow, rules: &[Rule], names: &Names, now_ns: u64) -> Self {
         let rule = rules.get(usize::from(flow.rule)).map(|rule| &rule.params);
         let mode = name(&MODE_NAMES, flow.mode);
         let rule_mode = rule.map_or(RULE_MODES[0], |rule| name(&RULE_MODES, rule.mode));
@@ -118,12 +134,12 @@ impl FlowRecord {
                 rule.algorithm
             })
         });
-        let interface = interface(key.ifindex, names);
+        let (interface, tenant) = names.of(key.ifindex);
         let allowed = rule
             .filter(|_| flow.mode != MODE_WATCH)
             .map(|params| flow.allowed_window_bytes(params, now_ns));
         Self {
-            tenant: interface.clone(),
+            tenant,
             interface,
             ifindex: key.ifindex,
             vlan: (key.vlan != 0).then_some(key.vlan),
@@ -131,6 +147,7 @@ impl FlowRecord {
             remote: socket(&key.remote, key.remote_port),
             rule_mode,
             rule: rule.map(|rule| rule.rule_id),
+            rule_name: rule.map(|rule| rule_name(rule.rule_id, &names.rules)),
             mode,
             reason: reason(flow, rule_mode),
             enforced,
@@ -206,12 +223,17 @@ fn reason(flow: &Flow, rule_mode: &str) -> Option<&'static str> {
     }
 }
 
-pub(crate) fn interface(index: u32, names: &BTreeMap<u32, String>) -> String {
+fn interface(index: u32, names: &BTreeMap<u32, String>) -> String {
     names
         .get(&index)
         .filter(|name| !name.is_empty())
         .cloned()
         .unwrap_or_else(|| format!("#{index}"))
+}
+
+fn rule_name(position: u32, names: &[String]) -> String {
+    let name = names.get(position as usize).cloned();
+    name.unwrap_or_else(|| format!("rule {}", u64::from(position) + 1))
 }
 
 /// Ports are kept in network order.
@@ -251,7 +273,10 @@ mod tests {
     }
 
     fn record(flow: &Flow, rules: &[Rule]) -> FlowRecord {
-        let names = BTreeMap::from([(7, "veth7".to_owned())]);
+        let names = Names {
+            interfaces: BTreeMap::from([(7, "veth7".to_owned())]),
+            ..Names::default()
+        };
         FlowRecord::new(&key(), flow, rules, &names, 5_000_000_000)
     }
 
@@ -264,6 +289,25 @@ mod tests {
             (record.interface.as_str(), record.vlan),
             ("veth7", Some(12))
         );
+    }
+
+    #[test]
+    fn tenants_and_rules_have_names_where_they_are_known() {
+        let flow = Flow::default();
+        let plain = record(&flow, &[rule(RULE_ENFORCE)]);
+        assert_eq!(plain.tenant, "veth7");
+        assert_eq!(plain.rule_name.as_deref(), Some("rule 4"));
+        let names = Names {
+            tenants: BTreeMap::from([(7, "blue".to_owned())]),
+            rules: ["a", "b", "c", "bulk"].map(str::to_owned).to_vec(),
+            ..Names::default()
+        };
+        let named = FlowRecord::new(&key(), &flow, &[rule(RULE_ENFORCE)], &names, 0);
+        assert_eq!(
+            (named.tenant.as_str(), named.interface.as_str()),
+            ("blue", "#7")
+        );
+        assert_eq!(named.rule_name.as_deref(), Some("bulk"));
     }
 
     #[test]

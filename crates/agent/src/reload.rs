@@ -138,7 +138,7 @@ impl Instance {
     }
 
     /// Decides anew every flow whose rule is not the one that the policy in force names.
-    fn rematch(&self) -> Result<u64> {
+    pub(crate) fn rematch(&self) -> Result<u64> {
         let before = self.counter("rule_changed")?;
         let slots = self.map("flows")?.max_entries();
         'parts: for part in 0..table::parts(slots) {

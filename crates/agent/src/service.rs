@@ -43,11 +43,13 @@ impl Service {
         }
     }
 
-    /// How long to wait for news before the next sign of life is due: half of what the manager allows.
-    pub fn patience(&self) -> PollTimeout {
-        self.watchdog.map_or(PollTimeout::NONE, |interval| {
-            PollTimeout::try_from(interval / 2).unwrap_or(PollTimeout::MAX)
-        })
+    /// How long to wait for news, at most `patience`: until half of what the manager allows between signs of
+    /// life is over.
+    pub fn patience(&self, patience: Duration) -> PollTimeout {
+        let patience = self
+            .watchdog
+            .map_or(patience, |interval| patience.min(interval / 2));
+        PollTimeout::try_from(patience).unwrap_or(PollTimeout::MAX)
     }
 }
 

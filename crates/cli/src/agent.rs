@@ -2,13 +2,16 @@
 
 use std::{net::SocketAddr, path::PathBuf};
 
+use anyhow::Context;
 use sluicegate_agent::{
     bpffs,
     daemon::{self, Config},
     instance::FLOWS_DEFAULT,
     interfaces::Patterns,
+    labels::Labels,
+    state,
 };
-use sluicegate_policy::Policy;
+use sluicegate_policy::PolicyFile;
 use tracing::warn;
 
 use crate::{
@@ -23,13 +26,23 @@ use crate::{
 /// next one takes it over. One agent per network namespace.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Policy file; a file with any error is refused, and what runs goes on untouched
+    /// Policy file, read again when it changes and at SIGHUP; one with any error is refused, and what runs
+    /// goes on untouched
     #[arg(long, value_name = "FILE")]
     policy: PathBuf,
 
     /// Tenants' interfaces, as shell patterns (`veth*`, `tap-?`)
     #[arg(long = "interface", short, value_name = "PATTERN", required = true, num_args = 1..)]
     interfaces: Vec<String>,
+
+    /// Interfaces of these that are no tenants', as shell patterns
+    #[arg(long = "exclude", value_name = "PATTERN", num_args = 1..)]
+    excludes: Vec<String>,
+
+    /// Whose an interface is: `PATTERN=NAME` (repeatable, the first that covers it decides), else by what
+    /// `auto` (alias, libvirt, CNI, Docker, network namespace), `alias` or `none` finds [default: auto]
+    #[arg(long = "label", value_name = "WORD", num_args = 1..)]
+    labels: Vec<String>,
 
     /// Network namespace, as `ip netns` names it [default: the current one]
     #[arg(long, value_name = "NAME")]
@@ -38,6 +51,10 @@ pub struct Args {
     /// Where a bpffs is, or is to be mounted
     #[arg(long, value_name = "DIR", default_value = bpffs::DEFAULT)]
     bpffs: PathBuf,
+
+    /// Where to say which policy is in force and what interfaces are called, for the other commands
+    #[arg(long, value_name = "DIR", default_value = state::RUN_DIR)]
+    run_dir: PathBuf,
 
     /// Most flows tracked at a time
     #[arg(long, value_name = "N", default_value_t = FLOWS_DEFAULT, value_parser = clap::value_parser!(u32).range(1..=16_777_216))]
@@ -69,15 +86,21 @@ pub struct Args {
 /// Runs the agent; what it has to say goes to standard error.
 pub fn run(args: &Args) -> Result<(), Failure> {
     log::begin(args.log_format, args.verbose);
-    let (policy, warnings) = Policy::read_with_warnings(&args.policy)?;
+    let path = std::path::absolute(&args.policy).context("naming the policy file")?;
+    let policy_file = PolicyFile::read(&path)?;
+    let (policy, warnings) = policy_file.policy()?;
     for warning in &warnings {
         warn!("{warning}");
     }
     let config = Config {
         policy,
+        policy_file,
         patterns: Patterns::new(&args.interfaces)?,
+        excludes: Patterns::new(&args.excludes)?,
+        labels: Labels::new(&args.labels)?,
         netns: args.netns.clone(),
         bpffs: args.bpffs.clone(),
+        run_dir: args.run_dir.clone(),
         flows_max: args.flows_max,
         interface_quota: args.interface_quota,
         persist: args.persist,

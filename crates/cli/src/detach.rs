@@ -7,6 +7,7 @@ use sluicegate_agent::{
     bpffs,
     detach::{self, Report},
     inventory::Inventory,
+    state,
 };
 
 use crate::output::{self, Failure};
@@ -25,6 +26,10 @@ pub struct Args {
     #[arg(long, value_name = "DIR", default_value = bpffs::DEFAULT)]
     bpffs: PathBuf,
 
+    /// Where agents say what they do
+    #[arg(long, value_name = "DIR", default_value = state::RUN_DIR)]
+    run_dir: PathBuf,
+
     /// One JSON document
     #[arg(long)]
     json: bool,
@@ -32,7 +37,7 @@ pub struct Args {
 
 /// Detaches, verifies and reports.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let report = detach::all(&args.bpffs)?;
+    let report = detach::all(&args.bpffs, &args.run_dir)?;
     if args.json {
         let document = serde_json::to_string_pretty(&report).context("writing JSON")?;
         output::print(&(document + "\n"))?;

@@ -5,10 +5,11 @@ use std::{collections::BTreeMap, os::fd::AsFd, path::PathBuf};
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
 use sluicegate_agent::{
-    FlowRecord,
+    FlowRecord, Names,
     bpffs::{self, Pins},
     instance, interfaces,
     netns::{self, NetNs},
+    state::{self, State},
 };
 
 use crate::{
@@ -101,6 +102,10 @@ pub struct Place {
     /// Where the bpffs is
     #[arg(long, value_name = "DIR", default_value = bpffs::DEFAULT)]
     bpffs: PathBuf,
+
+    /// Where the agent says what interfaces and rules are called
+    #[arg(long, value_name = "DIR", default_value = state::RUN_DIR)]
+    run_dir: PathBuf,
 }
 
 impl Place {
@@ -120,13 +125,27 @@ impl Place {
         );
         Ok((netns, pins))
     }
+
+    /// What interfaces, tenants and rules there are called.
+    ///
+    /// # Errors
+    /// The namespace cannot be entered.
+    pub fn names(&self, netns: &NetNs) -> Result<Names> {
+        Ok(self.state(netns).names(interface_names(netns)?))
+    }
+
+    /// What the agent there said last; nothing if it said nothing that can be read.
+    fn state(&self, netns: &NetNs) -> State {
+        let state = state::read(&self.run_dir, netns.name()).unwrap_or_else(|error| {
+            output::say(&format!("tenants and rules have no names: {error:#}"));
+            None
+        });
+        state.unwrap_or_default()
+    }
 }
 
 /// Names of the interfaces of a network namespace.
-///
-/// # Errors
-/// The namespace cannot be entered.
-pub fn interface_names(netns: &NetNs) -> Result<BTreeMap<u32, String>> {
+fn interface_names(netns: &NetNs) -> Result<BTreeMap<u32, String>> {
     let interfaces = netns::within(netns.as_fd(), interfaces::list)?;
     let names = interfaces
         .into_iter()
@@ -141,15 +160,21 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 
 fn shown(args: &Args) -> Result<String> {
     let (netns, pins) = args.place.find()?;
-    let flows = instance::pinned_flows(&pins, &interface_names(&netns)?)?;
+    let state = args.place.state(&netns);
+    let flows = instance::pinned_flows(&pins, &state.names(interface_names(&netns)?))?;
     let all = flows.len();
     let rows = choose(flows, args);
     if !args.json {
-        return Ok(text(&rows, all));
+        let notes: String = state
+            .notes
+            .iter()
+            .map(|note| format!("note: {note}\n"))
+            .collect();
+        return Ok(text(&rows, all) + &notes);
     }
     let flows: Vec<&FlowRecord> = rows.iter().map(|row| &row.flow).collect();
     let counters = instance::pinned_counters(&pins)?;
-    let document = json!({ "netns": netns.name(), "flows": flows, "counters": counters });
+    let document = json!({ "netns": netns.name(), "flows": flows, "counters": counters, "notes": state.notes });
     serde_json::to_string_pretty(&document)
         .map(|text| text + "\n")
         .context("writing JSON")

@@ -16,6 +16,7 @@ use sluicegate_agent::{
         serve::{Meter, PERIOD, interface_names},
     },
     netns::NetNs,
+    state,
 };
 
 use crate::output::{self, Failure};
@@ -47,6 +48,10 @@ pub struct Args {
     /// Where the bpffs is
     #[arg(long, value_name = "DIR", default_value = bpffs::DEFAULT)]
     bpffs: PathBuf,
+
+    /// Where the agent says what interfaces and rules are called
+    #[arg(long, value_name = "DIR", default_value = state::RUN_DIR)]
+    run_dir: PathBuf,
 }
 
 /// Prints or writes.
@@ -57,23 +62,24 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     let pins = Pins::new(&args.bpffs, netns.name());
     if let (true, Some(output)) = (args.follow, &args.output) {
-        return Ok(follow(pins, netns.name(), output)?);
+        return Ok(follow(pins, netns.name(), &args.run_dir, output)?);
     }
-    let text = once(&pins, netns.name())?;
+    let text = once(&pins, netns.name(), &args.run_dir)?;
     match &args.output {
         Some(path) => Ok(replace(path, &text)?),
         None => output::print(&text),
     }
 }
 
-fn once(pins: &Pins, netns: &str) -> Result<String> {
+fn once(pins: &Pins, netns: &str, run_dir: &Path) -> Result<String> {
     ensure!(
         pins.exist(),
         "nothing is enforced in network namespace {netns}: no pins at {} (is the agent running there, with this \
          --bpffs, and are you root?)",
         pins.root().display()
     );
-    let snapshot = Snapshot::read(pins, &interface_names()?)?;
+    let state = state::read(run_dir, netns)?.unwrap_or_default();
+    let snapshot = Snapshot::read(pins, &state.names(interface_names()?))?;
     let exposition = Exposition {
         netns,
         snapshot: Some(&snapshot),
@@ -84,12 +90,12 @@ fn once(pins: &Pins, netns: &str) -> Result<String> {
     exposition.text()
 }
 
-fn follow(pins: Pins, netns: &str, path: &Path) -> Result<()> {
+fn follow(pins: Pins, netns: &str, run_dir: &Path, path: &Path) -> Result<()> {
     let programs = {
         let pins = pins.clone();
         Box::new(move || pinned_programs(&pins))
     };
-    let mut meter = Meter::new(pins, netns.to_owned(), programs);
+    let mut meter = Meter::new(pins, netns.to_owned(), programs).with_names(run_dir);
     loop {
         meter.look();
         replace(path, &meter.text()?)?;

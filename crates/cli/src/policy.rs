@@ -1,16 +1,19 @@
 //! `sluicegate policy`.
 
-use std::{
-    net::{IpAddr, SocketAddr},
-    path::PathBuf,
-};
+mod explain;
+mod set;
+
+use std::path::PathBuf;
 
 use clap::Subcommand;
-use sluicegate_policy::{IpNet, Mode, Policy, Ports, Rule, units::format_bytes};
+use sluicegate_policy::{
+    Bucket, IpNet, Mode, Policy, Ports, Rule,
+    units::{format_bytes, format_rate},
+};
 
 use crate::output::{self, Failure};
 
-/// Checking and explaining policies.
+/// Checking, explaining and changing policies.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Say whether a policy file is good, and what its rules are
@@ -19,20 +22,8 @@ pub enum Command {
         /// Policy file
         file: PathBuf,
     },
-    /// Say which rule decides a flow, and why
-    #[command(
-        after_help = "Example: sluicegate policy explain policy.toml 10.0.0.1:40000 10.0.0.2:443"
-    )]
-    Explain {
-        /// Policy file
-        file: PathBuf,
-        /// Who sends the data: ADDRESS or ADDRESS:PORT, IPv6 as [ADDRESS]:PORT
-        #[arg(value_parser = parse_end)]
-        source: SocketAddr,
-        /// Who receives it
-        #[arg(value_parser = parse_end)]
-        destination: SocketAddr,
-    },
+    Explain(explain::Args),
+    Set(set::Args),
 }
 
 /// Runs `sluicegate policy …`.
@@ -45,30 +36,9 @@ pub fn run(command: &Command) -> Result<(), Failure> {
             }
             output::print(&format!("{}: good\n{}", file.display(), summary(&policy)))
         }
-        Command::Explain {
-            file,
-            source,
-            destination,
-        } => {
-            let policy = Policy::read(file)?;
-            let explanation = policy.explain(
-                source.ip(),
-                destination.ip(),
-                source.port(),
-                destination.port(),
-            );
-            output::print(&format!("{explanation}\n"))
-        }
+        Command::Explain(args) => explain::run(args),
+        Command::Set(args) => set::run(args),
     }
-}
-
-/// An end of a flow; without a port it is 0, which only rules for any port match.
-fn parse_end(text: &str) -> Result<SocketAddr, String> {
-    if let Ok(address) = text.parse::<IpAddr>() {
-        return Ok(SocketAddr::new(address, 0));
-    }
-    text.parse()
-        .map_err(|_| "write for example 10.0.0.1, 10.0.0.1:443 or [fd00::1]:443".to_owned())
 }
 
 fn summary(policy: &Policy) -> String {
@@ -80,6 +50,9 @@ fn summary(policy: &Policy) -> String {
     };
     for (index, rule) in policy.rules.iter().enumerate() {
         text += &format!("{}: {}\n", rule.label(index), describe(rule));
+    }
+    for (index, bucket) in policy.buckets.iter().enumerate() {
+        text += &format!("{}: {}\n", bucket.label(index), describe_bucket(bucket));
     }
     if policy.rules.is_empty() {
         text += "no rules: no flow is tracked\n";
@@ -96,19 +69,43 @@ fn describe(rule: &Rule) -> String {
         Ports::Either(range) => format!("port {range}"),
         Ports::Both(source, destination) => format!("ports {source} to {destination}"),
     };
-    let flows = format!(
+    let mut flows = format!(
         "{} to {}, {ports}",
         prefix(rule.source),
         prefix(rule.destination)
     );
+    if !rule.place.is_anywhere() {
+        flows += &format!(", {}", rule.place.describe());
+    }
+    match rule.vlan {
+        None => {}
+        Some(0) => flows += ", untagged",
+        Some(vlan) => flows += &format!(", VLAN {vlan}"),
+    }
     if rule.mode == Mode::Off {
         return format!("{flows}: off");
     }
-    format!(
-        "{flows}: {} {}, one-sided {}, window at most {}",
+    let mut treatment = format!(
+        "{} {}, one-sided {}, window at most {}",
         rule.mode,
         rule.algorithm,
         rule.one_sided,
         format_bytes(rule.window_cap_bytes.into()),
-    )
+    );
+    if rule.fallback != rule.algorithm {
+        treatment += &format!(", {} where nothing is marked", rule.fallback);
+    }
+    if let Some(rate_bps) = rule.rate_cap_bps {
+        treatment += &format!(", at most {}", format_rate(rate_bps));
+    }
+    format!("{flows}: {treatment}")
+}
+
+fn describe_bucket(bucket: &Bucket) -> String {
+    let classes: Vec<&str> = bucket.classes.iter().map(|class| class.name()).collect();
+    let place = match bucket.place.describe() {
+        anywhere if anywhere.is_empty() => "each interface".to_owned(),
+        place => place,
+    };
+    format!("{place}, {}: {}", classes.join(" "), bucket.describe())
 }

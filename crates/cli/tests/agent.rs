@@ -1,204 +1,21 @@
 //! The life of an agent, as a user sees it. Needs root.
 
-#[path = "../../agent/tests/common/mod.rs"]
-mod common;
+mod site;
 
 use std::{
     fs,
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
     os::unix::{net::UnixDatagram, process::CommandExt},
-    path::{Path, PathBuf},
-    process::{Child, Command, Output, Stdio},
-    sync::mpsc::{Receiver, channel},
+    path::Path,
+    process::{Command, Stdio},
     thread,
     time::{Duration, Instant},
 };
 
-use common::{Host, ip};
 use serde_json::Value;
-use sluicegate_agent::{
-    bpffs::{self, Pins},
-    doctor,
-    interfaces::Patterns,
-    inventory::Inventory,
-    tcx::{Direction, TcxLink},
-};
-
-/// Longer than anything here takes on a machine that is busy with other things.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-const POLICY: &str = r#"
-trusted = ["10.9.0.0/24"]
-
-[[rule]]
-destination = "10.9.0.0/24"
-algorithm = "dctcp"
-mode = "enforce"
-"#;
-
-/// A host with a place of its own for pins and policies.
-struct Site {
-    host: Host,
-    directory: PathBuf,
-}
-
-impl Site {
-    fn new() -> Self {
-        let host = Host::new();
-        let directory = std::env::temp_dir().join(host.name("site"));
-        fs::create_dir_all(directory.join("bpf")).unwrap();
-        bpffs::ensure_mounted(&directory.join("bpf")).unwrap();
-        let site = Self { host, directory };
-        site.write_policy("policy.toml", POLICY);
-        site
-    }
-
-    fn write_policy(&self, name: &str, text: &str) {
-        fs::write(self.directory.join(name), text).unwrap();
-    }
-
-    fn bpffs(&self) -> String {
-        self.directory.join("bpf").display().to_string()
-    }
-
-    fn pins(&self) -> Pins {
-        Pins::new(Path::new(&self.bpffs()), &self.host.name("h"))
-    }
-
-    /// `sluicegate` with these arguments and this site's bpffs.
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_sluicegate"));
-        command.args(arguments).args(["--bpffs", &self.bpffs()]);
-        command
-    }
-
-    fn agent_command(&self, policy: &str) -> Command {
-        let policy = self.directory.join(policy).display().to_string();
-        let netns = self.host.name("h");
-        let arguments = [
-            "agent",
-            "--policy",
-            &policy,
-            "--interface",
-            "t?",
-            "--netns",
-            &netns,
-        ];
-        self.command(&arguments)
-    }
-
-    /// An agent that enforces.
-    fn agent(&self) -> Agent {
-        let agent = Agent::start(self.agent_command("policy.toml"));
-        agent.wait_for("enforcing");
-        agent
-    }
-
-    fn flows(&self, more: &[&str]) -> Output {
-        let netns = self.host.name("h");
-        let mut command = self.command(&["flows", "--netns", &netns]);
-        command.args(more).output().unwrap()
-    }
-
-    /// Programs at ingress of `interface`.
-    fn attached(&self, interface: &str) -> Vec<String> {
-        let patterns = Patterns::new(&[interface]).unwrap();
-        let report = self
-            .host
-            .within("h", || doctor::examine(&patterns).unwrap());
-        report.interfaces[0].tcx_ingress.clone()
-    }
-
-    /// What this site's pins hold in the kernel.
-    fn pinned(&self) -> Inventory {
-        let pins = self.pins();
-        let mut found = Inventory::default();
-        for index in pins.interfaces() {
-            for direction in [Direction::Ingress, Direction::Egress] {
-                let link = TcxLink::open(&pins.link(index, direction)).unwrap();
-                let info = link.link().info().unwrap();
-                found.links.insert(info.id);
-                found.programs.insert(info.prog_id);
-            }
-        }
-        found
-    }
-}
-
-impl Drop for Site {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(self.bpffs()).status();
-        let _ = fs::remove_dir_all(&self.directory);
-    }
-}
-
-/// A running agent and what it says; killed when dropped.
-struct Agent {
-    child: Child,
-    lines: Receiver<String>,
-}
-
-impl Agent {
-    fn start(mut command: Command) -> Self {
-        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
-        let stderr = child.stderr.take().unwrap();
-        let (sender, lines) = channel();
-        thread::spawn(move || {
-            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
-                if sender.send(line).is_err() {
-                    break;
-                }
-            }
-        });
-        Self { child, lines }
-    }
-
-    /// The next line with `text` in it.
-    fn wait_for(&self, text: &str) -> String {
-        let mut seen = Vec::new();
-        loop {
-            match self.lines.recv_timeout(PATIENCE) {
-                Ok(line) if line.contains(text) => return line,
-                Ok(line) => seen.push(line),
-                Err(_) => panic!("the agent never said `{text}`, but:\n{}", seen.join("\n")),
-            }
-        }
-    }
-
-    fn signal(&self, name: &str) {
-        let pid = self.child.id().to_string();
-        assert!(
-            Command::new("kill")
-                .args([name, &pid])
-                .status()
-                .unwrap()
-                .success()
-        );
-    }
-
-    /// Asks it to stop; its exit code.
-    fn stop(mut self) -> Option<i32> {
-        self.signal("-TERM");
-        self.child.wait().unwrap().code()
-    }
-
-    fn kill(mut self) {
-        self.signal("-KILL");
-        self.child.wait().unwrap();
-    }
-}
-
-impl Drop for Agent {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
+use site::{Agent, PATIENCE, Site, common::ip, text};
+use sluicegate_agent::bpffs;
 
 #[test]
 fn an_agent_follows_interfaces_and_leaves_nothing_when_stopped() {
@@ -208,8 +25,9 @@ fn an_agent_follows_interfaces_and_leaves_nothing_when_stopped() {
     assert_eq!(site.attached("ta"), ["from_tenant"]);
     assert!(site.attached("bridge").is_empty());
 
+    let a = site.host.name("a");
     ip(&[
-        "-n", &h, "link", "add", "tc", "type", "veth", "peer", "name", "peer",
+        "-n", &h, "link", "add", "tc", "type", "veth", "peer", "name", "peer", "netns", &a,
     ]);
     assert!(agent.wait_for("attached").contains("tc"));
     assert_eq!(site.attached("tc"), ["from_tenant"]);

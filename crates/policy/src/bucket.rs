@@ -2,7 +2,10 @@
 
 use sluicegate_core::abi;
 
-use crate::place::Where;
+use crate::{
+    place::Where,
+    units::{format_bytes, format_rate},
+};
 
 /// One `[[bucket]]`: each interface where it holds has one of its own.
 #[derive(Clone, Debug, PartialEq)]
@@ -70,6 +73,27 @@ impl Class {
 }
 
 impl Bucket {
+    /// Name, or position, for people.
+    pub fn label(&self, index: usize) -> String {
+        match &self.name {
+            Some(name) => format!("bucket {} \"{name}\"", index + 1),
+            None => format!("bucket {}", index + 1),
+        }
+    }
+
+    /// Rate, burst and what becomes of the rest, for people.
+    pub fn describe(&self) -> String {
+        let rest = if self.enforce {
+            "what is beyond is dropped"
+        } else {
+            "what is beyond is only counted"
+        };
+        format!(
+            "{} with bursts of {}, {rest}",
+            format_rate(self.rate_bps),
+            format_bytes(self.burst_bytes)
+        )
+    }
     /// The bucket as the data plane has it, full.
     pub fn compile(&self) -> abi::Bucket {
         let ps_per_byte = (8_000_000_000_000 / self.rate_bps.max(1)).max(1);

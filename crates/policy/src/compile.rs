@@ -36,7 +36,7 @@ impl Policy {
             table.add(slot, rule);
         }
         for slot in slots.left {
-            changes.push(Change::Removed);
+            changes.push(Change::Removed(previous.slots[slot].params.rule_id));
             table.slots[slot] = previous.slots[slot];
         }
         (table, changes)
@@ -81,8 +81,8 @@ pub enum Change {
     Added(u32),
     /// The same conditions, other parameters: they reach its flows with their next packets.
     Altered(u32),
-    /// No rule has these conditions any more: its flows are decided anew.
-    Removed,
+    /// No rule has these conditions any more: its flows are decided anew. Position in the policy before.
+    Removed(u32),
 }
 
 impl Change {

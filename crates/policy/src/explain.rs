@@ -4,7 +4,52 @@ use std::{fmt, net::IpAddr};
 
 use ipnet::IpNet;
 
-use crate::rule::{Mode, Policy, PortRange, Ports, Rule};
+use crate::{
+    bucket::Class,
+    place::{Where, covers},
+    rule::{Mode, Policy, PortRange, Ports, Rule},
+};
+
+/// A flow that somebody asks about: data from `source` to `destination`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asked<'a> {
+    /// Who sends the data.
+    pub source: IpAddr,
+    /// Who receives it.
+    pub destination: IpAddr,
+    /// Its port; 0 is one that only rules for any port cover.
+    pub source_port: u16,
+    /// Its port.
+    pub destination_port: u16,
+    /// Name of the sender's interface; `None` = not told.
+    pub interface: Option<&'a str>,
+    /// Whose interface it is; `None` = not told.
+    pub tenant: Option<&'a str>,
+    /// VLAN id of its packets, 0 = untagged; `None` = not told.
+    pub vlan: Option<u16>,
+}
+
+impl<'a> Asked<'a> {
+    /// Only the ends are told.
+    pub fn ends(ends: (IpAddr, IpAddr), ports: (u16, u16)) -> Self {
+        Self {
+            source: ends.0,
+            destination: ends.1,
+            source_port: ports.0,
+            destination_port: ports.1,
+            interface: None,
+            tenant: None,
+            vlan: None,
+        }
+    }
+
+    fn way(&self) -> Way {
+        Way {
+            addresses: (self.source, self.destination),
+            ports: (self.source_port, self.destination_port),
+        }
+    }
+}
 
 /// What a policy makes of one flow.
 #[derive(Clone, Debug, PartialEq)]
@@ -13,9 +58,13 @@ pub struct Explanation<'a> {
     pub rule: Option<(usize, &'a Rule)>,
     /// Position of each earlier rule and the first condition that did not hold.
     pub passed_over: Vec<(usize, String)>,
+    /// Position of each earlier rule that decides instead if a condition holds of which nothing was told,
+    /// and that condition.
+    pub undecided: Vec<(usize, String)>,
     /// The peer's option is believed, so that both ends may enforce.
     pub trusted: bool,
-    /// Position and rule that decides data the other way, which is what the peer's host looks up.
+    /// Position and rule that decides data the other way, which is what the peer's host looks up; whether its
+    /// conditions on interface and tenant hold there is not known.
     pub reverse: Option<(usize, &'a Rule)>,
     /// A peer with the same policy believes this end.
     pub trusted_by_peer: bool,
@@ -63,34 +112,70 @@ impl Mismatch {
     }
 }
 
+/// What becomes of a condition on what may not have been told.
+enum Place {
+    Holds,
+    Fails(String),
+    Unknown(String),
+}
+
 impl Policy {
-    /// Explains what happens to data from `source` to `destination`.
-    pub fn explain(
-        &self,
-        source: IpAddr,
-        destination: IpAddr,
-        source_port: u16,
-        destination_port: u16,
-    ) -> Explanation<'_> {
-        let way = Way {
-            addresses: (source, destination),
-            ports: (source_port, destination_port),
-        };
-        let rule = self.decides(way);
-        let before = rule.map_or(self.rules.len(), |(index, _)| index);
-        let passed_over = self.rules.iter().take(before).enumerate();
-        Explanation {
-            rule,
-            passed_over: passed_over
-                .filter_map(|(index, rule)| Some((index, rule.mismatch(way)?.reason(way))))
-                .collect(),
-            trusted: self.trusts(destination),
+    /// Explains what happens to a flow.
+    pub fn explain(&self, asked: &Asked<'_>) -> Explanation<'_> {
+        let way = asked.way();
+        let mut explanation = Explanation {
+            rule: None,
+            passed_over: Vec::new(),
+            undecided: Vec::new(),
+            trusted: self.trusts(asked.destination),
             reverse: self.decides(way.back()),
-            trusted_by_peer: self.trusts(source),
+            trusted_by_peer: self.trusts(asked.source),
+        };
+        for (index, rule) in self.rules.iter().enumerate() {
+            if let Some(mismatch) = rule.mismatch(way) {
+                explanation.passed_over.push((index, mismatch.reason(way)));
+                continue;
+            }
+            match rule.place_of(asked) {
+                Place::Fails(reason) => explanation.passed_over.push((index, reason)),
+                Place::Unknown(condition) => explanation.undecided.push((index, condition)),
+                Place::Holds => {
+                    explanation.rule = Some((index, rule));
+                    break;
+                }
+            }
         }
+        explanation
     }
 
-    /// Position and rule that decides data going this way.
+    /// Explains what happens to a packet of this class, which has no flow to be governed by.
+    pub fn explain_class(&self, class: Class, asked: (Option<&str>, Option<&str>)) -> String {
+        let mut lines = Vec::new();
+        for (index, bucket) in self.buckets.iter().enumerate() {
+            let label = bucket.label(index);
+            if !bucket.classes.contains(&class) {
+                lines.push(format!("{label} does not have class {}", class.name()));
+                continue;
+            }
+            match place(&bucket.place, asked) {
+                Place::Fails(reason) => lines.push(format!("{label} does not hold: {reason}")),
+                Place::Unknown(condition) => {
+                    lines.push(format!("{label} has it {condition}; else:"))
+                }
+                Place::Holds => {
+                    lines.push(format!("{label} has it: {}", bucket.describe()));
+                    return lines.join("\n");
+                }
+            }
+        }
+        lines.push(format!(
+            "no bucket has class {}: such packets pass and are counted",
+            class.name()
+        ));
+        lines.join("\n")
+    }
+
+    /// Position and rule that decides data going this way, if conditions on interface, tenant and VLAN hold.
     pub(crate) fn decides(&self, way: Way) -> Option<(usize, &Rule)> {
         let mut rules = self.rules.iter().enumerate();
         rules.find(|(_, rule)| rule.mismatch(way).is_none())
@@ -98,7 +183,7 @@ impl Policy {
 }
 
 impl Rule {
-    /// The first condition that does not hold, or `None` when the rule matches.
+    /// The first condition on the ends that does not hold, or `None` when all do.
     fn mismatch(&self, way: Way) -> Option<Mismatch> {
         let (source, destination) = way.addresses;
         if let Some(prefix) = self.source.filter(|prefix| !prefix.contains(&source)) {
@@ -110,6 +195,22 @@ impl Rule {
         self.ports.mismatch(way.ports.0, way.ports.1)
     }
 
+    fn place_of(&self, asked: &Asked<'_>) -> Place {
+        let vlan = match (self.vlan, asked.vlan) {
+            (Some(vlan), None) => Place::Unknown(format!("only with {}", tag(vlan))),
+            (Some(vlan), Some(told)) if vlan != told => {
+                Place::Fails(format!("{} is not {}", tag(told), tag(vlan)))
+            }
+            _ => Place::Holds,
+        };
+        match (vlan, place(&self.place, (asked.interface, asked.tenant))) {
+            (Place::Fails(reason), _) | (_, Place::Fails(reason)) => Place::Fails(reason),
+            (Place::Unknown(a), Place::Unknown(b)) => Place::Unknown(format!("{a} and {b}")),
+            (Place::Unknown(one), _) | (_, Place::Unknown(one)) => Place::Unknown(one),
+            _ => Place::Holds,
+        }
+    }
+
     /// Name, or position, for people.
     pub fn label(&self, index: usize) -> String {
         match &self.name {
@@ -117,6 +218,43 @@ impl Rule {
             None => format!("rule {}", index + 1),
         }
     }
+}
+
+fn tag(vlan: u16) -> String {
+    match vlan {
+        0 => "no VLAN tag".to_owned(),
+        vlan => format!("VLAN {vlan}"),
+    }
+}
+
+/// Whether conditions hold at this interface of this tenant, as far as they were told.
+fn place(conditions: &Where, (interface, tenant): (Option<&str>, Option<&str>)) -> Place {
+    let both = [
+        (&conditions.interfaces, interface, "interface"),
+        (&conditions.tenants, tenant, "tenant"),
+    ];
+    let mut unknown = Vec::new();
+    for (patterns, told, what) in both {
+        let Some(told) = told else {
+            if !patterns.is_empty() {
+                unknown.push(format!("only at {what} {}", any_of(patterns)));
+            }
+            continue;
+        };
+        if !covers(patterns, told) {
+            return Place::Fails(format!("{what} {told} is not {}", any_of(patterns)));
+        }
+    }
+    if unknown.is_empty() {
+        return Place::Holds;
+    }
+    Place::Unknown(unknown.join(" and "))
+}
+
+/// Patterns as people read them: `veth*`, or `veth* or tap0`.
+pub(crate) fn any_of(patterns: &[glob::Pattern]) -> String {
+    let texts: Vec<&str> = patterns.iter().map(glob::Pattern::as_str).collect();
+    texts.join(" or ")
 }
 
 impl Ports {
@@ -144,8 +282,13 @@ impl Explanation<'_> {
             None => "no rule matches the other way: with this policy the peer does not enforce"
                 .to_owned(),
             Some((index, rule)) if rule.mode == Mode::Enforce => format!(
-                "{} decides the other way: with this policy the peer enforces",
-                rule.label(index)
+                "{} decides the other way: with this policy the peer enforces{}",
+                rule.label(index),
+                if rule.place.is_anywhere() && rule.vlan.is_none() {
+                    ""
+                } else {
+                    " (if its interface, tenant and VLAN are as the rule asks)"
+                }
             ),
             Some((index, rule)) => format!(
                 "{} decides the other way: mode {}: with this policy the peer does not enforce",
@@ -160,6 +303,16 @@ impl fmt::Display for Explanation<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, reason) in &self.passed_over {
             writeln!(f, "rule {} does not match: {reason}", index + 1)?;
+        }
+        for (index, condition) in &self.undecided {
+            writeln!(
+                f,
+                "rule {} matches {condition}, and decides there; say where the flow is to know",
+                index + 1
+            )?;
+        }
+        if !self.undecided.is_empty() {
+            write!(f, "elsewhere ")?;
         }
         let Some((index, rule)) = self.rule else {
             return write!(f, "no rule matches: the flow is not tracked");

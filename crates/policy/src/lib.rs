@@ -14,7 +14,9 @@
 pub mod bucket;
 pub mod compile;
 pub mod document;
+pub mod edit;
 pub mod explain;
+mod file;
 mod place;
 pub mod problem;
 mod read;
@@ -25,7 +27,8 @@ pub mod units;
 
 pub use bucket::{Bucket, Class};
 pub use compile::Change;
-pub use explain::Explanation;
+pub use explain::{Asked, Explanation};
+pub use file::{PolicyFile, fingerprint};
 pub use ipnet::IpNet;
 pub use place::Where;
 pub use problem::{Problem, Problems};

@@ -3,6 +3,8 @@
 
 use glob::Pattern;
 
+use crate::explain::any_of;
+
 /// Shell patterns of interfaces and of tenants; without any, everywhere.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Where {
@@ -23,6 +25,18 @@ impl Where {
         covers(&self.interfaces, interface) && covers(&self.tenants, tenant)
     }
 
+    /// The conditions as people read them; empty without any.
+    pub fn describe(&self) -> String {
+        let both = [("interface", &self.interfaces), ("tenant", &self.tenants)];
+        let conditions = both
+            .into_iter()
+            .filter(|(_, patterns)| !patterns.is_empty());
+        let texts: Vec<String> = conditions
+            .map(|(what, patterns)| format!("{what} {}", any_of(patterns)))
+            .collect();
+        texts.join(", ")
+    }
+
     /// A number for these conditions, never 0 for any and 0 for none: equal conditions have equal numbers.
     pub fn id(&self) -> u32 {
         if self.is_anywhere() {
@@ -38,7 +52,7 @@ impl Where {
     }
 }
 
-fn covers(patterns: &[Pattern], name: &str) -> bool {
+pub(crate) fn covers(patterns: &[Pattern], name: &str) -> bool {
     patterns.is_empty() || patterns.iter().any(|pattern| pattern.matches(name))
 }
 

@@ -8,6 +8,7 @@ use sluicegate_core::abi;
 use crate::{
     bucket::{Bucket, Class},
     document,
+    file::PolicyFile,
     place::Where,
     problem::{Complaint, Problem, Problems, Sink},
     rule::{Algorithm, Mode, Mptcp, Policy, PortRange, Ports, Rule, Threshold},
@@ -57,18 +58,7 @@ impl Policy {
     /// # Errors
     /// As [`Policy::read`].
     pub fn read_with_warnings(path: &Path) -> Result<(Self, Vec<Problem>), Problems> {
-        let file = path.display().to_string();
-        match std::fs::read_to_string(path) {
-            Ok(text) => Self::parse_with_warnings(&file, &text),
-            Err(error) => Err(Problems(vec![Problem {
-                file,
-                line: 1,
-                column: 1,
-                key: String::new(),
-                reason: format!("cannot be read: {error}"),
-                advice: "check the path and the permissions".to_owned(),
-            }])),
-        }
+        PolicyFile::read(path)?.policy()
     }
 
     /// Reads the keys of a policy from a table; errors go to the table's sink.
@@ -206,10 +196,21 @@ fn read_place(table: &Table<'_>) -> Where {
     }
 }
 
-fn read_patterns(table: &Table<'_>, key: &'static str) -> Vec<glob::Pattern> {
-    let items = table.get(key).map(|item| item.one_or_more());
-    let items = items.unwrap_or_default().into_iter();
+/// The elements of a list, or the value itself. An empty list would read as nothing and mean everything.
+fn one_or_more<'a>(table: &Table<'a>, key: &'static str) -> Vec<Item<'a>> {
+    let Some(item) = table.get(key) else {
+        return Vec::new();
+    };
+    let items = item.one_or_more();
+    if items.is_empty() {
+        item.complain("lists nothing", "leave it out if it does not matter");
+    }
     items
+}
+
+fn read_patterns(table: &Table<'_>, key: &'static str) -> Vec<glob::Pattern> {
+    one_or_more(table, key)
+        .into_iter()
         .filter_map(|item| {
             let text = item.text()?;
             let pattern = glob::Pattern::new(text);
@@ -245,7 +246,7 @@ fn read_bucket(table: Table<'_>) -> Bucket {
         if (1_000..=1_000_000_000_000).contains(&rate_bps) {
             return Some(rate_bps);
         }
-        item.complain("must lie between 1kbit and 1Tbit", "");
+        item.complain("must lie between 1Kbit and 1Tbit", "");
         None
     });
     let rate_bps = rate_bps.unwrap_or(1_000_000);
@@ -282,16 +283,16 @@ fn read_burst(table: &Table<'_>, rate_bps: u64) -> u64 {
 }
 
 fn read_classes(table: &Table<'_>) -> Vec<Class> {
-    let Some(item) = table.get("class") else {
+    if table.get("class").is_none() {
         return Class::NON_TCP.to_vec();
-    };
+    }
     let mut choices: Vec<(&str, &[Class])> = Class::ALL
         .iter()
         .map(|class| (class.name(), std::slice::from_ref(class)))
         .collect();
     choices.push(("non-tcp", &Class::NON_TCP));
-    let items = item.one_or_more().into_iter();
-    items
+    one_or_more(table, "class")
+        .into_iter()
         .filter_map(|item| item.choice(&choices))
         .flatten()
         .copied()

@@ -4,7 +4,9 @@ use std::{net::IpAddr, time::Duration};
 
 use proptest::prelude::*;
 use sluicegate_core::abi::{self, Addr};
-use sluicegate_policy::{Algorithm, Mode, Mptcp, Policy, PortRange, Ports, Threshold};
+use sluicegate_policy::{
+    Algorithm, Asked, Class, Mode, Mptcp, Policy, PortRange, Ports, Threshold,
+};
 
 fn parse(text: &str) -> Policy {
     Policy::parse("p.toml", text).unwrap_or_else(|problems| panic!("{problems}"))
@@ -177,6 +179,165 @@ fn contradictions_are_refused() {
 }
 
 #[test]
+fn conditions_on_where_a_flow_is_are_read_and_refused() {
+    let policy = parse(
+        "[[rule]]\ninterface = 'veth*'\ntenant = ['blue', 'r?d']\nvlan = 12\nrate_cap = '2Gbit'\nfallback = 'cubic'\n",
+    );
+    let rule = &policy.rules[0];
+    assert!(rule.place.holds("veth7", "red") && !rule.place.holds("tap0", "red"));
+    assert_eq!(
+        (rule.vlan, rule.rate_cap_bps),
+        (Some(12), Some(2_000_000_000))
+    );
+    assert_eq!(rule.fallback, Algorithm::Cubic);
+    let params = policy.compile().slots[0].params;
+    assert_eq!(params.rate_cap, 250_000_000, "in bytes per second");
+    assert_eq!(params.fallback, Algorithm::Cubic as u8);
+    for (rule, expected) in [
+        (
+            "interface = 'veth['",
+            "rule[0].interface: \"veth[\" is no pattern",
+        ),
+        ("interface = []", "rule[0].interface: lists nothing"),
+        ("interface = 7", "rule[0].interface: must be"),
+        ("tenant = ['a', 7]", "rule[0].tenant[1]: must be a string"),
+        ("vlan = 4095", "rule[0].vlan: must lie between 0 and 4094"),
+        ("vlan = '12'", "rule[0].vlan: must be a whole number"),
+        ("rate_cap = '999Kbit'", "between 1Mbit and 1Tbit"),
+        ("rate_cap = 7", "\"7\" has no unit"),
+        ("fallback = 'fast'", "\"fast\" is not known here"),
+        (
+            "algorithm = 'cubic'\nfallback = 'reno'",
+            "on a path that does not mark",
+        ),
+    ] {
+        let text = refusal(&format!("[[rule]]\n{rule}\n"));
+        assert!(text.contains(expected), "{rule}: {text}");
+    }
+}
+
+#[test]
+fn buckets_are_read_and_refused() {
+    let policy = parse(
+        "[[bucket]]\nname = 'chatter'\ninterface = 'veth*'\nclass = ['udp', 'icmp']\nrate = '100Mbit'\nburst = '1MiB'\nmode = 'enforce'\n[[bucket]]\nrate = '1Gbit'\n",
+    );
+    let bucket = &policy.buckets[0];
+    assert_eq!(bucket.classes, [Class::Udp, Class::Icmp]);
+    assert_eq!(
+        (bucket.rate_bps, bucket.burst_bytes),
+        (100_000_000, 1 << 20)
+    );
+    assert!(bucket.enforce && !policy.buckets[1].enforce);
+    assert_eq!(policy.buckets[1].classes, Class::NON_TCP);
+    let at = |interface| policy.buckets_at(interface, "")[Class::Udp as usize];
+    assert_eq!(
+        (at("veth0"), at("tap0")),
+        (0, 1),
+        "the first that has the class"
+    );
+    for (bucket, expected) in [
+        ("", "bucket[0]: `rate` is missing"),
+        ("rate = '1bit'", "between 1Kbit and 1Tbit"),
+        ("rate = 'fast'", "not a quantity in bits per second"),
+        ("rate = '1Gbit'\nburst = '1KB'", "between 64KiB and 1GiB"),
+        ("rate = '1Gbit'\nclass = 'tcp'", "\"tcp\" is not known here"),
+        (
+            "rate = '1Gbit'\nclass = []",
+            "bucket[0].class: lists nothing",
+        ),
+        ("rate = '1Gbit'\nmode = 'off'", "\"off\" is not known here"),
+        (
+            "rate = '1Gbit'\nsource = '10.0.0.1'",
+            "bucket[0].source: unknown key",
+        ),
+    ] {
+        let text = refusal(&format!("[[bucket]]\n{bucket}\n"));
+        assert!(text.contains(expected), "{bucket}: {text}");
+    }
+    let many = refusal(&"[[bucket]]\nrate = '1Gbit'\n".repeat(abi::BUCKETS_MAX + 1));
+    assert!(
+        many.contains(&format!("at most {} buckets", abi::BUCKETS_MAX)),
+        "{many}"
+    );
+}
+
+#[test]
+fn an_explanation_says_what_it_was_not_told() {
+    let policy = parse(
+        "[[rule]]\ninterface = 'veth-b*'\nmode = 'off'\n[[rule]]\ntenant = 'blue'\nvlan = 7\nmode='off'\n[[rule]]\nalgorithm = 'cubic'\n",
+    );
+    let address = |text: &str| text.parse::<IpAddr>().unwrap();
+    let ends = Asked::ends((address("10.0.0.1"), address("10.0.0.2")), (1, 2));
+    let text = policy.explain(&ends).to_string();
+    assert_eq!(
+        text,
+        "rule 1 matches only at interface veth-b*, and decides there; say where the flow is to know\n\
+         rule 2 matches only with VLAN 7 and only at tenant blue, and decides there; say where the flow is to know\n\
+         elsewhere rule 3 decides: mode observe, cubic (the peer's prefix is not trusted)"
+    );
+    let told = Asked {
+        interface: Some("veth-a"),
+        tenant: Some("blue"),
+        vlan: Some(0),
+        ..ends
+    };
+    let text = policy.explain(&told).to_string();
+    assert!(
+        text.starts_with(
+            "rule 1 does not match: interface veth-a is not veth-b*\n\
+             rule 2 does not match: no VLAN tag is not VLAN 7\nrule 3 decides"
+        ),
+        "{text}"
+    );
+}
+
+#[test]
+fn an_explanation_of_what_has_no_flow_names_the_bucket() {
+    let policy = parse(
+        "[[bucket]]\nname = 'dns'\ntenant = 'blue'\nclass = 'udp'\nrate = '1Mbit'\n[[bucket]]\nclass = 'udp'\nrate = '2Mbit'\nmode = 'enforce'\n",
+    );
+    let explain = |class, tenant| policy.explain_class(class, (None, tenant));
+    assert_eq!(
+        explain(Class::Udp, None),
+        "bucket 1 \"dns\" has it only at tenant blue; else:\n\
+         bucket 2 has it: 2Mbit with bursts of 128KiB, what is beyond is dropped"
+    );
+    assert!(explain(Class::Udp, Some("blue")).ends_with("what is beyond is only counted"));
+    assert!(
+        explain(Class::Icmp, None)
+            .ends_with("no bucket has class icmp: such packets pass and are counted")
+    );
+}
+
+#[test]
+fn rules_keep_their_slots_when_others_come_and_go() {
+    let before = parse("[[rule]]\nport=80\n[[rule]]\nport=81\n[[rule]]\nport=82\n").compile();
+    let after = parse("[[rule]]\nport=9\n[[rule]]\nport=82\n[[rule]]\nport=80\nbeta=0.5\n");
+    let (table, changes) = after.compile_after(&before);
+    let slots_of = |table: &abi::PolicyTable, port| {
+        let mut slots = table.order().filter(|slot| {
+            let rule = &table.slots[*slot];
+            [rule.source_port_low, rule.destination_port_low].contains(&port)
+        });
+        (slots.next(), slots.next())
+    };
+    assert_eq!(slots_of(&before, 80), slots_of(&table, 80));
+    assert_eq!(slots_of(&before, 82), slots_of(&table, 82));
+    use sluicegate_policy::Change::{Added, Altered, Removed};
+    assert_eq!(
+        changes,
+        [
+            Added(0),
+            Added(0),
+            Altered(2),
+            Altered(2),
+            Removed(1),
+            Removed(1)
+        ]
+    );
+}
+
+#[test]
 fn more_rules_than_the_data_plane_holds_are_refused_where_they_start() {
     let text = refusal(&"[[rule]]\nport = 80\n".repeat(33));
     assert!(text.starts_with("p.toml:65:"), "{text}");
@@ -196,7 +357,7 @@ fn an_explanation_says_why_earlier_rules_do_not_match() {
     );
     let to = |address: &str| address.parse::<IpAddr>().unwrap();
     let text = policy
-        .explain(to("10.0.0.1"), to("10.0.0.2"), 1, 2)
+        .explain(&Asked::ends((to("10.0.0.1"), to("10.0.0.2")), (1, 2)))
         .to_string();
     assert_eq!(
         text,
@@ -213,7 +374,10 @@ fn an_explanation_says_what_the_peer_makes_of_the_other_direction() {
     let other_way = |policy: &str| {
         let address = |text: &str| text.parse::<IpAddr>().unwrap();
         let policy = parse(policy);
-        let explanation = policy.explain(address("10.0.1.1"), address("10.0.2.1"), 1, 2);
+        let explanation = policy.explain(&Asked::ends(
+            (address("10.0.1.1"), address("10.0.2.1")),
+            (1, 2),
+        ));
         let text = explanation.to_string();
         text.lines().last().unwrap_or_default().to_owned()
     };
@@ -287,19 +451,30 @@ fn rules_that_need_no_other_direction_or_have_it_are_not_warned_of() {
     }
 }
 
-/// What `sg_rule_matches` of `params.h` does, on the compiled table.
-fn compiled_match(table: &abi::PolicyTable, flow: (IpAddr, IpAddr, u16, u16)) -> Option<u32> {
+/// What `sg_policy_match` of `params.h` does, on the compiled table.
+fn compiled_match(policy: &Policy, asked: &Asked<'_>) -> Option<u32> {
+    let table = policy.compile();
+    let (interface, tenant) = (
+        asked.interface.unwrap_or_default(),
+        asked.tenant.unwrap_or_default(),
+    );
+    let scope = policy.scope(&table, interface, tenant);
     let covers = |prefix: Addr, mask: Addr, address: IpAddr| {
         let address = Addr::from(address);
         (0..4).all(|i| (address.word[i] ^ prefix.word[i]) & mask.word[i] == 0)
     };
-    let decided = table.rules().find(|rule| {
-        covers(rule.source, rule.source_mask, flow.0)
-            && covers(rule.destination, rule.destination_mask, flow.1)
-            && (rule.source_port_low..=rule.source_port_high).contains(&flow.2)
-            && (rule.destination_port_low..=rule.destination_port_high).contains(&flow.3)
+    let mut order = table.order();
+    let decided = order.find(|slot| {
+        let rule = &table.slots[*slot];
+        covers(rule.source, rule.source_mask, asked.source)
+            && covers(rule.destination, rule.destination_mask, asked.destination)
+            && (rule.source_port_low..=rule.source_port_high).contains(&asked.source_port)
+            && (rule.destination_port_low..=rule.destination_port_high)
+                .contains(&asked.destination_port)
+            && (rule.vlan == abi::VLAN_ANY || Some(rule.vlan) == asked.vlan)
+            && scope.has(*slot)
     });
-    decided.map(|rule| rule.params.rule_id)
+    decided.map(|slot| table.slots[slot].params.rule_id)
 }
 
 fn prefix_text() -> impl Strategy<Value = String> {
@@ -313,25 +488,47 @@ fn prefix_text() -> impl Strategy<Value = String> {
     prop_oneof![v4, Just("fd00::/64".to_owned()), Just("any".to_owned())]
 }
 
+/// Conditions on interface, tenant and VLAN.
+fn place_text() -> impl Strategy<Value = String> {
+    let interface = prop::sample::select(vec![
+        "",
+        "interface = 'veth*'\n",
+        "interface = ['tap?', 'veth1']\n",
+    ]);
+    let tenant = prop::sample::select(vec!["", "tenant = 'blue'\n", "tenant = ['r*', '']\n"]);
+    let vlan = prop::sample::select(vec!["", "vlan = 0\n", "vlan = 2\n"]);
+    (interface, tenant, vlan).prop_map(|(a, b, c)| [a, b, c].concat())
+}
+
 proptest! {
     #[test]
     fn explaining_and_compiling_agree(
         prefixes in prop::collection::vec(prefix_text(), 1..8),
         ports in prop::collection::vec((0u16..4, 0u16..4), 1..8),
-        source in 0u32..4, destination in 0u32..4, source_port in 0u16..5, destination_port in 0u16..5,
+        places in prop::collection::vec(place_text(), 8),
+        ends in (0u32..4, 0u32..4), asked_ports in (0u16..5, 0u16..5),
+        interface in prop::sample::select(vec!["veth1", "veth2", "tap1"]),
+        tenant in prop::sample::select(vec!["blue", "red", ""]),
+        vlan in 0u16..3,
     ) {
         let mut text = String::new();
-        for (prefix, (low, high)) in prefixes.iter().zip(&ports) {
+        for ((prefix, (low, high)), place) in prefixes.iter().zip(&ports).zip(&places) {
             let high = low.max(high);
-            text += &format!("[[rule]]\ndestination = \"{prefix}\"\nport = \"{low}-{high}\"\n");
+            text += &format!("[[rule]]\ndestination = \"{prefix}\"\nport = \"{low}-{high}\"\n{place}");
         }
         let policy = parse(&text);
-        let source = IpAddr::V4((0x0a00_0000 | source).into());
-        let destination = IpAddr::V4((0x0a00_0000 | destination).into());
-        let explained = policy.explain(source, destination, source_port, destination_port);
-        let compiled = compiled_match(
-            &policy.compile(), (source, destination, source_port, destination_port));
+        let address = |low: u32| IpAddr::V4((0x0a00_0000 | low).into());
+        let ends = Asked::ends((address(ends.0), address(ends.1)), asked_ports);
+        let asked = Asked { interface: Some(interface), tenant: Some(tenant), vlan: Some(vlan), ..ends };
+        let explained = policy.explain(&asked);
+        let compiled = compiled_match(&policy, &asked);
         prop_assert_eq!(explained.rule.map(|(index, _)| index as u32), compiled);
+        prop_assert!(explained.undecided.is_empty());
+        // Told less, it names the rule among those that may decide.
+        let vague = policy.explain(&ends);
+        let may = vague.undecided.iter().map(|(index, _)| *index as u32);
+        let may: Vec<Option<u32>> = may.map(Some).chain([vague.rule.map(|(index, _)| index as u32)]).collect();
+        prop_assert!(may.contains(&compiled), "{compiled:?} is none of {may:?}");
     }
 
     #[test]

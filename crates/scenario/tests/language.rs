@@ -425,6 +425,24 @@ fn what_makes_no_sense_is_refused() {
             "enforcement.policy.rule[0].beta",
         ),
         (
+            &format!(
+                "{BASE}[enforcement]\nhosts = 'all'\n[[enforcement.policy.rule]]\ninterface = 'veth*'\n"
+            ),
+            "enforcement.policy.rule[0].interface: is for live hosts",
+        ),
+        (
+            &format!(
+                "{BASE}[enforcement]\nhosts = 'all'\n[[enforcement.policy.rule]]\ntenant = 'a'\nvlan = 1\n"
+            ),
+            "enforcement.policy.rule[0].vlan: is for live hosts",
+        ),
+        (
+            &format!(
+                "{BASE}[enforcement]\nhosts = 'all'\n[[enforcement.policy.bucket]]\nrate = '1Gbit'\n"
+            ),
+            "enforcement.policy.bucket: is for live hosts",
+        ),
+        (
             &format!("{BASE}[enforcement]\npolicy_file = 'nowhere.toml'\n"),
             "nowhere.toml:1:1",
         ),

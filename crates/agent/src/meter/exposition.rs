@@ -425,7 +425,7 @@ fn borrowed<'a>(labels: &'a [(&'a str, String)]) -> Vec<(&'a str, &'a str)> {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::meter::InterfaceUse;
+    use crate::{meter::InterfaceUse, record::Names};
     use sluicegate_core::abi::{Flow, FlowKey, Interface, MODE_ONE_SIDED, RULE_OBSERVE, Rule};
 
     /// One interface with one observed flow.
@@ -445,7 +445,10 @@ pub(super) mod tests {
             ..Flow::default()
         };
         flow.cc.cwnd = 20_000;
-        let names = BTreeMap::from([(7, "veth0".to_owned())]);
+        let names = Names {
+            interfaces: BTreeMap::from([(7, "veth0".to_owned())]),
+            ..Names::default()
+        };
         let key = FlowKey {
             ifindex: 7,
             ..FlowKey::default()

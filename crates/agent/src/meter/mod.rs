@@ -32,7 +32,8 @@ use crate::{
     bpffs::Pins,
     instance::{self, pinned},
     inventory::ProgramInfo,
-    object, plain, record,
+    object, plain,
+    record::{self, Names},
     tcx::{Direction, TcxLink},
 };
 
@@ -90,11 +91,11 @@ pub struct BucketUse {
 }
 
 impl Snapshot {
-    /// Reads what is pinned. `names` maps interface indices of that namespace to names.
+    /// Reads what is pinned.
     ///
     /// # Errors
     /// Nothing is pinned there, it is of another layout, or no right to open it.
-    pub fn read(pins: &Pins, names: &BTreeMap<u32, String>) -> Result<Self> {
+    pub fn read(pins: &Pins, names: &Names) -> Result<Self> {
         Ok(Self {
             at_ns: record::monotonic_ns(),
             flows: instance::pinned_flows(pins, names)?,
@@ -107,7 +108,7 @@ impl Snapshot {
     }
 }
 
-fn interfaces(map: &dyn MapCore, names: &BTreeMap<u32, String>) -> Result<Vec<InterfaceUse>> {
+fn interfaces(map: &dyn MapCore, names: &Names) -> Result<Vec<InterfaceUse>> {
     object::check_layout(map, size_of::<u32>(), size_of::<abi::Interface>())?;
     let mut found = Vec::new();
     for key in map.keys() {
@@ -117,10 +118,10 @@ fn interfaces(map: &dyn MapCore, names: &BTreeMap<u32, String>) -> Result<Vec<In
         };
         let row: abi::Interface = plain::value(&bytes)?;
         let ifindex: u32 = plain::value(&key)?;
-        let interface = record::interface(ifindex, names);
+        let (interface, tenant) = names.of(ifindex);
         found.push(InterfaceUse {
             ifindex,
-            tenant: interface.clone(),
+            tenant,
             interface,
             flows: row.flows,
             quota: row.quota,
@@ -130,7 +131,7 @@ fn interfaces(map: &dyn MapCore, names: &BTreeMap<u32, String>) -> Result<Vec<In
     Ok(found)
 }
 
-fn buckets(map: &dyn MapCore, names: &BTreeMap<u32, String>) -> Result<Vec<BucketUse>> {
+fn buckets(map: &dyn MapCore, names: &Names) -> Result<Vec<BucketUse>> {
     object::check_layout(map, size_of::<BucketKey>(), size_of::<Bucket>())?;
     let mut found = Vec::new();
     for key in map.keys() {
@@ -139,9 +140,9 @@ fn buckets(map: &dyn MapCore, names: &BTreeMap<u32, String>) -> Result<Vec<Bucke
         };
         let row: Bucket = plain::value(&bytes)?;
         let key: BucketKey = plain::value(&key)?;
-        let interface = record::interface(key.ifindex, names);
+        let interface = names.of(key.ifindex, names);
         found.push(BucketUse {
-            tenant: interface.clone(),
+            tenant,
             interface,
             bucket: key.bucket,
             enforced: row.mode == abi::BUCKET_ENFORCE,

@@ -7,6 +7,7 @@ use std::{
     io::{ErrorKind, Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
     os::fd::AsFd,
+    path::{Path, PathBuf},
     thread,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
@@ -19,7 +20,7 @@ use super::{
     Ledger, Snapshot,
     exposition::{Exposition, Health},
 };
-use crate::{bpffs::Pins, interfaces, inventory::ProgramInfo};
+use crate::{bpffs::Pins, interfaces, inventory::ProgramInfo, record::Names, state};
 
 /// Between two looks, at most: a flow that has ended is in the table for twice as long.
 pub const PERIOD: Duration = Duration::from_secs(5);
@@ -41,6 +42,7 @@ pub struct Meter {
     pub netns: String,
     /// The kernel's account of the programs.
     pub programs: Box<dyn Fn() -> Vec<ProgramInfo> + Send>,
+    run_dir: Option<PathBuf>,
     state: State,
 }
 
@@ -73,15 +75,31 @@ impl Meter {
             pins,
             netns,
             programs,
+            run_dir: None,
             state,
         }
+    }
+
+    /// Calls tenants and rules as the agent says in this directory.
+    pub fn with_names(mut self, run_dir: &Path) -> Self {
+        self.run_dir = Some(run_dir.to_owned());
+        self
+    }
+
+    fn names(&self) -> Result<Names> {
+        let names = interface_names()?;
+        let said = self.run_dir.as_ref();
+        let said = said.and_then(|run_dir| state::read(run_dir, &self.netns).ok()?);
+        Ok(said.unwrap_or_default().names(names))
     }
 
     /// Looks at what is pinned; the calling thread is in the network namespace. A failure is told by what
     /// [`Meter::text`] gives, and logged once until it is over.
     pub fn look(&mut self) {
         let begun = Instant::now();
-        let read = interface_names().and_then(|names| Snapshot::read(&self.pins, &names));
+        let read = self
+            .names()
+            .and_then(|names| Snapshot::read(&self.pins, &names));
         let state = &mut self.state;
         state.health.looks += 1;
         match read {

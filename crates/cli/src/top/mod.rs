@@ -23,7 +23,7 @@ use self::{
 };
 use crate::{
     columns::{Align, bytes, table},
-    flows::{Choice, Place, interface_names, lines},
+    flows::{Choice, Place, lines},
     flowtable::{Column, Order, Row, rate},
     output::{self, Failure},
 };
@@ -90,23 +90,28 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         Some(times) => batch(args, order, &netns, &pins, times),
         None => {
             let app = App::new(args.choice.filter(), order);
-            Ok(watch(app, args.interval, netns, pins)?)
+            Ok(watch(
+                app,
+                args.interval,
+                args.place.clone(),
+                (netns, pins),
+            )?)
         }
     }
 }
 
-fn look(netns: &NetNs, pins: &Pins) -> Result<Snapshot> {
-    Snapshot::read(pins, &interface_names(netns)?)
+fn look(place: &Place, netns: &NetNs, pins: &Pins) -> Result<Snapshot> {
+    Snapshot::read(pins, &place.names(netns)?)
 }
 
 /// Rates need an earlier look, so there is one more than is printed.
 fn batch(args: &Args, order: Order, netns: &NetNs, pins: &Pins, times: u32) -> Result<(), Failure> {
     let mut model = Model::default();
-    model.update(look(netns, pins)?);
+    model.update(look(&args.place, netns, pins)?);
     let filter = args.choice.filter();
     for time in 0..times {
         thread::sleep(args.interval);
-        model.update(look(netns, pins)?);
+        model.update(look(&args.place, netns, pins)?);
         let mut shown: Vec<usize> = (0..model.rows.len())
             .filter(|index| filter.holds(&model.rows[*index]))
             .collect();
@@ -247,13 +252,13 @@ fn rates(tenant: &Tenant, text: impl Fn(&crate::flowtable::Rates) -> String) -> 
 type Look = Result<Snapshot, String>;
 
 /// Looks go on in a thread of their own, so that keys do not wait for ten thousand flows to be read.
-fn watch(app: App, interval: Duration, netns: NetNs, pins: Pins) -> Result<()> {
+fn watch(app: App, interval: Duration, place: Place, (netns, pins): (NetNs, Pins)) -> Result<()> {
     let (sender, looks) = sync_channel::<Look>(1);
     thread::Builder::new()
         .name("look".to_owned())
         .spawn(move || {
             loop {
-                let seen = look(&netns, &pins).map_err(|error| format!("{error:#}"));
+                let seen = look(&place, &netns, &pins).map_err(|error| format!("{error:#}"));
                 if sender.send(seen).is_err() {
                     return;
                 }

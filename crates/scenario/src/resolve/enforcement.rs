@@ -16,6 +16,7 @@ pub fn read(root: &Table<'_>, network: &Network) -> Option<Enforcement> {
     let trusted = tenants_prefix(network.ip_version);
     let policy = match table.table("policy") {
         Some(policy_table) => {
+            refuse_places(&policy_table);
             let says_whom = policy_table.get("trusted").is_some();
             let mut policy = Policy::from_table(policy_table);
             if !says_whom {
@@ -33,6 +34,22 @@ pub fn read(root: &Table<'_>, network: &Network) -> Option<Enforcement> {
     table.close();
     let hosts = hosts.filter(|hosts| !hosts.is_empty())?;
     Some(Enforcement { hosts, policy })
+}
+
+/// Names of interfaces differ from world to world, and so do those who have no flow.
+fn refuse_places(policy: &Table<'_>) {
+    for rule in policy.tables("rule") {
+        for key in ["interface", "tenant", "vlan"] {
+            rule.refuse(
+                key,
+                "is for live hosts: in a scenario every world names its interfaces in its own way",
+            );
+        }
+    }
+    policy.refuse(
+        "bucket",
+        "is for live hosts: what a scenario's tenants send has a flow",
+    );
 }
 
 /// The prefix that spans all tenants.

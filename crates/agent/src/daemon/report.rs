@@ -1,0 +1,137 @@
+//! What the agent finds out and tells.
+
+use sluicegate_core::abi::{Flow, FlowKey, MODE_TWO_SIDED};
+use tracing::warn;
+
+use super::{Agent, twice};
+use crate::{
+    interfaces::Interface,
+    state::{self, Place},
+};
+
+/// Losses without a single mark from which on a path is called one that does not mark.
+const LOSSES_WITHOUT_MARKS: u64 = 10;
+
+impl Agent<'_> {
+    pub(super) fn name_place(&mut self, interface: &Interface, tenant: &str, from: &str) {
+        let place = Place {
+            name: interface.name.clone(),
+            tenant: tenant.to_owned(),
+            tenant_from: from.to_owned(),
+        };
+        self.state.interfaces.insert(interface.index, place);
+    }
+
+    /// Looks at the flows for what an operator should know, and writes it down.
+    pub(super) fn look_around(&mut self) {
+        match self.instance.raw_flows() {
+            Ok(flows) => {
+                let keys: Vec<FlowKey> = flows.iter().map(|(key, _)| *key).collect();
+                self.leave_transit(&keys);
+                let mut notes = Vec::from_iter(no_marks(&flows));
+                notes.extend(self.seen_twice(&keys));
+                for note in &notes {
+                    if !self.state.notes.contains(note) {
+                        warn!("{note}");
+                    }
+                }
+                self.state.notes = notes;
+            }
+            Err(error) => warn!("looking at flows: {error:#}"),
+        }
+        self.write_state();
+    }
+
+    /// Lets go of interfaces that carry other tenants' flows, unless they were named.
+    fn leave_transit(&mut self, keys: &[FlowKey]) {
+        let names = self.instance.interfaces();
+        for (index, other) in twice::on_the_way(keys) {
+            let (Some(name), Some(other)) = (names.get(&index), names.get(&other)) else {
+                continue;
+            };
+            if self.config.patterns.names(name) {
+                continue;
+            }
+            let reason = format!(
+                "the same flows come from the tenant of {other}: {name} is on their way (--exclude keeps it out)"
+            );
+            warn!(interface = name, "{reason}");
+            self.refused.insert(index, (name.clone(), reason.clone()));
+            self.on_the_way.insert(index, reason);
+            if let Err(error) = self.instance.detach_index(index) {
+                warn!(interface = name, "detached, but: {error:#}");
+            }
+            self.state.interfaces.remove(&index);
+        }
+    }
+
+    fn seen_twice(&self, keys: &[FlowKey]) -> Vec<String> {
+        let names = self.instance.interfaces();
+        let pairs = twice::sharing(keys).into_iter();
+        pairs
+            .filter_map(|(one, other)| {
+                let (one, other) = (names.get(&one)?, names.get(&other)?);
+                Some(format!(
+                    "{one} and {other} show the same flows as their tenant's: one of them is on the way; exclude it"
+                ))
+            })
+            .collect()
+    }
+
+    /// Writes down what changed since it was last written.
+    pub(super) fn write_state(&mut self) {
+        self.state.left_out = self.refused.values().cloned().collect();
+        if self.written.as_ref() == Some(&self.state) {
+            return;
+        }
+        if let Err(error) = state::write(&self.config.run_dir, &self.state) {
+            warn!("{error:#}: others cannot see tenants' names or which policy is in force");
+        }
+        // Not again for the same state, written or not.
+        self.written = Some(self.state.clone());
+    }
+}
+
+/// Whether two-sided flows meet losses and not one mark: then switches do not mark.
+fn no_marks(flows: &[(FlowKey, Flow)]) -> Option<String> {
+    let both = flows
+        .iter()
+        .map(|(_, flow)| flow)
+        .filter(|flow| flow.mode == MODE_TWO_SIDED);
+    let (mut count, mut losses, mut marked) = (0u64, 0u64, 0u64);
+    for flow in both {
+        count += 1;
+        losses += u64::from(flow.losses);
+        marked += flow.bytes_marked;
+    }
+    (losses >= LOSSES_WITHOUT_MARKS && marked == 0).then(|| {
+        format!(
+            "no CE seen: {count} two-sided flows lost packets {losses} times and not one byte was marked; do the \
+             switches mark ECT(0)? Until they do, each rule's `fallback` governs"
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flow(mode: u8, losses: u8, bytes_marked: u64) -> (FlowKey, Flow) {
+        let flow = Flow {
+            mode,
+            losses: losses.into(),
+            bytes_marked,
+            ..Flow::default()
+        };
+        (FlowKey::default(), flow)
+    }
+
+    #[test]
+    fn losses_without_any_mark_are_worth_a_word() {
+        let lossy = flow(MODE_TWO_SIDED, 5, 0);
+        assert!(no_marks(&[lossy, lossy]).unwrap().contains("no CE seen"));
+        assert_eq!(no_marks(&[lossy]), None);
+        assert_eq!(no_marks(&[lossy, lossy, flow(MODE_TWO_SIDED, 0, 1)]), None);
+        assert_eq!(no_marks(&[flow(MODE_TWO_SIDED - 1, 50, 0)]), None);
+    }
+}

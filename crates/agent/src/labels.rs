@@ -1,0 +1,379 @@
+//! Whose interface it is: names that people know, for the numbers and hashes that interfaces are called.
+//!
+//! What somebody wrote comes first (`--label PATTERN=NAME`, `ip link set … alias`), then what the machinery that
+//! made the interface left about it: libvirt's domains, CNI's results, Docker's containers, names of network
+//! namespaces. All of it is read from files that are there anyway; what is not readable is not used.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    os::fd::AsRawFd,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Result, anyhow, ensure};
+use glob::Pattern;
+use netlink_packet_route::{
+    RouteNetlinkMessage,
+    nsid::{NsidAttribute, NsidMessage},
+};
+use serde_json::Value;
+
+use crate::interfaces::{self, Interface};
+
+/// Where names may come from without anybody saying them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Sources {
+    /// Everywhere.
+    #[default]
+    Auto,
+    /// The interface's alias.
+    Alias,
+    /// Nowhere.
+    None,
+}
+
+/// How interfaces get their tenants' names.
+#[derive(Clone, Debug, Default)]
+pub struct Labels {
+    explicit: Vec<(Pattern, String)>,
+    sources: Sources,
+}
+
+/// A tenant's name, and where it comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Label {
+    /// The name.
+    pub name: String,
+    /// `label`, `alias`, `libvirt`, `cni`, `docker`, `netns`, or `interface` where nothing better is known.
+    pub from: &'static str,
+}
+
+impl Labels {
+    /// From words: `auto`, `alias`, `none`, or `PATTERN=NAME`, of which the first that covers an interface
+    /// decides.
+    ///
+    /// # Errors
+    /// Names the word that is none of these.
+    pub fn new<S: AsRef<str>>(words: &[S]) -> Result<Self> {
+        let mut labels = Self::default();
+        for word in words {
+            let word = word.as_ref();
+            match (word, word.split_once('=')) {
+                ("auto", _) => labels.sources = Sources::Auto,
+                ("alias", _) => labels.sources = Sources::Alias,
+                ("none", _) => labels.sources = Sources::None,
+                (_, Some((pattern, name))) => {
+                    ensure!(!name.is_empty(), "label `{word}`: the name is empty");
+                    let pattern = Pattern::new(pattern)
+                        .map_err(|error| anyhow!("label `{word}`: {error}"))?;
+                    labels.explicit.push((pattern, name.to_owned()));
+                }
+                _ => {
+                    return Err(anyhow!(
+                        "label `{word}`: write auto, alias, none, or PATTERN=NAME such as `veth1*=blue`"
+                    ));
+                }
+            }
+        }
+        Ok(labels)
+    }
+
+    /// Looks at what may name interfaces of the calling thread's network namespace now.
+    pub fn survey(&self) -> Survey<'_> {
+        let found = match self.sources {
+            Sources::Auto => Found::look(&Roots::default()),
+            _ => Found::default(),
+        };
+        Survey {
+            labels: self,
+            found,
+        }
+    }
+}
+
+/// What names interfaces, at one moment.
+#[derive(Debug)]
+pub struct Survey<'a> {
+    labels: &'a Labels,
+    found: Found,
+}
+
+impl Survey<'_> {
+    /// Whose interface it is.
+    pub fn of(&self, interface: &Interface) -> Label {
+        let mut explicit = self.labels.explicit.iter();
+        if let Some((_, name)) = explicit.find(|(pattern, _)| pattern.matches(&interface.name)) {
+            return label(name, "label");
+        }
+        let alias = interface.alias.as_ref().filter(|alias| !alias.is_empty());
+        if let Some(alias) = alias.filter(|_| self.labels.sources != Sources::None) {
+            return label(alias, "alias");
+        }
+        let by_interface = self.found.by_interface.get(&interface.name);
+        let by_netns = || self.found.by_netns.get(&interface.netns_id?);
+        by_interface
+            .or_else(by_netns)
+            .cloned()
+            .unwrap_or_else(|| label(&interface.name, "interface"))
+    }
+}
+
+fn label(name: &str, from: &'static str) -> Label {
+    Label {
+        name: name.to_owned(),
+        from,
+    }
+}
+
+/// Where the machinery leaves its files.
+struct Roots {
+    libvirt: PathBuf,
+    cni: PathBuf,
+    docker: PathBuf,
+    netns: Vec<PathBuf>,
+}
+
+impl Default for Roots {
+    fn default() -> Self {
+        Self {
+            libvirt: "/run/libvirt/qemu".into(),
+            cni: "/var/lib/cni/results".into(),
+            docker: "/var/lib/docker/containers".into(),
+            netns: vec!["/run/netns".into(), "/run/docker/netns".into()],
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Found {
+    by_interface: BTreeMap<String, Label>,
+    /// By the id of the namespace of the other end.
+    by_netns: BTreeMap<i32, Label>,
+}
+
+impl Found {
+    fn look(roots: &Roots) -> Self {
+        let mut found = Self::default();
+        for text in texts(&roots.cni, "") {
+            found.by_interface.extend(cni_names(&text));
+        }
+        for text in texts(&roots.libvirt, "xml") {
+            found.by_interface.extend(libvirt_names(&text));
+        }
+        let containers = docker_containers(&roots.docker);
+        for path in roots.netns.iter().flat_map(|root| files(root)) {
+            let Some(id) = netns_id(&path) else { continue };
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            let label = match containers.get(name.as_ref()) {
+                Some(container) => label(container, "docker"),
+                None => label(&name, "netns"),
+            };
+            found.by_netns.entry(id).or_insert(label);
+        }
+        found
+    }
+}
+
+/// Interfaces of a libvirt domain by its status file.
+fn libvirt_names(xml: &str) -> Vec<(String, Label)> {
+    let Ok(document) = roxmltree::Document::parse(xml) else {
+        return Vec::new();
+    };
+    let mut nodes = document.descendants();
+    let Some(domain) = nodes.find(|node| node.has_tag_name("domain")) else {
+        return Vec::new();
+    };
+    let mut children = domain.children();
+    let name = children.find(|node| node.has_tag_name("name"));
+    let Some(name) = name.and_then(|node| node.text()) else {
+        return Vec::new();
+    };
+    let interfaces = domain
+        .descendants()
+        .filter(|node| node.has_tag_name("interface"));
+    let targets = interfaces
+        .flat_map(|node| node.children())
+        .filter(|node| node.has_tag_name("target"));
+    targets
+        .filter_map(|target| Some((target.attribute("dev")?.to_owned(), label(name, "libvirt"))))
+        .collect()
+}
+
+/// Host sides of a container's interfaces by a cached result of CNI: those that are in no sandbox.
+fn cni_names(json: &str) -> Vec<(String, Label)> {
+    let Ok(cached) = serde_json::from_str::<Value>(json) else {
+        return Vec::new();
+    };
+    let Some(name) = cni_container(&cached) else {
+        return Vec::new();
+    };
+    let interfaces = cached["result"]["interfaces"].as_array();
+    let host_sides = interfaces.into_iter().flatten().filter(|interface| {
+        let sandbox = interface["sandbox"].as_str().unwrap_or_default();
+        sandbox.is_empty()
+    });
+    host_sides
+        .filter_map(|interface| {
+            let interface = interface["name"].as_str()?.to_owned();
+            Some((interface, label(&name, "cni")))
+        })
+        .collect()
+}
+
+/// `NAMESPACE/POD` under Kubernetes, else the container's id, cut as people write it.
+fn cni_container(cached: &Value) -> Option<String> {
+    let arguments = cached["cniArgs"].as_array().into_iter().flatten();
+    let arguments: BTreeMap<&str, &str> = arguments
+        .filter_map(|pair| Some((pair[0].as_str()?, pair[1].as_str()?)))
+        .collect();
+    let pod = (
+        arguments.get("K8S_POD_NAMESPACE"),
+        arguments.get("K8S_POD_NAME"),
+    );
+    if let (Some(namespace), Some(pod)) = pod {
+        return Some(format!("{namespace}/{pod}"));
+    }
+    let id = cached["containerId"].as_str()?;
+    Some(id.chars().take(12).collect())
+}
+
+/// Names of Docker's containers, by the name of their sandbox under /run/docker/netns.
+fn docker_containers(root: &Path) -> BTreeMap<String, String> {
+    let directories = files(root).into_iter();
+    let configs =
+        directories.filter_map(|path| fs::read_to_string(path.join("config.v2.json")).ok());
+    configs.filter_map(|text| docker_container(&text)).collect()
+}
+
+fn docker_container(json: &str) -> Option<(String, String)> {
+    let config: Value = serde_json::from_str(json).ok()?;
+    let sandbox = config["NetworkSettings"]["SandboxKey"].as_str()?;
+    let sandbox = Path::new(sandbox).file_name()?.to_str()?.to_owned();
+    let name = config["Name"].as_str()?.trim_start_matches('/').to_owned();
+    (!name.is_empty()).then_some((sandbox, name))
+}
+
+/// The id that the calling thread's network namespace has for the one behind `path`; `None` without one.
+fn netns_id(path: &Path) -> Option<i32> {
+    let file = fs::File::open(path).ok()?;
+    let mut message = NsidMessage::default();
+    let fd = u32::try_from(file.as_raw_fd()).ok()?;
+    message.attributes.push(NsidAttribute::Fd(fd));
+    let answer = interfaces::ask(RouteNetlinkMessage::GetNsId(message)).ok()?;
+    let RouteNetlinkMessage::NewNsId(answer) = answer else {
+        return None;
+    };
+    let mut ids = answer
+        .attributes
+        .iter()
+        .filter_map(|attribute| match attribute {
+            NsidAttribute::Id(id) => Some(*id),
+            _ => None,
+        });
+    ids.next().filter(|id| *id >= 0)
+}
+
+fn files(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+    paths.sort();
+    paths
+}
+
+/// Texts of the files of a directory with this extension, empty = any.
+fn texts(directory: &Path, extension: &str) -> Vec<String> {
+    let wanted = |path: &PathBuf| {
+        extension.is_empty() || path.extension().is_some_and(|found| found == extension)
+    };
+    let paths = files(directory).into_iter().filter(wanted);
+    paths
+        .filter_map(|path| fs::read_to_string(path).ok())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn interface(name: &str, alias: Option<&str>, netns_id: Option<i32>) -> Interface {
+        Interface {
+            name: name.into(),
+            alias: alias.map(str::to_owned),
+            netns_id,
+            ..Interface::nameless(7)
+        }
+    }
+
+    fn of(words: &[&str], interface: &Interface) -> (String, &'static str) {
+        let labels = Labels::new(words).unwrap();
+        let mut survey = labels.survey();
+        survey.found = Found::default();
+        if labels.sources == Sources::Auto {
+            let libvirt = ("vnet0".to_owned(), label("vm1", "libvirt"));
+            survey.found.by_interface.extend([libvirt]);
+            survey.found.by_netns.insert(3, label("web", "docker"));
+        }
+        let label = survey.of(interface);
+        (label.name, label.from)
+    }
+
+    #[test]
+    fn what_somebody_wrote_comes_first() {
+        let vnet = interface("vnet0", Some("customer 7"), None);
+        assert_eq!(of(&[], &vnet), ("customer 7".into(), "alias"));
+        assert_eq!(of(&["none"], &vnet), ("vnet0".into(), "interface"));
+        let words = ["vnet?=first", "vnet0=second"];
+        assert_eq!(of(&words, &vnet), ("first".into(), "label"));
+        let silent = interface("vnet0", None, None);
+        assert_eq!(of(&[], &silent), ("vm1".into(), "libvirt"));
+        assert_eq!(of(&["alias"], &silent), ("vnet0".into(), "interface"));
+        let veth = interface("veth7", Some(""), Some(3));
+        assert_eq!(of(&["auto"], &veth), ("web".into(), "docker"));
+        assert_eq!(of(&["tap*=x"], &veth), ("web".into(), "docker"));
+    }
+
+    #[test]
+    fn words_that_are_no_labels_are_named() {
+        for word in ["veth0", "veth[=a", "veth0="] {
+            let error = Labels::new(&[word]).unwrap_err().to_string();
+            assert!(error.contains(word), "{error}");
+        }
+    }
+
+    #[test]
+    fn libvirt_says_whose_interfaces_are() {
+        let xml = "<domstatus state='running' pid='7'><domain type='kvm' id='1'><name>vm1</name>\
+                   <devices><disk><target dev='vda'/></disk>\
+                   <interface type='bridge'><source bridge='br0'/><target dev='vnet0'/></interface>\
+                   <interface type='network'><target dev='vnet1'/></interface></devices></domain></domstatus>";
+        let names = libvirt_names(xml);
+        let devices: Vec<&str> = names.iter().map(|(device, _)| device.as_str()).collect();
+        assert_eq!(devices, ["vnet0", "vnet1"]);
+        assert!(names.iter().all(|(_, label)| label.name == "vm1"));
+        assert!(libvirt_names("<domain>").is_empty());
+    }
+
+    #[test]
+    fn cni_says_whose_interfaces_are() {
+        let json = r#"{"kind":"cniCacheV1","containerId":"0123456789abcdef","ifName":"eth0",
+            "cniArgs":[["IgnoreUnknown","1"],["K8S_POD_NAMESPACE","shop"],["K8S_POD_NAME","web-0"]],
+            "result":{"interfaces":[{"name":"cali7"},{"name":"eth0","sandbox":"/run/netns/cni-1"}]}}"#;
+        assert_eq!(
+            cni_names(json),
+            [("cali7".into(), label("shop/web-0", "cni"))]
+        );
+        let plain = json.replace("K8S_POD_NAME", "X");
+        assert_eq!(cni_names(&plain)[0].1.name, "0123456789ab");
+        assert!(cni_names("{}").is_empty() && cni_names("[").is_empty());
+    }
+
+    #[test]
+    fn docker_says_whose_sandbox_it_is() {
+        let json =
+            r#"{"Name":"/web","NetworkSettings":{"SandboxKey":"/var/run/docker/netns/ab12"}}"#;
+        assert_eq!(docker_container(json), Some(("ab12".into(), "web".into())));
+        let host = r#"{"Name":"/web","NetworkSettings":{"SandboxKey":""}}"#;
+        assert_eq!(docker_container(host), None);
+    }
+}

@@ -1,0 +1,263 @@
+//! What an agent tells others of itself: a file `NETNS.json` in a directory, replaced as a whole.
+//!
+//! The kernel's state knows interfaces by index and rules by position; here are their names, and which
+//! policy is in force. A killed agent's file stays, as its pins do.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+use sluicegate_policy::Policy;
+
+use crate::{bpffs, record::Names};
+
+/// Where agents keep their files.
+pub const RUN_DIR: &str = "/run/sluicegate";
+
+/// Version of this file's format.
+pub const VERSION: u32 = 1;
+
+/// What an agent says of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct State {
+    /// [`VERSION`] of who wrote it.
+    pub version: u32,
+    /// The agent's process.
+    pub pid: u32,
+    /// When that process started, in clock ticks since boot, as `/proc/PID/stat` has it.
+    pub pid_started: u64,
+    /// The agent's version.
+    pub build: String,
+    /// Layout of its pinned maps.
+    pub layout: u32,
+    /// Its network namespace.
+    pub netns: String,
+    /// The bpffs with its pins.
+    pub bpffs: PathBuf,
+    /// The policy in force.
+    pub policy: InForce,
+    /// What came of the policy file when it was last looked at.
+    pub reload: Option<Reload>,
+    /// Interfaces on which it enforces, by index.
+    pub interfaces: BTreeMap<u32, Place>,
+    /// Interfaces that a pattern covers and on which it does not enforce, by name, and why.
+    pub left_out: BTreeMap<String, String>,
+    /// What an operator should know.
+    pub notes: Vec<String>,
+}
+
+/// The policy in force.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InForce {
+    /// Its file, absolute.
+    pub path: PathBuf,
+    /// [`sluicegate_policy::fingerprint`] of its text.
+    pub fingerprint: String,
+    /// Since when, in seconds since 1970.
+    pub since_unix_s: u64,
+    /// Its rules in order: names, or `rule N`.
+    pub rules: Vec<String>,
+}
+
+/// What came of a look at the policy file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reload {
+    /// When, in seconds since 1970.
+    pub at_unix_s: u64,
+    /// Fingerprint of the text; empty if the file could not be read.
+    pub fingerprint: String,
+    /// Whether it is in force now.
+    pub adopted: bool,
+    /// Why not: one line for each error.
+    pub problems: Vec<String>,
+    /// What became of rules: one line for each.
+    pub changes: Vec<String>,
+    /// Flows that another rule decides since, or none.
+    pub flows_rematched: u64,
+}
+
+/// An interface on which an agent enforces.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    /// Its name.
+    pub name: String,
+    /// Whose it is.
+    pub tenant: String,
+    /// Where that name comes from: `label`, `alias`, `libvirt`, `cni`, `docker`, `netns`, `interface`.
+    pub tenant_from: String,
+}
+
+impl InForce {
+    /// A policy that comes into force now.
+    pub fn now(path: &Path, fingerprint: String, policy: &Policy) -> Self {
+        Self {
+            path: path.to_owned(),
+            fingerprint,
+            since_unix_s: unix_s(),
+            rules: rule_names(policy),
+        }
+    }
+}
+
+impl State {
+    /// Whether the agent that wrote it runs.
+    pub fn is_running(&self) -> bool {
+        self.pid != 0 && process_started(self.pid) == Some(self.pid_started)
+    }
+
+    /// Names for records of flows; interfaces that are not in it are called as in `interfaces`.
+    pub fn names(&self, interfaces: BTreeMap<u32, String>) -> Names {
+        let tenants = self.interfaces.iter();
+        Names {
+            interfaces,
+            tenants: tenants
+                .map(|(index, place)| (*index, place.tenant.clone()))
+                .collect(),
+            rules: self.policy.rules.clone(),
+        }
+    }
+}
+
+/// Names of a policy's rules in order, `rule N` for those without.
+pub fn rule_names(policy: &Policy) -> Vec<String> {
+    let rules = policy.rules.iter().zip(1..);
+    rules
+        .map(|(rule, number)| {
+            rule.name
+                .clone()
+                .unwrap_or_else(|| format!("rule {number}"))
+        })
+        .collect()
+}
+
+/// The file of the agent in the namespace called `netns`.
+pub fn path(run_dir: &Path, netns: &str) -> PathBuf {
+    run_dir.join(format!("{}.json", bpffs::encoded(netns)))
+}
+
+/// Puts `state` in the place of what the file said, at once: a reader sees one or the other.
+///
+/// # Errors
+/// The directory cannot be made or written.
+pub fn write(run_dir: &Path, state: &State) -> Result<()> {
+    let path = path(run_dir, &state.netns);
+    let context = || format!("writing {}", path.display());
+    fs::create_dir_all(run_dir).with_context(context)?;
+    let next = path.with_extension("json.next");
+    let mut text = serde_json::to_string_pretty(state).with_context(context)?;
+    text.push('\n');
+    fs::write(&next, text).with_context(context)?;
+    fs::rename(&next, &path).with_context(context)
+}
+
+/// What the agent of that namespace last said; `None` if there is no file.
+///
+/// # Errors
+/// It cannot be read, or is of a build that writes it otherwise.
+pub fn read(run_dir: &Path, netns: &str) -> Result<Option<State>> {
+    read_file(&path(run_dir, netns))
+}
+
+/// What every agent on this machine last said; unreadable files are passed over.
+pub fn all(run_dir: &Path) -> Vec<State> {
+    let entries = fs::read_dir(run_dir).into_iter().flatten().flatten();
+    let paths = entries.map(|entry| entry.path());
+    let mut found: Vec<State> = paths
+        .filter(|path| {
+            path.extension()
+                .is_some_and(|extension| extension == "json")
+        })
+        .filter_map(|path| read_file(&path).ok().flatten())
+        .collect();
+    found.sort_by(|a, b| a.netns.cmp(&b.netns));
+    found
+}
+
+/// Removes the file; that there is none is no error.
+///
+/// # Errors
+/// No right to.
+pub fn remove(run_dir: &Path, netns: &str) -> Result<()> {
+    let path = path(run_dir, netns);
+    match fs::remove_file(&path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("removing {}", path.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn read_file(path: &Path) -> Result<Option<State>> {
+    let context = || format!("reading {}", path.display());
+    match fs::read_to_string(path) {
+        Ok(text) => serde_json::from_str(&text).map(Some).with_context(context),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error).with_context(context),
+    }
+}
+
+/// Seconds since 1970.
+pub fn unix_s() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs())
+}
+
+/// When a process started, in clock ticks since boot; `None` if there is none, or it is a zombie.
+pub fn process_started(pid: u32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The command, in parentheses, may hold anything.
+    let mut fields = text.rsplit_once(')')?.1.split_whitespace();
+    let status = fields.next()?;
+    if status == "Z" || status == "X" {
+        return None;
+    }
+    // Field 22 of proc_pid_stat(5); the first after the command is the third.
+    fields.nth(18)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_is_read_as_it_was_written() {
+        let directory = std::env::temp_dir().join(format!("sga-{}-state", std::process::id()));
+        let state = State {
+            version: VERSION,
+            netns: "a.b".into(),
+            interfaces: BTreeMap::from([(7, Place::default())]),
+            reload: Some(Reload::default()),
+            ..State::default()
+        };
+        assert_eq!(read(&directory, "a.b").unwrap(), None);
+        write(&directory, &state).unwrap();
+        assert_eq!(read(&directory, "a.b").unwrap(), Some(state.clone()));
+        assert_eq!(all(&directory), [state]);
+        fs::write(path(&directory, "broken"), "{").unwrap();
+        assert!(read(&directory, "broken").is_err());
+        assert_eq!(all(&directory).len(), 1);
+        remove(&directory, "a.b").unwrap();
+        remove(&directory, "a.b").unwrap();
+        fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn only_the_process_that_wrote_it_keeps_a_state_alive() {
+        let pid = std::process::id();
+        let mut state = State {
+            pid,
+            pid_started: process_started(pid).unwrap(),
+            ..State::default()
+        };
+        assert!(state.is_running());
+        state.pid_started += 1;
+        assert!(!state.is_running(), "another one with the same number");
+        assert!(!State::default().is_running());
+    }
+}

@@ -1,0 +1,228 @@
+//! `sluicegate policy explain`.
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+};
+
+use anyhow::{Context, Result};
+use clap::ValueEnum;
+use serde_json::json;
+use sluicegate_agent::{
+    netns::NetNs,
+    state::{self, State},
+};
+use sluicegate_policy::{Asked, Class, Explanation, Mode, PolicyFile};
+
+use crate::output::{self, Failure};
+
+/// Say which rule decides a flow, with which algorithm, and why.
+///
+/// Without FILE, by the policy in force of the running agent.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  sluicegate policy explain --src 10.0.0.1 --dst 10.0.0.2 --dport 443
+  sluicegate policy explain --src 10.0.0.1 --dst 10.0.0.2 --interface veth3 --tenant blue
+  sluicegate policy explain --src 10.0.0.1 --dst 8.8.8.8 --protocol udp
+  sluicegate policy explain policy.toml 10.0.0.1:40000 10.0.0.2:443")]
+pub struct Args {
+    /// Policy file [default: that of the running agent]
+    file: Option<PathBuf>,
+
+    /// Who sends the data: ADDRESS or ADDRESS:PORT, IPv6 as [ADDRESS]:PORT
+    #[arg(value_parser = parse_end, requires = "destination", conflicts_with = "src")]
+    source: Option<SocketAddr>,
+
+    /// Who receives it
+    #[arg(value_parser = parse_end, conflicts_with = "dst")]
+    destination: Option<SocketAddr>,
+
+    /// Who sends the data: this host's tenant
+    #[arg(long, value_name = "ADDRESS", required_unless_present = "source")]
+    src: Option<IpAddr>,
+
+    /// Who receives it
+    #[arg(long, value_name = "ADDRESS", required_unless_present = "source")]
+    dst: Option<IpAddr>,
+
+    /// Port of the sender; without one, only rules for any port match
+    #[arg(long, value_name = "PORT", conflicts_with = "source")]
+    sport: Option<u16>,
+
+    /// Port of the receiver
+    #[arg(long, value_name = "PORT", conflicts_with = "source")]
+    dport: Option<u16>,
+
+    /// The tenant's interface on this host
+    #[arg(long, value_name = "NAME")]
+    interface: Option<String>,
+
+    /// Whose interface it is [default: what the agent calls it, if it runs]
+    #[arg(long, value_name = "NAME")]
+    tenant: Option<String>,
+
+    /// VLAN id of the packets, 0 = untagged
+    #[arg(long, value_name = "ID", value_parser = clap::value_parser!(u16).range(0..=4094))]
+    vlan: Option<u16>,
+
+    /// What the packets carry; only TCP has flows, the others are charged to buckets
+    #[arg(long, value_enum, default_value_t = Protocol::Tcp)]
+    protocol: Protocol,
+
+    /// One JSON document
+    #[arg(long)]
+    json: bool,
+
+    /// Network namespace of the agent, as `ip netns` names it [default: the current one]
+    #[arg(long, value_name = "NAME")]
+    netns: Option<String>,
+
+    /// Where agents say what they do
+    #[arg(long, value_name = "DIR", default_value = state::RUN_DIR)]
+    run_dir: PathBuf,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Protocol {
+    Tcp,
+    Udp,
+    Icmp,
+    /// Any other protocol than these.
+    Other,
+}
+
+/// Explains.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let state = agent(args)?;
+    let file = match (&args.file, &state) {
+        (Some(file), _) => file.clone(),
+        (None, Some(state)) => state.policy.path.clone(),
+        (None, None) => {
+            return Err(Failure::BadInput(format!(
+                "no agent has said in {} which policy is in force: name a policy file",
+                args.run_dir.display()
+            )));
+        }
+    };
+    let file = PolicyFile::read(&file)?;
+    let (policy, _) = file.policy()?;
+    if args.file.is_none() {
+        warn_of_difference(&file, state.as_ref());
+    }
+    let tenant = args
+        .tenant
+        .clone()
+        .or_else(|| tenant_of(args, state.as_ref()));
+    let class = match args.protocol {
+        Protocol::Tcp => None,
+        Protocol::Udp => Some(Class::Udp),
+        Protocol::Icmp => Some(Class::Icmp),
+        Protocol::Other => Some(Class::Other),
+    };
+    if let Some(class) = class {
+        let text = policy.explain_class(class, (args.interface.as_deref(), tenant.as_deref()));
+        let document = json!({ "class": class.name(), "text": text });
+        return print(args, &text, document);
+    }
+    let (source, destination) = ends(args)?;
+    let asked = Asked {
+        interface: args.interface.as_deref(),
+        tenant: tenant.as_deref(),
+        vlan: args.vlan,
+        ..Asked::ends(
+            (source.ip(), destination.ip()),
+            (source.port(), destination.port()),
+        )
+    };
+    let explanation = policy.explain(&asked);
+    print(args, &explanation.to_string(), document(&explanation))
+}
+
+fn print(args: &Args, text: &str, document: serde_json::Value) -> Result<(), Failure> {
+    if args.json {
+        let text = serde_json::to_string_pretty(&document).context("writing JSON")?;
+        return output::print(&(text + "\n"));
+    }
+    output::print(&format!("{text}\n"))
+}
+
+fn document(explanation: &Explanation<'_>) -> serde_json::Value {
+    let others = |rules: &[(usize, String)]| -> Vec<serde_json::Value> {
+        let rules = rules.iter();
+        rules
+            .map(|(index, why)| json!({ "rule": index, "why": why }))
+            .collect()
+    };
+    let decided = explanation.rule.map(|(index, rule)| {
+        let algorithm = match (rule.mode, explanation.trusted) {
+            (Mode::Off, _) => None,
+            (_, true) => Some(rule.algorithm.to_string()),
+            (_, false) => Some(rule.one_sided.to_string()),
+        };
+        json!({
+            "rule": index,
+            "rule_name": rule.name,
+            "mode": rule.mode.to_string(),
+            "algorithm": algorithm,
+            "one_sided": rule.one_sided.to_string(),
+        })
+    });
+    json!({
+        "decides": decided,
+        "passed_over": others(&explanation.passed_over),
+        "undecided": others(&explanation.undecided),
+        "trusted": explanation.trusted,
+        "text": explanation.to_string(),
+    })
+}
+
+/// What the agent of the namespace asked about said last.
+fn agent(args: &Args) -> Result<Option<State>> {
+    if args.file.is_some() && args.netns.is_none() {
+        return Ok(None);
+    }
+    let netns = NetNs::select(args.netns.as_deref())?;
+    state::read(&args.run_dir, netns.name())
+}
+
+fn warn_of_difference(file: &PolicyFile, state: Option<&State>) {
+    let Some(state) = state else { return };
+    if state.policy.fingerprint != file.fingerprint() {
+        output::say(&format!(
+            "warning: {} says something else than the policy in force, which was read before",
+            file.path.display()
+        ));
+    }
+}
+
+fn tenant_of(args: &Args, state: Option<&State>) -> Option<String> {
+    let wanted = args.interface.as_deref()?;
+    let mut places = state?.interfaces.values();
+    places
+        .find(|place| place.name == wanted)
+        .map(|place| place.tenant.clone())
+}
+
+fn ends(args: &Args) -> Result<(SocketAddr, SocketAddr), Failure> {
+    if let (Some(source), Some(destination)) = (args.source, args.destination) {
+        return Ok((source, destination));
+    }
+    let (Some(source), Some(destination)) = (args.src, args.dst) else {
+        return Err(Failure::BadInput(
+            "say which flow: --src ADDRESS --dst ADDRESS".to_owned(),
+        ));
+    };
+    Ok((
+        SocketAddr::new(source, args.sport.unwrap_or(0)),
+        SocketAddr::new(destination, args.dport.unwrap_or(0)),
+    ))
+}
+
+/// An end of a flow; without a port it is 0, which only rules for any port match.
+fn parse_end(text: &str) -> Result<SocketAddr, String> {
+    if let Ok(address) = text.parse::<IpAddr>() {
+        return Ok(SocketAddr::new(address, 0));
+    }
+    text.parse()
+        .map_err(|_| "write for example 10.0.0.1, 10.0.0.1:443 or [fd00::1]:443".to_owned())
+}

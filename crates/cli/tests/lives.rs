@@ -1,0 +1,206 @@
+//! Agents that are killed, started again and replaced by others of another layout, under traffic. Needs root.
+
+mod site;
+
+use std::{
+    fs,
+    io::{Read, Write},
+    net::TcpStream,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use site::{Agent, PATIENCE, Site, common::ip};
+use sluicegate_agent::bpffs::{self, LAYOUT_VERSION};
+
+/// Connections that send all the time, and compare all that arrives.
+struct Traffic {
+    stop: Arc<AtomicBool>,
+    received: Vec<Arc<AtomicU64>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// The byte of a stream at this place: no two neighbouring segments are alike.
+fn pattern(place: u64) -> u8 {
+    (place.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
+}
+
+impl Traffic {
+    fn over(connections: Vec<(TcpStream, TcpStream)>) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut traffic = Self {
+            stop: stop.clone(),
+            received: Vec::new(),
+            threads: Vec::new(),
+        };
+        for (client, server) in connections {
+            let received = Arc::new(AtomicU64::new(0));
+            traffic.received.push(received.clone());
+            let stop = stop.clone();
+            traffic
+                .threads
+                .push(thread::spawn(move || send(client, &stop)));
+            traffic
+                .threads
+                .push(thread::spawn(move || receive(server, &received)));
+        }
+        traffic
+    }
+
+    /// Every connection gets on: more arrives on each than had.
+    fn gets_on(&self) {
+        let amounts = || -> Vec<u64> {
+            let received = self.received.iter();
+            received
+                .map(|count| count.load(Ordering::Relaxed))
+                .collect()
+        };
+        let before = amounts();
+        let deadline = Instant::now() + PATIENCE;
+        while amounts().iter().zip(&before).any(|(now, then)| now <= then) {
+            assert!(Instant::now() < deadline, "a connection stands still");
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Ends it; everything sent has arrived as it was sent.
+    fn end(self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads {
+            thread.join().expect("a connection broke, or bytes differ");
+        }
+    }
+}
+
+fn send(mut client: TcpStream, stop: &AtomicBool) {
+    let mut place = 0u64;
+    while !stop.load(Ordering::Relaxed) {
+        let chunk: Vec<u8> = (place..place + 16_384).map(pattern).collect();
+        client.write_all(&chunk).expect("a sends");
+        place += chunk.len() as u64;
+        thread::sleep(Duration::from_micros(500));
+    }
+    client.shutdown(std::net::Shutdown::Write).expect("a ends");
+    // The receiver closes once it has everything.
+    assert_eq!(client.read(&mut [0]).expect("b ends"), 0);
+}
+
+fn receive(mut server: TcpStream, received: &AtomicU64) {
+    let mut buffer = vec![0; 65_536];
+    let mut place = 0u64;
+    loop {
+        let length = server.read(&mut buffer).expect("b receives");
+        if length == 0 {
+            return;
+        }
+        let expected = buffer[..length].iter().zip(place..);
+        for (byte, at) in expected {
+            assert_eq!(*byte, pattern(at), "byte {at}");
+        }
+        place += length as u64;
+        received.store(place, Ordering::Relaxed);
+    }
+}
+
+/// Connections over which nothing was sent that [`Traffic`] does not know of.
+fn connections(site: &Site, count: usize) -> Vec<(TcpStream, TcpStream)> {
+    (0..count).map(|_| site.host.transfer(0)).collect()
+}
+
+#[test]
+fn twenty_killed_agents_interrupt_nothing() {
+    let site = Site::new();
+    let mut agent = site.agent();
+    let traffic = Traffic::over(connections(&site, 4));
+    let flows = site.flow_records().len();
+    assert_eq!(flows, 8, "each connection at both interfaces");
+    for _ in 0..20 {
+        agent.kill();
+        assert_eq!(site.attached("ta"), ["from_tenant"]);
+        traffic.gets_on();
+        agent = site.agent();
+        traffic.gets_on();
+    }
+    // Flows of the first hour: each is still known from its handshake on.
+    let known = site.flow_records();
+    assert_eq!(known.len(), flows);
+    for flow in &known {
+        assert_eq!(
+            (&flow["mode"], &flow["policed"]),
+            (&"two-sided".into(), &0.into())
+        );
+    }
+    traffic.end();
+    assert_eq!(agent.stop(), Some(0));
+}
+
+#[test]
+fn agents_killed_while_they_start_interrupt_nothing() {
+    let site = Site::new();
+    site.agent().kill();
+    let traffic = Traffic::over(connections(&site, 2));
+    for step in 0..10 {
+        let agent = Agent::start(site.agent_command("policy.toml"));
+        thread::sleep(Duration::from_millis(30 * step));
+        agent.kill();
+        traffic.gets_on();
+    }
+    let agent = site.agent();
+    traffic.gets_on();
+    assert_eq!(site.attached("ta"), ["from_tenant"]);
+    traffic.end();
+    assert_eq!(agent.stop(), Some(0));
+    assert!(!site.pins().exist());
+}
+
+#[test]
+fn agents_of_another_layout_are_replaced_and_nothing_is_interrupted() {
+    let site = Site::new();
+    site.agent().kill();
+    let old = site.pinned();
+    let traffic = Traffic::over(connections(&site, 2));
+    // What an agent of a build with another layout would have left.
+    let root = bpffs::product_root(Path::new(&site.bpffs()));
+    for other in [LAYOUT_VERSION + 1, LAYOUT_VERSION - 1] {
+        let theirs = root.join(format!("v{other}"));
+        fs::create_dir_all(&theirs).unwrap();
+        let ours = site.pins().root().to_owned();
+        fs::rename(&ours, theirs.join(ours.file_name().unwrap())).unwrap();
+        let agent = Agent::start(site.agent_command("policy.toml"));
+        let line = agent.wait_for("took the place of an agent with another layout");
+        assert!(line.contains(&format!("layout={other}")), "{line}");
+        agent.wait_for("enforcing");
+        assert_eq!(site.attached("ta"), ["from_tenant"], "once, not twice");
+        assert!(!theirs.exists());
+        traffic.gets_on();
+        agent.kill();
+    }
+    assert!(old.remaining(PATIENCE).is_empty());
+    traffic.end();
+    let report = site.command(&["detach", "--all"]).output().unwrap();
+    assert!(report.status.success());
+    assert!(!root.exists());
+}
+
+#[test]
+fn a_cable_and_an_excluded_interface_are_left_out() {
+    let site = Site::new();
+    site.host.split_bridge();
+    let h = site.host.name("h");
+    ip(&["-n", &h, "link", "set", "wire-a", "name", "tx"]);
+    let mut command = site.agent_command("policy.toml");
+    command.args(["--exclude", "tb"]);
+    let agent = Agent::start(command);
+    agent.wait_for("both ends of this veth");
+    agent.wait_for("enforcing");
+    assert_eq!(site.attached("ta"), ["from_tenant"]);
+    assert!(site.attached("tb").is_empty() && site.attached("tx").is_empty());
+    let left_out = site.state().left_out;
+    assert!(left_out["tx"].contains("a cable"), "{left_out:?}");
+    assert_eq!(agent.stop(), Some(0));
+}

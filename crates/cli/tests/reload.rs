@@ -1,0 +1,235 @@
+//! A policy that changes under a running agent, as a user sees it. Needs root.
+
+mod site;
+
+use std::{
+    fs,
+    io::{Read, Write},
+    net::TcpStream,
+    process::{Command, Output},
+};
+
+use serde_json::Value;
+use site::{Agent, Site, common::ip, text};
+
+/// Two rules by the port of the server; everything else is left alone.
+const TWO: &str = r#"
+# What the tests change.
+[[rule]]
+name = "near"          # a's to b's first server
+destination = "10.9.0.0/24"
+mode = "observe"
+algorithm = "cubic"
+"#;
+
+fn said(output: &Output) -> String {
+    text(&output.stdout) + &text(&output.stderr)
+}
+
+/// Some bytes over a connection that is open, and back.
+fn exchange((client, server): &mut (TcpStream, TcpStream)) {
+    let sent: Vec<u8> = (0..200_000u32).map(|n| n as u8).collect();
+    let mut received = vec![0; sent.len()];
+    std::thread::scope(|scope| {
+        scope.spawn(|| client.write_all(&sent).unwrap());
+        server.read_exact(&mut received).unwrap();
+    });
+    assert_eq!(received, sent);
+    server.write_all(b"yes").unwrap();
+    let mut answer = [0; 3];
+    client.read_exact(&mut answer).unwrap();
+}
+
+fn flow_of(site: &Site, client: &TcpStream) -> Value {
+    let local = client.local_addr().unwrap().to_string();
+    let flows = site.flow_records();
+    let flow = flows
+        .iter()
+        .find(|flow| flow["local"] == local.as_str() && flow["interface"] == "ta");
+    flow.unwrap_or_else(|| panic!("no flow of {local} in {flows:#?}"))
+        .clone()
+}
+
+#[test]
+fn a_changed_file_comes_into_force_and_a_broken_one_does_not() {
+    let site = Site::new();
+    site.write_policy("policy.toml", TWO);
+    let agent = site.agent();
+    let mut connection = site.host.transfer(100_000);
+    let flow = flow_of(&site, &connection.0);
+    assert_eq!(
+        (&flow["reason"], &flow["enforced"], &flow["rule_name"]),
+        (&"observe".into(), &false.into(), &"near".into())
+    );
+
+    // As editors do it: another file takes the name.
+    site.write_policy("next", &TWO.replace("observe", "enforce"));
+    fs::rename(
+        site.directory.join("next"),
+        site.directory.join("policy.toml"),
+    )
+    .unwrap();
+    let line = agent.wait_for("near: same conditions, other treatment");
+    assert!(!line.contains("ERROR"), "{line}");
+    agent.wait_for("policy reloaded");
+    exchange(&mut connection);
+    let flow = flow_of(&site, &connection.0);
+    assert_eq!(flow["enforced"], true, "{flow:#?}");
+
+    let before = site.state().policy;
+    site.write_policy("policy.toml", "[[rule]]\nbeta = 7\nmode = 'no'\n");
+    agent.wait_for("is not taken over");
+    agent.wait_for("policy.toml:2:8: rule[0].beta");
+    agent.wait_for("policy.toml:3:8: rule[0].mode");
+    exchange(&mut connection);
+    let state = site.state();
+    assert_eq!(state.policy, before);
+    let reload = state.reload.unwrap();
+    assert!(!reload.adopted && reload.problems.len() == 2, "{reload:?}");
+
+    // The same again, by signal and after a mistake was mended in place.
+    agent.signal("-HUP");
+    agent.wait_for("as it was");
+    site.write_policy("policy.toml", TWO);
+    agent.wait_for("policy reloaded");
+    assert!(site.state().reload.unwrap().adopted);
+    assert_eq!(agent.stop(), Some(0));
+}
+
+#[test]
+fn setting_a_rules_mode_waits_until_it_is_in_force() {
+    let site = Site::new();
+    site.write_policy("policy.toml", TWO);
+    let agent = site.agent();
+    let mut connection = site.host.transfer(100_000);
+
+    let dry = site.set(&["enforce", "--rule", "near", "--dry-run"]);
+    let shown = said(&dry);
+    assert!(
+        shown.contains("-mode = \"observe\"\n+mode = \"enforce\"\n"),
+        "{shown}"
+    );
+    let local = connection.0.local_addr().unwrap().to_string();
+    assert!(shown.contains(&format!("{local} to")), "{shown}");
+    let policy = site.directory.join("policy.toml");
+    assert_eq!(fs::read_to_string(&policy).unwrap(), TWO);
+
+    let set = site.set(&["enforce", "--rule", "1"]);
+    let shown = said(&set);
+    assert!(set.status.success(), "{shown}");
+    assert!(
+        shown.contains("rule 1 \"near\" is enforce now") && shown.contains("in force"),
+        "{shown}"
+    );
+    // No waiting: the command did.
+    assert_eq!(flow_of(&site, &connection.0)["rule_mode"], "enforce");
+    exchange(&mut connection);
+    assert_eq!(
+        fs::read_to_string(&policy).unwrap(),
+        TWO.replace("\"observe\"", "\"enforce\"")
+    );
+
+    let unknown = site.set(&["off", "--rule", "far"]);
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(said(&unknown).contains("there are rule 1 \"near\""));
+    let nonsense = site.set(&["on", "--rule", "near"]);
+    assert_eq!(nonsense.status.code(), Some(2));
+
+    agent.kill();
+    let alone = site.set(&["observe", "--rule", "near"]);
+    assert!(alone.status.success());
+    assert!(said(&alone).contains("no agent runs on this file"));
+}
+
+#[test]
+fn explaining_goes_by_the_policy_in_force() {
+    let site = Site::new();
+    site.write_policy(
+        "policy.toml",
+        "[[rule]]\nname = 'reds'\ntenant = 'red'\nmode = 'off'\n[[rule]]\nname = 'rest'\n",
+    );
+    let _agent = site.agent();
+    let explain = |more: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sluicegate"));
+        command.args(["policy", "explain", "--run-dir", &site.run_dir()]);
+        command.args(["--netns", &site.host.name("h")]).args(more);
+        said(&command.output().unwrap())
+    };
+    let ends = ["--src", "10.9.0.1", "--dst", "10.9.0.2"];
+    let vague = explain(&ends);
+    assert!(
+        vague.contains("rule 1 matches only at tenant red")
+            && vague.contains("elsewhere rule 2 \"rest\" decides"),
+        "{vague}"
+    );
+    // The agent knows whose interface it is.
+    let told = explain(&[&ends[..], &["--interface", "ta"]].concat());
+    assert!(
+        told.contains("rule 1 does not match: tenant ta is not red"),
+        "{told}"
+    );
+    let red = explain(&[&ends[..], &["--tenant", "red"]].concat());
+    assert!(red.contains("rule 1 \"reds\" decides: mode off"), "{red}");
+    let udp = explain(&[&ends[..], &["--protocol", "udp", "--json"]].concat());
+    assert!(udp.contains("no bucket has class udp"), "{udp}");
+}
+
+#[test]
+fn tenants_are_called_as_somebody_called_their_interface() {
+    let site = Site::new();
+    let h = site.host.name("h");
+    ip(&["-n", &h, "link", "set", "ta", "alias", "blue"]);
+    site.write_policy(
+        "policy.toml",
+        "[[rule]]\nname = 'blues'\ntenant = 'blue'\n[[rule]]\nname = 'reds'\ntenant = 'red'\n",
+    );
+    let mut command = site.agent_command("policy.toml");
+    command.args(["--label", "tb=mine", "auto"]);
+    let agent = Agent::start(command);
+    agent.wait_for("enforcing");
+    let (client, _server) = site.host.transfer(10_000);
+    let flow = flow_of(&site, &client);
+    assert_eq!(
+        (&flow["tenant"], &flow["rule_name"]),
+        (&"blue".into(), &"blues".into())
+    );
+    ip(&["-n", &h, "link", "set", "ta", "alias", "red"]);
+    agent.wait_for("labelled");
+    let flow = flow_of(&site, &client);
+    assert_eq!(
+        (&flow["tenant"], &flow["rule_name"]),
+        (&"red".into(), &"reds".into())
+    );
+    let state = site.state();
+    let from: Vec<(&str, &str)> = state
+        .interfaces
+        .values()
+        .map(|place| (place.tenant.as_str(), place.tenant_from.as_str()))
+        .collect();
+    assert!(
+        from.contains(&("red", "alias")) && from.contains(&("mine", "label")),
+        "{from:?}"
+    );
+
+    // Without an alias it is called as the namespace at its other end.
+    ip(&["-n", &h, "link", "set", "ta", "alias", ""]);
+    let line = agent.wait_for("labelled");
+    assert!(line.contains(&site.host.name("a")), "{line}");
+    ip(&["-n", &h, "link", "set", "ta", "alias", "red"]);
+    agent.wait_for("labelled");
+
+    // The next agent knows them before it takes over: no flow changes its rule.
+    let changed = |site: &Site| {
+        let document: Value = serde_json::from_slice(&site.flows(&["--json"]).stdout).unwrap();
+        document["counters"]["rule_changed"].as_u64().unwrap()
+    };
+    let before = changed(&site);
+    agent.kill();
+    let mut command = site.agent_command("policy.toml");
+    command.args(["--label", "auto"]);
+    let next = Agent::start(command);
+    next.wait_for("enforcing");
+    assert_eq!(flow_of(&site, &client)["rule_name"], "reds");
+    assert_eq!(changed(&site), before);
+    assert_eq!(next.stop(), Some(0));
+}
