@@ -30,7 +30,7 @@ use tracing::{error, info, warn};
 
 use crate::{
     bpffs::{self, Pins},
-    doctor::kernel,
+    doctor::{self, kernel},
     instance::{Instance, Options},
     interfaces::{self, Event, Interface, Patterns, Watch},
     labels::{Labels, Survey},
@@ -104,6 +104,9 @@ pub fn run(config: &Config) -> Result<()> {
     let mut agent = Agent::new(instance, config, &netns);
     agent.reconcile()?;
     agent.look_around();
+    for one in doctor::uncovered()? {
+        info!(what = one.what, "not covered: {}", one.why);
+    }
     if let Some(listener) = metrics {
         let pins = Pins::new(&config.bpffs, netns.name());
         let programs = agent.instance.program_meter()?;

@@ -62,6 +62,12 @@ fn text(report: &Report) -> String {
     for interface in &report.interfaces {
         text.push_str(&paragraph(interface));
     }
+    if !report.uncovered.is_empty() {
+        text.push_str("\nNot covered, wherever the agent is attached:\n");
+    }
+    for one in &report.uncovered {
+        text.push_str(&format!("  {}: {}\n", one.what, one.why));
+    }
     if report.can_enforce {
         text.push_str("\nThe agent can enforce here.\n");
     }

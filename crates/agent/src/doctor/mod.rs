@@ -6,13 +6,15 @@
 mod interface;
 pub(crate) mod kernel;
 mod machine;
+mod uncovered;
 
 use anyhow::Result;
 use serde::Serialize;
 
 pub use interface::{InterfaceReport, Offloads};
+pub use uncovered::Uncovered;
 
-use crate::interfaces::Patterns;
+use crate::interfaces::{self, Patterns};
 
 /// The answer to one question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -116,6 +118,16 @@ pub struct Report {
     pub findings: Vec<Finding>,
     /// Interfaces of the current network namespace that the patterns cover.
     pub interfaces: Vec<InterfaceReport>,
+    /// Who sends from here past every hook of the agent.
+    pub uncovered: Vec<Uncovered>,
+}
+
+/// Who sends from the calling thread's network namespace past every hook of the agent.
+///
+/// # Errors
+/// The kernel does not list its interfaces.
+pub fn uncovered() -> Result<Vec<Uncovered>> {
+    Ok(uncovered::uncovered(&interfaces::list()?))
 }
 
 /// Examines kernel, machine and the interfaces of the calling thread's network namespace.
@@ -135,6 +147,7 @@ pub fn examine(patterns: &Patterns) -> Result<Report> {
         can_enforce,
         findings,
         interfaces: interface::reports(patterns)?,
+        uncovered: uncovered()?,
     })
 }
 

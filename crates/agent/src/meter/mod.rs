@@ -140,7 +140,7 @@ fn buckets(map: &dyn MapCore, names: &Names) -> Result<Vec<BucketUse>> {
         };
         let row: Bucket = plain::value(&bytes)?;
         let key: BucketKey = plain::value(&key)?;
-        let interface = names.of(key.ifindex, names);
+        let (interface, tenant) = names.of(key.ifindex);
         found.push(BucketUse {
             tenant,
             interface,

@@ -108,7 +108,16 @@ impl Host {
 
     /// The same to this address of b.
     pub fn transfer_to(&self, to: &str, bytes: usize) -> (TcpStream, TcpStream) {
-        let listener = self.within("b", || TcpListener::bind((to, 0)).expect("b listens"));
+        self.transfer_between(to, 0, bytes)
+    }
+
+    /// The same to this port of b.
+    pub fn transfer_at(&self, port: u16, bytes: usize) -> (TcpStream, TcpStream) {
+        self.transfer_between(B, port, bytes)
+    }
+
+    fn transfer_between(&self, to: &str, port: u16, bytes: usize) -> (TcpStream, TcpStream) {
+        let listener = self.within("b", || TcpListener::bind((to, port)).expect("b listens"));
         let port = listener.local_addr().expect("it has an address").port();
         let mut client = self.within("a", || TcpStream::connect((to, port)).expect("a connects"));
         let (mut server, _) = listener.accept().expect("b accepts");

@@ -102,6 +102,7 @@ pub(crate) mod tests {
             remote: ([10, 0, 0, 2], 5201).into(),
             rule_mode: "observe",
             rule: Some(0),
+            rule_name: None,
             mode: "one-sided",
             reason: Some("observe"),
             enforced: false,
