@@ -55,7 +55,8 @@ pub fn all(directory: &Path, run_dir: &Path) -> Result<Report> {
         match remove(&found) {
             Ok(removed) => {
                 report.removed.extend(removed);
-                state::remove(run_dir, &found.netns)?;
+                let said = state::remove(run_dir, &found.netns);
+                first_error = first_error.or(said.err());
                 report.netns.push(found.netns);
             }
             Err(error) => first_error = first_error.or(Some(error)),
