@@ -223,7 +223,10 @@ stage "lint" scripts/lint.sh
 cargo_tests "tests" "${PARALLEL[@]}"
 cargo_tests "kernel and lab tests" "${EXCLUSIVE[@]}" -- --test-threads=1
 stage "package" scripts/test-deb.sh "$SLUICEGATE" "$LOGS/package"
-[ "$(uname -m)" != x86_64 ] || stage "linux 6.12" scripts/kernel-test.sh 6.12
+if [ "$(uname -m)" = x86_64 ]; then
+	stage "linux 6.12" scripts/kernel-test.sh 6.12
+	stage "linux 6.1 is refused" scripts/kernel-test.sh 6.1
+fi
 stage "fuzz smoke" fuzz/run.sh "$FUZZ_SECONDS"
 stage "simulated scenarios" "$SLUICEGATE" run scenarios/*.toml scenarios/!(lab-only)/*.toml --world sim --short --check --out "$LOGS/sim"
 scenarios
