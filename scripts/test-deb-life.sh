@@ -66,10 +66,11 @@ life() {
 	quietly systemd-analyze verify --man=no /usr/lib/systemd/system/sluicegate.service
 	[ ! -s /run/said ] || { cat /run/said; die "systemd complains of the unit"; }
 	sluicegate policy check /etc/sluicegate/policy.toml | grep -q 'nothing is edited'
-	ip link add veth-t type veth peer name tenant
+	ip netns add tenant
+	ip link add veth-t type veth peer name eth0 netns tenant
 	! attached || die "installing has attached something"
 	start_agent
-	attached
+	attached || { cat /run/agent.log; die "the agent has attached nothing"; }
 
 	echo '# mine' >>/etc/sluicegate/policy.toml
 	install_package /run/next.deb
