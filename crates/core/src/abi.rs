@@ -349,7 +349,7 @@ pub struct Flow {
     pub repeated: u32,
     pub repeat_time: u32,
     pub top_window: u16,
-    pub pad: u16,
+    pub repeat_flight: u16,
 }
 
 impl Flow {

@@ -129,7 +129,7 @@ struct sg_flow {
 	sg_u32 repeated;        /* bytes that the tenant sent again lately: fades within an RTT */
 	sg_u32 repeat_time;     /* when it last did so, in 1024 ns */
 	sg_u16 top_window;      /* largest that the peer advertised, on the wire */
-	sg_u16 pad;
+	sg_u16 repeat_flight;   /* most in flight while it did so, in 128 bytes: fades within eight */
 };
 SG_ASSERT_SIZE(struct sg_flow, 256);
 SG_ASSERT_AT(struct sg_flow, mss, 56);

@@ -37,18 +37,45 @@ SG_INLINE int sg_police_exceeds(const struct sg_flow *flow, sg_u32 end)
 /* Segments that may be repeated whatever the window: probes, tail losses, keepalives. */
 #define SG_REPEAT_SEGMENTS 16U
 
+/* An RTT in 1024 ns, as far as it is known. */
+SG_INLINE sg_u32 sg_repeat_rtt(const struct sg_flow *flow, const struct sg_params *params)
+{
+	return sg_max32(flow->srtt_ns ? flow->srtt_ns >> 10 : params->rto_min_us, 1);
+}
+
+/* What is left of `bytes` after `past` of the time in which they fade. */
+SG_INLINE sg_u32 sg_faded(sg_u32 bytes, sg_u64 past, sg_u64 within)
+{
+	return past < within ? (sg_u32)(bytes * (within - past) / within) : 0;
+}
+
 /* Of the bytes repeated lately, those that still count at `now_ns`: they fade over an RTT. */
 SG_INLINE sg_u32 sg_repeated(const struct sg_flow *flow, const struct sg_params *params,
 			     sg_u64 now_ns)
 {
-	sg_u32 past = (sg_u32)(now_ns >> 10) - flow->repeat_time, rtt;
-
 	if (sg_likely(!flow->repeated))
 		return 0;
-	rtt = sg_max32(flow->srtt_ns ? flow->srtt_ns >> 10 : params->rto_min_us, 1);
-	if (past >= rtt)
-		return 0;
-	return (sg_u32)((sg_u64)flow->repeated * (rtt - past) / rtt);
+	return sg_faded(flow->repeated, (sg_u32)(now_ns >> 10) - flow->repeat_time,
+			sg_repeat_rtt(flow, params));
+}
+
+/*
+ * The most in flight while the tenant repeats. A policy that changes, or begins to enforce,
+ * may find far more there than its window, with no cut that remembers it; repeating all
+ * of it takes some RTTs, in which the flight shrinks.
+ */
+#define SG_REPEAT_FLIGHT_SHIFT 7U
+#define SG_REPEAT_FLIGHT_RTTS 8ULL
+
+SG_INLINE sg_u32 sg_repeat_flight(const struct sg_flow *flow, const struct sg_params *params,
+				  sg_u64 now_ns)
+{
+	sg_u32 flight = sg_seq_gt(flow->snd_nxt, flow->snd_una) ? flow->snd_nxt - flow->snd_una : 0;
+	sg_u32 kept = sg_faded((sg_u32)flow->repeat_flight << SG_REPEAT_FLIGHT_SHIFT,
+			       (sg_u32)(now_ns >> 10) - flow->repeat_time,
+			       SG_REPEAT_FLIGHT_RTTS * sg_repeat_rtt(flow, params));
+
+	return sg_max32(kept, sg_min32(flight, SG_WINDOW_MAX));
 }
 
 /*
@@ -59,15 +86,15 @@ SG_INLINE sg_u32 sg_repeated(const struct sg_flow *flow, const struct sg_params 
 SG_INLINE int sg_repeats(struct sg_flow *flow, const struct sg_params *params, sg_u32 bytes,
 			 sg_u64 now_ns)
 {
-	sg_u32 flight = sg_seq_gt(flow->snd_nxt, flow->snd_una) ? flow->snd_nxt - flow->snd_una : 0;
-	sg_u32 window = sg_max32(sg_max32(flow->cc.cwnd, sg_cc_before_cut(&flow->cc)),
-				 sg_min32(flight, SG_WINDOW_MAX));
+	sg_u32 flight = sg_repeat_flight(flow, params, now_ns);
+	sg_u32 window = sg_max32(sg_max32(flow->cc.cwnd, sg_cc_before_cut(&flow->cc)), flight);
 	sg_u64 limit = (sg_u64)window + window / 4 + SG_REPEAT_SEGMENTS * flow->mss;
 	sg_u64 repeated = (sg_u64)sg_repeated(flow, params, now_ns) + bytes;
 
 	if (repeated > limit)
 		return 0;
 	flow->repeated = (sg_u32)repeated;
+	flow->repeat_flight = (sg_u16)sg_min32(flight >> SG_REPEAT_FLIGHT_SHIFT, 0xffff);
 	flow->repeat_time = (sg_u32)(now_ns >> 10);
 	return 1;
 }

@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use proptest::prelude::*;
 use sluicegate_core::{
     abi::{MODE_WATCH, Params, RULE_OBSERVE},
+    cc::Algorithm,
     host::{Action, tcp},
 };
 
@@ -350,6 +351,41 @@ fn repeating_without_end_has_no_more_than_a_window_in_an_rtt() {
     let limit = u64::from(window) * 5 / 4 + 16 * u64::from(MSS);
     assert!(passed <= 101 * limit, "{passed} bytes, {limit} an RTT");
     assert!(solo.counter("repeated") > 1000);
+}
+
+/// The policy takes most of a large window away, with no cut that remembers it; then all that is out is lost. What
+/// is in flight shrinks while the last of it is repeated.
+#[test]
+fn what_a_change_of_policy_left_in_flight_may_be_repeated() {
+    let fixed = |fixed_bytes| Params {
+        algorithm: Algorithm::Fixed.number(),
+        fixed_bytes,
+        ..params()
+    };
+    let segments = 100;
+    let mut solo = Solo::with(fixed(segments * MSS));
+    let at = solo.round(0, MSS, false, WIDE);
+    for i in 0..segments {
+        solo.data(at + i * MSS, MSS as usize);
+    }
+    solo.host.set_policy(&policy_of(fixed(2 * MSS)));
+    let rtt = u64::from(solo.flow().srtt_ns);
+    for i in 0..segments {
+        let outcome = solo.data(at + i * MSS, MSS as usize);
+        assert_eq!(outcome.action, Action::Pass, "segment {i}");
+        solo.now_ns += rtt / u64::from(2 * segments);
+        solo.e0b += MSS;
+        solo.ack(at + (i + 1) * MSS, WIDE);
+    }
+    assert_eq!(solo.counter("repeated"), 0);
+    // What was in flight once is no leave for ever.
+    let far = at + segments * MSS;
+    let (rtt, start) = (u64::from(solo.flow().srtt_ns), solo.now_ns);
+    let mut passed = 0;
+    while solo.now_ns < start + 100 * rtt {
+        passed += u64::from(solo.data(far - MSS, MSS as usize).action == Action::Pass);
+    }
+    assert!(passed <= 100 * 20 + 8 * 150, "{passed} segments");
 }
 
 #[test]
