@@ -76,6 +76,10 @@ bench-sim: ## packet-hops per second of the simulator, one line per case
 bench-enforce: ## cost of enforcement on an unshaped path (root)
 	@bench/enforce.sh "$(OUT)/bench-enforce"
 
+.PHONY: bench-scale
+bench-scale: ## many flows: what they cost, what they leave, a flood of SYNs (root)
+	@bench/scale.sh "$(OUT)/bench-scale"
+
 .PHONY: lint
 lint: ## formatting, clippy, C warnings natively and for BPF
 	@scripts/setup.sh test

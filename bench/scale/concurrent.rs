@@ -42,13 +42,18 @@ pub fn measure(flows: usize, packets_per_second: u64) -> Result<Value> {
     drop(statistics);
     let cpus = thread::available_parallelism()?.get() as f64;
     let host = |side: usize, name: &str| {
-        let (time_ns, runs) = (after[side].0 - before[side].0, after[side].1 - before[side].1);
+        let (time_ns, runs) = (
+            after[side].0 - before[side].0,
+            after[side].1 - before[side].1,
+        );
         let share = time_ns as f64 / elapsed.as_nanos() as f64 / cpus;
         json!({"host": name, "runs_per_second": runs as f64 / elapsed.as_secs_f64(),
                "average_ns": time_ns as f64 / runs.max(1) as f64, "percentage_points": share * 100.0})
     };
-    Ok(json!({"flows": known, "messages_per_second": sent as f64 / elapsed.as_secs_f64(),
-              "hosts": [host(0, "sending"), host(1, "receiving")]}))
+    Ok(
+        json!({"flows": known, "messages_per_second": sent as f64 / elapsed.as_secs_f64(),
+              "hosts": [host(0, "sending"), host(1, "receiving")]}),
+    )
 }
 
 /// Both ends of so many connections; the receiving end only keeps them.

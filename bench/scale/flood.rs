@@ -52,14 +52,22 @@ pub fn measure(syns: u64) -> Result<Value> {
     }
     let arm = |name: &str, [quiet, flooded]: &[Vec<Turn>; 2]| {
         let ratio = |of: fn(&Turn) -> f64| {
-            median(flooded.iter().zip(quiet).map(|(f, q)| of(f) / of(q)).collect())
+            median(
+                flooded
+                    .iter()
+                    .zip(quiet)
+                    .map(|(f, q)| of(f) / of(q))
+                    .collect(),
+            )
         };
         json!({"path": name,
                "quiet": summary(quiet), "flooded": summary(flooded),
                "goodput_ratio": ratio(|turn| turn.goodput_bps), "p99_ratio": ratio(|turn| turn.p99_us)})
     };
-    Ok(json!({"arms": [arm("enforced", &turns[0]), arm("no programs", &turns[1])],
-              "host": told(&hosts[0])?}))
+    Ok(
+        json!({"arms": [arm("enforced", &turns[0]), arm("no programs", &turns[1])],
+              "host": told(&hosts[0])?}),
+    )
 }
 
 fn summary(turns: &[Turn]) -> Value {
@@ -76,8 +84,10 @@ fn median(mut values: Vec<f64>) -> f64 {
 /// Counters that the flood may move, and what the host knows of flows after it.
 fn told(instance: &Instance) -> Result<Value> {
     let counters = instance.counters()?;
-    Ok(json!({"flows": instance.raw_flows()?.len(), "syn": counters["syn"], "table_full": counters["table_full"],
-              "quota": counters["quota"], "policed": counters["policed"]}))
+    Ok(
+        json!({"flows": instance.raw_flows()?.len(), "syn": counters["syn"], "table_full": counters["table_full"],
+              "quota": counters["quota"], "policed": counters["policed"]}),
+    )
 }
 
 /// A paced flow, exchanges on another, and so many SYNs a second, all from the tenant a.
@@ -167,8 +177,8 @@ fn exchange(stream: &mut TcpStream, _: &AtomicBool) -> Result<Vec<f64>> {
 
 /// SYNs with a tuple each, from addresses that nobody has; returns how many.
 fn flood(per_second: u64, done: &AtomicBool) -> Result<u64> {
-    let raw = socket(AddressFamily::INET, SocketType::RAW, Some(ipproto::RAW))
-        .context("a raw socket")?;
+    let raw =
+        socket(AddressFamily::INET, SocketType::RAW, Some(ipproto::RAW)).context("a raw socket")?;
     sockopt::set_socket_send_buffer_size(&raw, 1 << 20)?;
     let receiver: Ipv4Addr = RECEIVER.parse()?;
     let to: SocketAddr = SocketAddrV4::new(receiver, 0).into();
@@ -177,7 +187,10 @@ fn flood(per_second: u64, done: &AtomicBool) -> Result<u64> {
     while !done.load(Ordering::Relaxed) {
         let due = (begun.elapsed().as_micros() * u128::from(per_second) / 1_000_000) as u64;
         while sent < due && !done.load(Ordering::Relaxed) {
-            let packet = syn(sent as u32 ^ begun.elapsed().subsec_nanos().rotate_left(8), receiver);
+            let packet = syn(
+                sent as u32 ^ begun.elapsed().subsec_nanos().rotate_left(8),
+                receiver,
+            );
             match sendto(&raw, &packet, SendFlags::empty(), &to) {
                 Ok(_) | Err(Errno::NOBUFS | Errno::AGAIN) => sent += 1,
                 Err(error) => return Err(error).context("sending a SYN"),

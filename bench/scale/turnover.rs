@@ -34,7 +34,10 @@ pub fn measure(total: u64) -> Result<Value> {
     let hosts = enforced(&path, &options)?;
     let before = memory_bytes(&hosts)?;
     path.within("a", || {
-        for (name, value) in [("ip_local_port_range", "1024 65535"), ("tcp_max_tw_buckets", "20000")] {
+        for (name, value) in [
+            ("ip_local_port_range", "1024 65535"),
+            ("tcp_max_tw_buckets", "20000"),
+        ] {
             fs::write(format!("/proc/sys/net/ipv4/{name}"), value).context(name)?;
         }
         Ok(())
@@ -44,10 +47,12 @@ pub fn measure(total: u64) -> Result<Value> {
     let took = begun.elapsed();
     let counters = hosts[0].counters()?;
     let (most, emptied) = (hosts[0].raw_flows()?.len(), empties(&hosts)?);
-    Ok(json!({"flows": total, "failed": failed, "per_second": total as f64 / took.as_secs_f64(),
+    Ok(
+        json!({"flows": total, "failed": failed, "per_second": total as f64 / took.as_secs_f64(),
               "two_sided": counters["flow_two_sided"], "no_place": counters["table_full"] + counters["quota"],
               "known_at_the_end": most, "known_after_s": emptied.as_secs_f64(), "known_then": 0,
-              "map_bytes_before": before, "map_bytes_after": memory_bytes(&hosts)?}))
+              "map_bytes_before": before, "map_bytes_after": memory_bytes(&hosts)?}),
+    )
 }
 
 /// Connections one after another on each port; returns how many failed.
@@ -66,7 +71,9 @@ fn turn_over(path: &Path, each: u64) -> Result<u64> {
                 }
             });
             clients.push(scope.spawn(move || {
-                path.within("a", || Ok((0..each).filter(|_| ask(address).is_err()).count() as u64))
+                path.within("a", || {
+                    Ok((0..each).filter(|_| ask(address).is_err()).count() as u64)
+                })
             }));
         }
         let mut failed = 0;
@@ -125,7 +132,10 @@ fn memory_bytes(hosts: &[Instance]) -> Result<u64> {
         let info = format!("/proc/self/fdinfo/{}", map.as_fd().as_raw_fd());
         let text = fs::read_to_string(&info).context(info)?;
         let memlock = text.lines().find_map(|line| line.strip_prefix("memlock:"));
-        sum += memlock.context("the kernel does not tell a map's memory")?.trim().parse::<u64>()?;
+        sum += memlock
+            .context("the kernel does not tell a map's memory")?
+            .trim()
+            .parse::<u64>()?;
     }
     Ok(sum)
 }
