@@ -104,7 +104,7 @@ fn turn(path: &Path, syns_per_second: u64) -> Result<Turn> {
         });
         let sender = scope.spawn(move || send_paced(&mut paced, done));
         let flood = scope.spawn(move || path.within("a", || flood(syns_per_second, done)));
-        let exchanges = exchange(&mut client, done);
+        let exchanges = exchange(&mut client);
         done.store(true, Ordering::Relaxed);
         let begun = Instant::now();
         let sent_for = joined(sender)??;
@@ -162,7 +162,7 @@ fn send_paced(stream: &mut TcpStream, done: &AtomicBool) -> Result<Duration> {
 }
 
 /// Times of exchanges in µs, one every two milliseconds, for the length of a turn.
-fn exchange(stream: &mut TcpStream, _: &AtomicBool) -> Result<Vec<f64>> {
+fn exchange(stream: &mut TcpStream) -> Result<Vec<f64>> {
     let (begun, mut buffer) = (Instant::now(), [0; EXCHANGE_BYTES]);
     let mut times_us = Vec::new();
     while begun.elapsed() < TURN {

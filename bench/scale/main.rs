@@ -12,6 +12,7 @@ mod flood;
 mod path;
 #[path = "../enforce/policy.rs"]
 mod policy;
+#[allow(dead_code)] // threads of this benchmark stay nowhere
 #[path = "../enforce/sides.rs"]
 mod sides;
 mod turnover;
@@ -34,7 +35,7 @@ struct Settings {
 
 fn main() -> Result<()> {
     let settings = settings()?;
-    raise_descriptor_limit(2 * settings.flows as u64 + 1000)?;
+    raise_descriptor_limit(2 * settings.flows as u64 + 100)?;
     let concurrent = concurrent::measure(settings.flows, settings.packets_per_second)?;
     println!("{concurrent:#}");
     let turnover = turnover::measure(settings.turnover)?;
@@ -90,13 +91,22 @@ fn settings() -> Result<Settings> {
 /// Both ends of every connection are in this process.
 #[allow(unsafe_code)] // setrlimit: the library's wrapper is not among the features at hand
 fn raise_descriptor_limit(least: u64) -> Result<()> {
-    let limit = libc::rlimit {
-        rlim_cur: least,
-        rlim_max: least,
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
     };
-    // SAFETY: `limit` is valid for reads during the call.
-    if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) } != 0 {
-        return Err(std::io::Error::last_os_error()).context("raising the limit of descriptors");
+    // SAFETY: `limit` is valid for both calls, which read or write no more than it.
+    let code = unsafe {
+        libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit);
+        limit.rlim_cur = limit.rlim_cur.max(least);
+        limit.rlim_max = limit.rlim_max.max(least);
+        libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit)
+    };
+    if code != 0 {
+        let error = std::io::Error::last_os_error();
+        return Err(error).with_context(|| {
+            format!("{least} open files are needed, and this machine allows fewer (ulimit -Hn); use fewer --flows")
+        });
     }
     Ok(())
 }

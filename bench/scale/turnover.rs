@@ -10,7 +10,6 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
-use libbpf_rs::MapCore;
 use serde_json::{Value, json};
 use sluicegate_agent::{Instance, Options};
 
