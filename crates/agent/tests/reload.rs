@@ -164,9 +164,9 @@ fn what_a_reload_says_is_what_it_did() {
         .reload(&policy(&(rule(30_001, "") + &rule(30_002, ""))))
         .unwrap();
     assert_eq!(same, Reloaded::default());
-    // A rule in front takes the first connection's flows; each port counts as two rules of the data plane.
-    let front =
-        "[[rule]]\nname = 'front'\nsource_port = 30001\n[[rule]]\ndestination_port = 30001\n";
+    // Rules in front take the first connection's flows; `port` makes two rules of the data plane.
+    let front = "[[rule]]\nsource = '10.9.0.1'\ndestination_port = 30001\n\
+                 [[rule]]\nsource = '10.9.0.2'\nsource_port = 30001\n";
     let text = front.to_owned() + &rule(30_001, "") + &rule(30_002, "mode = 'enforce'");
     let said = instance.reload(&policy(&text)).unwrap();
     assert_eq!(

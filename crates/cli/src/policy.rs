@@ -92,7 +92,7 @@ fn describe(rule: &Rule) -> String {
         rule.one_sided,
         format_bytes(rule.window_cap_bytes.into()),
     );
-    if rule.fallback != rule.algorithm {
+    if rule.fallback != rule.algorithm && rule.fallback != rule.one_sided {
         treatment += &format!(", {} where nothing is marked", rule.fallback);
     }
     if let Some(rate_bps) = rule.rate_cap_bps {

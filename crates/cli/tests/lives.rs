@@ -5,8 +5,9 @@ mod site;
 use std::{
     fs,
     io::{Read, Write},
-    net::TcpStream,
+    net::{TcpListener, TcpStream},
     path::Path,
+    process::Command,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -202,5 +203,86 @@ fn a_cable_and_an_excluded_interface_are_left_out() {
     assert!(site.attached("tb").is_empty() && site.attached("tx").is_empty());
     let left_out = site.state().left_out;
     assert!(left_out["tx"].contains("a cable"), "{left_out:?}");
+    assert_eq!(agent.stop(), Some(0));
+}
+
+/// Network namespaces beside the site's own; gone when dropped.
+struct More<'a>(&'a Site, [&'static str; 2]);
+
+impl Drop for More<'_> {
+    fn drop(&mut self) {
+        for part in self.1 {
+            let name = self.0.host.name(part);
+            let _ = Command::new("ip").args(["netns", "del", &name]).status();
+        }
+    }
+}
+
+/// `ip` in the namespace of `part`.
+fn ip_in(site: &Site, part: &str, arguments: &str) {
+    let name = site.host.name(part);
+    ip(&[&["-n", &name], &*arguments.split(' ').collect::<Vec<_>>()].concat());
+}
+
+/// b behind a bridge of its own, which is joined to that of a and of a third tenant c through another
+/// namespace: tx and ty look like tenants' interfaces.
+fn with_transit(site: &Site) -> More<'_> {
+    let more = More(site, ["c", "m"]);
+    for part in more.1 {
+        ip(&["netns", "add", &site.host.name(part)]);
+    }
+    let (c, m) = (site.host.name("c"), site.host.name("m"));
+    ip_in(site, "h", "link add name bridge-b type bridge");
+    ip_in(site, "h", "link set bridge-b up");
+    ip_in(site, "h", "link set tb master bridge-b");
+    ip_in(site, "m", "link add name bridge type bridge");
+    ip_in(site, "m", "link set bridge up");
+    for (outer, bridge, netns, inner) in [
+        ("tc", "bridge", &c, "eth0"),
+        ("tx", "bridge", &m, "x0"),
+        ("ty", "bridge-b", &m, "y0"),
+    ] {
+        ip_in(
+            site,
+            "h",
+            &format!("link add name {outer} type veth peer name {inner} netns {netns}"),
+        );
+        ip_in(site, "h", &format!("link set {outer} master {bridge} up"));
+    }
+    for inner in ["x0", "y0"] {
+        ip_in(site, "m", &format!("link set {inner} master bridge up"));
+    }
+    ip_in(site, "c", "addr add 10.9.0.3/24 dev eth0");
+    ip_in(site, "c", "link set eth0 up");
+    more
+}
+
+#[test]
+fn an_interface_on_the_way_of_several_tenants_is_let_go() {
+    let site = Site::new();
+    let _more = with_transit(&site);
+    let agent = site.agent();
+    let listener = site
+        .host
+        .within("b", || TcpListener::bind("10.9.0.2:0").unwrap());
+    let to = listener.local_addr().unwrap();
+    let connections: Vec<_> = ["a", "c"]
+        .into_iter()
+        .map(|part| {
+            let client = site.host.within(part, || TcpStream::connect(to).unwrap());
+            (client, listener.accept().unwrap().0)
+        })
+        .collect();
+    let traffic = Traffic::over(connections);
+    let line = agent.wait_for("is on their way");
+    assert!(line.contains("interface=\"ty\""), "{line}");
+    // From here nobody can tell which of the two is b's.
+    agent.wait_for("tb and tx show the same flows");
+    assert!(site.attached("ty").is_empty());
+    assert_eq!(site.attached("ta"), ["from_tenant"]);
+    traffic.gets_on();
+    traffic.end();
+    let state = site.state();
+    assert!(state.left_out["ty"].contains("--exclude"), "{state:?}");
     assert_eq!(agent.stop(), Some(0));
 }

@@ -181,7 +181,7 @@ fn tenants_are_called_as_somebody_called_their_interface() {
     ip(&["-n", &h, "link", "set", "ta", "alias", "blue"]);
     site.write_policy(
         "policy.toml",
-        "[[rule]]\nname = 'blues'\ntenant = 'blue'\n[[rule]]\nname = 'reds'\ntenant = 'red'\n",
+        "[[rule]]\nname = 'blues'\ntenant = 'blue'\n[[rule]]\nname = 'reds'\ntenant = 'red'\n[[rule]]\nname = 'rest'\n",
     );
     let mut command = site.agent_command("policy.toml");
     command.args(["--label", "tb=mine", "auto"]);
