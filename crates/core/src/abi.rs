@@ -632,7 +632,7 @@ pub const FLOW_RECOVERY: u8 = 1 << 1;
 pub const FLOW_CLOSED: u8 = 1 << 2;
 
 /// Counters in the order of `enum sg_counter`; the first does not count.
-pub const COUNTER_NAMES: [&str; 49] = [
+pub const COUNTER_NAMES: [&str; 51] = [
     "none",
     "packets",
     "ect_set",
@@ -682,6 +682,8 @@ pub const COUNTER_NAMES: [&str; 49] = [
     "double_tag",
     "bucket_dropped",
     "bucket_exceeded",
+    "forged",
+    "rst_outlived",
 ];
 
 const _: () = {

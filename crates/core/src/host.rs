@@ -184,6 +184,6 @@ const _: () = {
     assert!(offset_of!(FrameResult, out) == 52);
     assert!(offset_of!(FrameResult, frame_len) == 68);
     assert!(offset_of!(State, counters) == size_of::<PolicyTable>() + size_of::<Scope>());
-    assert!(size_of::<State>() == 20_320);
-    assert!(offset_of!(State, flow_exists) == 20_312);
+    assert!(size_of::<State>() == 20_336);
+    assert!(offset_of!(State, flow_exists) == 20_328);
 };

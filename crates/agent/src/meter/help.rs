@@ -155,6 +155,14 @@ const HELP: [(&str, &str); 48] = [
         "bucket_exceeded",
         "Packets without a flow beyond the rate of a bucket that only observes.",
     ),
+    (
+        "forged",
+        "Options that only hosts write, written by a tenant: removed.",
+    ),
+    (
+        "rst_outlived",
+        "RSTs that ended nothing: they do not fit, or traffic went on.",
+    ),
 ];
 
 /// What the counter called `name` counts.

@@ -168,6 +168,9 @@ impl<'a> Run<'a> {
             met: BTreeSet::new(),
         };
         run.keep_for(u64::MAX);
+        for map in ["half_open", "remembered", "places", "buckets", "interfaces"] {
+            kernel.clear(map);
+        }
         site::set(kernel, failing, 0);
         run
     }
@@ -363,7 +366,11 @@ impl<'a> Run<'a> {
             key: *key,
             ..Slot::default()
         };
-        self.kernel.write("flows", &free.expect("room"), &slot);
+        let at = free.expect("room");
+        self.kernel.write("flows", &at, &slot);
+        let mut occupied: [u64; 64] = self.kernel.read("occupied", &0_u32).unwrap();
+        occupied[at as usize / 64] |= 1 << (at % 64);
+        self.kernel.write("occupied", &0_u32, &occupied);
     }
 
     /// Connections that are older than the programs.

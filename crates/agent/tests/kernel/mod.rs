@@ -205,6 +205,14 @@ impl Kernel {
         self.read("half_open", key)
     }
 
+    /// Removes all entries of a map.
+    pub fn clear(&self, map: &str) {
+        let map = self.map(map);
+        for key in map.keys() {
+            map.delete(&key).unwrap();
+        }
+    }
+
     /// Summed over CPUs, in the order of [`COUNTER_NAMES`].
     pub fn counters(&self) -> [u64; COUNTER_NAMES.len()] {
         let map = self.map("counters");

@@ -37,7 +37,10 @@ SG_INLINE void sg_count_verdict(struct sg_counters *counters, const struct sg_se
 		counters->value[out->ecn ? SG_COUNT_ECT_SET : SG_COUNT_ECN_HIDDEN]++;
 	if (edits & SG_EDIT_ADD_FEEDBACK)
 		counters->value[SG_COUNT_FEEDBACK_SENT]++;
-	if (edits & SG_EDIT_STRIP_FEEDBACK)
+	if ((edits & (SG_EDIT_STRIP_FEEDBACK | SG_EDIT_STRIP_PEER)) &&
+	    seg->direction == SG_FROM_TENANT)
+		counters->value[SG_COUNT_FORGED]++;
+	else if (edits & SG_EDIT_STRIP_FEEDBACK)
 		counters->value[SG_COUNT_FEEDBACK_TAKEN]++;
 	if (edits & SG_EDIT_WANT_FACK) {
 		counters->value[SG_COUNT_FACK_SENT]++;

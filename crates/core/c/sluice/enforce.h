@@ -53,6 +53,13 @@ SG_INLINE sg_u32 sg_algorithm_now(struct sg_flow *flow, const struct sg_params *
 	return algorithm;
 }
 
+/* Two-sided until the peer's feedback ended. */
+SG_INLINE int sg_once_two_sided(const struct sg_flow *flow)
+{
+	return flow->reason == SG_WHY_FEEDBACK_STOPPED ||
+	       flow->reason == SG_WHY_FEEDBACK_MISMATCH;
+}
+
 SG_INLINE void sg_edit_ecn(struct sg_verdict *out, const struct sg_segment *seg, sg_u8 ecn)
 {
 	if (seg->ecn == ecn)
@@ -274,13 +281,16 @@ SG_INLINE int sg_rst_fits(const struct sg_flow *flow, const struct sg_segment *s
  * may go on after any silence: FINs both ways, acknowledged, are what a
  * table may rely on.
  */
-SG_INLINE void sg_note_close(struct sg_flow *flow, const struct sg_segment *seg, sg_u8 mine)
+SG_INLINE void sg_note_close(struct sg_flow *flow, const struct sg_segment *seg, sg_u8 mine,
+			     struct sg_verdict *out)
 {
 	const sg_u8 both = SG_FLOW_FIN_SENT | SG_FLOW_FIN_SEEN;
 
 	if (sg_likely(!(seg->tcp_flags & (SG_FIN | SG_RST)))) {
-		if (sg_unlikely(flow->flags & SG_FLOW_CLOSED) && (flow->flags & both) != both)
+		if (sg_unlikely(flow->flags & SG_FLOW_CLOSED) && (flow->flags & both) != both) {
 			flow->flags &= (sg_u8)~SG_FLOW_CLOSED;
+			out->count = SG_COUNT_RST_OUTLIVED;
+		}
 		return;
 	}
 	if (seg->tcp_flags & SG_FIN)
@@ -288,6 +298,8 @@ SG_INLINE void sg_note_close(struct sg_flow *flow, const struct sg_segment *seg,
 	if ((flow->flags & both) == both ||
 	    ((seg->tcp_flags & SG_RST) && sg_rst_fits(flow, seg)))
 		flow->flags |= SG_FLOW_CLOSED;
+	else if (seg->tcp_flags & SG_RST)
+		out->count = SG_COUNT_RST_OUTLIVED;
 }
 
 SG_INLINE int sg_polices(const struct sg_flow *flow, const struct sg_params *params)
@@ -459,7 +471,7 @@ SG_INLINE int sg_from_tenant(struct sg_flow *flow, const struct sg_segment *seg,
 
 	flow->seen_ns = now_ns;
 	flow->marks |= SG_FLOW_SENT;
-	sg_note_close(flow, seg, SG_FLOW_FIN_SENT);
+	sg_note_close(flow, seg, SG_FLOW_FIN_SENT, out);
 	if (sg_unlikely(seg->tcp_flags & SG_RST))
 		return 0;
 	if (seg->payload || (seg->tcp_flags & SG_FIN)) {
@@ -479,8 +491,12 @@ SG_INLINE int sg_from_tenant(struct sg_flow *flow, const struct sg_segment *seg,
 			sg_learn_sent(flow, seg);
 		sg_data_sent(flow, seg, now_ns, params, out);
 	}
-	if (sg_unlikely(!may_edit || flow->mode != SG_MODE_TWO_SIDED))
+	if (sg_unlikely(!may_edit || flow->mode != SG_MODE_TWO_SIDED)) {
+		/* The peer's host may not have noticed the fallback, and would believe the tenant. */
+		if (may_edit && (seg->options & SG_OPT_FEEDBACK) && sg_once_two_sided(flow))
+			out->edits |= SG_EDIT_STRIP_FEEDBACK;
 		return 0;
+	}
 	sg_edit_ecn(out, seg, SG_ECT0);
 	sg_give_feedback(flow, seg, out);
 	return 0;
@@ -736,8 +752,7 @@ SG_INLINE void sg_two_sided_arrival(struct sg_flow *flow, const struct sg_segmen
 SG_INLINE int sg_consumes_fack(const struct sg_flow *flow, const struct sg_segment *seg)
 {
 	return !(seg->options & (SG_OPT_SIGNED | SG_OPT_MALFORMED)) &&
-	       (flow->mode == SG_MODE_TWO_SIDED || flow->reason == SG_WHY_FEEDBACK_STOPPED ||
-		flow->reason == SG_WHY_FEEDBACK_MISMATCH);
+	       (flow->mode == SG_MODE_TWO_SIDED || sg_once_two_sided(flow));
 }
 
 /* A segment of an existing flow arrives for the tenant. *out is zeroed by the caller. */
@@ -747,7 +762,7 @@ SG_INLINE int sg_to_tenant(struct sg_flow *flow, const struct sg_segment *seg,
 {
 	flow->seen_ns = now_ns;
 	flow->marks |= SG_FLOW_HEARD;
-	sg_note_close(flow, seg, SG_FLOW_FIN_SEEN);
+	sg_note_close(flow, seg, SG_FLOW_FIN_SEEN, out);
 	if (sg_unlikely(seg->tcp_flags & SG_RST))
 		return 0;
 	flow->bytes_received += seg->payload;

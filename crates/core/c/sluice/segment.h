@@ -160,6 +160,8 @@ enum sg_counter {
 	SG_COUNT_DOUBLE_TAG,       /* a second VLAN tag */
 	SG_COUNT_BUCKET_DROPPED,   /* beyond the rate of a bucket: dropped */
 	SG_COUNT_BUCKET_EXCEEDED,  /* observing: beyond the rate of a bucket */
+	SG_COUNT_FORGED,           /* an option that only hosts write, written by a tenant: removed */
+	SG_COUNT_RST_OUTLIVED,     /* an RST that ended nothing: it does not fit, or traffic went on */
 	SG_COUNT_MAX,
 };
 

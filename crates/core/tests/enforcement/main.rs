@@ -6,6 +6,7 @@ mod net;
 mod adoption;
 mod change;
 mod feedback;
+mod forgery;
 mod frames;
 mod handshake;
 mod loss;

@@ -8,6 +8,7 @@ use sluicegate_core::{
 use super::{Packet, Route, invariants, opt, policy_of, wire};
 
 /// The tenant is the client; offsets count from its first byte, or from the peer's.
+#[derive(Clone)]
 pub struct Solo {
     pub host: Host,
     pub route: Route,
