@@ -50,6 +50,8 @@ start_agent() {
 	rights=$(unit CapabilityBoundingSet | tr '[:upper:]' '[:lower:]' | sed 's/cap_/+/g; s/ /,/g')
 	# shellcheck source=dist/debian/default
 	read -ra words <<<"$(set -f && . /etc/default/sluicegate && eval "printf '%s ' $(unit ExecStart)")"
+	# Not what the one before said: the redirection below is carried out by the child, some time.
+	: >/run/agent.log
 	setpriv --bounding-set="-all,$rights" --no-new-privs "${words[@]}" 2>/run/agent.log &
 	agent=$!
 	until_true says enforcing || { cat /run/agent.log >&2; exit 1; }
