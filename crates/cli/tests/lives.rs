@@ -247,7 +247,11 @@ fn with_transit(site: &Site) -> More<'_> {
             "h",
             &format!("link add name {outer} type veth peer name {inner} netns {netns}"),
         );
-        ip_in(site, "h", &format!("link set {outer} master {bridge} up"));
+        ip_in(
+            site,
+            "h",
+            &format!("link set dev {outer} master {bridge} up"),
+        );
     }
     for inner in ["x0", "y0"] {
         ip_in(site, "m", &format!("link set {inner} master bridge up"));
