@@ -2,7 +2,8 @@
 # The agent on another kernel: one of Debian's, booted in emulated machines with the very test programs (and so the
 # very kernel programs inside them) that are built here. Needs no KVM and, once its tools are installed, no root.
 #
-#   kernel-test.sh [6.12|6.1] [TEST…]   TEST: names of test programs; without any, all of them
+#   kernel-test.sh [6.12|6.1] [TEST…]   TEST: names of test programs; without any, all of them; "programs": those
+#                                       that run the kernel programs on frames, which take little time
 #
 # 6.12  the oldest that is supported: all that loads kernel programs and runs them on packets must pass there
 # 6.1   one that is not: doctor and agent must say so and what to install, and leave nothing behind
@@ -20,6 +21,7 @@ MEMORY_MB=1024
 # One CPU each: where emulated ones share real ones, a program that holds a flow's lock stops for so long that the
 # other one's gives up, as it may, and tests that want every packet edited fail. Two machines use two real CPUs.
 LANES_TESTS=("acceptance vectors cc_vectors charge faults sluicegate_agent switch_port tenant_cc" "instance live_edit live_adopt ignore_window reload")
+LANES_PROGRAMS=("acceptance vectors" "cc_vectors charge faults")
 LANES_REFUSAL=("refusal")
 # What takes minutes there and says little of a kernel; TEST may name it all the same.
 LEFT_OUT="compliant agent"
@@ -35,7 +37,11 @@ case "$version" in
 6.1) suites=(bookworm) lanes=("${LANES_REFUSAL[@]}") ;;
 *) die "kernel-test.sh: no kernel '$version' here; use 6.12 or 6.1" ;;
 esac
-[ $# -eq 0 ] || lanes=("$*")
+case "$*" in
+"") ;;
+programs) lanes=("${LANES_PROGRAMS[@]}") ;;
+*) lanes=("$*") ;;
+esac
 [ "$(uname -m)" = x86_64 ] || die "kernel-test.sh boots x86-64 kernels with this machine's own test programs: it needs an x86-64 machine"
 
 kernels=$SG_ROOT/out/kernels

@@ -226,7 +226,7 @@ impl<'a> Run<'a> {
             } else {
                 Action::Drop
             },
-            edits: u16::MAX & !edit::HIDE_MPTCP,
+            edits: !edit::HIDE_MPTCP,
             window: None,
             segment: Segment::default(),
             fack: None,

@@ -98,11 +98,12 @@ SG_INLINE int sg_may_infer_loss(const struct sg_flow *flow)
 }
 
 /*
- * A switch that marks does so long before it drops. Where two windows have lost packets
+ * A switch that marks does so long before it drops. Where several windows have lost packets
  * and none ever met a mark, nothing on the path marks: an algorithm that waits for
- * marks would only be Reno, and the rule names another.
+ * marks would only be Reno, and the rule names another. One or two losses may be a
+ * host's own, short of CPU time.
  */
-#define SG_UNMARKED_LOSSES 2U
+#define SG_UNMARKED_LOSSES 8U
 
 SG_INLINE void sg_note_unmarked(struct sg_flow *flow, const struct sg_params *params,
 				struct sg_verdict *out)

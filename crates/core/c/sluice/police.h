@@ -34,7 +34,10 @@ SG_INLINE int sg_police_exceeds(const struct sg_flow *flow, sg_u32 end)
 	return !(flow->marks & SG_FLOW_SCALE_BOUND) && sg_seq_gt(end, edge + flow->mss);
 }
 
-/* Segments that may be repeated whatever the window: probes, tail losses, keepalives. */
+/*
+ * Segments that may be repeated beside a window: probes, tail losses, keepalives. As
+ * timers of stacks have it, in an RTO rather than in each RTT.
+ */
 #define SG_REPEAT_SEGMENTS 16U
 
 /* An RTT in 1024 ns, as far as it is known. */
@@ -49,14 +52,21 @@ SG_INLINE sg_u32 sg_faded(sg_u32 bytes, sg_u64 past, sg_u64 within)
 	return past < within ? (sg_u32)(bytes * (within - past) / within) : 0;
 }
 
-/* Of the bytes repeated lately, those that still count at `now_ns`: they fade over an RTT. */
+/*
+ * Of the bytes repeated lately, those that still count at `now_ns`: a window fades over an
+ * RTT, what exceeds it over an RTO.
+ */
 SG_INLINE sg_u32 sg_repeated(const struct sg_flow *flow, const struct sg_params *params,
-			     sg_u64 now_ns)
+			     sg_u32 window, sg_u64 now_ns)
 {
+	sg_u32 past = (sg_u32)(now_ns >> 10) - flow->repeat_time, within;
+	sg_u32 rtt = sg_repeat_rtt(flow, params);
+
 	if (sg_likely(!flow->repeated))
 		return 0;
-	return sg_faded(flow->repeated, (sg_u32)(now_ns >> 10) - flow->repeat_time,
-			sg_repeat_rtt(flow, params));
+	within = sg_min32(flow->repeated, window);
+	return sg_faded(within, past, rtt) +
+	       sg_faded(flow->repeated - within, past, sg_max32(rtt, params->rto_min_us));
 }
 
 /*
@@ -89,7 +99,7 @@ SG_INLINE int sg_repeats(struct sg_flow *flow, const struct sg_params *params, s
 	sg_u32 flight = sg_repeat_flight(flow, params, now_ns);
 	sg_u32 window = sg_max32(sg_max32(flow->cc.cwnd, sg_cc_before_cut(&flow->cc)), flight);
 	sg_u64 limit = (sg_u64)window + window / 4 + SG_REPEAT_SEGMENTS * flow->mss;
-	sg_u64 repeated = (sg_u64)sg_repeated(flow, params, now_ns) + bytes;
+	sg_u64 repeated = (sg_u64)sg_repeated(flow, params, window, now_ns) + bytes;
 
 	if (repeated > limit)
 		return 0;

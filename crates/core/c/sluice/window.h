@@ -59,7 +59,7 @@ SG_INLINE sg_u32 sg_window_target(const struct sg_flow *flow, const struct sg_pa
 	sg_u32 cwnd = flow->cc.cwnd, repeated;
 
 	if (sg_unlikely(flow->repeated) && (params->flags & SG_RULE_POLICE)) {
-		repeated = sg_repeated(flow, params, now_ns);
+		repeated = sg_repeated(flow, params, cwnd, now_ns);
 		if (repeated > cwnd / 16)
 			cwnd -= sg_min32(cwnd, repeated - cwnd / 16);
 	}

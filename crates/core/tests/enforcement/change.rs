@@ -71,10 +71,15 @@ fn a_path_that_drops_and_never_marks_gets_the_fallback() {
         ..params()
     });
     let mut at = solo.round(0, MSS, false, WIDE);
-    at = lose_one(&mut solo, at, false);
-    assert_eq!(solo.flow().marks & FLOW_UNMARKED, 0, "one loss says little");
-    at = solo.round(at, MSS, false, WIDE);
-    at = lose_one(&mut solo, at, false);
+    for losses in 0..8 {
+        assert_eq!(
+            solo.flow().marks & FLOW_UNMARKED,
+            0,
+            "{losses} losses say little"
+        );
+        at = lose_one(&mut solo, at, false);
+        at = solo.round(at, MSS, false, WIDE);
+    }
     assert_ne!(solo.flow().marks & FLOW_UNMARKED, 0);
     assert_eq!(solo.counter("flow_unmarked"), 1);
     at = solo.round(at, MSS, false, WIDE);
@@ -92,7 +97,7 @@ fn a_path_that_marks_may_drop() {
         ..params()
     });
     let mut at = solo.round(0, MSS, true, WIDE);
-    for _ in 0..5 {
+    for _ in 0..20 {
         at = solo.round(at, MSS, false, WIDE);
         at = lose_one(&mut solo, at, false);
     }
