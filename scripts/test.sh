@@ -224,7 +224,7 @@ cargo_tests "tests" "${PARALLEL[@]}"
 cargo_tests "kernel and lab tests" "${EXCLUSIVE[@]}" -- --test-threads=1
 stage "package" scripts/test-deb.sh "$SLUICEGATE" "$LOGS/package"
 if [ "$(uname -m)" = x86_64 ]; then
-	stage "linux 6.12" env SLUICEGATE_VECTOR_FRAMES=1000 scripts/kernel-test.sh 6.12 programs
+	stage "linux 6.12" scripts/kernel-test.sh 6.12 programs
 	stage "linux 6.1 is refused" scripts/kernel-test.sh 6.1
 fi
 stage "fuzz smoke" fuzz/run.sh "$FUZZ_SECONDS"

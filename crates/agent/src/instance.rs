@@ -42,13 +42,14 @@ type Counters = [u64; COUNTER_NAMES.len()];
 pub const PROGRAMS: [&str; 2] = ["from_tenant", "to_tenant"];
 
 /// Maps that outlive an agent.
-pub(crate) const PINNED_MAPS: [&str; 10] = [
+pub(crate) const PINNED_MAPS: [&str; 11] = [
     "policy",
     "config",
     "flows",
     "occupied",
     "sweeper",
     "half_open",
+    "remembered",
     "interfaces",
     "places",
     "buckets",
@@ -166,14 +167,29 @@ impl Instance {
             };
             instance.write("sweeper", &0u32, &sweeper)?;
         }
-        if let Some(pins) = options.pins.clone() {
-            instance.pin_maps(&pins)?;
-            instance.adopt_links(&pins, &options.tenants)?;
+        if let Some(pins) = &options.pins {
+            instance.pin_maps(pins)?;
         }
-        instance.reload(policy)?;
+        instance.begin(policy, options)?;
         let begun = instance.run("begin_sweeping", 0, 0)?;
         ensure!(begun == 0, "the timer that collects flows did not start");
         Ok(instance)
+    }
+
+    /// Takes over what is attached and puts the policy in force. Flows that are kept are decided by where they are, so
+    /// that interfaces come first; fresh maps have no rule yet, and no packet may meet them so.
+    fn begin(&mut self, policy: &Policy, options: &Options) -> Result<()> {
+        let kept = matches!(self.takeover, Takeover::Kept { .. });
+        if !kept {
+            self.reload(policy)?;
+        }
+        if let Some(pins) = &options.pins {
+            self.adopt_links(pins, &options.tenants, kept)?;
+        }
+        if kept {
+            self.reload(policy)?;
+        }
+        Ok(())
     }
 
     /// Writes when flows are forgotten; the policy in force stays the one that is kept.
@@ -294,10 +310,18 @@ impl Instance {
                 Pins::remove(&pins.link(index, direction))?;
             }
         }
+        self.dismiss(index)
+    }
+
+    /// Forgets what the maps have of an interface.
+    fn dismiss(&self, index: u32) -> Result<()> {
         for map in ["interfaces", "places"] {
-            self.map(map)?
-                .delete(plain::bytes(&index))
-                .context("forgetting an interface")?;
+            match self.map(map)?.delete(plain::bytes(&index)) {
+                Err(error) if error.kind() != libbpf_rs::ErrorKind::NotFound => {
+                    return Err(error).context("forgetting an interface");
+                }
+                _ => {}
+            }
         }
         self.forget_buckets(index, 0)?;
         self.forget_flows(index)
@@ -340,7 +364,7 @@ impl Instance {
         ensure!(self.pins.is_none(), "a pinned instance cannot be reset");
         self.attached.clear();
         self.forget(0)?;
-        for name in ["half_open", "interfaces", "places", "buckets"] {
+        for name in ["half_open", "remembered", "interfaces", "places", "buckets"] {
             maps::clear(&self.map(name)?)?;
         }
         let cpus = libbpf_rs::num_possible_cpus().context("counting CPUs")?;
@@ -560,27 +584,30 @@ impl Instance {
     }
 
     /// Puts these programs in the place of those that an earlier agent left attached.
-    fn adopt_links(&mut self, pins: &Pins, tenants: &BTreeMap<u32, String>) -> Result<()> {
+    fn adopt_links(
+        &mut self,
+        pins: &Pins,
+        tenants: &BTreeMap<u32, String>,
+        kept: bool,
+    ) -> Result<()> {
         let present = interfaces::list()?;
         for index in pins.interfaces() {
             let interface = present.iter().find(|interface| interface.index == index);
             let interface = interface
                 .cloned()
                 .unwrap_or_else(|| Interface::nameless(index));
+            let tenant = tenants.get(&index).unwrap_or(&interface.name);
+            if !kept {
+                self.write_interface(index)?;
+                self.admit(&interface, tenant)?;
+            }
             match self.adopt(pins, index) {
-                Ok(Some(links)) => {
-                    if !matches!(self.takeover, Takeover::Kept { .. }) {
-                        self.write_interface(index)?;
-                    }
-                    let tenant = tenants.get(&index).unwrap_or(&interface.name);
-                    self.admit(&interface, tenant)?;
-                    self.keep(&interface, tenant, links)?;
-                }
+                Ok(Some(links)) => self.keep(&interface, tenant, links)?,
                 Ok(None) => {
                     for (_, direction) in PLACES {
                         Pins::remove(&pins.link(index, direction))?;
                     }
-                    self.forget_flows(index)?;
+                    self.dismiss(index)?;
                 }
                 Err(error) => return Err(error),
             }

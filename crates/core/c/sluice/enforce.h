@@ -720,6 +720,12 @@ SG_INLINE void sg_ack_arrives(struct sg_flow *flow, const struct sg_segment *seg
 /* Where uncounted bytes saturate: above any patience. */
 #define SG_UNCOUNTED_MAX (1LL << 30)
 
+/* An ACK of what was sent, and no older than a window. */
+SG_INLINE int sg_ack_plausible(const struct sg_flow *flow, const struct sg_segment *seg)
+{
+	return sg_seq_le(seg->ack, flow->snd_nxt) && flow->snd_nxt - seg->ack <= 2 * SG_WINDOW_MAX;
+}
+
 /* What only two enforcing hosts do: count, take feedback, hide ECN. */
 SG_INLINE void sg_two_sided_arrival(struct sg_flow *flow, const struct sg_segment *seg,
 				    struct sg_verdict *out)
@@ -735,7 +741,8 @@ SG_INLINE void sg_two_sided_arrival(struct sg_flow *flow, const struct sg_segmen
 	}
 	if (seg->options & SG_OPT_FEEDBACK) {
 		out->edits |= SG_EDIT_STRIP_FEEDBACK;
-		if (!sg_feedback_take(flow, seg))
+		/* Who cannot tell what is being acknowledged is no host on the path. */
+		if (!sg_ack_plausible(flow, seg) || !sg_feedback_take(flow, seg))
 			out->count = SG_COUNT_FEEDBACK_STALE;
 	}
 	sg_edit_ecn(out, seg, SG_NOT_ECT);

@@ -81,9 +81,11 @@ SG_INLINE sg_u32 sg_repeat_flight(const struct sg_flow *flow, const struct sg_pa
 				  sg_u64 now_ns)
 {
 	sg_u32 flight = sg_seq_gt(flow->snd_nxt, flow->snd_una) ? flow->snd_nxt - flow->snd_una : 0;
+	/* Samples of the RTT are rare while much is repeated, and may be old: an RTO at least. */
+	sg_u64 within = sg_max64(SG_REPEAT_FLIGHT_RTTS * sg_repeat_rtt(flow, params),
+				 params->rto_min_us);
 	sg_u32 kept = sg_faded((sg_u32)flow->repeat_flight << SG_REPEAT_FLIGHT_SHIFT,
-			       (sg_u32)(now_ns >> 10) - flow->repeat_time,
-			       SG_REPEAT_FLIGHT_RTTS * sg_repeat_rtt(flow, params));
+			       (sg_u32)(now_ns >> 10) - flow->repeat_time, within);
 
 	return sg_max32(kept, sg_min32(flight, SG_WINDOW_MAX));
 }
