@@ -2,8 +2,10 @@
 
 use std::{
     fs,
-    io::Write,
-    net::{TcpListener, TcpStream},
+    io::{Write, stdin},
+    net::{SocketAddr, TcpListener, TcpStream},
+    os::fd::{AsFd, OwnedFd},
+    process::{Child, Command, Stdio},
     thread,
     time::{Duration, Instant},
 };
@@ -19,8 +21,9 @@ use crate::{
 
 const MEASURED: Duration = Duration::from_secs(20);
 const TICK: Duration = Duration::from_millis(1);
-/// Connections that may wait for accept, and so be opened in a row.
-const BACKLOG: usize = 100;
+/// The argument with which this program starts itself to keep the receiving ends: machines limit the files of one
+/// process, and so many connections may be more than that.
+pub const KEEPER: &str = "--keep";
 
 /// Each message is a packet of data and, since the next one on that connection comes much later, an ACK.
 pub fn measure(flows: usize, packets_per_second: u64) -> Result<Value> {
@@ -30,7 +33,8 @@ pub fn measure(flows: usize, packets_per_second: u64) -> Result<Value> {
         ..Options::default()
     };
     let hosts = enforced(&path, &options)?;
-    let mut connections = open(&path, flows)?;
+    let keeper = Keeper::start(&path)?;
+    let mut connections = open(&path, keeper.address, flows)?;
     let known = hosts[0].raw_flows()?.len();
     ensure!(known >= flows, "the host knows {known} of {flows} flows");
     let statistics = Statistics::on()?;
@@ -56,36 +60,62 @@ pub fn measure(flows: usize, packets_per_second: u64) -> Result<Value> {
     )
 }
 
-/// Both ends of so many connections; the receiving end only keeps them.
-fn open(path: &Path, flows: usize) -> Result<Vec<(TcpStream, TcpStream)>> {
-    let listener = path.within("b", || Ok(TcpListener::bind((RECEIVER, 0))?))?;
-    let address = listener.local_addr()?;
+/// The process that has the receiving ends; ended when dropped.
+struct Keeper {
+    process: Child,
+    address: SocketAddr,
+}
+
+impl Keeper {
+    fn start(path: &Path) -> Result<Self> {
+        let listener = path.within("b", || Ok(TcpListener::bind((RECEIVER, 0))?))?;
+        let address = listener.local_addr()?;
+        let process = Command::new(std::env::current_exe()?)
+            .arg(KEEPER)
+            .stdin(Stdio::from(OwnedFd::from(listener)))
+            .spawn()
+            .context("starting the process that keeps the receiving ends")?;
+        Ok(Self { process, address })
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Accepts what comes to the socket that is this process's input, and keeps it until the process is ended.
+pub fn keep() -> Result<()> {
+    let listener = TcpListener::from(stdin().as_fd().try_clone_to_owned()?);
+    let mut kept = Vec::new();
+    loop {
+        kept.push(listener.accept().context("accepting")?);
+    }
+}
+
+/// The sending ends of so many connections.
+fn open(path: &Path, to: SocketAddr, flows: usize) -> Result<Vec<TcpStream>> {
     path.within("a", || {
-        let mut open = Vec::with_capacity(flows);
-        while open.len() < flows {
-            let part = BACKLOG.min(flows - open.len());
-            let near: Vec<TcpStream> = (0..part)
-                .map(|_| TcpStream::connect(address))
-                .collect::<Result<_, _>>()
-                .context("connecting")?;
-            for near in near {
-                near.set_nodelay(true)?;
-                open.push((near, listener.accept()?.0));
-            }
-        }
-        Ok(open)
+        let connect = |_| {
+            let connection = TcpStream::connect(to).context("connecting")?;
+            connection.set_nodelay(true)?;
+            Ok(connection)
+        };
+        (0..flows).map(connect).collect()
     })
 }
 
 /// One message after another, each on the next connection; returns how many.
-fn talk(connections: &mut [(TcpStream, TcpStream)], per_second: u64) -> Result<u64> {
+fn talk(connections: &mut [TcpStream], per_second: u64) -> Result<u64> {
     let begun = Instant::now();
     let mut sent = 0u64;
     while begun.elapsed() < MEASURED {
         let due = (begun.elapsed().as_micros() * u128::from(per_second) / 1_000_000) as u64;
         while sent < due {
             let number = (sent % connections.len() as u64) as usize;
-            connections[number].0.write_all(&[0; 64])?;
+            connections[number].write_all(&[0; 64])?;
             sent += 1;
         }
         thread::sleep(TICK);

@@ -34,8 +34,11 @@ struct Settings {
 }
 
 fn main() -> Result<()> {
+    if std::env::args().any(|argument| argument == concurrent::KEEPER) {
+        return concurrent::keep();
+    }
     let settings = settings()?;
-    raise_descriptor_limit(2 * settings.flows as u64 + 100)?;
+    raise_descriptor_limit(settings.flows as u64 + 100)?;
     let concurrent = concurrent::measure(settings.flows, settings.packets_per_second)?;
     println!("{concurrent:#}");
     let turnover = turnover::measure(settings.turnover)?;
@@ -88,7 +91,6 @@ fn settings() -> Result<Settings> {
     Ok(settings)
 }
 
-/// Both ends of every connection are in this process.
 #[allow(unsafe_code)] // setrlimit: the library's wrapper is not among the features at hand
 fn raise_descriptor_limit(least: u64) -> Result<()> {
     let mut limit = libc::rlimit {
