@@ -74,11 +74,11 @@ bench-sim: ## packet-hops per second of the simulator, one line per case
 
 .PHONY: bench-enforce
 bench-enforce: ## cost of enforcement on an unshaped path (root)
-	@bench/enforce.sh "$(OUT)/bench-enforce"
+	@bench/run.sh enforce "$(OUT)/bench-enforce"
 
 .PHONY: bench-scale
 bench-scale: ## many flows: what they cost, what they leave, a flood of SYNs (root)
-	@bench/scale.sh "$(OUT)/bench-scale"
+	@bench/run.sh scale "$(OUT)/bench-scale"
 
 .PHONY: lint
 lint: ## formatting, clippy, C warnings natively and for BPF

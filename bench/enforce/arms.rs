@@ -12,7 +12,7 @@ use sluicegate_agent::{
     tcx::{Direction, TcxLink},
 };
 
-use crate::{path::Path, policy};
+use crate::shared::{path::Path, policy};
 
 /// Host of a path, and the side that it is on.
 const HOSTS: [(&str, &str); 2] = [("ha", "sending host"), ("hb", "receiving host")];

@@ -10,18 +10,18 @@
 mod arms;
 mod frames;
 mod paired;
-mod path;
-mod policy;
 mod programs;
-mod sides;
+#[path = "../shared/mod.rs"]
+mod shared;
 mod traffic;
 
-use std::{fmt, fs, path::PathBuf, time::Duration};
+use std::{fmt, path::PathBuf, time::Duration};
 
 use anyhow::{Context, Result, bail};
 use arms::{Arm, Paths};
 use paired::{Measure, Median, Pair};
 use serde_json::{Value, json};
+use shared::{results, statistics::Statistics};
 use sluicegate_agent::inventory::ProgramInfo;
 
 /// Numbers of flows that are tried.
@@ -45,21 +45,13 @@ fn main() -> Result<()> {
     for flows in FLOWS {
         loads.push(load(&paths, flows, &settings)?);
     }
-    let results = json!({
-        "kernel": fs::read_to_string("/proc/sys/kernel/osrelease")?.trim(),
-        "cpus": std::thread::available_parallelism()?.get(),
+    let measured = json!({
         "pairs": settings.pairs,
         "seconds": settings.measured.as_secs_f64(),
         "paths_ns": costs.iter().map(|cost| json!({"path": cost.name, "median": cost.median_ns})).collect::<Value>(),
         "loads": loads,
     });
-    if let Some(out) = &settings.out {
-        fs::create_dir_all(out)?;
-        let file = out.join("results.json");
-        fs::write(&file, serde_json::to_string_pretty(&results)?)?;
-        println!("written to {}", file.display());
-    }
-    Ok(())
+    results::write(settings.out.as_deref(), measured)
 }
 
 fn settings() -> Result<Settings> {
@@ -199,23 +191,4 @@ fn accounted(paths: &Paths, flows: usize, measured: Duration) -> Result<Vec<Acco
         }
     }
     Ok(accounted)
-}
-
-/// `/proc/sys/kernel/bpf_stats_enabled`, put back when dropped.
-struct Statistics(String);
-
-impl Statistics {
-    const FILE: &str = "/proc/sys/kernel/bpf_stats_enabled";
-
-    fn on() -> Result<Self> {
-        let before = fs::read_to_string(Self::FILE).context(Self::FILE)?;
-        fs::write(Self::FILE, "1").context(Self::FILE)?;
-        Ok(Self(before))
-    }
-}
-
-impl Drop for Statistics {
-    fn drop(&mut self) {
-        let _ = fs::write(Self::FILE, self.0.trim());
-    }
 }

@@ -9,7 +9,7 @@ use crate::{
         ACK, HANDSHAKE_OPTIONS, PEER_OPTION, REMOTE_ISN, SYN, Segment, TENANT_ISN, arp,
         feedback_option,
     },
-    policy,
+    shared::policy,
 };
 
 /// Runs of each path; the median of their durations counts.

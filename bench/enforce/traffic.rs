@@ -18,7 +18,7 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
-use crate::{
+use crate::shared::{
     path::{Path, RECEIVER},
     sides::Side,
 };

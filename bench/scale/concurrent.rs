@@ -1,7 +1,6 @@
 //! Thousands of open flows that say little: what the kernel accounts to the programs.
 
 use std::{
-    fs,
     io::{Write, stdin},
     net::{SocketAddr, TcpListener, TcpStream},
     os::fd::{AsFd, OwnedFd},
@@ -16,7 +15,10 @@ use sluicegate_agent::{Instance, Options};
 
 use crate::{
     enforced,
-    path::{Path, RECEIVER},
+    shared::{
+        path::{Path, RECEIVER},
+        statistics::Statistics,
+    },
 };
 
 const MEASURED: Duration = Duration::from_secs(20);
@@ -129,23 +131,4 @@ fn spent(instance: &Instance) -> Result<(u64, u64)> {
     Ok(programs.iter().fold((0, 0), |(time_ns, runs), program| {
         (time_ns + program.run_time_ns, runs + program.runs)
     }))
-}
-
-/// `/proc/sys/kernel/bpf_stats_enabled`, put back when dropped.
-struct Statistics(String);
-
-impl Statistics {
-    const FILE: &str = "/proc/sys/kernel/bpf_stats_enabled";
-
-    fn on() -> Result<Self> {
-        let before = fs::read_to_string(Self::FILE).context(Self::FILE)?;
-        fs::write(Self::FILE, "1").context(Self::FILE)?;
-        Ok(Self(before))
-    }
-}
-
-impl Drop for Statistics {
-    fn drop(&mut self) {
-        let _ = fs::write(Self::FILE, self.0.trim());
-    }
 }

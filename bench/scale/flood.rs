@@ -21,7 +21,7 @@ use sluicegate_agent::{Instance, Options};
 
 use crate::{
     enforced,
-    path::{Path, RECEIVER},
+    shared::path::{Path, RECEIVER},
 };
 
 /// Rounds of four turns each.

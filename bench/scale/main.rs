@@ -8,20 +8,16 @@
 
 mod concurrent;
 mod flood;
-#[path = "../enforce/path.rs"]
-mod path;
-#[path = "../enforce/policy.rs"]
-mod policy;
 #[allow(dead_code)] // threads of this benchmark stay nowhere
-#[path = "../enforce/sides.rs"]
-mod sides;
+#[path = "../shared/mod.rs"]
+mod shared;
 mod turnover;
 
-use std::{fs, path::PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
-use path::Path;
 use serde_json::json;
+use shared::{path::Path, policy, results};
 use sluicegate_agent::{Instance, Options};
 
 /// What is asked for, with the figures of an ordinary run.
@@ -45,20 +41,12 @@ fn main() -> Result<()> {
     println!("{turnover:#}");
     let flood = flood::measure(settings.syns)?;
     println!("{flood:#}");
-    let results = json!({
-        "kernel": fs::read_to_string("/proc/sys/kernel/osrelease")?.trim(),
-        "cpus": std::thread::available_parallelism()?.get(),
+    let measured = json!({
         "concurrent": concurrent,
         "turnover": turnover,
         "flood": flood,
     });
-    if let Some(out) = &settings.out {
-        fs::create_dir_all(out)?;
-        let file = out.join("results.json");
-        fs::write(&file, serde_json::to_string_pretty(&results)?)?;
-        println!("written to {}", file.display());
-    }
-    Ok(())
+    results::write(settings.out.as_deref(), measured)
 }
 
 fn settings() -> Result<Settings> {

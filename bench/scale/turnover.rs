@@ -15,7 +15,7 @@ use sluicegate_agent::{Instance, Options};
 
 use crate::{
     enforced,
-    path::{Path, RECEIVER},
+    shared::path::{Path, RECEIVER},
 };
 
 /// Ports of the receiver, each with a thread at both ends: a tuple is not used again while it may linger.

@@ -10,7 +10,7 @@ use std::{os::fd::AsFd, process::Command};
 use anyhow::{Context, Result, ensure};
 use sluicegate_agent::netns::{self, NetNs};
 
-use crate::sides::Side;
+use super::sides::Side;
 
 /// Address of the receiving tenant; the sender's is 10.9.0.1.
 pub const RECEIVER: &str = "10.9.0.2";

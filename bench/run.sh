@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# A benchmark of enforcement on this kernel: bench/enforce/ or bench/scale/.
+#
+#   run.sh enforce DIR [--pairs N] [--seconds S]
+#   run.sh scale DIR [--flows N] [--rate PACKETS] [--turnover N] [--syns N]
+#
+# Leaves results.json in DIR.
+set -euo pipefail
+# shellcheck source=scripts/env.sh
+. "$(dirname "${BASH_SOURCE[0]}")/../scripts/env.sh"
+cd "$SG_ROOT"
+
+usage="usage: run.sh enforce|scale DIR [ARGUMENTS…]"
+name=${1:?$usage}
+out=${2:?$usage}
+shift 2
+[ "$(id -u)" -eq 0 ] || die "this benchmark needs root: it loads kernel programs and builds network namespaces"
+scripts/setup.sh demo
+# setup may have installed the first usable cargo and clang
+# shellcheck source=scripts/env.sh
+. scripts/env.sh
+mkdir -p "$out"
+cargo bench --locked -p sluicegate-agent --bench "$name" -- --out "$(readlink -f "$out")" "$@"
