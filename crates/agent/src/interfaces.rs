@@ -1,7 +1,7 @@
 //! A network namespace's interfaces: a listing, and news of those that come and go.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     os::fd::{AsFd, AsRawFd, BorrowedFd},
 };
@@ -182,6 +182,17 @@ pub fn list() -> Result<Vec<Interface>> {
             _ => None,
         })
         .collect())
+}
+
+/// Names of the interfaces of the calling thread's network namespace, by index.
+///
+/// # Errors
+/// As [`list`].
+pub fn names() -> Result<BTreeMap<u32, String>> {
+    let names = list()?
+        .into_iter()
+        .map(|interface| (interface.index, interface.name));
+    Ok(names.collect())
 }
 
 /// The interface called `name` in the calling thread's network namespace.

@@ -8,7 +8,7 @@
 //! - [`daemon`] is the agent around it, [`takeover`] its restart, [`detach`] its undoing,
 //!   `service` what a service manager hears of it;
 //! - [`meter`] is what an operator watches: looks, sums over time, Prometheus;
-//! - [`labels`] names tenants, [`state`] is what an agent tells others of itself;
+//! - [`labels`] names tenants, [`state`] is what an agent tells others of itself, [`mod@file`] replaces files;
 //! - [`doctor`] says what works here and what does not;
 //! - `table` reads the table of flows, [`record`] is a flow as people read it;
 //! - [`object`] embeds, opens and loads objects, and turns a verifier's rejection into an error;
@@ -23,6 +23,7 @@ pub mod bpffs;
 pub mod daemon;
 pub mod detach;
 pub mod doctor;
+pub mod file;
 pub mod ignore_window;
 pub mod instance;
 pub mod interfaces;

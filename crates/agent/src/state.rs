@@ -14,7 +14,7 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use sluicegate_policy::Policy;
 
-use crate::{bpffs, record::Names};
+use crate::{bpffs, file, record::Names};
 
 /// Where agents keep their files.
 pub const RUN_DIR: &str = "/run/sluicegate";
@@ -148,11 +148,9 @@ pub fn write(run_dir: &Path, state: &State) -> Result<()> {
     let path = path(run_dir, &state.netns);
     let context = || format!("writing {}", path.display());
     fs::create_dir_all(run_dir).with_context(context)?;
-    let next = path.with_extension("json.next");
     let mut text = serde_json::to_string_pretty(state).with_context(context)?;
     text.push('\n');
-    fs::write(&next, text).with_context(context)?;
-    fs::rename(&next, &path).with_context(context)
+    file::replace(&path, text.as_bytes())
 }
 
 /// What the agent of that namespace last said; `None` if there is no file.

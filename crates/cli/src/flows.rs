@@ -1,6 +1,6 @@
 //! `sluicegate flows`: what the running agent knows of each flow.
 
-use std::{collections::BTreeMap, os::fd::AsFd, path::PathBuf};
+use std::{os::fd::AsFd, path::PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
@@ -97,7 +97,7 @@ impl Choice {
 pub struct Place {
     /// Network namespace, as `ip netns` names it [default: the current one]
     #[arg(long, value_name = "NAME")]
-    netns: Option<String>,
+    pub netns: Option<String>,
 
     /// Where the bpffs is
     #[arg(long, value_name = "DIR", default_value = bpffs::DEFAULT)]
@@ -105,17 +105,26 @@ pub struct Place {
 
     /// Where the agent says what interfaces and rules are called
     #[arg(long, value_name = "DIR", default_value = state::RUN_DIR)]
-    run_dir: PathBuf,
+    pub run_dir: PathBuf,
 }
 
 impl Place {
+    /// Finds it, and where its pins are or would be.
+    ///
+    /// # Errors
+    /// There is no such namespace.
+    pub fn select(&self) -> Result<(NetNs, Pins)> {
+        let netns = NetNs::select(self.netns.as_deref())?;
+        let pins = Pins::new(&self.bpffs, netns.name());
+        Ok((netns, pins))
+    }
+
     /// Finds it, with what is pinned there.
     ///
     /// # Errors
     /// There is no such namespace, or nothing is pinned for it.
     pub fn find(&self) -> Result<(NetNs, Pins)> {
-        let netns = NetNs::select(self.netns.as_deref())?;
-        let pins = Pins::new(&self.bpffs, netns.name());
+        let (netns, pins) = self.select()?;
         ensure!(
             pins.exist(),
             "nothing is enforced in network namespace {}: no pins at {} (is the agent running there, with this \
@@ -131,7 +140,8 @@ impl Place {
     /// # Errors
     /// The namespace cannot be entered.
     pub fn names(&self, netns: &NetNs) -> Result<Names> {
-        Ok(self.state(netns).names(interface_names(netns)?))
+        let interfaces = netns::within(netns.as_fd(), interfaces::names)?;
+        Ok(self.state(netns).names(interfaces))
     }
 
     /// What the agent there said last; nothing if it said nothing that can be read.
@@ -144,15 +154,6 @@ impl Place {
     }
 }
 
-/// Names of the interfaces of a network namespace.
-fn interface_names(netns: &NetNs) -> Result<BTreeMap<u32, String>> {
-    let interfaces = netns::within(netns.as_fd(), interfaces::list)?;
-    let names = interfaces
-        .into_iter()
-        .map(|interface| (interface.index, interface.name));
-    Ok(names.collect())
-}
-
 /// Prints the flows.
 pub fn run(args: &Args) -> Result<(), Failure> {
     output::print(&shown(args)?)
@@ -161,7 +162,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 fn shown(args: &Args) -> Result<String> {
     let (netns, pins) = args.place.find()?;
     let state = args.place.state(&netns);
-    let flows = instance::pinned_flows(&pins, &state.names(interface_names(&netns)?))?;
+    let interfaces = netns::within(netns.as_fd(), interfaces::names)?;
+    let flows = instance::pinned_flows(&pins, &state.names(interfaces))?;
     let all = flows.len();
     let rows = choose(flows, args);
     if !args.json {

@@ -1,25 +1,28 @@
 //! `sluicegate metrics`: what Prometheus reads, without an agent that serves it.
 
 use std::{
-    fs,
     path::{Path, PathBuf},
     thread,
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::Result;
 use sluicegate_agent::{
-    bpffs::{self, Pins},
+    bpffs::Pins,
+    file, interfaces,
     meter::{
         Snapshot,
         exposition::Exposition,
         pinned_programs,
-        serve::{Meter, PERIOD, interface_names},
+        serve::{Meter, PERIOD},
     },
     netns::NetNs,
     state,
 };
 
-use crate::output::{self, Failure};
+use crate::{
+    flows::Place,
+    output::{self, Failure},
+};
 
 /// Print metrics in Prometheus' text format.
 ///
@@ -41,50 +44,43 @@ pub struct Args {
     #[arg(long, requires = "output")]
     follow: bool,
 
-    /// Network namespace, as `ip netns` names it [default: the current one]
-    #[arg(long, value_name = "NAME")]
-    netns: Option<String>,
-
-    /// Where the bpffs is
-    #[arg(long, value_name = "DIR", default_value = bpffs::DEFAULT)]
-    bpffs: PathBuf,
-
-    /// Where the agent says what interfaces and rules are called
-    #[arg(long, value_name = "DIR", default_value = state::RUN_DIR)]
-    run_dir: PathBuf,
+    #[command(flatten)]
+    place: Place,
 }
 
 /// Prints or writes.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let netns = NetNs::select(args.netns.as_deref())?;
-    if args.netns.is_some() {
-        netns.enter()?;
-    }
-    let pins = Pins::new(&args.bpffs, netns.name());
+    let place = &args.place;
     if let (true, Some(output)) = (args.follow, &args.output) {
-        return Ok(follow(pins, netns.name(), &args.run_dir, output)?);
+        let (netns, pins) = place.select()?;
+        enter(place, &netns)?;
+        return Ok(follow(pins, netns.name(), &place.run_dir, output)?);
     }
-    let text = once(&pins, netns.name(), &args.run_dir)?;
+    let text = once(place)?;
     match &args.output {
-        Some(path) => Ok(replace(path, &text)?),
+        Some(path) => Ok(file::replace(path, text.as_bytes())?),
         None => output::print(&text),
     }
 }
 
-fn once(pins: &Pins, netns: &str, run_dir: &Path) -> Result<String> {
-    ensure!(
-        pins.exist(),
-        "nothing is enforced in network namespace {netns}: no pins at {} (is the agent running there, with this \
-         --bpffs, and are you root?)",
-        pins.root().display()
-    );
-    let state = state::read(run_dir, netns)?.unwrap_or_default();
-    let snapshot = Snapshot::read(pins, &state.names(interface_names()?))?;
+/// Interfaces are those of the thread's network namespace.
+fn enter(place: &Place, netns: &NetNs) -> Result<()> {
+    match place.netns {
+        Some(_) => netns.enter(),
+        None => Ok(()),
+    }
+}
+
+fn once(place: &Place) -> Result<String> {
+    let (netns, pins) = place.find()?;
+    enter(place, &netns)?;
+    let state = state::read(&place.run_dir, netns.name())?.unwrap_or_default();
+    let snapshot = Snapshot::read(&pins, &state.names(interfaces::names()?))?;
     let exposition = Exposition {
-        netns,
+        netns: netns.name(),
         snapshot: Some(&snapshot),
         ledger: None,
-        programs: &pinned_programs(pins),
+        programs: &pinned_programs(&pins),
         health: None,
     };
     exposition.text()
@@ -98,37 +94,7 @@ fn follow(pins: Pins, netns: &str, run_dir: &Path, path: &Path) -> Result<()> {
     let mut meter = Meter::new(pins, netns.to_owned(), programs).with_names(run_dir);
     loop {
         meter.look();
-        replace(path, &meter.text()?)?;
+        file::replace(path, meter.text()?.as_bytes())?;
         thread::sleep(PERIOD);
-    }
-}
-
-/// Whoever reads `path` sees the old text or the new one, never a part.
-fn replace(path: &Path, text: &str) -> Result<()> {
-    // Readers of a directory of metrics pass files by that do not end in .prom.
-    let mut name = path.as_os_str().to_owned();
-    name.push(".new");
-    let new = PathBuf::from(name);
-    fs::write(&new, text).with_context(|| format!("writing {}", new.display()))?;
-    fs::rename(&new, path).with_context(|| format!("replacing {}", path.display()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_file_is_replaced_and_nothing_else_is_left() {
-        let directory = std::env::temp_dir().join(format!("sg-metrics-{}", std::process::id()));
-        fs::create_dir_all(&directory).unwrap();
-        let path = directory.join("a.prom");
-        for text in ["one\n", "two\n"] {
-            replace(&path, text).unwrap();
-            assert_eq!(fs::read_to_string(&path).unwrap(), text);
-        }
-        assert_eq!(fs::read_dir(&directory).unwrap().count(), 1);
-        fs::remove_dir_all(&directory).unwrap();
-        let error = replace(&path, "three\n").unwrap_err();
-        assert!(format!("{error:#}").contains("a.prom.new"));
     }
 }

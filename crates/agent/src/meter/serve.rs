@@ -3,7 +3,6 @@
 //! One connection at a time, each with a deadline: whoever is slow delays other scrapes by seconds, not enforcement.
 
 use std::{
-    collections::BTreeMap,
     io::{ErrorKind, Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
     os::fd::AsFd,
@@ -87,7 +86,7 @@ impl Meter {
     }
 
     fn names(&self) -> Result<Names> {
-        let names = interface_names()?;
+        let names = interfaces::names()?;
         let said = self.run_dir.as_ref();
         let said = said.and_then(|run_dir| state::read(run_dir, &self.netns).ok()?);
         Ok(said.unwrap_or_default().names(names))
@@ -144,17 +143,6 @@ impl Meter {
     fn is_fresh(&self) -> bool {
         self.state.looked.is_some_and(|at| at.elapsed() < FRESH)
     }
-}
-
-/// Names of the interfaces of the calling thread's network namespace.
-///
-/// # Errors
-/// Netlink does not answer.
-pub fn interface_names() -> Result<BTreeMap<u32, String>> {
-    let names = interfaces::list()?
-        .into_iter()
-        .map(|interface| (interface.index, interface.name));
-    Ok(names.collect())
 }
 
 /// Waits for scrapes.

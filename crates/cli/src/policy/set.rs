@@ -2,18 +2,16 @@
 
 use std::{
     fs,
-    io::Write,
-    os::unix::fs::{MetadataExt, fchown},
     path::{Path, PathBuf},
     thread,
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Result, anyhow};
 use sluicegate_agent::{
     FlowRecord,
     bpffs::Pins,
-    instance,
+    file, instance,
     netns::NetNs,
     state::{self, State},
 };
@@ -87,7 +85,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let mut said = if edited.text == file.text {
         format!("{shown}: {label} is {} already\n", args.mode)
     } else {
-        replace(&path, &edited.text)?;
+        file::replace_alike(&path, edited.text.as_bytes())?;
         format!("{shown}: {label} is {} now\n", args.mode)
     };
     if agents.is_empty() {
@@ -132,33 +130,6 @@ fn agents_on(run_dir: &Path, path: &Path) -> Vec<State> {
     let mut agents = state::all(run_dir);
     agents.retain(|state| state.is_running() && same(&state.policy.path));
     agents
-}
-
-/// Puts a text in the place of a file at once, with the same owner and permissions.
-fn replace(path: &Path, text: &str) -> Result<()> {
-    let context = || format!("writing {}", path.display());
-    let name = path
-        .file_name()
-        .with_context(|| format!("{} names no file", path.display()))?;
-    let next = path.with_file_name(format!(
-        ".{}.{}",
-        name.to_string_lossy(),
-        std::process::id()
-    ));
-    let before = fs::metadata(path).with_context(context)?;
-    let written = || -> std::io::Result<()> {
-        let mut file = fs::File::create(&next)?;
-        fchown(&file, Some(before.uid()), Some(before.gid()))?;
-        file.set_permissions(before.permissions())?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&next, path)
-    };
-    written()
-        .inspect_err(|_| {
-            let _ = fs::remove_file(&next);
-        })
-        .with_context(context)
 }
 
 /// Waits until the agent has adopted the text with this fingerprint; what it said.
@@ -256,7 +227,6 @@ fn difference(name: &str, before: &str, after: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn a_difference_shows_what_changes_and_two_lines_around() {
@@ -268,16 +238,5 @@ mod tests {
         let added = difference("p", "a\n", "a\na\n");
         assert_eq!(added, "--- p\n+++ p\n@@ line 2 @@\n a\n+a\n");
         assert_eq!(difference("p", "a", "a"), "p: nothing changes\n");
-    }
-
-    #[test]
-    fn a_replaced_file_keeps_its_permissions() {
-        let path = std::env::temp_dir().join(format!("sgc-{}-replace", std::process::id()));
-        fs::write(&path, "old").unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
-        replace(&path, "new").unwrap();
-        assert_eq!(fs::read_to_string(&path).unwrap(), "new");
-        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o640);
-        fs::remove_file(&path).unwrap();
     }
 }

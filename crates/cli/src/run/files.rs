@@ -7,6 +7,7 @@ use std::{
 };
 
 use anyhow::Context;
+use sluicegate_agent::file;
 use sluicegate_scenario::{experiment::Experiment, results::Results};
 
 use crate::output::Failure;
@@ -135,15 +136,13 @@ pub fn make(out: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Writes through a neighbour and a rename, so that no reader finds half a file.
+/// Writes so that no reader finds half a file.
 ///
 /// # Errors
 /// The file cannot be written.
 pub fn put(out: &Path, name: &str, content: &[u8]) -> Result<(), Failure> {
     let path = out.join(name);
-    let half = out.join(format!(".{name}.new"));
-    fs::write(&half, content)
-        .and_then(|()| fs::rename(&half, &path))
+    file::replace(&path, content)
         .with_context(|| format!("{}: cannot be written", path.display()))?;
     Ok(())
 }
