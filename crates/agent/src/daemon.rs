@@ -10,7 +10,8 @@ mod twice;
 mod watch;
 
 use std::{
-    collections::BTreeMap,
+    cell::OnceCell,
+    collections::{BTreeMap, BTreeSet},
     net::SocketAddr,
     os::fd::AsFd,
     path::PathBuf,
@@ -181,6 +182,26 @@ struct Agent<'a> {
     service: Service,
 }
 
+/// What is found out once for all interfaces that are considered together.
+struct Found<'a> {
+    survey: Survey<'a>,
+    uplinks: OnceCell<BTreeSet<u32>>,
+}
+
+impl<'a> Found<'a> {
+    fn new(labels: &'a Labels) -> Self {
+        Self {
+            survey: labels.survey(),
+            uplinks: OnceCell::new(),
+        }
+    }
+
+    /// Asks the kernel only if some interface depends on it.
+    fn uplinks(&self) -> &BTreeSet<u32> {
+        self.uplinks.get_or_init(interfaces::uplinks)
+    }
+}
+
 /// Why the agent does something else than to wait.
 enum Signalled {
     Stop,
@@ -278,17 +299,17 @@ impl<'a> Agent<'a> {
             Some(reload) if !reload.adopted => ", the policy file has errors and is not in force",
             _ => "",
         };
-        format!("{} interfaces{policy}", self.instance.interfaces().len())
+        format!("{} interfaces{policy}", self.instance.attached().count())
     }
 
     fn handle(&mut self, events: Vec<Event>) {
         if events.is_empty() {
             return;
         }
-        let survey = self.config.labels.survey();
+        let found = Found::new(&self.config.labels);
         for event in events {
             match event {
-                Event::Present(interface) => self.consider(&interface, &survey),
+                Event::Present(interface) => self.consider(&interface, &found),
                 Event::Gone { index } => self.forget(index),
             }
         }
@@ -297,42 +318,42 @@ impl<'a> Agent<'a> {
     /// Brings what is attached in line with what exists.
     fn reconcile(&mut self) -> Result<()> {
         let present = interfaces::list()?;
+        let indices: BTreeSet<u32> = present.iter().map(|interface| interface.index).collect();
         for index in self.instance.interfaces().into_keys() {
-            if !present.iter().any(|interface| interface.index == index) {
+            if !indices.contains(&index) {
                 self.forget(index);
             }
         }
-        let survey = self.config.labels.survey();
+        let found = Found::new(&self.config.labels);
         present
             .iter()
-            .for_each(|interface| self.consider(interface, &survey));
+            .for_each(|interface| self.consider(interface, &found));
         Ok(())
     }
 
     /// Attaches to an interface that the patterns cover, lets go of one renamed beyond them.
-    fn consider(&mut self, interface: &Interface, survey: &Survey<'_>) {
-        let attached = self.instance.interfaces();
+    fn consider(&mut self, interface: &Interface, found: &Found<'_>) {
         let wanted = self.config.patterns.matches(&interface.name)
             && !self.config.excludes.matches(&interface.name)
-            && !self.refuses(interface);
-        match (attached.contains_key(&interface.index), wanted) {
-            (false, true) => match self.attach(interface, survey) {
+            && !self.refuses(interface, found);
+        match (self.instance.is_attached(interface.index), wanted) {
+            (false, true) => match self.attach(interface, &found.survey) {
                 Ok(tenant) => info!(interface = interface.name, tenant, "attached"),
                 // One interface that cannot be had must not end enforcement on the others.
                 Err(error) => error!(interface = interface.name, "not attached: {error:#}"),
             },
-            (true, true) => self.relabel(interface, survey),
+            (true, true) => self.relabel(interface, &found.survey),
             (true, false) => self.forget(interface.index),
             (false, false) => {}
         }
     }
 
     /// A wildcard does not reach interfaces that are probably no tenant's; says so once.
-    fn refuses(&mut self, interface: &Interface) -> bool {
+    fn refuses(&mut self, interface: &Interface, found: &Found<'_>) -> bool {
         if self.config.patterns.names(&interface.name) {
             return false;
         }
-        let Some(doubt) = self.doubt(interface) else {
+        let Some(doubt) = self.doubt(interface, found) else {
             self.refused.remove(&interface.index);
             return false;
         };
@@ -350,14 +371,14 @@ impl<'a> Agent<'a> {
         true
     }
 
-    fn doubt(&self, interface: &Interface) -> Option<String> {
+    fn doubt(&self, interface: &Interface, found: &Found<'_>) -> Option<String> {
         if let Some(doubt) = interface.doubt() {
             return Some(doubt);
         }
         if let Some(reason) = self.on_the_way.get(&interface.index) {
             return Some(reason.clone());
         }
-        interfaces::uplinks().contains(&interface.index).then(|| {
+        found.uplinks().contains(&interface.index).then(|| {
             "the default route leaves through it: an uplink, where directions are the wrong way round"
                 .to_owned()
         })

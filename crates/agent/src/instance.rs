@@ -234,7 +234,7 @@ impl Instance {
         let (index, name) = (interface.index, interface.name.as_str());
         let context = || format!("enforcing on interface {name}");
         ensure!(
-            !self.attached.contains_key(&index),
+            !self.is_attached(index),
             "interface {name} is attached already"
         );
         self.forget_flows(index)?;
@@ -316,12 +316,7 @@ impl Instance {
     /// Forgets what the maps have of an interface.
     fn dismiss(&self, index: u32) -> Result<()> {
         for map in ["interfaces", "places"] {
-            match self.map(map)?.delete(plain::bytes(&index)) {
-                Err(error) if error.kind() != libbpf_rs::ErrorKind::NotFound => {
-                    return Err(error).context("forgetting an interface");
-                }
-                _ => {}
-            }
+            maps::delete(&self.map(map)?, plain::bytes(&index))?;
         }
         self.forget_buckets(index, 0)?;
         self.forget_flows(index)
@@ -333,6 +328,11 @@ impl Instance {
             .iter()
             .map(|(index, attached)| (*index, attached.name.clone()))
             .collect()
+    }
+
+    /// Whether it enforces on the interface with this index.
+    pub fn is_attached(&self, index: u32) -> bool {
+        self.attached.contains_key(&index)
     }
 
     /// Whose the interfaces are on which it enforces, by index.
@@ -499,6 +499,7 @@ impl Instance {
         let table: PolicyTable = self.read("policy", config.active)?;
         let scope = self.policy.scope(&table, &interface.name, tenant);
         let netns_id = interface.netns_id.unwrap_or(-1);
+        self.write_buckets(&self.policy, interface.index)?;
         self.write_place(
             &self.policy,
             interface.index,

@@ -1,22 +1,25 @@
 //! What libbpf has no function for.
 
 use anyhow::{Context, Result};
-use libbpf_rs::MapCore;
+use libbpf_rs::{ErrorKind, MapCore};
 
 /// Removes every entry of a hash map.
 ///
 /// # Errors
-/// The kernel refused.
+/// As [`delete`].
 pub(crate) fn clear(map: &dyn MapCore) -> Result<()> {
     let keys: Vec<Vec<u8>> = map.keys().collect();
-    for key in keys {
-        match map.delete(&key) {
-            // Collected or pushed out meanwhile.
-            Err(error) if error.kind() == libbpf_rs::ErrorKind::NotFound => {}
-            outcome => {
-                outcome.with_context(|| format!("clearing map {}", map.name().to_string_lossy()))?
-            }
-        }
+    keys.iter().try_for_each(|key| delete(map, key))
+}
+
+/// Removes an entry, if there is one: it may be collected or pushed out at any time.
+///
+/// # Errors
+/// The kernel refused.
+pub(crate) fn delete(map: &dyn MapCore, key: &[u8]) -> Result<()> {
+    match map.delete(key) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        outcome => outcome
+            .with_context(|| format!("removing an entry of map {}", map.name().to_string_lossy())),
     }
-    Ok(())
 }

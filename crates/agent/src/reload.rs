@@ -10,11 +10,12 @@
 
 use anyhow::{Context, Result, bail};
 use libbpf_rs::{MapCore, MapFlags};
-use sluicegate_core::abi::{Bucket, BucketKey, Config, Place, PolicyTable, Scope};
+use sluicegate_core::abi::{BUCKETS_MAX, Bucket, BucketKey, Config, Place, PolicyTable, Scope};
 use sluicegate_policy::{Change, Policy};
 
 use crate::{
     instance::{Instance, read_slot},
+    maps,
     plain::{self, Plain},
     table,
 };
@@ -66,6 +67,7 @@ impl Instance {
         for (index, attached) in self.attached() {
             let mut scope = policy.scope(table, &attached.name, &attached.tenant);
             if both {
+                self.write_buckets(policy, index)?;
                 let before: Place = self.read("places", index)?;
                 for (word, old) in scope.word.iter_mut().zip(before.scope.word) {
                     *word |= old;
@@ -81,7 +83,8 @@ impl Instance {
         Ok(())
     }
 
-    /// What the policy makes of one interface: its name, its tenant and the namespace of its other end.
+    /// What the policy makes of one interface: its name, its tenant and the namespace of its other end. Its buckets
+    /// are written before that.
     pub(crate) fn write_place(
         &self,
         policy: &Policy,
@@ -95,12 +98,11 @@ impl Instance {
             netns,
             pad: 0,
         };
-        self.write_buckets(policy, index)?;
         self.write("places", &index, &place)
     }
 
     /// The interface's buckets as the policy has them; what they have counted stays.
-    fn write_buckets(&self, policy: &Policy, ifindex: u32) -> Result<()> {
+    pub(crate) fn write_buckets(&self, policy: &Policy, ifindex: u32) -> Result<()> {
         let map = self.map("buckets")?;
         for (bucket, rule) in (0..).zip(&policy.buckets) {
             let key = BucketKey { ifindex, bucket };
@@ -127,14 +129,8 @@ impl Instance {
     /// Removes the interface's buckets from number `first` on.
     pub(crate) fn forget_buckets(&self, ifindex: u32, first: u32) -> Result<()> {
         let map = self.map("buckets")?;
-        let keys: Vec<Vec<u8>> = map.keys().collect();
-        for key in keys {
-            let known: BucketKey = plain::value(&key)?;
-            if known.ifindex == ifindex && known.bucket >= first {
-                map.delete(&key).context("forgetting a bucket")?;
-            }
-        }
-        Ok(())
+        (first..BUCKETS_MAX as u32)
+            .try_for_each(|bucket| maps::delete(&map, plain::bytes(&BucketKey { ifindex, bucket })))
     }
 
     /// Decides anew every flow whose rule is not the one that the policy in force names.

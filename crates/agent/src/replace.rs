@@ -59,7 +59,7 @@ impl Instance {
             if !attached_by_them.contains(&interface.index) {
                 continue;
             }
-            if !self.interfaces().contains_key(&interface.index) {
+            if !self.is_attached(interface.index) {
                 self.attach_tenant(interface, &tenant(interface))?;
             }
             replaced.interfaces.push(interface.name.clone());
