@@ -299,7 +299,11 @@ impl<'a> Agent<'a> {
             Some(reload) if !reload.adopted => ", the policy file has errors and is not in force",
             _ => "",
         };
-        format!("{} interfaces{policy}", self.instance.attached().count())
+        let interfaces = match self.instance.attached().count() {
+            1 => "1 interface".to_owned(),
+            count => format!("{count} interfaces"),
+        };
+        interfaces + policy
     }
 
     fn handle(&mut self, events: Vec<Event>) {
