@@ -11,8 +11,9 @@ use std::{
 };
 
 use common::{Host, ip};
+use libbpf_rs::MapCore;
 use sluicegate_agent::{Instance, Options, interfaces, reload::Reloaded};
-use sluicegate_core::abi::{Flow, FlowKey};
+use sluicegate_core::abi::{BucketKey, Flow, FlowKey};
 use sluicegate_policy::{Change, Policy};
 
 fn policy(text: &str) -> Policy {
@@ -257,6 +258,46 @@ fn conditions_on_interface_and_tenant_follow_their_names() {
             .iter()
             .any(|flow| (flow.interface.as_str(), flow.tenant.as_str()) == ("tz", "green"))
     );
+}
+
+/// Buckets that there are, by interface.
+fn buckets(instance: &Instance) -> Vec<BucketKey> {
+    let mut maps = instance.object().maps();
+    let map = maps.find(|map| map.name() == "buckets").unwrap();
+    let number = |bytes: &[u8]| u32::from_ne_bytes(bytes.try_into().unwrap());
+    let mut found: Vec<BucketKey> = map
+        .keys()
+        .map(|key| BucketKey {
+            ifindex: number(&key[..4]),
+            bucket: number(&key[4..]),
+        })
+        .collect();
+    found.sort_by_key(|key| (key.ifindex, key.bucket));
+    found
+}
+
+#[test]
+fn interfaces_have_the_buckets_of_the_policy_in_force() {
+    let host = Host::new();
+    let [udp, icmp] =
+        ["udp", "icmp"].map(|class| format!("[[bucket]]\nclass = '{class}'\nrate = '8Mbit'\n"));
+    let mut instance = load(&host, &format!("{udp}{icmp}"));
+    let indices: Vec<u32> = instance.interfaces().into_keys().collect();
+    let of_all = |numbers: &[u32]| -> Vec<BucketKey> {
+        let of = |ifindex| {
+            numbers
+                .iter()
+                .map(move |&bucket| BucketKey { ifindex, bucket })
+        };
+        indices.iter().copied().flat_map(of).collect()
+    };
+    assert_eq!(buckets(&instance), of_all(&[0, 1]));
+    instance.reload(&policy(&udp)).unwrap();
+    assert_eq!(buckets(&instance), of_all(&[0]));
+    instance.reload(&policy(&format!("{icmp}{udp}"))).unwrap();
+    assert_eq!(buckets(&instance), of_all(&[0, 1]));
+    instance.detach_index(indices[0]).unwrap();
+    assert_eq!(buckets(&instance), of_all(&[0, 1])[2..]);
 }
 
 #[test]
