@@ -184,8 +184,10 @@ SG_GLOBAL int sg_skb_midstream(struct __sk_buff *skb, struct sg_packet *p, sg_u6
 		return 0;
 	sg_find_out(skb, &p->key, &known);
 	sg_midstream(made, &p->seg, sg_params_of(rules, rule), &known);
-	if (!sg_store_flow(&p->key, made))
-		sg_count_one(SG_COUNT_FLOW_MIDSTREAM);
+	if (sg_store_flow(&p->key, made))
+		return 0; /* no room: it is found out again when there is */
+	bpf_map_delete_elem(&remembered, &p->key);
+	sg_count_one(SG_COUNT_FLOW_MIDSTREAM);
 	return 0;
 }
 

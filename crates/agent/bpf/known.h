@@ -143,12 +143,10 @@ SG_INLINE void sg_find_out(struct __sk_buff *skb, struct sg_flow_key *key,
 {
 	struct sg_remembered *before = bpf_map_lookup_elem(&remembered, key);
 
-	if (before) {
+	if (before)
 		*known = *before;
-		bpf_map_delete_elem(&remembered, key);
-	} else {
+	else
 		sg_ask_socket(skb, key, known);
-	}
 	known->one_way = (sg_u8)sg_half_seen(key);
 }
 

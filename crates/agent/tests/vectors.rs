@@ -18,8 +18,8 @@ use net::{A, B, Fate, Pair, Route, opt, pair::Enforcer, params, policy, policy_o
 use random::Random;
 use sluicegate_core::{
     abi::{
-        COUNTER_NAMES, FlowKey, Interface, MODE_TWO_SIDED, MODE_WATCH, Params, PolicyTable,
-        RULE_OBSERVE, RULE_POLICE, RULE_STRIP_MPTCP, WINDOW_MAX,
+        COUNTER_NAMES, FLOW_SCALE_BOUND, FlowKey, Interface, MODE_TWO_SIDED, MODE_WATCH, Params,
+        PolicyTable, RULE_OBSERVE, RULE_POLICE, RULE_STRIP_MPTCP, Remembered, WINDOW_MAX,
     },
     cc::Algorithm,
     host::{Action, Direction, Host, Outcome, tcp},
@@ -496,6 +496,38 @@ fn a_full_table_keeps_every_flow_that_it_took() {
     }
     // There is room again, for those that found none as well.
     assert!((1..=tried).rev().take(40).all(|port| begins(&kernel, port)));
+}
+
+#[test]
+fn what_is_remembered_of_a_flow_is_kept_until_there_is_room_for_it() {
+    let kernel = kernel();
+    let in_use = |flows| {
+        kernel.set_interface(&Interface {
+            flows,
+            quota: 3,
+            ..Interface::default()
+        });
+    };
+    let known = Remembered {
+        mss: 1000,
+        wscale: 7,
+        scale: 1,
+        ..Remembered::default()
+    };
+    kernel.write("remembered", &key_of(1), &known);
+    in_use(3);
+    for tries in 1..=3 {
+        goes_on(&kernel, 1);
+        assert_eq!(count(&kernel, "quota"), tries);
+        assert_eq!(kernel.flow(&key_of(1)), None);
+        assert_eq!(kernel.read("remembered", &key_of(1)), Some(known));
+    }
+    in_use(0);
+    goes_on(&kernel, 1);
+    let flow = kernel.flow(&key_of(1)).unwrap();
+    assert_eq!((flow.wscale, flow.mss), (7, 1000));
+    assert_eq!(flow.marks & FLOW_SCALE_BOUND, 0, "it is exact");
+    assert_eq!(kernel.read::<_, Remembered>("remembered", &key_of(1)), None);
 }
 
 #[test]
