@@ -124,15 +124,12 @@ SG_GLOBAL int sg_ask_socket(struct __sk_buff *skb, const struct sg_flow_key *key
 /* Whether a SYN of either side is remembered that no SYN/ACK has answered here. */
 SG_INLINE int sg_half_seen(struct sg_flow_key *key)
 {
-	struct sg_half_open *half;
 	int unanswered;
 
 	key->opener = SG_OPENED_BY_TENANT;
-	half = bpf_map_lookup_elem(&half_open, key);
-	unanswered = half && !(half->peer & SG_PEER_PROMOTED);
+	unanswered = sg_is_unanswered(bpf_map_lookup_elem(&half_open, key));
 	key->opener = SG_OPENED_BY_REMOTE;
-	half = bpf_map_lookup_elem(&half_open, key);
-	unanswered |= half && !(half->peer & SG_PEER_PROMOTED);
+	unanswered |= sg_is_unanswered(bpf_map_lookup_elem(&half_open, key));
 	key->opener = 0;
 	return unanswered;
 }

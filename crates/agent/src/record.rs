@@ -8,10 +8,7 @@ use std::{
 
 use serde::Serialize;
 use sluicegate_core::{
-    abi::{
-        Addr, FLOW_UNMARKED, Flow, FlowKey, MODE_NAMES, MODE_TWO_SIDED, MODE_WATCH, REASON_NAMES,
-        Rule,
-    },
+    abi::{Addr, FLOW_UNMARKED, Flow, FlowKey, MODE_NAMES, MODE_WATCH, REASON_NAMES, Rule},
     cc::Algorithm,
 };
 
@@ -125,15 +122,7 @@ impl FlowRecord {
         let mode = name(&MODE_NAMES, flow.mode);
         let rule_mode = rule.map_or(RULE_MODES[0], |rule| name(&RULE_MODES, rule.mode));
         let enforced = rule_mode == "enforce" && flow.mode != MODE_WATCH;
-        let algorithm = rule.and_then(|rule| {
-            Algorithm::from_number(if flow.mode < MODE_TWO_SIDED {
-                rule.one_sided
-            } else if flow.marks & FLOW_UNMARKED != 0 {
-                rule.fallback
-            } else {
-                rule.algorithm
-            })
-        });
+        let algorithm = rule.and_then(|rule| flow.algorithm(rule));
         let (interface, tenant) = names.of(key.ifindex);
         let allowed = rule
             .filter(|_| flow.mode != MODE_WATCH)
@@ -249,7 +238,7 @@ fn microseconds(ns: u32) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sluicegate_core::abi::{RULE_ENFORCE, RULE_NONE, RULE_OBSERVE};
+    use sluicegate_core::abi::{MODE_TWO_SIDED, RULE_ENFORCE, RULE_NONE, RULE_OBSERVE};
 
     fn key() -> FlowKey {
         FlowKey {

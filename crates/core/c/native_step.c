@@ -15,10 +15,12 @@ void sluice_syn(struct sg_half_open *half, const struct sg_segment *seg, sg_u64 
 sg_u32 sluice_synack(struct sg_flow *flow, struct sg_half_open *half,
 		     const struct sg_segment *seg, sg_u64 now_ns,
 		     const struct sg_params *params, struct sg_verdict *out);
+sg_u32 sluice_is_unanswered(const struct sg_half_open *half);
 void sluice_midstream(struct sg_flow *flow, const struct sg_segment *seg, sg_u64 now_ns,
 		      const struct sg_params *params, const struct sg_remembered *known);
 void sluice_segment(struct sg_flow *flow, const struct sg_segment *seg, sg_u64 now_ns,
 		    const struct sg_params *params, struct sg_verdict *out);
+sg_u32 sluice_algorithm_of(const struct sg_flow *flow, const struct sg_params *params);
 sg_u32 sluice_window_allowed(const struct sg_flow *flow, const struct sg_params *params,
 			     sg_u64 now_ns);
 void sluice_count(struct sg_counters *counters, const struct sg_segment *seg,
@@ -55,6 +57,11 @@ sg_u32 sluice_synack(struct sg_flow *flow, struct sg_half_open *half,
 	return promoted ? 2 : 1;
 }
 
+sg_u32 sluice_is_unanswered(const struct sg_half_open *half)
+{
+	return !!sg_is_unanswered(half);
+}
+
 void sluice_midstream(struct sg_flow *flow, const struct sg_segment *seg, sg_u64 now_ns,
 		      const struct sg_params *params, const struct sg_remembered *known)
 {
@@ -69,6 +76,11 @@ void sluice_segment(struct sg_flow *flow, const struct sg_segment *seg, sg_u64 n
 		sg_from_tenant(flow, seg, now_ns, params, out);
 	else
 		sg_to_tenant(flow, seg, now_ns, params, out);
+}
+
+sg_u32 sluice_algorithm_of(const struct sg_flow *flow, const struct sg_params *params)
+{
+	return sg_algorithm_of(flow, params);
 }
 
 sg_u32 sluice_window_allowed(const struct sg_flow *flow, const struct sg_params *params,

@@ -447,13 +447,6 @@ pub struct HalfOpen {
     pub pad: u8,
 }
 
-impl HalfOpen {
-    /// Its SYN/ACK has come and the flow exists (`SG_PEER_PROMOTED`).
-    pub fn is_promoted(&self) -> bool {
-        self.peer & 0x80 != 0
-    }
-}
-
 /// Value of the kernel's `interfaces` map.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

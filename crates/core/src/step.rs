@@ -8,6 +8,7 @@ use crate::{
         Addr, COUNTER_NAMES, Flow, FlowKey, HalfOpen, Params, PolicyTable, RULE_NONE, Remembered,
         Scope,
     },
+    cc::Algorithm,
     segment::{Segment, Verdict},
 };
 
@@ -29,6 +30,7 @@ unsafe extern "C" {
         params: &Params,
         out: &mut Verdict,
     ) -> u32;
+    fn sluice_is_unanswered(half: &HalfOpen) -> u32;
     fn sluice_midstream(
         flow: &mut Flow,
         seg: &Segment,
@@ -43,6 +45,7 @@ unsafe extern "C" {
         params: &Params,
         out: &mut Verdict,
     );
+    fn sluice_algorithm_of(flow: &Flow, params: &Params) -> u32;
     fn sluice_window_allowed(flow: &Flow, params: &Params, now_ns: u64) -> u32;
     fn sluice_count(counters: &mut Counters, seg: &Segment, out: &Verdict);
 }
@@ -90,7 +93,23 @@ impl PolicyTable {
     }
 }
 
+impl HalfOpen {
+    /// A SYN is remembered that no SYN/ACK has answered here.
+    pub fn is_unanswered(&self) -> bool {
+        // SAFETY: as in `Counters::packet`.
+        unsafe { sluice_is_unanswered(self) != 0 }
+    }
+}
+
 impl Flow {
+    /// Which of the algorithms of its rule, whose parameters these are, governs the flow; `None` if this build knows
+    /// none by that number.
+    pub fn algorithm(&self, params: &Params) -> Option<Algorithm> {
+        // SAFETY: as in `Counters::packet`.
+        let number = unsafe { sluice_algorithm_of(self, params) };
+        u8::try_from(number).ok().and_then(Algorithm::from_number)
+    }
+
     /// Window that the tenant is to be shown as things are, or would be if the rule enforced, in bytes;
     /// never above the peer's. `params` are those of its rule. 0 = no algorithm governs the flow.
     pub fn allowed_window_bytes(&self, params: &Params, now_ns: u64) -> u32 {

@@ -118,7 +118,7 @@ impl<K: Copy + Eq + Hash> Vnics<K> {
         [Direction::FromTenant, Direction::ToTenant]
             .iter()
             .filter_map(|direction| self.half_open.get(&(connection, *direction)))
-            .any(|half| !half.is_promoted())
+            .any(HalfOpen::is_unanswered)
     }
 
     /// A flow whose beginning was missed is shown, if a rule covers it, and governed once enough is known.

@@ -177,6 +177,12 @@ SG_INLINE void sg_edit_synack(struct sg_flow *flow, const struct sg_segment *seg
 	}
 }
 
+/* Is a SYN remembered that no SYN/ACK has answered here? `half` may be null. */
+SG_INLINE int sg_is_unanswered(const struct sg_half_open *half)
+{
+	return half && half->time_ns && !(half->peer & SG_PEER_PROMOTED);
+}
+
 /* Does this SYN/ACK answer the SYN that is remembered of the other side? */
 SG_INLINE int sg_synack_matches(const struct sg_half_open *half, const struct sg_segment *seg)
 {

@@ -64,15 +64,6 @@ SG_INLINE void sg_host_handshake(struct sg_host *host, struct sg_packet *p, sg_u
 	sg_syn(half, &p->seg, now_ns, &host->policy.slots[rule].params, out);
 }
 
-/* Whether a SYN is remembered that no SYN/ACK has answered here. */
-SG_INLINE int sg_host_half_seen(const struct sg_host *host)
-{
-	const struct sg_half_open *mine = &host->half[0], *theirs = &host->half[1];
-
-	return (mine->time_ns && !(mine->peer & SG_PEER_PROMOTED)) ||
-	       (theirs->time_ns && !(theirs->peer & SG_PEER_PROMOTED));
-}
-
 /* A flow met without its handshake begins with this packet, but does not count it. */
 SG_INLINE void sg_host_midstream(struct sg_host *host, const struct sg_packet *p, sg_u64 now_ns)
 {
@@ -81,7 +72,8 @@ SG_INLINE void sg_host_midstream(struct sg_host *host, const struct sg_packet *p
 
 	if (rule == SG_RULE_NONE || !p->seg.payload || (p->seg.tcp_flags & SG_RST))
 		return;
-	known.one_way = (sg_u8)sg_host_half_seen(host);
+	known.one_way = (sg_u8)(sg_is_unanswered(&host->half[0]) ||
+				sg_is_unanswered(&host->half[1]));
 	host->key = p->key;
 	host->flow = (struct sg_flow){ 0 };
 	host->flow.rule = (sg_u8)rule;
