@@ -348,7 +348,7 @@ pub struct Flow {
     pub timeouts: u16,
     pub repeated: u32,
     pub repeat_time: u32,
-    pub top_window: u16,
+    pub top_window_or_holes: u16,
     pub repeat_flight: u16,
 }
 
@@ -356,6 +356,15 @@ impl Flow {
     /// Window that enforcement wants, in bytes.
     pub fn enforced_window(&self) -> u32 {
         self.cc.cwnd
+    }
+
+    /// Bytes of the tenant's sequence up to `snd_nxt` that policing dropped and that were not sent since.
+    pub fn hole_bytes(&self) -> u32 {
+        if self.marks & FLOW_SCALE_BOUND == 0 {
+            u32::from(self.top_window_or_holes) * 16
+        } else {
+            0
+        }
     }
 
     /// Window that the peer last advertised, in bytes.

@@ -78,7 +78,7 @@ SG_INLINE void sg_ack_facts(struct sg_cc_ack *ack, const struct sg_flow *flow, s
 	ack->min_rtt_ns = flow->min_rtt_ns;
 	ack->snd_una = flow->snd_una;
 	ack->snd_nxt = flow->snd_nxt;
-	ack->flight = flow->snd_nxt - flow->snd_una;
+	ack->flight = sg_flight(flow);
 	ack->window_used = 0;
 	ack->in_recovery = !!(flow->flags & SG_FLOW_RECOVERY);
 	ack->pad[0] = 0;
@@ -89,12 +89,14 @@ SG_INLINE void sg_ack_facts(struct sg_cc_ack *ack, const struct sg_flow *flow, s
 SG_INLINE void sg_enter_recovery(struct sg_flow *flow)
 {
 	flow->flags |= SG_FLOW_RECOVERY;
+	flow->marks &= (sg_u8)~SG_FLOW_REFILLS;
 	flow->recover = flow->snd_nxt;
 }
 
 SG_INLINE int sg_may_infer_loss(const struct sg_flow *flow)
 {
-	return !(flow->flags & SG_FLOW_RECOVERY) && sg_seq_ge(flow->snd_una, flow->recover);
+	return !(flow->flags & SG_FLOW_RECOVERY) && sg_seq_ge(flow->snd_una, flow->recover) &&
+	       !sg_holes(flow);
 }
 
 /*
@@ -138,6 +140,7 @@ SG_INLINE void sg_infer_timeout(struct sg_flow *flow, const struct sg_params *pa
 	sg_cc_on_timeout(&flow->cc, params, sg_algorithm_now(flow, params), &ack);
 	/* Slow start begins at once; duplicates of what is out are no new loss (RFC 6582 4). */
 	flow->flags &= (sg_u8)~SG_FLOW_RECOVERY;
+	flow->marks &= (sg_u8)~SG_FLOW_REFILLS;
 	flow->recover = flow->snd_nxt;
 	flow->progress_ns = now_ns;
 	flow->dupacks = 0;
@@ -162,6 +165,17 @@ SG_INLINE void sg_head_repeated(struct sg_flow *flow, const struct sg_params *pa
 		sg_infer_loss(flow, params, now_ns, out);
 }
 
+/* The tenant repeats what was in the network. */
+SG_INLINE void sg_repair(struct sg_flow *flow, const struct sg_segment *seg, sg_u64 now_ns,
+			 const struct sg_params *params, struct sg_verdict *out)
+{
+	if (sg_unlikely(flow->marks & SG_FLOW_REFILLS) &&
+	    sg_since(now_ns, flow->progress_ns) < sg_rto_ns(flow, params))
+		sg_infer_loss(flow, params, now_ns, out);
+	else if (seg->seq == flow->snd_una)
+		sg_head_repeated(flow, params, now_ns, out);
+}
+
 /*
  * The first data after idleness. Feedback is judged anew, for its judge's patience
  * is measured in windows and the window becomes small again.
@@ -184,8 +198,8 @@ SG_INLINE void sg_data_sent(struct sg_flow *flow, const struct sg_segment *seg, 
 		/* A keepalive repeats the last byte that was acknowledged: nothing is lost. */
 		if (sg_seq_ge(seg->seq, flow->snd_una)) {
 			sg_rtt_retransmitted(flow);
-			if (seg->seq == flow->snd_una)
-				sg_head_repeated(flow, params, now_ns, out);
+			if (!sg_hole_filled(flow, seg->payload))
+				sg_repair(flow, seg, now_ns, params, out);
 		}
 	} else {
 		if (sg_unlikely(flow->snd_una == flow->snd_nxt)) {
@@ -322,7 +336,7 @@ SG_INLINE int sg_needs_clock(const struct sg_flow *flow, const struct sg_segment
 	if (!seg->payload && !(seg->tcp_flags & SG_FIN))
 		return 0;
 	return seg->seq != flow->snd_nxt || flow->snd_una == flow->snd_nxt ||
-	       sg_police_exceeds(flow, seg->seq + seg->payload) ||
+	       sg_police_exceeds(flow, seg) ||
 	       sg_seq_ge(seg->seq + seg->payload + 1, flow->rtt_next);
 }
 
@@ -388,7 +402,7 @@ SG_NOINLINE int sg_learn_sent(struct sg_flow *flow, const struct sg_segment *seg
 
 SG_INLINE void sg_learn_window(struct sg_flow *flow, const struct sg_segment *seg)
 {
-	if (seg->window > flow->top_window)
+	if ((flow->marks & SG_FLOW_SCALE_BOUND) && seg->window > flow->top_window)
 		flow->top_window = seg->window;
 }
 
@@ -402,7 +416,7 @@ SG_NOINLINE int sg_adopt(struct sg_flow *flow, const struct sg_segment *seg,
 {
 	int heard_again = flow->reason == SG_WHY_ONE_DIRECTION &&
 			  (flow->flags & SG_FLOW_EDGE_KNOWN);
-	sg_u32 flight = flow->snd_nxt - flow->snd_una;
+	sg_u32 flight = sg_flight(flow);
 
 	if ((!(flow->marks & SG_FLOW_ADOPTED) && !heard_again) || seg->payload)
 		return 0;
@@ -447,7 +461,7 @@ SG_INLINE void sg_watch_one_direction(struct sg_flow *flow, struct sg_verdict *o
 SG_INLINE int sg_police(struct sg_flow *flow, const struct sg_segment *seg, sg_u64 now_ns,
 			const struct sg_params *params, struct sg_verdict *out)
 {
-	if (sg_likely(!sg_police_exceeds(flow, seg->seq + seg->payload))) {
+	if (sg_likely(!sg_police_exceeds(flow, seg))) {
 		if (sg_likely(sg_seq_ge(seg->seq, flow->snd_nxt)) ||
 		    sg_repeats(flow, params, seg->payload, now_ns))
 			return 0;
@@ -457,6 +471,7 @@ SG_INLINE int sg_police(struct sg_flow *flow, const struct sg_segment *seg, sg_u
 		return 0;
 	} else {
 		out->count = SG_COUNT_POLICED;
+		sg_hole_made(flow, seg->seq + seg->payload);
 	}
 	flow->policed += flow->policed < 0xffff;
 	out->action = SG_DROP;
@@ -479,13 +494,13 @@ SG_INLINE int sg_from_tenant(struct sg_flow *flow, const struct sg_segment *seg,
 		if (sg_unlikely(flow->marks & SG_FLOW_UNSEEN))
 			sg_data_after_gap(flow, seg);
 		if (sg_polices(flow, params)) {
-			if (sg_unlikely(!may_edit && sg_police_exceeds(flow, seg->seq + seg->payload)))
+			if (sg_unlikely(!may_edit && sg_police_exceeds(flow, seg)))
 				return 0; /* not ours to drop, nor to believe */
 			if (may_edit && sg_police(flow, seg, now_ns, params, out))
 				return 0;
 			may_edit = sg_may_edit(flow, seg, params);
 		} else if (params->mode == SG_RULE_OBSERVE && flow->mode != SG_MODE_WATCH &&
-			   sg_unlikely(sg_police_exceeds(flow, seg->seq + seg->payload))) {
+			   sg_unlikely(sg_police_exceeds(flow, seg))) {
 			out->count = SG_COUNT_WOULD_POLICE;
 		}
 		if (sg_unlikely(flow->marks & SG_FLOW_ADOPTED))
@@ -564,6 +579,7 @@ SG_INLINE void sg_pass_marks(struct sg_flow *flow)
 {
 	if (sg_seq_ge(flow->snd_una, flow->recover)) {
 		flow->flags &= (sg_u8)~SG_FLOW_RECOVERY;
+		flow->marks &= (sg_u8)~SG_FLOW_REFILLS;
 		flow->recover = flow->snd_una;
 	}
 	flow->karn_end = sg_seq_max(flow->karn_end, flow->snd_una);
@@ -575,7 +591,7 @@ SG_INLINE void sg_ack_advances(struct sg_flow *flow, const struct sg_segment *se
 			       sg_u64 now_ns, const struct sg_params *params,
 			       struct sg_verdict *out)
 {
-	sg_u32 flight = flow->snd_nxt - flow->snd_una;
+	sg_u32 flight = sg_flight(flow);
 	struct sg_cc_ack ack;
 
 	sg_ack_facts(&ack, flow, now_ns);
@@ -591,9 +607,10 @@ SG_INLINE void sg_ack_advances(struct sg_flow *flow, const struct sg_segment *se
 	}
 	flow->bytes_acked += ack.acked;
 	flow->snd_una = seg->ack;
-	flow->dupacks = 0;
 	flow->progress_ns = now_ns;
 	sg_pass_marks(flow);
+	flow->dupacks = sg_dupacks_left(flow, ack.acked);
+	sg_holes_passed(flow);
 	ack.snd_una = flow->snd_una;
 	ack.window_used = (sg_u8)sg_window_used(flow, flight);
 	ack.in_recovery = !!(flow->flags & SG_FLOW_RECOVERY);
@@ -642,14 +659,16 @@ SG_INLINE void sg_ack_repeats(struct sg_flow *flow, const struct sg_segment *seg
 }
 
 /*
- * An ACK of data that was never seen. The tenant may have sent it (a packet that
- * could not be read), so that it is not policed for using the window that comes
- * with it; later ACKs show the enforced one again.
+ * An ACK of data that was never seen. The tenant may have sent it, within its window (a
+ * packet that could not be read): then it is shown the enforced window, and not policed
+ * for using it. Of more than that nothing is believed, unless packets are known to have
+ * passed unseen: a receiver could open any edge for its sender.
  */
 SG_INLINE void sg_ack_beyond(struct sg_flow *flow, const struct sg_segment *seg,
-			     struct sg_verdict *out)
+			     const struct sg_params *params, struct sg_verdict *out)
 {
-	sg_u32 edge = seg->ack + ((sg_u32)seg->window << (flow->wscale & 15));
+	sg_u32 window = sg_seq_gt(flow->edge, flow->snd_una) ? flow->edge - flow->snd_una : 0;
+	sg_u32 beyond = seg->ack - flow->snd_nxt, shift = flow->wscale & 15, wire = seg->window;
 
 	if (flow->mode == SG_MODE_WATCH) {
 		flow->snd_una = seg->ack;
@@ -657,8 +676,15 @@ SG_INLINE void sg_ack_beyond(struct sg_flow *flow, const struct sg_segment *seg,
 		return;
 	}
 	out->count = SG_COUNT_ACK_BEYOND;
-	if (seg->ack - flow->snd_nxt <= SG_UNSEEN_MAX)
-		flow->edge = sg_seq_max(flow->edge, edge);
+	if (flow->marks & SG_FLOW_UNSEEN ? beyond > SG_UNSEEN_MAX :
+					   beyond > sg_max32(window, flow->cc.cwnd) + flow->mss)
+		return;
+	if (sg_may_edit(flow, seg, params)) {
+		wire = sg_min32(wire, sg_window_to_wire(flow->cc.cwnd, shift));
+		out->edits |= wire != seg->window ? SG_EDIT_WINDOW : 0;
+		out->window = (sg_u16)wire;
+	}
+	flow->edge = sg_seq_max(flow->edge, seg->ack + (wire << shift));
 }
 
 /*
@@ -691,7 +717,7 @@ SG_INLINE void sg_ack_arrives(struct sg_flow *flow, const struct sg_segment *seg
 	sg_u16 wire = seg->window, would;
 
 	if (sg_unlikely(sg_seq_gt(seg->ack, flow->snd_nxt))) {
-		sg_ack_beyond(flow, seg, out);
+		sg_ack_beyond(flow, seg, params, out);
 		return;
 	}
 	if (sg_unlikely(sg_seq_lt(seg->ack, flow->snd_una))) {
@@ -720,10 +746,17 @@ SG_INLINE void sg_ack_arrives(struct sg_flow *flow, const struct sg_segment *seg
 /* Where uncounted bytes saturate: above any patience. */
 #define SG_UNCOUNTED_MAX (1LL << 30)
 
-/* An ACK of what was sent, and no older than a window. */
+/*
+ * An ACK of what was sent, and no older than two windows: who is not on the path would
+ * have to guess the sequence number that closely.
+ */
 SG_INLINE int sg_ack_plausible(const struct sg_flow *flow, const struct sg_segment *seg)
 {
-	return sg_seq_le(seg->ack, flow->snd_nxt) && flow->snd_nxt - seg->ack <= 2 * SG_WINDOW_MAX;
+	sg_u32 flight = flow->snd_nxt - flow->snd_una;
+	sg_u32 window = sg_max32(sg_cc_before_cut(&flow->cc), flight);
+
+	return sg_seq_le(seg->ack, flow->snd_nxt) &&
+	       flow->snd_nxt - seg->ack <= flight + 2 * window + 2U * flow->mss;
 }
 
 /* What only two enforcing hosts do: count, take feedback, hide ECN. */

@@ -63,6 +63,7 @@ enum sg_flow_marks {
 	SG_FLOW_SCALE_BOUND = 1 << 3, /* wscale is a lower bound: what is shown may be larger */
 	SG_FLOW_UNMARKED = 1 << 4,    /* the path has dropped and never marked */
 	SG_FLOW_ADOPTED = 1 << 5,     /* met without its handshake, enforced all the same */
+	SG_FLOW_REFILLS = 1 << 6,     /* until `recover`: repeats what policing dropped */
 };
 
 #define SG_RTT_RING 4U
@@ -128,7 +129,10 @@ struct sg_flow {
 	sg_u16 timeouts;        /* saturating */
 	sg_u32 repeated;        /* bytes that the tenant sent again lately: fades within an RTT */
 	sg_u32 repeat_time;     /* when it last did so, in 1024 ns */
-	sg_u16 top_window;      /* largest that the peer advertised, on the wire */
+	union {
+		sg_u16 top_window; /* SG_FLOW_SCALE_BOUND: largest that the peer advertised, on the wire */
+		sg_u16 holes;      /* else: up to snd_nxt, dropped by policing and not sent since; 16 bytes */
+	};
 	sg_u16 repeat_flight;   /* most in flight while it did so, in 128 bytes: fades within eight */
 };
 SG_ASSERT_SIZE(struct sg_flow, 256);

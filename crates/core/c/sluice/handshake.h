@@ -162,6 +162,9 @@ SG_INLINE void sg_edit_synack(struct sg_flow *flow, const struct sg_segment *seg
 {
 	sg_u16 wire = sg_window_to_wire(flow->cc.cwnd, 0);
 
+	/* A tenant is no host: its peer's host would believe it. */
+	if (seg->direction == SG_FROM_TENANT && (seg->options & SG_OPT_PEER))
+		out->edits |= SG_EDIT_STRIP_PEER;
 	if (flow->mode == SG_MODE_TWO_SIDED) {
 		if (seg->direction == SG_FROM_TENANT) {
 			out->edits |= SG_EDIT_ADD_PEER;

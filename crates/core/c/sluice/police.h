@@ -23,15 +23,117 @@
 #include "seq.h"
 
 /*
+ * What is dropped makes a hole in the tenant's sequence, and its stack goes on beyond
+ * it: were the edge all that counts, nothing would pass any more, no duplicate ACK
+ * would tell the stack of the drop, and each attempt would cost it an RTO. So holes
+ * do not count as in flight: what the tenant has in the network is held to its window,
+ * whatever it sent in vain.
+ *
+ * What is repeated fills a hole as long as there is one: that is no loss of the network,
+ * nor are the duplicate ACKs until it is acknowledged. Who repeats more than was
+ * dropped has lost packets.
+ */
+#define SG_HOLE_BYTES 16U
+
+/* So many windows ahead: a tenant may have no more holes, nor hide more losses behind them. */
+#define SG_HOLE_WINDOWS 8U
+
+SG_INLINE sg_u32 sg_holes(const struct sg_flow *flow)
+{
+	return flow->marks & SG_FLOW_SCALE_BOUND ? 0 : flow->holes * SG_HOLE_BYTES;
+}
+
+/* Bytes of the tenant in the network, or with a receiver that misses some before them. */
+SG_INLINE sg_u32 sg_flight(const struct sg_flow *flow)
+{
+	return flow->snd_nxt - flow->snd_una - sg_holes(flow);
+}
+
+/* Data up to `end`, beyond all that was sent before, is dropped. */
+SG_INLINE void sg_hole_made(struct sg_flow *flow, sg_u32 end)
+{
+	sg_u32 window = sg_seq_gt(flow->edge, flow->snd_una) ? flow->edge - flow->snd_una : 0;
+	sg_u32 units = (end - flow->snd_nxt) / SG_HOLE_BYTES;
+
+	if (sg_seq_lt(end, flow->snd_nxt) || flow->holes + units > 0xffff ||
+	    end - flow->snd_una > (sg_u64)window * SG_HOLE_WINDOWS)
+		return;
+	flow->holes += (sg_u16)units;
+	flow->snd_nxt += units * SG_HOLE_BYTES;
+}
+
+/*
+ * While holes are refilled, each duplicate ACK tells of a segment that has arrived
+ * beyond them, and has made room for another (RFC 5681 3.2, step 4).
+ */
+SG_INLINE sg_u32 sg_arrived(const struct sg_flow *flow)
+{
+	return flow->marks & SG_FLOW_REFILLS ?
+		       sg_min32((sg_u32)flow->dupacks * flow->mss, flow->cc.cwnd) :
+		       0;
+}
+
+/* An ACK of some holes, not of all: those segments are acknowledged (RFC 6582 3.2, step 3). */
+SG_INLINE sg_u16 sg_dupacks_left(const struct sg_flow *flow, sg_u32 acked)
+{
+	sg_u32 segments = acked / sg_max32(flow->mss, 1);
+
+	if (!(flow->marks & SG_FLOW_REFILLS))
+		return 0;
+	return flow->dupacks > segments ? (sg_u16)(flow->dupacks - segments) : 0;
+}
+
+/* `bytes` below snd_nxt are sent. Returns 1 when there was a hole for them. */
+SG_INLINE int sg_hole_filled(struct sg_flow *flow, sg_u32 bytes)
+{
+	sg_u32 units = (bytes + SG_HOLE_BYTES - 1) / SG_HOLE_BYTES;
+
+	if (sg_likely(!sg_holes(flow)))
+		return 0;
+	flow->holes -= (sg_u16)sg_min32(units, flow->holes);
+	flow->marks |= SG_FLOW_REFILLS;
+	flow->recover = flow->snd_nxt;
+	return 1;
+}
+
+/* snd_una has advanced: holes are above it. */
+SG_INLINE void sg_holes_passed(struct sg_flow *flow)
+{
+	if (sg_unlikely(sg_holes(flow)))
+		flow->holes = (sg_u16)sg_min32(flow->holes,
+					       (flow->snd_nxt - flow->snd_una) / SG_HOLE_BYTES);
+}
+
+/*
+ * How far beyond the edge data may go: the segment of a window probe, or 3/32 of the
+ * window. A stack that ignores its window learns of it by losing a segment, gives up
+ * a third of what it has, and comes back; with this room it has the window on average,
+ * and who never gives up anything has no tenth more.
+ */
+SG_INLINE sg_u32 sg_police_slack(const struct sg_flow *flow, sg_u32 edge)
+{
+	sg_u32 window = sg_seq_gt(edge, flow->snd_una) ? edge - flow->snd_una : 0;
+
+	return sg_max32(flow->mss, sg_min32(window, flow->cc.cwnd) / 32 * 3);
+}
+
+/*
  * Before its first ACK a server has seen the window of the SYN, which is never
  * scaled. Without this limit one segment far ahead would make a flight of it that
  * the window must cover. Where the scale is a lower bound, so is the edge.
  */
-SG_INLINE int sg_police_exceeds(const struct sg_flow *flow, sg_u32 end)
+SG_INLINE int sg_police_exceeds(const struct sg_flow *flow, const struct sg_segment *seg)
 {
 	sg_u32 edge = flow->flags & SG_FLOW_EDGE_KNOWN ? flow->edge : flow->snd_una + 0xffff;
+	sg_u32 end = seg->seq + seg->payload;
 
-	return !(flow->marks & SG_FLOW_SCALE_BOUND) && sg_seq_gt(end, edge + flow->mss);
+	if (sg_likely(sg_seq_le(end, edge)) || (flow->marks & SG_FLOW_SCALE_BOUND))
+		return 0;
+	edge += sg_police_slack(flow, edge);
+	/* What fills a hole is as much more in flight as new data. */
+	if (sg_seq_lt(seg->seq, flow->snd_nxt) && sg_seq_gt(end, edge))
+		end = flow->snd_nxt + seg->payload;
+	return sg_seq_gt(end, edge + sg_holes(flow) + sg_arrived(flow));
 }
 
 /*
@@ -80,7 +182,7 @@ SG_INLINE sg_u32 sg_repeated(const struct sg_flow *flow, const struct sg_params 
 SG_INLINE sg_u32 sg_repeat_flight(const struct sg_flow *flow, const struct sg_params *params,
 				  sg_u64 now_ns)
 {
-	sg_u32 flight = sg_seq_gt(flow->snd_nxt, flow->snd_una) ? flow->snd_nxt - flow->snd_una : 0;
+	sg_u32 flight = sg_seq_gt(flow->snd_nxt, flow->snd_una) ? sg_flight(flow) : 0;
 	/* Samples of the RTT are rare while much is repeated, and may be old: an RTO at least. */
 	sg_u64 within = sg_max64(SG_REPEAT_FLIGHT_RTTS * sg_repeat_rtt(flow, params),
 				 params->rto_min_us);

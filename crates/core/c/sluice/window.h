@@ -49,13 +49,27 @@ SG_INLINE sg_u32 sg_window_of_rate(const struct sg_flow *flow, const struct sg_p
 }
 
 /*
- * Bytes that enforcement wants to show with an ACK up to `ack`. What the tenant
+ * On the wire, the window that covers what left within an edge that was shown. What
+ * policing lets pass beyond it opens no window, nor does rounding, or the edge would
+ * follow the tenant, ACK by ACK.
+ */
+SG_INLINE sg_u32 sg_flight_to_wire(const struct sg_flow *flow, sg_u32 ack)
+{
+	int beyond = (flow->flags & SG_FLOW_EDGE_KNOWN) && sg_seq_gt(flow->snd_nxt, flow->edge) &&
+		     !(flow->marks & SG_FLOW_SCALE_BOUND);
+	sg_u32 end = beyond ? flow->edge : flow->snd_nxt;
+	sg_u32 flight = sg_seq_gt(end, ack) ? sg_min32(end - ack, SG_WINDOW_MAX) : 0;
+
+	return beyond ? flight >> (flow->wscale & 15) : sg_window_to_wire(flight, flow->wscale);
+}
+
+/*
+ * What enforcement wants to show with an ACK up to `ack`, on the wire. What the tenant
  * repeats has its share of the window; a sixteenth is what ordinary loss takes.
  */
 SG_INLINE sg_u32 sg_window_target(const struct sg_flow *flow, const struct sg_params *params,
 				  sg_u32 ack, sg_u64 now_ns)
 {
-	sg_u32 flight = sg_seq_gt(flow->snd_nxt, ack) ? flow->snd_nxt - ack : 0;
 	sg_u32 cwnd = flow->cc.cwnd, repeated;
 
 	if (sg_unlikely(flow->repeated) && (params->flags & SG_RULE_POLICE)) {
@@ -66,7 +80,7 @@ SG_INLINE sg_u32 sg_window_target(const struct sg_flow *flow, const struct sg_pa
 	if (sg_unlikely(params->rate_cap) && flow->srtt_ns)
 		cwnd = sg_window_of_rate(flow, params, cwnd);
 	cwnd = sg_max32(cwnd, sg_cc_floor(&flow->cc, params));
-	return sg_max32(cwnd, sg_min32(flight, SG_WINDOW_MAX));
+	return sg_max32(sg_window_to_wire(cwnd, flow->wscale), sg_flight_to_wire(flow, ack));
 }
 
 /* So many units beyond the target at most: a peer that sends updates without end gains no window. */
@@ -80,8 +94,7 @@ SG_INLINE sg_u32 sg_window_target(const struct sg_flow *flow, const struct sg_pa
 SG_INLINE sg_u32 sg_window_update(const struct sg_flow *flow, const struct sg_params *params,
 				  const struct sg_segment *seg, sg_u32 wire, sg_u64 now_ns)
 {
-	sg_u32 target = sg_window_to_wire(sg_window_target(flow, params, seg->ack, now_ns),
-					  flow->wscale);
+	sg_u32 target = sg_window_target(flow, params, seg->ack, now_ns);
 
 	if (wire == flow->peer_window && target > wire)
 		return target;
@@ -95,8 +108,7 @@ SG_INLINE sg_u16 sg_window_field(const struct sg_flow *flow, const struct sg_par
 	sg_u32 wire;
 
 	if (advances || !(flow->flags & SG_FLOW_EDGE_KNOWN)) {
-		wire = sg_window_to_wire(sg_window_target(flow, params, seg->ack, now_ns),
-					 flow->wscale);
+		wire = sg_window_target(flow, params, seg->ack, now_ns);
 	} else {
 		wire = flow->wire_window;
 		/* Data is no duplicate ACK: it may open a window that the peer had closed. */
@@ -114,11 +126,9 @@ SG_INLINE sg_u16 sg_window_field(const struct sg_flow *flow, const struct sg_par
 SG_INLINE sg_u32 sg_window_allowed(const struct sg_flow *flow, const struct sg_params *params,
 				   sg_u64 now_ns)
 {
-	sg_u32 shift = flow->wscale & 15;
-	sg_u32 wire = sg_window_to_wire(sg_window_target(flow, params, flow->snd_una, now_ns),
-					shift);
+	sg_u32 wire = sg_window_target(flow, params, flow->snd_una, now_ns);
 
-	return flow->cc.cwnd ? sg_min32(wire, flow->peer_window) << shift : 0;
+	return flow->cc.cwnd ? sg_min32(wire, flow->peer_window) << (flow->wscale & 15) : 0;
 }
 
 /* Remember what the tenant has been shown. */

@@ -28,7 +28,7 @@ fn data_beyond_the_edge_and_a_segment_is_dropped() {
     assert_eq!(solo.data(edge - 100, 100).action, Action::Pass);
     // A window probe of any stack.
     assert_eq!(solo.data(edge, MSS as usize).action, Action::Pass);
-    let outcome = solo.data(edge + 1, MSS as usize);
+    let outcome = solo.data(edge + MSS / 2, MSS as usize);
     assert_eq!((outcome.action, outcome.edits), (Action::Drop, 0));
     assert_eq!(solo.flow().policed, 1);
     assert_eq!(solo.counter("policed"), 1);
@@ -38,8 +38,16 @@ fn data_beyond_the_edge_and_a_segment_is_dropped() {
 fn what_was_policed_was_not_sent() {
     let (mut solo, edge) = with_edge(params());
     let before = *solo.flow();
+    let flight = |solo: &Solo| {
+        let flow = solo.flow();
+        flow.snd_nxt - flow.snd_una - flow.hole_bytes()
+    };
     solo.data(edge + 10_000, 1000);
-    assert_eq!(solo.flow().snd_nxt, before.snd_nxt);
+    assert_eq!(flight(&solo), before.snd_nxt - before.snd_una);
+    // Nor is what lies windows ahead.
+    let nxt = solo.flow().snd_nxt;
+    assert_eq!(solo.data(edge + (1 << 20), 1000).action, Action::Drop);
+    assert_eq!(solo.flow().snd_nxt, nxt);
 }
 
 #[test]
@@ -77,14 +85,83 @@ fn an_old_ack_shows_no_more_than_has_been_shown() {
 fn what_an_ack_showed_that_could_not_be_judged_is_allowed() {
     let mut solo = Solo::with(params());
     let at = solo.round(0, MSS, false, WIDE);
+    let cwnd = solo.flow().cc.cwnd;
     // Data has passed unseen.
-    let ack = solo.peers(at + 500_000, 300);
-    assert_eq!(solo.arrive(&ack).0.window, 300);
+    let ack = solo.peers(at + cwnd, WIDE);
+    let shown = u32::from(solo.arrive(&ack).0.window) << 10;
+    assert!((cwnd..cwnd + 1024).contains(&shown));
     // Nor is it a way to a larger window.
     let again = solo.ack(at, WIDE);
     assert!(u32::from(again) << 10 <= solo.flow().cc.cwnd + 1024);
-    let outcome = solo.data(at + 500_000 + 300 * 1024 - MSS, MSS as usize);
+    let outcome = solo.data(at + cwnd + shown - MSS, MSS as usize);
     assert_eq!(outcome.action, Action::Pass);
+}
+
+#[test]
+fn an_ack_of_far_more_than_a_window_opens_nothing() {
+    let mut solo = Solo::with(params());
+    let at = solo.round(0, MSS, false, WIDE);
+    let edge = solo.flow().edge;
+    let ack = solo.peers(at + 200_000_000, WIDE);
+    let (after, outcome) = solo.arrive(&ack);
+    assert_eq!((after, outcome.edits), (ack, 0));
+    assert_eq!((solo.flow().edge, solo.counter("ack_beyond")), (edge, 1));
+    assert_eq!(solo.data(at + 1_000_000, MSS as usize).action, Action::Drop);
+}
+
+/// What the host lets pass of a tenant that sends all that it may, with each ACK that acknowledges one packet.
+#[test]
+fn room_beyond_the_edge_does_not_add_up() {
+    let (mut solo, edge) = with_edge(params());
+    let window = edge - (solo.flow().snd_una.wrapping_sub(solo.start));
+    // Small segments first, so that there are many packets, and many ACKs, of one window.
+    let (mut sent, mut out) = (edge - window, std::collections::VecDeque::new());
+    while solo.data(sent, 100).action == Action::Pass {
+        sent += 100;
+        out.push_back(sent);
+    }
+    let mut rounds = 0;
+    for _ in 0..5_000 {
+        let Some(end) = out.pop_front() else { break };
+        solo.now_ns += 10_000;
+        solo.e0b += 100;
+        solo.ack(end, WIDE);
+        while out.len() < 3_000 && solo.data(sent, MSS as usize).action == Action::Pass {
+            sent += MSS;
+            out.push_back(sent);
+        }
+        rounds += u32::from(end > edge);
+        let allowed = solo.flow().cc.cwnd / 32 * 35 + 1024 + 2 * MSS;
+        assert!(sent - end <= allowed, "{} of {allowed}", sent - end);
+    }
+    assert!(rounds > 100, "{rounds}");
+}
+
+#[test]
+fn what_fills_holes_is_no_loss_and_what_is_repeated_beyond_is() {
+    let (mut solo, edge) = with_edge(params());
+    let at = solo.flow().snd_una.wrapping_sub(solo.start);
+    for i in 0..(edge - at) / MSS {
+        solo.data(at + i * MSS, MSS as usize);
+    }
+    let top = solo.flow().snd_nxt.wrapping_sub(solo.start);
+    solo.data(top, MSS as usize); // a segment beyond passes
+    let hole = top + MSS;
+    assert_eq!(solo.data(hole, MSS as usize).action, Action::Drop);
+    solo.e0b += hole - at;
+    solo.ack(at + 2 * MSS, WIDE);
+    // Its stack goes on beyond the hole, and learns of it by what arrives there.
+    assert_eq!(solo.data(hole + MSS, MSS as usize).action, Action::Pass);
+    solo.ack(hole, WIDE);
+    let cwnd = solo.flow().cc.cwnd;
+    for i in 1..=3 {
+        solo.duplicate(hole, WIDE, &[(hole + MSS, hole + MSS + i * 100)]);
+    }
+    assert_eq!((solo.flow().losses, solo.flow().cc.cwnd), (0, cwnd));
+    assert_eq!(solo.data(hole, MSS as usize).action, Action::Pass);
+    assert_eq!((solo.flow().losses, solo.flow().hole_bytes()), (0, 0));
+    solo.data(hole, MSS as usize);
+    assert_eq!(solo.flow().losses, 1, "that was lost in the network");
 }
 
 #[test]
@@ -182,7 +259,7 @@ fn a_stack_that_ignores_the_window_is_held_to_it() {
     pair.send(A, 1_000_000);
     assert!(pair.flow(A).policed > 500);
     let left = pair.sent(A).skip(1).last().unwrap().end();
-    assert!(left.wrapping_sub(real) as i32 <= MSS as i32);
+    assert!(left.wrapping_sub(real) as i32 <= 50_000 / 32 * 3);
     assert!(pair.log.len() - from < 60);
 }
 

@@ -137,9 +137,10 @@ proptest! {
         let flow = solo.flow();
         prop_assert!(flow.cc.cwnd > 0);
         // No tenant can pretend to have sent what no window allowed; only its peer can.
-        let flight = flow.snd_nxt.wrapping_sub(flow.snd_una);
+        let flight = flow.snd_nxt.wrapping_sub(flow.snd_una).wrapping_sub(flow.hole_bytes());
         let judged = flow.mode != MODE_WATCH && solo.counter("ack_beyond") == 0;
-        prop_assert!(!judged || flight <= (0xffff << 7) + 2 * 1460, "{}", flight);
+        // Duplicate ACKs, which a peer may invent as well, make room for a window while holes are filled.
+        prop_assert!(!judged || flight <= 2 * ((0xffff << 7) + 2 * 1460), "{}", flight);
     }
 
     #[test]
