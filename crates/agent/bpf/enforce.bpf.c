@@ -544,6 +544,22 @@ int forget_flows(struct __sk_buff *skb)
 	return (int)sweep.skipped;
 }
 
+/*
+ * For the agent: the interface whose index is the mark gets the quota that the priority
+ * says, and its count of flows, which other CPUs change meanwhile, stays. -1 = it has no row.
+ */
+SEC("tcx/ingress")
+int set_quota(struct __sk_buff *skb)
+{
+	sg_u32 ifindex = skb->mark;
+	struct sg_interface *interface = bpf_map_lookup_elem(&interfaces, &ifindex);
+
+	if (!interface)
+		return -1;
+	interface->quota = skb->priority;
+	return 0;
+}
+
 static int sg_rematch_slot(sg_u32 i, struct sg_sweep *sweep)
 {
 	sg_u32 at = (sweep->from + i) & shape.mask, tag, ifindex, rule;

@@ -12,6 +12,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use nix::{
+    fcntl::{AT_FDCWD, RenameFlags, renameat2},
     mount::{MsFlags, mount},
     sys::statfs::{BPF_FS_MAGIC, statfs},
 };
@@ -81,16 +82,34 @@ impl Pins {
         Self { root }
     }
 
-    /// Makes the directories.
+    /// Makes the directories of the namespace and of its links; where fresh maps may be pinned until
+    /// [`Pins::put_in_place`].
     ///
     /// # Errors
     /// No right to, or no bpffs.
-    pub fn create(&self) -> Result<()> {
-        for directory in [self.maps(), self.links()] {
-            fs::create_dir_all(&directory)
-                .with_context(|| format!("creating {}", directory.display()))?;
-        }
-        Ok(())
+    pub(crate) fn prepare(&self) -> Result<PathBuf> {
+        let links = self.links();
+        fs::create_dir_all(&links).with_context(|| format!("creating {}", links.display()))?;
+        let next = self.root.join("maps-next");
+        // Of an agent that was killed meanwhile.
+        remove_directory(&next)?;
+        Ok(next)
+    }
+
+    /// Calls what is pinned in `next` the maps from now on; those so far are let go.
+    ///
+    /// # Errors
+    /// The kernel refused.
+    pub(crate) fn put_in_place(&self, next: &Path) -> Result<()> {
+        let maps = self.maps();
+        let flags = if maps.exists() {
+            RenameFlags::RENAME_EXCHANGE
+        } else {
+            RenameFlags::empty()
+        };
+        renameat2(AT_FDCWD, next, AT_FDCWD, &maps, flags)
+            .with_context(|| format!("putting maps in place at {}", maps.display()))?;
+        remove_directory(next)
     }
 
     /// The directory of all these pins.
@@ -144,15 +163,22 @@ impl Pins {
     /// # Errors
     /// The kernel refused.
     pub fn remove_all(&self) -> Result<()> {
-        if self.root.exists() {
-            fs::remove_dir_all(&self.root)
-                .with_context(|| format!("removing {}", self.root.display()))?;
-        }
+        remove_directory(&self.root)?;
         for parent in self.root.ancestors().skip(1).take(2) {
             // Another namespace's pins keep it; that is as it should be.
             let _ = fs::remove_dir(parent);
         }
         Ok(())
+    }
+}
+
+/// Removes a directory with all that is in it; that there is none is no error.
+fn remove_directory(path: &Path) -> Result<()> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("removing {}", path.display()))
+        }
+        _ => Ok(()),
     }
 }
 

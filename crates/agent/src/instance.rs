@@ -9,7 +9,8 @@
 //! detaches when it is dropped, unless it was given a place to pin what it makes.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
+    fs,
     os::fd::{AsFd, BorrowedFd},
     thread,
     time::Duration,
@@ -166,30 +167,21 @@ impl Instance {
                 ..Sweeper::default()
             };
             instance.write("sweeper", &0u32, &sweeper)?;
+            // Fresh maps have no rule yet: neither packets nor another agent may meet them so.
+            instance.reload(policy)?;
         }
         if let Some(pins) = &options.pins {
             instance.pin_maps(pins)?;
+            instance.adopt_links(pins, &options.tenants)?;
+            instance.drop_stray_rows()?;
         }
-        instance.begin(policy, options)?;
+        if kept.is_some() {
+            // Flows that are kept are decided by where they are, so that interfaces came first.
+            instance.reload(policy)?;
+        }
         let begun = instance.run("begin_sweeping", 0, 0)?;
         ensure!(begun == 0, "the timer that collects flows did not start");
         Ok(instance)
-    }
-
-    /// Takes over what is attached and puts the policy in force. Flows that are kept are decided by where they are, so
-    /// that interfaces come first; fresh maps have no rule yet, and no packet may meet them so.
-    fn begin(&mut self, policy: &Policy, options: &Options) -> Result<()> {
-        let kept = matches!(self.takeover, Takeover::Kept { .. });
-        if !kept {
-            self.reload(policy)?;
-        }
-        if let Some(pins) = &options.pins {
-            self.adopt_links(pins, &options.tenants, kept)?;
-        }
-        if kept {
-            self.reload(policy)?;
-        }
-        Ok(())
     }
 
     /// Writes when flows are forgotten; the policy in force stays the one that is kept.
@@ -232,7 +224,6 @@ impl Instance {
     /// There is none, it is attached already, or the kernel refused.
     pub fn attach_tenant(&mut self, interface: &Interface, tenant: &str) -> Result<()> {
         let (index, name) = (interface.index, interface.name.as_str());
-        let context = || format!("enforcing on interface {name}");
         ensure!(
             !self.is_attached(index),
             "interface {name} is attached already"
@@ -240,20 +231,43 @@ impl Instance {
         self.forget_flows(index)?;
         self.write_interface(index)?;
         self.admit(interface, tenant)?;
+        match self.attach_links(index) {
+            Ok(links) => self.keep(interface, tenant, links),
+            Err(error) => {
+                // Nobody else would: what is not attached is not let go of.
+                if let Err(also) = self.abandon(index) {
+                    tracing::warn!("{also:#}");
+                }
+                Err(error.context(format!("enforcing on interface {name}")))
+            }
+        }
+    }
+
+    fn attach_links(&self, index: u32) -> Result<Vec<TcxLink>> {
         // The first link detaches again if the second fails.
         let mut links = Vec::with_capacity(PLACES.len());
         for (program, direction) in PLACES {
             let program = object::program(&self.object, program)?;
-            links.push(TcxLink::attach(&program, index, direction).with_context(context)?);
+            links.push(TcxLink::attach(&program, index, direction)?);
         }
         if let Some(pins) = &self.pins {
             for (link, (_, direction)) in links.iter_mut().zip(PLACES) {
                 let path = pins.link(index, direction);
                 Pins::remove(&path)?;
-                link.pin(&path).with_context(context)?;
+                link.pin(&path)?;
             }
         }
-        self.keep(interface, tenant, links)
+        Ok(links)
+    }
+
+    /// Removes the pins of an interface's links and what the maps have of it.
+    fn abandon(&self, index: u32) -> Result<()> {
+        if let Some(pins) = &self.pins {
+            for (_, direction) in PLACES {
+                Pins::remove(&pins.link(index, direction))?;
+            }
+        }
+        self.dismiss(index)
     }
 
     /// Calls an attached interface and its tenant otherwise, which may bring other rules into force there:
@@ -305,12 +319,7 @@ impl Instance {
         self.attached
             .remove(&index)
             .with_context(|| format!("interface {index} is not attached"))?;
-        if let Some(pins) = &self.pins {
-            for (_, direction) in PLACES {
-                Pins::remove(&pins.link(index, direction))?;
-            }
-        }
-        self.dismiss(index)
+        self.abandon(index)
     }
 
     /// Forgets what the maps have of an interface.
@@ -568,29 +577,34 @@ impl Instance {
         self.write("interfaces", &index, &row)
     }
 
-    /// Pins the maps that are not pinned yet, in the place of those that could not be reused.
-    fn pin_maps(&mut self, pins: &Pins) -> Result<()> {
-        pins.create()?;
-        if matches!(self.takeover, Takeover::Kept { .. }) {
-            return Ok(());
-        }
-        for name in PINNED_MAPS {
-            let path = pins.map(name);
-            Pins::remove(&path)?;
-            object::map(&mut self.object, name)?
-                .pin(&path)
-                .with_context(|| format!("pinning {}", path.display()))?;
+    /// Gives an interface that was attached already the quota; its count of flows stays where there is one.
+    fn keep_interface(&self, index: u32) -> Result<()> {
+        if self.run("set_quota", index, self.interface_quota)? != 0 {
+            self.write_interface(index)?;
         }
         Ok(())
     }
 
+    /// Pins fresh maps in the place of those that could not be reused, all of them at once: whoever kills this
+    /// agent leaves the old ones or the new ones.
+    fn pin_maps(&mut self, pins: &Pins) -> Result<()> {
+        let next = pins.prepare()?;
+        if matches!(self.takeover, Takeover::Kept { .. }) {
+            return Ok(());
+        }
+        fs::create_dir(&next).with_context(|| format!("creating {}", next.display()))?;
+        for name in PINNED_MAPS {
+            let path = next.join(name);
+            object::map(&mut self.object, name)?
+                .pin(&path)
+                .with_context(|| format!("pinning {}", path.display()))?;
+        }
+        pins.put_in_place(&next)
+    }
+
     /// Puts these programs in the place of those that an earlier agent left attached.
-    fn adopt_links(
-        &mut self,
-        pins: &Pins,
-        tenants: &BTreeMap<u32, String>,
-        kept: bool,
-    ) -> Result<()> {
+    fn adopt_links(&mut self, pins: &Pins, tenants: &BTreeMap<u32, String>) -> Result<()> {
+        let kept = matches!(self.takeover, Takeover::Kept { .. });
         let present = interfaces::list()?;
         for index in pins.interfaces() {
             let interface = present.iter().find(|interface| interface.index == index);
@@ -598,22 +612,32 @@ impl Instance {
                 .cloned()
                 .unwrap_or_else(|| Interface::nameless(index));
             let tenant = tenants.get(&index).unwrap_or(&interface.name);
+            self.keep_interface(index)?;
             if !kept {
-                self.write_interface(index)?;
                 self.admit(&interface, tenant)?;
             }
-            match self.adopt(pins, index) {
-                Ok(Some(links)) => self.keep(&interface, tenant, links)?,
-                Ok(None) => {
-                    for (_, direction) in PLACES {
-                        Pins::remove(&pins.link(index, direction))?;
-                    }
-                    self.dismiss(index)?;
-                }
-                Err(error) => return Err(error),
+            match self.adopt(pins, index)? {
+                Some(links) => self.keep(&interface, tenant, links)?,
+                None => self.abandon(index)?,
             }
         }
         Ok(())
+    }
+
+    /// Forgets what the maps have of interfaces that are not attached: left by an agent that was killed in the
+    /// middle of attaching or letting go.
+    fn drop_stray_rows(&self) -> Result<()> {
+        let mut known = BTreeSet::new();
+        for map in ["interfaces", "places", "buckets"] {
+            // Each key is or begins with an index.
+            for key in self.map(map)?.keys() {
+                known.extend(key.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes)));
+            }
+        }
+        let strays = known
+            .into_iter()
+            .filter(|index| !self.attached.contains_key(index));
+        strays.map(|index| self.dismiss(index)).collect()
     }
 
     /// Both links of one interface with these programs in them; `None` if the interface is gone

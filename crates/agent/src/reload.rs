@@ -68,8 +68,10 @@ impl Instance {
             let mut scope = policy.scope(table, &attached.name, &attached.tenant);
             if both {
                 self.write_buckets(policy, index)?;
-                let before: Place = self.read("places", index)?;
-                for (word, old) in scope.word.iter_mut().zip(before.scope.word) {
+                // None yet where an earlier agent was killed in the middle of its start.
+                let before: Option<Place> = self.read_if_any("places", index)?;
+                let before = before.map_or_else(Scope::default, |place| place.scope);
+                for (word, old) in scope.word.iter_mut().zip(before.word) {
                     *word |= old;
                 }
             }
@@ -155,6 +157,15 @@ impl Instance {
             .get(name)
             .copied()
             .with_context(|| format!("no counter {name}"))
+    }
+
+    /// One entry of a map, if it has it.
+    fn read_if_any<V: Plain>(&self, map: &str, key: u32) -> Result<Option<V>> {
+        let found = self
+            .map(map)?
+            .lookup(plain::bytes(&key), MapFlags::ANY)
+            .with_context(|| format!("reading map {map}"))?;
+        found.map(|bytes| plain::value(&bytes)).transpose()
     }
 
     /// One entry of a map.

@@ -98,11 +98,12 @@ fn whatever_the_kernel_refuses_packets_pass_intact_and_enforcement_goes_on() {
 
 /// Instructions that the verifier may walk through before it lets a program run: half again of what was measured
 /// (docs/performance.md). The kernel refuses a million.
-const BUDGET: [(&str, u32); 5] = [
+const BUDGET: [(&str, u32); 6] = [
     ("begin_sweeping", 3_000),
     ("forget_flows", 3_000),
     ("from_tenant", 175_000),
     ("rematch_flows", 115_000),
+    ("set_quota", 100),
     ("to_tenant", 260_000),
 ];
 

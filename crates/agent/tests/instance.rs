@@ -3,12 +3,16 @@
 mod common;
 
 use std::{
+    collections::BTreeMap,
+    fs,
     io::{ErrorKind, Read, Write},
     net::Shutdown,
     path::PathBuf,
     process::Command,
     time::{Duration, Instant},
 };
+
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
 use common::{A, B, B6, Host, ip};
 use sluicegate_agent::{
@@ -473,4 +477,115 @@ fn a_pool_hands_out_instances_that_remember_nothing() {
             .iter()
             .any(|flow| flow.local == local && flow.enforced)
     );
+}
+
+/// Keys of a pinned map, each of which begins with the index of an interface, and their values.
+fn rows(pins: &Pins, map: &str) -> BTreeMap<u32, Vec<u8>> {
+    let map = MapHandle::from_pinned_path(pins.map(map)).unwrap();
+    let row = |key: Vec<u8>| {
+        let value = map.lookup(&key, MapFlags::ANY).unwrap().unwrap();
+        (u32::from_ne_bytes(*key.first_chunk().unwrap()), value)
+    };
+    map.keys().map(row).collect()
+}
+
+/// Flows and quota of a pinned row of `interfaces`.
+fn flows_and_quota(pins: &Pins, index: u32) -> [u32; 2] {
+    let row = &rows(pins, "interfaces")[&index];
+    [0, 4].map(|at| u32::from_ne_bytes(*row[at..].first_chunk().unwrap()))
+}
+
+/// Options that pin; with so many flows on an interface.
+fn pinning(bpffs: &Bpffs, host: &Host, interface_quota: u32) -> (Pins, Options) {
+    let pins = Pins::new(&bpffs.0, &host.name("h"));
+    let options = Options {
+        pins: Some(pins.clone()),
+        interface_quota,
+        ..Options::default()
+    };
+    (pins, options)
+}
+
+#[test]
+fn a_start_takes_over_with_its_own_quota_and_mends_what_is_missing() {
+    let host = Host::new();
+    let bpffs = Bpffs::new(&host);
+    let (pins, options) = pinning(&bpffs, &host, 5);
+    let (index, places) = host.within("h", || {
+        load(&options).attach("ta").unwrap();
+        (interfaces::find("ta").unwrap().index, rows(&pins, "places"))
+    });
+    let _connection = host.transfer(1000);
+    assert_eq!(flows_and_quota(&pins, index), [1, 5]);
+    let (_, options) = pinning(&bpffs, &host, 7);
+    host.within("h", || drop(load(&options)));
+    assert_eq!(flows_and_quota(&pins, index), [1, 7]);
+
+    // As an agent leaves it that is killed before it has come to this interface.
+    for map in ["interfaces", "places"] {
+        let map = MapHandle::from_pinned_path(pins.map(map)).unwrap();
+        map.delete(&index.to_ne_bytes()).unwrap();
+    }
+    let instance = host.within("h", || load(&options));
+    assert!(matches!(
+        instance.takeover(),
+        Takeover::Kept { flows: 1 }
+    ));
+    assert!(instance.interfaces().contains_key(&index));
+    assert_eq!(flows_and_quota(&pins, index), [0, 7]);
+    assert_eq!(rows(&pins, "places"), places);
+    instance.end().unwrap();
+}
+
+#[test]
+fn maps_that_an_agent_had_no_time_to_put_in_place_are_let_go() {
+    let host = Host::new();
+    let bpffs = Bpffs::new(&host);
+    let (pins, options) = pinning(&bpffs, &host, 0);
+    host.within("h", || load(&options).attach("ta").unwrap());
+    let next = pins.root().join("maps-next");
+    fs::rename(pins.root().join("maps"), &next).unwrap();
+    let instance = host.within("h", || load(&options));
+    assert_eq!(*instance.takeover(), Takeover::Nothing);
+    assert!(!next.exists());
+    assert_eq!(instance.interfaces().len(), 1);
+    let (client, _server) = host.transfer(1000);
+    let local = client.local_addr().unwrap();
+    let flows = instance.flows().unwrap();
+    let flow = flows.iter().find(|flow| flow.local == local).unwrap();
+    assert!(flow.enforced, "{flow:#?}");
+    instance.end().unwrap();
+}
+
+#[test]
+fn interfaces_that_cannot_be_attached_leave_no_rows() {
+    let host = Host::new();
+    let bpffs = Bpffs::new(&host);
+    let (pins, options) = pinning(&bpffs, &host, 0);
+    host.within("h", || {
+        let mut instance = load(&options);
+        instance.attach("ta").unwrap();
+        // It vanishes between the news of it and the attaching.
+        let gone = interfaces::find("tb").unwrap();
+        ip(&["-n", &host.name("h"), "link", "del", "tb"]);
+        let error = format!("{:#}", instance.attach_tenant(&gone, "tb").unwrap_err());
+        assert!(error.contains("enforcing on interface tb"), "{error}");
+        let index = interfaces::find("ta").unwrap().index;
+        for map in ["interfaces", "places"] {
+            assert!(rows(&pins, map).into_keys().eq([index]), "{map}");
+        }
+        drop(instance);
+        // What an earlier agent could not take away.
+        for (map, size) in [("interfaces", 16), ("places", 32)] {
+            let map = MapHandle::from_pinned_path(pins.map(map)).unwrap();
+            let value = vec![0; size];
+            map.update(&gone.index.to_ne_bytes(), &value, MapFlags::ANY)
+                .unwrap();
+        }
+        let instance = load(&options);
+        for map in ["interfaces", "places"] {
+            assert!(rows(&pins, map).into_keys().eq([index]), "{map}");
+        }
+        instance.end().unwrap();
+    });
 }

@@ -446,6 +446,7 @@ impl<'a> Run<'a> {
         };
         self.pass(&talk, &rst, IN);
         self.kernel.call("rematch_flows");
+        self.kernel.call("set_quota");
         self.conversations_go_on();
         self.kernel.call("forget_flows");
         self.connect(&Talk::on(40_009));
