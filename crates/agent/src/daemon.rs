@@ -177,8 +177,6 @@ struct Agent<'a> {
     retry: bool,
     /// Interfaces that it was not attached to and said so: name and why.
     refused: BTreeMap<u32, (String, String)>,
-    /// Interfaces that turned out to carry others' packets.
-    on_the_way: BTreeMap<u32, String>,
     service: Service,
 }
 
@@ -236,7 +234,6 @@ impl<'a> Agent<'a> {
             seen: fingerprint,
             retry: false,
             refused: BTreeMap::new(),
-            on_the_way: BTreeMap::new(),
             service: Service::of_environment(),
         }
     }
@@ -379,9 +376,6 @@ impl<'a> Agent<'a> {
         if let Some(doubt) = interface.doubt() {
             return Some(doubt);
         }
-        if let Some(reason) = self.on_the_way.get(&interface.index) {
-            return Some(reason.clone());
-        }
         found.uplinks().contains(&interface.index).then(|| {
             "the default route leaves through it: an uplink, where directions are the wrong way round"
                 .to_owned()
@@ -419,7 +413,6 @@ impl<'a> Agent<'a> {
         self.refused.remove(&index);
         self.state.interfaces.remove(&index);
         let Some(name) = self.instance.interfaces().remove(&index) else {
-            self.on_the_way.remove(&index);
             return;
         };
         match self.instance.detach_index(index) {

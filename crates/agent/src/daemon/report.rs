@@ -12,6 +12,9 @@ use crate::{
 /// Losses without a single mark from which on a path is called one that does not mark.
 const LOSSES_WITHOUT_MARKS: u64 = 10;
 
+/// Pairs of interfaces with the same flows that are worth a line each: more of them say nothing more.
+const TWICE_MOST: usize = 16;
+
 impl Agent<'_> {
     pub(super) fn name_place(&mut self, interface: &Interface, tenant: &str, from: &str) {
         let place = Place {
@@ -27,7 +30,6 @@ impl Agent<'_> {
         match self.instance.raw_flows() {
             Ok(flows) => {
                 let keys: Vec<FlowKey> = flows.iter().map(|(key, _)| *key).collect();
-                self.leave_transit(&keys);
                 let mut notes = Vec::from_iter(no_marks(&flows));
                 notes.extend(self.seen_twice(&keys));
                 for note in &notes {
@@ -42,40 +44,17 @@ impl Agent<'_> {
         self.write_state();
     }
 
-    /// Lets go of interfaces that carry other tenants' flows, unless they were named.
-    fn leave_transit(&mut self, keys: &[FlowKey]) {
-        let names = self.instance.interfaces();
-        for (index, other) in twice::on_the_way(keys) {
-            let (Some(name), Some(other)) = (names.get(&index), names.get(&other)) else {
-                continue;
-            };
-            if self.config.patterns.names(name) {
-                continue;
-            }
-            let reason = format!(
-                "the same flows come from the tenant of {other}: {name} is on their way (--exclude keeps it out)"
-            );
-            warn!(interface = name, "{reason}");
-            self.refused.insert(index, (name.clone(), reason.clone()));
-            self.on_the_way.insert(index, reason);
-            if let Err(error) = self.instance.detach_index(index) {
-                warn!(interface = name, "detached, but: {error:#}");
-            }
-            self.state.interfaces.remove(&index);
-        }
-    }
-
     fn seen_twice(&self, keys: &[FlowKey]) -> Vec<String> {
         let names = self.instance.interfaces();
         let pairs = twice::sharing(keys).into_iter();
-        pairs
-            .filter_map(|(one, other)| {
-                let (one, other) = (names.get(&one)?, names.get(&other)?);
-                Some(format!(
-                    "{one} and {other} show the same flows as their tenant's: one of them is on the way; exclude it"
-                ))
-            })
-            .collect()
+        let notes = pairs.filter_map(|(one, other)| {
+            let (one, other) = (names.get(&one)?, names.get(&other)?);
+            Some(format!(
+                "{one} and {other} show the same flows as their tenant's: one of them is on the way (--exclude keeps \
+                 it out), or the tenant of one sends with the other's addresses"
+            ))
+        });
+        notes.take(TWICE_MOST).collect()
     }
 
     /// Writes down what changed since it was last written.
