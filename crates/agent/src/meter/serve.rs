@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tracing::{debug, info, warn};
 
@@ -214,7 +214,6 @@ impl Listener {
 
 fn converse(mut client: TcpStream, meter: &mut Meter) -> Result<()> {
     client.set_nonblocking(false)?;
-    client.set_write_timeout(Some(PATIENCE))?;
     let request = receive(&mut client)?;
     let answer = match understand(&request) {
         Asked::Metrics { body } => {
@@ -233,7 +232,22 @@ fn converse(mut client: TcpStream, meter: &mut Meter) -> Result<()> {
         Asked::Otherwise => response("405 Method Not Allowed", PLAIN, "GET or HEAD\n", true),
         Asked::Nonsense => response("400 Bad Request", PLAIN, "this is no HTTP request\n", true),
     };
-    client.write_all(answer.as_bytes())?;
+    send(&mut client, answer.as_bytes(), PATIENCE)
+}
+
+/// Sends all of it, or what the client takes in this time, however little it takes at once.
+fn send(client: &mut TcpStream, mut answer: &[u8], patience: Duration) -> Result<()> {
+    let deadline = Instant::now() + patience;
+    while !answer.is_empty() {
+        let left = deadline.saturating_duration_since(Instant::now());
+        ensure!(!left.is_zero(), "a client takes its answer too slowly");
+        client.set_write_timeout(Some(left))?;
+        match client.write(answer) {
+            Ok(length) => answer = &answer[length..],
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
     Ok(())
 }
 
@@ -347,5 +361,24 @@ mod tests {
         let length = answer.split("Content-Length: ").nth(1).unwrap();
         let body = answer.split("\r\n\r\n").nth(1).unwrap();
         assert!(length.starts_with(&format!("{}\r\n", body.len())));
+    }
+
+    #[test]
+    fn a_client_that_takes_little_at_a_time_is_left() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut reader = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut client, _) = listener.accept().unwrap();
+        let reading = thread::spawn(move || {
+            // At this pace it would take all of it in a day.
+            let mut little = [0; 1024];
+            while reader.read(&mut little).is_ok_and(|length| length > 0) {
+                thread::sleep(Duration::from_millis(1));
+            }
+        });
+        let answer = vec![0; 64 << 20];
+        assert!(send(&mut client, &answer, Duration::from_millis(100)).is_err());
+        client.shutdown(std::net::Shutdown::Both).unwrap();
+        drop(client);
+        reading.join().unwrap();
     }
 }
