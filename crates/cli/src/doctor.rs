@@ -1,9 +1,13 @@
 //! `sluicegate doctor`: what works here, and what each "no" costs.
 
+use std::{collections::BTreeMap, path::PathBuf};
+
 use anyhow::{Context, anyhow};
+use serde::Serialize;
 use sluicegate_agent::{
     doctor::{self, Finding, InterfaceReport, Need, Report, Verdict},
     interfaces::Patterns,
+    state::{self, State},
 };
 
 use crate::output::{self, Failure};
@@ -17,20 +21,41 @@ pub struct Args {
     #[arg(long = "interface", short, value_name = "PATTERN", default_value = "*", num_args = 1..)]
     interfaces: Vec<String>,
 
+    /// Where agents say what they do
+    #[arg(long, value_name = "DIR", default_value = state::RUN_DIR)]
+    run_dir: PathBuf,
+
     /// One JSON document
     #[arg(long)]
     json: bool,
 }
 
+/// What the doctor has to say, and what agents that run have found out.
+#[derive(Serialize)]
+struct Document {
+    #[serde(flatten)]
+    report: Report,
+    /// Notes of agents by network namespace.
+    agents: BTreeMap<String, Vec<String>>,
+}
+
 /// Prints the doctor's report.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let report = doctor::examine(&Patterns::new(&args.interfaces)?)?;
+    let agents = state::all(&args.run_dir).into_iter();
+    let document = Document {
+        report: doctor::examine(&Patterns::new(&args.interfaces)?)?,
+        agents: agents
+            .filter(State::is_running)
+            .map(|agent| (agent.netns, agent.notes))
+            .collect(),
+    };
     if args.json {
-        let document = serde_json::to_string_pretty(&report).context("writing JSON")?;
-        output::print(&(document + "\n"))?;
+        let json = serde_json::to_string_pretty(&document).context("writing JSON")?;
+        output::print(&(json + "\n"))?;
     } else {
-        output::print(&text(&report))?;
+        output::print(&text(&document))?;
     }
+    let report = &document.report;
     if report.can_enforce {
         return Ok(());
     }
@@ -47,7 +72,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     .into())
 }
 
-fn text(report: &Report) -> String {
+fn text(Document { report, agents }: &Document) -> String {
     let mut text = format!("Linux {}, {} CPUs\n\n", report.kernel, report.cpus);
     let width = report
         .findings
@@ -67,6 +92,12 @@ fn text(report: &Report) -> String {
     }
     for one in &report.uncovered {
         text.push_str(&format!("  {}: {}\n", one.what, one.why));
+    }
+    for (netns, notes) in agents {
+        text.push_str(&format!("\nAn agent runs in network namespace {netns}.\n"));
+        for note in notes {
+            text.push_str(&format!("  note: {note}\n"));
+        }
     }
     if report.can_enforce {
         text.push_str("\nThe agent can enforce here.\n");
