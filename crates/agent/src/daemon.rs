@@ -27,7 +27,7 @@ use nix::{
     },
 };
 use sluicegate_policy::{Policy, PolicyFile};
-use tracing::{error, info, warn};
+use tracing::{debug, error, info, warn};
 
 use crate::{
     bpffs::{self, Pins},
@@ -277,11 +277,10 @@ impl<'a> Agent<'a> {
             if round <= Instant::now() {
                 round = Instant::now() + ROUND;
                 if let Err(error) = file_watch.renew() {
-                    warn!("{error:#}: the policy file is read again at SIGHUP only");
+                    debug!("{error:#}: the policy file is looked at every {ROUND:?} only");
                 }
-                if self.retry {
-                    self.reload(true);
-                }
+                // Not every change of a file that a path leads to is news of its directory.
+                self.reload(self.retry);
                 self.reconcile()?;
                 self.look_around();
             }

@@ -6,6 +6,7 @@ use std::{
     fs,
     io::{Read, Write},
     net::TcpStream,
+    os::unix::fs::symlink,
     process::{Command, Output},
     thread,
     time::{Duration, Instant},
@@ -113,6 +114,33 @@ fn a_changed_file_comes_into_force_and_a_broken_one_does_not() {
     site.write_policy("policy.toml", TWO);
     agent.wait_for("policy reloaded");
     after_reload(&site, true);
+    assert_eq!(agent.stop(), Some(0));
+}
+
+#[test]
+fn a_change_behind_a_link_and_a_directory_that_is_another_are_noticed() {
+    let site = Site::new();
+    let elsewhere = site.directory.join("elsewhere");
+    fs::create_dir(&elsewhere).unwrap();
+    fs::write(elsewhere.join("real.toml"), TWO).unwrap();
+    let shown = site.directory.join("shown");
+    fs::create_dir(&shown).unwrap();
+    symlink("../elsewhere/real.toml", shown.join("policy.toml")).unwrap();
+    let agent = Agent::start(site.agent_command("shown/policy.toml"));
+    agent.wait_for("enforcing");
+    fs::write(
+        elsewhere.join("real.toml"),
+        TWO.replace("observe", "enforce"),
+    )
+    .unwrap();
+    agent.wait_for("policy reloaded");
+
+    fs::rename(&shown, site.directory.join("gone")).unwrap();
+    // Said once, however often it is looked for.
+    agent.wait_for("is not taken over");
+    fs::create_dir(&shown).unwrap();
+    fs::write(shown.join("policy.toml"), TWO).unwrap();
+    agent.wait_for("policy reloaded");
     assert_eq!(agent.stop(), Some(0));
 }
 

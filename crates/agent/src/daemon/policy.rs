@@ -17,7 +17,11 @@ impl Agent<'_> {
         let file = match PolicyFile::read(path) {
             Ok(file) => file,
             // Between an editor's two steps there may be none.
-            Err(problems) => return self.refuse(String::new(), problems.to_string()),
+            Err(problems) if asked || !self.seen.is_empty() => {
+                return self.refuse(String::new(), problems.to_string());
+            }
+            // Said already.
+            Err(_) => return,
         };
         let fingerprint = file.fingerprint();
         if fingerprint == self.seen && !self.retry {
