@@ -4,6 +4,7 @@
 //! Everything is pinned as soon as it exists, so a killed agent, or one that was told to persist,
 //! leaves enforcement running, and the next one takes it over.
 
+mod lost;
 mod policy;
 mod report;
 mod twice;
@@ -324,6 +325,7 @@ impl<'a> Agent<'a> {
                 self.forget(index);
             }
         }
+        self.let_go_of_lost();
         let found = Found::new(&self.config.labels);
         present
             .iter()
@@ -392,20 +394,22 @@ impl<'a> Agent<'a> {
     /// Follows an interface's new name, or its tenant's.
     fn relabel(&mut self, interface: &Interface, survey: &Survey<'_>) {
         let label = survey.of(interface);
+        if !self.instance.is_labelled(interface, &label.name) {
+            match self.instance.relabel(interface, &label.name) {
+                Ok(flows) => info!(
+                    interface = interface.name,
+                    tenant = label.name,
+                    tenant_from = label.from,
+                    flows_rematched = flows,
+                    "labelled"
+                ),
+                Err(error) => {
+                    error!(interface = interface.name, "not labelled: {error:#}");
+                    return;
+                }
+            }
+        }
         self.name_place(interface, &label.name, label.from);
-        if self.instance.is_labelled(interface, &label.name) {
-            return;
-        }
-        match self.instance.relabel(interface, &label.name) {
-            Ok(flows) => info!(
-                interface = interface.name,
-                tenant = label.name,
-                tenant_from = label.from,
-                flows_rematched = flows,
-                "labelled"
-            ),
-            Err(error) => error!(interface = interface.name, "not labelled: {error:#}"),
-        }
     }
 
     fn forget(&mut self, index: u32) {

@@ -3,13 +3,12 @@
 use std::{
     collections::BTreeMap,
     fs,
-    os::fd::AsFd,
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use anyhow::{Context, Result, ensure};
-use libbpf_rs::{Link, MapCore, MapHandle, query::LinkInfo};
+use libbpf_rs::{MapCore, MapHandle};
 use serde::Serialize;
 
 use crate::{
@@ -18,6 +17,7 @@ use crate::{
     instance,
     inventory::{Inventory, ProgramInfo},
     state,
+    tcx::TcxLink,
 };
 
 /// How long the kernel may take to free what nobody uses any more.
@@ -32,6 +32,8 @@ pub struct Report {
     pub removed: Inventory,
     /// Of it, what still exists: another process holds it.
     pub remaining: Inventory,
+    /// What could not be looked into or removed, and why; each pin that could be removed is.
+    pub failures: Vec<String>,
     /// Programs of ours that no pin led to, such as those of a lab run in progress, with the
     /// maps and links around them.
     pub foreign: Inventory,
@@ -43,27 +45,19 @@ pub struct Report {
 /// layout version, with what their agents said of themselves in `run_dir`, then looks whether anything of it still exists.
 ///
 /// # Errors
-/// No right to, and then nothing is touched; or the kernel refused: what could be removed is removed.
+/// No right to, and then nothing is touched.
 pub fn all(directory: &Path, run_dir: &Path) -> Result<Report> {
     ensure!(
         kernel::may_walk_objects(),
         "to find and remove what is left takes CAP_SYS_ADMIN: run it as root"
     );
     let mut report = Report::default();
-    let mut first_error = None;
     for found in bpffs::instances(directory) {
-        match remove(&found) {
-            Ok(removed) => {
-                report.removed.extend(removed);
-                let said = state::remove(run_dir, &found.netns);
-                first_error = first_error.or(said.err());
-                report.netns.push(found.netns);
-            }
-            Err(error) => first_error = first_error.or(Some(error)),
+        remove(&found, &mut report);
+        if let Err(error) = state::remove(run_dir, &found.netns) {
+            report.failures.push(format!("{error:#}"));
         }
-    }
-    if let Some(error) = first_error {
-        return Err(error);
+        report.netns.push(found.netns);
     }
     remove_empty(&bpffs::product_root(directory));
     report.remaining = report.removed.remaining(PATIENCE);
@@ -84,28 +78,41 @@ pub fn all(directory: &Path, run_dir: &Path) -> Result<Report> {
     Ok(report)
 }
 
-/// Detaches and removes one namespace's pins; what they held.
-fn remove(found: &Found) -> Result<Inventory> {
-    let mut held = Inventory::default();
+/// Detaches and removes one namespace's pins. One that cannot be opened is no reason to leave the others.
+fn remove(found: &Found, report: &mut Report) {
     for path in files(&found.root.join("links")) {
-        let link = Link::open(&path).with_context(|| format!("opening {}", path.display()))?;
-        let info = LinkInfo::from_fd(link.as_fd())?;
-        held.links.insert(info.id);
-        held.programs.insert(info.prog_id);
-        held.maps.extend(ProgramInfo::of_id(info.prog_id)?.map_ids);
-        // Also where an agent still holds the link. Its interface may be gone: no error then.
-        if let Err(error) = link.detach() {
-            tracing::debug!("{}: {error}", path.display());
+        if let Err(error) = detach(&path, &mut report.removed) {
+            report.failures.push(format!("{error:#}"));
         }
     }
     for path in files(&found.root.join("maps")) {
-        let map = MapHandle::from_pinned_path(&path)
-            .with_context(|| format!("opening {}", path.display()))?;
-        held.maps.insert(map.info()?.info.id);
+        let id = MapHandle::from_pinned_path(&path).and_then(|map| Ok(map.info()?.info.id));
+        match id {
+            Ok(id) => drop(report.removed.maps.insert(id)),
+            Err(error) => report
+                .failures
+                .push(format!("opening {}: {error}", path.display())),
+        }
     }
-    fs::remove_dir_all(&found.root)
-        .with_context(|| format!("removing {}", found.root.display()))?;
-    Ok(held)
+    if let Err(error) = fs::remove_dir_all(&found.root) {
+        let path = found.root.display();
+        report.failures.push(format!("removing {path}: {error}"));
+    }
+}
+
+fn detach(path: &Path, held: &mut Inventory) -> Result<()> {
+    let context = || format!("detaching {}", path.display());
+    let link = TcxLink::open(path).with_context(context)?;
+    let info = link.link().info().with_context(context)?;
+    held.links.insert(info.id);
+    held.programs.insert(info.prog_id);
+    // Also where an agent still holds the link. Its interface may be gone: no error then.
+    if let Err(error) = link.detach() {
+        tracing::debug!("{}: {error:#}", path.display());
+    }
+    let program = ProgramInfo::of_id(info.prog_id).with_context(context)?;
+    held.maps.extend(program.map_ids);
+    Ok(())
 }
 
 fn files(directory: &Path) -> Vec<PathBuf> {

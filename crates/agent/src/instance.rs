@@ -171,7 +171,11 @@ impl Instance {
             instance.reload(policy)?;
         }
         if let Some(pins) = &options.pins {
-            instance.pin_maps(pins)?;
+            if kept.is_none() {
+                instance.pin_maps(pins)?;
+            } else {
+                pins.prepare()?;
+            }
             instance.adopt_links(pins, &options.tenants)?;
             instance.drop_stray_rows()?;
         }
@@ -276,16 +280,20 @@ impl Instance {
     /// # Errors
     /// It is not attached, or the kernel refused.
     pub fn relabel(&mut self, interface: &Interface, tenant: &str) -> Result<u64> {
-        let index = interface.index;
-        let attached = self
-            .attached
-            .get_mut(&index)
-            .with_context(|| format!("interface {} is not attached", interface.name))?;
-        attached.name.clone_from(&interface.name);
-        attached.tenant = tenant.to_owned();
-        attached.netns_id = interface.netns_id.unwrap_or(-1);
+        ensure!(
+            self.attached.contains_key(&interface.index),
+            "interface {} is not attached",
+            interface.name
+        );
         self.admit(interface, tenant)?;
-        self.rematch()
+        let rematched = self.rematch()?;
+        // Only now: what has failed is tried again, since it is not called so yet.
+        if let Some(attached) = self.attached.get_mut(&interface.index) {
+            attached.name.clone_from(&interface.name);
+            attached.tenant = tenant.to_owned();
+            attached.netns_id = interface.netns_id.unwrap_or(-1);
+        }
+        Ok(rematched)
     }
 
     /// Whether an attached interface and its tenant are called so.
@@ -585,21 +593,47 @@ impl Instance {
         Ok(())
     }
 
-    /// Pins fresh maps in the place of those that could not be reused, all of them at once: whoever kills this
+    /// Pins these maps in the place of those that may be pinned there, all of them at once: whoever kills this
     /// agent leaves the old ones or the new ones.
-    fn pin_maps(&mut self, pins: &Pins) -> Result<()> {
+    fn pin_maps(&self, pins: &Pins) -> Result<()> {
         let next = pins.prepare()?;
-        if matches!(self.takeover, Takeover::Kept { .. }) {
-            return Ok(());
-        }
         fs::create_dir(&next).with_context(|| format!("creating {}", next.display()))?;
         for name in PINNED_MAPS {
             let path = next.join(name);
-            object::map(&mut self.object, name)?
-                .pin(&path)
+            MapHandle::try_from(&self.map(name)?)
+                .and_then(|mut handle| handle.pin(&path))
                 .with_context(|| format!("pinning {}", path.display()))?;
         }
         pins.put_in_place(&next)
+    }
+
+    /// Pins the maps again where somebody has removed the pins; whether that was so.
+    ///
+    /// # Errors
+    /// The kernel refused.
+    pub(crate) fn restore_pins(&self) -> Result<bool> {
+        match &self.pins {
+            Some(pins) if !pins.exist() => self.pin_maps(pins).map(|()| true),
+            _ => Ok(false),
+        }
+    }
+
+    /// Attached interfaces of which somebody has detached a program, or removed a pin: a killed agent would leave
+    /// them unenforced.
+    pub(crate) fn lost(&self) -> Vec<u32> {
+        let is_lost = |(index, direction, link): (u32, Direction, &TcxLink)| {
+            let pins = self.pins.as_ref();
+            matches!(link.ifindex(), Ok(None))
+                || pins.is_some_and(|pins| !pins.link(index, direction).exists())
+        };
+        let attached = self.attached.iter();
+        let lost = attached.filter(|(index, attached)| {
+            let links = attached.links.iter().zip(PLACES);
+            links
+                .map(|(link, (_, direction))| (**index, direction, link))
+                .any(is_lost)
+        });
+        lost.map(|(index, _)| *index).collect()
     }
 
     /// Puts these programs in the place of those that an earlier agent left attached.

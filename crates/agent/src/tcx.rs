@@ -2,9 +2,14 @@
 //!
 //! libbpf-rs knows no TCX links yet, so this wraps libbpf's own call.
 
-use std::{path::Path, ptr::NonNull};
+use std::{
+    fs,
+    os::fd::{AsFd, AsRawFd},
+    path::Path,
+    ptr::NonNull,
+};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, ensure};
 use libbpf_rs::{AsRawLibbpf, Link, ProgramMut, libbpf_sys, query::LinkTypeInfo};
 
 /// Which packets of an interface a program sees. Seen from the host: what a tenant sends
@@ -85,9 +90,18 @@ impl TcxLink {
     /// A link pinned earlier, perhaps by another process.
     ///
     /// # Errors
-    /// Nothing is pinned there, or no right to open it.
+    /// Nothing is pinned there, something else than a link is, or no right to open it.
     pub fn open(path: &Path) -> Result<Self> {
-        let link = Link::open(path).with_context(|| format!("opening {}", path.display()))?;
+        let context = || format!("opening {}", path.display());
+        let link = Link::open(path).with_context(context)?;
+        // libbpf opens whatever is pinned, and would read what the kernel says of it as that of a link.
+        let facts = format!("/proc/self/fdinfo/{}", link.as_fd().as_raw_fd());
+        let facts = fs::read_to_string(facts).with_context(context)?;
+        ensure!(
+            facts.lines().any(|fact| fact.starts_with("link_id:")),
+            "{}: no link is pinned there",
+            path.display()
+        );
         Ok(Self { link })
     }
 

@@ -527,10 +527,7 @@ fn a_start_takes_over_with_its_own_quota_and_mends_what_is_missing() {
         map.delete(&index.to_ne_bytes()).unwrap();
     }
     let instance = host.within("h", || load(&options));
-    assert!(matches!(
-        instance.takeover(),
-        Takeover::Kept { flows: 1 }
-    ));
+    assert!(matches!(instance.takeover(), Takeover::Kept { flows: 1 }));
     assert!(instance.interfaces().contains_key(&index));
     assert_eq!(flows_and_quota(&pins, index), [0, 7]);
     assert_eq!(rows(&pins, "places"), places);

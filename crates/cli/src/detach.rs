@@ -14,8 +14,8 @@ use crate::output::{self, Failure};
 
 /// End enforcement in every network namespace: links, programs, maps and pins are removed.
 ///
-/// For what a killed agent left running; a running one is better stopped with SIGTERM. Exits
-/// with 1 if anything of it still exists afterwards.
+/// For what a killed agent left running. Stop a running one first: it attaches again within 10 seconds. Exits
+/// with 1 if anything of it still exists afterwards, or could not be looked into.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Everything pinned, in every namespace
@@ -37,6 +37,15 @@ pub struct Args {
 
 /// Detaches, verifies and reports.
 pub fn run(args: &Args) -> Result<(), Failure> {
+    for agent in state::all(&args.run_dir) {
+        if agent.is_running() && agent.bpffs == args.bpffs {
+            let (pid, netns) = (agent.pid, &agent.netns);
+            eprintln!(
+                "warning: the agent of network namespace {netns} runs (process {pid}) and will attach again: stop it first \
+                 (systemctl stop sluicegate, or kill {pid})"
+            );
+        }
+    }
     let report = detach::all(&args.bpffs, &args.run_dir)?;
     if args.json {
         let document = serde_json::to_string_pretty(&report).context("writing JSON")?;
@@ -44,10 +53,15 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     } else {
         output::print(&text(&report))?;
     }
-    if report.remaining.is_empty() {
-        return Ok(());
+    if !report.remaining.is_empty() {
+        return Err(anyhow!("{} are still there", amounts(&report.remaining)).into());
     }
-    Err(anyhow!("{} are still there", amounts(&report.remaining)).into())
+    match report.failures.as_slice() {
+        [] => Ok(()),
+        failures => {
+            Err(anyhow!("{} of the pins were in the way, see above", failures.len()).into())
+        }
+    }
 }
 
 fn text(report: &Report) -> String {
@@ -60,6 +74,9 @@ fn text(report: &Report) -> String {
             report.netns.join(", ")
         )
     };
+    for failure in &report.failures {
+        text.push_str(&format!("failed: {failure}\n"));
+    }
     if report.remaining.is_empty() {
         text.push_str("nothing of it is left\n");
     } else {

@@ -15,7 +15,10 @@ use std::{
 
 use serde_json::Value;
 use site::{Agent, PATIENCE, Site, common::ip, text};
-use sluicegate_agent::bpffs;
+use sluicegate_agent::{
+    bpffs, interfaces, state,
+    tcx::{Direction, TcxLink},
+};
 
 #[test]
 fn an_agent_follows_interfaces_and_leaves_nothing_when_stopped() {
@@ -321,10 +324,88 @@ fn detaching_under_a_running_agent_names_it() {
         said.contains(&format!("process {}", agent.child.id())),
         "{said}"
     );
+    let warned = text(&output.stderr);
     assert!(
-        site.attached("ta").is_empty(),
-        "it is detached all the same"
+        warned.contains(&format!(
+            "stop it first (systemctl stop sluicegate, or kill {})",
+            agent.child.id()
+        )),
+        "{warned}"
     );
+    // The agent puts it back: on both interfaces, with pins that outlive it.
+    agent.wait_for("pinned again");
+    for _ in 0..2 {
+        agent.wait_for("somebody has detached it");
+    }
+    for _ in 0..2 {
+        agent.wait_for("INFO attached");
+    }
+    assert_eq!(site.attached("ta"), ["from_tenant"]);
+    site.host.transfer(10_000);
+    assert!(!site.flow_records().is_empty());
+    agent.kill();
+    assert_eq!(site.attached("ta"), ["from_tenant"]);
+    site.agent().stop();
+}
+
+#[test]
+fn a_link_that_somebody_detached_is_made_again() {
+    let site = Site::new();
+    let agent = site.agent();
+    let index = site
+        .host
+        .within("h", || interfaces::find("ta").unwrap().index);
+    let pin = site.pins().link(index, Direction::Egress);
+    TcxLink::open(&pin).unwrap().detach().unwrap();
+    let line = agent.wait_for("somebody has detached it");
+    assert!(line.contains("ta"), "{line}");
+    agent.wait_for("INFO attached");
+    let link = TcxLink::open(&pin).unwrap();
+    assert_eq!(link.ifindex().unwrap(), Some(index));
+    assert_eq!(agent.stop(), Some(0));
+}
+
+#[test]
+fn a_pin_that_cannot_be_opened_does_not_keep_others_attached() {
+    let site = Site::new();
+    site.agent().kill();
+    let held = site.pinned();
+    // A map where a link should be.
+    let stray = site.pins().root().join("links/0-ingress");
+    fs::rename(site.pins().map("places"), stray).unwrap();
+    let output = site.command(&["detach", "--all"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stdout);
+    assert!(
+        said.contains("failed: detaching") && said.contains("no link is pinned there"),
+        "{said}"
+    );
+    assert!(held.remaining(PATIENCE).is_empty());
+    assert!(!site.pins().root().exists());
+}
+
+#[test]
+fn the_doctor_repeats_what_agents_have_found_out() {
+    let site = Site::new();
+    let agent = site.agent();
+    let mut state = site.state();
+    state.notes = vec!["no CE seen: a test".to_owned()];
+    state::write(Path::new(&site.run_dir()), &state).unwrap();
+    let doctor = |more: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sluicegate"));
+        command
+            .args(["doctor", "--run-dir", &site.run_dir()])
+            .args(more);
+        text(&command.output().unwrap().stdout)
+    };
+    assert!(doctor(&[]).contains("note: no CE seen: a test"));
+    let json: Value = serde_json::from_str(&doctor(&["--json"])).unwrap();
+    assert_eq!(
+        json["agents"][&site.host.name("h")][0],
+        "no CE seen: a test"
+    );
+    agent.kill();
+    assert!(!doctor(&[]).contains("no CE seen"));
 }
 
 #[test]

@@ -1,0 +1,29 @@
+//! What others take away from under a running agent.
+
+use tracing::{error, warn};
+
+use super::Agent;
+
+impl Agent<'_> {
+    /// Lets go of interfaces whose programs or pins somebody has removed (`sluicegate detach --all`,
+    /// `bpftool link detach`), so that they are attached anew if they are still wanted.
+    pub(super) fn let_go_of_lost(&mut self) {
+        match self.instance.restore_pins() {
+            Ok(false) => {}
+            Ok(true) => {
+                warn!("somebody removed the pins of this agent: pinned again");
+                // What it says of itself went with them.
+                self.written = None;
+            }
+            Err(error) => error!("pins that somebody removed are not restored: {error:#}"),
+        }
+        let names = self.instance.interfaces();
+        for index in self.instance.lost() {
+            warn!(
+                interface = names.get(&index),
+                "somebody has detached it: enforcement begins anew; to end it, stop this agent first"
+            );
+            self.forget(index);
+        }
+    }
+}
