@@ -318,9 +318,18 @@ SG_INLINE void sg_catch_up(struct sg_slot *slot)
 }
 
 /*
+ * Whether nothing holds what the flow sends: it is only watched, or the scale of its windows
+ * is a lower bound, so that no edge is one to police.
+ */
+SG_INLINE int sg_is_unheld(const struct sg_flow *flow)
+{
+	return flow->mode == SG_MODE_WATCH || (flow->marks & SG_FLOW_SCALE_BOUND);
+}
+
+/*
  * Flow and step, without handshakes. A slot that has the tag but not the key has
  * changed hands just now, or belongs to one flow in two billion: the packet passes.
- * `watched`: nobody governs what the packet is part of.
+ * `watched`: nothing holds what the packet is part of.
  */
 SG_INLINE void sg_skb_segment(struct __sk_buff *skb, struct sg_packet *p, sg_u8 direction,
 			      struct sg_verdict *out, sg_u32 *watched)
@@ -344,6 +353,7 @@ SG_INLINE void sg_skb_segment(struct __sk_buff *skb, struct sg_packet *p, sg_u8 
 	params = sg_params_of(rules, slot->flow.rule);
 	if (sg_unlikely(!sg_slot_holds(slot, tag, &p->key))) {
 		out->count = SG_COUNT_TABLE_FULL;
+		*watched = 1;
 	} else {
 		if (sg_unlikely(slot->missed))
 			sg_catch_up(slot);
@@ -351,7 +361,7 @@ SG_INLINE void sg_skb_segment(struct __sk_buff *skb, struct sg_packet *p, sg_u8 
 			sg_from_tenant(&slot->flow, &p->seg, now_ns, params, out);
 		else
 			sg_to_tenant(&slot->flow, &p->seg, now_ns, params, out);
-		*watched = slot->flow.mode == SG_MODE_WATCH;
+		*watched = sg_is_unheld(&slot->flow);
 	}
 	sg_unlock(slot);
 }
@@ -487,6 +497,8 @@ SG_INLINE int sg_handle(struct __sk_buff *skb, sg_u8 direction)
 		sg_count_verdict(here, &p.seg, &out);
 	if (sg_unlikely(out.action != SG_PASS))
 		return SG_TCX_DROP;
+	/* No window holds what a SYN or an RST carries, of whichever flow they are. */
+	watched |= p.seg.tcp_flags & (SG_SYN | SG_RST);
 	if (direction == SG_FROM_TENANT && sg_unlikely(watched) && p.seg.payload &&
 	    sg_charge(skb, skb->ifindex, SG_CLASS_WATCHED, sg_now(skb)))
 		return SG_TCX_DROP;

@@ -7,11 +7,11 @@ mod kernel;
 mod net;
 
 use kernel::Kernel;
-use net::{Route, policy, wire};
+use net::{Route, opt, policy, wire};
 use sluicegate_core::{
     abi::{
-        BUCKET_ENFORCE, BUCKET_NONE, BUCKET_OBSERVE, Bucket, CLASS_NAMES, COUNTER_NAMES, Place,
-        Scope,
+        BUCKET_ENFORCE, BUCKET_NONE, BUCKET_OBSERVE, Bucket, CLASS_NAMES, COUNTER_NAMES,
+        MODE_WATCH, Place, Scope,
     },
     bucket::classify,
     host::{Direction, tcp},
@@ -185,4 +185,104 @@ fn tcp_that_is_only_watched_has_a_bucket_of_its_own() {
     };
     let acks = vec![route.build(&ack); 25];
     assert_eq!(passing(&kernel, &acks, Direction::FromTenant), 25);
+}
+
+/// A segment of a hundred bytes in all of the connection that the tests here are about.
+fn segment(seq: u32, flags: u8) -> Vec<u8> {
+    let route = Route::new("10.1.0.1:1", "10.2.0.1:5001");
+    route.build(&net::Packet {
+        seq,
+        ack: 9,
+        flags,
+        window: 1000,
+        payload: vec![0; 46],
+        ..net::Packet::default()
+    })
+}
+
+/// The tenant's handshake on that connection: its next byte is 100.
+fn connect(kernel: &Kernel) {
+    let route = Route::new("10.1.0.1:1", "10.2.0.1:5001");
+    let syn = net::Packet {
+        seq: 99,
+        flags: tcp::SYN,
+        window: 1000,
+        options: opt::all(&[&opt::mss(1460), &opt::wscale(7)]),
+        ..net::Packet::default()
+    };
+    let answer = net::Packet {
+        seq: 8,
+        ack: 100,
+        flags: tcp::SYN | tcp::ACK,
+        window: 65_000,
+        ..syn.clone()
+    };
+    let syn = kernel.frame(&route.build(&syn), Direction::FromTenant, NOW_NS);
+    let answer = route.reversed().build(&answer);
+    assert!(syn.passes && kernel.frame(&answer, Direction::ToTenant, NOW_NS).passes);
+    assert!(
+        kernel
+            .slots()
+            .iter()
+            .any(|slot| slot.flow.mode != MODE_WATCH)
+    );
+}
+
+#[test]
+fn data_on_segments_that_open_or_reset_is_charged() {
+    let flags = [
+        tcp::SYN,
+        tcp::SYN | tcp::ACK,
+        tcp::RST,
+        tcp::RST | tcp::ACK,
+        tcp::SYN | tcp::RST,
+    ];
+    for flags in flags {
+        for governed in [false, true] {
+            let kernel = with_bucket(&["watched-tcp"], BUCKET_ENFORCE);
+            if governed {
+                connect(&kernel);
+            }
+            let many = vec![segment(100, flags); 25];
+            let passed = passing(&kernel, &many, Direction::FromTenant);
+            assert_eq!(passed, 10, "{flags:#x}, of a governed flow: {governed}");
+            // What comes to the tenant is another's to charge.
+            assert_eq!(passing(&kernel, &many, Direction::ToTenant), 25);
+        }
+    }
+}
+
+#[test]
+fn data_within_windows_is_free() {
+    let kernel = with_bucket(&["watched-tcp"], BUCKET_ENFORCE);
+    connect(&kernel);
+    let data: Vec<Vec<u8>> = (0..25)
+        .map(|i| segment(100 + 46 * i, tcp::ACK))
+        .chain([segment(100 + 46 * 25, tcp::ACK | tcp::FIN)])
+        .collect();
+    assert_eq!(passing(&kernel, &data, Direction::FromTenant), data.len());
+    assert_eq!(kernel.bucket(3).unwrap().passed_bytes, 0);
+}
+
+#[test]
+fn a_flow_whose_scale_is_a_lower_bound_is_charged_as_it_is_not_policed() {
+    let kernel = with_bucket(&["watched-tcp"], BUCKET_ENFORCE);
+    let route = Route::new("10.2.0.1:5001", "10.1.0.1:1");
+    let ack = route.build(&net::Packet {
+        seq: 9,
+        ack: 192,
+        flags: tcp::ACK,
+        window: 500,
+        ..net::Packet::default()
+    });
+    let first = [segment(100, tcp::ACK), segment(146, tcp::ACK)];
+    assert_eq!(passing(&kernel, &first, Direction::FromTenant), 2);
+    assert_eq!(passing(&kernel, &[ack], Direction::ToTenant), 1);
+    assert_eq!(count(&kernel, "flow_adopted"), 1);
+    // Far beyond every window, so that it is no window that lets eight pass.
+    let beyond: Vec<Vec<u8>> = (1..25)
+        .map(|i| segment(100 + 10_000_000 * i, tcp::ACK))
+        .collect();
+    assert_eq!(passing(&kernel, &beyond, Direction::FromTenant), 8);
+    assert_eq!(count(&kernel, "policed"), 0);
 }

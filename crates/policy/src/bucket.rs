@@ -38,7 +38,7 @@ pub enum Class {
     Fragment = 3,
     /// IP options, extension headers, double tags, lengths that contradict each other.
     Opaque = 4,
-    /// TCP that is only watched, or that no rule covers.
+    /// Data of TCP that no window holds: only watched, covered by no rule, on a SYN or an RST.
     WatchedTcp = 5,
     /// Every other protocol.
     Other = 6,
