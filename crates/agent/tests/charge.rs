@@ -115,7 +115,7 @@ fn observing_only_counts() {
     );
 }
 
-/// TCP in every wrapping that the programs do not look into.
+/// TCP in every wrapping that the programs do not look into, and data in none.
 fn wrapped_tcp() -> Vec<(&'static str, Vec<u8>)> {
     let route = Route::new("10.1.0.1:1", "10.2.0.1:5001");
     let packet = net::Packet {
@@ -136,7 +136,18 @@ fn wrapped_tcp() -> Vec<(&'static str, Vec<u8>)> {
     double.truncate(100);
     let mut extended = frame(0x86dd, &[(0, 0x60), (5, 46), (6, 60), (40, 6)]);
     extended[14 + 7] = 64;
+    let behind = |from: &str, to: &str| {
+        let ack = net::Packet {
+            payload: Vec::new(),
+            ..packet.clone()
+        };
+        let mut frame = Route::new(from, to).build(&ack);
+        frame.resize(100, 0x5a);
+        frame
+    };
     vec![
+        ("malformed", behind("10.1.0.1:1", "10.2.0.1:5001")),
+        ("malformed", behind("[fd00::1]:1", "[fd00::2]:5001")),
         ("fragment", changed(6, 0x20)),
         ("ip_options", changed(0, 0x46)),
         ("double_tag", double),

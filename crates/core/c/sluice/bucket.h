@@ -19,7 +19,7 @@ enum sg_class {
 	SG_CLASS_NEIGHBOUR = 2, /* ARP, IPv6 neighbour discovery */
 	SG_CLASS_FRAGMENT = 3,
 	SG_CLASS_OPAQUE = 4,    /* IP options, extension headers, double tags, contradictory lengths */
-	SG_CLASS_WATCHED = 5,   /* data of TCP that no window holds: watched, without a flow, of an unsure scale, on SYN or RST */
+	SG_CLASS_WATCHED = 5,   /* data of TCP that no window holds (agent/bpf/enforce.bpf.c) */
 	SG_CLASS_OTHER = 6,     /* every other protocol */
 	SG_CLASS_COUNT = 8,
 };

@@ -93,13 +93,25 @@ SG_INLINE void sg_parse_addresses6(struct sg_flow_key *key, const sg_u8 *ip, int
 
 /*
  * Bytes of the IP packet from its length field. A zero field is a super-packet
- * beyond 64 KB (BIG TCP); a smaller one than the frame leaves Ethernet padding.
+ * beyond 64 KB (BIG TCP); a smaller one than the frame leaves bytes behind the packet.
  */
 SG_INLINE sg_u32 sg_ip_bytes(sg_u32 field, sg_u32 header, sg_u32 available)
 {
 	if (sg_unlikely(available > 0xffff + header) && (!field || field + header <= 0xffff))
 		return available;
 	return field + header;
+}
+
+/*
+ * Behind an IP packet a frame may have padding (to 60 bytes, 64 with a tag) and a trailer
+ * of its device (a check sequence, a time stamp). What is more is data that no field of
+ * TCP counts, and that bridges and tunnels carry all the same.
+ */
+#define SG_BEHIND_MAX 16U
+
+SG_INLINE int sg_hides_data(sg_u32 available, sg_u32 bytes, int from_tenant)
+{
+	return from_tenant && available - bytes > SG_BEHIND_MAX;
 }
 
 SG_INLINE sg_u32 sg_parse_ipv4(struct sg_packet *p, const sg_u8 *ip, sg_u32 available,
@@ -197,7 +209,8 @@ SG_INLINE sg_u32 sg_parse(struct sg_packet *p, const sg_u8 *data, const sg_u8 *e
 		verdict = sg_parse_ipv4(p, ip, frame_len - l3_at, from_tenant, &bytes);
 		if (sg_unlikely(verdict))
 			return verdict;
-		if (sg_unlikely(bytes > frame_len - l3_at || bytes < 40))
+		if (sg_unlikely(bytes > frame_len - l3_at || bytes < 40 ||
+				sg_hides_data(frame_len - l3_at, bytes, from_tenant)))
 			return SG_COUNT_MALFORMED;
 		p->l4_at = (sg_u16)(l3_at + 20);
 		p->l4_len = bytes - 20;
@@ -210,7 +223,8 @@ SG_INLINE sg_u32 sg_parse(struct sg_packet *p, const sg_u8 *data, const sg_u8 *e
 		verdict = sg_parse_ipv6(p, ip, frame_len - l3_at, from_tenant, &bytes);
 		if (verdict)
 			return verdict;
-		if (bytes > frame_len - l3_at || bytes < 60)
+		if (bytes > frame_len - l3_at || bytes < 60 ||
+		    sg_hides_data(frame_len - l3_at, bytes, from_tenant))
 			return SG_COUNT_MALFORMED;
 		p->l4_at = (sg_u16)(l3_at + 40);
 		p->l4_len = bytes - 40;

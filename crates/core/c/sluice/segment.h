@@ -122,7 +122,7 @@ enum sg_counter {
 	SG_COUNT_NOT_TCP,          /* not TCP over IPv4 or IPv6 */
 	SG_COUNT_FRAGMENT,         /* IP fragment */
 	SG_COUNT_IP_OPTIONS,       /* IPv4 options or IPv6 extension headers */
-	SG_COUNT_MALFORMED,        /* lengths that contradict each other */
+	SG_COUNT_MALFORMED,        /* lengths that contradict each other, or the frame's */
 	SG_COUNT_MALFORMED_OPTION, /* TCP options that do not add up */
 	SG_COUNT_NO_RULE,          /* SYN that no rule covers */
 	SG_COUNT_SYN,              /* SYN remembered */

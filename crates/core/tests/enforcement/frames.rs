@@ -2,7 +2,7 @@
 
 use sluicegate_core::{
     abi::{MODE_TWO_SIDED, MODE_WATCH},
-    host::{Action, Direction, Host, ecn},
+    host::{Action, Direction, Host, ecn, tcp},
 };
 
 use crate::net::{A, B, Packet, Pair, Route, Solo, opt, params, policy, wire};
@@ -95,6 +95,41 @@ fn ethernet_padding_is_not_part_of_a_segment() {
         opt::feedback_of(&wire::read(&frame).1.options),
         Some((1, 3))
     );
+}
+
+/// Whether a frame with so much behind its packet is counted as malformed. It passes as it is.
+fn is_malformed(route: Route, payload: usize, behind: usize, direction: Direction) -> bool {
+    let mut host = Host::new(&policy());
+    let packet = Packet {
+        flags: tcp::ACK,
+        payload: vec![1; payload],
+        ..Packet::default()
+    };
+    let mut frame = route.build(&packet);
+    frame.extend(vec![0xaa; behind]);
+    let before = frame.clone();
+    let outcome = host.frame(&mut frame, direction, 1);
+    assert_eq!((&frame, outcome.action), (&before, Action::Pass));
+    let malformed = host.counter("malformed") == Some(1);
+    assert!(malformed || outcome.segment.payload as usize == payload);
+    malformed
+}
+
+#[test]
+fn a_trailer_is_left_alone_and_data_behind_a_packet_are_not_of_tcp() {
+    let four = Route::new("10.1.0.1:40000", "10.2.0.1:5001");
+    let six = Route::new("[fd00::1]:40000", "[fd00::2]:5001");
+    for (route, vlan) in [(four, None), (four, Some(7)), (six, None), (six, Some(7))] {
+        let route = Route { vlan, ..route };
+        for payload in [0, 3, 1460] {
+            let malformed = |behind, direction| is_malformed(route, payload, behind, direction);
+            assert!(!malformed(16, Direction::FromTenant));
+            assert!(malformed(17, Direction::FromTenant));
+            assert!(malformed(1400, Direction::FromTenant));
+            // What comes to a tenant is the business of the host that it left.
+            assert!(!malformed(1400, Direction::ToTenant));
+        }
+    }
 }
 
 #[test]
