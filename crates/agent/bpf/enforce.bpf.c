@@ -141,6 +141,7 @@ SG_GLOBAL int sg_skb_synack(struct sg_packet *p, sg_u64 now_ns, struct sg_verdic
 	struct sg_policy *rules = sg_policy_here();
 	struct sg_half_open *half;
 	struct sg_flow *made;
+	sg_u32 rule;
 	sg_u8 promoted;
 
 	if (!rules || !p || !out)
@@ -150,12 +151,17 @@ SG_GLOBAL int sg_skb_synack(struct sg_packet *p, sg_u64 now_ns, struct sg_verdic
 	p->key.opener = 0;
 	if (!half || !sg_synack_matches(half, &p->seg))
 		return 0;
+	/* Another policy may have come into force since the SYN. */
+	rule = (sg_u32)sg_rule_here(&p->key);
+	if (rule == SG_RULE_NONE)
+		return 0;
+	half->rule = (sg_u8)rule;
 	p->seg.peer_trusted = (sg_u8)sg_remote_trusted(&p->key);
-	made = sg_blank_flow(now_ns, half->rule);
+	made = sg_blank_flow(now_ns, (sg_u8)rule);
 	if (!made)
 		return 0;
 	promoted = half->peer & SG_PEER_PROMOTED;
-	sg_synack(made, half, &p->seg, sg_params_of(rules, half->rule), out);
+	sg_synack(made, half, &p->seg, sg_params_of(rules, rule), out);
 	if (!promoted && sg_store_flow(&p->key, made)) {
 		half->peer &= SG_PEER_MASK;
 		out->edits = 0;

@@ -408,6 +408,49 @@ fn handshake(kernel: &Kernel, port: u16, isn: u32) -> bool {
     made.frame != frame
 }
 
+#[test]
+fn a_policy_that_comes_between_syn_and_answer_decides() {
+    let route = Route::new("10.1.0.1:40000", "10.2.0.1:5001");
+    let syn = net::Packet {
+        seq: 99,
+        flags: tcp::SYN,
+        window: 1000,
+        options: opt::all(&[&opt::mss(1460)]),
+        ..net::Packet::default()
+    };
+    let answer = net::Packet {
+        seq: 7,
+        ack: 100,
+        flags: tcp::SYN | tcp::ACK,
+        window: 65_000,
+        ..syn.clone()
+    };
+    // The same rule in another slot, one that only observes, none.
+    let mut moved = policy();
+    moved.order[0] = 5;
+    moved.anywhere.word[0] = 1 << 5;
+    moved.slots[5] = moved.slots[0];
+    let observing = policy_of(Params {
+        mode: RULE_OBSERVE,
+        ..params()
+    });
+    let mut none = policy();
+    none.rules_count = 0;
+    let kernel = kernel();
+    for (between, rule) in [(moved, Some(5)), (observing, Some(0)), (none, None)] {
+        kernel.reset(&policy());
+        let mut shadowed = Shadowed::new(&policy(), &kernel);
+        shadowed.frame(&mut route.build(&syn), Direction::FromTenant, 1);
+        kernel.set_policy(&between);
+        shadowed.host.set_policy(&between);
+        let mut frame = route.reversed().build(&answer);
+        let outcome = shadowed.frame(&mut frame, Direction::ToTenant, 2);
+        assert_eq!(shadowed.host.flow().map(|flow| flow.rule), rule);
+        let edited = between.slots[usize::from(rule.unwrap_or(0))].params.mode != RULE_OBSERVE;
+        assert_eq!(outcome.edits != 0, edited && rule.is_some());
+    }
+}
+
 /// The flow that [`handshake`] makes of connection `port`.
 fn key_of(port: u16) -> FlowKey {
     FlowKey {

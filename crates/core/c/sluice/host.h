@@ -37,24 +37,26 @@ SG_INLINE void sg_host_handshake(struct sg_host *host, struct sg_packet *p, sg_u
 	struct sg_half_open *half = &host->half[(p->seg.direction ^ answers) & 1];
 	const struct sg_params *params;
 	struct sg_flow made = { 0 };
-	sg_u32 rule;
+	sg_u32 rule, promoted;
 
+	rule = sg_policy_match(&host->policy, &host->scope, &p->key);
 	if (answers) {
-		if (!sg_synack_matches(half, &p->seg))
+		/* Another policy may have come into force since the SYN. */
+		if (rule == SG_RULE_NONE || !sg_synack_matches(half, &p->seg))
 			return;
-		params = &host->policy.slots[half->rule].params;
+		half->rule = (sg_u8)rule;
+		params = &host->policy.slots[rule].params;
 		made.rule = half->rule;
 		made.seen_ns = now_ns;
 		made.progress_ns = now_ns;
-		rule = half->peer & SG_PEER_PROMOTED;
+		promoted = half->peer & SG_PEER_PROMOTED;
 		sg_synack(&made, half, &p->seg, params, out);
-		if (rule)
+		if (promoted)
 			return;
 		host->flow = made;
 		host->flow_exists = 1;
 		return;
 	}
-	rule = sg_policy_match(&host->policy, &host->scope, &p->key);
 	if (rule == SG_RULE_NONE) {
 		out->count = SG_COUNT_NO_RULE;
 		return;
