@@ -180,7 +180,7 @@ SG_GLOBAL int sg_skb_midstream(struct __sk_buff *skb, struct sg_packet *p, sg_u6
 	struct sg_flow *made;
 	sg_u32 rule;
 
-	if (!rules || !p || !p->seg.payload || (p->seg.tcp_flags & SG_RST))
+	if (!rules || !p || !sg_begins_midstream(&p->seg))
 		return 0;
 	rule = (sg_u32)sg_rule_here(&p->key);
 	if (rule == SG_RULE_NONE)

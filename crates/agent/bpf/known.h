@@ -56,7 +56,8 @@ SG_GLOBAL int sg_remember(const struct sg_flow_key *key, const struct sg_flow *f
 {
 	struct sg_remembered what = { 0 };
 
-	if (!key || !flow || flow->mode == SG_MODE_WATCH || (flow->marks & SG_FLOW_SCALE_BOUND))
+	if (!key || !flow || (flow->marks & SG_FLOW_SCALE_BOUND) ||
+	    (flow->mode == SG_MODE_WATCH && !(flow->marks & SG_FLOW_ADOPTED)))
 		return 0;
 	what.mss = flow->mss;
 	what.wscale = flow->wscale;

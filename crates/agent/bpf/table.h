@@ -298,9 +298,30 @@ SG_INLINE int sg_is_over(const struct sg_flow *flow)
 	return (flow->flags & both) == both && flow->snd_una == flow->snd_nxt;
 }
 
+/*
+ * Met from the middle, with packets of one end only since: any data with a tuple of its own
+ * make such a flow, so that it has no claim to the room of a connection.
+ */
+SG_INLINE int sg_is_unproven(const struct sg_flow *flow)
+{
+	const sg_u8 both = SG_FLOW_SENT | SG_FLOW_HEARD;
+
+	return flow->mode == SG_MODE_WATCH && (flow->marks & SG_FLOW_ADOPTED) &&
+	       (flow->marks & both) != both;
+}
+
+/* The same, but that both ends speak, which is easily had: nothing was acknowledged. */
+SG_INLINE int sg_is_unacknowledged(const struct sg_flow *flow)
+{
+	return flow->mode == SG_MODE_WATCH && (flow->marks & SG_FLOW_ADOPTED) &&
+	       !flow->bytes_acked;
+}
+
 SG_INLINE sg_u64 sg_silence_limit(const struct sg_slot *slot, const struct sg_sweep *sweep)
 {
-	if (!(slot->flow.flags & SG_FLOW_CLOSED))
+	if (sg_is_unproven(&slot->flow))
+		return sweep->closed_ns;
+	if (!(slot->flow.flags & SG_FLOW_CLOSED) && !sg_is_unacknowledged(&slot->flow))
 		return sweep->idle_ns;
 	if (sg_is_over(&slot->flow))
 		return sweep->closed_ns;

@@ -129,7 +129,9 @@ impl<K: Copy + Eq + Hash> Vnics<K> {
         now_ns: u64,
         ends: &FlowKey,
     ) -> Verdict {
-        let says_something = segment.payload > 0 && segment.tcp_flags & tcp::RST == 0;
+        let says_something = segment.payload > 0
+            && segment.direction == Direction::FromTenant as u8
+            && segment.tcp_flags & tcp::RST == 0;
         let rule = self
             .policy
             .rule_for(&self.policy.anywhere, ends)

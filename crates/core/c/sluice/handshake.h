@@ -241,12 +241,19 @@ SG_NOINLINE int sg_synack(struct sg_flow *flow, struct sg_half_open *half,
 	return 0;
 }
 
+/*
+ * Whether a segment without a flow makes one: data of the tenant, which a flow could govern.
+ * Whoever can reach a tenant could make it flows else, of tuples that nobody has.
+ */
+SG_INLINE int sg_begins_midstream(const struct sg_segment *seg)
+{
+	return seg->payload && seg->direction == SG_FROM_TENANT && !(seg->tcp_flags & SG_RST);
+}
+
 /* A flow met without its handshake: it is shown and counted, never edited. */
 SG_INLINE void sg_midstream(struct sg_flow *flow, const struct sg_segment *seg,
 			    const struct sg_params *params, const struct sg_remembered *known)
 {
-	int from_tenant = seg->direction == SG_FROM_TENANT;
-
 	flow->mode = SG_MODE_WATCH;
 	flow->reason = known->one_way ? SG_WHY_ONE_DIRECTION : SG_WHY_MIDSTREAM;
 	flow->mss = SG_MSS_MIDSTREAM;
@@ -256,7 +263,7 @@ SG_INLINE void sg_midstream(struct sg_flow *flow, const struct sg_segment *seg,
 		flow->wscale = known->wscale & 15;
 		flow->mss = (sg_u16)sg_max32(known->mss, SG_MSS_MIN);
 	}
-	flow->snd_una = from_tenant ? seg->seq : seg->ack;
+	flow->snd_una = seg->seq;
 	flow->snd_nxt = flow->snd_una;
 	flow->recover = flow->snd_una;
 	flow->karn_end = flow->snd_una;

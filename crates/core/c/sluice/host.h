@@ -72,7 +72,7 @@ SG_INLINE void sg_host_midstream(struct sg_host *host, const struct sg_packet *p
 	struct sg_remembered known = host->known;
 	sg_u32 rule = sg_policy_match(&host->policy, &host->scope, &p->key);
 
-	if (rule == SG_RULE_NONE || !p->seg.payload || (p->seg.tcp_flags & SG_RST))
+	if (rule == SG_RULE_NONE || !sg_begins_midstream(&p->seg))
 		return;
 	known.one_way = (sg_u8)(sg_is_unanswered(&host->half[0]) ||
 				sg_is_unanswered(&host->half[1]));
