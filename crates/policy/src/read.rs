@@ -37,6 +37,7 @@ impl Policy {
         let sink = Sink::default();
         let tables = Table::root(&node, &sink).tables("rule");
         let warnings = policy.one_way_rules().into_iter();
+        let warnings = warnings.chain(policy.way_around());
         let warnings = warnings.map(|(index, complaint)| {
             let item = tables[index].item();
             item.place().problem(item.path(), complaint)

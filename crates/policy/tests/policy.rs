@@ -399,9 +399,36 @@ fn warnings(text: &str) -> Vec<String> {
     warnings.iter().map(ToString::to_string).collect()
 }
 
+/// Those that are left when a bucket has what policing leaves out.
+fn warnings_of_rules(text: &str) -> Vec<String> {
+    warnings(&format!(
+        "{text}[[bucket]]\nclass = 'watched-tcp'\nrate = '1Gbit'\nmode = 'enforce'\n"
+    ))
+}
+
+#[test]
+fn policing_without_a_bucket_for_what_it_leaves_out_is_warned_of() {
+    let polices = "[[rule]]\nport = 80\n[[rule]]\nmode = 'enforce'\n[[rule]]\nmode = 'enforce'\n";
+    assert_eq!(warnings_of_rules(polices), [""; 0]);
+    for buckets in [
+        "",
+        "[[bucket]]\nrate = '1Gbit'\nmode = 'enforce'\n",
+        "[[bucket]]\nclass = 'watched-tcp'\nrate = '1Gbit'\n",
+    ] {
+        let found = warnings(&format!("{polices}{buckets}"));
+        assert!(
+            found.len() == 1 && found[0].starts_with("p.toml:3:1: rule[1]: polices only TCP whose"),
+            "{found:?}"
+        );
+    }
+    for none in ["police = false\nmode = 'enforce'\n", "mode = 'observe'\n"] {
+        assert_eq!(warnings(&format!("[[rule]]\n{none}")), [""; 0], "{none}");
+    }
+}
+
 #[test]
 fn a_rule_that_enforces_one_way_only_is_warned_of() {
-    let found = warnings(
+    let found = warnings_of_rules(
         "trusted = ['10.0.0.0/8']\n[[rule]]\nsource = '10.0.1.0/24'\ndestination = '10.0.2.0/24'\nmode = 'enforce'\n",
     );
     assert_eq!(
@@ -428,11 +455,11 @@ fn a_rule_that_enforces_one_way_only_is_warned_of() {
             "of data from 10.9.0.1 back to",
         ),
     ] {
-        let found = warnings(&format!("trusted = ['10.0.0.0/8']\n{rules}"));
+        let found = warnings_of_rules(&format!("trusted = ['10.0.0.0/8']\n{rules}"));
         assert!(found.len() == 1 && found[0].contains(expected), "{found:?}");
     }
     let alone = "trusted = ['10.9.0.1']\n[[rule]]\ndestination='10.9.0.1'\nmode='enforce'\n";
-    assert_eq!(warnings(alone).len(), 1, "nobody else is trusted");
+    assert_eq!(warnings_of_rules(alone).len(), 1, "nobody else is trusted");
 }
 
 #[test]
@@ -447,7 +474,7 @@ fn rules_that_need_no_other_direction_or_have_it_are_not_warned_of() {
         "trusted=['10.0.0.0/8']\n[[rule]]\ndestination='10.1.0.0/16'\nmode='observe'\n",
         "[[rule]]\ndestination='10.1.0.0/16'\nmode='enforce'\n",
     ] {
-        assert_eq!(warnings(policy), [""; 0], "{policy}");
+        assert_eq!(warnings_of_rules(policy), [""; 0], "{policy}");
     }
 }
 
