@@ -140,20 +140,78 @@ fn twenty_killed_agents_interrupt_nothing() {
     assert_eq!(agent.stop(), Some(0));
 }
 
+/// [`site::POLICY`] with other treatment, another rule before it, and a bucket.
+fn other_policy() -> String {
+    let before = "[[rule]]\ndestination_port = 1\nmode = \"off\"\n";
+    let bucket = "[[bucket]]\nclass = \"udp\"\nrate = \"1Gbit\"\n";
+    let policy = site::POLICY.replacen("[[rule]]", &format!("{before}\n[[rule]]"), 1);
+    policy.replace("dctcp", "cubic") + bucket
+}
+
 #[test]
 fn agents_killed_while_they_start_interrupt_nothing() {
     let site = Site::new();
+    site.write_policy("other.toml", &other_policy());
     site.agent().kill();
     let traffic = Traffic::over(connections(&site, 2));
-    for step in 0..10 {
-        let agent = Agent::start(site.agent_command("policy.toml"));
-        thread::sleep(Duration::from_millis(30 * step));
+    for step in 0..12 {
+        let policy = ["policy.toml", "other.toml"][step / 2 % 2];
+        let mut command = site.agent_command(policy);
+        // Each start with another table than the one before: it has maps to put in place.
+        command.args(["--flows-max", ["65536", "8192"][step % 2]]);
+        let agent = Agent::start(command);
+        thread::sleep(Duration::from_millis(30 * step as u64));
         agent.kill();
         traffic.gets_on();
     }
     let agent = site.agent();
     traffic.gets_on();
     assert_eq!(site.attached("ta"), ["from_tenant"]);
+    traffic.end();
+    assert_eq!(agent.stop(), Some(0));
+    assert!(!site.pins().exist());
+}
+
+#[test]
+fn agents_killed_while_they_reload_or_attach_interrupt_nothing() {
+    let site = Site::new();
+    let h = site.host.name("h");
+    let traffic = Traffic::over(connections(&site, 2));
+    let other = other_policy();
+    for step in 0..6 {
+        let agent = site.agent();
+        site.write_policy("policy.toml", [&other, site::POLICY][step % 2]);
+        agent.signal("-HUP");
+        // One more interface to attach, which the next agent finds in whatever state that was.
+        let (name, peer) = (format!("t{step}"), format!("peer{step}"));
+        ip(&[
+            "-n",
+            &h,
+            "link",
+            "add",
+            &name,
+            "type",
+            "veth",
+            "peer",
+            "name",
+            &peer,
+            "netns",
+            &site.host.name("b"),
+        ]);
+        thread::sleep(Duration::from_millis(4 * step as u64));
+        agent.kill();
+        traffic.gets_on();
+    }
+    let agent = site.agent();
+    traffic.gets_on();
+    for interface in ["ta", "tb", "t0", "t5"] {
+        assert_eq!(site.attached(interface), ["from_tenant"], "{interface}");
+    }
+    let flows = site.flow_records();
+    assert!(
+        flows.iter().all(|flow| flow["rule_mode"] == "enforce"),
+        "{flows:#?}"
+    );
     traffic.end();
     assert_eq!(agent.stop(), Some(0));
     assert!(!site.pins().exist());
