@@ -418,6 +418,15 @@ impl Instance {
         table::flows(&self.map("flows")?, &self.map("occupied")?)
     }
 
+    /// Shows every flow as the kernel has it, one after another: a large table takes as much memory again as it has
+    /// where all of them are held at once.
+    ///
+    /// # Errors
+    /// The kernel refused.
+    pub(crate) fn each_flow(&self, show: impl FnMut(&FlowKey, &Flow)) -> Result<()> {
+        table::each_flow(&self.map("flows")?, &self.map("occupied")?, show)
+    }
+
     /// What was counted since the maps were made, by name, summed over CPUs.
     ///
     /// # Errors
@@ -730,8 +739,18 @@ fn records(
 /// # Errors
 /// Nothing is pinned there, it is of another layout, or no right to open it.
 pub fn pinned_flows(pins: &Pins, names: &Names) -> Result<Vec<FlowRecord>> {
-    let flows = table::flows(&pinned(pins, "flows")?, &pinned(pins, "occupied")?)?;
-    records(flows, &pinned_policy(pins)?, names)
+    let (policy, now_ns) = (pinned_policy(pins)?, record::monotonic_ns());
+    let mut records = Vec::new();
+    // Not copied first: that would take as much memory again as the table.
+    table::each_flow(
+        &pinned(pins, "flows")?,
+        &pinned(pins, "occupied")?,
+        |key, flow| {
+            records.push(FlowRecord::new(key, flow, &policy.slots, names, now_ns));
+        },
+    )?;
+    records.sort_by(FlowRecord::order);
+    Ok(records)
 }
 
 /// Flows of an agent in another process that `policy` would treat otherwise than the policy in force there:

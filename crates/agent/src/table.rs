@@ -67,23 +67,36 @@ pub(crate) fn pinned_key(sweeper: &dyn MapCore) -> Result<HashKey> {
     Ok(read::<Sweeper>(sweeper, 0)?.hash_key)
 }
 
-/// Every flow in a table, in the order of its slots, each as it was between two packets. Flows that
-/// come or go meanwhile may be in it or not.
+/// Every flow in a table, as [`each_flow`] finds them.
+///
+/// # Errors
+/// As [`each_flow`].
+pub(crate) fn flows(table: &dyn MapCore, occupied: &dyn MapCore) -> Result<Vec<(FlowKey, Flow)>> {
+    let mut found = Vec::new();
+    each_flow(table, occupied, |key, flow| found.push((*key, *flow)))?;
+    Ok(found)
+}
+
+/// Shows every flow in a table, in the order of its slots, each as it was between two packets. Flows that come or
+/// go meanwhile may be shown or not.
 ///
 /// # Errors
 /// The maps are of another layout, or the kernel refused.
-pub(crate) fn flows(table: &dyn MapCore, occupied: &dyn MapCore) -> Result<Vec<(FlowKey, Flow)>> {
+pub(crate) fn each_flow(
+    table: &dyn MapCore,
+    occupied: &dyn MapCore,
+    mut show: impl FnMut(&FlowKey, &Flow),
+) -> Result<()> {
     object::check_layout(table, size_of::<u32>(), size_of::<Slot>())?;
-    let mut found = Vec::new();
     for part in 0..occupied.max_entries() {
         for bit in set_bits(&read(occupied, part)?) {
             let slot = read_slot(table, part * OCCUPIED_SLOTS + bit)?;
             if slot.tag & SLOT_LIVE != 0 {
-                found.push((slot.key, slot.flow));
+                show(&slot.key, &slot.flow);
             }
         }
     }
-    Ok(found)
+    Ok(())
 }
 
 /// A slot that no program was changing while it was copied: copied between two copies of the same

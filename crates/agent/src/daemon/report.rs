@@ -1,9 +1,9 @@
 //! What the agent finds out and tells.
 
-use sluicegate_core::abi::{Flow, FlowKey, MODE_TWO_SIDED};
+use sluicegate_core::abi::{Flow, MODE_TWO_SIDED};
 use tracing::warn;
 
-use super::{Agent, twice};
+use super::{Agent, twice::Twice};
 use crate::{
     interfaces::Interface,
     state::{self, Place},
@@ -27,11 +27,15 @@ impl Agent<'_> {
 
     /// Looks at the flows for what an operator should know, and writes it down.
     pub(super) fn look_around(&mut self) {
-        match self.instance.raw_flows() {
-            Ok(flows) => {
-                let keys: Vec<FlowKey> = flows.iter().map(|(key, _)| *key).collect();
-                let mut notes = Vec::from_iter(no_marks(&flows));
-                notes.extend(self.seen_twice(&keys));
+        let (mut marks, mut twice) = (Marks::default(), Twice::default());
+        let shown = self.instance.each_flow(|key, flow| {
+            marks.see(flow);
+            twice.see(key);
+        });
+        match shown {
+            Ok(()) => {
+                let mut notes = Vec::from_iter(marks.note());
+                notes.extend(self.seen_twice(twice));
                 for note in &notes {
                     if !self.state.notes.contains(note) {
                         warn!("{note}");
@@ -44,9 +48,9 @@ impl Agent<'_> {
         self.write_state();
     }
 
-    fn seen_twice(&self, keys: &[FlowKey]) -> Vec<String> {
+    fn seen_twice(&self, twice: Twice) -> Vec<String> {
         let names = self.instance.interfaces();
-        let pairs = twice::sharing(keys).into_iter();
+        let pairs = twice.pairs().into_iter();
         let notes = pairs.filter_map(|(one, other)| {
             let (one, other) = (names.get(&one)?, names.get(&other)?);
             Some(format!(
@@ -72,37 +76,50 @@ impl Agent<'_> {
 }
 
 /// Whether two-sided flows meet losses and not one mark: then switches do not mark.
-fn no_marks(flows: &[(FlowKey, Flow)]) -> Option<String> {
-    let both = flows
-        .iter()
-        .map(|(_, flow)| flow)
-        .filter(|flow| flow.mode == MODE_TWO_SIDED);
-    let (mut count, mut losses, mut marked) = (0u64, 0u64, 0u64);
-    for flow in both {
-        count += 1;
-        losses += u64::from(flow.losses);
-        marked += flow.bytes_marked;
+#[derive(Debug, Default)]
+struct Marks {
+    flows: u64,
+    losses: u64,
+    bytes_marked: u64,
+}
+
+impl Marks {
+    fn see(&mut self, flow: &Flow) {
+        if flow.mode == MODE_TWO_SIDED {
+            self.flows += 1;
+            self.losses += u64::from(flow.losses);
+            self.bytes_marked += flow.bytes_marked;
+        }
     }
-    (losses >= LOSSES_WITHOUT_MARKS && marked == 0).then(|| {
-        format!(
-            "no CE seen: {count} two-sided flows lost packets {losses} times and not one byte was marked; do the \
-             switches mark ECT(0)? Until they do, each rule's `fallback` governs"
-        )
-    })
+
+    fn note(&self) -> Option<String> {
+        let Self { flows, losses, .. } = self;
+        (*losses >= LOSSES_WITHOUT_MARKS && self.bytes_marked == 0).then(|| {
+            format!(
+                "no CE seen: {flows} two-sided flows lost packets {losses} times and not one byte was marked; do the \
+                 switches mark ECT(0)? Until they do, each rule's `fallback` governs"
+            )
+        })
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn flow(mode: u8, losses: u8, bytes_marked: u64) -> (FlowKey, Flow) {
-        let flow = Flow {
+    fn flow(mode: u8, losses: u8, bytes_marked: u64) -> Flow {
+        Flow {
             mode,
             losses: losses.into(),
             bytes_marked,
             ..Flow::default()
-        };
-        (FlowKey::default(), flow)
+        }
+    }
+
+    fn no_marks(flows: &[Flow]) -> Option<String> {
+        let mut marks = Marks::default();
+        flows.iter().for_each(|flow| marks.see(flow));
+        marks.note()
     }
 
     #[test]

@@ -6,46 +6,59 @@
 //! One packet is enough for that, so nothing but words may follow from it: an interface that were let go of
 //! would be free of enforcement because a tenant wanted it, or a neighbour's.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeSet, HashMap},
+    hash::{BuildHasher, RandomState},
+};
 
-use sluicegate_core::abi::{Addr, FlowKey};
+use sluicegate_core::abi::FlowKey;
 
-/// Both ends of a flow, the tenant's first, and its VLAN.
-type Ends = ([u8; 16], u16, [u8; 16], u16, u16);
-
-/// Pairs of interfaces that show the same flow with the same end as local.
-pub(super) fn sharing(flows: &[FlowKey]) -> BTreeSet<(u32, u32)> {
-    let mut at: BTreeMap<Ends, u32> = BTreeMap::new();
-    let mut pairs = BTreeSet::new();
-    for flow in flows {
-        match at.get(&ends(flow)) {
-            Some(other) if *other != flow.ifindex => {
-                pairs.insert(((*other).min(flow.ifindex), (*other).max(flow.ifindex)));
-            }
-            Some(_) => {}
-            None => {
-                at.insert(ends(flow), flow.ifindex);
-            }
-        }
-    }
-    pairs
+/// Finds pairs of interfaces that show the same flow with the same end as local. Of each flow it keeps 12 bytes:
+/// tables hold millions. That two flows have the same hash of 64 bits, by a key that no tenant knows, would
+/// cost a needless word.
+#[derive(Debug, Default)]
+pub(super) struct Twice {
+    seed: RandomState,
+    at: HashMap<u64, u32>,
+    pairs: BTreeSet<(u32, u32)>,
 }
 
-fn ends(flow: &FlowKey) -> Ends {
-    let octets = |address: &Addr| address.octets();
-    (
-        octets(&flow.local),
-        flow.local_port,
-        octets(&flow.remote),
-        flow.remote_port,
-        flow.vlan,
-    )
+impl Twice {
+    /// Takes a flow in.
+    pub(super) fn see(&mut self, flow: &FlowKey) {
+        let ends = (
+            flow.local.octets(),
+            flow.local_port,
+            flow.remote.octets(),
+            flow.remote_port,
+            flow.vlan,
+        );
+        let first = *self
+            .at
+            .entry(self.seed.hash_one(ends))
+            .or_insert(flow.ifindex);
+        if first != flow.ifindex {
+            let (low, high) = (first.min(flow.ifindex), first.max(flow.ifindex));
+            self.pairs.insert((low, high));
+        }
+    }
+
+    /// The pairs that were found, the lower index first.
+    pub(super) fn pairs(self) -> BTreeSet<(u32, u32)> {
+        self.pairs
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::net::IpAddr;
+
+    fn sharing(flows: &[FlowKey]) -> BTreeSet<(u32, u32)> {
+        let mut twice = Twice::default();
+        flows.iter().for_each(|flow| twice.see(flow));
+        twice.pairs()
+    }
 
     fn flow(ifindex: u32, local: &str, remote: &str) -> FlowKey {
         let address = |text: &str| text.parse::<IpAddr>().unwrap().into();

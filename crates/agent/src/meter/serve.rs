@@ -96,6 +96,8 @@ impl Meter {
     /// [`Meter::text`] gives, and logged once until it is over.
     pub fn look(&mut self) {
         let begun = Instant::now();
+        // Gone before the next one is read: both at once would be twice the memory.
+        let had_one = self.state.snapshot.take().is_some();
         let read = self
             .names()
             .and_then(|names| Snapshot::read(&self.pins, &names));
@@ -108,7 +110,7 @@ impl Meter {
             }
             Err(error) => {
                 state.health.failures += 1;
-                if state.snapshot.take().is_some() || state.health.looks == 1 {
+                if had_one || state.health.looks == 1 {
                     warn!("metrics: {error:#}");
                 }
             }
