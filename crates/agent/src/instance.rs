@@ -677,10 +677,8 @@ impl Instance {
                 known.extend(key.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes)));
             }
         }
-        let strays = known
-            .into_iter()
-            .filter(|index| !self.attached.contains_key(index));
-        strays.map(|index| self.dismiss(index)).collect()
+        known.retain(|index| !self.attached.contains_key(index));
+        known.into_iter().try_for_each(|index| self.dismiss(index))
     }
 
     /// Both links of one interface with these programs in them; `None` if the interface is gone
