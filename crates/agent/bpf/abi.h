@@ -10,6 +10,7 @@
  *   occupied    array[]         struct sg_occupied
  *   sweeper     array[1]        struct sg_sweeper
  *   half_open   LRU hash        struct sg_flow_key  -> struct sg_half_open
+ *   crowd       LRU hash        struct sg_flow_key  -> struct sg_half_open
  *   interfaces  hash            ifindex (u32)       -> struct sg_interface
  *   places      hash            ifindex (u32)       -> struct sg_place
  *   buckets     hash            struct sg_bucket_key -> struct sg_bucket
@@ -49,6 +50,7 @@ SG_ASSERT_AT(struct sg_slot, flow, 64);
 enum sg_missed {
 	SG_MISSED_PACKET = 1 << 0,
 	SG_MISSED_HANDSHAKE = 1 << 1, /* the tuple has begun a new life */
+	SG_MISSED_ANSWER = 1 << 2,    /* it may have: a SYN/ACK that answers nothing has come since its last data */
 };
 
 #define SG_OCCUPIED_SLOTS 4096U
@@ -80,7 +82,7 @@ struct sg_interface {
 	sg_u32 flows;  /* live entries */
 	sg_u32 quota;  /* most entries it may have; 0 = no limit */
 	sg_u32 tenant; /* tenant id for reports */
-	sg_u32 pad;
+	sg_u32 unanswered; /* when the last of its unanswered SYNs fades (known.h) */
 };
 SG_ASSERT_SIZE(struct sg_interface, 16);
 

@@ -115,7 +115,7 @@ SG_GLOBAL int sg_skb_syn(struct sg_packet *p, sg_u64 now_ns, struct sg_verdict *
 {
 	struct sg_policy *rules = sg_policy_here();
 	struct sg_half_open *half, fresh = { 0 };
-	sg_u32 rule;
+	sg_u32 rule, known;
 
 	if (!rules || !p || !out)
 		return 0;
@@ -127,13 +127,34 @@ SG_GLOBAL int sg_skb_syn(struct sg_packet *p, sg_u64 now_ns, struct sg_verdict *
 	p->seg.peer_trusted = (sg_u8)sg_remote_trusted(&p->key);
 	p->key.opener = sg_opener(p->seg.direction == SG_FROM_TENANT);
 	half = bpf_map_lookup_elem(&half_open, &p->key);
+	known = !!half;
+	if (!half)
+		half = bpf_map_lookup_elem(&crowd, &p->key);
 	if (half)
 		fresh = *half;
 	fresh.rule = (sg_u8)rule;
 	sg_syn(&fresh, &p->seg, now_ns, sg_params_of(rules, rule), out);
-	if (bpf_map_update_elem(&half_open, &p->key, &fresh, BPF_ANY))
+	if (known ? bpf_map_update_elem(&half_open, &p->key, &fresh, BPF_ANY) :
+		    sg_keep_half(&p->key, &fresh, now_ns))
 		out->edits = 0; /* not remembered, so not begun */
 	return 0;
+}
+
+/* A SYN/ACK that answers no SYN that was read. The next data tell whether it was forged. */
+SG_INLINE void sg_keep_answer(struct sg_packet *p, sg_u64 now_ns)
+{
+	struct sg_half_open note = { 0 };
+	struct sg_slot *slot;
+	sg_u32 at;
+
+	if (sg_rule_here(&p->key) == SG_RULE_NONE)
+		return;
+	sg_note_answer(&note, &p->seg, now_ns);
+	slot = sg_find(sg_tag_of(&p->key), &at);
+	p->key.opener = SG_OPENED_UNSEEN;
+	if (!sg_keep_half(&p->key, &note, now_ns) && slot)
+		__sync_fetch_and_or(&slot->missed, SG_MISSED_ANSWER);
+	p->key.opener = 0;
 }
 
 SG_GLOBAL int sg_skb_synack(struct sg_packet *p, sg_u64 now_ns, struct sg_verdict *out)
@@ -141,16 +162,21 @@ SG_GLOBAL int sg_skb_synack(struct sg_packet *p, sg_u64 now_ns, struct sg_verdic
 	struct sg_policy *rules = sg_policy_here();
 	struct sg_half_open *half;
 	struct sg_flow *made;
-	sg_u32 rule;
+	sg_u32 rule, counted;
 	sg_u8 promoted;
 
 	if (!rules || !p || !out)
 		return 0;
 	p->key.opener = sg_opener(p->seg.direction == SG_TO_TENANT);
 	half = bpf_map_lookup_elem(&half_open, &p->key);
+	counted = !!half;
+	if (!half)
+		half = bpf_map_lookup_elem(&crowd, &p->key);
 	p->key.opener = 0;
-	if (!half || !sg_synack_matches(half, &p->seg))
+	if (!half || !sg_synack_matches(half, &p->seg)) {
+		sg_keep_answer(p, now_ns);
 		return 0;
+	}
 	/* Another policy may have come into force since the SYN. */
 	rule = (sg_u32)sg_rule_here(&p->key);
 	if (rule == SG_RULE_NONE)
@@ -162,6 +188,8 @@ SG_GLOBAL int sg_skb_synack(struct sg_packet *p, sg_u64 now_ns, struct sg_verdic
 		return 0;
 	promoted = half->peer & SG_PEER_PROMOTED;
 	sg_synack(made, half, &p->seg, sg_params_of(rules, rule), out);
+	if (!promoted && counted)
+		sg_half_answered(p->key.ifindex, now_ns);
 	if (!promoted && sg_store_flow(&p->key, made)) {
 		half->peer &= SG_PEER_MASK;
 		out->edits = 0;
@@ -188,7 +216,7 @@ SG_GLOBAL int sg_skb_midstream(struct __sk_buff *skb, struct sg_packet *p, sg_u6
 	made = sg_blank_flow(now_ns, (sg_u8)rule);
 	if (!made)
 		return 0;
-	sg_find_out(skb, &p->key, &known);
+	sg_find_out(skb, p, &known);
 	sg_midstream(made, &p->seg, sg_params_of(rules, rule), &known);
 	if (sg_store_flow(&p->key, made))
 		return 0; /* no room: it is found out again when there is */
@@ -315,11 +343,11 @@ SG_INLINE void sg_skb_contended(struct sg_slot *slot, const struct sg_packet *p,
 /* What was missed becomes known to the flow, under its slot's lock. */
 SG_INLINE void sg_catch_up(struct sg_slot *slot)
 {
-	sg_u32 missed = __sync_lock_test_and_set(&slot->missed, 0);
+	sg_u32 missed = __sync_fetch_and_and(&slot->missed, SG_MISSED_ANSWER);
 
 	if (missed & SG_MISSED_HANDSHAKE)
 		sg_handshake_unseen(&slot->flow);
-	else
+	else if (missed & SG_MISSED_PACKET)
 		sg_unseen(&slot->flow);
 }
 
@@ -350,6 +378,14 @@ SG_INLINE void sg_skb_segment(struct __sk_buff *skb, struct sg_packet *p, sg_u8 
 		sg_skb_midstream(skb, p, sg_now(skb));
 		*watched = 1;
 		return;
+	}
+	if (sg_unlikely(slot->missed & SG_MISSED_ANSWER) && sg_begins_midstream(&p->seg)) {
+		__sync_fetch_and_and(&slot->missed, ~SG_MISSED_ANSWER);
+		if (sg_follows_unseen(p)) {
+			sg_skb_midstream(skb, p, sg_now(skb));
+			*watched = 1;
+			return;
+		}
 	}
 	now_ns = sg_flow_now(skb, slot, &p->seg);
 	if (sg_unlikely(!sg_lock(slot, at))) {

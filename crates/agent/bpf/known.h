@@ -3,7 +3,8 @@
  * What is known of a connection whose handshake the programs did not see.
  *
  *   remembered  it was seen once, long ago: its slot was given away while it was silent
- *   half_open   of the handshake only the SYN came by: the other direction bypasses the hook
+ *   half_open   of the handshake only the SYN came by: the other direction bypasses the hook; or
+ *               only the SYN/ACK was read
  *   socket      the tenant's own end, where that is in this kernel: the other end of its veth
  *               is in a network namespace, whose number the agent wrote into `places`
  */
@@ -44,12 +45,73 @@ struct {
 	__type(value, struct sg_half_open);
 } half_open SEC(".maps");
 
+/* The same of interfaces that have their share of the other: who floods is forgotten among its like. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct sg_flow_key);
+	__type(value, struct sg_half_open);
+} crowd SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 65536);
 	__type(key, struct sg_flow_key);
 	__type(value, struct sg_remembered);
 } remembered SEC(".maps");
+
+/*
+ * An interface's share of `half_open`: so many SYNs, either way, that nothing has answered.
+ * Those that nothing ever answers fade one by one, a tick each (954 a second). An answer
+ * gives back what its SYN took, so that connections cost nothing, however many. Other CPUs
+ * count at the same time; one that is lost makes no difference.
+ */
+#define SG_UNANSWERED_MAX 1024U
+#define SG_UNANSWERED_SHIFT 20U /* of the clock, to ticks */
+
+/* How many there are, where the last of them fades at `until`. */
+SG_INLINE sg_u32 sg_unanswered(sg_u32 until, sg_u64 now_ns)
+{
+	sg_u32 ahead = until - (sg_u32)(now_ns >> SG_UNANSWERED_SHIFT);
+
+	return ahead <= SG_UNANSWERED_MAX ? ahead : 0;
+}
+
+/* Keeps what a SYN said, or a SYN/ACK alone, that was not known; 0 if it is kept. */
+SG_GLOBAL int sg_keep_half(const struct sg_flow_key *key, const struct sg_half_open *half,
+			   sg_u64 now_ns)
+{
+	struct sg_interface *interface;
+	sg_u32 ifindex, count;
+
+	if (!key || !half)
+		return -1;
+	ifindex = key->ifindex;
+	interface = bpf_map_lookup_elem(&interfaces, &ifindex);
+	if (interface) {
+		count = sg_unanswered(interface->unanswered, now_ns);
+		if (count >= SG_UNANSWERED_MAX)
+			return (int)bpf_map_update_elem(&crowd, key, half, BPF_ANY);
+		interface->unanswered = (sg_u32)(now_ns >> SG_UNANSWERED_SHIFT) + count + 1;
+	}
+	return (int)bpf_map_update_elem(&half_open, key, half, BPF_ANY);
+}
+
+SG_INLINE void sg_half_answered(sg_u32 ifindex, sg_u64 now_ns)
+{
+	struct sg_interface *interface = bpf_map_lookup_elem(&interfaces, &ifindex);
+
+	if (interface && sg_unanswered(interface->unanswered, now_ns))
+		__sync_fetch_and_add(&interface->unanswered, (sg_u32)-1);
+}
+
+/* What is kept by this key, its opener included. */
+SG_INLINE struct sg_half_open *sg_half_of(const struct sg_flow_key *key)
+{
+	struct sg_half_open *half = bpf_map_lookup_elem(&half_open, key);
+
+	return half ? half : bpf_map_lookup_elem(&crowd, key);
+}
 
 /* A flow that falls silent with its connection open: what a new slot could not find out. */
 SG_GLOBAL int sg_remember(const struct sg_flow_key *key, const struct sg_flow *flow)
@@ -128,24 +190,43 @@ SG_INLINE int sg_half_seen(struct sg_flow_key *key)
 	int unanswered;
 
 	key->opener = SG_OPENED_BY_TENANT;
-	unanswered = sg_is_unanswered(bpf_map_lookup_elem(&half_open, key));
+	unanswered = sg_is_unanswered(sg_half_of(key));
 	key->opener = SG_OPENED_BY_REMOTE;
-	unanswered |= sg_is_unanswered(bpf_map_lookup_elem(&half_open, key));
+	unanswered |= sg_is_unanswered(sg_half_of(key));
 	key->opener = 0;
 	return unanswered;
 }
 
+/* The SYN/ACK that these data follow, of which nothing else was read. */
+SG_INLINE struct sg_half_open *sg_answer_before(struct sg_packet *p)
+{
+	struct sg_half_open *note;
+
+	p->key.opener = SG_OPENED_UNSEEN;
+	note = sg_half_of(&p->key);
+	p->key.opener = 0;
+	return note && sg_follows_answer(note, &p->seg) ? note : 0;
+}
+
+SG_GLOBAL int sg_follows_unseen(struct sg_packet *p)
+{
+	return p && sg_answer_before(p);
+}
+
 /* All that can be found out about a connection that is met from the middle. */
-SG_INLINE void sg_find_out(struct __sk_buff *skb, struct sg_flow_key *key,
+SG_INLINE void sg_find_out(struct __sk_buff *skb, struct sg_packet *p,
 			   struct sg_remembered *known)
 {
-	struct sg_remembered *before = bpf_map_lookup_elem(&remembered, key);
+	struct sg_remembered *before = bpf_map_lookup_elem(&remembered, &p->key);
+	struct sg_half_open *note = sg_answer_before(p);
 
 	if (before)
 		*known = *before;
-	else
-		sg_ask_socket(skb, key, known);
-	known->one_way = (sg_u8)sg_half_seen(key);
+	if (note)
+		sg_recall_answer(known, note);
+	if (known->scale == SG_SCALE_UNKNOWN)
+		sg_ask_socket(skb, &p->key, known);
+	known->one_way = (sg_u8)sg_half_seen(&p->key);
 }
 
 #endif /* SLUICE_KNOWN_H */

@@ -381,7 +381,14 @@ impl Instance {
         ensure!(self.pins.is_none(), "a pinned instance cannot be reset");
         self.attached.clear();
         self.forget(0)?;
-        for name in ["half_open", "remembered", "interfaces", "places", "buckets"] {
+        for name in [
+            "half_open",
+            "crowd",
+            "remembered",
+            "interfaces",
+            "places",
+            "buckets",
+        ] {
             maps::clear(&self.map(name)?)?;
         }
         let cpus = libbpf_rs::num_possible_cpus().context("counting CPUs")?;
@@ -589,7 +596,7 @@ impl Instance {
             flows: 0,
             quota: self.interface_quota,
             tenant: index,
-            pad: 0,
+            unanswered: 0,
         };
         self.write("interfaces", &index, &row)
     }

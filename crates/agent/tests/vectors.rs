@@ -65,6 +65,12 @@ impl Shadowed {
                 context()
             );
         }
+        assert_eq!(
+            self.kernel.half_open(&FlowKey { opener: 3, ..key }),
+            self.host.answer().copied(),
+            "{}",
+            context()
+        );
     }
 }
 

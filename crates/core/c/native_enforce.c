@@ -9,9 +9,9 @@
 _Static_assert(SG_COUNT_MAX == 51, "names of counters are in src/abi.rs");
 SG_ASSERT_AT(struct sg_host, counters, 19560);
 SG_ASSERT_AT(struct sg_host, half, 20016);
-SG_ASSERT_AT(struct sg_host, flow, 20064);
-SG_ASSERT_AT(struct sg_host, flow_exists, 20328);
-SG_ASSERT_SIZE(struct sg_host, 20336);
+SG_ASSERT_AT(struct sg_host, flow, 20088);
+SG_ASSERT_AT(struct sg_host, flow_exists, 20352);
+SG_ASSERT_SIZE(struct sg_host, 20360);
 SG_ASSERT_SIZE(struct sg_host_result, 76);
 SG_ASSERT_AT(struct sg_host_result, out, 52);
 SG_ASSERT_AT(struct sg_host_result, frame_len, 68);

@@ -466,8 +466,8 @@ pub struct Interface {
     pub quota: u32,
     /// Tenant id for reports.
     pub tenant: u32,
-    /// Zero.
-    pub pad: u32,
+    /// When the last of its SYNs that nothing answered will have faded, in 2^20 ns; 0 to begin with.
+    pub unanswered: u32,
 }
 
 /// Value of the kernel's `places` map: what the policy makes of an interface.

@@ -41,10 +41,11 @@ struct State {
     counters: [u64; COUNTER_NAMES.len()],
     key: FlowKey,
     half: [HalfOpen; 2],
+    answer: HalfOpen,
     flow: Flow,
     known: Remembered,
     flow_exists: u32,
-    pad: u32,
+    answered: u32,
 }
 
 unsafe extern "C" {
@@ -89,10 +90,11 @@ impl Host {
             counters: [0; COUNTER_NAMES.len()],
             key: FlowKey::default(),
             half: <[HalfOpen; 2]>::default(),
+            answer: HalfOpen::default(),
             flow: Flow::default(),
             known: Remembered::default(),
             flow_exists: 0,
-            pad: 0,
+            answered: 0,
         }))
     }
 
@@ -140,6 +142,11 @@ impl Host {
         (half.time_ns != 0).then_some(half)
     }
 
+    /// What is known of a handshake of which only the SYN/ACK was read.
+    pub fn answer(&self) -> Option<&HalfOpen> {
+        (self.0.answer.time_ns != 0).then_some(&self.0.answer)
+    }
+
     /// Key of the flow, or of the last SYN.
     pub fn key(&self) -> &FlowKey {
         &self.0.key
@@ -184,6 +191,6 @@ const _: () = {
     assert!(offset_of!(FrameResult, out) == 52);
     assert!(offset_of!(FrameResult, frame_len) == 68);
     assert!(offset_of!(State, counters) == size_of::<PolicyTable>() + size_of::<Scope>());
-    assert!(size_of::<State>() == 20_336);
-    assert!(offset_of!(State, flow_exists) == 20_328);
+    assert!(size_of::<State>() == 20_360);
+    assert!(offset_of!(State, flow_exists) == 20_352);
 };

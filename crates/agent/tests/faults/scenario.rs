@@ -168,7 +168,14 @@ impl<'a> Run<'a> {
             met: BTreeSet::new(),
         };
         run.keep_for(u64::MAX);
-        for map in ["half_open", "remembered", "places", "buckets", "interfaces"] {
+        for map in [
+            "half_open",
+            "crowd",
+            "remembered",
+            "places",
+            "buckets",
+            "interfaces",
+        ] {
             kernel.clear(map);
         }
         site::set(kernel, failing, 0);
@@ -382,7 +389,10 @@ impl<'a> Run<'a> {
             pad: 0,
         };
         self.kernel.set_place(&place);
-        for talk in [Talk::of(socket.route()), Talk::on(40_005)] {
+        // Of the last one only the SYN/ACK is read.
+        let answered = Talk::on(40_011);
+        self.pass(&answered, &answered.answer(), IN);
+        for talk in [Talk::of(socket.route()), Talk::on(40_005), answered] {
             self.pass(&talk, &talk.own(0, 1460), OUT);
             self.pass(&talk, &talk.peers(0, 1460, 0), IN);
         }
@@ -433,6 +443,12 @@ impl<'a> Run<'a> {
         };
         self.kernel.set_interface(&row(10));
         self.connect(&Talk::on(40_007));
+        // One that floods.
+        self.kernel.set_interface(&Interface {
+            unanswered: (self.now_ns >> 20) as u32 + 1024,
+            ..row(0)
+        });
+        self.connect(&Talk::on(40_012));
         self.kernel.set_interface(&row(0));
         self.connect(&Talk::on(40_008));
     }

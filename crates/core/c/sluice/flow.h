@@ -148,6 +148,7 @@ SG_ASSERT_AT(struct sg_flow, bytes_marked, 192);
 enum sg_opener {
 	SG_OPENED_BY_TENANT = 1,
 	SG_OPENED_BY_REMOTE = 2,
+	SG_OPENED_UNSEEN = 3, /* by either: only the SYN/ACK was read */
 };
 
 SG_INLINE sg_u16 sg_opener(int by_tenant)

@@ -195,6 +195,38 @@ SG_INLINE int sg_synack_matches(const struct sg_half_open *half, const struct sg
 	return half->time_ns && seg->ack - half->isn - 1 <= data;
 }
 
+/*
+ * A SYN/ACK whose SYN was not read, or is forgotten. One for the tenant has a window scale
+ * only if the SYN had one, so that it says all that is to be known of the peer's windows;
+ * the tenant's own says only that the tuple begins a new life. Either says where the
+ * tenant's data begin: who forges one has to guess that.
+ */
+SG_INLINE void sg_note_answer(struct sg_half_open *note, const struct sg_segment *seg,
+			      sg_u64 now_ns)
+{
+	int to_tenant = seg->direction == SG_TO_TENANT;
+
+	note->time_ns = now_ns;
+	note->isn = to_tenant ? seg->ack - 1 : seg->seq;
+	note->mss = !to_tenant ? 0 : seg->options & SG_OPT_MSS ? seg->mss : SG_MSS_DEFAULT;
+	note->options = seg->options;
+	note->wscale = seg->options & SG_OPT_WSCALE ? seg->wscale : 0;
+}
+
+/* Are these the first data behind that SYN/ACK? */
+SG_INLINE int sg_follows_answer(const struct sg_half_open *note, const struct sg_segment *seg)
+{
+	return note->time_ns && seg->seq == note->isn + 1;
+}
+
+/* What else was known of the tuple is of an earlier life. */
+SG_INLINE void sg_recall_answer(struct sg_remembered *known, const struct sg_half_open *note)
+{
+	known->mss = note->mss;
+	known->wscale = note->wscale;
+	known->scale = note->mss ? SG_SCALE_EXACT : SG_SCALE_UNKNOWN;
+}
+
 /* The tenant has seen an unscaled window; segments after it count in scaled units. */
 SG_INLINE void sg_synack_shown(struct sg_flow *flow, const struct sg_segment *seg, sg_u16 wire)
 {

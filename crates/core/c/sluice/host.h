@@ -17,10 +17,11 @@ struct sg_host {
 	struct sg_counters counters;
 	struct sg_flow_key key;      /* of the flow, or of the last SYN */
 	struct sg_half_open half[2]; /* by the direction of the SYN */
+	struct sg_half_open answer;  /* a SYN/ACK whose SYN was not seen */
 	struct sg_flow flow;
 	struct sg_remembered known;  /* of a connection met from the middle */
 	sg_u32 flow_exists;
-	sg_u32 pad;
+	sg_u32 answered;             /* `answer` has come since the flow's last data */
 };
 
 struct sg_host_result {
@@ -41,9 +42,15 @@ SG_INLINE void sg_host_handshake(struct sg_host *host, struct sg_packet *p, sg_u
 
 	rule = sg_policy_match(&host->policy, &host->scope, &p->key);
 	if (answers) {
-		/* Another policy may have come into force since the SYN. */
-		if (rule == SG_RULE_NONE || !sg_synack_matches(half, &p->seg))
+		if (rule == SG_RULE_NONE)
 			return;
+		if (!sg_synack_matches(half, &p->seg)) {
+			host->key = p->key;
+			host->answered = 1;
+			sg_note_answer(&host->answer, &p->seg, now_ns);
+			return;
+		}
+		/* Another policy may have come into force since the SYN. */
 		half->rule = (sg_u8)rule;
 		params = &host->policy.slots[rule].params;
 		made.rule = half->rule;
@@ -55,6 +62,7 @@ SG_INLINE void sg_host_handshake(struct sg_host *host, struct sg_packet *p, sg_u
 			return;
 		host->flow = made;
 		host->flow_exists = 1;
+		host->answered = 0;
 		return;
 	}
 	if (rule == SG_RULE_NONE) {
@@ -74,6 +82,8 @@ SG_INLINE void sg_host_midstream(struct sg_host *host, const struct sg_packet *p
 
 	if (rule == SG_RULE_NONE || !sg_begins_midstream(&p->seg))
 		return;
+	if (sg_follows_answer(&host->answer, &p->seg))
+		sg_recall_answer(&known, &host->answer);
 	known.one_way = (sg_u8)(sg_is_unanswered(&host->half[0]) ||
 				sg_is_unanswered(&host->half[1]));
 	host->key = p->key;
@@ -94,6 +104,11 @@ SG_INLINE void sg_host_segment(struct sg_host *host, struct sg_packet *p, sg_u64
 	if (p->seg.tcp_flags & SG_SYN) {
 		sg_host_handshake(host, p, now_ns, out);
 		return;
+	}
+	if (host->answered && sg_begins_midstream(&p->seg)) {
+		host->answered = 0;
+		if (sg_follows_answer(&host->answer, &p->seg))
+			host->flow_exists = 0;
 	}
 	if (!host->flow_exists) {
 		sg_host_midstream(host, p, now_ns);
