@@ -43,10 +43,38 @@ SG_INLINE sg_u32 sg_holes(const struct sg_flow *flow)
 	return flow->marks & SG_FLOW_SCALE_BOUND ? 0 : flow->holes * SG_HOLE_BYTES;
 }
 
-/* Bytes of the tenant in the network, or with a receiver that misses some before them. */
+/*
+ * How far beyond the edge data may go: the segment of a window probe, or 3/32 of the
+ * window. A stack that ignores its window learns of it by losing a segment, gives up
+ * a third of what it has, and comes back; with this room it has the window on average,
+ * and who never gives up anything has no tenth more.
+ */
+SG_INLINE sg_u32 sg_police_slack(const struct sg_flow *flow, sg_u32 edge)
+{
+	sg_u32 window = sg_seq_gt(edge, flow->snd_una) ? edge - flow->snd_una : 0;
+
+	return sg_max32(flow->mss, sg_min32(window, flow->cc.cwnd) / 32 * 3);
+}
+
+/* Whether snd_nxt is where no window shown to the tenant reaches. */
+SG_INLINE int sg_is_ahead(const struct sg_flow *flow)
+{
+	return sg_seq_gt(flow->snd_nxt, flow->edge) && (flow->flags & SG_FLOW_EDGE_KNOWN) &&
+	       !(flow->marks & SG_FLOW_SCALE_BOUND);
+}
+
+/*
+ * Bytes of the tenant in the network, or with a receiver that misses some before them:
+ * no more than policing lets pass, whatever is left of holes.
+ */
 SG_INLINE sg_u32 sg_flight(const struct sg_flow *flow)
 {
-	return flow->snd_nxt - flow->snd_una - sg_holes(flow);
+	sg_u32 out = flow->snd_nxt - flow->snd_una - sg_holes(flow);
+	sg_u32 window = sg_seq_gt(flow->edge, flow->snd_una) ? flow->edge - flow->snd_una : 0;
+
+	if (sg_likely(!sg_is_ahead(flow)))
+		return out;
+	return sg_min32(out, window + sg_police_slack(flow, flow->edge));
 }
 
 /* Data up to `end`, beyond all that was sent before, is dropped. */
@@ -102,19 +130,6 @@ SG_INLINE void sg_holes_passed(struct sg_flow *flow)
 	if (sg_unlikely(sg_holes(flow)))
 		flow->holes = (sg_u16)sg_min32(flow->holes,
 					       (flow->snd_nxt - flow->snd_una) / SG_HOLE_BYTES);
-}
-
-/*
- * How far beyond the edge data may go: the segment of a window probe, or 3/32 of the
- * window. A stack that ignores its window learns of it by losing a segment, gives up
- * a third of what it has, and comes back; with this room it has the window on average,
- * and who never gives up anything has no tenth more.
- */
-SG_INLINE sg_u32 sg_police_slack(const struct sg_flow *flow, sg_u32 edge)
-{
-	sg_u32 window = sg_seq_gt(edge, flow->snd_una) ? edge - flow->snd_una : 0;
-
-	return sg_max32(flow->mss, sg_min32(window, flow->cc.cwnd) / 32 * 3);
 }
 
 /*

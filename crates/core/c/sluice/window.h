@@ -55,12 +55,11 @@ SG_INLINE sg_u32 sg_window_of_rate(const struct sg_flow *flow, const struct sg_p
  */
 SG_INLINE sg_u32 sg_flight_to_wire(const struct sg_flow *flow, sg_u32 ack)
 {
-	int beyond = (flow->flags & SG_FLOW_EDGE_KNOWN) && sg_seq_gt(flow->snd_nxt, flow->edge) &&
-		     !(flow->marks & SG_FLOW_SCALE_BOUND);
-	sg_u32 end = beyond ? flow->edge : flow->snd_nxt;
+	int ahead = sg_is_ahead(flow);
+	sg_u32 end = ahead ? flow->edge : flow->snd_nxt;
 	sg_u32 flight = sg_seq_gt(end, ack) ? sg_min32(end - ack, SG_WINDOW_MAX) : 0;
 
-	return beyond ? flight >> (flow->wscale & 15) : sg_window_to_wire(flight, flow->wscale);
+	return ahead ? flight >> (flow->wscale & 15) : sg_window_to_wire(flight, flow->wscale);
 }
 
 /*

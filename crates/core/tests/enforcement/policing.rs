@@ -137,6 +137,31 @@ fn room_beyond_the_edge_does_not_add_up() {
     assert!(rounds > 100, "{rounds}");
 }
 
+/// How much of a window that is repeated again and again passes, after so many windows at once.
+fn repeats_after(windows: u32) -> (u32, u32) {
+    let (mut solo, edge) = with_edge(params());
+    let una = solo.flow().snd_una.wrapping_sub(solo.start);
+    let segments = (edge - una) / MSS;
+    for i in 0..windows * segments {
+        solo.data(una + i * MSS, MSS as usize);
+    }
+    let holes = solo.flow().hole_bytes();
+    let mut passed = 0;
+    for i in 0..40 * segments {
+        let outcome = solo.data(una + i % segments * MSS, MSS as usize);
+        passed += u32::from(outcome.action == Action::Pass);
+    }
+    (holes / (edge - una), passed)
+}
+
+/// Holes are no excuse: what was dropped far ahead does not count as in flight for what is repeated.
+#[test]
+fn holes_do_not_enlarge_what_may_be_repeated() {
+    let (honest, cheating) = (repeats_after(1), repeats_after(6));
+    assert_eq!((honest.0, cheating.0), (0, 4));
+    assert!(cheating.1 <= honest.1 * 9 / 8, "{cheating:?}, {honest:?}");
+}
+
 #[test]
 fn what_fills_holes_is_no_loss_and_what_is_repeated_beyond_is() {
     let (mut solo, edge) = with_edge(params());
