@@ -84,7 +84,7 @@ SG_INLINE void sg_hole_made(struct sg_flow *flow, sg_u32 end)
 	sg_u32 units = (end - flow->snd_nxt) / SG_HOLE_BYTES;
 
 	if (sg_seq_lt(end, flow->snd_nxt) || flow->holes + units > 0xffff ||
-	    end - flow->snd_una > (sg_u64)window * SG_HOLE_WINDOWS)
+	    end - flow->snd_una > sg_min32(window, SG_WINDOW_MAX) * SG_HOLE_WINDOWS)
 		return;
 	flow->holes += (sg_u16)units;
 	flow->snd_nxt += units * SG_HOLE_BYTES;
