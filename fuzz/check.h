@@ -191,6 +191,9 @@ static inline void check_clock(const struct sg_host *was, const struct sg_host *
 	struct sg_verdict out = { 0 };
 	struct sg_flow flow = was->flow;
 
+	/* With such a packet another flow begins, which no step has seen. */
+	if (was->answered && sg_begins_midstream(seg) && sg_follows_answer(&was->answer, seg))
+		return;
 	if (!was->flow_exists || !seg->header_len || (seg->tcp_flags & SG_SYN) ||
 	    sg_needs_clock(&flow, seg))
 		return;

@@ -21,6 +21,7 @@ struct side {
 	struct tenant tenant;
 	int enforces;         /* its programs are attached */
 	int cheated;          /* its tenant has sent beyond its window */
+	sg_u32 dropped_bytes; /* the farthest that it sent in vain, from what was acknowledged then */
 	sg_u64 marked_bytes;  /* payload that reached it with CE */
 };
 
@@ -50,28 +51,37 @@ static void enqueue(struct network *n, int from, const struct wire *w)
 	memcpy(&n->queue[from][n->queued[from]++], w, sizeof(*w));
 }
 
-/* What policing must decide of a segment that ends at `end`, from the model alone. */
-static void check_policing(const struct side *s, const struct side *peer,
+/*
+ * What policing must decide of a segment, from the model: never drop what ends within a
+ * segment beyond the edge; drop what the window, a tenth of it, what has been
+ * dropped before, and duplicate ACKs (a window of them at most) leave no room for.
+ */
+static void check_policing(struct side *s, const struct side *peer,
 			   const struct shape *shape, sg_u32 action)
 {
 	const struct tenant *t = &s->tenant;
 	sg_u32 limit = t->edge + sg_max32(peer->tenant.mss, SG_MSS_MIN);
-	int beyond = t->state == OPEN && shape->payload &&
-		     sg_seq_gt(shape->seq + shape->payload, limit);
+	sg_u32 end = shape->seq + shape->payload;
+	/* The step may have cut cwnd: what it had showed in the edge. */
+	sg_u32 window = sg_max32(s->host.flow.cc.cwnd, t->edge - t->una);
+	sg_u32 most = limit + window + window / 10 + s->dropped_bytes;
+	int beyond = t->state == OPEN && shape->payload && sg_seq_gt(end, limit);
 
 	if (action != SG_PASS)
 		require(s->cheated && (beyond || s->host.counters.value[SG_COUNT_REPEATED]), "policed within its window: end %u, limit %u",
-			shape->seq + shape->payload, limit);
+			end, limit);
 	/* An ACK of what was never seen leaves doubt about what the tenant was shown. */
-	if (beyond && s->host.flow.mode != SG_MODE_WATCH && s->host.flow_exists &&
+	if (beyond && sg_seq_gt(end, most) && s->host.flow.mode != SG_MODE_WATCH && s->host.flow_exists &&
 	    !s->host.counters.value[SG_COUNT_ACK_BEYOND] &&
 	    !(s->host.flow.marks & SG_FLOW_ADOPTED) && s->host.flow.reason != SG_WHY_ONE_DIRECTION &&
 	    s->host.policy.slots[0].params.mode == SG_RULE_ENFORCE)
-		require(action == SG_DROP, "not policed: end %u, limit %u",
-			shape->seq + shape->payload, limit);
+		require(action == SG_DROP, "not policed: end %u, limit %u", end, most);
+	if (action == SG_DROP)
+		s->dropped_bytes = sg_max32(s->dropped_bytes, end - t->una);
 }
 
-static void transmit(struct network *n, int from, const struct shape *shape)
+/* Whether it left the host. */
+static int transmit(struct network *n, int from, const struct shape *shape)
 {
 	struct side *s = &n->side[from];
 	struct passage p;
@@ -80,7 +90,7 @@ static void transmit(struct network *n, int from, const struct shape *shape)
 	build(&w, shape);
 	if (!s->enforces) {
 		enqueue(n, from, &w);
-		return;
+		return 1;
 	}
 	pass(&s->host, &w, SG_FROM_TENANT, n->now_ns, SG_OPTION_LEN, &p);
 	check_policing(s, &n->side[!from], shape, p.result.out.action);
@@ -88,6 +98,7 @@ static void transmit(struct network *n, int from, const struct shape *shape)
 		enqueue(n, from, &p.after);
 	if (p.fack.len)
 		enqueue(n, from, &p.fack);
+	return p.result.out.action == SG_PASS;
 }
 
 static void shape_of(const struct network *n, int from, struct shape *s, sg_u8 flags,
@@ -356,11 +367,8 @@ static void do_cheat(struct network *n, int from, sg_u32 beyond, sg_u16 window)
 	shape.seq = s->tenant.edge + beyond % 100000;
 	shape.payload = 1000;
 	shape.payload_seed = stream_byte(&s->tenant, shape.seq);
-	/* Within its allowance it counts as sent. */
-	if (!sg_seq_gt(shape.seq + 1000, s->tenant.edge + sg_max32(n->side[!from].tenant.mss,
-								    SG_MSS_MIN)))
+	if (transmit(n, from, &shape))
 		s->tenant.nxt = sg_seq_max(s->tenant.nxt, shape.seq + 1000);
-	transmit(n, from, &shape);
 }
 
 static void forget_syns(struct network *n, int from)

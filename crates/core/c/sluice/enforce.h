@@ -356,10 +356,9 @@ SG_INLINE void sg_unseen(struct sg_flow *flow)
 /* Policing begins anew: the tenant may have been shown the largest window. */
 SG_INLINE void sg_data_after_gap(struct sg_flow *flow, const struct sg_segment *seg)
 {
-	sg_u32 end = seg->seq + seg->payload, largest = 0xffffU << (flow->wscale & 15);
+	sg_u32 end = seg->seq + seg->payload;
 
-	/* In flight then, and what an ACK that nobody saw may have allowed since. */
-	if (end - flow->snd_una > sg_min32(2 * largest, SG_UNSEEN_MAX))
+	if (end - flow->snd_una > SG_UNSEEN_MAX)
 		return;
 	flow->marks &= (sg_u8)~SG_FLOW_UNSEEN;
 	if (!(flow->flags & SG_FLOW_EDGE_KNOWN)) {
@@ -368,7 +367,7 @@ SG_INLINE void sg_data_after_gap(struct sg_flow *flow, const struct sg_segment *
 		flow->peer_window = 0xffff;
 		flow->wire_window = 0xffff;
 	}
-	flow->edge = sg_seq_max(flow->edge, end + largest);
+	flow->edge = sg_seq_max(flow->edge, end + (0xffffU << (flow->wscale & 15)));
 }
 
 /*
