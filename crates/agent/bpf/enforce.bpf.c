@@ -115,7 +115,7 @@ SG_GLOBAL int sg_skb_syn(struct sg_packet *p, sg_u64 now_ns, struct sg_verdict *
 {
 	struct sg_policy *rules = sg_policy_here();
 	struct sg_half_open *half, fresh = { 0 };
-	sg_u32 rule, known;
+	sg_u32 rule, counted;
 
 	if (!rules || !p || !out)
 		return 0;
@@ -126,15 +126,12 @@ SG_GLOBAL int sg_skb_syn(struct sg_packet *p, sg_u64 now_ns, struct sg_verdict *
 	}
 	p->seg.peer_trusted = (sg_u8)sg_remote_trusted(&p->key);
 	p->key.opener = sg_opener(p->seg.direction == SG_FROM_TENANT);
-	half = bpf_map_lookup_elem(&half_open, &p->key);
-	known = !!half;
-	if (!half)
-		half = bpf_map_lookup_elem(&crowd, &p->key);
+	half = sg_half_of(&p->key, &counted);
 	if (half)
 		fresh = *half;
 	fresh.rule = (sg_u8)rule;
 	sg_syn(&fresh, &p->seg, now_ns, sg_params_of(rules, rule), out);
-	if (known ? bpf_map_update_elem(&half_open, &p->key, &fresh, BPF_ANY) :
+	if (counted ? bpf_map_update_elem(&half_open, &p->key, &fresh, BPF_ANY) :
 		    sg_keep_half(&p->key, &fresh, now_ns))
 		out->edits = 0; /* not remembered, so not begun */
 	return 0;
@@ -168,10 +165,7 @@ SG_GLOBAL int sg_skb_synack(struct sg_packet *p, sg_u64 now_ns, struct sg_verdic
 	if (!rules || !p || !out)
 		return 0;
 	p->key.opener = sg_opener(p->seg.direction == SG_TO_TENANT);
-	half = bpf_map_lookup_elem(&half_open, &p->key);
-	counted = !!half;
-	if (!half)
-		half = bpf_map_lookup_elem(&crowd, &p->key);
+	half = sg_half_of(&p->key, &counted);
 	p->key.opener = 0;
 	if (!half || !sg_synack_matches(half, &p->seg)) {
 		sg_keep_answer(p, now_ns);

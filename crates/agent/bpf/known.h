@@ -105,11 +105,12 @@ SG_INLINE void sg_half_answered(sg_u32 ifindex, sg_u64 now_ns)
 		__sync_fetch_and_add(&interface->unanswered, (sg_u32)-1);
 }
 
-/* What is kept by this key, its opener included. */
-SG_INLINE struct sg_half_open *sg_half_of(const struct sg_flow_key *key)
+/* What is kept by this key, its opener included. `counted`: it has part of its interface's share. */
+SG_INLINE struct sg_half_open *sg_half_of(const struct sg_flow_key *key, sg_u32 *counted)
 {
 	struct sg_half_open *half = bpf_map_lookup_elem(&half_open, key);
 
+	*counted = !!half;
 	return half ? half : bpf_map_lookup_elem(&crowd, key);
 }
 
@@ -187,12 +188,13 @@ SG_GLOBAL int sg_ask_socket(struct __sk_buff *skb, const struct sg_flow_key *key
 /* Whether a SYN of either side is remembered that no SYN/ACK has answered here. */
 SG_INLINE int sg_half_seen(struct sg_flow_key *key)
 {
+	sg_u32 counted;
 	int unanswered;
 
 	key->opener = SG_OPENED_BY_TENANT;
-	unanswered = sg_is_unanswered(sg_half_of(key));
+	unanswered = sg_is_unanswered(sg_half_of(key, &counted));
 	key->opener = SG_OPENED_BY_REMOTE;
-	unanswered |= sg_is_unanswered(sg_half_of(key));
+	unanswered |= sg_is_unanswered(sg_half_of(key, &counted));
 	key->opener = 0;
 	return unanswered;
 }
@@ -201,9 +203,10 @@ SG_INLINE int sg_half_seen(struct sg_flow_key *key)
 SG_INLINE struct sg_half_open *sg_answer_before(struct sg_packet *p)
 {
 	struct sg_half_open *note;
+	sg_u32 counted;
 
 	p->key.opener = SG_OPENED_UNSEEN;
-	note = sg_half_of(&p->key);
+	note = sg_half_of(&p->key, &counted);
 	p->key.opener = 0;
 	return note && sg_follows_answer(note, &p->seg) ? note : 0;
 }

@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use kernel::{IFINDEX, Kernel};
+use kernel::{Kernel, key_between};
 use net::{Packet, Route, opt, policy};
 use sluicegate_core::{
     abi::{Config, FLOW_SCALE_BOUND, FlowKey, Interface, MODE_ONE_SIDED},
@@ -40,14 +40,7 @@ impl<'a> Talk<'a> {
     }
 
     fn key(&self) -> FlowKey {
-        FlowKey {
-            local: self.route.from.ip().into(),
-            remote: self.route.to.ip().into(),
-            local_port: self.route.from.port().to_be(),
-            remote_port: self.route.to.port().to_be(),
-            ifindex: IFINDEX,
-            ..FlowKey::default()
-        }
+        key_between(self.route.from, self.route.to)
     }
 
     fn is_known(&self) -> bool {

@@ -390,9 +390,8 @@ fn frames_cut_anywhere_are_the_same() {
     compare_counters(&kernel, std::iter::once(&shadowed));
 }
 
-/// The handshake of connection `port` from `isn` on; whether the programs edited the SYN/ACK.
-fn handshake(kernel: &Kernel, port: u16, isn: u32) -> bool {
-    let route = Route::new(&format!("10.1.0.1:{port}"), "10.2.0.1:5001");
+/// A SYN of the tenant, and its SYN/ACK.
+fn opening(isn: u32) -> (net::Packet, net::Packet) {
     let syn = net::Packet {
         seq: isn,
         flags: tcp::SYN,
@@ -407,6 +406,13 @@ fn handshake(kernel: &Kernel, port: u16, isn: u32) -> bool {
         window: 65_000,
         ..syn.clone()
     };
+    (syn, answer)
+}
+
+/// The handshake of connection `port` from `isn` on; whether the programs edited the SYN/ACK.
+fn handshake(kernel: &Kernel, port: u16, isn: u32) -> bool {
+    let route = Route::new(&format!("10.1.0.1:{port}"), "10.2.0.1:5001");
+    let (syn, answer) = opening(isn);
     kernel.frame(&route.build(&syn), Direction::FromTenant, 1);
     let frame = route.reversed().build(&answer);
     let made = kernel.frame(&frame, Direction::ToTenant, 1);
@@ -417,20 +423,7 @@ fn handshake(kernel: &Kernel, port: u16, isn: u32) -> bool {
 #[test]
 fn a_policy_that_comes_between_syn_and_answer_decides() {
     let route = Route::new("10.1.0.1:40000", "10.2.0.1:5001");
-    let syn = net::Packet {
-        seq: 99,
-        flags: tcp::SYN,
-        window: 1000,
-        options: opt::all(&[&opt::mss(1460)]),
-        ..net::Packet::default()
-    };
-    let answer = net::Packet {
-        seq: 7,
-        ack: 100,
-        flags: tcp::SYN | tcp::ACK,
-        window: 65_000,
-        ..syn.clone()
-    };
+    let (syn, answer) = opening(99);
     // The same rule in another slot, one that only observes, none.
     let mut moved = policy();
     moved.order[0] = 5;

@@ -19,7 +19,7 @@ use sluicegate_core::{
 };
 
 use crate::{
-    kernel::{self, IFINDEX, Kernel, Made},
+    kernel::{self, Kernel, Made, key_between},
     net::{Packet, Route, invariants, opt, wire},
     site::{self, Site},
 };
@@ -146,14 +146,7 @@ impl Talk {
     }
 
     fn key(&self) -> FlowKey {
-        FlowKey {
-            local: self.route.from.ip().into(),
-            remote: self.route.to.ip().into(),
-            local_port: self.route.from.port().to_be(),
-            remote_port: self.route.to.port().to_be(),
-            ifindex: IFINDEX,
-            ..FlowKey::default()
-        }
+        key_between(self.route.from, self.route.to)
     }
 }
 

@@ -2,6 +2,8 @@
 
 #![allow(dead_code)]
 
+use std::net::SocketAddr;
+
 use libbpf_rs::{MapCore, MapFlags, Object, ProgramInput};
 use sluicegate_agent::{include_object, object};
 use sluicegate_core::{
@@ -24,6 +26,18 @@ const FACK_MARK: u32 = 0x5347_464b;
 const NEXT: u32 = u32::MAX;
 /// The loopback interface, which every namespace has.
 pub const IFINDEX: u32 = 1;
+
+/// Key of a flow of the tenant at that interface.
+pub fn key_between(tenant: SocketAddr, remote: SocketAddr) -> FlowKey {
+    FlowKey {
+        local: tenant.ip().into(),
+        remote: remote.ip().into(),
+        local_port: tenant.port().to_be(),
+        remote_port: remote.port().to_be(),
+        ifindex: IFINDEX,
+        ..FlowKey::default()
+    }
+}
 
 /// The kernel runs no program on a frame that ends before its IP header does.
 pub fn runs_on(frame: &[u8]) -> bool {

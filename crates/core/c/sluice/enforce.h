@@ -667,7 +667,7 @@ SG_INLINE void sg_ack_repeats(struct sg_flow *flow, const struct sg_segment *seg
 SG_INLINE void sg_ack_beyond(struct sg_flow *flow, const struct sg_segment *seg,
 			     const struct sg_params *params, struct sg_verdict *out)
 {
-	sg_u32 window = sg_seq_gt(flow->edge, flow->snd_una) ? flow->edge - flow->snd_una : 0;
+	sg_u32 window = sg_room(flow->edge, flow->snd_una);
 	sg_u32 beyond = seg->ack - flow->snd_nxt, shift = flow->wscale & 15, wire = seg->window;
 
 	if (flow->mode == SG_MODE_WATCH) {
@@ -696,7 +696,7 @@ SG_INLINE void sg_ack_late(struct sg_flow *flow, const struct sg_segment *seg,
 			   const struct sg_params *params, struct sg_verdict *out)
 {
 	sg_u32 shift = flow->wscale & 15;
-	sg_u32 room = sg_seq_gt(flow->edge, seg->ack) ? flow->edge - seg->ack : 0;
+	sg_u32 room = sg_room(flow->edge, seg->ack);
 	/* Rounded down, or each of them would push the edge; but not below the smallest window. */
 	sg_u32 wire = sg_max32(room >> shift,
 			       sg_window_to_wire(sg_cc_floor(&flow->cc, params), shift));

@@ -22,6 +22,12 @@
 #include "segment.h"
 #include "seq.h"
 
+/* Bytes from `from` to an edge that was shown; 0 where it is behind. */
+SG_INLINE sg_u32 sg_room(sg_u32 edge, sg_u32 from)
+{
+	return sg_seq_gt(edge, from) ? edge - from : 0;
+}
+
 /*
  * What is dropped makes a hole in the tenant's sequence, and its stack goes on beyond
  * it: were the edge all that counts, nothing would pass any more, no duplicate ACK
@@ -51,7 +57,7 @@ SG_INLINE sg_u32 sg_holes(const struct sg_flow *flow)
  */
 SG_INLINE sg_u32 sg_police_slack(const struct sg_flow *flow, sg_u32 edge)
 {
-	sg_u32 window = sg_seq_gt(edge, flow->snd_una) ? edge - flow->snd_una : 0;
+	sg_u32 window = sg_room(edge, flow->snd_una);
 
 	return sg_max32(flow->mss, sg_min32(window, flow->cc.cwnd) / 32 * 3);
 }
@@ -70,7 +76,7 @@ SG_INLINE int sg_is_ahead(const struct sg_flow *flow)
 SG_INLINE sg_u32 sg_flight(const struct sg_flow *flow)
 {
 	sg_u32 out = flow->snd_nxt - flow->snd_una - sg_holes(flow);
-	sg_u32 window = sg_seq_gt(flow->edge, flow->snd_una) ? flow->edge - flow->snd_una : 0;
+	sg_u32 window = sg_room(flow->edge, flow->snd_una);
 
 	if (sg_likely(!sg_is_ahead(flow)))
 		return out;
@@ -80,7 +86,7 @@ SG_INLINE sg_u32 sg_flight(const struct sg_flow *flow)
 /* Data up to `end`, beyond all that was sent before, is dropped. */
 SG_INLINE void sg_hole_made(struct sg_flow *flow, sg_u32 end)
 {
-	sg_u32 window = sg_seq_gt(flow->edge, flow->snd_una) ? flow->edge - flow->snd_una : 0;
+	sg_u32 window = sg_room(flow->edge, flow->snd_una);
 	sg_u32 units = (end - flow->snd_nxt) / SG_HOLE_BYTES;
 
 	if (sg_seq_lt(end, flow->snd_nxt) || flow->holes + units > 0xffff ||
