@@ -3,6 +3,7 @@
 //! Time is an argument in picoseconds. A port is the transmit side of one direction of a link, queue and
 //! wire in one ([`Ports`]); a [`Graph`] says who is connected to whom and [`Routes`] which port leads where.
 
+pub mod cee;
 pub mod graph;
 mod impair;
 mod memory;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 use sluicegate_core::aqm::Aqm;
-use sluicegate_fabric::{Graph, Impairment, Routes, Routing, SharedMemory};
+use sluicegate_fabric::{Graph, Impairment, Routes, Routing, SharedMemory, cee::CeeConfig};
 
 use crate::places::Places;
 
@@ -65,6 +65,8 @@ pub struct Variant {
     pub routing: Routing,
     /// Memory that the ports of each switch share; `None` = each has its own.
     pub shared_memory: Option<SharedMemory>,
+    /// Switches and adapters are of converged Ethernet; `None` = plain ones, which drop.
+    pub cee: Option<CeeConfig>,
     /// Each vNIC of a host has a queue of so many bytes, from which the adapter takes by turns; `None` = all go into
     /// the adapter's queue.
     pub vnic_queue_bytes: Option<u64>,

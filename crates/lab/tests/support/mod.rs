@@ -99,6 +99,7 @@ pub fn variant(congestion_control: &str, traffic: Vec<Traffic>) -> Variant {
         links: Vec::new(),
         routing: Default::default(),
         shared_memory: None,
+        cee: None,
         vnic_queue_bytes: None,
         traffic,
         enforcement: None,

@@ -10,7 +10,7 @@ use sluicegate_policy::{
     units::{parse_bytes, parse_rate},
 };
 
-use sluicegate_fabric::{Graph, Impairment, Routes, Routing, SharedMemory};
+use sluicegate_fabric::{Graph, Impairment, Routes, Routing, SharedMemory, cee::CeeConfig};
 
 use super::{delay, duration, graph, select};
 use crate::experiment::{
@@ -27,6 +27,7 @@ pub struct Network {
     pub tenants_per_host: usize,
     pub routing: Routing,
     pub shared_memory: Option<SharedMemory>,
+    pub cee: Option<CeeConfig>,
     pub vnic_queue_bytes: Option<u64>,
     /// Links named by `bottleneck`; `None` = those where traffic converges.
     bottleneck: Option<Vec<usize>>,
@@ -99,6 +100,7 @@ pub fn read(root: &Table<'_>, total: Duration) -> Network {
         tenants_per_host: 1,
         routing: Routing::default(),
         shared_memory: None,
+        cee: None,
         vnic_queue_bytes: None,
         bottleneck: None,
         senders: "*",

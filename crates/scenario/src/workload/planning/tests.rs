@@ -41,6 +41,7 @@ fn variant(tenants: usize, kind: TrafficKind, pairs: &[(usize, usize)]) -> Varia
         links: Vec::new(),
         routing: sluicegate_fabric::Routing::default(),
         shared_memory: None,
+        cee: None,
         vnic_queue_bytes: None,
         traffic: vec![traffic],
         enforcement: None,

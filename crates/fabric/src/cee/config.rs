@@ -1,0 +1,222 @@
+//! What a converged Ethernet is made of. Defaults are those of the thesis (Table 2.1).
+//!
+//! In a scenario: `[network.cee]` with `switch`, `port_buffer`, `memory`, `alpha`, `forwarding`, `switch_delay`,
+//! `adapter_delay`, `adapter_buffer`; `[network.cee.pfc]` with `priorities`, `xoff`, `xon`, `pause`, `response`,
+//! `headroom`; `[network.cee.qcn]` with `priorities`, `preset`, `set_point`, `weight`, `interval`, `gain`, `min_rate`,
+//! `min_decrease`, `active_increase`, `hyper_increase`, `byte_limit`, `timer`, `fast_recovery`,
+//! `extra_fast_recovery`; `[network.cee.ets]` with `classes`.
+
+use crate::port::PS_PER_S;
+
+/// Priorities of 802.1Q.
+pub const PRIORITIES: usize = 8;
+
+/// A PFC frame or a congestion notification, in bytes (the thesis, section 2.2.2.2).
+pub const CONTROL_BYTES: u32 = 64;
+
+/// A network of lossless Ethernet.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CeeConfig {
+    /// Where a switch keeps frames.
+    pub buffer: Buffer,
+    /// A frame is sent on as soon as its header is there, where the link that it came by is no slower than any of the switch.
+    pub cut_through: bool,
+    /// From a frame's arrival at a switch to its place in an output queue.
+    pub switch_delay_ps: u64,
+    /// What an adapter takes, on each way.
+    pub adapter_delay_ps: u64,
+    /// Bytes that an adapter keeps, all destinations and priorities together; sockets wait for room.
+    pub adapter_bytes: u64,
+    /// Priority flow control.
+    pub pfc: Option<PfcConfig>,
+    /// Congestion notification.
+    pub qcn: Option<QcnConfig>,
+    /// Transmission selection.
+    pub ets: EtsConfig,
+}
+
+/// Where a switch keeps frames until they have left.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Buffer {
+    /// So many bytes for each port and priority that frames come in by; output queues are as long as
+    /// all inputs together (the thesis, section 2.5.2).
+    Input {
+        /// Bytes.
+        bytes: u64,
+    },
+    /// One memory for all ports, with thresholds of α times what is free (Choudhury and Hahne 1998): of
+    /// output queues for priorities that may be dropped, of inputs for those that are paused.
+    Shared {
+        /// Bytes, what is set aside as headroom included.
+        bytes: u64,
+        /// α, > 0.
+        alpha: f64,
+    },
+}
+
+/// Priority flow control (802.1Qbb, now 802.1Q clause 36).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PfcConfig {
+    /// Lossless priorities, bit p for priority p.
+    pub priorities: u8,
+    /// An input that holds more is paused.
+    pub xoff_bytes: u64,
+    /// One that holds less goes on; < `xoff_bytes`.
+    pub xon_bytes: u64,
+    /// How the neighbour learns of it.
+    pub pause: Pause,
+}
+
+/// How a pause takes effect.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Pause {
+    /// Before the neighbour's next frame, without a frame of its own: what Table 2.1 needs in order to be lossless.
+    Ideal,
+    /// With a MAC control frame, behind the one that is being sent.
+    Wire {
+        /// From the frame's last bit to the neighbour's obedience.
+        response_ps: u64,
+        /// Room above `xoff_bytes` of each input; `None` = as much as is needed.
+        headroom_bytes: Option<u64>,
+    },
+}
+
+/// Quantized congestion notification (802.1Qau, now 802.1Q clauses 30 to 33).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct QcnConfig {
+    /// Priorities with congestion points and rate limiters, bit p for priority p.
+    pub priorities: u8,
+    /// Constants.
+    pub params: QcnParams,
+}
+
+/// Constants of QCN.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct QcnParams {
+    /// Qeq in bytes.
+    pub set_point_bytes: u64,
+    /// w, the weight of a queue's growth.
+    pub weight: f64,
+    /// Bytes from one sample to the next where there is no congestion; a tenth where there is most.
+    pub interval_bytes: u64,
+    /// Gd per quantised step: a rate falls to 1 − gain · |Fb|.
+    pub gain: f64,
+    /// The least factor of one decrease.
+    pub min_decrease: f64,
+    /// Least rate in bits per second.
+    pub min_rate_bps: u64,
+    /// R_AI in bits per second.
+    pub active_increase_bps: u64,
+    /// R_HAI in bits per second.
+    pub hyper_increase_bps: u64,
+    /// Bytes of a cycle of fast recovery.
+    pub byte_limit: u64,
+    /// Time of a cycle.
+    pub timer_ps: u64,
+    /// Cycles of fast recovery.
+    pub fast_recovery: u32,
+    /// Notifications while a rate is in its first cycle leave the target as it is.
+    pub extra_fast_recovery: bool,
+}
+
+/// Enhanced transmission selection (802.1Qaz, now 802.1Q clause 37).
+#[derive(Clone, Debug, PartialEq)]
+pub struct EtsConfig {
+    /// By traffic class.
+    pub classes: Vec<EtsClass>,
+}
+
+/// A traffic class.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct EtsClass {
+    /// Its priorities, bit p for priority p; they take turns. No priority is in two classes.
+    pub priorities: u8,
+    /// Percent of what strict classes leave; `None` = strict: before all with a share and before strict ones
+    /// that come earlier.
+    pub share: Option<u32>,
+}
+
+impl Default for CeeConfig {
+    fn default() -> Self {
+        Self {
+            buffer: Buffer::Input { bytes: 100_000 },
+            cut_through: true,
+            switch_delay_ps: 100_000,
+            adapter_delay_ps: 500_000,
+            adapter_bytes: 512_000,
+            pfc: None,
+            qcn: None,
+            ets: EtsConfig::default(),
+        }
+    }
+}
+
+impl Default for PfcConfig {
+    fn default() -> Self {
+        Self {
+            priorities: 0xff,
+            xoff_bytes: 97_000,
+            xon_bytes: 80_000,
+            pause: Pause::Ideal,
+        }
+    }
+}
+
+impl QcnParams {
+    /// The thesis, Table 2.1, with one of its set points: 20 or 66 KB.
+    pub fn thesis(set_point_bytes: u64) -> Self {
+        Self {
+            set_point_bytes,
+            weight: 2.0,
+            interval_bytes: 150_000,
+            gain: 1.0 / 128.0,
+            min_decrease: 0.5,
+            min_rate_bps: 100_000,
+            active_increase_bps: 5_000_000,
+            hyper_increase_bps: 50_000_000,
+            byte_limit: 150_000,
+            timer_ps: 15_000_000_000,
+            fast_recovery: 5,
+            extra_fast_recovery: true,
+        }
+    }
+}
+
+impl Default for EtsConfig {
+    /// All priorities in one class.
+    fn default() -> Self {
+        Self {
+            classes: vec![EtsClass {
+                priorities: 0xff,
+                share: Some(100),
+            }],
+        }
+    }
+}
+
+/// A direction of a link, as far as headroom depends on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// Bits per second, both ways.
+    pub rate_bps: u64,
+    /// From the sender's output to the receiver's decision to pause, the last bit's or the header's.
+    pub there_ps: u64,
+    /// From the receiver's output to the end of the pause frame at the sender.
+    pub back_ps: u64,
+    /// The longest frame.
+    pub frame_bytes: u32,
+}
+
+impl Span {
+    /// Bytes that may still come after an input has passed XOFF, and what made it pass: the frame that did, those on
+    /// the wire, and those sent while the pause frame waits for the one before it, crosses the link and is obeyed.
+    pub fn headroom_bytes(&self, cut_through: bool, response_ps: u64) -> u64 {
+        let flight_ps = self.there_ps + self.back_ps + response_ps;
+        let bits = u128::from(flight_ps) * u128::from(self.rate_bps);
+        let flight = bits.div_ceil(8 * u128::from(PS_PER_S)) as u64;
+        // The frame before the pause frame, and the one that its obedience comes too late for. Where a switch
+        // hears of a frame by its header, the frame that passes XOFF is sent in that time, too.
+        let frames = if cut_through { 2 } else { 3 };
+        flight + u64::from(CONTROL_BYTES) + frames * u64::from(self.frame_bytes)
+    }
+}
