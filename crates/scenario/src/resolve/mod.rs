@@ -75,7 +75,7 @@ pub fn variant(name: &str, table: &Table<'_>, checks: &Checks<'_>) -> Variant {
         places: Places::of(table),
         routing: network.routing,
         shared_memory: network.shared_memory,
-        cee: network.cee,
+        cee: network.cee.clone(),
         vnic_queue_bytes: network.vnic_queue_bytes,
         hosts: network.hosts.clone(),
         switches: network.switches.clone(),
