@@ -1,6 +1,8 @@
 //! Where frames under way live: one place each from the sender's adapter to the receiver, so that a hop moves
 //! a number and not a packet. The place that was freed last is taken first: it is still in the cache.
 
+use crate::port::Frame;
+
 /// A frame's place.
 pub type Handle = u32;
 
@@ -72,6 +74,17 @@ impl<F> Pool<F> {
     pub(crate) fn count(&self, first: Handle) -> u64 {
         let frame = |handle: Handle| (handle != NIL).then_some(handle);
         std::iter::successors(frame(first), |&handle| frame(self.next(handle))).count() as u64
+    }
+
+    /// Bytes in the list that begins with `first`.
+    pub(crate) fn bytes(&self, first: Handle) -> u64
+    where
+        F: Frame,
+    {
+        let frame = |handle: Handle| (handle != NIL).then_some(handle);
+        std::iter::successors(frame(first), |&handle| frame(self.next(handle)))
+            .map(|handle| u64::from(self[handle].bytes()))
+            .sum()
     }
 
     /// A frame, which one follows, and when that arrives.

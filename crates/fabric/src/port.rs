@@ -67,13 +67,17 @@ pub enum Drop {
     Down,
     /// A bit of it was wrong.
     Corrupt,
-    /// The memory that the switch's ports share had no room for this one.
+    /// The memory that the switch's ports share, or its input's, had no room for this one.
     Buffer,
+    /// The same of a priority that is never to lose any: headroom was too small.
+    Headroom,
 }
 
 impl Drop {
     /// Names of the causes, in their order.
-    pub const NAMES: [&str; 6] = ["tail", "not_ect", "red", "down", "corrupt", "buffer"];
+    pub const NAMES: [&str; 7] = [
+        "tail", "not_ect", "red", "down", "corrupt", "buffer", "headroom",
+    ];
 }
 
 /// What became of an offered frame.
@@ -538,6 +542,11 @@ impl<F: Frame> Ports<F> {
             drops: self.cold[port].drops,
             duplicates: self.cold[port].duplicates,
         }
+    }
+
+    /// Bytes between a port and its other end.
+    pub fn underway_bytes(&self, port: usize) -> u64 {
+        self.pool.bytes(self.hot[port].first)
     }
 
     /// Frames between a port and its other end, late ones included.

@@ -1,11 +1,14 @@
 //! From a variant to the machines and network of a run.
 
+mod cee;
+
 use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use sluicegate_core::{aqm::AqmParams, cc::Algorithm};
 use sluicegate_fabric::{
     Graph, PortConfig, Ports,
+    cee::CeeConfig,
     port::{PS_PER_NS, PS_PER_S},
     random::draw,
 };
@@ -41,6 +44,9 @@ const ADAPTER_LIMIT_PACKETS: u64 = 1000;
 /// Queue of an adapter that small queues keep short: it never drops, as in the lab.
 const KEPT_SHORT_LIMIT_BYTES: u64 = 1 << 30;
 
+/// Down a stack: packets take a constant time, however many there are.
+const STACK_RATE_BPS: u64 = 1_000_000_000_000_000;
+
 /// Nothing is dropped between tenants of one host.
 const LOCAL_LIMIT_BYTES: u64 = 1 << 40;
 
@@ -70,6 +76,9 @@ pub fn engine(variant: &Variant, seed: u64, threads: usize) -> Result<Engine> {
     let routes = variant.routes(&graph);
     let mut far = Far::of(&graph);
     far.extend((0..hosts).map(|host| Far::Host(host as u16)));
+    if variant.cee.is_some() {
+        far.extend((0..hosts).map(|_| Far::Adapter));
+    }
     let tenants = variant.tenants.iter();
     let tenants = tenants
         .map(|tenant| self::tenant(variant, tenant))
@@ -113,6 +122,10 @@ fn spread(plan: &mut Plan, most_ns: u64, mut seed: u64) {
 /// Who looks after what, and the shortest delay from one part to another. If nothing lies between two parts,
 /// there is one.
 fn partition(variant: &Variant, graph: &Graph, threads: usize) -> Result<(Partition, u64)> {
+    if variant.cee.is_some() {
+        // A pause acts on a neighbour at once.
+        return Ok((Partition::whole(), u64::MAX));
+    }
     let partition = Partition::new(graph, threads);
     let mut shortest_ps = u64::MAX;
     for (link, &(a, b)) in variant.links.iter().zip(graph.links()) {
@@ -160,7 +173,17 @@ fn net(
         machines.push(machine);
         ports.add(local(variant), seed ^ u64::from(local_port));
     }
+    let stacks = ports.len() as u32;
+    let converged = variant.cee.as_ref().map(|config| {
+        for host in 0..variant.hosts.len() as u64 {
+            ports.add(stack_port(variant, config), seed ^ !host);
+        }
+        cee::converged(variant, config, stacks, seed)
+    });
     let mut net = Net::part(Arc::clone(layout), part, ports, machines, seed);
+    if let Some(converged) = converged {
+        net.converge(converged?);
+    }
     for (id, tenant) in (0..).zip(&variant.tenants) {
         net.set_read_rate(id, tenant.read_rate_bps);
     }
@@ -197,10 +220,6 @@ fn port(
 ) -> Result<PortConfig> {
     let to = if from == link.a { link.b } else { link.a };
     let frame_bytes = variant.mtu_bytes + ETHERNET_BYTES;
-    let queue = link
-        .marking
-        .aqm()
-        .with_context(|| format!("link {}", link.name))?;
     let sim = &variant.sim;
     // What a host takes to send and to receive is part of the way: it is constant, so that order stays.
     let mut delay = link.delay.unwrap_or(sim.link_delay);
@@ -211,12 +230,7 @@ fn port(
         delay += sim.receive_delay;
     }
     let is_switch = matches!(from, Node::Switch(_));
-    let aqm = if is_switch {
-        AqmParams::new(queue, link.rate_bps, frame_bytes)
-            .map_err(|problem| anyhow::anyhow!("link {}: {problem}", link.name))?
-    } else {
-        AqmParams::default()
-    };
+    let aqm = aqm(variant, link, from)?;
     Ok(PortConfig {
         rate_bps: link.rate_bps,
         delay_ps: ps(delay),
@@ -231,6 +245,21 @@ fn port(
         burst_ps: burst_ps(sim.burst, link.rate_bps, frame_bytes),
         overhead_bytes: 0,
     })
+}
+
+/// Queue management of a link's sender: of a switch, not of a host.
+fn aqm(
+    variant: &Variant,
+    link: &sluicegate_scenario::experiment::Link,
+    from: Node,
+) -> Result<AqmParams> {
+    if matches!(from, Node::Host(_)) {
+        return Ok(AqmParams::default());
+    }
+    let queue = link.marking.aqm();
+    let queue = queue.with_context(|| format!("link {}", link.name))?;
+    AqmParams::new(queue, link.rate_bps, variant.mtu_bytes + ETHERNET_BYTES)
+        .map_err(|problem| anyhow::anyhow!("link {}: {problem}", link.name))
 }
 
 /// A token bucket that holds less than two frames hardly keeps its rate.
@@ -270,8 +299,24 @@ fn tenant(variant: &Variant, tenant: &Described) -> Result<Tenant> {
     })
 }
 
+/// From a host's sockets to its adapter of converged Ethernet, which keeps room for what is on the way.
+fn stack_port(variant: &Variant, config: &CeeConfig) -> PortConfig {
+    PortConfig {
+        delay_ps: ps(variant.sim.transmit_delay) + config.adapter_delay_ps,
+        rate_bps: STACK_RATE_BPS,
+        ..local(variant)
+    }
+}
+
 /// A host's switch. FreeBSD's sockets wait for their host's adapter and take turns (the thesis, section 2.5.3).
 fn switch(variant: &Variant, host: usize) -> switch::Config {
+    if variant.cee.is_some() {
+        // Adapters of converged Ethernet drop nothing: sockets wait.
+        return match variant.vnic_queue_bytes {
+            Some(bytes) => switch::Config::rings(bytes, WhenFull::HoldBack),
+            None => switch::Config::turns(),
+        };
+    }
     let turns = on_host(variant, host).any(|tenant| sockets(variant, tenant) == Sockets::Turns);
     match (variant.vnic_queue_bytes, turns) {
         (Some(bytes), true) => switch::Config::rings(bytes, WhenFull::HoldBack),

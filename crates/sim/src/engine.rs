@@ -239,6 +239,14 @@ impl Engine {
             for (sum, count) in sum.drops.iter_mut().zip(stats.drops) {
                 *sum += count;
             }
+            if let Some(stats) = part.net.fabric_stats(port) {
+                sum.accepted += stats.accepted;
+                sum.accepted_bytes += stats.accepted_bytes;
+                sum.marks += stats.marks;
+                for (sum, count) in sum.drops.iter_mut().zip(stats.drops) {
+                    *sum += count;
+                }
+            }
         }
         sum
     }

@@ -52,6 +52,9 @@ impl Net {
         for port in [2 * link, 2 * link + 1] {
             let now_ps = self.now_ps();
             self.ports.set_up(port, up, now_ps);
+            self.on_fabric(|fabric, pool, now_ps| {
+                fabric.set_up(pool, port as PortId, up, now_ps);
+            });
             if let (Some(capture), false) = (&mut self.capture, up) {
                 capture.cut(port as PortId, now_ps);
             }

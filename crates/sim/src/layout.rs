@@ -12,6 +12,8 @@ pub enum Far {
     Host(u16),
     /// To a switch.
     Switch(u32),
+    /// Down a host's stack to its adapter, where that is one of converged Ethernet.
+    Adapter,
 }
 
 impl Far {
@@ -187,6 +189,8 @@ impl Layout {
         match self.far[port as usize] {
             Far::Host(host) => self.partition.of(host.into()),
             Far::Switch(switch) => self.partition.of(self.hosts + switch),
+            // Such a network has one part.
+            Far::Adapter => 0,
         }
     }
 

@@ -5,6 +5,7 @@
 //! other hosts a part looks after, and a run gives the same results in one part and in several.
 
 mod ahead;
+mod cee;
 mod host;
 mod sockets;
 
@@ -20,14 +21,14 @@ use sluicegate_core::{
     hash::flow_hash,
     segment::{Action, Direction, edit},
 };
-use sluicegate_fabric::{Handle, Offer, Pool, Ports, Routes, graph::PortId};
+use sluicegate_fabric::{Handle, Offer, Pool, Ports, Routes, cee::Cee, graph::PortId};
 use sluicegate_tcp::{
     Cache, Endpoint, Events, Taker,
     segment::{Segment, flags},
 };
 use sluicegate_vswitch::Vnics;
 
-pub use self::host::Host;
+pub use self::{cee::Converged, host::Host};
 pub use crate::layout::{Far, Tenant};
 use crate::{
     capture::{Capture, Seen, Side},
@@ -44,13 +45,16 @@ use crate::{
 pub type EndId = u32;
 
 /// Sources by kind, in the order in which they act at the same time.
-const KIND_BITS: u32 = 29;
+const KIND_BITS: u32 = 28;
 const PORT: u32 = 0;
 const ADAPTER: u32 = 1;
 const END: u32 = 2;
 const ALARM: u32 = 3;
 pub(crate) const LATE: u32 = 4;
 pub(crate) const READER: u32 = 5;
+const TRANSMIT: u32 = 6;
+const CONTROL: u32 = 7;
+const RESEQUENCE: u32 = 8;
 
 /// Events between audits in debug builds.
 const AUDIT_EVENTS: u64 = 4096;
@@ -122,6 +126,9 @@ pub struct Net {
     pub ports: Ports<Packet>,
     /// What few packets have, by handle.
     asides: Vec<Aside>,
+    /// What links are, where they are of converged Ethernet, and how many ports they have there.
+    pub converged: Option<Box<Converged>>,
+    converged_ports: u32,
     /// Servers. Those of other parts stay idle.
     pub hosts: Vec<Host>,
     /// Ends that a SYN made.
@@ -215,6 +222,8 @@ impl Net {
             part,
             ports,
             asides: Vec::new(),
+            converged: None,
+            converged_ports: 0,
             hosts,
             accepted: HashMap::new(),
             listeners: HashMap::new(),
@@ -252,7 +261,10 @@ impl Net {
 
     /// Bytes queued at a port.
     pub fn backlog_bytes(&mut self, port: PortId) -> u64 {
-        self.ports.backlog_bytes(port as usize, self.now_ps)
+        match &self.converged {
+            Some(converged) if port < converged.ports => converged.fabric.backlog_bytes(port),
+            _ => self.ports.backlog_bytes(port as usize, self.now_ps),
+        }
     }
 
     /// Packets transmitted on links so far.
@@ -291,11 +303,15 @@ impl Net {
         self.events += 1;
         let index = source & ((1 << KIND_BITS) - 1);
         match source >> KIND_BITS {
+            PORT if index < self.converged_ports => self.arrive_converged(index),
             PORT => self.arrive(index),
             ADAPTER => self.adapter(index as u16),
             END => self.end_timer(index, time_ps),
             LATE => self.arrive_late(index),
             READER => self.reader_turn(index),
+            TRANSMIT => self.transmit_converged(index),
+            CONTROL => self.control_converged(index),
+            RESEQUENCE => self.give_up(index as u16),
             _ => self.alarm(index),
         }
     }
@@ -320,18 +336,22 @@ impl Net {
     #[inline(always)]
     pub(crate) fn hand_over(&mut self, port: PortId, packet: Handle) {
         match self.layout.far[port as usize] {
+            Far::Host(host) if port < self.converged_ports => self.ascend(port, host, packet),
             Far::Host(host) => {
                 self.show(port, Side::Arrived, packet);
                 self.receive(host, packet);
             }
+            Far::Adapter => self.submit(packet),
             Far::Switch(switch) => {
                 if self.bleach {
                     self.ports.pool[packet].bleach();
                 }
                 let Packet { host, path, .. } = self.ports.pool[packet];
                 let routes = &self.layout.routes;
-                if let Some(out) = routes.next(switch as usize, host.into(), path) {
-                    self.offer(out, packet);
+                match routes.next(switch as usize, host.into(), path) {
+                    Some(out) if port < self.converged_ports => self.forward([port, out], packet),
+                    Some(out) => drop(self.offer(out, packet)),
+                    None => {}
                 }
             }
         }
@@ -365,12 +385,17 @@ impl Net {
     fn show(&mut self, port: PortId, side: Side, packet: Handle) {
         let capture = self.capture.as_ref();
         if capture.is_some_and(|capture| capture.follows(port, side)) {
-            self.show_packet(port, side, packet);
+            let at_ps = match side {
+                // A token bucket may be free in the past.
+                Side::Sent => self.ports.free_ps(port as usize).max(self.now_ps),
+                Side::Arrived => self.now_ps,
+            };
+            self.show_at(port, side, packet, at_ps);
         }
     }
 
     #[cold]
-    fn show_packet(&mut self, port: PortId, side: Side, handle: Handle) {
+    fn show_at(&mut self, port: PortId, side: Side, handle: Handle, at_ps: u64) {
         let Some(capture) = &mut self.capture else {
             return;
         };
@@ -384,11 +409,6 @@ impl Net {
             None => (aside.tenants, aside.ports),
         };
         let route = route(&self.layout.tenants, ends);
-        let at_ps = match side {
-            // A token bucket may be free in the past.
-            Side::Sent => self.ports.free_ps(port as usize).max(self.now_ps),
-            Side::Arrived => self.now_ps,
-        };
         let seen = Seen {
             port,
             side,
@@ -449,7 +469,11 @@ impl Net {
     pub(crate) fn copy(&mut self, handle: Handle) -> Handle {
         let packet = self.ports.pool[handle];
         let aside = *aside_of(&self.asides, handle, &packet);
-        self.keep(packet, &aside)
+        let copy = self.keep(packet, &aside);
+        if let Some(converged) = &mut self.converged {
+            converged.fabric.copied(handle, copy);
+        }
+        copy
     }
 
     /// A packet arrives at the host where its end lives.
@@ -671,7 +695,7 @@ impl Net {
         let (now_ns, ip_bytes) = (self.now_ns(), self.layout.ip_bytes);
         let End { tcp, way, .. } = &mut self.ends[end as usize];
         let tcp = tcp.as_mut()?;
-        let departure = Departure {
+        let departure = Send {
             pool: &mut self.ports.pool,
             asides: &mut self.asides,
             way,
@@ -764,19 +788,25 @@ impl Net {
         let switches = self.hosts.iter().map(|host| &host.switch);
         let in_switches: u64 = switches.clone().map(|switch| switch.packets() as u64).sum();
         let by_switches: u64 = switches.flat_map(|switch| switch.drops()).sum();
-        let dropped = ports.clone().map(drops).sum::<u64>() + by_switches;
+        let fabric = self.converged.as_ref().map(|converged| &converged.fabric);
+        let by_fabric: u64 = fabric.map_or(0, |fabric| fabric.drops());
+        let dropped = ports.clone().map(drops).sum::<u64>() + by_switches + by_fabric;
         let duplicates = ports.clone().map(|port| self.ports.stats(port).duplicates);
-        let made = self.sent + self.facks + self.imported + duplicates.sum::<u64>();
+        let (notifications, absorbed) = fabric.map_or((0, 0), Cee::notifications);
+        let made = self.sent + self.facks + self.imported + notifications;
+        let made = made + duplicates.sum::<u64>();
         let on_links: u64 = ports.map(|port| self.ports.underway(port)).sum();
-        let underway = on_links + in_switches;
+        let in_fabric = fabric.map_or(0, |fabric| fabric.underway(&self.ports.pool));
+        let in_adapters = self.converged.as_ref().map_or(0, |converged| converged.kept());
+        let underway = on_links + in_switches + in_fabric + in_adapters;
         let waiting: u64 = self.hosts.iter().map(|host| host.troubles.waiting()).sum();
-        let over = self.handed + self.consumed + self.policed + self.exported;
+        let over = self.handed + self.consumed + self.policed + self.exported + absorbed;
         let found = over + dropped + underway + waiting;
         // Several parts keep what they have exported as long as it is backlog.
         let alone = self.layout.partition.parts() == 1;
         let kept = self.ports.pool.len() as u64;
         if made == found && (!alone || kept == underway + waiting) {
-            return Ok(());
+            return self.audit_fabric();
         }
         Err(format!(
             "{made} packets were sent or doubled but {found} are accounted for: {} delivered, {} consumed, \
@@ -788,7 +818,7 @@ impl Net {
 }
 
 /// Puts a segment of an end into the pool.
-struct Departure<'a> {
+struct Send<'a> {
     pool: &'a mut Pool<Packet>,
     asides: &'a mut Vec<Aside>,
     way: &'a Way,
@@ -796,7 +826,7 @@ struct Departure<'a> {
     ip_bytes: u32,
 }
 
-impl Taker for Departure<'_> {
+impl Taker for Send<'_> {
     type Taken = Handle;
 
     #[inline(always)]

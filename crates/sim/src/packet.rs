@@ -1,7 +1,10 @@
 //! What travels between hosts: a tenant's segment and what hosts add to it.
 
 use sluicegate_core::segment::{self as core, edit, option as found};
-use sluicegate_fabric::Frame;
+use sluicegate_fabric::{
+    Frame,
+    cee::{CONTROL_BYTES, CeeFrame, Notification},
+};
 use sluicegate_tcp::segment::{Block, SACK_BLOCKS, Segment, ecn, flags};
 
 /// Ethernet header, as queues count it.
@@ -19,6 +22,9 @@ const FEEDBACK: u32 = 1 << 24;
 const PEER: u32 = 1 << 25;
 /// The same with the FACK bit.
 const FACK: u32 = 1 << 26;
+/// It is no segment but a congestion notification: `seq` has Fb and what goes with it, `ack` the destination and priority
+/// that are congested.
+const NOTIFICATION: u32 = 1 << 27;
 /// Counters are 24 bits.
 const COUNTER: u32 = (1 << 24) - 1;
 
@@ -141,6 +147,12 @@ impl Packet {
     /// Whether it opens a connection or answers such a one.
     pub fn is_syn(&self) -> bool {
         self.flags & flags::SYN != 0
+    }
+
+    /// Of a congestion notification: the destination and the priority that are congested, and Fb.
+    pub fn notified(&self) -> Option<(u16, u8, u8)> {
+        let is_one = self.ours & NOTIFICATION != 0;
+        is_one.then_some((self.ack as u16, (self.ack >> 16) as u8, self.seq as u8))
     }
 
     /// Bytes of data.
@@ -291,6 +303,29 @@ fn view_options(segment: &Segment, view: &mut core::Segment) {
         (view.sack_left, view.sack_right) = (first.left, first.right);
         if let [Block { left, right }, ..] = rest {
             (view.sack2_left, view.sack2_right) = (*left, *right);
+        }
+    }
+}
+
+impl CeeFrame for Packet {
+    fn notification(sampled: &Self, notification: &Notification) -> Self {
+        let Notification {
+            source,
+            destination,
+            priority,
+            feedback,
+            ..
+        } = *notification;
+        Self {
+            seq: feedback.fb.into(),
+            ack: u32::from(priority) << 16 | u32::from(destination),
+            ts_val: feedback.q_off as u16 as u32 | (feedback.q_delta as u16 as u32) << 16,
+            ours: NOTIFICATION,
+            to: NO_END,
+            path: sampled.path,
+            host: source,
+            bytes: CONTROL_BYTES as u16,
+            ..Self::default()
         }
     }
 }

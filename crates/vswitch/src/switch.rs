@@ -23,8 +23,10 @@ use crate::{
 /// A side of the switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// The adapter.
+    /// The adapter; where it keeps priorities apart, priority 0.
     Uplink,
+    /// Another priority of such an adapter, 1..=7.
+    Lane(u8),
     /// A vNIC, by number within the host from 0.
     Vnic(u16),
 }
@@ -33,10 +35,19 @@ impl Side {
     fn index(self) -> usize {
         match self {
             Self::Uplink => 0,
-            Self::Vnic(number) => usize::from(number) + 1,
+            Self::Lane(priority) => usize::from(priority),
+            Self::Vnic(number) => usize::from(number) + LANES,
         }
     }
+
+    /// Whether what leaves here leaves the host.
+    pub fn is_uplink(self) -> bool {
+        !matches!(self, Self::Vnic(_))
+    }
 }
+
+/// Priorities of an adapter.
+const LANES: usize = 8;
 
 /// Where packets are dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,14 +68,14 @@ impl Place {
 
     fn entrance(side: Side) -> Self {
         match side {
-            Side::Uplink => Self::Arrival,
+            Side::Uplink | Side::Lane(_) => Self::Arrival,
             Side::Vnic(_) => Self::Transmit,
         }
     }
 
     fn exit(side: Side) -> Self {
         match side {
-            Side::Uplink => Self::Uplink,
+            Side::Uplink | Side::Lane(_) => Self::Uplink,
             Side::Vnic(_) => Self::Receive,
         }
     }
@@ -131,14 +142,14 @@ impl Config {
 
     fn entrance(&self, side: Side) -> Point {
         match side {
-            Side::Uplink => self.arrival,
+            Side::Uplink | Side::Lane(_) => self.arrival,
             Side::Vnic(_) => self.transmit,
         }
     }
 
     fn exit(&self, side: Side) -> Point {
         match side {
-            Side::Uplink => self.uplink,
+            Side::Uplink | Side::Lane(_) => self.uplink,
             Side::Vnic(_) => self.receive,
         }
     }

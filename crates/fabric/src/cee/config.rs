@@ -25,7 +25,7 @@ pub struct CeeConfig {
     pub switch_delay_ps: u64,
     /// What an adapter takes, on each way.
     pub adapter_delay_ps: u64,
-    /// Bytes that an adapter keeps, all destinations and priorities together; sockets wait for room.
+    /// Bytes of each priority that an adapter keeps, all destinations together; sockets wait for room.
     pub adapter_bytes: u64,
     /// Priority flow control.
     pub pfc: Option<PfcConfig>,

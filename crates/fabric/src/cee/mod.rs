@@ -1,8 +1,325 @@
 //! Converged Enhanced Ethernet: eight priorities, flow control, congestion notification, transmission selection.
+//!
+//! [`Cee`] holds the ports of links, the buffers behind them and the adapters of hosts. A port is one direction of
+//! a link: the queues at its near end, the wire, and the buffer at its far end that flow control guards. Who owns
+//! it says what happens and when, and carries out the [`Effect`]s; frames stay in the owner's [`Pool`]. A hop is
+//! one event where a frame finds its port idle, and one more where it has to wait.
 
+mod adapter;
+mod audit;
 mod config;
+mod deadlock;
+mod ets;
+mod pause;
+mod port;
+mod qcn;
+mod resequence;
+mod switch;
 
-pub use config::{
-    Buffer, CONTROL_BYTES, CeeConfig, EtsClass, EtsConfig, PRIORITIES, Pause, PfcConfig, QcnConfig,
-    QcnParams, Span,
+use sluicegate_core::aqm::{AqmParams, Red};
+
+use crate::{
+    graph::PortId,
+    pool::Handle,
+    port::{Drop, Frame, PS_PER_S},
 };
+
+use self::{
+    adapter::Adapter,
+    pause::Pauses,
+    port::{Port, Queue},
+    switch::Memory,
+};
+pub use self::{
+    adapter::Departure,
+    config::{
+        Buffer, CONTROL_BYTES, CeeConfig, EtsClass, EtsConfig, PRIORITIES, Pause, PfcConfig,
+        QcnConfig, QcnParams, Span,
+    },
+    deadlock::{Deadlock, Stuck},
+    ets::Ets,
+    pause::PauseFrame,
+    qcn::{CongestionPoint, Feedback, ReactionPoint},
+    resequence::{Resequencer, Verdict},
+};
+
+/// A node at an end of a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// A host by number.
+    Host(u16),
+    /// A switch by number.
+    Switch(u32),
+}
+
+/// What a direction of a link is like. Port 2 l and port 2 l + 1 are the two directions of link l.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PortSpec {
+    /// Who sends.
+    pub near: Place,
+    /// Who receives.
+    pub far: Place,
+    /// Bits per second, > 0.
+    pub rate_bps: u64,
+    /// Along the link.
+    pub propagation_ps: u64,
+    /// And then to a place in a queue, or to the host's stack.
+    pub processing_ps: u64,
+    /// Marking and early dropping in each priority's queue.
+    pub aqm: AqmParams,
+    /// The longest frame.
+    pub frame_bytes: u32,
+}
+
+/// What tells an adapter that a destination is behind a congested queue (802.1Q clause 33.4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Notification {
+    /// The adapter that it is for.
+    pub source: u16,
+    /// Where the sampled frame was going.
+    pub destination: u16,
+    /// Its priority.
+    pub priority: u8,
+    /// The port where it was sampled.
+    pub port: PortId,
+    /// How bad it is there.
+    pub feedback: Feedback,
+}
+
+/// What a frame must be able to.
+pub trait CeeFrame: Frame + Copy {
+    /// A notification, to travel back; `sampled` is the frame that gave rise to it.
+    fn notification(sampled: &Self, notification: &Notification) -> Self;
+}
+
+/// What the owner has to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Call [`Cee::transmit`] for this port then.
+    Transmit(PortId, u64),
+    /// Call [`Cee::arrive`] for this port then.
+    Arrive(PortId, u64),
+    /// Call [`Cee::control`] for this port then.
+    Control(PortId, u64),
+    /// A switch has made a notification that wants to leave: find its port and call [`Cee::forward`].
+    Notify(u32, Handle),
+    /// A frame begins to leave a port; its last bit does so then. Only from ports that are watched.
+    Sent(PortId, Handle, u64),
+    /// A pause frame leaves a port; its last bit does so then. Only from ports that are watched.
+    PauseSent(PortId, PauseFrame, u64),
+    /// A frame has left a host's adapter for the wire.
+    Left(u16, Handle),
+    /// A host's adapter has room again, for which somebody waits.
+    Room(u16),
+}
+
+/// What the fabric keeps of a frame beside the frame.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tag {
+    /// The port that it came by; of one in an adapter, the adapter's.
+    ingress: PortId,
+    /// Number among the frames of its source to its destination, in its priority.
+    number: u32,
+    /// What the owner calls its sender.
+    sender: u32,
+    source: u16,
+    destination: u16,
+    priority: u8,
+    /// It is at a switch that has taken it into its buffer.
+    buffered: bool,
+    /// It is a notification.
+    control: bool,
+}
+
+/// What a port counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CeeStats {
+    /// Frames accepted, and their bytes.
+    pub accepted: u64,
+    /// See `accepted`.
+    pub accepted_bytes: u64,
+    /// Frames marked.
+    pub marks: u64,
+    /// Frames dropped, by cause.
+    pub drops: [u64; Drop::NAMES.len()],
+    /// Times that its far end has paused it.
+    pub pauses: u64,
+    /// Notifications that its queues gave rise to.
+    pub notifications: u64,
+    /// Most bytes of one priority in the buffer at its far end.
+    pub ingress_max_bytes: u64,
+}
+
+/// A network of converged Ethernet.
+pub struct Cee {
+    config: CeeConfig,
+    ports: Vec<Port>,
+    queues: Vec<[Queue; PRIORITIES]>,
+    /// By port and priority, where there are congestion points.
+    points: Vec<CongestionPoint>,
+    reds: Vec<Red>,
+    selections: Vec<Ets>,
+    specs: Vec<PortSpec>,
+    /// By port, bytes in the buffer at its far end.
+    ingress: Vec<[u32; PRIORITIES]>,
+    /// Of them, those that lie in the headroom of a shared memory.
+    headroom_used: Vec<[u32; PRIORITIES]>,
+    pauses: Vec<Pauses>,
+    stats: Vec<CeeStats>,
+    memories: Vec<Memory>,
+    adapters: Vec<Adapter>,
+    tags: Vec<Tag>,
+    random: Vec<u64>,
+    /// Ports that may be able to send now.
+    kicks: Vec<PortId>,
+    /// For the owner, in order.
+    pub effects: Vec<Effect>,
+    lossless: u8,
+    notified: u8,
+    notifications: u64,
+    absorbed: u64,
+}
+
+impl Cee {
+    /// An idle network. `specs` are its ports, two for each link, in the order of links; `hosts` and `switches`
+    /// how many there are. `seed` makes what is drawn by lot.
+    pub fn new(
+        config: CeeConfig,
+        specs: Vec<PortSpec>,
+        hosts: usize,
+        switches: usize,
+        seed: u64,
+    ) -> Self {
+        let count = specs.len();
+        let lossless = config.pfc.map_or(0, |pfc| pfc.priorities);
+        let notified = config.qcn.map_or(0, |qcn| qcn.priorities);
+        let points = if notified == 0 { 0 } else { count * PRIORITIES };
+        let random = |port: usize| seed ^ (port as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mut cee = Self {
+            ports: port::ports(&config, &specs, switches),
+            queues: vec![[Queue::default(); PRIORITIES]; count],
+            points: std::iter::repeat_with(CongestionPoint::new)
+                .take(points)
+                .collect(),
+            reds: vec![Red::default(); count * PRIORITIES],
+            selections: specs.iter().map(|_| Ets::new(&config.ets)).collect(),
+            ingress: vec![[0; PRIORITIES]; count],
+            headroom_used: vec![[0; PRIORITIES]; count],
+            pauses: specs.iter().map(|_| Pauses::default()).collect(),
+            stats: vec![CeeStats::default(); count],
+            memories: Vec::new(),
+            adapters: Vec::new(),
+            tags: Vec::new(),
+            random: (0..count).map(random).collect(),
+            kicks: Vec::new(),
+            effects: Vec::new(),
+            lossless,
+            notified,
+            notifications: 0,
+            absorbed: 0,
+            specs,
+            config,
+        };
+        cee.memories = switch::memories(&cee, switches);
+        cee.adapters = adapter::adapters(&cee, hosts, seed);
+        cee
+    }
+
+    /// What it is made of.
+    pub fn config(&self) -> &CeeConfig {
+        &self.config
+    }
+
+    /// A port's.
+    pub fn spec(&self, port: PortId) -> &PortSpec {
+        &self.specs[port as usize]
+    }
+
+    /// What a port counted.
+    pub fn stats(&self, port: PortId) -> &CeeStats {
+        &self.stats[port as usize]
+    }
+
+    /// Bytes queued at a port, all priorities together.
+    pub fn backlog_bytes(&self, port: PortId) -> u64 {
+        match self.specs[port as usize].near {
+            Place::Host(host) => self.adapters[usize::from(host)].queued_bytes(),
+            Place::Switch(_) => self.ports[port as usize].queued_bytes.into(),
+        }
+    }
+
+    /// Bytes of a priority in the buffer at a port's far end.
+    pub fn ingress_bytes(&self, port: PortId, priority: usize) -> u64 {
+        self.ingress[port as usize][priority].into()
+    }
+
+    /// Frames dropped so far, all ports and causes together.
+    pub fn drops(&self) -> u64 {
+        self.stats.iter().flat_map(|stats| stats.drops).sum()
+    }
+
+    /// Notifications made so far, and those that adapters have taken.
+    pub fn notifications(&self) -> (u64, u64) {
+        (self.notifications, self.absorbed)
+    }
+
+    /// What leaves a port is told from now on.
+    pub fn watch(&mut self, port: PortId) {
+        self.ports[port as usize].watched = true;
+    }
+
+    /// Keeps what the fabric needs to know of a frame.
+    fn tag(&mut self, handle: Handle, tag: Tag) {
+        let at = handle as usize;
+        if self.tags.len() <= at {
+            self.tags.resize(at + 1, Tag::default());
+        }
+        self.tags[at] = tag;
+    }
+
+    /// A frame's priority; meaningful from its adapter to its receiver.
+    pub fn priority(&self, handle: Handle) -> u8 {
+        self.tags[handle as usize].priority
+    }
+
+    /// The host that a frame comes from.
+    pub fn source(&self, handle: Handle) -> u16 {
+        self.tags[handle as usize].source
+    }
+
+    /// What its owner calls a frame's sender.
+    pub fn sender(&self, handle: Handle) -> u32 {
+        self.tags[handle as usize].sender
+    }
+
+    /// A frame's number among those of its source to its destination in its priority.
+    pub fn number(&self, handle: Handle) -> u32 {
+        self.tags[handle as usize].number
+    }
+
+    /// The copy of a frame has what that has.
+    pub fn copied(&mut self, from: Handle, to: Handle) {
+        let tag = self.tags[from as usize];
+        self.tag(
+            to,
+            Tag {
+                buffered: false,
+                ..tag
+            },
+        );
+    }
+}
+
+/// Time of a byte in 2^-16 ps.
+fn ps_per_byte_q16(rate_bps: u64) -> u64 {
+    let ps = (u128::from(8 * PS_PER_S) << 16) / u128::from(rate_bps.max(1));
+    u64::try_from(ps).unwrap_or(u64::MAX)
+}
+
+/// Time of so many bytes.
+fn time_ps(bytes: u32, ps_per_byte_q16: u64) -> u64 {
+    ((u128::from(bytes) * u128::from(ps_per_byte_q16)) >> 16) as u64
+}
+
+#[cfg(test)]
+mod tests;

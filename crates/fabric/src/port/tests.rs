@@ -119,7 +119,7 @@ fn a_full_queue_drops_and_a_threshold_marks_what_it_can() {
     assert!(!link.arrive().unwrap().0.ce, "met an empty queue");
     assert!(link.arrive().unwrap().0.ce, "met 1400 bytes");
     assert_eq!(link.0.stats(0).marks, 1);
-    assert_eq!(link.0.stats(0).drops, [1, 0, 0, 0, 0, 0]);
+    assert_eq!(link.0.stats(0).drops, [1, 0, 0, 0, 0, 0, 0]);
 }
 
 #[test]

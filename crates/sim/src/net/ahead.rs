@@ -16,12 +16,16 @@ impl Net {
                 continue;
             }
             let port = (source & ((1 << KIND_BITS) - 1)) as usize;
+            if port < self.converged_ports as usize {
+                continue;
+            }
             let Some((packet, following)) = self.ports.touch_arrival(port) else {
                 continue;
             };
             let (host, path) = (usize::from(packet.host), packet.path);
             let out = match self.layout.far[port] {
                 Far::Switch(switch) => self.layout.routes.next(switch as usize, host, path),
+                Far::Adapter => None,
                 Far::Host(host) => {
                     let end = self.ends.get(packet.to as usize);
                     let tcp = end.and_then(|end| end.tcp.as_ref());

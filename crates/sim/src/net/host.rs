@@ -37,6 +37,8 @@ pub struct Host {
     armed: bool,
     /// Somebody here may have to wait for the adapter.
     has_waiters: bool,
+    /// Some stacks here have small queues.
+    pub(super) small_queues: bool,
     /// Makes initial sequence numbers.
     pub(super) isn: u32,
     /// Connections opened so far: makes ports.
@@ -72,6 +74,7 @@ impl Host {
             below: Below::default(),
             armed: false,
             has_waiters: config.waits_for_adapter(),
+            small_queues: false,
             isn: adapter.wrapping_mul(0x9e37_79b9),
             opened: 0,
             free_alarms: Vec::new(),
@@ -81,7 +84,7 @@ impl Host {
 
     /// Some stacks here have small queues ([`sluicegate_tcp::Config::small_queues`]).
     pub fn with_small_queues(&mut self) {
-        self.has_waiters = true;
+        (self.has_waiters, self.small_queues) = (true, true);
     }
 
     pub(super) fn isn(&mut self) -> u32 {
@@ -92,7 +95,7 @@ impl Host {
     /// The port behind an exit of the switch.
     fn port(&self, to: Side) -> PortId {
         match to {
-            Side::Uplink => self.adapter,
+            Side::Uplink | Side::Lane(_) => self.adapter,
             Side::Vnic(_) => self.local,
         }
     }
@@ -101,11 +104,19 @@ impl Host {
 impl Net {
     /// Where its host's switch lets an end's packets in, and out.
     fn sides(&self, end: EndId) -> (Side, Side) {
-        let End { way, host, .. } = &self.ends[end as usize];
+        let End {
+            way,
+            host,
+            priority,
+            ..
+        } = &self.ends[end as usize];
         let switch = &self.hosts[usize::from(*host)].switch;
         let peer_vnic = || self.layout.vnic(way.peer_tenant);
         let from = Side::Vnic(self.layout.vnic(way.tenant));
-        (from, switch.forward(way.peer_host, peer_vnic))
+        match (switch.forward(way.peer_host, peer_vnic), *priority) {
+            (Side::Uplink, 1..) if self.converged.is_some() => (from, Side::Lane(*priority)),
+            (to, _) => (from, to),
+        }
     }
 
     /// What [`End::straight_to`] is.
@@ -183,6 +194,10 @@ impl Net {
     /// A packet leaves the switch.
     fn leave(&mut self, host: u16, to: Side, waiting: Waiting) {
         let Waiting { packet, end } = waiting;
+        if to.is_uplink() && self.converged.is_some() {
+            self.descend(host, end, packet);
+            return self.look_at_adapter(host);
+        }
         let port = self.hosts[usize::from(host)].port(to);
         let payload = self.ports.pool[packet].payload();
         let is_sent = self.offer(port, packet);
@@ -235,8 +250,16 @@ impl Net {
         }
     }
 
+    /// A stack waits no longer for what it has sent to leave.
+    pub(super) fn unthrottle(&mut self, host: u16) {
+        self.hosts[usize::from(host)].below.throttled -= 1;
+    }
+
     /// Tells the switch whether the adapter takes a packet at once.
     fn look_at_adapter(&mut self, host: u16) {
+        if self.converged.is_some() {
+            return self.look_at_lanes(host);
+        }
         let machine = &mut self.hosts[usize::from(host)];
         if machine.switch.config().waits_for_adapter() {
             let is_free = self.ports.free_ps(machine.adapter as usize) <= self.now_ps;
@@ -247,7 +270,8 @@ impl Net {
     /// The adapter is asked again when it will have sent something, if that makes a difference to somebody.
     fn arm_adapter(&mut self, host: u16) {
         let machine = &mut self.hosts[usize::from(host)];
-        if machine.armed {
+        // Adapters of converged Ethernet tell by themselves.
+        if machine.armed || self.converged.is_some() {
             return;
         }
         let below = &machine.below;
@@ -281,7 +305,10 @@ impl Net {
         }
         self.settle(host);
         self.look_at_adapter(host);
-        while self.hosts[at].switch.is_ready(Side::Uplink) && self.let_adapter_take(host) {}
+        for lane in 0..self.lanes() {
+            let side = self.lane(lane);
+            while self.hosts[at].switch.is_ready(side) && self.let_adapter_take(host, side) {}
+        }
         while self.let_one_go_on(host) {}
         while let Some(end) = self.hosts[at].below.released.pop_front() {
             self.attend(end);
@@ -290,11 +317,11 @@ impl Net {
     }
 
     /// The adapter takes a packet from the switch; false if there is none.
-    fn let_adapter_take(&mut self, host: u16) -> bool {
+    fn let_adapter_take(&mut self, host: u16, side: Side) -> bool {
         let switch = &mut self.hosts[usize::from(host)].switch;
-        let waiting = switch.take(Side::Uplink);
+        let waiting = switch.take(side);
         if let Some(waiting) = waiting {
-            self.leave(host, Side::Uplink, waiting);
+            self.leave(host, side, waiting);
         }
         waiting.is_some()
     }

@@ -1,0 +1,153 @@
+//! Deadlocks: pauses that wait for each other in a cycle, so that none of them ever ends.
+
+use super::{Cee, CeeFrame, PRIORITIES, Place};
+use crate::{
+    graph::PortId,
+    pool::{NIL, Pool},
+};
+
+/// A paused priority of a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Stuck {
+    /// The port that may not send.
+    pub port: PortId,
+    /// The priority.
+    pub priority: u8,
+    /// Since when.
+    pub since_ps: u64,
+}
+
+/// A cycle of pauses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Deadlock {
+    /// Each waits for the next, the last for the first.
+    pub cycle: Vec<Stuck>,
+    /// When the last of them was paused.
+    pub since_ps: u64,
+    /// Bytes that wait in the buffers of the cycle.
+    pub bytes: u64,
+    /// Paused ports outside the cycle that wait for it.
+    pub behind: usize,
+}
+
+/// Whom the frames in a buffer wait for.
+struct Wait {
+    stuck: Stuck,
+    /// (port, bytes), in the priority of `stuck`.
+    behind: Vec<(PortId, u64)>,
+    held_bytes: u64,
+    xon_bytes: u64,
+}
+
+impl Cee {
+    /// A cycle of pauses that cannot end any more, if there is one.
+    ///
+    /// A pause ends when the buffer behind it falls below XON. What leaves that buffer goes by ports that are not
+    /// paused, or whose pause ends; so starting from all paused ports those are struck out whose buffer can fall,
+    /// until nothing changes (a greatest fixed point). What is left never ends, and has a cycle.
+    pub fn deadlock<F: CeeFrame>(&self, pool: &Pool<F>) -> Option<Deadlock> {
+        let mut waits = self.waits(pool);
+        loop {
+            let stuck: Vec<(PortId, u8)> = waits
+                .iter()
+                .map(|wait| (wait.stuck.port, wait.stuck.priority))
+                .collect();
+            let before = waits.len();
+            waits.retain(|wait| wait.never_ends(&stuck));
+            if waits.len() == before {
+                break;
+            }
+        }
+        self.cycle(&waits)
+    }
+
+    /// Paused priorities whose frames would come into a switch's buffer.
+    fn waits<F: CeeFrame>(&self, pool: &Pool<F>) -> Vec<Wait> {
+        let mut waits = Vec::new();
+        for port in 0..self.ports.len() as PortId {
+            let sent = self.pauses[port as usize].sent;
+            let Place::Switch(switch) = self.specs[port as usize].far else {
+                continue;
+            };
+            for priority in (0..PRIORITIES).filter(|priority| sent & 1 << priority != 0) {
+                waits.push(Wait {
+                    stuck: Stuck {
+                        port,
+                        priority: priority as u8,
+                        since_ps: self.pauses[port as usize].began_ps[priority],
+                    },
+                    behind: self.behind(pool, switch, port, priority),
+                    held_bytes: self.ingress_bytes(port, priority),
+                    xon_bytes: self.thresholds(port).1,
+                });
+            }
+        }
+        waits
+    }
+
+    /// Where the frames of a buffer of a switch wait, and how many bytes of them.
+    fn behind<F: CeeFrame>(
+        &self,
+        pool: &Pool<F>,
+        switch: u32,
+        ingress: PortId,
+        priority: usize,
+    ) -> Vec<(PortId, u64)> {
+        let mut behind = Vec::new();
+        for out in 0..self.ports.len() {
+            if self.specs[out].near != Place::Switch(switch) {
+                continue;
+            }
+            let mut bytes = 0;
+            let mut handle = self.queues[out][priority].head;
+            while handle != NIL {
+                if self.tags[handle as usize].ingress == ingress {
+                    bytes += u64::from(pool[handle].bytes());
+                }
+                handle = pool.next(handle);
+            }
+            if bytes > 0 {
+                behind.push((out as PortId, bytes));
+            }
+        }
+        behind
+    }
+
+    /// A cycle among pauses of which each waits for at least one other.
+    fn cycle(&self, waits: &[Wait]) -> Option<Deadlock> {
+        let mut path: Vec<usize> = vec![0];
+        waits.first()?;
+        let next = |at: usize| {
+            let priority = waits[at].stuck.priority;
+            let (ports, of) = (waits[at].behind.iter(), |port: PortId| {
+                waits
+                    .iter()
+                    .position(|wait| wait.stuck.port == port && wait.stuck.priority == priority)
+            });
+            ports.filter_map(|&(port, _)| of(port)).next()
+        };
+        let from = loop {
+            let at = next(*path.last()?)?;
+            if let Some(from) = path.iter().position(|&seen| seen == at) {
+                break from;
+            }
+            path.push(at);
+        };
+        let cycle: Vec<Stuck> = path[from..].iter().map(|&at| waits[at].stuck).collect();
+        Some(Deadlock {
+            since_ps: cycle.iter().map(|stuck| stuck.since_ps).max()?,
+            bytes: path[from..].iter().map(|&at| waits[at].held_bytes).sum(),
+            behind: waits.len() - cycle.len(),
+            cycle,
+        })
+    }
+}
+
+impl Wait {
+    /// Whether the buffer stays above XON even if all that does not wait for `stuck` leaves it.
+    fn never_ends(&self, stuck: &[(PortId, u8)]) -> bool {
+        let waits_for = |port: PortId| stuck.contains(&(port, self.stuck.priority));
+        let stays = self.behind.iter().filter(|&&(port, _)| waits_for(port));
+        stays.map(|&(_, bytes)| bytes).sum::<u64>() >= self.xon_bytes.max(1)
+    }
+}

@@ -1,0 +1,273 @@
+//! Priority flow control: who is paused, how he learns of it, and for how long.
+//!
+//! Pauses on the wire are MAC control frames (802.1Q clause 36, 802.3 annex 31D): they leave behind the frame that is
+//! being sent, hold for a time, and are renewed before it is over as long as the buffer is full.
+
+use std::{cmp::Reverse, collections::BinaryHeap};
+
+use super::{CONTROL_BYTES, Cee, CeeFrame, Effect, PRIORITIES, Pause};
+use crate::{graph::PortId, pool::Pool, port::PS_PER_S};
+
+/// The longest pause that a frame can ask for, in quanta of 512 bit times (802.3 annex 31D).
+const QUANTA: u64 = 0xffff;
+const QUANTUM_BITS: u64 = 512;
+
+/// What a pause frame says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PauseFrame {
+    /// Bit p: it speaks of priority p.
+    pub priorities: u8,
+    /// Bit p: priority p must wait; else it may go on.
+    pub xoff: u8,
+}
+
+impl PauseFrame {
+    /// Times in quanta, by priority, as the frame carries them.
+    pub fn quanta(&self) -> [Option<u16>; PRIORITIES] {
+        std::array::from_fn(|priority| {
+            let bit = 1 << priority;
+            let time = if self.xoff & bit == 0 {
+                0
+            } else {
+                QUANTA as u16
+            };
+            (self.priorities & bit != 0).then_some(time)
+        })
+    }
+}
+
+/// What is to happen to a port's pauses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Step {
+    /// A pause frame has taken effect: priorities, and those of them that must wait.
+    Obey(u8, u8),
+    /// The far end says once more what is still full.
+    Renew,
+    /// A pause is over by itself.
+    Expire(u8),
+}
+
+/// Pauses of one port.
+#[derive(Default)]
+pub(super) struct Pauses {
+    /// Bit p: the buffer at the far end has asked to pause priority p.
+    pub sent: u8,
+    /// What comes, the earliest first.
+    steps: BinaryHeap<Reverse<(u64, Step)>>,
+    /// When pauses that are obeyed end by themselves.
+    until_ps: [u64; PRIORITIES],
+    /// Since when some priority has been paused; `None` = none is.
+    since_ps: Option<u64>,
+    /// How long some priority was.
+    total_ps: u64,
+    /// Since when each priority has been paused.
+    pub began_ps: [u64; PRIORITIES],
+    renews: bool,
+}
+
+impl Cee {
+    /// An input has taken a frame: pauses who sends to it, if it is too full.
+    #[inline]
+    pub(super) fn pause_if_full(&mut self, ingress: PortId, priority: usize, now_ps: u64) {
+        let at = ingress as usize;
+        let bit = 1 << priority;
+        if self.pauses[at].sent & bit != 0 {
+            return;
+        }
+        let (xoff, _) = self.thresholds(ingress);
+        let in_headroom = self.headroom_used[at][priority] > 0;
+        if u64::from(self.ingress[at][priority]) > xoff || in_headroom {
+            self.pauses[at].sent |= bit;
+            self.say(ingress, bit, bit, now_ps);
+        }
+    }
+
+    /// A frame has left a paused input: lets its sender go on, if it is empty enough.
+    pub(super) fn resume_if_empty(&mut self, ingress: PortId, priority: usize, now_ps: u64) {
+        let at = ingress as usize;
+        let (_, xon) = self.thresholds(ingress);
+        let in_headroom = self.headroom_used[at][priority] > 0;
+        if u64::from(self.ingress[at][priority]) < xon && !in_headroom {
+            let bit = 1 << priority;
+            self.pauses[at].sent &= !bit;
+            self.say(ingress, bit, 0, now_ps);
+        }
+    }
+
+    /// The far end of a port tells its near end to stop or to go on.
+    fn say(&mut self, port: PortId, priorities: u8, xoff: u8, now_ps: u64) {
+        let Some(pfc) = &self.config.pfc else { return };
+        match pfc.pause {
+            Pause::Ideal => self.obey(port, priorities, xoff, now_ps),
+            Pause::Wire { response_ps, .. } => {
+                let frame = PauseFrame { priorities, xoff };
+                self.say_on_wire(port, frame, response_ps, now_ps);
+            }
+        }
+    }
+
+    /// A pause frame goes before all that waits, behind what is being sent.
+    fn say_on_wire(&mut self, port: PortId, frame: PauseFrame, response_ps: u64, now_ps: u64) {
+        let back = port ^ 1;
+        let state = &mut self.ports[back as usize];
+        if state.down {
+            return;
+        }
+        let leaves_ps = state.free_ps.max(now_ps) + state.serialization_ps(CONTROL_BYTES);
+        state.free_ps = leaves_ps;
+        if state.watched {
+            self.effects.push(Effect::PauseSent(back, frame, leaves_ps));
+        }
+        let arrival_ps = leaves_ps + self.specs[back as usize].propagation_ps;
+        let step = Step::Obey(frame.priorities, frame.xoff);
+        self.plan(port, arrival_ps + response_ps, step);
+        if frame.xoff != 0 && !std::mem::replace(&mut self.pauses[port as usize].renews, true) {
+            let half_ps = self.pause_ps(port) / 2;
+            self.plan(port, now_ps + half_ps, Step::Renew);
+        }
+    }
+
+    /// How long a pause holds.
+    fn pause_ps(&self, port: PortId) -> u64 {
+        let bits = u128::from(QUANTA * QUANTUM_BITS) * u128::from(PS_PER_S);
+        (bits / u128::from(self.specs[port as usize].rate_bps)) as u64
+    }
+
+    fn plan(&mut self, port: PortId, at_ps: u64, step: Step) {
+        let steps = &mut self.pauses[port as usize].steps;
+        let is_next = steps
+            .peek()
+            .is_none_or(|Reverse((next_ps, _))| at_ps < *next_ps);
+        steps.push(Reverse((at_ps, step)));
+        if is_next {
+            self.effects.push(Effect::Control(port, at_ps));
+        }
+    }
+
+    /// A time has come for which [`Effect::Control`] has asked.
+    pub fn control<F: CeeFrame>(&mut self, pool: &mut Pool<F>, port: PortId, now_ps: u64) {
+        let at = port as usize;
+        while let Some(&Reverse((at_ps, step))) = self.pauses[at].steps.peek() {
+            if at_ps > now_ps {
+                self.effects.push(Effect::Control(port, at_ps));
+                break;
+            }
+            self.pauses[at].steps.pop();
+            match step {
+                Step::Obey(priorities, xoff) => {
+                    self.obey_for_a_time(port, priorities, xoff, now_ps)
+                }
+                Step::Renew => self.renew(port, now_ps),
+                Step::Expire(priority) => self.expire(port, priority, now_ps),
+            }
+        }
+        self.settle(pool, now_ps);
+    }
+
+    fn obey_for_a_time(&mut self, port: PortId, priorities: u8, xoff: u8, now_ps: u64) {
+        let until_ps = now_ps + self.pause_ps(port);
+        for priority in 0..PRIORITIES as u8 {
+            if priorities & xoff & 1 << priority != 0 {
+                self.pauses[port as usize].until_ps[usize::from(priority)] = until_ps;
+                self.plan(port, until_ps, Step::Expire(priority));
+            }
+        }
+        self.obey(port, priorities, xoff, now_ps);
+    }
+
+    fn renew(&mut self, port: PortId, now_ps: u64) {
+        let pauses = &mut self.pauses[port as usize];
+        pauses.renews = false;
+        let sent = pauses.sent;
+        if sent != 0 {
+            self.say(port, sent, sent, now_ps);
+        }
+    }
+
+    fn expire(&mut self, port: PortId, priority: u8, now_ps: u64) {
+        if self.pauses[port as usize].until_ps[usize::from(priority)] <= now_ps {
+            self.obey(port, 1 << priority, 0, now_ps);
+        }
+    }
+
+    /// From now on a port sends these priorities or does not.
+    fn obey(&mut self, port: PortId, priorities: u8, xoff: u8, now_ps: u64) {
+        let state = &mut self.ports[port as usize];
+        let before = state.paused;
+        state.paused = before & !priorities | priorities & xoff;
+        let after = state.paused;
+        self.stats[port as usize].pauses += u64::from((after & !before).count_ones());
+        let pauses = &mut self.pauses[port as usize];
+        for priority in 0..PRIORITIES {
+            if after & !before & 1 << priority != 0 {
+                pauses.began_ps[priority] = now_ps;
+            }
+        }
+        self.note_pause(port, now_ps);
+        if before & !after != 0 {
+            self.kicks.push(port);
+        }
+    }
+
+    /// Keeps the time that a port is paused.
+    fn note_pause(&mut self, port: PortId, now_ps: u64) {
+        let is_paused = self.ports[port as usize].open() != u8::MAX;
+        let pauses = &mut self.pauses[port as usize];
+        match (pauses.since_ps, is_paused) {
+            (None, true) => pauses.since_ps = Some(now_ps),
+            (Some(since_ps), false) => {
+                pauses.total_ps += now_ps - since_ps;
+                pauses.since_ps = None;
+            }
+            _ => {}
+        }
+    }
+
+    /// How long some priority of a port has been paused, all in all.
+    pub fn paused_ps(&self, port: PortId, now_ps: u64) -> u64 {
+        let pauses = &self.pauses[port as usize];
+        pauses.total_ps + pauses.since_ps.map_or(0, |since_ps| now_ps - since_ps)
+    }
+
+    /// Priorities that a port may not send now.
+    pub fn paused(&self, port: PortId) -> u8 {
+        !self.ports[port as usize].open()
+    }
+
+    /// The far end of a port pauses these priorities whatever it has room for (a defective adapter), or stops that.
+    pub fn storm<F: CeeFrame>(
+        &mut self,
+        pool: &mut Pool<F>,
+        port: PortId,
+        priorities: u8,
+        now_ps: u64,
+    ) {
+        self.ports[port as usize].stormed = priorities;
+        self.note_pause(port, now_ps);
+        self.kicks.push(port);
+        self.settle(pool, now_ps);
+    }
+
+    /// A link is up again, and with it the two ends have told each other what is still too full.
+    pub(super) fn pause_again(&mut self, port: PortId, now_ps: u64) {
+        let (_, xon) = self.thresholds(port);
+        let lossless = self.lossless;
+        for priority in (0..PRIORITIES).filter(|priority| lossless & 1 << priority != 0) {
+            let held = u64::from(self.ingress[port as usize][priority]);
+            if held >= xon && held > 0 {
+                let bit = 1 << priority;
+                self.pauses[port as usize].sent |= bit;
+                self.obey(port, bit, bit, now_ps);
+            }
+        }
+    }
+
+    /// A link has failed or is up again: pauses of it are void.
+    pub(super) fn forget_pauses(&mut self, port: PortId) {
+        let pauses = &mut self.pauses[port as usize];
+        pauses.sent = 0;
+        pauses.steps.clear();
+        pauses.renews = false;
+        self.ports[port as usize].paused = 0;
+    }
+}

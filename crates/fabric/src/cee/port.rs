@@ -1,0 +1,304 @@
+//! The sending side of a link: queues, transmission selection, the wire.
+
+use super::{
+    Cee, CeeConfig, CeeFrame, Effect, PRIORITIES, Place, PortSpec, ps_per_byte_q16, time_ps,
+};
+use crate::{
+    graph::PortId,
+    pool::{Handle, NIL, Pool},
+    port::Drop,
+};
+
+/// No event pending.
+const NEVER: u64 = u64::MAX;
+
+/// What every frame touches.
+#[repr(C, align(64))]
+pub(super) struct Port {
+    /// First and last frame whose header, or last bit, is on its way to the far end.
+    pub first: Handle,
+    pub last: Handle,
+    pub first_ps: u64,
+    /// When the last bit sent so far leaves.
+    pub free_ps: u64,
+    /// When this port is asked to transmit.
+    pub armed_ps: u64,
+    /// From a frame's first bit, or its last, to its arrival.
+    delay_ps: u64,
+    ps_per_byte_q16: u64,
+    pub queued_bytes: u32,
+    /// Bit p: frames of priority p wait.
+    pub waiting: u8,
+    /// Bit p: the far end has paused priority p.
+    pub paused: u8,
+    /// The far end babbles: it pauses these whatever it has room for.
+    pub stormed: u8,
+    pub down: bool,
+    pub watched: bool,
+    /// It sends for a host.
+    pub is_adapter: bool,
+    /// Frames arrive with their header.
+    cut: bool,
+}
+
+/// Frames of one priority.
+#[derive(Clone, Copy)]
+pub(super) struct Queue {
+    pub head: Handle,
+    tail: Handle,
+    pub bytes: u32,
+}
+
+impl Default for Queue {
+    fn default() -> Self {
+        Self {
+            head: NIL,
+            tail: NIL,
+            bytes: 0,
+        }
+    }
+}
+
+impl Queue {
+    pub fn push<F: CeeFrame>(&mut self, pool: &mut Pool<F>, handle: Handle) {
+        pool.sent(handle, 0);
+        match self.tail {
+            NIL => self.head = handle,
+            last => pool.follow(last, handle, 0),
+        }
+        self.tail = handle;
+        self.bytes += pool[handle].bytes();
+    }
+
+    pub fn pop<F: CeeFrame>(&mut self, pool: &Pool<F>) -> Option<Handle> {
+        let handle = self.head;
+        if handle == NIL {
+            return None;
+        }
+        self.head = pool.next(handle);
+        if self.head == NIL {
+            self.tail = NIL;
+        }
+        self.bytes -= pool[handle].bytes();
+        Some(handle)
+    }
+}
+
+/// Idle ports. A switch hears of a frame by its header if no port of the switch is faster than the link that it
+/// comes by: else it would have to send what is not there yet.
+pub(super) fn ports(config: &CeeConfig, specs: &[PortSpec], switches: usize) -> Vec<Port> {
+    let mut fastest_bps = vec![0; switches];
+    for spec in specs {
+        if let Place::Switch(switch) = spec.near {
+            let fastest_bps: &mut u64 = &mut fastest_bps[switch as usize];
+            *fastest_bps = spec.rate_bps.max(*fastest_bps);
+        }
+    }
+    let port = |spec: &PortSpec| Port {
+        first: NIL,
+        last: NIL,
+        first_ps: 0,
+        free_ps: 0,
+        armed_ps: NEVER,
+        delay_ps: spec.propagation_ps + spec.processing_ps,
+        ps_per_byte_q16: ps_per_byte_q16(spec.rate_bps),
+        queued_bytes: 0,
+        waiting: 0,
+        paused: 0,
+        stormed: 0,
+        down: false,
+        watched: false,
+        is_adapter: matches!(spec.near, Place::Host(_)),
+        cut: match spec.far {
+            Place::Host(_) => false,
+            Place::Switch(switch) => {
+                config.cut_through && spec.rate_bps >= fastest_bps[switch as usize]
+            }
+        },
+    };
+    specs.iter().map(port).collect()
+}
+
+impl Port {
+    /// Bit p: priority p may be sent.
+    pub fn open(&self) -> u8 {
+        !(self.paused | self.stormed)
+    }
+
+    pub fn is_idle(&self, now_ps: u64) -> bool {
+        self.free_ps <= now_ps
+    }
+
+    /// Whether frames arrive with their header.
+    pub fn is_cut(&self) -> bool {
+        self.cut
+    }
+
+    pub fn serialization_ps(&self, bytes: u32) -> u64 {
+        time_ps(bytes, self.ps_per_byte_q16)
+    }
+}
+
+impl Cee {
+    /// The owner is asked to call [`Cee::transmit`] at this time, unless it will do so earlier.
+    #[inline]
+    pub(super) fn arm(&mut self, port: PortId, at_ps: u64) {
+        let state = &mut self.ports[port as usize];
+        if at_ps < state.armed_ps {
+            state.armed_ps = at_ps;
+            self.effects.push(Effect::Transmit(port, at_ps));
+        }
+    }
+
+    /// A time has come for which [`Effect::Transmit`] has asked.
+    #[inline]
+    pub fn transmit<F: CeeFrame>(&mut self, pool: &mut Pool<F>, port: PortId, now_ps: u64) {
+        let state = &mut self.ports[port as usize];
+        if state.armed_ps > now_ps {
+            return; // an earlier one took its place, and has come
+        }
+        state.armed_ps = NEVER;
+        self.kick(pool, port, now_ps);
+        self.settle(pool, now_ps);
+    }
+
+    /// A port sends if it can; later, if it is busy.
+    #[inline]
+    pub(super) fn kick<F: CeeFrame>(&mut self, pool: &mut Pool<F>, port: PortId, now_ps: u64) {
+        let state = &self.ports[port as usize];
+        if state.is_adapter {
+            return self.kick_adapter(pool, port, now_ps);
+        }
+        let eligible = state.waiting & state.open();
+        if eligible == 0 || state.down {
+            return;
+        }
+        if !state.is_idle(now_ps) {
+            return self.arm(port, state.free_ps);
+        }
+        let queues = &mut self.queues[port as usize];
+        let head_bytes = |priority: usize| pool[queues[priority].head].bytes();
+        let Some(priority) = self.selections[port as usize].choose(eligible, head_bytes) else {
+            return;
+        };
+        let Some(handle) = queues[priority].pop(pool) else {
+            return;
+        };
+        let bytes = pool[handle].bytes();
+        let is_empty = queues[priority].head == NIL;
+        let state = &mut self.ports[port as usize];
+        state.queued_bytes -= bytes;
+        state.waiting &= !(u8::from(is_empty) << priority);
+        let more = state.waiting & state.open() != 0;
+        self.release(handle, bytes, now_ps);
+        self.start(pool, port, handle, now_ps);
+        if more {
+            self.arm(port, self.ports[port as usize].free_ps);
+        }
+    }
+
+    /// The first bit of a frame leaves an idle port.
+    #[inline]
+    pub(super) fn start<F: CeeFrame>(
+        &mut self,
+        pool: &mut Pool<F>,
+        port: PortId,
+        handle: Handle,
+        now_ps: u64,
+    ) {
+        let state = &mut self.ports[port as usize];
+        let serialization_ps = state.serialization_ps(pool[handle].bytes());
+        state.free_ps = now_ps + serialization_ps;
+        let from_ps = if state.cut { now_ps } else { state.free_ps };
+        let arrival_ps = from_ps + state.delay_ps;
+        pool.sent(handle, arrival_ps);
+        let before = std::mem::replace(&mut state.last, handle);
+        if state.first == NIL {
+            (state.first, state.first_ps) = (handle, arrival_ps);
+            self.effects.push(Effect::Arrive(port, arrival_ps));
+        } else {
+            pool.follow(before, handle, arrival_ps);
+        }
+        if state.watched {
+            let leaves_ps = state.free_ps;
+            self.effects.push(Effect::Sent(port, handle, leaves_ps));
+        }
+    }
+
+    /// A time has come for which [`Effect::Arrive`] has asked. Returns the frame that is at the far end, if the link
+    /// has not failed since: of a host, for its stack or, if it is a notification, for [`Cee::notified`]; of a
+    /// switch, for [`Cee::forward`].
+    #[inline]
+    pub fn arrive<F: CeeFrame>(
+        &mut self,
+        pool: &Pool<F>,
+        port: PortId,
+        now_ps: u64,
+    ) -> Option<Handle> {
+        let state = &mut self.ports[port as usize];
+        let handle = state.first;
+        if handle == NIL || state.first_ps > now_ps {
+            return None;
+        }
+        let (_, next, next_ps) = pool.look(handle);
+        (state.first, state.first_ps) = (next, next_ps);
+        if next != NIL {
+            self.effects.push(Effect::Arrive(port, next_ps));
+        }
+        Some(handle)
+    }
+
+    /// Whatever was found able to send does.
+    #[inline]
+    pub(super) fn settle<F: CeeFrame>(&mut self, pool: &mut Pool<F>, now_ps: u64) {
+        while let Some(port) = self.kicks.pop() {
+            self.kick(pool, port, now_ps);
+        }
+    }
+
+    /// A direction of a link fails: what waits for it or is on it is lost. Or it works again.
+    pub fn set_up<F: CeeFrame>(&mut self, pool: &mut Pool<F>, port: PortId, up: bool, now_ps: u64) {
+        let at = port as usize;
+        self.ports[at].down = !up;
+        self.forget_pauses(port);
+        if up {
+            self.pause_again(port, now_ps);
+            self.kicks.push(port);
+            return self.settle(pool, now_ps);
+        }
+        while self.ports[at].first != NIL {
+            let handle = self.ports[at].first;
+            (self.ports[at].first, self.ports[at].first_ps) = {
+                let (_, next, next_ps) = pool.look(handle);
+                (next, next_ps)
+            };
+            self.lose(pool, port, handle, Drop::Down);
+        }
+        if self.ports[at].is_adapter {
+            self.empty_adapter(pool, port);
+        }
+        for priority in 0..PRIORITIES {
+            while let Some(handle) = self.queues[at][priority].pop(pool) {
+                let bytes = pool[handle].bytes();
+                self.ports[at].queued_bytes -= bytes;
+                self.release(handle, bytes, now_ps);
+                self.lose(pool, port, handle, Drop::Down);
+            }
+        }
+        self.ports[at].waiting = 0;
+        self.ports[at].free_ps = now_ps;
+        self.settle(pool, now_ps);
+    }
+
+    /// A frame is gone for this cause.
+    pub(super) fn lose<F: CeeFrame>(
+        &mut self,
+        pool: &mut Pool<F>,
+        port: PortId,
+        handle: Handle,
+        cause: Drop,
+    ) {
+        self.stats[port as usize].drops[cause as usize] += 1;
+        pool.release(handle);
+    }
+}

@@ -1,0 +1,384 @@
+//! A switch: what it takes into its buffer, what it drops, and whom it pauses.
+
+use sluicegate_core::aqm::{Arrival, Arriving};
+
+use super::{
+    Buffer, Cee, CeeFrame, Effect, Notification, PRIORITIES, Pause, Place, Tag, config::Span,
+};
+use crate::{
+    graph::PortId,
+    pool::{Handle, Pool},
+    port::{Drop, PS_PER_NS},
+    random::draw,
+};
+
+/// The shared memory of a switch, or how much its inputs may hold.
+pub(super) struct Memory {
+    /// Bytes that anybody may have.
+    shared_bytes: u64,
+    /// Bytes that somebody has, headroom not counted.
+    used_bytes: u64,
+}
+
+/// Highest of the priorities: what notifications travel with.
+const CONTROL_PRIORITY: u8 = 7;
+
+pub(super) fn memories(cee: &Cee, switches: usize) -> Vec<Memory> {
+    let mut memories: Vec<Memory> = (0..switches)
+        .map(|_| Memory {
+            shared_bytes: match cee.config.buffer {
+                Buffer::Input { .. } => u64::MAX,
+                Buffer::Shared { bytes, .. } => bytes,
+            },
+            used_bytes: 0,
+        })
+        .collect();
+    for (port, spec) in cee.specs.iter().enumerate() {
+        if let (Place::Switch(switch), Buffer::Shared { .. }) = (spec.far, cee.config.buffer) {
+            let headroom = cee.headroom_bytes(port as PortId);
+            let reserved = headroom * u64::from(cee.lossless.count_ones());
+            let memory = &mut memories[switch as usize];
+            memory.shared_bytes = memory.shared_bytes.saturating_sub(reserved);
+        }
+    }
+    memories
+}
+
+impl Cee {
+    /// Room of each lossless priority above XOFF in the buffer at a port's far end.
+    pub fn headroom_bytes(&self, port: PortId) -> u64 {
+        let Some(pfc) = &self.config.pfc else {
+            return 0;
+        };
+        match (pfc.pause, self.config.buffer) {
+            (Pause::Ideal, Buffer::Input { bytes }) => bytes.saturating_sub(pfc.xoff_bytes),
+            (Pause::Ideal, Buffer::Shared { .. }) => self.needed_headroom_bytes(port, None),
+            (
+                Pause::Wire {
+                    headroom_bytes: Some(bytes),
+                    ..
+                },
+                _,
+            ) => bytes,
+            (Pause::Wire { response_ps, .. }, _) => {
+                self.needed_headroom_bytes(port, Some(response_ps))
+            }
+        }
+    }
+
+    /// What may still come over a port after its far end has passed XOFF; `response_ps` is that of a pause on the
+    /// wire.
+    pub fn needed_headroom_bytes(&self, port: PortId, response_ps: Option<u64>) -> u64 {
+        let (there, back) = (&self.specs[port as usize], &self.specs[port as usize ^ 1]);
+        let span = Span {
+            rate_bps: there.rate_bps,
+            there_ps: there.propagation_ps + there.processing_ps,
+            back_ps: if response_ps.is_some() {
+                back.propagation_ps
+            } else {
+                0
+            },
+            frame_bytes: there.frame_bytes.max(back.frame_bytes),
+        };
+        span.headroom_bytes(self.ports[port as usize].is_cut(), response_ps.unwrap_or(0))
+    }
+
+    /// A frame that has come by `from` leaves a switch by `to`, now or when its turn comes; or it is dropped.
+    #[inline]
+    pub fn forward<F: CeeFrame>(
+        &mut self,
+        pool: &mut Pool<F>,
+        [from, to]: [PortId; 2],
+        handle: Handle,
+        now_ps: u64,
+    ) {
+        let bytes = pool[handle].bytes();
+        let tag = &mut self.tags[handle as usize];
+        (tag.ingress, tag.buffered) = (from, false);
+        let tag = *tag;
+        if let Some(cause) = self.refuses(pool, to, handle, tag, now_ps) {
+            return self.lose(pool, to, handle, cause);
+        }
+        let stats = &mut self.stats[to as usize];
+        stats.accepted += 1;
+        stats.accepted_bytes += u64::from(bytes);
+        let bit = 1u8 << tag.priority;
+        let state = &self.ports[to as usize];
+        let goes_through = state.waiting & bit == 0
+            && state.open() & bit != 0
+            && state.waiting & state.open() == 0
+            && state.is_idle(now_ps);
+        if goes_through {
+            self.start(pool, to, handle, now_ps);
+        } else {
+            self.enqueue(pool, to, handle, tag, now_ps);
+        }
+        if self.notified & bit != 0 && !tag.control {
+            self.sample(pool, to, handle, tag, bytes);
+        }
+        self.settle(pool, now_ps);
+    }
+
+    /// Why a frame is dropped on arrival, if it is; else it is marked where that is due.
+    #[inline]
+    fn refuses<F: CeeFrame>(
+        &mut self,
+        pool: &mut Pool<F>,
+        to: PortId,
+        handle: Handle,
+        tag: Tag,
+        now_ps: u64,
+    ) -> Option<Drop> {
+        if self.ports[to as usize].down {
+            return Some(Drop::Down);
+        }
+        if let Some(cause) = self.has_no_room(to, tag, pool[handle].bytes()) {
+            return Some(cause);
+        }
+        if self.specs[to as usize].aqm.kind == 0 {
+            return None;
+        }
+        self.judge(pool, to, handle, tag, now_ps)
+    }
+
+    fn judge<F: CeeFrame>(
+        &mut self,
+        pool: &mut Pool<F>,
+        to: PortId,
+        handle: Handle,
+        tag: Tag,
+        now_ps: u64,
+    ) -> Option<Drop> {
+        let (at, priority) = (to as usize, usize::from(tag.priority));
+        let aqm = &self.specs[at].aqm;
+        let frame = &mut pool[handle];
+        let arriving = Arriving {
+            now_ns: now_ps / PS_PER_NS,
+            backlog_bytes: self.queues[at][priority].bytes,
+            bytes: frame.bytes(),
+            ect: frame.is_ect(),
+            random: (draw(&mut self.random[at]) >> 32) as u32,
+        };
+        match aqm.arrival(&mut self.reds[at * PRIORITIES + priority], arriving) {
+            Arrival::Pass => None,
+            Arrival::Mark => {
+                frame.mark();
+                self.stats[at].marks += 1;
+                None
+            }
+            Arrival::Drop if aqm.kind == 1 => Some(Drop::NotEct),
+            Arrival::Drop => Some(Drop::Red),
+        }
+    }
+
+    /// Why the buffer has no room for a frame.
+    #[inline]
+    fn has_no_room(&self, to: PortId, tag: Tag, bytes: u32) -> Option<Drop> {
+        let (from, priority) = (tag.ingress as usize, usize::from(tag.priority));
+        let held = u64::from(self.ingress[from][priority]);
+        let after = held + u64::from(bytes);
+        let lossless = self.lossless & 1 << priority != 0;
+        let over = match self.config.buffer {
+            Buffer::Input { bytes: limit } => {
+                after > self.input_limit_bytes(tag.ingress, lossless, limit)
+            }
+            Buffer::Shared { .. } if lossless => {
+                !self.fits_below_xoff(tag, bytes)
+                    && u64::from(self.headroom_used[from][priority] + bytes)
+                        > self.headroom_bytes(tag.ingress)
+            }
+            Buffer::Shared { alpha, .. } => {
+                let free = self.free_bytes(to);
+                let queue = u64::from(self.queues[to as usize][priority].bytes);
+                u64::from(bytes) > free || queue as f64 >= alpha * free as f64
+            }
+        };
+        over.then_some(if lossless {
+            Drop::Headroom
+        } else {
+            Drop::Buffer
+        })
+    }
+
+    /// Whether a lossless frame needs no headroom of a shared memory.
+    fn fits_below_xoff(&self, tag: Tag, bytes: u32) -> bool {
+        let (from, priority) = (tag.ingress, usize::from(tag.priority));
+        let held = u64::from(self.ingress[from as usize][priority]);
+        let bytes = u64::from(bytes);
+        let (xoff, _) = self.thresholds(from);
+        held + bytes <= xoff && bytes <= self.free_bytes(from ^ 1)
+    }
+
+    /// How much of a priority an input may hold.
+    fn input_limit_bytes(&self, port: PortId, lossless: bool, limit: u64) -> u64 {
+        match &self.config.pfc {
+            Some(pfc) if lossless && matches!(pfc.pause, Pause::Wire { .. }) => {
+                pfc.xoff_bytes + self.headroom_bytes(port)
+            }
+            _ => limit,
+        }
+    }
+
+    /// What of a shared memory is free, at the switch that sends by `port`.
+    fn free_bytes(&self, port: PortId) -> u64 {
+        let Place::Switch(switch) = self.specs[port as usize].near else {
+            return u64::MAX;
+        };
+        let memory = &self.memories[switch as usize];
+        memory.shared_bytes.saturating_sub(memory.used_bytes)
+    }
+
+    /// XOFF of an input of a shared memory.
+    fn shared_xoff_bytes(&self, ingress: PortId, alpha: f64) -> u64 {
+        // The opposite direction of the link is sent by the same switch.
+        let free = self.free_bytes(ingress ^ 1) as f64 * alpha;
+        let limit = self.config.pfc.map_or(u64::MAX, |pfc| pfc.xoff_bytes);
+        limit.min(free as u64)
+    }
+
+    /// A frame waits in its input's buffer and in its output's queue.
+    fn enqueue<F: CeeFrame>(
+        &mut self,
+        pool: &mut Pool<F>,
+        to: PortId,
+        handle: Handle,
+        tag: Tag,
+        now_ps: u64,
+    ) {
+        let (priority, bytes) = (usize::from(tag.priority), pool[handle].bytes());
+        self.queues[to as usize][priority].push(pool, handle);
+        let state = &mut self.ports[to as usize];
+        state.queued_bytes += bytes;
+        state.waiting |= 1 << priority;
+        self.tags[handle as usize].buffered = true;
+        self.use_memory(tag, bytes);
+        let held = &mut self.ingress[tag.ingress as usize][priority];
+        *held += bytes;
+        let stats = &mut self.stats[tag.ingress as usize];
+        stats.ingress_max_bytes = stats.ingress_max_bytes.max(u64::from(*held));
+        if self.lossless & 1 << priority != 0 {
+            self.pause_if_full(tag.ingress, priority, now_ps);
+        }
+        self.kicks.push(to);
+    }
+
+    /// A frame is about to join the buffer of its input: in a shared memory, the part that all share or headroom.
+    fn use_memory(&mut self, tag: Tag, bytes: u32) {
+        let (Buffer::Shared { .. }, Place::Switch(switch)) =
+            (self.config.buffer, self.specs[tag.ingress as usize].far)
+        else {
+            return;
+        };
+        let lossless = self.lossless & 1 << tag.priority != 0;
+        if lossless && !self.fits_below_xoff(tag, bytes) {
+            self.headroom_used[tag.ingress as usize][usize::from(tag.priority)] += bytes;
+        } else {
+            self.memories[switch as usize].used_bytes += u64::from(bytes);
+        }
+    }
+
+    /// It has left; headroom is the first to be free again.
+    fn free_memory(&mut self, tag: Tag, bytes: u32) {
+        let (Buffer::Shared { .. }, Place::Switch(switch)) =
+            (self.config.buffer, self.specs[tag.ingress as usize].far)
+        else {
+            return;
+        };
+        let headroom = &mut self.headroom_used[tag.ingress as usize][usize::from(tag.priority)];
+        let of_headroom = bytes.min(*headroom);
+        *headroom -= of_headroom;
+        self.memories[switch as usize].used_bytes -= u64::from(bytes - of_headroom);
+    }
+
+    /// A frame that leaves a switch leaves its input's buffer.
+    #[inline]
+    pub(super) fn release(&mut self, handle: Handle, bytes: u32, now_ps: u64) {
+        let tag = &mut self.tags[handle as usize];
+        if !std::mem::take(&mut tag.buffered) {
+            return;
+        }
+        let tag = *tag;
+        let (ingress, priority) = (tag.ingress, usize::from(tag.priority));
+        self.ingress[ingress as usize][priority] -= bytes;
+        self.free_memory(tag, bytes);
+        if self.pauses[ingress as usize].sent & 1 << priority != 0 {
+            self.resume_if_empty(ingress, priority, now_ps);
+        }
+    }
+
+    /// Occupancy above which an input is paused, and below which it goes on.
+    pub(super) fn thresholds(&self, ingress: PortId) -> (u64, u64) {
+        let Some(pfc) = &self.config.pfc else {
+            return (u64::MAX, u64::MAX);
+        };
+        match self.config.buffer {
+            Buffer::Input { .. } => (pfc.xoff_bytes, pfc.xon_bytes),
+            Buffer::Shared { alpha, .. } => {
+                let xoff = self.shared_xoff_bytes(ingress, alpha);
+                let gap = pfc.xoff_bytes - pfc.xon_bytes.min(pfc.xoff_bytes);
+                // An input that has drained must go on even while others hold all memory.
+                (xoff, xoff.saturating_sub(gap).max(1))
+            }
+        }
+    }
+
+    /// The congestion point of an output queue sees a frame.
+    fn sample<F: CeeFrame>(
+        &mut self,
+        pool: &mut Pool<F>,
+        to: PortId,
+        handle: Handle,
+        tag: Tag,
+        bytes: u32,
+    ) {
+        let Some(qcn) = &self.config.qcn else { return };
+        let at = to as usize * PRIORITIES + usize::from(tag.priority);
+        let queue = self.queues[to as usize][usize::from(tag.priority)].bytes;
+        let random = &mut self.random[to as usize];
+        let found = self.points[at].arrival(&qcn.params, queue.into(), bytes, random);
+        let (Some(feedback), Place::Switch(switch)) = (found, self.specs[to as usize].near) else {
+            return;
+        };
+        let notification = Notification {
+            source: tag.source,
+            destination: tag.destination,
+            priority: tag.priority,
+            port: to,
+            feedback,
+        };
+        let frame = F::notification(&pool[handle], &notification);
+        let notice = pool.insert(frame);
+        // It takes no room of an input: it is made here.
+        let tag = Tag {
+            ingress: to ^ 1,
+            destination: tag.source,
+            source: tag.destination,
+            priority: CONTROL_PRIORITY,
+            control: true,
+            ..Tag::default()
+        };
+        self.tag(notice, tag);
+        self.stats[to as usize].notifications += 1;
+        self.notifications += 1;
+        self.effects.push(Effect::Notify(switch, notice));
+    }
+}
+
+impl Memory {
+    /// Asserts that so many bytes are what it counts.
+    pub(super) fn audit(&self, switch: usize, held_bytes: u64) -> Result<(), String> {
+        let Self {
+            shared_bytes,
+            used_bytes,
+        } = *self;
+        if shared_bytes == u64::MAX {
+            return Ok(());
+        }
+        match held_bytes == used_bytes && used_bytes <= shared_bytes {
+            true => Ok(()),
+            false => Err(format!(
+                "the memory of switch {switch} holds {held_bytes} bytes of {shared_bytes} but counts {used_bytes}"
+            )),
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! A variant's converged Ethernet.
+
+use anyhow::Result;
+use sluicegate_fabric::cee::{Cee, CeeConfig, Place, PortSpec};
+use sluicegate_scenario::experiment::{Action, Link, Node, Variant};
+
+use super::{aqm, ps};
+use crate::{net::Converged, packet::ETHERNET_BYTES};
+
+/// The fabric of a variant; the ports of its hosts' stacks begin at `stacks`.
+pub(super) fn converged(
+    variant: &Variant,
+    config: &CeeConfig,
+    stacks: u32,
+    seed: u64,
+) -> Result<Converged> {
+    let mut specs = Vec::with_capacity(2 * variant.links.len());
+    for link in &variant.links {
+        for (from, to) in [(link.a, link.b), (link.b, link.a)] {
+            specs.push(spec(variant, config, link, (from, to))?);
+        }
+    }
+    let (ports, hosts) = (specs.len() as u32, variant.hosts.len());
+    let fabric = Cee::new(config.clone(), specs, hosts, variant.switches.len(), seed);
+    Ok(Converged::new(
+        fabric,
+        ports,
+        stacks,
+        hosts,
+        reorders(variant),
+    ))
+}
+
+fn spec(
+    variant: &Variant,
+    config: &CeeConfig,
+    link: &Link,
+    (from, to): (Node, Node),
+) -> Result<PortSpec> {
+    Ok(PortSpec {
+        near: place(from),
+        far: place(to),
+        rate_bps: link.rate_bps,
+        propagation_ps: ps(link.delay.unwrap_or(variant.sim.link_delay)),
+        processing_ps: match to {
+            Node::Host(_) => config.adapter_delay_ps + ps(variant.sim.receive_delay),
+            Node::Switch(_) => config.switch_delay_ps,
+        },
+        aqm: aqm(variant, link, from)?,
+        frame_bytes: variant.mtu_bytes + ETHERNET_BYTES,
+    })
+}
+
+fn place(node: Node) -> Place {
+    match node {
+        Node::Host(host) => Place::Host(host as u16),
+        Node::Switch(switch) => Place::Switch(switch as u32),
+    }
+}
+
+/// Whether frames may overtake each other at any time.
+fn reorders(variant: &Variant) -> bool {
+    let by_link = |link: &Link| link.impairment.reorder_rate > 0.0;
+    let by_event = variant.events.iter().any(|event| match &event.action {
+        Action::Impair { change, .. } => change.reorder_rate.is_some_and(|rate| rate > 0.0),
+        _ => false,
+    });
+    by_event || variant.links.iter().any(by_link)
+}

@@ -1,0 +1,356 @@
+//! Hosts and switches of converged Ethernet: what the simulator does for the fabric's machine.
+//!
+//! A packet goes down its host's stack, which takes a constant time, to the adapter's queue of its destination; the
+//! adapter has kept room for it. From there to the receiving adapter the fabric has it.
+
+use std::collections::HashMap;
+
+use sluicegate_fabric::{
+    Handle, Offer,
+    cee::{Cee, CeeStats, Departure, Effect, PauseFrame, Resequencer, Verdict},
+    graph::PortId,
+};
+
+use sluicegate_vswitch::Side;
+
+use super::{CONTROL, EndId, Net, PORT, RESEQUENCE, TRANSMIT, source};
+use crate::capture;
+
+/// How long a receiving adapter waits for a frame that others have overtaken, where frames may be lost: more than any
+/// path is longer than another.
+const PATIENCE_PS: u64 = 1_000_000_000;
+
+/// A network of converged Ethernet, and what the simulator adds to it.
+pub struct Converged {
+    /// The fabric.
+    pub fabric: Cee,
+    /// Its ports are those below this number; the ports of the stacks begin at `stacks`, one for each host.
+    pub ports: u32,
+    /// See `ports`.
+    pub stacks: u32,
+    /// Priorities that are used are below this.
+    pub lanes: u8,
+    /// By receiving host, source and priority; `None` = nothing can overtake.
+    resequencers: Option<Vec<HashMap<(u16, u8), Resequencer<Handle>>>>,
+}
+
+impl Converged {
+    /// Of a fabric whose stacks' ports begin at `stacks`. Frames that have overtaken others wait for them in the
+    /// receiving adapter, if `reorders`.
+    pub fn new(fabric: Cee, ports: u32, stacks: u32, hosts: usize, reorders: bool) -> Self {
+        Self {
+            fabric,
+            ports,
+            stacks,
+            lanes: 1,
+            resequencers: reorders.then(|| vec![HashMap::new(); hosts]),
+        }
+    }
+
+    /// So many priorities are used.
+    #[must_use]
+    pub fn with_lanes(self, lanes: u8) -> Self {
+        Self { lanes, ..self }
+    }
+
+    /// Frames that wait in receiving adapters for others.
+    pub fn kept(&self) -> u64 {
+        let all = self.resequencers.iter().flatten().flat_map(HashMap::values);
+        all.map(|resequencer| resequencer.kept() as u64).sum()
+    }
+}
+
+impl Net {
+    /// Makes the network one of converged Ethernet.
+    pub fn converge(&mut self, converged: Converged) {
+        self.converged_ports = converged.ports;
+        self.converged = Some(Box::new(converged));
+    }
+
+    /// What a port of the fabric counted.
+    pub fn fabric_stats(&self, port: PortId) -> Option<&CeeStats> {
+        let converged = self.converged.as_ref()?;
+        (port < converged.ports).then(|| converged.fabric.stats(port))
+    }
+
+    /// How many priorities the scenario has.
+    pub(super) fn lanes(&self) -> u8 {
+        self.converged.as_ref().map_or(1, |converged| converged.lanes)
+    }
+
+    /// The exit of a host's switch for a priority.
+    pub(super) fn lane(&self, priority: u8) -> Side {
+        match priority {
+            0 => Side::Uplink,
+            _ => Side::Lane(priority),
+        }
+    }
+
+    /// Tells a host's switch for which priorities its adapter has room.
+    pub(super) fn look_at_lanes(&mut self, host: u16) {
+        let adapter = self.hosts[usize::from(host)].adapter;
+        for priority in 0..self.lanes() {
+            let side = self.lane(priority);
+            let Some(converged) = &mut self.converged else {
+                return;
+            };
+            let bytes = converged.fabric.spec(adapter).frame_bytes;
+            let has_room = converged.fabric.has_room(host, priority, bytes);
+            let switch = &mut self.hosts[usize::from(host)].switch;
+            switch.set_ready(side, has_room);
+        }
+    }
+
+    /// A packet of an end goes down its host's stack.
+    pub(super) fn descend(&mut self, host: u16, end: EndId, packet: Handle) {
+        let Some(converged) = &mut self.converged else {
+            return;
+        };
+        let departure = Departure {
+            source: host,
+            destination: self.ports.pool[packet].host,
+            priority: 0,
+            sender: end,
+        };
+        converged
+            .fabric
+            .reserve(&self.ports.pool, packet, departure);
+        let stack = converged.stacks + u32::from(host);
+        match self.ports.offer(stack as usize, self.now_ps, packet) {
+            Offer::First(at_ps) => self.wheel.push(at_ps, source(PORT, stack)),
+            Offer::Queued => {}
+            Offer::Away(_) | Offer::Dropped(_) => unreachable!("a stack is here and has room"),
+        }
+    }
+
+    /// A packet is at its host's adapter.
+    pub(super) fn submit(&mut self, packet: Handle) {
+        if let Some(converged) = &mut self.converged {
+            self.hops += 1;
+            converged
+                .fabric
+                .submit(&mut self.ports.pool, packet, self.now_ps);
+            self.carry_out();
+        }
+    }
+
+    /// A packet, or its header, is at a switch, and leaves it by `to`.
+    #[inline]
+    pub(super) fn forward(&mut self, ports: [PortId; 2], packet: Handle) {
+        if let Some(converged) = &mut self.converged {
+            self.hops += 1;
+            let fabric = &mut converged.fabric;
+            if let Some(backlogs) = &mut self.backlogs {
+                backlogs.met(ports[1], || fabric.backlog_bytes(ports[1]));
+            }
+            fabric.forward(&mut self.ports.pool, ports, packet, self.now_ps);
+            self.carry_out();
+        }
+    }
+
+    /// Something has come to the far end of a port.
+    #[inline]
+    pub(super) fn arrive_converged(&mut self, port: PortId) {
+        let Some(converged) = &mut self.converged else {
+            return;
+        };
+        let arrived = converged.fabric.arrive(&self.ports.pool, port, self.now_ps);
+        self.carry_out();
+        match arrived {
+            None => {}
+            Some(packet) if self.ports.is_impaired(port as usize) => {
+                self.arrive_impaired(port, packet);
+            }
+            Some(packet) => self.hand_over(port, packet),
+        }
+    }
+
+    /// A port may send.
+    pub(super) fn transmit_converged(&mut self, port: PortId) {
+        if let Some(converged) = &mut self.converged {
+            let fabric = &mut converged.fabric;
+            fabric.transmit(&mut self.ports.pool, port, self.now_ps);
+            self.carry_out();
+        }
+    }
+
+    /// A pause takes effect, or has to be renewed.
+    pub(super) fn control_converged(&mut self, port: PortId) {
+        if let Some(converged) = &mut self.converged {
+            let fabric = &mut converged.fabric;
+            fabric.control(&mut self.ports.pool, port, self.now_ps);
+            self.carry_out();
+        }
+    }
+
+    /// Does something to the fabric, if there is one, and what follows from it.
+    pub(crate) fn on_fabric(
+        &mut self,
+        act: impl FnOnce(&mut Cee, &mut sluicegate_fabric::Pool<crate::packet::Packet>, u64),
+    ) {
+        if let Some(converged) = &mut self.converged {
+            act(&mut converged.fabric, &mut self.ports.pool, self.now_ps);
+            self.carry_out();
+        }
+    }
+
+    /// What the fabric has asked for.
+    #[inline]
+    fn carry_out(&mut self) {
+        let mut at = 0;
+        while let Some(converged) = &mut self.converged {
+            let Some(&effect) = converged.fabric.effects.get(at) else {
+                converged.fabric.effects.clear();
+                return;
+            };
+            at += 1;
+            match effect {
+                Effect::Transmit(port, at_ps) => self.wheel.push(at_ps, source(TRANSMIT, port)),
+                Effect::Arrive(port, at_ps) => self.wheel.push(at_ps, source(PORT, port)),
+                Effect::Control(port, at_ps) => self.wheel.push(at_ps, source(CONTROL, port)),
+                Effect::Notify(switch, packet) => self.notify(switch, packet),
+                Effect::Sent(port, packet, leaves_ps) => {
+                    self.show_at(port, capture::Side::Sent, packet, leaves_ps);
+                }
+                Effect::PauseSent(port, frame, leaves_ps) => {
+                    self.show_pause(port, frame, leaves_ps);
+                }
+                Effect::Left(host, packet) => self.has_left(host, packet),
+                Effect::Room(host) => self.serve(host),
+            }
+        }
+    }
+
+    /// A switch sends a notification back to where the sampled packet came from.
+    fn notify(&mut self, switch: u32, notification: Handle) {
+        let (host, path) = {
+            let packet = &self.ports.pool[notification];
+            (usize::from(packet.host), packet.path)
+        };
+        let out = self.layout.routes.next(switch as usize, host, path);
+        let (Some(out), Some(converged)) = (out, &mut self.converged) else {
+            unreachable!("where a packet came from there is a way back");
+        };
+        self.hops += 1;
+        let fabric = &mut converged.fabric;
+        fabric.forward(
+            &mut self.ports.pool,
+            [out ^ 1, out],
+            notification,
+            self.now_ps,
+        );
+    }
+
+    /// A packet is on the wire: a stack with small queues hears of it.
+    fn has_left(&mut self, host: u16, packet: Handle) {
+        if !self.hosts[usize::from(host)].small_queues {
+            return;
+        }
+        let Some(converged) = &self.converged else {
+            return;
+        };
+        let end = converged.fabric.sender(packet);
+        let payload = self.ports.pool[packet].payload();
+        self.left(end, payload);
+        if std::mem::take(&mut self.ends[end as usize].throttled) {
+            self.unthrottle(host);
+            self.attend(end);
+        }
+    }
+
+    /// A packet has come to a host's adapter.
+    #[inline]
+    pub(super) fn ascend(&mut self, port: PortId, host: u16, packet: Handle) {
+        if let Some((destination, priority, fb)) = self.ports.pool[packet].notified() {
+            self.show(port, capture::Side::Arrived, packet);
+            self.ports.pool.release(packet);
+            return self.on_fabric(|fabric, pool, now_ps| {
+                fabric.notified(pool, host, (destination, priority), fb, now_ps);
+            });
+        }
+        let Some(converged) = &mut self.converged else {
+            return;
+        };
+        let Some(resequencers) = &mut converged.resequencers else {
+            self.show(port, capture::Side::Arrived, packet);
+            return self.receive(host, packet);
+        };
+        let fabric = &converged.fabric;
+        let from = (fabric.source(packet), fabric.priority(packet));
+        let number = fabric.number(packet);
+        let resequencer = resequencers[usize::from(host)].entry(from).or_default();
+        match resequencer.arrive(number, packet, self.now_ps, PATIENCE_PS) {
+            Verdict::Kept(None) => {}
+            Verdict::Kept(Some(until_ps)) => {
+                self.wheel.push(until_ps, source(RESEQUENCE, host.into()));
+            }
+            Verdict::Late => self.take(port, host, packet),
+            Verdict::Next => {
+                self.take(port, host, packet);
+                self.take_following(port, host, from);
+            }
+        }
+    }
+
+    fn take(&mut self, port: PortId, host: u16, packet: Handle) {
+        self.show(port, capture::Side::Arrived, packet);
+        self.receive(host, packet);
+    }
+
+    /// Packets that have waited for the one before them.
+    fn take_following(&mut self, port: PortId, host: u16, from: (u16, u8)) {
+        loop {
+            let Some(packet) = self.resequencer(host, from).and_then(Resequencer::next) else {
+                return;
+            };
+            self.take(port, host, packet);
+        }
+    }
+
+    fn resequencer(&mut self, host: u16, from: (u16, u8)) -> Option<&mut Resequencer<Handle>> {
+        let resequencers = self.converged.as_mut()?.resequencers.as_mut()?;
+        resequencers[usize::from(host)].get_mut(&from)
+    }
+
+    /// A host's adapter waits no longer for what has not come.
+    pub(super) fn give_up(&mut self, host: u16) {
+        let port = self.hosts[usize::from(host)].adapter ^ 1;
+        let Some(converged) = &self.converged else {
+            return;
+        };
+        let all = converged.resequencers.iter().flatten();
+        let mut waiting: Vec<(u16, u8)> = all
+            .skip(usize::from(host))
+            .take(1)
+            .flat_map(|here| here.iter().filter(|(_, kept)| kept.kept() > 0))
+            .map(|(&from, _)| from)
+            .collect();
+        waiting.sort_unstable();
+        let mut next_ps = None;
+        for from in waiting {
+            let now_ps = self.now_ps;
+            let until_ps = self
+                .resequencer(host, from)
+                .and_then(|kept| kept.give_up(now_ps, PATIENCE_PS));
+            self.take_following(port, host, from);
+            let is_kept = self.resequencer(host, from).is_some_and(|kept| kept.kept() > 0);
+            next_ps = next_ps.into_iter().chain(until_ps.filter(|_| is_kept)).min();
+        }
+        if let Some(at_ps) = next_ps {
+            self.wheel.push(at_ps, source(RESEQUENCE, host.into()));
+        }
+    }
+
+    /// Asserts that the fabric's books are right.
+    pub(super) fn audit_fabric(&self) -> Result<(), String> {
+        let Some(converged) = &self.converged else {
+            return Ok(());
+        };
+        let in_stack = |host| self.ports.underway_bytes(converged.stacks as usize + host);
+        converged.fabric.audit(&self.ports.pool, in_stack)
+    }
+
+    /// Shows a pause frame to those who capture there.
+    #[cold]
+    fn show_pause(&mut self, _port: PortId, _frame: PauseFrame, _leaves_ps: u64) {}
+}
