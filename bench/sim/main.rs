@@ -195,6 +195,7 @@ fn plan() -> Plan {
         series_interval_ns: 1,
         cwnd_interval_ns: 1,
         roles: Vec::new(),
+        priorities: Vec::new(),
     }
 }
 

@@ -52,6 +52,9 @@ pub fn of(variant: &Variant) -> Vec<String> {
         "read_rate",
         "the lab's tenants read at once",
     );
+    let tagged = variant.traffic.iter().any(|traffic| traffic.priority > 0);
+    let why = "frames of the lab have no priority";
+    cannot(tagged, "traffic", "priority", why);
     let cheat_in_guest = variant
         .tenants
         .iter()

@@ -307,6 +307,8 @@ pub struct Traffic {
     pub port: u16,
     /// What takes longer has missed it; kinds with completion times only.
     pub deadline: Option<Duration>,
+    /// IEEE 802.1Q priority of its frames, in both directions: 0..=7.
+    pub priority: u8,
 }
 
 /// Kinds of traffic, common to all worlds.

@@ -82,6 +82,19 @@ pub struct End {
     pub actor: u32,
     /// What the actor calls it.
     pub key: u64,
+    /// IEEE 802.1Q priority of its frames, 0..=7.
+    pub priority: u8,
+}
+
+/// Whose a socket is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Owner {
+    /// Who is told of it.
+    pub actor: u32,
+    /// What the actor calls it.
+    pub key: u64,
+    /// IEEE 802.1Q priority of its frames, 0..=7.
+    pub priority: u8,
 }
 
 /// (own tenant, own port, peer's tenant, peer's port).
@@ -133,7 +146,7 @@ pub struct Net {
     pub hosts: Vec<Host>,
     /// Ends that a SYN made.
     accepted: HashMap<Ends, EndId>,
-    listeners: HashMap<(u32, u16), (u32, u64)>,
+    listeners: HashMap<(u32, u16), Owner>,
     /// Ends of connections.
     pub ends: Vec<End>,
     /// What tenants know of their peers from earlier connections, by tenant and peer.
@@ -548,7 +561,7 @@ impl Net {
 
     fn open_for(&mut self, ends: Ends) -> Option<EndId> {
         let (tenant, port, peer_tenant, peer_port) = ends;
-        let &(actor, key) = self.listeners.get(&(tenant, port))?;
+        let owner = *self.listeners.get(&(tenant, port))?;
         let id = self.end(End {
             tcp: None,
             way: Way {
@@ -565,8 +578,9 @@ impl Net {
             held: false,
             throttled: false,
             timer_ps: u64::MAX,
-            actor,
-            key,
+            actor: owner.actor,
+            key: owner.key,
+            priority: owner.priority,
         });
         self.accepted.insert(ends, id);
         Some(id)

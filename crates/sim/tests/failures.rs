@@ -6,7 +6,7 @@ use std::{net::Ipv4Addr, sync::Arc};
 use proptest::prelude::*;
 use sluicegate_core::aqm::AqmParams;
 use sluicegate_fabric::{Graph, Impairment, PortConfig, Ports, Routes, Routing, SharedMemory};
-use sluicegate_sim::net::{EndId, Far, Host, Net, Notice, Parts, Tenant};
+use sluicegate_sim::net::{EndId, Far, Host, Net, Notice, Owner, Parts, Tenant};
 use sluicegate_tcp::{Config, Events, config::Buffer};
 use sluicegate_vswitch::{WhenFull, switch};
 
@@ -14,6 +14,14 @@ const PORT: u16 = 5000;
 /// Actors: who opens a connection, and who accepts it.
 const SOURCE: u32 = 0;
 const SINK: u32 = 1;
+
+fn owner(actor: u32, key: u64) -> Owner {
+    Owner {
+        actor,
+        key,
+        priority: 0,
+    }
+}
 const MS: u64 = 1_000_000_000;
 /// Longer than Linux tries: 15 retransmissions, the last ones two minutes apart.
 const BOUND_PS: u64 = 3 * 3600 * 1000 * MS;
@@ -199,8 +207,13 @@ impl Run {
         let mut net = shape.net(seed);
         for (number, flow) in flows.iter().enumerate() {
             let (port, key) = (PORT + number as u16, number as u64);
-            net.accept(flow.to as u32, port, SINK, key);
-            net.connect(flow.from as u32, address(flow.to).into(), port, SOURCE, key);
+            net.accept(flow.to as u32, port, owner(SINK, key));
+            net.connect(
+                flow.from as u32,
+                address(flow.to).into(),
+                port,
+                owner(SOURCE, key),
+            );
         }
         let stream = |flow: &Flow| Stream {
             unwritten: flow.bytes,

@@ -120,6 +120,7 @@ pub fn traffic(kind: TrafficKind, pairs: &[(usize, usize)], port: u16) -> Traffi
         stop: None,
         port,
         deadline: None,
+        priority: 0,
     }
 }
 

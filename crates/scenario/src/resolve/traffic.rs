@@ -114,6 +114,7 @@ fn read_one(
         stop,
         port: u16::try_from(port).unwrap_or(u16::MAX),
         deadline: read_deadline(table, kind),
+        priority: table.integer("priority", 0..=7).unwrap_or(0) as u8,
     })
 }
 

@@ -37,12 +37,20 @@ pub struct Plan {
     pub cwnd_interval_ns: u64,
     /// What it does, all at once.
     pub roles: Vec<Role>,
+    /// IEEE 802.1Q priority of each role's frames, 0..=7, by its place in `roles`; 0 for those behind the last.
+    #[serde(default)]
+    pub priorities: Vec<u8>,
 }
 
 impl Plan {
     /// Whether something begun at this time counts.
     pub fn measures(&self, at_ns: u64) -> bool {
         (self.measure_begin_ns..self.measure_end_ns).contains(&at_ns)
+    }
+
+    /// Priority of the frames of `roles[role]`, 0..=7.
+    pub fn priority(&self, role: usize) -> u8 {
+        self.priorities.get(role).copied().unwrap_or(0)
     }
 
     /// When a congestion window sampled now is sampled next; one sample falls on the begin of the measured

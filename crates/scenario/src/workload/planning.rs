@@ -125,6 +125,7 @@ fn empty_plan(variant: &Variant, tenant: &Tenant) -> Plan {
         series_interval_ns: ns(SERIES_INTERVAL.min(end / SERIES_BINS)),
         cwnd_interval_ns: ns(CWND_INTERVAL.min(end / CWND_SAMPLES)),
         roles: Vec::new(),
+        priorities: Vec::new(),
     }
 }
 
@@ -210,6 +211,7 @@ impl Planner<'_> {
 
     fn give(&mut self, tenant: usize, role: Role) {
         self.plans[tenant].roles.push(role);
+        self.plans[tenant].priorities.push(self.traffic.priority);
     }
 
     fn sink(&mut self, flow: &Flow) {

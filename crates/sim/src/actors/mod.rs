@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use sluicegate_scenario::workload::{Plan, Report, plan::Role};
 use sluicegate_tcp::Events;
 
-use crate::net::{EndId, Net, Notice};
+use crate::net::{EndId, Net, Notice, Owner};
 use troubles::Troubles;
 
 /// One role of a tenant. `key` is what the actor gave when it opened the socket or set the alarm; an accepted
@@ -41,6 +41,8 @@ pub struct Io<'a> {
     troubles: &'a mut Troubles,
     tenant: u32,
     actor: u32,
+    /// Of the frames of its connections.
+    priority: u8,
 }
 
 impl Io<'_> {
@@ -57,14 +59,22 @@ impl Io<'_> {
     pub fn connect(&mut self, peer: SocketAddr, key: u64) -> EndId {
         let end = self
             .net
-            .connect(self.tenant, peer.ip(), peer.port(), self.actor, key);
+            .connect(self.tenant, peer.ip(), peer.port(), self.owner(key));
         self.troubles.opened(end, peer, self.net.now_ns());
         end
     }
 
     /// Accepts connections to this tenant.
     pub fn listen(&mut self, port: u16, key: u64) {
-        self.net.accept(self.tenant, port, self.actor, key);
+        self.net.accept(self.tenant, port, self.owner(key));
+    }
+
+    fn owner(&self, key: u64) -> Owner {
+        Owner {
+            actor: self.actor,
+            key,
+            priority: self.priority,
+        }
     }
 
     /// Whether a connection has failed.
@@ -86,6 +96,8 @@ struct Seat {
     tenant: u32,
     /// Index of its plan.
     plan: usize,
+    /// Of its frames.
+    priority: u8,
     actor: Box<dyn Actor>,
 }
 
@@ -102,10 +114,11 @@ impl Cast {
     pub fn new(plans: Vec<(u32, Plan)>) -> Self {
         let mut seats = Vec::new();
         for (index, (tenant, plan)) in plans.iter().enumerate() {
-            for role in &plan.roles {
+            for (number, role) in plan.roles.iter().enumerate() {
                 seats.push(Seat {
                     tenant: *tenant,
                     plan: index,
+                    priority: plan.priority(number),
                     actor: actor(role),
                 });
             }
@@ -127,6 +140,7 @@ impl Cast {
             cast.seats.push(Seat {
                 tenant,
                 plan: index,
+                priority: 0,
                 actor,
             });
         }
@@ -143,6 +157,7 @@ impl Cast {
             troubles: &mut self.troubles[seat.plan],
             tenant: seat.tenant,
             actor: index,
+            priority: seat.priority,
         };
         act(seat.actor.as_mut(), &mut io);
     }
@@ -256,3 +271,6 @@ fn actor(role: &Role) -> Box<dyn Actor> {
         } => Box::new(messages::Sink::new(flow, port, classes)),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,7 +7,7 @@ use std::{
 
 use sluicegate_tcp::Endpoint;
 
-use super::{ALARM, Alarm, End, EndId, Net, source};
+use super::{ALARM, Alarm, End, EndId, Net, Owner, source};
 use crate::{
     letters::Letter,
     packet::{NO_END, Way},
@@ -25,14 +25,7 @@ impl Net {
     }
 
     /// Opens a connection from a tenant; the peer must listen by the time that the SYN arrives.
-    pub fn connect(
-        &mut self,
-        tenant: u32,
-        address: IpAddr,
-        port: u16,
-        actor: u32,
-        key: u64,
-    ) -> EndId {
+    pub fn connect(&mut self, tenant: u32, address: IpAddr, port: u16, owner: Owner) -> EndId {
         let tenants = &self.layout.tenants;
         let peer_tenant = self.layout.tenant_at(address).unwrap_or(tenant);
         let (host, peer_host) = (
@@ -60,16 +53,17 @@ impl Net {
             held: false,
             throttled: false,
             timer_ps: u64::MAX,
-            actor,
-            key,
+            actor: owner.actor,
+            key: owner.key,
+            priority: owner.priority,
         });
         self.attend(id);
         id
     }
 
-    /// A tenant accepts connections on a port for this actor, which calls them `key` at first.
-    pub fn accept(&mut self, tenant: u32, port: u16, actor: u32, key: u64) {
-        self.listeners.insert((tenant, port), (actor, key));
+    /// A tenant accepts connections on a port; they are this owner's at first.
+    pub fn accept(&mut self, tenant: u32, port: u16, owner: Owner) {
+        self.listeners.insert((tenant, port), owner);
     }
 
     /// Writes; returns how many bytes fitted.

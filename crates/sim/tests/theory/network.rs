@@ -9,7 +9,7 @@ use sluicegate_core::{
 use sluicegate_fabric::{Graph, PortConfig, Ports, Routes, graph::PortId};
 use sluicegate_sim::{
     layout::{Far, Tenant},
-    net::{Host, Net, Notice, Parts},
+    net::{Host, Net, Notice, Owner, Parts},
 };
 use sluicegate_tcp::{Config, Events};
 use sluicegate_vswitch::{Vnics, switch};
@@ -20,6 +20,14 @@ const PORT: u16 = 5000;
 /// Actors.
 const SOURCE: u32 = 0;
 const SINK: u32 = 1;
+
+fn owner(actor: u32, key: u64) -> Owner {
+    Owner {
+        actor,
+        key,
+        priority: 0,
+    }
+}
 
 /// One link, alike in both directions.
 #[derive(Clone, Copy)]
@@ -150,8 +158,8 @@ impl Flows {
     pub fn start(mut net: Net, pairs: &[(u32, u32)], bytes: u64) -> Self {
         for (flow, &(from, to)) in (0..).zip(pairs) {
             let port = PORT + flow as u16;
-            net.accept(to, port, SINK, flow);
-            net.connect(from, address(to).into(), port, SOURCE, flow);
+            net.accept(to, port, owner(SINK, flow));
+            net.connect(from, address(to).into(), port, owner(SOURCE, flow));
         }
         Self {
             net,

@@ -27,6 +27,7 @@ fn variant(tenants: usize, kind: TrafficKind, pairs: &[(usize, usize)]) -> Varia
         stop: None,
         port: 5000,
         deadline: None,
+        priority: 0,
     };
     Variant {
         name: "test".into(),
