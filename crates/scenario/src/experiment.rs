@@ -319,6 +319,13 @@ pub enum TrafficKind {
         /// Application's rate limit in bits per second; `None` = none.
         rate_bps: Option<u64>,
     },
+    /// Each pair offers a rate that changes with time. What cannot be written at once is sent later.
+    Phased {
+        /// In order; none is empty.
+        phases: Vec<Phase>,
+        /// FCT class of the time until all that was offered has arrived; `None` = it is not reported.
+        class: Option<String>,
+    },
     /// A cheat: each pair opens a connection, on which the sender then sends segments of its own making, as if there
     /// were neither windows nor congestion control.
     Blast {
@@ -373,19 +380,32 @@ pub enum TrafficKind {
 impl TrafficKind {
     /// Whether it is measured by its goodput.
     pub fn is_bulk(&self) -> bool {
-        matches!(self, Self::Bulk { .. } | Self::Blast { .. })
+        matches!(
+            self,
+            Self::Bulk { .. } | Self::Phased { .. } | Self::Blast { .. }
+        )
     }
 
     /// FCT classes that this traffic reports.
     pub fn classes(&self) -> Vec<String> {
         match self {
             Self::Bulk { .. } | Self::Blast { .. } | Self::PingPong { .. } => Vec::new(),
+            Self::Phased { class, .. } => class.iter().cloned().collect(),
             // One answer of one server, and a whole round of all of them.
             Self::Incast { .. } => vec!["answer".to_owned(), "round".to_owned()],
             Self::Messages { class, .. } | Self::Shuffle { class, .. } => vec![class.clone()],
             Self::Trace { classes, .. } => classes.iter().map(|(_, name)| name.clone()).collect(),
         }
     }
+}
+
+/// A time during which an application offers a constant rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Phase {
+    /// Its end, relative to the start of the run; `None` = the end of the traffic.
+    pub until: Option<Duration>,
+    /// What is offered, in bits per second.
+    pub rate_bps: u64,
 }
 
 /// What decides when the next message of a trace begins.
@@ -596,6 +616,11 @@ impl Variant {
                     load: Load::Offered(rate),
                     ..
                 } => scale(rate),
+                TrafficKind::Phased { phases, .. } => {
+                    phases
+                        .iter_mut()
+                        .for_each(|p| p.rate_bps = (p.rate_bps as f64 * factor) as u64);
+                }
                 TrafficKind::Messages { interval, .. } => *interval = interval.div_f64(factor),
                 _ => {}
             }

@@ -1,9 +1,9 @@
 //! What `[traffic.NAME]` says, and what it refuses.
 
-use std::path::Path;
+use std::{path::Path, time::Duration};
 
 use sluicegate_scenario::{
-    experiment::Variant,
+    experiment::{Phase, TrafficKind, Variant},
     file::{self, Options},
 };
 
@@ -39,4 +39,68 @@ fn every_kind_of_traffic_may_have_a_priority() {
     assert_eq!(priorities.collect::<Vec<_>>(), [7, 0, 3]);
     let text = refusal("[traffic.a]\nkind = 'bulk'\npriority = 8\n");
     assert!(text.contains("t.toml:6:12: traffic.a.priority: "), "{text}");
+}
+
+#[test]
+fn bulk_traffic_may_have_phases() {
+    let variant = one(
+        "[traffic.b]\nkind = 'bulk'\nclass = 'whole'\ndeadline = '3s'\n\
+        phases = [{ until = '100ms', rate = '1.2Gbit' }, { until = '110ms', rate = '0bit' }, { rate = '1Mbit' }]\n",
+    );
+    let phase = |until: Option<u64>, rate_bps| Phase {
+        until: until.map(Duration::from_millis),
+        rate_bps,
+    };
+    let expected = TrafficKind::Phased {
+        phases: vec![
+            phase(Some(100), 1_200_000_000),
+            phase(Some(110), 0),
+            phase(None, 1_000_000),
+        ],
+        class: Some("whole".to_owned()),
+    };
+    assert_eq!(variant.traffic[0].kind, expected);
+    assert!(expected.is_bulk());
+    assert_eq!(expected.classes(), ["whole"]);
+}
+
+#[test]
+fn phases_that_make_no_sense_are_refused_where_they_are_said() {
+    for (keys, expected) in [
+        (
+            "phases = [{ rate = '1Mbit' }, { rate = '2Mbit' }]",
+            "t.toml:6:11: traffic.b.phases[0]: `until` is missing",
+        ),
+        (
+            "phases = [{ until = '2s', rate = '1Mbit' }, { until = '2s', rate = '2Mbit' }]",
+            "t.toml:6:55: traffic.b.phases[1].until: must come after 2s",
+        ),
+        (
+            "phases = [{ until = '2s' }]",
+            "t.toml:6:11: traffic.b.phases[0]: `rate` is missing",
+        ),
+        (
+            "phases = [{ rate = '0bit' }]",
+            "t.toml:6:10: traffic.b.phases: nothing is offered",
+        ),
+        (
+            "phases = []",
+            "t.toml:6:10: traffic.b.phases: must not be empty",
+        ),
+        (
+            "phases = [{ rate = '1bit' }]\nrate = '1bit'",
+            "t.toml:7:1: traffic.b.rate: `phases` say it",
+        ),
+        (
+            "class = 'x'",
+            "t.toml:6:1: traffic.b.class: belongs to bulk",
+        ),
+        (
+            "deadline = '1s'",
+            "t.toml:6:1: traffic.b.deadline: belongs to",
+        ),
+    ] {
+        let text = refusal(&format!("[traffic.b]\nkind = 'bulk'\n{keys}\n"));
+        assert!(text.contains(expected), "{keys}: {text}");
+    }
 }

@@ -112,7 +112,7 @@ pub fn engine(variant: &Variant, seed: u64, threads: usize) -> Result<Engine> {
 /// Bulk flows connect up to so much later.
 fn spread(plan: &mut Plan, most_ns: u64, mut seed: u64) {
     for role in &mut plan.roles {
-        if let Role::Source { span, .. } = role {
+        if let Role::Source { span, .. } | Role::PhasedSource { span, .. } = role {
             let part = u128::from(draw(&mut seed)) * u128::from(most_ns);
             span.begin_ns += (part >> 64) as u64;
         }

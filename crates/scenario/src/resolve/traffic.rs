@@ -1,5 +1,7 @@
 //! `[traffic.*]`: what is sent, when, and on which ports.
 
+mod bulk;
+
 use std::{path::Path, time::Duration};
 
 use sluicegate_policy::{
@@ -89,9 +91,7 @@ fn read_one(
     Some(Traffic {
         name: name.to_owned(),
         kind: match kind? {
-            Kind::Bulk => TrafficKind::Bulk {
-                rate_bps: table.parse("rate", parse_rate),
-            },
+            Kind::Bulk => bulk::read(name, table)?,
             Kind::Blast => read_blast(table)?,
             Kind::PingPong => TrafficKind::PingPong {
                 bytes: read_bytes(table, Some(64))?,
@@ -132,7 +132,9 @@ fn check_start(table: &Table<'_>, total: Duration) {
 
 /// Only what completes can be late.
 fn read_deadline(table: &Table<'_>, kind: Option<Kind>) -> Option<Duration> {
-    if matches!(kind, Some(Kind::Bulk | Kind::Blast | Kind::PingPong)) {
+    let completes = !matches!(kind, Some(Kind::Bulk | Kind::Blast | Kind::PingPong))
+        || kind == Some(Kind::Bulk) && table.get("class").is_some();
+    if !completes {
         table.refuse("deadline", "belongs to traffic with completion times");
         return None;
     }
@@ -171,6 +173,7 @@ fn read_kind(table: &Table<'_>) -> Option<Kind> {
             "load",
             "concurrent",
             "classes",
+            "phases",
         ] {
             table.get(key);
         }

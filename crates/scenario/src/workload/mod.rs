@@ -10,6 +10,7 @@ pub mod collect;
 pub mod errors;
 pub mod meter;
 pub mod offered;
+pub mod phases;
 pub mod plan;
 pub mod planning;
 pub mod tracking;

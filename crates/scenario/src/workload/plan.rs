@@ -89,6 +89,20 @@ pub enum Role {
         /// When.
         span: Span,
     },
+    /// Offers what its phases say on one connection; sends later what cannot be written at once, and closes when
+    /// all is sent.
+    PhasedSource {
+        /// Flow id.
+        flow: u32,
+        /// The sink; a message sink if there is a `class`.
+        peer: SocketAddr,
+        /// In order.
+        phases: Vec<Phase>,
+        /// FCT class of the whole as one message.
+        class: Option<String>,
+        /// When it offers.
+        span: Span,
+    },
     /// Connects, then sends segments of its own making through a raw socket, at `rate_bps` of payload.
     Blaster {
         /// Flow id.
@@ -173,6 +187,15 @@ pub enum Role {
         /// Names of classes, as at the source.
         classes: Vec<String>,
     },
+}
+
+/// A time during which an application offers a constant rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Phase {
+    /// Its end, ns after the start of the run.
+    pub until_ns: u64,
+    /// In bit/s.
+    pub rate_bps: u64,
 }
 
 /// When messages start.

@@ -3,10 +3,10 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use super::plan::{Arrival, Connections, Plan, Role, Schedule, Span, Transfer};
+use super::plan::{self, Arrival, Connections, Plan, Role, Schedule, Span, Transfer};
 use crate::{
     cdf::Cdf,
-    experiment::{Load, Tenant, Traffic, TrafficKind, Variant},
+    experiment::{Load, Phase, Tenant, Traffic, TrafficKind, Variant},
 };
 use anyhow::{Context, bail};
 use rand::{RngExt, seq::SliceRandom};
@@ -166,6 +166,7 @@ impl Planner<'_> {
     fn add(&mut self) -> anyhow::Result<()> {
         match &self.traffic.kind {
             TrafficKind::Bulk { rate_bps } => self.bulk(*rate_bps),
+            TrafficKind::Phased { phases, class } => self.phased(phases, class.as_deref()),
             TrafficKind::Blast {
                 rate_bps,
                 span_bytes,
@@ -246,6 +247,30 @@ impl Planner<'_> {
                     span,
                 },
             );
+        }
+    }
+
+    fn phased(&mut self, phases: &[Phase], class: Option<&str>) {
+        let span = self.span();
+        let phases: Vec<plan::Phase> = (phases.iter())
+            .map(|phase| plan::Phase {
+                until_ns: phase.until.map_or(span.end_ns, ns),
+                rate_bps: phase.rate_bps,
+            })
+            .collect();
+        for flow in self.flows {
+            let role = Role::PhasedSource {
+                flow: flow.id,
+                peer: self.peer(flow),
+                phases: phases.clone(),
+                class: class.map(str::to_owned),
+                span,
+            };
+            self.give(flow.from, role);
+        }
+        match class {
+            Some(class) => self.message_sinks(&[class.to_owned()]),
+            None => self.flows.iter().for_each(|flow| self.sink(flow)),
         }
     }
 

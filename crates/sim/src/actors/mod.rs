@@ -3,6 +3,7 @@
 mod bulk;
 mod incast;
 mod messages;
+mod phased;
 mod ping;
 mod probe;
 mod troubles;
@@ -232,6 +233,13 @@ fn actor(role: &Role) -> Box<dyn Actor> {
             rate_bps,
             span,
         } => Box::new(bulk::Source::new(flow, peer, rate_bps, span)),
+        Role::PhasedSource {
+            flow,
+            peer,
+            phases,
+            class,
+            span,
+        } => Box::new(phased::Source::new(flow, peer, phases, class, span)),
         Role::Blaster { .. } => unreachable!("`limits` refuses it"),
         Role::Sink { flow, port } => Box::new(bulk::Sink::new(flow, port)),
         Role::PingClient {
