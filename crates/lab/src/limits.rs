@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use sluicegate_scenario::experiment::{Action, Link, TenantKind, Variant};
+use sluicegate_scenario::experiment::{Action, Link, TenantKind, Traffic, TrafficKind, Variant};
 
 /// One line for each, with where it is said and what to do.
 pub fn of(variant: &Variant) -> Vec<String> {
@@ -52,9 +52,6 @@ pub fn of(variant: &Variant) -> Vec<String> {
         "read_rate",
         "the lab's tenants read at once",
     );
-    let tagged = variant.traffic.iter().any(|traffic| traffic.priority > 0);
-    let why = "frames of the lab have no priority";
-    cannot(tagged, "traffic", "priority", why);
     let cheat_in_guest = variant
         .tenants
         .iter()
@@ -71,6 +68,26 @@ pub fn of(variant: &Variant) -> Vec<String> {
     for key in simulated {
         cannot(true, "event", key, "the lab has no such event");
     }
+    found.extend(variant.traffic.iter().flat_map(|traffic| {
+        let limits = of_traffic(traffic).into_iter();
+        limits.map(|(key, why)| {
+            let place = variant
+                .places
+                .at(&format!("traffic.{}.{key}", traffic.name));
+            format!("{place}: {why}; simulate it (--world sim)")
+        })
+    }));
+    found
+}
+
+/// Keys of traffic that the lab cannot do, and why.
+fn of_traffic(traffic: &Traffic) -> Vec<(&'static str, &'static str)> {
+    let mut found = Vec::new();
+    let mut cannot = |there: bool, key, why| found.extend(there.then_some((key, why)));
+    let why = "the lab's frames have no priority";
+    cannot(traffic.priority > 0, "priority", why);
+    let phased = matches!(traffic.kind, TrafficKind::Phased { .. });
+    cannot(phased, "phases", "the lab's applications have one rate");
     found
 }
 
@@ -145,6 +162,22 @@ mod tests {
             "{}",
             found[0]
         );
+    }
+
+    #[test]
+    fn traffic_that_only_the_simulator_has_is_refused_where_it_is_said() {
+        let found = limits(
+            "topology = 'dumbbell'\n",
+            "priority = 0\n[traffic.c]\nkind = 'bulk'\npriority = 3\nphases = [{ rate = '1Mbit' }]\n",
+        );
+        let expected = [
+            "t.toml:8:12: traffic.c.priority: ",
+            "t.toml:9:10: traffic.c.phases: ",
+        ];
+        assert_eq!(found.len(), expected.len(), "{found:#?}");
+        for (line, place) in found.iter().zip(expected) {
+            assert!(line.starts_with(place), "{line} against {place}");
+        }
     }
 
     #[test]
