@@ -811,7 +811,10 @@ impl Net {
         let made = made + duplicates.sum::<u64>();
         let on_links: u64 = ports.map(|port| self.ports.underway(port)).sum();
         let in_fabric = fabric.map_or(0, |fabric| fabric.underway(&self.ports.pool));
-        let in_adapters = self.converged.as_ref().map_or(0, |converged| converged.kept());
+        let in_adapters = self
+            .converged
+            .as_ref()
+            .map_or(0, |converged| converged.kept());
         let underway = on_links + in_switches + in_fabric + in_adapters;
         let waiting: u64 = self.hosts.iter().map(|host| host.troubles.waiting()).sum();
         let over = self.handed + self.consumed + self.policed + self.exported + absorbed;

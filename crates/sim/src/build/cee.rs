@@ -22,13 +22,9 @@ pub(super) fn converged(
     }
     let (ports, hosts) = (specs.len() as u32, variant.hosts.len());
     let fabric = Cee::new(config.clone(), specs, hosts, variant.switches.len(), seed);
-    Ok(Converged::new(
-        fabric,
-        ports,
-        stacks,
-        hosts,
-        reorders(variant),
-    ))
+    let highest = variant.traffic.iter().map(|traffic| traffic.priority).max();
+    let converged = Converged::new(fabric, ports, stacks, hosts, reorders(variant));
+    Ok(converged.with_lanes(1 + highest.unwrap_or(0)))
 }
 
 fn spec(

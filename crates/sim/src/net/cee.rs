@@ -75,7 +75,9 @@ impl Net {
 
     /// How many priorities the scenario has.
     pub(super) fn lanes(&self) -> u8 {
-        self.converged.as_ref().map_or(1, |converged| converged.lanes)
+        self.converged
+            .as_ref()
+            .map_or(1, |converged| converged.lanes)
     }
 
     /// The exit of a host's switch for a priority.
@@ -109,7 +111,7 @@ impl Net {
         let departure = Departure {
             source: host,
             destination: self.ports.pool[packet].host,
-            priority: 0,
+            priority: self.ends[end as usize].priority,
             sender: end,
         };
         converged
@@ -333,8 +335,13 @@ impl Net {
                 .resequencer(host, from)
                 .and_then(|kept| kept.give_up(now_ps, PATIENCE_PS));
             self.take_following(port, host, from);
-            let is_kept = self.resequencer(host, from).is_some_and(|kept| kept.kept() > 0);
-            next_ps = next_ps.into_iter().chain(until_ps.filter(|_| is_kept)).min();
+            let is_kept = self
+                .resequencer(host, from)
+                .is_some_and(|kept| kept.kept() > 0);
+            next_ps = next_ps
+                .into_iter()
+                .chain(until_ps.filter(|_| is_kept))
+                .min();
         }
         if let Some(at_ps) = next_ps {
             self.wheel.push(at_ps, source(RESEQUENCE, host.into()));

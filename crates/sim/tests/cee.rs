@@ -1,0 +1,94 @@
+//! Tenants on converged Ethernet.
+
+mod support;
+
+use sluicegate_fabric::cee::{CeeConfig, PfcConfig, QcnConfig, QcnParams};
+use sluicegate_scenario::{
+    results::VariantResult,
+    world::{Unobserved, World},
+};
+use sluicegate_sim::{Sim, Threads};
+use support::experiment;
+
+/// Seven senders, one receiver, FreeBSD 9 as in the thesis (Table 2.1).
+const MANY_TO_ONE: &str = "warmup = '20ms'
+duration = '200ms'
+[network]
+topology = 'star'
+hosts = 8
+rate = '10Gbit'
+delay = '100ns'
+[sim]
+transmit_delay = '9500ns'
+receive_delay = '24us'
+jitter = '1us'
+[tenant.default]
+congestion_control = 'reno'
+profile = 'freebsd9'
+[traffic.load]
+kind = 'bulk'
+from = ['h2', 'h3', 'h4', 'h5', 'h6', 'h7', 'h8']
+to = 'h1'
+";
+
+fn run(text: &str, cee: CeeConfig) -> VariantResult {
+    let mut experiment = experiment(text);
+    let mut sim = Sim {
+        threads: Threads::Auto,
+    };
+    experiment.variants[0].cee = Some(cee);
+    let variant = &experiment.variants[0];
+    let outcome = sim.run(&experiment, variant, 1, &mut Unobserved);
+    outcome.expect("it runs").result
+}
+
+fn drops(result: &VariantResult) -> u64 {
+    let links = result.links.iter();
+    links.flat_map(|link| link.drops.values()).sum()
+}
+
+fn lossless() -> CeeConfig {
+    CeeConfig {
+        pfc: Some(PfcConfig::default()),
+        ..CeeConfig::default()
+    }
+}
+
+#[test]
+fn flow_control_spares_tcp_its_losses() {
+    let lossy = run(MANY_TO_ONE, CeeConfig::default());
+    let paused = run(MANY_TO_ONE, lossless());
+    assert!(drops(&lossy) > 100, "{}", drops(&lossy));
+    assert_eq!(drops(&paused), 0);
+    for result in [&lossy, &paused] {
+        assert!(result.goodput_bps.sum > 8.5e9, "{:?}", result.goodput_bps);
+    }
+    let retransmits =
+        |result: &VariantResult| -> u64 { result.flows.iter().map(|flow| flow.retransmits).sum() };
+    assert!(retransmits(&lossy) > 0);
+    assert_eq!(retransmits(&paused), 0);
+}
+
+#[test]
+fn notifications_keep_a_queue_short() {
+    let queue = |result: &VariantResult| {
+        let link = result.links.iter().find(|link| link.id == "switch>h1");
+        link.expect("the link to the sink").queue_bytes.p50
+    };
+    let paused = run(MANY_TO_ONE, lossless());
+    let notified = CeeConfig {
+        qcn: Some(QcnConfig {
+            priorities: 0xff,
+            params: QcnParams::thesis(66_000),
+        }),
+        ..lossless()
+    };
+    let notified = run(MANY_TO_ONE, notified);
+    assert!(
+        queue(&notified) < queue(&paused) / 2.0,
+        "{} and {}",
+        queue(&notified),
+        queue(&paused)
+    );
+    assert_eq!(drops(&notified), 0);
+}
