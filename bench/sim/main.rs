@@ -6,6 +6,9 @@
 //! - **permutation**: XGFT(3; 8,8,4; 1,8,8), 256 servers, full bisection, a fixed permutation, 4 MB per flow,
 //!   D-mod-k routing, DCTCP likewise.
 //! - **permutation-2**: the same on two threads.
+//! - **cee-permutation**: the same on converged Ethernet: eight priorities, each an eighth of the flows, pauses on
+//!   the wire, congestion notification, a share for each of eight traffic classes. Beside a plain permutation, by
+//!   turns of simulated time, and the ratio of what a hop takes.
 //! - **scale-N**: XGFT(3) of N servers like the permutation, 1 MB per flow: what a hop costs as networks grow.
 //!
 //! `make bench-sim CASES='incast permutation'` runs some only.
@@ -28,13 +31,19 @@ use sluicegate_core::{
     aqm::{Aqm, AqmParams},
     cc::Algorithm,
 };
-use sluicegate_fabric::{Graph, PortConfig, Ports, Routes};
+use sluicegate_fabric::{
+    Graph, PortConfig, Ports, Routes,
+    cee::{
+        Cee, CeeConfig, EtsClass, EtsConfig, Pause, PfcConfig, Place, PortSpec, QcnConfig,
+        QcnParams,
+    },
+};
 use sluicegate_scenario::workload::{Plan, Report};
 use sluicegate_sim::{
     actors::{Actor, Cast, Io},
     engine::{Engine, Part},
     layout::{Far, Layout, Partition, Tenant},
-    net::{EndId, Host, Net},
+    net::{Converged, EndId, Host, Net},
 };
 use sluicegate_tcp::Config;
 use sluicegate_vswitch::switch;
@@ -49,9 +58,10 @@ const PORT: u16 = 5000;
 /// Longer than any case takes.
 const END_PS: u64 = 1_000 * 1_000_000_000_000;
 
-const CASES: [&str; 6] = [
+const CASES: [&str; 7] = [
     "incast",
     "permutation",
+    "cee-permutation",
     "permutation-2",
     "scale-64",
     "scale-1024",
@@ -84,7 +94,7 @@ fn run(name: &str) -> Result<()> {
     let tree = |m: [u32; 3], w: [u32; 3]| Graph::xgft(&m, &w).map_err(anyhow::Error::msg);
     let (graph, bytes, threads) = match name {
         "incast" => (star(17), 10_000_000, 1),
-        "permutation" => (tree([8, 8, 4], [1, 8, 8])?, 4_000_000, 1),
+        "permutation" | "cee-permutation" => (tree([8, 8, 4], [1, 8, 8])?, 4_000_000, 1),
         "permutation-2" => (tree([8, 8, 4], [1, 8, 8])?, 4_000_000, 2),
         "scale-64" => (tree([4, 4, 4], [1, 4, 4])?, 4_000_000, 1),
         "scale-1024" => (tree([16, 8, 8], [1, 16, 8])?, 1_000_000, 1),
@@ -99,7 +109,10 @@ fn run(name: &str) -> Result<()> {
             .filter(|(from, to)| from != to)
             .collect(),
     };
-    measure(name, &graph, &pairs, bytes, threads)
+    match name {
+        "cee-permutation" => compare(name, &graph, &pairs, bytes),
+        _ => measure(name, &graph, &pairs, bytes, threads),
+    }
 }
 
 fn star(hosts: u32) -> Graph {
@@ -195,7 +208,8 @@ fn plan() -> Plan {
         series_interval_ns: 1,
         cwnd_interval_ns: 1,
         roles: Vec::new(),
-        priorities: Vec::new(),
+        // Of each pair the sink, then the source.
+        priorities: (0..1024).map(|role| (role / 2 % 8) as u8).collect(),
     }
 }
 
@@ -211,16 +225,11 @@ fn stack() -> Config {
 }
 
 fn ports(graph: &Graph) -> Result<Ports<sluicegate_sim::packet::Packet>> {
-    let aqm = Aqm::Threshold {
-        k_bytes: THRESHOLD_PACKETS * PACKET_BYTES,
-        drop_not_ect: false,
-    };
-    let aqm = AqmParams::new(aqm, RATE_BPS, PACKET_BYTES).map_err(anyhow::Error::msg)?;
     let switch = PortConfig {
         rate_bps: RATE_BPS,
         delay_ps: LINK_DELAY_PS,
         limit_bytes: BUFFER_PACKETS * u64::from(PACKET_BYTES),
-        aqm,
+        aqm: switch_aqm(true)?,
         jitter_ps: 0,
         jitter_mean_ps: 0,
         burst_ps: 0,
@@ -248,7 +257,7 @@ fn ports(graph: &Graph) -> Result<Ports<sluicegate_sim::packet::Packet>> {
     Ok(ports)
 }
 
-fn layout(graph: &Graph, threads: usize) -> Layout {
+fn layout(graph: &Graph, threads: usize, cee: bool) -> Layout {
     let stack = Arc::new(stack());
     let tenant = |host| Tenant {
         host: host as u16,
@@ -258,6 +267,9 @@ fn layout(graph: &Graph, threads: usize) -> Layout {
     let hosts = graph.hosts();
     let mut far = Far::of(graph);
     far.extend((0..hosts).map(|host| Far::Host(host as u16)));
+    if cee {
+        far.extend((0..hosts).map(|_| Far::Adapter));
+    }
     let tenants = (0..hosts).map(tenant).collect();
     let partition = Partition::new(graph, threads);
     Layout::new(
@@ -276,8 +288,9 @@ fn engine(
     bytes: u64,
     threads: usize,
     done: &Arc<Done>,
+    cee: Option<&CeeConfig>,
 ) -> Result<Engine> {
-    let layout = Arc::new(layout(graph, threads));
+    let layout = Arc::new(layout(graph, threads, cee.is_some()));
     let mut casts: Vec<Vec<(u32, Box<dyn Actor>)>> = Vec::new();
     casts.resize_with(layout.partition.parts(), Vec::new);
     let links = 2 * graph.links().len() as u32;
@@ -297,18 +310,173 @@ fn engine(
     let machine = |host| {
         let adapter = graph.adjacent(host)[0].0;
         let ports = [adapter, links + host];
-        Host::new(host as u16, ports, switch::Config::straight(), None)
+        let config = match cee {
+            Some(_) => switch::Config::turns(),
+            None => switch::Config::straight(),
+        };
+        Host::new(host as u16, ports, config, None)
     };
     let part = |(part, actors)| {
         let machines = (0..graph.hosts()).map(machine).collect();
+        let mut net = Net::part(Arc::clone(&layout), part, ports(graph)?, machines, 1);
+        if let Some(config) = cee {
+            let hosts = graph.hosts();
+            for host in 0..hosts {
+                net.ports.add(stack_port(), (links + hosts + host).into());
+            }
+            net.converge(converged(graph, config)?);
+        }
         Ok(Part {
-            net: Net::part(Arc::clone(&layout), part, ports(graph)?, machines, 1),
+            net,
             cast: Cast::of(&plan(), actors),
         })
     };
     let parts = casts.into_iter().enumerate().map(part);
     let parts = parts.collect::<Result<_>>()?;
     Ok(Engine::new(layout, parts, LINK_DELAY_PS))
+}
+
+/// Everything that converged Ethernet has.
+fn cee() -> CeeConfig {
+    let class = |priority| EtsClass {
+        priorities: 1u8 << priority,
+        share: Some(if priority < 4 { 12 } else { 13 }),
+    };
+    CeeConfig {
+        pfc: Some(PfcConfig {
+            pause: Pause::Wire {
+                response_ps: 600_000,
+                headroom_bytes: None,
+            },
+            ..PfcConfig::default()
+        }),
+        qcn: Some(QcnConfig {
+            priorities: 0xff,
+            params: QcnParams::thesis(66_000),
+        }),
+        ets: EtsConfig {
+            classes: (0..8).map(class).collect(),
+        },
+        ..CeeConfig::default()
+    }
+}
+
+/// From sockets to an adapter, in no time.
+fn stack_port() -> PortConfig {
+    PortConfig {
+        rate_bps: 1_000_000_000_000_000,
+        delay_ps: 0,
+        limit_bytes: 1 << 40,
+        aqm: AqmParams::default(),
+        jitter_ps: 0,
+        jitter_mean_ps: 0,
+        burst_ps: 0,
+        overhead_bytes: 0,
+    }
+}
+
+fn converged(graph: &Graph, config: &CeeConfig) -> Result<Converged> {
+    let hosts = graph.hosts();
+    let place = |node: u32| match node.checked_sub(hosts) {
+        None => Place::Host(node as u16),
+        Some(switch) => Place::Switch(switch),
+    };
+    let mut specs = Vec::new();
+    for &(a, b) in graph.links() {
+        for (near, far) in [(a, b), (b, a)] {
+            specs.push(PortSpec {
+                near: place(near),
+                far: place(far),
+                rate_bps: RATE_BPS,
+                propagation_ps: LINK_DELAY_PS - 500_000,
+                processing_ps: 500_000,
+                aqm: switch_aqm(near >= hosts)?,
+                frame_bytes: PACKET_BYTES,
+            });
+        }
+    }
+    let (links, switches) = (specs.len() as u32, (graph.nodes() - hosts) as usize);
+    let fabric = Cee::new(config.clone(), specs, hosts as usize, switches, 1);
+    let converged = Converged::new(fabric, links, links + hosts, hosts as usize, false);
+    Ok(converged.with_lanes(8))
+}
+
+/// K of a switch; a host marks nothing.
+fn switch_aqm(is_switch: bool) -> Result<AqmParams> {
+    let aqm = Aqm::Threshold {
+        k_bytes: THRESHOLD_PACKETS * PACKET_BYTES,
+        drop_not_ect: false,
+    };
+    match is_switch {
+        true => AqmParams::new(aqm, RATE_BPS, PACKET_BYTES).map_err(anyhow::Error::msg),
+        false => Ok(AqmParams::default()),
+    }
+}
+
+/// A network and how long it has taken so far.
+struct Timed {
+    engine: Engine,
+    done: Arc<Done>,
+    seconds: f64,
+}
+
+impl Timed {
+    fn new(
+        graph: &Graph,
+        pairs: &[(u32, u32)],
+        bytes: u64,
+        cee: Option<&CeeConfig>,
+    ) -> Result<Self> {
+        let done = Arc::new(Done::default());
+        let mut engine = engine(graph, pairs, bytes, 1, &done, cee)?;
+        engine.begin();
+        Ok(Self {
+            engine,
+            done,
+            seconds: 0.0,
+        })
+    }
+
+    fn run_until(&mut self, until_ps: u64) -> Result<()> {
+        let start = Instant::now();
+        self.engine.run_until(until_ps, &mut |_, _| Ok(()))?;
+        self.seconds += start.elapsed().as_secs_f64();
+        Ok(())
+    }
+
+    fn ns_per_hop(&self) -> f64 {
+        self.seconds * 1e9 / self.engine.hops() as f64
+    }
+}
+
+/// Turns of simulated time by which networks are compared.
+const TURN_PS: u64 = 50_000_000;
+
+/// Converged Ethernet beside a plain network with the same flows.
+fn compare(name: &str, graph: &Graph, pairs: &[(u32, u32)], bytes: u64) -> Result<()> {
+    let mut plain = Timed::new(graph, pairs, bytes, None)?;
+    let mut converged = Timed::new(graph, pairs, bytes, Some(&cee()))?;
+    let all = pairs.len() as u64;
+    let is_done = |timed: &Timed| timed.done.flows.load(Ordering::Relaxed) == all;
+    for turn in 1.. {
+        for timed in [&mut plain, &mut converged] {
+            timed.run_until(turn * TURN_PS)?;
+        }
+        if is_done(&plain) && is_done(&converged) {
+            break;
+        }
+        ensure!(turn * TURN_PS < END_PS, "{name}: flows do not end");
+    }
+    converged.engine.account()?;
+    println!(
+        "{name}: {:.1} M packet-hops/s, {:.0} ns/hop, {:.2} of a plain hop ({:.0} ns), {} MB for both",
+        1e3 / converged.ns_per_hop(),
+        converged.ns_per_hop(),
+        converged.ns_per_hop() / plain.ns_per_hop(),
+        plain.ns_per_hop(),
+        resident_mb()?
+    );
+    Ok(())
 }
 
 fn measure(
@@ -319,7 +487,7 @@ fn measure(
     threads: usize,
 ) -> Result<()> {
     let done = Arc::new(Done::default());
-    let mut engine = engine(graph, pairs, bytes, threads, &done)?;
+    let mut engine = engine(graph, pairs, bytes, threads, &done, None)?;
     let start = Instant::now();
     engine.begin();
     engine.run_until(END_PS, &mut |_, _| Ok(()))?;

@@ -184,6 +184,7 @@ fn net(
     if let Some(converged) = converged {
         net.converge(converged?);
     }
+    net.may_impair = variant.links.iter().any(|link| !link.impairment.is_none());
     for (id, tenant) in (0..).zip(&variant.tenants) {
         net.set_read_rate(id, tenant.read_rate_bps);
     }

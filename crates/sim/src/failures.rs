@@ -63,6 +63,7 @@ impl Net {
 
     /// From now on a link does this to frames, in both directions.
     pub fn impair(&mut self, link: usize, change: impl Fn(&Impairment) -> Impairment) {
+        self.may_impair = true;
         for port in [2 * link, 2 * link + 1] {
             let impairment = change(&self.ports.impairment(port));
             self.ports.set_impairment(port, impairment);

@@ -142,6 +142,8 @@ pub struct Net {
     /// What links are, where they are of converged Ethernet, and how many ports they have there.
     pub converged: Option<Box<Converged>>,
     converged_ports: u32,
+    /// Some link has done something to frames, or does.
+    pub(crate) may_impair: bool,
     /// Servers. Those of other parts stay idle.
     pub hosts: Vec<Host>,
     /// Ends that a SYN made.
@@ -237,6 +239,7 @@ impl Net {
             asides: Vec::new(),
             converged: None,
             converged_ports: 0,
+            may_impair: false,
             hosts,
             accepted: HashMap::new(),
             listeners: HashMap::new(),

@@ -36,6 +36,8 @@ pub(super) struct Adapter {
     numbers: Vec<Vec<u32>>,
     /// By priority: queues that may send, in turn.
     ready: [VecDeque<u32>; PRIORITIES],
+    /// Bit p: `ready[p]` has one.
+    waiting: u8,
     /// Queues that wait for their rate.
     delayed: BinaryHeap<Reverse<(u64, u32)>>,
     /// Bytes of each priority that have been given room, those on their way down the stack included.
@@ -69,6 +71,7 @@ pub(super) fn adapters(cee: &Cee, hosts: usize, seed: u64) -> Vec<Adapter> {
             queues: Vec::new(),
             numbers: vec![Vec::new(); PRIORITIES],
             ready: Default::default(),
+            waiting: 0,
             delayed: BinaryHeap::new(),
             reserved_bytes: [0; PRIORITIES],
             queued_bytes: 0,
@@ -128,6 +131,7 @@ impl Adapter {
             self.delayed.push(Reverse((at_ps, queue)));
         } else {
             self.ready[usize::from(voq.priority)].push_back(queue);
+            self.waiting |= 1 << voq.priority;
         }
     }
 
@@ -142,11 +146,14 @@ impl Adapter {
         }
     }
 
-    /// Bit p: priority p has a queue that may send.
-    fn waiting(&self) -> u8 {
-        (0..PRIORITIES).fold(0, |bits, priority| {
-            bits | u8::from(!self.ready[priority].is_empty()) << priority
-        })
+    /// The next queue of a priority that may send.
+    fn next(&mut self, priority: usize) -> Option<u32> {
+        let ready = &mut self.ready[priority];
+        let queue = ready.pop_front();
+        if ready.is_empty() {
+            self.waiting &= !(1 << priority);
+        }
+        queue
     }
 }
 
@@ -215,9 +222,7 @@ impl Cee {
         voq.number = voq.number.wrapping_add(1);
         voq.frames.push(pool, handle);
         adapter.queued_bytes += bytes;
-        let stats = &mut self.stats[adapter.port as usize];
-        stats.accepted += 1;
-        stats.accepted_bytes += bytes;
+        self.ports[adapter.port as usize].accept(bytes as u32);
         if !voq.listed {
             let params = self.config.qcn.as_ref().map(|qcn| &qcn.params);
             adapter.list(number, now_ps, params);
@@ -249,7 +254,7 @@ impl Cee {
         };
         let params = self.config.qcn.as_ref().map(|qcn| &qcn.params);
         adapter.release_delayed(now_ps, params);
-        let eligible = adapter.waiting() & open;
+        let eligible = adapter.waiting & open;
         if eligible == 0 {
             return self.arm_delayed(port, host);
         }
@@ -278,7 +283,7 @@ impl Cee {
         now_ps: u64,
     ) {
         let adapter = &mut self.adapters[usize::from(host)];
-        let Some(queue) = adapter.ready[priority].pop_front() else {
+        let Some(queue) = adapter.next(priority) else {
             return;
         };
         let params = self.config.qcn.as_ref().map(|qcn| &qcn.params);
@@ -314,7 +319,7 @@ impl Cee {
         let (free_ps, open) = (state.free_ps, state.open());
         let adapter = &self.adapters[usize::from(host)];
         let open = if adapter.babbles { u8::MAX } else { open };
-        if adapter.waiting() & open != 0 {
+        if adapter.waiting & open != 0 {
             self.arm(port, free_ps);
         } else {
             self.arm_delayed(port, host);
@@ -392,6 +397,7 @@ impl Cee {
             voq.listed = false;
         }
         adapter.ready.iter_mut().for_each(VecDeque::clear);
+        adapter.waiting = 0;
         adapter.delayed.clear();
         adapter.queued_bytes = 0;
         for &handle in &lost {

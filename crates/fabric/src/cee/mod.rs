@@ -20,14 +20,14 @@ use sluicegate_core::aqm::{AqmParams, Red};
 
 use crate::{
     graph::PortId,
-    pool::Handle,
+    pool::{Handle, NIL, Pool},
     port::{Drop, Frame, PS_PER_S},
 };
 
 use self::{
     adapter::Adapter,
     pause::Pauses,
-    port::{Port, Queue},
+    port::{Class, Port, Queue},
     switch::Memory,
 };
 pub use self::{
@@ -154,6 +154,7 @@ pub struct CeeStats {
 pub struct Cee {
     config: CeeConfig,
     ports: Vec<Port>,
+    classes: Vec<Class>,
     queues: Vec<[Queue; PRIORITIES]>,
     /// By port and priority, where there are congestion points.
     points: Vec<CongestionPoint>,
@@ -162,6 +163,8 @@ pub struct Cee {
     specs: Vec<PortSpec>,
     /// By port, bytes in the buffer at its far end.
     ingress: Vec<[u32; PRIORITIES]>,
+    /// By port, room above XOFF there.
+    headroom: Vec<u32>,
     /// Of them, those that lie in the headroom of a shared memory.
     headroom_used: Vec<[u32; PRIORITIES]>,
     pauses: Vec<Pauses>,
@@ -195,8 +198,10 @@ impl Cee {
         let notified = config.qcn.map_or(0, |qcn| qcn.priorities);
         let points = if notified == 0 { 0 } else { count * PRIORITIES };
         let random = |port: usize| seed ^ (port as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let (ports, classes) = port::ports(&config, &specs, switches);
         let mut cee = Self {
-            ports: port::ports(&config, &specs, switches),
+            ports,
+            classes,
             queues: vec![[Queue::default(); PRIORITIES]; count],
             points: std::iter::repeat_with(CongestionPoint::new)
                 .take(points)
@@ -204,6 +209,7 @@ impl Cee {
             reds: vec![Red::default(); count * PRIORITIES],
             selections: specs.iter().map(|_| Ets::new(&config.ets)).collect(),
             ingress: vec![[0; PRIORITIES]; count],
+            headroom: Vec::new(),
             headroom_used: vec![[0; PRIORITIES]; count],
             pauses: specs.iter().map(|_| Pauses::default()).collect(),
             stats: vec![CeeStats::default(); count],
@@ -220,6 +226,8 @@ impl Cee {
             specs,
             config,
         };
+        let headroom = (0..count as PortId).map(|port| cee.compute_headroom_bytes(port));
+        cee.headroom = headroom.map(|bytes| bytes as u32).collect();
         cee.memories = switch::memories(&cee, switches);
         cee.adapters = adapter::adapters(&cee, hosts, seed);
         cee
@@ -236,8 +244,40 @@ impl Cee {
     }
 
     /// What a port counted.
-    pub fn stats(&self, port: PortId) -> &CeeStats {
-        &self.stats[port as usize]
+    pub fn stats(&self, port: PortId) -> CeeStats {
+        let state = &self.ports[port as usize];
+        CeeStats {
+            accepted: state.accepted,
+            accepted_bytes: state.accepted_bytes,
+            ..self.stats[port as usize]
+        }
+    }
+
+    /// Reads what [`Cee::arrive`] is about to need, and gives the frame; the number says nothing.
+    #[inline]
+    pub fn touch_arrival<'a, F: CeeFrame>(
+        &self,
+        pool: &'a Pool<F>,
+        port: PortId,
+    ) -> Option<(&'a F, u64)> {
+        let first = self.ports[port as usize].first;
+        if first == NIL {
+            return None;
+        }
+        let (frame, _, next_ps) = pool.look(first);
+        let tag = self.tags.get(first as usize);
+        Some((frame, next_ps ^ u64::from(tag.map_or(0, |tag| tag.number))))
+    }
+
+    /// Reads what [`Cee::forward`] is about to need at the port where a frame leaves; the number says nothing.
+    #[inline]
+    pub fn touch_forward<F: CeeFrame>(&self, pool: &Pool<F>, port: PortId) -> u64 {
+        let at = port as usize;
+        let state = &self.ports[at];
+        let point = self.points.get(at * PRIORITIES);
+        pool.touch(state.last)
+            ^ u64::from(self.queues[at][0].bytes)
+            ^ point.map_or(0, CongestionPoint::touch)
     }
 
     /// Bytes queued at a port, all priorities together.

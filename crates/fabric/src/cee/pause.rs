@@ -109,11 +109,12 @@ impl Cee {
     /// A pause frame goes before all that waits, behind what is being sent.
     fn say_on_wire(&mut self, port: PortId, frame: PauseFrame, response_ps: u64, now_ps: u64) {
         let back = port ^ 1;
+        let serialization_ps = self.serialization_ps(back, CONTROL_BYTES);
         let state = &mut self.ports[back as usize];
         if state.down {
             return;
         }
-        let leaves_ps = state.free_ps.max(now_ps) + state.serialization_ps(CONTROL_BYTES);
+        let leaves_ps = state.free_ps.max(now_ps) + serialization_ps;
         state.free_ps = leaves_ps;
         if state.watched {
             self.effects.push(Effect::PauseSent(back, frame, leaves_ps));

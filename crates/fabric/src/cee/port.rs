@@ -23,10 +23,10 @@ pub(super) struct Port {
     pub free_ps: u64,
     /// When this port is asked to transmit.
     pub armed_ps: u64,
-    /// From a frame's first bit, or its last, to its arrival.
-    delay_ps: u64,
-    ps_per_byte_q16: u64,
+    pub accepted: u64,
+    pub accepted_bytes: u64,
     pub queued_bytes: u32,
+    class: u16,
     /// Bit p: frames of priority p wait.
     pub waiting: u8,
     /// Bit p: the far end has paused priority p.
@@ -37,6 +37,29 @@ pub(super) struct Port {
     pub watched: bool,
     /// It sends for a host.
     pub is_adapter: bool,
+    /// Averages its queue, or marks above a threshold.
+    pub manages: Manages,
+}
+
+const _: () = assert!(size_of::<Port>() == 64);
+
+/// What becomes of frames that find a queue empty.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Manages {
+    /// Nothing.
+    Nothing,
+    /// Nothing: a threshold is above.
+    Backlogs,
+    /// They count for an average.
+    Averages,
+}
+
+/// What ports alike share.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) struct Class {
+    /// From a frame's first bit, or its last, to its arrival.
+    delay_ps: u64,
+    ps_per_byte_q16: u64,
     /// Frames arrive with their header.
     cut: bool,
 }
@@ -84,9 +107,13 @@ impl Queue {
     }
 }
 
-/// Idle ports. A switch hears of a frame by its header if no port of the switch is faster than the link that it
-/// comes by: else it would have to send what is not there yet.
-pub(super) fn ports(config: &CeeConfig, specs: &[PortSpec], switches: usize) -> Vec<Port> {
+/// Idle ports, and their classes. A switch hears of a frame by its header if no port of the switch is faster than the
+/// link that it comes by: else it would have to send what is not there yet.
+pub(super) fn ports(
+    config: &CeeConfig,
+    specs: &[PortSpec],
+    switches: usize,
+) -> (Vec<Port>, Vec<Class>) {
     let mut fastest_bps = vec![0; switches];
     for spec in specs {
         if let Place::Switch(switch) = spec.near {
@@ -94,21 +121,9 @@ pub(super) fn ports(config: &CeeConfig, specs: &[PortSpec], switches: usize) -> 
             *fastest_bps = spec.rate_bps.max(*fastest_bps);
         }
     }
-    let port = |spec: &PortSpec| Port {
-        first: NIL,
-        last: NIL,
-        first_ps: 0,
-        free_ps: 0,
-        armed_ps: NEVER,
+    let class = |spec: &PortSpec| Class {
         delay_ps: spec.propagation_ps + spec.processing_ps,
         ps_per_byte_q16: ps_per_byte_q16(spec.rate_bps),
-        queued_bytes: 0,
-        waiting: 0,
-        paused: 0,
-        stormed: 0,
-        down: false,
-        watched: false,
-        is_adapter: matches!(spec.near, Place::Host(_)),
         cut: match spec.far {
             Place::Host(_) => false,
             Place::Switch(switch) => {
@@ -116,10 +131,53 @@ pub(super) fn ports(config: &CeeConfig, specs: &[PortSpec], switches: usize) -> 
             }
         },
     };
-    specs.iter().map(port).collect()
+    let mut classes: Vec<Class> = Vec::new();
+    let mut ports = Vec::with_capacity(specs.len());
+    for spec in specs {
+        let class = class(spec);
+        let known = classes.iter().position(|known| *known == class);
+        let class = known.unwrap_or_else(|| {
+            classes.push(class);
+            classes.len() - 1
+        });
+        ports.push(Port::new(class as u16, spec));
+    }
+    (ports, classes)
 }
 
 impl Port {
+    fn new(class: u16, spec: &PortSpec) -> Self {
+        Self {
+            first: NIL,
+            last: NIL,
+            first_ps: 0,
+            free_ps: 0,
+            armed_ps: NEVER,
+            accepted: 0,
+            accepted_bytes: 0,
+            queued_bytes: 0,
+            class,
+            waiting: 0,
+            paused: 0,
+            stormed: 0,
+            down: false,
+            watched: false,
+            is_adapter: matches!(spec.near, Place::Host(_)),
+            manages: match spec.aqm.kind {
+                0 => Manages::Nothing,
+                1 => Manages::Backlogs,
+                _ => Manages::Averages,
+            },
+        }
+    }
+
+    /// A frame joins what it sends.
+    #[inline]
+    pub fn accept(&mut self, bytes: u32) {
+        self.accepted += 1;
+        self.accepted_bytes += u64::from(bytes);
+    }
+
     /// Bit p: priority p may be sent.
     pub fn open(&self) -> u8 {
         !(self.paused | self.stormed)
@@ -128,18 +186,21 @@ impl Port {
     pub fn is_idle(&self, now_ps: u64) -> bool {
         self.free_ps <= now_ps
     }
-
-    /// Whether frames arrive with their header.
-    pub fn is_cut(&self) -> bool {
-        self.cut
-    }
-
-    pub fn serialization_ps(&self, bytes: u32) -> u64 {
-        time_ps(bytes, self.ps_per_byte_q16)
-    }
 }
 
 impl Cee {
+    /// Whether frames arrive at the far end with their header.
+    pub(super) fn is_cut(&self, port: PortId) -> bool {
+        self.classes[usize::from(self.ports[port as usize].class)].cut
+    }
+
+    /// What so many bytes take on a port's line.
+    #[inline]
+    pub(super) fn serialization_ps(&self, port: PortId, bytes: u32) -> u64 {
+        let class = &self.classes[usize::from(self.ports[port as usize].class)];
+        time_ps(bytes, class.ps_per_byte_q16)
+    }
+
     /// The owner is asked to call [`Cee::transmit`] at this time, unless it will do so earlier.
     #[inline]
     pub(super) fn arm(&mut self, port: PortId, at_ps: u64) {
@@ -207,10 +268,10 @@ impl Cee {
         now_ps: u64,
     ) {
         let state = &mut self.ports[port as usize];
-        let serialization_ps = state.serialization_ps(pool[handle].bytes());
-        state.free_ps = now_ps + serialization_ps;
-        let from_ps = if state.cut { now_ps } else { state.free_ps };
-        let arrival_ps = from_ps + state.delay_ps;
+        let class = &self.classes[usize::from(state.class)];
+        state.free_ps = now_ps + time_ps(pool[handle].bytes(), class.ps_per_byte_q16);
+        let from_ps = if class.cut { now_ps } else { state.free_ps };
+        let arrival_ps = from_ps + class.delay_ps;
         pool.sent(handle, arrival_ps);
         let before = std::mem::replace(&mut state.last, handle);
         if state.first == NIL {

@@ -44,6 +44,12 @@ impl CongestionPoint {
         Self::default()
     }
 
+    /// Reads it; the number says nothing.
+    #[inline]
+    pub(super) fn touch(&self) -> u64 {
+        self.queue_old
+    }
+
     /// A frame of `frame_bytes` has joined and the queue holds `queue_bytes` with it: what its source is told, if it is
     /// the one that is sampled and there is congestion. `random` is the state of [`draw`].
     pub fn arrival(

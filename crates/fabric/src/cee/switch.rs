@@ -4,6 +4,7 @@ use sluicegate_core::aqm::{Arrival, Arriving};
 
 use super::{
     Buffer, Cee, CeeFrame, Effect, Notification, PRIORITIES, Pause, Place, Tag, config::Span,
+    port::Manages,
 };
 use crate::{
     graph::PortId,
@@ -47,6 +48,10 @@ pub(super) fn memories(cee: &Cee, switches: usize) -> Vec<Memory> {
 impl Cee {
     /// Room of each lossless priority above XOFF in the buffer at a port's far end.
     pub fn headroom_bytes(&self, port: PortId) -> u64 {
+        self.headroom[port as usize].into()
+    }
+
+    pub(super) fn compute_headroom_bytes(&self, port: PortId) -> u64 {
         let Some(pfc) = &self.config.pfc else {
             return 0;
         };
@@ -80,7 +85,7 @@ impl Cee {
             },
             frame_bytes: there.frame_bytes.max(back.frame_bytes),
         };
-        span.headroom_bytes(self.ports[port as usize].is_cut(), response_ps.unwrap_or(0))
+        span.headroom_bytes(self.is_cut(port), response_ps.unwrap_or(0))
     }
 
     /// A frame that has come by `from` leaves a switch by `to`, now or when its turn comes; or it is dropped.
@@ -96,18 +101,19 @@ impl Cee {
         let tag = &mut self.tags[handle as usize];
         (tag.ingress, tag.buffered) = (from, false);
         let tag = *tag;
-        if let Some(cause) = self.refuses(pool, to, handle, tag, now_ps) {
-            return self.lose(pool, to, handle, cause);
-        }
-        let stats = &mut self.stats[to as usize];
-        stats.accepted += 1;
-        stats.accepted_bytes += u64::from(bytes);
         let bit = 1u8 << tag.priority;
         let state = &self.ports[to as usize];
-        let goes_through = state.waiting & bit == 0
+        let goes_through = state.waiting & (bit | state.open()) == 0
             && state.open() & bit != 0
-            && state.waiting & state.open() == 0
-            && state.is_idle(now_ps);
+            && state.is_idle(now_ps)
+            && !state.down;
+        // What goes through takes no room, and finds no queue.
+        if !goes_through || state.manages == Manages::Averages {
+            if let Some(cause) = self.refuses(pool, to, handle, tag, now_ps) {
+                return self.lose(pool, to, handle, cause);
+            }
+        }
+        self.ports[to as usize].accept(bytes);
         if goes_through {
             self.start(pool, to, handle, now_ps);
         } else {
@@ -135,7 +141,7 @@ impl Cee {
         if let Some(cause) = self.has_no_room(to, tag, pool[handle].bytes()) {
             return Some(cause);
         }
-        if self.specs[to as usize].aqm.kind == 0 {
+        if self.ports[to as usize].manages == Manages::Nothing {
             return None;
         }
         self.judge(pool, to, handle, tag, now_ps)
@@ -259,7 +265,13 @@ impl Cee {
         if self.lossless & 1 << priority != 0 {
             self.pause_if_full(tag.ingress, priority, now_ps);
         }
-        self.kicks.push(to);
+        let state = &self.ports[to as usize];
+        let (free_ps, can) = (state.free_ps, state.open() & 1 << priority != 0);
+        if can && free_ps > now_ps {
+            self.arm(to, free_ps);
+        } else if can {
+            self.kicks.push(to);
+        }
     }
 
     /// A frame is about to join the buffer of its input: in a shared memory, the part that all share or headroom.

@@ -141,7 +141,7 @@ impl Cast {
             cast.seats.push(Seat {
                 tenant,
                 plan: index,
-                priority: 0,
+                priority: plan.priority(cast.seats.len()),
                 actor,
             });
         }

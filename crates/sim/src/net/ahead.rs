@@ -1,5 +1,6 @@
 //! Reading ahead.
 
+use sluicegate_fabric::graph::PortId;
 use sluicegate_tcp::Endpoint;
 
 use super::{KIND_BITS, Net, PORT};
@@ -16,10 +17,13 @@ impl Net {
                 continue;
             }
             let port = (source & ((1 << KIND_BITS) - 1)) as usize;
-            if port < self.converged_ports as usize {
-                continue;
-            }
-            let Some((packet, following)) = self.ports.touch_arrival(port) else {
+            let fabric = self.converged.as_ref().map(|converged| &converged.fabric);
+            let fabric = fabric.filter(|_| port < self.converged_ports as usize);
+            let arrival = match fabric {
+                Some(fabric) => fabric.touch_arrival(&self.ports.pool, port as PortId),
+                None => self.ports.touch_arrival(port),
+            };
+            let Some((packet, following)) = arrival else {
                 continue;
             };
             let (host, path) = (usize::from(packet.host), packet.path);
@@ -33,7 +37,11 @@ impl Net {
                     Some(self.hosts[usize::from(host)].adapter)
                 }
             };
-            sum ^= following ^ out.map_or(0, |out| self.ports.touch_offer(out as usize));
+            let touch = |out: PortId| match fabric {
+                Some(fabric) => fabric.touch_forward(&self.ports.pool, out),
+                None => self.ports.touch_offer(out as usize),
+            };
+            sum ^= following ^ out.map_or(0, touch);
         }
         std::hint::black_box(sum);
     }

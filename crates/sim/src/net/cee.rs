@@ -30,6 +30,8 @@ pub struct Converged {
     pub stacks: u32,
     /// Priorities that are used are below this.
     pub lanes: u8,
+    /// The longest frame.
+    frame_bytes: u32,
     /// By receiving host, source and priority; `None` = nothing can overtake.
     resequencers: Option<Vec<HashMap<(u16, u8), Resequencer<Handle>>>>,
 }
@@ -38,7 +40,9 @@ impl Converged {
     /// Of a fabric whose stacks' ports begin at `stacks`. Frames that have overtaken others wait for them in the
     /// receiving adapter, if `reorders`.
     pub fn new(fabric: Cee, ports: u32, stacks: u32, hosts: usize, reorders: bool) -> Self {
+        let specs = (0..ports).map(|port| fabric.spec(port).frame_bytes);
         Self {
+            frame_bytes: specs.max().unwrap_or(0),
             fabric,
             ports,
             stacks,
@@ -68,7 +72,7 @@ impl Net {
     }
 
     /// What a port of the fabric counted.
-    pub fn fabric_stats(&self, port: PortId) -> Option<&CeeStats> {
+    pub fn fabric_stats(&self, port: PortId) -> Option<CeeStats> {
         let converged = self.converged.as_ref()?;
         (port < converged.ports).then(|| converged.fabric.stats(port))
     }
@@ -88,19 +92,26 @@ impl Net {
         }
     }
 
-    /// Tells a host's switch for which priorities its adapter has room.
+    /// Tells a host's switch for which priorities its adapter has room. The adapter says when that may have changed.
     pub(super) fn look_at_lanes(&mut self, host: u16) {
-        let adapter = self.hosts[usize::from(host)].adapter;
         for priority in 0..self.lanes() {
-            let side = self.lane(priority);
-            let Some(converged) = &mut self.converged else {
-                return;
-            };
-            let bytes = converged.fabric.spec(adapter).frame_bytes;
-            let has_room = converged.fabric.has_room(host, priority, bytes);
-            let switch = &mut self.hosts[usize::from(host)].switch;
-            switch.set_ready(side, has_room);
+            self.look_at_lane(host, self.lane(priority));
         }
+    }
+
+    /// The same for one of them.
+    pub(super) fn look_at_lane(&mut self, host: u16, side: Side) {
+        let Some(converged) = &mut self.converged else {
+            return;
+        };
+        let machine = &mut self.hosts[usize::from(host)];
+        let priority = match side {
+            Side::Lane(priority) => priority,
+            _ => 0,
+        };
+        let bytes = converged.frame_bytes;
+        let has_room = converged.fabric.has_room(host, priority, bytes);
+        machine.switch.set_ready(side, has_room);
     }
 
     /// A packet of an end goes down its host's stack.
@@ -160,7 +171,7 @@ impl Net {
         self.carry_out();
         match arrived {
             None => {}
-            Some(packet) if self.ports.is_impaired(port as usize) => {
+            Some(packet) if self.may_impair && self.ports.is_impaired(port as usize) => {
                 self.arrive_impaired(port, packet);
             }
             Some(packet) => self.hand_over(port, packet),

@@ -130,8 +130,10 @@ impl Net {
 
     /// What an end has to send, if it may, on a host where somebody may have to wait.
     pub(super) fn attend_in_turn(&mut self, host: u16, end: EndId) {
-        self.settle(host);
-        self.look_at_adapter(host);
+        if self.converged.is_none() {
+            self.settle(host);
+            self.look_at_adapter(host);
+        }
         if !self.ends[end as usize].held {
             while self.may_send(host, end) && self.transmit(host, end) == Some(true) {}
         }
@@ -196,7 +198,7 @@ impl Net {
         let Waiting { packet, end } = waiting;
         if to.is_uplink() && self.converged.is_some() {
             self.descend(host, end, packet);
-            return self.look_at_adapter(host);
+            return self.look_at_lane(host, to);
         }
         let port = self.hosts[usize::from(host)].port(to);
         let payload = self.ports.pool[packet].payload();
