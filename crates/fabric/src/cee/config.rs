@@ -180,6 +180,14 @@ impl QcnParams {
             extra_fast_recovery: true,
         }
     }
+
+    /// The defaults of IEEE8021-CN-MIB (802.1Q clause 17): the thesis' but for the set point and the least rate.
+    pub fn standard() -> Self {
+        Self {
+            min_rate_bps: 5_000_000,
+            ..Self::thesis(26_000)
+        }
+    }
 }
 
 impl Default for EtsConfig {

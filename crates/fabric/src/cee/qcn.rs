@@ -249,3 +249,6 @@ fn cycle(params: &QcnParams, length: u64, stage: u32) -> u64 {
         length / 2
     }
 }
+
+#[cfg(test)]
+mod tests;
