@@ -88,6 +88,8 @@ fn of_traffic(traffic: &Traffic) -> Vec<(&'static str, &'static str)> {
     cannot(traffic.priority > 0, "priority", why);
     let phased = matches!(traffic.kind, TrafficKind::Phased { .. });
     cannot(phased, "phases", "the lab's applications have one rate");
+    let unknown = traffic.kind.is_datagrams();
+    cannot(unknown, "kind", "the lab has no traffic of this kind");
     found
 }
 
@@ -168,11 +170,13 @@ mod tests {
     fn traffic_that_only_the_simulator_has_is_refused_where_it_is_said() {
         let found = limits(
             "topology = 'dumbbell'\n",
-            "priority = 0\n[traffic.c]\nkind = 'bulk'\npriority = 3\nphases = [{ rate = '1Mbit' }]\n",
+            "priority = 0\n[traffic.c]\nkind = 'bulk'\npriority = 3\nphases = [{ rate = '1Mbit' }]\n\
+            [traffic.d]\nkind = 'datagrams'\nrate = '1Mbit'\n",
         );
         let expected = [
             "t.toml:8:12: traffic.c.priority: ",
             "t.toml:9:10: traffic.c.phases: ",
+            "t.toml:11:8: traffic.d.kind: ",
         ];
         assert_eq!(found.len(), expected.len(), "{found:#?}");
         for (line, place) in found.iter().zip(expected) {

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     results::{
-        Conditions, FctQuantiles, FlowResult, Goodput, LinkResult, Quantiles, QueueQuantiles,
-        Samples, VariantResult,
+        Conditions, Datagrams, FctQuantiles, FlowResult, Goodput, LinkResult, Quantiles,
+        QueueQuantiles, Samples, VariantResult,
     },
     stats::median,
     world::Outcome,
@@ -140,8 +140,26 @@ fn merge_flow(all: &[&FlowResult]) -> FlowResult {
         retransmits: sums(all, |flow| flow.retransmits),
         timeouts: sums(all, |flow| flow.timeouts),
         srtt_us: medians(all, |flow| flow.srtt_us),
+        datagrams: merge_datagrams(all),
         ..all[0].clone()
     }
+}
+
+fn merge_datagrams(all: &[&FlowResult]) -> Option<Datagrams> {
+    let all: Vec<&Datagrams> = all
+        .iter()
+        .filter_map(|flow| flow.datagrams.as_ref())
+        .collect();
+    (!all.is_empty()).then(|| Datagrams {
+        sent: sums(&all, |one| one.sent),
+        sent_bytes: sums(&all, |one| one.sent_bytes),
+        received: sums(&all, |one| one.received),
+        received_bytes: sums(&all, |one| one.received_bytes),
+        lost: sums(&all, |one| one.lost),
+        lost_bytes: sums(&all, |one| one.lost_bytes),
+        socket_drops: sums(&all, |one| one.socket_drops),
+        socket_dropped_bytes: sums(&all, |one| one.socket_dropped_bytes),
+    })
 }
 
 fn merge_rtt(runs: &[VariantResult]) -> Quantiles {

@@ -1,4 +1,5 @@
-//! Flow-size distributions: reading them from `bytes,cdf` files, and sampling.
+//! Distributions of flow sizes, and of times between flows: reading them from `bytes,cdf` and `ns,cdf` files, and
+//! sampling.
 //!
 //! Public files of this kind differ in ways that silently change an experiment: sizes in bytes or
 //! packets, probabilities up to 1 or up to 100, a mean on the first line. Here the header must say
@@ -21,14 +22,26 @@ const BUILT_IN: [(&str, &str); 3] = [
     ("hadoop", include_str!("../data/hadoop.csv")),
 ];
 
+/// The web-search distribution, scaled to the mean sizes in bytes of the zOVN thesis's background flows
+/// (section 2.6.3, "28 KB and 583 K").
+const SCALED: [(&str, u64); 2] = [("background-medium", 28_000), ("background-large", 583_000)];
+
 impl Cdf {
     /// Names of the distributions that come with the program.
     pub fn built_in_names() -> impl Iterator<Item = &'static str> {
-        BUILT_IN.iter().map(|(name, _)| *name)
+        let scaled = SCALED.iter().map(|(name, _)| *name);
+        BUILT_IN.iter().map(|(name, _)| *name).chain(scaled)
     }
 
     /// A distribution that comes with the program.
     pub fn built_in(name: &str) -> Option<Self> {
+        if let Some((name, mean_bytes)) = SCALED.iter().find(|(known, _)| *known == name) {
+            let scaled = Self::built_in("websearch")?.with_mean(*mean_bytes);
+            return Some(Self {
+                name: (*name).to_owned(),
+                ..scaled
+            });
+        }
         let (name, text) = BUILT_IN.iter().find(|(known, _)| *known == name)?;
         Self::parse(name, text).ok()
     }
@@ -38,6 +51,21 @@ impl Cdf {
     /// # Errors
     /// The first line that is wrong or could be read in two ways.
     pub fn parse(name: &str, text: &str) -> Result<Self, Problem> {
+        let advice = "without it sizes could be packets and probabilities per cent; add it once \
+                     you know, and leave out any line that holds a mean";
+        Self::parse_with("bytes,cdf", advice, name, text)
+    }
+
+    /// Reads a file of times in the same form, with the header `ns,cdf`.
+    ///
+    /// # Errors
+    /// As [`Cdf::parse`].
+    pub fn parse_times(name: &str, text: &str) -> Result<Self, Problem> {
+        let advice = "without it times could be in any unit; add it once they are in ns";
+        Self::parse_with("ns,cdf", advice, name, text)
+    }
+
+    fn parse_with(header: &str, advice: &str, name: &str, text: &str) -> Result<Self, Problem> {
         let refuse = |line: usize, reason: String, advice: &str| Problem {
             file: name.to_owned(),
             line,
@@ -50,13 +78,12 @@ impl Cdf {
             .zip(text.lines().map(str::trim))
             .filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
         match lines.next() {
-            Some((_, "bytes,cdf")) => {}
+            Some((_, line)) if line == header => {}
             other => {
                 return Err(refuse(
                     other.map_or(1, |(line, _)| line),
-                    "the header `bytes,cdf` is missing".to_owned(),
-                    "without it sizes could be packets and probabilities per cent; add it once \
-                     you know, and leave out any line that holds a mean",
+                    format!("the header `{header}` is missing"),
+                    advice,
                 ));
             }
         }
@@ -110,6 +137,15 @@ impl Cdf {
             let ((low, low_p), (high, high_p)) = (pair[0], pair[1]);
             sum + (high_p - low_p) * (low as f64 + high as f64) / 2.0
         })
+    }
+
+    /// The same distribution with every flow longer or shorter by one factor, so that this is their mean.
+    pub fn with_mean(mut self, mean_bytes: u64) -> Self {
+        let factor = mean_bytes as f64 / self.mean_bytes();
+        for (bytes, _) in &mut self.points {
+            *bytes = (*bytes as f64 * factor).round() as u64;
+        }
+        self
     }
 
     /// The same distribution with every larger flow shortened to `max_bytes`.
@@ -219,6 +255,24 @@ mod tests {
             .sum();
         let sampled = sum / f64::from(steps);
         assert!((sampled / cdf.mean_bytes() - 1.0).abs() < 1e-3);
+    }
+
+    #[test]
+    fn a_distribution_has_the_mean_that_it_is_given() {
+        for mean_bytes in [28_000, 583_000, 40_000_000] {
+            let cdf = Cdf::built_in("websearch").unwrap().with_mean(mean_bytes);
+            let error = cdf.mean_bytes() / mean_bytes as f64 - 1.0;
+            assert!(error.abs() < 1e-3, "{mean_bytes}: {error}");
+        }
+    }
+
+    #[test]
+    fn times_and_sizes_are_not_mixed_up() {
+        let times = Cdf::parse_times("t", "ns,cdf\n1000,0\n3000,1\n").unwrap();
+        assert_eq!(times.sample(0.5), 2_000);
+        assert!(Cdf::parse("t", "ns,cdf\n1000,0\n3000,1\n").is_err());
+        let problem = Cdf::parse_times("t", "bytes,cdf\n1,1\n").unwrap_err();
+        assert!(problem.reason.contains("`ns,cdf` is missing"), "{problem}");
     }
 
     #[test]

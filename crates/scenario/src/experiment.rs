@@ -334,6 +334,15 @@ pub enum TrafficKind {
         /// Its sequence numbers: so many bytes from the oldest not acknowledged on, over and over.
         span_bytes: u64,
     },
+    /// Each pair's sender sends datagrams (UDP), whatever becomes of them.
+    Datagrams {
+        /// Payload of a full one.
+        bytes: u16,
+        /// When they are sent.
+        pace: Pace,
+        /// What waits at a sender for its adapter at most, in bytes of payload; its socket drops the rest.
+        socket_buffer_bytes: u64,
+    },
     /// A request of `bytes`, an echo of `bytes`, on one connection, over and over: the RTT probe.
     PingPong {
         /// Bytes each way.
@@ -386,15 +395,109 @@ impl TrafficKind {
         )
     }
 
+    /// Whether it is sent over UDP.
+    pub fn is_datagrams(&self) -> bool {
+        matches!(self, Self::Datagrams { .. })
+    }
+
     /// FCT classes that this traffic reports.
     pub fn classes(&self) -> Vec<String> {
         match self {
-            Self::Bulk { .. } | Self::Blast { .. } | Self::PingPong { .. } => Vec::new(),
+            Self::Bulk { .. }
+            | Self::Blast { .. }
+            | Self::PingPong { .. }
+            | Self::Datagrams { .. } => Vec::new(),
             Self::Phased { class, .. } => class.iter().cloned().collect(),
             // One answer of one server, and a whole round of all of them.
             Self::Incast { .. } => vec!["answer".to_owned(), "round".to_owned()],
             Self::Messages { class, .. } | Self::Shuffle { class, .. } => vec![class.clone()],
             Self::Trace { classes, .. } => classes.iter().map(|(_, name)| name.clone()).collect(),
+        }
+    }
+}
+
+/// When datagrams are sent.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Pace {
+    /// One after the other at so many bits of payload per second.
+    Rate(u64),
+    /// Bursts, each at once.
+    Bursts {
+        /// Bytes of payload of each.
+        sizes: Sizes,
+        /// When they begin.
+        arrivals: Arrivals,
+    },
+}
+
+/// How large something is each time.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Sizes {
+    /// Always so many bytes.
+    Fixed(u64),
+    /// Drawn.
+    Drawn(crate::cdf::Cdf),
+}
+
+impl Sizes {
+    /// Mean in bytes.
+    pub fn mean_bytes(&self) -> f64 {
+        match self {
+            Self::Fixed(bytes) => *bytes as f64,
+            Self::Drawn(cdf) => cdf.mean_bytes(),
+        }
+    }
+}
+
+/// Times from the begin of one thing to the begin of the next.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Arrivals {
+    /// Always the same; the first within one of them after the start.
+    Fixed {
+        /// In seconds.
+        interval_s: f64,
+    },
+    /// A Poisson process.
+    Exponential {
+        /// Mean in seconds.
+        mean_s: f64,
+    },
+    /// Log-normal: ln of a time is normal.
+    Lognormal {
+        /// Median in seconds.
+        median_s: f64,
+        /// Standard deviation of ln of a time.
+        sigma: f64,
+    },
+    /// From a distribution of times in ns.
+    Drawn {
+        /// The distribution.
+        cdf: crate::cdf::Cdf,
+        /// Times are so much longer.
+        factor: f64,
+    },
+}
+
+impl Arrivals {
+    /// Mean in seconds.
+    pub fn mean_s(&self) -> f64 {
+        match self {
+            Self::Fixed { interval_s } => *interval_s,
+            Self::Exponential { mean_s } => *mean_s,
+            Self::Lognormal { median_s, sigma } => median_s * f64::exp(sigma * sigma / 2.0),
+            Self::Drawn { cdf, factor } => cdf.mean_bytes() / 1e9 * factor,
+        }
+    }
+
+    /// Everything takes so much longer.
+    fn stretch(&mut self, factor: f64) {
+        match self {
+            Self::Fixed { interval_s: time_s }
+            | Self::Exponential { mean_s: time_s }
+            | Self::Lognormal {
+                median_s: time_s, ..
+            }
+            | Self::Drawn { factor: time_s, .. } => *time_s *= factor,
         }
     }
 }
@@ -621,6 +724,10 @@ impl Variant {
                         .iter_mut()
                         .for_each(|p| p.rate_bps = (p.rate_bps as f64 * factor) as u64);
                 }
+                TrafficKind::Datagrams { pace, .. } => match pace {
+                    Pace::Rate(rate_bps) => scale(rate_bps),
+                    Pace::Bursts { arrivals, .. } => arrivals.stretch(1.0 / factor),
+                },
                 TrafficKind::Messages { interval, .. } => *interval = interval.div_f64(factor),
                 _ => {}
             }

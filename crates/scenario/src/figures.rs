@@ -3,7 +3,7 @@
 //! | figure | meaning |
 //! |---|---|
 //! | `goodput_bps.(sum\|mean\|jain)` | over bulk flows |
-//! | `flows.TENANT.FIELD`, `traffic.TABLE.FIELD`, `flows.all.FIELD` | `goodput_bps`, `retransmits`, `timeouts`, `count` summed, `srtt_us` and `jain` over the bulk flows of a sending tenant or a traffic table |
+//! | `flows.TENANT.FIELD`, `traffic.TABLE.FIELD`, `flows.all.FIELD` | `goodput_bps`, `retransmits`, `timeouts`, `count`, `socket_drops` summed, `srtt_us`, `jain` and `loss` (of datagrams) over the flows of a sending tenant or a traffic table |
 //! | `rtt_us.(count\|p50\|p99\|p999\|max)` | of the ping-pong probes |
 //! | `fct_us.CLASS.(count\|mean\|p50\|p99\|p999\|missed)` | of a class of flows; `missed` is the fraction beyond the deadline |
 //! | `intervals.NAME.goodput_bps.(sum\|mean\|jain)` | over bulk flows that were active throughout the interval |
@@ -16,7 +16,7 @@ use sluicegate_policy::{problem::Complaint, table::nearest};
 
 use crate::{
     experiment::Variant,
-    results::{FlowResult, Goodput, LinkResult, VariantResult},
+    results::{Datagrams, FlowResult, Goodput, LinkResult, VariantResult},
     stats,
 };
 
@@ -102,6 +102,8 @@ const FLOW: &[&str] = &[
     "count",
     "srtt_us",
     "jain",
+    "loss",
+    "socket_drops",
 ];
 const LINK: &[&str] = &[
     "rate_bps",
@@ -360,8 +362,26 @@ fn flows_value(flows: &[&FlowResult], field: &str) -> Option<f64> {
         "retransmits" => values(|f| f.retransmits as f64).iter().sum(),
         "timeouts" => values(|f| f.timeouts as f64).iter().sum(),
         "jain" => stats::jain(&values(|f| f.goodput_bps)),
+        "loss" => loss(flows)?,
+        "socket_drops" => datagrams(flows, |d| d.socket_drops)?,
         _ => stats::mean(&values(|f| f.srtt_us)),
     })
+}
+
+/// Lost bytes of those of which the fate is known; `None` without datagrams.
+fn loss(flows: &[&FlowResult]) -> Option<f64> {
+    let lost = datagrams(flows, |d| d.lost_bytes)?;
+    let known = lost + datagrams(flows, |d| d.received_bytes)?;
+    (known > 0.0).then(|| lost / known)
+}
+
+/// Summed over flows of datagrams; `None` if there is none.
+fn datagrams(flows: &[&FlowResult], of: fn(&Datagrams) -> u64) -> Option<f64> {
+    let counted = flows.iter().filter_map(|flow| flow.datagrams.as_ref());
+    counted
+        .map(of)
+        .reduce(|sum, one| sum + one)
+        .map(|sum| sum as f64)
 }
 
 fn links_value(links: &[&LinkResult], field: &LinkField) -> Option<f64> {

@@ -120,6 +120,9 @@ pub struct FlowResult {
     pub to: String,
     /// The tenant's own congestion control.
     pub tenant_cc: String,
+    /// What it is sent over.
+    #[serde(default, skip_serializing_if = "Protocol::is_tcp")]
+    pub protocol: Protocol,
     /// Payload received per second of measured time.
     pub goodput_bps: f64,
     /// Segments retransmitted, from the sender's TCP_INFO.
@@ -128,6 +131,48 @@ pub struct FlowResult {
     pub timeouts: u64,
     /// Smoothed RTT at the end, from the sender.
     pub srtt_us: f64,
+    /// What became of datagrams; absent of TCP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub datagrams: Option<Datagrams>,
+}
+
+/// What a flow is sent over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Protocol {
+    /// TCP.
+    #[default]
+    Tcp,
+    /// UDP.
+    Udp,
+}
+
+impl Protocol {
+    /// What results say nothing of.
+    pub fn is_tcp(&self) -> bool {
+        *self == Self::Tcp
+    }
+}
+
+/// Datagrams of a flow that were sent in the measured window.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Datagrams {
+    /// Taken by the sender's socket.
+    pub sent: u64,
+    /// Their payload in bytes.
+    pub sent_bytes: u64,
+    /// Received.
+    pub received: u64,
+    /// Their payload in bytes.
+    pub received_bytes: u64,
+    /// Not received, though a later one was.
+    pub lost: u64,
+    /// Their payload in bytes.
+    pub lost_bytes: u64,
+    /// Dropped by the sender's socket, which was full; neither sent nor lost.
+    pub socket_drops: u64,
+    /// Their payload in bytes.
+    pub socket_dropped_bytes: u64,
 }
 
 /// Quantiles of a sample in microseconds.

@@ -3,7 +3,7 @@
 use std::{path::Path, time::Duration};
 
 use sluicegate_scenario::{
-    experiment::{Phase, TrafficKind, Variant},
+    experiment::{Arrivals, Pace, Phase, Sizes, TrafficKind, Variant},
     file::{self, Options},
 };
 
@@ -101,6 +101,93 @@ fn phases_that_make_no_sense_are_refused_where_they_are_said() {
         ),
     ] {
         let text = refusal(&format!("[traffic.b]\nkind = 'bulk'\n{keys}\n"));
+        assert!(text.contains(expected), "{keys}: {text}");
+    }
+}
+
+fn pace(keys: &str) -> Pace {
+    let variant = one(&format!("[traffic.u]\nkind = 'datagrams'\n{keys}\n"));
+    match &variant.traffic[0].kind {
+        TrafficKind::Datagrams {
+            bytes: 1472,
+            pace,
+            socket_buffer_bytes: 256_000,
+        } => pace.clone(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn datagrams_have_a_rate_or_bursts() {
+    assert_eq!(pace("rate = '8Mbit'"), Pace::Rate(8_000_000));
+    let bursts = |arrivals| Pace::Bursts {
+        sizes: Sizes::Fixed(28_000),
+        arrivals,
+    };
+    for (keys, arrivals) in [
+        ("interval = '2ms'", Arrivals::Exponential { mean_s: 2e-3 }),
+        ("load = '224Mbit'", Arrivals::Exponential { mean_s: 1e-3 }),
+        (
+            "interval = '2ms'\narrivals = 'fixed'",
+            Arrivals::Fixed { interval_s: 2e-3 },
+        ),
+        (
+            "arrivals = { kind = 'lognormal', median = '1ms', sigma = 2.0 }",
+            Arrivals::Lognormal {
+                median_s: 1e-3,
+                sigma: 2.0,
+            },
+        ),
+    ] {
+        assert_eq!(
+            pace(&format!("burst = '28KB'\n{keys}")),
+            bursts(arrivals),
+            "{keys}"
+        );
+    }
+    let Pace::Bursts { sizes, arrivals } = pace("bursts = 'background-large'\nload = '1Gbit'")
+    else {
+        panic!()
+    };
+    assert!((sizes.mean_bytes() / 583e3 - 1.0).abs() < 1e-3);
+    assert!((arrivals.mean_s() / (583e3 * 8.0 / 1e9) - 1.0).abs() < 1e-3);
+}
+
+#[test]
+fn datagrams_that_make_no_sense_are_refused_where_they_are_said() {
+    for (keys, expected) in [
+        ("", "t.toml:4:1: traffic.u: `rate` is missing"),
+        ("burst = '1KB'", "t.toml:4:1: traffic.u: `load` is missing"),
+        (
+            "rate = '1Mbit'\nload = '1Mbit'",
+            "t.toml:7:1: traffic.u.load: belongs to bursts",
+        ),
+        (
+            "rate = '1Mbit'\nbytes = '2KB'",
+            "t.toml:7:9: traffic.u.bytes: must lie between 1B and 1472B",
+        ),
+        (
+            "rate = '1Mbit'\nsocket_buffer = '1KB'",
+            "t.toml:7:17: traffic.u.socket_buffer: must lie",
+        ),
+        (
+            "rate = '1Mbit'\ndeadline = '1s'",
+            "t.toml:7:1: traffic.u.deadline: belongs to",
+        ),
+        (
+            "burst = '1KB'\narrivals = 'x.csv'",
+            "t.toml:7:12: traffic.u.arrivals: x.csv cannot be read",
+        ),
+        (
+            "burst = '1KB'\narrivals = { kind = 'exponential', mean = '0s' }",
+            "t.toml:7:43: traffic.u.arrivals.mean: must not be zero",
+        ),
+        (
+            "burst = '1KB'\nload = '1Mbit'\narrivals = { kind = 'exponential', mean = '1s' }",
+            "t.toml:7:1: traffic.u.load: `arrivals` say it",
+        ),
+    ] {
+        let text = refusal(&format!("[traffic.u]\nkind = 'datagrams'\n{keys}\n"));
         assert!(text.contains(expected), "{keys}: {text}");
     }
 }

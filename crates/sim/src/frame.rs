@@ -6,13 +6,14 @@ use sluicegate_core::{
     segment::{self as core, option as found},
     wire,
 };
-use sluicegate_tcp::segment::{Segment, flags, option};
+use sluicegate_tcp::segment::{Segment, ecn, flags, option};
 
-use crate::packet::{Blocks, Packet};
+use crate::packet::{Blocks, Packet, UDP_HEADER_BYTES};
 
 const ETHERTYPE_IPV4: u16 = 0x0800;
 const ETHERTYPE_IPV6: u16 = 0x86dd;
 const PROTOCOL_TCP: u8 = 6;
+const PROTOCOL_UDP: u8 = 17;
 /// Initial TTL and hop limit of Linux; switches forward frames, so that nothing lowers it.
 const HOP_LIMIT: u8 = 64;
 const DO_NOT_FRAGMENT: u16 = 0x4000;
@@ -37,15 +38,17 @@ pub fn mac(host: u16) -> [u8; 6] {
 
 /// Writes the frame into `out`, in place of what was there.
 pub fn write(out: &mut Vec<u8>, packet: &Packet, blocks: &Blocks, route: &Route) {
+    if packet.is_datagram() {
+        return write_datagram(out, packet, route);
+    }
     let segment = packet.segment(blocks);
     let view = packet.view(blocks, core::Direction::FromTenant);
     let tcp_bytes = usize::from(view.header_len) + usize::from(segment.payload);
-    out.clear();
-    out.extend(mac(route.hosts[1]));
-    out.extend(mac(route.hosts[0]));
+    ethernet(out, route);
     match (route.from.ip(), route.to.ip()) {
         (IpAddr::V4(from), IpAddr::V4(to)) => {
-            let ip = ipv4(segment.ecn, [from.octets(), to.octets()], tcp_bytes);
+            let ends = [from.octets(), to.octets()];
+            let ip = ipv4(PROTOCOL_TCP, segment.ecn, ends, tcp_bytes);
             out.extend(ETHERTYPE_IPV4.to_be_bytes());
             out.extend(ip);
             tcp(out, &segment, &view, route, tcp_bytes, |tcp| {
@@ -53,13 +56,67 @@ pub fn write(out: &mut Vec<u8>, packet: &Packet, blocks: &Blocks, route: &Route)
             });
         }
         (from, to) => {
-            let ip = ipv6(segment.ecn, [octets(from), octets(to)], tcp_bytes);
+            let ends = [octets(from), octets(to)];
+            let ip = ipv6(PROTOCOL_TCP, segment.ecn, ends, tcp_bytes);
             out.extend(ETHERTYPE_IPV6.to_be_bytes());
             out.extend(ip);
             tcp(out, &segment, &view, route, tcp_bytes, |tcp| {
                 wire::tcp_checksum_v6(&ip, tcp)
             });
         }
+    }
+}
+
+/// In place of what was there.
+fn ethernet(out: &mut Vec<u8>, route: &Route) {
+    out.clear();
+    out.extend(mac(route.hosts[1]));
+    out.extend(mac(route.hosts[0]));
+}
+
+fn write_datagram(out: &mut Vec<u8>, packet: &Packet, route: &Route) {
+    let bytes = UDP_HEADER_BYTES as u16 + packet.payload();
+    ethernet(out, route);
+    let addresses = match (route.from.ip(), route.to.ip()) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => {
+            let ends = [from.octets(), to.octets()];
+            out.extend(ETHERTYPE_IPV4.to_be_bytes());
+            out.extend(ipv4(PROTOCOL_UDP, ecn::NOT_ECT, ends, bytes.into()));
+            ends.concat()
+        }
+        (from, to) => {
+            let ends = [octets(from), octets(to)];
+            out.extend(ETHERTYPE_IPV6.to_be_bytes());
+            out.extend(ipv6(PROTOCOL_UDP, ecn::NOT_ECT, ends, bytes.into()));
+            ends.concat()
+        }
+    };
+    let start = out.len();
+    let (from, to) = (route.from.port(), route.to.port());
+    out.extend(
+        [from, to, bytes, 0]
+            .iter()
+            .flat_map(|field| field.to_be_bytes()),
+    );
+    let checksum = udp_checksum(&addresses, &out[start..], bytes);
+    out[start + 6..].copy_from_slice(&checksum);
+    out.resize(start + usize::from(bytes), 0);
+}
+
+/// RFC 768, over the pseudo header of IPv4 or IPv6 (RFC 8200 section 8.1). Payload of zeros changes nothing.
+fn udp_checksum(addresses: &[u8], header: &[u8], bytes: u16) -> [u8; 2] {
+    let words = [addresses, header]
+        .into_iter()
+        .flat_map(|part| part.chunks_exact(2));
+    let words = words.map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
+    let mut sum = words.sum::<u32>() + u32::from(PROTOCOL_UDP) + u32::from(bytes);
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    // Zero would say that there is none.
+    match !(sum as u16) {
+        0 => [0xff; 2],
+        checksum => checksum.to_be_bytes(),
     }
 }
 
@@ -70,14 +127,14 @@ fn octets(address: IpAddr) -> [u8; 16] {
     }
 }
 
-fn ipv4(ecn: u8, [from, to]: [[u8; 4]; 2], tcp_bytes: usize) -> [u8; wire::IPV4_BYTES] {
+fn ipv4(protocol: u8, ecn: u8, [from, to]: [[u8; 4]; 2], bytes: usize) -> [u8; wire::IPV4_BYTES] {
     let mut ip = [0; wire::IPV4_BYTES];
     ip[0] = 0x45;
     ip[1] = ecn;
-    ip[2..4].copy_from_slice(&((wire::IPV4_BYTES + tcp_bytes) as u16).to_be_bytes());
+    ip[2..4].copy_from_slice(&((wire::IPV4_BYTES + bytes) as u16).to_be_bytes());
     ip[6..8].copy_from_slice(&DO_NOT_FRAGMENT.to_be_bytes());
     ip[8] = HOP_LIMIT;
-    ip[9] = PROTOCOL_TCP;
+    ip[9] = protocol;
     ip[12..16].copy_from_slice(&from);
     ip[16..].copy_from_slice(&to);
     let checksum = wire::ipv4_checksum(&ip);
@@ -85,12 +142,12 @@ fn ipv4(ecn: u8, [from, to]: [[u8; 4]; 2], tcp_bytes: usize) -> [u8; wire::IPV4_
     ip
 }
 
-fn ipv6(ecn: u8, [from, to]: [[u8; 16]; 2], tcp_bytes: usize) -> [u8; wire::IPV6_BYTES] {
+fn ipv6(protocol: u8, ecn: u8, [from, to]: [[u8; 16]; 2], bytes: usize) -> [u8; wire::IPV6_BYTES] {
     let mut ip = [0; wire::IPV6_BYTES];
     ip[0] = 0x60;
     ip[1] = ecn << 4;
-    ip[4..6].copy_from_slice(&(tcp_bytes as u16).to_be_bytes());
-    ip[6] = PROTOCOL_TCP;
+    ip[4..6].copy_from_slice(&(bytes as u16).to_be_bytes());
+    ip[6] = protocol;
     ip[7] = HOP_LIMIT;
     ip[8..24].copy_from_slice(&from);
     ip[24..].copy_from_slice(&to);

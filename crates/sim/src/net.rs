@@ -6,6 +6,7 @@
 
 mod ahead;
 mod cee;
+mod datagrams;
 mod host;
 mod sockets;
 
@@ -28,7 +29,7 @@ use sluicegate_tcp::{
 };
 use sluicegate_vswitch::Vnics;
 
-pub use self::{cee::Converged, host::Host};
+pub use self::{cee::Converged, datagrams::Datagrams, host::Host};
 pub use crate::layout::{Far, Tenant};
 use crate::{
     capture::{Capture, Seen, Side},
@@ -67,6 +68,8 @@ pub(crate) fn source(kind: u32, index: u32) -> Source {
 pub struct End {
     /// The stack's part; `None` until a SYN arrives.
     pub tcp: Option<Endpoint>,
+    /// In place of a stack, of a socket for datagrams.
+    pub datagrams: Option<Box<Datagrams>>,
     /// Where its packets go.
     pub(crate) way: Way,
     pub(crate) host: u16,
@@ -84,6 +87,17 @@ pub struct End {
     pub key: u64,
     /// IEEE 802.1Q priority of its frames, 0..=7.
     pub priority: u8,
+}
+
+impl End {
+    /// So much data has left its host.
+    fn left(&mut self, payload: u16) {
+        if let Some(tcp) = &mut self.tcp {
+            tcp.left(payload);
+        } else if let Some(datagrams) = &mut self.datagrams {
+            datagrams.left(payload);
+        }
+    }
 }
 
 /// Whose a socket is.
@@ -149,6 +163,8 @@ pub struct Net {
     /// Ends that a SYN made.
     accepted: HashMap<Ends, EndId>,
     listeners: HashMap<(u32, u16), Owner>,
+    /// Sockets for datagrams, by tenant and port.
+    bound: HashMap<(u32, u16), EndId>,
     /// Ends of connections.
     pub ends: Vec<End>,
     /// What tenants know of their peers from earlier connections, by tenant and peer.
@@ -243,6 +259,7 @@ impl Net {
             hosts,
             accepted: HashMap::new(),
             listeners: HashMap::new(),
+            bound: HashMap::new(),
             ends: Vec::new(),
             cache: Cache::default(),
             alarms: Vec::new(),
@@ -516,6 +533,9 @@ impl Net {
         let mut packet = self.ports.pool[handle];
         self.ports.pool.release(handle);
         let aside = self.asides[handle as usize];
+        if packet.is_datagram() {
+            return self.receive_datagram_packet(host, &packet, &aside);
+        }
         if packet.is_syn() {
             self.meet(&mut packet, &aside);
         }
@@ -567,6 +587,7 @@ impl Net {
         let owner = *self.listeners.get(&(tenant, port))?;
         let id = self.end(End {
             tcp: None,
+            datagrams: None,
             way: Way {
                 tenant,
                 peer_tenant,
@@ -658,7 +679,7 @@ impl Net {
     /// After anything happened to an end: what it has to send, and its timer.
     pub(crate) fn attend(&mut self, end: EndId) {
         let state = &self.ends[end as usize];
-        if state.tcp.is_none() {
+        if state.tcp.is_none() && state.datagrams.is_none() {
             return;
         }
         let (host, in_turn) = (state.host, state.straight_to == host::IN_TURN);
@@ -711,7 +732,9 @@ impl Net {
         }
         let (now_ns, ip_bytes) = (self.now_ns(), self.layout.ip_bytes);
         let End { tcp, way, .. } = &mut self.ends[end as usize];
-        let tcp = tcp.as_mut()?;
+        let Some(tcp) = tcp.as_mut() else {
+            return self.transmit_datagram(host, end);
+        };
         let departure = Send {
             pool: &mut self.ports.pool,
             asides: &mut self.asides,
@@ -729,7 +752,10 @@ impl Net {
     fn transmit_enforced(&mut self, host: u16, end: EndId) -> Option<bool> {
         let (now_ns, ip_bytes) = (self.now_ns(), self.layout.ip_bytes);
         let state = &mut self.ends[end as usize];
-        let segment = state.tcp.as_mut()?.transmit(now_ns)?;
+        let Some(tcp) = state.tcp.as_mut() else {
+            return self.transmit_datagram(host, end);
+        };
+        let segment = tcp.transmit(now_ns)?;
         self.sent += 1;
         let packet = Packet::new(&segment, &state.way, ip_bytes);
         let aside = match packet.has_aside() {

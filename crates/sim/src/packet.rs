@@ -16,6 +16,9 @@ const OPTION_BYTES: u32 = 8;
 /// TCP header of a FACK: feedback and our mark.
 const FACK_HEADER_BYTES: u32 = 20 + 2 * OPTION_BYTES;
 
+/// [`Packet::sack_count`] of a datagram: no segment has so many.
+const DATAGRAM: u8 = u8::MAX;
+
 /// [`Packet::ours`]: the feedback option, with counters.
 const FEEDBACK: u32 = 1 << 24;
 /// The option by which hosts recognise each other.
@@ -31,16 +34,16 @@ const COUNTER: u32 = (1 << 24) - 1;
 /// SACK blocks of a segment, or a SYN's MSS and window scale.
 pub type Blocks = [Block; SACK_BLOCKS];
 
-/// What few packets have, kept apart from what every hop touches: blocks, and of a SYN who sent it.
+/// What few packets have, kept apart from what every hop touches: blocks, and of a SYN or a datagram who sent it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Aside {
     /// The options' contents.
     pub blocks: Blocks,
-    /// Of a SYN: the sender's tenant, and the receiver's.
+    /// Of a SYN or a datagram: the sender's tenant, and the receiver's.
     pub tenants: [u32; 2],
-    /// Of a SYN: their ports.
+    /// Of a SYN or a datagram: their ports.
     pub ports: [u16; 2],
-    /// Of a SYN: what the sender calls its end.
+    /// Of a SYN or a datagram: what the sender calls its end.
     pub from: u32,
 }
 
@@ -84,6 +87,22 @@ impl Way {
             from,
         }
     }
+}
+
+/// UDP header (RFC 768).
+pub const UDP_HEADER_BYTES: u32 = 8;
+
+/// A tenant's datagram: a UDP header and so much payload.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Datagram {
+    /// Its number among those of its socket, from 0.
+    pub number: u32,
+    /// Bytes of payload of its socket up to its end.
+    pub end_bytes: u64,
+    /// When its application sent it, ns.
+    pub sent_ns: u64,
+    /// Bytes of payload.
+    pub payload: u16,
 }
 
 /// A packet without its [`Aside`]: with what a port keeps of it, one cache line.
@@ -136,6 +155,42 @@ impl Packet {
             path: way.path,
             host: way.peer_host,
             bytes: length as u16,
+        }
+    }
+
+    /// A datagram on its way. Its numbers are where a segment has its own.
+    pub fn of_datagram(datagram: &Datagram, way: &Way, ip_bytes: u32) -> Self {
+        let length = ETHERNET_BYTES + ip_bytes + UDP_HEADER_BYTES + u32::from(datagram.payload);
+        Self {
+            seq: datagram.number,
+            ack: (datagram.end_bytes >> 32) as u32,
+            ceb: datagram.end_bytes as u32,
+            ts_val: (datagram.sent_ns >> 32) as u32,
+            ts_ecr: datagram.sent_ns as u32,
+            payload: datagram.payload,
+            sack_count: DATAGRAM,
+            ecn: ecn::NOT_ECT,
+            to: NO_END,
+            path: way.path,
+            host: way.peer_host,
+            bytes: length as u16,
+            ..Self::default()
+        }
+    }
+
+    /// Whether it is a datagram and no segment.
+    pub fn is_datagram(&self) -> bool {
+        self.sack_count == DATAGRAM
+    }
+
+    /// The tenant's datagram again.
+    pub fn datagram(&self) -> Datagram {
+        let long = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
+        Datagram {
+            number: self.seq,
+            end_bytes: long(self.ack, self.ceb),
+            sent_ns: long(self.ts_val, self.ts_ecr),
+            payload: self.payload,
         }
     }
 

@@ -2,7 +2,9 @@
 
 mod support;
 
-use support::run;
+use sluicegate_scenario::results::{Datagrams, Protocol, VariantResult};
+use sluicegate_sim::Threads;
+use support::{run, run_on};
 
 /// A pair over one link of 100 Mbit/s with constant delays, for a second.
 const PAIR: &str = "warmup = '0s'\nduration = '1s'\n[network]\ntopology = 'dumbbell'\npairs = 1\n\
@@ -26,4 +28,126 @@ fn what_phases_offer_beyond_the_link_is_sent_later() {
     let whole = &result.fct_us["whole"];
     assert_eq!(whole.count, 1);
     within(whole.p50 / 1e6, drained_s, drained_s + 0.005);
+}
+
+/// Three senders and a receiver at links of 100 Mbit/s, for a second.
+const STAR: &str = "warmup = '100ms'\nduration = '1s'\n[network]\ntopology = 'star'\nhosts = 4\nrate = '100Mbit'\n";
+
+fn datagrams(result: &VariantResult, flow: usize) -> Datagrams {
+    let flow = &result.flows[flow];
+    assert_eq!(flow.protocol, Protocol::Udp);
+    flow.datagrams.unwrap()
+}
+
+#[test]
+fn datagrams_at_a_rate_all_arrive_where_there_is_room() {
+    let results = run(&format!(
+        "{STAR}[traffic.u]\nkind = 'datagrams'\nrate = '30Mbit'\nfrom = ['h2', 'h3', 'h4']\nto = 'h1'\nbytes = '1000B'\n"
+    ));
+    assert_eq!(results[0].flows.len(), 3);
+    for flow in 0..3 {
+        let counted = datagrams(&results[0], flow);
+        assert_eq!((counted.sent, counted.sent_bytes), (3_750, 3_750_000));
+        assert!(
+            counted.received >= 3_749,
+            "one may be on its way: {counted:?}"
+        );
+        assert_eq!((counted.lost, counted.socket_drops), (0, 0));
+        let goodput_bps = results[0].flows[flow].goodput_bps;
+        assert!((goodput_bps / 30e6 - 1.0).abs() < 1e-3, "{goodput_bps}");
+    }
+    assert_eq!(results[0].goodput_bps.sum, 0.0, "that is of bulk flows");
+}
+
+#[test]
+fn what_a_switch_cannot_pass_on_is_lost() {
+    let results = run(&format!(
+        "{STAR}queue = '50KB'\n[traffic.u]\nkind = 'datagrams'\nrate = '60Mbit'\nfrom = ['h2', 'h3', 'h4']\nto = 'h1'\nbytes = '1000B'\n"
+    ));
+    let result = &results[0];
+    let sum = |of: fn(&Datagrams) -> u64| (0..3).map(|at| of(&datagrams(result, at))).sum::<u64>();
+    let dropped: u64 = result
+        .links
+        .iter()
+        .flat_map(|link| link.drops.values())
+        .sum();
+    assert_eq!(sum(|d| d.sent), 22_500);
+    // 42 bytes of headers.
+    let carried = 100e6 / 8.0 / 1042.0;
+    let received = sum(|d| d.received) as f64;
+    assert!(
+        (received / carried - 1.0).abs() < 5e-3,
+        "{received} of {carried}"
+    );
+    let lost = sum(|d| d.lost) as f64;
+    assert!(
+        (lost / dropped as f64 - 1.0).abs() < 5e-3,
+        "{lost} of {dropped}"
+    );
+    assert_eq!(sum(|d| d.lost_bytes), 1_000 * sum(|d| d.lost));
+    assert_eq!(sum(|d| d.socket_drops), 0);
+}
+
+#[test]
+fn bursts_beyond_the_socket_are_dropped_there_and_not_lost() {
+    let burst = |socket: &str| {
+        run(&format!(
+            "{STAR}[traffic.u]\nkind = 'datagrams'\nburst = '300KB'\ninterval = '100ms'\narrivals = 'fixed'\nfrom = 'h2'\nto = 'h1'\n{socket}"
+        ))
+    };
+    let small = datagrams(&burst("socket_buffer = '100KB'\n")[0], 0);
+    // Of each burst, 67 datagrams of 1472 bytes fit, and the rest of 1184 bytes at its end.
+    assert_eq!((small.sent, small.lost), (10 * 68, 0));
+    assert_eq!(small.sent_bytes + small.socket_dropped_bytes, 3_000_000);
+    let large = datagrams(&burst("socket_buffer = '300KB'\n")[0], 0);
+    assert_eq!((large.sent_bytes, large.socket_drops), (3_000_000, 0));
+    assert_eq!((large.received_bytes, large.lost), (3_000_000, 0));
+}
+
+#[test]
+fn datagrams_wait_their_turn_beside_connections() {
+    let results = run(&format!(
+        "{STAR}[tenant.default]\nprofile = 'freebsd9'\n[sim]\njitter = '0us'\n\
+        [traffic.t]\nkind = 'bulk'\nfrom = 'h2'\nto = 'h3'\n\
+        [traffic.u]\nkind = 'datagrams'\nrate = '80Mbit'\nfrom = 'h2'\nto = 'h1'\nbytes = '1448B'\nsocket_buffer = '64KB'\n"
+    ));
+    let [tcp, udp] = &results[0].flows[..] else {
+        panic!("{:?}", results[0].flows)
+    };
+    // They share the adapter frame by frame.
+    assert!(
+        (tcp.goodput_bps / udp.goodput_bps - 1.0).abs() < 0.1,
+        "{tcp:?} {udp:?}"
+    );
+    let counted = datagrams(&results[0], 1);
+    assert!(
+        counted.socket_drops > 1_000 && counted.lost == 0,
+        "{counted:?}"
+    );
+}
+
+#[test]
+fn bursts_from_a_distribution_repeat_on_any_number_of_threads() {
+    let text = "warmup = '0s'\nduration = '100ms'\n[network]\ntopology = 'fat-tree'\nchildren = [4, 4]\nparents = [1, 2]\n\
+        [traffic.u]\nkind = 'datagrams'\nbursts = 'background-medium'\nload = '600Mbit'\npairs = 'stride:5'\nsocket_buffer = '1GB'\n\
+        [traffic.t]\nkind = 'bulk'\npairs = 'stride:4'\n\
+        [enforcement]\nhosts = 'all'\n";
+    let results = |threads| {
+        let results = run_on(Threads::Exactly(threads), text);
+        (serde_json::to_string(&results[0]).unwrap(), results)
+    };
+    let (one, found) = results(1);
+    assert_eq!(one, results(3).0);
+    let flows = found[0].flows.iter().filter_map(|flow| flow.datagrams);
+    let sent: u64 = flows.clone().map(|counted| counted.sent_bytes).sum();
+    assert!(
+        (sent as f64 * 8.0 / 0.1 / 16.0 / 600e6 - 1.0).abs() < 0.4,
+        "{sent}"
+    );
+    assert!(flows.map(|counted| counted.received).sum::<u64>() > 1_000);
+    assert!(
+        found[0].enforcement["not_tcp"] > 2_000,
+        "{:?}",
+        found[0].enforcement
+    );
 }

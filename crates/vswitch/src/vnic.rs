@@ -26,6 +26,8 @@ pub struct Vnics<K> {
 struct Missing {
     no_rule: u8,
     midstream: usize,
+    packets: usize,
+    not_tcp: usize,
 }
 
 impl<K: Copy + Eq + Hash> Vnics<K> {
@@ -40,6 +42,8 @@ impl<K: Copy + Eq + Hash> Vnics<K> {
             missing: Missing {
                 no_rule: number("no_rule").unwrap_or(0) as u8,
                 midstream: number("flow_midstream").unwrap_or(0),
+                packets: number("packets").unwrap_or(0),
+                not_tcp: number("not_tcp").unwrap_or(0),
             },
         }
     }
@@ -111,6 +115,12 @@ impl<K: Copy + Eq + Hash> Vnics<K> {
             self.flows.insert(connection, flow);
         }
         verdict
+    }
+
+    /// A packet passes that is not TCP.
+    pub fn not_tcp(&mut self) {
+        self.counters.one(self.missing.packets);
+        self.counters.one(self.missing.not_tcp);
     }
 
     /// Whether a SYN is remembered that no SYN/ACK has answered here.

@@ -260,6 +260,7 @@ fn flow(shape: &Shape, id: u32, count: u32, noise: &mut Noise) -> FlowResult {
         retransmits: shape.drops / u64::from(count),
         timeouts: 0,
         srtt_us: shape.rtt_us,
+        ..FlowResult::default()
     }
 }
 

@@ -1,6 +1,8 @@
 //! `[traffic.*]`: what is sent, when, and on which ports.
 
+mod arrivals;
 mod bulk;
+mod datagrams;
 
 use std::{path::Path, time::Duration};
 
@@ -28,6 +30,7 @@ const BLAST_SPAN_BYTES: u64 = 1_000_000;
 enum Kind {
     Bulk,
     Blast,
+    Datagrams,
     PingPong,
     Incast,
     Messages,
@@ -93,6 +96,12 @@ fn read_one(
         kind: match kind? {
             Kind::Bulk => bulk::read(name, table)?,
             Kind::Blast => read_blast(table)?,
+            Kind::Datagrams => datagrams::read(
+                table,
+                checks.directory,
+                network.mtu_bytes,
+                network.ip_version,
+            )?,
             Kind::PingPong => TrafficKind::PingPong {
                 bytes: read_bytes(table, Some(64))?,
                 interval: duration(table, "interval").unwrap_or(Duration::ZERO),
@@ -132,8 +141,10 @@ fn check_start(table: &Table<'_>, total: Duration) {
 
 /// Only what completes can be late.
 fn read_deadline(table: &Table<'_>, kind: Option<Kind>) -> Option<Duration> {
-    let completes = !matches!(kind, Some(Kind::Bulk | Kind::Blast | Kind::PingPong))
-        || kind == Some(Kind::Bulk) && table.get("class").is_some();
+    let completes = !matches!(
+        kind,
+        Some(Kind::Bulk | Kind::Blast | Kind::Datagrams | Kind::PingPong)
+    ) || kind == Some(Kind::Bulk) && table.get("class").is_some();
     if !completes {
         table.refuse("deadline", "belongs to traffic with completion times");
         return None;
@@ -149,6 +160,7 @@ fn read_kind(table: &Table<'_>) -> Option<Kind> {
     let kinds = [
         ("bulk", Kind::Bulk),
         ("blast", Kind::Blast),
+        ("datagrams", Kind::Datagrams),
         ("ping-pong", Kind::PingPong),
         ("incast", Kind::Incast),
         ("messages", Kind::Messages),
@@ -174,6 +186,10 @@ fn read_kind(table: &Table<'_>) -> Option<Kind> {
             "concurrent",
             "classes",
             "phases",
+            "burst",
+            "bursts",
+            "arrivals",
+            "socket_buffer",
         ] {
             table.get(key);
         }

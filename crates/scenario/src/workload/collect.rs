@@ -4,14 +4,15 @@ use std::{collections::BTreeMap, time::Duration};
 
 use super::{
     Flow, Report,
-    plan::{CompletionReport, ReceiverReport, SenderReport},
+    plan::{CompletionReport, DatagramsReceived, ReceiverReport, SenderReport},
     tracking::{self, Tracking},
     windows::Windows,
 };
 use crate::{
     experiment::{Interval, Variant},
     results::{
-        FctQuantiles, FlowResult, Goodput, LinkResult, Samples, Series, SeriesKind, VariantResult,
+        Datagrams, FctQuantiles, FlowResult, Goodput, LinkResult, Protocol, Samples, Series,
+        SeriesKind, VariantResult,
     },
     stats,
 };
@@ -55,8 +56,9 @@ pub fn result(seen: Seen<'_>) -> VariantResult {
         backlogs,
         cpu_idle_min,
     } = seen;
-    let flow_results = bulk_flows(variant, flows, reports);
-    let goodputs: Vec<f64> = flow_results.iter().map(|flow| flow.goodput_bps).collect();
+    let flow_results = flow_results(variant, flows, reports);
+    let bulk = flow_results.iter().filter(|flow| flow.protocol.is_tcp());
+    let goodputs: Vec<f64> = bulk.map(|flow| flow.goodput_bps).collect();
     let rtt_us: Vec<f64> = reports
         .iter()
         .flat_map(|report| &report.rtts)
@@ -113,27 +115,67 @@ fn receiver<'r>(reports: &'r [Report], flow: &Flow) -> Option<&'r ReceiverReport
         .find(|receiver| receiver.flow == flow.id)
 }
 
-fn bulk_flows(variant: &Variant, flows: &[Flow], reports: &[Report]) -> Vec<FlowResult> {
-    let seconds = variant.duration.as_secs_f64();
-    let bulk = flows.iter().filter(|flow| is_bulk(variant, flow));
-    bulk.map(|flow| {
-        let (from, to) = (&variant.tenants[flow.from], &variant.tenants[flow.to]);
-        let sent = sender(reports, flow);
-        let received = receiver(reports, flow).map_or(0, |receiver| receiver.measured_bytes);
-        FlowResult {
-            id: flow.id,
-            traffic: variant.traffic[flow.traffic].name.clone(),
-            tenant: from.name.clone(),
-            from: variant.hosts[from.host].name.clone(),
-            to: variant.hosts[to.host].name.clone(),
-            tenant_cc: from.congestion_control.clone(),
-            goodput_bps: received as f64 * 8.0 / seconds,
-            retransmits: sent.map_or(0, |sender| sender.retransmits),
-            timeouts: sent.and_then(|sender| sender.timeouts).unwrap_or(0),
-            srtt_us: sent.map_or(0.0, |sender| sender.srtt_us as f64),
-        }
+/// Flows that results speak of one by one.
+fn is_listed(variant: &Variant, flow: &Flow) -> bool {
+    is_bulk(variant, flow) || is_datagrams(variant, flow)
+}
+
+fn is_datagrams(variant: &Variant, flow: &Flow) -> bool {
+    variant.traffic[flow.traffic].kind.is_datagrams()
+}
+
+/// What became of the datagrams of a flow.
+fn datagrams(reports: &[Report], flow: &Flow) -> Option<Datagrams> {
+    let mut sent = reports.get(flow.from)?.datagrams_sent.iter();
+    let sent = sent.find(|sent| sent.flow == flow.id)?;
+    let mut received = reports.get(flow.to)?.datagrams_received.iter();
+    let received = received.find(|received| received.flow == flow.id);
+    let DatagramsReceived {
+        received, latest, ..
+    } = received.cloned().unwrap_or_default();
+    // As RFC 3550 (A.3) counts; what is behind the latest may be on its way, unless nothing ever arrived.
+    let before = sent.before;
+    let upto = latest.unwrap_or((before.0 + sent.sent.0, before.1 + sent.sent.1));
+    let expected = (upto.0 - before.0, upto.1 - before.1);
+    Some(Datagrams {
+        sent: sent.sent.0,
+        sent_bytes: sent.sent.1,
+        received: received.0,
+        received_bytes: received.1,
+        lost: expected.0.saturating_sub(received.0),
+        lost_bytes: expected.1.saturating_sub(received.1),
+        socket_drops: sent.socket_drops.0,
+        socket_dropped_bytes: sent.socket_drops.1,
     })
-    .collect()
+}
+
+fn flow_results(variant: &Variant, flows: &[Flow], reports: &[Report]) -> Vec<FlowResult> {
+    let seconds = variant.duration.as_secs_f64();
+    let listed = flows.iter().filter(|flow| is_listed(variant, flow));
+    listed
+        .map(|flow| {
+            let (from, to) = (&variant.tenants[flow.from], &variant.tenants[flow.to]);
+            let sent = sender(reports, flow);
+            let received = receiver(reports, flow).map_or(0, |receiver| receiver.measured_bytes);
+            FlowResult {
+                id: flow.id,
+                traffic: variant.traffic[flow.traffic].name.clone(),
+                tenant: from.name.clone(),
+                from: variant.hosts[from.host].name.clone(),
+                to: variant.hosts[to.host].name.clone(),
+                tenant_cc: from.congestion_control.clone(),
+                protocol: match is_datagrams(variant, flow) {
+                    true => Protocol::Udp,
+                    false => Protocol::Tcp,
+                },
+                goodput_bps: received as f64 * 8.0 / seconds,
+                retransmits: sent.map_or(0, |sender| sender.retransmits),
+                timeouts: sent.and_then(|sender| sender.timeouts).unwrap_or(0),
+                srtt_us: sent.map_or(0.0, |sender| sender.srtt_us as f64),
+                datagrams: datagrams(reports, flow),
+            }
+        })
+        .collect()
 }
 
 /// What completed in one class.
@@ -231,7 +273,7 @@ fn series(
 ) -> Vec<Series> {
     let name = |id: u32| flow_name(variant, &flows[id as usize]);
     let mut all = Vec::new();
-    for flow in flows.iter().filter(|flow| is_bulk(variant, flow)) {
+    for flow in flows.iter().filter(|flow| is_listed(variant, flow)) {
         if let Some(received) = receiver(reports, flow) {
             all.push(Series {
                 name: name(flow.id),

@@ -103,6 +103,28 @@ pub enum Role {
         /// When it offers.
         span: Span,
     },
+    /// Sends bursts of datagrams (UDP).
+    DatagramSource {
+        /// Flow id.
+        flow: u32,
+        /// The sink.
+        peer: SocketAddr,
+        /// Payload of a full datagram.
+        bytes: u16,
+        /// When it sends how much.
+        bursts: Bursts,
+        /// What waits for the adapter at most, in bytes of payload.
+        socket_buffer_bytes: u64,
+        /// When.
+        span: Span,
+    },
+    /// Receives datagrams and counts.
+    DatagramSink {
+        /// Flow id.
+        flow: u32,
+        /// UDP port.
+        port: u16,
+    },
     /// Connects, then sends segments of its own making through a raw socket, at `rate_bps` of payload.
     Blaster {
         /// Flow id.
@@ -196,6 +218,41 @@ pub struct Phase {
     pub until_ns: u64,
     /// In bit/s.
     pub rate_bps: u64,
+}
+
+/// When a sender of datagrams sends how much.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "pace", rename_all = "kebab-case")]
+pub enum Bursts {
+    /// A datagram after the other.
+    Rate {
+        /// Payload in bit/s.
+        rate_bps: u64,
+        /// Time of the first after the begin of the span.
+        phase_ns: u64,
+    },
+    /// These.
+    Listed {
+        /// (ns after the start of the run, bytes of payload), in order of time.
+        bursts: Vec<(u64, u64)>,
+    },
+}
+
+impl Bursts {
+    /// Burst `number` of a sender whose full datagrams hold `bytes`: (ns after the start of the run, bytes of
+    /// payload); `None` at its end.
+    pub fn burst(&self, number: u64, bytes: u16, span: Span) -> Option<(u64, u64)> {
+        let burst = match self {
+            Self::Rate { rate_bps, phase_ns } => {
+                let bit_ns = u128::from(number) * u128::from(bytes) * 8_000_000_000;
+                let after_ns = u64::try_from(bit_ns / u128::from((*rate_bps).max(1)));
+                let at_ns = (span.begin_ns + phase_ns).saturating_add(after_ns.unwrap_or(u64::MAX));
+                (at_ns, bytes.into())
+            }
+            Self::Listed { bursts } => *bursts.get(number as usize)?,
+        };
+        Some(burst).filter(|(at_ns, _)| *at_ns < span.end_ns)
+    }
 }
 
 /// When messages start.
@@ -316,6 +373,12 @@ pub struct Report {
     pub rtts: Vec<RttReport>,
     /// Completion times: classes of the scenario, and `answer` and `round` of incasts.
     pub completions: Vec<CompletionReport>,
+    /// What senders of datagrams sent.
+    #[serde(default)]
+    pub datagrams_sent: Vec<DatagramsSent>,
+    /// What receivers of datagrams saw.
+    #[serde(default)]
+    pub datagrams_received: Vec<DatagramsReceived>,
     /// Change of the kernel's `Tcp:` and `TcpExt:` counters over the measured window; zeros left out.
     pub netstat: BTreeMap<String, u64>,
     /// CPU time of the tenant's process over the whole run in µs.
@@ -374,6 +437,30 @@ pub struct ReceiverReport {
     pub series: Vec<(f64, u64)>,
     /// Payload compared with the pattern and found equal; 0 without [`Plan::verify`].
     pub verified_bytes: u64,
+}
+
+/// A sender's view of datagrams, of those sent in the measured window.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DatagramsSent {
+    /// Flow id.
+    pub flow: u32,
+    /// (datagrams, bytes of payload) that its socket had taken before the measured window.
+    pub before: (u64, u64),
+    /// (datagrams, bytes of payload) that its socket took in it.
+    pub sent: (u64, u64),
+    /// (datagrams, bytes of payload) that found its socket full.
+    pub socket_drops: (u64, u64),
+}
+
+/// A receiver's view of datagrams, of those sent in the measured window.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DatagramsReceived {
+    /// Flow id.
+    pub flow: u32,
+    /// (datagrams, bytes of payload) received.
+    pub received: (u64, u64),
+    /// (datagrams, bytes of payload) of its socket up to the latest of them that was received; `None` = none was.
+    pub latest: Option<(u64, u64)>,
 }
 
 /// Samples of one ping-pong probe, exchanges begun in the measured window.

@@ -3,6 +3,9 @@
 
 use std::{net::SocketAddr, time::Duration};
 
+mod arrivals;
+mod datagrams;
+
 use super::plan::{self, Arrival, Connections, Plan, Role, Schedule, Span, Transfer};
 use crate::{
     cdf::Cdf,
@@ -167,6 +170,11 @@ impl Planner<'_> {
         match &self.traffic.kind {
             TrafficKind::Bulk { rate_bps } => self.bulk(*rate_bps),
             TrafficKind::Phased { phases, class } => self.phased(phases, class.as_deref()),
+            TrafficKind::Datagrams {
+                bytes,
+                pace,
+                socket_buffer_bytes,
+            } => return self.datagrams(*bytes, pace, *socket_buffer_bytes),
             TrafficKind::Blast {
                 rate_bps,
                 span_bytes,

@@ -1,6 +1,7 @@
 //! Roles of a plan as small state machines on simulated sockets: what the lab's tenants do, byte for byte.
 
 mod bulk;
+mod datagrams;
 mod incast;
 mod messages;
 mod phased;
@@ -76,6 +77,18 @@ impl Io<'_> {
             key,
             priority: self.priority,
         }
+    }
+
+    /// Opens a socket for datagrams from this tenant.
+    fn open_datagrams(&mut self, peer: SocketAddr, limit_bytes: u64) -> EndId {
+        let owner = self.owner(0);
+        let (address, port) = (peer.ip(), peer.port());
+        (self.net).open_datagrams(self.tenant, address, port, limit_bytes, owner)
+    }
+
+    /// Receives datagrams for this tenant.
+    fn bind_datagrams(&mut self, port: u16) {
+        self.net.bind_datagrams(self.tenant, port, self.owner(0));
     }
 
     /// Whether a connection has failed.
@@ -240,6 +253,22 @@ fn actor(role: &Role) -> Box<dyn Actor> {
             class,
             span,
         } => Box::new(phased::Source::new(flow, peer, phases, class, span)),
+        Role::DatagramSource {
+            flow,
+            peer,
+            bytes,
+            bursts,
+            socket_buffer_bytes,
+            span,
+        } => Box::new(datagrams::Source::new(
+            flow,
+            peer,
+            bytes,
+            bursts,
+            socket_buffer_bytes,
+            span,
+        )),
+        Role::DatagramSink { flow, port } => Box::new(datagrams::Sink::new(flow, port)),
         Role::Blaster { .. } => unreachable!("`limits` refuses it"),
         Role::Sink { flow, port } => Box::new(bulk::Sink::new(flow, port)),
         Role::PingClient {

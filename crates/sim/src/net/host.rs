@@ -6,9 +6,10 @@
 use std::collections::VecDeque;
 
 use sluicegate_fabric::{Frame, Handle, graph::PortId};
+use sluicegate_tcp::Endpoint;
 use sluicegate_vswitch::{Handover, Side, Switch, Vnics, switch::Config};
 
-use super::{ADAPTER, End, EndId, Net, source};
+use super::{ADAPTER, EPHEMERAL_PORT, End, EndId, Net, source};
 use crate::failures::Troubles;
 
 /// Most bytes of headers with all options, ours included.
@@ -42,7 +43,7 @@ pub struct Host {
     /// Makes initial sequence numbers.
     pub(super) isn: u32,
     /// Connections opened so far: makes ports.
-    pub(super) opened: u32,
+    opened: u32,
     /// Alarms that may be used again.
     pub(super) free_alarms: Vec<u32>,
     pub(crate) troubles: Troubles,
@@ -85,6 +86,13 @@ impl Host {
     /// Some stacks here have small queues ([`sluicegate_tcp::Config::small_queues`]).
     pub fn with_small_queues(&mut self) {
         (self.has_waiters, self.small_queues) = (true, true);
+    }
+
+    /// The next port from which a tenant here opens a connection.
+    pub(super) fn ephemeral_port(&mut self) -> u16 {
+        let port = EPHEMERAL_PORT + (self.opened % 28_232) as u16;
+        self.opened += 1;
+        port
     }
 
     pub(super) fn isn(&mut self) -> u32 {
@@ -149,10 +157,15 @@ impl Net {
             return true;
         }
         let state = &self.ends[end as usize];
-        let Some(tcp) = state.tcp.as_ref().filter(|tcp| tcp.has_output(now_ns)) else {
+        let of_stack = state.tcp.as_ref().filter(|tcp| tcp.has_output(now_ns));
+        let next_bytes = match &state.datagrams {
+            None => of_stack.map(Endpoint::mss),
+            Some(datagrams) => datagrams.next_bytes(),
+        };
+        let Some(next_bytes) = next_bytes else {
             return false;
         };
-        let bytes = tcp.mss() + HEADERS_BYTES;
+        let bytes = next_bytes + HEADERS_BYTES;
         let (from, to) = self.sides(end);
         let switch = &mut self.hosts[usize::from(host)].switch;
         let may = switch.may_send(from, end, to, bytes);
@@ -216,14 +229,12 @@ impl Net {
     /// So much data of an end has left its host.
     pub(super) fn left(&mut self, end: EndId, payload: u16) {
         if payload > 0 {
-            if let Some(tcp) = &mut self.ends[end as usize].tcp {
-                tcp.left(payload);
-            }
+            self.ends[end as usize].left(payload);
         }
     }
 
     /// What the adapter has sent by now has left.
-    fn settle(&mut self, host: u16) {
+    pub(super) fn settle(&mut self, host: u16) {
         let below = &mut self.hosts[usize::from(host)].below;
         while let Some(&(leaves_ps, end, payload)) = below.leaving.front() {
             if leaves_ps > self.now_ps {
@@ -231,9 +242,7 @@ impl Net {
             }
             below.leaving.pop_front();
             let state = &mut self.ends[end as usize];
-            if let Some(tcp) = &mut state.tcp {
-                tcp.left(payload);
-            }
+            state.left(payload);
             if std::mem::take(&mut state.throttled) {
                 below.throttled -= 1;
                 below.released.push_back(end);

@@ -34,11 +34,11 @@ impl Net {
         );
         let stack = Arc::clone(&tenants[tenant as usize].stack);
         let opener = &mut self.hosts[usize::from(host)];
-        let local_port = EPHEMERAL_PORT + (opener.opened % 28_232) as u16;
-        opener.opened += 1;
+        let local_port = opener.ephemeral_port();
         let isn = opener.isn();
         let id = self.end(End {
             tcp: Some(Endpoint::connect(stack, isn)),
+            datagrams: None,
             way: Way {
                 tenant,
                 peer_tenant,

@@ -25,7 +25,9 @@ pub fn build(role: &Role) -> Box<dyn Actor> {
             span_bytes,
             span,
         } => Box::new(blast::Blaster::new(flow, peer, rate_bps, span_bytes, span)),
-        Role::PhasedSource { .. } => unreachable!("`limits` refuses it"),
+        Role::PhasedSource { .. } | Role::DatagramSource { .. } | Role::DatagramSink { .. } => {
+            unreachable!("`limits` refuses it")
+        }
         Role::Sink { flow, port } => Box::new(bulk::Sink::new(flow, port)),
         Role::PingClient {
             flow,

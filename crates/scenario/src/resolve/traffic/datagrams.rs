@@ -1,0 +1,139 @@
+//! `kind = "datagrams"`.
+
+use std::path::Path;
+
+use sluicegate_policy::{
+    table::Table,
+    units::{parse_bytes, parse_rate},
+};
+
+use super::{arrivals, read_sizes};
+use crate::experiment::{Arrivals, Pace, Sizes, TrafficKind};
+
+/// What an application may have waiting for its adapter: a little above Linux's `net.core.wmem_default`.
+const SOCKET_BUFFER_BYTES: u64 = 256_000;
+
+/// IP and UDP headers without options.
+const HEADERS_V4_BYTES: u32 = 20 + 8;
+const HEADERS_V6_BYTES: u32 = 40 + 8;
+
+/// Longest and shortest, in bytes, that a burst may be.
+const BURST_BYTES: std::ops::RangeInclusive<u64> = 1..=1_000_000_000;
+
+const ADVICE: &str = "give a constant `rate`, or bursts: `burst = \"28KB\"` or `bursts = \"background-medium\"` \
+    with `load`, `interval` or `arrivals`";
+
+pub fn read(
+    table: &Table<'_>,
+    directory: &Path,
+    mtu_bytes: u32,
+    ip_version: u8,
+) -> Option<TrafficKind> {
+    let headers = match ip_version {
+        4 => HEADERS_V4_BYTES,
+        _ => HEADERS_V6_BYTES,
+    };
+    let bytes = read_payload(table, mtu_bytes - headers);
+    let pace = read_pace(table, directory);
+    let buffer = read_buffer(table);
+    Some(TrafficKind::Datagrams {
+        bytes: bytes?,
+        pace: pace?,
+        socket_buffer_bytes: buffer?,
+    })
+}
+
+/// What a frame holds, unless told otherwise.
+fn read_payload(table: &Table<'_>, most_bytes: u32) -> Option<u16> {
+    let Some(item) = table.get("bytes") else {
+        return u16::try_from(most_bytes).ok();
+    };
+    let bytes = item.parse(parse_bytes)?;
+    if bytes == 0 || bytes > most_bytes.into() {
+        let reason = format!("must lie between 1B and {most_bytes}B, what the MTU leaves");
+        item.complain(reason, "datagrams are not fragmented");
+        return None;
+    }
+    Some(bytes as u16)
+}
+
+fn read_buffer(table: &Table<'_>) -> Option<u64> {
+    let Some(item) = table.get("socket_buffer") else {
+        return Some(SOCKET_BUFFER_BYTES);
+    };
+    let bytes = item.parse(parse_bytes)?;
+    if !(16_000..=1 << 40).contains(&bytes) {
+        item.complain("must lie between 16KB and 1TiB", "");
+        return None;
+    }
+    Some(bytes)
+}
+
+fn read_pace(table: &Table<'_>, directory: &Path) -> Option<Pace> {
+    let sizes = match (table.get("burst"), table.get("bursts")) {
+        (Some(item), drawn) => {
+            if drawn.is_some() {
+                table.refuse("bursts", "`burst` says it");
+            }
+            let bytes = item.parse(parse_bytes)?;
+            if !BURST_BYTES.contains(&bytes) {
+                item.complain("must lie between 1B and 1GB", "");
+                return None;
+            }
+            Some(Sizes::Fixed(bytes))
+        }
+        (None, Some(item)) => Some(Sizes::Drawn(read_sizes(&item, directory)?)),
+        (None, None) => None,
+    };
+    let Some(sizes) = sizes else {
+        for key in ["load", "interval", "arrivals"] {
+            table.refuse(key, "belongs to bursts");
+        }
+        if table.get("rate").is_none() {
+            table.require("rate", ADVICE);
+        }
+        return Some(Pace::Rate(table.parse("rate", parse_rate)?.max(1)));
+    };
+    table.refuse("rate", "bursts have a `load`");
+    let arrivals = read_arrivals(table, directory, &sizes)?;
+    Some(Pace::Bursts { sizes, arrivals })
+}
+
+/// A mean from `load` or `interval`, and how times vary about it; or `arrivals` says both.
+fn read_arrivals(table: &Table<'_>, directory: &Path, sizes: &Sizes) -> Option<Arrivals> {
+    let said = table.get("arrivals");
+    let known = [("fixed", false), ("exponential", true)];
+    let by_name = said.as_ref().and_then(|item| {
+        let text = item.is_text().then(|| item.text())??;
+        let (_, exponential) = known.iter().find(|(name, _)| *name == text)?;
+        Some(*exponential)
+    });
+    if let (Some(item), None) = (&said, by_name) {
+        for key in ["load", "interval"] {
+            table.refuse(key, "`arrivals` say it");
+        }
+        return arrivals::read(item, directory);
+    }
+    let mean_s = match (table.get("load"), table.get("interval")) {
+        (Some(item), interval) => {
+            if interval.is_some() {
+                table.refuse("interval", "`load` says it");
+            }
+            let load_bps = item.parse(parse_rate)?;
+            if load_bps == 0 {
+                item.complain("must not be zero", "");
+                return None;
+            }
+            sizes.mean_bytes() * 8.0 / load_bps as f64
+        }
+        (None, Some(_)) => arrivals::read_seconds(table, "interval")?,
+        (None, None) => {
+            table.require("load", ADVICE);
+            return None;
+        }
+    };
+    Some(match by_name.unwrap_or(true) {
+        true => Arrivals::Exponential { mean_s },
+        false => Arrivals::Fixed { interval_s: mean_s },
+    })
+}
