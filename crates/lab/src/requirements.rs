@@ -79,7 +79,7 @@ pub fn check(experiment: &Experiment) -> Result<()> {
 fn nothing_to_inspect(experiment: &Experiment) -> Result<()> {
     if !experiment.inspect.is_nothing() {
         bail!(
-            "captures and traces are the simulator's: leave out --pcap and --trace, and run tcpdump in the \
+            "captures, traces and films are the simulator's: leave out --pcap, --trace and --film, and run tcpdump in the \
              namespaces that `ip netns` lists"
         );
     }

@@ -89,6 +89,7 @@ fn merge_samples(runs: &mut [VariantResult]) -> Samples {
             merged.fct_us.entry(class).or_default().extend(times);
         }
         merged.traces.extend(samples.traces);
+        merged.films.extend(samples.films);
         if merged.series.is_empty() {
             merged.series = samples.series;
         }

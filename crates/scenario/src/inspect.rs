@@ -1,4 +1,4 @@
-//! What a user wants to see of a run beyond its results: captures of packets, traces of state.
+//! What a user wants to see of a run beyond its results: captures of packets, traces of state, the network over time.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -16,6 +16,9 @@ pub const SAMPLES_MAX: u64 = 1_000_000;
 /// Samples of a series, if no interval is given.
 pub const SAMPLES_DEFAULT: u32 = 500;
 
+/// Most cells that the film of a run may have: frames times directions of links. At 32 bytes each, 160 MB.
+pub const FILM_CELLS_MAX: u64 = 5_000_000;
+
 /// What to look at; by default nothing.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Inspect {
@@ -23,6 +26,8 @@ pub struct Inspect {
     pub captures: Option<Captures>,
     /// Series over time.
     pub traces: Option<Traces>,
+    /// The network over time.
+    pub films: Option<Films>,
 }
 
 /// Captures of packets.
@@ -48,16 +53,34 @@ pub struct Traces {
 impl Traces {
     /// Time between samples in a run of this variant, 1 ns at least.
     pub fn interval(&self, variant: &Variant) -> Duration {
-        let total = variant.warmup + variant.duration;
-        let interval = self.interval.unwrap_or(total / SAMPLES_DEFAULT);
-        interval.max(Duration::from_nanos(1))
+        interval(self.interval, variant)
     }
+}
+
+/// Every link and queue over time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Films {
+    /// Time between frames; `None` = [`SAMPLES_DEFAULT`] in a run.
+    pub interval: Option<Duration>,
+}
+
+impl Films {
+    /// Time between frames in a run of this variant, 1 ns at least.
+    pub fn interval(&self, variant: &Variant) -> Duration {
+        interval(self.interval, variant)
+    }
+}
+
+fn interval(asked: Option<Duration>, variant: &Variant) -> Duration {
+    let total = variant.warmup + variant.duration;
+    let interval = asked.unwrap_or(total / SAMPLES_DEFAULT);
+    interval.max(Duration::from_nanos(1))
 }
 
 impl Inspect {
     /// Whether nothing is asked for.
     pub fn is_nothing(&self) -> bool {
-        self.captures.is_none() && self.traces.is_none()
+        self.captures.is_none() && self.traces.is_none() && self.films.is_none()
     }
 }
 
@@ -65,7 +88,8 @@ impl Experiment {
     /// Says what of [`Experiment::inspect`] this experiment does not have.
     ///
     /// # Errors
-    /// A name to capture at that no variant has; more than [`SAMPLES_MAX`] samples of a series, or none.
+    /// A name to capture at that no variant has; more than [`SAMPLES_MAX`] samples of a series, or none; a film of
+    /// more than [`FILM_CELLS_MAX`] cells, or of no frame.
     pub fn check_inspect(&self) -> Result<(), String> {
         for name in self.inspect.captures.iter().flat_map(|c| &c.names) {
             let fits = |variant: &Variant| variant.points().any(|(known, _)| matches(name, known));
@@ -73,27 +97,43 @@ impl Experiment {
                 return Err(self.unknown(name));
             }
         }
-        let Some(traces) = &self.inspect.traces else {
-            return Ok(());
-        };
         for variant in &self.variants {
-            let total = variant.warmup + variant.duration;
-            let samples = total.as_nanos() / traces.interval(variant).as_nanos();
-            if samples == 0 {
-                return Err(format!(
-                    "{}: variant {}: there would be no samples: the run takes {total:?}; choose an interval below that",
-                    self.file, variant.name
-                ));
+            if let Some(traces) = &self.inspect.traces {
+                let interval = traces.interval(variant);
+                self.check_samples(variant, interval, SAMPLES_MAX, "of each series")?;
             }
-            if samples > u128::from(SAMPLES_MAX) {
-                return Err(format!(
-                    "{}: variant {}: {samples} samples of each series; at most {SAMPLES_MAX}: choose an interval of {:?} \
-                     or more",
-                    self.file,
-                    variant.name,
-                    total.div_f64(SAMPLES_MAX as f64)
-                ));
+            if let Some(films) = &self.inspect.films {
+                let directions = (2 * variant.links.len() as u64).max(1);
+                let what = format!("of {directions} link directions");
+                let most = (FILM_CELLS_MAX / directions).max(1);
+                self.check_samples(variant, films.interval(variant), most, &what)?;
             }
+        }
+        Ok(())
+    }
+
+    fn check_samples(
+        &self,
+        variant: &Variant,
+        interval: Duration,
+        most: u64,
+        what: &str,
+    ) -> Result<(), String> {
+        let total = variant.warmup + variant.duration;
+        let samples = total.as_nanos() / interval.as_nanos();
+        if samples == 0 {
+            return Err(format!(
+                "{}: variant {}: there would be no samples: the run takes {total:?}; choose an interval below that",
+                self.file, variant.name
+            ));
+        }
+        if samples > u128::from(most) {
+            return Err(format!(
+                "{}: variant {}: {samples} samples {what}; at most {most}: choose an interval of {:?} or more",
+                self.file,
+                variant.name,
+                total.div_f64(most as f64)
+            ));
         }
         Ok(())
     }

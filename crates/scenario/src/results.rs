@@ -281,6 +281,8 @@ pub struct Samples {
     pub series: Vec<Series>,
     /// Series that were asked for ([`crate::inspect::Traces`]), of every repeat.
     pub traces: Vec<Trace>,
+    /// The network over time, if it was asked for ([`crate::inspect::Films`]), of every repeat.
+    pub films: Vec<Film>,
 }
 
 /// What a [`Series`] shows.
@@ -380,4 +382,71 @@ pub struct Trace {
     pub name: String,
     /// (seconds since the start of the run, value in the unit of the kind).
     pub points: Vec<(f64, f64)>,
+}
+
+/// Every direction of every link over time, of one run.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Film {
+    /// The number of the repeat, from 1.
+    pub repeat: u32,
+    /// Hosts, then switches.
+    pub nodes: Vec<FilmNode>,
+    /// Both directions of each link, in the order of links.
+    pub directions: Vec<FilmDirection>,
+    /// Time between frames in ps; the first frame is of that time too.
+    pub interval_ps: u64,
+    /// Frame by frame, a cell per direction.
+    pub cells: Vec<FilmCell>,
+}
+
+/// A host or a switch of a [`Film`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FilmNode {
+    /// Its name.
+    pub name: String,
+    /// It is a host.
+    pub is_host: bool,
+}
+
+/// One direction of a link, with the queue that feeds it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FilmDirection {
+    /// Name of the link.
+    pub link: String,
+    /// The node that sends, by its place in [`Film::nodes`].
+    pub from: usize,
+    /// The node that receives.
+    pub to: usize,
+    /// Rate in bit/s.
+    pub rate_bps: u64,
+    /// Bytes that the queue may hold; `None` = a host whose sockets keep it short.
+    pub limit_bytes: Option<u64>,
+}
+
+/// What one direction did between two frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FilmCell {
+    /// Bytes that left the queue.
+    pub sent_bytes: u64,
+    /// Bytes in the queue at the end, the packet on its way out included.
+    pub queue_bytes: u64,
+    /// Time for which a PAUSE (IEEE 802.1Qbb, clause 36) stopped it, in ps.
+    pub paused_ps: u64,
+    /// Packets dropped by the queue, the link or, at a host, its switch.
+    pub drops: u64,
+}
+
+impl Film {
+    /// Frames, each with its end in seconds since the start of the run.
+    pub fn frames(&self) -> impl Iterator<Item = (f64, &[FilmCell])> {
+        let frames = self.cells.chunks_exact(self.directions.len().max(1));
+        let end_s = |number: usize| number as f64 * self.interval_ps as f64 / 1e12;
+        (1..).map(end_s).zip(frames)
+    }
+
+    /// `from>to`, as in the tables.
+    pub fn direction_name(&self, direction: &FilmDirection) -> String {
+        let name = |node: usize| self.nodes.get(node).map_or("?", |node| &node.name);
+        format!("{}>{}", name(direction.from), name(direction.to))
+    }
 }

@@ -113,6 +113,9 @@ fn run_all(
         for trace in &mut outcome.result.samples.traces {
             trace.repeat = repeat as u32 + 1;
         }
+        for film in &mut outcome.result.samples.films {
+            film.repeat = repeat as u32 + 1;
+        }
         if outcome.conditions.cpu_bound && may_slow_down {
             return Ok(Attempt::CpuBound(variant.name.clone()));
         }

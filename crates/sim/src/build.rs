@@ -14,7 +14,7 @@ use sluicegate_fabric::{
 };
 use sluicegate_scenario::{
     experiment::{
-        self, Node, Profile, Sockets, TcpOptions, Tenant as Described, TenantKind, Variant,
+        self, Link, Node, Profile, Sockets, TcpOptions, Tenant as Described, TenantKind, Variant,
     },
     workload::{
         self,
@@ -214,11 +214,20 @@ fn links(variant: &Variant, seed: u64) -> Result<Ports<Packet>> {
     Ok(ports)
 }
 
-fn port(
-    variant: &Variant,
-    link: &sluicegate_scenario::experiment::Link,
-    from: Node,
-) -> Result<PortConfig> {
+/// Bytes that a queue at this end of a link may hold; `None` = its host's sockets keep it short.
+pub fn limit_bytes(variant: &Variant, link: &Link, from: Node) -> Option<u64> {
+    let frame_bytes = variant.mtu_bytes + ETHERNET_BYTES;
+    match from {
+        Node::Switch(_) => {
+            let shared = variant.shared_memory.map(|memory| memory.limit_bytes);
+            Some(link.queue_bytes.min(shared.unwrap_or(u64::MAX)))
+        }
+        Node::Host(host) if is_kept_short(variant, host) => None,
+        Node::Host(_) => Some(ADAPTER_LIMIT_PACKETS * u64::from(frame_bytes)),
+    }
+}
+
+fn port(variant: &Variant, link: &Link, from: Node) -> Result<PortConfig> {
     let to = if from == link.a { link.b } else { link.a };
     let frame_bytes = variant.mtu_bytes + ETHERNET_BYTES;
     let sim = &variant.sim;
@@ -237,8 +246,7 @@ fn port(
         delay_ps: ps(delay),
         limit_bytes: match from {
             Node::Switch(_) => link.queue_bytes,
-            Node::Host(host) if is_kept_short(variant, host) => KEPT_SHORT_LIMIT_BYTES,
-            Node::Host(_) => ADAPTER_LIMIT_PACKETS * u64::from(frame_bytes),
+            Node::Host(_) => limit_bytes(variant, link, from).unwrap_or(KEPT_SHORT_LIMIT_BYTES),
         },
         aqm,
         jitter_ps: if is_switch { 0 } else { ps(sim.jitter) },

@@ -16,6 +16,7 @@ pub mod capture;
 mod drive;
 pub mod engine;
 mod failures;
+mod film;
 pub mod frame;
 pub mod layout;
 pub mod letters;

@@ -134,6 +134,29 @@ pub fn adapters(variant: &Variant) -> Vec<Queue> {
     queues
 }
 
+/// The transmit queues of switches and hosts, both directions of each link, in the order of links.
+pub fn directions(variant: &Variant) -> Vec<Queue> {
+    let mut queues = Vec::new();
+    for (index, link) in variant.links.iter().enumerate() {
+        for (side, from, to) in [(0, link.a, link.b), (1, link.b, link.a)] {
+            queues.push(Queue::new(variant, index, side, (from, to)));
+        }
+    }
+    queues
+}
+
+impl Counts {
+    /// Bytes that the port has accepted.
+    pub fn accepted_bytes(&self) -> u64 {
+        self.port.accepted_bytes
+    }
+
+    /// Packets dropped, whatever the cause.
+    pub fn drops(&self) -> u64 {
+        self.port.drops.iter().chain(&self.places).sum()
+    }
+}
+
 impl Queue {
     fn new(variant: &Variant, link: usize, side: PortId, (from, to): (Node, Node)) -> Self {
         let of_link = &variant.links[link];

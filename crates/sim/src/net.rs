@@ -300,6 +300,11 @@ impl Net {
         }
     }
 
+    /// Time in ps for which a PAUSE has stopped a port so far. Ports of plain Ethernet are never paused.
+    pub fn paused_ps(&self, _port: PortId) -> u64 {
+        0
+    }
+
     /// Packets transmitted on links so far.
     pub fn hops(&self) -> u64 {
         self.hops

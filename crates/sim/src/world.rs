@@ -23,6 +23,7 @@ use crate::{
     build,
     capture::Capture,
     engine::Engine,
+    film::Recorder,
     limits,
     measure::{self, Backlogs, Counts, Queue},
     net::Net,
@@ -123,6 +124,7 @@ struct Run<'a> {
     backlogs: Vec<(String, Vec<(f64, f64)>)>,
     counters: [u64; COUNTER_NAMES.len()],
     traces: Option<(Traces, Duration)>,
+    film: Option<(Recorder, Duration)>,
 }
 
 impl<'a> Run<'a> {
@@ -142,10 +144,11 @@ impl<'a> Run<'a> {
             adapters: measure::adapters(variant),
             counters: [0; COUNTER_NAMES.len()],
             traces: None,
+            film: None,
         })
     }
 
-    /// Opens captures and begins traces, if any are asked for.
+    /// Opens captures, begins traces and a film, if any are asked for.
     fn inspect(&mut self, experiment: &Experiment, seed: u64) -> Result<()> {
         let (variant, asked) = (self.variant, &experiment.inspect);
         if let Some(captures) = &asked.captures {
@@ -157,6 +160,10 @@ impl<'a> Run<'a> {
         self.traces = asked.traces.as_ref().map(|traces| {
             let series = Traces::new(traces, variant, &self.flows, &self.queues);
             (series, traces.interval(variant))
+        });
+        self.film = asked.films.as_ref().map(|films| {
+            let interval = films.interval(variant);
+            (Recorder::new(variant, interval), interval)
         });
         Ok(())
     }
@@ -178,6 +185,11 @@ impl<'a> Run<'a> {
                 Stop::Trace => {
                     if let Some((traces, _)) = &mut self.traces {
                         traces.sample(&mut self.engine);
+                    }
+                }
+                Stop::Frame => {
+                    if let Some((film, _)) = &mut self.film {
+                        film.sample(&mut self.engine);
                     }
                 }
                 Stop::End => {}
@@ -207,6 +219,10 @@ impl<'a> Run<'a> {
         if let Some((_, interval)) = &self.traces {
             let interval_ps = ps(*interval).max(1);
             stops.extend((1..=end_ps / interval_ps).map(|n| (n * interval_ps, Stop::Trace)));
+        }
+        if let Some((_, interval)) = &self.film {
+            let interval_ps = ps(*interval).max(1);
+            stops.extend((1..=end_ps / interval_ps).map(|n| (n * interval_ps, Stop::Frame)));
         }
         stops.push((ps(self.variant.warmup), Stop::Measure));
         stops.extend(samples);
@@ -330,6 +346,11 @@ impl<'a> Run<'a> {
         if let Some((traces, _)) = self.traces {
             result.samples.traces = traces.finish();
         }
+        result.samples.films = self
+            .film
+            .map(|(film, _)| film.finish())
+            .into_iter()
+            .collect();
         Outcome {
             result,
             conditions: conditions(&reports),
@@ -344,6 +365,7 @@ enum Stop {
     Event(usize),
     Sample,
     Trace,
+    Frame,
     End,
 }
 

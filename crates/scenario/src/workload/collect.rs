@@ -91,6 +91,7 @@ pub fn result(seen: Seen<'_>) -> VariantResult {
                 .collect(),
             series,
             traces: Vec::new(),
+            films: Vec::new(),
         },
     }
 }

@@ -1,0 +1,120 @@
+//! A film: every direction of every link, looked at in equal intervals.
+
+use std::time::Duration;
+
+use sluicegate_scenario::{
+    experiment::{Node, Variant},
+    results::{Film, FilmCell, FilmDirection, FilmNode},
+};
+
+use crate::{
+    build,
+    engine::Engine,
+    measure::{self, Queue},
+};
+
+/// A film while it grows.
+pub struct Recorder {
+    film: Film,
+    queues: Vec<Queue>,
+    /// By direction, what the last frame saw.
+    last: Vec<Seen>,
+}
+
+/// Totals since the start of the run, but for the backlog.
+#[derive(Clone, Copy, Default)]
+struct Seen {
+    accepted_bytes: u64,
+    backlog_bytes: u64,
+    paused_ps: u64,
+    drops: u64,
+}
+
+impl Recorder {
+    /// No frame yet; there will be one after each `interval`.
+    pub fn new(variant: &Variant, interval: Duration) -> Self {
+        let host = |name: &String| node(name, true);
+        let switch = |name: &String| node(name, false);
+        let hosts = variant.hosts.iter().map(|it| host(&it.name));
+        let switches = variant.switches.iter().map(|it| switch(&it.name));
+        let queues = measure::directions(variant);
+        Self {
+            film: Film {
+                repeat: 1,
+                nodes: hosts.chain(switches).collect(),
+                directions: directions(variant),
+                interval_ps: interval.as_nanos() as u64 * 1_000,
+                cells: Vec::new(),
+            },
+            last: vec![Seen::default(); queues.len()],
+            queues,
+        }
+    }
+
+    /// Takes one frame.
+    pub fn sample(&mut self, engine: &mut Engine) {
+        for (queue, last) in self.queues.iter().zip(&mut self.last) {
+            let now = Seen::of(queue, engine);
+            self.film.cells.push(now.since(last));
+            *last = now;
+        }
+    }
+
+    /// What was seen.
+    pub fn finish(self) -> Film {
+        self.film
+    }
+}
+
+impl Seen {
+    fn of(queue: &Queue, engine: &mut Engine) -> Self {
+        let counts = queue.counts(engine);
+        let net = engine.net_of_port(queue.port());
+        Self {
+            accepted_bytes: counts.accepted_bytes(),
+            backlog_bytes: net.backlog_bytes(queue.port()),
+            paused_ps: net.paused_ps(queue.port()),
+            drops: counts.drops(),
+        }
+    }
+
+    /// A packet counts as accepted when it joins the queue: what left is the rest. Where a link went down, what it lost
+    /// from the queue is among that.
+    fn since(&self, last: &Self) -> FilmCell {
+        let accepted_bytes = self.accepted_bytes - last.accepted_bytes;
+        FilmCell {
+            sent_bytes: (accepted_bytes + last.backlog_bytes).saturating_sub(self.backlog_bytes),
+            queue_bytes: self.backlog_bytes,
+            paused_ps: self.paused_ps - last.paused_ps,
+            drops: self.drops - last.drops,
+        }
+    }
+}
+
+fn node(name: &str, is_host: bool) -> FilmNode {
+    FilmNode {
+        name: name.to_owned(),
+        is_host,
+    }
+}
+
+/// Both directions of each link.
+fn directions(variant: &Variant) -> Vec<FilmDirection> {
+    let id = |node| match node {
+        Node::Host(host) => host,
+        Node::Switch(switch) => variant.hosts.len() + switch,
+    };
+    let mut all = Vec::with_capacity(2 * variant.links.len());
+    for link in &variant.links {
+        for (from, to) in [(link.a, link.b), (link.b, link.a)] {
+            all.push(FilmDirection {
+                link: link.name.clone(),
+                from: id(from),
+                to: id(to),
+                rate_bps: link.rate_bps,
+                limit_bytes: build::limit_bytes(variant, link, from),
+            });
+        }
+    }
+    all
+}
