@@ -197,6 +197,7 @@ function wireScenario(section, observer) {
   const choices = newChoices();
   flowLegend(section, plots);
   const all = [...section.querySelectorAll("figure[data-plot]")].map((figure) => new Plot(figure, plots, choices));
+  all.push(...[...section.querySelectorAll("figure[data-topology]")].map((figure) => new Topology(figure, plots)));
   const redraw = () => {
     for (const panel of section.querySelectorAll("[data-panel]")) {
       panel.hidden = choices.hiddenVariants.has(Number(panel.dataset.panel));

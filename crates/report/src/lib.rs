@@ -7,6 +7,7 @@
 //! | [`html`] | one self-contained page with interactive plots, of one or several scenarios |
 //! | [`compare`] | directories side by side: a model that is JSON, a text, a page |
 //! | [`samples_parquet`], [`traces_parquet`] | every sample, every point of traces for other programs, as Apache Parquet |
+//! | [`film_parquet`] | every link and queue over time, as Apache Parquet |
 //! | [`samples_csv`], [`traces_csv`] | the same as gzipped CSV |
 //! | [`read_samples_parquet`], [`read_samples_csv`] | what CDFs need of files of samples |
 //!
@@ -16,6 +17,7 @@
 pub mod compare;
 mod comparison;
 mod figures;
+mod films;
 mod html;
 mod markdown;
 mod parquet;
@@ -27,7 +29,7 @@ mod units;
 
 pub use html::html;
 pub use markdown::markdown;
-pub use parquet::{read_samples_parquet, samples_parquet, traces_parquet};
+pub use parquet::{film_parquet, read_samples_parquet, samples_parquet, traces_parquet};
 pub use samples::{read_samples_csv, samples_csv};
 pub use table::{Style, table};
 pub use traces::traces_csv;

@@ -17,7 +17,7 @@ use parquet::{
 };
 use sluicegate_scenario::results::Results;
 
-use crate::{samples, traces};
+use crate::{films, samples, traces};
 
 /// Rows per row group: what is held in memory at once.
 const GROUP_ROWS: usize = 1 << 20;
@@ -28,6 +28,7 @@ type Column<R> = (&'static str, Field<R>);
 enum Field<R> {
     Text(fn(&R) -> &str),
     Whole(fn(&R) -> u32),
+    Large(fn(&R) -> u64),
     Real(fn(&R) -> f64),
     OptionalReal(fn(&R) -> Option<f64>),
 }
@@ -65,6 +66,30 @@ pub fn traces_parquet(results: &Results, out: impl Write + Send) -> Result<()> {
     write("traces", &columns, traces::rows(results), out)
 }
 
+/// Writes every cell of every film as Parquet, frame by frame: `time_s` is the end of the frame, `direction` is
+/// `from>to`; what was sent, paused and dropped is that of the frame, `queue_bytes` that at its end.
+///
+/// # Errors
+/// Those of `out`.
+pub fn film_parquet(results: &Results, out: impl Write + Send) -> Result<()> {
+    let columns: [Column<films::Row>; 10] = [
+        ("scenario", Field::Text(|row| row.scenario)),
+        ("variant", Field::Text(|row| row.variant)),
+        ("repeat", Field::Whole(|row| row.repeat)),
+        ("time_s", Field::Real(|row| row.time_s)),
+        ("link", Field::Text(|row| row.link)),
+        ("direction", Field::Text(|row| &row.direction)),
+        ("sent_bytes", Field::Large(|row| row.cell.sent_bytes)),
+        ("queue_bytes", Field::Large(|row| row.cell.queue_bytes)),
+        (
+            "paused_us",
+            Field::Real(|row| row.cell.paused_ps as f64 / 1e6),
+        ),
+        ("drops", Field::Large(|row| row.cell.drops)),
+    ];
+    write("film", &columns, films::rows(results), out)
+}
+
 /// Reads RTTs and completion times of what [`samples_parquet`] has written into the variants of `results`; series over
 /// time, and variants that `results` does not have, are passed over.
 ///
@@ -95,6 +120,7 @@ fn schema<R>(name: &str, columns: &[Column<R>]) -> String {
     let column = |(name, field): &Column<R>| match field {
         Field::Text(_) => format!("REQUIRED BYTE_ARRAY {name} (UTF8); "),
         Field::Whole(_) => format!("REQUIRED INT32 {name}; "),
+        Field::Large(_) => format!("REQUIRED INT64 {name}; "),
         Field::Real(_) => format!("REQUIRED DOUBLE {name}; "),
         Field::OptionalReal(_) => format!("OPTIONAL DOUBLE {name}; "),
     };
@@ -136,6 +162,10 @@ fn write_group<R, W: Write + Send>(
             }
             (ColumnWriter::Int32ColumnWriter(writer), Field::Whole(of)) => {
                 let values: Vec<i32> = rows.iter().map(|row| of(row) as i32).collect();
+                writer.write_batch(&values, None, None)?;
+            }
+            (ColumnWriter::Int64ColumnWriter(writer), Field::Large(of)) => {
+                let values: Vec<i64> = rows.iter().map(|row| of(row) as i64).collect();
                 writer.write_batch(&values, None, None)?;
             }
             (ColumnWriter::DoubleColumnWriter(writer), Field::Real(of)) => {

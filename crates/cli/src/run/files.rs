@@ -16,10 +16,15 @@ use crate::output::Failure;
 pub const CAPTURES: &str = "pcap";
 
 /// What not every run leaves.
-const MADE_ON_DEMAND: [&str; 3] = ["samples.csv.gz", "traces.parquet", "traces.csv.gz"];
+const MADE_ON_DEMAND: [&str; 4] = [
+    "samples.csv.gz",
+    "traces.parquet",
+    "traces.csv.gz",
+    "film.parquet",
+];
 
-/// Writes `results.json`, `scenario.toml`, `samples.parquet`, `report.html` and, if there are any, `traces.parquet`; with
-/// `csv` also `samples.csv.gz` and `traces.csv.gz`.
+/// Writes `results.json`, `scenario.toml`, `samples.parquet`, `report.html` and, if there are any, `traces.parquet` and `film.parquet`;
+/// with `csv` also `samples.csv.gz` and `traces.csv.gz`.
 ///
 /// # Errors
 /// A file that cannot be written.
@@ -45,6 +50,7 @@ pub fn write(
         })?;
     }
     write_traces(out, results, csv)?;
+    write_films(out, results)?;
     write_report(out, &[results])
 }
 
@@ -62,6 +68,16 @@ fn write_traces(out: &Path, results: &Results, csv: bool) -> Result<(), Failure>
         })?;
     }
     Ok(())
+}
+
+fn write_films(out: &Path, results: &Results) -> Result<(), Failure> {
+    let mut variants = results.variants.iter();
+    if variants.all(|variant| variant.samples.films.is_empty()) {
+        return Ok(());
+    }
+    put_made(out, "film.parquet", |file| {
+        sluicegate_report::film_parquet(results, file)
+    })
 }
 
 /// Removes captures that a former run has left here, as a new one would not overwrite all of them. What nobody here

@@ -1,16 +1,16 @@
-//! What `sluicegate run` shows beyond results: captures and traces.
+//! What `sluicegate run` shows beyond results: captures, traces, films.
 
 use std::{path::Path, time::Duration};
 
 use sluicegate_policy::units::parse_duration;
 use sluicegate_scenario::{
-    inspect::{Captures, Inspect, Traces},
+    inspect::{Captures, Films, Inspect, Traces},
     results::TraceKind,
 };
 
 use super::files;
 
-/// Arguments about captures and traces.
+/// Arguments about captures, traces and films.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Capture packets at these hosts and links (patterns such as 'h*'): DIR/pcap/VARIANT/NAME.pcapng
@@ -26,6 +26,12 @@ pub struct Args {
     /// Time between samples, such as 100us; without it 500 of a run
     #[arg(long, value_name = "TIME", requires = "trace", value_parser = interval)]
     trace_interval: Option<Duration>,
+    /// Record every link and queue over time: the network as a picture that moves, in report.html
+    #[arg(long, requires = "out")]
+    film: bool,
+    /// Time between frames, such as 100us; without it 500 of a run
+    #[arg(long, value_name = "TIME", requires = "film", value_parser = interval)]
+    film_interval: Option<Duration>,
 }
 
 fn interval(text: &str) -> Result<Duration, String> {
@@ -53,6 +59,13 @@ impl Args {
             kinds: self.trace.clone(),
             interval: self.trace_interval,
         });
-        Inspect { captures, traces }
+        let films = self.film.then_some(Films {
+            interval: self.film_interval,
+        });
+        Inspect {
+            captures,
+            traces,
+            films,
+        }
     }
 }

@@ -31,10 +31,12 @@ Examples:
   sluicegate run scenarios/*.toml --short --check --out out
   sluicegate run scenarios/incast-1500.toml --out out --pcap h1 switch-h1
   sluicegate run scenarios/incast-1500.toml --out out --trace queue,cwnd,rwnd,alpha
+  sluicegate run scenarios/fabric/routing.toml --out out --film
   sluicegate run scenarios/incast-1500.toml --calibration calibrations/two-cpu-vm.toml
 
 With --out, DIR gets results.json, scenario.toml (as run), samples.parquet and report.html; with
---trace also traces.parquet, and plots in report.html. Only the simulator captures and traces.
+--trace also traces.parquet, and plots in report.html; with --film also film.parquet, and the network
+over time in report.html. Only the simulator captures, traces and films.
 With several files, each has a directory of its own in DIR, and DIR/report.html shows all.";
 
 /// Arguments of `sluicegate run`.

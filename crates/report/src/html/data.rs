@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use serde::Serialize;
 use sluicegate_scenario::results::{FlowResult, Results, SeriesKind, TraceKind, VariantResult};
 
+use super::topology::Films;
 use crate::{
     samples,
     thin::{self, Stretch},
@@ -74,6 +75,9 @@ pub struct Plots {
     /// There are more.
     #[serde(skip)]
     pub traces_left_out: bool,
+    /// The network over time.
+    #[serde(flatten)]
+    pub films: Films,
 }
 
 /// A variant as plots name it.
@@ -155,6 +159,7 @@ impl Plots {
                 .map(|drawn| drawn.line(trace_points, 1e-7))
                 .collect(),
             traces_left_out,
+            films: Films::new(variants),
         }
     }
 
@@ -176,6 +181,7 @@ impl Plots {
             series_left_out: false,
             traces: Vec::new(),
             traces_left_out: false,
+            films: Films::default(),
         }
     }
 
@@ -185,6 +191,7 @@ impl Plots {
             && self.fct.is_empty()
             && self.series.is_empty()
             && self.traces.is_empty()
+            && self.films.is_empty()
     }
 
     /// Series of a kind.

@@ -3,6 +3,7 @@
 pub(crate) mod data;
 pub(crate) mod plots;
 pub(crate) mod tables;
+mod topology;
 
 use std::collections::HashMap;
 
@@ -18,6 +19,7 @@ const SCRIPT: &str = concat!(
     "(() => {\n\"use strict\";\n",
     include_str!("../../assets/format.js"),
     include_str!("../../assets/options.js"),
+    include_str!("../../assets/topology.js"),
     include_str!("../../assets/page.js"),
     "})();\n"
 );

@@ -6,6 +6,7 @@ use sluicegate_scenario::results::{Results, SeriesKind, TraceKind};
 use super::{
     data::{Line, Plots, SERIES_DRAWN},
     tables::swatch,
+    topology::topology,
 };
 
 /// All plots of a scenario, with the buttons that show and hide variants.
@@ -28,6 +29,7 @@ pub fn plots(results: &Results, plots: &Plots) -> Markup {
                 (goodput(plots))
                 (windows(plots))
                 (traces(plots))
+                (topology(&plots.films))
             }
         }
     }
