@@ -101,6 +101,8 @@ fn simulated(action: &Action) -> Option<&'static str> {
         Action::LinkUp(_) => Some("link_up"),
         Action::Impair { .. } => Some("impair"),
         Action::Pause(_) | Action::Resume(_) => Some("pause_host"),
+        Action::PauseStorm(_) | Action::EndPauseStorm(_) => Some("pause_storm"),
+        Action::Babble(_) | Action::EndBabble(_) => Some("babble"),
         Action::ReadRate { .. } => Some("slow_receiver"),
     }
 }

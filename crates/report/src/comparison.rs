@@ -249,7 +249,44 @@ pub fn alarms(results: &Results) -> Vec<String> {
         lines.push(format!("outside the experiment: {}", outside.join(", ")));
     }
     lines.extend(results.variants.iter().filter_map(lost_elsewhere));
+    lines.extend(results.variants.iter().flat_map(deadlocks));
+    lines.extend(results.variants.iter().filter_map(lost_lossless));
     lines
+}
+
+/// Cycles of pauses, link by link.
+fn deadlocks(variant: &VariantResult) -> impl Iterator<Item = String> {
+    variant.deadlocks.iter().map(|found| {
+        format!(
+            "{}: DEADLOCK since {:.3} s, priority {}: {}; each waits for the next, the last for the first; {:.0} KB held, {} more links wait behind",
+            variant.name,
+            found.since_s,
+            found.priority,
+            found.links.join(", "),
+            found.bytes as f64 / 1e3,
+            found.behind
+        )
+    })
+}
+
+/// Frames of lossless priorities that were dropped: what flow control is there to prevent.
+fn lost_lossless(variant: &VariantResult) -> Option<String> {
+    let lost = variant.links.iter().filter_map(|link| {
+        let count = link
+            .drops
+            .get("headroom")
+            .copied()
+            .filter(|&count| count > 0)?;
+        Some(format!("{count} at {}", link.id))
+    });
+    let lost: Vec<String> = lost.take(QUEUES_NAMED).collect();
+    (!lost.is_empty()).then(|| {
+        format!(
+            "{}: lossless frames dropped for want of headroom: {}",
+            variant.name,
+            lost.join(", ")
+        )
+    })
 }
 
 /// Drops at queues that are no bottleneck, the worst by name.

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     results::{
-        Conditions, Datagrams, FctQuantiles, FlowResult, Goodput, LinkResult, Quantiles,
-        QueueQuantiles, Samples, VariantResult,
+        Conditions, Datagrams, Deadlock, FctQuantiles, FlowResult, Goodput, LinkCee, LinkResult,
+        Quantiles, QueueQuantiles, Samples, VariantResult,
     },
     stats::median,
     world::Outcome,
@@ -75,8 +75,19 @@ fn merge(mut runs: Vec<VariantResult>) -> VariantResult {
             |all| median(&all.into_iter().copied().collect::<Vec<_>>()),
         ),
         intervals: keyed(&runs, |run| &run.intervals, |all| merge_goodput(&all)),
+        deadlocks: merge_deadlocks(&runs),
         samples,
     }
+}
+
+/// Those of every repeat, with its number.
+fn merge_deadlocks(runs: &[VariantResult]) -> Vec<Deadlock> {
+    let all = (1..).zip(runs);
+    let of_run = |(repeat, run): (u32, &VariantResult)| {
+        let found = run.deadlocks.clone().into_iter();
+        found.map(move |deadlock| Deadlock { repeat, ..deadlock })
+    };
+    all.flat_map(of_run).collect()
 }
 
 /// Samples and traces of every run together; series of the first, since time does not merge.
@@ -141,6 +152,7 @@ fn merge_flow(all: &[&FlowResult]) -> FlowResult {
         retransmits: sums(all, |flow| flow.retransmits),
         timeouts: sums(all, |flow| flow.timeouts),
         srtt_us: medians(all, |flow| flow.srtt_us),
+        stalled_us: all.iter().map(|flow| flow.stalled_us).fold(0.0, f64::max),
         datagrams: merge_datagrams(all),
         ..all[0].clone()
     }
@@ -195,6 +207,7 @@ fn merge_goodput(all: &[&Goodput]) -> Goodput {
         sum: medians(all, |goodput| goodput.sum),
         mean: medians(all, |goodput| goodput.mean),
         jain: medians(all, |goodput| goodput.jain),
+        max: medians(all, |goodput| goodput.max),
     }
 }
 
@@ -216,8 +229,23 @@ fn merge_link(all: &[&LinkResult]) -> LinkResult {
                 .map(|link| link.queue_bytes.max)
                 .fold(0.0, f64::max),
         },
+        cee: merge_cee(all),
         ..all[0].clone()
     }
+}
+
+fn merge_cee(all: &[&LinkResult]) -> Option<LinkCee> {
+    let all: Vec<&LinkCee> = all.iter().filter_map(|link| link.cee.as_ref()).collect();
+    (!all.is_empty()).then(|| LinkCee {
+        pauses: sums(&all, |one| one.pauses),
+        paused_us: medians(&all, |one| one.paused_us),
+        notifications: sums(&all, |one| one.notifications),
+        ingress_max_bytes: all
+            .iter()
+            .map(|one| one.ingress_max_bytes)
+            .max()
+            .unwrap_or(0),
+    })
 }
 
 #[cfg(test)]

@@ -504,6 +504,7 @@ mod tests {
             },
             goodput_bps: Goodput {
                 jain,
+                max: 0.0,
                 sum: 1e9,
                 mean: 2e8,
             },

@@ -562,6 +562,14 @@ pub enum Action {
     Pause(Vec<usize>),
     /// They go on, with what has arrived first.
     Resume(Vec<usize>),
+    /// The adapters of these hosts pause their links, all priorities, whatever they have room for.
+    PauseStorm(Vec<usize>),
+    /// They do so no more.
+    EndPauseStorm(Vec<usize>),
+    /// The adapters of these hosts obey neither pauses nor congestion notifications.
+    Babble(Vec<usize>),
+    /// They obey again.
+    EndBabble(Vec<usize>),
     /// These tenants' applications read at most this much, in bits per second; `None` = at once.
     ReadRate {
         /// Tenant ids.

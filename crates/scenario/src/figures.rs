@@ -2,12 +2,13 @@
 //!
 //! | figure | meaning |
 //! |---|---|
-//! | `goodput_bps.(sum\|mean\|jain)` | over bulk flows |
-//! | `flows.TENANT.FIELD`, `traffic.TABLE.FIELD`, `flows.all.FIELD` | `goodput_bps`, `retransmits`, `timeouts`, `count`, `socket_drops` summed, `srtt_us`, `jain` and `loss` (of datagrams) over the flows of a sending tenant or a traffic table |
+//! | `goodput_bps.(sum\|mean\|jain\|max)` | over bulk flows |
+//! | `flows.TENANT.FIELD`, `traffic.TABLE.FIELD`, `flows.all.FIELD` | `goodput_bps`, `retransmits`, `timeouts`, `count`, `socket_drops` summed, `srtt_us`, `jain`, `loss` (of datagrams) and `stalled_us` (the longest) over the flows of a sending tenant or a traffic table |
 //! | `rtt_us.(count\|p50\|p99\|p999\|max)` | of the ping-pong probes |
 //! | `fct_us.CLASS.(count\|mean\|p50\|p99\|p999\|missed)` | of a class of flows; `missed` is the fraction beyond the deadline |
-//! | `intervals.NAME.goodput_bps.(sum\|mean\|jain)` | over bulk flows that were active throughout the interval |
-//! | `links.bottleneck.FIELD`, `links.all.FIELD`, `links.FROM-TO.FIELD` | `rate_bps` of the slowest, `sent`, `sent_bytes`, `marks`, `drops`, `drops.CAUSE` summed, `queue_bytes.(p50\|p99\|max)` of the fullest |
+//! | `intervals.NAME.goodput_bps.(sum\|mean\|jain\|max)` | over bulk flows that were active throughout the interval |
+//! | `links.bottleneck.FIELD`, `links.all.FIELD`, `links.FROM-TO.FIELD` | `rate_bps` of the slowest, `sent`, `sent_bytes`, `marks`, `drops`, `drops.CAUSE` summed, `queue_bytes.(p50\|p99\|max)` of the fullest; of converged Ethernet `pauses` and `notifications` summed, `paused_us` and `ingress_max_bytes` of the one that has most |
+//! | `deadlocks` | cycles of pauses, all repeats together |
 //! | `enforcement.COUNTER` | summed over hosts |
 //! | `derived.NAME` | what the world derived |
 //! | `cpu_idle_min` | 0..=1; of the lab only |
@@ -16,7 +17,7 @@ use sluicegate_policy::{problem::Complaint, table::nearest};
 
 use crate::{
     experiment::Variant,
-    results::{Datagrams, FlowResult, Goodput, LinkResult, VariantResult},
+    results::{Datagrams, FlowResult, Goodput, LinkCee, LinkResult, VariantResult},
     stats,
 };
 
@@ -48,6 +49,8 @@ pub enum Quantity {
     Enforcement(String),
     /// A derived figure.
     Derived(String),
+    /// Number of [`VariantResult::deadlocks`].
+    Deadlocks,
     /// [`VariantResult::cpu_idle_min`].
     CpuIdleMin,
 }
@@ -89,9 +92,11 @@ pub enum LinkField {
     Drops(Option<String>),
     /// Backlog: `p50`, `p99` or `max`.
     Queue(String),
+    /// A field of [`crate::results::LinkCee`].
+    Cee(String),
 }
 
-const GOODPUT: &[&str] = &["sum", "mean", "jain"];
+const GOODPUT: &[&str] = &["sum", "mean", "jain", "max"];
 const RTT: &[&str] = &["count", "p50", "p99", "p999", "max"];
 const FCT: &[&str] = &["count", "mean", "p50", "p99", "p999", "missed"];
 const QUEUE: &[&str] = &["p50", "p99", "max"];
@@ -102,6 +107,7 @@ const FLOW: &[&str] = &[
     "count",
     "srtt_us",
     "jain",
+    "stalled_us",
     "loss",
     "socket_drops",
 ];
@@ -112,6 +118,10 @@ const LINK: &[&str] = &[
     "marks",
     "drops",
     "queue_bytes",
+    "pauses",
+    "paused_us",
+    "notifications",
+    "ingress_max_bytes",
 ];
 const KINDS: &[&str] = &[
     "goodput_bps",
@@ -123,6 +133,7 @@ const KINDS: &[&str] = &[
     "links",
     "enforcement",
     "derived",
+    "deadlocks",
     "cpu_idle_min",
 ];
 
@@ -227,6 +238,7 @@ fn quantity(name: &str, parts: &[&str]) -> Result<Quantity, Complaint> {
         }
         "enforcement" => (Quantity::Enforcement(any(1, "a counter")?), 2),
         "derived" => (Quantity::Derived(any(1, "a name")?), 2),
+        "deadlocks" => (Quantity::Deadlocks, 1),
         _ => (Quantity::CpuIdleMin, 1),
     };
     match parts.get(length) {
@@ -249,7 +261,8 @@ fn link_field(name: &str, parts: &[&str]) -> Result<(LinkField, usize), Complain
             let length = 3 + usize::from(cause.is_some());
             (LinkField::Drops(cause), length)
         }
-        _ => (LinkField::Queue(field(name, parts, 3, QUEUE)?), 4),
+        "queue_bytes" => (LinkField::Queue(field(name, parts, 3, QUEUE)?), 4),
+        other => (LinkField::Cee(other.to_owned()), 3),
     })
 }
 
@@ -300,6 +313,7 @@ impl Quantity {
             Self::Links(set, field) => links_value(&set.of(&variant.links), field),
             Self::Enforcement(counter) => variant.enforcement.get(counter).map(|n| *n as f64),
             Self::Derived(name) => variant.derived.get(name).copied(),
+            Self::Deadlocks => Some(variant.deadlocks.len() as f64),
             Self::CpuIdleMin => variant.cpu_idle_min,
         }
     }
@@ -331,6 +345,7 @@ fn goodput_value(goodput: &Goodput, field: &str) -> f64 {
     match field {
         "sum" => goodput.sum,
         "mean" => goodput.mean,
+        "max" => goodput.max,
         _ => goodput.jain,
     }
 }
@@ -362,6 +377,7 @@ fn flows_value(flows: &[&FlowResult], field: &str) -> Option<f64> {
         "retransmits" => values(|f| f.retransmits as f64).iter().sum(),
         "timeouts" => values(|f| f.timeouts as f64).iter().sum(),
         "jain" => stats::jain(&values(|f| f.goodput_bps)),
+        "stalled_us" => values(|f| f.stalled_us).into_iter().fold(0.0, f64::max),
         "loss" => loss(flows)?,
         "socket_drops" => datagrams(flows, |d| d.socket_drops)?,
         _ => stats::mean(&values(|f| f.srtt_us)),
@@ -402,6 +418,20 @@ fn links_value(links: &[&LinkResult], field: &LinkField) -> Option<f64> {
             "p99" => max(&|l| l.queue_bytes.p99),
             _ => max(&|l| l.queue_bytes.max),
         },
+        LinkField::Cee(field) => return cee_value(links, field),
+    })
+}
+
+/// `None` where no link is of converged Ethernet.
+fn cee_value(links: &[&LinkResult], field: &str) -> Option<f64> {
+    let all = || links.iter().filter_map(|link| link.cee.as_ref());
+    all().next()?;
+    let most = |of: fn(&LinkCee) -> f64| all().map(of).fold(0.0, f64::max);
+    Some(match field {
+        "pauses" => all().map(|cee| cee.pauses as f64).sum(),
+        "notifications" => all().map(|cee| cee.notifications as f64).sum(),
+        "paused_us" => most(|cee| cee.paused_us),
+        _ => most(|cee| cee.ingress_max_bytes as f64),
     })
 }
 
@@ -472,6 +502,27 @@ mod tests {
     }
 
     #[test]
+    fn converged_ethernet_has_figures_of_its_own() {
+        let mut measured = variant();
+        let value = |measured: &VariantResult, name: &str| {
+            let figure = Figure::parse(name).unwrap();
+            figure.value(std::slice::from_ref(measured))
+        };
+        assert_eq!(value(&measured, "v.links.all.pauses"), None);
+        assert_eq!(value(&measured, "v.deadlocks"), Some(0.0));
+        for (link, pauses) in measured.links.iter_mut().zip([1, 2]) {
+            link.cee = Some(LinkCee {
+                pauses,
+                paused_us: 10.0 * pauses as f64,
+                ..LinkCee::default()
+            });
+        }
+        assert_eq!(value(&measured, "v.links.all.pauses"), Some(3.0));
+        assert_eq!(value(&measured, "v.links.all.paused_us"), Some(20.0));
+        assert_eq!(value(&measured, "v.links.left-right.pauses"), Some(1.0));
+    }
+
+    #[test]
     fn what_was_not_measured_is_none_not_zero() {
         assert_eq!(value("v.rtt_us.p50"), None);
         assert_eq!(value("v.fct_us.mice.p50"), None);
@@ -486,6 +537,7 @@ mod tests {
             sum: 7.0,
             mean: 3.5,
             jain: 0.9,
+            max: 5.0,
         };
         measured.intervals.insert("two".to_owned(), goodput);
         let fct = |missed| FctQuantiles {
@@ -497,6 +549,7 @@ mod tests {
         let value = |name: &str| Figure::parse(name).unwrap().value(&[measured.clone()]);
         assert_eq!(value("v.intervals.two.goodput_bps.jain"), Some(0.9));
         assert_eq!(value("v.intervals.two.goodput_bps.sum"), Some(7.0));
+        assert_eq!(value("v.intervals.two.goodput_bps.max"), Some(5.0));
         assert_eq!(value("v.intervals.three.goodput_bps.sum"), None);
         assert_eq!(value("v.fct_us.round.missed"), Some(0.25));
         assert_eq!(value("v.fct_us.mice.missed"), None);

@@ -89,6 +89,9 @@ pub struct VariantResult {
     /// Goodput of the bulk flows that were active throughout each `[interval.NAME]`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub intervals: BTreeMap<String, Goodput>,
+    /// Cycles of pauses, at most one for each repeat.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub deadlocks: Vec<Deadlock>,
     /// Series and raw samples for report and export; not part of `results.json`.
     #[serde(skip)]
     pub samples: Samples,
@@ -103,6 +106,9 @@ pub struct Goodput {
     pub mean: f64,
     /// Jain's fairness index, (0, 1]; 0 without flows.
     pub jain: f64,
+    /// Of the flow that has most, in bit/s.
+    #[serde(default)]
+    pub max: f64,
 }
 
 /// One bulk flow.
@@ -131,6 +137,10 @@ pub struct FlowResult {
     pub timeouts: u64,
     /// Smoothed RTT at the end, from the sender.
     pub srtt_us: f64,
+    /// Longest time of the measured window in which nothing arrived, between two times at which something did; a
+    /// multiple of the series' interval, rounded down.
+    #[serde(default)]
+    pub stalled_us: f64,
     /// What became of datagrams; absent of TCP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub datagrams: Option<Datagrams>,
@@ -229,6 +239,39 @@ pub struct LinkResult {
     pub marks: u64,
     /// Backlog met by arriving packets.
     pub queue_bytes: QueueQuantiles,
+    /// Of converged Ethernet: pauses and notifications.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cee: Option<LinkCee>,
+}
+
+/// What converged Ethernet adds to a direction of a link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LinkCee {
+    /// Times that its far end has paused a priority of it.
+    pub pauses: u64,
+    /// Time in which some priority was paused.
+    pub paused_us: f64,
+    /// Congestion notifications that its queues gave rise to.
+    pub notifications: u64,
+    /// Most bytes of one priority in the buffer at its far end, over the whole run.
+    pub ingress_max_bytes: u64,
+}
+
+/// Pauses that wait for each other in a cycle and never end.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Deadlock {
+    /// Number of the repeat, from 1.
+    pub repeat: u32,
+    /// The priority that stands still.
+    pub priority: u8,
+    /// When the last link of the cycle was paused, in seconds after the start of the run.
+    pub since_s: f64,
+    /// `from>to` of the cycle's links: each waits for the next, the last for the first.
+    pub links: Vec<String>,
+    /// Bytes in the buffers of the cycle.
+    pub bytes: u64,
+    /// Other links that wait for the cycle.
+    pub behind: u64,
 }
 
 /// Backlog in bytes.

@@ -86,6 +86,7 @@ pub fn goodput(flows_bps: &[f64]) -> Goodput {
         sum: flows_bps.iter().sum::<f64>() + 0.0,
         mean: mean(flows_bps),
         jain: jain(flows_bps),
+        max: flows_bps.iter().copied().fold(0.0, f64::max),
     }
 }
 

@@ -3,17 +3,18 @@
 use std::collections::BTreeMap;
 
 use sluicegate_fabric::{
+    cee,
     graph::PortId,
     port::{Drop, PortStats},
 };
 use sluicegate_scenario::{
     experiment::{Node, Variant},
-    results::{LinkResult, QueueQuantiles},
+    results::{Deadlock, LinkCee, LinkResult, QueueQuantiles},
 };
 
 use sluicegate_vswitch::Place;
 
-use crate::engine::Engine;
+use crate::{engine::Engine, net::Net};
 
 /// log2 of the bins per power of two.
 const SUB_BITS: u32 = 5;
@@ -106,6 +107,37 @@ pub struct Queue {
 pub struct Counts {
     port: PortStats,
     places: [u64; Place::NAMES.len()],
+    cee: Option<CeeCounts>,
+}
+
+/// What converged Ethernet counted.
+#[derive(Clone, Copy)]
+struct CeeCounts {
+    pauses: u64,
+    paused_ps: u64,
+    notifications: u64,
+    ingress_max_bytes: u64,
+}
+
+impl CeeCounts {
+    fn of(port: PortId, net: &Net) -> Option<Self> {
+        let stats = net.fabric_stats(port)?;
+        Some(Self {
+            pauses: stats.pauses,
+            paused_ps: net.paused_ps(port),
+            notifications: stats.notifications,
+            ingress_max_bytes: stats.ingress_max_bytes,
+        })
+    }
+
+    fn since(&self, from: &Self) -> LinkCee {
+        LinkCee {
+            pauses: self.pauses - from.pauses,
+            paused_us: (self.paused_ps - from.paused_ps) as f64 / 1e6,
+            notifications: self.notifications - from.notifications,
+            ingress_max_bytes: self.ingress_max_bytes,
+        }
+    }
 }
 
 /// The transmit queues of the switches and of hosts at links that fail, in the order of links.
@@ -157,6 +189,26 @@ impl Counts {
     }
 }
 
+/// A cycle of pauses, by name.
+pub fn deadlock(variant: &Variant, found: &cee::Deadlock) -> Deadlock {
+    let name = |port: PortId| {
+        let link = &variant.links[port as usize / 2];
+        let (from, to) = match port % 2 {
+            0 => (link.a, link.b),
+            _ => (link.b, link.a),
+        };
+        format!("{}>{}", variant.node_name(from), variant.node_name(to))
+    };
+    Deadlock {
+        repeat: 1,
+        priority: found.cycle.first().map_or(0, |stuck| stuck.priority),
+        since_s: found.since_ps as f64 / 1e12,
+        links: found.cycle.iter().map(|stuck| name(stuck.port)).collect(),
+        bytes: found.bytes,
+        behind: found.behind as u64,
+    }
+}
+
 impl Queue {
     fn new(variant: &Variant, link: usize, side: PortId, (from, to): (Node, Node)) -> Self {
         let of_link = &variant.links[link];
@@ -181,6 +233,7 @@ impl Queue {
         Counts {
             port: engine.stats(self.port),
             places: places.unwrap_or_default(),
+            cee: CeeCounts::of(self.port, engine.net_of_port(self.port)),
         }
     }
 
@@ -191,8 +244,12 @@ impl Queue {
 
     /// What it did since `from`.
     pub fn result(&self, engine: &mut Engine, from: &Counts) -> LinkResult {
-        let Counts { port: to, places } = self.counts(engine);
-        let before = &from.places;
+        let Counts {
+            port: to,
+            places,
+            cee: to_cee,
+        } = self.counts(engine);
+        let (before, from_cee) = (&from.places, &from.cee);
         let by_switch = (0..places.len()).map(|at| (Place::NAMES[at], places[at] - before[at]));
         let from = &from.port;
         let by_port =
@@ -217,6 +274,9 @@ impl Queue {
                 .map_or_else(QueueQuantiles::default, |backlogs| {
                     backlogs.quantiles(self.port)
                 }),
+            cee: to_cee
+                .zip(from_cee.as_ref())
+                .map(|(to, from)| to.since(from)),
         }
     }
 }

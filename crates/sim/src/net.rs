@@ -301,8 +301,13 @@ impl Net {
     }
 
     /// Time in ps for which a PAUSE has stopped a port so far. Ports of plain Ethernet are never paused.
-    pub fn paused_ps(&self, _port: PortId) -> u64 {
-        0
+    pub fn paused_ps(&self, port: PortId) -> u64 {
+        match &self.converged {
+            Some(converged) if port < converged.ports => {
+                converged.fabric.paused_ps(port, self.now_ps)
+            }
+            _ => 0,
+        }
     }
 
     /// Packets transmitted on links so far.

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use sluicegate_core::abi::COUNTER_NAMES;
 use sluicegate_scenario::{
     experiment::{Action, Experiment, Variant},
-    results::Conditions,
+    results::{Conditions, Deadlock, LinkResult},
     workload::{
         self, Flow, Report,
         collect::{self, Seen},
@@ -124,6 +124,7 @@ struct Run<'a> {
     backlogs: Vec<(String, Vec<(f64, f64)>)>,
     counters: [u64; COUNTER_NAMES.len()],
     traces: Option<(Traces, Duration)>,
+    deadlock: Option<Deadlock>,
     film: Option<(Recorder, Duration)>,
 }
 
@@ -144,6 +145,7 @@ impl<'a> Run<'a> {
             adapters: measure::adapters(variant),
             counters: [0; COUNTER_NAMES.len()],
             traces: None,
+            deadlock: None,
             film: None,
         })
     }
@@ -181,7 +183,10 @@ impl<'a> Run<'a> {
                     self.follow_backlogs();
                 }
                 Stop::Event(index) => self.act(index),
-                Stop::Sample => self.sample(),
+                Stop::Sample => {
+                    self.sample();
+                    self.look_for_deadlock();
+                }
                 Stop::Trace => {
                     if let Some((traces, _)) = &mut self.traces {
                         traces.sample(&mut self.engine);
@@ -272,6 +277,12 @@ impl<'a> Run<'a> {
             }),
             Action::Pause(hosts) => self.on_hosts(hosts, Net::pause),
             Action::Resume(hosts) => self.on_hosts(hosts, Net::resume),
+            Action::PauseStorm(hosts) => self.on_hosts(hosts, |net, host| net.storm(host, true)),
+            Action::EndPauseStorm(hosts) => {
+                self.on_hosts(hosts, |net, host| net.storm(host, false))
+            }
+            Action::Babble(hosts) => self.on_hosts(hosts, |net, host| net.babble(host, true)),
+            Action::EndBabble(hosts) => self.on_hosts(hosts, |net, host| net.babble(host, false)),
             Action::ReadRate { tenants, rate_bps } => {
                 for &tenant in tenants {
                     let host = variant.tenants[tenant].host as u16;
@@ -308,6 +319,14 @@ impl<'a> Run<'a> {
         self.windows.add(now_s, &tracked);
     }
 
+    /// Pauses that wait for each other are noted once: they never end.
+    fn look_for_deadlock(&mut self) {
+        if self.deadlock.is_none() {
+            let found = self.engine.nets().find_map(|net| net.deadlock());
+            self.deadlock = found.map(|found| measure::deadlock(self.variant, &found));
+        }
+    }
+
     fn outcome(mut self, before: &[Counts]) -> Outcome {
         for net in self.engine.nets() {
             let stages = net
@@ -331,7 +350,7 @@ impl<'a> Run<'a> {
         let mut links: Vec<_> = links.map(|at| result(&mut self.engine, at)).collect();
         let adapters = self.adapters.iter().zip(of_adapters);
         let adapters = adapters.map(|at| result(&mut self.engine, at));
-        links.extend(adapters.filter(|link| link.drops.values().any(|&count| count > 0)));
+        links.extend(adapters.filter(has_troubles));
         let reports = self.engine.reports();
         let mut result = collect::result(Seen {
             variant: self.variant,
@@ -343,6 +362,7 @@ impl<'a> Run<'a> {
             backlogs: self.backlogs,
             cpu_idle_min: None,
         });
+        result.deadlocks.extend(self.deadlock);
         if let Some((traces, _)) = self.traces {
             result.samples.traces = traces.finish();
         }
@@ -356,6 +376,12 @@ impl<'a> Run<'a> {
             conditions: conditions(&reports),
         }
     }
+}
+
+/// Results speak of a host's adapter if it has dropped something or was paused.
+fn has_troubles(link: &LinkResult) -> bool {
+    let is_paused = link.cee.is_some_and(|cee| cee.pauses > 0);
+    is_paused || link.drops.values().any(|&count| count > 0)
 }
 
 /// What happens at a fixed time; at the same time in this order.

@@ -209,6 +209,7 @@ fn variant(shape: &Shape, seed: u64, flows: u32, seconds: u32) -> VariantResult 
     let sum: f64 = flows.iter().map(|f| f.goodput_bps).sum();
     let squares: f64 = flows.iter().map(|f| f.goodput_bps.powi(2)).sum();
     let n = flows.len() as f64;
+    let max = flows.iter().map(|f| f.goodput_bps).fold(0.0, f64::max);
     VariantResult {
         name: shape.name.into(),
         title: shape.title.into(),
@@ -216,6 +217,7 @@ fn variant(shape: &Shape, seed: u64, flows: u32, seconds: u32) -> VariantResult 
             sum,
             mean: sum / n,
             jain: sum * sum / (n * squares),
+            max,
         },
         flows,
         rtt_us: quantiles(&rtt),

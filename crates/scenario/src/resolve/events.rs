@@ -53,6 +53,11 @@ fn read_event(
             .item()
             .complain("happens after the run has ended", "choose an earlier `at`");
     }
+    for key in ["pause_storm", "babble"] {
+        if network.cee.is_none() {
+            table.refuse(key, "needs a [network.cee]: plain Ethernet has no pauses");
+        }
+    }
     let Some(deed) = read_deed(table, network, tenants) else {
         table.get("for");
         return Vec::new();
@@ -107,6 +112,14 @@ fn read_deed(table: &Table<'_>, network: &Network, tenants: &[Tenant]) -> Option
             end: Some(vec![Action::Resume(hosts.clone())]),
             action: Action::Pause(hosts),
         }),
+        hosts("pause_storm").map(|hosts| Deed {
+            end: Some(vec![Action::EndPauseStorm(hosts.clone())]),
+            action: Action::PauseStorm(hosts),
+        }),
+        hosts("babble").map(|hosts| Deed {
+            end: Some(vec![Action::EndBabble(hosts.clone())]),
+            action: Action::Babble(hosts),
+        }),
         table
             .table("slow_receiver")
             .map(|table| read_slow(table, tenants)),
@@ -115,7 +128,7 @@ fn read_deed(table: &Table<'_>, network: &Network, tenants: &[Tenant]) -> Option
     if let (Some(deed), None) = (deeds.next(), deeds.next()) {
         return Some(deed);
     }
-    let advice = "give one of `detach`, `bleach_ecn`, `link_down`, `link_up`, `impair`, `pause_host`, `slow_receiver`, \
+    let advice = "give one of `detach`, `bleach_ecn`, `link_down`, `link_up`, `impair`, `pause_host`, `pause_storm`, `babble`, `slow_receiver`, \
                   for example link_down = [\"left-right\"]";
     table.item().complain("an event does one thing", advice);
     None

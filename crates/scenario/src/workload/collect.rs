@@ -69,6 +69,7 @@ pub fn result(seen: Seen<'_>) -> VariantResult {
     let derived = derived(variant, flows, reports, &windows);
     let series = series(variant, flows, reports, windows, backlogs);
     VariantResult {
+        deadlocks: Vec::new(),
         name: variant.name.clone(),
         title: variant.title.clone(),
         goodput_bps: stats::goodput(&goodputs),
@@ -174,9 +175,27 @@ fn flow_results(variant: &Variant, flows: &[Flow], reports: &[Report]) -> Vec<Fl
                 timeouts: sent.and_then(|sender| sender.timeouts).unwrap_or(0),
                 srtt_us: sent.map_or(0.0, |sender| sender.srtt_us as f64),
                 datagrams: datagrams(reports, flow),
+                stalled_us: receiver(reports, flow)
+                    .map_or(0.0, |got| stalled_us(variant, &got.series)),
             }
         })
         .collect()
+}
+
+/// The longest run of empty bins between two that are not, within the measured window.
+fn stalled_us(variant: &Variant, bins: &[(f64, u64)]) -> f64 {
+    let begin_s = variant.warmup.as_secs_f64();
+    let mut since_s = None;
+    let mut longest_s: f64 = 0.0;
+    let mut previous_s = 0.0;
+    for &(end_s, bytes) in bins {
+        if bytes > 0 && end_s > begin_s {
+            longest_s = since_s.map_or(longest_s, |since_s| longest_s.max(previous_s - since_s));
+            since_s = Some(end_s);
+        }
+        previous_s = end_s;
+    }
+    longest_s * 1e6
 }
 
 /// What completed in one class.

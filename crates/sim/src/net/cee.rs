@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use sluicegate_fabric::{
     Handle, Offer,
-    cee::{Cee, CeeStats, Departure, Effect, PauseFrame, Resequencer, Verdict},
+    cee::{Cee, CeeStats, Deadlock, Departure, Effect, PauseFrame, Resequencer, Verdict},
     graph::PortId,
 };
 
@@ -254,9 +254,9 @@ impl Net {
         );
     }
 
-    /// A packet is on the wire: a stack with small queues hears of it.
+    /// A packet is on the wire: a stack with small queues hears of it, and a socket that counts what is on its way.
     fn has_left(&mut self, host: u16, packet: Handle) {
-        if !self.hosts[usize::from(host)].small_queues {
+        if !self.hosts[usize::from(host)].counts_departures {
             return;
         }
         let Some(converged) = &self.converged else {
@@ -371,4 +371,23 @@ impl Net {
     /// Shows a pause frame to those who capture there.
     #[cold]
     fn show_pause(&mut self, _port: PortId, _frame: PauseFrame, _leaves_ps: u64) {}
+
+    /// A cycle of pauses that cannot end, if there is one.
+    pub fn deadlock(&self) -> Option<Deadlock> {
+        let fabric = &self.converged.as_ref()?.fabric;
+        fabric.deadlock(&self.ports.pool)
+    }
+
+    /// The adapter of a host pauses its link, whatever it has room for, or does so no more.
+    pub fn storm(&mut self, host: usize, storms: bool) {
+        let port = self.hosts[host].adapter ^ 1;
+        let priorities = if storms { u8::MAX } else { 0 };
+        self.on_fabric(|fabric, pool, now_ps| fabric.storm(pool, port, priorities, now_ps));
+    }
+
+    /// The adapter of a host obeys neither pauses nor notifications, or does so again.
+    pub fn babble(&mut self, host: usize, babbles: bool) {
+        let host = host as u16;
+        self.on_fabric(|fabric, pool, now_ps| fabric.set_babbling(pool, host, babbles, now_ps));
+    }
 }

@@ -73,6 +73,8 @@ impl Net {
         owner: Owner,
     ) -> EndId {
         let tenants = &self.layout.tenants;
+        let host = tenants[tenant as usize].host;
+        self.hosts[usize::from(host)].counts_departures = true;
         self.end(End {
             tcp: None,
             datagrams: Some(Box::new(Datagrams {

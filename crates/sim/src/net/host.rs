@@ -38,8 +38,8 @@ pub struct Host {
     armed: bool,
     /// Somebody here may have to wait for the adapter.
     has_waiters: bool,
-    /// Some stacks here have small queues.
-    pub(super) small_queues: bool,
+    /// Some sockets here count what the adapter has not sent yet.
+    pub(super) counts_departures: bool,
     /// Makes initial sequence numbers.
     pub(super) isn: u32,
     /// Connections opened so far: makes ports.
@@ -75,7 +75,7 @@ impl Host {
             below: Below::default(),
             armed: false,
             has_waiters: config.waits_for_adapter(),
-            small_queues: false,
+            counts_departures: false,
             isn: adapter.wrapping_mul(0x9e37_79b9),
             opened: 0,
             free_alarms: Vec::new(),
@@ -85,7 +85,7 @@ impl Host {
 
     /// Some stacks here have small queues ([`sluicegate_tcp::Config::small_queues`]).
     pub fn with_small_queues(&mut self) {
-        (self.has_waiters, self.small_queues) = (true, true);
+        (self.has_waiters, self.counts_departures) = (true, true);
     }
 
     /// The next port from which a tenant here opens a connection.
