@@ -31,6 +31,8 @@ pub fn of(variant: &Variant) -> Vec<String> {
         "vnic_queue",
         why,
     );
+    let why = "the lab's links drop what they cannot take, and its switches notify nobody";
+    cannot(variant.cee.is_some(), "network", "cee", why);
     let links = &variant.links;
     let delayed = links.iter().any(|link| link.delay.is_some());
     cannot(delayed, "network", "delay", "the lab's links have no delay");
@@ -183,6 +185,27 @@ mod tests {
         assert_eq!(found.len(), expected.len(), "{found:#?}");
         for (line, place) in found.iter().zip(expected) {
             assert!(line.starts_with(place), "{line} against {place}");
+        }
+    }
+
+    #[test]
+    fn converged_ethernet_is_refused_where_it_is_said() {
+        for text in [
+            "cee = {}\n",
+            "cee.pfc.priorities = [3]\n",
+            "[network.cee.qcn]\n",
+        ] {
+            let found = limits(&format!("topology = 'dumbbell'\n{text}"), "");
+            assert_eq!(found.len(), 1, "{found:#?}");
+            let place = found[0].split_once(": ").map(|(place, _)| place);
+            assert!(
+                place.is_some_and(|place| place.starts_with("t.toml:3:")),
+                "{found:#?}"
+            );
+            assert!(
+                found[0].contains("network.cee: the lab's links drop"),
+                "{found:#?}"
+            );
         }
     }
 

@@ -1,5 +1,6 @@
 //! From the tree of one variant to [`Variant`].
 
+mod cee;
 mod enforcement;
 mod events;
 mod graph;
@@ -86,6 +87,7 @@ pub fn variant(name: &str, table: &Table<'_>, checks: &Checks<'_>) -> Variant {
     let graph = variant.graph();
     let routes = variant.routes(&graph);
     check_paths(table, &variant, &graph, &routes);
+    cee::check(table, &variant);
     network::mark_bottlenecks(&mut variant, &network, &graph, &routes);
     variant
 }

@@ -12,7 +12,7 @@ use sluicegate_policy::{
 
 use sluicegate_fabric::{Graph, Impairment, Routes, Routing, SharedMemory, cee::CeeConfig};
 
-use super::{delay, duration, graph, select};
+use super::{cee, delay, duration, graph, select};
 use crate::experiment::{
     Host, ImpairmentChange, Link, Marking, Node, Switch, TrafficKind, Variant,
 };
@@ -120,6 +120,7 @@ pub fn read(root: &Table<'_>, total: Duration) -> Network {
     network.routing = table.choice("routing", &routings).unwrap_or_default();
     network.shared_memory = read_memory(&table);
     network.vnic_queue_bytes = read_size(&table, "vnic_queue");
+    network.cee = cee::read(&table, total);
     let defaults = read_defaults(&table, network.shared_memory, total);
     expand(&table, &mut network, &defaults);
     override_links(&table, &mut network, total);
@@ -190,7 +191,8 @@ pub fn read_rate(table: &Table<'_>, key: &'static str) -> Option<u64> {
     Some(rate)
 }
 
-fn read_size(table: &Table<'_>, key: &'static str) -> Option<u64> {
+/// Bytes that something may hold.
+pub fn read_size(table: &Table<'_>, key: &'static str) -> Option<u64> {
     let item = table.get(key)?;
     let bytes = item.parse(parse_bytes)?;
     if !(1_000..=4_000_000_000).contains(&bytes) {

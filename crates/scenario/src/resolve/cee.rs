@@ -1,0 +1,417 @@
+//! `[network.cee]`: converged Ethernet.
+
+use std::time::Duration;
+
+use sluicegate_fabric::cee::{
+    Buffer, CeeConfig, EtsClass, EtsConfig, PRIORITIES, Pause, PfcConfig, QcnConfig, QcnParams,
+    Span,
+};
+use sluicegate_policy::{
+    table::{Item, Table},
+    units::format_bytes,
+};
+
+use super::{
+    delay, duration,
+    network::{read_rate, read_size},
+};
+use crate::experiment::{Link, Node, Variant};
+
+/// How long a neighbour may take to obey where nothing is said: 6144 bit times at 10 Gb/s (802.1Q annex N).
+const RESPONSE: Duration = Duration::from_nanos(614);
+
+/// A frame's header; it counts in buffers.
+const ETHERNET_BYTES: u32 = 14;
+
+/// Reads `[network.cee]` in a run that takes `total`.
+pub fn read(network: &Table<'_>, total: Duration) -> Option<CeeConfig> {
+    let table = network.table("cee")?;
+    for key in ["shared_buffer", "vnic_queue"] {
+        network.refuse(key, "with [network.cee], that says what keeps frames");
+    }
+    let defaults = CeeConfig::default();
+    let read_delay = |key, default| delay(&table, key, total).map_or(default, ps);
+    let forwarding = [("cut-through", true), ("store-and-forward", false)];
+    let config = CeeConfig {
+        buffer: read_buffer(&table),
+        cut_through: table.choice("forwarding", &forwarding).unwrap_or(true),
+        switch_delay_ps: read_delay("switch_delay", defaults.switch_delay_ps),
+        adapter_delay_ps: read_delay("adapter_delay", defaults.adapter_delay_ps),
+        adapter_bytes: read_size(&table, "adapter_buffer").unwrap_or(defaults.adapter_bytes),
+        pfc: table.table("pfc").map(|pfc| read_pfc(pfc, total)),
+        qcn: table.table("qcn").map(read_qcn),
+        ets: table.table("ets").map(read_ets).unwrap_or_default(),
+    };
+    table.close();
+    Some(config)
+}
+
+fn read_buffer(table: &Table<'_>) -> Buffer {
+    let kinds = [("input", false), ("shared", true)];
+    if !table.choice("switch", &kinds).unwrap_or(false) {
+        for key in ["memory", "alpha"] {
+            table.refuse(key, "belongs to `switch = \"shared\"`");
+        }
+        return match read_size(table, "port_buffer") {
+            Some(bytes) => Buffer::Input { bytes },
+            None => CeeConfig::default().buffer,
+        };
+    }
+    table.refuse("port_buffer", "belongs to `switch = \"input\"`");
+    let bytes = read_size(table, "memory");
+    if bytes.is_none() && table.get("memory").is_none() {
+        table.require(
+            "memory",
+            "give each switch some, for example memory = \"4MB\"",
+        );
+    }
+    Buffer::Shared {
+        bytes: bytes.unwrap_or(4_000_000),
+        alpha: table.number("alpha", 0.001..=1024.0).unwrap_or(1.0),
+    }
+}
+
+fn read_pfc(table: Table<'_>, total: Duration) -> PfcConfig {
+    let defaults = PfcConfig::default();
+    let config = PfcConfig {
+        priorities: read_priorities(&table, defaults.priorities),
+        xoff_bytes: read_size(&table, "xoff").unwrap_or(defaults.xoff_bytes),
+        xon_bytes: read_size(&table, "xon").unwrap_or(defaults.xon_bytes),
+        pause: read_pause(&table, total),
+    };
+    if config.xon_bytes >= config.xoff_bytes {
+        let key = if table.get("xon").is_some() {
+            "xon"
+        } else {
+            "xoff"
+        };
+        let reason = format!(
+            "XON ({}) must lie below XOFF ({})",
+            format_bytes(config.xon_bytes),
+            format_bytes(config.xoff_bytes)
+        );
+        let advice = "let a paused input drain by some frames before it goes on";
+        complain(&table, key, &reason, advice);
+    }
+    table.close();
+    config
+}
+
+fn read_pause(table: &Table<'_>, total: Duration) -> Pause {
+    let kinds = [("ideal", false), ("wire", true)];
+    if !table.choice("pause", &kinds).unwrap_or(false) {
+        for key in ["response", "headroom"] {
+            table.refuse(key, "belongs to `pause = \"wire\"`");
+        }
+        return Pause::Ideal;
+    }
+    Pause::Wire {
+        response_ps: ps(delay(table, "response", total).unwrap_or(RESPONSE)),
+        headroom_bytes: read_size(table, "headroom"),
+    }
+}
+
+/// `all`, a priority, or a list of them; bit p for priority p.
+fn read_priorities(table: &Table<'_>, default: u8) -> u8 {
+    match table.get("priorities") {
+        None => default,
+        Some(item) if item.is_text() => item.choice(&[("all", u8::MAX)]).unwrap_or(default),
+        Some(item) => {
+            let bits = listed_priorities(&item);
+            if item.is_list() && item.one_or_more().is_empty() {
+                item.complain("must not be empty", "leave the table out for none");
+            }
+            bits
+        }
+    }
+}
+
+fn listed_priorities(item: &Item<'_>) -> u8 {
+    let one = |bits: u8, item: &Item<'_>| {
+        let Some(priority) = item.integer(0..=PRIORITIES as i64 - 1) else {
+            return bits;
+        };
+        let bit = 1 << priority;
+        if bits & bit != 0 {
+            item.complain(format!("priority {priority} is here twice"), "name it once");
+        }
+        bits | bit
+    };
+    item.one_or_more().iter().fold(0, one)
+}
+
+fn read_qcn(table: Table<'_>) -> QcnConfig {
+    let presets = [
+        ("thesis", QcnParams::thesis(66_000)),
+        ("standard", QcnParams::standard()),
+    ];
+    let preset = table.choice("preset", &presets).unwrap_or(presets[0].1);
+    let size = |key, default| read_size(&table, key).unwrap_or(default);
+    let rate = |key, default| read_rate(&table, key).unwrap_or(default);
+    let params = QcnParams {
+        set_point_bytes: size("set_point", preset.set_point_bytes),
+        weight: table.number("weight", 0.0..=64.0).unwrap_or(preset.weight),
+        interval_bytes: size("interval", preset.interval_bytes),
+        gain: table.number("gain", 0.0..=1.0).unwrap_or(preset.gain),
+        min_decrease: table
+            .number("min_decrease", 0.0..=1.0)
+            .unwrap_or(preset.min_decrease),
+        min_rate_bps: rate("min_rate", preset.min_rate_bps),
+        active_increase_bps: rate("active_increase", preset.active_increase_bps),
+        hyper_increase_bps: rate("hyper_increase", preset.hyper_increase_bps),
+        byte_limit: size("byte_limit", preset.byte_limit),
+        timer_ps: duration(&table, "timer").map_or(preset.timer_ps, ps),
+        fast_recovery: table
+            .integer("fast_recovery", 1..=100)
+            .map_or(preset.fast_recovery, |cycles| cycles as u32),
+        extra_fast_recovery: table
+            .boolean("extra_fast_recovery")
+            .unwrap_or(preset.extra_fast_recovery),
+    };
+    for (key, never) in [
+        ("gain", params.gain == 0.0),
+        ("min_decrease", params.min_decrease == 1.0),
+    ] {
+        if never {
+            complain(
+                &table,
+                key,
+                "no notification would slow anybody",
+                "see the defaults",
+            );
+        }
+    }
+    if !(1_000_000..=10_000_000_000_000).contains(&params.timer_ps) {
+        complain(&table, "timer", "must lie between 1us and 10s", "");
+    }
+    let priorities = read_priorities(&table, u8::MAX);
+    table.close();
+    QcnConfig { priorities, params }
+}
+
+fn read_ets(table: Table<'_>) -> EtsConfig {
+    let Some(item) = table.get("classes") else {
+        let advice = "for example classes = [{ priorities = [0, 1], share = 60 }, { priorities = \"rest\", share = 40 }]";
+        table.require("classes", advice);
+        return EtsConfig::default();
+    };
+    let mut classes = Vec::new();
+    let mut rest = None;
+    let mut taken = 0;
+    for own in table.tables("classes") {
+        let (class, takes_rest) = read_class(&own, taken);
+        if takes_rest && rest.replace(classes.len()).is_some() {
+            own.item()
+                .complain("the rest is in a class already", "name priorities here");
+        }
+        taken |= class.priorities;
+        classes.push(class);
+        own.close();
+    }
+    match rest {
+        Some(_) if taken == u8::MAX => {
+            item.complain("no priority is left for \"rest\"", "leave that class out")
+        }
+        Some(at) => classes[at].priorities = !taken,
+        None if taken != u8::MAX => {
+            let missing = (0..PRIORITIES)
+                .find(|at| taken & (1 << at) == 0)
+                .unwrap_or(0);
+            let advice = "each belongs to one; give the others as priorities = \"rest\"";
+            item.complain(format!("priority {missing} is in no class"), advice);
+        }
+        None => {}
+    }
+    check_shares(&item, &classes);
+    table.close();
+    EtsConfig { classes }
+}
+
+/// A class, and whether it has the rest of the priorities; `taken` are those of classes before.
+fn read_class(own: &Table<'_>, taken: u8) -> (EtsClass, bool) {
+    let share = own.integer("share", 1..=100).map(|share| share as u32);
+    let mut class = EtsClass {
+        priorities: 0,
+        share,
+    };
+    let Some(item) = own.get("priorities") else {
+        own.require("priorities", "for example priorities = [3], or \"rest\"");
+        return (class, false);
+    };
+    if item.is_text() {
+        return (class, item.choice(&[("rest", ())]).is_some());
+    }
+    class.priorities = listed_priorities(&item);
+    let twice = class.priorities & taken;
+    if twice != 0 {
+        let reason = format!("priority {} is in a class already", twice.trailing_zeros());
+        item.complain(reason, "a priority belongs to one class");
+    } else if class.priorities == 0 {
+        item.complain("a class needs a priority", "for example priorities = [3]");
+    }
+    (class, false)
+}
+
+fn check_shares(item: &Item<'_>, classes: &[EtsClass]) {
+    let shares: Vec<u32> = classes.iter().filter_map(|class| class.share).collect();
+    let sum: u32 = shares.iter().sum();
+    if !shares.is_empty() && sum != 100 {
+        let advice = "shares are percent of what classes without one (strict ones) leave";
+        item.complain(format!("the shares add up to {sum}, not 100"), advice);
+    }
+}
+
+/// Whether buffers hold what flow control lets come, which depends on links; errors go to the table's sink.
+pub fn check(root: &Table<'_>, variant: &Variant) {
+    let Some(config) = &variant.cee else {
+        return;
+    };
+    let Some(table) = root
+        .table("network")
+        .and_then(|network| network.table("cee"))
+    else {
+        return;
+    };
+    let frame_bytes = variant.mtu_bytes + ETHERNET_BYTES;
+    if config.adapter_bytes < frame_bytes.into() {
+        let reason = format!("holds no frame of {frame_bytes} B");
+        complain(
+            &table,
+            "adapter_buffer",
+            &reason,
+            "choose more, or a smaller `mtu`",
+        );
+    }
+    let (Some(pfc), Some(own)) = (&config.pfc, table.table("pfc")) else {
+        return;
+    };
+    let inputs = inputs(variant, config, pfc);
+    let Some(worst) = inputs.iter().max_by_key(|input| input.needed_bytes) else {
+        return;
+    };
+    let headroom_bytes = match pfc.pause {
+        // Nothing is under way but the frame that passes XOFF.
+        Pause::Ideal => frame_bytes.into(),
+        Pause::Wire { headroom_bytes, .. } => headroom_bytes.unwrap_or(worst.needed_bytes),
+    };
+    if matches!(pfc.pause, Pause::Wire { .. }) && headroom_bytes < worst.needed_bytes {
+        let (needed, link, mtu) = (worst.needed_bytes, &worst.link.name, variant.mtu_bytes);
+        let reason = format!(
+            "too little: {needed} B may still come over {link} after XOFF, with its rate and delay, an MTU of {mtu} B and this response"
+        );
+        let advice = format!("give {needed} B, or leave it out for as much as is needed");
+        return complain(&own, "headroom", &reason, &advice);
+    }
+    match config.buffer {
+        Buffer::Input { bytes } => check_input(&own, pfc, bytes, headroom_bytes),
+        Buffer::Shared { bytes, .. } => check_shared(&table, variant, &inputs, pfc, bytes),
+    }
+}
+
+fn check_input(own: &Table<'_>, pfc: &PfcConfig, buffer_bytes: u64, headroom_bytes: u64) {
+    let needed = pfc.xoff_bytes.saturating_add(headroom_bytes);
+    if needed <= buffer_bytes {
+        return;
+    }
+    let reason = format!(
+        "XOFF at {} and a headroom of {headroom_bytes} B need {needed} B, but `port_buffer` is {}",
+        format_bytes(pfc.xoff_bytes),
+        format_bytes(buffer_bytes)
+    );
+    let advice = match buffer_bytes.checked_sub(headroom_bytes) {
+        Some(most) if most > 0 => {
+            format!("lower `xoff` to {most} B or less, or raise `port_buffer` to {needed} B")
+        }
+        _ => format!("raise `port_buffer` to {needed} B"),
+    };
+    complain(own, "xoff", &reason, &advice);
+}
+
+/// Headroom is set aside for each input and lossless priority.
+fn check_shared(
+    table: &Table<'_>,
+    variant: &Variant,
+    inputs: &[Input<'_>],
+    pfc: &PfcConfig,
+    memory_bytes: u64,
+) {
+    let lossless = u64::from(pfc.priorities.count_ones());
+    let mut reserved = vec![0u64; variant.switches.len()];
+    for input in inputs {
+        let bytes = match pfc.pause {
+            Pause::Wire { headroom_bytes, .. } => headroom_bytes.unwrap_or(input.needed_bytes),
+            Pause::Ideal => input.needed_bytes,
+        };
+        reserved[input.switch] =
+            reserved[input.switch].saturating_add(bytes.saturating_mul(lossless));
+    }
+    let most = (0..reserved.len()).max_by_key(|&switch| reserved[switch]);
+    let Some(switch) = most.filter(|&switch| reserved[switch] >= memory_bytes) else {
+        return;
+    };
+    let reason = format!(
+        "headroom for {lossless} lossless priorities takes {} B at {}: nothing is left",
+        reserved[switch], variant.switches[switch].name
+    );
+    let advice = "give more, or make fewer priorities lossless ([network.cee.pfc] `priorities`)";
+    complain(table, "memory", &reason, advice);
+}
+
+/// A buffer of a switch: for what comes by one of its links.
+struct Input<'a> {
+    switch: usize,
+    link: &'a Link,
+    /// Bytes that may still come after XOFF.
+    needed_bytes: u64,
+}
+
+fn inputs<'a>(variant: &'a Variant, config: &CeeConfig, pfc: &PfcConfig) -> Vec<Input<'a>> {
+    let ends = |link: &'a Link| [link.a, link.b].map(|node| (node, link));
+    let at_switch = |(node, link)| match node {
+        Node::Switch(switch) => Some((switch, link)),
+        Node::Host(_) => None,
+    };
+    let ends: Vec<(usize, &Link)> = variant
+        .links
+        .iter()
+        .flat_map(ends)
+        .filter_map(at_switch)
+        .collect();
+    let mut fastest_bps = vec![0; variant.switches.len()];
+    for &(switch, link) in &ends {
+        fastest_bps[switch] = link.rate_bps.max(fastest_bps[switch]);
+    }
+    let input = |(switch, link): (usize, &'a Link)| {
+        let cut_through = config.cut_through && link.rate_bps >= fastest_bps[switch];
+        let propagation_ps = ps(link.delay.unwrap_or(variant.sim.link_delay));
+        let (back_ps, response_ps) = match pfc.pause {
+            Pause::Ideal => (0, 0),
+            Pause::Wire { response_ps, .. } => (propagation_ps, response_ps),
+        };
+        let span = Span {
+            rate_bps: link.rate_bps,
+            there_ps: propagation_ps + config.switch_delay_ps,
+            back_ps,
+            frame_bytes: variant.mtu_bytes + ETHERNET_BYTES,
+        };
+        Input {
+            switch,
+            link,
+            needed_bytes: span.headroom_bytes(cut_through, response_ps),
+        }
+    };
+    ends.into_iter().map(input).collect()
+}
+
+fn complain(table: &Table<'_>, key: &'static str, reason: &str, advice: &str) {
+    let item = table.get(key);
+    item.as_ref()
+        .unwrap_or(table.item())
+        .complain(reason, advice);
+}
+
+fn ps(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos())
+        .unwrap_or(u64::MAX)
+        .saturating_mul(1_000)
+}
