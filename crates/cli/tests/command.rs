@@ -197,6 +197,27 @@ fn captures_and_traces_lie_beside_the_results() {
 }
 
 #[test]
+fn a_film_lies_beside_the_results_and_moves_in_the_report() {
+    let scenario = Scratch::new("filmed.toml", TINY);
+    let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("filmed");
+    let _ = fs::remove_dir_all(&out);
+    let files = ["run", scenario.path(), "--out", out.to_str().unwrap()];
+    let run = sluicegate(&[&files[..], &["--film", "--film-interval", "1ms"]].concat());
+    assert_eq!(code(&run), 0, "{}", text(&run.stderr));
+    let written = fs::metadata(out.join("film.parquet")).map(|file| file.len());
+    assert!(written.is_ok_and(|bytes| bytes > 1000));
+    let report = fs::read_to_string(out.join("report.html")).unwrap();
+    assert!(report.contains("data-topology>"));
+    let results = fs::read_to_string(out.join("results.json")).unwrap();
+    assert!(!results.contains("film"));
+    let again = sluicegate(&files);
+    assert_eq!(code(&again), 0, "{}", text(&again.stderr));
+    assert!(!out.join("film.parquet").exists());
+    let report = fs::read_to_string(out.join("report.html")).unwrap();
+    assert!(!report.contains("data-topology>"));
+}
+
+#[test]
 fn a_second_run_leaves_nothing_of_the_first_and_nothing_else_is_touched() {
     let scenario = Scratch::new("twice.toml", TINY);
     let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("twice");
@@ -252,6 +273,11 @@ fn what_cannot_be_shown_exits_with_2_and_says_what_can() {
             "there would be no samples",
         ),
         (&["--trace-interval", "1ms"], "--trace"),
+        (&["--film-interval", "1ms"], "--film"),
+        (
+            &["--film", "--film-interval", "1ns"],
+            "link directions; at most",
+        ),
         (&["--pcap", "s1", "--snaplen", "10"], "54..=65535"),
     ] {
         let files = [scenario.path(), "--out", out.to_str().unwrap()];

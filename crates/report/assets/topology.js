@@ -27,14 +27,15 @@ async function unpack(film, ways) {
   };
 }
 
-/** What strips show: by frame paused directions, bytes queued, drops. */
-function sums(film, cells, ways) {
+/** What strips show: by frame paused directions, bytes queued in switches, drops. */
+function sums(film, cells, { ways, nodes }) {
   const all = { paused: new Uint32Array(film.frames), queued: new Float64Array(film.frames), drops: new Uint32Array(film.frames) };
-  for (let way = 0; way < ways; way++) {
+  for (let way = 0; way < ways.length; way++) {
+    const inSwitch = nodes[ways[way].from].host ? 0 : 1;
     for (let frame = 0; frame < film.frames; frame++) {
       const at = way * film.frames + frame;
       all.paused[frame] += cells.paused[at] > 0;
-      all.queued[frame] += (cells.queue[at] / FULL_QUEUE) * film.scale_bytes[way];
+      all.queued[frame] += inSwitch * (cells.queue[at] / FULL_QUEUE) * film.scale_bytes[way];
       all.drops[frame] += cells.drops[at];
     }
   }
@@ -112,7 +113,7 @@ class Topology {
     const layout = this.plots.layouts[film.layout];
     if (!this.made.has(film)) {
       const cells = await unpack(film, layout.ways.length);
-      this.made.set(film, { cells, sums: sums(film, cells, layout.ways.length) });
+      this.made.set(film, { cells, sums: sums(film, cells, layout) });
     }
     Object.assign(this, this.made.get(film), { film });
     if (this.layout !== layout) this.build(layout);
@@ -225,7 +226,7 @@ class Topology {
       const same = (kind) => this.shown !== null && cells[kind][at] === cells[kind][before];
       const part = parts[way];
       if (!same("load")) this.paintLoad(part, cells.load[at] / FULL_LOAD);
-      if (!same("queue")) this.paintQueue(part, cells.queue[at] / FULL_QUEUE);
+      if (!same("queue")) this.paintQueue(part, cells.queue[at] / FULL_QUEUE, film.limited[way]);
       if (!same("paused")) this.paintPause(part, cells.paused[at] / ALL_PAUSED);
       if (!same("drops")) part.marks.classList.toggle("dropped", cells.drops[at] > 0);
     }
@@ -240,12 +241,12 @@ class Topology {
     part.wire.setAttribute("stroke-opacity", (load === 0 ? 0.16 : 0.3 + 0.7 * load).toFixed(2));
   }
 
-  paintQueue(part, share) {
+  paintQueue(part, share, limited) {
     const [x, y, fx, fy] = part.bar;
     const seen = Math.min(1, share);
     part.fill.setAttribute("x2", (x + (fx - x) * seen).toFixed(1));
     part.fill.setAttribute("y2", (y + (fy - y) * seen).toFixed(1));
-    part.queue.classList.toggle("nearly-full", share > 0.9);
+    part.queue.classList.toggle("nearly-full", limited && share > 0.9);
   }
 
   paintPause(part, share) {
@@ -282,7 +283,7 @@ class Topology {
     this.figure.querySelector(".time").textContent = `${time} ${unit.symbol}`;
     this.range.setAttribute("aria-valuetext", `${time} ${unit.symbol}, frame ${frame + 1} of ${film.frames}`);
     const counted = [`frame ${frame + 1} of ${film.frames}`, `${all.paused[frame]} directions paused`,
-      `${withUnit("bytes", all.queued[frame])} queued`, `${all.drops[frame]} drops`];
+      `${withUnit("bytes", all.queued[frame])} queued in switches`, `${all.drops[frame]} drops`];
     const watched = this.way === null ? [] : [this.name(this.way), ...this.figures(this.way).map(([k, v]) => `${k} ${v}`)];
     this.now.replaceChildren(counted.join(" · "), ...(watched.length ? [document.createElement("br"), watched.join(" · ")] : []));
     const x = ((frame + 0.5) / film.frames) * 1000;
@@ -352,16 +353,17 @@ class Topology {
     let ticks = "";
     all.drops.forEach((count, frame) => { if (count) ticks += `M${((frame + 0.5) * width).toFixed(2)} 92V100`; });
     this.cursor = svgNode("path", { class: "cursor" });
+    const most = (values) => values.reduce((a, b) => Math.max(a, b), 0);
+    const pauses = most(all.paused) > 0;
     strip.replaceChildren(
-      svgNode("path", { class: "lane-paused", d: this.lane(all.paused, 3, 42) }),
-      svgNode("path", { class: "lane-queued", d: this.lane(all.queued, 50, 90) }),
+      ...(pauses ? [svgNode("path", { class: "lane-paused", d: this.lane(all.paused, 3, 42) })] : []),
+      svgNode("path", { class: "lane-queued", d: this.lane(all.queued, pauses ? 50 : 6, 90) }),
       svgNode("path", { class: "lane-drops", d: ticks }),
-      svgNode("path", { class: "lane-edges", d: "M0 42.5H1000M0 90.5H1000" }),
+      svgNode("path", { class: "lane-edges", d: pauses ? "M0 42.5H1000M0 90.5H1000" : "M0 90.5H1000" }),
       this.cursor,
     );
-    const most = (values) => values.reduce((a, b) => Math.max(a, b), 0);
-    const named = [`paused directions, at most ${most(all.paused)}`, `bytes queued, at most ${withUnit("bytes", most(all.queued))}`,
-      `drops: ${all.drops.reduce((a, b) => a + b, 0)}`];
+    const named = [pauses ? `paused directions, at most ${most(all.paused)}` : "no direction was paused",
+      `bytes queued in switches, at most ${withUnit("bytes", most(all.queued))}`, `drops: ${all.drops.reduce((a, b) => a + b, 0)}`];
     this.figure.querySelector(".strip-names").replaceChildren(...named.map((text) => {
       const name = document.createElement("span");
       name.textContent = text;

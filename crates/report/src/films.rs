@@ -54,3 +54,46 @@ fn of_film<'a>(
         })
     })
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use sluicegate_scenario::results::{FilmDirection, FilmNode, VariantResult};
+
+    use super::*;
+    use crate::samples::tests::results_of;
+
+    /// Results with the film of a third repeat: a link in two frames.
+    pub fn filmed() -> Results {
+        let node = |name: &str, is_host| FilmNode {
+            name: name.into(),
+            is_host,
+        };
+        let direction = |from, to| FilmDirection {
+            link: "s-h".into(),
+            from,
+            to,
+            rate_bps: 1_000_000_000_000,
+            limit_bytes: None,
+        };
+        let busy = FilmCell {
+            sent_bytes: 12_000_000_000,
+            queue_bytes: 3000,
+            paused_ps: 1_500_000,
+            drops: 2,
+        };
+        let idle = FilmCell::default();
+        let film = Film {
+            repeat: 3,
+            nodes: vec![node("h", true), node("s", false)],
+            directions: vec![direction(1, 0), direction(0, 1)],
+            interval_ps: 250_000_000_000,
+            cells: vec![idle, busy, idle, idle],
+        };
+        let mut variant = VariantResult {
+            name: "v".into(),
+            ..Default::default()
+        };
+        variant.samples.films = vec![film];
+        results_of(variant)
+    }
+}

@@ -294,4 +294,29 @@ mod tests {
             (0.25, 2896.0)
         );
     }
+
+    #[test]
+    fn films_read_back() {
+        let mut file = Vec::new();
+        film_parquet(&films::tests::filmed(), &mut file).unwrap();
+        let reader = SerializedFileReader::new(bytes::Bytes::from(file)).unwrap();
+        let rows: Vec<_> = reader
+            .get_row_iter(None)
+            .unwrap()
+            .map(Result::unwrap)
+            .collect();
+        // Two frames of two directions; the second of the first frame, beyond 32 bits.
+        assert_eq!(rows.len(), 4);
+        let (row, text) = (&rows[1], |column| {
+            rows[1].get_string(column).unwrap().as_str()
+        });
+        assert_eq!([text(1), text(4), text(5)], ["v", "s-h", "h>s"]);
+        assert_eq!(
+            (row.get_int(2).unwrap(), row.get_double(3).unwrap()),
+            (3, 0.25)
+        );
+        let whole = |column| row.get_long(column).unwrap();
+        assert_eq!((whole(6), whole(7), whole(9)), (12_000_000_000, 3000, 2));
+        assert_eq!(row.get_double(8).unwrap(), 1.5);
+    }
 }

@@ -10,6 +10,7 @@ use sluicegate_scenario::results::{
 };
 
 pub mod browser;
+pub mod films;
 
 /// Numbers in 0..1 from a linear congruential generator; the same on every machine.
 pub struct Noise(u64);

@@ -137,10 +137,70 @@ fn quantised(share: f64, full: f64, most: f64) -> u16 {
     }
 }
 
+/// Deflates, which takes long runs of idle links to almost nothing.
 fn deflated(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = DeflateEncoder::new(Vec::new(), Compression::best());
     encoder
         .write_all(bytes)
         .and_then(|()| encoder.finish())
         .expect("memory takes everything")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use flate2::read::DeflateDecoder;
+
+    use super::*;
+    use crate::films::tests::filmed;
+
+    fn unpacked(picture: &Picture) -> Vec<u8> {
+        let packed = BASE64_STANDARD.decode(&picture.cells).unwrap();
+        let mut bytes = Vec::new();
+        DeflateDecoder::new(&packed[..])
+            .read_to_end(&mut bytes)
+            .unwrap();
+        bytes
+    }
+
+    fn film() -> Film {
+        filmed().variants[0].samples.films[0].clone()
+    }
+
+    #[test]
+    fn cells_are_shares_by_direction() {
+        let picture = Picture::new(&film(), 0, 0);
+        assert_eq!((picture.frames, picture.repeat), (2, 3));
+        assert_eq!(picture.scale_bytes, [SCALE_BYTES_MIN; 2]);
+        assert_eq!(picture.limited, [false, false]);
+        // 12 of 31.25 GB; 3 of 20 KB; 1.5 us of 250 ms, which is not nothing; 2 drops.
+        let queue = (0.15 * FULL_QUEUE).round() as u16;
+        let [low, high] = queue.to_le_bytes();
+        let load = [0, 0, 96, 0];
+        let paused = [0, 0, 1, 0];
+        let expected = [
+            &load[..],
+            &[0, 0, 0, 0, low, high, 0, 0],
+            &paused,
+            &[0, 0, 0, 0, 2, 0, 0, 0],
+        ];
+        assert_eq!(unpacked(&picture), expected.concat());
+    }
+
+    #[test]
+    fn a_long_film_is_put_together() {
+        let mut film = film();
+        let busy = film.cells[1];
+        film.cells = vec![busy; 2 * (2 * FRAMES_DRAWN + 2)];
+        let picture = Picture::new(&film, 0, 0);
+        // Three at a time; the last one is left over.
+        assert_eq!((picture.frames, picture.interval_s), (667, 0.75));
+        let bytes = unpacked(&picture);
+        let cells = 2 * picture.frames;
+        assert_eq!(bytes.len(), 6 * cells);
+        assert_eq!(bytes[0], 96, "the same load");
+        let drops = u16::from_le_bytes([bytes[4 * cells], bytes[4 * cells + 1]]);
+        assert_eq!(drops, 3 * 2);
+    }
 }

@@ -152,12 +152,12 @@ fn key() -> Markup {
     html! {
         p.key.hint {
             span { svg viewBox="0 0 44 12" aria-hidden="true" {
-                line.wire x1="2" y1="3" x2="42" y2="3" stroke-width="1" stroke-opacity=".25" { }
+                line.wire x1="2" y1="3" x2="42" y2="3" stroke-width="1" stroke-opacity=".5" { }
                 line.wire x1="2" y1="8" x2="42" y2="8" stroke-width="5" { }
             } "idle, full: wider and darker; traffic keeps right" }
             span { svg viewBox="0 0 14 12" aria-hidden="true" {
                 rect.trough x="3" y="0" width="8" height="12" { } rect.fill x="3" y="5" width="8" height="7" { }
-            } "queue at its port, of its limit" }
+            } "queue at its port, of its limit; at hosts without one, of the fullest" }
             span { svg viewBox="0 0 44 12" aria-hidden="true" {
                 line.pause x1="2" y1="6" x2="42" y2="6" stroke-width="3" { }
                 circle.pause-disc cx="22" cy="6" r="5.5" { } path.pause-sign d="M20.4 3.4v5.2M23.6 3.4v5.2" { }

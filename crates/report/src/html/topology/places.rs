@@ -218,10 +218,10 @@ fn towards(node: &Shape, far: &Shape, aside: f64) -> Port {
     }
 }
 
-/// A line to the right of another, as traffic that keeps right.
+/// A line to the right of another, as traffic that keeps right; its ends are hidden below the nodes.
 pub fn beside([[ax, ay], [bx, by]]: [[f64; 2]; 2], apart: f64) -> [f64; 4] {
     let (dx, dy) = (bx - ax, by - ay);
     let length = dx.hypot(dy).max(1e-9);
-    let (nx, ny) = (-dy / length * apart, dx / length * apart);
-    [ax + nx, ay + ny, bx + nx, by + ny]
+    let (ux, uy) = (dx / length * apart, dy / length * apart);
+    [ax - uy - ux, ay + ux - uy, bx - uy + ux, by + ux + uy]
 }
