@@ -1,8 +1,15 @@
 // The network over time: a picture per frame of what links, queues and pauses did.
+//
+// What is alike is one path: some twenty change from frame to frame, whatever the number of links. With an element per
+// link, style and layout of 500 links take longer than a frame lasts.
 
 const SVG = "http://www.w3.org/2000/svg";
 /** As the page's data has them: a full link, a full queue, a frame that is all pause. */
 const [FULL_LOAD, FULL_QUEUE, ALL_PAUSED] = [250, 65535, 255];
+/** Widths of a link by load, the first of an idle one; strengths of a pause. */
+const [LOAD_STEPS, PAUSE_STEPS] = [12, 4];
+/** From here on a queue is nearly full. */
+const NEARLY_FULL = 0.9;
 /** Room for a letter of a name. */
 const LETTER = 6.3;
 
@@ -117,7 +124,6 @@ class Topology {
     }
     Object.assign(this, this.made.get(film), { film });
     if (this.layout !== layout) this.build(layout);
-    this.shown = null;
     this.range.max = film.frames - 1;
     this.drawStrip();
     this.show(this.frame);
@@ -132,49 +138,73 @@ class Topology {
   /** Everything that does not move, and what does in its first state. */
   build(layout) {
     this.layout = layout;
+    this.shown = false;
     this.svg.setAttribute("viewBox", `0 0 ${layout.width} ${layout.height}`);
     this.svg.style.maxHeight = `${Math.max(420, layout.height)}px`;
-    this.parts = layout.ways.map((way, number) => this.buildWay(way, number));
+    this.signs = layout.ways.map((way, number) => this.waySigns(way, number));
+    this.areas = layout.ways.map((way, number) => this.buildArea(way, number));
+    this.paths = this.buildPaths();
+    const { loads, pauses, fills, discs, bars, crosses } = this.paths;
+    const troughs = layout.ways.map(({ bar }) => `M${bar[0]} ${bar[1]}L${bar[2]} ${bar[3]}`).join("");
+    const trough = svgNode("path", { class: "trough", d: troughs, "stroke-width": layout.ways[0]?.bar_width ?? 0 });
     const group = (name, nodes) => svgNode("g", { class: name }, ...nodes);
     this.svg.replaceChildren(
-      group("wires", this.parts.map((p) => p.group)),
+      group("wires", [...loads, ...pauses]),
+      group("ways", this.areas.map((a) => a.link)),
       group("nodes", layout.nodes.map((node, number) => this.buildNode(node, number))),
-      group("queues", this.parts.map((p) => p.queue)),
-      group("marks", this.parts.map((p) => p.marks)),
+      group("queues", [trough, ...fills]),
+      group("bars", this.areas.map((a) => a.bar)),
+      group("marks", [...discs, ...bars, crosses]),
     );
     const options = layout.ways.map((_, number) => new Option(this.name(number), number));
     this.choice("way").replaceChildren(new Option("–", ""), ...options);
     this.watch(null);
   }
 
-  buildWay(way, number) {
+  /** The paths that change, by what they show. */
+  buildPaths() {
+    const { line, ways } = this.layout;
+    const steps = (count, attributes) => Array.from({ length: count }, (_, step) => svgNode("path", attributes(step)));
+    const strength = (step) => (0.4 + (0.6 * (step + 1)) / PAUSE_STEPS).toFixed(2);
+    const width = ways[0]?.bar_width ?? 0;
+    return {
+      loads: steps(LOAD_STEPS, (step) => {
+        const load = step / (LOAD_STEPS - 1);
+        return { class: "wire", "stroke-width": (0.7 + load * (line - 0.7)).toFixed(2), "stroke-opacity": (step ? 0.3 + 0.7 * load : 0.2).toFixed(2) };
+      }),
+      pauses: steps(PAUSE_STEPS, (step) => ({ class: "pause", "stroke-width": line, "stroke-opacity": strength(step) })),
+      discs: steps(PAUSE_STEPS, (step) => ({ class: "pause-disc", opacity: strength(step) })),
+      bars: steps(PAUSE_STEPS, (step) => ({ class: "pause-sign", opacity: strength(step) })),
+      fills: steps(2, (step) => ({ class: step ? "fill nearly-full" : "fill", "stroke-width": width })),
+      crosses: svgNode("path", { class: "cross" }),
+    };
+  }
+
+  /** What a direction adds to a path when it is drawn, paused or has dropped something. */
+  waySigns(way, number) {
     const [x1, y1, x2, y2] = way.line;
-    const ends = { x1, y1, x2, y2 };
-    const wire = svgNode("line", { class: "wire", ...ends });
-    const pause = svgNode("line", { class: "pause", ...ends, "stroke-width": this.layout.line });
-    const reach = svgNode("line", { class: "reach", ...ends, "stroke-width": this.layout.line + 4 });
-    const [bx, by, fx, fy] = way.bar;
-    const bar = { x1: bx, y1: by, "stroke-width": way.bar_width };
-    const fill = svgNode("line", { class: "fill", ...bar, x2: bx, y2: by });
-    const trough = svgNode("line", { class: "trough", ...bar, x2: fx, y2: fy });
+    const [bx, by] = way.bar;
     // Near the sender, and one link's signs beside another's at different heights.
     const along = 0.22 + 0.07 * (number % 5);
     const [sx, sy] = [x1 + (x2 - x1) * along, y1 + (y2 - y1) * along];
     const r = Math.max(5, this.layout.line);
-    const bars = `M${-r * 0.3} ${-r * 0.45}v${r * 0.9}M${r * 0.3} ${-r * 0.45}v${r * 0.9}`;
-    const sign = svgNode("g", { class: "pause-mark", transform: `translate(${sx} ${sy})` },
-      svgNode("circle", { class: "pause-disc", r }), svgNode("path", { class: "pause-sign", d: bars }));
-    const s = 5.5;
-    const cross = svgNode("path", {
-      class: "cross", d: `M${-s} ${-s}L${s} ${s}M${s} ${-s}L${-s} ${s}`,
-      transform: `translate(${bx + (x2 - x1) * 0.04} ${by + (y2 - y1) * 0.04})`,
-    });
-    const data = { "data-way": number };
+    const [cx, cy, s] = [bx + (x2 - x1) * 0.04, by + (y2 - y1) * 0.04, 5.5];
     return {
-      wire, pause, fill, bar: way.bar, state: -1,
-      group: svgNode("g", { class: "way", ...data }, reach, wire, pause),
-      queue: svgNode("g", { class: "queue", ...data }, trough, fill),
-      marks: svgNode("g", { class: "mark", ...data }, sign, cross),
+      line: `M${x1} ${y1}L${x2} ${y2}`,
+      disc: `M${sx - r} ${sy}a${r} ${r} 0 1 0 ${2 * r} 0a${r} ${r} 0 1 0 ${-2 * r} 0`,
+      bars: `M${sx - r * 0.3} ${sy - r * 0.45}v${r * 0.9}M${sx + r * 0.3} ${sy - r * 0.45}v${r * 0.9}`,
+      cross: `M${cx - s} ${cy - s}l${2 * s} ${2 * s}M${cx + s} ${cy - s}l${-2 * s} ${2 * s}`,
+    };
+  }
+
+  /** Where the pointer finds a direction: at its line and its queue. */
+  buildArea(way, number) {
+    const [x1, y1, x2, y2] = way.line;
+    const [bx, by, fx, fy] = way.bar;
+    const reach = { class: "reach", "data-way": number };
+    return {
+      link: svgNode("line", { ...reach, class: "way reach", x1, y1, x2, y2, "stroke-width": this.layout.line + 4 }),
+      bar: svgNode("line", { ...reach, x1: bx, y1: by, x2: fx, y2: fy, "stroke-width": way.bar_width + 2 }),
     };
   }
 
@@ -206,7 +236,8 @@ class Topology {
     const y = node.y + node.h / 2;
     if (node.room >= wide) return svgNode("text", { x: node.x, y: y + 13, class: "name" }, node.name);
     if (node.room < 8) return null;
-    return svgNode("text", { class: "name on-side", transform: `translate(${node.x + 3.5} ${y + 4}) rotate(-90)` }, node.name);
+    const size = `font-size:${Math.min(9.5, node.room)}px`;
+    return svgNode("text", { class: "name on-side", style: size, transform: `translate(${node.x + 3.5} ${y + 4}) rotate(-90)` }, node.name);
   }
 
   /** Between queues from above and below; where there is one side only, at the other. */
@@ -217,43 +248,43 @@ class Topology {
     return above ? 4 : -node.h / 2 + 13;
   }
 
-  /** Shows a frame: touches only what has changed. */
+  /** Shows a frame. */
   show(wanted) {
-    const { film, cells, parts } = this;
+    const { film, areas } = this;
     const frame = Math.max(0, Math.min(film.frames - 1, wanted));
-    for (let way = 0; way < parts.length; way++) {
-      const [at, before] = [way * film.frames + frame, way * film.frames + this.shown];
-      const same = (kind) => this.shown !== null && cells[kind][at] === cells[kind][before];
-      const part = parts[way];
-      if (!same("load")) this.paintLoad(part, cells.load[at] / FULL_LOAD);
-      if (!same("queue")) this.paintQueue(part, cells.queue[at] / FULL_QUEUE, film.limited[way]);
-      if (!same("paused")) this.paintPause(part, cells.paused[at] / ALL_PAUSED);
-      if (!same("drops")) part.marks.classList.toggle("dropped", cells.drops[at] > 0);
-    }
-    this.frame = this.shown = frame;
+    const drawn = new Map();
+    for (let way = 0; way < areas.length; way++) this.drawWay(way, way * film.frames + frame, drawn);
+    const { crosses, ...rows } = this.paths;
+    for (const path of [crosses, ...Object.values(rows).flat()]) path.setAttribute("d", (drawn.get(path) ?? []).join(""));
+    this.frame = frame;
+    this.shown = true;
     this.range.value = frame;
     this.figure.dataset.frame = frame;
     this.say();
   }
 
-  paintLoad(part, load) {
-    part.wire.setAttribute("stroke-width", (0.7 + load * (this.layout.line - 0.7)).toFixed(2));
-    part.wire.setAttribute("stroke-opacity", (load === 0 ? 0.16 : 0.3 + 0.7 * load).toFixed(2));
-  }
-
-  paintQueue(part, share, limited) {
-    const [x, y, fx, fy] = part.bar;
-    const seen = Math.min(1, share);
-    part.fill.setAttribute("x2", (x + (fx - x) * seen).toFixed(1));
-    part.fill.setAttribute("y2", (y + (fy - y) * seen).toFixed(1));
-    part.queue.classList.toggle("nearly-full", limited && share > 0.9);
-  }
-
-  paintPause(part, share) {
-    for (const group of [part.group, part.marks]) group.classList.toggle("paused", share > 0);
-    const strength = (0.35 + 0.65 * share).toFixed(2);
-    part.pause.setAttribute("stroke-opacity", strength);
-    part.marks.firstChild.setAttribute("opacity", strength);
+  /** Adds a direction to the paths that have it in this frame. */
+  drawWay(way, at, drawn) {
+    const { cells, film, paths } = this;
+    const [signs, { classList }] = [this.signs[way], this.areas[way].link];
+    const add = (path, d) => { if (drawn.has(path)) drawn.get(path).push(d); else drawn.set(path, [d]); };
+    const [load, queue, paused, drops] = [cells.load[at] / FULL_LOAD, cells.queue[at] / FULL_QUEUE, cells.paused[at], cells.drops[at]];
+    if (paused) {
+      const step = Math.ceil((PAUSE_STEPS * paused) / ALL_PAUSED) - 1;
+      add(paths.pauses[step], signs.line);
+      add(paths.discs[step], signs.disc);
+      add(paths.bars[step], signs.bars);
+    } else {
+      add(paths.loads[Math.min(LOAD_STEPS - 1, Math.ceil(load * (LOAD_STEPS - 1)))], signs.line);
+    }
+    if (queue) {
+      const [x, y, fx, fy] = this.layout.ways[way].bar;
+      const full = film.limited[way] && queue > NEARLY_FULL;
+      add(paths.fills[full ? 1 : 0], `M${x} ${y}l${((fx - x) * queue).toFixed(1)} ${((fy - y) * queue).toFixed(1)}`);
+    }
+    if (drops) add(paths.crosses, signs.cross);
+    classList.toggle("paused", paused > 0);
+    classList.toggle("dropped", drops > 0);
   }
 
   seconds(frame) { return (frame + 1) * this.film.interval_s; }
@@ -292,12 +323,11 @@ class Topology {
   }
 
   watch(way) {
-    this.parts[this.way]?.group.classList.remove("watched");
+    this.areas[this.way]?.link.classList.remove("watched");
     this.way = way;
-    this.parts[way]?.group.classList.add("watched");
-    this.svg.classList.toggle("watching", way !== null);
+    this.areas[way]?.link.classList.add("watched");
     this.choice("way").value = way ?? "";
-    if (this.film && this.shown !== null) this.say();
+    if (this.shown) this.say();
   }
 
   hover(event) {

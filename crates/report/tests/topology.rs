@@ -101,21 +101,25 @@ fn a_paused_direction_is_marked_in_its_frames_and_in_no_other() {
         scrub(&mut browser, frame);
         let expected = paused(&film, frame);
         assert_eq!(with_class(&mut browser, ".way.paused"), expected, "{frame}");
+        let count = |path: &str, letter: &str| {
+            format!(
+                "[...{FIGURE}.querySelectorAll('.network {path}')].map(p => p.getAttribute('d')).join('').split('{letter}').length - 1"
+            )
+        };
+        // A line each, and a disc, which has two arcs.
+        let lines = browser.evaluate(&count(".pause", "M"));
+        let discs = browser.evaluate(&count(".pause-disc", "a"));
         assert_eq!(
-            with_class(&mut browser, ".mark.paused"),
-            expected,
-            "{frame}"
+            [lines, discs],
+            [json!(expected.len()), json!(2 * expected.len())]
         );
         marked += expected.len();
     }
     assert!(marked > 20, "{marked}");
-    // Not by colour alone: a dashed line and a sign that can be seen.
-    scrub(&mut browser, 89);
-    let seen = format!(
-        "(m => getComputedStyle(m).display + getComputedStyle({FIGURE}.querySelector('.way.paused .pause')).strokeDasharray)\
-         ({FIGURE}.querySelector('.mark.paused .pause-mark'))"
-    );
-    assert_eq!(browser.evaluate(&seen), json!("inline5px, 3.5px"));
+    // Not by colour alone.
+    let dashes =
+        format!("getComputedStyle({FIGURE}.querySelector('.network .pause')).strokeDasharray");
+    assert_eq!(browser.evaluate(&dashes), json!("5px, 3.5px"));
     assert_silent(&mut browser);
 }
 
@@ -140,7 +144,7 @@ fn scrubbing_sets_the_frame_its_time_and_its_figures() {
         "{now}"
     );
     assert!(now.contains("drops 1"), "{now}");
-    assert_eq!(with_class(&mut browser, ".mark.dropped"), [14]);
+    assert_eq!(with_class(&mut browser, ".way.dropped"), [14]);
     assert_silent(&mut browser);
 }
 

@@ -16,7 +16,7 @@ use super::places::{self, Shape, Side};
 /// Width of a picture in its own unit, which is about a pixel.
 const WIDTH: f64 = 1200.0;
 /// Distance between ports side by side.
-const PITCH: std::ops::RangeInclusive<f64> = 8.0..=40.0;
+const PITCH: std::ops::RangeInclusive<f64> = 8.0..=52.0;
 /// From one level to the next.
 const LEVEL_GAP: f64 = 165.0;
 /// From hosts to the switches above.
@@ -246,7 +246,7 @@ impl Plan<'_> {
         let sizes = row.iter().map(|&node| (self.slots(node) * pitch).max(34.0));
         let sizes: Vec<f64> = sizes.collect();
         let spare = width - 2.0 * MARGIN - sizes.iter().sum::<f64>();
-        let gap = (spare / row.len() as f64 * 0.55).clamp(pitch * 0.8, 70.0);
+        let gap = (spare / row.len() as f64 * 0.55).clamp(pitch * 0.8, 110.0);
         let wanted = row.iter().map(|&node| self.above(node, width, shapes));
         let wanted: Vec<f64> = wanted.collect();
         let order = places::ascending(&wanted);
