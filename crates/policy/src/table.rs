@@ -32,6 +32,11 @@ impl<'a> Item<'a> {
         &self.node.place
     }
 
+    /// The value as it was parsed.
+    pub fn node(&self) -> &'a Node {
+        self.node
+    }
+
     /// Dotted path, for messages.
     pub fn path(&self) -> &str {
         &self.path

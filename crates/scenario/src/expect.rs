@@ -12,6 +12,9 @@
 //! ```
 //!
 //! A `-` inside a name belongs to it: write spaces round a minus.
+//!
+//! What a figure is, is up to who parses ([`Leaf`]): the expectations of a [`sweep`](crate::sweep) have other figures
+//! in the same arithmetic.
 
 use std::fmt;
 
@@ -33,13 +36,14 @@ pub struct Expectation {
     pub only: Option<&'static str>,
     /// Worlds that have a line of their own of this name.
     pub except: Vec<&'static str>,
-    left: Expr,
+    left: Expr<Figure>,
     comparison: Comparison,
-    right: Expr,
+    right: Expr<Figure>,
 }
 
+/// What stands between two sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Comparison {
+pub(crate) enum Comparison {
     LessOrEqual,
     GreaterOrEqual,
     Less,
@@ -47,17 +51,36 @@ enum Comparison {
     Equal,
 }
 
+/// A figure of some language of expectations.
+pub(crate) trait Leaf: Sized {
+    /// From its name, and what stood in brackets behind it.
+    fn parse(name: &str, selector: Option<&str>) -> Result<Self, Complaint>;
+}
+
+impl Leaf for Figure {
+    fn parse(name: &str, selector: Option<&str>) -> Result<Self, Complaint> {
+        match selector {
+            None => Figure::parse(name),
+            Some(selector) => Err(Complaint::new(
+                format!("`[{selector}]` means nothing here"),
+                "only the figures of [sweep.expect] select cells",
+            )),
+        }
+    }
+}
+
+/// Arithmetic over figures.
 #[derive(Clone, Debug, PartialEq)]
-enum Expr {
+pub(crate) enum Expr<F> {
     Number(f64),
-    Figure(Figure),
-    Negate(Box<Expr>),
-    Binary(char, Box<Expr>, Box<Expr>),
-    Call(Function, Vec<Expr>),
+    Figure(F),
+    Negate(Box<Expr<F>>),
+    Binary(char, Box<Expr<F>>, Box<Expr<F>>),
+    Call(Function, Vec<Expr<F>>),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Function {
+pub(crate) enum Function {
     Min,
     Max,
     Abs,
@@ -110,8 +133,9 @@ impl Expectation {
     /// makes it not hold.
     pub fn evaluate(&self, variants: &[VariantResult]) -> ExpectationResult {
         let finite = |value: f64| value.is_finite().then_some(value);
-        let left = self.left.value(variants).and_then(finite);
-        let right = self.right.value(variants).and_then(finite);
+        let figure = |figure: &Figure| figure.value(variants);
+        let left = self.left.value(&figure).and_then(finite);
+        let right = self.right.value(&figure).and_then(finite);
         let held = match (left, right) {
             (Some(left), Some(right)) => self.comparison.holds(left, right),
             _ => false,
@@ -133,7 +157,7 @@ pub struct Publication {
     pub name: String,
     /// As written.
     pub expression: String,
-    ours: Expr,
+    ours: Expr<Figure>,
     published: f64,
 }
 
@@ -144,7 +168,7 @@ impl Publication {
     /// What the grammar does not allow, and at which character; a right side that is no number.
     pub fn parse(name: &str, expression: &str) -> Result<Self, Complaint> {
         let (ours, (), published) = sides(expression, &[("~", ())])?;
-        let published = published.value(&[]).filter(|value| value.is_finite());
+        let published = published.value(&|_| None).filter(|value| value.is_finite());
         let published = published.ok_or_else(|| {
             Complaint::new(
                 "the right side is no number",
@@ -168,7 +192,7 @@ impl Publication {
 
     /// What was measured beside what was published.
     pub fn evaluate(&self, variants: &[VariantResult]) -> PublishedResult {
-        let ours = self.ours.value(variants);
+        let ours = self.ours.value(&|figure| figure.value(variants));
         PublishedResult {
             name: self.name.clone(),
             expression: self.expression.clone(),
@@ -182,24 +206,18 @@ impl Publication {
 fn sides<T: Copy>(
     expression: &str,
     signs: &[(&'static str, T)],
-) -> Result<(Expr, T, Expr), Complaint> {
+) -> Result<(Expr<Figure>, T, Expr<Figure>), Complaint> {
     let tokens = tokens(expression)?;
-    let mut parser = Parser {
-        tokens: &tokens,
-        at: 0,
-        depth: 0,
-    };
+    let mut parser = Parser::new(&tokens);
     let left = parser.sum()?;
     let sign = parser.sign(signs)?;
     let right = parser.sum()?;
-    if parser.at < tokens.len() {
-        return Err(parser.unexpected("the end"));
-    }
+    parser.end()?;
     Ok((left, sign, right))
 }
 
 impl Comparison {
-    const ALL: [(&'static str, Self); 5] = [
+    pub(crate) const ALL: [(&'static str, Self); 5] = [
         ("<=", Self::LessOrEqual),
         (">=", Self::GreaterOrEqual),
         ("<", Self::Less),
@@ -207,7 +225,7 @@ impl Comparison {
         ("==", Self::Equal),
     ];
 
-    fn holds(self, left: f64, right: f64) -> bool {
+    pub(crate) fn holds(self, left: f64, right: f64) -> bool {
         match self {
             Self::LessOrEqual => left <= right,
             Self::GreaterOrEqual => left >= right,
@@ -218,14 +236,15 @@ impl Comparison {
     }
 }
 
-impl Expr {
-    fn value(&self, variants: &[VariantResult]) -> Option<f64> {
+impl<F> Expr<F> {
+    /// Its value, where `of` says what a figure is.
+    pub(crate) fn value(&self, of: &dyn Fn(&F) -> Option<f64>) -> Option<f64> {
         Some(match self {
             Self::Number(value) => *value,
-            Self::Figure(figure) => figure.value(variants)?,
-            Self::Negate(inner) => -inner.value(variants)?,
+            Self::Figure(figure) => of(figure)?,
+            Self::Negate(inner) => -inner.value(of)?,
             Self::Binary(operator, left, right) => {
-                let (left, right) = (left.value(variants)?, right.value(variants)?);
+                let (left, right) = (left.value(of)?, right.value(of)?);
                 match operator {
                     '+' => left + right,
                     '-' => left - right,
@@ -234,14 +253,14 @@ impl Expr {
                 }
             }
             Self::Call(function, arguments) => {
-                let values: Option<Vec<f64>> =
-                    arguments.iter().map(|a| a.value(variants)).collect();
+                let values: Option<Vec<f64>> = arguments.iter().map(|a| a.value(of)).collect();
                 function.apply(&values?)
             }
         })
     }
 
-    fn collect_figures<'a>(&'a self, figures: &mut Vec<&'a Figure>) {
+    /// Adds every figure that it names.
+    pub(crate) fn collect_figures<'a>(&'a self, figures: &mut Vec<&'a F>) {
         match self {
             Self::Number(_) => {}
             Self::Figure(figure) => figures.push(figure),
@@ -279,10 +298,13 @@ impl Function {
     }
 }
 
+/// A piece of an expression.
 #[derive(Clone, Debug, PartialEq)]
-enum Token {
+pub(crate) enum Token {
     Number(f64),
     Name(String),
+    /// What stands in brackets behind a name.
+    Selector(String),
     Symbol(&'static str),
 }
 
@@ -291,6 +313,7 @@ impl fmt::Display for Token {
         match self {
             Self::Number(value) => write!(f, "{value}"),
             Self::Name(name) => f.write_str(name),
+            Self::Selector(text) => write!(f, "[{text}]"),
             Self::Symbol(symbol) => f.write_str(symbol),
         }
     }
@@ -301,7 +324,7 @@ const SYMBOLS: [&str; 13] = [
 ];
 
 /// Tokens with the character (from 1) at which each starts.
-fn tokens(text: &str) -> Result<Vec<(usize, Token)>, Complaint> {
+pub(crate) fn tokens(text: &str) -> Result<Vec<(usize, Token)>, Complaint> {
     let mut tokens = Vec::new();
     let mut rest = text;
     loop {
@@ -312,6 +335,8 @@ fn tokens(text: &str) -> Result<Vec<(usize, Token)>, Complaint> {
         let at = text[..text.len() - rest.len()].chars().count() + 1;
         let (token, length) = if first.is_ascii_digit() {
             number(rest, at)?
+        } else if first == '[' {
+            selector(rest, at)?
         } else if first.is_ascii_alphabetic() || first == '_' {
             let length = name_length(rest);
             (Token::Name(rest[..length].to_owned()), length)
@@ -344,6 +369,24 @@ fn number(rest: &str, at: usize) -> Result<(Token, usize), Complaint> {
     Ok((Token::Number(value), length))
 }
 
+/// What stands in brackets, quotes and all; a bracket in quotes does not end it.
+fn selector(rest: &str, at: usize) -> Result<(Token, usize), Complaint> {
+    let mut quoted = false;
+    for (index, c) in rest.char_indices() {
+        match c {
+            '"' => quoted = !quoted,
+            ']' if !quoted => {
+                return Ok((Token::Selector(rest[1..index].to_owned()), index + 1));
+            }
+            _ => {}
+        }
+    }
+    Err(Complaint::new(
+        format!("the bracket at character {at} is not closed"),
+        "write for example fct_us.query.mean[pfc=on]",
+    ))
+}
+
 /// Letters, digits, `_` and `.`, and a `-` between two of them.
 fn name_length(rest: &str) -> usize {
     let bytes = rest.as_bytes();
@@ -360,13 +403,37 @@ fn name_length(rest: &str) -> usize {
     length
 }
 
-struct Parser<'a> {
+/// Reads [`tokens`] from left to right.
+pub(crate) struct Parser<'a> {
     tokens: &'a [(usize, Token)],
     at: usize,
     depth: usize,
 }
 
-impl Parser<'_> {
+impl<'a> Parser<'a> {
+    pub(crate) fn new(tokens: &'a [(usize, Token)]) -> Self {
+        Self {
+            tokens,
+            at: 0,
+            depth: 0,
+        }
+    }
+
+    /// Passes over this word, if it is next.
+    pub(crate) fn take_word(&mut self, word: &str) -> bool {
+        let is_next = matches!(self.peek(), Some(Token::Name(name)) if name == word);
+        self.at += usize::from(is_next);
+        is_next
+    }
+
+    /// That nothing is left.
+    pub(crate) fn end(&self) -> Result<(), Complaint> {
+        match self.at < self.tokens.len() {
+            true => Err(self.unexpected("the end")),
+            false => Ok(()),
+        }
+    }
+
     fn peek(&self) -> Option<&Token> {
         self.tokens.get(self.at).map(|(_, token)| token)
     }
@@ -380,7 +447,7 @@ impl Parser<'_> {
         Some(symbol)
     }
 
-    fn unexpected(&self, expected: &str) -> Complaint {
+    pub(crate) fn unexpected(&self, expected: &str) -> Complaint {
         let found = match self.tokens.get(self.at) {
             Some((at, token)) => format!("`{token}` at character {at}"),
             None => "the end".to_owned(),
@@ -392,7 +459,7 @@ impl Parser<'_> {
     }
 
     /// What the symbol between two sides stands for.
-    fn sign<T: Copy>(&mut self, signs: &[(&'static str, T)]) -> Result<T, Complaint> {
+    pub(crate) fn sign<T: Copy>(&mut self, signs: &[(&'static str, T)]) -> Result<T, Complaint> {
         let symbols: Vec<_> = signs.iter().map(|(symbol, _)| *symbol).collect();
         let found = match self.take_symbol(&symbols) {
             None => None,
@@ -407,20 +474,20 @@ impl Parser<'_> {
         })
     }
 
-    fn sum(&mut self) -> Result<Expr, Complaint> {
+    pub(crate) fn sum<F: Leaf>(&mut self) -> Result<Expr<F>, Complaint> {
         self.chain(&["+", "-"], Self::product)
     }
 
-    fn product(&mut self) -> Result<Expr, Complaint> {
+    fn product<F: Leaf>(&mut self) -> Result<Expr<F>, Complaint> {
         self.chain(&["*", "/"], Self::unary)
     }
 
     /// Left-associative operators over `operand`.
-    fn chain(
+    fn chain<F: Leaf>(
         &mut self,
         operators: &[&'static str],
-        operand: fn(&mut Self) -> Result<Expr, Complaint>,
-    ) -> Result<Expr, Complaint> {
+        operand: fn(&mut Self) -> Result<Expr<F>, Complaint>,
+    ) -> Result<Expr<F>, Complaint> {
         let mut left = operand(self)?;
         let mut length = 0;
         while let Some(operator) = self.take_symbol(operators) {
@@ -435,7 +502,7 @@ impl Parser<'_> {
         Ok(left)
     }
 
-    fn unary(&mut self) -> Result<Expr, Complaint> {
+    fn unary<F: Leaf>(&mut self) -> Result<Expr<F>, Complaint> {
         self.depth += 1;
         if self.depth > DEPTH_MAX {
             return Err(self.unexpected("fewer nested parentheses"));
@@ -445,7 +512,7 @@ impl Parser<'_> {
         result
     }
 
-    fn unary_inner(&mut self) -> Result<Expr, Complaint> {
+    fn unary_inner<F: Leaf>(&mut self) -> Result<Expr<F>, Complaint> {
         if self.take_symbol(&["-"]).is_some() {
             return Ok(Expr::Negate(Box::new(self.unary()?)));
         }
@@ -462,14 +529,23 @@ impl Parser<'_> {
                 self.at += 1;
                 match Function::named(&name) {
                     Some(function) => self.call(function),
-                    None => Figure::parse(&name).map(Expr::Figure),
+                    None => self.figure(&name),
                 }
             }
             _ => Err(self.unexpected("a number or a figure")),
         }
     }
 
-    fn call(&mut self, function: Function) -> Result<Expr, Complaint> {
+    fn figure<F: Leaf>(&mut self, name: &str) -> Result<Expr<F>, Complaint> {
+        let selector = match self.peek() {
+            Some(Token::Selector(text)) => Some(text.clone()),
+            _ => None,
+        };
+        self.at += usize::from(selector.is_some());
+        F::parse(name, selector.as_deref()).map(Expr::Figure)
+    }
+
+    fn call<F: Leaf>(&mut self, function: Function) -> Result<Expr<F>, Complaint> {
         if self.take_symbol(&["("]).is_none() {
             return Err(self.unexpected("("));
         }
@@ -480,7 +556,7 @@ impl Parser<'_> {
         self.closed(Expr::Call(function, arguments))
     }
 
-    fn closed(&mut self, inner: Expr) -> Result<Expr, Complaint> {
+    fn closed<F>(&mut self, inner: Expr<F>) -> Result<Expr<F>, Complaint> {
         match self.take_symbol(&[")"]) {
             Some(_) => Ok(inner),
             None => Err(self.unexpected(")")),

@@ -289,7 +289,16 @@ fn segment(name: &str, parts: &[&str], at: usize, what: &str) -> Result<String, 
 }
 
 impl Quantity {
-    fn value(&self, variant: &VariantResult) -> Option<f64> {
+    /// Parses a dotted name without a variant, such as `rtt_us.p50`.
+    ///
+    /// # Errors
+    /// A name that no results can have, with the nearest that they have.
+    pub fn parse(name: &str) -> Result<Self, Complaint> {
+        quantity(name, &name.split('.').collect::<Vec<_>>())
+    }
+
+    /// The value, if the variant measured it.
+    pub fn value(&self, variant: &VariantResult) -> Option<f64> {
         match self {
             Self::Goodput(field) => {
                 let goodput = &variant.goodput_bps;

@@ -59,7 +59,12 @@ const CHAIN_MAX: usize = 8;
 /// # Errors
 /// Every error in the file and in those it names.
 pub fn load(path: &Path, options: &Options) -> Result<Experiment, Problems> {
-    resolve_tree(inherit::inherit(inherit::read(path)?, path)?, path, options)
+    resolve_tree(&prepared(path, options)?, path, options)
+}
+
+/// The tree of a scenario with everything that it takes from other files, the calibration and the short form.
+pub(crate) fn prepared(path: &Path, options: &Options) -> Result<Node, Problems> {
+    prepare(inherit::inherit(inherit::read(path)?, path)?, options)
 }
 
 /// Reads and resolves a scenario from text; `path` names it in messages and anchors what it names.
@@ -68,7 +73,8 @@ pub fn load(path: &Path, options: &Options) -> Result<Experiment, Problems> {
 /// As [`load`].
 pub fn parse(path: &Path, text: &str, options: &Options) -> Result<Experiment, Problems> {
     let tree = document::parse(&path.display().to_string(), text)?;
-    resolve_tree(inherit::inherit(tree, path)?, path, options)
+    let tree = prepare(inherit::inherit(tree, path)?, options)?;
+    resolve_tree(&tree, path, options)
 }
 
 fn stem(path: &Path) -> String {
@@ -76,7 +82,8 @@ fn stem(path: &Path) -> String {
     stem.to_string_lossy().into_owned()
 }
 
-fn resolve_tree(mut tree: Node, path: &Path, options: &Options) -> Result<Experiment, Problems> {
+/// Lays the calibration below a tree and the short form over it.
+fn prepare(mut tree: Node, options: &Options) -> Result<Node, Problems> {
     let sink = Sink::default();
     if let Some(path) = &options.calibration {
         calibrate(&mut tree, path)?;
@@ -92,7 +99,20 @@ fn resolve_tree(mut tree: Node, path: &Path, options: &Options) -> Result<Experi
             tree.overlay(&short);
         }
     }
-    let as_run = as_run(&tree, path, options)?;
+    sink.finish(tree)
+}
+
+/// Resolves a tree that is prepared.
+pub(crate) fn resolve_tree(
+    tree: &Node,
+    path: &Path,
+    options: &Options,
+) -> Result<Experiment, Problems> {
+    let sink = Sink::default();
+    let as_run = as_run(tree, path, options)?;
+    let mut tree = tree.clone();
+    // What is varied from run to run, see `sweep`, is none of a single run's business.
+    tree.remove("sweep");
     let overrides = tree.remove("variant");
     let expect = tree.remove("expect");
     let published = tree.remove("published");

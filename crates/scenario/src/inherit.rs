@@ -63,6 +63,7 @@ fn inherit_within(mut tree: Node, path: &Path, depth: usize) -> Result<Node, Pro
             anchor(&mut variant.node, path)?;
         }
     }
+    anchor_sweep(&mut tree, path)?;
     let Some(extended) = tree.remove("extends") else {
         return Ok(tree);
     };
@@ -95,6 +96,24 @@ fn anchor(tree: &mut Node, path: &Path) -> Result<(), Problems> {
     if let Some(Value::Table(tables)) = tree.get_mut("traffic").map(|node| &mut node.value) {
         for traffic in tables {
             anchor_sizes(&mut traffic.node, path);
+        }
+    }
+    Ok(())
+}
+
+/// The same of what the axes of a sweep set.
+fn anchor_sweep(tree: &mut Node, path: &Path) -> Result<(), Problems> {
+    let axes = tree
+        .get_mut("sweep")
+        .and_then(|sweep| sweep.get_mut("axis"));
+    let Some(Value::List(axes)) = axes.map(|node| &mut node.value) else {
+        return Ok(());
+    };
+    for axis in axes {
+        if let Some(Value::Table(values)) = axis.get_mut("values").map(|node| &mut node.value) {
+            for value in values {
+                anchor(&mut value.node, path)?;
+            }
         }
     }
     Ok(())

@@ -25,5 +25,6 @@ mod resolve;
 pub mod results;
 pub mod runner;
 pub mod stats;
+pub mod sweep;
 pub mod workload;
 pub mod world;

@@ -1,0 +1,400 @@
+//! `[sweep.expect]`: comparisons of arithmetic over figures of cells.
+//!
+//! ```text
+//! statement = ["every"] sum (("<=" | ">=" | "<" | ">" | "==") sum | "between" sum "and" sum)
+//! figure    = name ("." name)+ ["[" axis "=" value ("," axis "=" value)* "]"]
+//! ```
+//! with sums as in [`expect`](crate::expect). A figure has no variant: `variant` is an axis like others. It is the
+//! mean over all cells that its selector leaves. With `every` the statement is made for each combination of values
+//! of the axes that no selector of it names. A value may stand in double quotes.
+
+use serde::{Deserialize, Serialize};
+use sluicegate_policy::{problem::Complaint, table::nearest};
+
+use super::{Cell, Dimension};
+use crate::{
+    expect::{Comparison, Expr, Leaf, Parser, tokens},
+    figures::Quantity,
+};
+
+/// One line of `[sweep.expect]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Statement {
+    /// Key in the file.
+    pub name: String,
+    /// As written.
+    pub expression: String,
+    every: bool,
+    left: Expr<Selected>,
+    relation: Relation,
+}
+
+/// What the left side is compared with.
+#[derive(Clone, Debug, PartialEq)]
+enum Relation {
+    Compared(Comparison, Expr<Selected>),
+    Between(Expr<Selected>, Expr<Selected>),
+}
+
+/// A figure of some cells.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Selected {
+    /// Its name without a variant.
+    pub figure: String,
+    /// What its name means.
+    pub quantity: Quantity,
+    /// Axes that it fixes, and at which values.
+    fixed: Vec<(String, String)>,
+}
+
+impl Leaf for Selected {
+    fn parse(name: &str, selector: Option<&str>) -> Result<Self, Complaint> {
+        let quantity = Quantity::parse(name).map_err(|complaint| {
+            let advice = format!(
+                "{} (figures of a sweep have no variant before them: write NAME[variant=x])",
+                complaint.advice
+            );
+            Complaint::new(complaint.reason, advice)
+        })?;
+        Ok(Self {
+            figure: name.to_owned(),
+            quantity,
+            fixed: selector.map_or(Ok(Vec::new()), fixed)?,
+        })
+    }
+}
+
+/// `axis=value, axis="value"`.
+fn fixed(selector: &str) -> Result<Vec<(String, String)>, Complaint> {
+    let example = "write for example fct_us.query.mean[pfc=on]";
+    let mut fixed: Vec<(String, String)> = Vec::new();
+    for part in split_quoted(selector) {
+        let Some((axis, value)) = part.split_once('=') else {
+            return Err(Complaint::new(
+                format!("`{}` in `[{selector}]` is no axis=value", part.trim()),
+                example,
+            ));
+        };
+        let (axis, value) = (axis.trim(), value.trim().trim_matches('"'));
+        if axis.is_empty() || value.is_empty() {
+            let reason = format!("`[{selector}]` lacks an axis or a value");
+            return Err(Complaint::new(reason, example));
+        }
+        if fixed.iter().any(|(known, _)| known == axis) {
+            let reason = format!("`[{selector}]` names the axis {axis} twice");
+            return Err(Complaint::new(
+                reason,
+                "a figure has one value of an axis, or all",
+            ));
+        }
+        fixed.push((axis.to_owned(), value.to_owned()));
+    }
+    Ok(fixed)
+}
+
+fn split_quoted(text: &str) -> Vec<String> {
+    let mut parts = vec![String::new()];
+    let mut quoted = false;
+    for c in text.chars() {
+        quoted ^= c == '"';
+        match (c, quoted) {
+            (',', false) => parts.push(String::new()),
+            _ => parts.last_mut().expect("never empty").push(c),
+        }
+    }
+    parts
+}
+
+/// What became of one statement.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StatementResult {
+    /// Key in the file.
+    pub name: String,
+    /// As written.
+    pub expression: String,
+    /// Whether it held wherever it was made.
+    pub held: bool,
+    /// Where it was made: once, or for every combination of values.
+    pub instances: Vec<Instance>,
+}
+
+/// A statement about some cells.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Instance {
+    /// Axes with their values; empty without `every`.
+    pub cell: Vec<(String, String)>,
+    /// The left side; `None` when a cell that it names has not been measured.
+    pub left: Option<f64>,
+    /// The right side, or the lower bound.
+    pub right: Option<f64>,
+    /// The upper bound of `between`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upper: Option<f64>,
+    /// Whether it held.
+    pub held: bool,
+}
+
+impl Statement {
+    /// Parses one line.
+    ///
+    /// # Errors
+    /// What the grammar does not allow, and at which character.
+    pub fn parse(name: &str, expression: &str) -> Result<Self, Complaint> {
+        let tokens = tokens(expression)?;
+        let mut parser = Parser::new(&tokens);
+        let every = parser.take_word("every");
+        let left = parser.sum()?;
+        let relation = if parser.take_word("between") {
+            let low = parser.sum()?;
+            if !parser.take_word("and") {
+                return Err(parser.unexpected("`and` with the upper bound"));
+            }
+            Relation::Between(low, parser.sum()?)
+        } else {
+            let comparison = parser.sign(&Comparison::ALL)?;
+            Relation::Compared(comparison, parser.sum()?)
+        };
+        parser.end()?;
+        Ok(Self {
+            name: name.to_owned(),
+            expression: expression.to_owned(),
+            every,
+            left,
+            relation,
+        })
+    }
+
+    /// Every figure that it names.
+    pub(super) fn figures(&self) -> Vec<&Selected> {
+        let mut figures = Vec::new();
+        self.left.collect_figures(&mut figures);
+        match &self.relation {
+            Relation::Compared(_, right) => right.collect_figures(&mut figures),
+            Relation::Between(low, high) => {
+                low.collect_figures(&mut figures);
+                high.collect_figures(&mut figures);
+            }
+        }
+        figures
+    }
+
+    /// That the axes and values that it names are there.
+    pub(super) fn check(&self, dimensions: &[Dimension]) -> Result<(), Complaint> {
+        for (axis, value) in self.figures().iter().flat_map(|figure| &figure.fixed) {
+            let names: Vec<&str> = dimensions.iter().map(|d| d.name.as_str()).collect();
+            let Some(dimension) = dimensions.iter().find(|d| d.name == *axis) else {
+                return Err(Complaint::new(
+                    format!("there is no axis \"{axis}\""),
+                    format!("known axes: {}{}", names.join(", "), nearest(axis, &names)),
+                ));
+            };
+            let values: Vec<&str> = dimension.values.iter().map(String::as_str).collect();
+            if !values.contains(&value.as_str()) {
+                return Err(Complaint::new(
+                    format!("axis {axis} has no value \"{value}\""),
+                    format!("it has {}{}", values.join(", "), nearest(value, &values)),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Says what the cells make of it; `mean` is that of a figure in a cell, if every run measured it.
+    pub(super) fn evaluate(
+        &self,
+        dimensions: &[Dimension],
+        cells: &[Cell],
+        mean: &dyn Fn(usize, &str) -> Option<f64>,
+    ) -> StatementResult {
+        let free = self.free(dimensions);
+        let mut combinations: Vec<Vec<(String, String)>> = vec![Vec::new()];
+        for dimension in free {
+            let extended = combinations.iter().flat_map(|combination| {
+                dimension.values.iter().map(|value| {
+                    let own = (dimension.name.clone(), value.clone());
+                    combination.iter().cloned().chain([own]).collect()
+                })
+            });
+            combinations = extended.collect();
+        }
+        // What `--only` has left out is no combination.
+        let exists = |combination: &Vec<(String, String)>| {
+            cells.iter().any(|cell| cell.fits(dimensions, combination))
+        };
+        let instances: Vec<Instance> = (combinations.into_iter().filter(exists))
+            .map(|combination| self.instance(combination, dimensions, cells, mean))
+            .collect();
+        StatementResult {
+            name: self.name.clone(),
+            expression: self.expression.clone(),
+            held: !instances.is_empty() && instances.iter().all(|instance| instance.held),
+            instances,
+        }
+    }
+
+    /// The axes over which `every` goes.
+    fn free<'a>(&self, dimensions: &'a [Dimension]) -> Vec<&'a Dimension> {
+        let figures = self.figures();
+        let named = |dimension: &&Dimension| {
+            let mut fixed = figures.iter().flat_map(|figure| &figure.fixed);
+            self.every && !fixed.any(|(axis, _)| *axis == dimension.name)
+        };
+        dimensions.iter().filter(named).collect()
+    }
+
+    fn instance(
+        &self,
+        cell: Vec<(String, String)>,
+        dimensions: &[Dimension],
+        cells: &[Cell],
+        mean: &dyn Fn(usize, &str) -> Option<f64>,
+    ) -> Instance {
+        let of = |selected: &Selected| {
+            let chosen = (cells.iter().enumerate()).filter(|(_, other)| {
+                other.fits(dimensions, &cell) && other.fits(dimensions, &selected.fixed)
+            });
+            let means: Option<Vec<f64>> = chosen
+                .map(|(index, _)| mean(index, &selected.figure))
+                .collect();
+            let means = means.filter(|means| !means.is_empty())?;
+            Some(crate::stats::mean(&means))
+        };
+        let value = |side: &Expr<Selected>| side.value(&of).filter(|value| value.is_finite());
+        let left = value(&self.left);
+        let (right, upper, held) = match &self.relation {
+            Relation::Compared(comparison, right) => {
+                let right = value(right);
+                let held = left.zip(right).is_some_and(|(l, r)| comparison.holds(l, r));
+                (right, None, held)
+            }
+            Relation::Between(low, high) => {
+                let (low, high) = (value(low), value(high));
+                let bounds = left.zip(low.zip(high));
+                let held = bounds.is_some_and(|(l, (low, high))| low <= l && l <= high);
+                (low, high, held)
+            }
+        };
+        Instance {
+            cell,
+            left,
+            right,
+            upper,
+            held,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dimensions() -> Vec<Dimension> {
+        let dimension = |name: &str, values: &[&str]| Dimension {
+            name: name.to_owned(),
+            values: values.iter().map(|value| (*value).to_owned()).collect(),
+        };
+        vec![
+            dimension("pfc", &["on", "off"]),
+            dimension("network.rate", &["1Gbit", "10Gbit"]),
+            dimension("variant", &["base"]),
+        ]
+    }
+
+    /// Means 1, 2 with PFC, 3, 4 without; the RTT has not been measured in the last cell.
+    fn evaluate(expression: &str) -> StatementResult {
+        let cells: Vec<Cell> = [[0, 0], [0, 1], [1, 0], [1, 1]]
+            .map(|values| Cell {
+                values: values.to_vec(),
+                variant: "base".to_owned(),
+            })
+            .into();
+        let statement =
+            Statement::parse("s", expression).unwrap_or_else(|c| panic!("{expression}: {c}"));
+        statement.check(&dimensions()).unwrap();
+        statement.evaluate(&dimensions(), &cells, &|cell, figure| {
+            (figure != "rtt_us.p50" || cell < 3).then_some(cell as f64 + 1.0)
+        })
+    }
+
+    #[test]
+    fn a_figure_is_the_mean_over_what_its_selector_leaves() {
+        let result = evaluate("goodput_bps.sum[pfc=on] < goodput_bps.sum[pfc=off]");
+        let instance = &result.instances[0];
+        assert_eq!((instance.left, instance.right), (Some(1.5), Some(3.5)));
+        assert!(result.held && instance.cell.is_empty());
+        let all =
+            evaluate("2 * goodput_bps.sum == goodput_bps.sum[pfc=on, network.rate=\"1Gbit\"] + 4");
+        assert!(all.held, "{all:?}");
+    }
+
+    #[test]
+    fn every_goes_over_the_axes_that_are_not_named() {
+        let result = evaluate("every goodput_bps.sum[pfc=off] >= 4");
+        let held: Vec<bool> = result.instances.iter().map(|i| i.held).collect();
+        assert_eq!(held, [false, true]);
+        assert!(!result.held);
+        let rates: Vec<&str> = (result.instances.iter())
+            .map(|instance| instance.cell[0].1.as_str())
+            .collect();
+        assert_eq!(rates, ["1Gbit", "10Gbit"]);
+        assert_eq!(evaluate("every goodput_bps.sum > 0").instances.len(), 4);
+    }
+
+    #[test]
+    fn between_has_two_bounds_that_belong_to_it() {
+        assert!(evaluate("goodput_bps.sum[pfc=on] between 1 and 1.5").held);
+        let outside = evaluate("goodput_bps.sum[pfc=on] between 1.6 and 2 * 3");
+        let instance = &outside.instances[0];
+        assert_eq!((instance.right, instance.upper), (Some(1.6), Some(6.0)));
+        assert!(!outside.held);
+    }
+
+    #[test]
+    fn what_was_not_measured_everywhere_does_not_hold() {
+        let result = evaluate("rtt_us.p50[pfc=off] > 0");
+        assert_eq!((result.instances[0].left, result.held), (None, false));
+        assert!(evaluate("rtt_us.p50[pfc=on] > 0").held);
+    }
+
+    #[test]
+    fn what_the_grammar_does_not_allow_is_told_with_its_place() {
+        for (expression, why) in [
+            (
+                "goodput_bps.sum[pfc=on",
+                "bracket at character 16 is not closed",
+            ),
+            ("goodput_bps.sum[pfc] < 1", "is no axis=value"),
+            ("goodput_bps.sum[pfc=] < 1", "lacks an axis or a value"),
+            (
+                "goodput_bps.sum[pfc=on,pfc=off] < 1",
+                "names the axis pfc twice",
+            ),
+            ("goodput_bps.sum between 1", "instead of `and`"),
+            ("goodput_bps.sum", "found the end instead of one of"),
+            ("goodput_bps.sum < 1 2", "instead of the end"),
+            ("base.goodput_bps.sum < 1", "is no figure here"),
+            ("goodput_bps.sum[pfc=on][pfc=off] < 1", "found `[pfc=off]`"),
+            ("every < 1", "instead of a number or a figure"),
+        ] {
+            let complaint = Statement::parse("s", expression).unwrap_err();
+            assert!(complaint.reason.contains(why), "{expression}: {complaint}");
+        }
+    }
+
+    #[test]
+    fn unknown_axes_and_values_name_the_nearest() {
+        for (expression, why) in [
+            ("goodput_bps.sum[pfx=on] < 1", "did you mean \"pfc\"?"),
+            (
+                "goodput_bps.sum[network.rate=1Gbi] < 1",
+                "did you mean \"1Gbit\"?",
+            ),
+        ] {
+            let complaint = Statement::parse("s", expression)
+                .unwrap()
+                .check(&dimensions());
+            let complaint = complaint.unwrap_err();
+            assert!(complaint.advice.contains(why), "{expression}: {complaint}");
+        }
+    }
+}

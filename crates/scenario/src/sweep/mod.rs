@@ -1,0 +1,543 @@
+//! Sweeps: a scenario for every combination of values of some axes, with several seeds.
+//!
+//! ```text
+//! file.toml ─▶ tree ─[axes]─▶ one tree per combination ─[resolve]─▶ variants ─▶ cells × seeds ─▶ Outcome
+//! ```
+//!
+//! A [`Plan`] says what is to be run; whoever has a world runs it. Each run is what `sluicegate run --seed` makes of
+//! the file with the values of its cell written into it. [`Plan::outcome`] turns what was measured into tables.
+
+mod axis;
+mod expect;
+pub mod figures;
+mod outcome;
+mod statistics;
+
+use std::{
+    collections::HashMap,
+    hash::{DefaultHasher, Hash, Hasher},
+    path::{Path, PathBuf},
+};
+
+use sluicegate_policy::{
+    Problem, Problems,
+    document::Node,
+    problem::{Complaint, Sink},
+    table::{Table, nearest},
+};
+
+pub use axis::{Axis, AxisValue, Set};
+pub use expect::{Instance, Statement, StatementResult};
+pub use outcome::{
+    AxisNames, CellFigures, CellResult, Failed, Measured, Outcome, RunFigures, SCHEMA,
+};
+pub use statistics::{CONFIDENCE, Summary};
+
+use crate::{
+    experiment::{Experiment, Variant},
+    figures::{Figure, Quantity},
+    file,
+    places::Places,
+};
+
+/// Most cells of a sweep: beyond, a typing error is likelier than an intention.
+const CELLS_MAX: usize = 100_000;
+
+/// Most repeats of a cell.
+pub const REPEATS_MAX: u32 = 10_000;
+
+/// How a sweep is asked for, beside its file.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// How the file is read.
+    pub file: file::Options,
+    /// Axes that are added, or have other values.
+    pub sets: Vec<Set>,
+    /// Seeds of each cell, instead of the file's number.
+    pub repeat: Option<u32>,
+    /// Cells are left out that do not have one of these values: `axis=value,value`.
+    pub only: Vec<Set>,
+}
+
+/// A sweep that has been checked: every cell resolves.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Name of the scenario.
+    pub name: String,
+    /// One line for people.
+    pub title: String,
+    /// Published figure that it mirrors.
+    pub mirrors: Option<String>,
+    /// What is varied.
+    pub axes: Vec<Axis>,
+    /// Seeds of each cell.
+    pub seeds: Vec<u64>,
+    /// Figures that tables have, by their names without a variant; empty = all.
+    pub figures: Vec<String>,
+    /// What is run, for each seed; variants of one combination are neighbours.
+    pub cells: Vec<Cell>,
+    /// What users should know before it runs.
+    pub notes: Vec<String>,
+    /// Hosts of the largest network.
+    pub hosts: usize,
+    statements: Vec<Statement>,
+    dimensions: Vec<Dimension>,
+    tree: Node,
+    path: PathBuf,
+    options: file::Options,
+}
+
+/// A variant of one combination of values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cell {
+    /// One value of each axis, as its position.
+    pub values: Vec<usize>,
+    /// Name of the variant.
+    pub variant: String,
+}
+
+/// An axis, or the variants, as tables and expectations see them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Dimension {
+    pub name: String,
+    pub values: Vec<String>,
+}
+
+impl Cell {
+    /// Whether it has all of these values; `dimensions` are the axes and, last, the variants.
+    fn fits(&self, dimensions: &[Dimension], fixed: &[(String, String)]) -> bool {
+        fixed.iter().all(|(axis, value)| {
+            let at = dimensions.iter().position(|d| d.name == *axis);
+            at.is_some_and(|at| match self.values.get(at) {
+                Some(own) => dimensions[at].values[*own] == *value,
+                None => self.variant == *value,
+            })
+        })
+    }
+}
+
+/// Reads a sweep and resolves all its cells.
+///
+/// # Errors
+/// Every error of the file, of its `[sweep]`, and of what axes set, with the axis and the value.
+pub fn load(path: &Path, options: &Options) -> Result<Plan, Problems> {
+    let mut tree = file::prepared(path, &options.file)?;
+    let sweep = tree.remove("sweep");
+    let said = said(sweep.as_ref(), &tree)?;
+    let command = |reason: String| command_problem(path, reason);
+    let mut axes = said.axes;
+    for set in &options.sets {
+        match axes.iter_mut().find(|axis| axis.name == set.name) {
+            Some(axis) => axis.replace(set, &tree),
+            None => Axis::of_set(set, &tree).map(|axis| axes.push(axis)),
+        }
+        .map_err(command)?;
+    }
+    let overlaps = Sink::default();
+    axis::check_overlaps(&axes, &overlaps);
+    overlaps.finish(())?;
+    let base = file::resolve_tree(&first_cell(&tree, &axes)?, path, &options.file)
+        .map_err(|problems| blame_all(problems, &axes))?;
+    let repeat = (options.repeat).unwrap_or_else(|| said.repeat.unwrap_or(base.repeats));
+    let mut plan = Plan {
+        name: base.name,
+        title: base.title,
+        mirrors: base.mirrors,
+        seeds: (0..u64::from(repeat))
+            .map(|offset| base.seed.wrapping_add(offset))
+            .collect(),
+        figures: said.figures,
+        cells: Vec::new(),
+        notes: Vec::new(),
+        hosts: 0,
+        statements: said.statements,
+        dimensions: dimensions(&axes),
+        axes,
+        tree,
+        path: path.to_owned(),
+        options: options.file.clone(),
+    };
+    plan.check_values()?;
+    plan.lay_out(&options.only)?;
+    plan.check_statements(sweep.as_ref())?;
+    Ok(plan)
+}
+
+/// What `[sweep]` says.
+#[derive(Default)]
+struct Said {
+    repeat: Option<u32>,
+    figures: Vec<String>,
+    axes: Vec<Axis>,
+    statements: Vec<Statement>,
+}
+
+fn said(sweep: Option<&Node>, tree: &Node) -> Result<Said, Problems> {
+    let Some(sweep) = sweep else {
+        return Ok(Said::default());
+    };
+    let sink = Sink::default();
+    // Paths of problems begin with the name of the table.
+    let mut root = tree.clone();
+    root.set("sweep", sweep.clone());
+    let mut said = Said::default();
+    if let Some(table) = Table::root(&root, &sink).table("sweep") {
+        let repeat = table.integer("repeat", 1..=i64::from(REPEATS_MAX));
+        said.repeat = repeat.and_then(|repeat| u32::try_from(repeat).ok());
+        said.figures = read_figures(&table);
+        said.axes = read_axes(&table);
+        said.statements = read_statements(&table);
+        table.close();
+    }
+    sink.finish(said)
+}
+
+fn read_figures(table: &Table<'_>) -> Vec<String> {
+    let items = table.get("figures").and_then(|item| item.list());
+    let figure = |text: &str| Quantity::parse(text).map(|_| text.to_owned());
+    let items = items.unwrap_or_default();
+    items.iter().filter_map(|item| item.parse(figure)).collect()
+}
+
+fn read_axes(table: &Table<'_>) -> Vec<Axis> {
+    let mut axes: Vec<Axis> = Vec::new();
+    for entry in table.tables("axis") {
+        let Some(axis) = Axis::read(&entry) else {
+            continue;
+        };
+        if axes.iter().any(|known| known.name == axis.name) {
+            let reason = format!("there are two axes named {}", axis.name);
+            entry.item().complain(reason, "give one another name");
+        }
+        entry.close();
+        axes.push(axis);
+    }
+    axes
+}
+
+fn read_statements(table: &Table<'_>) -> Vec<Statement> {
+    let Some(expect) = table.table("expect") else {
+        return Vec::new();
+    };
+    let lines = expect.named().into_iter();
+    let lines = lines.filter(|(_, item)| !item.is_false());
+    lines
+        .filter_map(|(name, item)| item.parse(|text| Statement::parse(name, text)))
+        .collect()
+}
+
+/// A problem of what stood on the command line.
+fn command_problem(path: &Path, reason: String) -> Problems {
+    let (reason, advice) = match reason.split_once("; ") {
+        Some((reason, advice)) => (reason.to_owned(), advice.to_owned()),
+        None => (reason, String::new()),
+    };
+    Problems(vec![Problem {
+        file: path.display().to_string(),
+        line: 1,
+        column: 1,
+        key: "sweep".to_owned(),
+        reason,
+        advice,
+    }])
+}
+
+/// The tree with the first value of each axis.
+fn first_cell(tree: &Node, axes: &[Axis]) -> Result<Node, Problems> {
+    with_values(tree, axes, &vec![0; axes.len()])
+}
+
+fn with_values(tree: &Node, axes: &[Axis], values: &[usize]) -> Result<Node, Problems> {
+    let mut tree = tree.clone();
+    for (axis, value) in axes.iter().zip(values) {
+        let value = &axis.values[*value];
+        value
+            .apply(&mut tree)
+            .map_err(|complaint| Problems::from(value.place().problem(&axis.name, complaint)))?;
+    }
+    Ok(tree)
+}
+
+/// Names axis and value in problems of what they set.
+fn blame(mut problems: Problems, axis: &Axis, value: &AxisValue) -> Problems {
+    for problem in &mut problems.0 {
+        if value.sets(&problem.key) {
+            let reason = std::mem::take(&mut problem.reason);
+            problem.reason = format!("with {}={}: {reason}", axis.name, value.name);
+        }
+    }
+    problems
+}
+
+/// The same for the first value of each axis.
+fn blame_all(problems: Problems, axes: &[Axis]) -> Problems {
+    let firsts = axes
+        .iter()
+        .filter_map(|axis| Some((axis, axis.values.first()?)));
+    firsts.fold(problems, |problems, (axis, value)| {
+        blame(problems, axis, value)
+    })
+}
+
+fn dimensions(axes: &[Axis]) -> Vec<Dimension> {
+    let of = |axis: &Axis| Dimension {
+        name: axis.name.clone(),
+        values: axis.values.iter().map(|value| value.name.clone()).collect(),
+    };
+    axes.iter().map(of).collect()
+}
+
+impl Plan {
+    /// The scenario of a cell, its variant alone, to be run with `seed`.
+    ///
+    /// # Errors
+    /// As [`load`]; of cells that have been checked there are none but those of files that have changed.
+    pub fn experiment(&self, cell: &Cell, seed: u64) -> Result<Experiment, Problems> {
+        let mut experiment = self.resolve(&cell.values, Some(seed))?;
+        experiment
+            .variants
+            .retain(|variant| variant.name == cell.variant);
+        experiment.repeats = 1;
+        experiment.expectations.clear();
+        experiment.published.clear();
+        Ok(experiment)
+    }
+
+    fn resolve(&self, values: &[usize], seed: Option<u64>) -> Result<Experiment, Problems> {
+        let tree = with_values(&self.tree, &self.axes, values)?;
+        let mut options = self.options.clone();
+        options.seed = seed.or(options.seed);
+        file::resolve_tree(&tree, &self.path, &options)
+    }
+
+    /// Values of the axes of a cell with their names, and its variant.
+    pub fn label(&self, cell: &Cell) -> String {
+        let axes = self.axes.iter().zip(&cell.values);
+        let values =
+            axes.map(|(axis, value)| format!("{}={}", axis.name, axis.values[*value].name));
+        let variant = format!("variant={}", cell.variant);
+        values.chain([variant]).collect::<Vec<_>>().join(" ")
+    }
+
+    /// Tries each value by itself, the other axes at their first.
+    fn check_values(&self) -> Result<(), Problems> {
+        let mut all = Vec::new();
+        for (index, axis) in self.axes.iter().enumerate() {
+            for number in 1..axis.values.len() {
+                let mut values = vec![0; self.axes.len()];
+                values[index] = number;
+                if let Err(problems) = self.resolve(&values, None) {
+                    all.extend(blame(problems, axis, &axis.values[number]).0);
+                }
+            }
+        }
+        match all.is_empty() {
+            true => Ok(()),
+            false => {
+                all.dedup();
+                Err(Problems(all))
+            }
+        }
+    }
+
+    /// Every combination that `only` leaves, with its variants.
+    fn lay_out(&mut self, only: &[Set]) -> Result<(), Problems> {
+        let count = (self.axes.iter()).try_fold(1usize, |n, a| n.checked_mul(a.values.len()));
+        if count.is_none_or(|count| count > CELLS_MAX) {
+            let reason = format!("the sweep has more than {CELLS_MAX} combinations");
+            return Err(command_problem(&self.path, reason));
+        }
+        let mut variants: Vec<String> = Vec::new();
+        let mut seen: Vec<(Cell, u64)> = Vec::new();
+        for values in combinations(&self.axes) {
+            let experiment = self.resolve(&values, None).map_err(|mut problems| {
+                let names = self.axes.iter().zip(&values);
+                let names =
+                    names.map(|(axis, v)| format!("{}={}", axis.name, axis.values[*v].name));
+                let cell = names.collect::<Vec<_>>().join(" ");
+                for problem in &mut problems.0 {
+                    problem.reason = format!("with {cell}: {}", problem.reason);
+                }
+                problems
+            })?;
+            for variant in &experiment.variants {
+                if !variants.contains(&variant.name) {
+                    variants.push(variant.name.clone());
+                }
+                let cell = Cell {
+                    values: values.clone(),
+                    variant: variant.name.clone(),
+                };
+                self.hosts = self.hosts.max(variant.hosts.len());
+                seen.push((cell, digest(variant)));
+            }
+        }
+        self.notes = idle_axes(&self.axes, &seen);
+        self.dimensions.push(Dimension {
+            name: "variant".to_owned(),
+            values: variants,
+        });
+        let only = self.checked_only(only)?;
+        let kept = |cell: &Cell| {
+            let mut wanted = only.iter();
+            wanted.all(|choices| {
+                choices
+                    .iter()
+                    .any(|c| cell.fits(&self.dimensions, std::slice::from_ref(c)))
+            })
+        };
+        self.cells = (seen.into_iter().map(|(cell, _)| cell))
+            .filter(kept)
+            .collect();
+        Ok(())
+    }
+
+    /// The choices of each `--only`.
+    fn checked_only(&self, only: &[Set]) -> Result<Vec<Vec<(String, String)>>, Problems> {
+        let mut checked = Vec::new();
+        for set in only {
+            let names: Vec<&str> = self.dimensions.iter().map(|d| d.name.as_str()).collect();
+            let fail =
+                |reason| command_problem(&self.path, format!("--only {}: {reason}", set.name));
+            let dimension = self.dimensions.iter().find(|d| d.name == set.name);
+            let dimension = dimension.ok_or_else(|| {
+                let near = nearest(&set.name, &names);
+                fail(format!(
+                    "there is no such axis; it has {}{near}",
+                    names.join(", ")
+                ))
+            })?;
+            let values: Vec<&str> = dimension.values.iter().map(String::as_str).collect();
+            let labels: Vec<&str> = set.labels().collect();
+            if let Some(unknown) = labels.iter().find(|label| !values.contains(label)) {
+                let (known, near) = (values.join(", "), nearest(unknown, &values));
+                return Err(fail(format!(
+                    "there is no value \"{unknown}\"; it has {known}{near}"
+                )));
+            }
+            let pair = |label: &&str| (set.name.clone(), (*label).to_owned());
+            checked.push(labels.iter().map(pair).collect());
+        }
+        Ok(checked)
+    }
+
+    /// Figures and selectors of `[sweep]`, against what there is.
+    fn check_statements(&self, sweep: Option<&Node>) -> Result<(), Problems> {
+        let Some(sweep) = sweep else { return Ok(()) };
+        let sink = Sink::default();
+        let place = |table: &str, key: &str| {
+            let node = sweep.get(table).map(|node| node.get(key).unwrap_or(node));
+            node.unwrap_or(sweep).place.clone()
+        };
+        let mut wanted: Vec<(String, String, &str, Quantity)> = Vec::new();
+        for statement in &self.statements {
+            if let Err(complaint) = statement.check(&self.dimensions) {
+                let key = format!("sweep.expect.{}", statement.name);
+                sink.report(&place("expect", &statement.name), &key, complaint);
+            }
+            wanted.extend(statement.figures().into_iter().map(|selected| {
+                let (figure, quantity) = (selected.figure.clone(), selected.quantity.clone());
+                (figure, statement.name.clone(), "expect", quantity)
+            }));
+        }
+        for name in &self.figures {
+            if let Ok(quantity) = Quantity::parse(name) {
+                wanted.push((name.clone(), String::new(), "figures", quantity));
+            }
+        }
+        for (_, key, table, quantity) in wanted {
+            if let Some(complaint) = self.nowhere(quantity)? {
+                let path = format!("sweep.{table}.{key}");
+                sink.report(&place(table, &key), path.trim_end_matches('.'), complaint);
+            }
+        }
+        sink.finish(())
+    }
+
+    /// Why no variant of any combination can have this figure.
+    fn nowhere(&self, quantity: Quantity) -> Result<Option<Complaint>, Problems> {
+        let mut why = None;
+        let mut figure = Figure {
+            variant: String::new(),
+            quantity,
+        };
+        for values in combinations(&self.axes) {
+            for variant in &self.resolve(&values, None)?.variants {
+                figure.variant.clone_from(&variant.name);
+                match figure.check(variant) {
+                    Ok(()) => return Ok(None),
+                    Err(complaint) => why = why.or(Some(complaint)),
+                }
+            }
+        }
+        Ok(why)
+    }
+}
+
+/// Everything that decides what a run of this variant gives, beside its seed and the program; as text.
+pub fn input(variant: &Variant) -> String {
+    let mut variant = variant.clone();
+    // What people call it changes nothing.
+    variant.name.clear();
+    variant.title.clear();
+    variant.places = Places::default();
+    format!("{variant:?}")
+}
+
+/// Of [`input`], which may be long; equal ones tell that an axis does nothing, and no more than that.
+fn digest(variant: &Variant) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    input(variant).hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Positions of values, the last axis turning the fastest.
+fn combinations(axes: &[Axis]) -> Vec<Vec<usize>> {
+    let mut all = vec![Vec::new()];
+    for axis in axes {
+        let longer = all.iter().flat_map(|values: &Vec<usize>| {
+            (0..axis.values.len()).map(|value| values.iter().copied().chain([value]).collect())
+        });
+        all = longer.collect();
+    }
+    all
+}
+
+/// Axes that make no difference to a variant, which usually sets the same key itself.
+fn idle_axes(axes: &[Axis], seen: &[(Cell, u64)]) -> Vec<String> {
+    let mut notes = Vec::new();
+    let mut variants: Vec<&str> = Vec::new();
+    for (cell, _) in seen {
+        if !variants.contains(&cell.variant.as_str()) {
+            variants.push(&cell.variant);
+        }
+    }
+    let by_cell: HashMap<(&[usize], &str), u64> = (seen.iter())
+        .map(|(cell, input)| {
+            (
+                (cell.values.as_slice(), cell.variant.as_str()),
+                input.as_str(),
+            )
+        })
+        .collect();
+    for (index, axis) in axes.iter().enumerate().filter(|(_, a)| a.values.len() > 1) {
+        for variant in &variants {
+            let own = seen.iter().filter(|(cell, _)| cell.variant == *variant);
+            let mut differs = own.map(|(cell, input)| {
+                let mut first = cell.values.clone();
+                first[index] = 0;
+                by_cell.get(&(first.as_slice(), *variant)) != Some(&input.as_str())
+            });
+            if !differs.any(|differs| differs) {
+                notes.push(format!(
+                    "{} makes no difference to variant {variant}; if the variant sets that itself, vary variant.{variant}.…",
+                    axis.name
+                ));
+            }
+        }
+    }
+    notes
+}
+
+#[cfg(test)]
+mod tests;

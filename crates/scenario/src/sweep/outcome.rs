@@ -1,0 +1,257 @@
+//! What a sweep has measured: `sweep.json`, schema 1, and the rows of its tables.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Plan, StatementResult, Summary, figures};
+use crate::results::VariantResult;
+
+/// Version of the schema, first field of the file.
+pub const SCHEMA: u32 = 1;
+
+/// The whole of `sweep.json`. Depends on the scenario, its axes and seeds, and on the program; never on time, on the
+/// number of jobs, or on interruptions.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Outcome {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// Name of the scenario.
+    pub scenario: String,
+    /// One line for people.
+    pub title: String,
+    /// Published figure that it mirrors.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mirrors: Option<String>,
+    /// Version of sluicegate.
+    pub version: String,
+    /// Which build of the algorithms and the simulator ran it.
+    pub build: String,
+    /// Seeds of each cell.
+    pub seeds: Vec<u64>,
+    /// What was varied.
+    pub axes: Vec<AxisNames>,
+    /// Variants in the order of the file.
+    pub variants: Vec<String>,
+    /// Figures that the scenario asks for; empty = all.
+    pub chosen: Vec<String>,
+    /// One entry per combination of values and variant.
+    pub cells: Vec<CellResult>,
+    /// Runs that gave no result.
+    pub failed: Vec<Failed>,
+    /// What went wrong at places that the experiment is not about, by counter, over all runs.
+    pub outside: BTreeMap<String, u64>,
+    /// What became of `[sweep.expect]`.
+    pub expectations: Vec<StatementResult>,
+    /// What a reader should know.
+    pub notes: Vec<String>,
+    /// The figures of each run; not part of `sweep.json`.
+    #[serde(skip)]
+    pub runs: Vec<RunFigures>,
+}
+
+/// An axis by its names.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AxisNames {
+    /// Its name.
+    pub name: String,
+    /// Its values, in order.
+    pub values: Vec<String>,
+}
+
+/// Figures of a cell, over its seeds.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct CellResult {
+    /// One value of each axis, in the order of the axes.
+    pub values: Vec<String>,
+    /// Name of the variant.
+    pub variant: String,
+    /// By the name of the figure.
+    pub figures: BTreeMap<String, CellFigures>,
+}
+
+/// One figure of a cell.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct CellFigures {
+    /// Its unit; `1` = a plain number.
+    pub unit: String,
+    /// Over the runs.
+    #[serde(flatten)]
+    pub summary: Summary,
+}
+
+/// A run that gave no result.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failed {
+    /// One value of each axis.
+    pub values: Vec<String>,
+    /// Name of the variant.
+    pub variant: String,
+    /// Its seed.
+    pub seed: u64,
+    /// Why.
+    pub error: String,
+}
+
+/// The figures of one run.
+#[derive(Clone, Debug)]
+pub struct RunFigures {
+    /// The cell, as a position in [`Outcome::cells`].
+    pub cell: usize,
+    /// Its seed.
+    pub seed: u64,
+    /// By name, in their units.
+    pub figures: BTreeMap<String, f64>,
+}
+
+/// What is known of one run.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// Position in [`Plan::cells`].
+    pub cell: usize,
+    /// Its seed.
+    pub seed: u64,
+    /// Figures by name, or why there are none.
+    pub figures: Result<BTreeMap<String, f64>, String>,
+    /// What went wrong at places that the experiment is not about, by counter, as in `results.json`.
+    pub outside: BTreeMap<String, u64>,
+}
+
+impl Plan {
+    /// The figures of a run that its tables and expectations need.
+    pub fn figures_of(&self, result: &VariantResult) -> BTreeMap<String, f64> {
+        let mut names = match self.figures.is_empty() {
+            true => figures::names(result),
+            false => self.figures.clone(),
+        };
+        let selected = self.statements.iter().flat_map(|s| s.figures());
+        names.extend(selected.map(|selected| selected.figure.clone()));
+        let value = |name: String| Some((figures::value(&name, result)?, name));
+        let values = names.into_iter().filter_map(value);
+        values.map(|(value, name)| (name, value)).collect()
+    }
+
+    /// Tables and expectations over these runs: one for each cell and seed, in any order.
+    pub fn outcome(&self, mut measured: Vec<Measured>, version: &str, build: &str) -> Outcome {
+        // Sums of floating point numbers depend on their order.
+        measured.sort_by_key(|run| (run.cell, run.seed));
+        let mut failed = Vec::new();
+        let mut outside = BTreeMap::new();
+        let mut runs = Vec::new();
+        for run in measured {
+            let cell = &self.cells[run.cell];
+            for (counter, count) in run.outside.into_iter().filter(|(_, count)| *count > 0) {
+                *outside.entry(counter).or_default() += count;
+            }
+            match run.figures {
+                Ok(figures) => runs.push(RunFigures {
+                    cell: run.cell,
+                    seed: run.seed,
+                    figures,
+                }),
+                Err(error) => failed.push(Failed {
+                    values: self.names(&cell.values),
+                    variant: cell.variant.clone(),
+                    seed: run.seed,
+                    error,
+                }),
+            }
+        }
+        let cells = self.cell_results(&runs);
+        Outcome {
+            schema: SCHEMA,
+            scenario: self.name.clone(),
+            title: self.title.clone(),
+            mirrors: self.mirrors.clone(),
+            version: version.to_owned(),
+            build: build.to_owned(),
+            seeds: self.seeds.clone(),
+            axes: self.axis_names(),
+            variants: self.variants().to_vec(),
+            chosen: self.figures.clone(),
+            expectations: self.evaluate(&cells),
+            cells,
+            failed,
+            outside,
+            notes: self.notes.clone(),
+            runs,
+        }
+    }
+
+    fn names(&self, values: &[usize]) -> Vec<String> {
+        let axes = self.axes.iter().zip(values);
+        axes.map(|(axis, value)| axis.values[*value].name.clone())
+            .collect()
+    }
+
+    fn axis_names(&self) -> Vec<AxisNames> {
+        let names = |dimension: &super::Dimension| AxisNames {
+            name: dimension.name.clone(),
+            values: dimension.values.clone(),
+        };
+        self.dimensions[..self.axes.len()]
+            .iter()
+            .map(names)
+            .collect()
+    }
+
+    /// Variants of all combinations.
+    pub fn variants(&self) -> &[String] {
+        self.dimensions
+            .last()
+            .map_or(&[], |variants| &variants.values)
+    }
+
+    fn cell_results(&self, runs: &[RunFigures]) -> Vec<CellResult> {
+        let mut values: Vec<BTreeMap<&str, Vec<f64>>> = vec![BTreeMap::new(); self.cells.len()];
+        for run in runs {
+            for (name, value) in &run.figures {
+                values[run.cell].entry(name).or_default().push(*value);
+            }
+        }
+        let figures = |values: BTreeMap<&str, Vec<f64>>| {
+            let summaries = values.into_iter().filter_map(|(name, values)| {
+                let summary = Summary::of(&values)?;
+                let unit = figures::unit(name).to_owned();
+                Some((name.to_owned(), CellFigures { unit, summary }))
+            });
+            summaries.collect()
+        };
+        let cells = self.cells.iter().zip(values);
+        cells
+            .map(|(cell, values)| CellResult {
+                values: self.names(&cell.values),
+                variant: cell.variant.clone(),
+                figures: figures(values),
+            })
+            .collect()
+    }
+
+    fn evaluate(&self, cells: &[CellResult]) -> Vec<StatementResult> {
+        let mean = |cell: usize, figure: &str| Some(cells[cell].figures.get(figure)?.summary.mean);
+        let statements = self.statements.iter();
+        statements
+            .map(|statement| statement.evaluate(&self.dimensions, &self.cells, &mean))
+            .collect()
+    }
+}
+
+impl Outcome {
+    /// Every figure that some cell has, those that were chosen in their order.
+    pub fn figures(&self) -> Vec<&str> {
+        if !self.chosen.is_empty() {
+            return self.chosen.iter().map(String::as_str).collect();
+        }
+        let mut names: Vec<&str> = (self.cells.iter())
+            .flat_map(|cell| cell.figures.keys().map(String::as_str))
+            .collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+
+    /// Runs that gave a result.
+    pub fn succeeded(&self) -> usize {
+        self.runs.len()
+    }
+}

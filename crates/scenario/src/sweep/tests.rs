@@ -1,0 +1,248 @@
+use super::*;
+
+const BASE: &str = "
+name = 'tiny'
+seed = 5
+[network]
+topology = 'dumbbell'
+pairs = 2
+rate = '20Mbit'
+[traffic.bulk]
+kind = 'bulk'
+[variant.plain]
+[variant.marked]
+network.marking = { kind = 'threshold', k = '9KB' }
+";
+
+/// Reads `text` as a file of its own.
+fn plan(name: &str, text: &str, sets: &[&str], only: &[&str]) -> Result<Plan, String> {
+    let directory = std::env::temp_dir().join(format!("sluicegate-sweep-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let path = directory.join(format!("{name}.toml"));
+    std::fs::write(&path, text).unwrap();
+    let parse = |list: &[&str]| list.iter().map(|set| set.parse().unwrap()).collect();
+    let options = Options {
+        sets: parse(sets),
+        only: parse(only),
+        repeat: None,
+        file: file::Options::default(),
+    };
+    let plan = load(&path, &options);
+    std::fs::remove_file(&path).unwrap();
+    plan.map_err(|problems| {
+        let directory = format!("{}/", directory.display());
+        problems.to_string().replace(&directory, "")
+    })
+}
+
+fn labels(plan: &Plan) -> Vec<String> {
+    plan.cells.iter().map(|cell| plan.label(cell)).collect()
+}
+
+#[test]
+fn cells_are_the_cross_product_with_variants() {
+    let sets = ["network.rate=10Mbit,20Mbit", "network.pairs=1,2"];
+    let plan = plan("cross", BASE, &sets, &["variant=plain"]).unwrap();
+    assert_eq!(
+        labels(&plan),
+        [
+            "network.rate=10Mbit network.pairs=1 variant=plain",
+            "network.rate=10Mbit network.pairs=2 variant=plain",
+            "network.rate=20Mbit network.pairs=1 variant=plain",
+            "network.rate=20Mbit network.pairs=2 variant=plain",
+        ]
+    );
+    assert_eq!(plan.seeds, [5]);
+    let experiment = plan.experiment(&plan.cells[1], 9).unwrap();
+    assert_eq!((experiment.seed, experiment.variants.len()), (9, 1));
+    let variant = &experiment.variants[0];
+    assert_eq!(variant.hosts.len(), 4);
+    assert!(variant.links.iter().any(|link| link.rate_bps == 10_000_000));
+}
+
+#[test]
+fn a_named_value_sets_several_keys_and_the_command_line_chooses_among_them() {
+    let text = format!(
+        "{BASE}[sweep]\nrepeat = 3\n[[sweep.axis]]\nname = 'size'\n\
+        [sweep.axis.values.small]\nnetwork.pairs = 1\nnetwork.rate = '10Mbit'\n\
+        [sweep.axis.values.large]\nnetwork.pairs = 4\n\
+        [[sweep.axis]]\npath = 'network.mtu'\nvalues = [1500, 9000]\n"
+    );
+    let whole = plan("bundle", &text, &[], &[]).unwrap();
+    assert_eq!((whole.cells.len(), whole.seeds.len()), (8, 3));
+    let some = plan("some", &text, &["size=large", "network.mtu=1500"], &[]).unwrap();
+    assert_eq!(
+        labels(&some),
+        [
+            "size=large network.mtu=1500 variant=plain",
+            "size=large network.mtu=1500 variant=marked"
+        ]
+    );
+    let error = plan("unknown", &text, &["size=larg"], &[]).unwrap_err();
+    assert!(
+        error.contains(
+            "axis size has no value \"larg\"; it has small, large; did you mean \"large\"?"
+        ),
+        "{error}"
+    );
+}
+
+#[test]
+fn what_the_language_refuses_names_axis_value_and_place() {
+    for (sets, why) in [
+        (
+            &["network.rte=1Gbit"][..],
+            ":4:1: network.rte: with network.rte=1Gbit: unknown key; did you mean \"rate\"?",
+        ),
+        (
+            &["network.rate=1Gbit,fast"],
+            ":7:8: network.rate: with network.rate=fast: ",
+        ),
+        (
+            &["network.pairs=2,0", "network.rate=1Gbit"],
+            ":6:9: network.pairs: with network.pairs=0: ",
+        ),
+        (
+            &["variants.x=1"],
+            "variants: with variants.x=1: unknown key",
+        ),
+        (
+            &["network.rate.x=1"],
+            "network.rate: with network.rate.x=1: must be a string",
+        ),
+        (&["name=a,b"], "`name` belongs to the file as a whole"),
+        (
+            &["network.rate=1Gbit", "network.rate=2Gbit,x"],
+            "network.rate=x",
+        ),
+    ] {
+        let error = plan("refused", BASE, sets, &[]).unwrap_err();
+        assert!(error.contains(why), "{sets:?}: {error}");
+        assert!(error.starts_with("refused.toml:"), "{error}");
+    }
+}
+
+#[test]
+fn what_sweep_says_is_checked() {
+    for (text, why) in [
+        (
+            "[sweep]\nrepet = 2\n",
+            "sweep.repet: unknown key; did you mean \"repeat\"?",
+        ),
+        ("[sweep]\nrepeat = 0\n", "sweep.repeat: must lie between 1"),
+        ("[sweep]\nfigures = ['rtt_us.p5']\n", "sweep.figures[0]: "),
+        (
+            "[sweep]\nfigures = ['fct_us.query.mean']\n",
+            "has no class of flows \"query\"",
+        ),
+        ("[[sweep.axis]]\nvalues = [1]\n", "`name` is missing"),
+        ("[[sweep.axis]]\nname = 'a'\n", "`values` is missing"),
+        (
+            "[[sweep.axis]]\nname = 'a'\nvalues = [1]\n",
+            "say nothing without a path",
+        ),
+        (
+            "[[sweep.axis]]\nname = 'seed'\npath = 'network.mtu'\nvalues = [1500]\n",
+            "a column \"seed\"",
+        ),
+        (
+            "[[sweep.axis]]\npath = 'network.mtu'\nvalues = []\n",
+            "has no value",
+        ),
+        (
+            "[[sweep.axis]]\npath = 'network.mtu'\nvalues = [[1]]\n",
+            "must be plain, not an array",
+        ),
+        (
+            "[[sweep.axis]]\npath = 'network.mtu'\nvalues = [1500]\n[[sweep.axis]]\nname = 'b'\n[sweep.axis.values.x]\nnetwork.mtu = 9000\n",
+            "axes network.mtu and b both set network.mtu",
+        ),
+        (
+            "[sweep.expect]\nx = 'goodput_bps.sum[a=1] > 0'\n",
+            "sweep.expect.x: there is no axis \"a\"",
+        ),
+        (
+            "[sweep.expect]\nx = 'flows.nobody.goodput_bps > 0'\n",
+            "sweep.expect.x: variant \"plain\" has no tenant",
+        ),
+    ] {
+        let error = plan("said", &format!("{BASE}{text}"), &[], &[]).unwrap_err();
+        assert!(error.contains(why), "{text}: {error}");
+    }
+    let error = plan("only", BASE, &[], &["variant=plan"]).unwrap_err();
+    assert!(error.contains("did you mean \"plain\"?"), "{error}");
+}
+
+#[test]
+fn a_single_run_does_not_mind_a_sweep() {
+    let text = format!("{BASE}[sweep]\nrepeat = 3\n");
+    let options = file::Options::default();
+    let single = file::parse(Path::new("t.toml"), &text, &options).unwrap();
+    assert_eq!(single.repeats, 1);
+}
+
+#[test]
+fn an_axis_that_a_variant_overrules_is_told() {
+    let sets = ["network.marking.k=9KB,30KB"];
+    let text = BASE.replace(
+        "rate = '20Mbit'",
+        "rate = '20Mbit'\nmarking = { kind = 'threshold', k = '1KB' }",
+    );
+    let plan = plan("idle", &text, &sets, &[]).unwrap();
+    assert_eq!(plan.notes.len(), 1, "{:?}", plan.notes);
+    assert!(plan.notes[0].contains("no difference to variant marked"));
+}
+
+#[test]
+fn what_a_run_depends_on_is_its_input_and_not_its_name() {
+    let plan = plan("input", BASE, &["network.rate=10Mbit,20Mbit"], &[]).unwrap();
+    let inputs: Vec<String> = (plan.cells.iter())
+        .map(|cell| input(&plan.experiment(cell, 1).unwrap().variants[0]))
+        .collect();
+    let text = format!("# A comment.\ntitle = 'Other'\n{BASE}").replace("plain", "simple");
+    let other = super::tests::plan("other", &text, &["network.rate=10Mbit,20Mbit"], &[]).unwrap();
+    for (cell, known) in other.cells.iter().zip(&inputs) {
+        assert_eq!(
+            &input(&other.experiment(cell, 1).unwrap().variants[0]),
+            known
+        );
+    }
+    let distinct: std::collections::HashSet<_> = inputs.iter().collect();
+    assert_eq!(distinct.len(), 4);
+}
+
+#[test]
+fn tables_do_not_depend_on_the_order_of_runs() {
+    let text = format!(
+        "{BASE}[sweep]\nrepeat = 3\nfigures = ['goodput_bps.sum']\n[sweep.expect]\nmore = 'every goodput_bps.sum[network.mtu=9000] > goodput_bps.sum[network.mtu=1500]'\n"
+    );
+    let plan = plan("order", &text, &["network.mtu=1500,9000"], &[]).unwrap();
+    let mut measured: Vec<Measured> = Vec::new();
+    for cell in 0..plan.cells.len() {
+        for seed in &plan.seeds {
+            let value = 0.1 * (cell as f64 + 1.0) + 1e-17 * *seed as f64;
+            let figures = Ok([("goodput_bps.sum".to_owned(), value)].into());
+            measured.push(Measured {
+                cell,
+                seed: *seed,
+                figures,
+                outside: [("tenant_errors".to_owned(), 1)].into(),
+            });
+        }
+    }
+    measured[4].figures = Err("it broke".to_owned());
+    let write = |measured| serde_json::to_string(&plan.outcome(measured, "1", "b")).unwrap();
+    let forward = write(measured.clone());
+    measured.reverse();
+    assert_eq!(forward, write(measured.clone()));
+    let outcome = plan.outcome(measured, "1", "b");
+    assert_eq!(outcome.cells[1].figures["goodput_bps.sum"].summary.n, 2);
+    assert_eq!(outcome.outside["tenant_errors"], 12);
+    assert_eq!(outcome.failed.len(), 1);
+    assert_eq!(
+        (outcome.failed[0].variant.as_str(), outcome.failed[0].seed),
+        ("marked", 6)
+    );
+    assert!(outcome.expectations[0].held);
+    assert_eq!(outcome.expectations[0].instances.len(), 2);
+}
