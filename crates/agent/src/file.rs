@@ -17,6 +17,22 @@ pub fn replace(path: &Path, content: &[u8]) -> Result<()> {
     put(path, |file| file.write_all(content))
 }
 
+/// As [`replace`]; it is on the disk after that, whatever happens to the machine.
+///
+/// # Errors
+/// As [`replace`].
+pub fn replace_durably(path: &Path, content: &[u8]) -> Result<()> {
+    put(path, |file| {
+        file.write_all(content)?;
+        file.sync_all()
+    })?;
+    let directory = path.parent().filter(|parent| parent.as_os_str() != "");
+    let directory = directory.unwrap_or(Path::new("."));
+    // The new name is part of the directory.
+    let synced = File::open(directory).and_then(|directory| directory.sync_all());
+    synced.with_context(|| format!("writing {}", directory.display()))
+}
+
 /// Puts `content` in the place of the file at `path`, with its owner and permissions; it is on the disk after that.
 ///
 /// # Errors

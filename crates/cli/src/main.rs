@@ -23,6 +23,7 @@ mod metrics;
 mod output;
 mod policy;
 mod run;
+mod sweep;
 mod top;
 
 use std::process::ExitCode;
@@ -46,6 +47,7 @@ struct Cli {
 enum Command {
     /// Run a scenario and compare its variants
     Run(run::Args),
+    Sweep(sweep::Args),
     Compare(compare::Args),
     /// Check or explain a policy file
     #[command(subcommand)]
@@ -78,6 +80,7 @@ fn main() -> ExitCode {
     };
     let result = match &cli.command {
         Command::Run(args) => run::run(args),
+        Command::Sweep(args) => sweep::run(args),
         Command::Compare(args) => compare::run(args),
         Command::Policy(command) => policy::run(command),
         Command::Lab(command) => lab::run(command),

@@ -5,6 +5,7 @@
 //! | [`table`] | a terminal: one row per variant, conditions, expectations |
 //! | [`markdown`] | documents and merge requests |
 //! | [`html`] | one self-contained page with interactive plots, of one or several scenarios |
+//! | [`sweep`] | sweeps: tables for people and programs, a page with bars |
 //! | [`compare`] | directories side by side: a model that is JSON, a text, a page |
 //! | [`samples_parquet`], [`traces_parquet`] | every sample, every point of traces for other programs, as Apache Parquet |
 //! | [`film_parquet`] | every link and queue over time, as Apache Parquet |
@@ -22,6 +23,7 @@ mod html;
 mod markdown;
 mod parquet;
 mod samples;
+pub mod sweep;
 mod table;
 mod thin;
 mod traces;

@@ -23,10 +23,12 @@ use crate::{films, samples, traces};
 const GROUP_ROWS: usize = 1 << 20;
 
 /// A column: its name and where a row has it. Names repeat, so that Parquet's dictionaries make them almost free.
-type Column<R> = (&'static str, Field<R>);
+pub(crate) type Column<'n, R> = (&'n str, Field<R>);
 
-enum Field<R> {
+pub(crate) enum Field<R> {
     Text(fn(&R) -> &str),
+    /// The text of this number, of several that a row has.
+    TextAt(fn(&R, usize) -> &str, usize),
     Whole(fn(&R) -> u32),
     Large(fn(&R) -> u64),
     Real(fn(&R) -> f64),
@@ -118,7 +120,7 @@ pub fn read_samples_parquet(results: &mut Results, file: File) -> Result<()> {
 
 fn schema<R>(name: &str, columns: &[Column<R>]) -> String {
     let column = |(name, field): &Column<R>| match field {
-        Field::Text(_) => format!("REQUIRED BYTE_ARRAY {name} (UTF8); "),
+        Field::Text(_) | Field::TextAt(..) => format!("REQUIRED BYTE_ARRAY {name} (UTF8); "),
         Field::Whole(_) => format!("REQUIRED INT32 {name}; "),
         Field::Large(_) => format!("REQUIRED INT64 {name}; "),
         Field::Real(_) => format!("REQUIRED DOUBLE {name}; "),
@@ -128,7 +130,7 @@ fn schema<R>(name: &str, columns: &[Column<R>]) -> String {
     format!("message {name} {{ {columns}}}")
 }
 
-fn write<R>(
+pub(crate) fn write<R>(
     name: &str,
     columns: &[Column<R>],
     rows: impl Iterator<Item = R>,
@@ -158,6 +160,10 @@ fn write_group<R, W: Write + Send>(
         match (column.untyped(), field) {
             (ColumnWriter::ByteArrayColumnWriter(writer), Field::Text(of)) => {
                 let values: Vec<ByteArray> = rows.iter().map(|row| of(row).into()).collect();
+                writer.write_batch(&values, None, None)?;
+            }
+            (ColumnWriter::ByteArrayColumnWriter(writer), Field::TextAt(of, at)) => {
+                let values: Vec<ByteArray> = rows.iter().map(|row| of(row, *at).into()).collect();
                 writer.write_batch(&values, None, None)?;
             }
             (ColumnWriter::Int32ColumnWriter(writer), Field::Whole(of)) => {

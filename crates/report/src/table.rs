@@ -131,7 +131,7 @@ fn halve(grid: &Grid) -> (Grid, Grid) {
     (pick(grid.labels..cut), pick(cut..grid.headings.len()))
 }
 
-fn draw(grid: &Grid, style: Style) -> String {
+pub(crate) fn draw(grid: &Grid, style: Style) -> String {
     let mut table = Table::new();
     table.load_preset(if style.unicode {
         presets::UTF8_BORDERS_ONLY

@@ -2,7 +2,7 @@
 
 pub mod files;
 mod inspect;
-mod memory;
+pub mod memory;
 mod pace;
 pub mod progress;
 

@@ -513,20 +513,15 @@ fn idle_axes(axes: &[Axis], seen: &[(Cell, u64)]) -> Vec<String> {
         }
     }
     let by_cell: HashMap<(&[usize], &str), u64> = (seen.iter())
-        .map(|(cell, input)| {
-            (
-                (cell.values.as_slice(), cell.variant.as_str()),
-                input.as_str(),
-            )
-        })
+        .map(|(cell, digest)| ((cell.values.as_slice(), cell.variant.as_str()), *digest))
         .collect();
     for (index, axis) in axes.iter().enumerate().filter(|(_, a)| a.values.len() > 1) {
         for variant in &variants {
             let own = seen.iter().filter(|(cell, _)| cell.variant == *variant);
-            let mut differs = own.map(|(cell, input)| {
+            let mut differs = own.map(|(cell, digest)| {
                 let mut first = cell.values.clone();
                 first[index] = 0;
-                by_cell.get(&(first.as_slice(), *variant)) != Some(&input.as_str())
+                by_cell.get(&(first.as_slice(), *variant)) != Some(digest)
             });
             if !differs.any(|differs| differs) {
                 notes.push(format!(
