@@ -329,6 +329,7 @@ mod tests {
             frame_bytes: 1514,
         };
         let red = |min_bytes, max_bytes, p_max, weight| Aqm::Red {
+            drop_above: false,
             min_bytes,
             max_bytes,
             p_max,

@@ -403,6 +403,7 @@ fn red_spaces_its_marks() {
     // The queue itself is the average (weight 1). It is filled to about 100 KB with packets that
     // RED does not count since they are not IP; from there p_b is 0.2 * 100/200 = 0.1 and more.
     let red = Aqm::Red {
+        drop_above: false,
         min_bytes: 0,
         max_bytes: 200_000,
         p_max: 0.2,
@@ -433,6 +434,7 @@ fn red_spaces_its_marks() {
 #[test]
 fn red_above_its_maximum_marks_all_and_below_its_minimum_none() {
     let red = Aqm::Red {
+        drop_above: false,
         min_bytes: K,
         max_bytes: K + 1,
         p_max: 0.1,
@@ -448,6 +450,7 @@ fn red_above_its_maximum_marks_all_and_below_its_minimum_none() {
 #[test]
 fn red_drops_what_cannot_be_marked() {
     let red = Aqm::Red {
+        drop_above: false,
         min_bytes: K,
         max_bytes: K + 1,
         p_max: 0.1,

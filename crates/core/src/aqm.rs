@@ -26,6 +26,8 @@ pub enum Aqm {
         p_max: f64,
         /// Weight of a new sample, above 0, at most 1.
         weight: f64,
+        /// From `max_bytes` on even what can be marked is dropped.
+        drop_above: bool,
     },
 }
 
@@ -43,7 +45,7 @@ pub struct AqmParams {
     pub weight_q20: u32,
     pub ns_per_kbyte: u32,
     pub packet_ns: u32,
-    pub pad: u32,
+    pub red_drop_above: u32,
 }
 
 /// `struct sg_red`: RED's memory of one queue; the default is an idle one.
@@ -124,6 +126,7 @@ impl AqmParams {
                 max_bytes,
                 p_max,
                 weight,
+                drop_above,
             } => {
                 check_red(min_bytes, max_bytes, p_max, weight)?;
                 params.kind = 2;
@@ -131,6 +134,7 @@ impl AqmParams {
                 params.red_max_bytes = max_bytes;
                 params.p_max_q20 = q20(p_max);
                 params.weight_q20 = q20(weight).max(1);
+                params.red_drop_above = drop_above.into();
             }
         }
         Ok(params)
@@ -180,7 +184,7 @@ impl AqmParams {
             self.weight_q20,
             self.ns_per_kbyte,
             self.packet_ns,
-            self.pad,
+            self.red_drop_above,
         ]
     }
 }
@@ -216,3 +220,36 @@ const _: () = {
     assert!(size_of::<Red>() == 24);
     assert!(offset_of!(Red, drained_ns) == 8);
 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A queue that has been full for long.
+    fn verdict(drop_above: bool, backlog_bytes: u32, ect: bool) -> Arrival {
+        let red = Aqm::Red {
+            min_bytes: 10_000,
+            max_bytes: 20_000,
+            p_max: 0.02,
+            weight: 1.0,
+            drop_above,
+        };
+        let params = AqmParams::new(red, 10_000_000_000, 1_500).unwrap();
+        let packet = Arriving {
+            now_ns: 1,
+            backlog_bytes,
+            bytes: 1_500,
+            ect,
+            random: 0,
+        };
+        params.arrival(&mut Red::default(), packet)
+    }
+
+    #[test]
+    fn above_its_upper_threshold_red_marks_or_drops_as_it_is_told() {
+        assert_eq!(verdict(false, 30_000, true), Arrival::Mark);
+        assert_eq!(verdict(true, 30_000, true), Arrival::Drop);
+        assert_eq!(verdict(true, 15_000, true), Arrival::Mark, "below it");
+        assert_eq!(verdict(false, 30_000, false), Arrival::Drop);
+    }
+}

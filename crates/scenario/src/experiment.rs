@@ -247,6 +247,9 @@ pub enum Marking {
         p_max: f64,
         /// Weight of a new sample, 0..=1.
         weight: f64,
+        /// Above `max_bytes` even what is ECT is dropped.
+        #[serde(default)]
+        drop_above: bool,
     },
 }
 
@@ -271,11 +274,13 @@ impl Marking {
                 max_bytes,
                 p_max,
                 weight,
+                drop_above,
             } => Aqm::Red {
                 min_bytes: bytes(min_bytes)?,
                 max_bytes: bytes(max_bytes)?,
                 p_max,
                 weight,
+                drop_above,
             },
         })
     }

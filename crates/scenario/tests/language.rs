@@ -112,6 +112,7 @@ fn bottlenecks_can_be_named_and_links_can_differ() {
     assert!(matches!(
         link.marking,
         Marking::Red {
+            drop_above: false,
             min_bytes: 25_600,
             max_bytes: 76_800,
             ..

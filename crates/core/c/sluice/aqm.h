@@ -32,12 +32,12 @@ struct sg_aqm_params {
 	sg_u32 k_bytes;       /* threshold: mark when the backlog exceeds it */
 	sg_u32 drop_not_ect;  /* threshold: drop what cannot be marked (WRED) */
 	sg_u32 red_min_bytes; /* RED: nothing happens below, on average */
-	sg_u32 red_max_bytes; /* RED: everything is marked or dropped from here on */
+	sg_u32 red_max_bytes; /* RED: everything is marked or dropped from here on, on average */
 	sg_u32 p_max_q20;     /* RED: probability at red_max_bytes, 0..2^20 */
 	sg_u32 weight_q20;    /* RED: weight of a new sample, 1..2^20 */
 	sg_u32 ns_per_kbyte;  /* RED: time to send 1024 bytes at the link's rate */
 	sg_u32 packet_ns;     /* RED: time to send one full packet; an idle queue ages by it */
-	sg_u32 pad;
+	sg_u32 red_drop_above; /* RED: what can be marked is dropped there, too */
 };
 SG_ASSERT_SIZE(struct sg_aqm_params, 40);
 
@@ -142,6 +142,8 @@ SG_INLINE int sg_aqm_arrival(struct sg_red *red, const struct sg_aqm_params *par
 	if (!sg_red_chosen(red, params, random))
 		return SG_AQM_PASS;
 	red->since_mark = 0;
+	if (params->red_drop_above && red->average_q16 >> 16 >= params->red_max_bytes)
+		return SG_AQM_DROP;
 	return ect ? SG_AQM_MARK : SG_AQM_DROP;
 }
 

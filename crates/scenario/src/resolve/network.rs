@@ -261,6 +261,8 @@ fn read_red(table: &Table<'_>) -> Marking {
         max_bytes,
         p_max: table.number("p_max", 0.0..=1.0).unwrap_or(0.02),
         weight: read_weight(table).unwrap_or(0.002),
+        drop_above: (table.choice("above_max", &[("drop", true), ("mark", false)]))
+            .unwrap_or(false),
     }
 }
 
