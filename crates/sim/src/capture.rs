@@ -13,7 +13,10 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use sluicegate_fabric::graph::PortId;
+use sluicegate_fabric::{
+    cee::{Notification, PRIORITIES},
+    graph::PortId,
+};
 use sluicegate_scenario::{
     experiment::{Node, Variant},
     inspect::{Captures, Point},
@@ -45,6 +48,8 @@ pub struct Seen {
     pub now_ps: u64,
     /// When its last bit passes, now or later.
     pub at_ps: u64,
+    /// What its tag says; `None` = it has none.
+    pub priority: Option<u8>,
 }
 
 /// Every capture of a run.
@@ -53,6 +58,8 @@ pub struct Capture {
     /// By port: what is seen leaving it, and at its far end.
     sent: Vec<Vec<Tap>>,
     arrived: Vec<Vec<Tap>>,
+    /// Between a frame's departure as the adapter's model has it and the wire.
+    transmit_ps: u64,
     /// Between a frame's arrival at a host's adapter and at its tenant.
     receive_ps: u64,
     snaplen_bytes: usize,
@@ -80,6 +87,11 @@ impl Capture {
             files: Vec::new(),
             sent: vec![Vec::new(); 2 * variant.links.len()],
             arrived: vec![Vec::new(); 2 * variant.links.len()],
+            // Adapters of converged Ethernet get a frame when the stack has had its time.
+            transmit_ps: match variant.cee {
+                Some(_) => 0,
+                None => ps(variant.sim.transmit_delay),
+            },
             receive_ps: ps(variant.sim.receive_delay),
             snaplen_bytes: asked.snaplen_bytes as usize,
             frame: Vec::new(),
@@ -106,7 +118,7 @@ impl Capture {
         for (link, described) in variant.links.iter().enumerate() {
             for (port, near, _) in ends(link, described.a, described.b) {
                 if near == Node::Host(host) {
-                    let sent = self.tap(0, Way::Out, ps(variant.sim.transmit_delay) as i64);
+                    let sent = self.tap(0, Way::Out, self.transmit_ps as i64);
                     let arrived = self.tap(0, Way::In, -(self.receive_ps as i64));
                     self.sent[port].push(sent);
                     self.arrived[port ^ 1].push(arrived);
@@ -120,7 +132,7 @@ impl Capture {
         let described = &variant.links[link];
         for (port, near, _) in ends(link, described.a, described.b) {
             let shift_ps = match near {
-                Node::Host(_) => ps(variant.sim.transmit_delay) as i64,
+                Node::Host(_) => self.transmit_ps as i64,
                 Node::Switch(_) => 0,
             };
             let sent = self.tap(port as u32 % 2, Way::Out, shift_ps);
@@ -153,13 +165,34 @@ impl Capture {
 
     /// A packet passes.
     pub fn packet(&mut self, seen: Seen, packet: &Packet, blocks: &Blocks, route: &Route) {
+        frame::write(&mut self.frame, packet, blocks, route);
+        self.passed(seen);
+    }
+
+    /// A PFC frame passes; `source` and `times` as [`frame::pfc`] has them.
+    pub fn pfc(&mut self, seen: Seen, source: [u8; 6], times: [Option<u16>; PRIORITIES]) {
+        frame::pfc(&mut self.frame, source, times);
+        self.passed(seen);
+    }
+
+    /// A congestion notification passes.
+    pub fn cnm(&mut self, seen: Seen, notification: &Notification) {
+        frame::cnm(&mut self.frame, notification);
+        self.passed(seen);
+    }
+
+    /// What has been written into `frame` passes.
+    fn passed(&mut self, seen: Seen) {
         let Seen {
             port,
             side,
             now_ps,
             at_ps,
+            priority,
         } = seen;
-        frame::write(&mut self.frame, packet, blocks, route);
+        if let Some(priority) = priority {
+            frame::tag(&mut self.frame, priority);
+        }
         let wire_bytes = self.frame.len() as u32;
         self.frame.truncate(self.snaplen_bytes);
         for index in 0..self.taps(port, side).len() {

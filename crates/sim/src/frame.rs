@@ -6,12 +6,25 @@ use sluicegate_core::{
     segment::{self as core, option as found},
     wire,
 };
+use sluicegate_fabric::{
+    cee::{Notification, PRIORITIES},
+    graph::PortId,
+};
 use sluicegate_tcp::segment::{Segment, ecn, flags, option};
 
 use crate::packet::{Blocks, Packet, UDP_HEADER_BYTES};
 
 const ETHERTYPE_IPV4: u16 = 0x0800;
 const ETHERTYPE_IPV6: u16 = 0x86dd;
+const ETHERTYPE_MAC_CONTROL: u16 = 0x8808;
+/// As the IEEE assigned it to congestion notification messages; 22-E9 is their tag's.
+const ETHERTYPE_CNM: u16 = 0x22e7;
+const TPID: u16 = 0x8100;
+/// MAC control frames go to the neighbour: bridges do not forward this address (802.1Q table 8-1).
+const MAC_CONTROL: [u8; 6] = [0x01, 0x80, 0xc2, 0, 0, 0x01];
+const OPCODE_PFC: u16 = 0x0101;
+/// The shortest frame, without its check sequence, which captures do not have.
+const LEAST_BYTES: usize = 60;
 const PROTOCOL_TCP: u8 = 6;
 const PROTOCOL_UDP: u8 = 17;
 /// Initial TTL and hop limit of Linux; switches forward frames, so that nothing lowers it.
@@ -65,6 +78,58 @@ pub fn write(out: &mut Vec<u8>, packet: &Packet, blocks: &Blocks, route: &Route)
             });
         }
     }
+}
+
+/// A switch's or a host's end of a link: locally administered, with its number at the end.
+pub fn port_mac(port: PortId) -> [u8; 6] {
+    let [_, high, middle, low] = port.to_be_bytes();
+    [0x02, b'S', b'P', high, middle, low]
+}
+
+/// Gives a frame a tag with this priority and no VLAN (802.1Q clause 9.6: a priority tag).
+pub fn tag(frame: &mut Vec<u8>, priority: u8) {
+    let [high, low] = TPID.to_be_bytes();
+    let addresses = 2 * mac(0).len();
+    frame.splice(addresses..addresses, [high, low, priority << 5, 0]);
+}
+
+/// Writes a PFC frame (802.3 annex 31D) into `out`, in place of what was there: `times` are pauses by priority in
+/// quanta of 512 bit times, 0 = go on; `None`: it does not speak of that priority.
+pub fn pfc(out: &mut Vec<u8>, source: [u8; 6], times: [Option<u16>; PRIORITIES]) {
+    out.clear();
+    out.extend(MAC_CONTROL);
+    out.extend(source);
+    out.extend(ETHERTYPE_MAC_CONTROL.to_be_bytes());
+    out.extend(OPCODE_PFC.to_be_bytes());
+    let bit = |priority: usize| u16::from(times[priority].is_some()) << priority;
+    let enabled: u16 = (0..PRIORITIES).map(bit).sum();
+    out.extend(enabled.to_be_bytes());
+    for time in times {
+        out.extend(time.unwrap_or(0).to_be_bytes());
+    }
+    out.resize(LEAST_BYTES, 0);
+}
+
+/// Writes a congestion notification message (802.1Q clause 33.4) into `out`, in place of what was there. The
+/// standard's Qoffset is Qeq − Q. Nothing of the sampled frame is in it but its priority and destination.
+pub fn cnm(out: &mut Vec<u8>, notification: &Notification) {
+    let feedback = notification.feedback;
+    let switch = port_mac(notification.port);
+    out.clear();
+    out.extend(mac(notification.source));
+    out.extend(switch);
+    out.extend(ETHERTYPE_CNM.to_be_bytes());
+    // Version 0 in four bits, six that are reserved, six of Fb.
+    out.extend(u16::from(feedback.fb).to_be_bytes());
+    // The congestion point's name, eight bytes that no other has.
+    out.extend(switch);
+    out.extend([0, notification.priority]);
+    out.extend(feedback.q_off.saturating_neg().to_be_bytes());
+    out.extend(feedback.q_delta.to_be_bytes());
+    out.extend((u16::from(notification.priority) << 13).to_be_bytes());
+    out.extend(mac(notification.destination));
+    out.extend([0, 0]); // length of what follows of the frame
+    out.resize(LEAST_BYTES, 0);
 }
 
 /// In place of what was there.

@@ -443,6 +443,17 @@ impl Net {
             return;
         };
         let packet = &self.ports.pool[handle];
+        let fabric = self.converged.as_ref().map(|converged| &converged.fabric);
+        let seen = Seen {
+            port,
+            side,
+            now_ps: self.now_ps,
+            at_ps,
+            priority: fabric.map(|fabric| fabric.priority(handle)),
+        };
+        if let Some(notification) = packet.cnm() {
+            return capture.cnm(seen, &notification);
+        }
         let aside = aside_of(&self.asides, handle, packet);
         let ends = match self.ends.get(packet.to as usize) {
             Some(end) => (
@@ -452,12 +463,6 @@ impl Net {
             None => (aside.tenants, aside.ports),
         };
         let route = route(&self.layout.tenants, ends);
-        let seen = Seen {
-            port,
-            side,
-            now_ps: self.now_ps,
-            at_ps,
-        };
         capture.packet(seen, packet, &aside.blocks, &route);
     }
 

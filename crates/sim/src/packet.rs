@@ -3,7 +3,7 @@
 use sluicegate_core::segment::{self as core, edit, option as found};
 use sluicegate_fabric::{
     Frame,
-    cee::{CONTROL_BYTES, CeeFrame, Notification},
+    cee::{CONTROL_BYTES, CeeFrame, Feedback, Notification},
 };
 use sluicegate_tcp::segment::{Block, SACK_BLOCKS, Segment, ecn, flags};
 
@@ -204,6 +204,22 @@ impl Packet {
         self.flags & flags::SYN != 0
     }
 
+    /// What a congestion notification says.
+    pub fn cnm(&self) -> Option<Notification> {
+        let is_one = self.ours & NOTIFICATION != 0;
+        is_one.then_some(Notification {
+            source: self.host,
+            destination: self.ack as u16,
+            priority: (self.ack >> 16) as u8,
+            port: self.ts_ecr,
+            feedback: Feedback {
+                fb: self.seq as u8,
+                q_off: self.ts_val as u16 as i16,
+                q_delta: (self.ts_val >> 16) as u16 as i16,
+            },
+        })
+    }
+
     /// Of a congestion notification: the destination and the priority that are congested, and Fb.
     pub fn notified(&self) -> Option<(u16, u8, u8)> {
         let is_one = self.ours & NOTIFICATION != 0;
@@ -368,13 +384,14 @@ impl CeeFrame for Packet {
             source,
             destination,
             priority,
+            port,
             feedback,
-            ..
         } = *notification;
         Self {
             seq: feedback.fb.into(),
             ack: u32::from(priority) << 16 | u32::from(destination),
             ts_val: feedback.q_off as u16 as u32 | (feedback.q_delta as u16 as u32) << 16,
+            ts_ecr: port,
             ours: NOTIFICATION,
             to: NO_END,
             path: sampled.path,

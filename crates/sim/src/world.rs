@@ -157,7 +157,9 @@ impl<'a> Run<'a> {
             let directory = captures.directory.join(experiment.run_name(variant, seed));
             let capture = Capture::open(captures, variant, &directory)?;
             let net = self.engine.nets().next();
-            net.context("a network has a part")?.capture = Some(Box::new(capture));
+            let net = net.context("a network has a part")?;
+            net.capture = Some(Box::new(capture));
+            net.watch_captured();
         }
         self.traces = asked.traces.as_ref().map(|traces| {
             let series = Traces::new(traces, variant, &self.flows, &self.queues);

@@ -18,7 +18,10 @@ use std::{
 
 use proptest::prelude::*;
 use sluicegate_core::segment::{Verdict, edit};
-use sluicegate_fabric::Frame;
+use sluicegate_fabric::{
+    Frame,
+    cee::{Feedback, Notification},
+};
 use sluicegate_scenario::{experiment::Experiment, inspect::Captures, runner, world::Unobserved};
 use sluicegate_sim::{
     Sim,
@@ -423,4 +426,139 @@ fn unknown_places_are_named_with_what_there_is() {
         problem.ends_with("did you mean \"left-right\"?"),
         "{problem}"
     );
+}
+
+/// Seven senders, one receiver: its switch pauses some of them and notifies all.
+const CONVERGED: &str = "
+warmup = '5ms'
+duration = '15ms'
+[network]
+topology = 'star'
+hosts = 8
+rate = '10Gbit'
+delay = '100ns'
+[network.cee]
+[network.cee.pfc]
+priorities = [0, 3]
+xoff = '20KB'
+xon = '10KB'
+pause = 'wire'
+[network.cee.qcn]
+priorities = [3]
+set_point = '20KB'
+[traffic.bulk]
+kind = 'bulk'
+from = ['h2', 'h3', 'h4', 'h5', 'h6', 'h7', 'h8']
+to = 'h1'
+priority = 3
+";
+
+#[test]
+fn wireshark_decodes_what_switches_of_converged_ethernet_say() {
+    let directory = capture_of(CONVERGED, "converged", &["h2", "switch-h2"], 128);
+    for name in ["h2", "switch-h2"] {
+        let file = directory.join(format!("base/{name}.pcapng"));
+        assert_eq!(count(&file, "_ws.malformed"), 0, "{name}");
+        let times_s = numbers(&file, "frame", "frame.time_epoch");
+        assert!(times_s.is_sorted(), "{name}");
+        let pauses = tshark(
+            &file,
+            "macc",
+            &[
+                "eth.dst",
+                "macc.opcode",
+                "macc.cbfc.enbv",
+                "macc.cbfc.pause_time.c3",
+                "frame.len",
+            ],
+        );
+        assert!(pauses.len() > 2, "{name}");
+        for row in &pauses {
+            assert_eq!(row[0], "01:80:c2:00:00:01");
+            assert_eq!(
+                (row[1].as_str(), row[2].as_str()),
+                ("0x0101", "0x0008"),
+                "{name}"
+            );
+            assert!(["65535", "0"].contains(&row[3].as_str()), "{row:?}");
+            assert_eq!(row[4], "60");
+        }
+        let goes = |time: &str| pauses.iter().filter(|row| row[3] == time).count();
+        assert!(goes("65535") > 0 && goes("0") > 0, "{name}");
+        // Wireshark has no dissector of these: the switch tells h2 (host 1) of the way to h1 (host 0).
+        let told = tshark(
+            &file,
+            "vlan.etype == 0x22e7",
+            &["eth.dst", "vlan.priority", "data.data"],
+        );
+        assert!(told.len() > 2, "{name}");
+        for row in &told {
+            assert_eq!(
+                (row[0].as_str(), row[1].as_str()),
+                ("02:53:47:00:00:01", "7")
+            );
+            let bytes = |at: usize| u16::from_str_radix(&row[2][2 * at..2 * at + 4], 16).unwrap();
+            assert!((1..=63).contains(&bytes(0)), "Fb in {row:?}");
+            let (below, growth) = (bytes(10) as i16, bytes(12) as i16);
+            let scale = f64::from(bytes(0)) / 63.0 * 5.0 * 20_000.0 / 64.0;
+            let congestion = f64::from(growth) * 2.0 - f64::from(below);
+            // Units of 64 bytes and quantised feedback; more than the most is the most.
+            assert!(congestion >= scale - 4.0, "{congestion} {scale}");
+            assert_eq!(bytes(14), 3 << 13);
+            assert!(row[2][2 * 16..].starts_with("025347000000"), "{row:?}");
+        }
+        let data = "tcp.dstport == 10000 && tcp.len > 0";
+        assert!(count(&file, data) > 100);
+        assert_eq!(
+            count(
+                &file,
+                &format!("{data} && !(vlan.priority == 3 && vlan.id == 0)")
+            ),
+            0
+        );
+    }
+}
+
+#[test]
+fn a_tag_says_the_priority_and_hides_nothing() {
+    let segment = Segment::new(1, 2, flags::ACK);
+    let packet = Packet::new(&segment, &Way::default(), 20);
+    let mut plain = Vec::new();
+    frame::write(&mut plain, &packet, &segment.sack, &route(V4));
+    let mut tagged = plain.clone();
+    frame::tag(&mut tagged, 5);
+    assert_eq!(tagged[12..16], [0x81, 0, 5 << 5, 0]);
+    assert_eq!([&tagged[..12], &tagged[16..]].concat(), plain);
+}
+
+#[test]
+fn a_notification_is_laid_out_as_802_1q_has_it() {
+    let mut bytes = vec![0xff; 7];
+    let notification = Notification {
+        source: 258,
+        destination: 3,
+        priority: 6,
+        port: 0x0001_0203,
+        feedback: Feedback {
+            fb: 42,
+            q_off: 100,
+            q_delta: -2,
+        },
+    };
+    frame::cnm(&mut bytes, &notification);
+    let expected = [
+        &[0x02, b'S', b'G', 0, 1, 2][..],
+        &[0x02, b'S', b'P', 1, 2, 3],
+        &[0x22, 0xe7],
+        &[0, 42],
+        &[0x02, b'S', b'P', 1, 2, 3, 0, 6],
+        &[0xff, 0x9c], // -100: the standard counts what is left to Qeq
+        &[0xff, 0xfe],
+        &[6 << 5, 0],
+        &[0x02, b'S', b'G', 0, 0, 3],
+        &[0; 2],
+    ]
+    .concat();
+    assert_eq!(bytes[..expected.len()], expected);
+    assert_eq!(bytes.len(), 60);
 }

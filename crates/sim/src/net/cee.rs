@@ -7,14 +7,14 @@ use std::collections::HashMap;
 
 use sluicegate_fabric::{
     Handle, Offer,
-    cee::{Cee, CeeStats, Deadlock, Departure, Effect, PauseFrame, Resequencer, Verdict},
+    cee::{Cee, CeeStats, Deadlock, Departure, Effect, PauseFrame, Place, Resequencer, Verdict},
     graph::PortId,
 };
 
 use sluicegate_vswitch::Side;
 
 use super::{CONTROL, EndId, Net, PORT, RESEQUENCE, TRANSMIT, source};
-use crate::capture;
+use crate::{capture, frame};
 
 /// How long a receiving adapter waits for a frame that others have overtaken, where frames may be lost: more than any
 /// path is longer than another.
@@ -370,7 +370,43 @@ impl Net {
 
     /// Shows a pause frame to those who capture there.
     #[cold]
-    fn show_pause(&mut self, _port: PortId, _frame: PauseFrame, _leaves_ps: u64) {}
+    fn show_pause(&mut self, port: PortId, frame: PauseFrame, leaves_ps: u64) {
+        let (Some(capture), Some(converged)) = (&mut self.capture, &self.converged) else {
+            return;
+        };
+        let spec = converged.fabric.spec(port);
+        let source = match spec.near {
+            Place::Host(host) => frame::mac(host),
+            Place::Switch(_) => frame::port_mac(port),
+        };
+        let arrives_ps = leaves_ps + spec.propagation_ps + spec.processing_ps;
+        for (side, at_ps) in [
+            (capture::Side::Sent, leaves_ps),
+            (capture::Side::Arrived, arrives_ps),
+        ] {
+            let seen = capture::Seen {
+                port,
+                side,
+                now_ps: self.now_ps,
+                at_ps,
+                priority: None,
+            };
+            capture.pfc(seen, source, frame.quanta());
+        }
+    }
+
+    /// Lets those who capture see what leaves the ports that they follow, and pause frames where they arrive.
+    pub(crate) fn watch_captured(&mut self) {
+        let (Some(capture), Some(converged)) = (&self.capture, &mut self.converged) else {
+            return;
+        };
+        for port in 0..converged.ports {
+            let follows = |side| capture.follows(port, side);
+            if follows(capture::Side::Sent) || follows(capture::Side::Arrived) {
+                converged.fabric.watch(port);
+            }
+        }
+    }
 
     /// A cycle of pauses that cannot end, if there is one.
     pub fn deadlock(&self) -> Option<Deadlock> {
