@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 /// What becomes of a frame that has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is next: take it, and then whatever [`Resequencer::next`] gives.
+    /// It is next: take it, and then whatever [`Resequencer::take_next`] gives.
     Next,
     /// Earlier ones are missing: it is kept, until this time at the latest if that is new.
     Kept(Option<u64>),
@@ -44,7 +44,7 @@ impl<T: Copy> Resequencer<T> {
 
     /// The frame that is next in order, if it is there. The time is when to call [`Resequencer::give_up`] if others
     /// are missing now.
-    pub fn next(&mut self) -> Option<T> {
+    pub fn take_next(&mut self) -> Option<T> {
         let frame = self.kept.remove(&self.expected)?;
         self.expected = self.expected.wrapping_add(1);
         if self.kept.is_empty() {
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     fn take(resequencer: &mut Resequencer<u32>, out: &mut Vec<u32>) {
-        while let Some(frame) = resequencer.next() {
+        while let Some(frame) = resequencer.take_next() {
             out.push(frame);
         }
     }
@@ -126,6 +126,6 @@ mod tests {
         };
         assert!(matches!(resequencer.arrive(0, 0, 0, 9), Verdict::Kept(_)));
         assert_eq!(resequencer.arrive(u32::MAX, u32::MAX, 0, 9), Verdict::Next);
-        assert_eq!(resequencer.next(), Some(0));
+        assert_eq!(resequencer.take_next(), Some(0));
     }
 }

@@ -313,7 +313,10 @@ impl Net {
     /// Packets that have waited for the one before them.
     fn take_following(&mut self, port: PortId, host: u16, from: (u16, u8)) {
         loop {
-            let Some(packet) = self.resequencer(host, from).and_then(Resequencer::next) else {
+            let Some(packet) = self
+                .resequencer(host, from)
+                .and_then(Resequencer::take_next)
+            else {
                 return;
             };
             self.take(port, host, packet);
