@@ -20,6 +20,9 @@ use crate::{capture, frame};
 /// path is longer than another.
 const PATIENCE_PS: u64 = 1_000_000_000;
 
+/// Of one host, by source and priority.
+type Resequencers = HashMap<(u16, u8), Resequencer<Handle>>;
+
 /// A network of converged Ethernet, and what the simulator adds to it.
 pub struct Converged {
     /// The fabric.
@@ -32,8 +35,8 @@ pub struct Converged {
     pub lanes: u8,
     /// The longest frame.
     frame_bytes: u32,
-    /// By receiving host, source and priority; `None` = nothing can overtake.
-    resequencers: Option<Vec<HashMap<(u16, u8), Resequencer<Handle>>>>,
+    /// By receiving host; `None` = nothing can overtake.
+    resequencers: Option<Vec<Resequencers>>,
 }
 
 impl Converged {
