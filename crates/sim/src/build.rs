@@ -216,6 +216,9 @@ fn links(variant: &Variant, seed: u64) -> Result<Ports<Packet>> {
 
 /// Bytes that a queue at this end of a link may hold; `None` = its host's sockets keep it short.
 pub fn limit_bytes(variant: &Variant, link: &Link, from: Node) -> Option<u64> {
+    if let Some(config) = &variant.cee {
+        return Some(cee::limit_bytes(variant, config, from));
+    }
     let frame_bytes = variant.mtu_bytes + ETHERNET_BYTES;
     match from {
         Node::Switch(_) => {

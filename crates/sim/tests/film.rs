@@ -4,10 +4,11 @@ mod support;
 
 use std::time::Duration;
 
+use sluicegate_fabric::cee::{CeeConfig, PfcConfig};
 use sluicegate_scenario::{
     experiment::Experiment,
     inspect::Films,
-    results::{Film, Results},
+    results::{Film, FilmDirection, Results},
     runner,
     world::Unobserved,
 };
@@ -36,7 +37,11 @@ enforcement.hosts = 'all'
 ";
 
 fn filmed(interval: Option<Duration>) -> Experiment {
-    let mut experiment = support::experiment(SCENARIO);
+    filmed_as(SCENARIO, interval)
+}
+
+fn filmed_as(scenario: &str, interval: Option<Duration>) -> Experiment {
+    let mut experiment = support::experiment(scenario);
     experiment.inspect.films = Some(Films { interval });
     experiment
 }
@@ -86,10 +91,8 @@ fn every_run_has_a_frame_per_interval_of_every_direction() {
 fn what_was_accepted_has_left_or_is_queued() {
     // Without a warm-up the figures of the results are of the whole run too.
     let text = SCENARIO.replace("warmup = '1ms'\n", "warmup = '0s'\n");
-    let mut experiment = support::experiment(&text.replace("repeats = 2", ""));
-    experiment.inspect.films = Some(Films {
-        interval: Some(Duration::from_micros(20)),
-    });
+    let text = text.replace("repeats = 2", "");
+    let experiment = filmed_as(&text, Some(Duration::from_micros(20)));
     let results = run_on(1, &experiment);
     for variant in &results.variants {
         let film = &variant.samples.films[0];
@@ -116,6 +119,54 @@ fn no_link_sends_faster_than_it_can() {
                 assert!(cell.queue_bytes <= limit, "{cell:?} of {limit}");
                 assert_eq!(cell.paused_ps, 0, "plain Ethernet");
             }
+        }
+    }
+}
+
+#[test]
+fn a_saturation_tree_is_seen_growing_from_its_root() {
+    let text = SCENARIO
+        .replace("repeats = 2", "")
+        .replace("'1ms'", "'0s'")
+        .replace("'60KB'", "'200KB'");
+    let mut experiment = filmed_as(&text, Some(Duration::from_micros(50)));
+    experiment.variants.truncate(1);
+    experiment.variants[0].cee = Some(CeeConfig {
+        pfc: Some(PfcConfig {
+            xoff_bytes: 15_000,
+            xon_bytes: 10_000,
+            ..PfcConfig::default()
+        }),
+        ..CeeConfig::default()
+    });
+    let results = run_on(1, &experiment);
+    let variant = &results.variants[0];
+    let film = &variant.samples.films[0];
+    for link in &variant.links {
+        let (sent, queued, drops) = totals(film, &link.id);
+        assert_eq!(sent + queued, link.sent_bytes, "{}", link.id);
+        assert_eq!(drops, 0, "{}", link.id);
+    }
+    // When each tier that sends towards h1 is paused first: roots by its edge switch, then the other edge switch by them.
+    let first = |tiers: [&str; 2]| {
+        let leads = |direction: &FilmDirection| {
+            let [from, to] = [direction.from, direction.to].map(|node| &film.nodes[node].name);
+            from.starts_with(tiers[0]) && to.starts_with(tiers[1])
+        };
+        let frames = film.frames().enumerate();
+        let mut paused = frames.filter(|(_, (_, cells))| {
+            let mut of = film.directions.iter().zip(*cells);
+            of.any(|(direction, cell)| leads(direction) && cell.paused_ps > 0)
+        });
+        paused.next().map(|(number, _)| number)
+    };
+    let (roots, edge) = (first(["a", "e1"]), first(["e2", "a"]));
+    let order = roots.zip(edge);
+    assert!(order.is_some_and(|(roots, edge)| roots < edge), "{order:?}");
+    for (_, cells) in film.frames() {
+        for (direction, cell) in film.directions.iter().zip(cells) {
+            assert!(cell.paused_ps <= film.interval_ps, "{cell:?}");
+            assert!(Some(cell.queue_bytes) <= direction.limit_bytes, "{cell:?}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! A variant's converged Ethernet.
 
 use anyhow::Result;
-use sluicegate_fabric::cee::{Cee, CeeConfig, Place, PortSpec};
+use sluicegate_fabric::cee::{Buffer, Cee, CeeConfig, Place, PortSpec};
 use sluicegate_scenario::experiment::{Action, Link, Node, Variant};
 
 use super::{aqm, ps};
@@ -22,9 +22,28 @@ pub(super) fn converged(
     }
     let (ports, hosts) = (specs.len() as u32, variant.hosts.len());
     let fabric = Cee::new(config.clone(), specs, hosts, variant.switches.len(), seed);
-    let highest = variant.traffic.iter().map(|traffic| traffic.priority).max();
     let converged = Converged::new(fabric, ports, stacks, hosts, reorders(variant));
-    Ok(converged.with_lanes(1 + highest.unwrap_or(0)))
+    Ok(converged.with_lanes(lanes(variant)))
+}
+
+/// Bytes that a queue of a node may hold: a switch's those of all its inputs, an adapter's those of all priorities that
+/// are used.
+pub(super) fn limit_bytes(variant: &Variant, config: &CeeConfig, from: Node) -> u64 {
+    match (from, &config.buffer) {
+        (Node::Host(_), _) => config.adapter_bytes * u64::from(lanes(variant)),
+        (Node::Switch(_), Buffer::Shared { bytes, .. }) => *bytes,
+        (Node::Switch(_), Buffer::Input { bytes }) => {
+            let has = |link: &&Link| link.a == from || link.b == from;
+            let inputs = variant.links.iter().filter(has).count() as u64;
+            bytes * inputs * u64::from(lanes(variant))
+        }
+    }
+}
+
+/// How many priorities are used.
+fn lanes(variant: &Variant) -> u8 {
+    let highest = variant.traffic.iter().map(|traffic| traffic.priority).max();
+    1 + highest.unwrap_or(0)
 }
 
 fn spec(
