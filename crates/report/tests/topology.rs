@@ -145,6 +145,10 @@ fn scrubbing_sets_the_frame_its_time_and_its_figures() {
     );
     assert!(now.contains("drops 1"), "{now}");
     assert_eq!(with_class(&mut browser, ".way.dropped"), [14]);
+    let cross = format!(
+        "(r => r.width > 5 && r.height > 5)({FIGURE}.querySelector('.network .cross').getBoundingClientRect())"
+    );
+    assert_eq!(browser.evaluate(&cross), json!(true), "a cross to be seen");
     assert_silent(&mut browser);
 }
 
