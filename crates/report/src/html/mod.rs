@@ -8,6 +8,7 @@ mod topology;
 use std::collections::HashMap;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
+use serde::Serialize;
 use sluicegate_scenario::results::{Conditions, ExpectationResult, Results};
 
 use crate::{comparison, table};
@@ -55,6 +56,17 @@ pub(crate) fn document(
     sections: &Markup,
     plots: &[data::Plots],
 ) -> String {
+    self_contained(title, navigation, sections, &plots, SCRIPT)
+}
+
+/// A page with ECharts, `data` as JSON in the element `plots`, and `script`, which draws them.
+pub(crate) fn self_contained(
+    title: &str,
+    navigation: &Markup,
+    sections: &Markup,
+    data: &impl Serialize,
+    script: &str,
+) -> String {
     let page = html! {
         (DOCTYPE)
         html lang="en" {
@@ -69,9 +81,9 @@ pub(crate) fn document(
             body {
                 (navigation)
                 main { (sections) }
-                script type="application/json" id="plots" { (PreEscaped(data::json_in_script(&plots))) }
+                script type="application/json" id="plots" { (PreEscaped(data::json_in_script(data))) }
                 script { (PreEscaped(ECHARTS)) }
-                script { (PreEscaped(SCRIPT)) }
+                script { (PreEscaped(script)) }
             }
         }
     };
