@@ -2,23 +2,31 @@
 
 use crate::{figures::Quantity, results::VariantResult};
 
+/// What senders of flows tell, of all or of a traffic table.
+const SENDERS: [&str; 6] = [
+    "retransmits",
+    "timeouts",
+    "srtt_us",
+    "stalled_us",
+    "loss",
+    "socket_drops",
+];
+
 /// Names of the figures that `result` has, in the order in which `results.json` has them.
 pub fn names(result: &VariantResult) -> Vec<String> {
     let mut names = Vec::new();
     let mut add = |group: &str, fields: &[&str]| {
         names.extend(fields.iter().map(|field| format!("{group}.{field}")));
     };
-    add("goodput_bps", &["sum", "mean", "jain"]);
-    add(
-        "flows.all",
-        &["count", "retransmits", "timeouts", "srtt_us"],
-    );
+    add("goodput_bps", &["sum", "mean", "jain", "max"]);
+    add("flows.all", &["count"]);
+    add("flows.all", &SENDERS);
     let mut tables: Vec<&str> = result.flows.iter().map(|f| f.traffic.as_str()).collect();
     tables.sort_unstable();
     tables.dedup();
     for table in tables {
-        let fields = ["goodput_bps", "jain", "retransmits", "timeouts", "srtt_us"];
-        add(&format!("traffic.{table}"), &fields);
+        add(&format!("traffic.{table}"), &["goodput_bps", "jain"]);
+        add(&format!("traffic.{table}"), &SENDERS);
     }
     add("rtt_us", &["count", "p50", "p99", "p999", "max"]);
     for class in result.fct_us.keys() {
@@ -28,19 +36,27 @@ pub fn names(result: &VariantResult) -> Vec<String> {
     for interval in result.intervals.keys() {
         add(
             &format!("intervals.{interval}.goodput_bps"),
-            &["sum", "mean", "jain"],
+            &["sum", "mean", "jain", "max"],
         );
     }
     let queues = ["queue_bytes.p50", "queue_bytes.p99", "queue_bytes.max"];
     for links in ["links.bottleneck", "links.all"] {
         add(links, &["sent", "sent_bytes", "marks", "drops"]);
         add(links, &queues);
+        add(
+            links,
+            &["pauses", "paused_us", "notifications", "ingress_max_bytes"],
+        );
     }
+    if result.links.iter().any(|link| link.cee.is_some()) {
+        names.push("deadlocks".to_owned());
+    }
+    let mut add = |group: &str, field: &String| names.push(format!("{group}.{field}"));
     for counter in result.enforcement.keys() {
-        add("enforcement", &[counter]);
+        add("enforcement", counter);
     }
     for name in result.derived.keys() {
-        add("derived", &[name]);
+        add("derived", name);
     }
     names.retain(|name| value(name, result).is_some());
     names
@@ -64,7 +80,7 @@ fn is_empty(quantity: &Quantity, result: &VariantResult) -> bool {
             is_of_samples && result.fct_us.get(class).is_none_or(|fct| fct.count == 0)
         }
         Quantity::Flows(_, field) => {
-            matches!(field.as_str(), "srtt_us" | "jain") && result.flows.is_empty()
+            matches!(field.as_str(), "srtt_us" | "jain" | "stalled_us") && result.flows.is_empty()
         }
         _ => false,
     }
@@ -75,7 +91,9 @@ pub fn unit(name: &str) -> &'static str {
     let part = |end: &str| name.split('.').any(|part| part.ends_with(end));
     let last = name.rsplit('.').next().unwrap_or_default();
     match last {
-        "jain" | "missed" | "count" | "timeouts" => return "1",
+        "jain" | "missed" | "loss" | "count" | "timeouts" | "deadlocks" => return "1",
+        "pauses" | "notifications" => return "frames",
+        "socket_drops" => return "packets",
         "retransmits" => return "segments",
         _ => {}
     }
@@ -156,6 +174,9 @@ mod tests {
             ("links.all.queue_bytes.max", "bytes"),
             ("links.all.sent_bytes", "bytes"),
             ("links.bottleneck.drops.tail", "packets"),
+            ("links.all.pauses", "frames"),
+            ("links.all.paused_us", "us"),
+            ("links.all.ingress_max_bytes", "bytes"),
             ("flows.all.retransmits", "segments"),
             ("derived.window_correlation", "1"),
         ] {
