@@ -90,7 +90,10 @@ fn of_traffic(traffic: &Traffic) -> Vec<(&'static str, &'static str)> {
     cannot(traffic.priority > 0, "priority", why);
     let phased = matches!(traffic.kind, TrafficKind::Phased { .. });
     cannot(phased, "phases", "the lab's applications have one rate");
-    let unknown = traffic.kind.is_datagrams();
+    let unknown = matches!(
+        traffic.kind,
+        TrafficKind::Datagrams { .. } | TrafficKind::Queries { .. }
+    );
     cannot(unknown, "kind", "the lab has no traffic of this kind");
     found
 }

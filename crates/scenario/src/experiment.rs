@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use sluicegate_core::aqm::Aqm;
 use sluicegate_fabric::{Graph, Impairment, Routes, Routing, SharedMemory, cee::CeeConfig};
 
-use crate::places::Places;
+use crate::{places::Places, workload::plan::Connections};
 
 /// A resolved scenario file.
 #[derive(Clone, Debug, PartialEq)]
@@ -316,6 +316,17 @@ pub struct Traffic {
     pub priority: u8,
 }
 
+impl Traffic {
+    /// TCP or UDP ports that its receivers listen on, from [`Traffic::port`] on.
+    pub fn ports(&self) -> u32 {
+        match self.kind {
+            // A server has one for whoever asks.
+            TrafficKind::Queries { .. } => 1,
+            _ => self.pairs.len() as u32,
+        }
+    }
+}
+
 /// Kinds of traffic, common to all worlds.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TrafficKind {
@@ -380,6 +391,22 @@ pub enum TrafficKind {
         /// FCT class of the results.
         class: String,
     },
+    /// Partition/aggregate: each `from` (an aggregator) asks one server of each rack by lot, which asks all others of
+    /// its rack, waits for their answers, and answers then.
+    Queries {
+        /// Bytes of every answer.
+        bytes: u64,
+        /// Bytes of every request.
+        request_bytes: u64,
+        /// So many begin, of all aggregators together; `None` = until the end.
+        queries: Option<u64>,
+        /// When each aggregator begins one.
+        arrivals: Arrivals,
+        /// Which connection a request and its answer take.
+        connections: Connections,
+        /// Tenant ids of the servers, by rack.
+        racks: Vec<Vec<usize>>,
+    },
     /// Messages with sizes from a distribution, each to a peer by lot.
     Trace {
         /// Flow sizes.
@@ -415,6 +442,8 @@ impl TrafficKind {
             Self::Phased { class, .. } => class.iter().cloned().collect(),
             // One answer of one server, and a whole round of all of them.
             Self::Incast { .. } => vec!["answer".to_owned(), "round".to_owned()],
+            // A whole query, and one answer of one server to another.
+            Self::Queries { .. } => vec!["query".to_owned(), "answer".to_owned()],
             Self::Messages { class, .. } | Self::Shuffle { class, .. } => vec![class.clone()],
             Self::Trace { classes, .. } => classes.iter().map(|(_, name)| name.clone()).collect(),
         }
@@ -741,6 +770,7 @@ impl Variant {
                     Pace::Rate(rate_bps) => scale(rate_bps),
                     Pace::Bursts { arrivals, .. } => arrivals.stretch(1.0 / factor),
                 },
+                TrafficKind::Queries { arrivals, .. } => arrivals.stretch(1.0 / factor),
                 TrafficKind::Messages { interval, .. } => *interval = interval.div_f64(factor),
                 _ => {}
             }

@@ -5,6 +5,7 @@ use std::{path::Path, time::Duration};
 use sluicegate_scenario::{
     experiment::{Arrivals, Pace, Phase, Sizes, TrafficKind, Variant},
     file::{self, Options},
+    workload::plan::Connections,
 };
 
 /// Ends at line 3.
@@ -189,5 +190,65 @@ fn datagrams_that_make_no_sense_are_refused_where_they_are_said() {
     ] {
         let text = refusal(&format!("[traffic.u]\nkind = 'datagrams'\n{keys}\n"));
         assert!(text.contains(expected), "{keys}: {text}");
+    }
+}
+
+/// Ends at line 4.
+const TREE: &str = "[network]\ntopology = 'fat-tree'\nchildren = [3, 2]\nparents = [1, 2]\n";
+
+#[test]
+fn servers_of_queries_are_grouped_by_their_switch() {
+    let text = format!(
+        "{TREE}[traffic.q]\nkind = 'queries'\nfrom = 'h2'\nbytes = '20KB'\nqueries = 9\n\
+        arrivals = {{ kind = 'exponential', mean = '1ms' }}\n[traffic.b]\nkind = 'bulk'\nfrom = 'h1'\nto = 'h2'\n"
+    );
+    let variant = parse(&text).unwrap();
+    let expected = TrafficKind::Queries {
+        bytes: 20_000,
+        request_bytes: 20_000,
+        queries: Some(9),
+        arrivals: Arrivals::Exponential { mean_s: 1e-3 },
+        connections: Connections::PerMessage,
+        racks: vec![vec![0, 2], vec![3, 4, 5]],
+    };
+    assert_eq!(variant.traffic[0].kind, expected);
+    assert_eq!(expected.classes(), ["query", "answer"]);
+    assert_eq!(
+        variant.traffic[0].pairs.len(),
+        5 + 2 + 6,
+        "who may ask whom"
+    );
+    assert_eq!(variant.traffic[1].port, 10_001, "a server has one port");
+}
+
+#[test]
+fn queries_that_make_no_sense_are_refused_where_they_are_said() {
+    let rest = "bytes = '1KB'\narrivals = { kind = 'exponential', mean = '1ms' }";
+    for (keys, expected) in [
+        (rest.to_owned(), "t.toml:5:1: traffic.q: `from` is missing"),
+        (
+            format!("from = 'h*'\n{rest}"),
+            "t.toml:5:1: traffic.q: nobody is left to be asked",
+        ),
+        (
+            "from = 'h1'\nbytes = '1KB'".to_owned(),
+            "t.toml:5:1: traffic.q: `arrivals` is missing",
+        ),
+        (
+            format!("from = 'h1'\npairs = 'random'\n{rest}"),
+            "t.toml:8:1: traffic.q.pairs: does not belong",
+        ),
+        (
+            format!("from = 'h1'\nconnections = 'some'\n{rest}"),
+            "t.toml:8:15: traffic.q.connections: ",
+        ),
+        (
+            format!("from = 'h1'\nqueries = 0\n{rest}"),
+            "t.toml:8:11: traffic.q.queries: ",
+        ),
+    ] {
+        let text = format!("{TREE}[traffic.q]\nkind = 'queries'\n{keys}\n");
+        let problems = parse(&text).unwrap_err();
+        assert!(problems.contains(expected), "{keys}: {problems}");
     }
 }

@@ -33,16 +33,8 @@ pub fn read(
     all_to_all: bool,
     seed: u64,
 ) -> Vec<(usize, usize)> {
-    let names: Vec<_> = tenants.iter().map(|t| t.name.as_str()).collect();
-    let side = |key, default: &str| match table.get(key) {
-        Some(item) if names_switch(&item, network) => Vec::new(),
-        Some(item) => select(&item, &names, "tenant"),
-        None => (0..names.len())
-            .filter(|at| super::matches(default, names[*at]))
-            .collect(),
-    };
-    let from = side("from", network.senders);
-    let to = side("to", network.receivers);
+    let from = side(table, "from", network.senders, network, tenants);
+    let to = side(table, "to", network.receivers, network, tenants);
     let pairing = table.parse("pairs", parse_pairing);
     let connections = table.integer("connections", 1..=4096).unwrap_or(1);
     if from.is_empty() || to.is_empty() {
@@ -72,6 +64,24 @@ pub fn read(
         .iter()
         .flat_map(|pair| std::iter::repeat_n(*pair, connections as usize));
     repeated.collect()
+}
+
+/// The tenants that `key` names, or those that fit `default`.
+pub fn side(
+    table: &Table<'_>,
+    key: &'static str,
+    default: &str,
+    network: &Network,
+    tenants: &[Tenant],
+) -> Vec<usize> {
+    let names: Vec<_> = tenants.iter().map(|t| t.name.as_str()).collect();
+    match table.get(key) {
+        Some(item) if names_switch(&item, network) => Vec::new(),
+        Some(item) => select(&item, &names, "tenant"),
+        None => (0..names.len())
+            .filter(|at| super::matches(default, names[*at]))
+            .collect(),
+    }
 }
 
 /// Whether a switch is named, which is reported. In a graph that may be what was meant to be a host.

@@ -3,6 +3,7 @@
 mod arrivals;
 mod bulk;
 mod datagrams;
+mod queries;
 
 use std::{path::Path, time::Duration};
 
@@ -34,6 +35,7 @@ enum Kind {
     PingPong,
     Incast,
     Messages,
+    Queries,
     Shuffle,
     Trace,
 }
@@ -66,7 +68,7 @@ pub fn read(
         own.close();
         if let Some(traffic) = traffic {
             check_ports(&item, &traffic, &all);
-            next_port = u32::from(traffic.port) + traffic.pairs.len() as u32;
+            next_port = u32::from(traffic.port) + traffic.ports();
             all.push(traffic);
         }
     }
@@ -83,7 +85,13 @@ fn read_one(
 ) -> Option<Traffic> {
     let kind = read_kind(table);
     let spread = matches!(kind, Some(Kind::Shuffle | Kind::Trace));
-    let pairs = pairs::read(table, network, tenants, spread, checks.seed);
+    let (queries, pairs) = match kind {
+        Some(Kind::Queries) => queries::read(table, checks.directory, network, tenants),
+        _ => (
+            None,
+            pairs::read(table, network, tenants, spread, checks.seed),
+        ),
+    };
     let port = table.integer("port", 1024..=i64::from(LAST_PORT));
     let port = port.map_or(default_port, |port| port as u32);
     let start = duration(table, "start").unwrap_or(Duration::ZERO);
@@ -111,6 +119,7 @@ fn read_one(
                 interval: duration(table, "interval").unwrap_or(Duration::ZERO),
             },
             Kind::Messages => read_messages(name, table)?,
+            Kind::Queries => queries?,
             Kind::Shuffle => TrafficKind::Shuffle {
                 bytes: read_bytes(table, None)?,
                 parallel: table.integer("parallel", 1..=64).unwrap_or(2) as u32,
@@ -164,6 +173,7 @@ fn read_kind(table: &Table<'_>) -> Option<Kind> {
         ("ping-pong", Kind::PingPong),
         ("incast", Kind::Incast),
         ("messages", Kind::Messages),
+        ("queries", Kind::Queries),
         ("shuffle", Kind::Shuffle),
         ("trace", Kind::Trace),
     ];
@@ -190,6 +200,8 @@ fn read_kind(table: &Table<'_>) -> Option<Kind> {
             "bursts",
             "arrivals",
             "socket_buffer",
+            "request",
+            "queries",
         ] {
             table.get(key);
         }
@@ -353,7 +365,7 @@ fn read_classes(table: &Table<'_>) -> Vec<(u64, String)> {
 }
 
 fn check_ports(item: &Item<'_>, traffic: &Traffic, others: &[Traffic]) {
-    let range = |t: &Traffic| u32::from(t.port)..u32::from(t.port) + t.pairs.len() as u32;
+    let range = |t: &Traffic| u32::from(t.port)..u32::from(t.port) + t.ports();
     let own = range(traffic);
     if own.end > LAST_PORT + 1 {
         item.complain(

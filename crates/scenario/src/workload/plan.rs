@@ -125,6 +125,32 @@ pub enum Role {
         /// UDP port.
         port: u16,
     },
+    /// Begins queries: asks servers, each of which asks others before it answers.
+    Aggregator {
+        /// Flow id that stands for all of its connections.
+        flow: u32,
+        /// The servers.
+        servers: Vec<SocketAddr>,
+        /// What to ask whom, in order of time.
+        queries: Vec<Query>,
+        /// Sizes of messages.
+        sizes: QuerySizes,
+        /// How connections are chosen.
+        connections: Connections,
+    },
+    /// Answers: another server at once, an aggregator when all other servers of the rack have answered.
+    QueryServer {
+        /// Flow id that stands for all connections that it opens.
+        flow: u32,
+        /// TCP port.
+        port: u16,
+        /// The other servers of its rack.
+        others: Vec<SocketAddr>,
+        /// Sizes of messages.
+        sizes: QuerySizes,
+        /// How connections are chosen.
+        connections: Connections,
+    },
     /// Connects, then sends segments of its own making through a raw socket, at `rate_bps` of payload.
     Blaster {
         /// Flow id.
@@ -218,6 +244,24 @@ pub struct Phase {
     pub until_ns: u64,
     /// In bit/s.
     pub rate_bps: u64,
+}
+
+/// Bytes of the messages of queries, ≥ 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QuerySizes {
+    /// A request's.
+    pub request_bytes: u64,
+    /// An answer's.
+    pub answer_bytes: u64,
+}
+
+/// A query.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Query {
+    /// When it begins, ns after the start of the run.
+    pub at_ns: u64,
+    /// Whom it asks, of each rack one: indices of servers.
+    pub servers: Vec<u32>,
 }
 
 /// When a sender of datagrams sends how much.

@@ -5,6 +5,7 @@ use std::{net::SocketAddr, time::Duration};
 
 mod arrivals;
 mod datagrams;
+mod queries;
 
 use super::plan::{self, Arrival, Connections, Plan, Role, Schedule, Span, Transfer};
 use crate::{
@@ -64,7 +65,10 @@ pub fn flows(variant: &Variant) -> Vec<Flow> {
             traffic: index,
             from,
             to,
-            port: traffic.port.wrapping_add(i as u16),
+            port: match traffic.ports() {
+                1 => traffic.port,
+                _ => traffic.port.wrapping_add(i as u16),
+            },
         })
         .collect()
 }
@@ -85,7 +89,7 @@ pub fn plans(variant: &Variant, seed: u64) -> anyhow::Result<Vec<Plan>> {
     let flows = flows(variant);
     for (index, traffic) in variant.traffic.iter().enumerate() {
         let own: Vec<&Flow> = flows.iter().filter(|flow| flow.traffic == index).collect();
-        if usize::from(traffic.port) + own.len() > 65_536 {
+        if u32::from(traffic.port) + traffic.ports() > 65_536 {
             bail!(
                 "traffic.{}: port {} + {} pairs passes 65535; lower the port",
                 traffic.name,
@@ -175,6 +179,7 @@ impl Planner<'_> {
                 pace,
                 socket_buffer_bytes,
             } => return self.datagrams(*bytes, pace, *socket_buffer_bytes),
+            TrafficKind::Queries { .. } => return self.queries(),
             TrafficKind::Blast {
                 rate_bps,
                 span_bytes,

@@ -1,12 +1,14 @@
 //! Roles of a plan as small state machines on simulated sockets: what the lab's tenants do, byte for byte.
 
 mod bulk;
+mod calls;
 mod datagrams;
 mod incast;
 mod messages;
 mod phased;
 mod ping;
 mod probe;
+mod queries;
 mod troubles;
 
 use std::net::SocketAddr;
@@ -269,6 +271,26 @@ fn actor(role: &Role) -> Box<dyn Actor> {
             span,
         )),
         Role::DatagramSink { flow, port } => Box::new(datagrams::Sink::new(flow, port)),
+        Role::Aggregator {
+            flow,
+            servers,
+            queries,
+            sizes,
+            connections,
+        } => Box::new(queries::Aggregator::new(
+            flow,
+            servers,
+            queries,
+            sizes,
+            connections,
+        )),
+        Role::QueryServer {
+            flow,
+            port,
+            others,
+            sizes,
+            connections,
+        } => Box::new(queries::Server::new(flow, port, others, sizes, connections)),
         Role::Blaster { .. } => unreachable!("`limits` refuses it"),
         Role::Sink { flow, port } => Box::new(bulk::Sink::new(flow, port)),
         Role::PingClient {

@@ -25,7 +25,11 @@ pub fn build(role: &Role) -> Box<dyn Actor> {
             span_bytes,
             span,
         } => Box::new(blast::Blaster::new(flow, peer, rate_bps, span_bytes, span)),
-        Role::PhasedSource { .. } | Role::DatagramSource { .. } | Role::DatagramSink { .. } => {
+        Role::PhasedSource { .. }
+        | Role::DatagramSource { .. }
+        | Role::DatagramSink { .. }
+        | Role::Aggregator { .. }
+        | Role::QueryServer { .. } => {
             unreachable!("`limits` refuses it")
         }
         Role::Sink { flow, port } => Box::new(bulk::Sink::new(flow, port)),

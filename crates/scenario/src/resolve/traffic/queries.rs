@@ -1,0 +1,115 @@
+//! `kind = "queries"`.
+
+use std::{collections::BTreeMap, path::Path};
+
+use sluicegate_policy::{table::Table, units::parse_bytes};
+
+use super::{Network, arrivals, pairs::side, read_bytes};
+use crate::{
+    experiment::{Node, Tenant, TrafficKind},
+    workload::plan::Connections,
+};
+
+const CONNECTIONS: [(&str, Connections); 3] = [
+    ("one", Connections::One),
+    ("pool", Connections::Pool),
+    ("per-message", Connections::PerMessage),
+];
+
+/// Most queries of a run.
+const QUERIES_MAX: i64 = 2_000_000;
+
+const SIDES_ADVICE: &str = "`from` names aggregators, `to` (by default all others) the servers";
+
+/// What is asked, and who may ask whom: aggregators all servers, servers those of their rack.
+pub fn read(
+    table: &Table<'_>,
+    directory: &Path,
+    network: &Network,
+    tenants: &[Tenant],
+) -> (Option<TrafficKind>, Vec<(usize, usize)>) {
+    for key in ["pairs", "interval", "load"] {
+        table.refuse(key, "does not belong to queries");
+    }
+    let (aggregators, racks) = read_sides(table, network, tenants);
+    let pairs = pairs(&aggregators, &racks);
+    (read_kind(table, directory, racks), pairs)
+}
+
+fn read_kind(table: &Table<'_>, directory: &Path, racks: Vec<Vec<usize>>) -> Option<TrafficKind> {
+    let bytes = read_bytes(table, None);
+    let request_bytes = match table.get("request") {
+        Some(item) => item.parse(parse_bytes),
+        None => bytes,
+    };
+    if request_bytes == Some(0) {
+        super::complain_of(table, "request", "must not be empty");
+    }
+    let queries = table.integer("queries", 1..=QUERIES_MAX);
+    let connections = table.choice("connections", &CONNECTIONS);
+    let said = table.get("arrivals");
+    if said.is_none() {
+        table.require("arrivals", arrivals::ADVICE);
+    }
+    Some(TrafficKind::Queries {
+        bytes: bytes?,
+        request_bytes: request_bytes?,
+        queries: queries.map(|count| count as u64),
+        arrivals: arrivals::read(&said?, directory)?,
+        connections: connections.unwrap_or(Connections::PerMessage),
+        racks,
+    })
+}
+
+/// Aggregators, and servers by the switch that their hosts are linked to.
+fn read_sides(
+    table: &Table<'_>,
+    network: &Network,
+    tenants: &[Tenant],
+) -> (Vec<usize>, Vec<Vec<usize>>) {
+    if table.get("from").is_none() {
+        table.require("from", SIDES_ADVICE);
+        table.get("to");
+        return (Vec::new(), Vec::new());
+    }
+    let aggregators = side(table, "from", network.senders, network, tenants);
+    let servers = side(table, "to", network.receivers, network, tenants);
+    let mut by_switch: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    for server in servers.into_iter().filter(|one| !aggregators.contains(one)) {
+        if let Some(switch) = switch_of(network, tenants[server].host) {
+            by_switch.entry(switch).or_default().push(server);
+        }
+    }
+    if by_switch.is_empty() && !aggregators.is_empty() {
+        table
+            .item()
+            .complain("nobody is left to be asked", SIDES_ADVICE);
+    }
+    (aggregators, by_switch.into_values().collect())
+}
+
+fn switch_of(network: &Network, host: usize) -> Option<usize> {
+    network
+        .links
+        .iter()
+        .find_map(|link| match (link.a, link.b) {
+            (Node::Switch(switch), Node::Host(near)) | (Node::Host(near), Node::Switch(switch)) => {
+                (near == host).then_some(switch)
+            }
+            _ => None,
+        })
+}
+
+fn pairs(aggregators: &[usize], racks: &[Vec<usize>]) -> Vec<(usize, usize)> {
+    let servers = racks.iter().flatten();
+    let from_above = aggregators
+        .iter()
+        .flat_map(|from| servers.clone().map(move |to| (*from, *to)));
+    let within = racks.iter().flat_map(|rack| {
+        let pairs = rack
+            .iter()
+            .flat_map(move |from| rack.iter().map(move |to| (*from, *to)));
+        pairs.filter(|(from, to)| from != to)
+    });
+    from_above.chain(within).collect()
+}
