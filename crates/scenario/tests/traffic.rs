@@ -252,3 +252,30 @@ fn queries_that_make_no_sense_are_refused_where_they_are_said() {
         assert!(problems.contains(expected), "{keys}: {problems}");
     }
 }
+
+#[test]
+fn external_hosts_hang_from_the_topmost_switches_and_are_in_no_rack() {
+    let text = "[network]\ntopology = 'fat-tree'\nchildren = [4, 2]\nparents = [1, 2]\nexternal = 3\n\
+        [traffic.q]\nkind = 'queries'\nfrom = 'x*'\nbytes = '20KB'\narrivals = { kind = 'fixed', interval = '1ms' }\n\
+        [traffic.b]\nkind = 'bulk'\npairs = 'stride:4'\n[traffic.p]\nkind = 'ping-pong'\nfrom = 'x1'\nto = 'x2'\n";
+    let variant = parse(text).unwrap();
+    assert_eq!(variant.hosts.len(), 11);
+    let links = variant.links.iter().map(|link| link.name.as_str());
+    let external: Vec<_> = links.filter(|name| name.contains('x')).collect();
+    assert_eq!(external, ["a1-x1", "a2-x2", "a1-x3"]);
+    let TrafficKind::Queries { racks, .. } = &variant.traffic[0].kind else {
+        panic!()
+    };
+    assert_eq!(racks, &[vec![0, 1, 2, 3], vec![4, 5, 6, 7]]);
+    assert!(
+        variant.traffic[1]
+            .pairs
+            .iter()
+            .all(|(from, to)| *from < 8 && *to < 8)
+    );
+    let problems = parse(&format!("{PAIR}external = 2\n[traffic.b]\nkind = 'bulk'\n")).unwrap_err();
+    assert!(
+        problems.contains("t.toml:4:1: network.external: does not belong to this topology"),
+        "{problems}"
+    );
+}

@@ -188,3 +188,23 @@ fn queries_are_the_same_on_any_number_of_threads() {
     };
     assert_eq!(results(1), results(2));
 }
+
+#[test]
+fn external_aggregators_ask_a_tree_over_its_topmost_switches() {
+    let results = run(
+        "warmup = '0s'\nduration = '100ms'\n[network]\ntopology = 'fat-tree'\nchildren = [4, 2]\nparents = [1, 2]\nexternal = 3\n\
+        [traffic.q]\nkind = 'queries'\nfrom = 'x*'\nbytes = '20KB'\narrivals = { kind = 'fixed', interval = '10ms' }\n\
+        [traffic.p]\nkind = 'ping-pong'\nfrom = 'x1'\nto = 'x2'\ninterval = '1ms'\n",
+    );
+    let fct = &results[0].fct_us;
+    assert!(
+        (28..=30).contains(&fct["query"].count),
+        "{:?}",
+        fct["query"]
+    );
+    assert!(results[0].rtt_us.count > 90);
+    // Answers come up on one link and leave by another.
+    let link = |id: &str| results[0].links.iter().find(|link| link.id == id).unwrap();
+    assert!(link("a1>x1").sent_bytes > 10 * 2 * 20_000);
+    assert!(link("a2>x2").sent_bytes > 10 * 2 * 20_000 - 80_000);
+}

@@ -65,12 +65,13 @@ const TOPOLOGIES: [(&str, Topology); 6] = [
 ];
 
 /// Keys that belong to one topology.
-const SHAPES: [(&str, Topology); 9] = [
+const SHAPES: [(&str, Topology); 10] = [
     ("hosts", Topology::Star),
     ("pairs", Topology::Dumbbell),
     ("senders", Topology::ParkingLot),
     ("children", Topology::FatTree),
     ("parents", Topology::FatTree),
+    ("external", Topology::FatTree),
     ("k", Topology::KAryNTree),
     ("n", Topology::KAryNTree),
     ("links", Topology::Graph),
@@ -393,7 +394,23 @@ impl Builder<'_> {
             let reason = "a host has one link, and so one parent";
             return above.complain(reason, format!("begin with 1, {advice}"));
         }
+        let external = table.integer("external", 1..=HOSTS_MAX).unwrap_or(0);
         self.xgft(&below, &children, &parents, "choose smaller counts");
+        let tops = Graph::xgft_level(&children, &parents, children.len()) as usize;
+        self.external(external as usize, tops);
+    }
+
+    /// x1..xN, one after the other at each of the topmost switches, which are the last.
+    fn external(&mut self, hosts: usize, tops: usize) {
+        let switches = self.network.switches.len();
+        if hosts == 0 || tops == 0 || switches < tops {
+            return;
+        }
+        for number in 0..hosts {
+            let top = switches - tops + number % tops;
+            self.host(format!("x{}", number + 1), top);
+        }
+        (self.network.senders, self.network.receivers) = ("h*", "h*");
     }
 
     /// The tree of Petrini and Vanneschi, 1997: XGFT(n; k, …, k; 1, k, …, k), k^n hosts.
