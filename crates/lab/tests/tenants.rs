@@ -324,6 +324,7 @@ fn trace_offers_its_load() {
         sizes,
         load: Load::Offered(20_000_000),
         classes,
+        intra_rack: None,
     };
     let (a, b) = exchange(vec![traffic(kind, &[(0, 1), (0, 1)], 5000)]);
     let completions = || a.completions.iter().chain(&b.completions);
@@ -349,6 +350,7 @@ fn trace_again() -> Traffic {
             sizes,
             load: Load::Offered(20_000_000),
             classes,
+            intra_rack: None,
         },
         &[(0, 1), (0, 1)],
         5000,

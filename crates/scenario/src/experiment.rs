@@ -415,6 +415,8 @@ pub enum TrafficKind {
         load: Load,
         /// Upper bounds in bytes and names of FCT classes, ascending; the last is open.
         classes: Vec<(u64, String)>,
+        /// How many go to peers of the sender's rack; `None` = as many as its peers are.
+        intra_rack: Option<IntraRack>,
     },
 }
 
@@ -546,12 +548,23 @@ pub struct Phase {
 }
 
 /// What decides when the next message of a trace begins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Load {
     /// Open loop: Poisson arrivals that offer so many bits per second.
     Offered(u64),
+    /// Open loop: arrivals of each sender.
+    Arrivals(Arrivals),
     /// Closed loop: so many at a time, the next when one is complete.
     Concurrent(u32),
+}
+
+/// How much of a trace stays in its rack.
+#[derive(Clone, Debug, PartialEq)]
+pub struct IntraRack {
+    /// Fraction of messages, 0..=1.
+    pub fraction: f64,
+    /// The rack of each tenant, by id: a number that those below one switch have in common.
+    pub racks: Vec<usize>,
 }
 
 /// A part of a run, relative to its start (warm-up included).
@@ -771,6 +784,10 @@ impl Variant {
                     Pace::Bursts { arrivals, .. } => arrivals.stretch(1.0 / factor),
                 },
                 TrafficKind::Queries { arrivals, .. } => arrivals.stretch(1.0 / factor),
+                TrafficKind::Trace {
+                    load: Load::Arrivals(arrivals),
+                    ..
+                } => arrivals.stretch(1.0 / factor),
                 TrafficKind::Messages { interval, .. } => *interval = interval.div_f64(factor),
                 _ => {}
             }

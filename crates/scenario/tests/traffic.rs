@@ -3,9 +3,12 @@
 use std::{path::Path, time::Duration};
 
 use sluicegate_scenario::{
-    experiment::{Arrivals, Pace, Phase, Sizes, TrafficKind, Variant},
+    experiment::{Arrivals, Load, Pace, Phase, Sizes, TrafficKind, Variant},
     file::{self, Options},
-    workload::plan::Connections,
+    workload::{
+        self,
+        plan::{Connections, Role, Schedule},
+    },
 };
 
 /// Ends at line 3.
@@ -278,4 +281,81 @@ fn external_hosts_hang_from_the_topmost_switches_and_are_in_no_rack() {
         problems.contains("t.toml:4:1: network.external: does not belong to this topology"),
         "{problems}"
     );
+}
+
+/// Of h2, as (peer's flow, bytes), with how many are of its rack.
+fn drawn(keys: &str) -> (usize, Vec<u32>) {
+    let text = format!(
+        "duration = '20s'\n{TREE}[traffic.t]\nkind = 'trace'\nsizes = 'background-medium'\n{keys}\n"
+    );
+    let variant = parse(&text).unwrap_or_else(|problems| panic!("{problems}"));
+    let flows = workload::flows(&variant);
+    let plans = workload::plans(&variant, 1).unwrap();
+    let role = plans[1].roles.iter().find_map(|role| match role {
+        Role::MessageSource {
+            peers, schedule, ..
+        } => Some((peers, schedule)),
+        _ => None,
+    });
+    let Some((peers, Schedule::Open { arrivals })) = role else {
+        panic!()
+    };
+    let to = |peer: u32| flows[peers[peer as usize].0 as usize].to;
+    let near = arrivals
+        .iter()
+        .filter(|arrival| to(arrival.peer) < 3)
+        .count();
+    (near, arrivals.iter().map(|arrival| arrival.peer).collect())
+}
+
+#[test]
+fn a_trace_may_have_arrivals_and_stay_in_its_rack() {
+    let arrivals = "arrivals = { kind = 'exponential', mean = '2ms' }";
+    let (_, all) = drawn(arrivals);
+    assert!((10_500..11_500).contains(&all.len()), "22 s: {}", all.len());
+    for fraction in [0.0, 0.3, 1.0] {
+        let (near, all) = drawn(&format!("{arrivals}\nintra_rack = {fraction:?}"));
+        let found = near as f64 / all.len() as f64;
+        assert!((found - fraction).abs() < 0.02, "{fraction}: {found}");
+    }
+    let (near, all) = drawn("load = '100Mbit'\nintra_rack = 0.9");
+    assert!((near as f64 / all.len() as f64 - 0.9).abs() < 0.02);
+    assert_eq!(all.iter().max(), Some(&4), "all peers are drawn");
+}
+
+#[test]
+fn traces_that_make_no_sense_are_refused_where_they_are_said() {
+    let trace = "[traffic.t]\nkind = 'trace'\nsizes = 'websearch'\n";
+    for (keys, expected) in [
+        (
+            "load = '1Mbit'\narrivals = { kind = 'fixed', interval = '1ms' }",
+            "t.toml:8:1: traffic.t.load: `arrivals` and `sizes` say it",
+        ),
+        (
+            "concurrent = 3\narrivals = { kind = 'fixed', interval = '1ms' }",
+            "t.toml:9:1: traffic.t.arrivals: with `concurrent`",
+        ),
+        (
+            "load = '1Mbit'\nto = ['h1', 'h5']\nfrom = 'h4'\nintra_rack = 1.5",
+            "t.toml:11:14: traffic.t.intra_rack: ",
+        ),
+        (
+            "load = '1Mbit'\nto = ['h1', 'h2']\nfrom = 'h4'\nintra_rack = 0.3",
+            "t.toml:11:14: traffic.t.intra_rack: h4 has no peer in its own rack",
+        ),
+        (
+            "load = '1Mbit'\nto = ['h5', 'h6']\nfrom = 'h4'\nintra_rack = 0.3",
+            "t.toml:11:14: traffic.t.intra_rack: h4 has no peer in another rack",
+        ),
+    ] {
+        let problems = parse(&format!("{TREE}{trace}{keys}\n")).unwrap_err();
+        assert!(problems.contains(expected), "{keys}: {problems}");
+    }
+    let variant = one(
+        "[traffic.t]\nkind = 'trace'\nsizes = 'websearch'\narrivals = { kind = 'fixed', interval = '1ms' }\n",
+    );
+    let TrafficKind::Trace { load, .. } = &variant.traffic[0].kind else {
+        panic!()
+    };
+    assert_eq!(load, &Load::Arrivals(Arrivals::Fixed { interval_s: 1e-3 }));
 }

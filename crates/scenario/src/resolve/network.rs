@@ -377,6 +377,7 @@ impl Builder<'_> {
     }
 
     fn fat_tree(&mut self, table: &Table<'_>) {
+        let external = table.integer("external", 1..=HOSTS_MAX).unwrap_or(0);
         let (children, parents) = (degrees(table, "children"), degrees(table, "parents"));
         let (Some((below, children)), Some((above, parents))) = (children, parents) else {
             return;
@@ -394,7 +395,6 @@ impl Builder<'_> {
             let reason = "a host has one link, and so one parent";
             return above.complain(reason, format!("begin with 1, {advice}"));
         }
-        let external = table.integer("external", 1..=HOSTS_MAX).unwrap_or(0);
         self.xgft(&below, &children, &parents, "choose smaller counts");
         let tops = Graph::xgft_level(&children, &parents, children.len()) as usize;
         self.external(external as usize, tops);

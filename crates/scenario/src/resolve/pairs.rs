@@ -8,7 +8,7 @@ use sluicegate_policy::{
 };
 
 use super::{network::Network, select};
-use crate::experiment::Tenant;
+use crate::experiment::{Node, Tenant};
 
 /// How senders and receivers are paired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +82,19 @@ pub fn side(
             .filter(|at| super::matches(default, names[*at]))
             .collect(),
     }
+}
+
+/// The rack of each tenant, by id: the switch that its host is linked to.
+pub fn racks(network: &Network, tenants: &[Tenant]) -> Vec<usize> {
+    let mut switches = vec![0; network.hosts.len()];
+    for link in &network.links {
+        if let (Node::Switch(switch), Node::Host(host)) | (Node::Host(host), Node::Switch(switch)) =
+            (link.a, link.b)
+        {
+            switches[host] = switch;
+        }
+    }
+    tenants.iter().map(|tenant| switches[tenant.host]).collect()
 }
 
 /// Whether a switch is named, which is reported. In a graph that may be what was meant to be a host.

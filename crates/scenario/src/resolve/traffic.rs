@@ -4,6 +4,7 @@ mod arrivals;
 mod bulk;
 mod datagrams;
 mod queries;
+mod trace;
 
 use std::{path::Path, time::Duration};
 
@@ -16,7 +17,7 @@ use sluicegate_policy::{
 use super::{Checks, TIMES_ADVICE, complain_of, duration, is_name, network::Network, pairs};
 use crate::{
     cdf::Cdf,
-    experiment::{Load, Tenant, Traffic, TrafficKind},
+    experiment::{Tenant, Traffic, TrafficKind},
 };
 
 /// First port of the first table unless it says otherwise: above what systems listen on, below
@@ -125,7 +126,7 @@ fn read_one(
                 parallel: table.integer("parallel", 1..=64).unwrap_or(2) as u32,
                 class: read_class(name, table),
             },
-            Kind::Trace => read_trace(table, checks.directory)?,
+            Kind::Trace => trace::read(table, checks.directory, network, tenants, &pairs)?,
         },
         pairs,
         start,
@@ -202,6 +203,7 @@ fn read_kind(table: &Table<'_>) -> Option<Kind> {
             "socket_buffer",
             "request",
             "queries",
+            "intra_rack",
         ] {
             table.get(key);
         }
@@ -278,42 +280,6 @@ fn read_messages(name: &str, table: &Table<'_>) -> Option<TrafficKind> {
     })
 }
 
-fn read_trace(table: &Table<'_>, directory: &Path) -> Option<TrafficKind> {
-    let sizes = table.get("sizes");
-    if sizes.is_none() {
-        table.require("sizes", &sizes_advice());
-    }
-    let sizes = sizes.and_then(|item| read_sizes(&item, directory));
-    let max_bytes = table.parse("max_bytes", parse_bytes);
-    let load = read_load(table);
-    let classes = read_classes(table);
-    let sizes = match (sizes?, max_bytes) {
-        (sizes, Some(max)) => sizes.capped(max.max(1)),
-        (sizes, None) => sizes,
-    };
-    Some(TrafficKind::Trace {
-        sizes,
-        load: load?,
-        classes,
-    })
-}
-
-/// `load` or `concurrent`.
-fn read_load(table: &Table<'_>) -> Option<Load> {
-    let concurrent = table.integer("concurrent", 1..=64);
-    if table.get("concurrent").is_some() {
-        table.refuse("load", "with `concurrent` the network decides");
-        return concurrent.map(|count| Load::Concurrent(count as u32));
-    }
-    let load_bps = table.parse("load", parse_rate);
-    if load_bps.is_none() && table.get("load").is_none() {
-        let advice = "give what each sender offers, for example load = \"50Mbit\", \
-            or how many messages it has under way, for example concurrent = 5";
-        table.require("load", advice);
-    }
-    Some(Load::Offered(load_bps?.max(1)))
-}
-
 fn sizes_advice() -> String {
     let names: Vec<_> = Cdf::built_in_names().collect();
     format!("use {} or the path of a `bytes,cdf` file", names.join(", "))
@@ -335,33 +301,6 @@ fn read_sizes(item: &Item<'_>, directory: &Path) -> Option<Cdf> {
         Cdf::parse(&name, &content)
             .map_err(|p| Complaint::new(format!("{}:{}: {}", p.file, p.line, p.reason), p.advice))
     })
-}
-
-/// `classes = { mice = "10KB", elephants = "rest" }`; by default those of the published figures.
-fn read_classes(table: &Table<'_>) -> Vec<(u64, String)> {
-    let Some(classes) = table.table("classes") else {
-        let usual = [(10_000, "small"), (100_000, "medium"), (u64::MAX, "large")];
-        return usual.map(|(bound, name)| (bound, name.to_owned())).into();
-    };
-    let mut bounds = Vec::new();
-    for (name, item) in classes.named() {
-        if !is_name(name) {
-            item.complain(format!("\"{name}\" is no name"), super::NAME_ADVICE);
-        }
-        let bound = item.parse(|text| match text {
-            "rest" => Ok(u64::MAX),
-            bytes => parse_bytes(bytes),
-        });
-        bounds.extend(bound.map(|bound| (bound, name.to_owned())));
-    }
-    bounds.sort();
-    if bounds.last().is_none_or(|(bound, _)| *bound != u64::MAX) {
-        let advice = "end with one for all larger flows, such as large = \"rest\"";
-        classes
-            .item()
-            .complain("the largest flows have no class", advice);
-    }
-    bounds
 }
 
 fn check_ports(item: &Item<'_>, traffic: &Traffic, others: &[Traffic]) {

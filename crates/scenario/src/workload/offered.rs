@@ -54,6 +54,11 @@ fn sender_bps(kind: &TrafficKind) -> Option<f64> {
             load: Load::Offered(bps),
             ..
         } => Some(*bps as f64),
+        TrafficKind::Trace {
+            load: Load::Arrivals(arrivals),
+            sizes,
+            ..
+        } => Some(sizes.mean_bytes() * 8.0 / arrivals.mean_s()),
         _ => None,
     }
 }

@@ -6,21 +6,16 @@ use std::{net::SocketAddr, time::Duration};
 mod arrivals;
 mod datagrams;
 mod queries;
+mod trace;
 
-use super::plan::{self, Arrival, Connections, Plan, Role, Schedule, Span, Transfer};
-use crate::{
-    cdf::Cdf,
-    experiment::{Load, Phase, Tenant, Traffic, TrafficKind, Variant},
-};
+use super::plan::{self, Connections, Plan, Role, Schedule, Span, Transfer};
+use crate::experiment::{Phase, Tenant, Traffic, TrafficKind, Variant};
 use anyhow::{Context, bail};
 use rand::{RngExt, seq::SliceRandom};
 use rand_pcg::Pcg64;
 
 /// Largest number of arrivals that one sender of a trace may have; a plan stays below about 100 MB.
 const MAX_ARRIVALS: f64 = 2e6;
-
-/// Messages that each sender of a closed loop draws before it begins again.
-const TRANSFERS: usize = 10_000;
 
 /// Largest width of a bin of the goodput series; a short run has at least so many.
 const SERIES_INTERVAL: Duration = Duration::from_millis(50);
@@ -196,16 +191,7 @@ impl Planner<'_> {
                 parallel,
                 class,
             } => self.shuffle(*bytes, *parallel, class),
-            TrafficKind::Trace {
-                sizes,
-                load: Load::Offered(load_bps),
-                classes,
-            } => return self.trace(sizes, *load_bps, classes),
-            TrafficKind::Trace {
-                sizes,
-                load: Load::Concurrent(parallel),
-                classes,
-            } => self.closed_trace(sizes, *parallel, classes),
+            TrafficKind::Trace { .. } => return self.trace(),
         }
         Ok(())
     }
@@ -386,84 +372,6 @@ impl Planner<'_> {
         self.message_sinks(&classes);
     }
 
-    fn trace(
-        &mut self,
-        sizes: &Cdf,
-        load_bps: u64,
-        classes: &[(u64, String)],
-    ) -> anyhow::Result<()> {
-        let names: Vec<String> = classes.iter().map(|(_, name)| name.clone()).collect();
-        for sender in distinct(self.flows.iter().map(|flow| flow.from)) {
-            let peers = self.flows.iter().filter(|flow| flow.from == sender).count() as u32;
-            let arrivals = self.arrivals(sizes, load_bps, classes, peers)?;
-            self.message_source(
-                sender,
-                Schedule::Open { arrivals },
-                Connections::Pool,
-                &names,
-            );
-        }
-        self.message_sinks(&names);
-        Ok(())
-    }
-
-    /// Sizes and peers by lot, the next message when one is complete.
-    fn closed_trace(&mut self, sizes: &Cdf, parallel: u32, classes: &[(u64, String)]) {
-        let names: Vec<String> = classes.iter().map(|(_, name)| name.clone()).collect();
-        for sender in distinct(self.flows.iter().map(|flow| flow.from)) {
-            let peers = self.flows.iter().filter(|flow| flow.from == sender).count() as u32;
-            let transfers = (0..TRANSFERS).map(|_| {
-                let bytes = sizes.sample(self.rng.random::<f64>()).max(1);
-                Transfer {
-                    peer: self.rng.random_range(0..peers),
-                    bytes,
-                    class: class_of(bytes, classes),
-                }
-            });
-            let schedule = Schedule::Closed {
-                transfers: transfers.collect(),
-                parallel,
-            };
-            self.message_source(sender, schedule, Connections::Pool, &names);
-        }
-        self.message_sinks(&names);
-    }
-
-    /// Poisson arrivals whose mean size times rate is the load; each goes to a peer drawn uniformly.
-    fn arrivals(
-        &mut self,
-        sizes: &Cdf,
-        load_bps: u64,
-        classes: &[(u64, String)],
-        peers: u32,
-    ) -> anyhow::Result<Vec<Arrival>> {
-        let span = self.span();
-        let per_ns = load_bps as f64 / 8.0 / sizes.mean_bytes() / 1e9;
-        let expected = per_ns * span.end_ns.saturating_sub(span.begin_ns) as f64;
-        if !per_ns.is_finite() || per_ns <= 0.0 || expected > MAX_ARRIVALS {
-            bail!(
-                "{expected:.0} arrivals per sender; between 1 and {MAX_ARRIVALS:.0} can be run: change load, sizes or duration"
-            );
-        }
-        let mut arrivals = Vec::with_capacity(expected as usize + 16);
-        let mut at_ns = span.begin_ns as f64;
-        loop {
-            at_ns += -f64::ln(1.0 - self.rng.random::<f64>()) / per_ns;
-            if at_ns >= span.end_ns as f64 {
-                return Ok(arrivals);
-            }
-            let bytes = sizes.sample(self.rng.random::<f64>()).max(1);
-            let class = class_of(bytes, classes);
-            let peer = self.rng.random_range(0..peers);
-            arrivals.push(Arrival {
-                at_ns: at_ns as u64,
-                peer,
-                bytes,
-                class,
-            });
-        }
-    }
-
     fn message_source(
         &mut self,
         sender: usize,
@@ -498,12 +406,6 @@ impl Planner<'_> {
             );
         }
     }
-}
-
-/// Index of the first class whose bound is larger.
-fn class_of(bytes: u64, classes: &[(u64, String)]) -> u16 {
-    let fitting = classes.iter().position(|(bound, _)| bytes < *bound);
-    fitting.unwrap_or(classes.len().saturating_sub(1)) as u16
 }
 
 /// Each value once, in order of first appearance.

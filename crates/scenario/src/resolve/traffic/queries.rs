@@ -4,9 +4,13 @@ use std::{collections::BTreeMap, path::Path};
 
 use sluicegate_policy::{table::Table, units::parse_bytes};
 
-use super::{Network, arrivals, pairs::side, read_bytes};
+use super::{
+    Network, arrivals,
+    pairs::{racks, side},
+    read_bytes,
+};
 use crate::{
-    experiment::{Node, Tenant, TrafficKind},
+    experiment::{Tenant, TrafficKind},
     workload::plan::Connections,
 };
 
@@ -74,11 +78,11 @@ fn read_sides(
     }
     let aggregators = side(table, "from", network.senders, network, tenants);
     let servers = side(table, "to", network.receivers, network, tenants);
+    let is_server = |tenant: &usize| !aggregators.contains(tenant);
     let mut by_switch: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-    for server in servers.into_iter().filter(|one| !aggregators.contains(one)) {
-        if let Some(switch) = switch_of(network, tenants[server].host) {
-            by_switch.entry(switch).or_default().push(server);
-        }
+    let racks = racks(network, tenants);
+    for server in servers.into_iter().filter(is_server) {
+        by_switch.entry(racks[server]).or_default().push(server);
     }
     if by_switch.is_empty() && !aggregators.is_empty() {
         table
@@ -86,18 +90,6 @@ fn read_sides(
             .complain("nobody is left to be asked", SIDES_ADVICE);
     }
     (aggregators, by_switch.into_values().collect())
-}
-
-fn switch_of(network: &Network, host: usize) -> Option<usize> {
-    network
-        .links
-        .iter()
-        .find_map(|link| match (link.a, link.b) {
-            (Node::Switch(switch), Node::Host(near)) | (Node::Host(near), Node::Switch(switch)) => {
-                (near == host).then_some(switch)
-            }
-            _ => None,
-        })
 }
 
 fn pairs(aggregators: &[usize], racks: &[Vec<usize>]) -> Vec<(usize, usize)> {

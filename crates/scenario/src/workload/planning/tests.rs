@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
-use crate::experiment::{Host, LabOptions, SimOptions, TcpOptions, TenantKind};
+use crate::{
+    cdf::Cdf,
+    experiment::{Host, LabOptions, Load, SimOptions, TcpOptions, TenantKind},
+    workload::plan::Arrival,
+};
 
 use super::*;
 
@@ -60,6 +64,7 @@ fn trace(load_bps: u64) -> TrafficKind {
         sizes,
         load: Load::Offered(load_bps),
         classes: vec![(10_000, "small".into()), (u64::MAX, "large".into())],
+        intra_rack: None,
     }
 }
 
