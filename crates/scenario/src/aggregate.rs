@@ -152,6 +152,12 @@ fn merge_flow(all: &[&FlowResult]) -> FlowResult {
         retransmits: sums(all, |flow| flow.retransmits),
         timeouts: sums(all, |flow| flow.timeouts),
         srtt_us: medians(all, |flow| flow.srtt_us),
+        cwnd_max_bytes: all
+            .iter()
+            .map(|flow| flow.cwnd_max_bytes)
+            .max()
+            .unwrap_or(0),
+        cwnd_cuts: sums(all, |flow| flow.cwnd_cuts),
         stalled_us: all.iter().map(|flow| flow.stalled_us).fold(0.0, f64::max),
         datagrams: merge_datagrams(all),
         ..all[0].clone()

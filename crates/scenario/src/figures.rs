@@ -3,7 +3,7 @@
 //! | figure | meaning |
 //! |---|---|
 //! | `goodput_bps.(sum\|mean\|jain\|max)` | over bulk flows |
-//! | `flows.TENANT.FIELD`, `traffic.TABLE.FIELD`, `flows.all.FIELD` | `goodput_bps`, `retransmits`, `timeouts`, `count`, `socket_drops` summed, `srtt_us`, `jain`, `loss` (of datagrams) and `stalled_us` (the longest) over the flows of a sending tenant or a traffic table |
+//! | `flows.TENANT.FIELD`, `traffic.TABLE.FIELD`, `flows.all.FIELD` | `goodput_bps`, `retransmits`, `timeouts`, `count`, `socket_drops` summed, `srtt_us`, `jain`, `loss` (of datagrams) `cwnd_cuts` summed, `stalled_us` and `cwnd_max_bytes` (the largest) over the flows of a sending tenant or a traffic table |
 //! | `rtt_us.(count\|p50\|p99\|p999\|max)` | of the ping-pong probes |
 //! | `fct_us.CLASS.(count\|mean\|p50\|p99\|p999\|missed)` | of a class of flows; `missed` is the fraction beyond the deadline |
 //! | `intervals.NAME.goodput_bps.(sum\|mean\|jain\|max)` | over bulk flows that were active throughout the interval |
@@ -108,6 +108,8 @@ const FLOW: &[&str] = &[
     "srtt_us",
     "jain",
     "stalled_us",
+    "cwnd_max_bytes",
+    "cwnd_cuts",
     "loss",
     "socket_drops",
 ];
@@ -386,6 +388,10 @@ fn flows_value(flows: &[&FlowResult], field: &str) -> Option<f64> {
         "retransmits" => values(|f| f.retransmits as f64).iter().sum(),
         "timeouts" => values(|f| f.timeouts as f64).iter().sum(),
         "jain" => stats::jain(&values(|f| f.goodput_bps)),
+        "cwnd_max_bytes" => values(|f| f.cwnd_max_bytes as f64)
+            .into_iter()
+            .fold(0.0, f64::max),
+        "cwnd_cuts" => values(|f| f.cwnd_cuts as f64).iter().sum(),
         "stalled_us" => values(|f| f.stalled_us).into_iter().fold(0.0, f64::max),
         "loss" => loss(flows)?,
         "socket_drops" => datagrams(flows, |d| d.socket_drops)?,

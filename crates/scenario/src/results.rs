@@ -141,6 +141,12 @@ pub struct FlowResult {
     /// multiple of the series' interval, rounded down.
     #[serde(default)]
     pub stalled_us: f64,
+    /// Largest congestion window seen over the whole run; 0 = none was.
+    #[serde(default)]
+    pub cwnd_max_bytes: u64,
+    /// Times that the congestion window, looked at now and then, had fallen by a quarter or more.
+    #[serde(default)]
+    pub cwnd_cuts: u64,
     /// What became of datagrams; absent of TCP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub datagrams: Option<Datagrams>,

@@ -120,6 +120,9 @@ pub struct Config {
     pub small_queues: bool,
     /// cwnd starts anew after an idle RTO (RFC 5681 4.1).
     pub restart_after_idle: bool,
+    /// cwnd grows as long as it is no larger than the peer's window, however little of it is used (FreeBSD 9,
+    /// `cc_ack_received`); else growth is earned by a window in use (RFC 7661).
+    pub grows_unused: bool,
     /// What connections learn of a peer is kept for the next ones: see [`crate::Cache`].
     pub cache: bool,
     /// The threshold is kept as well (Linux: `tcp_no_ssthresh_metrics_save = 0`, not its default).
@@ -177,6 +180,7 @@ impl Config {
             pacing: false,
             small_queues: false,
             restart_after_idle: true,
+            grows_unused: false,
             cache: true,
             cache_ssthresh: false,
             ignore_window: false,
@@ -201,6 +205,7 @@ impl Config {
             frto: false,
             minshall: false,
             ignore_duplicates_after_mark: true,
+            grows_unused: true,
             cache_ssthresh: true,
             delayed_ack: DelayedAck {
                 segments: 2,

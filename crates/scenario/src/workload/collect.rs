@@ -175,11 +175,23 @@ fn flow_results(variant: &Variant, flows: &[Flow], reports: &[Report]) -> Vec<Fl
                 timeouts: sent.and_then(|sender| sender.timeouts).unwrap_or(0),
                 srtt_us: sent.map_or(0.0, |sender| sender.srtt_us as f64),
                 datagrams: datagrams(reports, flow),
+                cwnd_max_bytes: sent.map_or(0, |sent| cwnd_max_bytes(&sent.cwnd)),
+                cwnd_cuts: sent.map_or(0, |sent| cwnd_cuts(&sent.cwnd)),
                 stalled_us: receiver(reports, flow)
                     .map_or(0.0, |got| stalled_us(variant, &got.series)),
             }
         })
         .collect()
+}
+
+fn cwnd_max_bytes(cwnd: &[(f64, u64)]) -> u64 {
+    cwnd.iter().map(|&(_, bytes)| bytes).max().unwrap_or(0)
+}
+
+/// The teeth of a saw.
+fn cwnd_cuts(cwnd: &[(f64, u64)]) -> u64 {
+    let fell = |pair: &&[(f64, u64)]| pair[1].1 * 4 <= pair[0].1 * 3;
+    cwnd.windows(2).filter(fell).count() as u64
 }
 
 /// The longest run of empty bins between two that are not, within the measured window.

@@ -15,8 +15,12 @@ const CONNECT: u64 = 0;
 const OFFER: u64 = 1;
 const SAMPLE: u64 = 2;
 
-/// What the application writes at a time, in bytes.
-const CHUNK_BYTES: u64 = 16 << 10;
+/// What the application writes at a time, in bytes: a segment with timestamps, so that what is offered is as even as
+/// packets can be.
+const CHUNK_BYTES: u64 = 1_448;
+
+/// Flows that begin at once do not write at once: 2^32 divided by the golden ratio.
+const SPREAD: u32 = 0x9e37_79b9;
 
 /// The sending end.
 pub struct Source {
@@ -82,7 +86,11 @@ impl Source {
         if self.written_bytes == self.total_bytes {
             return io.net.close(end);
         }
-        let next = (self.written_bytes + CHUNK_BYTES).min(self.total_bytes);
+        let chunk_bytes = match self.written_bytes {
+            0 => 1 + u64::from(self.flow.wrapping_mul(SPREAD)) % CHUNK_BYTES,
+            _ => CHUNK_BYTES,
+        };
+        let next = (self.written_bytes + chunk_bytes).min(self.total_bytes);
         if let Some(at_ns) = phases::offered_at_ns(&self.phases, self.span, next) {
             io.alarm(at_ns, OFFER);
         }

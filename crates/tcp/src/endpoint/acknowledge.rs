@@ -281,6 +281,9 @@ impl Endpoint {
     /// Growth is earned by a window in use (RFC 7661; the test is Linux's): it was full at some time in
     /// this round, or in slow start more than half full.
     fn window_used(&self) -> bool {
+        if self.config.grows_unused {
+            return u64::from(self.cc.cwnd) <= self.snd_wnd();
+        }
         let slow_start = self.cc.cwnd < self.cc.ssthresh;
         self.peak == FULL || (slow_start && self.cc.cwnd / 2 < self.peak)
     }
