@@ -433,6 +433,13 @@ impl Plan<'_> {
         order
     }
 
+    /// Room for a queue where those of a disc come closest to each other, at their full ends.
+    fn narrowest(&self, shapes: &[Shape]) -> f64 {
+        let discs = shapes.iter().zip(&self.adjacent).filter(|(it, _)| it.round);
+        let rooms = discs.map(|(it, near)| 0.8 * TAU * 0.2 * it.w / near.len().max(2) as f64);
+        rooms.fold(f64::MAX, f64::min)
+    }
+
     /// Gives links their ports.
     fn finish(
         &self,
@@ -443,6 +450,7 @@ impl Plan<'_> {
         side: impl Fn(usize, usize) -> Side,
     ) -> Layout {
         let apart = (pitch * 0.2).clamp(1.6, 4.0);
+        let bar_width = places::rounded((pitch * 0.5).min(self.narrowest(shapes)).clamp(2.5, 10.0));
         let ports = places::ports(shapes, &self.network.links, side);
         let mut ways = Vec::with_capacity(2 * self.network.links.len());
         for (&(a, b), ends) in self.network.links.iter().zip(&ports) {
@@ -452,7 +460,7 @@ impl Plan<'_> {
                     to,
                     line: places::beside([near.at, far.at], apart).map(places::rounded),
                     bar: near.bar().map(places::rounded),
-                    bar_width: places::rounded((pitch * 0.5).clamp(3.5, 10.0)),
+                    bar_width,
                 });
             }
         }
