@@ -198,8 +198,8 @@ fn captures_and_traces_lie_beside_the_results() {
 
 #[test]
 fn a_film_lies_beside_the_results_and_moves_in_the_report() {
-    let scenario = Scratch::new("filmed.toml", TINY);
-    let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("filmed");
+    let scenario = Scratch::new("moving.toml", TINY);
+    let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("moving");
     let _ = fs::remove_dir_all(&out);
     let files = ["run", scenario.path(), "--out", out.to_str().unwrap()];
     let run = sluicegate(&[&files[..], &["--film", "--film-interval", "1ms"]].concat());
