@@ -184,18 +184,7 @@ impl<F> Default for Ports<F> {
 impl<F: Frame> Ports<F> {
     /// Adds an idle port; returns its number. `seed` makes RED's choices, jitter and impairments.
     pub fn add(&mut self, config: PortConfig, seed: u64) -> usize {
-        let known = self.classes.iter().position(|class| class.config == config);
-        let class = known.unwrap_or_else(|| {
-            let rate_bps = u128::from(config.rate_bps.max(1));
-            let ps_per_byte = (u128::from(8 * PS_PER_S) << 16) / rate_bps;
-            self.classes.push(Class {
-                config,
-                ps_per_byte_q16: u64::try_from(ps_per_byte).unwrap_or(u64::MAX),
-                is_wire: config.jitter_ps | config.jitter_mean_ps | config.burst_ps == 0,
-                harmless_bytes: config.limit_bytes.min(config.aqm.harmless_bytes()),
-            });
-            self.classes.len() - 1
-        });
+        let class = self.class(config);
         self.hot.push(Hot {
             first: NIL,
             last: NIL,
@@ -205,7 +194,7 @@ impl<F: Frame> Ports<F> {
             free_ps: 0,
             accepted: 0,
             accepted_bytes: 0,
-            class: class as u16,
+            class,
             unusual: 0,
         });
         self.cold.push(Cold {
@@ -219,6 +208,29 @@ impl<F: Frame> Ports<F> {
             impaired: None,
         });
         self.hot.len() - 1
+    }
+
+    /// The number of ports made like this one.
+    fn class(&mut self, config: PortConfig) -> u16 {
+        let known = self.classes.iter().position(|class| class.config == config);
+        let class = known.unwrap_or_else(|| {
+            let rate_bps = u128::from(config.rate_bps.max(1));
+            let ps_per_byte = (u128::from(8 * PS_PER_S) << 16) / rate_bps;
+            self.classes.push(Class {
+                config,
+                ps_per_byte_q16: u64::try_from(ps_per_byte).unwrap_or(u64::MAX),
+                is_wire: config.jitter_ps | config.jitter_mean_ps | config.burst_ps == 0,
+                harmless_bytes: config.limit_bytes.min(config.aqm.harmless_bytes()),
+            });
+            self.classes.len() - 1
+        });
+        class as u16
+    }
+
+    /// What comes from now on leaves at this rate, in bits per second; what waits already leaves when it would have.
+    pub fn set_rate(&mut self, port: usize, rate_bps: u64) {
+        let config = self.classes[usize::from(self.hot[port].class)].config;
+        self.hot[port].class = self.class(PortConfig { rate_bps, ..config });
     }
 
     /// Somebody else looks after this port's far end and is handed every frame ([`Offer::Away`],

@@ -105,6 +105,7 @@ fn simulated(action: &Action) -> Option<&'static str> {
         Action::LinkDown(_) => Some("link_down"),
         Action::LinkUp(_) => Some("link_up"),
         Action::Impair { .. } => Some("impair"),
+        Action::LinkRate { .. } => Some("slow_link"),
         Action::Pause(_) | Action::Resume(_) => Some("pause_host"),
         Action::PauseStorm(_) | Action::EndPauseStorm(_) => Some("pause_storm"),
         Action::Babble(_) | Action::EndBabble(_) => Some("babble"),

@@ -605,6 +605,13 @@ pub enum Action {
         /// What changes.
         change: ImpairmentChange,
     },
+    /// These links send at another rate, in both directions.
+    LinkRate {
+        /// Link ids.
+        links: Vec<usize>,
+        /// In bits per second.
+        rate_bps: u64,
+    },
     /// These hosts stand still: they send nothing, and what arrives waits.
     Pause(Vec<usize>),
     /// They go on, with what has arrived first.
@@ -761,6 +768,11 @@ impl Variant {
         let scale = |rate: &mut u64| *rate = ((*rate as f64 * factor) as u64).max(1);
         for link in &mut self.links {
             scale(&mut link.rate_bps);
+        }
+        for event in &mut self.events {
+            if let Action::LinkRate { rate_bps, .. } = &mut event.action {
+                scale(rate_bps);
+            }
         }
         for traffic in &mut self.traffic {
             // At half the rate everything takes twice as long.

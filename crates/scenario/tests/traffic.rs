@@ -3,7 +3,7 @@
 use std::{path::Path, time::Duration};
 
 use sluicegate_scenario::{
-    experiment::{Arrivals, Load, Pace, Phase, Sizes, TrafficKind, Variant},
+    experiment::{Action, Arrivals, Load, Pace, Phase, Sizes, TrafficKind, Variant},
     file::{self, Options},
     workload::{
         self,
@@ -358,4 +358,31 @@ fn traces_that_make_no_sense_are_refused_where_they_are_said() {
         panic!()
     };
     assert_eq!(load, &Load::Arrivals(Arrivals::Fixed { interval_s: 1e-3 }));
+}
+
+#[test]
+fn a_slow_link_has_its_rate_again_when_its_time_is_over() {
+    let event = |keys: &str| {
+        format!(
+            "[traffic.b]\nkind = 'bulk'\n[[event]]\nat = '1s'\nfor = '2s'\nslow_link = {{ {keys} }}\n"
+        )
+    };
+    let variant = one(&event("links = ['left-*'], rate = '10Mbit'"));
+    let events: Vec<_> = variant
+        .events
+        .iter()
+        .map(|event| (event.at.as_secs(), &event.action))
+        .collect();
+    let rate = |links: Vec<usize>, rate_bps| Action::LinkRate { links, rate_bps };
+    let expected = [
+        (1, &rate(vec![0, 1], 10_000_000)),
+        (3, &rate(vec![0], 1_000_000_000)),
+        (3, &rate(vec![1], 1_000_000_000)),
+    ];
+    assert_eq!(events, expected);
+    let text = refusal(&event("rate = '10Mbit'"));
+    assert!(
+        text.contains("t.toml:9:13: event[0].slow_link: `links` is missing"),
+        "{text}"
+    );
 }

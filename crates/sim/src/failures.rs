@@ -70,6 +70,13 @@ impl Net {
         }
     }
 
+    /// What comes to a link from now on leaves at this rate, in both directions.
+    pub fn set_rate(&mut self, link: usize, rate_bps: u64) {
+        for port in [2 * link, 2 * link + 1] {
+            self.ports.set_rate(port, rate_bps);
+        }
+    }
+
     /// A packet has crossed an impaired link.
     pub(crate) fn arrive_impaired(&mut self, port: PortId, packet: Handle) {
         let now_ps = self.now_ps();

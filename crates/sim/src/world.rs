@@ -277,6 +277,9 @@ impl<'a> Run<'a> {
             Action::Impair { links, change } => self.on_links(links, |net, link| {
                 net.impair(link, |before| change.of(before));
             }),
+            Action::LinkRate { links, rate_bps } => {
+                self.on_links(links, |net, link| net.set_rate(link, *rate_bps));
+            }
             Action::Pause(hosts) => self.on_hosts(hosts, Net::pause),
             Action::Resume(hosts) => self.on_hosts(hosts, Net::resume),
             Action::PauseStorm(hosts) => self.on_hosts(hosts, |net, host| net.storm(host, true)),

@@ -231,6 +231,8 @@ fn tshark(file: &Path, filter: &str, fields: &[&str]) -> Vec<Vec<String>> {
         "tcp.check_checksum:TRUE",
         "-o",
         "ip.check_checksum:TRUE",
+        "-o",
+        "udp.check_checksum:TRUE",
     ]);
     command.args(["-T", "fields"]);
     for field in fields {
@@ -561,4 +563,29 @@ fn a_notification_is_laid_out_as_802_1q_has_it() {
     .concat();
     assert_eq!(bytes[..expected.len()], expected);
     assert_eq!(bytes.len(), 60);
+}
+
+#[test]
+fn datagrams_are_read_by_wireshark() {
+    for (ip, fields) in [("4", "ip.checksum.status"), ("6", "ipv6.plen")] {
+        let scenario = format!(
+            "warmup = '0s'\nduration = '20ms'\n[network]\ntopology = 'dumbbell'\npairs = 1\nip = {ip}\n\
+            [traffic.u]\nkind = 'datagrams'\nburst = '5001B'\ninterval = '2ms'\narrivals = 'fixed'\nbytes = '1000B'\n"
+        );
+        let directory = capture_of(&scenario, &format!("datagrams{ip}"), &["s1"], 65_535);
+        let file = directory.join("base/s1.pcapng");
+        let rows = tshark(
+            &file,
+            "udp.dstport == 10000",
+            &["udp.checksum.status", "udp.length", "_ws.malformed", fields],
+        );
+        // Bursts of five datagrams and a byte.
+        assert_eq!(rows.len(), 60);
+        assert_eq!(rows.len(), count(&file, "frame"));
+        for (number, row) in rows.iter().enumerate() {
+            let length = if number % 6 == 5 { 9 } else { 1_008 };
+            let field = if ip == "4" { 1 } else { length };
+            assert_eq!(row, &["1", &length.to_string(), "", &field.to_string()]);
+        }
+    }
 }

@@ -208,3 +208,28 @@ fn external_aggregators_ask_a_tree_over_its_topmost_switches() {
     assert!(link("a1>x1").sent_bytes > 10 * 2 * 20_000);
     assert!(link("a2>x2").sent_bytes > 10 * 2 * 20_000 - 80_000);
 }
+
+#[test]
+fn a_slow_link_is_slow_for_its_time() {
+    let results = run(&format!(
+        "{}[traffic.u]\nkind = 'datagrams'\nrate = '80Mbit'\n\
+        [[event]]\nat = '200ms'\nfor = '300ms'\nslow_link = {{ links = ['left-right'], rate = '20Mbit' }}\n",
+        PAIR.replace("pairs = 1", "pairs = 1\nqueue = '20KB'")
+    ));
+    let series = &results[0].samples.series;
+    let goodput = series.iter().find(|one| one.name == "0 s1>r1").unwrap();
+    let mean_bps = |from_s: f64, to_s: f64| {
+        let points = goodput
+            .points
+            .iter()
+            .filter(|point| (from_s..to_s).contains(&point.0));
+        let values: Vec<f64> = points.map(|point| point.1).collect();
+        values.iter().sum::<f64>() / values.len() as f64
+    };
+    let within =
+        |value: f64, expected: f64| assert!((value / expected - 1.0).abs() < 0.03, "{value}");
+    within(mean_bps(0.05, 0.2), 80e6);
+    within(mean_bps(0.25, 0.5), 20e6 * 1472.0 / 1514.0);
+    // What waited leaves at the rate at which it came.
+    within(mean_bps(0.55, 1.0), 80e6);
+}

@@ -108,6 +108,9 @@ fn read_deed(table: &Table<'_>, network: &Network, tenants: &[Tenant]) -> Option
         table
             .table("impair")
             .map(|table| read_impair(table, network)),
+        table
+            .table("slow_link")
+            .map(|table| read_slow_link(table, network)),
         hosts("pause_host").map(|hosts| Deed {
             end: Some(vec![Action::Resume(hosts.clone())]),
             action: Action::Pause(hosts),
@@ -128,8 +131,8 @@ fn read_deed(table: &Table<'_>, network: &Network, tenants: &[Tenant]) -> Option
     if let (Some(deed), None) = (deeds.next(), deeds.next()) {
         return Some(deed);
     }
-    let advice = "give one of `detach`, `bleach_ecn`, `link_down`, `link_up`, `impair`, `pause_host`, `pause_storm`, `babble`, `slow_receiver`, \
-                  for example link_down = [\"left-right\"]";
+    let advice = "give one of `detach`, `bleach_ecn`, `link_down`, `link_up`, `impair`, `slow_link`, `pause_host`, `pause_storm`, `babble`, \
+                  `slow_receiver`, for example link_down = [\"left-right\"]";
     table.item().complain("an event does one thing", advice);
     None
 }
@@ -153,6 +156,32 @@ fn read_impair(table: Table<'_>, network: &Network) -> Deed {
     Deed {
         end: Some(end.collect()),
         action: Action::Impair { links, change },
+    }
+}
+
+fn read_slow_link(table: Table<'_>, network: &Network) -> Deed {
+    let links = match table.get("links") {
+        Some(item) => read_links(&item, network),
+        None => {
+            table.require("links", "say which, for example links = [\"left-right\"]");
+            Vec::new()
+        }
+    };
+    let rate_bps = read_rate(&table, "rate");
+    if rate_bps.is_none() && table.get("rate").is_none() {
+        table.require("rate", "for example rate = \"100Mbit\"");
+    }
+    table.close();
+    let end = links.iter().map(|&link| Action::LinkRate {
+        links: vec![link],
+        rate_bps: network.links[link].rate_bps,
+    });
+    Deed {
+        end: Some(end.collect()),
+        action: Action::LinkRate {
+            links,
+            rate_bps: rate_bps.unwrap_or(1),
+        },
     }
 }
 
