@@ -380,6 +380,20 @@ fn a_slow_link_has_its_rate_again_when_its_time_is_over() {
         (3, &rate(vec![1], 1_000_000_000)),
     ];
     assert_eq!(events, expected);
+    let text = refusal(&event("links = ['left-*'], rate = '2Gbit'"));
+    assert!(
+        text.contains("event[0].slow_link.rate: is above the rate"),
+        "{text}"
+    );
+    let text = parse(&format!(
+        "{PAIR}[network.cee]\n{}",
+        event("links = ['left-*'], rate = '1Mbit'")
+    ));
+    let text = text.unwrap_err();
+    assert!(
+        text.contains("t.toml:10:13: event[0].slow_link: a switch that forwards"),
+        "{text}"
+    );
     let text = refusal(&event("rate = '10Mbit'"));
     assert!(
         text.contains("t.toml:9:13: event[0].slow_link: `links` is missing"),

@@ -233,3 +233,25 @@ fn a_slow_link_is_slow_for_its_time() {
     // What waited leaves at the rate at which it came.
     within(mean_bps(0.55, 1.0), 80e6);
 }
+
+#[test]
+fn where_nothing_is_lost_datagrams_wait_for_a_slow_link_in_their_socket() {
+    let results = run(&format!(
+        "{}[network.cee]\nforwarding = 'store-and-forward'\n[network.cee.pfc]\npriorities = [3]\n\
+        [traffic.u]\nkind = 'datagrams'\nrate = '80Mbit'\npriority = 3\nsocket_buffer = '50KB'\n\
+        [[event]]\nat = '200ms'\nfor = '300ms'\nslow_link = {{ links = ['right-r1'], rate = '20Mbit' }}\n",
+        PAIR.replace("[sim]\njitter = '0us'\n", "")
+    ));
+    let counted = datagrams(&results[0], 0);
+    assert_eq!(counted.lost, 0, "{counted:?}");
+    // What 300 ms offer beyond what the slow link carries, less what waits on the way.
+    let excess_bytes = 0.3 * (80e6 - 20e6 * 1472.0 / 1514.0) / 8.0;
+    let waits = excess_bytes - counted.socket_dropped_bytes as f64;
+    assert!((50e3..700e3).contains(&waits), "{waits} {counted:?}");
+    let drops: u64 = results[0]
+        .links
+        .iter()
+        .flat_map(|link| link.drops.values())
+        .sum();
+    assert_eq!(drops, 0);
+}

@@ -201,6 +201,25 @@ impl Cee {
         time_ps(bytes, class.ps_per_byte_q16)
     }
 
+    /// What a port sends from now on it sends at this rate, in bits per second; no faster than what it was made with, of
+    /// which the room for what comes after a pause is made. Not where frames are forwarded before their end is there.
+    pub fn set_rate(&mut self, port: PortId, rate_bps: u64) {
+        debug_assert!(
+            !self.config.cut_through,
+            "a header would come before its frame"
+        );
+        let class = Class {
+            ps_per_byte_q16: ps_per_byte_q16(rate_bps.min(self.specs[port as usize].rate_bps)),
+            ..self.classes[usize::from(self.ports[port as usize].class)]
+        };
+        let known = self.classes.iter().position(|known| *known == class);
+        let class = known.unwrap_or_else(|| {
+            self.classes.push(class);
+            self.classes.len() - 1
+        });
+        self.ports[port as usize].class = class as u16;
+    }
+
     /// The owner is asked to call [`Cee::transmit`] at this time, unless it will do so earlier.
     #[inline]
     pub(super) fn arm(&mut self, port: PortId, at_ps: u64) {

@@ -168,8 +168,19 @@ fn read_slow_link(table: Table<'_>, network: &Network) -> Deed {
         }
     };
     let rate_bps = read_rate(&table, "rate");
-    if rate_bps.is_none() && table.get("rate").is_none() {
-        table.require("rate", "for example rate = \"100Mbit\"");
+    match table.get("rate") {
+        None => table.require("rate", "for example rate = \"100Mbit\""),
+        Some(item) => {
+            let mut own_bps = links.iter().map(|link| network.links[*link].rate_bps);
+            if own_bps.any(|own_bps| rate_bps.is_some_and(|rate_bps| rate_bps > own_bps)) {
+                item.complain("is above the rate of such a link", "a slow link is slower");
+            }
+        }
+    }
+    if network.cee.as_ref().is_some_and(|cee| cee.cut_through) {
+        let reason = "a switch that forwards frames by their header cannot wait for their end";
+        let advice = "set `forwarding = \"store-and-forward\"` in [network.cee]";
+        table.item().complain(reason, advice);
     }
     table.close();
     let end = links.iter().map(|&link| Action::LinkRate {
