@@ -538,6 +538,28 @@ mod tests {
     }
 
     #[test]
+    fn loss_is_of_datagrams_alone() {
+        let mut measured = variant();
+        let counted = |lost_bytes, received_bytes| Datagrams {
+            lost_bytes,
+            received_bytes,
+            socket_drops: 4,
+            ..Datagrams::default()
+        };
+        measured.flows[1].datagrams = Some(counted(10, 30));
+        measured.flows[2].datagrams = Some(counted(0, 60));
+        let value = |name: &str| Figure::parse(name).unwrap().value(&[measured.clone()]);
+        assert_eq!(value("v.flows.s1.loss"), Some(0.25));
+        assert_eq!(value("v.flows.all.loss"), Some(0.1));
+        assert_eq!(value("v.traffic.mice.socket_drops"), Some(4.0));
+        assert_eq!(variant().flows.len(), 3);
+        assert_eq!(
+            super::loss(&variant().flows.iter().collect::<Vec<_>>()),
+            None
+        );
+    }
+
+    #[test]
     fn what_was_not_measured_is_none_not_zero() {
         assert_eq!(value("v.rtt_us.p50"), None);
         assert_eq!(value("v.fct_us.mice.p50"), None);
