@@ -261,6 +261,14 @@ impl Engine {
         hosts.flat_map(of_host).collect()
     }
 
+    /// Whether somebody has done all for which the run lasts, and so has everybody else of whom that can be said.
+    pub fn is_complete(&self) -> bool {
+        let mut complete = self.parts.iter().flat_map(|part| part.cast.complete());
+        complete
+            .next()
+            .is_some_and(|first| first && complete.all(|is| is))
+    }
+
     /// See [`Net::account`].
     ///
     /// # Errors

@@ -188,6 +188,9 @@ impl<'a> Run<'a> {
                 Stop::Sample => {
                     self.sample();
                     self.look_for_deadlock();
+                    if self.is_complete() {
+                        break;
+                    }
                 }
                 Stop::Trace => {
                     if let Some((traces, _)) = &mut self.traces {
@@ -208,6 +211,21 @@ impl<'a> Run<'a> {
             capture.finish(end_ps)?;
         }
         Ok(self.outcome(&before))
+    }
+
+    /// Whether all is measured for which the run lasts.
+    fn is_complete(&self) -> bool {
+        self.engine.now_ps() > ps(self.variant.warmup) && self.engine.is_complete()
+    }
+
+    /// The variant as it was run: shorter if all was complete before its end.
+    fn as_run(&self) -> Variant {
+        let measured_ps = self.engine.now_ps() - ps(self.variant.warmup);
+        let measured = Duration::from_nanos(measured_ps / 1_000);
+        Variant {
+            duration: measured.min(self.variant.duration),
+            ..self.variant.clone()
+        }
     }
 
     /// What happens at fixed times, in order.
@@ -356,9 +374,16 @@ impl<'a> Run<'a> {
         let adapters = self.adapters.iter().zip(of_adapters);
         let adapters = adapters.map(|at| result(&mut self.engine, at));
         links.extend(adapters.filter(has_troubles));
+        let as_run = self.as_run();
+        let ended = (as_run.duration < self.variant.duration).then(|| {
+            let (name, measured) = (&as_run.name, as_run.duration);
+            format!(
+                "{name}: ended after {measured:?} of measured time, when all queries were complete"
+            )
+        });
         let reports = self.engine.reports();
         let mut result = collect::result(Seen {
-            variant: self.variant,
+            variant: &as_run,
             flows: &self.flows,
             reports: &reports,
             links,
@@ -378,7 +403,7 @@ impl<'a> Run<'a> {
             .collect();
         Outcome {
             result,
-            conditions: conditions(&reports),
+            conditions: conditions(&reports, ended),
         }
     }
 }
@@ -411,8 +436,9 @@ fn add(sum: &mut [u64], counters: &[u64]) {
 }
 
 /// Nothing of the machine that it ran on: the same scenario and seed give the same bytes.
-fn conditions(reports: &[Report]) -> Conditions {
-    let (count, notes) = errors::of_tenants(reports);
+fn conditions(reports: &[Report], ended: Option<String>) -> Conditions {
+    let (count, mut notes) = errors::of_tenants(reports);
+    notes.extend(ended);
     Conditions {
         outside: BTreeMap::from([(errors::COUNTER.to_owned(), count)]),
         notes,

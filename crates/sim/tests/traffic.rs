@@ -255,3 +255,23 @@ fn where_nothing_is_lost_datagrams_wait_for_a_slow_link_in_their_socket() {
         .sum();
     assert_eq!(drops, 0);
 }
+
+#[test]
+fn a_run_ends_when_its_queries_are_complete() {
+    let of = |queries: &str| {
+        run(&format!(
+            "{RACKS}{queries}arrivals = {{ kind = 'fixed', interval = '4ms' }}\n\
+            [traffic.u]\nkind = 'datagrams'\nfrom = 'h2'\nto = 'h7'\nrate = '100Mbit'\n"
+        ))
+    };
+    let (short, whole) = (&of("queries = 50\n")[0], &of("")[0]);
+    assert_eq!(short.fct_us["query"].count, 50);
+    assert!(whole.fct_us["query"].count > 240);
+    // Rates are those of the time that was measured, in which fewer bytes came.
+    for result in [short, whole] {
+        let goodput_bps = result.flows[0].goodput_bps;
+        assert!((goodput_bps / 100e6 - 1.0).abs() < 0.01, "{goodput_bps}");
+    }
+    let received = |result: &VariantResult| datagrams(result, 0).received;
+    assert!(received(short) < received(whole) / 4);
+}

@@ -32,6 +32,10 @@ pub trait Actor: Send {
     fn writable(&mut self, _io: &mut Io<'_>, _end: EndId, _key: u64) {}
     /// An alarm is due.
     fn alarm(&mut self, _io: &mut Io<'_>, _key: u64) {}
+    /// Whether all is done for which a run lasts; `None` = it lasts for as long as it is told.
+    fn is_complete(&self) -> Option<bool> {
+        None
+    }
     /// The run is over.
     fn finish(&mut self, io: &mut Io<'_>, report: &mut Report);
 }
@@ -215,6 +219,13 @@ impl Cast {
         if events.contains(Events::WRITABLE) {
             self.with(net, index, |actor, io| actor.writable(io, end, key));
         }
+    }
+
+    /// Of those for whom the run lasts: whether each has done all.
+    pub fn complete(&self) -> impl Iterator<Item = bool> {
+        self.seats
+            .iter()
+            .filter_map(|seat| seat.actor.is_complete())
     }
 
     /// What everybody saw, by tenant.

@@ -97,6 +97,10 @@ impl Actor for Aggregator {
         self.schedule_next(io);
     }
 
+    fn is_complete(&self) -> Option<bool> {
+        Some(self.next == self.queries.len() && self.missing.is_empty())
+    }
+
     fn finish(&mut self, io: &mut Io<'_>, report: &mut Report) {
         let broken: BTreeSet<u64> = self.calls.broken(io).collect();
         let begins = self.missing.keys();
