@@ -330,6 +330,7 @@ mod tests {
         };
         let red = |min_bytes, max_bytes, p_max, weight| Aqm::Red {
             drop_above: false,
+            pass_not_ect: false,
             min_bytes,
             max_bytes,
             p_max,

@@ -404,6 +404,7 @@ fn red_spaces_its_marks() {
     // RED does not count since they are not IP; from there p_b is 0.2 * 100/200 = 0.1 and more.
     let red = Aqm::Red {
         drop_above: false,
+        pass_not_ect: false,
         min_bytes: 0,
         max_bytes: 200_000,
         p_max: 0.2,
@@ -435,6 +436,7 @@ fn red_spaces_its_marks() {
 fn red_above_its_maximum_marks_all_and_below_its_minimum_none() {
     let red = Aqm::Red {
         drop_above: false,
+        pass_not_ect: false,
         min_bytes: K,
         max_bytes: K + 1,
         p_max: 0.1,
@@ -451,6 +453,7 @@ fn red_above_its_maximum_marks_all_and_below_its_minimum_none() {
 fn red_drops_what_cannot_be_marked() {
     let red = Aqm::Red {
         drop_above: false,
+        pass_not_ect: false,
         min_bytes: K,
         max_bytes: K + 1,
         p_max: 0.1,

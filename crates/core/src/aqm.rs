@@ -28,6 +28,8 @@ pub enum Aqm {
         weight: f64,
         /// From `max_bytes` on even what can be marked is dropped.
         drop_above: bool,
+        /// What is not ECN-capable passes where it would be marked; else it is dropped there.
+        pass_not_ect: bool,
     },
 }
 
@@ -127,6 +129,7 @@ impl AqmParams {
                 p_max,
                 weight,
                 drop_above,
+                pass_not_ect,
             } => {
                 check_red(min_bytes, max_bytes, p_max, weight)?;
                 params.kind = 2;
@@ -135,6 +138,7 @@ impl AqmParams {
                 params.p_max_q20 = q20(p_max);
                 params.weight_q20 = q20(weight).max(1);
                 params.red_drop_above = drop_above.into();
+                params.drop_not_ect = (!pass_not_ect).into();
             }
         }
         Ok(params)
@@ -233,6 +237,7 @@ mod tests {
             p_max: 0.02,
             weight: 1.0,
             drop_above,
+            pass_not_ect: backlog_bytes == 30_001,
         };
         let params = AqmParams::new(red, 10_000_000_000, 1_500).unwrap();
         let packet = Arriving {
@@ -251,5 +256,6 @@ mod tests {
         assert_eq!(verdict(true, 30_000, true), Arrival::Drop);
         assert_eq!(verdict(true, 15_000, true), Arrival::Mark, "below it");
         assert_eq!(verdict(false, 30_000, false), Arrival::Drop);
+        assert_eq!(verdict(true, 30_001, false), Arrival::Pass, "as it is told");
     }
 }

@@ -250,6 +250,9 @@ pub enum Marking {
         /// Above `max_bytes` even what is ECT is dropped.
         #[serde(default)]
         drop_above: bool,
+        /// Not-ECT passes instead of being dropped.
+        #[serde(default)]
+        pass_not_ect: bool,
     },
 }
 
@@ -275,12 +278,14 @@ impl Marking {
                 p_max,
                 weight,
                 drop_above,
+                pass_not_ect,
             } => Aqm::Red {
                 min_bytes: bytes(min_bytes)?,
                 max_bytes: bytes(max_bytes)?,
                 p_max,
                 weight,
                 drop_above,
+                pass_not_ect,
             },
         })
     }

@@ -113,6 +113,7 @@ fn bottlenecks_can_be_named_and_links_can_differ() {
         link.marking,
         Marking::Red {
             drop_above: false,
+            pass_not_ect: false,
             min_bytes: 25_600,
             max_bytes: 76_800,
             ..

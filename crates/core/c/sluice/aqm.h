@@ -30,7 +30,7 @@ enum sg_aqm_verdict {
 struct sg_aqm_params {
 	sg_u32 kind;          /* enum sg_aqm_kind */
 	sg_u32 k_bytes;       /* threshold: mark when the backlog exceeds it */
-	sg_u32 drop_not_ect;  /* threshold: drop what cannot be marked (WRED) */
+	sg_u32 drop_not_ect;  /* drop what would be marked but cannot be (WRED); else it passes */
 	sg_u32 red_min_bytes; /* RED: nothing happens below, on average */
 	sg_u32 red_max_bytes; /* RED: everything is marked or dropped from here on, on average */
 	sg_u32 p_max_q20;     /* RED: probability at red_max_bytes, 0..2^20 */
@@ -142,9 +142,12 @@ SG_INLINE int sg_aqm_arrival(struct sg_red *red, const struct sg_aqm_params *par
 	if (!sg_red_chosen(red, params, random))
 		return SG_AQM_PASS;
 	red->since_mark = 0;
-	if (params->red_drop_above && red->average_q16 >> 16 >= params->red_max_bytes)
+	if (ect && params->red_drop_above &&
+	    red->average_q16 >> 16 >= params->red_max_bytes)
 		return SG_AQM_DROP;
-	return ect ? SG_AQM_MARK : SG_AQM_DROP;
+	if (ect)
+		return SG_AQM_MARK;
+	return params->drop_not_ect ? SG_AQM_DROP : SG_AQM_PASS;
 }
 
 #endif /* SLUICE_AQM_H */

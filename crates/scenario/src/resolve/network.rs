@@ -264,6 +264,8 @@ fn read_red(table: &Table<'_>) -> Marking {
         weight: read_weight(table).unwrap_or(0.002),
         drop_above: (table.choice("above_max", &[("drop", true), ("mark", false)]))
             .unwrap_or(false),
+        pass_not_ect: (table.choice("not_ect", &[("pass", true), ("drop", false)]))
+            .unwrap_or(false),
     }
 }
 
