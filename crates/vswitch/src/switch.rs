@@ -438,7 +438,8 @@ impl<P, S: Copy + Eq + Hash> Switch<P, S> {
 
     /// Something waits for the adapter: packets or senders.
     pub fn waits(&self) -> bool {
-        !self.held.is_empty() || !self.exits[Side::Uplink.index()].is_empty()
+        let mut lanes = self.exits.iter().take(LANES);
+        !self.held.is_empty() || lanes.any(|exit| !exit.is_empty())
     }
 
     /// What waits in an entrance.

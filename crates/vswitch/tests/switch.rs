@@ -8,12 +8,17 @@ use sluicegate_vswitch::{
 };
 
 const VNICS: u16 = 3;
-const SIDES: usize = VNICS as usize + 1;
+/// Priorities of the adapter other than 0 that the model uses: the first, one between, the last.
+const LANES: [u8; 3] = [1, 4, 7];
+/// The uplink and the vNICs, which are entrances and exits; behind them the lanes, which are exits only.
+const ENTRANCES: usize = VNICS as usize + 1;
+const SIDES: usize = ENTRANCES + LANES.len();
 
 fn side(index: usize) -> Side {
     match index {
         0 => Side::Uplink,
-        index => Side::Vnic(index as u16 - 1),
+        index if index < ENTRANCES => Side::Vnic(index as u16 - 1),
+        index => Side::Lane(LANES[index - ENTRANCES]),
     }
 }
 
@@ -41,7 +46,7 @@ struct World {
 }
 
 fn entrance_of(sender: u32) -> usize {
-    sender as usize % SIDES
+    sender as usize % ENTRANCES
 }
 
 impl World {
@@ -101,13 +106,17 @@ impl World {
     }
 
     fn may_hold(&self, from: Side, to: usize) -> bool {
-        let (entrance, exit) = match (from, side(to)) {
-            (Side::Uplink, Side::Uplink) => (self.config.arrival, self.config.uplink),
-            (Side::Uplink, Side::Vnic(_)) => (self.config.arrival, self.config.receive),
-            (Side::Vnic(_), Side::Uplink) => (self.config.transmit, self.config.uplink),
-            (Side::Vnic(_), Side::Vnic(_)) => (self.config.transmit, self.config.receive),
-        };
+        let (entrance, _) = self.points(from);
+        let (_, exit) = self.points(side(to));
         [entrance, exit].map(|point| point.when_full) == [WhenFull::HoldBack; 2]
+    }
+
+    /// Entrance and exit of a side: every priority of the adapter is made as the adapter is.
+    fn points(&self, side: Side) -> (Point, Point) {
+        match side {
+            Side::Uplink | Side::Lane(_) => (self.config.arrival, self.config.uplink),
+            Side::Vnic(_) => (self.config.transmit, self.config.receive),
+        }
     }
 
     fn arrive(&mut self, packet: Packet) {
@@ -149,11 +158,8 @@ impl World {
             load.packets <= bound.packets && (load.packets <= 1 || load.bytes <= bound.bytes)
         };
         for index in 0..SIDES {
-            let (entrance, exit) = match side(index) {
-                Side::Uplink => (self.config.arrival, self.config.uplink),
-                Side::Vnic(_) => (self.config.transmit, self.config.receive),
-            };
             let side = side(index);
+            let (entrance, exit) = self.points(side);
             assert!(within(self.switch.entrance_load(side), entrance.bound));
             assert!(within(self.switch.exit_load(side), exit.bound));
         }
@@ -205,7 +211,7 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        5 => (0..2 * SIDES as u32, 0..SIDES, 60u32..2_000)
+        5 => (0..2 * ENTRANCES as u32, 0..SIDES, 60u32..2_000)
             .prop_map(|(sender, to, bytes)| Step::Send(sender, to, bytes)),
         2 => (0..SIDES, any::<bool>()).prop_map(|(exit, ready)| Step::Ready(exit, ready)),
         3 => (0..SIDES).prop_map(Step::Take),
@@ -261,6 +267,26 @@ fn a_busy_exit_stops_nobody_who_is_for_another() {
     let mut offer = |to, packet| switch.offer(Side::Vnic(0), 0, to, packet, 1_000);
     assert_eq!(offer(Side::Uplink, 1), Handover::Taken);
     assert_eq!(offer(Side::Vnic(1), 2), Handover::Through);
+}
+
+/// A paused priority stops only those who send in it: the others of the same vNIC pass by, and it keeps its own order.
+#[test]
+fn a_paused_lane_stops_no_other() {
+    let config = Config::rings(1 << 20, WhenFull::HoldBack);
+    let mut switch: Switch<u16, u32> = Switch::new(0, config, None);
+    let (paused, free) = (Side::Lane(3), Side::Lane(7));
+    switch.set_ready(paused, false);
+    let mut offer = |to, packet| switch.offer(Side::Vnic(0), 0, to, packet, 1_000);
+    assert_eq!(offer(paused, 1), Handover::Taken);
+    assert_eq!(offer(free, 2), Handover::Through);
+    assert_eq!(offer(Side::Uplink, 3), Handover::Through);
+    assert_eq!(offer(paused, 4), Handover::Taken);
+    assert!(switch.is_ready(free) && !switch.is_ready(paused));
+    assert!(switch.waits());
+    assert_eq!(switch.take(free), None);
+    let order = std::iter::from_fn(|| switch.take(paused));
+    assert_eq!(order.collect::<Vec<_>>(), [1, 4]);
+    assert!(!switch.waits());
 }
 
 /// A full place says where it is: the ring of the vNIC, or the queue in front of the adapter.
