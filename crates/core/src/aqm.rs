@@ -230,14 +230,14 @@ mod tests {
     use super::*;
 
     /// A queue that has been full for long.
-    fn verdict(drop_above: bool, backlog_bytes: u32, ect: bool) -> Arrival {
+    fn verdict([drop_above, pass_not_ect]: [bool; 2], backlog_bytes: u32, ect: bool) -> Arrival {
         let red = Aqm::Red {
             min_bytes: 10_000,
             max_bytes: 20_000,
             p_max: 0.02,
             weight: 1.0,
             drop_above,
-            pass_not_ect: backlog_bytes == 30_001,
+            pass_not_ect,
         };
         let params = AqmParams::new(red, 10_000_000_000, 1_500).unwrap();
         let packet = Arriving {
@@ -252,10 +252,16 @@ mod tests {
 
     #[test]
     fn above_its_upper_threshold_red_marks_or_drops_as_it_is_told() {
-        assert_eq!(verdict(false, 30_000, true), Arrival::Mark);
-        assert_eq!(verdict(true, 30_000, true), Arrival::Drop);
-        assert_eq!(verdict(true, 15_000, true), Arrival::Mark, "below it");
-        assert_eq!(verdict(false, 30_000, false), Arrival::Drop);
-        assert_eq!(verdict(true, 30_001, false), Arrival::Pass, "as it is told");
+        assert_eq!(verdict([false; 2], 30_000, true), Arrival::Mark);
+        assert_eq!(verdict([true, false], 30_000, true), Arrival::Drop);
+        assert_eq!(verdict([true, false], 15_000, true), Arrival::Mark);
+    }
+
+    #[test]
+    fn red_drops_what_cannot_be_marked_or_lets_it_pass() {
+        assert_eq!(verdict([false, false], 30_000, false), Arrival::Drop);
+        for drop_above in [false, true] {
+            assert_eq!(verdict([drop_above, true], 30_000, false), Arrival::Pass);
+        }
     }
 }
