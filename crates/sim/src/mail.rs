@@ -28,11 +28,13 @@ pub struct Mail {
     pub parcels: Vec<Parcel>,
     /// What streams say, for ends of the receiving part: of bytes that arrive later.
     pub letters: Vec<(EndId, Letter)>,
+    /// Ends of the receiving part whose peers are over, and since when (ps).
+    pub over: Vec<(EndId, u64)>,
 }
 
 impl Mail {
     /// Nothing to deliver.
     pub fn is_empty(&self) -> bool {
-        self.parcels.is_empty() && self.letters.is_empty()
+        self.parcels.is_empty() && self.letters.is_empty() && self.over.is_empty()
     }
 }

@@ -7,7 +7,10 @@
 mod ahead;
 mod cee;
 mod datagrams;
+mod exchange;
 mod host;
+mod inspect;
+mod life;
 mod sockets;
 
 pub(crate) use sockets::EPHEMERAL_PORT;
@@ -18,25 +21,25 @@ use std::{
 };
 
 use sluicegate_core::{
-    abi::{Flow, FlowKey, HashKey},
+    abi::{FlowKey, HashKey},
     hash::flow_hash,
     segment::{Action, Direction, edit},
 };
-use sluicegate_fabric::{Handle, Offer, Pool, Ports, Routes, cee::Cee, graph::PortId};
+use sluicegate_fabric::{Handle, Offer, Pool, Ports, Routes, graph::PortId};
 use sluicegate_tcp::{
     Cache, Endpoint, Events, Taker,
     segment::{Segment, flags},
 };
-use sluicegate_vswitch::Vnics;
 
-pub use self::{cee::Converged, datagrams::Datagrams, host::Host};
+use self::life::Life;
+pub use self::{cee::Converged, datagrams::Datagrams, host::Host, inspect::Known};
 pub use crate::layout::{Far, Tenant};
 use crate::{
     capture::{Capture, Seen, Side},
     frame::Route,
     layout::{Layout, Partition},
     letters::Letters,
-    mail::{Mail, Parcel},
+    mail::Mail,
     measure::Backlogs,
     packet::{Aside, NO_END, NOTHING_ASIDE, Packet, Way},
     wheel::{Source, Wheel},
@@ -56,6 +59,7 @@ pub(crate) const READER: u32 = 5;
 const TRANSMIT: u32 = 6;
 const CONTROL: u32 = 7;
 const RESEQUENCE: u32 = 8;
+const OVER: u32 = 9;
 
 /// Events between audits in debug builds.
 const AUDIT_EVENTS: u64 = 4096;
@@ -66,8 +70,8 @@ pub(crate) fn source(kind: u32, index: u32) -> Source {
 
 /// One end of a connection.
 pub struct End {
-    /// The stack's part; `None` until a SYN arrives.
-    pub tcp: Option<Endpoint>,
+    /// The stack's part; `None` until a SYN arrives, and once it is over.
+    pub tcp: Option<Box<Endpoint>>,
     /// In place of a stack, of a socket for datagrams.
     pub datagrams: Option<Box<Datagrams>>,
     /// Where its packets go.
@@ -79,6 +83,7 @@ pub struct End {
     held: bool,
     /// Its stack waits for what it has sent to leave the host.
     throttled: bool,
+    life: Life,
     /// When its timer will fire; `u64::MAX` = it has none.
     timer_ps: u64,
     /// Whose socket it is.
@@ -113,18 +118,6 @@ pub struct Owner {
 
 /// (own tenant, own port, peer's tenant, peer's port).
 type Ends = (u32, u16, u32, u16);
-
-/// What an end of a connection is known by.
-pub struct Known<'a> {
-    /// Addresses and ports.
-    pub key: FlowKey,
-    /// The stack's part.
-    pub tcp: Option<&'a Endpoint>,
-    /// Enforcement's part.
-    pub enforced: Option<&'a Flow>,
-    /// The other end, if it is known, and the host where it lives.
-    pub peer: Option<(u16, EndId)>,
-}
 
 /// What an actor is told.
 #[derive(Clone, Copy, Debug)]
@@ -170,6 +163,8 @@ pub struct Net {
     /// What tenants know of their peers from earlier connections, by tenant and peer.
     pub(crate) cache: Cache<(u32, u32)>,
     alarms: Vec<Alarm>,
+    /// Somebody looks at connections that are over.
+    pub(crate) keeps_all: bool,
     /// For the actors, in order.
     pub notices: VecDeque<Notice>,
     /// What streams say.
@@ -263,6 +258,7 @@ impl Net {
             ends: Vec::new(),
             cache: Cache::default(),
             alarms: Vec::new(),
+            keeps_all: false,
             notices: VecDeque::new(),
             letters: Letters::default(),
             outgoing: std::iter::repeat_with(Mail::default).take(parts).collect(),
@@ -355,6 +351,7 @@ impl Net {
             TRANSMIT => self.transmit_converged(index),
             CONTROL => self.control_converged(index),
             RESEQUENCE => self.give_up(index as u16),
+            OVER => self.forget(index),
             _ => self.alarm(index),
         }
     }
@@ -464,43 +461,6 @@ impl Net {
         };
         let route = route(&self.layout.tenants, ends);
         capture.packet(seen, packet, &aside.blocks, &route);
-    }
-
-    /// The far end of the port is another part's.
-    fn export(&mut self, port: PortId, handle: Handle, arrival_ps: u64) {
-        let packet = self.ports.pool[handle];
-        let parcel = Parcel {
-            port,
-            arrival_ps,
-            packet,
-            aside: *aside_of(&self.asides, handle, &packet),
-        };
-        self.exported += 1;
-        let there = self.layout.part_beyond(port);
-        self.outgoing[there].parcels.push(parcel);
-    }
-
-    /// What another part has for this one.
-    pub fn import(&mut self, mail: &mut Mail) {
-        for (end, letter) in mail.letters.drain(..) {
-            self.letters.post(end, letter);
-        }
-        for parcel in mail.parcels.drain(..) {
-            self.imported += 1;
-            let handle = self.keep(parcel.packet, &parcel.aside);
-            let port = parcel.port;
-            if self.ports.deliver(port as usize, handle, parcel.arrival_ps) {
-                self.wheel.push(parcel.arrival_ps, source(PORT, port));
-            }
-        }
-    }
-
-    /// When the next event is, here or at whoever gets the outgoing mail; `u64::MAX` = never.
-    pub fn next_ps(&mut self) -> u64 {
-        let parcels = self.outgoing.iter().flat_map(|mail| &mail.parcels);
-        let away = parcels.map(|parcel| parcel.arrival_ps).min();
-        let here = self.wheel.next_ps();
-        here.unwrap_or(u64::MAX).min(away.unwrap_or(u64::MAX))
     }
 
     /// Puts a packet into the pool.
@@ -616,6 +576,7 @@ impl Net {
             straight_to: host::IN_TURN,
             held: false,
             throttled: false,
+            life: Life::Used,
             timer_ps: u64::MAX,
             actor: owner.actor,
             key: owner.key,
@@ -664,7 +625,9 @@ impl Net {
         if let Some(tcp) = &mut self.ends[end as usize].tcp {
             let events = tcp.segment(now_ns, segment);
             self.tell(end, events);
-        } else if segment.flags & (flags::SYN | flags::ACK) == flags::SYN {
+        } else if self.ends[end as usize].may_listen()
+            && segment.flags & (flags::SYN | flags::ACK) == flags::SYN
+        {
             self.listen(end, segment);
         }
         self.attend(end);
@@ -676,7 +639,7 @@ impl Net {
         let state = &mut self.ends[end as usize];
         let stack = Arc::clone(&self.layout.tenants[state.way.tenant as usize].stack);
         let isn = self.hosts[usize::from(state.host)].isn();
-        state.tcp = Some(Endpoint::accept(stack, isn, syn, now_ns));
+        state.tcp = Some(Box::new(Endpoint::accept(stack, isn, syn, now_ns)));
     }
 
     fn tell(&mut self, end: EndId, events: Events) {
@@ -694,7 +657,7 @@ impl Net {
     /// After anything happened to an end: what it has to send, and its timer.
     pub(crate) fn attend(&mut self, end: EndId) {
         let state = &self.ends[end as usize];
-        if state.tcp.is_none() && state.datagrams.is_none() {
+        if state.tcp.is_none() && state.datagrams.is_none() && state.may_listen() {
             return;
         }
         let (host, in_turn) = (state.host, state.straight_to == host::IN_TURN);
@@ -707,6 +670,9 @@ impl Net {
             while self.transmit(host, end) == Some(true) {}
         }
         self.set_timer(end);
+        if self.ends[end as usize].life == Life::Released {
+            self.end_if_finished(end);
+        }
     }
 
     /// An end's timer may come later than its stack wants it, but not earlier: it is pushed on when it fires.
@@ -731,7 +697,7 @@ impl Net {
         if self.hosts[usize::from(state.host)].troubles.paused {
             return; // set again when the host goes on
         }
-        let due = |tcp: &&mut Endpoint| tcp.deadline_ns() <= now_ns;
+        let due = |tcp: &&mut Box<Endpoint>| tcp.deadline_ns() <= now_ns;
         if let Some(tcp) = state.tcp.as_mut().filter(due) {
             let events = tcp.timeout(now_ns);
             self.tell(end, events);
@@ -814,67 +780,6 @@ impl Net {
         let Alarm { host, actor, key } = self.alarms[index as usize];
         self.hosts[usize::from(host)].free_alarms.push(index);
         self.notices.push_back(Notice::Alarm(actor, key));
-    }
-
-    /// Every flow that a host's vNIC stage knows.
-    pub fn tracked(&self, host: u16) -> impl Iterator<Item = (FlowKey, Flow)> {
-        let stage = self.hosts[usize::from(host)].switch.vnics.as_ref();
-        let flows = stage.into_iter().flat_map(Vnics::flows);
-        flows.map(|(&end, flow)| (key(&self.ends, &self.layout.tenants, end), *flow))
-    }
-
-    /// What is known at an end of a connection.
-    pub fn known(&self, end: EndId) -> Known<'_> {
-        let state = &self.ends[end as usize];
-        let vnics = self.hosts[usize::from(state.host)].switch.vnics.as_ref();
-        Known {
-            key: key(&self.ends, &self.layout.tenants, end),
-            tcp: state.tcp.as_ref(),
-            enforced: vnics.and_then(|vnics| vnics.flow(end)),
-            peer: (state.way.peer != NO_END).then_some((state.way.peer_host, state.way.peer)),
-        }
-    }
-
-    /// Asserts that no packet got lost without a cause: sent + duplicated = handed over + consumed + policed +
-    /// dropped + underway + waiting for a host that stands still.
-    ///
-    /// # Errors
-    /// The balance, if it is not zero.
-    pub fn account(&self) -> Result<(), String> {
-        let ports = 0..self.ports.len();
-        let drops = |port| self.ports.stats(port).drops.iter().sum::<u64>();
-        let switches = self.hosts.iter().map(|host| &host.switch);
-        let in_switches: u64 = switches.clone().map(|switch| switch.packets() as u64).sum();
-        let by_switches: u64 = switches.flat_map(|switch| switch.drops()).sum();
-        let fabric = self.converged.as_ref().map(|converged| &converged.fabric);
-        let by_fabric: u64 = fabric.map_or(0, |fabric| fabric.drops());
-        let dropped = ports.clone().map(drops).sum::<u64>() + by_switches + by_fabric;
-        let duplicates = ports.clone().map(|port| self.ports.stats(port).duplicates);
-        let (notifications, absorbed) = fabric.map_or((0, 0), Cee::notifications);
-        let made = self.sent + self.facks + self.imported + notifications;
-        let made = made + duplicates.sum::<u64>();
-        let on_links: u64 = ports.map(|port| self.ports.underway(port)).sum();
-        let in_fabric = fabric.map_or(0, |fabric| fabric.underway(&self.ports.pool));
-        let in_adapters = self
-            .converged
-            .as_ref()
-            .map_or(0, |converged| converged.kept());
-        let underway = on_links + in_switches + in_fabric + in_adapters;
-        let waiting: u64 = self.hosts.iter().map(|host| host.troubles.waiting()).sum();
-        let over = self.handed + self.consumed + self.policed + self.exported + absorbed;
-        let found = over + dropped + underway + waiting;
-        // Several parts keep what they have exported as long as it is backlog.
-        let alone = self.layout.partition.parts() == 1;
-        let kept = self.ports.pool.len() as u64;
-        if made == found && (!alone || kept == underway + waiting) {
-            return self.audit_fabric();
-        }
-        Err(format!(
-            "{made} packets were sent or doubled but {found} are accounted for: {} delivered, {} consumed, \
-             {} policed, {dropped} dropped, {underway} underway, {waiting} at hosts that stand still, {} handed to \
-             other parts (part {}, which keeps {kept})",
-            self.handed, self.consumed, self.policed, self.exported, self.part
-        ))
     }
 }
 

@@ -165,6 +165,9 @@ impl<'a> Run<'a> {
             let series = Traces::new(traces, variant, &self.flows, &self.queues);
             (series, traces.interval(variant))
         });
+        if self.traces.is_some() {
+            self.engine.nets().for_each(|net| net.keeps_all = true);
+        }
         self.film = asked.films.as_ref().map(|films| {
             let interval = films.interval(variant);
             (Recorder::new(variant, interval), interval)

@@ -169,7 +169,7 @@ impl Calls {
             line.end = None;
             self.free.push(index);
             io.net.letters.forget(end);
-            io.net.close(end);
+            io.net.release(end);
         }
         answered
     }

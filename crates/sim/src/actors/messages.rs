@@ -157,7 +157,7 @@ impl Source {
         connection.sent.drain(..count);
         if self.policy == Connections::PerMessage && connection.idle() {
             if let Some(end) = connection.end.take() {
-                io.net.close(end);
+                io.net.release(end);
             }
         }
         for _ in 0..count {
@@ -294,7 +294,7 @@ impl Actor for Sink {
             .is_some_and(|tcp| tcp.at_end())
         {
             io.net.letters.forget(end);
-            io.net.close(end);
+            io.net.release(end);
         }
     }
 

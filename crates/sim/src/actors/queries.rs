@@ -226,7 +226,7 @@ impl Server {
             served.end = None;
             self.free.push(index);
             io.net.letters.forget(end);
-            io.net.close(end);
+            io.net.release(end);
         }
     }
 

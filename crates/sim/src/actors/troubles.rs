@@ -26,7 +26,7 @@ impl Troubles {
 
     /// A connection has failed. Where the peer had said everything and all was read, nobody misses it.
     pub(super) fn failed(&mut self, net: &Net, plan: &Plan, end: EndId) {
-        let tcp = net.ends[end as usize].tcp.as_ref();
+        let tcp = net.ends[end as usize].tcp.as_deref();
         let Some(why) = tcp.and_then(Endpoint::error) else {
             return;
         };

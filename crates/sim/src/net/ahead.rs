@@ -32,7 +32,7 @@ impl Net {
                 Far::Adapter => None,
                 Far::Host(host) => {
                     let end = self.ends.get(packet.to as usize);
-                    let tcp = end.and_then(|end| end.tcp.as_ref());
+                    let tcp = end.and_then(|end| end.tcp.as_deref());
                     sum ^= tcp.map_or(0, Endpoint::touch);
                     Some(self.hosts[usize::from(host)].adapter)
                 }

@@ -9,7 +9,7 @@ use std::{collections::VecDeque, net::IpAddr};
 use sluicegate_tcp::Events;
 use sluicegate_vswitch::Vnics;
 
-use super::{End, EndId, Net, Notice, Owner, host};
+use super::{End, EndId, Net, Notice, Owner, host, life::Life};
 use crate::packet::{Aside, Datagram, NO_END, Packet, Way};
 
 /// A socket for datagrams.
@@ -94,6 +94,7 @@ impl Net {
             straight_to: host::IN_TURN,
             held: false,
             throttled: false,
+            life: Life::Used,
             timer_ps: u64::MAX,
             actor: owner.actor,
             key: owner.key,

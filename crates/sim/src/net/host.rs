@@ -6,7 +6,6 @@
 use std::collections::VecDeque;
 
 use sluicegate_fabric::{Frame, Handle, graph::PortId};
-use sluicegate_tcp::Endpoint;
 use sluicegate_vswitch::{Handover, Side, Switch, Vnics, switch::Config};
 
 use super::{ADAPTER, EPHEMERAL_PORT, End, EndId, Net, source};
@@ -159,7 +158,7 @@ impl Net {
         let state = &self.ends[end as usize];
         let of_stack = state.tcp.as_ref().filter(|tcp| tcp.has_output(now_ns));
         let next_bytes = match &state.datagrams {
-            None => of_stack.map(Endpoint::mss),
+            None => of_stack.map(|tcp| tcp.mss()),
             Some(datagrams) => datagrams.next_bytes(),
         };
         let Some(next_bytes) = next_bytes else {

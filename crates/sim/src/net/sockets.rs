@@ -7,7 +7,7 @@ use std::{
 
 use sluicegate_tcp::Endpoint;
 
-use super::{ALARM, Alarm, End, EndId, Net, Owner, source};
+use super::{ALARM, Alarm, End, EndId, Net, Owner, life::Life, source};
 use crate::{
     letters::Letter,
     packet::{NO_END, Way},
@@ -37,7 +37,7 @@ impl Net {
         let local_port = opener.ephemeral_port();
         let isn = opener.isn();
         let id = self.end(End {
-            tcp: Some(Endpoint::connect(stack, isn)),
+            tcp: Some(Box::new(Endpoint::connect(stack, isn))),
             datagrams: None,
             way: Way {
                 tenant,
@@ -52,6 +52,7 @@ impl Net {
             straight_to: super::host::IN_TURN,
             held: false,
             throttled: false,
+            life: Life::Used,
             timer_ps: u64::MAX,
             actor: owner.actor,
             key: owner.key,

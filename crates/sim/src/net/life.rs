@@ -1,0 +1,146 @@
+//! Connections that are over give back what they took.
+//!
+//! A stack in CLOSED answers nothing: nobody can tell it from none. One in TIME_WAIT answers whatever its peer may send
+//! again, until the peer has heard that all has arrived: once the peer is over as well and nothing of it can be on its
+//! way any more, it is not needed either, and goes long before its minute is over. What is left of an end is a
+//! tombstone, so that no packet ever meets another connection under the same name.
+
+use sluicegate_tcp::{Endpoint, endpoint::State};
+
+use super::{End, EndId, Net, OVER, source};
+use crate::packet::{NO_END, Way};
+
+/// Longer than any packet is on its way, even if it is paused now and then.
+const PACKET_LIFE_PS: u64 = 200_000_000_000;
+
+/// How far an end has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Life {
+    /// An application has it, or will.
+    Used,
+    /// Its application wants nothing of it any more; its stack goes on by itself.
+    Released,
+    /// Its stack is gone.
+    Over,
+}
+
+impl End {
+    /// Whether a SYN may give it a stack, if it has none.
+    pub(super) fn may_listen(&self) -> bool {
+        self.life != Life::Over
+    }
+}
+
+impl Net {
+    /// An application closes a connection and will not look at it again.
+    pub fn release(&mut self, end: EndId) {
+        if !self.keeps_all {
+            self.ends[end as usize].life = Life::Released;
+        }
+        self.close(end);
+    }
+
+    /// The stack of a released end goes, if it is in CLOSED for good. Its peer's part is told.
+    #[cold]
+    pub(super) fn end_if_finished(&mut self, end: EndId) {
+        let state = &mut self.ends[end as usize];
+        if !state.tcp.as_ref().is_some_and(|tcp| tcp.is_finished()) {
+            return;
+        }
+        state.tcp = None;
+        state.life = Life::Over;
+        let Way {
+            peer, peer_host, ..
+        } = state.way;
+        self.wheel
+            .push(self.now_ps + PACKET_LIFE_PS, source(OVER, end));
+        if peer == NO_END {
+            return;
+        }
+        let there = self.layout.part_of_host(peer_host);
+        if there == self.part {
+            self.peer_is_over(peer, self.now_ps);
+        } else {
+            self.outgoing[there].over.push((peer, self.now_ps));
+        }
+    }
+
+    /// The peer of an end sends nothing since then (ps).
+    pub(super) fn peer_is_over(&mut self, end: EndId, since_ps: u64) {
+        if self.ends[end as usize].life != Life::Over {
+            let at_ps = since_ps + PACKET_LIFE_PS;
+            self.wheel.push(at_ps, source(OVER, end));
+        }
+    }
+
+    /// Nothing can be on its way any more to an end that is over, or whose peer is.
+    pub(super) fn forget(&mut self, end: EndId) {
+        let state = &mut self.ends[end as usize];
+        let in_time_wait = |tcp: &Endpoint| tcp.state() == State::TimeWait;
+        if state.life == Life::Released && state.tcp.as_deref().is_some_and(in_time_wait) {
+            state.tcp = None;
+            state.life = Life::Over;
+        }
+        if state.life != Life::Over {
+            return;
+        }
+        let way = &state.way;
+        let ends = (way.tenant, way.port, way.peer_tenant, way.peer_port);
+        // Ports come again.
+        if self.accepted.get(&ends) == Some(&end) {
+            self.accepted.remove(&ends);
+        }
+        self.letters.forget(end);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use sluicegate_scenario::file::{self, Options};
+
+    use crate::build;
+
+    /// A query a millisecond, each asking on connections of its own, between and within the racks of a tree.
+    const TREE: &str = "warmup = '0s'\nduration = '1s'\n[network]\ntopology = 'fat-tree'\n\
+        children = [2, 2]\nparents = [1, 1]\nexternal = 1\nrate = '1Gbit'\n[sim]\nlink_delay = '2us'\n\
+        [traffic.q]\nkind = 'queries'\nfrom = ['x1']\nrequest = '1KB'\nbytes = '1KB'\n\
+        queries = 1000\narrivals = { kind = 'fixed', interval = '1ms' }\nconnections = 'per-message'\n";
+
+    /// (ends made, ends with a stack, connections that may be accepted again) after a second, by so many threads.
+    fn after_a_second(threads: usize, keeps_all: bool) -> [usize; 3] {
+        let experiment = file::parse(Path::new("t.toml"), TREE, &Options::default());
+        let experiment = experiment.unwrap_or_else(|problems| panic!("{problems}"));
+        let mut engine = build::engine(&experiment.variants[0], 1, threads).unwrap();
+        engine.nets().for_each(|net| net.keeps_all = keeps_all);
+        engine.begin();
+        engine
+            .run_until(1_000_000_000_000, &mut |_, _| Ok(()))
+            .unwrap();
+        engine.account().unwrap();
+        let mut sums = [0; 3];
+        for net in engine.nets() {
+            let with_stack = net.ends.iter().filter(|end| end.tcp.is_some()).count();
+            for (sum, count) in
+                sums.iter_mut()
+                    .zip([net.ends.len(), with_stack, net.accepted.len()])
+            {
+                *sum += count;
+            }
+        }
+        sums
+    }
+
+    #[test]
+    fn what_is_over_is_given_back_whoever_looks_after_its_peer() {
+        let [made, with_stack, accepted] = after_a_second(1, false);
+        assert!(made >= 2 * 4 * 990, "{made} ends");
+        // One end of each connection of the last 200 ms is in TIME_WAIT, and a few are in use.
+        assert!((700..900).contains(&with_stack), "{with_stack} stacks");
+        assert!((700..900).contains(&accepted), "{accepted} accepted");
+        assert_eq!(after_a_second(2, false), [made, with_stack, accepted]);
+        let [kept, all, _] = after_a_second(1, true);
+        assert_eq!([kept, all], [made; 2], "somebody looks at them");
+    }
+}
