@@ -92,3 +92,32 @@ fn notifications_keep_a_queue_short() {
     );
     assert_eq!(drops(&notified), 0);
 }
+
+#[test]
+fn a_socket_hears_of_what_its_adapter_loses_with_the_link() {
+    let overload = "warmup = '4ms'
+duration = '4ms'
+[network]
+topology = 'star'
+hosts = 3
+rate = '10Gbit'
+delay = '100ns'
+[traffic.load]
+kind = 'datagrams'
+from = ['h2', 'h3']
+to = 'h1'
+rate = '9Gbit'
+[[event]]
+at = '2ms'
+for = '1ms'
+link_down = ['switch-h2']
+";
+    // h2's link fails while it is paused and its socket is full: both are as new when it comes back.
+    let result = run(overload, lossless());
+    for flow in &result.flows {
+        assert!(flow.goodput_bps > 4.5e9, "{flow:?}");
+    }
+    let link = result.links.iter().find(|link| link.id == "h2>switch");
+    let paused_us = link.and_then(|link| link.cee).map(|cee| cee.paused_us);
+    assert!(paused_us.is_some_and(|us| us < 3_000.0), "{paused_us:?}");
+}

@@ -212,9 +212,9 @@ impl Cee {
         let adapter = &mut self.adapters[usize::from(tag.source)];
         let bytes = u64::from(pool[handle].bytes());
         if self.ports[adapter.port as usize].down {
+            let host = tag.source;
             adapter.reserved_bytes[usize::from(tag.priority)] -= bytes;
-            let port = adapter.port;
-            return self.lose(pool, port, handle, Drop::Down);
+            return self.lose_unsent(host, handle);
         }
         let number = adapter.queue(tag.destination, tag.priority);
         let voq = &mut adapter.queues[number as usize];
@@ -404,11 +404,19 @@ impl Cee {
             let priority = self.tags[handle as usize].priority;
             adapter.reserved_bytes[usize::from(priority)] -= u64::from(pool[handle].bytes());
         }
-        if std::mem::take(&mut adapter.wanted) {
-            self.effects.push(Effect::Room(host));
-        }
         for handle in lost {
-            self.lose(pool, port, handle, Drop::Down);
+            self.lose_unsent(host, handle);
+        }
+    }
+
+    /// A frame is lost before it has left its adapter, which has room again: its sender hears of both.
+    fn lose_unsent(&mut self, host: u16, handle: Handle) {
+        let adapter = &mut self.adapters[usize::from(host)];
+        let wanted = std::mem::take(&mut adapter.wanted);
+        self.stats[adapter.port as usize].drops[Drop::Down as usize] += 1;
+        self.effects.push(Effect::Lost(host, handle));
+        if wanted {
+            self.effects.push(Effect::Room(host));
         }
     }
 

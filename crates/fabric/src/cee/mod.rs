@@ -109,6 +109,8 @@ pub enum Effect {
     PauseSent(PortId, PauseFrame, u64),
     /// A frame has left a host's adapter for the wire.
     Left(u16, Handle),
+    /// A frame is lost in a host's adapter, whose link has failed: it is the owner's to release.
+    Lost(u16, Handle),
     /// A host's adapter has room again, for which somebody waits.
     Room(u16),
 }

@@ -235,7 +235,8 @@ impl Cee {
         !self.ports[port as usize].open()
     }
 
-    /// The far end of a port pauses these priorities whatever it has room for (a defective adapter), or stops that.
+    /// The far end of a port pauses these priorities whatever it has room for (a defective adapter), or stops that. Who
+    /// has no flow control in a priority does not obey (802.1Q, 36.1.3).
     pub fn storm<F: CeeFrame>(
         &mut self,
         pool: &mut Pool<F>,
@@ -243,7 +244,7 @@ impl Cee {
         priorities: u8,
         now_ps: u64,
     ) {
-        self.ports[port as usize].stormed = priorities;
+        self.ports[port as usize].stormed = priorities & self.lossless;
         self.note_pause(port, now_ps);
         self.kicks.push(port);
         self.settle(pool, now_ps);
@@ -264,11 +265,12 @@ impl Cee {
     }
 
     /// A link has failed or is up again: pauses of it are void.
-    pub(super) fn forget_pauses(&mut self, port: PortId) {
+    pub(super) fn forget_pauses(&mut self, port: PortId, now_ps: u64) {
         let pauses = &mut self.pauses[port as usize];
         pauses.sent = 0;
         pauses.steps.clear();
         pauses.renews = false;
         self.ports[port as usize].paused = 0;
+        self.note_pause(port, now_ps);
     }
 }

@@ -340,7 +340,7 @@ impl Cee {
     pub fn set_up<F: CeeFrame>(&mut self, pool: &mut Pool<F>, port: PortId, up: bool, now_ps: u64) {
         let at = port as usize;
         self.ports[at].down = !up;
-        self.forget_pauses(port);
+        self.forget_pauses(port, now_ps);
         if up {
             self.pause_again(port, now_ps);
             self.kicks.push(port);

@@ -232,6 +232,10 @@ impl Net {
                     self.show_pause(port, frame, leaves_ps);
                 }
                 Effect::Left(host, packet) => self.has_left(host, packet),
+                Effect::Lost(host, packet) => {
+                    self.has_left(host, packet);
+                    self.ports.pool.release(packet);
+                }
                 Effect::Room(host) => self.serve(host),
             }
         }
@@ -257,7 +261,7 @@ impl Net {
         );
     }
 
-    /// A packet is on the wire: a stack with small queues hears of it, and a socket that counts what is on its way.
+    /// A packet is on the wire, or lost before: a stack with small queues hears of it, and a socket that counts what is on its way.
     fn has_left(&mut self, host: u16, packet: Handle) {
         if !self.hosts[usize::from(host)].counts_departures {
             return;

@@ -278,6 +278,7 @@ impl World {
                     self.forward(switch, out ^ 1, handle);
                 }
                 Effect::Room(host) => self.fill(host),
+                Effect::Lost(_, handle) => self.pool.release(handle),
                 Effect::Sent(..) | Effect::PauseSent(..) | Effect::Left(..) => {}
             }
         }
