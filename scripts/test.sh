@@ -259,6 +259,8 @@ stage "lint" scripts/lint.sh
 cargo_tests "tests" "${PARALLEL[@]}"
 stage "fuzz smoke" fuzz/run.sh "$FUZZ_SECONDS"
 stage "simulated scenarios" "$SLUICEGATE" run scenarios/*.toml scenarios/!(lab-only)/*.toml --world sim --short --check --out "$LOGS/sim"
+stage "a sweep" "$SLUICEGATE" sweep scenarios/cee/commercial.toml --short --repeat 1 --only tcp=reno --only background=large \
+	--check --out "$LOGS/sweep"
 if [ "$(uname -m)" = x86_64 ]; then
 	ended "linux 6.12"
 	stage "linux 6.1 is refused" scripts/kernel-test.sh 6.1
