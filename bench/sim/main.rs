@@ -9,6 +9,8 @@
 //! - **cee-permutation**: the same on converged Ethernet: eight priorities, each an eighth of the flows, pauses on
 //!   the wire, congestion notification, a share for each of eight traffic classes. Beside a plain permutation, by
 //!   turns of simulated time, and the ratio of what a hop takes.
+//! - **commercial**: queries to 64 servers over a hierarchy beside messages between them, FreeBSD 9's TCP, eight
+//!   priorities, on converged Ethernet likewise, 20 ms of them. Beside the plain permutation, by turns.
 //! - **scale-N**: XGFT(3) of N servers like the permutation, 1 MB per flow: what a hop costs as networks grow.
 //!
 //! `make bench-sim CASES='incast permutation'` runs some only.
@@ -18,6 +20,7 @@
 use std::{
     fs,
     net::{Ipv4Addr, SocketAddr},
+    path::Path,
     process::Command,
     sync::{
         Arc,
@@ -38,9 +41,13 @@ use sluicegate_fabric::{
         QcnParams,
     },
 };
-use sluicegate_scenario::workload::{Plan, Report};
+use sluicegate_scenario::{
+    file::{self, Options},
+    workload::{Plan, Report},
+};
 use sluicegate_sim::{
     actors::{Actor, Cast, Io},
+    build,
     engine::{Engine, Part},
     layout::{Far, Layout, Partition, Tenant},
     net::{Converged, EndId, Host, Net},
@@ -58,10 +65,11 @@ const PORT: u16 = 5000;
 /// Longer than any case takes.
 const END_PS: u64 = 1_000 * 1_000_000_000_000;
 
-const CASES: [&str; 7] = [
+const CASES: [&str; 8] = [
     "incast",
     "permutation",
     "cee-permutation",
+    "commercial",
     "permutation-2",
     "scale-64",
     "scale-1024",
@@ -95,6 +103,8 @@ fn run(name: &str) -> Result<()> {
     let (graph, bytes, threads) = match name {
         "incast" => (star(17), 10_000_000, 1),
         "permutation" | "cee-permutation" => (tree([8, 8, 4], [1, 8, 8])?, 4_000_000, 1),
+        // More than can be sent in the time of the other.
+        "commercial" => (tree([8, 8, 4], [1, 8, 8])?, 40_000_000, 1),
         "permutation-2" => (tree([8, 8, 4], [1, 8, 8])?, 4_000_000, 2),
         "scale-64" => (tree([4, 4, 4], [1, 4, 4])?, 4_000_000, 1),
         "scale-1024" => (tree([16, 8, 8], [1, 16, 8])?, 1_000_000, 1),
@@ -111,6 +121,7 @@ fn run(name: &str) -> Result<()> {
     };
     match name {
         "cee-permutation" => compare(name, &graph, &pairs, bytes),
+        "commercial" => compare_commercial(name, &graph, &pairs, bytes),
         _ => measure(name, &graph, &pairs, bytes, threads),
     }
 }
@@ -428,13 +439,17 @@ impl Timed {
         cee: Option<&CeeConfig>,
     ) -> Result<Self> {
         let done = Arc::new(Done::default());
-        let mut engine = engine(graph, pairs, bytes, 1, &done, cee)?;
+        let engine = engine(graph, pairs, bytes, 1, &done, cee)?;
+        Ok(Self::of(engine, done))
+    }
+
+    fn of(mut engine: Engine, done: Arc<Done>) -> Self {
         engine.begin();
-        Ok(Self {
+        Self {
             engine,
             done,
             seconds: 0.0,
-        })
+        }
     }
 
     fn run_until(&mut self, until_ps: u64) -> Result<()> {
@@ -467,6 +482,70 @@ fn compare(name: &str, graph: &Graph, pairs: &[(u32, u32)], bytes: u64) -> Resul
         }
         ensure!(turn * TURN_PS < END_PS, "{name}: flows do not end");
     }
+    print_ratio(name, &plain, &converged)
+}
+
+/// A datacenter's queries and what else its servers do: every priority has both.
+fn commercial() -> String {
+    let mut text = "warmup = '0s'\nduration = '1s'\n\
+        [network]\ntopology = 'fat-tree'\nchildren = [16, 4]\nparents = [1, 2]\nexternal = 16\n\
+        rate = '10Gbit'\ndelay = '100ns'\n\
+        [network.cee]\npfc = { pause = 'wire', xoff = '95KB' }\nqcn = { set_point = '66KB' }\n\
+        [sim]\ntransmit_delay = '9500ns'\nreceive_delay = '24us'\njitter = '1us'\n\
+        [tenant.default]\nprofile = 'freebsd9'\n"
+        .to_owned();
+    let classes = (0..8).map(|priority| {
+        let share = if priority < 4 { 12 } else { 13 };
+        format!("{{ priorities = {priority}, share = {share} }}")
+    });
+    let classes: Vec<String> = classes.collect();
+    text += &format!("[network.cee.ets]\nclasses = [{}]\n", classes.join(", "));
+    for priority in 0..8 {
+        let aggregators = [2 * priority + 1, 2 * priority + 2];
+        let senders = (1..=8).map(|host| format!("'h{}'", 8 * priority + host));
+        let senders: Vec<String> = senders.collect();
+        text += &format!(
+            "[traffic.query{priority}]\nkind = 'queries'\nfrom = ['x{}', 'x{}']\nto = 'h*'\nbytes = '20KB'\n\
+             queries = 100000\narrivals = {{ kind = 'exponential', mean = '2ms' }}\npriority = {priority}\n\
+             [traffic.messages{priority}]\nkind = 'trace'\nfrom = [{}]\nto = 'h*'\n\
+             sizes = 'background-medium'\nload = '2Gbit'\npriority = {priority}\n",
+            aggregators[0],
+            aggregators[1],
+            senders.join(", ")
+        );
+    }
+    text
+}
+
+/// How much of it is simulated.
+const COMMERCIAL_TURNS: u64 = 400;
+
+/// Queries and messages on converged Ethernet beside a plain network with long flows.
+fn compare_commercial(name: &str, graph: &Graph, pairs: &[(u32, u32)], bytes: u64) -> Result<()> {
+    let experiment = file::parse(
+        Path::new("commercial.toml"),
+        &commercial(),
+        &Options::default(),
+    );
+    let experiment = experiment.map_err(|problems| anyhow::anyhow!("{problems}"))?;
+    let variant = experiment.variants.first().context("it has a variant")?;
+    let engine = build::engine(variant, 1, 1)?;
+    let mut converged = Timed::of(engine, Arc::new(Done::default()));
+    let mut plain = Timed::new(graph, pairs, bytes, None)?;
+    for turn in 1..=COMMERCIAL_TURNS {
+        for timed in [&mut plain, &mut converged] {
+            timed.run_until(turn * TURN_PS)?;
+        }
+    }
+    ensure!(
+        plain.done.flows.load(Ordering::Relaxed) == 0,
+        "{name}: plain flows are over, and what they took is not that of long ones"
+    );
+    print_ratio(name, &plain, &converged)
+}
+
+/// What a hop of converged Ethernet takes beside a plain one.
+fn print_ratio(name: &str, plain: &Timed, converged: &Timed) -> Result<()> {
     converged.engine.account()?;
     println!(
         "{name}: {:.1} M packet-hops/s, {:.0} ns/hop, {:.2} of a plain hop ({:.0} ns), {} MB for both",

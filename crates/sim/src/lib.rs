@@ -11,7 +11,7 @@
 //! that a run is a function of the scenario and its seed, whatever the number of threads.
 
 pub mod actors;
-mod build;
+pub mod build;
 pub mod capture;
 mod drive;
 pub mod engine;
