@@ -268,7 +268,7 @@ fn ports(graph: &Graph) -> Result<Ports<sluicegate_sim::packet::Packet>> {
     Ok(ports)
 }
 
-fn layout(graph: &Graph, threads: usize, cee: bool) -> Layout {
+fn layout(graph: &Graph, threads: usize) -> Layout {
     let stack = Arc::new(stack());
     let tenant = |host| Tenant {
         host: host as u16,
@@ -278,9 +278,6 @@ fn layout(graph: &Graph, threads: usize, cee: bool) -> Layout {
     let hosts = graph.hosts();
     let mut far = Far::of(graph);
     far.extend((0..hosts).map(|host| Far::Host(host as u16)));
-    if cee {
-        far.extend((0..hosts).map(|_| Far::Adapter));
-    }
     let tenants = (0..hosts).map(tenant).collect();
     let partition = Partition::new(graph, threads);
     Layout::new(
@@ -301,7 +298,7 @@ fn engine(
     done: &Arc<Done>,
     cee: Option<&CeeConfig>,
 ) -> Result<Engine> {
-    let layout = Arc::new(layout(graph, threads, cee.is_some()));
+    let layout = Arc::new(layout(graph, threads));
     let mut casts: Vec<Vec<(u32, Box<dyn Actor>)>> = Vec::new();
     casts.resize_with(layout.partition.parts(), Vec::new);
     let links = 2 * graph.links().len() as u32;
@@ -331,10 +328,6 @@ fn engine(
         let machines = (0..graph.hosts()).map(machine).collect();
         let mut net = Net::part(Arc::clone(&layout), part, ports(graph)?, machines, 1);
         if let Some(config) = cee {
-            let hosts = graph.hosts();
-            for host in 0..hosts {
-                net.ports.add(stack_port(), (links + hosts + host).into());
-            }
             net.converge(converged(graph, config)?);
         }
         Ok(Part {
@@ -372,20 +365,6 @@ fn cee() -> CeeConfig {
     }
 }
 
-/// From sockets to an adapter, in no time.
-fn stack_port() -> PortConfig {
-    PortConfig {
-        rate_bps: 1_000_000_000_000_000,
-        delay_ps: 0,
-        limit_bytes: 1 << 40,
-        aqm: AqmParams::default(),
-        jitter_ps: 0,
-        jitter_mean_ps: 0,
-        burst_ps: 0,
-        overhead_bytes: 0,
-    }
-}
-
 fn converged(graph: &Graph, config: &CeeConfig) -> Result<Converged> {
     let hosts = graph.hosts();
     let place = |node: u32| match node.checked_sub(hosts) {
@@ -408,7 +387,7 @@ fn converged(graph: &Graph, config: &CeeConfig) -> Result<Converged> {
     }
     let (links, switches) = (specs.len() as u32, (graph.nodes() - hosts) as usize);
     let fabric = Cee::new(config.clone(), specs, hosts as usize, switches, 1);
-    let converged = Converged::new(fabric, links, links + hosts, hosts as usize, false);
+    let converged = Converged::new(fabric, links, None, hosts as usize, false);
     Ok(converged.with_lanes(8))
 }
 

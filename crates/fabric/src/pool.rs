@@ -110,6 +110,24 @@ impl<F> Pool<F> {
         self.nodes[handle as usize].next
     }
 
+    /// What a frame's place keeps instead of its arrival, where nobody need know that: see [`Pool::set_note`].
+    #[inline]
+    pub(crate) fn note(&self, handle: Handle) -> u64 {
+        self.nodes[handle as usize].arrival_ps
+    }
+
+    /// Keeps something with a frame until it is [`Pool::sent`] again.
+    #[inline]
+    pub(crate) fn set_note(&mut self, handle: Handle, note: u64) {
+        self.nodes[handle as usize].arrival_ps = note;
+    }
+
+    /// It is the last of its list; its note stays.
+    #[inline]
+    pub(crate) fn end(&mut self, handle: Handle) {
+        self.nodes[handle as usize].next = NIL;
+    }
+
     /// It arrives at this time and is the last of its list.
     pub(crate) fn sent(&mut self, handle: Handle, arrival_ps: u64) {
         let node = &mut self.nodes[handle as usize];

@@ -173,12 +173,16 @@ fn net(
         machines.push(machine);
         ports.add(local(variant), seed ^ u64::from(local_port));
     }
-    let stacks = ports.len() as u32;
+    let first = ports.len() as u32;
     let converged = variant.cee.as_ref().map(|config| {
-        for host in 0..variant.hosts.len() as u64 {
-            ports.add(stack_port(variant, config), seed ^ !host);
+        let stack = stack_port(variant, config);
+        let takes_time = stack.delay_ps | stack.jitter_ps | stack.jitter_mean_ps > 0;
+        if takes_time {
+            for host in 0..variant.hosts.len() as u64 {
+                ports.add(stack, seed ^ !host);
+            }
         }
-        cee::converged(variant, config, stacks, seed)
+        cee::converged(variant, config, takes_time.then_some(first), seed)
     });
     let mut net = Net::part(Arc::clone(layout), part, ports, machines, seed);
     if let Some(converged) = converged {

@@ -479,7 +479,7 @@ impl Net {
         let aside = *aside_of(&self.asides, handle, &packet);
         let copy = self.keep(packet, &aside);
         if let Some(converged) = &mut self.converged {
-            converged.fabric.copied(handle, copy);
+            converged.fabric.copied(&mut self.ports.pool, handle, copy);
         }
         copy
     }

@@ -5,7 +5,9 @@ use std::{
     collections::{BinaryHeap, VecDeque},
 };
 
-use super::{Cee, CeeFrame, Effect, PRIORITIES, Place, QcnParams, ReactionPoint, Tag, port::Queue};
+use super::{
+    Cee, CeeFrame, Effect, Label, PRIORITIES, Place, QcnParams, ReactionPoint, Tag, port::Queue,
+};
 use crate::{
     graph::PortId,
     pool::{Handle, NIL, Pool},
@@ -196,7 +198,6 @@ impl Cee {
         let reserved = &mut adapter.reserved_bytes[usize::from(departure.priority)];
         *reserved += u64::from(pool[handle].bytes());
         let tag = Tag {
-            ingress: adapter.port,
             source: departure.source,
             destination: departure.destination,
             priority: departure.priority,
@@ -220,6 +221,14 @@ impl Cee {
         let voq = &mut adapter.queues[number as usize];
         tag.number = voq.number;
         voq.number = voq.number.wrapping_add(1);
+        let label = Label {
+            ingress: adapter.port,
+            source: tag.source,
+            priority: tag.priority,
+            buffered: false,
+            control: false,
+        };
+        label.put(pool, handle);
         voq.frames.push(pool, handle);
         adapter.queued_bytes += bytes;
         self.ports[adapter.port as usize].accept(bytes as u32);

@@ -1,6 +1,6 @@
 //! Nothing is lost unseen: frames and bytes, counted one by one, are what the books say.
 
-use super::{Cee, CeeFrame, PRIORITIES, Place};
+use super::{Cee, CeeFrame, Label, PRIORITIES, Place};
 use crate::pool::{NIL, Pool};
 
 impl Cee {
@@ -31,7 +31,7 @@ impl Cee {
                 let mut bytes = 0;
                 let mut handle = queue.head;
                 while handle != NIL {
-                    let tag = &self.tags[handle as usize];
+                    let tag = Label::of(pool, handle);
                     let length = u64::from(pool[handle].bytes());
                     bytes += length;
                     ingress[tag.ingress as usize][priority] += length;

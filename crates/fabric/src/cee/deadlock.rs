@@ -1,6 +1,6 @@
 //! Deadlocks: pauses that wait for each other in a cycle, so that none of them ever ends.
 
-use super::{Cee, CeeFrame, PRIORITIES, Place};
+use super::{Cee, CeeFrame, Label, PRIORITIES, Place};
 use crate::{
     graph::PortId,
     pool::{NIL, Pool},
@@ -101,7 +101,7 @@ impl Cee {
             let mut bytes = 0;
             let mut handle = self.queues[out][priority].head;
             while handle != NIL {
-                if self.tags[handle as usize].ingress == ingress {
+                if Label::of(pool, handle).ingress == ingress {
                     bytes += u64::from(pool[handle].bytes());
                 }
                 handle = pool.next(handle);

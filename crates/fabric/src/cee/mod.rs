@@ -115,11 +115,50 @@ pub enum Effect {
     Room(u16),
 }
 
-/// What the fabric keeps of a frame beside the frame.
-#[derive(Clone, Copy, Debug, Default)]
-struct Tag {
+/// What every hop of a frame needs beside the frame; it lies in the frame's place.
+#[derive(Clone, Copy, Debug)]
+struct Label {
     /// The port that it came by; of one in an adapter, the adapter's.
     ingress: PortId,
+    source: u16,
+    priority: u8,
+    /// It is at a switch that has taken it into its buffer.
+    buffered: bool,
+    /// It is a notification.
+    control: bool,
+}
+
+impl Label {
+    const BUFFERED: u64 = 1 << 56;
+    const CONTROL: u64 = 1 << 57;
+
+    #[inline]
+    fn of<F>(pool: &Pool<F>, handle: Handle) -> Self {
+        let note = pool.note(handle);
+        Self {
+            ingress: note as PortId,
+            source: (note >> 32) as u16,
+            priority: (note >> 48) as u8,
+            buffered: note & Self::BUFFERED != 0,
+            control: note & Self::CONTROL != 0,
+        }
+    }
+
+    #[inline]
+    fn put<F>(self, pool: &mut Pool<F>, handle: Handle) {
+        let bit = |is: bool, bit| if is { bit } else { 0 };
+        let note = u64::from(self.ingress)
+            | u64::from(self.source) << 32
+            | u64::from(self.priority) << 48
+            | bit(self.buffered, Self::BUFFERED)
+            | bit(self.control, Self::CONTROL);
+        pool.set_note(handle, note);
+    }
+}
+
+/// What the fabric keeps of a frame beside that.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tag {
     /// Number among the frames of its source to its destination, in its priority.
     number: u32,
     /// What the owner calls its sender.
@@ -127,10 +166,6 @@ struct Tag {
     source: u16,
     destination: u16,
     priority: u8,
-    /// It is at a switch that has taken it into its buffer.
-    buffered: bool,
-    /// It is a notification.
-    control: bool,
 }
 
 /// What a port counted.
@@ -158,8 +193,6 @@ pub struct Cee {
     ports: Vec<Port>,
     classes: Vec<Class>,
     queues: Vec<[Queue; PRIORITIES]>,
-    /// By port and priority, where there are congestion points.
-    points: Vec<CongestionPoint>,
     reds: Vec<Red>,
     selections: Vec<Ets>,
     specs: Vec<PortSpec>,
@@ -198,16 +231,12 @@ impl Cee {
         let count = specs.len();
         let lossless = config.pfc.map_or(0, |pfc| pfc.priorities);
         let notified = config.qcn.map_or(0, |qcn| qcn.priorities);
-        let points = if notified == 0 { 0 } else { count * PRIORITIES };
         let random = |port: usize| seed ^ (port as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let (ports, classes) = port::ports(&config, &specs, switches);
         let mut cee = Self {
             ports,
             classes,
             queues: vec![[Queue::default(); PRIORITIES]; count],
-            points: std::iter::repeat_with(CongestionPoint::new)
-                .take(points)
-                .collect(),
             reds: vec![Red::default(); count * PRIORITIES],
             selections: specs.iter().map(|_| Ets::new(&config.ets)).collect(),
             ingress: vec![[0; PRIORITIES]; count],
@@ -255,31 +284,27 @@ impl Cee {
         }
     }
 
-    /// Reads what [`Cee::arrive`] is about to need, and gives the frame; the number says nothing.
+    /// Reads what [`Cee::arrive`] is about to need, and gives the frame and its priority; the number says
+    /// nothing.
     #[inline]
     pub fn touch_arrival<'a, F: CeeFrame>(
         &self,
         pool: &'a Pool<F>,
         port: PortId,
-    ) -> Option<(&'a F, u64)> {
+    ) -> Option<(&'a F, u64, u8)> {
         let first = self.ports[port as usize].first;
         if first == NIL {
             return None;
         }
         let (frame, _, next_ps) = pool.look(first);
-        let tag = self.tags.get(first as usize);
-        Some((frame, next_ps ^ u64::from(tag.map_or(0, |tag| tag.number))))
+        Some((frame, next_ps, Label::of(pool, first).priority))
     }
 
     /// Reads what [`Cee::forward`] is about to need at the port where a frame leaves; the number says nothing.
     #[inline]
-    pub fn touch_forward<F: CeeFrame>(&self, pool: &Pool<F>, port: PortId) -> u64 {
-        let at = port as usize;
-        let state = &self.ports[at];
-        let point = self.points.get(at * PRIORITIES);
-        pool.touch(state.last)
-            ^ u64::from(self.queues[at][0].bytes)
-            ^ point.map_or(0, CongestionPoint::touch)
+    pub fn touch_forward<F: CeeFrame>(&self, pool: &Pool<F>, port: PortId, priority: u8) -> u64 {
+        let (state, queues) = (&self.ports[port as usize], &self.queues[port as usize]);
+        pool.touch(state.last) ^ u64::from(queues[usize::from(priority) % PRIORITIES].bytes)
     }
 
     /// Bytes queued at a port, all priorities together.
@@ -340,15 +365,10 @@ impl Cee {
     }
 
     /// The copy of a frame has what that has.
-    pub fn copied(&mut self, from: Handle, to: Handle) {
+    pub fn copied<F>(&mut self, pool: &mut Pool<F>, from: Handle, to: Handle) {
         let tag = self.tags[from as usize];
-        self.tag(
-            to,
-            Tag {
-                buffered: false,
-                ..tag
-            },
-        );
+        self.tag(to, tag);
+        pool.set_note(to, pool.note(from));
     }
 }
 

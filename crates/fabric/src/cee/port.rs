@@ -1,7 +1,8 @@
 //! The sending side of a link: queues, transmission selection, the wire.
 
 use super::{
-    Cee, CeeConfig, CeeFrame, Effect, PRIORITIES, Place, PortSpec, ps_per_byte_q16, time_ps,
+    Cee, CeeConfig, CeeFrame, CongestionPoint, Effect, PRIORITIES, Place, PortSpec,
+    ps_per_byte_q16, time_ps,
 };
 use crate::{
     graph::PortId,
@@ -70,6 +71,8 @@ pub(super) struct Queue {
     pub head: Handle,
     tail: Handle,
     pub bytes: u32,
+    /// What a congestion point keeps of it.
+    pub point: CongestionPoint,
 }
 
 impl Default for Queue {
@@ -78,13 +81,14 @@ impl Default for Queue {
             head: NIL,
             tail: NIL,
             bytes: 0,
+            point: CongestionPoint::new(),
         }
     }
 }
 
 impl Queue {
     pub fn push<F: CeeFrame>(&mut self, pool: &mut Pool<F>, handle: Handle) {
-        pool.sent(handle, 0);
+        pool.end(handle);
         match self.tail {
             NIL => self.head = handle,
             last => pool.follow(last, handle, 0),
@@ -270,7 +274,7 @@ impl Cee {
         state.queued_bytes -= bytes;
         state.waiting &= !(u8::from(is_empty) << priority);
         let more = state.waiting & state.open() != 0;
-        self.release(handle, bytes, now_ps);
+        self.release(pool, handle, bytes, now_ps);
         self.start(pool, port, handle, now_ps);
         if more {
             self.arm(port, self.ports[port as usize].free_ps);
@@ -291,7 +295,7 @@ impl Cee {
         state.free_ps = now_ps + time_ps(pool[handle].bytes(), class.ps_per_byte_q16);
         let from_ps = if class.cut { now_ps } else { state.free_ps };
         let arrival_ps = from_ps + class.delay_ps;
-        pool.sent(handle, arrival_ps);
+        pool.end(handle);
         let before = std::mem::replace(&mut state.last, handle);
         if state.first == NIL {
             (state.first, state.first_ps) = (handle, arrival_ps);
@@ -361,7 +365,7 @@ impl Cee {
             while let Some(handle) = self.queues[at][priority].pop(pool) {
                 let bytes = pool[handle].bytes();
                 self.ports[at].queued_bytes -= bytes;
-                self.release(handle, bytes, now_ps);
+                self.release(pool, handle, bytes, now_ps);
                 self.lose(pool, port, handle, Drop::Down);
             }
         }

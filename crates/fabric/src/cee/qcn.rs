@@ -32,22 +32,16 @@ pub struct Feedback {
 /// One output queue's load sensor, for one priority.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CongestionPoint {
-    /// Bytes until the next sample; `None` before the first frame.
-    left: Option<u64>,
+    /// Bytes until the next sample; 0 before the first frame.
+    left: u32,
     /// Bytes that were queued at the last sample.
-    queue_old: u64,
+    queue_old: u32,
 }
 
 impl CongestionPoint {
     /// Of an empty queue.
     pub fn new() -> Self {
         Self::default()
-    }
-
-    /// Reads it; the number says nothing.
-    #[inline]
-    pub(super) fn touch(&self) -> u64 {
-        self.queue_old
     }
 
     /// A frame of `frame_bytes` has joined and the queue holds `queue_bytes` with it: what its source is told, if it is
@@ -60,18 +54,18 @@ impl CongestionPoint {
         random: &mut u64,
     ) -> Option<Feedback> {
         let left = match self.left {
-            Some(left) => left,
-            None => about(params.interval_bytes, random),
+            0 => narrow(about(params.interval_bytes, random)),
+            left => left,
         };
-        if left > u64::from(frame_bytes) {
-            self.left = Some(left - u64::from(frame_bytes));
+        if left > frame_bytes {
+            self.left = left - frame_bytes;
             return None;
         }
         let q_off = difference(queue_bytes, params.set_point_bytes);
-        let q_delta = difference(queue_bytes, self.queue_old);
+        let q_delta = difference(queue_bytes, self.queue_old.into());
         let fb = quantised(params, q_off, q_delta);
-        self.queue_old = queue_bytes;
-        self.left = Some(about(interval_bytes(params, fb), random));
+        self.queue_old = narrow(queue_bytes);
+        self.left = narrow(about(interval_bytes(params, fb), random));
         // What is quantised to nothing would slow no one.
         (fb > 0).then(|| Feedback {
             fb,
@@ -79,6 +73,11 @@ impl CongestionPoint {
             q_delta: units(q_delta),
         })
     }
+}
+
+/// As much of it as 32 bits hold.
+fn narrow(bytes: u64) -> u32 {
+    u32::try_from(bytes).unwrap_or(u32::MAX)
 }
 
 /// |Fb| in 6 bits, rounded down; 0 if Fb ≥ 0. Fb = −(Qoff + w·Qdelta), and its scale is Qeq · (2w + 1).

@@ -3,8 +3,8 @@
 use sluicegate_core::aqm::{Arrival, Arriving};
 
 use super::{
-    Buffer, Cee, CeeFrame, Effect, Notification, PRIORITIES, Pause, Place, Tag, config::Span,
-    port::Manages,
+    Buffer, Cee, CeeFrame, Effect, Label, Notification, PRIORITIES, Pause, Place, Tag,
+    config::Span, port::Manages,
 };
 use crate::{
     graph::PortId,
@@ -98,9 +98,12 @@ impl Cee {
         now_ps: u64,
     ) {
         let bytes = pool[handle].bytes();
-        let tag = &mut self.tags[handle as usize];
-        (tag.ingress, tag.buffered) = (from, false);
-        let tag = *tag;
+        let tag = Label {
+            ingress: from,
+            buffered: false,
+            ..Label::of(pool, handle)
+        };
+        tag.put(pool, handle);
         let bit = 1u8 << tag.priority;
         let state = &self.ports[to as usize];
         let goes_through = state.waiting & (bit | state.open()) == 0
@@ -132,7 +135,7 @@ impl Cee {
         pool: &mut Pool<F>,
         to: PortId,
         handle: Handle,
-        tag: Tag,
+        tag: Label,
         now_ps: u64,
     ) -> Option<Drop> {
         if self.ports[to as usize].down {
@@ -152,7 +155,7 @@ impl Cee {
         pool: &mut Pool<F>,
         to: PortId,
         handle: Handle,
-        tag: Tag,
+        tag: Label,
         now_ps: u64,
     ) -> Option<Drop> {
         let (at, priority) = (to as usize, usize::from(tag.priority));
@@ -179,7 +182,7 @@ impl Cee {
 
     /// Why the buffer has no room for a frame.
     #[inline]
-    fn has_no_room(&self, to: PortId, tag: Tag, bytes: u32) -> Option<Drop> {
+    fn has_no_room(&self, to: PortId, tag: Label, bytes: u32) -> Option<Drop> {
         let (from, priority) = (tag.ingress as usize, usize::from(tag.priority));
         let held = u64::from(self.ingress[from][priority]);
         let after = held + u64::from(bytes);
@@ -207,7 +210,7 @@ impl Cee {
     }
 
     /// Whether a lossless frame needs no headroom of a shared memory.
-    fn fits_below_xoff(&self, tag: Tag, bytes: u32) -> bool {
+    fn fits_below_xoff(&self, tag: Label, bytes: u32) -> bool {
         let (from, priority) = (tag.ingress, usize::from(tag.priority));
         let held = u64::from(self.ingress[from as usize][priority]);
         let bytes = u64::from(bytes);
@@ -248,7 +251,7 @@ impl Cee {
         pool: &mut Pool<F>,
         to: PortId,
         handle: Handle,
-        tag: Tag,
+        tag: Label,
         now_ps: u64,
     ) {
         let (priority, bytes) = (usize::from(tag.priority), pool[handle].bytes());
@@ -256,7 +259,8 @@ impl Cee {
         let state = &mut self.ports[to as usize];
         state.queued_bytes += bytes;
         state.waiting |= 1 << priority;
-        self.tags[handle as usize].buffered = true;
+        let buffered = true;
+        Label { buffered, ..tag }.put(pool, handle);
         self.use_memory(tag, bytes);
         let held = &mut self.ingress[tag.ingress as usize][priority];
         *held += bytes;
@@ -275,7 +279,7 @@ impl Cee {
     }
 
     /// A frame is about to join the buffer of its input: in a shared memory, the part that all share or headroom.
-    fn use_memory(&mut self, tag: Tag, bytes: u32) {
+    fn use_memory(&mut self, tag: Label, bytes: u32) {
         let (Buffer::Shared { .. }, Place::Switch(switch)) =
             (self.config.buffer, self.specs[tag.ingress as usize].far)
         else {
@@ -290,7 +294,7 @@ impl Cee {
     }
 
     /// It has left; headroom is the first to be free again.
-    fn free_memory(&mut self, tag: Tag, bytes: u32) {
+    fn free_memory(&mut self, tag: Label, bytes: u32) {
         let (Buffer::Shared { .. }, Place::Switch(switch)) =
             (self.config.buffer, self.specs[tag.ingress as usize].far)
         else {
@@ -304,12 +308,19 @@ impl Cee {
 
     /// A frame that leaves a switch leaves its input's buffer.
     #[inline]
-    pub(super) fn release(&mut self, handle: Handle, bytes: u32, now_ps: u64) {
-        let tag = &mut self.tags[handle as usize];
-        if !std::mem::take(&mut tag.buffered) {
+    pub(super) fn release<F: CeeFrame>(
+        &mut self,
+        pool: &mut Pool<F>,
+        handle: Handle,
+        bytes: u32,
+        now_ps: u64,
+    ) {
+        let tag = Label::of(pool, handle);
+        if !tag.buffered {
             return;
         }
-        let tag = *tag;
+        let buffered = false;
+        Label { buffered, ..tag }.put(pool, handle);
         let (ingress, priority) = (tag.ingress, usize::from(tag.priority));
         self.ingress[ingress as usize][priority] -= bytes;
         self.free_memory(tag, bytes);
@@ -340,20 +351,20 @@ impl Cee {
         pool: &mut Pool<F>,
         to: PortId,
         handle: Handle,
-        tag: Tag,
+        tag: Label,
         bytes: u32,
     ) {
         let Some(qcn) = &self.config.qcn else { return };
-        let at = to as usize * PRIORITIES + usize::from(tag.priority);
-        let queue = self.queues[to as usize][usize::from(tag.priority)].bytes;
+        let queue = &mut self.queues[to as usize][usize::from(tag.priority)];
         let random = &mut self.random[to as usize];
-        let found = self.points[at].arrival(&qcn.params, queue.into(), bytes, random);
+        let found = (queue.point).arrival(&qcn.params, queue.bytes.into(), bytes, random);
         let (Some(feedback), Place::Switch(switch)) = (found, self.specs[to as usize].near) else {
             return;
         };
+        let destination = self.tags[handle as usize].destination;
         let notification = Notification {
             source: tag.source,
-            destination: tag.destination,
+            destination,
             priority: tag.priority,
             port: to,
             feedback,
@@ -361,12 +372,18 @@ impl Cee {
         let frame = F::notification(&pool[handle], &notification);
         let notice = pool.insert(frame);
         // It takes no room of an input: it is made here.
-        let tag = Tag {
+        let label = Label {
             ingress: to ^ 1,
-            destination: tag.source,
-            source: tag.destination,
+            source: destination,
             priority: CONTROL_PRIORITY,
+            buffered: false,
             control: true,
+        };
+        label.put(pool, notice);
+        let tag = Tag {
+            destination: tag.source,
+            source: destination,
+            priority: CONTROL_PRIORITY,
             ..Tag::default()
         };
         self.tag(notice, tag);

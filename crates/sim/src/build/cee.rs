@@ -11,7 +11,7 @@ use crate::{net::Converged, packet::ETHERNET_BYTES};
 pub(super) fn converged(
     variant: &Variant,
     config: &CeeConfig,
-    stacks: u32,
+    stacks: Option<u32>,
     seed: u64,
 ) -> Result<Converged> {
     let mut specs = Vec::with_capacity(2 * variant.links.len());

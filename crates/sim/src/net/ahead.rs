@@ -21,9 +21,9 @@ impl Net {
             let fabric = fabric.filter(|_| port < self.converged_ports as usize);
             let arrival = match fabric {
                 Some(fabric) => fabric.touch_arrival(&self.ports.pool, port as PortId),
-                None => self.ports.touch_arrival(port),
+                None => (self.ports.touch_arrival(port)).map(|(packet, next)| (packet, next, 0)),
             };
-            let Some((packet, following)) = arrival else {
+            let Some((packet, following, priority)) = arrival else {
                 continue;
             };
             let (host, path) = (usize::from(packet.host), packet.path);
@@ -38,7 +38,7 @@ impl Net {
                 }
             };
             let touch = |out: PortId| match fabric {
-                Some(fabric) => fabric.touch_forward(&self.ports.pool, out),
+                Some(fabric) => fabric.touch_forward(&self.ports.pool, out, priority),
                 None => self.ports.touch_offer(out as usize),
             };
             sum ^= following ^ out.map_or(0, touch);

@@ -27,14 +27,17 @@ type Resequencers = HashMap<(u16, u8), Resequencer<Handle>>;
 pub struct Converged {
     /// The fabric.
     pub fabric: Cee,
-    /// Its ports are those below this number; the ports of the stacks begin at `stacks`, one for each host.
+    /// Its ports are those below this number; the ports of the stacks begin at `stacks`, one for each host; `None` = what
+    /// goes down a stack is at the adapter at once.
     pub ports: u32,
     /// See `ports`.
-    pub stacks: u32,
+    pub stacks: Option<u32>,
     /// Priorities that are used are below this.
     pub lanes: u8,
     /// The longest frame.
     frame_bytes: u32,
+    /// Effects are being carried out.
+    carries_out: bool,
     /// By receiving host; `None` = nothing can overtake.
     resequencers: Option<Vec<Resequencers>>,
 }
@@ -42,13 +45,14 @@ pub struct Converged {
 impl Converged {
     /// Of a fabric whose stacks' ports begin at `stacks`. Frames that have overtaken others wait for them in the
     /// receiving adapter, if `reorders`.
-    pub fn new(fabric: Cee, ports: u32, stacks: u32, hosts: usize, reorders: bool) -> Self {
+    pub fn new(fabric: Cee, ports: u32, stacks: Option<u32>, hosts: usize, reorders: bool) -> Self {
         let specs = (0..ports).map(|port| fabric.spec(port).frame_bytes);
         Self {
             frame_bytes: specs.max().unwrap_or(0),
             fabric,
             ports,
             stacks,
+            carries_out: false,
             lanes: 1,
             resequencers: reorders.then(|| vec![HashMap::new(); hosts]),
         }
@@ -131,7 +135,10 @@ impl Net {
         converged
             .fabric
             .reserve(&self.ports.pool, packet, departure);
-        let stack = converged.stacks + u32::from(host);
+        let Some(first) = converged.stacks else {
+            return self.submit(packet);
+        };
+        let stack = first + u32::from(host);
         match self.ports.offer(stack as usize, self.now_ps, packet) {
             Offer::First(at_ps) => self.wheel.push(at_ps, source(PORT, stack)),
             Offer::Queued => {}
@@ -213,10 +220,16 @@ impl Net {
     /// What the fabric has asked for.
     #[inline]
     fn carry_out(&mut self) {
+        match &mut self.converged {
+            // Who does so already comes to what has been added.
+            Some(converged) if !converged.carries_out => converged.carries_out = true,
+            _ => return,
+        }
         let mut at = 0;
         while let Some(converged) = &mut self.converged {
             let Some(&effect) = converged.fabric.effects.get(at) else {
                 converged.fabric.effects.clear();
+                converged.carries_out = false;
                 return;
             };
             at += 1;
@@ -374,7 +387,10 @@ impl Net {
         let Some(converged) = &self.converged else {
             return Ok(());
         };
-        let in_stack = |host| self.ports.underway_bytes(converged.stacks as usize + host);
+        let in_stack = |host| {
+            let stack = converged.stacks.map(|first| first as usize + host);
+            stack.map_or(0, |stack| self.ports.underway_bytes(stack))
+        };
         converged.fabric.audit(&self.ports.pool, in_stack)
     }
 

@@ -71,7 +71,7 @@ fn a_congestion_point_samples_a_frame_in_a_hundred_or_in_ten() {
     for (queue, frames, fb) in [(20_000, 100, None), (1_000_000, 10, Some(63))] {
         let params = thesis();
         let mut point = CongestionPoint {
-            left: Some(1),
+            left: 1,
             queue_old: queue,
         };
         let mut random = 1;
@@ -79,7 +79,7 @@ fn a_congestion_point_samples_a_frame_in_a_hundred_or_in_ten() {
         let samples: Vec<usize> = (0..100_000)
             .filter(|_| {
                 let before = point.left;
-                let said = point.arrival(&params, queue, FRAME, &mut random);
+                let said = point.arrival(&params, queue.into(), FRAME, &mut random);
                 assert!(said.is_none() || said.map(|said| said.fb) == fb);
                 last += usize::from(said.is_some());
                 point.left > before || said.is_some()
@@ -95,7 +95,7 @@ fn a_congestion_point_samples_a_frame_in_a_hundred_or_in_ten() {
 fn a_sample_measures_growth_since_the_one_before() {
     let params = thesis();
     let mut point = CongestionPoint {
-        left: Some(1),
+        left: 1,
         queue_old: 23_200,
     };
     let mut random = 1;
