@@ -74,7 +74,10 @@ impl Net {
     pub fn set_rate(&mut self, link: usize, rate_bps: u64) {
         for port in [2 * link, 2 * link + 1] {
             self.ports.set_rate(port, rate_bps);
-            self.on_fabric(|fabric, _, _| fabric.set_rate(port as PortId, rate_bps));
+            self.on_fabric(|fabric, pool, now_ps| {
+                fabric.catch_up(pool, port as PortId, now_ps);
+                fabric.set_rate(port as PortId, rate_bps);
+            });
         }
     }
 

@@ -290,6 +290,8 @@ impl Net {
 
     /// Bytes queued at a port.
     pub fn backlog_bytes(&mut self, port: PortId) -> u64 {
+        let now_ps = self.now_ps;
+        self.on_fabric(|fabric, pool, _| fabric.catch_up(pool, port, now_ps));
         match &self.converged {
             Some(converged) if port < converged.ports => converged.fabric.backlog_bytes(port),
             _ => self.ports.backlog_bytes(port as usize, self.now_ps),

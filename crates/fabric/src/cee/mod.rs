@@ -208,6 +208,12 @@ pub struct Cee {
     adapters: Vec<Adapter>,
     tags: Vec<Tag>,
     random: Vec<u64>,
+    /// By switch, the ports that it sends by.
+    outputs: Vec<Vec<PortId>>,
+    /// Nobody is paused: see [`Cee::catch_up`].
+    patient: bool,
+    /// Somebody has been let go on.
+    may_calm: bool,
     /// Ports that may be able to send now.
     kicks: Vec<PortId>,
     /// For the owner, in order.
@@ -248,6 +254,9 @@ impl Cee {
             adapters: Vec::new(),
             tags: Vec::new(),
             random: (0..count).map(random).collect(),
+            outputs: port::outputs(&specs, switches),
+            patient: false,
+            may_calm: false,
             kicks: Vec::new(),
             effects: Vec::new(),
             lossless,
@@ -260,6 +269,7 @@ impl Cee {
         let headroom = (0..count as PortId).map(|port| cee.compute_headroom_bytes(port));
         cee.headroom = headroom.map(|bytes| bytes as u32).collect();
         cee.memories = switch::memories(&cee, switches);
+        cee.calm();
         cee.adapters = adapter::adapters(&cee, hosts, seed);
         cee
     }
@@ -333,6 +343,7 @@ impl Cee {
     /// What leaves a port is told from now on.
     pub fn watch(&mut self, port: PortId) {
         self.ports[port as usize].watched = true;
+        self.patient = false;
     }
 
     /// Keeps what the fabric needs to know of a frame.

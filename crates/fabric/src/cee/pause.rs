@@ -5,7 +5,7 @@
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
-use super::{CONTROL_BYTES, Cee, CeeFrame, Effect, PRIORITIES, Pause};
+use super::{Buffer, CONTROL_BYTES, Cee, CeeFrame, Effect, PRIORITIES, Pause, Port};
 use crate::{graph::PortId, pool::Pool, port::PS_PER_S};
 
 /// The longest pause that a frame can ask for, in quanta of 512 bit times (802.3 annex 31D).
@@ -68,18 +68,44 @@ pub(super) struct Pauses {
 impl Cee {
     /// An input has taken a frame: pauses who sends to it, if it is too full.
     #[inline]
-    pub(super) fn pause_if_full(&mut self, ingress: PortId, priority: usize, now_ps: u64) {
+    pub(super) fn pause_if_full<F: CeeFrame>(
+        &mut self,
+        pool: &mut Pool<F>,
+        ingress: PortId,
+        priority: usize,
+        now_ps: u64,
+    ) {
         let at = ingress as usize;
         let bit = 1 << priority;
-        if self.pauses[at].sent & bit != 0 {
+        if self.pauses[at].sent & bit != 0 || !self.is_too_full(ingress, priority) {
             return;
         }
-        let (xoff, _) = self.thresholds(ingress);
-        let in_headroom = self.headroom_used[at][priority] > 0;
-        if u64::from(self.ingress[at][priority]) > xoff || in_headroom {
+        // The opposite direction of the link is sent by the same switch.
+        self.catch_up_switch(pool, ingress ^ 1, now_ps);
+        if self.is_too_full(ingress, priority) {
+            if self.patient {
+                self.hurry(pool, now_ps);
+            }
             self.pauses[at].sent |= bit;
             self.say(ingress, bit, bit, now_ps);
         }
+    }
+
+    /// Whether an input is above XOFF.
+    #[inline]
+    fn is_too_full(&self, ingress: PortId, priority: usize) -> bool {
+        let (xoff, _) = self.thresholds(ingress);
+        let in_headroom = self.headroom_used[ingress as usize][priority] > 0;
+        u64::from(self.ingress[ingress as usize][priority]) > xoff || in_headroom
+    }
+
+    /// Ports have patience again, if nobody is paused or about to be, and nobody watches: see [`Cee::catch_up`].
+    pub(super) fn calm(&mut self) {
+        let is_calm = |(port, pauses): (&Port, &Pauses)| {
+            pauses.sent | port.paused | port.stormed == 0 && !port.watched
+        };
+        let patient = matches!(self.config.buffer, Buffer::Input { .. });
+        self.patient = patient && self.ports.iter().zip(&self.pauses).all(is_calm);
     }
 
     /// A frame has left a paused input: lets its sender go on, if it is empty enough.
@@ -91,6 +117,7 @@ impl Cee {
             let bit = 1 << priority;
             self.pauses[at].sent &= !bit;
             self.say(ingress, bit, 0, now_ps);
+            self.may_calm = true;
         }
     }
 
@@ -114,6 +141,7 @@ impl Cee {
         if state.down {
             return;
         }
+        state.expected = false;
         let leaves_ps = state.free_ps.max(now_ps) + serialization_ps;
         state.free_ps = leaves_ps;
         if state.watched {
@@ -148,6 +176,10 @@ impl Cee {
     /// A time has come for which [`Effect::Control`] has asked.
     pub fn control<F: CeeFrame>(&mut self, pool: &mut Pool<F>, port: PortId, now_ps: u64) {
         let at = port as usize;
+        if self.patient {
+            // What is due now comes first.
+            self.hurry(pool, now_ps + 1);
+        }
         while let Some(&Reverse((at_ps, step))) = self.pauses[at].steps.peek() {
             if at_ps > now_ps {
                 self.effects.push(Effect::Control(port, at_ps));
@@ -163,6 +195,7 @@ impl Cee {
             }
         }
         self.settle(pool, now_ps);
+        self.calm();
     }
 
     fn obey_for_a_time(&mut self, port: PortId, priorities: u8, xoff: u8, now_ps: u64) {
@@ -244,10 +277,14 @@ impl Cee {
         priorities: u8,
         now_ps: u64,
     ) {
+        if self.patient {
+            self.hurry(pool, now_ps);
+        }
         self.ports[port as usize].stormed = priorities & self.lossless;
         self.note_pause(port, now_ps);
         self.kicks.push(port);
         self.settle(pool, now_ps);
+        self.calm();
     }
 
     /// A link is up again, and with it the two ends have told each other what is still too full.

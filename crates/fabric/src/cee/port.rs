@@ -36,6 +36,8 @@ pub(super) struct Port {
     pub stormed: u8,
     pub down: bool,
     pub watched: bool,
+    /// The owner will ask when a frame arrives that begins as soon as the port is free.
+    pub expected: bool,
     /// It sends for a host.
     pub is_adapter: bool,
     /// Averages its queue, or marks above a threshold.
@@ -149,6 +151,17 @@ pub(super) fn ports(
     (ports, classes)
 }
 
+/// The ports that each switch sends by.
+pub(super) fn outputs(specs: &[PortSpec], switches: usize) -> Vec<Vec<PortId>> {
+    let mut outputs = vec![Vec::new(); switches];
+    for (port, spec) in (0..).zip(specs) {
+        if let Place::Switch(switch) = spec.near {
+            outputs[switch as usize].push(port);
+        }
+    }
+    outputs
+}
+
 impl Port {
     fn new(class: u16, spec: &PortSpec) -> Self {
         Self {
@@ -166,6 +179,7 @@ impl Port {
             stormed: 0,
             down: false,
             watched: false,
+            expected: false,
             is_adapter: matches!(spec.near, Place::Host(_)),
             manages: match spec.aqm.kind {
                 0 => Manages::Nothing,
@@ -253,13 +267,103 @@ impl Cee {
         if state.is_adapter {
             return self.kick_adapter(pool, port, now_ps);
         }
-        let eligible = state.waiting & state.open();
-        if eligible == 0 || state.down {
+        let state = match self.is_behind(port, now_ps) {
+            true => {
+                self.catch_up(pool, port, now_ps);
+                &self.ports[port as usize]
+            }
+            false => state,
+        };
+        if state.waiting & state.open() == 0 || state.down {
             return;
         }
         if !state.is_idle(now_ps) {
+            return self.await_free(port);
+        }
+        self.send_next(pool, port, now_ps);
+        let state = &self.ports[port as usize];
+        if state.waiting & state.open() != 0 {
+            self.await_free(port);
+        }
+    }
+
+    /// Whether frames should have left a port since it was looked at last: see [`Cee::catch_up`].
+    #[inline]
+    pub(super) fn is_behind(&self, port: PortId, now_ps: u64) -> bool {
+        let state = &self.ports[port as usize];
+        self.patient && state.waiting != 0 && state.free_ps < now_ps && !state.is_adapter
+    }
+
+    /// As long as nobody is paused, which frame follows on a port depends on nothing but what waits there. So nobody
+    /// need ask when the port is free, as long as it is asked before anything happens to it, and before the frame
+    /// arrives: what should have left before now does so here, at the time at which it should have.
+    pub fn catch_up<F: CeeFrame>(&mut self, pool: &mut Pool<F>, port: PortId, now_ps: u64) {
+        while self.is_behind(port, now_ps) {
+            self.send_next(pool, port, self.ports[port as usize].free_ps);
+        }
+    }
+
+    /// All ports of the switch that sends by `port` catch up.
+    #[cold]
+    pub(super) fn catch_up_switch<F: CeeFrame>(
+        &mut self,
+        pool: &mut Pool<F>,
+        port: PortId,
+        now_ps: u64,
+    ) {
+        if let (true, Place::Switch(switch)) = (self.patient, self.specs[port as usize].near) {
+            for at in 0..self.outputs[switch as usize].len() {
+                self.catch_up(pool, self.outputs[switch as usize][at], now_ps);
+            }
+        }
+    }
+
+    /// Somebody is about to be paused: from now on ports are asked when they are free.
+    #[cold]
+    pub(super) fn hurry<F: CeeFrame>(&mut self, pool: &mut Pool<F>, now_ps: u64) {
+        for port in 0..self.ports.len() as PortId {
+            self.catch_up(pool, port, now_ps);
+        }
+        self.patient = false;
+        for port in 0..self.ports.len() as PortId {
+            let state = &self.ports[port as usize];
+            if state.waiting & state.open() != 0 && !state.is_adapter {
+                self.arm(port, state.free_ps);
+            }
+        }
+    }
+
+    /// A busy port has more to send.
+    #[inline]
+    pub(super) fn await_free(&mut self, port: PortId) {
+        let state = &self.ports[port as usize];
+        if !self.patient || state.is_adapter {
             return self.arm(port, state.free_ps);
         }
+        if state.first == NIL {
+            self.expect(port);
+        }
+    }
+
+    /// Nothing of a busy port is on the wire, where something would be asked for: the next one will be.
+    #[inline]
+    fn expect(&mut self, port: PortId) {
+        let state = &mut self.ports[port as usize];
+        let class = &self.classes[usize::from(state.class)];
+        if !class.cut {
+            return self.arm(port, self.ports[port as usize].free_ps);
+        }
+        if !std::mem::replace(&mut state.expected, true) {
+            let arrival_ps = state.free_ps + class.delay_ps;
+            self.effects.push(Effect::Arrive(port, arrival_ps));
+        }
+    }
+
+    /// The frame whose turn it is begins to leave a switch.
+    #[inline]
+    fn send_next<F: CeeFrame>(&mut self, pool: &mut Pool<F>, port: PortId, now_ps: u64) {
+        let state = &self.ports[port as usize];
+        let eligible = state.waiting & state.open();
         let queues = &mut self.queues[port as usize];
         let head_bytes = |priority: usize| pool[queues[priority].head].bytes();
         let Some(priority) = self.selections[port as usize].choose(eligible, head_bytes) else {
@@ -273,12 +377,8 @@ impl Cee {
         let state = &mut self.ports[port as usize];
         state.queued_bytes -= bytes;
         state.waiting &= !(u8::from(is_empty) << priority);
-        let more = state.waiting & state.open() != 0;
         self.release(pool, handle, bytes, now_ps);
         self.start(pool, port, handle, now_ps);
-        if more {
-            self.arm(port, self.ports[port as usize].free_ps);
-        }
     }
 
     /// The first bit of a frame leaves an idle port.
@@ -299,7 +399,9 @@ impl Cee {
         let before = std::mem::replace(&mut state.last, handle);
         if state.first == NIL {
             (state.first, state.first_ps) = (handle, arrival_ps);
-            self.effects.push(Effect::Arrive(port, arrival_ps));
+            if !std::mem::take(&mut state.expected) {
+                self.effects.push(Effect::Arrive(port, arrival_ps));
+            }
         } else {
             pool.follow(before, handle, arrival_ps);
         }
@@ -315,10 +417,13 @@ impl Cee {
     #[inline]
     pub fn arrive<F: CeeFrame>(
         &mut self,
-        pool: &Pool<F>,
+        pool: &mut Pool<F>,
         port: PortId,
         now_ps: u64,
     ) -> Option<Handle> {
+        if self.is_behind(port, now_ps) {
+            self.catch_up(pool, port, now_ps);
+        }
         let state = &mut self.ports[port as usize];
         let handle = state.first;
         if handle == NIL || state.first_ps > now_ps {
@@ -328,6 +433,8 @@ impl Cee {
         (state.first, state.first_ps) = (next, next_ps);
         if next != NIL {
             self.effects.push(Effect::Arrive(port, next_ps));
+        } else if self.patient && state.waiting != 0 && !state.is_adapter {
+            self.expect(port);
         }
         Some(handle)
     }
@@ -338,17 +445,25 @@ impl Cee {
         while let Some(port) = self.kicks.pop() {
             self.kick(pool, port, now_ps);
         }
+        if std::mem::take(&mut self.may_calm) {
+            self.calm();
+        }
     }
 
     /// A direction of a link fails: what waits for it or is on it is lost. Or it works again.
     pub fn set_up<F: CeeFrame>(&mut self, pool: &mut Pool<F>, port: PortId, up: bool, now_ps: u64) {
         let at = port as usize;
+        if self.patient {
+            self.hurry(pool, now_ps);
+        }
         self.ports[at].down = !up;
+        self.ports[at].expected = false;
         self.forget_pauses(port, now_ps);
         if up {
             self.pause_again(port, now_ps);
             self.kicks.push(port);
-            return self.settle(pool, now_ps);
+            self.settle(pool, now_ps);
+            return self.calm();
         }
         while self.ports[at].first != NIL {
             let handle = self.ports[at].first;
@@ -372,6 +487,7 @@ impl Cee {
         self.ports[at].waiting = 0;
         self.ports[at].free_ps = now_ps;
         self.settle(pool, now_ps);
+        self.calm();
     }
 
     /// A frame is gone for this cause.

@@ -105,6 +105,9 @@ impl Cee {
         };
         tag.put(pool, handle);
         let bit = 1u8 << tag.priority;
+        if self.is_behind(to, now_ps) {
+            self.catch_up(pool, to, now_ps);
+        }
         let state = &self.ports[to as usize];
         let goes_through = state.waiting & (bit | state.open()) == 0
             && state.open() & bit != 0
@@ -141,8 +144,12 @@ impl Cee {
         if self.ports[to as usize].down {
             return Some(Drop::Down);
         }
-        if let Some(cause) = self.has_no_room(to, tag, pool[handle].bytes()) {
-            return Some(cause);
+        let bytes = pool[handle].bytes();
+        if self.has_no_room(to, tag, bytes).is_some() {
+            self.catch_up_switch(pool, to, now_ps);
+            if let Some(cause) = self.has_no_room(to, tag, bytes) {
+                return Some(cause);
+            }
         }
         if self.ports[to as usize].manages == Manages::Nothing {
             return None;
@@ -262,19 +269,28 @@ impl Cee {
         let buffered = true;
         Label { buffered, ..tag }.put(pool, handle);
         self.use_memory(tag, bytes);
-        let held = &mut self.ingress[tag.ingress as usize][priority];
-        *held += bytes;
-        let stats = &mut self.stats[tag.ingress as usize];
-        stats.ingress_max_bytes = stats.ingress_max_bytes.max(u64::from(*held));
+        self.ingress[tag.ingress as usize][priority] += bytes;
+        self.note_most(pool, to, tag, now_ps);
         if self.lossless & 1 << priority != 0 {
-            self.pause_if_full(tag.ingress, priority, now_ps);
+            self.pause_if_full(pool, tag.ingress, priority, now_ps);
         }
         let state = &self.ports[to as usize];
         let (free_ps, can) = (state.free_ps, state.open() & 1 << priority != 0);
         if can && free_ps > now_ps {
-            self.arm(to, free_ps);
+            self.await_free(to);
         } else if can {
             self.kicks.push(to);
+        }
+    }
+
+    /// Keeps the most that an input has held.
+    #[inline]
+    fn note_most<F: CeeFrame>(&mut self, pool: &mut Pool<F>, to: PortId, tag: Label, now_ps: u64) {
+        let (at, priority) = (tag.ingress as usize, usize::from(tag.priority));
+        if u64::from(self.ingress[at][priority]) > self.stats[at].ingress_max_bytes {
+            self.catch_up_switch(pool, to, now_ps);
+            let most = &mut self.stats[at].ingress_max_bytes;
+            *most = u64::from(self.ingress[at][priority]).max(*most);
         }
     }
 

@@ -164,6 +164,7 @@ impl Net {
             self.hops += 1;
             let fabric = &mut converged.fabric;
             if let Some(backlogs) = &mut self.backlogs {
+                fabric.catch_up(&mut self.ports.pool, ports[1], self.now_ps);
                 backlogs.met(ports[1], || fabric.backlog_bytes(ports[1]));
             }
             fabric.forward(&mut self.ports.pool, ports, packet, self.now_ps);
@@ -177,7 +178,9 @@ impl Net {
         let Some(converged) = &mut self.converged else {
             return;
         };
-        let arrived = converged.fabric.arrive(&self.ports.pool, port, self.now_ps);
+        let arrived = converged
+            .fabric
+            .arrive(&mut self.ports.pool, port, self.now_ps);
         self.carry_out();
         match arrived {
             None => {}

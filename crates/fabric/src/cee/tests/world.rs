@@ -5,7 +5,8 @@ use std::{cmp::Reverse, collections::BinaryHeap, collections::HashMap};
 use crate::{
     Graph, Pool, Routes,
     cee::{
-        CONTROL_BYTES, Cee, CeeConfig, CeeFrame, Departure, Effect, Notification, Place, PortSpec,
+        CONTROL_BYTES, Cee, CeeConfig, CeeFrame, CeeStats, Departure, Effect, Notification, Place,
+        PortSpec,
     },
     graph::PortId,
     pool::Handle,
@@ -216,7 +217,7 @@ impl World {
                 Event::Transmit(port) => self.cee.transmit(&mut self.pool, port, at_ps),
                 Event::Control(port) => self.cee.control(&mut self.pool, port, at_ps),
                 Event::Arrive(port) => {
-                    if let Some(handle) = self.cee.arrive(&self.pool, port, at_ps) {
+                    if let Some(handle) = self.cee.arrive(&mut self.pool, port, at_ps) {
                         self.arrived(port, handle);
                     }
                 }
@@ -359,6 +360,12 @@ impl World {
         ports
             .map(|port| self.cee.stats(port).drops[cause as usize])
             .sum()
+    }
+
+    /// What all ports counted.
+    pub fn stats(&self) -> Vec<CeeStats> {
+        let ports = 0..2 * self.graph.links().len() as PortId;
+        ports.map(|port| self.cee.stats(port)).collect()
     }
 
     pub fn in_order(&self) -> bool {
