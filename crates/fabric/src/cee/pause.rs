@@ -141,7 +141,6 @@ impl Cee {
         if state.down {
             return;
         }
-        state.expected = false;
         let leaves_ps = state.free_ps.max(now_ps) + serialization_ps;
         state.free_ps = leaves_ps;
         if state.watched {

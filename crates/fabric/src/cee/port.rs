@@ -326,9 +326,12 @@ impl Cee {
         }
         self.patient = false;
         for port in 0..self.ports.len() as PortId {
-            let state = &self.ports[port as usize];
+            let state = &mut self.ports[port as usize];
+            // The next frame may begin later than was thought.
+            state.expected = false;
             if state.waiting & state.open() != 0 && !state.is_adapter {
-                self.arm(port, state.free_ps);
+                let free_ps = state.free_ps;
+                self.arm(port, free_ps);
             }
         }
     }
@@ -457,7 +460,6 @@ impl Cee {
             self.hurry(pool, now_ps);
         }
         self.ports[at].down = !up;
-        self.ports[at].expected = false;
         self.forget_pauses(port, now_ps);
         if up {
             self.pause_again(port, now_ps);

@@ -310,6 +310,67 @@ fn other_destinations_of_a_culprit_are_not_slowed_down() {
     assert!(to(5) + to(0) > 5_600, "{} to the cold", to(5));
 }
 
+/// The same flows with ports that decide when they are looked at, and with ports that are asked whenever they are free.
+fn both_ways(world: impl Fn() -> World, act: impl Fn(&mut World)) {
+    let seen = [true, false].map(|patient| {
+        let mut world = world();
+        if !patient {
+            world.cee.watch(0);
+        }
+        act(&mut world);
+        world.check();
+        (world.received.clone(), world.stats())
+    });
+    assert!(seen[0] == seen[1]);
+}
+
+#[test]
+fn patience_makes_no_difference_where_frames_are_lost() {
+    for cut_through in [true, false] {
+        let config = CeeConfig {
+            cut_through,
+            qcn: Some(QcnConfig {
+                priorities: ALL,
+                params: QcnParams::thesis(66_000),
+            }),
+            ..CeeConfig::default()
+        };
+        both_ways(
+            || World::tree(config.clone()),
+            |world| {
+                world.send_all(many_to_one(16, 900));
+                world.send_all((1..16).map(|host| Flow {
+                    priority: (host % 8) as u8,
+                    bytes: 64 + 90 * u32::from(host),
+                    ..Flow::new(0, host, 700)
+                }));
+                world.run(u64::MAX);
+                assert!(world.drops() > 0);
+            },
+        );
+    }
+}
+
+#[test]
+fn patience_makes_no_difference_where_links_fail_and_hosts_storm() {
+    for config in [ideal(), wire(None)] {
+        both_ways(
+            || World::tree(config.clone()),
+            |world| {
+                world.send_all((0..16).map(|host| Flow::new(host, (host + 5) % 16, 3_000)));
+                world.run(700_000_000);
+                world.storm(3, ALL);
+                world.run(1_500_000_000);
+                world.set_link(17, false);
+                world.storm(3, 0);
+                world.run(2_000_000_000);
+                world.set_link(17, true);
+                world.run(u64::MAX);
+            },
+        );
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
