@@ -3,7 +3,7 @@
 //! [`Cee`] holds the ports of links, the buffers behind them and the adapters of hosts. A port is one direction of
 //! a link: the queues at its near end, the wire, and the buffer at its far end that flow control guards. Who owns
 //! it says what happens and when, and carries out the [`Effect`]s; frames stay in the owner's [`Pool`]. A hop is
-//! one event where a frame finds its port idle, and one more where it has to wait.
+//! one event, and one more where the frame has to wait while somebody is paused ([`Cee::catch_up`]).
 
 mod adapter;
 mod audit;
