@@ -210,10 +210,12 @@ pub struct Cee {
     random: Vec<u64>,
     /// By switch, the ports that it sends by.
     outputs: Vec<Vec<PortId>>,
-    /// Nobody is paused: see [`Cee::catch_up`].
-    patient: bool,
-    /// Somebody has been let go on.
-    may_calm: bool,
+    /// By switch, how many priorities of its inputs it has asked to pause.
+    pausing: Vec<u32>,
+    /// Ports may decide late: see [`Cee::catch_up`].
+    may_be_late: bool,
+    /// At the present time ports below this have decided what they send.
+    turn: PortId,
     /// Ports that may be able to send now.
     kicks: Vec<PortId>,
     /// For the owner, in order.
@@ -255,8 +257,9 @@ impl Cee {
             tags: Vec::new(),
             random: (0..count).map(random).collect(),
             outputs: port::outputs(&specs, switches),
-            patient: false,
-            may_calm: false,
+            pausing: vec![0; switches],
+            may_be_late: matches!(config.buffer, Buffer::Input { .. }),
+            turn: 0,
             kicks: Vec::new(),
             effects: Vec::new(),
             lossless,
@@ -269,7 +272,9 @@ impl Cee {
         let headroom = (0..count as PortId).map(|port| cee.compute_headroom_bytes(port));
         cee.headroom = headroom.map(|bytes| bytes as u32).collect();
         cee.memories = switch::memories(&cee, switches);
-        cee.calm();
+        for switch in 0..switches as u32 {
+            cee.set_patience(switch);
+        }
         cee.adapters = adapter::adapters(&cee, hosts, seed);
         cee
     }
@@ -343,7 +348,18 @@ impl Cee {
     /// What leaves a port is told from now on.
     pub fn watch(&mut self, port: PortId) {
         self.ports[port as usize].watched = true;
-        self.patient = false;
+        if let Place::Switch(switch) = self.specs[port as usize].near {
+            self.set_patience(switch);
+        }
+    }
+
+    /// Ports decide when they are free from now on.
+    #[cfg(test)]
+    fn never_be_late(&mut self) {
+        self.may_be_late = false;
+        for switch in 0..self.pausing.len() as u32 {
+            self.set_patience(switch);
+        }
     }
 
     /// Keeps what the fabric needs to know of a frame.

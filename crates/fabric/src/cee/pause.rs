@@ -5,7 +5,7 @@
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
-use super::{Buffer, CONTROL_BYTES, Cee, CeeFrame, Effect, PRIORITIES, Pause, Port};
+use super::{CONTROL_BYTES, Cee, CeeFrame, Effect, PRIORITIES, Pause, Place};
 use crate::{graph::PortId, pool::Pool, port::PS_PER_S};
 
 /// The longest pause that a frame can ask for, in quanta of 512 bit times (802.3 annex 31D).
@@ -63,6 +63,8 @@ pub(super) struct Pauses {
     /// Since when each priority has been paused.
     pub began_ps: [u64; PRIORITIES],
     renews: bool,
+    /// When the owner calls [`Cee::control`] next.
+    armed_ps: Option<u64>,
 }
 
 impl Cee {
@@ -81,13 +83,24 @@ impl Cee {
             return;
         }
         // The opposite direction of the link is sent by the same switch.
-        self.catch_up_switch(pool, ingress ^ 1, now_ps);
+        self.catch_up_neighbours(pool, ingress ^ 1, now_ps);
         if self.is_too_full(ingress, priority) {
-            if self.patient {
-                self.hurry(pool, now_ps);
-            }
-            self.pauses[at].sent |= bit;
-            self.say(ingress, bit, bit, now_ps);
+            self.set_sent(ingress, self.pauses[at].sent | bit);
+            self.say(pool, ingress, bit, bit, now_ps);
+        }
+    }
+
+    /// An input has asked to pause these priorities, and no others. The ports of its switch have caught up.
+    fn set_sent(&mut self, ingress: PortId, priorities: u8) {
+        let before = std::mem::replace(&mut self.pauses[ingress as usize].sent, priorities);
+        let Place::Switch(switch) = self.specs[ingress as usize].far else {
+            return;
+        };
+        let pausing = &mut self.pausing[switch as usize];
+        let was_pausing = *pausing != 0;
+        *pausing = *pausing + priorities.count_ones() - before.count_ones();
+        if was_pausing != (*pausing != 0) {
+            self.set_patience(switch);
         }
     }
 
@@ -99,33 +112,36 @@ impl Cee {
         u64::from(self.ingress[ingress as usize][priority]) > xoff || in_headroom
     }
 
-    /// Ports have patience again, if nobody is paused or about to be, and nobody watches: see [`Cee::catch_up`].
-    pub(super) fn calm(&mut self) {
-        let is_calm = |(port, pauses): (&Port, &Pauses)| {
-            pauses.sent | port.paused | port.stormed == 0 && !port.watched
-        };
-        let patient = matches!(self.config.buffer, Buffer::Input { .. });
-        self.patient = patient && self.ports.iter().zip(&self.pauses).all(is_calm);
-    }
-
     /// A frame has left a paused input: lets its sender go on, if it is empty enough.
-    pub(super) fn resume_if_empty(&mut self, ingress: PortId, priority: usize, now_ps: u64) {
+    pub(super) fn resume_if_empty<F: CeeFrame>(
+        &mut self,
+        pool: &mut Pool<F>,
+        ingress: PortId,
+        priority: usize,
+        now_ps: u64,
+    ) {
         let at = ingress as usize;
         let (_, xon) = self.thresholds(ingress);
         let in_headroom = self.headroom_used[at][priority] > 0;
         if u64::from(self.ingress[at][priority]) < xon && !in_headroom {
             let bit = 1 << priority;
-            self.pauses[at].sent &= !bit;
-            self.say(ingress, bit, 0, now_ps);
-            self.may_calm = true;
+            self.say(pool, ingress, bit, 0, now_ps);
+            self.set_sent(ingress, self.pauses[at].sent & !bit);
         }
     }
 
     /// The far end of a port tells its near end to stop or to go on.
-    fn say(&mut self, port: PortId, priorities: u8, xoff: u8, now_ps: u64) {
+    fn say<F: CeeFrame>(
+        &mut self,
+        pool: &mut Pool<F>,
+        port: PortId,
+        priorities: u8,
+        xoff: u8,
+        now_ps: u64,
+    ) {
         let Some(pfc) = &self.config.pfc else { return };
         match pfc.pause {
-            Pause::Ideal => self.obey(port, priorities, xoff, now_ps),
+            Pause::Ideal => self.obey(pool, port, priorities, xoff, now_ps),
             Pause::Wire { response_ps, .. } => {
                 let frame = PauseFrame { priorities, xoff };
                 self.say_on_wire(port, frame, response_ps, now_ps);
@@ -162,12 +178,20 @@ impl Cee {
     }
 
     fn plan(&mut self, port: PortId, at_ps: u64, step: Step) {
-        let steps = &mut self.pauses[port as usize].steps;
-        let is_next = steps
-            .peek()
-            .is_none_or(|Reverse((next_ps, _))| at_ps < *next_ps);
-        steps.push(Reverse((at_ps, step)));
-        if is_next {
+        self.pauses[port as usize]
+            .steps
+            .push(Reverse((at_ps, step)));
+        self.arm_control(port);
+    }
+
+    /// The owner is asked to call [`Cee::control`] in time for the next step, unless it will do so earlier.
+    fn arm_control(&mut self, port: PortId) {
+        let pauses = &mut self.pauses[port as usize];
+        let Some(&Reverse((at_ps, _))) = pauses.steps.peek() else {
+            return;
+        };
+        if pauses.armed_ps.is_none_or(|armed_ps| at_ps < armed_ps) {
+            pauses.armed_ps = Some(at_ps);
             self.effects.push(Effect::Control(port, at_ps));
         }
     }
@@ -175,29 +199,38 @@ impl Cee {
     /// A time has come for which [`Effect::Control`] has asked.
     pub fn control<F: CeeFrame>(&mut self, pool: &mut Pool<F>, port: PortId, now_ps: u64) {
         let at = port as usize;
-        if self.patient {
-            // What is due now comes first.
-            self.hurry(pool, now_ps + 1);
+        if self.pauses[at].armed_ps != Some(now_ps) {
+            return; // an earlier one took its place, and has come
         }
+        self.pauses[at].armed_ps = None;
+        // What ports have to decide now comes first.
+        self.turn = PortId::MAX;
         while let Some(&Reverse((at_ps, step))) = self.pauses[at].steps.peek() {
             if at_ps > now_ps {
-                self.effects.push(Effect::Control(port, at_ps));
                 break;
             }
             self.pauses[at].steps.pop();
             match step {
                 Step::Obey(priorities, xoff) => {
-                    self.obey_for_a_time(port, priorities, xoff, now_ps)
+                    self.obey_for_a_time(pool, port, priorities, xoff, now_ps);
                 }
-                Step::Renew => self.renew(port, now_ps),
-                Step::Expire(priority) => self.expire(port, priority, now_ps),
+                Step::Renew => self.renew(pool, port, now_ps),
+                Step::Expire(priority) => self.expire(pool, port, priority, now_ps),
             }
         }
+        self.arm_control(port);
         self.settle(pool, now_ps);
-        self.calm();
+        self.turn = 0;
     }
 
-    fn obey_for_a_time(&mut self, port: PortId, priorities: u8, xoff: u8, now_ps: u64) {
+    fn obey_for_a_time<F: CeeFrame>(
+        &mut self,
+        pool: &mut Pool<F>,
+        port: PortId,
+        priorities: u8,
+        xoff: u8,
+        now_ps: u64,
+    ) {
         let until_ps = now_ps + self.pause_ps(port);
         for priority in 0..PRIORITIES as u8 {
             if priorities & xoff & 1 << priority != 0 {
@@ -205,26 +238,34 @@ impl Cee {
                 self.plan(port, until_ps, Step::Expire(priority));
             }
         }
-        self.obey(port, priorities, xoff, now_ps);
+        self.obey(pool, port, priorities, xoff, now_ps);
     }
 
-    fn renew(&mut self, port: PortId, now_ps: u64) {
+    fn renew<F: CeeFrame>(&mut self, pool: &mut Pool<F>, port: PortId, now_ps: u64) {
         let pauses = &mut self.pauses[port as usize];
         pauses.renews = false;
         let sent = pauses.sent;
         if sent != 0 {
-            self.say(port, sent, sent, now_ps);
+            self.say(pool, port, sent, sent, now_ps);
         }
     }
 
-    fn expire(&mut self, port: PortId, priority: u8, now_ps: u64) {
+    fn expire<F: CeeFrame>(&mut self, pool: &mut Pool<F>, port: PortId, priority: u8, now_ps: u64) {
         if self.pauses[port as usize].until_ps[usize::from(priority)] <= now_ps {
-            self.obey(port, 1 << priority, 0, now_ps);
+            self.obey(pool, port, 1 << priority, 0, now_ps);
         }
     }
 
     /// From now on a port sends these priorities or does not.
-    fn obey(&mut self, port: PortId, priorities: u8, xoff: u8, now_ps: u64) {
+    fn obey<F: CeeFrame>(
+        &mut self,
+        pool: &mut Pool<F>,
+        port: PortId,
+        priorities: u8,
+        xoff: u8,
+        now_ps: u64,
+    ) {
+        self.catch_up(pool, port, now_ps);
         let state = &mut self.ports[port as usize];
         let before = state.paused;
         state.paused = before & !priorities | priorities & xoff;
@@ -237,8 +278,8 @@ impl Cee {
             }
         }
         self.note_pause(port, now_ps);
-        if before & !after != 0 {
-            self.kicks.push(port);
+        if before != after {
+            self.reopen(port, now_ps);
         }
     }
 
@@ -276,34 +317,36 @@ impl Cee {
         priorities: u8,
         now_ps: u64,
     ) {
-        if self.patient {
-            self.hurry(pool, now_ps);
-        }
+        self.catch_up(pool, port, now_ps);
         self.ports[port as usize].stormed = priorities & self.lossless;
         self.note_pause(port, now_ps);
-        self.kicks.push(port);
+        self.reopen(port, now_ps);
         self.settle(pool, now_ps);
-        self.calm();
     }
 
     /// A link is up again, and with it the two ends have told each other what is still too full.
-    pub(super) fn pause_again(&mut self, port: PortId, now_ps: u64) {
+    pub(super) fn pause_again<F: CeeFrame>(
+        &mut self,
+        pool: &mut Pool<F>,
+        port: PortId,
+        now_ps: u64,
+    ) {
         let (_, xon) = self.thresholds(port);
         let lossless = self.lossless;
         for priority in (0..PRIORITIES).filter(|priority| lossless & 1 << priority != 0) {
             let held = u64::from(self.ingress[port as usize][priority]);
             if held >= xon && held > 0 {
                 let bit = 1 << priority;
-                self.pauses[port as usize].sent |= bit;
-                self.obey(port, bit, bit, now_ps);
+                self.set_sent(port, self.pauses[port as usize].sent | bit);
+                self.obey(pool, port, bit, bit, now_ps);
             }
         }
     }
 
     /// A link has failed or is up again: pauses of it are void.
     pub(super) fn forget_pauses(&mut self, port: PortId, now_ps: u64) {
+        self.set_sent(port, 0);
         let pauses = &mut self.pauses[port as usize];
-        pauses.sent = 0;
         pauses.steps.clear();
         pauses.renews = false;
         self.ports[port as usize].paused = 0;

@@ -36,6 +36,8 @@ pub(super) struct Port {
     pub stormed: u8,
     pub down: bool,
     pub watched: bool,
+    /// It decides late: see [`Cee::catch_up`].
+    pub patient: bool,
     /// The owner will ask when a frame arrives that begins as soon as the port is free.
     pub expected: bool,
     /// It sends for a host.
@@ -179,6 +181,7 @@ impl Port {
             stormed: 0,
             down: false,
             watched: false,
+            patient: false,
             expected: false,
             is_adapter: matches!(spec.near, Place::Host(_)),
             manages: match spec.aqm.kind {
@@ -256,8 +259,10 @@ impl Cee {
             return; // an earlier one took its place, and has come
         }
         state.armed_ps = NEVER;
+        self.turn = port;
         self.kick(pool, port, now_ps);
         self.settle(pool, now_ps);
+        self.turn = 0;
     }
 
     /// A port sends if it can; later, if it is busy.
@@ -267,13 +272,8 @@ impl Cee {
         if state.is_adapter {
             return self.kick_adapter(pool, port, now_ps);
         }
-        let state = match self.is_behind(port, now_ps) {
-            true => {
-                self.catch_up(pool, port, now_ps);
-                &self.ports[port as usize]
-            }
-            false => state,
-        };
+        self.catch_up(pool, port, now_ps);
+        let state = &self.ports[port as usize];
         if state.waiting & state.open() == 0 || state.down {
             return;
         }
@@ -289,58 +289,68 @@ impl Cee {
 
     /// Whether frames should have left a port since it was looked at last: see [`Cee::catch_up`].
     #[inline]
-    pub(super) fn is_behind(&self, port: PortId, now_ps: u64) -> bool {
+    fn is_behind(&self, port: PortId, now_ps: u64) -> bool {
         let state = &self.ports[port as usize];
-        self.patient && state.waiting != 0 && state.free_ps < now_ps && !state.is_adapter
+        // What happens at the same time happens in the order of ports.
+        let until_ps = now_ps + u64::from(port < self.turn);
+        state.patient && state.waiting & state.open() != 0 && state.free_ps < until_ps
     }
 
-    /// As long as nobody is paused, which frame follows on a port depends on nothing but what waits there. So nobody
-    /// need ask when the port is free, as long as it is asked before anything happens to it, and before the frame
-    /// arrives: what should have left before now does so here, at the time at which it should have.
+    /// As long as a switch has paused nobody, which frame follows on one of its ports depends on nothing but what
+    /// waits there, and nobody waits for its leaving. So nobody need ask when the port is free, as long as it is asked
+    /// before anything happens to it, and before the frame arrives: what should have left before now does so here, at
+    /// the time at which it should have.
+    #[inline]
     pub fn catch_up<F: CeeFrame>(&mut self, pool: &mut Pool<F>, port: PortId, now_ps: u64) {
         while self.is_behind(port, now_ps) {
             self.send_next(pool, port, self.ports[port as usize].free_ps);
         }
     }
 
-    /// All ports of the switch that sends by `port` catch up.
+    /// All ports of a switch catch up.
     #[cold]
     pub(super) fn catch_up_switch<F: CeeFrame>(
         &mut self,
         pool: &mut Pool<F>,
-        port: PortId,
+        switch: u32,
         now_ps: u64,
     ) {
-        if let (true, Place::Switch(switch)) = (self.patient, self.specs[port as usize].near) {
-            for at in 0..self.outputs[switch as usize].len() {
-                self.catch_up(pool, self.outputs[switch as usize][at], now_ps);
+        for at in 0..self.outputs[switch as usize].len() {
+            self.catch_up(pool, self.outputs[switch as usize][at], now_ps);
+        }
+    }
+
+    /// Ports of a switch may be late as long as it has paused nobody and nobody watches. Before they no longer may, they
+    /// have to catch up.
+    pub(super) fn set_patience(&mut self, switch: u32) {
+        let may_be_late = self.may_be_late && self.pausing[switch as usize] == 0;
+        for at in 0..self.outputs[switch as usize].len() {
+            let port = self.outputs[switch as usize][at];
+            let state = &mut self.ports[port as usize];
+            state.patient = may_be_late && !state.watched;
+            if !state.patient {
+                state.expected = false;
+                if state.waiting & state.open() != 0 {
+                    self.arm(port, self.ports[port as usize].free_ps);
+                }
             }
         }
     }
 
-    /// Somebody is about to be paused: from now on ports are asked when they are free.
-    #[cold]
-    pub(super) fn hurry<F: CeeFrame>(&mut self, pool: &mut Pool<F>, now_ps: u64) {
-        for port in 0..self.ports.len() as PortId {
-            self.catch_up(pool, port, now_ps);
-        }
-        self.patient = false;
-        for port in 0..self.ports.len() as PortId {
-            let state = &mut self.ports[port as usize];
-            // The next frame may begin later than was thought.
-            state.expected = false;
-            if state.waiting & state.open() != 0 && !state.is_adapter {
-                let free_ps = state.free_ps;
-                self.arm(port, free_ps);
-            }
-        }
+    /// Which priorities a port may send has changed, after it has caught up: if it may send again, it does so now, not
+    /// when it had been free.
+    pub(super) fn reopen(&mut self, port: PortId, now_ps: u64) {
+        let state = &mut self.ports[port as usize];
+        state.free_ps = state.free_ps.max(now_ps);
+        state.expected = false;
+        self.kicks.push(port);
     }
 
     /// A busy port has more to send.
     #[inline]
     pub(super) fn await_free(&mut self, port: PortId) {
         let state = &self.ports[port as usize];
-        if !self.patient || state.is_adapter {
+        if !state.patient {
             return self.arm(port, state.free_ps);
         }
         if state.first == NIL {
@@ -424,9 +434,7 @@ impl Cee {
         port: PortId,
         now_ps: u64,
     ) -> Option<Handle> {
-        if self.is_behind(port, now_ps) {
-            self.catch_up(pool, port, now_ps);
-        }
+        self.catch_up(pool, port, now_ps);
         let state = &mut self.ports[port as usize];
         let handle = state.first;
         if handle == NIL || state.first_ps > now_ps {
@@ -436,7 +444,7 @@ impl Cee {
         (state.first, state.first_ps) = (next, next_ps);
         if next != NIL {
             self.effects.push(Effect::Arrive(port, next_ps));
-        } else if self.patient && state.waiting != 0 && !state.is_adapter {
+        } else if state.patient && state.waiting & state.open() != 0 {
             self.expect(port);
         }
         Some(handle)
@@ -448,24 +456,23 @@ impl Cee {
         while let Some(port) = self.kicks.pop() {
             self.kick(pool, port, now_ps);
         }
-        if std::mem::take(&mut self.may_calm) {
-            self.calm();
-        }
     }
 
     /// A direction of a link fails: what waits for it or is on it is lost. Or it works again.
     pub fn set_up<F: CeeFrame>(&mut self, pool: &mut Pool<F>, port: PortId, up: bool, now_ps: u64) {
         let at = port as usize;
-        if self.patient {
-            self.hurry(pool, now_ps);
+        let spec = &self.specs[at];
+        for place in [spec.near, spec.far] {
+            if let Place::Switch(switch) = place {
+                self.catch_up_switch(pool, switch, now_ps);
+            }
         }
         self.ports[at].down = !up;
         self.forget_pauses(port, now_ps);
         if up {
-            self.pause_again(port, now_ps);
+            self.pause_again(pool, port, now_ps);
             self.kicks.push(port);
-            self.settle(pool, now_ps);
-            return self.calm();
+            return self.settle(pool, now_ps);
         }
         while self.ports[at].first != NIL {
             let handle = self.ports[at].first;
@@ -489,7 +496,6 @@ impl Cee {
         self.ports[at].waiting = 0;
         self.ports[at].free_ps = now_ps;
         self.settle(pool, now_ps);
-        self.calm();
     }
 
     /// A frame is gone for this cause.

@@ -105,9 +105,7 @@ impl Cee {
         };
         tag.put(pool, handle);
         let bit = 1u8 << tag.priority;
-        if self.is_behind(to, now_ps) {
-            self.catch_up(pool, to, now_ps);
-        }
+        self.catch_up(pool, to, now_ps);
         let state = &self.ports[to as usize];
         let goes_through = state.waiting & (bit | state.open()) == 0
             && state.open() & bit != 0
@@ -146,7 +144,7 @@ impl Cee {
         }
         let bytes = pool[handle].bytes();
         if self.has_no_room(to, tag, bytes).is_some() {
-            self.catch_up_switch(pool, to, now_ps);
+            self.catch_up_neighbours(pool, to, now_ps);
             if let Some(cause) = self.has_no_room(to, tag, bytes) {
                 return Some(cause);
             }
@@ -288,9 +286,21 @@ impl Cee {
     fn note_most<F: CeeFrame>(&mut self, pool: &mut Pool<F>, to: PortId, tag: Label, now_ps: u64) {
         let (at, priority) = (tag.ingress as usize, usize::from(tag.priority));
         if u64::from(self.ingress[at][priority]) > self.stats[at].ingress_max_bytes {
-            self.catch_up_switch(pool, to, now_ps);
+            self.catch_up_neighbours(pool, to, now_ps);
             let most = &mut self.stats[at].ingress_max_bytes;
             *most = u64::from(self.ingress[at][priority]).max(*most);
+        }
+    }
+
+    /// All ports of the switch that sends by `port` catch up.
+    pub(super) fn catch_up_neighbours<F: CeeFrame>(
+        &mut self,
+        pool: &mut Pool<F>,
+        port: PortId,
+        now_ps: u64,
+    ) {
+        if let Place::Switch(switch) = self.specs[port as usize].near {
+            self.catch_up_switch(pool, switch, now_ps);
         }
     }
 
@@ -341,7 +351,7 @@ impl Cee {
         self.ingress[ingress as usize][priority] -= bytes;
         self.free_memory(tag, bytes);
         if self.pauses[ingress as usize].sent & 1 << priority != 0 {
-            self.resume_if_empty(ingress, priority, now_ps);
+            self.resume_if_empty(pool, ingress, priority, now_ps);
         }
     }
 

@@ -315,7 +315,7 @@ fn both_ways(world: impl Fn() -> World, act: impl Fn(&mut World)) {
     let seen = [true, false].map(|patient| {
         let mut world = world();
         if !patient {
-            world.cee.watch(0);
+            world.cee.never_be_late();
         }
         act(&mut world);
         world.check();
@@ -404,8 +404,7 @@ proptest! {
                 _ => World::random(config.clone(), 16, seed),
             };
             if !patient {
-                // Who is watched is asked whenever it is free.
-                world.cee.watch(0);
+                world.cee.never_be_late();
             }
             world
         });
