@@ -210,8 +210,8 @@ pub struct Cee {
     random: Vec<u64>,
     /// By switch, the ports that it sends by.
     outputs: Vec<Vec<PortId>>,
-    /// By switch, how many priorities of its inputs it has asked to pause.
-    pausing: Vec<u32>,
+    /// By switch and priority, how many of its inputs it has asked to pause.
+    pausing: Vec<[u16; PRIORITIES]>,
     /// Ports may decide late: see [`Cee::catch_up`].
     may_be_late: bool,
     /// At the present time ports below this have decided what they send.
@@ -257,7 +257,7 @@ impl Cee {
             tags: Vec::new(),
             random: (0..count).map(random).collect(),
             outputs: port::outputs(&specs, switches),
-            pausing: vec![0; switches],
+            pausing: vec![[0; PRIORITIES]; switches],
             may_be_late: matches!(config.buffer, Buffer::Input { .. }),
             turn: 0,
             kicks: Vec::new(),

@@ -97,11 +97,14 @@ impl Cee {
             return;
         };
         let pausing = &mut self.pausing[switch as usize];
-        let was_pausing = *pausing != 0;
-        *pausing = *pausing + priorities.count_ones() - before.count_ones();
-        if was_pausing != (*pausing != 0) {
-            self.set_patience(switch);
+        for priority in
+            (0..PRIORITIES).filter(|priority| (before ^ priorities) & 1 << priority != 0)
+        {
+            let is_paused = priorities & 1 << priority != 0;
+            let inputs = &mut pausing[priority];
+            *inputs = if is_paused { *inputs + 1 } else { *inputs - 1 };
         }
+        self.set_patience(switch);
     }
 
     /// Whether an input is above XOFF.
@@ -144,14 +147,22 @@ impl Cee {
             Pause::Ideal => self.obey(pool, port, priorities, xoff, now_ps),
             Pause::Wire { response_ps, .. } => {
                 let frame = PauseFrame { priorities, xoff };
-                self.say_on_wire(port, frame, response_ps, now_ps);
+                self.say_on_wire(pool, port, frame, response_ps, now_ps);
             }
         }
     }
 
     /// A pause frame goes before all that waits, behind what is being sent.
-    fn say_on_wire(&mut self, port: PortId, frame: PauseFrame, response_ps: u64, now_ps: u64) {
+    fn say_on_wire<F: CeeFrame>(
+        &mut self,
+        pool: &mut Pool<F>,
+        port: PortId,
+        frame: PauseFrame,
+        response_ps: u64,
+        now_ps: u64,
+    ) {
         let back = port ^ 1;
+        self.catch_up(pool, back, now_ps);
         let serialization_ps = self.serialization_ps(back, CONTROL_BYTES);
         let state = &mut self.ports[back as usize];
         if state.down {
@@ -159,7 +170,10 @@ impl Cee {
         }
         let leaves_ps = state.free_ps.max(now_ps) + serialization_ps;
         state.free_ps = leaves_ps;
-        if state.watched {
+        // What was expected next comes later.
+        state.expected = false;
+        self.kicks.push(back);
+        if self.ports[back as usize].watched {
             self.effects.push(Effect::PauseSent(back, frame, leaves_ps));
         }
         let arrival_ps = leaves_ps + self.specs[back as usize].propagation_ps;

@@ -36,8 +36,8 @@ pub(super) struct Port {
     pub stormed: u8,
     pub down: bool,
     pub watched: bool,
-    /// It decides late: see [`Cee::catch_up`].
-    pub patient: bool,
+    /// Bit p: frames of priority p leave in time: see [`Cee::catch_up`].
+    pub punctual: u8,
     /// The owner will ask when a frame arrives that begins as soon as the port is free.
     pub expected: bool,
     /// It sends for a host.
@@ -181,7 +181,7 @@ impl Port {
             stormed: 0,
             down: false,
             watched: false,
-            patient: false,
+            punctual: u8::MAX,
             expected: false,
             is_adapter: matches!(spec.near, Place::Host(_)),
             manages: match spec.aqm.kind {
@@ -206,6 +206,11 @@ impl Port {
 
     pub fn is_idle(&self, now_ps: u64) -> bool {
         self.free_ps <= now_ps
+    }
+
+    /// It may decide late what it sends.
+    pub fn is_patient(&self) -> bool {
+        self.waiting & self.punctual == 0 && !self.is_adapter
     }
 }
 
@@ -293,13 +298,14 @@ impl Cee {
         let state = &self.ports[port as usize];
         // What happens at the same time happens in the order of ports.
         let until_ps = now_ps + u64::from(port < self.turn);
-        state.patient && state.waiting & state.open() != 0 && state.free_ps < until_ps
+        state.waiting & state.open() != 0 && state.is_patient() && state.free_ps < until_ps
     }
 
     /// As long as a switch has paused nobody, which frame follows on one of its ports depends on nothing but what
-    /// waits there, and nobody waits for its leaving. So nobody need ask when the port is free, as long as it is asked
-    /// before anything happens to it, and before the frame arrives: what should have left before now does so here, at
-    /// the time at which it should have.
+    /// waits there, and nobody waits for its leaving; and so it is as long as no frame waits there of a priority that
+    /// the switch has paused. So nobody need ask when the port is free, as long as it is asked before anything happens
+    /// to it, and before the frame arrives: what should have left before now does so here, at the time at which it
+    /// should have.
     #[inline]
     pub fn catch_up<F: CeeFrame>(&mut self, pool: &mut Pool<F>, port: PortId, now_ps: u64) {
         while self.is_behind(port, now_ps) {
@@ -320,19 +326,20 @@ impl Cee {
         }
     }
 
-    /// Ports of a switch may be late as long as it has paused nobody and nobody watches. Before they no longer may, they
-    /// have to catch up.
+    /// A switch pauses other priorities than before, or somebody watches. Its ports have caught up.
     pub(super) fn set_patience(&mut self, switch: u32) {
-        let may_be_late = self.may_be_late && self.pausing[switch as usize] == 0;
+        let pausing = self.pausing[switch as usize].iter().enumerate();
+        let bit = |(priority, &inputs): (usize, &u16)| u8::from(inputs > 0) << priority;
+        let punctual = pausing.map(bit).sum();
         for at in 0..self.outputs[switch as usize].len() {
             let port = self.outputs[switch as usize][at];
             let state = &mut self.ports[port as usize];
-            state.patient = may_be_late && !state.watched;
-            if !state.patient {
-                state.expected = false;
-                if state.waiting & state.open() != 0 {
-                    self.arm(port, self.ports[port as usize].free_ps);
-                }
+            let always = state.watched || !self.may_be_late;
+            let was_patient = state.is_patient();
+            state.punctual = if always { u8::MAX } else { punctual };
+            if was_patient && !state.is_patient() && state.waiting & state.open() != 0 {
+                let free_ps = state.free_ps;
+                self.arm(port, free_ps);
             }
         }
     }
@@ -350,7 +357,7 @@ impl Cee {
     #[inline]
     pub(super) fn await_free(&mut self, port: PortId) {
         let state = &self.ports[port as usize];
-        if !state.patient {
+        if !state.is_patient() {
             return self.arm(port, state.free_ps);
         }
         if state.first == NIL {
@@ -390,8 +397,8 @@ impl Cee {
         let state = &mut self.ports[port as usize];
         state.queued_bytes -= bytes;
         state.waiting &= !(u8::from(is_empty) << priority);
-        self.release(pool, handle, bytes, now_ps);
         self.start(pool, port, handle, now_ps);
+        self.release(pool, handle, bytes, now_ps);
     }
 
     /// The first bit of a frame leaves an idle port.
@@ -444,7 +451,7 @@ impl Cee {
         (state.first, state.first_ps) = (next, next_ps);
         if next != NIL {
             self.effects.push(Effect::Arrive(port, next_ps));
-        } else if state.patient && state.waiting & state.open() != 0 {
+        } else if state.waiting & state.open() != 0 && state.is_patient() {
             self.expect(port);
         }
         Some(handle)
