@@ -30,12 +30,13 @@ use sluicegate_tcp::{
     Cache, Endpoint, Events, Taker,
     segment::{Segment, flags},
 };
+use sluicegate_vswitch::Side;
 
 use self::life::Life;
 pub use self::{cee::Converged, datagrams::Datagrams, host::Host, inspect::Known};
 pub use crate::layout::{Far, Tenant};
 use crate::{
-    capture::{Capture, Seen, Side},
+    capture::{self, Capture, Seen},
     frame::Route,
     layout::{Layout, Partition},
     letters::Letters,
@@ -77,8 +78,12 @@ pub struct End {
     /// Where its packets go.
     pub(crate) way: Way,
     pub(crate) host: u16,
+    /// Where its host's switch lets its packets in, and out.
+    sides: (Side, Side),
     /// The port to which its host's switch lets all its packets out at once; [`host::IN_TURN`] = the switch is asked.
     straight_to: PortId,
+    /// Where its packets wait in an adapter of converged Ethernet; [`cee::NO_QUEUE`] before the first.
+    queue: u32,
     /// Its host's switch holds it back.
     held: bool,
     /// Its stack waits for what it has sent to leave the host.
@@ -380,7 +385,7 @@ impl Net {
         match self.layout.far[port as usize] {
             Far::Host(host) if port < self.converged_ports => self.ascend(port, host, packet),
             Far::Host(host) => {
-                self.show(port, Side::Arrived, packet);
+                self.show(port, capture::Side::Arrived, packet);
                 self.receive(host, packet);
             }
             Far::Adapter => self.submit(packet),
@@ -418,26 +423,26 @@ impl Net {
                 return false;
             }
         }
-        self.show(port, Side::Sent, packet);
+        self.show(port, capture::Side::Sent, packet);
         true
     }
 
     /// Shows a packet to those who capture there.
     #[inline]
-    fn show(&mut self, port: PortId, side: Side, packet: Handle) {
+    fn show(&mut self, port: PortId, side: capture::Side, packet: Handle) {
         let capture = self.capture.as_ref();
         if capture.is_some_and(|capture| capture.follows(port, side)) {
             let at_ps = match side {
                 // A token bucket may be free in the past.
-                Side::Sent => self.ports.free_ps(port as usize).max(self.now_ps),
-                Side::Arrived => self.now_ps,
+                capture::Side::Sent => self.ports.free_ps(port as usize).max(self.now_ps),
+                capture::Side::Arrived => self.now_ps,
             };
             self.show_at(port, side, packet, at_ps);
         }
     }
 
     #[cold]
-    fn show_at(&mut self, port: PortId, side: Side, handle: Handle, at_ps: u64) {
+    fn show_at(&mut self, port: PortId, side: capture::Side, handle: Handle, at_ps: u64) {
         let Some(capture) = &mut self.capture else {
             return;
         };
@@ -560,9 +565,17 @@ impl Net {
     }
 
     fn open_for(&mut self, ends: Ends) -> Option<EndId> {
-        let (tenant, port, peer_tenant, peer_port) = ends;
+        let (tenant, port, ..) = ends;
         let owner = *self.listeners.get(&(tenant, port))?;
-        let id = self.end(End {
+        let id = self.end(ends, owner);
+        self.accepted.insert(ends, id);
+        Some(id)
+    }
+
+    /// An end without a stack or a socket.
+    fn end(&mut self, (tenant, port, peer_tenant, peer_port): Ends, owner: Owner) -> EndId {
+        let (id, tenants) = (self.ends.len() as EndId, &self.layout.tenants);
+        let mut end = End {
             tcp: None,
             datagrams: None,
             way: Way {
@@ -572,10 +585,12 @@ impl Net {
                 path: 0,
                 port,
                 peer_port,
-                peer_host: self.layout.tenants[peer_tenant as usize].host,
+                peer_host: tenants[peer_tenant as usize].host,
             },
-            host: self.layout.tenants[tenant as usize].host,
+            host: tenants[tenant as usize].host,
+            sides: (Side::Uplink, Side::Uplink),
             straight_to: host::IN_TURN,
+            queue: cee::NO_QUEUE,
             held: false,
             throttled: false,
             life: Life::Used,
@@ -583,17 +598,11 @@ impl Net {
             actor: owner.actor,
             key: owner.key,
             priority: owner.priority,
-        });
-        self.accepted.insert(ends, id);
-        Some(id)
-    }
-
-    fn end(&mut self, end: End) -> EndId {
-        let id = self.ends.len() as EndId;
+        };
+        end.way.path = flow_hash(&key(&end, tenants), &self.path_key);
+        end.sides = self.sides(&end);
+        end.straight_to = self.straight_to(&end);
         self.ends.push(end);
-        let key = key(&self.ends, &self.layout.tenants, id);
-        self.ends[id as usize].way.path = flow_hash(&key, &self.path_key);
-        self.ends[id as usize].straight_to = self.straight_to(id);
         id
     }
 
@@ -613,7 +622,7 @@ impl Net {
         };
         let (ends, tenants) = (&self.ends, &self.layout.tenants);
         let mut view = packet.view(&aside.blocks, direction);
-        let verdict = vnics.segment(end, &mut view, now_ns, || key(ends, tenants, end));
+        let verdict = vnics.segment(end, &mut view, now_ns, || key(&ends[end as usize], tenants));
         if verdict.action() != Action::Pass {
             return (verdict.action(), None);
         }
@@ -841,9 +850,8 @@ fn path_key(seed: u64) -> HashKey {
     }
 }
 
-/// The connection as the host of `end` sees it.
-fn key(ends: &[End], tenants: &[Tenant], end: EndId) -> FlowKey {
-    let end = &ends[end as usize];
+/// The connection as the host of an end sees it.
+fn key(end: &End, tenants: &[Tenant]) -> FlowKey {
     FlowKey {
         local: tenants[end.way.tenant as usize].address.into(),
         remote: tenants[end.way.peer_tenant as usize].address.into(),

@@ -287,6 +287,12 @@ impl<P, S: Copy + Eq + Hash> Switch<P, S> {
         self.exits.get(to.index()).is_none_or(Exit::is_clear)
     }
 
+    /// Whether a packet of whomever would go straight through to this exit, and nobody waits for a turn at any.
+    #[inline]
+    pub fn lets_through(&self, to: Side) -> bool {
+        self.held.is_empty() && self.named.is_none() && self.is_clear(to)
+    }
+
     /// Who is behind an exit takes the next packet at once, or does not. In the beginning all do.
     pub fn set_ready(&mut self, to: Side, ready: bool) {
         self.exit(to).ready = ready;
@@ -349,6 +355,9 @@ impl<P, S: Copy + Eq + Hash> Switch<P, S> {
 
     /// A sender hands over a packet.
     pub fn offer(&mut self, from: Side, sender: S, to: Side, packet: P, bytes: u32) -> Handover {
+        if self.lets_through(to) {
+            return Handover::Through;
+        }
         if !self.may_send(from, sender, to, bytes) {
             return Handover::Held;
         }

@@ -1,12 +1,9 @@
 //! An adapter: a queue for each destination and priority, and a rate limiter for those that are congested.
 
-use std::{
-    cmp::Reverse,
-    collections::{BinaryHeap, VecDeque},
-};
+use std::{cmp::Reverse, collections::BinaryHeap};
 
 use super::{
-    Cee, CeeFrame, Effect, Label, PRIORITIES, Place, QcnParams, ReactionPoint, Tag, port::Queue,
+    Cee, CeeFrame, Effect, Label, PRIORITIES, Place, QcnParams, ReactionPoint, Tag, port::Fifo,
 };
 use crate::{
     graph::PortId,
@@ -22,8 +19,8 @@ const NONE: u32 = u32::MAX;
 pub struct Departure {
     /// The sending host.
     pub source: u16,
-    /// The receiving one.
-    pub destination: u16,
+    /// Its queue for the receiving one: see [`Cee::queue_to`].
+    pub queue: u32,
     /// 0..=7.
     pub priority: u8,
     /// What the owner calls the sender.
@@ -34,10 +31,10 @@ pub(super) struct Adapter {
     port: PortId,
     /// Queues, in the order of their first frames.
     queues: Vec<Voq>,
-    /// Number of a destination's queue, by priority and destination.
-    numbers: Vec<Vec<u32>>,
+    /// Number of a destination's queue, by destination and priority.
+    numbers: Vec<[u32; PRIORITIES]>,
     /// By priority: queues that may send, in turn.
-    ready: [VecDeque<u32>; PRIORITIES],
+    ready: [Ring; PRIORITIES],
     /// Bit p: `ready[p]` has one.
     waiting: u8,
     /// Queues that wait for their rate.
@@ -52,27 +49,44 @@ pub(super) struct Adapter {
     seed: u64,
 }
 
+/// Queues in a row, each of which names the next.
+#[derive(Clone, Copy)]
+struct Ring {
+    first: u32,
+    last: u32,
+}
+
+const EMPTY: Ring = Ring {
+    first: NONE,
+    last: NONE,
+};
+
 /// A virtual output queue.
 struct Voq {
-    frames: Queue,
+    frames: Fifo,
+    /// Behind it in its [`Ring`].
+    next: u32,
     limiter: Option<Box<ReactionPoint>>,
     /// The last frame's first bit left then, and it was so long.
     last_ps: u64,
     last_bytes: u32,
-    priority: u8,
+    /// Of the next frame.
+    number: u32,
     destination: u16,
+    priority: u8,
     /// In a list of those that may send, or that wait.
     listed: bool,
-    number: u32,
 }
+
+const _: () = assert!(size_of::<Voq>() == 48);
 
 pub(super) fn adapters(cee: &Cee, hosts: usize, seed: u64) -> Vec<Adapter> {
     let mut adapters: Vec<Adapter> = (0..hosts)
         .map(|host| Adapter {
             port: PortId::MAX,
             queues: Vec::new(),
-            numbers: vec![Vec::new(); PRIORITIES],
-            ready: Default::default(),
+            numbers: Vec::new(),
+            ready: [EMPTY; PRIORITIES],
             waiting: 0,
             delayed: BinaryHeap::new(),
             reserved_bytes: [0; PRIORITIES],
@@ -99,26 +113,53 @@ impl Adapter {
         &self.reserved_bytes
     }
 
+    /// Reads what a frame that comes is about to need; the number says nothing.
+    pub fn touch(&self) -> u64 {
+        self.queued_bytes ^ self.reserved_bytes[0] ^ u64::from(self.ready[0].first)
+    }
+
+    /// The same for a frame that leaves.
+    pub fn touch_next<F>(&self, pool: &Pool<F>) -> u64 {
+        let ring = self.ready[self.waiting.trailing_zeros() as usize % PRIORITIES];
+        let queue = self.queues.get(ring.first as usize);
+        self.touch() ^ queue.map_or(0, |queue| pool.touch(queue.frames.head))
+    }
+
     fn queue(&mut self, destination: u16, priority: u8) -> u32 {
-        let numbers = &mut self.numbers[usize::from(priority)];
         let at = usize::from(destination);
-        if numbers.len() <= at {
-            numbers.resize(at + 1, NONE);
+        if self.numbers.len() <= at {
+            self.numbers.resize(at + 1, [NONE; PRIORITIES]);
         }
-        if numbers[at] == NONE {
-            numbers[at] = self.queues.len() as u32;
+        let number = &mut self.numbers[at][usize::from(priority)];
+        if *number == NONE {
+            *number = self.queues.len() as u32;
             self.queues.push(Voq {
-                frames: Queue::default(),
+                frames: Fifo::default(),
+                next: NONE,
                 limiter: None,
                 last_ps: 0,
                 last_bytes: 0,
-                priority,
-                destination,
-                listed: false,
                 number: 0,
+                destination,
+                priority,
+                listed: false,
             });
         }
-        numbers[at]
+        *number
+    }
+
+    /// A queue may send when all of its priority have had a turn that may do so already.
+    fn push_ready(&mut self, queue: u32) {
+        let voq = &mut self.queues[queue as usize];
+        voq.next = NONE;
+        let priority = usize::from(voq.priority);
+        let ring = &mut self.ready[priority];
+        let before = std::mem::replace(&mut ring.last, queue);
+        match before {
+            NONE => ring.first = queue,
+            before => self.queues[before as usize].next = queue,
+        }
+        self.waiting |= 1 << priority;
     }
 
     /// A queue that has frames joins those that may send, or those that wait.
@@ -132,8 +173,7 @@ impl Adapter {
         if at_ps > now_ps {
             self.delayed.push(Reverse((at_ps, queue)));
         } else {
-            self.ready[usize::from(voq.priority)].push_back(queue);
-            self.waiting |= 1 << voq.priority;
+            self.push_ready(queue);
         }
     }
 
@@ -150,12 +190,17 @@ impl Adapter {
 
     /// The next queue of a priority that may send.
     fn next(&mut self, priority: usize) -> Option<u32> {
-        let ready = &mut self.ready[priority];
-        let queue = ready.pop_front();
-        if ready.is_empty() {
+        let ring = &mut self.ready[priority];
+        let queue = ring.first;
+        if queue == NONE {
+            return None;
+        }
+        ring.first = self.queues[queue as usize].next;
+        if ring.first == NONE {
+            ring.last = NONE;
             self.waiting &= !(1 << priority);
         }
-        queue
+        Some(queue)
     }
 }
 
@@ -182,6 +227,17 @@ impl Voq {
 }
 
 impl Cee {
+    /// The number of the queue in which frames of a priority from one host to another wait, made when it is asked for
+    /// first.
+    pub fn queue_to(&mut self, source: u16, destination: u16, priority: u8) -> u32 {
+        self.adapters[usize::from(source)].queue(destination, priority)
+    }
+
+    /// The receiver for which a queue of a host's adapter is.
+    pub(super) fn destination(&self, source: u16, queue: u32) -> u16 {
+        self.adapters[usize::from(source)].queues[queue as usize].destination
+    }
+
     /// Whether a host's adapter has room for so many bytes of a priority. If not, [`Effect::Room`] tells when to ask
     /// again.
     pub fn has_room(&mut self, host: u16, priority: u8, bytes: u32) -> bool {
@@ -199,7 +255,7 @@ impl Cee {
         *reserved += u64::from(pool[handle].bytes());
         let tag = Tag {
             source: departure.source,
-            destination: departure.destination,
+            queue: departure.queue,
             priority: departure.priority,
             sender: departure.sender,
             ..Tag::default()
@@ -217,8 +273,8 @@ impl Cee {
             adapter.reserved_bytes[usize::from(tag.priority)] -= bytes;
             return self.lose_unsent(host, handle);
         }
-        let number = adapter.queue(tag.destination, tag.priority);
-        let voq = &mut adapter.queues[number as usize];
+        let queue = tag.queue;
+        let voq = &mut adapter.queues[queue as usize];
         tag.number = voq.number;
         voq.number = voq.number.wrapping_add(1);
         let label = Label {
@@ -234,7 +290,7 @@ impl Cee {
         self.ports[adapter.port as usize].accept(bytes as u32);
         if !voq.listed {
             let params = self.config.qcn.as_ref().map(|qcn| &qcn.params);
-            adapter.list(number, now_ps, params);
+            adapter.list(queue, now_ps, params);
         }
         let port = adapter.port;
         self.kick(pool, port, now_ps);
@@ -271,10 +327,8 @@ impl Cee {
             return self.arm(port, state.free_ps);
         }
         let head_bytes = |priority: usize| {
-            let queue = adapter.ready[priority].front();
-            queue.map_or(0, |&queue| {
-                pool[adapter.queues[queue as usize].frames.head].bytes()
-            })
+            let queue = adapter.ready[priority].first;
+            pool[adapter.queues[queue as usize].frames.head].bytes()
         };
         let chosen = self.selections[port as usize].choose(eligible, head_bytes);
         if let Some(priority) = chosen {
@@ -405,7 +459,7 @@ impl Cee {
             }
             voq.listed = false;
         }
-        adapter.ready.iter_mut().for_each(VecDeque::clear);
+        adapter.ready = [EMPTY; PRIORITIES];
         adapter.waiting = 0;
         adapter.delayed.clear();
         adapter.queued_bytes = 0;

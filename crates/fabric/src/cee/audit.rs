@@ -8,7 +8,7 @@ impl Cee {
     pub fn underway<F: CeeFrame>(&self, pool: &Pool<F>) -> u64 {
         let on_wires: u64 = self.ports.iter().map(|port| pool.count(port.first)).sum();
         let queues = self.queues.iter().flatten();
-        let in_switches: u64 = queues.map(|queue| pool.count(queue.head)).sum();
+        let in_switches: u64 = queues.map(|queue| pool.count(queue.frames.head)).sum();
         let adapters = 0..self.adapters.len();
         let in_adapters: u64 = adapters.map(|host| self.count_adapter(pool, host).0).sum();
         on_wires + in_switches + in_adapters
@@ -29,7 +29,7 @@ impl Cee {
             let mut total = 0;
             for (priority, queue) in queues.iter().enumerate() {
                 let mut bytes = 0;
-                let mut handle = queue.head;
+                let mut handle = queue.frames.head;
                 while handle != NIL {
                     let tag = Label::of(pool, handle);
                     let length = u64::from(pool[handle].bytes());
@@ -37,10 +37,10 @@ impl Cee {
                     ingress[tag.ingress as usize][priority] += length;
                     handle = pool.next(handle);
                 }
-                if bytes != u64::from(queue.bytes) {
+                if bytes != u64::from(queue.frames.bytes) {
                     return Err(format!(
                         "the queue of port {port}, priority {priority}, holds {bytes} bytes but counts {}",
-                        queue.bytes
+                        queue.frames.bytes
                     ));
                 }
                 total += bytes;
@@ -57,7 +57,7 @@ impl Cee {
     fn audit_inputs(&self, found: &[[u64; PRIORITIES]]) -> Result<(), String> {
         for (port, found) in found.iter().enumerate() {
             for (priority, &found) in found.iter().enumerate() {
-                let counted = u64::from(self.ingress[port][priority]);
+                let counted = u64::from(self.inputs[port].bytes[priority]);
                 if found != counted {
                     return Err(format!(
                         "the buffer behind port {port}, priority {priority}, holds {found} bytes but counts {counted}"
@@ -75,7 +75,7 @@ impl Cee {
             let held: u64 = inputs
                 .map(|port| {
                     let in_headroom = self.headroom_used[port].iter();
-                    let held = self.ingress[port].iter().zip(in_headroom);
+                    let held = self.inputs[port].bytes.iter().zip(in_headroom);
                     held.map(|(&held, &in_headroom)| u64::from(held - in_headroom))
                         .sum::<u64>()
                 })

@@ -65,7 +65,7 @@ impl Cee {
     fn waits<F: CeeFrame>(&self, pool: &Pool<F>) -> Vec<Wait> {
         let mut waits = Vec::new();
         for port in 0..self.ports.len() as PortId {
-            let sent = self.pauses[port as usize].sent;
+            let sent = self.inputs[port as usize].sent;
             let Place::Switch(switch) = self.specs[port as usize].far else {
                 continue;
             };
@@ -99,7 +99,7 @@ impl Cee {
                 continue;
             }
             let mut bytes = 0;
-            let mut handle = self.queues[out][priority].head;
+            let mut handle = self.queues[out][priority].frames.head;
             while handle != NIL {
                 if Label::of(pool, handle).ingress == ingress {
                     bytes += u64::from(pool[handle].bytes());

@@ -28,7 +28,7 @@ use self::{
     adapter::Adapter,
     pause::Pauses,
     port::{Class, Port, Queue},
-    switch::Memory,
+    switch::{Input, Memory},
 };
 pub use self::{
     adapter::Departure,
@@ -163,8 +163,9 @@ struct Tag {
     number: u32,
     /// What the owner calls its sender.
     sender: u32,
+    /// Where it waits, or waited, in its source's adapter.
+    queue: u32,
     source: u16,
-    destination: u16,
     priority: u8,
 }
 
@@ -196,11 +197,9 @@ pub struct Cee {
     reds: Vec<Red>,
     selections: Vec<Ets>,
     specs: Vec<PortSpec>,
-    /// By port, bytes in the buffer at its far end.
-    ingress: Vec<[u32; PRIORITIES]>,
-    /// By port, room above XOFF there.
-    headroom: Vec<u32>,
-    /// Of them, those that lie in the headroom of a shared memory.
+    /// By port, the buffer at its far end.
+    inputs: Vec<Input>,
+    /// By port, bytes there that lie in the headroom of a shared memory.
     headroom_used: Vec<[u32; PRIORITIES]>,
     pauses: Vec<Pauses>,
     stats: Vec<CeeStats>,
@@ -247,8 +246,7 @@ impl Cee {
             queues: vec![[Queue::default(); PRIORITIES]; count],
             reds: vec![Red::default(); count * PRIORITIES],
             selections: specs.iter().map(|_| Ets::new(&config.ets)).collect(),
-            ingress: vec![[0; PRIORITIES]; count],
-            headroom: Vec::new(),
+            inputs: vec![Input::default(); count],
             headroom_used: vec![[0; PRIORITIES]; count],
             pauses: specs.iter().map(|_| Pauses::default()).collect(),
             stats: vec![CeeStats::default(); count],
@@ -269,8 +267,10 @@ impl Cee {
             specs,
             config,
         };
-        let headroom = (0..count as PortId).map(|port| cee.compute_headroom_bytes(port));
-        cee.headroom = headroom.map(|bytes| bytes as u32).collect();
+        for port in 0..count {
+            let bytes = cee.compute_headroom_bytes(port as PortId);
+            cee.inputs[port].headroom_bytes = bytes as u32;
+        }
         cee.memories = switch::memories(&cee, switches);
         for switch in 0..switches as u32 {
             cee.set_patience(switch);
@@ -295,6 +295,7 @@ impl Cee {
         CeeStats {
             accepted: state.accepted,
             accepted_bytes: state.accepted_bytes,
+            ingress_max_bytes: self.inputs[port as usize].most_bytes.into(),
             ..self.stats[port as usize]
         }
     }
@@ -312,14 +313,30 @@ impl Cee {
             return None;
         }
         let (frame, _, next_ps) = pool.look(first);
-        Some((frame, next_ps, Label::of(pool, first).priority))
+        let input = u64::from(self.inputs[port as usize].most_bytes);
+        Some((frame, next_ps ^ input, Label::of(pool, first).priority))
     }
 
     /// Reads what [`Cee::forward`] is about to need at the port where a frame leaves; the number says nothing.
     #[inline]
     pub fn touch_forward<F: CeeFrame>(&self, pool: &Pool<F>, port: PortId, priority: u8) -> u64 {
         let (state, queues) = (&self.ports[port as usize], &self.queues[port as usize]);
-        pool.touch(state.last) ^ u64::from(queues[usize::from(priority) % PRIORITIES].bytes)
+        match self.specs[port as usize].near {
+            Place::Host(host) if state.is_adapter => self.adapters[usize::from(host)].touch(),
+            _ => {
+                let queue = &queues[usize::from(priority) % PRIORITIES];
+                pool.touch(state.last) ^ u64::from(queue.frames.bytes)
+            }
+        }
+    }
+
+    /// Reads what [`Cee::transmit`] is about to need; the number says nothing.
+    #[inline]
+    pub fn touch_transmit<F: CeeFrame>(&self, pool: &Pool<F>, port: PortId) -> u64 {
+        match self.specs[port as usize].near {
+            Place::Host(host) => self.adapters[usize::from(host)].touch_next(pool),
+            Place::Switch(_) => self.ports[port as usize].free_ps,
+        }
     }
 
     /// Bytes queued at a port, all priorities together.
@@ -332,7 +349,7 @@ impl Cee {
 
     /// Bytes of a priority in the buffer at a port's far end.
     pub fn ingress_bytes(&self, port: PortId, priority: usize) -> u64 {
-        self.ingress[port as usize][priority].into()
+        self.inputs[port as usize].bytes[priority].into()
     }
 
     /// Frames dropped so far, all ports and causes together.

@@ -5,7 +5,7 @@
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
-use super::{CONTROL_BYTES, Cee, CeeFrame, Effect, PRIORITIES, Pause, Place};
+use super::{Buffer, CONTROL_BYTES, Cee, CeeFrame, Effect, PRIORITIES, Pause, Place};
 use crate::{graph::PortId, pool::Pool, port::PS_PER_S};
 
 /// The longest pause that a frame can ask for, in quanta of 512 bit times (802.3 annex 31D).
@@ -50,8 +50,6 @@ enum Step {
 /// Pauses of one port.
 #[derive(Default)]
 pub(super) struct Pauses {
-    /// Bit p: the buffer at the far end has asked to pause priority p.
-    pub sent: u8,
     /// What comes, the earliest first.
     steps: BinaryHeap<Reverse<(u64, Step)>>,
     /// When pauses that are obeyed end by themselves.
@@ -79,20 +77,20 @@ impl Cee {
     ) {
         let at = ingress as usize;
         let bit = 1 << priority;
-        if self.pauses[at].sent & bit != 0 || !self.is_too_full(ingress, priority) {
+        if self.inputs[at].sent & bit != 0 || !self.is_too_full(ingress, priority) {
             return;
         }
         // The opposite direction of the link is sent by the same switch.
         self.catch_up_neighbours(pool, ingress ^ 1, now_ps);
         if self.is_too_full(ingress, priority) {
-            self.set_sent(ingress, self.pauses[at].sent | bit);
+            self.set_sent(ingress, self.inputs[at].sent | bit);
             self.say(pool, ingress, bit, bit, now_ps);
         }
     }
 
     /// An input has asked to pause these priorities, and no others. The ports of its switch have caught up.
     fn set_sent(&mut self, ingress: PortId, priorities: u8) {
-        let before = std::mem::replace(&mut self.pauses[ingress as usize].sent, priorities);
+        let before = std::mem::replace(&mut self.inputs[ingress as usize].sent, priorities);
         let Place::Switch(switch) = self.specs[ingress as usize].far else {
             return;
         };
@@ -111,8 +109,15 @@ impl Cee {
     #[inline]
     fn is_too_full(&self, ingress: PortId, priority: usize) -> bool {
         let (xoff, _) = self.thresholds(ingress);
-        let in_headroom = self.headroom_used[ingress as usize][priority] > 0;
-        u64::from(self.ingress[ingress as usize][priority]) > xoff || in_headroom
+        let held = u64::from(self.inputs[ingress as usize].bytes[priority]);
+        held > xoff || self.is_in_headroom(ingress, priority)
+    }
+
+    /// Whether an input needs headroom of a shared memory.
+    #[inline]
+    fn is_in_headroom(&self, ingress: PortId, priority: usize) -> bool {
+        matches!(self.config.buffer, Buffer::Shared { .. })
+            && self.headroom_used[ingress as usize][priority] > 0
     }
 
     /// A frame has left a paused input: lets its sender go on, if it is empty enough.
@@ -125,11 +130,11 @@ impl Cee {
     ) {
         let at = ingress as usize;
         let (_, xon) = self.thresholds(ingress);
-        let in_headroom = self.headroom_used[at][priority] > 0;
-        if u64::from(self.ingress[at][priority]) < xon && !in_headroom {
+        let held = u64::from(self.inputs[at].bytes[priority]);
+        if held < xon && !self.is_in_headroom(ingress, priority) {
             let bit = 1 << priority;
             self.say(pool, ingress, bit, 0, now_ps);
-            self.set_sent(ingress, self.pauses[at].sent & !bit);
+            self.set_sent(ingress, self.inputs[at].sent & !bit);
         }
     }
 
@@ -258,7 +263,7 @@ impl Cee {
     fn renew<F: CeeFrame>(&mut self, pool: &mut Pool<F>, port: PortId, now_ps: u64) {
         let pauses = &mut self.pauses[port as usize];
         pauses.renews = false;
-        let sent = pauses.sent;
+        let sent = self.inputs[port as usize].sent;
         if sent != 0 {
             self.say(pool, port, sent, sent, now_ps);
         }
@@ -348,10 +353,10 @@ impl Cee {
         let (_, xon) = self.thresholds(port);
         let lossless = self.lossless;
         for priority in (0..PRIORITIES).filter(|priority| lossless & 1 << priority != 0) {
-            let held = u64::from(self.ingress[port as usize][priority]);
+            let held = u64::from(self.inputs[port as usize].bytes[priority]);
             if held >= xon && held > 0 {
                 let bit = 1 << priority;
-                self.set_sent(port, self.pauses[port as usize].sent | bit);
+                self.set_sent(port, self.inputs[port as usize].sent | bit);
                 self.obey(pool, port, bit, bit, now_ps);
             }
         }

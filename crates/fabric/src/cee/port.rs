@@ -69,28 +69,26 @@ pub(super) struct Class {
     cut: bool,
 }
 
-/// Frames of one priority.
+/// Frames in a row.
 #[derive(Clone, Copy)]
-pub(super) struct Queue {
+pub(super) struct Fifo {
     pub head: Handle,
     tail: Handle,
     pub bytes: u32,
-    /// What a congestion point keeps of it.
-    pub point: CongestionPoint,
 }
 
-impl Default for Queue {
+impl Default for Fifo {
     fn default() -> Self {
         Self {
             head: NIL,
             tail: NIL,
             bytes: 0,
-            point: CongestionPoint::new(),
         }
     }
 }
 
-impl Queue {
+impl Fifo {
+    #[inline]
     pub fn push<F: CeeFrame>(&mut self, pool: &mut Pool<F>, handle: Handle) {
         pool.end(handle);
         match self.tail {
@@ -101,6 +99,7 @@ impl Queue {
         self.bytes += pool[handle].bytes();
     }
 
+    #[inline]
     pub fn pop<F: CeeFrame>(&mut self, pool: &Pool<F>) -> Option<Handle> {
         let handle = self.head;
         if handle == NIL {
@@ -113,6 +112,14 @@ impl Queue {
         self.bytes -= pool[handle].bytes();
         Some(handle)
     }
+}
+
+/// Frames of one priority.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Queue {
+    pub frames: Fifo,
+    /// What a congestion point keeps of it.
+    pub point: CongestionPoint,
 }
 
 /// Idle ports, and their classes. A switch hears of a frame by its header if no port of the switch is faster than the
@@ -385,15 +392,15 @@ impl Cee {
         let state = &self.ports[port as usize];
         let eligible = state.waiting & state.open();
         let queues = &mut self.queues[port as usize];
-        let head_bytes = |priority: usize| pool[queues[priority].head].bytes();
+        let head_bytes = |priority: usize| pool[queues[priority].frames.head].bytes();
         let Some(priority) = self.selections[port as usize].choose(eligible, head_bytes) else {
             return;
         };
-        let Some(handle) = queues[priority].pop(pool) else {
+        let Some(handle) = queues[priority].frames.pop(pool) else {
             return;
         };
         let bytes = pool[handle].bytes();
-        let is_empty = queues[priority].head == NIL;
+        let is_empty = queues[priority].frames.head == NIL;
         let state = &mut self.ports[port as usize];
         state.queued_bytes -= bytes;
         state.waiting &= !(u8::from(is_empty) << priority);
@@ -493,7 +500,7 @@ impl Cee {
             self.empty_adapter(pool, port);
         }
         for priority in 0..PRIORITIES {
-            while let Some(handle) = self.queues[at][priority].pop(pool) {
+            while let Some(handle) = self.queues[at][priority].frames.pop(pool) {
                 let bytes = pool[handle].bytes();
                 self.ports[at].queued_bytes -= bytes;
                 self.release(pool, handle, bytes, now_ps);

@@ -45,10 +45,24 @@ pub(super) fn memories(cee: &Cee, switches: usize) -> Vec<Memory> {
     memories
 }
 
+/// The buffer of one input, and what its switch has said about it.
+#[derive(Clone, Copy, Default)]
+#[repr(C, align(64))]
+pub(super) struct Input {
+    /// By priority.
+    pub bytes: [u32; PRIORITIES],
+    /// Most of one priority so far.
+    pub most_bytes: u32,
+    /// Room above XOFF.
+    pub headroom_bytes: u32,
+    /// Bit p: who sends there has been asked to pause priority p.
+    pub sent: u8,
+}
+
 impl Cee {
     /// Room of each lossless priority above XOFF in the buffer at a port's far end.
     pub fn headroom_bytes(&self, port: PortId) -> u64 {
-        self.headroom[port as usize].into()
+        self.inputs[port as usize].headroom_bytes.into()
     }
 
     pub(super) fn compute_headroom_bytes(&self, port: PortId) -> u64 {
@@ -168,7 +182,7 @@ impl Cee {
         let frame = &mut pool[handle];
         let arriving = Arriving {
             now_ns: now_ps / PS_PER_NS,
-            backlog_bytes: self.queues[at][priority].bytes,
+            backlog_bytes: self.queues[at][priority].frames.bytes,
             bytes: frame.bytes(),
             ect: frame.is_ect(),
             random: (draw(&mut self.random[at]) >> 32) as u32,
@@ -189,7 +203,7 @@ impl Cee {
     #[inline]
     fn has_no_room(&self, to: PortId, tag: Label, bytes: u32) -> Option<Drop> {
         let (from, priority) = (tag.ingress as usize, usize::from(tag.priority));
-        let held = u64::from(self.ingress[from][priority]);
+        let held = u64::from(self.inputs[from].bytes[priority]);
         let after = held + u64::from(bytes);
         let lossless = self.lossless & 1 << priority != 0;
         let over = match self.config.buffer {
@@ -203,7 +217,7 @@ impl Cee {
             }
             Buffer::Shared { alpha, .. } => {
                 let free = self.free_bytes(to);
-                let queue = u64::from(self.queues[to as usize][priority].bytes);
+                let queue = u64::from(self.queues[to as usize][priority].frames.bytes);
                 u64::from(bytes) > free || queue as f64 >= alpha * free as f64
             }
         };
@@ -217,7 +231,7 @@ impl Cee {
     /// Whether a lossless frame needs no headroom of a shared memory.
     fn fits_below_xoff(&self, tag: Label, bytes: u32) -> bool {
         let (from, priority) = (tag.ingress, usize::from(tag.priority));
-        let held = u64::from(self.ingress[from as usize][priority]);
+        let held = u64::from(self.inputs[from as usize].bytes[priority]);
         let bytes = u64::from(bytes);
         let (xoff, _) = self.thresholds(from);
         held + bytes <= xoff && bytes <= self.free_bytes(from ^ 1)
@@ -260,15 +274,18 @@ impl Cee {
         now_ps: u64,
     ) {
         let (priority, bytes) = (usize::from(tag.priority), pool[handle].bytes());
-        self.queues[to as usize][priority].push(pool, handle);
+        self.queues[to as usize][priority].frames.push(pool, handle);
         let state = &mut self.ports[to as usize];
         state.queued_bytes += bytes;
         state.waiting |= 1 << priority;
         let buffered = true;
         Label { buffered, ..tag }.put(pool, handle);
         self.use_memory(tag, bytes);
-        self.ingress[tag.ingress as usize][priority] += bytes;
-        self.note_most(pool, to, tag, now_ps);
+        let input = &mut self.inputs[tag.ingress as usize];
+        input.bytes[priority] += bytes;
+        if input.bytes[priority] > input.most_bytes {
+            self.note_most(pool, to, tag, now_ps);
+        }
         if self.lossless & 1 << priority != 0 {
             self.pause_if_full(pool, tag.ingress, priority, now_ps);
         }
@@ -282,14 +299,12 @@ impl Cee {
     }
 
     /// Keeps the most that an input has held.
-    #[inline]
+    #[cold]
     fn note_most<F: CeeFrame>(&mut self, pool: &mut Pool<F>, to: PortId, tag: Label, now_ps: u64) {
-        let (at, priority) = (tag.ingress as usize, usize::from(tag.priority));
-        if u64::from(self.ingress[at][priority]) > self.stats[at].ingress_max_bytes {
-            self.catch_up_neighbours(pool, to, now_ps);
-            let most = &mut self.stats[at].ingress_max_bytes;
-            *most = u64::from(self.ingress[at][priority]).max(*most);
-        }
+        self.catch_up_neighbours(pool, to, now_ps);
+        let input = &mut self.inputs[tag.ingress as usize];
+        let held = input.bytes[usize::from(tag.priority)];
+        input.most_bytes = input.most_bytes.max(held);
     }
 
     /// All ports of the switch that sends by `port` catch up.
@@ -348,9 +363,11 @@ impl Cee {
         let buffered = false;
         Label { buffered, ..tag }.put(pool, handle);
         let (ingress, priority) = (tag.ingress, usize::from(tag.priority));
-        self.ingress[ingress as usize][priority] -= bytes;
+        let input = &mut self.inputs[ingress as usize];
+        input.bytes[priority] -= bytes;
+        let is_paused = input.sent & 1 << priority != 0;
         self.free_memory(tag, bytes);
-        if self.pauses[ingress as usize].sent & 1 << priority != 0 {
+        if is_paused {
             self.resume_if_empty(pool, ingress, priority, now_ps);
         }
     }
@@ -383,11 +400,11 @@ impl Cee {
         let Some(qcn) = &self.config.qcn else { return };
         let queue = &mut self.queues[to as usize][usize::from(tag.priority)];
         let random = &mut self.random[to as usize];
-        let found = (queue.point).arrival(&qcn.params, queue.bytes.into(), bytes, random);
+        let found = (queue.point).arrival(&qcn.params, queue.frames.bytes.into(), bytes, random);
         let (Some(feedback), Place::Switch(switch)) = (found, self.specs[to as usize].near) else {
             return;
         };
-        let destination = self.tags[handle as usize].destination;
+        let destination = self.destination(tag.source, self.tags[handle as usize].queue);
         let notification = Notification {
             source: tag.source,
             destination,
@@ -407,7 +424,6 @@ impl Cee {
         };
         label.put(pool, notice);
         let tag = Tag {
-            destination: tag.source,
             source: destination,
             priority: CONTROL_PRIORITY,
             ..Tag::default()

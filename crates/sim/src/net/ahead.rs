@@ -3,7 +3,7 @@
 use sluicegate_fabric::graph::PortId;
 use sluicegate_tcp::Endpoint;
 
-use super::{KIND_BITS, Net, PORT};
+use super::{KIND_BITS, Net, PORT, TRANSMIT};
 use crate::layout::Far;
 
 impl Net {
@@ -13,11 +13,16 @@ impl Net {
     pub(super) fn touch(&mut self) {
         let mut sum = 0;
         for source in self.wheel.present() {
-            if source >> KIND_BITS != PORT {
-                continue;
-            }
             let port = (source & ((1 << KIND_BITS) - 1)) as usize;
             let fabric = self.converged.as_ref().map(|converged| &converged.fabric);
+            match (source >> KIND_BITS, fabric) {
+                (PORT, _) => {}
+                (TRANSMIT, Some(fabric)) => {
+                    sum ^= fabric.touch_transmit(&self.ports.pool, port as PortId);
+                    continue;
+                }
+                _ => continue,
+            }
             let fabric = fabric.filter(|_| port < self.converged_ports as usize);
             let arrival = match fabric {
                 Some(fabric) => fabric.touch_arrival(&self.ports.pool, port as PortId),

@@ -20,6 +20,9 @@ use crate::{capture, frame};
 /// path is longer than another.
 const PATIENCE_PS: u64 = 1_000_000_000;
 
+/// An end that has not sent anything yet has no queue in its adapter.
+pub(super) const NO_QUEUE: u32 = u32::MAX;
+
 /// Of one host, by source and priority.
 type Resequencers = HashMap<(u16, u8), Resequencer<Handle>>;
 
@@ -126,10 +129,15 @@ impl Net {
         let Some(converged) = &mut self.converged else {
             return;
         };
+        let state = &mut self.ends[end as usize];
+        if state.queue == NO_QUEUE {
+            let fabric = &mut converged.fabric;
+            state.queue = fabric.queue_to(host, state.way.peer_host, state.priority);
+        }
         let departure = Departure {
             source: host,
-            destination: self.ports.pool[packet].host,
-            priority: self.ends[end as usize].priority,
+            queue: state.queue,
+            priority: state.priority,
             sender: end,
         };
         converged
@@ -220,14 +228,19 @@ impl Net {
         }
     }
 
-    /// What the fabric has asked for.
+    /// What the fabric has asked for, if it has.
     #[inline]
     fn carry_out(&mut self) {
-        match &mut self.converged {
+        if let Some(converged) = &mut self.converged {
             // Who does so already comes to what has been added.
-            Some(converged) if !converged.carries_out => converged.carries_out = true,
-            _ => return,
+            if !converged.carries_out && !converged.fabric.effects.is_empty() {
+                converged.carries_out = true;
+                self.carry_out_all();
+            }
         }
+    }
+
+    fn carry_out_all(&mut self) {
         let mut at = 0;
         while let Some(converged) = &mut self.converged {
             let Some(&effect) = converged.fabric.effects.get(at) else {

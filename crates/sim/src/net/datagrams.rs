@@ -9,8 +9,8 @@ use std::{collections::VecDeque, net::IpAddr};
 use sluicegate_tcp::Events;
 use sluicegate_vswitch::Vnics;
 
-use super::{End, EndId, Net, Notice, Owner, host, life::Life};
-use crate::packet::{Aside, Datagram, NO_END, Packet, Way};
+use super::{End, EndId, Net, Notice, Owner, host};
+use crate::packet::{Aside, Datagram, Packet};
 
 /// A socket for datagrams.
 #[derive(Debug, Default)]
@@ -72,34 +72,14 @@ impl Net {
         limit_bytes: u64,
         owner: Owner,
     ) -> EndId {
-        let tenants = &self.layout.tenants;
-        let host = tenants[tenant as usize].host;
+        let host = self.layout.tenants[tenant as usize].host;
         self.hosts[usize::from(host)].counts_departures = true;
-        self.end(End {
-            tcp: None,
-            datagrams: Some(Box::new(Datagrams {
-                limit_bytes,
-                ..Datagrams::default()
-            })),
-            way: Way {
-                tenant,
-                peer_tenant,
-                peer: NO_END,
-                path: 0,
-                port,
-                peer_port,
-                peer_host: tenants[peer_tenant as usize].host,
-            },
-            host: tenants[tenant as usize].host,
-            straight_to: host::IN_TURN,
-            held: false,
-            throttled: false,
-            life: Life::Used,
-            timer_ps: u64::MAX,
-            actor: owner.actor,
-            key: owner.key,
-            priority: owner.priority,
-        })
+        let id = self.end((tenant, port, peer_tenant, peer_port), owner);
+        self.ends[id as usize].datagrams = Some(Box::new(Datagrams {
+            limit_bytes,
+            ..Datagrams::default()
+        }));
+        id
     }
 
     /// An application sends so many bytes as datagrams of at most `payload` bytes. Returns how many datagrams and

@@ -109,14 +109,14 @@ impl Host {
 }
 
 impl Net {
-    /// Where its host's switch lets an end's packets in, and out.
-    fn sides(&self, end: EndId) -> (Side, Side) {
+    /// What [`End::sides`] is.
+    pub(super) fn sides(&self, end: &End) -> (Side, Side) {
         let End {
             way,
             host,
             priority,
             ..
-        } = &self.ends[end as usize];
+        } = end;
         let switch = &self.hosts[usize::from(*host)].switch;
         let peer_vnic = || self.layout.vnic(way.peer_tenant);
         let from = Side::Vnic(self.layout.vnic(way.tenant));
@@ -127,12 +127,12 @@ impl Net {
     }
 
     /// What [`End::straight_to`] is.
-    pub(super) fn straight_to(&self, end: EndId) -> PortId {
-        let host = &self.hosts[usize::from(self.ends[end as usize].host)];
+    pub(super) fn straight_to(&self, end: &End) -> PortId {
+        let host = &self.hosts[usize::from(end.host)];
         if host.has_waiters {
             return IN_TURN;
         }
-        host.port(self.sides(end).1)
+        host.port(end.sides.1)
     }
 
     /// What an end has to send, if it may, on a host where somebody may have to wait.
@@ -151,11 +151,11 @@ impl Net {
     /// Whether an end's next packet has its turn. If it has none, that makes no difference.
     fn may_send(&mut self, host: u16, end: EndId) -> bool {
         let now_ns = self.now_ns();
-        let config = self.hosts[usize::from(host)].switch.config();
-        if !config.waits_for_adapter() {
+        let state = &self.ends[end as usize];
+        let switch = &self.hosts[usize::from(host)].switch;
+        if !switch.config().waits_for_adapter() || switch.lets_through(state.sides.1) {
             return true;
         }
-        let state = &self.ends[end as usize];
         let of_stack = state.tcp.as_ref().filter(|tcp| tcp.has_output(now_ns));
         let next_bytes = match &state.datagrams {
             None => of_stack.map(|tcp| tcp.mss()),
@@ -165,7 +165,7 @@ impl Net {
             return false;
         };
         let bytes = next_bytes + HEADERS_BYTES;
-        let (from, to) = self.sides(end);
+        let (from, to) = self.ends[end as usize].sides;
         let switch = &mut self.hosts[usize::from(host)].switch;
         let may = switch.may_send(from, end, to, bytes);
         self.ends[end as usize].held = !may;
@@ -174,7 +174,7 @@ impl Net {
 
     /// From the vNIC stage on, on a host where somebody may have to wait.
     pub(super) fn send_in_turn(&mut self, host: u16, end: EndId, packet: Handle) {
-        let (from, to) = self.sides(end);
+        let (from, to) = self.ends[end as usize].sides;
         let bytes = self.ports.pool[packet].bytes();
         let waiting = Waiting { packet, end };
         let switch = &mut self.hosts[usize::from(host)].switch;
@@ -184,7 +184,7 @@ impl Net {
 
     /// What the vNIC stage adds behind a packet of this end.
     pub(super) fn send_after(&mut self, host: u16, end: EndId, packet: Handle) {
-        let (from, to) = self.sides(end);
+        let (from, to) = self.ends[end as usize].sides;
         let bytes = self.ports.pool[packet].bytes();
         let waiting = Waiting { packet, end };
         let switch = &mut self.hosts[usize::from(host)].switch;

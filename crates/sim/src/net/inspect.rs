@@ -25,7 +25,7 @@ impl Net {
     pub fn tracked(&self, host: u16) -> impl Iterator<Item = (FlowKey, Flow)> {
         let stage = self.hosts[usize::from(host)].switch.vnics.as_ref();
         let flows = stage.into_iter().flat_map(Vnics::flows);
-        flows.map(|(&end, flow)| (key(&self.ends, &self.layout.tenants, end), *flow))
+        flows.map(|(&end, flow)| (key(&self.ends[end as usize], &self.layout.tenants), *flow))
     }
 
     /// What is known at an end of a connection.
@@ -33,7 +33,7 @@ impl Net {
         let state = &self.ends[end as usize];
         let vnics = self.hosts[usize::from(state.host)].switch.vnics.as_ref();
         Known {
-            key: key(&self.ends, &self.layout.tenants, end),
+            key: key(&self.ends[end as usize], &self.layout.tenants),
             tcp: state.tcp.as_deref(),
             enforced: vnics.and_then(|vnics| vnics.flow(end)),
             peer: (state.way.peer != NO_END).then_some((state.way.peer_host, state.way.peer)),

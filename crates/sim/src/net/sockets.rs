@@ -7,7 +7,7 @@ use std::{
 
 use sluicegate_tcp::Endpoint;
 
-use super::{ALARM, Alarm, End, EndId, Net, Owner, life::Life, source};
+use super::{ALARM, Alarm, EndId, Net, Owner, Tenant, source};
 use crate::{
     letters::Letter,
     packet::{NO_END, Way},
@@ -26,38 +26,13 @@ impl Net {
 
     /// Opens a connection from a tenant; the peer must listen by the time that the SYN arrives.
     pub fn connect(&mut self, tenant: u32, address: IpAddr, port: u16, owner: Owner) -> EndId {
-        let tenants = &self.layout.tenants;
         let peer_tenant = self.layout.tenant_at(address).unwrap_or(tenant);
-        let (host, peer_host) = (
-            tenants[tenant as usize].host,
-            tenants[peer_tenant as usize].host,
-        );
-        let stack = Arc::clone(&tenants[tenant as usize].stack);
-        let opener = &mut self.hosts[usize::from(host)];
-        let local_port = opener.ephemeral_port();
-        let isn = opener.isn();
-        let id = self.end(End {
-            tcp: Some(Box::new(Endpoint::connect(stack, isn))),
-            datagrams: None,
-            way: Way {
-                tenant,
-                peer_tenant,
-                peer: NO_END,
-                path: 0,
-                port: local_port,
-                peer_port: port,
-                peer_host,
-            },
-            host,
-            straight_to: super::host::IN_TURN,
-            held: false,
-            throttled: false,
-            life: Life::Used,
-            timer_ps: u64::MAX,
-            actor: owner.actor,
-            key: owner.key,
-            priority: owner.priority,
-        });
+        let Tenant { host, stack, .. } = &self.layout.tenants[tenant as usize];
+        let opener = &mut self.hosts[usize::from(*host)];
+        let (local_port, isn) = (opener.ephemeral_port(), opener.isn());
+        let tcp = Endpoint::connect(Arc::clone(stack), isn);
+        let id = self.end((tenant, local_port, peer_tenant, port), owner);
+        self.ends[id as usize].tcp = Some(Box::new(tcp));
         self.attend(id);
         id
     }

@@ -318,7 +318,7 @@ impl World {
             self.sent += 1;
             let departure = Departure {
                 source: host,
-                destination: flow.destination,
+                queue: self.cee.queue_to(host, flow.destination, flow.priority),
                 priority: flow.priority,
                 sender: 0,
             };
