@@ -3,7 +3,8 @@
 use std::{cmp::Reverse, collections::BinaryHeap};
 
 use super::{
-    Cee, CeeFrame, Effect, Label, PRIORITIES, Place, QcnParams, ReactionPoint, Tag, port::Fifo,
+    Cee, CeeFrame, Effect, Label, PRIORITIES, Place, QcnParams, ReactionPoint, Tag,
+    port::{Fifo, NEVER, Port},
 };
 use crate::{
     graph::PortId,
@@ -46,6 +47,8 @@ pub(super) struct Adapter {
     wanted: bool,
     /// It does not obey pauses and rates.
     babbles: bool,
+    /// The owner wants to know when frames leave.
+    counted: bool,
     seed: u64,
 }
 
@@ -93,6 +96,7 @@ pub(super) fn adapters(cee: &Cee, hosts: usize, seed: u64) -> Vec<Adapter> {
             queued_bytes: 0,
             wanted: false,
             babbles: false,
+            counted: false,
             seed: seed ^ (host as u64).wrapping_mul(0xd134_2543_de82_ef95),
         })
         .collect();
@@ -123,6 +127,14 @@ impl Adapter {
         let ring = self.ready[self.waiting.trailing_zeros() as usize % PRIORITIES];
         let queue = self.queues.get(ring.first as usize);
         self.touch() ^ queue.map_or(0, |queue| pool.touch(queue.frames.head))
+    }
+
+    /// Bit p: priority p may be sent.
+    fn open(&self, port: &Port) -> u8 {
+        match self.babbles {
+            true => u8::MAX,
+            false => port.open(),
+        }
     }
 
     fn queue(&mut self, destination: u16, priority: u8) -> u32 {
@@ -240,12 +252,115 @@ impl Cee {
 
     /// Whether a host's adapter has room for so many bytes of a priority. If not, [`Effect::Room`] tells when to ask
     /// again.
-    pub fn has_room(&mut self, host: u16, priority: u8, bytes: u32) -> bool {
+    pub fn has_room<F: CeeFrame>(
+        &mut self,
+        pool: &mut Pool<F>,
+        (host, priority): (u16, u8),
+        bytes: u32,
+        now_ps: u64,
+    ) -> bool {
+        let limit = self.config.adapter_bytes;
+        let fits = |adapter: &Adapter| {
+            adapter.reserved_bytes[usize::from(priority)] + u64::from(bytes) <= limit
+        };
+        if fits(&self.adapters[usize::from(host)]) {
+            return true;
+        }
+        let port = self.adapters[usize::from(host)].port;
+        self.catch_up(pool, port, now_ps);
         let adapter = &mut self.adapters[usize::from(host)];
-        let reserved = adapter.reserved_bytes[usize::from(priority)];
-        let fits = reserved + u64::from(bytes) <= self.config.adapter_bytes;
+        let fits = fits(adapter);
         adapter.wanted |= !fits;
+        self.set_adapter_patience(host);
         fits
+    }
+
+    /// From now on [`Effect::Left`] tells of each frame that leaves a host.
+    pub fn count_departures<F: CeeFrame>(&mut self, pool: &mut Pool<F>, host: u16, now_ps: u64) {
+        self.catch_up(pool, self.adapters[usize::from(host)].port, now_ps);
+        self.adapters[usize::from(host)].counted = true;
+        self.set_adapter_patience(host);
+    }
+
+    /// An adapter may be late as long as nobody waits for room in it or for what leaves it. Before it no longer may, it
+    /// has to catch up.
+    pub(super) fn set_adapter_patience(&mut self, host: u16) {
+        let adapter = &self.adapters[usize::from(host)];
+        let port = adapter.port;
+        if port == PortId::MAX {
+            return; // a host without a link
+        }
+        let hurries = adapter.wanted || adapter.counted || adapter.babbles;
+        let hurries = hurries || !self.may_be_late || !self.is_cut(port);
+        let state = &mut self.ports[port as usize];
+        let punctual = match hurries || state.watched {
+            true => u8::MAX,
+            false => 0,
+        };
+        let before = std::mem::replace(&mut state.punctual, punctual);
+        if before < punctual {
+            state.expected = false;
+            if adapter.waiting & adapter.open(state) != 0 {
+                let free_ps = state.free_ps;
+                self.arm(port, free_ps);
+            }
+        }
+    }
+
+    /// What should have left an adapter before now does so, at the time at which it should have: see
+    /// [`Cee::catch_up`].
+    #[inline]
+    pub(super) fn catch_up_adapter<F: CeeFrame>(
+        &mut self,
+        pool: &mut Pool<F>,
+        port: PortId,
+        now_ps: u64,
+    ) {
+        let until_ps = now_ps + u64::from(port < self.turn);
+        while self.ports[port as usize].punctual == 0 {
+            let due_ps = if self.adapter_waits(port) {
+                self.ports[port as usize].free_ps
+            } else {
+                NEVER
+            };
+            let state = &mut self.ports[port as usize];
+            let at_ps = due_ps.min(state.armed_ps);
+            if at_ps >= until_ps {
+                return;
+            }
+            if at_ps == state.armed_ps {
+                state.armed_ps = NEVER;
+            }
+            self.kick_adapter(pool, port, at_ps);
+        }
+    }
+
+    /// A busy adapter has more to send.
+    fn await_free_adapter(&mut self, port: PortId) {
+        let state = &self.ports[port as usize];
+        if state.punctual != 0 {
+            return self.arm(port, state.free_ps);
+        }
+        if state.first == NIL {
+            self.expect(port);
+        }
+    }
+
+    /// What is on the wire of an adapter has arrived, and nothing follows yet.
+    pub(super) fn expect_of_adapter(&mut self, port: PortId) {
+        if self.ports[port as usize].punctual == 0 && self.adapter_waits(port) {
+            self.expect(port);
+        }
+    }
+
+    /// Whether an adapter has frames that may be sent once it is free.
+    #[inline]
+    fn adapter_waits(&self, port: PortId) -> bool {
+        let Place::Host(host) = self.specs[port as usize].near else {
+            return false;
+        };
+        let adapter = &self.adapters[usize::from(host)];
+        adapter.waiting & adapter.open(&self.ports[port as usize]) != 0
     }
 
     /// A frame is on its way to its adapter, which keeps room for it.
@@ -265,6 +380,8 @@ impl Cee {
 
     /// A frame for which there is room is at its adapter.
     pub fn submit<F: CeeFrame>(&mut self, pool: &mut Pool<F>, handle: Handle, now_ps: u64) {
+        let source = self.tags[handle as usize].source;
+        self.catch_up(pool, self.adapters[usize::from(source)].port, now_ps);
         let tag = &mut self.tags[handle as usize];
         let adapter = &mut self.adapters[usize::from(tag.source)];
         let bytes = u64::from(pool[handle].bytes());
@@ -287,7 +404,10 @@ impl Cee {
         label.put(pool, handle);
         voq.frames.push(pool, handle);
         adapter.queued_bytes += bytes;
-        self.ports[adapter.port as usize].accept(bytes as u32);
+        let state = &mut self.ports[adapter.port as usize];
+        state.accept(bytes as u32);
+        // It cannot leave before it has come.
+        state.free_ps = state.free_ps.max(now_ps);
         if !voq.listed {
             let params = self.config.qcn.as_ref().map(|qcn| &qcn.params);
             adapter.list(queue, now_ps, params);
@@ -307,36 +427,35 @@ impl Cee {
         let Place::Host(host) = self.specs[port as usize].near else {
             return;
         };
-        let state = &self.ports[port as usize];
-        if state.down {
+        if self.ports[port as usize].down {
             return;
         }
-        let adapter = &mut self.adapters[usize::from(host)];
-        let open = if adapter.babbles {
-            u8::MAX
-        } else {
-            state.open()
-        };
-        let params = self.config.qcn.as_ref().map(|qcn| &qcn.params);
-        adapter.release_delayed(now_ps, params);
-        let eligible = adapter.waiting & open;
-        if eligible == 0 {
-            return self.arm_delayed(port, host);
-        }
-        if !state.is_idle(now_ps) {
-            return self.arm(port, state.free_ps);
-        }
-        let head_bytes = |priority: usize| {
-            let queue = adapter.ready[priority].first;
-            pool[adapter.queues[queue as usize].frames.head].bytes()
-        };
-        let chosen = self.selections[port as usize].choose(eligible, head_bytes);
-        if let Some(priority) = chosen {
-            self.depart(pool, port, host, priority, now_ps);
+        loop {
+            let (state, adapter) = (
+                &self.ports[port as usize],
+                &mut self.adapters[usize::from(host)],
+            );
+            let params = self.config.qcn.as_ref().map(|qcn| &qcn.params);
+            adapter.release_delayed(now_ps, params);
+            let eligible = adapter.waiting & adapter.open(state);
+            if eligible == 0 {
+                return self.arm_delayed(port, host);
+            }
+            if !state.is_idle(now_ps) {
+                return self.await_free_adapter(port);
+            }
+            let head_bytes = |priority: usize| {
+                let queue = adapter.ready[priority].first;
+                pool[adapter.queues[queue as usize].frames.head].bytes()
+            };
+            let chosen = self.selections[port as usize].choose(eligible, head_bytes);
+            if chosen.is_none_or(|priority| self.depart(pool, port, host, priority, now_ps)) {
+                return;
+            }
         }
     }
 
-    /// The next queue of a priority sends a frame.
+    /// The next queue of a priority sends a frame; false if it has to wait for its rate.
     fn depart<F: CeeFrame>(
         &mut self,
         pool: &mut Pool<F>,
@@ -344,10 +463,10 @@ impl Cee {
         host: u16,
         priority: usize,
         now_ps: u64,
-    ) {
+    ) -> bool {
         let adapter = &mut self.adapters[usize::from(host)];
         let Some(queue) = adapter.next(priority) else {
-            return;
+            return true;
         };
         let params = self.config.qcn.as_ref().map(|qcn| &qcn.params);
         let voq = &mut adapter.queues[queue as usize];
@@ -356,11 +475,11 @@ impl Cee {
         if let (Some(params), false) = (params, adapter.babbles) {
             if voq.next_ps(params, now_ps) > now_ps {
                 adapter.list(queue, now_ps, Some(params));
-                return self.kicks.push(port);
+                return false;
             }
         }
         let Some(handle) = voq.frames.pop(pool) else {
-            return;
+            return true;
         };
         let bytes = pool[handle].bytes();
         (voq.last_ps, voq.last_bytes) = (now_ps, bytes);
@@ -372,25 +491,36 @@ impl Cee {
         }
         adapter.queued_bytes -= u64::from(bytes);
         adapter.reserved_bytes[priority] -= u64::from(bytes);
-        let wanted = std::mem::take(&mut adapter.wanted);
         self.start(pool, port, handle, now_ps);
-        self.effects.push(Effect::Left(host, handle));
-        if wanted {
-            self.effects.push(Effect::Room(host));
-        }
-        let state = &self.ports[port as usize];
-        let (free_ps, open) = (state.free_ps, state.open());
-        let adapter = &self.adapters[usize::from(host)];
-        let open = if adapter.babbles { u8::MAX } else { open };
-        if adapter.waiting & open != 0 {
-            self.arm(port, free_ps);
+        self.tell_of_departure(host, handle);
+        let (state, adapter) = (
+            &self.ports[port as usize],
+            &self.adapters[usize::from(host)],
+        );
+        if adapter.waiting & adapter.open(state) != 0 {
+            self.await_free_adapter(port);
         } else {
             self.arm_delayed(port, host);
+        }
+        true
+    }
+
+    /// Those who count what leaves a host, or wait for room in its adapter, hear of it.
+    fn tell_of_departure(&mut self, host: u16, handle: Handle) {
+        let adapter = &mut self.adapters[usize::from(host)];
+        if adapter.counted {
+            self.effects.push(Effect::Left(host, handle));
+        }
+        if std::mem::take(&mut adapter.wanted) {
+            self.effects.push(Effect::Room(host));
+            self.set_adapter_patience(host);
         }
     }
 
     /// An adapter is asked again when a rate allows the next frame.
     fn arm_delayed(&mut self, port: PortId, host: u16) {
+        // Whoever had its turn next has lost it.
+        self.ports[port as usize].expected = false;
         let next = self.adapters[usize::from(host)].delayed.peek();
         if let Some(&Reverse((at_ps, _))) = next {
             let free_ps = self.ports[port as usize].free_ps;
@@ -408,6 +538,7 @@ impl Cee {
         now_ps: u64,
     ) {
         self.absorbed += 1;
+        self.catch_up(pool, self.adapters[usize::from(host)].port, now_ps);
         let Some(qcn) = &self.config.qcn else { return };
         let adapter = &mut self.adapters[usize::from(host)];
         let number = adapter.queue(destination, priority);
@@ -440,9 +571,11 @@ impl Cee {
         babbles: bool,
         now_ps: u64,
     ) {
-        let adapter = &mut self.adapters[usize::from(host)];
-        adapter.babbles = babbles;
-        self.kicks.push(adapter.port);
+        let port = self.adapters[usize::from(host)].port;
+        self.catch_up(pool, port, now_ps);
+        self.adapters[usize::from(host)].babbles = babbles;
+        self.set_adapter_patience(host);
+        self.reopen(port, now_ps);
         self.settle(pool, now_ps);
     }
 
@@ -480,6 +613,7 @@ impl Cee {
         self.effects.push(Effect::Lost(host, handle));
         if wanted {
             self.effects.push(Effect::Room(host));
+            self.set_adapter_patience(host);
         }
     }
 

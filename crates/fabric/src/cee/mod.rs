@@ -107,7 +107,7 @@ pub enum Effect {
     Sent(PortId, Handle, u64),
     /// A pause frame leaves a port; its last bit does so then. Only from ports that are watched.
     PauseSent(PortId, PauseFrame, u64),
-    /// A frame has left a host's adapter for the wire.
+    /// A frame has left a host's adapter for the wire. Only where that is counted ([`Cee::count_departures`]).
     Left(u16, Handle),
     /// A frame is lost in a host's adapter, whose link has failed: it is the owner's to release.
     Lost(u16, Handle),
@@ -276,6 +276,9 @@ impl Cee {
             cee.set_patience(switch);
         }
         cee.adapters = adapter::adapters(&cee, hosts, seed);
+        for host in 0..hosts as u16 {
+            cee.set_adapter_patience(host);
+        }
         cee
     }
 
@@ -365,8 +368,9 @@ impl Cee {
     /// What leaves a port is told from now on.
     pub fn watch(&mut self, port: PortId) {
         self.ports[port as usize].watched = true;
-        if let Place::Switch(switch) = self.specs[port as usize].near {
-            self.set_patience(switch);
+        match self.specs[port as usize].near {
+            Place::Switch(switch) => self.set_patience(switch),
+            Place::Host(host) => self.set_adapter_patience(host),
         }
     }
 
@@ -376,6 +380,9 @@ impl Cee {
         self.may_be_late = false;
         for switch in 0..self.pausing.len() as u32 {
             self.set_patience(switch);
+        }
+        for host in 0..self.adapters.len() as u16 {
+            self.set_adapter_patience(host);
         }
     }
 

@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// No event pending.
-const NEVER: u64 = u64::MAX;
+pub(super) const NEVER: u64 = u64::MAX;
 
 /// What every frame touches.
 #[repr(C, align(64))]
@@ -266,6 +266,7 @@ impl Cee {
     /// A time has come for which [`Effect::Transmit`] has asked.
     #[inline]
     pub fn transmit<F: CeeFrame>(&mut self, pool: &mut Pool<F>, port: PortId, now_ps: u64) {
+        self.catch_up(pool, port, now_ps);
         let state = &mut self.ports[port as usize];
         if state.armed_ps > now_ps {
             return; // an earlier one took its place, and has come
@@ -280,11 +281,10 @@ impl Cee {
     /// A port sends if it can; later, if it is busy.
     #[inline]
     pub(super) fn kick<F: CeeFrame>(&mut self, pool: &mut Pool<F>, port: PortId, now_ps: u64) {
-        let state = &self.ports[port as usize];
-        if state.is_adapter {
+        self.catch_up(pool, port, now_ps);
+        if self.ports[port as usize].is_adapter {
             return self.kick_adapter(pool, port, now_ps);
         }
-        self.catch_up(pool, port, now_ps);
         let state = &self.ports[port as usize];
         if state.waiting & state.open() == 0 || state.down {
             return;
@@ -315,6 +315,9 @@ impl Cee {
     /// should have.
     #[inline]
     pub fn catch_up<F: CeeFrame>(&mut self, pool: &mut Pool<F>, port: PortId, now_ps: u64) {
+        if self.ports[port as usize].is_adapter {
+            return self.catch_up_adapter(pool, port, now_ps);
+        }
         while self.is_behind(port, now_ps) {
             self.send_next(pool, port, self.ports[port as usize].free_ps);
         }
@@ -374,7 +377,7 @@ impl Cee {
 
     /// Nothing of a busy port is on the wire, where something would be asked for: the next one will be.
     #[inline]
-    fn expect(&mut self, port: PortId) {
+    pub(super) fn expect(&mut self, port: PortId) {
         let state = &mut self.ports[port as usize];
         let class = &self.classes[usize::from(state.class)];
         if !class.cut {
@@ -458,6 +461,8 @@ impl Cee {
         (state.first, state.first_ps) = (next, next_ps);
         if next != NIL {
             self.effects.push(Effect::Arrive(port, next_ps));
+        } else if state.is_adapter {
+            self.expect_of_adapter(port);
         } else if state.waiting & state.open() != 0 && state.is_patient() {
             self.expect(port);
         }
@@ -481,6 +486,7 @@ impl Cee {
                 self.catch_up_switch(pool, switch, now_ps);
             }
         }
+        self.catch_up(pool, port, now_ps);
         self.ports[at].down = !up;
         self.forget_pauses(port, now_ps);
         if up {
@@ -507,8 +513,10 @@ impl Cee {
                 self.lose(pool, port, handle, Drop::Down);
             }
         }
-        self.ports[at].waiting = 0;
-        self.ports[at].free_ps = now_ps;
+        let state = &mut self.ports[at];
+        state.waiting = 0;
+        state.free_ps = now_ps;
+        state.expected = false;
         self.settle(pool, now_ps);
     }
 

@@ -79,6 +79,17 @@ impl Net {
     pub fn converge(&mut self, converged: Converged) {
         self.converged_ports = converged.ports;
         self.converged = Some(Box::new(converged));
+        for host in 0..self.hosts.len() as u16 {
+            if self.hosts[usize::from(host)].counts_departures {
+                self.count_departures(host);
+            }
+        }
+    }
+
+    /// Sockets of a host hear of what has left it.
+    pub(super) fn count_departures(&mut self, host: u16) {
+        self.hosts[usize::from(host)].counts_departures = true;
+        self.on_fabric(|fabric, pool, now_ps| fabric.count_departures(pool, host, now_ps));
     }
 
     /// What a port of the fabric counted.
@@ -120,8 +131,10 @@ impl Net {
             _ => 0,
         };
         let bytes = converged.frame_bytes;
-        let has_room = converged.fabric.has_room(host, priority, bytes);
+        let (pool, now_ps) = (&mut self.ports.pool, self.now_ps);
+        let has_room = (converged.fabric).has_room(pool, (host, priority), bytes, now_ps);
         machine.switch.set_ready(side, has_room);
+        self.carry_out();
     }
 
     /// A packet of an end goes down its host's stack.

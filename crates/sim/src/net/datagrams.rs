@@ -73,7 +73,7 @@ impl Net {
         owner: Owner,
     ) -> EndId {
         let host = self.layout.tenants[tenant as usize].host;
-        self.hosts[usize::from(host)].counts_departures = true;
+        self.count_departures(host);
         let id = self.end((tenant, port, peer_tenant, peer_port), owner);
         self.ends[id as usize].datagrams = Some(Box::new(Datagrams {
             limit_bytes,

@@ -290,9 +290,10 @@ impl World {
     fn fill(&mut self, host: u16) {
         let at = usize::from(host);
         loop {
+            let (flows, cee, pool) = (&self.flows, &mut self.cee, &mut self.pool);
             let may = |index: &usize| {
-                let priority = self.flows[*index].priority;
-                self.cee.has_room(host, priority, MTU)
+                let priority = flows[*index].priority;
+                cee.has_room(pool, (host, priority), MTU, self.now_ps)
             };
             let Some(position) = self.waiting[at].iter().position(may) else {
                 return;
