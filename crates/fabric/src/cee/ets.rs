@@ -1,163 +1,230 @@
 //! Enhanced transmission selection (802.1Q-2018 clause 37.3; the thesis, section 2.2.2.3): which priority a port sends next.
 //!
-//! Classes with a share are chosen by start-time fair queueing (Goyal, Vin, Cheng 1996): within a frame of their
-//! shares at all times, whatever the frames' sizes, which rounds of deficits are only on average. A class that has
-//! nothing to send, or may not, saves no credit.
+//! Strict classes come first. Those with a share take turns by deficit round robin (Shreedhar and Varghese 1996), and
+//! so do the priorities of any class, with equal quanta. No quantum is less than the longest frame, so that a turn is never
+//! in vain and a choice looks at two classes at most; none is longer than that needs, so that rounds are short.
+//!
+//! Two classes that always have something to send are never further apart, in bytes per percent, than a quantum and a
+//! frame of each, over any time. What is left of a turn, less than a frame, counts in the next one if the class was eligible at
+//! every choice between. A class that has nothing to send, or is paused, when another one is chosen saves nothing: its
+//! turn is over, and it waits for the next. Alone, it goes on with its turns, so that who comes and goes beside it has no
+//! more than a quantum for each of them.
 
 use super::{EtsConfig, PRIORITIES};
 
-/// Virtual time of a byte at a share of one percent. Rounding costs less than 1 in 25 000; times last for 7 TB.
-const BYTE_AT_ONE_PERCENT: u64 = 2_560_000;
-
-/// Virtual times of up to eight competitors: the one that is furthest behind comes next.
+/// What up to eight competitors may send of their turns.
 #[derive(Clone, Debug, Default)]
-struct Clock {
-    /// When the next frame of each may start.
-    next: [u64; PRIORITIES],
-    /// When the frame started that was chosen last: who comes back is not behind this.
-    now: u64,
+struct Credits {
+    bytes: [u32; PRIORITIES],
+    /// Bit i: competitor i has `bytes`; others have none.
+    kept: u8,
 }
 
-impl Clock {
-    /// When a frame of this one starts if it is chosen now.
-    fn start(&self, at: usize) -> u64 {
-        self.next[at].max(self.now)
-    }
-
-    fn charge(&mut self, chosen: usize, cost: u64) {
-        self.now = self.start(chosen);
-        self.next[chosen] = self.now.saturating_add(cost);
-    }
+/// Who sends next.
+struct Next<T> {
+    at: usize,
+    /// Of its credit, after this frame.
+    left: u32,
+    /// What its head said of itself.
+    head: T,
 }
 
-/// A traffic class, as the port sees it.
-#[derive(Clone, Debug, Default)]
-struct Class {
-    priorities: u8,
-    /// Virtual time of a byte; 0 = strict.
-    per_byte: u64,
-    /// Among its priorities.
-    turns: Clock,
+impl Credits {
+    fn of(&self, at: usize) -> u32 {
+        if self.kept & bit(at) == 0 {
+            0
+        } else {
+            self.bytes[at]
+        }
+    }
+
+    fn set(&mut self, at: usize, bytes: u32) {
+        self.bytes[at] = bytes;
+        self.kept |= bit(at);
+    }
+
+    /// The one whose turn it is, if it may send its frame; else the next of `candidates` (bits, not all 0), with a new
+    /// quantum. `head` gives the length of somebody's frame, and what else there is to know of it. A frame that is longer
+    /// than a quantum is sent all the same.
+    #[inline]
+    fn next<T>(
+        &self,
+        turn: usize,
+        candidates: u8,
+        quantum: impl Fn(usize) -> u32,
+        head: impl Fn(usize) -> (u32, T),
+    ) -> Next<T> {
+        if candidates & self.kept & bit(turn) != 0 {
+            let (bytes, head) = head(turn);
+            if let Some(left) = self.bytes[turn].checked_sub(bytes) {
+                let at = turn;
+                return Next { at, left, head };
+            }
+        }
+        let at = after(turn, candidates);
+        let (bytes, head) = head(at);
+        let left = quantum(at)
+            .saturating_add(self.of(at))
+            .saturating_sub(bytes);
+        Next { at, left, head }
+    }
 }
 
 /// Transmission selection of one port.
 #[derive(Clone, Debug)]
+#[repr(align(64))]
 pub struct Ets {
-    classes: [Class; PRIORITIES],
+    /// By class.
+    shared: Credits,
+    /// By priority, within its class.
+    own: Credits,
+    /// A quantum within a class: the longest frame.
+    frame_bytes: u32,
+    /// Of a class's quantum, per percent of its share, in 2^-16 bytes.
+    per_percent_q16: u64,
+    /// By class, in percent.
+    shares: [u8; PRIORITIES],
+    /// By class, bit p: priority p is in it.
+    members: [u8; PRIORITIES],
+    /// By class, the priority whose turn it is.
+    turns: [u8; PRIORITIES],
     /// By priority.
     class_of: [u8; PRIORITIES],
-    /// Strict classes, the first first.
-    strict: [u8; PRIORITIES],
-    strict_count: usize,
-    /// Among the classes with a share.
-    shares: Clock,
+    /// The class whose turn it is.
+    turn: u8,
+    /// Bit i: class i takes no turns; the highest of these comes first.
+    strict: u8,
 }
 
+/// Every frame that has waited touches it.
+const _: () = assert!(size_of::<Ets>() == 128);
+
 impl Ets {
-    /// Selects as configured. What the language refuses is put right here: of two classes with one priority the first
-    /// has it, priorities of no class are one with a share of 1, and a share is at least 1.
-    pub fn new(config: &EtsConfig) -> Self {
-        let mut selection = Self {
-            classes: Default::default(),
-            class_of: [0; PRIORITIES],
-            strict: [0; PRIORITIES],
-            strict_count: 0,
-            shares: Clock::default(),
-        };
+    /// Selects as configured, at a port whose longest frame has `frame_bytes`; longer ones blur the shares. What the
+    /// language refuses is put right here: of two classes with one priority the first has it, priorities of no class are
+    /// one with a share of 1, and a share is from 1 to 100.
+    pub fn new(config: &EtsConfig, frame_bytes: u32) -> Self {
+        let mut classes = Vec::new();
+        let mut free = u8::MAX;
         let given = config
             .classes
             .iter()
             .map(|class| (class.priorities, class.share));
-        let mut free = u8::MAX;
-        let mut count = 0;
         for (priorities, share) in given.chain([(u8::MAX, Some(1))]) {
             // Every class takes a free priority: there are at most eight.
             if priorities & free != 0 {
-                selection.add(count, priorities & free, share);
+                classes.push((
+                    priorities & free,
+                    share.map(|share| share.clamp(1, 100) as u8),
+                ));
                 free &= !priorities;
-                count += 1;
             }
         }
-        selection.strict[..selection.strict_count].reverse();
+        // Strict ones last.
+        classes.sort_by_key(|(_, share)| share.is_none());
+        Self::of(&classes, frame_bytes)
+    }
+
+    fn of(classes: &[(u8, Option<u8>)], frame_bytes: u32) -> Self {
+        let shares: Vec<u8> = classes.iter().filter_map(|&(_, share)| share).collect();
+        let least = shares.iter().min().map_or(1, |&share| share.into());
+        // One class with a share has all that the others leave, as the last of the strict ones would.
+        let turns = if shares.len() > 1 { shares.len() } else { 0 };
+        let mut selection = Self {
+            shared: Credits::default(),
+            own: Credits::default(),
+            frame_bytes,
+            per_percent_q16: (u64::from(frame_bytes) << 16).div_ceil(least),
+            shares: [0; PRIORITIES],
+            members: [0; PRIORITIES],
+            turns: [0; PRIORITIES],
+            class_of: [0; PRIORITIES],
+            turn: 0,
+            strict: (turns..PRIORITIES).fold(0, |strict, at| strict | bit(at)),
+        };
+        for (at, &(priorities, share)) in classes.iter().enumerate() {
+            selection.shares[at] = share.unwrap_or(0);
+            selection.members[at] = priorities;
+            selection.turns[at] = priorities.trailing_zeros() as u8;
+            for priority in (0..PRIORITIES).filter(|&priority| priorities & bit(priority) != 0) {
+                selection.class_of[priority] = at as u8;
+            }
+        }
         selection
     }
 
-    fn add(&mut self, at: usize, priorities: u8, share: Option<u32>) {
-        self.classes[at] = Class {
-            priorities,
-            per_byte: share.map_or(0, |share| {
-                BYTE_AT_ONE_PERCENT / u64::from(share.clamp(1, 100))
-            }),
-            turns: Clock::default(),
-        };
-        for priority in (0..PRIORITIES).filter(|priority| priorities & (1 << priority) != 0) {
-            self.class_of[priority] = at as u8;
-        }
-        if share.is_none() {
-            self.strict[self.strict_count] = at as u8;
-            self.strict_count += 1;
-        }
-    }
-
     /// The priority whose frame is sent next, and accounts for it. Bit p of `eligible`: priority p has a frame and is
-    /// not paused; `head_bytes` says how long that frame is, and is asked for the one that is chosen. `None` if no
-    /// priority is eligible.
+    /// not paused; `head_bytes` says how long that frame is, and is asked for some that are eligible. `None`, and nothing
+    /// changes, if no priority is eligible.
     #[inline]
     pub fn choose(&mut self, eligible: u8, head_bytes: impl Fn(usize) -> u32) -> Option<usize> {
         if eligible == 0 {
             return None;
         }
-        let at = if eligible.is_power_of_two() {
-            self.class_of(eligible)
+        let classes = self.classes(eligible);
+        self.shared.kept &= classes;
+        self.own.kept &= eligible;
+        let strict = classes & self.strict;
+        let (class, next) = if strict != 0 {
+            let class = strict.ilog2() as usize;
+            (class, self.member(class, eligible, &head_bytes))
         } else {
-            self.class(eligible)
+            let head = |class| {
+                let next = self.member(class, eligible, &head_bytes);
+                (next.head, next)
+            };
+            let quantum = |class| self.quantum_bytes(class);
+            let next = self.shared.next(self.turn.into(), classes, quantum, head);
+            self.shared.set(next.at, next.left);
+            self.turn = next.at as u8;
+            (next.at, next.head)
         };
-        let class = &mut self.classes[at];
-        let priority = first(class.priorities & eligible, |priority| {
-            class.turns.start(priority)
-        });
-        let bytes = u64::from(head_bytes(priority));
-        class.turns.charge(priority, bytes);
-        if class.per_byte > 0 {
-            self.shares.charge(at, bytes.saturating_mul(class.per_byte));
+        self.own.set(next.at, next.left);
+        self.turns[class] = next.at as u8;
+        Some(next.at)
+    }
+
+    /// Of the eligible priorities of a class (not none), the next one, and its frame's length.
+    #[inline]
+    fn member(&self, class: usize, eligible: u8, head_bytes: &impl Fn(usize) -> u32) -> Next<u32> {
+        let candidates = self.members[class] & eligible;
+        let head = |priority| {
+            let bytes = head_bytes(priority);
+            (bytes, bytes)
+        };
+        let turn = self.turns[class].into();
+        self.own.next(turn, candidates, |_| self.frame_bytes, head)
+    }
+
+    fn quantum_bytes(&self, class: usize) -> u32 {
+        let bytes = (u64::from(self.shares[class]) * self.per_percent_q16) >> 16;
+        u32::try_from(bytes).unwrap_or(u32::MAX)
+    }
+
+    /// The classes of these priorities (not none).
+    #[inline]
+    fn classes(&self, priorities: u8) -> u8 {
+        let (mut classes, mut rest) = (0, priorities);
+        while rest != 0 {
+            classes |= bit(self.class_of[rest.trailing_zeros() as usize].into());
+            rest &= rest - 1;
         }
-        Some(priority)
-    }
-
-    /// The class that sends next, of those with an eligible priority.
-    fn class(&self, eligible: u8) -> usize {
-        let strict = self.strict[..self.strict_count]
-            .iter()
-            .copied()
-            .map(usize::from);
-        let mut strict = strict.filter(|&at| self.classes[at].priorities & eligible != 0);
-        strict.next().unwrap_or_else(|| {
-            let mut classes = 0;
-            for (at, class) in self.classes.iter().enumerate() {
-                classes |= u8::from(class.priorities & eligible != 0) << at;
-            }
-            first(classes, |at| self.shares.start(at))
-        })
-    }
-
-    /// Of the lowest of these priorities.
-    fn class_of(&self, priorities: u8) -> usize {
-        self.class_of[priorities.trailing_zeros() as usize].into()
+        classes
     }
 }
 
-/// The one of `candidates` (bits, not all 0) that starts first; the lowest of equals.
-fn first(candidates: u8, start: impl Fn(usize) -> u64) -> usize {
-    let mut best = candidates.trailing_zeros() as usize;
-    let mut rest = candidates & candidates.wrapping_sub(1);
-    while rest != 0 {
-        let other = rest.trailing_zeros() as usize;
-        if start(other) < start(best) {
-            best = other;
-        }
-        rest &= rest - 1;
-    }
-    best
+/// The bit of the lowest eight.
+#[inline]
+fn bit(at: usize) -> u8 {
+    1 << (at % PRIORITIES)
+}
+
+/// The first of `candidates` (bits, not all 0) after this one, in a ring; itself if there is no other.
+#[inline]
+fn after(at: usize, candidates: u8) -> usize {
+    let start = at as u32 + 1;
+    let steps = candidates.rotate_right(start % 8).trailing_zeros();
+    (start + steps) as usize % PRIORITIES
 }
 
 #[cfg(test)]

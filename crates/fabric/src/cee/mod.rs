@@ -240,12 +240,15 @@ impl Cee {
         let notified = config.qcn.map_or(0, |qcn| qcn.priorities);
         let random = |port: usize| seed ^ (port as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let (ports, classes) = port::ports(&config, &specs, switches);
+        let selections = specs
+            .iter()
+            .map(|spec| Ets::new(&config.ets, spec.frame_bytes));
         let mut cee = Self {
             ports,
             classes,
             queues: vec![[Queue::default(); PRIORITIES]; count],
             reds: vec![Red::default(); count * PRIORITIES],
-            selections: specs.iter().map(|_| Ets::new(&config.ets)).collect(),
+            selections: selections.collect(),
             inputs: vec![Input::default(); count],
             headroom_used: vec![[0; PRIORITIES]; count],
             pauses: specs.iter().map(|_| Pauses::default()).collect(),
