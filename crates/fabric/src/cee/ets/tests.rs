@@ -117,6 +117,15 @@ fn a_pause_ends_a_turn() {
 }
 
 #[test]
+fn a_priority_that_was_away_has_one_quantum() {
+    let mut ets = Ets::new(&config(&[(0xff, Some(100))]), 1_500);
+    let mut chosen = |eligible| ets.choose(eligible, |_| 500).unwrap();
+    // Three frames are a turn: the second priority has sent two.
+    assert_eq!([0b11, 0b10, 0b01].map(&mut chosen), [1, 1, 0]);
+    assert_eq!([0b11; 6].map(&mut chosen), [0, 0, 1, 1, 1, 0]);
+}
+
+#[test]
 fn strict_frames_are_no_part_of_a_turn() {
     let classes = [(0b01, Some(75)), (0b10, Some(25)), (0xfc, None)];
     let mut ets = Ets::new(&config(&classes), 1_500);
