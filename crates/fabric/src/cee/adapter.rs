@@ -43,8 +43,8 @@ pub(super) struct Adapter {
     /// Bytes of each priority that have been given room, those on their way down the stack included.
     reserved_bytes: [u64; PRIORITIES],
     queued_bytes: u64,
-    /// Somebody waits for room.
-    wanted: bool,
+    /// Bit p: somebody waits for room in priority p.
+    wanted: u8,
     /// It does not obey pauses and rates.
     babbles: bool,
     /// The owner wants to know when frames leave.
@@ -81,7 +81,7 @@ struct Voq {
     listed: bool,
 }
 
-const _: () = assert!(size_of::<Voq>() == 48);
+const _: () = assert!(size_of::<Voq>() <= 64);
 
 pub(super) fn adapters(cee: &Cee, hosts: usize, seed: u64) -> Vec<Adapter> {
     let mut adapters: Vec<Adapter> = (0..hosts)
@@ -94,7 +94,7 @@ pub(super) fn adapters(cee: &Cee, hosts: usize, seed: u64) -> Vec<Adapter> {
             delayed: BinaryHeap::new(),
             reserved_bytes: [0; PRIORITIES],
             queued_bytes: 0,
-            wanted: false,
+            wanted: 0,
             babbles: false,
             counted: false,
             seed: seed ^ (host as u64).wrapping_mul(0xd134_2543_de82_ef95),
@@ -270,7 +270,7 @@ impl Cee {
         self.catch_up(pool, port, now_ps);
         let adapter = &mut self.adapters[usize::from(host)];
         let fits = fits(adapter);
-        adapter.wanted |= !fits;
+        adapter.wanted |= u8::from(!fits) << priority;
         self.set_adapter_patience(host);
         fits
     }
@@ -290,7 +290,7 @@ impl Cee {
         if port == PortId::MAX {
             return; // a host without a link
         }
-        let hurries = adapter.wanted || adapter.counted || adapter.babbles;
+        let hurries = adapter.wanted != 0 || adapter.counted || adapter.babbles;
         let hurries = hurries || !self.may_be_late || !self.is_cut(port);
         let state = &mut self.ports[port as usize];
         let punctual = match hurries || state.watched {
@@ -386,9 +386,9 @@ impl Cee {
         let adapter = &mut self.adapters[usize::from(tag.source)];
         let bytes = u64::from(pool[handle].bytes());
         if self.ports[adapter.port as usize].down {
-            let host = tag.source;
-            adapter.reserved_bytes[usize::from(tag.priority)] -= bytes;
-            return self.lose_unsent(host, handle);
+            let (host, priority) = (tag.source, tag.priority);
+            adapter.reserved_bytes[usize::from(priority)] -= bytes;
+            return self.lose_unsent(host, priority, handle);
         }
         let queue = tag.queue;
         let voq = &mut adapter.queues[queue as usize];
@@ -446,7 +446,7 @@ impl Cee {
             }
             let head_bytes = |priority: usize| {
                 let queue = adapter.ready[priority].first;
-                pool[adapter.queues[queue as usize].frames.head].bytes()
+                adapter.queues[queue as usize].frames.head_bytes
             };
             let chosen = self.selections[port as usize].choose(eligible, head_bytes);
             if chosen.is_none_or(|priority| self.depart(pool, port, host, priority, now_ps)) {
@@ -478,10 +478,10 @@ impl Cee {
                 return false;
             }
         }
+        let bytes = voq.frames.head_bytes;
         let Some(handle) = voq.frames.pop(pool) else {
             return true;
         };
-        let bytes = pool[handle].bytes();
         (voq.last_ps, voq.last_bytes) = (now_ps, bytes);
         if let (Some(params), Some(limiter)) = (params, &mut voq.limiter) {
             limiter.sent(params, bytes);
@@ -492,7 +492,7 @@ impl Cee {
         adapter.queued_bytes -= u64::from(bytes);
         adapter.reserved_bytes[priority] -= u64::from(bytes);
         self.start(pool, port, handle, now_ps);
-        self.tell_of_departure(host, handle);
+        self.tell_of_departure(host, priority, handle);
         let (state, adapter) = (
             &self.ports[port as usize],
             &self.adapters[usize::from(host)],
@@ -506,13 +506,20 @@ impl Cee {
     }
 
     /// Those who count what leaves a host, or wait for room in its adapter, hear of it.
-    fn tell_of_departure(&mut self, host: u16, handle: Handle) {
+    fn tell_of_departure(&mut self, host: u16, priority: usize, handle: Handle) {
         let adapter = &mut self.adapters[usize::from(host)];
         if adapter.counted {
             self.effects.push(Effect::Left(host, handle));
         }
-        if std::mem::take(&mut adapter.wanted) {
-            self.effects.push(Effect::Room(host));
+        self.tell_of_room(host, priority);
+    }
+
+    /// A priority of an adapter has more room: who waits for that hears of it.
+    fn tell_of_room(&mut self, host: u16, priority: usize) {
+        let adapter = &mut self.adapters[usize::from(host)];
+        if adapter.wanted & 1 << priority != 0 {
+            adapter.wanted &= !(1 << priority);
+            self.effects.push(Effect::Room(host, priority as u8));
             self.set_adapter_patience(host);
         }
     }
@@ -601,20 +608,17 @@ impl Cee {
             adapter.reserved_bytes[usize::from(priority)] -= u64::from(pool[handle].bytes());
         }
         for handle in lost {
-            self.lose_unsent(host, handle);
+            let priority = self.tags[handle as usize].priority;
+            self.lose_unsent(host, priority, handle);
         }
     }
 
     /// A frame is lost before it has left its adapter, which has room again: its sender hears of both.
-    fn lose_unsent(&mut self, host: u16, handle: Handle) {
-        let adapter = &mut self.adapters[usize::from(host)];
-        let wanted = std::mem::take(&mut adapter.wanted);
+    fn lose_unsent(&mut self, host: u16, priority: u8, handle: Handle) {
+        let adapter = &self.adapters[usize::from(host)];
         self.stats[adapter.port as usize].drops[Drop::Down as usize] += 1;
         self.effects.push(Effect::Lost(host, handle));
-        if wanted {
-            self.effects.push(Effect::Room(host));
-            self.set_adapter_patience(host);
-        }
+        self.tell_of_room(host, priority.into());
     }
 
     /// Frames and bytes that an adapter holds, counted one by one.

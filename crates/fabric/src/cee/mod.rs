@@ -111,8 +111,8 @@ pub enum Effect {
     Left(u16, Handle),
     /// A frame is lost in a host's adapter, whose link has failed: it is the owner's to release.
     Lost(u16, Handle),
-    /// A host's adapter has room again, for which somebody waits.
-    Room(u16),
+    /// A priority of a host's adapter has room again, for which somebody waits.
+    Room(u16, u8),
 }
 
 /// What every hop of a frame needs beside the frame; it lies in the frame's place.

@@ -75,6 +75,8 @@ pub(super) struct Fifo {
     pub head: Handle,
     tail: Handle,
     pub bytes: u32,
+    /// Of the first, so that who only compares need not look there.
+    pub head_bytes: u32,
 }
 
 impl Default for Fifo {
@@ -83,6 +85,7 @@ impl Default for Fifo {
             head: NIL,
             tail: NIL,
             bytes: 0,
+            head_bytes: 0,
         }
     }
 }
@@ -90,13 +93,14 @@ impl Default for Fifo {
 impl Fifo {
     #[inline]
     pub fn push<F: CeeFrame>(&mut self, pool: &mut Pool<F>, handle: Handle) {
+        let bytes = pool[handle].bytes();
         pool.end(handle);
         match self.tail {
-            NIL => self.head = handle,
-            last => pool.follow(last, handle, 0),
+            NIL => (self.head, self.head_bytes) = (handle, bytes),
+            last => pool.follow(last, handle, bytes.into()),
         }
         self.tail = handle;
-        self.bytes += pool[handle].bytes();
+        self.bytes += bytes;
     }
 
     #[inline]
@@ -105,11 +109,12 @@ impl Fifo {
         if handle == NIL {
             return None;
         }
-        self.head = pool.next(handle);
-        if self.head == NIL {
+        let (_, next, next_bytes) = pool.look(handle);
+        self.bytes -= self.head_bytes;
+        (self.head, self.head_bytes) = (next, next_bytes as u32);
+        if next == NIL {
             self.tail = NIL;
         }
-        self.bytes -= pool[handle].bytes();
         Some(handle)
     }
 }
@@ -395,15 +400,16 @@ impl Cee {
         let state = &self.ports[port as usize];
         let eligible = state.waiting & state.open();
         let queues = &mut self.queues[port as usize];
-        let head_bytes = |priority: usize| pool[queues[priority].frames.head].bytes();
+        let head_bytes = |priority: usize| queues[priority].frames.head_bytes;
         let Some(priority) = self.selections[port as usize].choose(eligible, head_bytes) else {
             return;
         };
-        let Some(handle) = queues[priority].frames.pop(pool) else {
+        let frames = &mut queues[priority].frames;
+        let bytes = frames.head_bytes;
+        let Some(handle) = frames.pop(pool) else {
             return;
         };
-        let bytes = pool[handle].bytes();
-        let is_empty = queues[priority].frames.head == NIL;
+        let is_empty = frames.head == NIL;
         let state = &mut self.ports[port as usize];
         state.queued_bytes -= bytes;
         state.waiting &= !(u8::from(is_empty) << priority);

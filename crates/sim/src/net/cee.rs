@@ -278,7 +278,7 @@ impl Net {
                     self.has_left(host, packet);
                     self.ports.pool.release(packet);
                 }
-                Effect::Room(host) => self.serve(host),
+                Effect::Room(host, priority) => self.serve_lane(host, self.lane(priority)),
             }
         }
     }

@@ -319,6 +319,24 @@ impl Net {
             let side = self.lane(lane);
             while self.hosts[at].switch.is_ready(side) && self.let_adapter_take(host, side) {}
         }
+        self.let_others_go_on(host);
+    }
+
+    /// Who has waited for room in a priority of the adapter has its turn.
+    pub(super) fn serve_lane(&mut self, host: u16, side: Side) {
+        let machine = &self.hosts[usize::from(host)];
+        if machine.troubles.paused || !machine.has_waiters {
+            return;
+        }
+        self.look_at_lane(host, side);
+        while self.hosts[usize::from(host)].switch.is_ready(side)
+            && self.let_adapter_take(host, side)
+        {}
+        self.let_others_go_on(host);
+    }
+
+    fn let_others_go_on(&mut self, host: u16) {
+        let at = usize::from(host);
         while self.let_one_go_on(host) {}
         while let Some(end) = self.hosts[at].below.released.pop_front() {
             self.attend(end);

@@ -278,7 +278,7 @@ impl World {
                     let out = self.routes.next(switch as usize, to, 0).unwrap();
                     self.forward(switch, out ^ 1, handle);
                 }
-                Effect::Room(host) => self.fill(host),
+                Effect::Room(host, _) => self.fill(host),
                 Effect::Lost(_, handle) => self.pool.release(handle),
                 Effect::Sent(..) | Effect::PauseSent(..) | Effect::Left(..) => {}
             }
