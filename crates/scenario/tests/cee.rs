@@ -251,14 +251,25 @@ fn what_says_nothing_here_is_refused() {
         &["network.cee.qcn.timer"],
     );
     refused("[network.cee.qcn]\npreset = 'theses'\n", &["thesis"]);
-    let text = NETWORK.replace("[network.cee]", "shared_buffer = '1MB'\n[network.cee]");
-    let problems = file::parse(Path::new("t.toml"), &text, &Options::default()).unwrap_err();
-    assert!(
-        problems
-            .to_string()
-            .contains("t.toml:6:1: network.shared_buffer"),
-        "{problems}"
-    );
+    let beside = |keys: &str| {
+        let text = NETWORK.replace("[network.cee]", &format!("{keys}\n[network.cee]"));
+        let problems = file::parse(Path::new("t.toml"), &text, &Options::default());
+        problems.unwrap_err().to_string()
+    };
+    let told = beside("shared_buffer = '1MB'");
+    assert!(told.contains("t.toml:6:1: network.shared_buffer"), "{told}");
+    let told = beside("queue = '1MB'");
+    let expected = "t.toml:6:1: network.queue: means nothing with [network.cee], which says what a switch keeps: \
+        `port_buffer` of each input, or `memory` with `switch = \"shared\"`; leave it out";
+    assert!(told.contains(expected), "{told}");
+    let told = beside("[network.link.left-right]\nqueue = '1MB'");
+    let expected = "t.toml:7:1: network.link.left-right.queue: means nothing with [network.cee]";
+    assert!(told.contains(expected), "{told}");
+    let text = "[traffic.b]\nkind = 'bulk'\n[network]\ntopology = 'graph'\n\
+        links = [{ a = 'h1', b = 's' },\n{ a = 'h2', b = 's', queue = '1MB' }]\n[network.cee]\n";
+    let told = file::parse(Path::new("t.toml"), text, &Options::default()).unwrap_err();
+    let expected = "t.toml:6:22: network.links[1].queue: means nothing with";
+    assert!(told.to_string().contains(expected), "{told}");
 }
 
 proptest! {

@@ -26,6 +26,7 @@ const ETHERNET_BYTES: u32 = 14;
 /// Reads `[network.cee]` in a run that takes `total`.
 pub fn read(network: &Table<'_>, total: Duration) -> Option<CeeConfig> {
     let table = network.table("cee")?;
+    refuse_queue(network);
     for key in ["shared_buffer", "vnic_queue"] {
         network.refuse(key, "with [network.cee], that says what keeps frames");
     }
@@ -43,6 +44,13 @@ pub fn read(network: &Table<'_>, total: Duration) -> Option<CeeConfig> {
         ets: table.table("ets").map(read_ets).unwrap_or_default(),
     };
     table.close();
+/// Of the network or of a link: frames wait where they came in.
+pub fn refuse_queue(table: &Table<'_>) {
+    let reason = "means nothing with [network.cee], which says what a switch keeps: \
+        `port_buffer` of each input, or `memory` with `switch = \"shared\"`";
+    table.refuse("queue", reason);
+}
+
     Some(config)
 }
 

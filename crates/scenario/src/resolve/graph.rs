@@ -37,8 +37,9 @@ pub fn read(table: &Table<'_>, builder: &mut Builder<'_>) {
                 as_listed => as_listed,
             };
             builder.link(first, second);
+            let converged = builder.network.cee.is_some();
             if let Some(link) = builder.network.links.last_mut() {
-                read_link(&entry, link, builder.defaults.total);
+                read_link(&entry, link, builder.defaults.total, converged);
                 // Results speak of both directions.
                 if !(known.insert(format!("{a}-{b}")) && known.insert(format!("{b}-{a}"))) {
                     let reason = format!("there is a link {} already", link.name);

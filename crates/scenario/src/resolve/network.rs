@@ -536,13 +536,17 @@ fn override_links(table: &Table<'_>, network: &mut Network, total: Duration) {
         let Some(own) = item.table() else {
             continue;
         };
-        read_link(&own, &mut network.links[at], total);
+        let converged = network.cee.is_some();
+        read_link(&own, &mut network.links[at], total, converged);
         own.close();
     }
 }
 
-/// What a link has of its own.
-pub fn read_link(own: &Table<'_>, link: &mut Link, total: Duration) {
+/// What a link has of its own, in a network that may be converged Ethernet.
+pub fn read_link(own: &Table<'_>, link: &mut Link, total: Duration, converged: bool) {
+    if converged {
+        cee::refuse_queue(own);
+    }
     link.rate_bps = read_rate(own, "rate").unwrap_or(link.rate_bps);
     link.queue_bytes = read_size(own, "queue").unwrap_or(link.queue_bytes);
     let marking = own.get("marking").and_then(|item| read_marking(&item));
