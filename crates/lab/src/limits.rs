@@ -67,6 +67,9 @@ pub fn of(variant: &Variant) -> Vec<String> {
     if simulated.contains("link_down") {
         simulated.remove("link_up"); // which may be its end
     }
+    if variant.traffic.iter().any(|t| t.hotspot.is_some()) {
+        simulated.remove("slow_link"); // which it may be; it is refused below
+    }
     for key in simulated {
         cannot(true, "event", key, "the lab has no such event");
     }
@@ -179,12 +182,14 @@ mod tests {
         let found = limits(
             "topology = 'dumbbell'\n",
             "priority = 0\n[traffic.c]\nkind = 'bulk'\npriority = 3\nphases = [{ rate = '1Mbit' }]\n\
-            [traffic.d]\nkind = 'datagrams'\nrate = '1Mbit'\n",
+            [traffic.d]\nkind = 'datagrams'\nrate = '1Mbit'\n\
+            [traffic.e]\nkind = 'hotspot'\ntype = 'output'\nfrom = 's1'\nto = 'r1'\nrate = '1Mbit'\nseverity = 2\n",
         );
         let expected = [
             "t.toml:8:12: traffic.c.priority: ",
             "t.toml:9:10: traffic.c.phases: ",
             "t.toml:11:8: traffic.d.kind: ",
+            "t.toml:14:8: traffic.e.kind: ",
         ];
         assert_eq!(found.len(), expected.len(), "{found:#?}");
         for (line, place) in found.iter().zip(expected) {

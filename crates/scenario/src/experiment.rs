@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use sluicegate_core::aqm::Aqm;
 use sluicegate_fabric::{Graph, Impairment, Routes, Routing, SharedMemory, cee::CeeConfig};
 
-use crate::{places::Places, workload::plan::Connections};
+use crate::{hotspot::Hotspot, places::Places, workload::plan::Connections};
 
 /// A resolved scenario file.
 #[derive(Clone, Debug, PartialEq)]
@@ -319,6 +319,8 @@ pub struct Traffic {
     pub deadline: Option<Duration>,
     /// IEEE 802.1Q priority of its frames, in both directions: 0..=7.
     pub priority: u8,
+    /// What it makes hot, of `kind = "hotspot"`.
+    pub hotspot: Option<Hotspot>,
 }
 
 impl Traffic {

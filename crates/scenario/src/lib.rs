@@ -18,6 +18,7 @@ pub mod expect;
 pub mod experiment;
 pub mod figures;
 pub mod file;
+pub mod hotspot;
 mod inherit;
 pub mod inspect;
 pub mod places;

@@ -11,6 +11,7 @@ use anyhow::{Context, bail};
 use crate::{
     aggregate,
     experiment::{Experiment, Variant},
+    hotspot,
     results::{Conditions, Results, SCHEMA, VariantResult},
     workload::offered,
     world::{Observer, Outcome, World},
@@ -46,7 +47,7 @@ pub fn run_at(
     observer: &mut dyn Observer,
 ) -> anyhow::Result<Results> {
     world.check(experiment)?;
-    for line in offered::overloads(experiment) {
+    for line in traffic_notes(experiment) {
         observer.note(&line);
     }
     let scale = |halvings: u32| rate_scale * 0.5f64.powi(halvings as i32);
@@ -70,6 +71,13 @@ pub fn run_at(
         outcomes,
         scale(halvings),
     ))
+}
+
+/// What is to be known of the traffic as it is written.
+fn traffic_notes(experiment: &Experiment) -> Vec<String> {
+    let mut notes = hotspot::notes(experiment);
+    notes.extend(offered::overloads(experiment));
+    notes
 }
 
 enum Attempt {
@@ -154,7 +162,7 @@ fn assemble(
     let mut conditions: Conditions = aggregate::conditions(merged.iter().map(|o| &o.conditions));
     conditions.rate_scale = rate_scale;
     conditions.version = env!("CARGO_PKG_VERSION").to_owned();
-    conditions.notes.extend(offered::overloads(experiment));
+    conditions.notes.extend(traffic_notes(experiment));
     if experiment.repeats > 1 {
         let note = format!(
             "{} repeats: rates and quantiles are medians, counters are sums",

@@ -89,6 +89,29 @@ fn what_a_switch_cannot_pass_on_is_lost() {
 }
 
 #[test]
+fn hotspots_are_as_severe_as_they_say() {
+    let results = run(&format!(
+        "{STAR}queue = '10KB'\n[traffic.hot]\nkind = 'hotspot'\nto = 'h1'\nfrom = 'h*'\nbytes = '500B'\n\
+        [variant.input]\ntraffic.hot = {{ type = 'input', severity = 1.8 }}\n\
+        [variant.output]\ntraffic.hot = {{ type = 'output', rate = '20Mbit', severity = 4 }}\n\
+        [variant.later]\ntraffic.hot = {{ type = 'output', rate = '20Mbit', severity = 4, start = '300ms', stop = '600ms' }}\n"
+    ));
+    let sum = |result: usize, of: fn(&Datagrams) -> u64| {
+        let flows = (0..3).map(|at| of(&datagrams(&results[result], at)));
+        flows.sum::<u64>() as f64
+    };
+    let close = |ours: f64, expected: f64| {
+        assert!((ours / expected - 1.0).abs() < 0.01, "{ours}, {expected}");
+    };
+    close(sum(0, |d| d.sent), 1.8 * 100e6 / 8.0 / 542.0);
+    close(sum(0, |d| d.sent) / sum(0, |d| d.received), 1.8);
+    close(sum(1, |d| d.sent), 3.0 * 20e6 / 8.0 / 500.0);
+    close(sum(1, |d| d.sent) / sum(1, |d| d.received), 4.0);
+    // Three quarters are lost in 0.3 s of a second.
+    close(sum(2, |d| d.received) / sum(2, |d| d.sent), 0.7 + 0.3 / 4.0);
+}
+
+#[test]
 fn bursts_beyond_the_socket_are_dropped_there_and_not_lost() {
     let burst = |socket: &str| {
         run(&format!(

@@ -121,6 +121,7 @@ pub fn traffic(kind: TrafficKind, pairs: &[(usize, usize)], port: u16) -> Traffi
         port,
         deadline: None,
         priority: 0,
+        hotspot: None,
     }
 }
 

@@ -12,7 +12,7 @@ use sluicegate_policy::{
 };
 
 use super::{
-    delay, duration,
+    ETHERNET_BYTES, delay, duration,
     network::{read_rate, read_size},
 };
 use crate::experiment::{Link, Node, Variant};
@@ -20,16 +20,13 @@ use crate::experiment::{Link, Node, Variant};
 /// How long a neighbour may take to obey where nothing is said: 6144 bit times at 10 Gb/s (802.1Q annex N).
 const RESPONSE: Duration = Duration::from_nanos(614);
 
-/// A frame's header; it counts in buffers.
-const ETHERNET_BYTES: u32 = 14;
-
 /// Reads `[network.cee]` in a run that takes `total`.
 pub fn read(network: &Table<'_>, total: Duration) -> Option<CeeConfig> {
     let table = network.table("cee")?;
-    refuse_queue(network);
     for key in ["shared_buffer", "vnic_queue"] {
         network.refuse(key, "with [network.cee], that says what keeps frames");
     }
+    refuse_queue(network);
     let defaults = CeeConfig::default();
     let read_delay = |key, default| delay(&table, key, total).map_or(default, ps);
     let forwarding = [("cut-through", true), ("store-and-forward", false)];
@@ -44,14 +41,14 @@ pub fn read(network: &Table<'_>, total: Duration) -> Option<CeeConfig> {
         ets: table.table("ets").map(read_ets).unwrap_or_default(),
     };
     table.close();
+    Some(config)
+}
+
 /// Of the network or of a link: frames wait where they came in.
 pub fn refuse_queue(table: &Table<'_>) {
     let reason = "means nothing with [network.cee], which says what a switch keeps: \
         `port_buffer` of each input, or `memory` with `switch = \"shared\"`";
     table.refuse("queue", reason);
-}
-
-    Some(config)
 }
 
 fn read_buffer(table: &Table<'_>) -> Buffer {

@@ -8,7 +8,10 @@ use super::{
     duration, enforcement::read_hosts, network::Network, network::read_change, network::read_rate,
     select,
 };
-use crate::experiment::{Action, Event, Tenant};
+use crate::{
+    experiment::{Action, Event, Tenant, Traffic},
+    hotspot::HotspotType,
+};
 
 /// What an event does, and what ends it, if anything does.
 struct Deed {
@@ -22,9 +25,21 @@ impl Deed {
     }
 }
 
-/// Reads `[[event]]`, ordered by time.
-pub fn read(root: &Table<'_>, network: &Network, tenants: &[Tenant], end: Duration) -> Vec<Event> {
+/// Reads `[[event]]`, with those that output-generated hotspots of `traffic` stand for, ordered by time.
+pub fn read(
+    root: &Table<'_>,
+    network: &Network,
+    tenants: &[Tenant],
+    traffic: &[Traffic],
+    end: Duration,
+) -> Vec<Event> {
     let mut events = Vec::new();
+    for hotspot in traffic.iter().filter_map(|t| t.hotspot.as_ref()) {
+        if hotspot.kind == HotspotType::Output {
+            let deed = slow_link(vec![hotspot.link], hotspot.drain_bps, network);
+            events.extend(occurrences(deed, hotspot.start, hotspot.stop, end));
+        }
+    }
     for table in root.tables("event") {
         events.extend(read_event(&table, network, tenants, end));
         table.close();
@@ -64,6 +79,16 @@ fn read_event(
     };
     let lasts = read_for(table, &deed);
     let Some(at) = at else { return Vec::new() };
+    occurrences(deed, at, lasts.map(|lasts| at + lasts), end)
+}
+
+/// The event at `at`, and what ends it at `over` if the run goes on until then.
+fn occurrences(
+    deed: Deed,
+    at: Duration,
+    over: Option<Duration>,
+    end: Duration,
+) -> Vec<(Event, bool)> {
     let mut events = vec![(
         Event {
             at,
@@ -71,7 +96,7 @@ fn read_event(
         },
         true,
     )];
-    if let Some(over) = lasts.map(|lasts| at + lasts).filter(|over| *over < end) {
+    if let Some(over) = over.filter(|over| *over < end) {
         let ends = deed.end.into_iter().flatten();
         events.extend(ends.map(|action| (Event { at: over, action }, false)));
     }
@@ -177,22 +202,28 @@ fn read_slow_link(table: Table<'_>, network: &Network) -> Deed {
             }
         }
     }
+    refuse_cut_through(table.item(), network);
+    table.close();
+    slow_link(links, rate_bps.unwrap_or(1), network)
+}
+
+/// No link is slowed where switches cut through.
+pub fn refuse_cut_through(item: &Item<'_>, network: &Network) {
     if network.cee.as_ref().is_some_and(|cee| cee.cut_through) {
         let reason = "a switch that forwards frames by their header cannot wait for their end";
         let advice = "set `forwarding = \"store-and-forward\"` in [network.cee]";
-        table.item().complain(reason, advice);
+        item.complain(reason, advice);
     }
-    table.close();
+}
+
+fn slow_link(links: Vec<usize>, rate_bps: u64, network: &Network) -> Deed {
     let end = links.iter().map(|&link| Action::LinkRate {
         links: vec![link],
         rate_bps: network.links[link].rate_bps,
     });
     Deed {
         end: Some(end.collect()),
-        action: Action::LinkRate {
-            links,
-            rate_bps: rate_bps.unwrap_or(1),
-        },
+        action: Action::LinkRate { links, rate_bps },
     }
 }
 

@@ -44,6 +44,9 @@ pub struct Checks<'a> {
     pub seed: u64,
 }
 
+/// A frame's header; it counts on links and in buffers.
+const ETHERNET_BYTES: u32 = 14;
+
 /// Longest delay on the way of a packet: beyond what any network has.
 const DELAY_MAX: Duration = Duration::from_secs(10);
 
@@ -69,7 +72,7 @@ pub fn variant(name: &str, table: &Table<'_>, checks: &Checks<'_>) -> Variant {
         ip_version: network.ip_version,
         mtu_bytes: network.mtu_bytes,
         enforcement: enforcement::read(table, &network),
-        events: events::read(table, &network, &tenants, total),
+        events: events::read(table, &network, &tenants, &traffic, total),
         intervals: read_intervals(table, total),
         lab: read_lab(table),
         sim: read_sim(table, total),
@@ -88,6 +91,7 @@ pub fn variant(name: &str, table: &Table<'_>, checks: &Checks<'_>) -> Variant {
     let routes = variant.routes(&graph);
     check_paths(table, &variant, &graph, &routes);
     cee::check(table, &variant);
+    traffic::check_hotspots(table, &variant, &graph, &routes);
     network::mark_bottlenecks(&mut variant, &network, &graph, &routes);
     variant
 }

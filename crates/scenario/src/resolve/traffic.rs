@@ -3,8 +3,11 @@
 mod arrivals;
 mod bulk;
 mod datagrams;
+mod hotspot;
 mod queries;
 mod trace;
+
+pub use hotspot::check as check_hotspots;
 
 use std::{path::Path, time::Duration};
 
@@ -18,6 +21,7 @@ use super::{Checks, TIMES_ADVICE, complain_of, duration, is_name, network::Netwo
 use crate::{
     cdf::Cdf,
     experiment::{Tenant, Traffic, TrafficKind},
+    hotspot::HotspotType,
 };
 
 /// First port of the first table unless it says otherwise: above what systems listen on, below
@@ -33,6 +37,7 @@ enum Kind {
     Bulk,
     Blast,
     Datagrams,
+    Hotspot,
     PingPong,
     Incast,
     Messages,
@@ -86,8 +91,21 @@ fn read_one(
 ) -> Option<Traffic> {
     let kind = read_kind(table);
     let spread = matches!(kind, Some(Kind::Shuffle | Kind::Trace));
-    let (queries, pairs) = match kind {
+    let start = duration(table, "start").unwrap_or(Duration::ZERO);
+    let stop = duration(table, "stop");
+    if stop.is_some_and(|stop| stop <= start) {
+        complain_of(table, "stop", "must come after `start`");
+    }
+    let mut hotspot = None;
+    let (special, pairs) = match kind {
         Some(Kind::Queries) => queries::read(table, checks.directory, network, tenants),
+        Some(Kind::Hotspot) => match hotspot::read(table, network, tenants, start, stop) {
+            Some(hot) => {
+                hotspot = Some(hot.hotspot);
+                (Some(hot.kind), hot.pairs)
+            }
+            None => (None, Vec::new()),
+        },
         _ => (
             None,
             pairs::read(table, network, tenants, spread, checks.seed),
@@ -95,11 +113,13 @@ fn read_one(
     };
     let port = table.integer("port", 1024..=i64::from(LAST_PORT));
     let port = port.map_or(default_port, |port| port as u32);
-    let start = duration(table, "start").unwrap_or(Duration::ZERO);
-    let stop = duration(table, "stop");
-    if stop.is_some_and(|stop| stop <= start) {
-        complain_of(table, "stop", "must come after `start`");
-    }
+    // Where the output is at fault, its sources send before and after, too.
+    let (start, stop) = match &hotspot {
+        Some(hotspot) if hotspot.kind == HotspotType::Output => (Duration::ZERO, None),
+        _ => (start, stop),
+    };
+    let deadline = read_deadline(table, kind);
+    let priority = table.integer("priority", 0..=7).unwrap_or(0) as u8;
     Some(Traffic {
         name: name.to_owned(),
         kind: match kind? {
@@ -120,7 +140,7 @@ fn read_one(
                 interval: duration(table, "interval").unwrap_or(Duration::ZERO),
             },
             Kind::Messages => read_messages(name, table)?,
-            Kind::Queries => queries?,
+            Kind::Queries | Kind::Hotspot => special?,
             Kind::Shuffle => TrafficKind::Shuffle {
                 bytes: read_bytes(table, None)?,
                 parallel: table.integer("parallel", 1..=64).unwrap_or(2) as u32,
@@ -132,8 +152,9 @@ fn read_one(
         start,
         stop,
         port: u16::try_from(port).unwrap_or(u16::MAX),
-        deadline: read_deadline(table, kind),
-        priority: table.integer("priority", 0..=7).unwrap_or(0) as u8,
+        deadline,
+        priority,
+        hotspot,
     })
 }
 
@@ -153,7 +174,7 @@ fn check_start(table: &Table<'_>, total: Duration) {
 fn read_deadline(table: &Table<'_>, kind: Option<Kind>) -> Option<Duration> {
     let completes = !matches!(
         kind,
-        Some(Kind::Bulk | Kind::Blast | Kind::Datagrams | Kind::PingPong)
+        Some(Kind::Bulk | Kind::Blast | Kind::Datagrams | Kind::Hotspot | Kind::PingPong)
     ) || kind == Some(Kind::Bulk) && table.get("class").is_some();
     if !completes {
         table.refuse("deadline", "belongs to traffic with completion times");
@@ -171,6 +192,7 @@ fn read_kind(table: &Table<'_>) -> Option<Kind> {
         ("bulk", Kind::Bulk),
         ("blast", Kind::Blast),
         ("datagrams", Kind::Datagrams),
+        ("hotspot", Kind::Hotspot),
         ("ping-pong", Kind::PingPong),
         ("incast", Kind::Incast),
         ("messages", Kind::Messages),
@@ -204,6 +226,11 @@ fn read_kind(table: &Table<'_>) -> Option<Kind> {
             "request",
             "queries",
             "intra_rack",
+            "type",
+            "link",
+            "severity",
+            "degree",
+            "drain",
         ] {
             table.get(key);
         }

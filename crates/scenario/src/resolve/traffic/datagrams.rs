@@ -7,7 +7,7 @@ use sluicegate_policy::{
     units::{parse_bytes, parse_rate},
 };
 
-use super::{arrivals, read_sizes};
+use super::{super::ETHERNET_BYTES, arrivals, read_sizes};
 use crate::experiment::{Arrivals, Pace, Sizes, TrafficKind};
 
 /// What an application may have waiting for its adapter: a little above Linux's `net.core.wmem_default`.
@@ -29,18 +29,54 @@ pub fn read(
     mtu_bytes: u32,
     ip_version: u8,
 ) -> Option<TrafficKind> {
-    let headers = match ip_version {
+    let frames = read_frames(table, mtu_bytes, ip_version);
+    let pace = read_pace(table, directory);
+    Some(frames?.at(pace?))
+}
+
+/// Datagrams but for when they are sent.
+pub struct Frames {
+    payload_bytes: u16,
+    headers_bytes: u32,
+    socket_buffer_bytes: u64,
+}
+
+/// Reads `bytes` and `socket_buffer`.
+pub fn read_frames(table: &Table<'_>, mtu_bytes: u32, ip_version: u8) -> Option<Frames> {
+    let headers_bytes = match ip_version {
         4 => HEADERS_V4_BYTES,
         _ => HEADERS_V6_BYTES,
     };
-    let bytes = read_payload(table, mtu_bytes - headers);
-    let pace = read_pace(table, directory);
-    let buffer = read_buffer(table);
-    Some(TrafficKind::Datagrams {
-        bytes: bytes?,
-        pace: pace?,
-        socket_buffer_bytes: buffer?,
+    let payload_bytes = read_payload(table, mtu_bytes - headers_bytes);
+    let socket_buffer_bytes = read_buffer(table);
+    Some(Frames {
+        payload_bytes: payload_bytes?,
+        headers_bytes: headers_bytes + ETHERNET_BYTES,
+        socket_buffer_bytes: socket_buffer_bytes?,
     })
+}
+
+impl Frames {
+    /// What so much payload takes on a link; both in bits per second.
+    pub fn wire(&self, payload_bps: f64) -> f64 {
+        let payload_bytes = f64::from(self.payload_bytes);
+        payload_bps * (payload_bytes + f64::from(self.headers_bytes)) / payload_bytes
+    }
+
+    /// The payload of so much on a link.
+    pub fn payload(&self, wire_bps: f64) -> f64 {
+        let payload_bytes = f64::from(self.payload_bytes);
+        wire_bps * payload_bytes / (payload_bytes + f64::from(self.headers_bytes))
+    }
+
+    /// Sent at this pace.
+    pub fn at(&self, pace: Pace) -> TrafficKind {
+        TrafficKind::Datagrams {
+            bytes: self.payload_bytes,
+            pace,
+            socket_buffer_bytes: self.socket_buffer_bytes,
+        }
+    }
 }
 
 /// What a frame holds, unless told otherwise.

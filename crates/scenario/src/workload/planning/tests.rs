@@ -32,6 +32,7 @@ fn variant(tenants: usize, kind: TrafficKind, pairs: &[(usize, usize)]) -> Varia
         port: 5000,
         deadline: None,
         priority: 0,
+        hotspot: None,
     };
     Variant {
         name: "test".into(),
