@@ -453,7 +453,7 @@ impl Net {
             side,
             now_ps: self.now_ps,
             at_ps,
-            priority: fabric.map(|fabric| fabric.priority(handle)),
+            priority: fabric.map(|fabric| fabric.priority(&self.ports.pool, handle)),
         };
         if let Some(notification) = packet.cnm() {
             return capture.cnm(seen, &notification);

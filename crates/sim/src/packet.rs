@@ -379,6 +379,10 @@ fn view_options(segment: &Segment, view: &mut core::Segment) {
 }
 
 impl CeeFrame for Packet {
+    fn destination(&self) -> u16 {
+        self.host
+    }
+
     fn notification(sampled: &Self, notification: &Notification) -> Self {
         let Notification {
             source,

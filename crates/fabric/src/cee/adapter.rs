@@ -4,7 +4,7 @@ use std::{cmp::Reverse, collections::BinaryHeap};
 
 use super::{
     Cee, CeeFrame, Effect, Label, PRIORITIES, Place, QcnParams, ReactionPoint, Tag,
-    port::{Fifo, NEVER, Port},
+    port::{Fifo, NEVER, Port, only},
 };
 use crate::{
     graph::PortId,
@@ -245,11 +245,6 @@ impl Cee {
         self.adapters[usize::from(source)].queue(destination, priority)
     }
 
-    /// The receiver for which a queue of a host's adapter is.
-    pub(super) fn destination(&self, source: u16, queue: u32) -> u16 {
-        self.adapters[usize::from(source)].queues[queue as usize].destination
-    }
-
     /// Whether a host's adapter has room for so many bytes of a priority. If not, [`Effect::Room`] tells when to ask
     /// again.
     pub fn has_room<F: CeeFrame>(
@@ -279,6 +274,7 @@ impl Cee {
     pub fn count_departures<F: CeeFrame>(&mut self, pool: &mut Pool<F>, host: u16, now_ps: u64) {
         self.catch_up(pool, self.adapters[usize::from(host)].port, now_ps);
         self.adapters[usize::from(host)].counted = true;
+        self.numbers = true;
         self.set_adapter_patience(host);
     }
 
@@ -363,58 +359,110 @@ impl Cee {
         adapter.waiting & adapter.open(&self.ports[port as usize]) != 0
     }
 
-    /// A frame is on its way to its adapter, which keeps room for it.
+    /// A frame is on its way to its adapter, which keeps room for it until it is there ([`Cee::submit`]).
     pub fn reserve<F: CeeFrame>(&mut self, pool: &Pool<F>, handle: Handle, departure: Departure) {
         let adapter = &mut self.adapters[usize::from(departure.source)];
         let reserved = &mut adapter.reserved_bytes[usize::from(departure.priority)];
         *reserved += u64::from(pool[handle].bytes());
+        self.tag_departure(handle, departure);
+    }
+
+    fn tag_departure(&mut self, handle: Handle, departure: Departure) {
         let tag = Tag {
             source: departure.source,
             queue: departure.queue,
-            priority: departure.priority,
             sender: departure.sender,
             ..Tag::default()
         };
         self.tag(handle, tag);
     }
 
-    /// A frame for which there is room is at its adapter.
+    /// A frame for which room is kept is at its adapter.
     pub fn submit<F: CeeFrame>(&mut self, pool: &mut Pool<F>, handle: Handle, now_ps: u64) {
-        let source = self.tags[handle as usize].source;
-        self.catch_up(pool, self.adapters[usize::from(source)].port, now_ps);
-        let tag = &mut self.tags[handle as usize];
-        let adapter = &mut self.adapters[usize::from(tag.source)];
-        let bytes = u64::from(pool[handle].bytes());
-        if self.ports[adapter.port as usize].down {
-            let (host, priority) = (tag.source, tag.priority);
-            adapter.reserved_bytes[usize::from(priority)] -= bytes;
+        let tag = self.tags[handle as usize];
+        self.enter(pool, handle, (tag.source, tag.queue), now_ps);
+    }
+
+    /// A frame for which there is room comes to its adapter without a way there.
+    pub fn send<F: CeeFrame>(
+        &mut self,
+        pool: &mut Pool<F>,
+        handle: Handle,
+        departure: Departure,
+        now_ps: u64,
+    ) {
+        if self.numbers {
+            self.tag_departure(handle, departure);
+        }
+        let adapter = &mut self.adapters[usize::from(departure.source)];
+        let reserved = &mut adapter.reserved_bytes[usize::from(departure.priority)];
+        *reserved += u64::from(pool[handle].bytes());
+        self.enter(pool, handle, (departure.source, departure.queue), now_ps);
+    }
+
+    /// A frame joins its queue, or leaves at once.
+    fn enter<F: CeeFrame>(
+        &mut self,
+        pool: &mut Pool<F>,
+        handle: Handle,
+        (host, queue): (u16, u32),
+        now_ps: u64,
+    ) {
+        let port = self.adapters[usize::from(host)].port;
+        self.catch_up(pool, port, now_ps);
+        let adapter = &mut self.adapters[usize::from(host)];
+        let voq = &mut adapter.queues[queue as usize];
+        let (bytes, priority) = (pool[handle].bytes(), voq.priority);
+        let state = &mut self.ports[port as usize];
+        if state.down {
+            adapter.reserved_bytes[usize::from(priority)] -= u64::from(bytes);
             return self.lose_unsent(host, priority, handle);
         }
-        let queue = tag.queue;
-        let voq = &mut adapter.queues[queue as usize];
-        tag.number = voq.number;
-        voq.number = voq.number.wrapping_add(1);
+        if self.numbers {
+            self.tags[handle as usize].number = voq.number;
+            voq.number = voq.number.wrapping_add(1);
+        }
         let label = Label {
-            ingress: adapter.port,
-            source: tag.source,
-            priority: tag.priority,
+            ingress: port,
+            source: host,
+            priority,
             buffered: false,
             control: false,
         };
         label.put(pool, handle);
-        voq.frames.push(pool, handle);
-        adapter.queued_bytes += bytes;
-        let state = &mut self.ports[adapter.port as usize];
-        state.accept(bytes as u32);
+        state.accept(bytes);
+        let may_leave = state.open() & 1 << priority != 0 && state.is_idle(now_ps);
         // It cannot leave before it has come.
         state.free_ps = state.free_ps.max(now_ps);
+        if may_leave && adapter.queued_bytes == 0 && voq.limiter.is_none() {
+            return self.pass(pool, handle, (host, queue), now_ps);
+        }
+        voq.frames.push(pool, handle);
+        adapter.queued_bytes += u64::from(bytes);
         if !voq.listed {
             let params = self.config.qcn.as_ref().map(|qcn| &qcn.params);
             adapter.list(queue, now_ps, params);
         }
-        let port = adapter.port;
         self.kick(pool, port, now_ps);
         self.settle(pool, now_ps);
+    }
+
+    /// A frame meets nobody in its adapter and leaves it.
+    fn pass<F: CeeFrame>(
+        &mut self,
+        pool: &mut Pool<F>,
+        handle: Handle,
+        (host, queue): (u16, u32),
+        now_ps: u64,
+    ) {
+        let adapter = &mut self.adapters[usize::from(host)];
+        let (port, bytes) = (adapter.port, pool[handle].bytes());
+        let voq = &mut adapter.queues[queue as usize];
+        (voq.last_ps, voq.last_bytes) = (now_ps, bytes);
+        let priority = usize::from(voq.priority);
+        adapter.reserved_bytes[priority] -= u64::from(bytes);
+        self.start(pool, port, handle, now_ps);
+        self.tell_of_departure(host, priority, handle);
     }
 
     /// An adapter sends if it can.
@@ -448,7 +496,8 @@ impl Cee {
                 let queue = adapter.ready[priority].first;
                 adapter.queues[queue as usize].frames.head_bytes
             };
-            let chosen = self.selections[port as usize].choose(eligible, head_bytes);
+            let selection = &mut self.selections[port as usize];
+            let chosen = only(eligible).or_else(|| selection.choose(eligible, head_bytes));
             if chosen.is_none_or(|priority| self.depart(pool, port, host, priority, now_ps)) {
                 return;
             }
@@ -604,11 +653,11 @@ impl Cee {
         adapter.delayed.clear();
         adapter.queued_bytes = 0;
         for &handle in &lost {
-            let priority = self.tags[handle as usize].priority;
+            let priority = Label::of(pool, handle).priority;
             adapter.reserved_bytes[usize::from(priority)] -= u64::from(pool[handle].bytes());
         }
         for handle in lost {
-            let priority = self.tags[handle as usize].priority;
+            let priority = Label::of(pool, handle).priority;
             self.lose_unsent(host, priority, handle);
         }
     }

@@ -88,6 +88,9 @@ pub struct Notification {
 
 /// What a frame must be able to.
 pub trait CeeFrame: Frame + Copy {
+    /// The host that it is for.
+    fn destination(&self) -> u16;
+
     /// A notification, to travel back; `sampled` is the frame that gave rise to it.
     fn notification(sampled: &Self, notification: &Notification) -> Self;
 }
@@ -156,7 +159,7 @@ impl Label {
     }
 }
 
-/// What the fabric keeps of a frame beside that.
+/// What the fabric keeps of a frame beside that, where somebody asks for it or it has a way to its adapter.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tag {
     /// Number among the frames of its source to its destination, in its priority.
@@ -166,7 +169,6 @@ struct Tag {
     /// Where it waits, or waited, in its source's adapter.
     queue: u32,
     source: u16,
-    priority: u8,
 }
 
 /// What a port counted.
@@ -219,6 +221,8 @@ pub struct Cee {
     kicks: Vec<PortId>,
     /// For the owner, in order.
     pub effects: Vec<Effect>,
+    /// Frames have numbers.
+    numbers: bool,
     lossless: u8,
     notified: u8,
     notifications: u64,
@@ -263,6 +267,7 @@ impl Cee {
             turn: 0,
             kicks: Vec::new(),
             effects: Vec::new(),
+            numbers: false,
             lossless,
             notified,
             notifications: 0,
@@ -320,7 +325,23 @@ impl Cee {
         }
         let (frame, _, next_ps) = pool.look(first);
         let input = u64::from(self.inputs[port as usize].most_bytes);
-        Some((frame, next_ps ^ input, Label::of(pool, first).priority))
+        let behind = self.touch_behind(pool, port);
+        Some((
+            frame,
+            next_ps ^ input ^ behind,
+            Label::of(pool, first).priority,
+        ))
+    }
+
+    /// The frame that may be the next to leave a port.
+    #[inline]
+    fn touch_behind<F>(&self, pool: &Pool<F>, port: PortId) -> u64 {
+        let state = &self.ports[port as usize];
+        if state.waiting == 0 {
+            return 0;
+        }
+        let queue = &self.queues[port as usize][state.waiting.trailing_zeros() as usize];
+        pool.touch(queue.frames.head)
     }
 
     /// Reads what [`Cee::forward`] is about to need at the port where a frame leaves; the number says nothing.
@@ -377,6 +398,11 @@ impl Cee {
         }
     }
 
+    /// Frames have numbers and senders from now on: see [`Cee::number`] and [`Cee::sender`].
+    pub fn number_frames(&mut self) {
+        self.numbers = true;
+    }
+
     /// Ports decide when they are free from now on.
     #[cfg(test)]
     fn never_be_late(&mut self) {
@@ -399,29 +425,31 @@ impl Cee {
     }
 
     /// A frame's priority; meaningful from its adapter to its receiver.
-    pub fn priority(&self, handle: Handle) -> u8 {
-        self.tags[handle as usize].priority
+    pub fn priority<F>(&self, pool: &Pool<F>, handle: Handle) -> u8 {
+        Label::of(pool, handle).priority
     }
 
-    /// The host that a frame comes from.
-    pub fn source(&self, handle: Handle) -> u16 {
-        self.tags[handle as usize].source
+    /// The host that a frame comes from; likewise.
+    pub fn source<F>(&self, pool: &Pool<F>, handle: Handle) -> u16 {
+        Label::of(pool, handle).source
     }
 
-    /// What its owner calls a frame's sender.
+    /// What its owner calls a frame's sender; where [`Cee::number_frames`] was called.
     pub fn sender(&self, handle: Handle) -> u32 {
         self.tags[handle as usize].sender
     }
 
-    /// A frame's number among those of its source to its destination in its priority.
+    /// A frame's number among those of its source to its destination in its priority; where [`Cee::number_frames`] was
+    /// called.
     pub fn number(&self, handle: Handle) -> u32 {
         self.tags[handle as usize].number
     }
 
     /// The copy of a frame has what that has.
     pub fn copied<F>(&mut self, pool: &mut Pool<F>, from: Handle, to: Handle) {
-        let tag = self.tags[from as usize];
-        self.tag(to, tag);
+        if self.numbers {
+            self.tag(to, self.tags[from as usize]);
+        }
         pool.set_note(to, pool.note(from));
     }
 }

@@ -3,8 +3,8 @@
 use sluicegate_core::aqm::{Arrival, Arriving};
 
 use super::{
-    Buffer, Cee, CeeFrame, Effect, Label, Notification, PRIORITIES, Pause, Place, Tag,
-    config::Span, port::Manages,
+    Buffer, Cee, CeeFrame, Effect, Label, Notification, PRIORITIES, Pause, Place, config::Span,
+    port::Manages,
 };
 use crate::{
     graph::PortId,
@@ -404,7 +404,7 @@ impl Cee {
         let (Some(feedback), Place::Switch(switch)) = (found, self.specs[to as usize].near) else {
             return;
         };
-        let destination = self.destination(tag.source, self.tags[handle as usize].queue);
+        let destination = pool[handle].destination();
         let notification = Notification {
             source: tag.source,
             destination,
@@ -423,12 +423,6 @@ impl Cee {
             control: true,
         };
         label.put(pool, notice);
-        let tag = Tag {
-            source: destination,
-            priority: CONTROL_PRIORITY,
-            ..Tag::default()
-        };
-        self.tag(notice, tag);
         self.stats[to as usize].notifications += 1;
         self.notifications += 1;
         self.effects.push(Effect::Notify(switch, notice));

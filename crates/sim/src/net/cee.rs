@@ -49,6 +49,10 @@ impl Converged {
     /// Of a fabric whose stacks' ports begin at `stacks`. Frames that have overtaken others wait for them in the
     /// receiving adapter, if `reorders`.
     pub fn new(fabric: Cee, ports: u32, stacks: Option<u32>, hosts: usize, reorders: bool) -> Self {
+        let mut fabric = fabric;
+        if reorders || stacks.is_some() {
+            fabric.number_frames();
+        }
         let specs = (0..ports).map(|port| fabric.spec(port).frame_bytes);
         Self {
             frame_bytes: specs.max().unwrap_or(0),
@@ -153,12 +157,13 @@ impl Net {
             priority: state.priority,
             sender: end,
         };
-        converged
-            .fabric
-            .reserve(&self.ports.pool, packet, departure);
+        let (fabric, pool) = (&mut converged.fabric, &mut self.ports.pool);
         let Some(first) = converged.stacks else {
-            return self.submit(packet);
+            self.hops += 1;
+            fabric.send(pool, packet, departure, self.now_ps);
+            return self.carry_out();
         };
+        fabric.reserve(pool, packet, departure);
         let stack = first + u32::from(host);
         match self.ports.offer(stack as usize, self.now_ps, packet) {
             Offer::First(at_ps) => self.wheel.push(at_ps, source(PORT, stack)),
@@ -338,7 +343,8 @@ impl Net {
             return self.receive(host, packet);
         };
         let fabric = &converged.fabric;
-        let from = (fabric.source(packet), fabric.priority(packet));
+        let pool = &self.ports.pool;
+        let from = (fabric.source(pool, packet), fabric.priority(pool, packet));
         let number = fabric.number(packet);
         let resequencer = resequencers[usize::from(host)].entry(from).or_default();
         match resequencer.arrive(number, packet, self.now_ps, PATIENCE_PS) {

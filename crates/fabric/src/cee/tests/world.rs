@@ -63,6 +63,10 @@ impl Frame for TestFrame {
 }
 
 impl CeeFrame for TestFrame {
+    fn destination(&self) -> u16 {
+        self.destination
+    }
+
     fn notification(sampled: &Self, notification: &Notification) -> Self {
         let Notification {
             source,
@@ -323,8 +327,8 @@ impl World {
                 priority: flow.priority,
                 sender: 0,
             };
-            self.cee.reserve(&self.pool, handle, departure);
-            self.cee.submit(&mut self.pool, handle, self.now_ps);
+            self.cee
+                .send(&mut self.pool, handle, departure, self.now_ps);
         }
     }
 
