@@ -352,7 +352,9 @@ impl Cee {
             Place::Host(host) if state.is_adapter => self.adapters[usize::from(host)].touch(),
             _ => {
                 let queue = &queues[usize::from(priority) % PRIORITIES];
-                pool.touch(state.last) ^ u64::from(queue.frames.bytes)
+                pool.touch(state.last)
+                    ^ pool.touch(queue.frames.tail)
+                    ^ self.touch_behind(pool, port)
             }
         }
     }

@@ -73,7 +73,7 @@ pub(super) struct Class {
 #[derive(Clone, Copy)]
 pub(super) struct Fifo {
     pub head: Handle,
-    tail: Handle,
+    pub tail: Handle,
     pub bytes: u32,
     /// Of the first, so that who only compares need not look there.
     pub head_bytes: u32,
