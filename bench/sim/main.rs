@@ -9,8 +9,9 @@
 //! - **cee-permutation**: the same on converged Ethernet: eight priorities, each an eighth of the flows, pauses on
 //!   the wire, congestion notification, a share for each of eight traffic classes. Beside a plain permutation, by
 //!   turns of simulated time, and the ratio of what a hop takes.
-//! - **commercial**: queries to 64 servers over a hierarchy beside messages between them, FreeBSD 9's TCP, eight
-//!   priorities, on converged Ethernet likewise, 20 ms of them. Beside the plain permutation, by turns.
+//! - **commercial**: queries to the permutation's 256 servers over a hierarchy beside messages between them,
+//!   FreeBSD 9's TCP, a connection for every message, eight priorities, on converged Ethernet likewise, 10 ms of them.
+//!   Beside the plain permutation, by turns, and beside the same queries and messages on plain Ethernet.
 //! - **scale-N**: XGFT(3) of N servers like the permutation, 1 MB per flow: what a hop costs as networks grow.
 //!
 //! `make bench-sim CASES='incast permutation'` runs some only.
@@ -465,29 +466,29 @@ fn compare(name: &str, graph: &Graph, pairs: &[(u32, u32)], bytes: u64) -> Resul
 }
 
 /// A datacenter's queries and what else its servers do: every priority has both.
-fn commercial() -> String {
+fn commercial(is_converged: bool) -> String {
     let mut text = "warmup = '0s'\nduration = '1s'\n\
-        [network]\ntopology = 'fat-tree'\nchildren = [16, 4]\nparents = [1, 2]\nexternal = 16\n\
+        [network]\ntopology = 'fat-tree'\nchildren = [8, 8, 4]\nparents = [1, 8, 8]\nexternal = 16\n\
         rate = '10Gbit'\ndelay = '100ns'\n\
-        [network.cee]\npfc = { pause = 'wire', xoff = '95KB' }\nqcn = { set_point = '66KB' }\n\
         [sim]\ntransmit_delay = '9500ns'\nreceive_delay = '24us'\njitter = '1us'\n\
         [tenant.default]\nprofile = 'freebsd9'\n"
         .to_owned();
-    let classes = (0..8).map(|priority| {
-        let share = if priority < 4 { 12 } else { 13 };
-        format!("{{ priorities = {priority}, share = {share} }}")
-    });
-    let classes: Vec<String> = classes.collect();
-    text += &format!("[network.cee.ets]\nclasses = [{}]\n", classes.join(", "));
+    if is_converged {
+        text += &converged_network();
+    }
     for priority in 0..8 {
         let aggregators = [2 * priority + 1, 2 * priority + 2];
-        let senders = (1..=8).map(|host| format!("'h{}'", 8 * priority + host));
+        let senders = (1..=8).map(|host| format!("'h{}'", 32 * priority + 4 * host));
         let senders: Vec<String> = senders.collect();
+        let class = match is_converged {
+            true => format!("priority = {priority}\n"),
+            false => String::new(),
+        };
         text += &format!(
             "[traffic.query{priority}]\nkind = 'queries'\nfrom = ['x{}', 'x{}']\nto = 'h*'\nbytes = '20KB'\n\
-             queries = 100000\narrivals = {{ kind = 'exponential', mean = '2ms' }}\npriority = {priority}\n\
+             queries = 100000\narrivals = {{ kind = 'exponential', mean = '2ms' }}\n{class}\
              [traffic.messages{priority}]\nkind = 'trace'\nfrom = [{}]\nto = 'h*'\n\
-             sizes = 'background-medium'\nload = '2Gbit'\npriority = {priority}\n",
+             sizes = 'background-medium'\nload = '2Gbit'\n{class}",
             aggregators[0],
             aggregators[1],
             senders.join(", ")
@@ -496,23 +497,38 @@ fn commercial() -> String {
     text
 }
 
-/// How much of it is simulated.
-const COMMERCIAL_TURNS: u64 = 400;
+/// What [`cee`] is, in the scenario language.
+fn converged_network() -> String {
+    let classes = (0..8).map(|priority| {
+        let share = if priority < 4 { 12 } else { 13 };
+        format!("{{ priorities = {priority}, share = {share} }}")
+    });
+    let classes: Vec<String> = classes.collect();
+    format!(
+        "[network.cee]\npfc = {{ pause = 'wire', xoff = '95KB' }}\nqcn = {{ set_point = '66KB' }}\n\
+         [network.cee.ets]\nclasses = [{}]\n",
+        classes.join(", ")
+    )
+}
 
-/// Queries and messages on converged Ethernet beside a plain network with long flows.
+/// How much of it is simulated.
+const COMMERCIAL_TURNS: u64 = 200;
+
+/// Queries and messages on converged Ethernet beside a plain network with long flows, and one with the same traffic.
 fn compare_commercial(name: &str, graph: &Graph, pairs: &[(u32, u32)], bytes: u64) -> Result<()> {
-    let experiment = file::parse(
-        Path::new("commercial.toml"),
-        &commercial(),
-        &Options::default(),
-    );
-    let experiment = experiment.map_err(|problems| anyhow::anyhow!("{problems}"))?;
-    let variant = experiment.variants.first().context("it has a variant")?;
-    let engine = build::engine(variant, 1, 1)?;
-    let mut converged = Timed::of(engine, Arc::new(Done::default()));
+    let timed = |is_converged| -> Result<Timed> {
+        let text = commercial(is_converged);
+        let options = Options::default();
+        let experiment = file::parse(Path::new("commercial.toml"), &text, &options);
+        let experiment = experiment.map_err(|problems| anyhow::anyhow!("{problems}"))?;
+        let variant = experiment.variants.first().context("it has a variant")?;
+        let engine = build::engine(variant, 1, 1)?;
+        Ok(Timed::of(engine, Arc::new(Done::default())))
+    };
+    let (mut converged, mut same) = (timed(true)?, timed(false)?);
     let mut plain = Timed::new(graph, pairs, bytes, None)?;
     for turn in 1..=COMMERCIAL_TURNS {
-        for timed in [&mut plain, &mut converged] {
+        for timed in [&mut plain, &mut same, &mut converged] {
             timed.run_until(turn * TURN_PS)?;
         }
     }
@@ -520,7 +536,8 @@ fn compare_commercial(name: &str, graph: &Graph, pairs: &[(u32, u32)], bytes: u6
         plain.done.flows.load(Ordering::Relaxed) == 0,
         "{name}: plain flows are over, and what they took is not that of long ones"
     );
-    print_ratio(name, &plain, &converged)
+    print_ratio(name, &plain, &converged)?;
+    print_ratio(&format!("{name}, both with it"), &same, &converged)
 }
 
 /// What a hop of converged Ethernet takes beside a plain one.
