@@ -305,7 +305,7 @@ impl Cee {
 
     /// What should have left an adapter before now does so, at the time at which it should have: see
     /// [`Cee::catch_up`].
-    #[inline]
+    #[inline(never)]
     pub(super) fn catch_up_adapter<F: CeeFrame>(
         &mut self,
         pool: &mut Pool<F>,

@@ -100,7 +100,7 @@ pub trait CeeFrame: Frame + Copy {
 pub enum Effect {
     /// Call [`Cee::transmit`] for this port then.
     Transmit(PortId, u64),
-    /// Call [`Cee::arrive`] for this port then.
+    /// Call [`Cee::arrive`] for this port then, beside when that itself has said.
     Arrive(PortId, u64),
     /// Call [`Cee::control`] for this port then.
     Control(PortId, u64),

@@ -324,11 +324,20 @@ impl Cee {
     /// the switch has paused. So nobody need ask when the port is free, as long as it is asked before anything happens
     /// to it, and before the frame arrives: what should have left before now does so here, at the time at which it
     /// should have.
-    #[inline]
+    #[inline(always)]
     pub fn catch_up<F: CeeFrame>(&mut self, pool: &mut Pool<F>, port: PortId, now_ps: u64) {
-        if self.ports[port as usize].is_adapter {
-            return self.catch_up_adapter(pool, port, now_ps);
+        let state = &self.ports[port as usize];
+        if state.is_adapter {
+            if state.punctual == 0 {
+                self.catch_up_adapter(pool, port, now_ps);
+            }
+        } else if self.is_behind(port, now_ps) {
+            self.send_late(pool, port, now_ps);
         }
+    }
+
+    #[inline(never)]
+    fn send_late<F: CeeFrame>(&mut self, pool: &mut Pool<F>, port: PortId, now_ps: u64) {
         while self.is_behind(port, now_ps) {
             self.send_next(pool, port, self.ports[port as usize].free_ps);
         }
@@ -457,30 +466,31 @@ impl Cee {
 
     /// A time has come for which [`Effect::Arrive`] has asked. Returns the frame that is at the far end, if the link
     /// has not failed since: of a host, for its stack or, if it is a notification, for [`Cee::notified`]; of a
-    /// switch, for [`Cee::forward`].
+    /// switch, for [`Cee::forward`]. And when this has to be called again.
     #[inline]
     pub fn arrive<F: CeeFrame>(
         &mut self,
         pool: &mut Pool<F>,
         port: PortId,
         now_ps: u64,
-    ) -> Option<Handle> {
+    ) -> (Option<Handle>, Option<u64>) {
         self.catch_up(pool, port, now_ps);
         let state = &mut self.ports[port as usize];
         let handle = state.first;
         if handle == NIL || state.first_ps > now_ps {
-            return None;
+            return (None, None);
         }
         let (_, next, next_ps) = pool.look(handle);
         (state.first, state.first_ps) = (next, next_ps);
         if next != NIL {
-            self.effects.push(Effect::Arrive(port, next_ps));
-        } else if state.is_adapter {
+            return (Some(handle), Some(next_ps));
+        }
+        if state.is_adapter {
             self.expect_of_adapter(port);
         } else if state.waiting & state.open() != 0 && state.is_patient() {
             self.expect(port);
         }
-        Some(handle)
+        (Some(handle), None)
     }
 
     /// Whatever was found able to send does.

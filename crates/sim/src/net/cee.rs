@@ -204,9 +204,11 @@ impl Net {
         let Some(converged) = &mut self.converged else {
             return;
         };
-        let arrived = converged
-            .fabric
-            .arrive(&mut self.ports.pool, port, self.now_ps);
+        let fabric = &mut converged.fabric;
+        let (arrived, next_ps) = fabric.arrive(&mut self.ports.pool, port, self.now_ps);
+        if let Some(next_ps) = next_ps {
+            self.wheel.push(next_ps, source(PORT, port));
+        }
         self.carry_out();
         match arrived {
             None => {}

@@ -221,7 +221,11 @@ impl World {
                 Event::Transmit(port) => self.cee.transmit(&mut self.pool, port, at_ps),
                 Event::Control(port) => self.cee.control(&mut self.pool, port, at_ps),
                 Event::Arrive(port) => {
-                    if let Some(handle) = self.cee.arrive(&mut self.pool, port, at_ps) {
+                    let (frame, next_ps) = self.cee.arrive(&mut self.pool, port, at_ps);
+                    if let Some(next_ps) = next_ps {
+                        self.events.push(Reverse((next_ps, event)));
+                    }
+                    if let Some(handle) = frame {
                         self.arrived(port, handle);
                     }
                 }
