@@ -4,7 +4,7 @@ use std::{cmp::Reverse, collections::BinaryHeap};
 
 use super::{
     Cee, CeeFrame, Effect, Label, PRIORITIES, Place, QcnParams, ReactionPoint, Tag,
-    port::{Fifo, NEVER, Port, only},
+    port::{Fifo, NEVER, Port},
 };
 use crate::{
     graph::PortId,
@@ -222,9 +222,7 @@ impl Voq {
         let Some(limiter) = &mut self.limiter else {
             return 0;
         };
-        while limiter.next_timer_ps() <= now_ps {
-            limiter.timer(params, now_ps);
-        }
+        limiter.timer(params, now_ps);
         if limiter.is_done() {
             self.limiter = None;
             return 0;
@@ -496,8 +494,7 @@ impl Cee {
                 let queue = adapter.ready[priority].first;
                 adapter.queues[queue as usize].frames.head_bytes
             };
-            let selection = &mut self.selections[port as usize];
-            let chosen = only(eligible).or_else(|| selection.choose(eligible, head_bytes));
+            let chosen = self.selections[port as usize].choose(eligible, head_bytes);
             if chosen.is_none_or(|priority| self.depart(pool, port, host, priority, now_ps)) {
                 return;
             }
@@ -611,10 +608,12 @@ impl Cee {
     }
 
     /// Rates of a host's limiters in bits per second, by destination and priority.
-    pub fn limits(&self, host: u16) -> impl Iterator<Item = (u16, u8, u64)> {
+    pub fn limits(&self, host: u16, now_ps: u64) -> impl Iterator<Item = (u16, u8, u64)> {
         let queues = &self.adapters[usize::from(host)].queues;
-        queues.iter().filter_map(|voq| {
-            let limiter = voq.limiter.as_ref()?;
+        queues.iter().filter_map(move |voq| {
+            // Timers of those that send nothing are looked at when they do.
+            let mut limiter = *voq.limiter.as_deref()?;
+            limiter.timer(&self.config.qcn.as_ref()?.params, now_ps);
             Some((voq.destination, voq.priority, limiter.rate_bps()))
         })
     }

@@ -226,12 +226,6 @@ impl Port {
     }
 }
 
-/// The only one of these priorities, if there is one: it needs no choice, and is charged nothing.
-#[inline]
-pub(super) fn only(priorities: u8) -> Option<usize> {
-    (priorities.is_power_of_two()).then(|| priorities.trailing_zeros() as usize)
-}
-
 impl Cee {
     /// Whether frames arrive at the far end with their header.
     pub(super) fn is_cut(&self, port: PortId) -> bool {
@@ -416,9 +410,7 @@ impl Cee {
         let eligible = state.waiting & state.open();
         let queues = &mut self.queues[port as usize];
         let head_bytes = |priority: usize| queues[priority].frames.head_bytes;
-        let selection = &mut self.selections[port as usize];
-        let Some(priority) = only(eligible).or_else(|| selection.choose(eligible, head_bytes))
-        else {
+        let Some(priority) = self.selections[port as usize].choose(eligible, head_bytes) else {
             return;
         };
         let frames = &mut queues[priority].frames;

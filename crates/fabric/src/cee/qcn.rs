@@ -154,6 +154,7 @@ impl ReactionPoint {
         if fb == 0 {
             return;
         }
+        self.timer(params, now_ps);
         // In the first cycle the rate has not recovered yet; its target is still what was good before.
         if !params.extra_fast_recovery || self.byte_stage != 0 || self.is_done() {
             self.target_bps = self.rate_bps;
@@ -182,15 +183,15 @@ impl ReactionPoint {
         self.increase(params, self.byte_stage);
     }
 
-    /// The time of [`Self::next_timer_ps`] has come; earlier, nothing happens.
+    /// Whatever the timer has done by now: it runs whether frames leave or not.
     pub fn timer(&mut self, params: &QcnParams, now_ps: u64) {
-        if now_ps < self.next_timer_ps() {
-            return;
+        while !self.is_done() && self.expires_ps <= now_ps {
+            self.time_stage = self.time_stage.saturating_add(1);
+            let period_ps = cycle(params, params.timer_ps, self.time_stage);
+            let drawn_ps = about(period_ps, &mut self.random);
+            self.expires_ps = self.expires_ps.saturating_add(drawn_ps);
+            self.increase(params, self.time_stage);
         }
-        self.time_stage = self.time_stage.saturating_add(1);
-        let period_ps = cycle(params, params.timer_ps, self.time_stage);
-        self.expires_ps = now_ps.saturating_add(about(period_ps, &mut self.random));
-        self.increase(params, self.time_stage);
     }
 
     /// Bits per second: min_rate (or the line's rate, if that is less) ..= the line's rate.
@@ -198,7 +199,7 @@ impl ReactionPoint {
         self.rate_bps
     }
 
-    /// When [`Self::timer`] is due; `u64::MAX` = never.
+    /// When the timer does something next; `u64::MAX` = never.
     pub fn next_timer_ps(&self) -> u64 {
         if self.is_done() {
             u64::MAX

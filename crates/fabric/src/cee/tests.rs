@@ -272,7 +272,7 @@ fn a_congested_queue_slows_its_culprits_down() {
     world.send_all(many_to_one(5, 8_000));
     world.run(20_000_000_000);
     let limits: Vec<u64> = (1..5)
-        .flat_map(|host| world.cee.limits(host))
+        .flat_map(|host| world.cee.limits(host, world.now_ps))
         .map(|limit| limit.2)
         .collect();
     assert_eq!(limits.len(), 4, "one limiter at each source");
@@ -303,7 +303,7 @@ fn other_destinations_of_a_culprit_are_not_slowed_down() {
             .filter(|seen| seen.1 == 1 && seen.3 == host)
             .count()
     };
-    let limited = (1..5).flat_map(|host| world.cee.limits(host));
+    let limited = (1..5).flat_map(|host| world.cee.limits(host, world.now_ps));
     let limited: Vec<u16> = limited.map(|limit| limit.0).collect();
     assert!(limited.contains(&0) && !limited.contains(&5), "{limited:?}");
     // The line takes 5779 frames in 7 ms.

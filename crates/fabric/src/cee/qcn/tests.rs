@@ -22,6 +22,28 @@ fn time_cycle(point: &mut ReactionPoint, params: &QcnParams) {
 }
 
 #[test]
+fn the_timer_runs_while_nothing_is_sent() {
+    let params = thesis();
+    let slowed = || {
+        let mut point = ReactionPoint::new(&params, LINE_BPS, 0, 7);
+        (0..5).for_each(|_| point.notified(&params, 63, 0));
+        point
+    };
+    let (mut watched, mut left_alone) = (slowed(), slowed());
+    let later_ps = 200_000_000_000;
+    while watched.next_timer_ps() <= later_ps {
+        time_cycle(&mut watched, &params);
+    }
+    left_alone.timer(&params, later_ps);
+    assert_eq!(left_alone.rate_bps(), watched.rate_bps());
+    assert!(left_alone.rate_bps() > slowed().rate_bps());
+    // Who is notified then has what it has got back, but for the cut.
+    let mut notified = slowed();
+    notified.notified(&params, 1, later_ps);
+    assert!(notified.rate_bps() > left_alone.rate_bps() / 10 * 9);
+}
+
+#[test]
 fn feedback_is_quantised_to_six_bits_of_five_set_points() {
     let params = thesis();
     for (q_off, q_delta, fb) in [

@@ -109,7 +109,7 @@ pub struct World {
     expected: HashMap<(u16, u16, u8), u32>,
     disorder: bool,
     sent: u64,
-    now_ps: u64,
+    pub now_ps: u64,
 }
 
 impl World {
