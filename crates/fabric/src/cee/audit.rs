@@ -34,7 +34,9 @@ impl Cee {
                     let tag = Label::of(pool, handle);
                     let length = u64::from(pool[handle].bytes());
                     bytes += length;
-                    ingress[tag.ingress as usize][priority] += length;
+                    if tag.buffered {
+                        ingress[tag.ingress as usize][priority] += length;
+                    }
                     handle = pool.next(handle);
                 }
                 if bytes != u64::from(queue.frames.bytes) {

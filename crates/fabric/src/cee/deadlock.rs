@@ -36,7 +36,8 @@ struct Wait {
     /// (port, bytes), in the priority of `stuck`.
     behind: Vec<(PortId, u64)>,
     held_bytes: u64,
-    xon_bytes: u64,
+    /// Whose buffer it is.
+    switch: u32,
 }
 
 impl Cee {
@@ -53,12 +54,25 @@ impl Cee {
                 .map(|wait| (wait.stuck.port, wait.stuck.priority))
                 .collect();
             let before = waits.len();
-            waits.retain(|wait| wait.never_ends(&stuck));
+            let xon_bytes = self.xon_bytes(&waits, &stuck);
+            waits.retain(|wait| wait.never_ends(&stuck, xon_bytes(wait.switch)));
             if waits.len() == before {
                 break;
             }
         }
         self.cycle(&waits)
+    }
+
+    /// XON of a switch's inputs once all has left its memory that waits for nobody who is stuck.
+    fn xon_bytes(&self, waits: &[Wait], stuck: &[(PortId, u8)]) -> impl Fn(u32) -> u64 + use<'_> {
+        let mut stays = vec![0; self.outputs.len()];
+        for wait in waits {
+            stays[wait.switch as usize] += wait.stays_bytes(stuck);
+        }
+        move |switch| {
+            let free = || (self.shared_bytes(switch)).saturating_sub(stays[switch as usize]);
+            self.thresholds_with(free).1
+        }
     }
 
     /// Paused priorities whose frames would come into a switch's buffer.
@@ -78,7 +92,7 @@ impl Cee {
                     },
                     behind: self.behind(pool, switch, port, priority),
                     held_bytes: self.ingress_bytes(port, priority),
-                    xon_bytes: self.thresholds(port).1,
+                    switch,
                 });
             }
         }
@@ -101,7 +115,8 @@ impl Cee {
             let mut bytes = 0;
             let mut handle = self.queues[out][priority].frames.head;
             while handle != NIL {
-                if Label::of(pool, handle).ingress == ingress {
+                let label = Label::of(pool, handle);
+                if label.buffered && label.ingress == ingress {
                     bytes += u64::from(pool[handle].bytes());
                 }
                 handle = pool.next(handle);
@@ -145,9 +160,13 @@ impl Cee {
 
 impl Wait {
     /// Whether the buffer stays above XON even if all that does not wait for `stuck` leaves it.
-    fn never_ends(&self, stuck: &[(PortId, u8)]) -> bool {
+    fn never_ends(&self, stuck: &[(PortId, u8)], xon_bytes: u64) -> bool {
+        self.stays_bytes(stuck) >= xon_bytes.max(1)
+    }
+
+    fn stays_bytes(&self, stuck: &[(PortId, u8)]) -> u64 {
         let waits_for = |port: PortId| stuck.contains(&(port, self.stuck.priority));
         let stays = self.behind.iter().filter(|&&(port, _)| waits_for(port));
-        stays.map(|&(_, bytes)| bytes).sum::<u64>() >= self.xon_bytes.max(1)
+        stays.map(|&(_, bytes)| bytes).sum()
     }
 }

@@ -147,6 +147,11 @@ impl Label {
         }
     }
 
+    /// A notification leaves the switch that has made it by this port. What travels comes by no port that it leaves by.
+    fn is_made_at(self, port: PortId) -> bool {
+        self.control && self.ingress ^ 1 == port
+    }
+
     #[inline]
     fn put<F>(self, pool: &mut Pool<F>, handle: Handle) {
         let bit = |is: bool, bit| if is { bit } else { 0 };

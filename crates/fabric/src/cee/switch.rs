@@ -202,6 +202,9 @@ impl Cee {
     /// Why the buffer has no room for a frame.
     #[inline]
     fn has_no_room(&self, to: PortId, tag: Label, bytes: u32) -> Option<Drop> {
+        if tag.is_made_at(to) {
+            return None;
+        }
         let (from, priority) = (tag.ingress as usize, usize::from(tag.priority));
         let held = u64::from(self.inputs[from].bytes[priority]);
         let after = held + u64::from(bytes);
@@ -247,6 +250,11 @@ impl Cee {
         }
     }
 
+    /// How much of a switch's memory anybody may have.
+    pub(super) fn shared_bytes(&self, switch: u32) -> u64 {
+        self.memories[switch as usize].shared_bytes
+    }
+
     /// What of a shared memory is free, at the switch that sends by `port`.
     fn free_bytes(&self, port: PortId) -> u64 {
         let Place::Switch(switch) = self.specs[port as usize].near else {
@@ -254,14 +262,6 @@ impl Cee {
         };
         let memory = &self.memories[switch as usize];
         memory.shared_bytes.saturating_sub(memory.used_bytes)
-    }
-
-    /// XOFF of an input of a shared memory.
-    fn shared_xoff_bytes(&self, ingress: PortId, alpha: f64) -> u64 {
-        // The opposite direction of the link is sent by the same switch.
-        let free = self.free_bytes(ingress ^ 1) as f64 * alpha;
-        let limit = self.config.pfc.map_or(u64::MAX, |pfc| pfc.xoff_bytes);
-        limit.min(free as u64)
     }
 
     /// A frame waits in its input's buffer and in its output's queue.
@@ -278,6 +278,29 @@ impl Cee {
         let state = &mut self.ports[to as usize];
         state.queued_bytes += bytes;
         state.waiting |= 1 << priority;
+        if !tag.is_made_at(to) {
+            self.hold(pool, to, handle, tag, now_ps);
+        }
+        let state = &self.ports[to as usize];
+        let (free_ps, can) = (state.free_ps, state.open() & 1 << priority != 0);
+        if can && free_ps > now_ps {
+            self.await_free(to);
+        } else if can {
+            self.kicks.push(to);
+        }
+    }
+
+    /// A frame takes room in the buffer of its input.
+    #[inline]
+    fn hold<F: CeeFrame>(
+        &mut self,
+        pool: &mut Pool<F>,
+        to: PortId,
+        handle: Handle,
+        tag: Label,
+        now_ps: u64,
+    ) {
+        let (priority, bytes) = (usize::from(tag.priority), pool[handle].bytes());
         let buffered = true;
         Label { buffered, ..tag }.put(pool, handle);
         self.use_memory(tag, bytes);
@@ -288,13 +311,6 @@ impl Cee {
         }
         if self.lossless & 1 << priority != 0 {
             self.pause_if_full(pool, tag.ingress, priority, now_ps);
-        }
-        let state = &self.ports[to as usize];
-        let (free_ps, can) = (state.free_ps, state.open() & 1 << priority != 0);
-        if can && free_ps > now_ps {
-            self.await_free(to);
-        } else if can {
-            self.kicks.push(to);
         }
     }
 
@@ -370,17 +386,48 @@ impl Cee {
         if is_paused {
             self.resume_if_empty(pool, ingress, priority, now_ps);
         }
+        if let (Buffer::Shared { .. }, Place::Switch(switch)) =
+            (self.config.buffer, self.specs[ingress as usize].far)
+        {
+            self.share_again(pool, switch, now_ps);
+        }
+    }
+
+    /// A shared memory has room again: what lies in the headroom of paused inputs moves there, and who is empty enough
+    /// by now goes on, since its own frames may be waiting for somebody else.
+    fn share_again<F: CeeFrame>(&mut self, pool: &mut Pool<F>, switch: u32, now_ps: u64) {
+        if self.pausing[switch as usize] == [0; PRIORITIES] {
+            return;
+        }
+        for at in 0..self.outputs[switch as usize].len() {
+            let input = self.outputs[switch as usize][at] ^ 1;
+            let paused = self.inputs[input as usize].sent;
+            for priority in (0..PRIORITIES).filter(|priority| paused & 1 << priority != 0) {
+                let free_bytes = self.free_bytes(input ^ 1);
+                let headroom = &mut self.headroom_used[input as usize][priority];
+                let moved = u64::from(*headroom).min(free_bytes) as u32;
+                *headroom -= moved;
+                self.memories[switch as usize].used_bytes += u64::from(moved);
+                self.resume_if_empty(pool, input, priority, now_ps);
+            }
+        }
     }
 
     /// Occupancy above which an input is paused, and below which it goes on.
     pub(super) fn thresholds(&self, ingress: PortId) -> (u64, u64) {
+        // The opposite direction of the link is sent by the same switch.
+        self.thresholds_with(|| self.free_bytes(ingress ^ 1))
+    }
+
+    /// The same if so much of a shared memory were free.
+    pub(super) fn thresholds_with(&self, free_bytes: impl Fn() -> u64) -> (u64, u64) {
         let Some(pfc) = &self.config.pfc else {
             return (u64::MAX, u64::MAX);
         };
         match self.config.buffer {
             Buffer::Input { .. } => (pfc.xoff_bytes, pfc.xon_bytes),
             Buffer::Shared { alpha, .. } => {
-                let xoff = self.shared_xoff_bytes(ingress, alpha);
+                let xoff = pfc.xoff_bytes.min((free_bytes() as f64 * alpha) as u64);
                 let gap = pfc.xoff_bytes - pfc.xon_bytes.min(pfc.xoff_bytes);
                 // An input that has drained must go on even while others hold all memory.
                 (xoff, xoff.saturating_sub(gap).max(1))
@@ -414,7 +461,7 @@ impl Cee {
         };
         let frame = F::notification(&pool[handle], &notification);
         let notice = pool.insert(frame);
-        // It takes no room of an input: it is made here.
+        // It takes no room of an input: see [`Label::is_made_at`].
         let label = Label {
             ingress: to ^ 1,
             source: destination,
