@@ -58,7 +58,7 @@ kernel-test: ## the agent's tests on Debian's Linux 6.12, emulated (KERNEL=6.1: 
 	@scripts/kernel-test.sh "$(KERNEL)" $(TESTS)
 
 .PHONY: experiments
-experiments: ## every scenario in full, simulated and (root, hours) in the lab, compared
+experiments: ## every scenario and sweep in full (hours), simulated and (root) in the lab, compared
 	@scripts/experiments.sh "$(OUT)/experiments"
 
 .PHONY: agreement

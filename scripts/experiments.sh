@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Every scenario in full length with its expectations: all of them simulated, the simulator against theory, and with
-# root those that a lab carries in the lab too, and both worlds compared.
+# Every scenario in full length with its expectations: all of them simulated, the sweeps of those that have axes, the
+# simulator against theory, and with root those that a lab carries in the lab too, and both worlds compared.
 #
-#   experiments.sh DIR   results go to DIR/WORLD/SCENARIO, the comparison to DIR/compare.html
+#   experiments.sh DIR   results go to DIR/WORLD/SCENARIO and DIR/sweep/SCENARIO, the comparison to DIR/compare.html
 set -uo pipefail
 # shellcheck source=scripts/env.sh
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"
@@ -34,10 +34,11 @@ verdict() {
 	if [ "$1" -eq 0 ]; then word=ok; else word=FAILED failed=$((failed + 1)); fi
 }
 
-# held FILE: "7/8", lines of [expect] that held and all; "-" without results.
+# held FILE: "7/8", lines of [expect] or [sweep.expect] that held and all; "-" without results.
 held() {
 	[ -f "$1" ] || { echo -; return; }
-	echo "$(grep -c '"held": true' "$1")/$(grep -c '"held":' "$1")"
+	# Deeper are the cells for which a line was looked at.
+	echo "$(grep -c '^      "held": true' "$1")/$(grep -c '^      "held":' "$1")"
 }
 
 # experiment WORLD FILE [OPTION…]: runs it into DIR/WORLD/NAME and notes what became of it.
@@ -52,6 +53,18 @@ experiment() {
 	"$sluicegate" run "$file" --world "${world%-*}" --check --out "${results%/*}" "$@" || status=$?
 	verdict "$status"
 	row "$name" "$world" "$(held "$results")" "$((SECONDS - start))" "$word"
+}
+
+# swept FILE: all cells of a scenario's axes, into DIR/sweep/NAME, which keeps what has been run.
+swept() {
+	local name start=$SECONDS status=0 results word
+	name=$(basename "$1" .toml)
+	results=$out/sweep/$name/sweep.json
+	say "$name, sweep"
+	rm -f "$results"
+	"$sluicegate" sweep "$1" --check --out "${results%/*}" || status=$?
+	verdict "$status"
+	row "$name" sweep "$(held "$results")" "$((SECONDS - start))" "$word"
 }
 
 # stage NAME WORLD COMMAND…: anything else.
@@ -79,6 +92,9 @@ beside() {
 shopt -s extglob
 for file in scenarios/*.toml scenarios/!(lab-only)/*.toml; do
 	experiment sim "$file"
+done
+for file in scenarios/cee/commercial.toml scenarios/cee/commercial-udp.toml; do
+	swept "$file"
 done
 stage "theory" sim cargo test --release --locked -q -p sluicegate-sim --test theory
 if $root; then
