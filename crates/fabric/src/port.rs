@@ -3,7 +3,7 @@
 //! A first-in first-out queue needs no event of its own: when a frame arrives one knows when the last of its
 //! bits will leave and when they will be at the other end. Frames wait in one list from their arrival here
 //! to their arrival there, and only the first needs a timer. A queue that can be paused or that serves
-//! several classes cannot know this and will be another kind of port.
+//! several classes cannot know this: see [`crate::cee`].
 
 use sluicegate_core::aqm::{AqmParams, Arrival, Arriving, Red};
 

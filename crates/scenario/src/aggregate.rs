@@ -122,20 +122,22 @@ fn keyed<T, U>(
     merged.collect()
 }
 
-/// Merges elements with the same key, in the order of the first run.
+/// Merges elements with the same key, in the order in which they come first: a link may be listed by some runs only.
 fn aligned<T, K: PartialEq>(
     runs: &[VariantResult],
     of: impl Fn(&VariantResult) -> &Vec<T>,
     key: impl Fn(&T) -> K,
     merge: impl Fn(&[&T]) -> T,
 ) -> Vec<T> {
-    let first = of(&runs[0]).iter();
-    let merged = first.map(|element| {
-        let same = runs.iter().flat_map(|run| of(run).iter());
-        let same: Vec<&T> = same.filter(|other| key(other) == key(element)).collect();
-        merge(&same)
-    });
-    merged.collect()
+    let mut groups: Vec<(K, Vec<&T>)> = Vec::new();
+    for element in runs.iter().flat_map(|run| of(run).iter()) {
+        let of_element = key(element);
+        match groups.iter_mut().find(|(key, _)| *key == of_element) {
+            Some((_, same)) => same.push(element),
+            None => groups.push((of_element, vec![element])),
+        }
+    }
+    groups.iter().map(|(_, same)| merge(same)).collect()
 }
 
 fn medians<T>(all: &[&T], of: impl Fn(&T) -> f64) -> f64 {

@@ -239,7 +239,8 @@ pub struct LinkResult {
     pub sent: u64,
     /// Bytes sent.
     pub sent_bytes: u64,
-    /// Packets dropped, by cause (`tail`, `not_ect`, `red`; where they happened also `down`, `corrupt`, `buffer`).
+    /// Packets dropped, by cause (`tail`, `not_ect`, `red`; where they happened also `down`, `corrupt`, `buffer`, `headroom`, and
+    /// those of a host's switch).
     pub drops: BTreeMap<String, u64>,
     /// Packets marked CE.
     pub marks: u64,

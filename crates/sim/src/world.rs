@@ -413,8 +413,8 @@ impl<'a> Run<'a> {
 
 /// Results speak of a host's adapter if it has dropped something or was paused.
 fn has_troubles(link: &LinkResult) -> bool {
-    let is_paused = link.cee.is_some_and(|cee| cee.pauses > 0);
-    is_paused || link.drops.values().any(|&count| count > 0)
+    let was_paused = (link.cee).is_some_and(|cee| cee.pauses > 0 || cee.paused_us > 0.0);
+    was_paused || link.drops.values().any(|&count| count > 0)
 }
 
 /// What happens at a fixed time; at the same time in this order.
