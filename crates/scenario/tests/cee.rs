@@ -181,8 +181,9 @@ fn thresholds_must_fit_each_other_and_their_buffer() {
         "xoff = '99KB'\n",
         &[
             "network.cee.pfc.xoff",
-            "`port_buffer` is 100KB",
-            "98486 B or less",
+            "`port_buffer` is 100KB (the default)",
+            "97111 B or less",
+            "`port_buffer` to 101889 B",
         ],
     );
     pfc("priorities = [1, 9]\n", &["network.cee.pfc.priorities[1]"]);
@@ -191,6 +192,44 @@ fn thresholds_must_fit_each_other_and_their_buffer() {
     pfc("priorities = 'some'\n", &["network.cee.pfc.priorities"]);
     pfc("headroom = '9KB'\n", &["belongs to `pause = \"wire\"`"]);
     pfc("xof = '9KB'\n", &["unknown key", "xoff"]);
+}
+
+#[test]
+fn an_ideal_pause_leaves_what_is_on_the_wire() {
+    let ideal = |text: &str| format!("{text}[network.cee.pfc]\n");
+    let link = |delay: &str| format!("[sim]\nlink_delay = '{delay}'\n");
+    // Table 2.1: 1.1 us at 10 Gb/s are 1375 B, then a frame of 1514 B.
+    config(&(ideal("") + &link("1us")));
+    config(&(ideal("") + "xoff = '97111B'\n" + &link("1us")));
+    refused(
+        &(ideal("") + "xoff = '97112B'\n" + &link("1us")),
+        &["t.toml:8:8: network.cee.pfc.xoff: ", "97111 B or less"],
+    );
+    // 3.1 us are 3875 B.
+    refused(
+        &(ideal("") + &link("3us")),
+        &[
+            "t.toml:7:1: network.cee.pfc: XOFF at 97KB (the default) and a headroom of 5389 B, which right-r2 needs",
+            "`port_buffer` is 100KB (the default)",
+            "lower `xoff` to 94611 B or less, or raise `port_buffer` to 102389 B",
+        ],
+    );
+    config(&(ideal("port_buffer = '102389B'\n") + &link("3us")));
+    // 100 Gb/s across a cable of 5 us; what comes by another goes at its own rate.
+    refused(
+        &(ideal("") + "[network.link.left-right]\nrate = '100Gbit'\ndelay = '5us'\n"),
+        &[
+            "headroom of 65264 B, which left-right needs",
+            "34736 B or less, and `xon` below it",
+        ],
+    );
+    // A switch that hears of a frame by its end has another on the wire by then.
+    let stores = "forwarding = 'store-and-forward'\n";
+    refused(&(ideal(stores) + &link("0us")), &["headroom of 3153 B"]);
+    refused(
+        &(ideal("port_buffer = '2KB'\n") + &link("1us")),
+        &["raise `port_buffer` to 99889 B"],
+    );
 }
 
 #[test]

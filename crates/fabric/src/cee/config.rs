@@ -219,12 +219,22 @@ impl Span {
     /// Bytes that may still come after an input has passed XOFF, and what made it pass: the frame that did, those on
     /// the wire, and those sent while the pause frame waits for the one before it, crosses the link and is obeyed.
     pub fn headroom_bytes(&self, cut_through: bool, response_ps: u64) -> u64 {
-        let flight_ps = self.there_ps + self.back_ps + response_ps;
-        let bits = u128::from(flight_ps) * u128::from(self.rate_bps);
-        let flight = bits.div_ceil(8 * u128::from(PS_PER_S)) as u64;
+        let flight = self.flight_bytes(self.there_ps + self.back_ps + response_ps);
         // The frame before the pause frame, and the one that its obedience comes too late for. Where a switch
         // hears of a frame by its header, the frame that passes XOFF is sent in that time, too.
         let frames = if cut_through { 2 } else { 3 };
         flight + u64::from(CONTROL_BYTES) + frames * u64::from(self.frame_bytes)
+    }
+    /// The same where a pause takes effect before the sender's next frame ([`Pause::Ideal`]): what is on the wire, and
+    /// the end of the frame that is being sent. `back_ps` is of no account.
+    pub fn ideal_headroom_bytes(&self, cut_through: bool) -> u64 {
+        // The frame that passes XOFF is on the wire still where a switch hears of it by its header.
+        let frames = if cut_through { 1 } else { 2 };
+        self.flight_bytes(self.there_ps) + frames * u64::from(self.frame_bytes)
+    }
+
+    fn flight_bytes(&self, flight_ps: u64) -> u64 {
+        let bits = u128::from(flight_ps) * u128::from(self.rate_bps);
+        bits.div_ceil(8 * u128::from(PS_PER_S)) as u64
     }
 }

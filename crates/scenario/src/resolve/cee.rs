@@ -295,8 +295,7 @@ pub fn check(root: &Table<'_>, variant: &Variant) {
         return;
     };
     let headroom_bytes = match pfc.pause {
-        // Nothing is under way but the frame that passes XOFF.
-        Pause::Ideal => frame_bytes.into(),
+        Pause::Ideal => worst.needed_bytes,
         Pause::Wire { headroom_bytes, .. } => headroom_bytes.unwrap_or(worst.needed_bytes),
     };
     if matches!(pfc.pause, Pause::Wire { .. }) && headroom_bytes < worst.needed_bytes {
@@ -308,28 +307,53 @@ pub fn check(root: &Table<'_>, variant: &Variant) {
         return complain(&own, "headroom", &reason, &advice);
     }
     match config.buffer {
-        Buffer::Input { bytes } => check_input(&own, pfc, bytes, headroom_bytes),
+        Buffer::Input { bytes } => {
+            let is_default = table.get("port_buffer").is_none();
+            check_input(&own, pfc, (bytes, is_default), headroom_bytes, worst.link);
+        }
         Buffer::Shared { bytes, .. } => check_shared(&table, variant, &inputs, pfc, bytes),
     }
 }
 
-fn check_input(own: &Table<'_>, pfc: &PfcConfig, buffer_bytes: u64, headroom_bytes: u64) {
+/// Whether an input has room above XOFF; `is_default` = nobody wrote how much it holds.
+fn check_input(
+    own: &Table<'_>,
+    pfc: &PfcConfig,
+    (buffer_bytes, is_default): (u64, bool),
+    headroom_bytes: u64,
+    link: &Link,
+) {
     let needed = pfc.xoff_bytes.saturating_add(headroom_bytes);
     if needed <= buffer_bytes {
         return;
     }
+    let of = match own.get("headroom") {
+        Some(_) => String::new(),
+        None => format!(", which {} needs,", link.name),
+    };
     let reason = format!(
-        "XOFF at {} and a headroom of {headroom_bytes} B need {needed} B, but `port_buffer` is {}",
+        "XOFF at {}{} and a headroom of {headroom_bytes} B{of} take {needed} B, but `port_buffer` is {}{}",
         format_bytes(pfc.xoff_bytes),
-        format_bytes(buffer_bytes)
+        marked(own.get("xoff").is_none()),
+        format_bytes(buffer_bytes),
+        marked(is_default)
     );
+    let raised = format!("raise `port_buffer` to {needed} B");
     let advice = match buffer_bytes.checked_sub(headroom_bytes) {
-        Some(most) if most > 0 => {
-            format!("lower `xoff` to {most} B or less, or raise `port_buffer` to {needed} B")
+        Some(most) if most > pfc.xon_bytes => {
+            format!("lower `xoff` to {most} B or less, or {raised}")
         }
-        _ => format!("raise `port_buffer` to {needed} B"),
+        Some(most) if most > 0 => {
+            format!("lower `xoff` to {most} B or less, and `xon` below it, or {raised}")
+        }
+        _ => raised,
     };
     complain(own, "xoff", &reason, &advice);
+}
+
+/// Behind a number that nobody wrote.
+fn marked(is_default: bool) -> &'static str {
+    if is_default { " (the default)" } else { "" }
 }
 
 /// Headroom is set aside for each input and lossless priority.
@@ -389,20 +413,24 @@ fn inputs<'a>(variant: &'a Variant, config: &CeeConfig, pfc: &PfcConfig) -> Vec<
     let input = |(switch, link): (usize, &'a Link)| {
         let cut_through = config.cut_through && link.rate_bps >= fastest_bps[switch];
         let propagation_ps = ps(link.delay.unwrap_or(variant.sim.link_delay));
-        let (back_ps, response_ps) = match pfc.pause {
-            Pause::Ideal => (0, 0),
-            Pause::Wire { response_ps, .. } => (propagation_ps, response_ps),
-        };
-        let span = Span {
+        let span = |back_ps| Span {
             rate_bps: link.rate_bps,
             there_ps: propagation_ps + config.switch_delay_ps,
             back_ps,
             frame_bytes: variant.mtu_bytes + ETHERNET_BYTES,
         };
+        let needed_bytes = match (pfc.pause, config.buffer) {
+            (Pause::Ideal, Buffer::Input { .. }) => span(0).ideal_headroom_bytes(cut_through),
+            // As much as a shared memory sets aside.
+            (Pause::Ideal, Buffer::Shared { .. }) => span(0).headroom_bytes(cut_through, 0),
+            (Pause::Wire { response_ps, .. }, _) => {
+                span(propagation_ps).headroom_bytes(cut_through, response_ps)
+            }
+        };
         Input {
             switch,
             link,
-            needed_bytes: span.headroom_bytes(cut_through, response_ps),
+            needed_bytes,
         }
     };
     ends.into_iter().map(input).collect()
