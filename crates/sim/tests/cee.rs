@@ -69,6 +69,37 @@ fn flow_control_spares_tcp_its_losses() {
     assert_eq!(retransmits(&paused), 0);
 }
 
+/// What seven hosts lose that send datagrams of two sizes to the eighth as fast as they can, pauses being ideal.
+fn overload_drops(rate: &str, delay: &str, forwarding: &str, buffer_bytes: u64) -> u64 {
+    let text = format!(
+        "warmup = '1ms'\nduration = '4ms'\n[network]\ntopology = 'star'\nhosts = 8\nrate = '{rate}'\ndelay = '{delay}'\n\
+        [network.cee]\nforwarding = '{forwarding}'\nport_buffer = '{buffer_bytes}B'\n[network.cee.pfc]\n\
+        [traffic.long]\nkind = 'datagrams'\nfrom = ['h2', 'h3', 'h4', 'h5', 'h6', 'h7', 'h8']\nto = 'h1'\nrate = '{rate}'\n\
+        [traffic.short]\nkind = 'datagrams'\nfrom = ['h2', 'h3', 'h4', 'h5']\nto = 'h1'\nrate = '1Gbit'\nbytes = '300B'\n"
+    );
+    let mut experiment = experiment(&text);
+    let cee = experiment.variants[0].cee.take().expect("written above");
+    run(&text, cee)
+        .links
+        .iter()
+        .flat_map(|link| link.drops.values())
+        .sum()
+}
+
+#[test]
+fn headroom_that_is_accepted_is_enough() {
+    for (rate, delay, forwarding, headroom_bytes) in [
+        ("10Gbit", "1us", "cut-through", 2_889),
+        ("10Gbit", "3us", "cut-through", 5_389),
+        ("10Gbit", "3us", "store-and-forward", 6_903),
+        ("25Gbit", "1us", "cut-through", 4_952),
+        ("100Gbit", "5us", "store-and-forward", 66_778),
+    ] {
+        let drops = overload_drops(rate, delay, forwarding, 97_000 + headroom_bytes);
+        assert_eq!(drops, 0, "{rate} {delay} {forwarding}");
+    }
+}
+
 #[test]
 fn notifications_keep_a_queue_short() {
     let queue = |result: &VariantResult| {

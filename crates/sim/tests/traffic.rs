@@ -260,7 +260,7 @@ fn a_slow_link_is_slow_for_its_time() {
 #[test]
 fn where_nothing_is_lost_datagrams_wait_for_a_slow_link_in_their_socket() {
     let results = run(&format!(
-        "{}[network.cee]\nforwarding = 'store-and-forward'\n[network.cee.pfc]\npriorities = [3]\n\
+        "{}[network.cee]\nforwarding = 'store-and-forward'\nport_buffer = '101KB'\n[network.cee.pfc]\npriorities = [3]\n\
         [traffic.u]\nkind = 'datagrams'\nrate = '80Mbit'\npriority = 3\nsocket_buffer = '50KB'\n\
         [[event]]\nat = '200ms'\nfor = '300ms'\nslow_link = {{ links = ['right-r1'], rate = '20Mbit' }}\n",
         PAIR.replace("[sim]\njitter = '0us'\n", "")
