@@ -169,13 +169,16 @@ fn thresholds_must_fit_each_other_and_their_buffer() {
         &[
             "t.toml:8:",
             "network.cee.pfc.xon",
-            "97KB",
-            "must lie below XOFF",
+            "XON at 97KB must lie below XOFF at 97KB (the default)",
         ],
     );
     pfc(
         "xoff = '70KB'\n",
-        &["t.toml:8:", "network.cee.pfc.xoff", "80KB"],
+        &[
+            "t.toml:8:",
+            "network.cee.pfc.xoff",
+            "XON at 80KB (the default) must lie below XOFF at 70KB;",
+        ],
     );
     pfc(
         "xoff = '99KB'\n",
@@ -264,6 +267,46 @@ fn headroom_on_the_wire_is_what_links_need() {
         &["t.toml:8:", "network.cee.memory", "155640 B at "],
     );
     config(&shared("1MB"));
+}
+
+#[test]
+fn notifications_can_come_and_slow_somebody() {
+    let qcn = |text: &str| format!("[network.cee.qcn]\n{text}\n");
+    let slow = "[network.link.left-right]\nrate = '1Gbit'\n";
+    config(&(qcn("min_rate = '1Gbit'") + slow));
+    refused(
+        &(qcn("min_rate = '2Gbit'") + slow),
+        &[
+            "t.toml:8:",
+            "network.cee.qcn.min_rate: no notification would slow anybody to what left-right carries, 1Gbit;",
+        ],
+    );
+    // Each switch has three inputs of 100 KB.
+    config(&qcn("set_point = '299KB'"));
+    refused(
+        &qcn("set_point = '300KB'"),
+        &["t.toml:8:", "network.cee.qcn.set_point", "more than 300KB;"],
+    );
+    let shared = "switch = 'shared'\nmemory = '500KB'\n";
+    config(&(shared.to_owned() + &qcn("set_point = '300KB'")));
+    refused(
+        &(shared.to_owned() + &qcn("set_point = '500KB'")),
+        &["no notification would come"],
+    );
+}
+
+#[test]
+fn nothing_is_lossless_where_frames_are_late_or_doubled() {
+    let impaired = |keys: &str| format!("[network.link.left-right]\n{keys}\n");
+    let pfc = |text: &str| format!("[network.cee.pfc]\n{text}");
+    config(&impaired("reorder_rate = 0.1"));
+    config(&pfc(&impaired("bit_error_rate = 1e-9")));
+    for key in ["reorder_rate", "duplicate_rate"] {
+        let expected = format!("t.toml:7:1: network.cee.pfc: with `{key}` nothing is lossless");
+        refused(&pfc(&impaired(&format!("{key} = 0.1"))), &[&expected]);
+        let event = format!("[[event]]\nat = '1ms'\nimpair = {{ {key} = 0.1 }}\n");
+        refused(&pfc(&event), &[&expected]);
+    }
 }
 
 #[test]

@@ -8,14 +8,14 @@ use sluicegate_fabric::cee::{
 };
 use sluicegate_policy::{
     table::{Item, Table},
-    units::format_bytes,
+    units::{format_bytes, format_rate},
 };
 
 use super::{
     ETHERNET_BYTES, delay, duration,
     network::{read_rate, read_size},
 };
-use crate::experiment::{Link, Node, Variant};
+use crate::experiment::{Action, Link, Node, Variant};
 
 /// How long a neighbour may take to obey where nothing is said: 6144 bit times at 10 Gb/s (802.1Q annex N).
 const RESPONSE: Duration = Duration::from_nanos(614);
@@ -85,18 +85,21 @@ fn read_pfc(table: Table<'_>, total: Duration) -> PfcConfig {
         pause: read_pause(&table, total),
     };
     if config.xon_bytes >= config.xoff_bytes {
-        let key = if table.get("xon").is_some() {
-            "xon"
-        } else {
-            "xoff"
-        };
+        let has = |key| table.get(key).is_some();
         let reason = format!(
-            "XON ({}) must lie below XOFF ({})",
+            "XON at {}{} must lie below XOFF at {}{}",
             format_bytes(config.xon_bytes),
-            format_bytes(config.xoff_bytes)
+            marked(!has("xon")),
+            format_bytes(config.xoff_bytes),
+            marked(!has("xoff"))
         );
-        let advice = "let a paused input drain by some frames before it goes on";
-        complain(&table, key, &reason, advice);
+        let advice = "give both; a paused input drains by some frames before it goes on";
+        complain(
+            &table,
+            if has("xon") { "xon" } else { "xoff" },
+            &reason,
+            advice,
+        );
     }
     table.close();
     config
@@ -287,9 +290,13 @@ pub fn check(root: &Table<'_>, variant: &Variant) {
             "choose more, or a smaller `mtu`",
         );
     }
+    if let (Some(qcn), Some(own)) = (&config.qcn, table.table("qcn")) {
+        check_qcn(&own, variant, config.buffer, &qcn.params);
+    }
     let (Some(pfc), Some(own)) = (&config.pfc, table.table("pfc")) else {
         return;
     };
+    check_impairments(&own, variant);
     let inputs = inputs(variant, config, pfc);
     let Some(worst) = inputs.iter().max_by_key(|input| input.needed_bytes) else {
         return;
@@ -312,6 +319,77 @@ pub fn check(root: &Table<'_>, variant: &Variant) {
             check_input(&own, pfc, (bytes, is_default), headroom_bytes, worst.link);
         }
         Buffer::Shared { bytes, .. } => check_shared(&table, variant, &inputs, pfc, bytes),
+    }
+}
+
+/// Whether notifications can come, and slow somebody.
+fn check_qcn(own: &Table<'_>, variant: &Variant, buffer: Buffer, params: &QcnParams) {
+    if let Some(slowest) = variant.links.iter().min_by_key(|link| link.rate_bps)
+        && params.min_rate_bps > slowest.rate_bps
+    {
+        let rate = format_rate(slowest.rate_bps);
+        let reason = format!(
+            "no notification would slow anybody to what {} carries, {rate}",
+            slowest.name
+        );
+        complain(
+            own,
+            "min_rate",
+            &reason,
+            "choose less than the slowest link carries",
+        );
+    }
+    let inputs = |switch: usize| {
+        let at = Node::Switch(switch);
+        variant
+            .links
+            .iter()
+            .filter(|link| link.a == at || link.b == at)
+            .count() as u64
+    };
+    let longest = match buffer {
+        Buffer::Shared { bytes, .. } => bytes,
+        Buffer::Input { bytes } => {
+            let most = (0..variant.switches.len()).map(inputs).max().unwrap_or(0);
+            bytes.saturating_mul(most)
+        }
+    };
+    if params.set_point_bytes >= longest {
+        let longest = format_bytes(longest);
+        let reason =
+            format!("no notification would come: no output queue can hold more than {longest}");
+        let advice = "choose less than the buffers of a switch hold";
+        complain(own, "set_point", &reason, advice);
+    }
+}
+
+/// Late and doubled frames come after XOFF, too, and more of them than there is headroom for.
+fn check_impairments(own: &Table<'_>, variant: &Variant) {
+    let of_links = variant.links.iter().map(|link| {
+        let rates = &link.impairment;
+        (rates.reorder_rate, rates.duplicate_rate)
+    });
+    let of_events = variant
+        .events
+        .iter()
+        .filter_map(|event| match &event.action {
+            Action::Impair { change, .. } => {
+                let rate = |rate: Option<f64>| rate.unwrap_or(0.0);
+                Some((rate(change.reorder_rate), rate(change.duplicate_rate)))
+            }
+            _ => None,
+        });
+    for (reorders, duplicates) in of_links.chain(of_events) {
+        let key = match (reorders > 0.0, duplicates > 0.0) {
+            (true, _) => "reorder_rate",
+            (_, true) => "duplicate_rate",
+            _ => continue,
+        };
+        let reason = format!(
+            "with `{key}` nothing is lossless: frames that are late or doubled come after XOFF, beyond its headroom"
+        );
+        let advice = format!("leave out `{key}`, or flow control: pfc = false");
+        return own.item().complain(reason, advice);
     }
 }
 
