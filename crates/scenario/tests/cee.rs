@@ -310,6 +310,24 @@ fn nothing_is_lossless_where_frames_are_late_or_doubled() {
 }
 
 #[test]
+fn what_belongs_to_the_other_ethernet_is_refused() {
+    let offload = |segments: u32| format!("[tenant.default]\noffload_segments = {segments}\n");
+    config(&offload(1));
+    refused(
+        &offload(2),
+        &[
+            "t.toml:8:",
+            "tenant.default.offload_segments",
+            "frames of the MTU",
+        ],
+    );
+    let plain = "[network]\ntopology = 'dumbbell'\n[traffic.bulk]\nkind = 'bulk'\npriority = 3\n";
+    let told = file::parse(Path::new("t.toml"), plain, &Options::default()).unwrap_err();
+    let expected = "t.toml:5:1: traffic.bulk.priority: needs a [network.cee]: plain Ethernet has no priorities";
+    assert!(told.to_string().contains(expected), "{told}");
+}
+
+#[test]
 fn what_says_nothing_here_is_refused() {
     refused(
         "memory = '1MB'\n",

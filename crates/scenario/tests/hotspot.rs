@@ -56,7 +56,7 @@ fn sources(network: &str, keys: &str) -> Vec<String> {
 #[test]
 fn an_input_generated_hotspot_is_datagrams_that_offer_its_severity() {
     let variant = one(&format!(
-        "{TREE}{INPUT}to = 'h32'\nseverity = 1.8\ndegree = '12.5%'\nstart = '10ms'\nstop = '30ms'\npriority = 3\n"
+        "{TREE}{INPUT}to = 'h32'\nseverity = 1.8\ndegree = '12.5%'\nstart = '10ms'\nstop = '30ms'\npriority = 3\n[network.cee]\n"
     ));
     // 1.8 of 10 Gb/s in frames of 1514 B with 1472 B of payload, from four.
     assert_eq!(rate_bps(&variant), 4_375_165_125);
@@ -69,7 +69,7 @@ fn an_input_generated_hotspot_is_datagrams_that_offer_its_severity() {
     );
     let plain = one(&format!(
         "{TREE}[traffic.hot]\nkind = 'datagrams'\nfrom = ['h1', 'h9', 'h17', 'h25']\nto = 'h32'\nrate = '4375165125bit'\n\
-        start = '10ms'\nstop = '30ms'\npriority = 3\n"
+        start = '10ms'\nstop = '30ms'\npriority = 3\n[network.cee]\n"
     ));
     let mut traffic = variant.traffic.clone();
     traffic[0].hotspot = None;
@@ -231,7 +231,7 @@ fn hotspots_that_cannot_be_are_refused_where_they_are_said() {
         ),
         (
             format!(
-                "{input}severity = 2\ndegree = '5%'\npriority = 3\nport = 5000\nsocket_buffer = '1MB'\nstop = '1ms'"
+                "{input}severity = 2\ndegree = '5%'\npriority = 3\nport = 5000\nsocket_buffer = '1MB'\nstop = '1ms'\n[network.cee]"
             ),
             "t.toml:12:10: traffic.hot.degree: that is none",
         ),

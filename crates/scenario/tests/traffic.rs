@@ -37,7 +37,8 @@ fn refusal(traffic: &str) -> String {
 fn every_kind_of_traffic_may_have_a_priority() {
     let variant = one(
         "[traffic.a]\nkind = 'bulk'\npriority = 7\n[traffic.b]\nkind = 'ping-pong'\n\
-        [traffic.c]\nkind = 'trace'\nsizes = 'websearch'\nload = '1Mbit'\npriority = 3\n",
+        [traffic.c]\nkind = 'trace'\nsizes = 'websearch'\nload = '1Mbit'\npriority = 3\n\
+        [network.cee]\n",
     );
     let priorities = variant.traffic.iter().map(|traffic| traffic.priority);
     assert_eq!(priorities.collect::<Vec<_>>(), [7, 0, 3]);

@@ -151,13 +151,23 @@ fn read_change(table: &Table<'_>, network: &Network) -> Change {
             delayed_ack: table.parse("delayed_ack", parse_duration),
             connection_cache: table.boolean("connection_cache"),
             pacing: table.boolean("pacing"),
-            offload_segments: table
-                .integer("offload_segments", OFFLOAD_SEGMENTS)
-                .map(|segments| segments as u8),
+            offload_segments: read_offload(table, network),
         },
         read_rate_bps: read_rate(table, "read_rate"),
         ignore_window: table.boolean("ignore_window"),
     }
+}
+
+/// On converged Ethernet room is for frames as the wire has them.
+fn read_offload(table: &Table<'_>, network: &Network) -> Option<u8> {
+    let item = table.get("offload_segments")?;
+    let segments = item.integer(OFFLOAD_SEGMENTS)? as u8;
+    if segments > 1 && network.cee.is_some() {
+        let reason = "several segments in a frame need more room than [network.cee] has for one: \
+            its headroom is for frames of the MTU, which adapters cut before the wire";
+        item.complain(reason, "leave it out");
+    }
+    Some(segments)
 }
 
 /// One that holds a full segment at least.

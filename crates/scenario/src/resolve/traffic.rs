@@ -119,6 +119,10 @@ fn read_one(
         _ => (start, stop),
     };
     let deadline = read_deadline(table, kind);
+    if network.cee.is_none() {
+        let reason = "needs a [network.cee]: plain Ethernet has no priorities";
+        table.refuse("priority", reason);
+    }
     let priority = table.integer("priority", 0..=7).unwrap_or(0) as u8;
     Some(Traffic {
         name: name.to_owned(),
