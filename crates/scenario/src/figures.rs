@@ -328,6 +328,19 @@ impl Quantity {
             Self::CpuIdleMin => variant.cpu_idle_min,
         }
     }
+
+    /// Whether it counts drops for this cause.
+    pub(crate) fn is_drops(&self, cause: &str) -> bool {
+        match self {
+            Self::Links(_, LinkField::Drops(only)) => only.as_ref().is_none_or(|one| one == cause),
+            _ => false,
+        }
+    }
+
+    /// Whether it counts what this link dropped for this cause.
+    pub(crate) fn counts_drops(&self, link: &LinkResult, cause: &str) -> bool {
+        self.is_drops(cause) && matches!(self, Self::Links(set, _) if set.has(link))
+    }
 }
 
 impl FlowSet {
@@ -343,12 +356,15 @@ impl FlowSet {
 
 impl LinkSet {
     fn of<'a>(&self, links: &'a [LinkResult]) -> Vec<&'a LinkResult> {
-        let member = |link: &&LinkResult| match self {
+        links.iter().filter(|link| self.has(link)).collect()
+    }
+
+    fn has(&self, link: &LinkResult) -> bool {
+        match self {
             Self::All => true,
             Self::Bottleneck => link.bottleneck,
             Self::Named(name) => link.id.replace('>', "-") == *name,
-        };
-        links.iter().filter(member).collect()
+        }
     }
 }
 

@@ -21,6 +21,7 @@ pub mod file;
 pub mod hotspot;
 mod inherit;
 pub mod inspect;
+mod lossless;
 pub mod places;
 mod resolve;
 pub mod results;

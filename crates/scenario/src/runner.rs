@@ -11,7 +11,8 @@ use anyhow::{Context, bail};
 use crate::{
     aggregate,
     experiment::{Experiment, Variant},
-    hotspot,
+    figures::{Figure, Quantity},
+    hotspot, lossless,
     results::{Conditions, Results, SCHEMA, VariantResult},
     workload::offered,
     world::{Observer, Outcome, World},
@@ -181,6 +182,8 @@ fn assemble(
         let reason = "there is no `cpu_idle_min` in simulated time";
         format!("[expect] {} does not apply: {reason}", e.name)
     }));
+    let figures = expectations.iter().flat_map(|e| e.figures());
+    count_unsaid(&mut conditions, &variants, &figures.collect::<Vec<_>>());
     Results {
         schema: SCHEMA,
         scenario: experiment.name.clone(),
@@ -196,6 +199,19 @@ fn assemble(
             .map(|p| p.evaluate(&variants))
             .collect(),
         variants,
+    }
+}
+
+/// What lossless Ethernet has lost, and where it stands still, unless expected figures tell.
+fn count_unsaid(conditions: &mut Conditions, variants: &[VariantResult], figures: &[&Figure]) {
+    for variant in variants {
+        let of_it = figures.iter().filter(|f| f.variant == variant.name);
+        let said: Vec<&Quantity> = of_it.map(|figure| &figure.quantity).collect();
+        for (counter, count) in lossless::unsaid(variant, &said) {
+            if count > 0 {
+                *conditions.outside.entry(counter.to_owned()).or_default() += count;
+            }
+        }
     }
 }
 

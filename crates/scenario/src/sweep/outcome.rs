@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{Plan, StatementResult, Summary, figures};
-use crate::results::VariantResult;
+use crate::{figures::Quantity, lossless, results::VariantResult};
 
 /// Version of the schema, first field of the file.
 pub const SCHEMA: u32 = 1;
@@ -135,12 +135,20 @@ impl Plan {
     pub fn outcome(&self, mut measured: Vec<Measured>, version: &str, build: &str) -> Outcome {
         // Sums of floating point numbers depend on their order.
         measured.sort_by_key(|run| (run.cell, run.seed));
+        let selected = self.statements.iter().flat_map(|s| s.figures());
+        let said: Vec<&Quantity> = selected.map(|selected| &selected.quantity).collect();
         let mut failed = Vec::new();
         let mut outside = BTreeMap::new();
         let mut runs = Vec::new();
         for run in measured {
             let cell = &self.cells[run.cell];
             for (counter, count) in run.outside.into_iter().filter(|(_, count)| *count > 0) {
+                if said
+                    .iter()
+                    .any(|quantity| lossless::tells(quantity, &counter))
+                {
+                    continue;
+                }
                 *outside.entry(counter).or_default() += count;
             }
             match run.figures {

@@ -226,7 +226,7 @@ fn tables_do_not_depend_on_the_order_of_runs() {
                 cell,
                 seed: *seed,
                 figures,
-                outside: [("tenant_errors".to_owned(), 1)].into(),
+                outside: [("tenant_errors".to_owned(), 1), ("deadlocks".to_owned(), 1)].into(),
             });
         }
     }
@@ -238,6 +238,7 @@ fn tables_do_not_depend_on_the_order_of_runs() {
     let outcome = plan.outcome(measured, "1", "b");
     assert_eq!(outcome.cells[1].figures["goodput_bps.sum"].summary.n, 2);
     assert_eq!(outcome.outside["tenant_errors"], 12);
+    assert_eq!(outcome.outside["deadlocks"], 12);
     assert_eq!(outcome.failed.len(), 1);
     assert_eq!(
         (outcome.failed[0].variant.as_str(), outcome.failed[0].seed),

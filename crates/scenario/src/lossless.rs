@@ -1,0 +1,80 @@
+//! What lossless Ethernet must not do, and `--check` does not accept where nobody expects anything of it.
+
+use crate::{
+    figures::Quantity,
+    results::{LinkResult, VariantResult},
+};
+
+/// Counter of frames of lossless priorities that were dropped, in [`crate::results::Conditions::outside`].
+pub const DROPS: &str = "lossless_drops";
+
+/// Counter of cycles of pauses that never end.
+pub const DEADLOCKS: &str = "deadlocks";
+
+/// Cause of a drop for which headroom is there.
+const CAUSE: &str = "headroom";
+
+/// By counter, what happened in a variant that none of the figures `said` of it tells.
+pub fn unsaid(variant: &VariantResult, said: &[&Quantity]) -> [(&'static str, u64); 2] {
+    let untold = |link: &&LinkResult| {
+        let tells = |quantity: &&Quantity| quantity.counts_drops(link, CAUSE);
+        !said.iter().any(tells)
+    };
+    let dropped = variant.links.iter().filter(untold);
+    let dropped = dropped.filter_map(|link| link.drops.get(CAUSE)).sum();
+    let deadlocks = match said.contains(&&Quantity::Deadlocks) {
+        true => 0,
+        false => variant.deadlocks.len() as u64,
+    };
+    [(DROPS, dropped), (DEADLOCKS, deadlocks)]
+}
+
+/// Whether a figure tells of what this counter counts, wherever that was.
+pub fn tells(quantity: &Quantity, counter: &str) -> bool {
+    match counter {
+        DROPS => quantity.is_drops(CAUSE),
+        DEADLOCKS => *quantity == Quantity::Deadlocks,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::Deadlock;
+
+    fn link(id: &str, bottleneck: bool, drops: u64) -> LinkResult {
+        LinkResult {
+            id: id.to_owned(),
+            bottleneck,
+            drops: [(CAUSE.to_owned(), drops), ("tail".to_owned(), 100)].into(),
+            ..LinkResult::default()
+        }
+    }
+
+    #[test]
+    fn what_a_figure_tells_is_not_counted() {
+        let variant = VariantResult {
+            links: vec![link("a>b", true, 1), link("b>a", false, 2)],
+            deadlocks: vec![Deadlock {
+                repeat: 1,
+                priority: 0,
+                since_s: 0.1,
+                links: Vec::new(),
+                bytes: 0,
+                behind: 0,
+            }],
+            ..VariantResult::default()
+        };
+        let unsaid = |names: &[&str]| {
+            let said: Vec<_> = names.iter().map(|n| Quantity::parse(n).unwrap()).collect();
+            unsaid(&variant, &said.iter().collect::<Vec<_>>()).map(|(_, count)| count)
+        };
+        assert_eq!(unsaid(&[]), [3, 1]);
+        assert_eq!(unsaid(&["links.all.sent", "links.all.drops.tail"]), [3, 1]);
+        assert_eq!(unsaid(&["links.all.drops"]), [0, 1]);
+        assert_eq!(unsaid(&["links.all.drops.headroom"]), [0, 1]);
+        assert_eq!(unsaid(&["links.bottleneck.drops"]), [2, 1]);
+        assert_eq!(unsaid(&["links.b-a.drops", "deadlocks"]), [1, 0]);
+    }
+}
