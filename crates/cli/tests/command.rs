@@ -133,6 +133,25 @@ fn an_unknown_variant_exits_with_2_and_lists_the_known_ones() {
 }
 
 #[test]
+fn a_deadlock_that_nobody_expects_fails_a_check() {
+    let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/cee/deadlock.toml");
+    let check = |path: &str| sluicegate(&["run", path, "--variant", "pfc", "--check"]);
+    assert_eq!(code(&check(shipped.to_str().unwrap())), 0);
+    let extends = format!("extends = '{}'\n", shipped.display());
+    let silent = Scratch::new(
+        "silent.toml",
+        &(extends + "[expect]\none-deadlock = false\n"),
+    );
+    let output = check(silent.path());
+    assert_eq!(code(&output), 3, "{}", text(&output.stderr));
+    let told = text(&output.stderr);
+    assert!(
+        told.contains("deadlocks = 1 where the experiment is not about it"),
+        "{told}"
+    );
+}
+
+#[test]
 fn completions_survive_a_reader_that_goes_away() {
     let mut child = Command::new(env!("CARGO_BIN_EXE_sluicegate"))
         .args(["completions", "bash"])

@@ -212,6 +212,29 @@ fn what_a_run_depends_on_is_its_input_and_not_its_name() {
 }
 
 #[test]
+fn deadlocks_that_a_line_tells_of_are_not_outside() {
+    let outside = |lines: &str| {
+        let text = format!("{BASE}[sweep]\n[sweep.expect]\n{lines}\n");
+        let plan = plan("told", &text, &["network.mtu=1500"], &[]).unwrap();
+        let measured = Measured {
+            cell: 0,
+            seed: plan.seeds[0],
+            figures: Ok([("deadlocks".to_owned(), 1.0)].into()),
+            outside: ["deadlocks", "lossless_drops"]
+                .map(|counter| (counter.to_owned(), 1))
+                .into(),
+        };
+        let outcome = plan.outcome(vec![measured], "1", "b");
+        outcome.outside.into_keys().collect::<Vec<_>>()
+    };
+    assert_eq!(outside("d = 'deadlocks == 1'"), ["lossless_drops"]);
+    assert_eq!(
+        outside("l = 'links.all.drops.headroom == 1'"),
+        ["deadlocks"]
+    );
+}
+
+#[test]
 fn tables_do_not_depend_on_the_order_of_runs() {
     let text = format!(
         "{BASE}[sweep]\nrepeat = 3\nfigures = ['goodput_bps.sum']\n[sweep.expect]\nmore = 'every goodput_bps.sum[network.mtu=9000] > goodput_bps.sum[network.mtu=1500]'\n"
