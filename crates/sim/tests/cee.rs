@@ -2,7 +2,7 @@
 
 mod support;
 
-use sluicegate_fabric::cee::{CeeConfig, PfcConfig, QcnConfig, QcnParams};
+use sluicegate_fabric::cee::{Buffer, CeeConfig, PfcConfig, QcnConfig, QcnParams};
 use sluicegate_scenario::{
     results::VariantResult,
     world::{Unobserved, World},
@@ -69,25 +69,32 @@ fn flow_control_spares_tcp_its_losses() {
     assert_eq!(retransmits(&paused), 0);
 }
 
-/// What seven hosts lose that send datagrams of two sizes to the eighth as fast as they can, pauses being ideal.
-fn overload_drops(rate: &str, delay: &str, forwarding: &str, buffer_bytes: u64) -> u64 {
+/// What seven hosts lose that send datagrams of two sizes to the eighth as fast as they can, pauses being ideal: with so
+/// much headroom, and with a frame less than that.
+fn overload_drops(rate: &str, delay: &str, forwarding: &str, headroom_bytes: u64) -> [u64; 2] {
+    let bytes = 97_000 + headroom_bytes;
     let text = format!(
         "warmup = '1ms'\nduration = '4ms'\n[network]\ntopology = 'star'\nhosts = 8\nrate = '{rate}'\ndelay = '{delay}'\n\
-        [network.cee]\nforwarding = '{forwarding}'\nport_buffer = '{buffer_bytes}B'\n[network.cee.pfc]\n\
+        [network.cee]\nforwarding = '{forwarding}'\nport_buffer = '{bytes}B'\n[network.cee.pfc]\n\
         [traffic.long]\nkind = 'datagrams'\nfrom = ['h2', 'h3', 'h4', 'h5', 'h6', 'h7', 'h8']\nto = 'h1'\nrate = '{rate}'\n\
         [traffic.short]\nkind = 'datagrams'\nfrom = ['h2', 'h3', 'h4', 'h5']\nto = 'h1'\nrate = '1Gbit'\nbytes = '300B'\n"
     );
-    let mut experiment = experiment(&text);
-    let cee = experiment.variants[0].cee.take().expect("written above");
-    run(&text, cee)
-        .links
-        .iter()
-        .flat_map(|link| link.drops.values())
-        .sum()
+    let mut accepted = experiment(&text);
+    let cee = accepted.variants[0].cee.take().expect("written above");
+    [bytes, bytes - 1_514].map(|bytes| {
+        let buffer = Buffer::Input { bytes };
+        drops(&run(
+            &text,
+            CeeConfig {
+                buffer,
+                ..cee.clone()
+            },
+        ))
+    })
 }
 
 #[test]
-fn headroom_that_is_accepted_is_enough() {
+fn headroom_that_is_accepted_is_enough_and_one_frame_less_is_not() {
     for (rate, delay, forwarding, headroom_bytes) in [
         ("10Gbit", "1us", "cut-through", 2_889),
         ("10Gbit", "3us", "cut-through", 5_389),
@@ -95,8 +102,12 @@ fn headroom_that_is_accepted_is_enough() {
         ("25Gbit", "1us", "cut-through", 4_952),
         ("100Gbit", "5us", "store-and-forward", 66_778),
     ] {
-        let drops = overload_drops(rate, delay, forwarding, 97_000 + headroom_bytes);
-        assert_eq!(drops, 0, "{rate} {delay} {forwarding}");
+        let [enough, less] = overload_drops(rate, delay, forwarding, headroom_bytes);
+        assert_eq!(enough, 0, "{rate} {delay} {forwarding}");
+        assert!(
+            less > 0,
+            "{rate} {delay} {forwarding}: one frame less is too little"
+        );
     }
 }
 
