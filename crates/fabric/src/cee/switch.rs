@@ -281,11 +281,14 @@ impl Cee {
         if !tag.is_made_at(to) {
             self.hold(pool, to, handle, tag, now_ps);
         }
+        // A frame that may not leave itself may make others punctual.
         let state = &self.ports[to as usize];
-        let (free_ps, can) = (state.free_ps, state.open() & 1 << priority != 0);
-        if can && free_ps > now_ps {
+        if state.waiting & state.open() == 0 {
+            return;
+        }
+        if state.free_ps > now_ps {
             self.await_free(to);
-        } else if can {
+        } else {
             self.kicks.push(to);
         }
     }
