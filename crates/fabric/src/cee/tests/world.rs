@@ -5,8 +5,8 @@ use std::{cmp::Reverse, collections::BinaryHeap, collections::HashMap};
 use crate::{
     Graph, Pool, Routes,
     cee::{
-        CONTROL_BYTES, Cee, CeeConfig, CeeFrame, CeeStats, Departure, Effect, Notification, Place,
-        PortSpec,
+        CONTROL_BYTES, Cee, CeeConfig, CeeFrame, CeeStats, Departure, Effect, Notification,
+        PRIORITIES, Place, PortSpec,
     },
     graph::PortId,
     pool::Handle,
@@ -16,7 +16,10 @@ use crate::{
 
 /// The longest frame.
 pub const MTU: u32 = 1_514;
-const RATE_BPS: u64 = 10_000_000_000;
+/// A link of the thesis: bits per second, and its length in ps.
+pub const LINK: Link = (10_000_000_000, 1_000_000);
+
+pub type Link = (u64, u64);
 
 /// Frames from one host to another.
 #[derive(Clone, Copy, Debug)]
@@ -87,10 +90,24 @@ impl CeeFrame for TestFrame {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
+    // Hosts come first: what ports decide at one time they decide after what has come then.
+    Begin(usize),
+    /// In the order in which frames were sent.
+    Submit(u64, u16, Handle),
     Arrive(PortId),
     Transmit(PortId),
     Control(PortId),
-    Begin(usize),
+}
+
+/// What left a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Told {
+    /// A frame of this source, destination and number, or a notification.
+    Sent(u16, u16, u32),
+    /// A pause frame for these priorities, of which these have to wait.
+    Pause(u8, u8),
+    /// A frame, counted.
+    Left(u16, u16, u32),
 }
 
 /// A network, and who sends.
@@ -104,27 +121,31 @@ pub struct World {
     /// By host: flows that have frames left, in turn.
     waiting: Vec<Vec<usize>>,
     numbers: HashMap<(u16, u16, u8), u32>,
+    /// By host: what a frame takes from the host to its adapter, if that is anything, and bytes on their way.
+    stacks: Vec<(Option<u64>, u64)>,
+    in_stacks: u64,
+    /// By link: how many failures it has now.
+    failures: Vec<u32>,
     /// (time, source, priority, destination).
     pub received: Vec<(u64, u16, u8, u16)>,
     expected: HashMap<(u16, u16, u8), u32>,
     disorder: bool,
     sent: u64,
+    /// By source and priority: frames that nobody has received.
+    missing: Vec<[u64; PRIORITIES]>,
+    /// What ports that are watched and adapters that are counted told: (time, port or host, frame).
+    pub told: Vec<(u64, u32, Told)>,
     pub now_ps: u64,
 }
 
 impl World {
     pub fn star(config: CeeConfig, hosts: u32) -> Self {
-        let mut graph = Graph::new(hosts, 1);
-        for host in 0..hosts {
-            graph.link(host, hosts);
-        }
-        Self::of(config, graph, hosts)
+        Self::new(config, star(hosts), &[LINK])
     }
 
     /// Two levels, four hosts to a switch, two roots.
     pub fn tree(config: CeeConfig) -> Self {
-        let graph = Graph::xgft(&[4, 4], &[1, 2]).unwrap();
-        Self::of(config, graph, 16)
+        Self::new(config, tree(), &[LINK])
     }
 
     /// A host at each switch of a ring.
@@ -136,36 +157,25 @@ impl World {
         for at in 0..count {
             graph.link(count + at, count + (at + 1) % count);
         }
-        Self::of(config, graph, count)
+        Self::new(config, graph, &[LINK])
     }
 
-    /// Hosts at the switches of a random tree: there is one way only, and so no deadlock.
-    pub fn random(config: CeeConfig, hosts: u32, mut seed: u64) -> Self {
-        let switches = 2 + (draw(&mut seed) % 5) as u32;
-        let mut graph = Graph::new(hosts, switches);
-        for host in 0..hosts {
-            graph.link(host, hosts + (draw(&mut seed) % u64::from(switches)) as u32);
-        }
-        for switch in 1..switches {
-            let other = (draw(&mut seed) % u64::from(switch)) as u32;
-            graph.link(hosts + switch, hosts + other);
-        }
-        Self::of(config, graph, hosts)
-    }
-
-    fn of(config: CeeConfig, graph: Graph, hosts: u32) -> Self {
+    /// The links of a graph are like these, in turn.
+    pub fn new(config: CeeConfig, graph: Graph, links: &[Link]) -> Self {
+        let hosts = graph.hosts();
         let place = |node: u32| match node.checked_sub(hosts) {
             None => Place::Host(node as u16),
             Some(switch) => Place::Switch(switch),
         };
         let mut specs = Vec::new();
-        for &(a, b) in graph.links() {
+        for (&(a, b), &(rate_bps, propagation_ps)) in graph.links().iter().zip(links.iter().cycle())
+        {
             for (near, far) in [(a, b), (b, a)] {
                 specs.push(PortSpec {
                     near: place(near),
                     far: place(far),
-                    rate_bps: RATE_BPS,
-                    propagation_ps: 1_000_000,
+                    rate_bps,
+                    propagation_ps,
                     processing_ps: match place(far) {
                         Place::Host(_) => config.adapter_delay_ps,
                         Place::Switch(_) => config.switch_delay_ps,
@@ -180,6 +190,11 @@ impl World {
             cee: Cee::new(config, specs, hosts as usize, switches, 1),
             pool: Pool::default(),
             routes: Routes::new(&graph),
+            stacks: vec![(None, 0); hosts as usize],
+            in_stacks: 0,
+            failures: vec![0; graph.links().len()],
+            missing: vec![[0; PRIORITIES]; hosts as usize],
+            told: Vec::new(),
             graph,
             events: BinaryHeap::new(),
             flows: Vec::new(),
@@ -217,6 +232,11 @@ impl World {
                     let host = self.flows[flow].source;
                     self.waiting[usize::from(host)].push(flow);
                     self.fill(host);
+                }
+                Event::Submit(_, host, handle) => {
+                    self.stacks[usize::from(host)].1 -= u64::from(self.pool[handle].bytes);
+                    self.in_stacks -= 1;
+                    self.cee.submit(&mut self.pool, handle, at_ps);
                 }
                 Event::Transmit(port) => self.cee.transmit(&mut self.pool, port, at_ps),
                 Event::Control(port) => self.cee.control(&mut self.pool, port, at_ps),
@@ -256,6 +276,7 @@ impl World {
         let expected = self.expected.entry(key).or_default();
         self.disorder |= frame.number < *expected;
         *expected = frame.number + 1;
+        self.missing[usize::from(frame.source)][usize::from(frame.priority)] -= 1;
         self.received
             .push((self.now_ps, frame.source, frame.priority, host));
     }
@@ -288,10 +309,28 @@ impl World {
                 }
                 Effect::Room(host, _) => self.fill(host),
                 Effect::Lost(_, handle) => self.pool.release(handle),
-                Effect::Sent(..) | Effect::PauseSent(..) | Effect::Left(..) => {}
+                Effect::Sent(port, handle, at_ps) => {
+                    let (source, destination, number) = self.named(handle);
+                    let told = Told::Sent(source, destination, number);
+                    self.told.push((at_ps, port, told));
+                }
+                Effect::PauseSent(port, frame, at_ps) => {
+                    let told = Told::Pause(frame.priorities, frame.xoff);
+                    self.told.push((at_ps, port, told));
+                }
+                Effect::Left(host, handle) => {
+                    let (source, destination, number) = self.named(handle);
+                    let told = Told::Left(source, destination, number);
+                    self.told.push((self.now_ps, host.into(), told));
+                }
             }
         }
         self.cee.effects.clear();
+    }
+
+    fn named(&self, handle: Handle) -> (u16, u16, u32) {
+        let frame = self.pool[handle];
+        (frame.source, frame.destination, frame.number)
     }
 
     /// A host gives its adapter what there is room for, its flows by turns.
@@ -313,27 +352,61 @@ impl World {
                 self.waiting[at].push(index);
             }
             let flow = *flow;
-            let key = (flow.source, flow.destination, flow.priority);
-            let number = self.numbers.entry(key).or_default();
-            *number += 1;
-            let handle = self.pool.insert(TestFrame {
-                source: host,
-                destination: flow.destination,
-                priority: flow.priority,
-                bytes: flow.bytes,
-                number: *number - 1,
-                notified: None,
-            });
-            self.sent += 1;
-            let departure = Departure {
-                source: host,
-                queue: self.cee.queue_to(host, flow.destination, flow.priority),
-                priority: flow.priority,
-                sender: 0,
-            };
-            self.cee
-                .send(&mut self.pool, handle, departure, self.now_ps);
+            self.give(flow);
         }
+    }
+
+    /// A host's next frame of a flow goes to its adapter.
+    fn give(&mut self, flow: Flow) {
+        let Flow {
+            source,
+            destination,
+            priority,
+            bytes,
+            ..
+        } = flow;
+        let number = self
+            .numbers
+            .entry((source, destination, priority))
+            .or_default();
+        *number += 1;
+        let handle = self.pool.insert(TestFrame {
+            source,
+            destination,
+            priority,
+            bytes,
+            number: *number - 1,
+            notified: None,
+        });
+        self.sent += 1;
+        self.missing[usize::from(source)][usize::from(priority)] += 1;
+        let departure = Departure {
+            source,
+            queue: self.cee.queue_to(source, destination, priority),
+            priority,
+            sender: 0,
+        };
+        let (stack_ps, in_stack) = &mut self.stacks[usize::from(source)];
+        let Some(stack_ps) = *stack_ps else {
+            return self
+                .cee
+                .send(&mut self.pool, handle, departure, self.now_ps);
+        };
+        *in_stack += u64::from(bytes);
+        self.in_stacks += 1;
+        self.cee.reserve(&self.pool, handle, departure);
+        let event = Event::Submit(self.sent, source, handle);
+        self.events.push(Reverse((self.now_ps + stack_ps, event)));
+    }
+
+    /// From now on frames take so long from a host to its adapter.
+    pub fn set_stack(&mut self, host: u16, stack_ps: u64) {
+        self.stacks[usize::from(host)].0 = Some(stack_ps);
+    }
+
+    pub fn count_departures(&mut self, host: u16) {
+        self.cee.count_departures(&mut self.pool, host, self.now_ps);
+        self.carry_out();
     }
 
     /// A host pauses its link, or no longer.
@@ -348,9 +421,23 @@ impl World {
         self.storm(host, 1 << priority);
     }
 
-    pub fn babble(&mut self, host: u16) {
+    pub fn babble(&mut self, host: u16, babbles: bool) {
         self.cee
-            .set_babbling(&mut self.pool, host, true, self.now_ps);
+            .set_babbling(&mut self.pool, host, babbles, self.now_ps);
+        self.carry_out();
+    }
+
+    /// A link fails once more, or has one failure less.
+    pub fn fail(&mut self, link: u32, fails: bool) {
+        let failures = &mut self.failures[link as usize];
+        let before = std::mem::replace(failures, if fails { *failures + 1 } else { *failures - 1 });
+        if before == u32::from(!fails) {
+            self.set_link(link, !fails);
+        }
+    }
+
+    pub fn links(&self) -> u32 {
+        self.graph.links().len() as u32
     }
 
     pub fn set_link(&mut self, link: u32, up: bool) {
@@ -381,13 +468,54 @@ impl World {
         !self.disorder
     }
 
+    /// Frames of some priorities that some hosts have sent and nobody has received.
+    pub fn missing(&self, priorities: u8, of: impl Fn(u16) -> bool) -> u64 {
+        let hosts = (0..).zip(&self.missing).filter(|(host, _)| of(*host));
+        let of_host = |missing: &[u64; PRIORITIES]| -> u64 {
+            let of = (0..PRIORITIES).filter(|priority| priorities & 1 << priority != 0);
+            of.map(|priority| missing[priority]).sum()
+        };
+        hosts.map(|(_, missing)| of_host(missing)).sum()
+    }
+
     /// The books are right, and no frame is missing.
     pub fn check(&self) {
-        assert_eq!(self.cee.audit(&self.pool, |_| 0), Ok(()));
+        assert_eq!(
+            self.cee.audit(&self.pool, |host| self.stacks[host].1),
+            Ok(())
+        );
         let underway = self.cee.underway(&self.pool);
+        let underway = underway + self.in_stacks;
         assert_eq!(underway, self.pool.len() as u64);
         let (made, taken) = self.cee.notifications();
         let found = self.received.len() as u64 + self.cee.drops() + underway;
         assert_eq!(self.sent + made, found + taken);
     }
+}
+
+pub fn star(hosts: u32) -> Graph {
+    let mut graph = Graph::new(hosts, 1);
+    for host in 0..hosts {
+        graph.link(host, hosts);
+    }
+    graph
+}
+
+/// Two levels, four hosts to a switch, two roots.
+pub fn tree() -> Graph {
+    Graph::xgft(&[4, 4], &[1, 2]).unwrap()
+}
+
+/// Hosts at the switches of a random tree: there is one way only, and so no deadlock.
+pub fn random(hosts: u32, mut seed: u64) -> Graph {
+    let switches = 2 + (draw(&mut seed) % 5) as u32;
+    let mut graph = Graph::new(hosts, switches);
+    for host in 0..hosts {
+        graph.link(host, hosts + (draw(&mut seed) % u64::from(switches)) as u32);
+    }
+    for switch in 1..switches {
+        let other = (draw(&mut seed) % u64::from(switch)) as u32;
+        graph.link(hosts + switch, hosts + other);
+    }
+    graph
 }
