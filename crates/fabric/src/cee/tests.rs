@@ -29,20 +29,6 @@ fn wire(headroom_bytes: Option<u64>) -> CeeConfig {
     }
 }
 
-fn shared(pause: Pause) -> CeeConfig {
-    CeeConfig {
-        buffer: Buffer::Shared {
-            bytes: 1_000_000,
-            alpha: 0.5,
-        },
-        pfc: Some(PfcConfig {
-            pause,
-            ..PfcConfig::default()
-        }),
-        ..CeeConfig::default()
-    }
-}
-
 /// Everybody of a star sends to host 0.
 fn many_to_one(hosts: u16, frames: u32) -> Vec<Flow> {
     let flow = |source| Flow::new(source, 0, frames);
@@ -109,35 +95,95 @@ fn pauses_share_a_sink_between_inputs() {
     }
 }
 
-/// Inputs at their limit when a pause takes the longest possible way: the sender has just begun a frame, and so
-/// has the receiver on the way back.
-fn overflow(headroom_bytes: Option<u64>) -> (u64, u64) {
-    let mut config = wire(headroom_bytes);
-    // Low thresholds, so that pauses come again and again at all phases.
+/// Drops, and the most that an input held, where pauses come again and again at all phases: also when the sender has just
+/// begun a frame, and so has the receiver on the way back.
+fn overflow(mut config: CeeConfig, link: Link) -> (u64, u64) {
     let pfc = config.pfc.as_mut().unwrap();
-    (pfc.xoff_bytes, pfc.xon_bytes) = (20_000, 10_000);
-    let mut world = World::star(config, 9);
+    (pfc.xoff_bytes, pfc.xon_bytes) = (LOW_XOFF_BYTES, 10_000);
+    let mut world = World::new(config, world::star(9), &[link]);
     world.send_all(many_to_one(9, 3_000));
     // The sink sends full frames to all: on the way back pause frames find the link busy.
     world.send_all((1..9).map(|host| Flow::new(0, host, 3_000)));
+    // Shorter ones shift the phases.
+    world.send_all((1..9).map(|host| Flow {
+        bytes: 200 + 131 * u32::from(host),
+        at_ps: 1_234_567 * u64::from(host),
+        ..Flow::new(0, host, 3_000)
+    }));
     world.send_all((1..9).map(|host| Flow::new(host, host % 8 + 1, 2_000)));
     world.run(u64::MAX);
     world.check();
-    let highest = (0..16).map(|port| world.cee.stats(port).ingress_max_bytes);
+    let highest = (0..18).map(|port| world.cee.stats(port).ingress_max_bytes);
     (world.drops(), highest.max().unwrap())
 }
 
+/// Whole frames fill an input just up to it.
+const LOW_XOFF_BYTES: u64 = 13 * MTU as u64;
+
+/// Slow and short, fast and long.
+const LINKS: [Link; 6] = [
+    (1_000_000_000, 100_000),
+    (1_000_000_000, 10_000_000),
+    LINK,
+    (25_000_000_000, 300_000),
+    (40_000_000_000, 100_000),
+    (40_000_000_000, 10_000_000),
+];
+
 #[test]
-fn headroom_as_computed_is_enough_and_one_frame_less_is_not() {
+fn headroom_is_what_crosses_the_link_and_the_frames_that_are_being_sent() {
     let world = World::star(wire(None), 3);
-    let needed = world.cee.headroom_bytes(0);
     // 2 x 1.1 us and 600 ns at 10 Gb/s, two frames, a pause frame.
-    assert_eq!(needed, 2_500 + 125 + 750 + 64 + 2 * u64::from(MTU));
-    let (drops, highest) = overflow(None);
-    assert_eq!(drops, 0);
-    assert!(highest <= 20_000 + needed);
-    let (drops, _) = overflow(Some(needed - u64::from(MTU)));
-    assert!(drops > 0, "one frame less is too little");
+    let needed = 2_500 + 125 + 750 + 64 + 2 * u64::from(MTU);
+    assert_eq!(world.cee.headroom_bytes(0), needed);
+}
+
+#[test]
+fn headroom_as_computed_is_enough_and_less_is_not() {
+    for (link, cut_through) in LINKS
+        .into_iter()
+        .flat_map(|link| [(link, true), (link, false)])
+    {
+        let config = |headroom_bytes| CeeConfig {
+            cut_through,
+            ..wire(headroom_bytes)
+        };
+        let world = World::new(config(None), world::star(3), &[link]);
+        let needed = world.cee.headroom_bytes(0);
+        // Whole frames do not always meet the worst of all phases.
+        let less = u64::from(if link == LINK { MTU } else { MTU * 3 / 2 });
+        let (drops, highest) = overflow(config(None), link);
+        assert_eq!(drops, 0, "{link:?} {cut_through}");
+        assert!(highest <= LOW_XOFF_BYTES + needed);
+        let (drops, _) = overflow(config(Some(needed - less)), link);
+        assert!(
+            drops > 0,
+            "less is too little: {link:?} {cut_through} {needed} {highest}"
+        );
+    }
+}
+
+#[test]
+fn a_pause_at_once_needs_room_for_the_wire_and_one_frame_less_is_too_little() {
+    for (link, cut_through) in LINKS
+        .into_iter()
+        .flat_map(|link| [(link, true), (link, false)])
+    {
+        let config = |bytes| CeeConfig {
+            cut_through,
+            buffer: Buffer::Input { bytes },
+            ..ideal()
+        };
+        let world = World::new(config(0), world::star(3), &[link]);
+        let needed = LOW_XOFF_BYTES + ideal_headroom_bytes(&world.cee, 0);
+        let (drops, highest) = overflow(config(needed), link);
+        assert_eq!(drops, 0, "{link:?} {cut_through}");
+        let (drops, _) = overflow(config(needed - u64::from(MTU)), link);
+        assert!(
+            drops > 0,
+            "one frame less is too little: {link:?} {cut_through} {needed} {highest}"
+        );
+    }
 }
 
 #[test]
