@@ -714,3 +714,29 @@ proptest! {
         prop_assert!(seen[0] == seen[1], "patience makes no difference");
     }
 }
+
+/// A port that may be late stops being so when a frame joins of a priority that its switch has paused; if that one is
+/// paused at the port, too, nobody else may have asked for the port's turn.
+#[test]
+fn a_paused_frame_that_joins_does_not_stop_other_priorities() {
+    for patient in [false, true] {
+        let mut world = World::star(ideal(), 6);
+        if !patient {
+            world.cee.never_be_late();
+        }
+        world.storm_priority(0, 4);
+        world.storm_priority(1, 4);
+        let flow = |source, destination, frames, priority, at_ps| Flow {
+            priority,
+            at_ps,
+            ..Flow::new(source, destination, frames)
+        };
+        // The switch pauses priority 4 of host 2; frames of priority 5 queue for host 0; then one of priority 4 does.
+        world.send(flow(2, 1, 200, 4, 0));
+        world.send_all([3, 4].map(|source| flow(source, 0, 30, 5, 1_000_000_000)));
+        world.send(flow(5, 0, 1, 4, 1_045_000_000));
+        world.run(LONG_PS);
+        world.check();
+        assert_eq!(world.received.len(), 60, "patient: {patient}");
+    }
+}
