@@ -6,7 +6,7 @@ use crate::build;
 
 #[test]
 fn both_ends_of_a_connection_have_the_priority_of_their_traffic() {
-    let text = "warmup = '0s'\nduration = '10ms'\n[network]\ntopology = 'dumbbell'\n\
+    let text = "warmup = '0s'\nduration = '10ms'\n[network]\ntopology = 'dumbbell'\n[network.cee]\n\
         [traffic.a]\nkind = 'bulk'\nfrom = 's1'\nto = 'r1'\npriority = 5\n\
         [traffic.b]\nkind = 'messages'\nfrom = 's2'\nto = 'r2'\nbytes = '1KB'\ninterval = '1ms'\n\
         [traffic.c]\nkind = 'incast'\nfrom = 's*'\nto = 'r1'\nbytes = '1KB'\npriority = 7\n";
