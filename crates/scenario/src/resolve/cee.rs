@@ -324,9 +324,8 @@ pub fn check(root: &Table<'_>, variant: &Variant) {
 
 /// Whether notifications can come, and slow somebody.
 fn check_qcn(own: &Table<'_>, variant: &Variant, buffer: Buffer, params: &QcnParams) {
-    if let Some(slowest) = variant.links.iter().min_by_key(|link| link.rate_bps)
-        && params.min_rate_bps > slowest.rate_bps
-    {
+    let slowest = variant.links.iter().min_by_key(|link| link.rate_bps);
+    if let Some(slowest) = slowest.filter(|link| params.min_rate_bps > link.rate_bps) {
         let rate = format_rate(slowest.rate_bps);
         let reason = format!(
             "no notification would slow anybody to what {} carries, {rate}",
