@@ -23,6 +23,8 @@ struct side {
 	int cheated;          /* its tenant has sent beyond its window */
 	sg_u32 dropped_bytes; /* the farthest that it sent in vain, from what was acknowledged then */
 	sg_u64 marked_bytes;  /* payload that reached it with CE */
+	sg_u32 late_edge;     /* the farthest that ACKs showed which came too late for it */
+	int late;             /* there was one */
 };
 
 struct network {
@@ -156,9 +158,14 @@ static void check_governed(const struct network *n, int at, sg_u32 una_before,
 		return;
 	if (s->tenant.state == OPEN && !(flow->marks & SG_FLOW_ADOPTED) &&
 	    flow->reason != SG_WHY_ONE_DIRECTION)
-		/* A late ACK may have shown one unit that the tenant had no use for. */
-		require(flow->edge - s->tenant.edge < unit, "host's edge %u, tenant's %u",
-			flow->edge, s->tenant.edge);
+		/*
+		 * A late ACK may have shown what the tenant had no use for: more, if its
+		 * peer has shrunk its window since.
+		 */
+		require(flow->edge - s->tenant.edge < unit ||
+				(s->late && sg_seq_gt(flow->edge, s->tenant.edge) &&
+				 sg_seq_lt(flow->edge, s->late_edge + unit)),
+			"host's edge %u, tenant's %u", flow->edge, s->tenant.edge);
 	if (flow->mode != SG_MODE_WATCH && seg->ack == flow->snd_una &&
 	    sg_seq_gt(seg->ack, una_before) &&
 	    s->host.policy.slots[0].params.mode == SG_RULE_ENFORCE)
@@ -180,6 +187,22 @@ static void set_ecn(struct wire *w, const struct view *v, sg_u8 ecn)
 	} else {
 		ip[1] = (sg_u8)((ip[1] & 0xcf) | ecn << 4);
 	}
+}
+
+/* An ACK of less than the tenant has already: it looks no further (RFC 9293 3.10.7.4). */
+static void note_late(struct side *s, const struct wire *w)
+{
+	sg_u32 ack, edge;
+	struct view v;
+
+	if (!look(w, &v) || v.flags & (SG_SYN | SG_RST) || !(v.flags & SG_ACK))
+		return;
+	ack = get32(w->bytes + v.tcp + 8);
+	edge = ack + ((sg_u32)v.window << s->tenant.peer_wscale);
+	if (s->tenant.state != OPEN || !sg_seq_lt(ack, s->tenant.una))
+		return;
+	s->late_edge = s->late ? sg_seq_max(s->late_edge, edge) : edge;
+	s->late = 1;
 }
 
 static void arrive(struct network *n, int at, struct wire *w, int mark)
@@ -209,6 +232,7 @@ static void arrive(struct network *n, int at, struct wire *w, int mark)
 	}
 	require(p.result.out.action == SG_PASS, "a packet to the tenant was dropped");
 	check_hidden(s, &p.after);
+	note_late(s, &p.after);
 	tenant_takes(&s->tenant, &n->side[!at].tenant, &p.after);
 	check_governed(n, at, una, &p);
 }
