@@ -89,8 +89,6 @@ pub fn of(variant: &Variant) -> Vec<String> {
 fn of_traffic(traffic: &Traffic) -> Vec<(&'static str, &'static str)> {
     let mut found = Vec::new();
     let mut cannot = |there: bool, key, why| found.extend(there.then_some((key, why)));
-    let why = "the lab's frames have no priority";
-    cannot(traffic.priority > 0, "priority", why);
     let phased = matches!(traffic.kind, TrafficKind::Phased { .. });
     cannot(phased, "phases", "the lab's applications have one rate");
     let unknown = matches!(
@@ -181,15 +179,14 @@ mod tests {
     fn traffic_that_only_the_simulator_has_is_refused_where_it_is_said() {
         let found = limits(
             "topology = 'dumbbell'\n",
-            "priority = 0\n[traffic.c]\nkind = 'bulk'\npriority = 3\nphases = [{ rate = '1Mbit' }]\n\
+            "[traffic.c]\nkind = 'bulk'\nphases = [{ rate = '1Mbit' }]\n\
             [traffic.d]\nkind = 'datagrams'\nrate = '1Mbit'\n\
             [traffic.e]\nkind = 'hotspot'\ntype = 'output'\nfrom = 's1'\nto = 'r1'\nrate = '1Mbit'\nseverity = 2\n",
         );
         let expected = [
-            "t.toml:8:12: traffic.c.priority: ",
-            "t.toml:9:10: traffic.c.phases: ",
-            "t.toml:11:8: traffic.d.kind: ",
-            "t.toml:14:8: traffic.e.kind: ",
+            "t.toml:7:10: traffic.c.phases: ",
+            "t.toml:9:8: traffic.d.kind: ",
+            "t.toml:12:8: traffic.e.kind: ",
         ];
         assert_eq!(found.len(), expected.len(), "{found:#?}");
         for (line, place) in found.iter().zip(expected) {
