@@ -230,8 +230,7 @@ impl Engine {
     /// What a port counted, and what was lost on its way to another part.
     pub fn stats(&self, port: PortId) -> PortStats {
         let mut sum = PortStats::default();
-        for part in &self.parts {
-            let stats = part.net.ports.stats(port as usize);
+        let mut add = |stats: PortStats| {
             sum.accepted += stats.accepted;
             sum.accepted_bytes += stats.accepted_bytes;
             sum.marks += stats.marks;
@@ -239,13 +238,17 @@ impl Engine {
             for (sum, count) in sum.drops.iter_mut().zip(stats.drops) {
                 *sum += count;
             }
+        };
+        for part in &self.parts {
+            add(part.net.ports.stats(port as usize));
             if let Some(stats) = part.net.fabric_stats(port) {
-                sum.accepted += stats.accepted;
-                sum.accepted_bytes += stats.accepted_bytes;
-                sum.marks += stats.marks;
-                for (sum, count) in sum.drops.iter_mut().zip(stats.drops) {
-                    *sum += count;
-                }
+                add(PortStats {
+                    accepted: stats.accepted,
+                    accepted_bytes: stats.accepted_bytes,
+                    marks: stats.marks,
+                    drops: stats.drops,
+                    ..PortStats::default()
+                });
             }
         }
         sum

@@ -359,10 +359,14 @@ impl Cee {
 
     /// A frame is on its way to its adapter, which keeps room for it until it is there ([`Cee::submit`]).
     pub fn reserve<F: CeeFrame>(&mut self, pool: &Pool<F>, handle: Handle, departure: Departure) {
+        self.keep_room(pool, handle, departure);
+        self.tag_departure(handle, departure);
+    }
+
+    fn keep_room<F: CeeFrame>(&mut self, pool: &Pool<F>, handle: Handle, departure: Departure) {
         let adapter = &mut self.adapters[usize::from(departure.source)];
         let reserved = &mut adapter.reserved_bytes[usize::from(departure.priority)];
         *reserved += u64::from(pool[handle].bytes());
-        self.tag_departure(handle, departure);
     }
 
     fn tag_departure(&mut self, handle: Handle, departure: Departure) {
@@ -392,9 +396,7 @@ impl Cee {
         if self.numbers {
             self.tag_departure(handle, departure);
         }
-        let adapter = &mut self.adapters[usize::from(departure.source)];
-        let reserved = &mut adapter.reserved_bytes[usize::from(departure.priority)];
-        *reserved += u64::from(pool[handle].bytes());
+        self.keep_room(pool, handle, departure);
         self.enter(pool, handle, (departure.source, departure.queue), now_ps);
     }
 
@@ -539,11 +541,7 @@ impl Cee {
         adapter.reserved_bytes[priority] -= u64::from(bytes);
         self.start(pool, port, handle, now_ps);
         self.tell_of_departure(host, priority, handle);
-        let (state, adapter) = (
-            &self.ports[port as usize],
-            &self.adapters[usize::from(host)],
-        );
-        if adapter.waiting & adapter.open(state) != 0 {
+        if self.adapter_waits(port) {
             self.await_free_adapter(port);
         } else {
             self.arm_delayed(port, host);

@@ -13,7 +13,7 @@ const QUANTA: u64 = 0xffff;
 const QUANTUM_BITS: u64 = 512;
 
 /// What a pause frame says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PauseFrame {
     /// Bit p: it speaks of priority p.
     pub priorities: u8,
@@ -22,6 +22,22 @@ pub struct PauseFrame {
 }
 
 impl PauseFrame {
+    /// These priorities must wait.
+    fn stop(priorities: u8) -> Self {
+        Self {
+            priorities,
+            xoff: priorities,
+        }
+    }
+
+    /// These priorities may go on.
+    fn go_on(priorities: u8) -> Self {
+        Self {
+            priorities,
+            xoff: 0,
+        }
+    }
+
     /// Times in quanta, by priority, as the frame carries them.
     pub fn quanta(&self) -> [Option<u16>; PRIORITIES] {
         std::array::from_fn(|priority| {
@@ -39,8 +55,8 @@ impl PauseFrame {
 /// What is to happen to a port's pauses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Step {
-    /// A pause frame has taken effect: priorities, and those of them that must wait.
-    Obey(u8, u8),
+    /// A pause frame has taken effect.
+    Obey(PauseFrame),
     /// The far end says once more what is still full.
     Renew,
     /// A pause is over by itself.
@@ -84,7 +100,7 @@ impl Cee {
         self.catch_up_neighbours(pool, ingress ^ 1, now_ps);
         if self.is_too_full(ingress, priority) {
             self.set_sent(ingress, self.inputs[at].sent | bit);
-            self.say(pool, ingress, bit, bit, now_ps);
+            self.say(pool, ingress, PauseFrame::stop(bit), now_ps);
         }
     }
 
@@ -133,7 +149,7 @@ impl Cee {
         let held = u64::from(self.inputs[at].bytes[priority]);
         if held < xon && !self.is_in_headroom(ingress, priority) {
             let bit = 1 << priority;
-            self.say(pool, ingress, bit, 0, now_ps);
+            self.say(pool, ingress, PauseFrame::go_on(bit), now_ps);
             self.set_sent(ingress, self.inputs[at].sent & !bit);
         }
     }
@@ -143,15 +159,13 @@ impl Cee {
         &mut self,
         pool: &mut Pool<F>,
         port: PortId,
-        priorities: u8,
-        xoff: u8,
+        frame: PauseFrame,
         now_ps: u64,
     ) {
         let Some(pfc) = &self.config.pfc else { return };
         match pfc.pause {
-            Pause::Ideal => self.obey(pool, port, priorities, xoff, now_ps),
+            Pause::Ideal => self.obey(pool, port, frame, now_ps),
             Pause::Wire { response_ps, .. } => {
-                let frame = PauseFrame { priorities, xoff };
                 self.say_on_wire(pool, port, frame, response_ps, now_ps);
             }
         }
@@ -182,7 +196,7 @@ impl Cee {
             self.effects.push(Effect::PauseSent(back, frame, leaves_ps));
         }
         let arrival_ps = leaves_ps + self.specs[back as usize].propagation_ps;
-        let step = Step::Obey(frame.priorities, frame.xoff);
+        let step = Step::Obey(frame);
         self.plan(port, arrival_ps + response_ps, step);
         if frame.xoff != 0 && !std::mem::replace(&mut self.pauses[port as usize].renews, true) {
             let half_ps = self.pause_ps(port) / 2;
@@ -230,9 +244,7 @@ impl Cee {
             }
             self.pauses[at].steps.pop();
             match step {
-                Step::Obey(priorities, xoff) => {
-                    self.obey_for_a_time(pool, port, priorities, xoff, now_ps);
-                }
+                Step::Obey(frame) => self.obey_for_a_time(pool, port, frame, now_ps),
                 Step::Renew => self.renew(pool, port, now_ps),
                 Step::Expire(priority) => self.expire(pool, port, priority, now_ps),
             }
@@ -246,18 +258,17 @@ impl Cee {
         &mut self,
         pool: &mut Pool<F>,
         port: PortId,
-        priorities: u8,
-        xoff: u8,
+        frame: PauseFrame,
         now_ps: u64,
     ) {
         let until_ps = now_ps + self.pause_ps(port);
         for priority in 0..PRIORITIES as u8 {
-            if priorities & xoff & 1 << priority != 0 {
+            if frame.priorities & frame.xoff & 1 << priority != 0 {
                 self.pauses[port as usize].until_ps[usize::from(priority)] = until_ps;
                 self.plan(port, until_ps, Step::Expire(priority));
             }
         }
-        self.obey(pool, port, priorities, xoff, now_ps);
+        self.obey(pool, port, frame, now_ps);
     }
 
     fn renew<F: CeeFrame>(&mut self, pool: &mut Pool<F>, port: PortId, now_ps: u64) {
@@ -265,13 +276,13 @@ impl Cee {
         pauses.renews = false;
         let sent = self.inputs[port as usize].sent;
         if sent != 0 {
-            self.say(pool, port, sent, sent, now_ps);
+            self.say(pool, port, PauseFrame::stop(sent), now_ps);
         }
     }
 
     fn expire<F: CeeFrame>(&mut self, pool: &mut Pool<F>, port: PortId, priority: u8, now_ps: u64) {
         if self.pauses[port as usize].until_ps[usize::from(priority)] <= now_ps {
-            self.obey(pool, port, 1 << priority, 0, now_ps);
+            self.obey(pool, port, PauseFrame::go_on(1 << priority), now_ps);
         }
     }
 
@@ -280,14 +291,13 @@ impl Cee {
         &mut self,
         pool: &mut Pool<F>,
         port: PortId,
-        priorities: u8,
-        xoff: u8,
+        frame: PauseFrame,
         now_ps: u64,
     ) {
         self.catch_up(pool, port, now_ps);
         let state = &mut self.ports[port as usize];
         let before = state.paused;
-        state.paused = before & !priorities | priorities & xoff;
+        state.paused = before & !frame.priorities | frame.priorities & frame.xoff;
         let after = state.paused;
         self.stats[port as usize].pauses += u64::from((after & !before).count_ones());
         let pauses = &mut self.pauses[port as usize];
@@ -357,7 +367,7 @@ impl Cee {
             if held >= xon && held > 0 {
                 let bit = 1 << priority;
                 self.set_sent(port, self.inputs[port as usize].sent | bit);
-                self.obey(pool, port, bit, bit, now_ps);
+                self.obey(pool, port, PauseFrame::stop(bit), now_ps);
             }
         }
     }

@@ -220,6 +220,11 @@ impl Port {
         self.free_ps <= now_ps
     }
 
+    /// Something waits that may be sent.
+    pub fn has_eligible(&self) -> bool {
+        self.waiting & self.open() != 0
+    }
+
     /// It may decide late what it sends.
     pub fn is_patient(&self) -> bool {
         self.waiting & self.punctual == 0 && !self.is_adapter
@@ -291,7 +296,7 @@ impl Cee {
             return self.kick_adapter(pool, port, now_ps);
         }
         let state = &self.ports[port as usize];
-        if state.waiting & state.open() == 0 || state.down {
+        if !state.has_eligible() || state.down {
             return;
         }
         if !state.is_idle(now_ps) {
@@ -299,7 +304,7 @@ impl Cee {
         }
         self.send_next(pool, port, now_ps);
         let state = &self.ports[port as usize];
-        if state.waiting & state.open() != 0 {
+        if state.has_eligible() {
             self.await_free(port);
         }
     }
@@ -310,7 +315,7 @@ impl Cee {
         let state = &self.ports[port as usize];
         // What happens at the same time happens in the order of ports.
         let until_ps = now_ps + u64::from(port < self.turn);
-        state.waiting & state.open() != 0 && state.is_patient() && state.free_ps < until_ps
+        state.has_eligible() && state.is_patient() && state.free_ps < until_ps
     }
 
     /// As long as a switch has paused nobody, which frame follows on one of its ports depends on nothing but what
@@ -361,7 +366,7 @@ impl Cee {
             let always = state.watched || !self.may_be_late;
             let was_patient = state.is_patient();
             state.punctual = if always { u8::MAX } else { punctual };
-            if was_patient && !state.is_patient() && state.waiting & state.open() != 0 {
+            if was_patient && !state.is_patient() && state.has_eligible() {
                 let free_ps = state.free_ps;
                 self.arm(port, free_ps);
             }
@@ -479,7 +484,7 @@ impl Cee {
         }
         if state.is_adapter {
             self.expect_of_adapter(port);
-        } else if state.waiting & state.open() != 0 && state.is_patient() {
+        } else if state.has_eligible() && state.is_patient() {
             self.expect(port);
         }
         (Some(handle), None)
@@ -496,12 +501,8 @@ impl Cee {
     /// A direction of a link fails: what waits for it or is on it is lost. Or it works again.
     pub fn set_up<F: CeeFrame>(&mut self, pool: &mut Pool<F>, port: PortId, up: bool, now_ps: u64) {
         let at = port as usize;
-        let spec = &self.specs[at];
-        for place in [spec.near, spec.far] {
-            if let Place::Switch(switch) = place {
-                self.catch_up_switch(pool, switch, now_ps);
-            }
-        }
+        self.catch_up_neighbours(pool, port, now_ps);
+        self.catch_up_neighbours(pool, port ^ 1, now_ps);
         self.catch_up(pool, port, now_ps);
         self.ports[at].down = !up;
         self.forget_pauses(port, now_ps);

@@ -283,7 +283,7 @@ impl Cee {
         }
         // A frame that may not leave itself may make others punctual.
         let state = &self.ports[to as usize];
-        if state.waiting & state.open() == 0 {
+        if !state.has_eligible() {
             return;
         }
         if state.free_ps > now_ps {

@@ -316,8 +316,7 @@ impl Net {
         self.settle(host);
         self.look_at_adapter(host);
         for lane in 0..self.lanes() {
-            let side = self.lane(lane);
-            while self.hosts[at].switch.is_ready(side) && self.let_adapter_take(host, side) {}
+            self.let_adapter_take_all(host, self.lane(lane));
         }
         self.let_others_go_on(host);
     }
@@ -329,10 +328,14 @@ impl Net {
             return;
         }
         self.look_at_lane(host, side);
-        while self.hosts[usize::from(host)].switch.is_ready(side)
-            && self.let_adapter_take(host, side)
-        {}
+        self.let_adapter_take_all(host, side);
         self.let_others_go_on(host);
+    }
+
+    /// The adapter takes from the switch what it has room for.
+    fn let_adapter_take_all(&mut self, host: u16, side: Side) {
+        let at = usize::from(host);
+        while self.hosts[at].switch.is_ready(side) && self.let_adapter_take(host, side) {}
     }
 
     fn let_others_go_on(&mut self, host: u16) {
