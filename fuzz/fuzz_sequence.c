@@ -324,21 +324,32 @@ static void do_acknowledge(struct network *n, int from, struct input *in, sg_u16
 	transmit(n, from, &s);
 }
 
-/* Repeats outstanding data from its start, or a byte before it to keep alive. */
+/* A round trip passes, as far as the host knows of one. */
+static void wait_round_trip(struct network *n, const struct side *s)
+{
+	n->now_ns += ((sg_u64)sg_repeat_rtt(&s->host.flow, &s->host.policy.slots[0].params) + 1) << 10;
+}
+
+/* Repeats outstanding data, or a byte before it to keep alive. Who cheats does not wait. */
 static void do_retransmit(struct network *n, int from, sg_u32 bytes, sg_u16 window)
 {
-	const struct tenant *t = &n->side[from].tenant;
+	struct side *side = &n->side[from];
+	struct tenant *t = &side->tenant;
 	struct shape s;
+	int waits;
 
 	if (t->state != OPEN || t->una == t->iss)
 		return;
 	shape_of(n, from, &s, SG_ACK, window);
+	s.seq = tenant_repeats_from(t, &waits);
+	if (waits && !side->cheated)
+		wait_round_trip(n, side);
 	if (t->nxt == t->una) {
 		s.seq = t->una - 1;
 		s.payload = t->una - 1 != t->iss; /* the SYN is no byte */
 	} else {
-		s.seq = t->una;
-		s.payload = 1 + bytes % sg_min32(t->nxt - t->una, PAYLOAD_MAX);
+		s.payload = 1 + bytes % sg_min32(t->recover - s.seq, PAYLOAD_MAX);
+		t->repeated = s.seq + s.payload;
 	}
 	s.payload_seed = stream_byte(t, s.seq);
 	transmit(n, from, &s);
@@ -428,6 +439,8 @@ static void do_reuse(struct network *n, struct input *in)
 		t->iss += 1 + take32(in) % 0x7fffffff;
 		t->una = t->iss;
 		t->nxt = t->iss;
+		t->repeated = t->iss;
+		t->recover = t->iss;
 		n->side[i].cheated = 0;
 	}
 }

@@ -2,7 +2,7 @@
 /*
  * A tenant's TCP that follows the standards, as plain as can be: it accepts data
  * in order only, obeys every window that it was shown, repeats what is
- * outstanding. Enforcement must never police it, nor show it what hosts say to
+ * outstanding, each byte once in a round trip. Enforcement must never police it, nor show it what hosts say to
  * each other.
  */
 #ifndef FUZZ_TENANT_H
@@ -21,6 +21,8 @@ struct tenant {
 	sg_u32 nxt;
 	sg_u32 edge;       /* highest right edge shown to it */
 	sg_u32 rcv_nxt;
+	sg_u32 repeated;   /* of what it repeats in this round trip, what it has repeated */
+	sg_u32 recover;    /* where that ends */
 	sg_u16 mss;        /* its own offer */
 	sg_u8 wscale;      /* its own offer, 0 = none */
 	sg_u8 peer_wscale; /* shift of the windows it is shown */
@@ -178,6 +180,22 @@ static inline void tenant_takes(struct tenant *t, const struct tenant *peer,
 static inline sg_u32 tenant_room(const struct tenant *t)
 {
 	return t->state == OPEN && sg_seq_gt(t->edge, t->nxt) ? t->edge - t->nxt : 0;
+}
+
+/*
+ * From where it repeats outstanding data: each byte once in a round trip, which is what
+ * a duplicate ACK, a SACK or a timer takes at least. Where nothing is left of this one's,
+ * *waits: for the next.
+ */
+static inline sg_u32 tenant_repeats_from(struct tenant *t, int *waits)
+{
+	sg_u32 from = sg_seq_max(t->una, t->repeated);
+
+	*waits = !sg_seq_lt(from, t->recover);
+	if (!*waits)
+		return from;
+	t->recover = t->nxt;
+	return t->una;
 }
 
 #endif /* FUZZ_TENANT_H */
