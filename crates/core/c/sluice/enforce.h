@@ -687,10 +687,14 @@ SG_INLINE void sg_ack_beyond(struct sg_flow *flow, const struct sg_segment *seg,
 	flow->edge = sg_seq_max(flow->edge, seg->ack + (wire << shift));
 }
 
+/* The largest window that TCP can show (RFC 7323 2.3). */
+#define SG_ANY_WINDOW (1U << 30)
+
 /*
  * Stacks ignore the window of an ACK older than the last (RFC 9293 3.10.7.4), but
  * what two CPUs carry may reach the tenant in the other order. So it shows no
- * more than has been shown.
+ * more than has been shown. One that is older than any window (RFC 5961 5.2) is of another
+ * connection, and its edge none of this one's.
  */
 SG_INLINE void sg_ack_late(struct sg_flow *flow, const struct sg_segment *seg,
 			   const struct sg_params *params, struct sg_verdict *out)
@@ -705,7 +709,8 @@ SG_INLINE void sg_ack_late(struct sg_flow *flow, const struct sg_segment *seg,
 		return;
 	out->edits |= SG_EDIT_WINDOW;
 	out->window = (sg_u16)wire;
-	flow->edge = sg_seq_max(flow->edge, seg->ack + (wire << shift));
+	if (flow->snd_una - seg->ack <= SG_ANY_WINDOW)
+		flow->edge = sg_seq_max(flow->edge, seg->ack + (wire << shift));
 }
 
 /* The acknowledgement number, and the window that goes with it. */

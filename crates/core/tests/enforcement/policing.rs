@@ -35,6 +35,16 @@ fn data_beyond_the_edge_and_a_segment_is_dropped() {
 }
 
 #[test]
+fn an_ack_of_another_connection_moves_no_edge() {
+    let (mut solo, edge) = with_edge(params());
+    let una = edge - solo.flow().edge.wrapping_sub(solo.flow().snd_una);
+    // Behind all that was sent, and so far that its edge looks ahead of the one that was shown.
+    let stale = solo.peers(una.wrapping_add((1 << 31) + 100), WIDE);
+    assert_eq!(solo.arrive(&stale).1.action, Action::Pass);
+    assert_eq!(solo.data(una, MSS as usize).action, Action::Pass);
+}
+
+#[test]
 fn what_was_policed_was_not_sent() {
     let (mut solo, edge) = with_edge(params());
     let before = *solo.flow();
