@@ -7,8 +7,8 @@ impl Cee {
     /// Frames in adapters, in switches and on wires.
     pub fn underway<F: CeeFrame>(&self, pool: &Pool<F>) -> u64 {
         let on_wires: u64 = self.ports.iter().map(|port| pool.count(port.first)).sum();
-        let queues = self.queues.iter().flatten();
-        let in_switches: u64 = queues.map(|queue| pool.count(queue.frames.head)).sum();
+        let queues = self.queues.iter().flat_map(|queues| queues.0);
+        let in_switches: u64 = queues.map(|frames| pool.count(frames.head)).sum();
         let adapters = 0..self.adapters.len();
         let in_adapters: u64 = adapters.map(|host| self.count_adapter(pool, host).0).sum();
         on_wires + in_switches + in_adapters
@@ -27,9 +27,9 @@ impl Cee {
         let mut ingress = vec![[0u64; PRIORITIES]; self.ports.len()];
         for (port, queues) in self.queues.iter().enumerate() {
             let mut total = 0;
-            for (priority, queue) in queues.iter().enumerate() {
+            for (priority, frames) in queues.0.iter().enumerate() {
                 let mut bytes = 0;
-                let mut handle = queue.frames.head;
+                let mut handle = frames.head;
                 while handle != NIL {
                     let tag = Label::of(pool, handle);
                     let length = u64::from(pool[handle].bytes());
@@ -39,10 +39,10 @@ impl Cee {
                     }
                     handle = pool.next(handle);
                 }
-                if bytes != u64::from(queue.frames.bytes) {
+                if bytes != u64::from(frames.bytes) {
                     return Err(format!(
                         "the queue of port {port}, priority {priority}, holds {bytes} bytes but counts {}",
-                        queue.frames.bytes
+                        frames.bytes
                     ));
                 }
                 total += bytes;

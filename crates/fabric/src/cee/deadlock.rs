@@ -113,7 +113,7 @@ impl Cee {
                 continue;
             }
             let mut bytes = 0;
-            let mut handle = self.queues[out][priority].frames.head;
+            let mut handle = self.queues[out].0[priority].head;
             while handle != NIL {
                 let label = Label::of(pool, handle);
                 if label.buffered && label.ingress == ingress {

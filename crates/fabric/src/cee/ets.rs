@@ -10,6 +10,8 @@
 //! turn is over, and it waits for the next. Alone, it goes on with its turns, so that who comes and goes beside it has no
 //! more than a quantum for each of them.
 
+use std::sync::Arc;
+
 use super::{EtsConfig, PRIORITIES};
 
 /// What up to eight competitors may send of their turns.
@@ -70,40 +72,43 @@ impl Credits {
     }
 }
 
-/// Transmission selection of one port.
+/// Transmission selection as configured, for all ports with the same longest frame.
 #[derive(Clone, Debug)]
-#[repr(align(64))]
-pub struct Ets {
-    /// By class.
-    shared: Credits,
-    /// By priority, within its class.
-    own: Credits,
+struct Plan {
     /// A quantum within a class: the longest frame.
     frame_bytes: u32,
-    /// Of a class's quantum, per percent of its share, in 2^-16 bytes.
-    per_percent_q16: u64,
-    /// By class, in percent.
-    shares: [u8; PRIORITIES],
+    /// By class, of each turn.
+    quantum_bytes: [u32; PRIORITIES],
     /// By class, bit p: priority p is in it.
     members: [u8; PRIORITIES],
-    /// By class, the priority whose turn it is.
-    turns: [u8; PRIORITIES],
-    /// By priority.
-    class_of: [u8; PRIORITIES],
-    /// The class whose turn it is.
-    turn: u8,
     /// Bit i: class i takes no turns; the highest of these comes first.
     strict: u8,
+    /// Bit i: class i has several priorities.
+    several: u8,
+    /// By set of priorities, their classes.
+    classes: [u8; 1 << PRIORITIES],
 }
 
-/// Every frame that has waited touches it.
-const _: () = assert!(size_of::<Ets>() == 128);
+/// Transmission selection of one port.
+#[derive(Clone, Debug)]
+#[repr(C, align(64))]
+pub struct Ets {
+    plan: Arc<Plan>,
+    /// By class.
+    shared: Credits,
+    /// The class whose turn it is.
+    turn: u8,
+    /// By class, the priority whose turn it is.
+    turns: [u8; PRIORITIES],
+    /// By priority, within its class. A class of one has no use for it.
+    own: Credits,
+}
 
-impl Ets {
-    /// Selects as configured, at a port whose longest frame has `frame_bytes`; longer ones blur the shares. What the
-    /// language refuses is put right here: of two classes with one priority the first has it, priorities of no class are
-    /// one with a share of 1, and a share is from 1 to 100.
-    pub fn new(config: &EtsConfig, frame_bytes: u32) -> Self {
+/// Every frame that has waited touches the first half.
+const _: () = assert!(size_of::<Ets>() == 128 && std::mem::offset_of!(Ets, own) <= 64);
+
+impl Plan {
+    fn new(config: &EtsConfig, frame_bytes: u32) -> Self {
         let mut classes = Vec::new();
         let mut free = u8::MAX;
         let given = config
@@ -128,29 +133,62 @@ impl Ets {
     fn of(classes: &[(u8, Option<u8>)], frame_bytes: u32) -> Self {
         let shares: Vec<u8> = classes.iter().filter_map(|&(_, share)| share).collect();
         let least = shares.iter().min().map_or(1, |&share| share.into());
+        // In 2^-16 bytes.
+        let per_percent: u64 = (u64::from(frame_bytes) << 16).div_ceil(least);
         // One class with a share has all that the others leave, as the last of the strict ones would.
         let turns = if shares.len() > 1 { shares.len() } else { 0 };
-        let mut selection = Self {
-            shared: Credits::default(),
-            own: Credits::default(),
+        let mut plan = Self {
             frame_bytes,
-            per_percent_q16: (u64::from(frame_bytes) << 16).div_ceil(least),
-            shares: [0; PRIORITIES],
+            quantum_bytes: [0; PRIORITIES],
             members: [0; PRIORITIES],
-            turns: [0; PRIORITIES],
-            class_of: [0; PRIORITIES],
-            turn: 0,
             strict: (turns..PRIORITIES).fold(0, |strict, at| strict | bit(at)),
+            several: 0,
+            classes: [0; 1 << PRIORITIES],
         };
-        for (at, &(priorities, share)) in classes.iter().enumerate() {
-            selection.shares[at] = share.unwrap_or(0);
-            selection.members[at] = priorities;
-            selection.turns[at] = priorities.trailing_zeros() as u8;
-            for priority in (0..PRIORITIES).filter(|&priority| priorities & bit(priority) != 0) {
-                selection.class_of[priority] = at as u8;
+        for (at, &(members, share)) in classes.iter().enumerate() {
+            let quantum = (u64::from(share.unwrap_or(0)) * per_percent) >> 16;
+            plan.quantum_bytes[at] = u32::try_from(quantum).unwrap_or(u32::MAX);
+            plan.members[at] = members;
+            plan.several |= if members.is_power_of_two() { 0 } else { bit(at) };
+            for (priorities, classes) in plan.classes.iter_mut().enumerate() {
+                let is_in = priorities as u8 & members != 0;
+                *classes |= if is_in { bit(at) } else { 0 };
             }
         }
-        selection
+        plan
+    }
+}
+
+impl Ets {
+    /// Selects as configured, at a port whose longest frame has `frame_bytes`; longer ones blur the shares. What the
+    /// language refuses is put right here: of two classes with one priority the first has it, priorities of no class are
+    /// one with a share of 1, and a share is from 1 to 100.
+    pub fn new(config: &EtsConfig, frame_bytes: u32) -> Self {
+        let plan = Plan::new(config, frame_bytes);
+        Self {
+            turns: plan.members.map(|members| members.trailing_zeros() as u8),
+            plan: Arc::new(plan),
+            shared: Credits::default(),
+            own: Credits::default(),
+            turn: 0,
+        }
+    }
+
+    /// One for each port, whose longest frames are these.
+    pub(super) fn for_ports(
+        config: &EtsConfig,
+        frame_bytes: impl Iterator<Item = u32>,
+    ) -> Vec<Self> {
+        let mut known: Vec<Self> = Vec::new();
+        let mut like = |bytes| {
+            let at = known.iter().position(|ets| ets.plan.frame_bytes == bytes);
+            let at = at.unwrap_or_else(|| {
+                known.push(Self::new(config, bytes));
+                known.len() - 1
+            });
+            known[at].clone()
+        };
+        frame_bytes.map(&mut like).collect()
     }
 
     /// The priority whose frame is sent next, and accounts for it. Bit p of `eligible`: priority p has a frame and is
@@ -161,10 +199,13 @@ impl Ets {
         if eligible == 0 {
             return None;
         }
-        let classes = self.classes(eligible);
+        let plan = &*self.plan;
+        let classes = plan.classes[usize::from(eligible)];
         self.shared.kept &= classes;
-        self.own.kept &= eligible;
-        let strict = classes & self.strict;
+        if plan.several != 0 {
+            self.own.kept &= eligible;
+        }
+        let strict = classes & plan.strict;
         let (class, next) = if strict != 0 {
             let class = strict.ilog2() as usize;
             (class, self.member(class, eligible, &head_bytes))
@@ -173,43 +214,35 @@ impl Ets {
                 let next = self.member(class, eligible, &head_bytes);
                 (next.head, next)
             };
-            let quantum = |class| self.quantum_bytes(class);
+            let quantum = |class: usize| plan.quantum_bytes[class];
             let next = self.shared.next(self.turn.into(), classes, quantum, head);
             self.shared.set(next.at, next.left);
             self.turn = next.at as u8;
             (next.at, next.head)
         };
-        self.own.set(next.at, next.left);
-        self.turns[class] = next.at as u8;
+        if plan.several & bit(class) != 0 {
+            self.own.set(next.at, next.left);
+            self.turns[class] = next.at as u8;
+        }
         Some(next.at)
     }
 
     /// Of the eligible priorities of a class (not none), the next one, and its frame's length.
     #[inline]
     fn member(&self, class: usize, eligible: u8, head_bytes: &impl Fn(usize) -> u32) -> Next<u32> {
-        let candidates = self.members[class] & eligible;
+        let candidates = self.plan.members[class] & eligible;
+        if self.plan.several & bit(class) == 0 {
+            let at = candidates.trailing_zeros() as usize % PRIORITIES;
+            let head = head_bytes(at);
+            return Next { at, left: 0, head };
+        }
         let head = |priority| {
             let bytes = head_bytes(priority);
             (bytes, bytes)
         };
         let turn = self.turns[class].into();
-        self.own.next(turn, candidates, |_| self.frame_bytes, head)
-    }
-
-    fn quantum_bytes(&self, class: usize) -> u32 {
-        let bytes = (u64::from(self.shares[class]) * self.per_percent_q16) >> 16;
-        u32::try_from(bytes).unwrap_or(u32::MAX)
-    }
-
-    /// The classes of these priorities (not none).
-    #[inline]
-    fn classes(&self, priorities: u8) -> u8 {
-        let (mut classes, mut rest) = (0, priorities);
-        while rest != 0 {
-            classes |= bit(self.class_of[rest.trailing_zeros() as usize].into());
-            rest &= rest - 1;
-        }
-        classes
+        let quantum = |_| self.plan.frame_bytes;
+        self.own.next(turn, candidates, quantum, head)
     }
 }
 

@@ -27,7 +27,7 @@ use crate::{
 use self::{
     adapter::Adapter,
     pause::Pauses,
-    port::{Class, Port, Queue},
+    port::{Class, Points, Port, Queues},
     switch::{Input, Memory},
 };
 pub use self::{
@@ -200,7 +200,8 @@ pub struct Cee {
     config: CeeConfig,
     ports: Vec<Port>,
     classes: Vec<Class>,
-    queues: Vec<[Queue; PRIORITIES]>,
+    queues: Vec<Queues>,
+    points: Vec<Points>,
     reds: Vec<Red>,
     selections: Vec<Ets>,
     specs: Vec<PortSpec>,
@@ -249,15 +250,15 @@ impl Cee {
         let notified = config.qcn.map_or(0, |qcn| qcn.priorities);
         let random = |port: usize| seed ^ (port as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let (ports, classes) = port::ports(&config, &specs, switches);
-        let selections = specs
-            .iter()
-            .map(|spec| Ets::new(&config.ets, spec.frame_bytes));
+        let frame_bytes = specs.iter().map(|spec| spec.frame_bytes);
+        let selections = Ets::for_ports(&config.ets, frame_bytes);
         let mut cee = Self {
             ports,
             classes,
-            queues: vec![[Queue::default(); PRIORITIES]; count],
+            queues: vec![Queues::default(); count],
+            points: vec![Points::default(); count],
             reds: vec![Red::default(); count * PRIORITIES],
-            selections: selections.collect(),
+            selections,
             inputs: vec![Input::default(); count],
             headroom_used: vec![[0; PRIORITIES]; count],
             pauses: specs.iter().map(|_| Pauses::default()).collect(),
@@ -329,13 +330,8 @@ impl Cee {
             return None;
         }
         let (frame, _, next_ps) = pool.look(first);
-        let input = u64::from(self.inputs[port as usize].most_bytes);
         let behind = self.touch_behind(pool, port);
-        Some((
-            frame,
-            next_ps ^ input ^ behind,
-            Label::of(pool, first).priority,
-        ))
+        Some((frame, next_ps ^ behind, Label::of(pool, first).priority))
     }
 
     /// The frame that may be the next to leave a port.
@@ -345,31 +341,40 @@ impl Cee {
         if state.waiting == 0 {
             return 0;
         }
-        let queue = &self.queues[port as usize][state.waiting.trailing_zeros() as usize];
-        pool.touch(queue.frames.head)
+        let frames = &self.queues[port as usize].0[state.waiting.trailing_zeros() as usize];
+        pool.touch(frames.head)
     }
 
     /// Reads what [`Cee::forward`] is about to need at the port where a frame leaves; the number says nothing.
     #[inline]
     pub fn touch_forward<F: CeeFrame>(&self, pool: &Pool<F>, port: PortId, priority: u8) -> u64 {
-        let (state, queues) = (&self.ports[port as usize], &self.queues[port as usize]);
+        let state = &self.ports[port as usize];
+        if state.is_adapter {
+            return self.touch_adapter(port, |adapter| adapter.touch());
+        }
+        let point = self.points[port as usize].0[0].touch();
+        let on_wire = pool.touch(state.last);
+        if state.waiting == 0 {
+            return point ^ on_wire;
+        }
+        let frames = &self.queues[port as usize].0[usize::from(priority) % PRIORITIES];
+        point ^ on_wire ^ pool.touch(frames.tail) ^ self.touch_behind(pool, port)
+    }
+
+    fn touch_adapter(&self, port: PortId, read: impl Fn(&Adapter) -> u64) -> u64 {
         match self.specs[port as usize].near {
-            Place::Host(host) if state.is_adapter => self.adapters[usize::from(host)].touch(),
-            _ => {
-                let queue = &queues[usize::from(priority) % PRIORITIES];
-                pool.touch(state.last)
-                    ^ pool.touch(queue.frames.tail)
-                    ^ self.touch_behind(pool, port)
-            }
+            Place::Host(host) => read(&self.adapters[usize::from(host)]),
+            Place::Switch(_) => 0,
         }
     }
 
     /// Reads what [`Cee::transmit`] is about to need; the number says nothing.
     #[inline]
     pub fn touch_transmit<F: CeeFrame>(&self, pool: &Pool<F>, port: PortId) -> u64 {
-        match self.specs[port as usize].near {
-            Place::Host(host) => self.adapters[usize::from(host)].touch_next(pool),
-            Place::Switch(_) => self.ports[port as usize].free_ps,
+        let state = &self.ports[port as usize];
+        match state.is_adapter {
+            true => self.touch_adapter(port, |adapter| adapter.touch_next(pool)),
+            false => state.free_ps,
         }
     }
 

@@ -119,13 +119,17 @@ impl Fifo {
     }
 }
 
-/// Frames of one priority.
+/// By priority, the frames that wait at a port.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Queue {
-    pub frames: Fifo,
-    /// What a congestion point keeps of it.
-    pub point: CongestionPoint,
-}
+#[repr(align(64))]
+pub(super) struct Queues(pub [Fifo; PRIORITIES]);
+
+/// By priority, what congestion points keep of them: apart, since frames that do not wait touch it too.
+#[derive(Clone, Copy, Default)]
+#[repr(align(64))]
+pub(super) struct Points(pub [CongestionPoint; PRIORITIES]);
+
+const _: () = assert!(size_of::<Queues>() == 128 && size_of::<Points>() == 64);
 
 /// Idle ports, and their classes. A switch hears of a frame by its header if no port of the switch is faster than the
 /// link that it comes by: else it would have to send what is not there yet.
@@ -413,12 +417,12 @@ impl Cee {
     fn send_next<F: CeeFrame>(&mut self, pool: &mut Pool<F>, port: PortId, now_ps: u64) {
         let state = &self.ports[port as usize];
         let eligible = state.waiting & state.open();
-        let queues = &mut self.queues[port as usize];
-        let head_bytes = |priority: usize| queues[priority].frames.head_bytes;
+        let queues = &mut self.queues[port as usize].0;
+        let head_bytes = |priority: usize| queues[priority].head_bytes;
         let Some(priority) = self.selections[port as usize].choose(eligible, head_bytes) else {
             return;
         };
-        let frames = &mut queues[priority].frames;
+        let frames = &mut queues[priority];
         let bytes = frames.head_bytes;
         let Some(handle) = frames.pop(pool) else {
             return;
@@ -523,7 +527,7 @@ impl Cee {
             self.empty_adapter(pool, port);
         }
         for priority in 0..PRIORITIES {
-            while let Some(handle) = self.queues[at][priority].frames.pop(pool) {
+            while let Some(handle) = self.queues[at].0[priority].pop(pool) {
                 let bytes = pool[handle].bytes();
                 self.ports[at].queued_bytes -= bytes;
                 self.release(pool, handle, bytes, now_ps);

@@ -44,12 +44,17 @@ impl CongestionPoint {
         Self::default()
     }
 
-    /// A frame of `frame_bytes` has joined and the queue holds `queue_bytes` with it: what its source is told, if it is
+    /// Reads it; the number says nothing.
+    pub(super) fn touch(&self) -> u64 {
+        self.left.into()
+    }
+
+    /// A frame of `frame_bytes` has joined and the queue holds `queue_bytes` with it, which is asked for a sample: what its source is told, if it is
     /// the one that is sampled and there is congestion. `random` is the state of [`draw`].
     pub fn arrival(
         &mut self,
         params: &QcnParams,
-        queue_bytes: u64,
+        queue_bytes: impl FnOnce() -> u64,
         frame_bytes: u32,
         random: &mut u64,
     ) -> Option<Feedback> {
@@ -61,6 +66,7 @@ impl CongestionPoint {
             self.left = left - frame_bytes;
             return None;
         }
+        let queue_bytes = queue_bytes();
         let q_off = difference(queue_bytes, params.set_point_bytes);
         let q_delta = difference(queue_bytes, self.queue_old.into());
         let fb = quantised(params, q_off, q_delta);

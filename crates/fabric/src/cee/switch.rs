@@ -112,12 +112,12 @@ impl Cee {
         now_ps: u64,
     ) {
         let bytes = pool[handle].bytes();
+        // It is kept only of a frame that takes room.
         let tag = Label {
             ingress: from,
             buffered: false,
             ..Label::of(pool, handle)
         };
-        tag.put(pool, handle);
         let bit = 1u8 << tag.priority;
         self.catch_up(pool, to, now_ps);
         let state = &self.ports[to as usize];
@@ -182,7 +182,7 @@ impl Cee {
         let frame = &mut pool[handle];
         let arriving = Arriving {
             now_ns: now_ps / PS_PER_NS,
-            backlog_bytes: self.queues[at][priority].frames.bytes,
+            backlog_bytes: self.queues[at].0[priority].bytes,
             bytes: frame.bytes(),
             ect: frame.is_ect(),
             random: (draw(&mut self.random[at]) >> 32) as u32,
@@ -220,7 +220,7 @@ impl Cee {
             }
             Buffer::Shared { alpha, .. } => {
                 let free = self.free_bytes(to);
-                let queue = u64::from(self.queues[to as usize][priority].frames.bytes);
+                let queue = u64::from(self.queues[to as usize].0[priority].bytes);
                 u64::from(bytes) > free || queue as f64 >= alpha * free as f64
             }
         };
@@ -274,7 +274,7 @@ impl Cee {
         now_ps: u64,
     ) {
         let (priority, bytes) = (usize::from(tag.priority), pool[handle].bytes());
-        self.queues[to as usize][priority].frames.push(pool, handle);
+        self.queues[to as usize].0[priority].push(pool, handle);
         let state = &mut self.ports[to as usize];
         state.queued_bytes += bytes;
         state.waiting |= 1 << priority;
@@ -448,9 +448,10 @@ impl Cee {
         bytes: u32,
     ) {
         let Some(qcn) = &self.config.qcn else { return };
-        let queue = &mut self.queues[to as usize][usize::from(tag.priority)];
-        let random = &mut self.random[to as usize];
-        let found = (queue.point).arrival(&qcn.params, queue.frames.bytes.into(), bytes, random);
+        let (at, priority) = (to as usize, usize::from(tag.priority));
+        let queue_bytes = || self.queues[at].0[priority].bytes.into();
+        let point = &mut self.points[at].0[priority];
+        let found = point.arrival(&qcn.params, queue_bytes, bytes, &mut self.random[at]);
         let (Some(feedback), Place::Switch(switch)) = (found, self.specs[to as usize].near) else {
             return;
         };

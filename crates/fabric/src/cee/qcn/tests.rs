@@ -101,7 +101,7 @@ fn a_congestion_point_samples_a_frame_in_a_hundred_or_in_ten() {
         let samples: Vec<usize> = (0..100_000)
             .filter(|_| {
                 let before = point.left;
-                let said = point.arrival(&params, queue.into(), FRAME, &mut random);
+                let said = point.arrival(&params, || queue.into(), FRAME, &mut random);
                 assert!(said.is_none() || said.map(|said| said.fb) == fb);
                 last += usize::from(said.is_some());
                 point.left > before || said.is_some()
@@ -121,7 +121,7 @@ fn a_sample_measures_growth_since_the_one_before() {
         queue_old: 23_200,
     };
     let mut random = 1;
-    let said = point.arrival(&params, 26_400, FRAME, &mut random);
+    let said = point.arrival(&params, || 26_400, FRAME, &mut random);
     // 6 400 + 2 · 3 200 = 12.8 %.
     let expected = Feedback {
         fb: 8,
@@ -273,7 +273,7 @@ fn run(sources: u64, params: &QcnParams, slots: u64) -> Loop {
             credit[at] -= slot;
             queue += u64::from(FRAME);
             point.sent(params, FRAME);
-            if let Some(said) = sensor.arrival(params, queue, FRAME, &mut random) {
+            if let Some(said) = sensor.arrival(params, || queue, FRAME, &mut random) {
                 point.notified(params, said.fb, now_ps);
             }
             bytes[at] += u64::from(FRAME) * u64::from(now >= slots / 10);
@@ -381,7 +381,7 @@ proptest! {
         let mut point = CongestionPoint::new();
         let mut random = seed;
         for (queue, bytes) in queues {
-            if let Some(said) = point.arrival(&params, queue, bytes, &mut random) {
+            if let Some(said) = point.arrival(&params, || queue, bytes, &mut random) {
                 prop_assert!((1..=MAX_FEEDBACK).contains(&said.fb));
             }
         }
