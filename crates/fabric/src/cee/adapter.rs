@@ -4,7 +4,7 @@ use std::{cmp::Reverse, collections::BinaryHeap};
 
 use super::{
     Cee, CeeFrame, Effect, Label, PRIORITIES, Place, QcnParams, ReactionPoint, Tag,
-    port::{Fifo, NEVER, Port},
+    port::{Fifo, NEVER},
 };
 use crate::{
     graph::PortId,
@@ -36,8 +36,6 @@ pub(super) struct Adapter {
     numbers: Vec<[u32; PRIORITIES]>,
     /// By priority: queues that may send, in turn.
     ready: [Ring; PRIORITIES],
-    /// Bit p: `ready[p]` has one.
-    waiting: u8,
     /// Queues that wait for their rate.
     delayed: BinaryHeap<Reverse<(u64, u32)>>,
     /// Bytes of each priority that have been given room, those on their way down the stack included.
@@ -90,7 +88,6 @@ pub(super) fn adapters(cee: &Cee, hosts: usize, seed: u64) -> Vec<Adapter> {
             queues: Vec::new(),
             numbers: Vec::new(),
             ready: [EMPTY; PRIORITIES],
-            waiting: 0,
             delayed: BinaryHeap::new(),
             reserved_bytes: [0; PRIORITIES],
             queued_bytes: 0,
@@ -122,19 +119,11 @@ impl Adapter {
         self.queued_bytes ^ self.reserved_bytes[0] ^ u64::from(self.ready[0].first)
     }
 
-    /// The same for a frame that leaves.
-    pub fn touch_next<F>(&self, pool: &Pool<F>) -> u64 {
-        let ring = self.ready[self.waiting.trailing_zeros() as usize % PRIORITIES];
+    /// The same for a frame that leaves, of one of the priorities that wait.
+    pub fn touch_next<F>(&self, pool: &Pool<F>, waiting: u8) -> u64 {
+        let ring = self.ready[waiting.trailing_zeros() as usize % PRIORITIES];
         let queue = self.queues.get(ring.first as usize);
         self.touch() ^ queue.map_or(0, |queue| pool.touch(queue.frames.head))
-    }
-
-    /// Bit p: priority p may be sent.
-    fn open(&self, port: &Port) -> u8 {
-        match self.babbles {
-            true => u8::MAX,
-            false => port.open(),
-        }
     }
 
     fn queue(&mut self, destination: u16, priority: u8) -> u32 {
@@ -160,8 +149,9 @@ impl Adapter {
         *number
     }
 
-    /// A queue may send when all of its priority have had a turn that may do so already.
-    fn push_ready(&mut self, queue: u32) {
+    /// A queue may send when all of its priority have had a turn that may do so already. `waiting`, here and below, is
+    /// the port's: bit p: `ready[p]` has a queue.
+    fn push_ready(&mut self, waiting: &mut u8, queue: u32) {
         let voq = &mut self.queues[queue as usize];
         voq.next = NONE;
         let priority = usize::from(voq.priority);
@@ -171,11 +161,17 @@ impl Adapter {
             NONE => ring.first = queue,
             before => self.queues[before as usize].next = queue,
         }
-        self.waiting |= 1 << priority;
+        *waiting |= 1 << priority;
     }
 
     /// A queue that has frames joins those that may send, or those that wait.
-    fn list(&mut self, queue: u32, now_ps: u64, params: Option<&QcnParams>) {
+    fn list(
+        &mut self,
+        waiting: &mut u8,
+        queue: u32,
+        now_ps: u64,
+        params: Option<&QcnParams>,
+    ) {
         let voq = &mut self.queues[queue as usize];
         voq.listed = true;
         let at_ps = match (params, self.babbles) {
@@ -185,23 +181,31 @@ impl Adapter {
         if at_ps > now_ps {
             self.delayed.push(Reverse((at_ps, queue)));
         } else {
-            self.push_ready(queue);
+            self.push_ready(waiting, queue);
         }
     }
 
     /// Queues that have waited long enough may send.
-    fn release_delayed(&mut self, now_ps: u64, params: Option<&QcnParams>) {
+    #[inline]
+    fn release_delayed(&mut self, waiting: &mut u8, now_ps: u64, params: Option<&QcnParams>) {
         while let Some(&Reverse((at_ps, queue))) = self.delayed.peek() {
             if at_ps > now_ps {
                 return;
             }
             self.delayed.pop();
-            self.list(queue, now_ps, params);
+            self.list(waiting, queue, now_ps, params);
         }
     }
 
+    /// Whether one of them has waited long enough.
+    #[inline]
+    fn is_due(&self, now_ps: u64) -> bool {
+        let next = self.delayed.peek();
+        next.is_some_and(|&Reverse((at_ps, _))| at_ps <= now_ps)
+    }
+
     /// The next queue of a priority that may send.
-    fn next(&mut self, priority: usize) -> Option<u32> {
+    fn next(&mut self, waiting: &mut u8, priority: usize) -> Option<u32> {
         let ring = &mut self.ready[priority];
         let queue = ring.first;
         if queue == NONE {
@@ -210,7 +214,7 @@ impl Adapter {
         ring.first = self.queues[queue as usize].next;
         if ring.first == NONE {
             ring.last = NONE;
-            self.waiting &= !(1 << priority);
+            *waiting &= !(1 << priority);
         }
         Some(queue)
     }
@@ -218,7 +222,15 @@ impl Adapter {
 
 impl Voq {
     /// When the limiter lets the next frame go, or has to be looked at again.
+    #[inline]
     fn next_ps(&mut self, params: &QcnParams, now_ps: u64) -> u64 {
+        match &self.limiter {
+            None => 0,
+            Some(_) => self.limited_ps(params, now_ps),
+        }
+    }
+
+    fn limited_ps(&mut self, params: &QcnParams, now_ps: u64) -> u64 {
         let Some(limiter) = &mut self.limiter else {
             return 0;
         };
@@ -294,7 +306,7 @@ impl Cee {
         let before = std::mem::replace(&mut state.punctual, punctual);
         if before < punctual {
             state.expected = false;
-            if adapter.waiting & adapter.open(state) != 0 {
+            if state.has_eligible() {
                 let free_ps = state.free_ps;
                 self.arm(port, free_ps);
             }
@@ -312,12 +324,12 @@ impl Cee {
     ) {
         let until_ps = now_ps + u64::from(port < self.turn);
         while self.ports[port as usize].punctual == 0 {
-            let due_ps = if self.adapter_waits(port) {
-                self.ports[port as usize].free_ps
+            let state = &mut self.ports[port as usize];
+            let due_ps = if state.has_eligible() {
+                state.free_ps
             } else {
                 NEVER
             };
-            let state = &mut self.ports[port as usize];
             let at_ps = due_ps.min(state.armed_ps);
             if at_ps >= until_ps {
                 return;
@@ -327,34 +339,6 @@ impl Cee {
             }
             self.kick_adapter(pool, port, at_ps);
         }
-    }
-
-    /// A busy adapter has more to send.
-    fn await_free_adapter(&mut self, port: PortId) {
-        let state = &self.ports[port as usize];
-        if state.punctual != 0 {
-            return self.arm(port, state.free_ps);
-        }
-        if state.first == NIL {
-            self.expect(port);
-        }
-    }
-
-    /// What is on the wire of an adapter has arrived, and nothing follows yet.
-    pub(super) fn expect_of_adapter(&mut self, port: PortId) {
-        if self.ports[port as usize].punctual == 0 && self.adapter_waits(port) {
-            self.expect(port);
-        }
-    }
-
-    /// Whether an adapter has frames that may be sent once it is free.
-    #[inline]
-    fn adapter_waits(&self, port: PortId) -> bool {
-        let Place::Host(host) = self.specs[port as usize].near else {
-            return false;
-        };
-        let adapter = &self.adapters[usize::from(host)];
-        adapter.waiting & adapter.open(&self.ports[port as usize]) != 0
     }
 
     /// A frame is on its way to its adapter, which keeps room for it until it is there ([`Cee::submit`]).
@@ -441,10 +425,22 @@ impl Cee {
         adapter.queued_bytes += u64::from(bytes);
         if !voq.listed {
             let params = self.config.qcn.as_ref().map(|qcn| &qcn.params);
-            adapter.list(queue, now_ps, params);
+            adapter.list(&mut state.waiting, queue, now_ps, params);
         }
-        self.kick(pool, port, now_ps);
-        self.settle(pool, now_ps);
+        if state.is_idle(now_ps) || adapter.is_due(now_ps) {
+            self.kick_adapter(pool, port, now_ps);
+        } else {
+            self.await_turn(port, host);
+        }
+    }
+
+    /// A busy adapter will send again when it is free, or when a rate allows it.
+    fn await_turn(&mut self, port: PortId, host: u16) {
+        if self.ports[port as usize].has_eligible() {
+            self.await_free(port);
+        } else {
+            self.arm_delayed(port, host);
+        }
     }
 
     /// A frame meets nobody in its adapter and leaves it.
@@ -480,17 +476,14 @@ impl Cee {
         }
         loop {
             let (state, adapter) = (
-                &self.ports[port as usize],
+                &mut self.ports[port as usize],
                 &mut self.adapters[usize::from(host)],
             );
             let params = self.config.qcn.as_ref().map(|qcn| &qcn.params);
-            adapter.release_delayed(now_ps, params);
-            let eligible = adapter.waiting & adapter.open(state);
-            if eligible == 0 {
-                return self.arm_delayed(port, host);
-            }
-            if !state.is_idle(now_ps) {
-                return self.await_free_adapter(port);
+            adapter.release_delayed(&mut state.waiting, now_ps, params);
+            let eligible = state.waiting & state.open();
+            if eligible == 0 || !state.is_idle(now_ps) {
+                return self.await_turn(port, host);
             }
             let head_bytes = |priority: usize| {
                 let queue = adapter.ready[priority].first;
@@ -513,7 +506,8 @@ impl Cee {
         now_ps: u64,
     ) -> bool {
         let adapter = &mut self.adapters[usize::from(host)];
-        let Some(queue) = adapter.next(priority) else {
+        let waiting = &mut self.ports[port as usize].waiting;
+        let Some(queue) = adapter.next(waiting, priority) else {
             return true;
         };
         let params = self.config.qcn.as_ref().map(|qcn| &qcn.params);
@@ -522,7 +516,7 @@ impl Cee {
         // A notification may have come since it was found that it may send.
         if let (Some(params), false) = (params, adapter.babbles) {
             if voq.next_ps(params, now_ps) > now_ps {
-                adapter.list(queue, now_ps, Some(params));
+                adapter.list(waiting, queue, now_ps, Some(params));
                 return false;
             }
         }
@@ -535,17 +529,13 @@ impl Cee {
             limiter.sent(params, bytes);
         }
         if voq.frames.head != NIL {
-            adapter.list(queue, now_ps, params);
+            adapter.list(waiting, queue, now_ps, params);
         }
         adapter.queued_bytes -= u64::from(bytes);
         adapter.reserved_bytes[priority] -= u64::from(bytes);
         self.start(pool, port, handle, now_ps);
         self.tell_of_departure(host, priority, handle);
-        if self.adapter_waits(port) {
-            self.await_free_adapter(port);
-        } else {
-            self.arm_delayed(port, host);
-        }
+        self.await_turn(port, host);
         true
     }
 
@@ -555,7 +545,9 @@ impl Cee {
         if adapter.counted {
             self.effects.push(Effect::Left(host, handle));
         }
-        self.tell_of_room(host, priority);
+        if adapter.wanted != 0 {
+            self.tell_of_room(host, priority);
+        }
     }
 
     /// A priority of an adapter has more room: who waits for that hears of it.
@@ -627,6 +619,7 @@ impl Cee {
         let port = self.adapters[usize::from(host)].port;
         self.catch_up(pool, port, now_ps);
         self.adapters[usize::from(host)].babbles = babbles;
+        self.ports[port as usize].obeys = if babbles { 0 } else { u8::MAX };
         self.set_adapter_patience(host);
         self.reopen(port, now_ps);
         self.settle(pool, now_ps);
@@ -646,7 +639,7 @@ impl Cee {
             voq.listed = false;
         }
         adapter.ready = [EMPTY; PRIORITIES];
-        adapter.waiting = 0;
+        self.ports[port as usize].waiting = 0;
         adapter.delayed.clear();
         adapter.queued_bytes = 0;
         for &handle in &lost {

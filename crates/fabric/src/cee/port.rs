@@ -28,12 +28,14 @@ pub(super) struct Port {
     pub accepted_bytes: u64,
     pub queued_bytes: u32,
     class: u16,
-    /// Bit p: frames of priority p wait.
+    /// Bit p: frames of priority p wait, in an adapter for nothing but their turn.
     pub waiting: u8,
     /// Bit p: the far end has paused priority p.
     pub paused: u8,
     /// The far end babbles: it pauses these whatever it has room for.
     pub stormed: u8,
+    /// Bits of the pauses that it obeys.
+    pub obeys: u8,
     pub down: bool,
     pub watched: bool,
     /// Bit p: frames of priority p leave in time: see [`Cee::catch_up`].
@@ -195,6 +197,7 @@ impl Port {
             waiting: 0,
             paused: 0,
             stormed: 0,
+            obeys: u8::MAX,
             down: false,
             watched: false,
             punctual: u8::MAX,
@@ -217,7 +220,7 @@ impl Port {
 
     /// Bit p: priority p may be sent.
     pub fn open(&self) -> u8 {
-        !(self.paused | self.stormed)
+        !((self.paused | self.stormed) & self.obeys)
     }
 
     pub fn is_idle(&self, now_ps: u64) -> bool {
@@ -231,7 +234,7 @@ impl Port {
 
     /// It may decide late what it sends.
     pub fn is_patient(&self) -> bool {
-        self.waiting & self.punctual == 0 && !self.is_adapter
+        self.waiting & self.punctual == 0
     }
 }
 
@@ -319,7 +322,13 @@ impl Cee {
         let state = &self.ports[port as usize];
         // What happens at the same time happens in the order of ports.
         let until_ps = now_ps + u64::from(port < self.turn);
-        state.has_eligible() && state.is_patient() && state.free_ps < until_ps
+        if state.waiting == 0 {
+            // An adapter may have something that a rate has let go.
+            return state.is_adapter && state.punctual == 0 && state.armed_ps < until_ps;
+        }
+        let is_due = state.has_eligible() && state.free_ps < until_ps;
+        let is_armed = state.is_adapter && state.armed_ps < until_ps;
+        (is_due || is_armed) && state.is_patient()
     }
 
     /// As long as a switch has paused nobody, which frame follows on one of its ports depends on nothing but what
@@ -329,18 +338,16 @@ impl Cee {
     /// should have.
     #[inline(always)]
     pub fn catch_up<F: CeeFrame>(&mut self, pool: &mut Pool<F>, port: PortId, now_ps: u64) {
-        let state = &self.ports[port as usize];
-        if state.is_adapter {
-            if state.punctual == 0 {
-                self.catch_up_adapter(pool, port, now_ps);
-            }
-        } else if self.is_behind(port, now_ps) {
+        if self.is_behind(port, now_ps) {
             self.send_late(pool, port, now_ps);
         }
     }
 
     #[inline(never)]
     fn send_late<F: CeeFrame>(&mut self, pool: &mut Pool<F>, port: PortId, now_ps: u64) {
+        if self.ports[port as usize].is_adapter {
+            return self.catch_up_adapter(pool, port, now_ps);
+        }
         while self.is_behind(port, now_ps) {
             self.send_next(pool, port, self.ports[port as usize].free_ps);
         }
@@ -486,9 +493,7 @@ impl Cee {
         if next != NIL {
             return (Some(handle), Some(next_ps));
         }
-        if state.is_adapter {
-            self.expect_of_adapter(port);
-        } else if state.has_eligible() && state.is_patient() {
+        if state.has_eligible() && state.is_patient() {
             self.expect(port);
         }
         (Some(handle), None)
