@@ -225,6 +225,8 @@ pub struct Cee {
     turn: PortId,
     /// Ports that may be able to send now.
     kicks: Vec<PortId>,
+    /// For the owner, before `effects`: [`Effect::Arrive`], which most often is all.
+    pub arrival: Option<(PortId, u64)>,
     /// For the owner, in order.
     pub effects: Vec<Effect>,
     /// Frames have numbers.
@@ -272,6 +274,7 @@ impl Cee {
             may_be_late: matches!(config.buffer, Buffer::Input { .. }),
             turn: 0,
             kicks: Vec::new(),
+            arrival: None,
             effects: Vec::new(),
             numbers: false,
             lossless,

@@ -415,6 +415,15 @@ impl Cee {
         }
         if !std::mem::replace(&mut state.expected, true) {
             let arrival_ps = state.free_ps + class.delay_ps;
+            self.await_arrival(port, arrival_ps);
+        }
+    }
+
+    #[inline]
+    fn await_arrival(&mut self, port: PortId, arrival_ps: u64) {
+        if self.effects.is_empty() && self.arrival.is_none() {
+            self.arrival = Some((port, arrival_ps));
+        } else {
             self.effects.push(Effect::Arrive(port, arrival_ps));
         }
     }
@@ -458,17 +467,20 @@ impl Cee {
         let arrival_ps = from_ps + class.delay_ps;
         pool.end(handle);
         let before = std::mem::replace(&mut state.last, handle);
-        if state.first == NIL {
+        let is_first = state.first == NIL;
+        if is_first {
             (state.first, state.first_ps) = (handle, arrival_ps);
-            if !std::mem::take(&mut state.expected) {
-                self.effects.push(Effect::Arrive(port, arrival_ps));
-            }
         } else {
             pool.follow(before, handle, arrival_ps);
         }
+        // What follows is asked for when what is before it has come.
+        let is_news = is_first && !std::mem::take(&mut state.expected);
         if state.watched {
             let leaves_ps = state.free_ps;
             self.effects.push(Effect::Sent(port, handle, leaves_ps));
+        }
+        if is_news {
+            self.await_arrival(port, arrival_ps);
         }
     }
 

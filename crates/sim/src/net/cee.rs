@@ -251,12 +251,16 @@ impl Net {
     /// What the fabric has asked for, if it has.
     #[inline]
     fn carry_out(&mut self) {
-        if let Some(converged) = &mut self.converged {
-            // Who does so already comes to what has been added.
-            if !converged.carries_out && !converged.fabric.effects.is_empty() {
-                converged.carries_out = true;
-                self.carry_out_all();
-            }
+        let Some(converged) = &mut self.converged else {
+            return;
+        };
+        if let Some((port, at_ps)) = converged.fabric.arrival.take() {
+            self.wheel.push(at_ps, source(PORT, port));
+        }
+        // Who does so already comes to what has been added.
+        if !converged.carries_out && !converged.fabric.effects.is_empty() {
+            converged.carries_out = true;
+            self.carry_out_all();
         }
     }
 

@@ -289,6 +289,9 @@ impl World {
     }
 
     fn carry_out(&mut self) {
+        if let Some((port, at_ps)) = self.cee.arrival.take() {
+            self.events.push(Reverse((at_ps, Event::Arrive(port))));
+        }
         let mut at = 0;
         while let Some(&effect) = self.cee.effects.get(at) {
             at += 1;
