@@ -398,7 +398,7 @@ impl Net {
                 match routes.next(switch as usize, host.into(), path) {
                     Some(out) if port < self.converged_ports => self.forward([port, out], packet),
                     Some(out) => drop(self.offer(out, packet)),
-                    None => {}
+                    None => self.carry_out(),
                 }
             }
         }

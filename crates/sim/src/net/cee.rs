@@ -138,7 +138,9 @@ impl Net {
         let (pool, now_ps) = (&mut self.ports.pool, self.now_ps);
         let has_room = (converged.fabric).has_room(pool, (host, priority), bytes, now_ps);
         machine.switch.set_ready(side, has_room);
-        self.carry_out();
+        if !has_room {
+            self.carry_out();
+        }
     }
 
     /// A packet of an end goes down its host's stack.
@@ -209,12 +211,13 @@ impl Net {
         if let Some(next_ps) = next_ps {
             self.wheel.push(next_ps, source(PORT, port));
         }
-        self.carry_out();
         match arrived {
-            None => {}
+            None => self.carry_out(),
             Some(packet) if self.may_impair && self.ports.is_impaired(port as usize) => {
+                self.carry_out();
                 self.arrive_impaired(port, packet);
             }
+            // What has followed is carried out there.
             Some(packet) => self.hand_over(port, packet),
         }
     }
@@ -249,22 +252,26 @@ impl Net {
     }
 
     /// What the fabric has asked for, if it has.
-    #[inline]
-    fn carry_out(&mut self) {
+    #[inline(always)]
+    pub(super) fn carry_out(&mut self) {
         let Some(converged) = &mut self.converged else {
             return;
         };
         if let Some((port, at_ps)) = converged.fabric.arrival.take() {
             self.wheel.push(at_ps, source(PORT, port));
         }
-        // Who does so already comes to what has been added.
-        if !converged.carries_out && !converged.fabric.effects.is_empty() {
-            converged.carries_out = true;
+        if !converged.fabric.effects.is_empty() {
             self.carry_out_all();
         }
     }
 
+    #[inline(never)]
     fn carry_out_all(&mut self) {
+        // Who does so already comes to what has been added.
+        match &mut self.converged {
+            Some(converged) if !converged.carries_out => converged.carries_out = true,
+            _ => return,
+        }
         let mut at = 0;
         while let Some(converged) = &mut self.converged {
             let Some(&effect) = converged.fabric.effects.get(at) else {
@@ -334,6 +341,7 @@ impl Net {
     /// A packet has come to a host's adapter.
     #[inline]
     pub(super) fn ascend(&mut self, port: PortId, host: u16, packet: Handle) {
+        self.carry_out();
         if let Some((destination, priority, fb)) = self.ports.pool[packet].notified() {
             self.show(port, capture::Side::Arrived, packet);
             self.ports.pool.release(packet);
