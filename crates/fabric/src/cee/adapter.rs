@@ -619,7 +619,7 @@ impl Cee {
         let port = self.adapters[usize::from(host)].port;
         self.catch_up(pool, port, now_ps);
         self.adapters[usize::from(host)].babbles = babbles;
-        self.ports[port as usize].obeys = if babbles { 0 } else { u8::MAX };
+        self.set_deaf(port, babbles, now_ps);
         self.set_adapter_patience(host);
         self.reopen(port, now_ps);
         self.settle(pool, now_ps);

@@ -77,6 +77,12 @@ pub(super) struct Pauses {
     /// Since when each priority has been paused.
     pub began_ps: [u64; PRIORITIES],
     renews: bool,
+    /// Bit p: the far end has paused priority p.
+    paused: u8,
+    /// The far end babbles: it pauses these whatever it has room for.
+    stormed: u8,
+    /// It obeys none.
+    deaf: bool,
     /// When the owner calls [`Cee::control`] next.
     armed_ps: Option<u64>,
 }
@@ -295,12 +301,11 @@ impl Cee {
         now_ps: u64,
     ) {
         self.catch_up(pool, port, now_ps);
-        let state = &mut self.ports[port as usize];
-        let before = state.paused;
-        state.paused = before & !frame.priorities | frame.priorities & frame.xoff;
-        let after = state.paused;
-        self.stats[port as usize].pauses += u64::from((after & !before).count_ones());
         let pauses = &mut self.pauses[port as usize];
+        let before = pauses.paused;
+        let after = before & !frame.priorities | frame.priorities & frame.xoff;
+        pauses.paused = after;
+        self.stats[port as usize].pauses += u64::from((after & !before).count_ones());
         for priority in 0..PRIORITIES {
             if after & !before & 1 << priority != 0 {
                 pauses.began_ps[priority] = now_ps;
@@ -312,11 +317,12 @@ impl Cee {
         }
     }
 
-    /// Keeps the time that a port is paused.
+    /// Tells a port what it may send, and keeps the time that it is paused.
     fn note_pause(&mut self, port: PortId, now_ps: u64) {
-        let is_paused = self.ports[port as usize].open() != u8::MAX;
         let pauses = &mut self.pauses[port as usize];
-        match (pauses.since_ps, is_paused) {
+        let paused = pauses.paused | pauses.stormed;
+        self.ports[port as usize].shut = if pauses.deaf { 0 } else { paused };
+        match (pauses.since_ps, paused != 0) {
             (None, true) => pauses.since_ps = Some(now_ps),
             (Some(since_ps), false) => {
                 pauses.total_ps += now_ps - since_ps;
@@ -334,7 +340,14 @@ impl Cee {
 
     /// Priorities that a port may not send now.
     pub fn paused(&self, port: PortId) -> u8 {
-        !self.ports[port as usize].open()
+        let pauses = &self.pauses[port as usize];
+        pauses.paused | pauses.stormed
+    }
+
+    /// A port obeys no pauses, or does so again.
+    pub(super) fn set_deaf(&mut self, port: PortId, deaf: bool, now_ps: u64) {
+        self.pauses[port as usize].deaf = deaf;
+        self.note_pause(port, now_ps);
     }
 
     /// The far end of a port pauses these priorities whatever it has room for (a defective adapter), or stops that. Who
@@ -347,7 +360,7 @@ impl Cee {
         now_ps: u64,
     ) {
         self.catch_up(pool, port, now_ps);
-        self.ports[port as usize].stormed = priorities & self.lossless;
+        self.pauses[port as usize].stormed = priorities & self.lossless;
         self.note_pause(port, now_ps);
         self.reopen(port, now_ps);
         self.settle(pool, now_ps);
@@ -378,7 +391,7 @@ impl Cee {
         let pauses = &mut self.pauses[port as usize];
         pauses.steps.clear();
         pauses.renews = false;
-        self.ports[port as usize].paused = 0;
+        pauses.paused = 0;
         self.note_pause(port, now_ps);
     }
 }

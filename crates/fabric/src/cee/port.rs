@@ -30,12 +30,8 @@ pub(super) struct Port {
     class: u16,
     /// Bit p: frames of priority p wait, in an adapter for nothing but their turn.
     pub waiting: u8,
-    /// Bit p: the far end has paused priority p.
-    pub paused: u8,
-    /// The far end babbles: it pauses these whatever it has room for.
-    pub stormed: u8,
-    /// Bits of the pauses that it obeys.
-    pub obeys: u8,
+    /// Bit p: it obeys a pause of priority p.
+    pub shut: u8,
     pub down: bool,
     pub watched: bool,
     /// Bit p: frames of priority p leave in time: see [`Cee::catch_up`].
@@ -195,9 +191,7 @@ impl Port {
             queued_bytes: 0,
             class,
             waiting: 0,
-            paused: 0,
-            stormed: 0,
-            obeys: u8::MAX,
+            shut: 0,
             down: false,
             watched: false,
             punctual: u8::MAX,
@@ -220,7 +214,7 @@ impl Port {
 
     /// Bit p: priority p may be sent.
     pub fn open(&self) -> u8 {
-        !((self.paused | self.stormed) & self.obeys)
+        !self.shut
     }
 
     pub fn is_idle(&self, now_ps: u64) -> bool {
@@ -316,19 +310,13 @@ impl Cee {
         }
     }
 
-    /// Whether frames should have left a port since it was looked at last: see [`Cee::catch_up`].
+    /// Whether frames should have left a switch's port since it was looked at last: see [`Cee::catch_up`].
     #[inline]
     fn is_behind(&self, port: PortId, now_ps: u64) -> bool {
         let state = &self.ports[port as usize];
         // What happens at the same time happens in the order of ports.
         let until_ps = now_ps + u64::from(port < self.turn);
-        if state.waiting == 0 {
-            // An adapter may have something that a rate has let go.
-            return state.is_adapter && state.punctual == 0 && state.armed_ps < until_ps;
-        }
-        let is_due = state.has_eligible() && state.free_ps < until_ps;
-        let is_armed = state.is_adapter && state.armed_ps < until_ps;
-        (is_due || is_armed) && state.is_patient()
+        state.has_eligible() && state.is_patient() && state.free_ps < until_ps
     }
 
     /// As long as a switch has paused nobody, which frame follows on one of its ports depends on nothing but what
@@ -338,7 +326,9 @@ impl Cee {
     /// should have.
     #[inline(always)]
     pub fn catch_up<F: CeeFrame>(&mut self, pool: &mut Pool<F>, port: PortId, now_ps: u64) {
-        if self.is_behind(port, now_ps) {
+        let state = &self.ports[port as usize];
+        let may_send = state.waiting != 0 && state.free_ps <= now_ps;
+        if may_send || state.armed_ps <= now_ps {
             self.send_late(pool, port, now_ps);
         }
     }
