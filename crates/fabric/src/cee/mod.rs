@@ -337,15 +337,25 @@ impl Cee {
         Some((frame, next_ps ^ behind, Label::of(pool, first).priority))
     }
 
-    /// The frame that may be the next to leave a port.
+    /// The frames that may be the next to leave a port, and what chooses among them.
     #[inline]
     fn touch_behind<F>(&self, pool: &Pool<F>, port: PortId) -> u64 {
         let state = &self.ports[port as usize];
         if state.waiting == 0 {
             return 0;
         }
-        let frames = &self.queues[port as usize].0[state.waiting.trailing_zeros() as usize];
-        pool.touch(frames.head)
+        let selection = self.selections[port as usize].touch();
+        if state.is_adapter {
+            let next = |adapter: &Adapter| adapter.touch_next(pool, state.waiting);
+            return selection ^ self.touch_adapter(port, next);
+        }
+        let queues = &self.queues[port as usize].0;
+        let (mut sum, mut waiting) = (selection, state.waiting);
+        while waiting != 0 {
+            sum ^= pool.touch(queues[waiting.trailing_zeros() as usize].head);
+            waiting &= waiting - 1;
+        }
+        sum
     }
 
     /// Reads what [`Cee::forward`] is about to need at the port where a frame leaves; the number says nothing.
