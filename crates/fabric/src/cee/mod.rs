@@ -418,7 +418,8 @@ impl Cee {
 
     /// What leaves a port is told from now on.
     pub fn watch(&mut self, port: PortId) {
-        self.ports[port as usize].watched = true;
+        let state = &mut self.ports[port as usize];
+        state.set(state.down, true);
         match self.specs[port as usize].near {
             Place::Switch(switch) => self.set_patience(switch),
             Place::Host(host) => self.set_adapter_patience(host),

@@ -42,6 +42,8 @@ pub(super) struct Port {
     pub is_adapter: bool,
     /// Averages its queue, or marks above a threshold.
     pub manages: Manages,
+    /// It is up, nobody watches it, and it averages nothing: a frame that meets nobody is just sent.
+    pub plain: bool,
 }
 
 const _: () = assert!(size_of::<Port>() == 64);
@@ -202,7 +204,14 @@ impl Port {
                 1 => Manages::Backlogs,
                 _ => Manages::Averages,
             },
+            plain: spec.aqm.kind <= 1,
         }
+    }
+
+    /// Its link fails or works, or it is watched.
+    pub fn set(&mut self, down: bool, watched: bool) {
+        (self.down, self.watched) = (down, watched);
+        self.plain = !down && !watched && self.manages != Manages::Averages;
     }
 
     /// A frame joins what it sends.
@@ -442,8 +451,20 @@ impl Cee {
     }
 
     /// The first bit of a frame leaves an idle port.
-    #[inline]
+    #[inline(never)]
     pub(super) fn start<F: CeeFrame>(
+        &mut self,
+        pool: &mut Pool<F>,
+        port: PortId,
+        handle: Handle,
+        now_ps: u64,
+    ) {
+        self.start_here(pool, port, handle, now_ps);
+    }
+
+    /// The same for who cannot wait for a call.
+    #[inline(always)]
+    pub(super) fn start_here<F: CeeFrame>(
         &mut self,
         pool: &mut Pool<F>,
         port: PortId,
@@ -515,7 +536,8 @@ impl Cee {
         self.catch_up_neighbours(pool, port, now_ps);
         self.catch_up_neighbours(pool, port ^ 1, now_ps);
         self.catch_up(pool, port, now_ps);
-        self.ports[at].down = !up;
+        let state = &mut self.ports[at];
+        state.set(!up, state.watched);
         self.forget_pauses(port, now_ps);
         if up {
             self.pause_again(pool, port, now_ps);

@@ -49,6 +49,14 @@ impl CongestionPoint {
         self.left.into()
     }
 
+    /// A frame of so many bytes is none that is sampled; else nothing changes.
+    #[inline]
+    pub(super) fn passes(&mut self, frame_bytes: u32) -> bool {
+        let passes = self.left > frame_bytes;
+        self.left -= if passes { frame_bytes } else { 0 };
+        passes
+    }
+
     /// A frame of `frame_bytes` has joined and the queue holds `queue_bytes` with it, which is asked for a sample: what its source is told, if it is
     /// the one that is sampled and there is congestion. `random` is the state of [`draw`].
     pub fn arrival(
@@ -58,12 +66,10 @@ impl CongestionPoint {
         frame_bytes: u32,
         random: &mut u64,
     ) -> Option<Feedback> {
-        let left = match self.left {
-            0 => narrow(about(params.interval_bytes, random)),
-            left => left,
-        };
-        if left > frame_bytes {
-            self.left = left - frame_bytes;
+        if self.left == 0 {
+            self.left = narrow(about(params.interval_bytes, random));
+        }
+        if self.passes(frame_bytes) {
             return None;
         }
         let queue_bytes = queue_bytes();

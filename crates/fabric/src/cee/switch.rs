@@ -103,8 +103,48 @@ impl Cee {
     }
 
     /// A frame that has come by `from` leaves a switch by `to`, now or when its turn comes; or it is dropped.
-    #[inline]
+    #[inline(always)]
     pub fn forward<F: CeeFrame>(
+        &mut self,
+        pool: &mut Pool<F>,
+        ports: [PortId; 2],
+        handle: Handle,
+        now_ps: u64,
+    ) {
+        if !self.passes(pool, ports[1], handle, now_ps) {
+            self.queue(pool, ports, handle, now_ps);
+        }
+    }
+
+    /// Most frames meet nobody at a port, where nothing is to be said of them: then that is all.
+    #[inline(always)]
+    fn passes<F: CeeFrame>(
+        &mut self,
+        pool: &mut Pool<F>,
+        to: PortId,
+        handle: Handle,
+        now_ps: u64,
+    ) -> bool {
+        let (bytes, label) = (pool[handle].bytes(), Label::of(pool, handle));
+        let bit = 1u8 << label.priority;
+        let state = &mut self.ports[to as usize];
+        let is_free = state.waiting | state.shut & bit == 0 && state.is_idle(now_ps);
+        if !is_free || !state.plain {
+            return false;
+        }
+        if self.notified & bit != 0 && !label.control {
+            let point = &mut self.points[to as usize].0[usize::from(label.priority)];
+            if !point.passes(bytes) {
+                return false;
+            }
+        }
+        state.accept(bytes);
+        self.start_here(pool, to, handle, now_ps);
+        true
+    }
+
+    #[inline(never)]
+    fn queue<F: CeeFrame>(
         &mut self,
         pool: &mut Pool<F>,
         [from, to]: [PortId; 2],

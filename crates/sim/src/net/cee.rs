@@ -186,7 +186,7 @@ impl Net {
     }
 
     /// A packet, or its header, is at a switch, and leaves it by `to`.
-    #[inline]
+    #[inline(always)]
     pub(super) fn forward(&mut self, ports: [PortId; 2], packet: Handle) {
         if let Some(converged) = &mut self.converged {
             self.hops += 1;
