@@ -287,6 +287,8 @@ impl Cee {
         for port in 0..count {
             let bytes = cee.compute_headroom_bytes(port as PortId);
             cee.inputs[port].headroom_bytes = bytes as u32;
+            let bytes = cee.lossless_bytes(port as PortId);
+            cee.inputs[port].lossless_bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         }
         cee.memories = switch::memories(&cee, switches);
         for switch in 0..switches as u32 {

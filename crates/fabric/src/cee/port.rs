@@ -65,6 +65,8 @@ pub(super) struct Class {
     /// From a frame's first bit, or its last, to its arrival.
     delay_ps: u64,
     ps_per_byte_q16: u64,
+    /// A frame that makes its queue no longer is neither marked nor dropped early, and leaves no trace.
+    harmless_bytes: u64,
     /// Frames arrive with their header.
     cut: bool,
 }
@@ -148,6 +150,7 @@ pub(super) fn ports(
     let class = |spec: &PortSpec| Class {
         delay_ps: spec.propagation_ps + spec.processing_ps,
         ps_per_byte_q16: ps_per_byte_q16(spec.rate_bps),
+        harmless_bytes: spec.aqm.harmless_bytes(),
         cut: match spec.far {
             Place::Host(_) => false,
             Place::Switch(switch) => {
@@ -245,6 +248,12 @@ impl Cee {
     /// Whether frames arrive at the far end with their header.
     pub(super) fn is_cut(&self, port: PortId) -> bool {
         self.classes[usize::from(self.ports[port as usize].class)].cut
+    }
+
+    /// Up to which length of its queue a port leaves frames alone.
+    #[inline]
+    pub(super) fn harmless_bytes(&self, port: PortId) -> u64 {
+        self.classes[usize::from(self.ports[port as usize].class)].harmless_bytes
     }
 
     /// What so many bytes take on a port's line.

@@ -55,6 +55,8 @@ pub(super) struct Input {
     pub most_bytes: u32,
     /// Room above XOFF.
     pub headroom_bytes: u32,
+    /// Room of a lossless priority in a buffer that inputs do not share.
+    pub lossless_bytes: u32,
     /// Bit p: who sends there has been asked to pause priority p.
     pub sent: u8,
 }
@@ -203,7 +205,8 @@ impl Cee {
                 return Some(cause);
             }
         }
-        if self.ports[to as usize].manages == Manages::Nothing {
+        let queued = &self.queues[to as usize].0[usize::from(tag.priority)];
+        if u64::from(queued.bytes) + u64::from(bytes) <= self.harmless_bytes(to) {
             return None;
         }
         self.judge(pool, to, handle, tag, now_ps)
@@ -225,7 +228,10 @@ impl Cee {
             backlog_bytes: self.queues[at].0[priority].bytes,
             bytes: frame.bytes(),
             ect: frame.is_ect(),
-            random: (draw(&mut self.random[at]) >> 32) as u32,
+            random: match aqm.kind {
+                1 => 0, // nothing is drawn
+                _ => (draw(&mut self.random[at]) >> 32) as u32,
+            },
         };
         match aqm.arrival(&mut self.reds[at * PRIORITIES + priority], arriving) {
             Arrival::Pass => None,
@@ -250,9 +256,10 @@ impl Cee {
         let after = held + u64::from(bytes);
         let lossless = self.lossless & 1 << priority != 0;
         let over = match self.config.buffer {
-            Buffer::Input { bytes: limit } => {
-                after > self.input_limit_bytes(tag.ingress, lossless, limit)
+            Buffer::Input { .. } if lossless => {
+                after > u64::from(self.inputs[from].lossless_bytes)
             }
+            Buffer::Input { bytes: limit } => after > limit,
             Buffer::Shared { .. } if lossless => {
                 !self.fits_below_xoff(tag, bytes)
                     && u64::from(self.headroom_used[from][priority] + bytes)
@@ -280,13 +287,14 @@ impl Cee {
         held + bytes <= xoff && bytes <= self.free_bytes(from ^ 1)
     }
 
-    /// How much of a priority an input may hold.
-    fn input_limit_bytes(&self, port: PortId, lossless: bool, limit: u64) -> u64 {
-        match &self.config.pfc {
-            Some(pfc) if lossless && matches!(pfc.pause, Pause::Wire { .. }) => {
+    /// How much of a lossless priority an input may hold, where inputs do not share.
+    pub(super) fn lossless_bytes(&self, port: PortId) -> u64 {
+        match (self.config.buffer, &self.config.pfc) {
+            (Buffer::Input { .. }, Some(pfc)) if matches!(pfc.pause, Pause::Wire { .. }) => {
                 pfc.xoff_bytes + self.headroom_bytes(port)
             }
-            _ => limit,
+            (Buffer::Input { bytes }, _) => bytes,
+            (Buffer::Shared { .. }, _) => 0,
         }
     }
 
@@ -378,11 +386,21 @@ impl Cee {
         }
     }
 
+    /// The switch that an input shares memory with others of.
+    #[inline]
+    fn shares(&self, ingress: PortId) -> Option<u32> {
+        let Buffer::Shared { .. } = self.config.buffer else {
+            return None;
+        };
+        match self.specs[ingress as usize].far {
+            Place::Switch(switch) => Some(switch),
+            Place::Host(_) => None,
+        }
+    }
+
     /// A frame is about to join the buffer of its input: in a shared memory, the part that all share or headroom.
     fn use_memory(&mut self, tag: Label, bytes: u32) {
-        let (Buffer::Shared { .. }, Place::Switch(switch)) =
-            (self.config.buffer, self.specs[tag.ingress as usize].far)
-        else {
+        let Some(switch) = self.shares(tag.ingress) else {
             return;
         };
         let lossless = self.lossless & 1 << tag.priority != 0;
@@ -395,9 +413,7 @@ impl Cee {
 
     /// It has left; headroom is the first to be free again.
     fn free_memory(&mut self, tag: Label, bytes: u32) {
-        let (Buffer::Shared { .. }, Place::Switch(switch)) =
-            (self.config.buffer, self.specs[tag.ingress as usize].far)
-        else {
+        let Some(switch) = self.shares(tag.ingress) else {
             return;
         };
         let headroom = &mut self.headroom_used[tag.ingress as usize][usize::from(tag.priority)];
@@ -429,9 +445,7 @@ impl Cee {
         if is_paused {
             self.resume_if_empty(pool, ingress, priority, now_ps);
         }
-        if let (Buffer::Shared { .. }, Place::Switch(switch)) =
-            (self.config.buffer, self.specs[ingress as usize].far)
-        {
+        if let Some(switch) = self.shares(ingress) {
             self.share_again(pool, switch, now_ps);
         }
     }
