@@ -344,6 +344,7 @@ impl Net {
         true
     }
 
+    #[inline(always)]
     fn handle(&mut self, time_ps: u64, source: Source) {
         self.now_ps = self.now_ps.max(time_ps);
         self.events += 1;

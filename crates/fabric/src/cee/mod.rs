@@ -365,7 +365,8 @@ impl Cee {
     pub fn touch_forward<F: CeeFrame>(&self, pool: &Pool<F>, port: PortId, priority: u8) -> u64 {
         let state = &self.ports[port as usize];
         if state.is_adapter {
-            return self.touch_adapter(port, |adapter| adapter.touch());
+            let adapter = self.touch_adapter(port, |adapter| adapter.touch());
+            return adapter ^ self.touch_behind(pool, port);
         }
         let point = self.points[port as usize].0[0].touch();
         let on_wire = pool.touch(state.last);

@@ -36,10 +36,12 @@ impl Net {
                 Far::Switch(switch) => self.layout.routes.next(switch as usize, host, path),
                 Far::Adapter => None,
                 Far::Host(host) => {
-                    let end = self.ends.get(packet.to as usize);
-                    let tcp = end.and_then(|end| end.tcp.as_deref());
-                    sum ^= tcp.map_or(0, Endpoint::touch);
-                    Some(self.hosts[usize::from(host)].adapter)
+                    let machine = &self.hosts[usize::from(host)];
+                    if let Some(end) = self.ends.get(packet.to as usize) {
+                        sum ^= end.tcp.as_deref().map_or(0, Endpoint::touch);
+                        sum ^= machine.touch(end.sides.1);
+                    }
+                    Some(machine.adapter)
                 }
             };
             let touch = |out: PortId| match fabric {
