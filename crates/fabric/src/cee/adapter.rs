@@ -239,8 +239,9 @@ impl Voq {
             self.limiter = None;
             return 0;
         }
-        let bits = u128::from(self.last_bytes) * 8 * u128::from(PS_PER_S);
-        let gap_ps = (bits / u128::from(limiter.rate_bps().max(1))) as u64;
+        // Of frames up to 2 MB.
+        let bit_ps = u64::from(self.last_bytes).saturating_mul(8 * PS_PER_S);
+        let gap_ps = bit_ps / limiter.rate_bps().max(1);
         match self.last_ps.saturating_add(gap_ps) {
             at_ps if at_ps <= now_ps => 0,
             at_ps => at_ps.min(limiter.next_timer_ps()),
@@ -489,7 +490,7 @@ impl Cee {
                 let queue = adapter.ready[priority].first;
                 adapter.queues[queue as usize].frames.head_bytes
             };
-            let chosen = self.selections[port as usize].choose(eligible, head_bytes);
+            let chosen = self.selections[port as usize].choose(eligible, &head_bytes);
             if chosen.is_none_or(|priority| self.depart(pool, port, host, priority, now_ps)) {
                 return;
             }
@@ -540,14 +541,20 @@ impl Cee {
     }
 
     /// Those who count what leaves a host, or wait for room in its adapter, hear of it.
+    #[inline]
     fn tell_of_departure(&mut self, host: u16, priority: usize, handle: Handle) {
-        let adapter = &mut self.adapters[usize::from(host)];
-        if adapter.counted {
+        let adapter = &self.adapters[usize::from(host)];
+        if adapter.counted || adapter.wanted != 0 {
+            self.tell_all(host, priority, handle);
+        }
+    }
+
+    #[inline(never)]
+    fn tell_all(&mut self, host: u16, priority: usize, handle: Handle) {
+        if self.adapters[usize::from(host)].counted {
             self.effects.push(Effect::Left(host, handle));
         }
-        if adapter.wanted != 0 {
-            self.tell_of_room(host, priority);
-        }
+        self.tell_of_room(host, priority);
     }
 
     /// A priority of an adapter has more room: who waits for that hears of it.

@@ -199,8 +199,8 @@ impl Ets {
     /// The priority whose frame is sent next, and accounts for it. Bit p of `eligible`: priority p has a frame and is
     /// not paused; `head_bytes` says how long that frame is, and is asked for some that are eligible. `None`, and nothing
     /// changes, if no priority is eligible.
-    #[inline]
-    pub fn choose(&mut self, eligible: u8, head_bytes: impl Fn(usize) -> u32) -> Option<usize> {
+    #[inline(never)]
+    pub fn choose(&mut self, eligible: u8, head_bytes: &dyn Fn(usize) -> u32) -> Option<usize> {
         if eligible == 0 {
             return None;
         }
@@ -213,10 +213,10 @@ impl Ets {
         let strict = classes & plan.strict;
         let (class, next) = if strict != 0 {
             let class = strict.ilog2() as usize;
-            (class, self.member(class, eligible, &head_bytes))
+            (class, self.member(class, eligible, head_bytes))
         } else {
             let head = |class| {
-                let next = self.member(class, eligible, &head_bytes);
+                let next = self.member(class, eligible, head_bytes);
                 (next.head, next)
             };
             let quantum = |class: usize| plan.quantum_bytes[class];
@@ -234,7 +234,7 @@ impl Ets {
 
     /// Of the eligible priorities of a class (not none), the next one, and its frame's length.
     #[inline]
-    fn member(&self, class: usize, eligible: u8, head_bytes: &impl Fn(usize) -> u32) -> Next<u32> {
+    fn member(&self, class: usize, eligible: u8, head_bytes: &dyn Fn(usize) -> u32) -> Next<u32> {
         let candidates = self.plan.members[class] & eligible;
         if self.plan.several & bit(class) == 0 {
             let at = candidates.trailing_zeros() as usize % PRIORITIES;

@@ -443,7 +443,7 @@ impl Cee {
         let eligible = state.waiting & state.open();
         let queues = &mut self.queues[port as usize].0;
         let head_bytes = |priority: usize| queues[priority].head_bytes;
-        let Some(priority) = self.selections[port as usize].choose(eligible, head_bytes) else {
+        let Some(priority) = self.selections[port as usize].choose(eligible, &head_bytes) else {
             return;
         };
         let frames = &mut queues[priority];

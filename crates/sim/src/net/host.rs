@@ -184,9 +184,12 @@ impl Net {
     /// From the vNIC stage on, on a host where somebody may have to wait.
     pub(super) fn send_in_turn(&mut self, host: u16, end: EndId, packet: Handle) {
         let (from, to) = self.ends[end as usize].sides;
-        let bytes = self.ports.pool[packet].bytes();
         let waiting = Waiting { packet, end };
         let switch = &mut self.hosts[usize::from(host)].switch;
+        if switch.lets_through(to) {
+            return self.leave(host, to, waiting);
+        }
+        let bytes = self.ports.pool[packet].bytes();
         let handover = switch.offer(from, end, to, waiting, bytes);
         self.handed_over(host, to, waiting, handover);
     }
@@ -287,12 +290,17 @@ impl Net {
     }
 
     /// The adapter is asked again when it will have sent something, if that makes a difference to somebody.
+    #[inline]
     fn arm_adapter(&mut self, host: u16) {
-        let machine = &mut self.hosts[usize::from(host)];
         // Adapters of converged Ethernet tell by themselves.
-        if machine.armed || self.converged.is_some() {
-            return;
+        if self.converged.is_none() && !self.hosts[usize::from(host)].armed {
+            self.arm_plain_adapter(host);
         }
+    }
+
+    #[inline(never)]
+    fn arm_plain_adapter(&mut self, host: u16) {
+        let machine = &mut self.hosts[usize::from(host)];
         let below = &machine.below;
         let first = below.leaving.front().map(|&(leaves_ps, ..)| leaves_ps);
         let leaves_ps = match (below.throttled, below.released.is_empty()) {

@@ -16,7 +16,7 @@ fn config(classes: &[(u8, Option<u32>)]) -> EtsConfig {
 fn send(ets: &mut Ets, eligible: u8, frames: usize, sizes: [u32; 8]) -> [u64; 8] {
     let mut sent = [0; 8];
     for _ in 0..frames {
-        let chosen = ets.choose(eligible, |priority| sizes[priority]).unwrap();
+        let chosen = ets.choose(eligible, &|priority| sizes[priority]).unwrap();
         sent[chosen] += u64::from(sizes[chosen]);
     }
     sent
@@ -72,12 +72,12 @@ fn strict_classes_come_first_and_the_last_of_them_before_all() {
     let mut ets = Ets::new(&config(&classes), 1_500);
     for (eligible, chosen) in [(0b0111, 2), (0b1011, 3), (0b0011, 0), (0b0010, 1)] {
         assert_eq!(
-            ets.choose(eligible, |_| 1_500),
+            ets.choose(eligible, &|_| 1_500),
             Some(chosen),
             "{eligible:b}"
         );
     }
-    assert_eq!(ets.choose(0, |_| unreachable!()), None);
+    assert_eq!(ets.choose(0, &|_| unreachable!()), None);
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn who_was_away_saves_no_credit() {
 fn a_pause_ends_a_turn() {
     let classes = [(0b01, Some(75)), (0xfe, Some(25))];
     let mut ets = Ets::new(&config(&classes), 1_500);
-    let mut chosen = |eligible| ets.choose(eligible, |_| 1_500).unwrap();
+    let mut chosen = |eligible| ets.choose(eligible, &|_| 1_500).unwrap();
     // Three frames are a turn: the first class has sent one.
     assert_eq!([chosen(0b11), chosen(0b10)], [1, 1]);
     assert_eq!([chosen(0b11), chosen(0b10)], [0, 1]);
@@ -119,7 +119,7 @@ fn a_pause_ends_a_turn() {
 #[test]
 fn a_priority_that_was_away_has_one_quantum() {
     let mut ets = Ets::new(&config(&[(0xff, Some(100))]), 1_500);
-    let mut chosen = |eligible| ets.choose(eligible, |_| 500).unwrap();
+    let mut chosen = |eligible| ets.choose(eligible, &|_| 500).unwrap();
     // Three frames are a turn: the second priority has sent two.
     assert_eq!([0b11, 0b10, 0b01].map(&mut chosen), [1, 1, 0]);
     assert_eq!([0b11; 6].map(&mut chosen), [0, 0, 1, 1, 1, 0]);
@@ -130,9 +130,9 @@ fn strict_frames_are_no_part_of_a_turn() {
     let classes = [(0b01, Some(75)), (0b10, Some(25)), (0xfc, None)];
     let mut ets = Ets::new(&config(&classes), 1_500);
     let rounds = [0b011, 0b111, 0b011, 0b111, 0b011, 0b111, 0b011];
-    let chosen = rounds.map(|eligible| ets.choose(eligible, |_| 1_500).unwrap());
+    let chosen = rounds.map(|eligible| ets.choose(eligible, &|_| 1_500).unwrap());
     assert_eq!(chosen, [1, 2, 0, 2, 0, 2, 0]);
-    assert_eq!(ets.choose(0b011, |_| 1_500), Some(1));
+    assert_eq!(ets.choose(0b011, &|_| 1_500), Some(1));
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn a_class_that_comes_and_goes_gets_no_more_than_its_share() {
     for frame in 0..10_000u32 {
         waits |= frame % 3 == 0;
         let eligible = 0b01 | u8::from(waits) << 1;
-        let chosen = ets.choose(eligible, |_| 1_500).unwrap();
+        let chosen = ets.choose(eligible, &|_| 1_500).unwrap();
         waits &= chosen == 0;
         sent[chosen] += 1;
     }
@@ -191,7 +191,7 @@ proptest! {
         let longest = f64::from(*sizes.iter().max().unwrap());
         let mut ets = Ets::new(&config(&given), longest as u32);
         for eligible in away {
-            ets.choose(eligible, |priority| sizes[priority % sizes.len()]);
+            ets.choose(eligible, &|priority| sizes[priority % sizes.len()]);
         }
         let least = f64::from(classes.iter().map(|&(_, share)| share).min().unwrap());
         let (mut sent, mut before, mut frame) = ([0u64; 8], [0u64; 8], [0usize; 8]);
@@ -200,7 +200,7 @@ proptest! {
             if round == since {
                 before = sent;
             }
-            let chosen = ets.choose(0xff, |priority| size(priority, frame[priority])).unwrap();
+            let chosen = ets.choose(0xff, &|priority| size(priority, frame[priority])).unwrap();
             sent[chosen] += u64::from(size(chosen, frame[chosen]));
             frame[chosen] += 1;
             if round % 100 != 0 {
@@ -227,7 +227,7 @@ proptest! {
         let (mut sent, mut frame) = ([0u64; 8], [0usize; 8]);
         let size = |priority: usize, at: usize| sizes[(3 * priority + at) % sizes.len()];
         for _ in 0..5_000 {
-            let chosen = ets.choose(eligible, |priority| size(priority, frame[priority])).unwrap();
+            let chosen = ets.choose(eligible, &|priority| size(priority, frame[priority])).unwrap();
             sent[chosen] += u64::from(size(chosen, frame[chosen]));
             frame[chosen] += 1;
             let members = (0..8).filter(|at| eligible & (1 << at) != 0);
@@ -244,7 +244,7 @@ proptest! {
     ) {
         let mut ets = Ets::new(&config(&classes), frame_bytes);
         for (eligible, bytes) in rounds {
-            match ets.choose(eligible, |_| bytes) {
+            match ets.choose(eligible, &|_| bytes) {
                 None => prop_assert_eq!(eligible, 0),
                 Some(chosen) => prop_assert!(eligible & (1 << chosen) != 0),
             }
