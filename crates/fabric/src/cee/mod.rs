@@ -374,7 +374,7 @@ impl Cee {
             return point ^ on_wire;
         }
         let frames = &self.queues[port as usize].0[usize::from(priority) % PRIORITIES];
-        point ^ on_wire ^ pool.touch(frames.tail) ^ self.touch_behind(pool, port)
+        point ^ on_wire ^ pool.touch(frames.tail)
     }
 
     fn touch_adapter(&self, port: PortId, read: impl Fn(&Adapter) -> u64) -> u64 {
