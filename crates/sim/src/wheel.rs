@@ -18,7 +18,7 @@ const DIGITS: usize = 1 << DIGIT_BITS;
 const LEVELS: usize = 5;
 const NIL: u32 = u32::MAX;
 /// See [`Wheel::is_fresh`].
-const MANY: usize = 4;
+const MANY: usize = 32;
 
 #[derive(Clone, Copy)]
 struct Entry {
