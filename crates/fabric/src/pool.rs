@@ -1,6 +1,8 @@
 //! Where frames under way live: one place each from the sender's adapter to the receiver, so that a hop moves
 //! a number and not a packet. The place that was freed last is taken first: it is still in the cache.
 
+use prefetch_index::prefetch_index;
+
 use crate::port::Frame;
 
 /// A frame's place.
@@ -92,6 +94,13 @@ impl<F> Pool<F> {
     pub(crate) fn look(&self, handle: Handle) -> (&F, Handle, u64) {
         let node = &self.nodes[handle as usize];
         (&node.frame, node.next, node.next_ps)
+    }
+
+    /// A place is about to be needed: what of it is not in the cache is on its way there when this returns.
+    #[inline]
+    pub(crate) fn fetch(&self, handle: Handle) {
+        // No place is far beyond them all, where nothing is fetched.
+        prefetch_index(&self.nodes, handle as usize);
     }
 
     /// Reads a place; the number says nothing.

@@ -117,6 +117,8 @@ impl Fifo {
         if next == NIL {
             self.tail = NIL;
         }
+        // It has waited for long.
+        pool.fetch(next);
         Some(handle)
     }
 }
