@@ -301,11 +301,15 @@ impl<P, S: Copy + Eq + Hash> Switch<P, S> {
     }
 
     /// Who is behind an exit takes the next packet at once, or does not. In the beginning all do.
+    #[inline]
     pub fn set_ready(&mut self, to: Side, ready: bool) {
-        self.exit(to).ready = ready;
+        if self.is_ready(to) != ready {
+            self.exit(to).ready = ready;
+        }
     }
 
     /// Whether who is behind an exit takes a packet at once.
+    #[inline]
     pub fn is_ready(&self, to: Side) -> bool {
         self.exits.get(to.index()).is_none_or(|exit| exit.ready)
     }

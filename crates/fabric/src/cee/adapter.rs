@@ -165,13 +165,7 @@ impl Adapter {
     }
 
     /// A queue that has frames joins those that may send, or those that wait.
-    fn list(
-        &mut self,
-        waiting: &mut u8,
-        queue: u32,
-        now_ps: u64,
-        params: Option<&QcnParams>,
-    ) {
+    fn list(&mut self, waiting: &mut u8, queue: u32, now_ps: u64, params: Option<&QcnParams>) {
         let voq = &mut self.queues[queue as usize];
         voq.listed = true;
         let at_ps = match (params, self.babbles) {
@@ -258,25 +252,37 @@ impl Cee {
 
     /// Whether a host's adapter has room for so many bytes of a priority. If not, [`Effect::Room`] tells when to ask
     /// again.
+    #[inline]
     pub fn has_room<F: CeeFrame>(
+        &mut self,
+        pool: &mut Pool<F>,
+        at: (u16, u8),
+        bytes: u32,
+        now_ps: u64,
+    ) -> bool {
+        self.fits(at, bytes) || self.has_late_room(pool, at, bytes, now_ps)
+    }
+
+    #[inline]
+    fn fits(&self, (host, priority): (u16, u8), bytes: u32) -> bool {
+        let adapter = &self.adapters[usize::from(host)];
+        let reserved_bytes = adapter.reserved_bytes[usize::from(priority)];
+        reserved_bytes + u64::from(bytes) <= self.config.adapter_bytes
+    }
+
+    /// Whether there is room when what should have left has.
+    #[inline(never)]
+    fn has_late_room<F: CeeFrame>(
         &mut self,
         pool: &mut Pool<F>,
         (host, priority): (u16, u8),
         bytes: u32,
         now_ps: u64,
     ) -> bool {
-        let limit = self.config.adapter_bytes;
-        let fits = |adapter: &Adapter| {
-            adapter.reserved_bytes[usize::from(priority)] + u64::from(bytes) <= limit
-        };
-        if fits(&self.adapters[usize::from(host)]) {
-            return true;
-        }
         let port = self.adapters[usize::from(host)].port;
         self.catch_up(pool, port, now_ps);
-        let adapter = &mut self.adapters[usize::from(host)];
-        let fits = fits(adapter);
-        adapter.wanted |= u8::from(!fits) << priority;
+        let fits = self.fits((host, priority), bytes);
+        self.adapters[usize::from(host)].wanted |= u8::from(!fits) << priority;
         self.set_adapter_patience(host);
         fits
     }

@@ -149,7 +149,11 @@ impl Plan {
             let quantum = (u64::from(share.unwrap_or(0)) * per_percent) >> 16;
             plan.quantum_bytes[at] = u32::try_from(quantum).unwrap_or(u32::MAX);
             plan.members[at] = members;
-            plan.several |= if members.is_power_of_two() { 0 } else { bit(at) };
+            plan.several |= if members.is_power_of_two() {
+                0
+            } else {
+                bit(at)
+            };
             for (priorities, classes) in plan.classes.iter_mut().enumerate() {
                 let is_in = priorities as u8 & members != 0;
                 *classes |= if is_in { bit(at) } else { 0 };
@@ -209,6 +213,10 @@ impl Ets {
         self.shared.kept &= classes;
         if plan.several != 0 {
             self.own.kept &= eligible;
+        } else if eligible & (eligible - 1) == 0 {
+            let priority = eligible.trailing_zeros() as usize;
+            self.go_on(classes, head_bytes(priority));
+            return Some(priority);
         }
         let strict = classes & plan.strict;
         let (class, next) = if strict != 0 {
@@ -230,6 +238,23 @@ impl Ets {
             self.turns[class] = next.at as u8;
         }
         Some(next.at)
+    }
+
+    /// There is one class, with one priority, that could be chosen: it is, and accounts for its frame.
+    #[inline]
+    fn go_on(&mut self, class: u8, bytes: u32) {
+        if class & self.plan.strict != 0 {
+            return;
+        }
+        let at = class.trailing_zeros() as usize % PRIORITIES;
+        let credit = self.shared.of(at);
+        let is_turn = usize::from(self.turn) == at;
+        let left = match credit.checked_sub(bytes) {
+            Some(left) if is_turn => left,
+            _ => (self.plan.quantum_bytes[at].saturating_add(credit)).saturating_sub(bytes),
+        };
+        self.shared.set(at, left);
+        self.turn = at as u8;
     }
 
     /// Of the eligible priorities of a class (not none), the next one, and its frame's length.

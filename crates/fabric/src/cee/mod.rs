@@ -389,9 +389,7 @@ impl Cee {
     pub fn touch_transmit<F: CeeFrame>(&self, pool: &Pool<F>, port: PortId) -> u64 {
         let state = &self.ports[port as usize];
         match state.is_adapter {
-            true => self.touch_adapter(port, |adapter| {
-                adapter.touch_next(pool, state.waiting)
-            }),
+            true => self.touch_adapter(port, |adapter| adapter.touch_next(pool, state.waiting)),
             false => state.free_ps,
         }
     }

@@ -439,7 +439,7 @@ impl Cee {
     }
 
     /// The frame whose turn it is begins to leave a switch.
-    #[inline]
+    #[inline(always)]
     fn send_next<F: CeeFrame>(&mut self, pool: &mut Pool<F>, port: PortId, now_ps: u64) {
         let state = &self.ports[port as usize];
         let eligible = state.waiting & state.open();

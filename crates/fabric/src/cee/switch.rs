@@ -256,9 +256,7 @@ impl Cee {
         let after = held + u64::from(bytes);
         let lossless = self.lossless & 1 << priority != 0;
         let over = match self.config.buffer {
-            Buffer::Input { .. } if lossless => {
-                after > u64::from(self.inputs[from].lossless_bytes)
-            }
+            Buffer::Input { .. } if lossless => after > u64::from(self.inputs[from].lossless_bytes),
             Buffer::Input { bytes: limit } => after > limit,
             Buffer::Shared { .. } if lossless => {
                 !self.fits_below_xoff(tag, bytes)
