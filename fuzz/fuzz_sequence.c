@@ -208,7 +208,7 @@ static void note_late(struct side *s, const struct wire *w)
 static void arrive(struct network *n, int at, struct wire *w, int mark)
 {
 	struct side *s = &n->side[at];
-	sg_u32 una = s->host.flow.snd_una;
+	sg_u32 una = s->host.flow.snd_una, known = s->tenant.una;
 	struct passage p;
 	struct view v;
 
@@ -222,6 +222,7 @@ static void arrive(struct network *n, int at, struct wire *w, int mark)
 		s->marked_bytes += v.end - v.payload;
 	if (!s->enforces) {
 		tenant_takes(&s->tenant, &n->side[!at].tenant, w);
+		tenant_times(&s->tenant, known, n->now_ns);
 		return;
 	}
 	pass(&s->host, w, SG_TO_TENANT, n->now_ns, SG_OPTION_LEN, &p);
@@ -234,6 +235,7 @@ static void arrive(struct network *n, int at, struct wire *w, int mark)
 	check_hidden(s, &p.after);
 	note_late(s, &p.after);
 	tenant_takes(&s->tenant, &n->side[!at].tenant, &p.after);
+	tenant_times(&s->tenant, known, n->now_ns);
 	check_governed(n, at, una, &p);
 }
 
@@ -324,10 +326,17 @@ static void do_acknowledge(struct network *n, int from, struct input *in, sg_u16
 	transmit(n, from, &s);
 }
 
-/* A round trip passes, as far as the host knows of one. */
-static void wait_round_trip(struct network *n, const struct side *s)
+/*
+ * What a tenant takes for a round trip at least: what its ACKs have taken, or the least
+ * timeout. If the host thinks that it was more, the host is wrong.
+ */
+static sg_u64 round_trip_ns(const struct side *s)
 {
-	n->now_ns += ((sg_u64)sg_repeat_rtt(&s->host.flow, &s->host.policy.slots[0].params) + 1) << 10;
+	const struct sg_params *params = &s->host.policy.slots[0].params;
+	sg_u64 hosts = ((sg_u64)sg_repeat_rtt(&s->host.flow, params) + 1) << 10;
+	sg_u64 own = sg_max64(s->tenant.rtt_ns, (sg_u64)params->rto_min_us << 10) + 1024;
+
+	return sg_min64(hosts, own);
 }
 
 /* Repeats outstanding data, or a byte before it to keep alive. Who cheats does not wait. */
@@ -336,14 +345,11 @@ static void do_retransmit(struct network *n, int from, sg_u32 bytes, sg_u16 wind
 	struct side *side = &n->side[from];
 	struct tenant *t = &side->tenant;
 	struct shape s;
-	int waits;
 
 	if (t->state != OPEN || t->una == t->iss)
 		return;
 	shape_of(n, from, &s, SG_ACK, window);
-	s.seq = tenant_repeats_from(t, &waits);
-	if (waits && !side->cheated)
-		wait_round_trip(n, side);
+	s.seq = tenant_repeats_from(t, side->cheated ? 0 : round_trip_ns(side), &n->now_ns);
 	if (t->nxt == t->una) {
 		s.seq = t->una - 1;
 		s.payload = t->una - 1 != t->iss; /* the SYN is no byte */
@@ -441,6 +447,8 @@ static void do_reuse(struct network *n, struct input *in)
 		t->nxt = t->iss;
 		t->repeated = t->iss;
 		t->recover = t->iss;
+		t->repeat_ns = 0;
+		t->rtt_ns = 0;
 		n->side[i].cheated = 0;
 	}
 }
@@ -463,6 +471,8 @@ static void operate(struct network *n, struct input *in)
 	sg_u16 window = bits & 2 ? 0xffff : take16(in);
 
 	n->now_ns += (sg_u64)take8(in) << (bits >> 3);
+	tenant_looks(&n->side[0].tenant, n->now_ns);
+	tenant_looks(&n->side[1].tenant, n->now_ns);
 	switch (operation) {
 	case CONNECT:
 		return do_connect(n, from, window);
@@ -518,6 +528,8 @@ static void take_side(struct input *in, struct side *s, sg_u8 id)
 	s->enforces = 1;
 	t->id = id;
 	t->iss = bits & 1 ? 0U - take16(in) : take32(in);
+	t->repeated = t->iss;
+	t->recover = t->iss;
 	t->mss = bits & 2 ? take16(in) : 8960;
 	t->wscale = bits & 4 ? (sg_u8)take_range(in, 0, 14) : 10;
 	t->mptcp = (bits & 0x70) == 0x70;

@@ -23,6 +23,9 @@ struct tenant {
 	sg_u32 rcv_nxt;
 	sg_u32 repeated;   /* of what it repeats in this round trip, what it has repeated */
 	sg_u32 recover;    /* where that ends */
+	sg_u64 repeat_ns;  /* when that began */
+	sg_u64 idle_ns;    /* when nothing of its own was on its way, as far as is known */
+	sg_u64 rtt_ns;     /* no ACK has taken longer on this connection */
 	sg_u16 mss;        /* its own offer */
 	sg_u8 wscale;      /* its own offer, 0 = none */
 	sg_u8 peer_wscale; /* shift of the windows it is shown */
@@ -182,18 +185,34 @@ static inline sg_u32 tenant_room(const struct tenant *t)
 	return t->state == OPEN && sg_seq_gt(t->edge, t->nxt) ? t->edge - t->nxt : 0;
 }
 
+/* Before anything is sent or comes at this time. */
+static inline void tenant_looks(struct tenant *t, sg_u64 now_ns)
+{
+	if (t->una == t->nxt)
+		t->idle_ns = now_ns;
+}
+
+/* An ACK may have come, for what was sent after it had last been idle. */
+static inline void tenant_times(struct tenant *t, sg_u32 una_before, sg_u64 now_ns)
+{
+	if (t->una != una_before && now_ns - t->idle_ns > t->rtt_ns)
+		t->rtt_ns = now_ns - t->idle_ns;
+}
+
 /*
- * From where it repeats outstanding data: each byte once in a round trip, which is what
- * a duplicate ACK, a SACK or a timer takes at least. Where nothing is left of this one's,
- * *waits: for the next.
+ * From where it repeats outstanding data: each byte once in a round trip of `rtt_ns`, which
+ * is what a duplicate ACK, a SACK or a timer takes at least. Where nothing is left of this
+ * one's, it waits for the next.
  */
-static inline sg_u32 tenant_repeats_from(struct tenant *t, int *waits)
+static inline sg_u32 tenant_repeats_from(struct tenant *t, sg_u64 rtt_ns, sg_u64 *now_ns)
 {
 	sg_u32 from = sg_seq_max(t->una, t->repeated);
 
-	*waits = !sg_seq_lt(from, t->recover);
-	if (!*waits)
+	if (sg_seq_lt(from, t->recover))
 		return from;
+	if (t->repeat_ns && *now_ns < t->repeat_ns + rtt_ns)
+		*now_ns = t->repeat_ns + rtt_ns;
+	t->repeat_ns = *now_ns;
 	t->recover = t->nxt;
 	return t->una;
 }

@@ -99,8 +99,9 @@ impl<F> Pool<F> {
     /// A place is about to be needed: what of it is not in the cache is on its way there when this returns.
     #[inline]
     pub(crate) fn fetch(&self, handle: Handle) {
-        // No place is far beyond them all, where nothing is fetched.
-        prefetch_index(&self.nodes, handle as usize);
+        if handle != NIL {
+            prefetch_index(&self.nodes, handle as usize);
+        }
     }
 
     /// Reads a place; the number says nothing.

@@ -384,6 +384,7 @@ impl<F: Frame> Ports<F> {
             hot.leaving = next;
         }
         (hot.first, hot.first_ps) = (next, next_ps);
+        // It may have waited for long.
         self.pool.fetch(next);
         Some((frame, (next != NIL).then_some(next_ps)))
     }

@@ -338,6 +338,7 @@ impl Net {
             self.touch();
         }
         self.handle(time_ps, source);
+        debug_assert!(self.is_carried_out(), "the fabric has asked for something");
         if cfg!(debug_assertions) && self.events % AUDIT_EVENTS == 0 {
             assert_eq!(self.account(), Ok(()), "at {} ps", self.now_ps);
         }

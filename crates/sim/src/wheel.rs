@@ -17,7 +17,8 @@ const DIGIT_BITS: u32 = 11;
 const DIGITS: usize = 1 << DIGIT_BITS;
 const LEVELS: usize = 5;
 const NIL: u32 = u32::MAX;
-/// See [`Wheel::is_fresh`].
+/// See [`Wheel::is_fresh`]. Of networks in which fewer events come together, most of what they need is in the nearer
+/// caches, and reading it twice costs more than waiting for the rest (docs/performance.md).
 const MANY: usize = 32;
 
 #[derive(Clone, Copy)]

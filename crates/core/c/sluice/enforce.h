@@ -687,9 +687,6 @@ SG_INLINE void sg_ack_beyond(struct sg_flow *flow, const struct sg_segment *seg,
 	flow->edge = sg_seq_max(flow->edge, seg->ack + (wire << shift));
 }
 
-/* The largest window that TCP can show (RFC 7323 2.3). */
-#define SG_ANY_WINDOW (1U << 30)
-
 /*
  * Stacks ignore the window of an ACK older than the last (RFC 9293 3.10.7.4), but
  * what two CPUs carry may reach the tenant in the other order. So it shows no
@@ -709,7 +706,7 @@ SG_INLINE void sg_ack_late(struct sg_flow *flow, const struct sg_segment *seg,
 		return;
 	out->edits |= SG_EDIT_WINDOW;
 	out->window = (sg_u16)wire;
-	if (flow->snd_una - seg->ack <= SG_ANY_WINDOW)
+	if (flow->snd_una - seg->ack <= SG_TCP_WINDOW_MAX)
 		flow->edge = sg_seq_max(flow->edge, seg->ack + (wire << shift));
 }
 

@@ -42,6 +42,9 @@ enum sg_rule_flags {
 /* The largest enforced window: a 24-bit byte counter cannot wrap within one (8 MiB). */
 #define SG_WINDOW_MAX (8U << 20)
 
+/* At least the largest window that a TCP header can show: 65535 << 14 (RFC 7323 2.3). */
+#define SG_TCP_WINDOW_MAX (1U << 30)
+
 struct sg_params {
 	sg_u8 algorithm;    /* enum sg_algorithm, both ends enforcing */
 	sg_u8 one_sided;    /* enum sg_algorithm when the peer does not enforce */

@@ -104,7 +104,7 @@ pub struct Ets {
     own: Credits,
 }
 
-/// Every frame that has waited touches the first half.
+/// Every frame that has waited touches the first half; the rest, where several priorities share a class.
 const _: () = assert!(size_of::<Ets>() == 128 && std::mem::offset_of!(Ets, own) <= 64);
 
 impl Plan {
@@ -215,7 +215,7 @@ impl Ets {
             self.own.kept &= eligible;
         } else if eligible & (eligible - 1) == 0 {
             let priority = eligible.trailing_zeros() as usize;
-            self.go_on(classes, head_bytes(priority));
+            self.choose_only(classes, head_bytes(priority));
             return Some(priority);
         }
         let strict = classes & plan.strict;
@@ -242,7 +242,7 @@ impl Ets {
 
     /// There is one class, with one priority, that could be chosen: it is, and accounts for its frame.
     #[inline]
-    fn go_on(&mut self, class: u8, bytes: u32) {
+    fn choose_only(&mut self, class: u8, bytes: u32) {
         if class & self.plan.strict != 0 {
             return;
         }

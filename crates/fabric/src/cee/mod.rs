@@ -121,7 +121,7 @@ pub enum Effect {
 /// What every hop of a frame needs beside the frame; it lies in the frame's place.
 #[derive(Clone, Copy, Debug)]
 struct Label {
-    /// The port that it came by; of one in an adapter, the adapter's.
+    /// While it is `buffered`, the port that it came by; of one in an adapter, the adapter's.
     ingress: PortId,
     source: u16,
     priority: u8,

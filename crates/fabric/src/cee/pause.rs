@@ -338,7 +338,7 @@ impl Cee {
         pauses.total_ps + pauses.since_ps.map_or(0, |since_ps| now_ps - since_ps)
     }
 
-    /// Priorities that a port may not send now.
+    /// Priorities that the far end of a port has paused.
     pub fn paused(&self, port: PortId) -> u8 {
         let pauses = &self.pauses[port as usize];
         pauses.paused | pauses.stormed

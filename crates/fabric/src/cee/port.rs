@@ -40,24 +40,13 @@ pub(super) struct Port {
     pub expected: bool,
     /// It sends for a host.
     pub is_adapter: bool,
-    /// Averages its queue, or marks above a threshold.
-    pub manages: Manages,
+    /// It averages its queue, which frames that find it empty count for too.
+    averages: bool,
     /// It is up, nobody watches it, and it averages nothing: a frame that meets nobody is just sent.
     pub plain: bool,
 }
 
 const _: () = assert!(size_of::<Port>() == 64);
-
-/// What becomes of frames that find a queue empty.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Manages {
-    /// Nothing.
-    Nothing,
-    /// Nothing: a threshold is above.
-    Backlogs,
-    /// They count for an average.
-    Averages,
-}
 
 /// What ports alike share.
 #[derive(Clone, Copy, PartialEq)]
@@ -204,19 +193,21 @@ impl Port {
             punctual: u8::MAX,
             expected: false,
             is_adapter: matches!(spec.near, Place::Host(_)),
-            manages: match spec.aqm.kind {
-                0 => Manages::Nothing,
-                1 => Manages::Backlogs,
-                _ => Manages::Averages,
-            },
-            plain: spec.aqm.kind <= 1,
+            averages: spec.aqm.harmless_bytes() == 0,
+            plain: false,
         }
+        .with(false, false)
+    }
+
+    fn with(mut self, down: bool, watched: bool) -> Self {
+        self.set(down, watched);
+        self
     }
 
     /// Its link fails or works, or it is watched.
     pub fn set(&mut self, down: bool, watched: bool) {
         (self.down, self.watched) = (down, watched);
-        self.plain = !down && !watched && self.manages != Manages::Averages;
+        self.plain = !down && !watched && !self.averages;
     }
 
     /// A frame joins what it sends.
@@ -233,6 +224,11 @@ impl Port {
 
     pub fn is_idle(&self, now_ps: u64) -> bool {
         self.free_ps <= now_ps
+    }
+
+    /// A frame that finds its queue empty may be dropped or marked all the same.
+    pub fn averages(&self) -> bool {
+        self.averages
     }
 
     /// Something waits that may be sent.

@@ -49,16 +49,16 @@ impl CongestionPoint {
         self.left.into()
     }
 
-    /// A frame of so many bytes is none that is sampled; else nothing changes.
+    /// Lets a frame of so many bytes go by, if it is none that is sampled; else nothing changes.
     #[inline]
-    pub(super) fn passes(&mut self, frame_bytes: u32) -> bool {
-        let passes = self.left > frame_bytes;
-        self.left -= if passes { frame_bytes } else { 0 };
-        passes
+    pub(super) fn skips(&mut self, frame_bytes: u32) -> bool {
+        let skips = self.left > frame_bytes;
+        self.left -= if skips { frame_bytes } else { 0 };
+        skips
     }
 
-    /// A frame of `frame_bytes` has joined and the queue holds `queue_bytes` with it, which is asked for a sample: what its source is told, if it is
-    /// the one that is sampled and there is congestion. `random` is the state of [`draw`].
+    /// A frame of `frame_bytes` has joined and the queue holds `queue_bytes` with it, which are only asked for if it is
+    /// sampled: what its source is told, if it is and there is congestion. `random` is the state of [`draw`].
     pub fn arrival(
         &mut self,
         params: &QcnParams,
@@ -69,7 +69,7 @@ impl CongestionPoint {
         if self.left == 0 {
             self.left = narrow(about(params.interval_bytes, random));
         }
-        if self.passes(frame_bytes) {
+        if self.skips(frame_bytes) {
             return None;
         }
         let queue_bytes = queue_bytes();

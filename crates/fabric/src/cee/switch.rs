@@ -4,7 +4,6 @@ use sluicegate_core::aqm::{Arrival, Arriving};
 
 use super::{
     Buffer, Cee, CeeFrame, Effect, Label, Notification, PRIORITIES, Pause, Place, config::Span,
-    port::Manages,
 };
 use crate::{
     graph::PortId,
@@ -113,14 +112,15 @@ impl Cee {
         handle: Handle,
         now_ps: u64,
     ) {
-        if !self.passes(pool, ports[1], handle, now_ps) {
+        if !self.pass_through(pool, ports[1], handle, now_ps) {
             self.queue(pool, ports, handle, now_ps);
         }
     }
 
-    /// Most frames meet nobody at a port, where nothing is to be said of them: then that is all.
+    /// Most frames meet nobody at a port, where nothing is to be said of them: then they leave, and that is all. False if
+    /// not, and nothing has changed.
     #[inline(always)]
-    fn passes<F: CeeFrame>(
+    fn pass_through<F: CeeFrame>(
         &mut self,
         pool: &mut Pool<F>,
         to: PortId,
@@ -136,7 +136,7 @@ impl Cee {
         }
         if self.notified & bit != 0 && !label.control {
             let point = &mut self.points[to as usize].0[usize::from(label.priority)];
-            if !point.passes(bytes) {
+            if !point.skips(bytes) {
                 return false;
             }
         }
@@ -154,7 +154,7 @@ impl Cee {
         now_ps: u64,
     ) {
         let bytes = pool[handle].bytes();
-        // It is kept only of a frame that takes room.
+        // Where it came from is kept only of a frame that takes room.
         let tag = Label {
             ingress: from,
             buffered: false,
@@ -168,7 +168,7 @@ impl Cee {
             && state.is_idle(now_ps)
             && !state.down;
         // What goes through takes no room, and finds no queue.
-        if !goes_through || state.manages == Manages::Averages {
+        if !goes_through || state.averages() {
             if let Some(cause) = self.refuses(pool, to, handle, tag, now_ps) {
                 return self.lose(pool, to, handle, cause);
             }

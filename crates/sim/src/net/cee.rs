@@ -138,9 +138,7 @@ impl Net {
         let (pool, now_ps) = (&mut self.ports.pool, self.now_ps);
         let has_room = (converged.fabric).has_room(pool, (host, priority), bytes, now_ps);
         machine.switch.set_ready(side, has_room);
-        if !has_room {
-            self.carry_out();
-        }
+        self.carry_out();
     }
 
     /// A packet of an end goes down its host's stack.
@@ -263,6 +261,12 @@ impl Net {
         if !converged.fabric.effects.is_empty() {
             self.carry_out_all();
         }
+    }
+
+    /// Nothing is left of what the fabric has asked for.
+    pub(super) fn is_carried_out(&self) -> bool {
+        let fabric = self.converged.as_ref().map(|converged| &converged.fabric);
+        fabric.is_none_or(|fabric| fabric.arrival.is_none() && fabric.effects.is_empty())
     }
 
     #[inline(never)]

@@ -60,7 +60,8 @@ struct Below {
 }
 
 impl Host {
-    /// Reads what a packet that leaves by this exit is about to need, where it may have to wait; the number says nothing.
+    /// Reads what a packet that leaves by this exit is about to need, where it may have to wait; the number says
+    /// nothing.
     #[inline]
     pub fn touch(&self, to: Side) -> u64 {
         if !self.has_waiters {
@@ -186,6 +187,7 @@ impl Net {
         let (from, to) = self.ends[end as usize].sides;
         let waiting = Waiting { packet, end };
         let switch = &mut self.hosts[usize::from(host)].switch;
+        // Most often; its length need not be known then.
         if switch.lets_through(to) {
             return self.leave(host, to, waiting);
         }
