@@ -104,14 +104,6 @@ impl<F> Pool<F> {
         }
     }
 
-    /// Reads a place; the number says nothing.
-    #[inline]
-    pub(crate) fn touch(&self, handle: Handle) -> u64 {
-        self.nodes
-            .get(handle as usize)
-            .map_or(0, |node| node.arrival_ps)
-    }
-
     pub(crate) fn arrival_ps(&self, handle: Handle) -> u64 {
         self.nodes[handle as usize].arrival_ps
     }

@@ -5,6 +5,7 @@
 //! to their arrival there, and only the first needs a timer. A queue that can be paused or that serves
 //! several classes cannot know this: see [`crate::cee`].
 
+use prefetch_index::prefetch_index;
 use sluicegate_core::aqm::{AqmParams, Arrival, Arriving, Red};
 
 use crate::{
@@ -270,22 +271,29 @@ impl<F: Frame> Ports<F> {
         self.hot.is_empty()
     }
 
-    /// Reads what [`Ports::arrive`] is about to need, and gives the frame; the number says nothing.
+    /// A port is about to be needed: it is sent for.
     #[inline]
-    pub fn touch_arrival(&self, port: usize) -> Option<(&F, u64)> {
-        let first = self.hot[port].first;
-        if first == NIL {
-            return None;
-        }
-        let (frame, _, next_ps) = self.pool.look(first);
-        Some((frame, next_ps))
+    pub fn fetch_port(&self, port: usize) {
+        prefetch_index(&self.hot, port);
     }
 
-    /// Reads what [`Ports::offer`] is about to need; the number says nothing.
+    /// The same for the first frame under way.
     #[inline]
-    pub fn touch_offer(&self, port: usize) -> u64 {
-        let hot = &self.hot[port];
-        self.pool.touch(hot.last)
+    pub fn fetch_first(&self, port: usize) {
+        self.pool.fetch(self.hot[port].first);
+    }
+
+    /// The same for the last one.
+    #[inline]
+    pub fn fetch_last(&self, port: usize) {
+        self.pool.fetch(self.hot[port].last);
+    }
+
+    /// The first frame under way.
+    #[inline]
+    pub fn first(&self, port: usize) -> Option<&F> {
+        let first = self.hot[port].first;
+        (first != NIL).then(|| self.pool.look(first).0)
     }
 
     /// When the last frame accepted so far will have left.

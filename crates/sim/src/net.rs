@@ -181,6 +181,8 @@ pub struct Net {
     pub bleach: bool,
     /// Backlogs that arriving packets met, while measuring.
     pub backlogs: Option<Backlogs>,
+    /// Scratch for [`Net::fetch`].
+    outs: Vec<PortId>,
     /// Who wants to see packets.
     pub capture: Option<Box<Capture>>,
     events: u64,
@@ -270,6 +272,7 @@ impl Net {
             path_key: path_key(seed),
             bleach: false,
             backlogs: None,
+            outs: Vec::new(),
             capture: None,
             events: 0,
             hops: 0,
@@ -335,7 +338,7 @@ impl Net {
             return false;
         };
         if self.wheel.is_fresh() {
-            self.touch();
+            self.fetch();
         }
         self.handle(time_ps, source);
         debug_assert!(self.is_carried_out(), "the fabric has asked for something");

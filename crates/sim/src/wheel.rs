@@ -216,9 +216,13 @@ impl Wheel {
         self.fresh
     }
 
-    /// Whose events follow next, in no order.
-    pub fn present(&mut self) -> impl Iterator<Item = Source> {
+    /// They need not be shown any more.
+    pub fn seen(&mut self) {
         self.fresh = false;
+    }
+
+    /// Sources of events that follow next, in no order.
+    pub fn present(&self) -> impl Iterator<Item = Source> {
         self.present.iter().map(|&key| key as Source)
     }
 

@@ -114,18 +114,6 @@ impl Adapter {
         &self.reserved_bytes
     }
 
-    /// Reads what a frame that comes is about to need; the number says nothing.
-    pub fn touch(&self) -> u64 {
-        self.queued_bytes ^ self.reserved_bytes[0] ^ u64::from(self.ready[0].first)
-    }
-
-    /// The same for a frame that leaves, of one of the priorities that wait.
-    pub fn touch_next<F>(&self, pool: &Pool<F>, waiting: u8) -> u64 {
-        let ring = self.ready[waiting.trailing_zeros() as usize % PRIORITIES];
-        let queue = self.queues.get(ring.first as usize);
-        self.touch() ^ queue.map_or(0, |queue| pool.touch(queue.frames.head))
-    }
-
     fn queue(&mut self, destination: u16, priority: u8) -> u32 {
         let at = usize::from(destination);
         if self.numbers.len() <= at {

@@ -178,11 +178,6 @@ impl Ets {
         }
     }
 
-    /// Reads what a choice needs; the number says nothing.
-    pub(super) fn touch(&self) -> u64 {
-        u64::from(self.turn) ^ u64::from(self.shared.bytes[0])
-    }
-
     /// One for each port, whose longest frames are these.
     pub(super) fn for_ports(
         config: &EtsConfig,

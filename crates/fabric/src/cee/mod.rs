@@ -16,6 +16,7 @@ mod qcn;
 mod resequence;
 mod switch;
 
+use prefetch_index::prefetch_index;
 use sluicegate_core::aqm::{AqmParams, Red};
 
 use crate::{
@@ -322,76 +323,42 @@ impl Cee {
         }
     }
 
-    /// Reads what [`Cee::arrive`] is about to need, and gives the frame and its priority; the number says
-    /// nothing.
+    /// A port is about to be needed: it is sent for.
     #[inline]
-    pub fn touch_arrival<'a, F: CeeFrame>(
-        &self,
-        pool: &'a Pool<F>,
-        port: PortId,
-    ) -> Option<(&'a F, u64, u8)> {
+    pub fn fetch_port(&self, port: PortId) {
+        prefetch_index(&self.ports, port as usize);
+        prefetch_index(&self.points, port as usize);
+    }
+
+    /// The same for the first frame under way, and for what chooses the next one.
+    #[inline]
+    pub fn fetch_first<F>(&self, pool: &Pool<F>, port: PortId) {
+        let state = &self.ports[port as usize];
+        pool.fetch(state.first);
+        if state.waiting != 0 {
+            prefetch_index(&self.selections, port as usize);
+        }
+    }
+
+    /// The same for what a frame that comes to a port needs there.
+    #[inline]
+    pub fn fetch_queue<F>(&self, pool: &Pool<F>, port: PortId) {
+        let state = &self.ports[port as usize];
+        pool.fetch(state.last);
+        if state.is_adapter {
+            if let Place::Host(host) = self.specs[port as usize].near {
+                prefetch_index(&self.adapters, usize::from(host));
+            }
+        } else if state.waiting != 0 {
+            prefetch_index(&self.queues, port as usize);
+        }
+    }
+
+    /// The first frame under way.
+    #[inline]
+    pub fn first<'a, F>(&self, pool: &'a Pool<F>, port: PortId) -> Option<&'a F> {
         let first = self.ports[port as usize].first;
-        if first == NIL {
-            return None;
-        }
-        let (frame, _, next_ps) = pool.look(first);
-        let behind = self.touch_behind(pool, port);
-        Some((frame, next_ps ^ behind, Label::of(pool, first).priority))
-    }
-
-    /// The frames that may be the next to leave a port, and what chooses among them.
-    #[inline]
-    fn touch_behind<F>(&self, pool: &Pool<F>, port: PortId) -> u64 {
-        let state = &self.ports[port as usize];
-        if state.waiting == 0 {
-            return 0;
-        }
-        let selection = self.selections[port as usize].touch();
-        if state.is_adapter {
-            let next = |adapter: &Adapter| adapter.touch_next(pool, state.waiting);
-            return selection ^ self.touch_adapter(port, next);
-        }
-        let queues = &self.queues[port as usize].0;
-        let (mut sum, mut waiting) = (selection, state.waiting);
-        while waiting != 0 {
-            sum ^= pool.touch(queues[waiting.trailing_zeros() as usize].head);
-            waiting &= waiting - 1;
-        }
-        sum
-    }
-
-    /// Reads what [`Cee::forward`] is about to need at the port where a frame leaves; the number says nothing.
-    #[inline]
-    pub fn touch_forward<F: CeeFrame>(&self, pool: &Pool<F>, port: PortId, priority: u8) -> u64 {
-        let state = &self.ports[port as usize];
-        if state.is_adapter {
-            let adapter = self.touch_adapter(port, |adapter| adapter.touch());
-            return adapter ^ self.touch_behind(pool, port);
-        }
-        let point = self.points[port as usize].0[0].touch();
-        let on_wire = pool.touch(state.last);
-        if state.waiting == 0 {
-            return point ^ on_wire;
-        }
-        let frames = &self.queues[port as usize].0[usize::from(priority) % PRIORITIES];
-        point ^ on_wire ^ pool.touch(frames.tail)
-    }
-
-    fn touch_adapter(&self, port: PortId, read: impl Fn(&Adapter) -> u64) -> u64 {
-        match self.specs[port as usize].near {
-            Place::Host(host) => read(&self.adapters[usize::from(host)]),
-            Place::Switch(_) => 0,
-        }
-    }
-
-    /// Reads what [`Cee::transmit`] is about to need; the number says nothing.
-    #[inline]
-    pub fn touch_transmit<F: CeeFrame>(&self, pool: &Pool<F>, port: PortId) -> u64 {
-        let state = &self.ports[port as usize];
-        match state.is_adapter {
-            true => self.touch_adapter(port, |adapter| adapter.touch_next(pool, state.waiting)),
-            false => state.free_ps,
-        }
+        (first != NIL).then(|| pool.look(first).0)
     }
 
     /// Bytes queued at a port, all priorities together.

@@ -44,11 +44,6 @@ impl CongestionPoint {
         Self::default()
     }
 
-    /// Reads it; the number says nothing.
-    pub(super) fn touch(&self) -> u64 {
-        self.left.into()
-    }
-
     /// Lets a frame of so many bytes go by, if it is none that is sampled; else nothing changes.
     #[inline]
     pub(super) fn skips(&mut self, frame_bytes: u32) -> bool {

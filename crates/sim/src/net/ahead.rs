@@ -1,54 +1,102 @@
-//! Reading ahead.
+//! Sending for what is about to be needed.
 
+use prefetch_index::prefetch_index;
 use sluicegate_fabric::graph::PortId;
 use sluicegate_tcp::Endpoint;
 
-use super::{KIND_BITS, Net, PORT, TRANSMIT};
+use super::{KIND_BITS, Net, PORT};
 use crate::layout::Far;
 
 impl Net {
-    /// Reads what the present events are about to need. In a large network little of it is in the cache: each
-    /// would be waited for where it is handled; read here, the waits overlap.
+    /// What the present arrivals are about to need is sent for. In a large network little of it is in the cache: each
+    /// event would wait for its own; sent for here, all of it is on its way at once. Step by step, since each needs what
+    /// the one before has sent for.
     #[inline(never)]
-    pub(super) fn touch(&mut self) {
-        let mut sum = 0;
-        for source in self.wheel.present() {
-            let port = (source & ((1 << KIND_BITS) - 1)) as usize;
-            let fabric = self.converged.as_ref().map(|converged| &converged.fabric);
-            match (source >> KIND_BITS, fabric) {
-                (PORT, _) => {}
-                (TRANSMIT, Some(fabric)) => {
-                    sum ^= fabric.touch_transmit(&self.ports.pool, port as PortId);
-                    continue;
+    pub(super) fn fetch(&mut self) {
+        self.wheel.seen();
+        for port in self.present_ports() {
+            self.fetch_port(port);
+        }
+        for port in self.present_ports() {
+            match &self.converged {
+                Some(converged) if port < converged.ports => {
+                    converged.fabric.fetch_first(&self.ports.pool, port);
                 }
-                _ => continue,
+                _ => self.ports.fetch_first(port as usize),
             }
-            let fabric = fabric.filter(|_| port < self.converged_ports as usize);
-            let arrival = match fabric {
-                Some(fabric) => fabric.touch_arrival(&self.ports.pool, port as PortId),
-                None => (self.ports.touch_arrival(port)).map(|(packet, next)| (packet, next, 0)),
-            };
-            let Some((packet, following, priority)) = arrival else {
+        }
+        let mut outs = std::mem::take(&mut self.outs);
+        outs.extend(
+            self.present_ports()
+                .filter_map(|port| self.fetch_beyond(port)),
+        );
+        for out in outs.drain(..) {
+            match &self.converged {
+                Some(converged) if out < converged.ports => {
+                    converged.fabric.fetch_queue(&self.ports.pool, out);
+                }
+                _ => self.ports.fetch_last(out as usize),
+            }
+        }
+        self.outs = outs;
+        self.touch_receivers();
+    }
+
+    /// Ports at whose far ends packets arrive.
+    fn present_ports(&self) -> impl Iterator<Item = PortId> {
+        let ports = |source| source >> KIND_BITS == PORT;
+        self.wheel.present().filter(move |&source| ports(source))
+    }
+
+    #[inline]
+    fn fetch_port(&self, port: PortId) {
+        match &self.converged {
+            Some(converged) if port < converged.ports => converged.fabric.fetch_port(port),
+            _ => self.ports.fetch_port(port as usize),
+        }
+    }
+
+    /// The port by which the first packet under way on another leaves where it arrives, or the host's that takes it.
+    #[inline]
+    fn fetch_beyond(&self, port: PortId) -> Option<PortId> {
+        let packet = match &self.converged {
+            Some(converged) if port < converged.ports => {
+                converged.fabric.first(&self.ports.pool, port)?
+            }
+            _ => self.ports.first(port as usize)?,
+        };
+        let out = match self.layout.far[port as usize] {
+            Far::Switch(switch) => {
+                let (host, path) = (usize::from(packet.host), packet.path);
+                self.layout.routes.next(switch as usize, host, path)?
+            }
+            Far::Adapter => return None,
+            Far::Host(host) => {
+                prefetch_index(&self.ends, packet.to as usize);
+                self.hosts[usize::from(host)].adapter
+            }
+        };
+        self.fetch_port(out);
+        Some(out)
+    }
+
+    /// Who takes what is at its host has been sent for; its stack is read, whose lines arrive beside each other.
+    fn touch_receivers(&self) {
+        let mut sum = 0;
+        for port in self.present_ports() {
+            let Far::Host(host) = self.layout.far[port as usize] else {
                 continue;
             };
-            let (host, path) = (usize::from(packet.host), packet.path);
-            let out = match self.layout.far[port] {
-                Far::Switch(switch) => self.layout.routes.next(switch as usize, host, path),
-                Far::Adapter => None,
-                Far::Host(host) => {
-                    let machine = &self.hosts[usize::from(host)];
-                    if let Some(end) = self.ends.get(packet.to as usize) {
-                        sum ^= end.tcp.as_deref().map_or(0, Endpoint::touch);
-                        sum ^= machine.touch(end.sides.1);
-                    }
-                    Some(machine.adapter)
+            let packet = match &self.converged {
+                Some(converged) if port < converged.ports => {
+                    converged.fabric.first(&self.ports.pool, port)
                 }
+                _ => self.ports.first(port as usize),
             };
-            let touch = |out: PortId| match fabric {
-                Some(fabric) => fabric.touch_forward(&self.ports.pool, out, priority),
-                None => self.ports.touch_offer(out as usize),
-            };
-            sum ^= following ^ out.map_or(0, touch);
+            if let Some(end) = packet.and_then(|packet| self.ends.get(packet.to as usize)) {
+                sum ^= end.tcp.as_deref().map_or(0, Endpoint::touch);
+                sum ^= self.hosts[usize::from(host)].touch(end.sides.1);
+            }
         }
         std::hint::black_box(sum);
     }
