@@ -2,8 +2,8 @@
 /*
  * A tenant's TCP that follows the standards, as plain as can be: it accepts data
  * in order only, obeys every window that it was shown, repeats what is
- * outstanding, each byte once in a round trip. Enforcement must never police it, nor show it what hosts say to
- * each other.
+ * outstanding, each byte once in a round trip. Enforcement must never police it, nor
+ * show it what hosts say to each other.
  */
 #ifndef FUZZ_TENANT_H
 #define FUZZ_TENANT_H

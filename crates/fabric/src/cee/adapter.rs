@@ -170,12 +170,10 @@ impl Adapter {
     /// Queues that have waited long enough may send.
     #[inline]
     fn release_delayed(&mut self, waiting: &mut u8, now_ps: u64, params: Option<&QcnParams>) {
-        while let Some(&Reverse((at_ps, queue))) = self.delayed.peek() {
-            if at_ps > now_ps {
-                return;
+        while self.is_due(now_ps) {
+            if let Some(Reverse((_, queue))) = self.delayed.pop() {
+                self.list(waiting, queue, now_ps, params);
             }
-            self.delayed.pop();
-            self.list(waiting, queue, now_ps, params);
         }
     }
 

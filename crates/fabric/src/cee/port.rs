@@ -40,8 +40,8 @@ pub(super) struct Port {
     pub expected: bool,
     /// It sends for a host.
     pub is_adapter: bool,
-    /// It averages its queue, which frames that find it empty count for too.
-    averages: bool,
+    /// It averages its queue: a frame that finds it empty may be dropped or marked all the same.
+    pub averages: bool,
     /// It is up, nobody watches it, and it averages nothing: a frame that meets nobody is just sent.
     pub plain: bool,
 }
@@ -176,6 +176,7 @@ pub(super) fn outputs(specs: &[PortSpec], switches: usize) -> Vec<Vec<PortId>> {
 
 impl Port {
     fn new(class: u16, spec: &PortSpec) -> Self {
+        let averages = spec.aqm.harmless_bytes() == 0;
         Self {
             first: NIL,
             last: NIL,
@@ -193,15 +194,9 @@ impl Port {
             punctual: u8::MAX,
             expected: false,
             is_adapter: matches!(spec.near, Place::Host(_)),
-            averages: spec.aqm.harmless_bytes() == 0,
-            plain: false,
+            averages,
+            plain: !averages,
         }
-        .with(false, false)
-    }
-
-    fn with(mut self, down: bool, watched: bool) -> Self {
-        self.set(down, watched);
-        self
     }
 
     /// Its link fails or works, or it is watched.
@@ -224,11 +219,6 @@ impl Port {
 
     pub fn is_idle(&self, now_ps: u64) -> bool {
         self.free_ps <= now_ps
-    }
-
-    /// A frame that finds its queue empty may be dropped or marked all the same.
-    pub fn averages(&self) -> bool {
-        self.averages
     }
 
     /// Something waits that may be sent.

@@ -168,7 +168,7 @@ impl Cee {
             && state.is_idle(now_ps)
             && !state.down;
         // What goes through takes no room, and finds no queue.
-        if !goes_through || state.averages() {
+        if !goes_through || state.averages {
             if let Some(cause) = self.refuses(pool, to, handle, tag, now_ps) {
                 return self.lose(pool, to, handle, cause);
             }

@@ -5,7 +5,7 @@ use sluicegate_fabric::graph::PortId;
 use sluicegate_tcp::Endpoint;
 
 use super::{KIND_BITS, Net, PORT};
-use crate::layout::Far;
+use crate::{layout::Far, packet::Packet};
 
 impl Net {
     /// What the present arrivals are about to need is sent for. In a large network little of it is in the cache: each
@@ -56,15 +56,21 @@ impl Net {
         }
     }
 
+    /// The first packet under way on a port.
+    #[inline]
+    fn first_packet(&self, port: PortId) -> Option<&Packet> {
+        match &self.converged {
+            Some(converged) if port < converged.ports => {
+                converged.fabric.first(&self.ports.pool, port)
+            }
+            _ => self.ports.first(port as usize),
+        }
+    }
+
     /// The port by which the first packet under way on another leaves where it arrives, or the host's that takes it.
     #[inline]
     fn fetch_beyond(&self, port: PortId) -> Option<PortId> {
-        let packet = match &self.converged {
-            Some(converged) if port < converged.ports => {
-                converged.fabric.first(&self.ports.pool, port)?
-            }
-            _ => self.ports.first(port as usize)?,
-        };
+        let packet = self.first_packet(port)?;
         let out = match self.layout.far[port as usize] {
             Far::Switch(switch) => {
                 let (host, path) = (usize::from(packet.host), packet.path);
@@ -87,12 +93,7 @@ impl Net {
             let Far::Host(host) = self.layout.far[port as usize] else {
                 continue;
             };
-            let packet = match &self.converged {
-                Some(converged) if port < converged.ports => {
-                    converged.fabric.first(&self.ports.pool, port)
-                }
-                _ => self.ports.first(port as usize),
-            };
+            let packet = self.first_packet(port);
             if let Some(end) = packet.and_then(|packet| self.ends.get(packet.to as usize)) {
                 sum ^= end.tcp.as_deref().map_or(0, Endpoint::touch);
                 sum ^= self.hosts[usize::from(host)].touch(end.sides.1);
