@@ -4,7 +4,8 @@
 #   run.sh SECONDS [TARGET…]   targets: every fuzz_*.c here, by default
 #
 # What was learnt stays in fuzz/corpus/TARGET; an input that breaks an invariant is
-# left in fuzz/artifacts/ and printed. Repeat one with: TRACE=1 target/fuzz/TARGET FILE
+# left in fuzz/artifacts/ and printed (in base64, so that it can be taken from another machine's output). Repeat one
+# with: TRACE=1 target/fuzz/TARGET FILE
 set -euo pipefail
 # shellcheck source=scripts/env.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../scripts/env.sh"
@@ -38,9 +39,16 @@ fuzz() { # fuzz TARGET SECONDS
 		printf '%-14s ok      %s\n' "$target" "$(summary "$log")"
 	else
 		grep -E 'broken:|ERROR|runtime error|Test unit written' "$log" >&2 || tail -20 "$log" >&2
+		unit "$log"
 		printf '%-14s FAILED  see %s\n' "$target" "$log"
 		return 1
 	fi
+}
+
+unit() { # unit LOG: the input that broke something
+	local file
+	file=$(sed -n 's/.*Test unit written to //p' "$1" | tail -1)
+	[ ! -f "$file" ] || echo "base64: $(base64 -w0 "$file")"
 }
 
 summary() {

@@ -12,6 +12,7 @@ shopt -s extglob
 FUZZ_SECONDS=${FUZZ_SECONDS:-15}
 SCENARIO_LIMIT_S=900
 SHOWN_LINES=150
+REPEATED_LINES=12
 LOGS=$SG_ROOT/out/test
 SLUICEGATE=$SG_ROOT/target/release/sluicegate
 
@@ -21,7 +22,7 @@ PARALLEL=(-p sluicegate-core -p sluicegate-policy -p sluicegate-scenario -p slui
 	-p sluicegate-tcp -p sluicegate-vswitch -p sluicegate-fabric -p sluicegate-sim)
 
 passed=0 failed=0 skipped=0
-rows=()
+rows=() bad_stages=()
 
 row() { rows+=("$(printf '%-34s %-6s %5s s %s' "$1" "$2" "$3" "${4-}")"); }
 
@@ -32,6 +33,7 @@ log_of() { echo "$LOGS/${1//[^a-z0-9]/-}.log"; }
 # shown_if_bad NAME VERDICT: a stage that passes keeps its output in its log; one that does not shows how it ended.
 shown_if_bad() {
 	[ "$2" = ok ] && return
+	bad_stages+=("$1")
 	tail -n "$SHOWN_LINES" "$(log_of "$1")"
 	say "$1: FAILED; all of it in ${LOGS#"$SG_ROOT"/}/$(basename "$(log_of "$1")")"
 }
@@ -221,10 +223,30 @@ nothing_left() {
 	return 1
 }
 
+# why LOG: what a failed stage says of itself, in a few lines: panics and assertions if it has them, else its end.
+why() {
+	local found
+	found=$(grep -aE -A2 "panicked at|^error|ERROR|broken:|^✗|^base64: " "$1" | grep -avx -e -- | head -n "$REPEATED_LINES")
+	[ -n "$found" ] || found=$(tail -n "$REPEATED_LINES" "$1")
+	failures "$1" | grep -vx list | sort -u | sed 's/^/test /'
+	cut -c1-2000 <<<"$found"
+}
+
+# Whoever sees no more than the end of a long output still sees what failed.
+repeat_failures() {
+	local name
+	for name in ${bad_stages[@]+"${bad_stages[@]}"}; do
+		say "$name: FAILED"
+		why "$(log_of "$name")" | sed 's/^/  /'
+	done
+	[ ${#bad_stages[@]} -eq 0 ] || echo
+}
+
 finish() {
 	say "stages"
 	printf '%s\n' "${rows[@]}"
 	printf 'total %28s %5s s\n\n' '' "$SECONDS"
+	repeat_failures
 	if [ "$skipped" -gt 0 ]; then
 		echo "$passed passed, $failed failed, $skipped skipped"
 	else
