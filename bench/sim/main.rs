@@ -7,8 +7,9 @@
 //!   D-mod-k routing, DCTCP likewise.
 //! - **permutation-2**: the same on two threads.
 //! - **cee-permutation**: the same on converged Ethernet: eight priorities, each an eighth of the flows, pauses on
-//!   the wire, congestion notification, a share for each of eight traffic classes. Beside a plain permutation, by
-//!   turns of simulated time, and the ratio of what a hop takes.
+//!   the wire, congestion notification, a share for each of eight traffic classes. Beside the plain permutation, by
+//!   turns of simulated time, and the ratio of what a hop takes; and the same where senders wait for their adapters, on
+//!   both.
 //! - **commercial**: queries to the permutation's 256 servers over a hierarchy beside messages between them,
 //!   FreeBSD 9's TCP, a connection for every message, eight priorities, on converged Ethernet likewise, 10 ms of them.
 //!   Beside the plain permutation, by turns, and beside the same queries and messages on plain Ethernet.
@@ -121,7 +122,11 @@ fn run(name: &str) -> Result<()> {
             .collect(),
     };
     match name {
-        "cee-permutation" => compare(name, &graph, &pairs, bytes),
+        "cee-permutation" => {
+            compare(name, &graph, &pairs, bytes, false)?;
+            let name = format!("{name}, senders wait");
+            compare(&name, &graph, &pairs, bytes, true)
+        }
         "commercial" => compare_commercial(name, &graph, &pairs, bytes),
         _ => measure(name, &graph, &pairs, bytes, threads),
     }
@@ -269,6 +274,20 @@ fn ports(graph: &Graph) -> Result<Ports<sluicegate_sim::packet::Packet>> {
     Ok(ports)
 }
 
+/// What a network is made of.
+#[derive(Clone, Copy)]
+struct Kind {
+    /// [`cee`]; else plain Ethernet.
+    is_converged: bool,
+    /// Senders wait for their adapters and take turns; else an adapter takes whatever it is given.
+    waits: bool,
+}
+
+const PLAIN: Kind = Kind {
+    is_converged: false,
+    waits: false,
+};
+
 fn layout(graph: &Graph, threads: usize) -> Layout {
     let stack = Arc::new(stack());
     let tenant = |host| Tenant {
@@ -297,7 +316,7 @@ fn engine(
     bytes: u64,
     threads: usize,
     done: &Arc<Done>,
-    cee: Option<&CeeConfig>,
+    kind: Kind,
 ) -> Result<Engine> {
     let layout = Arc::new(layout(graph, threads));
     let mut casts: Vec<Vec<(u32, Box<dyn Actor>)>> = Vec::new();
@@ -319,17 +338,17 @@ fn engine(
     let machine = |host| {
         let adapter = graph.adjacent(host)[0].0;
         let ports = [adapter, links + host];
-        let config = match cee {
-            Some(_) => switch::Config::turns(),
-            None => switch::Config::straight(),
+        let config = match kind.waits {
+            true => switch::Config::turns(),
+            false => switch::Config::straight(),
         };
         Host::new(host as u16, ports, config, None)
     };
     let part = |(part, actors)| {
         let machines = (0..graph.hosts()).map(machine).collect();
         let mut net = Net::part(Arc::clone(&layout), part, ports(graph)?, machines, 1);
-        if let Some(config) = cee {
-            net.converge(converged(graph, config)?);
+        if kind.is_converged {
+            net.converge(converged(graph, &cee(kind.waits))?);
         }
         Ok(Part {
             net,
@@ -341,8 +360,9 @@ fn engine(
     Ok(Engine::new(layout, parts, LINK_DELAY_PS))
 }
 
-/// Everything that converged Ethernet has.
-fn cee() -> CeeConfig {
+/// Everything that converged Ethernet has. Where senders do not wait, its adapters take whatever they are given, as
+/// those of plain Ethernet here do.
+fn cee(waits: bool) -> CeeConfig {
     let class = |priority| EtsClass {
         priorities: 1u8 << priority,
         share: Some(if priority < 4 { 12 } else { 13 }),
@@ -361,6 +381,10 @@ fn cee() -> CeeConfig {
         }),
         ets: EtsConfig {
             classes: (0..8).map(class).collect(),
+        },
+        adapter_bytes: match waits {
+            true => CeeConfig::default().adapter_bytes,
+            false => CeeConfig::UNLIMITED,
         },
         ..CeeConfig::default()
     }
@@ -412,14 +436,9 @@ struct Timed {
 }
 
 impl Timed {
-    fn new(
-        graph: &Graph,
-        pairs: &[(u32, u32)],
-        bytes: u64,
-        cee: Option<&CeeConfig>,
-    ) -> Result<Self> {
+    fn new(graph: &Graph, pairs: &[(u32, u32)], bytes: u64, kind: Kind) -> Result<Self> {
         let done = Arc::new(Done::default());
-        let engine = engine(graph, pairs, bytes, 1, &done, cee)?;
+        let engine = engine(graph, pairs, bytes, 1, &done, kind)?;
         Ok(Self::of(engine, done))
     }
 
@@ -447,10 +466,16 @@ impl Timed {
 /// Turns of simulated time by which networks are compared.
 const TURN_PS: u64 = 50_000_000;
 
-/// Converged Ethernet beside a plain network with the same flows.
-fn compare(name: &str, graph: &Graph, pairs: &[(u32, u32)], bytes: u64) -> Result<()> {
-    let mut plain = Timed::new(graph, pairs, bytes, None)?;
-    let mut converged = Timed::new(graph, pairs, bytes, Some(&cee()))?;
+/// Converged Ethernet beside a plain network with the same flows and hosts.
+fn compare(name: &str, graph: &Graph, pairs: &[(u32, u32)], bytes: u64, waits: bool) -> Result<()> {
+    let network = |is_converged| {
+        let kind = Kind {
+            is_converged,
+            waits,
+        };
+        Timed::new(graph, pairs, bytes, kind)
+    };
+    let (mut plain, mut converged) = (network(false)?, network(true)?);
     let all = pairs.len() as u64;
     let is_done = |timed: &Timed| timed.done.flows.load(Ordering::Relaxed) == all;
     for turn in 1.. {
@@ -526,7 +551,7 @@ fn compare_commercial(name: &str, graph: &Graph, pairs: &[(u32, u32)], bytes: u6
         Ok(Timed::of(engine, Arc::new(Done::default())))
     };
     let (mut converged, mut same) = (timed(true)?, timed(false)?);
-    let mut plain = Timed::new(graph, pairs, bytes, None)?;
+    let mut plain = Timed::new(graph, pairs, bytes, PLAIN)?;
     for turn in 1..=COMMERCIAL_TURNS {
         for timed in [&mut plain, &mut same, &mut converged] {
             timed.run_until(turn * TURN_PS)?;
@@ -562,7 +587,7 @@ fn measure(
     threads: usize,
 ) -> Result<()> {
     let done = Arc::new(Done::default());
-    let mut engine = engine(graph, pairs, bytes, threads, &done, None)?;
+    let mut engine = engine(graph, pairs, bytes, threads, &done, PLAIN)?;
     let start = Instant::now();
     engine.begin();
     engine.run_until(END_PS, &mut |_, _| Ok(()))?;

@@ -109,6 +109,8 @@ fn switches_adapters_and_pauses_are_as_said() {
         config("port_buffer = '250KB'\n").buffer,
         Buffer::Input { bytes: 250_000 }
     );
+    let unlimited = config("adapter_buffer = 'unlimited'\n");
+    assert_eq!(unlimited.adapter_bytes, CeeConfig::UNLIMITED);
 }
 
 #[test]
@@ -341,6 +343,10 @@ fn what_says_nothing_here_is_refused() {
     refused(
         "adapter_buffer = '1KB'\n",
         &["network.cee.adapter_buffer", "holds no frame of 1514 B"],
+    );
+    refused(
+        "adapter_buffer = 'much'\n",
+        &["network.cee.adapter_buffer", "much"],
     );
     refused(
         "[network.cee.qcn]\ngain = 0.0\n",

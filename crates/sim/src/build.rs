@@ -218,10 +218,11 @@ fn links(variant: &Variant, seed: u64) -> Result<Ports<Packet>> {
     Ok(ports)
 }
 
-/// Bytes that a queue at this end of a link may hold; `None` = its host's sockets keep it short.
+/// Bytes that a queue at this end of a link may hold; `None` = its host's sockets keep it short, or it is an
+/// adapter that keeps whatever comes.
 pub fn limit_bytes(variant: &Variant, link: &Link, from: Node) -> Option<u64> {
     if let Some(config) = &variant.cee {
-        return Some(cee::limit_bytes(variant, config, from));
+        return cee::limit_bytes(variant, config, from);
     }
     let frame_bytes = variant.mtu_bytes + ETHERNET_BYTES;
     match from {
@@ -326,12 +327,13 @@ fn stack_port(variant: &Variant, config: &CeeConfig) -> PortConfig {
 
 /// A host's switch. FreeBSD's sockets wait for their host's adapter and take turns (the thesis, section 2.5.3).
 fn switch(variant: &Variant, host: usize) -> switch::Config {
-    if variant.cee.is_some() {
+    if let Some(cee) = &variant.cee {
         // Adapters of converged Ethernet drop nothing: sockets wait.
-        return match variant.vnic_queue_bytes {
-            Some(bytes) => switch::Config::rings(bytes, WhenFull::HoldBack),
-            None => switch::Config::turns(),
-        };
+        match variant.vnic_queue_bytes {
+            Some(bytes) => return switch::Config::rings(bytes, WhenFull::HoldBack),
+            None if cee.adapter_bytes != CeeConfig::UNLIMITED => return switch::Config::turns(),
+            None => {}
+        }
     }
     let turns = on_host(variant, host).any(|tenant| sockets(variant, tenant) == Sockets::Turns);
     match (variant.vnic_queue_bytes, turns) {

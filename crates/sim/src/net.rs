@@ -788,6 +788,7 @@ impl Net {
     fn send(&mut self, host: u16, end: EndId, packet: Handle) {
         match self.ends[end as usize].straight_to {
             host::IN_TURN => self.send_in_turn(host, end, packet),
+            port if port < self.converged_ports => self.descend(host, end, packet),
             port => drop(self.offer(port, packet)),
         }
     }

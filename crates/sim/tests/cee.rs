@@ -163,3 +163,18 @@ link_down = ['switch-h2']
     let paused_us = link.and_then(|link| link.cee).map(|cee| cee.paused_us);
     assert!(paused_us.is_some_and(|us| us < 3_000.0), "{paused_us:?}");
 }
+
+#[test]
+fn an_adapter_that_keeps_whatever_comes_is_one_that_is_never_full() {
+    let text = MANY_TO_ONE.replace("[sim]", "[sim]\nsockets = 'unlimited'");
+    let with = |adapter_bytes| {
+        let config = CeeConfig {
+            adapter_bytes,
+            ..lossless()
+        };
+        format!("{:?}", run(&text, config))
+    };
+    let never_full = with(1 << 40);
+    assert_eq!(never_full, with(CeeConfig::UNLIMITED));
+    assert_ne!(never_full, with(100_000), "sockets wait for room");
+}

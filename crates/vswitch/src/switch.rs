@@ -40,6 +40,14 @@ impl Side {
         }
     }
 
+    /// The priority with which what leaves here leaves the host.
+    pub fn lane(self) -> u8 {
+        match self {
+            Self::Lane(priority) => priority,
+            Self::Uplink | Self::Vnic(_) => 0,
+        }
+    }
+
     /// Whether what leaves here leaves the host.
     pub fn is_uplink(self) -> bool {
         !matches!(self, Self::Vnic(_))
@@ -247,6 +255,8 @@ pub struct Switch<P, S> {
     held: VecDeque<Held<S>>,
     /// Who was named last and has not handed over anything since.
     named: Option<S>,
+    /// Known to be so: see [`Switch::is_calm`].
+    calm: bool,
     drops: [u64; Place::NAMES.len()],
 }
 
@@ -261,6 +271,7 @@ impl<P, S: Copy + Eq + Hash> Switch<P, S> {
             exits: vec![Exit::default()],
             held: VecDeque::new(),
             named: None,
+            calm: true,
             drops: [0; Place::NAMES.len()],
         }
     }
@@ -290,7 +301,23 @@ impl<P, S: Copy + Eq + Hash> Switch<P, S> {
     /// Whether a packet of whomever would go straight through to this exit, and nobody waits for a turn at any.
     #[inline]
     pub fn lets_through(&self, to: Side) -> bool {
-        self.held.is_empty() && self.named.is_none() && self.is_clear(to)
+        self.calm || self.has_no_turns() && self.is_clear(to)
+    }
+
+    /// Whether a packet of whomever would go straight through to any exit. That this is so may be found out late.
+    #[inline]
+    pub fn is_calm(&self) -> bool {
+        self.calm
+    }
+
+    /// Nobody waits for a turn.
+    fn has_no_turns(&self) -> bool {
+        self.held.is_empty() && self.named.is_none()
+    }
+
+    /// Only an exit that is not ready any more ends it: nothing waits for a turn or in front of one that is.
+    fn look_whether_calm(&mut self) {
+        self.calm = self.has_no_turns() && self.exits.iter().all(Exit::is_clear);
     }
 
     /// Reads what a packet for this exit is about to need; the number says nothing.
@@ -305,6 +332,7 @@ impl<P, S: Copy + Eq + Hash> Switch<P, S> {
     pub fn set_ready(&mut self, to: Side, ready: bool) {
         if self.is_ready(to) != ready {
             self.exit(to).ready = ready;
+            self.look_whether_calm();
         }
     }
 
@@ -443,7 +471,10 @@ impl<P, S: Copy + Eq + Hash> Switch<P, S> {
     /// anything was taken or made ready.
     pub fn resume(&mut self) -> Option<S> {
         let may = |held: &Held<S>| self.has_room(held.from, held.to, held.bytes);
-        let position = self.held.iter().position(may)?;
+        let Some(position) = self.held.iter().position(may) else {
+            self.look_whether_calm();
+            return None;
+        };
         let sender = self.held.remove(position)?.sender;
         self.named = Some(sender);
         Some(sender)

@@ -163,6 +163,10 @@ impl World {
             assert!(within(self.switch.entrance_load(side), entrance.bound));
             assert!(within(self.switch.exit_load(side), exit.bound));
         }
+        if self.switch.is_calm() {
+            assert!(self.held.is_empty() && self.switch.packets() == 0);
+            assert!((0..SIDES).all(|index| self.switch.is_ready(side(index))));
+        }
         let counted: u64 = self.switch.drops().iter().sum();
         assert_eq!(counted, self.dropped.len() as u64);
         let unsent: usize = self.backlog.values().map(VecDeque::len).sum();
@@ -241,6 +245,7 @@ proptest! {
         prop_assert_eq!(world.switch.packets(), 0);
         prop_assert!(world.held.is_empty(), "held back for ever: {:?}", world.held);
         prop_assert!(!world.switch.waits());
+        prop_assert!(world.switch.is_calm() && world.switch.lets_through(Side::Uplink));
     }
 }
 

@@ -168,7 +168,7 @@ impl Adapter {
     }
 
     /// Queues that have waited long enough may send.
-    #[inline]
+    #[inline(never)]
     fn release_delayed(&mut self, waiting: &mut u8, now_ps: u64, params: Option<&QcnParams>) {
         while self.is_due(now_ps) {
             if let Some(Reverse((_, queue))) = self.delayed.pop() {
@@ -180,8 +180,13 @@ impl Adapter {
     /// Whether one of them has waited long enough.
     #[inline]
     fn is_due(&self, now_ps: u64) -> bool {
+        self.next_delayed_ps() <= now_ps
+    }
+
+    /// When the next of them has; [`NEVER`] if none waits.
+    fn next_delayed_ps(&self) -> u64 {
         let next = self.delayed.peek();
-        next.is_some_and(|&Reverse((at_ps, _))| at_ps <= now_ps)
+        next.map_or(NEVER, |&Reverse((at_ps, _))| at_ps)
     }
 
     /// The next queue of a priority that may send.
@@ -197,6 +202,19 @@ impl Adapter {
             *waiting &= !(1 << priority);
         }
         Some(queue)
+    }
+
+    /// The first queue of a priority becomes the last.
+    #[inline]
+    fn rotate(&mut self, priority: usize) {
+        let ring = &mut self.ready[priority];
+        let Ring { first, last } = *ring;
+        if first == last {
+            return;
+        }
+        let next = std::mem::replace(&mut self.queues[first as usize].next, NONE);
+        (ring.first, ring.last) = (next, first);
+        self.queues[last as usize].next = first;
     }
 }
 
@@ -249,8 +267,9 @@ impl Cee {
         self.fits(at, bytes) || self.has_late_room(pool, at, bytes, now_ps)
     }
 
+    /// The same as far as is known; there may be more.
     #[inline]
-    fn fits(&self, (host, priority): (u16, u8), bytes: u32) -> bool {
+    pub fn fits(&self, (host, priority): (u16, u8), bytes: u32) -> bool {
         let adapter = &self.adapters[usize::from(host)];
         let reserved_bytes = adapter.reserved_bytes[usize::from(priority)];
         reserved_bytes + u64::from(bytes) <= self.config.adapter_bytes
@@ -299,16 +318,19 @@ impl Cee {
         let before = std::mem::replace(&mut state.punctual, punctual);
         if before < punctual {
             state.expected = false;
+            // Nobody has been asked to call for that.
+            let armed_ps = std::mem::replace(&mut state.armed_ps, NEVER);
             if state.has_eligible() {
                 let free_ps = state.free_ps;
                 self.arm(port, free_ps);
             }
+            self.arm(port, armed_ps);
         }
     }
 
     /// What should have left an adapter before now does so, at the time at which it should have: see
     /// [`Cee::catch_up`].
-    #[inline(never)]
+    #[inline]
     pub(super) fn catch_up_adapter<F: CeeFrame>(
         &mut self,
         pool: &mut Pool<F>,
@@ -316,22 +338,17 @@ impl Cee {
         now_ps: u64,
     ) {
         let until_ps = now_ps + u64::from(port < self.turn);
-        while self.ports[port as usize].punctual == 0 {
-            let state = &mut self.ports[port as usize];
-            let due_ps = if state.has_eligible() {
-                state.free_ps
-            } else {
-                NEVER
-            };
-            let at_ps = due_ps.min(state.armed_ps);
-            if at_ps >= until_ps {
-                return;
-            }
-            if at_ps == state.armed_ps {
-                state.armed_ps = NEVER;
-            }
-            self.kick_adapter(pool, port, at_ps);
+        let state = &mut self.ports[port as usize];
+        let due_ps = if state.has_eligible() {
+            state.free_ps
+        } else {
+            NEVER
+        };
+        let at_ps = due_ps.min(state.armed_ps);
+        if state.punctual != 0 || at_ps >= until_ps {
+            return;
         }
+        self.drive(pool, port, at_ps, until_ps);
     }
 
     /// A frame is on its way to its adapter, which keeps room for it until it is there ([`Cee::submit`]).
@@ -386,7 +403,9 @@ impl Cee {
         now_ps: u64,
     ) {
         let port = self.adapters[usize::from(host)].port;
-        self.catch_up(pool, port, now_ps);
+        if self.may_be_behind(port, now_ps) {
+            self.catch_up_adapter(pool, port, now_ps);
+        }
         let adapter = &mut self.adapters[usize::from(host)];
         let voq = &mut adapter.queues[queue as usize];
         let (bytes, priority) = (pool[handle].bytes(), voq.priority);
@@ -455,11 +474,24 @@ impl Cee {
     }
 
     /// An adapter sends if it can.
+    #[inline]
     pub(super) fn kick_adapter<F: CeeFrame>(
         &mut self,
         pool: &mut Pool<F>,
         port: PortId,
         now_ps: u64,
+    ) {
+        self.drive(pool, port, now_ps, 0);
+    }
+
+    /// An adapter sends if it can at `at_ps`, and whenever it can after that, but before `until_ps` (0: once).
+    #[inline(never)]
+    fn drive<F: CeeFrame>(
+        &mut self,
+        pool: &mut Pool<F>,
+        port: PortId,
+        mut at_ps: u64,
+        until_ps: u64,
     ) {
         let Place::Host(host) = self.specs[port as usize].near else {
             return;
@@ -468,29 +500,108 @@ impl Cee {
             return;
         }
         loop {
-            let (state, adapter) = (
-                &mut self.ports[port as usize],
-                &mut self.adapters[usize::from(host)],
-            );
-            let params = self.config.qcn.as_ref().map(|qcn| &qcn.params);
-            adapter.release_delayed(&mut state.waiting, now_ps, params);
-            let eligible = state.waiting & state.open();
-            if eligible == 0 || !state.is_idle(now_ps) {
-                return self.await_turn(port, host);
+            let state = &mut self.ports[port as usize];
+            let was_expected = state.expected;
+            if at_ps == state.armed_ps && until_ps != 0 {
+                state.armed_ps = NEVER;
+                state.expected |= std::mem::take(&mut state.foreseen);
             }
-            let head_bytes = |priority: usize| {
-                let queue = adapter.ready[priority].first;
-                adapter.queues[queue as usize].frames.head_bytes
+            while !self.send_at(pool, port, host, at_ps) {}
+            let state = &mut self.ports[port as usize];
+            // Whoever left has taken it; if nobody did, it is as before.
+            state.expected &= was_expected;
+            let may_send = state.has_eligible();
+            let due_ps = if may_send {
+                state.free_ps
+            } else {
+                let delayed_ps = self.adapters[usize::from(host)].next_delayed_ps();
+                delayed_ps.max(state.free_ps)
             };
-            let chosen = self.selections[port as usize].choose(eligible, &head_bytes);
-            if chosen.is_none_or(|priority| self.depart(pool, port, host, priority, now_ps)) {
-                return;
+            at_ps = due_ps.min(state.armed_ps);
+            if at_ps >= until_ps {
+                break;
+            }
+            if !may_send {
+                state.expected = false;
+                if due_ps < state.armed_ps {
+                    (state.armed_ps, state.foreseen) = (NEVER, false);
+                }
             }
         }
+        self.await_turn(port, host);
+    }
+
+    /// A frame leaves an adapter, if one can at this time; false if it had to wait for its rate, and another may.
+    #[inline(always)]
+    fn send_at<F: CeeFrame>(
+        &mut self,
+        pool: &mut Pool<F>,
+        port: PortId,
+        host: u16,
+        now_ps: u64,
+    ) -> bool {
+        let state = &mut self.ports[port as usize];
+        let adapter = &mut self.adapters[usize::from(host)];
+        if adapter.is_due(now_ps) {
+            let params = self.config.qcn.as_ref().map(|qcn| &qcn.params);
+            adapter.release_delayed(&mut state.waiting, now_ps, params);
+        }
+        let eligible = state.waiting & state.open();
+        if eligible == 0 || !state.is_idle(now_ps) {
+            return true;
+        }
+        let adapter = &self.adapters[usize::from(host)];
+        let head_bytes = |priority: usize| {
+            let queue = adapter.ready[priority].first;
+            adapter.queues[queue as usize].frames.head_bytes
+        };
+        let selection = &mut self.selections[port as usize];
+        let chosen = match eligible & (eligible - 1) {
+            0 => {
+                let priority = eligible.trailing_zeros() as usize % PRIORITIES;
+                selection.choose_alone(priority, head_bytes(priority));
+                Some(priority)
+            }
+            _ => selection.choose(eligible, &head_bytes),
+        };
+        chosen.is_none_or(|priority| self.depart(pool, port, host, priority, now_ps))
     }
 
     /// The next queue of a priority sends a frame; false if it has to wait for its rate.
+    #[inline(always)]
     fn depart<F: CeeFrame>(
+        &mut self,
+        pool: &mut Pool<F>,
+        port: PortId,
+        host: u16,
+        priority: usize,
+        now_ps: u64,
+    ) -> bool {
+        let adapter = &mut self.adapters[usize::from(host)];
+        let queue = adapter.ready[priority].first;
+        let voq = &mut adapter.queues[queue as usize];
+        if voq.limiter.is_some() {
+            return self.depart_at_rate(pool, port, host, priority, now_ps);
+        }
+        let bytes = voq.frames.head_bytes;
+        let Some(handle) = voq.frames.pop(pool) else {
+            return true;
+        };
+        (voq.last_ps, voq.last_bytes) = (now_ps, bytes);
+        voq.listed = voq.frames.head != NIL;
+        let waiting = &mut self.ports[port as usize].waiting;
+        if voq.listed {
+            adapter.rotate(priority);
+        } else {
+            adapter.next(waiting, priority);
+        }
+        self.leave(pool, port, (host, priority), handle, bytes, now_ps);
+        true
+    }
+
+    /// The same of a queue with a limiter.
+    #[inline(never)]
+    fn depart_at_rate<F: CeeFrame>(
         &mut self,
         pool: &mut Pool<F>,
         port: PortId,
@@ -524,12 +635,26 @@ impl Cee {
         if voq.frames.head != NIL {
             adapter.list(waiting, queue, now_ps, params);
         }
+        self.leave(pool, port, (host, priority), handle, bytes, now_ps);
+        true
+    }
+
+    /// A frame that has waited leaves an adapter.
+    #[inline(always)]
+    fn leave<F: CeeFrame>(
+        &mut self,
+        pool: &mut Pool<F>,
+        port: PortId,
+        (host, priority): (u16, usize),
+        handle: Handle,
+        bytes: u32,
+        now_ps: u64,
+    ) {
+        let adapter = &mut self.adapters[usize::from(host)];
         adapter.queued_bytes -= u64::from(bytes);
         adapter.reserved_bytes[priority] -= u64::from(bytes);
         self.start(pool, port, handle, now_ps);
         self.tell_of_departure(host, priority, handle);
-        self.await_turn(port, host);
-        true
     }
 
     /// Those who count what leaves a host, or wait for room in its adapter, hear of it.
@@ -561,12 +686,23 @@ impl Cee {
 
     /// An adapter is asked again when a rate allows the next frame.
     fn arm_delayed(&mut self, port: PortId, host: u16) {
+        let delayed_ps = self.adapters[usize::from(host)].next_delayed_ps();
+        let state = &mut self.ports[port as usize];
         // Whoever had its turn next has lost it.
-        self.ports[port as usize].expected = false;
-        let next = self.adapters[usize::from(host)].delayed.peek();
-        if let Some(&Reverse((at_ps, _))) = next {
-            let free_ps = self.ports[port as usize].free_ps;
-            self.arm(port, at_ps.max(free_ps));
+        state.expected = false;
+        if delayed_ps == NEVER {
+            return;
+        }
+        let at_ps = delayed_ps.max(state.free_ps);
+        if state.punctual != 0 {
+            return self.arm(port, at_ps);
+        }
+        if at_ps < state.armed_ps {
+            (state.armed_ps, state.foreseen) = (at_ps, false);
+        }
+        // What is on the wire leads to that when it has come.
+        if state.first == NIL {
+            self.foresee(port);
         }
     }
 

@@ -26,6 +26,7 @@ pub struct CeeConfig {
     /// What an adapter takes, on each way.
     pub adapter_delay_ps: u64,
     /// Bytes of each priority that an adapter keeps, all destinations together; sockets wait for room.
+    /// [`CeeConfig::UNLIMITED`]: all that comes, and nobody waits.
     pub adapter_bytes: u64,
     /// Priority flow control.
     pub pfc: Option<PfcConfig>,
@@ -134,6 +135,11 @@ pub struct EtsClass {
     /// Percent of what strict classes leave; `None` = strict: before all with a share and before strict ones
     /// that come earlier.
     pub share: Option<u32>,
+}
+
+impl CeeConfig {
+    /// See `adapter_bytes`.
+    pub const UNLIMITED: u64 = u64::MAX;
 }
 
 impl Default for CeeConfig {

@@ -235,6 +235,20 @@ impl Ets {
         Some(next.at)
     }
 
+    /// The same where one priority is eligible, whose frame has so many bytes.
+    #[inline]
+    pub(super) fn choose_alone(&mut self, priority: usize, bytes: u32) {
+        let eligible = bit(priority);
+        let plan = &*self.plan;
+        if plan.several != 0 {
+            self.choose(eligible, &|_| bytes);
+            return;
+        }
+        let class = plan.classes[usize::from(eligible)];
+        self.shared.kept &= class;
+        self.choose_only(class, bytes);
+    }
+
     /// There is one class, with one priority, that could be chosen: it is, and accounts for its frame.
     #[inline]
     fn choose_only(&mut self, class: u8, bytes: u32) {

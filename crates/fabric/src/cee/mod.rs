@@ -142,7 +142,7 @@ impl Label {
         Self {
             ingress: note as PortId,
             source: (note >> 32) as u16,
-            priority: (note >> 48) as u8,
+            priority: (note >> 48) as u8 % PRIORITIES as u8,
             buffered: note & Self::BUFFERED != 0,
             control: note & Self::CONTROL != 0,
         }
@@ -226,8 +226,8 @@ pub struct Cee {
     turn: PortId,
     /// Ports that may be able to send now.
     kicks: Vec<PortId>,
-    /// For the owner, before `effects`: [`Effect::Arrive`], which most often is all.
-    pub arrival: Option<(PortId, u64)>,
+    /// For the owner, before `effects`: [`Effect::Arrive`], which most often is all. The first is taken first.
+    pub arrivals: [Option<(PortId, u64)>; 2],
     /// For the owner, in order.
     pub effects: Vec<Effect>,
     /// Frames have numbers.
@@ -275,7 +275,7 @@ impl Cee {
             may_be_late: matches!(config.buffer, Buffer::Input { .. }),
             turn: 0,
             kicks: Vec::new(),
-            arrival: None,
+            arrivals: [None; 2],
             effects: Vec::new(),
             numbers: false,
             lossless,

@@ -38,6 +38,8 @@ pub(super) struct Port {
     pub punctual: u8,
     /// The owner will ask when a frame arrives that begins as soon as the port is free.
     pub expected: bool,
+    /// The same for a frame that begins at `armed_ps`, of an adapter that may be late.
+    pub foreseen: bool,
     /// It sends for a host.
     pub is_adapter: bool,
     /// It averages its queue: a frame that finds it empty may be dropped or marked all the same.
@@ -193,6 +195,7 @@ impl Port {
             watched: false,
             punctual: u8::MAX,
             expected: false,
+            foreseen: false,
             is_adapter: matches!(spec.near, Place::Host(_)),
             averages,
             plain: !averages,
@@ -210,6 +213,12 @@ impl Port {
     pub fn accept(&mut self, bytes: u32) {
         self.accepted += 1;
         self.accepted_bytes += u64::from(bytes);
+    }
+
+    /// A frame that makes its queue no longer is left alone.
+    #[inline]
+    pub fn harmless_bytes(&self, classes: &[Class]) -> u64 {
+        classes[usize::from(self.class)].harmless_bytes
     }
 
     /// Bit p: priority p may be sent.
@@ -241,7 +250,7 @@ impl Cee {
     /// Up to which length of its queue a port leaves frames alone.
     #[inline]
     pub(super) fn harmless_bytes(&self, port: PortId) -> u64 {
-        self.classes[usize::from(self.ports[port as usize].class)].harmless_bytes
+        self.ports[port as usize].harmless_bytes(&self.classes)
     }
 
     /// What so many bytes take on a port's line.
@@ -275,7 +284,7 @@ impl Cee {
     pub(super) fn arm(&mut self, port: PortId, at_ps: u64) {
         let state = &mut self.ports[port as usize];
         if at_ps < state.armed_ps {
-            state.armed_ps = at_ps;
+            (state.armed_ps, state.foreseen) = (at_ps, false);
             self.effects.push(Effect::Transmit(port, at_ps));
         }
     }
@@ -288,7 +297,7 @@ impl Cee {
         if state.armed_ps > now_ps {
             return; // an earlier one took its place, and has come
         }
-        state.armed_ps = NEVER;
+        (state.armed_ps, state.foreseen) = (NEVER, false);
         self.turn = port;
         self.kick(pool, port, now_ps);
         self.settle(pool, now_ps);
@@ -332,11 +341,16 @@ impl Cee {
     /// should have.
     #[inline(always)]
     pub fn catch_up<F: CeeFrame>(&mut self, pool: &mut Pool<F>, port: PortId, now_ps: u64) {
-        let state = &self.ports[port as usize];
-        let may_send = state.waiting != 0 && state.free_ps <= now_ps;
-        if may_send || state.armed_ps <= now_ps {
+        if self.may_be_behind(port, now_ps) {
             self.send_late(pool, port, now_ps);
         }
+    }
+
+    /// Whether that is worth a look.
+    #[inline(always)]
+    pub(super) fn may_be_behind(&self, port: PortId, now_ps: u64) -> bool {
+        let state = &self.ports[port as usize];
+        state.waiting != 0 && state.free_ps <= now_ps || state.armed_ps <= now_ps
     }
 
     #[inline(never)]
@@ -415,12 +429,26 @@ impl Cee {
         }
     }
 
+    /// An adapter that may be late has a frame whose rate lets it go at `armed_ps`, and nothing on the wire: it is asked
+    /// for when that frame arrives.
+    #[inline]
+    pub(super) fn foresee(&mut self, port: PortId) {
+        let state = &mut self.ports[port as usize];
+        if !std::mem::replace(&mut state.foreseen, true) {
+            let class = &self.classes[usize::from(state.class)];
+            let arrival_ps = state.armed_ps + class.delay_ps;
+            self.await_arrival(port, arrival_ps);
+        }
+    }
+
     #[inline]
     fn await_arrival(&mut self, port: PortId, arrival_ps: u64) {
-        if self.effects.is_empty() && self.arrival.is_none() {
-            self.arrival = Some((port, arrival_ps));
-        } else {
-            self.effects.push(Effect::Arrive(port, arrival_ps));
+        match &mut self.arrivals {
+            // Who carries out effects looks at no others.
+            [arrival @ None, _] | [_, arrival @ None] if self.effects.is_empty() => {
+                *arrival = Some((port, arrival_ps));
+            }
+            _ => self.effects.push(Effect::Arrive(port, arrival_ps)),
         }
     }
 
@@ -515,6 +543,8 @@ impl Cee {
         }
         if state.has_eligible() && state.is_patient() {
             self.expect(port);
+        } else if state.armed_ps != NEVER && state.is_adapter && state.punctual == 0 {
+            self.foresee(port);
         }
         (Some(handle), None)
     }

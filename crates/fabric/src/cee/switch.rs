@@ -56,6 +56,8 @@ pub(super) struct Input {
     pub headroom_bytes: u32,
     /// Room of a lossless priority in a buffer that inputs do not share.
     pub lossless_bytes: u32,
+    /// A priority may hold so much, and nobody need hear of it: see [`Cee::set_quiet_bytes`].
+    quiet_bytes: u32,
     /// Bit p: who sends there has been asked to pause priority p.
     pub sent: u8,
 }
@@ -127,6 +129,22 @@ impl Cee {
         handle: Handle,
         now_ps: u64,
     ) -> bool {
+        let may_pass = self.may_pass(pool, to, handle, now_ps);
+        if may_pass {
+            self.start_here(pool, to, handle, now_ps);
+        }
+        may_pass
+    }
+
+    /// Whether a frame meets nobody; then it is accepted.
+    #[inline(always)]
+    fn may_pass<F: CeeFrame>(
+        &mut self,
+        pool: &Pool<F>,
+        to: PortId,
+        handle: Handle,
+        now_ps: u64,
+    ) -> bool {
         let (bytes, label) = (pool[handle].bytes(), Label::of(pool, handle));
         let bit = 1u8 << label.priority;
         let state = &mut self.ports[to as usize];
@@ -141,12 +159,93 @@ impl Cee {
             }
         }
         state.accept(bytes);
-        self.start_here(pool, to, handle, now_ps);
         true
     }
 
     #[inline(never)]
     fn queue<F: CeeFrame>(
+        &mut self,
+        pool: &mut Pool<F>,
+        ports: [PortId; 2],
+        handle: Handle,
+        now_ps: u64,
+    ) {
+        self.catch_up(pool, ports[1], now_ps);
+        let is_done =
+            self.join(pool, ports, handle, now_ps) || self.follow(pool, ports[1], handle, now_ps);
+        if !is_done {
+            self.consider(pool, ports, handle, now_ps);
+        }
+    }
+
+    /// What was before it has left meanwhile: then it leaves, as in [`Cee::pass_through`]. False if not, and nothing has
+    /// changed.
+    #[inline(always)]
+    fn follow<F: CeeFrame>(
+        &mut self,
+        pool: &mut Pool<F>,
+        to: PortId,
+        handle: Handle,
+        now_ps: u64,
+    ) -> bool {
+        let may_leave = self.may_pass(pool, to, handle, now_ps);
+        if may_leave {
+            self.start(pool, to, handle, now_ps);
+        }
+        may_leave
+    }
+
+    /// Most of the others find a short queue behind a frame that is being sent, and an input that has held more before:
+    /// then they join it, and that is all. False if not, and nothing has changed.
+    #[inline(always)]
+    fn join<F: CeeFrame>(
+        &mut self,
+        pool: &mut Pool<F>,
+        [from, to]: [PortId; 2],
+        handle: Handle,
+        now_ps: u64,
+    ) -> bool {
+        let (bytes, tag) = (pool[handle].bytes(), Label::of(pool, handle));
+        let (priority, bit) = (usize::from(tag.priority), 1u8 << tag.priority);
+        let state = &mut self.ports[to as usize];
+        if !state.plain || state.is_idle(now_ps) || tag.control {
+            return false;
+        }
+        let queue = &mut self.queues[to as usize].0[priority];
+        let input = &mut self.inputs[from as usize];
+        let held_bytes = input.bytes[priority] + bytes;
+        let is_harmless =
+            u64::from(queue.bytes) + u64::from(bytes) <= state.harmless_bytes(&self.classes);
+        if !is_harmless || held_bytes > input.quiet_bytes {
+            return false;
+        }
+        if self.notified & bit != 0 {
+            let point = &mut self.points[to as usize].0[priority];
+            if !point.skips(bytes) {
+                return false;
+            }
+        }
+        input.bytes[priority] = held_bytes;
+        let tag = Label {
+            ingress: from,
+            buffered: true,
+            ..tag
+        };
+        tag.put(pool, handle);
+        state.accept(bytes);
+        state.queued_bytes += bytes;
+        state.waiting |= bit;
+        queue.push(pool, handle);
+        if state.has_eligible() {
+            self.await_free(to);
+        }
+        self.settle(pool, now_ps);
+        true
+    }
+
+    /// What a frame gives rise to that finds more than that.
+    #[inline(never)]
+    fn consider<F: CeeFrame>(
         &mut self,
         pool: &mut Pool<F>,
         [from, to]: [PortId; 2],
@@ -161,7 +260,6 @@ impl Cee {
             ..Label::of(pool, handle)
         };
         let bit = 1u8 << tag.priority;
-        self.catch_up(pool, to, now_ps);
         let state = &self.ports[to as usize];
         let goes_through = state.waiting & (bit | state.open()) == 0
             && state.open() & bit != 0
@@ -370,6 +468,20 @@ impl Cee {
         let input = &mut self.inputs[tag.ingress as usize];
         let held = input.bytes[usize::from(tag.priority)];
         input.most_bytes = input.most_bytes.max(held);
+        self.set_quiet_bytes(tag.ingress);
+    }
+
+    /// An input pauses nobody, refuses nothing and has held as much before, as long as no priority of it holds more than
+    /// this. In a shared memory others matter, too.
+    fn set_quiet_bytes(&mut self, ingress: PortId) {
+        let limit_bytes = match self.config.buffer {
+            Buffer::Input { bytes } => bytes.min(self.lossless_bytes(ingress)),
+            Buffer::Shared { .. } => 0,
+        };
+        let (xoff_bytes, _) = self.thresholds(ingress);
+        let input = &mut self.inputs[ingress as usize];
+        let quiet_bytes = limit_bytes.min(xoff_bytes).min(input.most_bytes.into());
+        input.quiet_bytes = quiet_bytes as u32;
     }
 
     /// All ports of the switch that sends by `port` catch up.
@@ -439,7 +551,9 @@ impl Cee {
         let input = &mut self.inputs[ingress as usize];
         input.bytes[priority] -= bytes;
         let is_paused = input.sent & 1 << priority != 0;
-        self.free_memory(tag, bytes);
+        if let Buffer::Shared { .. } = self.config.buffer {
+            self.free_memory(tag, bytes);
+        }
         if is_paused {
             self.resume_if_empty(pool, ingress, priority, now_ps);
         }

@@ -35,7 +35,7 @@ pub fn read(network: &Table<'_>, total: Duration) -> Option<CeeConfig> {
         cut_through: table.choice("forwarding", &forwarding).unwrap_or(true),
         switch_delay_ps: read_delay("switch_delay", defaults.switch_delay_ps),
         adapter_delay_ps: read_delay("adapter_delay", defaults.adapter_delay_ps),
-        adapter_bytes: read_size(&table, "adapter_buffer").unwrap_or(defaults.adapter_bytes),
+        adapter_bytes: read_adapter(&table).unwrap_or(defaults.adapter_bytes),
         pfc: table.table("pfc").map(|pfc| read_pfc(pfc, total)),
         qcn: table.table("qcn").map(read_qcn),
         ets: table.table("ets").map(read_ets).unwrap_or_default(),
@@ -49,6 +49,16 @@ pub fn refuse_queue(table: &Table<'_>) {
     let reason = "means nothing with [network.cee], which says what a switch keeps: \
         `port_buffer` of each input, or `memory` with `switch = \"shared\"`";
     table.refuse("queue", reason);
+}
+
+/// What an adapter keeps of a priority: a size, or `"unlimited"`.
+fn read_adapter(table: &Table<'_>) -> Option<u64> {
+    let key = "adapter_buffer";
+    let item = table.get(key)?;
+    if item.is_text() && item.text() == Some("unlimited") {
+        return Some(CeeConfig::UNLIMITED);
+    }
+    read_size(table, key)
 }
 
 fn read_buffer(table: &Table<'_>) -> Buffer {

@@ -27,9 +27,10 @@ pub(super) fn converged(
 }
 
 /// Bytes that a queue of a node may hold: a switch's those of all its inputs, an adapter's those of all priorities that
-/// are used.
-pub(super) fn limit_bytes(variant: &Variant, config: &CeeConfig, from: Node) -> u64 {
-    match (from, &config.buffer) {
+/// are used; `None` = whatever comes.
+pub(super) fn limit_bytes(variant: &Variant, config: &CeeConfig, from: Node) -> Option<u64> {
+    Some(match (from, &config.buffer) {
+        (Node::Host(_), _) if config.adapter_bytes == CeeConfig::UNLIMITED => return None,
         (Node::Host(_), _) => config.adapter_bytes * u64::from(lanes(variant)),
         (Node::Switch(_), Buffer::Shared { bytes, .. }) => *bytes,
         (Node::Switch(_), Buffer::Input { bytes }) => {
@@ -37,7 +38,7 @@ pub(super) fn limit_bytes(variant: &Variant, config: &CeeConfig, from: Node) -> 
             let inputs = variant.links.iter().filter(has).count() as u64;
             bytes * inputs * u64::from(lanes(variant))
         }
-    }
+    })
 }
 
 /// How many priorities are used.

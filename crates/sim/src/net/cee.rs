@@ -129,16 +129,22 @@ impl Net {
         let Some(converged) = &mut self.converged else {
             return;
         };
-        let machine = &mut self.hosts[usize::from(host)];
-        let priority = match side {
-            Side::Lane(priority) => priority,
-            _ => 0,
-        };
-        let bytes = converged.frame_bytes;
+        let (at, bytes) = ((host, side.lane()), converged.frame_bytes);
         let (pool, now_ps) = (&mut self.ports.pool, self.now_ps);
-        let has_room = (converged.fabric).has_room(pool, (host, priority), bytes, now_ps);
-        machine.switch.set_ready(side, has_room);
+        let has_room = converged.fabric.has_room(pool, at, bytes, now_ps);
+        let switch = &mut self.hosts[usize::from(host)].switch;
+        switch.set_ready(side, has_room);
         self.carry_out();
+    }
+
+    /// Whether the adapter has no room for another frame of a priority, as far as is known.
+    #[inline]
+    pub(super) fn is_lane_full(&self, host: u16, side: Side) -> bool {
+        let is_full = |converged: &Converged| {
+            let (at, bytes) = ((host, side.lane()), converged.frame_bytes);
+            !converged.fabric.fits(at, bytes)
+        };
+        self.converged.as_deref().is_some_and(is_full)
     }
 
     /// A packet of an end goes down its host's stack.
@@ -158,13 +164,25 @@ impl Net {
             sender: end,
         };
         let (fabric, pool) = (&mut converged.fabric, &mut self.ports.pool);
-        let Some(first) = converged.stacks else {
+        if converged.stacks.is_none() {
             self.hops += 1;
             fabric.send(pool, packet, departure, self.now_ps);
             return self.carry_out();
+        }
+        self.descend_slowly(packet, departure);
+    }
+
+    /// The same where the way takes time.
+    #[inline(never)]
+    fn descend_slowly(&mut self, packet: Handle, departure: Departure) {
+        let Some(converged) = &mut self.converged else {
+            return;
         };
-        fabric.reserve(pool, packet, departure);
-        let stack = first + u32::from(host);
+        let Some(first) = converged.stacks else {
+            return;
+        };
+        (converged.fabric).reserve(&self.ports.pool, packet, departure);
+        let stack = first + u32::from(departure.source);
         match self.ports.offer(stack as usize, self.now_ps, packet) {
             Offer::First(at_ps) => self.wheel.push(at_ps, source(PORT, stack)),
             Offer::Queued => {}
@@ -255,8 +273,12 @@ impl Net {
         let Some(converged) = &mut self.converged else {
             return;
         };
-        if let Some((port, at_ps)) = converged.fabric.arrival.take() {
+        let [first, second] = &mut converged.fabric.arrivals;
+        if let Some((port, at_ps)) = first.take() {
             self.wheel.push(at_ps, source(PORT, port));
+            if let Some((port, at_ps)) = second.take() {
+                self.wheel.push(at_ps, source(PORT, port));
+            }
         }
         if !converged.fabric.effects.is_empty() {
             self.carry_out_all();
@@ -266,7 +288,7 @@ impl Net {
     /// Nothing is left of what the fabric has asked for.
     pub(super) fn is_carried_out(&self) -> bool {
         let fabric = self.converged.as_ref().map(|converged| &converged.fabric);
-        fabric.is_none_or(|fabric| fabric.arrival.is_none() && fabric.effects.is_empty())
+        fabric.is_none_or(|fabric| fabric.arrivals == [None; 2] && fabric.effects.is_empty())
     }
 
     #[inline(never)]

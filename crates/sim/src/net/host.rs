@@ -159,7 +159,13 @@ impl Net {
     }
 
     /// Whether an end's next packet has its turn. If it has none, that makes no difference.
+    #[inline]
     fn may_send(&mut self, host: u16, end: EndId) -> bool {
+        self.hosts[usize::from(host)].switch.is_calm() || self.has_turn(host, end)
+    }
+
+    #[inline(never)]
+    fn has_turn(&mut self, host: u16, end: EndId) -> bool {
         let now_ns = self.now_ns();
         let state = &self.ends[end as usize];
         let switch = &self.hosts[usize::from(host)].switch;
@@ -224,7 +230,10 @@ impl Net {
         let Waiting { packet, end } = waiting;
         if to.is_uplink() && self.converged.is_some() {
             self.descend(host, end, packet);
-            return self.look_at_lane(host, to);
+            if !self.hosts[usize::from(host)].switch.is_calm() || self.is_lane_full(host, to) {
+                self.look_at_lane(host, to);
+            }
+            return;
         }
         let port = self.hosts[usize::from(host)].port(to);
         let payload = self.ports.pool[packet].payload();
@@ -264,7 +273,15 @@ impl Net {
     }
 
     /// Notes that a stack waits for what it has sent to leave, if it does.
+    #[inline]
     fn throttle(&mut self, host: u16, end: EndId) {
+        if self.hosts[usize::from(host)].counts_departures {
+            self.throttle_if_held_back(host, end);
+        }
+    }
+
+    #[inline(never)]
+    fn throttle_if_held_back(&mut self, host: u16, end: EndId) {
         let now_ns = self.now_ns();
         let state = &mut self.ends[end as usize];
         let tcp = state.tcp.as_ref().filter(|_| !state.throttled);

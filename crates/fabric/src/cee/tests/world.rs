@@ -289,7 +289,7 @@ impl World {
     }
 
     fn carry_out(&mut self) {
-        if let Some((port, at_ps)) = self.cee.arrival.take() {
+        for (port, at_ps) in std::mem::take(&mut self.cee.arrivals).into_iter().flatten() {
             self.events.push(Reverse((at_ps, Event::Arrive(port))));
         }
         let mut at = 0;
