@@ -13,6 +13,7 @@ FUZZ_SECONDS=${FUZZ_SECONDS:-15}
 SCENARIO_LIMIT_S=900
 SHOWN_LINES=150
 REPEATED_LINES=12
+LAST_LINES=3
 LOGS=$SG_ROOT/out/test
 SLUICEGATE=$SG_ROOT/target/release/sluicegate
 
@@ -223,13 +224,14 @@ nothing_left() {
 	return 1
 }
 
-# why LOG: what a failed stage says of itself, in a few lines: panics and assertions if it has them, else its end.
+# why LOG: what a failed stage says of itself, in a few lines: names, errors, inputs to repeat, and its end.
 why() {
 	local found
-	found=$(grep -aE -A2 "panicked at|^error|ERROR|broken:|^✗|^base64: " "$1" | grep -avx -e -- | head -n "$REPEATED_LINES")
-	[ -n "$found" ] || found=$(tail -n "$REPEATED_LINES" "$1")
 	failures "$1" | grep -vx list | sort -u | sed 's/^/test /'
-	cut -c1-2000 <<<"$found"
+	found=$(grep -aE -A2 "panicked at|^error|ERROR|broken:|^✗" "$1" | grep -avx -e -- | head -n "$REPEATED_LINES")
+	printf '%s\n' "$found" | cut -c1-200
+	grep -a '^base64: ' "$1"
+	tail -n "$LAST_LINES" "$1" | cut -c1-200
 }
 
 # Whoever sees no more than the end of a long output still sees what failed.

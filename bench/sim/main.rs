@@ -522,7 +522,7 @@ fn commercial(is_converged: bool) -> String {
     text
 }
 
-/// What [`cee`] is, in the scenario language.
+/// What [`cee`] is where senders wait, in the scenario language.
 fn converged_network() -> String {
     let classes = (0..8).map(|priority| {
         let share = if priority < 4 { 12 } else { 13 };

@@ -469,7 +469,7 @@ pub struct FilmDirection {
     pub to: usize,
     /// Rate in bit/s.
     pub rate_bps: u64,
-    /// Bytes that the queue may hold; `None` = a host whose sockets keep it short.
+    /// Bytes that the queue may hold; `None` = a host whose sockets keep it short, or whose adapter takes whatever comes.
     pub limit_bytes: Option<u64>,
 }
 

@@ -328,7 +328,7 @@ fn stack_port(variant: &Variant, config: &CeeConfig) -> PortConfig {
 /// A host's switch. FreeBSD's sockets wait for their host's adapter and take turns (the thesis, section 2.5.3).
 fn switch(variant: &Variant, host: usize) -> switch::Config {
     if let Some(cee) = &variant.cee {
-        // Adapters of converged Ethernet drop nothing: sockets wait.
+        // Adapters of converged Ethernet drop nothing: sockets wait, where there is something to wait for.
         match variant.vnic_queue_bytes {
             Some(bytes) => return switch::Config::rings(bytes, WhenFull::HoldBack),
             None if cee.adapter_bytes != CeeConfig::UNLIMITED => return switch::Config::turns(),

@@ -401,6 +401,7 @@ impl<P, S: Copy + Eq + Hash> Switch<P, S> {
             return Handover::Held;
         }
         self.named = None;
+        self.look_whether_calm();
         if self.is_clear(to) {
             return Handover::Through;
         }

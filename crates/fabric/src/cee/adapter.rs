@@ -524,7 +524,7 @@ impl Cee {
             if !may_send {
                 state.expected = false;
                 if due_ps < state.armed_ps {
-                    (state.armed_ps, state.foreseen) = (NEVER, false);
+                    state.set_armed(NEVER);
                 }
             }
         }
@@ -698,7 +698,7 @@ impl Cee {
             return self.arm(port, at_ps);
         }
         if at_ps < state.armed_ps {
-            (state.armed_ps, state.foreseen) = (at_ps, false);
+            state.set_armed(at_ps);
         }
         // What is on the wire leads to that when it has come.
         if state.first == NIL {
@@ -799,7 +799,7 @@ impl Cee {
     pub(super) fn count_adapter<F: CeeFrame>(&self, pool: &Pool<F>, host: usize) -> (u64, u64) {
         let queues = &self.adapters[host].queues;
         let frames = queues.iter().map(|voq| pool.count(voq.frames.head)).sum();
-        let bytes = queues.iter().map(|voq| u64::from(voq.frames.bytes)).sum();
+        let bytes = queues.iter().map(|voq| pool.bytes(voq.frames.head)).sum();
         (frames, bytes)
     }
 }

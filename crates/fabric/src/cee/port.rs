@@ -93,7 +93,8 @@ impl Fifo {
             last => pool.follow(last, handle, bytes.into()),
         }
         self.tail = handle;
-        self.bytes += bytes;
+        // Who lets an adapter keep whatever comes reads no bytes of its queues.
+        self.bytes = self.bytes.wrapping_add(bytes);
     }
 
     #[inline]
@@ -103,7 +104,7 @@ impl Fifo {
             return None;
         }
         let (_, next, next_bytes) = pool.look(handle);
-        self.bytes -= self.head_bytes;
+        self.bytes = self.bytes.wrapping_sub(self.head_bytes);
         (self.head, self.head_bytes) = (next, next_bytes as u32);
         if next == NIL {
             self.tail = NIL;
@@ -208,6 +209,11 @@ impl Port {
         self.plain = !down && !watched && !self.averages;
     }
 
+    /// It is to be asked at this time; nobody has been told to.
+    pub fn set_armed(&mut self, at_ps: u64) {
+        (self.armed_ps, self.foreseen) = (at_ps, false);
+    }
+
     /// A frame joins what it sends.
     #[inline]
     pub fn accept(&mut self, bytes: u32) {
@@ -284,7 +290,7 @@ impl Cee {
     pub(super) fn arm(&mut self, port: PortId, at_ps: u64) {
         let state = &mut self.ports[port as usize];
         if at_ps < state.armed_ps {
-            (state.armed_ps, state.foreseen) = (at_ps, false);
+            state.set_armed(at_ps);
             self.effects.push(Effect::Transmit(port, at_ps));
         }
     }
@@ -297,7 +303,7 @@ impl Cee {
         if state.armed_ps > now_ps {
             return; // an earlier one took its place, and has come
         }
-        (state.armed_ps, state.foreseen) = (NEVER, false);
+        state.set_armed(NEVER);
         self.turn = port;
         self.kick(pool, port, now_ps);
         self.settle(pool, now_ps);
@@ -594,6 +600,7 @@ impl Cee {
         state.waiting = 0;
         state.free_ps = now_ps;
         state.expected = false;
+        state.set_armed(NEVER);
         self.settle(pool, now_ps);
     }
 

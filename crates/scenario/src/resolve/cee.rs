@@ -55,10 +55,10 @@ pub fn refuse_queue(table: &Table<'_>) {
 fn read_adapter(table: &Table<'_>) -> Option<u64> {
     let key = "adapter_buffer";
     let item = table.get(key)?;
-    if item.is_text() && item.text() == Some("unlimited") {
-        return Some(CeeConfig::UNLIMITED);
+    if !item.is_text() || item.text() != Some("unlimited") {
+        return read_size(table, key);
     }
-    read_size(table, key)
+    Some(CeeConfig::UNLIMITED)
 }
 
 fn read_buffer(table: &Table<'_>) -> Buffer {

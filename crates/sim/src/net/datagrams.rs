@@ -2,7 +2,7 @@
 //!
 //! Where a host lets senders wait, datagrams wait in their socket, which drops what does not fit any more; as with
 //! Linux's `SO_SNDBUF` what the adapter has not sent yet counts as well. Elsewhere they go to the adapter at once,
-//! which drops what does not fit into its queue.
+//! which drops what does not fit into its queue, if that has a limit.
 
 use std::{collections::VecDeque, net::IpAddr};
 
@@ -73,7 +73,10 @@ impl Net {
         owner: Owner,
     ) -> EndId {
         let host = self.layout.tenants[tenant as usize].host;
-        self.count_departures(host);
+        // Elsewhere a socket has nothing to do with it any more when the adapter has it.
+        if self.hosts[usize::from(host)].has_waiters {
+            self.count_departures(host);
+        }
         let id = self.end((tenant, port, peer_tenant, peer_port), owner);
         self.ends[id as usize].datagrams = Some(Box::new(Datagrams {
             limit_bytes,

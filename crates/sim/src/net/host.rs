@@ -36,7 +36,7 @@ pub struct Host {
     /// The adapter's source is in the event queue.
     armed: bool,
     /// Somebody here may have to wait for the adapter.
-    has_waiters: bool,
+    pub(super) has_waiters: bool,
     /// Some sockets here count what the adapter has not sent yet.
     pub(super) counts_departures: bool,
     /// Makes initial sequence numbers.
