@@ -167,15 +167,17 @@ cargo_tests() {
 }
 
 # scenario FILE DIR: a run on a machine that others share may be spoilt by them, so a
-# check that fails (exit code 3) is tried again, and says so; what fails three times has failed.
+# check that fails (exit code 3) is tried again, and says so: later and later, since others may need the CPUs for a
+# while. What fails five times has failed.
 scenario() {
 	local try status once=(timeout --foreground --kill-after=30 "$SCENARIO_LIMIT_S"
 		"$SLUICEGATE" run "$1" --world lab --short --check --out "$2")
-	for try in 1 2 3; do
+	for try in {1..5}; do
 		status=0
 		"${once[@]}" || status=$?
-		[ "$status" -eq 3 ] && [ "$try" -lt 3 ] || return "$status"
+		[ "$status" -eq 3 ] && [ "$try" -lt 5 ] || return "$status"
 		echo "$AGAIN"
+		sleep $((try * 10))
 	done
 }
 
