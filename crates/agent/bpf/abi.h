@@ -27,7 +27,7 @@
 #include "sluice/hash.h"
 #include "sluice/params.h"
 
-#define SG_ABI_VERSION 4
+#define SG_ABI_VERSION 5
 
 /* A slot of the table of flows (table.h). */
 struct sg_slot {
@@ -39,7 +39,7 @@ struct sg_slot {
 	sg_u32 missed;  /* enum sg_missed */
 	struct sg_flow flow; /* on a cache line of its own, as flow.h wants it */
 };
-SG_ASSERT_SIZE(struct sg_slot, 320);
+SG_ASSERT_SIZE(struct sg_slot, 384);
 SG_ASSERT_AT(struct sg_slot, flow, 64);
 
 #define SG_SLOT_FREE 0U

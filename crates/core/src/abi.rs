@@ -303,7 +303,6 @@ pub struct Sent {
 #[allow(missing_docs, reason = "each field is described in c/sluice/flow.h")]
 pub struct Flow {
     pub seen_ns: u64,
-    pub progress_ns: u64,
     pub bytes_received: u64,
     pub snd_una: u32,
     pub snd_nxt: u32,
@@ -311,15 +310,16 @@ pub struct Flow {
     pub rtt_next: u32,
     pub rcv_e0b: u32,
     pub rcv_ceb: u32,
+    pub rcv_nxt: u32,
+    pub rcv_high: u32,
     pub unreported: u16,
-    pub unreporting_acks: u8,
-    pub marks: u8,
+    pub marks: u16,
     pub peer_window: u16,
     pub wire_window: u16,
-    pub mss: u16,
+    pub rcv_window: u16,
     pub wscale: u8,
+    pub rcv_wscale: u8,
     pub mode: u8,
-    pub reason: u8,
     pub rule: u8,
     pub flags: u8,
     pub not_ect_run: u8,
@@ -339,17 +339,34 @@ pub struct Flow {
     pub min_rtt_ns: u32,
     pub rtt_first: u32,
     pub dupacks: u16,
-    pub policed: u16,
+    pub mss: u16,
+    pub progress_ns: u64,
     pub bytes_marked: u64,
     pub ring: [Sent; 4],
-    pub sack_left: u32,
-    pub sack_right: u32,
     pub losses: u16,
     pub timeouts: u16,
     pub repeated: u32,
     pub repeat_time: u32,
     pub top_window_or_holes: u16,
     pub repeat_flight: u16,
+    pub held: u32,
+    pub ahead_time: u32,
+    pub sack_left: u32,
+    pub sack_right: u32,
+    pub policed: u16,
+    pub reason: u8,
+    pub spare: Spare,
+}
+
+/// Room that later versions of [`Flow`] may use: zero.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spare([u8; 45]);
+
+impl Default for Spare {
+    fn default() -> Self {
+        Self([0; 45])
+    }
 }
 
 impl Flow {
@@ -581,7 +598,7 @@ impl Default for Config {
 }
 
 /// Version of the layout of everything pinned, part of the pin path (`SG_ABI_VERSION`).
-pub const ABI_VERSION: u32 = 4;
+pub const ABI_VERSION: u32 = 5;
 
 /// Slot of a flow that no rule governs.
 pub const RULE_NONE: u8 = 0xff;
@@ -600,7 +617,7 @@ pub const MODE_TENANT_ECN: u8 = 3;
 pub const MODE_NAMES: [&str; 4] = ["watch", "one-sided", "two-sided", "tenant-ecn"];
 
 /// Names of [`Flow::reason`]: why a flow is in its mode, or why nothing more is done.
-pub const REASON_NAMES: [&str; 12] = [
+pub const REASON_NAMES: [&str; 13] = [
     "",
     "midstream",
     "mptcp",
@@ -613,18 +630,29 @@ pub const REASON_NAMES: [&str; 12] = [
     "syn-with-data",
     "no-room",
     "one-direction",
+    "data-unseen",
 ];
 
 /// [`Flow::marks`]: a packet of the tenant has been seen.
-pub const FLOW_SENT: u8 = 1 << 1;
+pub const FLOW_SENT: u16 = 1 << 1;
 /// [`Flow::marks`]: a packet for the tenant has been seen.
-pub const FLOW_HEARD: u8 = 1 << 2;
+pub const FLOW_HEARD: u16 = 1 << 2;
 /// [`Flow::marks`]: the window scale is a lower bound.
-pub const FLOW_SCALE_BOUND: u8 = 1 << 3;
+pub const FLOW_SCALE_BOUND: u16 = 1 << 3;
 /// [`Flow::marks`]: the path has dropped and never marked.
-pub const FLOW_UNMARKED: u8 = 1 << 4;
+pub const FLOW_UNMARKED: u16 = 1 << 4;
 /// [`Flow::marks`]: met without its handshake, enforced all the same.
-pub const FLOW_ADOPTED: u8 = 1 << 5;
+pub const FLOW_ADOPTED: u16 = 1 << 5;
+/// [`Flow::marks`]: its tenant may have been shown windows that nobody governed; data in them are charged.
+pub const FLOW_LENIENT: u16 = 1 << 7;
+/// [`Flow::marks`]: its tenant signs its segments, as no handshake told: no header is edited.
+pub const FLOW_SIGNS: u16 = 1 << 8;
+/// [`Flow::marks`]: ACKs came or left with malformed options, or with signatures.
+pub const FLOW_ODD_OPTIONS: u16 = 1 << 11;
+/// [`Flow::marks`]: its tenant has acknowledged data that had not come for it.
+pub const FLOW_ACKED_AHEAD: u16 = 1 << 12;
+/// [`Flow::marks`]: data came that are not of this flow, or damaged.
+pub const FLOW_STRANGERS: u16 = 1 << 13;
 
 /// [`Flow::flags`]: an ACK to the tenant has been seen.
 pub const FLOW_EDGE_KNOWN: u8 = 1 << 0;
@@ -634,7 +662,7 @@ pub const FLOW_RECOVERY: u8 = 1 << 1;
 pub const FLOW_CLOSED: u8 = 1 << 2;
 
 /// Counters in the order of `enum sg_counter`; the first does not count.
-pub const COUNTER_NAMES: [&str; 51] = [
+pub const COUNTER_NAMES: [&str; 57] = [
     "none",
     "packets",
     "ect_set",
@@ -686,16 +714,23 @@ pub const COUNTER_NAMES: [&str; 51] = [
     "bucket_exceeded",
     "forged",
     "rst_outlived",
+    "odd_options",
+    "stranger",
+    "ack_ahead",
+    "flow_data_unseen",
+    "trimmed",
+    "beyond_held",
 ];
 
 const _: () = {
     assert!(size_of::<FlowKey>() == 44);
-    assert!(size_of::<Flow>() == 256);
-    assert!(offset_of!(Flow, mss) == 56);
+    assert!(size_of::<Flow>() == 320);
+    assert!(offset_of!(Flow, wscale) == 58);
     assert!(offset_of!(Flow, cc) == 64);
     assert!(offset_of!(Flow, bytes_acked) == 128);
-    assert!(offset_of!(Flow, bytes_marked) == 192);
-    assert!(size_of::<Slot>() == 320);
+    assert!(offset_of!(Flow, progress_ns) == 192);
+    assert!(offset_of!(Flow, held) == 256);
+    assert!(size_of::<Slot>() == 384);
     assert!(offset_of!(Slot, flow) == 64);
     assert!(size_of::<HashKey>() == 56);
     assert!(size_of::<Sweeper>() == 80);

@@ -30,6 +30,7 @@ struct FrameResult {
     out: Verdict,
     frame_len: u32,
     fack_len: u32,
+    unheld: u32,
 }
 
 /// `struct sg_host`.
@@ -75,6 +76,8 @@ pub struct Outcome {
     pub segment: Segment,
     /// A frame to be sent after this one: feedback in a packet of its own.
     pub fack: Option<Vec<u8>>,
+    /// Data of the tenant that no window holds: a bucket is to be charged with it.
+    pub unheld: bool,
 }
 
 /// Enforcement of one policy on one connection.
@@ -182,15 +185,16 @@ impl Outcome {
             window: (result.out.edits & edit::WINDOW != 0).then_some(result.out.window),
             segment: result.seg,
             fack: fack.map(<[u8]>::to_vec),
+            unheld: result.unheld != 0,
         }
     }
 }
 
 const _: () = {
-    assert!(size_of::<FrameResult>() == 76);
-    assert!(offset_of!(FrameResult, out) == 52);
-    assert!(offset_of!(FrameResult, frame_len) == 68);
+    assert!(size_of::<FrameResult>() == 88);
+    assert!(offset_of!(FrameResult, out) == 56);
+    assert!(offset_of!(FrameResult, frame_len) == 76);
     assert!(offset_of!(State, counters) == size_of::<PolicyTable>() + size_of::<Scope>());
-    assert!(size_of::<State>() == 20_360);
-    assert!(offset_of!(State, flow_exists) == 20_352);
+    assert!(size_of::<State>() == 20_472);
+    assert!(offset_of!(State, flow_exists) == 20_464);
 };

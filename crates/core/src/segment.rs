@@ -53,6 +53,8 @@ pub mod edit {
     pub const WANT_FACK: u16 = 1 << 8;
     /// No edit: observing, the window would have been lowered.
     pub const WOULD_LOWER: u16 = 1 << 9;
+    pub const ACK: u16 = 1 << 10;
+    pub const BLANK_REST: u16 = 1 << 11;
 }
 
 /// `enum sg_direction`.
@@ -104,6 +106,9 @@ pub struct Segment {
     pub sack_right: u32,
     pub sack2_left: u32,
     pub sack2_right: u32,
+    pub end_at: u8,
+    pub damaged: u8,
+    pub pad: [u8; 2],
 }
 
 /// `struct sg_verdict`: what the step wants done to a segment.
@@ -126,6 +131,8 @@ pub struct Verdict {
     pub e0b: u32,
     /// With [`edit::ADD_FEEDBACK`] or [`edit::WANT_FACK`].
     pub ceb: u32,
+    /// With [`edit::ACK`].
+    pub ack: u32,
 }
 
 impl Verdict {
@@ -140,12 +147,12 @@ impl Verdict {
 }
 
 const _: () = {
-    assert!(size_of::<Segment>() == 52);
+    assert!(size_of::<Segment>() == 56);
     assert!(offset_of!(Segment, header_len) == 17);
     assert!(offset_of!(Segment, mss) == 22);
     assert!(offset_of!(Segment, e0b) == 28);
     assert!(offset_of!(Segment, sack2_right) == 48);
-    assert!(size_of::<Verdict>() == 16);
+    assert!(size_of::<Verdict>() == 20);
     assert!(offset_of!(Verdict, window) == 4);
     assert!(offset_of!(Verdict, count) == 7);
     assert!(offset_of!(Verdict, e0b) == 8);

@@ -307,6 +307,9 @@ impl Packet {
         if edits & edit::WINDOW != 0 {
             self.window = verdict.window;
         }
+        if edits & edit::ACK != 0 {
+            self.ack = verdict.ack;
+        }
         if edits & edit::ECN != 0 {
             self.ecn = verdict.ecn;
         }

@@ -28,12 +28,56 @@
 /* So many data segments in a row without any ECN codepoint: the peer's host is gone. */
 #define SG_NOT_ECT_SEGMENTS 16U
 
-/* Edits are allowed: by the rule, by the flow's mode, by this packet's options. */
-SG_INLINE int sg_may_edit(const struct sg_flow *flow, const struct sg_segment *seg,
-			  const struct sg_params *params)
+/*
+ * Edits of the TCP header are allowed: by the rule, by the flow's mode. Not by the segment's
+ * own options, which its sender chooses: a peer could show its sender any window else. The
+ * fixed header is where it is whatever the options are, and a connection is known to be
+ * signed from its handshake, or since its tenant signs.
+ */
+SG_INLINE int sg_may_edit(const struct sg_flow *flow, const struct sg_params *params)
 {
 	return params->mode == SG_RULE_ENFORCE && flow->mode != SG_MODE_WATCH &&
-	       !(seg->options & (SG_OPT_SIGNED | SG_OPT_MALFORMED));
+	       !(flow->marks & SG_FLOW_SIGNS);
+}
+
+/* Options that a governed flow's ACKs have no reason to carry. */
+#define SG_OPT_ODD (SG_OPT_SIGNED | SG_OPT_MALFORMED)
+
+SG_INLINE void sg_note_odd_options(struct sg_flow *flow, const struct sg_segment *seg,
+				   struct sg_verdict *out)
+{
+	if (sg_likely(!(seg->options & SG_OPT_ODD)) || flow->mode == SG_MODE_WATCH)
+		return;
+	flow->marks |= SG_FLOW_ODD_OPTIONS;
+	out->count = SG_COUNT_ODD_OPTIONS;
+}
+
+/*
+ * An option goes behind the others. Where they end before the header does, no parser would
+ * find it there: the end, and padding or what is malformed behind it, become NOPs.
+ */
+SG_INLINE void sg_add_option(struct sg_verdict *out, const struct sg_segment *seg, sg_u16 edit)
+{
+	out->edits |= edit;
+	if (sg_unlikely(seg->end_at))
+		out->edits |= SG_EDIT_BLANK_REST;
+}
+
+/*
+ * A tenant is no host, though its peer's host would believe what only hosts write. Removed
+ * whatever is known of the flow; a signed header stays, and no host reads a malformed one.
+ */
+SG_INLINE void sg_refuse_claims(const struct sg_segment *seg, const struct sg_params *params,
+				sg_u16 claims, struct sg_verdict *out)
+{
+	if (seg->direction != SG_FROM_TENANT || params->mode != SG_RULE_ENFORCE ||
+	    (seg->options & SG_OPT_ODD))
+		return;
+	claims &= seg->options;
+	if (claims & SG_OPT_FEEDBACK)
+		out->edits |= SG_EDIT_STRIP_FEEDBACK;
+	if (claims & SG_OPT_PEER)
+		out->edits |= SG_EDIT_STRIP_PEER;
 }
 
 SG_INLINE sg_u32 sg_algorithm_of(const struct sg_flow *flow, const struct sg_params *params)
@@ -57,7 +101,17 @@ SG_INLINE sg_u32 sg_algorithm_now(struct sg_flow *flow, const struct sg_params *
 SG_INLINE int sg_once_two_sided(const struct sg_flow *flow)
 {
 	return flow->reason == SG_WHY_FEEDBACK_STOPPED ||
-	       flow->reason == SG_WHY_FEEDBACK_MISMATCH;
+	       flow->reason == SG_WHY_FEEDBACK_MISMATCH || flow->reason == SG_WHY_DATA_UNSEEN;
+}
+
+/*
+ * The peer's host may take this flow for two-sided, and would believe the tenant: it has not
+ * noticed the fallback, or it knows the connection from its handshake, as we do not.
+ */
+SG_INLINE int sg_peer_may_believe(const struct sg_flow *flow)
+{
+	return sg_once_two_sided(flow) || (flow->marks & SG_FLOW_ADOPTED) ||
+	       flow->reason == SG_WHY_ONE_DIRECTION;
 }
 
 SG_INLINE void sg_edit_ecn(struct sg_verdict *out, const struct sg_segment *seg, sg_u8 ecn)
@@ -89,7 +143,7 @@ SG_INLINE void sg_ack_facts(struct sg_cc_ack *ack, const struct sg_flow *flow, s
 SG_INLINE void sg_enter_recovery(struct sg_flow *flow)
 {
 	flow->flags |= SG_FLOW_RECOVERY;
-	flow->marks &= (sg_u8)~SG_FLOW_REFILLS;
+	flow->marks &= (sg_u16)~SG_FLOW_REFILLS;
 	flow->recover = flow->snd_nxt;
 }
 
@@ -140,7 +194,7 @@ SG_INLINE void sg_infer_timeout(struct sg_flow *flow, const struct sg_params *pa
 	sg_cc_on_timeout(&flow->cc, params, sg_algorithm_now(flow, params), &ack);
 	/* Slow start begins at once; duplicates of what is out are no new loss (RFC 6582 4). */
 	flow->flags &= (sg_u8)~SG_FLOW_RECOVERY;
-	flow->marks &= (sg_u8)~SG_FLOW_REFILLS;
+	flow->marks &= (sg_u16)~SG_FLOW_REFILLS;
 	flow->recover = flow->snd_nxt;
 	flow->progress_ns = now_ns;
 	flow->dupacks = 0;
@@ -217,7 +271,7 @@ SG_INLINE void sg_report(struct sg_flow *flow, struct sg_verdict *out)
 	out->e0b = flow->rcv_e0b;
 	out->ceb = flow->rcv_ceb;
 	flow->unreported = 0;
-	flow->unreporting_acks = 0;
+	flow->marks &= (sg_u16)~SG_FLOW_SKIPPED_ACK;
 	flow->flags &= (sg_u8)~SG_FLOW_CE_UNREPORTED;
 	flow->fack_round = flow->snd_nxt;
 }
@@ -251,31 +305,35 @@ SG_INLINE int sg_peer_reads_feedback(const struct sg_flow *flow)
  * Losses are when ACKs are few and matter, and a tenant that sends data as well has
  * fewer pure ACKs: there all of them report.
  */
-#define SG_REPORTING_ACK 2U
-
 SG_INLINE int sg_reports(struct sg_flow *flow, const struct sg_segment *seg)
 {
 	if ((flow->flags & SG_FLOW_CE_UNREPORTED) || (seg->options & SG_OPT_SACK) ||
-	    flow->fack_round != flow->snd_nxt)
+	    flow->fack_round != flow->snd_nxt || (flow->marks & SG_FLOW_SKIPPED_ACK))
 		return 1;
-	flow->unreporting_acks++;
-	return flow->unreporting_acks >= SG_REPORTING_ACK;
+	flow->marks |= SG_FLOW_SKIPPED_ACK;
+	return 0;
 }
 
 SG_INLINE void sg_give_feedback(struct sg_flow *flow, const struct sg_segment *seg,
 				struct sg_verdict *out)
 {
-	int pure_ack = !seg->payload && !(seg->tcp_flags & SG_FIN);
+	int signs = flow->marks & SG_FLOW_SIGNS;
+	int pure_ack = !seg->payload && !(seg->tcp_flags & SG_FIN) && !signs;
 
 	/* Only hosts write this option; a tenant's own would be a forgery. */
-	if (sg_unlikely(seg->options & SG_OPT_FEEDBACK))
-		out->edits |= SG_EDIT_STRIP_FEEDBACK;
+	if (sg_unlikely(seg->options & (SG_OPT_FEEDBACK | SG_OPT_MALFORMED)) && !signs) {
+		if (seg->options & SG_OPT_FEEDBACK)
+			out->edits |= SG_EDIT_STRIP_FEEDBACK;
+		/* Without the first of two that were forged, its host would believe the second. */
+		if (seg->options & SG_OPT_MALFORMED)
+			out->edits |= SG_EDIT_BLANK_REST;
+	}
 	if (!sg_peer_reads_feedback(flow))
 		return;
 	if (pure_ack && seg->header_len + SG_OPTION_LEN <= 60) {
 		if (!sg_reports(flow, seg))
 			return;
-		out->edits |= SG_EDIT_ADD_FEEDBACK;
+		sg_add_option(out, seg, SG_EDIT_ADD_FEEDBACK);
 		sg_report(flow, out);
 	} else if (sg_unlikely(sg_fack_due(flow))) {
 		out->edits |= SG_EDIT_WANT_FACK;
@@ -283,35 +341,34 @@ SG_INLINE void sg_give_feedback(struct sg_flow *flow, const struct sg_segment *s
 	}
 }
 
-/* Sequence numbers of what comes to the tenant are not kept: any RST may be a good one. */
+/* What of the tenant's sequence space an RST of its may name. */
 SG_INLINE int sg_rst_fits(const struct sg_flow *flow, const struct sg_segment *seg)
 {
-	return seg->direction == SG_TO_TENANT ||
-	       (sg_seq_ge(seg->seq, flow->snd_una) && sg_seq_le(seg->seq, flow->snd_nxt));
+	return sg_seq_ge(seg->seq, flow->snd_una) && sg_seq_le(seg->seq, flow->snd_nxt);
 }
 
 /*
  * A closed flow may be collected before an idle one. An RST may be one that the receiver
  * does not believe (RFC 5961 3.2); then traffic goes on, and the flow is open again. It
  * may go on after any silence: FINs both ways, acknowledged, are what a
- * table may rely on.
+ * table may rely on. What does not fit the flow's sequence space ends nothing.
  */
 SG_INLINE void sg_note_close(struct sg_flow *flow, const struct sg_segment *seg, sg_u8 mine,
-			     struct sg_verdict *out)
+			     int fits, struct sg_verdict *out)
 {
 	const sg_u8 both = SG_FLOW_FIN_SENT | SG_FLOW_FIN_SEEN;
 
 	if (sg_likely(!(seg->tcp_flags & (SG_FIN | SG_RST)))) {
-		if (sg_unlikely(flow->flags & SG_FLOW_CLOSED) && (flow->flags & both) != both) {
+		if (sg_unlikely(flow->flags & SG_FLOW_CLOSED) && fits &&
+		    (flow->flags & both) != both) {
 			flow->flags &= (sg_u8)~SG_FLOW_CLOSED;
 			out->count = SG_COUNT_RST_OUTLIVED;
 		}
 		return;
 	}
-	if (seg->tcp_flags & SG_FIN)
+	if ((seg->tcp_flags & SG_FIN) && fits)
 		flow->flags |= mine;
-	if ((flow->flags & both) == both ||
-	    ((seg->tcp_flags & SG_RST) && sg_rst_fits(flow, seg)))
+	if ((flow->flags & both) == both || ((seg->tcp_flags & SG_RST) && fits))
 		flow->flags |= SG_FLOW_CLOSED;
 	else if (seg->tcp_flags & SG_RST)
 		out->count = SG_COUNT_RST_OUTLIVED;
@@ -319,8 +376,14 @@ SG_INLINE void sg_note_close(struct sg_flow *flow, const struct sg_segment *seg,
 
 SG_INLINE int sg_polices(const struct sg_flow *flow, const struct sg_params *params)
 {
-	return params->mode == SG_RULE_ENFORCE && (params->flags & SG_RULE_POLICE) &&
-	       flow->mode != SG_MODE_WATCH;
+	return (params->flags & SG_RULE_POLICE) && sg_may_edit(flow, params);
+}
+
+/* The tenant acknowledges data that has not come for it. */
+SG_INLINE int sg_acks_ahead(const struct sg_flow *flow, const struct sg_segment *seg)
+{
+	return flow->mode == SG_MODE_TWO_SIDED && (seg->tcp_flags & SG_ACK) &&
+	       sg_seq_gt(seg->ack, flow->rcv_high);
 }
 
 /*
@@ -333,6 +396,8 @@ SG_INLINE int sg_needs_clock(const struct sg_flow *flow, const struct sg_segment
 	if (seg->direction == SG_TO_TENANT)
 		return (seg->tcp_flags & SG_ACK) &&
 		       (!seg->payload || seg->ack != flow->snd_una || flow->repeated);
+	if (sg_unlikely(sg_acks_ahead(flow, seg)))
+		return 1;
 	if (!seg->payload && !(seg->tcp_flags & SG_FIN))
 		return 0;
 	return seg->seq != flow->snd_nxt || flow->snd_una == flow->snd_nxt ||
@@ -349,18 +414,23 @@ SG_INLINE int sg_needs_clock(const struct sg_flow *flow, const struct sg_segment
  */
 SG_INLINE void sg_unseen(struct sg_flow *flow)
 {
-	flow->marks |= SG_FLOW_UNSEEN;
+	flow->marks |= SG_FLOW_UNSEEN | SG_FLOW_RCV_UNSEEN;
 	sg_rtt_retransmitted(flow);
 }
 
-/* Policing begins anew: the tenant may have been shown the largest window. */
+/*
+ * Policing begins anew: the tenant may have been shown the largest window. What it sends
+ * beyond the one that enforcement has shown is charged.
+ */
 SG_INLINE void sg_data_after_gap(struct sg_flow *flow, const struct sg_segment *seg)
 {
 	sg_u32 end = seg->seq + seg->payload;
 
 	if (end - flow->snd_una > SG_UNSEEN_MAX)
 		return;
-	flow->marks &= (sg_u8)~SG_FLOW_UNSEEN;
+	flow->marks &= (sg_u16)~SG_FLOW_UNSEEN;
+	sg_be_lenient(flow, flow->flags & SG_FLOW_EDGE_KNOWN ? flow->edge :
+							       flow->snd_una + flow->cc.cwnd);
 	if (!(flow->flags & SG_FLOW_EDGE_KNOWN)) {
 		flow->flags |= SG_FLOW_EDGE_KNOWN;
 		flow->edge = end;
@@ -421,7 +491,7 @@ SG_NOINLINE int sg_adopt(struct sg_flow *flow, const struct sg_segment *seg,
 	if ((!(flow->marks & SG_FLOW_ADOPTED) && !heard_again) || seg->payload)
 		return 0;
 	if (seg->options & (SG_OPT_SIGNED | SG_OPT_MPTCP | SG_OPT_MALFORMED)) {
-		flow->marks &= (sg_u8)~SG_FLOW_ADOPTED;
+		flow->marks &= (sg_u16)~SG_FLOW_ADOPTED;
 		flow->reason = seg->options & SG_OPT_SIGNED ? SG_WHY_SIGNED :
 			       seg->options & SG_OPT_MPTCP ? SG_WHY_MPTCP :
 							     SG_WHY_MALFORMED_OPTION;
@@ -478,39 +548,120 @@ SG_INLINE int sg_police(struct sg_flow *flow, const struct sg_segment *seg, sg_u
 	return 1;
 }
 
+/*
+ * Where a connection is only watched, data beyond a gap begin it anew: adopted, it will have
+ * the window that was seen to leave, not one that a single segment far ahead spans.
+ */
+SG_INLINE void sg_watch_from(struct sg_flow *flow, sg_u32 seq)
+{
+	if (flow->mode != SG_MODE_WATCH || sg_seq_le(seq, flow->snd_nxt))
+		return;
+	flow->snd_una = seq;
+	flow->snd_nxt = seq;
+	sg_rtt_forget(flow);
+}
+
+/*
+ * So long may ACKs be ahead of all that comes. A sender that lost its ACK has repeated by
+ * then what passed here unseen; if nothing comes even so, the data take another path.
+ */
+#define SG_AHEAD_LIMIT_NS 400000000ULL
+
+/* What a few super-packets carry: more does not pass unseen on a busy CPU. */
+#define SG_RCV_UNSEEN_MAX (256U << 10)
+
+SG_INLINE void sg_fall_back(struct sg_flow *flow, const struct sg_params *params,
+			    sg_u8 reason, struct sg_verdict *out);
+
+/*
+ * The tenant acknowledges what has not come for it: such ACKs make its sender's RTT as short
+ * as it likes, and the smallest window in a tiny RTT is a large rate. No stack does so, and this
+ * host knows: the number is corrected to what has come. Returns the number to believe.
+ */
+SG_NOINLINE int sg_ack_ahead(struct sg_flow *flow, const struct sg_segment *seg, sg_u64 now_ns,
+			     const struct sg_params *params, struct sg_verdict *out)
+{
+	sg_u32 now = (sg_u32)(now_ns >> 10);
+	int unseen = (flow->marks & SG_FLOW_RCV_UNSEEN) &&
+		     seg->ack - flow->rcv_high <= SG_RCV_UNSEEN_MAX;
+
+	if (params->mode != SG_RULE_ENFORCE || unseen) {
+		flow->marks &= (sg_u16)~(SG_FLOW_RCV_UNSEEN | SG_FLOW_AHEAD);
+		flow->rcv_high = seg->ack;
+		return 0;
+	}
+	if (!(flow->marks & SG_FLOW_AHEAD)) {
+		flow->marks |= SG_FLOW_AHEAD | SG_FLOW_ACKED_AHEAD;
+		flow->ahead_time = now;
+	} else if (now - flow->ahead_time > SG_AHEAD_LIMIT_NS >> 10) {
+		sg_fall_back(flow, params, SG_WHY_DATA_UNSEEN, out);
+		return 0;
+	}
+	out->edits |= SG_EDIT_ACK;
+	out->ack = flow->rcv_high;
+	out->count = SG_COUNT_ACK_AHEAD;
+	return 0;
+}
+
+/* What the tenant of a two-sided flow says of what it has received, and will take. */
+SG_INLINE void sg_tenant_acknowledges(struct sg_flow *flow, const struct sg_segment *seg,
+				      sg_u64 now_ns, const struct sg_params *params,
+				      struct sg_verdict *out)
+{
+	if (!(seg->tcp_flags & SG_ACK))
+		return;
+	if (sg_unlikely(sg_acks_ahead(flow, seg)))
+		sg_ack_ahead(flow, seg, now_ns, params, out);
+	else if (sg_unlikely(sg_seq_lt(seg->ack, flow->rcv_nxt)))
+		return;
+	flow->rcv_nxt = out->edits & SG_EDIT_ACK ? out->ack : seg->ack;
+	flow->rcv_window = seg->window;
+}
+
+/* The tenant signs its segments, which no handshake told: its headers stay as they are. */
+SG_INLINE void sg_tenant_signs(struct sg_flow *flow)
+{
+	if (flow->mode != SG_MODE_WATCH)
+		flow->marks |= SG_FLOW_SIGNS;
+}
+
 /* A segment of an existing flow leaves the tenant. *out is zeroed by the caller. */
 SG_INLINE int sg_from_tenant(struct sg_flow *flow, const struct sg_segment *seg,
 			     sg_u64 now_ns, const struct sg_params *params,
 			     struct sg_verdict *out)
 {
-	int may_edit = sg_may_edit(flow, seg, params);
-
 	flow->seen_ns = now_ns;
 	flow->marks |= SG_FLOW_SENT;
-	sg_note_close(flow, seg, SG_FLOW_FIN_SENT, out);
+	sg_note_odd_options(flow, seg, out);
+	sg_note_close(flow, seg, SG_FLOW_FIN_SENT,
+		      !(seg->tcp_flags & SG_RST) || sg_rst_fits(flow, seg), out);
 	if (sg_unlikely(seg->tcp_flags & SG_RST))
 		return 0;
+	if (sg_unlikely(seg->options & SG_OPT_SIGNED))
+		sg_tenant_signs(flow);
 	if (seg->payload || (seg->tcp_flags & SG_FIN)) {
 		if (sg_unlikely(flow->marks & SG_FLOW_UNSEEN))
 			sg_data_after_gap(flow, seg);
 		if (sg_polices(flow, params)) {
-			if (sg_unlikely(!may_edit && sg_police_exceeds(flow, seg)))
-				return 0; /* not ours to drop, nor to believe */
-			if (may_edit && sg_police(flow, seg, now_ns, params, out))
+			if (sg_police(flow, seg, now_ns, params, out))
 				return 0;
-			may_edit = sg_may_edit(flow, seg, params);
 		} else if (params->mode == SG_RULE_OBSERVE && flow->mode != SG_MODE_WATCH &&
 			   sg_unlikely(sg_police_exceeds(flow, seg))) {
 			out->count = SG_COUNT_WOULD_POLICE;
 		}
 		if (sg_unlikely(flow->marks & SG_FLOW_ADOPTED))
 			sg_learn_sent(flow, seg);
+		sg_watch_from(flow, seg->seq);
 		sg_data_sent(flow, seg, now_ns, params, out);
+		if (sg_unlikely(flow->marks & SG_FLOW_LENIENT) && sg_may_edit(flow, params) &&
+		    sg_is_unheld(flow, seg, params))
+			out->count = SG_COUNT_BEYOND;
 	}
-	if (sg_unlikely(!may_edit || flow->mode != SG_MODE_TWO_SIDED)) {
-		/* The peer's host may not have noticed the fallback, and would believe the tenant. */
-		if (may_edit && (seg->options & SG_OPT_FEEDBACK) && sg_once_two_sided(flow))
-			out->edits |= SG_EDIT_STRIP_FEEDBACK;
+	if (flow->mode == SG_MODE_TWO_SIDED)
+		sg_tenant_acknowledges(flow, seg, now_ns, params, out);
+	if (sg_unlikely(params->mode != SG_RULE_ENFORCE || flow->mode != SG_MODE_TWO_SIDED)) {
+		if ((seg->options & SG_OPT_FEEDBACK) && sg_peer_may_believe(flow))
+			sg_refuse_claims(seg, params, SG_OPT_FEEDBACK, out);
 		return 0;
 	}
 	sg_edit_ecn(out, seg, SG_ECT0);
@@ -525,8 +676,9 @@ SG_INLINE void sg_fall_back(struct sg_flow *flow, const struct sg_params *params
 	flow->mode = SG_MODE_ONE_SIDED;
 	flow->reason = reason;
 	sg_cc_change(&flow->cc, params, params->one_sided, flow->snd_nxt);
-	out->count = reason == SG_WHY_FEEDBACK_STOPPED ? SG_COUNT_FEEDBACK_STOPPED :
-							  SG_COUNT_FEEDBACK_MISMATCH;
+	out->count = reason == SG_WHY_FEEDBACK_STOPPED  ? SG_COUNT_FEEDBACK_STOPPED :
+		     reason == SG_WHY_FEEDBACK_MISMATCH ? SG_COUNT_FEEDBACK_MISMATCH :
+							  SG_COUNT_FLOW_DATA_UNSEEN;
 }
 
 /*
@@ -579,7 +731,7 @@ SG_INLINE void sg_pass_marks(struct sg_flow *flow)
 {
 	if (sg_seq_ge(flow->snd_una, flow->recover)) {
 		flow->flags &= (sg_u8)~SG_FLOW_RECOVERY;
-		flow->marks &= (sg_u8)~SG_FLOW_REFILLS;
+		flow->marks &= (sg_u16)~SG_FLOW_REFILLS;
 		flow->recover = flow->snd_una;
 	}
 	flow->karn_end = sg_seq_max(flow->karn_end, flow->snd_una);
@@ -608,6 +760,8 @@ SG_INLINE void sg_ack_advances(struct sg_flow *flow, const struct sg_segment *se
 	flow->bytes_acked += ack.acked;
 	flow->snd_una = seg->ack;
 	flow->progress_ns = now_ns;
+	if (sg_unlikely(flow->marked_pending))
+		sg_bound_pending(flow);
 	sg_pass_marks(flow);
 	flow->dupacks = sg_dupacks_left(flow, ack.acked);
 	sg_holes_passed(flow);
@@ -615,7 +769,7 @@ SG_INLINE void sg_ack_advances(struct sg_flow *flow, const struct sg_segment *se
 	ack.window_used = (sg_u8)sg_window_used(flow, flight);
 	ack.in_recovery = !!(flow->flags & SG_FLOW_RECOVERY);
 	if (sg_unlikely(flow->marks & SG_FLOW_UNMARKED) && flow->bytes_marked)
-		flow->marks &= (sg_u8)~SG_FLOW_UNMARKED;
+		flow->marks &= (sg_u16)~SG_FLOW_UNMARKED;
 	sg_cc_on_ack(&flow->cc, params, sg_algorithm_now(flow, params), &ack);
 	if (flow->mode == SG_MODE_TWO_SIDED)
 		sg_check_feedback(flow, seg, params, flight, out);
@@ -679,11 +833,13 @@ SG_INLINE void sg_ack_beyond(struct sg_flow *flow, const struct sg_segment *seg,
 	if (flow->marks & SG_FLOW_UNSEEN ? beyond > SG_UNSEEN_MAX :
 					   beyond > sg_max32(window, flow->cc.cwnd) + flow->mss)
 		return;
-	if (sg_may_edit(flow, seg, params)) {
+	if (sg_may_edit(flow, params)) {
 		wire = sg_min32(wire, sg_window_to_wire(flow->cc.cwnd, shift));
 		out->edits |= wire != seg->window ? SG_EDIT_WINDOW : 0;
 		out->window = (sg_u16)wire;
 	}
+	/* One such ACK after the other would open any edge for a sender that helps. */
+	sg_be_lenient(flow, flow->flags & SG_FLOW_EDGE_KNOWN ? flow->edge : flow->snd_nxt);
 	flow->edge = sg_seq_max(flow->edge, seg->ack + (wire << shift));
 }
 
@@ -702,7 +858,7 @@ SG_INLINE void sg_ack_late(struct sg_flow *flow, const struct sg_segment *seg,
 	sg_u32 wire = sg_max32(room >> shift,
 			       sg_window_to_wire(sg_cc_floor(&flow->cc, params), shift));
 
-	if (wire >= seg->window || !sg_may_edit(flow, seg, params))
+	if (wire >= seg->window || !sg_may_edit(flow, params))
 		return;
 	out->edits |= SG_EDIT_WINDOW;
 	out->window = (sg_u16)wire;
@@ -715,7 +871,7 @@ SG_INLINE void sg_ack_arrives(struct sg_flow *flow, const struct sg_segment *seg
 			      sg_u64 now_ns, const struct sg_params *params,
 			      struct sg_verdict *out)
 {
-	int advances = sg_seq_gt(seg->ack, flow->snd_una);
+	int advances = sg_seq_gt(seg->ack, flow->snd_una), governed;
 	sg_u16 wire = seg->window, would;
 
 	if (sg_unlikely(sg_seq_gt(seg->ack, flow->snd_nxt))) {
@@ -732,7 +888,8 @@ SG_INLINE void sg_ack_arrives(struct sg_flow *flow, const struct sg_segment *seg
 		sg_ack_advances(flow, seg, now_ns, params, out);
 	else
 		sg_ack_repeats(flow, seg, now_ns, params, out);
-	if (sg_may_edit(flow, seg, params)) {
+	governed = sg_may_edit(flow, params);
+	if (governed) {
 		wire = sg_window_field(flow, params, seg, advances, now_ns);
 	} else if (params->mode == SG_RULE_OBSERVE && flow->mode != SG_MODE_WATCH && advances) {
 		would = sg_window_field(flow, params, seg, advances, now_ns);
@@ -742,7 +899,7 @@ SG_INLINE void sg_ack_arrives(struct sg_flow *flow, const struct sg_segment *seg
 		out->edits |= SG_EDIT_WINDOW;
 		out->window = wire;
 	}
-	sg_window_shown(flow, seg, wire, flow->wscale);
+	sg_window_shown(flow, seg, wire, flow->wscale, params, governed);
 }
 
 /* Where uncounted bytes saturate: above any patience. */
@@ -761,27 +918,98 @@ SG_INLINE int sg_ack_plausible(const struct sg_flow *flow, const struct sg_segme
 	       flow->snd_nxt - seg->ack <= flight + 2 * window + 2U * flow->mss;
 }
 
-/* What only two enforcing hosts do: count, take feedback, hide ECN. */
+/* The window that the tenant has advertised, in bytes. */
+SG_INLINE sg_u32 sg_rcv_window(const struct sg_flow *flow)
+{
+	return (sg_u32)flow->rcv_window << (flow->rcv_wscale & 15);
+}
+
+/*
+ * Whether a segment for the tenant is near what has come, in sequence space: two windows
+ * around it, or as many bytes as the tenant takes (RFC 9293 3.10.7.4). What is not is of
+ * another connection, or of someone who is not on the path, and changes nothing of the flow.
+ */
+SG_INLINE int sg_is_near(const struct sg_flow *flow, const struct sg_segment *seg)
+{
+	sg_u32 beyond = sg_max32(2 * SG_WINDOW_MAX, sg_rcv_window(flow));
+
+	return flow->mode != SG_MODE_TWO_SIDED ||
+	       seg->seq - flow->rcv_nxt + 2 * SG_WINDOW_MAX <= 2 * SG_WINDOW_MAX + beyond;
+}
+
+/*
+ * Whether data that are near can be of the flow: their checksum is not wrong, and their
+ * sender knows what the tenant has sent (RFC 5961 5.2), which others have to guess as well.
+ */
+SG_INLINE int sg_is_genuine(const struct sg_flow *flow, const struct sg_segment *seg)
+{
+	return !seg->damaged && (seg->tcp_flags & SG_ACK) &&
+	       (sg_likely(seg->ack == flow->snd_una) || sg_ack_plausible(flow, seg));
+}
+
+/* The tenant's stack will take data of this segment: they are new, and within its window. */
+SG_INLINE int sg_is_receivable(const struct sg_flow *flow, const struct sg_segment *seg)
+{
+	sg_u32 end = seg->seq + seg->payload;
+
+	return sg_seq_gt(end, flow->rcv_nxt) && end - flow->rcv_nxt <= sg_rcv_window(flow);
+}
+
+/* Two-sided: data or a FIN for the tenant. What it cannot take counts for nothing. */
+SG_INLINE void sg_data_come(struct sg_flow *flow, const struct sg_segment *seg, int near,
+			    const struct sg_params *params, struct sg_verdict *out)
+{
+	sg_u32 end = seg->seq + seg->payload + !!(seg->tcp_flags & SG_FIN);
+
+	if (sg_unlikely(!near || !sg_is_genuine(flow, seg))) {
+		flow->marks |= SG_FLOW_STRANGERS;
+		out->count = SG_COUNT_STRANGER;
+		return;
+	}
+	if (sg_likely(seg->payload && sg_is_receivable(flow, seg))) {
+		flow->bytes_received += seg->payload;
+		if (sg_likely(params->mode == SG_RULE_ENFORCE))
+			sg_feedback_count(flow, seg);
+	}
+	if (sg_likely(sg_seq_gt(end, flow->rcv_high))) {
+		flow->rcv_high = end;
+		flow->marks &= (sg_u16)~SG_FLOW_AHEAD;
+	}
+}
+
+/* Its ACK may show the tenant no more than the last did; no edge follows from it. */
+SG_INLINE void sg_ack_of_stranger(const struct sg_flow *flow, const struct sg_segment *seg,
+				  const struct sg_params *params, struct sg_verdict *out)
+{
+	if (seg->window <= flow->wire_window || !sg_may_edit(flow, params))
+		return;
+	out->edits |= SG_EDIT_WINDOW;
+	out->window = flow->wire_window;
+}
+
+/* What only two enforcing hosts do: take feedback, hide ECN. */
 SG_INLINE void sg_two_sided_arrival(struct sg_flow *flow, const struct sg_segment *seg,
+				    int near, const struct sg_params *params,
 				    struct sg_verdict *out)
 {
-	if (seg->payload)
-		sg_feedback_count(flow, seg);
-	if ((seg->tcp_flags & SG_ACK) && sg_seq_gt(seg->ack, flow->snd_una) &&
+	int may_edit = sg_may_edit(flow, params);
+
+	if (near && (seg->tcp_flags & SG_ACK) && sg_seq_gt(seg->ack, flow->snd_una) &&
 	    sg_seq_le(seg->ack, flow->snd_nxt)) {
 		sg_s64 uncounted = (sg_s64)flow->uncounted + (seg->ack - flow->snd_una);
 
 		flow->uncounted = (sg_s32)(uncounted < SG_UNCOUNTED_MAX ? uncounted :
 									  SG_UNCOUNTED_MAX);
 	}
-	if (seg->options & SG_OPT_FEEDBACK) {
-		out->edits |= SG_EDIT_STRIP_FEEDBACK;
+	sg_edit_ecn(out, seg, SG_NOT_ECT);
+	/* A host leaves no malformed option behind: no feedback is a host's there. */
+	if ((seg->options & (SG_OPT_FEEDBACK | SG_OPT_MALFORMED)) == SG_OPT_FEEDBACK) {
+		out->edits |= may_edit ? SG_EDIT_STRIP_FEEDBACK : 0;
 		/* Who cannot tell what is being acknowledged is no host on the path. */
-		if (!sg_ack_plausible(flow, seg) || !sg_feedback_take(flow, seg))
+		if (!near || !sg_ack_plausible(flow, seg) || !sg_feedback_take(flow, seg))
 			out->count = SG_COUNT_FEEDBACK_STALE;
 	}
-	sg_edit_ecn(out, seg, SG_NOT_ECT);
-	if (sg_unlikely(seg->tcp_flags & SG_ECE)) {
+	if (sg_unlikely(seg->tcp_flags & SG_ECE) && may_edit) {
 		out->edits |= SG_EDIT_CLEAR_FLAGS;
 		out->clear_flags = SG_ECE;
 	}
@@ -794,7 +1022,7 @@ SG_INLINE void sg_two_sided_arrival(struct sg_flow *flow, const struct sg_segmen
  */
 SG_INLINE int sg_consumes_fack(const struct sg_flow *flow, const struct sg_segment *seg)
 {
-	return !(seg->options & (SG_OPT_SIGNED | SG_OPT_MALFORMED)) &&
+	return !(seg->options & SG_OPT_ODD) &&
 	       (flow->mode == SG_MODE_TWO_SIDED || sg_once_two_sided(flow));
 }
 
@@ -803,20 +1031,28 @@ SG_INLINE int sg_to_tenant(struct sg_flow *flow, const struct sg_segment *seg,
 			   sg_u64 now_ns, const struct sg_params *params,
 			   struct sg_verdict *out)
 {
+	int near = sg_is_near(flow, seg);
+
 	flow->seen_ns = now_ns;
 	flow->marks |= SG_FLOW_HEARD;
-	sg_note_close(flow, seg, SG_FLOW_FIN_SEEN, out);
+	sg_note_odd_options(flow, seg, out);
+	sg_note_close(flow, seg, SG_FLOW_FIN_SEEN, near, out);
 	if (sg_unlikely(seg->tcp_flags & SG_RST))
 		return 0;
-	flow->bytes_received += seg->payload;
-	if (flow->mode == SG_MODE_TWO_SIDED && sg_may_edit(flow, seg, params))
-		sg_two_sided_arrival(flow, seg, out);
+	if (flow->mode != SG_MODE_TWO_SIDED)
+		flow->bytes_received += seg->payload;
+	else if (seg->payload || (seg->tcp_flags & SG_FIN))
+		sg_data_come(flow, seg, near, params, out);
+	if (flow->mode == SG_MODE_TWO_SIDED && params->mode == SG_RULE_ENFORCE)
+		sg_two_sided_arrival(flow, seg, near, params, out);
 	if (sg_unlikely(seg->options & SG_OPT_FACK) && sg_consumes_fack(flow, seg)) {
 		out->action = SG_CONSUME;
 		out->count = SG_COUNT_FACK_TAKEN;
 		return 0;
 	}
-	if (seg->tcp_flags & SG_ACK) {
+	if (sg_unlikely(!near)) {
+		sg_ack_of_stranger(flow, seg, params, out);
+	} else if (seg->tcp_flags & SG_ACK) {
 		if (sg_unlikely(flow->marks & SG_FLOW_ADOPTED))
 			sg_learn_window(flow, seg);
 		sg_ack_arrives(flow, seg, now_ns, params, out);

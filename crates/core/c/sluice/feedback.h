@@ -108,6 +108,17 @@ SG_INLINE void sg_feedback_count(struct sg_flow *flow, const struct sg_segment *
 	}
 }
 
+/*
+ * No more marked bytes wait for their acknowledgement than there are bytes that could be
+ * acknowledged: whatever else was counted is no debt of the data to come.
+ */
+SG_INLINE void sg_bound_pending(struct sg_flow *flow)
+{
+	sg_u32 out = sg_seq_gt(flow->snd_nxt, flow->snd_una) ? flow->snd_nxt - flow->snd_una : 0;
+
+	flow->marked_pending = sg_min32(flow->marked_pending, out);
+}
+
 /* Any count ends the silence; what it counts beyond what is acknowledged covers later ACKs. */
 SG_INLINE void sg_feedback_counted(struct sg_flow *flow, const struct sg_segment *seg,
 				   sg_u32 bytes)
@@ -136,9 +147,11 @@ SG_INLINE int sg_feedback_take(struct sg_flow *flow, const struct sg_segment *se
 		return 0;
 	flow->taken_e0b = seg->e0b;
 	flow->taken_ceb = seg->ceb;
-	flow->marked_pending = sg_sat32((sg_u64)flow->marked_pending + ceb);
-	if (ceb)
+	if (ceb) {
 		flow->bytes_marked += ceb;
+		flow->marked_pending = sg_sat32((sg_u64)flow->marked_pending + ceb);
+		sg_bound_pending(flow);
+	}
 	flow->flags |= SG_FLOW_FED;
 	if (e0b + ceb) {
 		sg_feedback_counted(flow, seg, e0b + ceb);

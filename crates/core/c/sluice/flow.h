@@ -43,6 +43,7 @@ enum sg_reason {
 	SG_WHY_SYN_WITH_DATA = 9,
 	SG_WHY_NO_ROOM = 10,          /* our option did not fit in the handshake */
 	SG_WHY_ONE_DIRECTION = 11,    /* the hook sees only one direction: ACKs, or data, bypass it */
+	SG_WHY_DATA_UNSEEN = 12,      /* two-sided once: the tenant acknowledges data that never came by */
 };
 
 enum sg_flow_flags {
@@ -64,6 +65,14 @@ enum sg_flow_marks {
 	SG_FLOW_UNMARKED = 1 << 4,    /* the path has dropped and never marked */
 	SG_FLOW_ADOPTED = 1 << 5,     /* met without its handshake, enforced all the same */
 	SG_FLOW_REFILLS = 1 << 6,     /* until `recover`: repeats what policing dropped */
+	SG_FLOW_LENIENT = 1 << 7,     /* `edge` may be beyond `held`: data in between are charged */
+	SG_FLOW_SIGNS = 1 << 8,       /* the tenant signs its segments since: no header is edited */
+	SG_FLOW_AHEAD = 1 << 9,       /* its ACKs are ahead of what has come, since ahead_time */
+	SG_FLOW_RCV_UNSEEN = 1 << 10, /* packets have passed unseen: its next ACK says how far data came */
+	SG_FLOW_ODD_OPTIONS = 1 << 11, /* for reports: ACKs had options that nobody can read, or signs */
+	SG_FLOW_ACKED_AHEAD = 1 << 12, /* for reports: the tenant acknowledged what had not come */
+	SG_FLOW_STRANGERS = 1 << 13,  /* for reports: segments came that are not of this flow */
+	SG_FLOW_SKIPPED_ACK = 1 << 14, /* a pure ACK of the tenant has not reported, since feedback left */
 };
 
 #define SG_RTT_RING 4U
@@ -77,27 +86,28 @@ struct sg_sent {
 /*
  * Ordered by who touches what: in the kernel's table a flow begins on a cache
  * line, and at a hundred thousand packets a second each line is a miss. Data
- * either way needs the first line; an ACK that advances the first three.
+ * either way needs the first line; an ACK that advances the first four; the
+ * last one is for what is rare.
  */
 struct sg_flow {
 	sg_u64 seen_ns;         /* last packet either way */
-	sg_u64 progress_ns;     /* last ACK that advanced, or first data after idle */
 	sg_u64 bytes_received;  /* payload towards the tenant */
 	sg_u32 snd_una;
 	sg_u32 snd_nxt;         /* end of the highest data seen from the tenant */
-	sg_u32 edge;            /* highest right edge ever shown to the tenant */
+	sg_u32 edge;            /* highest right edge that the tenant may have been shown */
 	sg_u32 rtt_next;        /* no RTT sample of data that ends before this */
 	sg_u32 rcv_e0b;         /* counters of what arrived, 24 bits (RFC 9768 3.2.3) */
 	sg_u32 rcv_ceb;
+	sg_u32 rcv_nxt;         /* two-sided: what the tenant has acknowledged */
+	sg_u32 rcv_high;        /* two-sided: end of the highest data that has come for it */
 	sg_u16 unreported;      /* bytes counted since feedback last left, saturating */
-	sg_u8 unreporting_acks; /* pure ACKs of the tenant since then */
-	sg_u8 marks;            /* enum sg_flow_marks */
+	sg_u16 marks;           /* enum sg_flow_marks */
 	sg_u16 peer_window;     /* as last advertised by the peer, on the wire */
 	sg_u16 wire_window;     /* as last shown to the tenant, on the wire */
-	sg_u16 mss;             /* the peer's MSS option, nothing subtracted */
+	sg_u16 rcv_window;      /* two-sided: as last advertised by the tenant, on the wire */
 	sg_u8 wscale;           /* shift of the windows the peer advertises */
+	sg_u8 rcv_wscale;       /* shift of the windows the tenant advertises */
 	sg_u8 mode;             /* enum sg_mode */
-	sg_u8 reason;           /* enum sg_reason */
 	sg_u8 rule;             /* slot of the policy, SG_RULE_NONE = none */
 	sg_u8 flags;            /* enum sg_flow_flags */
 	sg_u8 not_ect_run;      /* data segments since the last ECN-capable one, saturating */
@@ -112,19 +122,18 @@ struct sg_flow {
 	sg_u32 judge_start;
 	sg_u32 taken_e0b;       /* feedback counters last taken, 24 bits */
 	sg_u32 taken_ceb;
-	sg_u32 marked_pending;  /* CE bytes reported, not yet given to cc */
+	sg_u32 marked_pending;  /* CE bytes reported, not yet given to cc: at most what is out */
 	sg_u32 fack_round;      /* next FACK when snd_una passes this */
 	sg_u32 srtt_ns;         /* RFC 6298 with g = 1/8; 0 = none yet */
 	sg_u32 rttvar_ns;
 	sg_u32 min_rtt_ns;
 	sg_u32 rtt_first;       /* smallest end in the ring that is not acknowledged */
 	sg_u16 dupacks;
-	sg_u16 policed;         /* segments dropped, saturating */
+	sg_u16 mss;             /* the peer's MSS option, nothing subtracted */
 
+	sg_u64 progress_ns;     /* last ACK that advanced, or first data after idle */
 	sg_u64 bytes_marked;    /* of the bytes acknowledged, delivered with CE; tenant-ecn: with ECE */
 	struct sg_sent ring[SG_RTT_RING];
-	sg_u32 sack_left;       /* first block of the last SACK */
-	sg_u32 sack_right;
 	sg_u16 losses;          /* inferred from duplicate ACKs, saturating */
 	sg_u16 timeouts;        /* saturating */
 	sg_u32 repeated;        /* bytes that the tenant sent again lately: fades within an RTT */
@@ -134,12 +143,21 @@ struct sg_flow {
 		sg_u16 holes;      /* else: up to snd_nxt, dropped by policing and not sent since; 16 bytes */
 	};
 	sg_u16 repeat_flight;   /* most in flight while it did so, in 128 bytes: fades within eight */
+
+	sg_u32 held;            /* highest right edge that enforcement has shown the tenant */
+	sg_u32 ahead_time;      /* SG_FLOW_AHEAD: since when, in 1024 ns */
+	sg_u32 sack_left;       /* first block of the last SACK */
+	sg_u32 sack_right;
+	sg_u16 policed;         /* segments dropped, saturating */
+	sg_u8 reason;           /* enum sg_reason */
+	sg_u8 spare[45];
 };
-SG_ASSERT_SIZE(struct sg_flow, 256);
-SG_ASSERT_AT(struct sg_flow, mss, 56);
+SG_ASSERT_SIZE(struct sg_flow, 320);
+SG_ASSERT_AT(struct sg_flow, wscale, 58);
 SG_ASSERT_AT(struct sg_flow, cc, 64);
 SG_ASSERT_AT(struct sg_flow, bytes_acked, 128);
-SG_ASSERT_AT(struct sg_flow, bytes_marked, 192);
+SG_ASSERT_AT(struct sg_flow, progress_ns, 192);
+SG_ASSERT_AT(struct sg_flow, held, 256);
 
 /*
  * Whose SYN. Each direction of a tuple has an entry of its own: a SYN that comes

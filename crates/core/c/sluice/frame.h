@@ -31,8 +31,25 @@ SG_INLINE void sg_frame_checksum(sg_u8 *field, sg_u32 change)
 	__builtin_memcpy(field, &sum, sizeof(sum));
 }
 
-/* Parses headers and, where the step needs them, options. */
-SG_INLINE sg_u32 sg_frame_parse(struct sg_packet *p, const struct sg_frame *frame, sg_u32 direction)
+SG_INLINE sg_u32 sg_frame_sum(const sg_u8 *data, sg_u32 len, sg_u32 sum);
+SG_INLINE sg_u32 sg_frame_pseudo(const sg_u8 *ip, sg_u32 ipv6, sg_u32 l4_len);
+
+/*
+ * Whether a marked segment for the tenant has a wrong checksum. Beyond SG_SUMMED_MAX it is a
+ * super-packet, which whoever made it has summed.
+ */
+SG_INLINE int sg_frame_damaged(const struct sg_packet *p, const struct sg_frame *frame)
+{
+	sg_u32 sum;
+
+	if (!sg_wants_sum(&p->seg) || p->l4_len > SG_SUMMED_MAX)
+		return 0;
+	sum = sg_frame_pseudo(frame->data + p->l3_at, p->ipv6, p->l4_len);
+	return sg_csum_fold(sg_frame_sum(frame->data + p->l4_at, p->l4_len, sum)) != 0xffff;
+}
+
+/* Parses headers and, where the step needs them, options. Cuts what is behind a tenant's packet. */
+SG_INLINE sg_u32 sg_frame_parse(struct sg_packet *p, struct sg_frame *frame, sg_u32 direction)
 {
 	struct sg_options options = { 0 };
 	sg_u32 verdict, len, i;
@@ -47,6 +64,9 @@ SG_INLINE sg_u32 sg_frame_parse(struct sg_packet *p, const struct sg_frame *fram
 			options.bytes[i] = frame->data[p->l4_at + 20U + i];
 		sg_parse_options(&options, &p->seg, len);
 	}
+	if (p->trim)
+		frame->len = p->l4_at + p->l4_len;
+	p->seg.damaged = (sg_u8)sg_frame_damaged(p, frame);
 	return SG_COUNT_NONE;
 }
 
@@ -136,7 +156,7 @@ SG_INLINE sg_u32 sg_frame_append(struct sg_packet *p, struct sg_frame *frame,
 /* Edits in place: nothing moves. */
 SG_INLINE sg_u32 sg_frame_fields(struct sg_packet *p, sg_u8 *tcp, const struct sg_verdict *out)
 {
-	sg_u32 change = 0;
+	sg_u32 change = 0, i;
 
 	if (out->edits & SG_EDIT_WINDOW) {
 		change += sg_frame_byte(tcp, 14, (sg_u8)(out->window >> 8));
@@ -148,8 +168,12 @@ SG_INLINE sg_u32 sg_frame_fields(struct sg_packet *p, sg_u8 *tcp, const struct s
 		if (out->clear_flags & SG_CWR)
 			change += sg_frame_byte(tcp, 12, tcp[12] & 0xfe);
 	}
+	for (i = 0; i < 4 && (out->edits & SG_EDIT_ACK); i++)
+		change += sg_frame_byte(tcp, 8 + i, (sg_u8)(out->ack >> (24 - 8 * i)));
 	if (out->edits & SG_EDIT_HIDE_MPTCP)
 		change += sg_frame_blank(tcp, p->seg.mptcp_at, p->seg.mptcp_len);
+	if (out->edits & SG_EDIT_BLANK_REST)
+		change += sg_frame_blank(tcp, p->seg.end_at, p->seg.header_len - p->seg.end_at);
 	return change;
 }
 
@@ -195,13 +219,20 @@ SG_INLINE sg_u32 sg_frame_sum(const sg_u8 *data, sg_u32 len, sg_u32 sum)
 	return sum;
 }
 
-/* The whole TCP checksum of a segment of `l4_len` bytes behind the IP header at `ip`. */
-SG_INLINE sg_u16 sg_frame_tcp_checksum(const sg_u8 *ip, sg_u32 ipv6, const sg_u8 *tcp, sg_u32 l4_len)
+/* Sum of the pseudo-header of `l4_len` bytes behind the IP header at `ip`. */
+SG_INLINE sg_u32 sg_frame_pseudo(const sg_u8 *ip, sg_u32 ipv6, sg_u32 l4_len)
 {
 	sg_u8 pseudo[4] = { 0, SG_IPPROTO_TCP, (sg_u8)(l4_len >> 8), (sg_u8)l4_len };
 	sg_u32 sum = sg_frame_sum(pseudo, 4, 0);
 
-	sum = ipv6 ? sg_frame_sum(ip + 8, 32, sum) : sg_frame_sum(ip + 12, 8, sum);
+	return ipv6 ? sg_frame_sum(ip + 8, 32, sum) : sg_frame_sum(ip + 12, 8, sum);
+}
+
+/* The whole TCP checksum of a segment of `l4_len` bytes behind the IP header at `ip`. */
+SG_INLINE sg_u16 sg_frame_tcp_checksum(const sg_u8 *ip, sg_u32 ipv6, const sg_u8 *tcp, sg_u32 l4_len)
+{
+	sg_u32 sum = sg_frame_pseudo(ip, ipv6, l4_len);
+
 	return (sg_u16)~sg_csum_fold(sg_frame_sum(tcp, l4_len, sum));
 }
 

@@ -32,7 +32,7 @@ SG_INLINE sg_u8 sg_offer(const struct sg_segment *seg, struct sg_verdict *out)
 		return SG_PEER_NONE;
 	if (seg->header_len + SG_OPTION_LEN > 60)
 		return SG_PEER_NO_ROOM;
-	out->edits |= SG_EDIT_ADD_PEER;
+	sg_add_option(out, seg, SG_EDIT_ADD_PEER);
 	out->count = SG_COUNT_PEER_OFFERED;
 	if (!(seg->tcp_flags & (SG_ECE | SG_CWR)))
 		sg_edit_ecn(out, seg, SG_ECT0);
@@ -81,8 +81,7 @@ SG_NOINLINE int sg_syn(struct sg_half_open *half, const struct sg_segment *seg,
 			half->options &= (sg_u16)~SG_OPT_MPTCP;
 		}
 		if (from_tenant) {
-			if (seg->options & SG_OPT_PEER)
-				out->edits |= SG_EDIT_STRIP_PEER; /* a tenant is no host */
+			sg_refuse_claims(seg, params, SG_OPT_PEER, out);
 			peer = sg_offer(seg, out);
 		} else {
 			peer = sg_consider_offer(seg, out);
@@ -162,12 +161,9 @@ SG_INLINE void sg_edit_synack(struct sg_flow *flow, const struct sg_segment *seg
 {
 	sg_u16 wire = sg_window_to_wire(flow->cc.cwnd, 0);
 
-	/* A tenant is no host: its peer's host would believe it. */
-	if (seg->direction == SG_FROM_TENANT && (seg->options & SG_OPT_PEER))
-		out->edits |= SG_EDIT_STRIP_PEER;
 	if (flow->mode == SG_MODE_TWO_SIDED) {
 		if (seg->direction == SG_FROM_TENANT) {
-			out->edits |= SG_EDIT_ADD_PEER;
+			sg_add_option(out, seg, SG_EDIT_ADD_PEER);
 			sg_edit_ecn(out, seg, SG_ECT0);
 			return;
 		}
@@ -228,11 +224,30 @@ SG_INLINE void sg_recall_answer(struct sg_remembered *known, const struct sg_hal
 }
 
 /* The tenant has seen an unscaled window; segments after it count in scaled units. */
-SG_INLINE void sg_synack_shown(struct sg_flow *flow, const struct sg_segment *seg, sg_u16 wire)
+SG_INLINE void sg_synack_shown(struct sg_flow *flow, const struct sg_segment *seg,
+			       const struct sg_params *params, const struct sg_verdict *out)
 {
-	sg_window_shown(flow, seg, wire, 0);
+	sg_u16 wire = out->edits & SG_EDIT_WINDOW ? out->window : seg->window;
+
+	sg_window_shown(flow, seg, wire, 0, params, sg_may_edit(flow, params));
 	flow->wire_window = sg_window_to_wire(wire, flow->wscale);
 	flow->peer_window = sg_window_to_wire(seg->window, flow->wscale);
+}
+
+/*
+ * What the tenant will receive begins behind the peer's SYN. Until it has acknowledged
+ * anything its window is that of its SYN or SYN/ACK, which is not scaled.
+ */
+SG_INLINE void sg_receiving_start(struct sg_flow *flow, const struct sg_half_open *half,
+				  const struct sg_segment *seg)
+{
+	int to_tenant = seg->direction == SG_TO_TENANT;
+
+	if (half->options & seg->options & SG_OPT_WSCALE)
+		flow->rcv_wscale = (to_tenant ? half->wscale : seg->wscale) & 15;
+	flow->rcv_nxt = (to_tenant ? seg->seq : half->isn) + 1;
+	flow->rcv_high = flow->rcv_nxt + (to_tenant ? seg->payload : 0);
+	flow->rcv_window = sg_window_to_wire(0xffff, flow->rcv_wscale);
 }
 
 /*
@@ -259,14 +274,18 @@ SG_NOINLINE int sg_synack(struct sg_flow *flow, struct sg_half_open *half,
 	flow->judge_start = flow->snd_una;
 	sg_rtt_forget(flow);
 	sg_feedback_start(flow);
+	sg_receiving_start(flow, half, seg);
 	sg_choose_mode(flow, half, seg, params, out);
 	sg_cc_init(&flow->cc, params, sg_algorithm_of(flow, params), flow->mss);
 	flow->cc.round_end = flow->snd_una;
 	flow->cc.cut_end = flow->snd_una;
-	if (sg_may_edit(flow, seg, params))
+	if (sg_may_edit(flow, params))
 		sg_edit_synack(flow, seg, out);
+	sg_refuse_claims(seg, params, SG_OPT_PEER, out);
 	if (to_tenant)
-		sg_synack_shown(flow, seg, out->edits & SG_EDIT_WINDOW ? out->window : seg->window);
+		sg_synack_shown(flow, seg, params, out);
+	else /* it has seen the window of the SYN, which nobody governed */
+		sg_be_lenient(flow, flow->snd_una + flow->cc.cwnd);
 	if (half->peer & SG_PEER_PROMOTED)
 		out->count = SG_COUNT_NONE; /* a repeated SYN/ACK is no other flow */
 	half->peer |= SG_PEER_PROMOTED;

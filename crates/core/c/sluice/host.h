@@ -29,6 +29,7 @@ struct sg_host_result {
 	struct sg_verdict out;
 	sg_u32 frame_len;        /* after the edits */
 	sg_u32 fack_len;         /* 0 = none */
+	sg_u32 unheld;           /* data of the tenant that no window holds: for a bucket */
 };
 
 SG_INLINE void sg_host_handshake(struct sg_host *host, struct sg_packet *p, sg_u64 now_ns,
@@ -48,6 +49,8 @@ SG_INLINE void sg_host_handshake(struct sg_host *host, struct sg_packet *p, sg_u
 			host->key = p->key;
 			host->answered = 1;
 			sg_note_answer(&host->answer, &p->seg, now_ns);
+			sg_refuse_claims(&p->seg, &host->policy.slots[rule].params, SG_OPT_PEER,
+					 out);
 			return;
 		}
 		/* Another policy may have come into force since the SYN. */
@@ -96,6 +99,17 @@ SG_INLINE void sg_host_midstream(struct sg_host *host, const struct sg_packet *p
 	host->counters.value[SG_COUNT_FLOW_MIDSTREAM]++;
 }
 
+/* No flow is known: the peer's host may know one, and would believe the tenant. */
+SG_INLINE void sg_host_stray(struct sg_host *host, const struct sg_packet *p,
+			     struct sg_verdict *out)
+{
+	sg_u32 rule = sg_policy_match(&host->policy, &host->scope, &p->key);
+
+	if ((p->seg.options & SG_OPT_FEEDBACK) && rule != SG_RULE_NONE &&
+	    sg_policy_trusts(&host->policy, &p->key.remote))
+		sg_refuse_claims(&p->seg, &host->policy.slots[rule].params, SG_OPT_FEEDBACK, out);
+}
+
 SG_INLINE void sg_host_segment(struct sg_host *host, struct sg_packet *p, sg_u64 now_ns,
 			       struct sg_verdict *out)
 {
@@ -111,6 +125,7 @@ SG_INLINE void sg_host_segment(struct sg_host *host, struct sg_packet *p, sg_u64
 			host->flow_exists = 0;
 	}
 	if (!host->flow_exists) {
+		sg_host_stray(host, p, out);
 		sg_host_midstream(host, p, now_ns);
 		return;
 	}
@@ -119,6 +134,16 @@ SG_INLINE void sg_host_segment(struct sg_host *host, struct sg_packet *p, sg_u64
 		sg_from_tenant(&host->flow, &p->seg, now_ns, params, out);
 	else
 		sg_to_tenant(&host->flow, &p->seg, now_ns, params, out);
+}
+
+/* Data of the tenant that a bucket is to be charged with. */
+SG_INLINE int sg_host_is_unheld(const struct sg_host *host, const struct sg_packet *p)
+{
+	if (p->seg.direction != SG_FROM_TENANT || !p->seg.payload)
+		return 0;
+	return (p->seg.tcp_flags & (SG_SYN | SG_RST)) || !host->flow_exists ||
+	       sg_is_unheld(&host->flow, &p->seg,
+			    &host->policy.slots[host->flow.rule].params);
 }
 
 /*
@@ -139,6 +164,8 @@ SG_INLINE void sg_host_frame(struct sg_host *host, struct sg_frame *frame, sg_u3
 		sg_count(&host->counters, why);
 		return;
 	}
+	if (p.trim)
+		sg_count(&host->counters, SG_COUNT_TRIMMED);
 	if (p.seg.tcp_flags & SG_SYN)
 		p.seg.peer_trusted = (sg_u8)sg_policy_trusts(&host->policy, &p.key.remote);
 	result->seg = p.seg;
@@ -148,6 +175,7 @@ SG_INLINE void sg_host_frame(struct sg_host *host, struct sg_frame *frame, sg_u3
 		sg_frame_apply(&p, frame, out);
 	if (out->edits & SG_EDIT_WANT_FACK)
 		result->fack_len = sg_frame_fack(&p, frame, out, fack->data, fack->capacity);
+	result->unheld = (sg_u32)sg_host_is_unheld(host, &p);
 	result->frame_len = frame->len;
 }
 

@@ -35,6 +35,7 @@ struct sg_packet {
 	sg_u16 l4_at;      /* offset of the TCP header */
 	sg_u32 l4_len;     /* TCP header and payload in bytes, without Ethernet padding */
 	sg_u32 ipv6;       /* 0 or 1 */
+	sg_u32 trim;       /* bytes behind the IP packet have to go */
 };
 
 #if defined(__BPF__) || defined(__bpf__)
@@ -104,12 +105,14 @@ SG_INLINE sg_u32 sg_ip_bytes(sg_u32 field, sg_u32 header, sg_u32 available)
 
 /*
  * Behind an IP packet a frame may have padding (to 60 bytes, 64 with a tag) and a trailer
- * of its device (a check sequence, a time stamp). What is more is data that no field of
- * TCP counts, and that bridges and tunnels carry all the same.
+ * of its device (a check sequence, a time stamp). What is more belongs to no protocol, is
+ * counted by no field of TCP, and bridges and tunnels carry it all the same. A tenant's
+ * frame is cut to its IP packet then: were it passed by as unreadable, another host
+ * would read it all the same.
  */
 #define SG_BEHIND_MAX 16U
 
-SG_INLINE int sg_hides_data(sg_u32 available, sg_u32 bytes, int from_tenant)
+SG_INLINE sg_u32 sg_has_trailer(sg_u32 available, sg_u32 bytes, int from_tenant)
 {
 	return from_tenant && available - bytes > SG_BEHIND_MAX;
 }
@@ -209,9 +212,9 @@ SG_INLINE sg_u32 sg_parse(struct sg_packet *p, const sg_u8 *data, const sg_u8 *e
 		verdict = sg_parse_ipv4(p, ip, frame_len - l3_at, from_tenant, &bytes);
 		if (sg_unlikely(verdict))
 			return verdict;
-		if (sg_unlikely(bytes > frame_len - l3_at || bytes < 40 ||
-				sg_hides_data(frame_len - l3_at, bytes, from_tenant)))
+		if (sg_unlikely(bytes > frame_len - l3_at || bytes < 40))
 			return SG_COUNT_MALFORMED;
+		p->trim = sg_has_trailer(frame_len - l3_at, bytes, from_tenant);
 		p->l4_at = (sg_u16)(l3_at + 20);
 		p->l4_len = bytes - 20;
 		return sg_parse_tcp(p, ip + 20, from_tenant);
@@ -223,9 +226,9 @@ SG_INLINE sg_u32 sg_parse(struct sg_packet *p, const sg_u8 *data, const sg_u8 *e
 		verdict = sg_parse_ipv6(p, ip, frame_len - l3_at, from_tenant, &bytes);
 		if (verdict)
 			return verdict;
-		if (bytes > frame_len - l3_at || bytes < 60 ||
-		    sg_hides_data(frame_len - l3_at, bytes, from_tenant))
+		if (bytes > frame_len - l3_at || bytes < 60)
 			return SG_COUNT_MALFORMED;
+		p->trim = sg_has_trailer(frame_len - l3_at, bytes, from_tenant);
 		p->l4_at = (sg_u16)(l3_at + 40);
 		p->l4_len = bytes - 40;
 		return sg_parse_tcp(p, ip + 40, from_tenant);
@@ -279,6 +282,17 @@ SG_INLINE sg_u32 sg_classify(sg_u32 why, const sg_u8 *data, const sg_u8 *end)
 	return SG_CLASS_OTHER;
 }
 
+/*
+ * A mark on what no receiver takes must not count. So the checksum of a marked segment
+ * for the tenant is looked at, where no device has done so already.
+ */
+#define SG_SUMMED_MAX 16384U
+
+SG_INLINE int sg_wants_sum(const struct sg_segment *seg)
+{
+	return seg->ecn == SG_CE && seg->payload && seg->direction == SG_TO_TENANT;
+}
+
 /* Whether the step needs this segment's options at all: not for data in flight. */
 SG_INLINE int sg_needs_options(const struct sg_segment *seg)
 {
@@ -306,40 +320,39 @@ SG_INLINE void sg_option_sack(struct sg_segment *seg, const sg_u8 *options, sg_u
 
 /*
  * A second one of hosts' own options could only be there to outlive the removal of
- * the first: a tenant's forgery, which no host may believe.
+ * the first: a tenant's forgery, which no host may believe. Returns 1; there the walk ends.
  */
-SG_INLINE void sg_option_once(struct sg_segment *seg, sg_u16 option)
-{
-	if (seg->options & option)
-		seg->options |= SG_OPT_MALFORMED;
-	seg->options |= option;
-}
-
-SG_INLINE void sg_option_feedback(struct sg_segment *seg, const sg_u8 *options, sg_u32 at,
-				  sg_u32 len)
+SG_INLINE int sg_option_feedback(struct sg_segment *seg, const sg_u8 *options, sg_u32 at,
+				 sg_u32 len)
 {
 	if (len != SG_OPTION_LEN)
-		return;
-	sg_option_once(seg, SG_OPT_FEEDBACK);
+		return 0;
+	if (seg->options & SG_OPT_FEEDBACK)
+		return 1;
+	seg->options |= SG_OPT_FEEDBACK;
 	seg->feedback_at = (sg_u8)(20 + at);
 	seg->e0b = sg_option32(options, at + 1) & SG_COUNTER_MASK;
 	seg->ceb = sg_option32(options, at + 4) & SG_COUNTER_MASK;
+	return 0;
 }
 
-SG_INLINE void sg_option_peer(struct sg_segment *seg, const sg_u8 *options, sg_u32 at, sg_u32 len)
+SG_INLINE int sg_option_peer(struct sg_segment *seg, const sg_u8 *options, sg_u32 at, sg_u32 len)
 {
 	sg_u32 head = sg_option32(options, at + 2);
 
 	if (len != SG_OPTION_LEN || head >> 8 != (SG_EXID << 8 | SG_PEER_VERSION))
-		return;
-	sg_option_once(seg, SG_OPT_PEER);
+		return 0;
+	if (seg->options & SG_OPT_PEER)
+		return 1;
+	seg->options |= SG_OPT_PEER;
 	if (head & SG_PEER_FLAG_FACK)
 		seg->options |= SG_OPT_FACK;
 	seg->peer_at = (sg_u8)(20 + at);
+	return 0;
 }
 
-/* One option of `len` bytes at `at`. Unknown kinds are nobody's business. */
-SG_INLINE void sg_option(struct sg_segment *seg, const sg_u8 *options, sg_u32 at, sg_u32 len)
+/* One option of `len` bytes at `at`; 1 = it must not be there. Unknown kinds are nobody's business. */
+SG_INLINE int sg_option(struct sg_segment *seg, const sg_u8 *options, sg_u32 at, sg_u32 len)
 {
 	switch (options[at & 63]) {
 	case 2:
@@ -367,14 +380,13 @@ SG_INLINE void sg_option(struct sg_segment *seg, const sg_u8 *options, sg_u32 at
 		seg->mptcp_len = (sg_u8)len;
 		break;
 	case SG_KIND_FEEDBACK:
-		sg_option_feedback(seg, options, at, len);
-		break;
+		return sg_option_feedback(seg, options, at, len);
 	case SG_KIND_EXPERIMENT:
-		sg_option_peer(seg, options, at, len);
-		break;
+		return sg_option_peer(seg, options, at, len);
 	default:
 		break;
 	}
+	return 0;
 }
 
 /*
@@ -393,7 +405,7 @@ struct sg_options {
 #define SG_GLOBAL static __attribute__((unused))
 #endif
 
-/* The option at `at`; returns 1 after the last. A wrong length ends the walk. */
+/* The option at `at`; returns 1 after the last. EOL and a wrong length end the walk: seg->end_at. */
 SG_GLOBAL int sg_options_step(struct sg_options *walk, struct sg_segment *seg)
 {
 	sg_u32 at, kind, size;
@@ -402,18 +414,20 @@ SG_GLOBAL int sg_options_step(struct sg_options *walk, struct sg_segment *seg)
 		return 1;
 	at = walk->at;
 	kind = walk->bytes[at & 63];
-	if (kind == 0)
+	if (kind == 0) {
+		seg->end_at = (sg_u8)(20 + at);
 		return 1;
+	}
 	if (kind == 1) {
 		walk->at = at + 1;
 		return 0;
 	}
 	size = walk->bytes[(at + 1) & 63];
-	if (size < 2 || at + size > walk->len) {
+	if (size < 2 || at + size > walk->len || sg_option(seg, walk->bytes, at, size)) {
 		seg->options |= SG_OPT_MALFORMED;
+		seg->end_at = (sg_u8)(20 + at);
 		return 1;
 	}
-	sg_option(seg, walk->bytes, at, size);
 	walk->at = at + size;
 	return 0;
 }

@@ -12,6 +12,11 @@
  * it last (a duplicate ACK, a SACK or a probe's answer takes that long; a timeout
  * longer), so a window's worth within an RTT at most. Who repeats what is inside the
  * window without end would have as much of the network as it likes, edge or not.
+ *
+ * A tenant may have been shown windows that nobody governed: before a connection is met
+ * from the middle, while packets pass unseen, before the first ACK of its peer. Data within
+ * those edges are no offence, but nothing holds them either: what lies beyond the edge
+ * that enforcement has shown (`held`) is charged to a bucket, like all that has no window.
  */
 #ifndef SLUICE_POLICE_H
 #define SLUICE_POLICE_H
@@ -67,6 +72,23 @@ SG_INLINE int sg_is_ahead(const struct sg_flow *flow)
 {
 	return sg_seq_gt(flow->snd_nxt, flow->edge) && (flow->flags & SG_FLOW_EDGE_KNOWN) &&
 	       !(flow->marks & SG_FLOW_SCALE_BOUND);
+}
+
+/* From here on the tenant may go beyond `held`, up to `edge`, where that is farther. */
+SG_INLINE void sg_be_lenient(struct sg_flow *flow, sg_u32 held)
+{
+	if (flow->marks & SG_FLOW_LENIENT)
+		return;
+	flow->marks |= SG_FLOW_LENIENT;
+	flow->held = held;
+}
+
+/* Of data up to `end`, those that the operator's windows cover end here. */
+SG_INLINE sg_u32 sg_held_end(const struct sg_flow *flow, sg_u32 end)
+{
+	return sg_unlikely(flow->marks & SG_FLOW_LENIENT) && sg_seq_gt(end, flow->held) ?
+		       flow->held :
+		       end;
 }
 
 /*
@@ -155,6 +177,22 @@ SG_INLINE int sg_police_exceeds(const struct sg_flow *flow, const struct sg_segm
 	if (sg_seq_lt(seg->seq, flow->snd_nxt) && sg_seq_gt(end, edge))
 		end = flow->snd_nxt + seg->payload;
 	return sg_seq_gt(end, edge + sg_holes(flow) + sg_arrived(flow));
+}
+
+/*
+ * Whether nothing holds data that the tenant sends: the flow is only watched; its window
+ * scale is a lower bound, so that no edge is one to police; its headers are signed, so that
+ * no window is written; or they lie beyond what enforcement has shown. To be charged.
+ */
+SG_INLINE int sg_is_unheld(const struct sg_flow *flow, const struct sg_segment *seg,
+			   const struct sg_params *params)
+{
+	if (flow->mode == SG_MODE_WATCH || (flow->marks & (SG_FLOW_SCALE_BOUND | SG_FLOW_SIGNS)))
+		return 1;
+	if (sg_likely(!(flow->marks & SG_FLOW_LENIENT)) || params->mode != SG_RULE_ENFORCE)
+		return 0;
+	return sg_seq_gt(seg->seq + seg->payload,
+			 flow->held + sg_police_slack(flow, flow->held));
 }
 
 /*

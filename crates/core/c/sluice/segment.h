@@ -44,7 +44,7 @@ enum sg_option_bits {
 	SG_OPT_FACK = 1 << 5,      /* ours, with the FACK bit */
 	SG_OPT_MPTCP = 1 << 6,     /* kind 30 */
 	SG_OPT_SIGNED = 1 << 7,    /* MD5 (19) or AO (29): never edit */
-	SG_OPT_MALFORMED = 1 << 8, /* lengths do not add up: never edit */
+	SG_OPT_MALFORMED = 1 << 8, /* from `end_at` on no parser reads: lengths do not add up */
 	SG_OPT_ECN_OFFER = 1 << 9, /* no option: a SYN with ECE and CWR (RFC 3168 6.1.1), remembered */
 };
 
@@ -71,8 +71,11 @@ struct sg_segment {
 	sg_u32 sack_right;
 	sg_u32 sack2_left;   /* second block; both 0 without one */
 	sg_u32 sack2_right;
+	sg_u8 end_at;        /* where options end before the header does: EOL, or a malformed one; 0 = they don't */
+	sg_u8 damaged;       /* its checksum is known to be wrong: no receiver takes it */
+	sg_u8 pad[2];
 };
-SG_ASSERT_SIZE(struct sg_segment, 52);
+SG_ASSERT_SIZE(struct sg_segment, 56);
 
 enum sg_edit_bits {
 	SG_EDIT_WINDOW = 1 << 0,
@@ -85,6 +88,8 @@ enum sg_edit_bits {
 	SG_EDIT_HIDE_MPTCP = 1 << 7,     /* overwrite kind 30 with NOPs */
 	SG_EDIT_WANT_FACK = 1 << 8,      /* send a header-only copy with feedback as well */
 	SG_EDIT_WOULD_LOWER = 1 << 9,    /* no edit: observing, the window would have been lowered */
+	SG_EDIT_ACK = 1 << 10,           /* write the acknowledgement number */
+	SG_EDIT_BLANK_REST = 1 << 11,    /* overwrite what no parser reads, from `end_at` on, with NOPs */
 };
 
 enum sg_action {
@@ -102,8 +107,9 @@ struct sg_verdict {
 	sg_u8 count;        /* enum sg_counter to move, or SG_COUNT_NONE */
 	sg_u32 e0b;         /* with SG_EDIT_ADD_FEEDBACK or SG_EDIT_WANT_FACK */
 	sg_u32 ceb;
+	sg_u32 ack;         /* with SG_EDIT_ACK */
 };
-SG_ASSERT_SIZE(struct sg_verdict, 16);
+SG_ASSERT_SIZE(struct sg_verdict, 20);
 
 /*
  * What is counted, per host. The names, in the same order, are what metrics and
@@ -162,6 +168,12 @@ enum sg_counter {
 	SG_COUNT_BUCKET_EXCEEDED,  /* observing: beyond the rate of a bucket */
 	SG_COUNT_FORGED,           /* an option that only hosts write, written by a tenant: removed */
 	SG_COUNT_RST_OUTLIVED,     /* an RST that ended nothing: it does not fit, or traffic went on */
+	SG_COUNT_ODD_OPTIONS,      /* ACK of a governed flow with malformed or signature options: held all the same */
+	SG_COUNT_STRANGER,         /* not of the flow's sequence space, or damaged: counted for nothing */
+	SG_COUNT_ACK_AHEAD,        /* acknowledges data that has not come: corrected */
+	SG_COUNT_FLOW_DATA_UNSEEN, /* flow fell back: its tenant's data take another path */
+	SG_COUNT_TRIMMED,          /* bytes behind the IP packet: removed */
+	SG_COUNT_BEYOND,           /* data that only an edge from before a gap covers: charged to a bucket */
 	SG_COUNT_MAX,
 };
 

@@ -56,7 +56,7 @@ SG_INLINE sg_u32 sg_window_of_rate(const struct sg_flow *flow, const struct sg_p
 SG_INLINE sg_u32 sg_flight_to_wire(const struct sg_flow *flow, sg_u32 ack)
 {
 	int ahead = sg_is_ahead(flow);
-	sg_u32 end = ahead ? flow->edge : flow->snd_nxt;
+	sg_u32 end = sg_held_end(flow, ahead ? flow->edge : flow->snd_nxt);
 	sg_u32 flight = sg_seq_gt(end, ack) ? sg_min32(end - ack, SG_WINDOW_MAX) : 0;
 
 	return ahead ? flight >> (flow->wscale & 15) : sg_window_to_wire(flight, flow->wscale);
@@ -130,17 +130,45 @@ SG_INLINE sg_u32 sg_window_allowed(const struct sg_flow *flow, const struct sg_p
 	return flow->cc.cwnd ? sg_min32(wire, flow->peer_window) << (flow->wscale & 15) : 0;
 }
 
-/* Remember what the tenant has been shown. */
-SG_INLINE void sg_window_shown(struct sg_flow *flow, const struct sg_segment *seg,
-			       sg_u16 wire, sg_u32 wscale)
+/*
+ * The right edge that is the tenant's by the operator's window, where it may have seen a
+ * farther one that nobody governed (police.h). Once it has caught up, all is known again.
+ */
+SG_INLINE void sg_hold(struct sg_flow *flow, sg_u32 ack, sg_u32 bytes, sg_u32 wscale,
+		       const struct sg_params *params)
 {
-	sg_u32 edge = seg->ack + ((sg_u32)wire << (wscale & 15));
+	sg_u32 window = sg_max32(flow->cc.cwnd, sg_cc_floor(&flow->cc, params));
+	sg_u32 unit = 1U << (wscale & 15);
 
+	flow->held = sg_seq_max(flow->held, ack + sg_min32(bytes, window + unit - 1));
+	if (sg_seq_ge(flow->held, flow->edge))
+		flow->marks &= (sg_u16)~SG_FLOW_LENIENT;
+}
+
+/* Bytes that have left the tenant beyond `ack`, as many as a window may have. */
+SG_INLINE sg_u32 sg_left_bytes(const struct sg_flow *flow, sg_u32 ack)
+{
+	return sg_seq_gt(flow->snd_nxt, ack) ? sg_min32(flow->snd_nxt - ack, SG_WINDOW_MAX) : 0;
+}
+
+/* Remember what the tenant has been shown: the operator's window, if it is `governed`. */
+SG_INLINE void sg_window_shown(struct sg_flow *flow, const struct sg_segment *seg, sg_u16 wire,
+			       sg_u32 wscale, const struct sg_params *params, int governed)
+{
+	sg_u32 bytes = (sg_u32)wire << (wscale & 15), edge = seg->ack + bytes;
+
+	if (!governed) {
+		sg_be_lenient(flow, flow->flags & SG_FLOW_EDGE_KNOWN ? flow->edge : seg->ack);
+		/* What leaves meanwhile is within windows that the tenant was lawfully shown. */
+		flow->held = sg_seq_max(flow->held, seg->ack + sg_left_bytes(flow, seg->ack));
+	}
 	if (!(flow->flags & SG_FLOW_EDGE_KNOWN) || sg_seq_gt(edge, flow->edge))
 		flow->edge = edge;
 	flow->flags |= SG_FLOW_EDGE_KNOWN;
 	flow->peer_window = seg->window;
 	flow->wire_window = wire;
+	if (governed && sg_unlikely(flow->marks & SG_FLOW_LENIENT))
+		sg_hold(flow, seg->ack, bytes, wscale, params);
 }
 
 #endif /* SLUICE_WINDOW_H */

@@ -162,10 +162,10 @@ fn acks_that_take_another_path_end_policing_and_begin_again() {
         (MODE_WATCH, "one-direction")
     );
     assert_eq!(solo.counter("flow_one_direction"), 1);
-    assert_eq!(
-        solo.data(beyond + 900_000, MSS as usize).action,
-        Action::Pass
-    );
+    for i in 2..600 {
+        let at = beyond + i * MSS;
+        assert_eq!(solo.data(at, MSS as usize).action, Action::Pass);
+    }
     // They are back.
     let ack = solo.peers(beyond + MSS, u16::MAX);
     solo.arrive(&ack);

@@ -274,12 +274,13 @@ fn data_both_ways_gives_at_most_one_fack_per_window() {
     for round in 0..20_u32 {
         for i in 0..window {
             let at = (round * window + i) * 1460;
-            arrives(
-                &mut solo,
-                at,
-                1460,
-                if i == 3 { ecn::CE } else { ecn::ECT0 },
-            );
+            let segment = Packet {
+                seq: solo.peer_start.wrapping_add(at),
+                ecn: if i == 3 { ecn::CE } else { ecn::ECT0 },
+                payload: vec![1; 1460],
+                ..solo.peers(round * window * 1460, WIDE)
+            };
+            solo.arrive(&segment);
             let outcome = solo.data(at, 1460);
             assert_eq!(
                 outcome.edits & edit::ADD_FEEDBACK,

@@ -9,6 +9,8 @@ mod feedback;
 mod forgery;
 mod frames;
 mod handshake;
+mod hostile;
+mod layouts;
 mod loss;
 mod policing;
 mod properties;

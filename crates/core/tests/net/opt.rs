@@ -75,6 +75,30 @@ pub fn ao() -> Vec<u8> {
     [&[29, 16][..], &[0xcd; 14]].concat()
 }
 
+/// Options before EOL, the header's end, the first one that is malformed, or a second one of hosts' own.
+pub fn readable(options: &[u8]) -> Vec<(u8, &[u8])> {
+    let mut end = options.len();
+    let mut found = loop {
+        if let Some(found) = split(&options[..end]) {
+            break found;
+        }
+        end -= 1;
+    };
+    let own = |(kind, bytes): &(u8, &[u8])| match *kind {
+        FEEDBACK => bytes.len() == 8,
+        EXPERIMENT => bytes.len() == 8 && bytes[2..5] == [EXID[0], EXID[1], 1],
+        _ => false,
+    };
+    let is_second = |i: usize| {
+        let before = |other: &(u8, &[u8])| other.0 == found[i].0 && own(other);
+        own(&found[i]) && found[..i].iter().any(before)
+    };
+    if let Some(end) = (0..found.len()).find(|i| is_second(*i)) {
+        found.truncate(end);
+    }
+    found
+}
+
 /// Splits well-formed options into (kind, bytes), without padding. `None` if malformed.
 pub fn split(options: &[u8]) -> Option<Vec<(u8, &[u8])>> {
     let mut found = Vec::new();

@@ -1,0 +1,494 @@
+//! Ways around enforcement that were once open, and the rule that closes each.
+//!
+//! The window: whatever the options of an ACK, and whatever passed unseen, what a tenant has out is within the
+//! operator's window, or is charged. The receiving half: what is not of the flow's sequence space, or not on
+//! its way to the tenant yet, counts for nothing. Hosts' words: no option of theirs leaves a tenant's host
+//! unless the host wrote it.
+
+use sluicegate_core::{
+    abi::{
+        FLOW_ACKED_AHEAD, FLOW_LENIENT, FLOW_ODD_OPTIONS, FLOW_STRANGERS, Flow, MODE_ONE_SIDED,
+        MODE_TWO_SIDED, REASON_NAMES, Remembered,
+    },
+    host::{Action, Direction, Host, ecn, edit, tcp},
+};
+
+use crate::{
+    net::{A, B, Packet, Pair, Route, Solo, opt, params, policy, wire},
+    restraint::malformed,
+};
+
+const MSS: u32 = 1460;
+const WIDE: u16 = u16::MAX;
+
+/// Options that an ACK of an unsigned connection has no reason to carry.
+fn odd_options() -> Vec<Vec<u8>> {
+    let mut odd = malformed();
+    odd.extend([opt::all(&[&opt::md5()]), opt::all(&[&opt::ao()])]);
+    odd
+}
+
+fn shown_bytes(solo: &Solo, packet: &Packet) -> u32 {
+    u32::from(packet.window) << solo.flow().wscale
+}
+
+#[test]
+fn no_option_of_an_ack_opens_its_window() {
+    for enforcing in [true, false] {
+        for options in odd_options() {
+            let mut solo = match enforcing {
+                true => Solo::two_sided(&policy(), 1460, 10),
+                false => Solo::one_sided(&policy(), 1460, 10),
+            };
+            let mut at = 0;
+            for _ in 0..20 {
+                solo.data(at, 1460);
+                at += MSS;
+                let ack = Packet {
+                    options: options.clone(),
+                    ..solo.peers(at, WIDE)
+                };
+                let (after, _) = solo.arrive(&ack);
+                let allowed = solo.flow().cc.cwnd + (1 << 10);
+                assert!(shown_bytes(&solo, &after) <= allowed, "{options:?}");
+                assert_eq!(after.options, options, "they are the peer's");
+            }
+            assert_eq!(solo.counter("odd_options"), 20);
+            assert_ne!(solo.flow().marks & FLOW_ODD_OPTIONS, 0);
+            let beyond = at + 2 * solo.flow().cc.cwnd + 64_000;
+            assert_eq!(solo.data(beyond, 1460).action, Action::Drop);
+        }
+    }
+}
+
+#[test]
+fn a_receiver_with_odd_options_reports_all_the_same() {
+    for options in odd_options() {
+        let mut solo = Solo::with(params());
+        let (mut reports, mut count) = (0, 0);
+        for i in 0..20 {
+            let data = Packet {
+                seq: solo.peer_start.wrapping_add(i * MSS),
+                ecn: ecn::CE,
+                payload: vec![1; MSS as usize],
+                ..solo.peers(0, WIDE)
+            };
+            solo.arrive(&data);
+            count += MSS;
+            let ack = Packet {
+                options: options.clone(),
+                ack: solo.peer_start.wrapping_add((i + 1) * MSS),
+                ..solo.own(0, 0)
+            };
+            let (after, outcome) = solo.send(&ack);
+            let fack = outcome.fack.map(|fack| wire::read(&fack).1);
+            for packet in [Some(after), fack].into_iter().flatten() {
+                if let Some((e0b, ceb)) = opt::feedback_of(&packet.options) {
+                    assert_eq!((e0b, ceb), (1, count), "{options:?}");
+                    reports += 1;
+                }
+            }
+        }
+        assert!(reports >= 19, "{options:?}: {reports}");
+    }
+}
+
+/// A second feedback option would be believed once the first is gone.
+#[test]
+fn of_two_forged_reports_none_leaves() {
+    let mut solo = Solo::with(params());
+    let twice = [opt::feedback(999, 0), opt::feedback(998, 0)].concat();
+    for _ in 0..3 {
+        let forged = Packet {
+            options: twice.clone(),
+            ..solo.own(0, 0)
+        };
+        let (after, _) = solo.send(&forged);
+        assert!(matches!(
+            opt::feedback_of(&after.options),
+            None | Some((1, 0))
+        ));
+    }
+}
+
+/// The flow as far as what arrives changes it.
+fn receiving(solo: &Solo) -> Flow {
+    Flow {
+        seen_ns: 0,
+        marks: solo.flow().marks & !FLOW_STRANGERS,
+        ..*solo.flow()
+    }
+}
+
+#[test]
+fn strangers_data_count_for_nothing() {
+    let mut solo = Solo::with(params());
+    for i in 0..10 {
+        let data = Packet {
+            seq: solo.peer_start.wrapping_add(i * MSS),
+            ecn: ecn::ECT0,
+            payload: vec![1; MSS as usize],
+            ..solo.peers(0, WIDE)
+        };
+        solo.arrive(&data);
+        let ack = Packet {
+            ack: solo.peer_start.wrapping_add((i + 1) * MSS),
+            ..solo.own(0, 0)
+        };
+        solo.send(&ack);
+    }
+    let before = receiving(&solo);
+    let mut random = 0x2545_f491_4f6c_dd1d_u64;
+    let mut strangers = 0;
+    for _ in 0..20_000 {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        let (seq, ack) = (random as u32, (random >> 32) as u32);
+        // One in four million knows as much as somebody on the path.
+        let near = seq.wrapping_sub(solo.flow().rcv_nxt) < 17 << 20;
+        let plausible = solo.flow().snd_nxt.wrapping_sub(ack) < 64_000;
+        if near && plausible {
+            continue;
+        }
+        let spoofed = Packet {
+            seq,
+            ack,
+            flags: tcp::ACK,
+            window: WIDE,
+            ecn: ecn::CE,
+            payload: vec![7; MSS as usize],
+            ..Packet::default()
+        };
+        solo.arrive(&spoofed);
+        strangers += 1;
+    }
+    assert_eq!(
+        (receiving(&solo).rcv_ceb, receiving(&solo).rcv_e0b),
+        (before.rcv_ceb, before.rcv_e0b)
+    );
+    assert_eq!(receiving(&solo).bytes_received, before.bytes_received);
+    assert_eq!(receiving(&solo).rcv_high, before.rcv_high);
+    assert_eq!(receiving(&solo).not_ect_run, before.not_ect_run);
+    // Some are near enough to count as ACKs of what was never sent.
+    assert!(solo.counter("stranger") + solo.counter("ack_beyond") >= strangers);
+    assert_ne!(solo.flow().marks & FLOW_STRANGERS, 0);
+}
+
+#[test]
+fn marks_on_what_no_receiver_takes_are_no_marks() {
+    let mut solo = Solo::with(params());
+    let data = |solo: &Solo, at: u32| Packet {
+        seq: solo.peer_start.wrapping_add(at),
+        ecn: ecn::CE,
+        payload: vec![1; 1000],
+        ..solo.peers(0, WIDE)
+    };
+    let ack = Packet {
+        ack: solo.peer_start,
+        window: 10,
+        ..solo.own(0, 0)
+    };
+    solo.send(&ack);
+    // Behind what was acknowledged, and beyond the window of 10 KiB.
+    for at in [0_u32.wrapping_sub(1000), 10_240, 1 << 20] {
+        let packet = data(&solo, at);
+        solo.arrive(&packet);
+        assert_eq!(solo.flow().rcv_ceb, 0, "{at}");
+    }
+    // A wrong checksum.
+    let mut frame = solo.route.reversed().build(&data(&solo, 0));
+    *frame.last_mut().unwrap() ^= 1;
+    solo.host
+        .frame(&mut frame, Direction::ToTenant, solo.now_ns);
+    assert_eq!((solo.flow().rcv_ceb, solo.counter("stranger")), (0, 1));
+    let packet = data(&solo, 0);
+    solo.arrive(&packet);
+    assert_eq!(solo.flow().rcv_ceb, 1000);
+}
+
+#[test]
+fn no_more_marks_are_pending_than_bytes_are_out() {
+    let mut solo = Solo::with(params());
+    let mut at = 0;
+    for _ in 0..50 {
+        solo.data(at, 1460);
+        solo.data(at + MSS, 1460);
+        solo.ceb += 1 << 20;
+        solo.ack(at + MSS, WIDE);
+        let flow = solo.flow();
+        let out = flow.snd_nxt.wrapping_sub(flow.snd_una);
+        assert!(flow.marked_pending <= out, "{}", flow.marked_pending);
+        at += 2 * MSS;
+        solo.ack(at, WIDE);
+        assert_eq!(solo.flow().marked_pending, 0);
+    }
+}
+
+/// A receiver whose SYN/ACK and ACKs have bytes behind the IP packet, in which its host's options would be.
+#[test]
+fn nothing_behind_a_packet_keeps_a_forged_option() {
+    let (sender, receiver) = (policy(), policy());
+    let mut hosts = [Host::new(&sender), Host::new(&receiver)];
+    let route = Route::new("10.1.0.1:40000", "10.2.0.1:5001");
+    // The peer's host is alone in knowing the handshake: as if the receiver's could not read it.
+    let syn = Packet {
+        seq: 99,
+        flags: tcp::SYN,
+        window: 64_000,
+        options: opt::all(&[&opt::mss(1460), &opt::wscale(7)]),
+        ..Packet::default()
+    };
+    let mut frame = route.build(&syn);
+    hosts[A].frame(&mut frame, Direction::FromTenant, 1_000);
+    hosts[B].frame(&mut frame, Direction::ToTenant, 2_000);
+    let answer = Packet {
+        seq: 7,
+        ack: 100,
+        flags: tcp::SYN | tcp::ACK,
+        window: 64_000,
+        options: opt::all(&[&opt::mss(1460), &opt::wscale(7), &opt::peer(0)]),
+        ..Packet::default()
+    };
+    let mut frame = route.reversed().build(&answer);
+    frame.extend([0; 40]);
+    hosts[B].frame(&mut frame, Direction::FromTenant, 3_000);
+    assert_eq!(hosts[B].counter("trimmed"), Some(1));
+    assert_eq!(hosts[B].counter("forged"), Some(1));
+    assert_eq!(
+        opt::peer_of(&wire::read(&frame).1.options),
+        Some(0),
+        "its host's own"
+    );
+    let ack = Packet {
+        seq: 8,
+        ack: 100,
+        flags: tcp::ACK,
+        window: 500,
+        options: opt::feedback(1_000_000, 0),
+        ..Packet::default()
+    };
+    let mut frame = route.reversed().build(&ack);
+    let whole = frame.len();
+    frame.extend([0; 40]);
+    hosts[B].frame(&mut frame, Direction::FromTenant, 4_000);
+    assert_eq!(frame.len(), whole);
+    assert_eq!(opt::feedback_of(&wire::read(&frame).1.options), None);
+}
+
+/// A SYN/ACK whose SYN was forgotten, and ACKs without a flow: the peer's host may know both.
+#[test]
+fn claims_are_removed_though_the_flow_is_not_known() {
+    let mut solo = Solo::new(&policy());
+    let answer = Packet {
+        seq: 7,
+        ack: 100,
+        flags: tcp::SYN | tcp::ACK,
+        options: opt::all(&[&opt::mss(1460), &opt::peer(0)]),
+        ..Packet::default()
+    };
+    let (after, _) = solo.send(&answer);
+    assert_eq!(opt::peer_of(&after.options), None);
+    let ack = Packet {
+        options: opt::feedback(77, 0),
+        ..solo.own(0, 0)
+    };
+    let (after, _) = solo.send(&ack);
+    assert_eq!(opt::feedback_of(&after.options), None);
+    // Nor where the flow was met from the middle.
+    solo.data(0, 1460);
+    solo.data(MSS, 1460);
+    let (after, _) = solo.send(&ack);
+    assert_eq!(opt::feedback_of(&after.options), None);
+    assert_eq!(solo.counter("forged"), 3);
+    // A peer outside the trusted prefixes has its own AccECN.
+    let mut solo = Solo::new(&policy());
+    solo.route = Route::new("10.1.0.1:40000", "192.0.2.7:443");
+    let (after, _) = solo.send(&ack);
+    assert_eq!(opt::feedback_of(&after.options), Some((77, 0)));
+}
+
+/// A connection whose SYN its own host could not read, with the scale known from the SYN/ACK.
+fn adopted() -> Solo {
+    let mut solo = Solo::new(&policy());
+    solo.host.set_known(Remembered {
+        mss: 1460,
+        wscale: 9,
+        scale: 1,
+        ..Remembered::default()
+    });
+    for i in 0..10 {
+        assert!(solo.data(i * MSS, 1460).unheld, "watched: charged");
+    }
+    let ack = solo.peers(5 * MSS, WIDE);
+    solo.arrive(&ack);
+    assert_eq!(solo.flow().mode, MODE_ONE_SIDED);
+    solo
+}
+
+#[test]
+fn what_an_unread_handshake_may_have_shown_is_charged() {
+    let mut solo = adopted();
+    let window = solo.flow().cc.cwnd;
+    assert!(window <= 20 * MSS);
+    let mut held = 0;
+    for i in 10..10_000 {
+        let outcome = solo.data(i * MSS, 1460);
+        let end = (i + 1) * MSS;
+        if !outcome.unheld {
+            held = end;
+        }
+        assert!(
+            outcome.unheld || end <= 5 * MSS + window + 2 * MSS,
+            "{end} bytes, of which {window} are its window"
+        );
+    }
+    assert!(
+        held >= 5 * MSS + window - 2 * MSS,
+        "{held} {window}: its window is free of charge"
+    );
+    assert_ne!(solo.flow().marks & FLOW_LENIENT, 0);
+    assert!(solo.counter("beyond_held") > 9_000);
+    // What it has sent beyond earns nothing: no larger window comes with the next ACK.
+    let ack = solo.peers(6 * MSS, WIDE);
+    let (after, _) = solo.arrive(&ack);
+    assert!(shown_bytes(&solo, &after) <= window + 4 * MSS);
+}
+
+#[test]
+fn one_segment_far_ahead_is_no_window_to_begin_with() {
+    let mut solo = Solo::new(&policy());
+    solo.data(0, 1460);
+    solo.data(MSS, 1460);
+    solo.data(8_000_000, 1460);
+    let ack = solo.peers(8_000_000 + MSS, WIDE);
+    solo.arrive(&ack);
+    assert_eq!(solo.flow().mode, MODE_ONE_SIDED);
+    assert!(solo.flow().cc.cwnd <= 10 * MSS, "{}", solo.flow().cc.cwnd);
+}
+
+/// One after the other, each within the window of what was opened before.
+#[test]
+fn acks_of_what_was_never_seen_open_nothing_for_free() {
+    let mut solo = Solo::one_sided(&policy(), 1460, 9);
+    let ack = solo.peers(0, WIDE);
+    solo.arrive(&ack);
+    let mut at = 0;
+    for _ in 0..40 {
+        at += 10 * MSS;
+        let ack = solo.peers(at, WIDE);
+        solo.arrive(&ack);
+    }
+    let mut free = 0;
+    for i in 0..400 {
+        let outcome = solo.data(i * MSS, 1460);
+        free += u32::from(outcome.action == Action::Pass && !outcome.unheld) * MSS;
+    }
+    assert!(free <= 12 * MSS, "{free}");
+}
+
+#[test]
+fn a_server_is_charged_for_more_than_its_first_window_before_any_ack() {
+    let mut solo = Solo::new(&policy());
+    let syn = Packet {
+        seq: solo.peer_start.wrapping_sub(1),
+        ..solo.syn(&[&opt::mss(1460), &opt::wscale(7)])
+    };
+    solo.arrive(&syn);
+    let answer = Packet {
+        seq: solo.start.wrapping_sub(1),
+        ack: solo.peer_start,
+        flags: tcp::SYN | tcp::ACK,
+        ..syn
+    };
+    solo.send(&answer);
+    for i in 0..40 {
+        let outcome = solo.data(i * MSS, 1460);
+        assert_eq!(outcome.unheld, i > 10, "segment {i}");
+    }
+}
+
+/// What arrives for the tenant, `len` bytes at offset `at` of the peer's.
+fn arrives(solo: &mut Solo, at: u32, len: usize) {
+    let data = Packet {
+        seq: solo.peer_start.wrapping_add(at),
+        ecn: ecn::ECT0,
+        payload: vec![1; len],
+        ..solo.peers(0, WIDE)
+    };
+    solo.arrive(&data);
+}
+
+fn acknowledges(solo: &mut Solo, at: u32) -> (Packet, u16) {
+    let ack = Packet {
+        ack: solo.peer_start.wrapping_add(at),
+        ..solo.own(0, 0)
+    };
+    let (after, outcome) = solo.send(&ack);
+    (after, outcome.edits)
+}
+
+#[test]
+fn what_has_not_come_cannot_be_acknowledged() {
+    let mut solo = Solo::with(params());
+    arrives(&mut solo, 0, 2 * 1460);
+    for ahead in [MSS, 100 * MSS, 1 << 30] {
+        let (after, edits) = acknowledges(&mut solo, 2 * MSS + ahead);
+        assert_eq!(after.ack, solo.peer_start.wrapping_add(2 * MSS), "{ahead}");
+        assert_ne!(edits & edit::ACK, 0);
+    }
+    assert_eq!(solo.counter("ack_ahead"), 3);
+    assert_ne!(solo.flow().marks & FLOW_ACKED_AHEAD, 0);
+    arrives(&mut solo, 2 * MSS, 1460);
+    let (after, edits) = acknowledges(&mut solo, 3 * MSS);
+    assert_eq!(after.ack, solo.peer_start.wrapping_add(3 * MSS));
+    assert_eq!(edits & edit::ACK, 0);
+    // With data, too.
+    let data = Packet {
+        ack: solo.peer_start.wrapping_add(9 * MSS),
+        ..solo.own(0, 100)
+    };
+    let (after, _) = solo.send(&data);
+    assert_eq!(after.ack, solo.peer_start.wrapping_add(3 * MSS));
+}
+
+/// Data may take another path than ACKs: then the hosts go on as one-sided ones, and nothing is held for ever.
+#[test]
+fn acks_of_data_that_never_come_by_are_let_go() {
+    let mut solo = Solo::with(params());
+    arrives(&mut solo, 0, 1460);
+    let mut corrected = 0;
+    for i in 1..100 {
+        solo.now_ns += 10_000_000;
+        let (after, edits) = acknowledges(&mut solo, (1 + i) * MSS);
+        if edits & edit::ACK == 0 {
+            assert_eq!(after.ack, solo.peer_start.wrapping_add((1 + i) * MSS));
+            break;
+        }
+        corrected += 1;
+    }
+    assert!((30..60).contains(&corrected), "{corrected}");
+    assert_eq!(solo.flow().mode, MODE_ONE_SIDED);
+    assert_eq!(REASON_NAMES[usize::from(solo.flow().reason)], "data-unseen");
+}
+
+/// A FIN takes a number of its own.
+#[test]
+fn a_fin_that_came_may_be_acknowledged() {
+    let mut pair = Pair::new(&policy());
+    pair.connect();
+    pair.transfer(A, 100_000);
+    pair.finish();
+    assert_eq!(pair.flow(A).mode, MODE_TWO_SIDED);
+    for side in [A, B] {
+        for none in [
+            "ack_ahead",
+            "stranger",
+            "odd_options",
+            "trimmed",
+            "beyond_held",
+        ] {
+            assert_eq!(pair.counter(side, none), 0, "{none}");
+        }
+    }
+}
