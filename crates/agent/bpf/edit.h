@@ -24,6 +24,7 @@
 
 #include <bpf/bpf_core_read.h>
 
+#define SG_CHECKSUM_NONE 0
 #define SG_CHECKSUM_COMPLETE 2
 #define SG_CHECKSUM_PARTIAL 3
 
@@ -103,9 +104,13 @@ SG_INLINE int sg_skb_ecn(struct __sk_buff *skb, const struct sg_packet *p, sg_u8
 	return 0;
 }
 
-/* An option becomes NOPs, byte by byte: `at` may be odd. */
-SG_INLINE sg_u32 sg_skb_blank(struct __sk_buff *skb, sg_u8 *tcp, sg_u32 at, sg_u32 len)
+/*
+ * An option becomes NOPs, byte by byte: `at`, in the TCP header, may be odd. Returns what
+ * that adds to the sum. Once for all who blank: the verifier walks the loop byte by byte.
+ */
+SG_GLOBAL int sg_skb_blank(struct __sk_buff *skb, sg_u32 l4_at, sg_u32 at, sg_u32 len)
 {
+	sg_u8 *tcp = sg_skb_data(skb) + (l4_at & 0x7f);
 	sg_u32 change = 0, i;
 
 	for (i = 0; i < 40; i++) {
@@ -116,7 +121,7 @@ SG_INLINE sg_u32 sg_skb_blank(struct __sk_buff *skb, sg_u8 *tcp, sg_u32 at, sg_u
 		change += sg_csum_change_byte(at + i, *byte, 1);
 		*byte = 1;
 	}
-	return change;
+	return (int)change;
 }
 
 SG_INLINE int sg_strips_tail(struct __sk_buff *skb, const struct sg_packet *p, sg_u32 at)
@@ -145,8 +150,16 @@ SG_INLINE int sg_skb_fields(struct __sk_buff *skb, const struct sg_packet *p,
 		edit->fields += sg_skb_word(tcp + 12, *(sg_u16 *)(tcp + 12) &
 							      (sg_u16)~__builtin_bswap16(clear));
 	}
+	if (out->edits & SG_EDIT_ACK) {
+		edit->fields += sg_skb_word(tcp + 8, __builtin_bswap16((sg_u16)(out->ack >> 16)));
+		edit->fields += sg_skb_word(tcp + 10, __builtin_bswap16((sg_u16)out->ack));
+	}
 	if (out->edits & SG_EDIT_HIDE_MPTCP)
-		edit->fields += sg_skb_blank(skb, tcp, p->seg.mptcp_at, p->seg.mptcp_len);
+		edit->fields += (sg_u32)sg_skb_blank(skb, p->l4_at, p->seg.mptcp_at,
+						     p->seg.mptcp_len);
+	if (out->edits & SG_EDIT_BLANK_REST)
+		edit->fields += (sg_u32)sg_skb_blank(skb, p->l4_at, p->seg.end_at,
+						     p->seg.header_len - p->seg.end_at);
 	return 0;
 }
 
@@ -184,12 +197,11 @@ SG_INLINE int sg_skb_resized(struct __sk_buff *skb, struct sg_packet *p, sg_s32 
 SG_INLINE int sg_skb_strip(struct __sk_buff *skb, struct sg_packet *p, sg_u32 at, int cut,
 			   struct sg_edit *edit)
 {
-	sg_u8 *tcp = sg_skb_data(skb) + (p->l4_at & 0x7f);
-	sg_u8 *option = tcp + (at & 0x3f);
+	sg_u8 *option = sg_skb_data(skb) + (p->l4_at & 0x7f) + (at & 0x3f);
 	sg_u32 i;
 
 	if (!cut) {
-		edit->fields += sg_skb_blank(skb, tcp, at, SG_OPTION_LEN);
+		edit->fields += (sg_u32)sg_skb_blank(skb, p->l4_at, at, SG_OPTION_LEN);
 		return 0;
 	}
 	if (option + SG_OPTION_LEN > sg_skb_end(skb))
@@ -239,12 +251,14 @@ SG_INLINE int sg_skb_options(struct __sk_buff *skb, struct sg_packet *p,
 	sg_u8 option[SG_OPTION_LEN] __attribute__((aligned(8)));
 	int cut = 0, error = 0;
 
-	if (out->edits & (SG_EDIT_STRIP_FEEDBACK | SG_EDIT_STRIP_PEER)) {
-		sg_u32 at = out->edits & SG_EDIT_STRIP_FEEDBACK ? p->seg.feedback_at :
-								  p->seg.peer_at;
-
-		cut = sg_strips_tail(skb, p, at);
-		error |= sg_skb_strip(skb, p, at, cut, edit);
+	/* Both only where a tenant has forged both: then neither is cut off. */
+	if (out->edits & SG_EDIT_STRIP_FEEDBACK) {
+		cut = sg_strips_tail(skb, p, p->seg.feedback_at);
+		error |= sg_skb_strip(skb, p, p->seg.feedback_at, cut, edit);
+	}
+	if (out->edits & SG_EDIT_STRIP_PEER) {
+		cut |= sg_strips_tail(skb, p, p->seg.peer_at);
+		error |= sg_skb_strip(skb, p, p->seg.peer_at, cut, edit);
 	}
 	if (out->edits & (SG_EDIT_ADD_FEEDBACK | SG_EDIT_ADD_PEER)) {
 		if (out->edits & SG_EDIT_ADD_FEEDBACK)
@@ -262,7 +276,15 @@ SG_INLINE int sg_skb_options(struct __sk_buff *skb, struct sg_packet *p,
 #define SG_EDITS_OPTIONS                                                              \
 	(SG_EDIT_STRIP_FEEDBACK | SG_EDIT_STRIP_PEER | SG_EDIT_ADD_FEEDBACK | \
 	 SG_EDIT_ADD_PEER)
-#define SG_EDITS_FIELDS (SG_EDIT_WINDOW | SG_EDIT_CLEAR_FLAGS | SG_EDIT_HIDE_MPTCP)
+#define SG_EDITS_FIELDS                                                                \
+	(SG_EDIT_WINDOW | SG_EDIT_CLEAR_FLAGS | SG_EDIT_HIDE_MPTCP | SG_EDIT_ACK | \
+	 SG_EDIT_BLANK_REST)
+
+/* Cuts off what is behind a tenant's IP packet. Returns 0, or -1 when the kernel refused. */
+SG_INLINE int sg_skb_trim(struct __sk_buff *skb, const struct sg_packet *p)
+{
+	return bpf_skb_change_tail(skb, p->l4_at + p->l4_len, 0) ? -1 : 0;
+}
 
 /* Applies the edits of a TCP header. Returns 0, or -1 when the kernel refused one. */
 SG_INLINE int sg_skb_apply(struct __sk_buff *skb, struct sg_packet *p,

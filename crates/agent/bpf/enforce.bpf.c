@@ -58,6 +58,27 @@ struct {
 	__type(value, struct sg_flow);
 } scratch SEC(".maps");
 
+/*
+ * Where a verdict is made. Not on the stack: there the verifier would tell verdicts apart
+ * and walk what follows once for each.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, sg_u32);
+	__type(value, struct sg_verdict);
+} verdicts SEC(".maps");
+
+SG_INLINE struct sg_verdict *sg_blank_verdict(void)
+{
+	sg_u32 zero = 0;
+	struct sg_verdict *out = bpf_map_lookup_elem(&verdicts, &zero);
+
+	if (out)
+		__builtin_memset(out, 0, sizeof(*out));
+	return out;
+}
+
 /* One of two policies is in force while the agent writes the other. */
 SG_INLINE struct sg_policy *sg_policy_here(void)
 {
@@ -111,6 +132,31 @@ SG_GLOBAL int sg_remote_trusted(const struct sg_flow_key *key)
 	return rules && key ? sg_policy_trusts(rules, &key->remote) : 0;
 }
 
+/*
+ * Removes what a tenant wrote in a host's place, where no flow or handshake is known: its
+ * peer's host may know one. Returns 0 where no rule covers what the tenant sends.
+ */
+SG_GLOBAL int sg_refuse_claims_here(struct sg_packet *p, sg_u32 claims, struct sg_verdict *out)
+{
+	struct sg_policy *rules = sg_policy_here();
+	sg_u32 rule;
+
+	if (!rules || !p || !out)
+		return 0;
+	rule = (sg_u32)sg_rule_here(&p->key);
+	if (rule == SG_RULE_NONE)
+		return 0;
+	if ((p->seg.options & claims) && sg_remote_trusted(&p->key))
+		sg_refuse_claims(&p->seg, sg_params_of(rules, rule), (sg_u16)claims, out);
+	return 1;
+}
+
+/* What could not be remembered has not begun; a tenant speaks for its host even so less. */
+SG_INLINE void sg_not_begun(const struct sg_packet *p, struct sg_verdict *out)
+{
+	out->edits &= p->seg.direction == SG_FROM_TENANT ? SG_EDIT_STRIP_PEER : 0;
+}
+
 SG_GLOBAL int sg_skb_syn(struct sg_packet *p, sg_u64 now_ns, struct sg_verdict *out)
 {
 	struct sg_policy *rules = sg_policy_here();
@@ -133,18 +179,18 @@ SG_GLOBAL int sg_skb_syn(struct sg_packet *p, sg_u64 now_ns, struct sg_verdict *
 	sg_syn(&fresh, &p->seg, now_ns, sg_params_of(rules, rule), out);
 	if (counted ? bpf_map_update_elem(&half_open, &p->key, &fresh, BPF_ANY) :
 		    sg_keep_half(&p->key, &fresh, now_ns))
-		out->edits = 0; /* not remembered, so not begun */
+		sg_not_begun(p, out);
 	return 0;
 }
 
 /* A SYN/ACK that answers no SYN that was read. The next data tell whether it was forged. */
-SG_INLINE void sg_keep_answer(struct sg_packet *p, sg_u64 now_ns)
+SG_INLINE void sg_keep_answer(struct sg_packet *p, sg_u64 now_ns, struct sg_verdict *out)
 {
 	struct sg_half_open note = { 0 };
 	struct sg_slot *slot;
 	sg_u32 at;
 
-	if (sg_rule_here(&p->key) == SG_RULE_NONE)
+	if (!sg_refuse_claims_here(p, SG_OPT_PEER, out))
 		return;
 	sg_note_answer(&note, &p->seg, now_ns);
 	slot = sg_find(sg_tag_of(&p->key), &at);
@@ -168,7 +214,7 @@ SG_GLOBAL int sg_skb_synack(struct sg_packet *p, sg_u64 now_ns, struct sg_verdic
 	half = sg_half_of(&p->key, &counted);
 	p->key.opener = 0;
 	if (!half || !sg_synack_matches(half, &p->seg)) {
-		sg_keep_answer(p, now_ns);
+		sg_keep_answer(p, now_ns, out);
 		return 0;
 	}
 	/* Another policy may have come into force since the SYN. */
@@ -186,7 +232,7 @@ SG_GLOBAL int sg_skb_synack(struct sg_packet *p, sg_u64 now_ns, struct sg_verdic
 		sg_half_answered(p->key.ifindex, now_ns);
 	if (!promoted && sg_store_flow(&p->key, made)) {
 		half->peer &= SG_PEER_MASK;
-		out->edits = 0;
+		sg_not_begun(p, out);
 	}
 	return 0;
 }
@@ -345,20 +391,83 @@ SG_INLINE void sg_catch_up(struct sg_slot *slot)
 		sg_unseen(&slot->flow);
 }
 
-/*
- * Whether nothing holds what the flow sends: it is only watched, or the scale of its windows
- * is a lower bound, so that no edge is one to police.
- */
-SG_INLINE int sg_is_unheld(const struct sg_flow *flow)
+/* Sum of the pseudo-header of a segment behind the IP header at `ip`; 40 bytes are within reach. */
+SG_NOINLINE int sg_pseudo_sum(const sg_u8 *ip, sg_u32 ipv6, sg_u32 l4_len)
 {
-	return flow->mode == SG_MODE_WATCH || (flow->marks & SG_FLOW_SCALE_BOUND);
+	sg_u32 sum = __builtin_bswap16(SG_IPPROTO_TCP) + __builtin_bswap16((sg_u16)l4_len), i;
+
+	for (i = 0; i < 16; i++) {
+		if (ipv6)
+			sum += sg_raw16(ip + 8 + 2 * i);
+		else if (i < 4)
+			sum += sg_raw16(ip + 12 + 2 * i);
+	}
+	return (int)sum;
+}
+
+#define SG_SUM_CHUNK 64U
+
+struct sg_summing {
+	struct __sk_buff *skb;
+	sg_u32 at;   /* in the frame */
+	sg_u32 left; /* bytes */
+	sg_s64 sum;
+	sg_u8 chunk[SG_SUM_CHUNK] __attribute__((aligned(8)));
+};
+
+static int sg_sum_chunk(sg_u32 i __attribute__((unused)), struct sg_summing *summing)
+{
+	sg_u32 size = sg_min32(summing->left, SG_SUM_CHUNK);
+
+	if (!size)
+		return 1;
+	__builtin_memset(summing->chunk, 0, sizeof(summing->chunk));
+	sg_opaque(size);
+	if (size < 1 || size > SG_SUM_CHUNK ||
+	    bpf_skb_load_bytes(summing->skb, summing->at, summing->chunk, size))
+		return 1;
+	summing->sum = bpf_csum_diff(0, 0, (__be32 *)summing->chunk, sizeof(summing->chunk),
+				     (__wsum)summing->sum);
+	summing->at += size;
+	summing->left -= size;
+	return 0;
+}
+
+/*
+ * Whether a marked segment for the tenant has a wrong checksum. Where a device or the stack
+ * has looked at it, or left it to the receiver's device, it is right.
+ */
+SG_GLOBAL int sg_skb_damaged(struct __sk_buff *skb, struct sg_packet *p)
+{
+	struct sg_summing summing = { .skb = skb };
+	sg_u8 *ip = sg_skb_data(skb);
+
+	if (!p || sg_ip_summed(skb) != SG_CHECKSUM_NONE || p->l4_len > SG_SUMMED_MAX)
+		return 0;
+	ip += p->l3_at & 0x1f;
+	if (ip + 40 > sg_skb_end(skb))
+		return 0;
+	summing.sum = (sg_u32)sg_pseudo_sum(ip, p->ipv6, p->l4_len);
+	summing.at = p->l4_at;
+	summing.left = p->l4_len;
+	bpf_loop(SG_SUMMED_MAX / SG_SUM_CHUNK, sg_sum_chunk, &summing, 0);
+	p->seg.damaged = !summing.left && sg_csum_fold((sg_u32)summing.sum) != 0xffff;
+	return 0;
+}
+
+/* Before the step: what a bucket drops of a flow that is only watched has not left the tenant. */
+SG_GLOBAL int sg_skb_charge_watched(struct __sk_buff *skb)
+{
+	return sg_charge(skb, skb->ifindex, SG_CLASS_WATCHED, sg_now(skb));
 }
 
 /*
  * Flow and step, without handshakes. A slot that has the tag but not the key has
  * changed hands just now, or belongs to one flow in two billion: the packet passes.
- * `watched`: nothing holds what the packet is part of.
+ * `watched`: nothing holds what the packet is part of; SG_CHARGED: a bucket knows of it.
  */
+#define SG_CHARGED 0x100U
+
 SG_INLINE void sg_skb_segment(struct __sk_buff *skb, struct sg_packet *p, sg_u8 direction,
 			      struct sg_verdict *out, sg_u32 *watched)
 {
@@ -369,9 +478,21 @@ SG_INLINE void sg_skb_segment(struct __sk_buff *skb, struct sg_packet *p, sg_u8 
 	sg_u64 now_ns;
 
 	if (sg_unlikely(!slot || !rules)) {
+		if (direction == SG_FROM_TENANT && (p->seg.options & SG_OPT_FEEDBACK))
+			sg_refuse_claims_here(p, SG_OPT_FEEDBACK, out);
 		sg_skb_midstream(skb, p, sg_now(skb));
 		*watched = 1;
 		return;
+	}
+	if (direction == SG_TO_TENANT) {
+		if (sg_unlikely(sg_wants_sum(&p->seg)) && slot->flow.mode == SG_MODE_TWO_SIDED)
+			sg_skb_damaged(skb, p);
+	} else if (sg_unlikely(slot->flow.mode == SG_MODE_WATCH) && p->seg.payload) {
+		*watched = SG_CHARGED;
+		if (sg_skb_charge_watched(skb)) {
+			out->action = SG_DROP;
+			return;
+		}
 	}
 	if (sg_unlikely(slot->missed & SG_MISSED_ANSWER) && sg_begins_midstream(&p->seg)) {
 		__sync_fetch_and_and(&slot->missed, ~SG_MISSED_ANSWER);
@@ -397,23 +518,9 @@ SG_INLINE void sg_skb_segment(struct __sk_buff *skb, struct sg_packet *p, sg_u8 
 			sg_from_tenant(&slot->flow, &p->seg, now_ns, params, out);
 		else
 			sg_to_tenant(&slot->flow, &p->seg, now_ns, params, out);
-		*watched = sg_is_unheld(&slot->flow);
+		*watched |= out->edits & SG_EDIT_UNHELD;
 	}
 	sg_unlock(slot);
-}
-
-/* Sum of the pseudo-header of a FACK at `ip`, whose addresses are within reach. */
-SG_INLINE sg_u32 sg_fack_pseudo(const sg_u8 *ip, sg_u32 ipv6, sg_u32 l4_len)
-{
-	sg_u32 sum = __builtin_bswap16(SG_IPPROTO_TCP) + __builtin_bswap16((sg_u16)l4_len), i;
-
-	for (i = 0; i < 16; i++) {
-		if (ipv6)
-			sum += sg_raw16(ip + 8 + 2 * i);
-		else if (i < 4)
-			sum += sg_raw16(ip + 12 + 2 * i);
-	}
-	return sg_csum_fold(sum);
 }
 
 /* Lengths of the IP header for a TCP segment of `l4_len` bytes. */
@@ -462,7 +569,7 @@ SG_GLOBAL int sg_skb_fack(struct __sk_buff *skb, struct sg_packet *p)
 		return SG_TCX_DROP;
 	sg_fack_header(header, e0b, ceb);
 	sg_fack_ip(ip, p->ipv6, sizeof(header));
-	sum = sg_fack_pseudo(ip, p->ipv6, sizeof(header));
+	sum = sg_csum_fold((sg_u32)sg_pseudo_sum(ip, p->ipv6, sizeof(header)));
 	if (sg_ip_summed(skb) != SG_CHECKSUM_PARTIAL) {
 		for (i = 0; i < sizeof(header); i += 2)
 			sum += sg_raw16(header + i);
@@ -504,10 +611,10 @@ SG_INLINE int sg_handle(struct __sk_buff *skb, sg_u8 direction)
 {
 	struct sg_counters *here = sg_counters_here();
 	struct sg_packet p = { 0 };
-	struct sg_verdict out = { 0 };
+	struct sg_verdict *out = sg_blank_verdict();
 	sg_u32 why, watched = 0;
 
-	if (!here)
+	if (!here || !out)
 		return sg_skb_unread(skb, direction);
 	here->value[SG_COUNT_PACKETS]++;
 	p.seg.direction = direction;
@@ -523,26 +630,31 @@ SG_INLINE int sg_handle(struct __sk_buff *skb, sg_u8 direction)
 		skb->mark = 0;
 		return sg_skb_fack(skb, &p);
 	}
+	if (sg_unlikely(p.trim)) {
+		if (sg_skb_trim(skb, &p))
+			return SG_TCX_DROP;
+		sg_count(here, SG_COUNT_TRIMMED);
+	}
 	if (sg_likely(!(p.seg.tcp_flags & SG_SYN)))
-		sg_skb_segment(skb, &p, direction, &out, &watched);
+		sg_skb_segment(skb, &p, direction, out, &watched);
 	else if (p.seg.tcp_flags & SG_ACK)
-		sg_skb_synack(&p, sg_now(skb), &out);
+		sg_skb_synack(&p, sg_now(skb), out);
 	else
-		sg_skb_syn(&p, sg_now(skb), &out);
-	if (out.edits | out.count | p.seg.ecn)
-		sg_count_verdict(here, &p.seg, &out);
-	if (sg_unlikely(out.action != SG_PASS))
+		sg_skb_syn(&p, sg_now(skb), out);
+	if (out->edits | out->count | p.seg.ecn)
+		sg_count_verdict(here, &p.seg, out);
+	if (sg_unlikely(out->action != SG_PASS))
 		return SG_TCX_DROP;
 	/* No window holds what a SYN or an RST carries, of whichever flow they are. */
 	watched |= p.seg.tcp_flags & (SG_SYN | SG_RST);
 	if (direction == SG_FROM_TENANT && sg_unlikely(watched) && p.seg.payload &&
-	    sg_charge(skb, skb->ifindex, SG_CLASS_WATCHED, sg_now(skb)))
+	    !(watched & SG_CHARGED) && sg_skb_charge_watched(skb))
 		return SG_TCX_DROP;
-	if ((out.edits & SG_EDIT_ECN) && sg_skb_ecn(skb, &p, out.ecn))
+	if ((out->edits & SG_EDIT_ECN) && sg_skb_ecn(skb, &p, out->ecn))
 		sg_count(here, SG_COUNT_EDIT_FAILED);
-	if ((out.edits & (SG_EDITS_FIELDS | SG_EDITS_OPTIONS)) && sg_skb_edit(skb, &p, &out))
+	if ((out->edits & (SG_EDITS_FIELDS | SG_EDITS_OPTIONS)) && sg_skb_edit(skb, &p, out))
 		sg_count(here, SG_COUNT_EDIT_FAILED);
-	if (direction == SG_FROM_TENANT && sg_unlikely(out.edits & SG_EDIT_WANT_FACK))
+	if (direction == SG_FROM_TENANT && sg_unlikely(out->edits & SG_EDIT_WANT_FACK))
 		sg_send_fack(skb);
 	return SG_TCX_NEXT;
 }

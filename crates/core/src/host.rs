@@ -181,7 +181,7 @@ impl Outcome {
     fn new(result: &FrameResult, fack: Option<&[u8]>) -> Self {
         Self {
             action: result.out.action(),
-            edits: result.out.edits & !edit::WOULD_LOWER,
+            edits: result.out.edits & !(edit::WOULD_LOWER | edit::UNHELD),
             window: (result.out.edits & edit::WINDOW != 0).then_some(result.out.window),
             segment: result.seg,
             fack: fack.map(<[u8]>::to_vec),

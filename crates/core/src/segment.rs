@@ -55,6 +55,8 @@ pub mod edit {
     pub const WOULD_LOWER: u16 = 1 << 9;
     pub const ACK: u16 = 1 << 10;
     pub const BLANK_REST: u16 = 1 << 11;
+    /// No edit: data that no window holds.
+    pub const UNHELD: u16 = 1 << 12;
 }
 
 /// `enum sg_direction`.

@@ -211,6 +211,21 @@ impl<'a> Run<'a> {
         assert_eq!(made.frame, frame, "{context}");
     }
 
+    /// With bytes behind its packet a frame leaves without them or not at all.
+    fn with_a_tail(&mut self, talk: &Talk) {
+        let alone = talk.route.build(&talk.own(0, 0));
+        let mut frame = alone.clone();
+        frame.extend([0x5a; 40]);
+        self.now_ns += 1_000;
+        let made = self.kernel.frame(&frame, OUT, self.now_ns);
+        let cut = made.passes && made.frame.len() < frame.len();
+        assert!(
+            cut || (!made.passes && self.failing.is_some()),
+            "{}: {made:?}",
+            self.context()
+        );
+    }
+
     /// A segment; what was made of it is fit to go on.
     fn pass(&mut self, talk: &Talk, packet: &Packet, direction: Direction) -> Made {
         let route = match direction {
@@ -226,10 +241,11 @@ impl<'a> Run<'a> {
             } else {
                 Action::Drop
             },
-            edits: !edit::HIDE_MPTCP,
+            edits: !(edit::HIDE_MPTCP | edit::ACK | edit::BLANK_REST),
             window: None,
             segment: Segment::default(),
             fack: None,
+            unheld: false,
         };
         let checked = std::panic::catch_unwind(|| {
             invariants::check(&before, &made.frame, direction, &outcome);
@@ -281,6 +297,7 @@ impl<'a> Run<'a> {
             };
             self.pass(talk, &packet, OUT);
         }
+        self.with_a_tail(talk);
         self.fack(talk);
         // Beyond every window that it was shown.
         self.pass(talk, &talk.own(10_000_000, 1460), OUT);

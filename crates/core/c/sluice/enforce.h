@@ -220,14 +220,17 @@ SG_INLINE void sg_head_repeated(struct sg_flow *flow, const struct sg_params *pa
 }
 
 /* The tenant repeats what was in the network. */
-SG_INLINE void sg_repair(struct sg_flow *flow, const struct sg_segment *seg, sg_u64 now_ns,
-			 const struct sg_params *params, struct sg_verdict *out)
+SG_RARE int sg_repair(struct sg_flow *flow SG_NONNULL,
+		      const struct sg_segment *seg SG_NONNULL, sg_u64 now_ns,
+		      const struct sg_params *params SG_NONNULL,
+		      struct sg_verdict *out SG_NONNULL)
 {
 	if (sg_unlikely(flow->marks & SG_FLOW_REFILLS) &&
 	    sg_since(now_ns, flow->progress_ns) < sg_rto_ns(flow, params))
 		sg_infer_loss(flow, params, now_ns, out);
 	else if (seg->seq == flow->snd_una)
 		sg_head_repeated(flow, params, now_ns, out);
+	return 0;
 }
 
 /*
@@ -422,12 +425,13 @@ SG_INLINE void sg_unseen(struct sg_flow *flow)
  * Policing begins anew: the tenant may have been shown the largest window. What it sends
  * beyond the one that enforcement has shown is charged.
  */
-SG_INLINE void sg_data_after_gap(struct sg_flow *flow, const struct sg_segment *seg)
+SG_RARE int sg_data_after_gap(struct sg_flow *flow SG_NONNULL,
+			      const struct sg_segment *seg SG_NONNULL)
 {
 	sg_u32 end = seg->seq + seg->payload;
 
 	if (end - flow->snd_una > SG_UNSEEN_MAX)
-		return;
+		return 0;
 	flow->marks &= (sg_u16)~SG_FLOW_UNSEEN;
 	sg_be_lenient(flow, flow->flags & SG_FLOW_EDGE_KNOWN ? flow->edge :
 							       flow->snd_una + flow->cc.cwnd);
@@ -438,6 +442,7 @@ SG_INLINE void sg_data_after_gap(struct sg_flow *flow, const struct sg_segment *
 		flow->wire_window = 0xffff;
 	}
 	flow->edge = sg_seq_max(flow->edge, end + (0xffffU << (flow->wscale & 15)));
+	return 0;
 }
 
 /*
@@ -481,8 +486,10 @@ SG_INLINE void sg_learn_window(struct sg_flow *flow, const struct sg_segment *se
  * known, and the flow may be governed, from the window that it has. Its ACKs are back
  * where they had bypassed the hook.
  */
-SG_NOINLINE int sg_adopt(struct sg_flow *flow, const struct sg_segment *seg,
-			 const struct sg_params *params, struct sg_verdict *out)
+SG_RARE int sg_adopt(struct sg_flow *flow SG_NONNULL,
+		     const struct sg_segment *seg SG_NONNULL,
+		     const struct sg_params *params SG_NONNULL,
+		     struct sg_verdict *out SG_NONNULL)
 {
 	int heard_again = flow->reason == SG_WHY_ONE_DIRECTION &&
 			  (flow->flags & SG_FLOW_EDGE_KNOWN);
@@ -527,13 +534,14 @@ SG_INLINE void sg_watch_one_direction(struct sg_flow *flow, struct sg_verdict *o
 	out->count = SG_COUNT_FLOW_ONE_DIRECTION;
 }
 
-/* Whether data of the tenant is dropped; *out says why. */
-SG_INLINE int sg_police(struct sg_flow *flow, const struct sg_segment *seg, sg_u64 now_ns,
-			const struct sg_params *params, struct sg_verdict *out)
+/* Whether data that are repeated, or `exceed` the edge, are dropped; *out says why. */
+SG_RARE int sg_police(struct sg_flow *flow SG_NONNULL,
+		      const struct sg_segment *seg SG_NONNULL, sg_u64 now_ns,
+		      const struct sg_params *params SG_NONNULL,
+		      struct sg_verdict *out SG_NONNULL)
 {
-	if (sg_likely(!sg_police_exceeds(flow, seg))) {
-		if (sg_likely(sg_seq_ge(seg->seq, flow->snd_nxt)) ||
-		    sg_repeats(flow, params, seg->payload, now_ns))
+	if (!sg_police_exceeds(flow, seg)) {
+		if (sg_repeats(flow, params, seg->payload, now_ns))
 			return 0;
 		out->count = SG_COUNT_REPEATED;
 	} else if (sg_acks_bypass(flow, params, now_ns)) {
@@ -578,8 +586,10 @@ SG_INLINE void sg_fall_back(struct sg_flow *flow, const struct sg_params *params
  * as it likes, and the smallest window in a tiny RTT is a large rate. No stack does so, and this
  * host knows: the number is corrected to what has come. Returns the number to believe.
  */
-SG_NOINLINE int sg_ack_ahead(struct sg_flow *flow, const struct sg_segment *seg, sg_u64 now_ns,
-			     const struct sg_params *params, struct sg_verdict *out)
+SG_RARE int sg_ack_ahead(struct sg_flow *flow SG_NONNULL,
+			 const struct sg_segment *seg SG_NONNULL, sg_u64 now_ns,
+			 const struct sg_params *params SG_NONNULL,
+			 struct sg_verdict *out SG_NONNULL)
 {
 	sg_u32 now = (sg_u32)(now_ns >> 10);
 	int unseen = (flow->marks & SG_FLOW_RCV_UNSEEN) &&
@@ -625,6 +635,32 @@ SG_INLINE void sg_tenant_signs(struct sg_flow *flow)
 		flow->marks |= SG_FLOW_SIGNS;
 }
 
+#define SG_FLOW_LOOSE (SG_FLOW_SCALE_BOUND | SG_FLOW_SIGNS | SG_FLOW_LENIENT)
+
+/*
+ * Whether nothing holds data that the tenant sends: the flow is only watched; its window
+ * scale is a lower bound, so that no edge is one to police; its headers are signed, so that
+ * no window is written; or they lie beyond what enforcement has shown. To be charged.
+ */
+SG_RARE int sg_note_unheld(const struct sg_flow *flow SG_NONNULL,
+			   const struct sg_segment *seg SG_NONNULL,
+			   const struct sg_params *params SG_NONNULL,
+			   struct sg_verdict *out SG_NONNULL)
+{
+	sg_u32 end = seg->seq + seg->payload;
+
+	if (!seg->payload)
+		return 0;
+	if (flow->mode == SG_MODE_WATCH || (flow->marks & (SG_FLOW_SCALE_BOUND | SG_FLOW_SIGNS))) {
+		out->edits |= SG_EDIT_UNHELD;
+	} else if (params->mode == SG_RULE_ENFORCE &&
+		   sg_seq_gt(end, flow->held + sg_police_slack(flow, flow->held))) {
+		out->edits |= SG_EDIT_UNHELD;
+		out->count = SG_COUNT_BEYOND;
+	}
+	return 0;
+}
+
 /* A segment of an existing flow leaves the tenant. *out is zeroed by the caller. */
 SG_INLINE int sg_from_tenant(struct sg_flow *flow, const struct sg_segment *seg,
 			     sg_u64 now_ns, const struct sg_params *params,
@@ -643,7 +679,9 @@ SG_INLINE int sg_from_tenant(struct sg_flow *flow, const struct sg_segment *seg,
 		if (sg_unlikely(flow->marks & SG_FLOW_UNSEEN))
 			sg_data_after_gap(flow, seg);
 		if (sg_polices(flow, params)) {
-			if (sg_police(flow, seg, now_ns, params, out))
+			if (sg_unlikely(sg_seq_lt(seg->seq, flow->snd_nxt) ||
+					sg_police_exceeds(flow, seg)) &&
+			    sg_police(flow, seg, now_ns, params, out))
 				return 0;
 		} else if (params->mode == SG_RULE_OBSERVE && flow->mode != SG_MODE_WATCH &&
 			   sg_unlikely(sg_police_exceeds(flow, seg))) {
@@ -653,9 +691,8 @@ SG_INLINE int sg_from_tenant(struct sg_flow *flow, const struct sg_segment *seg,
 			sg_learn_sent(flow, seg);
 		sg_watch_from(flow, seg->seq);
 		sg_data_sent(flow, seg, now_ns, params, out);
-		if (sg_unlikely(flow->marks & SG_FLOW_LENIENT) && sg_may_edit(flow, params) &&
-		    sg_is_unheld(flow, seg, params))
-			out->count = SG_COUNT_BEYOND;
+		if (sg_unlikely(flow->mode == SG_MODE_WATCH || (flow->marks & SG_FLOW_LOOSE)))
+			sg_note_unheld(flow, seg, params, out);
 	}
 	if (flow->mode == SG_MODE_TWO_SIDED)
 		sg_tenant_acknowledges(flow, seg, now_ns, params, out);
@@ -793,23 +830,25 @@ SG_INLINE int sg_sack_is_new(struct sg_flow *flow, const struct sg_segment *seg)
  * RFC 5681 section 2: outstanding data, no payload, no change of window; with
  * SACK also a new block, which keepalive and probe replies lack.
  */
-SG_INLINE void sg_ack_repeats(struct sg_flow *flow, const struct sg_segment *seg,
-			      sg_u64 now_ns, const struct sg_params *params,
-			      struct sg_verdict *out)
+SG_RARE int sg_ack_repeats(struct sg_flow *flow SG_NONNULL,
+			   const struct sg_segment *seg SG_NONNULL, sg_u64 now_ns,
+			   const struct sg_params *params SG_NONNULL,
+			   struct sg_verdict *out SG_NONNULL)
 {
 	if (seg->payload || (seg->tcp_flags & SG_FIN) || !seg->window ||
 	    seg->window != flow->peer_window || flow->snd_una == flow->snd_nxt)
-		return;
+		return 0;
 	if (seg->options & SG_OPT_SACK) {
 		flow->flags |= SG_FLOW_SACK_SEEN;
 		if (!sg_sack_is_new(flow, seg))
-			return;
+			return 0;
 	} else if (flow->flags & SG_FLOW_SACK_SEEN) {
-		return;
+		return 0;
 	}
 	flow->dupacks += flow->dupacks < 0xffff;
 	if (flow->dupacks == 3 && sg_may_infer_loss(flow))
 		sg_infer_loss(flow, params, now_ns, out);
+	return 0;
 }
 
 /*
@@ -818,8 +857,10 @@ SG_INLINE void sg_ack_repeats(struct sg_flow *flow, const struct sg_segment *seg
  * for using it. Of more than that nothing is believed, unless packets are known to have
  * passed unseen: a receiver could open any edge for its sender.
  */
-SG_INLINE void sg_ack_beyond(struct sg_flow *flow, const struct sg_segment *seg,
-			     const struct sg_params *params, struct sg_verdict *out)
+SG_RARE int sg_ack_beyond(struct sg_flow *flow SG_NONNULL,
+			  const struct sg_segment *seg SG_NONNULL,
+			  const struct sg_params *params SG_NONNULL,
+			  struct sg_verdict *out SG_NONNULL)
 {
 	sg_u32 window = sg_room(flow->edge, flow->snd_una);
 	sg_u32 beyond = seg->ack - flow->snd_nxt, shift = flow->wscale & 15, wire = seg->window;
@@ -827,12 +868,12 @@ SG_INLINE void sg_ack_beyond(struct sg_flow *flow, const struct sg_segment *seg,
 	if (flow->mode == SG_MODE_WATCH) {
 		flow->snd_una = seg->ack;
 		flow->snd_nxt = seg->ack;
-		return;
+		return 0;
 	}
 	out->count = SG_COUNT_ACK_BEYOND;
 	if (flow->marks & SG_FLOW_UNSEEN ? beyond > SG_UNSEEN_MAX :
 					   beyond > sg_max32(window, flow->cc.cwnd) + flow->mss)
-		return;
+		return 0;
 	if (sg_may_edit(flow, params)) {
 		wire = sg_min32(wire, sg_window_to_wire(flow->cc.cwnd, shift));
 		out->edits |= wire != seg->window ? SG_EDIT_WINDOW : 0;
@@ -841,6 +882,7 @@ SG_INLINE void sg_ack_beyond(struct sg_flow *flow, const struct sg_segment *seg,
 	/* One such ACK after the other would open any edge for a sender that helps. */
 	sg_be_lenient(flow, flow->flags & SG_FLOW_EDGE_KNOWN ? flow->edge : flow->snd_nxt);
 	flow->edge = sg_seq_max(flow->edge, seg->ack + (wire << shift));
+	return 0;
 }
 
 /*
@@ -849,8 +891,10 @@ SG_INLINE void sg_ack_beyond(struct sg_flow *flow, const struct sg_segment *seg,
  * more than has been shown. One that is older than any window (RFC 5961 5.2) is of another
  * connection, and its edge none of this one's.
  */
-SG_INLINE void sg_ack_late(struct sg_flow *flow, const struct sg_segment *seg,
-			   const struct sg_params *params, struct sg_verdict *out)
+SG_RARE int sg_ack_late(struct sg_flow *flow SG_NONNULL,
+			const struct sg_segment *seg SG_NONNULL,
+			const struct sg_params *params SG_NONNULL,
+			struct sg_verdict *out SG_NONNULL)
 {
 	sg_u32 shift = flow->wscale & 15;
 	sg_u32 room = sg_room(flow->edge, seg->ack);
@@ -859,11 +903,12 @@ SG_INLINE void sg_ack_late(struct sg_flow *flow, const struct sg_segment *seg,
 			       sg_window_to_wire(sg_cc_floor(&flow->cc, params), shift));
 
 	if (wire >= seg->window || !sg_may_edit(flow, params))
-		return;
+		return 0;
 	out->edits |= SG_EDIT_WINDOW;
 	out->window = (sg_u16)wire;
 	if (flow->snd_una - seg->ack <= SG_TCP_WINDOW_MAX)
 		flow->edge = sg_seq_max(flow->edge, seg->ack + (wire << shift));
+	return 0;
 }
 
 /* The acknowledgement number, and the window that goes with it. */
@@ -933,8 +978,7 @@ SG_INLINE int sg_is_near(const struct sg_flow *flow, const struct sg_segment *se
 {
 	sg_u32 beyond = sg_max32(2 * SG_WINDOW_MAX, sg_rcv_window(flow));
 
-	return flow->mode != SG_MODE_TWO_SIDED ||
-	       seg->seq - flow->rcv_nxt + 2 * SG_WINDOW_MAX <= 2 * SG_WINDOW_MAX + beyond;
+	return seg->seq - flow->rcv_nxt + 2 * SG_WINDOW_MAX <= 2 * SG_WINDOW_MAX + beyond;
 }
 
 /*
@@ -956,16 +1000,11 @@ SG_INLINE int sg_is_receivable(const struct sg_flow *flow, const struct sg_segme
 }
 
 /* Two-sided: data or a FIN for the tenant. What it cannot take counts for nothing. */
-SG_INLINE void sg_data_come(struct sg_flow *flow, const struct sg_segment *seg, int near,
-			    const struct sg_params *params, struct sg_verdict *out)
+SG_INLINE void sg_data_come(struct sg_flow *flow, const struct sg_segment *seg,
+			    const struct sg_params *params)
 {
 	sg_u32 end = seg->seq + seg->payload + !!(seg->tcp_flags & SG_FIN);
 
-	if (sg_unlikely(!near || !sg_is_genuine(flow, seg))) {
-		flow->marks |= SG_FLOW_STRANGERS;
-		out->count = SG_COUNT_STRANGER;
-		return;
-	}
 	if (sg_likely(seg->payload && sg_is_receivable(flow, seg))) {
 		flow->bytes_received += seg->payload;
 		if (sg_likely(params->mode == SG_RULE_ENFORCE))
@@ -977,24 +1016,49 @@ SG_INLINE void sg_data_come(struct sg_flow *flow, const struct sg_segment *seg, 
 	}
 }
 
-/* Its ACK may show the tenant no more than the last did; no edge follows from it. */
-SG_INLINE void sg_ack_of_stranger(const struct sg_flow *flow, const struct sg_segment *seg,
-				  const struct sg_params *params, struct sg_verdict *out)
+/* Two-sided: a segment for the tenant that is not of the flow, as far as can be known. */
+SG_INLINE int sg_is_stranger(const struct sg_flow *flow, const struct sg_segment *seg)
 {
-	if (seg->window <= flow->wire_window || !sg_may_edit(flow, params))
-		return;
-	out->edits |= SG_EDIT_WINDOW;
-	out->window = flow->wire_window;
+	return !sg_is_near(flow, seg) ||
+	       ((seg->payload || (seg->tcp_flags & SG_FIN)) && !sg_is_genuine(flow, seg));
 }
 
-/* What only two enforcing hosts do: take feedback, hide ECN. */
-SG_INLINE void sg_two_sided_arrival(struct sg_flow *flow, const struct sg_segment *seg,
-				    int near, const struct sg_params *params,
-				    struct sg_verdict *out)
+/*
+ * It changes nothing of the flow. Should its tenant take it after all, its window is no
+ * larger than the last one, or is that of an ACK of what was never seen.
+ */
+SG_RARE int sg_stranger_arrives(struct sg_flow *flow SG_NONNULL,
+				const struct sg_segment *seg SG_NONNULL,
+				const struct sg_params *params SG_NONNULL,
+				struct sg_verdict *out SG_NONNULL)
 {
-	int may_edit = sg_may_edit(flow, params);
+	if (params->mode == SG_RULE_ENFORCE)
+		sg_edit_ecn(out, seg, SG_NOT_ECT);
+	if (seg->options & SG_OPT_FACK)
+		out->action = SG_CONSUME;
+	if (sg_is_near(flow, seg) && sg_seq_gt(seg->ack, flow->snd_nxt)) {
+		sg_ack_beyond(flow, seg, params, out);
+	} else if (seg->window > flow->wire_window && sg_may_edit(flow, params)) {
+		out->edits |= SG_EDIT_WINDOW;
+		out->window = flow->wire_window;
+	}
+	out->count = seg->tcp_flags & SG_RST ? SG_COUNT_RST_OUTLIVED : SG_COUNT_STRANGER;
+	if (seg->payload)
+		flow->marks |= SG_FLOW_STRANGERS;
+	return 0;
+}
 
-	if (near && (seg->tcp_flags & SG_ACK) && sg_seq_gt(seg->ack, flow->snd_una) &&
+/* What only two enforcing hosts do: count, take feedback, hide ECN. */
+SG_INLINE void sg_two_sided_arrival(struct sg_flow *flow, const struct sg_segment *seg,
+				    const struct sg_params *params, struct sg_verdict *out)
+{
+	int signs = flow->marks & SG_FLOW_SIGNS;
+
+	if (seg->payload || (seg->tcp_flags & SG_FIN))
+		sg_data_come(flow, seg, params);
+	if (sg_unlikely(params->mode != SG_RULE_ENFORCE))
+		return;
+	if ((seg->tcp_flags & SG_ACK) && sg_seq_gt(seg->ack, flow->snd_una) &&
 	    sg_seq_le(seg->ack, flow->snd_nxt)) {
 		sg_s64 uncounted = (sg_s64)flow->uncounted + (seg->ack - flow->snd_una);
 
@@ -1004,12 +1068,12 @@ SG_INLINE void sg_two_sided_arrival(struct sg_flow *flow, const struct sg_segmen
 	sg_edit_ecn(out, seg, SG_NOT_ECT);
 	/* A host leaves no malformed option behind: no feedback is a host's there. */
 	if ((seg->options & (SG_OPT_FEEDBACK | SG_OPT_MALFORMED)) == SG_OPT_FEEDBACK) {
-		out->edits |= may_edit ? SG_EDIT_STRIP_FEEDBACK : 0;
+		out->edits |= signs ? 0 : SG_EDIT_STRIP_FEEDBACK;
 		/* Who cannot tell what is being acknowledged is no host on the path. */
-		if (!near || !sg_ack_plausible(flow, seg) || !sg_feedback_take(flow, seg))
+		if (!sg_ack_plausible(flow, seg) || !sg_feedback_take(flow, seg))
 			out->count = SG_COUNT_FEEDBACK_STALE;
 	}
-	if (sg_unlikely(seg->tcp_flags & SG_ECE) && may_edit) {
+	if (sg_unlikely(seg->tcp_flags & SG_ECE) && !signs) {
 		out->edits |= SG_EDIT_CLEAR_FLAGS;
 		out->clear_flags = SG_ECE;
 	}
@@ -1031,32 +1095,30 @@ SG_INLINE int sg_to_tenant(struct sg_flow *flow, const struct sg_segment *seg,
 			   sg_u64 now_ns, const struct sg_params *params,
 			   struct sg_verdict *out)
 {
-	int near = sg_is_near(flow, seg);
+	int two_sided = flow->mode == SG_MODE_TWO_SIDED;
 
 	flow->seen_ns = now_ns;
 	flow->marks |= SG_FLOW_HEARD;
-	sg_note_odd_options(flow, seg, out);
-	sg_note_close(flow, seg, SG_FLOW_FIN_SEEN, near, out);
+	if (two_sided && sg_unlikely(sg_is_stranger(flow, seg)))
+		return sg_stranger_arrives(flow, seg, params, out);
+	sg_note_close(flow, seg, SG_FLOW_FIN_SEEN, 1, out);
 	if (sg_unlikely(seg->tcp_flags & SG_RST))
 		return 0;
-	if (flow->mode != SG_MODE_TWO_SIDED)
+	if (two_sided)
+		sg_two_sided_arrival(flow, seg, params, out);
+	else
 		flow->bytes_received += seg->payload;
-	else if (seg->payload || (seg->tcp_flags & SG_FIN))
-		sg_data_come(flow, seg, near, params, out);
-	if (flow->mode == SG_MODE_TWO_SIDED && params->mode == SG_RULE_ENFORCE)
-		sg_two_sided_arrival(flow, seg, near, params, out);
 	if (sg_unlikely(seg->options & SG_OPT_FACK) && sg_consumes_fack(flow, seg)) {
 		out->action = SG_CONSUME;
 		out->count = SG_COUNT_FACK_TAKEN;
 		return 0;
 	}
-	if (sg_unlikely(!near)) {
-		sg_ack_of_stranger(flow, seg, params, out);
-	} else if (seg->tcp_flags & SG_ACK) {
+	if (seg->tcp_flags & SG_ACK) {
 		if (sg_unlikely(flow->marks & SG_FLOW_ADOPTED))
 			sg_learn_window(flow, seg);
 		sg_ack_arrives(flow, seg, now_ns, params, out);
 	}
+	sg_note_odd_options(flow, seg, out);
 	return 0;
 }
 

@@ -49,8 +49,9 @@ SG_INLINE void sg_host_handshake(struct sg_host *host, struct sg_packet *p, sg_u
 			host->key = p->key;
 			host->answered = 1;
 			sg_note_answer(&host->answer, &p->seg, now_ns);
-			sg_refuse_claims(&p->seg, &host->policy.slots[rule].params, SG_OPT_PEER,
-					 out);
+			if (p->seg.peer_trusted)
+				sg_refuse_claims(&p->seg, &host->policy.slots[rule].params,
+						 SG_OPT_PEER, out);
 			return;
 		}
 		/* Another policy may have come into force since the SYN. */
@@ -126,6 +127,7 @@ SG_INLINE void sg_host_segment(struct sg_host *host, struct sg_packet *p, sg_u64
 	}
 	if (!host->flow_exists) {
 		sg_host_stray(host, p, out);
+		out->edits |= SG_EDIT_UNHELD;
 		sg_host_midstream(host, p, now_ns);
 		return;
 	}
@@ -137,13 +139,11 @@ SG_INLINE void sg_host_segment(struct sg_host *host, struct sg_packet *p, sg_u64
 }
 
 /* Data of the tenant that a bucket is to be charged with. */
-SG_INLINE int sg_host_is_unheld(const struct sg_host *host, const struct sg_packet *p)
+SG_INLINE int sg_host_is_unheld(const struct sg_packet *p, const struct sg_verdict *out)
 {
 	if (p->seg.direction != SG_FROM_TENANT || !p->seg.payload)
 		return 0;
-	return (p->seg.tcp_flags & (SG_SYN | SG_RST)) || !host->flow_exists ||
-	       sg_is_unheld(&host->flow, &p->seg,
-			    &host->policy.slots[host->flow.rule].params);
+	return (p->seg.tcp_flags & (SG_SYN | SG_RST)) || (out->edits & SG_EDIT_UNHELD);
 }
 
 /*
@@ -175,7 +175,7 @@ SG_INLINE void sg_host_frame(struct sg_host *host, struct sg_frame *frame, sg_u3
 		sg_frame_apply(&p, frame, out);
 	if (out->edits & SG_EDIT_WANT_FACK)
 		result->fack_len = sg_frame_fack(&p, frame, out, fack->data, fack->capacity);
-	result->unheld = (sg_u32)sg_host_is_unheld(host, &p);
+	result->unheld = (sg_u32)sg_host_is_unheld(&p, out);
 	result->frame_len = frame->len;
 }
 

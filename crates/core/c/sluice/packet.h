@@ -34,8 +34,8 @@ struct sg_packet {
 	sg_u16 l3_at;      /* offset of the IP header in the frame */
 	sg_u16 l4_at;      /* offset of the TCP header */
 	sg_u32 l4_len;     /* TCP header and payload in bytes, without Ethernet padding */
-	sg_u32 ipv6;       /* 0 or 1 */
-	sg_u32 trim;       /* bytes behind the IP packet have to go */
+	sg_u16 ipv6;       /* 0 or 1 */
+	sg_u16 trim;       /* 1 = bytes behind the IP packet have to go */
 };
 
 #if defined(__BPF__) || defined(__bpf__)
@@ -112,7 +112,7 @@ SG_INLINE sg_u32 sg_ip_bytes(sg_u32 field, sg_u32 header, sg_u32 available)
  */
 #define SG_BEHIND_MAX 16U
 
-SG_INLINE sg_u32 sg_has_trailer(sg_u32 available, sg_u32 bytes, int from_tenant)
+SG_INLINE sg_u16 sg_has_trailer(sg_u32 available, sg_u32 bytes, int from_tenant)
 {
 	return from_tenant && available - bytes > SG_BEHIND_MAX;
 }

@@ -180,22 +180,6 @@ SG_INLINE int sg_police_exceeds(const struct sg_flow *flow, const struct sg_segm
 }
 
 /*
- * Whether nothing holds data that the tenant sends: the flow is only watched; its window
- * scale is a lower bound, so that no edge is one to police; its headers are signed, so that
- * no window is written; or they lie beyond what enforcement has shown. To be charged.
- */
-SG_INLINE int sg_is_unheld(const struct sg_flow *flow, const struct sg_segment *seg,
-			   const struct sg_params *params)
-{
-	if (flow->mode == SG_MODE_WATCH || (flow->marks & (SG_FLOW_SCALE_BOUND | SG_FLOW_SIGNS)))
-		return 1;
-	if (sg_likely(!(flow->marks & SG_FLOW_LENIENT)) || params->mode != SG_RULE_ENFORCE)
-		return 0;
-	return sg_seq_gt(seg->seq + seg->payload,
-			 flow->held + sg_police_slack(flow, flow->held));
-}
-
-/*
  * Segments that may be repeated beside a window: probes, tail losses, keepalives. As
  * timers of stacks have it, in an RTO rather than in each RTT.
  */

@@ -90,6 +90,7 @@ enum sg_edit_bits {
 	SG_EDIT_WOULD_LOWER = 1 << 9,    /* no edit: observing, the window would have been lowered */
 	SG_EDIT_ACK = 1 << 10,           /* write the acknowledgement number */
 	SG_EDIT_BLANK_REST = 1 << 11,    /* overwrite what no parser reads, from `end_at` on, with NOPs */
+	SG_EDIT_UNHELD = 1 << 12,        /* no edit: data that no window holds, for a bucket */
 };
 
 enum sg_action {

@@ -29,6 +29,18 @@ typedef signed long long sg_s64;
 #define SG_NOINLINE static __attribute__((noinline, unused))
 #endif
 
+/*
+ * A subprogram that the verifier checks once, apart from its callers: what they know does
+ * not multiply its paths, nor do its ends multiply theirs. Its pointers are SG_NONNULL.
+ */
+#if defined(__BPF__) || defined(__bpf__)
+#define SG_RARE __attribute__((noinline))
+#define SG_NONNULL __attribute__((btf_decl_tag("arg:nonnull")))
+#else
+#define SG_RARE static __attribute__((noinline, unused))
+#define SG_NONNULL
+#endif
+
 #define SG_ASSERT_SIZE(type, bytes) \
 	_Static_assert(sizeof(type) == (bytes), "size of " #type " changed")
 #define SG_ASSERT_AT(type, field, byte)                       \

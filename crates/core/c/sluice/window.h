@@ -134,8 +134,8 @@ SG_INLINE sg_u32 sg_window_allowed(const struct sg_flow *flow, const struct sg_p
  * The right edge that is the tenant's by the operator's window, where it may have seen a
  * farther one that nobody governed (police.h). Once it has caught up, all is known again.
  */
-SG_INLINE void sg_hold(struct sg_flow *flow, sg_u32 ack, sg_u32 bytes, sg_u32 wscale,
-		       const struct sg_params *params)
+SG_RARE int sg_hold(struct sg_flow *flow SG_NONNULL, sg_u32 ack, sg_u32 bytes,
+		    sg_u32 wscale, const struct sg_params *params SG_NONNULL)
 {
 	sg_u32 window = sg_max32(flow->cc.cwnd, sg_cc_floor(&flow->cc, params));
 	sg_u32 unit = 1U << (wscale & 15);
@@ -143,6 +143,7 @@ SG_INLINE void sg_hold(struct sg_flow *flow, sg_u32 ack, sg_u32 bytes, sg_u32 ws
 	flow->held = sg_seq_max(flow->held, ack + sg_min32(bytes, window + unit - 1));
 	if (sg_seq_ge(flow->held, flow->edge))
 		flow->marks &= (sg_u16)~SG_FLOW_LENIENT;
+	return 0;
 }
 
 /* Bytes that have left the tenant beyond `ack`, as many as a window may have. */

@@ -318,7 +318,7 @@ fn adopted() -> Solo {
         ..Remembered::default()
     });
     for i in 0..10 {
-        assert!(solo.data(i * MSS, 1460).unheld, "watched: charged");
+        assert!(solo.data(i * MSS, 1460).unheld, "{i}: watched, so charged");
     }
     let ack = solo.peers(5 * MSS, WIDE);
     solo.arrive(&ack);
