@@ -100,8 +100,8 @@ fn a_policy_that_leaves_a_way_out_is_good_with_a_warning_and_what_to_add() {
     let lines: Vec<&str> = said.lines().collect();
     let warning = format!("warning: {}:1:1: rule[0]: enforces, but", policy.path());
     for (line, class, worth) in [
-        (0, "watched-tcp", "MPTCP took 273 Mb/s"),
-        (5, "non-tcp", "UDP took 281 Mb/s"),
+        (0, "watched-tcp", "MPTCP took 273"),
+        (5, "non-tcp", "UDP took 281"),
     ] {
         let reason = format!("{warning} no bucket has class {class}: of 300 Mb/s ");
         assert!(
@@ -177,7 +177,7 @@ fn setting_a_rule_to_enforce_says_what_it_leaves_open() {
     assert_eq!(set("observe", &[]), "");
 }
 
-/// The policy of README's tour is the one that is checked there, and what the tour shows is what comes out.
+/// What README's tour shows of its policy is what comes out.
 #[test]
 fn readme_shows_what_policy_check_says_of_its_policy() {
     let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");

@@ -28,7 +28,8 @@ impl Where {
         covers(&self.interfaces, interface) && covers(&self.tenants, tenant)
     }
 
-    /// Whether these conditions hold wherever those of `other` do; may miss it for patterns with brackets.
+    /// Whether these conditions hold wherever those of `other` do; may miss it for patterns with
+    /// brackets.
     pub(crate) fn includes(&self, other: &Self) -> bool {
         let all = |ours: &[Pattern], theirs: &[Pattern]| match theirs {
             [] => ours.is_empty() || ours.iter().any(|pattern| pattern.as_str() == "*"),
@@ -40,7 +41,8 @@ impl Where {
         all(&self.interfaces, &other.interfaces) && all(&self.tenants, &other.tenants)
     }
 
-    /// Whether these conditions hold nowhere where those of `other` do; may miss it where patterns begin alike.
+    /// Whether these conditions hold nowhere where those of `other` do; may miss it where patterns
+    /// begin alike.
     pub(crate) fn is_apart_from(&self, other: &Self) -> bool {
         let apart = |ours: &[Pattern], theirs: &[Pattern]| {
             let mut pairs = ours
@@ -53,7 +55,8 @@ impl Where {
         apart(&self.interfaces, &other.interfaces) || apart(&self.tenants, &other.tenants)
     }
 
-    /// The same conditions as alternatives of one pattern each; as they are where that would be very many.
+    /// The same conditions as alternatives of one pattern each; as they are where that would be
+    /// very many.
     pub(crate) fn alternatives(&self) -> Vec<Self> {
         let each = |patterns: &[Pattern]| -> Vec<Vec<Pattern>> {
             match patterns {
@@ -114,8 +117,8 @@ fn beginning(pattern: &Pattern) -> (&str, bool) {
     (&text[..end], end == text.len())
 }
 
-/// Whether every name that `narrow` covers is covered by `wide`. A text of wildcards and letters stands for its
-/// names where `*` is all that `wide` has to meet them with.
+/// Whether every name that `narrow` covers is covered by `wide`. A text of wildcards and letters
+/// stands for its names where `*` is all that `wide` has to meet them with.
 fn includes(wide: &Pattern, narrow: &Pattern) -> bool {
     let stands_for_its_names = beginning(narrow).1
         || (!narrow.as_str().contains('[') && !wide.as_str().contains(['?', '[']));

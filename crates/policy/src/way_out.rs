@@ -1,7 +1,8 @@
 //! What tenants can send that nothing holds, while rules hold their TCP.
 //!
-//! A governed flow is held by its window; all else only by buckets. Where rules enforce and a class of
-//! packets has no bucket, whoever sends that class takes what the others give up.
+//! A governed flow is held by its window; all else only by buckets. Where rules enforce and a class
+//! of packets has no bucket, whoever sends that class takes what the others give up. The figures
+//! are from docs/operators.md, which says how they were measured.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,10 +12,6 @@ use crate::{
     problem::{Complaint, Weight},
     rule::{Mode, Mptcp, Policy, Rule},
 };
-
-/// Where the figures below were measured; docs/operators.md has them all.
-const SHARED: &str = "of 300 Mb/s shared with three honest flows (an even share is 75, honest flows had \
-                      60 to 110)";
 
 /// Something that is not held, and what to do about it.
 #[derive(Debug)]
@@ -137,15 +134,20 @@ impl Policy {
             at: At::Rule(rule),
             weight: Weight::Warning,
             complaint: Complaint::new(
-                format!("enforces, but {found}: {}", self.figures(classes)),
                 format!(
-                    "add a [[bucket]]{unconditional} with class = {class}, a rate, and mode = \"observe\" to \
-                     begin with, then \"enforce\" (docs/operators.md says when)"
+                    "enforces, but {found}: {}",
+                    self.figures(classes, Weight::Warning)
+                ),
+                format!(
+                    "add a [[bucket]]{unconditional} with class = {class}, a rate, and mode = \
+                     \"observe\" to begin with, then \"enforce\" (docs/operators.md says when)"
                 ),
             ),
             snippet: format!(
-                "[[bucket]]\nclass = {class}\nrate = \"100Mbit\"    # for each interface: what its tenant \
-                 needs of this\nmode = \"observe\"    # counts what is beyond; \"enforce\" drops it\n"
+                "[[bucket]]\n\
+                 class = {class}\n\
+                 rate = \"100Mbit\"    # for each interface: what its tenant needs of this\n\
+                 mode = \"observe\"    # counts what is beyond; \"enforce\" drops it\n"
             ),
         }
     }
@@ -167,7 +169,7 @@ impl Policy {
                     "counts {} and drops nothing{behind}, while {} enforces: {}",
                     names(classes, " and "),
                     self.rules[rule].label(rule),
-                    self.figures(classes),
+                    self.figures(classes, Weight::Note),
                 ),
                 "set mode = \"enforce\" once `bucket_exceeded` stays 0 (docs/operators.md)",
             ),
@@ -175,30 +177,44 @@ impl Policy {
         }
     }
 
-    /// What such packets took where nothing held them.
-    fn figures(&self, classes: &[Class]) -> String {
+    /// What such packets took where nothing held them, at length or in short.
+    fn figures(&self, classes: &[Class], weight: Weight) -> String {
         let passes = |(_, rule): (usize, &Rule)| rule.mptcp == Mptcp::Pass;
+        let watched = classes.contains(&Class::WatchedTcp);
         let mut took = Vec::new();
-        if classes.contains(&Class::WatchedTcp) && self.enforcing().any(passes) {
-            took.push("MPTCP took 273 Mb/s");
+        if watched && self.enforcing().any(passes) {
+            took.push("MPTCP took 273");
         }
         if classes.contains(&Class::Udp) {
             took.extend([
-                "UDP took 281 Mb/s",
+                "UDP took 281",
                 "TCP inside VXLAN 268",
-                "QUIC without ECN 231 (131 with enforcement off: enforcing TCP alone helps it)",
+                "QUIC without ECN 231",
             ]);
         }
-        if !took.is_empty() {
-            return format!("{SHARED} {}", took.join(", "));
+        let (shared, helped) = match weight {
+            Weight::Warning => (
+                "of 300 Mb/s shared with three honest flows (even share 75; honest ones get 60 to \
+                 110)",
+                " (131 with enforcement off: enforcing TCP alone helps it)",
+            ),
+            Weight::Note => ("of 300 Mb/s (even share 75)", ""),
+        };
+        match took.as_slice() {
+            [] if watched => {
+                "TCP without a handshake, or to a peer that acknowledges nothing, is held by \
+                              no window"
+                    .to_owned()
+            }
+            [] => format!(
+                "TCP wrapped in such packets is held by no window (inside VXLAN it took 268, \
+                 {shared})"
+            ),
+            [.., last] if last.starts_with("QUIC") => {
+                format!("{shared} {}{helped}", took.join(", "))
+            }
+            _ => format!("{shared} {}", took.join(", ")),
         }
-        if classes.contains(&Class::WatchedTcp) {
-            return "TCP without a handshake, or to a peer that acknowledges nothing, is held by no window"
-                .to_owned();
-        }
-        format!(
-            "TCP wrapped in such packets is held by no window (inside VXLAN, {SHARED}, it took 268 Mb/s)"
-        )
     }
 }
 

@@ -32,7 +32,8 @@ const NAMED_MAX: usize = 10;
 
 /// Set the mode of one rule, in the policy file; comments and layout stay.
 ///
-/// `enforce` says what it leaves open, as `policy check` does. Where agents run on that file, waits until they have adopted it. A file with errors is left alone.
+/// `enforce` says what it leaves open, as `policy check` does. Where agents run on that file, waits
+/// until they have adopted it. A file with errors is left alone.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   sluicegate policy set enforce --rule bulk --dry-run
