@@ -42,6 +42,7 @@ use crate::{
     state::{self, InForce, State},
     takeover::Takeover,
 };
+pub use policy::log_warnings;
 use watch::FileWatch;
 
 /// How often the agent looks at what nobody tells it of.

@@ -12,7 +12,6 @@ use sluicegate_agent::{
     state,
 };
 use sluicegate_policy::PolicyFile;
-use tracing::warn;
 
 use crate::{
     log::{self, Format},
@@ -89,9 +88,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let path = std::path::absolute(&args.policy).context("naming the policy file")?;
     let policy_file = PolicyFile::read(&path)?;
     let (policy, warnings) = policy_file.policy()?;
-    for warning in &warnings {
-        warn!("{warning}");
-    }
+    daemon::log_warnings(&warnings);
     let config = Config {
         policy,
         policy_file,

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use clap::Subcommand;
 use sluicegate_policy::{
-    Bucket, IpNet, Mode, Policy, Ports, Rule,
+    Bucket, IpNet, Mode, Policy, Ports, Rule, Warning,
     units::{format_bytes, format_rate},
 };
 
@@ -31,13 +31,18 @@ pub fn run(command: &Command) -> Result<(), Failure> {
     match command {
         Command::Check { file } => {
             let (policy, warnings) = Policy::read_with_warnings(file)?;
-            for warning in &warnings {
-                eprintln!("warning: {warning}");
-            }
+            warn(&warnings);
             output::print(&format!("{}: good\n{}", file.display(), summary(&policy)))
         }
         Command::Explain(args) => explain::run(args),
         Command::Set(args) => set::run(args),
+    }
+}
+
+/// Warnings go to standard error, each with what to add below it.
+fn warn(warnings: &[Warning]) {
+    for warning in warnings {
+        eprint!("{}", warning.text());
     }
 }
 

@@ -88,6 +88,159 @@ fn a_policy_that_enforces_one_way_is_good_with_a_warning() {
 }
 
 #[test]
+fn a_policy_that_leaves_a_way_out_is_good_with_a_warning_and_what_to_add() {
+    let policy = Scratch::new("way-out.toml", "[[rule]]\nmode = 'enforce'\n");
+    let check = |path: &str| {
+        let checked = sluicegate(&["policy", "check", path]);
+        assert_eq!(code(&checked), 0);
+        assert!(text(&checked.stdout).contains("good"));
+        text(&checked.stderr)
+    };
+    let said = check(policy.path());
+    let lines: Vec<&str> = said.lines().collect();
+    let warning = format!("warning: {}:1:1: rule[0]: enforces, but", policy.path());
+    for (line, class, worth) in [
+        (0, "watched-tcp", "MPTCP took 273"),
+        (5, "non-tcp", "UDP took 281"),
+    ] {
+        let reason = format!("{warning} no bucket has class {class}: of 300 Mb/s ");
+        assert!(
+            lines[line].starts_with(&reason) && lines[line].contains(worth),
+            "{said}"
+        );
+        assert_eq!(lines[line + 1], "    [[bucket]]");
+        assert_eq!(lines[line + 2], format!("    class = \"{class}\""));
+        assert!(
+            lines[line + 3].starts_with("    rate = \"100Mbit\" "),
+            "{said}"
+        );
+        assert!(
+            lines[line + 4].starts_with("    mode = \"observe\" "),
+            "{said}"
+        );
+    }
+    assert_eq!(lines.len(), 10, "{said}");
+    // What it says to add makes a note of each warning, and nothing once it enforces.
+    let add = |from: usize| lines[from..from + 4].join("\n") + "\n";
+    let added = format!("[[rule]]\nmode = 'enforce'\n{}{}", add(1), add(6));
+    let observing = Scratch::new("way-out-seen.toml", &added);
+    let said = check(observing.path());
+    let note = format!(
+        "note: {}:3:5: bucket[0]: counts watched-tcp and",
+        observing.path()
+    );
+    assert!(
+        said.starts_with(&note) && said.lines().count() == 2,
+        "{said}"
+    );
+    let enforcing = Scratch::new("no-way-out.toml", &added.replace("observe", "enforce"));
+    assert_eq!(check(enforcing.path()), "");
+    let explained = sluicegate(&[
+        "policy",
+        "explain",
+        policy.path(),
+        "--src",
+        "10.0.0.1",
+        "--dst",
+        "10.0.0.2",
+        "--protocol",
+        "udp",
+    ]);
+    assert!(text(&explained.stdout).contains("a way out of what rule 1 enforces"));
+}
+
+#[test]
+fn setting_a_rule_to_enforce_says_what_it_leaves_open() {
+    let policy = Scratch::new("set.toml", "[[rule]]\nname = 'web'\n");
+    let set = |mode: &str, more: &[&str]| {
+        let run_dir = ["--run-dir", "/nonexistent"];
+        let arguments = [
+            "policy",
+            "set",
+            mode,
+            "--rule",
+            "web",
+            "--policy",
+            policy.path(),
+        ];
+        let output = sluicegate(&[&arguments[..], &run_dir, more].concat());
+        assert_eq!(code(&output), 0, "{}", text(&output.stderr));
+        text(&output.stderr)
+    };
+    for more in [&["--dry-run"][..], &[]] {
+        let said = set("enforce", more);
+        assert!(
+            said.contains("rule[0]: enforces, but no bucket has class non-tcp"),
+            "{said}"
+        );
+    }
+    assert_eq!(set("observe", &[]), "");
+}
+
+/// What README's tour shows of its policy is what comes out.
+#[test]
+fn readme_shows_what_policy_check_says_of_its_policy() {
+    let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
+    let readme = fs::read_to_string(readme).expect("README.md");
+    let (_, shown) = readme
+        .split_once("$ cat policy.toml\n")
+        .expect("the policy");
+    let (policy, shown) = shown
+        .split_once("\n$ sluicegate policy check policy.toml\n")
+        .expect("its check");
+    let (shown, _) = shown.split_once("```").expect("the end");
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("readme");
+    fs::create_dir_all(&directory).expect("our own directory");
+    fs::write(directory.join("policy.toml"), policy).expect("a temporary file");
+    let checked = Command::new(env!("CARGO_BIN_EXE_sluicegate"))
+        .args(["policy", "check", "policy.toml"])
+        .current_dir(&directory)
+        .output()
+        .expect("the command runs");
+    assert_eq!(code(&checked), 0);
+    // Long lines are broken there.
+    let words = |text: &str| {
+        text.split_whitespace()
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    let said = text(&checked.stderr) + &text(&checked.stdout);
+    assert_eq!(words(shown), words(&said));
+}
+
+#[test]
+fn the_packaged_policy_observes_and_has_both_buckets() {
+    let packaged = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dist/debian/policy.toml");
+    let packaged = fs::read_to_string(packaged).expect("the package's policy");
+    let check = |name: &str, content: &str| {
+        let policy = Scratch::new(name, content);
+        let checked = sluicegate(&["policy", "check", policy.path()]);
+        assert_eq!(code(&checked), 0);
+        (text(&checked.stdout), text(&checked.stderr))
+    };
+    let (said, warnings) = check("packaged.toml", &packaged);
+    assert!(
+        said.contains("nothing is edited") && warnings.is_empty(),
+        "{said}{warnings}"
+    );
+    assert!(
+        said.contains(", watched-tcp: 1Gbit")
+            && said.contains(", udp icmp fragment opaque other: ")
+    );
+    // Its first rule enforces: both are noted. All enforce: nothing is left.
+    let first = packaged.replacen("mode = \"observe\"", "mode = \"enforce\"", 1);
+    let (_, warnings) = check("packaged-first.toml", &first);
+    let notes = warnings.lines().filter(|line| line.starts_with("note: "));
+    assert_eq!(
+        (notes.count(), warnings.lines().count()),
+        (2, 2),
+        "{warnings}"
+    );
+    let all = packaged.replace("mode = \"observe\"", "mode = \"enforce\"");
+    assert_eq!(check("packaged-all.toml", &all).1, "");
+}
+
+#[test]
 fn a_bad_policy_exits_with_2_and_lists_every_error() {
     let policy = Scratch::new("bad.toml", "[[rule]]\nbeta = 2\nprot = 80\n");
     let output = sluicegate(&["policy", "check", policy.path()]);

@@ -71,6 +71,31 @@ fn flow_of(site: &Site, client: &TcpStream) -> Value {
         .clone()
 }
 
+/// What `policy check` warns of is in the log at a start and at a reload, with what it is worth.
+#[test]
+fn what_a_policy_leaves_open_is_in_the_log_at_a_start_and_at_a_reload() {
+    let site = Site::new();
+    let enforcing = "[[rule]]\nmode = 'enforce'\n";
+    site.write_policy("policy.toml", enforcing);
+    let agent = Agent::start(site.agent_command("policy.toml"));
+    let watched = agent.wait_for("MPTCP took 273");
+    assert!(
+        watched.contains("WARN") && watched.contains("class watched-tcp"),
+        "{watched}"
+    );
+    let others = agent.wait_for("UDP took 281");
+    assert!(
+        others.contains("WARN") && others.contains("class non-tcp"),
+        "{others}"
+    );
+    agent.wait_for("enforcing;");
+    let counts = "[[bucket]]\nclass = ['watched-tcp', 'non-tcp']\nrate = '1Gbit'\n";
+    site.write_policy("policy.toml", &format!("{enforcing}{counts}"));
+    let noted = agent.wait_for("counts non-tcp and watched-tcp");
+    assert!(noted.contains("INFO"), "{noted}");
+    agent.wait_for("policy reloaded");
+}
+
 #[test]
 fn a_changed_file_comes_into_force_and_a_broken_one_does_not() {
     let site = Site::new();

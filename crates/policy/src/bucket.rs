@@ -4,8 +4,6 @@ use sluicegate_core::abi;
 
 use crate::{
     place::Where,
-    problem::Complaint,
-    rule::{Mode, Policy, Rule},
     units::{format_bytes, format_rate},
 };
 
@@ -96,6 +94,7 @@ impl Bucket {
             format_bytes(self.burst_bytes)
         )
     }
+
     /// The bucket as the data plane has it, full.
     pub fn compile(&self) -> abi::Bucket {
         let ps_per_byte = (8_000_000_000_000 / self.rate_bps.max(1)).max(1);
@@ -109,24 +108,5 @@ impl Bucket {
             },
             ..abi::Bucket::default()
         }
-    }
-}
-
-impl Policy {
-    /// Position of the first rule that polices while no bucket holds what policing leaves out, and what is wrong
-    /// with it.
-    pub(crate) fn way_around(&self) -> Option<(usize, Complaint)> {
-        let mut enforced = self.buckets.iter().filter(|bucket| bucket.enforce);
-        if enforced.any(|bucket| bucket.classes.contains(&Class::WatchedTcp)) {
-            return None;
-        }
-        let polices = |rule: &Rule| rule.mode == Mode::Enforce && rule.police;
-        let index = self.rules.iter().position(polices)?;
-        let complaint = Complaint::new(
-            "polices only TCP whose windows are known: a tenant that sends data without a handshake, or to a peer that \
-             acknowledges nothing, is not held",
-            "add a [[bucket]] with class = \"watched-tcp\" and mode = \"enforce\"",
-        );
-        Some((index, complaint))
     }
 }

@@ -168,9 +168,16 @@ impl Policy {
                 }
             }
         }
+        let way_out = self.way_out_of(class).map(|(index, rule)| {
+            format!(
+                ", a way out of what {} enforces: `sluicegate policy check` says what it is worth",
+                rule.label(index)
+            )
+        });
         lines.push(format!(
-            "no bucket has class {}: such packets pass and are counted",
-            class.name()
+            "no bucket has class {}: such packets pass and are counted{}",
+            class.name(),
+            way_out.unwrap_or_default()
         ));
         lines.join("\n")
     }

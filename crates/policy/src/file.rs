@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::{
-    problem::{Problem, Problems},
+    problem::{Problem, Problems, Warning},
     rule::Policy,
 };
 
@@ -42,7 +42,7 @@ impl PolicyFile {
     ///
     /// # Errors
     /// Every error in the text; a policy with any is refused as a whole.
-    pub fn policy(&self) -> Result<(Policy, Vec<Problem>), Problems> {
+    pub fn policy(&self) -> Result<(Policy, Vec<Warning>), Problems> {
         Policy::parse_with_warnings(&self.path.display().to_string(), &self.text)
     }
 

@@ -24,6 +24,7 @@ mod reverse;
 pub mod rule;
 pub mod table;
 pub mod units;
+mod way_out;
 
 pub use bucket::{Bucket, Class};
 pub use compile::Change;
@@ -31,5 +32,5 @@ pub use explain::{Asked, Explanation};
 pub use file::{PolicyFile, fingerprint};
 pub use ipnet::IpNet;
 pub use place::Where;
-pub use problem::{Problem, Problems};
+pub use problem::{Problem, Problems, Warning, Weight};
 pub use rule::{Algorithm, Mode, Mptcp, Policy, PortRange, Ports, Rule, Threshold};

@@ -10,10 +10,11 @@ use crate::{
     document,
     file::PolicyFile,
     place::Where,
-    problem::{Complaint, Problem, Problems, Sink},
+    problem::{Complaint, Problems, Sink, Warning, Weight},
     rule::{Algorithm, Mode, Mptcp, Policy, PortRange, Ports, Rule, Threshold},
     table::{Item, Table},
     units::{parse_bytes, parse_duration, parse_rate},
+    way_out::At,
 };
 
 impl Policy {
@@ -29,20 +30,35 @@ impl Policy {
     ///
     /// # Errors
     /// As [`Policy::parse`].
-    pub fn parse_with_warnings(file: &str, text: &str) -> Result<(Self, Vec<Problem>), Problems> {
+    pub fn parse_with_warnings(file: &str, text: &str) -> Result<(Self, Vec<Warning>), Problems> {
         let node = document::parse(file, text)?;
         let sink = Sink::default();
         let policy = Self::from_table(Table::root(&node, &sink));
         let policy = sink.finish(policy)?;
         let sink = Sink::default();
-        let tables = Table::root(&node, &sink).tables("rule");
-        let warnings = policy.one_way_rules().into_iter();
-        let warnings = warnings.chain(policy.way_around());
-        let warnings = warnings.map(|(index, complaint)| {
-            let item = tables[index].item();
-            item.place().problem(item.path(), complaint)
+        let root = Table::root(&node, &sink);
+        let (rules, buckets) = (root.tables("rule"), root.tables("bucket"));
+        let one_way = policy.one_way_rules().into_iter();
+        let one_way = one_way.map(|(index, complaint)| {
+            let item = rules[index].item();
+            Warning {
+                weight: Weight::Warning,
+                problem: item.place().problem(item.path(), complaint),
+                snippet: String::new(),
+            }
         });
-        let warnings = warnings.collect();
+        let ways_out = policy.ways_out().into_iter().map(|way_out| {
+            let item = match way_out.at {
+                At::Rule(index) => rules[index].item(),
+                At::Bucket(index) => buckets[index].item(),
+            };
+            Warning {
+                weight: way_out.weight,
+                problem: item.place().problem(item.path(), way_out.complaint),
+                snippet: way_out.snippet,
+            }
+        });
+        let warnings = one_way.chain(ways_out).collect();
         Ok((policy, warnings))
     }
 
@@ -58,7 +74,7 @@ impl Policy {
     ///
     /// # Errors
     /// As [`Policy::read`].
-    pub fn read_with_warnings(path: &Path) -> Result<(Self, Vec<Problem>), Problems> {
+    pub fn read_with_warnings(path: &Path) -> Result<(Self, Vec<Warning>), Problems> {
         PolicyFile::read(path)?.policy()
     }
 

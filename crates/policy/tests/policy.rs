@@ -5,7 +5,7 @@ use std::{net::IpAddr, time::Duration};
 use proptest::prelude::*;
 use sluicegate_core::abi::{self, Addr};
 use sluicegate_policy::{
-    Algorithm, Asked, Class, Mode, Mptcp, Policy, PortRange, Ports, Threshold,
+    Algorithm, Asked, Class, Mode, Mptcp, Policy, PortRange, Ports, Threshold, Warning, Weight,
 };
 
 fn parse(text: &str) -> Policy {
@@ -307,6 +307,14 @@ fn an_explanation_of_what_has_no_flow_names_the_bucket() {
         explain(Class::Icmp, None)
             .ends_with("no bucket has class icmp: such packets pass and are counted")
     );
+    let enforcing = parse("[[rule]]\nname = 'web'\nmode = 'enforce'\n");
+    let text = enforcing.explain_class(Class::Udp, (None, None));
+    assert!(
+        text.contains("counted, a way out of what rule 1 \"web\" enforces"),
+        "{text}"
+    );
+    let text = enforcing.explain_class(Class::Neighbour, (None, None));
+    assert!(text.ends_with("pass and are counted"), "{text}");
 }
 
 #[test]
@@ -399,31 +407,215 @@ fn warnings(text: &str) -> Vec<String> {
     warnings.iter().map(ToString::to_string).collect()
 }
 
-/// Those that are left when a bucket has what policing leaves out.
+/// Those that are left when buckets hold all that rules do not.
 fn warnings_of_rules(text: &str) -> Vec<String> {
-    warnings(&format!(
-        "{text}[[bucket]]\nclass = 'watched-tcp'\nrate = '1Gbit'\nmode = 'enforce'\n"
-    ))
+    warnings(&format!("{text}{HELD}"))
+}
+
+const HELD: &str =
+    "[[bucket]]\nclass = ['watched-tcp', 'non-tcp']\nrate = '1Gbit'\nmode = 'enforce'\n";
+const ENFORCED: &str =
+    "[[rule]]\nport = 80\n[[rule]]\nmode = 'enforce'\n[[rule]]\nmode = 'enforce'\n";
+
+/// A bucket with these classes, as a list in TOML, and more keys.
+fn bucket(classes: &str, more: &str) -> String {
+    format!("[[bucket]]\nclass = {classes}\nrate = '1Gbit'\n{more}\n")
+}
+
+/// Weight, place and key, reason up to the figures, and the class that a snippet has.
+fn ways_out(text: &str) -> Vec<(Weight, String, String)> {
+    let (_, warnings) = Policy::parse_with_warnings("p.toml", text).expect("a good policy");
+    let short = |warning: &Warning| {
+        let shown = warning.to_string();
+        let reason = shown.split(": of 300 Mb/s").next().unwrap_or_default();
+        let reason = reason.split(": TCP wrapped").next().unwrap_or_default();
+        let class = warning.snippet.lines().nth(1).unwrap_or_default();
+        (warning.weight, reason.to_owned(), class.to_owned())
+    };
+    warnings.iter().map(short).collect()
 }
 
 #[test]
-fn policing_without_a_bucket_for_what_it_leaves_out_is_warned_of() {
-    let polices = "[[rule]]\nport = 80\n[[rule]]\nmode = 'enforce'\n[[rule]]\nmode = 'enforce'\n";
-    assert_eq!(warnings_of_rules(polices), [""; 0]);
-    for buckets in [
+fn enforcing_without_a_bucket_is_warned_of_once_for_each_kind_with_what_it_is_worth() {
+    let found = warnings(ENFORCED);
+    let warning = |class: &str, figures: &str| {
+        format!(
+            "p.toml:3:1: rule[1]: enforces, but no bucket has class {class}: of 300 Mb/s shared \
+             with three honest flows (even share 75; honest ones get 60 to 110) {figures}; add a \
+             [[bucket]] with class = \"{class}\", a rate, and mode = \"observe\" to begin with, \
+             then \"enforce\" (docs/operators.md says when)"
+        )
+    };
+    let udp = "UDP took 281, TCP inside VXLAN 268, QUIC without ECN 231 (131 with enforcement off: \
+               enforcing TCP alone helps it)";
+    assert_eq!(
+        found,
+        [
+            warning("watched-tcp", "MPTCP took 273"),
+            warning("non-tcp", udp)
+        ]
+    );
+}
+
+#[test]
+fn what_a_warning_says_to_add_can_be_added() {
+    let (_, warnings) = Policy::parse_with_warnings("p.toml", ENFORCED).unwrap();
+    let add: String = warnings
+        .iter()
+        .map(|warning| warning.snippet.as_str())
+        .collect();
+    let added = format!("{ENFORCED}{add}");
+    assert_eq!(parse(&added).buckets.len(), 2);
+    let found = ways_out(&added);
+    assert!(
+        found.iter().all(|(weight, ..)| *weight == Weight::Note),
+        "{found:?}"
+    );
+    assert_eq!(ways_out(&added.replace("observe", "enforce")), []);
+}
+
+#[test]
+fn a_bucket_that_only_counts_is_noted_where_it_stands() {
+    let observed = HELD.replace("enforce", "observe");
+    let found = warnings(&format!("{ENFORCED}{observed}"));
+    assert_eq!(
+        found,
+        [
+            "p.toml:7:1: bucket[0]: counts non-tcp and watched-tcp and drops nothing, while rule 2 \
+             enforces: of 300 Mb/s (even share 75) MPTCP took 273, UDP took 281, TCP inside VXLAN \
+             268, QUIC without ECN 231; set mode = \"enforce\" once `bucket_exceeded` stays 0 \
+             (docs/operators.md)"
+        ]
+    );
+    let first = format!("{ENFORCED}{observed}{HELD}");
+    let found = ways_out(&first);
+    assert_eq!(found[0].0, Weight::Note);
+    assert!(
+        found.len() == 1
+            && found[0]
+                .1
+                .contains("(it comes before bucket 2, which enforces)"),
+        "{found:?}"
+    );
+    let never_reached = format!("{ENFORCED}{HELD}{observed}");
+    assert_eq!(ways_out(&never_reached), []);
+}
+
+#[test]
+fn classes_without_a_bucket_are_named() {
+    let enforce = "mode = 'enforce'";
+    let watched = bucket("'watched-tcp'", enforce);
+    let warned = |buckets: String| ways_out(&format!("{ENFORCED}{watched}{buckets}"));
+    let rule = "p.toml:3:1: rule[1]: enforces, but no bucket has class ";
+    let expected = |names: &str, class: &str| {
+        let reason = format!("{rule}{names}");
+        vec![(Weight::Warning, reason, format!("class = {class}"))]
+    };
+    assert_eq!(
+        warned(bucket("'udp'", enforce)),
+        expected(
+            "icmp, fragment, opaque or other",
+            "[\"icmp\", \"fragment\", \"opaque\", \"other\"]"
+        )
+    );
+    assert_eq!(
+        warned(bucket("['udp', 'icmp', 'fragment', 'opaque']", enforce)),
+        expected("other", "\"other\"")
+    );
+    let split = bucket("'udp'", enforce) + &bucket("['icmp', 'neighbour']", enforce);
+    assert_eq!(
+        warned(split + &bucket("['fragment', 'other']", enforce)),
+        expected("opaque", "\"opaque\"")
+    );
+    let mixed = warned(bucket("'udp'", "") + &bucket("['icmp', 'opaque', 'other']", enforce));
+    assert_eq!(mixed[0], expected("fragment", "\"fragment\"").remove(0));
+    let noted = "p.toml:11:1: bucket[1]: counts udp and drops nothing, while rule 2 enforces";
+    assert_eq!(
+        mixed[1..],
+        [(Weight::Note, noted.to_owned(), String::new())]
+    );
+}
+
+#[test]
+fn buckets_that_hold_only_somewhere_are_told_from_those_that_hold_everywhere() {
+    let at = |place: &str| {
+        bucket(
+            "['watched-tcp', 'non-tcp']",
+            &format!("mode = 'enforce'\n{place}"),
+        )
+    };
+    let warned = |rule: &str, buckets: String| {
+        ways_out(&format!("[[rule]]\nmode = 'enforce'\n{rule}\n{buckets}"))
+    };
+    let found = warned(
         "",
-        "[[bucket]]\nrate = '1Gbit'\nmode = 'enforce'\n",
-        "[[bucket]]\nclass = 'watched-tcp'\nrate = '1Gbit'\n",
+        at("interface = 'veth*'") + &at("tenant = ['blue', 'red']"),
+    );
+    let reasons: Vec<&str> = found.iter().map(|(_, reason, _)| reason.as_str()).collect();
+    let only = "p.toml:1:1: rule[0]: enforces, but only interface veth* (bucket 1), tenant blue or \
+                red (bucket 2) has a bucket for ";
+    assert_eq!(
+        reasons,
+        [format!("{only}watched-tcp"), format!("{only}non-tcp")]
+    );
+    for (rule, buckets) in [
+        ("interface = 'veth*'", at("interface = 'veth*'")),
+        ("interface = 'veth1*'", at("interface = 'veth*'")),
+        (
+            "interface = ['veth1', 'tap0']",
+            at("interface = 'veth*'") + &at("interface = 'tap?'"),
+        ),
+        (
+            "tenant = 'blue'\ninterface = 'veth*'",
+            at("tenant = 'blue'"),
+        ),
+        ("", at("interface = '*'")),
+        ("", at("interface = 'veth*'") + &at("")),
     ] {
-        let found = warnings(&format!("{polices}{buckets}"));
-        assert!(
-            found.len() == 1 && found[0].starts_with("p.toml:3:1: rule[1]: polices only TCP whose"),
-            "{found:?}"
-        );
+        assert_eq!(warned(rule, buckets.clone()), [], "{rule} {buckets}");
     }
-    for none in ["police = false\nmode = 'enforce'\n", "mode = 'observe'\n"] {
-        assert_eq!(warnings(&format!("[[rule]]\n{none}")), [""; 0], "{none}");
+    let elsewhere = warned("interface = 'tap*'", at("interface = 'veth*'"));
+    assert!(
+        elsewhere[0]
+            .1
+            .ends_with("no bucket has class watched-tcp at interface tap*"),
+        "{elsewhere:?}"
+    );
+}
+
+#[test]
+fn what_enforces_nothing_or_leaves_nothing_open_is_not_warned_of() {
+    for policy in [
+        String::new(),
+        "[[rule]]\nmode = 'observe'\n".to_owned(),
+        "[[rule]]\nmode = 'off'\n[[rule]]\n".to_owned(),
+        format!("[[rule]]\n{}", bucket("'udp'", "")),
+        format!("{ENFORCED}{HELD}"),
+        format!(
+            "{ENFORCED}{}{}",
+            bucket("'non-tcp'", "mode = 'enforce'"),
+            bucket("'watched-tcp'", "mode = 'enforce'")
+        ),
+    ] {
+        assert_eq!(warnings(&policy), [""; 0], "{policy}");
     }
+    // A window that is not policed is one that honest tenants keep; other packets still have none.
+    assert_eq!(
+        warnings("[[rule]]\nmode = 'enforce'\npolice = false\n").len(),
+        2
+    );
+}
+
+#[test]
+fn where_mptcp_is_stripped_it_is_no_way_out() {
+    let strip = "[[rule]]\nmode = 'enforce'\nmptcp = 'strip'\n";
+    let found = warnings(strip);
+    assert!(
+        found[0].contains("TCP without a handshake") && !found[0].contains("MPTCP"),
+        "{found:?}"
+    );
+    let found = warnings(&format!("{strip}[[rule]]\nmode = 'enforce'\n"));
+    assert!(found[0].contains("MPTCP took 273"), "{found:?}");
 }
 
 #[test]
@@ -527,6 +719,15 @@ fn place_text() -> impl Strategy<Value = String> {
     (interface, tenant, vlan).prop_map(|(a, b, c)| [a, b, c].concat())
 }
 
+fn mode_text() -> impl Strategy<Value = &'static str> {
+    prop::sample::select(vec!["enforce", "enforce", "observe"])
+}
+
+fn classes_text() -> impl Strategy<Value = &'static str> {
+    let both = "['watched-tcp', 'non-tcp']";
+    prop::sample::select(vec!["'udp'", "'watched-tcp'", "'non-tcp'", both, both])
+}
+
 proptest! {
     #[test]
     fn explaining_and_compiling_agree(
@@ -556,6 +757,43 @@ proptest! {
         let may = vague.undecided.iter().map(|(index, _)| *index as u32);
         let may: Vec<Option<u32>> = may.map(Some).chain([vague.rule.map(|(index, _)| index as u32)]).collect();
         prop_assert!(may.contains(&compiled), "{compiled:?} is none of {may:?}");
+    }
+
+    #[test]
+    fn a_policy_without_a_way_out_has_an_enforcing_bucket_for_every_class_where_it_enforces(
+        rules in prop::collection::vec((mode_text(), place_text()), 1..4),
+        buckets in prop::collection::vec((classes_text(), mode_text(), place_text()), 0..8),
+    ) {
+        let mut text = String::new();
+        for (mode, place) in &rules {
+            text += &format!("[[rule]]\nmode = '{mode}'\n{place}");
+        }
+        for (classes, mode, place) in &buckets {
+            let place: Vec<&str> = place.lines().filter(|line| !line.starts_with("vlan")).collect();
+            let place = place.join("\n");
+            text += &bucket(classes, &format!("mode = '{mode}'\n{place}"));
+        }
+        let (policy, warnings) = Policy::parse_with_warnings("p.toml", &text).unwrap();
+        let names = ["veth1", "veth2", "tap1", "eth0"].into_iter();
+        let places = names.flat_map(|i| ["blue", "red", "", "green"].map(|t| (i, t)));
+        let enforces = |(i, t)| {
+            let mut rules = policy.rules.iter().filter(|rule| rule.mode == Mode::Enforce);
+            rules.any(|rule| rule.place.holds(i, t))
+        };
+        let classes = Class::NON_TCP.into_iter().chain([Class::WatchedTcp]);
+        let held = places.filter(|at| enforces(*at)).all(|(i, t)| {
+            let found = policy.buckets_at(i, t);
+            classes.clone().all(|class| {
+                policy.buckets.get(usize::from(found[class as usize])).is_some_and(|b| b.enforce)
+            })
+        });
+        // What is not held is said; more may be, of interfaces of other names.
+        prop_assert!(held || !warnings.is_empty(), "{text}");
+        let anywhere = |text: &String| !text.contains(" = '") && !text.contains("[");
+        let mut places = rules.iter().map(|(_, place)| place);
+        if places.all(anywhere) && buckets.iter().all(|(.., place)| anywhere(place)) {
+            prop_assert_eq!(held, warnings.is_empty(), "{}", text);
+        }
     }
 
     #[test]

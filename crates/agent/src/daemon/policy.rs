@@ -1,6 +1,6 @@
 //! Following the policy file.
 
-use sluicegate_policy::{Change, Policy, PolicyFile};
+use sluicegate_policy::{Change, Policy, PolicyFile, Warning, Weight};
 use tracing::{error, info, warn};
 
 use super::Agent;
@@ -8,6 +8,16 @@ use crate::{
     reload::Reloaded,
     state::{self, InForce, Reload},
 };
+
+/// Says in the log what a policy probably does not mean, or leaves open.
+pub fn log_warnings(warnings: &[Warning]) {
+    for warning in warnings {
+        match warning.weight {
+            Weight::Warning => warn!("{warning}"),
+            Weight::Note => info!("{warning}"),
+        }
+    }
+}
 
 impl Agent<'_> {
     /// Looks at the policy file and puts it in force if it says something else than before. A file with errors
@@ -32,9 +42,7 @@ impl Agent<'_> {
         }
         match file.policy() {
             Ok((policy, warnings)) => {
-                for warning in &warnings {
-                    warn!("{warning}");
-                }
+                log_warnings(&warnings);
                 self.adopt(fingerprint, &policy);
             }
             Err(problems) => self.refuse(fingerprint, problems.to_string()),

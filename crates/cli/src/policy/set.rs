@@ -16,7 +16,7 @@ use sluicegate_agent::{
     state::{self, State},
 };
 use sluicegate_policy::{
-    Mode, PolicyFile,
+    Mode, Policy, PolicyFile,
     edit::{self, EditError, Edited},
     fingerprint,
 };
@@ -32,7 +32,8 @@ const NAMED_MAX: usize = 10;
 
 /// Set the mode of one rule, in the policy file; comments and layout stay.
 ///
-/// Where agents run on that file, waits until they have adopted it. A file with errors is left alone.
+/// `enforce` says what it leaves open, as `policy check` does. Where agents run on that file, waits
+/// until they have adopted it. A file with errors is left alone.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   sluicegate policy set enforce --rule bulk --dry-run
@@ -77,6 +78,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let file = PolicyFile::read(&path)?;
     let shown = path.display().to_string();
     let edited = edit::set_mode(&shown, &file.text, &args.rule, args.mode).map_err(bad_input)?;
+    if args.mode == Mode::Enforce {
+        super::warn(&Policy::parse_with_warnings(&shown, &edited.text)?.1);
+    }
     let agents = agents_on(&args.run_dir, &path);
     let label = edited.policy.rules[edited.rule].label(edited.rule);
     if args.dry_run {

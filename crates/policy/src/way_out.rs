@@ -1,0 +1,259 @@
+//! What tenants can send that nothing holds, while rules hold their TCP.
+//!
+//! A governed flow is held by its window; all else only by buckets. Where rules enforce and a class
+//! of packets has no bucket, whoever sends that class takes what the others give up. The figures
+//! are from docs/operators.md, which says how they were measured.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{
+    bucket::{Bucket, Class},
+    place::Where,
+    problem::{Complaint, Weight},
+    rule::{Mode, Mptcp, Policy, Rule},
+};
+
+/// Something that is not held, and what to do about it.
+#[derive(Debug)]
+pub(crate) struct WayOut {
+    pub at: At,
+    pub weight: Weight,
+    pub complaint: Complaint,
+    /// Lines that close it; empty where a value is to be changed instead.
+    pub snippet: String,
+}
+
+/// What of the file is to blame, by position.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum At {
+    Rule(usize),
+    Bucket(usize),
+}
+
+/// What becomes of one class of packets where one rule holds.
+#[derive(Debug, Default)]
+struct Fate {
+    /// Buckets that have it somewhere, by position.
+    had: BTreeSet<usize>,
+    /// Somewhere no bucket has it.
+    open: bool,
+}
+
+impl Policy {
+    /// Whatever a tenant can send that no window and no bucket holds, while a rule enforces.
+    pub(crate) fn ways_out(&self) -> Vec<WayOut> {
+        // By rule and by the buckets that hold only elsewhere; by bucket.
+        let mut open: BTreeMap<(usize, bool, Vec<usize>), Vec<Class>> = BTreeMap::new();
+        let mut counted: BTreeMap<usize, (usize, Vec<Class>)> = BTreeMap::new();
+        for class in Class::ALL.into_iter().filter(|class| class.is_way_out()) {
+            let mut is_open = false;
+            for (index, rule) in self.enforcing() {
+                let fate = self.fate(&rule.place, class);
+                for bucket in fate.had.iter().filter(|at| !self.buckets[**at].enforce) {
+                    let (_, classes) = counted.entry(*bucket).or_insert((index, Vec::new()));
+                    if !classes.contains(&class) {
+                        classes.push(class);
+                    }
+                }
+                if fate.open && !is_open {
+                    is_open = true;
+                    let key = (index, class != Class::WatchedTcp, Vec::from_iter(fate.had));
+                    open.entry(key).or_default().push(class);
+                }
+            }
+        }
+        let open = open
+            .into_iter()
+            .map(|((rule, _, elsewhere), classes)| self.unheld(rule, &elsewhere, &classes));
+        let counted = counted
+            .into_iter()
+            .map(|(bucket, (rule, classes))| self.only_counted(bucket, rule, &classes));
+        open.chain(counted).collect()
+    }
+
+    /// The first rule that enforces, where such packets are a way out of it.
+    pub(crate) fn way_out_of(&self, class: Class) -> Option<(usize, &Rule)> {
+        self.enforcing().next().filter(|_| class.is_way_out())
+    }
+
+    fn enforcing(&self) -> impl Iterator<Item = (usize, &Rule)> {
+        let rules = self.rules.iter().enumerate();
+        rules.filter(|(_, rule)| rule.mode == Mode::Enforce)
+    }
+
+    fn fate(&self, place: &Where, class: Class) -> Fate {
+        let mut fate = Fate::default();
+        for place in place.alternatives() {
+            let mut before: Vec<&Bucket> = Vec::new();
+            let mut open = true;
+            for (index, bucket) in self.buckets.iter().enumerate() {
+                let shadowed =
+                    |bucket: &Bucket| before.iter().any(|b| b.place.includes(&bucket.place));
+                if !bucket.classes.contains(&class)
+                    || bucket.place.is_apart_from(&place)
+                    || shadowed(bucket)
+                {
+                    continue;
+                }
+                fate.had.insert(index);
+                before.push(bucket);
+                if bucket.place.includes(&place) {
+                    open = false;
+                    break;
+                }
+            }
+            fate.open |= open;
+        }
+        fate
+    }
+
+    /// Classes without a bucket where a rule enforces; `elsewhere` has them at other interfaces.
+    fn unheld(&self, rule: usize, elsewhere: &[usize], classes: &[Class]) -> WayOut {
+        let found = match elsewhere {
+            [] => {
+                let place = self.rules[rule].place.describe();
+                let at = if place.is_empty() { "" } else { " at " };
+                format!("no bucket has class {}{at}{place}", names(classes, " or "))
+            }
+            some => {
+                let places = some.iter().map(|index| {
+                    let bucket = &self.buckets[*index];
+                    format!("{} ({})", bucket.place.describe(), bucket.label(*index))
+                });
+                let places: Vec<String> = places.collect();
+                let names = names(classes, " and ");
+                format!("only {} has a bucket for {names}", places.join(", "))
+            }
+        };
+        let class = written(classes);
+        let unconditional = match elsewhere {
+            [] => "",
+            _ => " without a condition, after the others,",
+        };
+        WayOut {
+            at: At::Rule(rule),
+            weight: Weight::Warning,
+            complaint: Complaint::new(
+                format!(
+                    "enforces, but {found}: {}",
+                    self.figures(classes, Weight::Warning)
+                ),
+                format!(
+                    "add a [[bucket]]{unconditional} with class = {class}, a rate, and mode = \
+                     \"observe\" to begin with, then \"enforce\" (docs/operators.md says when)"
+                ),
+            ),
+            snippet: format!(
+                "[[bucket]]\n\
+                 class = {class}\n\
+                 rate = \"100Mbit\"    # for each interface: what its tenant needs of this\n\
+                 mode = \"observe\"    # counts what is beyond; \"enforce\" drops it\n"
+            ),
+        }
+    }
+
+    /// Classes whose bucket drops nothing while a rule enforces.
+    fn only_counted(&self, bucket: usize, rule: usize, classes: &[Class]) -> WayOut {
+        let behind = self.buckets.iter().enumerate().skip(bucket + 1);
+        let mut behind = behind.filter(|(_, other)| {
+            other.enforce && classes.iter().any(|class| other.classes.contains(class))
+        });
+        let behind = behind.next().map_or(String::new(), |(index, other)| {
+            format!(" (it comes before {}, which enforces)", other.label(index))
+        });
+        WayOut {
+            at: At::Bucket(bucket),
+            weight: Weight::Note,
+            complaint: Complaint::new(
+                format!(
+                    "counts {} and drops nothing{behind}, while {} enforces: {}",
+                    names(classes, " and "),
+                    self.rules[rule].label(rule),
+                    self.figures(classes, Weight::Note),
+                ),
+                "set mode = \"enforce\" once `bucket_exceeded` stays 0 (docs/operators.md)",
+            ),
+            snippet: String::new(),
+        }
+    }
+
+    /// What such packets took where nothing held them, at length or in short.
+    fn figures(&self, classes: &[Class], weight: Weight) -> String {
+        let passes = |(_, rule): (usize, &Rule)| rule.mptcp == Mptcp::Pass;
+        let watched = classes.contains(&Class::WatchedTcp);
+        let mut took = Vec::new();
+        if watched && self.enforcing().any(passes) {
+            took.push("MPTCP took 273");
+        }
+        if classes.contains(&Class::Udp) {
+            took.extend([
+                "UDP took 281",
+                "TCP inside VXLAN 268",
+                "QUIC without ECN 231",
+            ]);
+        }
+        let (shared, helped) = match weight {
+            Weight::Warning => (
+                "of 300 Mb/s shared with three honest flows (even share 75; honest ones get 60 to \
+                 110)",
+                " (131 with enforcement off: enforcing TCP alone helps it)",
+            ),
+            Weight::Note => ("of 300 Mb/s (even share 75)", ""),
+        };
+        match took.as_slice() {
+            [] if watched => {
+                "TCP without a handshake, or to a peer that acknowledges nothing, is held by \
+                              no window"
+                    .to_owned()
+            }
+            [] => format!(
+                "TCP wrapped in such packets is held by no window (inside VXLAN it took 268, \
+                 {shared})"
+            ),
+            [.., last] if last.starts_with("QUIC") => {
+                format!("{shared} {}{helped}", took.join(", "))
+            }
+            _ => format!("{shared} {}", took.join(", ")),
+        }
+    }
+}
+
+impl Class {
+    /// Whether TCP can hide in it, or what it carries compete with TCP.
+    fn is_way_out(self) -> bool {
+        self == Self::WatchedTcp || Self::NON_TCP.contains(&self)
+    }
+}
+
+/// Names of classes, several of them by the name that stands for all.
+fn shortened(classes: &[Class]) -> Vec<&'static str> {
+    let all = Class::NON_TCP.iter().all(|class| classes.contains(class));
+    let others = classes
+        .iter()
+        .filter(|class| !(all && Class::NON_TCP.contains(class)));
+    let names = all.then_some("non-tcp").into_iter();
+    names.chain(others.map(|class| class.name())).collect()
+}
+
+fn names(classes: &[Class], last: &str) -> String {
+    let names = shortened(classes);
+    match names.as_slice() {
+        [before @ .., one, other] => {
+            let before: String = before.iter().map(|name| format!("{name}, ")).collect();
+            format!("{before}{one}{last}{other}")
+        }
+        few => few.concat(),
+    }
+}
+
+/// As the value of `class`.
+fn written(classes: &[Class]) -> String {
+    let names: Vec<String> = shortened(classes)
+        .iter()
+        .map(|name| format!("\"{name}\""))
+        .collect();
+    match names.as_slice() {
+        [one] => one.clone(),
+        several => format!("[{}]", several.join(", ")),
+    }
+}
