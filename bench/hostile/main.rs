@@ -1,0 +1,222 @@
+//! What hostile and foreign tenants earn: `make bench-hostile`. Needs root and an otherwise idle machine.
+//!
+//! Two hosts that enforce, four pairs of tenants, 300 Mb/s between them. One pair is hostile, the others are
+//! honest; each attack is compared with a run in which all are honest.
+
+#![allow(clippy::print_stdout)]
+
+mod attacks;
+mod frame;
+mod mangle;
+mod measure;
+mod net;
+#[path = "../shared/results.rs"]
+mod results;
+mod tap;
+mod traffic;
+mod worker;
+
+use std::{path::PathBuf, sync::atomic::Ordering, time::Duration};
+
+use anyhow::{Context, Result, bail};
+use attacks::Attack;
+use measure::{INTERRUPTED, Outcome, Scene, pause};
+use net::{Net, PAIRS, PROBE, Side};
+use nix::sys::signal::{SigSet, Signal};
+use serde_json::json;
+use sluicegate_agent::{Instance, Options};
+use sluicegate_policy::Policy;
+use traffic::{Bulk, Probe};
+
+const POLICY: &str = r#"
+trusted = ["10.9.0.0/16", "fd09::/64"]
+[[rule]]
+algorithm = "dctcp"
+mode = "enforce"
+[[bucket]]
+class = "watched-tcp"
+rate = "20Mbit"
+mode = "enforce"
+[[bucket]]
+class = "non-tcp"
+rate = "20Mbit"
+mode = "enforce"
+"#;
+
+const WARM_UP: Duration = Duration::from_secs(3);
+
+/// What is asked for.
+struct Settings {
+    seconds: u64,
+    attacks: Vec<&'static Attack>,
+    out: Option<PathBuf>,
+}
+
+fn main() -> Result<()> {
+    let settings = settings()?;
+    end_on_signals()?;
+    net::remove_stale();
+    let mut rows = serde_json::Map::new();
+    let mut baseline: Option<Outcome> = None;
+    print_head();
+    let all = std::iter::once(&attacks::HONEST).chain(settings.attacks);
+    for (number, attack) in all.enumerate() {
+        let outcome = match run(number, attack, settings.seconds) {
+            Ok(outcome) => outcome,
+            Err(error) if number == 0 || INTERRUPTED.load(Ordering::Relaxed) => return Err(error),
+            Err(error) => {
+                println!("| {} | failed: {error:#} |", attack.name);
+                rows.insert(
+                    attack.name.into(),
+                    json!({ "failed": format!("{error:#}") }),
+                );
+                continue;
+            }
+        };
+        let baseline = baseline.get_or_insert_with(|| outcome.clone());
+        print_row(attack, &outcome, baseline);
+        rows.insert(attack.name.into(), outcome.json(baseline));
+    }
+    let measured = json!({ "seconds": settings.seconds, "attacks": rows });
+    results::write(settings.out.as_deref(), measured)
+}
+
+fn settings() -> Result<Settings> {
+    let mut settings = Settings {
+        seconds: 15,
+        attacks: attacks::ALL.iter().collect(),
+        out: None,
+    };
+    let mut arguments = std::env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        let mut value = || {
+            arguments
+                .next()
+                .with_context(|| format!("{argument} needs a value"))
+        };
+        match argument.as_str() {
+            "--bench" => {} // cargo's own
+            "--seconds" => settings.seconds = value()?.parse().context("--seconds")?,
+            "--attacks" => settings.attacks = named(&value()?)?,
+            "--out" => settings.out = Some(value()?.into()),
+            _ => bail!("unknown argument {argument}; use --attacks NAMES, --seconds S, --out DIR"),
+        }
+    }
+    Ok(settings)
+}
+
+/// Attacks by their names, which spaces or commas separate; none = all.
+fn named(names: &str) -> Result<Vec<&'static Attack>> {
+    let known = || attacks::ALL.iter().map(|attack| attack.name);
+    let words: Vec<&str> = names
+        .split([' ', ','])
+        .filter(|word| !word.is_empty())
+        .collect();
+    for word in &words {
+        if !known().any(|name| name.starts_with(word)) {
+            let names: Vec<&str> = known().collect();
+            bail!("no attack is called {word}; there are {}", names.join(", "));
+        }
+    }
+    let asked = |attack: &&Attack| {
+        words.is_empty() || words.iter().any(|word| attack.name.starts_with(word))
+    };
+    Ok(attacks::ALL.iter().filter(asked).collect())
+}
+
+/// Runs end in order when somebody wants them to.
+fn end_on_signals() -> Result<()> {
+    let mut signals = SigSet::empty();
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+        signals.add(signal);
+    }
+    // Threads to come inherit it, and so do children, which end by themselves.
+    signals.thread_block()?;
+    std::thread::spawn(move || {
+        let _ = signals.wait();
+        INTERRUPTED.store(true, Ordering::Relaxed);
+    });
+    Ok(())
+}
+
+fn run(number: usize, attack: &Attack, seconds: u64) -> Result<Outcome> {
+    let net = Net::build(number)?;
+    let instances = [enforce(&net, Side::Sender)?, enforce(&net, Side::Receiver)?];
+    let probe = Probe::start(&net)?;
+    let honest: Vec<Bulk> = (2..=PAIRS)
+        .map(|pair| Bulk::start(&net, pair))
+        .collect::<Result<_>>()?;
+    let mut hostile = (attack.start)(&net)?;
+    pause(WARM_UP)?;
+    if let Some(prelude) = hostile.prelude.take() {
+        prelude()?;
+    }
+    let scene = Scene {
+        net: &net,
+        instances: &instances,
+        hostile: &hostile,
+        honest: &honest,
+        probe: &probe,
+    };
+    scene.measure(seconds)
+}
+
+fn enforce(net: &Net, side: Side) -> Result<Instance> {
+    let policy =
+        Policy::parse("benchmark", POLICY).map_err(|problem| anyhow::anyhow!("{problem}"))?;
+    net.within(side.host(), || {
+        let mut instance = Instance::load(&policy, &Options::default())?;
+        for pair in 1..=PROBE {
+            instance.attach(&format!("t{pair}"))?;
+        }
+        if side == Side::Sender {
+            instance.attach("x")?;
+        }
+        Ok(instance)
+    })
+}
+
+fn print_head() {
+    println!(
+        "| attack | hostile Mb/s (useful) | honest mean (min) | earned | others lose | ping p50/p99 ms | p99 ratio | CPU idle |"
+    );
+    println!("|---|---|---|---|---|---|---|---|");
+}
+
+fn print_row(attack: &Attack, outcome: &Outcome, baseline: &Outcome) {
+    println!(
+        "| {} | {:.1} ({:.1}) | {:.1} ({:.1}) | {:.2} | {:.0} % | {:.2}/{:.2} | {:.2} | {:.0} % |",
+        attack.name,
+        outcome.crossed[0],
+        outcome.useful[0],
+        outcome.honest_mean(),
+        outcome.honest_min(),
+        outcome.earned(baseline),
+        100.0 * outcome.bystanders_lose(baseline),
+        outcome.ping_p50_us as f64 / 1e3,
+        outcome.ping_p99_us as f64 / 1e3,
+        outcome.ping_ratio(baseline),
+        100.0 * outcome.idle,
+    );
+    for flow in &outcome.flows {
+        eprintln!("    {flow}");
+    }
+    for (host, counters) in ["ha", "hb"].iter().zip(&outcome.counters) {
+        let moved: Vec<String> = counters
+            .iter()
+            .filter(|(name, _)| !ORDINARY.contains(&name.as_str()))
+            .map(|(name, by)| format!("{name} {by}"))
+            .collect();
+        eprintln!("    {host}: {}", moved.join(", "));
+    }
+}
+
+/// Counters that every packet moves.
+const ORDINARY: [&str; 6] = [
+    "packets",
+    "ect_set",
+    "ecn_hidden",
+    "window_lowered",
+    "feedback_sent",
+    "feedback_taken",
+];

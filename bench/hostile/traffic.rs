@@ -1,0 +1,172 @@
+//! What honest tenants do: bulk connections, and a datagram to and fro that says how long the queue is.
+
+use std::{
+    io::{Read, Write},
+    net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result};
+use rustix::net::sockopt;
+
+use crate::{
+    net::{Net, PROBE, Side},
+    worker::{Ending, Worker},
+};
+
+/// Where receivers listen.
+pub const PORT: u16 = 5001;
+/// Time between two datagrams of the probe.
+const PROBE_EVERY: Duration = Duration::from_millis(2);
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// A connection that is never short of data.
+pub struct Bulk {
+    pub received: Arc<AtomicU64>,
+    // Ends them before the threads that wait for them.
+    _ends: Closing,
+    _threads: [Worker; 2],
+}
+
+struct Closing([TcpStream; 2]);
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        for end in &self.0 {
+            let _ = end.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+impl Bulk {
+    /// From sender to receiver of a pair.
+    pub fn start(net: &Net, pair: usize) -> Result<Self> {
+        let address = Ipv4Addr::from(Side::Receiver.address(pair));
+        Self::to(net, pair, SocketAddr::new(address.into(), PORT))
+    }
+
+    /// The same to this address of the receiver.
+    pub fn to(net: &Net, pair: usize, address: SocketAddr) -> Result<Self> {
+        let listener = net.within(&Side::Receiver.tenant(pair), || {
+            Ok(TcpListener::bind(address)?)
+        })?;
+        let near = net
+            .within(&Side::Sender.tenant(pair), || {
+                Ok(TcpStream::connect_timeout(
+                    &address,
+                    Duration::from_secs(5),
+                )?)
+            })
+            .with_context(|| format!("pair {pair} connects"))?;
+        sockopt::set_tcp_congestion(&near, "cubic").context("congestion control cubic")?;
+        let (far, _) = listener.accept()?;
+        let received = Arc::new(AtomicU64::new(0));
+        let count = Arc::clone(&received);
+        let (mut out, mut into) = (near.try_clone()?, far.try_clone()?);
+        let threads = [
+            Worker::start(move |ending| send(&mut out, ending)),
+            Worker::start(move |ending| receive(&mut into, ending, &count)),
+        ];
+        Ok(Self {
+            received,
+            _ends: Closing([near, far]),
+            _threads: threads,
+        })
+    }
+}
+
+fn send(stream: &mut TcpStream, ending: &Ending) {
+    let data = vec![0x5a; 1 << 17];
+    while !ending.is_near() && stream.write_all(&data).is_ok() {}
+}
+
+fn receive(stream: &mut TcpStream, ending: &Ending, count: &AtomicU64) {
+    let mut buffer = vec![0; 1 << 17];
+    while !ending.is_near() {
+        match stream.read(&mut buffer) {
+            Ok(bytes @ 1..) => _ = count.fetch_add(bytes as u64, Ordering::Relaxed),
+            _ => return,
+        }
+    }
+}
+
+/// Round trips of a small datagram, in microseconds.
+pub struct Probe {
+    taken: Arc<Mutex<Vec<u64>>>,
+    _threads: [Worker; 2],
+}
+
+impl Probe {
+    pub fn start(net: &Net) -> Result<Self> {
+        let address = Ipv4Addr::from(Side::Receiver.address(PROBE));
+        let far = net.within(&Side::Receiver.tenant(PROBE), || {
+            Ok(UdpSocket::bind((address, PORT))?)
+        })?;
+        let near = net.within(&Side::Sender.tenant(PROBE), || {
+            let socket = UdpSocket::bind((Ipv4Addr::from(Side::Sender.address(PROBE)), PORT))?;
+            socket.connect((address, PORT))?;
+            Ok(socket)
+        })?;
+        for socket in [&near, &far] {
+            socket.set_read_timeout(Some(PATIENCE))?;
+        }
+        let taken = Arc::new(Mutex::new(Vec::new()));
+        let samples = Arc::clone(&taken);
+        let threads = [
+            Worker::start(move |ending| ask(&near, ending, &samples)),
+            Worker::start(move |ending| echo(&far, ending)),
+        ];
+        Ok(Self {
+            taken,
+            _threads: threads,
+        })
+    }
+
+    /// What was measured since this was asked last. One that did not come back in time counts as that time.
+    pub fn take(&self) -> Vec<u64> {
+        std::mem::take(&mut *self.taken.lock().expect("no thread panics with it"))
+    }
+}
+
+fn ask(socket: &UdpSocket, ending: &Ending, samples: &Mutex<Vec<u64>>) {
+    hurry();
+    let begun = Instant::now();
+    let mut buffer = [0; 64];
+    for number in 0_u64.. {
+        if ending.is_near() {
+            return;
+        }
+        let sent = Instant::now();
+        let _ = socket.send(&number.to_ne_bytes());
+        let answered = std::iter::from_fn(|| socket.recv(&mut buffer).ok().map(|_| buffer))
+            .any(|answer| answer[..8] == number.to_ne_bytes());
+        let took = if answered { sent.elapsed() } else { PATIENCE };
+        let mut samples = samples.lock().expect("no thread panics with it");
+        samples.push(took.as_micros() as u64);
+        drop(samples);
+        let due = PROBE_EVERY * (begun.elapsed().as_micros() / PROBE_EVERY.as_micros() + 1) as u32;
+        std::thread::sleep(due.saturating_sub(begun.elapsed()));
+    }
+}
+
+fn echo(socket: &UdpSocket, ending: &Ending) {
+    hurry();
+    let mut buffer = [0; 64];
+    while !ending.is_near() {
+        if let Ok((length, from)) = socket.recv_from(&mut buffer) {
+            let _ = socket.send_to(&buffer[..length], from);
+        }
+    }
+}
+
+/// The calling thread goes before others: what it measures is the network's delay, not the wait for a CPU.
+#[allow(unsafe_code)]
+pub fn hurry() {
+    let parameters = libc::sched_param { sched_priority: 1 };
+    // SAFETY: of the calling thread; the structure outlives the call. A refusal only makes it less exact.
+    unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters) };
+}
