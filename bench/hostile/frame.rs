@@ -220,3 +220,45 @@ fn folded(mut sum: u64) -> u16 {
     }
     sum as u16
 }
+
+/// An ICMP message without its checksum, from the hardware of one, in the name of another.
+pub fn icmp(hardware: &End, from: &End, to: &End, mut message: Vec<u8>) -> Vec<u8> {
+    let checksum = !folded(sum(&message));
+    message[2..4].copy_from_slice(&checksum.to_be_bytes());
+    let mut frame = Vec::with_capacity(ETHERNET + 20 + message.len());
+    frame.extend(to.mac);
+    frame.extend(hardware.mac);
+    frame.extend([0x08, 0x00, 0x45, 0]);
+    frame.extend(((20 + message.len()) as u16).to_be_bytes());
+    frame.extend([0, 0, 0x40, 0, 64, 1, 0, 0]);
+    frame.extend(from.address);
+    frame.extend(to.address);
+    frame.extend(message);
+    finish(&mut frame);
+    frame
+}
+
+/// Puts a VLAN tag into a frame.
+pub fn tag(frame: &mut Vec<u8>, ethertype: u16, id: u16) {
+    let tag = [ethertype.to_be_bytes(), id.to_be_bytes()].concat();
+    frame.splice(12..12, tag);
+}
+
+/// Takes the outermost tag out of a frame.
+pub fn untag(frame: &mut Vec<u8>) {
+    if let Some([0x81, 0x00] | [0x88, 0xa8]) = frame.get(12..14) {
+        frame.drain(12..16);
+    }
+}
+
+/// Puts an extension header of eight bytes, with nothing in it, behind an IPv6 header.
+pub fn insert_extension(frame: &mut Vec<u8>, kind: u8) {
+    if frame.get(12..14) != Some(&[0x86, 0xdd]) || frame.len() < 54 {
+        return;
+    }
+    let next = std::mem::replace(&mut frame[20], kind);
+    // Padding of six bytes: PadN (RFC 8200 4.2).
+    frame.splice(54..54, [next, 0, 1, 4, 0, 0, 0, 0]);
+    let bytes = frame.len() - ETHERNET - 40;
+    frame[18..20].copy_from_slice(&(bytes as u16).to_be_bytes());
+}

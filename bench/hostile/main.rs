@@ -10,6 +10,7 @@ mod frame;
 mod mangle;
 mod measure;
 mod net;
+mod raw;
 #[path = "../shared/results.rs"]
 mod results;
 mod tap;
@@ -146,7 +147,7 @@ fn run(number: usize, attack: &Attack, seconds: u64) -> Result<Outcome> {
     let honest: Vec<Bulk> = (2..=PAIRS)
         .map(|pair| Bulk::start(&net, pair))
         .collect::<Result<_>>()?;
-    let mut hostile = (attack.start)(&net)?;
+    let mut hostile = (attack.start)(&net, &honest)?;
     pause(WARM_UP)?;
     if let Some(prelude) = hostile.prelude.take() {
         prelude()?;

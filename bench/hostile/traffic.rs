@@ -27,12 +27,14 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// A connection that is never short of data.
 pub struct Bulk {
     pub received: Arc<AtomicU64>,
+    /// The sender's.
+    pub port: u16,
     // Ends them before the threads that wait for them.
     _ends: Closing,
     _threads: [Worker; 2],
 }
 
-struct Closing([TcpStream; 2]);
+struct Closing(Vec<TcpStream>);
 
 impl Drop for Closing {
     fn drop(&mut self) {
@@ -54,15 +56,7 @@ impl Bulk {
         let listener = net.within(&Side::Receiver.tenant(pair), || {
             Ok(TcpListener::bind(address)?)
         })?;
-        let near = net
-            .within(&Side::Sender.tenant(pair), || {
-                Ok(TcpStream::connect_timeout(
-                    &address,
-                    Duration::from_secs(5),
-                )?)
-            })
-            .with_context(|| format!("pair {pair} connects"))?;
-        sockopt::set_tcp_congestion(&near, "cubic").context("congestion control cubic")?;
+        let near = connect(net, pair, address)?;
         let (far, _) = listener.accept()?;
         let received = Arc::new(AtomicU64::new(0));
         let count = Arc::clone(&received);
@@ -73,9 +67,81 @@ impl Bulk {
         ];
         Ok(Self {
             received,
-            _ends: Closing([near, far]),
+            port: near.local_addr()?.port(),
+            _ends: Closing(vec![near, far]),
             _threads: threads,
         })
+    }
+}
+
+fn connect(net: &Net, pair: usize, address: SocketAddr) -> Result<TcpStream> {
+    let stream = net
+        .within(&Side::Sender.tenant(pair), || {
+            Ok(TcpStream::connect_timeout(
+                &address,
+                Duration::from_secs(5),
+            )?)
+        })
+        .with_context(|| format!("pair {pair} connects"))?;
+    sockopt::set_tcp_congestion(&stream, "cubic").context("congestion control cubic")?;
+    Ok(stream)
+}
+
+/// The sending half of a bulk connection, to whoever answers.
+pub struct Endless {
+    _end: Closing,
+    _thread: Worker,
+}
+
+impl Endless {
+    pub fn start(net: &Net, pair: usize, address: SocketAddr) -> Result<Self> {
+        let stream = connect(net, pair, address)?;
+        let mut out = stream.try_clone()?;
+        Ok(Self {
+            _end: Closing(vec![stream]),
+            _thread: Worker::start(move |ending| send(&mut out, ending)),
+        })
+    }
+}
+
+/// A receiver that takes all connections and reads what comes.
+pub struct Sink {
+    pub received: Arc<AtomicU64>,
+    _thread: Worker,
+}
+
+impl Sink {
+    pub fn start(net: &Net, pair: usize) -> Result<Self> {
+        let address = Ipv4Addr::from(Side::Receiver.address(pair));
+        let listener = net.within(&Side::Receiver.tenant(pair), || {
+            Ok(TcpListener::bind((address, PORT))?)
+        })?;
+        listener.set_nonblocking(true)?;
+        let received = Arc::new(AtomicU64::new(0));
+        let count = Arc::clone(&received);
+        let thread = Worker::start(move |ending| accept(&listener, ending, &count));
+        Ok(Self {
+            received,
+            _thread: thread,
+        })
+    }
+}
+
+fn accept(listener: &TcpListener, ending: &Ending, count: &Arc<AtomicU64>) {
+    let mut readers = Vec::new();
+    while !ending.is_near() {
+        let Ok((mut stream, _)) = listener.accept() else {
+            std::thread::sleep(Duration::from_millis(1));
+            continue;
+        };
+        let count = Arc::clone(count);
+        let ready = stream.set_nonblocking(false).is_ok()
+            && stream.set_read_timeout(Some(10 * PATIENCE)).is_ok();
+        if ready {
+            readers.push(Worker::start(move |ending| {
+                receive(&mut stream, ending, &count)
+            }));
+        }
     }
 }
 

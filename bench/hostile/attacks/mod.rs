@@ -1,6 +1,8 @@
 //! The attacks, by name.
 
 mod options;
+mod raw;
+mod wrapped;
 
 use std::{
     any::Any,
@@ -19,8 +21,8 @@ use crate::{
 /// One way around enforcement, or an honest oddity.
 pub struct Attack {
     pub name: &'static str,
-    /// Sets the first pair going.
-    pub start: fn(&Net) -> Result<Hostile>,
+    /// Sets the first pair going, beside these.
+    pub start: fn(&Net, &[Bulk]) -> Result<Hostile>,
 }
 
 /// The first pair under way, until dropped.
@@ -68,10 +70,40 @@ fn honest() -> [Change; 2] {
 /// What all others are compared with.
 pub const HONEST: Attack = Attack {
     name: "honest",
-    start: |net| Hostile::mangled(net, honest(), honest()),
+    start: |net, _| Hostile::mangled(net, honest(), honest()),
 };
 
-pub const ALL: &[Attack] = &[Attack {
-    name: "malformed-ack",
-    start: options::malformed_ack,
-}];
+const fn attack(name: &'static str, start: fn(&Net, &[Bulk]) -> Result<Hostile>) -> Attack {
+    Attack { name, start }
+}
+
+pub const ALL: &[Attack] = &[
+    attack("malformed-ack", |net, _| options::malformed_ack(net)),
+    attack("md5-ack", |net, _| options::md5_ack(net)),
+    attack("ao-ack", |net, _| options::ao_ack(net)),
+    attack("spoofed-marks", raw::spoofed_marks),
+    attack("spoofed-wrong-sums", raw::spoofed_wrong_sums),
+    attack("forged-behind-packet", |net, _| {
+        options::forged_behind_packet(net)
+    }),
+    attack("syn-ip-option", |net, _| raw::syn_with_ip_option(net)),
+    attack("syn-trailer", |net, _| raw::syn_with_trailer(net)),
+    attack("eol-syn", |net, _| options::eol_syn(net)),
+    attack("eol-syn-ack", |net, _| options::eol_syn_ack(net)),
+    attack("eol-all", |net, _| options::eol_all(net)),
+    attack("optimistic-receiver", |net, _| {
+        raw::optimistic_receiver(net)
+    }),
+    attack("optimistic-pair", |net, _| raw::optimistic_pair(net)),
+    attack("ignored-window", |net, _| options::ignored_window(net)),
+    attack("blast", |net, _| raw::blast(net)),
+    attack("vlan", |net, _| wrapped::vlan(net)),
+    attack("double-tag", |net, _| wrapped::double_tag(net)),
+    attack("ipv6", |net, _| wrapped::ipv6(net)),
+    attack("ipv6-destination-options", |net, _| {
+        wrapped::destination_options(net)
+    }),
+    attack("ack-flood", |net, _| raw::ack_flood(net)),
+    attack("ack-flood-back", |net, _| raw::ack_flood_back(net)),
+    attack("icmp-errors", raw::icmp_errors),
+];
