@@ -49,6 +49,7 @@ const WARM_UP: Duration = Duration::from_secs(3);
 /// What is asked for.
 struct Settings {
     seconds: u64,
+    rate_bps: u64,
     attacks: Vec<&'static Attack>,
     out: Option<PathBuf>,
 }
@@ -60,9 +61,9 @@ fn main() -> Result<()> {
     let mut rows = serde_json::Map::new();
     let mut baseline: Option<Outcome> = None;
     print_head();
-    let all = std::iter::once(&attacks::HONEST).chain(settings.attacks);
+    let all = std::iter::once(&attacks::HONEST).chain(settings.attacks.iter().copied());
     for (number, attack) in all.enumerate() {
-        let outcome = match run(number, attack, settings.seconds) {
+        let outcome = match run(number, attack, &settings) {
             Ok(outcome) => outcome,
             Err(error) if number == 0 || INTERRUPTED.load(Ordering::Relaxed) => return Err(error),
             Err(error) => {
@@ -78,13 +79,18 @@ fn main() -> Result<()> {
         print_row(attack, &outcome, baseline);
         rows.insert(attack.name.into(), outcome.json(baseline));
     }
-    let measured = json!({ "seconds": settings.seconds, "attacks": rows });
+    let measured = json!({
+        "seconds": settings.seconds,
+        "rate_bps": settings.rate_bps,
+        "attacks": rows,
+    });
     results::write(settings.out.as_deref(), measured)
 }
 
 fn settings() -> Result<Settings> {
     let mut settings = Settings {
         seconds: 15,
+        rate_bps: 300_000_000,
         attacks: attacks::ALL.iter().collect(),
         out: None,
     };
@@ -98,9 +104,14 @@ fn settings() -> Result<Settings> {
         match argument.as_str() {
             "--bench" => {} // cargo's own
             "--seconds" => settings.seconds = value()?.parse().context("--seconds")?,
+            "--rate" => {
+                settings.rate_bps = 1_000_000 * value()?.parse::<u64>().context("--rate")?
+            }
             "--attacks" => settings.attacks = named(&value()?)?,
             "--out" => settings.out = Some(value()?.into()),
-            _ => bail!("unknown argument {argument}; use --attacks NAMES, --seconds S, --out DIR"),
+            _ => bail!(
+                "unknown argument {argument}; use --attacks NAMES, --seconds S, --rate MBIT, --out DIR"
+            ),
         }
     }
     Ok(settings)
@@ -140,8 +151,8 @@ fn end_on_signals() -> Result<()> {
     Ok(())
 }
 
-fn run(number: usize, attack: &Attack, seconds: u64) -> Result<Outcome> {
-    let net = Net::build(number)?;
+fn run(number: usize, attack: &Attack, settings: &Settings) -> Result<Outcome> {
+    let net = Net::build(number, settings.rate_bps)?;
     let instances = [enforce(&net, Side::Sender)?, enforce(&net, Side::Receiver)?];
     let probe = Probe::start(&net)?;
     let honest: Vec<Bulk> = (2..=PAIRS)
@@ -159,7 +170,7 @@ fn run(number: usize, attack: &Attack, seconds: u64) -> Result<Outcome> {
         honest: &honest,
         probe: &probe,
     };
-    scene.measure(seconds)
+    scene.measure(settings.seconds)
 }
 
 fn enforce(net: &Net, side: Side) -> Result<Instance> {
@@ -169,9 +180,6 @@ fn enforce(net: &Net, side: Side) -> Result<Instance> {
         let mut instance = Instance::load(&policy, &Options::default())?;
         for pair in 1..=PROBE {
             instance.attach(&format!("t{pair}"))?;
-        }
-        if side == Side::Sender {
-            instance.attach("x")?;
         }
         Ok(instance)
     })

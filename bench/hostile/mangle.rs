@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use crate::{net::Wires, tap::Tap, worker::Worker};
+use crate::{net::Wires, tap::Tap, traffic, worker::Worker};
 
 /// What becomes of a frame; false: it is lost.
 pub type Change = Box<dyn FnMut(&mut Vec<u8>) -> bool + Send>;
@@ -26,6 +26,7 @@ pub fn carry(wires: &Wires, out: Change, back: Change) -> Result<[Worker; 2]> {
 fn one_way(from: &Tap, to: &Tap, mut change: Change) -> Result<Worker> {
     let (from, to) = (from.try_clone()?, to.try_clone()?);
     Ok(Worker::start(move |ending| {
+        traffic::hurry();
         let mut frame = Vec::new();
         while !ending.is_near() {
             from.wait(Duration::from_millis(50));

@@ -6,7 +6,7 @@
 //! [s3] eth0 ───────────── t3 ├ [ha] up ── l0 [sw: 300 Mb/s] l1 ── up [hb]┤ t3 ───────────── eth0 [r3]
 //! [s4] eth0 ───────────── t4 │                                           │ t4 ───────────── eth0 [r4]
 //! [s5] eth0 ───────────── t5 │  the probe                                └ t5 ───────────── eth0 [r5]
-//!            a stranger = x  ┘
+//!            a stranger = x  ┘  not enforced
 //! ```
 //!
 //! The first pair is the hostile one: all that its tenants send and hear goes through this process.
@@ -17,7 +17,7 @@ use anyhow::{Context, Result, ensure};
 use sluicegate_agent::{
     interfaces,
     netns::{self, NetNs},
-    port::{Aqm, PortConfig, PortId, SwitchPorts},
+    port::{Aqm, PortConfig, SwitchPorts},
 };
 
 use crate::{frame::End, tap::Tap};
@@ -28,11 +28,10 @@ pub const PAIRS: usize = 4;
 pub const PROBE: usize = 5;
 pub const MTU: usize = 1500;
 
-const RATE_BPS: u64 = 300_000_000;
 const MARK_ABOVE_BYTES: u32 = 30_000;
 const QUEUE_BYTES: u32 = 400_000;
-/// What a token bucket may send at once, for timers that fire late: 100 us.
-const BURST_BYTES: u64 = RATE_BPS / 8 / 10_000;
+/// What a token bucket may send at once, for timers that fire late, in parts of a second.
+const BURST: u64 = 10_000;
 /// Namespaces of this benchmark, of any run.
 const PREFIX: &str = "sgh-";
 
@@ -111,13 +110,13 @@ pub struct Net {
     pub receiver: Wires,
     /// A tenant on the senders' host without a stack.
     pub stranger: Tap,
-    pub ports: SwitchPorts,
-    pub forward: PortId,
+    /// Marks as long as it is here.
+    _ports: SwitchPorts,
 }
 
 impl Net {
     /// Builds it. Needs root.
-    pub fn build(number: usize) -> Result<Self> {
+    pub fn build(number: usize, rate_bps: u64) -> Result<Self> {
         let names = Names(format!("{PREFIX}{}-{number}", std::process::id()));
         for part in parts() {
             ip(&format!("netns add {}", names.of(&part)))?;
@@ -127,7 +126,7 @@ impl Net {
             names.ip(host, "link add bridge type bridge")?;
             names.ip(host, "link set bridge up")?;
         }
-        let (ports, forward) = names.switch()?;
+        let ports = names.switch(rate_bps)?;
         for pair in 2..=PROBE {
             for side in SIDES {
                 names.cable(side, pair)?;
@@ -142,8 +141,7 @@ impl Net {
             sender,
             receiver,
             stranger,
-            ports,
-            forward,
+            _ports: ports,
         })
     }
 
@@ -224,9 +222,10 @@ impl Names {
     }
 
     /// The switch between the hosts, with a marking port each way.
-    fn switch(&self) -> Result<(SwitchPorts, PortId)> {
+    fn switch(&self, rate_bps: u64) -> Result<SwitchPorts> {
         self.ip("sw", "link add bridge type bridge")?;
         self.ip("sw", "link set bridge up")?;
+        let burst = (rate_bps / 8 / BURST).max(2 * (MTU as u64 + 14));
         for (host, port) in [("ha", "l0"), ("hb", "l1")] {
             let netns = self.of(host);
             self.ip(
@@ -236,7 +235,7 @@ impl Names {
             self.ip("sw", &format!("link set {port} master bridge up"))?;
             self.ip(host, "link set dev up master bridge up")?;
             let shaped = format!(
-                "qdisc add dev {port} root tbf rate {RATE_BPS}bit burst {BURST_BYTES}b limit {QUEUE_BYTES}b"
+                "qdisc add dev {port} root tbf rate {rate_bps}bit burst {burst}b limit {QUEUE_BYTES}b"
             );
             run("tc", &format!("-n {} {shaped}", self.of("sw")))?;
         }
@@ -245,14 +244,15 @@ impl Names {
                 k_bytes: MARK_ABOVE_BYTES,
                 drop_not_ect: false,
             },
-            rate_bps: RATE_BPS,
+            rate_bps,
             frame_bytes: MTU as u32 + 14,
         };
         self.within("sw", || {
             let mut ports = SwitchPorts::load()?;
-            ports.attach(interfaces::find("l0")?.index, &config)?;
-            let forward = ports.attach(interfaces::find("l1")?.index, &config)?;
-            Ok((ports, forward))
+            for port in ["l0", "l1"] {
+                ports.attach(interfaces::find(port)?.index, &config)?;
+            }
+            Ok(ports)
         })
     }
 

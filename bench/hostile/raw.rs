@@ -127,22 +127,19 @@ impl<'a> Sender<'a> {
         }
     }
 
-    /// Sends so many bytes at that rate, whatever the peer's window, and repairs what is lost.
-    pub fn blast(&mut self, bytes: u32, bytes_per_second: u64, ending: &Ending) {
-        let end = self.next.wrapping_add(bytes);
-        let (begun, mut sent) = (Instant::now(), 0_u64);
+    /// Sends so many bytes, soon `most` of them at a time whatever the peer's window, and repairs what is lost.
+    pub fn blast(&mut self, bytes: u32, most: u32, ending: &Ending) {
+        let begin = self.next;
+        let end = begin.wrapping_add(bytes);
         let mut heard = Vec::new();
-        while self.una != end && !ending.is_near() {
-            let due = begun.elapsed().as_micros() as u64 * bytes_per_second / 1_000_000;
-            for _ in 0..32 {
-                if sent >= due || !after(end, self.next) {
-                    break;
-                }
+        while after(end, self.una) && !ending.is_near() {
+            // The receiver's buffer has to grow as well.
+            let flight = most.min(64_000 + self.una.wrapping_sub(begin));
+            while after(end, self.next) && self.next.wrapping_sub(self.una) < flight {
                 self.send_data(self.next);
                 self.next = self.next.wrapping_add(MSS);
-                sent += u64::from(MSS);
             }
-            self.tap.wait(Duration::from_millis(1));
+            self.tap.wait(Duration::from_millis(5));
             self.hear(&mut heard);
             if self.progress.elapsed() > Duration::from_millis(30) {
                 self.next = self.una;
@@ -215,6 +212,9 @@ fn answer_to(heard: &[u8], near: &End, far: &End) -> Option<Tcp> {
     (fits && at.ack(heard) == BEGIN + 1).then_some(at)
 }
 
+/// Without data for so long, the optimist has been ahead of its sender, who hears nothing of it then.
+const SILENCE: Duration = Duration::from_millis(3);
+
 /// A receiver that acknowledges two segments every so often, whether they have come or not.
 pub struct Optimist<'a> {
     pub tap: &'a Tap,
@@ -278,7 +278,7 @@ impl Optimist<'_> {
 
     /// The next ACK when it is due; after a silence it is an honest one, for the sender had nothing to answer.
     fn acknowledge(&self, talk: &mut Talk) {
-        if talk.news.elapsed() > Duration::from_millis(20) {
+        if talk.news.elapsed() > SILENCE {
             talk.acknowledged = talk.highest;
             talk.news = Instant::now();
         } else {

@@ -96,6 +96,7 @@ pub struct Endless {
 impl Endless {
     pub fn start(net: &Net, pair: usize, address: SocketAddr) -> Result<Self> {
         let stream = connect(net, pair, address)?;
+        sockopt::set_socket_send_buffer_size(&stream, 4 << 20)?;
         let mut out = stream.try_clone()?;
         Ok(Self {
             _end: Closing(vec![stream]),

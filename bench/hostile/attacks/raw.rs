@@ -12,6 +12,7 @@ use super::{Hostile, honest, options::large_windows};
 use crate::{
     frame::{self, ACK, End, PSH, Segment},
     mangle,
+    measure::pause,
     net::{Net, Side},
     raw::{Optimist, Sender},
     tap::Tap,
@@ -20,14 +21,16 @@ use crate::{
 };
 
 /// Of a connection whose first packet was not read: less than any edge that may be believed of it.
-const CONNECTION_BYTES: u32 = 20_000_000;
-/// 260 Mb/s.
-const BLAST_BYTES_PER_SECOND: u64 = 32_500_000;
+const CONNECTION_BYTES: u32 = 60_000_000;
+/// Of it at a time: most of what the bottleneck's queue holds, so that little is lost.
+const FLIGHT_BYTES: u32 = 300_000;
 const FIRST_PORT: u16 = 20_000;
 
 /// Short connections one after another; `change` does something to each SYN.
 fn short_connections(net: &Net, change: fn(&mut Vec<u8>)) -> Result<Hostile> {
     large_windows(net)?;
+    let buffers = "4096 16777216 33554432";
+    net.sysctl(&Side::Receiver.tenant(1), "net/ipv4/tcp_rmem", buffers)?;
     let far = mangle::carry(&net.receiver, mangle::nothing(), mangle::nothing())?;
     let sink = Sink::start(net, 1)?;
     let useful = Arc::clone(&sink.received);
@@ -41,7 +44,7 @@ fn short_connections(net: &Net, change: fn(&mut Vec<u8>)) -> Result<Hostile> {
             };
             // Once these are acknowledged the connection counts as known.
             sender.begin(2, ending);
-            sender.blast(CONNECTION_BYTES, BLAST_BYTES_PER_SECOND, ending);
+            sender.blast(CONNECTION_BYTES, FLIGHT_BYTES, ending);
             sender.reset();
         }
     });
@@ -115,8 +118,8 @@ pub fn optimistic_pair(net: &Net) -> Result<Hostile> {
 
 /// How long a stranger speaks before what it did is measured.
 const SPOOFING: Duration = Duration::from_secs(2);
-/// Time between its frames: 112 Mb/s.
-const SPOOF_EVERY: Duration = Duration::from_micros(100);
+/// So many frames each millisecond: 200 Mb/s.
+const SPOOFED_EACH_MS: u64 = 17;
 /// Whose name it takes.
 const VICTIM: usize = 2;
 
@@ -131,13 +134,13 @@ fn spoof(net: &Net, honest: &[Bulk], right_checksum: bool) -> Result<Hostile> {
     let tap = net.stranger.try_clone()?;
     let near = stranger(honest[VICTIM - 2].port);
     hostile.prelude = Some(Box::new(move || {
-        let until = Instant::now() + SPOOFING;
-        for number in 0.. {
-            if Instant::now() >= until {
-                break;
+        let (begun, mut sent) = (Instant::now(), 0);
+        while begun.elapsed() < SPOOFING {
+            while sent < SPOOFED_EACH_MS * begun.elapsed().as_millis() as u64 {
+                tap.send(&spoofed(&near, sent, right_checksum));
+                sent += 1;
             }
-            tap.send(&spoofed(&near, number, right_checksum));
-            std::thread::sleep(SPOOF_EVERY);
+            pause(Duration::from_micros(500))?;
         }
         Ok(())
     }));

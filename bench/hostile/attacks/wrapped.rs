@@ -29,20 +29,31 @@ fn tagged(tags: &'static [(u16, u16)]) -> [Change; 2] {
     [out, back]
 }
 
+/// Room for what is put into frames.
+fn smaller_frames(net: &Net) -> Result<()> {
+    for side in [Side::Sender, Side::Receiver] {
+        net.ip(&side.tenant(1), "link set eth0 mtu 1480")?;
+    }
+    Ok(())
+}
+
 /// Both ends in a VLAN.
 pub fn vlan(net: &Net) -> Result<Hostile> {
+    smaller_frames(net)?;
     let tags = &[(0x8100, 7)];
     Hostile::mangled(net, tagged(tags), tagged(tags))
 }
 
 /// Both ends in a VLAN within a VLAN.
 pub fn double_tag(net: &Net) -> Result<Hostile> {
+    smaller_frames(net)?;
     let tags = &[(0x8100, 7), (0x88a8, 8)];
     Hostile::mangled(net, tagged(tags), tagged(tags))
 }
 
 /// Over IPv6, each packet with an extension header of this kind.
 fn extended(net: &Net, kind: u8) -> Result<Hostile> {
+    smaller_frames(net)?;
     let end = || -> [Change; 2] {
         let [_, back] = honest();
         let out: Change = Box::new(move |frame| {
