@@ -1,4 +1,5 @@
-//! TCP in Ethernet frames: where its parts are, and changes of them that leave lengths and checksums right.
+//! TCP in Ethernet frames: where its parts are, and changes of them that leave lengths and
+//! checksums right.
 
 pub const ETHERNET: usize = 14;
 
@@ -90,7 +91,8 @@ impl Tcp {
     }
 }
 
-/// Options one after another, as (kind, bytes); NOPs are left out, and what follows EOL or makes no sense.
+/// Options one after another, as (kind, bytes); NOPs are left out, and what follows EOL or makes
+/// no sense.
 pub fn split(options: &[u8]) -> Vec<&[u8]> {
     let mut found = Vec::new();
     let mut rest = options;

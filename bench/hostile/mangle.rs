@@ -1,5 +1,5 @@
-//! A tenant's kernel whose frames are changed on their way: an honest stack does the work of TCP, and what is
-//! hostile is a function of a frame.
+//! A tenant's kernel whose frames are changed on their way: an honest stack does the work of TCP,
+//! and what is hostile is a function of a frame.
 
 use std::time::Duration;
 

@@ -218,9 +218,29 @@ impl Outcome {
         sum * sum / (squares * PAIRS as f64)
     }
 
-    /// What the hostile pair has of an honest flow's share.
+    /// What the hostile pair has of an even share.
     pub fn earned(&self, baseline: &Self) -> f64 {
         self.crossed[0] / mean(&baseline.crossed)
+    }
+
+    /// What it has of what it has when it is honest: its frames take a longer way than others'.
+    pub fn gained(&self, baseline: &Self) -> f64 {
+        self.crossed[0] / baseline.crossed[0]
+    }
+
+    /// The mean of two runs of the same; flows and counters are those of this one.
+    pub fn and(mut self, other: &Self) -> Self {
+        let both = |mine: &mut [f64; PAIRS], its: &[f64; PAIRS]| {
+            for (mine, its) in mine.iter_mut().zip(its) {
+                *mine = (*mine + its) / 2.0;
+            }
+        };
+        both(&mut self.useful, &other.useful);
+        both(&mut self.crossed, &other.crossed);
+        both(&mut self.offered, &other.offered);
+        self.ping_p50_us = self.ping_p50_us.midpoint(other.ping_p50_us);
+        self.ping_p99_us = self.ping_p99_us.midpoint(other.ping_p99_us);
+        self
     }
 
     /// What the others lose, as a fraction.
@@ -240,6 +260,7 @@ impl Outcome {
             "ping_p50_us": self.ping_p50_us,
             "ping_p99_us": self.ping_p99_us,
             "earned": self.earned(baseline),
+            "gained": self.gained(baseline),
             "bystanders_lose": self.bystanders_lose(baseline),
             "ping_ratio": self.ping_ratio(baseline),
             "jain": self.jain(),

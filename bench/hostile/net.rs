@@ -1,12 +1,12 @@
 //! Two hosts with four tenants each, and a bottleneck between them.
 //!
 //! ```text
-//! [s1] eth0 = TAP   TAP = t1 ┐                                           ┌ t1 = TAP   TAP = eth0 [r1]
-//! [s2] eth0 ───────────── t2 │                                           │ t2 ───────────── eth0 [r2]
-//! [s3] eth0 ───────────── t3 ├ [ha] up ── l0 [sw: 300 Mb/s] l1 ── up [hb]┤ t3 ───────────── eth0 [r3]
-//! [s4] eth0 ───────────── t4 │                                           │ t4 ───────────── eth0 [r4]
-//! [s5] eth0 ───────────── t5 │  the probe                                └ t5 ───────────── eth0 [r5]
-//!            a stranger = x  ┘  not enforced
+//! [s1] TAP     t1 = TAP                                   t1 = TAP     TAP [r1]
+//! [s2] eth0 ─── t2 │                                       │ t2 ─── eth0 [r2]
+//! [s3] eth0 ─── t3 ├─ [ha] up ── l0 [sw] l1 ── up [hb] ────┤ t3 ─── eth0 [r3]
+//! [s4] eth0 ─── t4 │                                       │ t4 ─── eth0 [r4]
+//! [s5] eth0 ─── t5 │          s5 and r5: the probe         │ t5 ─── eth0 [r5]
+//!      TAP = x ────┘          x: a stranger whom nobody holds
 //! ```
 //!
 //! The first pair is the hostile one: all that its tenants send and hear goes through this process.
@@ -234,10 +234,12 @@ impl Names {
             )?;
             self.ip("sw", &format!("link set {port} master bridge up"))?;
             self.ip(host, "link set dev up master bridge up")?;
-            let shaped = format!(
-                "qdisc add dev {port} root tbf rate {rate_bps}bit burst {burst}b limit {QUEUE_BYTES}b"
-            );
-            run("tc", &format!("-n {} {shaped}", self.of("sw")))?;
+            let bucket = format!("tbf rate {rate_bps}bit burst {burst}b limit {QUEUE_BYTES}b");
+            let netns = self.of("sw");
+            run(
+                "tc",
+                &format!("-n {netns} qdisc add dev {port} root {bucket}"),
+            )?;
         }
         let config = PortConfig {
             aqm: Aqm::Threshold {
@@ -309,7 +311,8 @@ impl Drop for Names {
     }
 }
 
-/// Before any interface exists: each receive queue is steered to all CPUs by flow, so that a flow stays in order.
+/// Before any interface exists: each receive queue is steered to all CPUs by flow, so that a flow
+/// stays in order.
 fn set_sysctls() -> Result<()> {
     let cpus = std::thread::available_parallelism()?.get().min(32);
     sysctl(

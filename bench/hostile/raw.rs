@@ -1,4 +1,5 @@
-//! A sender and a receiver of TCP that no kernel has written: what they do not do is as good as what they do.
+//! A sender and a receiver of TCP that no kernel has written: what they do not do is as good as
+//! what they do.
 
 use std::time::{Duration, Instant};
 
@@ -127,7 +128,8 @@ impl<'a> Sender<'a> {
         }
     }
 
-    /// Sends so many bytes, soon `most` of them at a time whatever the peer's window, and repairs what is lost.
+    /// Sends so many bytes, soon `most` of them at a time whatever the peer's window, and repairs
+    /// what is lost.
     pub fn blast(&mut self, bytes: u32, most: u32, ending: &Ending) {
         let begin = self.next;
         let end = begin.wrapping_add(bytes);
@@ -212,7 +214,8 @@ fn answer_to(heard: &[u8], near: &End, far: &End) -> Option<Tcp> {
     (fits && at.ack(heard) == BEGIN + 1).then_some(at)
 }
 
-/// Without data for so long, the optimist has been ahead of its sender, who hears nothing of it then.
+/// Without data for so long, the optimist has been ahead of its sender, who hears nothing of it
+/// then.
 const SILENCE: Duration = Duration::from_millis(3);
 
 /// A receiver that acknowledges two segments every so often, whether they have come or not.
@@ -276,7 +279,8 @@ impl Optimist<'_> {
         self.tap.send(&frame::build(&self.near, far, &segment));
     }
 
-    /// The next ACK when it is due; after a silence it is an honest one, for the sender had nothing to answer.
+    /// The next ACK when it is due; after a silence it is an honest one, for the sender had
+    /// nothing to answer.
     fn acknowledge(&self, talk: &mut Talk) {
         if talk.news.elapsed() > SILENCE {
             talk.acknowledged = talk.highest;

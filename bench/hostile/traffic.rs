@@ -1,8 +1,10 @@
-//! What honest tenants do: bulk connections, and a datagram to and fro that says how long the queue is.
+//! What honest tenants do: bulk connections, and a datagram to and fro that says how long the
+//! queue is.
 
 use std::{
-    io::{Read, Write},
+    io::{ErrorKind, Read, Write},
     net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket},
+    os::fd::AsRawFd,
     sync::{
         Arc, Mutex,
         atomic::{AtomicU64, Ordering},
@@ -10,8 +12,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result};
-use rustix::net::sockopt;
+use anyhow::{Context, Result, ensure};
+use rustix::net::{AddressFamily, SocketType, sockopt};
 
 use crate::{
     net::{Net, PROBE, Side},
@@ -23,6 +25,8 @@ pub const PORT: u16 = 5001;
 /// Time between two datagrams of the probe.
 const PROBE_EVERY: Duration = Duration::from_millis(2);
 const PATIENCE: Duration = Duration::from_millis(100);
+/// Longer than any handshake takes.
+const CONNECTING: Duration = Duration::from_secs(5);
 
 /// A connection that is never short of data.
 pub struct Bulk {
@@ -47,17 +51,28 @@ impl Drop for Closing {
 impl Bulk {
     /// From sender to receiver of a pair.
     pub fn start(net: &Net, pair: usize) -> Result<Self> {
-        let address = Ipv4Addr::from(Side::Receiver.address(pair));
-        Self::to(net, pair, SocketAddr::new(address.into(), PORT))
+        Self::to(net, pair, listening(pair))
     }
 
     /// The same to this address of the receiver.
     pub fn to(net: &Net, pair: usize, address: SocketAddr) -> Result<Self> {
+        Self::opened(net, pair, address, connect)
+    }
+
+    /// The same with data on the SYN (RFC 7413), which the receiver takes without a cookie.
+    pub fn fast(net: &Net, pair: usize) -> Result<Self> {
+        for (side, value) in [(Side::Sender, "5"), (Side::Receiver, "1538")] {
+            net.sysctl(&side.tenant(pair), "net/ipv4/tcp_fastopen", value)?;
+        }
+        Self::opened(net, pair, listening(pair), connect_with_data)
+    }
+
+    fn opened(net: &Net, pair: usize, address: SocketAddr, connect: Connect) -> Result<Self> {
         let listener = net.within(&Side::Receiver.tenant(pair), || {
             Ok(TcpListener::bind(address)?)
         })?;
         let near = connect(net, pair, address)?;
-        let (far, _) = listener.accept()?;
+        let far = accept_soon(&listener).with_context(|| format!("pair {pair} is connected"))?;
         let received = Arc::new(AtomicU64::new(0));
         let count = Arc::clone(&received);
         let (mut out, mut into) = (near.try_clone()?, far.try_clone()?);
@@ -74,17 +89,68 @@ impl Bulk {
     }
 }
 
+/// The connection that has been opened, whose SYN may have data and be under way.
+fn accept_soon(listener: &TcpListener) -> Result<TcpStream> {
+    listener.set_nonblocking(true)?;
+    let until = Instant::now() + CONNECTING;
+    loop {
+        match listener.accept() {
+            Ok((stream, _)) => {
+                stream.set_nonblocking(false)?;
+                return Ok(stream);
+            }
+            Err(error) if error.kind() != ErrorKind::WouldBlock => return Err(error.into()),
+            Err(_) => ensure!(Instant::now() < until, "no SYN came"),
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Where the receiver of a pair listens.
+fn listening(pair: usize) -> SocketAddr {
+    let address = Ipv4Addr::from(Side::Receiver.address(pair));
+    SocketAddr::new(address.into(), PORT)
+}
+
+/// How the sender of a pair opens its connection.
+type Connect = fn(&Net, usize, SocketAddr) -> Result<TcpStream>;
+
 fn connect(net: &Net, pair: usize, address: SocketAddr) -> Result<TcpStream> {
     let stream = net
         .within(&Side::Sender.tenant(pair), || {
-            Ok(TcpStream::connect_timeout(
-                &address,
-                Duration::from_secs(5),
-            )?)
+            Ok(TcpStream::connect_timeout(&address, CONNECTING)?)
         })
         .with_context(|| format!("pair {pair} connects"))?;
     sockopt::set_tcp_congestion(&stream, "cubic").context("congestion control cubic")?;
     Ok(stream)
+}
+
+#[allow(unsafe_code)]
+fn connect_with_data(net: &Net, pair: usize, address: SocketAddr) -> Result<TcpStream> {
+    net.within(&Side::Sender.tenant(pair), || {
+        let fd = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None)?;
+        let on: libc::c_int = 1;
+        // SAFETY: the value outlives the call, which is told its size.
+        let code = unsafe {
+            libc::setsockopt(
+                fd.as_raw_fd(),
+                libc::IPPROTO_TCP,
+                libc::TCP_FASTOPEN_CONNECT,
+                (&raw const on).cast(),
+                size_of_val(&on) as u32,
+            )
+        };
+        ensure!(
+            code == 0,
+            "TCP_FASTOPEN_CONNECT: {}",
+            std::io::Error::last_os_error()
+        );
+        sockopt::set_tcp_congestion(&fd, "cubic").context("congestion control cubic")?;
+        rustix::net::connect(&fd, &address)?;
+        let mut stream = TcpStream::from(fd);
+        stream.write_all(&[0x5a; 1000])?;
+        Ok(stream)
+    })
 }
 
 /// The sending half of a bulk connection, to whoever answers.
@@ -193,7 +259,8 @@ impl Probe {
         })
     }
 
-    /// What was measured since this was asked last. One that did not come back in time counts as that time.
+    /// What was measured since this was asked last. One that did not come back in time counts as
+    /// that time.
     pub fn take(&self) -> Vec<u64> {
         std::mem::take(&mut *self.taken.lock().expect("no thread panics with it"))
     }
@@ -230,10 +297,12 @@ fn echo(socket: &UdpSocket, ending: &Ending) {
     }
 }
 
-/// The calling thread goes before others: what it measures is the network's delay, not the wait for a CPU.
+/// The calling thread goes before others: what it measures is the network's delay, not the wait
+/// for a CPU.
 #[allow(unsafe_code)]
 pub fn hurry() {
     let parameters = libc::sched_param { sched_priority: 1 };
-    // SAFETY: of the calling thread; the structure outlives the call. A refusal only makes it less exact.
+    // SAFETY: of the calling thread; the structure outlives the call. A refusal only makes it less
+    // exact.
     unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters) };
 }

@@ -55,11 +55,28 @@ impl Hostile {
         let [out, back] = receiver;
         let far = mangle::carry(&net.receiver, out, back)?;
         let bulk = Bulk::to(net, 1, address)?;
-        Ok(Self {
-            useful: Arc::clone(&bulk.received),
+        Ok(Self::of(bulk, vec![Box::new(near), Box::new(far)]))
+    }
+
+    /// A connection, and what carries it.
+    fn of(bulk: Bulk, mut carriers: Vec<Box<dyn Any>>) -> Self {
+        let useful = Arc::clone(&bulk.received);
+        carriers.insert(0, Box::new(bulk));
+        Self {
+            useful,
             prelude: None,
-            parts: vec![Box::new(bulk), Box::new(near), Box::new(far)],
-        })
+            parts: carriers,
+        }
+    }
+
+    /// Honest kernels, and a SYN with data.
+    fn fast_open(net: &Net) -> Result<Self> {
+        let mut carriers: Vec<Box<dyn Any>> = Vec::new();
+        for wires in [&net.sender, &net.receiver] {
+            let [out, back] = honest();
+            carriers.push(Box::new(mangle::carry(wires, out, back)?));
+        }
+        Ok(Self::of(Bulk::fast(net, 1)?, carriers))
     }
 }
 
@@ -103,6 +120,7 @@ pub const ALL: &[Attack] = &[
     attack("ipv6-destination-options", |net, _| {
         wrapped::destination_options(net)
     }),
+    attack("fast-open", |net, _| Hostile::fast_open(net)),
     attack("ack-flood", |net, _| raw::ack_flood(net)),
     attack("ack-flood-back", |net, _| raw::ack_flood_back(net)),
     attack("icmp-errors", raw::icmp_errors),

@@ -36,6 +36,7 @@ fn short_connections(net: &Net, change: fn(&mut Vec<u8>)) -> Result<Hostile> {
     let useful = Arc::clone(&sink.received);
     let tap = net.sender.host.try_clone()?;
     let sender = Worker::start(move |ending| {
+        traffic::hurry();
         let peer = Side::Receiver.end(1, PORT);
         for port in FIRST_PORT.. {
             let near = Side::Sender.end(1, port);
@@ -107,6 +108,7 @@ pub fn optimistic_pair(net: &Net) -> Result<Hostile> {
     let far = optimist(net, &hostile)?;
     let tap = net.sender.host.try_clone()?;
     let sender = Worker::start(move |ending| {
+        traffic::hurry();
         let (near, far) = (Side::Sender.end(1, FIRST_PORT), Side::Receiver.end(1, PORT));
         if let Some(mut sender) = Sender::open(&tap, near, far, ending, |_| ()) {
             sender.obey(ending);
@@ -238,7 +240,8 @@ pub fn icmp_errors(net: &Net, honest: &[Bulk]) -> Result<Hostile> {
     Ok(hostile)
 }
 
-/// By turns "fragmentation needed" for 68 bytes and "port unreachable", about a segment with any number.
+/// By turns "fragmentation needed" for 68 bytes and "port unreachable", about a segment with any
+/// number.
 fn unreachable(port: u16, number: u64) -> Vec<u8> {
     let about = Segment {
         seq: scrambled(number),

@@ -1,5 +1,5 @@
-//! Hostile and foreign tenants: raw frames through real hooks on real bridges. Each test says what holds whatever
-//! a tenant, its peer or a stranger sends. Needs root.
+//! Hostile and foreign tenants: raw frames through real hooks on real bridges. Each test says what
+//! holds whatever a tenant, its peer or a stranger sends. Needs root.
 
 #![allow(unsafe_code)]
 

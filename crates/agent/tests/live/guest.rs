@@ -35,7 +35,8 @@ pub const BEGIN: [u32; 2] = [100, 9_000];
 
 const HOSTS: [&str; 2] = ["ha", "hb"];
 
-/// Two guests behind two hosts that enforce, and a stranger on the first host's bridge whom nobody holds.
+/// Two guests behind two hosts that enforce, and a stranger on the first host's bridge whom nobody
+/// holds.
 pub struct Guests {
     pub hosts: Hosts,
     pub instances: [Instance; 2],
@@ -121,7 +122,8 @@ impl Guests {
         write(&self.taps[from], &frame);
     }
 
-    /// Sends a packet that the host sees and nobody receives: its bridge finds its receiver where it came from.
+    /// Sends a packet that the host sees and nobody receives: its bridge finds its receiver where
+    /// it came from.
     pub fn lose(&self, from: usize, packet: &Packet) {
         let mut frame = self.route(from).build(packet);
         frame[..6].copy_from_slice(&mac(from));
@@ -137,8 +139,8 @@ impl Guests {
         write(&self.stranger, &frame);
     }
 
-    /// What the other guest has received of the connection until now. A marker goes behind it: all of this is
-    /// on one CPU, where frames stay in order.
+    /// What the other guest has received of the connection until now. A marker goes behind it: all
+    /// of this is on one CPU, where frames stay in order.
     pub fn passed(&self, from: usize) -> Vec<Packet> {
         let number = self.markers.get() + 1;
         self.markers.set(number);
