@@ -38,3 +38,15 @@ fn one_way(from: &Tap, to: &Tap, mut change: Change) -> Result<Worker> {
         }
     }))
 }
+
+/// Takes what a host sends its tenant, and forgets it.
+pub fn drain(tap: &Tap) -> Result<Worker> {
+    let tap = tap.try_clone()?;
+    Ok(Worker::start(move |ending| {
+        let mut frame = Vec::new();
+        while !ending.is_near() {
+            tap.wait(Duration::from_millis(50));
+            while tap.receive(&mut frame) {}
+        }
+    }))
+}

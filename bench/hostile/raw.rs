@@ -218,6 +218,9 @@ fn answer_to(heard: &[u8], near: &End, far: &End) -> Option<Tcp> {
 /// then.
 const SILENCE: Duration = Duration::from_millis(3);
 
+/// So many ACKs may come late, one after another.
+const LATE_MAX: u32 = 16;
+
 /// A receiver that acknowledges two segments every so often, whether they have come or not.
 pub struct Optimist<'a> {
     pub tap: &'a Tap,
@@ -279,23 +282,22 @@ impl Optimist<'_> {
         self.tap.send(&frame::build(&self.near, far, &segment));
     }
 
-    /// The next ACK when it is due; after a silence it is an honest one, for the sender had
-    /// nothing to answer.
+    /// The ACKs that are due. After a silence the first is an honest one: the sender had nothing to
+    /// answer.
     fn acknowledge(&self, talk: &mut Talk) {
-        if talk.news.elapsed() > SILENCE {
-            talk.acknowledged = talk.highest;
-            talk.news = Instant::now();
-        } else {
-            talk.acknowledged = talk.acknowledged.wrapping_add(2 * MSS);
-        }
-        self.send(&talk.far, BEGIN + 1, talk.acknowledged, ACK, &[]);
-        talk.due += self.every;
         let now = Instant::now();
-        if talk.due > now {
-            std::thread::sleep(talk.due - now);
-        } else {
-            talk.due = now;
+        talk.due = talk.due.max(now - LATE_MAX * self.every);
+        while talk.due <= now {
+            if talk.news.elapsed() > SILENCE {
+                talk.acknowledged = talk.highest;
+                talk.news = now;
+            } else {
+                talk.acknowledged = talk.acknowledged.wrapping_add(2 * MSS);
+            }
+            self.send(&talk.far, BEGIN + 1, talk.acknowledged, ACK, &[]);
+            talk.due += self.every;
         }
+        std::thread::sleep(talk.due - now);
     }
 }
 

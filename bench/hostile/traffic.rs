@@ -213,11 +213,13 @@ fn accept(listener: &TcpListener, ending: &Ending, count: &Arc<AtomicU64>) {
 }
 
 fn send(stream: &mut TcpStream, ending: &Ending) {
+    hurry();
     let data = vec![0x5a; 1 << 17];
     while !ending.is_near() && stream.write_all(&data).is_ok() {}
 }
 
 fn receive(stream: &mut TcpStream, ending: &Ending, count: &AtomicU64) {
+    hurry();
     let mut buffer = vec![0; 1 << 17];
     while !ending.is_near() {
         match stream.read(&mut buffer) {
@@ -297,8 +299,8 @@ fn echo(socket: &UdpSocket, ending: &Ending) {
     }
 }
 
-/// The calling thread goes before others: what it measures is the network's delay, not the wait
-/// for a CPU.
+/// The calling thread goes before what else the machine does: what it measures is the network's
+/// delay, not the wait for a CPU.
 #[allow(unsafe_code)]
 pub fn hurry() {
     let parameters = libc::sched_param { sched_priority: 1 };

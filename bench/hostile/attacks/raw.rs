@@ -186,15 +186,16 @@ pub fn spoofed_wrong_sums(net: &Net, honest: &[Bulk]) -> Result<Hostile> {
 
 /// A sender that only acknowledges, as fast as a thread can.
 pub fn ack_flood(net: &Net) -> Result<Hostile> {
-    flood(&net.sender.host, Side::Sender)
+    flood(&net.sender.host, &net.receiver.host, Side::Sender)
 }
 
 /// The same of a receiver, on the way back.
 pub fn ack_flood_back(net: &Net) -> Result<Hostile> {
-    flood(&net.receiver.host, Side::Receiver)
+    flood(&net.receiver.host, &net.sender.host, Side::Receiver)
 }
 
-fn flood(tap: &Tap, side: Side) -> Result<Hostile> {
+fn flood(tap: &Tap, far: &Tap, side: Side) -> Result<Hostile> {
+    let far = mangle::drain(far)?;
     let tap = tap.try_clone()?;
     let acks: Vec<Vec<u8>> = (0..256)
         .map(|number| {
@@ -217,7 +218,7 @@ fn flood(tap: &Tap, side: Side) -> Result<Hostile> {
         }
     });
     Ok(Hostile {
-        parts: vec![Box::new(worker)],
+        parts: vec![Box::new(worker), Box::new(far)],
         ..Hostile::default()
     })
 }
