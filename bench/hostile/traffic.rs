@@ -4,7 +4,7 @@
 use std::{
     io::{ErrorKind, Read, Write},
     net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket},
-    os::fd::AsRawFd,
+    os::fd::{AsRawFd, OwnedFd},
     sync::{
         Arc, Mutex,
         atomic::{AtomicU64, Ordering},
@@ -13,7 +13,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use rustix::net::{AddressFamily, SocketType, sockopt};
+use rustix::net::{AddressFamily, SocketType, sockopt, sockopt::Timeout};
 
 use crate::{
     net::{Net, PROBE, Side},
@@ -116,19 +116,33 @@ fn listening(pair: usize) -> SocketAddr {
 type Connect = fn(&Net, usize, SocketAddr) -> Result<TcpStream>;
 
 fn connect(net: &Net, pair: usize, address: SocketAddr) -> Result<TcpStream> {
-    let stream = net
-        .within(&Side::Sender.tenant(pair), || {
-            Ok(TcpStream::connect_timeout(&address, CONNECTING)?)
-        })
-        .with_context(|| format!("pair {pair} connects"))?;
-    sockopt::set_tcp_congestion(&stream, "cubic").context("congestion control cubic")?;
-    Ok(stream)
+    let open = || {
+        let fd = cubic(address)?;
+        sockopt::set_socket_timeout(&fd, Timeout::Send, Some(CONNECTING))?;
+        rustix::net::connect(&fd, &address)?;
+        sockopt::set_socket_timeout(&fd, Timeout::Send, None)?;
+        Ok(TcpStream::from(fd))
+    };
+    net.within(&Side::Sender.tenant(pair), open)
+        .with_context(|| format!("pair {pair} connects"))
+}
+
+/// Before it connects: a stack that has begun with another algorithm may go on with its pacing.
+fn cubic(address: SocketAddr) -> Result<OwnedFd> {
+    let family = if address.is_ipv4() {
+        AddressFamily::INET
+    } else {
+        AddressFamily::INET6
+    };
+    let fd = rustix::net::socket(family, SocketType::STREAM, None)?;
+    sockopt::set_tcp_congestion(&fd, "cubic").context("congestion control cubic")?;
+    Ok(fd)
 }
 
 #[allow(unsafe_code)]
 fn connect_with_data(net: &Net, pair: usize, address: SocketAddr) -> Result<TcpStream> {
     net.within(&Side::Sender.tenant(pair), || {
-        let fd = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None)?;
+        let fd = cubic(address)?;
         let on: libc::c_int = 1;
         // SAFETY: the value outlives the call, which is told its size.
         let code = unsafe {
@@ -145,7 +159,6 @@ fn connect_with_data(net: &Net, pair: usize, address: SocketAddr) -> Result<TcpS
             "TCP_FASTOPEN_CONNECT: {}",
             std::io::Error::last_os_error()
         );
-        sockopt::set_tcp_congestion(&fd, "cubic").context("congestion control cubic")?;
         rustix::net::connect(&fd, &address)?;
         let mut stream = TcpStream::from(fd);
         stream.write_all(&[0x5a; 1000])?;
