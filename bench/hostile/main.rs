@@ -196,21 +196,23 @@ const HEAD: &str = "\
 |---|---|---|---|---|---|---|---|---|";
 
 fn print_row(name: &str, outcome: &Outcome, baseline: &Outcome) {
-    println!(
-        "| {} | {:.1} ({:.1}) | {:.1} ({:.1}) | {:.2} | {:.2} | {:.0} % | {:.2}/{:.2} | {:.2} | {:.0} % |",
-        name,
-        outcome.crossed[0],
-        outcome.useful[0],
-        outcome.honest_mean(),
-        outcome.honest_min(),
-        outcome.earned(baseline),
-        outcome.gained(baseline),
-        100.0 * outcome.bystanders_lose(baseline),
-        outcome.ping_p50_us as f64 / 1e3,
-        outcome.ping_p99_us as f64 / 1e3,
-        outcome.ping_ratio(baseline),
-        100.0 * outcome.idle,
-    );
+    let milliseconds = |us: u64| us as f64 / 1e3;
+    let columns = [
+        name.to_owned(),
+        format!("{:.1} ({:.1})", outcome.crossed[0], outcome.useful[0]),
+        format!("{:.1} ({:.1})", outcome.honest_mean(), outcome.honest_min()),
+        format!("{:.2}", outcome.earned(baseline)),
+        format!("{:.2}", outcome.gained(baseline)),
+        format!("{:.0} %", 100.0 * outcome.bystanders_lose(baseline)),
+        format!(
+            "{:.2}/{:.2}",
+            milliseconds(outcome.ping_p50_us),
+            milliseconds(outcome.ping_p99_us)
+        ),
+        format!("{:.2}", outcome.ping_ratio(baseline)),
+        format!("{:.0} %", 100.0 * outcome.idle),
+    ];
+    println!("| {} |", columns.join(" | "));
     for flow in &outcome.flows {
         eprintln!("    {flow}");
     }

@@ -226,13 +226,11 @@ fn accept(listener: &TcpListener, ending: &Ending, count: &Arc<AtomicU64>) {
 }
 
 fn send(stream: &mut TcpStream, ending: &Ending) {
-    hurry();
     let data = vec![0x5a; 1 << 17];
     while !ending.is_near() && stream.write_all(&data).is_ok() {}
 }
 
 fn receive(stream: &mut TcpStream, ending: &Ending, count: &AtomicU64) {
-    hurry();
     let mut buffer = vec![0; 1 << 17];
     while !ending.is_near() {
         match stream.read(&mut buffer) {
