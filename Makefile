@@ -80,6 +80,10 @@ bench-enforce: ## cost of enforcement on an unshaped path (root)
 bench-scale: ## many flows: what they cost, what they leave, a flood of SYNs (root)
 	@bench/run.sh scale "$(OUT)/bench-scale"
 
+.PHONY: bench-hostile
+bench-hostile: ## what hostile tenants earn beside honest ones, ATTACKS="NAMES" or all (root)
+	@bench/run.sh hostile "$(OUT)/bench-hostile" $(if $(ATTACKS),--attacks "$(ATTACKS)")
+
 .PHONY: lint
 lint: ## formatting, clippy, C warnings natively and for BPF
 	@scripts/setup.sh test

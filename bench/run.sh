@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# A benchmark of enforcement on this kernel: bench/enforce/ or bench/scale/.
+# A benchmark of enforcement on this kernel: bench/enforce/, bench/scale/ or bench/hostile/.
 #
 #   run.sh enforce DIR [--pairs N] [--seconds S]
 #   run.sh scale DIR [--flows N] [--rate PACKETS] [--turnover N] [--syns N]
+#   run.sh hostile DIR [--attacks NAMES] [--seconds S]
 #
 # Leaves results.json in DIR.
 set -euo pipefail
@@ -10,7 +11,7 @@ set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/../scripts/env.sh"
 cd "$SG_ROOT"
 
-usage="usage: run.sh enforce|scale DIR [ARGUMENTS…]"
+usage="usage: run.sh enforce|scale|hostile DIR [ARGUMENTS…]"
 name=${1:?$usage}
 out=${2:?$usage}
 shift 2

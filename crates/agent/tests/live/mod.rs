@@ -10,6 +10,7 @@
 #![allow(dead_code)]
 
 pub mod capture;
+pub mod guest;
 pub mod relay;
 pub mod socket;
 

@@ -1,0 +1,127 @@
+//! The attacks, by name.
+
+mod options;
+mod raw;
+mod wrapped;
+
+use std::{
+    any::Any,
+    net::{Ipv4Addr, SocketAddr},
+    sync::{Arc, atomic::AtomicU64},
+};
+
+use anyhow::Result;
+
+use crate::{
+    mangle::{self, Change},
+    net::{Net, Side},
+    traffic::{Bulk, PORT},
+};
+
+/// One way around enforcement, or an honest oddity.
+pub struct Attack {
+    pub name: &'static str,
+    /// Sets the first pair going, beside these.
+    pub start: fn(&Net, &[Bulk]) -> Result<Hostile>,
+}
+
+/// The first pair under way, until dropped.
+#[derive(Default)]
+pub struct Hostile {
+    /// Bytes that its receiver has, in order.
+    pub useful: Arc<AtomicU64>,
+    /// Done once, before anything is measured.
+    pub prelude: Option<Box<dyn FnOnce() -> Result<()>>>,
+    /// Ended in this order.
+    parts: Vec<Box<dyn Any>>,
+}
+
+impl Hostile {
+    /// A bulk connection of two honest kernels whose frames are changed on the way.
+    fn mangled(net: &Net, sender: [Change; 2], receiver: [Change; 2]) -> Result<Self> {
+        let address = Ipv4Addr::from(Side::Receiver.address(1));
+        Self::mangled_to(net, SocketAddr::new(address.into(), PORT), sender, receiver)
+    }
+
+    /// The same to this address of the receiver. Of each end, what leaves it and what comes to it.
+    fn mangled_to(
+        net: &Net,
+        address: SocketAddr,
+        sender: [Change; 2],
+        receiver: [Change; 2],
+    ) -> Result<Self> {
+        let [out, back] = sender;
+        let near = mangle::carry(&net.sender, out, back)?;
+        let [out, back] = receiver;
+        let far = mangle::carry(&net.receiver, out, back)?;
+        let bulk = Bulk::to(net, 1, address)?;
+        Ok(Self::of(bulk, vec![Box::new(near), Box::new(far)]))
+    }
+
+    /// A connection, and what carries it.
+    fn of(bulk: Bulk, mut carriers: Vec<Box<dyn Any>>) -> Self {
+        let useful = Arc::clone(&bulk.received);
+        carriers.insert(0, Box::new(bulk));
+        Self {
+            useful,
+            prelude: None,
+            parts: carriers,
+        }
+    }
+
+    /// Honest kernels, and a SYN with data.
+    fn fast_open(net: &Net) -> Result<Self> {
+        let mut carriers: Vec<Box<dyn Any>> = Vec::new();
+        for wires in [&net.sender, &net.receiver] {
+            let [out, back] = honest();
+            carriers.push(Box::new(mangle::carry(wires, out, back)?));
+        }
+        Ok(Self::of(Bulk::fast(net, 1)?, carriers))
+    }
+}
+
+fn honest() -> [Change; 2] {
+    [mangle::nothing(), mangle::nothing()]
+}
+
+/// What all others are compared with.
+pub const HONEST: Attack = Attack {
+    name: "honest",
+    start: |net, _| Hostile::mangled(net, honest(), honest()),
+};
+
+const fn attack(name: &'static str, start: fn(&Net, &[Bulk]) -> Result<Hostile>) -> Attack {
+    Attack { name, start }
+}
+
+pub const ALL: &[Attack] = &[
+    attack("malformed-ack", |net, _| options::malformed_ack(net)),
+    attack("md5-ack", |net, _| options::md5_ack(net)),
+    attack("ao-ack", |net, _| options::ao_ack(net)),
+    attack("spoofed-marks", raw::spoofed_marks),
+    attack("spoofed-wrong-sums", raw::spoofed_wrong_sums),
+    attack("forged-behind-packet", |net, _| {
+        options::forged_behind_packet(net)
+    }),
+    attack("syn-ip-option", |net, _| raw::syn_with_ip_option(net)),
+    attack("syn-trailer", |net, _| raw::syn_with_trailer(net)),
+    attack("eol-syn", |net, _| options::eol_syn(net)),
+    attack("eol-syn-ack", |net, _| options::eol_syn_ack(net)),
+    attack("eol-all", |net, _| options::eol_all(net)),
+    attack("optimistic-receiver", |net, _| {
+        raw::optimistic_receiver(net)
+    }),
+    attack("optimistic-pair", |net, _| raw::optimistic_pair(net)),
+    attack("ignored-window", |net, _| options::ignored_window(net)),
+    attack("blast", |net, _| raw::blast(net)),
+    attack("vlan", |net, _| wrapped::vlan(net)),
+    attack("double-tag", |net, _| wrapped::double_tag(net)),
+    attack("ipv6", |net, _| wrapped::ipv6(net)),
+    attack("ipv6-destination-options", |net, _| {
+        wrapped::destination_options(net)
+    }),
+    attack("fast-open", |net, _| Hostile::fast_open(net)),
+    attack("ack-flood", |net, _| raw::ack_flood(net)),
+    attack("ack-flood-back", |net, _| raw::ack_flood_back(net)),
+    attack("icmp-errors", raw::icmp_errors),
+];

@@ -1,0 +1,273 @@
+//! What a run measures, and how it compares with one in which all are honest.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    sync::atomic::{AtomicBool, Ordering},
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::{Value, json};
+use sluicegate_agent::{FlowRecord, Instance};
+
+use crate::{
+    attacks::Hostile,
+    net::{Net, PAIRS, Side},
+    traffic::{Bulk, Probe},
+};
+
+/// Somebody wants this to end.
+pub static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+/// Waits, unless interrupted.
+pub fn pause(time: Duration) -> Result<()> {
+    let end = Instant::now() + time;
+    while Instant::now() < end {
+        ensure!(!INTERRUPTED.load(Ordering::Relaxed), "interrupted");
+        sleep((end - Instant::now()).min(Duration::from_millis(50)));
+    }
+    Ok(())
+}
+
+/// All that is under way in one run.
+pub struct Scene<'a> {
+    pub net: &'a Net,
+    pub instances: &'a [Instance; 2],
+    pub hostile: &'a Hostile,
+    pub honest: &'a [Bulk],
+    pub probe: &'a Probe,
+}
+
+/// Readings at one time, in bytes.
+#[derive(Clone)]
+struct Reading {
+    at: Instant,
+    /// That applications read.
+    useful: [u64; PAIRS],
+    /// That the receivers' host passed to them.
+    crossed: [u64; PAIRS],
+    /// That the senders' host was given.
+    offered: [u64; PAIRS],
+    counters: [BTreeMap<String, u64>; 2],
+    idle: [u64; 2],
+}
+
+/// Figures of one run; rates in Mb/s.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    pub useful: [f64; PAIRS],
+    pub crossed: [f64; PAIRS],
+    pub offered: [f64; PAIRS],
+    pub ping_p50_us: u64,
+    pub ping_p99_us: u64,
+    pub counters: [BTreeMap<String, u64>; 2],
+    pub flows: Vec<String>,
+    pub idle: f64,
+    pub series: Vec<[f64; PAIRS]>,
+}
+
+impl Scene<'_> {
+    /// Measures for so many seconds.
+    pub fn measure(&self, seconds: u64) -> Result<Outcome> {
+        self.probe.take();
+        let begin = self.read()?;
+        let mut last = begin.clone();
+        let mut series = Vec::new();
+        for _ in 0..seconds {
+            pause(Duration::from_secs(1))?;
+            let now = self.read()?;
+            series.push(rates(&last.useful, &now.useful, now.at - last.at));
+            last = now;
+        }
+        let time = last.at - begin.at;
+        let mut pings = self.probe.take();
+        ensure!(!pings.is_empty(), "the probe measured nothing");
+        pings.sort_unstable();
+        let quantile = |q: f64| pings[((pings.len() - 1) as f64 * q) as usize];
+        let spent = last.idle[1] - begin.idle[1];
+        Ok(Outcome {
+            useful: rates(&begin.useful, &last.useful, time),
+            crossed: rates(&begin.crossed, &last.crossed, time),
+            offered: rates(&begin.offered, &last.offered, time),
+            ping_p50_us: quantile(0.5),
+            ping_p99_us: quantile(0.99),
+            counters: [0, 1].map(|host| moved(&begin.counters[host], &last.counters[host])),
+            flows: self.flows()?,
+            idle: (last.idle[0] - begin.idle[0]) as f64 / spent.max(1) as f64,
+            series,
+        })
+    }
+
+    fn read(&self) -> Result<Reading> {
+        let mut useful = [self.hostile.useful.load(Ordering::Relaxed); PAIRS];
+        for (bytes, bulk) in useful[1..].iter_mut().zip(self.honest) {
+            *bytes = bulk.received.load(Ordering::Relaxed);
+        }
+        let counters = [self.instances[0].counters()?, self.instances[1].counters()?];
+        Ok(Reading {
+            at: Instant::now(),
+            useful,
+            crossed: self.interface_bytes(Side::Receiver, SENT)?,
+            offered: self.interface_bytes(Side::Sender, RECEIVED)?,
+            counters,
+            idle: cpu_time()?,
+        })
+    }
+
+    fn interface_bytes(&self, side: Side, column: usize) -> Result<[u64; PAIRS]> {
+        let text = self.net.within(side.host(), || {
+            fs::read_to_string("/proc/thread-self/net/dev").context("/proc/net/dev")
+        })?;
+        let mut found = [0; PAIRS];
+        for (pair, bytes) in (1..).zip(&mut found) {
+            let prefix = format!("t{pair}:");
+            let line = text
+                .lines()
+                .find_map(|line| line.trim_start().strip_prefix(&prefix));
+            let word = line.and_then(|line| line.split_whitespace().nth(column));
+            *bytes = word.context("an interface's counters")?.parse()?;
+        }
+        Ok(found)
+    }
+
+    /// The busiest flows of the hostile pair, at both hosts, and the first honest one.
+    fn flows(&self) -> Result<Vec<String>> {
+        let mut found = Vec::new();
+        for (instance, host) in self.instances.iter().zip(["ha", "hb"]) {
+            let mut flows = instance.flows()?;
+            flows.retain(|flow| flow.interface == "t1" || flow.interface == "t2");
+            flows.sort_by_key(|flow| {
+                let bytes = flow.acked_bytes.max(flow.received_bytes);
+                (flow.interface.clone(), std::cmp::Reverse(bytes))
+            });
+            flows.dedup_by_key(|flow| flow.interface.clone());
+            found.extend(flows.iter().map(|flow| describe(host, flow)));
+        }
+        Ok(found)
+    }
+}
+
+/// Columns of /proc/net/dev.
+const RECEIVED: usize = 0;
+const SENT: usize = 8;
+
+fn describe(host: &str, flow: &FlowRecord) -> String {
+    format!(
+        "{host}/{} {} {} cwnd {} shown {} peer's {} alpha {:.3} srtt {:.0} us policed {} losses {}",
+        flow.interface,
+        flow.mode,
+        flow.reason.unwrap_or("-"),
+        flow.cwnd_bytes,
+        flow.enforced_window_bytes,
+        flow.advertised_window_bytes,
+        flow.alpha.unwrap_or(0.0),
+        flow.srtt_us.unwrap_or(0.0),
+        flow.policed,
+        flow.losses,
+    )
+}
+
+fn rates(before: &[u64; PAIRS], after: &[u64; PAIRS], time: Duration) -> [f64; PAIRS] {
+    std::array::from_fn(|pair| {
+        after[pair].saturating_sub(before[pair]) as f64 * 8e-6 / time.as_secs_f64()
+    })
+}
+
+fn moved(before: &BTreeMap<String, u64>, after: &BTreeMap<String, u64>) -> BTreeMap<String, u64> {
+    let grown = after.iter().map(|(name, value)| {
+        let earlier = before.get(name).copied().unwrap_or(0);
+        (name.clone(), value - earlier)
+    });
+    grown.filter(|(_, by)| *by > 0).collect()
+}
+
+/// Idle time and all time of all CPUs.
+fn cpu_time() -> Result<[u64; 2]> {
+    let text = fs::read_to_string("/proc/stat")?;
+    let Some(line) = text.lines().next().filter(|line| line.starts_with("cpu ")) else {
+        bail!("/proc/stat has no line for all CPUs");
+    };
+    let times: Vec<u64> = line
+        .split_whitespace()
+        .skip(1)
+        .map_while(|word| word.parse().ok())
+        .collect();
+    Ok([times[3], times[..8].iter().sum()])
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
+}
+
+impl Outcome {
+    /// Mean of the honest flows' goodput.
+    pub fn honest_mean(&self) -> f64 {
+        mean(&self.useful[1..])
+    }
+
+    pub fn honest_min(&self) -> f64 {
+        self.useful[1..].iter().copied().fold(f64::MAX, f64::min)
+    }
+
+    /// Jain's index of what crossed.
+    pub fn jain(&self) -> f64 {
+        let squares: f64 = self.crossed.iter().map(|rate| rate * rate).sum();
+        let sum: f64 = self.crossed.iter().sum();
+        sum * sum / (squares * PAIRS as f64)
+    }
+
+    /// What the hostile pair has of an even share.
+    pub fn earned(&self, baseline: &Self) -> f64 {
+        self.crossed[0] / mean(&baseline.crossed)
+    }
+
+    /// What it has of what it has when it is honest: its frames take a longer way than others'.
+    pub fn gained(&self, baseline: &Self) -> f64 {
+        self.crossed[0] / baseline.crossed[0]
+    }
+
+    /// The mean of two runs of the same; flows and counters are those of this one.
+    pub fn and(mut self, other: &Self) -> Self {
+        let both = |mine: &mut [f64; PAIRS], its: &[f64; PAIRS]| {
+            for (mine, its) in mine.iter_mut().zip(its) {
+                *mine = (*mine + its) / 2.0;
+            }
+        };
+        both(&mut self.useful, &other.useful);
+        both(&mut self.crossed, &other.crossed);
+        both(&mut self.offered, &other.offered);
+        self.ping_p50_us = self.ping_p50_us.midpoint(other.ping_p50_us);
+        self.ping_p99_us = self.ping_p99_us.midpoint(other.ping_p99_us);
+        self
+    }
+
+    /// What the others lose, as a fraction.
+    pub fn bystanders_lose(&self, baseline: &Self) -> f64 {
+        1.0 - self.honest_mean() / baseline.honest_mean()
+    }
+
+    pub fn ping_ratio(&self, baseline: &Self) -> f64 {
+        self.ping_p99_us as f64 / baseline.ping_p99_us.max(1) as f64
+    }
+
+    pub fn json(&self, baseline: &Self) -> Value {
+        json!({
+            "useful_mbps": self.useful,
+            "crossed_mbps": self.crossed,
+            "offered_mbps": self.offered,
+            "ping_p50_us": self.ping_p50_us,
+            "ping_p99_us": self.ping_p99_us,
+            "earned": self.earned(baseline),
+            "gained": self.gained(baseline),
+            "bystanders_lose": self.bystanders_lose(baseline),
+            "ping_ratio": self.ping_ratio(baseline),
+            "jain": self.jain(),
+            "counters": { "ha": self.counters[0], "hb": self.counters[1] },
+            "flows": self.flows,
+            "cpu_idle": self.idle,
+            "series_mbps": self.series,
+        })
+    }
+}
