@@ -124,7 +124,10 @@ fn arguments(variant: &Variant, id: usize, plan: &Plan) -> Result<Vec<OsString>>
     let (role, port) = match plan.roles[..] {
         [Role::Source { peer, .. }] => ("send", peer),
         [Role::Sink { port, .. }] => ("receive", SocketAddr::new(plan.address, port)),
-        _ => bail!("tenant {}: a program only sends or receives in bulk", plan.tenant),
+        _ => bail!(
+            "tenant {}: a program only sends or receives in bulk",
+            plan.tenant
+        ),
     };
     let peer = if flow.from == id { flow.to } else { flow.from };
     let mut list = vec![format!("role={role}")];

@@ -121,9 +121,7 @@ impl TenantProcess {
             .stderr(Stdio::piped())
             .process_group(0) // Ctrl-C at a terminal is the lab's business alone
             .spawn()
-            .with_context(|| {
-                format!("cannot start {} for tenant {name}", executable.display())
-            })?;
+            .with_context(|| format!("cannot start {} for tenant {name}", executable.display()))?;
         let stdin = child.stdin.take();
         let Some(stdout) = child.stdout.take() else {
             bail!("a child without pipes")
