@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// SPDX-License-Identifier: Apache-2.0
 /* A tenant of the lab with lwIP's network stack (Debian's liblwip) on a TAP. What it is told and says:
  * crates/lab/src/foreign.rs. All of TCP happens in lwIP's own thread; another one reads the TAP. */
 #include <errno.h>

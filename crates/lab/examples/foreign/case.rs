@@ -17,9 +17,8 @@ use sluicegate_scenario::{
 
 use crate::interrupt::Stopping;
 
-/// The bottleneck, and how often its rate is halved where the CPU limits.
+/// Rate of the bottleneck.
 const LINK_BPS: f64 = 300e6;
-const HALVINGS_MAX: u32 = 2;
 
 /// The foreign tenants, at either end of the link.
 const SENDER: &str = "h1-4";
@@ -33,12 +32,8 @@ pub struct Setting {
     pub enforced: bool,
     /// Measured time.
     pub duration: Duration,
-}
-
-impl Setting {
-    pub fn is_short(&self) -> bool {
-        self.duration < Duration::from_secs(5)
-    }
+    /// Before the second try; before the third twice as long, and so on.
+    pub pause: Duration,
 }
 
 /// A stack and the program that brings it.
@@ -232,36 +227,27 @@ impl Measured {
     }
 }
 
-/// Runs a case, slower where the CPU limits.
+/// Runs a case once, at this part of the rates.
 ///
 /// # Errors
 /// The lab cannot; the user asked to stop.
-pub fn measure(lab: &mut Lab, setting: &Setting, case: &Case) -> Result<Measured> {
+pub fn measure(lab: &mut Lab, setting: &Setting, case: &Case, rate_scale: f64) -> Result<Measured> {
     let written = case.experiment(setting)?;
     lab.check(&written)?;
-    let mut halvings = 0;
-    loop {
-        let rate_scale = 0.5f64.powi(halvings as i32);
-        let experiment = written.scaled(rate_scale);
-        let variant = &experiment.variants[0];
-        let options = case.options(setting, variant);
-        let (outcome, reports) = lab
-            .run_foreign(variant, experiment.seed, &options, &mut Stopping)
-            .with_context(|| format!("{}, {}", case.stack.name, case.role.name()))?;
-        if outcome.conditions.cpu_bound && halvings < HALVINGS_MAX {
-            println!("    the CPU was the bottleneck: again at half the rate");
-            halvings += 1;
-            continue;
-        }
-        return Ok(Measured {
-            flows: seen(variant, &reports),
-            enforcement: outcome.result.enforcement,
-            conditions: outcome.conditions,
-            rate_scale,
-            link_bps: LINK_BPS * rate_scale,
-            errors: errors(&reports),
-        });
-    }
+    let experiment = written.scaled(rate_scale);
+    let variant = &experiment.variants[0];
+    let options = case.options(setting, variant);
+    let (outcome, reports) = lab
+        .run_foreign(variant, experiment.seed, &options, &mut Stopping)
+        .with_context(|| format!("{}, {}", case.stack.name, case.role.name()))?;
+    Ok(Measured {
+        flows: seen(variant, &reports),
+        enforcement: outcome.result.enforcement,
+        conditions: outcome.conditions,
+        rate_scale,
+        link_bps: LINK_BPS * rate_scale,
+        errors: errors(&reports),
+    })
 }
 
 fn errors(reports: &[Report]) -> Vec<String> {

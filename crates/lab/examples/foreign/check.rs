@@ -42,9 +42,6 @@ pub fn failures(setting: &Setting, case: &Case, measured: &Measured) -> Vec<Stri
             SHARE.end()
         ));
     }
-    if measured.conditions.cpu_bound {
-        lines.push("the CPU was the bottleneck".into());
-    }
     lines
 }
 
@@ -67,6 +64,10 @@ pub fn row(case: &Case, measured: &Measured, failures: &[String]) -> String {
         foreign.longest_gap_ms,
         foreign.verified_bytes as f64 / 1e6,
         100.0 * idle,
-        if failures.is_empty() { "ok" } else { "FAILED" },
+        match (failures.is_empty(), measured.conditions.cpu_bound) {
+            (true, false) => "ok",
+            (true, true) => "ok, CPU-bound",
+            (false, _) => "FAILED",
+        },
     )
 }

@@ -18,6 +18,11 @@ pub fn install() -> Result<()> {
     ctrlc::set_handler(|| REQUESTED.store(true, Ordering::SeqCst)).context("cannot handle signals")
 }
 
+/// Whether the user asked to stop.
+pub fn requested() -> bool {
+    REQUESTED.load(Ordering::SeqCst)
+}
+
 /// Asks the lab to stop after a signal.
 pub struct Stopping;
 
@@ -28,6 +33,6 @@ impl Observer for Stopping {
         println!("    {line}");
     }
     fn cancelled(&self) -> bool {
-        REQUESTED.load(Ordering::SeqCst)
+        requested()
     }
 }
