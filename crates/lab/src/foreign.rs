@@ -47,6 +47,9 @@ struct Seen {
     longest_gap_ms: f64,
     #[serde(default)]
     errors: Vec<String>,
+    /// What its stack has counted over the whole run, by names of its own.
+    #[serde(default)]
+    counters: BTreeMap<String, u64>,
 }
 
 /// Starts the program of a tenant in this namespace. Returns before it is ready.
@@ -80,6 +83,7 @@ pub(crate) fn report(
     let mut report = Report {
         tenant: variant.tenants[id].name.clone(),
         errors: seen.errors,
+        netstat: seen.counters,
         ..Report::default()
     };
     if flow.to == id {

@@ -48,7 +48,7 @@ func send(order tenant.Order, netstack *stack.Stack, peer tcpip.FullAddress) {
 		}
 		run.Send(connection)
 	}()
-	run.Finish()
+	run.Finish(counters(netstack))
 }
 
 func receive(order tenant.Order, netstack *stack.Stack, at tcpip.FullAddress) {
@@ -65,7 +65,23 @@ func receive(order tenant.Order, netstack *stack.Stack, at tcpip.FullAddress) {
 		}
 		run.Receive(io.Reader(connection))
 	}()
-	run.Finish()
+	run.Finish(counters(netstack))
+}
+
+func counters(netstack *stack.Stack) func(*tenant.Run) {
+	return func(run *tenant.Run) {
+		tcp := netstack.Stats().TCP
+		run.Count("segments_sent", tcp.SegmentsSent.Value())
+		run.Count("retransmits", tcp.Retransmits.Value())
+		run.Count("fast_retransmits", tcp.FastRetransmit.Value())
+		run.Count("fast_recoveries", tcp.FastRecovery.Value())
+		run.Count("sack_recoveries", tcp.SACKRecovery.Value())
+		run.Count("tail_loss_recoveries", tcp.TLPRecovery.Value())
+		run.Count("spurious_recoveries", tcp.SpuriousRecovery.Value())
+		run.Count("spurious_timeouts", tcp.SpuriousRTORecovery.Value())
+		run.Count("timeouts", tcp.Timeouts.Value())
+		run.Count("slow_start_retransmits", tcp.SlowStartRetransmits.Value())
+	}
 }
 
 func address(text string) tcpip.Address {

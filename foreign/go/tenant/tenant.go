@@ -59,6 +59,8 @@ type Seen struct {
 	VerifiedBytes int64    `json:"verified_bytes"`
 	LongestGapMs  float64  `json:"longest_gap_ms"`
 	Errors        []string `json:"errors"`
+	// What the stack has counted, by names of its own.
+	Counters map[string]uint64 `json:"counters"`
 }
 
 // Run is one run: its clock, and what was seen until now.
@@ -83,7 +85,7 @@ func Begin(order Order) *Run {
 		end:     time.Duration(order.Number("end-ns")),
 		stop:    time.Duration(order.Number("stop-ns")),
 		pattern: pattern(),
-		seen:    Seen{Errors: []string{}},
+		seen:    Seen{Errors: []string{}, Counters: map[string]uint64{}},
 	}
 	fmt.Println("ready")
 	input := bufio.NewReader(os.Stdin)
@@ -185,9 +187,17 @@ func (run *Run) gap(now time.Duration) {
 	run.last = now
 }
 
+// Count sets a counter of the stack's.
+func (run *Run) Count(name string, value uint64) {
+	run.lock.Lock()
+	defer run.lock.Unlock()
+	run.seen.Counters[name] = value
+}
+
 // Finish waits for the end of the run, says what was seen, and stays until the lab is done with everybody.
-func (run *Run) Finish() {
+func (run *Run) Finish(counters func(run *Run)) {
 	time.Sleep(time.Until(run.Stop()))
+	counters(run)
 	run.lock.Lock()
 	if !run.order.Sends() {
 		run.gap(run.end)

@@ -195,6 +195,8 @@ pub struct Seen {
     pub bytes: u64,
     pub verified_bytes: u64,
     pub longest_gap_ms: f64,
+    /// Of the sender's stack; where that is foreign, over the whole run.
+    pub counters: BTreeMap<String, u64>,
 }
 
 /// What came of a case.
@@ -271,6 +273,7 @@ fn seen(variant: &Variant, reports: &[Report]) -> Vec<Seen> {
             bytes: got.total_bytes,
             verified_bytes: got.verified_bytes,
             longest_gap_ms: got.longest_gap_ns as f64 / 1e6,
+            counters: reports[flow.from].netstat.clone(),
         }
     });
     seen.collect()

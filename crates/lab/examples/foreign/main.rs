@@ -1,7 +1,7 @@
 //! Flows of network stacks that nobody here wrote, each beside three of Linux through an enforced bottleneck.
 //!
 //! ```text
-//! foreign PROGRAMS RESULTS.json [short] [unenforced] [STACK[:send|:receive]…]
+//! foreign PROGRAMS RESULTS.json [short|long] [unenforced] [STACK[:send|:receive]…]
 //! ```
 //! PROGRAMS is the directory in which `scripts/foreign.sh` puts what it builds. Needs root. Exits with 1 if
 //! something does not hold of what [`check`] demands.
@@ -70,7 +70,7 @@ fn run() -> Result<bool> {
 fn arguments() -> Result<(Setting, PathBuf, Vec<Case>)> {
     let mut arguments = std::env::args().skip(1);
     let (Some(programs), Some(results)) = (arguments.next(), arguments.next()) else {
-        bail!("usage: foreign PROGRAMS RESULTS.json [short] [unenforced] [STACK[:send|:receive]…]");
+        bail!("usage: foreign PROGRAMS RESULTS.json [short|long] [unenforced] [STACK[:ROLE]…]");
     };
     let mut setting = Setting {
         programs: PathBuf::from(programs).canonicalize()?,
@@ -86,6 +86,7 @@ fn arguments() -> Result<(Setting, PathBuf, Vec<Case>)> {
                 setting.pause = Duration::from_secs(2);
             }
             "unenforced" => setting.enforced = false,
+            "long" => setting.duration = Duration::from_secs(20),
             name => cases.extend(Case::named(name)?),
         }
     }
@@ -129,6 +130,7 @@ fn described(case: &Case, measured: &Measured, failures: &[String]) -> Value {
             "bytes": flow.bytes,
             "verified_bytes": flow.verified_bytes,
             "longest_gap_ms": flow.longest_gap_ms,
+            "sender_counters": flow.counters,
         })
     });
     json!({
