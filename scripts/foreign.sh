@@ -40,7 +40,7 @@ find_go() {
 
 build_go() {
 	find_go
-	(cd foreign/go && go build -buildvcs=false -trimpath -o "$PROGRAMS/" ./gvisor ./quicgo)
+	(cd foreign/go && CGO_ENABLED=0 go build -buildvcs=false -trimpath -o "$PROGRAMS/" ./gvisor ./quicgo)
 }
 
 build_smoltcp() {
