@@ -285,7 +285,7 @@ fn become_program(
     mut program: impl Iterator<Item = OsString>,
 ) -> anyhow::Result<Infallible> {
     enter(netns)?;
-    let path = program.next().context("the program is missing")?;
+    let path = PathBuf::from(program.next().context("the program is missing")?);
     let error = Command::new(&path).args(program).exec();
     Err(error).with_context(|| format!("cannot run {}", path.display()))
 }
