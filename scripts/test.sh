@@ -198,6 +198,7 @@ scenarios() {
 # What the kernel still holds, to compare before and after: namespaces, interfaces, pins, the sysctl that runs
 # raise, our congestion controls, BPF programs of the types that ours have with their maps and links, our processes.
 kernel_objects() {
+	local name
 	{
 		ip netns list | cut -d' ' -f1
 		ip -o link show | cut -d' ' -f2
@@ -210,7 +211,7 @@ kernel_objects() {
 		bpftool link show | awk '/^[0-9]+: (tcx|struct_ops) / { print "link", $1, $2 }'
 		pgrep -lx 'sluicegate'
 		pgrep -l 'linux.uml'
-		pgrep -lx 'gvisor|lwip|smoltcp|quicgo'
+		for name in gvisor lwip smoltcp quicgo; do pgrep -lx "$name"; done
 	} | sort
 }
 
