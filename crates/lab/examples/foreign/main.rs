@@ -20,6 +20,8 @@ use case::{Case, Measured, Setting};
 
 /// Tries of a case whose figures do not hold; on a machine that others share they may have spoilt it.
 const TRIES: u32 = 5;
+/// Lines of one case's failures at most; all are among the figures.
+const SHOWN_LINES: usize = 8;
 /// How often the link's rate is halved where the CPU is the bottleneck.
 const HALVINGS_MAX: i32 = 2;
 
@@ -53,9 +55,9 @@ fn run() -> Result<bool> {
             // What ends one case need not end the others.
             Err(error) => vec![format!("{error:#}")],
         };
-        failures
-            .iter()
-            .for_each(|line| println!("    FAILED: {line}"));
+        for line in failures.iter().take(SHOWN_LINES) {
+            println!("    FAILED: {line}");
+        }
         bad += usize::from(!failures.is_empty());
     }
     let text = serde_json::to_string_pretty(&json!({
