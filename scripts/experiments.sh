@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # Every scenario in full length with its expectations: all of them simulated, the sweeps of those that have axes, the
-# simulator against theory, and with root those that a lab carries in the lab too, and both worlds compared.
+# simulator against theory, and with root those that a lab carries in the lab too, both worlds compared, and TCP of other
+# makes under enforcement.
 #
-#   experiments.sh DIR   results go to DIR/WORLD/SCENARIO and DIR/sweep/SCENARIO, the comparison to DIR/compare.html
+#   experiments.sh DIR   results go to DIR/WORLD/SCENARIO and DIR/sweep/SCENARIO, the comparison to DIR/compare.html,
+#                        figures of other makes to DIR/foreign.json
 set -uo pipefail
 # shellcheck source=scripts/env.sh
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"
@@ -107,6 +109,7 @@ if $root; then
 		beside "$file"
 	done
 	# How far they agree is told, in docs/agreement.md too; it is no expectation of a scenario.
+	stage "foreign stacks" lab scripts/foreign.sh "$out"
 	stage "lab beside sim" both "$sluicegate" compare "$out/lab" "$out/sim-beside" --out "$out"
 fi
 

@@ -5,7 +5,7 @@
 #
 # build  compilers and libraries        deb   build + what knows packages' libraries
 # demo   build + what the lab world calls
-# test   demo + deb + guests, a browser for the report's test, sanitizers for fuzzing
+# test   demo + deb + guests, a browser for the report's test, sanitizers for fuzzing, stacks of other makes
 #
 # Without root or apt it installs nothing, says what is missing and how to get
 # it, and exits with 1. It never asks anything and removes no package.
@@ -86,6 +86,8 @@ want_test() {
 	need_command bpftool bpftool "lists what the kernel holds after the tests"
 	[ "$(uname -m)" != x86_64 ] || need_command qemu-system-x86_64 qemu-system-x86 "boots another kernel"
 	need_command busybox busybox-static "commands of the machine that boots it"
+	[ -x /usr/local/go/bin/go ] || need_command go golang-go "builds tenants with stacks of other makes"
+	[ -e /usr/include/lwip/lwip/tcp.h ] || need liblwip-dev "a tenant's stack"
 	if ! cargo fmt --version >/dev/null 2>&1; then
 		need rustfmt-web "cargo fmt"
 	fi

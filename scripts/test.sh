@@ -198,6 +198,7 @@ scenarios() {
 # What the kernel still holds, to compare before and after: namespaces, interfaces, pins, the sysctl that runs
 # raise, our congestion controls, BPF programs of the types that ours have with their maps and links, our processes.
 kernel_objects() {
+	local name
 	{
 		ip netns list | cut -d' ' -f1
 		ip -o link show | cut -d' ' -f2
@@ -210,6 +211,7 @@ kernel_objects() {
 		bpftool link show | awk '/^[0-9]+: (tcx|struct_ops) / { print "link", $1, $2 }'
 		pgrep -lx 'sluicegate'
 		pgrep -l 'linux.uml'
+		for name in gvisor lwip smoltcp quicgo; do pgrep -lx "$name"; done
 	} | sort
 }
 
@@ -281,6 +283,7 @@ stage "build" cargo build --release --locked -p sluicegate || finish
 kernel_objects >"$LOGS/objects-before"
 # Emulation uses one CPU for minutes, and nothing until "kernel and lab tests" measures.
 [ "$(uname -m)" != x86_64 ] || begin "linux 6.12" scripts/kernel-test.sh 6.12 programs
+begin "foreign programs" scripts/foreign.sh build
 stage "lint" scripts/lint.sh
 cargo_tests "tests" "${PARALLEL[@]}"
 stage "fuzz smoke" fuzz/run.sh "$FUZZ_SECONDS"
@@ -294,8 +297,10 @@ if [ "$(uname -m)" = x86_64 ]; then
 	ended "linux 6.12"
 	stage "linux 6.1 is refused" scripts/kernel-test.sh 6.1
 fi
+ended "foreign programs"
 stage "package" scripts/test-deb.sh "$SLUICEGATE" "$LOGS/package"
 cargo_tests "kernel and lab tests" "${EXCLUSIVE[@]}" -- --test-threads=1
 scenarios
+stage "foreign stacks" scripts/foreign.sh "$LOGS" short
 stage "nothing left behind" nothing_left
 finish

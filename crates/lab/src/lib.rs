@@ -10,6 +10,7 @@
 mod clean;
 mod collect;
 mod enforcers;
+pub mod foreign;
 pub mod guest;
 mod journal;
 mod limits;

@@ -25,6 +25,7 @@ use crate::{
     clean::{self, CleanReport},
     collect::{self, Observed},
     enforcers::Enforcers,
+    foreign::{self, Options},
     guest::{self, Attachment},
     journal::Journal,
     measure::{
@@ -98,6 +99,7 @@ pub struct Run<'a> {
     _stacks: Guard,
     _teardown: Teardown,
     variant: &'a Variant,
+    options: &'a Options,
     flows: Vec<Flow>,
 }
 
@@ -106,7 +108,12 @@ impl<'a> Run<'a> {
     ///
     /// # Errors
     /// What the machine refuses; everything made so far is removed.
-    pub fn build(variant: &'a Variant, seed: u64, observer: &mut dyn Observer) -> Result<Self> {
+    pub fn build(
+        variant: &'a Variant,
+        seed: u64,
+        options: &'a Options,
+        observer: &mut dyn Observer,
+    ) -> Result<Self> {
         let names = Names::new();
         let mut journal = Journal::create(names.run())?;
         let teardown = Teardown(journal.path().to_owned());
@@ -120,7 +127,10 @@ impl<'a> Run<'a> {
         let enforcers = Enforcers::attach(variant, &network)?;
         let cheats = cheats(variant, &network)?;
         enter(observer, "starting tenants")?;
-        let plans = plans(variant, seed, &stacks)?;
+        let mut plans = plans(variant, seed, &stacks)?;
+        plans
+            .iter_mut()
+            .for_each(|plan| plan.verify |= options.verify);
         let mut run = Self {
             tenants: Vec::new(),
             netns: Vec::new(),
@@ -131,6 +141,7 @@ impl<'a> Run<'a> {
             _stacks: stacks,
             _teardown: teardown,
             variant,
+            options,
             flows: tenant::flows(variant),
         };
         for (id, plan) in plans.iter().enumerate() {
@@ -157,6 +168,9 @@ impl<'a> Run<'a> {
     }
 
     fn start_tenant(&self, id: usize, plan: &Plan, netns: &NetNs) -> Result<TenantProcess> {
+        if let Some(program) = self.options.programs.get(&id) {
+            return foreign::spawn(program, self.variant, id, plan, netns.as_fd());
+        }
         match self.variant.tenants[id].kind {
             TenantKind::Namespace => tenant::spawn(plan, netns.as_fd()),
             TenantKind::Guest => {
@@ -175,7 +189,7 @@ impl<'a> Run<'a> {
     ///
     /// # Errors
     /// A tenant died, the user asked to stop.
-    pub fn measure(mut self, observer: &mut dyn Observer) -> Result<Outcome> {
+    pub fn measure(mut self, observer: &mut dyn Observer) -> Result<(Outcome, Vec<Report>)> {
         enter(observer, "running")?;
         let started = SystemTime::now();
         let outside = Outside::read(&self.network)?;
@@ -210,7 +224,8 @@ impl<'a> Run<'a> {
             notes,
             started,
         };
-        collect::outcome(observed)
+        let outcome = collect::outcome(observed)?;
+        Ok((outcome, reports))
     }
 
     fn follow(&mut self, start: Instant, observer: &mut dyn Observer) -> Result<Followed> {
@@ -228,10 +243,12 @@ impl<'a> Run<'a> {
     }
 
     fn reports(&mut self) -> Result<Vec<Report>> {
-        let reports = self
-            .tenants
-            .iter_mut()
-            .map(|tenant| tenant.wait_report(REPORT_TIMEOUT));
+        let (options, variant) = (self.options, self.variant);
+        let reports = self.tenants.iter_mut().enumerate();
+        let reports = reports.map(|(id, tenant)| match options.programs.contains_key(&id) {
+            true => foreign::report(tenant, variant, id, REPORT_TIMEOUT),
+            false => tenant.wait_report(REPORT_TIMEOUT),
+        });
         reports.collect()
     }
 }

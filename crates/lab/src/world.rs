@@ -8,9 +8,11 @@ use sluicegate_scenario::{
 
 use crate::{
     clean::{self, CleanReport},
+    foreign::Options,
     journal::Lock,
     requirements,
     run::Run,
+    tenant::Report,
 };
 
 /// Runs scenarios on this machine's kernel.
@@ -27,6 +29,30 @@ impl Lab {
     /// None today; what a machine lacks is said by [`World::check`].
     pub fn new() -> Result<Self> {
         Ok(Self::default())
+    }
+
+    /// Runs a variant some of whose tenants are programs of other makes, and returns what every tenant saw, too.
+    ///
+    /// # Errors
+    /// As [`World::run`]; a program cannot be run or does not answer.
+    pub fn run_foreign(
+        &mut self,
+        variant: &Variant,
+        seed: u64,
+        options: &Options,
+        observer: &mut dyn Observer,
+    ) -> Result<(Outcome, Vec<Report>)> {
+        let cleaned = self.claim()?;
+        if cleaned.runs > 0 {
+            observer.note(&format!(
+                "removed what {} earlier runs had left",
+                cleaned.runs
+            ));
+        }
+        for failure in &cleaned.failed {
+            observer.note(failure);
+        }
+        Run::build(variant, seed, options, observer)?.measure(observer)
     }
 
     /// Becomes the only lab of the machine and removes what crashed ones left.
@@ -55,16 +81,7 @@ impl World for Lab {
         seed: u64,
         observer: &mut dyn Observer,
     ) -> Result<Outcome> {
-        let cleaned = self.claim()?;
-        if cleaned.runs > 0 {
-            observer.note(&format!(
-                "removed what {} earlier runs had left",
-                cleaned.runs
-            ));
-        }
-        for failure in &cleaned.failed {
-            observer.note(failure);
-        }
-        Run::build(variant, seed, observer)?.measure(observer)
+        let (outcome, _) = self.run_foreign(variant, seed, &Options::default(), observer)?;
+        Ok(outcome)
     }
 }

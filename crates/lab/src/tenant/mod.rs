@@ -26,7 +26,7 @@ mod socket;
 
 pub(crate) use clock::timespec;
 pub use clock::unix_ns;
-pub(crate) use process::say;
 pub use process::{TenantProcess, maybe_run_tenant, spawn};
+pub(crate) use process::{say, spawn_program};
 pub use run::Prepared;
 pub use sluicegate_scenario::workload::{Flow, Plan, Report, flows, plan, plans};

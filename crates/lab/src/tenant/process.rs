@@ -8,6 +8,7 @@
 
 use std::{
     convert::Infallible,
+    ffi::OsString,
     fs::File,
     io::{self, BufRead, Read, Write},
     os::fd::{AsRawFd, BorrowedFd},
@@ -24,6 +25,7 @@ use rustix::{
     event::{PollFd, PollFlags, poll},
     thread::{LinkNameSpaceType, move_into_link_name_space},
 };
+use serde::de::DeserializeOwned;
 
 use super::{
     clock::timespec,
@@ -33,6 +35,10 @@ use super::{
 
 /// Hidden argument of a tenant in a namespace; the path of the namespace follows.
 const TENANT: &str = "lab-tenant";
+
+/// Hidden argument of what becomes another program in a namespace; the path of the namespace, the program
+/// and its arguments follow.
+const FOREIGN: &str = "lab-foreign";
 
 /// Time that a tenant has to end after its stdin was closed.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -47,6 +53,8 @@ pub fn maybe_run_tenant() {
     };
     let result = if first == TENANT {
         serve(arguments.next().map(PathBuf::from)).map(|_| ())
+    } else if first == FOREIGN {
+        become_program(arguments.next().map(PathBuf::from), arguments).map(|_| ())
     } else {
         match crate::guest::maybe_run(&first, arguments) {
             Some(result) => result,
@@ -68,6 +76,21 @@ pub fn spawn(plan: &Plan, netns: BorrowedFd<'_>) -> anyhow::Result<TenantProcess
     TenantProcess::start(&[TENANT.into(), path.into()], plan)
 }
 
+/// Starts a tenant's program of another make in a network namespace; see [`crate::foreign`].
+///
+/// # Errors
+/// The executable cannot be started.
+pub(crate) fn spawn_program(
+    name: &str,
+    netns: BorrowedFd<'_>,
+    program: Vec<OsString>,
+) -> anyhow::Result<TenantProcess> {
+    let path = format!("/proc/{}/fd/{}", std::process::id(), netns.as_raw_fd());
+    let mut arguments = vec![FOREIGN.into(), path.into()];
+    arguments.extend(program);
+    TenantProcess::run(name, &arguments)
+}
+
 /// A running tenant. Dropping it ends it.
 #[derive(Debug)]
 pub struct TenantProcess {
@@ -80,7 +103,16 @@ pub struct TenantProcess {
 
 impl TenantProcess {
     /// Runs this executable with hidden arguments and hands it the plan.
-    pub(crate) fn start(arguments: &[std::ffi::OsString], plan: &Plan) -> anyhow::Result<Self> {
+    pub(crate) fn start(arguments: &[OsString], plan: &Plan) -> anyhow::Result<Self> {
+        let mut tenant = Self::run(&plan.tenant, arguments)?;
+        let mut line = serde_json::to_vec(plan)?;
+        line.push(b'\n');
+        tenant.tell(&line)?;
+        Ok(tenant)
+    }
+
+    /// Runs this executable with hidden arguments.
+    fn run(name: &str, arguments: &[OsString]) -> anyhow::Result<Self> {
         let executable = std::env::current_exe().context("cannot find the own executable")?;
         let mut child = Command::new(&executable)
             .args(arguments)
@@ -89,28 +121,18 @@ impl TenantProcess {
             .stderr(Stdio::piped())
             .process_group(0) // Ctrl-C at a terminal is the lab's business alone
             .spawn()
-            .with_context(|| {
-                format!(
-                    "cannot start {} for tenant {}",
-                    executable.display(),
-                    plan.tenant
-                )
-            })?;
+            .with_context(|| format!("cannot start {} for tenant {name}", executable.display()))?;
         let stdin = child.stdin.take();
         let Some(stdout) = child.stdout.take() else {
             bail!("a child without pipes")
         };
-        let mut tenant = Self {
-            name: plan.tenant.clone(),
+        Ok(Self {
+            name: name.to_owned(),
             child,
             stdin,
             stdout,
             pending: Vec::new(),
-        };
-        let mut line = serde_json::to_vec(plan)?;
-        line.push(b'\n');
-        tenant.tell(&line)?;
-        Ok(tenant)
+        })
     }
 
     /// Process id, for cgroups and accounting.
@@ -145,6 +167,14 @@ impl TenantProcess {
     /// # Errors
     /// As [`TenantProcess::wait_ready`].
     pub fn wait_report(&mut self, timeout: Duration) -> anyhow::Result<Report> {
+        self.wait_json(timeout)
+    }
+
+    /// The same for whatever a program of another make says at its end.
+    pub(crate) fn wait_json<T: DeserializeOwned>(
+        &mut self,
+        timeout: Duration,
+    ) -> anyhow::Result<T> {
         let line = self.line(timeout)?;
         serde_json::from_slice(&line)
             .with_context(|| format!("tenant {}: its report is unreadable", self.name))
@@ -237,7 +267,8 @@ impl Drop for TenantProcess {
     }
 }
 
-fn serve(netns: Option<PathBuf>) -> anyhow::Result<Infallible> {
+/// Puts the calling process, of one thread, into the network namespace of this path.
+fn enter(netns: Option<PathBuf>) -> anyhow::Result<()> {
     let path = netns.context("the path of a network namespace is missing")?;
     let netns = File::open(&path)
         .with_context(|| format!("cannot open network namespace {}", path.display()))?;
@@ -245,7 +276,22 @@ fn serve(netns: Option<PathBuf>) -> anyhow::Result<Infallible> {
         std::os::fd::AsFd::as_fd(&netns),
         Some(LinkNameSpaceType::Network),
     )
-    .with_context(|| format!("cannot enter network namespace {}", path.display()))?;
+    .with_context(|| format!("cannot enter network namespace {}", path.display()))
+}
+
+/// Goes on as another program, which finds itself in the namespace.
+fn become_program(
+    netns: Option<PathBuf>,
+    mut program: impl Iterator<Item = OsString>,
+) -> anyhow::Result<Infallible> {
+    enter(netns)?;
+    let path = PathBuf::from(program.next().context("the program is missing")?);
+    let error = Command::new(&path).args(program).exec();
+    Err(error).with_context(|| format!("cannot run {}", path.display()))
+}
+
+fn serve(netns: Option<PathBuf>) -> anyhow::Result<Infallible> {
+    enter(netns)?;
     let input = Input::watch();
     let plan = serde_json::from_str(&input.line()?).context("the plan is unreadable")?;
     let prepared = Prepared::new(plan)?;

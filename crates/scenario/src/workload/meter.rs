@@ -5,6 +5,7 @@ use super::plan::{Plan, ReceiverReport};
 /// What a receiver of one flow counts.
 pub struct Meter {
     bins: Vec<u64>,
+    last_ns: u64,
     report: ReceiverReport,
 }
 
@@ -13,6 +14,7 @@ impl Meter {
     pub fn new(flow: u32) -> Self {
         Self {
             bins: Vec::new(),
+            last_ns: 0,
             report: ReceiverReport {
                 flow,
                 ..ReceiverReport::default()
@@ -25,6 +27,7 @@ impl Meter {
         self.report.total_bytes += bytes;
         if plan.measures(now_ns) {
             self.report.measured_bytes += bytes;
+            self.count_gap(plan, now_ns);
         }
         if plan.verify {
             self.report.verified_bytes += bytes;
@@ -36,6 +39,14 @@ impl Meter {
         self.bins[bin] += bytes;
     }
 
+    /// Nothing has arrived between the last time and now.
+    fn count_gap(&mut self, plan: &Plan, now_ns: u64) {
+        let since_ns = self.last_ns.max(plan.measure_begin_ns);
+        let gap_ns = now_ns.saturating_sub(since_ns);
+        self.report.longest_gap_ns = self.report.longest_gap_ns.max(gap_ns);
+        self.last_ns = now_ns;
+    }
+
     /// Stream offset of the next byte.
     pub fn position(&self) -> u64 {
         self.report.total_bytes
@@ -43,6 +54,7 @@ impl Meter {
 
     /// Counts and series.
     pub fn finish(mut self, plan: &Plan) -> ReceiverReport {
+        self.count_gap(plan, plan.measure_end_ns);
         let width_s = plan.series_interval_ns as f64 / 1e9;
         let bins = self.bins.iter().enumerate();
         self.report.series = bins

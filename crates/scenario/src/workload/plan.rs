@@ -481,6 +481,9 @@ pub struct ReceiverReport {
     pub series: Vec<(f64, u64)>,
     /// Payload compared with the pattern and found equal; 0 without [`Plan::verify`].
     pub verified_bytes: u64,
+    /// Longest time in ns within the measured window in which nothing arrived.
+    #[serde(default)]
+    pub longest_gap_ns: u64,
 }
 
 /// A sender's view of datagrams, of those sent in the measured window.
