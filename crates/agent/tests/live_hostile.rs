@@ -227,7 +227,7 @@ fn with_buckets() -> Policy {
         algorithm = "dctcp"
         mode = "enforce"
         [[bucket]]
-        class = ["watched-tcp", "non-tcp"]
+        class = ["watched-tcp", "fragment", "opaque"]
         rate = "1Kbit"
         burst = "64KiB"
         mode = "enforce"
