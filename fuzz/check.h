@@ -67,6 +67,24 @@ static inline int has_option(const struct wire *w, const struct view *v, sg_u8 k
 	return 0;
 }
 
+/* What options end with became NOPs: those before it are all that a parser reads of either. */
+static inline void check_blanked(const struct wire *before, const struct view *b,
+				 const struct wire *after, const struct view *a, sg_u32 end_at)
+{
+	sg_u8 was[OPTIONS_MAX + 1], is[OPTIONS_MAX + 1];
+	struct view read = *b;
+	sg_u32 n, m, i;
+
+	require(end_at >= TCP_LEN && b->tcp + end_at < b->payload, "options do not end at %u", end_at);
+	read.payload = b->tcp + end_at;
+	n = foreign_options(before, &read, 0, was);
+	for (i = b->tcp + end_at; i < b->payload; i++)
+		require(after->bytes[i] == 1, "byte %u of what nobody reads is %u", i,
+			after->bytes[i]);
+	m = foreign_options(after, a, 0, is);
+	require(n != ~0U && n == m && !memcmp(was, is, n), "options that are read changed");
+}
+
 static inline void check_options(const struct wire *before, const struct view *b,
 				 const struct wire *after, const struct view *a,
 				 int hides_mptcp)
@@ -89,11 +107,18 @@ static inline void check_options(const struct wire *before, const struct view *b
 }
 
 static inline void check_fields(const struct wire *before, const struct view *b,
-				const struct wire *after, const struct view *a)
+				const struct wire *after, const struct view *a,
+				const struct sg_host_result *result)
 {
 	const sg_u8 *was = before->bytes + b->tcp, *is = after->bytes + a->tcp;
 
-	require(!memcmp(was, is, 12), "ports, sequence or acknowledgement number changed");
+	require(!memcmp(was, is, 8), "ports or sequence number changed");
+	if (result->out.edits & SG_EDIT_ACK)
+		require(result->seg.direction == SG_FROM_TENANT &&
+				sg_seq_lt(get32(is + 8), get32(was + 8)),
+			"acknowledgement number %u became %u", get32(was + 8), get32(is + 8));
+	else
+		require(!memcmp(was + 8, is + 8, 4), "acknowledgement number changed");
 	require(!memcmp(was + 18, is + 18, 2), "urgent pointer changed");
 	require(!(a->flags & ~b->flags), "flags %02x became %02x", b->flags, a->flags);
 	require(!((a->flags ^ b->flags) & ~(SG_ECE | SG_CWR)), "flags %02x became %02x",
@@ -106,7 +131,7 @@ static inline void check_fields(const struct wire *before, const struct view *b,
 
 /* An edited frame is still the tenant's frame. */
 static inline void check_edit(const struct wire *before, const struct wire *after,
-			      int hides_mptcp)
+			      const struct sg_host_result *result, int hides_mptcp)
 {
 	struct view b, a;
 
@@ -124,8 +149,11 @@ static inline void check_edit(const struct wire *before, const struct wire *afte
 			!memcmp(before->bytes + b.payload, after->bytes + a.payload,
 				b.end - b.payload),
 		"payload changed");
-	check_fields(before, &b, after, &a);
-	check_options(before, &b, after, &a, hides_mptcp);
+	check_fields(before, &b, after, &a, result);
+	if (result->out.edits & SG_EDIT_BLANK_REST)
+		check_blanked(before, &b, after, &a, result->seg.end_at);
+	else
+		check_options(before, &b, after, &a, hides_mptcp);
 }
 
 static inline void check_fack(const struct wire *fack, const struct wire *of)
@@ -148,12 +176,20 @@ static inline void check_restraint(const struct sg_host *host, sg_u32 mode_befor
 {
 	int same = before->len == p->after.len &&
 		   !memcmp(before->bytes, p->after.bytes, before->len);
-	int untouched = same && p->result.out.action == SG_PASS && !p->fack.len;
+	/* A tenant's word for its host stops here, whatever is known of the flow. */
+	int refused = p->result.seg.direction == SG_FROM_TENANT &&
+		      (p->result.out.edits & (SG_EDIT_STRIP_FEEDBACK | SG_EDIT_STRIP_PEER)) &&
+		      !(p->result.out.edits & ~(SG_EDIT_STRIP_FEEDBACK | SG_EDIT_STRIP_PEER |
+						SG_EDIT_UNHELD));
+	int cut = p->after.len < before->len &&
+		  !memcmp(before->bytes, p->after.bytes, p->after.len);
+	int untouched = (same || refused || cut) && p->result.out.action == SG_PASS &&
+			!p->fack.len;
 	int syn = p->result.seg.tcp_flags & SG_SYN;
 	struct view b, a;
 
 	if (host->policy.slots[0].params.mode != SG_RULE_ENFORCE)
-		require(untouched, "a host that observes edited a packet");
+		require(untouched && same, "a host that observes edited a packet");
 	if (syn || mode_before == SG_MODE_TWO_SIDED)
 		return;
 	if (!host->flow_exists || host->flow.mode == SG_MODE_WATCH)
@@ -251,7 +287,7 @@ static inline void pass(struct sg_host *host, const struct wire *before,
 	free(fack.data);
 
 	trace(host, direction, &p->result);
-	check_edit(before, &p->after,
+	check_edit(before, &p->after, &p->result,
 		   (host->policy.slots[0].params.flags & SG_RULE_STRIP_MPTCP) &&
 			   (p->result.seg.tcp_flags & SG_SYN));
 	if (p->fack.len)

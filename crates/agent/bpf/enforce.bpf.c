@@ -600,6 +600,23 @@ SG_GLOBAL int sg_skb_charge(struct __sk_buff *skb, sg_u32 why)
 	return sg_charge(skb, skb->ifindex, class, sg_now(skb)) ? SG_TCX_DROP : SG_TCX_NEXT;
 }
 
+/*
+ * A tenant's frame with bytes behind its IP packet: cut, where a rule enforces, or dropped when
+ * the kernel refuses; else what is behind makes it malformed. Returns the counter that says so.
+ */
+SG_GLOBAL int sg_trim_here(struct __sk_buff *skb, struct sg_packet *p)
+{
+	struct sg_policy *rules = sg_policy_here();
+	sg_u32 rule;
+
+	if (!rules || !p)
+		return SG_COUNT_MALFORMED;
+	rule = (sg_u32)sg_rule_here(&p->key);
+	if (rule == SG_RULE_NONE || sg_params_of(rules, rule)->mode != SG_RULE_ENFORCE)
+		return SG_COUNT_MALFORMED;
+	return sg_skb_trim(skb, p) ? SG_COUNT_EDIT_FAILED : SG_COUNT_TRIMMED;
+}
+
 /* What passes unseen, but for a copy that was to become a FACK: its original has passed. */
 SG_INLINE int sg_skb_unread(struct __sk_buff *skb, sg_u8 direction)
 {
@@ -631,9 +648,12 @@ SG_INLINE int sg_handle(struct __sk_buff *skb, sg_u8 direction)
 		return sg_skb_fack(skb, &p);
 	}
 	if (sg_unlikely(p.trim)) {
-		if (sg_skb_trim(skb, &p))
+		why = (sg_u32)sg_trim_here(skb, &p);
+		sg_count(here, why);
+		if (why == SG_COUNT_MALFORMED)
+			return sg_skb_charge(skb, why);
+		if (why != SG_COUNT_TRIMMED)
 			return SG_TCX_DROP;
-		sg_count(here, SG_COUNT_TRIMMED);
 	}
 	if (sg_likely(!(p.seg.tcp_flags & SG_SYN)))
 		sg_skb_segment(skb, &p, direction, out, &watched);

@@ -219,7 +219,7 @@ impl<'a> Run<'a> {
         self.now_ns += 1_000;
         let made = self.kernel.frame(&frame, OUT, self.now_ns);
         let cut = made.passes && made.frame.len() < frame.len();
-        // It passes whole where the programs are without their own memory.
+        // It passes whole where the programs are without their own memory, or their rules.
         assert!(
             cut || self.failing.is_some(),
             "{}: {made:?}",

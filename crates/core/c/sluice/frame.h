@@ -48,8 +48,8 @@ SG_INLINE int sg_frame_damaged(const struct sg_packet *p, const struct sg_frame 
 	return sg_csum_fold(sg_frame_sum(frame->data + p->l4_at, p->l4_len, sum)) != 0xffff;
 }
 
-/* Parses headers and, where the step needs them, options. Cuts what is behind a tenant's packet. */
-SG_INLINE sg_u32 sg_frame_parse(struct sg_packet *p, struct sg_frame *frame, sg_u32 direction)
+/* Parses headers and, where the step needs them, options. */
+SG_INLINE sg_u32 sg_frame_parse(struct sg_packet *p, const struct sg_frame *frame, sg_u32 direction)
 {
 	struct sg_options options = { 0 };
 	sg_u32 verdict, len, i;
@@ -64,8 +64,6 @@ SG_INLINE sg_u32 sg_frame_parse(struct sg_packet *p, struct sg_frame *frame, sg_
 			options.bytes[i] = frame->data[p->l4_at + 20U + i];
 		sg_parse_options(&options, &p->seg, len);
 	}
-	if (p->trim)
-		frame->len = p->l4_at + p->l4_len;
 	p->seg.damaged = (sg_u8)sg_frame_damaged(p, frame);
 	return SG_COUNT_NONE;
 }

@@ -138,6 +138,19 @@ SG_INLINE void sg_host_segment(struct sg_host *host, struct sg_packet *p, sg_u64
 		sg_to_tenant(&host->flow, &p->seg, now_ns, params, out);
 }
 
+/* Cuts a frame to its IP packet, where a rule enforces; else returns 0. */
+SG_INLINE int sg_host_trim(struct sg_host *host, const struct sg_packet *p,
+			   struct sg_frame *frame)
+{
+	sg_u32 rule = sg_policy_match(&host->policy, &host->scope, &p->key);
+
+	if (rule == SG_RULE_NONE || host->policy.slots[rule].params.mode != SG_RULE_ENFORCE)
+		return 0;
+	frame->len = p->l4_at + p->l4_len;
+	sg_count(&host->counters, SG_COUNT_TRIMMED);
+	return 1;
+}
+
 /* Data of the tenant that a bucket is to be charged with. */
 SG_INLINE int sg_host_is_unheld(const struct sg_packet *p, const struct sg_verdict *out)
 {
@@ -164,8 +177,10 @@ SG_INLINE void sg_host_frame(struct sg_host *host, struct sg_frame *frame, sg_u3
 		sg_count(&host->counters, why);
 		return;
 	}
-	if (p.trim)
-		sg_count(&host->counters, SG_COUNT_TRIMMED);
+	if (p.trim && !sg_host_trim(host, &p, frame)) {
+		sg_count(&host->counters, SG_COUNT_MALFORMED);
+		return;
+	}
 	if (p.seg.tcp_flags & SG_SYN)
 		p.seg.peer_trusted = (sg_u8)sg_policy_trusts(&host->policy, &p.key.remote);
 	result->seg = p.seg;

@@ -106,9 +106,9 @@ SG_INLINE sg_u32 sg_ip_bytes(sg_u32 field, sg_u32 header, sg_u32 available)
 /*
  * Behind an IP packet a frame may have padding (to 60 bytes, 64 with a tag) and a trailer
  * of its device (a check sequence, a time stamp). What is more belongs to no protocol, is
- * counted by no field of TCP, and bridges and tunnels carry it all the same. A tenant's
- * frame is cut to its IP packet then: were it passed by as unreadable, another host
- * would read it all the same.
+ * counted by no field of TCP, and bridges and tunnels carry it all the same. Where a rule
+ * enforces, a tenant's frame is cut to its IP packet then: were it passed by as unreadable,
+ * the peer's host would read it all the same. Where none does, it is unreadable.
  */
 #define SG_BEHIND_MAX 16U
 
