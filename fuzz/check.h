@@ -208,8 +208,9 @@ static inline void check_floor(const struct sg_host *host, const struct wire *be
 	sg_u32 mss = host->flow.mss, scale = host->flow.wscale;
 	struct view b, a;
 
+	/* Met from the middle, segments may turn out to be larger than was thought. */
 	if (!host->flow_exists || !look(before, &b) || !look(&p->after, &a) ||
-	    a.window == b.window)
+	    a.window == b.window || (host->flow.marks & SG_FLOW_SCALE_BOUND))
 		return;
 	if (b.flags & SG_SYN) { /* a repeated one may say something else than the first */
 		mss = seg->options & SG_OPT_MSS ? sg_max32(seg->mss, SG_MSS_MIN) :
@@ -292,7 +293,7 @@ static inline void pass(struct sg_host *host, const struct wire *before,
 		   (host->policy.slots[0].params.flags & SG_RULE_STRIP_MPTCP) &&
 			   (p->result.seg.tcp_flags & SG_SYN));
 	if (p->fack.len)
-		check_fack(&p->fack, before);
+		check_fack(&p->fack, &p->after);
 	check_restraint(host, mode_before, before, p);
 	check_floor(host, before, p);
 	check_clock(&was, host, p);

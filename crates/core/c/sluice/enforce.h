@@ -361,7 +361,8 @@ SG_RARE int sg_ack_beyond(struct sg_flow *flow SG_NONNULL,
 					   beyond > sg_max32(window, flow->cc.cwnd) + flow->mss)
 		return 0;
 	if (sg_may_edit(flow, params)) {
-		wire = sg_min32(wire, sg_window_to_wire(flow->cc.cwnd, shift));
+		window = sg_max32(flow->cc.cwnd, sg_cc_floor(&flow->cc, params));
+		wire = sg_min32(wire, sg_window_to_wire(window, shift));
 		out->edits |= wire != seg->window ? SG_EDIT_WINDOW : 0;
 		out->window = (sg_u16)wire;
 	}
