@@ -8,7 +8,7 @@
  *   receiving  what is far from the flow's sequence space changes nothing of it
  *   hosts      no option of hosts leaves towards a trusted peer unless the host wrote it
  *   ahead      two-sided, no number beyond the data that came for the tenant is acknowledged
- *   marks      no more marked bytes are pending than bytes are out
+ *   marks      no more marked bytes are pending than bytes are out, or were not counted yet
  *
  * Input: a policy, how the connection began, then packets until the bytes are used up.
  */
@@ -31,9 +31,9 @@ struct model {
 	sg_u32 sent;    /* end of the highest data that passed */
 	sg_u32 edge;    /* highest right edge of the operator's windows */
 	sg_u32 came;    /* end of the highest data that passed to the tenant */
+	sg_u32 owed;    /* bytes that marks last counted may be of */
 	sg_u64 now_ns;
 	int ip_version;
-	int signs;      /* the tenant has signed a segment */
 };
 
 enum operation {
@@ -171,8 +171,15 @@ static void check_window(struct model *m, const struct shape *s, const struct pa
 		"%u bytes are out for nothing, the window is %u", out, window);
 }
 
+/* Bytes that are out, and bytes whose ACKs came before they were counted. */
+static sg_u32 unpaid(const struct sg_flow *flow)
+{
+	return flow->snd_nxt - flow->snd_una +
+	       (flow->uncounted > 0 ? (sg_u32)flow->uncounted : 0);
+}
+
 /* The operator's window as it was shown with what has just arrived. */
-static void note_window(struct model *m)
+static void note_window(struct model *m, const struct sg_flow *was)
 {
 	const struct sg_flow *flow = &m->host.flow;
 	sg_u32 unit = 1U << (flow->wscale & 15);
@@ -183,7 +190,9 @@ static void note_window(struct model *m)
 	m->edge = m->outs || sg_seq_gt(m->edge, flow->snd_una) ?
 			  sg_seq_max(m->edge, flow->snd_una + window + 9 * unit) :
 			  flow->snd_una + window + 9 * unit;
-	require(flow->marked_pending <= flow->snd_nxt - flow->snd_una, "%u marked bytes pending",
+	if (flow->taken_ceb != was->taken_ceb)
+		m->owed = unpaid(was);
+	require(flow->marked_pending <= sg_max32(m->owed, unpaid(flow)), "%u marked bytes pending",
 		flow->marked_pending);
 }
 
@@ -199,7 +208,7 @@ static void check_claims(const struct model *m, const struct passage *p)
 	if (out->action != SG_PASS || !look(&p->after, &v) || v.payload != v.end ||
 	    m->host.policy.slots[0].params.mode != SG_RULE_ENFORCE || !m->host.policy.trusted_count)
 		return;
-	if (seg->options & SG_OPT_SIGNED || m->signs || v.flags & SG_RST)
+	if (seg->options & SG_OPT_SIGNED || v.flags & SG_RST)
 		return; /* a signed header stays, and no host believes it */
 	if (v.flags & SG_SYN) {
 		if (!(out->edits & SG_EDIT_ADD_PEER) && !(seg->options & SG_OPT_MALFORMED))
@@ -231,11 +240,11 @@ static void from_tenant(struct model *m, const struct shape *s, sg_u32 behind)
 	memset(w.bytes + w.len, 0xa5, behind);
 	w.len += behind;
 	pass(&m->host, &w, SG_FROM_TENANT, m->now_ns, SG_OPTION_LEN, &p);
-	m->signs |= !!(p.result.seg.options & SG_OPT_SIGNED);
 	check_window(m, s, &p);
 	check_claims(m, &p);
+	/* ACKs are let go where nothing has come for long. */
 	if (p.result.out.action == SG_PASS && governed(m) &&
-	    m->host.flow.mode == SG_MODE_TWO_SIDED && !(s->flags & (SG_SYN | SG_RST)) &&
+	    p.result.out.count != SG_COUNT_DATA_UNSEEN && m->host.flow.mode == SG_MODE_TWO_SIDED && !(s->flags & (SG_SYN | SG_RST)) &&
 	    look(&p.after, &v)) {
 		sg_u32 ack = get32(p.after.bytes + v.tcp + 8);
 
@@ -248,6 +257,7 @@ static void from_tenant(struct model *m, const struct shape *s, sg_u32 behind)
 static void to_tenant(struct model *m, const struct shape *s, int damaged)
 {
 	sg_u32 end = s->seq + s->payload + !!(s->flags & SG_FIN);
+	struct sg_flow was = m->host.flow;
 	struct passage p;
 	struct wire w;
 
@@ -259,7 +269,7 @@ static void to_tenant(struct model *m, const struct shape *s, int damaged)
 	if ((!damaged || s->ecn != SG_CE) && end - m->came < 1U << 27)
 		m->came = end;
 	forget_acknowledged(m);
-	note_window(m);
+	note_window(m, &was);
 }
 
 /* Whoever is not on the path has to guess where the flow is; here it guesses wrong. */
@@ -339,7 +349,6 @@ static void handshake(struct model *m, struct input *in, int peer_is_host, sg_u8
 	sg_u8 bytes[SG_OPTION_LEN];
 
 	m->outs = 0;
-	m->signs = 0;
 	/* Never where it began before: that would be a repeated SYN. */
 	m->tenant += (1U << 30) + (take32(in) & 0xfffffff);
 	m->peer += (1U << 30) + (take32(in) & 0xfffffff);

@@ -24,7 +24,7 @@
 
 #include <bpf/bpf_core_read.h>
 
-#define SG_CHECKSUM_NONE 0
+#define SG_CHECKSUM_UNNECESSARY 1
 #define SG_CHECKSUM_COMPLETE 2
 #define SG_CHECKSUM_PARTIAL 3
 
@@ -294,6 +294,11 @@ SG_INLINE int sg_skb_apply(struct __sk_buff *skb, struct sg_packet *p,
 	int error = 0;
 
 	edit.ip_summed = sg_ip_summed(skb);
+	/* Options may lie beyond the linear part, where nothing could be blanked. */
+	if ((out->edits & (SG_EDITS_OPTIONS | SG_EDIT_BLANK_REST | SG_EDIT_HIDE_MPTCP)) &&
+	    skb->data_end - skb->data < p->l4_at + p->seg.header_len &&
+	    bpf_skb_pull_data(skb, p->l4_at + p->seg.header_len))
+		return -1;
 	if (out->edits & SG_EDITS_FIELDS)
 		error |= sg_skb_fields(skb, p, out, &edit);
 	if (out->edits & SG_EDITS_OPTIONS)

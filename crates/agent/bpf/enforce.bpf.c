@@ -441,8 +441,12 @@ SG_GLOBAL int sg_skb_damaged(struct __sk_buff *skb, struct sg_packet *p)
 {
 	struct sg_summing summing = { .skb = skb };
 	sg_u8 *ip = sg_skb_data(skb);
+	sg_u32 summed;
 
-	if (!p || sg_ip_summed(skb) != SG_CHECKSUM_NONE || p->l4_len > SG_SUMMED_MAX)
+	if (!p || p->l4_len > SG_SUMMED_MAX)
+		return 0;
+	summed = sg_ip_summed(skb);
+	if (summed == SG_CHECKSUM_UNNECESSARY || summed == SG_CHECKSUM_PARTIAL)
 		return 0;
 	ip += p->l3_at & 0x1f;
 	if (ip + 40 > sg_skb_end(skb))

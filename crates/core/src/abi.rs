@@ -617,7 +617,7 @@ pub const MODE_TENANT_ECN: u8 = 3;
 pub const MODE_NAMES: [&str; 4] = ["watch", "one-sided", "two-sided", "tenant-ecn"];
 
 /// Names of [`Flow::reason`]: why a flow is in its mode, or why nothing more is done.
-pub const REASON_NAMES: [&str; 13] = [
+pub const REASON_NAMES: [&str; 12] = [
     "",
     "midstream",
     "mptcp",
@@ -630,7 +630,6 @@ pub const REASON_NAMES: [&str; 13] = [
     "syn-with-data",
     "no-room",
     "one-direction",
-    "data-unseen",
 ];
 
 /// [`Flow::marks`]: a packet of the tenant has been seen.
@@ -717,7 +716,7 @@ pub const COUNTER_NAMES: [&str; 57] = [
     "odd_options",
     "stranger",
     "ack_ahead",
-    "flow_data_unseen",
+    "data_unseen",
     "trimmed",
     "beyond_held",
 ];

@@ -176,8 +176,8 @@ const HELP: [(&str, &str); 56] = [
         "ACKs of a tenant for data that had not come for it: corrected to what has come.",
     ),
     (
-        "flow_data_unseen",
-        "Flows that fell back to one end: their tenant acknowledges data that take another path.",
+        "data_unseen",
+        "ACKs of a tenant for data that never came by, though nothing else did for 100 ms: let go.",
     ),
     (
         "trimmed",

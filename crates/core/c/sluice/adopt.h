@@ -10,9 +10,6 @@
 #include "rtt.h"
 #include "seq.h"
 
-/* More data than this does not pass unseen: what claims it is none of this flow. */
-#define SG_UNSEEN_MAX (1U << 28)
-
 /*
  * Packets have passed that no step has seen, ACKs with any window among them. The
  * next data will tell where the tenant is; what is timed may be a repetition.
@@ -137,12 +134,16 @@ SG_INLINE void sg_watch_one_direction(struct sg_flow *flow, struct sg_verdict *o
 }
 
 /*
- * Where a connection is only watched, data beyond a gap begin it anew: adopted, it will have
+ * Where a connection is only watched, data beyond a gap, or far behind what somebody pretends
+ * was acknowledged, begin it anew: adopted, it will have
  * the window that was seen to leave, not one that a single segment far ahead spans.
  */
 SG_INLINE void sg_watch_from(struct sg_flow *flow, sg_u32 seq)
 {
-	if (flow->mode != SG_MODE_WATCH || sg_seq_le(seq, flow->snd_nxt) ||
+	int behind = flow->snd_una - seq - 1 < 1U << 31 &&
+		     flow->snd_una - seq > 2 * SG_WINDOW_MAX;
+
+	if (flow->mode != SG_MODE_WATCH || (sg_seq_le(seq, flow->snd_nxt) && !behind) ||
 	    (!(flow->marks & SG_FLOW_ADOPTED) && flow->reason != SG_WHY_ONE_DIRECTION))
 		return;
 	flow->snd_una = seq;

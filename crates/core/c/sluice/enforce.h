@@ -192,7 +192,7 @@ SG_INLINE int sg_from_tenant(struct sg_flow *flow, const struct sg_segment *seg,
 		if (sg_unlikely(flow->mode == SG_MODE_WATCH || (flow->marks & SG_FLOW_LOOSE)))
 			sg_note_unheld(flow, seg, params, out);
 	}
-	if (flow->mode == SG_MODE_TWO_SIDED)
+	if (sg_likely(flow->marks & SG_FLOW_RCV_KNOWN))
 		sg_tenant_acknowledges(flow, seg, now_ns, params, out);
 	if (sg_unlikely(params->mode != SG_RULE_ENFORCE || flow->mode != SG_MODE_TWO_SIDED)) {
 		if ((seg->options & SG_OPT_FEEDBACK) && sg_peer_may_believe(flow))
@@ -352,6 +352,8 @@ SG_RARE int sg_ack_beyond(struct sg_flow *flow SG_NONNULL,
 	sg_u32 beyond = seg->ack - flow->snd_nxt, shift = flow->wscale & 15, wire = seg->window;
 
 	if (flow->mode == SG_MODE_WATCH) {
+		if (beyond > 2 * SG_WINDOW_MAX)
+			return 0;
 		flow->snd_una = seg->ack;
 		flow->snd_nxt = seg->ack;
 		return 0;
@@ -437,17 +439,25 @@ SG_INLINE void sg_ack_arrives(struct sg_flow *flow, const struct sg_segment *seg
 /* Where uncounted bytes saturate: above any patience. */
 #define SG_UNCOUNTED_MAX (1LL << 30)
 
+/* Two-sided: most segments are of the flow at first sight. */
+SG_INLINE int sg_is_familiar(const struct sg_flow *flow, const struct sg_segment *seg)
+{
+	return sg_is_near(flow, seg) && (seg->tcp_flags & SG_ACK) && !seg->damaged &&
+	       (seg->ack == flow->snd_una || !(seg->payload || (seg->tcp_flags & SG_FIN)));
+}
+
 /* Two-sided: a segment for the tenant that is not of the flow, as far as can be known. */
-SG_INLINE int sg_is_stranger(const struct sg_flow *flow, const struct sg_segment *seg)
+SG_RARE int sg_is_stranger(const struct sg_flow *flow SG_NONNULL,
+			   const struct sg_segment *seg SG_NONNULL)
 {
 	return !sg_is_near(flow, seg) ||
 	       ((seg->payload || (seg->tcp_flags & SG_FIN)) && !sg_is_genuine(flow, seg));
 }
 
-/* Hosts leave no malformed options behind: feedback beside them is no host's. */
+/* Hosts add nothing to malformed or signed options: feedback beside them is no host's. */
 SG_INLINE int sg_brings_feedback(const struct sg_segment *seg)
 {
-	return (seg->options & (SG_OPT_FEEDBACK | SG_OPT_MALFORMED)) == SG_OPT_FEEDBACK;
+	return (seg->options & (SG_OPT_FEEDBACK | SG_OPT_ODD)) == SG_OPT_FEEDBACK;
 }
 
 /* While both hosts enforce, marks and what hosts say to each other end here. */
@@ -497,8 +507,7 @@ SG_RARE int sg_stranger_arrives(struct sg_flow *flow SG_NONNULL,
 SG_INLINE void sg_two_sided_arrival(struct sg_flow *flow, const struct sg_segment *seg,
 				    const struct sg_params *params, struct sg_verdict *out)
 {
-	if (seg->payload || (seg->tcp_flags & SG_FIN))
-		sg_data_come(flow, seg, params);
+	sg_data_come(flow, seg, params);
 	if (sg_unlikely(params->mode != SG_RULE_ENFORCE))
 		return;
 	if ((seg->tcp_flags & SG_ACK) && sg_seq_gt(seg->ack, flow->snd_una) &&
@@ -511,7 +520,7 @@ SG_INLINE void sg_two_sided_arrival(struct sg_flow *flow, const struct sg_segmen
 	sg_hide(flow, seg, out);
 	/* Who cannot tell what is being acknowledged is no host on the path. */
 	if (sg_brings_feedback(seg) &&
-	    (!sg_ack_plausible(flow, seg) || !sg_feedback_take(flow, seg)))
+	    (!sg_may_bring_feedback(flow, seg) || !sg_feedback_take(flow, seg)))
 		out->count = SG_COUNT_FEEDBACK_STALE;
 }
 
@@ -533,17 +542,20 @@ SG_INLINE int sg_to_tenant(struct sg_flow *flow, const struct sg_segment *seg,
 {
 	int two_sided = flow->mode == SG_MODE_TWO_SIDED;
 
+	if (two_sided && sg_unlikely(!sg_is_familiar(flow, seg)) && sg_is_stranger(flow, seg))
+		return sg_stranger_arrives(flow, seg, params, out);
 	flow->seen_ns = now_ns;
 	flow->marks |= SG_FLOW_HEARD;
-	if (two_sided && sg_unlikely(sg_is_stranger(flow, seg)))
-		return sg_stranger_arrives(flow, seg, params, out);
-	sg_note_close(flow, seg, SG_FLOW_FIN_SEEN, 1, out);
+	sg_note_close(flow, seg, SG_FLOW_FIN_SEEN, sg_rst_is_near(flow, seg), out);
 	if (sg_unlikely(seg->tcp_flags & SG_RST))
 		return 0;
 	if (two_sided)
 		sg_two_sided_arrival(flow, seg, params, out);
 	else
 		flow->bytes_received += seg->payload;
+	if (sg_likely(flow->marks & SG_FLOW_RCV_KNOWN) &&
+	    (seg->payload || (seg->tcp_flags & SG_FIN)))
+		sg_has_come(flow, seg);
 	if (sg_unlikely(seg->options & SG_OPT_FACK) && sg_consumes_fack(flow, seg)) {
 		out->action = SG_CONSUME;
 		out->count = SG_COUNT_FACK_TAKEN;

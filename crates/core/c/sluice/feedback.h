@@ -110,11 +110,14 @@ SG_INLINE void sg_feedback_count(struct sg_flow *flow, const struct sg_segment *
 
 /*
  * No more marked bytes wait for their acknowledgement than there are bytes that could be
- * acknowledged: whatever else was counted is no debt of the data to come.
+ * acknowledged, and bytes whose ACKs came before their counts: whatever else was counted is
+ * no debt of the data to come.
  */
 SG_INLINE void sg_bound_pending(struct sg_flow *flow)
 {
 	sg_u32 out = sg_seq_gt(flow->snd_nxt, flow->snd_una) ? flow->snd_nxt - flow->snd_una : 0;
+
+	out += flow->uncounted > 0 ? (sg_u32)flow->uncounted : 0;
 
 	flow->marked_pending = sg_min32(flow->marked_pending, out);
 }

@@ -43,7 +43,6 @@ enum sg_reason {
 	SG_WHY_SYN_WITH_DATA = 9,
 	SG_WHY_NO_ROOM = 10,          /* our option did not fit in the handshake */
 	SG_WHY_ONE_DIRECTION = 11,    /* the hook sees only one direction: ACKs, or data, bypass it */
-	SG_WHY_DATA_UNSEEN = 12,      /* two-sided once: the tenant acknowledges data that never came by */
 };
 
 enum sg_flow_flags {
@@ -73,6 +72,7 @@ enum sg_flow_marks {
 	SG_FLOW_ACKED_AHEAD = 1 << 12, /* for reports: the tenant acknowledged what had not come */
 	SG_FLOW_STRANGERS = 1 << 13,  /* for reports: segments came that are not of this flow */
 	SG_FLOW_SKIPPED_ACK = 1 << 14, /* a pure ACK of the tenant has not reported, since feedback left */
+	SG_FLOW_RCV_KNOWN = 1 << 15,  /* where the peer's data begin was in the handshake */
 };
 
 #define SG_RTT_RING 4U
@@ -98,13 +98,13 @@ struct sg_flow {
 	sg_u32 rtt_next;        /* no RTT sample of data that ends before this */
 	sg_u32 rcv_e0b;         /* counters of what arrived, 24 bits (RFC 9768 3.2.3) */
 	sg_u32 rcv_ceb;
-	sg_u32 rcv_nxt;         /* two-sided: what the tenant has acknowledged */
-	sg_u32 rcv_high;        /* two-sided: end of the highest data that has come for it */
+	sg_u32 rcv_nxt;         /* SG_FLOW_RCV_KNOWN: what the tenant has acknowledged */
+	sg_u32 rcv_high;        /* the same: end of the highest data that has come for it */
 	sg_u16 unreported;      /* bytes counted since feedback last left, saturating */
 	sg_u16 marks;           /* enum sg_flow_marks */
 	sg_u16 peer_window;     /* as last advertised by the peer, on the wire */
 	sg_u16 wire_window;     /* as last shown to the tenant, on the wire */
-	sg_u16 rcv_window;      /* two-sided: as last advertised by the tenant, on the wire */
+	sg_u16 rcv_window;      /* the same: from rcv_nxt to the farthest edge advertised, in its unit */
 	sg_u8 wscale;           /* shift of the windows the peer advertises */
 	sg_u8 rcv_wscale;       /* shift of the windows the tenant advertises */
 	sg_u8 mode;             /* enum sg_mode */

@@ -248,6 +248,9 @@ SG_INLINE void sg_receiving_start(struct sg_flow *flow, const struct sg_half_ope
 	flow->rcv_nxt = (to_tenant ? seg->seq : half->isn) + 1;
 	flow->rcv_high = flow->rcv_nxt + (to_tenant ? seg->payload : 0);
 	flow->rcv_window = sg_window_to_wire(0xffff, flow->rcv_wscale);
+	/* How much data a SYN carried is not remembered. */
+	if ((half->peer & SG_PEER_MASK) != SG_PEER_SYN_DATA)
+		flow->marks |= SG_FLOW_RCV_KNOWN;
 }
 
 /*

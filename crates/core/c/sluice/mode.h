@@ -22,6 +22,9 @@ SG_INLINE int sg_may_edit(const struct sg_flow *flow, const struct sg_params *pa
 	       !(flow->marks & SG_FLOW_SIGNS);
 }
 
+/* More data than this does not pass unseen: what claims it is none of this flow. */
+#define SG_UNSEEN_MAX (1U << 28)
+
 /* Options that a governed flow's ACKs have no reason to carry. */
 #define SG_OPT_ODD (SG_OPT_SIGNED | SG_OPT_MALFORMED)
 
@@ -83,7 +86,7 @@ SG_INLINE sg_u32 sg_algorithm_now(struct sg_flow *flow, const struct sg_params *
 SG_INLINE int sg_once_two_sided(const struct sg_flow *flow)
 {
 	return flow->reason == SG_WHY_FEEDBACK_STOPPED ||
-	       flow->reason == SG_WHY_FEEDBACK_MISMATCH || flow->reason == SG_WHY_DATA_UNSEEN;
+	       flow->reason == SG_WHY_FEEDBACK_MISMATCH;
 }
 
 /*
@@ -111,9 +114,8 @@ SG_INLINE void sg_fall_back(struct sg_flow *flow, const struct sg_params *params
 	flow->mode = SG_MODE_ONE_SIDED;
 	flow->reason = reason;
 	sg_cc_change(&flow->cc, params, params->one_sided, flow->snd_nxt);
-	out->count = reason == SG_WHY_FEEDBACK_STOPPED  ? SG_COUNT_FEEDBACK_STOPPED :
-		     reason == SG_WHY_FEEDBACK_MISMATCH ? SG_COUNT_FEEDBACK_MISMATCH :
-							  SG_COUNT_FLOW_DATA_UNSEEN;
+	out->count = reason == SG_WHY_FEEDBACK_STOPPED ? SG_COUNT_FEEDBACK_STOPPED :
+							  SG_COUNT_FEEDBACK_MISMATCH;
 }
 
 #endif /* SLUICE_MODE_H */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * The receiving half of a two-sided flow: what has come for the tenant, what it has said
- * of it, and what its peer's host is told.
+ * The receiving half of a flow: what has come for the tenant, what it has said of it, and, while
+ * both hosts enforce, what its peer's host is told.
  *
  *	rcv_nxt      what the tenant has acknowledged
  *	rcv_high     end of the highest data that has come for it
@@ -79,7 +79,8 @@ SG_INLINE void sg_give_feedback(struct sg_flow *flow, const struct sg_segment *s
 	int pure_ack = !seg->payload && !(seg->tcp_flags & SG_FIN) && !signs;
 
 	/* Only hosts write this option; a tenant's own would be a forgery. */
-	if (sg_unlikely(seg->options & (SG_OPT_FEEDBACK | SG_OPT_MALFORMED)) && !signs) {
+	if (sg_unlikely(seg->options & (SG_OPT_FEEDBACK | SG_OPT_MALFORMED)) &&
+	    !(seg->options & SG_OPT_SIGNED)) {
 		if (seg->options & SG_OPT_FEEDBACK)
 			out->edits |= SG_EDIT_STRIP_FEEDBACK;
 		/* Without the first of two that were forged, its host would believe the second. */
@@ -112,6 +113,9 @@ SG_INLINE int sg_ack_plausible(const struct sg_flow *flow, const struct sg_segme
 	       flow->snd_nxt - seg->ack <= flight + 2 * window + 2U * flow->mss;
 }
 
+/* What a few super-packets carry: more does not pass unseen on a busy CPU. */
+#define SG_RCV_UNSEEN_MAX (256U << 10)
+
 /* The window that the tenant has advertised, in bytes. */
 SG_INLINE sg_u32 sg_rcv_window(const struct sg_flow *flow)
 {
@@ -133,11 +137,36 @@ SG_INLINE int sg_is_near(const struct sg_flow *flow, const struct sg_segment *se
 /*
  * Whether data that are near can be of the flow: their checksum is not wrong, and their
  * sender knows what the tenant has sent (RFC 5961 5.2), which others have to guess as well.
+ * Of what the tenant has sent unseen, it may know a window, or more where packets are
+ * known to have passed.
  */
 SG_INLINE int sg_is_genuine(const struct sg_flow *flow, const struct sg_segment *seg)
 {
-	return !seg->damaged && (seg->tcp_flags & SG_ACK) &&
-	       (sg_likely(seg->ack == flow->snd_una) || sg_ack_plausible(flow, seg));
+	sg_u32 unseen = flow->marks & SG_FLOW_UNSEEN ? SG_UNSEEN_MAX :
+						       sg_cc_before_cut(&flow->cc) + flow->mss;
+
+	if (seg->damaged || !(seg->tcp_flags & SG_ACK))
+		return 0;
+	return sg_likely(seg->ack == flow->snd_una) || sg_ack_plausible(flow, seg) ||
+	       seg->ack - flow->snd_nxt <= unseen;
+}
+
+/* An RST that its tenant's stack may believe is within the window (RFC 5961 3.2). */
+SG_INLINE int sg_rst_is_near(const struct sg_flow *flow, const struct sg_segment *seg)
+{
+	return !(seg->tcp_flags & SG_RST) || flow->mode != SG_MODE_TWO_SIDED ||
+	       seg->seq - flow->rcv_nxt <= sg_rcv_window(flow);
+}
+
+/*
+ * What hosts tell each other comes on segments of the window, or of the one before: who is not
+ * on the path would have to guess that, and what is being acknowledged.
+ */
+SG_INLINE int sg_may_bring_feedback(const struct sg_flow *flow, const struct sg_segment *seg)
+{
+	sg_u32 window = sg_max32(sg_rcv_window(flow), SG_RCV_UNSEEN_MAX);
+
+	return seg->seq - flow->rcv_nxt + window <= 2 * window && sg_ack_plausible(flow, seg);
 }
 
 /* The tenant's stack will take data of this segment: they are new, and within its window. */
@@ -148,18 +177,23 @@ SG_INLINE int sg_is_receivable(const struct sg_flow *flow, const struct sg_segme
 	return sg_seq_gt(end, flow->rcv_nxt) && end - flow->rcv_nxt <= sg_rcv_window(flow);
 }
 
-/* Two-sided: data or a FIN for the tenant. What it cannot take counts for nothing. */
+/* Two-sided: data for the tenant. What it cannot take counts for nothing. */
 SG_INLINE void sg_data_come(struct sg_flow *flow, const struct sg_segment *seg,
 			    const struct sg_params *params)
 {
+	if (sg_unlikely(!seg->payload || !sg_is_receivable(flow, seg)))
+		return;
+	flow->bytes_received += seg->payload;
+	if (sg_likely(params->mode == SG_RULE_ENFORCE))
+		sg_feedback_count(flow, seg);
+}
+
+/* Data or a FIN has come so far for the tenant. */
+SG_INLINE void sg_has_come(struct sg_flow *flow, const struct sg_segment *seg)
+{
 	sg_u32 end = seg->seq + seg->payload + !!(seg->tcp_flags & SG_FIN);
 
-	if (sg_likely(seg->payload && sg_is_receivable(flow, seg))) {
-		flow->bytes_received += seg->payload;
-		if (sg_likely(params->mode == SG_RULE_ENFORCE))
-			sg_feedback_count(flow, seg);
-	}
-	if (sg_likely(sg_seq_gt(end, flow->rcv_high))) {
+	if (sg_likely(sg_seq_gt(end, flow->rcv_high)) && sg_is_near(flow, seg)) {
 		flow->rcv_high = end;
 		flow->marks &= (sg_u16)~SG_FLOW_AHEAD;
 	}
@@ -168,18 +202,16 @@ SG_INLINE void sg_data_come(struct sg_flow *flow, const struct sg_segment *seg,
 /* The tenant acknowledges data that has not come for it. */
 SG_INLINE int sg_acks_ahead(const struct sg_flow *flow, const struct sg_segment *seg)
 {
-	return flow->mode == SG_MODE_TWO_SIDED && (seg->tcp_flags & SG_ACK) &&
+	return (flow->marks & SG_FLOW_RCV_KNOWN) && (seg->tcp_flags & SG_ACK) &&
 	       sg_seq_gt(seg->ack, flow->rcv_high);
 }
 
 /*
- * So long may ACKs be ahead of all that comes. A sender that lost its ACK has repeated by
- * then what passed here unseen; if nothing comes even so, the data take another path.
+ * So long may ACKs be ahead of all that comes. If nothing has come even then, the data take
+ * another path, or cannot be read (fragments): ACKs are let go until something comes again.
+ * Who acknowledges early gains nothing by that, for its sender answers with data.
  */
-#define SG_AHEAD_LIMIT_NS 400000000ULL
-
-/* What a few super-packets carry: more does not pass unseen on a busy CPU. */
-#define SG_RCV_UNSEEN_MAX (256U << 10)
+#define SG_AHEAD_LIMIT_NS 100000000ULL
 
 /*
  * The tenant acknowledges what has not come for it: such ACKs make its sender's RTT as short
@@ -195,7 +227,7 @@ SG_RARE int sg_ack_ahead(struct sg_flow *flow SG_NONNULL,
 	int unseen = (flow->marks & SG_FLOW_RCV_UNSEEN) &&
 		     seg->ack - flow->rcv_high <= SG_RCV_UNSEEN_MAX;
 
-	if (params->mode != SG_RULE_ENFORCE || unseen) {
+	if (params->mode != SG_RULE_ENFORCE || flow->mode == SG_MODE_WATCH || unseen) {
 		flow->marks &= (sg_u16)~(SG_FLOW_RCV_UNSEEN | SG_FLOW_AHEAD);
 		flow->rcv_high = seg->ack;
 		return 0;
@@ -204,13 +236,30 @@ SG_RARE int sg_ack_ahead(struct sg_flow *flow SG_NONNULL,
 		flow->marks |= SG_FLOW_AHEAD | SG_FLOW_ACKED_AHEAD;
 		flow->ahead_time = now;
 	} else if (now - flow->ahead_time > SG_AHEAD_LIMIT_NS >> 10) {
-		sg_fall_back(flow, params, SG_WHY_DATA_UNSEEN, out);
+		out->count = SG_COUNT_DATA_UNSEEN;
 		return 0;
 	}
 	out->edits |= SG_EDIT_ACK;
 	out->ack = flow->rcv_high;
 	out->count = SG_COUNT_ACK_AHEAD;
 	return 0;
+}
+
+/*
+ * The right edge of what the tenant takes. It does not come back: data that are on their way
+ * would count for nothing, and with them the marks that they have met.
+ */
+SG_INLINE void sg_advertised(struct sg_flow *flow, sg_u32 ack, sg_u32 window)
+{
+	sg_u32 shift = flow->rcv_wscale & 15, unit = 1U << shift;
+	sg_u32 before = flow->rcv_nxt + sg_rcv_window(flow), kept;
+
+	if (sg_seq_gt(before, ack + (window << shift))) {
+		kept = (before - ack + unit - 1) >> shift;
+		window = sg_min32(kept, 0xffff);
+	}
+	flow->rcv_nxt = ack;
+	flow->rcv_window = (sg_u16)window;
 }
 
 /* What the tenant of a two-sided flow says of what it has received, and will take. */
@@ -224,8 +273,7 @@ SG_INLINE void sg_tenant_acknowledges(struct sg_flow *flow, const struct sg_segm
 		sg_ack_ahead(flow, seg, now_ns, params, out);
 	else if (sg_unlikely(sg_seq_lt(seg->ack, flow->rcv_nxt)))
 		return;
-	flow->rcv_nxt = out->edits & SG_EDIT_ACK ? out->ack : seg->ack;
-	flow->rcv_window = seg->window;
+	sg_advertised(flow, out->edits & SG_EDIT_ACK ? out->ack : seg->ack, seg->window);
 }
 
 /* The tenant signs its segments, which no handshake told: its headers stay as they are. */

@@ -172,7 +172,7 @@ enum sg_counter {
 	SG_COUNT_ODD_OPTIONS,      /* ACK of a governed flow with malformed or signature options: held all the same */
 	SG_COUNT_STRANGER,         /* not of the flow's sequence space, or damaged: counted for nothing */
 	SG_COUNT_ACK_AHEAD,        /* acknowledges data that has not come: corrected */
-	SG_COUNT_FLOW_DATA_UNSEEN, /* flow fell back: its tenant's data take another path */
+	SG_COUNT_DATA_UNSEEN,      /* acknowledges data that never came by: let go */
 	SG_COUNT_TRIMMED,          /* bytes behind the IP packet: removed */
 	SG_COUNT_BEYOND,           /* data that only an edge from before a gap covers: charged to a bucket */
 	SG_COUNT_MAX,
