@@ -69,7 +69,8 @@ static inline int has_option(const struct wire *w, const struct view *v, sg_u8 k
 
 /* What options end with became NOPs: those before it are all that a parser reads of either. */
 static inline void check_blanked(const struct wire *before, const struct view *b,
-				 const struct wire *after, const struct view *a, sg_u32 end_at)
+				 const struct wire *after, const struct view *a, sg_u32 end_at,
+				 int hides_mptcp)
 {
 	sg_u8 was[OPTIONS_MAX + 1], is[OPTIONS_MAX + 1];
 	struct view read = *b;
@@ -77,11 +78,11 @@ static inline void check_blanked(const struct wire *before, const struct view *b
 
 	require(end_at >= TCP_LEN && b->tcp + end_at < b->payload, "options do not end at %u", end_at);
 	read.payload = b->tcp + end_at;
-	n = foreign_options(before, &read, 0, was);
+	n = foreign_options(before, &read, hides_mptcp, was);
 	for (i = b->tcp + end_at; i < b->payload; i++)
 		require(after->bytes[i] == 1, "byte %u of what nobody reads is %u", i,
 			after->bytes[i]);
-	m = foreign_options(after, a, 0, is);
+	m = foreign_options(after, a, hides_mptcp, is);
 	require(n != ~0U && n == m && !memcmp(was, is, n), "options that are read changed");
 }
 
@@ -151,7 +152,7 @@ static inline void check_edit(const struct wire *before, const struct wire *afte
 		"payload changed");
 	check_fields(before, &b, after, &a, result);
 	if (result->out.edits & SG_EDIT_BLANK_REST)
-		check_blanked(before, &b, after, &a, result->seg.end_at);
+		check_blanked(before, &b, after, &a, result->seg.end_at, hides_mptcp);
 	else
 		check_options(before, &b, after, &a, hides_mptcp);
 }
@@ -207,8 +208,9 @@ static inline void check_floor(const struct sg_host *host, const struct wire *be
 	sg_u32 mss = host->flow.mss, scale = host->flow.wscale;
 	struct view b, a;
 
+	/* Met from the middle, segments may turn out to be larger than was thought. */
 	if (!host->flow_exists || !look(before, &b) || !look(&p->after, &a) ||
-	    a.window == b.window)
+	    a.window == b.window || (host->flow.marks & SG_FLOW_SCALE_BOUND))
 		return;
 	if (b.flags & SG_SYN) { /* a repeated one may say something else than the first */
 		mss = seg->options & SG_OPT_MSS ? sg_max32(seg->mss, SG_MSS_MIN) :
@@ -291,7 +293,7 @@ static inline void pass(struct sg_host *host, const struct wire *before,
 		   (host->policy.slots[0].params.flags & SG_RULE_STRIP_MPTCP) &&
 			   (p->result.seg.tcp_flags & SG_SYN));
 	if (p->fack.len)
-		check_fack(&p->fack, before);
+		check_fack(&p->fack, &p->after);
 	check_restraint(host, mode_before, before, p);
 	check_floor(host, before, p);
 	check_clock(&was, host, p);

@@ -205,10 +205,27 @@ static void note_late(struct side *s, const struct wire *w)
 	s->late = 1;
 }
 
+/*
+ * Far from all that its window covers, a segment is none of the connection: its tenant looks
+ * no further, and its host must have been right.
+ */
+static int is_refused(const struct side *s, const struct sg_flow *was, const struct sg_segment *seg)
+{
+	sg_s32 away = (sg_s32)(seg->seq - s->tenant.rcv_nxt);
+
+	if (seg->tcp_flags & SG_SYN || was->mode != SG_MODE_TWO_SIDED || sg_is_near(was, seg) ||
+	    s->tenant.state != OPEN)
+		return 0;
+	require(away > (sg_s32)SG_WINDOW_MAX || away < -(sg_s32)SG_WINDOW_MAX,
+		"%d bytes away is near", away);
+	return 1;
+}
+
 static void arrive(struct network *n, int at, struct wire *w, int mark)
 {
 	struct side *s = &n->side[at];
 	sg_u32 una = s->host.flow.snd_una, known = s->tenant.una;
+	struct sg_flow was = s->host.flow;
 	struct passage p;
 	struct view v;
 
@@ -233,6 +250,8 @@ static void arrive(struct network *n, int at, struct wire *w, int mark)
 	}
 	require(p.result.out.action == SG_PASS, "a packet to the tenant was dropped");
 	check_hidden(s, &p.after);
+	if (is_refused(s, &was, &p.result.seg))
+		return;
 	note_late(s, &p.after);
 	tenant_takes(&s->tenant, &n->side[!at].tenant, &p.after);
 	tenant_times(&s->tenant, known, n->now_ns);

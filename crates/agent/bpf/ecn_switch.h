@@ -54,9 +54,10 @@ struct sg_port {
 	struct sg_aqm_params aqm;
 	sg_u32 bleach;        /* clear the ECN field of everything that leaves */
 	sg_u32 backlog_bytes; /* with the packet that arrived last */
+	sg_u32 pad;
 	sg_u64 seen_ns;       /* CLOCK_MONOTONIC of that arrival */
 };
-SG_ASSERT_SIZE(struct sg_port, 56);
+SG_ASSERT_SIZE(struct sg_port, 64);
 
 /* Counted per CPU; only differences mean anything. */
 struct sg_port_stats {

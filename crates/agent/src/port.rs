@@ -27,11 +27,11 @@ const COUNTERS: usize = 6;
 /// Size of `struct sg_port_stats`.
 const STATS_BYTES: usize = 8 * (COUNTERS + BACKLOG_BINS);
 /// Size of `struct sg_port`.
-const PORT_BYTES: usize = 56;
+const PORT_BYTES: usize = 64;
 /// Offsets in `struct sg_port`.
-const PORT_BLEACH: usize = 40;
-const PORT_BACKLOG: usize = 44;
-const PORT_SEEN: usize = 48;
+const PORT_BLEACH: usize = 44;
+const PORT_BACKLOG: usize = 48;
+const PORT_SEEN: usize = 56;
 
 /// Everything a port needs to know.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -40,7 +40,7 @@ pub struct PortConfig {
     pub aqm: Aqm,
     /// Rate at which the queue drains, bit/s: ages RED's average while the queue is idle.
     pub rate_bps: u64,
-    /// Size of a full frame in bytes, for the same purpose.
+    /// Size of a full frame in bytes, for the same purpose; what is larger is a super-packet.
     pub frame_bytes: u32,
 }
 

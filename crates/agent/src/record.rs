@@ -8,7 +8,10 @@ use std::{
 
 use serde::Serialize;
 use sluicegate_core::{
-    abi::{Addr, FLOW_UNMARKED, Flow, FlowKey, MODE_NAMES, MODE_WATCH, REASON_NAMES, Rule},
+    abi::{
+        Addr, FLOW_ACKED_AHEAD, FLOW_LENIENT, FLOW_ODD_OPTIONS, FLOW_SIGNS, FLOW_STRANGERS,
+        FLOW_UNMARKED, Flow, FlowKey, MODE_NAMES, MODE_WATCH, REASON_NAMES, Rule,
+    },
     cc::Algorithm,
 };
 
@@ -18,8 +21,16 @@ pub const RULE_MODES: [&str; 3] = ["off", "observe", "enforce"];
 /// Algorithms whose state begins with α.
 const WITH_ALPHA: [Algorithm; 2] = [Algorithm::Dctcp, Algorithm::Dcvegas];
 
-/// Reason where two hosts enforce, but the path drops packets and never marked one: the rule's fallback governs.
-const NO_CE: &str = "no-ce";
+/// Words for [`Flow::marks`], shown where the mode has no reason; the first that holds.
+const NOTICED: [(u16, &str); 6] = [
+    (FLOW_SIGNS, "signs"),
+    (FLOW_ACKED_AHEAD, "acks-ahead"),
+    (FLOW_ODD_OPTIONS, "odd-options"),
+    (FLOW_LENIENT, "lenient"),
+    // Two hosts enforce, but the path drops packets and never marked one: the rule's fallback governs.
+    (FLOW_UNMARKED, "no-ce"),
+    (FLOW_STRANGERS, "strangers"),
+];
 
 /// Reason where the rule, not the flow, forbids edits.
 pub const OBSERVE: &str = "observe";
@@ -206,10 +217,15 @@ fn reason(flow: &Flow, rule_mode: &str) -> Option<&'static str> {
         return Some(OBSERVE);
     }
     match name(&REASON_NAMES, flow.reason) {
-        "" if flow.marks & FLOW_UNMARKED != 0 => Some(NO_CE),
-        "" => None,
+        "" => noticed(flow.marks),
         reason => Some(reason),
     }
+}
+
+/// What a flow without a reason for its mode has shown, the gravest first.
+fn noticed(marks: u16) -> Option<&'static str> {
+    let seen = |(mark, _): &&(u16, &str)| marks & mark != 0;
+    NOTICED.iter().find(seen).map(|(_, word)| *word)
 }
 
 fn interface(index: u32, names: &BTreeMap<u32, String>) -> String {

@@ -48,6 +48,7 @@ pub struct AqmParams {
     pub ns_per_kbyte: u32,
     pub packet_ns: u32,
     pub red_drop_above: u32,
+    pub frame_bytes: u32,
 }
 
 /// `struct sg_red`: RED's memory of one queue; the default is an idle one.
@@ -111,6 +112,7 @@ impl AqmParams {
         let mut params = Self {
             ns_per_kbyte: nanoseconds(1024, rate_bps),
             packet_ns: nanoseconds(frame_bytes, rate_bps),
+            frame_bytes,
             ..Self::default()
         };
         match aqm {
@@ -176,8 +178,8 @@ impl AqmParams {
         }
     }
 
-    /// The ten words in order, as they lie in memory.
-    pub fn words(&self) -> [u32; 10] {
+    /// The eleven words in order, as they lie in memory.
+    pub fn words(&self) -> [u32; 11] {
         [
             self.kind,
             self.k_bytes,
@@ -189,6 +191,7 @@ impl AqmParams {
             self.ns_per_kbyte,
             self.packet_ns,
             self.red_drop_above,
+            self.frame_bytes,
         ]
     }
 }
@@ -219,7 +222,7 @@ fn nanoseconds(bytes: u32, rate_bps: u64) -> u32 {
 }
 
 const _: () = {
-    assert!(size_of::<AqmParams>() == 40);
+    assert!(size_of::<AqmParams>() == 44);
     assert!(offset_of!(AqmParams, packet_ns) == 32);
     assert!(size_of::<Red>() == 24);
     assert!(offset_of!(Red, drained_ns) == 8);
@@ -263,5 +266,33 @@ mod tests {
         for drop_above in [false, true] {
             assert_eq!(verdict([drop_above, true], 30_000, false), Arrival::Pass);
         }
+    }
+
+    /// What a threshold of 30 KB makes of a packet of `bytes` that meets `backlog_bytes`.
+    fn at_a_threshold(backlog_bytes: u32, bytes: u32) -> Arrival {
+        let threshold = Aqm::Threshold {
+            k_bytes: 30_000,
+            drop_not_ect: false,
+        };
+        let params = AqmParams::new(threshold, 300_000_000, 1_514).unwrap();
+        let packet = Arriving {
+            now_ns: 1,
+            backlog_bytes,
+            bytes,
+            ect: true,
+            random: 0,
+        };
+        params.arrival(&mut Red::default(), packet)
+    }
+
+    #[test]
+    fn a_super_packet_is_marked_for_what_its_last_frame_meets() {
+        assert_eq!(at_a_threshold(30_000, 1_514), Arrival::Pass);
+        assert_eq!(at_a_threshold(30_001, 60), Arrival::Mark);
+        // As many bytes behind others, in one packet or in two.
+        assert_eq!(at_a_threshold(20_000, 11_514), Arrival::Pass);
+        assert_eq!(at_a_threshold(20_000, 11_515), Arrival::Mark);
+        assert_eq!(at_a_threshold(0, 64_000), Arrival::Mark);
+        assert_eq!(at_a_threshold(28_487, 1_514), Arrival::Pass);
     }
 }

@@ -1,7 +1,7 @@
 //! What each counter of the programs means, for whoever meets it in Prometheus.
 
 /// The counters of `COUNTER_NAMES` with their help.
-const HELP: [(&str, &str); 50] = [
+const HELP: [(&str, &str); 56] = [
     ("packets", "Packets seen, in both directions."),
     (
         "ect_set",
@@ -162,6 +162,30 @@ const HELP: [(&str, &str); 50] = [
     (
         "rst_outlived",
         "RSTs that ended nothing: they do not fit, or traffic went on.",
+    ),
+    (
+        "odd_options",
+        "ACKs of governed flows with malformed or signature options: held to the window all the same.",
+    ),
+    (
+        "stranger",
+        "Segments towards a tenant that are not of its flow's sequence space, or damaged: counted for nothing.",
+    ),
+    (
+        "ack_ahead",
+        "ACKs of a tenant for data that had not come for it: corrected to what has come.",
+    ),
+    (
+        "flow_data_unseen",
+        "Flows that fell back to one end: their tenant acknowledges data that take another path.",
+    ),
+    (
+        "trimmed",
+        "Frames of tenants with bytes behind the IP packet: cut to the packet.",
+    ),
+    (
+        "beyond_held",
+        "Data beyond the window that enforcement has shown, within one from before: charged to a bucket.",
     ),
 ];
 

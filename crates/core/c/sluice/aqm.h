@@ -4,7 +4,9 @@
  * arriving packet, given the backlog it meets.
  *
  * - threshold: CE above K bytes of instantaneous backlog (DCTCP, Alizadeh et
- *   al., SIGCOMM 2010, section 3.1);
+ *   al., SIGCOMM 2010, section 3.1); a super-packet stands for its frames, and is marked
+ *   for what the last of them meets: it would never be for the queue that it makes, and of
+ *   equal flows the one with the largest window would be marked least;
  * - RED: an averaged queue and randomly spaced marks (Floyd & Jacobson, "Random
  *   Early Detection Gateways for Congestion Avoidance", 1993, figure 2).
  *
@@ -38,8 +40,9 @@ struct sg_aqm_params {
 	sg_u32 ns_per_kbyte;  /* RED: time to send 1024 bytes at the link's rate */
 	sg_u32 packet_ns;     /* RED: time to send one full packet; an idle queue ages by it */
 	sg_u32 red_drop_above; /* RED: what can be marked is dropped there, too */
+	sg_u32 frame_bytes;   /* threshold: of a full frame, what is larger is several; 0 = nothing is */
 };
-SG_ASSERT_SIZE(struct sg_aqm_params, 40);
+SG_ASSERT_SIZE(struct sg_aqm_params, 44);
 
 /* RED's memory of one queue; zero is an idle queue. */
 struct sg_red {
@@ -130,6 +133,8 @@ SG_INLINE int sg_aqm_arrival(struct sg_red *red, const struct sg_aqm_params *par
 {
 	backlog = sg_min32(backlog, SG_AQM_BACKLOG_MAX);
 	if (params->kind == SG_AQM_THRESHOLD) {
+		if (params->frame_bytes && bytes > params->frame_bytes)
+			backlog += bytes - params->frame_bytes;
 		if (backlog <= params->k_bytes)
 			return SG_AQM_PASS;
 		if (ect)

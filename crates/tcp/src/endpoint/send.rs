@@ -255,7 +255,9 @@ impl Endpoint {
             return (room >= mss).then_some(Output::Data { len, fin });
         }
         let mut len = self.cut(allowed, room)?;
-        if len > mss {
+        // A super-packet takes its last partial segment along unless an earlier one is out (Linux's
+        // tcp_mss_split_point()).
+        if len > mss && self.config.nagle && self.small_end > self.snd_una {
             len -= len % mss;
         }
         let fin = waits > data && len == data && len < usable;
@@ -366,7 +368,7 @@ impl Endpoint {
                 segment.flags |= flags::CWR;
             }
         }
-        if len < self.mss {
+        if len == 0 || len % self.mss != 0 {
             self.small_end = self.snd_nxt;
         }
         if self.flags.probe_pending {

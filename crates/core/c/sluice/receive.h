@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * The receiving half of a two-sided flow: what has come for the tenant, what it has said
+ * of it, and what its peer's host is told.
+ *
+ *	rcv_nxt      what the tenant has acknowledged
+ *	rcv_high     end of the highest data that has come for it
+ *	rcv_window   what it advertised with rcv_nxt
+ *
+ * What is not of the flow's sequence space counts for nothing, and what has not come cannot
+ * be acknowledged.
+ */
+#ifndef SLUICE_RECEIVE_H
+#define SLUICE_RECEIVE_H
+
+#include "feedback.h"
+#include "mode.h"
+#include "police.h"
+#include "seq.h"
+
+/* Feedback in a packet of its own is worth it from this many bytes on. */
+#define SG_FACK_BYTES 0xffffU
+
+/* So many data segments in a row without any ECN codepoint: the peer's host is gone. */
+#define SG_NOT_ECT_SEGMENTS 16U
+
+SG_INLINE void sg_report(struct sg_flow *flow, struct sg_verdict *out)
+{
+	out->e0b = flow->rcv_e0b;
+	out->ceb = flow->rcv_ceb;
+	flow->unreported = 0;
+	flow->marks &= (sg_u16)~SG_FLOW_SKIPPED_ACK;
+	flow->flags &= (sg_u8)~SG_FLOW_CE_UNREPORTED;
+	flow->fack_round = flow->snd_nxt;
+}
+
+/*
+ * A header-only copy carries the counters when no ACK of the tenant can: at most
+ * once per window of the tenant's own data, or per SG_FACK_BYTES received, and
+ * not for a trickle: small messages back and forth would cost a packet each.
+ */
+SG_INLINE int sg_fack_due(const struct sg_flow *flow)
+{
+	sg_u32 worth = flow->flags & SG_FLOW_CE_UNREPORTED ? flow->mss : 2U * flow->mss;
+
+	if (flow->unreported >= SG_FACK_BYTES)
+		return 1;
+	if (flow->unreported < worth)
+		return 0;
+	return sg_seq_ge(flow->snd_una, flow->fack_round);
+}
+
+/* Data without any ECN codepoint says that the peer's host no longer enforces. */
+SG_INLINE int sg_peer_reads_feedback(const struct sg_flow *flow)
+{
+	return flow->bytes_received && flow->not_ect_run < SG_NOT_ECT_SEGMENTS;
+}
+
+/*
+ * Room for an option is made and unmade at a price, so pure ACKs report by turns
+ * while nothing but ECT(0) arrives in order. Marks are reported at once. So RFC 9768
+ * 3.2.3.3: a counter that goes on counting is repeated every n ACKs, CE always.
+ * Losses are when ACKs are few and matter, and a tenant that sends data as well has
+ * fewer pure ACKs: there all of them report.
+ */
+SG_INLINE int sg_reports(struct sg_flow *flow, const struct sg_segment *seg)
+{
+	if ((flow->flags & SG_FLOW_CE_UNREPORTED) || (seg->options & SG_OPT_SACK) ||
+	    flow->fack_round != flow->snd_nxt || (flow->marks & SG_FLOW_SKIPPED_ACK))
+		return 1;
+	flow->marks |= SG_FLOW_SKIPPED_ACK;
+	return 0;
+}
+
+SG_INLINE void sg_give_feedback(struct sg_flow *flow, const struct sg_segment *seg,
+				struct sg_verdict *out)
+{
+	int signs = flow->marks & SG_FLOW_SIGNS;
+	int pure_ack = !seg->payload && !(seg->tcp_flags & SG_FIN) && !signs;
+
+	/* Only hosts write this option; a tenant's own would be a forgery. */
+	if (sg_unlikely(seg->options & (SG_OPT_FEEDBACK | SG_OPT_MALFORMED)) && !signs) {
+		if (seg->options & SG_OPT_FEEDBACK)
+			out->edits |= SG_EDIT_STRIP_FEEDBACK;
+		/* Without the first of two that were forged, its host would believe the second. */
+		if (seg->options & SG_OPT_MALFORMED)
+			out->edits |= SG_EDIT_BLANK_REST;
+	}
+	if (!sg_peer_reads_feedback(flow))
+		return;
+	if (pure_ack && seg->header_len + SG_OPTION_LEN <= 60) {
+		if (!sg_reports(flow, seg))
+			return;
+		sg_add_option(out, seg, SG_EDIT_ADD_FEEDBACK);
+		sg_report(flow, out);
+	} else if (sg_unlikely(sg_fack_due(flow))) {
+		out->edits |= SG_EDIT_WANT_FACK;
+		sg_report(flow, out);
+	}
+}
+
+/*
+ * An ACK of what was sent, and no older than two windows: who is not on the path would
+ * have to guess the sequence number that closely.
+ */
+SG_INLINE int sg_ack_plausible(const struct sg_flow *flow, const struct sg_segment *seg)
+{
+	sg_u32 flight = flow->snd_nxt - flow->snd_una;
+	sg_u32 window = sg_max32(sg_cc_before_cut(&flow->cc), flight);
+
+	return sg_seq_le(seg->ack, flow->snd_nxt) &&
+	       flow->snd_nxt - seg->ack <= flight + 2 * window + 2U * flow->mss;
+}
+
+/* The window that the tenant has advertised, in bytes. */
+SG_INLINE sg_u32 sg_rcv_window(const struct sg_flow *flow)
+{
+	return (sg_u32)flow->rcv_window << (flow->rcv_wscale & 15);
+}
+
+/*
+ * Whether a segment for the tenant is near what has come, in sequence space: two windows
+ * around it, or as many bytes as the tenant takes (RFC 9293 3.10.7.4). What is not is of
+ * another connection, or of someone who is not on the path, and changes nothing of the flow.
+ */
+SG_INLINE int sg_is_near(const struct sg_flow *flow, const struct sg_segment *seg)
+{
+	sg_u32 beyond = sg_max32(2 * SG_WINDOW_MAX, sg_rcv_window(flow));
+
+	return seg->seq - flow->rcv_nxt + 2 * SG_WINDOW_MAX <= 2 * SG_WINDOW_MAX + beyond;
+}
+
+/*
+ * Whether data that are near can be of the flow: their checksum is not wrong, and their
+ * sender knows what the tenant has sent (RFC 5961 5.2), which others have to guess as well.
+ */
+SG_INLINE int sg_is_genuine(const struct sg_flow *flow, const struct sg_segment *seg)
+{
+	return !seg->damaged && (seg->tcp_flags & SG_ACK) &&
+	       (sg_likely(seg->ack == flow->snd_una) || sg_ack_plausible(flow, seg));
+}
+
+/* The tenant's stack will take data of this segment: they are new, and within its window. */
+SG_INLINE int sg_is_receivable(const struct sg_flow *flow, const struct sg_segment *seg)
+{
+	sg_u32 end = seg->seq + seg->payload;
+
+	return sg_seq_gt(end, flow->rcv_nxt) && end - flow->rcv_nxt <= sg_rcv_window(flow);
+}
+
+/* Two-sided: data or a FIN for the tenant. What it cannot take counts for nothing. */
+SG_INLINE void sg_data_come(struct sg_flow *flow, const struct sg_segment *seg,
+			    const struct sg_params *params)
+{
+	sg_u32 end = seg->seq + seg->payload + !!(seg->tcp_flags & SG_FIN);
+
+	if (sg_likely(seg->payload && sg_is_receivable(flow, seg))) {
+		flow->bytes_received += seg->payload;
+		if (sg_likely(params->mode == SG_RULE_ENFORCE))
+			sg_feedback_count(flow, seg);
+	}
+	if (sg_likely(sg_seq_gt(end, flow->rcv_high))) {
+		flow->rcv_high = end;
+		flow->marks &= (sg_u16)~SG_FLOW_AHEAD;
+	}
+}
+
+/* The tenant acknowledges data that has not come for it. */
+SG_INLINE int sg_acks_ahead(const struct sg_flow *flow, const struct sg_segment *seg)
+{
+	return flow->mode == SG_MODE_TWO_SIDED && (seg->tcp_flags & SG_ACK) &&
+	       sg_seq_gt(seg->ack, flow->rcv_high);
+}
+
+/*
+ * So long may ACKs be ahead of all that comes. A sender that lost its ACK has repeated by
+ * then what passed here unseen; if nothing comes even so, the data take another path.
+ */
+#define SG_AHEAD_LIMIT_NS 400000000ULL
+
+/* What a few super-packets carry: more does not pass unseen on a busy CPU. */
+#define SG_RCV_UNSEEN_MAX (256U << 10)
+
+/*
+ * The tenant acknowledges what has not come for it: such ACKs make its sender's RTT as short
+ * as it likes, and the smallest window in a tiny RTT is a large rate. No stack does so, and this
+ * host knows: the number is corrected to what has come. Returns the number to believe.
+ */
+SG_RARE int sg_ack_ahead(struct sg_flow *flow SG_NONNULL,
+			 const struct sg_segment *seg SG_NONNULL, sg_u64 now_ns,
+			 const struct sg_params *params SG_NONNULL,
+			 struct sg_verdict *out SG_NONNULL)
+{
+	sg_u32 now = (sg_u32)(now_ns >> 10);
+	int unseen = (flow->marks & SG_FLOW_RCV_UNSEEN) &&
+		     seg->ack - flow->rcv_high <= SG_RCV_UNSEEN_MAX;
+
+	if (params->mode != SG_RULE_ENFORCE || unseen) {
+		flow->marks &= (sg_u16)~(SG_FLOW_RCV_UNSEEN | SG_FLOW_AHEAD);
+		flow->rcv_high = seg->ack;
+		return 0;
+	}
+	if (!(flow->marks & SG_FLOW_AHEAD)) {
+		flow->marks |= SG_FLOW_AHEAD | SG_FLOW_ACKED_AHEAD;
+		flow->ahead_time = now;
+	} else if (now - flow->ahead_time > SG_AHEAD_LIMIT_NS >> 10) {
+		sg_fall_back(flow, params, SG_WHY_DATA_UNSEEN, out);
+		return 0;
+	}
+	out->edits |= SG_EDIT_ACK;
+	out->ack = flow->rcv_high;
+	out->count = SG_COUNT_ACK_AHEAD;
+	return 0;
+}
+
+/* What the tenant of a two-sided flow says of what it has received, and will take. */
+SG_INLINE void sg_tenant_acknowledges(struct sg_flow *flow, const struct sg_segment *seg,
+				      sg_u64 now_ns, const struct sg_params *params,
+				      struct sg_verdict *out)
+{
+	if (!(seg->tcp_flags & SG_ACK))
+		return;
+	if (sg_unlikely(sg_acks_ahead(flow, seg)))
+		sg_ack_ahead(flow, seg, now_ns, params, out);
+	else if (sg_unlikely(sg_seq_lt(seg->ack, flow->rcv_nxt)))
+		return;
+	flow->rcv_nxt = out->edits & SG_EDIT_ACK ? out->ack : seg->ack;
+	flow->rcv_window = seg->window;
+}
+
+/* The tenant signs its segments, which no handshake told: its headers stay as they are. */
+SG_INLINE void sg_tenant_signs(struct sg_flow *flow)
+{
+	if (flow->mode != SG_MODE_WATCH)
+		flow->marks |= SG_FLOW_SIGNS;
+}
+
+#endif /* SLUICE_RECEIVE_H */
