@@ -190,8 +190,9 @@ static void note_window(struct model *m, const struct sg_flow *was)
 	m->edge = m->outs || sg_seq_gt(m->edge, flow->snd_una) ?
 			  sg_seq_max(m->edge, flow->snd_una + window + 9 * unit) :
 			  flow->snd_una + window + 9 * unit;
+	/* Its own ACK may make some of what is out count as acknowledged already. */
 	if (flow->taken_ceb != was->taken_ceb)
-		m->owed = unpaid(was);
+		m->owed = unpaid(was) + was->snd_nxt - was->snd_una;
 	require(flow->marked_pending <= sg_max32(m->owed, unpaid(flow)), "%u marked bytes pending",
 		flow->marked_pending);
 }
@@ -244,7 +245,8 @@ static void from_tenant(struct model *m, const struct shape *s, sg_u32 behind)
 	check_claims(m, &p);
 	/* ACKs are let go where nothing has come for long. */
 	if (p.result.out.action == SG_PASS && governed(m) &&
-	    p.result.out.count != SG_COUNT_DATA_UNSEEN && m->host.flow.mode == SG_MODE_TWO_SIDED && !(s->flags & (SG_SYN | SG_RST)) &&
+	    p.result.out.count != SG_COUNT_DATA_UNSEEN &&
+	    m->host.flow.mode == SG_MODE_TWO_SIDED && !(s->flags & (SG_SYN | SG_RST)) &&
 	    look(&p.after, &v)) {
 		sg_u32 ack = get32(p.after.bytes + v.tcp + 8);
 

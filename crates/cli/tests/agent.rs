@@ -74,7 +74,7 @@ fn a_killed_agent_leaves_enforcement_running_and_the_next_takes_it_over() {
 
     let next = Agent::start(site.agent_command("policy.toml"));
     next.wait_for("took over from an earlier agent");
-    next.wait_for("enforcing");
+    next.wait_for("enforcing; stop");
     assert_eq!(site.pinned().links, held.links);
     let shown = text(&site.flows(&[]).stdout);
     assert!(shown.contains(&local) && shown.contains("dctcp"), "{shown}");
@@ -114,7 +114,7 @@ fn a_wildcard_does_not_reach_what_is_no_tenants_interface() {
             .wait_for("not attached: a bridge")
             .contains("interface=\"bridge\"")
     );
-    agent.wait_for("enforcing");
+    agent.wait_for("enforcing; stop");
     assert!(site.attached("bridge").is_empty() && site.attached("lo").is_empty());
     assert_eq!(site.attached("ta"), ["from_tenant"]);
 }
@@ -158,7 +158,7 @@ fn three_capabilities_are_enough_to_enforce_and_to_show_it() {
     let agent = site
         .host
         .within("h", || Agent::start(confined(&site.command(&arguments))));
-    agent.wait_for("enforcing");
+    agent.wait_for("enforcing; stop");
     let (client, _server) = site.host.transfer(1_000_000);
     let flows = site.host.within("h", || {
         confined(&site.command(&["flows", "--json"]))
@@ -204,7 +204,7 @@ fn an_agent_that_persists_can_be_restarted_under_a_connection() {
         let mut command = site.agent_command("policy.toml");
         command.arg("--persist");
         let agent = Agent::start(command);
-        agent.wait_for("enforcing");
+        agent.wait_for("enforcing; stop");
         agent
     };
     let agent = persistent();

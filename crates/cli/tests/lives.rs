@@ -233,7 +233,7 @@ fn agents_of_another_layout_are_replaced_and_nothing_is_interrupted() {
         let agent = Agent::start(site.agent_command("policy.toml"));
         let line = agent.wait_for("took the place of an agent with another layout");
         assert!(line.contains(&format!("layout={other}")), "{line}");
-        agent.wait_for("enforcing");
+        agent.wait_for("enforcing; stop");
         assert_eq!(site.attached("ta"), ["from_tenant"], "once, not twice");
         assert!(!theirs.exists());
         traffic.gets_on();
@@ -256,7 +256,7 @@ fn a_cable_and_an_excluded_interface_are_left_out() {
     command.args(["--exclude", "tb"]);
     let agent = Agent::start(command);
     agent.wait_for("both ends of this veth");
-    agent.wait_for("enforcing");
+    agent.wait_for("enforcing; stop");
     assert_eq!(site.attached("ta"), ["from_tenant"]);
     assert!(site.attached("tb").is_empty() && site.attached("tx").is_empty());
     let left_out = site.state().left_out;

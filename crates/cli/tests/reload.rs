@@ -88,7 +88,7 @@ fn what_a_policy_leaves_open_is_in_the_log_at_a_start_and_at_a_reload() {
         others.contains("WARN") && others.contains("class non-tcp"),
         "{others}"
     );
-    agent.wait_for("enforcing;");
+    agent.wait_for("enforcing; stop");
     let counts = "[[bucket]]\nclass = ['watched-tcp', 'non-tcp']\nrate = '1Gbit'\n";
     site.write_policy("policy.toml", &format!("{enforcing}{counts}"));
     let noted = agent.wait_for("counts non-tcp and watched-tcp");
@@ -152,7 +152,7 @@ fn a_change_behind_a_link_and_a_directory_that_is_another_are_noticed() {
     fs::create_dir(&shown).unwrap();
     symlink("../elsewhere/real.toml", shown.join("policy.toml")).unwrap();
     let agent = Agent::start(site.agent_command("shown/policy.toml"));
-    agent.wait_for("enforcing");
+    agent.wait_for("enforcing; stop");
     fs::write(
         elsewhere.join("real.toml"),
         TWO.replace("observe", "enforce"),
@@ -259,7 +259,7 @@ fn tenants_are_called_as_somebody_called_their_interface() {
     let mut command = site.agent_command("policy.toml");
     command.args(["--label", "tb=mine", "auto"]);
     let agent = Agent::start(command);
-    agent.wait_for("enforcing");
+    agent.wait_for("enforcing; stop");
     let (client, _server) = site.host.transfer(10_000);
     let flow = flow_of(&site, &client);
     assert_eq!(
@@ -301,7 +301,7 @@ fn tenants_are_called_as_somebody_called_their_interface() {
     let mut command = site.agent_command("policy.toml");
     command.args(["--label", "auto"]);
     let next = Agent::start(command);
-    next.wait_for("enforcing");
+    next.wait_for("enforcing; stop");
     assert_eq!(flow_of(&site, &client)["rule_name"], "reds");
     assert_eq!(changed(&site), before);
     assert_eq!(next.stop(), Some(0));

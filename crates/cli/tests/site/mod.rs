@@ -127,7 +127,7 @@ impl Site {
     /// An agent that enforces.
     pub fn agent(&self) -> Agent {
         let agent = Agent::start(self.agent_command("policy.toml"));
-        agent.wait_for("enforcing");
+        agent.wait_for("enforcing; stop");
         agent
     }
 
