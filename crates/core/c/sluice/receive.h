@@ -203,7 +203,8 @@ SG_INLINE void sg_has_come(struct sg_flow *flow, const struct sg_segment *seg)
 SG_INLINE int sg_acks_ahead(const struct sg_flow *flow, const struct sg_segment *seg)
 {
 	return (flow->marks & SG_FLOW_RCV_KNOWN) && (seg->tcp_flags & SG_ACK) &&
-	       sg_seq_gt(seg->ack, flow->rcv_high);
+	       sg_seq_ge(seg->ack, flow->rcv_nxt) &&
+	       seg->ack - flow->rcv_nxt > flow->rcv_high - flow->rcv_nxt;
 }
 
 /*
@@ -271,7 +272,9 @@ SG_INLINE void sg_tenant_acknowledges(struct sg_flow *flow, const struct sg_segm
 		return;
 	if (sg_unlikely(sg_acks_ahead(flow, seg)))
 		sg_ack_ahead(flow, seg, now_ns, params, out);
-	else if (sg_unlikely(sg_seq_lt(seg->ack, flow->rcv_nxt)))
+	/* Older than the last, or let go though it is ahead: nothing follows from it. */
+	if (sg_unlikely(sg_seq_lt(seg->ack, flow->rcv_nxt) || (sg_acks_ahead(flow, seg) &&
+							       !(out->edits & SG_EDIT_ACK))))
 		return;
 	sg_advertised(flow, out->edits & SG_EDIT_ACK ? out->ack : seg->ack, seg->window);
 }
