@@ -151,7 +151,7 @@ SG_GLOBAL int sg_refuse_claims_here(struct sg_packet *p, sg_u32 claims, struct s
 	return 1;
 }
 
-/* What could not be remembered has not begun; a tenant speaks for its host even so less. */
+/* What could not be remembered has not begun. What a tenant forged is removed all the same. */
 SG_INLINE void sg_not_begun(const struct sg_packet *p, struct sg_verdict *out)
 {
 	out->edits &= p->seg.direction == SG_FROM_TENANT ? SG_EDIT_STRIP_PEER : 0;

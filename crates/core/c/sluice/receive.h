@@ -5,7 +5,7 @@
  *
  *	rcv_nxt      what the tenant has acknowledged
  *	rcv_high     end of the highest data that has come for it
- *	rcv_window   what it advertised with rcv_nxt
+ *	rcv_window   from rcv_nxt to the farthest edge that it advertised
  *
  * What is not of the flow's sequence space counts for nothing, and what has not come cannot
  * be acknowledged.
@@ -217,7 +217,7 @@ SG_INLINE int sg_acks_ahead(const struct sg_flow *flow, const struct sg_segment 
 /*
  * The tenant acknowledges what has not come for it: such ACKs make its sender's RTT as short
  * as it likes, and the smallest window in a tiny RTT is a large rate. No stack does so, and this
- * host knows: the number is corrected to what has come. Returns the number to believe.
+ * host knows: the number is corrected to what has come.
  */
 SG_RARE int sg_ack_ahead(struct sg_flow *flow SG_NONNULL,
 			 const struct sg_segment *seg SG_NONNULL, sg_u64 now_ns,
@@ -263,7 +263,7 @@ SG_INLINE void sg_advertised(struct sg_flow *flow, sg_u32 ack, sg_u32 window)
 	flow->rcv_window = (sg_u16)window;
 }
 
-/* What the tenant of a two-sided flow says of what it has received, and will take. */
+/* What the tenant says of what it has received, and will take. */
 SG_INLINE void sg_tenant_acknowledges(struct sg_flow *flow, const struct sg_segment *seg,
 				      sg_u64 now_ns, const struct sg_params *params,
 				      struct sg_verdict *out)
