@@ -45,7 +45,7 @@ static inline sg_u32 foreign_options(const struct wire *w, const struct view *v,
 	return n;
 }
 
-/* Whether a header carries an option of this kind; with `exid`, ours only. */
+/* Whether a header carries a hosts' option: of this kind, as long as theirs; with `exid`, ours only. */
 static inline int has_option(const struct wire *w, const struct view *v, sg_u8 kind,
 			     int exid)
 {
@@ -58,9 +58,8 @@ static inline int has_option(const struct wire *w, const struct view *v, sg_u8 k
 		}
 		if (w->bytes[at + 1] < 2 || at + w->bytes[at + 1] > v->payload)
 			return 0;
-		if (w->bytes[at] == kind &&
-		    (!exid || (w->bytes[at + 1] == SG_OPTION_LEN &&
-			       get16(w->bytes + at + 2) == SG_EXID)))
+		if (w->bytes[at] == kind && w->bytes[at + 1] == SG_OPTION_LEN &&
+		    (!exid || get16(w->bytes + at + 2) == SG_EXID))
 			return 1;
 		at += w->bytes[at + 1];
 	}
