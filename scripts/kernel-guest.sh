@@ -8,6 +8,12 @@ SKIPPED=wireshark_reads_the_feedback_as_accurate_ecn
 
 failed=0
 
+# wrong WHAT: the machine goes on, and does not say at its end that all is well.
+wrong() {
+	failed=1
+	echo "error: $1"
+}
+
 # refused WHAT COMMAND…: fails with 1, and says which kernel to install.
 refused() {
 	what=$1
@@ -45,18 +51,18 @@ refusal() {
 
 # One that is not: they say so, the agent begins and ends.
 acceptance() {
-	sluicegate doctor || failed=1
+	sluicegate doctor || wrong "doctor objects to this kernel"
 	sluicegate agent --policy /tmp/policy.toml --interface tenant --bpffs /run/bpf >/tmp/said 2>&1 &
 	agent=$!
 	tries=0
-	until grep -q enforcing /tmp/said || [ "$tries" -eq 300 ]; do
+	until grep -q 'enforcing; stop' /tmp/said || [ "$tries" -eq 300 ]; do
 		sleep 0.2
 		tries=$((tries + 1))
 	done
 	kill -TERM "$agent"
-	wait "$agent" || failed=1
+	wait "$agent" || wrong "the agent exits with an error"
 	cat /tmp/said
-	grep -q 'nothing is enforced any more' /tmp/said || failed=1
+	grep -q 'nothing is enforced any more' /tmp/said || wrong "the agent does not say that it has ended"
 	umount /run/bpf
 	nothing_left
 }

@@ -54,7 +54,7 @@ start_agent() {
 	: >/run/agent.log
 	setpriv --bounding-set="-all,$rights" --no-new-privs "${words[@]}" 2>/run/agent.log &
 	agent=$!
-	until_true says enforcing || { cat /run/agent.log >&2; exit 1; }
+	until_true says "enforcing; stop" || { cat /run/agent.log >&2; exit 1; }
 }
 
 stop_agent() {
