@@ -17,6 +17,7 @@
 #define SLUICE_EDIT_H
 
 #include "sluice/checksum.h"
+#include "sluice/handshake.h"
 #include "sluice/packet.h"
 
 #include "helpers.h"
@@ -211,17 +212,46 @@ SG_INLINE int sg_skb_strip(struct __sk_buff *skb, struct sg_packet *p, sg_u32 at
 	return sg_skb_resized(skb, p, -(sg_s32)SG_OPTION_LEN, edit);
 }
 
+struct sg_syn_data {
+	sg_u8 bytes[SG_SYN_DATA_MAX];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, sg_u32);
+	__type(value, struct sg_syn_data);
+} syn_data SEC(".maps");
+
+/*
+ * The data of a SYN move up by an option, an even number of bytes, which changes no sum. The
+ * skb has that room at its end. Refused, nothing has moved.
+ */
+SG_GLOBAL int sg_skb_move_data(struct __sk_buff *skb, sg_u32 at, sg_u32 len)
+{
+	sg_u32 zero = 0;
+	struct sg_syn_data *data = bpf_map_lookup_elem(&syn_data, &zero);
+
+	if (!data || len < 1 || len > SG_SYN_DATA_MAX)
+		return -1;
+	if (bpf_skb_load_bytes(skb, at, data->bytes, len))
+		return -1;
+	return bpf_skb_store_bytes(skb, at + SG_OPTION_LEN, data->bytes, len, 0) ? -1 : 0;
+}
+
 /* Makes room for an option behind the header and writes it. */
-SG_INLINE int sg_skb_append(struct __sk_buff *skb, struct sg_packet *p,
+SG_INLINE int sg_skb_insert(struct __sk_buff *skb, struct sg_packet *p,
 			    const sg_u8 option[SG_OPTION_LEN], struct sg_edit *edit)
 {
-	sg_u32 at = p->l4_at + p->l4_len, i;
+	sg_u32 at = p->l4_at + p->seg.header_len, i;
 	sg_u8 *to;
 
-	if (p->seg.payload || bpf_skb_change_tail(skb, at + SG_OPTION_LEN, 0))
+	if (bpf_skb_change_tail(skb, p->l4_at + p->l4_len + SG_OPTION_LEN, 0))
 		return -1;
 	if (skb->data_end - skb->data < at + SG_OPTION_LEN &&
 	    bpf_skb_pull_data(skb, at + SG_OPTION_LEN))
+		return -1;
+	if (p->seg.payload && sg_skb_move_data(skb, at, p->seg.payload))
 		return -1;
 	to = sg_skb_data(skb) + (at & 0xff);
 	if (to + SG_OPTION_LEN > sg_skb_end(skb))
@@ -265,7 +295,7 @@ SG_INLINE int sg_skb_options(struct __sk_buff *skb, struct sg_packet *p,
 			sg_feedback_encode(option, out->e0b, out->ceb);
 		else
 			sg_peer_encode(option, 0);
-		error |= sg_skb_append(skb, p, option, edit);
+		error |= sg_skb_insert(skb, p, option, edit);
 	}
 	error |= sg_skb_finish(skb, p, edit);
 	if (cut && !error)

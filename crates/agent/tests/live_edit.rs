@@ -193,6 +193,40 @@ fn data_both_ways_brings_facks_that_no_tenant_sees() {
 }
 
 /// Enforcement with a window of at most `bytes`.
+#[test]
+fn data_with_a_syn_arrive_and_the_connection_is_two_sided() {
+    for (family, offload, bytes) in [(V4, true, 1000), (V6, false, 1400), (V4, false, 1)] {
+        let hosts = Hosts::new();
+        if !offload {
+            hosts.without_checksum_offload();
+        }
+        let instances = [A, B].map(|side| hosts.enforce(side, &policy()));
+        let between = Capture::start(&hosts, "ha", "up");
+        let inside = TENANTS.map(|tenant| Capture::start(&hosts, tenant, "eth0"));
+        let mut connection = Connection::open_fast(&hosts, family, bytes);
+        connection.transfer(A, BYTES);
+        let seen = between.finish();
+        let syns = seen.iter().filter(|seen| seen.packet.has(tcp::SYN));
+        let data: Vec<_> = syns
+            .map(|seen| (seen.packet.len(), opt::peer_of(&seen.packet.options)))
+            .collect();
+        assert_eq!(data, [(bytes as u32, Some(0)), (0, Some(0))]);
+        shown(&seen);
+        for capture in inside {
+            hidden(&capture.finish());
+        }
+        for instance in &instances {
+            let flow = only_flow(instance);
+            let reason = REASON_NAMES[usize::from(flow.reason)];
+            assert_eq!(flow.mode, MODE_TWO_SIDED, "{reason}");
+            assert_eq!(counter(instance, "edit_failed"), 0);
+        }
+        for side in [A, B] {
+            assert_eq!(hosts.tcp_counter(side, "InCsumErrors"), 0);
+        }
+    }
+}
+
 fn capped(bytes: u32) -> Policy {
     let mut policy = policy();
     policy.rules[0].window_cap_bytes = bytes;

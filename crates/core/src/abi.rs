@@ -471,6 +471,8 @@ pub struct HalfOpen {
     pub rule: u8,
     pub peer: u8,
     pub pad: u8,
+    pub data: u16,
+    pub pad2: u16,
 }
 
 /// Value of the kernel's `interfaces` map.

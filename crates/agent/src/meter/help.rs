@@ -39,7 +39,7 @@ const HELP: [(&str, &str); 56] = [
     ("syn", "SYNs remembered."),
     (
         "syn_with_data",
-        "SYNs with data, to which nothing is added.",
+        "SYNs with data to which no option of ours was added.",
     ),
     (
         "peer_offered",

@@ -255,6 +255,21 @@ impl<'a> Run<'a> {
         made
     }
 
+    /// Data that go with a SYN (RFC 7413), which the peer acknowledges.
+    fn fast_open(&mut self, talk: &Talk) {
+        let syn = Packet {
+            payload: vec![0x5a; 99],
+            ..talk.syn(&[])
+        };
+        self.pass(talk, &syn, OUT);
+        let answer = Packet {
+            ack: talk.own + 99,
+            ..talk.answer()
+        };
+        self.pass(talk, &answer, IN);
+        self.pass(talk, &talk.own(99, 0), OUT);
+    }
+
     fn connect(&mut self, talk: &Talk) {
         // A tenant is no host: its own option goes, the host's comes.
         self.pass(talk, &talk.syn(&[&opt::peer(0)]), OUT);
@@ -337,6 +352,7 @@ impl<'a> Run<'a> {
         // Opened by the peer, with checksums that are a device's.
         self.set(self.failing, CHECKSUM_COMPLETE);
         self.converse(&Talk::on(40_002));
+        self.fast_open(&Talk::on(40_005));
         let talk = Talk::on(40_003);
         let mut syn = talk.answer();
         (syn.flags, syn.ack) = (tcp::SYN, 0);

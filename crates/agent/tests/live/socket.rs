@@ -1,6 +1,7 @@
 //! Real connections between the tenants, with their payload checked to the byte.
 
 use std::{
+    fs,
     io::{Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
     os::fd::AsRawFd,
@@ -29,14 +30,39 @@ fn byte_at(position: u64) -> u8 {
 impl Connection {
     /// In the family 0 (IPv4) or 1 (IPv6) of [`ADDRESSES`].
     pub fn open(hosts: &Hosts, family: usize) -> Self {
+        Self::opened(hosts, family, |address| {
+            TcpStream::connect_timeout(address, PATIENCE).expect("a connects")
+        })
+    }
+
+    /// The SYN has `bytes` of data (TCP Fast Open without cookies, RFC 7413), which arrive.
+    pub fn open_fast(hosts: &Hosts, family: usize, bytes: u64) -> Self {
+        // Either end offers it, and neither wants a cookie.
+        for tenant in TENANTS {
+            hosts.within(tenant, || {
+                fs::write("/proc/sys/net/ipv4/tcp_fastopen", "519").expect("Fast Open is known");
+            });
+        }
+        let mut open = Self::opened(hosts, family, |address| {
+            let mut near = connect_with_data(address);
+            send(&mut near, bytes);
+            near
+        });
+        receive(&mut open.ends[B], bytes);
+        open
+    }
+
+    fn opened(
+        hosts: &Hosts,
+        family: usize,
+        connect: impl FnOnce(&SocketAddr) -> TcpStream + Send,
+    ) -> Self {
         let address: SocketAddr = SocketAddr::new(ADDRESSES[family][B].parse().unwrap(), 0);
         let listener = hosts.within(TENANTS[B], || {
             TcpListener::bind(address).expect("b listens")
         });
         let address = listener.local_addr().unwrap();
-        let near = hosts.within(TENANTS[A], || {
-            TcpStream::connect_timeout(&address, PATIENCE).expect("a connects")
-        });
+        let near = hosts.within(TENANTS[A], || connect(&address));
         let (far, _) = listener.accept().expect("b accepts");
         for end in [&near, &far] {
             end.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -140,6 +166,30 @@ impl Connection {
     pub fn retransmits(&self, end: usize) -> u32 {
         self.info(end, 100)
     }
+}
+
+/// A connection whose SYN waits for data to take along.
+fn connect_with_data(address: &SocketAddr) -> TcpStream {
+    let family = rustix::net::AddressFamily::from_raw(if address.is_ipv4() {
+        libc::AF_INET as u16
+    } else {
+        libc::AF_INET6 as u16
+    });
+    let socket = rustix::net::socket(family, rustix::net::SocketType::STREAM, None).unwrap();
+    let on: libc::c_int = 1;
+    // SAFETY: the value outlives the call, which is told its size.
+    let code = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_FASTOPEN_CONNECT,
+            (&raw const on).cast(),
+            size_of_val(&on) as u32,
+        )
+    };
+    assert_eq!(code, 0, "{}", std::io::Error::last_os_error());
+    rustix::net::connect(&socket, address).expect("nothing is sent yet");
+    TcpStream::from(socket)
 }
 
 fn send(stream: &mut TcpStream, bytes: u64) {

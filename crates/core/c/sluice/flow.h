@@ -184,6 +184,8 @@ struct sg_half_open {
 	sg_u8 rule;
 	sg_u8 peer;             /* enum sg_half_open_peer, SG_PEER_PROMOTED */
 	sg_u8 pad;
+	sg_u16 data;            /* bytes that came with the SYN (RFC 7413) */
+	sg_u16 pad2;
 };
 SG_ASSERT_SIZE(struct sg_half_open, 24);
 
@@ -192,7 +194,7 @@ enum sg_half_open_peer {
 	SG_PEER_OFFERED = 1,   /* our option went out or came in, and may be believed */
 	SG_PEER_DISTRUSTED = 2,
 	SG_PEER_NO_ROOM = 3,
-	SG_PEER_SYN_DATA = 4,
+	SG_PEER_SYN_DATA = 4,  /* too many data came with it for an option before them */
 	SG_PEER_MASK = 0x7f,
 	SG_PEER_PROMOTED = 0x80, /* the flow exists: a repeated SYN/ACK must not reset it */
 };

@@ -133,8 +133,11 @@ SG_INLINE sg_u32 sg_frame_strip(struct sg_packet *p, struct sg_frame *frame, sg_
 	return change;
 }
 
-/* Appends an option behind the header of a segment without payload. */
-SG_INLINE sg_u32 sg_frame_append(struct sg_packet *p, struct sg_frame *frame,
+/*
+ * Inserts an option behind the header, before the data of a SYN. They move by an even number
+ * of bytes, which changes no sum.
+ */
+SG_INLINE sg_u32 sg_frame_insert(struct sg_packet *p, struct sg_frame *frame,
 				 const sg_u8 option[SG_OPTION_LEN])
 {
 	sg_u8 *tcp = frame->data + p->l4_at;
@@ -142,6 +145,8 @@ SG_INLINE sg_u32 sg_frame_append(struct sg_packet *p, struct sg_frame *frame,
 
 	if (p->l4_at + p->l4_len + SG_OPTION_LEN > frame->capacity)
 		return 0;
+	for (i = p->seg.payload; i > 0; i--)
+		tcp[at + SG_OPTION_LEN + i - 1] = tcp[at + i - 1];
 	for (i = 0; i < SG_OPTION_LEN; i++) {
 		tcp[at + i] = option[i];
 		change += sg_csum_change_byte(at + i, 0, option[i]);
@@ -192,11 +197,11 @@ SG_INLINE void sg_frame_apply(struct sg_packet *p, struct sg_frame *frame,
 		change += sg_frame_strip(p, frame, p->seg.peer_at);
 	if (out->edits & SG_EDIT_ADD_FEEDBACK) {
 		sg_feedback_encode(option, out->e0b, out->ceb);
-		change += sg_frame_append(p, frame, option);
+		change += sg_frame_insert(p, frame, option);
 	}
 	if (out->edits & SG_EDIT_ADD_PEER) {
 		sg_peer_encode(option, 0);
-		change += sg_frame_append(p, frame, option);
+		change += sg_frame_insert(p, frame, option);
 	}
 	if (change)
 		sg_frame_checksum(tcp + 16, change);

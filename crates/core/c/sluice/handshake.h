@@ -17,8 +17,33 @@
 
 SG_INLINE int sg_handshake_editable(const struct sg_segment *seg, const struct sg_params *params)
 {
-	return params->mode == SG_RULE_ENFORCE && !seg->payload &&
+	return params->mode == SG_RULE_ENFORCE &&
 	       !(seg->options & (SG_OPT_SIGNED | SG_OPT_MALFORMED));
+}
+
+SG_INLINE sg_u16 sg_mss_of(const struct sg_segment *seg)
+{
+	return seg->options & SG_OPT_MSS ? seg->mss : SG_MSS_DEFAULT;
+}
+
+/* Data that come with a SYN (RFC 7413) and may be moved for an option: a jumbo frame's. */
+#define SG_SYN_DATA_MAX 9000U
+
+/*
+ * Our option goes between header and data while the packet fits the path still. The MSS that
+ * it offers and 20 bytes of header are a packet of its sender's MTU; Linux leaves room for 40
+ * bytes of options whatever it sends with a SYN.
+ */
+SG_INLINE sg_u8 sg_room_for_option(const struct sg_segment *seg)
+{
+	sg_u32 header_len = seg->header_len + SG_OPTION_LEN;
+
+	if (header_len > 60)
+		return SG_PEER_NO_ROOM;
+	if (seg->payload > SG_SYN_DATA_MAX ||
+	    (seg->payload && header_len + seg->payload > 20U + sg_mss_of(seg)))
+		return SG_PEER_SYN_DATA;
+	return SG_PEER_OFFERED;
 }
 
 /*
@@ -28,10 +53,12 @@ SG_INLINE int sg_handshake_editable(const struct sg_segment *seg, const struct s
  */
 SG_INLINE sg_u8 sg_offer(const struct sg_segment *seg, struct sg_verdict *out)
 {
+	sg_u8 room = sg_room_for_option(seg);
+
 	if (!seg->peer_trusted)
 		return SG_PEER_NONE;
-	if (seg->header_len + SG_OPTION_LEN > 60)
-		return SG_PEER_NO_ROOM;
+	if (room != SG_PEER_OFFERED)
+		return room;
 	sg_add_option(out, seg, SG_EDIT_ADD_PEER);
 	out->count = SG_COUNT_PEER_OFFERED;
 	if (!(seg->tcp_flags & (SG_ECE | SG_CWR)))
@@ -43,7 +70,7 @@ SG_INLINE sg_u8 sg_offer(const struct sg_segment *seg, struct sg_verdict *out)
 SG_INLINE sg_u8 sg_consider_offer(const struct sg_segment *seg, struct sg_verdict *out)
 {
 	if (!(seg->options & SG_OPT_PEER))
-		return SG_PEER_NONE;
+		return seg->payload ? SG_PEER_SYN_DATA : SG_PEER_NONE;
 	if (!seg->peer_trusted) {
 		out->count = SG_COUNT_PEER_UNTRUSTED;
 		return SG_PEER_DISTRUSTED;
@@ -57,6 +84,14 @@ SG_INLINE sg_u8 sg_consider_offer(const struct sg_segment *seg, struct sg_verdic
 	return SG_PEER_OFFERED;
 }
 
+/* A repeated SYN may come without the data of the first, which are acknowledged all the same. */
+SG_INLINE void sg_note_syn_data(struct sg_half_open *half, const struct sg_segment *seg)
+{
+	sg_u16 data = (sg_u16)sg_min32(seg->payload, 0xffff);
+
+	half->data = half->isn == seg->seq && half->data > data ? half->data : data;
+}
+
 /* A SYN, either way. `half` is zeroed, or what the opener's earlier SYN of the same tuple left. */
 SG_NOINLINE int sg_syn(struct sg_half_open *half, const struct sg_segment *seg,
 			sg_u64 now_ns, const struct sg_params *params,
@@ -68,9 +103,10 @@ SG_NOINLINE int sg_syn(struct sg_half_open *half, const struct sg_segment *seg,
 	sg_u8 peer = seg->payload ? SG_PEER_SYN_DATA : SG_PEER_NONE;
 
 	out->count = seg->payload ? SG_COUNT_SYN_WITH_DATA : SG_COUNT_SYN;
+	sg_note_syn_data(half, seg);
 	half->time_ns = now_ns;
 	half->isn = seg->seq;
-	half->mss = seg->options & SG_OPT_MSS ? seg->mss : SG_MSS_DEFAULT;
+	half->mss = sg_mss_of(seg);
 	half->options = seg->options;
 	if ((seg->tcp_flags & (SG_ECE | SG_CWR)) == (SG_ECE | SG_CWR))
 		half->options |= SG_OPT_ECN_OFFER;
@@ -106,10 +142,12 @@ SG_INLINE sg_u8 sg_partnership(const struct sg_half_open *half, const struct sg_
 	default:
 		return SG_WHY_PEER_SILENT;
 	}
-	if (seg->direction == SG_FROM_TENANT && seg->payload)
-		return SG_WHY_SYN_WITH_DATA; /* an option can't be appended before data */
-	if (seg->direction == SG_FROM_TENANT)
-		return seg->header_len + SG_OPTION_LEN <= 60 ? SG_WHY_NONE : SG_WHY_NO_ROOM;
+	if (seg->direction == SG_FROM_TENANT) {
+		sg_u8 room = sg_room_for_option(seg);
+
+		return room == SG_PEER_OFFERED ? SG_WHY_NONE :
+		       room == SG_PEER_NO_ROOM ? SG_WHY_NO_ROOM : SG_WHY_SYN_WITH_DATA;
+	}
 	if (!(seg->options & SG_OPT_PEER))
 		return SG_WHY_PEER_SILENT;
 	return seg->peer_trusted ? SG_WHY_NONE : SG_WHY_PEER_UNTRUSTED;
@@ -186,9 +224,7 @@ SG_INLINE int sg_is_unanswered(const struct sg_half_open *half)
 SG_INLINE int sg_synack_matches(const struct sg_half_open *half, const struct sg_segment *seg)
 {
 	/* Data on the SYN may be acknowledged as well (RFC 7413). */
-	sg_u32 data = (half->peer & SG_PEER_MASK) == SG_PEER_SYN_DATA ? 0xffffU : 0;
-
-	return half->time_ns && seg->ack - half->isn - 1 <= data;
+	return half->time_ns && seg->ack - half->isn - 1 <= half->data;
 }
 
 /*
@@ -204,7 +240,7 @@ SG_INLINE void sg_note_answer(struct sg_half_open *note, const struct sg_segment
 
 	note->time_ns = now_ns;
 	note->isn = to_tenant ? seg->ack - 1 : seg->seq;
-	note->mss = !to_tenant ? 0 : seg->options & SG_OPT_MSS ? seg->mss : SG_MSS_DEFAULT;
+	note->mss = to_tenant ? sg_mss_of(seg) : 0;
 	note->options = seg->options;
 	note->wscale = seg->options & SG_OPT_WSCALE ? seg->wscale : 0;
 }
@@ -235,8 +271,9 @@ SG_INLINE void sg_synack_shown(struct sg_flow *flow, const struct sg_segment *se
 }
 
 /*
- * What the tenant will receive begins behind the peer's SYN. Until it has acknowledged
- * anything its window is that of its SYN or SYN/ACK, which is not scaled.
+ * What the tenant will receive begins behind the peer's SYN, or behind the data of that
+ * which the tenant has acknowledged. Until it has acknowledged more, its window is that of
+ * its SYN or SYN/ACK, which is not scaled.
  */
 SG_INLINE void sg_receiving_start(struct sg_flow *flow, const struct sg_half_open *half,
 				  const struct sg_segment *seg)
@@ -245,12 +282,10 @@ SG_INLINE void sg_receiving_start(struct sg_flow *flow, const struct sg_half_ope
 
 	if (half->options & seg->options & SG_OPT_WSCALE)
 		flow->rcv_wscale = (to_tenant ? half->wscale : seg->wscale) & 15;
-	flow->rcv_nxt = (to_tenant ? seg->seq : half->isn) + 1;
-	flow->rcv_high = flow->rcv_nxt + (to_tenant ? seg->payload : 0);
+	flow->rcv_nxt = to_tenant ? seg->seq + 1 : seg->ack;
+	flow->rcv_high = to_tenant ? flow->rcv_nxt + seg->payload : half->isn + 1 + half->data;
 	flow->rcv_window = sg_window_to_wire(0xffff, flow->rcv_wscale);
-	/* How much data a SYN carried is not remembered. */
-	if ((half->peer & SG_PEER_MASK) != SG_PEER_SYN_DATA)
-		flow->marks |= SG_FLOW_RCV_KNOWN;
+	flow->marks |= SG_FLOW_RCV_KNOWN;
 }
 
 /*
@@ -263,14 +298,13 @@ SG_NOINLINE int sg_synack(struct sg_flow *flow, struct sg_half_open *half,
 			   struct sg_verdict *out)
 {
 	int to_tenant = seg->direction == SG_TO_TENANT;
-	sg_u32 mss = to_tenant ? (seg->options & SG_OPT_MSS ? seg->mss : SG_MSS_DEFAULT) :
-				 half->mss;
+	sg_u32 mss = to_tenant ? sg_mss_of(seg) : half->mss;
 
 	flow->mss = (sg_u16)sg_max32(mss, SG_MSS_MIN);
 	if (half->options & seg->options & SG_OPT_WSCALE)
 		flow->wscale = (to_tenant ? seg->wscale : half->wscale) & 15;
 	flow->snd_una = to_tenant ? seg->ack : seg->seq + 1;
-	flow->snd_nxt = flow->snd_una;
+	flow->snd_nxt = flow->snd_una + (to_tenant ? 0 : seg->payload);
 	flow->recover = flow->snd_una;
 	flow->karn_end = flow->snd_una;
 	flow->fack_round = flow->snd_una;

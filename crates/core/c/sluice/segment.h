@@ -133,7 +133,7 @@ enum sg_counter {
 	SG_COUNT_MALFORMED_OPTION, /* TCP options that do not add up */
 	SG_COUNT_NO_RULE,          /* SYN that no rule covers */
 	SG_COUNT_SYN,              /* SYN remembered */
-	SG_COUNT_SYN_WITH_DATA,    /* SYN with data: left alone */
+	SG_COUNT_SYN_WITH_DATA,    /* SYN with data that got no option of ours */
 	SG_COUNT_PEER_OFFERED,     /* our option added to a SYN */
 	SG_COUNT_PEER_ACCEPTED,    /* our option added to a SYN/ACK */
 	SG_COUNT_PEER_UNTRUSTED,   /* our option from outside the trusted prefixes */

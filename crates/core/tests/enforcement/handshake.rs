@@ -194,60 +194,159 @@ fn a_syn_ack_that_comes_again_does_not_reset_the_flow() {
 }
 
 #[test]
-fn a_syn_with_data_is_left_alone() {
+fn our_option_goes_before_the_data_of_a_syn() {
     let mut solo = Solo::new(&policy());
     let syn = Packet {
-        payload: vec![1; 100],
+        payload: (0..100).collect(),
         ..solo.syn(&[&opt::mss(1460)])
     };
     let (after, outcome) = solo.send(&syn);
-    assert_eq!((after, outcome.edits), (syn, 0));
-    assert_eq!(solo.counter("syn_with_data"), 1);
-    let answer = solo.syn_ack(&[&opt::mss(1460), &opt::peer(0)]);
-    solo.arrive(&answer);
-    assert_eq!(solo.flow().mode, MODE_ONE_SIDED);
+    assert_eq!(outcome.edits, edit::ADD_PEER | edit::ECN);
     assert_eq!(
-        REASON_NAMES[usize::from(solo.flow().reason)],
-        "syn-with-data"
+        after.options,
+        opt::all(&[&opt::mss(1460), &opt::peer(0)]),
+        "the last option"
     );
+    assert_eq!(after.payload, syn.payload);
+    solo.arrive(&solo.syn_ack(&[&opt::mss(1460), &opt::peer(0)]));
+    assert_eq!(solo.flow().mode, MODE_TWO_SIDED);
 }
 
 #[test]
-fn data_accepted_with_the_syn_still_makes_the_flow() {
+fn a_syn_whose_data_fill_its_path_is_left_alone() {
+    // 20 + 4 of options + 8 of ours + data, of a packet that has MSS + 20 behind its IP header.
+    for (data, room) in [(1448, true), (1449, false)] {
+        let mut solo = Solo::new(&policy());
+        let syn = Packet {
+            payload: vec![1; data],
+            ..solo.syn(&[&opt::mss(1460)])
+        };
+        let (after, outcome) = solo.send(&syn);
+        assert_eq!(after.payload, syn.payload);
+        assert_eq!(outcome.edits & edit::ADD_PEER != 0, room);
+        if room {
+            continue;
+        }
+        assert_eq!((after, outcome.edits), (syn, 0));
+        assert_eq!(solo.counter("syn_with_data"), 1);
+        solo.arrive(&solo.syn_ack(&[&opt::mss(1460), &opt::peer(0)]));
+        assert_eq!(solo.flow().mode, MODE_ONE_SIDED);
+        assert_eq!(
+            REASON_NAMES[usize::from(solo.flow().reason)],
+            "syn-with-data"
+        );
+    }
+}
+
+#[test]
+fn more_data_than_a_jumbo_frame_has_are_not_moved() {
     let mut solo = Solo::new(&policy());
     let syn = Packet {
-        payload: vec![1; 100],
-        ..solo.syn(&[&opt::mss(1460)])
+        payload: vec![1; 9_001],
+        ..solo.syn(&[&opt::mss(20_000)])
     };
-    solo.send(&syn);
-    let answer = Packet {
-        ack: solo.start.wrapping_add(100),
-        ..solo.syn_ack(&[&opt::mss(1460)])
-    };
-    solo.arrive(&answer);
-    assert_eq!(solo.flow().mode, MODE_ONE_SIDED);
-    assert_eq!(solo.flow().snd_una, solo.start.wrapping_add(100));
+    let (after, outcome) = solo.send(&syn);
+    assert_eq!((after, outcome.edits), (syn, 0));
 }
 
 #[test]
-fn a_syn_ack_with_data_gets_no_option() {
-    let mut pair = Pair::new(&policy());
-    let syn = pair.tenant(A).syn();
-    pair.transmit(A, &syn);
-    pair.sides[B].enforcer.as_ref().expect("enforces");
-    // B's tenant answers with data at once, as a server of TCP Fast Open may.
-    let mut syn_ack = pair.tenant(B).syn_ack();
-    syn_ack.ack = pair.tenant(A).iss.wrapping_add(1);
-    syn_ack.payload = vec![9; 10];
-    let route = pair.sides[B].route;
-    let mut frame = pair.sides[A].route.build(&pair.log[0].packet);
-    let host = pair.sides[B].enforcer.as_mut().unwrap();
-    host.frame(&mut frame, sluicegate_core::host::Direction::ToTenant, 5);
-    let before = route.build(&syn_ack);
-    let mut frame = before.clone();
-    let outcome = host.frame(&mut frame, sluicegate_core::host::Direction::FromTenant, 6);
-    assert_eq!((frame, outcome.edits), (before, 0));
-    assert_eq!(host.flow().unwrap().mode, MODE_ONE_SIDED);
+fn data_in_the_handshake_leave_both_ends_two_sided() {
+    for (with_syn, with_answer) in [(700, 0), (0, 900), (700, 900)] {
+        let mut pair = Pair::new(&policy());
+        pair.tenant(A).offers.data = with_syn;
+        pair.tenant(B).offers.data = with_answer;
+        pair.set_fate(|crossing| match crossing.index % 7 {
+            0 if crossing.packet.len() > 0 => Fate::Mark,
+            _ => Fate::Deliver,
+        });
+        pair.connect();
+        assert_eq!(modes(&pair), [MODE_TWO_SIDED; 2]);
+        for (from, bytes) in [(A, with_syn), (B, with_answer)] {
+            assert_eq!(pair.tenant(1 - from).received, u64::from(bytes));
+            let start = pair.tenant(from).iss.wrapping_add(1 + bytes);
+            assert_eq!(pair.flow(from).snd_una, start);
+            assert_eq!(pair.flow(1 - from).rcv_nxt, start);
+        }
+        pair.transfer(A, 500_000);
+        pair.transfer(B, 500_000);
+        assert_eq!(modes(&pair), [MODE_TWO_SIDED; 2]);
+        for side in [A, B] {
+            for odd in [
+                "ack_beyond",
+                "ack_ahead",
+                "data_unseen",
+                "policed",
+                "stranger",
+            ] {
+                assert_eq!(pair.counter(side, odd), 0, "{odd}");
+            }
+            assert!(pair.flow(side).bytes_marked > 0);
+        }
+    }
+}
+
+#[test]
+fn data_with_a_syn_may_be_acknowledged_though_its_repetition_has_none() {
+    let mut solo = Solo::new(&policy());
+    let repeated = solo.syn(&[&opt::mss(1460)]);
+    let syn = Packet {
+        payload: vec![1; 100],
+        ..repeated.clone()
+    };
+    solo.send(&syn);
+    solo.send(&repeated);
+    let answer = Packet {
+        ack: solo.start.wrapping_add(100),
+        ..solo.syn_ack(&[&opt::mss(1460), &opt::peer(0)])
+    };
+    solo.arrive(&answer);
+    assert_eq!(solo.flow().mode, MODE_TWO_SIDED);
+}
+
+#[test]
+fn no_more_than_came_with_the_syn_is_acknowledged_with_it() {
+    for (acknowledged, answers) in [(0, true), (100, true), (101, false)] {
+        let mut solo = Solo::new(&policy());
+        let syn = Packet {
+            payload: vec![1; 100],
+            ..solo.syn(&[&opt::mss(1460)])
+        };
+        solo.send(&syn);
+        let answer = Packet {
+            ack: solo.start.wrapping_add(acknowledged),
+            ..solo.syn_ack(&[&opt::mss(1460)])
+        };
+        solo.arrive(&answer);
+        let una = solo.host.flow().map(|flow| flow.snd_una);
+        assert_eq!(una, answers.then(|| solo.start.wrapping_add(acknowledged)));
+    }
+}
+
+#[test]
+fn a_server_cannot_acknowledge_more_than_the_data_of_a_syn() {
+    let mut solo = Solo::new(&policy());
+    let syn = Packet {
+        seq: solo.peer_start.wrapping_sub(1),
+        ack: 0,
+        flags: tcp::SYN,
+        payload: vec![1; 1_460],
+        ..solo.syn_ack(&[&opt::mss(1460)])
+    };
+    solo.arrive(&syn);
+    let came = solo.peer_start.wrapping_add(1_460);
+    let answer = Packet {
+        ack: came,
+        flags: tcp::SYN | tcp::ACK,
+        ..solo.syn(&[&opt::mss(1460)])
+    };
+    solo.send(&answer);
+    assert_eq!(solo.flow().mode, MODE_ONE_SIDED);
+    let ack = Packet {
+        ack: came.wrapping_add(30_000),
+        ..solo.own(0, 0)
+    };
+    let (after, outcome) = solo.send(&ack);
+    assert_eq!((after.ack, outcome.edits & edit::ACK), (came, edit::ACK));
 }
 
 #[test]

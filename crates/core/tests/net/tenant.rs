@@ -26,6 +26,8 @@ pub struct Offers {
     pub ecn: bool,
     /// Further options of the SYN.
     pub more: Vec<u8>,
+    /// Bytes of data that go with the SYN or SYN/ACK (RFC 7413).
+    pub data: u32,
 }
 
 impl Default for Offers {
@@ -38,6 +40,7 @@ impl Default for Offers {
             timestamps: true,
             ecn: false,
             more: Vec::new(),
+            data: 0,
         }
     }
 }
@@ -148,10 +151,16 @@ impl Tenant {
         opt::all(&parts)
     }
 
+    fn handshake_data(&self) -> Vec<u8> {
+        let from = self.iss.wrapping_add(1);
+        let bytes = 0..self.offers.data;
+        bytes.map(|i| stream_byte(from.wrapping_add(i))).collect()
+    }
+
     /// A SYN, the first or a repeated one.
     pub fn syn(&mut self) -> Packet {
         self.state = State::SynSent;
-        self.snd_nxt = self.iss.wrapping_add(1);
+        self.snd_nxt = self.iss.wrapping_add(1 + self.offers.data);
         let ecn = if self.offers.ecn {
             tcp::ECE | tcp::CWR
         } else {
@@ -162,19 +171,21 @@ impl Tenant {
             flags: tcp::SYN | ecn,
             window: 64_240,
             options: self.handshake_options(),
+            payload: self.handshake_data(),
             ..Packet::default()
         }
     }
 
     /// A SYN/ACK, the first or a repeated one.
     pub fn syn_ack(&mut self) -> Packet {
-        self.snd_nxt = self.iss.wrapping_add(1);
+        self.snd_nxt = self.iss.wrapping_add(1 + self.offers.data);
         Packet {
             seq: self.iss,
             ack: self.rcv_nxt,
             flags: tcp::SYN | tcp::ACK,
             window: 65_160,
             options: self.handshake_options(),
+            payload: self.handshake_data(),
             ..Packet::default()
         }
     }
@@ -286,7 +297,7 @@ impl Tenant {
         if packet.has(tcp::SYN) {
             return self.take_syn(packet);
         }
-        if self.state == State::SynReceived && packet.ack == self.iss.wrapping_add(1) {
+        if self.state == State::SynReceived && packet.ack == self.snd_nxt {
             self.state = State::Open;
             self.snd_una = packet.ack;
             self.edge = packet.ack;
@@ -310,14 +321,16 @@ impl Tenant {
             sack: value(4).is_some(),
             timestamps: value(8).is_some(),
             ecn: packet.has(tcp::ECE),
-            more: Vec::new(),
+            ..Offers::default()
         };
-        self.rcv_nxt = packet.seq.wrapping_add(1);
+        let data = packet.payload.len() as u32;
+        self.rcv_nxt = packet.seq.wrapping_add(1 + data);
+        self.received += u64::from(data);
         if !packet.has(tcp::ACK) {
             self.state = State::SynReceived;
             return vec![self.syn_ack()];
         }
-        if self.state == State::SynSent && packet.ack == self.iss.wrapping_add(1) {
+        if self.state == State::SynSent && packet.ack == self.snd_nxt {
             self.state = State::Open;
             self.snd_una = packet.ack;
             self.edge = packet.ack.wrapping_add(u32::from(packet.window));
