@@ -120,7 +120,7 @@ impl Net {
         let names = Names(format!("{PREFIX}{}-{number}", std::process::id()));
         for part in parts() {
             ip(&format!("netns add {}", names.of(&part)))?;
-            names.within(&part, set_sysctls)?;
+            names.within(&part, || set_sysctls(part == "sw"))?;
         }
         for host in ["ha", "hb"] {
             names.ip(host, "link add bridge type bridge")?;
@@ -311,14 +311,13 @@ impl Drop for Names {
     }
 }
 
-/// Before any interface exists: each receive queue is steered to all CPUs by flow, so that a flow
-/// stays in order.
-fn set_sysctls() -> Result<()> {
-    let cpus = std::thread::available_parallelism()?.get().min(32);
-    sysctl(
-        "net/core/rps_default_mask",
-        &format!("{:x}", u32::MAX >> (32 - cpus)),
-    )?;
+/// Before any interface exists: the switch's packets have a CPU of their own, and all others share
+/// one. Steered by flow, flows of different CPUs would meet the marking port's queue at different
+/// phases, and have different shares.
+fn set_sysctls(is_switch: bool) -> Result<()> {
+    let alone = std::thread::available_parallelism()?.get() == 1;
+    let mask = if is_switch && !alone { "2" } else { "1" };
+    sysctl("net/core/rps_default_mask", mask)?;
     for (name, value) in [
         ("net/ipv4/tcp_no_metrics_save", "1"),
         ("net/ipv6/conf/default/accept_ra", "0"),

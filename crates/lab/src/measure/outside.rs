@@ -27,7 +27,7 @@ impl Outside {
         let softnet =
             fs::read_to_string("/proc/net/softnet_stat").context("/proc/net/softnet_stat")?;
         let mut interfaces = BTreeMap::new();
-        for netns in &network.layout.namespaces {
+        for (netns, _) in &network.layout.namespaces {
             let text = Network::within(netns, || {
                 fs::read_to_string("/proc/thread-self/net/dev").context("/proc/net/dev")
             })?;

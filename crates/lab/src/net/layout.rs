@@ -8,6 +8,7 @@ use sluicegate_scenario::experiment::{Link, Node, TenantKind, Variant};
 use super::{
     names::{self, HOST_BRIDGE, Names, TENANT_INTERFACE},
     paths,
+    steering::Station,
 };
 
 /// Bytes of an Ethernet header: what a queue counts on top of the MTU.
@@ -59,8 +60,8 @@ pub struct Vnic {
 /// Everything to build.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
-    /// Namespaces, in order of creation.
-    pub namespaces: Vec<String>,
+    /// Namespaces and what they hold, in order of creation.
+    pub namespaces: Vec<(String, Station)>,
     /// For `ip -batch` outside: pairs of interfaces, made where they will live.
     pub links: String,
     /// What each namespace does with its ends.
@@ -93,20 +94,20 @@ impl Layout {
 
     fn add_nodes(&mut self, variant: &Variant, names: &Names) {
         if !variant.switches.is_empty() {
-            self.add_namespace(names.switches());
+            self.add_namespace(names.switches(), Station::Switches);
         }
         for id in 0..variant.switches.len() {
             self.add_bridge(&names.switches(), &names::switch_bridge(id), variant);
         }
         for id in 0..variant.hosts.len() {
-            self.add_namespace(names.host(id));
+            self.add_namespace(names.host(id), Station::Host(id));
             self.add_bridge(&names.host(id), HOST_BRIDGE, variant);
         }
     }
 
-    fn add_namespace(&mut self, name: String) {
+    fn add_namespace(&mut self, name: String, station: Station) {
         self.inside.insert(name.clone(), Batch::default());
-        self.namespaces.push(name);
+        self.namespaces.push((name, station));
     }
 
     fn batch(&mut self, netns: &str) -> &mut Batch {
@@ -227,7 +228,7 @@ impl Layout {
                          peer name {TENANT_INTERFACE} netns {own} mtu {mtu} address {mac}"
                     ),
                 );
-                self.add_namespace(own.clone());
+                self.add_namespace(own.clone(), Station::Host(variant.tenants[id].host));
                 let inside = tenant_commands(variant, id);
                 self.batch(&own).ip.push_str(&inside);
                 if let Some(link) = uplink(variant, tenant.host) {

@@ -16,6 +16,7 @@ pub mod layout;
 pub mod names;
 pub(crate) mod offloads;
 mod paths;
+mod steering;
 
 use std::{
     fs,
@@ -31,6 +32,7 @@ use sluicegate_scenario::experiment::Variant;
 use crate::journal::{Entry, Journal};
 use layout::{Batch, Layout};
 use names::Names;
+use steering::Station;
 
 /// Packets per CPU that may wait between two namespaces; the default of 1000 is a drop point that the
 /// scenario knows nothing of.
@@ -74,25 +76,25 @@ impl Network {
 
 fn add_namespaces(layout: &Layout, variant: &Variant, journal: &mut Journal) -> Result<()> {
     let mut commands = String::new();
-    for name in &layout.namespaces {
+    for (name, _) in &layout.namespaces {
         journal.add(&Entry::Netns { name: name.clone() })?;
         commands.push_str(&format!("netns add {name}\n"));
     }
     batch("ip", None, &commands)?;
-    for name in &layout.namespaces {
+    for (name, station) in &layout.namespaces {
         let tenant = variant.ip_version == 6 && !layout.inside[name].ip.contains("type bridge");
-        Network::within(name, || set_sysctls(tenant))
+        Network::within(name, || set_sysctls(*station, tenant))
             .with_context(|| format!("namespace {name}"))?;
     }
     Ok(())
 }
 
 /// Before any interface exists: IPv6 only where it is used and silent there, every receive queue
-/// steered to all CPUs (packets of one flow then stay on one CPU and in order), no netfilter on bridges.
-fn set_sysctls(ipv6: bool) -> Result<()> {
+/// steered to the station's CPU, no netfilter on bridges.
+fn set_sysctls(station: Station, ipv6: bool) -> Result<()> {
     let off = if ipv6 { "0" } else { "1" };
     let mut list = vec![
-        ("net/core/rps_default_mask", all_cpus()?),
+        ("net/core/rps_default_mask", steering::mask(station)?),
         ("net/ipv6/conf/all/disable_ipv6", off.into()),
         ("net/ipv6/conf/default/disable_ipv6", off.into()),
         ("net/ipv6/conf/default/accept_dad", "0".into()),
@@ -116,19 +118,6 @@ fn set_sysctls(ipv6: bool) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// Mask of all CPUs as sysctl wants it: hexadecimal, groups of 32 bits.
-fn all_cpus() -> Result<String> {
-    let cpus = std::thread::available_parallelism()
-        .context("number of CPUs")?
-        .get();
-    let mut groups = vec![u32::MAX; cpus / 32];
-    if cpus % 32 != 0 {
-        groups.insert(0, (1u32 << (cpus % 32)) - 1);
-    }
-    let groups: Vec<String> = groups.iter().map(|group| format!("{group:08x}")).collect();
-    Ok(groups.join(","))
 }
 
 fn configure(netns: &str, commands: &Batch, offloads: bool) -> Result<()> {
