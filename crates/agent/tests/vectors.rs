@@ -495,6 +495,39 @@ fn an_interface_has_a_quota_of_flows() {
     assert_eq!(kernel.interface().unwrap().flows, 3);
 }
 
+/// A tenant's peer may be governed by a host that believes hosts' options.
+#[test]
+fn what_a_tenant_forges_is_removed_though_its_interface_may_have_no_more_flows() {
+    let kernel = kernel();
+    kernel.set_interface(&Interface {
+        flows: 3,
+        quota: 3,
+        ..Interface::default()
+    });
+    let route = Route::new("10.1.0.1:1", "10.2.0.1:5001");
+    let leaves = |packet: &net::Packet| {
+        let made = kernel.frame(&route.build(packet), Direction::FromTenant, 2);
+        assert!(made.passes);
+        net::wire::read(&made.frame).1.options
+    };
+    let (mut syn, mut answer) = opening(99);
+    (syn.seq, syn.ack, syn.flags) = (7, 0, tcp::SYN);
+    kernel.frame(&route.reversed().build(&syn), Direction::ToTenant, 1);
+    answer.ack = 8;
+    answer.options = opt::peer(0).to_vec();
+    assert_eq!(opt::peer_of(&leaves(&answer)), None);
+    assert_eq!(count(&kernel, "quota"), 1);
+    let ack = net::Packet {
+        seq: answer.seq.wrapping_add(1),
+        ack: 8,
+        flags: tcp::ACK,
+        options: opt::feedback(100, 0).to_vec(),
+        ..net::Packet::default()
+    };
+    assert_eq!(opt::feedback_of(&leaves(&ack)), None);
+    assert_eq!(kernel.flow(&key_of(1)), None);
+}
+
 /// The count of a kernel's counter.
 fn count(kernel: &Kernel, name: &str) -> u64 {
     let index = COUNTER_NAMES.iter().position(|known| *known == name);

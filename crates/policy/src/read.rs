@@ -282,7 +282,7 @@ fn read_bucket(table: Table<'_>) -> Bucket {
 
 /// Ten milliseconds' worth, and room for a super-packet.
 fn read_burst(table: &Table<'_>, rate_bps: u64) -> u64 {
-    let default = (rate_bps / 800).max(128 << 10);
+    let default = (rate_bps / 800).max(64 << 10);
     let Some(item) = table.get("burst") else {
         return default;
     };

@@ -179,6 +179,14 @@ impl Policy {
 
     /// What such packets took where nothing held them, at length or in short.
     fn figures(&self, classes: &[Class], weight: Weight) -> String {
+        let took = self.took(classes, weight);
+        if !classes.contains(&Class::WatchedTcp) {
+            return took;
+        }
+        format!("{took}; flows beyond an interface's quota or a full table pass unheld")
+    }
+
+    fn took(&self, classes: &[Class], weight: Weight) -> String {
         let passes = |(_, rule): (usize, &Rule)| rule.mptcp == Mptcp::Pass;
         let watched = classes.contains(&Class::WatchedTcp);
         let mut took = Vec::new();

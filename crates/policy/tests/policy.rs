@@ -300,7 +300,7 @@ fn an_explanation_of_what_has_no_flow_names_the_bucket() {
     assert_eq!(
         explain(Class::Udp, None),
         "bucket 1 \"dns\" has it only at tenant blue; else:\n\
-         bucket 2 has it: 2Mbit with bursts of 128KiB, what is beyond is dropped"
+         bucket 2 has it: 2Mbit with bursts of 64KiB, what is beyond is dropped"
     );
     assert!(explain(Class::Udp, Some("blue")).ends_with("what is beyond is only counted"));
     assert!(
@@ -451,7 +451,10 @@ fn enforcing_without_a_bucket_is_warned_of_once_for_each_kind_with_what_it_is_wo
     assert_eq!(
         found,
         [
-            warning("watched-tcp", "MPTCP took 273"),
+            warning(
+                "watched-tcp",
+                "MPTCP took 273; flows beyond an interface's quota or a full table pass unheld"
+            ),
             warning("non-tcp", udp)
         ]
     );
@@ -483,8 +486,8 @@ fn a_bucket_that_only_counts_is_noted_where_it_stands() {
         [
             "p.toml:7:1: bucket[0]: counts non-tcp and watched-tcp and drops nothing, while rule 2 \
              enforces: of 300 Mb/s (even share 75) MPTCP took 273, UDP took 281, TCP inside VXLAN \
-             268, QUIC without ECN 231; set mode = \"enforce\" once `bucket_exceeded` stays 0 \
-             (docs/operators.md)"
+             268, QUIC without ECN 231; flows beyond an interface's quota or a full table pass \
+             unheld; set mode = \"enforce\" once `bucket_exceeded` stays 0 (docs/operators.md)"
         ]
     );
     let first = format!("{ENFORCED}{observed}{HELD}");
