@@ -9,9 +9,10 @@ use std::{
 use sha2::{Digest, Sha256};
 
 /// Rooms whose code a simulated result depends on, and the versions of libraries.
-const SOURCES: [&str; 8] = [
+const SOURCES: [&str; 9] = [
     "../core/c",
     "../core/src",
+    "../config/src",
     "../policy/src",
     "../tcp/src",
     "../vswitch/src",

@@ -5,7 +5,7 @@ use std::{
     process::ExitCode,
 };
 
-use sluicegate_policy::Problems;
+use sluicegate_config::Problems;
 use sluicegate_report::Style;
 
 /// Why the command does not exit with 0.

@@ -6,10 +6,8 @@ mod set;
 use std::path::PathBuf;
 
 use clap::Subcommand;
-use sluicegate_policy::{
-    Bucket, IpNet, Mode, Policy, Ports, Rule, Warning,
-    units::{format_bytes, format_rate},
-};
+use sluicegate_config::units::{format_bytes, format_rate};
+use sluicegate_policy::{Bucket, IpNet, Mode, Policy, Ports, Rule, Warning};
 
 use crate::output::{self, Failure};
 

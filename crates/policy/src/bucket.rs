@@ -1,11 +1,9 @@
 //! `[[bucket]]`: rates of packets that have no flow to be governed by.
 
+use sluicegate_config::units::{format_bytes, format_rate};
 use sluicegate_core::abi;
 
-use crate::{
-    place::Where,
-    units::{format_bytes, format_rate},
-};
+use crate::place::Where;
 
 /// One `[[bucket]]`: each interface where it holds has one of its own.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,11 +1,9 @@
 //! Changing one value of a policy file and nothing else: comments and layout stay.
 
+use sluicegate_config::Problems;
 use toml_edit::{DocumentMut, Item, TableLike, Value};
 
-use crate::{
-    problem::Problems,
-    rule::{Mode, Policy},
-};
+use crate::rule::{Mode, Policy};
 
 /// A policy's text with another mode of one rule.
 #[derive(Clone, Debug, PartialEq)]

@@ -2,10 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::{
-    problem::{Problem, Problems, Warning},
-    rule::Policy,
-};
+use sluicegate_config::{Problems, file};
+
+use crate::{rule::Policy, warning::Warning};
 
 /// The text of a policy file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,20 +21,10 @@ impl PolicyFile {
     /// # Errors
     /// One problem that says why the file cannot be read.
     pub fn read(path: &Path) -> Result<Self, Problems> {
-        match std::fs::read_to_string(path) {
-            Ok(text) => Ok(Self {
-                path: path.to_owned(),
-                text,
-            }),
-            Err(error) => Err(Problems(vec![Problem {
-                file: path.display().to_string(),
-                line: 1,
-                column: 1,
-                key: String::new(),
-                reason: format!("cannot be read: {error}"),
-                advice: "check the path and the permissions".to_owned(),
-            }])),
-        }
+        Ok(Self {
+            path: path.to_owned(),
+            text: file::read(path)?,
+        })
     }
 
     /// The policy, with what is allowed but probably not meant.

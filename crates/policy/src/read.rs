@@ -3,17 +3,20 @@
 use std::{path::Path, time::Duration};
 
 use ipnet::IpNet;
+use sluicegate_config::{
+    Problems, document,
+    problem::{Complaint, Sink},
+    table::{Item, Table},
+    units::{parse_bytes, parse_duration, parse_rate},
+};
 use sluicegate_core::abi;
 
 use crate::{
     bucket::{Bucket, Class},
-    document,
     file::PolicyFile,
     place::Where,
-    problem::{Complaint, Problems, Sink, Warning, Weight},
     rule::{Algorithm, Mode, Mptcp, Policy, PortRange, Ports, Rule, Threshold},
-    table::{Item, Table},
-    units::{parse_bytes, parse_duration, parse_rate},
+    warning::{Warning, Weight},
     way_out::At,
 };
 

@@ -7,10 +7,10 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
+use sluicegate_config::problem::Complaint;
 
 use crate::{
     explain::Way,
-    problem::Complaint,
     rule::{Mode, Policy, Ports, Rule},
 };
 

@@ -6,11 +6,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use sluicegate_config::problem::Complaint;
+
 use crate::{
     bucket::{Bucket, Class},
     place::Where,
-    problem::{Complaint, Weight},
     rule::{Mode, Mptcp, Policy, Rule},
+    warning::Weight,
 };
 
 /// Something that is not held, and what to do about it.

@@ -15,7 +15,7 @@
 
 use std::{fmt::Write, path::Path, time::Duration};
 
-use sluicegate_policy::{Problems, units::format_duration};
+use sluicegate_config::{Problems, units::format_duration};
 
 use crate::{
     experiment::{Experiment, SimOptions},

@@ -5,7 +5,7 @@
 //! packets, probabilities up to 1 or up to 100, a mean on the first line. Here the header must say
 //! `bytes,cdf`, and whatever could be read in two ways is refused.
 
-use sluicegate_policy::Problem;
+use sluicegate_config::Problem;
 
 /// A piecewise linear cumulative distribution of flow sizes.
 #[derive(Clone, Debug, PartialEq)]

@@ -18,7 +18,7 @@
 
 use std::fmt;
 
-use sluicegate_policy::problem::Complaint;
+use sluicegate_config::problem::Complaint;
 
 use crate::{
     figures::{Figure, Quantity},

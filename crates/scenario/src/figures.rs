@@ -13,7 +13,7 @@
 //! | `derived.NAME` | what the world derived |
 //! | `cpu_idle_min` | 0..=1; of the lab only |
 
-use sluicegate_policy::{problem::Complaint, table::nearest};
+use sluicegate_config::{problem::Complaint, table::nearest};
 
 use crate::{
     experiment::Variant,

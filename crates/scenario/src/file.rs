@@ -7,7 +7,7 @@
 
 use std::path::{Path, PathBuf};
 
-use sluicegate_policy::{
+use sluicegate_config::{
     Problems,
     document::{self, Node, Value},
     problem::{Complaint, Sink},
@@ -64,7 +64,7 @@ pub fn load(path: &Path, options: &Options) -> Result<Experiment, Problems> {
 
 /// The tree of a scenario with everything that it takes from other files, the calibration and the short form.
 pub(crate) fn prepared(path: &Path, options: &Options) -> Result<Node, Problems> {
-    prepare(inherit::inherit(inherit::read(path)?, path)?, options)
+    prepare(inherit::inherit(document::read(path)?, path)?, options)
 }
 
 /// Reads and resolves a scenario from text; `path` names it in messages and anchors what it names.
@@ -153,7 +153,7 @@ pub(crate) fn resolve_tree(
 
 /// Lays the `[sim]` table of a calibration below that of a scenario.
 fn calibrate(tree: &mut Node, path: &Path) -> Result<(), Problems> {
-    let mut calibration = inherit::read(path)?;
+    let mut calibration = document::read(path)?;
     let other = calibration.entries().iter().find(|e| e.key != "sim");
     if let Some(other) = other {
         let complaint = Complaint::new(

@@ -2,9 +2,9 @@
 //!
 //! Names of files are relative to the file that says them, whoever extends it.
 
-use std::{io::ErrorKind, path::Path};
+use std::path::Path;
 
-use sluicegate_policy::{
+use sluicegate_config::{
     Problem, Problems,
     document::{self, Node, Value},
     problem::Complaint,
@@ -14,35 +14,6 @@ use crate::cdf::Cdf;
 
 /// Longest chain of `extends`.
 const CHAIN_MAX: usize = 8;
-
-fn single(path: &Path, reason: impl Into<String>, advice: &str) -> Problems {
-    Problems(vec![Problem {
-        file: path.display().to_string(),
-        line: 1,
-        column: 1,
-        key: String::new(),
-        reason: reason.into(),
-        advice: advice.to_owned(),
-    }])
-}
-
-/// Reads and parses a file.
-///
-/// # Errors
-/// It cannot be read, or every syntax error.
-pub fn read(path: &Path) -> Result<Node, Problems> {
-    let text = std::fs::read_to_string(path).map_err(|error| match error.kind() {
-        ErrorKind::InvalidData => {
-            let advice = "name a TOML file, or save this one as UTF-8";
-            single(path, "is no text in UTF-8", advice)
-        }
-        _ => {
-            let advice = "check the path and the permissions";
-            single(path, format!("cannot be read: {error}"), advice)
-        }
-    })?;
-    document::parse(&path.display().to_string(), &text)
-}
 
 /// Brings in what `tree`, read from `path`, takes from other files: policies, graphs, size distributions
 /// and the file that it extends.
@@ -79,7 +50,7 @@ fn inherit_within(mut tree: Node, path: &Path, depth: usize) -> Result<Node, Pro
         return Err(extended.place.problem("extends", complaint).into());
     }
     let base_path = path.with_file_name(name);
-    let mut base = inherit_within(read(&base_path)?, &base_path, depth + 1)?;
+    let mut base = inherit_within(document::read(&base_path)?, &base_path, depth + 1)?;
     base.remove("name");
     base.overlay(&tree);
     Ok(base)
@@ -124,7 +95,7 @@ fn include_policy(enforcement: &mut Node, path: &Path) -> Result<(), Problems> {
     let Some(Value::Text(name)) = enforcement.get("policy_file").map(|node| &node.value) else {
         return Ok(());
     };
-    let mut policy = read(&path.with_file_name(name))?;
+    let mut policy = document::read(&path.with_file_name(name))?;
     if policy.get("trusted").is_none() {
         // A policy file means what it says: it trusts nobody unless it names them.
         let (place, value) = (policy.place.clone(), Value::List(Vec::new()));
@@ -145,10 +116,11 @@ fn include_graph(network: &mut Node, path: &Path) -> Result<(), Problems> {
         return Err(links.place.problem("network.links", complaint).into());
     }
     let graph_path = path.with_file_name(name);
-    let mut graph = read(&graph_path)?;
+    let mut graph = document::read(&graph_path)?;
     let Some(links) = graph.remove("links") else {
         let advice = "list them, as in links = [{ a = \"h1\", b = \"s1\" }, …]";
-        return Err(single(&graph_path, "it has no `links`", advice));
+        let complaint = Complaint::new("it has no `links`", advice);
+        return Err(Problem::of_file(&graph_path, complaint).into());
     };
     if let Some(extra) = graph.entries().first() {
         let complaint = Complaint::new("unknown key", "a graph has `links` only");
@@ -177,27 +149,10 @@ fn anchor_sizes(traffic: &mut Node, path: &Path) {
 /// # Errors
 /// The tree holds what TOML cannot, which no parsed file does.
 pub fn to_text(tree: &Node, path: &Path) -> Result<String, Problems> {
-    let text = toml::to_string_pretty(&to_toml(tree))
-        .map_err(|error| single(path, format!("cannot be written back: {error}"), ""))?;
+    let text = tree
+        .to_text()
+        .map_err(|complaint| Problem::of_file(path, complaint))?;
     Ok(format!(
         "# As run: everything that it takes from other files is merged in.\n{text}"
     ))
-}
-
-fn to_toml(node: &Node) -> toml::Value {
-    match &node.value {
-        Value::Text(text) => toml::Value::String(text.clone()),
-        Value::Integer(value) => toml::Value::Integer(*value),
-        Value::Float(value) => toml::Value::Float(*value),
-        Value::Boolean(value) => toml::Value::Boolean(*value),
-        // Refused wherever a scenario is resolved, so that none gets here.
-        Value::Datetime => toml::Value::String(String::new()),
-        Value::List(nodes) => toml::Value::Array(nodes.iter().map(to_toml).collect()),
-        Value::Table(entries) => toml::Value::Table(
-            entries
-                .iter()
-                .map(|entry| (entry.key.clone(), to_toml(&entry.node)))
-                .collect(),
-        ),
-    }
 }

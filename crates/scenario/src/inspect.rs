@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use sluicegate_policy::table::nearest;
+use sluicegate_config::table::nearest;
 
 use crate::{
     experiment::{Experiment, Variant},

@@ -1,6 +1,6 @@
 //! Where in the files the keys of a variant stand, for a world that must refuse one of them.
 
-use sluicegate_policy::table::{Item, Table};
+use sluicegate_config::table::{Item, Table};
 
 use crate::resolve::matches;
 

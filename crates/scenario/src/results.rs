@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use sluicegate_policy::table::nearest;
+use sluicegate_config::table::nearest;
 
 /// Version of the schema, first field of the file.
 pub const SCHEMA: u32 = 1;

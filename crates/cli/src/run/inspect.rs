@@ -2,7 +2,7 @@
 
 use std::{path::Path, time::Duration};
 
-use sluicegate_policy::units::parse_duration;
+use sluicegate_config::units::parse_duration;
 use sluicegate_scenario::{
     inspect::{Captures, Films, Inspect, Traces},
     results::TraceKind,

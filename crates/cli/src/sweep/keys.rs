@@ -10,7 +10,7 @@ use std::{
 };
 
 use sha2::{Digest, Sha256};
-use sluicegate_policy::Problems;
+use sluicegate_config::Problems;
 use sluicegate_scenario::sweep::{self, Plan};
 
 use crate::output::Failure;

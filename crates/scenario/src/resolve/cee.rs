@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use sluicegate_config::{
+    table::{Item, Table},
+    units::{format_bytes, format_rate},
+};
 use sluicegate_fabric::cee::{
     Buffer, CeeConfig, EtsClass, EtsConfig, PRIORITIES, Pause, PfcConfig, QcnConfig, QcnParams,
     Span,
-};
-use sluicegate_policy::{
-    table::{Item, Table},
-    units::{format_bytes, format_rate},
 };
 
 use super::{

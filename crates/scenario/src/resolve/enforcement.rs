@@ -1,10 +1,8 @@
 //! `[enforcement]`.
 
 use ipnet::IpNet;
-use sluicegate_policy::{
-    Algorithm, Policy,
-    table::{Item, Table},
-};
+use sluicegate_config::table::{Item, Table};
+use sluicegate_policy::{Algorithm, Policy};
 
 use super::{network::Network, select};
 use crate::experiment::Enforcement;

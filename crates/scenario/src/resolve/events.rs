@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sluicegate_policy::table::{Item, Table};
+use sluicegate_config::table::{Item, Table};
 
 use super::{
     duration, enforcement::read_hosts, network::Network, network::read_change, network::read_rate,

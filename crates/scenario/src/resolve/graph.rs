@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use sluicegate_policy::table::Table;
+use sluicegate_config::table::Table;
 
 use super::{
     NAME_ADVICE, is_name,

@@ -11,7 +11,7 @@ mod traffic;
 
 use std::{collections::HashSet, path::Path, time::Duration};
 
-use sluicegate_policy::{
+use sluicegate_config::{
     table::{Item, Table, nearest},
     units::parse_duration,
 };

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use sluicegate_policy::{
+use sluicegate_config::{
     table::{Item, Table, nearest},
     units::{parse_bytes, parse_rate},
 };

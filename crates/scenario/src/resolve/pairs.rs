@@ -2,7 +2,7 @@
 
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
-use sluicegate_policy::{
+use sluicegate_config::{
     problem::Complaint,
     table::{Item, Table},
 };

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use sluicegate_policy::{
+use sluicegate_config::{
     problem::Complaint,
     table::{Table, nearest},
     units::{parse_bytes, parse_duration},

@@ -11,7 +11,7 @@ pub use hotspot::check as check_hotspots;
 
 use std::{path::Path, time::Duration};
 
-use sluicegate_policy::{
+use sluicegate_config::{
     problem::Complaint,
     table::{Item, Table},
     units::{parse_bytes, parse_rate},

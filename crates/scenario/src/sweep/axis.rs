@@ -1,6 +1,6 @@
 //! What a sweep varies: axes, their values, and what each value sets in the tree of a scenario.
 
-use sluicegate_policy::{
+use sluicegate_config::{
     document::{self, Entry, Node, Place, Value},
     problem::{Complaint, Sink},
     table::{Item, Table},
@@ -278,7 +278,7 @@ pub(super) fn unknown_value(axis: &str, label: &str, values: &[AxisValue]) -> St
     format!(
         "axis {axis} has no value \"{label}\"; it has {}{}",
         names.join(", "),
-        sluicegate_policy::table::nearest(label, &names)
+        sluicegate_config::table::nearest(label, &names)
     )
 }
 

@@ -9,7 +9,7 @@
 //! of the axes that no selector of it names. A value may stand in double quotes.
 
 use serde::{Deserialize, Serialize};
-use sluicegate_policy::{problem::Complaint, table::nearest};
+use sluicegate_config::{problem::Complaint, table::nearest};
 
 use super::{Cell, Dimension};
 use crate::{

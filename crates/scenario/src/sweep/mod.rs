@@ -19,7 +19,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use sluicegate_policy::{
+use sluicegate_config::{
     Problem, Problems,
     document::Node,
     problem::{Complaint, Sink},
@@ -228,18 +228,15 @@ fn read_statements(table: &Table<'_>) -> Vec<Statement> {
 
 /// A problem of what stood on the command line.
 fn command_problem(path: &Path, reason: String) -> Problems {
-    let (reason, advice) = match reason.split_once("; ") {
-        Some((reason, advice)) => (reason.to_owned(), advice.to_owned()),
-        None => (reason, String::new()),
+    let complaint = match reason.split_once("; ") {
+        Some((reason, advice)) => Complaint::new(reason, advice),
+        None => Complaint::new(reason, ""),
     };
-    Problems(vec![Problem {
-        file: path.display().to_string(),
-        line: 1,
-        column: 1,
+    let problem = Problem {
         key: "sweep".to_owned(),
-        reason,
-        advice,
-    }])
+        ..Problem::of_file(path, complaint)
+    };
+    problem.into()
 }
 
 /// The tree with the first value of each axis.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use sluicegate_policy::{
+use sluicegate_config::{
     problem::Complaint,
     table::{Item, Table},
     units::parse_duration,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sluicegate_policy::{
+use sluicegate_config::{
     table::{Item, Table},
     units::{parse_duration, parse_rate},
 };

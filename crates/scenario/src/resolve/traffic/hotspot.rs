@@ -5,8 +5,8 @@ mod sources;
 
 use std::{collections::BTreeSet, time::Duration};
 
+use sluicegate_config::table::{Item, Table};
 use sluicegate_fabric::{Graph, Routes};
-use sluicegate_policy::table::{Item, Table};
 
 use self::{numbers::Place, sources::Sources};
 use super::{

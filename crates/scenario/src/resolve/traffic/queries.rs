@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, path::Path};
 
-use sluicegate_policy::{table::Table, units::parse_bytes};
+use sluicegate_config::{table::Table, units::parse_bytes};
 
 use super::{
     Network, arrivals,

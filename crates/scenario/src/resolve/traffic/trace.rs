@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, path::Path};
 
-use sluicegate_policy::{
+use sluicegate_config::{
     table::Table,
     units::{parse_bytes, parse_rate},
 };

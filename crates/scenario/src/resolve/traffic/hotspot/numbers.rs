@@ -1,6 +1,6 @@
 //! How severe a hotspot is: two of `severity`, `rate` and `drain`, and the third.
 
-use sluicegate_policy::{table::Table, units::parse_rate};
+use sluicegate_config::{table::Table, units::parse_rate};
 
 use super::{
     Frames, HotspotType, Network, Sources, Tenant, access_link, read_rate, sources::percent,

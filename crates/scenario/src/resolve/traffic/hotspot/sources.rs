@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use sluicegate_policy::{
+use sluicegate_config::{
     problem::Complaint,
     table::{Item, Table},
 };

@@ -1,6 +1,6 @@
 //! What is wrong with a file, where, and what to do about it.
 
-use std::{cell::RefCell, fmt};
+use std::{cell::RefCell, fmt, path::Path};
 
 use crate::document::Place;
 
@@ -19,6 +19,20 @@ pub struct Problem {
     pub reason: String,
     /// What to do; may be empty where the reason says it.
     pub advice: String,
+}
+
+impl Problem {
+    /// A problem of a file as a whole: its line and column are 1, its key is empty.
+    pub fn of_file(path: &Path, complaint: Complaint) -> Self {
+        Self {
+            file: path.display().to_string(),
+            line: 1,
+            column: 1,
+            key: String::new(),
+            reason: complaint.reason,
+            advice: complaint.advice,
+        }
+    }
 }
 
 impl fmt::Display for Problem {
@@ -57,45 +71,6 @@ impl From<Problem> for Problems {
     fn from(problem: Problem) -> Self {
         Self(vec![problem])
     }
-}
-
-/// What is allowed and probably not meant, or worth knowing.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Warning {
-    /// How much it matters.
-    pub weight: Weight,
-    /// What it is, and where.
-    pub problem: Problem,
-    /// Lines to add to the file; may be empty.
-    pub snippet: String,
-}
-
-impl Warning {
-    /// As people read it: `warning: ` or `note: `, what it is, and below it what to add.
-    pub fn text(&self) -> String {
-        let weight = match self.weight {
-            Weight::Warning => "warning",
-            Weight::Note => "note",
-        };
-        let lines = self.snippet.lines().map(|line| format!("    {line}\n"));
-        format!("{weight}: {}\n{}", self.problem, lines.collect::<String>())
-    }
-}
-
-/// One line, without what to add.
-impl fmt::Display for Warning {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.problem)
-    }
-}
-
-/// How much a [`Warning`] matters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Weight {
-    /// The policy probably does not do what it is for.
-    Warning,
-    /// The policy does what it says, and that leaves something open.
-    Note,
 }
 
 /// Reason and advice, before anybody knows where it happened.

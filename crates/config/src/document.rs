@@ -4,11 +4,14 @@
 //! which is how scenario variants and inheritance between files work; a value that came from
 //! another file keeps its own place.
 
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
 
 use toml::de::{DeTable, DeValue};
 
-use crate::problem::{Complaint, Problem, Problems};
+use crate::{
+    file,
+    problem::{Complaint, Problem, Problems},
+};
 
 /// A file that was read.
 #[derive(Debug)]
@@ -104,6 +107,14 @@ impl Value {
             Self::Table(_) => "a table",
         }
     }
+}
+
+/// Reads and parses a TOML file.
+///
+/// # Errors
+/// It cannot be read, or every syntax error.
+pub fn read(path: &Path) -> Result<Node, Problems> {
+    parse(&path.display().to_string(), &file::read(path)?)
 }
 
 /// Parses TOML. `name` is the file as the user named it.
@@ -211,6 +222,31 @@ fn integer(
 }
 
 impl Node {
+    /// The tree as TOML text; a date, which no language here uses, becomes an empty string.
+    ///
+    /// # Errors
+    /// The tree holds what TOML cannot, which no parsed file does.
+    pub fn to_text(&self) -> Result<String, Complaint> {
+        toml::to_string_pretty(&self.to_toml())
+            .map_err(|error| Complaint::new(format!("cannot be written back: {error}"), ""))
+    }
+
+    fn to_toml(&self) -> toml::Value {
+        match &self.value {
+            Value::Text(text) => toml::Value::String(text.clone()),
+            Value::Integer(value) => toml::Value::Integer(*value),
+            Value::Float(value) => toml::Value::Float(*value),
+            Value::Boolean(value) => toml::Value::Boolean(*value),
+            Value::Datetime => toml::Value::String(String::new()),
+            Value::List(nodes) => toml::Value::Array(nodes.iter().map(Self::to_toml).collect()),
+            Value::Table(entries) => {
+                let entries = entries.iter();
+                let pairs = entries.map(|entry| (entry.key.clone(), entry.node.to_toml()));
+                toml::Value::Table(pairs.collect())
+            }
+        }
+    }
+
     /// The entries, if this is a table.
     pub fn entries(&self) -> &[Entry] {
         match &self.value {
@@ -364,6 +400,17 @@ mod tests {
         let a = base.get("a").unwrap();
         assert!(a.get("b").is_none());
         assert!(a.get("c").unwrap().get("flag").is_some());
+    }
+
+    #[test]
+    fn a_tree_is_written_back_in_the_order_of_the_file() {
+        let text = "z = 1\na = [0.5, true]\n\n[m]\nk = \"65KB\"\n";
+        let written = parse("t.toml", text).unwrap().to_text().unwrap();
+        let again = parse("t.toml", &written).unwrap();
+        let keys: Vec<_> = again.entries().iter().map(|e| e.key.as_str()).collect();
+        assert_eq!(keys, ["z", "a", "m"]);
+        assert_eq!(again.to_text().unwrap(), written);
+        assert_eq!(self::text(again.get("m").unwrap(), "k"), "65KB");
     }
 
     #[test]
