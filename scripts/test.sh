@@ -20,7 +20,8 @@ SLUICEGATE=$SG_ROOT/target/release/sluicegate
 # Rooms whose tests load kernel programs or build networks: one test at a time.
 EXCLUSIVE=(-p sluicegate-agent -p sluicegate-lab -p sluicegate)
 PARALLEL=(-p sluicegate-core -p sluicegate-config -p sluicegate-policy -p sluicegate-scenario
-	-p sluicegate-report -p sluicegate-tcp -p sluicegate-vswitch -p sluicegate-fabric -p sluicegate-sim)
+	-p sluicegate-report -p sluicegate-tcp -p sluicegate-packetdrill -p sluicegate-vswitch -p sluicegate-fabric
+	-p sluicegate-sim)
 
 passed=0 failed=0 skipped=0
 rows=() bad_stages=()

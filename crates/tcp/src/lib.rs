@@ -13,7 +13,6 @@
 pub mod cache;
 pub mod config;
 pub mod endpoint;
-pub mod script;
 pub mod segment;
 
 pub use cache::Cache;

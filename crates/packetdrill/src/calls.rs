@@ -5,13 +5,14 @@ mod transfer;
 
 pub use options::foresee;
 
-use super::{
+use sluicegate_tcp::State;
+
+use crate::{
     Step, Stop,
     host::{Connection, Host, Role, Socket},
     model::{Call, Expr},
     time::seconds,
 };
-use crate::State;
 
 /// What a call gives back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,5 +1,5 @@
 use super::*;
-use crate::script::parser;
+use crate::parser;
 
 fn machine(text: &str) -> Step<Machine> {
     let script = parser::parse(text, &[])?;

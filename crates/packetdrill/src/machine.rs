@@ -6,12 +6,12 @@ mod sysctl;
 pub use sysctl::algorithm;
 
 use sluicegate_core::cc::Algorithm;
-
-use super::{Settings, Step, Stop, model::Script};
-use crate::{
+use sluicegate_tcp::{
     Config,
     config::{Buffer, Ecn, Recovery},
 };
+
+use crate::{Settings, Step, Stop, model::Script};
 
 const US: u64 = 1_000;
 /// Headers without options.

@@ -1,6 +1,6 @@
 //! What a script consists of.
 
-use super::packet::Packet;
+use crate::packet::Packet;
 
 /// A script as read.
 #[derive(Clone, Debug, Default)]

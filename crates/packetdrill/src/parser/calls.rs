@@ -1,7 +1,7 @@
 //! System calls: `accept(3, ..., ...) = 4`, `write(4, ..., 10) = -1 EPIPE (Broken pipe)`.
 
 use super::{Kind, Parser};
-use crate::script::{
+use crate::{
     Step, Stop,
     model::{Call, Expr},
 };

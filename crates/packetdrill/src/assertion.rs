@@ -1,7 +1,8 @@
 //! `%{ assert tcpi_snd_cwnd == 10, tcpi_snd_cwnd }%`: the part of Python that suites use.
 
-use super::host::Connection;
-use crate::State;
+use sluicegate_tcp::State;
+
+use crate::host::Connection;
 
 /// Why code does not pass.
 #[derive(Clone, Debug, PartialEq, Eq)]

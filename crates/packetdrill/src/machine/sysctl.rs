@@ -1,12 +1,10 @@
 //! Kernel parameters that an endpoint knows.
 
 use sluicegate_core::cc::Algorithm;
+use sluicegate_tcp::config::{Buffer, Ecn};
 
 use super::{Machine, number};
-use crate::{
-    config::{Buffer, Ecn},
-    script::{Step, Stop},
-};
+use crate::{Step, Stop};
 
 /// What plays no part here: segmentation offload, memory, statistics, other protocols.
 const IGNORED: [&str; 23] = [

@@ -3,7 +3,7 @@
 mod calls;
 mod packets;
 
-use super::{
+use crate::{
     Step, Stop,
     lexer::{self, Kind, Token},
     model::{Action, Event, Script, When},

@@ -5,13 +5,14 @@ use std::{
     sync::Arc,
 };
 
-use super::{
+use sluicegate_tcp::{Config, Endpoint, Error, Events, Segment, State, segment::flags};
+
+use crate::{
     Step, Stop,
     calls::Blocked,
     machine::Machine,
     packet::{LOCAL_ISN, Packet},
 };
-use crate::{Config, Endpoint, Error, Events, Segment, State, segment::flags};
 
 /// Steps without progress after which an endpoint is given up: it would go on for ever.
 const MOST_STEPS: usize = 200_000;

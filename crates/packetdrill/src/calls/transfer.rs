@@ -1,7 +1,9 @@
 //! Reading and writing.
 
+use sluicegate_tcp::State;
+
 use super::{Answer, Call, Error, Expr, Host, Step, Value, Waits};
-use crate::{State, script::host::Role};
+use crate::host::Role;
 
 /// Flags that change nothing here.
 const HARMLESS: [&str; 2] = ["MSG_NOSIGNAL", "MSG_DONTWAIT"];

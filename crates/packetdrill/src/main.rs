@@ -2,7 +2,7 @@
 
 use std::{fs, process::ExitCode};
 
-use sluicegate_tcp::script::{Problem, Settings, Verdict, check};
+use sluicegate_packetdrill::{Problem, Settings, Verdict, check};
 
 const USAGE: &str = "\
 usage: packetdrill [OPTIONS] FILE.pkt…

@@ -1,8 +1,7 @@
+use sluicegate_tcp::segment::{ecn, flags};
+
 use super::*;
-use crate::{
-    script::model::{EcnWanted, Expr},
-    segment::{ecn, flags},
-};
+use crate::model::{EcnWanted, Expr};
 
 fn one(text: &str) -> Event {
     let mut script = parse(text, &[]).expect("parses");

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{
+use sluicegate_tcp::{
     Segment,
     segment::{Block, SACK_BLOCKS, ecn, flags, option},
 };

@@ -1,6 +1,6 @@
 //! From characters to tokens: the lexical rules of packetdrill, and `#` comments.
 
-use super::{Step, Stop};
+use crate::{Step, Stop};
 
 /// A token and the line on which it begins.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,13 +1,13 @@
 //! Packets: `< S 0:0(0) win 1000 <mss 1460>`, `> . 1:1(0) ack 1`.
 
-use super::{super::packet, Kind, Parser};
+use sluicegate_tcp::segment::{ecn, flags};
+
+use super::{Kind, Parser};
 use crate::{
-    script::{
-        Step, Stop,
-        model::{Action, EcnWanted, Expected},
-        packet::{Options, Packet},
-    },
-    segment::{ecn, flags},
+    Step, Stop,
+    model::{Action, EcnWanted, Expected},
+    packet,
+    packet::{Options, Packet},
 };
 
 /// Protocols and encapsulations that are no plain TCP.

@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::{
+use sluicegate_tcp::segment::{ecn, flags};
+
+use crate::{
     Settings, Step, Stop,
     assertion::{self, Wrong},
     calls,
@@ -11,7 +13,6 @@ use super::{
     model::{Action, Call, EcnWanted, Event, Expected, Script, When},
     time::seconds,
 };
-use crate::segment::{ecn, flags};
 
 /// How long `*` waits.
 const PATIENCE_NS: u64 = 3_600_000_000_000;

@@ -7,7 +7,7 @@ use std::{
 };
 
 use proptest::prelude::*;
-use sluicegate_tcp::script::{Problem, Settings, Verdict, check};
+use sluicegate_packetdrill::{Problem, Settings, Verdict, check};
 
 const OPEN: &str = "0 socket(..., SOCK_STREAM, IPPROTO_TCP) = 3
 +0 bind(3, ..., ...) = 0

@@ -1,14 +1,12 @@
 //! Socket options, `fcntl` and `ioctl`.
 
+use sluicegate_tcp::{Config, config::Buffer};
+
 use super::{Answer, Call, Error, Expr, Host, Step, Value};
 use crate::{
-    Config,
-    config::Buffer,
-    script::{
-        host::Role,
-        machine::algorithm,
-        model::{Action, Script},
-    },
+    host::Role,
+    machine::algorithm,
+    model::{Action, Script},
 };
 
 /// Socket options that play no part here.

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A script says what an application does, what the network delivers, and what has to leave, and when. One
-//! [`crate::Endpoint`] plays the kernel's part, so that time is virtual and a run takes no time at all.
+//! [`sluicegate_tcp::Endpoint`] plays the kernel's part, so that time is virtual and a run takes no time at all.
 //! What a script asks for and the interpreter does not know makes the script unsupported, never failed.
 //! `docs/packetdrill.md` lists what is understood.
 
