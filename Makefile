@@ -53,7 +53,7 @@ test: ## everything that CI runs (root)
 	@scripts/test.sh
 
 .PHONY: kernel-test
-kernel-test: ## the agent's tests on Debian's Linux 6.12, emulated (KERNEL=6.1: that it is refused)
+kernel-test: ## the tests of kernel programs on Debian's Linux 6.12, emulated (KERNEL=6.1: that it is refused)
 	@scripts/setup.sh test
 	@scripts/kernel-test.sh "$(KERNEL)" $(TESTS)
 

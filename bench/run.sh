@@ -21,4 +21,8 @@ scripts/setup.sh demo
 # shellcheck source=scripts/env.sh
 . scripts/env.sh
 mkdir -p "$out"
-cargo bench --locked -p sluicegate-agent --bench "$name" -- --out "$(readlink -f "$out")" "$@"
+case $name in
+hostile) package=sluicegate-labkit ;;
+*) package=sluicegate-agent ;;
+esac
+cargo bench --locked -p "$package" --bench "$name" -- --out "$(readlink -f "$out")" "$@"

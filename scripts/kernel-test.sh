@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The agent on another kernel: one of Debian's, booted in emulated machines with the very test programs (and so the
+# The agent and the lab's kernel programs on another kernel: one of Debian's, booted in emulated machines with the very test programs (and so the
 # very kernel programs inside them) that are built here. Needs no KVM and, once its tools are installed, no root.
 #
 #   kernel-test.sh [6.12|6.1] [TEST…]   TEST: names of test programs; without any, all of them; "programs": those
@@ -20,7 +20,7 @@ export_to_guest="SLUICEGATE_VECTOR_FRAMES=${SLUICEGATE_VECTOR_FRAMES:-3000}"
 MEMORY_MB=1024
 # One CPU each: where emulated ones share real ones, a program that holds a flow's lock stops for so long that the
 # other one's gives up, as it may, and tests that want every packet edited fail. Two machines use two real CPUs.
-LANES_TESTS=("acceptance vectors cc_vectors charge faults sluicegate_agent strangers switch_port tenant_cc" "instance live_edit live_adopt live_hostile ignore_window reload")
+LANES_TESTS=("acceptance vectors cc_vectors charge faults sluicegate_agent strangers sluicegate_labkit switch_port tenant_cc" "instance live_edit live_adopt live_hostile ignore_window reload")
 LANES_PROGRAMS=("acceptance vectors" "cc_vectors charge faults strangers")
 LANES_REFUSAL=("refusal")
 # What takes minutes there and says little of a kernel; TEST may name it all the same.
@@ -106,7 +106,7 @@ into_guest() {
 # Builds what is to be tested, prints the paths.
 test_programs() {
 	local build=(cargo test --release --locked --no-run --message-format=json)
-	{ "${build[@]}" -p sluicegate-agent --lib --tests && "${build[@]}" -p sluicegate --test agent; } |
+	{ "${build[@]}" -p sluicegate-agent -p sluicegate-labkit --lib --tests && "${build[@]}" -p sluicegate --test agent; } |
 		sed -n 's/.*"executable":"\([^"]*\)".*/\1/p'
 }
 

@@ -18,7 +18,7 @@ LOGS=$SG_ROOT/out/test
 SLUICEGATE=$SG_ROOT/target/release/sluicegate
 
 # Rooms whose tests load kernel programs or build networks: one test at a time.
-EXCLUSIVE=(-p sluicegate-agent -p sluicegate-lab -p sluicegate)
+EXCLUSIVE=(-p sluicegate-agent -p sluicegate-labkit -p sluicegate-lab -p sluicegate)
 PARALLEL=(-p sluicegate-core -p sluicegate-config -p sluicegate-policy -p sluicegate-scenario
 	-p sluicegate-report -p sluicegate-tcp -p sluicegate-packetdrill -p sluicegate-vswitch -p sluicegate-fabric
 	-p sluicegate-sim)

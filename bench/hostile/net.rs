@@ -17,8 +17,9 @@ use anyhow::{Context, Result, ensure};
 use sluicegate_agent::{
     interfaces,
     netns::{self, NetNs},
-    port::{Aqm, PortConfig, SwitchPorts},
 };
+use sluicegate_core::aqm::Aqm;
+use sluicegate_labkit::port::{PortConfig, SwitchPorts};
 
 use crate::{frame::End, tap::Tap};
 

@@ -14,7 +14,6 @@
 //! - [`object`] embeds, opens and loads objects, and turns a verifier's rejection into an error;
 //! - [`tcx`] attaches a program to an interface;
 //! - [`netns`] and [`interfaces`] say where;
-//! - [`port`] is the lab's switch port, [`tenant_cc`] its tenants' TCP stacks, [`ignore_window`] a tenant that cheats;
 //! - [`bpffs`] knows where pins go, [`inventory`] what exists in the kernel.
 
 #![allow(unsafe_code)]
@@ -24,7 +23,6 @@ pub mod daemon;
 pub mod detach;
 pub mod doctor;
 pub mod file;
-pub mod ignore_window;
 pub mod instance;
 pub mod interfaces;
 pub mod inventory;
@@ -35,7 +33,6 @@ pub mod netns;
 pub mod object;
 mod plain;
 pub mod pool;
-pub mod port;
 pub mod record;
 pub mod reload;
 mod replace;
@@ -44,7 +41,6 @@ pub mod state;
 mod table;
 pub mod takeover;
 pub mod tcx;
-pub mod tenant_cc;
 
 pub use instance::{Instance, Options};
 pub use pool::Pool;

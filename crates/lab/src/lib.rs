@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   Variant ─ net ──────► namespaces, bridges, token buckets          journal ─► clean
-//!           ├ agent ────► enforcement at each vNIC, ecn_switch at each switch port
+//!           ├ agent ────► enforcement at each vNIC
+//!           ├ labkit ───► ecn_switch at each switch port, tenants' stacks, cheats
 //!           ├ tenant ───► one process per tenant: traffic, probes
 //!           └ measure ──► goodput, RTT, queues, windows, and what went wrong elsewhere
 //! ```

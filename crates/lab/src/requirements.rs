@@ -12,10 +12,9 @@ use std::{
 
 use anyhow::{Context, Result, anyhow, bail};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
-use sluicegate_agent::{
-    interfaces,
-    port::{Aqm, PortConfig, SwitchPorts},
-};
+use sluicegate_agent::interfaces;
+use sluicegate_core::aqm::Aqm;
+use sluicegate_labkit::port::{PortConfig, SwitchPorts};
 use sluicegate_scenario::experiment::{Experiment, TcpOptions, TenantKind, Variant};
 
 use crate::{

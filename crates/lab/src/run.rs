@@ -9,10 +9,9 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use rustix::fd::AsFd;
-use sluicegate_agent::{
+use sluicegate_agent::{interfaces, netns::NetNs};
+use sluicegate_labkit::{
     ignore_window::IgnoreWindow,
-    interfaces,
-    netns::NetNs,
     tenant_cc::{self, Guard},
 };
 use sluicegate_scenario::{

@@ -4,10 +4,8 @@ use std::{collections::BTreeMap, process::Command};
 
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
-use sluicegate_agent::{
-    interfaces,
-    port::{PortConfig, PortId, PortStats, SwitchPorts},
-};
+use sluicegate_agent::interfaces;
+use sluicegate_labkit::port::{PortConfig, PortId, PortStats, SwitchPorts};
 use sluicegate_scenario::{
     experiment::{Node, Variant},
     results::{LinkResult, QueueQuantiles},

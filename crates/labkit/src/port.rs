@@ -7,13 +7,11 @@ use std::fmt;
 
 use anyhow::{Context, Result, bail, ensure};
 use libbpf_rs::{MapCore, MapFlags, Object};
-pub use sluicegate_core::aqm::Aqm;
-use sluicegate_core::aqm::AqmParams;
-
-use crate::{
-    object,
+use sluicegate_agent::{
+    include_object, object,
     tcx::{Direction, TcxLink},
 };
+use sluicegate_core::aqm::{Aqm, AqmParams};
 
 /// Ports that one load can serve (`SG_PORTS_MAX`).
 pub const PORTS_MAX: u32 = 512;
@@ -83,7 +81,7 @@ impl SwitchPorts {
     /// # Errors
     /// The kernel refuses the program (Linux ≥ 6.12, CAP_BPF and CAP_NET_ADMIN needed).
     pub fn load() -> Result<Self> {
-        let opened = object::open("ecn_switch", crate::include_object!("ecn_switch"))?;
+        let opened = object::open("ecn_switch", include_object!("ecn_switch"))?;
         let mut object = object::load(opened, "ecn_switch")?;
         object::check_layout(&object::map(&mut object, "ports")?, 4, PORT_BYTES)?;
         object::check_layout(&object::map(&mut object, "stats")?, 4, STATS_BYTES)?;

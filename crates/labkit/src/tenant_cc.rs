@@ -13,8 +13,7 @@ use std::{
 
 use anyhow::{Context, Result, anyhow, bail};
 use libbpf_rs::{ErrorKind, Link, MapCore, MapType, Object};
-
-use crate::{include_object, object};
+use sluicegate_agent::{include_object, object};
 
 /// Longest name of a congestion control, without the NUL (`TCP_CA_NAME_MAX - 1`).
 const NAME_MAX: usize = 15;

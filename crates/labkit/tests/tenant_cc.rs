@@ -15,7 +15,10 @@ use std::{
 use sluicegate_agent::{
     interfaces,
     netns::{NetNs, within},
-    port::{Aqm, PortConfig, SwitchPorts},
+};
+use sluicegate_core::aqm::Aqm;
+use sluicegate_labkit::{
+    port::{PortConfig, SwitchPorts},
     tenant_cc::{self, Provider},
 };
 

@@ -16,8 +16,9 @@ use std::{
 use sluicegate_agent::{
     interfaces,
     netns::{NetNs, within},
-    port::{Aqm, PortConfig, PortId, SwitchPorts},
 };
+use sluicegate_core::aqm::Aqm;
+use sluicegate_labkit::port::{PortConfig, PortId, SwitchPorts};
 
 const ECT_0: u8 = 2;
 const CE: u8 = 3;

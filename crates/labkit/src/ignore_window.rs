@@ -4,9 +4,8 @@ use std::fmt;
 
 use anyhow::Result;
 use libbpf_rs::Object;
-
-use crate::{
-    object,
+use sluicegate_agent::{
+    include_object, object,
     tcx::{Direction, TcxLink},
 };
 
@@ -31,7 +30,7 @@ impl IgnoreWindow {
     /// # Errors
     /// The kernel refuses the program (Linux ≥ 6.6, CAP_BPF and CAP_NET_ADMIN needed).
     pub fn load() -> Result<Self> {
-        let opened = object::open("ignore_window", crate::include_object!("ignore_window"))?;
+        let opened = object::open("ignore_window", include_object!("ignore_window"))?;
         Ok(Self {
             object: object::load(opened, "ignore_window")?,
             links: Vec::new(),
