@@ -11,7 +11,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
-    os::fd::{AsFd, BorrowedFd},
+    os::fd::AsFd,
     thread,
     time::Duration,
 };
@@ -28,7 +28,7 @@ use crate::{
     include_object,
     interfaces::{self, Interface},
     inventory::{Inventory, ProgramInfo},
-    maps, netns, object,
+    maps, object,
     plain::{self, Plain},
     record::{self, FlowRecord, Names},
     state, table,
@@ -211,14 +211,6 @@ impl Instance {
     /// There is none, it is attached already, or the kernel refused.
     pub fn attach(&mut self, name: &str) -> Result<()> {
         self.attach_tenant(&interfaces::find(name)?, name)
-    }
-
-    /// Attaches to an interface of the network namespace behind `netns`.
-    ///
-    /// # Errors
-    /// As [`Instance::attach`], or the namespace cannot be entered.
-    pub fn attach_in(&mut self, netns: BorrowedFd<'_>, name: &str) -> Result<()> {
-        netns::within(netns, || self.attach(name))
     }
 
     /// Attaches to an interface of the calling thread's network namespace. `tenant` is what policies and

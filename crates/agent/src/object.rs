@@ -4,8 +4,7 @@ use std::{cell::RefCell, sync::Once};
 
 use anyhow::{Context, Result, anyhow, bail};
 use libbpf_rs::{
-    MapCore, MapMut, Object, ObjectBuilder, OpenMapMut, OpenObject, OpenProgramMut, PrintLevel,
-    ProgramMut,
+    MapCore, MapMut, Object, ObjectBuilder, OpenMapMut, OpenObject, PrintLevel, ProgramMut,
 };
 
 /// How many of a verifier log's last lines an error shows.
@@ -81,17 +80,6 @@ pub fn open_map<'a>(object: &'a mut OpenObject, name: &str) -> Result<OpenMapMut
         .maps_mut()
         .find(|map| map.name() == name)
         .with_context(|| format!("the object has no map {name}"))
-}
-
-/// The program called `name` of an object not yet loaded.
-///
-/// # Errors
-/// There is none: the object and this build do not belong together.
-pub fn open_program<'a>(object: &'a mut OpenObject, name: &str) -> Result<OpenProgramMut<'a>> {
-    object
-        .progs_mut()
-        .find(|program| program.name() == name)
-        .with_context(|| format!("the object has no program {name}"))
 }
 
 /// Fails unless a map's key and value have these sizes in bytes: a guard before raw accesses.

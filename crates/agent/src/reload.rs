@@ -33,13 +33,6 @@ pub struct Reloaded {
     pub rematched: u64,
 }
 
-impl Reloaded {
-    /// Whether nothing that governs flows is different.
-    pub fn is_unchanged(&self) -> bool {
-        self.changes.is_empty() && self.rematched == 0
-    }
-}
-
 impl Instance {
     /// Puts `policy` in force.
     ///

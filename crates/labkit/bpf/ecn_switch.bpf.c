@@ -24,6 +24,7 @@
 
 #include "ecn_switch.h"
 #include "sluice/aqm.h"
+#include "sluice/segment.h"
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -228,7 +229,7 @@ int ecn_switch(struct __sk_buff *skb)
 	view_ip(skb, &view);
 	if (!view.version)
 		return disown(skb);
-	verdict = decide(slot, port, now, backlog, skb->len, view.ecn != SG_ECN_NOT_ECT);
+	verdict = decide(slot, port, now, backlog, skb->len, view.ecn != SG_NOT_ECT);
 	if (verdict == SG_AQM_DROP) {
 		if (port->aqm.kind == SG_AQM_RED)
 			row->drops_red++;
@@ -236,14 +237,14 @@ int ecn_switch(struct __sk_buff *skb)
 			row->drops_not_ect++;
 		return SG_TCX_DROP;
 	}
-	if (verdict == SG_AQM_MARK && view.ecn != SG_ECN_CE) {
+	if (verdict == SG_AQM_MARK && view.ecn != SG_CE) {
 		row->marks++;
 		if (!port->bleach)
-			set_ecn(skb, &view, SG_ECN_CE);
+			set_ecn(skb, &view, SG_CE);
 	}
-	if (port->bleach && view.ecn != SG_ECN_NOT_ECT) {
+	if (port->bleach && view.ecn != SG_NOT_ECT) {
 		row->bleached++;
-		set_ecn(skb, &view, SG_ECN_NOT_ECT);
+		set_ecn(skb, &view, SG_NOT_ECT);
 	}
 	return disown(skb);
 }

@@ -9,9 +9,7 @@
 
 #define SG_PORTS_MAX 512
 
-/* RFC 3168 section 5. */
-#define SG_ECN_NOT_ECT 0
-#define SG_ECN_CE 3
+/* The ECN field within the traffic class (RFC 3168 section 5). */
 #define SG_ECN_MASK 3
 
 /*

@@ -4,10 +4,10 @@
 
 use std::time::Duration;
 
-use anyhow::Context;
 use serde::{Deserialize, Serialize};
 use sluicegate_core::aqm::Aqm;
 use sluicegate_fabric::{Graph, Impairment, Routes, Routing, SharedMemory, cee::CeeConfig};
+use sluicegate_tcp::config::Recovery;
 
 use crate::{hotspot::Hotspot, places::Places, workload::plan::Connections};
 
@@ -113,17 +113,6 @@ pub enum Profile {
     Freebsd9,
 }
 
-/// How a tenant's TCP finds and repairs losses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Recovery {
-    /// RACK-TLP (RFC 8985).
-    Rack,
-    /// SACK (RFC 6675).
-    Sack,
-    /// New Reno without SACK (RFC 6582).
-    NewReno,
-}
-
 /// What a scenario says of a tenant's TCP beside its congestion control; `None` leaves the profile's value.
 /// Only the simulator has more than the default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -215,80 +204,13 @@ pub struct Link {
     /// Bytes a transmit queue may hold before it drops.
     pub queue_bytes: u64,
     /// Marking at the transmit queues.
-    pub marking: Marking,
+    pub marking: Aqm,
     /// From the last bit sent to its arrival; `None` = as the world has it.
     pub delay: Option<Duration>,
     /// What the link does to frames, in both directions.
     pub impairment: Impairment,
     /// The experiment is about the queue of this link, in the direction a → b.
     pub bottleneck: bool,
-}
-
-/// How a switch port marks packets (real backlog in bytes).
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Marking {
-    /// Drop tail only.
-    None,
-    /// CE above `k_bytes`; packets that are not ECN-capable are dropped above it when `drop_not_ect`.
-    Threshold {
-        /// Threshold in bytes.
-        k_bytes: u64,
-        /// What a switch with WRED does to Not-ECT packets above K.
-        drop_not_ect: bool,
-    },
-    /// Random early detection on an averaged queue (Floyd & Jacobson 1993), marking ECT and dropping Not-ECT.
-    Red {
-        /// Below this average nothing happens.
-        min_bytes: u64,
-        /// Above this average everything is marked or dropped.
-        max_bytes: u64,
-        /// Probability at `max_bytes`, 0..=1.
-        p_max: f64,
-        /// Weight of a new sample, 0..=1.
-        weight: f64,
-        /// Above `max_bytes` even what is ECT is dropped.
-        #[serde(default)]
-        drop_above: bool,
-        /// Not-ECT passes instead of being dropped.
-        #[serde(default)]
-        pass_not_ect: bool,
-    },
-}
-
-impl Marking {
-    /// As core's queue management takes it.
-    ///
-    /// # Errors
-    /// A threshold above 4 GiB.
-    pub fn aqm(&self) -> anyhow::Result<Aqm> {
-        let bytes = |value: u64| u32::try_from(value).context("a queue threshold is above 4 GiB");
-        Ok(match *self {
-            Self::None => Aqm::None,
-            Self::Threshold {
-                k_bytes,
-                drop_not_ect,
-            } => Aqm::Threshold {
-                k_bytes: bytes(k_bytes)?,
-                drop_not_ect,
-            },
-            Self::Red {
-                min_bytes,
-                max_bytes,
-                p_max,
-                weight,
-                drop_above,
-                pass_not_ect,
-            } => Aqm::Red {
-                min_bytes: bytes(min_bytes)?,
-                max_bytes: bytes(max_bytes)?,
-                p_max,
-                weight,
-                drop_above,
-                pass_not_ect,
-            },
-        })
-    }
 }
 
 /// Enforcement: which policy on which hosts.

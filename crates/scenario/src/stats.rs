@@ -1,6 +1,6 @@
 //! Statistics of samples: quantiles, Jain's index, medians.
 
-use crate::results::{FctQuantiles, Goodput, Quantiles, QueueQuantiles};
+use crate::results::{FctQuantiles, Goodput, Quantiles};
 
 /// The `q`-quantile (0..=1) of an ascending slice by nearest rank; 0 for an empty one.
 pub fn quantile(sorted: &[f64], q: f64) -> f64 {
@@ -66,16 +66,6 @@ pub fn fct_quantiles(samples: &[f64]) -> FctQuantiles {
         p99: quantile(&sorted, 0.99),
         p999: quantile(&sorted, 0.999),
         missed: None,
-    }
-}
-
-/// Quantiles of a backlog in bytes.
-pub fn queue_quantiles(samples: &[f64]) -> QueueQuantiles {
-    let sorted = sorted(samples);
-    QueueQuantiles {
-        p50: quantile(&sorted, 0.5),
-        p99: quantile(&sorted, 0.99),
-        max: quantile(&sorted, 1.0),
     }
 }
 

@@ -3,14 +3,13 @@
 use std::{path::Path, time::Duration};
 
 use proptest::prelude::*;
+use sluicegate_core::aqm::Aqm;
 use sluicegate_policy::{Algorithm, Mode};
 use sluicegate_scenario::{
-    experiment::{
-        Action, Experiment, Load, Marking, Profile, Recovery, TcpOptions, TenantKind, TrafficKind,
-        Variant,
-    },
+    experiment::{Action, Experiment, Load, Profile, TcpOptions, TenantKind, TrafficKind, Variant},
     file::{self, Options},
 };
+use sluicegate_tcp::config::Recovery;
 
 const BASE: &str = "[network]\ntopology = 'dumbbell'\n[traffic.bulk]\nkind = 'bulk'\n";
 
@@ -61,7 +60,7 @@ fn everything_but_topology_and_traffic_has_a_default() {
     );
     assert_eq!((variant.ip_version, variant.mtu_bytes), (4, 1500));
     assert_eq!(variant.links[0].rate_bps, 1_000_000_000);
-    assert_eq!(variant.links[0].marking, Marking::None);
+    assert_eq!(variant.links[0].marking, Aqm::None);
     assert_eq!(variant.tenants[0].congestion_control, "cubic");
     assert!(variant.enforcement.is_none());
     assert_eq!(variant.traffic[0].port, 10_000);
@@ -111,7 +110,7 @@ fn bottlenecks_can_be_named_and_links_can_differ() {
     assert_eq!((link.rate_bps, link.queue_bytes), (10_000_000, 20_000));
     assert!(matches!(
         link.marking,
-        Marking::Red {
+        Aqm::Red {
             drop_above: false,
             pass_not_ect: false,
             min_bytes: 25_600,
@@ -255,9 +254,9 @@ fn variants_are_laid_over_the_base_and_over_one_another() {
     };
     assert_eq!(
         (plain.name.as_str(), plain.links[0].marking),
-        ("plain", Marking::None)
+        ("plain", Aqm::None)
     );
-    let threshold = Marking::Threshold {
+    let threshold = Aqm::Threshold {
         k_bytes: 30_000,
         drop_not_ect: false,
     };

@@ -14,7 +14,7 @@ use sluicegate_fabric::{
 };
 use sluicegate_scenario::{
     experiment::{
-        self, Link, Node, Profile, Sockets, TcpOptions, Tenant as Described, TenantKind, Variant,
+        Link, Node, Profile, Sockets, TcpOptions, Tenant as Described, TenantKind, Variant,
     },
     workload::{
         self,
@@ -265,18 +265,16 @@ fn port(variant: &Variant, link: &Link, from: Node) -> Result<PortConfig> {
 }
 
 /// Queue management of a link's sender: of a switch, not of a host.
-fn aqm(
-    variant: &Variant,
-    link: &sluicegate_scenario::experiment::Link,
-    from: Node,
-) -> Result<AqmParams> {
+fn aqm(variant: &Variant, link: &Link, from: Node) -> Result<AqmParams> {
     if matches!(from, Node::Host(_)) {
         return Ok(AqmParams::default());
     }
-    let queue = link.marking.aqm();
-    let queue = queue.with_context(|| format!("link {}", link.name))?;
-    AqmParams::new(queue, link.rate_bps, variant.mtu_bytes + ETHERNET_BYTES)
-        .map_err(|problem| anyhow::anyhow!("link {}: {problem}", link.name))
+    AqmParams::new(
+        link.marking,
+        link.rate_bps,
+        variant.mtu_bytes + ETHERNET_BYTES,
+    )
+    .map_err(|problem| anyhow::anyhow!("link {}: {problem}", link.name))
 }
 
 /// A token bucket that holds less than two frames hardly keeps its rate.
@@ -401,12 +399,8 @@ fn stack(variant: &Variant, tenant: &Described) -> Result<Config> {
 
 fn apply(options: &TcpOptions, stack: &mut Config) {
     if let Some(recovery) = options.recovery {
-        stack.recovery = match recovery {
-            experiment::Recovery::Rack => Recovery::Rack,
-            experiment::Recovery::Sack => Recovery::Sack,
-            experiment::Recovery::NewReno => Recovery::NewReno,
-        };
-        stack.sack = recovery != experiment::Recovery::NewReno;
+        stack.recovery = recovery;
+        stack.sack = recovery != Recovery::NewReno;
     }
     stack.cache = options.connection_cache.unwrap_or(stack.cache);
     stack.pacing = options.pacing.unwrap_or(stack.pacing);

@@ -156,10 +156,7 @@ fn attach(variant: &Variant, port: &SwitchPort, ports: &mut SwitchPorts) -> Resu
     };
     let name = format!("{}>{}", node_name(variant, from), node_name(variant, to));
     let config = PortConfig {
-        aqm: link
-            .marking
-            .aqm()
-            .with_context(|| format!("link {}", link.name))?,
+        aqm: link.marking,
         rate_bps: link.rate_bps,
         frame_bytes: variant.mtu_bytes + ETHERNET_HEADER_BYTES,
     };

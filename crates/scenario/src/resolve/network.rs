@@ -10,12 +10,11 @@ use sluicegate_config::{
     units::{parse_bytes, parse_rate},
 };
 
+use sluicegate_core::aqm::Aqm;
 use sluicegate_fabric::{Graph, Impairment, Routes, Routing, SharedMemory, cee::CeeConfig};
 
 use super::{cee, delay, duration, graph, select};
-use crate::experiment::{
-    Host, ImpairmentChange, Link, Marking, Node, Switch, TrafficKind, Variant,
-};
+use crate::experiment::{Host, ImpairmentChange, Link, Node, Switch, TrafficKind, Variant};
 
 /// A resolved `[network]`.
 pub struct Network {
@@ -87,7 +86,7 @@ pub struct LinkDefaults {
     rate_bps: u64,
     access_rate_bps: u64,
     queue_bytes: u64,
-    marking: Marking,
+    marking: Aqm,
 }
 
 /// Reads `[network]`; without one it is a dumbbell of two pairs.
@@ -176,7 +175,7 @@ fn read_defaults(table: &Table<'_>, memory: Option<SharedMemory>, total: Duratio
         marking: table
             .get("marking")
             .and_then(|item| read_marking(&item))
-            .unwrap_or(Marking::None),
+            .unwrap_or(Aqm::None),
     }
 }
 
@@ -218,13 +217,13 @@ pub fn read_change(table: &Table<'_>) -> ImpairmentChange {
     }
 }
 
-fn read_marking(item: &Item<'_>) -> Option<Marking> {
+fn read_marking(item: &Item<'_>) -> Option<Aqm> {
     let table = item.table()?;
     let kinds = [("none", 0), ("threshold", 1), ("red", 2)];
     let marking = match table.choice("kind", &kinds) {
         Some(1) => read_threshold(&table),
         Some(2) => Some(read_red(&table)),
-        Some(_) => Some(Marking::None),
+        Some(_) => Some(Aqm::None),
         None => {
             if table.get("kind").is_none() {
                 table.require("kind", "use one of none, threshold, red");
@@ -236,7 +235,7 @@ fn read_marking(item: &Item<'_>) -> Option<Marking> {
     marking
 }
 
-fn read_threshold(table: &Table<'_>) -> Option<Marking> {
+fn read_threshold(table: &Table<'_>) -> Option<Aqm> {
     let drop_not_ect = table.choice("not_ect", &[("drop", true), ("pass", false)]);
     let Some(k_bytes) = read_mark(table, "k") else {
         if table.get("k").is_none() {
@@ -244,20 +243,20 @@ fn read_threshold(table: &Table<'_>) -> Option<Marking> {
         }
         return None;
     };
-    Some(Marking::Threshold {
+    Some(Aqm::Threshold {
         k_bytes,
         drop_not_ect: drop_not_ect.unwrap_or(false),
     })
 }
 
 /// Defaults are those of the thesis (table 2.1).
-fn read_red(table: &Table<'_>) -> Marking {
+fn read_red(table: &Table<'_>) -> Aqm {
     let min_bytes = read_mark(table, "min").unwrap_or(25_600);
     let max_bytes = read_mark(table, "max").unwrap_or(76_800);
     if min_bytes >= max_bytes {
         table.item().complain("`min` must lie below `max`", "");
     }
-    Marking::Red {
+    Aqm::Red {
         min_bytes,
         max_bytes,
         p_max: table.number("p_max", 0.0..=1.0).unwrap_or(0.02),
@@ -281,14 +280,13 @@ fn read_weight(table: &Table<'_>) -> Option<f64> {
 }
 
 /// A length of the queue at which something begins.
-fn read_mark(table: &Table<'_>, key: &'static str) -> Option<u64> {
+fn read_mark(table: &Table<'_>, key: &'static str) -> Option<u32> {
     let item = table.get(key)?;
-    let bytes = item.parse(parse_bytes)?;
-    if bytes > u64::from(u32::MAX) {
+    let bytes = u32::try_from(item.parse(parse_bytes)?);
+    if bytes.is_err() {
         item.complain("must not be above 4GB", "no queue is longer");
-        return None;
     }
-    Some(bytes)
+    bytes.ok()
 }
 
 fn expand(table: &Table<'_>, network: &mut Network, defaults: &LinkDefaults) {

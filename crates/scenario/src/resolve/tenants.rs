@@ -11,12 +11,13 @@ use sluicegate_config::{
     table::{Table, nearest},
     units::{parse_bytes, parse_duration},
 };
+use sluicegate_tcp::config::Recovery;
 
 use super::{
     matches,
     network::{Network, read_rate},
 };
-use crate::experiment::{CONGESTION_CONTROLS, Profile, Recovery, TcpOptions, Tenant, TenantKind};
+use crate::experiment::{CONGESTION_CONTROLS, Profile, TcpOptions, Tenant, TenantKind};
 
 const PROFILES: [(&str, Profile); 2] = [("linux", Profile::Linux), ("freebsd9", Profile::Freebsd9)];
 
