@@ -440,7 +440,9 @@ fn borrowed<'a>(labels: &'a [(&'a str, String)]) -> Vec<(&'a str, &'a str)> {
 pub(super) mod tests {
     use super::*;
     use crate::{meter::InterfaceUse, record::Names};
-    use sluicegate_core::abi::{Flow, FlowKey, Interface, MODE_ONE_SIDED, RULE_OBSERVE, Rule};
+    use sluicegate_core::abi::{
+        FLOW_STRANGERS, Flow, FlowKey, Interface, MODE_ONE_SIDED, RULE_OBSERVE, Rule,
+    };
 
     /// One interface with one observed flow.
     pub(in crate::meter) fn snapshot() -> Snapshot {
