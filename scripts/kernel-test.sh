@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The agent and the lab's kernel programs on another kernel: one of Debian's, booted in emulated machines with the very test programs (and so the
-# very kernel programs inside them) that are built here. Needs no KVM and, once its tools are installed, no root.
+# The agent's and the lab's kernel programs on another kernel: one of Debian's, booted in emulated machines with the
+# very test programs (and so the very kernel programs inside them) that are built here. Needs no KVM and, once its
+# tools are installed, no root.
 #
 #   kernel-test.sh [6.12|6.1] [TEST…]   TEST: names of test programs; without any, all of them; "programs": those
 #                                       that run the kernel programs on frames, which take little time

@@ -17,11 +17,9 @@ use sluicegate_agent::{
     interfaces,
     netns::{NetNs, within},
 };
-use sluicegate_core::aqm::Aqm;
+use sluicegate_core::{aqm::Aqm, segment::ecn};
 use sluicegate_labkit::port::{PortConfig, PortId, SwitchPorts};
 
-const ECT_0: u8 = 2;
-const CE: u8 = 3;
 /// A DSCP that must survive: CS5 in the upper six bits.
 const DSCP: u8 = 40 << 2;
 const FRAME: usize = 1000;
@@ -292,13 +290,13 @@ fn threshold(drop_not_ect: bool) -> Aqm {
 fn above_k_every_ect_packet_is_marked_and_nothing_else_changes() {
     let wire = Wire::new(threshold(true));
     let sent: Vec<_> = (0..20)
-        .map(|n| ipv4(&[0x800], n, DSCP | ECT_0, FRAME))
+        .map(|n| ipv4(&[0x800], n, DSCP | ecn::ECT0, FRAME))
         .collect();
     sent.iter().for_each(|frame| wire.send(frame));
     let stats = wire.ports.stats(wire.port).unwrap();
     let got = wire.receive();
     assert_eq!(got.len(), 20);
-    let first = boundary(&got, 14, ECT_0, CE);
+    let first = boundary(&got, 14, ecn::ECT0, ecn::CE);
     assert!(BELOW_K.contains(&first), "the first {first} are unmarked");
     assert_eq!(stats.marks, 20 - first as u64);
     assert_eq!((stats.packets, stats.bytes), (20, 20 * FRAME as u64));
@@ -311,7 +309,7 @@ fn above_k_every_ect_packet_is_marked_and_nothing_else_changes() {
 #[test]
 fn the_backlog_that_packets_met_is_on_record() {
     let wire = Wire::new(Aqm::None);
-    (0..20).for_each(|n| wire.send(&ipv4(&[0x800], n, ECT_0, FRAME)));
+    (0..20).for_each(|n| wire.send(&ipv4(&[0x800], n, ecn::ECT0, FRAME)));
     let stats = wire.ports.stats(wire.port).unwrap();
     let (now, largest) = (
         wire.ports.backlog_bytes(wire.port).unwrap(),
@@ -348,7 +346,7 @@ fn what_cannot_be_marked_is_dropped_only_if_so_configured() {
 #[test]
 fn arp_passes_above_k() {
     let wire = Wire::new(threshold(true));
-    (0..12).for_each(|n| wire.send(&ipv4(&[0x800], n, ECT_0, FRAME)));
+    (0..12).for_each(|n| wire.send(&ipv4(&[0x800], n, ecn::ECT0, FRAME)));
     let mut arp = ethernet(&[0x806]);
     arp.resize(60, 1);
     wire.send(&arp);
@@ -358,11 +356,11 @@ fn arp_passes_above_k() {
 #[test]
 fn ipv6_is_marked_in_its_traffic_class() {
     let wire = Wire::new(threshold(true));
-    let sent: Vec<_> = (0..20).map(|n| ipv6(n, DSCP | ECT_0)).collect();
+    let sent: Vec<_> = (0..20).map(|n| ipv6(n, DSCP | ecn::ECT0)).collect();
     sent.iter().for_each(|frame| wire.send(frame));
     let got = wire.receive();
     assert_eq!(got.len(), 20);
-    assert!(BELOW_K.contains(&boundary(&got, 14, ECT_0, CE)));
+    assert!(BELOW_K.contains(&boundary(&got, 14, ecn::ECT0, ecn::CE)));
     for (sent, got) in sent.into_iter().zip(got) {
         assert_eq!(but_for_ecn(got, 14), but_for_ecn(sent, 14));
     }
@@ -374,12 +372,12 @@ fn one_vlan_tag_is_looked_through() {
     // A priority-tagged frame in VLAN 5. The kernel takes the outer tag off on arrival and packet
     // sockets see the rest.
     let sent: Vec<_> = (0..20)
-        .map(|n| ipv4(&[0x8100, 5, 0x800], n, DSCP | ECT_0, FRAME))
+        .map(|n| ipv4(&[0x8100, 5, 0x800], n, DSCP | ecn::ECT0, FRAME))
         .collect();
     sent.iter().for_each(|frame| wire.send(frame));
     let got = wire.receive();
     assert_eq!(got.len(), 20);
-    let first = boundary(&got, 14, ECT_0, CE);
+    let first = boundary(&got, 14, ecn::ECT0, ecn::CE);
     // Without the tag the kernel counts four bytes less on some kernels: the boundary stays.
     assert!(BELOW_K.contains(&first), "the first {first} are unmarked");
     assert!(got.iter().all(|frame| checksum(&frame[14..34]) == 0));
@@ -388,12 +386,12 @@ fn one_vlan_tag_is_looked_through() {
 #[test]
 fn bleaching_starts_while_packets_flow() {
     let mut wire = Wire::new(threshold(false));
-    (0..4).for_each(|n| wire.send(&ipv4(&[0x800], n, DSCP | ECT_0, FRAME)));
+    (0..4).for_each(|n| wire.send(&ipv4(&[0x800], n, DSCP | ecn::ECT0, FRAME)));
     wire.ports.set_bleach(wire.port, true).unwrap();
-    (4..20).for_each(|n| wire.send(&ipv4(&[0x800], n, DSCP | ECT_0, FRAME)));
+    (4..20).for_each(|n| wire.send(&ipv4(&[0x800], n, DSCP | ecn::ECT0, FRAME)));
     let stats = wire.ports.stats(wire.port).unwrap();
     let got = wire.receive();
-    assert_eq!(boundary(&got, 14, ECT_0, 0), 4);
+    assert_eq!(boundary(&got, 14, ecn::ECT0, 0), 4);
     assert_eq!(stats.bleached, 16);
     assert!(got.iter().all(|frame| checksum(&frame[14..34]) == 0));
     assert!(got.iter().all(|frame| frame[15] & !3 == DSCP));
@@ -415,9 +413,11 @@ fn red_spaces_its_marks() {
     let mut filler = ethernet(&[0x88b6]);
     filler.resize(FRAME, 0);
     (0..102).for_each(|_| wire.send(&filler));
-    (0..1000).for_each(|n| wire.send(&ipv4(&[0x800], n, ECT_0, 60)));
+    (0..1000).for_each(|n| wire.send(&ipv4(&[0x800], n, ecn::ECT0, 60)));
     let got = wire.receive();
-    let marked: Vec<usize> = (0..1000).filter(|n| ecn(&got[102 + n], 14) == CE).collect();
+    let marked: Vec<usize> = (0..1000)
+        .filter(|n| ecn(&got[102 + n], 14) == ecn::CE)
+        .collect();
     // Gaps are uniform between 1 and 1/p_b, 10 at first and 6 at the end: some 1000/5 marks, and never a
     // longer gap, as independent drawing would surely have (0.9^11 = 0.31 per mark).
     let longest = marked
@@ -444,9 +444,9 @@ fn red_above_its_maximum_marks_all_and_below_its_minimum_none() {
         weight: 1.0,
     };
     let wire = Wire::new(red);
-    (0..20).for_each(|n| wire.send(&ipv4(&[0x800], n, ECT_0, FRAME)));
+    (0..20).for_each(|n| wire.send(&ipv4(&[0x800], n, ecn::ECT0, FRAME)));
     let got = wire.receive();
-    let first = boundary(&got[..], 14, ECT_0, CE);
+    let first = boundary(&got[..], 14, ecn::ECT0, ecn::CE);
     assert!(BELOW_K.contains(&first), "the first {first} are unmarked");
 }
 
