@@ -246,7 +246,8 @@ SG_GLOBAL int sg_skb_midstream(struct __sk_buff *skb, struct sg_packet *p, sg_u6
 	struct sg_policy *rules = sg_policy_here();
 	struct sg_remembered known = { 0 };
 	struct sg_flow *made;
-	sg_u32 rule;
+	struct sg_slot *slot;
+	sg_u32 rule, tag, at;
 
 	if (!rules || !p || !sg_begins_midstream(&p->seg))
 		return 0;
@@ -258,6 +259,10 @@ SG_GLOBAL int sg_skb_midstream(struct __sk_buff *skb, struct sg_packet *p, sg_u6
 		return 0;
 	sg_find_out(skb, p, &known);
 	sg_midstream(made, &p->seg, sg_params_of(rules, rule), &known);
+	tag = sg_tag_of(&p->key);
+	slot = sg_find(tag, &at);
+	if (slot && sg_slot_holds(slot, tag, &p->key))
+		sg_keep_receiving(made, &slot->flow, now_ns);
 	if (sg_store_flow(&p->key, made))
 		return 0; /* no room: it is found out again when there is */
 	bpf_map_delete_elem(&remembered, &p->key);

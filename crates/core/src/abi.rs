@@ -356,16 +356,17 @@ pub struct Flow {
     pub policed: u16,
     pub reason: u8,
     pub spare: Spare,
+    pub let_go: u32,
 }
 
 /// Room that later versions of [`Flow`] may use: zero.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Spare([u8; 45]);
+pub struct Spare([u8; 41]);
 
 impl Default for Spare {
     fn default() -> Self {
-        Self([0; 45])
+        Self([0; 41])
     }
 }
 
@@ -663,7 +664,7 @@ pub const FLOW_RECOVERY: u8 = 1 << 1;
 pub const FLOW_CLOSED: u8 = 1 << 2;
 
 /// Counters in the order of `enum sg_counter`; the first does not count.
-pub const COUNTER_NAMES: [&str; 57] = [
+pub const COUNTER_NAMES: [&str; 58] = [
     "none",
     "packets",
     "ect_set",
@@ -721,6 +722,7 @@ pub const COUNTER_NAMES: [&str; 57] = [
     "data_unseen",
     "trimmed",
     "beyond_held",
+    "odd_ack",
 ];
 
 const _: () = {

@@ -187,6 +187,10 @@ const HELP: [(&str, &str); 56] = [
         "beyond_held",
         "Data beyond the window that enforcement has shown, within one from before: charged to a bucket.",
     ),
+    (
+        "odd_ack",
+        "Data without an ACK number, or with one that no receiver's host takes for the flow's: charged to a bucket.",
+    ),
 ];
 
 /// What the counter called `name` counts.

@@ -150,7 +150,7 @@ enum sg_counter {
 	SG_COUNT_NO_ROOM,          /* option did not fit beside the others */
 	SG_COUNT_FEEDBACK_STOPPED, /* flow fell back to one-sided: no feedback */
 	SG_COUNT_FEEDBACK_MISMATCH,/* flow fell back: counts do not follow the ACKs */
-	SG_COUNT_ACK_BEYOND,       /* acknowledges data that was never seen: left alone */
+	SG_COUNT_ACK_BEYOND,       /* acknowledges data that was never seen: opens a window at most */
 	SG_COUNT_LOSS,             /* inferred from duplicate ACKs */
 	SG_COUNT_TIMEOUT,          /* inferred from silence */
 	SG_COUNT_POLICED,          /* data beyond the edge: dropped */
@@ -175,6 +175,7 @@ enum sg_counter {
 	SG_COUNT_DATA_UNSEEN,      /* acknowledges data that never came by: let go */
 	SG_COUNT_TRIMMED,          /* bytes behind the IP packet: removed */
 	SG_COUNT_BEYOND,           /* data that only an edge from before a gap covers: charged to a bucket */
+	SG_COUNT_ODD_ACK,          /* data with an ACK number that no receiver's host takes: charged to a bucket */
 	SG_COUNT_MAX,
 };
 
