@@ -464,6 +464,15 @@ SG_GLOBAL int sg_skb_damaged(struct __sk_buff *skb, struct sg_packet *p)
 	return 0;
 }
 
+/* Whether segments without data are charged to a bucket. */
+SG_INLINE int sg_charges_bare(void)
+{
+	sg_u32 zero = 0;
+	struct sg_config *here = bpf_map_lookup_elem(&config, &zero);
+
+	return here && here->bare;
+}
+
 /* Before the step: what a bucket drops of a flow that is only watched has not left the tenant. */
 SG_GLOBAL int sg_skb_charge_watched(struct __sk_buff *skb)
 {
@@ -664,6 +673,9 @@ SG_INLINE int sg_handle(struct __sk_buff *skb, sg_u8 direction)
 		if (why != SG_COUNT_TRIMMED)
 			return SG_TCX_DROP;
 	}
+	if (direction == SG_FROM_TENANT && !p.seg.payload && sg_unlikely(sg_charges_bare()) &&
+	    sg_charge(skb, skb->ifindex, SG_CLASS_BARE, sg_now(skb)))
+		return SG_TCX_DROP;
 	if (sg_likely(!(p.seg.tcp_flags & SG_SYN)))
 		sg_skb_segment(skb, &p, direction, out, &watched);
 	else if (p.seg.tcp_flags & SG_ACK)

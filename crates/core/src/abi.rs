@@ -497,7 +497,7 @@ pub struct Place {
     /// Rules whose conditions on interface and tenant hold here.
     pub scope: Scope,
     /// Bucket of each class of packets without a flow (`enum sg_class`); [`BUCKET_NONE`].
-    pub bucket: [u8; CLASS_NAMES.len() + 1],
+    pub bucket: [u8; CLASS_NAMES.len()],
     /// Id of the network namespace of its other end, as seen from here; below 0 = none known.
     pub netns: i32,
     /// Zero.
@@ -509,7 +509,7 @@ pub const BUCKET_NONE: u8 = 0xff;
 /// Most buckets of one policy.
 pub const BUCKETS_MAX: usize = 16;
 /// Names of `enum sg_class`.
-pub const CLASS_NAMES: [&str; 7] = [
+pub const CLASS_NAMES: [&str; 8] = [
     "udp",
     "icmp",
     "neighbour",
@@ -517,6 +517,7 @@ pub const CLASS_NAMES: [&str; 7] = [
     "opaque",
     "watched-tcp",
     "other",
+    "bare-tcp",
 ];
 
 /// `struct sg_bucket_key`: the bucket numbered `bucket` of one interface.
@@ -583,8 +584,8 @@ pub struct Config {
     pub closed_ns: u64,
     /// Which entry of the `policy` map is in force: 0 or 1.
     pub active: u32,
-    /// Zero.
-    pub pad: u32,
+    /// 1 = a bucket of the policy is for TCP without data.
+    pub bare: u32,
 }
 
 impl Default for Config {
@@ -595,7 +596,7 @@ impl Default for Config {
             idle_ns: 7_500_000_000_000,
             closed_ns: 10_000_000_000,
             active: 0,
-            pad: 0,
+            bare: 0,
         }
     }
 }

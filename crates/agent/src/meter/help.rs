@@ -1,7 +1,7 @@
 //! What each counter of the programs means, for whoever meets it in Prometheus.
 
 /// The counters of `COUNTER_NAMES` with their help.
-const HELP: [(&str, &str); 56] = [
+const HELP: [(&str, &str); 57] = [
     ("packets", "Packets seen, in both directions."),
     (
         "ect_set",

@@ -43,7 +43,7 @@ enum sg_option_bits {
 	SG_OPT_PEER = 1 << 4,      /* ours, RFC 6994 */
 	SG_OPT_FACK = 1 << 5,      /* ours, with the FACK bit */
 	SG_OPT_MPTCP = 1 << 6,     /* kind 30 */
-	SG_OPT_SIGNED = 1 << 7,    /* MD5 (19) or AO (29): never edit */
+	SG_OPT_SIGNED = 1 << 7,    /* MD5 (19) or AO (29) */
 	SG_OPT_MALFORMED = 1 << 8, /* from `end_at` on no parser reads: lengths do not add up */
 	SG_OPT_ECN_OFFER = 1 << 9, /* no option: a SYN with ECE and CWR (RFC 3168 6.1.1), remembered */
 };
