@@ -3,7 +3,7 @@
 #
 #   run.sh enforce DIR [--pairs N] [--seconds S]
 #   run.sh scale DIR [--flows N] [--rate PACKETS] [--turnover N] [--syns N]
-#   run.sh hostile DIR [--attacks NAMES] [--seconds S]
+#   run.sh hostile DIR [--attacks NAMES] [--seconds S] [--repeats N] [--rate MBPS] [--check]
 #
 # Leaves results.json in DIR.
 set -euo pipefail

@@ -20,7 +20,7 @@ mod worker;
 
 use std::{path::PathBuf, sync::atomic::Ordering, time::Duration};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use attacks::Attack;
 use measure::{INTERRUPTED, Outcome, Scene, pause};
 use net::{Net, PAIRS, PROBE, Side};
@@ -50,7 +50,11 @@ const WARM_UP: Duration = Duration::from_secs(3);
 /// What is asked for.
 struct Settings {
     seconds: u64,
+    /// Runs of each attack, of which the mean counts.
+    repeats: usize,
     rate_bps: u64,
+    /// A bound that is not kept is an error.
+    check: bool,
     attacks: Vec<&'static Attack>,
     out: Option<PathBuf>,
 }
@@ -60,19 +64,31 @@ fn main() -> Result<()> {
     end_on_signals()?;
     net::remove_stale();
     println!("{HEAD}");
-    let baseline = baseline(&settings)?;
-    print_row(attacks::HONEST.name, &baseline, &baseline);
+    // Two at least: the shares of one alone may stay uneven for long.
+    let mut runs = Numbered {
+        settings: &settings,
+        next: 0,
+    };
+    let baseline = runs.mean(&attacks::HONEST, settings.repeats.max(2))?;
+    print_row(&attacks::HONEST, &baseline, &baseline);
     let mut rows = serde_json::Map::new();
-    rows.insert(attacks::HONEST.name.into(), baseline.json(&baseline));
-    for (number, attack) in (2..).zip(&settings.attacks) {
-        let row = match run(number, attack, &settings) {
+    rows.insert(
+        attacks::HONEST.name.into(),
+        baseline.json(attacks::HONEST.kind, &baseline),
+    );
+    let mut missed = Vec::new();
+    for attack in &settings.attacks {
+        let row = match runs.mean(attack, settings.repeats) {
             Ok(outcome) => {
-                print_row(attack.name, &outcome, &baseline);
-                outcome.json(&baseline)
+                print_row(attack, &outcome, &baseline);
+                let misses = outcome.misses(attack.kind, &baseline);
+                missed.extend(misses.iter().map(|miss| format!("{}: {miss}", attack.name)));
+                outcome.json(attack.kind, &baseline)
             }
             Err(error) if INTERRUPTED.load(Ordering::Relaxed) => return Err(error),
             Err(error) => {
                 println!("| {} | failed: {error:#} |", attack.name);
+                missed.push(format!("{}: {error:#}", attack.name));
                 json!({ "failed": format!("{error:#}") })
             }
         };
@@ -80,21 +96,51 @@ fn main() -> Result<()> {
     }
     let measured = json!({
         "seconds": settings.seconds,
+        "repeats": settings.repeats,
         "rate_bps": settings.rate_bps,
         "attacks": rows,
     });
-    results::write(settings.out.as_deref(), measured)
+    results::write(settings.out.as_deref(), measured)?;
+    report(&missed, settings.check)
 }
 
-/// Two runs in which all are honest: shares of one alone may stay uneven for long.
-fn baseline(settings: &Settings) -> Result<Outcome> {
-    let first = run(0, &attacks::HONEST, settings)?;
-    Ok(first.and(&run(1, &attacks::HONEST, settings)?))
+/// Says which bounds were missed.
+fn report(missed: &[String], check: bool) -> Result<()> {
+    match missed {
+        [] => println!("all bounds are kept"),
+        _ => println!("bounds missed:\n  {}", missed.join("\n  ")),
+    }
+    ensure!(
+        !check || missed.is_empty(),
+        "{} bounds are missed",
+        missed.len()
+    );
+    Ok(())
+}
+
+/// Runs, each with a number of its own, from which names of its namespaces follow.
+struct Numbered<'a> {
+    settings: &'a Settings,
+    next: usize,
+}
+
+impl Numbered<'_> {
+    /// The mean of so many runs of an attack.
+    fn mean(&mut self, attack: &Attack, repeats: usize) -> Result<Outcome> {
+        let mut outcomes = Vec::new();
+        for _ in 0..repeats {
+            self.next += 1;
+            outcomes.push(run(self.next, attack, self.settings)?);
+        }
+        Outcome::mean_of(outcomes)
+    }
 }
 
 fn settings() -> Result<Settings> {
     let mut settings = Settings {
         seconds: 15,
+        repeats: 1,
+        check: false,
         rate_bps: 300_000_000,
         attacks: attacks::ALL.iter().collect(),
         out: None,
@@ -109,13 +155,19 @@ fn settings() -> Result<Settings> {
         match argument.as_str() {
             "--bench" => {} // cargo's own
             "--seconds" => settings.seconds = value()?.parse().context("--seconds")?,
+            "--repeats" => {
+                let repeats: usize = value()?.parse().context("--repeats")?;
+                settings.repeats = repeats.max(1);
+            }
+            "--check" => settings.check = true,
             "--rate" => {
                 settings.rate_bps = 1_000_000 * value()?.parse::<u64>().context("--rate")?
             }
             "--attacks" => settings.attacks = named(&value()?)?,
             "--out" => settings.out = Some(value()?.into()),
             _ => bail!(
-                "unknown argument {argument}; use --attacks, --seconds, --rate (Mb/s) or --out"
+                "unknown argument {argument}; use --attacks, --seconds, --repeats, --rate (Mb/s), \
+                 --check or --out"
             ),
         }
     }
@@ -192,18 +244,21 @@ fn enforce(net: &Net, side: Side) -> Result<Instance> {
 
 const HEAD: &str = "\
 | attack | hostile Mb/s (useful) | honest mean (min) | of an even share | of its own \
-| others lose | ping p50/p99 ms | p99 ratio | CPU idle |
-|---|---|---|---|---|---|---|---|---|";
+| others lose | victim loses | ping p50/p99 ms | p99 ratio | CPU idle |
+|---|---|---|---|---|---|---|---|---|---|";
 
-fn print_row(name: &str, outcome: &Outcome, baseline: &Outcome) {
+fn print_row(attack: &Attack, outcome: &Outcome, baseline: &Outcome) {
     let milliseconds = |us: u64| us as f64 / 1e3;
     let columns = [
-        name.to_owned(),
+        attack.name.to_owned(),
         format!("{:.1} ({:.1})", outcome.crossed[0], outcome.useful[0]),
         format!("{:.1} ({:.1})", outcome.honest_mean(), outcome.honest_min()),
         format!("{:.2}", outcome.earned(baseline)),
         format!("{:.2}", outcome.gained(baseline)),
         format!("{:.0} %", 100.0 * outcome.bystanders_lose(baseline)),
+        outcome
+            .victim_loses(attack.kind, baseline)
+            .map_or("-".to_owned(), |loss| format!("{:.0} %", 100.0 * loss)),
         format!(
             "{:.2}/{:.2}",
             milliseconds(outcome.ping_p50_us),

@@ -13,10 +13,19 @@ use serde_json::{Value, json};
 use sluicegate_agent::{FlowRecord, Instance};
 
 use crate::{
-    attacks::Hostile,
+    attacks::{Hostile, Kind},
     net::{Net, PAIRS, Side},
     traffic::{Bulk, Probe},
 };
+
+/// What the hostile pair may have of its share when it is honest.
+const SHARE_MAX: f64 = 1.15;
+/// What others, or a stranger's victim, may lose of their goodput.
+const LOSS_MAX: f64 = 0.10;
+/// By what factor the probe's p99 may grow.
+const PING_MAX: f64 = 1.3;
+/// What an honest tenant with odd packets has of its share, at least.
+const HONEST_MIN: f64 = 0.6;
 
 /// Somebody wants this to end.
 pub static INTERRUPTED: AtomicBool = AtomicBool::new(false);
@@ -228,19 +237,66 @@ impl Outcome {
         self.crossed[0] / baseline.crossed[0]
     }
 
-    /// The mean of two runs of the same; flows and counters are those of this one.
-    pub fn and(mut self, other: &Self) -> Self {
-        let both = |mine: &mut [f64; PAIRS], its: &[f64; PAIRS]| {
-            for (mine, its) in mine.iter_mut().zip(its) {
-                *mine = (*mine + its) / 2.0;
+    /// The mean of several runs of the same; flows, counters and the series are those of the last.
+    pub fn mean_of(runs: Vec<Self>) -> Result<Self> {
+        let rates = |of: fn(&Self) -> &[f64; PAIRS]| -> [f64; PAIRS] {
+            std::array::from_fn(|pair| {
+                mean(&runs.iter().map(|run| of(run)[pair]).collect::<Vec<_>>())
+            })
+        };
+        let time = |of: fn(&Self) -> u64| {
+            mean(&runs.iter().map(|run| of(run) as f64).collect::<Vec<_>>()) as u64
+        };
+        let averaged = (
+            rates(|run| &run.useful),
+            rates(|run| &run.crossed),
+            rates(|run| &run.offered),
+            time(|run| run.ping_p50_us),
+            time(|run| run.ping_p99_us),
+            runs.iter().map(|run| run.idle).fold(f64::MAX, f64::min),
+        );
+        let last = runs.into_iter().last().context("at least one run")?;
+        let (useful, crossed, offered, ping_p50_us, ping_p99_us, idle) = averaged;
+        Ok(Self {
+            useful,
+            crossed,
+            offered,
+            ping_p50_us,
+            ping_p99_us,
+            idle,
+            ..last
+        })
+    }
+
+    /// What a stranger's victim loses, as a fraction of an honest flow's goodput.
+    pub fn victim_loses(&self, kind: Kind, baseline: &Self) -> Option<f64> {
+        match kind {
+            Kind::Against(pair) => Some(1.0 - self.useful[pair - 1] / baseline.honest_mean()),
+            Kind::Hostile | Kind::Honest => None,
+        }
+    }
+
+    /// Bounds that this run does not keep, in words.
+    pub fn misses(&self, kind: Kind, baseline: &Self) -> Vec<String> {
+        let mut missed = Vec::new();
+        let mut at_most = |what: &str, value: f64, bound: f64| {
+            if value > bound {
+                missed.push(format!("{what} {value:.2}, more than {bound:.2}"));
             }
         };
-        both(&mut self.useful, &other.useful);
-        both(&mut self.crossed, &other.crossed);
-        both(&mut self.offered, &other.offered);
-        self.ping_p50_us = self.ping_p50_us.midpoint(other.ping_p50_us);
-        self.ping_p99_us = self.ping_p99_us.midpoint(other.ping_p99_us);
-        self
+        at_most("of its own", self.gained(baseline), SHARE_MAX);
+        at_most("others lose", self.bystanders_lose(baseline), LOSS_MAX);
+        at_most("p99 ratio", self.ping_ratio(baseline), PING_MAX);
+        if let Some(loss) = self.victim_loses(kind, baseline) {
+            at_most("the victim loses", loss, LOSS_MAX);
+        }
+        if kind == Kind::Honest && self.gained(baseline) < HONEST_MIN {
+            missed.push(format!(
+                "of its own {:.2}, less than {HONEST_MIN:.2}",
+                self.gained(baseline)
+            ));
+        }
+        missed
     }
 
     /// What the others lose, as a fraction.
@@ -252,7 +308,7 @@ impl Outcome {
         self.ping_p99_us as f64 / baseline.ping_p99_us.max(1) as f64
     }
 
-    pub fn json(&self, baseline: &Self) -> Value {
+    pub fn json(&self, kind: Kind, baseline: &Self) -> Value {
         json!({
             "useful_mbps": self.useful,
             "crossed_mbps": self.crossed,
@@ -262,6 +318,8 @@ impl Outcome {
             "earned": self.earned(baseline),
             "gained": self.gained(baseline),
             "bystanders_lose": self.bystanders_lose(baseline),
+            "victim_loses": self.victim_loses(kind, baseline),
+            "misses": self.misses(kind, baseline),
             "ping_ratio": self.ping_ratio(baseline),
             "jain": self.jain(),
             "counters": { "ha": self.counters[0], "hb": self.counters[1] },

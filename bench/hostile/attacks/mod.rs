@@ -18,9 +18,21 @@ use crate::{
     traffic::{Bulk, PORT},
 };
 
+/// What the first pair of a run is, and so what must not come of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// It tries to have more than its share.
+    Hostile,
+    /// It is an honest tenant whose packets look odd: it must have its share, too.
+    Honest,
+    /// It is an honest tenant; a stranger attacks the connection of this pair.
+    Against(usize),
+}
+
 /// One way around enforcement, or an honest oddity.
 pub struct Attack {
     pub name: &'static str,
+    pub kind: Kind,
     /// Sets the first pair going, beside these.
     pub start: fn(&Net, &[Bulk]) -> Result<Hostile>,
 }
@@ -87,41 +99,64 @@ fn honest() -> [Change; 2] {
 /// What all others are compared with.
 pub const HONEST: Attack = Attack {
     name: "honest",
+    kind: Kind::Honest,
     start: |net, _| Hostile::mangled(net, honest(), honest()),
 };
 
-const fn attack(name: &'static str, start: fn(&Net, &[Bulk]) -> Result<Hostile>) -> Attack {
-    Attack { name, start }
+type Start = fn(&Net, &[Bulk]) -> Result<Hostile>;
+
+const fn attack(name: &'static str, start: Start) -> Attack {
+    Attack {
+        name,
+        kind: Kind::Hostile,
+        start,
+    }
+}
+
+const fn honest_oddity(name: &'static str, start: Start) -> Attack {
+    Attack {
+        name,
+        kind: Kind::Honest,
+        start,
+    }
+}
+
+const fn against_a_victim(name: &'static str, start: Start) -> Attack {
+    Attack {
+        name,
+        kind: Kind::Against(raw::VICTIM),
+        start,
+    }
 }
 
 pub const ALL: &[Attack] = &[
     attack("malformed-ack", |net, _| options::malformed_ack(net)),
     attack("md5-ack", |net, _| options::md5_ack(net)),
     attack("ao-ack", |net, _| options::ao_ack(net)),
-    attack("spoofed-marks", raw::spoofed_marks),
-    attack("spoofed-wrong-sums", raw::spoofed_wrong_sums),
+    against_a_victim("spoofed-marks", raw::spoofed_marks),
+    against_a_victim("spoofed-wrong-sums", raw::spoofed_wrong_sums),
     attack("forged-behind-packet", |net, _| {
         options::forged_behind_packet(net)
     }),
     attack("syn-ip-option", |net, _| raw::syn_with_ip_option(net)),
     attack("syn-trailer", |net, _| raw::syn_with_trailer(net)),
-    attack("eol-syn", |net, _| options::eol_syn(net)),
-    attack("eol-syn-ack", |net, _| options::eol_syn_ack(net)),
-    attack("eol-all", |net, _| options::eol_all(net)),
+    honest_oddity("eol-syn", |net, _| options::eol_syn(net)),
+    honest_oddity("eol-syn-ack", |net, _| options::eol_syn_ack(net)),
+    honest_oddity("eol-all", |net, _| options::eol_all(net)),
     attack("optimistic-receiver", |net, _| {
         raw::optimistic_receiver(net)
     }),
     attack("optimistic-pair", |net, _| raw::optimistic_pair(net)),
     attack("ignored-window", |net, _| options::ignored_window(net)),
     attack("blast", |net, _| raw::blast(net)),
-    attack("vlan", |net, _| wrapped::vlan(net)),
+    honest_oddity("vlan", |net, _| wrapped::vlan(net)),
     attack("double-tag", |net, _| wrapped::double_tag(net)),
-    attack("ipv6", |net, _| wrapped::ipv6(net)),
+    honest_oddity("ipv6", |net, _| wrapped::ipv6(net)),
     attack("ipv6-destination-options", |net, _| {
         wrapped::destination_options(net)
     }),
-    attack("fast-open", |net, _| Hostile::fast_open(net)),
+    honest_oddity("fast-open", |net, _| Hostile::fast_open(net)),
     attack("ack-flood", |net, _| raw::ack_flood(net)),
     attack("ack-flood-back", |net, _| raw::ack_flood_back(net)),
-    attack("icmp-errors", raw::icmp_errors),
+    against_a_victim("icmp-errors", raw::icmp_errors),
 ];

@@ -122,8 +122,8 @@ pub fn optimistic_pair(net: &Net) -> Result<Hostile> {
 const SPOOFING: Duration = Duration::from_secs(2);
 /// So many frames each millisecond: 200 Mb/s.
 const SPOOFED_EACH_MS: u64 = 17;
-/// Whose name it takes.
-const VICTIM: usize = 2;
+/// The pair whose name it takes.
+pub const VICTIM: usize = 2;
 
 /// Numbers without an order, that are the same each time.
 pub fn scrambled(number: u64) -> u32 {
@@ -213,8 +213,7 @@ fn flood(tap: &Tap, far: &Tap, side: Side) -> Result<Hostile> {
         .collect();
     let worker = Worker::start(move |ending| {
         while !ending.is_near() {
-            acks.iter().take(32).for_each(|ack| tap.send(ack));
-            std::thread::sleep(Duration::from_micros(200));
+            acks.iter().for_each(|ack| tap.send(ack));
         }
     });
     Ok(Hostile {

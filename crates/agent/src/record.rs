@@ -21,16 +21,18 @@ pub const RULE_MODES: [&str; 3] = ["off", "observe", "enforce"];
 /// Algorithms whose state begins with α.
 const WITH_ALPHA: [Algorithm; 2] = [Algorithm::Dctcp, Algorithm::Dcvegas];
 
-/// Words for [`Flow::marks`], shown where the mode has no reason; the first that holds.
-const NOTICED: [(u16, &str); 6] = [
+/// Words for bits of [`Flow::marks`] that report odd packets, whatever the mode of the flow.
+pub const NOTICES: [(u16, &str); 5] = [
     (FLOW_SIGNS, "signs"),
     (FLOW_ACKED_AHEAD, "acks-ahead"),
     (FLOW_ODD_OPTIONS, "odd-options"),
     (FLOW_LENIENT, "lenient"),
-    // Two hosts enforce, but the path drops packets and never marked one: the rule's fallback governs.
-    (FLOW_UNMARKED, "no-ce"),
     (FLOW_STRANGERS, "strangers"),
 ];
+
+/// Reason where two hosts enforce, but the path drops packets and never marked one: the rule's
+/// fallback governs.
+const NO_CE: &str = "no-ce";
 
 /// Reason where the rule, not the flow, forbids edits.
 pub const OBSERVE: &str = "observe";
@@ -82,8 +84,10 @@ pub struct FlowRecord {
     /// `watch`, `one-sided`, `two-sided` or `tenant-ecn`.
     pub mode: &'static str,
     /// Why it is not enforced, or not from both sides: a name of
-    /// [`REASON_NAMES`] or `observe`; `None` if it is.
+    /// [`REASON_NAMES`], `observe` or `no-ce`; `None` if it is.
     pub reason: Option<&'static str>,
+    /// Odd packets of the tenant, of its peer or of strangers: words of [`NOTICES`].
+    pub noticed: Vec<&'static str>,
     /// The packets of this flow are edited when the algorithm says so.
     pub enforced: bool,
     /// Congestion control in force; `None` without a rule.
@@ -150,6 +154,7 @@ impl FlowRecord {
             rule_name: rule.map(|rule| rule_name(rule.rule_id, &names.rules)),
             mode,
             reason: reason(flow, rule_mode),
+            noticed: noticed(flow.marks),
             enforced,
             algorithm: algorithm.map(Algorithm::name),
             cwnd_bytes: flow.cc.cwnd,
@@ -185,6 +190,16 @@ impl FlowRecord {
         self.idle_ms < ACTIVE_MS
     }
 
+    /// Why the flow is in its mode, and what was noticed of it; empty where there is nothing to say.
+    pub fn why(&self) -> String {
+        let words: Vec<&str> = self
+            .reason
+            .into_iter()
+            .chain(self.noticed.clone())
+            .collect();
+        words.join(",")
+    }
+
     /// The rule only observes: what is computed shows nowhere but here.
     pub fn is_observed(&self) -> bool {
         self.reason == Some(OBSERVE)
@@ -217,15 +232,15 @@ fn reason(flow: &Flow, rule_mode: &str) -> Option<&'static str> {
         return Some(OBSERVE);
     }
     match name(&REASON_NAMES, flow.reason) {
-        "" => noticed(flow.marks),
+        "" if flow.marks & FLOW_UNMARKED != 0 => Some(NO_CE),
+        "" => None,
         reason => Some(reason),
     }
 }
 
-/// What a flow without a reason for its mode has shown, the gravest first.
-fn noticed(marks: u16) -> Option<&'static str> {
+fn noticed(marks: u16) -> Vec<&'static str> {
     let seen = |(mark, _): &&(u16, &str)| marks & mark != 0;
-    NOTICED.iter().find(seen).map(|(_, word)| *word)
+    NOTICES.iter().filter(seen).map(|(_, word)| *word).collect()
 }
 
 fn interface(index: u32, names: &BTreeMap<u32, String>) -> String {
@@ -330,6 +345,27 @@ mod tests {
         flow.mode = sluicegate_core::abi::MODE_ONE_SIDED;
         let alone = record(&flow, &[rule(RULE_ENFORCE)]);
         assert_eq!((alone.algorithm, alone.alpha), (Some("cubic"), None));
+    }
+
+    #[test]
+    fn what_was_noticed_stands_beside_the_reason_of_the_mode() {
+        let mut flow = Flow {
+            mode: sluicegate_core::abi::MODE_ONE_SIDED,
+            reason: 4,
+            marks: FLOW_ODD_OPTIONS | FLOW_STRANGERS,
+            ..Flow::default()
+        };
+        let alone = record(&flow, &[rule(RULE_ENFORCE)]);
+        assert_eq!(alone.noticed, ["odd-options", "strangers"]);
+        assert_eq!(alone.why(), "peer-silent,odd-options,strangers");
+        flow.mode = MODE_TWO_SIDED;
+        flow.reason = 0;
+        flow.marks = FLOW_UNMARKED;
+        let unmarked = record(&flow, &[rule(RULE_ENFORCE)]);
+        assert_eq!(
+            (unmarked.why().as_str(), unmarked.noticed),
+            ("no-ce", vec![])
+        );
     }
 
     #[test]

@@ -10,7 +10,7 @@ use kernel::Kernel;
 use net::{Route, opt, policy, wire};
 use sluicegate_core::{
     abi::{
-        BUCKET_ENFORCE, BUCKET_NONE, BUCKET_OBSERVE, Bucket, CLASS_NAMES, COUNTER_NAMES,
+        BUCKET_ENFORCE, BUCKET_NONE, BUCKET_OBSERVE, Bucket, CLASS_NAMES, COUNTER_NAMES, Interface,
         MODE_WATCH, Place, Scope,
     },
     bucket::classify,
@@ -141,6 +141,8 @@ fn wrapped_tcp() -> Vec<(&'static str, Vec<u8>)> {
         ("ip_options", changed(0, 0x46)),
         ("double_tag", double),
         ("ip_options", extended),
+        // A header of TCP that is longer than its packet.
+        ("malformed", changed(20 + 12, 0xf0)),
     ]
 }
 
@@ -207,6 +209,21 @@ fn tcp_that_is_only_watched_has_a_bucket_of_its_own() {
     };
     let acks = vec![route.build(&ack); 25];
     assert_eq!(passing(&kernel, &acks, Direction::FromTenant), 25);
+}
+
+#[test]
+fn data_of_a_flow_beyond_the_quota_is_charged() {
+    let kernel = with_bucket(&["watched-tcp"], BUCKET_ENFORCE);
+    let full = Interface {
+        flows: 3,
+        quota: 3,
+        ..Interface::default()
+    };
+    kernel.set_interface(&full);
+    let data: Vec<Vec<u8>> = (0..25).map(|i| segment(100 + 46 * i, tcp::ACK)).collect();
+    assert_eq!(passing(&kernel, &data, Direction::FromTenant), 10);
+    assert_eq!(count(&kernel, "quota"), 25);
+    assert_eq!(kernel.bucket(3).unwrap().passed_bytes, 1000);
 }
 
 /// A segment of a hundred bytes in all of the connection that the tests here are about.

@@ -27,7 +27,7 @@ use scenario::{Run, Socket};
 use site::Site;
 use sluicegate_agent::{include_object, inventory::ProgramInfo};
 
-/// Two places pull headers that lie beyond the linear part of a packet, where those of frames of tests never are.
+/// Three places pull headers that lie beyond the linear part of a packet, where those of frames of tests never are.
 const UNREACHED: [&str; 3] = ["bpf_skb_pull_data"; 3];
 
 /// Programs in a network namespace of their own, in which a tenant's socket is open.

@@ -235,6 +235,7 @@ struct Windows {
 
 fn flows(all: &mut Families, flows: &[FlowRecord]) {
     let mut by_state: BTreeMap<(Group<'_>, &str, &str), u32> = BTreeMap::new();
+    let mut by_notice: BTreeMap<(Group<'_>, &str), u32> = BTreeMap::new();
     let mut windows: BTreeMap<Group<'_>, Windows> = BTreeMap::new();
     for flow in flows {
         let group = (
@@ -246,6 +247,9 @@ fn flows(all: &mut Families, flows: &[FlowRecord]) {
         *by_state
             .entry((group, flow.mode, flow.reason.unwrap_or("none")))
             .or_default() += 1;
+        for notice in &flow.noticed {
+            *by_notice.entry((group, notice)).or_default() += 1;
+        }
         let sum = windows.entry(group).or_default();
         if !flow.is_active() {
             continue;
@@ -264,6 +268,16 @@ fn flows(all: &mut Families, flows: &[FlowRecord]) {
             ("mode", (*mode).to_owned()),
             ("reason", (*reason).to_owned()),
         ]);
+        family.value(&borrowed(&labels), (*count).into());
+    }
+    drop(family);
+    let mut family = all.gauge(
+        "flows_noticed",
+        "Flows with odd packets of the tenant, of its peer or of strangers, by kind; a flow may have several.",
+    );
+    for ((group, notice), count) in &by_notice {
+        let mut labels = group_labels(group);
+        labels.push(("notice", (*notice).to_owned()));
         family.value(&borrowed(&labels), (*count).into());
     }
     drop(family);
@@ -426,7 +440,9 @@ fn borrowed<'a>(labels: &'a [(&'a str, String)]) -> Vec<(&'a str, &'a str)> {
 pub(super) mod tests {
     use super::*;
     use crate::{meter::InterfaceUse, record::Names};
-    use sluicegate_core::abi::{Flow, FlowKey, Interface, MODE_ONE_SIDED, RULE_OBSERVE, Rule};
+    use sluicegate_core::abi::{
+        FLOW_STRANGERS, Flow, FlowKey, Interface, MODE_ONE_SIDED, RULE_OBSERVE, Rule,
+    };
 
     /// One interface with one observed flow.
     pub(in crate::meter) fn snapshot() -> Snapshot {
@@ -442,6 +458,7 @@ pub(super) mod tests {
             wscale: 10,
             srtt_ns: 250_000,
             bytes_acked: 10,
+            marks: FLOW_STRANGERS,
             ..Flow::default()
         };
         flow.cc.cwnd = 20_000;
@@ -515,6 +532,10 @@ pub(super) mod tests {
         has(
             &text,
             &format!("sluicegate_flows{{{group},mode=\"one-sided\",reason=\"observe\"}} 1"),
+        );
+        has(
+            &text,
+            &format!("sluicegate_flows_noticed{{{group},notice=\"strangers\"}} 1"),
         );
         has(&text, &format!("sluicegate_flows_limited{{{group}}} 1"));
         has(

@@ -165,7 +165,7 @@ const HELP: [(&str, &str); 56] = [
     ),
     (
         "odd_options",
-        "ACKs of governed flows with malformed or signature options: held to the window all the same.",
+        "Segments of governed flows with malformed or signature options: held to the window all the same.",
     ),
     (
         "stranger",

@@ -245,7 +245,10 @@ impl Column {
             Self::Local => Value::Text(flow.local.to_string().into()),
             Self::Peer => Value::Text(flow.remote.to_string().into()),
             Self::Mode => flow.mode.into(),
-            Self::Why => flow.reason.into(),
+            Self::Why => match flow.why() {
+                why if why.is_empty() => Value::None,
+                why => Value::Text(why.into()),
+            },
             Self::Rule => flow.rule.map(|rule| u64::from(rule) + 1).into(),
             Self::Algorithm => flow.algorithm.into(),
             Self::Window => flow.cwnd_bytes.into(),

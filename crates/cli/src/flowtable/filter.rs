@@ -3,7 +3,7 @@
 //! | word | holds for |
 //! |---|---|
 //! | `text` | flows with this in one of their names (interface, tenant, ends, mode, reason, algorithm) |
-//! | `column=text`, `column~text` | flows whose column is, or has in it, this text |
+//! | `column=text`, `column~text` | flows whose column is, or has in it, this text; of several words in `why`, one |
 //! | `column<number`, `<=`, `=`, `>=`, `>` | numbers; K, M and G are powers of 1024 for bytes and of 1000 else |
 //! | `!word`, `column!=value` | all others |
 
@@ -137,6 +137,9 @@ impl Test {
                 .into_iter()
                 .filter(|column| !column.is_number())
                 .any(|column| text(column, row).contains(wanted)),
+            Self::Is(Column::Why, wanted) => {
+                text(Column::Why, row).split(',').any(|word| word == wanted)
+            }
             Self::Is(column, wanted) => text(*column, row) == *wanted,
             Self::Has(column, wanted) => text(*column, row).contains(wanted),
             Self::Compares(column, operator, wanted) => match column.value(row) {
@@ -227,6 +230,25 @@ mod tests {
         assert!(!holds("interface=veth"));
         assert!(holds("interface~veth"));
         assert!(holds("mode!=two-sided") && !holds("mode!=one-sided"));
+    }
+
+    #[test]
+    fn each_word_of_why_is_found() {
+        let mut row = row("veth-web", 40_000);
+        row.flow.noticed = vec!["lenient", "strangers"];
+        for (filter, held) in [
+            ("why=observe", true),
+            ("why=strangers", true),
+            ("why=stranger", false),
+            ("why~stranger", true),
+            ("why!=lenient", false),
+        ] {
+            assert_eq!(
+                filter.parse::<Filter>().unwrap().holds(&row),
+                held,
+                "{filter}"
+            );
+        }
     }
 
     #[test]

@@ -105,6 +105,7 @@ pub(crate) mod tests {
             rule_name: None,
             mode: "one-sided",
             reason: Some("observe"),
+            noticed: Vec::new(),
             enforced: false,
             algorithm: Some("dctcp"),
             cwnd_bytes: 20_000,

@@ -106,7 +106,7 @@ impl Case {
     /// Those of `STACK` or `STACK:ROLE`.
     ///
     /// # Errors
-    /// There are none.
+    /// No stack or role has this name.
     pub fn named(text: &str) -> Result<Vec<Self>> {
         let (name, role) = text.split_once(':').unwrap_or((text, ""));
         let cases: Vec<Self> = Self::all()

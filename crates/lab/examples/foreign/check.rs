@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use crate::case::{Case, Measured, Setting};
 
-/// Share of a TCP flow by an even one.
+/// Share of the foreign flow by an even one.
 const SHARE: RangeInclusive<f64> = 0.6..=1.4;
 /// Longest time without a byte, in ms.
 const GAP_MS: f64 = 300.0;
@@ -14,7 +14,7 @@ pub const HEADING: &str = "stack    role      link    share   Mb/s  others Mb/s 
 
 /// What did not hold, a line each. Without enforcement only the payload has to be whole: the rest is what the
 /// stacks make of each other.
-pub fn failures(setting: &Setting, case: &Case, measured: &Measured) -> Vec<String> {
+pub fn failures(setting: &Setting, measured: &Measured) -> Vec<String> {
     let mut lines = measured.errors.clone();
     let foreign = measured.foreign();
     for flow in &measured.flows {
@@ -35,7 +35,7 @@ pub fn failures(setting: &Setting, case: &Case, measured: &Measured) -> Vec<Stri
         ));
     }
     let share = measured.share();
-    if case.stack.is_tcp && !SHARE.contains(&share) {
+    if !SHARE.contains(&share) {
         lines.push(format!(
             "its share is {share:.2} of an even one, not {} to {}",
             SHARE.start(),

@@ -46,10 +46,11 @@ fn run() -> Result<bool> {
     let mut bad = 0;
     for case in &cases {
         let failures = match tried(&mut lab, &setting, case) {
-            Ok((measured, failures)) => {
-                println!("{}", check::row(case, &measured, &failures));
-                rows.push(described(case, &measured, &failures));
-                failures
+            Ok(tries) => {
+                let (measured, failures) = tries.last().context("a try")?;
+                println!("{}", check::row(case, measured, failures));
+                rows.push(described(case, &tries));
+                failures.clone()
             }
             Err(error) if interrupt::requested() => return Err(error),
             // What ends one case need not end the others.
@@ -98,16 +99,23 @@ fn arguments() -> Result<(Setting, PathBuf, Vec<Case>)> {
     Ok((setting, results.into(), cases))
 }
 
-/// Runs a case until it holds, slower where the CPU is the bottleneck. A wrong byte is never tried again.
-fn tried(lab: &mut Lab, setting: &Setting, case: &Case) -> Result<(Measured, Vec<String>)> {
+/// A run of a case, and what did not hold of it.
+type Try = (Measured, Vec<String>);
+
+/// Runs a case until it holds, slower where the CPU is the bottleneck. A wrong byte is never tried
+/// again. Returns all runs, the one that counts last.
+fn tried(lab: &mut Lab, setting: &Setting, case: &Case) -> Result<Vec<Try>> {
     let (mut attempt, mut halvings) = (1, 0);
+    let mut tries = Vec::new();
     loop {
         let measured = case::measure(lab, setting, case, 0.5f64.powi(halvings))?;
-        let failures = check::failures(setting, case, &measured);
-        if failures.is_empty() || measured.differs() {
-            return Ok((measured, failures));
+        let failures = check::failures(setting, &measured);
+        let (differs, cpu_bound) = (measured.differs(), measured.conditions.cpu_bound);
+        tries.push((measured, failures.clone()));
+        if failures.is_empty() || differs {
+            return Ok(tries);
         }
-        if measured.conditions.cpu_bound && halvings < HALVINGS_MAX {
+        if cpu_bound && halvings < HALVINGS_MAX {
             halvings += 1;
             println!(
                 "    {}, and the CPU was the bottleneck: at half the rate",
@@ -116,7 +124,7 @@ fn tried(lab: &mut Lab, setting: &Setting, case: &Case) -> Result<(Measured, Vec
             continue;
         }
         if attempt == TRIES {
-            return Ok((measured, failures));
+            return Ok(tries);
         }
         println!("    {}; once more", failures.join("; "));
         thread::sleep(setting.pause * attempt);
@@ -124,7 +132,19 @@ fn tried(lab: &mut Lab, setting: &Setting, case: &Case) -> Result<(Measured, Vec
     }
 }
 
-fn described(case: &Case, measured: &Measured, failures: &[String]) -> Value {
+/// The last run in full, and in short those before it, which did not hold.
+fn described(case: &Case, tries: &[Try]) -> Value {
+    let Some(((measured, failures), before)) = tries.split_last() else {
+        return Value::Null;
+    };
+    let before = before.iter().map(|(measured, failures)| {
+        json!({
+            "link_bps": measured.link_bps,
+            "cpu_idle_min": measured.conditions.cpu_idle_min,
+            "share": measured.share(),
+            "failures": failures,
+        })
+    });
     let flows = measured.flows.iter().map(|flow| {
         json!({
             "foreign": flow.foreign,
@@ -147,5 +167,6 @@ fn described(case: &Case, measured: &Measured, failures: &[String]) -> Value {
         "outside": measured.conditions.outside,
         "notes": measured.conditions.notes,
         "failures": failures,
+        "tries_before": before.collect::<Vec<Value>>(),
     })
 }
