@@ -90,7 +90,7 @@ docs: ## build the documentation site out/docs (search, diagrams)
 	@scripts/docs.sh "$(OUT)/docs"
 
 .PHONY: lint
-lint: ## formatting, clippy, C warnings natively and for BPF, links of the documents
+lint: ## formatting, clippy, C warnings natively and for BPF, links and lines of the documents
 	@scripts/setup.sh test
 	@scripts/lint.sh
 

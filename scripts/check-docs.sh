@@ -1,12 +1,17 @@
 #!/usr/bin/env bash
 # Checks README.md and docs/*.md without a network: every relative link leads to a file, every anchor
-# to a heading, and every list and table begins after an empty line (else the site shows it as text).
+# to a heading, every list and table begins after an empty line (else the site shows it as text), and
+# no line of prose has more than 100 characters.
 #
 #   check-docs.sh [FILE…]   lists what is wrong as FILE:LINE, and then exits with 1
 set -euo pipefail
 # shellcheck source=scripts/env.sh
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"
 cd "$SG_ROOT"
+
+LENGTH_MAX=100
+# Pages that are still to be rewritten with short lines.
+LONG_LINES=docs/architecture.md
 
 pages=("$@")
 [ ${#pages[@]} -gt 0 ] || pages=(README.md docs/*.md)
@@ -69,8 +74,21 @@ check_blocks() {
 	[ -z "$found" ] || complain "$found"
 }
 
+# Code, tables and pictures may be longer. Characters are counted, not bytes, whatever the awk.
+check_lengths() {
+	local found
+	[[ " $LONG_LINES " != *" $1 "* ]] || return 0
+	found=$(LC_ALL=C awk -v page="$1" -v max="$LENGTH_MAX" '
+		/^ *```/ { code = !code; next }
+		code || /^(\||!\[|#)/ { next }
+		{ gsub(/[\200-\277]/, "") }
+		length > max { print page ":" NR ": " length " characters, more than " max }' "$1")
+	[ -z "$found" ] || complain "$found"
+}
+
 for page in "${pages[@]}"; do
 	check_links "$page"
 	check_blocks "$page"
+	check_lengths "$page"
 done
 exit "$failed"
