@@ -84,8 +84,13 @@ bench-scale: ## many flows: what they cost, what they leave, a flood of SYNs (ro
 bench-hostile: ## what hostile tenants earn beside honest ones, ATTACKS="NAMES" or all (root)
 	@bench/run.sh hostile "$(OUT)/bench-hostile" $(if $(ATTACKS),--attacks "$(ATTACKS)")
 
+.PHONY: docs
+docs: ## build the documentation site out/docs (search, diagrams)
+	@scripts/setup.sh docs
+	@scripts/docs.sh "$(OUT)/docs"
+
 .PHONY: lint
-lint: ## formatting, clippy, C warnings natively and for BPF
+lint: ## formatting, clippy, C warnings natively and for BPF, links and lines of the documents
 	@scripts/setup.sh test
 	@scripts/lint.sh
 

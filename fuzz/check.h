@@ -176,11 +176,11 @@ static inline void check_restraint(const struct sg_host *host, sg_u32 mode_befor
 {
 	int same = before->len == p->after.len &&
 		   !memcmp(before->bytes, p->after.bytes, before->len);
-	/* A tenant's word for its host stops here, whatever is known of the flow. */
+	/* A tenant's word for its host, and its ACKs of what never came, stop here in any case. */
+	sg_u16 refusals = SG_EDIT_STRIP_FEEDBACK | SG_EDIT_STRIP_PEER | SG_EDIT_ACK;
 	int refused = p->result.seg.direction == SG_FROM_TENANT &&
-		      (p->result.out.edits & (SG_EDIT_STRIP_FEEDBACK | SG_EDIT_STRIP_PEER)) &&
-		      !(p->result.out.edits & ~(SG_EDIT_STRIP_FEEDBACK | SG_EDIT_STRIP_PEER |
-						SG_EDIT_UNHELD));
+		      (p->result.out.edits & refusals) &&
+		      !(p->result.out.edits & ~(refusals | SG_EDIT_UNHELD));
 	int cut = p->after.len < before->len &&
 		  !memcmp(before->bytes, p->after.bytes, p->after.len);
 	int untouched = (same || refused || cut) && p->result.out.action == SG_PASS &&

@@ -5,9 +5,10 @@
  *
  *   window     new data of a governed tenant that no bucket is charged with and that are not
  *              acknowledged stay within what enforcement has shown, and the slack of policing
- *   receiving  what is far from the flow's sequence space changes nothing of it
+ *   receiving  what is far from the flow's sequence space changes nothing of it; of a flow that
+ *              one end governs neither does an ACK outside the tenant's window
  *   hosts      no option of hosts leaves towards a trusted peer unless the host wrote it
- *   ahead      two-sided, no number beyond the data that came for the tenant is acknowledged
+ *   ahead      no number beyond the data that came for the tenant is acknowledged
  *   marks      no more marked bytes are pending than bytes are out, or were not counted yet
  *
  * Input: a policy, how the connection began, then packets until the bytes are used up.
@@ -233,6 +234,7 @@ static void check_claims(const struct model *m, const struct passage *p)
 
 static void from_tenant(struct model *m, const struct shape *s, sg_u32 behind)
 {
+	sg_u32 unseen = m->host.flow.marks & SG_FLOW_RCV_UNSEEN;
 	struct passage p;
 	struct wire w;
 	struct view v;
@@ -243,11 +245,15 @@ static void from_tenant(struct model *m, const struct shape *s, sg_u32 behind)
 	pass(&m->host, &w, SG_FROM_TENANT, m->now_ns, SG_OPTION_LEN, &p);
 	check_window(m, s, &p);
 	check_claims(m, &p);
+	/* Packets have passed unseen: once, an ACK tells how far. */
+	if (unseen && !(m->host.flow.marks & SG_FLOW_RCV_UNSEEN) &&
+	    s->ack - m->came <= SG_RCV_UNSEEN_MAX)
+		m->came = s->ack;
 	/* ACKs are let go where nothing has come for long. */
 	if (p.result.out.action == SG_PASS && governed(m) &&
-	    p.result.out.count != SG_COUNT_DATA_UNSEEN &&
-	    m->host.flow.mode == SG_MODE_TWO_SIDED && !(s->flags & (SG_SYN | SG_RST)) &&
-	    look(&p.after, &v)) {
+	    m->host.flow.marks & SG_FLOW_RCV_KNOWN &&
+	    !(m->host.flow.marks & SG_FLOW_AHEAD && !(p.result.out.edits & SG_EDIT_ACK)) &&
+	    s->flags & SG_ACK && !(s->flags & (SG_SYN | SG_RST)) && look(&p.after, &v)) {
 		sg_u32 ack = get32(p.after.bytes + v.tcp + 8);
 
 		/* An old number acknowledges nothing. */
@@ -267,29 +273,44 @@ static void to_tenant(struct model *m, const struct shape *s, int damaged)
 	if (damaged)
 		w.bytes[w.len - 1] ^= 0x55;
 	pass(&m->host, &w, SG_TO_TENANT, m->now_ns, SG_OPTION_LEN, &p);
-	/* Checksums of what is not marked are the tenant's business. */
-	if ((!damaged || s->ecn != SG_CE) && end - m->came < 1U << 27)
+	/* What the host takes for a stranger's has not come, though its tenant gets it. */
+	if (p.result.out.count != SG_COUNT_STRANGER && end - m->came < 1U << 27)
 		m->came = end;
 	forget_acknowledged(m);
 	note_window(m, &was);
 }
 
-/* Whoever is not on the path has to guess where the flow is; here it guesses wrong. */
+/* The host knows the tenant's receive space, and the tenant has told no lies of it. */
+static int tells_strangers(const struct sg_flow *flow)
+{
+	return flow->mode != SG_MODE_WATCH && (flow->marks & SG_FLOW_RCV_KNOWN) &&
+	       !(flow->marks & SG_FLOW_AHEAD);
+}
+
+/* A stranger has to guess where the flow is. Here it guesses wrong: outside the tenant's window. */
 static void stranger(struct model *m, struct input *in)
 {
 	struct sg_flow was = m->host.flow, is;
 	struct shape s;
+	int near;
 
 	shape_from(m, &s, 0);
 	s.seq = was.rcv_nxt + (1U << 27) + take32(in) % (1U << 31);
+	/* Near the flow, but outside the window, ACKs without data advance nothing. */
+	near = take8(in) & 1;
+	if (near)
+		s.seq = was.rcv_nxt + (1U << 23) + take32(in) % (1U << 20);
 	s.ack = number(in, was.snd_una);
 	s.window = take16(in);
 	s.ecn = take8(in) & 3;
-	s.payload = take16(in) % 1400;
+	s.payload = near ? 0 : take16(in) % 1400;
 	s.flags = (sg_u8)(SG_ACK | (take8(in) & (SG_FIN | SG_RST | SG_PSH | SG_ECE)));
 	hostile_options(in, &s);
-	if (!m->host.flow_exists || was.mode != SG_MODE_TWO_SIDED ||
-	    (was.rcv_window << was.rcv_wscale) >= 1 << 27)
+	if (near)
+		s.flags &= (sg_u8)~(SG_FIN | SG_RST);
+	if (!tells_strangers(&was) || (was.rcv_window << was.rcv_wscale) >= 1 << (near ? 23 : 27) ||
+	    (near && (sg_seq_le(s.ack, was.snd_una) || sg_seq_gt(s.ack, was.snd_nxt))) ||
+	    sg_seq_gt(s.ack, was.snd_nxt))
 		return;
 	{
 		struct passage p;
@@ -339,8 +360,11 @@ static void peer_packet(struct model *m, struct input *in, int data)
 	s.ack = number(in, bits & 4 ? m->sent : m->host.flow.snd_una);
 	s.window = bits & 1 ? take16(in) : 0xffff;
 	s.ecn = bits >> 4 & 3;
-	if (data)
+	if (data) {
 		s.payload = 1 + take16(in) % 2900;
+		/* No receiver takes data without an ACK number; a tenant of ours may say that it did. */
+		s.flags = bits & 2 ? SG_ACK : take8(in) & (SG_ACK | SG_PSH | SG_FIN);
+	}
 	hostile_options(in, &s);
 	to_tenant(m, &s, data && (bits & 0xc8) == 0xc8);
 }

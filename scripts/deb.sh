@@ -49,7 +49,7 @@ manuals() {
 	"$binary" man --out "$share/man/man1"
 	gzip -9n "$share"/man/man1/*.1
 	place 644 docs/*.md "$doc"
-	place 644 docs/images/*.png "$doc/images"
+	place 644 docs/images/* "$doc/images"
 	place 644 dist/debian/copyright "$doc"
 	filled dist/debian/changelog.in | gzip -9nc >"$doc/changelog.gz"
 }

@@ -57,6 +57,10 @@ lint_lengths() {
 	done
 }
 
+lint_docs() {
+	scripts/check-docs.sh || fail "documents: links, anchors or lists"
+}
+
 # What CI has and a Debian compiler has not (clippy) is named, not passed over.
 lint_rust() {
 	cargo fmt --all --check || fail "cargo fmt --all would change files"
@@ -92,6 +96,7 @@ lint_foreign() {
 lint_headers
 lint_licences
 lint_lengths
+lint_docs
 lint_rust
 lint_foreign
 lint_msrv

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Installs what is missing, and only that, with apt. Safe to run again and again.
 #
-#   setup.sh [build|deb|demo|test]   what the tools are for (default: build)
+#   setup.sh [build|deb|demo|docs|test]   what the tools are for (default: build)
 #
 # build  compilers and libraries        deb   build + what knows packages' libraries
 # demo   build + what the lab world calls
+# docs   Python, into whose virtual environment the site's generator goes
 # test   demo + deb + guests, a browser for the report's test, sanitizers for fuzzing, stacks of other makes
 #
 # Without root or apt it installs nothing, says what is missing and how to get
@@ -17,8 +18,8 @@ APT_LOCK_WAIT_S=600
 
 purpose=${1:-build}
 case "$purpose" in
-build | deb | demo | test) ;;
-*) die "setup.sh: unknown purpose '$purpose'; use build, deb, demo or test" ;;
+build | deb | demo | docs | test) ;;
+*) die "setup.sh: unknown purpose '$purpose'; use build, deb, demo, docs or test" ;;
 esac
 
 missing=() # package, one per element
@@ -73,6 +74,10 @@ want_demo() {
 want_deb() {
 	want_build
 	need_command dpkg-shlibdeps dpkg-dev "names the packages that libraries come from"
+}
+
+want_docs() {
+	python3 -c 'import ensurepip, venv' 2>/dev/null || need python3-venv "builds the documentation site"
 }
 
 want_test() {

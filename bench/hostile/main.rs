@@ -43,6 +43,10 @@ mode = "enforce"
 class = "non-tcp"
 rate = "20Mbit"
 mode = "enforce"
+[[bucket]]
+class = "bare-tcp"
+rate = "20Mbit"
+mode = "enforce"
 "#;
 
 const WARM_UP: Duration = Duration::from_secs(3);

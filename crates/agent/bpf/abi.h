@@ -106,7 +106,7 @@ struct sg_config {
 	sg_u64 idle_ns;   /* an open flow without packets is forgotten after this */
 	sg_u64 closed_ns; /* one closed by FINs both ways after this; by an RST if room is short */
 	sg_u32 active;    /* which entry of `policy` is in force: 0 or 1 */
-	sg_u32 pad;
+	sg_u32 bare;      /* a bucket of the policy is for SG_CLASS_BARE */
 };
 SG_ASSERT_SIZE(struct sg_config, 24);
 

@@ -246,7 +246,8 @@ SG_GLOBAL int sg_skb_midstream(struct __sk_buff *skb, struct sg_packet *p, sg_u6
 	struct sg_policy *rules = sg_policy_here();
 	struct sg_remembered known = { 0 };
 	struct sg_flow *made;
-	sg_u32 rule;
+	struct sg_slot *slot;
+	sg_u32 rule, tag, at;
 
 	if (!rules || !p || !sg_begins_midstream(&p->seg))
 		return 0;
@@ -258,6 +259,10 @@ SG_GLOBAL int sg_skb_midstream(struct __sk_buff *skb, struct sg_packet *p, sg_u6
 		return 0;
 	sg_find_out(skb, p, &known);
 	sg_midstream(made, &p->seg, sg_params_of(rules, rule), &known);
+	tag = sg_tag_of(&p->key);
+	slot = sg_find(tag, &at);
+	if (slot && sg_slot_holds(slot, tag, &p->key))
+		sg_keep_receiving(made, &slot->flow, now_ns);
 	if (sg_store_flow(&p->key, made))
 		return 0; /* no room: it is found out again when there is */
 	bpf_map_delete_elem(&remembered, &p->key);
@@ -457,6 +462,15 @@ SG_GLOBAL int sg_skb_damaged(struct __sk_buff *skb, struct sg_packet *p)
 	bpf_loop(SG_SUMMED_MAX / SG_SUM_CHUNK, sg_sum_chunk, &summing, 0);
 	p->seg.damaged = !summing.left && sg_csum_fold((sg_u32)summing.sum) != 0xffff;
 	return 0;
+}
+
+/* Whether segments without data are charged to a bucket. */
+SG_INLINE int sg_charges_bare(void)
+{
+	sg_u32 zero = 0;
+	struct sg_config *here = bpf_map_lookup_elem(&config, &zero);
+
+	return here && here->bare;
 }
 
 /* Before the step: what a bucket drops of a flow that is only watched has not left the tenant. */
@@ -659,6 +673,9 @@ SG_INLINE int sg_handle(struct __sk_buff *skb, sg_u8 direction)
 		if (why != SG_COUNT_TRIMMED)
 			return SG_TCX_DROP;
 	}
+	if (direction == SG_FROM_TENANT && !p.seg.payload && sg_unlikely(sg_charges_bare()) &&
+	    sg_charge(skb, skb->ifindex, SG_CLASS_BARE, sg_now(skb)))
+		return SG_TCX_DROP;
 	if (sg_likely(!(p.seg.tcp_flags & SG_SYN)))
 		sg_skb_segment(skb, &p, direction, out, &watched);
 	else if (p.seg.tcp_flags & SG_ACK)

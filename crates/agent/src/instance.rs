@@ -21,7 +21,7 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, OpenObject, ProgramInput, 
 use sluicegate_core::abi::{
     self, COUNTER_NAMES, Config, Flow, FlowKey, HashKey, Params, PolicyTable, Sweeper,
 };
-use sluicegate_policy::Policy;
+use sluicegate_policy::{Class, Policy};
 
 use crate::{
     bpffs::Pins,
@@ -160,7 +160,7 @@ impl Instance {
             takeover,
             policy: policy.clone(),
         };
-        instance.configure(&options.config, kept.is_some())?;
+        instance.configure(&options.config, policy, kept.is_some())?;
         if kept.is_none() {
             let sweeper = Sweeper {
                 hash_key,
@@ -189,13 +189,17 @@ impl Instance {
     }
 
     /// Writes when flows are forgotten; the policy in force stays the one that is kept.
-    fn configure(&self, wanted: &Config, kept: bool) -> Result<()> {
-        let active = if kept {
-            self.read::<Config>("config", 0)?.active.min(1)
-        } else {
-            0
+    fn configure(&self, wanted: &Config, policy: &Policy, kept: bool) -> Result<()> {
+        let mut config = Config {
+            active: 0,
+            bare: policy.charges(Class::BareTcp).into(),
+            ..*wanted
         };
-        let config = Config { active, ..*wanted };
+        if kept {
+            let before: Config = self.read("config", 0)?;
+            config.active = before.active.min(1);
+            config.bare = before.bare;
+        }
         self.write("config", &0u32, &config)
     }
 

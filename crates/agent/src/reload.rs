@@ -11,7 +11,7 @@
 use anyhow::{Context, Result, bail};
 use libbpf_rs::{MapCore, MapFlags};
 use sluicegate_core::abi::{BUCKETS_MAX, Bucket, BucketKey, Config, Place, PolicyTable, Scope};
-use sluicegate_policy::{Change, Policy};
+use sluicegate_policy::{Change, Class, Policy};
 
 use crate::{
     instance::{Instance, read_slot},
@@ -47,6 +47,7 @@ impl Instance {
         // Rules of both are known at every interface before and after the switch.
         self.write_places(policy, &table, true)?;
         config.active = next;
+        config.bare = policy.charges(Class::BareTcp).into();
         self.write("config", &0u32, &config)?;
         self.remember_policy(policy);
         let rematched = self.rematch()?;

@@ -10,8 +10,8 @@ use kernel::Kernel;
 use net::{Route, opt, policy, wire};
 use sluicegate_core::{
     abi::{
-        BUCKET_ENFORCE, BUCKET_NONE, BUCKET_OBSERVE, Bucket, CLASS_NAMES, COUNTER_NAMES, Interface,
-        MODE_WATCH, Place, Scope,
+        BUCKET_ENFORCE, BUCKET_NONE, BUCKET_OBSERVE, Bucket, CLASS_NAMES, COUNTER_NAMES, Config,
+        Interface, MODE_WATCH, Place, Scope,
     },
     bucket::classify,
     host::{Direction, tcp},
@@ -33,7 +33,7 @@ fn with_bucket(classes: &[&str], mode: u32) -> Kernel {
     let kernel = Kernel::load(&policy());
     let mut place = Place {
         scope: Scope::ALL,
-        bucket: [BUCKET_NONE; CLASS_NAMES.len() + 1],
+        bucket: [BUCKET_NONE; CLASS_NAMES.len()],
         netns: -1,
         pad: 0,
     };
@@ -141,8 +141,8 @@ fn wrapped_tcp() -> Vec<(&'static str, Vec<u8>)> {
         ("ip_options", changed(0, 0x46)),
         ("double_tag", double),
         ("ip_options", extended),
-        // A header of TCP that is longer than its packet.
-        ("malformed", changed(20 + 12, 0xf0)),
+        // A header of TCP that is shorter than the shortest.
+        ("malformed", changed(20 + 12, 0x40)),
     ]
 }
 
@@ -209,6 +209,44 @@ fn tcp_that_is_only_watched_has_a_bucket_of_its_own() {
     };
     let acks = vec![route.build(&ack); 25];
     assert_eq!(passing(&kernel, &acks, Direction::FromTenant), 25);
+}
+
+#[test]
+fn segments_without_data_have_a_bucket_of_their_own() {
+    let kernel = with_bucket(&["bare-tcp"], BUCKET_ENFORCE);
+    let route = Route::new("10.1.0.1:1", "10.2.0.1:5001");
+    let without = |flags| {
+        route.build(&net::Packet {
+            seq: 100,
+            ack: 9,
+            flags,
+            options: vec![1; 40],
+            ..net::Packet::default()
+        })
+    };
+    let each = [tcp::ACK, tcp::SYN, tcp::FIN | tcp::ACK, tcp::RST].map(without);
+    let bytes = each[0].len();
+    let many: Vec<Vec<u8>> = each.iter().cycle().take(40).cloned().collect();
+    assert_eq!(passing(&kernel, &many, Direction::ToTenant), 40);
+    assert_eq!(
+        passing(&kernel, &many, Direction::FromTenant),
+        40,
+        "none is asked for"
+    );
+    kernel.write(
+        "config",
+        &0_u32,
+        &Config {
+            bare: 1,
+            ..Config::default()
+        },
+    );
+    assert_eq!(passing(&kernel, &many, Direction::ToTenant), 40);
+    assert_eq!(passing(&kernel, &many, Direction::FromTenant), 1000 / bytes);
+    assert_eq!(count(&kernel, "bucket_dropped"), (40 - 1000 / bytes) as u64);
+    // Data are none of its business.
+    let data: Vec<Vec<u8>> = (0..25).map(|i| segment(100 + 46 * i, tcp::ACK)).collect();
+    assert_eq!(passing(&kernel, &data, Direction::FromTenant), 25);
 }
 
 #[test]

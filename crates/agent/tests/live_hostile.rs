@@ -229,7 +229,7 @@ fn with_buckets() -> Policy {
         [[bucket]]
         class = ["watched-tcp", "fragment", "opaque"]
         rate = "1Kbit"
-        burst = "64KiB"
+        burst = "65KiB"
         mode = "enforce"
     "#;
     Policy::parse("test.toml", text).expect("the test's policy is valid")

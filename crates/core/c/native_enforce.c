@@ -6,12 +6,12 @@
 #include "sluice/hash.h"
 #include "sluice/host.h"
 
-_Static_assert(SG_COUNT_MAX == 57, "names of counters are in src/abi.rs");
+_Static_assert(SG_COUNT_MAX == 58, "names of counters are in src/abi.rs");
 SG_ASSERT_AT(struct sg_host, counters, 19560);
-SG_ASSERT_AT(struct sg_host, half, 20064);
-SG_ASSERT_AT(struct sg_host, flow, 20136);
-SG_ASSERT_AT(struct sg_host, flow_exists, 20464);
-SG_ASSERT_SIZE(struct sg_host, 20472);
+SG_ASSERT_AT(struct sg_host, half, 20072);
+SG_ASSERT_AT(struct sg_host, flow, 20144);
+SG_ASSERT_AT(struct sg_host, flow_exists, 20472);
+SG_ASSERT_SIZE(struct sg_host, 20480);
 SG_ASSERT_SIZE(struct sg_host_result, 88);
 SG_ASSERT_AT(struct sg_host_result, out, 56);
 SG_ASSERT_AT(struct sg_host_result, frame_len, 76);

@@ -356,16 +356,17 @@ pub struct Flow {
     pub policed: u16,
     pub reason: u8,
     pub spare: Spare,
+    pub let_go: u32,
 }
 
 /// Room that later versions of [`Flow`] may use: zero.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Spare([u8; 45]);
+pub struct Spare([u8; 41]);
 
 impl Default for Spare {
     fn default() -> Self {
-        Self([0; 45])
+        Self([0; 41])
     }
 }
 
@@ -496,7 +497,7 @@ pub struct Place {
     /// Rules whose conditions on interface and tenant hold here.
     pub scope: Scope,
     /// Bucket of each class of packets without a flow (`enum sg_class`); [`BUCKET_NONE`].
-    pub bucket: [u8; CLASS_NAMES.len() + 1],
+    pub bucket: [u8; CLASS_NAMES.len()],
     /// Id of the network namespace of its other end, as seen from here; below 0 = none known.
     pub netns: i32,
     /// Zero.
@@ -508,7 +509,7 @@ pub const BUCKET_NONE: u8 = 0xff;
 /// Most buckets of one policy.
 pub const BUCKETS_MAX: usize = 16;
 /// Names of `enum sg_class`.
-pub const CLASS_NAMES: [&str; 7] = [
+pub const CLASS_NAMES: [&str; 8] = [
     "udp",
     "icmp",
     "neighbour",
@@ -516,6 +517,7 @@ pub const CLASS_NAMES: [&str; 7] = [
     "opaque",
     "watched-tcp",
     "other",
+    "bare-tcp",
 ];
 
 /// `struct sg_bucket_key`: the bucket numbered `bucket` of one interface.
@@ -582,8 +584,8 @@ pub struct Config {
     pub closed_ns: u64,
     /// Which entry of the `policy` map is in force: 0 or 1.
     pub active: u32,
-    /// Zero.
-    pub pad: u32,
+    /// 1 = a bucket of the policy is for TCP without data.
+    pub bare: u32,
 }
 
 impl Default for Config {
@@ -594,7 +596,7 @@ impl Default for Config {
             idle_ns: 7_500_000_000_000,
             closed_ns: 10_000_000_000,
             active: 0,
-            pad: 0,
+            bare: 0,
         }
     }
 }
@@ -663,7 +665,7 @@ pub const FLOW_RECOVERY: u8 = 1 << 1;
 pub const FLOW_CLOSED: u8 = 1 << 2;
 
 /// Counters in the order of `enum sg_counter`; the first does not count.
-pub const COUNTER_NAMES: [&str; 57] = [
+pub const COUNTER_NAMES: [&str; 58] = [
     "none",
     "packets",
     "ect_set",
@@ -721,6 +723,7 @@ pub const COUNTER_NAMES: [&str; 57] = [
     "data_unseen",
     "trimmed",
     "beyond_held",
+    "odd_ack",
 ];
 
 const _: () = {

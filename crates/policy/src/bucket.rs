@@ -40,11 +40,13 @@ pub enum Class {
     WatchedTcp = 5,
     /// Every other protocol.
     Other = 6,
+    /// TCP without data: ACKs, SYNs, FINs and RSTs, of governed flows, too.
+    BareTcp = 7,
 }
 
 impl Class {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Udp,
         Self::Icmp,
         Self::Neighbour,
@@ -52,6 +54,7 @@ impl Class {
         Self::Opaque,
         Self::WatchedTcp,
         Self::Other,
+        Self::BareTcp,
     ];
 
     /// `non-tcp`: all but neighbour discovery, without which nobody reaches anybody, and TCP that

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use ipnet::IpNet;
 use sluicegate_core::abi::{self, Addr, Params, PolicyTable, Prefix, Scope};
 
+use crate::bucket::Class;
 use crate::rule::{Mode, Mptcp, Policy, PortRange, Ports, Rule, Threshold};
 
 impl Policy {
@@ -55,10 +56,16 @@ impl Policy {
         scope
     }
 
+    /// Whether a bucket is for packets of this class.
+    pub fn charges(&self, class: Class) -> bool {
+        let mut buckets = self.buckets.iter();
+        buckets.any(|bucket| bucket.classes.contains(&class))
+    }
+
     /// The bucket of each class of packets at such an interface: position in the policy, or
     /// [`abi::BUCKET_NONE`].
-    pub fn buckets_at(&self, interface: &str, tenant: &str) -> [u8; abi::CLASS_NAMES.len() + 1] {
-        let mut found = [abi::BUCKET_NONE; abi::CLASS_NAMES.len() + 1];
+    pub fn buckets_at(&self, interface: &str, tenant: &str) -> [u8; abi::CLASS_NAMES.len()] {
+        let mut found = [abi::BUCKET_NONE; abi::CLASS_NAMES.len()];
         for (index, bucket) in (0..).zip(&self.buckets) {
             if !bucket.place.holds(interface, tenant) {
                 continue;

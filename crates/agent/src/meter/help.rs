@@ -1,7 +1,7 @@
 //! What each counter of the programs means, for whoever meets it in Prometheus.
 
 /// The counters of `COUNTER_NAMES` with their help.
-const HELP: [(&str, &str); 56] = [
+const HELP: [(&str, &str); 57] = [
     ("packets", "Packets seen, in both directions."),
     (
         "ect_set",
@@ -186,6 +186,10 @@ const HELP: [(&str, &str); 56] = [
     (
         "beyond_held",
         "Data beyond the window that enforcement has shown, within one from before: charged to a bucket.",
+    ),
+    (
+        "odd_ack",
+        "Data without an ACK number, or with one that no receiver's host takes for the flow's: charged to a bucket.",
     ),
 ];
 

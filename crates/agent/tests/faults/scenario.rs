@@ -411,7 +411,7 @@ impl<'a> Run<'a> {
     pub fn strangers(&mut self, socket: &Socket) {
         let place = Place {
             scope: Scope::ALL,
-            bucket: [BUCKET_NONE; CLASS_NAMES.len() + 1],
+            bucket: [BUCKET_NONE; CLASS_NAMES.len()],
             netns: NETNS,
             pad: 0,
         };
@@ -430,7 +430,7 @@ impl<'a> Run<'a> {
         let class = |name| CLASS_NAMES.iter().position(|known| *known == name).unwrap();
         let mut place = Place {
             scope: Scope::ALL,
-            bucket: [BUCKET_NONE; CLASS_NAMES.len() + 1],
+            bucket: [BUCKET_NONE; CLASS_NAMES.len()],
             netns: -1,
             pad: 0,
         };

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
  * Token buckets for what has no flow: other protocols than TCP, packets whose
- * headers are not read (so that they are no way out), TCP that is only watched.
+ * headers are not read (so that they are no way out), TCP that is only watched; and for
+ * segments without data, which no window holds either.
  *
  * A bucket is one number: when it will be full again if nothing more comes (the
  * theoretical arrival time of ITU-T I.371's virtual scheduling algorithm). A packet
@@ -21,6 +22,7 @@ enum sg_class {
 	SG_CLASS_OPAQUE = 4,    /* IP options, extension headers, double tags, contradictory lengths */
 	SG_CLASS_WATCHED = 5,   /* data of TCP that no window holds (agent/bpf/enforce.bpf.c) */
 	SG_CLASS_OTHER = 6,     /* every other protocol */
+	SG_CLASS_BARE = 7,      /* TCP without data: ACKs, SYNs, FINs, RSTs */
 	SG_CLASS_COUNT = 8,
 };
 

@@ -194,6 +194,12 @@ SG_INLINE int sg_from_tenant(struct sg_flow *flow, const struct sg_segment *seg,
 	}
 	if (sg_likely(flow->marks & SG_FLOW_RCV_KNOWN))
 		sg_tenant_acknowledges(flow, seg, now_ns, params, out);
+	if (flow->mode == SG_MODE_TWO_SIDED && seg->payload &&
+	    sg_unlikely(seg->ack != flow->rcv_nxt || !(seg->tcp_flags & SG_ACK)) &&
+	    sg_ack_is_odd(flow, seg, out)) {
+		out->edits |= SG_EDIT_UNHELD;
+		out->count = SG_COUNT_ODD_ACK;
+	}
 	if (sg_unlikely(params->mode != SG_RULE_ENFORCE || flow->mode != SG_MODE_TWO_SIDED)) {
 		if ((seg->options & SG_OPT_FEEDBACK) && sg_peer_may_believe(flow))
 			sg_refuse_claims(seg, params, SG_OPT_FEEDBACK, out);
@@ -351,13 +357,9 @@ SG_RARE int sg_ack_beyond(struct sg_flow *flow SG_NONNULL,
 	sg_u32 window = sg_room(flow->edge, flow->snd_una);
 	sg_u32 beyond = seg->ack - flow->snd_nxt, shift = flow->wscale & 15, wire = seg->window;
 
-	if (flow->mode == SG_MODE_WATCH) {
-		if (beyond > 2 * SG_WINDOW_MAX)
-			return 0;
-		flow->snd_una = seg->ack;
-		flow->snd_nxt = seg->ack;
+	/* Where data went on unseen shows when they come again (sg_watch_from). */
+	if (flow->mode == SG_MODE_WATCH)
 		return 0;
-	}
 	out->count = SG_COUNT_ACK_BEYOND;
 	if (flow->marks & SG_FLOW_UNSEEN ? beyond > SG_UNSEEN_MAX :
 					   beyond > sg_max32(window, flow->cc.cwnd) + flow->mss)
@@ -439,19 +441,35 @@ SG_INLINE void sg_ack_arrives(struct sg_flow *flow, const struct sg_segment *seg
 /* Where uncounted bytes saturate: above any patience. */
 #define SG_UNCOUNTED_MAX (1LL << 30)
 
-/* Two-sided: most segments are of the flow at first sight. */
+/* Most segments are of the flow at first sight: ACKs in order, and data that acknowledge nothing new. */
 SG_INLINE int sg_is_familiar(const struct sg_flow *flow, const struct sg_segment *seg)
 {
-	return sg_is_near(flow, seg) && (seg->tcp_flags & SG_ACK) && !seg->damaged &&
-	       (seg->ack == flow->snd_una || !(seg->payload || (seg->tcp_flags & SG_FIN)));
+	if (!(seg->tcp_flags & SG_ACK) || seg->damaged)
+		return 0;
+	if (seg->ack == flow->snd_una)
+		return sg_is_near(flow, seg);
+	return seg->seq == flow->rcv_nxt && !seg->payload && !(seg->tcp_flags & SG_FIN);
 }
 
-/* Two-sided: a segment for the tenant that is not of the flow, as far as can be known. */
-SG_RARE int sg_is_stranger(const struct sg_flow *flow SG_NONNULL,
+/*
+ * A segment for the tenant that is not of the flow, as far as can be known. One-sided, nothing is
+ * known of what is acknowledged; but an ACK that would advance the flow has to be within the
+ * tenant's window: one that a stranger's guess has placed could else make an RTT of nothing.
+ */
+SG_RARE int sg_is_stranger(struct sg_flow *flow SG_NONNULL,
 			   const struct sg_segment *seg SG_NONNULL)
 {
-	return !sg_is_near(flow, seg) ||
-	       ((seg->payload || (seg->tcp_flags & SG_FIN)) && !sg_is_genuine(flow, seg));
+	int two_sided = flow->mode == SG_MODE_TWO_SIDED;
+
+	if (flow->mode == SG_MODE_WATCH || !(flow->marks & SG_FLOW_RCV_KNOWN) ||
+	    (!two_sided && (flow->marks & SG_FLOW_AHEAD)))
+		return 0;
+	if (!sg_is_near(flow, seg))
+		return !(two_sided && sg_comes_back(flow, seg));
+	if (two_sided && (seg->payload || (seg->tcp_flags & SG_FIN)) && !sg_is_genuine(flow, seg))
+		return 1;
+	return (seg->tcp_flags & SG_ACK) && sg_seq_gt(seg->ack, flow->snd_una) &&
+	       sg_seq_le(seg->ack, flow->snd_nxt) && !sg_is_within(flow, seg, flow->rcv_nxt);
 }
 
 /* Hosts add nothing to malformed or signed options: feedback beside them is no host's. */
@@ -487,11 +505,13 @@ SG_RARE int sg_stranger_arrives(struct sg_flow *flow SG_NONNULL,
 	sg_u16 least = sg_window_to_wire(sg_cc_floor(&flow->cc, params), flow->wscale);
 	sg_u16 wire = flow->wire_window > least ? flow->wire_window : least;
 
-	if (params->mode == SG_RULE_ENFORCE)
+	int two_sided = flow->mode == SG_MODE_TWO_SIDED;
+
+	if (two_sided && params->mode == SG_RULE_ENFORCE)
 		sg_hide(flow, seg, out);
-	if (seg->options & SG_OPT_FACK)
+	if ((seg->options & SG_OPT_FACK) && (two_sided || sg_once_two_sided(flow)))
 		out->action = SG_CONSUME;
-	if (sg_is_near(flow, seg) && sg_seq_gt(seg->ack, flow->snd_nxt)) {
+	if (sg_seq_gt(seg->ack, flow->snd_nxt) && (!two_sided || sg_is_near(flow, seg))) {
 		sg_ack_beyond(flow, seg, params, out);
 	} else if (seg->window > wire && sg_may_edit(flow, params)) {
 		out->edits |= SG_EDIT_WINDOW;
@@ -542,7 +562,7 @@ SG_INLINE int sg_to_tenant(struct sg_flow *flow, const struct sg_segment *seg,
 {
 	int two_sided = flow->mode == SG_MODE_TWO_SIDED;
 
-	if (two_sided && sg_unlikely(!sg_is_familiar(flow, seg)) && sg_is_stranger(flow, seg))
+	if (sg_unlikely(!sg_is_familiar(flow, seg)) && sg_is_stranger(flow, seg))
 		return sg_stranger_arrives(flow, seg, params, out);
 	flow->seen_ns = now_ns;
 	flow->marks |= SG_FLOW_HEARD;

@@ -150,7 +150,8 @@ struct sg_flow {
 	sg_u32 sack_right;
 	sg_u16 policed;         /* segments dropped, saturating */
 	sg_u8 reason;           /* enum sg_reason */
-	sg_u8 spare[45];
+	sg_u8 spare[41];
+	sg_u32 let_go;          /* SG_FLOW_AHEAD: the last ACK that was let go; 0 = none was */
 };
 SG_ASSERT_SIZE(struct sg_flow, 320);
 SG_ASSERT_AT(struct sg_flow, wscale, 58);

@@ -78,10 +78,15 @@ SG_INLINE void sg_host_handshake(struct sg_host *host, struct sg_packet *p, sg_u
 	sg_syn(half, &p->seg, now_ns, &host->policy.slots[rule].params, out);
 }
 
-/* A flow met without its handshake begins with this packet, but does not count it. */
-SG_INLINE void sg_host_midstream(struct sg_host *host, const struct sg_packet *p, sg_u64 now_ns)
+/*
+ * A flow met without its handshake begins with this packet, but does not count it. `again`: in
+ * the place of one that the tuple has had until now.
+ */
+SG_INLINE void sg_host_midstream(struct sg_host *host, const struct sg_packet *p, int again,
+				 sg_u64 now_ns)
 {
 	struct sg_remembered known = host->known;
+	struct sg_flow before = host->flow;
 	sg_u32 rule = sg_policy_match(&host->policy, &host->scope, &p->key);
 
 	if (rule == SG_RULE_NONE || !sg_begins_midstream(&p->seg))
@@ -96,6 +101,8 @@ SG_INLINE void sg_host_midstream(struct sg_host *host, const struct sg_packet *p
 	host->flow.seen_ns = now_ns;
 	host->flow.progress_ns = now_ns;
 	sg_midstream(&host->flow, &p->seg, &host->policy.slots[rule].params, &known);
+	if (again)
+		sg_keep_receiving(&host->flow, &before, now_ns);
 	host->flow_exists = 1;
 	host->counters.value[SG_COUNT_FLOW_MIDSTREAM]++;
 }
@@ -115,6 +122,7 @@ SG_INLINE void sg_host_segment(struct sg_host *host, struct sg_packet *p, sg_u64
 			       struct sg_verdict *out)
 {
 	const struct sg_params *params;
+	sg_u32 existed = host->flow_exists;
 
 	if (p->seg.tcp_flags & SG_SYN) {
 		sg_host_handshake(host, p, now_ns, out);
@@ -128,7 +136,7 @@ SG_INLINE void sg_host_segment(struct sg_host *host, struct sg_packet *p, sg_u64
 	if (!host->flow_exists) {
 		sg_host_stray(host, p, out);
 		out->edits |= SG_EDIT_UNHELD;
-		sg_host_midstream(host, p, now_ns);
+		sg_host_midstream(host, p, existed, now_ns);
 		return;
 	}
 	params = &host->policy.slots[host->flow.rule].params;

@@ -151,6 +151,15 @@ SG_INLINE int sg_is_genuine(const struct sg_flow *flow, const struct sg_segment 
 	       seg->ack - flow->snd_nxt <= unseen;
 }
 
+/* Whether a segment lies within the tenant's window of `middle`, or within the one before. */
+SG_INLINE int sg_is_within(const struct sg_flow *flow, const struct sg_segment *seg,
+			   sg_u32 middle)
+{
+	sg_u32 window = sg_max32(sg_rcv_window(flow), SG_RCV_UNSEEN_MAX);
+
+	return seg->seq - middle + window <= 2 * window;
+}
+
 /* An RST that its tenant's stack may believe is within the window (RFC 5961 3.2). */
 SG_INLINE int sg_rst_is_near(const struct sg_flow *flow, const struct sg_segment *seg)
 {
@@ -164,9 +173,7 @@ SG_INLINE int sg_rst_is_near(const struct sg_flow *flow, const struct sg_segment
  */
 SG_INLINE int sg_may_bring_feedback(const struct sg_flow *flow, const struct sg_segment *seg)
 {
-	sg_u32 window = sg_max32(sg_rcv_window(flow), SG_RCV_UNSEEN_MAX);
-
-	return seg->seq - flow->rcv_nxt + window <= 2 * window && sg_ack_plausible(flow, seg);
+	return sg_is_within(flow, seg, flow->rcv_nxt) && sg_ack_plausible(flow, seg);
 }
 
 /* The tenant's stack will take data of this segment: they are new, and within its window. */
@@ -208,11 +215,61 @@ SG_INLINE int sg_acks_ahead(const struct sg_flow *flow, const struct sg_segment 
 }
 
 /*
- * So long may ACKs be ahead of all that comes. If nothing has come even then, the data take
- * another path, or cannot be read (fragments): ACKs are let go until something comes again.
- * Who acknowledges early gains nothing by that, for its sender answers with data.
+ * So long may ACKs be ahead of all that comes, in 1024 ns. If nothing has come even then, the
+ * data take another path, or cannot be read (fragments): ACKs are let go until data come again.
+ * A receiver that acknowledges early gains nothing by that, for its sender answers with data.
  */
-#define SG_AHEAD_LIMIT_NS 100000000ULL
+#define SG_AHEAD_LIMIT (100000000U >> 10)
+
+/* The ACKs of a flow are let go from `now`, in 1024 ns, on. The 32 bits of that clock may wrap. */
+SG_INLINE void sg_let_go(struct sg_flow *flow, sg_u32 now, sg_u32 ack)
+{
+	flow->marks |= SG_FLOW_AHEAD;
+	flow->ahead_time = now - SG_AHEAD_LIMIT - 1;
+	flow->let_go = ack;
+}
+
+/*
+ * Data come by again near an ACK that was let go: what is before it has taken another path.
+ * Only data say so. A sender that helps its receiver has to send them, within its windows.
+ */
+SG_INLINE int sg_comes_back(struct sg_flow *flow, const struct sg_segment *seg)
+{
+	if (!(flow->marks & SG_FLOW_AHEAD) || !flow->let_go || !seg->payload ||
+	    !sg_is_within(flow, seg, flow->let_go) || !sg_is_genuine(flow, seg))
+		return 0;
+	flow->rcv_nxt = flow->let_go;
+	flow->rcv_high = flow->let_go;
+	flow->let_go = 0;
+	return 1;
+}
+
+/*
+ * The tuple seems to have begun a new life, of which only the tenant has told. What was known of
+ * the old life's receiving half is kept, and ACKs are let go: if data of the old life come all
+ * the same, the tenant has lied, and they are what it may acknowledge.
+ */
+SG_INLINE void sg_keep_receiving(struct sg_flow *made, const struct sg_flow *old, sg_u64 now_ns)
+{
+	if (!(old->marks & SG_FLOW_RCV_KNOWN))
+		return;
+	made->rcv_nxt = old->rcv_nxt;
+	made->rcv_high = old->rcv_high;
+	made->rcv_window = old->rcv_window;
+	made->rcv_wscale = old->rcv_wscale;
+	made->marks |= SG_FLOW_RCV_KNOWN;
+	sg_let_go(made, (sg_u32)(now_ns >> 10), old->rcv_nxt);
+}
+
+/*
+ * Flows that are only watched because little is known of them: a receiver may have brought that
+ * about itself. MPTCP and signed connections are left alone.
+ */
+SG_INLINE int sg_may_hold_acks(const struct sg_flow *flow)
+{
+	return flow->mode != SG_MODE_WATCH || flow->reason == SG_WHY_MIDSTREAM ||
+	       flow->reason == SG_WHY_ONE_DIRECTION;
+}
 
 /*
  * The tenant acknowledges what has not come for it: such ACKs make its sender's RTT as short
@@ -228,18 +285,21 @@ SG_RARE int sg_ack_ahead(struct sg_flow *flow SG_NONNULL,
 	int unseen = (flow->marks & SG_FLOW_RCV_UNSEEN) &&
 		     seg->ack - flow->rcv_high <= SG_RCV_UNSEEN_MAX;
 
-	if (params->mode != SG_RULE_ENFORCE || flow->mode == SG_MODE_WATCH || unseen) {
+	if (params->mode != SG_RULE_ENFORCE || !sg_may_hold_acks(flow) || unseen) {
 		flow->marks &= (sg_u16)~(SG_FLOW_RCV_UNSEEN | SG_FLOW_AHEAD);
 		flow->rcv_high = seg->ack;
 		return 0;
 	}
 	if (!(flow->marks & SG_FLOW_AHEAD)) {
-		flow->marks |= SG_FLOW_AHEAD | SG_FLOW_ACKED_AHEAD;
+		flow->marks |= SG_FLOW_AHEAD;
 		flow->ahead_time = now;
-	} else if (now - flow->ahead_time > SG_AHEAD_LIMIT_NS >> 10) {
+		flow->let_go = 0;
+	} else if (now - flow->ahead_time > SG_AHEAD_LIMIT) {
+		sg_let_go(flow, now, seg->ack);
 		out->count = SG_COUNT_DATA_UNSEEN;
 		return 0;
 	}
+	flow->marks |= SG_FLOW_ACKED_AHEAD;
 	out->edits |= SG_EDIT_ACK;
 	out->ack = flow->rcv_high;
 	out->count = SG_COUNT_ACK_AHEAD;
@@ -277,6 +337,20 @@ SG_INLINE void sg_tenant_acknowledges(struct sg_flow *flow, const struct sg_segm
 							       !(out->edits & SG_EDIT_ACK))))
 		return;
 	sg_advertised(flow, out->edits & SG_EDIT_ACK ? out->ack : seg->ack, seg->window);
+}
+
+/*
+ * The tenant's data have an ACK number with which no receiver's host takes them for the flow's
+ * (sg_is_genuine): none at all, one much older than the last, or one of data that never came by.
+ * They would pass that host uncounted. No stack sends such data.
+ */
+SG_INLINE int sg_ack_is_odd(const struct sg_flow *flow, const struct sg_segment *seg,
+			    const struct sg_verdict *out)
+{
+	sg_u32 old = flow->rcv_nxt - seg->ack;
+
+	return !(seg->tcp_flags & SG_ACK) || (old > 4U * flow->mss && old < 1U << 31) ||
+	       (sg_acks_ahead(flow, seg) && !(out->edits & SG_EDIT_ACK));
 }
 
 /* The tenant signs its segments, which no handshake told: its headers stay as they are. */

@@ -43,7 +43,7 @@ enum sg_option_bits {
 	SG_OPT_PEER = 1 << 4,      /* ours, RFC 6994 */
 	SG_OPT_FACK = 1 << 5,      /* ours, with the FACK bit */
 	SG_OPT_MPTCP = 1 << 6,     /* kind 30 */
-	SG_OPT_SIGNED = 1 << 7,    /* MD5 (19) or AO (29): never edit */
+	SG_OPT_SIGNED = 1 << 7,    /* MD5 (19) or AO (29) */
 	SG_OPT_MALFORMED = 1 << 8, /* from `end_at` on no parser reads: lengths do not add up */
 	SG_OPT_ECN_OFFER = 1 << 9, /* no option: a SYN with ECE and CWR (RFC 3168 6.1.1), remembered */
 };
@@ -150,7 +150,7 @@ enum sg_counter {
 	SG_COUNT_NO_ROOM,          /* option did not fit beside the others */
 	SG_COUNT_FEEDBACK_STOPPED, /* flow fell back to one-sided: no feedback */
 	SG_COUNT_FEEDBACK_MISMATCH,/* flow fell back: counts do not follow the ACKs */
-	SG_COUNT_ACK_BEYOND,       /* acknowledges data that was never seen: left alone */
+	SG_COUNT_ACK_BEYOND,       /* acknowledges data that was never seen: opens a window at most */
 	SG_COUNT_LOSS,             /* inferred from duplicate ACKs */
 	SG_COUNT_TIMEOUT,          /* inferred from silence */
 	SG_COUNT_POLICED,          /* data beyond the edge: dropped */
@@ -175,6 +175,7 @@ enum sg_counter {
 	SG_COUNT_DATA_UNSEEN,      /* acknowledges data that never came by: let go */
 	SG_COUNT_TRIMMED,          /* bytes behind the IP packet: removed */
 	SG_COUNT_BEYOND,           /* data that only an edge from before a gap covers: charged to a bucket */
+	SG_COUNT_ODD_ACK,          /* data with an ACK number that no receiver's host takes: charged to a bucket */
 	SG_COUNT_MAX,
 };
 

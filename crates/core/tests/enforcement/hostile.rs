@@ -577,14 +577,17 @@ fn an_ack_out_of_nowhere_does_not_keep_a_flow_watched() {
     let mut solo = Solo::new(&policy());
     solo.data(0, 1460);
     solo.data(MSS, 1460);
-    let blind = solo.peers(1 << 30, WIDE);
-    solo.arrive(&blind);
-    for i in 2..10 {
-        solo.data(i * MSS, 1460);
-        let ack = solo.peers((i + 1) * MSS, WIDE);
-        solo.arrive(&ack);
+    for far in [1 << 30, 15 << 20, 3 * MSS] {
+        let mut solo = solo.clone();
+        let blind = solo.peers(far, WIDE);
+        solo.arrive(&blind);
+        for i in 2..10 {
+            solo.data(i * MSS, 1460);
+            let ack = solo.peers((i + 1) * MSS, WIDE);
+            solo.arrive(&ack);
+        }
+        assert_eq!(solo.flow().mode, MODE_ONE_SIDED, "{far}");
     }
-    assert_eq!(solo.flow().mode, MODE_ONE_SIDED);
 }
 
 /// A FIN takes a number of its own.
@@ -605,5 +608,215 @@ fn a_fin_that_came_may_be_acknowledged() {
         ] {
             assert_eq!(pair.counter(side, none), 0, "{none}");
         }
+    }
+}
+
+/// Windows and round trips of a one-sided flow, whose path takes a millisecond.
+fn one_sided_rounds(solo: &mut Solo, from: u32, rounds: u32) -> u32 {
+    let mut at = from;
+    for _ in 0..rounds {
+        let count = (solo.flow().cc.cwnd / MSS).clamp(2, 100);
+        for i in 0..count {
+            solo.data(at + i * MSS, 1460);
+        }
+        solo.now_ns += 1_000_000;
+        for i in 0..count {
+            let ack = solo.peers(at + (i + 1) * MSS, WIDE);
+            solo.arrive(&ack);
+        }
+        at += count * MSS;
+    }
+    at
+}
+
+/// An ACK whose sequence number is a guess would make a round trip of nothing, for good.
+#[test]
+fn a_strangers_ack_makes_no_round_trip_of_a_one_sided_flow() {
+    for off in [1 << 20, 123_456_789, 1 << 31, u32::MAX - (1 << 20)] {
+        let mut solo = Solo::one_sided(&policy(), 1460, 10);
+        let at = one_sided_rounds(&mut solo, 0, 20);
+        for i in 0..20 {
+            solo.data(at + i * MSS, 1460);
+        }
+        let before = receiving(&solo);
+        let blind = Packet {
+            seq: solo.peer_start.wrapping_add(off),
+            ..solo.peers(at + 15 * MSS, WIDE)
+        };
+        let (after, outcome) = solo.arrive(&blind);
+        assert_eq!(outcome.action, Action::Pass, "its tenant decides");
+        assert!(shown_bytes(&solo, &after) <= before.cc.cwnd + (1 << 10));
+        assert_eq!(receiving(&solo), before, "{off}");
+        assert_eq!(solo.counter("stranger"), 1);
+    }
+}
+
+/// Its tenant's window is where a peer's ACKs are, whatever data they come with or behind.
+#[test]
+fn a_one_sided_flow_takes_what_is_within_its_window() {
+    let mut solo = Solo::one_sided(&policy(), 1460, 10);
+    let at = one_sided_rounds(&mut solo, 0, 5);
+    solo.data(at, 1460);
+    let ahead = Packet {
+        seq: solo.peer_start.wrapping_add(100_000),
+        ..solo.peers(at + MSS, WIDE)
+    };
+    solo.arrive(&ahead);
+    assert_eq!(solo.flow().snd_una, solo.start.wrapping_add(at + MSS));
+    assert_eq!(solo.counter("stranger"), 0);
+}
+
+/// The receiver's host would take such data for a stranger's, and would not know that they came.
+#[test]
+fn data_that_no_receivers_host_takes_are_charged() {
+    let odd: [(&str, fn(&Solo) -> Packet); 3] = [
+        ("no ACK", |solo| Packet {
+            flags: tcp::PSH,
+            ..solo.own(0, 1460)
+        }),
+        ("an old ACK", |solo| Packet {
+            ack: solo.peer_start.wrapping_sub(5 * MSS),
+            ..solo.own(0, 1460)
+        }),
+        ("an ACK of what never came", |solo| Packet {
+            ack: solo.peer_start.wrapping_add(1 << 24),
+            ..solo.own(0, 1460)
+        }),
+    ];
+    for (what, packet) in odd {
+        let mut solo = Solo::with(params());
+        let early = Packet {
+            payload: Vec::new(),
+            ..packet(&solo)
+        };
+        // ACKs ahead of what came are corrected before they are let go; data with them are free.
+        for _ in 0..20 {
+            solo.send(&early);
+            solo.now_ns += 10_000_000;
+        }
+        let data = packet(&solo);
+        assert!(solo.send(&data).1.unheld, "{what}");
+        assert_eq!(solo.counter("odd_ack"), 1, "{what}");
+    }
+    let mut solo = Solo::with(params());
+    assert!(!solo.data(0, 1460).unheld);
+    let early = Packet {
+        ack: solo.peer_start.wrapping_add(MSS),
+        ..solo.own(MSS, 1460)
+    };
+    let (after, outcome) = solo.send(&early);
+    assert_eq!(after.ack, solo.peer_start, "it is corrected");
+    assert!(!outcome.unheld);
+}
+
+/// A receiver lets its host believe that the connection has begun anew.
+#[test]
+fn a_forged_new_life_frees_no_acks() {
+    let mut solo = Solo::with(params());
+    for i in 0..4 {
+        arrives(&mut solo, i * MSS, 1460);
+    }
+    acknowledges(&mut solo, 4 * MSS);
+    let forged = Packet {
+        flags: tcp::SYN | tcp::ACK,
+        seq: solo.start.wrapping_sub(1),
+        ack: 12_345,
+        ..solo.own(0, 0)
+    };
+    solo.send(&forged);
+    let byte = Packet {
+        ack: solo.peer_start.wrapping_add(4 * MSS),
+        ..solo.own(0, 1)
+    };
+    solo.send(&byte);
+    assert_eq!(solo.flow().mode, sluicegate_core::abi::MODE_WATCH);
+    for i in 4..100 {
+        arrives(&mut solo, i * MSS, 1460);
+        let (after, edits) = acknowledges(&mut solo, (i + 50) * MSS);
+        assert_ne!(edits & edit::ACK, 0, "{i}");
+        assert_eq!(after.ack, solo.peer_start.wrapping_add((i + 1) * MSS));
+    }
+}
+
+/// The same, but it has: what was known of the old life holds nothing of the new one.
+#[test]
+fn a_new_life_may_acknowledge_what_comes() {
+    let mut solo = Solo::with(params());
+    arrives(&mut solo, 0, 1460);
+    acknowledges(&mut solo, MSS);
+    solo.now_ns += 1_000_000_000;
+    solo.start = solo.start.wrapping_add(70_000);
+    solo.peer_start = solo.peer_start.wrapping_add(900_000_000);
+    let answer = Packet {
+        flags: tcp::SYN | tcp::ACK,
+        seq: solo.start.wrapping_sub(1),
+        ..solo.own(0, 0)
+    };
+    solo.send(&answer);
+    let mut at = 0;
+    for i in 0..200 {
+        solo.data(at, 1460);
+        at += MSS;
+        arrives(&mut solo, i * MSS, 1460);
+        let (_, edits) = acknowledges(&mut solo, (i + 1) * MSS);
+        assert_eq!(edits & edit::ACK, 0, "{i}");
+        let ack = Packet {
+            seq: solo.peer_start.wrapping_add((i + 1) * MSS),
+            ..solo.peers(at, WIDE)
+        };
+        solo.arrive(&ack);
+        // Its first segment only begins it.
+        if i > 1 {
+            assert_eq!(solo.flow().snd_una, solo.start.wrapping_add(at), "{i}");
+        }
+    }
+    assert_eq!(solo.flow().mode, MODE_ONE_SIDED);
+    assert_eq!(solo.counter("stranger"), 0);
+}
+
+/// After a detour of many windows data come by the hook again: they are the flow's.
+#[test]
+fn what_comes_by_again_after_a_long_detour_counts() {
+    let mut solo = Solo::with(params());
+    arrives(&mut solo, 0, 1460);
+    acknowledges(&mut solo, MSS);
+    let mut at = MSS;
+    for _ in 0..1000 {
+        solo.now_ns += 10_000_000;
+        at += 64 * MSS;
+        acknowledges(&mut solo, at);
+    }
+    assert!(at > 80 << 20);
+    for i in 0..20 {
+        let data = Packet {
+            seq: solo.peer_start.wrapping_add(at + i * MSS),
+            ecn: ecn::CE,
+            payload: vec![1; 1460],
+            ..solo.peers(0, WIDE)
+        };
+        solo.arrive(&data);
+        let (_, edits) = acknowledges(&mut solo, at + (i + 1) * MSS);
+        assert_eq!(edits & edit::ACK, 0, "{i}");
+    }
+    assert_eq!(
+        (solo.flow().rcv_ceb, solo.counter("stranger")),
+        (20 * MSS, 0)
+    );
+    let (after, edits) = acknowledges(&mut solo, at + 90 * MSS);
+    assert_ne!(edits & edit::ACK, 0);
+    assert_eq!(after.ack, solo.peer_start.wrapping_add(at + 20 * MSS));
+}
+
+/// The clock of ACKs that were let go has 32 bits of about a microsecond.
+#[test]
+fn acks_that_were_let_go_long_ago_are_still_let_go() {
+    let mut solo = Solo::with(params());
+    arrives(&mut solo, 0, 1460);
+    acknowledges(&mut solo, 2 * MSS);
+    solo.now_ns += 200_000_000;
+    for i in 3..20 {
+        let (_, edits) = acknowledges(&mut solo, i * MSS);
+        assert_eq!(edits & edit::ACK, 0, "{i}");
+        solo.now_ns += (1u64 << 42) / 2;
     }
 }

@@ -1,0 +1,94 @@
+#!/usr/bin/env bash
+# Checks README.md and docs/*.md without a network: every relative link leads to a file, every anchor
+# to a heading, every list and table begins after an empty line (else the site shows it as text), and
+# no line of prose has more than 100 characters.
+#
+#   check-docs.sh [FILE…]   lists what is wrong as FILE:LINE, and then exits with 1
+set -euo pipefail
+# shellcheck source=scripts/env.sh
+. "$(dirname "${BASH_SOURCE[0]}")/env.sh"
+cd "$SG_ROOT"
+
+LENGTH_MAX=100
+# Pages that are still to be rewritten with short lines.
+LONG_LINES=docs/architecture.md
+
+pages=("$@")
+[ ${#pages[@]} -gt 0 ] || pages=(README.md docs/*.md)
+failed=0
+
+# Lines without those of code blocks and without code spans, as LINE:TEXT.
+prose() {
+	awk '/^ *```/ { code = !code; next } !code { gsub(/`[^`]*`/, ""); print NR ":" $0 }' "$1"
+}
+
+# Anchors of a page, as code hosts and the site make them: small letters, no punctuation, dashes for spaces.
+anchors() {
+	awk '/^ *```/ { code = !code; next }
+	!code && /^#+ / {
+		sub(/^#+ +/, "")
+		while (match($0, /\]\([^)]*\)/))
+			$0 = substr($0, 1, RSTART - 1) substr($0, RSTART + RLENGTH)
+		text = tolower($0)
+		gsub(/[]!-,.\/:-@\\[^`{|}~]/, "", text)
+		gsub(/ /, "-", text)
+		print text (seen[text]++ ? "_" seen[text] - 1 : "")
+	}' "$1"
+}
+
+# LINE:TARGET of each relative link and picture.
+links() {
+	prose "$1" | grep -oE '^[0-9]+:|\]\([^)[:space:]]+\)|(src|href)="[^"]+"' |
+		awk '/^[0-9]+:$/ { line = $0; next } { gsub(/^\]\(|\)$|^(src|href)="|"$/, ""); print line $0 }' |
+		grep -vE '^[0-9]+:(https?:|mailto:)' || true
+}
+
+complain() {
+	printf '%s\n' "$*" >&2
+	failed=1
+}
+
+check_links() {
+	local page=$1 line target file anchor
+	while IFS=: read -r line target; do
+		file=${target%%#*}
+		file=${file:+$(dirname "$page")/$file}
+		file=${file:-$page}
+		if [ ! -e "$file" ]; then
+			complain "$page:$line: $target: no such file"
+		elif [[ $target == *'#'* ]]; then
+			anchor=${target#*#}
+			anchors "$file" | grep -qxF -- "$anchor" || complain "$page:$line: $target: no such heading"
+		fi
+	done < <(links "$page")
+}
+
+check_blocks() {
+	local found
+	found=$(awk -v page="$1" '
+		/^ *```/ { code = !code; last = ""; next }
+		code { next }
+		/^([-*]|[0-9]+\.) / && last !~ /^$|^ |^#|^([-*]|[0-9]+\.) / { print page ":" NR ": a list without an empty line before it" }
+		/^\|/ && last !~ /^$|^#|^\|/ { print page ":" NR ": a table without an empty line before it" }
+		{ last = $0 }' "$1")
+	[ -z "$found" ] || complain "$found"
+}
+
+# Code, tables and pictures may be longer. Characters are counted, not bytes, whatever the awk.
+check_lengths() {
+	local found
+	[[ " $LONG_LINES " != *" $1 "* ]] || return 0
+	found=$(LC_ALL=C awk -v page="$1" -v max="$LENGTH_MAX" '
+		/^ *```/ { code = !code; next }
+		code || /^(\||!\[|#)/ { next }
+		{ gsub(/[\200-\277]/, "") }
+		length > max { print page ":" NR ": " length " characters, more than " max }' "$1")
+	[ -z "$found" ] || complain "$found"
+}
+
+for page in "${pages[@]}"; do
+	check_links "$page"
+	check_blocks "$page"
+	check_lengths "$page"
+done
+exit "$failed"
