@@ -148,6 +148,11 @@ SG_INLINE void sg_watch_from(struct sg_flow *flow, sg_u32 seq)
 		return;
 	flow->snd_una = seq;
 	flow->snd_nxt = seq;
+	/* Edges of where it was hold nothing here: behind them, any data would be lawful. */
+	flow->flags &= (sg_u8)~SG_FLOW_EDGE_KNOWN;
+	flow->marks &= (sg_u16)~SG_FLOW_LENIENT;
+	flow->edge = seq;
+	flow->held = seq;
 	sg_rtt_forget(flow);
 }
 

@@ -820,3 +820,36 @@ fn acks_that_were_let_go_long_ago_are_still_let_go() {
         solo.now_ns += (1u64 << 42) / 2;
     }
 }
+
+/// While it is only watched, a tenant shows itself a window far ahead, and goes back.
+#[test]
+fn an_edge_of_another_place_holds_nothing_here() {
+    let mut solo = Solo::new(&policy());
+    solo.host.set_known(Remembered {
+        mss: 1460,
+        wscale: 9,
+        scale: 1,
+        ..Remembered::default()
+    });
+    let elsewhere = 24 << 20;
+    for i in 0..4 {
+        assert!(solo.data(elsewhere + i * MSS, 1460).unheld);
+    }
+    let ack = solo.peers(elsewhere, WIDE);
+    solo.arrive(&ack);
+    for i in 0..4 {
+        assert!(solo.data(i * MSS, 1460).unheld, "watched, so charged");
+    }
+    let ack = solo.peers(2 * MSS, WIDE);
+    solo.arrive(&ack);
+    assert_eq!(solo.flow().mode, MODE_ONE_SIDED);
+    let window = solo.flow().cc.cwnd;
+    for i in 4..10_000 {
+        let end = (i + 1) * MSS;
+        let outcome = solo.data(i * MSS, 1460);
+        assert!(
+            outcome.action == Action::Drop || outcome.unheld || end <= 2 * MSS + 2 * window,
+            "{end} bytes, of which {window} are its window"
+        );
+    }
+}
