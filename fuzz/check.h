@@ -10,6 +10,14 @@
 
 #include "wire.h"
 
+/* Frames that have passed through a host in this process; run.sh shows how many. */
+static sg_u64 frames;
+
+__attribute__((destructor)) static void show_frames(void)
+{
+	fprintf(stderr, "stat::frames: %llu\n", (unsigned long long)frames);
+}
+
 /* What became of a frame. */
 struct passage {
 	struct sg_host_result result;
@@ -276,6 +284,7 @@ static inline void pass(struct sg_host *host, const struct wire *before,
 	struct sg_host was = *host;
 
 	require(frame.data && fack.data, "out of memory");
+	frames++;
 	memcpy(frame.data, before->bytes, before->len);
 	sg_host_frame(host, &frame, direction, now_ns, &fack, &p->result);
 	require(frame.len <= before->len + SG_OPTION_LEN && frame.len == p->result.frame_len,

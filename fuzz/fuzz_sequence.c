@@ -206,18 +206,21 @@ static void note_late(struct side *s, const struct wire *w)
 }
 
 /*
- * Far from all that its window covers, a segment is none of the connection: its tenant looks
- * no further, and its host must have been right.
+ * What the host takes for a stranger's is far from all that the tenant's window covers: the tenant
+ * looks no further. One-sided, that is so of ACKs which would advance the flow, and from near by.
  */
-static int is_refused(const struct side *s, const struct sg_flow *was, const struct sg_segment *seg)
+static int is_refused(const struct side *s, const struct sg_flow *was, const struct passage *p)
 {
-	sg_s32 away = (sg_s32)(seg->seq - s->tenant.rcv_nxt);
+	const struct sg_segment *seg = &p->result.seg;
+	sg_s32 away = (sg_s32)(seg->seq - s->tenant.rcv_nxt), far = (sg_s32)SG_WINDOW_MAX;
 
-	if (seg->tcp_flags & SG_SYN || was->mode != SG_MODE_TWO_SIDED || sg_is_near(was, seg) ||
-	    s->tenant.state != OPEN)
+	if (s->tenant.state != OPEN || p->result.out.count != SG_COUNT_STRANGER)
 		return 0;
-	require(away > (sg_s32)SG_WINDOW_MAX || away < -(sg_s32)SG_WINDOW_MAX,
-		"%d bytes away is near", away);
+	if (was->mode == SG_MODE_TWO_SIDED && sg_is_near(was, seg))
+		return 0;
+	if (was->mode != SG_MODE_TWO_SIDED && sg_is_near(was, seg))
+		far = (sg_s32)SG_RCV_UNSEEN_MAX / 2;
+	require(away > far || away < -far, "%d bytes away is near", away);
 	return 1;
 }
 
@@ -250,7 +253,7 @@ static void arrive(struct network *n, int at, struct wire *w, int mark)
 	}
 	require(p.result.out.action == SG_PASS, "a packet to the tenant was dropped");
 	check_hidden(s, &p.after);
-	if (is_refused(s, &was, &p.result.seg))
+	if (is_refused(s, &was, &p))
 		return;
 	note_late(s, &p.after);
 	tenant_takes(&s->tenant, &n->side[!at].tenant, &p.after);

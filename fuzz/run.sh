@@ -52,10 +52,11 @@ unit() { # unit LOG: the input that broke something
 }
 
 summary() {
-	local runs coverage
+	local runs frames coverage
 	runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$1")
+	frames=$(sed -n 's/^stat::frames: *//p' "$1")
 	coverage=$(sed -n 's/.* cov: \([0-9]*\) .*/\1/p' "$1" | tail -1)
-	echo "${runs:-0} inputs, ${coverage:-0} edges"
+	echo "${runs:-0} inputs, ${frames:+$frames frames, }${coverage:-0} edges"
 }
 
 main() {

@@ -10,6 +10,9 @@ set -uo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"
 cd "$SG_ROOT" || exit 1
 
+# Ten million frames of a hostile tenant, its peer and strangers, and more.
+HOSTILE_SECONDS=${HOSTILE_SECONDS:-600}
+
 out=${1:?usage: experiments.sh DIR}
 sluicegate=target/release/sluicegate
 root=false
@@ -98,6 +101,7 @@ done
 for file in scenarios/cee/commercial.toml scenarios/cee/commercial-udp.toml; do
 	swept "$file"
 done
+stage "hostile frames" core fuzz/run.sh "$HOSTILE_SECONDS" hostile
 stage "theory" sim cargo test --release --locked -q -p sluicegate-sim --test theory
 if $root; then
 	for file in scenarios/*.toml scenarios/lab-only/*.toml; do
