@@ -206,8 +206,8 @@ static void note_late(struct side *s, const struct wire *w)
 }
 
 /*
- * What the host takes for a stranger's is far from all that the tenant's window covers: the tenant
- * looks no further. One-sided, that is so of ACKs which would advance the flow, and from near by.
+ * What the host takes for a stranger's is outside all that the tenant's window covers: the tenant
+ * looks no further (RFC 9293 3.10.7.4). Data that its host only distrusts it may take.
  */
 static int is_refused(const struct side *s, const struct sg_flow *was, const struct passage *p)
 {
@@ -216,10 +216,11 @@ static int is_refused(const struct side *s, const struct sg_flow *was, const str
 
 	if (s->tenant.state != OPEN || p->result.out.count != SG_COUNT_STRANGER)
 		return 0;
-	if (was->mode == SG_MODE_TWO_SIDED && sg_is_near(was, seg))
-		return 0;
-	if (was->mode != SG_MODE_TWO_SIDED && sg_is_near(was, seg))
+	if (sg_is_near(was, seg)) {
+		if ((seg->payload || seg->tcp_flags & SG_FIN) && !sg_is_genuine(was, seg))
+			return 0;
 		far = (sg_s32)SG_RCV_UNSEEN_MAX / 2;
+	}
 	require(away > far || away < -far, "%d bytes away is near", away);
 	return 1;
 }

@@ -109,7 +109,7 @@ fn tried(lab: &mut Lab, setting: &Setting, case: &Case) -> Result<Vec<Try>> {
     let mut tries = Vec::new();
     loop {
         let measured = case::measure(lab, setting, case, 0.5f64.powi(halvings))?;
-        let failures = check::failures(setting, &measured);
+        let failures = check::failures(setting, case, &measured);
         let (differs, cpu_bound) = (measured.differs(), measured.conditions.cpu_bound);
         tries.push((measured, failures.clone()));
         if failures.is_empty() || differs {
