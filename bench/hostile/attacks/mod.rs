@@ -27,6 +27,8 @@ pub enum Kind {
     Honest,
     /// It is an honest tenant; a stranger attacks the connection of this pair.
     Against(usize),
+    /// It sends as fast as it can, which takes CPU time from all that share this machine.
+    TakesCpu,
 }
 
 /// One way around enforcement, or an honest oddity.
@@ -121,6 +123,14 @@ const fn honest_oddity(name: &'static str, start: Start) -> Attack {
     }
 }
 
+const fn cpu_hog(name: &'static str, start: Start) -> Attack {
+    Attack {
+        name,
+        kind: Kind::TakesCpu,
+        start,
+    }
+}
+
 const fn against_a_victim(name: &'static str, start: Start) -> Attack {
     Attack {
         name,
@@ -156,7 +166,15 @@ pub const ALL: &[Attack] = &[
         wrapped::destination_options(net)
     }),
     honest_oddity("fast-open", |net, _| Hostile::fast_open(net)),
-    attack("ack-flood", |net, _| raw::ack_flood(net)),
-    attack("ack-flood-back", |net, _| raw::ack_flood_back(net)),
+    attack("ack-flood", |net, _| raw::ack_flood(net, raw::Flood::Paced)),
+    attack("ack-flood-back", |net, _| {
+        raw::ack_flood_back(net, raw::Flood::Paced)
+    }),
+    cpu_hog("ack-storm", |net, _| {
+        raw::ack_flood(net, raw::Flood::Unpaced)
+    }),
+    cpu_hog("ack-storm-back", |net, _| {
+        raw::ack_flood_back(net, raw::Flood::Unpaced)
+    }),
     against_a_victim("icmp-errors", raw::icmp_errors),
 ];

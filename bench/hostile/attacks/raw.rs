@@ -184,42 +184,64 @@ pub fn spoofed_wrong_sums(net: &Net, honest: &[Bulk]) -> Result<Hostile> {
     spoof(net, honest, false)
 }
 
-/// A sender that only acknowledges, as fast as a thread can.
-pub fn ack_flood(net: &Net) -> Result<Hostile> {
-    flood(&net.sender.host, &net.receiver.host, Side::Sender)
+/// How fast a flood of ACKs is.
+#[derive(Clone, Copy)]
+pub enum Flood {
+    /// 40 000 a second: half more than the bucket lets pass, and no CPU's whole time.
+    Paced,
+    /// As fast as a thread can.
+    Unpaced,
+}
+
+/// ACKs that a paced flood sends at once, and how often.
+const PACED_ACKS: usize = 64;
+const PACED_EVERY: Duration = Duration::from_nanos(64 * 1_000_000_000 / 40_000);
+
+/// A sender that only acknowledges.
+pub fn ack_flood(net: &Net, flood: Flood) -> Result<Hostile> {
+    flooded(&net.sender.host, &net.receiver.host, Side::Sender, flood)
 }
 
 /// The same of a receiver, on the way back.
-pub fn ack_flood_back(net: &Net) -> Result<Hostile> {
-    flood(&net.receiver.host, &net.sender.host, Side::Receiver)
+pub fn ack_flood_back(net: &Net, flood: Flood) -> Result<Hostile> {
+    flooded(&net.receiver.host, &net.sender.host, Side::Receiver, flood)
 }
 
-fn flood(tap: &Tap, far: &Tap, side: Side) -> Result<Hostile> {
+fn flooded(tap: &Tap, far: &Tap, side: Side, flood: Flood) -> Result<Hostile> {
     let far = mangle::drain(far)?;
     let tap = tap.try_clone()?;
-    let acks: Vec<Vec<u8>> = (0..256)
-        .map(|number| {
-            let segment = Segment {
-                seq: scrambled(number),
-                ack: scrambled(!number),
-                flags: ACK,
-                window: 500,
-                options: &[1; 40],
-                ..Segment::default()
-            };
-            let port = FIRST_PORT + number as u16;
-            frame::build(&side.end(1, port), &side.other().end(1, PORT), &segment)
-        })
-        .collect();
+    let acks: Vec<Vec<u8>> = (0..256).map(|number| bare_ack(side, number)).collect();
     let worker = Worker::start(move |ending| {
-        while !ending.is_near() {
-            acks.iter().for_each(|ack| tap.send(ack));
+        let mut next = Instant::now();
+        for few in acks.chunks(PACED_ACKS).cycle() {
+            if ending.is_near() {
+                return;
+            }
+            few.iter().for_each(|ack| tap.send(ack));
+            if matches!(flood, Flood::Paced) {
+                next += PACED_EVERY;
+                std::thread::sleep(next.saturating_duration_since(Instant::now()));
+            }
         }
     });
     Ok(Hostile {
         parts: vec![Box::new(worker), Box::new(far)],
         ..Hostile::default()
     })
+}
+
+/// Of one of many connections that do not exist.
+fn bare_ack(side: Side, number: u64) -> Vec<u8> {
+    let segment = Segment {
+        seq: scrambled(number),
+        ack: scrambled(!number),
+        flags: ACK,
+        window: 500,
+        options: &[1; 40],
+        ..Segment::default()
+    };
+    let port = FIRST_PORT + number as u16;
+    frame::build(&side.end(1, port), &side.other().end(1, PORT), &segment)
 }
 
 /// A stranger says that the victim's packets are too large, and that nobody is there.
