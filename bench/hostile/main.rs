@@ -76,7 +76,7 @@ fn main() -> Result<()> {
     let mut honest = vec![runs.run(&attacks::HONEST)?];
     print_row(&attacks::HONEST, &honest[0], &honest[0]);
     let mut found = Vec::new();
-    for attack in &settings.attacks {
+    for &attack in &settings.attacks {
         match runs.between_honest(attack, &mut honest) {
             Ok(outcome) => {
                 // So far; what counts is all honest runs.
