@@ -669,7 +669,8 @@ fn a_one_sided_flow_takes_what_is_within_its_window() {
 /// The receiver's host would take such data for a stranger's, and would not know that they came.
 #[test]
 fn data_that_no_receivers_host_takes_are_charged() {
-    let odd: [(&str, fn(&Solo) -> Packet); 3] = [
+    type Odd = (&'static str, fn(&Solo) -> Packet);
+    let odd: [Odd; 3] = [
         ("no ACK", |solo| Packet {
             flags: tcp::PSH,
             ..solo.own(0, 1460)
