@@ -101,6 +101,7 @@ SG_INLINE void sg_host_stray(struct sg_host *host, const struct sg_packet *p, en
 	sg_life_meet(&host->flow, &p->seg, now_ns, params, &known,
 		     host->flow_exists ? &before : 0);
 	host->flow_exists = 1;
+	host->answered = 0;
 	host->counters.value[SG_COUNT_FLOW_MIDSTREAM]++;
 }
 
