@@ -84,6 +84,9 @@ impl Net {
         if state.life != Life::Over {
             return;
         }
+        if let Some(vnics) = &mut self.hosts[usize::from(state.host)].switch.vnics {
+            vnics.forget(end);
+        }
         let way = &state.way;
         let ends = (way.tenant, way.port, way.peer_tenant, way.peer_port);
         // Ports come again.
