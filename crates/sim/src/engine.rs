@@ -257,7 +257,7 @@ impl Engine {
     /// Every flow that the hosts' vNIC stages know, by host.
     pub fn tracked(&self) -> impl Iterator<Item = (&FlowKey, &Flow)> {
         let hosts = 0..self.parts[0].net.hosts.len() as u16;
-        hosts.flat_map(|host| {
+        hosts.flat_map(move |host| {
             let part = self.layout.part_of_host(host);
             self.parts[part].net.tracked(host)
         })
