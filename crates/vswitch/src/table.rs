@@ -127,7 +127,7 @@ impl<K: Connection, V: Copy> Table<K, V> {
 
     fn home(&self, hash: u32) -> usize {
         // The high bits, as many as tell buckets apart.
-        (u64::from(hash) * self.index.len() as u64 >> 32) as usize
+        ((u64::from(hash) * self.index.len() as u64) >> 32) as usize
     }
 
     fn bucket_of(&self, key: &K) -> Option<usize> {
