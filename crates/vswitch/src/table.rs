@@ -337,7 +337,7 @@ mod tests {
 
     impl Connection for Crowded {
         fn hash(&self, _: &HashKey) -> u32 {
-            (self.0 % 5) << 29 | self.0 % 3
+            ((self.0 % 5) << 29) | (self.0 % 3)
         }
     }
 
