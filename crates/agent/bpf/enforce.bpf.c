@@ -22,7 +22,7 @@
 #include "known.h"
 #include "table.h"
 
-#include "sluice/handshake.h"
+#include "sluice/lifecycle.h"
 #include "sluice/policy.h"
 
 /* skb->mark of a copy on its way to become a FACK. Tenants can't set it: marks end at their namespace. */
@@ -96,18 +96,14 @@ SG_INLINE struct sg_params *sg_params_of(struct sg_policy *rules, sg_u32 slot)
 	return &rules->slots[slot & (SG_SLOTS_MAX - 1)].params;
 }
 
-/* The per-CPU place where a flow is made, zeroed. */
-SG_INLINE struct sg_flow *sg_blank_flow(sg_u64 now_ns, sg_u8 rule)
+/* The per-CPU place where a flow is made, a blank one. */
+SG_INLINE struct sg_flow *sg_blank_flow(sg_u64 now_ns, sg_u32 rule)
 {
 	sg_u32 zero = 0;
 	struct sg_flow *flow = bpf_map_lookup_elem(&scratch, &zero);
 
-	if (!flow)
-		return 0;
-	__builtin_memset(flow, 0, sizeof(*flow));
-	flow->seen_ns = now_ns;
-	flow->progress_ns = now_ns;
-	flow->rule = rule;
+	if (flow)
+		sg_life_blank(flow, now_ns, rule);
 	return flow;
 }
 
@@ -136,7 +132,7 @@ SG_GLOBAL int sg_remote_trusted(const struct sg_flow_key *key)
  * Removes what a tenant wrote in a host's place, where no flow or handshake is known: its
  * peer's host may know one. Returns 0 where no rule covers what the tenant sends.
  */
-SG_GLOBAL int sg_refuse_claims_here(struct sg_packet *p, sg_u32 claims, struct sg_verdict *out)
+SG_GLOBAL int sg_refuse_claims_here(struct sg_packet *p, struct sg_verdict *out)
 {
 	struct sg_policy *rules = sg_policy_here();
 	sg_u32 rule;
@@ -146,15 +142,9 @@ SG_GLOBAL int sg_refuse_claims_here(struct sg_packet *p, sg_u32 claims, struct s
 	rule = (sg_u32)sg_rule_here(&p->key);
 	if (rule == SG_RULE_NONE)
 		return 0;
-	if ((p->seg.options & claims) && sg_remote_trusted(&p->key))
-		sg_refuse_claims(&p->seg, sg_params_of(rules, rule), (sg_u16)claims, out);
+	if (sg_life_claims(&p->seg) && sg_remote_trusted(&p->key))
+		sg_life_refuse(&p->seg, sg_params_of(rules, rule), out);
 	return 1;
-}
-
-/* What could not be remembered has not begun. What a tenant forged is removed all the same. */
-SG_INLINE void sg_not_begun(const struct sg_packet *p, struct sg_verdict *out)
-{
-	out->edits &= p->seg.direction == SG_FROM_TENANT ? SG_EDIT_STRIP_PEER : 0;
 }
 
 SG_GLOBAL int sg_skb_syn(struct sg_packet *p, sg_u64 now_ns, struct sg_verdict *out)
@@ -166,20 +156,19 @@ SG_GLOBAL int sg_skb_syn(struct sg_packet *p, sg_u64 now_ns, struct sg_verdict *
 	if (!rules || !p || !out)
 		return 0;
 	rule = (sg_u32)sg_rule_here(&p->key);
-	if (rule == SG_RULE_NONE) {
+	if (sg_fate_of_syn(rule) == SG_FATE_PASS) {
 		out->count = SG_COUNT_NO_RULE;
 		return 0;
 	}
 	p->seg.peer_trusted = (sg_u8)sg_remote_trusted(&p->key);
-	p->key.opener = sg_opener(p->seg.direction == SG_FROM_TENANT);
+	p->key.opener = sg_opener_of(&p->seg);
 	half = sg_half_of(&p->key, &counted);
 	if (half)
 		fresh = *half;
-	fresh.rule = (sg_u8)rule;
-	sg_syn(&fresh, &p->seg, now_ns, sg_params_of(rules, rule), out);
+	sg_life_syn(&fresh, &p->seg, now_ns, rule, sg_params_of(rules, rule), out);
 	if (counted ? bpf_map_update_elem(&half_open, &p->key, &fresh, BPF_ANY) :
-		    sg_keep_half(&p->key, &fresh, now_ns))
-		sg_not_begun(p, out);
+		      sg_keep_half(&p->key, &fresh, now_ns))
+		sg_life_unkept(0, &p->seg, out);
 	return 0;
 }
 
@@ -190,7 +179,7 @@ SG_INLINE void sg_keep_answer(struct sg_packet *p, sg_u64 now_ns, struct sg_verd
 	struct sg_slot *slot;
 	sg_u32 at;
 
-	if (!sg_refuse_claims_here(p, SG_OPT_PEER, out))
+	if (!sg_refuse_claims_here(p, out))
 		return;
 	sg_note_answer(&note, &p->seg, now_ns);
 	slot = sg_find(sg_tag_of(&p->key), &at);
@@ -206,41 +195,37 @@ SG_GLOBAL int sg_skb_synack(struct sg_packet *p, sg_u64 now_ns, struct sg_verdic
 	struct sg_half_open *half;
 	struct sg_flow *made;
 	sg_u32 rule, counted;
-	sg_u8 promoted;
+	enum sg_fate fate;
 
 	if (!rules || !p || !out)
 		return 0;
-	p->key.opener = sg_opener(p->seg.direction == SG_TO_TENANT);
+	p->key.opener = sg_opener_of(&p->seg);
 	half = sg_half_of(&p->key, &counted);
 	p->key.opener = 0;
-	if (!half || !sg_synack_matches(half, &p->seg)) {
+	rule = (sg_u32)sg_rule_here(&p->key);
+	fate = sg_fate_of_synack(half, &p->seg, rule);
+	if (fate == SG_FATE_PASS)
+		return 0;
+	/* Without a SYN there is nothing but NOTE, which the verifier does not know. */
+	if (fate == SG_FATE_NOTE || !half) {
 		sg_keep_answer(p, now_ns, out);
 		return 0;
 	}
-	/* Another policy may have come into force since the SYN. */
-	rule = (sg_u32)sg_rule_here(&p->key);
-	if (rule == SG_RULE_NONE)
-		return 0;
-	half->rule = (sg_u8)rule;
 	p->seg.peer_trusted = (sg_u8)sg_remote_trusted(&p->key);
-	made = sg_blank_flow(now_ns, (sg_u8)rule);
+	made = sg_blank_flow(now_ns, rule);
 	if (!made)
 		return 0;
-	promoted = half->peer & SG_PEER_PROMOTED;
-	sg_synack(made, half, &p->seg, sg_params_of(rules, rule), out);
-	if (!promoted && counted)
+	sg_life_synack(made, half, &p->seg, rule, sg_params_of(rules, rule), out);
+	if (fate == SG_FATE_REPEAT)
+		return 0;
+	if (counted)
 		sg_half_answered(p->key.ifindex, now_ns);
-	if (!promoted && sg_store_flow(&p->key, made)) {
-		half->peer &= SG_PEER_MASK;
-		sg_not_begun(p, out);
-	}
+	if (sg_store_flow(&p->key, made))
+		sg_life_unkept(half, &p->seg, out);
 	return 0;
 }
 
-/*
- * A flow whose beginning was missed is shown, if a rule covers it, and left alone until
- * enough is known of it.
- */
+/* A connection is met from the middle: its flow begins, if a rule covers it. */
 SG_GLOBAL int sg_skb_midstream(struct __sk_buff *skb, struct sg_packet *p, sg_u64 now_ns)
 {
 	struct sg_policy *rules = sg_policy_here();
@@ -249,25 +234,34 @@ SG_GLOBAL int sg_skb_midstream(struct __sk_buff *skb, struct sg_packet *p, sg_u6
 	struct sg_slot *slot;
 	sg_u32 rule, tag, at;
 
-	if (!rules || !p || !sg_begins_midstream(&p->seg))
+	if (!rules || !p)
 		return 0;
 	rule = (sg_u32)sg_rule_here(&p->key);
 	if (rule == SG_RULE_NONE)
 		return 0;
-	made = sg_blank_flow(now_ns, (sg_u8)rule);
+	made = sg_blank_flow(now_ns, rule);
 	if (!made)
 		return 0;
 	sg_find_out(skb, p, &known);
-	sg_midstream(made, &p->seg, sg_params_of(rules, rule), &known);
 	tag = sg_tag_of(&p->key);
 	slot = sg_find(tag, &at);
-	if (slot && sg_slot_holds(slot, tag, &p->key))
-		sg_keep_receiving(made, &slot->flow, now_ns);
+	sg_life_meet(made, &p->seg, now_ns, sg_params_of(rules, rule), &known,
+		     slot && sg_slot_holds(slot, tag, &p->key) ? &slot->flow : 0);
 	if (sg_store_flow(&p->key, made))
 		return 0; /* no room: it is found out again when there is */
 	bpf_map_delete_elem(&remembered, &p->key);
 	sg_count_one(SG_COUNT_FLOW_MIDSTREAM);
 	return 0;
+}
+
+/* Nothing is known of the connection, or of its new life. */
+SG_INLINE void sg_skb_stray(struct __sk_buff *skb, struct sg_packet *p, enum sg_fate fate,
+			    struct sg_verdict *out)
+{
+	if (sg_life_claims(&p->seg))
+		sg_refuse_claims_here(p, out);
+	if (fate == SG_FATE_MAKE)
+		sg_skb_midstream(skb, p, sg_now(skb));
 }
 
 /* The usual shapes of an ACK's options, without a parser; 0 = something else. */
@@ -480,28 +474,25 @@ SG_GLOBAL int sg_skb_charge_watched(struct __sk_buff *skb)
 }
 
 /*
- * Flow and step, without handshakes. A slot that has the tag but not the key has
+ * Flow and step, without handshakes; the fate if that is another than USE. A slot that has the tag but not the key has
  * changed hands just now, or belongs to one flow in two billion: the packet passes.
  * `watched`: nothing holds what the packet is part of; SG_CHARGED: a bucket knows of it.
  */
 #define SG_CHARGED 0x100U
 
-SG_INLINE void sg_skb_segment(struct __sk_buff *skb, struct sg_packet *p, sg_u8 direction,
-			      struct sg_verdict *out, sg_u32 *watched)
+SG_INLINE enum sg_fate sg_skb_segment(struct __sk_buff *skb, struct sg_packet *p,
+				      sg_u8 direction, struct sg_verdict *out,
+				      sg_u32 *watched)
 {
 	sg_u32 tag = sg_tag_of(&p->key), at;
 	struct sg_slot *slot = sg_find(tag, &at);
 	struct sg_policy *rules = sg_policy_here();
 	struct sg_params *params;
+	enum sg_fate fate;
 	sg_u64 now_ns;
 
-	if (sg_unlikely(!slot || !rules)) {
-		if (direction == SG_FROM_TENANT && (p->seg.options & SG_OPT_FEEDBACK))
-			sg_refuse_claims_here(p, SG_OPT_FEEDBACK, out);
-		sg_skb_midstream(skb, p, sg_now(skb));
-		*watched = 1;
-		return;
-	}
+	if (sg_unlikely(!slot || !rules))
+		return sg_fate_of_segment(&p->seg, 0, 0);
 	if (direction == SG_TO_TENANT) {
 		if (sg_unlikely(sg_wants_sum(&p->seg)) && slot->flow.mode == SG_MODE_TWO_SIDED)
 			sg_skb_damaged(skb, p);
@@ -509,26 +500,24 @@ SG_INLINE void sg_skb_segment(struct __sk_buff *skb, struct sg_packet *p, sg_u8 
 		*watched = SG_CHARGED;
 		if (sg_skb_charge_watched(skb)) {
 			out->action = SG_DROP;
-			return;
+			return SG_FATE_USE;
 		}
 	}
-	if (sg_unlikely(slot->missed & SG_MISSED_ANSWER) && sg_begins_midstream(&p->seg)) {
+	fate = sg_fate_of_segment(&p->seg, 1, (int)(slot->missed & SG_MISSED_ANSWER));
+	if (sg_unlikely(fate != SG_FATE_USE)) {
 		__sync_fetch_and_and(&slot->missed, ~SG_MISSED_ANSWER);
-		if (sg_follows_unseen(p)) {
-			sg_skb_midstream(skb, p, sg_now(skb));
-			*watched = 1;
-			return;
-		}
+		if (sg_fate_recalled_here(p) != SG_FATE_USE)
+			return SG_FATE_MAKE;
 	}
 	now_ns = sg_flow_now(skb, slot, &p->seg);
 	if (sg_unlikely(!sg_lock(slot, at))) {
 		sg_skb_contended(slot, p, out);
-		return;
+		return SG_FATE_USE;
 	}
 	params = sg_params_of(rules, slot->flow.rule);
 	if (sg_unlikely(!sg_slot_holds(slot, tag, &p->key))) {
 		out->count = SG_COUNT_TABLE_FULL;
-		*watched = 1;
+		*watched |= 1;
 	} else {
 		if (sg_unlikely(slot->missed))
 			sg_catch_up(slot);
@@ -539,6 +528,7 @@ SG_INLINE void sg_skb_segment(struct __sk_buff *skb, struct sg_packet *p, sg_u8 
 		*watched |= out->edits & SG_EDIT_UNHELD;
 	}
 	sg_unlock(slot);
+	return SG_FATE_USE;
 }
 
 /* Lengths of the IP header for a TCP segment of `l4_len` bytes. */
@@ -648,6 +638,7 @@ SG_INLINE int sg_handle(struct __sk_buff *skb, sg_u8 direction)
 	struct sg_packet p = { 0 };
 	struct sg_verdict *out = sg_blank_verdict();
 	sg_u32 why, watched = 0;
+	enum sg_fate fate;
 
 	if (!here || !out)
 		return sg_skb_unread(skb, direction);
@@ -676,12 +667,17 @@ SG_INLINE int sg_handle(struct __sk_buff *skb, sg_u8 direction)
 	if (direction == SG_FROM_TENANT && !p.seg.payload && sg_unlikely(sg_charges_bare()) &&
 	    sg_charge(skb, skb->ifindex, SG_CLASS_BARE, sg_now(skb)))
 		return SG_TCX_DROP;
-	if (sg_likely(!(p.seg.tcp_flags & SG_SYN)))
-		sg_skb_segment(skb, &p, direction, out, &watched);
-	else if (p.seg.tcp_flags & SG_ACK)
+	if (sg_likely(!(p.seg.tcp_flags & SG_SYN))) {
+		fate = sg_skb_segment(skb, &p, direction, out, &watched);
+		if (sg_unlikely(fate != SG_FATE_USE)) {
+			sg_skb_stray(skb, &p, fate, out);
+			watched |= 1;
+		}
+	} else if (p.seg.tcp_flags & SG_ACK) {
 		sg_skb_synack(&p, sg_now(skb), out);
-	else
+	} else {
 		sg_skb_syn(&p, sg_now(skb), out);
+	}
 	if (out->edits | out->count | p.seg.ecn)
 		sg_count_verdict(here, &p.seg, out);
 	if (sg_unlikely(out->action != SG_PASS))
@@ -765,7 +761,7 @@ static int sg_rematch_slot(sg_u32 i, struct sg_sweep *sweep)
 {
 	sg_u32 at = (sweep->from + i) & shape.mask, tag, ifindex, rule;
 	struct sg_slot *slot;
-	int leaves;
+	enum sg_rematch change;
 
 	if (!(sweep->word >> (at & 63) & 1))
 		return 0;
@@ -779,15 +775,13 @@ static int sg_rematch_slot(sg_u32 i, struct sg_sweep *sweep)
 	tag = slot->tag;
 	ifindex = slot->key.ifindex;
 	rule = (sg_u32)sg_rule_here(&slot->key);
-	leaves = (tag & SG_SLOT_LIVE) && rule == SG_RULE_NONE;
-	if (leaves)
+	change = tag & SG_SLOT_LIVE ? sg_life_rematch(&slot->flow, rule) : SG_REMATCH_SAME;
+	if (change == SG_REMATCH_NONE)
 		slot->tag = SG_SLOT_LEAVING;
-	if ((tag & SG_SLOT_LIVE) && slot->flow.rule != rule) {
-		slot->flow.rule = (sg_u8)rule;
-		sg_count_one(SG_COUNT_RULE_CHANGED);
-	}
 	sg_unlock(slot);
-	if (leaves)
+	if (change != SG_REMATCH_SAME)
+		sg_count_one(SG_COUNT_RULE_CHANGED);
+	if (change == SG_REMATCH_NONE)
 		sg_vacate(slot, at, tag, ifindex);
 	return 0;
 }

@@ -13,7 +13,7 @@
 
 #include "table.h"
 
-#include "sluice/handshake.h"
+#include "sluice/lifecycle.h"
 
 #include <bpf/bpf_core_read.h>
 
@@ -60,40 +60,20 @@ struct {
 	__type(value, struct sg_remembered);
 } remembered SEC(".maps");
 
-/*
- * An interface's share of `half_open`: so many SYNs, either way, that nothing has answered.
- * Those that nothing ever answers fade one by one, a tick each (954 a second). An answer
- * gives back what its SYN took, so that connections cost nothing, however many. Other CPUs
- * count at the same time; one that is lost makes no difference.
- */
-#define SG_UNANSWERED_MAX 1024U
-#define SG_UNANSWERED_SHIFT 20U /* of the clock, to ticks */
-
-/* How many there are, where the last of them fades at `until`. */
-SG_INLINE sg_u32 sg_unanswered(sg_u32 until, sg_u64 now_ns)
-{
-	sg_u32 ahead = until - (sg_u32)(now_ns >> SG_UNANSWERED_SHIFT);
-
-	return ahead <= SG_UNANSWERED_MAX ? ahead : 0;
-}
-
 /* Keeps what a SYN said, or a SYN/ACK alone, that was not known; 0 if it is kept. */
 SG_GLOBAL int sg_keep_half(const struct sg_flow_key *key, const struct sg_half_open *half,
 			   sg_u64 now_ns)
 {
 	struct sg_interface *interface;
-	sg_u32 ifindex, count;
+	sg_u32 ifindex;
 
 	if (!key || !half)
 		return -1;
 	ifindex = key->ifindex;
 	interface = bpf_map_lookup_elem(&interfaces, &ifindex);
-	if (interface) {
-		count = sg_unanswered(interface->unanswered, now_ns);
-		if (count >= SG_UNANSWERED_MAX)
-			return (int)bpf_map_update_elem(&crowd, key, half, BPF_ANY);
-		interface->unanswered = (sg_u32)(now_ns >> SG_UNANSWERED_SHIFT) + count + 1;
-	}
+	/* Other CPUs count at the same time; one that is lost makes no difference. */
+	if (interface && !sg_unanswered_add(&interface->unanswered, now_ns))
+		return (int)bpf_map_update_elem(&crowd, key, half, BPF_ANY);
 	return (int)bpf_map_update_elem(&half_open, key, half, BPF_ANY);
 }
 
@@ -119,12 +99,8 @@ SG_GLOBAL int sg_remember(const struct sg_flow_key *key, const struct sg_flow *f
 {
 	struct sg_remembered what = { 0 };
 
-	if (!key || !flow || (flow->marks & SG_FLOW_SCALE_BOUND) ||
-	    (flow->mode == SG_MODE_WATCH && !(flow->marks & SG_FLOW_ADOPTED)))
+	if (!key || !flow || !sg_life_remember(&what, flow))
 		return 0;
-	what.mss = flow->mss;
-	what.wscale = flow->wscale;
-	what.scale = SG_SCALE_EXACT;
 	return (int)bpf_map_update_elem(&remembered, key, &what, BPF_ANY);
 }
 
@@ -185,22 +161,8 @@ SG_GLOBAL int sg_ask_socket(struct __sk_buff *skb, const struct sg_flow_key *key
 	return 0;
 }
 
-/* Whether a SYN of either side is remembered that no SYN/ACK has answered here. */
-SG_INLINE int sg_half_seen(struct sg_flow_key *key)
-{
-	sg_u32 counted;
-	int unanswered;
-
-	key->opener = SG_OPENED_BY_TENANT;
-	unanswered = sg_is_unanswered(sg_half_of(key, &counted));
-	key->opener = SG_OPENED_BY_REMOTE;
-	unanswered |= sg_is_unanswered(sg_half_of(key, &counted));
-	key->opener = 0;
-	return unanswered;
-}
-
-/* The SYN/ACK that these data follow, of which nothing else was read. */
-SG_INLINE struct sg_half_open *sg_answer_before(struct sg_packet *p)
+/* The SYN/ACK of this tuple of which nothing else was read. */
+SG_INLINE struct sg_half_open *sg_answer_here(struct sg_packet *p)
 {
 	struct sg_half_open *note;
 	sg_u32 counted;
@@ -208,12 +170,12 @@ SG_INLINE struct sg_half_open *sg_answer_before(struct sg_packet *p)
 	p->key.opener = SG_OPENED_UNSEEN;
 	note = sg_half_of(&p->key, &counted);
 	p->key.opener = 0;
-	return note && sg_follows_answer(note, &p->seg) ? note : 0;
+	return note;
 }
 
-SG_GLOBAL int sg_follows_unseen(struct sg_packet *p)
+SG_GLOBAL int sg_fate_recalled_here(struct sg_packet *p)
 {
-	return p && sg_answer_before(p);
+	return p ? (int)sg_fate_recalled(sg_answer_here(p), &p->seg) : SG_FATE_USE;
 }
 
 /* All that can be found out about a connection that is met from the middle. */
@@ -221,15 +183,19 @@ SG_INLINE void sg_find_out(struct __sk_buff *skb, struct sg_packet *p,
 			   struct sg_remembered *known)
 {
 	struct sg_remembered *before = bpf_map_lookup_elem(&remembered, &p->key);
-	struct sg_half_open *note = sg_answer_before(p);
+	struct sg_half_open *of_tenant, *of_remote;
+	sg_u32 counted;
 
 	if (before)
 		*known = *before;
-	if (note)
-		sg_recall_answer(known, note);
+	p->key.opener = SG_OPENED_BY_TENANT;
+	of_tenant = sg_half_of(&p->key, &counted);
+	p->key.opener = SG_OPENED_BY_REMOTE;
+	of_remote = sg_half_of(&p->key, &counted);
+	p->key.opener = 0;
+	sg_life_know(known, &p->seg, sg_answer_here(p), of_tenant, of_remote);
 	if (known->scale == SG_SCALE_UNKNOWN)
 		sg_ask_socket(skb, &p->key, known);
-	known->one_way = (sg_u8)sg_half_seen(&p->key);
 }
 
 #endif /* SLUICE_KNOWN_H */

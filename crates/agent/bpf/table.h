@@ -28,6 +28,7 @@
 #include "helpers.h"
 
 #include "sluice/hash.h"
+#include "sluice/lifecycle.h"
 
 #define CLOCK_MONOTONIC 1
 
@@ -275,57 +276,23 @@ enum sg_sweep_mode {
 	SG_SWEEP_ALL = 2,
 };
 
-/* Whether others need the room of this flow: the table or its interface's share is more than half full. */
+/* Whether others need the room of this flow. */
 SG_INLINE int sg_room_is_short(const struct sg_slot *slot, const struct sg_sweep *sweep)
 {
 	sg_u32 ifindex = slot->key.ifindex;
 	struct sg_interface *interface = bpf_map_lookup_elem(&interfaces, &ifindex);
 
 	return sweep->crowded ||
-	       (interface && interface->quota && interface->flows > interface->quota / 2);
-}
-
-/*
- * How long the flow may be silent. FINs both ways end it, the tenant's once it is
- * acknowledged. An RST alone, or a FIN, may be one that its receiver does not believe,
- * on purpose: a flow forgotten for it would go on from the middle, unenforced. So it
- * stays as if open while there is room.
- */
-SG_INLINE int sg_is_over(const struct sg_flow *flow)
-{
-	const sg_u8 both = SG_FLOW_FIN_SENT | SG_FLOW_FIN_SEEN;
-
-	return (flow->flags & both) == both && flow->snd_una == flow->snd_nxt;
-}
-
-/*
- * Met from the middle, with packets of one end only since: any data with a tuple of its own
- * make such a flow, so that it has no claim to the room of a connection.
- */
-SG_INLINE int sg_is_unproven(const struct sg_flow *flow)
-{
-	const sg_u8 both = SG_FLOW_SENT | SG_FLOW_HEARD;
-
-	return flow->mode == SG_MODE_WATCH && (flow->marks & SG_FLOW_ADOPTED) &&
-	       (flow->marks & both) != both;
-}
-
-/* The same, but that both ends speak, which is easily had: nothing was acknowledged. */
-SG_INLINE int sg_is_unacknowledged(const struct sg_flow *flow)
-{
-	return flow->mode == SG_MODE_WATCH && (flow->marks & SG_FLOW_ADOPTED) &&
-	       !flow->bytes_acked;
+	       (interface && sg_life_is_short(interface->flows, interface->quota));
 }
 
 SG_INLINE sg_u64 sg_silence_limit(const struct sg_slot *slot, const struct sg_sweep *sweep)
 {
-	if (sg_is_unproven(&slot->flow))
+	enum sg_silence silence = sg_life_silence(&slot->flow);
+
+	if (silence == SG_SILENCE_CLOSED)
 		return sweep->closed_ns;
-	if (!(slot->flow.flags & SG_FLOW_CLOSED) && !sg_is_unacknowledged(&slot->flow))
-		return sweep->idle_ns;
-	if (sg_is_over(&slot->flow))
-		return sweep->closed_ns;
-	if (sg_room_is_short(slot, sweep))
+	if (silence == SG_SILENCE_BY_ROOM && sg_room_is_short(slot, sweep))
 		return sweep->closed_ns;
 	return sweep->idle_ns;
 }
@@ -365,7 +332,7 @@ static int sg_sweep_slot(sg_u32 i, struct sg_sweep *sweep)
 	if (!collected)
 		return 0;
 	/* Nobody else writes to a slot that is being left. */
-	if (sweep->mode == SG_SWEEP_SILENT && !sg_is_over(&slot->flow))
+	if (sweep->mode == SG_SWEEP_SILENT)
 		sg_remember(&slot->key, &slot->flow);
 	sg_vacate(slot, at, tag, ifindex);
 	if (sweep->mode == SG_SWEEP_SILENT)

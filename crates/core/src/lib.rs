@@ -6,6 +6,7 @@ pub mod bucket;
 pub mod cc;
 pub mod hash;
 pub mod host;
+pub mod life;
 pub mod segment;
 pub mod step;
 pub mod wire;

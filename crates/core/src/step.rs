@@ -1,13 +1,10 @@
-//! The enforcement step on segments, for whoever has a table of flows of their own: the safe face of
-//! `c/native_step.c`. One call per segment; nothing here parses, edits or remembers.
+//! What is asked of a policy and of a flow, and counting, for whoever has tables of their own: the safe face of
+//! `c/native_step.c`. The steps themselves are in [`crate::life`].
 
 #![allow(unsafe_code)]
 
 use crate::{
-    abi::{
-        Addr, COUNTER_NAMES, Flow, FlowKey, HalfOpen, Params, PolicyTable, RULE_NONE, Remembered,
-        Scope,
-    },
+    abi::{Addr, COUNTER_NAMES, Flow, FlowKey, Params, PolicyTable, RULE_NONE, Scope},
     cc::Algorithm,
     segment::{Segment, Verdict},
 };
@@ -15,36 +12,6 @@ use crate::{
 unsafe extern "C" {
     fn sluice_policy_match(policy: &PolicyTable, scope: &Scope, key: &FlowKey) -> u32;
     fn sluice_policy_trusts(policy: &PolicyTable, remote: &Addr) -> u32;
-    fn sluice_syn(
-        half: &mut HalfOpen,
-        seg: &Segment,
-        now_ns: u64,
-        params: &Params,
-        out: &mut Verdict,
-    );
-    fn sluice_synack(
-        flow: &mut Flow,
-        half: &mut HalfOpen,
-        seg: &Segment,
-        now_ns: u64,
-        params: &Params,
-        out: &mut Verdict,
-    ) -> u32;
-    fn sluice_is_unanswered(half: &HalfOpen) -> u32;
-    fn sluice_midstream(
-        flow: &mut Flow,
-        seg: &Segment,
-        now_ns: u64,
-        params: &Params,
-        known: &Remembered,
-    );
-    fn sluice_segment(
-        flow: &mut Flow,
-        seg: &Segment,
-        now_ns: u64,
-        params: &Params,
-        out: &mut Verdict,
-    );
     fn sluice_algorithm_of(flow: &Flow, params: &Params) -> u32;
     fn sluice_window_allowed(flow: &Flow, params: &Params, now_ns: u64) -> u32;
     fn sluice_count(counters: &mut Counters, seg: &Segment, out: &Verdict);
@@ -93,14 +60,6 @@ impl PolicyTable {
     }
 }
 
-impl HalfOpen {
-    /// A SYN is remembered that no SYN/ACK has answered here.
-    pub fn is_unanswered(&self) -> bool {
-        // SAFETY: as in `Counters::packet`.
-        unsafe { sluice_is_unanswered(self) != 0 }
-    }
-}
-
 impl Flow {
     /// Which of the algorithms of its rule, whose parameters these are, governs the flow; `None` if this build knows
     /// none by that number.
@@ -116,41 +75,4 @@ impl Flow {
         // SAFETY: as in `Counters::packet`.
         unsafe { sluice_window_allowed(self, params, now_ns) }
     }
-}
-
-/// A SYN, either way. `half` is zeroed, or what the opener's earlier SYN left; its `rule` is set.
-pub fn syn(half: &mut HalfOpen, segment: &Segment, now_ns: u64, params: &Params) -> Verdict {
-    let mut verdict = Verdict::default();
-    // SAFETY: as in `Counters::packet`.
-    unsafe { sluice_syn(half, segment, now_ns, params, &mut verdict) };
-    verdict
-}
-
-/// A SYN/ACK. The flow that it makes, unless it answers nothing or is a repeated one, and its edits.
-pub fn synack(
-    half: &mut HalfOpen,
-    segment: &Segment,
-    now_ns: u64,
-    params: &Params,
-) -> (Option<Flow>, Verdict) {
-    let (mut flow, mut verdict) = (Flow::default(), Verdict::default());
-    // SAFETY: as in `Counters::packet`.
-    let made = unsafe { sluice_synack(&mut flow, half, segment, now_ns, params, &mut verdict) };
-    ((made == 1).then_some(flow), verdict)
-}
-
-/// The flow that a segment without a known handshake belongs to: watched, until what is in flight is known.
-pub fn midstream(segment: &Segment, now_ns: u64, params: &Params, known: &Remembered) -> Flow {
-    let mut flow = Flow::default();
-    // SAFETY: as in `Counters::packet`.
-    unsafe { sluice_midstream(&mut flow, segment, now_ns, params, known) };
-    flow
-}
-
-/// Any other segment of a flow, in the direction that it says.
-pub fn segment(flow: &mut Flow, segment: &Segment, now_ns: u64, params: &Params) -> Verdict {
-    let mut verdict = Verdict::default();
-    // SAFETY: as in `Counters::packet`.
-    unsafe { sluice_segment(flow, segment, now_ns, params, &mut verdict) };
-    verdict
 }

@@ -358,7 +358,9 @@ impl Follower {
             points.push((now_s, bytes as f64));
         }
         if !run.enforcers.is_empty() {
-            self.windows.add(now_s, &run.enforcers.flows()?);
+            let tracked = run.enforcers.flows()?;
+            let each = tracked.iter().map(|(key, flow)| (key, flow));
+            self.windows.add(now_s, each);
         }
         Ok(())
     }

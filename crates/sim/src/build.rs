@@ -14,7 +14,8 @@ use sluicegate_fabric::{
 };
 use sluicegate_scenario::{
     experiment::{
-        Link, Node, Profile, Sockets, TcpOptions, Tenant as Described, TenantKind, Variant,
+        Enforcement, Link, Node, Profile, Sockets, TcpOptions, Tenant as Described, TenantKind,
+        Variant,
     },
     workload::{
         self,
@@ -25,13 +26,13 @@ use sluicegate_tcp::{
     Config,
     config::{Buffer, Ecn, Recovery},
 };
-use sluicegate_vswitch::{Vnics, WhenFull, switch};
+use sluicegate_vswitch::{Policy, Vnics, WhenFull, switch};
 
 use crate::{
     actors::Cast,
     engine::{Engine, Part},
     layout::{Far, Layout, Partition, Tenant},
-    net::{Host, Net},
+    net::{EndId, Host, Net, interface_of},
     packet::{ETHERNET_BYTES, Packet},
 };
 
@@ -160,10 +161,10 @@ fn net(
             .with_context(|| format!("host {} has no link", host.name))?
             .0;
         let enforces = enforcement.is_some_and(|enforcement| enforcement.hosts.contains(&id));
-        let vnics = policy
-            .as_ref()
+        let vnics = enforcement
+            .zip(policy.as_ref())
             .filter(|_| enforces)
-            .map(|policy| Vnics::new(Arc::clone(policy)));
+            .map(|(enforcement, policy)| vnics(variant, id, enforcement, policy));
         let local_port = ports.len() as u32;
         let switch = switch(variant, id);
         let mut machine = Host::new(id as u16, [adapter, local_port], switch, vnics);
@@ -193,6 +194,23 @@ fn net(
         net.set_read_rate(id, tenant.read_rate_bps);
     }
     Ok(net)
+}
+
+/// The vNIC stage of a host. An interface is called as the tenant behind it.
+fn vnics(
+    variant: &Variant,
+    host: usize,
+    enforcement: &Enforcement,
+    policy: &Policy,
+) -> Vnics<EndId> {
+    let mut vnics = Vnics::new(Arc::clone(policy));
+    for (id, tenant) in (0..).zip(&variant.tenants) {
+        if tenant.host == host {
+            let scope = enforcement.policy.scope(policy, &tenant.name, &tenant.name);
+            vnics.attach(interface_of(id), scope, 0);
+        }
+    }
+    vnics
 }
 
 /// The ports of links.

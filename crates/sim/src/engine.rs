@@ -255,13 +255,12 @@ impl Engine {
     }
 
     /// Every flow that the hosts' vNIC stages know, by host.
-    pub fn tracked(&self) -> Vec<(FlowKey, Flow)> {
+    pub fn tracked(&self) -> impl Iterator<Item = (&FlowKey, &Flow)> {
         let hosts = 0..self.parts[0].net.hosts.len() as u16;
-        let of_host = |host| {
+        hosts.flat_map(move |host| {
             let part = self.layout.part_of_host(host);
             self.parts[part].net.tracked(host)
-        };
-        hosts.flat_map(of_host).collect()
+        })
     }
 
     /// Whether somebody has done all for which the run lasts, and so has everybody else of whom that can be said.

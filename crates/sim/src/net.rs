@@ -856,6 +856,11 @@ fn path_key(seed: u64) -> HashKey {
     }
 }
 
+/// The number of a tenant's interface.
+pub fn interface_of(tenant: u32) -> u32 {
+    tenant + 1
+}
+
 /// The connection as the host of an end sees it.
 fn key(end: &End, tenants: &[Tenant]) -> FlowKey {
     FlowKey {
@@ -863,7 +868,7 @@ fn key(end: &End, tenants: &[Tenant]) -> FlowKey {
         remote: tenants[end.way.peer_tenant as usize].address.into(),
         local_port: end.way.port.to_be(),
         remote_port: end.way.peer_port.to_be(),
-        ifindex: end.way.tenant + 1,
+        ifindex: interface_of(end.way.tenant),
         ..FlowKey::default()
     }
 }

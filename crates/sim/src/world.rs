@@ -341,8 +341,7 @@ impl<'a> Run<'a> {
             let backlog = net.backlog_bytes(queue.port());
             points.push((now_s, backlog as f64));
         }
-        let tracked = self.engine.tracked();
-        self.windows.add(now_s, &tracked);
+        self.windows.add(now_s, self.engine.tracked());
     }
 
     /// Pauses that wait for each other are noted once: they never end.

@@ -11,8 +11,10 @@
 
 pub mod point;
 pub mod switch;
+pub mod table;
 pub mod vnic;
 
 pub use point::{Bound, Point, WhenFull};
 pub use switch::{Config, Handover, Place, Side, Switch};
-pub use vnic::{Policy, Vnics};
+pub use table::Connection;
+pub use vnic::{Limits, Policy, Vnics};

@@ -13,10 +13,11 @@
 //! zOVN thesis). A hand-over takes no time here. So whoever is behind an exit and takes packets at once
 //! says so ([`Switch::set_ready`]), and what meets nobody goes straight through without being kept.
 
-use std::{collections::VecDeque, hash::Hash};
+use std::collections::VecDeque;
 
 use crate::{
     point::{Bound, Load, Point, Queue, WhenFull},
+    table::Connection,
     vnic::Vnics,
 };
 
@@ -260,7 +261,7 @@ pub struct Switch<P, S> {
     drops: [u64; Place::NAMES.len()],
 }
 
-impl<P, S: Copy + Eq + Hash> Switch<P, S> {
+impl<P, S: Connection> Switch<P, S> {
     /// An empty one, of the host with this number.
     pub fn new(host: u16, config: Config, vnics: Option<Vnics<S>>) -> Self {
         Self {

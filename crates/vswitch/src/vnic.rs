@@ -1,50 +1,201 @@
-//! The vNIC stage: a host's table of flows around core's enforcement step.
+//! The vNIC stage: a host's tables around core's life of a flow and its enforcement step.
+//!
+//! What becomes of a packet is decided in core (`c/sluice/lifecycle.h`); here is what it is looked up in and kept in.
+//! The tables hold so much and no more, and flows that are silent for long are forgotten, by the rules of the kernel's
+//! (`agent/bpf/table.h`, `known.h`) and counted as there.
 
-use std::{collections::HashMap, hash::Hash, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc};
 
 use sluicegate_core::{
-    abi::{COUNTER_NAMES, Flow, FlowKey, HalfOpen, PolicyTable, Remembered},
-    segment::{Direction, Segment, Verdict, tcp},
-    step::{self, Counters},
+    abi::{
+        COUNTER_NAMES, Config, Flow, FlowKey, HalfOpen, HashKey, Params, PolicyTable, Remembered,
+        Scope,
+    },
+    life::{self, Fate, Opener, Rematch, Silence},
+    segment::{Segment, Verdict, edit, tcp},
+    step::Counters,
 };
+
+use crate::table::{Connection, Full, Table};
 
 /// A compiled policy, shared by the hosts that follow it.
 pub type Policy = Arc<PolicyTable>;
+
+/// How much a host's tables hold, and how long a silent flow stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Flows; one more passes untouched.
+    pub flows: usize,
+    /// Half-open connections, and as many of interfaces that have had their share; one more evicts another.
+    pub half_open: usize,
+    /// Connections whose flow was forgotten for its silence.
+    pub remembered: usize,
+    /// [`Config::idle_ns`].
+    pub idle_ns: u64,
+    /// [`Config::closed_ns`].
+    pub closed_ns: u64,
+}
+
+impl Default for Limits {
+    /// The kernel's.
+    fn default() -> Self {
+        let config = Config::default();
+        Self {
+            flows: 65_536,
+            half_open: 16_384,
+            remembered: 65_536,
+            idle_ns: config.idle_ns,
+            closed_ns: config.closed_ns,
+        }
+    }
+}
+
+/// Where nobody chooses connections in order that they meet: the same on every machine.
+pub const FIXED_KEY: HashKey = HashKey {
+    spread: 0x9e37_79b9_7f4a_7c15,
+    word: [
+        0x243f_6a88,
+        0x85a3_08d3,
+        0x1319_8a2e,
+        0x0370_7344,
+        0xa409_3822,
+        0x299f_31d0,
+        0x082e_fa98,
+        0xec4e_6c89,
+        0x4528_21e6,
+        0x38d0_1377,
+        0xbe54_66cf,
+        0x34e9_0c6c,
+    ],
+};
+
+/// So many flows are looked at every so often, whether they are silent.
+const SWEEP_FLOWS: usize = 4096;
+const SWEEP_PERIOD_NS: u64 = 50_000_000;
+
+/// Numbers of the counters that the tables move.
+const PACKETS: usize = number("packets");
+const NOT_TCP: usize = number("not_tcp");
+const NO_RULE: usize = number("no_rule");
+const FLOW_MIDSTREAM: usize = number("flow_midstream");
+const TABLE_FULL: usize = number("table_full");
+const QUOTA: usize = number("quota");
+const FLOW_EXPIRED: usize = number("flow_expired");
+const RULE_CHANGED: usize = number("rule_changed");
+
+/// The counter of this name; a name that there is not does not compile.
+const fn number(name: &str) -> usize {
+    let mut index = 0;
+    while !same(COUNTER_NAMES[index].as_bytes(), name.as_bytes()) {
+        index += 1;
+    }
+    index
+}
+
+const fn same(a: &[u8], b: &[u8]) -> bool {
+    let mut index = 0;
+    while index < a.len() && index < b.len() && a[index] == b[index] {
+        index += 1;
+    }
+    index == a.len() && index == b.len()
+}
+
+/// A virtual NIC, by the number of its interface. One that nobody has attached has the rules without conditions, and
+/// no quota and no share.
+#[derive(Clone, Copy, Debug)]
+struct Interface {
+    scope: Scope,
+    flows: u32,
+    quota: u32,
+    unanswered: u32,
+}
+
+/// A flow, whose it is, and what came since its last data.
+#[derive(Clone, Copy, Debug)]
+struct Tracked {
+    flow: Flow,
+    ends: FlowKey,
+    /// A SYN/ACK that answers nothing known has come.
+    answered: bool,
+}
 
 /// One host's virtual NICs: half-open connections, flows, counters. `K` tells connections of this host's
 /// tenants apart; whoever calls chooses what is quickest to hash.
 pub struct Vnics<K> {
     policy: Policy,
-    half_open: HashMap<(K, Direction), HalfOpen>,
-    flows: HashMap<K, Flow>,
+    limits: Limits,
+    interfaces: BTreeMap<u32, Interface>,
+    flows: Table<K, Tracked>,
+    half_open: Table<(K, Opener), HalfOpen>,
+    /// Half-open connections of interfaces that have their share of the other table.
+    crowd: Table<(K, Opener), HalfOpen>,
+    remembered: Table<K, Remembered>,
+    /// When flows are looked at again, and from which place on.
+    sweep_ns: u64,
+    sweep_from: usize,
     counters: Counters,
-    missing: Missing,
 }
 
-/// Numbers of counters that the table moves by itself.
-#[derive(Clone, Copy)]
-struct Missing {
-    no_rule: u8,
-    midstream: usize,
-    packets: usize,
-    not_tcp: usize,
-}
-
-impl<K: Copy + Eq + Hash> Vnics<K> {
-    /// A host that has seen nothing yet.
+impl<K: Connection> Vnics<K> {
+    /// A host that has seen nothing yet, with the kernel's limits, where nobody chooses connections by their hash.
     pub fn new(policy: Policy) -> Self {
-        let number = |name| COUNTER_NAMES.iter().position(|known| *known == name);
+        Self::with(policy, Limits::default(), FIXED_KEY)
+    }
+
+    /// The same with other limits, and a key that is random where tenants choose what `K` is.
+    pub fn with(policy: Policy, limits: Limits, hash_key: HashKey) -> Self {
         Self {
             policy,
-            half_open: HashMap::new(),
-            flows: HashMap::new(),
+            limits,
+            interfaces: BTreeMap::new(),
+            flows: Table::new(limits.flows, hash_key),
+            half_open: Table::new(limits.half_open, hash_key),
+            crowd: Table::new(limits.half_open, hash_key),
+            remembered: Table::new(limits.remembered, hash_key),
+            sweep_ns: 0,
+            sweep_from: 0,
             counters: Counters::default(),
-            missing: Missing {
-                no_rule: number("no_rule").unwrap_or(0) as u8,
-                midstream: number("flow_midstream").unwrap_or(0),
-                packets: number("packets").unwrap_or(0),
-                not_tcp: number("not_tcp").unwrap_or(0),
-            },
+        }
+    }
+
+    /// Attaches the interface with this number, or changes what holds there: the rules in its scope and most flows
+    /// (0 = no quota). Flows that it has keep their rules until [`Vnics::set_policy`].
+    pub fn attach(&mut self, ifindex: u32, scope: Scope, quota: u32) {
+        let before = self.interfaces.get(&ifindex).copied();
+        let of_it = |tracked: &&Tracked| tracked.ends.ifindex == ifindex;
+        let flows = || {
+            self.flows
+                .iter()
+                .map(|(_, tracked)| tracked)
+                .filter(of_it)
+                .count() as u32
+        };
+        let interface = Interface {
+            scope,
+            flows: before.map_or_else(flows, |before| before.flows),
+            quota,
+            unanswered: before.map_or(0, |before| before.unanswered),
+        };
+        self.interfaces.insert(ifindex, interface);
+    }
+
+    /// Puts another policy in force. Flows that another rule covers now are decided anew, those that none covers are
+    /// forgotten. Scopes are those of the policy before until [`Vnics::attach`] is told others: first attach, so that
+    /// rules of both hold, then put in force, then attach again.
+    pub fn set_policy(&mut self, policy: Policy) {
+        self.policy = policy;
+        for place in 0..self.flows.places() {
+            let Some((&connection, tracked)) = self.flows.at(place) else {
+                continue;
+            };
+            let rule = self.rule_for(&tracked.ends);
+            let change = life::rematch(&mut self.flows.value(place).flow, rule);
+            if change != Rematch::Same {
+                self.counters.one(RULE_CHANGED);
+            }
+            if change == Rematch::None {
+                self.drop_flow(connection);
+            }
         }
     }
 
@@ -57,128 +208,325 @@ impl<K: Copy + Eq + Hash> Vnics<K> {
         now_ns: u64,
         ends: impl FnOnce() -> FlowKey,
     ) -> Verdict {
-        let verdict = if segment.tcp_flags & tcp::SYN != 0 {
-            self.handshake(connection, segment, now_ns, &ends())
-        } else if let Some(flow) = self.flows.get_mut(&connection) {
-            let params = &self.policy.slots[usize::from(flow.rule)].params;
-            step::segment(flow, segment, now_ns, params)
-        } else {
-            self.midstream(connection, segment, now_ns, &ends())
+        if now_ns >= self.sweep_ns {
+            self.sweep(now_ns);
+        }
+        let verdict = match segment.tcp_flags & (tcp::SYN | tcp::ACK) {
+            tcp::SYN => self.syn(connection, segment, now_ns, &ends()),
+            flags if flags & tcp::SYN != 0 => self.synack(connection, segment, now_ns, &ends()),
+            _ => self.other(connection, segment, now_ns, ends),
         };
         self.counters.packet(segment, &verdict);
         verdict
     }
 
-    fn handshake(
+    fn rule_for(&self, ends: &FlowKey) -> Option<u8> {
+        let interface = self.interfaces.get(&ends.ifindex);
+        let scope = interface.map_or(&self.policy.anywhere, |interface| &interface.scope);
+        self.policy.rule_for(scope, ends)
+    }
+
+    fn syn(
         &mut self,
         connection: K,
         segment: &mut Segment,
         now_ns: u64,
         ends: &FlowKey,
     ) -> Verdict {
-        segment.peer_trusted = self.policy.trusts(&ends.remote).into();
-        let answers = segment.tcp_flags & tcp::ACK != 0;
-        let from_tenant = (segment.direction == Direction::FromTenant as u8) != answers;
-        let opener = if from_tenant {
-            Direction::FromTenant
-        } else {
-            Direction::ToTenant
-        };
-        if answers {
-            return self.synack(connection, opener, segment, now_ns);
-        }
-        let Some(rule) = self.policy.rule_for(&self.policy.anywhere, ends) else {
+        let rule = self.rule_for(ends);
+        let (Fate::Note, Some(rule)) = (life::of_syn(rule), rule) else {
             return Verdict {
-                count: self.missing.no_rule,
+                count: NO_RULE as u8,
                 ..Verdict::default()
             };
         };
-        let half = self.half_open.entry((connection, opener)).or_default();
-        half.rule = rule;
-        let params = &self.policy.slots[usize::from(rule)].params;
-        step::syn(half, segment, now_ns, params)
+        segment.peer_trusted = self.policy.trusts(&ends.remote).into();
+        let key = (connection, life::opener(segment));
+        let counted = self.half_open.get(&key).copied();
+        let before = counted.or_else(|| self.crowd.get(&key).copied());
+        let mut half = before.unwrap_or_default();
+        let verdict = life::syn(&mut half, segment, now_ns, rule, params(&self.policy, rule));
+        if counted.is_some() {
+            self.half_open.keep(key, half);
+        } else {
+            self.keep_half(key, half, now_ns, ends.ifindex);
+        }
+        verdict
+    }
+
+    /// Keeps what a SYN said, or a SYN/ACK alone, that was not known.
+    fn keep_half(&mut self, key: (K, Opener), half: HalfOpen, now_ns: u64, ifindex: u32) {
+        let interface = self.interfaces.get_mut(&ifindex);
+        match interface.is_none_or(|it| life::unanswered_add(&mut it.unanswered, now_ns)) {
+            true => {
+                self.crowd.remove(&key);
+                self.half_open.keep(key, half);
+            }
+            false => self.crowd.keep(key, half),
+        }
+    }
+
+    fn half(&self, connection: K, opener: Opener) -> Option<&HalfOpen> {
+        let key = (connection, opener);
+        self.half_open.get(&key).or_else(|| self.crowd.get(&key))
     }
 
     fn synack(
         &mut self,
         connection: K,
-        opener: Direction,
-        segment: &Segment,
+        segment: &mut Segment,
         now_ns: u64,
+        ends: &FlowKey,
     ) -> Verdict {
-        let Some(half) = self.half_open.get_mut(&(connection, opener)) else {
+        let (rule, key) = (self.rule_for(ends), (connection, life::opener(segment)));
+        let counted = self.half_open.find(&key).is_some();
+        let half = self.half(connection, key.1).copied();
+        let fate = life::of_synack(half.as_ref(), segment, rule);
+        let (Some(rule), false) = (rule, fate == Fate::Pass) else {
             return Verdict::default();
         };
-        let params = &self.policy.slots[usize::from(half.rule)].params;
-        let (made, verdict) = step::synack(half, segment, now_ns, params);
-        if let Some(flow) = made {
-            self.flows.insert(connection, flow);
+        segment.peer_trusted = self.policy.trusts(&ends.remote).into();
+        let params = params(&self.policy, rule);
+        let (Some(mut half), false) = (half, fate == Fate::Note) else {
+            let mut verdict = Verdict::default();
+            if segment.peer_trusted != 0 {
+                life::refuse(segment, params, &mut verdict);
+            }
+            let note = life::note(segment, now_ns);
+            self.keep_half((connection, Opener::Unseen), note, now_ns, ends.ifindex);
+            if let Some(tracked) = self.flows.get_mut(&connection) {
+                tracked.answered = true;
+            }
+            return verdict;
+        };
+        let (flow, mut verdict) = life::synack(&mut half, segment, now_ns, rule, params);
+        if fate == Fate::Make {
+            if counted {
+                self.half_answered(ends.ifindex, now_ns);
+            }
+            if self.store(connection, flow, ends).is_err() {
+                life::unkept(Some(&mut half), segment, &mut verdict);
+            }
         }
+        let table = if counted {
+            &mut self.half_open
+        } else {
+            &mut self.crowd
+        };
+        table.keep(key, half);
         verdict
     }
 
-    /// A packet passes that is not TCP.
-    pub fn not_tcp(&mut self) {
-        self.counters.one(self.missing.packets);
-        self.counters.one(self.missing.not_tcp);
+    fn half_answered(&mut self, ifindex: u32, now_ns: u64) {
+        if let Some(interface) = self.interfaces.get_mut(&ifindex)
+            && life::unanswered(interface.unanswered, now_ns) > 0
+        {
+            interface.unanswered = interface.unanswered.wrapping_sub(1);
+        }
     }
 
-    /// Whether a SYN is remembered that no SYN/ACK has answered here.
-    fn half_seen(&self, connection: K) -> bool {
-        [Direction::FromTenant, Direction::ToTenant]
-            .iter()
-            .filter_map(|direction| self.half_open.get(&(connection, *direction)))
-            .any(HalfOpen::is_unanswered)
-    }
-
-    /// A flow whose beginning was missed is shown, if a rule covers it, and governed once enough is known.
-    fn midstream(
+    /// Any segment but those of a handshake.
+    fn other(
         &mut self,
         connection: K,
         segment: &Segment,
         now_ns: u64,
-        ends: &FlowKey,
+        ends: impl FnOnce() -> FlowKey,
     ) -> Verdict {
-        let says_something = segment.payload > 0
-            && segment.direction == Direction::FromTenant as u8
-            && segment.tcp_flags & tcp::RST == 0;
-        let rule = self
-            .policy
-            .rule_for(&self.policy.anywhere, ends)
-            .filter(|_| says_something);
-        if let Some(rule) = rule {
-            let params = &self.policy.slots[usize::from(rule)].params;
-            let known = Remembered {
-                one_way: self.half_seen(connection).into(),
-                ..Remembered::default()
-            };
-            let mut flow = step::midstream(segment, now_ns, params, &known);
-            flow.rule = rule;
-            self.flows.insert(connection, flow);
-            self.counters.one(self.missing.midstream);
+        let Some(place) = self.flows.find(&connection) else {
+            let fate = life::of_segment(segment, false, false);
+            return self.stray(connection, fate, segment, now_ns, ends);
+        };
+        let tracked = self.flows.value(place);
+        let params = params(&self.policy, tracked.flow.rule);
+        let (flow, answered) = (Some(&mut tracked.flow), tracked.answered);
+        let (mut fate, verdict) = life::segment(flow, answered, segment, now_ns, params);
+        if fate == Fate::Use {
+            return verdict;
         }
-        Verdict::default()
+        tracked.answered = false;
+        fate = life::recalled(self.half(connection, Opener::Unseen), segment);
+        if fate == Fate::Use {
+            let flow = &mut self.flows.value(place).flow;
+            return life::step(flow, segment, now_ns, params);
+        }
+        self.stray(connection, fate, segment, now_ns, ends)
+    }
+
+    /// Nothing is known of the connection, or of its new life.
+    fn stray(
+        &mut self,
+        connection: K,
+        fate: Fate,
+        segment: &Segment,
+        now_ns: u64,
+        ends: impl FnOnce() -> FlowKey,
+    ) -> Verdict {
+        let mut verdict = Verdict {
+            edits: edit::UNHELD,
+            ..Verdict::default()
+        };
+        let claims = life::has_claims(segment);
+        if !claims && fate != Fate::Make {
+            return verdict;
+        }
+        let ends = ends();
+        let Some(rule) = self.rule_for(&ends) else {
+            return verdict;
+        };
+        let params = params(&self.policy, rule);
+        if claims && self.policy.trusts(&ends.remote) {
+            life::refuse(segment, params, &mut verdict);
+        }
+        if fate == Fate::Make {
+            let known = self.known(connection, segment);
+            let before = self.flows.get(&connection).map(|tracked| &tracked.flow);
+            let flow = life::meet(segment, now_ns, rule, params, &known, before);
+            // Without room it is found out again when there is.
+            if self.store(connection, flow, &ends).is_ok() {
+                self.remembered.remove(&connection);
+                self.counters.one(FLOW_MIDSTREAM);
+            }
+        }
+        verdict
+    }
+
+    /// All that can be found out about a connection that is met from the middle.
+    fn known(&self, connection: K, segment: &Segment) -> Remembered {
+        let mut known = self.remembered.get(&connection).copied();
+        let known = known.get_or_insert_default();
+        let half = |opener| self.half(connection, opener);
+        let [answer, of_tenant, of_remote] =
+            [Opener::Unseen, Opener::Tenant, Opener::Remote].map(half);
+        life::know(known, segment, answer, of_tenant, of_remote);
+        *known
+    }
+
+    /// Puts a flow into the table, within the interface's quota.
+    fn store(&mut self, connection: K, flow: Flow, ends: &FlowKey) -> Result<(), Full> {
+        let tracked = Tracked {
+            flow,
+            ends: *ends,
+            answered: false,
+        };
+        if let Some(place) = self.flows.find(&connection) {
+            *self.flows.value(place) = tracked;
+            return Ok(());
+        }
+        let interface = self.interfaces.get_mut(&ends.ifindex);
+        if interface
+            .as_ref()
+            .is_some_and(|it| it.quota > 0 && it.flows >= it.quota)
+        {
+            self.counters.one(QUOTA);
+            return Err(Full);
+        }
+        let kept = self.flows.insert(connection, tracked);
+        match kept {
+            Ok(()) => interface.into_iter().for_each(|it| it.flows += 1),
+            Err(Full) => self.counters.one(TABLE_FULL),
+        }
+        kept
+    }
+
+    fn drop_flow(&mut self, connection: K) {
+        if let Some(tracked) = self.flows.remove(&connection)
+            && let Some(interface) = self.interfaces.get_mut(&tracked.ends.ifindex)
+        {
+            interface.flows = interface.flows.saturating_sub(1);
+        }
+    }
+
+    fn drop_halves(&mut self, connection: K) {
+        for opener in [Opener::Tenant, Opener::Remote, Opener::Unseen] {
+            self.half_open.remove(&(connection, opener));
+            self.crowd.remove(&(connection, opener));
+        }
+    }
+
+    /// Looks at some flows, whether they are silent for too long.
+    #[cold]
+    fn sweep(&mut self, now_ns: u64) {
+        self.sweep_ns = now_ns + SWEEP_PERIOD_NS;
+        let places = self.flows.places();
+        for _ in 0..places.min(SWEEP_FLOWS) {
+            let place = self.sweep_from % places;
+            self.sweep_from = place + 1;
+            let Some((&connection, tracked)) = self.flows.at(place) else {
+                continue;
+            };
+            let silent_ns = now_ns.saturating_sub(tracked.flow.seen_ns);
+            if silent_ns >= self.patience_ns(tracked) {
+                let what = life::remember(&tracked.flow);
+                self.drop_flow(connection);
+                self.drop_halves(connection);
+                what.into_iter()
+                    .for_each(|what| self.remembered.keep(connection, what));
+                self.counters.one(FLOW_EXPIRED);
+            }
+        }
+    }
+
+    /// How long a flow may be silent.
+    fn patience_ns(&self, tracked: &Tracked) -> u64 {
+        let Limits {
+            idle_ns, closed_ns, ..
+        } = self.limits;
+        let crowded = || {
+            let interface = self.interfaces.get(&tracked.ends.ifindex);
+            life::is_short(self.flows.len() as u32, self.flows.most() as u32)
+                || interface.is_some_and(|it| life::is_short(it.flows, it.quota))
+        };
+        match life::silence(&tracked.flow) {
+            Silence::Closed => closed_ns,
+            Silence::ByRoom if crowded() => closed_ns,
+            Silence::ByRoom | Silence::Idle => idle_ns,
+        }
+    }
+
+    /// A packet passes that is not TCP.
+    pub fn not_tcp(&mut self) {
+        self.counters.one(PACKETS);
+        self.counters.one(NOT_TCP);
     }
 
     /// What is known of a connection.
     pub fn flow(&self, connection: K) -> Option<&Flow> {
-        self.flows.get(&connection)
+        self.flows.get(&connection).map(|tracked| &tracked.flow)
     }
 
-    /// Every flow.
-    pub fn flows(&self) -> impl Iterator<Item = (&K, &Flow)> {
-        self.flows.iter()
+    /// Every flow, and between whom it is.
+    pub fn flows(&self) -> impl Iterator<Item = (&FlowKey, &Flow)> {
+        let tracked = self.flows.iter().map(|(_, tracked)| tracked);
+        tracked.map(|tracked| (&tracked.ends, &tracked.flow))
     }
 
-    /// Forgets a connection that is over.
+    /// Flows, half-open connections and forgotten ones that are remembered.
+    pub fn entries(&self) -> [usize; 3] {
+        let half_open = self.half_open.len() + self.crowd.len();
+        [self.flows.len(), half_open, self.remembered.len()]
+    }
+
+    /// Memory of its tables.
+    pub fn bytes(&self) -> usize {
+        let half_open = self.half_open.bytes() + self.crowd.bytes();
+        self.flows.bytes() + half_open + self.remembered.bytes()
+    }
+
+    /// Forgets a connection that is known to be over: nothing of it comes any more.
     pub fn forget(&mut self, connection: K) {
-        self.flows.remove(&connection);
-        self.half_open.remove(&(connection, Direction::FromTenant));
-        self.half_open.remove(&(connection, Direction::ToTenant));
+        self.drop_flow(connection);
+        self.drop_halves(connection);
+        self.remembered.remove(&connection);
     }
 
     /// Counters in the order of [`COUNTER_NAMES`].
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
+}
+
+/// What governs flows of the rule in this slot.
+fn params(policy: &PolicyTable, rule: u8) -> &Params {
+    &policy.slots[usize::from(rule) % policy.slots.len()].params
 }

@@ -170,11 +170,6 @@ enum sg_opener {
 	SG_OPENED_UNSEEN = 3, /* by either: only the SYN/ACK was read */
 };
 
-SG_INLINE sg_u16 sg_opener(int by_tenant)
-{
-	return by_tenant ? SG_OPENED_BY_TENANT : SG_OPENED_BY_REMOTE;
-}
-
 /* What a handshake has shown so far; lives apart from flows so that a SYN flood evicts only SYNs. */
 struct sg_half_open {
 	sg_u64 time_ns;

@@ -8,7 +8,7 @@
 
 #include "count.h"
 #include "frame.h"
-#include "handshake.h"
+#include "lifecycle.h"
 #include "policy.h"
 
 struct sg_host {
@@ -32,118 +32,106 @@ struct sg_host_result {
 	sg_u32 unheld;           /* data of the tenant that no window holds: for a bucket */
 };
 
-SG_INLINE void sg_host_handshake(struct sg_host *host, struct sg_packet *p, sg_u64 now_ns,
-				 struct sg_verdict *out)
+SG_INLINE const struct sg_params *sg_host_params(const struct sg_host *host, sg_u32 rule)
 {
-	int answers = !!(p->seg.tcp_flags & SG_ACK);
-	struct sg_half_open *half = &host->half[(p->seg.direction ^ answers) & 1];
-	const struct sg_params *params;
-	struct sg_flow made = { 0 };
-	sg_u32 rule, promoted;
+	return &host->policy.slots[rule & (SG_SLOTS_MAX - 1)].params;
+}
 
-	rule = sg_policy_match(&host->policy, &host->scope, &p->key);
-	if (answers) {
-		if (rule == SG_RULE_NONE)
-			return;
-		if (!sg_synack_matches(half, &p->seg)) {
-			host->key = p->key;
-			host->answered = 1;
-			sg_note_answer(&host->answer, &p->seg, now_ns);
-			if (p->seg.peer_trusted)
-				sg_refuse_claims(&p->seg, &host->policy.slots[rule].params,
-						 SG_OPT_PEER, out);
-			return;
-		}
-		/* Another policy may have come into force since the SYN. */
-		half->rule = (sg_u8)rule;
-		params = &host->policy.slots[rule].params;
-		made.rule = half->rule;
-		made.seen_ns = now_ns;
-		made.progress_ns = now_ns;
-		promoted = half->peer & SG_PEER_PROMOTED;
-		sg_synack(&made, half, &p->seg, params, out);
-		if (promoted)
-			return;
-		host->flow = made;
-		host->flow_exists = 1;
-		host->answered = 0;
-		return;
-	}
-	if (rule == SG_RULE_NONE) {
+SG_INLINE void sg_host_syn(struct sg_host *host, struct sg_packet *p, sg_u64 now_ns,
+			   struct sg_verdict *out)
+{
+	sg_u32 rule = sg_policy_match(&host->policy, &host->scope, &p->key);
+
+	if (sg_fate_of_syn(rule) == SG_FATE_PASS) {
 		out->count = SG_COUNT_NO_RULE;
 		return;
 	}
 	host->key = p->key;
-	half->rule = (sg_u8)rule;
-	sg_syn(half, &p->seg, now_ns, &host->policy.slots[rule].params, out);
+	sg_life_syn(&host->half[sg_opener_of(&p->seg) - 1], &p->seg, now_ns, rule,
+		    sg_host_params(host, rule), out);
 }
 
-/*
- * A flow met without its handshake begins with this packet, but does not count it. `again`: in
- * the place of one that the tuple has had until now.
- */
-SG_INLINE void sg_host_midstream(struct sg_host *host, const struct sg_packet *p, int again,
-				 sg_u64 now_ns)
+SG_INLINE void sg_host_synack(struct sg_host *host, struct sg_packet *p, sg_u64 now_ns,
+			      struct sg_verdict *out)
 {
+	sg_u32 rule = sg_policy_match(&host->policy, &host->scope, &p->key);
+	struct sg_half_open *half = &host->half[sg_opener_of(&p->seg) - 1];
+	const struct sg_params *params = sg_host_params(host, rule);
+	enum sg_fate fate = sg_fate_of_synack(half, &p->seg, rule);
+	struct sg_flow made;
+
+	if (fate == SG_FATE_PASS)
+		return;
+	if (fate == SG_FATE_NOTE) {
+		host->key = p->key;
+		host->answered = 1;
+		sg_note_answer(&host->answer, &p->seg, now_ns);
+		if (p->seg.peer_trusted)
+			sg_life_refuse(&p->seg, params, out);
+		return;
+	}
+	sg_life_blank(&made, now_ns, rule);
+	sg_life_synack(&made, half, &p->seg, rule, params, out);
+	if (fate == SG_FATE_REPEAT)
+		return;
+	host->flow = made;
+	host->flow_exists = 1;
+	host->answered = 0;
+}
+
+/* Nothing is known of the connection, or of its new life: its flow begins here, if it has one. */
+SG_INLINE void sg_host_stray(struct sg_host *host, const struct sg_packet *p, enum sg_fate fate,
+			     sg_u64 now_ns, struct sg_verdict *out)
+{
+	sg_u32 rule = sg_policy_match(&host->policy, &host->scope, &p->key);
+	const struct sg_params *params = sg_host_params(host, rule);
 	struct sg_remembered known = host->known;
 	struct sg_flow before = host->flow;
-	sg_u32 rule = sg_policy_match(&host->policy, &host->scope, &p->key);
 
-	if (rule == SG_RULE_NONE || !sg_begins_midstream(&p->seg))
+	out->edits |= SG_EDIT_UNHELD;
+	if (rule == SG_RULE_NONE)
 		return;
-	if (sg_follows_answer(&host->answer, &p->seg))
-		sg_recall_answer(&known, &host->answer);
-	known.one_way = (sg_u8)(sg_is_unanswered(&host->half[0]) ||
-				sg_is_unanswered(&host->half[1]));
+	if (sg_life_claims(&p->seg) && sg_policy_trusts(&host->policy, &p->key.remote))
+		sg_life_refuse(&p->seg, params, out);
+	if (fate != SG_FATE_MAKE)
+		return;
+	sg_life_know(&known, &p->seg, &host->answer, &host->half[0], &host->half[1]);
 	host->key = p->key;
-	host->flow = (struct sg_flow){ 0 };
-	host->flow.rule = (sg_u8)rule;
-	host->flow.seen_ns = now_ns;
-	host->flow.progress_ns = now_ns;
-	sg_midstream(&host->flow, &p->seg, &host->policy.slots[rule].params, &known);
-	if (again)
-		sg_keep_receiving(&host->flow, &before, now_ns);
+	sg_life_blank(&host->flow, now_ns, rule);
+	sg_life_meet(&host->flow, &p->seg, now_ns, params, &known,
+		     host->flow_exists ? &before : 0);
 	host->flow_exists = 1;
+	host->answered = 0;
 	host->counters.value[SG_COUNT_FLOW_MIDSTREAM]++;
-}
-
-/* No flow is known: the peer's host may know one, and would believe the tenant. */
-SG_INLINE void sg_host_stray(struct sg_host *host, const struct sg_packet *p,
-			     struct sg_verdict *out)
-{
-	sg_u32 rule = sg_policy_match(&host->policy, &host->scope, &p->key);
-
-	if ((p->seg.options & SG_OPT_FEEDBACK) && rule != SG_RULE_NONE &&
-	    sg_policy_trusts(&host->policy, &p->key.remote))
-		sg_refuse_claims(&p->seg, &host->policy.slots[rule].params, SG_OPT_FEEDBACK, out);
 }
 
 SG_INLINE void sg_host_segment(struct sg_host *host, struct sg_packet *p, sg_u64 now_ns,
 			       struct sg_verdict *out)
 {
-	const struct sg_params *params;
-	sg_u32 existed = host->flow_exists;
+	enum sg_fate fate;
 
 	if (p->seg.tcp_flags & SG_SYN) {
-		sg_host_handshake(host, p, now_ns, out);
+		if (p->seg.tcp_flags & SG_ACK)
+			sg_host_synack(host, p, now_ns, out);
+		else
+			sg_host_syn(host, p, now_ns, out);
 		return;
 	}
-	if (host->answered && sg_begins_midstream(&p->seg)) {
+	fate = sg_fate_of_segment(&p->seg, (int)host->flow_exists, (int)host->answered);
+	if (fate == SG_FATE_RECALL) {
 		host->answered = 0;
-		if (sg_follows_answer(&host->answer, &p->seg))
-			host->flow_exists = 0;
+		fate = sg_fate_recalled(&host->answer, &p->seg);
 	}
-	if (!host->flow_exists) {
-		sg_host_stray(host, p, out);
-		out->edits |= SG_EDIT_UNHELD;
-		sg_host_midstream(host, p, existed, now_ns);
+	if (fate != SG_FATE_USE) {
+		sg_host_stray(host, p, fate, now_ns, out);
 		return;
 	}
-	params = &host->policy.slots[host->flow.rule].params;
 	if (p->seg.direction == SG_FROM_TENANT)
-		sg_from_tenant(&host->flow, &p->seg, now_ns, params, out);
+		sg_from_tenant(&host->flow, &p->seg, now_ns,
+			       sg_host_params(host, host->flow.rule), out);
 	else
-		sg_to_tenant(&host->flow, &p->seg, now_ns, params, out);
+		sg_to_tenant(&host->flow, &p->seg, now_ns,
+			     sg_host_params(host, host->flow.rule), out);
 }
 
 /* Cuts a frame to its IP packet, where a rule enforces; else returns 0. */

@@ -139,6 +139,20 @@ fn a_handshake_of_which_half_was_seen_is_one_direction() {
     }
 }
 
+/// The first data behind a SYN/ACK alone begin the flow; the same data again are its own.
+#[test]
+fn a_syn_ack_alone_begins_one_flow() {
+    let mut solo = Solo::new(&policy());
+    let answer = solo.syn_ack(&[&opt::mss(1300), &opt::wscale(9)]);
+    solo.arrive(&answer);
+    for _ in 0..3 {
+        solo.data(0, MSS as usize);
+        assert_eq!((solo.flow().wscale, solo.flow().mss), (9, 1300));
+    }
+    assert_eq!(solo.counter("flow_midstream"), 1);
+    assert_eq!(solo.flow().snd_nxt, solo.start.wrapping_add(MSS));
+}
+
 #[test]
 fn acks_that_take_another_path_end_policing_and_begin_again() {
     let mut solo = Solo::with(params());

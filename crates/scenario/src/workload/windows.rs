@@ -46,7 +46,11 @@ impl Windows {
     }
 
     /// Adds one reading of all flow tables. Only the sender's host knows the window of a flow.
-    pub fn add(&mut self, now_s: f64, tracked: &[(FlowKey, Tracked)]) {
+    pub fn add<'a>(
+        &mut self,
+        now_s: f64,
+        tracked: impl IntoIterator<Item = (&'a FlowKey, &'a Tracked)>,
+    ) {
         for (key, flow) in tracked {
             let ends = (
                 key.local.to_ip(),

@@ -22,10 +22,9 @@ pub struct Known<'a> {
 
 impl Net {
     /// Every flow that a host's vNIC stage knows.
-    pub fn tracked(&self, host: u16) -> impl Iterator<Item = (FlowKey, Flow)> {
+    pub fn tracked(&self, host: u16) -> impl Iterator<Item = (&FlowKey, &Flow)> {
         let stage = self.hosts[usize::from(host)].switch.vnics.as_ref();
-        let flows = stage.into_iter().flat_map(Vnics::flows);
-        flows.map(|(&end, flow)| (key(&self.ends[end as usize], &self.layout.tenants), *flow))
+        stage.into_iter().flat_map(Vnics::flows)
     }
 
     /// What is known at an end of a connection.

@@ -84,6 +84,9 @@ impl Net {
         if state.life != Life::Over {
             return;
         }
+        if let Some(vnics) = &mut self.hosts[usize::from(state.host)].switch.vnics {
+            vnics.forget(end);
+        }
         let way = &state.way;
         let ends = (way.tenant, way.port, way.peer_tenant, way.peer_port);
         // Ports come again.
@@ -96,7 +99,7 @@ impl Net {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
+    use std::{path::Path, time::Instant};
 
     use sluicegate_scenario::file::{self, Options};
 
@@ -142,5 +145,61 @@ mod tests {
         assert_eq!(after_a_second(2, false), [made, with_stack, accepted]);
         let [kept, all, _] = after_a_second(1, true);
         assert_eq!([kept, all], [made; 2], "somebody looks at them");
+    }
+
+    /// What the vNIC stages of both hosts hold and have allocated, and packets that they have seen, after so many
+    /// connections, one a millisecond.
+    fn enforced_connections(count: u32) -> ([usize; 3], usize, u64) {
+        let text = format!(
+            "warmup = '0s'\nduration = '{count}ms'\n\
+             [network]\ntopology = 'dumbbell'\npairs = 1\nrate = '10Gbit'\n[sim]\nlink_delay = '2us'\n\
+             [traffic.q]\nkind = 'queries'\nfrom = ['s1']\nto = ['r1']\nrequest = '1KB'\nbytes = '1KB'\n\
+             queries = {count}\narrivals = {{ kind = 'fixed', interval = '1ms' }}\n\
+             connections = 'per-message'\n[variant.enforced]\nenforcement = {{ hosts = 'all', \
+             policy = {{ rule = [{{ algorithm = 'dctcp', mode = 'enforce' }}] }} }}\n"
+        );
+        let experiment = file::parse(Path::new("t.toml"), &text, &Options::default());
+        let experiment = experiment.unwrap_or_else(|problems| panic!("{problems}"));
+        let mut engine = build::engine(&experiment.variants[0], 1, 1).unwrap();
+        engine.nets().for_each(|net| net.keeps_all = false);
+        engine.begin();
+        let until_ps = u64::from(count) * 1_000_000_000;
+        engine.run_until(until_ps, &mut |_, _| Ok(())).unwrap();
+        engine.account().unwrap();
+        let (mut entries, mut bytes, mut packets) = ([0; 3], 0, 0);
+        for net in engine.nets() {
+            assert!(net.ends.len() as u32 > 2 * count - 10, "{}", net.ends.len());
+            for vnics in net
+                .hosts
+                .iter()
+                .filter_map(|host| host.switch.vnics.as_ref())
+            {
+                let here = entries.iter_mut().zip(vnics.entries());
+                here.for_each(|(sum, count)| *sum += count);
+                bytes += vnics.bytes();
+                packets += vnics.counters().0[1];
+            }
+        }
+        (entries, bytes, packets)
+    }
+
+    #[test]
+    fn a_million_enforced_connections_need_no_more_than_a_thousand() {
+        let timed = |count| {
+            let begin = Instant::now();
+            let (entries, bytes, packets) = enforced_connections(count);
+            let packet_ns = begin.elapsed().as_nanos() as f64 / packets as f64;
+            println!("{count}: {entries:?} entries, {bytes} bytes, {packet_ns:.0} ns a packet");
+            (entries, bytes)
+        };
+        let (few, small) = timed(1_000);
+        let (many, large) = timed(1_000_000);
+        // Those that were over in the last 200 ms, at both hosts.
+        assert!((300..900).contains(&few[0]), "{few:?}");
+        assert!(
+            many[0] <= few[0] + 10 && many[1] <= few[1] + 10,
+            "{few:?}, {many:?}"
+        );
+        assert_eq!((many[2], large), (0, small));
     }
 }

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * The native build of the life of a flow, for whoever has tables of flows and half-open
+ * connections of their own (src/life.rs).
+ */
+#include "sluice/lifecycle.h"
+
+sg_u32 sluice_opener_of(const struct sg_segment *seg);
+sg_u32 sluice_fate_of_syn(sg_u32 rule);
+sg_u32 sluice_fate_of_synack(const struct sg_half_open *half, const struct sg_segment *seg,
+			     sg_u32 rule);
+sg_u32 sluice_fate_of_segment(const struct sg_segment *seg, sg_u32 found, sg_u32 answered);
+sg_u32 sluice_fate_recalled(const struct sg_half_open *note, const struct sg_segment *seg);
+sg_u32 sluice_life_segment(struct sg_flow *flow, sg_u32 answered, const struct sg_segment *seg,
+			   sg_u64 now_ns, const struct sg_params *params,
+			   struct sg_verdict *out);
+void sluice_life_step(struct sg_flow *flow, const struct sg_segment *seg, sg_u64 now_ns,
+		      const struct sg_params *params, struct sg_verdict *out);
+sg_u32 sluice_life_claims(const struct sg_segment *seg);
+void sluice_life_refuse(const struct sg_segment *seg, const struct sg_params *params,
+			struct sg_verdict *out);
+void sluice_life_syn(struct sg_half_open *half, const struct sg_segment *seg, sg_u64 now_ns,
+		     sg_u32 rule, const struct sg_params *params, struct sg_verdict *out);
+void sluice_life_synack(struct sg_flow *flow, struct sg_half_open *half,
+			const struct sg_segment *seg, sg_u64 now_ns, sg_u32 rule,
+			const struct sg_params *params, struct sg_verdict *out);
+void sluice_life_note(struct sg_half_open *note, const struct sg_segment *seg, sg_u64 now_ns);
+void sluice_life_unkept(struct sg_half_open *half, const struct sg_segment *seg,
+			struct sg_verdict *out);
+void sluice_life_know(struct sg_remembered *known, const struct sg_segment *seg,
+		      const struct sg_half_open *answer, const struct sg_half_open *of_tenant,
+		      const struct sg_half_open *of_remote);
+void sluice_life_meet(struct sg_flow *flow, const struct sg_segment *seg, sg_u64 now_ns,
+		      sg_u32 rule, const struct sg_params *params,
+		      const struct sg_remembered *known, const struct sg_flow *before);
+sg_u32 sluice_life_rematch(struct sg_flow *flow, sg_u32 rule);
+sg_u32 sluice_life_silence(const struct sg_flow *flow);
+sg_u32 sluice_life_is_short(sg_u32 flows, sg_u32 quota);
+sg_u32 sluice_life_remember(struct sg_remembered *what, const struct sg_flow *flow);
+sg_u32 sluice_unanswered(sg_u32 until, sg_u64 now_ns);
+sg_u32 sluice_unanswered_add(sg_u32 *until, sg_u64 now_ns);
+
+sg_u32 sluice_opener_of(const struct sg_segment *seg)
+{
+	return sg_opener_of(seg);
+}
+
+sg_u32 sluice_fate_of_syn(sg_u32 rule)
+{
+	return sg_fate_of_syn(rule);
+}
+
+sg_u32 sluice_fate_of_synack(const struct sg_half_open *half, const struct sg_segment *seg,
+			     sg_u32 rule)
+{
+	return sg_fate_of_synack(half, seg, rule);
+}
+
+sg_u32 sluice_fate_of_segment(const struct sg_segment *seg, sg_u32 found, sg_u32 answered)
+{
+	return sg_fate_of_segment(seg, (int)found, (int)answered);
+}
+
+sg_u32 sluice_fate_recalled(const struct sg_half_open *note, const struct sg_segment *seg)
+{
+	return sg_fate_recalled(note, seg);
+}
+
+void sluice_life_step(struct sg_flow *flow, const struct sg_segment *seg, sg_u64 now_ns,
+		      const struct sg_params *params, struct sg_verdict *out)
+{
+	if (seg->direction == SG_FROM_TENANT)
+		sg_from_tenant(flow, seg, now_ns, params, out);
+	else
+		sg_to_tenant(flow, seg, now_ns, params, out);
+}
+
+/* The fate of a segment of `flow`, or of none (null), and its step if that is USE. */
+sg_u32 sluice_life_segment(struct sg_flow *flow, sg_u32 answered, const struct sg_segment *seg,
+			   sg_u64 now_ns, const struct sg_params *params,
+			   struct sg_verdict *out)
+{
+	enum sg_fate fate = sg_fate_of_segment(seg, !!flow, (int)answered);
+
+	if (fate == SG_FATE_USE)
+		sluice_life_step(flow, seg, now_ns, params, out);
+	return fate;
+}
+
+sg_u32 sluice_life_claims(const struct sg_segment *seg)
+{
+	return sg_life_claims(seg);
+}
+
+void sluice_life_refuse(const struct sg_segment *seg, const struct sg_params *params,
+			struct sg_verdict *out)
+{
+	sg_life_refuse(seg, params, out);
+}
+
+void sluice_life_syn(struct sg_half_open *half, const struct sg_segment *seg, sg_u64 now_ns,
+		     sg_u32 rule, const struct sg_params *params, struct sg_verdict *out)
+{
+	sg_life_syn(half, seg, now_ns, rule, params, out);
+}
+
+void sluice_life_synack(struct sg_flow *flow, struct sg_half_open *half,
+			const struct sg_segment *seg, sg_u64 now_ns, sg_u32 rule,
+			const struct sg_params *params, struct sg_verdict *out)
+{
+	sg_life_blank(flow, now_ns, rule);
+	sg_life_synack(flow, half, seg, rule, params, out);
+}
+
+void sluice_life_note(struct sg_half_open *note, const struct sg_segment *seg, sg_u64 now_ns)
+{
+	sg_note_answer(note, seg, now_ns);
+}
+
+void sluice_life_unkept(struct sg_half_open *half, const struct sg_segment *seg,
+			struct sg_verdict *out)
+{
+	sg_life_unkept(half, seg, out);
+}
+
+void sluice_life_know(struct sg_remembered *known, const struct sg_segment *seg,
+		      const struct sg_half_open *answer, const struct sg_half_open *of_tenant,
+		      const struct sg_half_open *of_remote)
+{
+	sg_life_know(known, seg, answer, of_tenant, of_remote);
+}
+
+void sluice_life_meet(struct sg_flow *flow, const struct sg_segment *seg, sg_u64 now_ns,
+		      sg_u32 rule, const struct sg_params *params,
+		      const struct sg_remembered *known, const struct sg_flow *before)
+{
+	sg_life_blank(flow, now_ns, rule);
+	sg_life_meet(flow, seg, now_ns, params, known, before);
+}
+
+sg_u32 sluice_life_rematch(struct sg_flow *flow, sg_u32 rule)
+{
+	return sg_life_rematch(flow, rule);
+}
+
+sg_u32 sluice_life_silence(const struct sg_flow *flow)
+{
+	return sg_life_silence(flow);
+}
+
+sg_u32 sluice_life_is_short(sg_u32 flows, sg_u32 quota)
+{
+	return !!sg_life_is_short(flows, quota);
+}
+
+sg_u32 sluice_life_remember(struct sg_remembered *what, const struct sg_flow *flow)
+{
+	return !!sg_life_remember(what, flow);
+}
+
+sg_u32 sluice_unanswered(sg_u32 until, sg_u64 now_ns)
+{
+	return sg_unanswered(until, now_ns);
+}
+
+sg_u32 sluice_unanswered_add(sg_u32 *until, sg_u64 now_ns)
+{
+	return !!sg_unanswered_add(until, now_ns);
+}

@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * The life of a flow: whether a packet belongs to one, makes one, is noted for later, or passes.
+ *
+ *   packet    looked up                          fate
+ *   SYN       its rule                           NOTE, PASS
+ *   SYN/ACK   its rule, the SYN that it answers  MAKE, REPEAT, NOTE, PASS
+ *   others    their flow                         USE, MAKE, RECALL, PASS
+ *
+ * Whoever has tables looks up, asks for the fate, has core write what is to be kept, and keeps
+ * it. How long a flow may be silent, and what a reload makes of it, are decided here as well.
+ */
+#ifndef SLUICE_LIFECYCLE_H
+#define SLUICE_LIFECYCLE_H
+
+#include "handshake.h"
+
+enum sg_fate {
+	SG_FATE_PASS = 0,   /* nothing is kept; hosts' options of a tenant are refused */
+	SG_FATE_USE = 1,    /* the step of the flow that was found */
+	SG_FATE_MAKE = 2,   /* a flow begins, if a rule covers it */
+	SG_FATE_NOTE = 3,   /* a half-open connection is kept */
+	SG_FATE_REPEAT = 4, /* a SYN/ACK again: edited like the first, its flow lives on */
+	SG_FATE_RECALL = 5, /* the tuple may have a new life: sg_fate_recalled() tells */
+};
+
+/* Whose SYN this SYN is, or this SYN/ACK answers: the half-open connection is kept by it. */
+SG_INLINE sg_u16 sg_opener_of(const struct sg_segment *seg)
+{
+	int answers = !!(seg->tcp_flags & SG_ACK);
+
+	return (seg->direction == SG_FROM_TENANT) != answers ? SG_OPENED_BY_TENANT :
+							       SG_OPENED_BY_REMOTE;
+}
+
+/* A SYN; `rule` covers what its tenant sends. NOTE it by its opener. */
+SG_INLINE enum sg_fate sg_fate_of_syn(sg_u32 rule)
+{
+	return rule == SG_RULE_NONE ? SG_FATE_PASS : SG_FATE_NOTE;
+}
+
+/* A SYN/ACK; `half` is what was noted of its opener's SYN, or null. NOTE it by SG_OPENED_UNSEEN. */
+SG_INLINE enum sg_fate sg_fate_of_synack(const struct sg_half_open *half,
+					 const struct sg_segment *seg, sg_u32 rule)
+{
+	if (rule == SG_RULE_NONE)
+		return SG_FATE_PASS;
+	if (!half || !sg_synack_matches(half, seg))
+		return SG_FATE_NOTE;
+	return half->peer & SG_PEER_PROMOTED ? SG_FATE_REPEAT : SG_FATE_MAKE;
+}
+
+/* Others. `found`: their tuple has a flow; `answered`: a SYN/ACK was noted since its last data. */
+SG_INLINE enum sg_fate sg_fate_of_segment(const struct sg_segment *seg, int found, int answered)
+{
+	if (sg_unlikely(!found))
+		return sg_begins_midstream(seg) ? SG_FATE_MAKE : SG_FATE_PASS;
+	return sg_unlikely(answered) && sg_begins_midstream(seg) ? SG_FATE_RECALL : SG_FATE_USE;
+}
+
+/* The same once `note`, the SYN/ACK, was looked up; null where it is forgotten. */
+SG_INLINE enum sg_fate sg_fate_recalled(const struct sg_half_open *note,
+					const struct sg_segment *seg)
+{
+	return note && sg_follows_answer(note, seg) ? SG_FATE_MAKE : SG_FATE_USE;
+}
+
+/*
+ * Options of a packet that belongs to nothing known which only hosts write: its tenant wrote
+ * them, and its peer's host may know more of the connection and believe them.
+ */
+SG_INLINE sg_u16 sg_life_claims(const struct sg_segment *seg)
+{
+	if (seg->direction != SG_FROM_TENANT)
+		return 0;
+	return seg->options & (seg->tcp_flags & SG_SYN ? SG_OPT_PEER : SG_OPT_FEEDBACK);
+}
+
+/* They are removed on their way to a trusted peer; `params` are those of the packet's rule. */
+SG_INLINE void sg_life_refuse(const struct sg_segment *seg, const struct sg_params *params,
+			      struct sg_verdict *out)
+{
+	sg_refuse_claims(seg, params, sg_life_claims(seg), out);
+}
+
+/* What `half` is to say of a SYN; zeroed, or what the opener's earlier one left. */
+SG_INLINE void sg_life_syn(struct sg_half_open *half, const struct sg_segment *seg, sg_u64 now_ns,
+			   sg_u32 rule, const struct sg_params *params, struct sg_verdict *out)
+{
+	half->rule = (sg_u8)rule;
+	sg_syn(half, seg, now_ns, params, out);
+}
+
+/* A flow with nothing in it yet. */
+SG_INLINE void sg_life_blank(struct sg_flow *flow, sg_u64 now_ns, sg_u32 rule)
+{
+	__builtin_memset(flow, 0, sizeof(*flow));
+	flow->seen_ns = now_ns;
+	flow->progress_ns = now_ns;
+	flow->rule = (sg_u8)rule;
+}
+
+/*
+ * A SYN/ACK that answers `half`: makes `flow`, a blank one, and edits the packet. Another policy
+ * may have come into force since the SYN: `rule` covers it now. What REPEAT makes is thrown away.
+ */
+SG_INLINE void sg_life_synack(struct sg_flow *flow, struct sg_half_open *half,
+			      const struct sg_segment *seg, sg_u32 rule,
+			      const struct sg_params *params, struct sg_verdict *out)
+{
+	half->rule = (sg_u8)rule;
+	sg_synack(flow, half, seg, params, out);
+}
+
+/*
+ * There was no room for what a SYN or SYN/ACK was to leave: it has not begun. What a tenant
+ * forged is removed all the same. `half` is that of a flow that was to be made, else null.
+ */
+SG_INLINE void sg_life_unkept(struct sg_half_open *half, const struct sg_segment *seg,
+			      struct sg_verdict *out)
+{
+	if (half)
+		half->peer &= SG_PEER_MASK;
+	out->edits &= seg->direction == SG_FROM_TENANT ? SG_EDIT_STRIP_PEER : 0;
+}
+
+/* What noted SYNs and a SYN/ACK say of a connection that is met from the middle; or null. */
+SG_INLINE void sg_life_know(struct sg_remembered *known, const struct sg_segment *seg,
+			    const struct sg_half_open *answer,
+			    const struct sg_half_open *of_tenant,
+			    const struct sg_half_open *of_remote)
+{
+	if (answer && sg_follows_answer(answer, seg))
+		sg_recall_answer(known, answer);
+	known->one_way = sg_is_unanswered(of_tenant) || sg_is_unanswered(of_remote);
+}
+
+/*
+ * The flow of a connection that is met from the middle, a blank one: shown, and left alone until
+ * enough is known of it. `before`: the flow that its tuple has had until now, or null. The
+ * packet that it begins with is not counted, and no window holds its data.
+ */
+SG_INLINE void sg_life_meet(struct sg_flow *flow, const struct sg_segment *seg, sg_u64 now_ns,
+			    const struct sg_params *params, const struct sg_remembered *known,
+			    const struct sg_flow *before)
+{
+	sg_midstream(flow, seg, params, known);
+	if (before)
+		sg_keep_receiving(flow, before, now_ns);
+}
+
+/* What another policy makes of a flow. */
+enum sg_rematch {
+	SG_REMATCH_SAME = 0,
+	SG_REMATCH_OTHER = 1, /* another rule decides it: SG_COUNT_RULE_CHANGED */
+	SG_REMATCH_NONE = 2,  /* no rule covers it: counted as well, and forgotten */
+};
+
+SG_INLINE enum sg_rematch sg_life_rematch(struct sg_flow *flow, sg_u32 rule)
+{
+	if (flow->rule == rule)
+		return SG_REMATCH_SAME;
+	flow->rule = (sg_u8)rule;
+	return rule == SG_RULE_NONE ? SG_REMATCH_NONE : SG_REMATCH_OTHER;
+}
+
+/* FINs both ways, the tenant's acknowledged. */
+SG_INLINE int sg_is_over(const struct sg_flow *flow)
+{
+	const sg_u8 both = SG_FLOW_FIN_SENT | SG_FLOW_FIN_SEEN;
+
+	return (flow->flags & both) == both && flow->snd_una == flow->snd_nxt;
+}
+
+/*
+ * Met from the middle, with packets of one end only since: any data with a tuple of its own
+ * make such a flow, so that it has no claim to the room of a connection.
+ */
+SG_INLINE int sg_is_unproven(const struct sg_flow *flow)
+{
+	const sg_u8 both = SG_FLOW_SENT | SG_FLOW_HEARD;
+
+	return flow->mode == SG_MODE_WATCH && (flow->marks & SG_FLOW_ADOPTED) &&
+	       (flow->marks & both) != both;
+}
+
+/* The same, but that both ends speak, which is easily had: nothing was acknowledged. */
+SG_INLINE int sg_is_unacknowledged(const struct sg_flow *flow)
+{
+	return flow->mode == SG_MODE_WATCH && (flow->marks & SG_FLOW_ADOPTED) &&
+	       !flow->bytes_acked;
+}
+
+/*
+ * How long a flow may be silent before it is forgotten. An RST alone, or a FIN, may be one that
+ * its receiver does not believe, on purpose: a flow forgotten for it would go on from the
+ * middle, unenforced. So it stays as if open while there is room.
+ */
+enum sg_silence {
+	SG_SILENCE_IDLE = 0,    /* as long as an open connection */
+	SG_SILENCE_CLOSED = 1,  /* as long as a closed one */
+	SG_SILENCE_BY_ROOM = 2, /* the latter where others need its room */
+};
+
+SG_INLINE enum sg_silence sg_life_silence(const struct sg_flow *flow)
+{
+	if (sg_is_unproven(flow))
+		return SG_SILENCE_CLOSED;
+	if (!(flow->flags & SG_FLOW_CLOSED) && !sg_is_unacknowledged(flow))
+		return SG_SILENCE_IDLE;
+	return sg_is_over(flow) ? SG_SILENCE_CLOSED : SG_SILENCE_BY_ROOM;
+}
+
+/* Others need the room: the table, or the interface's share of it, is more than half full. */
+SG_INLINE int sg_life_is_short(sg_u32 flows, sg_u32 quota)
+{
+	return quota && flows > quota / 2;
+}
+
+/* Of a flow that is forgotten for its silence: what another could not find out. 0 = nothing. */
+SG_INLINE int sg_life_remember(struct sg_remembered *what, const struct sg_flow *flow)
+{
+	if (sg_is_over(flow) || (flow->marks & SG_FLOW_SCALE_BOUND) ||
+	    (flow->mode == SG_MODE_WATCH && !(flow->marks & SG_FLOW_ADOPTED)))
+		return 0;
+	*what = (struct sg_remembered){ .mss = flow->mss, .wscale = flow->wscale };
+	what->scale = SG_SCALE_EXACT;
+	return 1;
+}
+
+/*
+ * An interface's share of the half-open connections: so many SYNs, either way, that nothing has
+ * answered. Those that nothing ever answers fade one by one, a tick each (954 a second). An
+ * answer gives back what its SYN took, so that connections cost nothing, however many.
+ */
+#define SG_UNANSWERED_MAX 1024U
+#define SG_UNANSWERED_SHIFT 20U /* of the clock, to ticks */
+
+/* How many there are, where the last of them fades at `until`. */
+SG_INLINE sg_u32 sg_unanswered(sg_u32 until, sg_u64 now_ns)
+{
+	sg_u32 ahead = until - (sg_u32)(now_ns >> SG_UNANSWERED_SHIFT);
+
+	return ahead <= SG_UNANSWERED_MAX ? ahead : 0;
+}
+
+/* One more; 0 = the share is used up: it is kept among its like, where the next may evict it. */
+SG_INLINE int sg_unanswered_add(sg_u32 *until, sg_u64 now_ns)
+{
+	sg_u32 count = sg_unanswered(*until, now_ns);
+
+	if (count >= SG_UNANSWERED_MAX)
+		return 0;
+	*until = (sg_u32)(now_ns >> SG_UNANSWERED_SHIFT) + count + 1;
+	return 1;
+}
+
+#endif /* SLUICE_LIFECYCLE_H */

@@ -1,0 +1,337 @@
+//! The life of a flow, for whoever has tables of flows and half-open connections of their own: the safe face of
+//! `c/sluice/lifecycle.h`, where each of these functions is described. Nothing here remembers.
+//!
+//! ```text
+//!  look up ──▶ fate ──▶ core writes what is to be kept ──▶ keep it, or say that there was no room
+//! ```
+
+#![allow(unsafe_code)]
+
+use crate::{
+    abi::{Flow, HalfOpen, Params, RULE_NONE, Remembered},
+    segment::{Segment, Verdict},
+};
+
+unsafe extern "C" {
+    fn sluice_opener_of(seg: &Segment) -> u32;
+    fn sluice_fate_of_syn(rule: u32) -> u32;
+    fn sluice_fate_of_synack(half: Option<&HalfOpen>, seg: &Segment, rule: u32) -> u32;
+    fn sluice_fate_of_segment(seg: &Segment, found: u32, answered: u32) -> u32;
+    fn sluice_fate_recalled(note: Option<&HalfOpen>, seg: &Segment) -> u32;
+    fn sluice_life_segment(
+        flow: Option<&mut Flow>,
+        answered: u32,
+        seg: &Segment,
+        now_ns: u64,
+        params: &Params,
+        out: &mut Verdict,
+    ) -> u32;
+    fn sluice_life_step(
+        flow: &mut Flow,
+        seg: &Segment,
+        now_ns: u64,
+        params: &Params,
+        out: &mut Verdict,
+    );
+    fn sluice_life_claims(seg: &Segment) -> u32;
+    fn sluice_life_refuse(seg: &Segment, params: &Params, out: &mut Verdict);
+    fn sluice_life_syn(
+        half: &mut HalfOpen,
+        seg: &Segment,
+        now_ns: u64,
+        rule: u32,
+        params: &Params,
+        out: &mut Verdict,
+    );
+    fn sluice_life_synack(
+        flow: &mut Flow,
+        half: &mut HalfOpen,
+        seg: &Segment,
+        now_ns: u64,
+        rule: u32,
+        params: &Params,
+        out: &mut Verdict,
+    );
+    fn sluice_life_note(note: &mut HalfOpen, seg: &Segment, now_ns: u64);
+    fn sluice_life_unkept(half: Option<&mut HalfOpen>, seg: &Segment, out: &mut Verdict);
+    fn sluice_life_know(
+        known: &mut Remembered,
+        seg: &Segment,
+        answer: Option<&HalfOpen>,
+        of_tenant: Option<&HalfOpen>,
+        of_remote: Option<&HalfOpen>,
+    );
+    fn sluice_life_meet(
+        flow: &mut Flow,
+        seg: &Segment,
+        now_ns: u64,
+        rule: u32,
+        params: &Params,
+        known: &Remembered,
+        before: Option<&Flow>,
+    );
+    fn sluice_life_rematch(flow: &mut Flow, rule: u32) -> u32;
+    fn sluice_life_silence(flow: &Flow) -> u32;
+    fn sluice_life_is_short(flows: u32, quota: u32) -> u32;
+    fn sluice_life_remember(what: &mut Remembered, flow: &Flow) -> u32;
+    fn sluice_unanswered(until: u32, now_ns: u64) -> u32;
+    fn sluice_unanswered_add(until: &mut u32, now_ns: u64) -> u32;
+}
+
+// The C functions take pointers that are valid for the call, or null where they say so, keep none, and are
+// total: any bytes in the structures give a defined result.
+
+/// `enum sg_fate`: what becomes of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// Nothing is kept; hosts' options of a tenant are refused.
+    Pass,
+    /// The step of the flow that was found.
+    Use,
+    /// A flow begins, if a rule covers it.
+    Make,
+    /// A half-open connection is kept.
+    Note,
+    /// A SYN/ACK again: edited like the first, its flow lives on.
+    Repeat,
+    /// The tuple may have a new life: [`recalled`] tells.
+    Recall,
+}
+
+impl Fate {
+    fn of(number: u32) -> Self {
+        match number {
+            1 => Self::Use,
+            2 => Self::Make,
+            3 => Self::Note,
+            4 => Self::Repeat,
+            5 => Self::Recall,
+            _ => Self::Pass,
+        }
+    }
+}
+
+/// `enum sg_opener`: by what else than its connection a half-open one is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u16)]
+pub enum Opener {
+    /// The tenant's SYN.
+    Tenant = 1,
+    /// The other end's SYN.
+    Remote = 2,
+    /// By either: only the SYN/ACK was read.
+    Unseen = 3,
+}
+
+/// `enum sg_rematch`: what another policy makes of a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rematch {
+    /// Its rule is the same.
+    Same,
+    /// Another rule decides it.
+    Other,
+    /// No rule covers it: it is forgotten.
+    None,
+}
+
+/// `enum sg_silence`: how long a flow may be silent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Silence {
+    /// As long as an open connection.
+    Idle,
+    /// As long as a closed one.
+    Closed,
+    /// The latter where others need its room.
+    ByRoom,
+}
+
+/// As C has it: `SG_RULE_NONE` for none.
+fn slot(rule: Option<u8>) -> u32 {
+    u32::from(rule.unwrap_or(RULE_NONE))
+}
+
+/// Whose SYN a SYN is, or a SYN/ACK answers.
+pub fn opener(segment: &Segment) -> Opener {
+    // SAFETY: see above.
+    match unsafe { sluice_opener_of(segment) } {
+        1 => Opener::Tenant,
+        _ => Opener::Remote,
+    }
+}
+
+/// Of a SYN under this rule.
+pub fn of_syn(rule: Option<u8>) -> Fate {
+    // SAFETY: see above.
+    Fate::of(unsafe { sluice_fate_of_syn(slot(rule)) })
+}
+
+/// Of a SYN/ACK, where this was noted of its opener's SYN.
+pub fn of_synack(half: Option<&HalfOpen>, segment: &Segment, rule: Option<u8>) -> Fate {
+    // SAFETY: see above.
+    Fate::of(unsafe { sluice_fate_of_synack(half, segment, slot(rule)) })
+}
+
+/// Of any other segment. `found`: its tuple has a flow; `answered`: a SYN/ACK was noted since its last data.
+pub fn of_segment(segment: &Segment, found: bool, answered: bool) -> Fate {
+    // SAFETY: see above.
+    Fate::of(unsafe { sluice_fate_of_segment(segment, found.into(), answered.into()) })
+}
+
+/// The same once the SYN/ACK was looked up.
+pub fn recalled(note: Option<&HalfOpen>, segment: &Segment) -> Fate {
+    // SAFETY: see above.
+    Fate::of(unsafe { sluice_fate_recalled(note, segment) })
+}
+
+/// The fate of a segment that has this flow or none, and what its step says if that is [`Fate::Use`].
+pub fn segment(
+    flow: Option<&mut Flow>,
+    answered: bool,
+    segment: &Segment,
+    now_ns: u64,
+    params: &Params,
+) -> (Fate, Verdict) {
+    let mut verdict = Verdict::default();
+    // SAFETY: see above.
+    let fate = unsafe {
+        sluice_life_segment(flow, answered.into(), segment, now_ns, params, &mut verdict)
+    };
+    (Fate::of(fate), verdict)
+}
+
+/// The step of a flow, where its fate is known.
+pub fn step(flow: &mut Flow, segment: &Segment, now_ns: u64, params: &Params) -> Verdict {
+    let mut verdict = Verdict::default();
+    // SAFETY: see above.
+    unsafe { sluice_life_step(flow, segment, now_ns, params, &mut verdict) };
+    verdict
+}
+
+/// A packet that belongs to nothing known has options that only hosts write.
+pub fn has_claims(segment: &Segment) -> bool {
+    // SAFETY: see above.
+    unsafe { sluice_life_claims(segment) != 0 }
+}
+
+/// Removes them. To be asked where the peer is trusted; `params` are those of the packet's rule.
+pub fn refuse(segment: &Segment, params: &Params, verdict: &mut Verdict) {
+    // SAFETY: see above.
+    unsafe { sluice_life_refuse(segment, params, verdict) };
+}
+
+/// Notes a SYN in `half`, zeroed, or what the opener's earlier one left.
+pub fn syn(
+    half: &mut HalfOpen,
+    segment: &Segment,
+    now_ns: u64,
+    rule: u8,
+    params: &Params,
+) -> Verdict {
+    let mut verdict = Verdict::default();
+    // SAFETY: see above.
+    unsafe { sluice_life_syn(half, segment, now_ns, rule.into(), params, &mut verdict) };
+    verdict
+}
+
+/// The flow that a SYN/ACK makes which answers `half`.
+pub fn synack(
+    half: &mut HalfOpen,
+    segment: &Segment,
+    now_ns: u64,
+    rule: u8,
+    params: &Params,
+) -> (Flow, Verdict) {
+    let (mut flow, mut verdict) = (Flow::default(), Verdict::default());
+    let rule = u32::from(rule);
+    // SAFETY: see above.
+    unsafe { sluice_life_synack(&mut flow, half, segment, now_ns, rule, params, &mut verdict) };
+    (flow, verdict)
+}
+
+/// What a SYN/ACK is remembered by that answers no known SYN.
+pub fn note(segment: &Segment, now_ns: u64) -> HalfOpen {
+    let mut note = HalfOpen::default();
+    // SAFETY: see above.
+    unsafe { sluice_life_note(&mut note, segment, now_ns) };
+    note
+}
+
+/// There was no room for what a SYN or SYN/ACK was to leave. `half` is that of a flow that was to be made.
+pub fn unkept(half: Option<&mut HalfOpen>, segment: &Segment, verdict: &mut Verdict) {
+    // SAFETY: see above.
+    unsafe { sluice_life_unkept(half, segment, verdict) };
+}
+
+/// Adds to `known` what noted packets say of a connection that is met from the middle: a SYN/ACK alone, SYNs of
+/// the tenant and of the other end.
+pub fn know(
+    known: &mut Remembered,
+    segment: &Segment,
+    answer: Option<&HalfOpen>,
+    of_tenant: Option<&HalfOpen>,
+    of_remote: Option<&HalfOpen>,
+) {
+    // SAFETY: see above.
+    unsafe { sluice_life_know(known, segment, answer, of_tenant, of_remote) };
+}
+
+/// The flow of a connection that is met from the middle. `before`: what its tuple has had until now.
+pub fn meet(
+    segment: &Segment,
+    now_ns: u64,
+    rule: u8,
+    params: &Params,
+    known: &Remembered,
+    before: Option<&Flow>,
+) -> Flow {
+    let mut flow = Flow::default();
+    let rule = u32::from(rule);
+    // SAFETY: see above.
+    unsafe { sluice_life_meet(&mut flow, segment, now_ns, rule, params, known, before) };
+    flow
+}
+
+/// Another policy came into force, and this rule covers the flow.
+pub fn rematch(flow: &mut Flow, rule: Option<u8>) -> Rematch {
+    // SAFETY: see above.
+    match unsafe { sluice_life_rematch(flow, slot(rule)) } {
+        0 => Rematch::Same,
+        1 => Rematch::Other,
+        _ => Rematch::None,
+    }
+}
+
+/// How long the flow may be silent before it is forgotten.
+pub fn silence(flow: &Flow) -> Silence {
+    // SAFETY: see above.
+    match unsafe { sluice_life_silence(flow) } {
+        0 => Silence::Idle,
+        1 => Silence::Closed,
+        _ => Silence::ByRoom,
+    }
+}
+
+/// Whether others need the room where so many flows are; 0 = no quota.
+pub fn is_short(flows: u32, quota: u32) -> bool {
+    // SAFETY: see above.
+    unsafe { sluice_life_is_short(flows, quota) != 0 }
+}
+
+/// What another flow of the connection could not find out, of one that is forgotten for its silence.
+pub fn remember(flow: &Flow) -> Option<Remembered> {
+    let mut what = Remembered::default();
+    // SAFETY: see above.
+    (unsafe { sluice_life_remember(&mut what, flow) } != 0).then_some(what)
+}
+
+/// SYNs of an interface that nothing has answered, where the last of them fades at `until`.
+pub fn unanswered(until: u32, now_ns: u64) -> u32 {
+    // SAFETY: see above.
+    unsafe { sluice_unanswered(until, now_ns) }
+}
+
+/// One more; `false`: the interface's share is used up.
+pub fn unanswered_add(until: &mut u32, now_ns: u64) -> bool {
+    // SAFETY: see above.
+    unsafe { sluice_unanswered_add(until, now_ns) != 0 }
+}

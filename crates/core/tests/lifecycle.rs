@@ -1,0 +1,441 @@
+//! The life of a flow (`c/sluice/lifecycle.h`): each branch of what becomes of a packet, of a flow after a reload, of
+//! a flow that is silent.
+
+use sluicegate_core::{
+    abi::{
+        FLOW_ADOPTED, FLOW_CLOSED, FLOW_HEARD, FLOW_SCALE_BOUND, FLOW_SENT, Flow, HalfOpen,
+        MODE_ONE_SIDED, MODE_TWO_SIDED, MODE_WATCH, Params, REASON_NAMES, RULE_ENFORCE, RULE_NONE,
+        RULE_OBSERVE, Remembered,
+    },
+    life::{self, Fate, Opener, Rematch, Silence},
+    segment::{Direction, Segment, Verdict, edit, option, tcp},
+};
+
+const NOW_NS: u64 = 5_000_000_000;
+const ISN: u32 = 1_000;
+const RULE: u8 = 3;
+
+/// `enum sg_flow_flags`.
+const FIN_SENT: u8 = 1 << 3;
+const FIN_SEEN: u8 = 1 << 4;
+/// `SG_FLOW_RCV_KNOWN`.
+const RCV_KNOWN: u16 = 1 << 15;
+
+fn params() -> Params {
+    Params {
+        mode: RULE_ENFORCE,
+        floor_mss: 2,
+        init_segments: 10,
+        window_cap: 1 << 20,
+        ..Params::default()
+    }
+}
+
+fn segment(direction: Direction, tcp_flags: u8) -> Segment {
+    Segment {
+        direction: direction as u8,
+        tcp_flags,
+        header_len: 20,
+        ..Segment::default()
+    }
+}
+
+fn data(direction: Direction, seq: u32) -> Segment {
+    Segment {
+        seq,
+        payload: 100,
+        ..segment(direction, tcp::ACK)
+    }
+}
+
+fn syn(direction: Direction) -> Segment {
+    Segment {
+        seq: ISN,
+        ..segment(direction, tcp::SYN)
+    }
+}
+
+fn synack(direction: Direction) -> Segment {
+    Segment {
+        seq: 9_000,
+        ack: ISN + 1,
+        options: option::MSS | option::WSCALE,
+        mss: 1_400,
+        wscale: 7,
+        window: 0xffff,
+        ..segment(direction, tcp::SYN | tcp::ACK)
+    }
+}
+
+/// What a SYN of the tenant leaves.
+fn half() -> HalfOpen {
+    let mut half = HalfOpen::default();
+    life::syn(
+        &mut half,
+        &syn(Direction::FromTenant),
+        NOW_NS,
+        RULE,
+        &params(),
+    );
+    half
+}
+
+#[test]
+fn a_syn_is_noted_where_a_rule_covers_it() {
+    assert_eq!(life::of_syn(Some(RULE)), Fate::Note);
+    assert_eq!(life::of_syn(Some(0)), Fate::Note);
+    assert_eq!(life::of_syn(None), Fate::Pass);
+    let half = half();
+    assert_eq!((half.rule, half.isn, half.time_ns), (RULE, ISN, NOW_NS));
+}
+
+#[test]
+fn a_syn_ack_belongs_to_whom_it_answers() {
+    use Direction::{FromTenant, ToTenant};
+    assert_eq!(life::opener(&syn(FromTenant)), Opener::Tenant);
+    assert_eq!(life::opener(&synack(ToTenant)), Opener::Tenant);
+    assert_eq!(life::opener(&syn(ToTenant)), Opener::Remote);
+    assert_eq!(life::opener(&synack(FromTenant)), Opener::Remote);
+}
+
+#[test]
+fn a_syn_ack_that_answers_makes_a_flow_once() {
+    let (mut half, answer) = (half(), synack(Direction::ToTenant));
+    assert_eq!(
+        life::of_synack(Some(&half), &answer, Some(RULE)),
+        Fate::Make
+    );
+    // Another policy is in force since the SYN.
+    let (flow, _) = life::synack(&mut half, &answer, NOW_NS, RULE + 1, &params());
+    assert_eq!((flow.rule, half.rule), (RULE + 1, RULE + 1));
+    assert_eq!((flow.snd_una, flow.seen_ns), (ISN + 1, NOW_NS));
+    assert_eq!(flow.mode, MODE_ONE_SIDED);
+    assert_eq!(
+        life::of_synack(Some(&half), &answer, Some(RULE)),
+        Fate::Repeat
+    );
+    // A flow that there was no room for has not begun.
+    let mut verdict = Verdict {
+        edits: edit::WINDOW | edit::STRIP_PEER,
+        ..Verdict::default()
+    };
+    life::unkept(Some(&mut half), &answer, &mut verdict);
+    assert_eq!(verdict.edits, 0);
+    assert_eq!(
+        life::of_synack(Some(&half), &answer, Some(RULE)),
+        Fate::Make
+    );
+    verdict.edits = edit::ADD_PEER | edit::STRIP_PEER;
+    life::unkept(None, &syn(Direction::FromTenant), &mut verdict);
+    assert_eq!(verdict.edits, edit::STRIP_PEER, "what was forged goes");
+}
+
+#[test]
+fn a_syn_ack_alone_is_noted() {
+    let answer = synack(Direction::ToTenant);
+    let stray = Segment {
+        ack: ISN + 2,
+        ..answer
+    };
+    assert_eq!(life::of_synack(None, &answer, Some(RULE)), Fate::Note);
+    assert_eq!(
+        life::of_synack(Some(&HalfOpen::default()), &answer, Some(RULE)),
+        Fate::Note
+    );
+    assert_eq!(
+        life::of_synack(Some(&half()), &stray, Some(RULE)),
+        Fate::Note
+    );
+    for half in [None, Some(&half())] {
+        assert_eq!(life::of_synack(half, &answer, None), Fate::Pass);
+    }
+}
+
+#[test]
+fn a_segment_uses_its_flow() {
+    for direction in [Direction::FromTenant, Direction::ToTenant] {
+        assert_eq!(
+            life::of_segment(&data(direction, 1), true, false),
+            Fate::Use
+        );
+    }
+    let mut half = half();
+    let (mut flow, _) = life::synack(
+        &mut half,
+        &synack(Direction::ToTenant),
+        NOW_NS,
+        RULE,
+        &params(),
+    );
+    let first = data(Direction::FromTenant, ISN + 1);
+    let (fate, verdict) = life::segment(Some(&mut flow), false, &first, NOW_NS, &params());
+    assert_eq!((fate, verdict.action), (Fate::Use, 0));
+    assert_eq!(flow.snd_nxt, ISN + 101, "it was stepped");
+    let (fate, verdict) = life::segment(None, false, &first, NOW_NS, &params());
+    assert_eq!((fate, verdict), (Fate::Make, Verdict::default()));
+}
+
+#[test]
+fn only_data_of_the_tenant_begin_a_flow() {
+    let fate = |segment: &Segment| life::of_segment(segment, false, false);
+    assert_eq!(fate(&data(Direction::FromTenant, 1)), Fate::Make);
+    assert_eq!(fate(&data(Direction::ToTenant, 1)), Fate::Pass);
+    assert_eq!(fate(&segment(Direction::FromTenant, tcp::ACK)), Fate::Pass);
+    let reset = Segment {
+        tcp_flags: tcp::RST | tcp::ACK,
+        ..data(Direction::FromTenant, 1)
+    };
+    assert_eq!(fate(&reset), Fate::Pass);
+}
+
+#[test]
+fn data_behind_a_syn_ack_alone_begin_another_life() {
+    let first = data(Direction::FromTenant, ISN + 1);
+    assert_eq!(life::of_segment(&first, true, true), Fate::Recall);
+    for other in [
+        data(Direction::ToTenant, 1),
+        segment(Direction::FromTenant, tcp::ACK),
+    ] {
+        assert_eq!(life::of_segment(&other, true, true), Fate::Use);
+    }
+    let note = life::note(&synack(Direction::ToTenant), NOW_NS);
+    assert_eq!(life::recalled(Some(&note), &first), Fate::Make);
+    let elsewhere = data(Direction::FromTenant, ISN + 2);
+    assert_eq!(life::recalled(Some(&note), &elsewhere), Fate::Use);
+    assert_eq!(
+        life::recalled(None, &first),
+        Fate::Use,
+        "the note is forgotten"
+    );
+}
+
+#[test]
+fn what_is_met_knows_what_was_noted() {
+    let first = data(Direction::FromTenant, ISN + 1);
+    let earlier = Remembered {
+        mss: 500,
+        wscale: 2,
+        scale: 1,
+        ..Remembered::default()
+    };
+    let note = life::note(&synack(Direction::ToTenant), NOW_NS);
+    let mut known = earlier;
+    life::know(&mut known, &first, Some(&note), None, None);
+    assert_eq!((known.mss, known.wscale, known.scale), (1_400, 7, 1));
+    let flow = life::meet(&first, NOW_NS, RULE, &params(), &known, None);
+    assert_eq!((flow.mss, flow.wscale, flow.rule), (1_400, 7, RULE));
+    assert_eq!((flow.mode, flow.marks), (MODE_WATCH, FLOW_ADOPTED));
+    assert_eq!(REASON_NAMES[usize::from(flow.reason)], "midstream");
+    // A note that the data do not follow says nothing.
+    known = earlier;
+    let elsewhere = data(Direction::FromTenant, ISN + 2);
+    life::know(&mut known, &elsewhere, Some(&note), None, None);
+    assert_eq!(known, earlier);
+    // A SYN that nothing has answered, of either end.
+    for [of_tenant, of_remote] in [[Some(half()), None], [None, Some(half())]] {
+        let mut known = Remembered::default();
+        life::know(
+            &mut known,
+            &first,
+            None,
+            of_tenant.as_ref(),
+            of_remote.as_ref(),
+        );
+        let flow = life::meet(&first, NOW_NS, RULE, &params(), &known, None);
+        assert_eq!(REASON_NAMES[usize::from(flow.reason)], "one-direction");
+        assert_eq!(flow.marks, FLOW_ADOPTED | FLOW_SCALE_BOUND);
+    }
+    // One that was answered.
+    let mut answered = half();
+    let _ = life::synack(
+        &mut answered,
+        &synack(Direction::ToTenant),
+        NOW_NS,
+        RULE,
+        &params(),
+    );
+    let mut known = Remembered::default();
+    life::know(&mut known, &first, None, Some(&answered), None);
+    assert_eq!(known.one_way, 0);
+}
+
+#[test]
+fn another_life_keeps_what_the_tenant_has_received() {
+    let first = data(Direction::FromTenant, ISN + 1);
+    let mut half = half();
+    let (before, _) = life::synack(
+        &mut half,
+        &synack(Direction::ToTenant),
+        NOW_NS,
+        RULE,
+        &params(),
+    );
+    let known = Remembered::default();
+    let met = |before| life::meet(&first, NOW_NS, RULE, &params(), &known, before);
+    let again = met(Some(&before));
+    assert_eq!(again.rcv_nxt, before.rcv_nxt);
+    assert_ne!(again.marks & RCV_KNOWN, 0);
+    assert_eq!(met(None).marks & RCV_KNOWN, 0);
+}
+
+#[test]
+fn only_claims_of_hosts_are_refused() {
+    let claims = |mut segment: Segment, options| {
+        segment.options = options;
+        assert_eq!(
+            life::has_claims(&segment),
+            segment.direction == 0 && options != 0
+        );
+        let mut verdict = Verdict::default();
+        life::refuse(&segment, &params(), &mut verdict);
+        verdict.edits
+    };
+    let ack = |direction| segment(direction, tcp::ACK);
+    assert_eq!(
+        claims(ack(Direction::FromTenant), option::FEEDBACK),
+        edit::STRIP_FEEDBACK
+    );
+    assert_eq!(
+        claims(synack(Direction::FromTenant), option::PEER),
+        edit::STRIP_PEER
+    );
+    assert_eq!(claims(ack(Direction::FromTenant), 0), 0);
+    assert_eq!(claims(ack(Direction::ToTenant), option::FEEDBACK), 0);
+    let observed = Params {
+        mode: RULE_OBSERVE,
+        ..params()
+    };
+    let mut verdict = Verdict::default();
+    let forged = Segment {
+        options: option::FEEDBACK,
+        ..ack(Direction::FromTenant)
+    };
+    life::refuse(&forged, &observed, &mut verdict);
+    assert_eq!(verdict.edits, 0, "observers edit nothing");
+}
+
+#[test]
+fn a_reload_decides_anew() {
+    let mut flow = Flow {
+        rule: RULE,
+        ..Flow::default()
+    };
+    assert_eq!(life::rematch(&mut flow, Some(RULE)), Rematch::Same);
+    assert_eq!(life::rematch(&mut flow, Some(7)), Rematch::Other);
+    assert_eq!(flow.rule, 7);
+    assert_eq!(life::rematch(&mut flow, None), Rematch::None);
+    assert_eq!(flow.rule, RULE_NONE);
+}
+
+#[test]
+fn silence_is_judged_by_what_is_known() {
+    let open = Flow {
+        mode: MODE_TWO_SIDED,
+        ..Flow::default()
+    };
+    let over = Flow {
+        flags: FLOW_CLOSED | FIN_SENT | FIN_SEEN,
+        ..open
+    };
+    let cases = [
+        (open, Silence::Idle),
+        (over, Silence::Closed),
+        // The tenant's FIN is not acknowledged.
+        (Flow { snd_nxt: 1, ..over }, Silence::ByRoom),
+        // An RST, which need not have been believed.
+        (
+            Flow {
+                flags: FLOW_CLOSED,
+                ..open
+            },
+            Silence::ByRoom,
+        ),
+        // Only one end has spoken.
+        (
+            Flow {
+                marks: FLOW_ADOPTED | FLOW_SENT,
+                ..Flow::default()
+            },
+            Silence::Closed,
+        ),
+        // Both have, but nothing was acknowledged.
+        (
+            Flow {
+                marks: FLOW_ADOPTED | FLOW_SENT | FLOW_HEARD,
+                ..Flow::default()
+            },
+            Silence::ByRoom,
+        ),
+        (
+            Flow {
+                marks: FLOW_ADOPTED | FLOW_SENT | FLOW_HEARD,
+                bytes_acked: 1,
+                ..Flow::default()
+            },
+            Silence::Idle,
+        ),
+        // Watched from its handshake on.
+        (Flow::default(), Silence::Idle),
+    ];
+    for (flow, silence) in cases {
+        assert_eq!(life::silence(&flow), silence, "{flow:?}");
+    }
+}
+
+#[test]
+fn room_is_short_beyond_half_of_it() {
+    assert!(!life::is_short(5, 10) && life::is_short(6, 10));
+    assert!(!life::is_short(u32::MAX, 0), "no quota");
+}
+
+#[test]
+fn a_silent_flow_is_remembered_for_what_cannot_be_found_out() {
+    let open = Flow {
+        mode: MODE_ONE_SIDED,
+        mss: 1_300,
+        wscale: 5,
+        ..Flow::default()
+    };
+    let what = Remembered {
+        mss: 1_300,
+        wscale: 5,
+        scale: 1,
+        ..Remembered::default()
+    };
+    let watched = Flow {
+        mode: MODE_WATCH,
+        ..open
+    };
+    let adopted = Flow {
+        marks: FLOW_ADOPTED,
+        ..watched
+    };
+    let guessed = Flow {
+        marks: FLOW_SCALE_BOUND,
+        ..open
+    };
+    let over = Flow {
+        flags: FIN_SENT | FIN_SEEN,
+        ..open
+    };
+    assert_eq!(life::remember(&open), Some(what));
+    assert_eq!(life::remember(&adopted), Some(what));
+    for flow in [watched, guessed, over] {
+        assert_eq!(life::remember(&flow), None, "{flow:?}");
+    }
+}
+
+#[test]
+fn unanswered_syns_have_a_share_and_fade() {
+    let mut until = 0;
+    let taken = (0..2_000)
+        .filter(|_| life::unanswered_add(&mut until, NOW_NS))
+        .count();
+    assert_eq!(taken, 1_024);
+    assert_eq!(life::unanswered(until, NOW_NS), 1_024);
+    assert!(!life::unanswered_add(&mut until, NOW_NS));
+    let tick_ns = 1 << 20;
+    assert_eq!(life::unanswered(until, NOW_NS + 24 * tick_ns), 1_000);
+    assert!(life::unanswered_add(&mut until, NOW_NS + 24 * tick_ns));
+    assert_eq!(life::unanswered(until, NOW_NS + 5_000 * tick_ns), 0);
+}
