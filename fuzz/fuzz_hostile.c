@@ -165,8 +165,10 @@ static void check_window(struct model *m, const struct shape *s, const struct pa
 	    sg_seq_lt(s->seq, flow->snd_una) || was_out(m, s->seq, s->payload))
 		return;
 	m->out[m->outs++] = (struct segment){ s->seq, s->payload };
+	/* Of a segment that is acknowledged in part, the rest is out. */
 	for (i = 0; i < m->outs; i++)
-		out += m->out[i].len;
+		out += sg_min32(m->out[i].len,
+				m->out[i].seq + m->out[i].len - flow->snd_una);
 	/* Duplicate ACKs make room for a window more while holes are filled (RFC 5681 3.2). */
 	require(out <= 2 * window + window / 10 + 2 * flow->mss,
 		"%u bytes are out for nothing, the window is %u", out, window);
@@ -262,6 +264,13 @@ static void from_tenant(struct model *m, const struct shape *s, sg_u32 behind)
 	}
 }
 
+/* After a detour, of which only ACKs that were let go have told, data come by the host again. */
+static int came_back(const struct model *m, const struct sg_flow *was)
+{
+	return m->host.flow_exists && was->let_go && !m->host.flow.let_go &&
+	       m->host.flow.rcv_nxt == was->let_go;
+}
+
 static void to_tenant(struct model *m, const struct shape *s, int damaged)
 {
 	sg_u32 end = s->seq + s->payload + !!(s->flags & SG_FIN);
@@ -274,7 +283,8 @@ static void to_tenant(struct model *m, const struct shape *s, int damaged)
 		w.bytes[w.len - 1] ^= 0x55;
 	pass(&m->host, &w, SG_TO_TENANT, m->now_ns, SG_OPTION_LEN, &p);
 	/* What the host takes for a stranger's has not come, though its tenant gets it. */
-	if (p.result.out.count != SG_COUNT_STRANGER && end - m->came < 1U << 27)
+	if (p.result.out.count != SG_COUNT_STRANGER &&
+	    (end - m->came < 1U << 27 || came_back(m, &was)))
 		m->came = end;
 	forget_acknowledged(m);
 	note_window(m, &was);
