@@ -3,7 +3,7 @@
 use std::{fmt, net::IpAddr, time::Duration};
 
 use ipnet::IpNet;
-use sluicegate_core::abi;
+use sluicegate_core::{abi, cc::Algorithm};
 
 use crate::{bucket::Bucket, place::Where};
 
@@ -78,8 +78,8 @@ impl Default for Rule {
             vlan: None,
             mode: Mode::Observe,
             algorithm: Algorithm::Dctcp,
-            one_sided: Algorithm::DcVegas,
-            fallback: Algorithm::DcVegas,
+            one_sided: Algorithm::Dcvegas,
+            fallback: Algorithm::Dcvegas,
             beta: 1.0,
             gain_shift: 4,
             window_cap_bytes: abi::WINDOW_MAX,
@@ -179,49 +179,6 @@ pub enum Threshold {
     Bytes(u32),
     /// Queueing delay, below 4 s.
     Delay(Duration),
-}
-
-/// A congestion control of core; the value is core's `enum sg_algorithm`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Algorithm {
-    /// RFC 5681, RFC 6582.
-    Reno = 0,
-    /// RFC 9438.
-    Cubic = 1,
-    /// RFC 8257, with AC/DC's priority β.
-    Dctcp = 2,
-    /// DC-Vegas.
-    DcVegas = 3,
-    /// Brakmo and Peterson 1995.
-    Vegas = 4,
-    /// Liu, Başar and Srikant 2008.
-    Illinois = 5,
-    /// RFC 3649.
-    HighSpeed = 6,
-    /// A constant window.
-    Fixed = 7,
-}
-
-impl Algorithm {
-    /// Names in the language.
-    pub const NAMES: [(&'static str, Self); 8] = [
-        ("reno", Self::Reno),
-        ("cubic", Self::Cubic),
-        ("dctcp", Self::Dctcp),
-        ("dcvegas", Self::DcVegas),
-        ("vegas", Self::Vegas),
-        ("illinois", Self::Illinois),
-        ("highspeed", Self::HighSpeed),
-        ("fixed", Self::Fixed),
-    ];
-}
-
-impl fmt::Display for Algorithm {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = Self::NAMES.iter().find(|(_, value)| value == self);
-        f.write_str(name.map_or("unknown", |(name, _)| name))
-    }
 }
 
 impl fmt::Display for Mode {

@@ -3,9 +3,12 @@
 use std::{net::IpAddr, time::Duration};
 
 use proptest::prelude::*;
-use sluicegate_core::abi::{self, Addr};
+use sluicegate_core::{
+    abi::{self, Addr},
+    cc::Algorithm,
+};
 use sluicegate_policy::{
-    Algorithm, Asked, Class, Mode, Mptcp, Policy, PortRange, Ports, Threshold, Warning, Weight,
+    Asked, Class, Mode, Mptcp, Policy, PortRange, Ports, Threshold, Warning, Weight,
 };
 
 fn parse(text: &str) -> Policy {
@@ -33,7 +36,7 @@ fn an_empty_rule_observes_every_flow_with_dctcp() {
     assert_eq!(table.rules_count, 1);
     assert_eq!(rule.params.mode, abi::RULE_OBSERVE);
     assert_eq!(rule.params.algorithm, Algorithm::Dctcp as u8);
-    assert_eq!(rule.params.one_sided, Algorithm::DcVegas as u8);
+    assert_eq!(rule.params.one_sided, Algorithm::Dcvegas as u8);
     assert_eq!(rule.params.beta_q10, abi::ONE_Q10);
     assert_eq!(rule.params.window_cap, abi::WINDOW_MAX);
     assert_eq!(rule.params.flags, abi::RULE_POLICE);
@@ -89,7 +92,7 @@ fn every_key_is_read() {
     assert_eq!(rule.rto_min, Duration::from_millis(10));
     assert_eq!((rule.police, rule.mptcp), (false, Mptcp::Strip));
     assert_eq!(policy.rules[1].k, Threshold::Bytes(30_000));
-    assert_eq!(policy.rules[1].one_sided, Algorithm::DcVegas);
+    assert_eq!(policy.rules[1].one_sided, Algorithm::Dcvegas);
     assert_eq!(policy.rules[2].window_bytes, Some(100_000));
     let params = policy.compile().slots[0].params;
     assert_eq!((params.beta_q10, params.g_shift), (512, 5));

@@ -8,18 +8,13 @@
 #ifndef SLUICE_PARAMS_H
 #define SLUICE_PARAMS_H
 
+#include "cc_table.h"
 #include "types.h"
 
+#define SG_CC_NUMBER(constant, ...) SG_CC_##constant,
 enum sg_algorithm {
-	SG_CC_RENO = 0,
-	SG_CC_CUBIC = 1,
-	SG_CC_DCTCP = 2,
-	SG_CC_DCVEGAS = 3,
-	SG_CC_VEGAS = 4,
-	SG_CC_ILLINOIS = 5,
-	SG_CC_HIGHSPEED = 6,
-	SG_CC_FIXED = 7,
-	SG_CC_COUNT = 8,
+	SG_ALGORITHMS(SG_CC_NUMBER)
+	SG_CC_COUNT
 };
 
 /* What may be done to a flow's packets. */
