@@ -212,6 +212,7 @@ fn marks_are_losses_to_the_algorithms_without_a_finer_answer() {
         (Algorithm::Cubic, 0.7),
         (Algorithm::Vegas, 0.5),
         (Algorithm::Dcvegas, 0.5),
+        (Algorithm::Swift, 0.5),
     ] {
         let mut flow = Flow::steady(algorithm, params(), 100);
         flow.round(RTT_NS, |_| true);

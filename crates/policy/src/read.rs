@@ -7,7 +7,7 @@ use sluicegate_config::{
     Problems, document,
     problem::{Complaint, Sink},
     table::{Item, Table},
-    units::{parse_bytes, parse_duration, parse_rate},
+    units::{format_duration, parse_bytes, parse_duration, parse_rate},
 };
 use sluicegate_core::{
     abi,
@@ -18,7 +18,7 @@ use crate::{
     bucket::{Bucket, Class},
     file::PolicyFile,
     place::Where,
-    rule::{Mode, Mptcp, Policy, PortRange, Ports, Rule, Threshold},
+    rule::{Mode, Mptcp, Policy, PortRange, Ports, Rule, Swift, Threshold},
     warning::{Warning, Weight},
     way_out::At,
 };
@@ -159,6 +159,7 @@ fn read_rule(table: Table<'_>) -> Rule {
         window_bytes: read_fixed_window(&table, uses(Algorithm::Fixed)),
         k: read_k(&table, uses(Algorithm::Dcvegas)).unwrap_or(default.k),
         vegas_backlog,
+        swift: read_swift(&table, uses(Algorithm::Swift)),
         floor_mss: small(&table, "floor_mss", 1, 2).unwrap_or(default.floor_mss),
         initial_window_segments: small(&table, "initial_window", 1, 64)
             .unwrap_or(default.initial_window_segments),
@@ -527,6 +528,40 @@ fn read_vegas_backlog(table: &Table<'_>, used: bool) -> (u8, u8) {
         );
     }
     (alpha, beta)
+}
+
+fn read_swift(table: &Table<'_>, used: bool) -> Swift {
+    if !used {
+        for key in [
+            "swift_target",
+            "swift_range",
+            "swift_ai",
+            "swift_beta",
+            "swift_max_mdf",
+        ] {
+            table.refuse(key, "is a constant of swift, which this rule does not use");
+        }
+    }
+    let default = Swift::default();
+    let second = Duration::from_secs(1);
+    let delay = |key, least| {
+        let item = table.get(key)?;
+        let delay = item.parse(parse_duration)?;
+        if (least..=second).contains(&delay) {
+            return Some(delay);
+        }
+        let least = format_duration(least);
+        item.complain(format!("must lie between {least} and 1s"), "");
+        None
+    };
+    let number = |key, low, high| table.number(key, low..=high);
+    Swift {
+        target: delay("swift_target", Duration::from_micros(1)).unwrap_or(default.target),
+        range: delay("swift_range", Duration::ZERO).unwrap_or(default.range),
+        ai: number("swift_ai", 0.01, 16.0).unwrap_or(default.ai),
+        beta: number("swift_beta", 0.01, 1.0).unwrap_or(default.beta),
+        max_mdf: number("swift_max_mdf", 0.01, 0.9).unwrap_or(default.max_mdf),
+    }
 }
 
 fn read_rto_min(table: &Table<'_>) -> Option<Duration> {

@@ -55,6 +55,8 @@ pub struct Rule {
     pub k: Threshold,
     /// Lower and upper backlog of `vegas` in segments.
     pub vegas_backlog: (u8, u8),
+    /// Constants of `swift`.
+    pub swift: Swift,
     /// Smallest window in the peer's segments, 1 or 2.
     pub floor_mss: u8,
     /// Initial window in segments, 1..=64.
@@ -87,6 +89,7 @@ impl Default for Rule {
             window_bytes: None,
             k: Threshold::Delay(Duration::from_micros(25)),
             vegas_backlog: (2, 4),
+            swift: Swift::default(),
             floor_mss: 2,
             initial_window_segments: 10,
             rto_min: Duration::from_millis(200),
@@ -179,6 +182,33 @@ pub enum Threshold {
     Bytes(u32),
     /// Queueing delay, below 4 s.
     Delay(Duration),
+}
+
+/// Constants of `swift`, by the paper's names.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Swift {
+    /// Base target: the RTT at which the largest windows neither grow nor shrink, below 4 s.
+    pub target: Duration,
+    /// fs_range: how much longer an RTT the smallest windows have, below 4 s.
+    pub range: Duration,
+    /// Segments that are added per RTT, above 0 to 16.
+    pub ai: f64,
+    /// How much of the relative excess of delay is given up, 0..=1.
+    pub beta: f64,
+    /// The largest part of a window that is given up at once, 0..=1.
+    pub max_mdf: f64,
+}
+
+impl Default for Swift {
+    fn default() -> Self {
+        Self {
+            target: Duration::from_micros(100),
+            range: Duration::from_micros(100),
+            ai: 1.0,
+            beta: 0.8,
+            max_mdf: 0.5,
+        }
+    }
 }
 
 impl fmt::Display for Mode {

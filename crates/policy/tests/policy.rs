@@ -8,7 +8,7 @@ use sluicegate_core::{
     cc::Algorithm,
 };
 use sluicegate_policy::{
-    Asked, Class, Mode, Mptcp, Policy, PortRange, Ports, Threshold, Warning, Weight,
+    Asked, Class, Mode, Mptcp, Policy, PortRange, Ports, Swift, Threshold, Warning, Weight,
 };
 
 fn parse(text: &str) -> Policy {
@@ -175,6 +175,54 @@ fn contradictions_are_refused() {
         ("beta = nan", "between 0 and 1"),
         ("initial_window = 65", "between 1 and 64"),
         ("mode = true", "must be a string"),
+    ] {
+        let text = refusal(&format!("[[rule]]\n{rule}\n"));
+        assert!(text.contains(expected), "{rule}: {text}");
+    }
+}
+
+#[test]
+fn swift_has_constants_of_its_own() {
+    let default = parse("[[rule]]\nalgorithm = 'swift'\n");
+    assert_eq!(default.rules[0].swift, Swift::default());
+    assert_eq!(default.rules[0].one_sided, Algorithm::Swift);
+    let params = default.compile().slots[0].params;
+    assert_eq!(
+        (params.swift_target_ns, params.swift_range_ns),
+        (100_000, 100_000)
+    );
+    let constants = (
+        params.swift_ai_q10,
+        params.swift_beta_q10,
+        params.swift_mdf_q10,
+    );
+    assert_eq!(constants, (1024, 819, 512));
+    let policy = parse(
+        "[[rule]]\none_sided = 'swift'\nswift_target = '1200us'\nswift_range = '0ns'\n\
+         swift_ai = 0.5\nswift_beta = 1\nswift_max_mdf = 0.25\n",
+    );
+    let expected = Swift {
+        target: Duration::from_micros(1200),
+        range: Duration::ZERO,
+        ai: 0.5,
+        beta: 1.0,
+        max_mdf: 0.25,
+    };
+    assert_eq!(policy.rules[0].swift, expected);
+    for (rule, expected) in [
+        ("swift_target = '1ms'", "is a constant of swift"),
+        (
+            "one_sided = 'swift'\nswift_target = '0ns'",
+            "between 1us and 1s",
+        ),
+        (
+            "one_sided = 'swift'\nswift_range = '2s'",
+            "between 0ns and 1s",
+        ),
+        (
+            "one_sided = 'swift'\nswift_max_mdf = 1",
+            "between 0.01 and 0.9",
+        ),
     ] {
         let text = refusal(&format!("[[rule]]\n{rule}\n"));
         assert!(text.contains(expected), "{rule}: {text}");

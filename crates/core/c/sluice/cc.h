@@ -32,6 +32,7 @@
 #include "cc_illinois.h"
 #include "cc_reno.h"
 #include "cc_state.h"
+#include "cc_swift.h"
 #include "cc_vegas.h"
 
 /* Algorithms whose own state begins with zeros. */

@@ -28,6 +28,7 @@
 	X(VEGAS,     vegas,     zero,     reno,      NOBODY, MODULE,   "TCP Vegas: Brakmo and Peterson 1995") \
 	X(ILLINOIS,  illinois,  illinois, illinois,  NOBODY, MODULE,   "TCP Illinois: Liu, Başar, Srikant 2008") \
 	X(HIGHSPEED, highspeed, zero,     highspeed, NOBODY, MODULE,   "HighSpeed TCP: RFC 3649") \
-	X(FIXED,     fixed,     fixed,    fixed,     NOBODY, NO_STACK, "A constant window")
+	X(FIXED,     fixed,     fixed,    fixed,     NOBODY, NO_STACK, "A constant window") \
+	X(SWIFT,     swift,     zero,     swift,     NOBODY, OURS,     "Swift: Kumar et al. 2020, its window on RTTs")
 
 #endif /* SLUICE_CC_TABLE_H */
