@@ -45,6 +45,11 @@ static void take_params(struct input *in, struct world *w)
 	p->vegas_alpha = take8(in);
 	p->vegas_beta = take8(in);
 	p->rto_min_us = take32(in);
+	p->swift_target_ns = take32(in);
+	p->swift_range_ns = take32(in);
+	p->swift_ai_q10 = take16(in);
+	p->swift_beta_q10 = take16(in);
+	p->swift_mdf_q10 = take16(in);
 }
 
 static void check_bounds(const struct world *w)

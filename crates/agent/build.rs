@@ -1,5 +1,5 @@
 //! Compiles the kernel programs, which modules embed with `include_object!`.
 
 fn main() {
-    sluicegate_bpf_build::compile_programs(&["../core/c"]);
+    sluicegate_bpf_build::compile_programs(&["../core/c"], Vec::new());
 }

@@ -1,7 +1,11 @@
-//! Builds `c/native*.c`, the native face of core's headers, into a static library.
+//! Builds `c/native*.c`, the native face of core's headers, into a static library, and turns the table of
+//! algorithms into `OUT_DIR/algorithms.rs`. Build scripts of dependents get the names of the tenants' stacks that
+//! are ours as `DEP_SLUICE_STACKS`.
 
 use std::{
-    env, fs,
+    env,
+    fmt::Write,
+    fs,
     path::{Path, PathBuf},
 };
 
@@ -17,6 +21,16 @@ fn main() {
         .extra_warnings(true)
         .warnings_into_errors(true)
         .compile("sluice");
+    let table = c.join("sluice/cc_table.h");
+    let text = fs::read_to_string(&table).expect("the table of algorithms");
+    let lines: Vec<Line> = text.lines().filter_map(Line::parse).collect();
+    let out = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default()).join("algorithms.rs");
+    fs::write(out, algorithms(&lines)).expect("writing the list of algorithms");
+    let ours = lines
+        .iter()
+        .filter(|line| ["MODULE", "OURS"].contains(&line.stack));
+    let ours: Vec<&str> = ours.map(|line| line.name).collect();
+    println!("cargo:stacks={}", ours.join(","));
 }
 
 /// Rebuilds when any file below `directory` changes, and collects the sources among them.
@@ -33,4 +47,56 @@ fn watch(directory: &Path, sources: &mut Vec<PathBuf>) {
             sources.push(path);
         }
     }
+}
+
+/// `X(constant, name, state, loss, needs, stack, "title")` of `cc_table.h`.
+struct Line<'a> {
+    name: &'a str,
+    state: &'a str,
+    needs: &'a str,
+    stack: &'a str,
+    title: &'a str,
+}
+
+impl<'a> Line<'a> {
+    /// `None`: this is no line of the table.
+    fn parse(text: &'a str) -> Option<Self> {
+        let inner = text.trim().strip_prefix("X(")?;
+        let inner = inner.trim_end_matches('\\').trim_end();
+        let inner = inner.strip_suffix(')').unwrap_or(inner);
+        let fields: Vec<&str> = inner.splitn(7, ',').map(str::trim).collect();
+        let &[_, name, state, _, needs, stack, title] = &fields[..] else {
+            panic!("cc_table.h: seven fields are wanted in {text}");
+        };
+        Some(Self {
+            name,
+            state,
+            needs,
+            stack,
+            title,
+        })
+    }
+}
+
+/// `NO_STACK` becomes `NoStack`.
+fn camel(words: &str) -> String {
+    let words = words.split('_').map(|word| {
+        let (first, rest) = word.split_at(1);
+        first.to_uppercase() + &rest.to_lowercase()
+    });
+    words.collect()
+}
+
+/// A call of the macro in `src/cc.rs`.
+fn algorithms(lines: &[Line<'_>]) -> String {
+    let mut text = "algorithms! {\n".to_owned();
+    for line in lines {
+        let (variant, needs, stack) = (camel(line.name), camel(line.needs), camel(line.stack));
+        let (name, state, title) = (line.name, line.state, line.title);
+        let _ = writeln!(
+            text,
+            "    {variant} \"{name}\" \"{state}\" {needs} {stack} {title}"
+        );
+    }
+    text + "}\n"
 }

@@ -18,9 +18,6 @@ use sluicegate_core::{
 /// Names of `enum sg_rule_mode`, in its order.
 pub const RULE_MODES: [&str; 3] = ["off", "observe", "enforce"];
 
-/// Algorithms whose state begins with α.
-const WITH_ALPHA: [Algorithm; 2] = [Algorithm::Dctcp, Algorithm::Dcvegas];
-
 /// Words for bits of [`Flow::marks`] that report odd packets, whatever the mode of the flow.
 pub const NOTICES: [(u16, &str); 5] = [
     (FLOW_SIGNS, "signs"),
@@ -163,7 +160,7 @@ impl FlowRecord {
             enforced_window_bytes: flow.shown_window_bytes(),
             advertised_window_bytes: flow.peer_window_bytes(),
             alpha: algorithm
-                .filter(|algorithm| WITH_ALPHA.contains(algorithm))
+                .filter(|algorithm| algorithm.has_alpha())
                 .map(|_| flow.cc.alpha()),
             srtt_us: microseconds(flow.srtt_ns),
             min_rtt_us: microseconds(flow.min_rtt_ns),

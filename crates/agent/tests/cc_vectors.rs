@@ -74,6 +74,11 @@ impl Random {
             k_delay_ns: self.size(),
             vegas_alpha: self.below(8) as u8,
             vegas_beta: self.below(16) as u8,
+            swift_target_ns: self.below(1_000_000),
+            swift_range_ns: self.below(1_000_000),
+            swift_ai_q10: self.next() as u16,
+            swift_beta_q10: self.below(1100) as u16,
+            swift_mdf_q10: self.below(1100) as u16,
             ..Params::default()
         }
     }
@@ -221,59 +226,30 @@ fn in_kernel(programs: &Object, vector: &Vector) -> Vec<u8> {
     output[ETHERNET_BYTES + CC_AT..ETHERNET_BYTES + CC_END].to_vec()
 }
 
-fn agree(algorithm: Algorithm) {
-    let opened = object::open("cc_vectors", include_object!("cc_vectors")).unwrap();
-    let programs = object::load(opened, "cc_vectors").unwrap();
+fn agree(programs: &Object, algorithm: Algorithm) {
     let mut changed = 0;
     for (index, given) in vectors(algorithm).enumerate() {
         let mut native = given;
         natively(&mut native);
-        let kernel = in_kernel(&programs, &given);
-        assert_eq!(kernel, bytes_of(&native.cc), "vector {index}: {given:?}");
+        let kernel = in_kernel(programs, &given);
+        assert_eq!(
+            kernel,
+            bytes_of(&native.cc),
+            "{algorithm}, vector {index}: {given:?}"
+        );
         changed += u32::from(native.cc != given.cc);
     }
     assert!(
         changed > VECTORS / 10,
-        "only {changed} vectors did anything"
+        "{algorithm}: only {changed} vectors did anything"
     );
 }
 
 #[test]
-fn reno_is_the_same_in_the_kernel() {
-    agree(Algorithm::Reno);
-}
-
-#[test]
-fn cubic_is_the_same_in_the_kernel() {
-    agree(Algorithm::Cubic);
-}
-
-#[test]
-fn dctcp_is_the_same_in_the_kernel() {
-    agree(Algorithm::Dctcp);
-}
-
-#[test]
-fn dcvegas_is_the_same_in_the_kernel() {
-    agree(Algorithm::Dcvegas);
-}
-
-#[test]
-fn vegas_is_the_same_in_the_kernel() {
-    agree(Algorithm::Vegas);
-}
-
-#[test]
-fn illinois_is_the_same_in_the_kernel() {
-    agree(Algorithm::Illinois);
-}
-
-#[test]
-fn highspeed_is_the_same_in_the_kernel() {
-    agree(Algorithm::Highspeed);
-}
-
-#[test]
-fn fixed_is_the_same_in_the_kernel() {
-    agree(Algorithm::Fixed);
+fn every_algorithm_is_the_same_in_the_kernel() {
+    let opened = object::open("cc_vectors", include_object!("cc_vectors")).unwrap();
+    let programs = object::load(opened, "cc_vectors").unwrap();
+    for algorithm in Algorithm::ALL {
+        agree(&programs, algorithm);
+    }
 }

@@ -1,4 +1,5 @@
-//! For build scripts: compiles each `bpf/NAME.bpf.c` of a crate with clang into `OUT_DIR/NAME.bpf.o`.
+//! For build scripts: compiles each `bpf/NAME.bpf.c` of a crate with clang into `OUT_DIR/NAME.bpf.o`, and other
+//! sources under the names and with the macros that the build script gives.
 //!
 //! The crate depends on libbpf-sys itself: only then does Cargo tell its build script where libbpf's
 //! headers are.
@@ -12,9 +13,27 @@ use std::{
 /// Older ones lack what the programs need (`-mcpu=v3` with 64-bit atomics, BTF of static functions).
 const CLANG_MIN: u32 = 16;
 
-/// Compiles the programs of the crate whose build script calls this. Headers come from its `bpf/` and
-/// from `shared`, directories relative to the crate. Ends the build with a message if that fails.
-pub fn compile_programs(shared: &[&str]) {
+/// A source in `bpf/` that is compiled more than once.
+#[derive(Clone, Debug)]
+pub struct Variant {
+    /// Its file name.
+    pub source: &'static str,
+    /// Stem of the object's name.
+    pub object: String,
+    /// Macros as `NAME=VALUE`.
+    pub macros: Vec<String>,
+}
+
+/// One run of the compiler.
+struct Job {
+    source: PathBuf,
+    object: PathBuf,
+    macros: Vec<String>,
+}
+
+/// Compiles the programs of the crate whose build script calls this, and `variants`. Headers come from its `bpf/`
+/// and from `shared`, directories relative to the crate. Ends the build with a message if that fails.
+pub fn compile_programs(shared: &[&str], variants: Vec<Variant>) {
     let manifest = PathBuf::from(required("CARGO_MANIFEST_DIR"));
     let bpf = manifest.join("bpf");
     let mut include = vec![bpf.clone()];
@@ -26,15 +45,25 @@ pub fn compile_programs(shared: &[&str]) {
     println!("cargo:rerun-if-env-changed=PATH");
     let clang = clang().unwrap_or_else(|reason| fail(&reason));
     let out = PathBuf::from(required("OUT_DIR"));
-    let running: Vec<(PathBuf, Child)> = sources(&bpf)
-        .into_iter()
-        .map(|source| {
-            let child = compile(&clang, &source, &out, &include);
-            (source, child)
+    let own = sources(&bpf).into_iter().map(|source| Job {
+        object: out.join(source.with_extension("o").file_name().unwrap_or_default()),
+        source,
+        macros: Vec::new(),
+    });
+    let variants = variants.into_iter().map(|variant| Job {
+        source: bpf.join(variant.source),
+        object: out.join(format!("{}.bpf.o", variant.object)),
+        macros: variant.macros,
+    });
+    let running: Vec<(Job, Child)> = own
+        .chain(variants)
+        .map(|job| {
+            let child = compile(&clang, &job, &include);
+            (job, child)
         })
         .collect();
-    for (source, child) in running {
-        finish(&clang, &source, child);
+    for (job, child) in running {
+        finish(&clang, &job.source, child);
     }
 }
 
@@ -124,9 +153,7 @@ fn version(clang: &Path) -> Option<u32> {
     rest.split('.').next()?.trim().parse().ok()
 }
 
-fn compile(clang: &Path, source: &Path, out: &Path, include: &[PathBuf]) -> Child {
-    let name = source.with_extension("o");
-    let object = out.join(name.file_name().unwrap_or_default());
+fn compile(clang: &Path, job: &Job, include: &[PathBuf]) -> Child {
     let mut command = Command::new(clang);
     command
         .args(["-target", "bpf", "-mcpu=v3", "-std=gnu11", "-O2", "-g"])
@@ -136,6 +163,9 @@ fn compile(clang: &Path, source: &Path, out: &Path, include: &[PathBuf]) -> Chil
     for directory in include {
         command.arg("-I").arg(directory);
     }
+    for name in &job.macros {
+        command.arg(format!("-D{name}"));
+    }
     // libbpf's own headers (bpf/bpf_helpers.h …) come with the library that we link.
     command.arg("-isystem").arg(required("DEP_BPF_INCLUDE"));
     // linux/types.h wants asm/types.h, which Debian keeps per architecture.
@@ -144,7 +174,8 @@ fn compile(clang: &Path, source: &Path, out: &Path, include: &[PathBuf]) -> Chil
         required("CARGO_CFG_TARGET_ARCH")
     );
     command.arg("-idirafter").arg(multiarch);
-    command.arg("-c").arg(source).arg("-o").arg(object);
+    command.arg("-c").arg(&job.source);
+    command.arg("-o").arg(&job.object);
     command
         .stderr(Stdio::piped())
         .spawn()

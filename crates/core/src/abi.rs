@@ -71,8 +71,18 @@ pub struct Params {
     pub rule_id: u32,
     /// Rate of one flow in bytes per second, held by its window; 0 = no cap.
     pub rate_cap: u64,
+    /// `swift`: target of the RTT for the largest windows, in ns.
+    pub swift_target_ns: u32,
+    /// `swift`: what the smallest windows have in addition, in ns.
+    pub swift_range_ns: u32,
+    /// `swift`: segments per window to add, in 1/1024.
+    pub swift_ai_q10: u16,
+    /// `swift`: part of the relative excess to give up, 0..=1024.
+    pub swift_beta_q10: u16,
+    /// `swift`: largest part of the window to give up at once, 0..=1024.
+    pub swift_mdf_q10: u16,
     /// Zero.
-    pub pad2: [u32; 4],
+    pub pad2: u16,
 }
 
 /// `struct sg_addr`: 128 bits in network order; IPv4 as `::ffff:a.b.c.d`.
@@ -755,6 +765,8 @@ const _: () = {
     assert!(offset_of!(Params, rto_min_us) == 32);
     assert!(offset_of!(Params, rule_id) == 36);
     assert!(offset_of!(Params, rate_cap) == 40);
+    assert!(offset_of!(Params, swift_target_ns) == 48);
+    assert!(offset_of!(Params, swift_mdf_q10) == 60);
     assert!(size_of::<Rule>() == 144);
     assert!(offset_of!(Rule, params) == 80);
     assert!(size_of::<Prefix>() == 32);

@@ -8,56 +8,80 @@ use std::{fmt, mem::offset_of, str::FromStr};
 
 use crate::abi::Params;
 
-/// A congestion control (`enum sg_algorithm`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[repr(u8)]
-pub enum Algorithm {
-    /// New Reno: RFC 5681, RFC 6582.
-    Reno = 0,
-    /// CUBIC: RFC 9438.
-    Cubic = 1,
-    /// DCTCP: RFC 8257, with the priority β of AC/DC TCP.
-    #[default]
-    Dctcp = 2,
-    /// DC-Vegas: DCTCP's law with delay in place of marks.
-    Dcvegas = 3,
-    /// TCP Vegas: Brakmo and Peterson 1995.
-    Vegas = 4,
-    /// TCP Illinois: Liu, Başar, Srikant 2008.
-    Illinois = 5,
-    /// HighSpeed TCP: RFC 3649.
-    Highspeed = 6,
-    /// A constant window.
-    Fixed = 7,
+/// What an algorithm needs of the peer's host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Needs {
+    /// Its feedback.
+    Peer,
+    /// Nothing: it works from one side.
+    Nobody,
 }
 
-impl Algorithm {
-    /// Every algorithm, in the order of their numbers.
-    pub const ALL: [Self; 8] = [
-        Self::Reno,
-        Self::Cubic,
-        Self::Dctcp,
-        Self::Dcvegas,
-        Self::Vegas,
-        Self::Illinois,
-        Self::Highspeed,
-        Self::Fixed,
-    ];
+/// Who has an algorithm as a tenant's own stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stack {
+    /// Every Linux.
+    Linux,
+    /// A module of Linux; for kernels without it there is ours (struct_ops).
+    Module,
+    /// We alone.
+    Ours,
+    /// Nobody.
+    NoStack,
+}
 
-    /// The name in policies, scenarios and results.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Reno => "reno",
-            Self::Cubic => "cubic",
-            Self::Dctcp => "dctcp",
-            Self::Dcvegas => "dcvegas",
-            Self::Vegas => "vegas",
-            Self::Illinois => "illinois",
-            Self::Highspeed => "highspeed",
-            Self::Fixed => "fixed",
+/// From lines `Variant "name" state Needs Stack "title"` of the table of algorithms.
+macro_rules! algorithms {
+    ($($variant:ident $name:literal $state:literal $needs:ident $stack:ident $title:literal)*) => {
+        /// A congestion control (`enum sg_algorithm`): `c/sluice/cc_table.h` has the list.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr(u8)]
+        pub enum Algorithm {
+            $(#[doc = $title] $variant,)*
         }
-    }
 
+        impl Algorithm {
+            /// Every algorithm, in the order of their numbers.
+            pub const ALL: [Self; [$($name),*].len()] = [$(Self::$variant),*];
+
+            /// Every algorithm with its name.
+            pub const NAMES: [(&'static str, Self); Self::ALL.len()] =
+                [$(($name, Self::$variant)),*];
+
+            /// The name in policies, scenarios and results.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)*
+                }
+            }
+
+            /// What it needs of the peer's host.
+            pub const fn needs(self) -> Needs {
+                match self {
+                    $(Self::$variant => Needs::$needs,)*
+                }
+            }
+
+            /// Who has it as a tenant's own stack.
+            pub const fn stack(self) -> Stack {
+                match self {
+                    $(Self::$variant => Stack::$stack,)*
+                }
+            }
+
+            /// What its part of `struct sg_cc` is.
+            const fn state(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $state,)*
+                }
+            }
+        }
+    };
+}
+
+include!(concat!(env!("OUT_DIR"), "/algorithms.rs"));
+
+impl Algorithm {
     /// From the number in [`Params::algorithm`]; `None` if no algorithm has it.
     pub fn from_number(number: u8) -> Option<Self> {
         Self::ALL.get(usize::from(number)).copied()
@@ -66,6 +90,18 @@ impl Algorithm {
     /// The number in [`Params::algorithm`].
     pub const fn number(self) -> u8 {
         self as u8
+    }
+
+    /// Its state begins with DCTCP's α, which has the gain g.
+    pub fn has_alpha(self) -> bool {
+        self.state() == "dctcp"
+    }
+
+    /// Those that some tenant's own stack is.
+    pub fn stacks(of: &[Stack]) -> impl Iterator<Item = Self> {
+        Self::ALL
+            .into_iter()
+            .filter(move |algorithm| of.contains(&algorithm.stack()))
     }
 }
 
@@ -242,7 +278,7 @@ impl Cc {
         self.flags &= !CC_REDUCED;
     }
 
-    /// DCTCP's and DC-Vegas' α, 0..=1. Meaningless for the other algorithms.
+    /// DCTCP's α, 0..=1, where [`Algorithm::has_alpha`]; else meaningless.
     pub fn alpha(&self) -> f64 {
         let alpha_q20 = self.word[0] as u32;
         f64::from(alpha_q20) / f64::from(crate::abi::ONE_Q20)

@@ -1,4 +1,4 @@
-//! CUBIC, HighSpeed, Vegas and Illinois against their published formulas in floating point.
+//! CUBIC, HighSpeed, Vegas, Illinois and Swift against their published formulas in floating point.
 
 mod common;
 
@@ -320,6 +320,115 @@ fn illinois_is_reno_below_its_window_threshold() {
         "{}",
         flow.segments()
     );
+}
+
+/// The paper's target (section 3.5) in ns, with base and range of `common::params()`.
+fn swift_target(segments: f64) -> f64 {
+    let (least, most) = (0.1, 0.5_f64.sqrt());
+    let root = (1.0 / segments.sqrt()).clamp(least, most);
+    200_000.0 + 100_000.0 * (root - least) / (most - least)
+}
+
+#[test]
+fn swift_grows_below_its_target_and_shrinks_above_it() {
+    for segments in [3, 4, 7, 20, 60, 99, 100, 101, 1000, 100_000] {
+        let target = swift_target(f64::from(segments));
+        let mut below = Flow::steady(Algorithm::Swift, params(), segments);
+        let ack = below.ack((target * 0.999) as u32);
+        below.feed(&ack);
+        assert!(below.cc.credit > 0, "{segments} segments grow");
+        let mut above = Flow::steady(Algorithm::Swift, params(), segments);
+        let ack = above.ack((target * 1.001) as u32);
+        above.feed(&ack);
+        assert_eq!(above.cc.credit, 0, "{segments} segments do not grow");
+        assert!(above.cc.cwnd < segments * MSS, "{segments} segments shrink");
+    }
+}
+
+#[test]
+fn swift_gives_up_in_proportion_to_the_excess_of_delay() {
+    for segments in [20, 100, 5000] {
+        let target = swift_target(f64::from(segments));
+        for delay in [1.02, 1.1, 1.5, 2.0, 2.6, 2.8, 10.0] {
+            let mut flow = Flow::steady(Algorithm::Swift, params(), segments);
+            let ack = flow.ack((target * delay) as u32);
+            flow.feed(&ack);
+            let expected = (1.0 - 0.8 * (delay - 1.0) / delay).max(0.5);
+            let kept = flow.segments() / f64::from(segments);
+            assert!(
+                (kept - expected).abs() < 0.001,
+                "{delay}: {kept}, {expected}"
+            );
+        }
+    }
+}
+
+#[test]
+fn swift_shrinks_at_most_once_an_rtt() {
+    let mut flow = Flow::steady(Algorithm::Swift, params(), 64);
+    flow.rounds(1, 190_000);
+    let before = flow.segments();
+    for (index, kept) in [(1, 0.5), (2, 0.25)] {
+        flow.round(2_000_000, |_| false);
+        let seen = flow.segments() / before;
+        assert!((seen - kept).abs() < 0.01, "after {index} RTTs: {seen}");
+    }
+}
+
+#[test]
+fn swift_cuts_again_by_the_clock_where_no_window_is_known() {
+    // A tenant's stack forgets the end of a cut's window with each ACK.
+    let mut flow = Flow::steady(Algorithm::Swift, params(), 64);
+    for index in 0..40 {
+        let mut ack = flow.ack(1_000_000);
+        ack.now_ns = 1_000_000_000 + index * 100_000;
+        flow.cc.flags = 0;
+        flow.feed(&ack);
+    }
+    // At 0, 1, 2 and 3 ms.
+    assert_eq!(flow.segments(), 4.0);
+}
+
+#[test]
+fn swift_settles_at_its_target() {
+    let mut flow = Flow::new(Algorithm::Swift, params());
+    let (base_ns, rate_bps) = (100_000, 1e9);
+    for _ in 0..200 {
+        flow.queued_round(base_ns, rate_bps);
+    }
+    assert!(flow.cc.ssthresh < SSTHRESH_UNKNOWN, "slow start is over");
+    for _ in 0..200 {
+        flow.queued_round(base_ns, rate_bps);
+        let rtt = f64::from(flow.cc.cwnd) * 8e9 / rate_bps;
+        let part = rtt / swift_target(flow.segments());
+        assert!((0.85..1.15).contains(&part), "{part}");
+    }
+}
+
+#[test]
+fn swift_flows_of_one_queue_come_to_equal_windows() {
+    let mut flows = [60, 3].map(|segments| Flow::steady(Algorithm::Swift, params(), segments));
+    for _ in 0..100 {
+        // At 1 Gb/s.
+        let bytes = flows[0].cc.cwnd + flows[1].cc.cwnd;
+        let rtt_ns = (8 * bytes).max(100_000);
+        for flow in &mut flows {
+            flow.round(rtt_ns, |_| false);
+        }
+    }
+    let ratio = flows[0].segments() / flows[1].segments();
+    assert!((0.7..1.5).contains(&ratio), "{ratio}");
+}
+
+#[test]
+fn swift_without_samples_grows_as_reno_and_answers_losses() {
+    let mut flow = Flow::steady(Algorithm::Swift, params(), 20);
+    flow.rounds(10, 0);
+    assert!((flow.segments() - 30.0).abs() <= 1.0, "{}", flow.segments());
+    let before = flow.segments();
+    flow.params.swift_mdf_q10 = 256;
+    flow.lose();
+    assert!((flow.segments() / before - 0.75).abs() < 0.001);
 }
 
 #[test]

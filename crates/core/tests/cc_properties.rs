@@ -27,6 +27,8 @@ prop_compose! {
         fixed_bytes in any_size(),
         k_bytes in any_size(),
         k_delay_ns in any_size(),
+        swift_delays in prop::array::uniform2(any_size()),
+        swift_parts in any::<[u16; 3]>(),
     ) -> Params {
         Params {
             floor_mss: small[0],
@@ -39,6 +41,11 @@ prop_compose! {
             fixed_bytes,
             k_bytes,
             k_delay_ns,
+            swift_target_ns: swift_delays[0],
+            swift_range_ns: swift_delays[1],
+            swift_ai_q10: swift_parts[0],
+            swift_beta_q10: swift_parts[1],
+            swift_mdf_q10: swift_parts[2],
             ..Params::default()
         }
     }

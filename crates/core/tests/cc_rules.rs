@@ -22,7 +22,7 @@ fn names_and_numbers_go_both_ways() {
         assert_eq!(algorithm.to_string().parse(), Ok(algorithm));
         assert_eq!(Algorithm::from_number(algorithm.number()), Some(algorithm));
     }
-    assert_eq!(Algorithm::from_number(8), None);
+    assert_eq!(Algorithm::from_number(Algorithm::ALL.len() as u8), None);
     let error = "bbr".parse::<Algorithm>().unwrap_err().to_string();
     assert!(
         error.contains("\"bbr\"") && error.contains("dcvegas"),
@@ -212,6 +212,7 @@ fn marks_are_losses_to_the_algorithms_without_a_finer_answer() {
         (Algorithm::Cubic, 0.7),
         (Algorithm::Vegas, 0.5),
         (Algorithm::Dcvegas, 0.5),
+        (Algorithm::Swift, 0.5),
     ] {
         let mut flow = Flow::steady(algorithm, params(), 100);
         flow.round(RTT_NS, |_| true);

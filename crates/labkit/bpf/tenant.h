@@ -60,6 +60,12 @@ struct sg_params tenant_params = {
 	.window_cap = 1U << 30,
 	.vegas_alpha = 2,
 	.vegas_beta = 4,
+	/* For the lab's links of a few 100 Mb/s, whose RTTs begin at 300 us. */
+	.swift_target_ns = 1000000,
+	.swift_range_ns = 1000000,
+	.swift_ai_q10 = SG_ONE_Q10,
+	.swift_beta_q10 = 819,
+	.swift_mdf_q10 = 512,
 };
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -26,6 +26,8 @@ static __always_inline void stack_opened(struct sock *sk, struct tenant *t)
 {
 }
 
+#define STACK_OWN_INIT
+#define STACK_OWN_EVENTS
 #include "tenant_ops.h"
 
 static const char fallback[] = "reno";
@@ -110,15 +112,6 @@ void BPF_PROG(dctcp_cwnd_event, struct sock *sk, enum tcp_ca_event event)
 	}
 }
 
-SEC(".struct_ops.link")
-struct tcp_congestion_ops ops = {
-	.name = "sg_dctcp",
-	.flags = TCP_CONG_NON_RESTRICTED | TCP_CONG_NEEDS_ECN,
-	.init = (void *)dctcp_init,
-	.ssthresh = (void *)tenant_ssthresh,
-	.cong_control = (void *)tenant_cong_control,
-	.cwnd_event = (void *)dctcp_cwnd_event,
-	.in_ack_event = (void *)dctcp_in_ack_event,
-	.pkts_acked = (void *)tenant_pkts_acked,
-	.undo_cwnd = (void *)tenant_undo_cwnd,
-};
+STACK_OPS("sg_dctcp", dctcp_init, dctcp_cwnd_event,
+	  .flags = TCP_CONG_NON_RESTRICTED | TCP_CONG_NEEDS_ECN,
+	  .in_ack_event = (void *)dctcp_in_ack_event);

@@ -27,27 +27,5 @@ static __always_inline void stack_opened(struct sock *sk, struct tenant *t)
 
 #include "tenant_ops.h"
 
-SEC("struct_ops")
-void BPF_PROG(highspeed_init, struct sock *sk)
-{
-	tenant_start(sk, STACK_ALGORITHM);
-}
-
-SEC("struct_ops")
-void BPF_PROG(highspeed_cwnd_event, struct sock *sk, enum tcp_ca_event event)
-{
-	if (event == CA_EVENT_TX_START)
-		tenant_restart(sk);
-}
-
-SEC(".struct_ops.link")
-struct tcp_congestion_ops ops = {
-	.name = "sg_highspeed",
-	.flags = TCP_CONG_NON_RESTRICTED,
-	.init = (void *)highspeed_init,
-	.ssthresh = (void *)tenant_ssthresh,
-	.cong_control = (void *)tenant_cong_control,
-	.cwnd_event = (void *)highspeed_cwnd_event,
-	.pkts_acked = (void *)tenant_pkts_acked,
-	.undo_cwnd = (void *)tenant_undo_cwnd,
-};
+STACK_OPS("sg_highspeed", tenant_init, tenant_cwnd_event,
+	  .flags = TCP_CONG_NON_RESTRICTED);

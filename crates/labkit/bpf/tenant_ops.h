@@ -2,7 +2,9 @@
 /*
  * The programs that every tenant's stack has. Before this is included the stack
  * has defined STACK_ALGORITHM, STACK_LOSS_HALVES (loss halves, whatever the stack
- * answers to ECE) and its stack_ functions (tenant.h).
+ * answers to ECE), its stack_ functions (tenant.h) and, where it brings its own
+ * programs for init or cwnd_event, STACK_OWN_INIT or STACK_OWN_EVENTS. After it comes
+ * STACK_OPS() with the stack's name, these programs and further fields.
  */
 #ifndef SLUICE_TENANT_OPS_H
 #define SLUICE_TENANT_OPS_H
@@ -196,5 +198,36 @@ static __always_inline void tenant_restart(struct sock *sk)
 	tp->snd_cwnd = t->cwnd;
 	tp->snd_ssthresh = t->ssthresh;
 }
+
+/* The kernel refuses programs that the stack does not use. */
+#ifndef STACK_OWN_INIT
+SEC("struct_ops")
+void BPF_PROG(tenant_init, struct sock *sk)
+{
+	tenant_start(sk, STACK_ALGORITHM);
+}
+#endif
+
+#ifndef STACK_OWN_EVENTS
+SEC("struct_ops")
+void BPF_PROG(tenant_cwnd_event, struct sock *sk, enum tcp_ca_event event)
+{
+	if (event == CA_EVENT_TX_START)
+		tenant_restart(sk);
+}
+#endif
+
+#define STACK_OPS(stack_name, init_program, event_program, ...)       \
+	SEC(".struct_ops.link")                                       \
+	struct tcp_congestion_ops ops = {                             \
+		.name = stack_name,                                   \
+		.init = (void *)init_program,                         \
+		.ssthresh = (void *)tenant_ssthresh,                  \
+		.cong_control = (void *)tenant_cong_control,          \
+		.cwnd_event = (void *)event_program,                  \
+		.pkts_acked = (void *)tenant_pkts_acked,              \
+		.undo_cwnd = (void *)tenant_undo_cwnd,                \
+		__VA_ARGS__                                           \
+	}
 
 #endif /* SLUICE_TENANT_OPS_H */

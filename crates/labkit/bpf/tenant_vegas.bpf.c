@@ -30,13 +30,8 @@ static __always_inline void stack_opened(struct sock *sk, struct tenant *t)
 	t->cc.flags |= SG_CC_STARTED;
 }
 
+#define STACK_OWN_EVENTS
 #include "tenant_ops.h"
-
-SEC("struct_ops")
-void BPF_PROG(vegas_init, struct sock *sk)
-{
-	tenant_start(sk, STACK_ALGORITHM);
-}
 
 /* After idleness the path may be another: the base RTT is found anew. */
 SEC("struct_ops")
@@ -51,14 +46,5 @@ void BPF_PROG(vegas_cwnd_event, struct sock *sk, enum tcp_ca_event event)
 	stack_opened(sk, t);
 }
 
-SEC(".struct_ops.link")
-struct tcp_congestion_ops ops = {
-	.name = "sg_vegas",
-	.flags = TCP_CONG_NON_RESTRICTED,
-	.init = (void *)vegas_init,
-	.ssthresh = (void *)tenant_ssthresh,
-	.cong_control = (void *)tenant_cong_control,
-	.cwnd_event = (void *)vegas_cwnd_event,
-	.pkts_acked = (void *)tenant_pkts_acked,
-	.undo_cwnd = (void *)tenant_undo_cwnd,
-};
+STACK_OPS("sg_vegas", tenant_init, vegas_cwnd_event,
+	  .flags = TCP_CONG_NON_RESTRICTED);

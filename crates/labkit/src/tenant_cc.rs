@@ -27,30 +27,9 @@ struct Stack {
     programs: &'static [u8],
 }
 
-/// The stacks that Sluicegate brings: `dctcp`, `vegas`, `dcvegas`, `illinois`, `highspeed`.
-fn stacks() -> [Stack; 5] {
-    [
-        Stack {
-            name: "dctcp",
-            programs: include_object!("tenant_dctcp"),
-        },
-        Stack {
-            name: "vegas",
-            programs: include_object!("tenant_vegas"),
-        },
-        Stack {
-            name: "dcvegas",
-            programs: include_object!("tenant_dcvegas"),
-        },
-        Stack {
-            name: "illinois",
-            programs: include_object!("tenant_illinois"),
-        },
-        Stack {
-            name: "highspeed",
-            programs: include_object!("tenant_highspeed"),
-        },
-    ]
+/// The stacks that Sluicegate brings.
+fn stacks() -> impl IntoIterator<Item = Stack> {
+    include!(concat!(env!("OUT_DIR"), "/stacks.rs"))
 }
 
 /// Where a tenant's congestion control comes from.
@@ -136,7 +115,7 @@ fn provide(name: &str) -> Result<Registered> {
             _programs: None,
         });
     }
-    let ours = stacks();
+    let ours: Vec<Stack> = stacks().into_iter().collect();
     let Some(stack) = ours.iter().find(|stack| stack.name == name) else {
         let names: Vec<_> = ours.iter().map(|stack| stack.name).collect();
         bail!(

@@ -16,7 +16,10 @@ use sluicegate_agent::{
     interfaces,
     netns::{NetNs, within},
 };
-use sluicegate_core::aqm::Aqm;
+use sluicegate_core::{
+    aqm::Aqm,
+    cc::{Algorithm, Stack},
+};
 use sluicegate_labkit::{
     port::{PortConfig, SwitchPorts},
     tenant_cc::{self, Provider},
@@ -269,13 +272,10 @@ fn vegas_carries_data() {
 }
 
 #[test]
-fn illinois_carries_data() {
-    carries_data("illinois");
-}
-
-#[test]
-fn highspeed_carries_data() {
-    carries_data("highspeed");
+fn every_stack_of_ours_carries_data() {
+    for algorithm in Algorithm::stacks(&[Stack::Module, Stack::Ours]) {
+        carries_data(algorithm.name());
+    }
 }
 
 #[test]

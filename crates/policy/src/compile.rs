@@ -216,7 +216,7 @@ impl Rule {
             floor_mss: self.floor_mss,
             init_segments: self.initial_window_segments,
             g_shift: self.gain_shift,
-            beta_q10: (self.beta * f64::from(abi::ONE_Q10)).round() as u32,
+            beta_q10: q10(self.beta),
             window_cap: self.window_cap_bytes,
             fixed_bytes: self.window_bytes.unwrap_or(0),
             k_bytes,
@@ -226,6 +226,11 @@ impl Rule {
             rto_min_us: saturate(self.rto_min.as_micros()),
             rule_id,
             rate_cap: self.rate_cap_bps.map_or(0, |bps| (bps / 8).max(1)),
+            swift_target_ns: saturate(self.swift.target.as_nanos()),
+            swift_range_ns: saturate(self.swift.range.as_nanos()),
+            swift_ai_q10: q10(self.swift.ai) as u16,
+            swift_beta_q10: q10(self.swift.beta) as u16,
+            swift_mdf_q10: q10(self.swift.max_mdf) as u16,
             ..Params::default()
         }
     }
@@ -238,6 +243,11 @@ impl Rule {
         };
         police | strip
     }
+}
+
+/// In 1/1024.
+fn q10(value: f64) -> u32 {
+    (value * f64::from(abi::ONE_Q10)).round() as u32
 }
 
 fn saturate(value: u128) -> u32 {

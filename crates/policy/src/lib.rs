@@ -26,5 +26,5 @@ pub use explain::{Asked, Explanation};
 pub use file::{PolicyFile, fingerprint};
 pub use ipnet::IpNet;
 pub use place::Where;
-pub use rule::{Algorithm, Mode, Mptcp, Policy, PortRange, Ports, Rule, Threshold};
+pub use rule::{Mode, Mptcp, Policy, PortRange, Ports, Rule, Swift, Threshold};
 pub use warning::{Warning, Weight};

@@ -7,15 +7,18 @@ use sluicegate_config::{
     Problems, document,
     problem::{Complaint, Sink},
     table::{Item, Table},
-    units::{parse_bytes, parse_duration, parse_rate},
+    units::{format_duration, parse_bytes, parse_duration, parse_rate},
 };
-use sluicegate_core::abi;
+use sluicegate_core::{
+    abi,
+    cc::{Algorithm, Needs},
+};
 
 use crate::{
     bucket::{Bucket, Class},
     file::PolicyFile,
     place::Where,
-    rule::{Algorithm, Mode, Mptcp, Policy, PortRange, Ports, Rule, Threshold},
+    rule::{Mode, Mptcp, Policy, PortRange, Ports, Rule, Swift, Threshold},
     warning::{Warning, Weight},
     way_out::At,
 };
@@ -132,8 +135,8 @@ fn read_rule(table: Table<'_>) -> Rule {
     let one_sided = read_one_sided(&table, algorithm);
     let fallback = read_fallback(&table, algorithm, one_sided);
     let used = [algorithm, one_sided, fallback];
-    let uses = |wanted: &[Algorithm]| wanted.iter().any(|wanted| used.contains(wanted));
-    let vegas_backlog = read_vegas_backlog(&table, uses(&[Algorithm::Vegas]));
+    let uses = |wanted| used.contains(&wanted);
+    let vegas_backlog = read_vegas_backlog(&table, uses(Algorithm::Vegas));
     let (source, destination) = read_prefixes(&table);
     let rule = Rule {
         name: table.text("name").map(str::to_owned),
@@ -149,13 +152,14 @@ fn read_rule(table: Table<'_>) -> Rule {
         one_sided,
         fallback,
         beta: read_beta(&table, algorithm).unwrap_or(default.beta),
-        gain_shift: read_gain(&table, uses(&[Algorithm::Dctcp, Algorithm::DcVegas]))
+        gain_shift: read_gain(&table, used.iter().any(|used| used.has_alpha()))
             .unwrap_or(default.gain_shift),
         window_cap_bytes: read_window(&table, "window_cap").unwrap_or(default.window_cap_bytes),
         rate_cap_bps: read_rate_cap(&table),
-        window_bytes: read_fixed_window(&table, uses(&[Algorithm::Fixed])),
-        k: read_k(&table, uses(&[Algorithm::DcVegas])).unwrap_or(default.k),
+        window_bytes: read_fixed_window(&table, uses(Algorithm::Fixed)),
+        k: read_k(&table, uses(Algorithm::Dcvegas)).unwrap_or(default.k),
         vegas_backlog,
+        swift: read_swift(&table, uses(Algorithm::Swift)),
         floor_mss: small(&table, "floor_mss", 1, 2).unwrap_or(default.floor_mss),
         initial_window_segments: small(&table, "initial_window", 1, 64)
             .unwrap_or(default.initial_window_segments),
@@ -175,18 +179,17 @@ fn small(table: &Table<'_>, key: &'static str, low: u8, high: u8) -> Option<u8> 
 }
 
 fn read_one_sided(table: &Table<'_>, algorithm: Algorithm) -> Algorithm {
-    let default = match algorithm {
-        Algorithm::Dctcp => Rule::default().one_sided,
-        // An algorithm that needs no feedback serves both cases.
-        other => other,
+    let default = match algorithm.needs() {
+        Needs::Peer => Rule::default().one_sided,
+        Needs::Nobody => algorithm,
     };
     let Some(item) = table.get("one_sided") else {
         return default;
     };
     match item.choice(&Algorithm::NAMES) {
-        Some(Algorithm::Dctcp) => {
+        Some(chosen) if chosen.needs() == Needs::Peer => {
             item.complain(
-                "dctcp needs the feedback of a peer that enforces",
+                format!("{chosen} needs the feedback of a peer that enforces"),
                 "use dcvegas, vegas, cubic or another algorithm that works from one side",
             );
             default
@@ -195,9 +198,9 @@ fn read_one_sided(table: &Table<'_>, algorithm: Algorithm) -> Algorithm {
     }
 }
 
-/// Where the path drops and never marks, dctcp is only Reno; the others do not miss the marks.
+/// Where the path drops and never marks, dctcp is only Reno; what works from one side does not miss the marks.
 fn read_fallback(table: &Table<'_>, algorithm: Algorithm, one_sided: Algorithm) -> Algorithm {
-    if algorithm != Algorithm::Dctcp {
+    if algorithm.needs() == Needs::Nobody {
         table.refuse(
             "fallback",
             "is for dctcp on a path that does not mark, which this rule does not use",
@@ -525,6 +528,40 @@ fn read_vegas_backlog(table: &Table<'_>, used: bool) -> (u8, u8) {
         );
     }
     (alpha, beta)
+}
+
+fn read_swift(table: &Table<'_>, used: bool) -> Swift {
+    if !used {
+        for key in [
+            "swift_target",
+            "swift_range",
+            "swift_ai",
+            "swift_beta",
+            "swift_max_mdf",
+        ] {
+            table.refuse(key, "is a constant of swift, which this rule does not use");
+        }
+    }
+    let default = Swift::default();
+    let second = Duration::from_secs(1);
+    let delay = |key, least| {
+        let item = table.get(key)?;
+        let delay = item.parse(parse_duration)?;
+        if (least..=second).contains(&delay) {
+            return Some(delay);
+        }
+        let least = format_duration(least);
+        item.complain(format!("must lie between {least} and 1s"), "");
+        None
+    };
+    let number = |key, low, high| table.number(key, low..=high);
+    Swift {
+        target: delay("swift_target", Duration::from_micros(1)).unwrap_or(default.target),
+        range: delay("swift_range", Duration::ZERO).unwrap_or(default.range),
+        ai: number("swift_ai", 0.01, 16.0).unwrap_or(default.ai),
+        beta: number("swift_beta", 0.01, 1.0).unwrap_or(default.beta),
+        max_mdf: number("swift_max_mdf", 0.01, 0.9).unwrap_or(default.max_mdf),
+    }
 }
 
 fn read_rto_min(table: &Table<'_>) -> Option<Duration> {

@@ -3,7 +3,7 @@
 use std::{fmt, net::IpAddr, time::Duration};
 
 use ipnet::IpNet;
-use sluicegate_core::abi;
+use sluicegate_core::{abi, cc::Algorithm};
 
 use crate::{bucket::Bucket, place::Where};
 
@@ -55,6 +55,8 @@ pub struct Rule {
     pub k: Threshold,
     /// Lower and upper backlog of `vegas` in segments.
     pub vegas_backlog: (u8, u8),
+    /// Constants of `swift`.
+    pub swift: Swift,
     /// Smallest window in the peer's segments, 1 or 2.
     pub floor_mss: u8,
     /// Initial window in segments, 1..=64.
@@ -78,8 +80,8 @@ impl Default for Rule {
             vlan: None,
             mode: Mode::Observe,
             algorithm: Algorithm::Dctcp,
-            one_sided: Algorithm::DcVegas,
-            fallback: Algorithm::DcVegas,
+            one_sided: Algorithm::Dcvegas,
+            fallback: Algorithm::Dcvegas,
             beta: 1.0,
             gain_shift: 4,
             window_cap_bytes: abi::WINDOW_MAX,
@@ -87,6 +89,7 @@ impl Default for Rule {
             window_bytes: None,
             k: Threshold::Delay(Duration::from_micros(25)),
             vegas_backlog: (2, 4),
+            swift: Swift::default(),
             floor_mss: 2,
             initial_window_segments: 10,
             rto_min: Duration::from_millis(200),
@@ -181,46 +184,30 @@ pub enum Threshold {
     Delay(Duration),
 }
 
-/// A congestion control of core; the value is core's `enum sg_algorithm`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Algorithm {
-    /// RFC 5681, RFC 6582.
-    Reno = 0,
-    /// RFC 9438.
-    Cubic = 1,
-    /// RFC 8257, with AC/DC's priority β.
-    Dctcp = 2,
-    /// DC-Vegas.
-    DcVegas = 3,
-    /// Brakmo and Peterson 1995.
-    Vegas = 4,
-    /// Liu, Başar and Srikant 2008.
-    Illinois = 5,
-    /// RFC 3649.
-    HighSpeed = 6,
-    /// A constant window.
-    Fixed = 7,
+/// Constants of `swift`, by the paper's names.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Swift {
+    /// Base target: the RTT at which the largest windows neither grow nor shrink, below 4 s.
+    pub target: Duration,
+    /// fs_range: how much longer an RTT the smallest windows have, below 4 s.
+    pub range: Duration,
+    /// Segments that are added per RTT, above 0 to 16.
+    pub ai: f64,
+    /// How much of the relative excess of delay is given up, 0..=1.
+    pub beta: f64,
+    /// The largest part of a window that is given up at once, 0..=1.
+    pub max_mdf: f64,
 }
 
-impl Algorithm {
-    /// Names in the language.
-    pub const NAMES: [(&'static str, Self); 8] = [
-        ("reno", Self::Reno),
-        ("cubic", Self::Cubic),
-        ("dctcp", Self::Dctcp),
-        ("dcvegas", Self::DcVegas),
-        ("vegas", Self::Vegas),
-        ("illinois", Self::Illinois),
-        ("highspeed", Self::HighSpeed),
-        ("fixed", Self::Fixed),
-    ];
-}
-
-impl fmt::Display for Algorithm {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = Self::NAMES.iter().find(|(_, value)| value == self);
-        f.write_str(name.map_or("unknown", |(name, _)| name))
+impl Default for Swift {
+    fn default() -> Self {
+        Self {
+            target: Duration::from_micros(100),
+            range: Duration::from_micros(100),
+            ai: 1.0,
+            beta: 0.8,
+            max_mdf: 0.5,
+        }
     }
 }
 

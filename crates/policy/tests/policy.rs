@@ -3,9 +3,12 @@
 use std::{net::IpAddr, time::Duration};
 
 use proptest::prelude::*;
-use sluicegate_core::abi::{self, Addr};
+use sluicegate_core::{
+    abi::{self, Addr},
+    cc::Algorithm,
+};
 use sluicegate_policy::{
-    Algorithm, Asked, Class, Mode, Mptcp, Policy, PortRange, Ports, Threshold, Warning, Weight,
+    Asked, Class, Mode, Mptcp, Policy, PortRange, Ports, Swift, Threshold, Warning, Weight,
 };
 
 fn parse(text: &str) -> Policy {
@@ -33,7 +36,7 @@ fn an_empty_rule_observes_every_flow_with_dctcp() {
     assert_eq!(table.rules_count, 1);
     assert_eq!(rule.params.mode, abi::RULE_OBSERVE);
     assert_eq!(rule.params.algorithm, Algorithm::Dctcp as u8);
-    assert_eq!(rule.params.one_sided, Algorithm::DcVegas as u8);
+    assert_eq!(rule.params.one_sided, Algorithm::Dcvegas as u8);
     assert_eq!(rule.params.beta_q10, abi::ONE_Q10);
     assert_eq!(rule.params.window_cap, abi::WINDOW_MAX);
     assert_eq!(rule.params.flags, abi::RULE_POLICE);
@@ -89,7 +92,7 @@ fn every_key_is_read() {
     assert_eq!(rule.rto_min, Duration::from_millis(10));
     assert_eq!((rule.police, rule.mptcp), (false, Mptcp::Strip));
     assert_eq!(policy.rules[1].k, Threshold::Bytes(30_000));
-    assert_eq!(policy.rules[1].one_sided, Algorithm::DcVegas);
+    assert_eq!(policy.rules[1].one_sided, Algorithm::Dcvegas);
     assert_eq!(policy.rules[2].window_bytes, Some(100_000));
     let params = policy.compile().slots[0].params;
     assert_eq!((params.beta_q10, params.g_shift), (512, 5));
@@ -172,6 +175,54 @@ fn contradictions_are_refused() {
         ("beta = nan", "between 0 and 1"),
         ("initial_window = 65", "between 1 and 64"),
         ("mode = true", "must be a string"),
+    ] {
+        let text = refusal(&format!("[[rule]]\n{rule}\n"));
+        assert!(text.contains(expected), "{rule}: {text}");
+    }
+}
+
+#[test]
+fn swift_has_constants_of_its_own() {
+    let default = parse("[[rule]]\nalgorithm = 'swift'\n");
+    assert_eq!(default.rules[0].swift, Swift::default());
+    assert_eq!(default.rules[0].one_sided, Algorithm::Swift);
+    let params = default.compile().slots[0].params;
+    assert_eq!(
+        (params.swift_target_ns, params.swift_range_ns),
+        (100_000, 100_000)
+    );
+    let constants = (
+        params.swift_ai_q10,
+        params.swift_beta_q10,
+        params.swift_mdf_q10,
+    );
+    assert_eq!(constants, (1024, 819, 512));
+    let policy = parse(
+        "[[rule]]\none_sided = 'swift'\nswift_target = '1200us'\nswift_range = '0ns'\n\
+         swift_ai = 0.5\nswift_beta = 1\nswift_max_mdf = 0.25\n",
+    );
+    let expected = Swift {
+        target: Duration::from_micros(1200),
+        range: Duration::ZERO,
+        ai: 0.5,
+        beta: 1.0,
+        max_mdf: 0.25,
+    };
+    assert_eq!(policy.rules[0].swift, expected);
+    for (rule, expected) in [
+        ("swift_target = '1ms'", "is a constant of swift"),
+        (
+            "one_sided = 'swift'\nswift_target = '0ns'",
+            "between 1us and 1s",
+        ),
+        (
+            "one_sided = 'swift'\nswift_range = '2s'",
+            "between 0ns and 1s",
+        ),
+        (
+            "one_sided = 'swift'\nswift_max_mdf = 1",
+            "between 0.01 and 0.9",
+        ),
     ] {
         let text = refusal(&format!("[[rule]]\n{rule}\n"));
         assert!(text.contains(expected), "{rule}: {text}");

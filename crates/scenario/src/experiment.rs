@@ -5,7 +5,10 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use sluicegate_core::aqm::Aqm;
+use sluicegate_core::{
+    aqm::Aqm,
+    cc::{Algorithm, Stack},
+};
 use sluicegate_fabric::{Graph, Impairment, Routes, Routing, SharedMemory, cee::CeeConfig};
 use sluicegate_tcp::config::Recovery;
 
@@ -137,17 +140,14 @@ pub struct TcpOptions {
     pub offload_segments: Option<u8>,
 }
 
+/// A congestion control that Linux has and core has not.
+const FOREIGN: &str = "bbr";
+
 /// Congestion controls that a tenant may have; a world may lack some.
-pub const CONGESTION_CONTROLS: [&str; 8] = [
-    "cubic",
-    "reno",
-    "dctcp",
-    "vegas",
-    "dcvegas",
-    "illinois",
-    "highspeed",
-    "bbr",
-];
+pub fn congestion_controls() -> Vec<&'static str> {
+    let stacks = Algorithm::stacks(&[Stack::Linux, Stack::Module, Stack::Ours]);
+    stacks.map(Algorithm::name).chain([FOREIGN]).collect()
+}
 
 /// A tenant's virtual machine or container.
 #[derive(Clone, Debug, PartialEq)]
@@ -158,7 +158,7 @@ pub struct Tenant {
     pub host: usize,
     /// Address, unique; one prefix of [`Variant::prefix_length`] bits spans all tenants.
     pub address: std::net::IpAddr,
-    /// Congestion control of its sockets, one of [`CONGESTION_CONTROLS`].
+    /// Congestion control of its sockets, one of [`congestion_controls`].
     pub congestion_control: String,
     /// Classic ECN (RFC 3168) offered on connect.
     pub ecn: bool,

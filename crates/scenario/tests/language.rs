@@ -3,8 +3,8 @@
 use std::{path::Path, time::Duration};
 
 use proptest::prelude::*;
-use sluicegate_core::aqm::Aqm;
-use sluicegate_policy::{Algorithm, Mode};
+use sluicegate_core::{aqm::Aqm, cc::Algorithm};
+use sluicegate_policy::Mode;
 use sluicegate_scenario::{
     experiment::{Action, Experiment, Load, Profile, TcpOptions, TenantKind, TrafficKind, Variant},
     file::{self, Options},

@@ -56,7 +56,7 @@ const LOCAL_LIMIT_BYTES: u64 = 1 << 40;
 const RECEIVE_BUFFER_BYTES: u64 = 32 << 20;
 const GUEST_RECEIVE_BUFFER_BYTES: u64 = 6 << 20;
 
-/// K of DC-Vegas in the stack that the lab's tenants run (`crates/agent/bpf/tenant_dcvegas.bpf.c`).
+/// K of DC-Vegas in the stack that the lab's tenants run (`crates/labkit/bpf/tenant_plain.c`).
 const DCVEGAS_K_SEGMENTS: u32 = 3;
 
 /// TCP's timestamps option, padded.

@@ -1,12 +1,12 @@
 //! What a scenario may ask for and the simulator cannot do.
 
 use sluicegate_core::cc::Algorithm;
-use sluicegate_scenario::experiment::{CONGESTION_CONTROLS, TrafficKind, Variant};
+use sluicegate_scenario::experiment::{TrafficKind, Variant, congestion_controls};
 
 /// One line for each, with where it is said and what to do.
 pub fn of(variant: &Variant) -> Vec<String> {
     let (known, unknown): (Vec<&str>, Vec<&str>) =
-        (CONGESTION_CONTROLS.into_iter()).partition(|name| name.parse::<Algorithm>().is_ok());
+        (congestion_controls().into_iter()).partition(|name| name.parse::<Algorithm>().is_ok());
     let tenants = variant.tenants.iter();
     let mut found: Vec<String> = tenants
         .filter(|tenant| unknown.contains(&tenant.congestion_control.as_str()))
@@ -38,6 +38,7 @@ pub fn of(variant: &Variant) -> Vec<String> {
 mod tests {
     use std::path::Path;
 
+    use sluicegate_core::cc::{Algorithm, Stack};
     use sluicegate_scenario::{
         file,
         world::{Refused, World},
@@ -63,8 +64,13 @@ mod tests {
         assert!(found[0].starts_with(
             "t.toml:9:22: tenant.s*.congestion_control: the simulator has no \"bbr\""
         ));
-        let advice = "; use one of cubic, reno, dctcp, vegas, dcvegas, illinois, highspeed, or run it in the lab (--world lab)";
-        assert!(found[0].ends_with(advice), "{}", found[0]);
+        let stacks = Algorithm::stacks(&[Stack::Linux, Stack::Module, Stack::Ours]);
+        let names: Vec<_> = stacks.map(Algorithm::name).collect();
+        let advice = format!(
+            "; use one of {}, or run it in the lab (--world lab)",
+            names.join(", ")
+        );
+        assert!(found[0].ends_with(&advice), "{}", found[0]);
         assert!(
             found[1].starts_with("t.toml:11:22: tenant.r1."),
             "{found:#?}"

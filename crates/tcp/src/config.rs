@@ -240,7 +240,7 @@ impl Config {
 }
 
 /// Constants of core's algorithms for a tenant's own stack: DCTCP's g = 1/16, Vegas' 2 and 4 segments,
-/// DC-Vegas' 25 µs, no cap.
+/// DC-Vegas' 25 µs, Swift's constants as in the lab's stack (`crates/labkit/bpf/tenant.h`), no cap.
 fn params(init_segments: u8) -> Params {
     Params {
         floor_mss: 2,
@@ -251,6 +251,11 @@ fn params(init_segments: u8) -> Params {
         k_delay_ns: 25_000,
         vegas_alpha: 2,
         vegas_beta: 4,
+        swift_target_ns: 1_000_000,
+        swift_range_ns: 1_000_000,
+        swift_ai_q10: 1024,
+        swift_beta_q10: 819,
+        swift_mdf_q10: 512,
         ..Params::default()
     }
 }

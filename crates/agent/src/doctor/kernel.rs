@@ -7,6 +7,7 @@ use nix::{
     errno::Errno,
     sched::{CloneFlags, unshare},
 };
+use sluicegate_core::cc::{Algorithm, Stack};
 use tracing::warn;
 
 use super::{Finding, Need, Question, Verdict};
@@ -87,7 +88,7 @@ const KERNEL_CONTEXT: Question = Question {
 const STRUCT_OPS: Question = Question {
     id: "struct-ops-stacks",
     need: Need::Lab,
-    cost: "no tenants with our own dctcp, vegas, dcvegas, illinois or highspeed in the lab",
+    cost: "no tenants with our own stacks in the lab",
     remedy: "a kernel with CONFIG_BPF_JIT=y and CONFIG_DEBUG_INFO_BTF=y (Linux 5.6)",
 };
 
@@ -299,7 +300,12 @@ fn ask_tcx() -> Result<String> {
 
 fn try_struct_ops() -> Result<String> {
     let object = object::open("sg_doctor_stack", include_object!("doctor_stack"))?;
-    object::load(object, "sg_doctor_stack").map(|_| "loaded".to_owned())
+    object::load(object, "sg_doctor_stack")?;
+    let ours = Algorithm::stacks(&[Stack::Module, Stack::Ours]).map(Algorithm::name);
+    Ok(format!(
+        "loaded; ours: {}",
+        ours.collect::<Vec<_>>().join(", ")
+    ))
 }
 
 #[cfg(test)]

@@ -2,6 +2,8 @@
 
 use std::{env, fs, path::PathBuf, thread};
 
+use sluicegate_core::cc::{Algorithm, Stack};
+
 use super::{Finding, Need, Question};
 
 const CPUS: Question = Question {
@@ -28,7 +30,7 @@ const ETHTOOL: Question = Question {
 const GUESTS: Question = Question {
     id: "user-mode-linux",
     need: Need::Lab,
-    cost: "no guests as tenants: no scenario against the real dctcp, vegas, illinois, highspeed modules",
+    cost: "no guests as tenants: no scenario against the stacks of a kernel's modules",
     remedy: "apt-get install user-mode-linux",
 };
 
@@ -43,11 +45,8 @@ const STACKS: Question = Question {
     id: "tcp-stacks",
     need: Need::Comfort,
     cost: "tenants on this kernel use our struct_ops versions, or run as guests with the real modules",
-    remedy: "modprobe tcp_dctcp tcp_vegas tcp_illinois tcp_highspeed, where the kernel has them",
+    remedy: "modprobe tcp_NAME for each that is lacking, where the kernel has the module",
 };
-
-/// Congestion controls that scenarios give to tenants.
-const WANTED_STACKS: [&str; 6] = ["cubic", "reno", "dctcp", "vegas", "illinois", "highspeed"];
 
 /// All questions to the machine.
 pub(super) fn findings() -> Vec<Finding> {
@@ -104,10 +103,8 @@ fn stacks() -> Finding {
     let path = "/proc/sys/net/ipv4/tcp_available_congestion_control";
     let text = fs::read_to_string(path).unwrap_or_default();
     let available: Vec<&str> = text.split_whitespace().collect();
-    let missing: Vec<&str> = WANTED_STACKS
-        .into_iter()
-        .filter(|name| !available.contains(name))
-        .collect();
+    let wanted = Algorithm::stacks(&[Stack::Linux, Stack::Module]).map(Algorithm::name);
+    let missing: Vec<&str> = wanted.filter(|name| !available.contains(name)).collect();
     if missing.is_empty() {
         STACKS.yes(available.join(", "))
     } else {

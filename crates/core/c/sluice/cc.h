@@ -32,7 +32,32 @@
 #include "cc_illinois.h"
 #include "cc_reno.h"
 #include "cc_state.h"
+#include "cc_swift.h"
 #include "cc_vegas.h"
+
+/* Algorithms whose own state begins with zeros. */
+SG_INLINE void sg_zero_init(struct sg_cc *cc, const struct sg_params *params)
+{
+	(void)cc, (void)params;
+}
+
+/* The switches, from the table of algorithms. */
+#define SG_CC_CASE_INIT(constant, name, state, ...) \
+	case SG_CC_##constant:                      \
+		sg_##state##_init(cc, params);      \
+		break;
+#define SG_CC_CASE_ACK(constant, name, ...)           \
+	case SG_CC_##constant:                        \
+		sg_##name##_on_ack(cc, params, ack);  \
+		break;
+#define SG_CC_CASE_LOSS(constant, name, state, loss, ...) \
+	case SG_CC_##constant:                            \
+		sg_##loss##_on_loss(cc, params, ack);     \
+		break;
+#define SG_CC_CASE_TIMEOUT(constant, name, state, loss, ...) \
+	case SG_CC_##constant:                               \
+		sg_##loss##_on_timeout(cc, params, ack);     \
+		break;
 
 /* mss: payload bytes of the peer's largest segment, taken into 1..65535. */
 SG_INLINE void sg_cc_init(struct sg_cc *cc, const struct sg_params *params,
@@ -55,16 +80,7 @@ SG_INLINE void sg_cc_init(struct sg_cc *cc, const struct sg_params *params,
 	sg_cc_set(cc, params, segments * cc->mss);
 	cc->prior = cc->cwnd;
 	switch (algorithm) {
-	case SG_CC_DCTCP:
-	case SG_CC_DCVEGAS:
-		sg_dctcp_init(cc);
-		break;
-	case SG_CC_ILLINOIS:
-		sg_illinois_init(cc);
-		break;
-	case SG_CC_FIXED:
-		sg_fixed_hold(cc, params);
-		break;
+		SG_ALGORITHMS(SG_CC_CASE_INIT)
 	default:
 		break;
 	}
@@ -89,27 +105,7 @@ SG_INLINE void sg_cc_on_ack(struct sg_cc *cc, const struct sg_params *params,
 			    sg_u32 algorithm, const struct sg_cc_ack *ack)
 {
 	switch (algorithm) {
-	case SG_CC_CUBIC:
-		sg_cubic_on_ack(cc, params, ack);
-		break;
-	case SG_CC_DCTCP:
-		sg_dctcp_on_ack(cc, params, ack);
-		break;
-	case SG_CC_DCVEGAS:
-		sg_dcvegas_on_ack(cc, params, ack);
-		break;
-	case SG_CC_VEGAS:
-		sg_vegas_on_ack(cc, params, ack);
-		break;
-	case SG_CC_ILLINOIS:
-		sg_illinois_on_ack(cc, params, ack);
-		break;
-	case SG_CC_HIGHSPEED:
-		sg_highspeed_on_ack(cc, params, ack);
-		break;
-	case SG_CC_FIXED:
-		sg_fixed_hold(cc, params);
-		break;
+		SG_ALGORITHMS(SG_CC_CASE_ACK)
 	default:
 		sg_reno_on_ack(cc, params, ack);
 		break;
@@ -120,17 +116,7 @@ SG_INLINE void sg_cc_on_loss(struct sg_cc *cc, const struct sg_params *params,
 			     sg_u32 algorithm, const struct sg_cc_ack *ack)
 {
 	switch (algorithm) {
-	case SG_CC_CUBIC:
-		sg_cubic_on_loss(cc, params, ack);
-		break;
-	case SG_CC_ILLINOIS:
-		sg_illinois_on_loss(cc, params, ack);
-		break;
-	case SG_CC_HIGHSPEED:
-		sg_highspeed_on_loss(cc, params, ack);
-		break;
-	case SG_CC_FIXED:
-		break;
+		SG_ALGORITHMS(SG_CC_CASE_LOSS)
 	default:
 		sg_reno_on_loss(cc, params, ack);
 		break;
@@ -141,17 +127,7 @@ SG_INLINE void sg_cc_on_timeout(struct sg_cc *cc, const struct sg_params *params
 				sg_u32 algorithm, const struct sg_cc_ack *ack)
 {
 	switch (algorithm) {
-	case SG_CC_CUBIC:
-		sg_cubic_on_timeout(cc, params, ack);
-		break;
-	case SG_CC_ILLINOIS:
-		sg_illinois_on_timeout(cc, params, ack);
-		break;
-	case SG_CC_HIGHSPEED:
-		sg_highspeed_on_timeout(cc, params, ack);
-		break;
-	case SG_CC_FIXED:
-		break;
+		SG_ALGORITHMS(SG_CC_CASE_TIMEOUT)
 	default:
 		sg_reno_on_timeout(cc, params, ack);
 		break;

@@ -20,8 +20,9 @@
 #include "cc_reno.h"
 
 /* RFC 8257 3.3: alpha starts at 1, so that the first mark halves. */
-SG_INLINE void sg_dctcp_init(struct sg_cc *cc)
+SG_INLINE void sg_dctcp_init(struct sg_cc *cc, const struct sg_params *params)
 {
+	(void)params;
 	cc->dctcp.alpha_q20 = SG_ONE_Q20;
 }
 

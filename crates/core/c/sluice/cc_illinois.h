@@ -22,8 +22,9 @@
 #define SG_ILLINOIS_THETA 5U      /* rounds of low delay before alpha returns to its maximum */
 
 /* New Reno until a round has been measured. */
-SG_INLINE void sg_illinois_init(struct sg_cc *cc)
+SG_INLINE void sg_illinois_init(struct sg_cc *cc, const struct sg_params *params)
 {
+	(void)params;
 	cc->illinois.alpha_q10 = SG_ONE_Q10;
 	cc->illinois.beta_q10 = SG_ILLINOIS_BETA_MAX_Q10;
 }
@@ -98,9 +99,9 @@ SG_INLINE sg_u32 sg_illinois_keep(const struct sg_cc *cc)
 }
 
 /* What delay said is void. */
-SG_INLINE void sg_illinois_reset(struct sg_cc *cc)
+SG_INLINE void sg_illinois_reset(struct sg_cc *cc, const struct sg_params *params)
 {
-	sg_illinois_init(cc);
+	sg_illinois_init(cc, params);
 	cc->illinois.rtt_sum_ns = 0;
 	cc->illinois.samples = 0;
 	cc->illinois.rounds_low = 0;
@@ -120,7 +121,7 @@ SG_NOINLINE int sg_illinois_on_timeout(struct sg_cc *cc,
 				       const struct sg_cc_ack *ack)
 {
 	sg_cc_timed_out(cc, params, ack, sg_illinois_keep(cc));
-	sg_illinois_reset(cc);
+	sg_illinois_reset(cc, params);
 	return 0;
 }
 

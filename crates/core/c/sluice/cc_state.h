@@ -60,6 +60,10 @@ struct sg_cc {
 			sg_u8 rounds_low;  /* consecutive rounds with little delay */
 			sg_u8 above;       /* delay has exceeded the first threshold since */
 		} illinois;
+		struct {
+			sg_u64 cut_ns;   /* when delay last cut the window */
+			sg_u32 delay_ns; /* last RTT sample; 0 = none since the last timeout */
+		} swift;
 	};
 };
 SG_ASSERT_SIZE(struct sg_cc, 64);

@@ -8,18 +8,13 @@
 #ifndef SLUICE_PARAMS_H
 #define SLUICE_PARAMS_H
 
+#include "cc_table.h"
 #include "types.h"
 
+#define SG_CC_NUMBER(constant, ...) SG_CC_##constant,
 enum sg_algorithm {
-	SG_CC_RENO = 0,
-	SG_CC_CUBIC = 1,
-	SG_CC_DCTCP = 2,
-	SG_CC_DCVEGAS = 3,
-	SG_CC_VEGAS = 4,
-	SG_CC_ILLINOIS = 5,
-	SG_CC_HIGHSPEED = 6,
-	SG_CC_FIXED = 7,
-	SG_CC_COUNT = 8,
+	SG_ALGORITHMS(SG_CC_NUMBER)
+	SG_CC_COUNT
 };
 
 /* What may be done to a flow's packets. */
@@ -65,7 +60,12 @@ struct sg_params {
 	sg_u32 rto_min_us;  /* silence with data outstanding that counts as a timeout, at least */
 	sg_u32 rule_id;     /* position in the policy file, for reports */
 	sg_u64 rate_cap;    /* bytes per second of one flow, held by its window; 0 = none */
-	sg_u32 pad2[4];
+	sg_u32 swift_target_ns; /* `swift`: target of the RTT for the largest windows */
+	sg_u32 swift_range_ns;  /* `swift`: what the smallest windows have in addition */
+	sg_u16 swift_ai_q10;    /* `swift`: segments per window to add */
+	sg_u16 swift_beta_q10;  /* `swift`: part of the relative excess to give up, 0..1024 */
+	sg_u16 swift_mdf_q10;   /* `swift`: largest part of the window to give up at once, 0..1024 */
+	sg_u16 pad2;
 };
 SG_ASSERT_SIZE(struct sg_params, 64);
 SG_ASSERT_AT(struct sg_params, beta_q10, 8);
@@ -73,6 +73,8 @@ SG_ASSERT_AT(struct sg_params, vegas_alpha, 28);
 SG_ASSERT_AT(struct sg_params, rto_min_us, 32);
 SG_ASSERT_AT(struct sg_params, rule_id, 36);
 SG_ASSERT_AT(struct sg_params, rate_cap, 40);
+SG_ASSERT_AT(struct sg_params, swift_target_ns, 48);
+SG_ASSERT_AT(struct sg_params, swift_mdf_q10, 60);
 
 /* 128-bit addresses in network order; IPv4 as ::ffff:a.b.c.d (RFC 4291 2.5.5.2). */
 struct sg_addr {

@@ -20,6 +20,11 @@ pub fn params() -> Params {
         window_cap: 1 << 30,
         vegas_alpha: 2,
         vegas_beta: 4,
+        swift_target_ns: 200_000,
+        swift_range_ns: 100_000,
+        swift_ai_q10: 1024,
+        swift_beta_q10: 819,
+        swift_mdf_q10: 512,
         ..Params::default()
     }
 }

@@ -1,6 +1,6 @@
 //! Kernel parameters that an endpoint knows.
 
-use sluicegate_core::cc::Algorithm;
+use sluicegate_core::cc::{Algorithm, Stack};
 use sluicegate_tcp::config::{Buffer, Ecn};
 
 use super::{Machine, number};
@@ -119,13 +119,10 @@ fn buffer(line: usize, value: &str) -> Step<Buffer> {
 
 /// Congestion control by the kernel's name.
 pub fn algorithm(line: usize, name: &str) -> Step<Algorithm> {
-    match name {
-        "reno" => Ok(Algorithm::Reno),
-        "cubic" => Ok(Algorithm::Cubic),
-        "dctcp" => Ok(Algorithm::Dctcp),
-        "vegas" => Ok(Algorithm::Vegas),
-        "illinois" => Ok(Algorithm::Illinois),
-        "highspeed" => Ok(Algorithm::Highspeed),
-        _ => Stop::unsupported(line, format!("congestion control {name}")),
-    }
+    let found =
+        Algorithm::stacks(&[Stack::Linux, Stack::Module]).find(|known| known.name() == name);
+    found.map_or_else(
+        || Stop::unsupported(line, format!("congestion control {name}")),
+        Ok,
+    )
 }

@@ -2,7 +2,8 @@
 
 use ipnet::IpNet;
 use sluicegate_config::table::{Item, Table};
-use sluicegate_policy::{Algorithm, Policy};
+use sluicegate_core::cc::Algorithm;
+use sluicegate_policy::Policy;
 
 use super::{network::Network, select};
 use crate::experiment::Enforcement;

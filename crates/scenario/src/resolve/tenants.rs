@@ -17,7 +17,7 @@ use super::{
     matches,
     network::{Network, read_rate},
 };
-use crate::experiment::{CONGESTION_CONTROLS, Profile, TcpOptions, Tenant, TenantKind};
+use crate::experiment::{Profile, TcpOptions, Tenant, TenantKind, congestion_controls};
 
 const PROFILES: [(&str, Profile); 2] = [("linux", Profile::Linux), ("freebsd9", Profile::Freebsd9)];
 
@@ -125,7 +125,8 @@ struct Change {
 }
 
 fn read_change(table: &Table<'_>, network: &Network) -> Change {
-    let controls = CONGESTION_CONTROLS.map(|name| (name, name));
+    let controls = congestion_controls().into_iter().map(|name| (name, name));
+    let controls: Vec<_> = controls.collect();
     let kinds = [
         ("namespace", TenantKind::Namespace),
         ("guest", TenantKind::Guest),

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use sluicegate_core::{abi::PolicyTable, cc::Algorithm};
-use sluicegate_policy::{Algorithm as Enforced, Policy};
+use sluicegate_policy::Policy;
 use sluicegate_tcp::Config;
 
 use crate::{
@@ -135,7 +135,7 @@ fn dctcp() -> Config {
 fn enforced() -> Option<Arc<PolicyTable>> {
     let everywhere = "10.0.0.0/8".parse().unwrap();
     Some(Arc::from(
-        Policy::enforce_all(Enforced::Dctcp, everywhere).compile(),
+        Policy::enforce_all(Algorithm::Dctcp, everywhere).compile(),
     ))
 }
 

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * A tenant's stack that is core's algorithm as it is: at the sender alone, no ECN. The
+ * build script compiles it for each stack in the table of algorithms that has no file of
+ * its own, with STACK_NAME and STACK_ALGORITHM.
+ */
+#include "tenant.h"
+
+#define STACK_LOSS_HALVES 0
+/*
+ * K of dcvegas unless the loader set another. Re-implementations use 6 segments at 1 Gb/s,
+ * 72 us of queueing; the lab's links carry a few 100 Mb/s, where 3 segments already last
+ * longer.
+ */
+#define DCVEGAS_K_SEGMENTS 3
+
+static __always_inline void stack_acked(struct sock *sk, struct tenant *t,
+					struct sg_cc_ack *ack)
+{
+	struct sg_params params = tenant_params;
+
+	if (!params.k_bytes && !params.k_delay_ns)
+		params.k_bytes = DCVEGAS_K_SEGMENTS * t->cc.mss;
+	sg_cc_on_ack(&t->cc, &params, STACK_ALGORITHM, ack);
+}
+
+/* Where core's answer to a loss would lead. */
+static __always_inline sg_u32 stack_reduced(const struct tenant *t)
+{
+	struct sg_cc cc = t->cc;
+	struct sg_cc_ack ack = {};
+
+	sg_cc_on_loss(&cc, &tenant_params, STACK_ALGORITHM, &ack);
+	return sg_max32((sg_u32)sg_div(cc.cwnd, cc.mss), 2);
+}
+
+static __always_inline void stack_opened(struct sock *sk, struct tenant *t)
+{
+}
+
+#include "tenant_ops.h"
+
+STACK_OPS(STACK_NAME, tenant_init, tenant_cwnd_event,
+	  .flags = TCP_CONG_NON_RESTRICTED);
