@@ -28,7 +28,7 @@ use sluicegate_tcp::{
 use sluicegate_vswitch::{Vnics, WhenFull, switch};
 
 use crate::{
-    actors::Cast,
+    cast::Cast,
     engine::{Engine, Part},
     layout::{Far, Layout, Partition, Tenant},
     net::{Host, Net},
