@@ -161,8 +161,13 @@ impl Run {
                 index
             }
         };
-        let (app, key) = (sockets[socket].app, sockets[socket].key);
-        self.with(app, |app, io| app.readable(io, id(socket), key));
+        let (app, key, broken) = {
+            let socket = &sockets[socket];
+            (socket.app, socket.key, socket.broken)
+        };
+        if !broken {
+            self.with(app, |app, io| app.readable(io, id(socket), key));
+        }
     }
 
     /// All connections of an application fail without a word.

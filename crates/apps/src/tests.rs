@@ -83,8 +83,8 @@ fn a_peer_that_closes_what_should_last_is_noted_once() {
         span: SPAN,
     };
     let messages = message_source(SPEAKS_EVERY_10_MS, Connections::One);
-    for role in [source(None), ping, messages] {
-        let mut run = Run::new(&[role, echo()]);
+    for (role, peer) in [(source(None), sink()), (ping, echo()), (messages, echo())] {
+        let mut run = Run::new(&[role, peer]);
         run.until(SECOND_NS / 2);
         run.hang_up(0);
         run.until(SECOND_NS / 2 + 1);
