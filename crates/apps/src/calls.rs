@@ -174,7 +174,7 @@ impl Calls {
 
     /// Calls that will never be answered: those on connections that broke.
     pub fn broken<I: Io>(&self, io: &I) -> BTreeSet<u64> {
-        let broken = |line: &&Line| line.socket.is_some_and(|socket| io.is_broken(socket));
+        let broken = |line: &&Line| line.socket.is_some_and(|socket| io::is_lost(io, socket));
         let lines = self.lines.iter().filter(broken);
         let calls = lines.flat_map(|line| {
             let queued = line.queue.iter().map(|(call, _)| *call);

@@ -66,7 +66,9 @@ impl Requester {
     /// Times in µs of answers that have been asked for in measured time and are not complete.
     fn open_us<I: Io>(&self, io: &I, responder: &Answerer) -> Option<f64> {
         let open = responder.awaited > 0 && io.measured(self.asked_ns);
-        let broken = responder.socket.is_some_and(|socket| io.is_broken(socket));
+        let broken = responder
+            .socket
+            .is_some_and(|socket| io::is_lost(io, socket));
         open.then(|| plan::open_us(self.asked_ns, io.now_ns(), broken))
     }
 

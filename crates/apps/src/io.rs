@@ -209,6 +209,11 @@ pub(crate) fn ended<I: Io>(io: &mut I, socket: SocketId, flow: u32) -> bool {
     ended
 }
 
+/// Whether nothing more can come of a connection.
+pub(crate) fn is_lost<I: Io>(io: &I, socket: SocketId) -> bool {
+    io.is_broken(socket) || io.at_end(socket)
+}
+
 /// Notes that a few bytes did not fit where nothing else waits.
 pub(crate) fn write_whole<I: Io>(io: &mut I, socket: SocketId, bytes: u64, flow: u32) {
     if io.write(socket, bytes) < bytes && !io.is_broken(socket) {

@@ -58,6 +58,7 @@ pub trait Actor {
 macro_rules! apps {
     ($($(#[$doc:meta])* $name:ident($machine:ty),)*) => {
         /// The state machine of a role.
+        #[allow(clippy::large_enum_variant)] // of the small ones there are few
         pub enum App {
             $($(#[$doc])* $name($machine),)*
         }

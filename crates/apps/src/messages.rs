@@ -217,7 +217,9 @@ impl Actor for Source {
         for connection in &self.connections {
             let waiting = connection.queue.iter().map(|message| &message.letter);
             let open = waiting.chain(&connection.sent);
-            let broken = connection.socket.is_some_and(|socket| io.is_broken(socket));
+            let broken = connection
+                .socket
+                .is_some_and(|socket| io::is_lost(io, socket));
             for letter in open.filter(|letter| io.measured(letter.tag)) {
                 let ages_us = &mut open_us[connection.peer][usize::from(letter.class)];
                 ages_us.push(plan::open_us(letter.tag, now_ns, broken));

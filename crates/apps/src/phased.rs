@@ -138,7 +138,7 @@ impl Actor for Source {
             .take()
             .filter(|_| !self.done && io.measured(begin_ns))
         {
-            let broken = self.socket.is_some_and(|socket| io.is_broken(socket));
+            let broken = self.socket.is_some_and(|socket| io::is_lost(io, socket));
             report.completions.push(CompletionReport {
                 flow: self.flow,
                 class,

@@ -130,6 +130,7 @@ impl Engine {
                     self.with(actor, |app, io| app.writable(io, id, key));
                 }
             }
+            State::Receiving => self.with(actor, |app, io| app.readable(io, id, key)),
             State::Sending(_) => {}
         }
     }

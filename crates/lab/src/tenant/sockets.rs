@@ -39,6 +39,8 @@ pub(super) enum State {
     Open,
     /// Sends datagrams to this peer.
     Sending(SocketAddr),
+    /// Receives datagrams.
+    Receiving,
 }
 
 /// A socket and whose it is.
@@ -411,13 +413,16 @@ impl Sockets {
                 (State::Connecting(peer), None) => {
                     self.errors.unanswered(peer, socket.opened_ns, now);
                 }
+                (State::Receiving, _) => {
+                    let fd = socket.fd.as_fd();
+                    let (overrun, port) = (socket::overrun(fd), socket::local_port(fd));
+                    if overrun > 0 {
+                        self.errors.note(format!(
+                            "{overrun} datagrams found the buffer of port {port} full"
+                        ));
+                    }
+                }
                 _ => {}
-            }
-            let overrun = socket::overrun(socket.fd.as_fd());
-            if overrun > 0 && socket.state == State::Open {
-                let port = socket::local_port(socket.fd.as_fd());
-                let line = format!("{overrun} datagrams found the buffer of port {port} full");
-                self.errors.note(line);
             }
         }
     }
@@ -574,7 +579,7 @@ impl Io for Sockets {
 
     fn bind_datagrams(&mut self, port: u16) {
         let opened = socket::datagrams_at(self.plan.address, port)
-            .and_then(|fd| self.add(fd, self.current, 0, State::Open));
+            .and_then(|fd| self.add(fd, self.current, 0, State::Receiving));
         if let Err(error) = opened {
             self.unheard.get_or_insert(error);
         }
