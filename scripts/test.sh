@@ -21,7 +21,7 @@ SLUICEGATE=$SG_ROOT/target/release/sluicegate
 EXCLUSIVE=(-p sluicegate-agent -p sluicegate-labkit -p sluicegate-lab -p sluicegate)
 PARALLEL=(-p sluicegate-core -p sluicegate-config -p sluicegate-policy -p sluicegate-scenario
 	-p sluicegate-report -p sluicegate-tcp -p sluicegate-packetdrill -p sluicegate-vswitch -p sluicegate-fabric
-	-p sluicegate-sim)
+	-p sluicegate-apps -p sluicegate-sim)
 
 passed=0 failed=0 skipped=0
 rows=() bad_stages=()

@@ -32,6 +32,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail, ensure};
+use sluicegate_apps::{Actor, App, Io, SocketId};
 use sluicegate_core::{
     aqm::{Aqm, AqmParams},
     cc::Algorithm,
@@ -45,14 +46,14 @@ use sluicegate_fabric::{
 };
 use sluicegate_scenario::{
     file::{self, Options},
-    workload::{Plan, Report},
+    workload::Plan,
 };
 use sluicegate_sim::{
-    actors::{Actor, Cast, Io},
     build,
+    cast::Cast,
     engine::{Engine, Part},
     layout::{Far, Layout, Partition, Tenant},
-    net::{Converged, EndId, Host, Net},
+    net::{Converged, Host, Net},
 };
 use sluicegate_tcp::Config;
 use sluicegate_vswitch::switch;
@@ -166,25 +167,9 @@ struct Source {
 }
 
 impl Source {
-    fn write(&mut self, io: &mut Io<'_>, end: EndId) {
-        self.left -= io.net.write(end, self.left);
+    fn write<I: Io>(&mut self, io: &mut I, socket: SocketId) {
+        self.left -= io.write(socket, self.left);
     }
-}
-
-impl Actor for Source {
-    fn begin(&mut self, io: &mut Io<'_>) {
-        io.connect(self.peer, 0);
-    }
-
-    fn connected(&mut self, io: &mut Io<'_>, end: EndId, _: u64) {
-        self.write(io, end);
-    }
-
-    fn writable(&mut self, io: &mut Io<'_>, end: EndId, _: u64) {
-        self.write(io, end);
-    }
-
-    fn finish(&mut self, _: &mut Io<'_>, _: &mut Report) {}
 }
 
 /// Waits for so many bytes of one peer.
@@ -194,19 +179,39 @@ struct Sink {
     done: Arc<Done>,
 }
 
-impl Actor for Sink {
-    fn begin(&mut self, io: &mut Io<'_>) {
-        io.listen(self.port, 0);
-    }
+/// An end of a flow.
+enum Machine {
+    Source(Source),
+    Sink(Sink),
+}
 
-    fn readable(&mut self, io: &mut Io<'_>, end: EndId, _: u64) {
-        self.left -= io.net.read(end, u64::MAX);
-        if self.left == 0 {
-            self.done.flows.fetch_add(1, Ordering::Relaxed);
+impl Actor for Machine {
+    fn begin<I: Io>(&mut self, io: &mut I) {
+        match self {
+            Self::Source(source) => drop(io.connect(source.peer, 0)),
+            Self::Sink(sink) => io.listen(sink.port, 0),
         }
     }
 
-    fn finish(&mut self, _: &mut Io<'_>, _: &mut Report) {}
+    fn connected<I: Io>(&mut self, io: &mut I, socket: SocketId, _: u64) {
+        if let Self::Source(source) = self {
+            source.write(io, socket);
+        }
+    }
+
+    fn writable<I: Io>(&mut self, io: &mut I, socket: SocketId, _: u64) {
+        if let Self::Source(source) = self {
+            source.write(io, socket);
+        }
+    }
+
+    fn readable<I: Io>(&mut self, io: &mut I, socket: SocketId, _: u64) {
+        let Self::Sink(sink) = self else { return };
+        sink.left -= io.read(socket, u64::MAX);
+        if sink.left == 0 {
+            sink.done.flows.fetch_add(1, Ordering::Relaxed);
+        }
+    }
 }
 
 /// Nothing that these actors look at.
@@ -317,9 +322,9 @@ fn engine(
     threads: usize,
     done: &Arc<Done>,
     kind: Kind,
-) -> Result<Engine> {
+) -> Result<Engine<Machine>> {
     let layout = Arc::new(layout(graph, threads));
-    let mut casts: Vec<Vec<(u32, Box<dyn Actor>)>> = Vec::new();
+    let mut casts: Vec<Vec<(u32, Machine)>> = Vec::new();
     casts.resize_with(layout.partition.parts(), Vec::new);
     let links = 2 * graph.links().len() as u32;
     for (port, &(from, to)) in (PORT..).zip(pairs) {
@@ -332,8 +337,8 @@ fn engine(
             left: bytes,
             done: Arc::clone(done),
         };
-        casts[layout.partition.of(to)].push((to, Box::new(sink)));
-        casts[layout.partition.of(from)].push((from, Box::new(source)));
+        casts[layout.partition.of(to)].push((to, Machine::Sink(sink)));
+        casts[layout.partition.of(from)].push((from, Machine::Source(source)));
     }
     let machine = |host| {
         let adapter = graph.adjacent(host)[0].0;
@@ -429,20 +434,22 @@ fn switch_aqm(is_switch: bool) -> Result<AqmParams> {
 }
 
 /// A network and how long it has taken so far.
-struct Timed {
-    engine: Engine,
+struct Timed<A> {
+    engine: Engine<A>,
     done: Arc<Done>,
     seconds: f64,
 }
 
-impl Timed {
+impl Timed<Machine> {
     fn new(graph: &Graph, pairs: &[(u32, u32)], bytes: u64, kind: Kind) -> Result<Self> {
         let done = Arc::new(Done::default());
         let engine = engine(graph, pairs, bytes, 1, &done, kind)?;
         Ok(Self::of(engine, done))
     }
+}
 
-    fn of(mut engine: Engine, done: Arc<Done>) -> Self {
+impl<A: Actor + Send> Timed<A> {
+    fn of(mut engine: Engine<A>, done: Arc<Done>) -> Self {
         engine.begin();
         Self {
             engine,
@@ -477,7 +484,7 @@ fn compare(name: &str, graph: &Graph, pairs: &[(u32, u32)], bytes: u64, waits: b
     };
     let (mut plain, mut converged) = (network(false)?, network(true)?);
     let all = pairs.len() as u64;
-    let is_done = |timed: &Timed| timed.done.flows.load(Ordering::Relaxed) == all;
+    let is_done = |timed: &Timed<Machine>| timed.done.flows.load(Ordering::Relaxed) == all;
     for turn in 1.. {
         for timed in [&mut plain, &mut converged] {
             timed.run_until(turn * TURN_PS)?;
@@ -541,7 +548,7 @@ const COMMERCIAL_TURNS: u64 = 200;
 
 /// Queries and messages on converged Ethernet beside a plain network with long flows, and one with the same traffic.
 fn compare_commercial(name: &str, graph: &Graph, pairs: &[(u32, u32)], bytes: u64) -> Result<()> {
-    let timed = |is_converged| -> Result<Timed> {
+    let timed = |is_converged| -> Result<Timed<App>> {
         let text = commercial(is_converged);
         let options = Options::default();
         let experiment = file::parse(Path::new("commercial.toml"), &text, &options);
@@ -553,7 +560,8 @@ fn compare_commercial(name: &str, graph: &Graph, pairs: &[(u32, u32)], bytes: u6
     let (mut converged, mut same) = (timed(true)?, timed(false)?);
     let mut plain = Timed::new(graph, pairs, bytes, PLAIN)?;
     for turn in 1..=COMMERCIAL_TURNS {
-        for timed in [&mut plain, &mut same, &mut converged] {
+        plain.run_until(turn * TURN_PS)?;
+        for timed in [&mut same, &mut converged] {
             timed.run_until(turn * TURN_PS)?;
         }
     }
@@ -566,7 +574,11 @@ fn compare_commercial(name: &str, graph: &Graph, pairs: &[(u32, u32)], bytes: u6
 }
 
 /// What a hop of converged Ethernet takes beside a plain one.
-fn print_ratio(name: &str, plain: &Timed, converged: &Timed) -> Result<()> {
+fn print_ratio<A: Actor + Send, B: Actor + Send>(
+    name: &str,
+    plain: &Timed<A>,
+    converged: &Timed<B>,
+) -> Result<()> {
     converged.engine.account()?;
     println!(
         "{name}: {:.1} M packet-hops/s, {:.0} ns/hop, {:.2} of a plain hop ({:.0} ns), {} MB for both",

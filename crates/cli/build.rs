@@ -9,7 +9,7 @@ use std::{
 use sha2::{Digest, Sha256};
 
 /// Rooms whose code a simulated result depends on, and the versions of libraries.
-const SOURCES: [&str; 9] = [
+const SOURCES: [&str; 10] = [
     "../core/c",
     "../core/src",
     "../config/src",
@@ -18,6 +18,7 @@ const SOURCES: [&str; 9] = [
     "../vswitch/src",
     "../fabric/src",
     "../scenario/src",
+    "../apps/src",
     "../sim/src",
 ];
 const LOCK: &str = "../../Cargo.lock";

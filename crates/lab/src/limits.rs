@@ -2,7 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use sluicegate_scenario::experiment::{Action, Link, TenantKind, Traffic, TrafficKind, Variant};
+use sluicegate_apps::HEADER_BYTES;
+use sluicegate_scenario::{
+    experiment::{Action, Link, TenantKind, Traffic, TrafficKind, Variant},
+    hotspot::HotspotType,
+};
 
 /// One line for each, with where it is said and what to do.
 pub fn of(variant: &Variant) -> Vec<String> {
@@ -67,8 +71,8 @@ pub fn of(variant: &Variant) -> Vec<String> {
     if simulated.contains("link_down") {
         simulated.remove("link_up"); // which may be its end
     }
-    if variant.traffic.iter().any(|t| t.hotspot.is_some()) {
-        simulated.remove("slow_link"); // which it may be; it is refused below
+    if variant.traffic.iter().any(slows_a_link) {
+        simulated.remove("slow_link"); // of a hotspot, which is refused below
     }
     for key in simulated {
         cannot(true, "event", key, "the lab has no such event");
@@ -89,14 +93,28 @@ pub fn of(variant: &Variant) -> Vec<String> {
 fn of_traffic(traffic: &Traffic) -> Vec<(&'static str, &'static str)> {
     let mut found = Vec::new();
     let mut cannot = |there: bool, key, why| found.extend(there.then_some((key, why)));
-    let phased = matches!(traffic.kind, TrafficKind::Phased { .. });
-    cannot(phased, "phases", "the lab's applications have one rate");
-    let unknown = matches!(
-        traffic.kind,
-        TrafficKind::Datagrams { .. } | TrafficKind::Queries { .. }
-    );
-    cannot(unknown, "kind", "the lab has no traffic of this kind");
+    let why = "the lab's frames have no priority";
+    cannot(traffic.priority != 0, "priority", why);
+    let why = "the lab's links keep their rate";
+    cannot(slows_a_link(traffic), "type", why);
+    if let TrafficKind::Queries {
+        bytes,
+        request_bytes,
+        ..
+    } = &traffic.kind
+    {
+        let why = "the lab's messages have 32 bytes at least";
+        cannot(*bytes < HEADER_BYTES, "bytes", why);
+        let own = *request_bytes < HEADER_BYTES && request_bytes != bytes;
+        cannot(own, "request", why);
+    }
     found
+}
+
+/// Whether it is a hotspot because a link serves less.
+fn slows_a_link(traffic: &Traffic) -> bool {
+    let hotspot = traffic.hotspot.as_ref();
+    hotspot.is_some_and(|hotspot| hotspot.kind == HotspotType::Output)
 }
 
 /// The key of an event that only the simulator knows.
@@ -176,17 +194,18 @@ mod tests {
     }
 
     #[test]
-    fn traffic_that_only_the_simulator_has_is_refused_where_it_is_said() {
+    fn what_only_the_simulator_does_of_traffic_is_refused_where_it_is_said() {
         let found = limits(
             "topology = 'dumbbell'\n",
             "[traffic.c]\nkind = 'bulk'\nphases = [{ rate = '1Mbit' }]\n\
             [traffic.d]\nkind = 'datagrams'\nrate = '1Mbit'\n\
-            [traffic.e]\nkind = 'hotspot'\ntype = 'output'\nfrom = 's1'\nto = 'r1'\nrate = '1Mbit'\nseverity = 2\n",
+            [traffic.e]\nkind = 'hotspot'\ntype = 'output'\nfrom = 's1'\nto = 'r1'\nrate = '1Mbit'\nseverity = 2\n\
+            [traffic.f]\nkind = 'queries'\nfrom = 's1'\nrequest = '31B'\nbytes = '32B'\n\
+            arrivals = { kind = 'fixed', interval = '1ms' }\n",
         );
         let expected = [
-            "t.toml:7:10: traffic.c.phases: ",
-            "t.toml:9:8: traffic.d.kind: ",
-            "t.toml:12:8: traffic.e.kind: ",
+            "t.toml:13:8: traffic.e.type: ",
+            "t.toml:21:11: traffic.f.request: ",
         ];
         assert_eq!(found.len(), expected.len(), "{found:#?}");
         for (line, place) in found.iter().zip(expected) {

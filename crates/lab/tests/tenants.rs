@@ -14,12 +14,12 @@ use std::{
 use libtest_mimic::{Arguments, Failed, Trial};
 use sluicegate_lab::tenant::{
     Report, maybe_run_tenant,
-    plan::{Plan, Role},
+    plan::{CompletionReport, Connections, Plan, Role},
     plans, spawn, unix_ns,
 };
 use sluicegate_scenario::{
     cdf::Cdf,
-    experiment::{Load, Traffic, TrafficKind},
+    experiment::{Arrivals, Load, Pace, Phase, Sizes, Traffic, TrafficKind},
 };
 use support::{PATIENCE, TwoNamespaces, ip, run_all, traffic, variant, verified};
 
@@ -31,7 +31,7 @@ fn main() {
     if std::env::args().nth(1).as_deref() == Some(HOLD) {
         return hold_a_tenant();
     }
-    let tests: [(&str, fn()); 14] = [
+    let tests: [(&str, fn()); 17] = [
         ("bulk_fills_the_link", bulk_fills_the_link),
         ("bulk_keeps_its_rate", bulk_keeps_its_rate),
         ("a_blast_arrives_in_order", a_blast_arrives_in_order),
@@ -47,6 +47,15 @@ fn main() {
         ("messages_complete_one_by_one", messages_complete_one_by_one),
         ("shuffle_goes_round_its_peers", shuffle_goes_round_its_peers),
         ("trace_offers_its_load", trace_offers_its_load),
+        (
+            "phases_are_offered_and_complete",
+            phases_are_offered_and_complete,
+        ),
+        (
+            "datagrams_arrive_with_their_numbers",
+            datagrams_arrive_with_their_numbers,
+        ),
+        ("queries_are_answered", queries_are_answered),
         ("wrong_payload_is_noticed", wrong_payload_is_noticed),
         (
             "unknown_congestion_control_is_an_error",
@@ -371,6 +380,82 @@ fn arrivals_measured(plan: &Plan) -> u64 {
         .iter()
         .filter(|arrival| window.contains(&arrival.at_ns))
         .count() as u64
+}
+
+fn phases_are_offered_and_complete() {
+    let phase = |until_ms, rate_bps| Phase {
+        until: Some(Duration::from_millis(until_ms)),
+        rate_bps,
+    };
+    let kind = TrafficKind::Phased {
+        phases: vec![phase(400, 8_000_000), phase(500, 40_000_000)],
+        class: Some("whole".into()),
+    };
+    let mut traffic = traffic(kind, &[(0, 1)], 5000);
+    traffic.start = Duration::from_millis(250);
+    let (a, b) = exchange(vec![traffic]);
+    assert_eq!(b.receivers[0].total_bytes, 150_000 + 500_000);
+    assert_eq!(b.receivers[0].verified_bytes, b.receivers[0].total_bytes);
+    let whole: Vec<f64> = b
+        .completions
+        .iter()
+        .flat_map(|part| part.samples_us.clone())
+        .collect();
+    assert_eq!(whole.len(), 1);
+    assert!(whole[0] >= 249_000.0, "nothing is offered early: {whole:?}");
+    assert_eq!(
+        (a.senders[0].flow, a.completions.len()),
+        (0, 0),
+        "it is complete"
+    );
+}
+
+fn datagrams_arrive_with_their_numbers() {
+    let kind = |pace| TrafficKind::Datagrams {
+        bytes: 1_000,
+        pace,
+        socket_buffer_bytes: 256_000,
+    };
+    let even = traffic(kind(Pace::Rate(8_000_000)), &[(0, 1)], 5000);
+    let bursts = Pace::Bursts {
+        sizes: Sizes::Fixed(3_010),
+        arrivals: Arrivals::Fixed { interval_s: 0.02 },
+    };
+    let (a, b) = exchange(vec![even, traffic(kind(bursts), &[(0, 1)], 5100)]);
+    for (sent, received) in a.datagrams_sent.iter().zip(&b.datagrams_received) {
+        assert_eq!(sent.flow, received.flow);
+        assert_eq!(sent.socket_drops, (0, 0));
+        // The last may be on their way.
+        let (count, missing) = (received.received.0, sent.sent.0 - received.received.0);
+        assert!(count > 50 && missing < 50, "{received:?} of {sent:?}");
+        let upto = received.latest.expect("some arrive");
+        assert_eq!(
+            upto.0 - sent.before.0,
+            count,
+            "none is lost: {sent:?} {received:?}"
+        );
+        assert_eq!(upto.1 - sent.before.1, received.received.1);
+    }
+    // 3010 bytes are three datagrams and a header's worth.
+    let received = b.datagrams_received[1].received;
+    assert_eq!(received.1 * 4, received.0 * 3_032);
+}
+
+fn queries_are_answered() {
+    for connections in [Connections::PerMessage, Connections::Pool, Connections::One] {
+        let kind = TrafficKind::Queries {
+            bytes: 20_000,
+            request_bytes: 100,
+            queries: None,
+            arrivals: Arrivals::Fixed { interval_s: 0.01 },
+            connections,
+            racks: vec![vec![1]],
+        };
+        let (a, _) = exchange(vec![traffic(kind, &[(0, 1)], 5000)]);
+        let count = |part: &CompletionReport| part.samples_us.len() + part.open_us.len();
+        assert_eq!(a.completions.iter().map(count).sum::<usize>(), 60, "{a:?}");
+        assert!(a.completions[0].samples_us.len() > 30, "{a:?}");
+    }
 }
 
 fn wrong_payload_is_noticed() {

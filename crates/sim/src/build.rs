@@ -29,7 +29,7 @@ use sluicegate_tcp::{
 use sluicegate_vswitch::{Policy, Vnics, WhenFull, switch};
 
 use crate::{
-    actors::Cast,
+    cast::Cast,
     engine::{Engine, Part},
     layout::{Far, Layout, Partition, Tenant},
     net::{EndId, Host, Net, interface_of},

@@ -15,11 +15,12 @@ use std::{
 };
 
 use anyhow::{Result, anyhow};
+use sluicegate_apps::{Actor, App};
 use sluicegate_core::abi::{Flow, FlowKey};
 use sluicegate_fabric::{graph::PortId, port::PortStats};
 use sluicegate_scenario::workload::Report;
 
-use crate::{actors::Cast, drive::Drive, layout::Layout, mail::Mail, net::Net};
+use crate::{cast::Cast, drive::Drive, layout::Layout, mail::Mail, net::Net};
 
 /// Events between looks at the wall clock.
 const EVENTS_PER_LOOK: u64 = 1 << 16;
@@ -31,14 +32,14 @@ const WINDOWS_PER_LOOK: u64 = 1 << 12;
 const SPINS: u32 = 2_000;
 
 /// Some hosts and switches and what their tenants do.
-pub struct Part {
+pub struct Part<A = App> {
     /// Machines and network.
     pub net: Net,
     /// Roles.
-    pub cast: Cast,
+    pub cast: Cast<A>,
 }
 
-impl Part {
+impl<A: Actor> Part<A> {
     /// The next event before `until_ps`, and what actors make of it; false if there is none.
     #[inline]
     fn step_before(&mut self, until_ps: u64) -> bool {
@@ -56,17 +57,17 @@ impl Part {
 pub type Look<'a> = &'a mut dyn FnMut(u64, u64) -> Result<()>;
 
 /// A whole network.
-pub struct Engine {
+pub struct Engine<A = App> {
     layout: Arc<Layout>,
-    parts: Vec<Part>,
+    parts: Vec<Part<A>>,
     lookahead_ps: u64,
     drive: Drive,
 }
 
-impl Engine {
+impl<A: Actor + Send> Engine<A> {
     /// From as many parts as the layout has, each with a thread of its own. `lookahead_ps` is the shortest
     /// time from one to another, not 0 if there are several.
-    pub fn new(layout: Arc<Layout>, parts: Vec<Part>, lookahead_ps: u64) -> Self {
+    pub fn new(layout: Arc<Layout>, parts: Vec<Part<A>>, lookahead_ps: u64) -> Self {
         Self {
             layout,
             parts,
@@ -286,7 +287,7 @@ impl Engine {
     pub fn reports(&mut self) -> Vec<Report> {
         let mut reports = Vec::new();
         for part in &mut self.parts {
-            let cast = std::mem::replace(&mut part.cast, Cast::new(Vec::new()));
+            let cast = std::mem::take(&mut part.cast);
             reports.extend(cast.reports(&mut part.net));
         }
         reports.sort_by_key(|(tenant, _)| *tenant);
@@ -365,7 +366,13 @@ impl Drop for Member<'_> {
 }
 
 impl Member<'_> {
-    fn run(&self, part: &mut Part, until_ps: u64, lookahead_ps: u64, look: Look<'_>) -> Result<()> {
+    fn run<A: Actor>(
+        &self,
+        part: &mut Part<A>,
+        until_ps: u64,
+        lookahead_ps: u64,
+        look: Look<'_>,
+    ) -> Result<()> {
         let mut outcome = Ok(());
         let mut looked = part.net.events();
         for window in 1u64.. {
@@ -397,7 +404,7 @@ impl Member<'_> {
     }
 
     /// Leaves the mail for the others, and when there is something to do next.
-    fn send(&self, part: &mut Part, turn: usize, stop: bool) {
+    fn send<A>(&self, part: &mut Part<A>, turn: usize, stop: bool) {
         let next = match stop {
             true => 0,
             false => part.net.next_ps().saturating_add(1),
@@ -412,7 +419,7 @@ impl Member<'_> {
         }
     }
 
-    fn receive(&self, part: &mut Part, turn: usize) {
+    fn receive<A>(&self, part: &mut Part<A>, turn: usize) {
         for from in 0..self.meeting.members {
             let place = &self.meeting.boxes[turn][from * self.meeting.members + self.me];
             let mut mail = place.lock().unwrap_or_else(PoisonError::into_inner);

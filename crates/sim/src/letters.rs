@@ -3,18 +3,9 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use crate::net::EndId;
+use sluicegate_apps::Letter;
 
-/// Header of a message, or a request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Letter {
-    /// Length of the message, or of the answer asked for.
-    pub bytes: u64,
-    /// When it was due, ns.
-    pub begin_ns: u64,
-    /// Index of its class.
-    pub class: u16,
-}
+use crate::net::EndId;
 
 /// Letters under way, by the end that receives them.
 #[derive(Debug, Default)]

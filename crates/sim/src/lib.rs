@@ -1,18 +1,18 @@
 //! The `sim` world: scenarios in simulated time.
 //!
 //! ```text
-//!  actors (what tenants do) ── Io ──▶ ends (tcp) ──▶ vNIC stage ──▶ adapter ──▶ ports, switches
+//!  roles (crates/apps) ─── Sockets ──▶ ends (tcp) ──▶ vNIC stage ──▶ adapter ──▶ ports, switches
 //!                                         ◀──────────────── vNIC stage ◀──────────────┘
 //! ```
 //!
-//! [`net::Net`] owns the state and handles one event of the [`wheel`] at a time; [`actors`] are the roles of
-//! a plan; [`engine::Engine`] runs one or several parts of a network, each with its own thread; [`world::Sim`]
+//! [`net::Net`] owns the state and handles one event of the [`wheel`] at a time; [`cast`] puts the roles of
+//! a plan on its sockets; [`engine::Engine`] runs one or several parts of a network, each with its own thread; [`world::Sim`]
 //! builds them from a variant and measures. Time is in picoseconds; events are ordered by (time, source), so
 //! that a run is a function of the scenario and its seed, whatever the number of threads.
 
-pub mod actors;
 pub mod build;
 pub mod capture;
+pub mod cast;
 mod drive;
 pub mod engine;
 mod failures;

@@ -1,9 +1,9 @@
 //! What one part of a run hands to another.
 
+use sluicegate_apps::Letter;
 use sluicegate_fabric::graph::PortId;
 
 use crate::{
-    letters::Letter,
     net::EndId,
     packet::{Aside, Packet},
 };

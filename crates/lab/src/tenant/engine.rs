@@ -1,7 +1,7 @@
 //! One epoll loop that drives any number of roles with non-blocking sockets and timers.
 //!
-//! An [`Actor`] is one role; it never blocks and reacts to five events. [`Io`] is what it may do. The loop
-//! ends at the plan's stop, whatever happens.
+//! An [`App`] is one role; it never blocks. [`Sockets`] is what it may do. The loop ends at the plan's stop,
+//! whatever happens.
 
 use std::{cmp::Reverse, net::SocketAddr, rc::Rc};
 
@@ -12,58 +12,38 @@ use rustix::{
     time::ClockId,
 };
 
+use sluicegate_apps::{Actor, App, Io, SocketId};
+
 use super::{
     clock::{self, Clock},
-    io::{Due, Io, SocketId, State},
     pattern::Pattern,
     plan::{Plan, Report},
     socket,
+    sockets::{Due, Sockets, State},
 };
 
 /// Pause before a refused connection is tried again.
 const RETRY_NS: u64 = 10_000_000;
 
-/// One role of a tenant. `key` is whatever the actor gave when it opened the socket or set the timer;
-/// an accepted connection starts with the key of its listener.
-pub trait Actor {
-    /// Opens listeners; before the start of the run.
-    fn prepare(&mut self, _io: &mut Io) -> anyhow::Result<()> {
-        Ok(())
-    }
-    /// The run starts.
-    fn begin(&mut self, _io: &mut Io) {}
-    /// A connection that this actor opened is established, or one was accepted.
-    fn connected(&mut self, _io: &mut Io, _socket: SocketId, _key: u64) {}
-    /// Bytes, or the end of the stream, wait.
-    fn readable(&mut self, io: &mut Io, socket: SocketId, key: u64);
-    /// There is room to write. Only while asked for with [`Io::want_write`].
-    fn writable(&mut self, _io: &mut Io, _socket: SocketId, _key: u64) {}
-    /// A timer of [`Io::timer`] is due.
-    fn timer(&mut self, _io: &mut Io, _key: u64) {}
-    /// The run is over: sockets are still open.
-    fn finish(&mut self, _io: &mut Io, _report: &mut Report) {}
-}
-
-/// The loop and its actors.
+/// The loop and its roles.
 pub struct Engine {
-    io: Io,
-    actors: Vec<Option<Box<dyn Actor>>>,
+    io: Sockets,
+    apps: Vec<App>,
 }
 
 impl Engine {
     /// Opens all listeners.
-    pub fn prepare(
-        plan: &Rc<Plan>,
-        pattern: &Rc<Pattern>,
-        actors: Vec<Box<dyn Actor>>,
-    ) -> anyhow::Result<Self> {
-        let mut io = Io::new(Rc::clone(plan), Rc::clone(pattern))?;
-        let mut actors: Vec<_> = actors.into_iter().map(Some).collect();
-        for (index, actor) in actors.iter_mut().flatten().enumerate() {
-            io.current = index;
-            actor.prepare(&mut io)?;
+    pub fn prepare(plan: Plan) -> anyhow::Result<Self> {
+        let apps = plan.roles.iter().map(App::from).collect();
+        let io = Sockets::new(Rc::new(plan), Rc::new(Pattern::default()))?;
+        let mut engine = Self { io, apps };
+        for index in 0..engine.apps.len() {
+            engine.with(index, |app, io| app.prepare(io));
         }
-        Ok(Self { io, actors })
+        match engine.io.unheard.take() {
+            Some(error) => Err(error),
+            None => Ok(engine),
+        }
     }
 
     /// Sleeps until the start, runs until the plan's stop, reports.
@@ -71,27 +51,25 @@ impl Engine {
         self.io.clock = clock;
         let wait = clock::timespec(clock.until_start_ns());
         let _ = rustix::thread::clock_nanosleep_relative(ClockId::Monotonic, &wait);
-        for index in 0..self.actors.len() {
-            self.with(index, |actor, io| actor.begin(io));
+        for index in 0..self.apps.len() {
+            self.with(index, |app, io| app.begin(io));
         }
         self.turn_until_stop();
         let mut report = Report::default();
-        for index in 0..self.actors.len() {
-            self.with(index, |actor, io| actor.finish(io, &mut report));
+        for index in 0..self.apps.len() {
+            self.with(index, |app, io| app.finish(io, &mut report));
         }
-        self.io.note_unconnected();
+        self.io.note_troubles();
         report.errors = std::mem::take(&mut self.io.errors).into_lines();
         // Sockets stay open until the process ends: a peer whose clock is a little late must not see them close.
         std::mem::forget(self.io);
         report
     }
 
-    fn with(&mut self, index: usize, act: impl FnOnce(&mut dyn Actor, &mut Io)) {
+    fn with(&mut self, index: usize, act: impl FnOnce(&mut App, &mut Sockets)) {
         self.io.current = index;
-        if let Some(mut actor) = self.actors[index].take() {
-            act(actor.as_mut(), &mut self.io);
-            self.actors[index] = Some(actor);
-        }
+        act(&mut self.apps[index], &mut self.io);
+        self.io.settle();
     }
 
     fn turn_until_stop(&mut self) {
@@ -112,7 +90,7 @@ impl Engine {
             let buffer = rustix::buffer::spare_capacity(&mut events);
             match epoll::wait(&self.io.epoll, buffer, Some(&wait)) {
                 Ok(_) | Err(Errno::INTR) => {}
-                Err(error) => return self.io.error(format!("epoll: {error}")),
+                Err(error) => return self.io.note(format!("epoll: {error}")),
             }
             for event in &events {
                 self.dispatch(SocketId(event.data.u64()), event.flags);
@@ -128,7 +106,7 @@ impl Engine {
             }
             self.io.timers.pop();
             match timer.what {
-                Due::Actor(key) => self.with(timer.actor, |actor, io| actor.timer(io, key)),
+                Due::Actor(key) => self.with(timer.actor, |app, io| app.timer(io, key)),
                 Due::Retry { socket, key, peer } => self.reconnect(timer.actor, socket, key, peer),
             }
         }
@@ -144,14 +122,26 @@ impl Engine {
             State::Connecting(peer) => self.finish_connect(id, actor, key, peer),
             State::Open => {
                 if flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR) {
-                    self.with(actor, |actor, io| actor.readable(io, id, key));
+                    self.read(id, actor, key);
                 }
-                if flags.contains(EventFlags::OUT)
-                    && self.io.get(id).is_some_and(|socket| socket.want_write)
-                {
-                    self.with(actor, |actor, io| actor.writable(io, id, key));
+                let wants_write = self.io.get(id).is_some_and(|socket| socket.wants_write);
+                if flags.contains(EventFlags::OUT) && wants_write {
+                    self.io.change(id, |socket| socket.wants_write = false);
+                    self.with(actor, |app, io| app.writable(io, id, key));
                 }
             }
+            State::Receiving => self.with(actor, |app, io| app.readable(io, id, key)),
+            State::Sending(_) => {}
+        }
+    }
+
+    /// Bytes, the end of the stream or an error wait. Where the end was read before, it is an error.
+    fn read(&mut self, id: SocketId, actor: usize, key: u64) {
+        if self.io.at_end(id) {
+            self.io.change(id, |socket| socket.closed = true); // a write tells what it is
+            self.io.settle();
+        } else {
+            self.with(actor, |app, io| app.readable(io, id, key));
         }
     }
 
@@ -164,12 +154,12 @@ impl Engine {
             let accepted = match net::accept_with(fd, flags) {
                 Ok(fd) => fd,
                 Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => return,
-                Err(error) => return self.io.error(format!("accept: {error}")),
+                Err(error) => return self.io.note(format!("accept: {error}")),
             };
             let _ = net::sockopt::set_tcp_nodelay(&accepted, true); // inherited already; harmless if refused
             match self.io.add(accepted, actor, key, State::Open) {
                 Ok(id) => self.open(id, actor, key),
-                Err(error) => self.io.error(format!("{error:#}")),
+                Err(error) => self.io.note(format!("{error:#}")),
             }
         }
     }
@@ -198,13 +188,15 @@ impl Engine {
     }
 
     fn open(&mut self, id: SocketId, actor: usize, key: u64) {
-        if let Some(socket) = self.io.get_mut(id) {
+        let mut closed = false;
+        self.io.change(id, |socket| {
             socket.state = State::Open;
+            closed = socket.closed;
+        });
+        if closed {
+            self.io.close(id);
         }
-        if let Err(error) = self.io.watch(id, EventFlags::IN) {
-            self.io.error(format!("{error:#}"));
-        }
-        self.with(actor, |actor, io| actor.connected(io, id, key));
+        self.with(actor, |app, io| app.connected(io, id, key));
     }
 
     /// Puts a fresh socket under the same id.
@@ -229,7 +221,7 @@ impl Engine {
                     socket.fd = fd;
                 }
             }
-            Err(error) => self.io.error(format!("{error:#}")),
+            Err(error) => self.io.note(format!("{error:#}")),
         }
     }
 }

@@ -1,56 +1,125 @@
-//! How messages travel on a connection: a header, then the pattern; one byte comes back per message.
+//! How messages and datagrams say on the wire what their receiver needs to know.
 //!
 //! ```text
 //!  0      4       6       8              16              24              32
-//!  | magic | class | zero  | begin, ns    | bytes        | number       | pattern …
+//!  | SGM1 | class | zero  | tag          | bytes        | zero          | pattern …      a message of a stream
+//!  | SGD1 | zero          | number       | end          | sent, ns      | pattern …      a datagram
 //! ```
-//! All fields big endian. `begin` is the time at which the message was due, after the start of the run;
-//! `bytes` the length of the whole frame. A message shorter than a header is sent as a header.
+//! All fields big endian. `bytes` is the length of the whole message. What is shorter than its header is sent as
+//! the header.
 
-/// Length of the header in bytes.
-pub const HEADER_BYTES: usize = 32;
+use std::collections::VecDeque;
+
+use sluicegate_apps::{Datagram, HEADER_BYTES, Letter};
+
+/// Length of a header.
+pub const LENGTH: usize = HEADER_BYTES as usize;
 
 /// First four bytes: a receiver that lost its place in the stream says so.
-const MAGIC: u32 = 0x5347_4d31;
+const MESSAGE: u32 = 0x5347_4d31;
+const DATAGRAM: u32 = 0x5347_4431;
 
-/// Header of a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Header {
-    /// Index of the FCT class.
-    pub class: u16,
-    /// When it was due, ns after the start of the run.
-    pub begin_ns: u64,
-    /// Length of the frame, ≥ [`HEADER_BYTES`].
-    pub bytes: u64,
-    /// Number at this sender.
-    pub number: u64,
+/// A header.
+pub type Header = [u8; LENGTH];
+
+fn put(header: &mut Header, at: usize, value: u64) {
+    header[at..at + 8].copy_from_slice(&value.to_be_bytes());
 }
 
-impl Header {
-    /// As sent.
-    pub fn encode(&self) -> [u8; HEADER_BYTES] {
-        let mut out = [0; HEADER_BYTES];
-        out[0..4].copy_from_slice(&MAGIC.to_be_bytes());
-        out[4..6].copy_from_slice(&self.class.to_be_bytes());
-        out[8..16].copy_from_slice(&self.begin_ns.to_be_bytes());
-        out[16..24].copy_from_slice(&self.bytes.to_be_bytes());
-        out[24..32].copy_from_slice(&self.number.to_be_bytes());
-        out
+fn get(header: &Header, at: usize) -> u64 {
+    u64::from_be_bytes(std::array::from_fn(|i| header[at + i]))
+}
+
+/// The header of a message.
+pub fn of_message(letter: &Letter) -> Header {
+    let mut header = [0; LENGTH];
+    header[..4].copy_from_slice(&MESSAGE.to_be_bytes());
+    header[4..6].copy_from_slice(&letter.class.to_be_bytes());
+    put(&mut header, 8, letter.tag);
+    put(&mut header, 16, letter.bytes);
+    header
+}
+
+/// A message by its header; `None` if this is none.
+pub fn message(header: &Header) -> Option<Letter> {
+    let letter = Letter {
+        class: u16::from_be_bytes([header[4], header[5]]),
+        tag: get(header, 8),
+        bytes: get(header, 16),
+    };
+    let is_one = header[..4] == MESSAGE.to_be_bytes()
+        && header[6..8] == [0; 2]
+        && header[24..] == [0; 8]
+        && letter.bytes >= HEADER_BYTES;
+    is_one.then_some(letter)
+}
+
+/// The header of a datagram.
+pub fn of_datagram(datagram: &Datagram) -> Header {
+    let mut header = [0; LENGTH];
+    header[..4].copy_from_slice(&DATAGRAM.to_be_bytes());
+    put(&mut header, 8, datagram.number);
+    put(&mut header, 16, datagram.end_bytes);
+    put(&mut header, 24, datagram.sent_ns);
+    header
+}
+
+/// A datagram of so many bytes by its header; `None` if this is none.
+pub fn datagram(header: &Header, bytes: u64) -> Option<Datagram> {
+    let is_one = header[..4] == DATAGRAM.to_be_bytes() && bytes >= HEADER_BYTES;
+    is_one.then(|| Datagram {
+        number: get(header, 8),
+        end_bytes: get(header, 16),
+        sent_ns: get(header, 24),
+        bytes,
+    })
+}
+
+/// What has arrived of a stream of messages.
+#[derive(Debug, Default)]
+pub struct Incoming {
+    header: Header,
+    /// Bytes of the present message.
+    received: u64,
+    /// The present message, once its header is complete.
+    present: Option<Letter>,
+    /// Of the messages whose header has arrived, those that nobody has taken.
+    pub letters: VecDeque<Letter>,
+}
+
+impl Incoming {
+    /// Where the next bytes of a header go; `None` while payload comes.
+    pub fn header(&mut self) -> Option<&mut [u8]> {
+        let missing = &mut self.header[(self.received as usize).min(LENGTH)..];
+        (!missing.is_empty()).then_some(missing)
     }
 
-    /// As received; `None` if this is no header.
-    pub fn decode(data: &[u8; HEADER_BYTES]) -> Option<Self> {
-        let word = |at: usize| u64::from_be_bytes(std::array::from_fn(|i| data[at + i]));
-        let header = Self {
-            class: u16::from_be_bytes([data[4], data[5]]),
-            begin_ns: word(8),
-            bytes: word(16),
-            number: word(24),
-        };
-        let valid = data[..4] == MAGIC.to_be_bytes()
-            && data[6..8] == [0, 0]
-            && header.bytes >= HEADER_BYTES as u64;
-        valid.then_some(header)
+    /// (offset, bytes) of the payload that comes next.
+    pub fn payload(&self) -> (u64, u64) {
+        let bytes = self.present.map_or(0, |letter| letter.bytes);
+        (
+            self.received.saturating_sub(HEADER_BYTES),
+            bytes.saturating_sub(self.received),
+        )
+    }
+
+    /// So many bytes of what was asked for have come. False: this is no stream of messages.
+    pub fn came(&mut self, bytes: u64) -> bool {
+        self.received += bytes;
+        if self.present.is_none() && self.received == HEADER_BYTES {
+            self.present = message(&self.header);
+            self.letters.extend(self.present);
+            if self.present.is_none() {
+                return false;
+            }
+        }
+        if self
+            .present
+            .is_some_and(|letter| letter.bytes == self.received)
+        {
+            (self.present, self.received) = (None, 0);
+        }
+        true
     }
 }
 
@@ -58,18 +127,66 @@ impl Header {
 mod tests {
     use super::*;
 
-    #[test]
-    fn header_survives_the_wire_and_noise_does_not_pass() {
-        let header = Header {
+    fn letter(bytes: u64) -> Letter {
+        Letter {
             class: 7,
-            begin_ns: 1_234_567_890_123,
-            bytes: 16_384,
-            number: u64::MAX,
+            tag: 1_234_567_890_123,
+            bytes,
+        }
+    }
+
+    #[test]
+    fn headers_survive_the_wire_and_noise_does_not_pass() {
+        let sent = of_message(&letter(16_384));
+        assert_eq!(message(&sent), Some(letter(16_384)));
+        assert_eq!(
+            message(&of_message(&letter(31))),
+            None,
+            "shorter than a header"
+        );
+        let datagram_sent = Datagram {
+            number: 3,
+            end_bytes: 4_000,
+            sent_ns: 5,
+            bytes: 1_000,
         };
-        assert_eq!(Header::decode(&header.encode()), Some(header));
-        assert_eq!(Header::decode(&[0; HEADER_BYTES]), None);
-        let mut shifted = header.encode();
+        let header = of_datagram(&datagram_sent);
+        assert_eq!(datagram(&header, 1_000), Some(datagram_sent));
+        assert_eq!((message(&header), datagram(&sent, 1_000)), (None, None));
+        let mut shifted = sent;
         shifted.rotate_left(1);
-        assert_eq!(Header::decode(&shifted), None);
+        assert_eq!(message(&shifted), None);
+    }
+
+    #[test]
+    fn a_stream_comes_apart_into_its_messages_however_it_arrives() {
+        let sizes = [32, 33, 1_000, 32, 5_000];
+        for step in [1, 7, 31, 32, 33, 4_096] {
+            let mut incoming = Incoming::default();
+            for bytes in sizes {
+                let mut left = bytes;
+                while left > 0 {
+                    let at = (bytes - left) as usize;
+                    let count = match incoming.header() {
+                        Some(free) => {
+                            let count = free.len().min(step);
+                            free[..count]
+                                .copy_from_slice(&of_message(&letter(bytes))[at..at + count]);
+                            count as u64
+                        }
+                        None => {
+                            let (offset, most) = incoming.payload();
+                            assert_eq!((offset, most), (at as u64 - HEADER_BYTES, left));
+                            most.min(step as u64)
+                        }
+                    };
+                    assert!(incoming.came(count));
+                    left -= count;
+                }
+            }
+            assert!(incoming.letters.iter().map(|letter| letter.bytes).eq(sizes));
+        }
+        let mut noise = Incoming::default();
+        assert!(!noise.came(HEADER_BYTES));
     }
 }

@@ -9,20 +9,19 @@
 //!                    ◄── Report ──
 //! ```
 //! [`plan`] is the language between the two, [`process`] is the lab's
-//! handle, [`run`] the tenant's side: one epoll loop ([`engine`]) with a small state machine per role
-//! ([`actors`]).
+//! handle, [`run`] the tenant's side: one epoll loop ([`engine`]) that drives the state machines of
+//! `sluicegate_apps` on the kernel's sockets ([`sockets`]).
 
-mod actors;
 mod clock;
 mod engine;
 mod frame;
-mod io;
 pub(crate) mod netstat;
 mod pattern;
 mod process;
 mod raw;
 mod run;
 mod socket;
+mod sockets;
 
 pub(crate) use clock::timespec;
 pub use clock::unix_ns;

@@ -2,17 +2,15 @@
 
 #![allow(unsafe_code)] // sched_setscheduler: no safe wrapper in the libraries at hand
 
-use std::{collections::BTreeMap, fs, rc::Rc, sync::mpsc, thread, time::Duration};
+use std::{collections::BTreeMap, fs, sync::mpsc, thread, time::Duration};
 
 use anyhow::{Context, anyhow};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::{
-    actors,
     clock::Clock,
     engine::Engine,
     netstat,
-    pattern::Pattern,
     plan::{Plan, Report, Role},
 };
 
@@ -122,7 +120,8 @@ impl Worker {
         let (send_report, report) = mpsc::channel();
         let (send_ready, ready) = mpsc::channel();
         let body = move || {
-            let engine = if timed { raise_priority() } else { Ok(()) }.and_then(|()| prepare(plan));
+            let engine =
+                if timed { raise_priority() } else { Ok(()) }.and_then(|()| Engine::prepare(plan));
             match engine {
                 Ok(engine) => {
                     let _ = send_ready.send(Ok(()));
@@ -144,15 +143,16 @@ impl Worker {
     }
 }
 
-fn prepare(plan: Plan) -> anyhow::Result<Engine> {
-    let machines = plan.roles.iter().map(actors::build).collect();
-    Engine::prepare(&Rc::new(plan), &Rc::new(Pattern::default()), machines)
-}
-
+/// Of all roles those that do not only move payload.
 fn measures_time(role: &Role) -> bool {
     !matches!(
         role,
-        Role::Source { .. } | Role::Blaster { .. } | Role::Sink { .. }
+        Role::Source { .. }
+            | Role::PhasedSource { .. }
+            | Role::Blaster { .. }
+            | Role::Sink { .. }
+            | Role::DatagramSource { .. }
+            | Role::DatagramSink { .. }
     )
 }
 
@@ -193,4 +193,6 @@ fn merge(report: &mut Report, part: Report) {
     report.receivers.extend(part.receivers);
     report.rtts.extend(part.rtts);
     report.completions.extend(part.completions);
+    report.datagrams_sent.extend(part.datagrams_sent);
+    report.datagrams_received.extend(part.datagrams_received);
 }

@@ -1,6 +1,6 @@
-//! TCP sockets the way tenants want them, and what the kernel knows of them.
+//! Sockets the way tenants want them, and what the kernel knows of them.
 
-#![allow(unsafe_code)] // getsockopt(TCP_INFO): no safe wrapper knows the structure
+#![allow(unsafe_code)] // getsockopt(TCP_INFO, SO_MEMINFO): no safe wrapper knows the structures
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
@@ -12,6 +12,14 @@ use rustix::{
     io::Errno,
     net::{self, AddressFamily, SocketFlags, SocketType, sockopt},
 };
+use sluicegate_apps::SenderState;
+
+/// What may wait at a receiver of datagrams, in bytes: a run shall lose them in the network.
+const DATAGRAMS_BYTES: usize = 8 << 20;
+
+/// Of sock_diag.h: what SO_MEMINFO tells, and where in it what a full socket has dropped is.
+const SK_MEMINFO_VARS: usize = 9;
+const SK_MEMINFO_DROPS: usize = 8;
 
 /// Connections that may wait for accept.
 const BACKLOG: i32 = 1024;
@@ -29,15 +37,26 @@ fn socket(family: AddressFamily, congestion_control: &str) -> anyhow::Result<Own
     Ok(fd)
 }
 
+fn family(address: IpAddr) -> AddressFamily {
+    match address {
+        IpAddr::V4(_) => AddressFamily::INET,
+        IpAddr::V6(_) => AddressFamily::INET6,
+    }
+}
+
+/// All addresses of the protocol version of this one.
+fn any(own: IpAddr) -> IpAddr {
+    match own {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    }
+}
+
 /// Listens on `port` of all addresses of the tenant's protocol version.
 pub fn listen(own: IpAddr, port: u16, congestion_control: &str) -> anyhow::Result<OwnedFd> {
-    let (family, any): (_, IpAddr) = match own {
-        IpAddr::V4(_) => (AddressFamily::INET, Ipv4Addr::UNSPECIFIED.into()),
-        IpAddr::V6(_) => (AddressFamily::INET6, Ipv6Addr::UNSPECIFIED.into()),
-    };
-    let fd = socket(family, congestion_control)?;
+    let fd = socket(family(own), congestion_control)?;
     sockopt::set_socket_reuseaddr(&fd, true).context("cannot set SO_REUSEADDR")?;
-    net::bind(&fd, &SocketAddr::new(any, port))
+    net::bind(&fd, &SocketAddr::new(any(own), port))
         .with_context(|| format!("cannot bind port {port}"))?;
     net::listen(&fd, BACKLOG).with_context(|| format!("cannot listen on port {port}"))?;
     Ok(fd)
@@ -45,16 +64,60 @@ pub fn listen(own: IpAddr, port: u16, congestion_control: &str) -> anyhow::Resul
 
 /// Begins to connect; the socket becomes writable when that is decided.
 pub fn connect(peer: SocketAddr, congestion_control: &str) -> anyhow::Result<OwnedFd> {
-    let family = if peer.is_ipv4() {
-        AddressFamily::INET
-    } else {
-        AddressFamily::INET6
-    };
-    let fd = socket(family, congestion_control)?;
+    let fd = socket(family(peer.ip()), congestion_control)?;
     match net::connect(&fd, &peer) {
         Ok(()) | Err(Errno::INPROGRESS) => Ok(fd),
         Err(error) => Err(error).with_context(|| format!("cannot connect to {peer}")),
     }
+}
+
+fn datagrams(family: AddressFamily) -> anyhow::Result<OwnedFd> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    net::socket_with(family, SocketType::DGRAM, flags, None).context("cannot open a UDP socket")
+}
+
+/// A socket that sends datagrams to a peer. The kernel doubles the limit for what it keeps beside their payload.
+pub fn datagrams_to(peer: SocketAddr, limit_bytes: u64) -> anyhow::Result<OwnedFd> {
+    let fd = datagrams(family(peer.ip()))?;
+    let limit = usize::try_from(limit_bytes.min(1 << 30)).unwrap_or(usize::MAX);
+    sockopt::set_socket_send_buffer_size_force(&fd, limit).context("cannot set SO_SNDBUFFORCE")?;
+    Ok(fd)
+}
+
+/// A socket that receives what comes to a UDP port.
+pub fn datagrams_at(own: IpAddr, port: u16) -> anyhow::Result<OwnedFd> {
+    let fd = datagrams(family(own))?;
+    sockopt::set_socket_recv_buffer_size_force(&fd, DATAGRAMS_BYTES)
+        .context("cannot set SO_RCVBUFFORCE")?;
+    net::bind(&fd, &SocketAddr::new(any(own), port))
+        .with_context(|| format!("cannot bind UDP port {port}"))?;
+    Ok(fd)
+}
+
+/// Packets that a socket had no room for.
+pub fn overrun(fd: BorrowedFd<'_>) -> u32 {
+    let mut values = [0u32; SK_MEMINFO_VARS];
+    let mut length = size_of_val(&values) as libc::socklen_t;
+    // SAFETY: `values` is writable for `length` bytes; the kernel writes integers, at most so many.
+    let result = unsafe {
+        libc::getsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_MEMINFO,
+            values.as_mut_ptr().cast(),
+            &raw mut length,
+        )
+    };
+    if result == 0 {
+        values[SK_MEMINFO_DROPS]
+    } else {
+        0
+    }
+}
+
+/// The other end of a connection.
+pub fn peer(fd: BorrowedFd<'_>) -> Option<SocketAddr> {
+    SocketAddr::try_from(net::getpeername(fd).ok()??).ok()
 }
 
 /// Port at our end; 0 if the kernel does not say.
@@ -140,7 +203,7 @@ pub struct TcpInfo {
 const LENGTH_WITH_TOTAL_RTO: usize = std::mem::offset_of!(TcpInfo, total_rto) + 2;
 
 /// Bit of [`TcpInfo::options`]: ECN was negotiated.
-pub const OPTION_ECN: u8 = 8;
+const OPTION_ECN: u8 = 8;
 
 impl TcpInfo {
     /// Reads it, and whether `total_rto` is there; `None` when the socket is gone.
@@ -161,9 +224,23 @@ impl TcpInfo {
         (result == 0).then_some((info, length as usize >= LENGTH_WITH_TOTAL_RTO))
     }
 
-    /// Congestion window in bytes.
-    pub fn cwnd_bytes(&self) -> u64 {
-        u64::from(self.snd_cwnd) * u64::from(self.snd_mss)
+    /// As a probe sees it.
+    pub fn sender(&self, has_timeouts: bool) -> SenderState {
+        SenderState {
+            cwnd_bytes: u64::from(self.snd_cwnd) * u64::from(self.snd_mss),
+            peer_window_bytes: self.snd_wnd.into(),
+            mss_bytes: self.snd_mss,
+            srtt_us: self.rtt.into(),
+            min_rtt_us: self.min_rtt.into(),
+            ecn: self.options & OPTION_ECN != 0,
+            retransmits: self.total_retrans.into(),
+            timeouts: has_timeouts.then(|| self.total_rto.into()),
+            dsack_duplicates: self.dsack_dups.into(),
+            reordering: self.reord_seen.into(),
+            delivered_ce: self.delivered_ce.into(),
+            acked_bytes: self.bytes_acked,
+            rwnd_limited_us: self.rwnd_limited,
+        }
     }
 }
 

@@ -8,7 +8,6 @@
 
 pub mod collect;
 pub mod errors;
-pub mod meter;
 pub mod offered;
 pub mod phases;
 pub mod plan;
@@ -17,6 +16,5 @@ pub mod tracking;
 pub mod windows;
 
 pub use errors::Errors;
-pub use meter::Meter;
 pub use plan::{Plan, Report};
 pub use planning::{Flow, flows, plans};

@@ -210,6 +210,8 @@ pub enum Role {
         flow: u32,
         /// The requester.
         peer: SocketAddr,
+        /// Bytes per answer.
+        bytes: u64,
         /// When.
         span: Span,
     },

@@ -323,6 +323,7 @@ impl Planner<'_> {
                     Role::IncastResponder {
                         flow: flow.id,
                         peer,
+                        bytes,
                         span,
                     },
                 );

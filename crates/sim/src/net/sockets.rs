@@ -1,17 +1,15 @@
-//! What actors may do: sockets and alarms.
+//! Sockets and alarms, by what a tenant's roles do.
 
 use std::{
     net::{IpAddr, SocketAddr},
     sync::Arc,
 };
 
+use sluicegate_apps::Letter;
 use sluicegate_tcp::Endpoint;
 
 use super::{ALARM, Alarm, EndId, Net, Owner, Tenant, source};
-use crate::{
-    letters::Letter,
-    packet::{NO_END, Way},
-};
+use crate::packet::{NO_END, Way};
 
 /// First port that a tenant opens connections from (Linux's).
 pub const EPHEMERAL_PORT: u16 = 32_768;

@@ -1,26 +1,28 @@
-//! The RTT probe: a request, an echo, one outstanding, on one connection.
+//! The RTT probe: a request, an echo, one outstanding, on one connection (as sockperf's ping-pong does).
 
-use std::net::SocketAddr;
+use std::{mem, net::SocketAddr};
 
 use sluicegate_scenario::workload::{
     Report,
     plan::{RttReport, Span},
 };
 
-use super::{Actor, Io};
-use crate::net::EndId;
+use crate::{
+    Actor,
+    io::{self, Io, SocketId},
+};
 
 const CONNECT: u64 = 0;
 const ASK: u64 = 1;
 
-/// Asks and measures.
+/// Asks and measures. A sample is the time from before the write to after the read of the last byte.
 pub struct Client {
     flow: u32,
     peer: SocketAddr,
     bytes: u64,
     interval_ns: u64,
     span: Span,
-    end: Option<EndId>,
+    socket: Option<SocketId>,
     asked_ns: u64,
     unsent: u64,
     awaited: u64,
@@ -35,7 +37,7 @@ impl Client {
             bytes: bytes.max(1),
             interval_ns,
             span,
-            end: None,
+            socket: None,
             asked_ns: 0,
             unsent: 0,
             awaited: 0,
@@ -43,71 +45,73 @@ impl Client {
         }
     }
 
-    fn ask(&mut self, io: &mut Io<'_>, end: EndId) {
+    fn ask<I: Io>(&mut self, io: &mut I, socket: SocketId) {
         self.asked_ns = io.now_ns();
         if self.asked_ns < self.span.end_ns {
             (self.unsent, self.awaited) = (self.bytes, self.bytes);
-            self.write(io, end);
+            self.write(io, socket);
         }
     }
 
-    fn write(&mut self, io: &mut Io<'_>, end: EndId) {
+    fn write<I: Io>(&mut self, io: &mut I, socket: SocketId) {
         if self.unsent > 0 {
-            self.unsent -= io.net.write(end, self.unsent);
+            self.unsent -= io.write(socket, self.unsent);
         }
     }
 
-    fn answered(&mut self, io: &mut Io<'_>, end: EndId) {
+    fn answered<I: Io>(&mut self, io: &mut I, socket: SocketId) {
         let now = io.now_ns();
         if io.measured(self.asked_ns) {
             self.samples_us.push((now - self.asked_ns) as f64 / 1e3);
         }
         match self.interval_ns {
-            0 => self.ask(io, end),
-            pause => io.alarm(now + pause, ASK),
+            0 => self.ask(io, socket),
+            pause => io.timer(now + pause, ASK),
         }
     }
 }
 
 impl Actor for Client {
-    fn begin(&mut self, io: &mut Io<'_>) {
-        io.alarm(self.span.begin_ns, CONNECT);
+    fn begin<I: Io>(&mut self, io: &mut I) {
+        io.timer(self.span.begin_ns, CONNECT);
     }
 
-    fn connected(&mut self, io: &mut Io<'_>, end: EndId, _: u64) {
-        self.ask(io, end);
+    fn connected<I: Io>(&mut self, io: &mut I, socket: SocketId, _: u64) {
+        self.ask(io, socket);
     }
 
-    fn readable(&mut self, io: &mut Io<'_>, end: EndId, _: u64) {
-        let bytes = io.net.read(end, self.awaited);
+    fn readable<I: Io>(&mut self, io: &mut I, socket: SocketId, _: u64) {
+        let bytes = io.read(socket, self.awaited);
         self.awaited -= bytes;
         if bytes > 0 && self.awaited == 0 {
-            self.answered(io, end);
+            return self.answered(io, socket);
         }
+        io::ended(io, socket, self.flow);
     }
 
-    fn writable(&mut self, io: &mut Io<'_>, end: EndId, _: u64) {
-        self.write(io, end);
+    fn writable<I: Io>(&mut self, io: &mut I, socket: SocketId, _: u64) {
+        self.write(io, socket);
     }
 
-    fn alarm(&mut self, io: &mut Io<'_>, key: u64) {
-        match (key, self.end) {
-            (CONNECT, _) => self.end = Some(io.connect(self.peer, 0)),
-            (_, Some(end)) => self.ask(io, end),
+    fn timer<I: Io>(&mut self, io: &mut I, key: u64) {
+        match (key, self.socket) {
+            (CONNECT, _) => self.socket = Some(io.connect(self.peer, 0)),
+            (_, Some(socket)) => self.ask(io, socket),
             _ => {}
         }
     }
 
-    fn finish(&mut self, io: &mut Io<'_>, report: &mut Report) {
+    fn finish<I: Io>(&mut self, io: &mut I, report: &mut Report) {
         let open = self.awaited > 0 && io.measured(self.asked_ns);
         report.rtts.push(RttReport {
             flow: self.flow,
-            samples_us: std::mem::take(&mut self.samples_us),
+            samples_us: mem::take(&mut self.samples_us),
             outstanding_us: open.then(|| (io.now_ns() - self.asked_ns) as f64 / 1e3),
         });
     }
 }
 
+/// A client's connection at the echo server.
 #[derive(Default)]
 struct Exchange {
     gathered: u64,
@@ -130,38 +134,39 @@ impl Echo {
         }
     }
 
-    fn write(&mut self, io: &mut Io<'_>, end: EndId, key: u64) {
+    fn write<I: Io>(&mut self, io: &mut I, socket: SocketId, key: u64) {
         let exchange = &mut self.exchanges[key as usize];
         if exchange.unsent > 0 {
-            exchange.unsent -= io.net.write(end, exchange.unsent);
+            exchange.unsent -= io.write(socket, exchange.unsent);
         }
     }
 }
 
 impl Actor for Echo {
-    fn begin(&mut self, io: &mut Io<'_>) {
+    fn prepare<I: Io>(&mut self, io: &mut I) {
         io.listen(self.port, 0);
     }
 
-    fn connected(&mut self, io: &mut Io<'_>, end: EndId, _: u64) {
-        io.set_key(end, self.exchanges.len() as u64);
+    fn connected<I: Io>(&mut self, io: &mut I, socket: SocketId, _: u64) {
+        io.set_key(socket, self.exchanges.len() as u64);
         self.exchanges.push(Exchange::default());
     }
 
-    fn readable(&mut self, io: &mut Io<'_>, end: EndId, key: u64) {
-        let bytes = io.net.read(end, u64::MAX);
+    fn readable<I: Io>(&mut self, io: &mut I, socket: SocketId, key: u64) {
+        let bytes = io.read(socket, u64::MAX);
         let exchange = &mut self.exchanges[key as usize];
         exchange.gathered += bytes;
         while exchange.gathered >= self.bytes {
             exchange.gathered -= self.bytes;
             exchange.unsent += self.bytes;
         }
-        self.write(io, end, key);
+        self.write(io, socket, key);
+        if io.at_end(socket) {
+            io.close(socket);
+        }
     }
 
-    fn writable(&mut self, io: &mut Io<'_>, end: EndId, key: u64) {
-        self.write(io, end, key);
+    fn writable<I: Io>(&mut self, io: &mut I, socket: SocketId, key: u64) {
+        self.write(io, socket, key);
     }
-
-    fn finish(&mut self, _: &mut Io<'_>, _: &mut Report) {}
 }

@@ -1,20 +1,20 @@
 //! Messages with completion times: mice, shuffle, traces.
 //!
-//! A completion time runs from the moment a message was due to the moment the receiver has its last byte.
-//! One byte comes back per message and tells the sender that the connection is free.
+//! A completion time runs from the moment a message was due (so waiting for a connection or a handshake counts) to
+//! the moment the receiver has its last byte, on the clock that all tenants share. One byte comes back per message
+//! and tells the sender that the connection is free.
 
 use std::{collections::VecDeque, net::SocketAddr};
 
 use sluicegate_scenario::workload::{
-    Meter, Report,
+    Report,
     plan::{self, Arrival, CompletionReport, Connections, Schedule, Span},
 };
 
-use super::{Actor, Io};
-use crate::{letters::Letter, net::EndId};
-
-/// Shortest message: the lab's header.
-const HEADER_BYTES: u64 = 32;
+use crate::{
+    Actor, Meter,
+    io::{self, HEADER_BYTES, Io, Letter, SocketId},
+};
 
 struct Message {
     letter: Letter,
@@ -23,7 +23,7 @@ struct Message {
 
 struct Connection {
     peer: usize,
-    end: Option<EndId>,
+    socket: Option<SocketId>,
     established: bool,
     /// Not completely written, in order.
     queue: VecDeque<Message>,
@@ -72,24 +72,24 @@ impl Source {
             .arrival(self.number, self.span, self.peers.len())
     }
 
-    fn schedule_next(&mut self, io: &mut Io<'_>) {
+    fn schedule_next<I: Io>(&mut self, io: &mut I) {
         if let Some(arrival) = self.arrival() {
-            io.alarm(arrival.at_ns, 0);
+            io.timer(arrival.at_ns, 0);
         }
     }
 
     /// Starts the next transfer, if this is a closed loop.
-    fn next_transfer(&mut self, io: &mut Io<'_>) {
+    fn next_transfer<I: Io>(&mut self, io: &mut I) {
         let now_ns = io.now_ns();
         if let Some(transfer) = self.schedule.transfer(self.number, self.span, now_ns) {
             self.start(io, transfer);
         }
     }
 
-    fn start(&mut self, io: &mut Io<'_>, arrival: Arrival) {
+    fn start<I: Io>(&mut self, io: &mut I, arrival: Arrival) {
         let letter = Letter {
             bytes: arrival.bytes.max(HEADER_BYTES),
-            begin_ns: arrival.at_ns,
+            tag: arrival.at_ns,
             class: arrival.class,
         };
         self.number += 1;
@@ -102,7 +102,7 @@ impl Source {
     }
 
     /// The connection that takes the next message to this peer.
-    fn choose(&mut self, io: &mut Io<'_>, peer: usize) -> Option<usize> {
+    fn choose<I: Io>(&mut self, io: &mut I, peer: usize) -> Option<usize> {
         let usable = |connection: &Connection| match self.policy {
             Connections::One => connection.peer == peer,
             Connections::Pool => connection.peer == peer && connection.idle(),
@@ -115,11 +115,11 @@ impl Source {
         let free = self
             .connections
             .iter()
-            .position(|connection| connection.end.is_none());
+            .position(|connection| connection.socket.is_none());
         let index = free.unwrap_or(self.connections.len());
         let fresh = Connection {
             peer,
-            end: Some(io.connect(address, index as u64)),
+            socket: Some(io.connect(address, index as u64)),
             established: false,
             queue: VecDeque::new(),
             sent: VecDeque::new(),
@@ -132,17 +132,14 @@ impl Source {
         Some(index)
     }
 
-    fn write(&mut self, io: &mut Io<'_>, index: usize) {
+    fn write<I: Io>(&mut self, io: &mut I, index: usize) {
         let connection = &mut self.connections[index];
-        let (Some(end), true) = (connection.end, connection.established) else {
+        let (Some(socket), true) = (connection.socket, connection.established) else {
             return;
         };
         while let Some(message) = connection.queue.front_mut() {
-            let begins = message.written == 0;
-            message.written += io.net.write(end, message.letter.bytes - message.written);
-            if begins && message.written > 0 {
-                io.net.post(end, message.letter);
-            }
+            let (letter, written) = (&message.letter, message.written);
+            message.written += io.write_message(socket, letter, written..letter.bytes);
             if message.written < message.letter.bytes {
                 return;
             }
@@ -151,13 +148,13 @@ impl Source {
         }
     }
 
-    fn answered(&mut self, io: &mut Io<'_>, index: usize, count: u64) {
+    fn answered<I: Io>(&mut self, io: &mut I, index: usize, count: u64) {
         let connection = &mut self.connections[index];
         let count = (count as usize).min(connection.sent.len());
         connection.sent.drain(..count);
         if self.policy == Connections::PerMessage && connection.idle() {
-            if let Some(end) = connection.end.take() {
-                io.net.release(end);
+            if let Some(socket) = connection.socket.take() {
+                io.release(socket);
             }
         }
         for _ in 0..count {
@@ -167,9 +164,9 @@ impl Source {
 }
 
 impl Actor for Source {
-    fn begin(&mut self, io: &mut Io<'_>) {
+    fn begin<I: Io>(&mut self, io: &mut I) {
         match self.schedule {
-            Schedule::Closed { .. } => io.alarm(self.span.begin_ns, 0),
+            Schedule::Closed { .. } => io.timer(self.span.begin_ns, 0),
             Schedule::Periodic { .. } if self.policy == Connections::One => {
                 // Long-lived connections exist before the first message.
                 for peer in 0..self.peers.len() {
@@ -181,23 +178,30 @@ impl Actor for Source {
         }
     }
 
-    fn connected(&mut self, io: &mut Io<'_>, _: EndId, key: u64) {
+    fn connected<I: Io>(&mut self, io: &mut I, _: SocketId, key: u64) {
         self.connections[key as usize].established = true;
         self.write(io, key as usize);
     }
 
-    fn readable(&mut self, io: &mut Io<'_>, end: EndId, key: u64) {
-        let count = io.net.read(end, u64::MAX);
-        if self.connections[key as usize].end == Some(end) && count > 0 {
+    fn readable<I: Io>(&mut self, io: &mut I, socket: SocketId, key: u64) {
+        let count = io.read(socket, u64::MAX);
+        let connection = &self.connections[key as usize];
+        if connection.socket != Some(socket) {
+            return; // one that is closed
+        }
+        let flow = self.peers[connection.peer].0;
+        if count > 0 {
             self.answered(io, key as usize, count);
+        } else {
+            io::ended(io, socket, flow);
         }
     }
 
-    fn writable(&mut self, io: &mut Io<'_>, _: EndId, key: u64) {
+    fn writable<I: Io>(&mut self, io: &mut I, _: SocketId, key: u64) {
         self.write(io, key as usize);
     }
 
-    fn alarm(&mut self, io: &mut Io<'_>, _: u64) {
+    fn timer<I: Io>(&mut self, io: &mut I, _: u64) {
         if let Schedule::Closed { parallel, .. } = self.schedule {
             return (0..parallel.min(self.peers.len() as u32)).for_each(|_| self.next_transfer(io));
         }
@@ -207,16 +211,18 @@ impl Actor for Source {
         }
     }
 
-    fn finish(&mut self, io: &mut Io<'_>, report: &mut Report) {
+    fn finish<I: Io>(&mut self, io: &mut I, report: &mut Report) {
         let mut open_us = vec![vec![Vec::new(); self.classes.len()]; self.peers.len()];
         let now_ns = io.now_ns();
         for connection in &self.connections {
             let waiting = connection.queue.iter().map(|message| &message.letter);
             let open = waiting.chain(&connection.sent);
-            let broken = connection.end.is_some_and(|end| io.is_broken(end));
-            for letter in open.filter(|letter| io.measured(letter.begin_ns)) {
+            let broken = connection
+                .socket
+                .is_some_and(|socket| io::is_lost(io, socket));
+            for letter in open.filter(|letter| io.measured(letter.tag)) {
                 let ages_us = &mut open_us[connection.peer][usize::from(letter.class)];
-                ages_us.push(plan::open_us(letter.begin_ns, now_ns, broken));
+                ages_us.push(plan::open_us(letter.tag, now_ns, broken));
             }
         }
         for ((flow, _), open_us) in self.peers.iter().zip(open_us) {
@@ -241,7 +247,7 @@ pub struct Sink {
     /// Bytes of the present message, by connection.
     received: Vec<u64>,
     samples_us: Vec<Vec<f64>>,
-    meter: Option<Meter>,
+    meter: Meter,
 }
 
 impl Sink {
@@ -252,53 +258,40 @@ impl Sink {
             received: Vec::new(),
             samples_us: vec![Vec::new(); classes.len()],
             classes,
-            meter: Some(Meter::new(flow)),
+            meter: Meter::new(flow),
         }
     }
 }
 
 impl Actor for Sink {
-    fn begin(&mut self, io: &mut Io<'_>) {
+    fn prepare<I: Io>(&mut self, io: &mut I) {
         io.listen(self.port, 0);
     }
 
-    fn connected(&mut self, io: &mut Io<'_>, end: EndId, _: u64) {
-        io.set_key(end, self.received.len() as u64);
+    fn connected<I: Io>(&mut self, io: &mut I, socket: SocketId, _: u64) {
+        io.set_key(socket, self.received.len() as u64);
         self.received.push(0);
     }
 
-    fn readable(&mut self, io: &mut Io<'_>, end: EndId, key: u64) {
-        let bytes = io.net.read(end, u64::MAX);
-        if let Some(meter) = &mut self.meter {
-            meter.count(io.plan, io.now_ns(), bytes);
-        }
+    fn readable<I: Io>(&mut self, io: &mut I, socket: SocketId, key: u64) {
+        let bytes = io.read_messages(socket);
+        self.meter.count(io.plan(), io.now_ns(), bytes);
         let received = &mut self.received[key as usize];
         *received += bytes;
-        while let Some(letter) = io
-            .net
-            .letters
-            .peek(end)
-            .filter(|letter| letter.bytes <= *received)
-        {
-            *received -= letter.bytes;
-            io.net.letters.take(end);
-            if io.measured(letter.begin_ns) {
-                let elapsed_us = (io.now_ns() - letter.begin_ns) as f64 / 1e3;
-                self.samples_us[usize::from(letter.class)].push(elapsed_us);
+        while let Some(letter) = io.take_message(socket, received) {
+            if io.measured(letter.tag) {
+                let elapsed_us = io.now_ns().saturating_sub(letter.tag) as f64 / 1e3;
+                let samples_us = self.samples_us.get_mut(usize::from(letter.class));
+                samples_us.into_iter().for_each(|us| us.push(elapsed_us));
             }
-            io.net.write(end, 1);
+            io::write_whole(io, socket, 1, self.flow);
         }
-        if io.net.ends[end as usize]
-            .tcp
-            .as_ref()
-            .is_some_and(|tcp| tcp.at_end())
-        {
-            io.net.letters.forget(end);
-            io.net.release(end);
+        if io.at_end(socket) {
+            io.release(socket);
         }
     }
 
-    fn finish(&mut self, io: &mut Io<'_>, report: &mut Report) {
+    fn finish<I: Io>(&mut self, io: &mut I, report: &mut Report) {
         for (class, samples_us) in self.classes.iter().zip(self.samples_us.drain(..)) {
             report.completions.push(CompletionReport {
                 flow: self.flow,
@@ -307,8 +300,6 @@ impl Actor for Sink {
                 open_us: Vec::new(),
             });
         }
-        report
-            .receivers
-            .extend(self.meter.take().map(|meter| meter.finish(io.plan)));
+        report.receivers.push(self.meter.finish(io.plan()));
     }
 }

@@ -1,11 +1,13 @@
 //! Requests to peers, each answered with so many bytes, and the connections that they take.
 
-use std::{collections::VecDeque, net::SocketAddr};
+use std::{
+    collections::{BTreeSet, VecDeque},
+    net::SocketAddr,
+};
 
 use sluicegate_scenario::workload::plan::{Connections, QuerySizes};
 
-use super::Io;
-use crate::{letters::Letter, net::EndId};
+use crate::io::{self, Io, Letter, SocketId};
 
 /// [`Letter::class`] of requests: from an aggregator, or from a server.
 pub const OF_AGGREGATOR: u16 = 0;
@@ -14,7 +16,7 @@ pub const OF_SERVER: u16 = 1;
 /// A connection to a peer.
 struct Line {
     peer: usize,
-    end: Option<EndId>,
+    socket: Option<SocketId>,
     established: bool,
     /// Requests not completely written, in order: what they are called here, and bytes written.
     queue: VecDeque<(u64, u64)>,
@@ -32,6 +34,7 @@ impl Line {
 
 /// Who asks.
 pub struct Calls {
+    flow: u32,
     peers: Vec<SocketAddr>,
     policy: Connections,
     sizes: QuerySizes,
@@ -46,6 +49,7 @@ pub struct Calls {
 
 impl Calls {
     pub fn new(
+        flow: u32,
         peers: Vec<SocketAddr>,
         policy: Connections,
         sizes: QuerySizes,
@@ -53,6 +57,7 @@ impl Calls {
         keys: u64,
     ) -> Self {
         Self {
+            flow,
             peers,
             policy,
             sizes,
@@ -74,14 +79,14 @@ impl Calls {
     }
 
     /// Asks a peer; `call` is what its answer will be called.
-    pub fn ask(&mut self, io: &mut Io<'_>, peer: usize, call: u64) {
+    pub fn ask<I: Io>(&mut self, io: &mut I, peer: usize, call: u64) {
         let index = self.choose(io, peer);
         self.lines[index].queue.push_back((call, 0));
         self.write(io, index);
     }
 
     /// The line that takes the next request to this peer.
-    fn choose(&mut self, io: &mut Io<'_>, peer: usize) -> usize {
+    fn choose<I: Io>(&mut self, io: &mut I, peer: usize) -> usize {
         let usable = |line: &Line| match self.policy {
             Connections::One => line.peer == peer,
             Connections::Pool => line.peer == peer && line.is_idle(),
@@ -97,7 +102,7 @@ impl Calls {
         let index = self.free.pop().unwrap_or(self.lines.len());
         let line = Line {
             peer,
-            end: Some(io.connect(self.peers[peer], self.keys + index as u64)),
+            socket: Some(io.connect(self.peers[peer], self.keys + index as u64)),
             established: false,
             queue: VecDeque::new(),
             asked: Vec::new(),
@@ -112,34 +117,30 @@ impl Calls {
     }
 
     /// A line's connection is established.
-    pub fn connected(&mut self, io: &mut Io<'_>, key: u64) {
+    pub fn connected<I: Io>(&mut self, io: &mut I, key: u64) {
         let index = (key - self.keys) as usize;
         self.lines[index].established = true;
         self.write(io, index);
     }
 
     /// A line has room again.
-    pub fn writable(&mut self, io: &mut Io<'_>, key: u64) {
+    pub fn writable<I: Io>(&mut self, io: &mut I, key: u64) {
         self.write(io, (key - self.keys) as usize);
     }
 
-    fn write(&mut self, io: &mut Io<'_>, index: usize) {
+    fn write<I: Io>(&mut self, io: &mut I, index: usize) {
         let line = &mut self.lines[index];
-        let Some(end) = line.end.filter(|_| line.established) else {
+        let Some(socket) = line.socket.filter(|_| line.established) else {
             return;
         };
         while let Some((call, written)) = line.queue.front_mut() {
-            let begins = *written == 0;
-            *written += io.net.write(end, self.sizes.request_bytes - *written);
-            if begins && *written > 0 {
-                let request = Letter {
-                    bytes: self.sizes.answer_bytes,
-                    begin_ns: *call,
-                    class: self.class,
-                };
-                io.net.post(end, request);
-            }
-            if *written < self.sizes.request_bytes {
+            let request = Letter {
+                bytes: self.sizes.request_bytes,
+                tag: *call,
+                class: self.class,
+            };
+            *written += io.write_message(socket, &request, *written..request.bytes);
+            if *written < request.bytes {
                 return;
             }
             line.asked.push(*call);
@@ -148,39 +149,37 @@ impl Calls {
     }
 
     /// Something has arrived on a line: the calls that are answered.
-    pub fn readable(&mut self, io: &mut Io<'_>, end: EndId, key: u64) -> Vec<u64> {
+    pub fn readable<I: Io>(&mut self, io: &mut I, socket: SocketId, key: u64) -> Vec<u64> {
         let index = (key - self.keys) as usize;
         let mut answered = Vec::new();
         let line = &mut self.lines[index];
-        let bytes = io.net.read(end, u64::MAX);
-        if line.end != Some(end) {
+        let bytes = io.read_messages(socket);
+        if line.socket != Some(socket) {
             return answered; // the end of a connection that is closed
         }
         line.received += bytes;
-        while line.received >= self.sizes.answer_bytes {
-            let Some(answer) = io.net.letters.take(end) else {
-                break;
-            };
-            line.received -= self.sizes.answer_bytes;
-            line.asked.retain(|call| *call != answer.begin_ns);
-            answered.push(answer.begin_ns);
+        while let Some(answer) = io.take_message(socket, &mut line.received) {
+            line.asked.retain(|call| *call != answer.tag);
+            answered.push(answer.tag);
         }
         if self.policy == Connections::PerMessage && !answered.is_empty() && line.is_idle() {
-            line.end = None;
+            line.socket = None;
             self.free.push(index);
-            io.net.letters.forget(end);
-            io.net.release(end);
+            io.release(socket);
+        } else if bytes == 0 {
+            io::ended(io, socket, self.flow);
         }
         answered
     }
 
     /// Calls that will never be answered: those on connections that broke.
-    pub fn broken<'a>(&'a self, io: &'a Io<'_>) -> impl Iterator<Item = u64> + 'a {
-        let broken = |line: &&Line| line.end.is_some_and(|end| io.is_broken(end));
+    pub fn broken<I: Io>(&self, io: &I) -> BTreeSet<u64> {
+        let broken = |line: &&Line| line.socket.is_some_and(|socket| io::is_lost(io, socket));
         let lines = self.lines.iter().filter(broken);
-        lines.flat_map(|line| {
+        let calls = lines.flat_map(|line| {
             let queued = line.queue.iter().map(|(call, _)| *call);
             queued.chain(line.asked.iter().copied())
-        })
+        });
+        calls.collect()
     }
 }

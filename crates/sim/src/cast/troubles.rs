@@ -16,6 +16,10 @@ pub(super) struct Troubles {
 }
 
 impl Troubles {
+    pub(super) fn note(&mut self, line: String) {
+        self.errors.note(line);
+    }
+
     pub(super) fn opened(&mut self, end: EndId, peer: SocketAddr, now_ns: u64) {
         self.waiting.insert(end, (peer, now_ns));
     }

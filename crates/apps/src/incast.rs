@@ -3,20 +3,24 @@
 use std::{mem, net::SocketAddr};
 
 use sluicegate_scenario::workload::{
-    Meter, Report,
+    Report,
     plan::{self, CompletionReport, Span},
 };
 
-use super::{Actor, Io, probe::SenderProbe};
-use crate::{letters::Letter, net::EndId};
+use crate::{
+    Actor, Meter,
+    io::{self, Io, SocketId},
+    probe::SenderProbe,
+};
 
-/// Length of a request: the size of the wanted answer.
+/// Length of a request. How much is asked for stands in the plan of both.
 const REQUEST_BYTES: u64 = 8;
 
+/// A responder as the requester sees it.
 struct Answerer {
     flow: u32,
     port: u16,
-    end: Option<EndId>,
+    socket: Option<SocketId>,
     awaited: u64,
     meter: Meter,
     answers_us: Vec<f64>,
@@ -38,7 +42,7 @@ impl Requester {
         let responders = responders.into_iter().map(|(flow, port)| Answerer {
             flow,
             port,
-            end: None,
+            socket: None,
             awaited: 0,
             meter: Meter::new(flow),
             answers_us: Vec::new(),
@@ -54,14 +58,21 @@ impl Requester {
         }
     }
 
+    fn is_connected(&self) -> bool {
+        let mut responders = self.responders.iter();
+        responders.all(|responder| responder.socket.is_some())
+    }
+
     /// Times in µs of answers that have been asked for in measured time and are not complete.
-    fn open_us(&self, io: &Io<'_>, responder: &Answerer) -> Option<f64> {
+    fn open_us<I: Io>(&self, io: &I, responder: &Answerer) -> Option<f64> {
         let open = responder.awaited > 0 && io.measured(self.asked_ns);
-        let broken = responder.end.is_some_and(|end| io.is_broken(end));
+        let broken = responder
+            .socket
+            .is_some_and(|socket| io::is_lost(io, socket));
         open.then(|| plan::open_us(self.asked_ns, io.now_ns(), broken))
     }
 
-    fn ask_all(&mut self, io: &mut Io<'_>) {
+    fn ask_all<I: Io>(&mut self, io: &mut I) {
         self.asked_ns = io.now_ns();
         if self.asked_ns >= self.span.end_ns {
             return;
@@ -69,18 +80,13 @@ impl Requester {
         self.open = self.responders.len();
         for responder in &mut self.responders {
             responder.awaited = self.bytes;
-            if let Some(end) = responder.end {
-                let request = Letter {
-                    bytes: self.bytes,
-                    ..Letter::default()
-                };
-                io.net.post(end, request);
-                io.net.write(end, REQUEST_BYTES);
+            if let Some(socket) = responder.socket {
+                io::write_whole(io, socket, REQUEST_BYTES, responder.flow);
             }
         }
     }
 
-    fn answered(&mut self, io: &mut Io<'_>, index: usize) {
+    fn answered<I: Io>(&mut self, io: &mut I, index: usize) {
         let now = io.now_ns();
         let elapsed_us = (now - self.asked_ns) as f64 / 1e3;
         let measured = io.measured(self.asked_ns);
@@ -96,65 +102,63 @@ impl Requester {
         }
         match self.interval_ns {
             0 => self.ask_all(io),
-            pause => io.alarm(now + pause, 0),
+            pause => io.timer(now + pause, 0),
         }
     }
 }
 
 impl Actor for Requester {
-    fn begin(&mut self, io: &mut Io<'_>) {
+    fn prepare<I: Io>(&mut self, io: &mut I) {
         for (index, responder) in self.responders.iter().enumerate() {
             io.listen(responder.port, index as u64);
         }
     }
 
-    fn connected(&mut self, io: &mut Io<'_>, end: EndId, key: u64) {
-        self.responders[key as usize].end = Some(end);
-        if self
-            .responders
-            .iter()
-            .all(|responder| responder.end.is_some())
-        {
-            io.alarm(self.span.begin_ns, 0);
+    fn connected<I: Io>(&mut self, io: &mut I, socket: SocketId, key: u64) {
+        self.responders[key as usize].socket = Some(socket);
+        if self.is_connected() {
+            io.timer(self.span.begin_ns, 0);
         }
     }
 
-    fn readable(&mut self, io: &mut Io<'_>, end: EndId, key: u64) {
+    fn readable<I: Io>(&mut self, io: &mut I, socket: SocketId, key: u64) {
         let responder = &mut self.responders[key as usize];
-        let bytes = io.net.read(end, responder.awaited);
-        responder.meter.count(io.plan, io.now_ns(), bytes);
+        let bytes = io.read(socket, responder.awaited);
+        responder.meter.count(io.plan(), io.now_ns(), bytes);
         responder.awaited -= bytes;
         if bytes > 0 && responder.awaited == 0 {
-            self.answered(io, key as usize);
+            return self.answered(io, key as usize);
         }
+        io::ended(io, socket, responder.flow);
     }
 
-    fn alarm(&mut self, io: &mut Io<'_>, _: u64) {
+    fn timer<I: Io>(&mut self, io: &mut I, _: u64) {
         self.ask_all(io);
     }
 
-    fn finish(&mut self, io: &mut Io<'_>, report: &mut Report) {
+    fn finish<I: Io>(&mut self, io: &mut I, report: &mut Report) {
         let open = self.responders.iter();
         let open_us: Vec<_> = open.map(|open| self.open_us(io, open)).collect();
         // A round takes as long as its longest answer.
         let longest_us = open_us.iter().flatten().copied().reduce(f64::max);
+        let first = self.responders.first();
         report.completions.push(CompletionReport {
-            flow: self
-                .responders
-                .first()
-                .map_or(0, |responder| responder.flow),
+            flow: first.map_or(0, |responder| responder.flow),
             class: "round".into(),
             samples_us: mem::take(&mut self.rounds_us),
             open_us: Vec::from_iter(longest_us),
         });
-        for (responder, open_us) in self.responders.drain(..).zip(open_us) {
+        if !self.is_connected() {
+            io.note("incast never began: not all responders connected".to_owned());
+        }
+        for (mut responder, open_us) in self.responders.drain(..).zip(open_us) {
             report.completions.push(CompletionReport {
                 flow: responder.flow,
                 class: "answer".into(),
                 samples_us: responder.answers_us,
                 open_us: Vec::from_iter(open_us),
             });
-            report.receivers.push(responder.meter.finish(io.plan));
+            report.receivers.push(responder.meter.finish(io.plan()));
         }
     }
 }
@@ -165,68 +169,66 @@ const SAMPLE: u64 = 1;
 /// Answers requests one after the other.
 pub struct Responder {
     peer: SocketAddr,
+    /// Of an answer.
+    bytes: u64,
     span: Span,
     gathered: u64,
     unsent: u64,
-    probe: Option<SenderProbe>,
+    probe: SenderProbe,
 }
 
 impl Responder {
-    pub fn new(flow: u32, peer: SocketAddr, span: Span) -> Self {
+    pub fn new(flow: u32, peer: SocketAddr, bytes: u64, span: Span) -> Self {
         Self {
             peer,
+            bytes: bytes.max(1),
             span,
             gathered: 0,
             unsent: 0,
-            probe: Some(SenderProbe::new(flow)),
+            probe: SenderProbe::new(flow),
         }
     }
 
-    fn write(&mut self, io: &mut Io<'_>, end: EndId) {
+    fn write<I: Io>(&mut self, io: &mut I, socket: SocketId) {
         if self.unsent > 0 {
-            self.unsent -= io.net.write(end, self.unsent);
+            self.unsent -= io.write(socket, self.unsent);
         }
     }
 }
 
 impl Actor for Responder {
-    fn begin(&mut self, io: &mut Io<'_>) {
-        io.alarm(self.span.begin_ns, CONNECT);
+    fn begin<I: Io>(&mut self, io: &mut I) {
+        io.timer(self.span.begin_ns, CONNECT);
     }
 
-    fn connected(&mut self, io: &mut Io<'_>, end: EndId, _: u64) {
-        if let Some(probe) = &mut self.probe {
-            let next = probe.attach(io, end);
-            io.alarm(next, SAMPLE);
-        }
+    fn connected<I: Io>(&mut self, io: &mut I, socket: SocketId, _: u64) {
+        self.probe.attach(io, socket, SAMPLE);
     }
 
-    fn readable(&mut self, io: &mut Io<'_>, end: EndId, _: u64) {
-        self.gathered += io.net.read(end, u64::MAX);
+    fn readable<I: Io>(&mut self, io: &mut I, socket: SocketId, _: u64) {
+        self.gathered += io.read(socket, u64::MAX);
         while self.gathered >= REQUEST_BYTES {
             self.gathered -= REQUEST_BYTES;
-            self.unsent += io.net.letters.take(end).map_or(0, |request| request.bytes);
+            self.unsent += self.bytes;
         }
-        self.write(io, end);
-    }
-
-    fn writable(&mut self, io: &mut Io<'_>, end: EndId, _: u64) {
-        self.write(io, end);
-    }
-
-    fn alarm(&mut self, io: &mut Io<'_>, key: u64) {
-        if key == CONNECT {
-            io.connect(self.peer, 0);
-        } else if let Some(probe) = &mut self.probe {
-            let next = probe.sample(io);
-            io.alarm(next, SAMPLE);
+        self.write(io, socket);
+        if io.at_end(socket) {
+            io.close(socket);
         }
     }
 
-    fn finish(&mut self, io: &mut Io<'_>, report: &mut Report) {
-        let probe = self.probe.take();
-        report
-            .senders
-            .extend(probe.and_then(|probe| probe.finish(io)));
+    fn writable<I: Io>(&mut self, io: &mut I, socket: SocketId, _: u64) {
+        self.write(io, socket);
+    }
+
+    fn timer<I: Io>(&mut self, io: &mut I, key: u64) {
+        match key {
+            CONNECT => drop(io.connect(self.peer, 0)),
+            _ => self.probe.sample(io, SAMPLE),
+        }
+    }
+
+    fn finish<I: Io>(&mut self, io: &mut I, report: &mut Report) {
+        report.senders.extend(self.probe.finish(io));
     }
 }

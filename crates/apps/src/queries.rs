@@ -2,7 +2,7 @@
 //! all others of its rack, collects their answers, and answers then.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeMap, VecDeque},
     net::SocketAddr,
 };
 
@@ -11,11 +11,11 @@ use sluicegate_scenario::workload::{
     plan::{self, CompletionReport, Connections, Query, QuerySizes},
 };
 
-use super::{
-    Actor, Io,
+use crate::{
+    Actor,
     calls::{Calls, OF_AGGREGATOR, OF_SERVER},
+    io::{Io, Letter, SocketId},
 };
-use crate::{letters::Letter, net::EndId};
 
 /// Begins queries. Calls are called as their query: its number.
 pub struct Aggregator {
@@ -40,31 +40,31 @@ impl Aggregator {
         Self {
             flow,
             queries,
-            calls: Calls::new(servers, connections, sizes, OF_AGGREGATOR, 0),
+            calls: Calls::new(flow, servers, connections, sizes, OF_AGGREGATOR, 0),
             next: 0,
             missing: BTreeMap::new(),
             samples_us: Vec::new(),
         }
     }
 
-    fn schedule_next(&self, io: &mut Io<'_>) {
+    fn schedule_next<I: Io>(&self, io: &mut I) {
         if let Some(query) = self.queries.get(self.next) {
-            io.alarm(query.at_ns, 0);
+            io.timer(query.at_ns, 0);
         }
     }
 }
 
 impl Actor for Aggregator {
-    fn begin(&mut self, io: &mut Io<'_>) {
+    fn begin<I: Io>(&mut self, io: &mut I) {
         self.schedule_next(io);
     }
 
-    fn connected(&mut self, io: &mut Io<'_>, _: EndId, key: u64) {
+    fn connected<I: Io>(&mut self, io: &mut I, _: SocketId, key: u64) {
         self.calls.connected(io, key);
     }
 
-    fn readable(&mut self, io: &mut Io<'_>, end: EndId, key: u64) {
-        for number in self.calls.readable(io, end, key) {
+    fn readable<I: Io>(&mut self, io: &mut I, socket: SocketId, key: u64) {
+        for number in self.calls.readable(io, socket, key) {
             let Some(missing) = self.missing.get_mut(&number) else {
                 continue;
             };
@@ -80,11 +80,11 @@ impl Actor for Aggregator {
         }
     }
 
-    fn writable(&mut self, io: &mut Io<'_>, _: EndId, key: u64) {
+    fn writable<I: Io>(&mut self, io: &mut I, _: SocketId, key: u64) {
         self.calls.writable(io, key);
     }
 
-    fn alarm(&mut self, io: &mut Io<'_>, _: u64) {
+    fn timer<I: Io>(&mut self, io: &mut I, _: u64) {
         let Some(query) = self.queries.get(self.next) else {
             return;
         };
@@ -101,8 +101,8 @@ impl Actor for Aggregator {
         Some(self.next == self.queries.len() && self.missing.is_empty())
     }
 
-    fn finish(&mut self, io: &mut Io<'_>, report: &mut Report) {
-        let broken: BTreeSet<u64> = self.calls.broken(io).collect();
+    fn finish<I: Io>(&mut self, io: &mut I, report: &mut Report) {
+        let broken = self.calls.broken(io);
         let begins = self.missing.keys();
         let begins = begins.map(|number| (self.queries[*number as usize].at_ns, number));
         let open = begins.filter(|(begin_ns, _)| io.measured(*begin_ns));
@@ -124,7 +124,7 @@ const OPENED: u64 = 1 << 32;
 /// A connection over which a server is asked.
 #[derive(Default)]
 struct Served {
-    end: Option<EndId>,
+    socket: Option<SocketId>,
     /// Bytes of the present request.
     received: u64,
     /// Answers not completely written: what the asker calls them, and bytes written.
@@ -169,7 +169,7 @@ impl Server {
             flow,
             port,
             sizes,
-            calls: Calls::new(others, connections, sizes, OF_SERVER, OPENED),
+            calls: Calls::new(flow, others, connections, sizes, OF_SERVER, OPENED),
             served: Vec::new(),
             free: Vec::new(),
             tasks: BTreeMap::new(),
@@ -178,8 +178,8 @@ impl Server {
         }
     }
 
-    fn asked(&mut self, io: &mut Io<'_>, served: usize, request: Letter) {
-        let call = request.begin_ns;
+    fn asked<I: Io>(&mut self, io: &mut I, served: usize, request: Letter) {
+        let call = request.tag;
         if request.class == OF_SERVER || self.calls.peers() == 0 {
             return self.answer(io, served, call);
         }
@@ -198,59 +198,49 @@ impl Server {
         }
     }
 
-    fn answer(&mut self, io: &mut Io<'_>, served: usize, call: u64) {
+    fn answer<I: Io>(&mut self, io: &mut I, served: usize, call: u64) {
         self.served[served].answers.push_back((call, 0));
         self.write(io, served);
     }
 
-    fn write(&mut self, io: &mut Io<'_>, index: usize) {
+    fn write<I: Io>(&mut self, io: &mut I, index: usize) {
         let served = &mut self.served[index];
-        let Some(end) = served.end else { return };
+        let Some(socket) = served.socket else { return };
         while let Some((call, written)) = served.answers.front_mut() {
-            let begins = *written == 0;
-            *written += io.net.write(end, self.sizes.answer_bytes - *written);
-            if begins && *written > 0 {
-                let answer = Letter {
-                    bytes: self.sizes.answer_bytes,
-                    begin_ns: *call,
-                    class: 0,
-                };
-                io.net.post(end, answer);
-            }
-            if *written < self.sizes.answer_bytes {
+            let answer = Letter {
+                bytes: self.sizes.answer_bytes,
+                tag: *call,
+                class: 0,
+            };
+            *written += io.write_message(socket, &answer, *written..answer.bytes);
+            if *written < answer.bytes {
                 return;
             }
             served.answers.pop_front();
         }
         if served.at_end && served.pending == 0 {
-            served.end = None;
+            served.socket = None;
             self.free.push(index);
-            io.net.letters.forget(end);
-            io.net.release(end);
+            io.release(socket);
         }
     }
 
-    fn read(&mut self, io: &mut Io<'_>, end: EndId, key: u64) {
+    fn read<I: Io>(&mut self, io: &mut I, socket: SocketId, key: u64) {
         let index = key as usize;
-        let bytes = io.net.read(end, u64::MAX);
-        if self.served[index].end != Some(end) {
+        let bytes = io.read_messages(socket);
+        if self.served[index].socket != Some(socket) {
             return;
         }
         self.served[index].received += bytes;
-        while self.served[index].received >= self.sizes.request_bytes {
-            let Some(request) = io.net.letters.take(end) else {
-                break;
-            };
-            self.served[index].received -= self.sizes.request_bytes;
+        while let Some(request) = io.take_message(socket, &mut self.served[index].received) {
             self.asked(io, index, request);
         }
-        let tcp = io.net.ends[end as usize].tcp.as_ref();
-        self.served[index].at_end = tcp.is_some_and(|tcp| tcp.at_end());
+        self.served[index].at_end = io.at_end(socket);
         self.write(io, index);
     }
 
     /// One of the others has answered.
-    fn collected(&mut self, io: &mut Io<'_>, number: u64) {
+    fn collected<I: Io>(&mut self, io: &mut I, number: u64) {
         let Some(task) = self.tasks.get_mut(&number) else {
             return;
         };
@@ -270,11 +260,11 @@ impl Server {
 }
 
 impl Actor for Server {
-    fn begin(&mut self, io: &mut Io<'_>) {
+    fn prepare<I: Io>(&mut self, io: &mut I) {
         io.listen(self.port, 0);
     }
 
-    fn connected(&mut self, io: &mut Io<'_>, end: EndId, key: u64) {
+    fn connected<I: Io>(&mut self, io: &mut I, socket: SocketId, key: u64) {
         if self.calls.owns(key) {
             return self.calls.connected(io, key);
         }
@@ -283,31 +273,31 @@ impl Actor for Server {
             self.served.push(Served::default());
         }
         self.served[index] = Served {
-            end: Some(end),
+            socket: Some(socket),
             ..Served::default()
         };
-        io.set_key(end, index as u64);
+        io.set_key(socket, index as u64);
     }
 
-    fn readable(&mut self, io: &mut Io<'_>, end: EndId, key: u64) {
+    fn readable<I: Io>(&mut self, io: &mut I, socket: SocketId, key: u64) {
         if !self.calls.owns(key) {
-            return self.read(io, end, key);
+            return self.read(io, socket, key);
         }
-        for number in self.calls.readable(io, end, key) {
+        for number in self.calls.readable(io, socket, key) {
             self.collected(io, number);
         }
     }
 
-    fn writable(&mut self, io: &mut Io<'_>, end: EndId, key: u64) {
+    fn writable<I: Io>(&mut self, io: &mut I, socket: SocketId, key: u64) {
         if self.calls.owns(key) {
             self.calls.writable(io, key);
-        } else if self.served[key as usize].end == Some(end) {
+        } else if self.served[key as usize].socket == Some(socket) {
             self.write(io, key as usize);
         }
     }
 
-    fn finish(&mut self, io: &mut Io<'_>, report: &mut Report) {
-        let broken: BTreeSet<u64> = self.calls.broken(io).collect();
+    fn finish<I: Io>(&mut self, io: &mut I, report: &mut Report) {
+        let broken = self.calls.broken(io);
         let open = self.tasks.iter();
         let open = open.filter(|(_, task)| io.measured(task.begin_ns));
         let open_us = open.flat_map(|(number, task)| {

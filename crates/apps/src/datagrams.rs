@@ -3,12 +3,14 @@
 use std::net::SocketAddr;
 
 use sluicegate_scenario::workload::{
-    Meter, Report,
+    Report,
     plan::{Bursts, DatagramsReceived, DatagramsSent, Span},
 };
 
-use super::{Actor, Io};
-use crate::net::EndId;
+use crate::{
+    Actor, Meter,
+    io::{Io, SocketId},
+};
 
 /// The sending end.
 pub struct Source {
@@ -18,7 +20,7 @@ pub struct Source {
     socket_buffer_bytes: u64,
     span: Span,
     number: u64,
-    end: Option<EndId>,
+    socket: Option<SocketId>,
     /// (datagrams, bytes) that the socket had taken when the first was sent in measured time.
     before: Option<(u64, u64)>,
     report: DatagramsSent,
@@ -40,7 +42,7 @@ impl Source {
             socket_buffer_bytes,
             span,
             number: 0,
-            end: None,
+            socket: None,
             before: None,
             report: DatagramsSent {
                 flow,
@@ -54,23 +56,23 @@ impl Source {
         self.bursts.burst(self.number, self.bytes, self.span)
     }
 
-    fn schedule_next(&self, io: &mut Io<'_>) {
+    fn schedule_next<I: Io>(&self, io: &mut I) {
         if let Some((at_ns, _)) = self.next() {
-            io.alarm(at_ns, 0);
+            io.timer(at_ns, 0);
         }
     }
 
-    fn send(&mut self, io: &mut Io<'_>, end: EndId) {
+    fn send<I: Io>(&mut self, io: &mut I, socket: SocketId) {
         let Some((_, bytes)) = self.next() else {
             return;
         };
         self.number += 1;
         let measured = io.measured(io.now_ns());
         if measured {
-            let taken = || io.net.datagrams_taken(end);
+            let taken = || io.datagrams_taken(socket);
             self.before.get_or_insert_with(taken);
         }
-        let (dropped, dropped_bytes) = io.net.send_datagrams(end, bytes, self.bytes);
+        let (dropped, dropped_bytes) = io.send_datagrams(socket, bytes, self.bytes);
         if measured {
             self.report.socket_drops.0 += dropped;
             self.report.socket_drops.1 += dropped_bytes;
@@ -80,21 +82,20 @@ impl Source {
 }
 
 impl Actor for Source {
-    fn begin(&mut self, io: &mut Io<'_>) {
-        let (peer, limit_bytes) = (self.peer, self.socket_buffer_bytes);
-        self.end = Some(io.open_datagrams(peer, limit_bytes));
+    fn begin<I: Io>(&mut self, io: &mut I) {
+        self.socket = Some(io.open_datagrams(self.peer, self.socket_buffer_bytes));
         self.schedule_next(io);
     }
 
-    fn alarm(&mut self, io: &mut Io<'_>, _: u64) {
-        if let Some(end) = self.end {
-            self.send(io, end);
+    fn timer<I: Io>(&mut self, io: &mut I, _: u64) {
+        if let Some(socket) = self.socket {
+            self.send(io, socket);
         }
     }
 
-    fn finish(&mut self, io: &mut Io<'_>, report: &mut Report) {
-        let Some(end) = self.end else { return };
-        let taken = io.net.datagrams_taken(end);
+    fn finish<I: Io>(&mut self, io: &mut I, report: &mut Report) {
+        let Some(socket) = self.socket else { return };
+        let taken = io.datagrams_taken(socket);
         let before = self.before.unwrap_or(taken);
         report.datagrams_sent.push(DatagramsSent {
             before,
@@ -107,7 +108,7 @@ impl Actor for Source {
 /// The receiving end.
 pub struct Sink {
     port: u16,
-    meter: Option<Meter>,
+    meter: Meter,
     report: DatagramsReceived,
 }
 
@@ -115,7 +116,7 @@ impl Sink {
     pub fn new(flow: u32, port: u16) -> Self {
         Self {
             port,
-            meter: Some(Meter::new(flow)),
+            meter: Meter::new(flow),
             report: DatagramsReceived {
                 flow,
                 ..DatagramsReceived::default()
@@ -125,29 +126,24 @@ impl Sink {
 }
 
 impl Actor for Sink {
-    fn begin(&mut self, io: &mut Io<'_>) {
+    fn prepare<I: Io>(&mut self, io: &mut I) {
         io.bind_datagrams(self.port);
     }
 
-    fn readable(&mut self, io: &mut Io<'_>, end: EndId, _: u64) {
-        while let Some(datagram) = io.net.receive_datagram(end) {
-            let bytes = u64::from(datagram.payload);
-            if let Some(meter) = &mut self.meter {
-                meter.count(io.plan, io.now_ns(), bytes);
-            }
+    fn readable<I: Io>(&mut self, io: &mut I, socket: SocketId, _: u64) {
+        while let Some(datagram) = io.receive_datagram(socket) {
+            self.meter.count(io.plan(), io.now_ns(), datagram.bytes);
             if io.measured(datagram.sent_ns) {
                 self.report.received.0 += 1;
-                self.report.received.1 += bytes;
-                let upto = (u64::from(datagram.number) + 1, datagram.end_bytes);
+                self.report.received.1 += datagram.bytes;
+                let upto = (datagram.number + 1, datagram.end_bytes);
                 self.report.latest = self.report.latest.max(Some(upto));
             }
         }
     }
 
-    fn finish(&mut self, io: &mut Io<'_>, report: &mut Report) {
-        report
-            .receivers
-            .extend(self.meter.take().map(|meter| meter.finish(io.plan)));
+    fn finish<I: Io>(&mut self, io: &mut I, report: &mut Report) {
+        report.receivers.push(self.meter.finish(io.plan()));
         report.datagrams_received.push(self.report.clone());
     }
 }

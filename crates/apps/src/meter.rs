@@ -1,6 +1,8 @@
 //! Counts payload over time.
 
-use super::plan::{Plan, ReceiverReport};
+use std::mem;
+
+use sluicegate_scenario::workload::plan::{Plan, ReceiverReport};
 
 /// What a receiver of one flow counts.
 pub struct Meter {
@@ -47,19 +49,14 @@ impl Meter {
         self.last_ns = now_ns;
     }
 
-    /// Stream offset of the next byte.
-    pub fn position(&self) -> u64 {
-        self.report.total_bytes
-    }
-
-    /// Counts and series.
-    pub fn finish(mut self, plan: &Plan) -> ReceiverReport {
+    /// Counts and series; nothing is left to count.
+    pub fn finish(&mut self, plan: &Plan) -> ReceiverReport {
         self.count_gap(plan, plan.measure_end_ns);
         let width_s = plan.series_interval_ns as f64 / 1e9;
         let bins = self.bins.iter().enumerate();
         self.report.series = bins
             .map(|(bin, bytes)| ((bin + 1) as f64 * width_s, *bytes))
             .collect();
-        self.report
+        mem::take(&mut self.report)
     }
 }

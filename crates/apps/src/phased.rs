@@ -8,8 +8,11 @@ use sluicegate_scenario::workload::{
     plan::{self, CompletionReport, Phase, Span},
 };
 
-use super::{Actor, Io, probe::SenderProbe};
-use crate::{letters::Letter, net::EndId};
+use crate::{
+    Actor,
+    io::{self, Io, Letter, SocketId},
+    probe::SenderProbe,
+};
 
 const CONNECT: u64 = 0;
 const OFFER: u64 = 1;
@@ -29,12 +32,12 @@ pub struct Source {
     phases: Vec<Phase>,
     class: Option<String>,
     span: Span,
-    end: Option<EndId>,
+    socket: Option<SocketId>,
     total_bytes: u64,
     written_bytes: u64,
     /// All has arrived, says the receiver.
     done: bool,
-    probe: Option<SenderProbe>,
+    probe: SenderProbe,
 }
 
 impl Source {
@@ -52,39 +55,39 @@ impl Source {
             phases,
             class,
             span,
-            end: None,
+            socket: None,
             written_bytes: 0,
             done: false,
-            probe: Some(SenderProbe::new(flow)),
+            probe: SenderProbe::new(flow),
         }
     }
 
-    /// The whole as one message.
-    fn letter(&self) -> Letter {
-        Letter {
-            bytes: self.total_bytes,
-            begin_ns: self.span.begin_ns,
-            class: 0,
+    /// Writes up to this byte: a part of one message, if its completion is measured.
+    fn write<I: Io>(&self, io: &mut I, socket: SocketId, upto: u64) -> u64 {
+        if self.class.is_none() {
+            return io.write(socket, upto - self.written_bytes);
         }
+        let whole = Letter {
+            bytes: self.total_bytes,
+            tag: self.span.begin_ns,
+            class: 0,
+        };
+        io.write_message(socket, &whole, self.written_bytes..upto)
     }
 
     /// Writes what is offered by now, and comes back when there is more; or when there is room, if that is later.
-    fn offer(&mut self, io: &mut Io<'_>, end: EndId) {
+    fn offer<I: Io>(&mut self, io: &mut I, socket: SocketId) {
         let offered_bytes = phases::offered_bytes(&self.phases, self.span, io.now_ns());
         let due = offered_bytes - self.written_bytes;
         if due > 0 {
-            let begins = self.written_bytes == 0;
-            let taken = io.net.write(end, due);
-            if begins && taken > 0 && self.class.is_some() {
-                io.net.post(end, self.letter());
-            }
+            let taken = self.write(io, socket, offered_bytes);
             self.written_bytes += taken;
             if taken < due {
                 return; // `writable` comes
             }
         }
         if self.written_bytes == self.total_bytes {
-            return io.net.close(end);
+            return io.close(socket);
         }
         let chunk_bytes = match self.written_bytes {
             0 => 1 + u64::from(self.flow.wrapping_mul(SPREAD)) % CHUNK_BYTES,
@@ -92,56 +95,50 @@ impl Source {
         };
         let next = (self.written_bytes + chunk_bytes).min(self.total_bytes);
         if let Some(at_ns) = phases::offered_at_ns(&self.phases, self.span, next) {
-            io.alarm(at_ns, OFFER);
+            io.timer(at_ns, OFFER);
         }
     }
 }
 
 impl Actor for Source {
-    fn begin(&mut self, io: &mut Io<'_>) {
-        io.alarm(self.span.begin_ns, CONNECT);
+    fn begin<I: Io>(&mut self, io: &mut I) {
+        io.timer(self.span.begin_ns, CONNECT);
     }
 
-    fn connected(&mut self, io: &mut Io<'_>, end: EndId, _: u64) {
-        if let Some(probe) = &mut self.probe {
-            let next = probe.attach(io, end);
-            io.alarm(next, SAMPLE);
+    fn connected<I: Io>(&mut self, io: &mut I, socket: SocketId, _: u64) {
+        self.probe.attach(io, socket, SAMPLE);
+        self.offer(io, socket);
+    }
+
+    fn readable<I: Io>(&mut self, io: &mut I, socket: SocketId, _: u64) {
+        self.done |= io.read(socket, u64::MAX) > 0;
+        if self.written_bytes < self.total_bytes {
+            io::ended(io, socket, self.flow);
         }
-        self.offer(io, end);
     }
 
-    fn readable(&mut self, io: &mut Io<'_>, end: EndId, _: u64) {
-        self.done |= io.net.read(end, u64::MAX) > 0;
+    fn writable<I: Io>(&mut self, io: &mut I, socket: SocketId, _: u64) {
+        self.offer(io, socket);
     }
 
-    fn writable(&mut self, io: &mut Io<'_>, end: EndId, _: u64) {
-        self.offer(io, end);
-    }
-
-    fn alarm(&mut self, io: &mut Io<'_>, key: u64) {
-        match (key, self.end, &mut self.probe) {
-            (CONNECT, ..) => self.end = Some(io.connect(self.peer, 0)),
-            (OFFER, Some(end), _) => self.offer(io, end),
-            (SAMPLE, _, Some(probe)) => {
-                let next = probe.sample(io);
-                io.alarm(next, SAMPLE);
-            }
+    fn timer<I: Io>(&mut self, io: &mut I, key: u64) {
+        match (key, self.socket) {
+            (CONNECT, _) => self.socket = Some(io.connect(self.peer, 0)),
+            (OFFER, Some(socket)) => self.offer(io, socket),
+            (SAMPLE, _) => self.probe.sample(io, SAMPLE),
             _ => {}
         }
     }
 
-    fn finish(&mut self, io: &mut Io<'_>, report: &mut Report) {
-        let probe = self.probe.take();
-        report
-            .senders
-            .extend(probe.and_then(|probe| probe.finish(io)));
+    fn finish<I: Io>(&mut self, io: &mut I, report: &mut Report) {
+        report.senders.extend(self.probe.finish(io));
         let begin_ns = self.span.begin_ns;
         if let Some(class) = self
             .class
             .take()
             .filter(|_| !self.done && io.measured(begin_ns))
         {
-            let broken = self.end.is_some_and(|end| io.is_broken(end));
+            let broken = self.socket.is_some_and(|socket| io::is_lost(io, socket));
             report.completions.push(CompletionReport {
                 flow: self.flow,
                 class,

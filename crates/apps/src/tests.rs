@@ -1,0 +1,456 @@
+//! Each role against its peer, in a world in memory.
+
+use sluicegate_scenario::workload::plan::{
+    Bursts, CompletionReport, Connections, NEVER_US, Phase, Query, QuerySizes, Report, Role,
+    Schedule, Transfer,
+};
+
+use crate::fake::{DELAY_NS, Run, SECOND_NS, SPAN, at};
+
+const PORT: u16 = 5000;
+const ROUND_TRIP_US: f64 = 2.0 * DELAY_NS as f64 / 1e3;
+
+fn source(rate_bps: Option<u64>) -> Role {
+    Role::Source {
+        flow: 3,
+        peer: at(1, PORT),
+        rate_bps,
+        span: SPAN,
+    }
+}
+
+fn sink() -> Role {
+    Role::Sink {
+        flow: 3,
+        port: PORT,
+    }
+}
+
+fn completions<'r>(report: &'r Report, class: &str) -> Vec<&'r CompletionReport> {
+    let of_class = |completions: &&CompletionReport| completions.class == class;
+    report.completions.iter().filter(of_class).collect()
+}
+
+fn samples(report: &Report, class: &str) -> Vec<f64> {
+    let completions = completions(report, class).into_iter();
+    completions
+        .flat_map(|part| part.samples_us.clone())
+        .collect()
+}
+
+fn open(report: &Report, class: &str) -> Vec<f64> {
+    let completions = completions(report, class).into_iter();
+    completions.flat_map(|part| part.open_us.clone()).collect()
+}
+
+#[test]
+fn bulk_keeps_its_connection_full_until_its_span_ends() {
+    let mut run = Run::new(&[source(None), sink()]);
+    run.until(2 * SECOND_NS);
+    let report = run.finish();
+    let (sent, received) = (&report.senders[0], &report.receivers[0]);
+    // A buffer every round trip of 2 ms.
+    assert!(
+        (4_900_000..5_000_000).contains(&received.total_bytes),
+        "{received:?}"
+    );
+    assert!(
+        (3_900_000..4_100_000).contains(&received.measured_bytes),
+        "{received:?}"
+    );
+    assert_eq!((sent.flow, received.flow), (3, 3));
+    // It watches from its connection on, and counts from the begin of measured time.
+    assert_eq!((sent.cwnd.len() as u64, sent.timeouts), (200, Some(1_900)));
+    assert_eq!(sent.cwnd.iter().filter(|(at_s, _)| *at_s == 0.1).count(), 1);
+    assert!(run.world.notes.is_empty(), "{:?}", run.world.notes);
+}
+
+#[test]
+fn bulk_with_a_rate_writes_what_is_due() {
+    let mut run = Run::new(&[source(Some(8_000_000)), sink()]);
+    run.until(2 * SECOND_NS);
+    let total_bytes = run.finish().receivers[0].total_bytes;
+    assert!((995_000..1_000_000).contains(&total_bytes), "{total_bytes}");
+}
+
+#[test]
+fn a_peer_that_closes_what_should_last_is_noted_once() {
+    let ping = Role::PingClient {
+        flow: 3,
+        peer: at(1, PORT),
+        bytes: 64,
+        interval_ns: 0,
+        span: SPAN,
+    };
+    let messages = message_source(SPEAKS_EVERY_10_MS, Connections::One);
+    for (role, peer) in [(source(None), sink()), (ping, echo()), (messages, echo())] {
+        let mut run = Run::new(&[role, peer]);
+        run.until(SECOND_NS / 2);
+        run.hang_up(0);
+        run.until(SECOND_NS / 2 + 1);
+        let expected = ["flow 3: the peer closed the connection"];
+        assert_eq!(run.world.notes, expected);
+    }
+}
+
+#[test]
+fn phases_are_offered_whatever_the_network_takes_and_then_it_closes() {
+    let phases = vec![
+        Phase {
+            until_ns: SECOND_NS / 10,
+            rate_bps: 800_000,
+        },
+        // More than the connection carries.
+        Phase {
+            until_ns: SECOND_NS / 5,
+            rate_bps: 80_000_000,
+        },
+    ];
+    let role = |class: Option<&str>, begin_ns| Role::PhasedSource {
+        flow: 3,
+        peer: at(1, PORT),
+        phases: phases.clone(),
+        class: class.map(str::to_owned),
+        span: sluicegate_scenario::workload::plan::Span { begin_ns, ..SPAN },
+    };
+    let mut run = Run::new(&[role(None, 0), sink()]);
+    run.until(SECOND_NS);
+    let report = run.finish();
+    assert_eq!(report.receivers[0].total_bytes, 10_000 + 1_000_000);
+    let first = report.receivers[0].series[0].1;
+    assert!(
+        (8_000..=10_000).contains(&first),
+        "{first} in the first phase"
+    );
+    assert!(report.completions.is_empty());
+
+    let begin_ns = SECOND_NS / 10;
+    let mut run = Run::new(&[role(Some("all"), begin_ns), message_sink(&["all"])]);
+    run.until(SECOND_NS);
+    let all = samples(&run.finish(), "all");
+    assert_eq!(all.len(), 1);
+    // 5 MB/s: a buffer a round trip.
+    assert!((190_000.0..230_000.0).contains(&all[0]), "{all:?}");
+
+    let mut run = Run::new(&[role(Some("all"), begin_ns), message_sink(&["all"])]);
+    run.until(SECOND_NS / 4);
+    run.break_all(0);
+    assert_eq!(open(&run.finish(), "all"), [NEVER_US]);
+}
+
+fn datagrams(bursts: Bursts, socket_buffer_bytes: u64) -> Report {
+    let source = Role::DatagramSource {
+        flow: 3,
+        peer: at(1, PORT),
+        bytes: 1_000,
+        bursts,
+        socket_buffer_bytes,
+        span: SPAN,
+    };
+    let sink = Role::DatagramSink {
+        flow: 3,
+        port: PORT,
+    };
+    let mut run = Run::new(&[source, sink]);
+    run.until(2 * SECOND_NS);
+    run.finish()
+}
+
+#[test]
+fn datagrams_are_counted_by_when_they_are_sent() {
+    let bursts = Bursts::Rate {
+        rate_bps: 8_000_000,
+        phase_ns: 0,
+    };
+    let report = datagrams(bursts, 1_000);
+    let (sent, received) = (&report.datagrams_sent[0], &report.datagrams_received[0]);
+    // One a millisecond: 100 before measured time.
+    assert_eq!(sent.before, (100, 100_000));
+    assert_eq!(sent.sent, (900, 900_000));
+    assert_eq!(sent.socket_drops, (0, 0));
+    assert_eq!(received.received, (800, 800_000), "sent in measured time");
+    assert_eq!(received.latest, Some((900, 900_000)));
+    assert_eq!(report.receivers[0].total_bytes, 1_000_000);
+}
+
+#[test]
+fn bursts_that_do_not_fit_into_a_socket_are_its_drops() {
+    let bursts = Bursts::Listed {
+        bursts: vec![(0, 9_999), (SECOND_NS / 2, 2_500), (SECOND_NS / 2, 4_500)],
+    };
+    let report = datagrams(bursts, 3_000);
+    assert_eq!(report.datagrams_sent[0].before, (3, 3_000));
+    assert_eq!(report.datagrams_sent[0].sent, (6, 5_500));
+    assert_eq!(report.datagrams_sent[0].socket_drops, (2, 1_500));
+    assert_eq!(report.datagrams_received[0].received, (6, 5_500));
+}
+
+fn echo() -> Role {
+    Role::Echo {
+        flow: 3,
+        port: PORT,
+        bytes: 64,
+    }
+}
+
+#[test]
+fn a_ping_takes_a_round_trip() {
+    let client = |bytes, interval_ns| Role::PingClient {
+        flow: 3,
+        peer: at(1, PORT),
+        bytes,
+        interval_ns,
+        span: SPAN,
+    };
+    let mut run = Run::new(&[client(64, 3_000_000), echo()]);
+    run.until(SECOND_NS);
+    let rtt = run.finish().rtts.remove(0);
+    assert_eq!(rtt.samples_us.len(), 160, "an exchange every 5 ms");
+    assert!(rtt.samples_us.iter().all(|us| *us == ROUND_TRIP_US));
+    assert_eq!(rtt.outstanding_us, None);
+
+    // Larger than what a connection holds: it takes several, in both directions.
+    let large = Role::Echo {
+        flow: 3,
+        port: PORT,
+        bytes: 25_000,
+    };
+    let mut run = Run::new(&[client(25_000, 0), large]);
+    run.until(SECOND_NS / 2);
+    let rtt = run.finish().rtts.remove(0);
+    let longest_us = rtt.samples_us.iter().copied().fold(0.0, f64::max);
+    assert!(longest_us > 3.0 * ROUND_TRIP_US, "{rtt:?}");
+    assert!(rtt.outstanding_us.is_some());
+}
+
+fn incast() -> Run {
+    let requester = Role::IncastRequester {
+        responders: vec![(3, PORT), (4, PORT + 1)],
+        bytes: 25_000,
+        interval_ns: 0,
+        span: SPAN,
+    };
+    let responder = |flow, port| Role::IncastResponder {
+        flow,
+        peer: at(0, port),
+        bytes: 25_000,
+        span: SPAN,
+    };
+    Run::new(&[requester, responder(3, PORT), responder(4, PORT + 1)])
+}
+
+#[test]
+fn an_incast_asks_again_when_all_have_answered() {
+    let mut run = incast();
+    run.until(SECOND_NS);
+    let report = run.finish();
+    let (rounds, answers) = (samples(&report, "round"), samples(&report, "answer"));
+    // Three buffers, one a round trip.
+    assert!(
+        rounds.iter().all(|us| *us == 3.0 * ROUND_TRIP_US),
+        "{rounds:?}"
+    );
+    assert!((132..=134).contains(&rounds.len()), "{}", rounds.len());
+    assert_eq!(answers.len(), 2 * rounds.len());
+    assert_eq!(report.senders.len(), 2);
+    let received: Vec<u32> = report.receivers.iter().map(|flow| flow.flow).collect();
+    assert_eq!(received, [3, 4]);
+    assert!(run.world.notes.is_empty(), "{:?}", run.world.notes);
+}
+
+#[test]
+fn what_an_incast_waits_for_at_its_end_is_open() {
+    let mut run = incast();
+    run.until(SECOND_NS / 2);
+    run.break_all(0);
+    run.until(SECOND_NS);
+    let report = run.finish();
+    assert_eq!(open(&report, "round"), [NEVER_US]);
+    assert_eq!(open(&report, "answer"), [NEVER_US; 2]);
+
+    let alone = Role::IncastRequester {
+        responders: vec![(3, PORT)],
+        bytes: 1,
+        interval_ns: 0,
+        span: SPAN,
+    };
+    let mut run = Run::new(&[alone]);
+    run.until(SECOND_NS);
+    run.finish();
+    assert_eq!(run.world.notes.len(), 1, "{:?}", run.world.notes);
+}
+
+const SPEAKS_EVERY_10_MS: Schedule = Schedule::Periodic {
+    bytes: 1_000,
+    interval_ns: 10_000_000,
+    phase_ns: 5_000_000,
+};
+
+fn message_source(schedule: Schedule, connections: Connections) -> Role {
+    Role::MessageSource {
+        peers: vec![(3, at(1, PORT))],
+        schedule,
+        connections,
+        classes: vec!["mice".to_owned()],
+        span: SPAN,
+    }
+}
+
+fn message_sink(classes: &[&str]) -> Role {
+    Role::MessageSink {
+        flow: 3,
+        port: PORT,
+        classes: classes.iter().map(|class| (*class).to_owned()).collect(),
+    }
+}
+
+#[test]
+fn messages_on_one_connection_take_its_delay() {
+    let source = message_source(SPEAKS_EVERY_10_MS, Connections::One);
+    let mut run = Run::new(&[source, message_sink(&["mice"])]);
+    run.until(SECOND_NS);
+    let mice = samples(&run.finish(), "mice");
+    assert_eq!(
+        mice,
+        vec![DELAY_NS as f64 / 1e3; 80],
+        "80 are due in measured time"
+    );
+}
+
+#[test]
+fn a_message_of_its_own_connection_waits_for_the_handshake() {
+    let schedule = Schedule::Closed {
+        transfers: vec![Transfer {
+            peer: 0,
+            bytes: 10,
+            class: 0,
+        }],
+        parallel: 1,
+    };
+    let source = message_source(schedule, Connections::PerMessage);
+    let mut run = Run::new(&[source, message_sink(&["mice"])]);
+    run.until(SECOND_NS);
+    let report = run.finish();
+    let mice = samples(&report, "mice");
+    assert!(
+        mice.iter().all(|us| *us == 3.0 * DELAY_NS as f64 / 1e3),
+        "{mice:?}"
+    );
+    assert_eq!(
+        mice.len(),
+        200,
+        "the next begins when one is acknowledged, 4 ms later"
+    );
+    assert_eq!(
+        report.receivers[0].total_bytes,
+        250 * 32,
+        "the shortest has 32 bytes"
+    );
+    assert!(run.world.notes.is_empty(), "{:?}", run.world.notes);
+}
+
+#[test]
+fn messages_that_are_not_acknowledged_are_open() {
+    let source = message_source(SPEAKS_EVERY_10_MS, Connections::Pool);
+    let mut run = Run::new(&[source, message_sink(&["mice"])]);
+    run.until(SECOND_NS / 2);
+    run.break_all(0);
+    run.until(SECOND_NS / 2 + 10_000_000);
+    // An idle connection took it, and that is broken.
+    assert_eq!(open(&run.finish(), "mice"), [NEVER_US]);
+}
+
+fn queries(connections: Connections) -> Run {
+    let sizes = QuerySizes {
+        request_bytes: 100,
+        answer_bytes: 12_000,
+    };
+    let query = |at_ns| Query {
+        at_ns,
+        servers: vec![0],
+    };
+    let aggregator = Role::Aggregator {
+        flow: 3,
+        servers: vec![at(1, PORT), at(2, PORT), at(3, PORT)],
+        queries: (20..25)
+            .map(|number| query(number * SECOND_NS / 50))
+            .collect(),
+        sizes,
+        connections,
+    };
+    let server = |own: u8| Role::QueryServer {
+        flow: 3 + u32::from(own),
+        port: PORT,
+        others: (1..4)
+            .filter(|other| *other != own)
+            .map(|other| at(other, PORT))
+            .collect(),
+        sizes,
+        connections,
+    };
+    Run::new(&[aggregator, server(1), server(2), server(3)])
+}
+
+#[test]
+fn a_query_waits_for_those_that_its_server_asks() {
+    for connections in [Connections::PerMessage, Connections::Pool, Connections::One] {
+        let mut run = queries(connections);
+        run.until(SECOND_NS / 10 * 4 + 1);
+        assert!(!run.is_complete());
+        run.until(SECOND_NS);
+        assert!(run.is_complete(), "{connections:?}");
+        let report = run.finish();
+        let (queries, answers) = (samples(&report, "query"), samples(&report, "answer"));
+        assert_eq!((queries.len(), answers.len()), (5, 2 * 5));
+        // A request, and an answer of two buffers, at each of two levels; and at first two handshakes.
+        let [first, last] = [queries[0], queries[4]].map(|us| us * 1e3 / DELAY_NS as f64);
+        let handshakes = if connections == Connections::PerMessage {
+            4.0
+        } else {
+            0.0
+        };
+        assert_eq!((first, last), (12.0, 8.0 + handshakes), "{connections:?}");
+        assert!(run.world.notes.is_empty(), "{:?}", run.world.notes);
+    }
+}
+
+#[test]
+fn queries_on_broken_connections_never_end() {
+    let mut run = queries(Connections::One);
+    run.until(SECOND_NS / 10 * 4 + 9 * DELAY_NS);
+    run.break_all(0);
+    run.until(SECOND_NS);
+    let report = run.finish();
+    assert_eq!(open(&report, "query"), [NEVER_US; 5]);
+    assert!(!run.is_complete());
+}
+
+#[test]
+fn a_blast_goes_round_its_span_from_the_oldest_that_is_not_acknowledged() {
+    let blaster = Role::Blaster {
+        flow: 3,
+        peer: at(1, PORT),
+        // Two segments of 100 bytes a tick.
+        rate_bps: 1_600_000,
+        span_bytes: 300,
+        span: SPAN,
+    };
+    let mut run = Run::new(&[blaster, sink()]);
+    // Connected after two delays.
+    run.until(2 * DELAY_NS + 2_000_001);
+    assert_eq!(run.world.forged, [1_000, 1_100, 1_200, 1_000]);
+    run.world.acks = [900, 1_200].into();
+    run.until(2 * DELAY_NS + 3_000_001);
+    assert_eq!(run.world.forged[4..], [1_200, 1_300]);
+    // What there is no room for is not made up for.
+    run.world.room_for_forged = 7;
+    run.until(2 * DELAY_NS + 4_000_001);
+    run.world.room_for_forged = 100;
+    run.until(2 * DELAY_NS + 5_000_001);
+    assert_eq!(run.world.forged.len(), 7 + 2);
+    let report = run.finish();
+    assert_eq!(
+        (report.senders[0].flow, report.senders[0].local_port),
+        (3, 7)
+    );
+}

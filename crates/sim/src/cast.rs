@@ -1,0 +1,171 @@
+//! The roles of a plan on simulated sockets.
+
+mod sockets;
+mod troubles;
+
+use sluicegate_apps::{Actor, App};
+use sluicegate_scenario::workload::{Plan, Report};
+use sluicegate_tcp::Events;
+
+use crate::net::{EndId, Net, Notice};
+pub use sockets::Sockets;
+use troubles::Troubles;
+
+struct Seat<A> {
+    tenant: u32,
+    /// Index of its plan.
+    plan: usize,
+    /// Of its frames.
+    priority: u8,
+    actor: A,
+}
+
+/// The roles of the tenants that a part looks after.
+pub struct Cast<A = App> {
+    plans: Vec<(u32, Plan)>,
+    /// By plan.
+    troubles: Vec<Troubles>,
+    seats: Vec<Seat<A>>,
+}
+
+impl Cast {
+    /// From one plan per tenant.
+    pub fn new(plans: Vec<(u32, Plan)>) -> Self {
+        let mut seats = Vec::new();
+        for (index, (tenant, plan)) in plans.iter().enumerate() {
+            for (number, role) in plan.roles.iter().enumerate() {
+                seats.push(Seat {
+                    tenant: *tenant,
+                    plan: index,
+                    priority: plan.priority(number),
+                    actor: App::from(role),
+                });
+            }
+        }
+        let troubles = plans.iter().map(|_| Troubles::default()).collect();
+        Self {
+            plans,
+            troubles,
+            seats,
+        }
+    }
+}
+
+impl<A> Default for Cast<A> {
+    fn default() -> Self {
+        Self {
+            plans: Vec::new(),
+            troubles: Vec::new(),
+            seats: Vec::new(),
+        }
+    }
+}
+
+impl<A: Actor> Cast<A> {
+    /// From actors of the caller's own, by tenant; `plan` is what all of them are told.
+    pub fn of(plan: &Plan, actors: Vec<(u32, A)>) -> Self {
+        let mut cast = Self::default();
+        for (index, (tenant, actor)) in actors.into_iter().enumerate() {
+            cast.plans.push((tenant, plan.clone()));
+            cast.troubles.push(Troubles::default());
+            cast.seats.push(Seat {
+                tenant,
+                plan: index,
+                priority: plan.priority(cast.seats.len()),
+                actor,
+            });
+        }
+        cast
+    }
+
+    fn with(&mut self, net: &mut Net, index: u32, act: impl FnOnce(&mut A, &mut Sockets<'_>)) {
+        let Some(seat) = self.seats.get_mut(index as usize) else {
+            return;
+        };
+        let mut io = Sockets {
+            net,
+            plan: &self.plans[seat.plan].1,
+            troubles: &mut self.troubles[seat.plan],
+            tenant: seat.tenant,
+            actor: index,
+            priority: seat.priority,
+        };
+        act(&mut seat.actor, &mut io);
+    }
+
+    /// Time 0: listeners are opened, first alarms set.
+    pub fn begin(&mut self, net: &mut Net) {
+        for index in 0..self.seats.len() as u32 {
+            self.with(net, index, |actor, io| {
+                actor.prepare(io);
+                actor.begin(io);
+            });
+        }
+    }
+
+    /// Tells actors what happened since the last call.
+    pub fn hear(&mut self, net: &mut Net) {
+        while let Some(notice) = net.notices.pop_front() {
+            match notice {
+                Notice::Alarm(index, key) => {
+                    self.with(net, index, |actor, io| actor.timer(io, key))
+                }
+                Notice::Socket(end, events) => self.socket(net, end, events),
+            }
+        }
+    }
+
+    fn socket(&mut self, net: &mut Net, end: EndId, events: Events) {
+        let (index, key) = (net.ends[end as usize].actor, net.ends[end as usize].key);
+        if events.contains(Events::CONNECTED) {
+            self.with(net, index, |actor, io| {
+                io.troubles.connected(end);
+                actor.connected(io, sockets::id(end), key);
+            });
+        }
+        if events.contains(Events::FAILED) {
+            self.with(net, index, |_, io| io.troubles.failed(io.net, io.plan, end));
+        }
+        let key = net.ends[end as usize].key;
+        if events.contains(Events::READABLE) {
+            self.with(net, index, |actor, io| {
+                actor.readable(io, sockets::id(end), key)
+            });
+        }
+        if events.contains(Events::WRITABLE) {
+            self.with(net, index, |actor, io| {
+                actor.writable(io, sockets::id(end), key)
+            });
+        }
+    }
+
+    /// Of those for whom the run lasts: whether each has done all.
+    pub fn complete(&self) -> impl Iterator<Item = bool> {
+        self.seats
+            .iter()
+            .filter_map(|seat| seat.actor.is_complete())
+    }
+
+    /// What everybody saw, by tenant.
+    pub fn reports(mut self, net: &mut Net) -> Vec<(u32, Report)> {
+        let report = |(tenant, plan): &(u32, Plan)| {
+            let report = Report {
+                tenant: plan.tenant.clone(),
+                ..Report::default()
+            };
+            (*tenant, report)
+        };
+        let mut reports: Vec<(u32, Report)> = self.plans.iter().map(report).collect();
+        for index in 0..self.seats.len() {
+            let (_, report) = &mut reports[self.seats[index].plan];
+            self.with(net, index as u32, |actor, io| actor.finish(io, report));
+        }
+        for ((_, report), troubles) in reports.iter_mut().zip(self.troubles) {
+            report.errors = troubles.finish(net.now_ns());
+        }
+        reports
+    }
+}
+
+#[cfg(test)]
+mod tests;

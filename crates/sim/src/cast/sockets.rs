@@ -1,0 +1,178 @@
+//! Simulated sockets and time, as the roles of tenants see them.
+
+use std::{net::SocketAddr, ops::Range};
+
+use sluicegate_apps::{Datagram, Io, Letter, SenderState, SocketId};
+use sluicegate_scenario::workload::Plan;
+use sluicegate_tcp::Endpoint;
+
+use super::Troubles;
+use crate::net::{EndId, Net, Owner};
+
+/// What a role may do, on behalf of its tenant.
+pub struct Sockets<'a> {
+    pub(super) net: &'a mut Net,
+    pub(super) plan: &'a Plan,
+    pub(super) troubles: &'a mut Troubles,
+    pub(super) tenant: u32,
+    pub(super) actor: u32,
+    /// Of the frames of its connections.
+    pub(super) priority: u8,
+}
+
+/// What roles call an end.
+pub(super) fn id(end: EndId) -> SocketId {
+    SocketId(end.into())
+}
+
+/// The end of a socket.
+fn end(socket: SocketId) -> EndId {
+    socket.0 as EndId
+}
+
+impl Sockets<'_> {
+    fn owner(&self, key: u64) -> Owner {
+        Owner {
+            actor: self.actor,
+            key,
+            priority: self.priority,
+        }
+    }
+
+    fn tcp(&self, socket: SocketId) -> Option<&Endpoint> {
+        self.net.ends[end(socket) as usize].tcp.as_deref()
+    }
+}
+
+impl Io for Sockets<'_> {
+    #[inline]
+    fn plan(&self) -> &Plan {
+        self.plan
+    }
+
+    #[inline]
+    fn now_ns(&self) -> u64 {
+        self.net.now_ns()
+    }
+
+    #[inline]
+    fn timer(&mut self, at_ns: u64, key: u64) {
+        self.net.wake_at(at_ns, self.tenant, self.actor, key);
+    }
+
+    fn note(&mut self, line: String) {
+        self.troubles.note(line);
+    }
+
+    fn listen(&mut self, port: u16, key: u64) {
+        self.net.accept(self.tenant, port, self.owner(key));
+    }
+
+    fn connect(&mut self, peer: SocketAddr, key: u64) -> SocketId {
+        let owner = self.owner(key);
+        let end = (self.net).connect(self.tenant, peer.ip(), peer.port(), owner);
+        self.troubles.opened(end, peer, self.net.now_ns());
+        id(end)
+    }
+
+    fn set_key(&mut self, socket: SocketId, key: u64) {
+        self.net.ends[end(socket) as usize].key = key;
+    }
+
+    #[inline]
+    fn write(&mut self, socket: SocketId, bytes: u64) -> u64 {
+        self.net.write(end(socket), bytes)
+    }
+
+    /// Streams are numbers of bytes: the letter travels beside them, behind those that are on their way.
+    #[inline]
+    fn write_message(&mut self, socket: SocketId, letter: &Letter, part: Range<u64>) -> u64 {
+        let taken = self.net.write(end(socket), part.end - part.start);
+        if part.start == 0 && taken > 0 {
+            self.net.post(end(socket), *letter);
+        }
+        taken
+    }
+
+    #[inline]
+    fn read(&mut self, socket: SocketId, most: u64) -> u64 {
+        self.net.read(end(socket), most)
+    }
+
+    #[inline]
+    fn read_messages(&mut self, socket: SocketId) -> u64 {
+        self.net.read(end(socket), u64::MAX)
+    }
+
+    #[inline]
+    fn letter(&self, socket: SocketId) -> Option<Letter> {
+        self.net.letters.peek(end(socket))
+    }
+
+    #[inline]
+    fn take_letter(&mut self, socket: SocketId) -> Option<Letter> {
+        self.net.letters.take(end(socket))
+    }
+
+    #[inline]
+    fn at_end(&self, socket: SocketId) -> bool {
+        self.tcp(socket).is_some_and(Endpoint::at_end)
+    }
+
+    fn close(&mut self, socket: SocketId) {
+        self.net.close(end(socket));
+    }
+
+    fn release(&mut self, socket: SocketId) {
+        self.net.letters.forget(end(socket));
+        self.net.release(end(socket));
+    }
+
+    fn is_broken(&self, socket: SocketId) -> bool {
+        self.tcp(socket).is_some_and(|tcp| tcp.error().is_some())
+    }
+
+    fn sender(&self, socket: SocketId) -> Option<SenderState> {
+        let tcp = self.tcp(socket)?;
+        let stats = tcp.stats();
+        Some(SenderState {
+            cwnd_bytes: tcp.cwnd().into(),
+            peer_window_bytes: tcp.snd_wnd(),
+            mss_bytes: tcp.mss(),
+            srtt_us: tcp.srtt_ns() / 1_000,
+            retransmits: stats.retransmits,
+            timeouts: Some(stats.timeouts),
+            dsack_duplicates: stats.dsack_received,
+            acked_bytes: stats.acked_bytes,
+            ..SenderState::default()
+        })
+    }
+
+    fn open_datagrams(&mut self, peer: SocketAddr, limit_bytes: u64) -> SocketId {
+        let owner = self.owner(0);
+        let (address, port) = (peer.ip(), peer.port());
+        id((self.net).open_datagrams(self.tenant, address, port, limit_bytes, owner))
+    }
+
+    fn bind_datagrams(&mut self, port: u16) {
+        self.net.bind_datagrams(self.tenant, port, self.owner(0));
+    }
+
+    fn send_datagrams(&mut self, socket: SocketId, bytes: u64, payload: u16) -> (u64, u64) {
+        self.net.send_datagrams(end(socket), bytes, payload)
+    }
+
+    fn datagrams_taken(&self, socket: SocketId) -> (u64, u64) {
+        self.net.datagrams_taken(end(socket))
+    }
+
+    fn receive_datagram(&mut self, socket: SocketId) -> Option<Datagram> {
+        let datagram = self.net.receive_datagram(end(socket))?;
+        Some(Datagram {
+            number: datagram.number.into(),
+            end_bytes: datagram.end_bytes,
+            sent_ns: datagram.sent_ns,
+            bytes: datagram.payload.into(),
+        })
+    }
+}
