@@ -2,7 +2,7 @@
 /*
  * Congestion control on demand, for tests only: the packet is one struct
  * cc_vector behind an Ethernet header. It runs as the enforcement programs run
- * it, on a map value under its lock, and goes back in the packet.
+ * it, on a map value, and goes back in the packet. One test runs at a time.
  */
 #include <linux/bpf.h>
 
@@ -30,8 +30,6 @@ struct cc_vector {
 SG_ASSERT_SIZE(struct cc_vector, 184);
 
 struct slot {
-	struct bpf_spin_lock lock;
-	sg_u32 pad;
 	struct cc_vector vector;
 };
 
@@ -75,9 +73,7 @@ int cc_vectors(struct __sk_buff *skb)
 	if (!slot || bpf_skb_load_bytes(skb, ETHERNET_BYTES, &slot->vector,
 					sizeof(slot->vector)))
 		return 1;
-	bpf_spin_lock(&slot->lock);
 	happen(&slot->vector);
-	bpf_spin_unlock(&slot->lock);
 	return !!bpf_skb_store_bytes(skb, ETHERNET_BYTES, &slot->vector,
 				     sizeof(slot->vector), 0);
 }

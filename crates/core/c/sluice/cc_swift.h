@@ -76,8 +76,9 @@ SG_INLINE void sg_swift_cut(struct sg_cc *cc, const struct sg_params *params,
 	cc->flags &= ~SG_CC_HOLD;
 }
 
-SG_NOINLINE int sg_swift_on_ack(struct sg_cc *cc, const struct sg_params *params,
-				const struct sg_cc_ack *ack)
+SG_RARE int sg_swift_on_ack(struct sg_cc *cc SG_NONNULL,
+			    const struct sg_params *params SG_NONNULL,
+			    const struct sg_cc_ack *ack SG_NONNULL)
 {
 	sg_u64 target_ns = sg_swift_target(cc, params);
 
@@ -95,16 +96,18 @@ SG_NOINLINE int sg_swift_on_ack(struct sg_cc *cc, const struct sg_params *params
 	return 0;
 }
 
-SG_NOINLINE int sg_swift_on_loss(struct sg_cc *cc, const struct sg_params *params,
-				 const struct sg_cc_ack *ack)
+SG_RARE int sg_swift_on_loss(struct sg_cc *cc SG_NONNULL,
+			    const struct sg_params *params SG_NONNULL,
+			    const struct sg_cc_ack *ack SG_NONNULL)
 {
 	sg_cc_lost(cc, params, ack, sg_swift_keep(params));
 	return 0;
 }
 
 /* What was measured before says nothing of an empty path. */
-SG_NOINLINE int sg_swift_on_timeout(struct sg_cc *cc, const struct sg_params *params,
-				    const struct sg_cc_ack *ack)
+SG_RARE int sg_swift_on_timeout(struct sg_cc *cc SG_NONNULL,
+			    const struct sg_params *params SG_NONNULL,
+			    const struct sg_cc_ack *ack SG_NONNULL)
 {
 	sg_cc_timed_out(cc, params, ack, sg_swift_keep(params));
 	cc->swift.delay_ns = 0;
