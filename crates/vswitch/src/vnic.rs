@@ -318,9 +318,10 @@ impl<K: Connection> Vnics<K> {
     }
 
     fn half_answered(&mut self, ifindex: u32, now_ns: u64) {
-        if let Some(interface) = self.interfaces.get_mut(&ifindex)
-            && life::unanswered(interface.unanswered, now_ns) > 0
-        {
+        let Some(interface) = self.interfaces.get_mut(&ifindex) else {
+            return;
+        };
+        if life::unanswered(interface.unanswered, now_ns) > 0 {
             interface.unanswered = interface.unanswered.wrapping_sub(1);
         }
     }
@@ -430,9 +431,10 @@ impl<K: Connection> Vnics<K> {
     }
 
     fn drop_flow(&mut self, connection: K) {
-        if let Some(tracked) = self.flows.remove(&connection)
-            && let Some(interface) = self.interfaces.get_mut(&tracked.ends.ifindex)
-        {
+        let Some(tracked) = self.flows.remove(&connection) else {
+            return;
+        };
+        if let Some(interface) = self.interfaces.get_mut(&tracked.ends.ifindex) {
             interface.flows = interface.flows.saturating_sub(1);
         }
     }
