@@ -96,7 +96,7 @@ fn whatever_the_kernel_refuses_packets_pass_intact_and_enforcement_goes_on() {
     assert!(broken.is_empty(), "what was said above, by {broken:#?}");
 }
 
-/// Instructions that the verifier may walk through before it lets a program run: half again of what was measured
+/// Instructions that the verifier may walk through before it lets a program run: more than was measured
 /// (docs/performance.md). The kernel refuses a million.
 const BUDGET: [(&str, u32); 6] = [
     ("begin_sweeping", 3_000),

@@ -141,19 +141,27 @@ SG_INLINE sg_u16 sg_dupacks_left(const struct sg_flow *flow, sg_u32 acked)
 	return flow->dupacks > segments ? (sg_u16)(flow->dupacks - segments) : 0;
 }
 
-/* Data below snd_nxt are sent. Returns 1 when there was a hole for them. */
-SG_INLINE int sg_hole_filled(struct sg_flow *flow, const struct sg_segment *seg)
+/* Data below snd_nxt are sent, and fill holes. */
+SG_RARE int sg_hole_fill(struct sg_flow *flow SG_NONNULL,
+			 const struct sg_segment *seg SG_NONNULL)
 {
 	sg_u32 units = (seg->payload + SG_HOLE_BYTES - 1) / SG_HOLE_BYTES;
 	sg_u32 end = seg->seq + seg->payload;
 
-	if (sg_likely(!sg_holes(flow)))
-		return 0;
 	if (sg_seq_le(seg->seq, flow->hole_first) && sg_seq_gt(end, flow->hole_first))
 		flow->hole_first = end;
 	flow->holes -= (sg_u16)sg_min32(units, flow->holes);
 	flow->marks |= SG_FLOW_REFILLS;
 	flow->recover = flow->snd_nxt;
+	return 0;
+}
+
+/* The same. Returns 1 when there was a hole for them. */
+SG_INLINE int sg_hole_filled(struct sg_flow *flow, const struct sg_segment *seg)
+{
+	if (sg_likely(!sg_holes(flow)))
+		return 0;
+	sg_hole_fill(flow, seg);
 	return 1;
 }
 
@@ -162,19 +170,23 @@ SG_INLINE int sg_hole_filled(struct sg_flow *flow, const struct sg_segment *seg)
  * not got these data. Left among the holes they would make room for as many again: what is
  * acknowledged from the first hole on makes none, whether it was dropped or not.
  */
-SG_INLINE void sg_holes_passed(struct sg_flow *flow)
+SG_RARE int sg_holes_pass(struct sg_flow *flow SG_NONNULL)
 {
-	sg_u32 passed, left;
+	sg_u32 left = (flow->snd_nxt - flow->snd_una) / SG_HOLE_BYTES, passed;
 
-	if (sg_likely(!sg_holes(flow)))
-		return;
-	left = (flow->snd_nxt - flow->snd_una) / SG_HOLE_BYTES;
 	if (sg_seq_gt(flow->snd_una, flow->hole_first)) {
 		passed = (flow->snd_una - flow->hole_first + SG_HOLE_BYTES - 1) / SG_HOLE_BYTES;
 		flow->hole_first = flow->snd_una;
 		left = sg_min32(left, flow->holes - sg_min32(passed, flow->holes));
 	}
 	flow->holes = (sg_u16)sg_min32(flow->holes, left);
+	return 0;
+}
+
+SG_INLINE void sg_holes_passed(struct sg_flow *flow)
+{
+	if (sg_unlikely(sg_holes(flow)))
+		sg_holes_pass(flow);
 }
 
 /*
