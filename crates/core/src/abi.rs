@@ -365,8 +365,6 @@ pub struct Flow {
     pub sack_right: u32,
     pub policed: u16,
     pub reason: u8,
-    pub pad: u8,
-    pub hole_first: u32,
     pub spare: Spare,
     pub let_go: u32,
 }
@@ -374,11 +372,11 @@ pub struct Flow {
 /// Room that later versions of [`Flow`] may use: zero.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Spare([u8; 36]);
+pub struct Spare([u8; 41]);
 
 impl Default for Spare {
     fn default() -> Self {
-        Self([0; 36])
+        Self([0; 41])
     }
 }
 

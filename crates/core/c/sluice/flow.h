@@ -150,9 +150,7 @@ struct sg_flow {
 	sg_u32 sack_right;
 	sg_u16 policed;         /* segments dropped, saturating */
 	sg_u8 reason;           /* enum sg_reason */
-	sg_u8 pad;
-	sg_u32 hole_first;      /* no hole that is not refilled begins before it */
-	sg_u8 spare[36];
+	sg_u8 spare[41];
 	sg_u32 let_go;          /* SG_FLOW_AHEAD: the last ACK that was let go; 0 = none was */
 };
 SG_ASSERT_SIZE(struct sg_flow, 320);

@@ -114,8 +114,6 @@ SG_INLINE void sg_hole_made(struct sg_flow *flow, sg_u32 end)
 	if (sg_seq_lt(end, flow->snd_nxt) || flow->holes + units > 0xffff ||
 	    end - flow->snd_una > sg_min32(window, SG_WINDOW_MAX) * SG_HOLE_WINDOWS)
 		return;
-	if (!flow->holes)
-		flow->hole_first = flow->snd_nxt;
 	flow->holes += (sg_u16)units;
 	flow->snd_nxt += units * SG_HOLE_BYTES;
 }
@@ -141,15 +139,11 @@ SG_INLINE sg_u16 sg_dupacks_left(const struct sg_flow *flow, sg_u32 acked)
 	return flow->dupacks > segments ? (sg_u16)(flow->dupacks - segments) : 0;
 }
 
-/* Data below snd_nxt are sent, and fill holes. */
-SG_RARE int sg_hole_fill(struct sg_flow *flow SG_NONNULL,
-			 const struct sg_segment *seg SG_NONNULL)
+/* `bytes` below snd_nxt are sent, and fill holes. */
+SG_RARE int sg_hole_fill(struct sg_flow *flow SG_NONNULL, sg_u32 bytes)
 {
-	sg_u32 units = (seg->payload + SG_HOLE_BYTES - 1) / SG_HOLE_BYTES;
-	sg_u32 end = seg->seq + seg->payload;
+	sg_u32 units = (bytes + SG_HOLE_BYTES - 1) / SG_HOLE_BYTES;
 
-	if (sg_seq_le(seg->seq, flow->hole_first) && sg_seq_gt(end, flow->hole_first))
-		flow->hole_first = end;
 	flow->holes -= (sg_u16)sg_min32(units, flow->holes);
 	flow->marks |= SG_FLOW_REFILLS;
 	flow->recover = flow->snd_nxt;
@@ -157,32 +151,23 @@ SG_RARE int sg_hole_fill(struct sg_flow *flow SG_NONNULL,
 }
 
 /* The same. Returns 1 when there was a hole for them. */
-SG_INLINE int sg_hole_filled(struct sg_flow *flow, const struct sg_segment *seg)
+SG_INLINE int sg_hole_filled(struct sg_flow *flow, sg_u32 bytes)
 {
 	if (sg_likely(!sg_holes(flow)))
 		return 0;
-	sg_hole_fill(flow, seg);
+	sg_hole_fill(flow, bytes);
 	return 1;
 }
 
-/*
- * snd_una has advanced: holes are above it. A receiver that acknowledges them all the same has
- * not got these data. Left among the holes they would make room for as many again: what is
- * acknowledged from the first hole on makes none, whether it was dropped or not.
- */
+/* An ACK leaves no more holes than there are bytes above it. */
 SG_RARE int sg_holes_pass(struct sg_flow *flow SG_NONNULL)
 {
-	sg_u32 left = (flow->snd_nxt - flow->snd_una) / SG_HOLE_BYTES, passed;
-
-	if (sg_seq_gt(flow->snd_una, flow->hole_first)) {
-		passed = (flow->snd_una - flow->hole_first + SG_HOLE_BYTES - 1) / SG_HOLE_BYTES;
-		flow->hole_first = flow->snd_una;
-		left = sg_min32(left, flow->holes - sg_min32(passed, flow->holes));
-	}
-	flow->holes = (sg_u16)sg_min32(flow->holes, left);
+	flow->holes = (sg_u16)sg_min32(flow->holes,
+				       (flow->snd_nxt - flow->snd_una) / SG_HOLE_BYTES);
 	return 0;
 }
 
+/* snd_una has advanced: holes are above it. */
 SG_INLINE void sg_holes_passed(struct sg_flow *flow)
 {
 	if (sg_unlikely(sg_holes(flow)))
