@@ -292,7 +292,7 @@ impl Outcome {
         }
     }
 
-    /// All on one machine: whoever uses its CPUs up takes them from the others' stacks.
+    /// All tenants share this machine: one that uses up a CPU takes it from the others' stacks.
     pub fn is_cpu_bound(&self) -> bool {
         self.idle < IDLE_MIN
     }

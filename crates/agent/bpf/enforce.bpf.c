@@ -474,8 +474,9 @@ SG_GLOBAL int sg_skb_charge_watched(struct __sk_buff *skb)
 }
 
 /*
- * Flow and step, without handshakes; the fate if that is another than USE. A slot that has the tag but not the key has
- * changed hands just now, or belongs to one flow in two billion: the packet passes.
+ * Looks up the flow of a segment that is none of a handshake, and steps it. Returns the fate.
+ * A slot that has the tag but not the key has changed hands just now, or belongs to one flow
+ * in two billion: the packet passes.
  * `watched`: nothing holds what the packet is part of; SG_CHARGED: a bucket knows of it.
  */
 #define SG_CHARGED 0x100U

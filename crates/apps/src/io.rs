@@ -146,7 +146,7 @@ pub trait Io {
     /// No more will be written. What the peer writes still arrives, and its state can be looked at.
     fn close(&mut self, socket: SocketId);
 
-    /// The same, and nobody will look at this connection again.
+    /// Closes a connection whose role will not ask for its state again.
     fn release(&mut self, socket: SocketId);
 
     /// Whether a connection has failed.

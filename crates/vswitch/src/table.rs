@@ -398,7 +398,7 @@ mod tests {
 
     #[test]
     fn neighbours_spread() {
-        let mut table = Table::new(1 << 16, crate::vnic::FIXED_KEY);
+        let mut table = Table::new(1 << 16, HashKey::FIXED);
         for key in 0..50_000_u32 {
             table.insert(key, ()).unwrap();
         }

@@ -50,25 +50,6 @@ impl Default for Limits {
     }
 }
 
-/// Where nobody chooses connections in order that they meet: the same on every machine.
-pub const FIXED_KEY: HashKey = HashKey {
-    spread: 0x9e37_79b9_7f4a_7c15,
-    word: [
-        0x243f_6a88,
-        0x85a3_08d3,
-        0x1319_8a2e,
-        0x0370_7344,
-        0xa409_3822,
-        0x299f_31d0,
-        0x082e_fa98,
-        0xec4e_6c89,
-        0x4528_21e6,
-        0x38d0_1377,
-        0xbe54_66cf,
-        0x34e9_0c6c,
-    ],
-};
-
 /// So many flows are looked at every so often, whether they are silent.
 const SWEEP_FLOWS: usize = 4096;
 const SWEEP_PERIOD_NS: u64 = 50_000_000;
@@ -139,7 +120,7 @@ pub struct Vnics<K> {
 impl<K: Connection> Vnics<K> {
     /// A host that has seen nothing yet, with the kernel's limits, where nobody chooses connections by their hash.
     pub fn new(policy: Policy) -> Self {
-        Self::with(policy, Limits::default(), FIXED_KEY)
+        Self::with(policy, Limits::default(), HashKey::FIXED)
     }
 
     /// The same with other limits, and a key that is random where tenants choose what `K` is.

@@ -4,12 +4,12 @@ use std::{net::Ipv4Addr, sync::Arc, time::Instant};
 
 use sluicegate_core::{
     abi::{
-        Addr, COUNTER_NAMES, FlowKey, MODE_ONE_SIDED, MODE_TWO_SIDED, MODE_WATCH, Params,
+        Addr, COUNTER_NAMES, FlowKey, HashKey, MODE_ONE_SIDED, MODE_TWO_SIDED, MODE_WATCH, Params,
         PolicyTable, Prefix, REASON_NAMES, RULE_ENFORCE, RULE_POLICE, Rule, Scope,
     },
     segment::{Direction, Segment, Verdict, edit, option, tcp},
 };
-use sluicegate_vswitch::{Limits, Policy, Vnics, vnic::FIXED_KEY};
+use sluicegate_vswitch::{Limits, Policy, Vnics};
 
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MS;
@@ -85,7 +85,7 @@ const TO: Direction = Direction::ToTenant;
 impl Host {
     fn new(policy: Policy, limits: Limits) -> Self {
         Self {
-            vnics: Vnics::with(policy, limits, FIXED_KEY),
+            vnics: Vnics::with(policy, limits, HashKey::FIXED),
             now_ns: SECOND,
             packets: 0,
         }

@@ -387,7 +387,8 @@ impl<'a> Run<'a> {
 
     /// A slot for this flow, far from its home.
     fn double(&self, key: &FlowKey) {
-        let tag = flow_hash(key, &kernel::HASH_KEY) | sluicegate_core::abi::SLOT_LIVE;
+        let tag =
+            flow_hash(key, &sluicegate_core::abi::HashKey::FIXED) | sluicegate_core::abi::SLOT_LIVE;
         let home = tag >> (32 - kernel::SLOTS.ilog2());
         let free = (8..32)
             .map(|away| (home + away) % kernel::SLOTS)

@@ -81,9 +81,9 @@ SG_INLINE void sg_learn_window(struct sg_flow *flow, const struct sg_segment *se
 }
 
 /*
- * By a pure ACK, whose options are read, something is acknowledged that was seen to leave: from here on all that is in flight is
- * known, and the flow may be governed, from the window that it has. Its ACKs are back
- * where they had bypassed the hook.
+ * A pure ACK, whose options are read, acknowledges data that were seen to leave. From here on
+ * all that is in flight is known, and the flow may be governed, from the window that it has.
+ * Its ACKs are back where they had bypassed the hook.
  */
 SG_RARE int sg_adopt(struct sg_flow *flow SG_NONNULL,
 		     const struct sg_segment *seg SG_NONNULL,

@@ -302,8 +302,8 @@ fn claims_are_removed_though_the_flow_is_not_known() {
     assert_eq!(opt::feedback_of(&after.options), Some((77, 0)));
 }
 
-/// A connection whose SYN its own host could not read, with the scale known from the SYN/ACK.
-fn adopted() -> Solo {
+/// Before a connection whose SYN its own host could not read, with the scale known from the SYN/ACK.
+fn unread() -> Solo {
     let mut solo = Solo::new(&policy());
     solo.host.set_known(Remembered {
         mss: 1460,
@@ -311,6 +311,12 @@ fn adopted() -> Solo {
         scale: 1,
         ..Remembered::default()
     });
+    solo
+}
+
+/// Such a connection, once it is governed.
+fn adopted() -> Solo {
+    let mut solo = unread();
     for i in 0..10 {
         assert!(solo.data(i * MSS, 1460).unheld, "{i}: watched, so charged");
     }
@@ -825,13 +831,7 @@ fn acks_that_were_let_go_long_ago_are_still_let_go() {
 /// While it is only watched, a tenant shows itself a window far ahead, and goes back.
 #[test]
 fn an_edge_of_another_place_holds_nothing_here() {
-    let mut solo = Solo::new(&policy());
-    solo.host.set_known(Remembered {
-        mss: 1460,
-        wscale: 9,
-        scale: 1,
-        ..Remembered::default()
-    });
+    let mut solo = unread();
     let elsewhere = 24 << 20;
     for i in 0..4 {
         assert!(solo.data(elsewhere + i * MSS, 1460).unheld);
