@@ -38,7 +38,9 @@ fn of_variant(variant: &Variant) -> Vec<Problem> {
     }));
     found.extend(of_events(variant).into_iter().map(|key| {
         let path = variant.places.find("event", key);
-        variant.places.problem(&path, "the lab has no such event", ADVICE)
+        variant
+            .places
+            .problem(&path, "the lab has no such event", ADVICE)
     }));
     found.extend(variant.traffic.iter().flat_map(|traffic| {
         let limits = of_traffic(traffic).into_iter();
@@ -318,8 +320,14 @@ mod tests {
             let found = of_key(key);
             let (name, _) = key.split_once(' ').unwrap();
             let place = format!("t.toml:7:{}: tenant.default.{name}: ", name.len() + 4);
-            assert!(found.iter().all(|line| line.starts_with(&place)), "{found:#?}");
-            assert!(found[0].ends_with("simulate it (--world sim)"), "{found:#?}");
+            assert!(
+                found.iter().all(|line| line.starts_with(&place)),
+                "{found:#?}"
+            );
+            assert!(
+                found[0].ends_with("simulate it (--world sim)"),
+                "{found:#?}"
+            );
         }
     }
 

@@ -22,7 +22,9 @@ pub fn of(variant: &Variant) -> Vec<Problem> {
     let hosts = variant.hosts.len();
     if hosts > HOSTS_MAX {
         let reason = format!("{hosts} hosts; the simulator takes at most {HOSTS_MAX}");
-        let path = variant.places.first_of("network", &["external", "topology"]);
+        let path = variant
+            .places
+            .first_of("network", &["external", "topology"]);
         found.push(variant.places.problem(&path, &reason, "choose fewer"));
     }
     found
@@ -106,8 +108,7 @@ mod tests {
 
     #[test]
     fn too_many_messages_are_refused_where_they_are_said() {
-        let found =
-            refusal("[traffic.m]\nkind = 'messages'\nbytes = '1KB'\ninterval = '1us'\n");
+        let found = refusal("[traffic.m]\nkind = 'messages'\nbytes = '1KB'\ninterval = '1us'\n");
         assert_eq!(found.len(), 1, "{found:#?}");
         let expected = "t.toml:6:12: traffic.m.interval: 12000000 arrivals of one sender";
         assert!(found[0].starts_with(expected), "{found:#?}");

@@ -13,11 +13,12 @@ pub const CASES: &[&str] = &[
     "[sim]\nlink_delay = '2us'\ntransmit_delay = '2us'\nreceive_delay = '2us'\njitter = '0us'\njitter_mean = '0us'\n\
      burst = '1us'\nstart_spread = '1us'\nsockets = '<small-queues|turns|unlimited>'\n",
     // Topologies.
-    "[network]\ntopology = 'star'\nhosts = 3\ntenants_per_host = 2\n",
+    "[network]\ntopology = 'star'\nhosts = 3\ntenants_per_host = 2\n[traffic.b]\nkind = 'bulk'\npairs = 'stride:1'\n",
     "[network]\ntopology = 'dumbbell'\npairs = 1\nrouting = '<d-mod-k|flow-hash>'\nbottleneck = 'left-right'\n",
     "[network]\ntopology = 'parking-lot'\nsenders = 2\n",
-    "[network]\ntopology = 'fat-tree'\nchildren = [2, 2]\nparents = [1, <1|2>]\nexternal = 1\n",
-    "[network]\ntopology = 'k-ary-n-tree'\nk = 2\nn = <1|2>\n",
+    "[network]\ntopology = 'fat-tree'\nchildren = [2, 2]\nparents = [1, <1|2>]\nexternal = 1\n\
+     [traffic.b]\nkind = 'bulk'\npairs = 'stride:1'\n",
+    "[network]\ntopology = 'k-ary-n-tree'\nk = 2\nn = <1|2>\n[traffic.b]\nkind = 'bulk'\npairs = 'stride:1'\n",
     "[network]\ntopology = 'graph'\nfile = 'graph.toml'\n[traffic.b]\nkind = 'bulk'\nfrom = 'h1'\nto = 'h2'\n",
     "[network]\ntopology = 'graph'\nlinks = [{ a = 'h1', b = 'h2' }]\n[traffic.b]\nkind = 'bulk'\nfrom = 'h1'\nto = 'h2'\n",
     "[network]\ntopology = 'graph'\n\
@@ -81,7 +82,8 @@ pub const CASES: &[&str] = &[
     "[traffic.d]\nkind = 'datagrams'\nbursts = 'background-medium'\ninterval = '10ms'\n",
     "[traffic.d]\nkind = 'datagrams'\nburst = '9KB'\narrivals = <'times.csv'|{ kind = 'fixed', interval = '10ms' }|\
      { kind = 'exponential', mean = '10ms' }|{ kind = 'lognormal', median = '5ms', sigma = 1.5 }>\n",
-    "[traffic.h]\nkind = 'hotspot'\ntype = 'input'\nto = 'r1'\nlink = 'right-r1'\ndegree = '50%'\nseverity = 1.5\n",
+    "[network]\ntopology = 'star'\nhosts = 5\n[traffic.h]\nkind = 'hotspot'\ntype = 'input'\nto = 'h1'\n\
+     link = 'switch-h1'\ndegree = '60%'\nseverity = 1.5\n",
     "[traffic.h]\nkind = 'hotspot'\ntype = 'input'\nto = 'r1'\nfrom = ['s1', 's2']\nrate = '800Mbit'\n\
      bytes = '1KB'\nsocket_buffer = '64KB'\nstart = '1s'\nstop = '2s'\n",
     "[traffic.h]\nkind = 'hotspot'\ntype = 'output'\nto = 'r1'\nfrom = ['s1']\nrate = '500Mbit'\ndrain = '100Mbit'\n",
@@ -133,7 +135,26 @@ pub const CASES: &[&str] = &[
     "[[event]]\nat = '3s'\nslow_receiver = { tenants = ['r1'], read_rate = '1Mbit' }\n",
 ];
 
-const RULE: &str = "[enforcement]\nhosts = 'all'\n[[enforcement.policy.rule]]\n";
-
 /// Words that the language knows and that no scenario may say, with a scenario that does.
-pub const NEVER: &[(&str, &str)] = &[];
+pub const NEVER: &[(&str, &str)] = &[
+    (
+        "enforcement.policy.bucket",
+        "[[enforcement.policy.bucket]]\nclass = 'all'\nrate = '1Mbit'\n",
+    ),
+    (
+        "enforcement.policy.rule[].interface",
+        "[[enforcement.policy.rule]]\ninterface = 'eth0'\n",
+    ),
+    (
+        "enforcement.policy.rule[].tenant",
+        "[[enforcement.policy.rule]]\ntenant = 'blue'\n",
+    ),
+    (
+        "enforcement.policy.rule[].vlan",
+        "[[enforcement.policy.rule]]\nvlan = 7\n",
+    ),
+    (
+        "enforcement.policy.rule[].one_sided = \"dctcp\"",
+        "[[enforcement.policy.rule]]\none_sided = 'dctcp'\n",
+    ),
+];

@@ -19,11 +19,7 @@ pub fn too_many(expected: f64) -> Complaint {
 ///
 /// # Errors
 /// More than can be run.
-pub fn times_ns(
-    arrivals: &Arrivals,
-    span: Span,
-    rng: &mut Pcg64,
-) -> Result<Vec<f64>, Complaint> {
+pub fn times_ns(arrivals: &Arrivals, span: Span, rng: &mut Pcg64) -> Result<Vec<f64>, Complaint> {
     let span_s = span.end_ns.saturating_sub(span.begin_ns) as f64 / 1e9;
     let expected = span_s / arrivals.mean_s();
     if expected.is_nan() || expected > MAX_ARRIVALS {
