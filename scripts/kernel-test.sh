@@ -109,9 +109,9 @@ into_guest() {
 test_programs() {
 	local package='"package_id":"[^"]*/crates' program='.*"executable":"\([^"]*\)".*'
 	cargo test --release --locked --no-run --message-format=json --workspace --lib --bins --tests --examples |
-		sed -n -e "/$package\/\(agent\|labkit\)[#@].*\"test\":true/ s/$program/\1/p" \
-			-e "/$package\/cli[#@].*\"name\":\"agent\".*\"test\":true/ s/$program/\1/p" \
-			-e "/$package\/cli[#@].*\"kind\":\[\"bin\"\].*\"test\":false/ s/$program/\1/p"
+		sed -n -e "/$package\/\(agent\|labkit\)[#@].*\"test\":true},/ s/$program/\1/p" \
+			-e "/$package\/cli[#@].*\"name\":\"agent\".*\"test\":true},/ s/$program/\1/p" \
+			-e "/$package\/cli[#@].*\"kind\":\[\"bin\"\].*\"test\":false},/ s/$program/\1/p"
 }
 
 # The tests by their names below /tests, the command itself where its tests look for it.

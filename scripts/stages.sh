@@ -100,6 +100,7 @@ begin() {
 	local name=$1 log
 	log=$(log_of "$name")
 	shift
+	rm -f "$log.status"
 	say "$name (beside the next)"
 	{
 		local start=$SECONDS status=0
@@ -110,11 +111,12 @@ begin() {
 }
 
 ended() {
-	local count=counted status seconds
+	local count=counted status=1 seconds=0
 	[ "$1" != -tests ] || { count=counted_tests && shift; }
 	wait "${beside[$1]}"
 	unset "beside[$1]"
-	read -r status seconds <"$(log_of "$1").status"
+	# A stage that was killed has left none.
+	[ ! -f "$(log_of "$1").status" ] || read -r status seconds <"$(log_of "$1").status"
 	"$count" "$1" "$status" "$seconds"
 }
 
