@@ -123,11 +123,11 @@ pub fn cnm(out: &mut Vec<u8>, notification: &Notification) {
     out.extend(u16::from(feedback.fb).to_be_bytes());
     // The congestion point's name, eight bytes that no other has.
     out.extend(switch);
-    out.extend([0, notification.priority]);
+    out.extend([0, notification.queue.priority]);
     out.extend(feedback.q_off.saturating_neg().to_be_bytes());
     out.extend(feedback.q_delta.to_be_bytes());
-    out.extend((u16::from(notification.priority) << 13).to_be_bytes());
-    out.extend(mac(notification.destination));
+    out.extend((u16::from(notification.queue.priority) << 13).to_be_bytes());
+    out.extend(mac(notification.queue.destination));
     out.extend([0, 0]); // length of what follows of the frame
     out.resize(LEAST_BYTES, 0);
 }

@@ -11,6 +11,7 @@ mod exchange;
 mod host;
 mod inspect;
 mod life;
+mod route;
 mod sockets;
 
 pub(crate) use sockets::EPHEMERAL_PORT;
@@ -177,6 +178,8 @@ pub struct Net {
     /// For other parts, by part.
     pub outgoing: Vec<Mail>,
     path_key: HashKey,
+    /// What this part's switches remember of their choices.
+    routing: route::State,
     /// Switches clear the ECN field.
     pub bleach: bool,
     /// Backlogs that arriving packets met, while measuring.
@@ -270,6 +273,7 @@ impl Net {
             letters: Letters::default(),
             outgoing: std::iter::repeat_with(Mail::default).take(parts).collect(),
             path_key: path_key(seed),
+            routing: route::State::default(),
             bleach: false,
             backlogs: None,
             outs: Vec::new(),
@@ -398,9 +402,7 @@ impl Net {
                 if self.bleach {
                     self.ports.pool[packet].bleach();
                 }
-                let Packet { host, path, .. } = self.ports.pool[packet];
-                let routes = &self.layout.routes;
-                match routes.next(switch as usize, host.into(), path) {
+                match self.choose(switch, packet) {
                     Some(out) if port < self.converged_ports => self.forward([port, out], packet),
                     Some(out) => drop(self.offer(out, packet)),
                     None => self.carry_out(),

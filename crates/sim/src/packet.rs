@@ -3,7 +3,7 @@
 use sluicegate_core::segment::{self as core, edit, option as found};
 use sluicegate_fabric::{
     Frame,
-    cee::{CONTROL_BYTES, CeeFrame, Feedback, Notification},
+    cee::{CONTROL_BYTES, CeeFrame, Feedback, Notification, QueueKey},
 };
 use sluicegate_tcp::segment::{Block, SACK_BLOCKS, Segment, ecn, flags};
 
@@ -209,8 +209,7 @@ impl Packet {
         let is_one = self.ours & NOTIFICATION != 0;
         is_one.then_some(Notification {
             source: self.host,
-            destination: self.ack as u16,
-            priority: (self.ack >> 16) as u8,
+            queue: self.notified_queue(),
             port: self.ts_ecr,
             feedback: Feedback {
                 fb: self.seq as u8,
@@ -220,10 +219,18 @@ impl Packet {
         })
     }
 
-    /// Of a congestion notification: the destination and the priority that are congested, and Fb.
-    pub fn notified(&self) -> Option<(u16, u8, u8)> {
+    /// Of a congestion notification: the queue that is to slow down, and Fb.
+    pub fn notified(&self) -> Option<(QueueKey, u8)> {
         let is_one = self.ours & NOTIFICATION != 0;
-        is_one.then_some((self.ack as u16, (self.ack >> 16) as u8, self.seq as u8))
+        is_one.then_some((self.notified_queue(), self.seq as u8))
+    }
+
+    fn notified_queue(&self) -> QueueKey {
+        QueueKey {
+            destination: self.ack as u16,
+            priority: (self.ack >> 16) as u8,
+            path: self.ceb,
+        }
     }
 
     /// Bytes of data.
@@ -389,14 +396,14 @@ impl CeeFrame for Packet {
     fn notification(sampled: &Self, notification: &Notification) -> Self {
         let Notification {
             source,
-            destination,
-            priority,
+            queue,
             port,
             feedback,
         } = *notification;
         Self {
             seq: feedback.fb.into(),
-            ack: u32::from(priority) << 16 | u32::from(destination),
+            ack: u32::from(queue.priority) << 16 | u32::from(queue.destination),
+            ceb: queue.path,
             ts_val: feedback.q_off as u16 as u32 | (feedback.q_delta as u16 as u32) << 16,
             ts_ecr: port,
             ours: NOTIFICATION,

@@ -20,7 +20,7 @@ use proptest::prelude::*;
 use sluicegate_core::segment::{Verdict, edit};
 use sluicegate_fabric::{
     Frame,
-    cee::{Feedback, Notification},
+    cee::{Feedback, Notification, QueueKey},
 };
 use sluicegate_scenario::{experiment::Experiment, inspect::Captures, runner, world::Unobserved};
 use sluicegate_sim::{
@@ -538,8 +538,11 @@ fn a_notification_is_laid_out_as_802_1q_has_it() {
     let mut bytes = vec![0xff; 7];
     let notification = Notification {
         source: 258,
-        destination: 3,
-        priority: 6,
+        queue: QueueKey {
+            destination: 3,
+            priority: 6,
+            path: 0,
+        },
         port: 0x0001_0203,
         feedback: Feedback {
             fb: 42,

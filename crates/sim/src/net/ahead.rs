@@ -72,10 +72,7 @@ impl Net {
     fn fetch_beyond(&self, port: PortId) -> Option<PortId> {
         let packet = self.first_packet(port)?;
         let out = match self.layout.far[port as usize] {
-            Far::Switch(switch) => {
-                let (host, path) = (usize::from(packet.host), packet.path);
-                self.layout.routes.next(switch as usize, host, path)?
-            }
+            Far::Switch(switch) => self.peek(switch, packet)?,
             Far::Adapter => return None,
             Far::Host(host) => {
                 prefetch_index(&self.ends, packet.to as usize);

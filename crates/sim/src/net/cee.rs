@@ -7,7 +7,10 @@ use std::collections::HashMap;
 
 use sluicegate_fabric::{
     Handle, Offer,
-    cee::{Cee, CeeStats, Deadlock, Departure, Effect, PauseFrame, Place, Resequencer, Verdict},
+    cee::{
+        Cee, CeeStats, Deadlock, Departure, Effect, PauseFrame, Place, QueueKey, Resequencer,
+        Verdict,
+    },
     graph::PortId,
 };
 
@@ -155,7 +158,12 @@ impl Net {
         let state = &mut self.ends[end as usize];
         if state.queue == NO_QUEUE {
             let fabric = &mut converged.fabric;
-            state.queue = fabric.queue_to(host, state.way.peer_host, state.priority);
+            let key = QueueKey {
+                destination: state.way.peer_host,
+                priority: state.priority,
+                path: 0,
+            };
+            state.queue = fabric.queue_to(host, key);
         }
         let departure = Departure {
             source: host,
@@ -329,11 +337,7 @@ impl Net {
 
     /// A switch sends a notification back to where the sampled packet came from.
     fn notify(&mut self, switch: u32, notification: Handle) {
-        let (host, path) = {
-            let packet = &self.ports.pool[notification];
-            (usize::from(packet.host), packet.path)
-        };
-        let out = self.layout.routes.next(switch as usize, host, path);
+        let out = self.choose(switch, notification);
         let (Some(out), Some(converged)) = (out, &mut self.converged) else {
             unreachable!("where a packet came from there is a way back");
         };
@@ -368,11 +372,11 @@ impl Net {
     #[inline]
     pub(super) fn ascend(&mut self, port: PortId, host: u16, packet: Handle) {
         self.carry_out();
-        if let Some((destination, priority, fb)) = self.ports.pool[packet].notified() {
+        if let Some((queue, fb)) = self.ports.pool[packet].notified() {
             self.show(port, capture::Side::Arrived, packet);
             self.ports.pool.release(packet);
             return self.on_fabric(|fabric, pool, now_ps| {
-                fabric.notified(pool, host, (destination, priority), fb, now_ps);
+                fabric.notified(pool, host, queue, fb, now_ps);
             });
         }
         let Some(converged) = &mut self.converged else {
