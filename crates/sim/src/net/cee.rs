@@ -8,8 +8,8 @@ use std::collections::HashMap;
 use sluicegate_fabric::{
     Handle, Offer,
     cee::{
-        Cee, CeeStats, Deadlock, Departure, Effect, PauseFrame, Place, QueueKey, Resequencer,
-        Verdict,
+        Cee, CeeStats, Deadlock, Departure, Effect, Notification, PauseFrame, Place, QueueKey,
+        Resequencer, Verdict,
     },
     graph::PortId,
 };
@@ -17,7 +17,7 @@ use sluicegate_fabric::{
 use sluicegate_vswitch::Side;
 
 use super::{CONTROL, EndId, Net, PORT, RESEQUENCE, TRANSMIT, source};
-use crate::{capture, frame};
+use crate::{capture, frame, packet::Body};
 
 /// How long a receiving adapter waits for a frame that others have overtaken, where frames may be lost: more than any
 /// path is longer than another.
@@ -372,11 +372,14 @@ impl Net {
     #[inline]
     pub(super) fn ascend(&mut self, port: PortId, host: u16, packet: Handle) {
         self.carry_out();
-        if let Some((queue, fb)) = self.ports.pool[packet].notified() {
+        if let Body::Notification(Notification {
+            queue, feedback, ..
+        }) = self.ports.pool[packet].body
+        {
             self.show(port, capture::Side::Arrived, packet);
             self.ports.pool.release(packet);
             return self.on_fabric(|fabric, pool, now_ps| {
-                fabric.notified(pool, host, queue, fb, now_ps);
+                fabric.notified(pool, host, queue, feedback.fb, now_ps);
             });
         }
         let Some(converged) = &mut self.converged else {
