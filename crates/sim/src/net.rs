@@ -38,11 +38,11 @@ pub use self::{cee::Converged, datagrams::Datagrams, host::Host, inspect::Known}
 pub use crate::layout::{Far, Tenant};
 use crate::{
     capture::{self, Capture, Seen},
+    exports::Exports,
     frame::Route,
     layout::{Layout, Partition},
-    letters::Letters,
-    mail::Mail,
     measure::Backlogs,
+    message_headers::MessageHeaders,
     packet::{Aside, Body, NO_END, NOTHING_ASIDE, Packet, TcpHeader, Way},
     wheel::{Source, Wheel},
 };
@@ -173,10 +173,10 @@ pub struct Net {
     pub(crate) keeps_all: bool,
     /// For the actors, in order.
     pub notices: VecDeque<Notice>,
-    /// What streams say.
-    pub letters: Letters,
+    /// Headers of messages under way.
+    pub message_headers: MessageHeaders,
     /// For other parts, by part.
-    pub outgoing: Vec<Mail>,
+    pub outgoing: Vec<Exports>,
     path_key: HashKey,
     /// What this part's switches remember of their choices.
     routing: route::State,
@@ -270,8 +270,10 @@ impl Net {
             alarms: Vec::new(),
             keeps_all: false,
             notices: VecDeque::new(),
-            letters: Letters::default(),
-            outgoing: std::iter::repeat_with(Mail::default).take(parts).collect(),
+            message_headers: MessageHeaders::default(),
+            outgoing: std::iter::repeat_with(Exports::default)
+                .take(parts)
+                .collect(),
             path_key: path_key(seed),
             routing: route::State::default(),
             bleach: false,
@@ -672,7 +674,7 @@ impl Net {
         let state = &mut self.ends[end as usize];
         if let Some(tcp) = &mut state.tcp {
             let peer = (state.way.tenant, state.way.peer_tenant);
-            self.cache.follow(peer, tcp, events);
+            self.cache.on_events(peer, tcp, events);
         }
         self.notices.push_back(Notice::Socket(end, events));
     }

@@ -92,8 +92,8 @@ impl Net {
             };
             let packet = self.first_packet(port);
             if let Some(end) = packet.and_then(|packet| self.ends.get(packet.to as usize)) {
-                sum ^= end.tcp.as_deref().map_or(0, Endpoint::touch);
-                sum ^= self.hosts[usize::from(host)].touch(end.sides.1);
+                sum ^= end.tcp.as_deref().map_or(0, Endpoint::prefetch);
+                sum ^= self.hosts[usize::from(host)].prefetch(end.sides.1);
             }
         }
         std::hint::black_box(sum);
