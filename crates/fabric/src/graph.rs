@@ -9,6 +9,42 @@ pub type PortId = u32;
 /// A node's number in its graph.
 pub type NodeId = u32;
 
+/// A host's number, from 0. It is also the number of its node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HostId(pub u32);
+
+/// A switch's number, from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SwitchId(pub u32);
+
+/// What a node is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Node {
+    /// A host.
+    Host(HostId),
+    /// A switch.
+    Switch(SwitchId),
+}
+
+impl HostId {
+    /// For what is kept by host.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl SwitchId {
+    /// For what is kept by switch.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// The port of the other direction of a port's link.
+pub fn opposite(port: PortId) -> PortId {
+    port ^ 1
+}
+
 /// Most nodes of a generated tree.
 const NODES_MAX: u32 = 1 << 20;
 
@@ -58,10 +94,28 @@ impl Graph {
         &self.links
     }
 
+    /// What a node is.
+    pub fn node(&self, node: NodeId) -> Node {
+        match node.checked_sub(self.hosts) {
+            None => Node::Host(HostId(node)),
+            Some(switch) => Node::Switch(SwitchId(switch)),
+        }
+    }
+
+    /// The node of a switch.
+    pub fn node_of(&self, switch: SwitchId) -> NodeId {
+        self.hosts + switch.0
+    }
+
     /// The node at the far end of a port.
     pub fn far(&self, port: PortId) -> NodeId {
         let (a, b) = self.links[port as usize / 2];
         if port % 2 == 0 { b } else { a }
+    }
+
+    /// The node at the near end of a port, which transmits.
+    pub fn near(&self, port: PortId) -> NodeId {
+        self.far(opposite(port))
     }
 
     /// Ports of a node with their neighbours.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::paths;
 use crate::{
-    graph::{Graph, PortId},
+    graph::{Graph, HostId, PortId, SwitchId},
     random::mix,
 };
 
@@ -34,7 +34,7 @@ impl Hash {
         };
         let mut known = HashMap::new();
         paths::shortest(graph, |switch, host, nearest| {
-            hash.set[switch * hosts + host] = match known.get(&nearest) {
+            hash.set[switch.index() * hosts + host.index()] = match known.get(&nearest) {
                 Some(&set) => set,
                 None => {
                     let set = hash.add(&nearest);
@@ -54,8 +54,8 @@ impl Hash {
 
     /// The ports of a switch that are equally near to a host.
     #[inline]
-    pub fn equal(&self, switch: usize, host: usize) -> &[PortId] {
-        let set = self.set[switch * self.hosts + host];
+    pub fn equal(&self, switch: SwitchId, host: HostId) -> &[PortId] {
+        let set = self.set[switch.index() * self.hosts + host.index()];
         if set == NONE {
             return &[];
         }
@@ -65,9 +65,9 @@ impl Hash {
 
     /// The port of a switch towards a host for a path value.
     #[inline]
-    pub fn port(&self, switch: usize, host: usize, path: u32) -> Option<PortId> {
+    pub fn port(&self, switch: SwitchId, host: HostId, path: u32) -> Option<PortId> {
         let equal = self.equal(switch, host);
-        let spread = mix(u64::from(path) << 32 | switch as u64) >> 32;
+        let spread = mix(u64::from(path) << 32 | u64::from(switch.0)) >> 32;
         // Below the number of ports; of none, nothing is found.
         equal
             .get(((spread * equal.len() as u64) >> 32) as usize)

@@ -9,15 +9,15 @@ mod table;
 mod tree;
 
 use self::{hash::Hash, table::Table, tree::Tree};
-use crate::graph::{Graph, NodeId, PortId};
+use crate::graph::{Graph, HostId, Node, NodeId, PortId, SwitchId};
 
 /// What a scheme is told of a packet at a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Query {
-    /// The switch, from 0.
-    pub switch: u32,
+    /// The switch.
+    pub switch: SwitchId,
     /// The destination host.
-    pub host: u32,
+    pub host: HostId,
     /// The packet's path value. Packets with one value between two hosts take one path, unless the scheme is
     /// adaptive. A sender that gives all packets of a connection one value pins the connection to a path, so
     /// the value also stands for the flow.
@@ -84,11 +84,11 @@ impl Scheme for Routes {
 
     #[inline]
     fn peek(&self, query: Query) -> Option<PortId> {
-        let (switch, host) = (query.switch as usize, query.host as usize);
+        let Query { switch, host, path } = query;
         match &self.0 {
-            Kind::Tree(tree) => Some(tree.port(switch, query.host)),
+            Kind::Tree(tree) => Some(tree.port(switch, host)),
             Kind::Table(table) => table.port(switch, host),
-            Kind::Hash(hash) => hash.port(switch, host, query.path),
+            Kind::Hash(hash) => hash.port(switch, host, path),
         }
     }
 }
@@ -116,9 +116,9 @@ impl Routes {
     }
 
     /// Every port that a switch may choose towards a host, for any path value.
-    fn choices(&self, switch: usize, host: usize) -> Vec<PortId> {
+    fn choices(&self, switch: SwitchId, host: HostId) -> Vec<PortId> {
         match &self.0 {
-            Kind::Tree(tree) => vec![tree.port(switch, host as u32)],
+            Kind::Tree(tree) => vec![tree.port(switch, host)],
             Kind::Table(table) => table.port(switch, host).into_iter().collect(),
             Kind::Hash(hash) => hash.equal(switch, host).to_vec(),
         }
@@ -132,12 +132,12 @@ impl Routes {
         while nodes != [to as NodeId] {
             let mut ports = Vec::new();
             for &node in &nodes {
-                match node.checked_sub(graph.hosts()) {
-                    Some(switch) => ports.extend(self.choices(switch as usize, to)),
-                    None if hops.is_empty() => {
+                match graph.node(node) {
+                    Node::Switch(switch) => ports.extend(self.choices(switch, HostId(to as u32))),
+                    Node::Host(_) if hops.is_empty() => {
                         ports.extend(graph.adjacent(node).first().map(|&(port, _)| port));
                     }
-                    None => return Vec::new(),
+                    Node::Host(_) => return Vec::new(),
                 }
             }
             if ports.is_empty() {

@@ -2,16 +2,17 @@
 
 use std::collections::VecDeque;
 
-use crate::graph::{Graph, NodeId, PortId};
+use crate::graph::{Graph, HostId, Node, NodeId, PortId, SwitchId};
 
 /// Calls `each` with every switch, every destination host and the ports of the switch that are nearest to it,
 /// where there are any: first all switches of the first destination.
-pub fn shortest(graph: &Graph, mut each: impl FnMut(usize, usize, Vec<PortId>)) {
+pub fn shortest(graph: &Graph, mut each: impl FnMut(SwitchId, HostId, Vec<PortId>)) {
     let hosts = graph.hosts();
     let mut distance = vec![u32::MAX; graph.nodes() as usize];
     for destination in 0..hosts {
         distances(graph, destination, &mut distance);
-        for node in hosts..graph.nodes() {
+        for switch in (0..graph.nodes() - hosts).map(SwitchId) {
+            let node = graph.node_of(switch);
             let here = distance[node as usize];
             let is_nearer =
                 |far: NodeId| distance[far as usize] < here && (far >= hosts || far == destination);
@@ -21,7 +22,7 @@ pub fn shortest(graph: &Graph, mut each: impl FnMut(usize, usize, Vec<PortId>)) 
                 .map(|&(port, _)| port)
                 .collect();
             if !nearest.is_empty() {
-                each((node - hosts) as usize, destination as usize, nearest);
+                each(switch, HostId(destination), nearest);
             }
         }
     }
@@ -33,7 +34,7 @@ fn distances(graph: &Graph, destination: NodeId, distance: &mut [u32]) {
     distance[destination as usize] = 0;
     let mut queue = VecDeque::from([destination]);
     while let Some(node) = queue.pop_front() {
-        if node < graph.hosts() && node != destination {
+        if matches!(graph.node(node), Node::Host(_)) && node != destination {
             continue;
         }
         for &(_, far) in graph.adjacent(node) {

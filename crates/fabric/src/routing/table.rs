@@ -1,7 +1,7 @@
 //! A port for each switch and destination: D-mod-k in a graph that is no fat tree.
 
 use super::paths;
-use crate::graph::{Graph, PortId};
+use crate::graph::{Graph, HostId, PortId, SwitchId};
 
 /// No path.
 const NONE: PortId = PortId::MAX;
@@ -19,16 +19,16 @@ impl Table {
         let hosts = graph.hosts() as usize;
         let mut ports = vec![NONE; divisors.len() * hosts];
         paths::shortest(graph, |switch, host, nearest| {
-            let choice = host as u64 / divisors[switch] % nearest.len() as u64;
-            ports[switch * hosts + host] = nearest[choice as usize];
+            let choice = u64::from(host.0) / divisors[switch.index()] % nearest.len() as u64;
+            ports[switch.index() * hosts + host.index()] = nearest[choice as usize];
         });
         Self { hosts, ports }
     }
 
     /// The port of a switch towards a host.
     #[inline]
-    pub fn port(&self, switch: usize, host: usize) -> Option<PortId> {
-        let port = self.ports[switch * self.hosts + host];
+    pub fn port(&self, switch: SwitchId, host: HostId) -> Option<PortId> {
+        let port = self.ports[switch.index() * self.hosts + host.index()];
         (port != NONE).then_some(port)
     }
 }

@@ -6,7 +6,8 @@ use super::*;
 use crate::random::{draw, mix};
 
 /// The port of a switch by a scheme without state.
-fn peek(routes: &Routes, switch: NodeId, host: u32, path: u32) -> Option<PortId> {
+fn peek(routes: &Routes, switch: SwitchId, host: u32, path: u32) -> Option<PortId> {
+    let host = HostId(host);
     routes.peek(Query { switch, host, path })
 }
 
@@ -14,7 +15,7 @@ fn peek(routes: &Routes, switch: NodeId, host: u32, path: u32) -> Option<PortId>
 fn walk(
     graph: &Graph,
     [from, to]: [u32; 2],
-    mut ask: impl FnMut(u32) -> Option<PortId>,
+    mut ask: impl FnMut(SwitchId) -> Option<PortId>,
 ) -> Vec<PortId> {
     let mut ports = vec![graph.adjacent(from)[0].0];
     loop {
@@ -22,9 +23,11 @@ fn walk(
         if node == to {
             return ports;
         }
-        assert!(node >= graph.hosts(), "a host forwards");
+        let Node::Switch(switch) = graph.node(node) else {
+            panic!("a host forwards");
+        };
         assert!(ports.len() < graph.nodes() as usize, "a loop: {ports:?}");
-        ports.push(ask(node - graph.hosts()).expect("a path"));
+        ports.push(ask(switch).expect("a path"));
     }
 }
 
@@ -70,7 +73,7 @@ proptest! {
                 }
                 let hops = routes.hops(&graph, from as usize, to as usize);
                 let ports = walk(&graph, [from, to], |switch| {
-                    let query = Query { switch, host: to, path };
+                    let query = Query { switch, host: HostId(to), path };
                     let chosen = routes.choose(query, |_| panic!("it needs no load"), &mut ());
                     assert_eq!(routes.peek(query), chosen);
                     chosen
@@ -87,7 +90,7 @@ struct LeastLoaded(Routes);
 
 impl Scheme for LeastLoaded {
     /// By switch: choices so far.
-    type State = HashMap<u32, usize>;
+    type State = HashMap<SwitchId, usize>;
 
     fn choose(
         &self,
@@ -95,7 +98,7 @@ impl Scheme for LeastLoaded {
         mut load: impl FnMut(PortId) -> u64,
         state: &mut Self::State,
     ) -> Option<PortId> {
-        let mut ports = self.0.choices(query.switch as usize, query.host as usize);
+        let mut ports = self.0.choices(query.switch, query.host);
         let turn = state.entry(query.switch).or_default();
         let first = *turn % ports.len().max(1);
         *turn += 1;
@@ -119,7 +122,7 @@ fn a_scheme_may_have_state_and_ask_for_the_load() {
             let load = |port| sent.get(&port).copied().unwrap_or(0);
             let query = Query {
                 switch,
-                host: 63,
+                host: HostId(63),
                 path: 7,
             };
             assert_eq!(scheme.peek(query), scheme.peek(query), "it changes nothing");
@@ -172,8 +175,8 @@ fn hosts_do_not_forward() {
     }
     for routing in [Routing::DModK, Routing::FlowHash] {
         let routes = Routes::with(&graph, routing);
-        assert_eq!(peek(&routes, 0, 2, 0), None);
-        assert!(peek(&routes, 0, 1, 0).is_some());
+        assert_eq!(peek(&routes, SwitchId(0), 2, 0), None);
+        assert!(peek(&routes, SwitchId(0), 1, 0).is_some());
         assert!(routes.hops(&graph, 0, 2).is_empty());
     }
 }
@@ -189,8 +192,10 @@ fn a_hash_spreads_flows_over_all_equal_paths_at_every_stage() {
     let mut used = HashMap::new();
     for flow in 0..1_600u32 {
         let hash = mix(flow.into()) as u32;
-        let edge = peek(&routes, 0, 63, hash).unwrap();
-        let aggregation = graph.far(edge) - graph.hosts();
+        let edge = peek(&routes, SwitchId(0), 63, hash).unwrap();
+        let Node::Switch(aggregation) = graph.node(graph.far(edge)) else {
+            panic!("a host above the edge");
+        };
         let top = peek(&routes, aggregation, 63, hash).unwrap();
         *used.entry(top).or_insert(0) += 1;
     }

@@ -3,7 +3,7 @@
 //! host.
 
 use super::table::Table;
-use crate::graph::{Graph, NodeId, PortId};
+use crate::graph::{Graph, HostId, PortId, SwitchId};
 
 /// Division of numbers below 2^16 by a constant: a product.
 #[derive(Clone, Copy, Debug)]
@@ -71,29 +71,30 @@ impl Tree {
         if graph.hosts() > 1 << 16 {
             return None;
         }
-        let row = |(switch, divisor): (usize, &u64)| {
+        let row = |(switch, divisor): (u32, &u64)| {
+            let switch = SwitchId(switch);
             let row = Row::suppose(graph, table, switch, u32::try_from(*divisor).ok()?)?;
-            let right = |host: u32| table.port(switch, host as usize) == Some(row.port(host));
-            (0..graph.hosts()).all(right).then_some(row)
+            let right = |host| table.port(switch, host) == Some(row.port(host));
+            (0..graph.hosts()).map(HostId).all(right).then_some(row)
         };
-        let rows: Option<_> = divisors.iter().enumerate().map(row).collect();
+        let rows: Option<_> = (0..).zip(divisors).map(row).collect();
         rows.map(Self)
     }
 
     /// The port of a switch towards a host.
     #[inline]
-    pub fn port(&self, switch: usize, host: u32) -> PortId {
-        self.0[switch].port(host)
+    pub fn port(&self, switch: SwitchId, host: HostId) -> PortId {
+        self.0[switch.index()].port(host)
     }
 }
 
 impl Row {
     /// What the row of a switch may be.
-    fn suppose(graph: &Graph, table: &Table, switch: usize, divisor: u32) -> Option<Self> {
-        let node = graph.hosts() + switch as NodeId;
+    fn suppose(graph: &Graph, table: &Table, switch: SwitchId, divisor: u32) -> Option<Self> {
+        let node = graph.node_of(switch);
         // Parents have the larger numbers.
         let leads_up = |port: &PortId| graph.far(*port) > node;
-        let port_to = |host: &u32| table.port(switch, *host as usize);
+        let port_to = |host: &u32| table.port(switch, HostId(*host));
         let is_below = |host: &u32| port_to(host).is_some_and(|port| !leads_up(&port));
         let first = (0..graph.hosts()).find(is_below)?;
         let below = (first..graph.hosts()).take_while(is_below).count() as u32;
@@ -116,7 +117,7 @@ impl Row {
     }
 
     #[inline]
-    fn port(&self, host: u32) -> PortId {
+    fn port(&self, HostId(host): HostId) -> PortId {
         let offset = host.wrapping_sub(self.first);
         if offset < self.below {
             return self.down.port(self.stride.divide(offset));

@@ -11,7 +11,7 @@ use sluicegate_fabric::{
         Cee, CeeStats, Deadlock, Departure, Effect, Notification, PauseFrame, Place, QueueKey,
         Resequencer, Verdict,
     },
-    graph::PortId,
+    graph::{PortId, SwitchId, opposite},
 };
 
 use sluicegate_vswitch::Side;
@@ -337,7 +337,7 @@ impl Net {
 
     /// A switch sends a notification back to where the sampled packet came from.
     fn notify(&mut self, switch: u32, notification: Handle) {
-        let out = self.choose(switch, notification);
+        let out = self.choose(SwitchId(switch), notification);
         let (Some(out), Some(converged)) = (out, &mut self.converged) else {
             unreachable!("where a packet came from there is a way back");
         };
@@ -345,7 +345,7 @@ impl Net {
         let fabric = &mut converged.fabric;
         fabric.forward(
             &mut self.ports.pool,
-            [out ^ 1, out],
+            [opposite(out), out],
             notification,
             self.now_ps,
         );
@@ -432,7 +432,7 @@ impl Net {
 
     /// A host's adapter waits no longer for what has not come.
     pub(super) fn give_up(&mut self, host: u16) {
-        let port = self.hosts[usize::from(host)].adapter ^ 1;
+        let port = opposite(self.hosts[usize::from(host)].adapter);
         let Some(converged) = &self.converged else {
             return;
         };
@@ -524,7 +524,7 @@ impl Net {
 
     /// The adapter of a host pauses its link, whatever it has room for, or does so no more.
     pub fn storm(&mut self, host: usize, storms: bool) {
-        let port = self.hosts[host].adapter ^ 1;
+        let port = opposite(self.hosts[host].adapter);
         let priorities = if storms { u8::MAX } else { 0 };
         self.on_fabric(|fabric, pool, now_ps| fabric.storm(pool, port, priorities, now_ps));
     }

@@ -2,7 +2,7 @@
 
 use sluicegate_fabric::{
     Handle, Routes,
-    graph::PortId,
+    graph::{HostId, PortId, SwitchId},
     routing::{Query, Scheme},
 };
 
@@ -25,10 +25,10 @@ fn scheme(routes: &Routes) -> tests::Counting<'_> {
     tests::Counting(routes)
 }
 
-fn query(switch: u32, packet: &Packet) -> Query {
+fn query(switch: SwitchId, packet: &Packet) -> Query {
     Query {
         switch,
-        host: packet.host.into(),
+        host: HostId(packet.host.into()),
         path: packet.path,
     }
 }
@@ -36,7 +36,7 @@ fn query(switch: u32, packet: &Packet) -> Query {
 impl Net {
     /// The port by which a packet leaves a switch. To be asked once, when the packet is there.
     #[inline(always)]
-    pub(super) fn choose(&mut self, switch: u32, packet: Handle) -> Option<PortId> {
+    pub(super) fn choose(&mut self, switch: SwitchId, packet: Handle) -> Option<PortId> {
         let query = query(switch, &self.ports.pool[packet]);
         let (ports, converged, now_ps) = (&mut self.ports, &mut self.converged, self.now_ps);
         let backlog_bytes = |port: PortId| match converged {
@@ -52,7 +52,7 @@ impl Net {
 
     /// The port that [`Net::choose`] will probably answer, for a prefetch.
     #[inline]
-    pub(super) fn peek(&self, switch: u32, packet: &Packet) -> Option<PortId> {
+    pub(super) fn peek(&self, switch: SwitchId, packet: &Packet) -> Option<PortId> {
         scheme(&self.layout.routes).peek(query(switch, packet))
     }
 }
@@ -61,6 +61,7 @@ impl Net {
 mod tests {
     use std::{cell::Cell, path::Path};
 
+    use sluicegate_fabric::graph::Node;
     use sluicegate_scenario::file::{self, Options};
 
     use super::*;
@@ -125,7 +126,7 @@ mod tests {
         };
         // Ports of switches are those that lead to hosts, and both directions of links between switches.
         let graph = variant.graph();
-        let is_switch = |port: PortId| graph.far(port ^ 1) >= graph.hosts();
+        let is_switch = |port: PortId| matches!(graph.node(graph.near(port)), Node::Switch(_));
         let ports = (0..2 * graph.links().len() as PortId).filter(|&port| is_switch(port));
         [net.routing, ports.map(offered).sum(), PEEKS.get()]
     }

@@ -8,7 +8,7 @@ use crate::{
         CONTROL_BYTES, Cee, CeeConfig, CeeFrame, CeeStats, Departure, Effect, Notification,
         PRIORITIES, Place, PortSpec, QueueKey,
     },
-    graph::PortId,
+    graph::{HostId, PortId, SwitchId},
     pool::Handle,
     port::{Drop, Frame},
     random::draw,
@@ -286,8 +286,8 @@ impl World {
     /// The port by which a frame leaves a switch.
     fn choose(&self, switch: u32, handle: Handle) -> PortId {
         let query = Query {
-            switch,
-            host: self.pool[handle].destination.into(),
+            switch: SwitchId(switch),
+            host: HostId(self.pool[handle].destination.into()),
             path: 0,
         };
         self.routes.choose(query, |_| 0, &mut ()).unwrap()
