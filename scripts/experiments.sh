@@ -101,6 +101,7 @@ done
 for file in scenarios/cee/commercial.toml scenarios/cee/commercial-udp.toml; do
 	swept "$file"
 done
+[ "$(uname -m)" != x86_64 ] || ! $root || stage "linux 6.12" kernel scripts/kernel-test.sh 6.12
 stage "hostile frames" core fuzz/run.sh "$HOSTILE_SECONDS" hostile
 stage "theory" sim cargo test --release --locked -q -p sluicegate-sim --test theory
 if $root; then

@@ -46,7 +46,7 @@ rate = "20Mbit"
 mode = "enforce"
 [[bucket]]
 class = "bare-tcp"
-rate = "20Mbit"
+rate = "5Mbit"
 mode = "enforce"
 "#;
 

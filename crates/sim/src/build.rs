@@ -4,7 +4,7 @@ mod cee;
 
 use std::{sync::Arc, time::Duration};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use sluicegate_core::{aqm::AqmParams, cc::Algorithm};
 use sluicegate_fabric::{
     Graph, PortConfig, Ports,
@@ -68,11 +68,6 @@ const TIMESTAMPS_BYTES: u32 = 12;
 /// What this world cannot do.
 pub fn engine(variant: &Variant, seed: u64, threads: usize) -> Result<Engine> {
     let hosts = variant.hosts.len();
-    ensure!(
-        hosts <= usize::from(u16::MAX),
-        "{hosts} hosts; the simulator takes at most {}",
-        u16::MAX
-    );
     let graph = variant.graph();
     let routes = variant.routes(&graph);
     let mut far = Far::of(&graph);

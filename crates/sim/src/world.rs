@@ -16,7 +16,7 @@ use sluicegate_scenario::{
         errors,
         windows::Windows,
     },
-    world::{Observer, Outcome, Refused, World},
+    world::{Observer, Outcome, Problem, World},
 };
 
 use crate::{
@@ -73,21 +73,8 @@ impl World for Sim {
         "sim"
     }
 
-    fn check(&mut self, experiment: &Experiment) -> Result<()> {
-        let mut refused = Vec::new();
-        for variant in &experiment.variants {
-            let limits = limits::of(variant);
-            if !limits.is_empty() {
-                refused.extend(limits);
-            } else if let Err(error) = build::engine(variant, experiment.seed, 1) {
-                refused.push(format!("{error:#}; variant \"{}\"", variant.name));
-            }
-        }
-        refused.dedup();
-        match refused.is_empty() {
-            true => Ok(()),
-            false => Err(Refused(refused).into()),
-        }
+    fn limits(&self, experiment: &Experiment) -> Vec<Problem> {
+        experiment.variants.iter().flat_map(limits::of).collect()
     }
 
     fn run(

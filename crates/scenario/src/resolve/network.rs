@@ -196,9 +196,13 @@ pub fn read_rate(table: &Table<'_>, key: &'static str) -> Option<u64> {
 /// Bytes that something may hold.
 pub fn read_size(table: &Table<'_>, key: &'static str) -> Option<u64> {
     let item = table.get(key)?;
-    let bytes = item.parse(parse_bytes)?;
+    allowed_size(&item, item.parse(parse_bytes)?, "")
+}
+
+/// `bytes` if something may hold so many; `advice` is what else the key may be.
+pub fn allowed_size(item: &Item<'_>, bytes: u64, advice: &str) -> Option<u64> {
     if !(1_000..=4_000_000_000).contains(&bytes) {
-        item.complain("must lie between 1KB and 4GB", "");
+        item.complain("must lie between 1KB and 4GB", advice);
         return None;
     }
     Some(bytes)
