@@ -1,7 +1,7 @@
 //! Links, queues, physical switches, topologies, routing: pure state machines.
 //!
 //! Time is an argument in picoseconds. A port is the transmit side of one direction of a link, queue and
-//! wire in one ([`Ports`]); a [`Graph`] says who is connected to whom and [`Routes`] which port leads where.
+//! wire in one ([`Ports`]); a [`Graph`] has nodes and links, [`Routes`] choose a packet's port at each switch.
 
 pub mod cee;
 pub mod graph;
@@ -10,10 +10,11 @@ mod memory;
 pub mod pool;
 pub mod port;
 pub mod random;
-mod tree;
+pub mod routing;
 
-pub use graph::{Graph, Routes, Routing};
+pub use graph::Graph;
 pub use impair::{Fate, Impairment};
 pub use memory::{MemoryId, SharedMemory};
 pub use pool::{Handle, Pool};
 pub use port::{Frame, Offer, PortConfig, Ports};
+pub use routing::{Routes, Routing};

@@ -29,7 +29,7 @@ use sluicegate_tcp::{
 use sluicegate_vswitch::{Policy, Vnics, WhenFull, switch};
 
 use crate::{
-    cast::Cast,
+    actors::Actors,
     engine::{Engine, Part},
     layout::{Far, Layout, Partition, Tenant},
     net::{EndId, Host, Net, interface_of},
@@ -84,7 +84,7 @@ pub fn engine(variant: &Variant, seed: u64, threads: usize) -> Result<Engine> {
     let layout = Arc::new(Layout::new(
         far, routes, tenants, ip_bytes, partition, hosts,
     ));
-    let mut casts: Vec<Vec<_>> = vec![Vec::new(); layout.partition.parts()];
+    let mut plans_by_part: Vec<Vec<_>> = vec![Vec::new(); layout.partition.parts()];
     for (tenant, mut plan) in (0..).zip(workload::plans(variant, seed)?) {
         spread(
             &mut plan,
@@ -92,15 +92,15 @@ pub fn engine(variant: &Variant, seed: u64, threads: usize) -> Result<Engine> {
             seed ^ u64::from(tenant),
         );
         let part = layout.part_of_host(variant.tenants[tenant as usize].host as u16);
-        casts[part].push((tenant, plan));
+        plans_by_part[part].push((tenant, plan));
     }
     let part = |(part, plans)| {
         Ok(Part {
             net: net(variant, &graph, &layout, part, seed)?,
-            cast: Cast::new(plans),
+            actors: Actors::new(plans),
         })
     };
-    let parts = casts.into_iter().enumerate().map(part);
+    let parts = plans_by_part.into_iter().enumerate().map(part);
     let parts = parts.collect::<Result<_>>()?;
     Ok(Engine::new(Arc::clone(&layout), parts, lookahead_ps))
 }

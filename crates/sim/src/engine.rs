@@ -3,7 +3,7 @@
 //! What happens in one part reaches another no sooner than the shortest link between them takes (the
 //! lookahead). So every part may handle its events of that much time without asking; then all exchange what
 //! they have for each other (conservative synchronisation: Chandy and Misra 1979, with the windows of
-//! Nicol 1993). Mail has two sets of boxes by turns, so that one meeting in a window is enough.
+//! Nicol 1993). Exports use two sets of boxes by turns, so that one barrier in a window is enough.
 
 use std::{
     sync::{
@@ -20,7 +20,7 @@ use sluicegate_core::abi::{Flow, FlowKey};
 use sluicegate_fabric::{graph::PortId, port::PortStats};
 use sluicegate_scenario::workload::Report;
 
-use crate::{cast::Cast, drive::Drive, layout::Layout, mail::Mail, net::Net};
+use crate::{actors::Actors, drive::Drive, exports::Exports, layout::Layout, net::Net};
 
 /// Events between looks at the wall clock.
 const EVENTS_PER_LOOK: u64 = 1 << 16;
@@ -36,7 +36,7 @@ pub struct Part<A = App> {
     /// Machines and network.
     pub net: Net,
     /// Roles.
-    pub cast: Cast<A>,
+    pub actors: Actors<A>,
 }
 
 impl<A: Actor> Part<A> {
@@ -47,7 +47,7 @@ impl<A: Actor> Part<A> {
             return false;
         }
         if !self.net.notices.is_empty() {
-            self.cast.hear(&mut self.net);
+            self.actors.hear(&mut self.net);
         }
         true
     }
@@ -84,14 +84,14 @@ impl<A: Actor + Send> Engine<A> {
     /// Time 0.
     pub fn begin(&mut self) {
         for part in &mut self.parts {
-            part.cast.begin(&mut part.net);
+            part.actors.begin(&mut part.net);
         }
     }
 
     /// Lets actors hear of what somebody else has done to the network.
     pub fn hear(&mut self) {
         for part in &mut self.parts {
-            part.cast.hear(&mut part.net);
+            part.actors.hear(&mut part.net);
         }
     }
 
@@ -159,9 +159,9 @@ impl<A: Actor + Send> Engine<A> {
     fn exchange(&mut self) {
         for from in 0..self.parts.len() {
             for to in 0..self.parts.len() {
-                let mut mail = std::mem::take(&mut self.parts[from].net.outgoing[to]);
-                self.parts[to].net.import(&mut mail);
-                self.parts[from].net.outgoing[to] = mail;
+                let mut exports = std::mem::take(&mut self.parts[from].net.outgoing[to]);
+                self.parts[to].net.import(&mut exports);
+                self.parts[from].net.outgoing[to] = exports;
             }
         }
     }
@@ -266,7 +266,7 @@ impl<A: Actor + Send> Engine<A> {
 
     /// Whether somebody has done all for which the run lasts, and so has everybody else of whom that can be said.
     pub fn is_complete(&self) -> bool {
-        let mut complete = self.parts.iter().flat_map(|part| part.cast.complete());
+        let mut complete = self.parts.iter().flat_map(|part| part.actors.complete());
         complete
             .next()
             .is_some_and(|first| first && complete.all(|is| is))
@@ -287,15 +287,15 @@ impl<A: Actor + Send> Engine<A> {
     pub fn reports(&mut self) -> Vec<Report> {
         let mut reports = Vec::new();
         for part in &mut self.parts {
-            let cast = std::mem::take(&mut part.cast);
-            reports.extend(cast.reports(&mut part.net));
+            let actors = std::mem::take(&mut part.actors);
+            reports.extend(actors.reports(&mut part.net));
         }
         reports.sort_by_key(|(tenant, _)| *tenant);
         reports.into_iter().map(|(_, report)| report).collect()
     }
 }
 
-/// By turns: mail is put into one set while what is in the other is taken out.
+/// By turns: exports are put into one set while what is in the other is taken out.
 const TURNS: usize = 2;
 
 /// Where the parts meet after each window.
@@ -306,7 +306,7 @@ struct Meeting {
     /// By turn and part: 1 + the time of the next event; 0 = stop.
     next: [Vec<AtomicU64>; TURNS],
     /// By turn, sender × members + receiver.
-    boxes: [Vec<Mutex<Mail>>; TURNS],
+    boxes: [Vec<Mutex<Exports>>; TURNS],
     broken: AtomicBool,
 }
 
@@ -315,7 +315,7 @@ impl Meeting {
         let next = || (0..members).map(|_| AtomicU64::new(0)).collect();
         let boxes = || {
             let pairs = 0..members * members;
-            pairs.map(|_| Mutex::new(Mail::default())).collect()
+            pairs.map(|_| Mutex::new(Exports::default())).collect()
         };
         Self {
             members,
@@ -403,18 +403,18 @@ impl Member<'_> {
         outcome
     }
 
-    /// Leaves the mail for the others, and when there is something to do next.
+    /// Leaves the exports for the others, and when there is something to do next.
     fn send<A>(&self, part: &mut Part<A>, turn: usize, stop: bool) {
         let next = match stop {
             true => 0,
             false => part.net.next_ps().saturating_add(1),
         };
         self.meeting.next[turn][self.me].store(next, Ordering::Release);
-        for (to, mail) in part.net.outgoing.iter_mut().enumerate() {
-            if !mail.is_empty() {
+        for (to, exports) in part.net.outgoing.iter_mut().enumerate() {
+            if !exports.is_empty() {
                 let place = &self.meeting.boxes[turn][self.me * self.meeting.members + to];
                 let mut place = place.lock().unwrap_or_else(PoisonError::into_inner);
-                std::mem::swap(&mut *place, mail);
+                std::mem::swap(&mut *place, exports);
             }
         }
     }
@@ -422,8 +422,8 @@ impl Member<'_> {
     fn receive<A>(&self, part: &mut Part<A>, turn: usize) {
         for from in 0..self.meeting.members {
             let place = &self.meeting.boxes[turn][from * self.meeting.members + self.me];
-            let mut mail = place.lock().unwrap_or_else(PoisonError::into_inner);
-            part.net.import(&mut mail);
+            let mut exports = place.lock().unwrap_or_else(PoisonError::into_inner);
+            part.net.import(&mut exports);
         }
     }
 }

@@ -11,6 +11,7 @@ mod exchange;
 mod host;
 mod inspect;
 mod life;
+mod route;
 mod sockets;
 
 pub(crate) use sockets::EPHEMERAL_PORT;
@@ -37,12 +38,12 @@ pub use self::{cee::Converged, datagrams::Datagrams, host::Host, inspect::Known}
 pub use crate::layout::{Far, Tenant};
 use crate::{
     capture::{self, Capture, Seen},
+    exports::Exports,
     frame::Route,
     layout::{Layout, Partition},
-    letters::Letters,
-    mail::Mail,
     measure::Backlogs,
-    packet::{Aside, NO_END, NOTHING_ASIDE, Packet, Way},
+    message_headers::MessageHeaders,
+    packet::{Aside, Body, NO_END, NOTHING_ASIDE, Packet, TcpHeader, Way},
     wheel::{Source, Wheel},
 };
 
@@ -172,11 +173,13 @@ pub struct Net {
     pub(crate) keeps_all: bool,
     /// For the actors, in order.
     pub notices: VecDeque<Notice>,
-    /// What streams say.
-    pub letters: Letters,
+    /// Headers of messages under way.
+    pub message_headers: MessageHeaders,
     /// For other parts, by part.
-    pub outgoing: Vec<Mail>,
+    pub outgoing: Vec<Exports>,
     path_key: HashKey,
+    /// What this part's switches remember of their choices.
+    routing: route::State,
     /// Switches clear the ECN field.
     pub bleach: bool,
     /// Backlogs that arriving packets met, while measuring.
@@ -267,9 +270,12 @@ impl Net {
             alarms: Vec::new(),
             keeps_all: false,
             notices: VecDeque::new(),
-            letters: Letters::default(),
-            outgoing: std::iter::repeat_with(Mail::default).take(parts).collect(),
+            message_headers: MessageHeaders::default(),
+            outgoing: std::iter::repeat_with(Exports::default)
+                .take(parts)
+                .collect(),
             path_key: path_key(seed),
+            routing: route::State::default(),
             bleach: false,
             backlogs: None,
             outs: Vec::new(),
@@ -398,9 +404,7 @@ impl Net {
                 if self.bleach {
                     self.ports.pool[packet].bleach();
                 }
-                let Packet { host, path, .. } = self.ports.pool[packet];
-                let routes = &self.layout.routes;
-                match routes.next(switch as usize, host.into(), path) {
+                match self.choose(switch, packet) {
                     Some(out) if port < self.converged_ports => self.forward([port, out], packet),
                     Some(out) => drop(self.offer(out, packet)),
                     None => self.carry_out(),
@@ -460,8 +464,8 @@ impl Net {
             at_ps,
             priority: fabric.map(|fabric| fabric.priority(&self.ports.pool, handle)),
         };
-        if let Some(notification) = packet.cnm() {
-            return capture.cnm(seen, &notification);
+        if let Body::Notification(notification) = &packet.body {
+            return capture.cnm(seen, notification);
         }
         let aside = aside_of(&self.asides, handle, packet);
         let ends = match self.ends.get(packet.to as usize) {
@@ -503,44 +507,47 @@ impl Net {
             return troubles.keep(handle);
         }
         let packet = &self.ports.pool[handle];
-        if packet.has_aside() {
-            return self.receive_with_aside(host, handle);
-        }
+        let header = match &packet.body {
+            Body::Segment(header) if !header.has_aside() => header,
+            _ => return self.receive_with_aside(host, handle),
+        };
+        let end = packet.to;
         if self.hosts[usize::from(host)].switch.vnics.is_some() {
-            let mut packet = *packet;
+            let header = *header;
             self.ports.pool.release(handle);
-            return self.pass_up(host, &mut packet, &NOTHING_ASIDE);
+            return self.pass_up(host, end, header, &NOTHING_ASIDE);
         }
-        let (end, segment) = (packet.to, packet.segment(&NOTHING_ASIDE.blocks));
+        let segment = header.segment(&NOTHING_ASIDE.blocks);
         self.ports.pool.release(handle);
         self.hand_up(end, &segment);
     }
 
     fn receive_with_aside(&mut self, host: u16, handle: Handle) {
-        let mut packet = self.ports.pool[handle];
+        let Packet { to, body, .. } = self.ports.pool[handle];
         self.ports.pool.release(handle);
         let aside = self.asides[handle as usize];
-        if packet.is_datagram() {
-            return self.receive_datagram_packet(host, &packet, &aside);
+        match body {
+            Body::Segment(header) if header.is_syn() => {
+                let end = self.meet(to, &aside);
+                self.pass_up(host, end, header, &aside);
+            }
+            Body::Segment(header) => self.pass_up(host, to, header, &aside),
+            Body::Datagram(datagram) => self.deliver_datagram(host, datagram, &aside),
+            Body::Notification(_) => unreachable!("an adapter takes it"),
         }
-        if packet.is_syn() {
-            self.meet(&mut packet, &aside);
-        }
-        self.pass_up(host, &mut packet, &aside);
     }
 
     /// From the adapter through the vNIC stage to the stack.
     #[inline]
-    fn pass_up(&mut self, host: u16, packet: &mut Packet, aside: &Aside) {
-        let end = packet.to;
+    fn pass_up(&mut self, host: u16, end: EndId, mut header: TcpHeader, aside: &Aside) {
         if end != NO_END && self.hosts[usize::from(host)].switch.vnics.is_some() {
-            let (action, _) = self.enforce(host, end, Direction::ToTenant, packet, aside);
+            let (action, _) = self.enforce(host, end, Direction::ToTenant, &mut header, aside);
             if action != Action::Pass {
                 self.consumed += 1;
                 return;
             }
         }
-        self.hand_up(end, &packet.segment(&aside.blocks));
+        self.hand_up(end, &header.segment(&aside.blocks));
     }
 
     /// To the stack, if the packet is for anybody.
@@ -553,20 +560,22 @@ impl Net {
     }
 
     /// A SYN says what its sender calls its end. The first one of a connection makes an end here, if anybody
-    /// listens.
-    fn meet(&mut self, packet: &mut Packet, aside: &Aside) {
+    /// listens. Returns the end that the SYN is for.
+    fn meet(&mut self, to: EndId, aside: &Aside) -> EndId {
         let ([peer_tenant, tenant], [peer_port, port]) = (aside.tenants, aside.ports);
-        if packet.to == NO_END {
+        let mut end = to;
+        if end == NO_END {
             let ends = (tenant, port, peer_tenant, peer_port);
             // Ports come again; the same end that opens does not.
             let known = self.accepted.get(&ends).copied();
             let known = known.filter(|&end| self.ends[end as usize].way.peer == aside.from);
-            let Some(end) = known.or_else(|| self.open_for(ends)) else {
-                return;
+            end = match known.or_else(|| self.open_for(ends)) {
+                Some(end) => end,
+                None => return NO_END,
             };
-            packet.to = end;
         }
-        self.ends[packet.to as usize].way.peer = aside.from;
+        self.ends[end as usize].way.peer = aside.from;
+        end
     }
 
     fn open_for(&mut self, ends: Ends) -> Option<EndId> {
@@ -611,28 +620,28 @@ impl Net {
         id
     }
 
-    /// A host's vNIC stage. Returns what becomes of the packet, and a FACK to be sent after it.
+    /// A host's vNIC stage. Returns what becomes of the segment, and a FACK to be sent after it.
     fn enforce(
         &mut self,
         host: u16,
         end: EndId,
         direction: Direction,
-        packet: &mut Packet,
+        header: &mut TcpHeader,
         aside: &Aside,
-    ) -> (Action, Option<Packet>) {
+    ) -> (Action, Option<TcpHeader>) {
         // To core, time 0 is never.
         let now_ns = self.now_ns() + 1;
         let Some(vnics) = &mut self.hosts[usize::from(host)].switch.vnics else {
             return (Action::Pass, None);
         };
         let (ends, tenants) = (&self.ends, &self.layout.tenants);
-        let mut view = packet.view(&aside.blocks, direction);
+        let mut view = header.view(&aside.blocks, direction);
         let verdict = vnics.segment(end, &mut view, now_ns, || key(&ends[end as usize], tenants));
         if verdict.action() != Action::Pass {
             return (verdict.action(), None);
         }
-        packet.apply(&verdict);
-        let fack = (verdict.edits & edit::WANT_FACK != 0).then(|| packet.fack(&verdict));
+        header.apply(&verdict);
+        let fack = (verdict.edits & edit::WANT_FACK != 0).then(|| header.fack(&verdict));
         (Action::Pass, fack)
     }
 
@@ -665,7 +674,7 @@ impl Net {
         let state = &mut self.ends[end as usize];
         if let Some(tcp) = &mut state.tcp {
             let peer = (state.way.tenant, state.way.peer_tenant);
-            self.cache.follow(peer, tcp, events);
+            self.cache.on_events(peer, tcp, events);
         }
         self.notices.push_back(Notice::Socket(end, events));
     }
@@ -747,40 +756,47 @@ impl Net {
 
     /// The same through the vNIC stage.
     fn transmit_enforced(&mut self, host: u16, end: EndId) -> Option<bool> {
-        let (now_ns, ip_bytes) = (self.now_ns(), self.layout.ip_bytes);
+        let now_ns = self.now_ns();
         let state = &mut self.ends[end as usize];
         let Some(tcp) = state.tcp.as_mut() else {
             return self.transmit_datagram(host, end);
         };
         let segment = tcp.transmit(now_ns)?;
         self.sent += 1;
-        let packet = Packet::new(&segment, &state.way, ip_bytes);
-        let aside = match packet.has_aside() {
+        let header = TcpHeader::of(&segment);
+        let aside = match header.has_aside() {
             true => state.way.aside(end, &segment),
             false => NOTHING_ASIDE,
         };
-        self.send_enforced(host, end, packet, &aside);
+        self.send_enforced(host, end, header, &aside);
         Some(true)
     }
 
     /// Through the vNIC stage to the adapter.
-    fn send_enforced(&mut self, host: u16, end: EndId, mut packet: Packet, aside: &Aside) {
-        let (action, fack) = self.enforce(host, end, Direction::FromTenant, &mut packet, aside);
+    fn send_enforced(&mut self, host: u16, end: EndId, mut header: TcpHeader, aside: &Aside) {
+        let (action, fack) = self.enforce(host, end, Direction::FromTenant, &mut header, aside);
         match action {
             Action::Pass => {
+                let packet = self.packet(end, header);
                 let handle = self.keep(packet, aside);
                 self.send(host, end, handle);
             }
             _ => {
                 self.policed += 1;
-                self.left(end, packet.payload());
+                self.left(end, header.payload());
             }
         }
         if let Some(fack) = fack {
             self.facks += 1;
-            let handle = self.ports.pool.insert(fack);
+            let packet = self.packet(end, fack);
+            let handle = self.ports.pool.insert(packet);
             self.send_after(host, end, handle);
         }
+    }
+
+    /// A segment of an end on its way.
+    fn packet(&self, end: EndId, header: TcpHeader) -> Packet {
+        Packet::new(header, &self.ends[end as usize].way, self.layout.ip_bytes)
     }
 
     /// From the vNIC stage on.
@@ -814,7 +830,7 @@ impl Taker for Send<'_> {
 
     #[inline(always)]
     fn take(self, segment: &Segment) -> Handle {
-        let packet = Packet::new(segment, self.way, self.ip_bytes);
+        let packet = Packet::new(TcpHeader::of(segment), self.way, self.ip_bytes);
         let handle = self.pool.insert(packet);
         if packet.has_aside() {
             put_aside(self.asides, handle, self.way.aside(self.end, segment));

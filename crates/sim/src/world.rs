@@ -264,7 +264,7 @@ impl<'a> Run<'a> {
             let net = self.engine.net_of_port(queue.port());
             let ports = net.ports.len();
             let backlogs = net.backlogs.get_or_insert_with(|| Backlogs::new(ports));
-            backlogs.follow(queue.port());
+            backlogs.track(queue.port());
         }
     }
 

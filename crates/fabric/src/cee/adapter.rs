@@ -1,6 +1,9 @@
-//! An adapter: a queue for each destination and priority, and a rate limiter for those that are congested.
+//! An adapter: a queue for each destination, priority and path, and a rate limiter for those that are congested.
 
-use std::{cmp::Reverse, collections::BinaryHeap};
+use std::{
+    cmp::Reverse,
+    collections::{BinaryHeap, HashMap},
+};
 
 use super::{
     Cee, CeeFrame, Effect, Label, PRIORITIES, Place, QcnParams, ReactionPoint, Tag,
@@ -28,12 +31,23 @@ pub struct Departure {
     pub sender: u32,
 }
 
+/// What a queue of an adapter is for; it has a rate limiter of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct QueueKey {
+    /// The receiving host.
+    pub destination: u16,
+    /// 0..=7.
+    pub priority: u8,
+    /// The path value of its frames; 0 where one queue serves all paths.
+    pub path: u32,
+}
+
 pub(super) struct Adapter {
     port: PortId,
     /// Queues, in the order of their first frames.
     queues: Vec<Voq>,
-    /// Number of a destination's queue, by destination and priority.
-    numbers: Vec<[u32; PRIORITIES]>,
+    /// Numbers of queues.
+    numbers: HashMap<QueueKey, u32>,
     /// By priority: queues that may send, in turn.
     ready: [Ring; PRIORITIES],
     /// Queues that wait for their rate.
@@ -73,8 +87,7 @@ struct Voq {
     last_bytes: u32,
     /// Of the next frame.
     number: u32,
-    destination: u16,
-    priority: u8,
+    key: QueueKey,
     /// In a list of those that may send, or that wait.
     listed: bool,
 }
@@ -86,7 +99,7 @@ pub(super) fn adapters(cee: &Cee, hosts: usize, seed: u64) -> Vec<Adapter> {
         .map(|host| Adapter {
             port: PortId::MAX,
             queues: Vec::new(),
-            numbers: Vec::new(),
+            numbers: HashMap::new(),
             ready: [EMPTY; PRIORITIES],
             delayed: BinaryHeap::new(),
             reserved_bytes: [0; PRIORITIES],
@@ -114,27 +127,12 @@ impl Adapter {
         &self.reserved_bytes
     }
 
-    fn queue(&mut self, destination: u16, priority: u8) -> u32 {
-        let at = usize::from(destination);
-        if self.numbers.len() <= at {
-            self.numbers.resize(at + 1, [NONE; PRIORITIES]);
-        }
-        let number = &mut self.numbers[at][usize::from(priority)];
-        if *number == NONE {
-            *number = self.queues.len() as u32;
-            self.queues.push(Voq {
-                frames: Fifo::default(),
-                next: NONE,
-                limiter: None,
-                last_ps: 0,
-                last_bytes: 0,
-                number: 0,
-                destination,
-                priority,
-                listed: false,
-            });
-        }
-        *number
+    /// The number of a queue, which is made when it is first asked for.
+    fn queue(&mut self, key: QueueKey) -> u32 {
+        *self.numbers.entry(key).or_insert_with(|| {
+            self.queues.push(Voq::new(key));
+            self.queues.len() as u32 - 1
+        })
     }
 
     /// A queue may send when all of its priority have had a turn that may do so already. `waiting`, here and below, is
@@ -142,7 +140,7 @@ impl Adapter {
     fn push_ready(&mut self, waiting: &mut u8, queue: u32) {
         let voq = &mut self.queues[queue as usize];
         voq.next = NONE;
-        let priority = usize::from(voq.priority);
+        let priority = usize::from(voq.key.priority);
         let ring = &mut self.ready[priority];
         let before = std::mem::replace(&mut ring.last, queue);
         match before {
@@ -219,6 +217,19 @@ impl Adapter {
 }
 
 impl Voq {
+    fn new(key: QueueKey) -> Self {
+        Self {
+            frames: Fifo::default(),
+            next: NONE,
+            limiter: None,
+            last_ps: 0,
+            last_bytes: 0,
+            number: 0,
+            key,
+            listed: false,
+        }
+    }
+
     /// When the limiter lets the next frame go, or has to be looked at again.
     #[inline]
     fn next_ps(&mut self, params: &QcnParams, now_ps: u64) -> u64 {
@@ -248,10 +259,9 @@ impl Voq {
 }
 
 impl Cee {
-    /// The number of the queue in which frames of a priority from one host to another wait, made when it is asked for
-    /// first.
-    pub fn queue_to(&mut self, source: u16, destination: u16, priority: u8) -> u32 {
-        self.adapters[usize::from(source)].queue(destination, priority)
+    /// The number of a queue of a host's adapter, which is made when it is first asked for.
+    pub fn queue_to(&mut self, source: u16, key: QueueKey) -> u32 {
+        self.adapters[usize::from(source)].queue(key)
     }
 
     /// Whether a host's adapter has room for so many bytes of a priority. If not, [`Effect::Room`] tells when to ask
@@ -408,7 +418,7 @@ impl Cee {
         }
         let adapter = &mut self.adapters[usize::from(host)];
         let voq = &mut adapter.queues[queue as usize];
-        let (bytes, priority) = (pool[handle].bytes(), voq.priority);
+        let (bytes, priority) = (pool[handle].bytes(), voq.key.priority);
         let state = &mut self.ports[port as usize];
         if state.down {
             adapter.reserved_bytes[usize::from(priority)] -= u64::from(bytes);
@@ -467,7 +477,7 @@ impl Cee {
         let (port, bytes) = (adapter.port, pool[handle].bytes());
         let voq = &mut adapter.queues[queue as usize];
         (voq.last_ps, voq.last_bytes) = (now_ps, bytes);
-        let priority = usize::from(voq.priority);
+        let priority = usize::from(voq.key.priority);
         adapter.reserved_bytes[priority] -= u64::from(bytes);
         self.start(pool, port, handle, now_ps);
         self.tell_of_departure(host, priority, handle);
@@ -706,12 +716,12 @@ impl Cee {
         }
     }
 
-    /// A notification has come to a host's adapter: what it sends to that destination becomes slower.
+    /// A notification has come to a host's adapter: a queue of it becomes slower.
     pub fn notified<F: CeeFrame>(
         &mut self,
         pool: &mut Pool<F>,
         host: u16,
-        (destination, priority): (u16, u8),
+        queue: QueueKey,
         fb: u8,
         now_ps: u64,
     ) {
@@ -719,7 +729,7 @@ impl Cee {
         self.catch_up(pool, self.adapters[usize::from(host)].port, now_ps);
         let Some(qcn) = &self.config.qcn else { return };
         let adapter = &mut self.adapters[usize::from(host)];
-        let number = adapter.queue(destination, priority);
+        let number = adapter.queue(queue);
         let line_bps = self.specs[adapter.port as usize].rate_bps;
         let seed = adapter.seed ^ u64::from(number) << 32;
         let voq = &mut adapter.queues[number as usize];
@@ -732,14 +742,14 @@ impl Cee {
         self.settle(pool, now_ps);
     }
 
-    /// Rates of a host's limiters in bits per second, by destination and priority.
-    pub fn limits(&self, host: u16, now_ps: u64) -> impl Iterator<Item = (u16, u8, u64)> {
+    /// Rates of a host's limiters in bits per second, by queue.
+    pub fn limits(&self, host: u16, now_ps: u64) -> impl Iterator<Item = (QueueKey, u64)> {
         let queues = &self.adapters[usize::from(host)].queues;
         queues.iter().filter_map(move |voq| {
             // Timers of those that send nothing are looked at when they do.
             let mut limiter = *voq.limiter.as_deref()?;
             limiter.timer(&self.config.qcn.as_ref()?.params, now_ps);
-            Some((voq.destination, voq.priority, limiter.rate_bps()))
+            Some((voq.key, limiter.rate_bps()))
         })
     }
 

@@ -32,7 +32,7 @@ use self::{
     switch::{Input, Memory},
 };
 pub use self::{
-    adapter::Departure,
+    adapter::{Departure, QueueKey},
     config::{
         Buffer, CONTROL_BYTES, CeeConfig, EtsClass, EtsConfig, PRIORITIES, Pause, PfcConfig,
         QcnConfig, QcnParams, Span,
@@ -77,10 +77,8 @@ pub struct PortSpec {
 pub struct Notification {
     /// The adapter that it is for.
     pub source: u16,
-    /// Where the sampled frame was going.
-    pub destination: u16,
-    /// Its priority.
-    pub priority: u8,
+    /// The adapter's queue from which the sampled frame came.
+    pub queue: QueueKey,
     /// The port where it was sampled.
     pub port: PortId,
     /// How bad it is there.
@@ -91,6 +89,11 @@ pub struct Notification {
 pub trait CeeFrame: Frame + Copy {
     /// The host that it is for.
     fn destination(&self) -> u16;
+
+    /// The path of its adapter's queue ([`QueueKey::path`]); 0 where one queue serves all paths.
+    fn queue_path(&self) -> u32 {
+        0
+    }
 
     /// A notification, to travel back; `sampled` is the frame that gave rise to it.
     fn notification(sampled: &Self, notification: &Notification) -> Self;

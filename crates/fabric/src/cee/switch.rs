@@ -3,7 +3,8 @@
 use sluicegate_core::aqm::{Arrival, Arriving};
 
 use super::{
-    Buffer, Cee, CeeFrame, Effect, Label, Notification, PRIORITIES, Pause, Place, config::Span,
+    Buffer, Cee, CeeFrame, Effect, Label, Notification, PRIORITIES, Pause, Place, QueueKey,
+    config::Span,
 };
 use crate::{
     graph::PortId,
@@ -622,10 +623,14 @@ impl Cee {
             return;
         };
         let destination = pool[handle].destination();
-        let notification = Notification {
-            source: tag.source,
+        let queue = QueueKey {
             destination,
             priority: tag.priority,
+            path: pool[handle].queue_path(),
+        };
+        let notification = Notification {
+            source: tag.source,
+            queue,
             port: to,
             feedback,
         };

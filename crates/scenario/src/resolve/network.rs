@@ -11,7 +11,9 @@ use sluicegate_config::{
 };
 
 use sluicegate_core::aqm::Aqm;
-use sluicegate_fabric::{Graph, Impairment, Routes, Routing, SharedMemory, cee::CeeConfig};
+use sluicegate_fabric::{
+    Graph, Impairment, Routes, Routing, SharedMemory, cee::CeeConfig, graph::Node as Place,
+};
 
 use super::{cee, delay, duration, graph, select};
 use crate::experiment::{Host, ImpairmentChange, Link, Node, Switch, TrafficKind, Variant};
@@ -460,9 +462,9 @@ impl Builder<'_> {
                 self.switch(&format!("{tier}{number}"));
             }
         }
-        let node = |id: u32| match id.checked_sub(graph.hosts()) {
-            None => Node::Host(id as usize),
-            Some(switch) => Node::Switch(switch as usize),
+        let node = |id| match graph.node(id) {
+            Place::Host(host) => Node::Host(host.index()),
+            Place::Switch(switch) => Node::Switch(switch.index()),
         };
         for &(below, above) in graph.links() {
             self.link(node(above), node(below));

@@ -7,14 +7,17 @@ use std::collections::HashMap;
 
 use sluicegate_fabric::{
     Handle, Offer,
-    cee::{Cee, CeeStats, Deadlock, Departure, Effect, PauseFrame, Place, Resequencer, Verdict},
-    graph::PortId,
+    cee::{
+        Cee, CeeStats, Deadlock, Departure, Effect, Notification, PauseFrame, Place, QueueKey,
+        Resequencer, Verdict,
+    },
+    graph::{PortId, SwitchId, opposite},
 };
 
 use sluicegate_vswitch::Side;
 
 use super::{CONTROL, EndId, Net, PORT, RESEQUENCE, TRANSMIT, source};
-use crate::{capture, frame};
+use crate::{capture, frame, packet::Body};
 
 /// How long a receiving adapter waits for a frame that others have overtaken, where frames may be lost: more than any
 /// path is longer than another.
@@ -155,7 +158,12 @@ impl Net {
         let state = &mut self.ends[end as usize];
         if state.queue == NO_QUEUE {
             let fabric = &mut converged.fabric;
-            state.queue = fabric.queue_to(host, state.way.peer_host, state.priority);
+            let key = QueueKey {
+                destination: state.way.peer_host,
+                priority: state.priority,
+                path: 0,
+            };
+            state.queue = fabric.queue_to(host, key);
         }
         let departure = Departure {
             source: host,
@@ -329,11 +337,7 @@ impl Net {
 
     /// A switch sends a notification back to where the sampled packet came from.
     fn notify(&mut self, switch: u32, notification: Handle) {
-        let (host, path) = {
-            let packet = &self.ports.pool[notification];
-            (usize::from(packet.host), packet.path)
-        };
-        let out = self.layout.routes.next(switch as usize, host, path);
+        let out = self.choose(SwitchId(switch), notification);
         let (Some(out), Some(converged)) = (out, &mut self.converged) else {
             unreachable!("where a packet came from there is a way back");
         };
@@ -341,7 +345,7 @@ impl Net {
         let fabric = &mut converged.fabric;
         fabric.forward(
             &mut self.ports.pool,
-            [out ^ 1, out],
+            [opposite(out), out],
             notification,
             self.now_ps,
         );
@@ -368,11 +372,14 @@ impl Net {
     #[inline]
     pub(super) fn ascend(&mut self, port: PortId, host: u16, packet: Handle) {
         self.carry_out();
-        if let Some((destination, priority, fb)) = self.ports.pool[packet].notified() {
+        if let Body::Notification(Notification {
+            queue, feedback, ..
+        }) = self.ports.pool[packet].body
+        {
             self.show(port, capture::Side::Arrived, packet);
             self.ports.pool.release(packet);
             return self.on_fabric(|fabric, pool, now_ps| {
-                fabric.notified(pool, host, (destination, priority), fb, now_ps);
+                fabric.notified(pool, host, queue, feedback.fb, now_ps);
             });
         }
         let Some(converged) = &mut self.converged else {
@@ -425,7 +432,7 @@ impl Net {
 
     /// A host's adapter waits no longer for what has not come.
     pub(super) fn give_up(&mut self, host: u16) {
-        let port = self.hosts[usize::from(host)].adapter ^ 1;
+        let port = opposite(self.hosts[usize::from(host)].adapter);
         let Some(converged) = &self.converged else {
             return;
         };
@@ -517,7 +524,7 @@ impl Net {
 
     /// The adapter of a host pauses its link, whatever it has room for, or does so no more.
     pub fn storm(&mut self, host: usize, storms: bool) {
-        let port = self.hosts[host].adapter ^ 1;
+        let port = opposite(self.hosts[host].adapter);
         let priorities = if storms { u8::MAX } else { 0 };
         self.on_fabric(|fabric, pool, now_ps| fabric.storm(pool, port, priorities, now_ps));
     }

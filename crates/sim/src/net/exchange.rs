@@ -1,15 +1,15 @@
-//! What a part has for others, and they for it.
+//! Packets that cross from one part to another.
 
 use sluicegate_fabric::{Handle, graph::PortId};
 
 use super::{Net, PORT, aside_of, source};
-use crate::mail::{Mail, Parcel};
+use crate::exports::{ExportedPacket, Exports};
 
 impl Net {
     /// The far end of the port is another part's.
     pub(super) fn export(&mut self, port: PortId, handle: Handle, arrival_ps: u64) {
         let packet = self.ports.pool[handle];
-        let parcel = Parcel {
+        let exported = ExportedPacket {
             port,
             arrival_ps,
             packet,
@@ -17,31 +17,34 @@ impl Net {
         };
         self.exported += 1;
         let there = self.layout.part_beyond(port);
-        self.outgoing[there].parcels.push(parcel);
+        self.outgoing[there].packets.push(exported);
     }
 
-    /// What another part has for this one.
-    pub fn import(&mut self, mail: &mut Mail) {
-        for (end, letter) in mail.letters.drain(..) {
-            self.letters.post(end, letter);
+    /// Takes what another part has exported to this one.
+    pub fn import(&mut self, exports: &mut Exports) {
+        for (end, header) in exports.headers.drain(..) {
+            self.message_headers.push(end, header);
         }
-        for (end, over_ps) in mail.over.drain(..) {
+        for (end, over_ps) in exports.over.drain(..) {
             self.peer_is_over(end, over_ps);
         }
-        for parcel in mail.parcels.drain(..) {
+        for exported in exports.packets.drain(..) {
             self.imported += 1;
-            let handle = self.keep(parcel.packet, &parcel.aside);
-            let port = parcel.port;
-            if self.ports.deliver(port as usize, handle, parcel.arrival_ps) {
-                self.wheel.push(parcel.arrival_ps, source(PORT, port));
+            let handle = self.keep(exported.packet, &exported.aside);
+            let port = exported.port;
+            if self
+                .ports
+                .deliver(port as usize, handle, exported.arrival_ps)
+            {
+                self.wheel.push(exported.arrival_ps, source(PORT, port));
             }
         }
     }
 
-    /// When the next event is, here or at whoever gets the outgoing mail; `u64::MAX` = never.
+    /// When the next event is, here or of the outgoing packets; `u64::MAX` = never.
     pub fn next_ps(&mut self) -> u64 {
-        let parcels = self.outgoing.iter().flat_map(|mail| &mail.parcels);
-        let away = parcels.map(|parcel| parcel.arrival_ps).min();
+        let packets = self.outgoing.iter().flat_map(|exports| &exports.packets);
+        let away = packets.map(|exported| exported.arrival_ps).min();
         let here = self.wheel.next_ps();
         here.unwrap_or(u64::MAX).min(away.unwrap_or(u64::MAX))
     }

@@ -93,7 +93,7 @@ impl Net {
         if self.accepted.get(&ends) == Some(&end) {
             self.accepted.remove(&ends);
         }
-        self.letters.forget(end);
+        self.message_headers.forget(end);
     }
 }
 

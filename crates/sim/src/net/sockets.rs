@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use sluicegate_apps::Letter;
+use sluicegate_apps::MessageHeader;
 use sluicegate_tcp::Endpoint;
 
 use super::{ALARM, Alarm, EndId, Net, Owner, Tenant, source};
@@ -72,16 +72,16 @@ impl Net {
     }
 
     /// Says something with the next byte that `end` writes or has just written.
-    pub fn post(&mut self, end: EndId, letter: Letter) {
+    pub fn post_header(&mut self, end: EndId, header: MessageHeader) {
         let Way {
             peer, peer_host, ..
         } = self.ends[end as usize].way;
         debug_assert_ne!(peer, NO_END, "who writes is connected");
         let there = self.layout.part_of_host(peer_host);
         if there == self.part {
-            self.letters.post(peer, letter);
+            self.message_headers.push(peer, header);
         } else {
-            self.outgoing[there].letters.push((peer, letter));
+            self.outgoing[there].headers.push((peer, header));
         }
     }
 
