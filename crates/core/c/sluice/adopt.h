@@ -82,8 +82,9 @@ SG_INLINE void sg_learn_window(struct sg_flow *flow, const struct sg_segment *se
 
 /*
  * A pure ACK, whose options are read, acknowledges data that were seen to leave. From here on
- * all that is in flight is known, and the flow may be governed, from the window that it has.
- * Its ACKs are back where they had bypassed the hook.
+ * all that is in flight is known, and the flow may be governed. What is out need not have
+ * arrived, so that the flow has a new connection's window, and slow start brings it, by what is
+ * acknowledged, to the one that it had. Its ACKs are back where they had bypassed the hook.
  */
 SG_RARE int sg_adopt(struct sg_flow *flow SG_NONNULL,
 		     const struct sg_segment *seg SG_NONNULL,
@@ -105,8 +106,7 @@ SG_RARE int sg_adopt(struct sg_flow *flow SG_NONNULL,
 	}
 	flow->mode = SG_MODE_ONE_SIDED;
 	sg_cc_init(&flow->cc, params, params->one_sided, flow->mss);
-	flow->cc.cwnd = sg_cc_bounded(&flow->cc, params, sg_max32(flow->cc.cwnd, flight));
-	flow->cc.ssthresh = flow->cc.cwnd;
+	flow->cc.ssthresh = sg_cc_bounded(&flow->cc, params, sg_max32(flow->cc.cwnd, flight));
 	flow->cc.round_end = flow->snd_nxt;
 	flow->cc.cut_end = flow->snd_una;
 	sg_unseen(flow);
@@ -146,6 +146,7 @@ SG_INLINE void sg_watch_from(struct sg_flow *flow, sg_u32 seq)
 	if (flow->mode != SG_MODE_WATCH || (sg_seq_le(seq, flow->snd_nxt) && !behind) ||
 	    (!(flow->marks & SG_FLOW_ADOPTED) && flow->reason != SG_WHY_ONE_DIRECTION))
 		return;
+	sg_holes_forget(flow);
 	flow->snd_una = seq;
 	flow->snd_nxt = seq;
 	/* Edges of where it was hold nothing here: behind them, any data would be lawful. */

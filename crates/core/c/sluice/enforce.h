@@ -126,7 +126,7 @@ SG_RARE int sg_police(struct sg_flow *flow SG_NONNULL,
 		return 0;
 	} else {
 		out->count = SG_COUNT_POLICED;
-		sg_hole_made(flow, seg->seq + seg->payload);
+		sg_hole_made(flow, seg);
 	}
 	flow->policed += flow->policed < 0xffff;
 	out->action = SG_DROP;
@@ -461,9 +461,12 @@ SG_RARE int sg_is_stranger(struct sg_flow *flow SG_NONNULL,
 {
 	int two_sided = flow->mode == SG_MODE_TWO_SIDED;
 
-	if (flow->mode == SG_MODE_WATCH || !(flow->marks & SG_FLOW_RCV_KNOWN) ||
-	    (!two_sided && (flow->marks & SG_FLOW_AHEAD)))
+	if (flow->mode == SG_MODE_WATCH || !(flow->marks & SG_FLOW_RCV_KNOWN))
 		return 0;
+	if (!two_sided && (flow->marks & SG_FLOW_AHEAD)) {
+		sg_comes_back(flow, seg);
+		return 0;
+	}
 	if (!sg_is_near(flow, seg))
 		return !(two_sided && sg_comes_back(flow, seg));
 	if (two_sided && (seg->payload || (seg->tcp_flags & SG_FIN)) && !sg_is_genuine(flow, seg))

@@ -100,7 +100,8 @@ SG_INLINE sg_u32 sg_held_end(const struct sg_flow *flow, sg_u32 end)
  */
 SG_INLINE sg_u32 sg_flight(const struct sg_flow *flow)
 {
-	sg_u32 out = flow->snd_nxt - flow->snd_una - sg_holes(flow);
+	sg_u32 span = flow->snd_nxt - flow->snd_una;
+	sg_u32 out = span - sg_min32(sg_holes(flow), span);
 	sg_u32 window = sg_room(flow->edge, flow->snd_una);
 
 	if (sg_likely(!sg_is_ahead(flow)))
@@ -126,27 +127,40 @@ SG_INLINE void sg_holes_count(struct sg_flow *flow)
 	flow->holes = (sg_u16)(sg_min64(bytes, SG_HOLES_MAX) / SG_HOLE_BYTES);
 }
 
+/* The flow is elsewhere in its sequence space. */
+SG_INLINE void sg_holes_forget(struct sg_flow *flow)
+{
+	if (sg_likely(!sg_holes(flow)))
+		return;
+	__builtin_memset(flow->hole, 0, sizeof(flow->hole));
+	flow->holes = 0;
+}
+
 /*
- * Data up to `end`, beyond all that was sent before, is dropped: a new hole, or more of the one
- * before. Where there are as many as can be remembered it is none, and counts as in flight once
- * the tenant goes on behind it.
+ * A segment beyond all that was sent before is dropped: a new hole, or more of the one before.
+ * Where there are as many as can be remembered it is none, and counts as in flight once the
+ * tenant goes on behind it. What the tenant has skipped within its window is no hole either:
+ * it may still send that.
  */
-SG_RARE int sg_hole_made(struct sg_flow *flow SG_NONNULL, sg_u32 end)
+SG_RARE int sg_hole_made(struct sg_flow *flow SG_NONNULL,
+			 const struct sg_segment *seg SG_NONNULL)
 {
 	sg_u32 window = sg_room(flow->edge, flow->snd_una), i;
+	sg_u32 start = flow->snd_nxt, end = seg->seq + seg->payload;
 
-	if (sg_seq_le(end, flow->snd_nxt) ||
-	    sg_holes(flow) + (end - flow->snd_nxt) > SG_HOLES_MAX ||
+	if (sg_seq_gt(seg->seq, start))
+		start = sg_seq_max(start, flow->snd_una + window);
+	if (sg_seq_le(end, start) || sg_holes(flow) + (end - start) > SG_HOLES_MAX ||
 	    end - flow->snd_una > sg_min32(window, SG_WINDOW_MAX) * SG_HOLE_WINDOWS)
 		return 0;
-	end -= (end - flow->snd_nxt) % SG_HOLE_BYTES;
+	end -= (end - start) % SG_HOLE_BYTES;
 	for (i = 0; i < SG_HOLE_RANGES; i++) {
 		struct sg_hole *hole = &flow->hole[i];
 
-		if (hole->start != hole->end && hole->end != flow->snd_nxt)
+		if (hole->start != hole->end && hole->end != start)
 			continue;
 		if (hole->start == hole->end)
-			hole->start = flow->snd_nxt;
+			hole->start = start;
 		hole->end = end;
 		flow->snd_nxt = end;
 		break;

@@ -205,3 +205,56 @@ fn who_blasts_at_a_peer_that_answers_does_not_pass_for_one() {
     }
     assert_eq!(solo.flow().mode, MODE_TWO_SIDED);
 }
+
+/// What is out when a flow is adopted need not have arrived: the window is earned by what is acknowledged.
+#[test]
+fn what_was_sent_while_watched_is_no_window_until_it_is_acknowledged() {
+    let mut solo = Solo::new(&policy());
+    solo.host.set_known(Remembered {
+        mss: 1460,
+        wscale: 10,
+        scale: 1,
+        ..Remembered::default()
+    });
+    for i in 0..4_000 {
+        solo.data(i * MSS, MSS as usize);
+    }
+    solo.ack(2 * MSS, u16::MAX);
+    let adopted = *solo.flow();
+    assert_eq!(adopted.mode, MODE_ONE_SIDED);
+    assert!(adopted.cc.cwnd <= 20 * MSS, "{}", adopted.cc.cwnd);
+    // An honest one has its window back after some round trips, however large.
+    let (mut at, mut rounds) = (2 * MSS, 0);
+    while solo.flow().cc.cwnd < 1_000 * MSS {
+        at = (at + solo.flow().cc.cwnd).min(4_000 * MSS);
+        solo.now_ns += 1_000_000;
+        solo.ack(at, u16::MAX);
+        rounds += 1;
+    }
+    assert!(rounds <= 9, "{rounds}");
+}
+
+/// Holes of where a flow was are none where it goes on: they would make its flight wrap, and that the window.
+#[test]
+fn holes_of_another_place_make_no_window() {
+    let mut solo = Solo::with(params());
+    let at = solo.round(0, MSS, false, u16::MAX);
+    let shown = u32::from(solo.ack(at, u16::MAX)) << 10;
+    solo.now_ns += 1_000_000_000;
+    let gap = 4 * shown;
+    assert_eq!(solo.data(at + gap - 1460, 1460).action, Action::Drop);
+    assert!(solo.flow().hole_bytes() > 0);
+    // Beyond the edge again, with nothing heard for so long: its ACKs seem to take another path.
+    let far = at + 12 * shown;
+    assert_eq!(solo.data(far, 1460).action, Action::Pass);
+    assert_eq!(reason(&solo), "one-direction");
+    assert_eq!(solo.flow().hole_bytes(), 0);
+    let ack = |solo: &mut Solo, to: u32| {
+        let ack = solo.peers(to, u16::MAX);
+        solo.arrive(&ack);
+    };
+    ack(&mut solo, far);
+    solo.data(far, 1460);
+    ack(&mut solo, far + 1460);
+    assert!(solo.flow().cc.cwnd <= 40 * MSS, "{}", solo.flow().cc.cwnd);
+}

@@ -52,8 +52,14 @@ fn what_was_policed_was_not_sent() {
         let flow = solo.flow();
         flow.snd_nxt - flow.snd_una - flow.hole_bytes()
     };
+    let skipped = edge - before.snd_nxt.wrapping_sub(solo.start);
     solo.data(edge + 10_000, 1000);
-    assert_eq!(flight(&solo), before.snd_nxt - before.snd_una);
+    // What it skipped within its window it may still send.
+    assert_eq!(
+        flight(&solo),
+        before.snd_nxt - before.snd_una + skipped,
+        "{skipped}"
+    );
     // Nor is what lies windows ahead.
     let nxt = solo.flow().snd_nxt;
     assert_eq!(solo.data(edge + (1 << 20), 1000).action, Action::Drop);
@@ -197,6 +203,70 @@ fn what_fills_holes_is_no_loss_and_what_is_repeated_beyond_is() {
     assert_eq!((solo.flow().losses, solo.flow().hole_bytes()), (0, 0));
     solo.data(hole, MSS as usize);
     assert_eq!(solo.flow().losses, 1, "that was lost in the network");
+}
+
+/// A segment far ahead makes no hole of what was skipped within the window: both would pass.
+#[test]
+fn what_was_skipped_within_the_window_is_no_hole() {
+    let (mut solo, edge) = with_edge(params());
+    let una = solo.flow().snd_una.wrapping_sub(solo.start);
+    let window = edge - una;
+    assert_eq!(solo.data(una + 2 * window - MSS, 1460).action, Action::Drop);
+    let mut passed = 0;
+    for from in [una + 2 * window, una] {
+        for i in 0..window / MSS {
+            let outcome = solo.data(from + i * MSS, MSS as usize);
+            passed += if outcome.action == Action::Pass {
+                MSS
+            } else {
+                0
+            };
+        }
+    }
+    assert!(passed <= window / 32 * 35 + MSS, "{passed} of {window}");
+}
+
+/// Holes are known by their numbers: four of them, each filled from the left, passed in part or as a whole.
+#[test]
+fn four_holes_are_known_and_a_fifth_counts_as_in_flight() {
+    let (mut solo, edge) = with_edge(params());
+    let una = solo.flow().snd_una.wrapping_sub(solo.start);
+    for i in 0..(edge - una) / MSS {
+        solo.data(una + i * MSS, MSS as usize);
+    }
+    // Dropped, and the next passes, by turns: a step is a multiple of what holes are counted in.
+    let step = 1440;
+    let mut at = solo.flow().snd_nxt.wrapping_sub(solo.start);
+    while solo.data(at, step).action == Action::Pass {
+        at += step as u32;
+    }
+    let mut starts = vec![at];
+    for number in 2..=5 {
+        at += step as u32;
+        // What an ACK moves the edge by makes room for one segment, and the one behind it is dropped.
+        while solo.data(at, step).action == Action::Drop {
+            let una = solo.flow().snd_una.wrapping_sub(solo.start);
+            solo.e0b += 1440;
+            solo.ack(una + 1440, WIDE);
+        }
+        loop {
+            at += step as u32;
+            if solo.data(at, step).action == Action::Drop {
+                break;
+            }
+        }
+        starts.push(at);
+        let known = solo.flow().hole_bytes() / step as u32;
+        assert_eq!(known, number.min(4), "{number}: {:?}", solo.flow().hole);
+    }
+    // Filled from its left, a hole is smaller; filled to its end, it is none.
+    assert_eq!(solo.data(starts[1], 480).action, Action::Pass);
+    assert_eq!(solo.flow().hole_bytes(), 4 * 1440 - 480);
+    assert_eq!(solo.data(starts[1] + 480, 960).action, Action::Pass);
+    assert_eq!(solo.flow().hole_bytes(), 3 * 1440);
+    // An ACK ends the holes that it passes, and cuts the one in which it ends.
+    solo.ack(starts[2] + 480, WIDE);
+    assert_eq!(solo.flow().hole_bytes(), 2 * 1440 - 480);
 }
 
 #[test]
