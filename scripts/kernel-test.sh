@@ -107,11 +107,11 @@ into_guest() {
 # Builds what is to be tested, prints the paths. All of the workspace: another choice of packages would have other
 # features, and be built again.
 test_programs() {
-	local package='"package_id":"[^"]*/crates' program='.*"executable":"\([^"]*\)".*'
 	cargo test --release --locked --no-run --message-format=json --workspace --lib --bins --tests --examples |
-		sed -n -e "/$package\/\(agent\|labkit\)[#@].*\"test\":true},/ s/$program/\1/p" \
-			-e "/$package\/cli[#@].*\"name\":\"agent\".*\"test\":true},/ s/$program/\1/p" \
-			-e "/$package\/cli[#@].*\"kind\":\[\"bin\"\].*\"test\":false},/ s/$program/\1/p"
+		grep -E -e '"package_id":"[^"]*/crates/(agent|labkit)[#@].*"test":true\},' \
+			-e '"package_id":"[^"]*/crates/cli[#@].*"name":"agent".*"test":true\},' \
+			-e '"package_id":"[^"]*/crates/cli[#@].*"kind":\["bin"\].*"test":false\},' |
+		sed -n 's/.*"executable":"\([^"]*\)".*/\1/p'
 }
 
 # The tests by their names below /tests, the command itself where its tests look for it.
