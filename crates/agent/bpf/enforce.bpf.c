@@ -495,7 +495,9 @@ SG_INLINE enum sg_fate sg_skb_segment(struct __sk_buff *skb, struct sg_packet *p
 	if (sg_unlikely(!slot || !rules))
 		return sg_fate_of_segment(&p->seg, 0, 0);
 	if (direction == SG_TO_TENANT) {
-		if (sg_unlikely(sg_wants_sum(&p->seg)) && slot->flow.mode == SG_MODE_TWO_SIDED)
+		/* Of others nothing depends on it. */
+		if (sg_unlikely(sg_wants_sum(&p->seg)) &&
+		    (slot->flow.mode == SG_MODE_TWO_SIDED || (slot->flow.marks & SG_FLOW_AHEAD)))
 			sg_skb_damaged(skb, p);
 	} else if (sg_unlikely(slot->flow.mode == SG_MODE_WATCH) && p->seg.payload) {
 		*watched = SG_CHARGED;
