@@ -273,14 +273,14 @@ impl Net {
         let Some(converged) = &mut self.converged else {
             return;
         };
-        let [first, second] = &mut converged.fabric.arrivals;
+        let [first, second] = &mut converged.fabric.requests.arrivals;
         if let Some((port, at_ps)) = first.take() {
             self.wheel.push(at_ps, source(PORT, port));
             if let Some((port, at_ps)) = second.take() {
                 self.wheel.push(at_ps, source(PORT, port));
             }
         }
-        if !converged.fabric.effects.is_empty() {
+        if !converged.fabric.requests.effects.is_empty() {
             self.carry_out_all();
         }
     }
@@ -288,7 +288,7 @@ impl Net {
     /// Nothing is left of what the fabric has asked for.
     pub(super) fn is_carried_out(&self) -> bool {
         let fabric = self.converged.as_ref().map(|converged| &converged.fabric);
-        fabric.is_none_or(|fabric| fabric.arrivals == [None; 2] && fabric.effects.is_empty())
+        fabric.is_none_or(|fabric| fabric.requests.is_empty())
     }
 
     #[inline(never)]
@@ -300,8 +300,8 @@ impl Net {
         }
         let mut at = 0;
         while let Some(converged) = &mut self.converged {
-            let Some(&effect) = converged.fabric.effects.get(at) else {
-                converged.fabric.effects.clear();
+            let Some(&effect) = converged.fabric.requests.effects.get(at) else {
+                converged.fabric.requests.effects.clear();
                 converged.carries_out = false;
                 return;
             };

@@ -289,11 +289,14 @@ impl World {
     }
 
     fn carry_out(&mut self) {
-        for (port, at_ps) in std::mem::take(&mut self.cee.arrivals).into_iter().flatten() {
+        for (port, at_ps) in std::mem::take(&mut self.cee.requests.arrivals)
+            .into_iter()
+            .flatten()
+        {
             self.events.push(Reverse((at_ps, Event::Arrive(port))));
         }
         let mut at = 0;
-        while let Some(&effect) = self.cee.effects.get(at) {
+        while let Some(&effect) = self.cee.requests.effects.get(at) {
             at += 1;
             match effect {
                 Effect::Transmit(port, at_ps) => {
@@ -328,7 +331,7 @@ impl World {
                 }
             }
         }
-        self.cee.effects.clear();
+        self.cee.requests.effects.clear();
     }
 
     fn named(&self, handle: Handle) -> (u16, u16, u32) {
