@@ -16,7 +16,7 @@ impl Cee {
         self.adapters.adapters[usize::from(source)].queue(destination, priority)
     }
 
-    /// Whether a host's adapter has room for so many bytes of a priority. If not, [`Effect::Room`] tells when to ask
+    /// Whether a host's adapter has room for so many bytes of a priority. If not, [`Effect::Room`](crate::contract::Effect) tells when to ask
     /// again.
     #[inline]
     pub fn has_room<F: CeeFrame>(
@@ -52,7 +52,7 @@ impl Cee {
         fits
     }
 
-    /// From now on [`Effect::Left`] tells of each frame that leaves a host.
+    /// From now on [`Effect::Left`](crate::contract::Effect) tells of each frame that leaves a host.
     pub fn count_departures<F: CeeFrame>(&mut self, pool: &mut Pool<F>, host: u16, now_ps: u64) {
         self.catch_up(pool, self.adapters.port(host), now_ps);
         self.adapters.adapters[usize::from(host)].counted = true;

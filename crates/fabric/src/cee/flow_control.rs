@@ -106,7 +106,7 @@ impl Cee {
         }
     }
 
-    /// A time has come for which [`super::Effect::Control`] has asked.
+    /// A time has come for which [`Timer::Control`](crate::contract::Timer) has asked.
     pub fn control<F: CeeFrame>(&mut self, pool: &mut Pool<F>, port: PortId, now_ps: u64) {
         let at = port as usize;
         if !self.pauses[at].disarm(now_ps) {

@@ -2,7 +2,8 @@
 //!
 //! [`Cee`] holds the ports of links, the buffers behind them and the adapters of hosts. A port is one direction of
 //! a link: the queues at its near end, the wire, and the buffer at its far end that flow control guards. Who owns
-//! it says what happens and when, and carries out the [`Effect`]s; frames stay in the owner's [`Pool`]. A hop is
+//! it says what happens and when, and carries out the [`Effect`](crate::contract::Effect)s; frames stay in the owner's
+//! [`Pool`]. A hop is
 //! one event, and one more where the frame has to wait while somebody is paused ([`Cee::catch_up`]).
 
 mod adapter;
@@ -33,7 +34,7 @@ use crate::{
 
 use self::{
     adapter::Adapters, buffer::InputBuffers, pause::Pauses, points::CongestionPoints,
-    port::OutputPorts,
+    port::OutputPorts, requests::Requests,
 };
 pub use self::{
     adapter::Departure,
@@ -45,7 +46,6 @@ pub use self::{
     ets::Ets,
     pause::PauseFrame,
     qcn::{CongestionPoint, Feedback, ReactionPoint},
-    requests::Requests,
     resequence::{Resequencer, Verdict},
 };
 
@@ -99,29 +99,9 @@ pub trait CeeFrame: Frame + Copy {
 
     /// A notification, to travel back; `sampled` is the frame that gave rise to it.
     fn notification(sampled: &Self, notification: &Notification) -> Self;
-}
 
-/// What the owner has to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effect {
-    /// Call [`Cee::transmit`] for this port then.
-    Transmit(PortId, u64),
-    /// Call [`Cee::arrive`] for this port then, beside when that itself has said.
-    Arrive(PortId, u64),
-    /// Call [`Cee::control`] for this port then.
-    Control(PortId, u64),
-    /// A switch has made a notification that wants to leave: find its port and call [`Cee::forward`].
-    Notify(u32, Handle),
-    /// A frame begins to leave a port; its last bit does so then. Only from ports that are watched.
-    Sent(PortId, Handle, u64),
-    /// A pause frame leaves a port; its last bit does so then. Only from ports that are watched.
-    PauseSent(PortId, PauseFrame, u64),
-    /// A frame has left a host's adapter for the wire. Only where that is counted ([`Cee::count_departures`]).
-    Left(u16, Handle),
-    /// A frame is lost in a host's adapter, whose link has failed: it is the owner's to release.
-    Lost(u16, Handle),
-    /// A priority of a host's adapter has room again, for which somebody waits.
-    Room(u16, u8),
+    /// What a notification tells its adapter: destination, priority and |Fb|; `None` of other frames.
+    fn notice(&self) -> Option<(u16, u8, u8)>;
 }
 
 /// What every hop of a frame needs beside the frame; it lies in the frame's place.
@@ -204,7 +184,7 @@ pub struct Cee {
     /// What hosts send by.
     adapters: Adapters,
     /// For the owner.
-    pub requests: Requests,
+    pub(crate) requests: Requests,
 }
 
 impl Cee {
@@ -250,6 +230,16 @@ impl Cee {
     /// What it is made of.
     pub fn config(&self) -> &CeeConfig {
         &self.config
+    }
+
+    /// How many ports it has.
+    pub fn len(&self) -> usize {
+        self.specs.len()
+    }
+
+    /// True if it has none.
+    pub fn is_empty(&self) -> bool {
+        self.specs.is_empty()
     }
 
     /// A port's.

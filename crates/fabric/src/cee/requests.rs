@@ -1,12 +1,16 @@
 //! What the machine asks of its owner.
 
-use super::{Effect, PauseFrame};
-use crate::{graph::PortId, pool::Handle};
+use super::PauseFrame;
+use crate::{
+    contract::{Effect, Timer},
+    graph::PortId,
+    pool::Handle,
+};
 
 /// What the owner has to do, in order: first `arrivals`, then `effects`.
 #[derive(Debug, Default)]
-pub struct Requests {
-    /// [`Effect::Arrive`], which most often is all. The first is taken first.
+pub(crate) struct Requests {
+    /// [`Timer::Arrival`], which most often is all. The first is taken first.
     pub arrivals: [Option<(PortId, u64)>; 2],
     /// The others, in order.
     pub effects: Vec<Effect>,
@@ -14,7 +18,8 @@ pub struct Requests {
 
 impl Requests {
     /// Nothing is asked for.
-    pub fn is_empty(&self) -> bool {
+    #[cfg(test)]
+    fn is_empty(&self) -> bool {
         self.arrivals == [None; 2] && self.effects.is_empty()
     }
 
@@ -25,12 +30,16 @@ impl Requests {
             [arrival @ None, _] | [_, arrival @ None] if self.effects.is_empty() => {
                 *arrival = Some((port, arrival_ps));
             }
-            _ => self.effects.push(Effect::Arrive(port, arrival_ps)),
+            _ => {
+                let arrival = Effect::Timer(Timer::Arrival, port, arrival_ps);
+                self.effects.push(arrival);
+            }
         }
     }
 
     pub(super) fn transmit(&mut self, port: PortId, at_ps: u64) {
-        self.effects.push(Effect::Transmit(port, at_ps));
+        self.effects
+            .push(Effect::Timer(Timer::Transmit, port, at_ps));
     }
 
     pub(super) fn sent(&mut self, port: PortId, handle: Handle, leaves_ps: u64) {
@@ -42,7 +51,8 @@ impl Requests {
     }
 
     pub(super) fn control(&mut self, port: PortId, at_ps: u64) {
-        self.effects.push(Effect::Control(port, at_ps));
+        self.effects
+            .push(Effect::Timer(Timer::Control, port, at_ps));
     }
 
     pub(super) fn notify(&mut self, switch: u32, notification: Handle) {
@@ -74,12 +84,15 @@ mod tests {
         requests.arrive(2, 20);
         assert_eq!(requests.arrivals, [Some((1, 10)), Some((2, 20))]);
         requests.arrive(3, 30);
-        assert_eq!(requests.effects, [Effect::Arrive(3, 30)]);
+        assert_eq!(requests.effects, [Effect::Timer(Timer::Arrival, 3, 30)]);
         // Order is kept: what was asked for earlier is carried out earlier.
         requests.arrivals = [None; 2];
         requests.arrive(4, 40);
         assert_eq!(requests.arrivals, [None; 2]);
-        assert_eq!(requests.effects.last(), Some(&Effect::Arrive(4, 40)));
+        assert_eq!(
+            requests.effects.last(),
+            Some(&Effect::Timer(Timer::Arrival, 4, 40))
+        );
         assert!(!requests.is_empty());
     }
 }

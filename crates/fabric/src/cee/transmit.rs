@@ -25,7 +25,7 @@ impl Cee {
         self.out.set_rate(port, rate_bps.min(most_bps));
     }
 
-    /// A time has come for which [`super::Effect::Transmit`] has asked.
+    /// A time has come for which [`Timer::Transmit`](crate::contract::Timer) has asked.
     #[inline]
     pub fn transmit<F: CeeFrame>(&mut self, pool: &mut Pool<F>, port: PortId, now_ps: u64) {
         self.catch_up(pool, port, now_ps);
@@ -117,7 +117,7 @@ impl Cee {
             .start(&mut self.requests, pool, port, handle, now_ps);
     }
 
-    /// A time has come for which [`super::Effect::Arrive`] has asked. Returns the frame that is at the far end, if the
+    /// A time has come for which [`Timer::Arrival`](crate::contract::Timer) has asked. Returns the frame that is at the far end, if the
     /// link has not failed since: of a host, for its stack or, if it is a notification, for [`Cee::notified`]; of a
     /// switch, for [`Cee::forward`]. And when this has to be called again.
     #[inline]

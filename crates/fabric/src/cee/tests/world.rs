@@ -5,9 +5,10 @@ use std::{cmp::Reverse, collections::BinaryHeap, collections::HashMap};
 use crate::{
     Graph, Pool, Routes,
     cee::{
-        CONTROL_BYTES, Cee, CeeConfig, CeeFrame, CeeStats, Departure, Effect, Notification,
-        PRIORITIES, Place, PortSpec,
+        CONTROL_BYTES, Cee, CeeConfig, CeeFrame, CeeStats, Departure, Notification, PRIORITIES,
+        Place, PortSpec,
     },
+    contract::{Effect, Timer},
     graph::PortId,
     pool::Handle,
     port::{Drop, Frame},
@@ -85,6 +86,10 @@ impl CeeFrame for TestFrame {
             notified: Some((destination, priority, feedback.fb)),
             ..*sampled
         }
+    }
+
+    fn notice(&self) -> Option<(u16, u8, u8)> {
+        self.notified
     }
 }
 
@@ -299,14 +304,14 @@ impl World {
         while let Some(&effect) = self.cee.requests.effects.get(at) {
             at += 1;
             match effect {
-                Effect::Transmit(port, at_ps) => {
-                    self.events.push(Reverse((at_ps, Event::Transmit(port))));
-                }
-                Effect::Arrive(port, at_ps) => {
-                    self.events.push(Reverse((at_ps, Event::Arrive(port))));
-                }
-                Effect::Control(port, at_ps) => {
-                    self.events.push(Reverse((at_ps, Event::Control(port))));
+                Effect::Timer(timer, port, at_ps) => {
+                    let event = match timer {
+                        Timer::Arrival => Event::Arrive(port),
+                        Timer::Transmit => Event::Transmit(port),
+                        Timer::Control => Event::Control(port),
+                        Timer::Resequence => unreachable!("these hosts do that themselves"),
+                    };
+                    self.events.push(Reverse((at_ps, event)));
                 }
                 Effect::Notify(switch, handle) => {
                     let to = usize::from(self.pool[handle].destination);
