@@ -264,17 +264,6 @@ static void from_tenant(struct model *m, const struct shape *s, sg_u32 behind)
 	}
 }
 
-/*
- * The peer acknowledges data that policing has dropped. The host does not know where they were,
- * so that what is out counts for less than it is: docs/hostile.md, "What is not closed".
- */
-static int acknowledges_holes(const struct model *m, const struct sg_flow *was)
-{
-	const struct sg_flow *flow = &m->host.flow;
-
-	return flow->snd_una != was->snd_una && sg_holes(was);
-}
-
 /* After a detour, of which only ACKs that were let go have told, data come by the host again. */
 static int came_back(const struct model *m, const struct sg_flow *was)
 {
@@ -298,8 +287,6 @@ static void to_tenant(struct model *m, const struct shape *s, int damaged)
 	    (end - m->came < 1U << 27 || came_back(m, &was)))
 		m->came = end;
 	forget_acknowledged(m);
-	if (acknowledges_holes(m, &was))
-		m->outs = 0;
 	note_window(m, &was);
 }
 

@@ -2,7 +2,7 @@
 # TCP of other makes under enforcement: gVisor's, lwIP's and smoltcp's stacks, and QUIC beside it.
 #
 #   foreign.sh build                          builds the programs in foreign/
-#   foreign.sh DIR [short|long] [unenforced] [STACK[:ROLE]…]
+#   foreign.sh DIR [short|long] [unenforced] [step] [STACK[:ROLE]…]
 #                                             and runs them (root); figures go to DIR/foreign.json
 #
 # Each sends to Linux and receives from it beside three flows of Linux: what must hold is in docs/lab.md.
@@ -61,7 +61,7 @@ build() {
 }
 
 case ${1:-} in
-'') die "usage: foreign.sh build | foreign.sh DIR [short|long] [unenforced] [STACK[:ROLE]…]" ;;
+'') die "usage: foreign.sh build | foreign.sh DIR [short|long] [unenforced] [step] [STACK[:ROLE]…]" ;;
 build)
 	build
 	exit

@@ -307,6 +307,16 @@ pub struct Sent {
     pub time: u32,
 }
 
+/// `struct sg_hole`: sequence numbers that policing dropped, from `start` to before `end`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hole {
+    /// The first of them.
+    pub start: u32,
+    /// Behind the last; equal to `start` if there is none.
+    pub end: u32,
+}
+
 /// `struct sg_flow`: what is known of one connection at one end. Fields as in `flow.h`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -365,19 +375,10 @@ pub struct Flow {
     pub sack_right: u32,
     pub policed: u16,
     pub reason: u8,
-    pub spare: Spare,
+    pub pad: u8,
+    pub hole: [Hole; 4],
+    pub spare: [u8; 8],
     pub let_go: u32,
-}
-
-/// Room that later versions of [`Flow`] may use: zero.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Spare([u8; 41]);
-
-impl Default for Spare {
-    fn default() -> Self {
-        Self([0; 41])
-    }
 }
 
 impl Flow {

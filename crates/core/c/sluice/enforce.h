@@ -40,7 +40,7 @@ SG_INLINE void sg_data_sent(struct sg_flow *flow, const struct sg_segment *seg, 
 		/* A keepalive repeats the last byte that was acknowledged: nothing is lost. */
 		if (sg_seq_ge(seg->seq, flow->snd_una)) {
 			sg_rtt_retransmitted(flow);
-			if (!sg_hole_filled(flow, seg->payload))
+			if (!sg_hole_filled(flow, seg))
 				sg_repair(flow, seg, now_ns, params, out);
 		}
 	} else {

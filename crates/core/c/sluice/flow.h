@@ -83,6 +83,14 @@ struct sg_sent {
 	sg_u32 time; /* low 32 bits of ns: distances below 4.29 s */
 };
 
+/* Sequence numbers start..end-1 were dropped by policing and not sent since; start = end: none. */
+struct sg_hole {
+	sg_u32 start;
+	sg_u32 end;
+};
+
+#define SG_HOLE_RANGES 4U
+
 /*
  * Ordered by who touches what: in the kernel's table a flow begins on a cache
  * line, and at a hundred thousand packets a second each line is a miss. Data
@@ -140,7 +148,7 @@ struct sg_flow {
 	sg_u32 repeat_time;     /* when it last did so, in 1024 ns */
 	union {
 		sg_u16 top_window; /* SG_FLOW_SCALE_BOUND: largest that the peer advertised, on the wire */
-		sg_u16 holes;      /* else: up to snd_nxt, dropped by policing and not sent since; 16 bytes */
+		sg_u16 holes;      /* else: the sum of `hole`, in 16 bytes, rounded down */
 	};
 	sg_u16 repeat_flight;   /* most in flight while it did so, in 128 bytes: fades within eight */
 
@@ -150,7 +158,9 @@ struct sg_flow {
 	sg_u32 sack_right;
 	sg_u16 policed;         /* segments dropped, saturating */
 	sg_u8 reason;           /* enum sg_reason */
-	sg_u8 spare[41];
+	sg_u8 pad;
+	struct sg_hole hole[SG_HOLE_RANGES];
+	sg_u8 spare[8];
 	sg_u32 let_go;          /* SG_FLOW_AHEAD: the last ACK that was let go; 0 = none was */
 };
 SG_ASSERT_SIZE(struct sg_flow, 320);

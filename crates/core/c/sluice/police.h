@@ -49,6 +49,9 @@ SG_INLINE sg_u32 sg_room(sg_u32 edge, sg_u32 from)
 /* So many windows ahead: a tenant may have no more holes, nor hide more losses behind them. */
 #define SG_HOLE_WINDOWS 8U
 
+/* No more than this is counted, in bytes. */
+#define SG_HOLES_MAX (0xffffU * SG_HOLE_BYTES)
+
 SG_INLINE sg_u32 sg_holes(const struct sg_flow *flow)
 {
 	return flow->marks & SG_FLOW_SCALE_BOUND ? 0 : flow->holes * SG_HOLE_BYTES;
@@ -105,17 +108,51 @@ SG_INLINE sg_u32 sg_flight(const struct sg_flow *flow)
 	return sg_min32(out, window + sg_police_slack(flow, flow->edge));
 }
 
-/* Data up to `end`, beyond all that was sent before, is dropped. */
-SG_INLINE void sg_hole_made(struct sg_flow *flow, sg_u32 end)
+/* Holes are where data are out: what an ACK has passed is none, whoever sent it. */
+SG_INLINE void sg_holes_count(struct sg_flow *flow)
 {
-	sg_u32 window = sg_room(flow->edge, flow->snd_una);
-	sg_u32 units = (end - flow->snd_nxt) / SG_HOLE_BYTES;
+	sg_u64 bytes = 0;
+	sg_u32 i;
 
-	if (sg_seq_lt(end, flow->snd_nxt) || flow->holes + units > 0xffff ||
+	for (i = 0; i < SG_HOLE_RANGES; i++) {
+		struct sg_hole *hole = &flow->hole[i];
+
+		if (sg_seq_lt(hole->start, flow->snd_una))
+			hole->start = flow->snd_una;
+		if (sg_seq_gt(hole->end, flow->snd_nxt) || sg_seq_ge(hole->start, hole->end))
+			hole->start = hole->end;
+		bytes += hole->end - hole->start;
+	}
+	flow->holes = (sg_u16)(sg_min64(bytes, SG_HOLES_MAX) / SG_HOLE_BYTES);
+}
+
+/*
+ * Data up to `end`, beyond all that was sent before, is dropped: a new hole, or more of the one
+ * before. Where there are as many as can be remembered it is none, and counts as in flight once
+ * the tenant goes on behind it.
+ */
+SG_RARE int sg_hole_made(struct sg_flow *flow SG_NONNULL, sg_u32 end)
+{
+	sg_u32 window = sg_room(flow->edge, flow->snd_una), i;
+
+	if (sg_seq_le(end, flow->snd_nxt) ||
+	    sg_holes(flow) + (end - flow->snd_nxt) > SG_HOLES_MAX ||
 	    end - flow->snd_una > sg_min32(window, SG_WINDOW_MAX) * SG_HOLE_WINDOWS)
-		return;
-	flow->holes += (sg_u16)units;
-	flow->snd_nxt += units * SG_HOLE_BYTES;
+		return 0;
+	end -= (end - flow->snd_nxt) % SG_HOLE_BYTES;
+	for (i = 0; i < SG_HOLE_RANGES; i++) {
+		struct sg_hole *hole = &flow->hole[i];
+
+		if (hole->start != hole->end && hole->end != flow->snd_nxt)
+			continue;
+		if (hole->start == hole->end)
+			hole->start = flow->snd_nxt;
+		hole->end = end;
+		flow->snd_nxt = end;
+		break;
+	}
+	sg_holes_count(flow);
+	return 0;
 }
 
 /*
@@ -139,35 +176,47 @@ SG_INLINE sg_u16 sg_dupacks_left(const struct sg_flow *flow, sg_u32 acked)
 	return flow->dupacks > segments ? (sg_u16)(flow->dupacks - segments) : 0;
 }
 
-/* `bytes` below snd_nxt are sent, and fill holes. */
-SG_RARE int sg_hole_fill(struct sg_flow *flow SG_NONNULL, sg_u32 bytes)
+/*
+ * Data below snd_nxt are sent, and fill what they meet of holes. Stacks fill a hole from its left;
+ * what lies to the right of a segment that does not is remembered no longer.
+ */
+SG_RARE int sg_hole_fill(struct sg_flow *flow SG_NONNULL,
+			 const struct sg_segment *seg SG_NONNULL)
 {
-	sg_u32 units = (bytes + SG_HOLE_BYTES - 1) / SG_HOLE_BYTES;
+	sg_u32 end = seg->seq + seg->payload, i;
 
-	flow->holes -= (sg_u16)sg_min32(units, flow->holes);
+	for (i = 0; i < SG_HOLE_RANGES; i++) {
+		struct sg_hole *hole = &flow->hole[i];
+
+		if (sg_seq_ge(seg->seq, hole->end) || sg_seq_le(end, hole->start))
+			continue;
+		if (sg_seq_le(seg->seq, hole->start))
+			hole->start = sg_seq_lt(end, hole->end) ? end : hole->end;
+		else
+			hole->end = seg->seq;
+	}
+	sg_holes_count(flow);
 	flow->marks |= SG_FLOW_REFILLS;
 	flow->recover = flow->snd_nxt;
 	return 0;
 }
 
-/* The same. Returns 1 when there was a hole for them. */
-SG_INLINE int sg_hole_filled(struct sg_flow *flow, sg_u32 bytes)
+/* The same. Returns 1 while there were holes: what a stack repeats then is no sign of a loss. */
+SG_INLINE int sg_hole_filled(struct sg_flow *flow, const struct sg_segment *seg)
 {
 	if (sg_likely(!sg_holes(flow)))
 		return 0;
-	sg_hole_fill(flow, bytes);
+	sg_hole_fill(flow, seg);
 	return 1;
 }
 
-/* An ACK leaves no more holes than there are bytes above it. */
+/* snd_una has advanced, maybe past holes: a peer may acknowledge what never came. */
 SG_RARE int sg_holes_pass(struct sg_flow *flow SG_NONNULL)
 {
-	flow->holes = (sg_u16)sg_min32(flow->holes,
-				       (flow->snd_nxt - flow->snd_una) / SG_HOLE_BYTES);
+	sg_holes_count(flow);
 	return 0;
 }
 
-/* snd_una has advanced: holes are above it. */
 SG_INLINE void sg_holes_passed(struct sg_flow *flow)
 {
 	if (sg_unlikely(sg_holes(flow)))

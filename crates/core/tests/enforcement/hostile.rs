@@ -854,3 +854,41 @@ fn an_edge_of_another_place_holds_nothing_here() {
         );
     }
 }
+
+/// A pair conspires: one sends in vain beyond its window, the other acknowledges what was dropped.
+#[test]
+fn holes_that_a_peer_acknowledges_make_no_room() {
+    let mut solo = Solo::one_sided(&policy(), 1460, 10);
+    let acks = |solo: &mut Solo, at: u32| {
+        solo.now_ns += 100_000;
+        let ack = Packet {
+            seq: solo.peer_start,
+            ..solo.peers(at, WIDE)
+        };
+        solo.arrive(&ack);
+    };
+    let (mut at, mut passed) = (0, Vec::new());
+    let mut acknowledged = 0;
+    for _ in 0..12 {
+        // As much as passes, and as much again in vain.
+        let mut refused = 0;
+        while refused < 150 {
+            let outcome = solo.data(at, 1460);
+            match outcome.action {
+                Action::Drop => refused += 1,
+                _ => passed.push(at),
+            }
+            at += MSS;
+        }
+        passed.retain(|segment| segment + MSS > acknowledged);
+        let out = passed.len() as u32 * MSS;
+        let window = solo.flow().cc.cwnd;
+        assert!(
+            out <= window + window / 10 + 4 * MSS,
+            "{out} bytes are out, the window is {window}"
+        );
+        acknowledged += window / 2;
+        at = solo.flow().snd_nxt.wrapping_sub(solo.start);
+        acks(&mut solo, acknowledged);
+    }
+}

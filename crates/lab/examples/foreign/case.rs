@@ -21,6 +21,13 @@ use crate::interrupt::Stopping;
 /// Rate of the bottleneck.
 const LINK_BPS: f64 = 300e6;
 
+/// The bottleneck marks by a ramp: no packet below 10 KB, every second one at 30 KB, all from 50 KB on. At a step the
+/// four windows fill the queue to the threshold and each flow's burst keeps its phase: whose ACKs come in the larger
+/// clumps meets the shorter queue, and the scheduler's choice of a CPU decides the shares (docs/lab.md).
+const RAMP: &str =
+    r#"{ kind = "red", min = "10KB", max = "50KB", p_max = 1.0, weight = 1.0, not_ect = "pass" }"#;
+const STEP: &str = r#"{ kind = "threshold", k = "30KB" }"#;
+
 /// The foreign tenants, at either end of the link.
 const SENDER: &str = "h1-4";
 const RECEIVER: &str = "h2-4";
@@ -31,6 +38,8 @@ pub struct Setting {
     pub programs: PathBuf,
     /// Both hosts enforce.
     pub enforced: bool,
+    /// The bottleneck marks above a threshold, not by a ramp.
+    pub step: bool,
     /// Measured time.
     pub duration: Duration,
     /// Before the second try; before the third twice as long, and so on.
@@ -132,6 +141,7 @@ impl Case {
     /// As a file of the scenario language.
     fn scenario(&self, setting: &Setting) -> String {
         let hosts = if setting.enforced { "all" } else { "none" };
+        let marking = if setting.step { STEP } else { RAMP };
         // A program with a stack of its own is where a guest would be.
         let mut kinds = String::new();
         for tenant in self.foreign_tenants().iter().filter(|_| self.stack.is_tcp) {
@@ -147,7 +157,7 @@ impl Case {
             tenants_per_host = 4
             rate = "1Gbit"
             queue = "1MB"
-            marking = {{ kind = "threshold", k = "30KB" }}
+            marking = {marking}
             bottleneck = ["switch-h2"]
             [network.link.switch-h2]
             rate = "{}Mbit"

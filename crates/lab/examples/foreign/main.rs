@@ -1,7 +1,7 @@
 //! Flows of network stacks that nobody here wrote, each beside three of Linux through an enforced bottleneck.
 //!
 //! ```text
-//! foreign PROGRAMS RESULTS.json [short|long] [unenforced] [STACK[:send|:receive]…]
+//! foreign PROGRAMS RESULTS.json [short|long] [unenforced] [step] [STACK[:send|:receive]…]
 //! ```
 //! PROGRAMS is the directory in which `scripts/foreign.sh` puts what it builds. Needs root. Exits with 1 if
 //! something does not hold of what [`check`] demands.
@@ -73,11 +73,14 @@ fn run() -> Result<bool> {
 fn arguments() -> Result<(Setting, PathBuf, Vec<Case>)> {
     let mut arguments = std::env::args().skip(1);
     let (Some(programs), Some(results)) = (arguments.next(), arguments.next()) else {
-        bail!("usage: foreign PROGRAMS RESULTS.json [short|long] [unenforced] [STACK[:ROLE]…]");
+        bail!(
+            "usage: foreign PROGRAMS RESULTS.json [short|long] [unenforced] [step] [STACK[:ROLE]…]"
+        );
     };
     let mut setting = Setting {
         programs: PathBuf::from(programs).canonicalize()?,
         enforced: true,
+        step: false,
         duration: Duration::from_secs(8),
         pause: Duration::from_secs(5),
     };
@@ -89,6 +92,7 @@ fn arguments() -> Result<(Setting, PathBuf, Vec<Case>)> {
                 setting.pause = Duration::from_secs(2);
             }
             "unenforced" => setting.enforced = false,
+            "step" => setting.step = true,
             "long" => setting.duration = Duration::from_secs(20),
             name => cases.extend(Case::named(name)?),
         }
