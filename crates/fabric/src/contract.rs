@@ -142,11 +142,11 @@ pub trait Fabric: Sized {
     /// Any timer but [`Timer::Arrival`] and [`Timer::Resequence`].
     fn timer(&mut self, timer: Timer, port: PortId, now_ps: u64);
 
-    /// A frame has come to a host.
+    /// A frame has come to a host by a port.
     fn receive(
         &mut self,
         timers: &mut impl Timers,
-        host: u16,
+        at: (PortId, u16),
         frame: Handle,
         now_ps: u64,
     ) -> Received;

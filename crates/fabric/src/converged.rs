@@ -231,10 +231,13 @@ impl<F: CeeFrame> Fabric for Converged<F> {
     fn receive(
         &mut self,
         timers: &mut impl Timers,
-        host: u16,
+        (port, host): (PortId, u16),
         frame: Handle,
         now_ps: u64,
     ) -> Received {
+        if port >= self.links {
+            return Received::Frame;
+        }
         if self.ports.pool[frame].notice().is_some() {
             return Received::Notification;
         }

@@ -142,7 +142,7 @@ impl<F: Frame> Fabric for Plain<F> {
     fn receive(
         &mut self,
         _timers: &mut impl Timers,
-        _host: u16,
+        _at: (PortId, u16),
         _frame: Handle,
         _now_ps: u64,
     ) -> Received {

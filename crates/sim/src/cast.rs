@@ -7,7 +7,7 @@ use sluicegate_apps::{Actor, App};
 use sluicegate_scenario::workload::{Plan, Report};
 use sluicegate_tcp::Events;
 
-use crate::net::{EndId, Net, Notice};
+use crate::net::{EndId, Net, Notice, Owner, PacketFabric};
 pub use sockets::Sockets;
 use troubles::Troubles;
 
@@ -78,7 +78,12 @@ impl<A: Actor> Cast<A> {
         cast
     }
 
-    fn with(&mut self, net: &mut Net, index: u32, act: impl FnOnce(&mut A, &mut Sockets<'_>)) {
+    fn with<F: PacketFabric>(
+        &mut self,
+        net: &mut Net<F>,
+        index: u32,
+        act: impl FnOnce(&mut A, &mut Sockets<'_, F>),
+    ) {
         let Some(seat) = self.seats.get_mut(index as usize) else {
             return;
         };
@@ -94,7 +99,7 @@ impl<A: Actor> Cast<A> {
     }
 
     /// Time 0: listeners are opened, first alarms set.
-    pub fn begin(&mut self, net: &mut Net) {
+    pub fn begin<F: PacketFabric>(&mut self, net: &mut Net<F>) {
         for index in 0..self.seats.len() as u32 {
             self.with(net, index, |actor, io| {
                 actor.prepare(io);
@@ -104,7 +109,7 @@ impl<A: Actor> Cast<A> {
     }
 
     /// Tells actors what happened since the last call.
-    pub fn hear(&mut self, net: &mut Net) {
+    pub fn hear<F: PacketFabric>(&mut self, net: &mut Net<F>) {
         while let Some(notice) = net.notices.pop_front() {
             match notice {
                 Notice::Alarm(index, key) => {
@@ -115,8 +120,10 @@ impl<A: Actor> Cast<A> {
         }
     }
 
-    fn socket(&mut self, net: &mut Net, end: EndId, events: Events) {
-        let (index, key) = (net.ends[end as usize].actor, net.ends[end as usize].key);
+    fn socket<F: PacketFabric>(&mut self, net: &mut Net<F>, end: EndId, events: Events) {
+        let Owner {
+            actor: index, key, ..
+        } = net.owner(end);
         if events.contains(Events::CONNECTED) {
             self.with(net, index, |actor, io| {
                 io.troubles.connected(end);
@@ -126,7 +133,7 @@ impl<A: Actor> Cast<A> {
         if events.contains(Events::FAILED) {
             self.with(net, index, |_, io| io.troubles.failed(io.net, io.plan, end));
         }
-        let key = net.ends[end as usize].key;
+        let key = net.owner(end).key;
         if events.contains(Events::READABLE) {
             self.with(net, index, |actor, io| {
                 actor.readable(io, sockets::id(end), key)
@@ -147,7 +154,7 @@ impl<A: Actor> Cast<A> {
     }
 
     /// What everybody saw, by tenant.
-    pub fn reports(mut self, net: &mut Net) -> Vec<(u32, Report)> {
+    pub fn reports<F: PacketFabric>(mut self, net: &mut Net<F>) -> Vec<(u32, Report)> {
         let report = |(tenant, plan): &(u32, Plan)| {
             let report = Report {
                 tenant: plan.tenant.clone(),

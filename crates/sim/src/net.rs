@@ -5,9 +5,9 @@
 //! other hosts a part looks after, and a run gives the same results in one part and in several.
 
 mod ahead;
-mod cee;
 mod datagrams;
 mod exchange;
+mod fabric;
 mod host;
 mod inspect;
 mod life;
@@ -25,7 +25,11 @@ use sluicegate_core::{
     hash::flow_hash,
     segment::{Action, Direction, edit},
 };
-use sluicegate_fabric::{Handle, Offer, Pool, Ports, Routes, graph::PortId};
+use sluicegate_fabric::{
+    Handle, Pool, Routes,
+    contract::{Accepted, Driven, Driver, Timer},
+    graph::PortId,
+};
 use sluicegate_tcp::{
     Cache, Endpoint, Events, Taker,
     segment::{Segment, flags},
@@ -33,7 +37,12 @@ use sluicegate_tcp::{
 use sluicegate_vswitch::Side;
 
 use self::life::Life;
-pub use self::{cee::Converged, datagrams::Datagrams, host::Host, inspect::Known};
+pub use self::{
+    datagrams::Datagrams,
+    fabric::{Converged, PacketFabric, Plain},
+    host::Host,
+    inspect::Known,
+};
 pub use crate::layout::{Far, Tenant};
 use crate::{
     capture::{self, Capture, Seen},
@@ -82,7 +91,7 @@ pub struct End {
     sides: (Side, Side),
     /// The port to which its host's switch lets all its packets out at once; [`host::IN_TURN`] = the switch is asked.
     straight_to: PortId,
-    /// Where its packets wait in an adapter of converged Ethernet; [`cee::NO_QUEUE`] before the first.
+    /// Where its packets wait in an adapter of converged Ethernet; [`fabric::NO_QUEUE`] before the first.
     queue: u32,
     /// Its host's switch holds it back.
     held: bool,
@@ -141,21 +150,16 @@ struct Alarm {
 }
 
 /// Everything that a part looks after, but the actors.
-pub struct Net {
+pub struct Net<F = Plain> {
     now_ps: u64,
     pub(crate) wheel: Wheel,
     pub(crate) layout: Arc<Layout>,
     /// Which part it is.
     part: usize,
-    /// Transmit sides: those of links, then one within each host.
-    pub ports: Ports<Packet>,
+    /// Links, switches and the sending sides of hosts.
+    pub fabric: Driven<F>,
     /// What few packets have, by handle.
     asides: Vec<Aside>,
-    /// What links are, where they are of converged Ethernet, and how many ports they have there.
-    pub converged: Option<Box<Converged>>,
-    converged_ports: u32,
-    /// Some link has done something to frames, or does.
-    pub(crate) may_impair: bool,
     /// Servers. Those of other parts stay idle.
     pub hosts: Vec<Host>,
     /// Ends that a SYN made.
@@ -186,7 +190,6 @@ pub struct Net {
     /// Who wants to see packets.
     pub capture: Option<Box<Capture>>,
     events: u64,
-    hops: u64,
     policed: u64,
     consumed: u64,
     sent: u64,
@@ -197,9 +200,9 @@ pub struct Net {
 }
 
 /// What [`Net::new`] is given.
-pub struct Parts {
+pub struct Parts<F = Plain> {
     /// Transmit sides.
-    pub ports: Ports<Packet>,
+    pub fabric: F,
     /// Where each leads.
     pub far: Vec<Far>,
     /// Ways through switches.
@@ -214,9 +217,9 @@ pub struct Parts {
     pub seed: u64,
 }
 
-impl Net {
+impl<F: PacketFabric> Net<F> {
     /// All in one part, at time 0.
-    pub fn new(parts: Parts) -> Self {
+    pub fn new(parts: Parts<F>) -> Self {
         let hosts = parts.hosts.len();
         let layout = Layout::new(
             parts.far,
@@ -226,19 +229,20 @@ impl Net {
             Partition::whole(),
             hosts,
         );
-        Self::part(Arc::new(layout), 0, parts.ports, parts.hosts, parts.seed)
+        Self::part(Arc::new(layout), 0, parts.fabric, parts.hosts, parts.seed)
     }
 
-    /// One part, at time 0. It is given all ports and hosts, and uses those that it looks after.
+    /// One part, at time 0. It is given the whole fabric and all hosts, and uses what it looks after.
     pub fn part(
         layout: Arc<Layout>,
         part: usize,
-        mut ports: Ports<Packet>,
+        mut fabric: F,
         mut hosts: Vec<Host>,
         seed: u64,
     ) -> Self {
         let parts = layout.partition.parts();
         if parts > 1 {
+            let ports = fabric.ports_mut();
             for port in 0..ports.len() as PortId {
                 if layout.part_of_port(port) == part && layout.part_beyond(port) != part {
                     ports.set_away(port as usize);
@@ -248,16 +252,13 @@ impl Net {
         for host in &mut hosts {
             host.isn ^= (seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32;
         }
-        Self {
+        let mut net = Self {
             now_ps: 0,
             wheel: Wheel::default(),
             layout,
             part,
-            ports,
+            fabric: Driven::new(fabric),
             asides: Vec::new(),
-            converged: None,
-            converged_ports: 0,
-            may_impair: false,
             hosts,
             accepted: HashMap::new(),
             listeners: HashMap::new(),
@@ -275,7 +276,6 @@ impl Net {
             outs: Vec::new(),
             capture: None,
             events: 0,
-            hops: 0,
             policed: 0,
             consumed: 0,
             sent: 0,
@@ -283,7 +283,13 @@ impl Net {
             handed: 0,
             exported: 0,
             imported: 0,
+        };
+        for host in 0..net.hosts.len() as u16 {
+            if net.hosts[usize::from(host)].counts_departures {
+                net.count_departures(host);
+            }
         }
+        net
     }
 
     /// Simulated time.
@@ -298,27 +304,17 @@ impl Net {
 
     /// Bytes queued at a port.
     pub fn backlog_bytes(&mut self, port: PortId) -> u64 {
-        let now_ps = self.now_ps;
-        self.on_fabric(|fabric, pool, _| fabric.catch_up(pool, port, now_ps));
-        match &self.converged {
-            Some(converged) if port < converged.ports => converged.fabric.backlog_bytes(port),
-            _ => self.ports.backlog_bytes(port as usize, self.now_ps),
-        }
+        self.on_fabric(|fabric, _, now_ps| fabric.backlog_bytes(port, now_ps))
     }
 
     /// Time in ps for which a PAUSE has stopped a port so far. Ports of plain Ethernet are never paused.
     pub fn paused_ps(&self, port: PortId) -> u64 {
-        match &self.converged {
-            Some(converged) if port < converged.ports => {
-                converged.fabric.paused_ps(port, self.now_ps)
-            }
-            _ => 0,
-        }
+        self.fabric.paused_ps(port, self.now_ps)
     }
 
     /// Packets transmitted on links so far.
     pub fn hops(&self) -> u64 {
-        self.hops
+        self.fabric.hops()
     }
 
     /// Events handled so far.
@@ -341,7 +337,6 @@ impl Net {
             self.fetch();
         }
         self.handle(time_ps, source);
-        debug_assert!(self.is_carried_out(), "the fabric has asked for something");
         if cfg!(debug_assertions) && self.events % AUDIT_EVENTS == 0 {
             assert_eq!(self.account(), Ok(()), "at {} ps", self.now_ps);
         }
@@ -354,14 +349,13 @@ impl Net {
         self.events += 1;
         let index = source & ((1 << KIND_BITS) - 1);
         match source >> KIND_BITS {
-            PORT if index < self.converged_ports => self.arrive_converged(index),
             PORT => self.arrive(index),
-            ADAPTER => self.adapter(index as u16),
+            ADAPTER => self.adapter_is_free(index as u16),
             END => self.end_timer(index, time_ps),
             LATE => self.arrive_late(index),
             READER => self.reader_turn(index),
-            TRANSMIT => self.transmit_converged(index),
-            CONTROL => self.control_converged(index),
+            TRANSMIT => self.fabric_timer(Timer::Transmit, index),
+            CONTROL => self.fabric_timer(Timer::Control, index),
             RESEQUENCE => self.give_up(index as u16),
             OVER => self.forget(index),
             _ => self.alarm(index),
@@ -371,13 +365,9 @@ impl Net {
     /// The first packet under way on a port is at the other end.
     #[inline(always)]
     fn arrive(&mut self, port: PortId) {
-        let Some((packet, next)) = self.ports.arrive(port as usize, self.now_ps) else {
-            return;
-        };
-        if let Some(next_ps) = next {
-            self.wheel.push(next_ps, source(PORT, port));
-        }
-        if self.ports.is_impaired(port as usize) {
+        let arrived = self.on_fabric(|fabric, timers, now_ps| fabric.arrive(timers, port, now_ps));
+        let Some(packet) = arrived else { return };
+        if self.fabric.is_impaired(port) {
             self.arrive_impaired(port, packet);
         } else {
             self.hand_over(port, packet);
@@ -388,48 +378,62 @@ impl Net {
     #[inline(always)]
     pub(crate) fn hand_over(&mut self, port: PortId, packet: Handle) {
         match self.layout.far[port as usize] {
-            Far::Host(host) if port < self.converged_ports => self.ascend(port, host, packet),
-            Far::Host(host) => {
-                self.show(port, capture::Side::Arrived, packet);
-                self.receive(host, packet);
-            }
-            Far::Adapter => self.submit(packet),
+            Far::Host(host) => self.reach_host(port, host, packet),
+            Far::Adapter => self.on_fabric(|fabric, _, now_ps| fabric.submit(packet, now_ps)),
             Far::Switch(switch) => {
                 if self.bleach {
-                    self.ports.pool[packet].bleach();
+                    self.fabric.pool_mut()[packet].bleach();
                 }
-                let Packet { host, path, .. } = self.ports.pool[packet];
-                let routes = &self.layout.routes;
-                match routes.next(switch as usize, host.into(), path) {
-                    Some(out) if port < self.converged_ports => self.forward([port, out], packet),
-                    Some(out) => drop(self.offer(out, packet)),
-                    None => self.carry_out(),
+                let Packet { host, path, .. } = self.fabric.ports().pool[packet];
+                let out = (self.layout.routes).next(switch as usize, host.into(), path);
+                if let Some(out) = out {
+                    self.forward([port, out], packet);
                 }
             }
         }
     }
 
-    /// Offers a packet to a port; false if it was dropped.
+    /// A packet is at a switch, and leaves it by the second port.
+    #[inline(always)]
+    fn forward(&mut self, ports: [PortId; 2], packet: Handle) {
+        self.note_backlog(ports[1]);
+        let accepted =
+            self.on_fabric(|fabric, timers, now_ps| fabric.forward(timers, ports, packet, now_ps));
+        self.after_offer(ports[1], packet, accepted);
+    }
+
+    /// Offers a packet to a port of its host; false if it was dropped.
     #[inline]
     fn offer(&mut self, port: PortId, packet: Handle) -> bool {
-        if let Some(backlogs) = &mut self.backlogs {
-            backlogs.met(port, || {
-                self.ports.backlog_bytes(port as usize, self.now_ps)
-            });
-        }
-        self.hops += 1;
-        match self.ports.offer(port as usize, self.now_ps, packet) {
-            Offer::First(at_ps) => self.wheel.push(at_ps, source(PORT, port)),
-            Offer::Queued => {}
-            Offer::Away(arrival_ps) => self.export(port, packet, arrival_ps),
-            Offer::Dropped(_) => {
-                self.hops -= 1;
-                self.ports.pool.release(packet);
-                return false;
-            }
+        self.note_backlog(port);
+        let accepted =
+            self.on_fabric(|fabric, timers, now_ps| fabric.offer(timers, port, packet, now_ps));
+        self.after_offer(port, packet, accepted)
+    }
+
+    /// What a port that has been offered a packet leaves to do; false if it has dropped it.
+    #[inline(always)]
+    fn after_offer(&mut self, port: PortId, packet: Handle, accepted: Accepted) -> bool {
+        match accepted {
+            Accepted::Leaves => {}
+            Accepted::Away(arrival_ps) => self.export(port, packet, arrival_ps),
+            Accepted::Waits => return true,
+            Accepted::Dropped => return false,
         }
         self.show(port, capture::Side::Sent, packet);
         true
+    }
+
+    /// Keeps the backlog that a packet meets, where that is measured.
+    #[inline(always)]
+    fn note_backlog(&mut self, port: PortId) {
+        let backlogs = self.backlogs.as_ref();
+        if backlogs.is_some_and(|backlogs| backlogs.follows(port)) {
+            let bytes = self.backlog_bytes(port);
+            if let Some(backlogs) = &mut self.backlogs {
+                backlogs.met(port, bytes);
+            }
+        }
     }
 
     /// Shows a packet to those who capture there.
@@ -439,7 +443,7 @@ impl Net {
         if capture.is_some_and(|capture| capture.follows(port, side)) {
             let at_ps = match side {
                 // A token bucket may be free in the past.
-                capture::Side::Sent => self.ports.free_ps(port as usize).max(self.now_ps),
+                capture::Side::Sent => self.fabric.ports().free_ps(port as usize).max(self.now_ps),
                 capture::Side::Arrived => self.now_ps,
             };
             self.show_at(port, side, packet, at_ps);
@@ -451,14 +455,13 @@ impl Net {
         let Some(capture) = &mut self.capture else {
             return;
         };
-        let packet = &self.ports.pool[handle];
-        let fabric = self.converged.as_ref().map(|converged| &converged.fabric);
+        let packet = &self.fabric.ports().pool[handle];
         let seen = Seen {
             port,
             side,
             now_ps: self.now_ps,
             at_ps,
-            priority: fabric.map(|fabric| fabric.priority(&self.ports.pool, handle)),
+            priority: self.fabric.priority(handle),
         };
         if let Some(notification) = packet.cnm() {
             return capture.cnm(seen, &notification);
@@ -478,7 +481,7 @@ impl Net {
     /// Puts a packet into the pool.
     #[inline]
     fn keep(&mut self, packet: Packet, aside: &Aside) -> Handle {
-        let handle = self.ports.pool.insert(packet);
+        let handle = self.fabric.pool_mut().insert(packet);
         if packet.has_aside() {
             put_aside(&mut self.asides, handle, *aside);
         }
@@ -487,12 +490,10 @@ impl Net {
 
     /// Another packet just like this one.
     pub(crate) fn copy(&mut self, handle: Handle) -> Handle {
-        let packet = self.ports.pool[handle];
+        let packet = self.fabric.ports().pool[handle];
         let aside = *aside_of(&self.asides, handle, &packet);
         let copy = self.keep(packet, &aside);
-        if let Some(converged) = &mut self.converged {
-            converged.fabric.copied(&mut self.ports.pool, handle, copy);
-        }
+        self.on_fabric(|fabric, _, _| fabric.copied(handle, copy));
         copy
     }
 
@@ -502,29 +503,29 @@ impl Net {
         if troubles.paused {
             return troubles.keep(handle);
         }
-        let packet = &self.ports.pool[handle];
+        let packet = &self.fabric.ports().pool[handle];
         if packet.has_aside() {
             return self.receive_with_aside(host, handle);
         }
         if self.hosts[usize::from(host)].switch.vnics.is_some() {
             let mut packet = *packet;
-            self.ports.pool.release(handle);
+            self.fabric.pool_mut().release(handle);
             return self.pass_up(host, &mut packet, &NOTHING_ASIDE);
         }
         let (end, segment) = (packet.to, packet.segment(&NOTHING_ASIDE.blocks));
-        self.ports.pool.release(handle);
+        self.fabric.pool_mut().release(handle);
         self.hand_up(end, &segment);
     }
 
     fn receive_with_aside(&mut self, host: u16, handle: Handle) {
-        let mut packet = self.ports.pool[handle];
-        self.ports.pool.release(handle);
+        let mut packet = self.fabric.ports().pool[handle];
+        self.fabric.pool_mut().release(handle);
         let aside = self.asides[handle as usize];
         if packet.is_datagram() {
             return self.receive_datagram_packet(host, &packet, &aside);
         }
         if packet.is_syn() {
-            self.meet(&mut packet, &aside);
+            self.find_receiver(&mut packet, &aside);
         }
         self.pass_up(host, &mut packet, &aside);
     }
@@ -554,7 +555,7 @@ impl Net {
 
     /// A SYN says what its sender calls its end. The first one of a connection makes an end here, if anybody
     /// listens.
-    fn meet(&mut self, packet: &mut Packet, aside: &Aside) {
+    fn find_receiver(&mut self, packet: &mut Packet, aside: &Aside) {
         let ([peer_tenant, tenant], [peer_port, port]) = (aside.tenants, aside.ports);
         if packet.to == NO_END {
             let ends = (tenant, port, peer_tenant, peer_port);
@@ -595,7 +596,7 @@ impl Net {
             host: tenants[tenant as usize].host,
             sides: (Side::Uplink, Side::Uplink),
             straight_to: host::IN_TURN,
-            queue: cee::NO_QUEUE,
+            queue: fabric::NO_QUEUE,
             held: false,
             throttled: false,
             life: Life::Used,
@@ -640,13 +641,13 @@ impl Net {
         let now_ns = self.now_ns();
         if let Some(tcp) = &mut self.ends[end as usize].tcp {
             let events = tcp.segment(now_ns, segment);
-            self.tell(end, events);
+            self.note_events(end, events);
         } else if self.ends[end as usize].may_listen()
             && segment.flags & (flags::SYN | flags::ACK) == flags::SYN
         {
             self.listen(end, segment);
         }
-        self.attend(end);
+        self.serve_end(end);
     }
 
     /// A SYN for an end that has no stack yet.
@@ -658,7 +659,7 @@ impl Net {
         state.tcp = Some(Box::new(Endpoint::accept(stack, isn, syn, now_ns)));
     }
 
-    fn tell(&mut self, end: EndId, events: Events) {
+    fn note_events(&mut self, end: EndId, events: Events) {
         if events.is_empty() {
             return;
         }
@@ -671,7 +672,7 @@ impl Net {
     }
 
     /// After anything happened to an end: what it has to send, and its timer.
-    pub(crate) fn attend(&mut self, end: EndId) {
+    pub(crate) fn serve_end(&mut self, end: EndId) {
         let state = &self.ends[end as usize];
         if state.tcp.is_none() && state.datagrams.is_none() && state.may_listen() {
             return;
@@ -681,7 +682,7 @@ impl Net {
             return;
         }
         if in_turn {
-            self.attend_in_turn(host, end);
+            self.serve_end_in_turn(host, end);
         } else {
             while self.transmit(host, end) == Some(true) {}
         }
@@ -716,9 +717,9 @@ impl Net {
         let due = |tcp: &&mut Box<Endpoint>| tcp.deadline_ns() <= now_ns;
         if let Some(tcp) = state.tcp.as_mut().filter(due) {
             let events = tcp.timeout(now_ns);
-            self.tell(end, events);
+            self.note_events(end, events);
         }
-        self.attend(end);
+        self.serve_end(end);
     }
 
     /// One segment of an end, towards the adapter, if it has one, and whether another may follow.
@@ -733,7 +734,7 @@ impl Net {
             return self.transmit_datagram(host, end);
         };
         let departure = Send {
-            pool: &mut self.ports.pool,
+            pool: self.fabric.pool_mut(),
             asides: &mut self.asides,
             way,
             end,
@@ -778,7 +779,7 @@ impl Net {
         }
         if let Some(fack) = fack {
             self.facks += 1;
-            let handle = self.ports.pool.insert(fack);
+            let handle = self.fabric.pool_mut().insert(fack);
             self.send_after(host, end, handle);
         }
     }
@@ -788,7 +789,7 @@ impl Net {
     fn send(&mut self, host: u16, end: EndId, packet: Handle) {
         match self.ends[end as usize].straight_to {
             host::IN_TURN => self.send_in_turn(host, end, packet),
-            port if port < self.converged_ports => self.descend(host, end, packet),
+            port if self.fabric.has_queues(port) => self.enter_stack(host, end, packet),
             port => drop(self.offer(port, packet)),
         }
     }

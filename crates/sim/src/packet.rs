@@ -220,12 +220,6 @@ impl Packet {
         })
     }
 
-    /// Of a congestion notification: the destination and the priority that are congested, and Fb.
-    pub fn notified(&self) -> Option<(u16, u8, u8)> {
-        let is_one = self.ours & NOTIFICATION != 0;
-        is_one.then_some((self.ack as u16, (self.ack >> 16) as u8, self.seq as u8))
-    }
-
     /// Bytes of data.
     pub fn payload(&self) -> u16 {
         self.payload
@@ -406,6 +400,11 @@ impl CeeFrame for Packet {
             bytes: CONTROL_BYTES as u16,
             ..Self::default()
         }
+    }
+
+    fn notice(&self) -> Option<(u16, u8, u8)> {
+        let is_one = self.ours & NOTIFICATION != 0;
+        is_one.then_some((self.ack as u16, (self.ack >> 16) as u8, self.seq as u8))
     }
 }
 

@@ -6,6 +6,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
+use sluicegate_apps::App;
 use sluicegate_core::abi::COUNTER_NAMES;
 use sluicegate_scenario::{
     experiment::{Action, Experiment, Variant},
@@ -20,13 +21,13 @@ use sluicegate_scenario::{
 };
 
 use crate::{
-    build,
+    build::{self, FabricOf},
     capture::Capture,
     engine::Engine,
     film::Recorder,
     limits,
     measure::{self, Backlogs, Counts, Queue},
-    net::Net,
+    net::{Converged, Net, Plain},
     trace::Traces,
 };
 
@@ -79,7 +80,7 @@ impl World for Sim {
             let limits = limits::of(variant);
             if !limits.is_empty() {
                 refused.extend(limits);
-            } else if let Err(error) = build::engine(variant, experiment.seed, 1) {
+            } else if let Err(error) = build::check(variant, experiment.seed) {
                 refused.push(format!("{error:#}; variant \"{}\"", variant.name));
             }
         }
@@ -103,7 +104,23 @@ impl World for Sim {
             Some(_) => 1,
             None => self.threads.of(variant.hosts.len()),
         };
-        let mut run = Run::build(variant, seed, threads)?;
+        // The one place that chooses: all below is compiled for each fabric.
+        match variant.cee {
+            None => self.run_on::<Plain>((experiment, variant), seed, threads, observer),
+            Some(_) => self.run_on::<Converged>((experiment, variant), seed, threads, observer),
+        }
+    }
+}
+
+impl Sim {
+    fn run_on<F: FabricOf>(
+        &self,
+        (experiment, variant): (&Experiment, &Variant),
+        seed: u64,
+        threads: usize,
+        observer: &mut dyn Observer,
+    ) -> Result<Outcome> {
+        let mut run = Run::<F>::build(variant, seed, threads)?;
         if !matches!(self.threads, Threads::Exactly(_)) {
             run.engine.choose_drive();
         }
@@ -113,9 +130,9 @@ impl World for Sim {
 }
 
 /// One run of one variant.
-struct Run<'a> {
+struct Run<'a, F> {
     variant: &'a Variant,
-    engine: Engine,
+    engine: Engine<App, F>,
     flows: Vec<Flow>,
     queues: Vec<Queue>,
     /// Those of hosts that results do not speak of unless they drop.
@@ -128,7 +145,7 @@ struct Run<'a> {
     film: Option<(Recorder, Duration)>,
 }
 
-impl<'a> Run<'a> {
+impl<'a, F: FabricOf> Run<'a, F> {
     fn build(variant: &'a Variant, seed: u64, threads: usize) -> Result<Self> {
         let flows = workload::flows(variant);
         let queues = measure::queues(variant);
@@ -275,7 +292,7 @@ impl<'a> Run<'a> {
     fn follow_backlogs(&mut self) {
         for queue in &self.queues {
             let net = self.engine.net_of_port(queue.port());
-            let ports = net.ports.len();
+            let ports = net.fabric.ports().len();
             let backlogs = net.backlogs.get_or_insert_with(|| Backlogs::new(ports));
             backlogs.follow(queue.port());
         }
@@ -321,13 +338,13 @@ impl<'a> Run<'a> {
     }
 
     /// Both ends of a link may be different parts'.
-    fn on_links(&mut self, links: &[usize], act: impl Fn(&mut Net, usize)) {
+    fn on_links(&mut self, links: &[usize], act: impl Fn(&mut Net<F>, usize)) {
         for net in self.engine.nets() {
             links.iter().for_each(|&link| act(net, link));
         }
     }
 
-    fn on_hosts(&mut self, hosts: &[usize], act: impl Fn(&mut Net, usize)) {
+    fn on_hosts(&mut self, hosts: &[usize], act: impl Fn(&mut Net<F>, usize)) {
         for &host in hosts {
             act(self.engine.net_of_host(host as u16), host);
         }
@@ -369,8 +386,9 @@ impl<'a> Run<'a> {
                 .collect(),
         };
         let (of_queues, of_adapters) = before.split_at(self.queues.len().min(before.len()));
-        let result =
-            |engine: &mut Engine, (queue, before): (&Queue, _)| queue.result(engine, before);
+        let result = |engine: &mut Engine<App, F>, (queue, before): (&Queue, _)| {
+            queue.result(engine, before)
+        };
         let links = self.queues.iter().zip(of_queues);
         let mut links: Vec<_> = links.map(|at| result(&mut self.engine, at)).collect();
         let adapters = self.adapters.iter().zip(of_adapters);

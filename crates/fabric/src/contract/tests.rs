@@ -116,8 +116,8 @@ impl<F: Fabric<Frame = Test>> World<F> {
                 self.on_fabric(|fabric, timers, now| fabric.forward(timers, ports, frame, now));
                 continue;
             }
-            let received =
-                self.on_fabric(|fabric, timers, now| fabric.receive(timers, 1, frame, now));
+            let received = self
+                .on_fabric(|fabric, timers, now| fabric.receive(timers, (index, 1), frame, now));
             assert_eq!(received, Received::Frame);
             self.received
                 .push((at_ps, self.fabric.ports().pool[frame].0));

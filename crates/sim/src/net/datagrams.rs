@@ -9,7 +9,7 @@ use std::{collections::VecDeque, net::IpAddr};
 use sluicegate_tcp::Events;
 use sluicegate_vswitch::Vnics;
 
-use super::{End, EndId, Net, Notice, Owner, host};
+use super::{End, EndId, Net, Notice, Owner, PacketFabric, host};
 use crate::packet::{Aside, Datagram, Packet};
 
 /// A socket for datagrams.
@@ -38,7 +38,7 @@ impl Datagrams {
     }
 }
 
-impl Net {
+impl<F: PacketFabric> Net<F> {
     /// Opens a socket from which a tenant sends datagrams to a peer; at most so many bytes wait in it.
     pub fn open_datagrams(
         &mut self,
@@ -89,7 +89,7 @@ impl Net {
     /// bytes the socket did not take.
     pub fn send_datagrams(&mut self, end: EndId, mut bytes: u64, payload: u16) -> (u64, u64) {
         let host = self.ends[end as usize].host;
-        self.settle(host);
+        self.drain_departures(host);
         let (mut dropped, mut dropped_bytes) = (0, 0);
         while bytes > 0 {
             let next = bytes.min(payload.max(1).into()) as u16;
@@ -100,10 +100,10 @@ impl Net {
             }
             // Where nobody waits, each leaves before the next comes.
             if self.ends[end as usize].straight_to != host::IN_TURN {
-                self.attend(end);
+                self.serve_end(end);
             }
         }
-        self.attend(end);
+        self.serve_end(end);
         (dropped, dropped_bytes)
     }
 

@@ -1,14 +1,18 @@
 //! What a part has for others, and they for it.
 
-use sluicegate_fabric::{Handle, graph::PortId};
+use sluicegate_fabric::{
+    Handle,
+    contract::{Driver, Timer, Timers},
+    graph::PortId,
+};
 
-use super::{Net, PORT, aside_of, source};
+use super::{Net, PacketFabric, aside_of};
 use crate::mail::{Mail, Parcel};
 
-impl Net {
+impl<F: PacketFabric> Net<F> {
     /// The far end of the port is another part's.
     pub(super) fn export(&mut self, port: PortId, handle: Handle, arrival_ps: u64) {
-        let packet = self.ports.pool[handle];
+        let packet = self.fabric.ports().pool[handle];
         let parcel = Parcel {
             port,
             arrival_ps,
@@ -32,9 +36,12 @@ impl Net {
             self.imported += 1;
             let handle = self.keep(parcel.packet, &parcel.aside);
             let port = parcel.port;
-            if self.ports.deliver(port as usize, handle, parcel.arrival_ps) {
-                self.wheel.push(parcel.arrival_ps, source(PORT, port));
-            }
+            self.on_fabric(|fabric, timers, _| {
+                let ports = fabric.ports_mut();
+                if ports.deliver(port as usize, handle, parcel.arrival_ps) {
+                    timers.set(Timer::Arrival, port, parcel.arrival_ps);
+                }
+            });
         }
     }
 

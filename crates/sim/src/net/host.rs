@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use sluicegate_fabric::{Frame, Handle, graph::PortId};
 use sluicegate_vswitch::{Handover, Side, Switch, Vnics, switch::Config};
 
-use super::{ADAPTER, EPHEMERAL_PORT, End, EndId, Net, source};
+use super::{ADAPTER, EPHEMERAL_PORT, End, EndId, Net, PacketFabric, source};
 use crate::failures::Troubles;
 
 /// Most bytes of headers with all options, ours included.
@@ -118,7 +118,7 @@ impl Host {
     }
 }
 
-impl Net {
+impl<F: PacketFabric> Net<F> {
     /// What [`End::sides`] is.
     pub(super) fn sides(&self, end: &End) -> (Side, Side) {
         let End {
@@ -131,7 +131,7 @@ impl Net {
         let peer_vnic = || self.layout.vnic(way.peer_tenant);
         let from = Side::Vnic(self.layout.vnic(way.tenant));
         match (switch.forward(way.peer_host, peer_vnic), *priority) {
-            (Side::Uplink, 1..) if self.converged.is_some() => (from, Side::Lane(*priority)),
+            (Side::Uplink, 1..) if F::HAS_LANES => (from, Side::Lane(*priority)),
             (to, _) => (from, to),
         }
     }
@@ -146,9 +146,9 @@ impl Net {
     }
 
     /// What an end has to send, if it may, on a host where somebody may have to wait.
-    pub(super) fn attend_in_turn(&mut self, host: u16, end: EndId) {
-        if self.converged.is_none() {
-            self.settle(host);
+    pub(super) fn serve_end_in_turn(&mut self, host: u16, end: EndId) {
+        if !F::HAS_LANES {
+            self.drain_departures(host);
             self.look_at_adapter(host);
         }
         if !self.ends[end as usize].held {
@@ -197,7 +197,7 @@ impl Net {
         if switch.lets_through(to) {
             return self.leave(host, to, waiting);
         }
-        let bytes = self.ports.pool[packet].bytes();
+        let bytes = self.fabric.ports().pool[packet].bytes();
         let handover = switch.offer(from, end, to, waiting, bytes);
         self.handed_over(host, to, waiting, handover);
     }
@@ -205,7 +205,7 @@ impl Net {
     /// What the vNIC stage adds behind a packet of this end.
     pub(super) fn send_after(&mut self, host: u16, end: EndId, packet: Handle) {
         let (from, to) = self.ends[end as usize].sides;
-        let bytes = self.ports.pool[packet].bytes();
+        let bytes = self.fabric.ports().pool[packet].bytes();
         let waiting = Waiting { packet, end };
         let switch = &mut self.hosts[usize::from(host)].switch;
         let handover = switch.follow(from, to, waiting, bytes);
@@ -219,8 +219,8 @@ impl Net {
             Handover::Dropped(_) | Handover::Held => {
                 debug_assert_ne!(handover, Handover::Held, "who may be held back has asked");
                 let Waiting { packet, end } = waiting;
-                self.left(end, self.ports.pool[packet].payload());
-                self.ports.pool.release(packet);
+                self.left(end, self.fabric.ports().pool[packet].payload());
+                self.fabric.pool_mut().release(packet);
             }
         }
     }
@@ -228,17 +228,17 @@ impl Net {
     /// A packet leaves the switch.
     fn leave(&mut self, host: u16, to: Side, waiting: Waiting) {
         let Waiting { packet, end } = waiting;
-        if to.is_uplink() && self.converged.is_some() {
-            self.descend(host, end, packet);
+        if to.is_uplink() && F::HAS_LANES {
+            self.enter_stack(host, end, packet);
             if !self.hosts[usize::from(host)].switch.is_calm() || self.is_lane_full(host, to) {
                 self.look_at_lane(host, to);
             }
             return;
         }
         let port = self.hosts[usize::from(host)].port(to);
-        let payload = self.ports.pool[packet].payload();
+        let payload = self.fabric.ports().pool[packet].payload();
         let is_sent = self.offer(port, packet);
-        let leaves_ps = self.ports.free_ps(port as usize);
+        let leaves_ps = self.fabric.ports().free_ps(port as usize);
         if payload > 0 && is_sent && to == Side::Uplink {
             let below = &mut self.hosts[usize::from(host)].below;
             below.leaving.push_back((leaves_ps, end, payload));
@@ -256,7 +256,7 @@ impl Net {
     }
 
     /// What the adapter has sent by now has left.
-    pub(super) fn settle(&mut self, host: u16) {
+    pub(super) fn drain_departures(&mut self, host: u16) {
         let below = &mut self.hosts[usize::from(host)].below;
         while let Some(&(leaves_ps, end, payload)) = below.leaving.front() {
             if leaves_ps > self.now_ps {
@@ -298,12 +298,12 @@ impl Net {
 
     /// Tells the switch whether the adapter takes a packet at once.
     fn look_at_adapter(&mut self, host: u16) {
-        if self.converged.is_some() {
+        if F::HAS_LANES {
             return self.look_at_lanes(host);
         }
         let machine = &mut self.hosts[usize::from(host)];
         if machine.switch.config().waits_for_adapter() {
-            let is_free = self.ports.free_ps(machine.adapter as usize) <= self.now_ps;
+            let is_free = self.fabric.ports().free_ps(machine.adapter as usize) <= self.now_ps;
             machine.switch.set_ready(Side::Uplink, is_free);
         }
     }
@@ -312,7 +312,7 @@ impl Net {
     #[inline]
     fn arm_adapter(&mut self, host: u16) {
         // Adapters of converged Ethernet tell by themselves.
-        if self.converged.is_none() && !self.hosts[usize::from(host)].armed {
+        if !F::HAS_LANES && !self.hosts[usize::from(host)].armed {
             self.arm_plain_adapter(host);
         }
     }
@@ -327,7 +327,7 @@ impl Net {
             (_, true) => first,
             (_, false) => Some(self.now_ps),
         };
-        let free_ps = || self.ports.free_ps(machine.adapter as usize);
+        let free_ps = || self.fabric.ports().free_ps(machine.adapter as usize);
         let free_ps = machine.switch.waits().then(free_ps);
         let at_ps = leaves_ps.into_iter().chain(free_ps).min();
         if let Some(at_ps) = at_ps {
@@ -338,7 +338,7 @@ impl Net {
     }
 
     /// The adapter has sent something.
-    pub(super) fn adapter(&mut self, host: u16) {
+    pub(super) fn adapter_is_free(&mut self, host: u16) {
         self.hosts[usize::from(host)].armed = false;
         self.serve(host);
     }
@@ -349,10 +349,10 @@ impl Net {
         if self.hosts[at].troubles.paused || !self.hosts[at].has_waiters {
             return;
         }
-        self.settle(host);
+        self.drain_departures(host);
         self.look_at_adapter(host);
-        for lane in 0..self.lanes() {
-            self.let_adapter_take_all(host, self.lane(lane));
+        for side in self.lanes() {
+            self.let_adapter_take_all(host, side);
         }
         self.let_others_go_on(host);
     }
@@ -378,7 +378,7 @@ impl Net {
         let at = usize::from(host);
         while self.let_one_go_on(host) {}
         while let Some(end) = self.hosts[at].below.released.pop_front() {
-            self.attend(end);
+            self.serve_end(end);
         }
         self.arm_adapter(host);
     }

@@ -7,7 +7,7 @@
 
 use sluicegate_tcp::{Endpoint, endpoint::State};
 
-use super::{End, EndId, Net, OVER, source};
+use super::{End, EndId, Net, OVER, PacketFabric, source};
 use crate::packet::{NO_END, Way};
 
 /// Longer than any packet is on its way, even if it is paused now and then.
@@ -31,7 +31,7 @@ impl End {
     }
 }
 
-impl Net {
+impl<F: PacketFabric> Net<F> {
     /// An application closes a connection and will not look at it again.
     pub fn release(&mut self, end: EndId) {
         if !self.keeps_all {
@@ -103,7 +103,7 @@ mod tests {
 
     use sluicegate_scenario::file::{self, Options};
 
-    use crate::build;
+    use crate::{build, net::Plain};
 
     /// A query a millisecond, each asking on connections of its own, between and within the racks of a tree.
     const TREE: &str = "warmup = '0s'\nduration = '1s'\n[network]\ntopology = 'fat-tree'\n\
@@ -115,7 +115,7 @@ mod tests {
     fn after_a_second(threads: usize, keeps_all: bool) -> [usize; 3] {
         let experiment = file::parse(Path::new("t.toml"), TREE, &Options::default());
         let experiment = experiment.unwrap_or_else(|problems| panic!("{problems}"));
-        let mut engine = build::engine(&experiment.variants[0], 1, threads).unwrap();
+        let mut engine = build::engine::<Plain>(&experiment.variants[0], 1, threads).unwrap();
         engine.nets().for_each(|net| net.keeps_all = keeps_all);
         engine.begin();
         engine
@@ -160,7 +160,7 @@ mod tests {
         );
         let experiment = file::parse(Path::new("t.toml"), &text, &Options::default());
         let experiment = experiment.unwrap_or_else(|problems| panic!("{problems}"));
-        let mut engine = build::engine(&experiment.variants[0], 1, 1).unwrap();
+        let mut engine = build::engine::<Plain>(&experiment.variants[0], 1, 1).unwrap();
         engine.nets().for_each(|net| net.keeps_all = false);
         engine.begin();
         let until_ps = u64::from(count) * 1_000_000_000;

@@ -8,13 +8,38 @@ use std::{
 use sluicegate_apps::Letter;
 use sluicegate_tcp::Endpoint;
 
-use super::{ALARM, Alarm, EndId, Net, Owner, Tenant, source};
+use super::{ALARM, Alarm, End, EndId, Net, Owner, PacketFabric, Tenant, source};
 use crate::packet::{NO_END, Way};
 
 /// First port that a tenant opens connections from (Linux's).
 pub const EPHEMERAL_PORT: u16 = 32_768;
 
-impl Net {
+impl<F: PacketFabric> Net<F> {
+    /// The stack's part of an end.
+    pub fn tcp(&self, end: EndId) -> Option<&Endpoint> {
+        self.ends[end as usize].tcp.as_deref()
+    }
+
+    /// Whose an end is.
+    pub fn owner(&self, end: EndId) -> Owner {
+        let End {
+            actor,
+            key,
+            priority,
+            ..
+        } = self.ends[end as usize];
+        Owner {
+            actor,
+            key,
+            priority,
+        }
+    }
+
+    /// Its owner calls an end so from now on.
+    pub fn set_key(&mut self, end: EndId, key: u64) {
+        self.ends[end as usize].key = key;
+    }
+
     /// Own port of an end, and its peer.
     pub fn port_and_peer(&self, end: EndId) -> (u16, SocketAddr) {
         let way = &self.ends[end as usize].way;
@@ -31,7 +56,7 @@ impl Net {
         let tcp = Endpoint::connect(Arc::clone(stack), isn);
         let id = self.end((tenant, local_port, peer_tenant, port), owner);
         self.ends[id as usize].tcp = Some(Box::new(tcp));
-        self.attend(id);
+        self.serve_end(id);
         id
     }
 
@@ -46,7 +71,7 @@ impl Net {
             return 0;
         };
         let taken = tcp.write(bytes);
-        self.attend(end);
+        self.serve_end(end);
         taken
     }
 
@@ -58,7 +83,7 @@ impl Net {
         };
         let taken = tcp.read(bytes);
         if tcp.owes_ack() {
-            self.attend(end);
+            self.serve_end(end);
         }
         taken
     }
@@ -67,7 +92,7 @@ impl Net {
     pub fn close(&mut self, end: EndId) {
         if let Some(tcp) = &mut self.ends[end as usize].tcp {
             tcp.close();
-            self.attend(end);
+            self.serve_end(end);
         }
     }
 

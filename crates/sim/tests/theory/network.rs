@@ -9,7 +9,7 @@ use sluicegate_core::{
 use sluicegate_fabric::{Graph, PortConfig, Ports, Routes, graph::PortId};
 use sluicegate_sim::{
     layout::{Far, Tenant},
-    net::{Host, Net, Notice, Owner, Parts},
+    net::{Host, Net, Notice, Owner, Parts, Plain},
 };
 use sluicegate_tcp::{Config, Events};
 use sluicegate_vswitch::{Vnics, switch};
@@ -128,7 +128,7 @@ impl Network {
             stack: Arc::clone(&stack),
         };
         Net::new(Parts {
-            ports,
+            fabric: Plain::new(ports),
             far: Far::of(&graph),
             routes: Routes::new(&graph),
             hosts: (0..self.hosts).map(host).collect(),
