@@ -625,7 +625,7 @@ impl Hot {
         if is_first {
             (self.first, self.first_ps) = (frame, arrival_ps);
         } else {
-            pool.follow(before, frame, arrival_ps);
+            pool.link_after(before, frame, arrival_ps);
         }
         is_first
     }

@@ -110,7 +110,7 @@ impl<A: Actor> Cast<A> {
 
     /// Tells actors what happened since the last call.
     pub fn hear<F: PacketFabric>(&mut self, net: &mut Net<F>) {
-        while let Some(notice) = net.notices.pop_front() {
+        while let Some(notice) = net.sockets.next_notice() {
             match notice {
                 Notice::Alarm(index, key) => {
                     self.with(net, index, |actor, io| actor.timer(io, key))
@@ -123,7 +123,7 @@ impl<A: Actor> Cast<A> {
     fn socket<F: PacketFabric>(&mut self, net: &mut Net<F>, end: EndId, events: Events) {
         let Owner {
             actor: index, key, ..
-        } = net.owner(end);
+        } = net.sockets.owner(end);
         if events.contains(Events::CONNECTED) {
             self.with(net, index, |actor, io| {
                 io.troubles.connected(end);
@@ -133,7 +133,7 @@ impl<A: Actor> Cast<A> {
         if events.contains(Events::FAILED) {
             self.with(net, index, |_, io| io.troubles.failed(io.net, io.plan, end));
         }
-        let key = net.owner(end).key;
+        let key = net.sockets.owner(end).key;
         if events.contains(Events::READABLE) {
             self.with(net, index, |actor, io| {
                 actor.readable(io, sockets::id(end), key)

@@ -52,7 +52,7 @@ impl<A: Actor, F: PacketFabric> Part<A, F> {
         if !self.net.step_before(until_ps) {
             return false;
         }
-        if !self.net.notices.is_empty() {
+        if self.net.sockets.has_notices() {
             self.cast.hear(&mut self.net);
         }
         true
@@ -165,9 +165,9 @@ impl<A: Actor + Send, F: PacketFabric> Engine<A, F> {
     fn exchange(&mut self) {
         for from in 0..self.parts.len() {
             for to in 0..self.parts.len() {
-                let mut mail = std::mem::take(&mut self.parts[from].net.outgoing[to]);
+                let mut mail = std::mem::take(&mut self.parts[from].net.post.outgoing[to]);
                 self.parts[to].net.import(&mut mail);
-                self.parts[from].net.outgoing[to] = mail;
+                self.parts[from].net.post.outgoing[to] = mail;
             }
         }
     }
@@ -407,7 +407,7 @@ impl Member<'_> {
             false => part.net.next_ps().saturating_add(1),
         };
         self.meeting.next[turn][self.me].store(next, Ordering::Release);
-        for (to, mail) in part.net.outgoing.iter_mut().enumerate() {
+        for (to, mail) in part.net.post.outgoing.iter_mut().enumerate() {
             if !mail.is_empty() {
                 let place = &self.meeting.boxes[turn][self.me * self.meeting.members + to];
                 let mut place = place.lock().unwrap_or_else(PoisonError::into_inner);

@@ -57,7 +57,7 @@ impl<F: PacketFabric> Net<F> {
         for port in ports_of(link) {
             self.on_fabric(|fabric, _, now_ps| fabric.set_up(port, up, now_ps));
             let now_ps = self.now_ps();
-            if let (Some(capture), false) = (&mut self.capture, up) {
+            if let (Some(capture), false) = (&mut self.observers.capture, up) {
                 capture.cut(port, now_ps);
             }
         }
@@ -92,7 +92,7 @@ impl<F: PacketFabric> Net<F> {
         }
         match late_ps {
             None => self.hand_over(port, packet),
-            Some(at_ps) => self.wheel.push(at_ps, source(LATE, port)),
+            Some(at_ps) => self.clock.wheel.push(at_ps, source(LATE, port)),
         }
     }
 
@@ -121,8 +121,8 @@ impl<F: PacketFabric> Net<F> {
         for packet in inbox {
             self.receive(host as u16, packet);
         }
-        for end in 0..self.ends.len() as EndId {
-            if usize::from(self.ends[end as usize].host) == host {
+        for end in 0..self.sockets.ends.len() as EndId {
+            if usize::from(self.sockets.ends[end as usize].host) == host {
                 self.serve_end(end);
             }
         }
@@ -140,7 +140,8 @@ impl<F: PacketFabric> Net<F> {
         let Some(rate_bps) = rate_bps else {
             let reader = readers.remove(&tenant);
             for end in reader.into_iter().flat_map(|reader| reader.waiting) {
-                self.notices
+                self.sockets
+                    .notices
                     .push_back(Notice::Socket(end, Events::READABLE));
             }
             return;
@@ -158,7 +159,7 @@ impl<F: PacketFabric> Net<F> {
     /// is told that there is something to read when its turn comes.
     pub(crate) fn may_read(&mut self, end: EndId, bytes: u64) -> u64 {
         let now_ns = self.now_ns();
-        let state = &self.ends[end as usize];
+        let state = &self.sockets.ends[end as usize];
         let readers = &mut self.hosts[usize::from(state.host)].troubles.readers;
         let Some(reader) = readers.get_mut(&state.way.tenant) else {
             return bytes;
@@ -184,7 +185,7 @@ impl<F: PacketFabric> Net<F> {
 
     /// Sets the timer of a reader for which a connection waits.
     fn arm(&mut self, end: EndId) {
-        let state = &self.ends[end as usize];
+        let state = &self.sockets.ends[end as usize];
         let readers = &mut self.hosts[usize::from(state.host)].troubles.readers;
         if let Some(reader) = readers
             .get_mut(&state.way.tenant)
@@ -192,7 +193,9 @@ impl<F: PacketFabric> Net<F> {
         {
             reader.armed = true;
             let at_ps = reader.free_ns.saturating_mul(1_000);
-            self.wheel.push(at_ps, source(READER, state.way.tenant));
+            self.clock
+                .wheel
+                .push(at_ps, source(READER, state.way.tenant));
         }
     }
 
@@ -206,7 +209,8 @@ impl<F: PacketFabric> Net<F> {
         reader.armed = false;
         let is_free = now_ns >= reader.free_ns;
         if let Some(end) = is_free.then(|| reader.waiting.pop_front()).flatten() {
-            self.notices
+            self.sockets
+                .notices
                 .push_back(Notice::Socket(end, Events::READABLE));
         }
         if let Some(&next) = self.hosts[host]

@@ -38,3 +38,33 @@ impl Mail {
         self.parcels.is_empty() && self.letters.is_empty() && self.over.is_empty()
     }
 }
+
+/// What a part has for others.
+pub struct Post {
+    /// Which part it is.
+    pub(crate) part: usize,
+    /// By part.
+    pub(crate) outgoing: Vec<Mail>,
+}
+
+impl Post {
+    /// Of this one of so many parts.
+    pub fn new(part: usize, parts: usize) -> Self {
+        Self {
+            part,
+            outgoing: std::iter::repeat_with(Mail::default).take(parts).collect(),
+        }
+    }
+
+    /// What goes to another part; `None` = that is this one.
+    pub fn mail_to(&mut self, part: usize) -> Option<&mut Mail> {
+        (part != self.part).then(|| &mut self.outgoing[part])
+    }
+
+    /// When the first packet for another part arrives there; `u64::MAX` = there is none.
+    pub fn next_ps(&self) -> u64 {
+        let parcels = self.outgoing.iter().flat_map(|mail| &mail.parcels);
+        let first = parcels.map(|parcel| parcel.arrival_ps).min();
+        first.unwrap_or(u64::MAX)
+    }
+}

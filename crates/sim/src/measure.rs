@@ -283,6 +283,7 @@ impl Queue {
             marks: to.marks - from.marks,
             queue_bytes: engine
                 .net_of_port(self.port)
+                .observers
                 .backlogs
                 .as_ref()
                 .map_or_else(QueueQuantiles::default, |backlogs| {

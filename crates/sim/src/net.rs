@@ -5,6 +5,8 @@
 //! other hosts a part looks after, and a run gives the same results in one part and in several.
 
 mod ahead;
+mod clock;
+mod counts;
 mod datagrams;
 mod exchange;
 mod fabric;
@@ -12,13 +14,11 @@ mod host;
 mod inspect;
 mod life;
 mod sockets;
+mod table;
 
 pub(crate) use sockets::EPHEMERAL_PORT;
 
-use std::{
-    collections::{HashMap, VecDeque},
-    sync::Arc,
-};
+use std::sync::Arc;
 
 use sluicegate_core::{
     abi::{FlowKey, HashKey},
@@ -31,52 +31,42 @@ use sluicegate_fabric::{
     graph::PortId,
 };
 use sluicegate_tcp::{
-    Cache, Endpoint, Events, Taker,
+    Endpoint, Taker,
     segment::{Segment, flags},
 };
 use sluicegate_vswitch::Side;
 
+pub(crate) use self::clock::{LATE, READER, source};
 use self::life::Life;
 pub use self::{
+    clock::Clock,
     datagrams::Datagrams,
     fabric::{Converged, PacketFabric, Plain},
     host::Host,
     inspect::Known,
+    table::{Notice, Owner, Sockets},
+};
+use self::{
+    clock::{ADAPTER, ALARM, CONTROL, END, KIND_BITS, OVER, PORT, RESEQUENCE, TRANSMIT},
+    counts::Counts,
+    table::Ends,
 };
 pub use crate::layout::{Far, Tenant};
 use crate::{
     capture::{self, Capture, Seen},
     frame::Route,
     layout::{Layout, Partition},
-    letters::Letters,
-    mail::Mail,
+    mail::Post,
     measure::Backlogs,
     packet::{Aside, NO_END, NOTHING_ASIDE, Packet, Way},
-    wheel::{Source, Wheel},
+    wheel::Source,
 };
 
 /// An end of a connection, as its host's part calls it.
 pub type EndId = u32;
 
-/// Sources by kind, in the order in which they act at the same time.
-const KIND_BITS: u32 = 28;
-const PORT: u32 = 0;
-const ADAPTER: u32 = 1;
-const END: u32 = 2;
-const ALARM: u32 = 3;
-pub(crate) const LATE: u32 = 4;
-pub(crate) const READER: u32 = 5;
-const TRANSMIT: u32 = 6;
-const CONTROL: u32 = 7;
-const RESEQUENCE: u32 = 8;
-const OVER: u32 = 9;
-
 /// Events between audits in debug builds.
 const AUDIT_EVENTS: u64 = 4096;
-
-pub(crate) fn source(kind: u32, index: u32) -> Source {
-    kind << KIND_BITS | index
-}
 
 /// One end of a connection.
 pub struct End {
@@ -119,84 +109,37 @@ impl End {
     }
 }
 
-/// Whose a socket is.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Owner {
-    /// Who is told of it.
-    pub actor: u32,
-    /// What the actor calls it.
-    pub key: u64,
-    /// IEEE 802.1Q priority of its frames, 0..=7.
-    pub priority: u8,
-}
-
-/// (own tenant, own port, peer's tenant, peer's port).
-type Ends = (u32, u16, u32, u16);
-
-/// What an actor is told.
-#[derive(Clone, Copy, Debug)]
-pub enum Notice {
-    /// Of one of its sockets.
-    Socket(EndId, Events),
-    /// A timer of its own: actor, key.
-    Alarm(u32, u64),
-}
-
-#[derive(Clone, Copy)]
-struct Alarm {
-    host: u16,
-    actor: u32,
-    key: u64,
-}
-
 /// Everything that a part looks after, but the actors.
 pub struct Net<F = Plain> {
-    now_ps: u64,
-    pub(crate) wheel: Wheel,
+    pub(crate) clock: Clock,
     pub(crate) layout: Arc<Layout>,
-    /// Which part it is.
-    part: usize,
+    /// For other parts, and which this is.
+    pub(crate) post: Post,
     /// Links, switches and the sending sides of hosts.
     pub fabric: Driven<F>,
     /// What few packets have, by handle.
     asides: Vec<Aside>,
     /// Servers. Those of other parts stay idle.
     pub hosts: Vec<Host>,
-    /// Ends that a SYN made.
-    accepted: HashMap<Ends, EndId>,
-    listeners: HashMap<(u32, u16), Owner>,
-    /// Sockets for datagrams, by tenant and port.
-    bound: HashMap<(u32, u16), EndId>,
-    /// Ends of connections.
-    pub ends: Vec<End>,
-    /// What tenants know of their peers from earlier connections, by tenant and peer.
-    pub(crate) cache: Cache<(u32, u32)>,
-    alarms: Vec<Alarm>,
-    /// Somebody looks at connections that are over.
-    pub(crate) keeps_all: bool,
-    /// For the actors, in order.
-    pub notices: VecDeque<Notice>,
-    /// What streams say.
-    pub letters: Letters,
-    /// For other parts, by part.
-    pub outgoing: Vec<Mail>,
+    /// What actors have on their hosts.
+    pub sockets: Sockets,
     path_key: HashKey,
     /// Switches clear the ECN field.
     pub bleach: bool,
-    /// Backlogs that arriving packets met, while measuring.
-    pub backlogs: Option<Backlogs>,
+    /// Who looks at packets on their way.
+    pub observers: Observers,
     /// Scratch for [`Net::fetch`].
     outs: Vec<PortId>,
+    counts: Counts,
+}
+
+/// Who looks at packets on their way.
+#[derive(Default)]
+pub struct Observers {
+    /// Backlogs that arriving packets met, while measuring.
+    pub backlogs: Option<Backlogs>,
     /// Who wants to see packets.
     pub capture: Option<Box<Capture>>,
-    events: u64,
-    policed: u64,
-    consumed: u64,
-    sent: u64,
-    facks: u64,
-    handed: u64,
-    exported: u64,
-    imported: u64,
 }
 
 /// What [`Net::new`] is given.
@@ -253,36 +196,18 @@ impl<F: PacketFabric> Net<F> {
             host.isn ^= (seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32;
         }
         let mut net = Self {
-            now_ps: 0,
-            wheel: Wheel::default(),
+            clock: Clock::default(),
+            post: Post::new(part, parts),
             layout,
-            part,
             fabric: Driven::new(fabric),
             asides: Vec::new(),
             hosts,
-            accepted: HashMap::new(),
-            listeners: HashMap::new(),
-            bound: HashMap::new(),
-            ends: Vec::new(),
-            cache: Cache::default(),
-            alarms: Vec::new(),
-            keeps_all: false,
-            notices: VecDeque::new(),
-            letters: Letters::default(),
-            outgoing: std::iter::repeat_with(Mail::default).take(parts).collect(),
+            sockets: Sockets::default(),
             path_key: path_key(seed),
             bleach: false,
-            backlogs: None,
+            observers: Observers::default(),
             outs: Vec::new(),
-            capture: None,
-            events: 0,
-            policed: 0,
-            consumed: 0,
-            sent: 0,
-            facks: 0,
-            handed: 0,
-            exported: 0,
-            imported: 0,
+            counts: Counts::default(),
         };
         for host in 0..net.hosts.len() as u16 {
             if net.hosts[usize::from(host)].counts_departures {
@@ -294,12 +219,12 @@ impl<F: PacketFabric> Net<F> {
 
     /// Simulated time.
     pub fn now_ps(&self) -> u64 {
-        self.now_ps
+        self.clock.now_ps
     }
 
     /// Simulated time as stacks see it.
     pub fn now_ns(&self) -> u64 {
-        self.now_ps / 1_000
+        self.clock.now_ns()
     }
 
     /// Bytes queued at a port.
@@ -309,7 +234,7 @@ impl<F: PacketFabric> Net<F> {
 
     /// Time in ps for which a PAUSE has stopped a port so far. Ports of plain Ethernet are never paused.
     pub fn paused_ps(&self, port: PortId) -> u64 {
-        self.fabric.paused_ps(port, self.now_ps)
+        self.fabric.paused_ps(port, self.clock.now_ps)
     }
 
     /// Packets transmitted on links so far.
@@ -319,34 +244,33 @@ impl<F: PacketFabric> Net<F> {
 
     /// Events handled so far.
     pub fn events(&self) -> u64 {
-        self.events
+        self.clock.events
     }
 
     /// Lets time pass to `until_ps` without an event.
     pub fn pass(&mut self, until_ps: u64) {
-        self.now_ps = self.now_ps.max(until_ps);
+        self.clock.pass(until_ps);
     }
 
     /// Handles the next event if it comes before `until_ps`; false if there is none.
     #[inline]
     pub fn step_before(&mut self, until_ps: u64) -> bool {
-        let Some((time_ps, source)) = self.wheel.pop_before(until_ps) else {
+        let Some((time_ps, source)) = self.clock.wheel.pop_before(until_ps) else {
             return false;
         };
-        if self.wheel.is_fresh() {
+        if self.clock.wheel.is_fresh() {
             self.fetch();
         }
         self.handle(time_ps, source);
-        if cfg!(debug_assertions) && self.events % AUDIT_EVENTS == 0 {
-            assert_eq!(self.account(), Ok(()), "at {} ps", self.now_ps);
+        if cfg!(debug_assertions) && self.clock.events % AUDIT_EVENTS == 0 {
+            assert_eq!(self.account(), Ok(()), "at {} ps", self.clock.now_ps);
         }
         true
     }
 
     #[inline(always)]
     fn handle(&mut self, time_ps: u64, source: Source) {
-        self.now_ps = self.now_ps.max(time_ps);
-        self.events += 1;
+        self.clock.begin_event(time_ps);
         let index = source & ((1 << KIND_BITS) - 1);
         match source >> KIND_BITS {
             PORT => self.arrive(index),
@@ -427,10 +351,10 @@ impl<F: PacketFabric> Net<F> {
     /// Keeps the backlog that a packet meets, where that is measured.
     #[inline(always)]
     fn note_backlog(&mut self, port: PortId) {
-        let backlogs = self.backlogs.as_ref();
+        let backlogs = self.observers.backlogs.as_ref();
         if backlogs.is_some_and(|backlogs| backlogs.follows(port)) {
             let bytes = self.backlog_bytes(port);
-            if let Some(backlogs) = &mut self.backlogs {
+            if let Some(backlogs) = &mut self.observers.backlogs {
                 backlogs.met(port, bytes);
             }
         }
@@ -439,12 +363,16 @@ impl<F: PacketFabric> Net<F> {
     /// Shows a packet to those who capture there.
     #[inline]
     fn show(&mut self, port: PortId, side: capture::Side, packet: Handle) {
-        let capture = self.capture.as_ref();
+        let capture = self.observers.capture.as_ref();
         if capture.is_some_and(|capture| capture.follows(port, side)) {
             let at_ps = match side {
                 // A token bucket may be free in the past.
-                capture::Side::Sent => self.fabric.ports().free_ps(port as usize).max(self.now_ps),
-                capture::Side::Arrived => self.now_ps,
+                capture::Side::Sent => self
+                    .fabric
+                    .ports()
+                    .free_ps(port as usize)
+                    .max(self.clock.now_ps),
+                capture::Side::Arrived => self.clock.now_ps,
             };
             self.show_at(port, side, packet, at_ps);
         }
@@ -452,14 +380,14 @@ impl<F: PacketFabric> Net<F> {
 
     #[cold]
     fn show_at(&mut self, port: PortId, side: capture::Side, handle: Handle, at_ps: u64) {
-        let Some(capture) = &mut self.capture else {
+        let Some(capture) = &mut self.observers.capture else {
             return;
         };
         let packet = &self.fabric.ports().pool[handle];
         let seen = Seen {
             port,
             side,
-            now_ps: self.now_ps,
+            now_ps: self.clock.now_ps,
             at_ps,
             priority: self.fabric.priority(handle),
         };
@@ -467,7 +395,7 @@ impl<F: PacketFabric> Net<F> {
             return capture.cnm(seen, &notification);
         }
         let aside = aside_of(&self.asides, handle, packet);
-        let ends = match self.ends.get(packet.to as usize) {
+        let ends = match self.sockets.ends.get(packet.to as usize) {
             Some(end) => (
                 [end.way.peer_tenant, end.way.tenant],
                 [end.way.peer_port, end.way.port],
@@ -537,7 +465,7 @@ impl<F: PacketFabric> Net<F> {
         if end != NO_END && self.hosts[usize::from(host)].switch.vnics.is_some() {
             let (action, _) = self.enforce(host, end, Direction::ToTenant, packet, aside);
             if action != Action::Pass {
-                self.consumed += 1;
+                self.counts.consumed += 1;
                 return;
             }
         }
@@ -547,7 +475,7 @@ impl<F: PacketFabric> Net<F> {
     /// To the stack, if the packet is for anybody.
     #[inline]
     fn hand_up(&mut self, end: EndId, segment: &Segment) {
-        self.handed += 1;
+        self.counts.handed += 1;
         if end != NO_END {
             self.deliver(end, segment);
         }
@@ -559,28 +487,25 @@ impl<F: PacketFabric> Net<F> {
         let ([peer_tenant, tenant], [peer_port, port]) = (aside.tenants, aside.ports);
         if packet.to == NO_END {
             let ends = (tenant, port, peer_tenant, peer_port);
-            // Ports come again; the same end that opens does not.
-            let known = self.accepted.get(&ends).copied();
-            let known = known.filter(|&end| self.ends[end as usize].way.peer == aside.from);
+            let known = self.sockets.accepted_from(ends, aside.from);
             let Some(end) = known.or_else(|| self.open_for(ends)) else {
                 return;
             };
             packet.to = end;
         }
-        self.ends[packet.to as usize].way.peer = aside.from;
+        self.sockets.ends[packet.to as usize].way.peer = aside.from;
     }
 
     fn open_for(&mut self, ends: Ends) -> Option<EndId> {
-        let (tenant, port, ..) = ends;
-        let owner = *self.listeners.get(&(tenant, port))?;
+        let owner = self.sockets.listener(ends)?;
         let id = self.end(ends, owner);
-        self.accepted.insert(ends, id);
+        self.sockets.accepted.insert(ends, id);
         Some(id)
     }
 
     /// An end without a stack or a socket.
     fn end(&mut self, (tenant, port, peer_tenant, peer_port): Ends, owner: Owner) -> EndId {
-        let (id, tenants) = (self.ends.len() as EndId, &self.layout.tenants);
+        let (id, tenants) = (self.sockets.ends.len() as EndId, &self.layout.tenants);
         let mut end = End {
             tcp: None,
             datagrams: None,
@@ -608,7 +533,7 @@ impl<F: PacketFabric> Net<F> {
         end.way.path = flow_hash(&key(&end, tenants), &self.path_key);
         end.sides = self.sides(&end);
         end.straight_to = self.straight_to(&end);
-        self.ends.push(end);
+        self.sockets.ends.push(end);
         id
     }
 
@@ -626,7 +551,7 @@ impl<F: PacketFabric> Net<F> {
         let Some(vnics) = &mut self.hosts[usize::from(host)].switch.vnics else {
             return (Action::Pass, None);
         };
-        let (ends, tenants) = (&self.ends, &self.layout.tenants);
+        let (ends, tenants) = (&self.sockets.ends, &self.layout.tenants);
         let mut view = packet.view(&aside.blocks, direction);
         let verdict = vnics.segment(end, &mut view, now_ns, || key(&ends[end as usize], tenants));
         if verdict.action() != Action::Pass {
@@ -639,10 +564,10 @@ impl<F: PacketFabric> Net<F> {
 
     fn deliver(&mut self, end: EndId, segment: &Segment) {
         let now_ns = self.now_ns();
-        if let Some(tcp) = &mut self.ends[end as usize].tcp {
+        if let Some(tcp) = &mut self.sockets.ends[end as usize].tcp {
             let events = tcp.segment(now_ns, segment);
-            self.note_events(end, events);
-        } else if self.ends[end as usize].may_listen()
+            self.sockets.note_events(end, events);
+        } else if self.sockets.ends[end as usize].may_listen()
             && segment.flags & (flags::SYN | flags::ACK) == flags::SYN
         {
             self.listen(end, segment);
@@ -653,27 +578,15 @@ impl<F: PacketFabric> Net<F> {
     /// A SYN for an end that has no stack yet.
     fn listen(&mut self, end: EndId, syn: &Segment) {
         let now_ns = self.now_ns();
-        let state = &mut self.ends[end as usize];
+        let state = &mut self.sockets.ends[end as usize];
         let stack = Arc::clone(&self.layout.tenants[state.way.tenant as usize].stack);
         let isn = self.hosts[usize::from(state.host)].isn();
         state.tcp = Some(Box::new(Endpoint::accept(stack, isn, syn, now_ns)));
     }
 
-    fn note_events(&mut self, end: EndId, events: Events) {
-        if events.is_empty() {
-            return;
-        }
-        let state = &mut self.ends[end as usize];
-        if let Some(tcp) = &mut state.tcp {
-            let peer = (state.way.tenant, state.way.peer_tenant);
-            self.cache.follow(peer, tcp, events);
-        }
-        self.notices.push_back(Notice::Socket(end, events));
-    }
-
     /// After anything happened to an end: what it has to send, and its timer.
     pub(crate) fn serve_end(&mut self, end: EndId) {
-        let state = &self.ends[end as usize];
+        let state = &self.sockets.ends[end as usize];
         if state.tcp.is_none() && state.datagrams.is_none() && state.may_listen() {
             return;
         }
@@ -687,7 +600,7 @@ impl<F: PacketFabric> Net<F> {
             while self.transmit(host, end) == Some(true) {}
         }
         self.set_timer(end);
-        if self.ends[end as usize].life == Life::Released {
+        if self.sockets.ends[end as usize].life == Life::Released {
             self.end_if_finished(end);
         }
     }
@@ -695,18 +608,18 @@ impl<F: PacketFabric> Net<F> {
     /// An end's timer may come later than its stack wants it, but not earlier: it is pushed on when it fires.
     #[inline]
     fn set_timer(&mut self, end: EndId) {
-        let state = &mut self.ends[end as usize];
+        let state = &mut self.sockets.ends[end as usize];
         let Some(tcp) = &state.tcp else { return };
         let deadline_ps = tcp.deadline_ns().saturating_mul(1_000);
         if deadline_ps < state.timer_ps {
-            state.timer_ps = deadline_ps.max(self.now_ps);
-            self.wheel.push(state.timer_ps, source(END, end));
+            state.timer_ps = deadline_ps.max(self.clock.now_ps);
+            self.clock.wheel.push(state.timer_ps, source(END, end));
         }
     }
 
     fn end_timer(&mut self, end: EndId, time_ps: u64) {
         let now_ns = self.now_ns();
-        let state = &mut self.ends[end as usize];
+        let state = &mut self.sockets.ends[end as usize];
         if state.timer_ps != time_ps {
             return; // an earlier one took its place
         }
@@ -717,7 +630,7 @@ impl<F: PacketFabric> Net<F> {
         let due = |tcp: &&mut Box<Endpoint>| tcp.deadline_ns() <= now_ns;
         if let Some(tcp) = state.tcp.as_mut().filter(due) {
             let events = tcp.timeout(now_ns);
-            self.note_events(end, events);
+            self.sockets.note_events(end, events);
         }
         self.serve_end(end);
     }
@@ -729,7 +642,7 @@ impl<F: PacketFabric> Net<F> {
             return self.transmit_enforced(host, end);
         }
         let (now_ns, ip_bytes) = (self.now_ns(), self.layout.ip_bytes);
-        let End { tcp, way, .. } = &mut self.ends[end as usize];
+        let End { tcp, way, .. } = &mut self.sockets.ends[end as usize];
         let Some(tcp) = tcp.as_mut() else {
             return self.transmit_datagram(host, end);
         };
@@ -741,7 +654,7 @@ impl<F: PacketFabric> Net<F> {
             ip_bytes,
         };
         let (handle, more) = tcp.transmit_to(now_ns, departure)?;
-        self.sent += 1;
+        self.counts.sent += 1;
         self.send(host, end, handle);
         Some(more)
     }
@@ -749,12 +662,12 @@ impl<F: PacketFabric> Net<F> {
     /// The same through the vNIC stage.
     fn transmit_enforced(&mut self, host: u16, end: EndId) -> Option<bool> {
         let (now_ns, ip_bytes) = (self.now_ns(), self.layout.ip_bytes);
-        let state = &mut self.ends[end as usize];
+        let state = &mut self.sockets.ends[end as usize];
         let Some(tcp) = state.tcp.as_mut() else {
             return self.transmit_datagram(host, end);
         };
         let segment = tcp.transmit(now_ns)?;
-        self.sent += 1;
+        self.counts.sent += 1;
         let packet = Packet::new(&segment, &state.way, ip_bytes);
         let aside = match packet.has_aside() {
             true => state.way.aside(end, &segment),
@@ -773,12 +686,12 @@ impl<F: PacketFabric> Net<F> {
                 self.send(host, end, handle);
             }
             _ => {
-                self.policed += 1;
+                self.counts.policed += 1;
                 self.left(end, packet.payload());
             }
         }
         if let Some(fack) = fack {
-            self.facks += 1;
+            self.counts.facks += 1;
             let handle = self.fabric.pool_mut().insert(fack);
             self.send_after(host, end, handle);
         }
@@ -787,7 +700,7 @@ impl<F: PacketFabric> Net<F> {
     /// From the vNIC stage on.
     #[inline]
     fn send(&mut self, host: u16, end: EndId, packet: Handle) {
-        match self.ends[end as usize].straight_to {
+        match self.sockets.ends[end as usize].straight_to {
             host::IN_TURN => self.send_in_turn(host, end, packet),
             port if self.fabric.has_queues(port) => self.enter_stack(host, end, packet),
             port => drop(self.offer(port, packet)),
@@ -795,9 +708,8 @@ impl<F: PacketFabric> Net<F> {
     }
 
     fn alarm(&mut self, index: u32) {
-        let Alarm { host, actor, key } = self.alarms[index as usize];
+        let host = self.sockets.ring(index);
         self.hosts[usize::from(host)].free_alarms.push(index);
-        self.notices.push_back(Notice::Alarm(actor, key));
     }
 }
 

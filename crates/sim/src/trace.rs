@@ -106,7 +106,7 @@ impl Traces {
             if self.seen.len() <= part {
                 self.seen.push(0);
             }
-            for end in self.seen[part]..net.ends.len() {
+            for end in self.seen[part]..net.sockets.len() {
                 let key = net.known(end as EndId).key;
                 let ends = (
                     key.local.to_ip(),
@@ -117,7 +117,7 @@ impl Traces {
                     self.flows[flow].open.push((end as EndId, 0));
                 }
             }
-            self.seen[part] = net.ends.len();
+            self.seen[part] = net.sockets.len();
         }
     }
 

@@ -175,7 +175,7 @@ impl<'a, F: FabricOf> Run<'a, F> {
             let capture = Capture::open(captures, variant, &directory)?;
             let net = self.engine.nets().next();
             let net = net.context("a network has a part")?;
-            net.capture = Some(Box::new(capture));
+            net.observers.capture = Some(Box::new(capture));
             net.watch_captured();
         }
         self.traces = asked.traces.as_ref().map(|traces| {
@@ -183,7 +183,9 @@ impl<'a, F: FabricOf> Run<'a, F> {
             (series, traces.interval(variant))
         });
         if self.traces.is_some() {
-            self.engine.nets().for_each(|net| net.keeps_all = true);
+            self.engine
+                .nets()
+                .for_each(|net| net.sockets.keeps_all = true);
         }
         self.film = asked.films.as_ref().map(|films| {
             let interval = films.interval(variant);
@@ -227,7 +229,11 @@ impl<'a, F: FabricOf> Run<'a, F> {
         }
         self.engine.account()?;
         let end_ps = self.engine.now_ps();
-        for capture in self.engine.nets().filter_map(|net| net.capture.take()) {
+        for capture in self
+            .engine
+            .nets()
+            .filter_map(|net| net.observers.capture.take())
+        {
             capture.finish(end_ps)?;
         }
         Ok(self.outcome(&before))
@@ -293,7 +299,10 @@ impl<'a, F: FabricOf> Run<'a, F> {
         for queue in &self.queues {
             let net = self.engine.net_of_port(queue.port());
             let ports = net.fabric.ports().len();
-            let backlogs = net.backlogs.get_or_insert_with(|| Backlogs::new(ports));
+            let backlogs = net
+                .observers
+                .backlogs
+                .get_or_insert_with(|| Backlogs::new(ports));
             backlogs.follow(queue.port());
         }
     }

@@ -93,7 +93,7 @@ impl Fifo {
         pool.end(handle);
         match self.tail {
             NIL => (self.head, self.head_bytes) = (handle, bytes),
-            last => pool.follow(last, handle, bytes.into()),
+            last => pool.link_after(last, handle, bytes.into()),
         }
         self.tail = handle;
         // Who lets an adapter keep whatever comes reads no bytes of its queues.
@@ -504,7 +504,7 @@ impl OutputPorts {
         if is_first {
             (state.first, state.first_ps) = (handle, arrival_ps);
         } else {
-            pool.follow(before, handle, arrival_ps);
+            pool.link_after(before, handle, arrival_ps);
         }
         // What follows is asked for when what is before it has come.
         let is_news = is_first && !std::mem::take(&mut state.expected);

@@ -40,7 +40,7 @@ impl<F: PacketFabric> Sockets<'_, F> {
     }
 
     fn tcp(&self, socket: SocketId) -> Option<&Endpoint> {
-        self.net.tcp(end(socket))
+        self.net.sockets.tcp(end(socket))
     }
 }
 
@@ -76,7 +76,7 @@ impl<F: PacketFabric> Io for Sockets<'_, F> {
     }
 
     fn set_key(&mut self, socket: SocketId, key: u64) {
-        self.net.set_key(end(socket), key);
+        self.net.sockets.set_key(end(socket), key);
     }
 
     #[inline]
@@ -106,12 +106,12 @@ impl<F: PacketFabric> Io for Sockets<'_, F> {
 
     #[inline]
     fn letter(&self, socket: SocketId) -> Option<Letter> {
-        self.net.letters.peek(end(socket))
+        self.net.sockets.letters.peek(end(socket))
     }
 
     #[inline]
     fn take_letter(&mut self, socket: SocketId) -> Option<Letter> {
-        self.net.letters.take(end(socket))
+        self.net.sockets.letters.take(end(socket))
     }
 
     #[inline]
@@ -124,7 +124,7 @@ impl<F: PacketFabric> Io for Sockets<'_, F> {
     }
 
     fn release(&mut self, socket: SocketId) {
-        self.net.letters.forget(end(socket));
+        self.net.sockets.letters.forget(end(socket));
         self.net.release(end(socket));
     }
 

@@ -18,7 +18,7 @@ fn both_ends_of_a_connection_have_the_priority_of_their_traffic() {
         .run_until(10_000_000_000, &mut |_, _| Ok(()))
         .unwrap();
     let net = engine.nets().next().unwrap();
-    let mut priorities: Vec<(u16, u8)> = (net.ends.iter())
+    let mut priorities: Vec<(u16, u8)> = (net.sockets.ends.iter())
         .map(|end| (end.way.port.min(end.way.peer_port), end.priority))
         .collect();
     priorities.sort_unstable();

@@ -30,7 +30,7 @@ impl Troubles {
 
     /// A connection has failed. Where the peer had said everything and all was read, nobody misses it.
     pub(super) fn failed<F: PacketFabric>(&mut self, net: &Net<F>, plan: &Plan, end: EndId) {
-        let tcp = net.tcp(end);
+        let tcp = net.sockets.tcp(end);
         let Some(why) = tcp.and_then(Endpoint::error) else {
             return;
         };

@@ -13,7 +13,7 @@ impl<F: PacketFabric> Net<F> {
     /// the one before has sent for.
     #[inline(never)]
     pub(super) fn fetch(&mut self) {
-        self.wheel.seen();
+        self.clock.wheel.seen();
         for port in self.present_ports() {
             self.fabric.fetch_port(port);
         }
@@ -35,7 +35,10 @@ impl<F: PacketFabric> Net<F> {
     /// Ports at whose far ends packets arrive.
     fn present_ports(&self) -> impl Iterator<Item = PortId> {
         let ports = |source| source >> KIND_BITS == PORT;
-        self.wheel.present().filter(move |&source| ports(source))
+        self.clock
+            .wheel
+            .present()
+            .filter(move |&source| ports(source))
     }
 
     /// The port by which the first packet under way on another leaves where it arrives, or the host's that takes it.
@@ -49,7 +52,7 @@ impl<F: PacketFabric> Net<F> {
             }
             Far::Adapter => return None,
             Far::Host(host) => {
-                prefetch_index(&self.ends, packet.to as usize);
+                prefetch_index(&self.sockets.ends, packet.to as usize);
                 self.hosts[usize::from(host)].adapter
             }
         };
@@ -65,9 +68,9 @@ impl<F: PacketFabric> Net<F> {
                 continue;
             };
             let packet = self.fabric.first(port);
-            if let Some(end) = packet.and_then(|packet| self.ends.get(packet.to as usize)) {
+            if let Some(end) = packet.and_then(|packet| self.sockets.ends.get(packet.to as usize)) {
                 sum ^= end.tcp.as_deref().map_or(0, Endpoint::touch);
-                sum ^= self.hosts[usize::from(host)].touch(end.sides.1);
+                sum ^= self.hosts[usize::from(host)].read_ahead(end.sides.1);
             }
         }
         std::hint::black_box(sum);

@@ -19,21 +19,23 @@ impl<F: PacketFabric> Net<F> {
             packet,
             aside: *aside_of(&self.asides, handle, &packet),
         };
-        self.exported += 1;
+        self.counts.exported += 1;
         let there = self.layout.part_beyond(port);
-        self.outgoing[there].parcels.push(parcel);
+        if let Some(mail) = self.post.mail_to(there) {
+            mail.parcels.push(parcel);
+        }
     }
 
     /// What another part has for this one.
     pub fn import(&mut self, mail: &mut Mail) {
         for (end, letter) in mail.letters.drain(..) {
-            self.letters.post(end, letter);
+            self.sockets.letters.post(end, letter);
         }
         for (end, over_ps) in mail.over.drain(..) {
             self.peer_is_over(end, over_ps);
         }
         for parcel in mail.parcels.drain(..) {
-            self.imported += 1;
+            self.counts.imported += 1;
             let handle = self.keep(parcel.packet, &parcel.aside);
             let port = parcel.port;
             self.on_fabric(|fabric, timers, _| {
@@ -47,9 +49,7 @@ impl<F: PacketFabric> Net<F> {
 
     /// When the next event is, here or at whoever gets the outgoing mail; `u64::MAX` = never.
     pub fn next_ps(&mut self) -> u64 {
-        let parcels = self.outgoing.iter().flat_map(|mail| &mail.parcels);
-        let away = parcels.map(|parcel| parcel.arrival_ps).min();
-        let here = self.wheel.next_ps();
-        here.unwrap_or(u64::MAX).min(away.unwrap_or(u64::MAX))
+        let here = self.clock.wheel.next_ps();
+        here.unwrap_or(u64::MAX).min(self.post.next_ps())
     }
 }

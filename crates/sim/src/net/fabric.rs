@@ -43,12 +43,12 @@ impl<F: PacketFabric> Driver for Net<F> {
 
     #[inline(always)]
     fn driven(&mut self) -> (&mut Driven<F>, &mut Wheel, u64) {
-        (&mut self.fabric, &mut self.wheel, self.now_ps)
+        (&mut self.fabric, &mut self.clock.wheel, self.clock.now_ps)
     }
 
     fn carry_out(&mut self, effect: Effect) {
         match effect {
-            Effect::Timer(timer, index, at_ps) => self.wheel.set(timer, index, at_ps),
+            Effect::Timer(timer, index, at_ps) => self.clock.wheel.set(timer, index, at_ps),
             Effect::Notify(switch, packet) => self.notify(switch, packet),
             Effect::Sent(port, packet, leaves_ps) => {
                 self.show_at(port, capture::Side::Sent, packet, leaves_ps);
@@ -98,7 +98,7 @@ impl<F: PacketFabric> Net<F> {
         let end = self.fabric.sender(packet);
         let payload = self.fabric.ports().pool[packet].payload();
         self.left(end, payload);
-        if std::mem::take(&mut self.ends[end as usize].throttled) {
+        if std::mem::take(&mut self.sockets.ends[end as usize].throttled) {
             self.unthrottle(host);
             self.serve_end(end);
         }
@@ -107,7 +107,8 @@ impl<F: PacketFabric> Net<F> {
     /// Shows a pause frame to those who capture there.
     #[cold]
     fn show_pause(&mut self, port: PortId, frame: PauseFrame, leaves_ps: u64) {
-        let (Some(capture), Some(spec)) = (&mut self.capture, self.fabric.spec(port)) else {
+        let (Some(capture), Some(spec)) = (&mut self.observers.capture, self.fabric.spec(port))
+        else {
             return;
         };
         let source = match spec.near {
@@ -122,7 +123,7 @@ impl<F: PacketFabric> Net<F> {
             let seen = capture::Seen {
                 port,
                 side,
-                now_ps: self.now_ps,
+                now_ps: self.clock.now_ps,
                 at_ps,
                 priority: None,
             };
@@ -135,12 +136,12 @@ impl<F: PacketFabric> Net<F> {
 impl<F: PacketFabric> Net<F> {
     /// A packet of an end goes down its host's stack, to an adapter with a queue for each destination.
     pub(super) fn enter_stack(&mut self, host: u16, end: EndId, packet: Handle) {
-        let state = &self.ends[end as usize];
+        let state = &self.sockets.ends[end as usize];
         let (priority, to) = (state.priority, state.way.peer_host);
         let mut queue = state.queue;
         if queue == NO_QUEUE {
             queue = self.on_fabric(|fabric, _, _| fabric.queue_to(host, to, priority));
-            self.ends[end as usize].queue = queue;
+            self.sockets.ends[end as usize].queue = queue;
         }
         let departure = Departure {
             source: host,
@@ -235,7 +236,7 @@ impl<F: PacketFabric> Net<F> {
     /// Lets those who capture see what leaves the ports that they follow, and pause frames where they arrive.
     pub(crate) fn watch_captured(&mut self) {
         for port in 0..self.fabric.ports().len() as PortId {
-            let capture = self.capture.as_ref();
+            let capture = self.observers.capture.as_ref();
             let follows = |side| capture.is_some_and(|capture| capture.follows(port, side));
             if follows(capture::Side::Sent) || follows(capture::Side::Arrived) {
                 self.on_fabric(|fabric, _, _| fabric.watch(port));

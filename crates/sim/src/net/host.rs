@@ -63,7 +63,7 @@ impl Host {
     /// Reads what a packet that leaves by this exit is about to need, where it may have to wait; the number says
     /// nothing.
     #[inline]
-    pub fn touch(&self, to: Side) -> u64 {
+    pub fn read_ahead(&self, to: Side) -> u64 {
         if !self.has_waiters {
             return 0;
         }
@@ -151,7 +151,7 @@ impl<F: PacketFabric> Net<F> {
             self.drain_departures(host);
             self.look_at_adapter(host);
         }
-        if !self.ends[end as usize].held {
+        if !self.sockets.ends[end as usize].held {
             while self.may_send(host, end) && self.transmit(host, end) == Some(true) {}
         }
         self.throttle(host, end);
@@ -167,7 +167,7 @@ impl<F: PacketFabric> Net<F> {
     #[inline(never)]
     fn has_turn(&mut self, host: u16, end: EndId) -> bool {
         let now_ns = self.now_ns();
-        let state = &self.ends[end as usize];
+        let state = &self.sockets.ends[end as usize];
         let switch = &self.hosts[usize::from(host)].switch;
         if !switch.config().waits_for_adapter() || switch.lets_through(state.sides.1) {
             return true;
@@ -181,16 +181,16 @@ impl<F: PacketFabric> Net<F> {
             return false;
         };
         let bytes = next_bytes + HEADERS_BYTES;
-        let (from, to) = self.ends[end as usize].sides;
+        let (from, to) = self.sockets.ends[end as usize].sides;
         let switch = &mut self.hosts[usize::from(host)].switch;
         let may = switch.may_send(from, end, to, bytes);
-        self.ends[end as usize].held = !may;
+        self.sockets.ends[end as usize].held = !may;
         may
     }
 
     /// From the vNIC stage on, on a host where somebody may have to wait.
     pub(super) fn send_in_turn(&mut self, host: u16, end: EndId, packet: Handle) {
-        let (from, to) = self.ends[end as usize].sides;
+        let (from, to) = self.sockets.ends[end as usize].sides;
         let waiting = Waiting { packet, end };
         let switch = &mut self.hosts[usize::from(host)].switch;
         // Most often; its length need not be known then.
@@ -204,7 +204,7 @@ impl<F: PacketFabric> Net<F> {
 
     /// What the vNIC stage adds behind a packet of this end.
     pub(super) fn send_after(&mut self, host: u16, end: EndId, packet: Handle) {
-        let (from, to) = self.ends[end as usize].sides;
+        let (from, to) = self.sockets.ends[end as usize].sides;
         let bytes = self.fabric.ports().pool[packet].bytes();
         let waiting = Waiting { packet, end };
         let switch = &mut self.hosts[usize::from(host)].switch;
@@ -251,7 +251,7 @@ impl<F: PacketFabric> Net<F> {
     /// So much data of an end has left its host.
     pub(super) fn left(&mut self, end: EndId, payload: u16) {
         if payload > 0 {
-            self.ends[end as usize].left(payload);
+            self.sockets.ends[end as usize].left(payload);
         }
     }
 
@@ -259,11 +259,11 @@ impl<F: PacketFabric> Net<F> {
     pub(super) fn drain_departures(&mut self, host: u16) {
         let below = &mut self.hosts[usize::from(host)].below;
         while let Some(&(leaves_ps, end, payload)) = below.leaving.front() {
-            if leaves_ps > self.now_ps {
+            if leaves_ps > self.clock.now_ps {
                 return;
             }
             below.leaving.pop_front();
-            let state = &mut self.ends[end as usize];
+            let state = &mut self.sockets.ends[end as usize];
             state.left(payload);
             if std::mem::take(&mut state.throttled) {
                 below.throttled -= 1;
@@ -283,7 +283,7 @@ impl<F: PacketFabric> Net<F> {
     #[inline(never)]
     fn throttle_if_held_back(&mut self, host: u16, end: EndId) {
         let now_ns = self.now_ns();
-        let state = &mut self.ends[end as usize];
+        let state = &mut self.sockets.ends[end as usize];
         let tcp = state.tcp.as_ref().filter(|_| !state.throttled);
         if tcp.is_some_and(|tcp| tcp.is_held_back(now_ns)) {
             state.throttled = true;
@@ -303,7 +303,8 @@ impl<F: PacketFabric> Net<F> {
         }
         let machine = &mut self.hosts[usize::from(host)];
         if machine.switch.config().waits_for_adapter() {
-            let is_free = self.fabric.ports().free_ps(machine.adapter as usize) <= self.now_ps;
+            let is_free =
+                self.fabric.ports().free_ps(machine.adapter as usize) <= self.clock.now_ps;
             machine.switch.set_ready(Side::Uplink, is_free);
         }
     }
@@ -325,7 +326,7 @@ impl<F: PacketFabric> Net<F> {
         let leaves_ps = match (below.throttled, below.released.is_empty()) {
             (0, true) => None,
             (_, true) => first,
-            (_, false) => Some(self.now_ps),
+            (_, false) => Some(self.clock.now_ps),
         };
         let free_ps = || self.fabric.ports().free_ps(machine.adapter as usize);
         let free_ps = machine.switch.waits().then(free_ps);
@@ -333,7 +334,7 @@ impl<F: PacketFabric> Net<F> {
         if let Some(at_ps) = at_ps {
             machine.armed = true;
             let source = source(ADAPTER, host.into());
-            self.wheel.push(at_ps.max(self.now_ps), source);
+            self.clock.wheel.push(at_ps.max(self.clock.now_ps), source);
         }
     }
 
@@ -398,7 +399,7 @@ impl<F: PacketFabric> Net<F> {
         let Some(end) = self.hosts[usize::from(host)].switch.resume() else {
             return false;
         };
-        self.ends[end as usize].held = false;
+        self.sockets.ends[end as usize].held = false;
         self.transmit(host, end);
         // The rest has its turn behind others.
         while self.may_send(host, end) && self.transmit(host, end) == Some(true) {}

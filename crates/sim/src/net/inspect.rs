@@ -28,10 +28,10 @@ impl<F: PacketFabric> Net<F> {
 
     /// What is known at an end of a connection.
     pub fn known(&self, end: EndId) -> Known<'_> {
-        let state = &self.ends[end as usize];
+        let state = &self.sockets.ends[end as usize];
         let vnics = self.hosts[usize::from(state.host)].switch.vnics.as_ref();
         Known {
-            key: key(&self.ends[end as usize], &self.layout.tenants),
+            key: key(&self.sockets.ends[end as usize], &self.layout.tenants),
             tcp: state.tcp.as_deref(),
             enforced: vnics.and_then(|vnics| vnics.flow(end)),
             peer: (state.way.peer != NO_END).then_some((state.way.peer_host, state.way.peer)),
@@ -51,9 +51,8 @@ impl<F: PacketFabric> Net<F> {
         let dropped = books.dropped + by_switches;
         let underway = books.underway + in_switches;
         let waiting: u64 = self.hosts.iter().map(|host| host.troubles.waiting()).sum();
-        let made = self.sent + self.facks + self.imported + books.made;
-        let over = self.handed + self.consumed + self.policed + self.exported + books.absorbed;
-        let found = over + dropped + underway + waiting;
+        let made = self.counts.made() + books.made;
+        let found = self.counts.over() + books.absorbed + dropped + underway + waiting;
         // Several parts keep what they have exported as long as it is backlog.
         let alone = self.layout.partition.parts() == 1;
         let kept = self.fabric.ports().pool.len() as u64;
@@ -64,7 +63,11 @@ impl<F: PacketFabric> Net<F> {
             "{made} packets were sent or doubled but {found} are accounted for: {} delivered, {} consumed, \
              {} policed, {dropped} dropped, {underway} underway, {waiting} at hosts that stand still, {} handed to \
              other parts (part {}, which keeps {kept})",
-            self.handed, self.consumed, self.policed, self.exported, self.part
+            self.counts.handed,
+            self.counts.consumed,
+            self.counts.policed,
+            self.counts.exported,
+            self.post.part
         ))
     }
 }

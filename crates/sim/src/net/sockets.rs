@@ -8,41 +8,16 @@ use std::{
 use sluicegate_apps::Letter;
 use sluicegate_tcp::Endpoint;
 
-use super::{ALARM, Alarm, End, EndId, Net, Owner, PacketFabric, Tenant, source};
+use super::{ALARM, EndId, Net, Owner, PacketFabric, Tenant, source};
 use crate::packet::{NO_END, Way};
 
 /// First port that a tenant opens connections from (Linux's).
 pub const EPHEMERAL_PORT: u16 = 32_768;
 
 impl<F: PacketFabric> Net<F> {
-    /// The stack's part of an end.
-    pub fn tcp(&self, end: EndId) -> Option<&Endpoint> {
-        self.ends[end as usize].tcp.as_deref()
-    }
-
-    /// Whose an end is.
-    pub fn owner(&self, end: EndId) -> Owner {
-        let End {
-            actor,
-            key,
-            priority,
-            ..
-        } = self.ends[end as usize];
-        Owner {
-            actor,
-            key,
-            priority,
-        }
-    }
-
-    /// Its owner calls an end so from now on.
-    pub fn set_key(&mut self, end: EndId, key: u64) {
-        self.ends[end as usize].key = key;
-    }
-
     /// Own port of an end, and its peer.
     pub fn port_and_peer(&self, end: EndId) -> (u16, SocketAddr) {
-        let way = &self.ends[end as usize].way;
+        let way = &self.sockets.ends[end as usize].way;
         let peer = self.layout.tenants[way.peer_tenant as usize].address;
         (way.port, SocketAddr::new(peer, way.peer_port))
     }
@@ -55,19 +30,19 @@ impl<F: PacketFabric> Net<F> {
         let (local_port, isn) = (opener.ephemeral_port(), opener.isn());
         let tcp = Endpoint::connect(Arc::clone(stack), isn);
         let id = self.end((tenant, local_port, peer_tenant, port), owner);
-        self.ends[id as usize].tcp = Some(Box::new(tcp));
+        self.sockets.ends[id as usize].tcp = Some(Box::new(tcp));
         self.serve_end(id);
         id
     }
 
     /// A tenant accepts connections on a port; they are this owner's at first.
     pub fn accept(&mut self, tenant: u32, port: u16, owner: Owner) {
-        self.listeners.insert((tenant, port), owner);
+        self.sockets.listeners.insert((tenant, port), owner);
     }
 
     /// Writes; returns how many bytes fitted.
     pub fn write(&mut self, end: EndId, bytes: u64) -> u64 {
-        let Some(tcp) = &mut self.ends[end as usize].tcp else {
+        let Some(tcp) = &mut self.sockets.ends[end as usize].tcp else {
             return 0;
         };
         let taken = tcp.write(bytes);
@@ -78,7 +53,7 @@ impl<F: PacketFabric> Net<F> {
     /// Reads; returns how many bytes there were, at most `bytes`.
     pub fn read(&mut self, end: EndId, bytes: u64) -> u64 {
         let bytes = self.may_read(end, bytes);
-        let Some(tcp) = &mut self.ends[end as usize].tcp else {
+        let Some(tcp) = &mut self.sockets.ends[end as usize].tcp else {
             return 0;
         };
         let taken = tcp.read(bytes);
@@ -90,7 +65,7 @@ impl<F: PacketFabric> Net<F> {
 
     /// No more will be written.
     pub fn close(&mut self, end: EndId) {
-        if let Some(tcp) = &mut self.ends[end as usize].tcp {
+        if let Some(tcp) = &mut self.sockets.ends[end as usize].tcp {
             tcp.close();
             self.serve_end(end);
         }
@@ -100,31 +75,21 @@ impl<F: PacketFabric> Net<F> {
     pub fn post(&mut self, end: EndId, letter: Letter) {
         let Way {
             peer, peer_host, ..
-        } = self.ends[end as usize].way;
+        } = self.sockets.ends[end as usize].way;
         debug_assert_ne!(peer, NO_END, "who writes is connected");
         let there = self.layout.part_of_host(peer_host);
-        if there == self.part {
-            self.letters.post(peer, letter);
-        } else {
-            self.outgoing[there].letters.push((peer, letter));
+        match self.post.mail_to(there) {
+            None => self.sockets.letters.post(peer, letter),
+            Some(mail) => mail.letters.push((peer, letter)),
         }
     }
 
     /// Wakes an actor of a tenant at a time (ns), now at the earliest.
     pub fn wake_at(&mut self, at_ns: u64, tenant: u32, actor: u32, key: u64) {
         let host = self.layout.tenants[tenant as usize].host;
-        let alarm = Alarm { host, actor, key };
-        let index = match self.hosts[usize::from(host)].free_alarms.pop() {
-            Some(index) => {
-                self.alarms[index as usize] = alarm;
-                index
-            }
-            None => {
-                self.alarms.push(alarm);
-                self.alarms.len() as u32 - 1
-            }
-        };
-        let at_ps = at_ns.saturating_mul(1_000).max(self.now_ps);
-        self.wheel.push(at_ps, source(ALARM, index));
+        let free = self.hosts[usize::from(host)].free_alarms.pop();
+        let index = self.sockets.set_alarm((actor, key), host, free);
+        let at_ps = at_ns.saturating_mul(1_000).max(self.clock.now_ps);
+        self.clock.wheel.push(at_ps, source(ALARM, index));
     }
 }

@@ -172,7 +172,7 @@ impl Flows {
     /// Lets time pass.
     pub fn run_until(&mut self, until_ps: u64) {
         while self.net.step_before(until_ps) {
-            while let Some(notice) = self.net.notices.pop_front() {
+            while let Some(notice) = self.net.sockets.next_notice() {
                 self.hear(notice);
             }
         }
@@ -183,8 +183,10 @@ impl Flows {
         let Notice::Socket(end, events) = notice else {
             return;
         };
-        let state = &self.net.ends[end as usize];
-        let (role, flow) = (state.actor, state.key as usize);
+        let Owner {
+            actor: role, key, ..
+        } = self.net.sockets.owner(end);
+        let flow = key as usize;
         let may_write = events.contains(Events::CONNECTED) || events.contains(Events::WRITABLE);
         if role == SOURCE && may_write {
             self.left[flow] -= self.net.write(end, self.left[flow]);
