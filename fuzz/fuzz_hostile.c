@@ -89,7 +89,7 @@ static void put_option(struct shape *s, const sg_u8 *bytes, sg_u32 len)
 	s->options_len += len;
 }
 
-/* What somebody may write behind the header: hosts' options, signatures, ends, nonsense. */
+/* What a sender may write behind the header: hosts' options, signatures, ends, nonsense. */
 static void hostile_options(struct input *in, struct shape *s)
 {
 	sg_u32 count = take8(in) % 4, i;

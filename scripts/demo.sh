@@ -3,6 +3,10 @@
 # machine's own kernel, and show both side by side.
 #
 #   demo.sh DIR   where results go
+#
+# The scenarios run in their short form, which `make test` runs in both worlds, too. A check that fails in simulated
+# time is an error. The lab measures this machine as it is: a scenario whose expectations do not hold there runs once
+# more, and what then still does not hold is shown; the exit code stays 0. `sluicegate run --check` is strict.
 set -euo pipefail
 # shellcheck source=scripts/env.sh
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"
@@ -12,31 +16,62 @@ out=${1:?usage: demo.sh DIR}
 sluicegate=target/release/sluicegate
 scenarios=(scenarios/five-stacks.toml scenarios/incast-1500.toml)
 
-missed=()
+# What the lab showed that the scenarios do not expect, a line for each of them.
+shown=()
 
-# run_in WORLD: runs the scenarios there and remembers whether they missed what they expect (exit code 3).
-run_in() {
-	local code=0
-	"$sluicegate" run "${scenarios[@]}" --world "$1" --check --out "$out/$1" || code=$?
-	case $code in
-	0) ;;
-	3) missed+=("$1") ;;
-	*) exit "$code" ;;
-	esac
+# run_one WORLD FILE [OPTION…]: one scenario, into DIR/WORLD/NAME.
+run_one() {
+	local world=$1 file=$2
+	shift 2
+	"$sluicegate" run "$file" --world "$world" --short --out "$out/$world/$(basename "$file" .toml)" "$@"
 }
 
 # Simulates; needs no privileges.
 simulate() {
+	local file
 	say "simulating ${scenarios[*]}"
-	run_in sim
+	for file in "${scenarios[@]}"; do run_one sim "$file" --check; done
 }
 
-# A demo whose results are not what its own scenarios expect says so, below its reports.
+# missed RESULTS: what `--check` would not accept of these results, in one line; nothing if it accepts them.
+missed() {
+	awk '
+		function note(text) { line = line (line == "" ? "" : "; ") text }
+		function number() { return value() ~ /^[0-9.e+-]+$/ ? sprintf("%.4g", value()) : value() }
+		function value(text) { text = $0; sub(/^[^:]*: /, "", text); gsub(/^"|"?,?$/, "", text); return text }
+		/^ *"name": / { name = value() }
+		/^ *"expression": / { expression = value() }
+		/^ *"left": / { left = number() }
+		/^ *"right": / { right = number() }
+		/^ *"held": false/ { note(name ": " expression " (" left " against " right ")") }
+		/^ *"cpu_bound": true/ { note("the CPU was the limit") }
+		/^ *"outside": / { outside = 1; next }
+		outside && /}/ { outside = 0 }
+		outside && !/: 0,?$/ { text = $0; gsub(/[ ",]/, "", text); note(text " where the experiment is not about it") }
+		END { if (line != "") print line }' "$1"
+}
+
+# Runs each scenario in the lab, once more where its expectations do not hold.
+rehearse() {
+	local file name results line
+	say "rehearsing ${scenarios[*]}"
+	for file in "${scenarios[@]}"; do
+		name=$(basename "$file" .toml)
+		results=$out/lab/$name/results.json
+		run_one lab "$file"
+		[ -n "$(missed "$results")" ] || continue
+		say "$name: not all expectations held, see above; once more"
+		run_one lab "$file"
+		line=$(missed "$results")
+		[ -z "$line" ] || shown+=("$name: twice not as expected on this machine: $line")
+	done
+}
+
+# The pages that show what was run, and what of it was not as expected.
 finish() {
-	[ ${#missed[@]} -eq 0 ] && exit 0
-	echo "The demo missed what its scenarios expect, in: ${missed[*]}. Lines \"check failed\" above say what." >&2
-	echo "In the lab a machine that others use at the same time is the usual reason: run it again when it is idle." >&2
-	exit 3
+	printf 'reports  %s\n' "$@"
+	[ ${#shown[@]} -eq 0 ] || printf '%s\n' "${shown[@]}"
+	exit 0
 }
 
 if [ "$(id -u)" -ne 0 ]; then
@@ -46,9 +81,8 @@ if [ "$(id -u)" -ne 0 ]; then
 	cargo build --release --locked -p sluicegate
 	simulate
 	"$sluicegate" doctor || true
-	echo "report   $(readlink -f "$out/sim/report.html")"
 	echo "for the rehearsal on this kernel: sudo make demo"
-	finish
+	finish "$(readlink -f "$out")"/sim/*/report.html
 fi
 
 scripts/setup.sh demo
@@ -61,12 +95,9 @@ built=$SECONDS
 simulate
 say "what this kernel supports"
 "$sluicegate" doctor || die "this kernel lacks what the rehearsal needs; each line above says what it costs and how to get it"
-
-say "rehearsing ${scenarios[*]}"
-run_in lab
+rehearse
 say "simulated beside rehearsed"
 "$sluicegate" compare "$out/lab" "$out/sim" --out "$out"
 say "done in $((SECONDS - built)) s after the build"
 printf 'results  %s\n' "$out"/{sim,lab}/*/results.json
-echo "reports  $(readlink -f "$out/lab/report.html") $(readlink -f "$out/sim/report.html") $(readlink -f "$out/compare.html")"
-finish
+finish "$(readlink -f "$out")"/{sim,lab}/*/report.html "$(readlink -f "$out/compare.html")"

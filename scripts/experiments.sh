@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Every scenario in full length with its expectations: all of them simulated, the sweeps of those that have axes, the
-# simulator against theory, and with root those that a lab carries in the lab too, both worlds compared, and TCP of other
-# makes under enforcement.
+# simulator against theory, and with root those that a lab carries in the lab too, both worlds compared, TCP of other
+# makes under enforcement, and all tests of kernel programs on the oldest supported kernel.
 #
 #   experiments.sh DIR   results go to DIR/WORLD/SCENARIO and DIR/sweep/SCENARIO, the comparison to DIR/compare.html,
 #                        figures of other makes to DIR/foreign.json
@@ -101,6 +101,7 @@ done
 for file in scenarios/cee/commercial.toml scenarios/cee/commercial-udp.toml; do
 	swept "$file"
 done
+[ "$(uname -m)" != x86_64 ] || ! $root || stage "linux 6.12" kernel scripts/kernel-test.sh 6.12
 stage "hostile frames" core fuzz/run.sh "$HOSTILE_SECONDS" hostile
 stage "theory" sim cargo test --release --locked -q -p sluicegate-sim --test theory
 if $root; then

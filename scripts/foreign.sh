@@ -72,6 +72,6 @@ out=$1
 shift
 build
 mkdir -p "$out"
-# With these packages features are those of other builds, and nothing is compiled twice.
-cargo build --release --locked -p sluicegate-agent -p sluicegate-lab -p sluicegate --example foreign
+# With the whole workspace features are those of the tests' build, and nothing is compiled twice.
+cargo build --release --locked --workspace --example foreign
 exec target/release/examples/foreign "$PROGRAMS" "$out/foreign.json" "$@"

@@ -4,7 +4,7 @@
 # tools are installed, no root.
 #
 #   kernel-test.sh [6.12|6.1] [TEST…]   TEST: names of test programs; without any, all of them; "programs": those
-#                                       that run the kernel programs on frames, which take little time
+#                                       that run the kernel programs on frames and compare, which take little time
 #
 # 6.12  the oldest that is supported: all that loads kernel programs and runs them on packets must pass there
 # 6.1   one that is not: doctor and agent must say so and what to install, and leave nothing behind
@@ -22,7 +22,7 @@ MEMORY_MB=1024
 # One CPU each: where emulated ones share real ones, a program that holds a flow's lock stops for so long that the
 # other one's gives up, as it may, and tests that want every packet edited fail. Two machines use two real CPUs.
 LANES_TESTS=("acceptance vectors cc_vectors charge faults sluicegate_agent strangers sluicegate_labkit switch_port tenant_cc" "instance live_edit live_adopt live_hostile ignore_window reload")
-LANES_PROGRAMS=("acceptance vectors" "cc_vectors charge faults strangers")
+LANES_PROGRAMS=("acceptance vectors" "cc_vectors faults")
 LANES_REFUSAL=("refusal")
 # What takes minutes there and says little of a kernel; TEST may name it all the same.
 LEFT_OUT="compliant agent"
@@ -104,11 +104,14 @@ into_guest() {
 	done
 }
 
-# Builds what is to be tested, prints the paths.
+# Builds what is to be tested, prints the paths. All of the workspace: another choice of packages would have other
+# features, and be built again.
 test_programs() {
-	local build=(cargo test --release --locked --no-run --message-format=json)
-	{ "${build[@]}" -p sluicegate-agent -p sluicegate-labkit --lib --tests && "${build[@]}" -p sluicegate --test agent; } |
-		sed -n 's/.*"executable":"\([^"]*\)".*/\1/p'
+	local package='"package_id":"[^"]*/crates' program='.*"executable":"\([^"]*\)".*'
+	cargo test --release --locked --no-run --message-format=json --workspace --lib --bins --tests --examples |
+		sed -n -e "/$package\/\(agent\|labkit\)[#@].*\"test\":true},/ s/$program/\1/p" \
+			-e "/$package\/cli[#@].*\"name\":\"agent\".*\"test\":true},/ s/$program/\1/p" \
+			-e "/$package\/cli[#@].*\"kind\":\[\"bin\"\].*\"test\":false},/ s/$program/\1/p"
 }
 
 # The tests by their names below /tests, the command itself where its tests look for it.

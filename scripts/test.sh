@@ -11,100 +11,26 @@ shopt -s extglob
 
 FUZZ_SECONDS=${FUZZ_SECONDS:-15}
 SCENARIO_LIMIT_S=900
-SHOWN_LINES=150
-REPEATED_LINES=12
-LAST_LINES=3
 LOGS=$SG_ROOT/out/test
 SLUICEGATE=$SG_ROOT/target/release/sluicegate
 
-# Rooms whose tests load kernel programs or build networks: one test at a time.
-EXCLUSIVE=(-p sluicegate-agent -p sluicegate-labkit -p sluicegate-lab -p sluicegate)
-PARALLEL=(-p sluicegate-core -p sluicegate-config -p sluicegate-policy -p sluicegate-scenario
-	-p sluicegate-report -p sluicegate-tcp -p sluicegate-packetdrill -p sluicegate-vswitch -p sluicegate-fabric
-	-p sluicegate-apps -p sluicegate-sim)
+# shellcheck source=scripts/stages.sh
+. scripts/stages.sh
 
-passed=0 failed=0 skipped=0
-rows=() bad_stages=()
+# Seconds on two CPUs from a clean checkout; what takes longer is marked. Stages that run beside others are slower
+# than alone.
+BUDGET_S=(
+	[total]=1500 [setup]=60 [build]=360
+	["linux 6.12"]=360 ["foreign programs"]=60 ["kernel tests"]=420 [lint]=150 [tests]=240 ["fuzz smoke"]=150
+	["simulated scenarios"]=60 ["a sweep"]=15 ["a sweep of datagrams"]=15 ["linux 6.1 is refused"]=25 [package]=35
+	["stages of tests"]=5 ["measuring tests"]=150 ["foreign stacks"]=90 ["nothing left behind"]=10
+	[scenario]=35 ["scenario five-stacks"]=100 ["scenario five-stacks-guests"]=75 ["scenario ecn-coexistence"]=70
+	["scenario window-cap"]=50 ["scenario swift-beside"]=45 ["scenario incast-1500"]=45
+)
 
-row() { rows+=("$(printf '%-34s %-6s %5s s %s' "$1" "$2" "$3" "${4-}")"); }
-
-AGAIN="==> did not pass; once more"
-
-log_of() { echo "$LOGS/${1//[^a-z0-9]/-}.log"; }
-
-# shown_if_bad NAME VERDICT: a stage that passes keeps its output in its log; one that does not shows how it ended.
-shown_if_bad() {
-	[ "$2" = ok ] && return
-	bad_stages+=("$1")
-	tail -n "$SHOWN_LINES" "$(log_of "$1")"
-	say "$1: FAILED; all of it in ${LOGS#"$SG_ROOT"/}/$(basename "$(log_of "$1")")"
-}
-
-# counted NAME STATUS SECONDS: a stage that has ended is one check.
-counted() {
-	local verdict=ok
-	if [ "$2" -eq 0 ]; then
-		passed=$((passed + 1))
-	else
-		verdict=FAILED
-		failed=$((failed + 1))
-	fi
-	shown_if_bad "$1" "$verdict"
-	row "$1" "$verdict" "$3" "$(tries "$(log_of "$1")")"
-	[ "$verdict" = ok ]
-}
-
-# stage NAME COMMAND…: runs it with its output in a log.
-stage() {
-	local name=$1 start=$SECONDS status=0
-	shift
-	say "$name"
-	"$@" >"$(log_of "$name")" 2>&1 || status=$?
-	counted "$name" "$status" "$((SECONDS - start))"
-}
-
-# begin NAME COMMAND…: a stage beside those that follow; `ended NAME` waits for it. Not for what measures.
-declare -A beside=()
-begin() {
-	local name=$1 log
-	log=$(log_of "$name")
-	shift
-	say "$name (beside the next)"
-	{
-		local start=$SECONDS status=0
-		"$@" >"$log" 2>&1 || status=$?
-		echo "$status $((SECONDS - start))" >"$log.status"
-	} &
-	beside[$name]=$!
-}
-
-ended() {
-	local status seconds
-	wait "${beside[$1]}"
-	read -r status seconds <"$(log_of "$1").status"
-	counted "$1" "$status" "$seconds"
-}
-
-# tries LOG: how often it took, where once was not enough.
-tries() {
-	local again
-	again=$(grep -cx "$AGAIN" "$1")
-	[ "$again" -eq 0 ] || echo "(try $((again + 1)))"
-}
-
-sum_of() { # sum_of WORD LOG: adds up "N WORD" in cargo's result lines
-	sed -n "s/^test result:.* \([0-9]*\) $1.*/\1/p" "$2" | awk '{ n += $1 } END { print n + 0 }'
-}
-
-# failures LOG: below each "failures:" that is a list of names, these names; a line "list" before each list.
-failures() {
-	awk '/^failures:$/ { on = 1; next }
-		on && /^    [A-Za-z0-9_:]+$/ { if (on++ == 1) print "list"; print $1; next }
-		NF { on = 0 }' "$1"
-}
-
-# failed_targets LOG: how many test programs, documents' tests included, cargo says have failed, for whatever reason.
-failed_targets() { awk '/^error: [0-9]+ targets? failed:$/ { on = 1; next } on && /^    `/ { n++; next } { on = 0 } END { print n + 0 }' "$1"; }
+# All test programs are one build: another choice of packages would have other features, and be built again.
+TESTS=(cargo test --release --locked --no-fail-fast --workspace)
+PROGRAMS=(--lib --bins --tests --examples)
 
 # Tests that measure rates, queues or delays on live links: when others use the CPUs in that second they fail
 # and nothing is wrong. All others hold on any machine, so that one that fails has failed.
@@ -134,65 +60,48 @@ may_be_noise() {
 	[ -n "$found" ]
 }
 
-# once_more LOG COMMAND…: tests that others on the machine may have spoilt again, each by itself; true if all pass.
-once_more() {
-	local log=$1 name
+# tests_of ROOM [ARGUMENT…]: the tests of a room (scripts/test-room.sh); arguments are those of test programs.
+tests_of() {
+	local room=$1 host
 	shift
+	host=$(rustc -vV | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')
+	env "CARGO_TARGET_${host}_RUNNER=$SG_ROOT/scripts/test-room.sh" "SG_TEST_ROOM=$room" \
+		"${TESTS[@]}" "${PROGRAMS[@]}" -- "$@"
+}
+
+# Tests without a kernel, and those in the documents of the code.
+parallel_tests() {
+	local status=0
+	tests_of parallel || status=$?
+	"${TESTS[@]}" --doc || status=$?
+	return "$status"
+}
+
+# measuring_tests LOG: its tests, one at a time; those that others on the machine may have spoilt once more, each by
+# itself. LOG is where the output goes.
+measuring_tests() {
+	local log=$1 name
+	rm -f "$log.again"
+	tests_of measuring --test-threads=1 && return
 	may_be_noise "$log" || return 1
 	for name in $(failures "$log" | grep -vx list | sort -u); do
-		echo "$AGAIN" >>"$log"
-		"$@" --exact "$name" >>"$log.again" 2>&1 || { cat "$log.again" >>"$log"; return 1; }
+		echo "$AGAIN$name"
+		tests_of measuring --test-threads=1 --exact "$name" >>"$log.again" 2>&1 || { cat "$log.again"; return 1; }
 	done
 }
 
-# cargo_tests NAME ARGUMENTS…: counts every test; a run that dies counts as one failure.
-cargo_tests() {
-	local name=$1 log start=$SECONDS verdict=ok bad good
-	log=$(log_of "$name")
-	shift
-	say "$name"
-	local tests=(cargo test --release --locked --no-fail-fast "$@")
-	rm -f "$log.again"
-	"${tests[@]}" >"$log" 2>&1 || verdict=FAILED
-	bad=$(sum_of failed "$log") good=$(sum_of passed "$log")
-	skipped=$((skipped + $(sum_of ignored "$log")))
-	if [ "$verdict" = FAILED ]; then
-		[ "$bad" -gt 0 ] || bad=1
-		if [[ " $* " == *" --test-threads=1 "* ]] && once_more "$log" "${tests[@]}"; then
-			good=$((good + bad)) bad=0 verdict=ok
-		fi
-	fi
-	passed=$((passed + good)) failed=$((failed + bad))
-	shown_if_bad "$name" "$verdict"
-	row "$name" "$verdict" $((SECONDS - start)) "$(tries "$log")"
-}
-
-# scenario FILE DIR: a run on a machine that others share may be spoilt by them, so a
-# check that fails (exit code 3) is tried again, and says so: later and later, since others may need the CPUs for a
-# while. What fails five times has failed.
-scenario() {
-	local try status once=(timeout --foreground --kill-after=30 "$SCENARIO_LIMIT_S"
-		"$SLUICEGATE" run "$1" --world lab --short --check --out "$2")
-	for try in {1..5}; do
-		status=0
-		"${once[@]}" || status=$?
-		[ "$status" -eq 3 ] && [ "$try" -lt 5 ] || return "$status"
-		echo "$AGAIN"
-		sleep $((try * 10))
-	done
-}
-
-# Shown on this kernel by another scenario with other numbers or more senders: here they are simulated only; all of them
-# meet this kernel in `make experiments`.
-SIMULATED_ONLY=(five-stacks incast-1500-n4 incast-1500-n40 incast-9000 incast-9000-n4 incast-9000-n40 priorities-b
-	shuffle stride trace-datamining trace-websearch)
+# Shown on this kernel by another scenario with other numbers or more senders, or by a test of the lab: here they are
+# simulated only; all of them meet this kernel in `make experiments`.
+SIMULATED_ONLY=(incast-1500-n4 incast-1500-n40 incast-9000 incast-9000-n4 incast-9000-n40 modules one-sided-incast
+	parking-lot policing-capped priorities-b shuffle stride trace-datamining trace-websearch)
 
 scenarios() {
 	local file name
 	for file in scenarios/*.toml scenarios/lab-only/*.toml; do
 		name=$(basename "$file" .toml)
 		[[ " ${SIMULATED_ONLY[*]} " != *" $name "* ]] || continue
-		stage "scenario $name" scenario "$file" "$LOGS/$name" || true
+		stage "scenario $name" measured "scenario $name" timeout --foreground --kill-after=30 "$SCENARIO_LIMIT_S" \
+			"$SLUICEGATE" run "$file" --world lab --short --check --out "$LOGS/$name" || true
 	done
 }
 
@@ -229,40 +138,6 @@ nothing_left() {
 	return 1
 }
 
-# why LOG: what a failed stage says of itself, in a few lines: names, errors, inputs to repeat, and its end.
-why() {
-	local found
-	failures "$1" | grep -vx list | sort -u | sed 's/^/test /'
-	found=$(grep -aE -A2 "panicked at|^error|ERROR|broken:|^✗" "$1" | grep -avx -e -- | head -n "$REPEATED_LINES")
-	printf '%s\n' "$found" | cut -c1-200
-	grep -a '^base64: ' "$1"
-	tail -n "$LAST_LINES" "$1" | cut -c1-200
-}
-
-# Whoever sees no more than the end of a long output still sees what failed.
-repeat_failures() {
-	local name
-	for name in ${bad_stages[@]+"${bad_stages[@]}"}; do
-		say "$name: FAILED"
-		why "$(log_of "$name")" | sed 's/^/  /'
-	done
-	[ ${#bad_stages[@]} -eq 0 ] || echo
-}
-
-finish() {
-	say "stages"
-	printf '%s\n' "${rows[@]}"
-	printf 'total %28s %5s s\n\n' '' "$SECONDS"
-	repeat_failures
-	if [ "$skipped" -gt 0 ]; then
-		echo "$passed passed, $failed failed, $skipped skipped"
-	else
-		echo "$passed passed, $failed failed"
-	fi
-	[ "$failed" -eq 0 ]
-	exit
-}
-
 if [ "$(id -u)" -ne 0 ]; then
 	echo "error: make test needs root: it loads kernel programs and builds network namespaces." >&2
 	echo "       Run it as root (sudo make test); make lint and make fuzz run without." >&2
@@ -278,16 +153,20 @@ stage "setup" scripts/setup.sh test || finish
 # setup may have installed the first usable cargo and clang
 # shellcheck source=scripts/env.sh
 . scripts/env.sh
-stage "build" cargo build --release --locked -p sluicegate || finish
+stage "build" "${TESTS[@]}" "${PROGRAMS[@]}" --no-run || finish
 # What a run that was killed has left is none of today's doing.
 "$SLUICEGATE" lab clean >/dev/null || true
 kernel_objects >"$LOGS/objects-before"
-# Emulation uses one CPU for minutes, and nothing until "kernel and lab tests" measures.
+
+# Nothing here measures: stages run beside one another. Emulation uses its CPUs for minutes, tests of the kernel's room
+# mostly wait.
 [ "$(uname -m)" != x86_64 ] || begin "linux 6.12" scripts/kernel-test.sh 6.12 programs
 begin "foreign programs" scripts/foreign.sh build
+begin "kernel tests" tests_of kernel --test-threads=1
+stage "stages of tests" scripts/test-stages.sh
 stage "lint" scripts/lint.sh
-cargo_tests "tests" "${PARALLEL[@]}"
-stage "fuzz smoke" fuzz/run.sh "$FUZZ_SECONDS"
+stage -tests "tests" parallel_tests
+begin "fuzz smoke" fuzz/run.sh "$FUZZ_SECONDS"
 stage "simulated scenarios" "$SLUICEGATE" run scenarios/*.toml scenarios/!(lab-only)/*.toml --world sim --short --check --out "$LOGS/sim"
 stage "a sweep" "$SLUICEGATE" sweep scenarios/cee/commercial.toml --short --repeat 1 --only tcp=reno --only background=large \
 	--check --out "$LOGS/sweep"
@@ -298,9 +177,13 @@ if [ "$(uname -m)" = x86_64 ]; then
 	ended "linux 6.12"
 	stage "linux 6.1 is refused" scripts/kernel-test.sh 6.1
 fi
-ended "foreign programs"
+ended -tests "kernel tests"
 stage "package" scripts/test-deb.sh "$SLUICEGATE" "$LOGS/package"
-cargo_tests "kernel and lab tests" "${EXCLUSIVE[@]}" -- --test-threads=1
+ended "foreign programs"
+ended "fuzz smoke"
+
+# From here on every stage measures, alone.
+stage -tests "measuring tests" measuring_tests "$(log_of "measuring tests")"
 scenarios
 stage "foreign stacks" scripts/foreign.sh "$LOGS" short
 stage "nothing left behind" nothing_left

@@ -46,7 +46,7 @@ rate = "20Mbit"
 mode = "enforce"
 [[bucket]]
 class = "bare-tcp"
-rate = "20Mbit"
+rate = "5Mbit"
 mode = "enforce"
 "#;
 
@@ -227,7 +227,7 @@ fn named(names: &str) -> Result<Vec<&'static Attack>> {
     Ok(attacks::ALL.iter().filter(asked).collect())
 }
 
-/// Runs end in order when somebody wants them to.
+/// Ends runs in order on SIGINT, SIGTERM and SIGHUP.
 fn end_on_signals() -> Result<()> {
     let mut signals = SigSet::empty();
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {

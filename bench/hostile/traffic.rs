@@ -166,7 +166,7 @@ fn connect_with_data(net: &Net, pair: usize, address: SocketAddr) -> Result<TcpS
     })
 }
 
-/// The sending half of a bulk connection, to whoever answers.
+/// The sending half of a bulk connection, to any answering host.
 pub struct Endless {
     _end: Closing,
     _thread: Worker,

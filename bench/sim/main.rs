@@ -49,8 +49,8 @@ use sluicegate_scenario::{
     workload::Plan,
 };
 use sluicegate_sim::{
+    actors::Actors,
     build::{self, FabricOf},
-    cast::Cast,
     engine::{Engine, Part},
     layout::{Far, Layout, Partition, Tenant},
     net::{Converged, Host, Net, PacketFabric, Plain},
@@ -322,8 +322,8 @@ fn engine<F: Benched>(
     waits: bool,
 ) -> Result<Engine<Machine, F>> {
     let layout = Arc::new(layout(graph, threads));
-    let mut casts: Vec<Vec<(u32, Machine)>> = Vec::new();
-    casts.resize_with(layout.partition.parts(), Vec::new);
+    let mut plans_by_part: Vec<Vec<(u32, Machine)>> = Vec::new();
+    plans_by_part.resize_with(layout.partition.parts(), Vec::new);
     let links = 2 * graph.links().len() as u32;
     for (port, &(from, to)) in (PORT..).zip(pairs) {
         let source = Source {
@@ -335,8 +335,8 @@ fn engine<F: Benched>(
             left: bytes,
             done: Arc::clone(done),
         };
-        casts[layout.partition.of(to)].push((to, Machine::Sink(sink)));
-        casts[layout.partition.of(from)].push((from, Machine::Source(source)));
+        plans_by_part[layout.partition.of(to)].push((to, Machine::Sink(sink)));
+        plans_by_part[layout.partition.of(from)].push((from, Machine::Source(source)));
     }
     let machine = |host| {
         let adapter = graph.adjacent(host)[0].0;
@@ -352,10 +352,10 @@ fn engine<F: Benched>(
         let fabric = F::of(graph, waits)?;
         Ok(Part {
             net: Net::part(Arc::clone(&layout), part, fabric, machines, 1),
-            cast: Cast::of(&plan(), actors),
+            actors: Actors::of(&plan(), actors),
         })
     };
-    let parts = casts.into_iter().enumerate().map(part);
+    let parts = plans_by_part.into_iter().enumerate().map(part);
     let parts = parts.collect::<Result<_>>()?;
     Ok(Engine::new(layout, parts, LINK_DELAY_PS))
 }

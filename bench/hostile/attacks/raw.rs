@@ -187,7 +187,7 @@ pub fn spoofed_wrong_sums(net: &Net, honest: &[Bulk]) -> Result<Hostile> {
 /// How fast a flood of ACKs is.
 #[derive(Clone, Copy)]
 pub enum Flood {
-    /// 40 000 a second: half more than the bucket lets pass, and no CPU's whole time.
+    /// 40 000 a second: six times what the bucket lets pass, and no CPU's whole time.
     Paced,
     /// As fast as a thread can.
     Unpaced,

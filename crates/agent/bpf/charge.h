@@ -2,7 +2,8 @@
 /*
  * What a tenant sends without a flow that governs it is charged to a bucket of its
  * interface, if the policy has one for its class. A bucket is shared by all CPUs and
- * has no lock: who finds it changed tries again, and after a few tries passes.
+ * has no lock: a CPU that finds it changed tries again, and after a few tries lets
+ * the packet pass.
  */
 #ifndef SLUICE_CHARGE_H
 #define SLUICE_CHARGE_H

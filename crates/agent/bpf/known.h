@@ -45,7 +45,7 @@ struct {
 	__type(value, struct sg_half_open);
 } half_open SEC(".maps");
 
-/* The same of interfaces that have their share of the other: who floods is forgotten among its like. */
+/* The same of interfaces that have their share of the other: a flood displaces only its like. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 16384);

@@ -15,8 +15,8 @@
  * The lock is a word of the slot: bpf_spin_lock costs 200 cycles a packet, a third
  * of all that enforcement does (five returns, interrupts off and on), an atomic
  * exchange 50. Programs run with bottom halves off, so no other program comes
- * between on the holder's CPU, but a hypervisor may take that CPU away. Who waits
- * in vain lets the packet pass untouched and leaves word of it in `missed`.
+ * between on the holder's CPU, but a hypervisor may take that CPU away. A CPU
+ * that waits in vain lets the packet pass untouched and notes it in `missed`.
  *
  * Silent flows are collected by one timer that walks the table, with no agent
  * alive as well. `occupied` spares it, and agents who list flows, the empty slots.
@@ -377,7 +377,7 @@ static int sg_sweep_some(void *map __attribute__((unused)), sg_u32 *key __attrib
 
 /*
  * 0 if the slot, `i` from the flow's home, was free and is its own now. The tag comes
- * last: who sees it sees the bits, and nobody frees a slot without it.
+ * last: a CPU that reads it sees the bits, and no CPU frees a slot without it.
  */
 SG_GLOBAL int sg_claim(sg_u32 tag, sg_u32 i, const struct sg_flow_key *key,
 		       const struct sg_flow *flow)
@@ -406,7 +406,7 @@ SG_GLOBAL int sg_claim(sg_u32 tag, sg_u32 i, const struct sg_flow_key *key,
 
 /*
  * A new life for a flow that has a slot; -1 if it has none, or one that another CPU
- * holds: who gets it next then knows that the old life is over.
+ * holds: the next holder then knows that the old life is over.
  */
 SG_GLOBAL int sg_renew(sg_u32 tag, const struct sg_flow_key *key, const struct sg_flow *flow)
 {
@@ -449,7 +449,7 @@ SG_GLOBAL int sg_give_back(sg_u32 tag, sg_u32 i, const struct sg_flow_key *key)
 
 /*
  * Two CPUs may have met the flow's first packets at once and taken a slot each.
- * What is found is the one nearest home; whoever sees another gives it back.
+ * What is found is the one nearest home; a CPU that has another gives it back.
  */
 SG_GLOBAL int sg_settle(sg_u32 tag, const struct sg_flow_key *key)
 {

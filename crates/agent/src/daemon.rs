@@ -45,7 +45,7 @@ use crate::{
 pub use policy::log_warnings;
 use watch::FileWatch;
 
-/// How often the agent looks at what nobody tells it of.
+/// How often the agent looks at what raises no event.
 const ROUND: Duration = Duration::from_secs(10);
 
 /// What an agent is told.
@@ -311,7 +311,7 @@ impl<'a> Agent<'a> {
         let found = Found::new(&self.config.labels);
         for event in events {
             match event {
-                Event::Present(interface) => self.consider(&interface, &found),
+                Event::Present(interface) => self.reconcile_interface(&interface, &found),
                 Event::Gone { index } => self.forget(index),
             }
         }
@@ -330,12 +330,12 @@ impl<'a> Agent<'a> {
         let found = Found::new(&self.config.labels);
         present
             .iter()
-            .for_each(|interface| self.consider(interface, &found));
+            .for_each(|interface| self.reconcile_interface(interface, &found));
         Ok(())
     }
 
-    /// Attaches to an interface that the patterns cover, lets go of one renamed beyond them.
-    fn consider(&mut self, interface: &Interface, found: &Found<'_>) {
+    /// Attaches to an interface that the patterns cover; detaches from one renamed beyond them.
+    fn reconcile_interface(&mut self, interface: &Interface, found: &Found<'_>) {
         let wanted = self.config.patterns.matches(&interface.name)
             && !self.config.excludes.matches(&interface.name)
             && !self.refuses(interface, found);
@@ -384,7 +384,7 @@ impl<'a> Agent<'a> {
         })
     }
 
-    /// Attaches; whose interface it is.
+    /// Attaches; returns the tenant of the interface.
     fn attach(&mut self, interface: &Interface, survey: &Survey<'_>) -> Result<String> {
         let label = survey.of(interface);
         self.instance.attach_tenant(interface, &label.name)?;

@@ -1,4 +1,4 @@
-//! Ending enforcement everywhere: every pin on a bpffs, whoever left it.
+//! Ending enforcement everywhere: every pin on a bpffs, of any agent.
 
 use std::{
     collections::BTreeMap,

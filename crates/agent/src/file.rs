@@ -1,4 +1,4 @@
-//! Files that are replaced as a whole: whoever reads one sees the old text or the new one, never a part.
+//! Files that are replaced as a whole: a reader sees the old text or the new one, never a part.
 
 use std::{
     fs::{self, File},

@@ -217,8 +217,8 @@ impl Instance {
         self.attach_tenant(&interfaces::find(name)?, name)
     }
 
-    /// Attaches to an interface of the calling thread's network namespace. `tenant` is what policies and
-    /// reports call whose it is.
+    /// Attaches to an interface of the calling thread's network namespace. `tenant` is the name of
+    /// its tenant in policies and reports.
     ///
     /// # Errors
     /// There is none, it is attached already, or the kernel refused.
@@ -315,7 +315,7 @@ impl Instance {
     }
 
     /// Ends enforcement on the interface that had this index, which may be gone already, and
-    /// forgets its flows: nobody sees them any more, and others need their slots.
+    /// forgets its flows: no program sees them any more, and others need their slots.
     ///
     /// # Errors
     /// It is not attached, a pin cannot be removed, or slots are in use all the time.
@@ -413,7 +413,7 @@ impl Instance {
         )
     }
 
-    /// Every flow as the kernel has it: for those who sample often.
+    /// Every flow as the kernel has it: for callers that sample often.
     ///
     /// # Errors
     /// The kernel refused.
@@ -605,8 +605,8 @@ impl Instance {
         Ok(())
     }
 
-    /// Pins these maps in the place of those that may be pinned there, all of them at once: whoever kills this
-    /// agent leaves the old ones or the new ones.
+    /// Pins these maps in the place of those that may be pinned there, all of them at once: an agent that is
+    /// killed leaves the old ones or the new ones.
     fn pin_maps(&self, pins: &Pins) -> Result<()> {
         let next = pins.prepare()?;
         fs::create_dir(&next).with_context(|| format!("creating {}", next.display()))?;
@@ -619,7 +619,7 @@ impl Instance {
         pins.put_in_place(&next)
     }
 
-    /// Pins the maps again where somebody has removed the pins; whether that was so.
+    /// Pins the maps again where another process has removed the pins; returns whether that was so.
     ///
     /// # Errors
     /// The kernel refused.
@@ -630,8 +630,8 @@ impl Instance {
         }
     }
 
-    /// Attached interfaces of which somebody has detached a program, or removed a pin: a killed agent would leave
-    /// them unenforced.
+    /// Attached interfaces of which another process has detached a program, or removed a pin: if this agent were
+    /// killed, they would be unenforced.
     pub(crate) fn lost(&self) -> Vec<u32> {
         let is_lost = |(index, direction, link): (u32, Direction, &TcxLink)| {
             let pins = self.pins.as_ref();
@@ -835,7 +835,7 @@ pub(crate) fn read_slot<V: Plain>(map: &dyn MapCore, slot: u32) -> Result<V> {
     plain::value(&bytes)
 }
 
-/// The policy in force, whoever put it there.
+/// The policy in force, of any agent.
 ///
 /// # Errors
 /// Nothing is pinned there, or it is of another layout.

@@ -162,7 +162,7 @@ impl Patterns {
         self.0.iter().any(|pattern| pattern.matches(name))
     }
 
-    /// True if any pattern is `name` itself: whoever wrote it meant this interface.
+    /// True if any pattern is `name` itself: the operator meant this interface.
     pub fn names(&self, name: &str) -> bool {
         self.0.iter().any(|pattern| pattern.as_str() == name)
     }

@@ -1,6 +1,6 @@
-//! Whose interface it is: names that people know, for the numbers and hashes that interfaces are called.
+//! The tenant of an interface: a name that operators know, for the numbers and hashes that interfaces have.
 //!
-//! What somebody wrote comes first (`--label PATTERN=NAME`, `ip link set … alias`), then what the machinery that
+//! What the operator wrote comes first (`--label PATTERN=NAME`, `ip link set … alias`), then what the machinery that
 //! made the interface left about it: libvirt's domains, CNI's results, Docker's containers, names of network
 //! namespaces. All of it is read from files that are there anyway; what is not readable is not used.
 
@@ -21,7 +21,7 @@ use serde_json::Value;
 
 use crate::interfaces::{self, Interface};
 
-/// Where names may come from without anybody saying them.
+/// Where names may come from that the operator did not write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Sources {
     /// Everywhere.

@@ -10,7 +10,7 @@ use sluicegate_policy::Policy;
 
 use crate::instance::{Instance, Options};
 
-/// Instances that nobody uses now. They share nothing with each other.
+/// Instances that are not in use now. They share nothing with each other.
 #[derive(Debug, Default)]
 pub struct Pool {
     spare: Vec<Instance>,

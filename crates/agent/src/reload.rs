@@ -69,12 +69,12 @@ impl Instance {
                     *word |= old;
                 }
             }
-            let who = (
+            let place = (
                 attached.name.as_str(),
                 attached.tenant.as_str(),
                 attached.netns_id,
             );
-            self.write_place(policy, index, who, scope)?;
+            self.write_place(policy, index, place, scope)?;
         }
         Ok(())
     }

@@ -28,7 +28,7 @@ pub struct Replaced {
 
 impl Instance {
     /// Takes the place of what is pinned for the namespace called `netns`, which the calling thread is in,
-    /// in other layouts. `tenant` says whose an interface is.
+    /// in other layouts. `tenant` names the tenant of an interface.
     ///
     /// # Errors
     /// The kernel refused; what was not replaced enforces on.
@@ -65,7 +65,7 @@ impl Instance {
             replaced.interfaces.push(interface.name.clone());
         }
         for path in found.links() {
-            // Its interface may be gone, or somebody else's file lie there.
+            // Its interface may be gone, or another program's file lie there.
             let outcome = TcxLink::open(&path).and_then(|link| link.detach());
             if let Err(error) = outcome {
                 replaced

@@ -25,7 +25,7 @@ pub const VERSION: u32 = 1;
 /// What an agent says of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct State {
-    /// [`VERSION`] of who wrote it.
+    /// [`VERSION`] of the agent that wrote it.
     pub version: u32,
     /// The agent's process.
     pub pid: u32,

@@ -1,4 +1,4 @@
-//! Nobody who follows the standards is policed: real stacks over a network that loses, repeats and reorders, with
+//! No stack that follows the standards is policed: real stacks over a network that loses, repeats and reorders, with
 //! receivers that close and shrink their windows, silent connections and a policy that changes all the time. Needs root.
 //!
 //! `SG_COMPLIANT_PACKETS` says how many packets the hosts must have seen, by default enough for each adversity. All

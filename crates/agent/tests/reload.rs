@@ -113,7 +113,7 @@ fn a_reload_leaves_flows_of_other_rules_alone_bit_for_bit() {
         .unwrap();
     let mut first = host.transfer_at(one, 100_000);
     let mut second = host.transfer_at(two, 100_000);
-    settle(&instance);
+    await_quiet(&instance);
     for text in &texts {
         let before = flows(&instance, &second);
         let reloaded = instance.reload(&policy(text)).unwrap();
@@ -131,8 +131,8 @@ fn a_reload_leaves_flows_of_other_rules_alone_bit_for_bit() {
     exchange(&mut second, 100_000);
 }
 
-/// Delayed acknowledgements have come.
-fn settle(instance: &Instance) {
+/// Waits until the flow table stops changing: then delayed acknowledgements have come.
+fn await_quiet(instance: &Instance) {
     let flows = || {
         let mut flows = instance.raw_flows().unwrap();
         flows.sort_by_key(|(key, _)| (key.ifindex, key.local_port, key.remote_port));

@@ -7,9 +7,9 @@ use std::{
 
 use sluicegate_scenario::workload::plan::{Connections, QuerySizes};
 
-use crate::io::{self, Io, Letter, SocketId};
+use crate::io::{self, Io, MessageHeader, SocketId};
 
-/// [`Letter::class`] of requests: from an aggregator, or from a server.
+/// [`MessageHeader::class`] of requests: from an aggregator, or from a server.
 pub const OF_AGGREGATOR: u16 = 0;
 pub const OF_SERVER: u16 = 1;
 
@@ -38,7 +38,7 @@ pub struct Calls {
     peers: Vec<SocketAddr>,
     policy: Connections,
     sizes: QuerySizes,
-    /// [`Letter::class`] of its requests.
+    /// [`MessageHeader::class`] of its requests.
     class: u16,
     /// Added to the number of a line to make its key.
     keys: u64,
@@ -134,7 +134,7 @@ impl Calls {
             return;
         };
         while let Some((call, written)) = line.queue.front_mut() {
-            let request = Letter {
+            let request = MessageHeader {
                 bytes: self.sizes.request_bytes,
                 tag: *call,
                 class: self.class,

@@ -1,5 +1,5 @@
-//! A world in memory for tests: every application is a tenant of its own, bytes take a constant time, and what a
-//! stream holds that nobody has read is bounded, so that writes are taken in part.
+//! A world in memory for tests: every application is a tenant of its own, bytes take a constant time, and the
+//! unread bytes of a stream are bounded, so that writes are taken in part.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -14,7 +14,7 @@ use sluicegate_scenario::workload::{
 
 use crate::{
     Actor, App,
-    io::{Datagram, Io, Letter, Seized, SenderState, SocketId},
+    io::{Datagram, Io, MessageHeader, Seized, SenderState, SocketId},
 };
 
 /// From one tenant to another.
@@ -48,7 +48,7 @@ struct Socket {
     /// Written to it and not read; arrived and not read.
     held_bytes: u64,
     arrived_bytes: u64,
-    letters: VecDeque<Letter>,
+    headers: VecDeque<MessageHeader>,
     finished: bool,
     broken: bool,
     wants_write: bool,
@@ -62,7 +62,7 @@ struct Socket {
 enum Event {
     Timer(usize, u64),
     Connected(usize),
-    Bytes(usize, u64, Option<Letter>),
+    Bytes(usize, u64, Option<MessageHeader>),
     Finished(usize),
     Writable(usize),
     Datagram(usize, Datagram),
@@ -147,9 +147,9 @@ impl Run {
                 let (app, key) = (sockets[index].app, sockets[index].key);
                 return self.with(app, |app, io| app.writable(io, id(index), key));
             }
-            Event::Bytes(index, bytes, letter) => {
+            Event::Bytes(index, bytes, header) => {
                 sockets[index].arrived_bytes += bytes;
-                sockets[index].letters.extend(letter);
+                sockets[index].headers.extend(header);
                 index
             }
             Event::Finished(index) => {
@@ -194,7 +194,7 @@ impl Run {
             .all(|app| app.is_complete().unwrap_or(true))
     }
 
-    /// What everybody saw, as one.
+    /// The reports of all applications, as one.
     pub fn finish(&mut self) -> Report {
         let mut report = Report::default();
         self.each(|app, io| app.finish(io, &mut report));
@@ -235,7 +235,7 @@ impl World {
 
     fn app_at(&self, address: IpAddr) -> usize {
         let found = self.plans.iter().position(|plan| plan.address == address);
-        found.expect("somebody has this address")
+        found.expect("an application with this address")
     }
 
     fn add(&mut self, socket: Socket) -> usize {
@@ -255,7 +255,7 @@ impl Fake<'_> {
         &mut self.world.sockets[socket.0 as usize]
     }
 
-    fn put(&mut self, socket: SocketId, bytes: u64, letter: Option<Letter>) -> u64 {
+    fn put(&mut self, socket: SocketId, bytes: u64, header: Option<MessageHeader>) -> u64 {
         let own = self.socket(socket);
         let Some(peer) = own.peer.filter(|_| !own.broken) else {
             return 0;
@@ -266,7 +266,7 @@ impl Fake<'_> {
         self.world.sockets[peer].held_bytes += taken;
         if taken > 0 {
             self.world
-                .after(DELAY_NS, Event::Bytes(peer, taken, letter));
+                .after(DELAY_NS, Event::Bytes(peer, taken, header));
         }
         taken
     }
@@ -326,8 +326,8 @@ impl Io for Fake<'_> {
         self.put(socket, bytes, None)
     }
 
-    fn write_message(&mut self, socket: SocketId, letter: &Letter, part: Range<u64>) -> u64 {
-        let first = (part.start == 0).then_some(*letter);
+    fn write_message(&mut self, socket: SocketId, header: &MessageHeader, part: Range<u64>) -> u64 {
+        let first = (part.start == 0).then_some(*header);
         self.put(socket, part.end - part.start, first)
     }
 
@@ -353,15 +353,15 @@ impl Io for Fake<'_> {
         self.read(socket, u64::MAX)
     }
 
-    fn letter(&self, socket: SocketId) -> Option<Letter> {
+    fn message_header(&self, socket: SocketId) -> Option<MessageHeader> {
         self.world.sockets[socket.0 as usize]
-            .letters
+            .headers
             .front()
             .copied()
     }
 
-    fn take_letter(&mut self, socket: SocketId) -> Option<Letter> {
-        self.socket(socket).letters.pop_front()
+    fn take_message_header(&mut self, socket: SocketId) -> Option<MessageHeader> {
+        self.socket(socket).headers.pop_front()
     }
 
     fn at_end(&self, socket: SocketId) -> bool {

@@ -8,12 +8,12 @@ use sluicegate_scenario::workload::{Plan, plan::SenderReport};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SocketId(pub u64);
 
-/// Shortest message of a stream of messages: room for what a [`Letter`] takes on the wire of a world with bytes.
+/// Shortest message of a stream of messages: room for a [`MessageHeader`] in a world whose streams have bytes.
 pub const HEADER_BYTES: u64 = 32;
 
-/// What a message says besides its length; its receiver has it once the message's first bytes are read.
+/// The header of a message; its receiver has it once the message's first bytes are read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Letter {
+pub struct MessageHeader {
     /// Length of the message, header included.
     pub bytes: u64,
     /// What the sender calls it: the time in ns at which it was due, or the number of a call.
@@ -115,29 +115,29 @@ pub trait Io {
     fn write(&mut self, socket: SocketId, bytes: u64) -> u64;
 
     /// Writes this part of a message, in bytes from its begin; returns how many fitted, as [`Io::write`] does.
-    fn write_message(&mut self, socket: SocketId, letter: &Letter, part: Range<u64>) -> u64;
+    fn write_message(&mut self, socket: SocketId, header: &MessageHeader, part: Range<u64>) -> u64;
 
     /// Reads payload; returns how many bytes there were, at most `most`. More may wait: then
     /// [`crate::Actor::readable`] comes again.
     fn read(&mut self, socket: SocketId, most: u64) -> u64;
 
-    /// The same of a stream of messages. Letters of the messages whose first bytes were read wait.
+    /// The same of a stream of messages. Headers of the messages whose first bytes were read wait.
     fn read_messages(&mut self, socket: SocketId) -> u64;
 
-    /// The first letter that waits.
-    fn letter(&self, socket: SocketId) -> Option<Letter>;
+    /// The first header that waits.
+    fn message_header(&self, socket: SocketId) -> Option<MessageHeader>;
 
-    /// Takes the first letter that waits.
-    fn take_letter(&mut self, socket: SocketId) -> Option<Letter>;
+    /// Takes the first header that waits.
+    fn take_message_header(&mut self, socket: SocketId) -> Option<MessageHeader>;
 
     /// Takes the next message, if it is among `received` bytes that were read and belong to no message yet.
-    fn take_message(&mut self, socket: SocketId, received: &mut u64) -> Option<Letter> {
-        let letter = self.letter(socket)?;
-        if letter.bytes > *received {
+    fn take_message(&mut self, socket: SocketId, received: &mut u64) -> Option<MessageHeader> {
+        let header = self.message_header(socket)?;
+        if header.bytes > *received {
             return None;
         }
-        *received -= letter.bytes;
-        self.take_letter(socket)
+        *received -= header.bytes;
+        self.take_message_header(socket)
     }
 
     /// The peer writes no more, and everything is read.

@@ -26,7 +26,7 @@ mod fake;
 #[cfg(test)]
 mod tests;
 
-pub use io::{Datagram, HEADER_BYTES, Io, Letter, Seized, SenderState, SocketId};
+pub use io::{Datagram, HEADER_BYTES, Io, MessageHeader, Seized, SenderState, SocketId};
 pub use meter::Meter;
 
 use sluicegate_scenario::workload::{Report, plan::Role};

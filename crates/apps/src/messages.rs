@@ -13,11 +13,11 @@ use sluicegate_scenario::workload::{
 
 use crate::{
     Actor, Meter,
-    io::{self, HEADER_BYTES, Io, Letter, SocketId},
+    io::{self, HEADER_BYTES, Io, MessageHeader, SocketId},
 };
 
 struct Message {
-    letter: Letter,
+    header: MessageHeader,
     written: u64,
 }
 
@@ -28,7 +28,7 @@ struct Connection {
     /// Not completely written, in order.
     queue: VecDeque<Message>,
     /// Written, not answered, in order.
-    sent: VecDeque<Letter>,
+    sent: VecDeque<MessageHeader>,
 }
 
 impl Connection {
@@ -87,7 +87,7 @@ impl Source {
     }
 
     fn start<I: Io>(&mut self, io: &mut I, arrival: Arrival) {
-        let letter = Letter {
+        let header = MessageHeader {
             bytes: arrival.bytes.max(HEADER_BYTES),
             tag: arrival.at_ns,
             class: arrival.class,
@@ -97,7 +97,7 @@ impl Source {
             return;
         };
         let queue = &mut self.connections[index].queue;
-        queue.push_back(Message { letter, written: 0 });
+        queue.push_back(Message { header, written: 0 });
         self.write(io, index);
     }
 
@@ -138,12 +138,12 @@ impl Source {
             return;
         };
         while let Some(message) = connection.queue.front_mut() {
-            let (letter, written) = (&message.letter, message.written);
-            message.written += io.write_message(socket, letter, written..letter.bytes);
-            if message.written < message.letter.bytes {
+            let (header, written) = (&message.header, message.written);
+            message.written += io.write_message(socket, header, written..header.bytes);
+            if message.written < message.header.bytes {
                 return;
             }
-            connection.sent.push_back(message.letter);
+            connection.sent.push_back(message.header);
             connection.queue.pop_front();
         }
     }
@@ -215,14 +215,14 @@ impl Actor for Source {
         let mut open_us = vec![vec![Vec::new(); self.classes.len()]; self.peers.len()];
         let now_ns = io.now_ns();
         for connection in &self.connections {
-            let waiting = connection.queue.iter().map(|message| &message.letter);
+            let waiting = connection.queue.iter().map(|message| &message.header);
             let open = waiting.chain(&connection.sent);
             let broken = connection
                 .socket
                 .is_some_and(|socket| io::is_lost(io, socket));
-            for letter in open.filter(|letter| io.measured(letter.tag)) {
-                let ages_us = &mut open_us[connection.peer][usize::from(letter.class)];
-                ages_us.push(plan::open_us(letter.tag, now_ns, broken));
+            for header in open.filter(|header| io.measured(header.tag)) {
+                let ages_us = &mut open_us[connection.peer][usize::from(header.class)];
+                ages_us.push(plan::open_us(header.tag, now_ns, broken));
             }
         }
         for ((flow, _), open_us) in self.peers.iter().zip(open_us) {
@@ -278,10 +278,10 @@ impl Actor for Sink {
         self.meter.count(io.plan(), io.now_ns(), bytes);
         let received = &mut self.received[key as usize];
         *received += bytes;
-        while let Some(letter) = io.take_message(socket, received) {
-            if io.measured(letter.tag) {
-                let elapsed_us = io.now_ns().saturating_sub(letter.tag) as f64 / 1e3;
-                let samples_us = self.samples_us.get_mut(usize::from(letter.class));
+        while let Some(header) = io.take_message(socket, received) {
+            if io.measured(header.tag) {
+                let elapsed_us = io.now_ns().saturating_sub(header.tag) as f64 / 1e3;
+                let samples_us = self.samples_us.get_mut(usize::from(header.class));
                 samples_us.into_iter().for_each(|us| us.push(elapsed_us));
             }
             io::write_whole(io, socket, 1, self.flow);

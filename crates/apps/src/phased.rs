@@ -1,5 +1,5 @@
-//! One connection whose application offers a rate that changes with time, and waits for nobody: what cannot be
-//! written when it is offered is written as soon as there is room.
+//! One connection whose application offers a rate that changes with time. It is an open loop: bytes that do
+//! not fit into the socket when they are offered are written as soon as there is room.
 
 use std::net::SocketAddr;
 
@@ -10,7 +10,7 @@ use sluicegate_scenario::workload::{
 
 use crate::{
     Actor,
-    io::{self, Io, Letter, SocketId},
+    io::{self, Io, MessageHeader, SocketId},
     probe::SenderProbe,
 };
 
@@ -67,7 +67,7 @@ impl Source {
         if self.class.is_none() {
             return io.write(socket, upto - self.written_bytes);
         }
-        let whole = Letter {
+        let whole = MessageHeader {
             bytes: self.total_bytes,
             tag: self.span.begin_ns,
             class: 0,

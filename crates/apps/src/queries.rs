@@ -14,7 +14,7 @@ use sluicegate_scenario::workload::{
 use crate::{
     Actor,
     calls::{Calls, OF_AGGREGATOR, OF_SERVER},
-    io::{Io, Letter, SocketId},
+    io::{Io, MessageHeader, SocketId},
 };
 
 /// Begins queries. Calls are called as their query: its number.
@@ -178,7 +178,7 @@ impl Server {
         }
     }
 
-    fn asked<I: Io>(&mut self, io: &mut I, served: usize, request: Letter) {
+    fn asked<I: Io>(&mut self, io: &mut I, served: usize, request: MessageHeader) {
         let call = request.tag;
         if request.class == OF_SERVER || self.calls.peers() == 0 {
             return self.answer(io, served, call);
@@ -207,7 +207,7 @@ impl Server {
         let served = &mut self.served[index];
         let Some(socket) = served.socket else { return };
         while let Some((call, written)) = served.answers.front_mut() {
-            let answer = Letter {
+            let answer = MessageHeader {
                 bytes: self.sizes.answer_bytes,
                 tag: *call,
                 class: 0,

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | 0 | it ran |
 //! | 1 | it failed |
-//! | 2 | wrong usage, or a file with errors |
+//! | 2 | wrong usage, a file with errors, or one that the world cannot run on any machine |
 //! | 3 | it ran, and `--check` found an expectation that did not hold, a run that cannot be trusted, or results too far apart |
 //! | 130 | interrupted |
 

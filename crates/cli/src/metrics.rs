@@ -54,7 +54,12 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     if let (true, Some(output)) = (args.follow, &args.output) {
         let (netns, pins) = place.select()?;
         enter(place, &netns)?;
-        return Ok(follow(pins, netns.name(), &place.run_dir, output)?);
+        return Ok(rewrite_periodically(
+            pins,
+            netns.name(),
+            &place.run_dir,
+            output,
+        )?);
     }
     let text = once(place)?;
     match &args.output {
@@ -86,7 +91,8 @@ fn once(place: &Place) -> Result<String> {
     exposition.text()
 }
 
-fn follow(pins: Pins, netns: &str, run_dir: &Path, path: &Path) -> Result<()> {
+/// Writes the file anew every [`PERIOD`].
+fn rewrite_periodically(pins: Pins, netns: &str, run_dir: &Path, path: &Path) -> Result<()> {
     let programs = {
         let pins = pins.clone();
         Box::new(move || pinned_programs(&pins))

@@ -4,7 +4,7 @@
 //! which is how scenario variants and inheritance between files work; a value that came from
 //! another file keeps its own place.
 
-use std::{path::Path, sync::Arc};
+use std::{fmt, path::Path, sync::Arc};
 
 use toml::de::{DeTable, DeValue};
 
@@ -21,10 +21,17 @@ struct Source {
 }
 
 /// Where a value stands.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Place {
     source: Arc<Source>,
     offset: usize,
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (line, column) = self.line_column();
+        write!(f, "{}:{line}:{column}", self.file())
+    }
 }
 
 impl Place {

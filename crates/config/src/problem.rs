@@ -1,6 +1,6 @@
 //! What is wrong with a file, where, and what to do about it.
 
-use std::{cell::RefCell, fmt, path::Path};
+use std::{cell::RefCell, collections::BTreeSet, fmt, path::Path};
 
 use crate::document::Place;
 
@@ -28,7 +28,17 @@ impl Problem {
             file: path.display().to_string(),
             line: 1,
             column: 1,
-            key: String::new(),
+            ..Self::of_key("", complaint)
+        }
+    }
+
+    /// A problem of a key that no file has: without a file, its line and column are 0.
+    pub fn of_key(key: &str, complaint: Complaint) -> Self {
+        Self {
+            file: String::new(),
+            line: 0,
+            column: 0,
+            key: key.to_owned(),
             reason: complaint.reason,
             advice: complaint.advice,
         }
@@ -37,7 +47,9 @@ impl Problem {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}:{}: ", self.file, self.line, self.column)?;
+        if !self.file.is_empty() {
+            write!(f, "{}:{}:{}: ", self.file, self.line, self.column)?;
+        }
         if !self.key.is_empty() {
             write!(f, "{}: ", self.key)?;
         }
@@ -48,6 +60,8 @@ impl fmt::Display for Problem {
         Ok(())
     }
 }
+
+impl std::error::Error for Problem {}
 
 /// Every error found in a file; never empty when returned as an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,22 +116,48 @@ impl std::error::Error for Complaint {}
 
 /// Collects errors while a file is being read.
 #[derive(Debug, Default)]
-pub struct Sink(RefCell<Vec<Problem>>);
+pub struct Sink {
+    problems: RefCell<Vec<Problem>>,
+    words: Option<RefCell<BTreeSet<String>>>,
+}
 
 impl Sink {
+    /// One that also lists the language, as far as it is read: [`Sink::words`].
+    pub fn listing() -> Self {
+        Self {
+            words: Some(RefCell::default()),
+            ..Self::default()
+        }
+    }
+
+    /// The dotted path of every key that a reader asked for, and `KEY = "WORD"` for every word that it would have
+    /// understood; empty unless this is [`Sink::listing`].
+    pub fn words(&self) -> BTreeSet<String> {
+        let words = self.words.as_ref();
+        words.map_or_else(BTreeSet::new, |words| words.borrow().clone())
+    }
+
+    /// Lists a word of the language, if words are listed.
+    pub(crate) fn list(&self, word: impl FnOnce() -> String) {
+        if let Some(words) = &self.words {
+            words.borrow_mut().insert(word());
+        }
+    }
+
     /// Records an error of the value at `place`, known as `key`.
     pub fn report(&self, place: &Place, key: &str, complaint: Complaint) {
-        self.0.borrow_mut().push(place.problem(key, complaint));
+        let problem = place.problem(key, complaint);
+        self.problems.borrow_mut().push(problem);
     }
 
     /// Adds errors that were found elsewhere, such as in a file that this one names.
     pub fn extend(&self, problems: Problems) {
-        self.0.borrow_mut().extend(problems.0);
+        self.problems.borrow_mut().extend(problems.0);
     }
 
     /// `value` if nothing was reported, else every error in the order of the file.
     pub fn finish<T>(self, value: T) -> Result<T, Problems> {
-        let mut problems = self.0.into_inner();
+        let mut problems = self.problems.into_inner();
         if problems.is_empty() {
             return Ok(value);
         }

@@ -116,6 +116,9 @@ impl<'a> Item<'a> {
 
     /// One of a few words.
     pub fn choice<T: Copy>(&self, choices: &[(&str, T)]) -> Option<T> {
+        for (name, _) in choices {
+            self.sink.list(|| format!("{} = \"{name}\"", self.path));
+        }
         let text = self.text()?;
         if let Some((_, value)) = choices.iter().find(|(name, _)| *name == text) {
             return Some(*value);
@@ -207,6 +210,11 @@ impl<'a> Table<'a> {
 
     /// The value of `key`; from now on the key is known.
     pub fn get(&self, key: &'static str) -> Option<Item<'a>> {
+        self.item.sink.list(|| self.path_of(key));
+        self.find(key)
+    }
+
+    fn find(&self, key: &'static str) -> Option<Item<'a>> {
         self.asked.borrow_mut().push(key);
         let entry = self.item.node.entries().iter().find(|e| e.key == key)?;
         Some(self.entry_item(entry))
@@ -291,7 +299,7 @@ impl<'a> Table<'a> {
 
     /// Reports a `key` that is known but means nothing here.
     pub fn refuse(&self, key: &'static str, reason: &str) {
-        if let Some(item) = self.get(key) {
+        if let Some(item) = self.find(key) {
             let place = self.key_place(key);
             let complaint = Complaint::new(reason, "leave it out");
             item.sink.report(place, &item.path, complaint);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * The native build of the life of a flow, for whoever has tables of flows and half-open
+ * The native build of the life of a flow, for callers with tables of flows and half-open
  * connections of their own (src/life.rs).
  */
 #include "sluice/lifecycle.h"
@@ -30,7 +30,7 @@ void sluice_life_unkept(struct sg_half_open *half, const struct sg_segment *seg,
 void sluice_life_know(struct sg_remembered *known, const struct sg_segment *seg,
 		      const struct sg_half_open *answer, const struct sg_half_open *of_tenant,
 		      const struct sg_half_open *of_remote);
-void sluice_life_meet(struct sg_flow *flow, const struct sg_segment *seg, sg_u64 now_ns,
+void sluice_life_midstream(struct sg_flow *flow, const struct sg_segment *seg, sg_u64 now_ns,
 		      sg_u32 rule, const struct sg_params *params,
 		      const struct sg_remembered *known, const struct sg_flow *before);
 sg_u32 sluice_life_rematch(struct sg_flow *flow, sg_u32 rule);
@@ -130,12 +130,12 @@ void sluice_life_know(struct sg_remembered *known, const struct sg_segment *seg,
 	sg_life_know(known, seg, answer, of_tenant, of_remote);
 }
 
-void sluice_life_meet(struct sg_flow *flow, const struct sg_segment *seg, sg_u64 now_ns,
+void sluice_life_midstream(struct sg_flow *flow, const struct sg_segment *seg, sg_u64 now_ns,
 		      sg_u32 rule, const struct sg_params *params,
 		      const struct sg_remembered *known, const struct sg_flow *before)
 {
 	sg_life_blank(flow, now_ns, rule);
-	sg_life_meet(flow, seg, now_ns, params, known, before);
+	sg_life_midstream(flow, seg, now_ns, params, known, before);
 }
 
 sg_u32 sluice_life_rematch(struct sg_flow *flow, sg_u32 rule)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * The native build of what is asked of a policy and of a flow, and of counting, for
- * whoever has tables of their own (src/step.rs).
+ * The native build of questions to a policy and to a flow, and of counting, for callers
+ * with tables of their own (src/step.rs).
  */
 #include "sluice/count.h"
 #include "sluice/enforce.h"

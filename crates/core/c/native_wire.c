@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * The native build of our options and of checksums, for whoever writes frames
- * of segments that never were bytes (src/wire.rs).
+ * The native build of our options and of checksums, for callers that write frames
+ * of segments which never were bytes (src/wire.rs).
  */
 #include "sluice/frame.h"
 

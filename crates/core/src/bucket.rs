@@ -83,14 +83,28 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_larger_than_a_burst_never_passes_and_nothing_overflows() {
+    fn a_packet_larger_than_a_burst_passes_where_the_bucket_is_full_and_is_charged_as_a_whole() {
         let mut bucket = bucket();
-        assert!(!bucket.take(10_001, u64::from(u32::MAX)));
+        let (now, ns_per_byte) = (1_000_000_000, 1_000);
+        assert!(bucket.take(60_000, now), "full");
+        let full = now + 60_000 * ns_per_byte;
+        assert!(!bucket.take(60_000, full - 1) && !bucket.take(10_001, full - 1));
+        assert!(!bucket.take(1_000, full - 10_000 * ns_per_byte));
+        assert!(bucket.take(1_000, full - 9_000 * ns_per_byte));
+        assert_eq!(bucket.full_ns, full + 1_000 * ns_per_byte);
+        // Over a long time the rate holds for such packets, too.
+        let passed = (1..=10_000u64).filter(|i| bucket.take(60_000, full + i * 1_000_000));
+        assert!((10_000 / 60..=10_000 / 60 + 1).contains(&passed.count()));
+    }
+
+    #[test]
+    fn nothing_overflows() {
         let mut slow = Bucket {
             ps_per_byte: 8_000_000_000,
             burst_ns: u64::MAX,
-            ..bucket
+            ..bucket()
         };
+        assert!(slow.take(u32::MAX, 1));
         assert!(slow.take(u32::MAX, 1));
     }
 

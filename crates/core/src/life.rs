@@ -1,5 +1,5 @@
-//! The life of a flow, for whoever has tables of flows and half-open connections of their own: the safe face of
-//! `c/sluice/lifecycle.h`, where each of these functions is described. Nothing here remembers.
+//! The life of a flow, for callers with tables of flows and half-open connections of their own: the safe face of
+//! `c/sluice/lifecycle.h`, where each of these functions is described. Nothing here has state.
 //!
 //! ```text
 //!  look up ──▶ fate ──▶ core writes what is to be kept ──▶ keep it, or say that there was no room
@@ -61,7 +61,7 @@ unsafe extern "C" {
         of_tenant: Option<&HalfOpen>,
         of_remote: Option<&HalfOpen>,
     );
-    fn sluice_life_meet(
+    fn sluice_life_midstream(
         flow: &mut Flow,
         seg: &Segment,
         now_ns: u64,
@@ -275,8 +275,8 @@ pub fn know(
     unsafe { sluice_life_know(known, segment, answer, of_tenant, of_remote) };
 }
 
-/// The flow of a connection that is met from the middle. `before`: what its tuple has had until now.
-pub fn meet(
+/// The flow of a connection whose handshake was not seen. `before`: what its tuple has had until now.
+pub fn midstream(
     segment: &Segment,
     now_ns: u64,
     rule: u8,
@@ -287,7 +287,7 @@ pub fn meet(
     let mut flow = Flow::default();
     let rule = u32::from(rule);
     // SAFETY: see above.
-    unsafe { sluice_life_meet(&mut flow, segment, now_ns, rule, params, known, before) };
+    unsafe { sluice_life_midstream(&mut flow, segment, now_ns, rule, params, known, before) };
     flow
 }
 

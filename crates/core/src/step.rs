@@ -1,4 +1,4 @@
-//! What is asked of a policy and of a flow, and counting, for whoever has tables of their own: the safe face of
+//! Questions to a policy and to a flow, and counting, for callers with tables of their own: the safe face of
 //! `c/native_step.c`. The steps themselves are in [`crate::life`].
 
 #![allow(unsafe_code)]

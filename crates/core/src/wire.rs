@@ -1,5 +1,5 @@
-//! What frames hold beside fields: our options, checksums. The safe face of `c/native_wire.c`, for whoever
-//! writes frames of segments that never were bytes.
+//! Our options and checksums as bytes: the safe face of `c/native_wire.c`, for callers that write frames of
+//! segments which never were bytes (simulated packets).
 
 #![allow(unsafe_code)]
 

@@ -222,7 +222,7 @@ fn what_is_met_knows_what_was_noted() {
     let mut known = earlier;
     life::know(&mut known, &first, Some(&note), None, None);
     assert_eq!((known.mss, known.wscale, known.scale), (1_400, 7, 1));
-    let flow = life::meet(&first, NOW_NS, RULE, &params(), &known, None);
+    let flow = life::midstream(&first, NOW_NS, RULE, &params(), &known, None);
     assert_eq!((flow.mss, flow.wscale, flow.rule), (1_400, 7, RULE));
     assert_eq!((flow.mode, flow.marks), (MODE_WATCH, FLOW_ADOPTED));
     assert_eq!(REASON_NAMES[usize::from(flow.reason)], "midstream");
@@ -241,7 +241,7 @@ fn what_is_met_knows_what_was_noted() {
             of_tenant.as_ref(),
             of_remote.as_ref(),
         );
-        let flow = life::meet(&first, NOW_NS, RULE, &params(), &known, None);
+        let flow = life::midstream(&first, NOW_NS, RULE, &params(), &known, None);
         assert_eq!(REASON_NAMES[usize::from(flow.reason)], "one-direction");
         assert_eq!(flow.marks, FLOW_ADOPTED | FLOW_SCALE_BOUND);
     }
@@ -271,7 +271,7 @@ fn another_life_keeps_what_the_tenant_has_received() {
         &params(),
     );
     let known = Remembered::default();
-    let met = |before| life::meet(&first, NOW_NS, RULE, &params(), &known, before);
+    let met = |before| life::midstream(&first, NOW_NS, RULE, &params(), &known, before);
     let again = met(Some(&before));
     assert_eq!(again.rcv_nxt, before.rcv_nxt);
     assert_ne!(again.marks & RCV_KNOWN, 0);

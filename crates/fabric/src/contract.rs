@@ -6,7 +6,7 @@
 use std::ops::Deref;
 
 use crate::{
-    cee::{CeeStats, Deadlock, Departure, PauseFrame, PortSpec},
+    cee::{CeeStats, Deadlock, Departure, PauseFrame, PortSpec, QueueKey},
     graph::PortId,
     impair::Impairment,
     pool::{Handle, Pool},
@@ -217,8 +217,8 @@ pub trait Fabric: Sized {
         Vec::new()
     }
 
-    /// The number of the queue in which frames of a priority from one host to another wait, for [`Departure::queue`].
-    fn queue_to(&mut self, _source: u16, _destination: u16, _priority: u8) -> u32 {
+    /// The number of a queue of a host's adapter, for [`Departure::queue`].
+    fn queue_to(&mut self, _source: u16, _key: QueueKey) -> u32 {
         0
     }
 
@@ -311,6 +311,13 @@ impl<F: Fabric> Driven<F> {
     #[inline(always)]
     pub fn pool_mut(&mut self) -> &mut Pool<F::Frame> {
         &mut self.fabric.ports_mut().pool
+    }
+
+    /// Bytes queued at a port, where a frame may go that is about to be forwarded: what follows from the look is carried
+    /// out with that. Others ask by [`Driver::on_fabric`].
+    #[inline]
+    pub fn load_bytes(&mut self, port: PortId, now_ps: u64) -> u64 {
+        self.fabric.backlog_bytes(port, now_ps)
     }
 }
 

@@ -6,9 +6,9 @@
 use std::collections::HashMap;
 
 use crate::{
-    cee::{Cee, CeeFrame, CeeStats, Deadlock, Departure, PortSpec, Resequencer, Verdict},
+    cee::{Cee, CeeFrame, CeeStats, Deadlock, Departure, PortSpec, QueueKey, Resequencer, Verdict},
     contract::{Accepted, Books, Effect, Fabric, Received, Timer, Timers},
-    graph::PortId,
+    graph::{PortId, opposite},
     impair::Impairment,
     pool::Handle,
     port::{PortStats, Ports},
@@ -372,17 +372,16 @@ impl<F: CeeFrame> Fabric for Converged<F> {
 
     fn send_notification(&mut self, to: PortId, frame: Handle, now_ps: u64) {
         self.hops += 1;
-        let ports = [to ^ 1, to];
+        let ports = [opposite(to), to];
         self.cee.forward(&mut self.ports.pool, ports, frame, now_ps);
     }
 
     fn absorb(&mut self, host: u16, frame: Handle, now_ps: u64) {
         let notice = self.ports.pool[frame].notice();
         self.ports.pool.release(frame);
-        if let Some((destination, priority, fb)) = notice {
-            let at = (destination, priority);
+        if let Some((queue, fb)) = notice {
             self.cee
-                .notified(&mut self.ports.pool, host, at, fb, now_ps);
+                .notified(&mut self.ports.pool, host, queue, fb, now_ps);
         }
     }
 
@@ -417,8 +416,8 @@ impl<F: CeeFrame> Fabric for Converged<F> {
         taken
     }
 
-    fn queue_to(&mut self, source: u16, destination: u16, priority: u8) -> u32 {
-        self.cee.queue_to(source, destination, priority)
+    fn queue_to(&mut self, source: u16, key: QueueKey) -> u32 {
+        self.cee.queue_to(source, key)
     }
 
     #[inline(always)]

@@ -1,8 +1,8 @@
 //! Links, queues, physical switches, topologies, routing: pure state machines.
 //!
 //! Time is an argument in picoseconds. A port is the transmit side of one direction of a link, queue and
-//! wire in one ([`Ports`]); a [`Graph`] says who is connected to whom and [`Routes`] which port leads where. Who drives
-//! a network does so by the [`contract`], whether it is [`Plain`] or [`Converged`].
+//! wire in one ([`Ports`]); a [`Graph`] has nodes and links, [`Routes`] choose a packet's port at each switch. Who
+//! drives a network does so by the [`contract`], whether it is [`Plain`] or [`Converged`].
 
 pub mod cee;
 pub mod contract;
@@ -14,13 +14,14 @@ mod plain;
 pub mod pool;
 pub mod port;
 pub mod random;
-mod tree;
+pub mod routing;
 
 pub use contract::Fabric;
 pub use converged::Converged;
-pub use graph::{Graph, Routes, Routing};
+pub use graph::Graph;
 pub use impair::{Fate, Impairment};
 pub use memory::{MemoryId, SharedMemory};
 pub use plain::Plain;
 pub use pool::{Handle, Pool};
 pub use port::{Frame, Offer, PortConfig, Ports};
+pub use routing::{Routes, Routing};

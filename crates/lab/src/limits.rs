@@ -1,69 +1,168 @@
 //! What a scenario may ask for and the lab cannot do.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, path::Path};
 
 use sluicegate_apps::HEADER_BYTES;
 use sluicegate_scenario::{
-    experiment::{Action, Link, TenantKind, Traffic, TrafficKind, Variant},
+    experiment::{
+        Action, Experiment, Link, Node, Profile, TcpOptions, Tenant, TenantKind, Traffic,
+        TrafficKind, Variant,
+    },
     hotspot::HotspotType,
+    world::{Complaint, Problem},
 };
 
-/// One line for each, with where it is said and what to do.
-pub fn of(variant: &Variant) -> Vec<String> {
+const ADVICE: &str = "simulate it (--world sim)";
+
+/// What the lab cannot do of an experiment, each with its key and what to do.
+pub fn of(experiment: &Experiment) -> Vec<Problem> {
+    let mut found: Vec<_> = experiment.variants.iter().flat_map(of_variant).collect();
+    if !experiment.inspect.is_nothing() {
+        let complaint = Complaint::new(
+            "captures, traces and films are the simulator's",
+            "leave out --pcap, --trace and --film, and run tcpdump in the namespaces that `ip netns` lists",
+        );
+        found.push(Problem::of_file(Path::new(&experiment.file), complaint));
+    }
+    found
+}
+
+fn of_variant(variant: &Variant) -> Vec<Problem> {
+    let mut found = of_network(variant);
+    found.extend(variant.tenants.iter().flat_map(|tenant| {
+        let limits = of_tenant(tenant).into_iter();
+        limits.map(|(key, why, advice)| {
+            let path = variant.places.of_tenant(&tenant.name, key);
+            variant.places.problem(&path, why, advice)
+        })
+    }));
+    found.extend(of_events(variant).into_iter().map(|key| {
+        let path = variant.places.find("event", key);
+        variant
+            .places
+            .problem(&path, "the lab has no such event", ADVICE)
+    }));
+    found.extend(variant.traffic.iter().flat_map(|traffic| {
+        let limits = of_traffic(traffic).into_iter();
+        limits.map(|(key, why)| {
+            let path = format!("traffic.{}.{key}", traffic.name);
+            variant.places.problem(&path, why, ADVICE)
+        })
+    }));
+    found
+}
+
+fn of_network(variant: &Variant) -> Vec<Problem> {
     let mut found = Vec::new();
-    let mut cannot = |there: bool, table: &str, key: &str, why: &str| {
+    let mut cannot = |there: bool, key: &str, why: &str, advice: &str| {
         if there {
-            let place = variant.places.find(table, key);
-            found.push(format!("{place}: {why}; simulate it (--world sim)"));
+            let path = variant.places.find("network", key);
+            found.push(variant.places.problem(&path, why, advice));
         }
     };
-    // Connected without a cycle: one link less than nodes.
-    let cyclic = variant.links.len() >= variant.hosts.len() + variant.switches.len();
-    let why = "the lab's bridges know one path between two hosts only";
-    cannot(cyclic, "network", "topology", why);
-    let why = "each port of the lab's switches has memory of its own";
-    cannot(
-        variant.shared_memory.is_some(),
-        "network",
-        "shared_buffer",
-        why,
-    );
-    let why = "the lab's hosts have one queue at their uplink";
-    cannot(
-        variant.vnic_queue_bytes.is_some(),
-        "network",
-        "vnic_queue",
-        why,
-    );
-    let why = "the lab's links drop what they cannot take, and its switches notify nobody";
-    cannot(variant.cee.is_some(), "network", "cee", why);
     let links = &variant.links;
+    let joins_hosts = |link: &Link| matches!((link.a, link.b), (Node::Host(_), Node::Host(_)));
+    let why = "a link joins two hosts, which the lab cannot do";
+    let advice = "put a switch between them, or simulate it (--world sim)";
+    cannot(links.iter().any(joins_hosts), "links", why, advice);
+    let islands = islands(variant);
+    // Without a cycle each link joins two islands.
+    let nodes = variant.hosts.len() + variant.switches.len();
+    let why = "the lab's bridges know one path between two hosts only";
+    cannot(links.len() + islands > nodes, "topology", why, ADVICE);
+    let why = "the lab's bridges need a path between any two hosts";
+    let advice = "join all by links, or simulate it (--world sim)";
+    cannot(islands > 1, "topology", why, advice);
+    let why = "each port of the lab's switches has memory of its own";
+    let shared = variant.shared_memory.is_some();
+    cannot(shared, "shared_buffer", why, ADVICE);
+    let why = "the lab's hosts have one queue at their uplink";
+    let queues = variant.vnic_queue_bytes.is_some();
+    cannot(queues, "vnic_queue", why, ADVICE);
+    let why = "the lab's links drop what they cannot take, and its switches notify nobody";
+    cannot(variant.cee.is_some(), "cee", why, ADVICE);
     let delayed = links.iter().any(|link| link.delay.is_some());
-    cannot(delayed, "network", "delay", "the lab's links have no delay");
+    cannot(delayed, "delay", "the lab's links have no delay", ADVICE);
     let impaired = |rate: fn(&Link) -> f64| links.iter().any(|link| rate(link) > 0.0);
     let why = "the lab's links do nothing to frames";
     let damaged = impaired(|link| link.impairment.bit_error_rate);
-    cannot(damaged, "network", "bit_error_rate", why);
+    cannot(damaged, "bit_error_rate", why, ADVICE);
     let repeated = impaired(|link| link.impairment.duplicate_rate);
-    cannot(repeated, "network", "duplicate_rate", why);
+    cannot(repeated, "duplicate_rate", why, ADVICE);
     let reordered = impaired(|link| link.impairment.reorder_rate);
-    cannot(reordered, "network", "reorder_rate", why);
-    let slow = variant
-        .tenants
-        .iter()
-        .any(|tenant| tenant.read_rate_bps.is_some());
-    cannot(
-        slow,
-        "tenant",
-        "read_rate",
-        "the lab's tenants read at once",
-    );
-    let cheat_in_guest = variant
-        .tenants
-        .iter()
-        .any(|tenant| tenant.ignore_window && tenant.kind == TenantKind::Guest);
+    cannot(reordered, "reorder_rate", why, ADVICE);
+    found
+}
+
+/// Parts of the network between which there is no path.
+fn islands(variant: &Variant) -> usize {
+    let hosts = variant.hosts.len();
+    let number = |node| match node {
+        Node::Host(id) => id,
+        Node::Switch(id) => hosts + id,
+    };
+    let mut toward: Vec<usize> = (0..hosts + variant.switches.len()).collect();
+    let mut islands = toward.len();
+    for link in &variant.links {
+        let [a, b] = [link.a, link.b].map(|node| {
+            let mut at = number(node);
+            while toward[at] != at {
+                at = toward[at];
+            }
+            at
+        });
+        islands -= usize::from(a != b);
+        toward[b] = a;
+    }
+    islands
+}
+
+/// Keys of a tenant that the lab cannot do, why, and what to do.
+fn of_tenant(tenant: &Tenant) -> Vec<(&'static str, &'static str, &'static str)> {
+    let mut found = Vec::new();
+    let mut cannot = |there: bool, key, why, advice| {
+        found.extend(there.then_some((key, why, advice)));
+    };
+    let slow = tenant.read_rate_bps.is_some();
+    let why = "the lab's tenants read at once";
+    cannot(slow, "read_rate", why, ADVICE);
+    let cheat_in_guest = tenant.ignore_window && tenant.kind == TenantKind::Guest;
     let why = "the lab's program that ignores windows runs in namespaces, not in guests";
-    cannot(cheat_in_guest, "tenant", "ignore_window", why);
+    cannot(cheat_in_guest, "ignore_window", why, ADVICE);
+    let TcpOptions {
+        profile,
+        recovery,
+        rto_initial,
+        rto_min,
+        rto_slop,
+        delayed_ack,
+        connection_cache,
+        pacing,
+        offload_segments,
+    } = tenant.tcp;
+    let foreign = profile != Profile::Linux;
+    let options = [
+        (foreign, "profile"),
+        (recovery.is_some(), "recovery"),
+        (rto_initial.is_some(), "rto_initial"),
+        (rto_min.is_some(), "rto_min"),
+        (rto_slop.is_some(), "rto_slop"),
+        (delayed_ack.is_some(), "delayed_ack"),
+        (connection_cache.is_some(), "connection_cache"),
+        (pacing.is_some(), "pacing"),
+    ];
+    let why = "the lab's tenants run their kernel's TCP as it is";
+    let advice = "leave it out, or simulate it (--world sim)";
+    for (there, key) in options {
+        cannot(there, key, why, advice);
+    }
+    let advice = "set [lab] offloads = true, which has the kernel's, or simulate it (--world sim)";
+    cannot(offload_segments.is_some(), "offload_segments", why, advice);
+    found
+}
+
+/// Keys of events that only the simulator knows.
+fn of_events(variant: &Variant) -> BTreeSet<&'static str> {
     let events = variant.events.iter();
     let mut simulated: BTreeSet<_> = events
         .filter_map(|event| simulated(&event.action))
@@ -72,21 +171,9 @@ pub fn of(variant: &Variant) -> Vec<String> {
         simulated.remove("link_up"); // which may be its end
     }
     if variant.traffic.iter().any(slows_a_link) {
-        simulated.remove("slow_link"); // of a hotspot, which is refused below
+        simulated.remove("slow_link"); // of a hotspot, which is refused by its type
     }
-    for key in simulated {
-        cannot(true, "event", key, "the lab has no such event");
-    }
-    found.extend(variant.traffic.iter().flat_map(|traffic| {
-        let limits = of_traffic(traffic).into_iter();
-        limits.map(|(key, why)| {
-            let place = variant
-                .places
-                .at(&format!("traffic.{}.{key}", traffic.name));
-            format!("{place}: {why}; simulate it (--world sim)")
-        })
-    }));
-    found
+    simulated
 }
 
 /// Keys of traffic that the lab cannot do, and why.
@@ -143,9 +230,8 @@ mod tests {
     fn limits(network: &str, rest: &str) -> Vec<String> {
         let text = format!("[network]\n{network}[traffic.b]\nkind = 'bulk'\n{rest}");
         let parsed = file::parse(Path::new("t.toml"), &text, &file::Options::default());
-        of(&parsed
-            .unwrap_or_else(|problems| panic!("{problems}"))
-            .variants[0])
+        let problems = of(&parsed.unwrap_or_else(|problems| panic!("{problems}")));
+        problems.iter().map(ToString::to_string).collect()
     }
 
     #[test]
@@ -211,6 +297,53 @@ mod tests {
         for (line, place) in found.iter().zip(expected) {
             assert!(line.starts_with(place), "{line} against {place}");
         }
+    }
+
+    #[test]
+    fn a_stack_that_this_kernel_is_not_is_refused_where_it_is_said() {
+        let of_key = |key: &str| {
+            let table = format!("[tenant.default]\n{key}\n");
+            limits("topology = 'dumbbell'\npairs = 1\n", &table)
+        };
+        assert!(of_key("profile = 'linux'").is_empty());
+        for key in [
+            "profile = 'freebsd9'",
+            "recovery = 'sack'",
+            "rto_initial = '1s'",
+            "rto_min = '10ms'",
+            "rto_slop = '1ms'",
+            "delayed_ack = '1ms'",
+            "connection_cache = true",
+            "pacing = true",
+            "offload_segments = 8",
+        ] {
+            let found = of_key(key);
+            let (name, _) = key.split_once(' ').unwrap();
+            let place = format!("t.toml:7:{}: tenant.default.{name}: ", name.len() + 4);
+            assert!(
+                found.iter().all(|line| line.starts_with(&place)),
+                "{found:#?}"
+            );
+            assert!(
+                found[0].ends_with("simulate it (--world sim)"),
+                "{found:#?}"
+            );
+        }
+    }
+
+    #[test]
+    fn every_host_needs_a_switch_and_a_way_to_every_other() {
+        let pair = "topology = 'graph'\nlinks = [{ a = 'h1', b = 'h2' }]\n";
+        let found = limits(pair, "from = 'h1'\nto = 'h2'\n");
+        assert_eq!(found.len(), 1, "{found:#?}");
+        let expected = "t.toml:3:9: network.links: a link joins two hosts";
+        assert!(found[0].starts_with(expected), "{found:#?}");
+        let islands = "topology = 'graph'\nlinks = [{ a = 'h1', b = 's1' }, { a = 's1', b = 'h2' }, \
+            { a = 'h3', b = 's2' }, { a = 's2', b = 'h4' }]\n";
+        let found = limits(islands, "from = 'h1'\nto = 'h2'\n");
+        assert_eq!(found.len(), 1, "{found:#?}");
+        let expected = "t.toml:2:12: network.topology: the lab's bridges need a path";
+        assert!(found[0].starts_with(expected), "{found:#?}");
     }
 
     #[test]

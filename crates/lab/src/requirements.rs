@@ -4,7 +4,6 @@
 
 use std::{
     fs,
-    net::IpAddr,
     path::Path,
     process::{Command, Stdio},
     thread,
@@ -15,17 +14,14 @@ use rustix::thread::{UnshareFlags, unshare_unsafe};
 use sluicegate_agent::interfaces;
 use sluicegate_core::aqm::Aqm;
 use sluicegate_labkit::port::{PortConfig, SwitchPorts};
-use sluicegate_scenario::experiment::{Experiment, TcpOptions, TenantKind, Variant};
+use sluicegate_scenario::experiment::{Experiment, TenantKind};
 
-use crate::{
-    guest, limits,
-    net::{layout::Layout, names::Names},
-};
+use crate::guest;
 
 /// The first kernel with all that the programs need.
 const KERNEL_MIN: (u32, u32) = (6, 12);
 
-/// Says everything that keeps this experiment from running here.
+/// Says everything that this machine lacks for an experiment within the lab's limits.
 ///
 /// # Errors
 /// One line for each thing missing, with the way to get it.
@@ -36,7 +32,6 @@ pub fn check(experiment: &Experiment) -> Result<()> {
             missing.push(format!("{error:#}"));
         }
     };
-    need(nothing_to_inspect(experiment));
     need(root());
     need(kernel());
     for tool in ["ip", "tc", "bridge"] {
@@ -45,26 +40,13 @@ pub fn check(experiment: &Experiment) -> Result<()> {
     if rustix::process::geteuid().is_root() {
         need(programs());
     }
-    let tenants = experiment
+    let mut tenants = experiment
         .variants
         .iter()
         .flat_map(|variant| &variant.tenants);
-    if tenants
-        .clone()
-        .any(|tenant| tenant.kind == TenantKind::Guest)
-    {
+    if tenants.any(|tenant| tenant.kind == TenantKind::Guest) {
         need(guest::check());
     }
-    for variant in &experiment.variants {
-        let limits = limits::of(variant);
-        // What is asked for is not laid out where it cannot be had.
-        need(if limits.is_empty() {
-            variant_fits(variant)
-        } else {
-            Err(anyhow!("{}", limits.join("\n  ")))
-        });
-    }
-    missing.dedup();
     if missing.is_empty() {
         return Ok(());
     }
@@ -73,16 +55,6 @@ pub fn check(experiment: &Experiment) -> Result<()> {
         experiment.file,
         missing.join("\n  ")
     )
-}
-
-fn nothing_to_inspect(experiment: &Experiment) -> Result<()> {
-    if !experiment.inspect.is_nothing() {
-        bail!(
-            "captures, traces and films are the simulator's: leave out --pcap, --trace and --film, and run tcpdump in the \
-             namespaces that `ip netns` lists"
-        );
-    }
-    Ok(())
 }
 
 fn root() -> Result<()> {
@@ -161,66 +133,4 @@ fn programs() -> Result<()> {
     thread::spawn(attach)
         .join()
         .map_err(|_| anyhow!("the check of BPF and TCX panicked"))?
-}
-
-fn variant_fits(variant: &Variant) -> Result<()> {
-    Layout::new(variant, &Names::new())?;
-    for tenant in &variant.tenants {
-        if tenant.tcp != TcpOptions::default() {
-            bail!(
-                "variant {}: tenant {}: the lab's tenants run their kernel's TCP as it is; leave out profile, \
-                 recovery, rto_initial, rto_min, rto_slop, delayed_ack, connection_cache, pacing and offload_segments \
-                 ([lab] offloads = true has the kernel's), or simulate it (--world sim)",
-                variant.name,
-                tenant.name
-            );
-        }
-        let version = match tenant.address {
-            IpAddr::V4(_) => 4,
-            IpAddr::V6(_) => 6,
-        };
-        if version != variant.ip_version {
-            bail!(
-                "variant {}: tenant {} has an IPv{version} address, the variant is IPv{}",
-                variant.name,
-                tenant.name,
-                variant.ip_version
-            );
-        }
-    }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use sluicegate_scenario::file::{self, Options};
-
-    use super::*;
-
-    #[test]
-    fn a_stack_that_this_kernel_is_not_is_refused() {
-        let fits = |key: &str| {
-            let text = format!(
-                "[network]\ntopology = 'dumbbell'\n[tenant.r1]\n{key}\n[traffic.b]\nkind = 'bulk'\n"
-            );
-            let experiment =
-                file::parse(Path::new("t.toml"), &text, &Options::default()).expect("is good");
-            variant_fits(&experiment.variants[0])
-        };
-        assert!(fits("profile = 'linux'").is_ok());
-        for key in [
-            "profile = 'freebsd9'",
-            "recovery = 'sack'",
-            "rto_min = '10ms'",
-            "delayed_ack = '1ms'",
-            "pacing = true",
-            "offload_segments = 8",
-        ] {
-            let refusal = format!("{:#}", fits(key).expect_err(key));
-            assert!(
-                refusal.contains("tenant r1") && refusal.contains("--world sim"),
-                "{refusal}"
-            );
-        }
-    }
 }

@@ -200,7 +200,7 @@ impl<'a> Run<'a> {
             tenant.set_start(start_unix_ns)?;
         }
         let start = Instant::now() + lead;
-        let followed = self.follow(start, observer)?;
+        let followed = self.observe(start, observer)?;
         observer.phase("collecting");
         let last = self.queues.snapshot()?;
         let reports = self.reports()?;
@@ -227,7 +227,8 @@ impl<'a> Run<'a> {
         Ok((outcome, reports))
     }
 
-    fn follow(&mut self, start: Instant, observer: &mut dyn Observer) -> Result<Followed> {
+    /// Samples queues, windows and CPUs until the run ends.
+    fn observe(&mut self, start: Instant, observer: &mut dyn Observer) -> Result<Followed> {
         let end = self.variant.warmup + self.variant.duration;
         let mut follower = Follower::new(self, start);
         loop {

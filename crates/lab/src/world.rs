@@ -3,14 +3,14 @@
 use anyhow::{Context, Result};
 use sluicegate_scenario::{
     experiment::{Experiment, Variant},
-    world::{Observer, Outcome, World},
+    world::{Observer, Outcome, Problem, World},
 };
 
 use crate::{
     clean::{self, CleanReport},
     foreign::Options,
     journal::Lock,
-    requirements,
+    limits, requirements,
     run::Run,
     tenant::Report,
 };
@@ -70,7 +70,11 @@ impl World for Lab {
         "lab"
     }
 
-    fn check(&mut self, experiment: &Experiment) -> Result<()> {
+    fn limits(&self, experiment: &Experiment) -> Vec<Problem> {
+        limits::of(experiment)
+    }
+
+    fn machine(&mut self, experiment: &Experiment) -> Result<()> {
         requirements::check(experiment)
     }
 

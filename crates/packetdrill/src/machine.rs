@@ -62,12 +62,12 @@ impl Machine {
         for (line, command) in &script.setup {
             machine.shell(*line, command)?;
         }
-        machine.settle(script.setup.first().map_or(0, |(line, _)| *line))?;
+        machine.set_recovery(script.setup.first().map_or(0, |(line, _)| *line))?;
         Ok(machine)
     }
 
-    /// What follows from several settings together.
-    fn settle(&mut self, line: usize) -> Step {
+    /// Sets loss recovery from the settings of RACK and of tail loss probes.
+    fn set_recovery(&mut self, line: usize) -> Step {
         self.config.recovery = match (self.rack, self.tail_probe) {
             (true, true) => Recovery::Rack,
             (false, false) => Recovery::Sack,
@@ -120,7 +120,7 @@ impl Machine {
                 }
             }
         }
-        self.settle(line)
+        self.set_recovery(line)
     }
 
     /// What `defaults.sh` of the public suites sets.

@@ -43,8 +43,8 @@ impl<'a> Asked<'a> {
         }
     }
 
-    fn way(&self) -> Way {
-        Way {
+    fn tuple(&self) -> Tuple {
+        Tuple {
             addresses: (self.source, self.destination),
             ports: (self.source_port, self.destination_port),
         }
@@ -72,14 +72,14 @@ pub struct Explanation<'a> {
 
 /// Addresses and ports of data, source before destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Way {
+pub(crate) struct Tuple {
     pub addresses: (IpAddr, IpAddr),
     pub ports: (u16, u16),
 }
 
-impl Way {
+impl Tuple {
     /// The other direction of the same connection.
-    pub(crate) fn back(self) -> Self {
+    pub(crate) fn reversed(self) -> Self {
         Self {
             addresses: (self.addresses.1, self.addresses.0),
             ports: (self.ports.1, self.ports.0),
@@ -98,8 +98,8 @@ enum Mismatch {
 }
 
 impl Mismatch {
-    fn reason(self, way: Way) -> String {
-        let ((source, destination), ports) = (way.addresses, way.ports);
+    fn reason(self, tuple: Tuple) -> String {
+        let ((source, destination), ports) = (tuple.addresses, tuple.ports);
         match self {
             Self::Source(prefix) => format!("source {source} is not in {prefix}"),
             Self::Destination(prefix) => format!("destination {destination} is not in {prefix}"),
@@ -122,18 +122,20 @@ enum Place {
 impl Policy {
     /// Explains what happens to a flow.
     pub fn explain(&self, asked: &Asked<'_>) -> Explanation<'_> {
-        let way = asked.way();
+        let tuple = asked.tuple();
         let mut explanation = Explanation {
             rule: None,
             passed_over: Vec::new(),
             undecided: Vec::new(),
             trusted: self.trusts(asked.destination),
-            reverse: self.decides(way.back()),
+            reverse: self.decides(tuple.reversed()),
             trusted_by_peer: self.trusts(asked.source),
         };
         for (index, rule) in self.rules.iter().enumerate() {
-            if let Some(mismatch) = rule.mismatch(way) {
-                explanation.passed_over.push((index, mismatch.reason(way)));
+            if let Some(mismatch) = rule.mismatch(tuple) {
+                explanation
+                    .passed_over
+                    .push((index, mismatch.reason(tuple)));
                 continue;
             }
             match rule.place_of(asked) {
@@ -183,23 +185,23 @@ impl Policy {
     }
 
     /// Position and rule that decides data going this way, if conditions on interface, tenant and VLAN hold.
-    pub(crate) fn decides(&self, way: Way) -> Option<(usize, &Rule)> {
+    pub(crate) fn decides(&self, tuple: Tuple) -> Option<(usize, &Rule)> {
         let mut rules = self.rules.iter().enumerate();
-        rules.find(|(_, rule)| rule.mismatch(way).is_none())
+        rules.find(|(_, rule)| rule.mismatch(tuple).is_none())
     }
 }
 
 impl Rule {
     /// The first condition on the ends that does not hold, or `None` when all do.
-    fn mismatch(&self, way: Way) -> Option<Mismatch> {
-        let (source, destination) = way.addresses;
+    fn mismatch(&self, tuple: Tuple) -> Option<Mismatch> {
+        let (source, destination) = tuple.addresses;
         if let Some(prefix) = self.source.filter(|prefix| !prefix.contains(&source)) {
             return Some(Mismatch::Source(prefix));
         }
         if let Some(prefix) = self.destination.filter(|p| !p.contains(&destination)) {
             return Some(Mismatch::Destination(prefix));
         }
-        self.ports.mismatch(way.ports.0, way.ports.1)
+        self.ports.mismatch(tuple.ports.0, tuple.ports.1)
     }
 
     fn place_of(&self, asked: &Asked<'_>) -> Place {

@@ -286,23 +286,21 @@ fn read_bucket(table: Table<'_>) -> Bucket {
     bucket
 }
 
-/// The largest packet that a tenant hands over at once, an IP packet of 65 535 bytes with its
-/// Ethernet header and a VLAN tag, in full KiB. A bucket with less would never let it pass.
-const LARGEST_PACKET_BYTES: u64 = 65 << 10;
-const _: () = assert!(LARGEST_PACKET_BYTES >= 65_535 + 14 + 4);
+/// Two frames of the smallest MTU that IPv6 has.
+const BURST_MIN_BYTES: u64 = 3 << 10;
 
-/// Ten milliseconds' worth, and room for a super-packet.
+/// Ten milliseconds' worth, and ten frames of 1500 bytes.
 fn read_burst(table: &Table<'_>, rate_bps: u64) -> u64 {
-    let default = (rate_bps / 800).max(LARGEST_PACKET_BYTES);
+    let default = (rate_bps / 800).max(15 << 10);
     let Some(item) = table.get("burst") else {
         return default;
     };
     match item.parse(parse_bytes) {
-        Some(bytes) if (LARGEST_PACKET_BYTES..=1 << 30).contains(&bytes) => bytes,
+        Some(bytes) if (BURST_MIN_BYTES..=1 << 30).contains(&bytes) => bytes,
         Some(_) => {
             item.complain(
-                "must lie between 65KiB and 1GiB",
-                "a packet of 64 KiB and its Ethernet header (segmentation offload) must fit",
+                "must lie between 3KiB and 1GiB",
+                "two frames must fit; a larger packet passes where the bucket is full",
             );
             default
         }

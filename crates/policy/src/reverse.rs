@@ -10,7 +10,7 @@ use ipnet::IpNet;
 use sluicegate_config::problem::Complaint;
 
 use crate::{
-    explain::Way,
+    explain::Tuple,
     rule::{Mode, Policy, Ports, Rule},
 };
 
@@ -28,14 +28,14 @@ impl Policy {
         rules
             .filter(|(_, rule)| rule.needs_feedback())
             .filter_map(|(index, rule)| {
-                let way = points.unanswered(self, index, rule)?;
-                Some((index, self.complaint(rule, way)))
+                let tuple = points.unanswered(self, index, rule)?;
+                Some((index, self.complaint(rule, tuple)))
             })
             .collect()
     }
 
-    fn complaint(&self, rule: &Rule, way: Way) -> Complaint {
-        let back = way.back();
+    fn complaint(&self, rule: &Rule, tuple: Tuple) -> Complaint {
+        let back = tuple.reversed();
         let ports = match back.ports {
             (0, 0) => String::new(),
             (source, destination) => format!(", ports {source} to {destination}"),
@@ -55,10 +55,10 @@ impl Policy {
     }
 
     /// Whether the rule at `index` decides data that goes this way, and none enforces what comes back.
-    fn is_unanswered(&self, index: usize, way: Way) -> bool {
+    fn is_unanswered(&self, index: usize, tuple: Tuple) -> bool {
         let enforces = |(_, rule): (usize, &Rule)| rule.mode == Mode::Enforce;
-        self.decides(way).is_some_and(|(first, _)| first == index)
-            && !self.decides(way.back()).is_some_and(enforces)
+        self.decides(tuple).is_some_and(|(first, _)| first == index)
+            && !self.decides(tuple.reversed()).is_some_and(enforces)
     }
 }
 
@@ -100,7 +100,7 @@ impl Points {
         Self { addresses, ports }
     }
 
-    /// Comparisons of a way with a rule, at most.
+    /// Comparisons of a tuple with a rule, at most.
     fn trials(&self, rules: usize) -> usize {
         let factors = [self.addresses.len(), self.addresses.len(), self.ports.len()];
         factors
@@ -114,18 +114,18 @@ impl Points {
     }
 
     /// Data to a trusted prefix that the rule at `index` decides and whose other direction no rule enforces.
-    fn unanswered(&self, policy: &Policy, index: usize, rule: &Rule) -> Option<Way> {
+    fn unanswered(&self, policy: &Policy, index: usize, rule: &Rule) -> Option<Tuple> {
         self.within(rule.destination)
             .filter(|destination| policy.trusts(*destination))
             .find_map(|destination| {
                 let senders = self.senders(policy, rule, destination);
-                let mut ways = senders.into_iter().flat_map(|source| {
-                    self.ports.iter().map(move |ports| Way {
+                let mut tuples = senders.into_iter().flat_map(|source| {
+                    self.ports.iter().map(move |ports| Tuple {
                         addresses: (source, destination),
                         ports: *ports,
                     })
                 });
-                ways.find(|way| policy.is_unanswered(index, *way))
+                tuples.find(|tuple| policy.is_unanswered(index, *tuple))
             })
     }
 

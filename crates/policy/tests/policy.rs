@@ -290,7 +290,7 @@ fn buckets_are_read_and_refused() {
         ("", "bucket[0]: `rate` is missing"),
         ("rate = '1bit'", "between 1Kbit and 1Tbit"),
         ("rate = 'fast'", "not a quantity in bits per second"),
-        ("rate = '1Gbit'\nburst = '1KB'", "between 65KiB and 1GiB"),
+        ("rate = '1Gbit'\nburst = '1KB'", "between 3KiB and 1GiB"),
         ("rate = '1Gbit'\nclass = 'tcp'", "\"tcp\" is not known here"),
         (
             "rate = '1Gbit'\nclass = []",
@@ -351,7 +351,7 @@ fn an_explanation_of_what_has_no_flow_names_the_bucket() {
     assert_eq!(
         explain(Class::Udp, None),
         "bucket 1 \"dns\" has it only at tenant blue; else:\n\
-         bucket 2 has it: 2Mbit with bursts of 65KiB, what is beyond is dropped"
+         bucket 2 has it: 2Mbit with bursts of 15KiB, what is beyond is dropped"
     );
     assert!(explain(Class::Udp, Some("blue")).ends_with("what is beyond is only counted"));
     assert!(

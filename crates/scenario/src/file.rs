@@ -5,7 +5,10 @@
 //! ```
 //! Each is laid over the one before; see [`Node::overlay`].
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+};
 
 use sluicegate_config::{
     Problems,
@@ -77,6 +80,21 @@ pub fn parse(path: &Path, text: &str, options: &Options) -> Result<Experiment, P
     resolve_tree(&tree, path, options)
 }
 
+/// The language as far as a text leads through it: the dotted path of every key that reading it asks for, and
+/// `KEY = "WORD"` for every word that would do where one of a few must stand.
+///
+/// # Errors
+/// As [`load`].
+pub fn words(path: &Path, text: &str) -> Result<BTreeSet<String>, Problems> {
+    let options = Options::default();
+    let tree = document::parse(&path.display().to_string(), text)?;
+    let tree = prepare(inherit::inherit(tree, path)?, &options)?;
+    let sink = Sink::listing();
+    let experiment = read_tree(&tree, path, &options, &sink)?;
+    let words = sink.words();
+    sink.finish(experiment).map(|_| words)
+}
+
 fn stem(path: &Path) -> String {
     let stem = path.file_stem().unwrap_or_default();
     stem.to_string_lossy().into_owned()
@@ -109,6 +127,16 @@ pub(crate) fn resolve_tree(
     options: &Options,
 ) -> Result<Experiment, Problems> {
     let sink = Sink::default();
+    let experiment = read_tree(tree, path, options, &sink)?;
+    sink.finish(experiment)
+}
+
+fn read_tree(
+    tree: &Node,
+    path: &Path,
+    options: &Options,
+    sink: &Sink,
+) -> Result<Experiment, Problems> {
     let as_run = as_run(tree, path, options)?;
     let mut tree = tree.clone();
     // What is varied from run to run, see `sweep`, is none of a single run's business.
@@ -116,7 +144,7 @@ pub(crate) fn resolve_tree(
     let overrides = tree.remove("variant");
     let expect = tree.remove("expect");
     let published = tree.remove("published");
-    let root = Table::root(&tree, &sink);
+    let root = Table::root(&tree, sink);
     let mut experiment = Experiment {
         name: read_name(&root, path),
         title: String::new(),
@@ -131,24 +159,24 @@ pub(crate) fn resolve_tree(
         inspect: Inspect::default(),
     };
     experiment.title = root.text("title").unwrap_or(&experiment.name).to_owned();
-    let trees = variant_trees(&tree, overrides.as_ref(), &sink);
+    let trees = variant_trees(&tree, overrides.as_ref(), sink);
     for (name, tree) in &trees {
-        let table = Table::root(tree, &sink);
+        let table = Table::root(tree, sink);
         experiment
             .variants
             .push(read_variant(name, &table, path, experiment.seed));
         table.close();
     }
     if let Some(expect) = expect {
-        experiment.expectations = read_expectations(expect, &experiment.variants, &sink);
+        experiment.expectations = read_expectations(expect, &experiment.variants, sink);
     }
     if let Some(published) = &published {
-        let table = Table::root(published, &sink);
+        let table = Table::root(published, sink);
         experiment.published = read_lines(&table, Publication::parse, |publication, item| {
             check_figures(&publication.figures(), item, &experiment.variants);
         });
     }
-    sink.finish(experiment)
+    Ok(experiment)
 }
 
 /// Lays the `[sim]` table of a calibration below that of a scenario.

@@ -1,13 +1,23 @@
 //! Where in the files the keys of a variant stand, for a world that must refuse one of them.
 
-use sluicegate_config::table::{Item, Table};
+use std::collections::BTreeMap;
+
+use sluicegate_config::{
+    Problem,
+    document::Place,
+    problem::Complaint,
+    table::{Item, Table},
+};
 
 use crate::resolve::matches;
 
-/// Every key of a variant by its dotted path, with `file:line:column`. Says nothing of what is meant: any two
-/// are equal.
+/// The place of every key of a variant. Says nothing of what is meant: any two are equal.
 #[derive(Clone, Debug, Default)]
-pub struct Places(Vec<(String, String)>);
+pub struct Places {
+    /// In the order of the file.
+    paths: Vec<String>,
+    places: BTreeMap<String, Place>,
+}
 
 impl PartialEq for Places {
     fn eq(&self, _: &Self) -> bool {
@@ -16,19 +26,17 @@ impl PartialEq for Places {
 }
 
 impl Places {
-    /// Of every key below `root`.
+    /// Of `root` and of every key below.
     pub fn of(root: &Table<'_>) -> Self {
         let mut places = Self::default();
-        for (_, item) in root.named() {
-            places.add(&item);
-        }
+        places.add(root.item());
         places
     }
 
     fn add(&mut self, item: &Item<'_>) {
-        let (line, column) = item.place().line_column();
-        let place = format!("{}:{line}:{column}", item.place().file());
-        self.0.push((item.path().to_owned(), place));
+        self.paths.push(item.path().to_owned());
+        self.places
+            .insert(item.path().to_owned(), item.place().clone());
         if item.is_table() {
             for (_, below) in item.table().iter().flat_map(Table::named) {
                 self.add(&below);
@@ -40,29 +48,42 @@ impl Places {
         }
     }
 
-    /// `file:line:column: path` of the first key named `key` in the top-level table `table`; without one, as
-    /// where the variant comes from no file, `table.key`.
+    /// A problem of the key at this path, with its place; where no file has the key, with that of the innermost
+    /// table around it that a file has.
+    pub fn problem(&self, path: &str, reason: &str, advice: &str) -> Problem {
+        let complaint = Complaint::new(reason, advice);
+        let mut known = path;
+        loop {
+            if let Some(place) = self.places.get(known) {
+                return place.problem(path, complaint);
+            }
+            if known.is_empty() {
+                // The variant comes from no file.
+                return Problem::of_key(path, complaint);
+            }
+            known = known.rfind(['.', '[']).map_or("", |end| &known[..end]);
+        }
+    }
+
+    /// Path of the first key named `key` in the top-level table `table`; without one `table.key`.
     pub fn find(&self, table: &str, key: &str) -> String {
-        let fits = |path: &str| {
+        let fits = |path: &&String| {
             let top = path.split(['.', '[']).next();
             top == Some(table) && path.rsplit('.').next() == Some(key)
         };
-        match self.0.iter().find(|(path, _)| fits(path)) {
-            Some((path, place)) => format!("{place}: {path}"),
-            None => format!("{table}.{key}"),
-        }
+        let found = self.paths.iter().find(fits);
+        found.cloned().unwrap_or_else(|| format!("{table}.{key}"))
     }
 
-    /// `file:line:column: path` of this path; without one, where the variant comes from no file, the path.
-    pub fn at(&self, path: &str) -> String {
-        match self.0.iter().find(|(known, _)| known == path) {
-            Some((path, place)) => format!("{place}: {path}"),
-            None => path.to_owned(),
-        }
+    /// Path of the first of these keys that `table` has; without one that of the table.
+    pub fn first_of(&self, table: &str, keys: &[&str]) -> String {
+        let paths = keys.iter().map(|key| format!("{table}.{key}"));
+        let mut known = paths.filter(|path| self.places.contains_key(path));
+        known.next().unwrap_or_else(|| table.to_owned())
     }
 
-    /// [`Places::at`] for the key that decides over a tenant: of its own table, else of the last whose pattern
-    /// fits, else of `[tenant.default]`.
+    /// Path of the key that decides over a tenant: of its own table, else of the last whose pattern fits, else of
+    /// `[tenant.default]`.
     pub fn of_tenant(&self, name: &str, key: &str) -> String {
         let rank = |path: &str| {
             let table = path.strip_prefix("tenant.")?.strip_suffix(key)?;
@@ -72,12 +93,10 @@ impl Places {
                 pattern => matches(pattern, name).then_some(1),
             }
         };
-        let ranked = self
-            .0
-            .iter()
-            .filter_map(|(path, _)| Some((rank(path)?, path)));
+        let ranked = self.paths.iter();
+        let ranked = ranked.filter_map(|path| Some((rank(path)?, path)));
         match ranked.max_by_key(|(rank, _)| *rank) {
-            Some((_, path)) => self.at(path),
+            Some((_, path)) => path.clone(),
             None => format!("tenant.{name}.{key}"),
         }
     }

@@ -220,6 +220,7 @@ mod tests {
     use std::{path::Path, time::Duration};
 
     use super::*;
+    use crate::world::Problem;
     use crate::{file, results::LinkResult};
 
     /// A world whose CPU keeps up with `cpu_limit_bps` on the first link.
@@ -235,8 +236,8 @@ mod tests {
             "model"
         }
 
-        fn check(&mut self, _: &Experiment) -> anyhow::Result<()> {
-            Ok(())
+        fn limits(&self, _: &Experiment) -> Vec<Problem> {
+            Vec::new()
         }
 
         fn run(

@@ -2,19 +2,21 @@
 
 use std::{fmt, time::Duration};
 
+pub use sluicegate_config::{Problem, Problems, problem::Complaint};
+
 use crate::{
     experiment::{Experiment, Variant},
     results::{Conditions, VariantResult},
+    workload,
 };
 
-/// What a world cannot do of what a file says, wherever it runs: the file is to be changed. One line each, with
-/// file and line where they are known.
+/// What of a file a world cannot do, on any machine: the file is to be changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refused(pub Vec<String>);
+pub struct Refused(pub Problems);
 
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0.join("\n"))
+        self.0.fmt(f)
     }
 }
 
@@ -25,9 +27,35 @@ pub trait World {
     /// Name as given to `--world`.
     fn name(&self) -> &'static str;
 
-    /// Says, naming the file and what is missing, why this experiment cannot run here; as [`Refused`] where that
-    /// does not depend on the machine.
-    fn check(&mut self, experiment: &Experiment) -> anyhow::Result<()>;
+    /// What this world cannot do of an experiment, on any machine; empty = it can do everything. Needs no
+    /// privileges.
+    fn limits(&self, experiment: &Experiment) -> Vec<Problem>;
+
+    /// What this machine lacks for an experiment within the limits.
+    ///
+    /// # Errors
+    /// All that is missing, and how to get it.
+    fn machine(&mut self, _experiment: &Experiment) -> anyhow::Result<()> {
+        Ok(())
+    }
+
+    /// Whether this experiment can run here. In every world a file that it cannot run anywhere is refused first.
+    ///
+    /// # Errors
+    /// [`Refused`], with the place of each key and what to do; without one, what [`World::machine`] says.
+    fn check(&mut self, experiment: &Experiment) -> anyhow::Result<()> {
+        let mut problems = self.limits(experiment);
+        problems.extend(
+            (experiment.variants.iter())
+                .filter_map(|variant| workload::plans(variant, experiment.seed).err()),
+        );
+        problems.sort();
+        problems.dedup();
+        if !problems.is_empty() {
+            return Err(Refused(Problems(problems)).into());
+        }
+        self.machine(experiment)
+    }
 
     /// Runs one variant once with this seed and measures it.
     fn run(

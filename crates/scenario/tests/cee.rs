@@ -345,8 +345,12 @@ fn what_says_nothing_here_is_refused() {
         &["network.cee.adapter_buffer", "holds no frame of 1514 B"],
     );
     refused(
+        "adapter_buffer = '1B'\n",
+        &["between 1KB and 4GB; or be \"unlimited\""],
+    );
+    refused(
         "adapter_buffer = 'much'\n",
-        &["network.cee.adapter_buffer", "much"],
+        &["network.cee.adapter_buffer", "much", "or \"unlimited\""],
     );
     refused(
         "[network.cee.qcn]\ngain = 0.0\n",

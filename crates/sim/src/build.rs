@@ -4,7 +4,7 @@ mod cee;
 
 use std::{sync::Arc, time::Duration};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use sluicegate_apps::App;
 use sluicegate_core::{aqm::AqmParams, cc::Algorithm};
 use sluicegate_fabric::{
@@ -30,10 +30,10 @@ use sluicegate_tcp::{
 use sluicegate_vswitch::{Policy, Vnics, WhenFull, switch};
 
 use crate::{
-    cast::Cast,
+    actors::Actors,
     engine::{Engine, Part},
     layout::{Far, Layout, Partition, Tenant},
-    net::{Converged, EndId, Host, Net, PacketFabric, Plain, interface_of},
+    net::{EndId, Host, Net, PacketFabric, Plain, interface_of},
     packet::{ETHERNET_BYTES, Packet},
 };
 
@@ -78,28 +78,12 @@ impl FabricOf for Plain {
     }
 }
 
-/// Builds a variant's network and forgets it.
-///
-/// # Errors
-/// What this world cannot do.
-pub fn check(variant: &Variant, seed: u64) -> Result<()> {
-    match variant.cee {
-        None => engine::<Plain>(variant, seed, 1).map(drop),
-        Some(_) => engine::<Converged>(variant, seed, 1).map(drop),
-    }
-}
-
 /// Builds the network of a variant, in as many parts as `threads` allows.
 ///
 /// # Errors
 /// What this world cannot do.
 pub fn engine<F: FabricOf>(variant: &Variant, seed: u64, threads: usize) -> Result<Engine<App, F>> {
     let hosts = variant.hosts.len();
-    ensure!(
-        hosts <= usize::from(u16::MAX),
-        "{hosts} hosts; the simulator takes at most {}",
-        u16::MAX
-    );
     let graph = variant.graph();
     let routes = variant.routes(&graph);
     let mut far = Far::of(&graph);
@@ -116,7 +100,7 @@ pub fn engine<F: FabricOf>(variant: &Variant, seed: u64, threads: usize) -> Resu
     let layout = Arc::new(Layout::new(
         far, routes, tenants, ip_bytes, partition, hosts,
     ));
-    let mut casts: Vec<Vec<_>> = vec![Vec::new(); layout.partition.parts()];
+    let mut plans_by_part: Vec<Vec<_>> = vec![Vec::new(); layout.partition.parts()];
     for (tenant, mut plan) in (0..).zip(workload::plans(variant, seed)?) {
         spread(
             &mut plan,
@@ -124,15 +108,15 @@ pub fn engine<F: FabricOf>(variant: &Variant, seed: u64, threads: usize) -> Resu
             seed ^ u64::from(tenant),
         );
         let part = layout.part_of_host(variant.tenants[tenant as usize].host as u16);
-        casts[part].push((tenant, plan));
+        plans_by_part[part].push((tenant, plan));
     }
     let part = |(part, plans)| {
         Ok(Part {
             net: net(variant, &graph, &layout, part, seed)?,
-            cast: Cast::new(plans),
+            actors: Actors::new(plans),
         })
     };
-    let parts = casts.into_iter().enumerate().map(part);
+    let parts = plans_by_part.into_iter().enumerate().map(part);
     let parts = parts.collect::<Result<_>>()?;
     Ok(Engine::new(Arc::clone(&layout), parts, lookahead_ps))
 }

@@ -25,7 +25,7 @@ use sluicegate_scenario::{
 use crate::{
     frame::{self, Route},
     packet::{Blocks, Packet},
-    pcapng::{Way, Writer},
+    pcapng::{Direction, Writer},
 };
 
 /// Where a frame is seen.
@@ -72,7 +72,7 @@ pub struct Capture {
 struct Tap {
     file: usize,
     interface: u32,
-    way: Way,
+    direction: Direction,
     /// From the adapter's model to the wire.
     shift_ps: i64,
 }
@@ -118,8 +118,8 @@ impl Capture {
         for (link, described) in variant.links.iter().enumerate() {
             for (port, near, _) in ends(link, described.a, described.b) {
                 if near == Node::Host(host) {
-                    let sent = self.tap(0, Way::Out, self.transmit_ps as i64);
-                    let arrived = self.tap(0, Way::In, -(self.receive_ps as i64));
+                    let sent = self.tap(0, Direction::Outbound, self.transmit_ps as i64);
+                    let arrived = self.tap(0, Direction::Inbound, -(self.receive_ps as i64));
                     self.sent[port].push(sent);
                     self.arrived[port ^ 1].push(arrived);
                 }
@@ -135,17 +135,17 @@ impl Capture {
                 Node::Host(_) => self.transmit_ps as i64,
                 Node::Switch(_) => 0,
             };
-            let sent = self.tap(port as u32 % 2, Way::Out, shift_ps);
+            let sent = self.tap(port as u32 % 2, Direction::Outbound, shift_ps);
             self.sent[port].push(sent);
         }
     }
 
     /// An interface of the file that was opened last.
-    fn tap(&self, interface: u32, way: Way, shift_ps: i64) -> Tap {
+    fn tap(&self, interface: u32, direction: Direction, shift_ps: i64) -> Tap {
         Tap {
             file: self.files.len() - 1,
             interface,
-            way,
+            direction,
             shift_ps,
         }
     }
@@ -203,7 +203,7 @@ impl Capture {
                 at_ps: at_ps.saturating_add_signed(tap.shift_ps),
                 number: 0,
                 interface: tap.interface,
-                way: tap.way,
+                direction: tap.direction,
                 wire_bytes,
                 head: self.frame.clone(),
             };
@@ -276,7 +276,7 @@ struct Waiting {
     port: PortId,
     leaves_ps: u64,
     interface: u32,
-    way: Way,
+    direction: Direction,
     wire_bytes: u32,
     head: Vec<u8>,
 }
@@ -317,7 +317,7 @@ impl Sink {
             writer
                 .frame(
                     next.interface,
-                    next.way,
+                    next.direction,
                     next.at_ps / 1_000,
                     &next.head,
                     next.wire_bytes,

@@ -3,7 +3,7 @@
 //! What happens in one part reaches another no sooner than the shortest link between them takes (the
 //! lookahead). So every part may handle its events of that much time without asking; then all exchange what
 //! they have for each other (conservative synchronisation: Chandy and Misra 1979, with the windows of
-//! Nicol 1993). Mail has two sets of boxes by turns, so that one meeting in a window is enough.
+//! Nicol 1993). Exports use two sets of boxes by turns, so that one barrier in a window is enough.
 
 use std::{
     sync::{
@@ -21,10 +21,10 @@ use sluicegate_fabric::{graph::PortId, port::PortStats};
 use sluicegate_scenario::workload::Report;
 
 use crate::{
-    cast::Cast,
+    actors::Actors,
     drive::Drive,
+    exports::Exports,
     layout::Layout,
-    mail::Mail,
     net::{Net, PacketFabric, Plain},
 };
 
@@ -42,7 +42,7 @@ pub struct Part<A = App, F = Plain> {
     /// Machines and network.
     pub net: Net<F>,
     /// Roles.
-    pub cast: Cast<A>,
+    pub actors: Actors<A>,
 }
 
 impl<A: Actor, F: PacketFabric> Part<A, F> {
@@ -53,7 +53,7 @@ impl<A: Actor, F: PacketFabric> Part<A, F> {
             return false;
         }
         if self.net.sockets.has_notices() {
-            self.cast.hear(&mut self.net);
+            self.actors.hear(&mut self.net);
         }
         true
     }
@@ -90,14 +90,14 @@ impl<A: Actor + Send, F: PacketFabric> Engine<A, F> {
     /// Time 0.
     pub fn begin(&mut self) {
         for part in &mut self.parts {
-            part.cast.begin(&mut part.net);
+            part.actors.begin(&mut part.net);
         }
     }
 
     /// Lets actors hear of what somebody else has done to the network.
     pub fn hear(&mut self) {
         for part in &mut self.parts {
-            part.cast.hear(&mut part.net);
+            part.actors.hear(&mut part.net);
         }
     }
 
@@ -165,9 +165,9 @@ impl<A: Actor + Send, F: PacketFabric> Engine<A, F> {
     fn exchange(&mut self) {
         for from in 0..self.parts.len() {
             for to in 0..self.parts.len() {
-                let mut mail = std::mem::take(&mut self.parts[from].net.post.outgoing[to]);
-                self.parts[to].net.import(&mut mail);
-                self.parts[from].net.post.outgoing[to] = mail;
+                let mut exports = std::mem::take(&mut self.parts[from].net.post.outgoing[to]);
+                self.parts[to].net.import(&mut exports);
+                self.parts[from].net.post.outgoing[to] = exports;
             }
         }
     }
@@ -263,7 +263,7 @@ impl<A: Actor + Send, F: PacketFabric> Engine<A, F> {
 
     /// Whether somebody has done all for which the run lasts, and so has everybody else of whom that can be said.
     pub fn is_complete(&self) -> bool {
-        let mut complete = self.parts.iter().flat_map(|part| part.cast.complete());
+        let mut complete = self.parts.iter().flat_map(|part| part.actors.complete());
         complete
             .next()
             .is_some_and(|first| first && complete.all(|is| is))
@@ -284,15 +284,15 @@ impl<A: Actor + Send, F: PacketFabric> Engine<A, F> {
     pub fn reports(&mut self) -> Vec<Report> {
         let mut reports = Vec::new();
         for part in &mut self.parts {
-            let cast = std::mem::take(&mut part.cast);
-            reports.extend(cast.reports(&mut part.net));
+            let actors = std::mem::take(&mut part.actors);
+            reports.extend(actors.reports(&mut part.net));
         }
         reports.sort_by_key(|(tenant, _)| *tenant);
         reports.into_iter().map(|(_, report)| report).collect()
     }
 }
 
-/// By turns: mail is put into one set while what is in the other is taken out.
+/// By turns: exports are put into one set while what is in the other is taken out.
 const TURNS: usize = 2;
 
 /// Where the parts meet after each window.
@@ -303,7 +303,7 @@ struct Meeting {
     /// By turn and part: 1 + the time of the next event; 0 = stop.
     next: [Vec<AtomicU64>; TURNS],
     /// By turn, sender × members + receiver.
-    boxes: [Vec<Mutex<Mail>>; TURNS],
+    boxes: [Vec<Mutex<Exports>>; TURNS],
     broken: AtomicBool,
 }
 
@@ -312,7 +312,7 @@ impl Meeting {
         let next = || (0..members).map(|_| AtomicU64::new(0)).collect();
         let boxes = || {
             let pairs = 0..members * members;
-            pairs.map(|_| Mutex::new(Mail::default())).collect()
+            pairs.map(|_| Mutex::new(Exports::default())).collect()
         };
         Self {
             members,
@@ -400,18 +400,18 @@ impl Member<'_> {
         outcome
     }
 
-    /// Leaves the mail for the others, and when there is something to do next.
+    /// Leaves the exports for the others, and when there is something to do next.
     fn send<A, F: PacketFabric>(&self, part: &mut Part<A, F>, turn: usize, stop: bool) {
         let next = match stop {
             true => 0,
             false => part.net.next_ps().saturating_add(1),
         };
         self.meeting.next[turn][self.me].store(next, Ordering::Release);
-        for (to, mail) in part.net.post.outgoing.iter_mut().enumerate() {
-            if !mail.is_empty() {
+        for (to, exports) in part.net.post.outgoing.iter_mut().enumerate() {
+            if !exports.is_empty() {
                 let place = &self.meeting.boxes[turn][self.me * self.meeting.members + to];
                 let mut place = place.lock().unwrap_or_else(PoisonError::into_inner);
-                std::mem::swap(&mut *place, mail);
+                std::mem::swap(&mut *place, exports);
             }
         }
     }
@@ -419,8 +419,8 @@ impl Member<'_> {
     fn receive<A, F: PacketFabric>(&self, part: &mut Part<A, F>, turn: usize) {
         for from in 0..self.meeting.members {
             let place = &self.meeting.boxes[turn][from * self.meeting.members + self.me];
-            let mut mail = place.lock().unwrap_or_else(PoisonError::into_inner);
-            part.net.import(&mut mail);
+            let mut exports = place.lock().unwrap_or_else(PoisonError::into_inner);
+            part.net.import(&mut exports);
         }
     }
 }

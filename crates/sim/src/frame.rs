@@ -12,7 +12,7 @@ use sluicegate_fabric::{
 };
 use sluicegate_tcp::segment::{Segment, ecn, flags, option};
 
-use crate::packet::{Blocks, Packet, UDP_HEADER_BYTES};
+use crate::packet::{Blocks, Body, Datagram, Packet, TcpHeader, UDP_HEADER_BYTES};
 
 const ETHERTYPE_IPV4: u16 = 0x0800;
 const ETHERTYPE_IPV6: u16 = 0x86dd;
@@ -51,11 +51,16 @@ pub fn mac(host: u16) -> [u8; 6] {
 
 /// Writes the frame into `out`, in place of what was there.
 pub fn write(out: &mut Vec<u8>, packet: &Packet, blocks: &Blocks, route: &Route) {
-    if packet.is_datagram() {
-        return write_datagram(out, packet, route);
+    match &packet.body {
+        Body::Segment(header) => write_segment(out, header, blocks, route),
+        Body::Datagram(datagram) => write_datagram(out, datagram, route),
+        Body::Notification(notification) => cnm(out, notification),
     }
-    let segment = packet.segment(blocks);
-    let view = packet.view(blocks, core::Direction::FromTenant);
+}
+
+fn write_segment(out: &mut Vec<u8>, header: &TcpHeader, blocks: &Blocks, route: &Route) {
+    let segment = header.segment(blocks);
+    let view = header.view(blocks, core::Direction::FromTenant);
     let tcp_bytes = usize::from(view.header_len) + usize::from(segment.payload);
     ethernet(out, route);
     match (route.from.ip(), route.to.ip()) {
@@ -123,11 +128,11 @@ pub fn cnm(out: &mut Vec<u8>, notification: &Notification) {
     out.extend(u16::from(feedback.fb).to_be_bytes());
     // The congestion point's name, eight bytes that no other has.
     out.extend(switch);
-    out.extend([0, notification.priority]);
+    out.extend([0, notification.queue.priority]);
     out.extend(feedback.q_off.saturating_neg().to_be_bytes());
     out.extend(feedback.q_delta.to_be_bytes());
-    out.extend((u16::from(notification.priority) << 13).to_be_bytes());
-    out.extend(mac(notification.destination));
+    out.extend((u16::from(notification.queue.priority) << 13).to_be_bytes());
+    out.extend(mac(notification.queue.destination));
     out.extend([0, 0]); // length of what follows of the frame
     out.resize(LEAST_BYTES, 0);
 }
@@ -139,8 +144,8 @@ fn ethernet(out: &mut Vec<u8>, route: &Route) {
     out.extend(mac(route.hosts[0]));
 }
 
-fn write_datagram(out: &mut Vec<u8>, packet: &Packet, route: &Route) {
-    let bytes = UDP_HEADER_BYTES as u16 + packet.payload();
+fn write_datagram(out: &mut Vec<u8>, datagram: &Datagram, route: &Route) {
+    let bytes = UDP_HEADER_BYTES as u16 + datagram.payload;
     ethernet(out, route);
     let addresses = match (route.from.ip(), route.to.ip()) {
         (IpAddr::V4(from), IpAddr::V4(to)) => {

@@ -2,7 +2,10 @@
 
 use std::{collections::HashMap, net::IpAddr, sync::Arc};
 
-use sluicegate_fabric::{Graph, Routes, graph::NodeId, graph::PortId};
+use sluicegate_fabric::{
+    Graph, Routes,
+    graph::{Node, NodeId, PortId, SwitchId, opposite},
+};
 use sluicegate_tcp::Config;
 
 /// Where a port leads.
@@ -11,7 +14,7 @@ pub enum Far {
     /// To a host.
     Host(u16),
     /// To a switch.
-    Switch(u32),
+    Switch(SwitchId),
     /// Down a host's stack to its adapter, where that is one of converged Ethernet.
     Adapter,
 }
@@ -19,11 +22,10 @@ pub enum Far {
 impl Far {
     /// Where each port of a graph leads, by number.
     pub fn of(graph: &Graph) -> Vec<Self> {
-        let hosts = graph.hosts();
         (0..2 * graph.links().len() as PortId)
-            .map(|port| match graph.far(port) {
-                host if host < hosts => Self::Host(host as u16),
-                switch => Self::Switch(switch - hosts),
+            .map(|port| match graph.node(graph.far(port)) {
+                Node::Host(host) => Self::Host(host.0 as u16),
+                Node::Switch(switch) => Self::Switch(switch),
             })
             .collect()
     }
@@ -188,7 +190,7 @@ impl Layout {
     pub fn part_beyond(&self, port: PortId) -> usize {
         match self.far[port as usize] {
             Far::Host(host) => self.partition.of(host.into()),
-            Far::Switch(switch) => self.partition.of(self.hosts + switch),
+            Far::Switch(switch) => self.partition.of(self.hosts + switch.0),
             // Such a network has one part.
             Far::Adapter => 0,
         }
@@ -199,7 +201,7 @@ impl Layout {
         let links = self.far.len() - self.hosts as usize;
         if (port as usize) < links {
             // The ports of a link are each other's opposite.
-            self.part_beyond(port ^ 1)
+            self.part_beyond(opposite(port))
         } else {
             self.partition.of(port - links as u32)
         }

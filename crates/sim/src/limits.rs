@@ -1,36 +1,56 @@
 //! What a scenario may ask for and the simulator cannot do.
 
 use sluicegate_core::cc::Algorithm;
-use sluicegate_scenario::experiment::{TrafficKind, Variant, congestion_controls};
+use sluicegate_scenario::{
+    experiment::{TrafficKind, Variant, congestion_controls},
+    world::Problem,
+};
 
-/// One line for each, with where it is said and what to do.
-pub fn of(variant: &Variant) -> Vec<String> {
-    let (known, unknown): (Vec<&str>, Vec<&str>) =
-        (congestion_controls().into_iter()).partition(|name| name.parse::<Algorithm>().is_ok());
-    let tenants = variant.tenants.iter();
-    let mut found: Vec<String> = tenants
-        .filter(|tenant| unknown.contains(&tenant.congestion_control.as_str()))
-        .map(|tenant| {
-            format!(
-                "{}: the simulator has no \"{}\"; use one of {}, or run it in the lab (--world lab)",
-                variant.places.of_tenant(&tenant.name, "congestion_control"),
-                tenant.congestion_control,
-                known.join(", ")
-            )
-        })
-        .collect();
-    found.dedup();
+/// Each with its key and what to do.
+pub fn of(variant: &Variant) -> Vec<Problem> {
+    let mut found = of_tenants(variant);
     let blasts = variant.traffic.iter();
     found.extend(
         blasts
             .filter(|traffic| matches!(traffic.kind, TrafficKind::Blast { .. }))
             .map(|traffic| {
-                format!(
-                    "{}: simulated tenants have no raw sockets; run it in the lab (--world lab)",
-                    variant.places.at(&format!("traffic.{}.kind", traffic.name))
-                )
+                let path = format!("traffic.{}.kind", traffic.name);
+                let reason = "simulated tenants have no raw sockets";
+                variant.places.problem(&path, reason, LAB_ADVICE)
             }),
     );
+    let hosts = variant.hosts.len();
+    if hosts > HOSTS_MAX {
+        let reason = format!("{hosts} hosts; the simulator takes at most {HOSTS_MAX}");
+        let path = variant
+            .places
+            .first_of("network", &["external", "topology"]);
+        found.push(variant.places.problem(&path, &reason, "choose fewer"));
+    }
+    found
+}
+
+const LAB_ADVICE: &str = "run it in the lab (--world lab)";
+
+/// Hosts have numbers of sixteen bits.
+const HOSTS_MAX: usize = u16::MAX as usize;
+
+/// Congestion controls that only a kernel has; one problem for each key, however many tenants it is for.
+fn of_tenants(variant: &Variant) -> Vec<Problem> {
+    let (known, unknown): (Vec<&str>, Vec<&str>) =
+        (congestion_controls().into_iter()).partition(|name| name.parse::<Algorithm>().is_ok());
+    let advice = format!("use one of {}, or {LAB_ADVICE}", known.join(", "));
+    let tenants = variant.tenants.iter();
+    let mut found: Vec<Problem> = tenants
+        .filter(|tenant| unknown.contains(&tenant.congestion_control.as_str()))
+        .map(|tenant| {
+            let places = &variant.places;
+            let path = places.of_tenant(&tenant.name, "congestion_control");
+            let reason = format!("the simulator has no \"{}\"", tenant.congestion_control);
+            places.problem(&path, &reason, &advice)
+        })
+        .collect();
+    found.dedup();
     found
 }
 
@@ -41,22 +61,23 @@ mod tests {
     use sluicegate_core::cc::{Algorithm, Stack};
     use sluicegate_scenario::{
         file,
-        world::{Refused, World},
+        world::{Problems, Refused, World},
     };
 
     use crate::Sim;
 
-    fn refusal(rest: &str) -> Refused {
+    fn refusal(rest: &str) -> Vec<String> {
         let text = format!("[network]\ntopology = 'dumbbell'\n{rest}");
         let parsed = file::parse(Path::new("t.toml"), &text, &file::Options::default());
         let experiment = parsed.unwrap_or_else(|problems| panic!("{problems}"));
         let error = Sim::default().check(&experiment).unwrap_err();
-        error.downcast().unwrap()
+        let Refused(Problems(problems)) = error.downcast().unwrap();
+        problems.iter().map(ToString::to_string).collect()
     }
 
     #[test]
     fn a_congestion_control_of_the_lab_is_refused_where_it_is_said() {
-        let Refused(found) = refusal(
+        let found = refusal(
             "[traffic.b]\nkind = 'bulk'\n[tenant.default]\ncongestion_control = 'reno'\n[tenant.'s*']\n\
             ecn = true\ncongestion_control = 'bbr'\n[tenant.r1]\ncongestion_control = 'bbr'\n",
         );
@@ -79,7 +100,7 @@ mod tests {
 
     #[test]
     fn raw_sockets_are_refused_where_they_are_said() {
-        let Refused(found) = refusal("[traffic.x]\nkind = 'blast'\nrate = '1Mbit'\n");
+        let found = refusal("[traffic.x]\nkind = 'blast'\nrate = '1Mbit'\n");
         assert_eq!(found.len(), 1, "{found:#?}");
         let expected = "t.toml:4:8: traffic.x.kind: simulated tenants have no raw sockets";
         assert!(found[0].starts_with(expected), "{}", found[0]);
@@ -87,9 +108,9 @@ mod tests {
 
     #[test]
     fn too_many_messages_are_refused_where_they_are_said() {
-        let Refused(found) =
-            refusal("[traffic.m]\nkind = 'messages'\nbytes = '1KB'\ninterval = '1us'\n");
-        assert!(found[0].starts_with("t.toml:3:"), "{found:#?}");
-        assert!(found[0].contains("traffic.m: more than"), "{found:#?}");
+        let found = refusal("[traffic.m]\nkind = 'messages'\nbytes = '1KB'\ninterval = '1us'\n");
+        assert_eq!(found.len(), 1, "{found:#?}");
+        let expected = "t.toml:6:12: traffic.m.interval: 12000000 arrivals of one sender";
+        assert!(found[0].starts_with(expected), "{found:#?}");
     }
 }

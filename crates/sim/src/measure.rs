@@ -28,7 +28,7 @@ const BINS: usize = ((48 - SUB_BITS) << SUB_BITS) as usize;
 pub struct Backlogs(Vec<Option<Box<[u32; BINS]>>>);
 
 impl Backlogs {
-    /// Of this many ports, none of which is followed yet.
+    /// Of this many ports, none of which is tracked yet.
     pub fn new(ports: usize) -> Self {
         let mut histograms = Vec::new();
         histograms.resize_with(ports, || None);
@@ -36,7 +36,7 @@ impl Backlogs {
     }
 
     /// What is met at this port counts from now on.
-    pub fn follow(&mut self, port: PortId) {
+    pub fn track(&mut self, port: PortId) {
         self.0[port as usize] = Some(Box::new([0; BINS]));
     }
 

@@ -13,6 +13,7 @@ mod fabric;
 mod host;
 mod inspect;
 mod life;
+mod route;
 mod sockets;
 mod table;
 
@@ -54,11 +55,11 @@ use self::{
 pub use crate::layout::{Far, Tenant};
 use crate::{
     capture::{self, Capture, Seen},
+    exports::Post,
     frame::Route,
     layout::{Layout, Partition},
-    mail::Post,
     measure::Backlogs,
-    packet::{Aside, NO_END, NOTHING_ASIDE, Packet, Way},
+    packet::{Aside, Body, NO_END, NOTHING_ASIDE, Packet, TcpHeader, Way},
     wheel::Source,
 };
 
@@ -124,6 +125,8 @@ pub struct Net<F = Plain> {
     /// What actors have on their hosts.
     pub sockets: Sockets,
     path_key: HashKey,
+    /// What this part's switches remember of their choices.
+    routing: route::State,
     /// Switches clear the ECN field.
     pub bleach: bool,
     /// Who looks at packets on their way.
@@ -204,6 +207,7 @@ impl<F: PacketFabric> Net<F> {
             hosts,
             sockets: Sockets::default(),
             path_key: path_key(seed),
+            routing: route::State::default(),
             bleach: false,
             observers: Observers::default(),
             outs: Vec::new(),
@@ -308,8 +312,7 @@ impl<F: PacketFabric> Net<F> {
                 if self.bleach {
                     self.fabric.pool_mut()[packet].bleach();
                 }
-                let Packet { host, path, .. } = self.fabric.ports().pool[packet];
-                let out = (self.layout.routes).next(switch as usize, host.into(), path);
+                let out = self.choose(switch, packet);
                 if let Some(out) = out {
                     self.forward([port, out], packet);
                 }
@@ -391,8 +394,8 @@ impl<F: PacketFabric> Net<F> {
             at_ps,
             priority: self.fabric.priority(handle),
         };
-        if let Some(notification) = packet.cnm() {
-            return capture.cnm(seen, &notification);
+        if let Body::Notification(notification) = &packet.body {
+            return capture.cnm(seen, notification);
         }
         let aside = aside_of(&self.asides, handle, packet);
         let ends = match self.sockets.ends.get(packet.to as usize) {
@@ -432,44 +435,47 @@ impl<F: PacketFabric> Net<F> {
             return troubles.keep(handle);
         }
         let packet = &self.fabric.ports().pool[handle];
-        if packet.has_aside() {
-            return self.receive_with_aside(host, handle);
-        }
+        let header = match &packet.body {
+            Body::Segment(header) if !header.has_aside() => header,
+            _ => return self.receive_with_aside(host, handle),
+        };
+        let end = packet.to;
         if self.hosts[usize::from(host)].switch.vnics.is_some() {
-            let mut packet = *packet;
+            let header = *header;
             self.fabric.pool_mut().release(handle);
-            return self.pass_up(host, &mut packet, &NOTHING_ASIDE);
+            return self.pass_up(host, end, header, &NOTHING_ASIDE);
         }
-        let (end, segment) = (packet.to, packet.segment(&NOTHING_ASIDE.blocks));
+        let segment = header.segment(&NOTHING_ASIDE.blocks);
         self.fabric.pool_mut().release(handle);
         self.hand_up(end, &segment);
     }
 
     fn receive_with_aside(&mut self, host: u16, handle: Handle) {
-        let mut packet = self.fabric.ports().pool[handle];
+        let Packet { to, body, .. } = self.fabric.ports().pool[handle];
         self.fabric.pool_mut().release(handle);
         let aside = self.asides[handle as usize];
-        if packet.is_datagram() {
-            return self.receive_datagram_packet(host, &packet, &aside);
+        match body {
+            Body::Segment(header) if header.is_syn() => {
+                let end = self.find_receiver(to, &aside);
+                self.pass_up(host, end, header, &aside);
+            }
+            Body::Segment(header) => self.pass_up(host, to, header, &aside),
+            Body::Datagram(datagram) => self.deliver_datagram(host, datagram, &aside),
+            Body::Notification(_) => unreachable!("an adapter takes it"),
         }
-        if packet.is_syn() {
-            self.find_receiver(&mut packet, &aside);
-        }
-        self.pass_up(host, &mut packet, &aside);
     }
 
     /// From the adapter through the vNIC stage to the stack.
     #[inline]
-    fn pass_up(&mut self, host: u16, packet: &mut Packet, aside: &Aside) {
-        let end = packet.to;
+    fn pass_up(&mut self, host: u16, end: EndId, mut header: TcpHeader, aside: &Aside) {
         if end != NO_END && self.hosts[usize::from(host)].switch.vnics.is_some() {
-            let (action, _) = self.enforce(host, end, Direction::ToTenant, packet, aside);
+            let (action, _) = self.enforce(host, end, Direction::ToTenant, &mut header, aside);
             if action != Action::Pass {
                 self.counts.consumed += 1;
                 return;
             }
         }
-        self.hand_up(end, &packet.segment(&aside.blocks));
+        self.hand_up(end, &header.segment(&aside.blocks));
     }
 
     /// To the stack, if the packet is for anybody.
@@ -482,18 +488,20 @@ impl<F: PacketFabric> Net<F> {
     }
 
     /// A SYN says what its sender calls its end. The first one of a connection makes an end here, if anybody
-    /// listens.
-    fn find_receiver(&mut self, packet: &mut Packet, aside: &Aside) {
+    /// listens. Returns the end that the SYN is for.
+    fn find_receiver(&mut self, to: EndId, aside: &Aside) -> EndId {
         let ([peer_tenant, tenant], [peer_port, port]) = (aside.tenants, aside.ports);
-        if packet.to == NO_END {
+        let mut end = to;
+        if end == NO_END {
             let ends = (tenant, port, peer_tenant, peer_port);
             let known = self.sockets.accepted_from(ends, aside.from);
-            let Some(end) = known.or_else(|| self.open_for(ends)) else {
-                return;
+            end = match known.or_else(|| self.open_for(ends)) {
+                Some(end) => end,
+                None => return NO_END,
             };
-            packet.to = end;
         }
-        self.sockets.ends[packet.to as usize].way.peer = aside.from;
+        self.sockets.ends[end as usize].way.peer = aside.from;
+        end
     }
 
     fn open_for(&mut self, ends: Ends) -> Option<EndId> {
@@ -537,28 +545,28 @@ impl<F: PacketFabric> Net<F> {
         id
     }
 
-    /// A host's vNIC stage. Returns what becomes of the packet, and a FACK to be sent after it.
+    /// A host's vNIC stage. Returns what becomes of the segment, and a FACK to be sent after it.
     fn enforce(
         &mut self,
         host: u16,
         end: EndId,
         direction: Direction,
-        packet: &mut Packet,
+        header: &mut TcpHeader,
         aside: &Aside,
-    ) -> (Action, Option<Packet>) {
+    ) -> (Action, Option<TcpHeader>) {
         // To core, time 0 is never.
         let now_ns = self.now_ns() + 1;
         let Some(vnics) = &mut self.hosts[usize::from(host)].switch.vnics else {
             return (Action::Pass, None);
         };
         let (ends, tenants) = (&self.sockets.ends, &self.layout.tenants);
-        let mut view = packet.view(&aside.blocks, direction);
+        let mut view = header.view(&aside.blocks, direction);
         let verdict = vnics.segment(end, &mut view, now_ns, || key(&ends[end as usize], tenants));
         if verdict.action() != Action::Pass {
             return (verdict.action(), None);
         }
-        packet.apply(&verdict);
-        let fack = (verdict.edits & edit::WANT_FACK != 0).then(|| packet.fack(&verdict));
+        header.apply(&verdict);
+        let fack = (verdict.edits & edit::WANT_FACK != 0).then(|| header.fack(&verdict));
         (Action::Pass, fack)
     }
 
@@ -661,40 +669,51 @@ impl<F: PacketFabric> Net<F> {
 
     /// The same through the vNIC stage.
     fn transmit_enforced(&mut self, host: u16, end: EndId) -> Option<bool> {
-        let (now_ns, ip_bytes) = (self.now_ns(), self.layout.ip_bytes);
+        let now_ns = self.now_ns();
         let state = &mut self.sockets.ends[end as usize];
         let Some(tcp) = state.tcp.as_mut() else {
             return self.transmit_datagram(host, end);
         };
         let segment = tcp.transmit(now_ns)?;
         self.counts.sent += 1;
-        let packet = Packet::new(&segment, &state.way, ip_bytes);
-        let aside = match packet.has_aside() {
+        let header = TcpHeader::of(&segment);
+        let aside = match header.has_aside() {
             true => state.way.aside(end, &segment),
             false => NOTHING_ASIDE,
         };
-        self.send_enforced(host, end, packet, &aside);
+        self.send_enforced(host, end, header, &aside);
         Some(true)
     }
 
     /// Through the vNIC stage to the adapter.
-    fn send_enforced(&mut self, host: u16, end: EndId, mut packet: Packet, aside: &Aside) {
-        let (action, fack) = self.enforce(host, end, Direction::FromTenant, &mut packet, aside);
+    fn send_enforced(&mut self, host: u16, end: EndId, mut header: TcpHeader, aside: &Aside) {
+        let (action, fack) = self.enforce(host, end, Direction::FromTenant, &mut header, aside);
         match action {
             Action::Pass => {
+                let packet = self.packet(end, header);
                 let handle = self.keep(packet, aside);
                 self.send(host, end, handle);
             }
             _ => {
                 self.counts.policed += 1;
-                self.left(end, packet.payload());
+                self.left(end, header.payload());
             }
         }
         if let Some(fack) = fack {
             self.counts.facks += 1;
-            let handle = self.fabric.pool_mut().insert(fack);
+            let packet = self.packet(end, fack);
+            let handle = self.fabric.pool_mut().insert(packet);
             self.send_after(host, end, handle);
         }
+    }
+
+    /// A segment of an end on its way.
+    fn packet(&self, end: EndId, header: TcpHeader) -> Packet {
+        Packet::new(
+            header,
+            &self.sockets.ends[end as usize].way,
+            self.layout.ip_bytes,
+        )
     }
 
     /// From the vNIC stage on.
@@ -727,7 +746,7 @@ impl Taker for Send<'_> {
 
     #[inline(always)]
     fn take(self, segment: &Segment) -> Handle {
-        let packet = Packet::new(segment, self.way, self.ip_bytes);
+        let packet = Packet::new(TcpHeader::of(segment), self.way, self.ip_bytes);
         let handle = self.pool.insert(packet);
         if packet.has_aside() {
             put_aside(self.asides, handle, self.way.aside(self.end, segment));

@@ -1,9 +1,13 @@
-//! What travels between hosts: a tenant's segment and what hosts add to it.
+//! What travels between hosts: a segment or a datagram of a tenant, or a message of a switch.
+//!
+//! Switches read the common part of a [`Packet`]: its destination, path value and length. What it is, its
+//! [`Body`] says. A header that only some packets carry and that no switch reads (of a tunnel, say) belongs to
+//! [`Aside`]; a frame of hypervisors among themselves is another variant of the body.
 
 use sluicegate_core::segment::{self as core, edit, option as found};
 use sluicegate_fabric::{
     Frame,
-    cee::{CONTROL_BYTES, CeeFrame, Feedback, Notification},
+    cee::{CONTROL_BYTES, CeeFrame, Notification, QueueKey},
 };
 use sluicegate_tcp::segment::{Block, SACK_BLOCKS, Segment, ecn, flags};
 
@@ -13,21 +17,12 @@ pub const ETHERNET_BYTES: u32 = 14;
 /// Length of each option of ours (`SG_OPTION_LEN`).
 const OPTION_BYTES: u32 = 8;
 
-/// TCP header of a FACK: feedback and our mark.
-const FACK_HEADER_BYTES: u32 = 20 + 2 * OPTION_BYTES;
-
-/// [`Packet::sack_count`] of a datagram: no segment has so many.
-const DATAGRAM: u8 = u8::MAX;
-
-/// [`Packet::ours`]: the feedback option, with counters.
+/// [`TcpHeader::ours`]: the feedback option, with counters.
 const FEEDBACK: u32 = 1 << 24;
 /// The option by which hosts recognise each other.
 const PEER: u32 = 1 << 25;
 /// The same with the FACK bit.
 const FACK: u32 = 1 << 26;
-/// It is no segment but a congestion notification: `seq` has Fb and what goes with it, `ack` the destination and priority
-/// that are congested.
-const NOTIFICATION: u32 = 1 << 27;
 /// Counters are 24 bits.
 const COUNTER: u32 = (1 << 24) - 1;
 
@@ -92,8 +87,9 @@ impl Way {
 /// UDP header (RFC 768).
 pub const UDP_HEADER_BYTES: u32 = 8;
 
-/// A tenant's datagram: a UDP header and so much payload.
+/// A tenant's datagram: a UDP header and so much payload. Packed, so that it does not make packets longer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C, packed(4))]
 pub struct Datagram {
     /// Its number among those of its socket, from 0.
     pub number: u32,
@@ -105,9 +101,35 @@ pub struct Datagram {
     pub payload: u16,
 }
 
-/// A packet without its [`Aside`]: with what a port keeps of it, one cache line.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Packet {
+/// An ECN codepoint (RFC 3168). A byte has more values than these four: in them the compiler keeps which
+/// [`Body`] a packet has, so that it takes no room.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+enum Codepoint {
+    #[default]
+    NotEct = ecn::NOT_ECT,
+    Ect1 = ecn::ECT1,
+    Ect0 = ecn::ECT0,
+    Ce = ecn::CE,
+}
+
+impl Codepoint {
+    /// The two bits of an ECN field.
+    #[inline]
+    fn of(bits: u8) -> Self {
+        match bits & ecn::CE {
+            ecn::NOT_ECT => Self::NotEct,
+            ecn::ECT1 => Self::Ect1,
+            ecn::ECT0 => Self::Ect0,
+            _ => Self::Ce,
+        }
+    }
+}
+
+/// The TCP header of a tenant's segment, the length of its payload, its ECN codepoint, and the options that
+/// hosts have added. The contents of a tenant's SACK and SYN options are in the [`Aside`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TcpHeader {
     seq: u32,
     ack: u32,
     ts_val: u32,
@@ -115,12 +137,29 @@ pub struct Packet {
     payload: u16,
     window: u16,
     flags: u8,
-    ecn: u8,
+    ecn: Codepoint,
     options: u8,
     sack_count: u8,
+    /// CEB, least significant byte first.
+    ceb: [u8; 3],
     /// Which of our options it carries, and EE0B.
     ours: u32,
-    ceb: u32,
+}
+
+/// What a packet is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Body {
+    /// A tenant's TCP segment.
+    Segment(TcpHeader),
+    /// A tenant's datagram. It is Not-ECT.
+    Datagram(Datagram),
+    /// A switch's congestion notification message.
+    Notification(Notification),
+}
+
+/// A packet without its [`Aside`]: with what a port keeps of it, one cache line.
+#[derive(Clone, Copy, Debug)]
+pub struct Packet {
     /// The connection's end that it is for, or [`NO_END`].
     pub to: u32,
     /// Hash of its connection and direction, for switches that choose paths by it.
@@ -129,6 +168,8 @@ pub struct Packet {
     pub host: u16,
     /// Length of IP packet and Ethernet header.
     bytes: u16,
+    /// What it is.
+    pub body: Body,
 }
 
 const _: () = assert!(size_of::<Packet>() == 44);
@@ -136,8 +177,61 @@ const _: () = assert!(size_of::<Packet>() == 44);
 impl Packet {
     /// A segment on its way; `ip_bytes` is the length of the IP header.
     #[inline]
-    pub fn new(segment: &Segment, way: &Way, ip_bytes: u32) -> Self {
-        let length = ETHERNET_BYTES + ip_bytes + segment.header_len() + u32::from(segment.payload);
+    pub fn new(header: TcpHeader, way: &Way, ip_bytes: u32) -> Self {
+        let bytes = ETHERNET_BYTES + ip_bytes + header.len() + u32::from(header.payload);
+        Self {
+            to: way.peer,
+            path: way.path,
+            host: way.peer_host,
+            bytes: bytes as u16,
+            body: Body::Segment(header),
+        }
+    }
+
+    /// A datagram on its way.
+    pub fn of_datagram(datagram: Datagram, way: &Way, ip_bytes: u32) -> Self {
+        let bytes = ETHERNET_BYTES + ip_bytes + UDP_HEADER_BYTES + u32::from(datagram.payload);
+        Self {
+            to: NO_END,
+            path: way.path,
+            host: way.peer_host,
+            bytes: bytes as u16,
+            body: Body::Datagram(datagram),
+        }
+    }
+
+    /// Whether it has an [`Aside`].
+    #[inline]
+    pub fn has_aside(&self) -> bool {
+        match &self.body {
+            Body::Segment(header) => header.has_aside(),
+            Body::Datagram(_) => true,
+            Body::Notification(_) => false,
+        }
+    }
+
+    /// Bytes of a tenant's data.
+    #[inline]
+    pub fn payload(&self) -> u16 {
+        match &self.body {
+            Body::Segment(header) => header.payload,
+            Body::Datagram(datagram) => datagram.payload,
+            Body::Notification(_) => 0,
+        }
+    }
+
+    /// Clears the ECN field.
+    pub fn bleach(&mut self) {
+        if let Body::Segment(header) = &mut self.body {
+            header.ecn = Codepoint::NotEct;
+        }
+    }
+}
+
+impl TcpHeader {
+    /// As a tenant sends it.
+    #[inline]
+    pub fn of(segment: &Segment) -> Self {
         Self {
             seq: segment.seq,
             ack: segment.ack,
@@ -146,57 +240,18 @@ impl Packet {
             payload: segment.payload,
             window: segment.window,
             flags: segment.flags,
-            ecn: segment.ecn,
+            ecn: Codepoint::of(segment.ecn),
             options: segment.options,
             sack_count: segment.sack_count,
             ours: 0,
-            ceb: 0,
-            to: way.peer,
-            path: way.path,
-            host: way.peer_host,
-            bytes: length as u16,
+            ceb: [0; 3],
         }
     }
 
-    /// A datagram on its way. Its numbers are where a segment has its own.
-    pub fn of_datagram(datagram: &Datagram, way: &Way, ip_bytes: u32) -> Self {
-        let length = ETHERNET_BYTES + ip_bytes + UDP_HEADER_BYTES + u32::from(datagram.payload);
-        Self {
-            seq: datagram.number,
-            ack: (datagram.end_bytes >> 32) as u32,
-            ceb: datagram.end_bytes as u32,
-            ts_val: (datagram.sent_ns >> 32) as u32,
-            ts_ecr: datagram.sent_ns as u32,
-            payload: datagram.payload,
-            sack_count: DATAGRAM,
-            ecn: ecn::NOT_ECT,
-            to: NO_END,
-            path: way.path,
-            host: way.peer_host,
-            bytes: length as u16,
-            ..Self::default()
-        }
-    }
-
-    /// Whether it is a datagram and no segment.
-    pub fn is_datagram(&self) -> bool {
-        self.sack_count == DATAGRAM
-    }
-
-    /// The tenant's datagram again.
-    pub fn datagram(&self) -> Datagram {
-        let long = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
-        Datagram {
-            number: self.seq,
-            end_bytes: long(self.ack, self.ceb),
-            sent_ns: long(self.ts_val, self.ts_ecr),
-            payload: self.payload,
-        }
-    }
-
-    /// Whether it needs an [`Aside`].
+    /// Whether its packet has an [`Aside`].
+    #[inline]
     pub fn has_aside(&self) -> bool {
-        self.sack_count > 0 || self.flags & flags::SYN != 0
+        self.sack_count > 0 || self.is_syn()
     }
 
     /// Whether it opens a connection or answers such a one.
@@ -204,28 +259,13 @@ impl Packet {
         self.flags & flags::SYN != 0
     }
 
-    /// What a congestion notification says.
-    pub fn cnm(&self) -> Option<Notification> {
-        let is_one = self.ours & NOTIFICATION != 0;
-        is_one.then_some(Notification {
-            source: self.host,
-            destination: self.ack as u16,
-            priority: (self.ack >> 16) as u8,
-            port: self.ts_ecr,
-            feedback: Feedback {
-                fb: self.seq as u8,
-                q_off: self.ts_val as u16 as i16,
-                q_delta: (self.ts_val >> 16) as u16 as i16,
-            },
-        })
-    }
-
-    /// Bytes of data.
+    /// Bytes of the tenant's data.
     pub fn payload(&self) -> u16 {
         self.payload
     }
 
     /// The tenant's segment again.
+    #[inline]
     pub fn segment(&self, blocks: &Blocks) -> Segment {
         Segment {
             seq: self.seq,
@@ -235,20 +275,16 @@ impl Packet {
             payload: self.payload,
             window: self.window,
             flags: self.flags,
-            ecn: self.ecn,
+            ecn: self.ecn as u8,
             options: self.options,
             sack_count: self.sack_count,
             sack: *blocks,
         }
     }
 
-    /// Clears the ECN field.
-    pub fn bleach(&mut self) {
-        self.ecn = ecn::NOT_ECT;
-    }
-
-    /// Bytes of the TCP header with our options.
-    fn tcp_header_len(&self) -> u32 {
+    /// Its bytes, our options included.
+    #[inline]
+    fn len(&self) -> u32 {
         let option = |bits| {
             if self.ours & bits != 0 {
                 OPTION_BYTES
@@ -267,9 +303,9 @@ impl Packet {
             payload: self.payload.into(),
             window: self.window,
             tcp_flags: self.flags,
-            ecn: self.ecn,
+            ecn: self.ecn as u8,
             direction: direction as u8,
-            header_len: self.tcp_header_len() as u8,
+            header_len: self.len() as u8,
             ..core::Segment::default()
         };
         if self.has_aside() {
@@ -285,7 +321,8 @@ impl Packet {
         if self.ours & FEEDBACK != 0 {
             view.options |= found::FEEDBACK;
             view.e0b = self.ours & COUNTER;
-            view.ceb = self.ceb;
+            let [low, middle, high] = self.ceb;
+            view.ceb = u32::from_le_bytes([low, middle, high, 0]);
         }
         if self.ours & PEER != 0 {
             view.options |= found::PEER;
@@ -305,53 +342,45 @@ impl Packet {
             self.ack = verdict.ack;
         }
         if edits & edit::ECN != 0 {
-            self.ecn = verdict.ecn;
+            self.ecn = Codepoint::of(verdict.ecn);
         }
         if edits & edit::CLEAR_FLAGS != 0 {
             self.flags &= !verdict.clear_flags;
         }
         if edits & edit::STRIP_FEEDBACK != 0 {
-            self.strip(FEEDBACK);
+            self.ours &= !FEEDBACK;
         }
         if edits & edit::STRIP_PEER != 0 {
-            self.strip(PEER);
+            self.ours &= !PEER;
         }
         if edits & edit::ADD_FEEDBACK != 0 {
-            self.ours = (self.ours & !COUNTER) | (verdict.e0b & COUNTER);
-            self.ceb = verdict.ceb & COUNTER;
-            self.add(FEEDBACK);
+            self.report(verdict);
         }
         if edits & edit::ADD_PEER != 0 {
-            self.add(PEER);
+            self.ours |= PEER;
         }
     }
 
-    fn add(&mut self, option: u32) {
-        self.ours |= option;
-        self.bytes += OPTION_BYTES as u16;
+    /// Adds the feedback option with a verdict's counters.
+    fn report(&mut self, verdict: &core::Verdict) {
+        let [low, middle, high, _] = verdict.ceb.to_le_bytes();
+        self.ours = (self.ours & !COUNTER) | (verdict.e0b & COUNTER) | FEEDBACK;
+        self.ceb = [low, middle, high];
     }
 
-    fn strip(&mut self, option: u32) {
-        if self.ours & option != 0 {
-            self.ours &= !option;
-            self.bytes -= OPTION_BYTES as u16;
-        }
-    }
-
-    /// A header-only copy with feedback (`sg_fack_header`).
+    /// A copy of the header alone, with feedback (`sg_fack_header`).
     pub fn fack(&self, verdict: &core::Verdict) -> Self {
-        let carried = self.tcp_header_len() + u32::from(self.payload);
-        Self {
+        let mut fack = Self {
             payload: 0,
             flags: flags::ACK,
-            ecn: ecn::ECT0,
+            ecn: Codepoint::Ect0,
             options: 0,
             sack_count: 0,
-            ours: (verdict.e0b & COUNTER) | FEEDBACK | FACK,
-            ceb: verdict.ceb & COUNTER,
-            bytes: (u32::from(self.bytes) - carried + FACK_HEADER_BYTES) as u16,
+            ours: FACK,
             ..*self
-        }
+        };
+        fack.report(verdict);
+        fack
     }
 }
 
@@ -381,44 +410,41 @@ impl CeeFrame for Packet {
     }
 
     fn notification(sampled: &Self, notification: &Notification) -> Self {
-        let Notification {
-            source,
-            destination,
-            priority,
-            port,
-            feedback,
-        } = *notification;
         Self {
-            seq: feedback.fb.into(),
-            ack: u32::from(priority) << 16 | u32::from(destination),
-            ts_val: feedback.q_off as u16 as u32 | (feedback.q_delta as u16 as u32) << 16,
-            ts_ecr: port,
-            ours: NOTIFICATION,
             to: NO_END,
             path: sampled.path,
-            host: source,
+            host: notification.source,
             bytes: CONTROL_BYTES as u16,
-            ..Self::default()
+            body: Body::Notification(*notification),
         }
     }
 
-    fn notice(&self) -> Option<(u16, u8, u8)> {
-        let is_one = self.ours & NOTIFICATION != 0;
-        is_one.then_some((self.ack as u16, (self.ack >> 16) as u8, self.seq as u8))
+    fn notice(&self) -> Option<(QueueKey, u8)> {
+        match self.body {
+            Body::Notification(Notification {
+                queue, feedback, ..
+            }) => Some((queue, feedback.fb)),
+            Body::Segment(_) | Body::Datagram(_) => None,
+        }
     }
 }
 
 impl Frame for Packet {
+    #[inline]
     fn bytes(&self) -> u32 {
         self.bytes.into()
     }
 
+    #[inline]
     fn is_ect(&self) -> bool {
-        self.ecn != ecn::NOT_ECT
+        matches!(&self.body, Body::Segment(header) if header.ecn != Codepoint::NotEct)
     }
 
+    #[inline]
     fn mark(&mut self) {
-        self.ecn = ecn::CE;
+        if let Body::Segment(header) = &mut self.body {
+            header.ecn = Codepoint::Ce;
+        }
     }
 }
 
@@ -430,36 +456,32 @@ mod tests {
 
     #[test]
     fn lengths_follow_options() {
+        let way = Way::default();
         let segment = Segment {
             payload: 1448,
             options: option::TIMESTAMPS,
             flags: flags::ACK,
             ..Segment::default()
         };
-        let mut packet = Packet::new(&segment, &Way::default(), 20);
-        assert_eq!(packet.bytes(), 1514);
+        let mut header = TcpHeader::of(&segment);
+        assert_eq!(Packet::new(header, &way, 20).bytes(), 1514);
         let mut verdict = core::Verdict {
             edits: edit::ADD_FEEDBACK,
             e0b: 0x0112_3456,
             ceb: 7,
             ..core::Verdict::default()
         };
-        packet.payload = 0;
-        packet.bytes -= 1448;
-        packet.apply(&verdict);
-        assert_eq!(packet.bytes(), 74);
-        let view = packet.view(&Blocks::default(), core::Direction::ToTenant);
+        header.payload = 0;
+        header.apply(&verdict);
+        assert_eq!(Packet::new(header, &way, 20).bytes(), 74);
+        let view = header.view(&Blocks::default(), core::Direction::ToTenant);
         assert_eq!((view.e0b, view.ceb, view.header_len), (0x12_3456, 7, 40));
         assert_eq!(view.options, found::FEEDBACK);
         verdict.edits = edit::STRIP_FEEDBACK;
-        packet.apply(&verdict);
-        assert_eq!(packet.bytes(), 66);
-        assert_eq!(
-            packet
-                .view(&Blocks::default(), core::Direction::ToTenant)
-                .options,
-            0
-        );
+        header.apply(&verdict);
+        assert_eq!(Packet::new(header, &way, 20).bytes(), 66);
+        let view = header.view(&Blocks::default(), core::Direction::ToTenant);
+        assert_eq!(view.options, 0);
     }
 
     #[test]
@@ -471,13 +493,42 @@ mod tests {
             seq: 7,
             ..Segment::default()
         };
-        let fack = Packet::new(&segment, &Way::default(), 40).fack(&core::Verdict {
+        let fack = TcpHeader::of(&segment).fack(&core::Verdict {
             e0b: 9,
+            ceb: 0x0112_3456,
             ..core::Verdict::default()
         });
-        assert_eq!(fack.bytes(), 14 + 40 + 36);
+        assert_eq!(Packet::new(fack, &Way::default(), 40).bytes(), 14 + 40 + 36);
         let view = fack.view(&Blocks::default(), core::Direction::ToTenant);
         assert_eq!(view.options, found::FEEDBACK | found::FACK);
-        assert_eq!((view.seq, view.payload, view.e0b), (7, 0, 9));
+        assert_eq!((view.seq, view.payload), (7, 0));
+        assert_eq!((view.e0b, view.ceb), (9, 0x12_3456));
+    }
+
+    #[test]
+    fn only_segments_are_marked() {
+        let datagram = Datagram {
+            number: 3,
+            end_bytes: 1 << 40,
+            sent_ns: 1 << 50,
+            payload: 1000,
+        };
+        let mut packet = Packet::of_datagram(datagram, &Way::default(), 20);
+        assert_eq!(
+            (packet.bytes(), packet.payload()),
+            (14 + 20 + 8 + 1000, 1000)
+        );
+        packet.mark();
+        assert!(!packet.is_ect());
+        assert_eq!(packet.body, Body::Datagram(datagram));
+        let segment = Segment {
+            ecn: ecn::ECT0,
+            ..Segment::default()
+        };
+        let mut packet = Packet::new(TcpHeader::of(&segment), &Way::default(), 20);
+        packet.mark();
+        assert!(packet.is_ect());
+        packet.bleach();
+        assert!(!packet.is_ect());
     }
 }

@@ -21,13 +21,13 @@ mod option {
 /// Times are in 10^-9 s.
 const NANOSECONDS: u8 = 9;
 
-/// Which way a frame passed an interface (`epb_flags`, bits 0 and 1).
+/// The direction in which a frame passed an interface (`epb_flags`, bits 0 and 1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Way {
+pub enum Direction {
     /// It was received.
-    In = 1,
+    Inbound = 1,
     /// It was sent.
-    Out = 2,
+    Outbound = 2,
 }
 
 /// Writes one section.
@@ -83,7 +83,7 @@ impl<W: Write> Writer<W> {
     pub fn frame(
         &mut self,
         interface: u32,
-        way: Way,
+        direction: Direction,
         time_ns: u64,
         head: &[u8],
         wire_bytes: u32,
@@ -95,7 +95,7 @@ impl<W: Write> Writer<W> {
         self.u32(head.len() as u32);
         self.u32(wire_bytes);
         self.padded(head);
-        self.option(option::PACKET_FLAGS, &(way as u32).to_le_bytes());
+        self.option(option::PACKET_FLAGS, &(direction as u32).to_le_bytes());
         self.option(option::END, &[]);
         self.end_block(ENHANCED_PACKET)
     }

@@ -17,7 +17,7 @@ use sluicegate_scenario::{
         errors,
         windows::Windows,
     },
-    world::{Observer, Outcome, Refused, World},
+    world::{Observer, Outcome, Problem, World},
 };
 
 use crate::{
@@ -74,21 +74,8 @@ impl World for Sim {
         "sim"
     }
 
-    fn check(&mut self, experiment: &Experiment) -> Result<()> {
-        let mut refused = Vec::new();
-        for variant in &experiment.variants {
-            let limits = limits::of(variant);
-            if !limits.is_empty() {
-                refused.extend(limits);
-            } else if let Err(error) = build::check(variant, experiment.seed) {
-                refused.push(format!("{error:#}; variant \"{}\"", variant.name));
-            }
-        }
-        refused.dedup();
-        match refused.is_empty() {
-            true => Ok(()),
-            false => Err(Refused(refused).into()),
-        }
+    fn limits(&self, experiment: &Experiment) -> Vec<Problem> {
+        experiment.variants.iter().flat_map(limits::of).collect()
     }
 
     fn run(
@@ -303,7 +290,7 @@ impl<'a, F: FabricOf> Run<'a, F> {
                 .observers
                 .backlogs
                 .get_or_insert_with(|| Backlogs::new(ports));
-            backlogs.follow(queue.port());
+            backlogs.track(queue.port());
         }
     }
 

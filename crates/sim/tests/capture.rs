@@ -20,14 +20,14 @@ use proptest::prelude::*;
 use sluicegate_core::segment::{Verdict, edit};
 use sluicegate_fabric::{
     Frame,
-    cee::{Feedback, Notification},
+    cee::{Feedback, Notification, QueueKey},
 };
 use sluicegate_scenario::{experiment::Experiment, inspect::Captures, runner, world::Unobserved};
 use sluicegate_sim::{
     Sim,
     capture::Capture,
     frame::{self, Route},
-    packet::{Packet, Way},
+    packet::{Packet, TcpHeader, Way},
 };
 use sluicegate_tcp::segment::{Block, Segment, flags, option};
 
@@ -116,6 +116,11 @@ fn options_of(segment: &Segment) -> Vec<(u8, Vec<u8>)> {
     all
 }
 
+/// A segment on its way.
+fn packet(header: TcpHeader, ip_bytes: u32) -> Packet {
+    Packet::new(header, &Way::default(), ip_bytes)
+}
+
 /// The frame as etherparse reads it; lengths and checksums are right.
 fn read(packet: &Packet, segment: &Segment, route: &Route) -> wire::Packet {
     let mut bytes = vec![0xff; 7];
@@ -132,7 +137,7 @@ proptest! {
     #[test]
     fn frames_say_what_packets_say(segment in segment(), v6: bool) {
         let (route, ip_bytes) = if v6 { (route(V6), 40) } else { (route(V4), 20) };
-        let packet = Packet::new(&segment, &Way::default(), ip_bytes);
+        let packet = packet(TcpHeader::of(&segment), ip_bytes);
         let read = read(&packet, &segment, &route);
         prop_assert_eq!(
             (read.seq, read.ack, read.flags, read.window, read.ecn),
@@ -149,20 +154,20 @@ proptest! {
         let (route, ip_bytes) = if v6 { (route(V6), 40) } else { (route(V4), 20) };
         let mut segment = Segment { options: option::TIMESTAMPS, ..Segment::new(1, 2, flags::ACK) };
         let verdict = Verdict { edits: edit::ADD_FEEDBACK, e0b, ceb, ..Verdict::default() };
-        let mut ack = Packet::new(&segment, &Way::default(), ip_bytes);
+        let mut ack = TcpHeader::of(&segment);
         ack.apply(&verdict);
-        let read_ack = read(&ack, &segment, &route);
+        let read_ack = read(&packet(ack, ip_bytes), &segment, &route);
         prop_assert_eq!(opt::feedback_of(&read_ack.options), Some((e0b, ceb)));
         prop_assert_eq!(opt::peer_of(&read_ack.options), None);
 
         segment.payload = 1448;
-        let fack = Packet::new(&segment, &Way::default(), ip_bytes).fack(&verdict);
-        let read_fack = read(&fack, &segment, &route);
+        let fack = TcpHeader::of(&segment).fack(&verdict);
+        let read_fack = read(&packet(fack, ip_bytes), &segment, &route);
         prop_assert_eq!(read_fack.options, [opt::feedback(e0b, ceb), opt::peer(1)].concat());
 
-        let mut syn = Packet::new(&Segment::new(1, 0, flags::SYN), &Way::default(), ip_bytes);
+        let mut syn = TcpHeader::of(&Segment::new(1, 0, flags::SYN));
         syn.apply(&Verdict { edits: edit::ADD_PEER, ..Verdict::default() });
-        let read_syn = read(&syn, &Segment::default(), &route);
+        let read_syn = read(&packet(syn, ip_bytes), &Segment::default(), &route);
         prop_assert_eq!(opt::peer_of(&read_syn.options), Some(0));
     }
 }
@@ -524,7 +529,7 @@ fn wireshark_decodes_what_switches_of_converged_ethernet_say() {
 #[test]
 fn a_tag_says_the_priority_and_hides_nothing() {
     let segment = Segment::new(1, 2, flags::ACK);
-    let packet = Packet::new(&segment, &Way::default(), 20);
+    let packet = packet(TcpHeader::of(&segment), 20);
     let mut plain = Vec::new();
     frame::write(&mut plain, &packet, &segment.sack, &route(V4));
     let mut tagged = plain.clone();
@@ -538,8 +543,11 @@ fn a_notification_is_laid_out_as_802_1q_has_it() {
     let mut bytes = vec![0xff; 7];
     let notification = Notification {
         source: 258,
-        destination: 3,
-        priority: 6,
+        queue: QueueKey {
+            destination: 3,
+            priority: 6,
+            path: 0,
+        },
         port: 0x0001_0203,
         feedback: Feedback {
             fb: 42,

@@ -23,7 +23,7 @@ pub struct Experience {
 /// let mut cache = Cache::default();
 /// let mut endpoint = Endpoint::connect(Config::linux(1460).into(), 0);
 /// let events = endpoint.timeout(1_000);
-/// cache.follow("10.0.0.2", &mut endpoint, events);
+/// cache.on_events("10.0.0.2", &mut endpoint, events);
 /// ```
 #[derive(Clone, Debug)]
 pub struct Cache<Peer> {
@@ -41,7 +41,7 @@ impl<Peer> Default for Cache<Peer> {
 impl<Peer: Eq + Hash> Cache<Peer> {
     /// After each event of an endpoint: at the end of its handshake it is given what is known of `peer`,
     /// when it ends what it has learnt is kept. Without [`crate::Config::cache`] nothing happens.
-    pub fn follow(&mut self, peer: Peer, endpoint: &mut Endpoint, events: Events) {
+    pub fn on_events(&mut self, peer: Peer, endpoint: &mut Endpoint, events: Events) {
         if events.contains(Events::CONNECTED) {
             if let Some(known) = self.peers.get(&peer) {
                 endpoint.benefit(known);

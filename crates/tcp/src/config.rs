@@ -116,7 +116,8 @@ pub struct Config {
     /// Spread over the RTT: 1.2 × cwnd / SRTT, twice that in slow start (Linux's `tcp_pacing_*_ratio`).
     pub pacing: bool,
     /// Data waits in the socket while as much of the connection as fits into about a millisecond has not left its
-    /// host (Linux's TCP small queues); whoever owns the endpoint calls [`crate::Endpoint::left`].
+    /// host (Linux's TCP small queues). The endpoint's owner reports departures by
+    /// [`crate::Endpoint::left`].
     pub small_queues: bool,
     /// cwnd starts anew after an idle RTO (RFC 5681 4.1).
     pub restart_after_idle: bool,

@@ -75,7 +75,7 @@ impl BitOr for Events {
     }
 }
 
-/// States of RFC 9293 3.3.2; who listens is no endpoint yet.
+/// States of RFC 9293 3.3.2. LISTEN is missing: a listener is no endpoint yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names of RFC 9293")]
 pub enum State {
@@ -446,8 +446,8 @@ impl Endpoint {
         self.error
     }
 
-    /// Nothing will leave any more and nothing that arrives will change that: who owns the endpoint may
-    /// put another one in its place. Not so in TIME_WAIT, nor while an RST waits to leave.
+    /// Nothing will leave any more and nothing that arrives will change that: the owner may put another
+    /// endpoint in its place. Not so in TIME_WAIT, nor while an RST waits to leave.
     pub fn is_finished(&self) -> bool {
         self.state == State::Closed && !self.flags.rst_pending
     }

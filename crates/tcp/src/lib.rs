@@ -3,7 +3,7 @@
 //! ```text
 //!  application ──write, read, close──▶ ┌──────────┐ ──transmit()──▶ network
 //!  application ◀──Events────────────── │ Endpoint │ ◀──segment()─── network
-//!                                      └──────────┘ ◀──timeout()─── whoever keeps the time
+//!                                      └──────────┘ ◀──timeout()─── the caller's clock
 //! ```
 //!
 //! One [`Endpoint`] is one end of one connection. It reads no clock, sends nothing by itself and

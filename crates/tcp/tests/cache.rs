@@ -39,12 +39,12 @@ fn the_next_connection_begins_with_what_the_last_one_learnt() {
     let ssthresh = first.tcp.ssthresh();
     assert_ne!(ssthresh, SSTHRESH_UNKNOWN);
     let events = end(&mut first);
-    cache.follow(7, &mut first.tcp, events);
+    cache.on_events(7, &mut first.tcp, events);
     let known = *cache.get(&7).expect("is kept");
     assert_eq!((known.rtt_ns, known.ssthresh), (3 * MS, ssthresh));
 
     let mut next = Peer::new(config(), 100 * US);
-    cache.follow(7, &mut next.tcp, Events::CONNECTED);
+    cache.on_events(7, &mut next.tcp, Events::CONNECTED);
     assert_eq!(next.tcp.ssthresh(), ssthresh);
     // 3 ms and twice as much for its variation, and FreeBSD's slop.
     assert_eq!(next.tcp.rto_ns(), 29 * MS);
@@ -56,7 +56,7 @@ fn the_next_connection_begins_with_what_the_last_one_learnt() {
     assert!(next.tcp.rto_ns() < 23 * MS, "{}", next.tcp.rto_ns());
 
     let mut other = Peer::new(config(), 100 * US);
-    cache.follow(8, &mut other.tcp, Events::CONNECTED);
+    cache.on_events(8, &mut other.tcp, Events::CONNECTED);
     assert_eq!(other.tcp.ssthresh(), SSTHRESH_UNKNOWN);
 }
 
@@ -70,7 +70,7 @@ fn a_longer_round_trip_counts_at_once_and_a_shorter_one_slowly() {
     ] {
         let mut peer = Peer::new(config(), rtt_ns);
         let events = end(&mut peer);
-        cache.follow(1, &mut peer.tcp, events);
+        cache.on_events(1, &mut peer.tcp, events);
         assert_eq!(cache.get(&1).map(|known| known.rtt_ns), Some(kept_ns));
     }
 }
@@ -80,7 +80,7 @@ fn a_connection_that_fails_for_want_of_answers_forgets_the_round_trip() {
     let mut cache = Cache::default();
     let mut peer = Peer::new(config(), MS);
     let events = end(&mut peer);
-    cache.follow(1, &mut peer.tcp, events);
+    cache.on_events(1, &mut peer.tcp, events);
     let mut config = config();
     config.retries = 2;
     let mut silent = Peer::new(config, MS);
@@ -89,7 +89,7 @@ fn a_connection_that_fails_for_want_of_answers_forgets_the_round_trip() {
         silent.out();
         silent.until_deadline();
     }
-    cache.follow(1, &mut silent.tcp, silent.events);
+    cache.on_events(1, &mut silent.tcp, silent.events);
     assert_eq!(cache.get(&1).map(|known| known.rtt_ns), Some(0));
 }
 
@@ -102,7 +102,7 @@ fn linux_keeps_no_threshold_and_nothing_is_kept_where_the_cache_is_off() {
     let mut peer = experienced(linux, MS);
     assert_ne!(peer.tcp.ssthresh(), SSTHRESH_UNKNOWN);
     let events = end(&mut peer);
-    cache.follow(1, &mut peer.tcp, events);
+    cache.on_events(1, &mut peer.tcp, events);
     assert_eq!(
         cache.get(&1).map(|known| (known.rtt_ns, known.ssthresh)),
         Some((MS, 0))
@@ -112,6 +112,6 @@ fn linux_keeps_no_threshold_and_nothing_is_kept_where_the_cache_is_off() {
     off.cache = false;
     let mut peer = experienced(off, MS);
     let events = end(&mut peer);
-    cache.follow(2, &mut peer.tcp, events);
+    cache.on_events(2, &mut peer.tcp, events);
     assert!(cache.get(&2).is_none());
 }

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! The vNIC stage runs core's enforcement step on every segment that passes a tenant's virtual NIC, as the
-//! kernel programs do at a tenant's interface ([`Vnics`]). Whoever owns packets parses them into segments and applies
-//! the verdicts. [`Switch`] has the stages, the queues between them, and says who waits for whom.
+//! kernel programs do at a tenant's interface ([`Vnics`]). The owner of the packets parses them into segments
+//! and applies the verdicts. [`Switch`] has the stages, the queues between them, and the senders that wait.
 
 pub mod point;
 pub mod switch;

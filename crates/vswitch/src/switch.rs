@@ -10,8 +10,9 @@
 //! Every arrow is a hand-over, and every place in the picture says by its [`Point`] how much it holds and whether a
 //! full one drops or holds back. A packet moves on as soon as there is room: it stays in its entrance only for an
 //! exit that holds back, where entrances take turns, and packets for other exits pass by (zVALE, Algorithm 4.1 of the
-//! zOVN thesis). A hand-over takes no time here. So whoever is behind an exit and takes packets at once
-//! says so ([`Switch::set_ready`]), and what meets nobody goes straight through without being kept.
+//! zOVN thesis). A hand-over takes no time here. So an adapter or a VM that takes packets at
+//! once sets its exit ready ([`Switch::set_ready`]), and a packet that finds its exit ready and no other packet
+//! before it goes straight through without being stored.
 
 use std::collections::VecDeque;
 
@@ -167,7 +168,7 @@ impl Config {
 /// What became of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Handover {
-    /// It leaves the switch at once: its exit is ready and nobody was before it.
+    /// It leaves the switch at once: its exit is ready and no packet waits before it.
     Through,
     /// The switch has it until [`Switch::take`].
     Taken,
@@ -243,8 +244,8 @@ struct Held<S> {
     bytes: u32,
 }
 
-/// A host's switch. `P` is a packet, or where it is kept; `S` tells apart those who hand packets over at the
-/// entrances, and connections in the vNIC stage.
+/// A host's switch. `P` is a packet, or where it is kept; `S` identifies the senders at the
+/// entrances, and the connections in the vNIC stage.
 pub struct Switch<P, S> {
     /// Enforcement at the vNICs, where packets come in from VMs and before they go out to them.
     pub vnics: Option<Vnics<S>>,
@@ -299,7 +300,7 @@ impl<P, S: Connection> Switch<P, S> {
         self.exits.get(to.index()).is_none_or(Exit::is_clear)
     }
 
-    /// Whether a packet of whomever would go straight through to this exit, and nobody waits for a turn at any.
+    /// Whether any packet would go straight through to this exit, and no sender waits for a turn at any exit.
     #[inline]
     pub fn lets_through(&self, to: Side) -> bool {
         self.calm || self.has_no_turns() && self.is_clear(to)
@@ -321,14 +322,14 @@ impl<P, S: Connection> Switch<P, S> {
         self.calm = self.has_no_turns() && self.exits.iter().all(Exit::is_clear);
     }
 
-    /// Reads what a packet for this exit is about to need; the number says nothing.
+    /// Prefetches what a packet for this exit is about to need, by reading it; the number has no meaning.
     #[inline]
-    pub fn touch(&self, to: Side) -> u64 {
+    pub fn prefetch(&self, to: Side) -> u64 {
         let exit = self.exits.get(to.index());
         self.held.len() as u64 ^ exit.map_or(0, |exit| u64::from(exit.ready))
     }
 
-    /// Who is behind an exit takes the next packet at once, or does not. In the beginning all do.
+    /// The receiver behind an exit takes the next packet at once, or does not. In the beginning all do.
     #[inline]
     pub fn set_ready(&mut self, to: Side, ready: bool) {
         if self.is_ready(to) != ready {
@@ -337,7 +338,7 @@ impl<P, S: Connection> Switch<P, S> {
         }
     }
 
-    /// Whether who is behind an exit takes a packet at once.
+    /// Whether the receiver behind an exit takes a packet at once.
     #[inline]
     pub fn is_ready(&self, to: Side) -> bool {
         self.exits.get(to.index()).is_none_or(|exit| exit.ready)
@@ -409,9 +410,9 @@ impl<P, S: Connection> Switch<P, S> {
         self.keep(from, to, packet, bytes)
     }
 
-    /// A packet that the vNIC stage itself adds behind one that has been handed over. It has no sender who could be
-    /// held back: behind one that went through it goes through as well, and what does not fit is dropped.
-    pub fn follow(&mut self, from: Side, to: Side, packet: P, bytes: u32) -> Handover {
+    /// Takes a packet that the vNIC stage adds behind one that has been handed over. No sender can be held back for
+    /// it: behind a packet that went through it goes through as well, and what does not fit is dropped.
+    pub fn append(&mut self, from: Side, to: Side, packet: P, bytes: u32) -> Handover {
         if self.exits.get(to.index()).is_none_or(Exit::is_empty) {
             return Handover::Through;
         }

@@ -81,7 +81,7 @@ const fn same(a: &[u8], b: &[u8]) -> bool {
     index == a.len() && index == b.len()
 }
 
-/// A virtual NIC, by the number of its interface. One that nobody has attached has the rules without conditions, and
+/// A virtual NIC, by the number of its interface. One that is not attached has the rules without conditions, and
 /// no quota and no share.
 #[derive(Clone, Copy, Debug)]
 struct Interface {
@@ -100,8 +100,8 @@ struct Tracked {
     answered: bool,
 }
 
-/// One host's virtual NICs: half-open connections, flows, counters. `K` tells connections of this host's
-/// tenants apart; whoever calls chooses what is quickest to hash.
+/// One host's virtual NICs: half-open connections, flows, counters. `K` identifies a connection
+/// of this host's tenants; the caller chooses a type that is quick to hash.
 pub struct Vnics<K> {
     policy: Policy,
     limits: Limits,
@@ -118,7 +118,8 @@ pub struct Vnics<K> {
 }
 
 impl<K: Connection> Vnics<K> {
-    /// A host that has seen nothing yet, with the kernel's limits, where nobody chooses connections by their hash.
+    /// A host that has seen nothing yet, with the kernel's limits, in a network where no tenant chooses
+    /// connections by their hash.
     pub fn new(policy: Policy) -> Self {
         Self::with(policy, Limits::default(), HashKey::FIXED)
     }
@@ -363,7 +364,7 @@ impl<K: Connection> Vnics<K> {
         if fate == Fate::Make {
             let known = self.known(connection, segment);
             let before = self.flows.get(&connection).map(|tracked| &tracked.flow);
-            let flow = life::meet(segment, now_ns, rule, params, &known, before);
+            let flow = life::midstream(segment, now_ns, rule, params, &known, before);
             // Without room it is found out again when there is.
             if self.store(connection, flow, &ends).is_ok() {
                 self.remembered.remove(&connection);
@@ -478,7 +479,7 @@ impl<K: Connection> Vnics<K> {
         self.flows.get(&connection).map(|tracked| &tracked.flow)
     }
 
-    /// Every flow, and between whom it is.
+    /// Every flow, with its addresses and ports.
     pub fn flows(&self) -> impl Iterator<Item = (&FlowKey, &Flow)> {
         let tracked = self.flows.iter().map(|(_, tracked)| tracked);
         tracked.map(|tracked| (&tracked.ends, &tracked.flow))

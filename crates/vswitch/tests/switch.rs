@@ -95,11 +95,14 @@ impl World {
         }
         match handover {
             Handover::Through => {
-                assert!(self.ready[to], "behind a busy exit nobody takes it");
+                assert!(
+                    self.ready[to],
+                    "the receiver behind a busy exit takes no packet"
+                );
                 self.arrive(packet);
             }
             Handover::Dropped(_) => self.dropped.push(packet),
-            Handover::Held => assert!(self.may_hold(from, to), "lossy places hold nobody back"),
+            Handover::Held => assert!(self.may_hold(from, to), "lossy places hold no sender back"),
             Handover::Taken => {}
         }
         true
@@ -142,12 +145,12 @@ impl World {
     fn resume(&mut self) {
         while let Some(sender) = self.switch.resume() {
             let position = self.held.iter().position(|&held| held == sender);
-            let position = position.expect("only who was held back is named");
+            let position = position.expect("only a sender that was held back is resumed");
             self.held.remove(position);
             self.hand_over(sender);
             assert!(
                 !self.held.contains(&sender),
-                "who is named has room for what it was held back with"
+                "a resumed sender has room for the packet it was held back with"
             );
             self.drain(sender);
         }

@@ -1,11 +1,11 @@
-//! What others take away from under a running agent.
+//! Programs and pins that another process removes while the agent runs.
 
 use tracing::{error, warn};
 
 use super::Agent;
 
 impl Agent<'_> {
-    /// Lets go of interfaces whose programs or pins somebody has removed (`sluicegate detach --all`,
+    /// Forgets interfaces whose programs or pins another process has removed (`sluicegate detach --all`,
     /// `bpftool link detach`), so that they are attached anew if they are still wanted.
     pub(super) fn let_go_of_lost(&mut self) {
         match self.instance.restore_pins() {

@@ -59,7 +59,7 @@ fn virtual_functions(root: &Path, name: &str) -> u32 {
     text.trim().parse().unwrap_or(0)
 }
 
-/// Ports on which somebody here listens for others than this host.
+/// Ports on which a process here listens for other hosts.
 fn listening() -> BTreeSet<u16> {
     let tables = ["tcp", "tcp6"].into_iter();
     let texts = tables.map(|table| {

@@ -393,7 +393,7 @@ fn programs(all: &mut Families, programs: &[ProgramInfo]) {
         );
     }
     drop(family);
-    // Accounted only while somebody has statistics on (sysctl kernel.bpf_stats_enabled).
+    // The kernel accounts only while statistics are on (sysctl kernel.bpf_stats_enabled).
     let mut runs = all.counter(
         "program_runs",
         "Runs of the programs while the kernel kept statistics.",

@@ -1,4 +1,4 @@
-//! What each counter of the programs means, for whoever meets it in Prometheus.
+//! The help texts of the programs' counters in Prometheus.
 
 /// The counters of `COUNTER_NAMES` with their help.
 const HELP: [(&str, &str); 57] = [

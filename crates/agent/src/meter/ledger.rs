@@ -2,8 +2,8 @@
 //!
 //! The kernel counts by flow, and forgets a flow with its counts. A ledger looks every few seconds and adds what each
 //! flow has done since the look before, so that sums never fall. A flow that ended stays in the table for
-//! [`sluicegate_core::abi::Config::closed_ns`] (10 s): who looks more often than that misses nothing of it, except
-//! where its place is needed sooner: the same ends begin anew, its interface is let go of, or the table is full.
+//! [`sluicegate_core::abi::Config::closed_ns`] (10 s): a ledger that looks more often misses nothing of it, except
+//! where its slot is needed sooner: the same ends begin anew, its interface is detached, or the table is full.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -82,7 +82,7 @@ pub struct Ledger {
 impl Ledger {
     /// Adds what has happened since the last look. What flows had done before the first one is not counted.
     pub fn look(&mut self, snapshot: &Snapshot) {
-        self.attend(snapshot);
+        self.update_tenants(snapshot);
         let mut now = HashMap::with_capacity(snapshot.flows.len());
         for flow in &snapshot.flows {
             let id = FlowId::of(flow);
@@ -109,7 +109,8 @@ impl Ledger {
         self.looked
     }
 
-    fn attend(&mut self, snapshot: &Snapshot) {
+    /// Keeps the sums of tenants whose interface is attached, or was until a while ago.
+    fn update_tenants(&mut self, snapshot: &Snapshot) {
         for interface in &snapshot.interfaces {
             let tenant = Tenant {
                 tenant: interface.tenant.clone(),

@@ -1,6 +1,6 @@
 //! `/metrics` over HTTP, from a thread of its own that also keeps the [`Ledger`].
 //!
-//! One connection at a time, each with a deadline: whoever is slow delays other scrapes by seconds, not enforcement.
+//! One connection at a time, each with a deadline: a slow client delays other scrapes by seconds, not enforcement.
 
 use std::{
     io::{ErrorKind, Read, Write},
@@ -195,7 +195,7 @@ impl Listener {
         Ok(())
     }
 
-    /// Until somebody asks, or the next look is due.
+    /// Until a client connects, or the next look is due.
     fn wait(&self, meter: &mut Meter) -> Result<()> {
         let mut sources = [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)];
         let timeout = PollTimeout::try_from(meter.due_in()).unwrap_or(PollTimeout::ZERO);

@@ -134,8 +134,8 @@ SG_INLINE void sg_watch_one_direction(struct sg_flow *flow, struct sg_verdict *o
 }
 
 /*
- * Where a connection is only watched, data beyond a gap, or far behind what somebody pretends
- * was acknowledged, begin it anew: adopted, it will have the window that was seen to leave,
+ * Where a connection is only watched, data beyond a gap, or far behind what a forged ACK
+ * acknowledged, begin it anew: adopted, it will have the window that was seen to leave,
  * not one that a single segment far ahead spans.
  */
 SG_INLINE void sg_watch_from(struct sg_flow *flow, sg_u32 seq)

@@ -6,7 +6,9 @@
  *
  * A bucket is one number: when it will be full again if nothing more comes (the
  * theoretical arrival time of ITU-T I.371's virtual scheduling algorithm). A packet
- * conforms if that lies no further ahead than a burst takes.
+ * conforms if that lies no further ahead than a burst takes. One that is larger than a
+ * burst (segmentation offload) conforms where the bucket is full, and is charged as a
+ * whole: bursts of frames can then be shorter than the largest packet.
  */
 #ifndef SLUICE_BUCKET_H
 #define SLUICE_BUCKET_H
@@ -56,7 +58,7 @@ SG_INLINE sg_u64 sg_bucket_next(const struct sg_bucket *bucket, sg_u64 full_ns, 
 {
 	sg_u64 next = sg_max64(full_ns, now_ns) + bytes * bucket->ps_per_byte / 1000;
 
-	return next - now_ns <= bucket->burst_ns ? next : 0;
+	return full_ns <= now_ns || next - now_ns <= bucket->burst_ns ? next : 0;
 }
 
 #endif /* SLUICE_BUCKET_H */

@@ -36,7 +36,7 @@ SG_INLINE sg_u32 sg_frame_pseudo(const sg_u8 *ip, sg_u32 ipv6, sg_u32 l4_len);
 
 /*
  * Whether a marked segment for the tenant has a wrong checksum. Beyond SG_SUMMED_MAX it is a
- * super-packet, which whoever made it has summed.
+ * super-packet, whose maker has summed it.
  */
 SG_INLINE int sg_frame_damaged(const struct sg_packet *p, const struct sg_frame *frame)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
  * A keyed hash of a connection, for tables that tenants must not be able to
- * overfill: who doesn't know the key can't choose colliding connections.
+ * overfill: without the key they cannot choose colliding connections.
  *
  * NH (Black et al., "UMAC", CRYPTO 1999, section 4; RFC 4418 5.2.2) maps eleven
  * words to 64 bits so that two connections collide with probability 2^-32. It is

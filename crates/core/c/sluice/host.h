@@ -98,7 +98,7 @@ SG_INLINE void sg_host_stray(struct sg_host *host, const struct sg_packet *p, en
 	sg_life_know(&known, &p->seg, &host->answer, &host->half[0], &host->half[1]);
 	host->key = p->key;
 	sg_life_blank(&host->flow, now_ns, rule);
-	sg_life_meet(&host->flow, &p->seg, now_ns, params, &known,
+	sg_life_midstream(&host->flow, &p->seg, now_ns, params, &known,
 		     host->flow_exists ? &before : 0);
 	host->flow_exists = 1;
 	host->answered = 0;

@@ -140,7 +140,7 @@ SG_INLINE void sg_life_know(struct sg_remembered *known, const struct sg_segment
  * enough is known of it. `before`: the flow that its tuple has had until now, or null. The
  * packet that it begins with is not counted, and no window holds its data.
  */
-SG_INLINE void sg_life_meet(struct sg_flow *flow, const struct sg_segment *seg, sg_u64 now_ns,
+SG_INLINE void sg_life_midstream(struct sg_flow *flow, const struct sg_segment *seg, sg_u64 now_ns,
 			    const struct sg_params *params, const struct sg_remembered *known,
 			    const struct sg_flow *before)
 {

@@ -108,7 +108,7 @@ SG_INLINE sg_u32 sg_flight(const struct sg_flow *flow)
 	return sg_min32(out, window + sg_police_slack(flow, flow->edge));
 }
 
-/* Holes are where data are out: what an ACK has passed is none, whoever sent it. */
+/* Holes are where data are out: what an ACK of any sender has passed is none. */
 SG_INLINE void sg_holes_count(struct sg_flow *flow)
 {
 	sg_u64 bytes = 0;

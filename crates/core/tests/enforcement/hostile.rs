@@ -145,7 +145,7 @@ fn strangers_data_count_for_nothing() {
         random ^= random >> 7;
         random ^= random << 17;
         let (seq, ack) = (random as u32, (random >> 32) as u32);
-        // One in four million knows as much as somebody on the path.
+        // One in four million is as plausible as a packet from the path.
         let near = seq.wrapping_sub(solo.flow().rcv_nxt) < 17 << 20;
         let plausible = solo.flow().snd_nxt.wrapping_sub(ack) < 64_000;
         if near && plausible {

@@ -1,7 +1,10 @@
-//! The adapters of hosts: each has a queue for each destination and priority, and a rate limiter for those that are
-//! congested.
+//! The adapters of hosts: each has a queue for each destination, priority and path, and a rate limiter for those that
+//! are congested.
 
-use std::{cmp::Reverse, collections::BinaryHeap};
+use std::{
+    cmp::Reverse,
+    collections::{BinaryHeap, HashMap},
+};
 
 use super::{
     CeeConfig, CeeFrame, PRIORITIES, Place, PortSpec, QcnParams, ReactionPoint,
@@ -29,12 +32,23 @@ pub struct Departure {
     pub sender: u32,
 }
 
+/// What a queue of an adapter is for; it has a rate limiter of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct QueueKey {
+    /// The receiving host.
+    pub destination: u16,
+    /// 0..=7.
+    pub priority: u8,
+    /// The path value of its frames; 0 where one queue serves all paths.
+    pub path: u32,
+}
+
 pub(super) struct Adapter {
     pub port: PortId,
     /// Queues, in the order of their first frames.
     pub queues: Vec<Voq>,
-    /// Number of a destination's queue, by destination and priority.
-    numbers: Vec<[u32; PRIORITIES]>,
+    /// Numbers of queues.
+    numbers: HashMap<QueueKey, u32>,
     /// By priority: queues that may send, in turn.
     pub ready: [Ring; PRIORITIES],
     /// Queues that wait for their rate.
@@ -74,8 +88,7 @@ pub(super) struct Voq {
     pub last_bytes: u32,
     /// Of the next frame.
     number: u32,
-    pub destination: u16,
-    pub priority: u8,
+    pub key: QueueKey,
     /// In a list of those that may send, or that wait.
     pub listed: bool,
 }
@@ -87,7 +100,7 @@ fn adapters(specs: &[PortSpec], hosts: usize, seed: u64) -> Vec<Adapter> {
         .map(|host| Adapter {
             port: PortId::MAX,
             queues: Vec::new(),
-            numbers: Vec::new(),
+            numbers: HashMap::new(),
             ready: [EMPTY; PRIORITIES],
             delayed: BinaryHeap::new(),
             reserved_bytes: [0; PRIORITIES],
@@ -254,33 +267,17 @@ impl Adapter {
             None => Ok(()),
             Some(voq) => Err(format!(
                 "does not know whether frames to host {} wait in priority {}",
-                voq.destination, voq.priority
+                voq.key.destination, voq.key.priority
             )),
         }
     }
 
-    /// The number of a queue, which is made when it is asked for first.
-    pub fn queue(&mut self, destination: u16, priority: u8) -> u32 {
-        let at = usize::from(destination);
-        if self.numbers.len() <= at {
-            self.numbers.resize(at + 1, [NONE; PRIORITIES]);
-        }
-        let number = &mut self.numbers[at][usize::from(priority)];
-        if *number == NONE {
-            *number = self.queues.len() as u32;
-            self.queues.push(Voq {
-                frames: Fifo::default(),
-                next: NONE,
-                limiter: None,
-                last_ps: 0,
-                last_bytes: 0,
-                number: 0,
-                destination,
-                priority,
-                listed: false,
-            });
-        }
-        *number
+    /// The number of a queue, which is made when it is first asked for.
+    pub fn queue(&mut self, key: QueueKey) -> u32 {
+        *self.numbers.entry(key).or_insert_with(|| {
+            self.queues.push(Voq::new(key));
+            self.queues.len() as u32 - 1
+        })
     }
 
     /// A queue may send when all of its priority have had a turn that may do so already. `waiting`, here and below, is
@@ -288,7 +285,7 @@ impl Adapter {
     fn push_ready(&mut self, waiting: &mut u8, queue: u32) {
         let voq = &mut self.queues[queue as usize];
         voq.next = NONE;
-        let priority = usize::from(voq.priority);
+        let priority = usize::from(voq.key.priority);
         let ring = &mut self.ready[priority];
         let before = std::mem::replace(&mut ring.last, queue);
         match before {
@@ -365,6 +362,19 @@ impl Adapter {
 }
 
 impl Voq {
+    fn new(key: QueueKey) -> Self {
+        Self {
+            frames: Fifo::default(),
+            next: NONE,
+            limiter: None,
+            last_ps: 0,
+            last_bytes: 0,
+            number: 0,
+            key,
+            listed: false,
+        }
+    }
+
     /// Of a frame that joins it.
     pub fn next_number(&mut self) -> u32 {
         let next = self.number.wrapping_add(1);

@@ -1,7 +1,8 @@
 //! What leaves an adapter, and when.
 
 use super::{
-    Cee, CeeFrame, Departure, Label, PRIORITIES, Place, ReactionPoint, adapter::EMPTY, port::NEVER,
+    Cee, CeeFrame, Departure, Label, PRIORITIES, Place, QueueKey, ReactionPoint, adapter::EMPTY,
+    port::NEVER,
 };
 use crate::{
     graph::PortId,
@@ -10,10 +11,9 @@ use crate::{
 };
 
 impl Cee {
-    /// The number of the queue in which frames of a priority from one host to another wait, made when it is asked for
-    /// first.
-    pub fn queue_to(&mut self, source: u16, destination: u16, priority: u8) -> u32 {
-        self.adapters.adapters[usize::from(source)].queue(destination, priority)
+    /// The number of a queue of a host's adapter, which is made when it is first asked for.
+    pub fn queue_to(&mut self, source: u16, key: QueueKey) -> u32 {
+        self.adapters.adapters[usize::from(source)].queue(key)
     }
 
     /// Whether a host's adapter has room for so many bytes of a priority. If not, [`Effect::Room`](crate::contract::Effect) tells when to ask
@@ -152,7 +152,7 @@ impl Cee {
         }
         let adapter = &mut self.adapters.adapters[usize::from(host)];
         let voq = &mut adapter.queues[queue as usize];
-        let (bytes, priority) = (pool[handle].bytes(), voq.priority);
+        let (bytes, priority) = (pool[handle].bytes(), voq.key.priority);
         let state = &mut self.out.ports[port as usize];
         if state.down {
             adapter.reserved_bytes[usize::from(priority)] -= u64::from(bytes);
@@ -210,7 +210,7 @@ impl Cee {
         let (port, bytes) = (adapter.port, pool[handle].bytes());
         let voq = &mut adapter.queues[queue as usize];
         (voq.last_ps, voq.last_bytes) = (now_ps, bytes);
-        let priority = usize::from(voq.priority);
+        let priority = usize::from(voq.key.priority);
         adapter.reserved_bytes[priority] -= u64::from(bytes);
         self.start(pool, port, handle, now_ps);
         self.tell_of_departure(host, priority, handle);
@@ -449,12 +449,12 @@ impl Cee {
         }
     }
 
-    /// A notification has come to a host's adapter: what it sends to that destination becomes slower.
+    /// A notification has come to a host's adapter: a queue of it becomes slower.
     pub fn notified<F: CeeFrame>(
         &mut self,
         pool: &mut Pool<F>,
         host: u16,
-        (destination, priority): (u16, u8),
+        queue: QueueKey,
         fb: u8,
         now_ps: u64,
     ) {
@@ -464,7 +464,7 @@ impl Cee {
             return;
         };
         let adapter = &mut self.adapters.adapters[usize::from(host)];
-        let number = adapter.queue(destination, priority);
+        let number = adapter.queue(queue);
         let line_bps = self.specs[adapter.port as usize].rate_bps;
         let seed = adapter.seed ^ u64::from(number) << 32;
         let voq = &mut adapter.queues[number as usize];
@@ -477,14 +477,14 @@ impl Cee {
         self.serve_kicked_ports(pool, now_ps);
     }
 
-    /// Rates of a host's limiters in bits per second, by destination and priority.
-    pub fn limits(&self, host: u16, now_ps: u64) -> impl Iterator<Item = (u16, u8, u64)> {
+    /// Rates of a host's limiters in bits per second, by queue.
+    pub fn limits(&self, host: u16, now_ps: u64) -> impl Iterator<Item = (QueueKey, u64)> {
         let queues = &self.adapters.adapters[usize::from(host)].queues;
         queues.iter().filter_map(move |voq| {
             // Timers of those that send nothing are looked at when they do.
             let mut limiter = *voq.limiter.as_deref()?;
             limiter.timer(self.adapters.params.as_ref()?, now_ps);
-            Some((voq.destination, voq.priority, limiter.rate_bps()))
+            Some((voq.key, limiter.rate_bps()))
         })
     }
 

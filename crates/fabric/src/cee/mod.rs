@@ -37,7 +37,7 @@ use self::{
     port::OutputPorts, requests::Requests,
 };
 pub use self::{
-    adapter::Departure,
+    adapter::{Departure, QueueKey},
     config::{
         Buffer, CONTROL_BYTES, CeeConfig, EtsClass, EtsConfig, PRIORITIES, Pause, PfcConfig,
         QcnConfig, QcnParams, Span,
@@ -82,10 +82,8 @@ pub struct PortSpec {
 pub struct Notification {
     /// The adapter that it is for.
     pub source: u16,
-    /// Where the sampled frame was going.
-    pub destination: u16,
-    /// Its priority.
-    pub priority: u8,
+    /// The adapter's queue from which the sampled frame came.
+    pub queue: QueueKey,
     /// The port where it was sampled.
     pub port: PortId,
     /// How bad it is there.
@@ -97,11 +95,16 @@ pub trait CeeFrame: Frame + Copy {
     /// The host that it is for.
     fn destination(&self) -> u16;
 
+    /// The path of its adapter's queue ([`QueueKey::path`]); 0 where one queue serves all paths.
+    fn queue_path(&self) -> u32 {
+        0
+    }
+
     /// A notification, to travel back; `sampled` is the frame that gave rise to it.
     fn notification(sampled: &Self, notification: &Notification) -> Self;
 
-    /// What a notification tells its adapter: destination, priority and |Fb|; `None` of other frames.
-    fn notice(&self) -> Option<(u16, u8, u8)>;
+    /// What a notification tells its adapter: the queue that is to become slower, and |Fb|; `None` of other frames.
+    fn notice(&self) -> Option<(QueueKey, u8)>;
 }
 
 /// What every hop of a frame needs beside the frame; it lies in the frame's place.

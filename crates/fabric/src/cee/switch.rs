@@ -1,6 +1,6 @@
 //! A switch: how a frame passes from an input to an output, waits, or is dropped.
 
-use super::{Cee, CeeFrame, Label, Notification, PRIORITIES, Place, buffer::Share};
+use super::{Cee, CeeFrame, Label, Notification, PRIORITIES, Place, QueueKey, buffer::Share};
 use crate::{
     graph::PortId,
     pool::{Handle, Pool},
@@ -337,10 +337,14 @@ impl Cee {
             return;
         };
         let destination = pool[handle].destination();
-        let notification = Notification {
-            source: tag.source,
+        let queue = QueueKey {
             destination,
             priority: tag.priority,
+            path: pool[handle].queue_path(),
+        };
+        let notification = Notification {
+            source: tag.source,
+            queue,
             port: to,
             feedback,
         };

@@ -319,7 +319,7 @@ fn a_congested_queue_slows_its_culprits_down() {
     world.run(20_000_000_000);
     let limits: Vec<u64> = (1..5)
         .flat_map(|host| world.cee.limits(host, world.now_ps))
-        .map(|limit| limit.2)
+        .map(|limit| limit.1)
         .collect();
     assert_eq!(limits.len(), 4, "one limiter at each source");
     assert!(limits.iter().all(|&bps| bps < 10_000_000_000));
@@ -350,10 +350,46 @@ fn other_destinations_of_a_culprit_are_not_slowed_down() {
             .count()
     };
     let limited = (1..5).flat_map(|host| world.cee.limits(host, world.now_ps));
-    let limited: Vec<u16> = limited.map(|limit| limit.0).collect();
+    let limited: Vec<u16> = limited.map(|limit| limit.0.destination).collect();
     assert!(limited.contains(&0) && !limited.contains(&5), "{limited:?}");
     // The line takes 5779 frames in 7 ms.
     assert!(to(5) + to(0) > 5_600, "{} to the cold", to(5));
+}
+
+#[test]
+fn a_path_has_a_queue_and_a_limiter_of_its_own() {
+    let mut config = ideal();
+    config.qcn = Some(QcnConfig {
+        priorities: 1,
+        params: QcnParams::thesis(20_000),
+    });
+    let mut world = World::star(config, 5);
+    world.send_all(
+        many_to_one(5, 8_000)
+            .into_iter()
+            .map(|flow| Flow { path: 9, ..flow }),
+    );
+    // A flow of host 1 by another path, which has sent all before the queue is congested.
+    world.send(Flow {
+        path: 4,
+        ..Flow::new(1, 0, 1)
+    });
+    world.run(20_000_000_000);
+    let limited = (1..5).flat_map(|host| world.cee.limits(host, world.now_ps));
+    let paths: Vec<u32> = limited.map(|limit| limit.0.path).collect();
+    assert_eq!(paths, [9; 4]);
+    let mut queue = |path| {
+        let key = QueueKey {
+            destination: 0,
+            priority: 0,
+            path,
+        };
+        world.cee.queue_to(1, key)
+    };
+    assert_eq!([queue(9), queue(4), queue(0)], [0, 1, 2]);
+    world.run(u64::MAX);
+    world.check();
+    assert_eq!(world.received.len(), 4 * 8_000 + 1);
 }
 
 /// The same flows with ports that decide when they are looked at, and with ports that are asked whenever they are free.
@@ -516,6 +552,7 @@ fn flows() -> impl Strategy<Value = Vec<Flow>> {
         destination: (source + distance) % 16,
         frames,
         priority,
+        path: 0,
         bytes,
         at_ps,
     });

@@ -5,7 +5,7 @@ use sluicegate_core::aqm::AqmParams;
 use super::*;
 use crate::{
     Converged, Plain, PortConfig,
-    cee::{Cee, CeeConfig, CeeFrame, Notification, Place},
+    cee::{Cee, CeeConfig, CeeFrame, Notification, Place, QueueKey},
 };
 
 const BYTES: u32 = 1_000;
@@ -30,7 +30,7 @@ impl CeeFrame for Test {
     fn notification(sampled: &Self, _: &Notification) -> Self {
         *sampled
     }
-    fn notice(&self) -> Option<(u16, u8, u8)> {
+    fn notice(&self) -> Option<(QueueKey, u8)> {
         None
     }
 }
@@ -92,9 +92,14 @@ impl<F: Fabric<Frame = Test>> World<F> {
     fn send(&mut self) {
         let frame = self.fabric.pool_mut().insert(Test(1));
         self.on_fabric(|fabric, timers, now_ps| {
+            let key = QueueKey {
+                destination: 1,
+                priority: 0,
+                path: 0,
+            };
             let departure = Departure {
                 source: 0,
-                queue: fabric.queue_to(0, 1, 0),
+                queue: fabric.queue_to(0, key),
                 priority: 0,
                 sender: 0,
             };

@@ -80,7 +80,7 @@ impl Drop for Job {
     }
 }
 
-/// Writes a file so that nobody ever sees half of it.
+/// Writes a file so that no reader ever sees half of it.
 pub fn put(directory: &Path, name: &str, content: &[u8]) -> anyhow::Result<()> {
     let (path, part) = (directory.join(name), directory.join(format!("{name}.part")));
     let written = fs::File::create(&part).and_then(|mut file| {

@@ -66,10 +66,10 @@ pub fn run(netns: Option<OsString>, attachment: Option<OsString>) -> anyhow::Res
         })?,
     )?;
     let guest = Guest(boot(&job, &attachment)?);
-    attend(&mut lab, &job, guest)
+    relay(&mut lab, &job, guest)
 }
 
-/// UML would make a TAP of its own where there is none, and the guest would talk to nobody.
+/// UML would make a TAP of its own where there is none, and the guest would have no peer.
 fn require_tap(tap: &str) -> anyhow::Result<()> {
     let socket = net::socket(AddressFamily::INET, SocketType::DGRAM, None)?;
     let index = net::netdevice::name_to_index(&socket, tap);
@@ -138,8 +138,8 @@ impl Drop for Guest {
     }
 }
 
-/// Passes words between lab and guest until one of them ends.
-fn attend(lab: &mut Lab, job: &Job, mut guest: Guest) -> anyhow::Result<()> {
+/// Relays messages between lab and guest until one of them ends.
+fn relay(lab: &mut Lab, job: &Job, mut guest: Guest) -> anyhow::Result<()> {
     let mut clock = GuestClock {
         boot: Stamp::now(),
         offset_ns: None,

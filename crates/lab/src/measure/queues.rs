@@ -27,7 +27,7 @@ struct Counts {
 #[derive(Clone, Debug)]
 pub struct Snapshot(Vec<Counts>);
 
-/// One queue: who it is and how to read it.
+/// One queue: its name and how to read it.
 #[derive(Debug)]
 struct Queue {
     id: PortId,

@@ -69,7 +69,7 @@ impl Engine {
     fn with(&mut self, index: usize, act: impl FnOnce(&mut App, &mut Sockets)) {
         self.io.current = index;
         act(&mut self.apps[index], &mut self.io);
-        self.io.settle();
+        self.io.update_epoll();
     }
 
     fn turn_until_stop(&mut self) {
@@ -139,7 +139,7 @@ impl Engine {
     fn read(&mut self, id: SocketId, actor: usize, key: u64) {
         if self.io.at_end(id) {
             self.io.change(id, |socket| socket.closed = true); // a write tells what it is
-            self.io.settle();
+            self.io.update_epoll();
         } else {
             self.with(actor, |app, io| app.readable(io, id, key));
         }

@@ -10,7 +10,7 @@
 
 use std::collections::VecDeque;
 
-use sluicegate_apps::{Datagram, HEADER_BYTES, Letter};
+use sluicegate_apps::{Datagram, HEADER_BYTES, MessageHeader};
 
 /// Length of a header.
 pub const LENGTH: usize = HEADER_BYTES as usize;
@@ -31,18 +31,18 @@ fn get(header: &Header, at: usize) -> u64 {
 }
 
 /// The header of a message.
-pub fn of_message(letter: &Letter) -> Header {
+pub fn of_message(message: &MessageHeader) -> Header {
     let mut header = [0; LENGTH];
     header[..4].copy_from_slice(&MESSAGE.to_be_bytes());
-    header[4..6].copy_from_slice(&letter.class.to_be_bytes());
-    put(&mut header, 8, letter.tag);
-    put(&mut header, 16, letter.bytes);
+    header[4..6].copy_from_slice(&message.class.to_be_bytes());
+    put(&mut header, 8, message.tag);
+    put(&mut header, 16, message.bytes);
     header
 }
 
 /// A message by its header; `None` if this is none.
-pub fn message(header: &Header) -> Option<Letter> {
-    let letter = Letter {
+pub fn message(header: &Header) -> Option<MessageHeader> {
+    let message = MessageHeader {
         class: u16::from_be_bytes([header[4], header[5]]),
         tag: get(header, 8),
         bytes: get(header, 16),
@@ -50,8 +50,8 @@ pub fn message(header: &Header) -> Option<Letter> {
     let is_one = header[..4] == MESSAGE.to_be_bytes()
         && header[6..8] == [0; 2]
         && header[24..] == [0; 8]
-        && letter.bytes >= HEADER_BYTES;
-    is_one.then_some(letter)
+        && message.bytes >= HEADER_BYTES;
+    is_one.then_some(message)
 }
 
 /// The header of a datagram.
@@ -82,9 +82,9 @@ pub struct Incoming {
     /// Bytes of the present message.
     received: u64,
     /// The present message, once its header is complete.
-    present: Option<Letter>,
-    /// Of the messages whose header has arrived, those that nobody has taken.
-    pub letters: VecDeque<Letter>,
+    present: Option<MessageHeader>,
+    /// Of the messages whose header has arrived, those that the application has not taken.
+    pub headers: VecDeque<MessageHeader>,
 }
 
 impl Incoming {
@@ -96,7 +96,7 @@ impl Incoming {
 
     /// (offset, bytes) of the payload that comes next.
     pub fn payload(&self) -> (u64, u64) {
-        let bytes = self.present.map_or(0, |letter| letter.bytes);
+        let bytes = self.present.map_or(0, |message| message.bytes);
         (
             self.received.saturating_sub(HEADER_BYTES),
             bytes.saturating_sub(self.received),
@@ -108,14 +108,14 @@ impl Incoming {
         self.received += bytes;
         if self.present.is_none() && self.received == HEADER_BYTES {
             self.present = message(&self.header);
-            self.letters.extend(self.present);
+            self.headers.extend(self.present);
             if self.present.is_none() {
                 return false;
             }
         }
         if self
             .present
-            .is_some_and(|letter| letter.bytes == self.received)
+            .is_some_and(|message| message.bytes == self.received)
         {
             (self.present, self.received) = (None, 0);
         }
@@ -127,8 +127,8 @@ impl Incoming {
 mod tests {
     use super::*;
 
-    fn letter(bytes: u64) -> Letter {
-        Letter {
+    fn sized(bytes: u64) -> MessageHeader {
+        MessageHeader {
             class: 7,
             tag: 1_234_567_890_123,
             bytes,
@@ -137,10 +137,10 @@ mod tests {
 
     #[test]
     fn headers_survive_the_wire_and_noise_does_not_pass() {
-        let sent = of_message(&letter(16_384));
-        assert_eq!(message(&sent), Some(letter(16_384)));
+        let sent = of_message(&sized(16_384));
+        assert_eq!(message(&sent), Some(sized(16_384)));
         assert_eq!(
-            message(&of_message(&letter(31))),
+            message(&of_message(&sized(31))),
             None,
             "shorter than a header"
         );
@@ -171,7 +171,7 @@ mod tests {
                         Some(free) => {
                             let count = free.len().min(step);
                             free[..count]
-                                .copy_from_slice(&of_message(&letter(bytes))[at..at + count]);
+                                .copy_from_slice(&of_message(&sized(bytes))[at..at + count]);
                             count as u64
                         }
                         None => {
@@ -184,7 +184,13 @@ mod tests {
                     left -= count;
                 }
             }
-            assert!(incoming.letters.iter().map(|letter| letter.bytes).eq(sizes));
+            assert!(
+                incoming
+                    .headers
+                    .iter()
+                    .map(|message| message.bytes)
+                    .eq(sizes)
+            );
         }
         let mut noise = Incoming::default();
         assert!(!noise.came(HEADER_BYTES));

@@ -17,7 +17,7 @@ use rustix::{
     io::Errno,
     net::{self, RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown},
 };
-use sluicegate_apps::{Datagram, HEADER_BYTES, Io, Letter, Seized, SenderState, SocketId};
+use sluicegate_apps::{Datagram, HEADER_BYTES, Io, MessageHeader, Seized, SenderState, SocketId};
 use sluicegate_scenario::workload::{Errors, Plan, plan::SenderReport};
 
 use super::{
@@ -43,7 +43,7 @@ pub(super) enum State {
     Receiving,
 }
 
-/// A socket and whose it is.
+/// A socket, and the role that owns it.
 #[derive(Debug)]
 pub(super) struct Socket {
     id: SocketId,
@@ -224,8 +224,8 @@ impl Sockets {
         })
     }
 
-    /// Lets epoll look for what the sockets that have changed want now.
-    pub(super) fn settle(&mut self) {
+    /// Registers with epoll the events that sockets wait for now, of those that have changed.
+    pub(super) fn update_epoll(&mut self) {
         for id in mem::take(&mut self.changed) {
             if let Err(error) = self.watch(id) {
                 self.note(format!("cannot watch a socket: {error}"));
@@ -481,10 +481,10 @@ impl Io for Sockets {
     }
 
     /// Header and payload in one segment, if it is small.
-    fn write_message(&mut self, id: SocketId, letter: &Letter, part: Range<u64>) -> u64 {
+    fn write_message(&mut self, id: SocketId, message: &MessageHeader, part: Range<u64>) -> u64 {
         let pattern = Rc::clone(&self.pattern);
         let Some(socket) = self.get(id) else { return 0 };
-        let header = frame::of_message(letter);
+        let header = frame::of_message(message);
         let [from, to] = [part.start, part.end].map(|at| at.min(HEADER_BYTES));
         let [begin, end] = [part.start, part.end].map(|at| at.saturating_sub(HEADER_BYTES));
         let parts = [
@@ -530,12 +530,12 @@ impl Io for Sockets {
         count
     }
 
-    fn letter(&self, id: SocketId) -> Option<Letter> {
-        self.get(id)?.incoming.letters.front().copied()
+    fn message_header(&self, id: SocketId) -> Option<MessageHeader> {
+        self.get(id)?.incoming.headers.front().copied()
     }
 
-    fn take_letter(&mut self, id: SocketId) -> Option<Letter> {
-        self.get_mut(id)?.incoming.letters.pop_front()
+    fn take_message_header(&mut self, id: SocketId) -> Option<MessageHeader> {
+        self.get_mut(id)?.incoming.headers.pop_front()
     }
 
     fn at_end(&self, id: SocketId) -> bool {

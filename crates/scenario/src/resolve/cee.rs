@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use sluicegate_config::{
+    problem::Complaint,
     table::{Item, Table},
-    units::{format_bytes, format_rate},
+    units::{format_bytes, format_rate, parse_bytes},
 };
 use sluicegate_fabric::cee::{
     Buffer, CeeConfig, EtsClass, EtsConfig, PRIORITIES, Pause, PfcConfig, QcnConfig, QcnParams,
@@ -13,7 +14,7 @@ use sluicegate_fabric::cee::{
 
 use super::{
     ETHERNET_BYTES, delay, duration,
-    network::{read_rate, read_size},
+    network::{allowed_size, read_rate, read_size},
 };
 use crate::experiment::{Action, Link, Node, Variant};
 
@@ -53,12 +54,18 @@ pub fn refuse_queue(table: &Table<'_>) {
 
 /// What an adapter keeps of a priority: a size, or `"unlimited"`.
 fn read_adapter(table: &Table<'_>) -> Option<u64> {
-    let key = "adapter_buffer";
-    let item = table.get(key)?;
-    if !item.is_text() || item.text() != Some("unlimited") {
-        return read_size(table, key);
+    let item = table.get("adapter_buffer")?;
+    let bytes = item.parse(|text| match text {
+        "unlimited" => Ok(None),
+        _ => parse_bytes(text).map(Some).map_err(|complaint| {
+            let advice = format!("{}, or \"unlimited\"", complaint.advice);
+            Complaint::new(complaint.reason, advice)
+        }),
+    })?;
+    match bytes {
+        None => Some(CeeConfig::UNLIMITED),
+        Some(bytes) => allowed_size(&item, bytes, "or be \"unlimited\""),
     }
-    Some(CeeConfig::UNLIMITED)
 }
 
 fn read_buffer(table: &Table<'_>) -> Buffer {

@@ -11,7 +11,9 @@ use sluicegate_config::{
 };
 
 use sluicegate_core::aqm::Aqm;
-use sluicegate_fabric::{Graph, Impairment, Routes, Routing, SharedMemory, cee::CeeConfig};
+use sluicegate_fabric::{
+    Graph, Impairment, Routes, Routing, SharedMemory, cee::CeeConfig, graph::Node as Place,
+};
 
 use super::{cee, delay, duration, graph, select};
 use crate::experiment::{Host, ImpairmentChange, Link, Node, Switch, TrafficKind, Variant};
@@ -194,9 +196,13 @@ pub fn read_rate(table: &Table<'_>, key: &'static str) -> Option<u64> {
 /// Bytes that something may hold.
 pub fn read_size(table: &Table<'_>, key: &'static str) -> Option<u64> {
     let item = table.get(key)?;
-    let bytes = item.parse(parse_bytes)?;
+    allowed_size(&item, item.parse(parse_bytes)?, "")
+}
+
+/// `bytes` if something may hold so many; `advice` is what else the key may be.
+pub fn allowed_size(item: &Item<'_>, bytes: u64, advice: &str) -> Option<u64> {
     if !(1_000..=4_000_000_000).contains(&bytes) {
-        item.complain("must lie between 1KB and 4GB", "");
+        item.complain("must lie between 1KB and 4GB", advice);
         return None;
     }
     Some(bytes)
@@ -456,9 +462,9 @@ impl Builder<'_> {
                 self.switch(&format!("{tier}{number}"));
             }
         }
-        let node = |id: u32| match id.checked_sub(graph.hosts()) {
-            None => Node::Host(id as usize),
-            Some(switch) => Node::Switch(switch as usize),
+        let node = |id| match graph.node(id) {
+            Place::Host(host) => Node::Host(host.index()),
+            Place::Switch(switch) => Node::Switch(switch.index()),
         };
         for &(below, above) in graph.links() {
             self.link(node(above), node(below));

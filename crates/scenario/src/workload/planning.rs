@@ -10,12 +10,15 @@ mod trace;
 
 use super::plan::{self, Connections, Plan, Role, Schedule, Span, Transfer};
 use crate::experiment::{Phase, Tenant, Traffic, TrafficKind, Variant};
-use anyhow::{Context, bail};
 use rand::{RngExt, seq::SliceRandom};
 use rand_pcg::Pcg64;
+use sluicegate_config::{Problem, problem::Complaint};
 
 /// Largest number of arrivals that one sender of a trace may have; a plan stays below about 100 MB.
 const MAX_ARRIVALS: f64 = 2e6;
+
+/// Keys of traffic that say how often something arrives.
+const ARRIVAL_KEYS: [&str; 3] = ["arrivals", "interval", "load"];
 
 /// Largest width of a bin of the goodput series; a short run has at least so many.
 const SERIES_INTERVAL: Duration = Duration::from_millis(50);
@@ -75,7 +78,7 @@ pub fn flows(variant: &Variant) -> Vec<Flow> {
 ///
 /// # Errors
 /// More than two million messages per sender or ports beyond 65535.
-pub fn plans(variant: &Variant, seed: u64) -> anyhow::Result<Vec<Plan>> {
+pub fn plans(variant: &Variant, seed: u64) -> Result<Vec<Plan>, Problem> {
     let mut plans: Vec<Plan> = variant
         .tenants
         .iter()
@@ -85,12 +88,10 @@ pub fn plans(variant: &Variant, seed: u64) -> anyhow::Result<Vec<Plan>> {
     for (index, traffic) in variant.traffic.iter().enumerate() {
         let own: Vec<&Flow> = flows.iter().filter(|flow| flow.traffic == index).collect();
         if u32::from(traffic.port) + traffic.ports() > 65_536 {
-            bail!(
-                "traffic.{}: port {} + {} pairs passes 65535; lower the port",
-                traffic.name,
-                traffic.port,
-                own.len()
-            );
+            let path = format!("traffic.{}.port", traffic.name);
+            let (port, pairs) = (traffic.port, own.len());
+            let reason = format!("port {port} + {pairs} pairs passes 65535");
+            return Err(variant.places.problem(&path, &reason, "lower the port"));
         }
         let mut planner = Planner {
             variant,
@@ -99,9 +100,12 @@ pub fn plans(variant: &Variant, seed: u64) -> anyhow::Result<Vec<Plan>> {
             plans: &mut plans,
             rng: rng(seed, index),
         };
-        planner
-            .add()
-            .with_context(|| variant.places.at(&format!("traffic.{}", traffic.name)))?;
+        planner.add().map_err(|complaint| {
+            let table = format!("traffic.{}", traffic.name);
+            let path = variant.places.first_of(&table, &ARRIVAL_KEYS);
+            let places = &variant.places;
+            places.problem(&path, &complaint.reason, &complaint.advice)
+        })?;
     }
     Ok(plans)
 }
@@ -165,7 +169,7 @@ struct Planner<'a> {
 }
 
 impl Planner<'_> {
-    fn add(&mut self) -> anyhow::Result<()> {
+    fn add(&mut self) -> Result<(), Complaint> {
         match &self.traffic.kind {
             TrafficKind::Bulk { rate_bps } => self.bulk(*rate_bps),
             TrafficKind::Phased { phases, class } => self.phased(phases, class.as_deref()),
@@ -333,11 +337,11 @@ impl Planner<'_> {
 
     /// Each sender starts at its own phase within one interval: mice of different servers do not march in
     /// step, as independent applications do not.
-    fn messages(&mut self, bytes: u64, interval_ns: u64, class: &str) -> anyhow::Result<()> {
+    fn messages(&mut self, bytes: u64, interval_ns: u64, class: &str) -> Result<(), Complaint> {
         let span = self.span();
         let expected = span.end_ns.saturating_sub(span.begin_ns) as f64 / interval_ns as f64;
         if expected.is_nan() || expected > MAX_ARRIVALS {
-            bail!("more than {MAX_ARRIVALS:.0} messages per sender: choose a longer interval");
+            return Err(arrivals::too_many(expected));
         }
         let classes = vec![class.to_owned()];
         for sender in distinct(self.flows.iter().map(|flow| flow.from)) {

@@ -46,10 +46,7 @@ impl<F: PacketFabric> Net<F> {
     fn fetch_beyond(&self, port: PortId) -> Option<PortId> {
         let packet = self.fabric.first(port)?;
         let out = match self.layout.far[port as usize] {
-            Far::Switch(switch) => {
-                let (host, path) = (usize::from(packet.host), packet.path);
-                self.layout.routes.next(switch as usize, host, path)?
-            }
+            Far::Switch(switch) => self.peek(switch, packet)?,
             Far::Adapter => return None,
             Far::Host(host) => {
                 prefetch_index(&self.sockets.ends, packet.to as usize);
@@ -69,8 +66,8 @@ impl<F: PacketFabric> Net<F> {
             };
             let packet = self.fabric.first(port);
             if let Some(end) = packet.and_then(|packet| self.sockets.ends.get(packet.to as usize)) {
-                sum ^= end.tcp.as_deref().map_or(0, Endpoint::touch);
-                sum ^= self.hosts[usize::from(host)].read_ahead(end.sides.1);
+                sum ^= end.tcp.as_deref().map_or(0, Endpoint::prefetch);
+                sum ^= self.hosts[usize::from(host)].prefetch(end.sides.1);
             }
         }
         std::hint::black_box(sum);

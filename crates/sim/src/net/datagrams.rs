@@ -158,7 +158,7 @@ impl<F: PacketFabric> Net<F> {
         if *straight_to != host::IN_TURN {
             socket.left(datagram.payload);
         }
-        let packet = Packet::of_datagram(&datagram, way, ip_bytes);
+        let packet = Packet::of_datagram(datagram, way, ip_bytes);
         let aside = Aside {
             tenants: [way.tenant, way.peer_tenant],
             ports: [way.port, way.peer_port],
@@ -179,14 +179,14 @@ impl<F: PacketFabric> Net<F> {
     }
 
     /// A datagram arrives at the host of its receiver; if nobody has bound its port it is gone.
-    pub(super) fn receive_datagram_packet(&mut self, host: u16, packet: &Packet, aside: &Aside) {
+    pub(super) fn deliver_datagram(&mut self, host: u16, datagram: Datagram, aside: &Aside) {
         self.pass_vnic(host);
         self.counts.handed += 1;
         let Some(&end) = self.sockets.bound.get(&(aside.tenants[1], aside.ports[1])) else {
             return;
         };
         if let Some(socket) = &mut self.sockets.ends[end as usize].datagrams {
-            socket.arrived.push_back(packet.datagram());
+            socket.arrived.push_back(datagram);
             let first = socket.arrived.len() == 1;
             if first {
                 self.sockets

@@ -1,4 +1,4 @@
-//! What a part has for others, and they for it.
+//! Packets that cross from one part to another.
 
 use sluicegate_fabric::{
     Handle,
@@ -7,13 +7,13 @@ use sluicegate_fabric::{
 };
 
 use super::{Net, PacketFabric, aside_of};
-use crate::mail::{Mail, Parcel};
+use crate::exports::{ExportedPacket, Exports};
 
 impl<F: PacketFabric> Net<F> {
     /// The far end of the port is another part's.
     pub(super) fn export(&mut self, port: PortId, handle: Handle, arrival_ps: u64) {
         let packet = self.fabric.ports().pool[handle];
-        let parcel = Parcel {
+        let exported = ExportedPacket {
             port,
             arrival_ps,
             packet,
@@ -21,33 +21,33 @@ impl<F: PacketFabric> Net<F> {
         };
         self.counts.exported += 1;
         let there = self.layout.part_beyond(port);
-        if let Some(mail) = self.post.mail_to(there) {
-            mail.parcels.push(parcel);
+        if let Some(exports) = self.post.exports_to(there) {
+            exports.packets.push(exported);
         }
     }
 
-    /// What another part has for this one.
-    pub fn import(&mut self, mail: &mut Mail) {
-        for (end, letter) in mail.letters.drain(..) {
-            self.sockets.letters.post(end, letter);
+    /// Takes what another part has exported to this one.
+    pub fn import(&mut self, exports: &mut Exports) {
+        for (end, header) in exports.headers.drain(..) {
+            self.sockets.message_headers.push(end, header);
         }
-        for (end, over_ps) in mail.over.drain(..) {
+        for (end, over_ps) in exports.over.drain(..) {
             self.peer_is_over(end, over_ps);
         }
-        for parcel in mail.parcels.drain(..) {
+        for exported in exports.packets.drain(..) {
             self.counts.imported += 1;
-            let handle = self.keep(parcel.packet, &parcel.aside);
-            let port = parcel.port;
+            let handle = self.keep(exported.packet, &exported.aside);
+            let port = exported.port;
             self.on_fabric(|fabric, timers, _| {
                 let ports = fabric.ports_mut();
-                if ports.deliver(port as usize, handle, parcel.arrival_ps) {
-                    timers.set(Timer::Arrival, port, parcel.arrival_ps);
+                if ports.deliver(port as usize, handle, exported.arrival_ps) {
+                    timers.set(Timer::Arrival, port, exported.arrival_ps);
                 }
             });
         }
     }
 
-    /// When the next event is, here or at whoever gets the outgoing mail; `u64::MAX` = never.
+    /// When the next event is, here or of the outgoing packets; `u64::MAX` = never.
     pub fn next_ps(&mut self) -> u64 {
         let here = self.clock.wheel.next_ps();
         here.unwrap_or(u64::MAX).min(self.post.next_ps())

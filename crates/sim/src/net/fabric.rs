@@ -2,9 +2,9 @@
 
 use sluicegate_fabric::{
     Fabric, Handle,
-    cee::{Deadlock, Departure, PauseFrame, Place},
+    cee::{Deadlock, Departure, PauseFrame, Place, QueueKey},
     contract::{Driven, Driver, Effect, Received, Timer, Timers},
-    graph::PortId,
+    graph::{PortId, SwitchId, opposite},
 };
 use sluicegate_vswitch::Side;
 
@@ -81,9 +81,7 @@ impl<F: PacketFabric> Net<F> {
 
     /// A switch sends a notification back to where the sampled packet came from.
     fn notify(&mut self, switch: u32, notification: Handle) {
-        let Packet { host, path, .. } = self.fabric.ports().pool[notification];
-        let out = (self.layout.routes).next(switch as usize, host.into(), path);
-        let Some(out) = out else {
+        let Some(out) = self.choose(SwitchId(switch), notification) else {
             unreachable!("where a packet came from there is a way back");
         };
         self.on_fabric(|fabric, _, now_ps| fabric.send_notification(out, notification, now_ps));
@@ -140,7 +138,12 @@ impl<F: PacketFabric> Net<F> {
         let (priority, to) = (state.priority, state.way.peer_host);
         let mut queue = state.queue;
         if queue == NO_QUEUE {
-            queue = self.on_fabric(|fabric, _, _| fabric.queue_to(host, to, priority));
+            let key = QueueKey {
+                destination: to,
+                priority,
+                path: 0,
+            };
+            queue = self.on_fabric(|fabric, _, _| fabric.queue_to(host, key));
             self.sockets.ends[end as usize].queue = queue;
         }
         let departure = Departure {
@@ -188,7 +191,7 @@ impl<F: PacketFabric> Net<F> {
 
     /// A host's adapter waits no longer for what has not come.
     pub(super) fn give_up(&mut self, host: u16) {
-        let port = self.hosts[usize::from(host)].adapter ^ 1;
+        let port = opposite(self.hosts[usize::from(host)].adapter);
         let taken = self.on_fabric(|fabric, timers, now_ps| fabric.give_up(timers, host, now_ps));
         for packet in taken {
             self.enter_host(port, host, packet);
@@ -251,7 +254,7 @@ impl<F: PacketFabric> Net<F> {
 
     /// The adapter of a host pauses its link, whatever it has room for, or does so no more.
     pub fn storm(&mut self, host: usize, storms: bool) {
-        let port = self.hosts[host].adapter ^ 1;
+        let port = opposite(self.hosts[host].adapter);
         let priorities = if storms { u8::MAX } else { 0 };
         self.on_fabric(|fabric, _, now_ps| fabric.storm(port, priorities, now_ps));
     }

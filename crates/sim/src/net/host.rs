@@ -63,11 +63,11 @@ impl Host {
     /// Reads what a packet that leaves by this exit is about to need, where it may have to wait; the number says
     /// nothing.
     #[inline]
-    pub fn read_ahead(&self, to: Side) -> u64 {
+    pub fn prefetch(&self, to: Side) -> u64 {
         if !self.has_waiters {
             return 0;
         }
-        u64::from(self.troubles.paused) ^ self.switch.touch(to)
+        u64::from(self.troubles.paused) ^ self.switch.prefetch(to)
     }
 
     /// An idle host.
@@ -208,7 +208,7 @@ impl<F: PacketFabric> Net<F> {
         let bytes = self.fabric.ports().pool[packet].bytes();
         let waiting = Waiting { packet, end };
         let switch = &mut self.hosts[usize::from(host)].switch;
-        let handover = switch.follow(from, to, waiting, bytes);
+        let handover = switch.append(from, to, waiting, bytes);
         self.handed_over(host, to, waiting, handover);
     }
 

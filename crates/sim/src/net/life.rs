@@ -60,9 +60,9 @@ impl<F: PacketFabric> Net<F> {
         }
         let there = self.layout.part_of_host(peer_host);
         let now_ps = self.clock.now_ps;
-        match self.post.mail_to(there) {
+        match self.post.exports_to(there) {
             None => self.peer_is_over(peer, now_ps),
-            Some(mail) => mail.over.push((peer, now_ps)),
+            Some(exports) => exports.over.push((peer, now_ps)),
         }
     }
 
@@ -94,7 +94,7 @@ impl<F: PacketFabric> Net<F> {
         if self.sockets.accepted.get(&ends) == Some(&end) {
             self.sockets.accepted.remove(&ends);
         }
-        self.sockets.letters.forget(end);
+        self.sockets.message_headers.forget(end);
     }
 }
 

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use sluicegate_apps::Letter;
+use sluicegate_apps::MessageHeader;
 use sluicegate_tcp::Endpoint;
 
 use super::{ALARM, EndId, Net, Owner, PacketFabric, Tenant, source};
@@ -72,15 +72,15 @@ impl<F: PacketFabric> Net<F> {
     }
 
     /// Says something with the next byte that `end` writes or has just written.
-    pub fn post(&mut self, end: EndId, letter: Letter) {
+    pub fn post_header(&mut self, end: EndId, header: MessageHeader) {
         let Way {
             peer, peer_host, ..
         } = self.sockets.ends[end as usize].way;
         debug_assert_ne!(peer, NO_END, "who writes is connected");
         let there = self.layout.part_of_host(peer_host);
-        match self.post.mail_to(there) {
-            None => self.sockets.letters.post(peer, letter),
-            Some(mail) => mail.letters.push((peer, letter)),
+        match self.post.exports_to(there) {
+            None => self.sockets.message_headers.push(peer, header),
+            Some(exports) => exports.headers.push((peer, header)),
         }
     }
 

@@ -5,7 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use sluicegate_tcp::{Cache, Endpoint, Events};
 
 use super::{End, EndId};
-use crate::letters::Letters;
+use crate::message_headers::MessageHeaders;
 
 /// Whose a socket is.
 #[derive(Clone, Copy, Debug, Default)]
@@ -56,8 +56,8 @@ pub struct Sockets {
     pub(crate) keeps_all: bool,
     /// For the actors, in order.
     pub(crate) notices: VecDeque<Notice>,
-    /// What streams say.
-    pub(crate) letters: Letters,
+    /// Headers of messages under way.
+    pub(crate) message_headers: MessageHeaders,
 }
 
 impl Sockets {
@@ -125,7 +125,7 @@ impl Sockets {
         let state = &mut self.ends[end as usize];
         if let Some(tcp) = &mut state.tcp {
             let peer = (state.way.tenant, state.way.peer_tenant);
-            self.cache.follow(peer, tcp, events);
+            self.cache.on_events(peer, tcp, events);
         }
         self.notices.push_back(Notice::Socket(end, events));
     }

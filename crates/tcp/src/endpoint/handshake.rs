@@ -106,7 +106,7 @@ impl Endpoint {
         let acks = segment.has(flags::ACK);
         let ours = sequence::wire(self.snd_una).wrapping_add(1);
         if acks && (segment.ack != ours || self.snd_nxt == self.snd_una) {
-            return Events::EMPTY; // from an older connection; who demultiplexes may answer with RST
+            return Events::EMPTY; // from an older connection; the demultiplexer may answer with RST
         }
         if segment.has(flags::RST) {
             return if acks {

@@ -23,8 +23,8 @@ enum Ordinary {
     },
 }
 
-/// Who takes a segment that leaves. Inlined, so that in the common cases it need not become a whole in memory
-/// before it becomes somebody's packet.
+/// Makes a packet of a segment that leaves. Inlined, so that in the common cases the segment is never stored
+/// in memory as a whole.
 pub trait Taker {
     /// What it makes of the segment.
     type Taken;
@@ -80,9 +80,9 @@ impl Endpoint {
         })
     }
 
-    /// Reads a little of everything that [`Endpoint::segment`] needs, for a caller who knows early that it is
-    /// about to be called; says nothing.
-    pub fn touch(&self) -> u64 {
+    /// Prefetches what [`Endpoint::segment`] needs, by reading a little of each part, for a caller that knows
+    /// early that a segment arrives; the number has no meaning.
+    pub fn prefetch(&self) -> u64 {
         let receiver = &self.receiver;
         let first = self.board.front().map_or(0, |record| record.end);
         let sender = self.snd_una ^ self.timer_ns ^ self.counts.segments_received ^ self.rtt.srtt();
@@ -205,7 +205,7 @@ impl Endpoint {
         (first_ns, last_ns)
     }
 
-    /// The next data, to who has none under way itself.
+    /// The next data for an end that has none under way itself.
     #[inline]
     fn predicted_data(&mut self, now_ns: u64, segment: &Segment) -> Option<Events> {
         let receiver = &self.receiver;

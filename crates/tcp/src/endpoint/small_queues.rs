@@ -1,8 +1,8 @@
 //! TCP small queues: how much of one connection may wait below its socket, in its host's queues.
 //!
 //! Linux 6 (`tcp_small_queue_check`) lets a connection have there what it would send in 2^-10 s at its pacing rate,
-//! or as much as two super-packets of the size of the next one. The rest stays in the socket, so that who else
-//! sends from this host waits for less of it. A super-packet is what the windows allow, up to 64 KB if the least
+//! or as much as two super-packets of the size of the next one. The rest stays in the socket, so that
+//! the host's other senders wait for less of it. A super-packet is what the windows allow, up to 64 KB if the least
 //! RTT is below half a millisecond (`tcp_tso_autosize`): near peers find more below than far ones.
 //!
 //! Segments leave one by one here; those of a super-packet leave together or wait together.

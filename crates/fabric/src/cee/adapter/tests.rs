@@ -1,5 +1,13 @@
 use super::*;
 
+fn key(destination: u16, priority: u8) -> QueueKey {
+    QueueKey {
+        destination,
+        priority,
+        path: 0,
+    }
+}
+
 fn adapters(room_bytes: u64) -> Adapters {
     let config = CeeConfig {
         adapter_bytes: room_bytes,
@@ -27,9 +35,9 @@ fn room_is_kept_for_each_priority_apart() {
 #[test]
 fn frames_of_a_queue_are_numbered_where_somebody_asks() {
     let mut adapters = adapters(1);
-    let queue = adapters.adapters[0].queue(3, 5);
-    assert_eq!(adapters.adapters[0].queue(3, 5), queue);
-    assert_ne!(adapters.adapters[0].queue(3, 6), queue);
+    let queue = adapters.adapters[0].queue(key(3, 5));
+    assert_eq!(adapters.adapters[0].queue(key(3, 5)), queue);
+    assert_ne!(adapters.adapters[0].queue(key(3, 6)), queue);
     adapters.numbers = true;
     for handle in 0..3 {
         adapters.set_tag(handle, Tag::default());
@@ -45,7 +53,7 @@ fn frames_of_a_queue_are_numbered_where_somebody_asks() {
 fn queues_of_a_priority_take_turns() {
     let mut adapters = adapters(1);
     let adapter = &mut adapters.adapters[0];
-    let queues: Vec<u32> = (0..3).map(|to| adapter.queue(to, 2)).collect();
+    let queues: Vec<u32> = (0..3).map(|to| adapter.queue(key(to, 2))).collect();
     let mut waiting = 0;
     for &queue in &queues {
         adapter.list(&mut waiting, queue, 0, None);

@@ -3,16 +3,17 @@
 use std::{cmp::Reverse, collections::BinaryHeap, collections::HashMap};
 
 use crate::{
-    Graph, Pool, Routes,
+    Graph, Pool,
     cee::{
         CONTROL_BYTES, Cee, CeeConfig, CeeFrame, CeeStats, Departure, Notification, PRIORITIES,
-        Place, PortSpec,
+        Place, PortSpec, QueueKey,
     },
     contract::{Effect, Timer},
-    graph::PortId,
+    graph::{HostId, PortId, SwitchId},
     pool::Handle,
     port::{Drop, Frame},
     random::draw,
+    routing::{Query, Routes, Scheme},
 };
 
 /// The longest frame.
@@ -29,6 +30,8 @@ pub struct Flow {
     pub destination: u16,
     pub frames: u32,
     pub priority: u8,
+    /// Of its adapter's queue.
+    pub path: u32,
     pub bytes: u32,
     pub at_ps: u64,
 }
@@ -40,6 +43,7 @@ impl Flow {
             destination,
             frames,
             priority: 0,
+            path: 0,
             bytes: MTU,
             at_ps: 0,
         }
@@ -51,9 +55,10 @@ pub struct TestFrame {
     source: u16,
     destination: u16,
     priority: u8,
+    path: u32,
     bytes: u32,
     number: u32,
-    notified: Option<(u16, u8, u8)>,
+    notified: Option<(QueueKey, u8)>,
 }
 
 impl Frame for TestFrame {
@@ -71,24 +76,21 @@ impl CeeFrame for TestFrame {
         self.destination
     }
 
+    fn queue_path(&self) -> u32 {
+        self.path
+    }
+
     fn notification(sampled: &Self, notification: &Notification) -> Self {
-        let Notification {
-            source,
-            destination,
-            priority,
-            feedback,
-            ..
-        } = *notification;
         Self {
             source: sampled.destination,
-            destination: source,
+            destination: notification.source,
             bytes: CONTROL_BYTES,
-            notified: Some((destination, priority, feedback.fb)),
+            notified: Some((notification.queue, notification.feedback.fb)),
             ..*sampled
         }
     }
 
-    fn notice(&self) -> Option<(u16, u8, u8)> {
+    fn notice(&self) -> Option<(QueueKey, u8)> {
         self.notified
     }
 }
@@ -272,9 +274,9 @@ impl World {
             return self.forward(switch, port, handle);
         }
         self.pool.release(handle);
-        if let Some((destination, priority, fb)) = frame.notified {
-            let at = (destination, priority);
-            return self.cee.notified(&mut self.pool, host, at, fb, self.now_ps);
+        if let Some((queue, fb)) = frame.notified {
+            let (pool, now_ps) = (&mut self.pool, self.now_ps);
+            return self.cee.notified(pool, host, queue, fb, now_ps);
         }
         assert_eq!(host, frame.destination);
         let key = (frame.source, frame.destination, frame.priority);
@@ -286,9 +288,18 @@ impl World {
             .push((self.now_ps, frame.source, frame.priority, host));
     }
 
+    /// The port by which a frame leaves a switch.
+    fn choose(&self, switch: u32, handle: Handle) -> PortId {
+        let query = Query {
+            switch: SwitchId(switch),
+            host: HostId(self.pool[handle].destination.into()),
+            path: 0,
+        };
+        self.routes.choose(query, |_| 0, &mut ()).unwrap()
+    }
+
     fn forward(&mut self, switch: u32, from: PortId, handle: Handle) {
-        let to = usize::from(self.pool[handle].destination);
-        let out = self.routes.next(switch as usize, to, 0).unwrap();
+        let out = self.choose(switch, handle);
         self.cee
             .forward(&mut self.pool, [from, out], handle, self.now_ps);
     }
@@ -314,9 +325,9 @@ impl World {
                     self.events.push(Reverse((at_ps, event)));
                 }
                 Effect::Notify(switch, handle) => {
-                    let to = usize::from(self.pool[handle].destination);
-                    let out = self.routes.next(switch as usize, to, 0).unwrap();
-                    self.forward(switch, out ^ 1, handle);
+                    let out = self.choose(switch, handle);
+                    let (pool, now_ps) = (&mut self.pool, self.now_ps);
+                    self.cee.forward(pool, [out ^ 1, out], handle, now_ps);
                 }
                 Effect::Room(host, _) => self.fill(host),
                 Effect::Lost(_, handle) => self.pool.release(handle),
@@ -373,6 +384,7 @@ impl World {
             source,
             destination,
             priority,
+            path,
             bytes,
             ..
         } = flow;
@@ -385,15 +397,21 @@ impl World {
             source,
             destination,
             priority,
+            path,
             bytes,
             number: *number - 1,
             notified: None,
         });
         self.sent += 1;
         self.missing[usize::from(source)][usize::from(priority)] += 1;
+        let key = QueueKey {
+            destination,
+            priority,
+            path,
+        };
         let departure = Departure {
             source,
-            queue: self.cee.queue_to(source, destination, priority),
+            queue: self.cee.queue_to(source, key),
             priority,
             sender: 0,
         };

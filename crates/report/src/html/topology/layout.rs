@@ -58,7 +58,7 @@ pub struct Layout {
     /// As in the film.
     pub nodes: Vec<Place>,
     /// As the film's directions.
-    pub ways: Vec<Way>,
+    pub ways: Vec<Direction>,
 }
 
 /// A node: a rectangle or a disc around its centre.
@@ -79,7 +79,7 @@ pub struct Place {
 
 /// A direction of a link, and the queue at its sending end.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Way {
+pub struct Direction {
     pub from: usize,
     pub to: usize,
     /// Where it begins and ends: x, y, x, y.
@@ -455,7 +455,7 @@ impl Plan<'_> {
         let mut ways = Vec::with_capacity(2 * self.network.links.len());
         for (&(a, b), ends) in self.network.links.iter().zip(&ports) {
             for (from, to, near, far) in [(a, b, &ends[0], &ends[1]), (b, a, &ends[1], &ends[0])] {
-                ways.push(Way {
+                ways.push(Direction {
                     from,
                     to,
                     line: places::beside([near.at, far.at], apart).map(places::rounded),

@@ -1,23 +1,29 @@
 //! Draws times and sizes.
 
-use anyhow::bail;
 use rand::RngExt;
 use rand_pcg::Pcg64;
+use sluicegate_config::problem::Complaint;
 
 use super::{MAX_ARRIVALS, Span};
 use crate::experiment::{Arrivals, Sizes};
+
+/// So many arrivals of one sender, or of all that share a table's queries, cannot be run.
+pub fn too_many(expected: f64) -> Complaint {
+    Complaint::new(
+        format!("{expected:.0} arrivals of one sender; {MAX_ARRIVALS:.0} can be run at most"),
+        "choose longer intervals, less load or a shorter `duration`",
+    )
+}
 
 /// The times (ns after the start of the run) of what begins within a span.
 ///
 /// # Errors
 /// More than can be run.
-pub fn times_ns(arrivals: &Arrivals, span: Span, rng: &mut Pcg64) -> anyhow::Result<Vec<f64>> {
+pub fn times_ns(arrivals: &Arrivals, span: Span, rng: &mut Pcg64) -> Result<Vec<f64>, Complaint> {
     let span_s = span.end_ns.saturating_sub(span.begin_ns) as f64 / 1e9;
     let expected = span_s / arrivals.mean_s();
     if expected.is_nan() || expected > MAX_ARRIVALS {
-        bail!(
-            "{expected:.0} arrivals per sender; at most {MAX_ARRIVALS:.0} can be run: choose longer intervals"
-        );
+        return Err(too_many(expected));
     }
     let mut times = Vec::with_capacity(expected as usize + 16);
     let mut at_ns = span.begin_ns as f64;

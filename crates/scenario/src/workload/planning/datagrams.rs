@@ -1,6 +1,7 @@
 //! `kind = "datagrams"`.
 
 use rand::RngExt;
+use sluicegate_config::problem::Complaint;
 
 use super::{Planner, Role, arrivals};
 use crate::{experiment::Pace, workload::plan::Bursts};
@@ -11,7 +12,7 @@ impl Planner<'_> {
         bytes: u16,
         pace: &Pace,
         socket_buffer_bytes: u64,
-    ) -> anyhow::Result<()> {
+    ) -> Result<(), Complaint> {
         let span = self.span();
         for flow in self.flows {
             let role = Role::DatagramSource {
@@ -30,7 +31,7 @@ impl Planner<'_> {
     }
 
     /// Of one sender: senders of one rate do not march in step.
-    fn bursts(&mut self, bytes: u16, pace: &Pace) -> anyhow::Result<Bursts> {
+    fn bursts(&mut self, bytes: u16, pace: &Pace) -> Result<Bursts, Complaint> {
         Ok(match pace {
             Pace::Rate(rate_bps) => {
                 let interval_ns = u64::from(bytes) * 8_000_000_000 / (*rate_bps).max(1);

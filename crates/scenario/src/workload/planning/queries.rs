@@ -2,8 +2,8 @@
 
 use std::{collections::HashMap, net::SocketAddr};
 
-use anyhow::bail;
 use rand::RngExt;
+use sluicegate_config::problem::Complaint;
 
 use super::{MAX_ARRIVALS, Planner, Role, arrivals, distinct};
 use crate::{
@@ -12,7 +12,7 @@ use crate::{
 };
 
 impl Planner<'_> {
-    pub(super) fn queries(&mut self) -> anyhow::Result<()> {
+    pub(super) fn queries(&mut self) -> Result<(), Complaint> {
         let traffic = self.traffic;
         let TrafficKind::Queries {
             bytes,
@@ -65,7 +65,7 @@ impl Planner<'_> {
     }
 
     /// Of each aggregator those that are among the first `most` of all.
-    fn drawn_queries(&mut self, most: Option<u64>) -> anyhow::Result<Vec<(usize, Vec<Query>)>> {
+    fn drawn_queries(&mut self, most: Option<u64>) -> Result<Vec<(usize, Vec<Query>)>, Complaint> {
         let TrafficKind::Queries {
             arrivals: intervals,
             racks,
@@ -101,7 +101,8 @@ impl Planner<'_> {
         }
         let count: usize = all.iter().map(|(_, queries)| queries.len()).sum();
         if count as f64 > MAX_ARRIVALS {
-            bail!("{count} queries; at most {MAX_ARRIVALS:.0} can be run: choose longer intervals");
+            let reason = format!("{count} queries; {MAX_ARRIVALS:.0} can be run at most");
+            return Err(Complaint::new(reason, "choose longer intervals"));
         }
         Ok(all)
     }

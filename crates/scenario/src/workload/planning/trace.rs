@@ -1,7 +1,7 @@
 //! `kind = "trace"`.
 
-use anyhow::bail;
 use rand::RngExt;
+use sluicegate_config::problem::Complaint;
 
 use super::{Connections, MAX_ARRIVALS, Planner, Schedule, Transfer, arrivals, distinct};
 use crate::{
@@ -21,7 +21,7 @@ struct Peers {
 }
 
 impl Planner<'_> {
-    pub(super) fn trace(&mut self) -> anyhow::Result<()> {
+    pub(super) fn trace(&mut self) -> Result<(), Complaint> {
         let TrafficKind::Trace {
             sizes,
             load,
@@ -109,14 +109,12 @@ impl Planner<'_> {
         load_bps: u64,
         classes: &[(u64, String)],
         peers: &Peers,
-    ) -> anyhow::Result<Vec<Arrival>> {
+    ) -> Result<Vec<Arrival>, Complaint> {
         let span = self.span();
         let per_ns = load_bps as f64 / 8.0 / sizes.mean_bytes() / 1e9;
         let expected = per_ns * span.end_ns.saturating_sub(span.begin_ns) as f64;
-        if !per_ns.is_finite() || per_ns <= 0.0 || expected > MAX_ARRIVALS {
-            bail!(
-                "{expected:.0} arrivals per sender; between 1 and {MAX_ARRIVALS:.0} can be run: change load, sizes or duration"
-            );
+        if expected.is_nan() || expected > MAX_ARRIVALS {
+            return Err(arrivals::too_many(expected));
         }
         let mut arrivals = Vec::with_capacity(expected as usize + 16);
         let mut at_ns = span.begin_ns as f64;

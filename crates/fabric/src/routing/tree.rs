@@ -1,8 +1,9 @@
-//! D-mod-k in a fat tree without a table: which way leads down follows from the destination's number by a
-//! division, which of the ways up by another. A table for each switch and host, in which packets look at random,
-//! is what large networks would wait for most.
+//! D-mod-k in a fat tree without a table: the port down follows from the destination's number by a division,
+//! the port up by another. A large network would wait most for cache misses in a table for each switch and
+//! host.
 
-use crate::graph::{Graph, NodeId, PortId, Routes};
+use super::table::Table;
+use crate::graph::{Graph, HostId, PortId, SwitchId};
 
 /// Division of numbers below 2^16 by a constant: a product.
 #[derive(Clone, Copy, Debug)]
@@ -48,10 +49,10 @@ struct Row {
     /// Hosts below it: the first, and how many.
     first: u32,
     below: u32,
-    /// Its ways down, and how many hosts each leads to.
+    /// Its ports down, and how many hosts each leads to.
     down: Series,
     stride: Divisor,
-    /// Its ways up, the number of choices made below them, and how many there are.
+    /// Its ports up, the number of choices made below them, and how many there are.
     up: Series,
     choices: Divisor,
     count: Divisor,
@@ -62,45 +63,45 @@ const _: () = assert!(size_of::<Row>() == 64);
 
 /// All switches of a tree.
 #[derive(Clone, Debug)]
-pub(crate) struct Tree(Vec<Row>);
+pub struct Tree(Vec<Row>);
 
 impl Tree {
-    /// The formula of `routes`, a table, if there is one; `divisors` are the numbers of choices made below each
-    /// switch.
-    pub fn fit(graph: &Graph, routes: &Routes, divisors: &[u64]) -> Option<Self> {
+    /// The formula of a table, if there is one; `divisors` are the numbers of choices made below each switch.
+    pub fn fit(graph: &Graph, table: &Table, divisors: &[u64]) -> Option<Self> {
         if graph.hosts() > 1 << 16 {
             return None;
         }
-        let row = |(switch, divisor): (usize, &u64)| {
-            let row = Row::suppose(graph, routes, switch, u32::try_from(*divisor).ok()?)?;
-            let right = |host: u32| routes.next(switch, host as usize, 0) == Some(row.next(host));
-            (0..graph.hosts()).all(right).then_some(row)
+        let row = |(switch, divisor): (u32, &u64)| {
+            let switch = SwitchId(switch);
+            let row = Row::suppose(graph, table, switch, u32::try_from(*divisor).ok()?)?;
+            let right = |host| table.port(switch, host) == Some(row.port(host));
+            (0..graph.hosts()).map(HostId).all(right).then_some(row)
         };
-        let rows: Option<_> = divisors.iter().enumerate().map(row).collect();
+        let rows: Option<_> = (0..).zip(divisors).map(row).collect();
         rows.map(Self)
     }
 
     /// The port of a switch towards a host.
     #[inline]
-    pub fn next(&self, switch: usize, host: u32) -> PortId {
-        self.0[switch].next(host)
+    pub fn port(&self, switch: SwitchId, host: HostId) -> PortId {
+        self.0[switch.index()].port(host)
     }
 }
 
 impl Row {
     /// What the row of a switch may be.
-    fn suppose(graph: &Graph, routes: &Routes, switch: usize, divisor: u32) -> Option<Self> {
-        let node = graph.hosts() + switch as NodeId;
+    fn suppose(graph: &Graph, table: &Table, switch: SwitchId, divisor: u32) -> Option<Self> {
+        let node = graph.node_of(switch);
         // Parents have the larger numbers.
         let leads_up = |port: &PortId| graph.far(*port) > node;
-        let way = |host: &u32| routes.next(switch, *host as usize, 0);
-        let is_below = |host: &u32| way(host).is_some_and(|port| !leads_up(&port));
+        let port_to = |host: &u32| table.port(switch, HostId(*host));
+        let is_below = |host: &u32| port_to(host).is_some_and(|port| !leads_up(&port));
         let first = (0..graph.hosts()).find(is_below)?;
         let below = (first..graph.hosts()).take_while(is_below).count() as u32;
-        let alike = |host: &u32| way(host) == way(&first);
+        let alike = |host: &u32| port_to(host) == port_to(&first);
         let stride = (first..first + below).take_while(alike).count();
         let children = (first..first + below).step_by(stride);
-        let down: Vec<PortId> = children.filter_map(|host| way(&host)).collect();
+        let down: Vec<PortId> = children.filter_map(|host| port_to(&host)).collect();
         let ports = graph.adjacent(node).iter().map(|&(port, _)| port);
         let up: Vec<PortId> = ports.filter(leads_up).collect();
         Some(Self {
@@ -116,7 +117,7 @@ impl Row {
     }
 
     #[inline]
-    fn next(&self, host: u32) -> PortId {
+    fn port(&self, HostId(host): HostId) -> PortId {
         let offset = host.wrapping_sub(self.first);
         if offset < self.below {
             return self.down.port(self.stride.divide(offset));
@@ -142,24 +143,5 @@ mod tests {
                 );
             }
         }
-    }
-
-    #[test]
-    fn trees_have_a_formula_and_other_graphs_a_table() {
-        for (m, w) in [
-            (&[4u32, 4, 4][..], &[1u32, 4, 4][..]),
-            (&[8, 8, 4], &[1, 8, 8]),
-            (&[5, 3], &[1, 2]),
-            (&[17], &[1]),
-        ] {
-            let graph = Graph::xgft(m, w).unwrap();
-            assert!(Routes::new(&graph).is_formula(), "{m:?} {w:?}");
-        }
-        let mut ring = Graph::new(3, 3);
-        for host in 0..3 {
-            ring.link(host, 3 + host);
-            ring.link(3 + host, 3 + (host + 1) % 3);
-        }
-        assert!(!Routes::new(&ring).is_formula());
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, ops::Range};
 
-use sluicegate_apps::{Datagram, Io, Letter, SenderState, SocketId};
+use sluicegate_apps::{Datagram, Io, MessageHeader, SenderState, SocketId};
 use sluicegate_scenario::workload::Plan;
 use sluicegate_tcp::Endpoint;
 
@@ -84,12 +84,12 @@ impl<F: PacketFabric> Io for Sockets<'_, F> {
         self.net.write(end(socket), bytes)
     }
 
-    /// Streams are numbers of bytes: the letter travels beside them, behind those that are on their way.
+    /// Streams are numbers of bytes: the header travels beside them, behind those that are on their way.
     #[inline]
-    fn write_message(&mut self, socket: SocketId, letter: &Letter, part: Range<u64>) -> u64 {
+    fn write_message(&mut self, socket: SocketId, header: &MessageHeader, part: Range<u64>) -> u64 {
         let taken = self.net.write(end(socket), part.end - part.start);
         if part.start == 0 && taken > 0 {
-            self.net.post(end(socket), *letter);
+            self.net.post_header(end(socket), *header);
         }
         taken
     }
@@ -105,13 +105,13 @@ impl<F: PacketFabric> Io for Sockets<'_, F> {
     }
 
     #[inline]
-    fn letter(&self, socket: SocketId) -> Option<Letter> {
-        self.net.sockets.letters.peek(end(socket))
+    fn message_header(&self, socket: SocketId) -> Option<MessageHeader> {
+        self.net.sockets.message_headers.peek(end(socket))
     }
 
     #[inline]
-    fn take_letter(&mut self, socket: SocketId) -> Option<Letter> {
-        self.net.sockets.letters.take(end(socket))
+    fn take_message_header(&mut self, socket: SocketId) -> Option<MessageHeader> {
+        self.net.sockets.message_headers.take(end(socket))
     }
 
     #[inline]
@@ -124,7 +124,7 @@ impl<F: PacketFabric> Io for Sockets<'_, F> {
     }
 
     fn release(&mut self, socket: SocketId) {
-        self.net.sockets.letters.forget(end(socket));
+        self.net.sockets.message_headers.forget(end(socket));
         self.net.release(end(socket));
     }
 

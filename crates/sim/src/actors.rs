@@ -11,7 +11,8 @@ use crate::net::{EndId, Net, Notice, Owner, PacketFabric};
 pub use sockets::Sockets;
 use troubles::Troubles;
 
-struct Seat<A> {
+/// A role of a tenant, and the actor that plays it.
+struct RoleInstance<A> {
     tenant: u32,
     /// Index of its plan.
     plan: usize,
@@ -20,21 +21,21 @@ struct Seat<A> {
     actor: A,
 }
 
-/// The roles of the tenants that a part looks after.
-pub struct Cast<A = App> {
+/// The actors of a part: the roles of the tenants that it looks after.
+pub struct Actors<A = App> {
     plans: Vec<(u32, Plan)>,
     /// By plan.
     troubles: Vec<Troubles>,
-    seats: Vec<Seat<A>>,
+    roles: Vec<RoleInstance<A>>,
 }
 
-impl Cast {
+impl Actors {
     /// From one plan per tenant.
     pub fn new(plans: Vec<(u32, Plan)>) -> Self {
-        let mut seats = Vec::new();
+        let mut roles = Vec::new();
         for (index, (tenant, plan)) in plans.iter().enumerate() {
             for (number, role) in plan.roles.iter().enumerate() {
-                seats.push(Seat {
+                roles.push(RoleInstance {
                     tenant: *tenant,
                     plan: index,
                     priority: plan.priority(number),
@@ -46,36 +47,36 @@ impl Cast {
         Self {
             plans,
             troubles,
-            seats,
+            roles,
         }
     }
 }
 
-impl<A> Default for Cast<A> {
+impl<A> Default for Actors<A> {
     fn default() -> Self {
         Self {
             plans: Vec::new(),
             troubles: Vec::new(),
-            seats: Vec::new(),
+            roles: Vec::new(),
         }
     }
 }
 
-impl<A: Actor> Cast<A> {
+impl<A: Actor> Actors<A> {
     /// From actors of the caller's own, by tenant; `plan` is what all of them are told.
     pub fn of(plan: &Plan, actors: Vec<(u32, A)>) -> Self {
-        let mut cast = Self::default();
+        let mut all = Self::default();
         for (index, (tenant, actor)) in actors.into_iter().enumerate() {
-            cast.plans.push((tenant, plan.clone()));
-            cast.troubles.push(Troubles::default());
-            cast.seats.push(Seat {
+            all.plans.push((tenant, plan.clone()));
+            all.troubles.push(Troubles::default());
+            all.roles.push(RoleInstance {
                 tenant,
                 plan: index,
-                priority: plan.priority(cast.seats.len()),
+                priority: plan.priority(all.roles.len()),
                 actor,
             });
         }
-        cast
+        all
     }
 
     fn with<F: PacketFabric>(
@@ -84,23 +85,23 @@ impl<A: Actor> Cast<A> {
         index: u32,
         act: impl FnOnce(&mut A, &mut Sockets<'_, F>),
     ) {
-        let Some(seat) = self.seats.get_mut(index as usize) else {
+        let Some(role) = self.roles.get_mut(index as usize) else {
             return;
         };
         let mut io = Sockets {
             net,
-            plan: &self.plans[seat.plan].1,
-            troubles: &mut self.troubles[seat.plan],
-            tenant: seat.tenant,
+            plan: &self.plans[role.plan].1,
+            troubles: &mut self.troubles[role.plan],
+            tenant: role.tenant,
             actor: index,
-            priority: seat.priority,
+            priority: role.priority,
         };
-        act(&mut seat.actor, &mut io);
+        act(&mut role.actor, &mut io);
     }
 
     /// Time 0: listeners are opened, first alarms set.
     pub fn begin<F: PacketFabric>(&mut self, net: &mut Net<F>) {
-        for index in 0..self.seats.len() as u32 {
+        for index in 0..self.roles.len() as u32 {
             self.with(net, index, |actor, io| {
                 actor.prepare(io);
                 actor.begin(io);
@@ -148,9 +149,9 @@ impl<A: Actor> Cast<A> {
 
     /// Of those for whom the run lasts: whether each has done all.
     pub fn complete(&self) -> impl Iterator<Item = bool> {
-        self.seats
+        self.roles
             .iter()
-            .filter_map(|seat| seat.actor.is_complete())
+            .filter_map(|role| role.actor.is_complete())
     }
 
     /// What everybody saw, by tenant.
@@ -163,8 +164,8 @@ impl<A: Actor> Cast<A> {
             (*tenant, report)
         };
         let mut reports: Vec<(u32, Report)> = self.plans.iter().map(report).collect();
-        for index in 0..self.seats.len() {
-            let (_, report) = &mut reports[self.seats[index].plan];
+        for index in 0..self.roles.len() {
+            let (_, report) = &mut reports[self.roles[index].plan];
             self.with(net, index as u32, |actor, io| actor.finish(io, report));
         }
         for ((_, report), troubles) in reports.iter_mut().zip(self.troubles) {

@@ -1,6 +1,6 @@
-//! What one part of a run hands to another.
+//! What one part of a run exports to another: packets that cross, and what belongs to their streams.
 
-use sluicegate_apps::Letter;
+use sluicegate_apps::MessageHeader;
 use sluicegate_fabric::graph::PortId;
 
 use crate::{
@@ -10,7 +10,7 @@ use crate::{
 
 /// A packet on its way between two parts.
 #[derive(Clone, Copy)]
-pub struct Parcel {
+pub struct ExportedPacket {
     /// The port that it left by.
     pub port: PortId,
     /// When it is at the other end.
@@ -21,21 +21,21 @@ pub struct Parcel {
     pub aside: Aside,
 }
 
-/// All that one part has for another.
+/// All that one part exports to another.
 #[derive(Default)]
-pub struct Mail {
+pub struct Exports {
     /// Packets, each port's in the order of their arrival.
-    pub parcels: Vec<Parcel>,
-    /// What streams say, for ends of the receiving part: of bytes that arrive later.
-    pub letters: Vec<(EndId, Letter)>,
+    pub packets: Vec<ExportedPacket>,
+    /// Headers of messages for ends of the receiving part, of bytes that arrive later.
+    pub headers: Vec<(EndId, MessageHeader)>,
     /// Ends of the receiving part whose peers are over, and since when (ps).
     pub over: Vec<(EndId, u64)>,
 }
 
-impl Mail {
-    /// Nothing to deliver.
+impl Exports {
+    /// There is nothing to import.
     pub fn is_empty(&self) -> bool {
-        self.parcels.is_empty() && self.letters.is_empty() && self.over.is_empty()
+        self.packets.is_empty() && self.headers.is_empty() && self.over.is_empty()
     }
 }
 
@@ -44,7 +44,7 @@ pub struct Post {
     /// Which part it is.
     pub(crate) part: usize,
     /// By part.
-    pub(crate) outgoing: Vec<Mail>,
+    pub(crate) outgoing: Vec<Exports>,
 }
 
 impl Post {
@@ -52,19 +52,21 @@ impl Post {
     pub fn new(part: usize, parts: usize) -> Self {
         Self {
             part,
-            outgoing: std::iter::repeat_with(Mail::default).take(parts).collect(),
+            outgoing: std::iter::repeat_with(Exports::default)
+                .take(parts)
+                .collect(),
         }
     }
 
     /// What goes to another part; `None` = that is this one.
-    pub fn mail_to(&mut self, part: usize) -> Option<&mut Mail> {
+    pub fn exports_to(&mut self, part: usize) -> Option<&mut Exports> {
         (part != self.part).then(|| &mut self.outgoing[part])
     }
 
     /// When the first packet for another part arrives there; `u64::MAX` = there is none.
     pub fn next_ps(&self) -> u64 {
-        let parcels = self.outgoing.iter().flat_map(|mail| &mail.parcels);
-        let first = parcels.map(|parcel| parcel.arrival_ps).min();
+        let packets = self.outgoing.iter().flat_map(|exports| &exports.packets);
+        let first = packets.map(|exported| exported.arrival_ps).min();
         first.unwrap_or(u64::MAX)
     }
 }

@@ -1,0 +1,34 @@
+//! A port for each switch and destination: D-mod-k in a graph that is no fat tree.
+
+use super::paths;
+use crate::graph::{Graph, HostId, PortId, SwitchId};
+
+/// No path.
+const NONE: PortId = PortId::MAX;
+
+/// By switch and destination.
+#[derive(Clone, Debug)]
+pub struct Table {
+    hosts: usize,
+    ports: Vec<PortId>,
+}
+
+impl Table {
+    /// `divisors` are the numbers of choices made below each switch.
+    pub fn d_mod_k(graph: &Graph, divisors: &[u64]) -> Self {
+        let hosts = graph.hosts() as usize;
+        let mut ports = vec![NONE; divisors.len() * hosts];
+        paths::shortest(graph, |switch, host, nearest| {
+            let choice = u64::from(host.0) / divisors[switch.index()] % nearest.len() as u64;
+            ports[switch.index() * hosts + host.index()] = nearest[choice as usize];
+        });
+        Self { hosts, ports }
+    }
+
+    /// The port of a switch towards a host.
+    #[inline]
+    pub fn port(&self, switch: SwitchId, host: HostId) -> Option<PortId> {
+        let port = self.ports[switch.index() * self.hosts + host.index()];
+        (port != NONE).then_some(port)
+    }
+}

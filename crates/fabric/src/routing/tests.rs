@@ -1,0 +1,237 @@
+use std::collections::HashMap;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::random::{draw, mix};
+
+/// The port of a switch by a scheme without state.
+fn peek(routes: &Routes, switch: SwitchId, host: u32, path: u32) -> Option<PortId> {
+    let host = HostId(host);
+    routes.peek(Query { switch, host, path })
+}
+
+/// The ports from one host to another, each switch asked once: what `ask` answers.
+fn walk(
+    graph: &Graph,
+    [from, to]: [u32; 2],
+    mut ask: impl FnMut(SwitchId) -> Option<PortId>,
+) -> Vec<PortId> {
+    let mut ports = vec![graph.adjacent(from)[0].0];
+    loop {
+        let node = graph.far(ports[ports.len() - 1]);
+        if node == to {
+            return ports;
+        }
+        let Node::Switch(switch) = graph.node(node) else {
+            panic!("a host forwards");
+        };
+        assert!(ports.len() < graph.nodes() as usize, "a loop: {ports:?}");
+        ports.push(ask(switch).expect("a path"));
+    }
+}
+
+fn path(graph: &Graph, routes: &Routes, from: u32, to: u32) -> Vec<PortId> {
+    walk(graph, [from, to], |switch| peek(routes, switch, to, 0))
+}
+
+/// Switches in a random tree with further links, some of them parallel; a host hangs at one switch.
+fn random(hosts: u32, switches: u32, further: u32, mut seed: u64) -> Graph {
+    let mut below = |count: u32| (draw(&mut seed) % u64::from(count)) as u32;
+    let mut graph = Graph::new(hosts, switches);
+    for host in 0..hosts {
+        graph.link(host, hosts + below(switches));
+    }
+    for switch in 1..switches {
+        graph.link(hosts + switch, hosts + below(switch));
+    }
+    for _ in 0..further {
+        let (a, b) = (below(switches), below(switches));
+        if a != b {
+            graph.link(hosts + a, hosts + b);
+        }
+    }
+    graph
+}
+
+proptest! {
+    /// What is prefetched is what is chosen, and every path value leads to the destination by a shortest path.
+    #[test]
+    fn peek_is_choose_and_every_path_value_arrives(
+        hosts in 2u32..8,
+        switches in 1u32..8,
+        further in 0u32..12,
+        seed: u64,
+        path: u32,
+    ) {
+        let graph = random(hosts, switches, further, seed);
+        for routing in [Routing::DModK, Routing::FlowHash] {
+            let routes = Routes::with(&graph, routing);
+            for (from, to) in (0..hosts).flat_map(|a| (0..hosts).map(move |b| (a, b))) {
+                if from == to {
+                    continue;
+                }
+                let hops = routes.hops(&graph, from as usize, to as usize);
+                let ports = walk(&graph, [from, to], |switch| {
+                    let query = Query { switch, host: HostId(to), path };
+                    let chosen = routes.choose(query, |_| panic!("it needs no load"), &mut ());
+                    assert_eq!(routes.peek(query), chosen);
+                    chosen
+                });
+                prop_assert_eq!(ports.len(), hops.len());
+                prop_assert!(ports.iter().zip(&hops).all(|(port, hop)| hop.contains(port)));
+            }
+        }
+    }
+}
+
+/// The equal port with the smallest backlog, and of several the one whose turn it is: a scheme with state.
+struct LeastLoaded(Routes);
+
+impl Scheme for LeastLoaded {
+    /// By switch: choices so far.
+    type State = HashMap<SwitchId, usize>;
+
+    fn choose(
+        &self,
+        query: Query,
+        mut load: impl FnMut(PortId) -> u64,
+        state: &mut Self::State,
+    ) -> Option<PortId> {
+        let mut ports = self.0.choices(query.switch, query.host);
+        let turn = state.entry(query.switch).or_default();
+        let first = *turn % ports.len().max(1);
+        *turn += 1;
+        ports.rotate_left(first);
+        ports.into_iter().min_by_key(|&port| load(port))
+    }
+
+    fn peek(&self, query: Query) -> Option<PortId> {
+        self.0.peek(query)
+    }
+}
+
+#[test]
+fn a_scheme_may_have_state_and_ask_for_the_load() {
+    let graph = Graph::xgft(&[4, 4, 4], &[1, 4, 4]).unwrap();
+    let scheme = LeastLoaded(Routes::with(&graph, Routing::FlowHash));
+    let mut state = HashMap::new();
+    let mut sent: HashMap<PortId, u64> = HashMap::new();
+    for _ in 0..160 {
+        let ports = walk(&graph, [0, 63], |switch| {
+            let load = |port| sent.get(&port).copied().unwrap_or(0);
+            let query = Query {
+                switch,
+                host: HostId(63),
+                path: 7,
+            };
+            assert_eq!(scheme.peek(query), scheme.peek(query), "it changes nothing");
+            scheme.choose(query, load, &mut state)
+        });
+        for port in ports {
+            *sent.entry(port).or_default() += 1;
+        }
+    }
+    // All packets have one path value, and yet each of the 16 paths takes as many of them.
+    let hops = scheme.0.hops(&graph, 0, 63);
+    for (hop, share) in hops.iter().zip([160, 40, 10, 10, 40, 160]) {
+        assert!(hop.iter().all(|port| sent[port] == share), "{hop:?}");
+    }
+    // Five switches on each path.
+    assert_eq!(state.values().sum::<usize>(), 5 * 160);
+}
+
+#[test]
+fn a_fat_tree_of_256_servers_has_full_bisection() {
+    let graph = Graph::xgft(&[8, 8, 4], &[1, 8, 8]).unwrap();
+    assert_eq!(graph.hosts(), 256);
+    assert_eq!(graph.nodes() - graph.hosts(), 32 + 32 + 64);
+    let routes = Routes::new(&graph);
+    assert_eq!(path(&graph, &routes, 0, 1).len(), 2);
+    assert_eq!(path(&graph, &routes, 0, 8).len(), 4);
+    assert_eq!(path(&graph, &routes, 0, 64).len(), 6);
+}
+
+#[test]
+fn d_mod_k_lets_destinations_share_no_port_on_the_way_down() {
+    let graph = Graph::xgft(&[8, 8, 4], &[1, 8, 8]).unwrap();
+    let routes = Routes::new(&graph);
+    // A shift by a quarter of the tree: every flow crosses the top, none shares a port with another.
+    let mut used = HashMap::new();
+    for from in 0..256 {
+        for port in path(&graph, &routes, from, (from + 64) % 256) {
+            *used.entry(port).or_insert(0) += 1;
+        }
+    }
+    assert!(used.values().all(|&count| count == 1));
+}
+
+#[test]
+fn hosts_do_not_forward() {
+    // h0 - s0 - h1 - s1 - h2
+    let mut graph = Graph::new(3, 2);
+    for (a, b) in [(0, 3), (1, 3), (1, 4), (2, 4)] {
+        graph.link(a, b);
+    }
+    for routing in [Routing::DModK, Routing::FlowHash] {
+        let routes = Routes::with(&graph, routing);
+        assert_eq!(peek(&routes, SwitchId(0), 2, 0), None);
+        assert!(peek(&routes, SwitchId(0), 1, 0).is_some());
+        assert!(routes.hops(&graph, 0, 2).is_empty());
+    }
+}
+
+#[test]
+fn a_hash_spreads_flows_over_all_equal_paths_at_every_stage() {
+    let graph = Graph::xgft(&[4, 4, 4], &[1, 4, 4]).unwrap();
+    let routes = Routes::with(&graph, Routing::FlowHash);
+    let hops = routes.hops(&graph, 0, 63);
+    let sizes: Vec<usize> = hops.iter().map(Vec::len).collect();
+    assert_eq!(sizes, [1, 4, 16, 16, 4, 1], "every shortest path, once");
+    // 1600 flows between two hosts: 100 on each of the 16 paths to the top, whatever was chosen below.
+    let mut used = HashMap::new();
+    for flow in 0..1_600u32 {
+        let hash = mix(flow.into()) as u32;
+        let edge = peek(&routes, SwitchId(0), 63, hash).unwrap();
+        let Node::Switch(aggregation) = graph.node(graph.far(edge)) else {
+            panic!("a host above the edge");
+        };
+        let top = peek(&routes, aggregation, 63, hash).unwrap();
+        *used.entry(top).or_insert(0) += 1;
+    }
+    assert_eq!(used.len(), 16);
+    // Five standard deviations of a binomial.
+    assert!(
+        used.values().all(|count| (52..=148).contains(count)),
+        "{used:?}"
+    );
+}
+
+#[test]
+fn d_mod_k_has_one_path_between_two_hosts() {
+    let graph = Graph::xgft(&[8, 8, 4], &[1, 8, 8]).unwrap();
+    let routes = Routes::new(&graph);
+    let hops = routes.hops(&graph, 3, 200);
+    assert_eq!(hops.concat(), path(&graph, &routes, 3, 200));
+    assert!(routes.hops(&graph, 3, 3).is_empty());
+}
+
+#[test]
+fn trees_have_a_formula_and_other_graphs_a_table() {
+    for (m, w) in [
+        (&[4u32, 4, 4][..], &[1u32, 4, 4][..]),
+        (&[8, 8, 4], &[1, 8, 8]),
+        (&[5, 3], &[1, 2]),
+        (&[17], &[1]),
+    ] {
+        let graph = Graph::xgft(m, w).unwrap();
+        let routes = Routes::new(&graph);
+        assert!(matches!(routes.0, Kind::Tree(_)), "{m:?} {w:?}");
+    }
+    let mut ring = Graph::new(3, 3);
+    for host in 0..3 {
+        ring.link(host, 3 + host);
+        ring.link(3 + host, 3 + (host + 1) % 3);
+    }
+    assert!(matches!(Routes::new(&ring).0, Kind::Table(_)));
+}

@@ -1,0 +1,139 @@
+//! The port by which a packet leaves a switch.
+
+use sluicegate_fabric::{
+    Handle, Routes,
+    graph::{HostId, PortId, SwitchId},
+    routing::{Query, Scheme},
+};
+
+use super::{Net, PacketFabric};
+use crate::packet::Packet;
+
+/// What the switches of a part remember of their choices.
+#[cfg(not(test))]
+pub(super) type State = <Routes as Scheme>::State;
+#[cfg(test)]
+pub(super) type State = <tests::Counting<'static> as Scheme>::State;
+
+/// The scheme that chooses; in unit tests one that counts.
+#[cfg(not(test))]
+fn scheme(routes: &Routes) -> &Routes {
+    routes
+}
+#[cfg(test)]
+fn scheme(routes: &Routes) -> tests::Counting<'_> {
+    tests::Counting(routes)
+}
+
+fn query(switch: SwitchId, packet: &Packet) -> Query {
+    Query {
+        switch,
+        host: HostId(packet.host.into()),
+        path: packet.path,
+    }
+}
+
+impl<F: PacketFabric> Net<F> {
+    /// The port by which a packet leaves a switch. To be asked once, when the packet is there.
+    #[inline(always)]
+    pub(super) fn choose(&mut self, switch: SwitchId, packet: Handle) -> Option<PortId> {
+        let query = query(switch, &self.fabric.ports().pool[packet]);
+        let (fabric, now_ps) = (&mut self.fabric, self.clock.now_ps);
+        // What follows from that is carried out when the packet is forwarded.
+        let load_bytes = |port: PortId| fabric.load_bytes(port, now_ps);
+        scheme(&self.layout.routes).choose(query, load_bytes, &mut self.routing)
+    }
+
+    /// The port that [`Net::choose`] will probably answer, for a prefetch.
+    #[inline]
+    pub(super) fn peek(&self, switch: SwitchId, packet: &Packet) -> Option<PortId> {
+        scheme(&self.layout.routes).peek(query(switch, packet))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{cell::Cell, path::Path};
+
+    use sluicegate_fabric::graph::Node;
+    use sluicegate_scenario::file::{self, Options};
+
+    use super::*;
+    use crate::{
+        build::{self, FabricOf},
+        net::{Converged, Plain},
+    };
+
+    thread_local! {
+        static PEEKS: Cell<u64> = const { Cell::new(0) };
+    }
+
+    /// Counts choices and looks at the load of what it chooses.
+    pub struct Counting<'a>(pub &'a Routes);
+
+    impl Scheme for Counting<'_> {
+        type State = u64;
+
+        fn choose(
+            &self,
+            query: Query,
+            mut load: impl FnMut(PortId) -> u64,
+            choices: &mut u64,
+        ) -> Option<PortId> {
+            *choices += 1;
+            let port = self.0.choose(query, |_| unreachable!(), &mut ());
+            assert!(port.is_none_or(|port| load(port) < 1 << 40));
+            port
+        }
+
+        fn peek(&self, query: Query) -> Option<PortId> {
+            PEEKS.set(PEEKS.get() + 1);
+            self.0.peek(query)
+        }
+    }
+
+    /// (choices, packets that ports of switches were offered, peeks) of a second of all-to-all traffic.
+    fn count<F: FabricOf>(network: &str) -> [u64; 3] {
+        let text = format!(
+            "warmup = '0s'\nduration = '20ms'\n[network]\ntopology = 'fat-tree'\nchildren = [4, 4]\n\
+             parents = [1, 2]\nrouting = 'flow-hash'\nrate = '1Gbit'\n[sim]\nlink_delay = '2us'\n\
+             [traffic.bulk]\nkind = 'bulk'\nfrom = ['h1', 'h2', 'h3', 'h4']\n\
+             to = ['h9', 'h10', 'h11', 'h12']\n{network}"
+        );
+        let experiment = file::parse(Path::new("t.toml"), &text, &Options::default());
+        let experiment = experiment.unwrap_or_else(|problems| panic!("{problems}"));
+        let variant = &experiment.variants[0];
+        let mut engine = build::engine::<F>(variant, 1, 1).unwrap();
+        engine.begin();
+        PEEKS.set(0);
+        for us in 1..=20_000 {
+            engine
+                .run_until(us * 1_000_000, &mut |_, _| Ok(()))
+                .unwrap();
+            engine.nets().for_each(Net::fetch);
+        }
+        engine.account().unwrap();
+        let net = engine.nets().next().unwrap();
+        let offered = |port: PortId| {
+            let stats = net.fabric.stats(port);
+            stats.accepted + stats.drops.iter().sum::<u64>()
+        };
+        // Ports of switches are those that lead to hosts, and both directions of links between switches.
+        let graph = variant.graph();
+        let is_switch = |port: PortId| matches!(graph.node(graph.near(port)), Node::Switch(_));
+        let ports = (0..2 * graph.links().len() as PortId).filter(|&port| is_switch(port));
+        [net.routing, ports.map(offered).sum(), PEEKS.get()]
+    }
+
+    #[test]
+    fn each_packet_is_routed_once_at_each_switch() {
+        for [choices, offered, peeks] in [count::<Plain>(""), count::<Converged>("[network.cee]\n")]
+        {
+            assert!(
+                choices > 1_000 && peeks > 100,
+                "{choices} choices, {peeks} peeks"
+            );
+            assert_eq!(choices, offered);
+        }
+    }
+}

@@ -1,0 +1,209 @@
+# shellcheck shell=bash
+# Stages of a run of tests: each has a log, a verdict, and the time that it took beside its budget. What was tried
+# again is told by name, and is a failure of its own where there is much of it. Sourced by test.sh.
+#
+#   LOGS             where logs go
+#   BUDGET_S[NAME]   seconds for a stage; of the first word of NAME where NAME has none
+
+SHOWN_LINES=150
+REPEATED_LINES=12
+LAST_LINES=3
+# One test in a run may meet a moment in which others had the CPUs; several say that something is wrong.
+RETRIED_MAX=2
+
+passed=0 failed=0 skipped=0
+rows=() bad_stages=() retried=()
+declare -A BUDGET_S=() beside=()
+
+# Printed into a log before each further try, with the name of what is tried.
+AGAIN="==> did not pass, once more: "
+
+log_of() { echo "$LOGS/${1//[^a-z0-9]/-}.log"; }
+
+# tries LOG: the names of what was tried again, once for each further try.
+tries() { sed -n "s/^$AGAIN//p" "$1"; }
+
+# row NAME VERDICT SECONDS: a line of the summary, with what was tried again.
+row() {
+	local name=$1 verdict=$2 seconds=$3 budget over="" names=() again="" of="-"
+	budget=${BUDGET_S[$name]:-${BUDGET_S[${name%% *}]:-}}
+	if [ -n "$budget" ]; then
+		of=$budget
+		[ "$seconds" -le "$budget" ] || over=" OVER"
+	fi
+	mapfile -t names < <(tries "$(log_of "$name")" | sort -u)
+	if [ ${#names[@]} -gt 0 ]; then
+		retried+=("${names[@]}")
+		again=" (tried again: $(tries "$(log_of "$name")" | sort | uniq -c | awk '{ n = $1; $1 = ""; sub(/^ /, ""); printf "%s%s ×%d", sep, $0, n; sep = ", " }'))"
+	fi
+	rows+=("$(printf '%-34s %-6s %5s s of %4s%s%s' "$name" "$verdict" "$seconds" "$of" "$over" "$again")")
+}
+
+# shown_if_bad NAME VERDICT: a stage that passes keeps its output in its log; one that does not shows how it ended.
+shown_if_bad() {
+	[ "$2" = ok ] && return
+	bad_stages+=("$1")
+	tail -n "$SHOWN_LINES" "$(log_of "$1")"
+	say "$1: FAILED; all of it in ${LOGS#"$SG_ROOT"/}/$(basename "$(log_of "$1")")"
+}
+
+# counted NAME STATUS SECONDS: a stage that has ended is one check.
+counted() {
+	local verdict=ok
+	if [ "$2" -eq 0 ]; then
+		passed=$((passed + 1))
+	else
+		verdict=FAILED
+		failed=$((failed + 1))
+	fi
+	shown_if_bad "$1" "$verdict"
+	row "$1" "$verdict" "$3"
+	[ "$verdict" = ok ]
+}
+
+sum_of() { # sum_of WORD LOG: adds up "N WORD" in cargo's result lines
+	sed -n "s/^test result:.* \([0-9]*\) $1.*/\1/p" "$2" | awk '{ n += $1 } END { print n + 0 }'
+}
+
+# counted_tests NAME STATUS SECONDS: a stage of cargo's that has ended is as many checks as it has tests; one that died
+# is one failure. Tests that passed when they were tried again are in a log of their own.
+counted_tests() {
+	local name=$1 log verdict=ok good bad
+	log=$(log_of "$name")
+	good=$(sum_of passed "$log") bad=$(sum_of failed "$log")
+	skipped=$((skipped + $(sum_of ignored "$log")))
+	if [ "$2" -eq 0 ]; then
+		good=$((good + bad)) bad=0
+	else
+		verdict=FAILED
+		[ "$bad" -gt 0 ] || bad=1
+	fi
+	passed=$((passed + good)) failed=$((failed + bad))
+	shown_if_bad "$name" "$verdict"
+	row "$name" "$verdict" "$3"
+	[ "$verdict" = ok ]
+}
+
+# stage [-tests] NAME COMMAND…: runs it with its output in a log; -tests: a command that has tests to count.
+stage() {
+	local count=counted name start=$SECONDS status=0
+	[ "$1" != -tests ] || { count=counted_tests && shift; }
+	name=$1
+	shift
+	say "$name"
+	"$@" >"$(log_of "$name")" 2>&1 || status=$?
+	"$count" "$name" "$status" "$((SECONDS - start))"
+}
+
+# begin NAME COMMAND…: a stage beside those that follow; `ended [-tests] NAME` waits for it. Not for what measures.
+begin() {
+	local name=$1 log
+	log=$(log_of "$name")
+	shift
+	rm -f "$log.status"
+	say "$name (beside the next)"
+	{
+		local start=$SECONDS status=0
+		"$@" >"$log" 2>&1 || status=$?
+		echo "$status $((SECONDS - start))" >"$log.status"
+	} &
+	beside[$name]=$!
+}
+
+ended() {
+	local count=counted status=1 seconds=0
+	[ "$1" != -tests ] || { count=counted_tests && shift; }
+	wait "${beside[$1]}"
+	unset "beside[$1]"
+	# A stage that was killed has left none.
+	[ ! -f "$(log_of "$1").status" ] || read -r status seconds <"$(log_of "$1").status"
+	"$count" "$1" "$status" "$seconds"
+}
+
+# failures LOG: below each "failures:" that is a list of names, these names; a line "list" before each list.
+failures() {
+	awk '/^failures:$/ { on = 1; next }
+		on && /^    [A-Za-z0-9_:]+$/ { if (on++ == 1) print "list"; print $1; next }
+		NF { on = 0 }' "$1"
+}
+
+# failed_targets LOG: how many test programs, documents' tests included, cargo says have failed, for whatever reason.
+failed_targets() { awk '/^error: [0-9]+ targets? failed:$/ { on = 1; next } on && /^    `/ { n++; next } { on = 0 } END { print n + 0 }' "$1"; }
+
+# why LOG: what a failed stage says of itself, in a few lines: names, errors, inputs to repeat, and its end.
+why() {
+	local found
+	failures "$1" | grep -vx list | sort -u | sed 's/^/test /'
+	found=$(grep -aE -A2 "panicked at|^error|ERROR|broken:|^✗" "$1" | grep -avx -e -- | head -n "$REPEATED_LINES")
+	printf '%s\n' "$found" | cut -c1-200
+	grep -a '^base64: ' "$1"
+	tail -n "$LAST_LINES" "$1" | cut -c1-200
+}
+
+# Whoever sees no more than the end of a long output still sees what failed.
+repeat_failures() {
+	local name
+	for name in ${bad_stages[@]+"${bad_stages[@]}"}; do
+		say "$name: FAILED"
+		why "$(log_of "$name")" | sed 's/^/  /'
+	done
+	[ ${#bad_stages[@]} -eq 0 ] || echo
+}
+
+# The line of what was tried again; too much of it is a failure.
+count_retried() {
+	local names count=${#retried[@]}
+	[ "$count" -gt 0 ] || { echo "tried again: nothing"; return; }
+	printf -v names ', %s' "${retried[@]}"
+	echo "tried again: $count (${names#, })"
+	[ "$count" -gt "$RETRIED_MAX" ] || return
+	failed=$((failed + 1))
+	echo "tried again: FAILED, more than $RETRIED_MAX in one run"
+}
+
+# finish: the summary, and the verdict as exit code.
+finish() {
+	say "stages"
+	printf '%s\n' "${rows[@]}"
+	printf 'total %35s s of %4s\n' "$SECONDS" "${BUDGET_S[total]:--}"
+	count_retried
+	echo
+	repeat_failures
+	if [ "$skipped" -gt 0 ]; then
+		echo "$passed passed, $failed failed, $skipped skipped"
+	else
+		echo "$passed passed, $failed failed"
+	fi
+	[ "$failed" -eq 0 ]
+	exit
+}
+
+# disturbed OUTPUT: whether a run with --check says that something else had the machine.
+disturbed() { grep -qE ': the CPU was the bottleneck even at | where the experiment is not about it$' "$1"; }
+
+# invariant_broken OUTPUT: whether something that must never happen has (a figure is not exactly what it must be), as
+# a compliant sender that is policed. That is no matter of luck.
+invariant_broken() { grep -qE '[^ ]+: .* == [^ ]+ \(.* against .*\)$' "$1"; }
+
+# measured NAME COMMAND…: a run with --check in the lab. A check that fails (exit code 3) is tried once more; up to four
+# times, later and later, where the run says that it was disturbed; never where an invariant is broken.
+measured() {
+	local name=$1 try=1 most status said
+	said=$(log_of "$name").said
+	shift
+	while :; do
+		status=0
+		"$@" >"$said" 2>&1 || status=$?
+		cat "$said"
+		[ "$status" -eq 3 ] || break
+		! invariant_broken "$said" || break
+		most=2
+		! disturbed "$said" || most=5
+		[ "$try" -lt "$most" ] || break
+		echo "$AGAIN$name"
+		sleep "$((try * ${PAUSE_S:-10}))"
+		try=$((try + 1))
+	done
+	rm -f "$said"
+	return "$status"
+}

@@ -1,0 +1,78 @@
+#!/usr/bin/env bash
+# The stages of make test, with commands that only pretend: verdicts, budgets, tries and the exit code.
+set -uo pipefail
+# shellcheck source=scripts/env.sh
+. "$(dirname "${BASH_SOURCE[0]}")/env.sh"
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+bad=0
+
+# pretend TEXT: what a run of stages prints, and "exit N"; TEXT is its script.
+pretend() {
+	mkdir -p "$work/logs"
+	(
+		LOGS=$work/logs PAUSE_S=0
+		. "$SG_ROOT/scripts/stages.sh"
+		BUDGET_S=([quick]=5 [lab]=60 ["lab slow"]=0 [total]=100)
+		# The exit code of each further call, from a file with one in each line; the last one stays.
+		next() {
+			local codes=$work/$1 code
+			code=$(head -n 1 "$codes")
+			[ "$(wc -l <"$codes")" -eq 1 ] || sed -i 1d "$codes"
+			[ "$code" -eq 0 ] || printf '%b\n' "${2:-}"
+			return "$code"
+		}
+		# codes FILE CODE…
+		codes() { local file=$work/$1 && shift && printf '%s\n' "$@" >"$file"; }
+		eval "$1"
+		finish
+	) 2>&1
+	echo "exit $?"
+}
+
+# expect NAME SCRIPT [PATTERN…]: each pattern must match a line of what the script prints.
+expect() {
+	local name=$1 said pattern
+	said=$(pretend "$2")
+	shift 2
+	for pattern in "$@"; do
+		grep -qE -e "$pattern" <<<"$said" && continue
+		bad=$((bad + 1))
+		printf '%s: "%s" in\n%s\n' "$name" "$pattern" "$said"
+	done
+}
+
+FAILED_ONCE="check failed: t: rtt: a.rtt_us.p99 <= 2 (3 against 2)"
+DISTURBED="check failed: t: softnet_dropped = 3 where the experiment is not about it"
+
+expect "a stage that passes" 'stage quick true' '^quick +ok +0 s of +5$' '^total +[0-9]+ s of +100$' \
+	'^tried again: nothing$' '^1 passed, 0 failed$' '^exit 0$'
+expect "a stage that fails" 'stage quick false; stage "lab a" true' '^quick +FAILED' '^lab a +ok' '^quick: FAILED|^==> quick: FAILED' \
+	'^1 passed, 1 failed$' '^exit 1$'
+expect "over its budget" 'stage "lab slow" sleep 1' '^lab slow +ok +[12] s of +0 OVER$' '^exit 0$'
+expect "without a budget" 'stage other true' '^other +ok +0 s of +-$'
+expect "beside others" 'begin "lab a" sh -c "sleep 1; exit 1"; stage quick true; ended "lab a"; stage "lab b" true' \
+	'^lab a +FAILED +[12] s' '^2 passed, 1 failed$' '^exit 1$'
+expect "tests are counted" 'stage -tests quick echo "test result: ok. 5 passed; 0 failed; 2 ignored; 0 measured"' \
+	'^5 passed, 0 failed, 2 skipped$'
+expect "tests fail" 'stage -tests quick sh -c "echo \"test result: FAILED. 5 passed; 2 failed; 0 ignored\"; exit 101"' \
+	'^5 passed, 2 failed$' '^exit 1$'
+expect "a build of tests fails" 'stage -tests quick false' '^0 passed, 1 failed$'
+expect "a check that fails once" "codes c 3 0; stage 'lab a' measured 'lab a' next c '$FAILED_ONCE'" \
+	'^lab a +ok .*\(tried again: lab a ×1\)$' '^tried again: 1 \(lab a\)$' '^1 passed, 0 failed$' '^exit 0$'
+expect "a check that fails twice" "codes c 3 3 0; stage 'lab a' measured 'lab a' next c '$FAILED_ONCE'" \
+	'^lab a +FAILED .*\(tried again: lab a ×1\)$' '^exit 1$'
+expect "a disturbed run" "codes c 3 3 3 3 0; stage 'lab a' measured 'lab a' next c '$DISTURBED'" \
+	'^lab a +ok .*\(tried again: lab a ×4\)$' '^tried again: 1 \(lab a\)$' '^exit 0$'
+expect "five disturbed runs" "codes c 3 3 3 3 3 0; stage 'lab a' measured 'lab a' next c '$DISTURBED'" '^lab a +FAILED' '^exit 1$'
+expect "a broken invariant" "codes c 3 0; stage 'lab a' measured 'lab a' next c '  t: not-policed: a.enforcement.policed == 0 (4 against 0)'" \
+	'^lab a +FAILED' '^tried again: nothing$' '^exit 1$'
+expect "a run that cannot begin" "codes c 2 0; stage 'lab a' measured 'lab a' next c x" '^lab a +FAILED' '^tried again: nothing$'
+expect "three are too many" "for name in a b c; do codes c 3 0; stage \"lab \$name\" measured \"lab \$name\" next c '$FAILED_ONCE'; done" \
+	'^tried again: 3 \(lab a, lab b, lab c\)$' '^tried again: FAILED, more than 2' '^3 passed, 1 failed$' '^exit 1$'
+# shellcheck disable=SC2016 # expands where the script runs
+expect "cases of one stage count each" 'stage quick printf "$AGAIN%s\n" one one two' \
+	'\(tried again: one ×2, two ×1\)$' '^tried again: 2 \(one, two\)$' '^exit 0$'
+
+[ "$bad" -eq 0 ] && echo "stages are told as they are"
