@@ -50,10 +50,10 @@ use sluicegate_scenario::{
 };
 use sluicegate_sim::{
     actors::Actors,
-    build,
+    build::{self, FabricOf},
     engine::{Engine, Part},
     layout::{Far, Layout, Partition, Tenant},
-    net::{Converged, Host, Net},
+    net::{Converged, Host, Net, PacketFabric, Plain},
 };
 use sluicegate_tcp::Config;
 use sluicegate_vswitch::switch;
@@ -279,19 +279,17 @@ fn ports(graph: &Graph) -> Result<Ports<sluicegate_sim::packet::Packet>> {
     Ok(ports)
 }
 
-/// What a network is made of.
-#[derive(Clone, Copy)]
-struct Kind {
-    /// [`cee`]; else plain Ethernet.
-    is_converged: bool,
-    /// Senders wait for their adapters and take turns; else an adapter takes whatever it is given.
-    waits: bool,
+/// A fabric of the benchmark: [`cee`] or plain Ethernet. Where senders do not wait for their adapters and take turns, an
+/// adapter takes whatever it is given.
+trait Benched: PacketFabric {
+    fn of(graph: &Graph, waits: bool) -> Result<Self>;
 }
 
-const PLAIN: Kind = Kind {
-    is_converged: false,
-    waits: false,
-};
+impl Benched for Plain {
+    fn of(graph: &Graph, _waits: bool) -> Result<Self> {
+        Ok(Self::new(ports(graph)?))
+    }
+}
 
 fn layout(graph: &Graph, threads: usize) -> Layout {
     let stack = Arc::new(stack());
@@ -315,14 +313,14 @@ fn layout(graph: &Graph, threads: usize) -> Layout {
     )
 }
 
-fn engine(
+fn engine<F: Benched>(
     graph: &Graph,
     pairs: &[(u32, u32)],
     bytes: u64,
     threads: usize,
     done: &Arc<Done>,
-    kind: Kind,
-) -> Result<Engine<Machine>> {
+    waits: bool,
+) -> Result<Engine<Machine, F>> {
     let layout = Arc::new(layout(graph, threads));
     let mut plans_by_part: Vec<Vec<(u32, Machine)>> = Vec::new();
     plans_by_part.resize_with(layout.partition.parts(), Vec::new);
@@ -343,7 +341,7 @@ fn engine(
     let machine = |host| {
         let adapter = graph.adjacent(host)[0].0;
         let ports = [adapter, links + host];
-        let config = match kind.waits {
+        let config = match waits {
             true => switch::Config::turns(),
             false => switch::Config::straight(),
         };
@@ -351,12 +349,9 @@ fn engine(
     };
     let part = |(part, actors)| {
         let machines = (0..graph.hosts()).map(machine).collect();
-        let mut net = Net::part(Arc::clone(&layout), part, ports(graph)?, machines, 1);
-        if kind.is_converged {
-            net.converge(converged(graph, &cee(kind.waits))?);
-        }
+        let fabric = F::of(graph, waits)?;
         Ok(Part {
-            net,
+            net: Net::part(Arc::clone(&layout), part, fabric, machines, 1),
             actors: Actors::of(&plan(), actors),
         })
     };
@@ -395,30 +390,31 @@ fn cee(waits: bool) -> CeeConfig {
     }
 }
 
-fn converged(graph: &Graph, config: &CeeConfig) -> Result<Converged> {
-    let hosts = graph.hosts();
-    let place = |node: u32| match node.checked_sub(hosts) {
-        None => Place::Host(node as u16),
-        Some(switch) => Place::Switch(switch),
-    };
-    let mut specs = Vec::new();
-    for &(a, b) in graph.links() {
-        for (near, far) in [(a, b), (b, a)] {
-            specs.push(PortSpec {
-                near: place(near),
-                far: place(far),
-                rate_bps: RATE_BPS,
-                propagation_ps: LINK_DELAY_PS - 500_000,
-                processing_ps: 500_000,
-                aqm: switch_aqm(near >= hosts)?,
-                frame_bytes: PACKET_BYTES,
-            });
+impl Benched for Converged {
+    fn of(graph: &Graph, waits: bool) -> Result<Self> {
+        let hosts = graph.hosts();
+        let place = |node: u32| match node.checked_sub(hosts) {
+            None => Place::Host(node as u16),
+            Some(switch) => Place::Switch(switch),
+        };
+        let mut specs = Vec::new();
+        for &(a, b) in graph.links() {
+            for (near, far) in [(a, b), (b, a)] {
+                specs.push(PortSpec {
+                    near: place(near),
+                    far: place(far),
+                    rate_bps: RATE_BPS,
+                    propagation_ps: LINK_DELAY_PS - 500_000,
+                    processing_ps: 500_000,
+                    aqm: switch_aqm(near >= hosts)?,
+                    frame_bytes: PACKET_BYTES,
+                });
+            }
         }
+        let switches = (graph.nodes() - hosts) as usize;
+        let cee = Cee::new(cee(waits), specs, hosts as usize, switches, 1);
+        Ok(Self::new(cee, ports(graph)?).with_lanes(8))
     }
-    let (links, switches) = (specs.len() as u32, (graph.nodes() - hosts) as usize);
-    let fabric = Cee::new(config.clone(), specs, hosts as usize, switches, 1);
-    let converged = Converged::new(fabric, links, None, hosts as usize, false);
-    Ok(converged.with_lanes(8))
 }
 
 /// K of a switch; a host marks nothing.
@@ -434,22 +430,27 @@ fn switch_aqm(is_switch: bool) -> Result<AqmParams> {
 }
 
 /// A network and how long it has taken so far.
-struct Timed<A> {
-    engine: Engine<A>,
+struct Timed<A, F> {
+    engine: Engine<A, F>,
     done: Arc<Done>,
     seconds: f64,
 }
 
-impl Timed<Machine> {
-    fn new(graph: &Graph, pairs: &[(u32, u32)], bytes: u64, kind: Kind) -> Result<Self> {
+impl<F: Benched> Timed<Machine, F> {
+    fn new(graph: &Graph, pairs: &[(u32, u32)], bytes: u64, waits: bool) -> Result<Self> {
         let done = Arc::new(Done::default());
-        let engine = engine(graph, pairs, bytes, 1, &done, kind)?;
+        let engine = engine(graph, pairs, bytes, 1, &done, waits)?;
         Ok(Self::of(engine, done))
+    }
+
+    /// Whether so many flows are complete.
+    fn is_done(&self, flows: u64) -> bool {
+        self.done.flows.load(Ordering::Relaxed) == flows
     }
 }
 
-impl<A: Actor + Send> Timed<A> {
-    fn of(mut engine: Engine<A>, done: Arc<Done>) -> Self {
+impl<A: Actor + Send, F: PacketFabric> Timed<A, F> {
+    fn of(mut engine: Engine<A, F>, done: Arc<Done>) -> Self {
         engine.begin();
         Self {
             engine,
@@ -475,21 +476,13 @@ const TURN_PS: u64 = 50_000_000;
 
 /// Converged Ethernet beside a plain network with the same flows and hosts.
 fn compare(name: &str, graph: &Graph, pairs: &[(u32, u32)], bytes: u64, waits: bool) -> Result<()> {
-    let network = |is_converged| {
-        let kind = Kind {
-            is_converged,
-            waits,
-        };
-        Timed::new(graph, pairs, bytes, kind)
-    };
-    let (mut plain, mut converged) = (network(false)?, network(true)?);
+    let mut plain = Timed::<_, Plain>::new(graph, pairs, bytes, waits)?;
+    let mut converged = Timed::<_, Converged>::new(graph, pairs, bytes, waits)?;
     let all = pairs.len() as u64;
-    let is_done = |timed: &Timed<Machine>| timed.done.flows.load(Ordering::Relaxed) == all;
     for turn in 1.. {
-        for timed in [&mut plain, &mut converged] {
-            timed.run_until(turn * TURN_PS)?;
-        }
-        if is_done(&plain) && is_done(&converged) {
+        plain.run_until(turn * TURN_PS)?;
+        converged.run_until(turn * TURN_PS)?;
+        if plain.is_done(all) && converged.is_done(all) {
             break;
         }
         ensure!(turn * TURN_PS < END_PS, "{name}: flows do not end");
@@ -548,22 +541,13 @@ const COMMERCIAL_TURNS: u64 = 200;
 
 /// Queries and messages on converged Ethernet beside a plain network with long flows, and one with the same traffic.
 fn compare_commercial(name: &str, graph: &Graph, pairs: &[(u32, u32)], bytes: u64) -> Result<()> {
-    let timed = |is_converged| -> Result<Timed<App>> {
-        let text = commercial(is_converged);
-        let options = Options::default();
-        let experiment = file::parse(Path::new("commercial.toml"), &text, &options);
-        let experiment = experiment.map_err(|problems| anyhow::anyhow!("{problems}"))?;
-        let variant = experiment.variants.first().context("it has a variant")?;
-        let engine = build::engine(variant, 1, 1)?;
-        Ok(Timed::of(engine, Arc::new(Done::default())))
-    };
-    let (mut converged, mut same) = (timed(true)?, timed(false)?);
-    let mut plain = Timed::new(graph, pairs, bytes, PLAIN)?;
+    let mut converged = timed_commercial::<Converged>(true)?;
+    let mut same = timed_commercial::<Plain>(false)?;
+    let mut plain = Timed::<_, Plain>::new(graph, pairs, bytes, false)?;
     for turn in 1..=COMMERCIAL_TURNS {
         plain.run_until(turn * TURN_PS)?;
-        for timed in [&mut same, &mut converged] {
-            timed.run_until(turn * TURN_PS)?;
-        }
+        same.run_until(turn * TURN_PS)?;
+        converged.run_until(turn * TURN_PS)?;
     }
     ensure!(
         plain.done.flows.load(Ordering::Relaxed) == 0,
@@ -573,11 +557,21 @@ fn compare_commercial(name: &str, graph: &Graph, pairs: &[(u32, u32)], bytes: u6
     print_ratio(&format!("{name}, both with it"), &same, &converged)
 }
 
+fn timed_commercial<F: FabricOf>(is_converged: bool) -> Result<Timed<App, F>> {
+    let text = commercial(is_converged);
+    let options = Options::default();
+    let experiment = file::parse(Path::new("commercial.toml"), &text, &options);
+    let experiment = experiment.map_err(|problems| anyhow::anyhow!("{problems}"))?;
+    let variant = experiment.variants.first().context("it has a variant")?;
+    let engine = build::engine(variant, 1, 1)?;
+    Ok(Timed::of(engine, Arc::new(Done::default())))
+}
+
 /// What a hop of converged Ethernet takes beside a plain one.
-fn print_ratio<A: Actor + Send, B: Actor + Send>(
+fn print_ratio<A: Actor + Send, B: Actor + Send, F: PacketFabric, G: PacketFabric>(
     name: &str,
-    plain: &Timed<A>,
-    converged: &Timed<B>,
+    plain: &Timed<A, F>,
+    converged: &Timed<B, G>,
 ) -> Result<()> {
     converged.engine.account()?;
     println!(
@@ -599,7 +593,7 @@ fn measure(
     threads: usize,
 ) -> Result<()> {
     let done = Arc::new(Done::default());
-    let mut engine = engine(graph, pairs, bytes, threads, &done, PLAIN)?;
+    let mut engine = engine::<Plain>(graph, pairs, bytes, threads, &done, false)?;
     let start = Instant::now();
     engine.begin();
     engine.run_until(END_PS, &mut |_, _| Ok(()))?;

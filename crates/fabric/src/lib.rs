@@ -1,20 +1,27 @@
 //! Links, queues, physical switches, topologies, routing: pure state machines.
 //!
 //! Time is an argument in picoseconds. A port is the transmit side of one direction of a link, queue and
-//! wire in one ([`Ports`]); a [`Graph`] has nodes and links, [`Routes`] choose a packet's port at each switch.
+//! wire in one ([`Ports`]); a [`Graph`] has nodes and links, [`Routes`] choose a packet's port at each switch. Who
+//! drives a network does so by the [`contract`], whether it is [`Plain`] or [`Converged`].
 
 pub mod cee;
+pub mod contract;
+mod converged;
 pub mod graph;
 mod impair;
 mod memory;
+mod plain;
 pub mod pool;
 pub mod port;
 pub mod random;
 pub mod routing;
 
+pub use contract::Fabric;
+pub use converged::Converged;
 pub use graph::Graph;
 pub use impair::{Fate, Impairment};
 pub use memory::{MemoryId, SharedMemory};
+pub use plain::Plain;
 pub use pool::{Handle, Pool};
 pub use port::{Frame, Offer, PortConfig, Ports};
 pub use routing::{Routes, Routing};

@@ -137,7 +137,7 @@ impl<F> Pool<F> {
     }
 
     /// It arrives at this time and follows the one that was the last.
-    pub(crate) fn follow(&mut self, last: Handle, handle: Handle, arrival_ps: u64) {
+    pub(crate) fn link_after(&mut self, last: Handle, handle: Handle, arrival_ps: u64) {
         let node = &mut self.nodes[last as usize];
         (node.next, node.next_ps) = (handle, arrival_ps);
     }

@@ -566,6 +566,36 @@ impl<F: Frame> Ports<F> {
         }
     }
 
+    /// Asserts that frames under way are in the order of their arrival, and that the backlog is that of those which had
+    /// not left when somebody last looked.
+    ///
+    /// # Errors
+    /// What is not.
+    pub(crate) fn audit(&self, port: usize) -> Result<(), String> {
+        let hot = &self.hot[port];
+        let (mut frame, mut last, mut arrival_ps) = (hot.first, NIL, 0);
+        let (mut backlog_bytes, mut is_leaving) = (0, false);
+        while frame != NIL {
+            if self.pool.arrival_ps(frame) < arrival_ps {
+                return Err(format!("frames of port {port} overtake each other"));
+            }
+            is_leaving |= frame == hot.leaving;
+            backlog_bytes += u64::from(is_leaving) * u64::from(self.pool[frame].bytes());
+            arrival_ps = self.pool.arrival_ps(frame);
+            (last, frame) = (frame, self.pool.next(frame));
+        }
+        if hot.first != NIL && last != hot.last {
+            return Err(format!("port {port} does not know its last frame"));
+        }
+        match backlog_bytes == u64::from(hot.backlog_bytes) {
+            true => Ok(()),
+            false => Err(format!(
+                "the queue of port {port} holds {backlog_bytes} bytes but counts {}",
+                hot.backlog_bytes
+            )),
+        }
+    }
+
     /// Bytes between a port and its other end.
     pub fn underway_bytes(&self, port: usize) -> u64 {
         self.pool.bytes(self.hot[port].first)
@@ -595,7 +625,7 @@ impl Hot {
         if is_first {
             (self.first, self.first_ps) = (frame, arrival_ps);
         } else {
-            pool.follow(before, frame, arrival_ps);
+            pool.link_after(before, frame, arrival_ps);
         }
         is_first
     }

@@ -7,7 +7,7 @@ use sluicegate_apps::{Actor, App};
 use sluicegate_scenario::workload::{Plan, Report};
 use sluicegate_tcp::Events;
 
-use crate::net::{EndId, Net, Notice};
+use crate::net::{EndId, Net, Notice, Owner, PacketFabric};
 pub use sockets::Sockets;
 use troubles::Troubles;
 
@@ -79,7 +79,12 @@ impl<A: Actor> Actors<A> {
         all
     }
 
-    fn with(&mut self, net: &mut Net, index: u32, act: impl FnOnce(&mut A, &mut Sockets<'_>)) {
+    fn with<F: PacketFabric>(
+        &mut self,
+        net: &mut Net<F>,
+        index: u32,
+        act: impl FnOnce(&mut A, &mut Sockets<'_, F>),
+    ) {
         let Some(role) = self.roles.get_mut(index as usize) else {
             return;
         };
@@ -95,7 +100,7 @@ impl<A: Actor> Actors<A> {
     }
 
     /// Time 0: listeners are opened, first alarms set.
-    pub fn begin(&mut self, net: &mut Net) {
+    pub fn begin<F: PacketFabric>(&mut self, net: &mut Net<F>) {
         for index in 0..self.roles.len() as u32 {
             self.with(net, index, |actor, io| {
                 actor.prepare(io);
@@ -105,8 +110,8 @@ impl<A: Actor> Actors<A> {
     }
 
     /// Tells actors what happened since the last call.
-    pub fn hear(&mut self, net: &mut Net) {
-        while let Some(notice) = net.notices.pop_front() {
+    pub fn hear<F: PacketFabric>(&mut self, net: &mut Net<F>) {
+        while let Some(notice) = net.sockets.next_notice() {
             match notice {
                 Notice::Alarm(index, key) => {
                     self.with(net, index, |actor, io| actor.timer(io, key))
@@ -116,8 +121,10 @@ impl<A: Actor> Actors<A> {
         }
     }
 
-    fn socket(&mut self, net: &mut Net, end: EndId, events: Events) {
-        let (index, key) = (net.ends[end as usize].actor, net.ends[end as usize].key);
+    fn socket<F: PacketFabric>(&mut self, net: &mut Net<F>, end: EndId, events: Events) {
+        let Owner {
+            actor: index, key, ..
+        } = net.sockets.owner(end);
         if events.contains(Events::CONNECTED) {
             self.with(net, index, |actor, io| {
                 io.troubles.connected(end);
@@ -127,7 +134,7 @@ impl<A: Actor> Actors<A> {
         if events.contains(Events::FAILED) {
             self.with(net, index, |_, io| io.troubles.failed(io.net, io.plan, end));
         }
-        let key = net.ends[end as usize].key;
+        let key = net.sockets.owner(end).key;
         if events.contains(Events::READABLE) {
             self.with(net, index, |actor, io| {
                 actor.readable(io, sockets::id(end), key)
@@ -148,7 +155,7 @@ impl<A: Actor> Actors<A> {
     }
 
     /// What everybody saw, by tenant.
-    pub fn reports(mut self, net: &mut Net) -> Vec<(u32, Report)> {
+    pub fn reports<F: PacketFabric>(mut self, net: &mut Net<F>) -> Vec<(u32, Report)> {
         let report = |(tenant, plan): &(u32, Plan)| {
             let report = Report {
                 tenant: plan.tenant.clone(),

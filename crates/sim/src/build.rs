@@ -5,6 +5,7 @@ mod cee;
 use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
+use sluicegate_apps::App;
 use sluicegate_core::{aqm::AqmParams, cc::Algorithm};
 use sluicegate_fabric::{
     Graph, PortConfig, Ports,
@@ -32,7 +33,7 @@ use crate::{
     actors::Actors,
     engine::{Engine, Part},
     layout::{Far, Layout, Partition, Tenant},
-    net::{EndId, Host, Net, interface_of},
+    net::{EndId, Host, Net, PacketFabric, Plain, interface_of},
     packet::{ETHERNET_BYTES, Packet},
 };
 
@@ -62,11 +63,26 @@ const DCVEGAS_K_SEGMENTS: u32 = 3;
 /// TCP's timestamps option, padded.
 const TIMESTAMPS_BYTES: u32 = 12;
 
+/// A fabric that can be built for a variant.
+pub trait FabricOf: PacketFabric {
+    /// From idle ports of links and within hosts. `seed` makes what is drawn by lot.
+    ///
+    /// # Errors
+    /// What this world cannot do.
+    fn of(variant: &Variant, ports: Ports<Packet>, seed: u64) -> Result<Self>;
+}
+
+impl FabricOf for Plain {
+    fn of(_variant: &Variant, ports: Ports<Packet>, _seed: u64) -> Result<Self> {
+        Ok(Self::new(ports))
+    }
+}
+
 /// Builds the network of a variant, in as many parts as `threads` allows.
 ///
 /// # Errors
 /// What this world cannot do.
-pub fn engine(variant: &Variant, seed: u64, threads: usize) -> Result<Engine> {
+pub fn engine<F: FabricOf>(variant: &Variant, seed: u64, threads: usize) -> Result<Engine<App, F>> {
     let hosts = variant.hosts.len();
     let graph = variant.graph();
     let routes = variant.routes(&graph);
@@ -138,13 +154,13 @@ fn partition(variant: &Variant, graph: &Graph, threads: usize) -> Result<(Partit
 }
 
 /// One part of it.
-fn net(
+fn net<F: FabricOf>(
     variant: &Variant,
     graph: &Graph,
     layout: &Arc<Layout>,
     part: usize,
     seed: u64,
-) -> Result<Net> {
+) -> Result<Net<F>> {
     let mut ports = links(variant, seed)?;
     let enforcement = variant.enforcement.as_ref();
     let policy = enforcement.map(|enforcement| Arc::new(*enforcement.policy.compile()));
@@ -169,22 +185,8 @@ fn net(
         machines.push(machine);
         ports.add(local(variant), seed ^ u64::from(local_port));
     }
-    let first = ports.len() as u32;
-    let converged = variant.cee.as_ref().map(|config| {
-        let stack = stack_port(variant, config);
-        let takes_time = stack.delay_ps | stack.jitter_ps | stack.jitter_mean_ps > 0;
-        if takes_time {
-            for host in 0..variant.hosts.len() as u64 {
-                ports.add(stack, seed ^ !host);
-            }
-        }
-        cee::converged(variant, config, takes_time.then_some(first), seed)
-    });
-    let mut net = Net::part(Arc::clone(layout), part, ports, machines, seed);
-    if let Some(converged) = converged {
-        net.converge(converged?);
-    }
-    net.may_impair = variant.links.iter().any(|link| !link.impairment.is_none());
+    let fabric = F::of(variant, ports, seed)?;
+    let mut net = Net::part(Arc::clone(layout), part, fabric, machines, seed);
     for (id, tenant) in (0..).zip(&variant.tenants) {
         net.set_read_rate(id, tenant.read_rate_bps);
     }

@@ -20,7 +20,13 @@ use sluicegate_core::abi::{Flow, FlowKey};
 use sluicegate_fabric::{graph::PortId, port::PortStats};
 use sluicegate_scenario::workload::Report;
 
-use crate::{actors::Actors, drive::Drive, exports::Exports, layout::Layout, net::Net};
+use crate::{
+    actors::Actors,
+    drive::Drive,
+    exports::Exports,
+    layout::Layout,
+    net::{Net, PacketFabric, Plain},
+};
 
 /// Events between looks at the wall clock.
 const EVENTS_PER_LOOK: u64 = 1 << 16;
@@ -32,21 +38,21 @@ const WINDOWS_PER_LOOK: u64 = 1 << 12;
 const SPINS: u32 = 2_000;
 
 /// Some hosts and switches and what their tenants do.
-pub struct Part<A = App> {
+pub struct Part<A = App, F = Plain> {
     /// Machines and network.
-    pub net: Net,
+    pub net: Net<F>,
     /// Roles.
     pub actors: Actors<A>,
 }
 
-impl<A: Actor> Part<A> {
+impl<A: Actor, F: PacketFabric> Part<A, F> {
     /// The next event before `until_ps`, and what actors make of it; false if there is none.
     #[inline]
     fn step_before(&mut self, until_ps: u64) -> bool {
         if !self.net.step_before(until_ps) {
             return false;
         }
-        if !self.net.notices.is_empty() {
+        if self.net.sockets.has_notices() {
             self.actors.hear(&mut self.net);
         }
         true
@@ -57,17 +63,17 @@ impl<A: Actor> Part<A> {
 pub type Look<'a> = &'a mut dyn FnMut(u64, u64) -> Result<()>;
 
 /// A whole network.
-pub struct Engine<A = App> {
+pub struct Engine<A = App, F = Plain> {
     layout: Arc<Layout>,
-    parts: Vec<Part<A>>,
+    parts: Vec<Part<A, F>>,
     lookahead_ps: u64,
     drive: Drive,
 }
 
-impl<A: Actor + Send> Engine<A> {
+impl<A: Actor + Send, F: PacketFabric> Engine<A, F> {
     /// From as many parts as the layout has, each with a thread of its own. `lookahead_ps` is the shortest
     /// time from one to another, not 0 if there are several.
-    pub fn new(layout: Arc<Layout>, parts: Vec<Part<A>>, lookahead_ps: u64) -> Self {
+    pub fn new(layout: Arc<Layout>, parts: Vec<Part<A, F>>, lookahead_ps: u64) -> Self {
         Self {
             layout,
             parts,
@@ -159,9 +165,9 @@ impl<A: Actor + Send> Engine<A> {
     fn exchange(&mut self) {
         for from in 0..self.parts.len() {
             for to in 0..self.parts.len() {
-                let mut exports = std::mem::take(&mut self.parts[from].net.outgoing[to]);
+                let mut exports = std::mem::take(&mut self.parts[from].net.post.outgoing[to]);
                 self.parts[to].net.import(&mut exports);
-                self.parts[from].net.outgoing[to] = exports;
+                self.parts[from].net.post.outgoing[to] = exports;
             }
         }
     }
@@ -209,12 +215,12 @@ impl<A: Actor + Send> Engine<A> {
     }
 
     /// Every part.
-    pub fn nets(&mut self) -> impl Iterator<Item = &mut Net> {
+    pub fn nets(&mut self) -> impl Iterator<Item = &mut Net<F>> {
         self.parts.iter_mut().map(|part| &mut part.net)
     }
 
     /// The part that looks after a port's queue.
-    pub fn net_of_port(&mut self, port: PortId) -> &mut Net {
+    pub fn net_of_port(&mut self, port: PortId) -> &mut Net<F> {
         let part = match self.parts.len() {
             1 => 0,
             _ => self.layout.part_of_port(port),
@@ -223,7 +229,7 @@ impl<A: Actor + Send> Engine<A> {
     }
 
     /// The part that looks after a host.
-    pub fn net_of_host(&mut self, host: u16) -> &mut Net {
+    pub fn net_of_host(&mut self, host: u16) -> &mut Net<F> {
         let part = self.layout.part_of_host(host);
         &mut self.parts[part].net
     }
@@ -241,16 +247,7 @@ impl<A: Actor + Send> Engine<A> {
             }
         };
         for part in &self.parts {
-            add(part.net.ports.stats(port as usize));
-            if let Some(stats) = part.net.fabric_stats(port) {
-                add(PortStats {
-                    accepted: stats.accepted,
-                    accepted_bytes: stats.accepted_bytes,
-                    marks: stats.marks,
-                    drops: stats.drops,
-                    ..PortStats::default()
-                });
-            }
+            add(part.net.fabric.stats(port));
         }
         sum
     }
@@ -366,9 +363,9 @@ impl Drop for Member<'_> {
 }
 
 impl Member<'_> {
-    fn run<A: Actor>(
+    fn run<A: Actor, F: PacketFabric>(
         &self,
-        part: &mut Part<A>,
+        part: &mut Part<A, F>,
         until_ps: u64,
         lookahead_ps: u64,
         look: Look<'_>,
@@ -404,13 +401,13 @@ impl Member<'_> {
     }
 
     /// Leaves the exports for the others, and when there is something to do next.
-    fn send<A>(&self, part: &mut Part<A>, turn: usize, stop: bool) {
+    fn send<A, F: PacketFabric>(&self, part: &mut Part<A, F>, turn: usize, stop: bool) {
         let next = match stop {
             true => 0,
             false => part.net.next_ps().saturating_add(1),
         };
         self.meeting.next[turn][self.me].store(next, Ordering::Release);
-        for (to, exports) in part.net.outgoing.iter_mut().enumerate() {
+        for (to, exports) in part.net.post.outgoing.iter_mut().enumerate() {
             if !exports.is_empty() {
                 let place = &self.meeting.boxes[turn][self.me * self.meeting.members + to];
                 let mut place = place.lock().unwrap_or_else(PoisonError::into_inner);
@@ -419,7 +416,7 @@ impl Member<'_> {
         }
     }
 
-    fn receive<A>(&self, part: &mut Part<A>, turn: usize) {
+    fn receive<A, F: PacketFabric>(&self, part: &mut Part<A, F>, turn: usize) {
         for from in 0..self.meeting.members {
             let place = &self.meeting.boxes[turn][from * self.meeting.members + self.me];
             let mut exports = place.lock().unwrap_or_else(PoisonError::into_inner);

@@ -38,3 +38,35 @@ impl Exports {
         self.packets.is_empty() && self.headers.is_empty() && self.over.is_empty()
     }
 }
+
+/// What a part has for others.
+pub struct Post {
+    /// Which part it is.
+    pub(crate) part: usize,
+    /// By part.
+    pub(crate) outgoing: Vec<Exports>,
+}
+
+impl Post {
+    /// Of this one of so many parts.
+    pub fn new(part: usize, parts: usize) -> Self {
+        Self {
+            part,
+            outgoing: std::iter::repeat_with(Exports::default)
+                .take(parts)
+                .collect(),
+        }
+    }
+
+    /// What goes to another part; `None` = that is this one.
+    pub fn exports_to(&mut self, part: usize) -> Option<&mut Exports> {
+        (part != self.part).then(|| &mut self.outgoing[part])
+    }
+
+    /// When the first packet for another part arrives there; `u64::MAX` = there is none.
+    pub fn next_ps(&self) -> u64 {
+        let packets = self.outgoing.iter().flat_map(|exports| &exports.packets);
+        let first = packets.map(|exported| exported.arrival_ps).min();
+        first.unwrap_or(u64::MAX)
+    }
+}

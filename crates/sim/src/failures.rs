@@ -3,10 +3,10 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use sluicegate_fabric::{Fate, Handle, Impairment, graph::PortId};
+use sluicegate_fabric::{Fate, Handle, Impairment, contract::Driver, graph::PortId};
 use sluicegate_tcp::Events;
 
-use crate::net::{EndId, LATE, Net, Notice, READER, source};
+use crate::net::{EndId, LATE, Net, Notice, PacketFabric, READER, source};
 
 /// What a slow application reads at once before it does something with it.
 const READ_BYTES: u64 = 16 << 10;
@@ -45,47 +45,45 @@ struct Reader {
     armed: bool,
 }
 
+/// Both directions of a link.
+fn ports_of(link: usize) -> [PortId; 2] {
+    [2 * link as PortId, 2 * link as PortId + 1]
+}
+
 /// Links.
-impl Net {
+impl<F: PacketFabric> Net<F> {
     /// A link fails, or works again.
     pub fn set_link(&mut self, link: usize, up: bool) {
-        for port in [2 * link, 2 * link + 1] {
+        for port in ports_of(link) {
+            self.on_fabric(|fabric, _, now_ps| fabric.set_up(port, up, now_ps));
             let now_ps = self.now_ps();
-            self.ports.set_up(port, up, now_ps);
-            self.on_fabric(|fabric, pool, now_ps| {
-                fabric.set_up(pool, port as PortId, up, now_ps);
-            });
-            if let (Some(capture), false) = (&mut self.capture, up) {
-                capture.cut(port as PortId, now_ps);
+            if let (Some(capture), false) = (&mut self.observers.capture, up) {
+                capture.cut(port, now_ps);
             }
         }
     }
 
     /// From now on a link does this to frames, in both directions.
     pub fn impair(&mut self, link: usize, change: impl Fn(&Impairment) -> Impairment) {
-        self.may_impair = true;
-        for port in [2 * link, 2 * link + 1] {
-            let impairment = change(&self.ports.impairment(port));
-            self.ports.set_impairment(port, impairment);
+        for port in ports_of(link) {
+            let impairment = change(&self.fabric.ports().impairment(port as usize));
+            self.on_fabric(|fabric, _, _| fabric.set_impairment(port, impairment));
         }
     }
 
     /// What comes to a link from now on leaves at this rate, in both directions.
     pub fn set_rate(&mut self, link: usize, rate_bps: u64) {
-        for port in [2 * link, 2 * link + 1] {
-            self.ports.set_rate(port, rate_bps);
-            self.on_fabric(|fabric, pool, now_ps| {
-                fabric.catch_up(pool, port as PortId, now_ps);
-                fabric.set_rate(port as PortId, rate_bps);
-            });
+        for port in ports_of(link) {
+            self.on_fabric(|fabric, _, now_ps| fabric.set_rate(port, rate_bps, now_ps));
         }
     }
 
     /// A packet has crossed an impaired link.
     pub(crate) fn arrive_impaired(&mut self, port: PortId, packet: Handle) {
-        let now_ps = self.now_ps();
-        let Fate::Arrives { twice, late_ps } = self.ports.fate(port as usize, now_ps, packet)
-        else {
+        let fate = self.on_fabric(|fabric, _, now_ps| {
+            (fabric.ports_mut()).fate(port as usize, now_ps, packet)
+        });
+        let Fate::Arrives { twice, late_ps } = fate else {
             return;
         };
         if twice {
@@ -94,20 +92,22 @@ impl Net {
         }
         match late_ps {
             None => self.hand_over(port, packet),
-            Some(at_ps) => self.wheel.push(at_ps, source(LATE, port)),
+            Some(at_ps) => self.clock.wheel.push(at_ps, source(LATE, port)),
         }
     }
 
     /// A packet that others have overtaken arrives.
     pub(crate) fn arrive_late(&mut self, port: PortId) {
-        if let Some(packet) = self.ports.late(port as usize, self.now_ps()) {
+        let late =
+            self.on_fabric(|fabric, _, now_ps| fabric.ports_mut().late(port as usize, now_ps));
+        if let Some(packet) = late {
             self.hand_over(port, packet);
         }
     }
 }
 
 /// Hosts.
-impl Net {
+impl<F: PacketFabric> Net<F> {
     /// A host stands still: its stacks send nothing and their timers wait, and so does what arrives. What its
     /// adapter has been given leaves all the same.
     pub fn pause(&mut self, host: usize) {
@@ -121,9 +121,9 @@ impl Net {
         for packet in inbox {
             self.receive(host as u16, packet);
         }
-        for end in 0..self.ends.len() as EndId {
-            if usize::from(self.ends[end as usize].host) == host {
-                self.attend(end);
+        for end in 0..self.sockets.ends.len() as EndId {
+            if usize::from(self.sockets.ends[end as usize].host) == host {
+                self.serve_end(end);
             }
         }
         self.serve(host as u16);
@@ -131,7 +131,7 @@ impl Net {
 }
 
 /// Applications.
-impl Net {
+impl<F: PacketFabric> Net<F> {
     /// A tenant's applications read at most this much from now on; `None` = at once.
     pub fn set_read_rate(&mut self, tenant: u32, rate_bps: Option<u64>) {
         let now_ns = self.now_ns();
@@ -140,7 +140,8 @@ impl Net {
         let Some(rate_bps) = rate_bps else {
             let reader = readers.remove(&tenant);
             for end in reader.into_iter().flat_map(|reader| reader.waiting) {
-                self.notices
+                self.sockets
+                    .notices
                     .push_back(Notice::Socket(end, Events::READABLE));
             }
             return;
@@ -158,7 +159,7 @@ impl Net {
     /// is told that there is something to read when its turn comes.
     pub(crate) fn may_read(&mut self, end: EndId, bytes: u64) -> u64 {
         let now_ns = self.now_ns();
-        let state = &self.ends[end as usize];
+        let state = &self.sockets.ends[end as usize];
         let readers = &mut self.hosts[usize::from(state.host)].troubles.readers;
         let Some(reader) = readers.get_mut(&state.way.tenant) else {
             return bytes;
@@ -184,7 +185,7 @@ impl Net {
 
     /// Sets the timer of a reader for which a connection waits.
     fn arm(&mut self, end: EndId) {
-        let state = &self.ends[end as usize];
+        let state = &self.sockets.ends[end as usize];
         let readers = &mut self.hosts[usize::from(state.host)].troubles.readers;
         if let Some(reader) = readers
             .get_mut(&state.way.tenant)
@@ -192,7 +193,9 @@ impl Net {
         {
             reader.armed = true;
             let at_ps = reader.free_ns.saturating_mul(1_000);
-            self.wheel.push(at_ps, source(READER, state.way.tenant));
+            self.clock
+                .wheel
+                .push(at_ps, source(READER, state.way.tenant));
         }
     }
 
@@ -206,7 +209,8 @@ impl Net {
         reader.armed = false;
         let is_free = now_ns >= reader.free_ns;
         if let Some(end) = is_free.then(|| reader.waiting.pop_front()).flatten() {
-            self.notices
+            self.sockets
+                .notices
                 .push_back(Notice::Socket(end, Events::READABLE));
         }
         if let Some(&next) = self.hosts[host]

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use sluicegate_apps::App;
 use sluicegate_scenario::{
     experiment::{Node, Variant},
     results::{Film, FilmCell, FilmDirection, FilmNode},
@@ -11,6 +12,7 @@ use crate::{
     build,
     engine::Engine,
     measure::{self, Queue},
+    net::PacketFabric,
 };
 
 /// A film while it grows.
@@ -52,7 +54,7 @@ impl Recorder {
     }
 
     /// Takes one frame.
-    pub fn sample(&mut self, engine: &mut Engine) {
+    pub fn sample<F: PacketFabric>(&mut self, engine: &mut Engine<App, F>) {
         for (queue, last) in self.queues.iter().zip(&mut self.last) {
             let now = Seen::of(queue, engine);
             self.film.cells.push(now.since(last));
@@ -67,7 +69,7 @@ impl Recorder {
 }
 
 impl Seen {
-    fn of(queue: &Queue, engine: &mut Engine) -> Self {
+    fn of<F: PacketFabric>(queue: &Queue, engine: &mut Engine<App, F>) -> Self {
         let counts = queue.counts(engine);
         let net = engine.net_of_port(queue.port());
         Self {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use sluicegate_apps::App;
 use sluicegate_fabric::{
     cee,
     graph::PortId,
@@ -14,7 +15,10 @@ use sluicegate_scenario::{
 
 use sluicegate_vswitch::Place;
 
-use crate::{engine::Engine, net::Net};
+use crate::{
+    engine::Engine,
+    net::{Net, PacketFabric},
+};
 
 /// log2 of the bins per power of two.
 const SUB_BITS: u32 = 5;
@@ -36,10 +40,16 @@ impl Backlogs {
         self.0[port as usize] = Some(Box::new([0; BINS]));
     }
 
+    /// Whether what is met at this port counts.
+    #[inline]
+    pub fn follows(&self, port: PortId) -> bool {
+        self.0[port as usize].is_some()
+    }
+
     /// A packet meets this backlog.
-    pub fn met(&mut self, port: PortId, bytes: impl FnOnce() -> u64) {
+    pub fn met(&mut self, port: PortId, bytes: u64) {
         if let Some(histogram) = &mut self.0[port as usize] {
-            histogram[bin(bytes())] += 1;
+            histogram[bin(bytes)] += 1;
         }
     }
 
@@ -120,8 +130,8 @@ struct CeeCounts {
 }
 
 impl CeeCounts {
-    fn of(port: PortId, net: &Net) -> Option<Self> {
-        let stats = net.fabric_stats(port)?;
+    fn of<F: PacketFabric>(port: PortId, net: &Net<F>) -> Option<Self> {
+        let stats = net.fabric.cee_stats(port)?;
         Some(Self {
             pauses: stats.pauses,
             paused_ps: net.paused_ps(port),
@@ -225,7 +235,7 @@ impl Queue {
     }
 
     /// What was counted there until now.
-    pub fn counts(&self, engine: &mut Engine) -> Counts {
+    pub fn counts<F: PacketFabric>(&self, engine: &mut Engine<App, F>) -> Counts {
         let places = self.host.map(|host| {
             let net = engine.net_of_host(host as u16);
             *net.hosts[host].switch.drops()
@@ -243,7 +253,11 @@ impl Queue {
     }
 
     /// What it did since `from`.
-    pub fn result(&self, engine: &mut Engine, from: &Counts) -> LinkResult {
+    pub fn result<F: PacketFabric>(
+        &self,
+        engine: &mut Engine<App, F>,
+        from: &Counts,
+    ) -> LinkResult {
         let Counts {
             port: to,
             places,
@@ -269,6 +283,7 @@ impl Queue {
             marks: to.marks - from.marks,
             queue_bytes: engine
                 .net_of_port(self.port)
+                .observers
                 .backlogs
                 .as_ref()
                 .map_or_else(QueueQuantiles::default, |backlogs| {

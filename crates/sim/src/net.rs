@@ -5,70 +5,69 @@
 //! other hosts a part looks after, and a run gives the same results in one part and in several.
 
 mod ahead;
-mod cee;
+mod clock;
+mod counts;
 mod datagrams;
 mod exchange;
+mod fabric;
 mod host;
 mod inspect;
 mod life;
 mod route;
 mod sockets;
+mod table;
 
 pub(crate) use sockets::EPHEMERAL_PORT;
 
-use std::{
-    collections::{HashMap, VecDeque},
-    sync::Arc,
-};
+use std::sync::Arc;
 
 use sluicegate_core::{
     abi::{FlowKey, HashKey},
     hash::flow_hash,
     segment::{Action, Direction, edit},
 };
-use sluicegate_fabric::{Handle, Offer, Pool, Ports, Routes, graph::PortId};
+use sluicegate_fabric::{
+    Handle, Pool, Routes,
+    contract::{Accepted, Driven, Driver, Timer},
+    graph::PortId,
+};
 use sluicegate_tcp::{
-    Cache, Endpoint, Events, Taker,
+    Endpoint, Taker,
     segment::{Segment, flags},
 };
 use sluicegate_vswitch::Side;
 
+pub(crate) use self::clock::{LATE, READER, source};
 use self::life::Life;
-pub use self::{cee::Converged, datagrams::Datagrams, host::Host, inspect::Known};
+pub use self::{
+    clock::Clock,
+    datagrams::Datagrams,
+    fabric::{Converged, PacketFabric, Plain},
+    host::Host,
+    inspect::Known,
+    table::{Notice, Owner, Sockets},
+};
+use self::{
+    clock::{ADAPTER, ALARM, CONTROL, END, KIND_BITS, OVER, PORT, RESEQUENCE, TRANSMIT},
+    counts::Counts,
+    table::Ends,
+};
 pub use crate::layout::{Far, Tenant};
 use crate::{
     capture::{self, Capture, Seen},
-    exports::Exports,
+    exports::Post,
     frame::Route,
     layout::{Layout, Partition},
     measure::Backlogs,
-    message_headers::MessageHeaders,
     packet::{Aside, Body, NO_END, NOTHING_ASIDE, Packet, TcpHeader, Way},
-    wheel::{Source, Wheel},
+    wheel::Source,
 };
 
 /// An end of a connection, as its host's part calls it.
 pub type EndId = u32;
 
-/// Sources by kind, in the order in which they act at the same time.
-const KIND_BITS: u32 = 28;
-const PORT: u32 = 0;
-const ADAPTER: u32 = 1;
-const END: u32 = 2;
-const ALARM: u32 = 3;
-pub(crate) const LATE: u32 = 4;
-pub(crate) const READER: u32 = 5;
-const TRANSMIT: u32 = 6;
-const CONTROL: u32 = 7;
-const RESEQUENCE: u32 = 8;
-const OVER: u32 = 9;
-
 /// Events between audits in debug builds.
 const AUDIT_EVENTS: u64 = 4096;
-
-pub(crate) fn source(kind: u32, index: u32) -> Source {
-    kind << KIND_BITS | index
-}
 
 /// One end of a connection.
 pub struct End {
@@ -83,7 +82,7 @@ pub struct End {
     sides: (Side, Side),
     /// The port to which its host's switch lets all its packets out at once; [`host::IN_TURN`] = the switch is asked.
     straight_to: PortId,
-    /// Where its packets wait in an adapter of converged Ethernet; [`cee::NO_QUEUE`] before the first.
+    /// Where its packets wait in an adapter of converged Ethernet; [`fabric::NO_QUEUE`] before the first.
     queue: u32,
     /// Its host's switch holds it back.
     held: bool,
@@ -111,98 +110,45 @@ impl End {
     }
 }
 
-/// Whose a socket is.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Owner {
-    /// Who is told of it.
-    pub actor: u32,
-    /// What the actor calls it.
-    pub key: u64,
-    /// IEEE 802.1Q priority of its frames, 0..=7.
-    pub priority: u8,
-}
-
-/// (own tenant, own port, peer's tenant, peer's port).
-type Ends = (u32, u16, u32, u16);
-
-/// What an actor is told.
-#[derive(Clone, Copy, Debug)]
-pub enum Notice {
-    /// Of one of its sockets.
-    Socket(EndId, Events),
-    /// A timer of its own: actor, key.
-    Alarm(u32, u64),
-}
-
-#[derive(Clone, Copy)]
-struct Alarm {
-    host: u16,
-    actor: u32,
-    key: u64,
-}
-
 /// Everything that a part looks after, but the actors.
-pub struct Net {
-    now_ps: u64,
-    pub(crate) wheel: Wheel,
+pub struct Net<F = Plain> {
+    pub(crate) clock: Clock,
     pub(crate) layout: Arc<Layout>,
-    /// Which part it is.
-    part: usize,
-    /// Transmit sides: those of links, then one within each host.
-    pub ports: Ports<Packet>,
+    /// For other parts, and which this is.
+    pub(crate) post: Post,
+    /// Links, switches and the sending sides of hosts.
+    pub fabric: Driven<F>,
     /// What few packets have, by handle.
     asides: Vec<Aside>,
-    /// What links are, where they are of converged Ethernet, and how many ports they have there.
-    pub converged: Option<Box<Converged>>,
-    converged_ports: u32,
-    /// Some link has done something to frames, or does.
-    pub(crate) may_impair: bool,
     /// Servers. Those of other parts stay idle.
     pub hosts: Vec<Host>,
-    /// Ends that a SYN made.
-    accepted: HashMap<Ends, EndId>,
-    listeners: HashMap<(u32, u16), Owner>,
-    /// Sockets for datagrams, by tenant and port.
-    bound: HashMap<(u32, u16), EndId>,
-    /// Ends of connections.
-    pub ends: Vec<End>,
-    /// What tenants know of their peers from earlier connections, by tenant and peer.
-    pub(crate) cache: Cache<(u32, u32)>,
-    alarms: Vec<Alarm>,
-    /// Somebody looks at connections that are over.
-    pub(crate) keeps_all: bool,
-    /// For the actors, in order.
-    pub notices: VecDeque<Notice>,
-    /// Headers of messages under way.
-    pub message_headers: MessageHeaders,
-    /// For other parts, by part.
-    pub outgoing: Vec<Exports>,
+    /// What actors have on their hosts.
+    pub sockets: Sockets,
     path_key: HashKey,
     /// What this part's switches remember of their choices.
     routing: route::State,
     /// Switches clear the ECN field.
     pub bleach: bool,
-    /// Backlogs that arriving packets met, while measuring.
-    pub backlogs: Option<Backlogs>,
+    /// Who looks at packets on their way.
+    pub observers: Observers,
     /// Scratch for [`Net::fetch`].
     outs: Vec<PortId>,
+    counts: Counts,
+}
+
+/// Who looks at packets on their way.
+#[derive(Default)]
+pub struct Observers {
+    /// Backlogs that arriving packets met, while measuring.
+    pub backlogs: Option<Backlogs>,
     /// Who wants to see packets.
     pub capture: Option<Box<Capture>>,
-    events: u64,
-    hops: u64,
-    policed: u64,
-    consumed: u64,
-    sent: u64,
-    facks: u64,
-    handed: u64,
-    exported: u64,
-    imported: u64,
 }
 
 /// What [`Net::new`] is given.
-pub struct Parts {
+pub struct Parts<F = Plain> {
     /// Transmit sides.
-    pub ports: Ports<Packet>,
+    pub fabric: F,
     /// Where each leads.
     pub far: Vec<Far>,
     /// Ways through switches.
@@ -217,9 +163,9 @@ pub struct Parts {
     pub seed: u64,
 }
 
-impl Net {
+impl<F: PacketFabric> Net<F> {
     /// All in one part, at time 0.
-    pub fn new(parts: Parts) -> Self {
+    pub fn new(parts: Parts<F>) -> Self {
         let hosts = parts.hosts.len();
         let layout = Layout::new(
             parts.far,
@@ -229,19 +175,20 @@ impl Net {
             Partition::whole(),
             hosts,
         );
-        Self::part(Arc::new(layout), 0, parts.ports, parts.hosts, parts.seed)
+        Self::part(Arc::new(layout), 0, parts.fabric, parts.hosts, parts.seed)
     }
 
-    /// One part, at time 0. It is given all ports and hosts, and uses those that it looks after.
+    /// One part, at time 0. It is given the whole fabric and all hosts, and uses what it looks after.
     pub fn part(
         layout: Arc<Layout>,
         part: usize,
-        mut ports: Ports<Packet>,
+        mut fabric: F,
         mut hosts: Vec<Host>,
         seed: u64,
     ) -> Self {
         let parts = layout.partition.parts();
         if parts > 1 {
+            let ports = fabric.ports_mut();
             for port in 0..ports.len() as PortId {
                 if layout.part_of_port(port) == part && layout.part_beyond(port) != part {
                     ports.set_away(port as usize);
@@ -251,123 +198,92 @@ impl Net {
         for host in &mut hosts {
             host.isn ^= (seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32;
         }
-        Self {
-            now_ps: 0,
-            wheel: Wheel::default(),
+        let mut net = Self {
+            clock: Clock::default(),
+            post: Post::new(part, parts),
             layout,
-            part,
-            ports,
+            fabric: Driven::new(fabric),
             asides: Vec::new(),
-            converged: None,
-            converged_ports: 0,
-            may_impair: false,
             hosts,
-            accepted: HashMap::new(),
-            listeners: HashMap::new(),
-            bound: HashMap::new(),
-            ends: Vec::new(),
-            cache: Cache::default(),
-            alarms: Vec::new(),
-            keeps_all: false,
-            notices: VecDeque::new(),
-            message_headers: MessageHeaders::default(),
-            outgoing: std::iter::repeat_with(Exports::default)
-                .take(parts)
-                .collect(),
+            sockets: Sockets::default(),
             path_key: path_key(seed),
             routing: route::State::default(),
             bleach: false,
-            backlogs: None,
+            observers: Observers::default(),
             outs: Vec::new(),
-            capture: None,
-            events: 0,
-            hops: 0,
-            policed: 0,
-            consumed: 0,
-            sent: 0,
-            facks: 0,
-            handed: 0,
-            exported: 0,
-            imported: 0,
+            counts: Counts::default(),
+        };
+        for host in 0..net.hosts.len() as u16 {
+            if net.hosts[usize::from(host)].counts_departures {
+                net.count_departures(host);
+            }
         }
+        net
     }
 
     /// Simulated time.
     pub fn now_ps(&self) -> u64 {
-        self.now_ps
+        self.clock.now_ps
     }
 
     /// Simulated time as stacks see it.
     pub fn now_ns(&self) -> u64 {
-        self.now_ps / 1_000
+        self.clock.now_ns()
     }
 
     /// Bytes queued at a port.
     pub fn backlog_bytes(&mut self, port: PortId) -> u64 {
-        let now_ps = self.now_ps;
-        self.on_fabric(|fabric, pool, _| fabric.catch_up(pool, port, now_ps));
-        match &self.converged {
-            Some(converged) if port < converged.ports => converged.fabric.backlog_bytes(port),
-            _ => self.ports.backlog_bytes(port as usize, self.now_ps),
-        }
+        self.on_fabric(|fabric, _, now_ps| fabric.backlog_bytes(port, now_ps))
     }
 
     /// Time in ps for which a PAUSE has stopped a port so far. Ports of plain Ethernet are never paused.
     pub fn paused_ps(&self, port: PortId) -> u64 {
-        match &self.converged {
-            Some(converged) if port < converged.ports => {
-                converged.fabric.paused_ps(port, self.now_ps)
-            }
-            _ => 0,
-        }
+        self.fabric.paused_ps(port, self.clock.now_ps)
     }
 
     /// Packets transmitted on links so far.
     pub fn hops(&self) -> u64 {
-        self.hops
+        self.fabric.hops()
     }
 
     /// Events handled so far.
     pub fn events(&self) -> u64 {
-        self.events
+        self.clock.events
     }
 
     /// Lets time pass to `until_ps` without an event.
     pub fn pass(&mut self, until_ps: u64) {
-        self.now_ps = self.now_ps.max(until_ps);
+        self.clock.pass(until_ps);
     }
 
     /// Handles the next event if it comes before `until_ps`; false if there is none.
     #[inline]
     pub fn step_before(&mut self, until_ps: u64) -> bool {
-        let Some((time_ps, source)) = self.wheel.pop_before(until_ps) else {
+        let Some((time_ps, source)) = self.clock.wheel.pop_before(until_ps) else {
             return false;
         };
-        if self.wheel.is_fresh() {
+        if self.clock.wheel.is_fresh() {
             self.fetch();
         }
         self.handle(time_ps, source);
-        debug_assert!(self.is_carried_out(), "the fabric has asked for something");
-        if cfg!(debug_assertions) && self.events % AUDIT_EVENTS == 0 {
-            assert_eq!(self.account(), Ok(()), "at {} ps", self.now_ps);
+        if cfg!(debug_assertions) && self.clock.events % AUDIT_EVENTS == 0 {
+            assert_eq!(self.account(), Ok(()), "at {} ps", self.clock.now_ps);
         }
         true
     }
 
     #[inline(always)]
     fn handle(&mut self, time_ps: u64, source: Source) {
-        self.now_ps = self.now_ps.max(time_ps);
-        self.events += 1;
+        self.clock.begin_event(time_ps);
         let index = source & ((1 << KIND_BITS) - 1);
         match source >> KIND_BITS {
-            PORT if index < self.converged_ports => self.arrive_converged(index),
             PORT => self.arrive(index),
-            ADAPTER => self.adapter(index as u16),
+            ADAPTER => self.adapter_is_free(index as u16),
             END => self.end_timer(index, time_ps),
             LATE => self.arrive_late(index),
             READER => self.reader_turn(index),
-            TRANSMIT => self.transmit_converged(index),
-            CONTROL => self.control_converged(index),
+            TRANSMIT => self.fabric_timer(Timer::Transmit, index),
+            CONTROL => self.fabric_timer(Timer::Control, index),
             RESEQUENCE => self.give_up(index as u16),
             OVER => self.forget(index),
             _ => self.alarm(index),
@@ -377,13 +293,9 @@ impl Net {
     /// The first packet under way on a port is at the other end.
     #[inline(always)]
     fn arrive(&mut self, port: PortId) {
-        let Some((packet, next)) = self.ports.arrive(port as usize, self.now_ps) else {
-            return;
-        };
-        if let Some(next_ps) = next {
-            self.wheel.push(next_ps, source(PORT, port));
-        }
-        if self.ports.is_impaired(port as usize) {
+        let arrived = self.on_fabric(|fabric, timers, now_ps| fabric.arrive(timers, port, now_ps));
+        let Some(packet) = arrived else { return };
+        if self.fabric.is_impaired(port) {
             self.arrive_impaired(port, packet);
         } else {
             self.hand_over(port, packet);
@@ -394,57 +306,76 @@ impl Net {
     #[inline(always)]
     pub(crate) fn hand_over(&mut self, port: PortId, packet: Handle) {
         match self.layout.far[port as usize] {
-            Far::Host(host) if port < self.converged_ports => self.ascend(port, host, packet),
-            Far::Host(host) => {
-                self.show(port, capture::Side::Arrived, packet);
-                self.receive(host, packet);
-            }
-            Far::Adapter => self.submit(packet),
+            Far::Host(host) => self.reach_host(port, host, packet),
+            Far::Adapter => self.on_fabric(|fabric, _, now_ps| fabric.submit(packet, now_ps)),
             Far::Switch(switch) => {
                 if self.bleach {
-                    self.ports.pool[packet].bleach();
+                    self.fabric.pool_mut()[packet].bleach();
                 }
-                match self.choose(switch, packet) {
-                    Some(out) if port < self.converged_ports => self.forward([port, out], packet),
-                    Some(out) => drop(self.offer(out, packet)),
-                    None => self.carry_out(),
+                let out = self.choose(switch, packet);
+                if let Some(out) = out {
+                    self.forward([port, out], packet);
                 }
             }
         }
     }
 
-    /// Offers a packet to a port; false if it was dropped.
+    /// A packet is at a switch, and leaves it by the second port.
+    #[inline(always)]
+    fn forward(&mut self, ports: [PortId; 2], packet: Handle) {
+        self.note_backlog(ports[1]);
+        let accepted =
+            self.on_fabric(|fabric, timers, now_ps| fabric.forward(timers, ports, packet, now_ps));
+        self.after_offer(ports[1], packet, accepted);
+    }
+
+    /// Offers a packet to a port of its host; false if it was dropped.
     #[inline]
     fn offer(&mut self, port: PortId, packet: Handle) -> bool {
-        if let Some(backlogs) = &mut self.backlogs {
-            backlogs.met(port, || {
-                self.ports.backlog_bytes(port as usize, self.now_ps)
-            });
-        }
-        self.hops += 1;
-        match self.ports.offer(port as usize, self.now_ps, packet) {
-            Offer::First(at_ps) => self.wheel.push(at_ps, source(PORT, port)),
-            Offer::Queued => {}
-            Offer::Away(arrival_ps) => self.export(port, packet, arrival_ps),
-            Offer::Dropped(_) => {
-                self.hops -= 1;
-                self.ports.pool.release(packet);
-                return false;
-            }
+        self.note_backlog(port);
+        let accepted =
+            self.on_fabric(|fabric, timers, now_ps| fabric.offer(timers, port, packet, now_ps));
+        self.after_offer(port, packet, accepted)
+    }
+
+    /// What a port that has been offered a packet leaves to do; false if it has dropped it.
+    #[inline(always)]
+    fn after_offer(&mut self, port: PortId, packet: Handle, accepted: Accepted) -> bool {
+        match accepted {
+            Accepted::Leaves => {}
+            Accepted::Away(arrival_ps) => self.export(port, packet, arrival_ps),
+            Accepted::Waits => return true,
+            Accepted::Dropped => return false,
         }
         self.show(port, capture::Side::Sent, packet);
         true
     }
 
+    /// Keeps the backlog that a packet meets, where that is measured.
+    #[inline(always)]
+    fn note_backlog(&mut self, port: PortId) {
+        let backlogs = self.observers.backlogs.as_ref();
+        if backlogs.is_some_and(|backlogs| backlogs.follows(port)) {
+            let bytes = self.backlog_bytes(port);
+            if let Some(backlogs) = &mut self.observers.backlogs {
+                backlogs.met(port, bytes);
+            }
+        }
+    }
+
     /// Shows a packet to those who capture there.
     #[inline]
     fn show(&mut self, port: PortId, side: capture::Side, packet: Handle) {
-        let capture = self.capture.as_ref();
+        let capture = self.observers.capture.as_ref();
         if capture.is_some_and(|capture| capture.follows(port, side)) {
             let at_ps = match side {
                 // A token bucket may be free in the past.
-                capture::Side::Sent => self.ports.free_ps(port as usize).max(self.now_ps),
-                capture::Side::Arrived => self.now_ps,
+                capture::Side::Sent => self
+                    .fabric
+                    .ports()
+                    .free_ps(port as usize)
+                    .max(self.clock.now_ps),
+                capture::Side::Arrived => self.clock.now_ps,
             };
             self.show_at(port, side, packet, at_ps);
         }
@@ -452,23 +383,22 @@ impl Net {
 
     #[cold]
     fn show_at(&mut self, port: PortId, side: capture::Side, handle: Handle, at_ps: u64) {
-        let Some(capture) = &mut self.capture else {
+        let Some(capture) = &mut self.observers.capture else {
             return;
         };
-        let packet = &self.ports.pool[handle];
-        let fabric = self.converged.as_ref().map(|converged| &converged.fabric);
+        let packet = &self.fabric.ports().pool[handle];
         let seen = Seen {
             port,
             side,
-            now_ps: self.now_ps,
+            now_ps: self.clock.now_ps,
             at_ps,
-            priority: fabric.map(|fabric| fabric.priority(&self.ports.pool, handle)),
+            priority: self.fabric.priority(handle),
         };
         if let Body::Notification(notification) = &packet.body {
             return capture.cnm(seen, notification);
         }
         let aside = aside_of(&self.asides, handle, packet);
-        let ends = match self.ends.get(packet.to as usize) {
+        let ends = match self.sockets.ends.get(packet.to as usize) {
             Some(end) => (
                 [end.way.peer_tenant, end.way.tenant],
                 [end.way.peer_port, end.way.port],
@@ -482,7 +412,7 @@ impl Net {
     /// Puts a packet into the pool.
     #[inline]
     fn keep(&mut self, packet: Packet, aside: &Aside) -> Handle {
-        let handle = self.ports.pool.insert(packet);
+        let handle = self.fabric.pool_mut().insert(packet);
         if packet.has_aside() {
             put_aside(&mut self.asides, handle, *aside);
         }
@@ -491,12 +421,10 @@ impl Net {
 
     /// Another packet just like this one.
     pub(crate) fn copy(&mut self, handle: Handle) -> Handle {
-        let packet = self.ports.pool[handle];
+        let packet = self.fabric.ports().pool[handle];
         let aside = *aside_of(&self.asides, handle, &packet);
         let copy = self.keep(packet, &aside);
-        if let Some(converged) = &mut self.converged {
-            converged.fabric.copied(&mut self.ports.pool, handle, copy);
-        }
+        self.on_fabric(|fabric, _, _| fabric.copied(handle, copy));
         copy
     }
 
@@ -506,7 +434,7 @@ impl Net {
         if troubles.paused {
             return troubles.keep(handle);
         }
-        let packet = &self.ports.pool[handle];
+        let packet = &self.fabric.ports().pool[handle];
         let header = match &packet.body {
             Body::Segment(header) if !header.has_aside() => header,
             _ => return self.receive_with_aside(host, handle),
@@ -514,21 +442,21 @@ impl Net {
         let end = packet.to;
         if self.hosts[usize::from(host)].switch.vnics.is_some() {
             let header = *header;
-            self.ports.pool.release(handle);
+            self.fabric.pool_mut().release(handle);
             return self.pass_up(host, end, header, &NOTHING_ASIDE);
         }
         let segment = header.segment(&NOTHING_ASIDE.blocks);
-        self.ports.pool.release(handle);
+        self.fabric.pool_mut().release(handle);
         self.hand_up(end, &segment);
     }
 
     fn receive_with_aside(&mut self, host: u16, handle: Handle) {
-        let Packet { to, body, .. } = self.ports.pool[handle];
-        self.ports.pool.release(handle);
+        let Packet { to, body, .. } = self.fabric.ports().pool[handle];
+        self.fabric.pool_mut().release(handle);
         let aside = self.asides[handle as usize];
         match body {
             Body::Segment(header) if header.is_syn() => {
-                let end = self.meet(to, &aside);
+                let end = self.find_receiver(to, &aside);
                 self.pass_up(host, end, header, &aside);
             }
             Body::Segment(header) => self.pass_up(host, to, header, &aside),
@@ -543,7 +471,7 @@ impl Net {
         if end != NO_END && self.hosts[usize::from(host)].switch.vnics.is_some() {
             let (action, _) = self.enforce(host, end, Direction::ToTenant, &mut header, aside);
             if action != Action::Pass {
-                self.consumed += 1;
+                self.counts.consumed += 1;
                 return;
             }
         }
@@ -553,7 +481,7 @@ impl Net {
     /// To the stack, if the packet is for anybody.
     #[inline]
     fn hand_up(&mut self, end: EndId, segment: &Segment) {
-        self.handed += 1;
+        self.counts.handed += 1;
         if end != NO_END {
             self.deliver(end, segment);
         }
@@ -561,34 +489,31 @@ impl Net {
 
     /// A SYN says what its sender calls its end. The first one of a connection makes an end here, if anybody
     /// listens. Returns the end that the SYN is for.
-    fn meet(&mut self, to: EndId, aside: &Aside) -> EndId {
+    fn find_receiver(&mut self, to: EndId, aside: &Aside) -> EndId {
         let ([peer_tenant, tenant], [peer_port, port]) = (aside.tenants, aside.ports);
         let mut end = to;
         if end == NO_END {
             let ends = (tenant, port, peer_tenant, peer_port);
-            // Ports come again; the same end that opens does not.
-            let known = self.accepted.get(&ends).copied();
-            let known = known.filter(|&end| self.ends[end as usize].way.peer == aside.from);
+            let known = self.sockets.accepted_from(ends, aside.from);
             end = match known.or_else(|| self.open_for(ends)) {
                 Some(end) => end,
                 None => return NO_END,
             };
         }
-        self.ends[end as usize].way.peer = aside.from;
+        self.sockets.ends[end as usize].way.peer = aside.from;
         end
     }
 
     fn open_for(&mut self, ends: Ends) -> Option<EndId> {
-        let (tenant, port, ..) = ends;
-        let owner = *self.listeners.get(&(tenant, port))?;
+        let owner = self.sockets.listener(ends)?;
         let id = self.end(ends, owner);
-        self.accepted.insert(ends, id);
+        self.sockets.accepted.insert(ends, id);
         Some(id)
     }
 
     /// An end without a stack or a socket.
     fn end(&mut self, (tenant, port, peer_tenant, peer_port): Ends, owner: Owner) -> EndId {
-        let (id, tenants) = (self.ends.len() as EndId, &self.layout.tenants);
+        let (id, tenants) = (self.sockets.ends.len() as EndId, &self.layout.tenants);
         let mut end = End {
             tcp: None,
             datagrams: None,
@@ -604,7 +529,7 @@ impl Net {
             host: tenants[tenant as usize].host,
             sides: (Side::Uplink, Side::Uplink),
             straight_to: host::IN_TURN,
-            queue: cee::NO_QUEUE,
+            queue: fabric::NO_QUEUE,
             held: false,
             throttled: false,
             life: Life::Used,
@@ -616,7 +541,7 @@ impl Net {
         end.way.path = flow_hash(&key(&end, tenants), &self.path_key);
         end.sides = self.sides(&end);
         end.straight_to = self.straight_to(&end);
-        self.ends.push(end);
+        self.sockets.ends.push(end);
         id
     }
 
@@ -634,7 +559,7 @@ impl Net {
         let Some(vnics) = &mut self.hosts[usize::from(host)].switch.vnics else {
             return (Action::Pass, None);
         };
-        let (ends, tenants) = (&self.ends, &self.layout.tenants);
+        let (ends, tenants) = (&self.sockets.ends, &self.layout.tenants);
         let mut view = header.view(&aside.blocks, direction);
         let verdict = vnics.segment(end, &mut view, now_ns, || key(&ends[end as usize], tenants));
         if verdict.action() != Action::Pass {
@@ -647,41 +572,29 @@ impl Net {
 
     fn deliver(&mut self, end: EndId, segment: &Segment) {
         let now_ns = self.now_ns();
-        if let Some(tcp) = &mut self.ends[end as usize].tcp {
+        if let Some(tcp) = &mut self.sockets.ends[end as usize].tcp {
             let events = tcp.segment(now_ns, segment);
-            self.tell(end, events);
-        } else if self.ends[end as usize].may_listen()
+            self.sockets.note_events(end, events);
+        } else if self.sockets.ends[end as usize].may_listen()
             && segment.flags & (flags::SYN | flags::ACK) == flags::SYN
         {
             self.listen(end, segment);
         }
-        self.attend(end);
+        self.serve_end(end);
     }
 
     /// A SYN for an end that has no stack yet.
     fn listen(&mut self, end: EndId, syn: &Segment) {
         let now_ns = self.now_ns();
-        let state = &mut self.ends[end as usize];
+        let state = &mut self.sockets.ends[end as usize];
         let stack = Arc::clone(&self.layout.tenants[state.way.tenant as usize].stack);
         let isn = self.hosts[usize::from(state.host)].isn();
         state.tcp = Some(Box::new(Endpoint::accept(stack, isn, syn, now_ns)));
     }
 
-    fn tell(&mut self, end: EndId, events: Events) {
-        if events.is_empty() {
-            return;
-        }
-        let state = &mut self.ends[end as usize];
-        if let Some(tcp) = &mut state.tcp {
-            let peer = (state.way.tenant, state.way.peer_tenant);
-            self.cache.on_events(peer, tcp, events);
-        }
-        self.notices.push_back(Notice::Socket(end, events));
-    }
-
     /// After anything happened to an end: what it has to send, and its timer.
-    pub(crate) fn attend(&mut self, end: EndId) {
-        let state = &self.ends[end as usize];
+    pub(crate) fn serve_end(&mut self, end: EndId) {
+        let state = &self.sockets.ends[end as usize];
         if state.tcp.is_none() && state.datagrams.is_none() && state.may_listen() {
             return;
         }
@@ -690,12 +603,12 @@ impl Net {
             return;
         }
         if in_turn {
-            self.attend_in_turn(host, end);
+            self.serve_end_in_turn(host, end);
         } else {
             while self.transmit(host, end) == Some(true) {}
         }
         self.set_timer(end);
-        if self.ends[end as usize].life == Life::Released {
+        if self.sockets.ends[end as usize].life == Life::Released {
             self.end_if_finished(end);
         }
     }
@@ -703,18 +616,18 @@ impl Net {
     /// An end's timer may come later than its stack wants it, but not earlier: it is pushed on when it fires.
     #[inline]
     fn set_timer(&mut self, end: EndId) {
-        let state = &mut self.ends[end as usize];
+        let state = &mut self.sockets.ends[end as usize];
         let Some(tcp) = &state.tcp else { return };
         let deadline_ps = tcp.deadline_ns().saturating_mul(1_000);
         if deadline_ps < state.timer_ps {
-            state.timer_ps = deadline_ps.max(self.now_ps);
-            self.wheel.push(state.timer_ps, source(END, end));
+            state.timer_ps = deadline_ps.max(self.clock.now_ps);
+            self.clock.wheel.push(state.timer_ps, source(END, end));
         }
     }
 
     fn end_timer(&mut self, end: EndId, time_ps: u64) {
         let now_ns = self.now_ns();
-        let state = &mut self.ends[end as usize];
+        let state = &mut self.sockets.ends[end as usize];
         if state.timer_ps != time_ps {
             return; // an earlier one took its place
         }
@@ -725,9 +638,9 @@ impl Net {
         let due = |tcp: &&mut Box<Endpoint>| tcp.deadline_ns() <= now_ns;
         if let Some(tcp) = state.tcp.as_mut().filter(due) {
             let events = tcp.timeout(now_ns);
-            self.tell(end, events);
+            self.sockets.note_events(end, events);
         }
-        self.attend(end);
+        self.serve_end(end);
     }
 
     /// One segment of an end, towards the adapter, if it has one, and whether another may follow.
@@ -737,19 +650,19 @@ impl Net {
             return self.transmit_enforced(host, end);
         }
         let (now_ns, ip_bytes) = (self.now_ns(), self.layout.ip_bytes);
-        let End { tcp, way, .. } = &mut self.ends[end as usize];
+        let End { tcp, way, .. } = &mut self.sockets.ends[end as usize];
         let Some(tcp) = tcp.as_mut() else {
             return self.transmit_datagram(host, end);
         };
         let departure = Send {
-            pool: &mut self.ports.pool,
+            pool: self.fabric.pool_mut(),
             asides: &mut self.asides,
             way,
             end,
             ip_bytes,
         };
         let (handle, more) = tcp.transmit_to(now_ns, departure)?;
-        self.sent += 1;
+        self.counts.sent += 1;
         self.send(host, end, handle);
         Some(more)
     }
@@ -757,12 +670,12 @@ impl Net {
     /// The same through the vNIC stage.
     fn transmit_enforced(&mut self, host: u16, end: EndId) -> Option<bool> {
         let now_ns = self.now_ns();
-        let state = &mut self.ends[end as usize];
+        let state = &mut self.sockets.ends[end as usize];
         let Some(tcp) = state.tcp.as_mut() else {
             return self.transmit_datagram(host, end);
         };
         let segment = tcp.transmit(now_ns)?;
-        self.sent += 1;
+        self.counts.sent += 1;
         let header = TcpHeader::of(&segment);
         let aside = match header.has_aside() {
             true => state.way.aside(end, &segment),
@@ -782,37 +695,40 @@ impl Net {
                 self.send(host, end, handle);
             }
             _ => {
-                self.policed += 1;
+                self.counts.policed += 1;
                 self.left(end, header.payload());
             }
         }
         if let Some(fack) = fack {
-            self.facks += 1;
+            self.counts.facks += 1;
             let packet = self.packet(end, fack);
-            let handle = self.ports.pool.insert(packet);
+            let handle = self.fabric.pool_mut().insert(packet);
             self.send_after(host, end, handle);
         }
     }
 
     /// A segment of an end on its way.
     fn packet(&self, end: EndId, header: TcpHeader) -> Packet {
-        Packet::new(header, &self.ends[end as usize].way, self.layout.ip_bytes)
+        Packet::new(
+            header,
+            &self.sockets.ends[end as usize].way,
+            self.layout.ip_bytes,
+        )
     }
 
     /// From the vNIC stage on.
     #[inline]
     fn send(&mut self, host: u16, end: EndId, packet: Handle) {
-        match self.ends[end as usize].straight_to {
+        match self.sockets.ends[end as usize].straight_to {
             host::IN_TURN => self.send_in_turn(host, end, packet),
-            port if port < self.converged_ports => self.descend(host, end, packet),
+            port if self.fabric.has_queues(port) => self.enter_stack(host, end, packet),
             port => drop(self.offer(port, packet)),
         }
     }
 
     fn alarm(&mut self, index: u32) {
-        let Alarm { host, actor, key } = self.alarms[index as usize];
+        let host = self.sockets.ring(index);
         self.hosts[usize::from(host)].free_alarms.push(index);
-        self.notices.push_back(Notice::Alarm(actor, key));
     }
 }
 

@@ -7,7 +7,7 @@
 use sluicegate_core::segment::{self as core, edit, option as found};
 use sluicegate_fabric::{
     Frame,
-    cee::{CONTROL_BYTES, CeeFrame, Notification},
+    cee::{CONTROL_BYTES, CeeFrame, Notification, QueueKey},
 };
 use sluicegate_tcp::segment::{Block, SACK_BLOCKS, Segment, ecn, flags};
 
@@ -416,6 +416,15 @@ impl CeeFrame for Packet {
             host: notification.source,
             bytes: CONTROL_BYTES as u16,
             body: Body::Notification(*notification),
+        }
+    }
+
+    fn notice(&self) -> Option<(QueueKey, u8)> {
+        match self.body {
+            Body::Notification(Notification {
+                queue, feedback, ..
+            }) => Some((queue, feedback.fb)),
+            Body::Segment(_) | Body::Datagram(_) => None,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::{collections::HashMap, net::IpAddr};
 
+use sluicegate_apps::App;
 use sluicegate_fabric::graph::PortId;
 use sluicegate_scenario::{
     experiment::Variant,
@@ -14,7 +15,7 @@ use sluicegate_tcp::endpoint::{Endpoint, State};
 use crate::{
     engine::Engine,
     measure::Queue,
-    net::{EndId, Known},
+    net::{EndId, Known, PacketFabric},
 };
 
 /// Points of a series.
@@ -83,7 +84,7 @@ impl Traces {
     }
 
     /// Takes one sample of everything.
-    pub fn sample(&mut self, engine: &mut Engine) {
+    pub fn sample<F: PacketFabric>(&mut self, engine: &mut Engine<App, F>) {
         let now_s = engine.now_ps() as f64 / 1e12;
         for (port, _, points) in &mut self.queues {
             let backlog = engine.net_of_port(*port).backlog_bytes(*port);
@@ -100,12 +101,12 @@ impl Traces {
     }
 
     /// Gives connections that are new to their flows. A flow's sender opens them; at its host they are in order.
-    fn find_connections(&mut self, engine: &mut Engine) {
+    fn find_connections<F: PacketFabric>(&mut self, engine: &mut Engine<App, F>) {
         for (part, net) in engine.nets().enumerate() {
             if self.seen.len() <= part {
                 self.seen.push(0);
             }
-            for end in self.seen[part]..net.ends.len() {
+            for end in self.seen[part]..net.sockets.len() {
                 let key = net.known(end as EndId).key;
                 let ends = (
                     key.local.to_ip(),
@@ -116,7 +117,7 @@ impl Traces {
                     self.flows[flow].open.push((end as EndId, 0));
                 }
             }
-            self.seen[part] = net.ends.len();
+            self.seen[part] = net.sockets.len();
         }
     }
 
@@ -155,7 +156,13 @@ fn followed_queues(kinds: &[TraceKind], queues: &[Queue]) -> Vec<(PortId, String
 }
 
 impl Followed {
-    fn sample(&mut self, kinds: &[TraceKind], engine: &mut Engine, now_s: f64, since_s: f64) {
+    fn sample<F: PacketFabric>(
+        &mut self,
+        kinds: &[TraceKind],
+        engine: &mut Engine<App, F>,
+        now_s: f64,
+        since_s: f64,
+    ) {
         let received_bytes = self.received(engine);
         let net = engine.net_of_host(self.host);
         let newest = self.open.last().map(|&(end, _)| net.known(end));
@@ -177,7 +184,7 @@ impl Followed {
     }
 
     /// Bytes that arrived since the last sample.
-    fn received(&mut self, engine: &mut Engine) -> u64 {
+    fn received<F: PacketFabric>(&mut self, engine: &mut Engine<App, F>) -> u64 {
         let mut bytes = 0;
         for (end, before) in &mut self.open {
             let Some((host, peer)) = engine.net_of_host(self.host).known(*end).peer else {

@@ -6,6 +6,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
+use sluicegate_apps::App;
 use sluicegate_core::abi::COUNTER_NAMES;
 use sluicegate_scenario::{
     experiment::{Action, Experiment, Variant},
@@ -20,13 +21,13 @@ use sluicegate_scenario::{
 };
 
 use crate::{
-    build,
+    build::{self, FabricOf},
     capture::Capture,
     engine::Engine,
     film::Recorder,
     limits,
     measure::{self, Backlogs, Counts, Queue},
-    net::Net,
+    net::{Converged, Net, Plain},
     trace::Traces,
 };
 
@@ -90,7 +91,23 @@ impl World for Sim {
             Some(_) => 1,
             None => self.threads.of(variant.hosts.len()),
         };
-        let mut run = Run::build(variant, seed, threads)?;
+        // The one place that chooses: all below is compiled for each fabric.
+        match variant.cee {
+            None => self.run_on::<Plain>((experiment, variant), seed, threads, observer),
+            Some(_) => self.run_on::<Converged>((experiment, variant), seed, threads, observer),
+        }
+    }
+}
+
+impl Sim {
+    fn run_on<F: FabricOf>(
+        &self,
+        (experiment, variant): (&Experiment, &Variant),
+        seed: u64,
+        threads: usize,
+        observer: &mut dyn Observer,
+    ) -> Result<Outcome> {
+        let mut run = Run::<F>::build(variant, seed, threads)?;
         if !matches!(self.threads, Threads::Exactly(_)) {
             run.engine.choose_drive();
         }
@@ -100,9 +117,9 @@ impl World for Sim {
 }
 
 /// One run of one variant.
-struct Run<'a> {
+struct Run<'a, F> {
     variant: &'a Variant,
-    engine: Engine,
+    engine: Engine<App, F>,
     flows: Vec<Flow>,
     queues: Vec<Queue>,
     /// Those of hosts that results do not speak of unless they drop.
@@ -115,7 +132,7 @@ struct Run<'a> {
     film: Option<(Recorder, Duration)>,
 }
 
-impl<'a> Run<'a> {
+impl<'a, F: FabricOf> Run<'a, F> {
     fn build(variant: &'a Variant, seed: u64, threads: usize) -> Result<Self> {
         let flows = workload::flows(variant);
         let queues = measure::queues(variant);
@@ -145,7 +162,7 @@ impl<'a> Run<'a> {
             let capture = Capture::open(captures, variant, &directory)?;
             let net = self.engine.nets().next();
             let net = net.context("a network has a part")?;
-            net.capture = Some(Box::new(capture));
+            net.observers.capture = Some(Box::new(capture));
             net.watch_captured();
         }
         self.traces = asked.traces.as_ref().map(|traces| {
@@ -153,7 +170,9 @@ impl<'a> Run<'a> {
             (series, traces.interval(variant))
         });
         if self.traces.is_some() {
-            self.engine.nets().for_each(|net| net.keeps_all = true);
+            self.engine
+                .nets()
+                .for_each(|net| net.sockets.keeps_all = true);
         }
         self.film = asked.films.as_ref().map(|films| {
             let interval = films.interval(variant);
@@ -197,7 +216,11 @@ impl<'a> Run<'a> {
         }
         self.engine.account()?;
         let end_ps = self.engine.now_ps();
-        for capture in self.engine.nets().filter_map(|net| net.capture.take()) {
+        for capture in self
+            .engine
+            .nets()
+            .filter_map(|net| net.observers.capture.take())
+        {
             capture.finish(end_ps)?;
         }
         Ok(self.outcome(&before))
@@ -262,8 +285,11 @@ impl<'a> Run<'a> {
     fn follow_backlogs(&mut self) {
         for queue in &self.queues {
             let net = self.engine.net_of_port(queue.port());
-            let ports = net.ports.len();
-            let backlogs = net.backlogs.get_or_insert_with(|| Backlogs::new(ports));
+            let ports = net.fabric.ports().len();
+            let backlogs = net
+                .observers
+                .backlogs
+                .get_or_insert_with(|| Backlogs::new(ports));
             backlogs.track(queue.port());
         }
     }
@@ -308,13 +334,13 @@ impl<'a> Run<'a> {
     }
 
     /// Both ends of a link may be different parts'.
-    fn on_links(&mut self, links: &[usize], act: impl Fn(&mut Net, usize)) {
+    fn on_links(&mut self, links: &[usize], act: impl Fn(&mut Net<F>, usize)) {
         for net in self.engine.nets() {
             links.iter().for_each(|&link| act(net, link));
         }
     }
 
-    fn on_hosts(&mut self, hosts: &[usize], act: impl Fn(&mut Net, usize)) {
+    fn on_hosts(&mut self, hosts: &[usize], act: impl Fn(&mut Net<F>, usize)) {
         for &host in hosts {
             act(self.engine.net_of_host(host as u16), host);
         }
@@ -356,8 +382,9 @@ impl<'a> Run<'a> {
                 .collect(),
         };
         let (of_queues, of_adapters) = before.split_at(self.queues.len().min(before.len()));
-        let result =
-            |engine: &mut Engine, (queue, before): (&Queue, _)| queue.result(engine, before);
+        let result = |engine: &mut Engine<App, F>, (queue, before): (&Queue, _)| {
+            queue.result(engine, before)
+        };
         let links = self.queues.iter().zip(of_queues);
         let mut links: Vec<_> = links.map(|at| result(&mut self.engine, at)).collect();
         let adapters = self.adapters.iter().zip(of_adapters);

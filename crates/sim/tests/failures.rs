@@ -6,7 +6,7 @@ use std::{net::Ipv4Addr, sync::Arc};
 use proptest::prelude::*;
 use sluicegate_core::aqm::AqmParams;
 use sluicegate_fabric::{Graph, Impairment, PortConfig, Ports, Routes, Routing, SharedMemory};
-use sluicegate_sim::net::{EndId, Far, Host, Net, Notice, Owner, Parts, Tenant};
+use sluicegate_sim::net::{EndId, Far, Host, Net, Notice, Owner, Parts, Plain, Tenant};
 use sluicegate_tcp::{Config, Events, config::Buffer};
 use sluicegate_vswitch::{WhenFull, switch};
 
@@ -174,7 +174,7 @@ impl Shape {
             machine
         };
         Net::new(Parts {
-            ports: self.ports(&graph, seed),
+            fabric: Plain::new(self.ports(&graph, seed)),
             far: Far::of(&graph),
             routes: Routes::with(&graph, self.routing),
             hosts: (0..self.hosts.len()).map(machine).collect(),
@@ -237,7 +237,7 @@ impl Run {
     }
 
     fn hear(&mut self) {
-        while let Some(notice) = self.net.notices.pop_front() {
+        while let Some(notice) = self.net.sockets.next_notice() {
             if let Notice::Socket(end, events) = notice {
                 self.socket(end, events);
             }
@@ -246,7 +246,7 @@ impl Run {
 
     fn socket(&mut self, end: EndId, events: Events) {
         let net = &mut self.net;
-        let (actor, key) = (net.ends[end as usize].actor, net.ends[end as usize].key);
+        let Owner { actor, key, .. } = net.sockets.owner(end);
         let stream = &mut self.streams[key as usize];
         stream.failed |= events.contains(Events::FAILED);
         if actor == SOURCE {
@@ -263,7 +263,7 @@ impl Run {
             if bytes > 0 {
                 stream.last_ps = net.now_ps();
             }
-            let tcp = net.ends[end as usize].tcp.as_ref();
+            let tcp = net.sockets.tcp(end);
             if tcp.is_some_and(|tcp| tcp.at_end()) {
                 stream.ended = true;
                 net.close(end);
@@ -473,7 +473,7 @@ fn a_host_that_stands_still_says_nothing_and_loses_nothing() {
     assert!(after > before + 10_000, "what had arrived is: {after}");
     run.until(BOUND_PS);
     assert_eq!(run.streams[0].arrived, ONE[0].bytes);
-    let stats = run.net.ends[0].tcp.as_ref().unwrap().stats();
+    let stats = run.net.sockets.tcp(0).unwrap().stats();
     assert_eq!(stats.timeouts, 0, "less than an RTO");
 }
 
@@ -521,7 +521,7 @@ fn a_slow_reader_sets_the_pace_and_its_closed_window_is_probed() {
     // 16 KiB each 0.66 s: 200 kbit/s.
     let arrived = run.streams[0].arrived;
     assert!((480_000..=516_000).contains(&arrived), "{arrived}");
-    let stats = run.net.ends[0].tcp.as_ref().unwrap().stats();
+    let stats = run.net.sockets.tcp(0).unwrap().stats();
     assert!(stats.window_probes > 10, "{}", stats.window_probes);
     run.net.set_read_rate(1, None);
     run.until(BOUND_PS);

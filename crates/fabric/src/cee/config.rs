@@ -140,6 +140,11 @@ pub struct EtsClass {
 impl CeeConfig {
     /// See `adapter_bytes`.
     pub const UNLIMITED: u64 = u64::MAX;
+
+    /// Ports may decide late what they send: nobody else wants the room that it leaves. See [`super::Cee::catch_up`].
+    pub(super) fn may_be_late(&self) -> bool {
+        matches!(self.buffer, Buffer::Input { .. })
+    }
 }
 
 impl Default for CeeConfig {

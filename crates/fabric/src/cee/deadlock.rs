@@ -65,21 +65,22 @@ impl Cee {
 
     /// XON of a switch's inputs once all has left its memory that waits for nobody who is stuck.
     fn xon_bytes(&self, waits: &[Wait], stuck: &[(PortId, u8)]) -> impl Fn(u32) -> u64 + use<'_> {
-        let mut stays = vec![0; self.outputs.len()];
+        let mut stays = vec![0; self.out.of_switch.len()];
         for wait in waits {
             stays[wait.switch as usize] += wait.stays_bytes(stuck);
         }
         move |switch| {
-            let free = || (self.shared_bytes(switch)).saturating_sub(stays[switch as usize]);
-            self.thresholds_with(free).1
+            let free =
+                || (self.buffers.shared_bytes(switch)).saturating_sub(stays[switch as usize]);
+            self.buffers.thresholds_with(free).1
         }
     }
 
     /// Paused priorities whose frames would come into a switch's buffer.
     fn waits<F: CeeFrame>(&self, pool: &Pool<F>) -> Vec<Wait> {
         let mut waits = Vec::new();
-        for port in 0..self.ports.len() as PortId {
-            let sent = self.inputs[port as usize].sent;
+        for port in 0..self.specs.len() as PortId {
+            let sent = self.buffers.inputs[port as usize].sent;
             let Place::Switch(switch) = self.specs[port as usize].far else {
                 continue;
             };
@@ -88,7 +89,7 @@ impl Cee {
                     stuck: Stuck {
                         port,
                         priority: priority as u8,
-                        since_ps: self.pauses[port as usize].began_ps[priority],
+                        since_ps: self.pauses[port as usize].began_ps(priority),
                     },
                     behind: self.behind(pool, switch, port, priority),
                     held_bytes: self.ingress_bytes(port, priority),
@@ -108,12 +109,12 @@ impl Cee {
         priority: usize,
     ) -> Vec<(PortId, u64)> {
         let mut behind = Vec::new();
-        for out in 0..self.ports.len() {
+        for out in 0..self.specs.len() {
             if self.specs[out].near != Place::Switch(switch) {
                 continue;
             }
             let mut bytes = 0;
-            let mut handle = self.queues[out].0[priority].head;
+            let mut handle = self.out.queues[out].0[priority].head;
             while handle != NIL {
                 let label = Label::of(pool, handle);
                 if label.buffered && label.ingress == ingress {

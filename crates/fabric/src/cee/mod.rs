@@ -2,22 +2,29 @@
 //!
 //! [`Cee`] holds the ports of links, the buffers behind them and the adapters of hosts. A port is one direction of
 //! a link: the queues at its near end, the wire, and the buffer at its far end that flow control guards. Who owns
-//! it says what happens and when, and carries out the [`Effect`]s; frames stay in the owner's [`Pool`]. A hop is
+//! it says what happens and when, and carries out the [`Effect`](crate::contract::Effect)s; frames stay in the owner's
+//! [`Pool`]. A hop is
 //! one event, and one more where the frame has to wait while somebody is paused ([`Cee::catch_up`]).
 
 mod adapter;
 mod audit;
+mod buffer;
 mod config;
 mod deadlock;
+mod departure;
 mod ets;
+mod flow_control;
 mod pause;
+mod points;
 mod port;
 mod qcn;
+mod requests;
 mod resequence;
 mod switch;
+mod transmit;
 
 use prefetch_index::prefetch_index;
-use sluicegate_core::aqm::{AqmParams, Red};
+use sluicegate_core::aqm::AqmParams;
 
 use crate::{
     graph::PortId,
@@ -26,10 +33,8 @@ use crate::{
 };
 
 use self::{
-    adapter::Adapter,
-    pause::Pauses,
-    port::{Class, Points, Port, Queues},
-    switch::{Input, Memory},
+    adapter::Adapters, buffer::InputBuffers, pause::Pauses, points::CongestionPoints,
+    port::OutputPorts, requests::Requests,
 };
 pub use self::{
     adapter::{Departure, QueueKey},
@@ -97,29 +102,9 @@ pub trait CeeFrame: Frame + Copy {
 
     /// A notification, to travel back; `sampled` is the frame that gave rise to it.
     fn notification(sampled: &Self, notification: &Notification) -> Self;
-}
 
-/// What the owner has to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effect {
-    /// Call [`Cee::transmit`] for this port then.
-    Transmit(PortId, u64),
-    /// Call [`Cee::arrive`] for this port then, beside when that itself has said.
-    Arrive(PortId, u64),
-    /// Call [`Cee::control`] for this port then.
-    Control(PortId, u64),
-    /// A switch has made a notification that wants to leave: find its port and call [`Cee::forward`].
-    Notify(u32, Handle),
-    /// A frame begins to leave a port; its last bit does so then. Only from ports that are watched.
-    Sent(PortId, Handle, u64),
-    /// A pause frame leaves a port; its last bit does so then. Only from ports that are watched.
-    PauseSent(PortId, PauseFrame, u64),
-    /// A frame has left a host's adapter for the wire. Only where that is counted ([`Cee::count_departures`]).
-    Left(u16, Handle),
-    /// A frame is lost in a host's adapter, whose link has failed: it is the owner's to release.
-    Lost(u16, Handle),
-    /// A priority of a host's adapter has room again, for which somebody waits.
-    Room(u16, u8),
+    /// What a notification tells its adapter: the queue that is to become slower, and |Fb|; `None` of other frames.
+    fn notice(&self) -> Option<(QueueKey, u8)>;
 }
 
 /// What every hop of a frame needs beside the frame; it lies in the frame's place.
@@ -168,18 +153,6 @@ impl Label {
     }
 }
 
-/// What the fabric keeps of a frame beside that, where somebody asks for it or it has a way to its adapter.
-#[derive(Clone, Copy, Debug, Default)]
-struct Tag {
-    /// Number among the frames of its source to its destination, in its priority.
-    number: u32,
-    /// What the owner calls its sender.
-    sender: u32,
-    /// Where it waits, or waited, in its source's adapter.
-    queue: u32,
-    source: u16,
-}
-
 /// What a port counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CeeStats {
@@ -199,46 +172,22 @@ pub struct CeeStats {
     pub ingress_max_bytes: u64,
 }
 
-/// A network of converged Ethernet.
+/// A network of converged Ethernet: what owns each part of a hop, wired together.
 pub struct Cee {
     config: CeeConfig,
-    ports: Vec<Port>,
-    classes: Vec<Class>,
-    queues: Vec<Queues>,
-    points: Vec<Points>,
-    reds: Vec<Red>,
-    selections: Vec<Ets>,
     specs: Vec<PortSpec>,
-    /// By port, the buffer at its far end.
-    inputs: Vec<Input>,
-    /// By port, bytes there that lie in the headroom of a shared memory.
-    headroom_used: Vec<[u32; PRIORITIES]>,
+    /// Queues, transmission selection and wires.
+    out: OutputPorts,
+    /// What lies behind the wires, at switches.
+    buffers: InputBuffers,
+    /// By port.
     pauses: Vec<Pauses>,
-    stats: Vec<CeeStats>,
-    memories: Vec<Memory>,
-    adapters: Vec<Adapter>,
-    tags: Vec<Tag>,
-    random: Vec<u64>,
-    /// By switch, the ports that it sends by.
-    outputs: Vec<Vec<PortId>>,
-    /// By switch and priority, how many of its inputs it has asked to pause.
-    pausing: Vec<[u16; PRIORITIES]>,
-    /// Ports may decide late: see [`Cee::catch_up`].
-    may_be_late: bool,
-    /// At the present time ports below this have decided what they send.
-    turn: PortId,
-    /// Ports that may be able to send now.
-    kicks: Vec<PortId>,
-    /// For the owner, before `effects`: [`Effect::Arrive`], which most often is all. The first is taken first.
-    pub arrivals: [Option<(PortId, u64)>; 2],
-    /// For the owner, in order.
-    pub effects: Vec<Effect>,
-    /// Frames have numbers.
-    numbers: bool,
-    lossless: u8,
-    notified: u8,
-    notifications: u64,
-    absorbed: u64,
+    /// What samples the queues.
+    points: CongestionPoints,
+    /// What hosts send by.
+    adapters: Adapters,
+    /// For the owner.
+    pub(crate) requests: Requests,
 }
 
 impl Cee {
@@ -251,63 +200,49 @@ impl Cee {
         switches: usize,
         seed: u64,
     ) -> Self {
-        let count = specs.len();
-        let lossless = config.pfc.map_or(0, |pfc| pfc.priorities);
-        let notified = config.qcn.map_or(0, |qcn| qcn.priorities);
-        let random = |port: usize| seed ^ (port as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let (ports, classes) = port::ports(&config, &specs, switches);
-        let frame_bytes = specs.iter().map(|spec| spec.frame_bytes);
-        let selections = Ets::for_ports(&config.ets, frame_bytes);
+        let out = OutputPorts::new(&config, &specs, switches, seed);
         let mut cee = Self {
-            ports,
-            classes,
-            queues: vec![Queues::default(); count],
-            points: vec![Points::default(); count],
-            reds: vec![Red::default(); count * PRIORITIES],
-            selections,
-            inputs: vec![Input::default(); count],
-            headroom_used: vec![[0; PRIORITIES]; count],
+            buffers: InputBuffers::new(&config, &specs, &out, switches),
+            out,
             pauses: specs.iter().map(|_| Pauses::default()).collect(),
-            stats: vec![CeeStats::default(); count],
-            memories: Vec::new(),
-            adapters: Vec::new(),
-            tags: Vec::new(),
-            random: (0..count).map(random).collect(),
-            outputs: port::outputs(&specs, switches),
-            pausing: vec![[0; PRIORITIES]; switches],
-            may_be_late: matches!(config.buffer, Buffer::Input { .. }),
-            turn: 0,
-            kicks: Vec::new(),
-            arrivals: [None; 2],
-            effects: Vec::new(),
-            numbers: false,
-            lossless,
-            notified,
-            notifications: 0,
-            absorbed: 0,
+            points: CongestionPoints::new(config.qcn.as_ref(), specs.len()),
+            adapters: Adapters::new(&config, &specs, hosts, seed),
+            requests: Requests::default(),
             specs,
             config,
         };
-        for port in 0..count {
-            let bytes = cee.compute_headroom_bytes(port as PortId);
-            cee.inputs[port].headroom_bytes = bytes as u32;
-            let bytes = cee.lossless_bytes(port as PortId);
-            cee.inputs[port].lossless_bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
-        }
-        cee.memories = switch::memories(&cee, switches);
-        for switch in 0..switches as u32 {
-            cee.set_patience(switch);
-        }
-        cee.adapters = adapter::adapters(&cee, hosts, seed);
-        for host in 0..hosts as u16 {
-            cee.set_adapter_patience(host);
-        }
+        cee.set_all_patience(switches, hosts);
         cee
+    }
+
+    fn set_all_patience(&mut self, switches: usize, hosts: usize) {
+        for switch in 0..switches as u32 {
+            self.set_patience(switch);
+        }
+        for host in 0..hosts as u16 {
+            self.set_adapter_patience(host);
+        }
+    }
+
+    /// The ports of a switch may be late, or may not. They have caught up.
+    fn set_patience(&mut self, switch: u32) {
+        let pausing = self.buffers.pausing(switch);
+        self.out.set_patience(&mut self.requests, switch, pausing);
     }
 
     /// What it is made of.
     pub fn config(&self) -> &CeeConfig {
         &self.config
+    }
+
+    /// How many ports it has.
+    pub fn len(&self) -> usize {
+        self.specs.len()
+    }
+
+    /// True if it has none.
+    pub fn is_empty(&self) -> bool {
+        self.specs.is_empty()
     }
 
     /// A port's.
@@ -317,79 +252,76 @@ impl Cee {
 
     /// What a port counted.
     pub fn stats(&self, port: PortId) -> CeeStats {
-        let state = &self.ports[port as usize];
         CeeStats {
-            accepted: state.accepted,
-            accepted_bytes: state.accepted_bytes,
-            ingress_max_bytes: self.inputs[port as usize].most_bytes.into(),
-            ..self.stats[port as usize]
+            ingress_max_bytes: self.buffers.most_bytes(port),
+            ..self.out.stats(port)
         }
     }
 
     /// A port is about to be needed: it is sent for.
     #[inline]
     pub fn fetch_port(&self, port: PortId) {
-        prefetch_index(&self.ports, port as usize);
-        prefetch_index(&self.points, port as usize);
+        prefetch_index(&self.out.ports, port as usize);
+        self.points.fetch(port);
     }
 
     /// The same for the first frame under way, and for what chooses the next one.
     #[inline]
     pub fn fetch_first<F>(&self, pool: &Pool<F>, port: PortId) {
-        let state = &self.ports[port as usize];
+        let state = &self.out.ports[port as usize];
         pool.fetch(state.first);
         if state.waiting != 0 {
-            prefetch_index(&self.selections, port as usize);
+            prefetch_index(&self.out.selections, port as usize);
         }
     }
 
     /// The same for what a frame that comes to a port needs there.
     #[inline]
     pub fn fetch_queue<F>(&self, pool: &Pool<F>, port: PortId) {
-        let state = &self.ports[port as usize];
+        let state = &self.out.ports[port as usize];
         pool.fetch(state.last);
         if state.is_adapter {
             if let Place::Host(host) = self.specs[port as usize].near {
-                prefetch_index(&self.adapters, usize::from(host));
+                prefetch_index(&self.adapters.adapters, usize::from(host));
             }
         } else if state.waiting != 0 {
-            prefetch_index(&self.queues, port as usize);
+            prefetch_index(&self.out.queues, port as usize);
         }
     }
 
     /// The first frame under way.
     #[inline]
     pub fn first<'a, F>(&self, pool: &'a Pool<F>, port: PortId) -> Option<&'a F> {
-        let first = self.ports[port as usize].first;
+        let first = self.out.ports[port as usize].first;
         (first != NIL).then(|| pool.look(first).0)
     }
 
     /// Bytes queued at a port, all priorities together.
     pub fn backlog_bytes(&self, port: PortId) -> u64 {
         match self.specs[port as usize].near {
-            Place::Host(host) => self.adapters[usize::from(host)].queued_bytes(),
-            Place::Switch(_) => self.ports[port as usize].queued_bytes.into(),
+            Place::Host(host) => self.adapters.adapters[usize::from(host)].queued_bytes,
+            Place::Switch(_) => self.out.ports[port as usize].queued_bytes.into(),
         }
     }
 
     /// Bytes of a priority in the buffer at a port's far end.
     pub fn ingress_bytes(&self, port: PortId, priority: usize) -> u64 {
-        self.inputs[port as usize].bytes[priority].into()
+        self.buffers.held_bytes(port, priority)
     }
 
     /// Frames dropped so far, all ports and causes together.
     pub fn drops(&self) -> u64 {
-        self.stats.iter().flat_map(|stats| stats.drops).sum()
+        self.out.drops()
     }
 
     /// Notifications made so far, and those that adapters have taken.
     pub fn notifications(&self) -> (u64, u64) {
-        (self.notifications, self.absorbed)
+        (self.points.made(), self.adapters.taken)
     }
 
     /// What leaves a port is told from now on.
     pub fn watch(&mut self, port: PortId) {
-        let state = &mut self.ports[port as usize];
+        let state = &mut self.out.ports[port as usize];
         state.set(state.down, true);
         match self.specs[port as usize].near {
             Place::Switch(switch) => self.set_patience(switch),
@@ -399,28 +331,15 @@ impl Cee {
 
     /// Frames have numbers and senders from now on: see [`Cee::number`] and [`Cee::sender`].
     pub fn number_frames(&mut self) {
-        self.numbers = true;
+        self.adapters.numbers = true;
     }
 
     /// Ports decide when they are free from now on.
     #[cfg(test)]
     fn never_be_late(&mut self) {
-        self.may_be_late = false;
-        for switch in 0..self.pausing.len() as u32 {
-            self.set_patience(switch);
-        }
-        for host in 0..self.adapters.len() as u16 {
-            self.set_adapter_patience(host);
-        }
-    }
-
-    /// Keeps what the fabric needs to know of a frame.
-    fn tag(&mut self, handle: Handle, tag: Tag) {
-        let at = handle as usize;
-        if self.tags.len() <= at {
-            self.tags.resize(at + 1, Tag::default());
-        }
-        self.tags[at] = tag;
+        self.out.may_be_late = false;
+        let (switches, hosts) = (self.out.of_switch.len(), self.adapters.adapters.len());
+        self.set_all_patience(switches, hosts);
     }
 
     /// A frame's priority; meaningful from its adapter to its receiver.
@@ -435,20 +354,18 @@ impl Cee {
 
     /// What its owner calls a frame's sender; where [`Cee::number_frames`] was called.
     pub fn sender(&self, handle: Handle) -> u32 {
-        self.tags[handle as usize].sender
+        self.adapters.tag(handle).sender
     }
 
     /// A frame's number among those of its source to its destination in its priority; where [`Cee::number_frames`] was
     /// called.
     pub fn number(&self, handle: Handle) -> u32 {
-        self.tags[handle as usize].number
+        self.adapters.tag(handle).number
     }
 
     /// The copy of a frame has what that has.
     pub fn copied<F>(&mut self, pool: &mut Pool<F>, from: Handle, to: Handle) {
-        if self.numbers {
-            self.tag(to, self.tags[from as usize]);
-        }
+        self.adapters.copied(from, to);
         pool.set_note(to, pool.note(from));
     }
 }

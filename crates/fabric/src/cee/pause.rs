@@ -1,12 +1,12 @@
-//! Priority flow control: who is paused, how he learns of it, and for how long.
+//! The pauses of a port: which priorities may not be sent, since when, and when that changes.
 //!
 //! Pauses on the wire are MAC control frames (802.1Q clause 36, 802.3 annex 31D): they leave behind the frame that is
 //! being sent, hold for a time, and are renewed before it is over as long as the buffer is full.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
-use super::{Buffer, CONTROL_BYTES, Cee, CeeFrame, Effect, PRIORITIES, Pause, Place};
-use crate::{graph::PortId, pool::Pool, port::PS_PER_S};
+use super::PRIORITIES;
+use crate::port::PS_PER_S;
 
 /// The longest pause that a frame can ask for, in quanta of 512 bit times (802.3 annex 31D).
 const QUANTA: u64 = 0xffff;
@@ -23,7 +23,7 @@ pub struct PauseFrame {
 
 impl PauseFrame {
     /// These priorities must wait.
-    fn stop(priorities: u8) -> Self {
+    pub(super) fn stop(priorities: u8) -> Self {
         Self {
             priorities,
             xoff: priorities,
@@ -31,7 +31,7 @@ impl PauseFrame {
     }
 
     /// These priorities may go on.
-    fn go_on(priorities: u8) -> Self {
+    pub(super) fn go_on(priorities: u8) -> Self {
         Self {
             priorities,
             xoff: 0,
@@ -54,7 +54,7 @@ impl PauseFrame {
 
 /// What is to happen to a port's pauses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Step {
+pub(super) enum Step {
     /// A pause frame has taken effect.
     Obey(PauseFrame),
     /// The far end says once more what is still full.
@@ -75,7 +75,7 @@ pub(super) struct Pauses {
     /// How long some priority was.
     total_ps: u64,
     /// Since when each priority has been paused.
-    pub began_ps: [u64; PRIORITIES],
+    began_ps: [u64; PRIORITIES],
     renews: bool,
     /// Bit p: the far end has paused priority p.
     paused: u8,
@@ -83,315 +83,203 @@ pub(super) struct Pauses {
     stormed: u8,
     /// It obeys none.
     deaf: bool,
-    /// When the owner calls [`Cee::control`] next.
+    /// When the owner calls [`super::Cee::control`] next.
     armed_ps: Option<u64>,
 }
 
-impl Cee {
-    /// An input has taken a frame: pauses who sends to it, if it is too full.
-    #[inline]
-    pub(super) fn pause_if_full<F: CeeFrame>(
-        &mut self,
-        pool: &mut Pool<F>,
-        ingress: PortId,
-        priority: usize,
-        now_ps: u64,
-    ) {
-        let at = ingress as usize;
-        let bit = 1 << priority;
-        if self.inputs[at].sent & bit != 0 || !self.is_too_full(ingress, priority) {
-            return;
-        }
-        // The opposite direction of the link is sent by the same switch.
-        self.catch_up_neighbours(pool, ingress ^ 1, now_ps);
-        if self.is_too_full(ingress, priority) {
-            self.set_sent(ingress, self.inputs[at].sent | bit);
-            self.say(pool, ingress, PauseFrame::stop(bit), now_ps);
-        }
+/// How long a pause holds on a line of so many bits per second.
+pub(super) fn duration_ps(rate_bps: u64) -> u64 {
+    let bits = u128::from(QUANTA * QUANTUM_BITS) * u128::from(PS_PER_S);
+    (bits / u128::from(rate_bps)) as u64
+}
+
+impl Pauses {
+    /// A step is to come at this time. Returns when to ask the owner for, if he has to be.
+    pub fn plan(&mut self, at_ps: u64, step: Step) -> Option<u64> {
+        self.steps.push(Reverse((at_ps, step)));
+        self.arm()
     }
 
-    /// An input has asked to pause these priorities, and no others. The ports of its switch have caught up.
-    fn set_sent(&mut self, ingress: PortId, priorities: u8) {
-        let before = std::mem::replace(&mut self.inputs[ingress as usize].sent, priorities);
-        let Place::Switch(switch) = self.specs[ingress as usize].far else {
-            return;
-        };
-        let pausing = &mut self.pausing[switch as usize];
-        for priority in
-            (0..PRIORITIES).filter(|priority| (before ^ priorities) & 1 << priority != 0)
-        {
-            let is_paused = priorities & 1 << priority != 0;
-            let inputs = &mut pausing[priority];
-            *inputs = if is_paused { *inputs + 1 } else { *inputs - 1 };
+    /// The first step's time, unless the owner calls earlier anyway.
+    pub fn arm(&mut self) -> Option<u64> {
+        let &Reverse((at_ps, _)) = self.steps.peek()?;
+        if self.armed_ps.is_some_and(|armed_ps| armed_ps <= at_ps) {
+            return None;
         }
-        self.set_patience(switch);
+        self.armed_ps = Some(at_ps);
+        Some(at_ps)
     }
 
-    /// Whether an input is above XOFF.
-    #[inline]
-    fn is_too_full(&self, ingress: PortId, priority: usize) -> bool {
-        let (xoff, _) = self.thresholds(ingress);
-        let held = u64::from(self.inputs[ingress as usize].bytes[priority]);
-        held > xoff || self.is_in_headroom(ingress, priority)
-    }
-
-    /// Whether an input needs headroom of a shared memory.
-    #[inline]
-    fn is_in_headroom(&self, ingress: PortId, priority: usize) -> bool {
-        matches!(self.config.buffer, Buffer::Shared { .. })
-            && self.headroom_used[ingress as usize][priority] > 0
-    }
-
-    /// A frame has left a paused input: lets its sender go on, if it is empty enough.
-    pub(super) fn resume_if_empty<F: CeeFrame>(
-        &mut self,
-        pool: &mut Pool<F>,
-        ingress: PortId,
-        priority: usize,
-        now_ps: u64,
-    ) {
-        let at = ingress as usize;
-        let (_, xon) = self.thresholds(ingress);
-        let held = u64::from(self.inputs[at].bytes[priority]);
-        if held < xon && !self.is_in_headroom(ingress, priority) {
-            let bit = 1 << priority;
-            self.say(pool, ingress, PauseFrame::go_on(bit), now_ps);
-            self.set_sent(ingress, self.inputs[at].sent & !bit);
+    /// The owner has called; false if that was for a time which an earlier one has replaced.
+    pub fn disarm(&mut self, now_ps: u64) -> bool {
+        let is_armed = self.armed_ps == Some(now_ps);
+        if is_armed {
+            self.armed_ps = None;
         }
+        is_armed
     }
 
-    /// The far end of a port tells its near end to stop or to go on.
-    fn say<F: CeeFrame>(
-        &mut self,
-        pool: &mut Pool<F>,
-        port: PortId,
-        frame: PauseFrame,
-        now_ps: u64,
-    ) {
-        let Some(pfc) = &self.config.pfc else { return };
-        match pfc.pause {
-            Pause::Ideal => self.obey(pool, port, frame, now_ps),
-            Pause::Wire { response_ps, .. } => {
-                self.say_on_wire(pool, port, frame, response_ps, now_ps);
-            }
+    /// The next step, if it has come.
+    pub fn next_step(&mut self, now_ps: u64) -> Option<Step> {
+        let &Reverse((at_ps, step)) = self.steps.peek()?;
+        if at_ps > now_ps {
+            return None;
         }
+        self.steps.pop();
+        Some(step)
     }
 
-    /// A pause frame goes before all that waits, behind what is being sent.
-    fn say_on_wire<F: CeeFrame>(
-        &mut self,
-        pool: &mut Pool<F>,
-        port: PortId,
-        frame: PauseFrame,
-        response_ps: u64,
-        now_ps: u64,
-    ) {
-        let back = port ^ 1;
-        self.catch_up(pool, back, now_ps);
-        let serialization_ps = self.serialization_ps(back, CONTROL_BYTES);
-        let state = &mut self.ports[back as usize];
-        if state.down {
-            return;
-        }
-        let leaves_ps = state.free_ps.max(now_ps) + serialization_ps;
-        state.free_ps = leaves_ps;
-        // What was expected next comes later.
-        state.expected = false;
-        self.kicks.push(back);
-        if self.ports[back as usize].watched {
-            self.effects.push(Effect::PauseSent(back, frame, leaves_ps));
-        }
-        let arrival_ps = leaves_ps + self.specs[back as usize].propagation_ps;
-        let step = Step::Obey(frame);
-        self.plan(port, arrival_ps + response_ps, step);
-        if frame.xoff != 0 && !std::mem::replace(&mut self.pauses[port as usize].renews, true) {
-            let half_ps = self.pause_ps(port) / 2;
-            self.plan(port, now_ps + half_ps, Step::Renew);
-        }
+    /// The far end is going to renew what it says; false if it is already.
+    pub fn renews_now(&mut self) -> bool {
+        !std::mem::replace(&mut self.renews, true)
     }
 
-    /// How long a pause holds.
-    fn pause_ps(&self, port: PortId) -> u64 {
-        let bits = u128::from(QUANTA * QUANTUM_BITS) * u128::from(PS_PER_S);
-        (bits / u128::from(self.specs[port as usize].rate_bps)) as u64
+    /// It has.
+    pub fn renewed(&mut self) {
+        self.renews = false;
     }
 
-    fn plan(&mut self, port: PortId, at_ps: u64, step: Step) {
-        self.pauses[port as usize]
-            .steps
-            .push(Reverse((at_ps, step)));
-        self.arm_control(port);
+    /// A pause of a priority ends by itself then, unless it is renewed.
+    pub fn set_until(&mut self, priority: u8, until_ps: u64) {
+        self.until_ps[usize::from(priority)] = until_ps;
     }
 
-    /// The owner is asked to call [`Cee::control`] in time for the next step, unless it will do so earlier.
-    fn arm_control(&mut self, port: PortId) {
-        let pauses = &mut self.pauses[port as usize];
-        let Some(&Reverse((at_ps, _))) = pauses.steps.peek() else {
-            return;
-        };
-        if pauses.armed_ps.is_none_or(|armed_ps| at_ps < armed_ps) {
-            pauses.armed_ps = Some(at_ps);
-            self.effects.push(Effect::Control(port, at_ps));
-        }
+    /// Whether a pause of a priority is over by itself.
+    pub fn has_expired(&self, priority: u8, now_ps: u64) -> bool {
+        self.until_ps[usize::from(priority)] <= now_ps
     }
 
-    /// A time has come for which [`Effect::Control`] has asked.
-    pub fn control<F: CeeFrame>(&mut self, pool: &mut Pool<F>, port: PortId, now_ps: u64) {
-        let at = port as usize;
-        if self.pauses[at].armed_ps != Some(now_ps) {
-            return; // an earlier one took its place, and has come
-        }
-        self.pauses[at].armed_ps = None;
-        // What ports have to decide now comes first.
-        self.turn = PortId::MAX;
-        while let Some(&Reverse((at_ps, step))) = self.pauses[at].steps.peek() {
-            if at_ps > now_ps {
-                break;
-            }
-            self.pauses[at].steps.pop();
-            match step {
-                Step::Obey(frame) => self.obey_for_a_time(pool, port, frame, now_ps),
-                Step::Renew => self.renew(pool, port, now_ps),
-                Step::Expire(priority) => self.expire(pool, port, priority, now_ps),
-            }
-        }
-        self.arm_control(port);
-        self.settle(pool, now_ps);
-        self.turn = 0;
-    }
-
-    fn obey_for_a_time<F: CeeFrame>(
-        &mut self,
-        pool: &mut Pool<F>,
-        port: PortId,
-        frame: PauseFrame,
-        now_ps: u64,
-    ) {
-        let until_ps = now_ps + self.pause_ps(port);
-        for priority in 0..PRIORITIES as u8 {
-            if frame.priorities & frame.xoff & 1 << priority != 0 {
-                self.pauses[port as usize].until_ps[usize::from(priority)] = until_ps;
-                self.plan(port, until_ps, Step::Expire(priority));
-            }
-        }
-        self.obey(pool, port, frame, now_ps);
-    }
-
-    fn renew<F: CeeFrame>(&mut self, pool: &mut Pool<F>, port: PortId, now_ps: u64) {
-        let pauses = &mut self.pauses[port as usize];
-        pauses.renews = false;
-        let sent = self.inputs[port as usize].sent;
-        if sent != 0 {
-            self.say(pool, port, PauseFrame::stop(sent), now_ps);
-        }
-    }
-
-    fn expire<F: CeeFrame>(&mut self, pool: &mut Pool<F>, port: PortId, priority: u8, now_ps: u64) {
-        if self.pauses[port as usize].until_ps[usize::from(priority)] <= now_ps {
-            self.obey(pool, port, PauseFrame::go_on(1 << priority), now_ps);
-        }
-    }
-
-    /// From now on a port sends these priorities or does not.
-    fn obey<F: CeeFrame>(
-        &mut self,
-        pool: &mut Pool<F>,
-        port: PortId,
-        frame: PauseFrame,
-        now_ps: u64,
-    ) {
-        self.catch_up(pool, port, now_ps);
-        let pauses = &mut self.pauses[port as usize];
-        let before = pauses.paused;
+    /// The far end has said this. Returns which priorities are paused that were not, and whether anything is new.
+    pub fn heard(&mut self, frame: PauseFrame, now_ps: u64) -> (u8, bool) {
+        let before = self.paused;
         let after = before & !frame.priorities | frame.priorities & frame.xoff;
-        pauses.paused = after;
-        self.stats[port as usize].pauses += u64::from((after & !before).count_ones());
-        for priority in 0..PRIORITIES {
-            if after & !before & 1 << priority != 0 {
-                pauses.began_ps[priority] = now_ps;
-            }
+        self.paused = after;
+        let new = after & !before;
+        for priority in (0..PRIORITIES).filter(|priority| new & 1 << priority != 0) {
+            self.began_ps[priority] = now_ps;
         }
-        self.note_pause(port, now_ps);
-        if before != after {
-            self.reopen(port, now_ps);
-        }
+        self.keep_time(now_ps);
+        (new, before != after)
     }
 
-    /// Tells a port what it may send, and keeps the time that it is paused.
-    fn note_pause(&mut self, port: PortId, now_ps: u64) {
-        let pauses = &mut self.pauses[port as usize];
-        let paused = pauses.paused | pauses.stormed;
-        self.ports[port as usize].shut = if pauses.deaf { 0 } else { paused };
-        match (pauses.since_ps, paused != 0) {
-            (None, true) => pauses.since_ps = Some(now_ps),
+    /// The far end pauses these whatever it has room for.
+    pub fn set_stormed(&mut self, priorities: u8, now_ps: u64) {
+        self.stormed = priorities;
+        self.keep_time(now_ps);
+    }
+
+    /// It obeys no pauses, or does so again.
+    pub fn set_deaf(&mut self, deaf: bool, now_ps: u64) {
+        self.deaf = deaf;
+        self.keep_time(now_ps);
+    }
+
+    /// Its link has failed or is up again: pauses are void.
+    pub fn forget(&mut self, now_ps: u64) {
+        self.steps.clear();
+        self.renews = false;
+        self.paused = 0;
+        self.keep_time(now_ps);
+    }
+
+    /// Keeps the time that some priority is paused.
+    fn keep_time(&mut self, now_ps: u64) {
+        match (self.since_ps, self.paused() != 0) {
+            (None, true) => self.since_ps = Some(now_ps),
             (Some(since_ps), false) => {
-                pauses.total_ps += now_ps - since_ps;
-                pauses.since_ps = None;
+                self.total_ps += now_ps - since_ps;
+                self.since_ps = None;
             }
             _ => {}
         }
     }
 
-    /// How long some priority of a port has been paused, all in all.
-    pub fn paused_ps(&self, port: PortId, now_ps: u64) -> u64 {
-        let pauses = &self.pauses[port as usize];
-        pauses.total_ps + pauses.since_ps.map_or(0, |since_ps| now_ps - since_ps)
+    /// Priorities that the far end has paused.
+    pub fn paused(&self) -> u8 {
+        self.paused | self.stormed
     }
 
-    /// Priorities that the far end of a port has paused.
-    pub fn paused(&self, port: PortId) -> u8 {
-        let pauses = &self.pauses[port as usize];
-        pauses.paused | pauses.stormed
+    /// Priorities that may not be sent.
+    pub fn shut(&self) -> u8 {
+        if self.deaf { 0 } else { self.paused() }
     }
 
-    /// A port obeys no pauses, or does so again.
-    pub(super) fn set_deaf(&mut self, port: PortId, deaf: bool, now_ps: u64) {
-        self.pauses[port as usize].deaf = deaf;
-        self.note_pause(port, now_ps);
+    /// How long some priority has been paused, all in all.
+    pub fn paused_ps(&self, now_ps: u64) -> u64 {
+        self.total_ps + self.since_ps.map_or(0, |since_ps| now_ps - since_ps)
     }
 
-    /// The far end of a port pauses these priorities whatever it has room for (a defective adapter), or stops that. Who
-    /// has no flow control in a priority does not obey (802.1Q, 36.1.3).
-    pub fn storm<F: CeeFrame>(
-        &mut self,
-        pool: &mut Pool<F>,
-        port: PortId,
-        priorities: u8,
-        now_ps: u64,
-    ) {
-        self.catch_up(pool, port, now_ps);
-        self.pauses[port as usize].stormed = priorities & self.lossless;
-        self.note_pause(port, now_ps);
-        self.reopen(port, now_ps);
-        self.settle(pool, now_ps);
+    /// Since when a priority has been paused.
+    pub fn began_ps(&self, priority: usize) -> u64 {
+        self.began_ps[priority]
     }
 
-    /// A link is up again, and with it the two ends have told each other what is still too full.
-    pub(super) fn pause_again<F: CeeFrame>(
-        &mut self,
-        pool: &mut Pool<F>,
-        port: PortId,
-        now_ps: u64,
-    ) {
-        let (_, xon) = self.thresholds(port);
-        let lossless = self.lossless;
-        for priority in (0..PRIORITIES).filter(|priority| lossless & 1 << priority != 0) {
-            let held = u64::from(self.inputs[port as usize].bytes[priority]);
-            if held >= xon && held > 0 {
-                let bit = 1 << priority;
-                self.set_sent(port, self.inputs[port as usize].sent | bit);
-                self.obey(pool, port, PauseFrame::stop(bit), now_ps);
-            }
+    /// Asserts that time is kept if something is paused, that the owner will call in time for what is planned, and that
+    /// the port knows what it may not send.
+    pub fn audit(&self, shut: u8) -> Result<(), String> {
+        if self.since_ps.is_some() != (self.paused() != 0) {
+            return Err("keeps no time of its pauses".to_owned());
         }
+        let next_ps = self.steps.peek().map(|&Reverse((at_ps, _))| at_ps);
+        if next_ps.is_some_and(|next_ps| self.armed_ps.is_none_or(|armed_ps| armed_ps > next_ps)) {
+            return Err(format!("is not called for the pause at {next_ps:?}"));
+        }
+        if shut != self.shut() {
+            return Err(format!(
+                "may not send {:#x} but thinks {shut:#x}",
+                self.shut()
+            ));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_is_kept_while_any_priority_is_paused() {
+        let mut pauses = Pauses::default();
+        assert_eq!(pauses.heard(PauseFrame::stop(0b11), 10), (0b11, true));
+        assert_eq!(
+            pauses.heard(PauseFrame::stop(0b10), 20),
+            (0, false),
+            "renewed"
+        );
+        assert_eq!(pauses.began_ps(1), 10);
+        assert_eq!(pauses.heard(PauseFrame::go_on(0b01), 30), (0, true));
+        assert_eq!((pauses.paused(), pauses.paused_ps(35)), (0b10, 25));
+        pauses.heard(PauseFrame::go_on(0b10), 40);
+        assert_eq!(pauses.paused_ps(99), 30);
+        pauses.set_stormed(0x80, 100);
+        assert_eq!((pauses.shut(), pauses.paused_ps(110)), (0x80, 40));
+        pauses.set_deaf(true, 110);
+        assert_eq!((pauses.shut(), pauses.paused()), (0, 0x80));
+        assert_eq!(pauses.audit(0), Ok(()));
+        assert!(pauses.audit(0x80).is_err());
     }
 
-    /// A link has failed or is up again: pauses of it are void.
-    pub(super) fn forget_pauses(&mut self, port: PortId, now_ps: u64) {
-        self.set_sent(port, 0);
-        let pauses = &mut self.pauses[port as usize];
-        pauses.steps.clear();
-        pauses.renews = false;
-        pauses.paused = 0;
-        self.note_pause(port, now_ps);
+    #[test]
+    fn the_owner_calls_for_the_earliest_step() {
+        let mut pauses = Pauses::default();
+        assert_eq!(pauses.plan(50, Step::Renew), Some(50));
+        assert_eq!(pauses.plan(60, Step::Expire(3)), None, "he calls earlier");
+        assert_eq!(pauses.plan(40, Step::Expire(1)), Some(40));
+        assert!(pauses.disarm(40));
+        assert_eq!(pauses.next_step(40), Some(Step::Expire(1)));
+        assert_eq!(pauses.next_step(40), None);
+        assert!(pauses.audit(0).is_err(), "he does not know of the rest");
+        assert_eq!(pauses.arm(), Some(50));
+        assert!(!pauses.disarm(45), "replaced");
+        assert_eq!(pauses.audit(0), Ok(()));
+    }
+
+    #[test]
+    fn a_pause_is_as_long_as_its_quanta() {
+        // 65 535 times 512 bits at 10 Gbit/s.
+        assert_eq!(duration_ps(10_000_000_000), 3_355_392_000);
+        assert_eq!(PauseFrame::stop(0b10).quanta()[1], Some(0xffff));
+        assert_eq!(PauseFrame::go_on(0b10).quanta()[..2], [None, Some(0)]);
     }
 }

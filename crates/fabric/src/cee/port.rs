@@ -1,13 +1,16 @@
-//! The sending side of a link: queues, transmission selection, the wire.
+//! The sending side of links: each port's queues, its transmission selection and its wire.
+
+use sluicegate_core::aqm::{Arrival, Arriving, Red};
 
 use super::{
-    Cee, CeeConfig, CeeFrame, CongestionPoint, Effect, PRIORITIES, Place, PortSpec,
+    CeeConfig, CeeFrame, CeeStats, Ets, Label, PRIORITIES, Place, PortSpec, Requests,
     ps_per_byte_q16, time_ps,
 };
 use crate::{
     graph::PortId,
     pool::{Handle, NIL, Pool},
-    port::Drop,
+    port::{Drop, PS_PER_NS},
+    random::draw,
 };
 
 /// No event pending.
@@ -52,7 +55,7 @@ const _: () = assert!(size_of::<Port>() == 64);
 
 /// What ports alike share.
 #[derive(Clone, Copy, PartialEq)]
-pub(super) struct Class {
+struct Class {
     /// From a frame's first bit, or its last, to its arrival.
     delay_ps: u64,
     ps_per_byte_q16: u64,
@@ -90,7 +93,7 @@ impl Fifo {
         pool.end(handle);
         match self.tail {
             NIL => (self.head, self.head_bytes) = (handle, bytes),
-            last => pool.follow(last, handle, bytes.into()),
+            last => pool.link_after(last, handle, bytes.into()),
         }
         self.tail = handle;
         // Who lets an adapter keep whatever comes reads no bytes of its queues.
@@ -120,20 +123,11 @@ impl Fifo {
 #[repr(align(64))]
 pub(super) struct Queues(pub [Fifo; PRIORITIES]);
 
-/// By priority, what congestion points keep of them: apart, since frames that do not wait touch it too.
-#[derive(Clone, Copy, Default)]
-#[repr(align(64))]
-pub(super) struct Points(pub [CongestionPoint; PRIORITIES]);
-
-const _: () = assert!(size_of::<Queues>() == 128 && size_of::<Points>() == 64);
+const _: () = assert!(size_of::<Queues>() == 128);
 
 /// Idle ports, and their classes. A switch hears of a frame by its header if no port of the switch is faster than the
 /// link that it comes by: else it would have to send what is not there yet.
-pub(super) fn ports(
-    config: &CeeConfig,
-    specs: &[PortSpec],
-    switches: usize,
-) -> (Vec<Port>, Vec<Class>) {
+fn ports(config: &CeeConfig, specs: &[PortSpec], switches: usize) -> (Vec<Port>, Vec<Class>) {
     let mut fastest_bps = vec![0; switches];
     for spec in specs {
         if let Place::Switch(switch) = spec.near {
@@ -167,7 +161,7 @@ pub(super) fn ports(
 }
 
 /// The ports that each switch sends by.
-pub(super) fn outputs(specs: &[PortSpec], switches: usize) -> Vec<Vec<PortId>> {
+fn outputs(specs: &[PortSpec], switches: usize) -> Vec<Vec<PortId>> {
     let mut outputs = vec![Vec::new(); switches];
     for (port, spec) in (0..).zip(specs) {
         if let Place::Switch(switch) = spec.near {
@@ -223,7 +217,7 @@ impl Port {
 
     /// A frame that makes its queue no longer is left alone.
     #[inline]
-    pub fn harmless_bytes(&self, classes: &[Class]) -> u64 {
+    fn harmless_bytes(&self, classes: &[Class]) -> u64 {
         classes[usize::from(self.class)].harmless_bytes
     }
 
@@ -247,34 +241,105 @@ impl Port {
     }
 }
 
-impl Cee {
+/// All sending sides: what waits at each, and what is on its wire.
+pub(super) struct OutputPorts {
+    pub ports: Vec<Port>,
+    classes: Vec<Class>,
+    pub queues: Vec<Queues>,
+    pub selections: Vec<Ets>,
+    reds: Vec<Red>,
+    stats: Vec<CeeStats>,
+    /// By port, what AQM and congestion points draw from.
+    pub random: Vec<u64>,
+    /// By switch, the ports that it sends by.
+    pub of_switch: Vec<Vec<PortId>>,
+    /// Ports may decide late: see [`super::Cee::catch_up`].
+    pub may_be_late: bool,
+    /// At the present time ports below this have decided what they send.
+    pub turn: PortId,
+    /// Ports that may be able to send now.
+    pub kicks: Vec<PortId>,
+}
+
+impl OutputPorts {
+    /// Idle ports. `seed` makes what is drawn by lot.
+    pub fn new(config: &CeeConfig, specs: &[PortSpec], switches: usize, seed: u64) -> Self {
+        let count = specs.len();
+        let (ports, classes) = ports(config, specs, switches);
+        let frame_bytes = specs.iter().map(|spec| spec.frame_bytes);
+        let random = |port: usize| seed ^ (port as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        Self {
+            ports,
+            classes,
+            queues: vec![Queues::default(); count],
+            selections: Ets::for_ports(&config.ets, frame_bytes),
+            reds: vec![Red::default(); count * PRIORITIES],
+            stats: vec![CeeStats::default(); count],
+            random: (0..count).map(random).collect(),
+            of_switch: outputs(specs, switches),
+            may_be_late: config.may_be_late(),
+            turn: 0,
+            kicks: Vec::new(),
+        }
+    }
+
+    /// What a port counted, of what ports count.
+    pub fn stats(&self, port: PortId) -> CeeStats {
+        let state = &self.ports[port as usize];
+        CeeStats {
+            accepted: state.accepted,
+            accepted_bytes: state.accepted_bytes,
+            ..self.stats[port as usize]
+        }
+    }
+
+    /// Frames dropped so far, all ports and causes together.
+    pub fn drops(&self) -> u64 {
+        self.stats.iter().flat_map(|stats| stats.drops).sum()
+    }
+
+    /// Notifications of all ports.
+    pub fn notifications(&self) -> u64 {
+        self.stats.iter().map(|stats| stats.notifications).sum()
+    }
+
+    /// A frame is dropped at a port for this cause.
+    pub fn count_drop(&mut self, port: PortId, cause: Drop) {
+        self.stats[port as usize].drops[cause as usize] += 1;
+    }
+
+    /// So many priorities of a port have been paused.
+    pub fn count_pauses(&mut self, port: PortId, count: u32) {
+        self.stats[port as usize].pauses += u64::from(count);
+    }
+
+    /// The congestion point of a port has sent a notification.
+    pub fn count_notification(&mut self, port: PortId) {
+        self.stats[port as usize].notifications += 1;
+    }
+
     /// Whether frames arrive at the far end with their header.
-    pub(super) fn is_cut(&self, port: PortId) -> bool {
+    pub fn is_cut(&self, port: PortId) -> bool {
         self.classes[usize::from(self.ports[port as usize].class)].cut
     }
 
     /// Up to which length of its queue a port leaves frames alone.
     #[inline]
-    pub(super) fn harmless_bytes(&self, port: PortId) -> u64 {
+    pub fn harmless_bytes(&self, port: PortId) -> u64 {
         self.ports[port as usize].harmless_bytes(&self.classes)
     }
 
     /// What so many bytes take on a port's line.
     #[inline]
-    pub(super) fn serialization_ps(&self, port: PortId, bytes: u32) -> u64 {
+    pub fn serialization_ps(&self, port: PortId, bytes: u32) -> u64 {
         let class = &self.classes[usize::from(self.ports[port as usize].class)];
         time_ps(bytes, class.ps_per_byte_q16)
     }
 
-    /// What a port sends from now on it sends at this rate, in bits per second; no faster than what it was made with, of
-    /// which the room for what comes after a pause is made. Not where frames are forwarded before their end is there.
+    /// What a port sends from now on it sends at this rate, in bits per second.
     pub fn set_rate(&mut self, port: PortId, rate_bps: u64) {
-        debug_assert!(
-            !self.config.cut_through,
-            "a header would come before its frame"
-        );
         let class = Class {
-            ps_per_byte_q16: ps_per_byte_q16(rate_bps.min(self.specs[port as usize].rate_bps)),
+            ps_per_byte_q16: ps_per_byte_q16(rate_bps),
             ..self.classes[usize::from(self.ports[port as usize].class)]
         };
         let known = self.classes.iter().position(|known| *known == class);
@@ -285,218 +350,144 @@ impl Cee {
         self.ports[port as usize].class = class as u16;
     }
 
-    /// The owner is asked to call [`Cee::transmit`] at this time, unless it will do so earlier.
+    /// Whether frames should have left a switch's port since it was looked at last: see
+    /// [`super::Cee::catch_up`].
     #[inline]
-    pub(super) fn arm(&mut self, port: PortId, at_ps: u64) {
-        let state = &mut self.ports[port as usize];
-        if at_ps < state.armed_ps {
-            state.set_armed(at_ps);
-            self.effects.push(Effect::Transmit(port, at_ps));
-        }
-    }
-
-    /// A time has come for which [`Effect::Transmit`] has asked.
-    #[inline]
-    pub fn transmit<F: CeeFrame>(&mut self, pool: &mut Pool<F>, port: PortId, now_ps: u64) {
-        self.catch_up(pool, port, now_ps);
-        let state = &mut self.ports[port as usize];
-        if state.armed_ps > now_ps {
-            return; // an earlier one took its place, and has come
-        }
-        state.set_armed(NEVER);
-        self.turn = port;
-        self.kick(pool, port, now_ps);
-        self.settle(pool, now_ps);
-        self.turn = 0;
-    }
-
-    /// A port sends if it can; later, if it is busy.
-    #[inline]
-    pub(super) fn kick<F: CeeFrame>(&mut self, pool: &mut Pool<F>, port: PortId, now_ps: u64) {
-        self.catch_up(pool, port, now_ps);
-        if self.ports[port as usize].is_adapter {
-            return self.kick_adapter(pool, port, now_ps);
-        }
-        let state = &self.ports[port as usize];
-        if !state.has_eligible() || state.down {
-            return;
-        }
-        if !state.is_idle(now_ps) {
-            return self.await_free(port);
-        }
-        self.send_next(pool, port, now_ps);
-        let state = &self.ports[port as usize];
-        if state.has_eligible() {
-            self.await_free(port);
-        }
-    }
-
-    /// Whether frames should have left a switch's port since it was looked at last: see [`Cee::catch_up`].
-    #[inline]
-    fn is_behind(&self, port: PortId, now_ps: u64) -> bool {
+    pub fn is_behind(&self, port: PortId, now_ps: u64) -> bool {
         let state = &self.ports[port as usize];
         // What happens at the same time happens in the order of ports.
         let until_ps = now_ps + u64::from(port < self.turn);
         state.has_eligible() && state.is_patient() && state.free_ps < until_ps
     }
 
-    /// As long as a switch has paused nobody, which frame follows on one of its ports depends on nothing but what
-    /// waits there, and nobody waits for its leaving; and so it is as long as no frame waits there of a priority that
-    /// the switch has paused. So nobody need ask when the port is free, as long as it is asked before anything happens
-    /// to it, and before the frame arrives: what should have left before now does so here, at the time at which it
-    /// should have.
-    #[inline(always)]
-    pub fn catch_up<F: CeeFrame>(&mut self, pool: &mut Pool<F>, port: PortId, now_ps: u64) {
-        if self.may_be_behind(port, now_ps) {
-            self.send_late(pool, port, now_ps);
-        }
-    }
-
     /// Whether that is worth a look.
     #[inline(always)]
-    pub(super) fn may_be_behind(&self, port: PortId, now_ps: u64) -> bool {
+    pub fn may_be_behind(&self, port: PortId, now_ps: u64) -> bool {
         let state = &self.ports[port as usize];
         state.waiting != 0 && state.free_ps <= now_ps || state.armed_ps <= now_ps
     }
 
-    #[inline(never)]
-    fn send_late<F: CeeFrame>(&mut self, pool: &mut Pool<F>, port: PortId, now_ps: u64) {
-        if self.ports[port as usize].is_adapter {
-            return self.catch_up_adapter(pool, port, now_ps);
-        }
-        while self.is_behind(port, now_ps) {
-            self.send_next(pool, port, self.ports[port as usize].free_ps);
-        }
-    }
-
-    /// All ports of a switch catch up.
-    #[cold]
-    pub(super) fn catch_up_switch<F: CeeFrame>(
-        &mut self,
-        pool: &mut Pool<F>,
-        switch: u32,
-        now_ps: u64,
-    ) {
-        for at in 0..self.outputs[switch as usize].len() {
-            self.catch_up(pool, self.outputs[switch as usize][at], now_ps);
+    /// The owner is asked to let a port transmit at this time, unless it will do so earlier.
+    #[inline]
+    pub fn arm(&mut self, requests: &mut Requests, port: PortId, at_ps: u64) {
+        let state = &mut self.ports[port as usize];
+        if at_ps < state.armed_ps {
+            state.set_armed(at_ps);
+            requests.transmit(port, at_ps);
         }
     }
 
-    /// A switch pauses other priorities than before, or somebody watches. Its ports have caught up.
-    pub(super) fn set_patience(&mut self, switch: u32) {
-        let pausing = self.pausing[switch as usize].iter().enumerate();
-        let bit = |(priority, &inputs): (usize, &u16)| u8::from(inputs > 0) << priority;
-        let punctual = pausing.map(bit).sum();
-        for at in 0..self.outputs[switch as usize].len() {
-            let port = self.outputs[switch as usize][at];
+    /// A switch pauses these priorities at some of its inputs, or somebody watches. Its ports have caught up.
+    pub fn set_patience(&mut self, requests: &mut Requests, switch: u32, pausing: u8) {
+        for at in 0..self.of_switch[switch as usize].len() {
+            let port = self.of_switch[switch as usize][at];
             let state = &mut self.ports[port as usize];
             let always = state.watched || !self.may_be_late;
             let was_patient = state.is_patient();
-            state.punctual = if always { u8::MAX } else { punctual };
+            state.punctual = if always { u8::MAX } else { pausing };
             if was_patient && !state.is_patient() && state.has_eligible() {
                 let free_ps = state.free_ps;
-                self.arm(port, free_ps);
+                self.arm(requests, port, free_ps);
             }
         }
     }
 
     /// Which priorities a port may send has changed, after it has caught up: if it may send again, it does so now, not
     /// when it had been free.
-    pub(super) fn reopen(&mut self, port: PortId, now_ps: u64) {
+    pub fn reopen(&mut self, port: PortId, now_ps: u64) {
         let state = &mut self.ports[port as usize];
         state.free_ps = state.free_ps.max(now_ps);
         state.expected = false;
         self.kicks.push(port);
     }
 
+    /// A pause frame takes the line before all that waits. Returns when its last bit leaves.
+    pub fn send_pause(&mut self, port: PortId, serialization_ps: u64, now_ps: u64) -> u64 {
+        let state = &mut self.ports[port as usize];
+        let leaves_ps = state.free_ps.max(now_ps) + serialization_ps;
+        state.free_ps = leaves_ps;
+        // What was expected next comes later.
+        state.expected = false;
+        self.kicks.push(port);
+        leaves_ps
+    }
+
     /// A busy port has more to send.
     #[inline]
-    pub(super) fn await_free(&mut self, port: PortId) {
+    pub fn await_free(&mut self, requests: &mut Requests, port: PortId) {
         let state = &self.ports[port as usize];
         if !state.is_patient() {
-            return self.arm(port, state.free_ps);
+            return self.arm(requests, port, state.free_ps);
         }
         if state.first == NIL {
-            self.expect(port);
+            self.expect(requests, port);
         }
     }
 
     /// Nothing of a busy port is on the wire, where something would be asked for: the next one will be.
     #[inline]
-    pub(super) fn expect(&mut self, port: PortId) {
+    pub fn expect(&mut self, requests: &mut Requests, port: PortId) {
         let state = &mut self.ports[port as usize];
         let class = &self.classes[usize::from(state.class)];
         if !class.cut {
-            return self.arm(port, self.ports[port as usize].free_ps);
+            return self.arm(requests, port, self.ports[port as usize].free_ps);
         }
         if !std::mem::replace(&mut state.expected, true) {
             let arrival_ps = state.free_ps + class.delay_ps;
-            self.await_arrival(port, arrival_ps);
+            requests.arrive(port, arrival_ps);
         }
     }
 
     /// An adapter that may be late has a frame whose rate lets it go at `armed_ps`, and nothing on the wire: it is asked
     /// for when that frame arrives.
     #[inline]
-    pub(super) fn foresee(&mut self, port: PortId) {
+    pub fn foresee(&mut self, requests: &mut Requests, port: PortId) {
         let state = &mut self.ports[port as usize];
         if !std::mem::replace(&mut state.foreseen, true) {
             let class = &self.classes[usize::from(state.class)];
             let arrival_ps = state.armed_ps + class.delay_ps;
-            self.await_arrival(port, arrival_ps);
+            requests.arrive(port, arrival_ps);
         }
     }
 
+    /// A frame joins its priority's queue.
     #[inline]
-    fn await_arrival(&mut self, port: PortId, arrival_ps: u64) {
-        match &mut self.arrivals {
-            // Who carries out effects looks at no others.
-            [arrival @ None, _] | [_, arrival @ None] if self.effects.is_empty() => {
-                *arrival = Some((port, arrival_ps));
-            }
-            _ => self.effects.push(Effect::Arrive(port, arrival_ps)),
-        }
-    }
-
-    /// The frame whose turn it is begins to leave a switch.
-    #[inline(always)]
-    fn send_next<F: CeeFrame>(&mut self, pool: &mut Pool<F>, port: PortId, now_ps: u64) {
-        let state = &self.ports[port as usize];
-        let eligible = state.waiting & state.open();
-        let queues = &mut self.queues[port as usize].0;
-        let head_bytes = |priority: usize| queues[priority].head_bytes;
-        let Some(priority) = self.selections[port as usize].choose(eligible, &head_bytes) else {
-            return;
-        };
-        let frames = &mut queues[priority];
-        let bytes = frames.head_bytes;
-        let Some(handle) = frames.pop(pool) else {
-            return;
-        };
-        let is_empty = frames.head == NIL;
-        let state = &mut self.ports[port as usize];
-        state.queued_bytes -= bytes;
-        state.waiting &= !(u8::from(is_empty) << priority);
-        self.start(pool, port, handle, now_ps);
-        self.release(pool, handle, bytes, now_ps);
-    }
-
-    /// The first bit of a frame leaves an idle port.
-    #[inline(never)]
-    pub(super) fn start<F: CeeFrame>(
+    pub fn enqueue<F: CeeFrame>(
         &mut self,
         pool: &mut Pool<F>,
         port: PortId,
         handle: Handle,
-        now_ps: u64,
+        (priority, bytes): (usize, u32),
     ) {
-        self.start_here(pool, port, handle, now_ps);
+        self.queues[port as usize].0[priority].push(pool, handle);
+        let state = &mut self.ports[port as usize];
+        state.queued_bytes += bytes;
+        state.waiting |= 1 << priority;
     }
 
-    /// The same for who cannot wait for a call.
+    /// Transmission selection takes the next frame of a switch's port from its queue.
     #[inline(always)]
-    pub(super) fn start_here<F: CeeFrame>(
+    pub fn select<F: CeeFrame>(&mut self, pool: &Pool<F>, port: PortId) -> Option<(Handle, u32)> {
+        let state = &self.ports[port as usize];
+        let eligible = state.waiting & state.open();
+        let queues = &mut self.queues[port as usize].0;
+        let head_bytes = |priority: usize| queues[priority].head_bytes;
+        let priority = self.selections[port as usize].choose(eligible, &head_bytes)?;
+        let frames = &mut queues[priority];
+        let bytes = frames.head_bytes;
+        let handle = frames.pop(pool)?;
+        let is_empty = frames.head == NIL;
+        let state = &mut self.ports[port as usize];
+        state.queued_bytes -= bytes;
+        state.waiting &= !(u8::from(is_empty) << priority);
+        Some((handle, bytes))
+    }
+
+    /// The first bit of a frame leaves an idle port.
+    #[inline(always)]
+    pub fn start<F: CeeFrame>(
         &mut self,
+        requests: &mut Requests,
         pool: &mut Pool<F>,
         port: PortId,
         handle: Handle,
@@ -513,106 +504,125 @@ impl Cee {
         if is_first {
             (state.first, state.first_ps) = (handle, arrival_ps);
         } else {
-            pool.follow(before, handle, arrival_ps);
+            pool.link_after(before, handle, arrival_ps);
         }
         // What follows is asked for when what is before it has come.
         let is_news = is_first && !std::mem::take(&mut state.expected);
         if state.watched {
-            let leaves_ps = state.free_ps;
-            self.effects.push(Effect::Sent(port, handle, leaves_ps));
+            requests.sent(port, handle, state.free_ps);
         }
         if is_news {
-            self.await_arrival(port, arrival_ps);
+            requests.arrive(port, arrival_ps);
         }
     }
 
-    /// A time has come for which [`Effect::Arrive`] has asked. Returns the frame that is at the far end, if the link
-    /// has not failed since: of a host, for its stack or, if it is a notification, for [`Cee::notified`]; of a
-    /// switch, for [`Cee::forward`]. And when this has to be called again.
+    /// Takes the first frame off the wire if it is at the far end by now, and when the next one will be.
     #[inline]
-    pub fn arrive<F: CeeFrame>(
+    pub fn take_arrived<F: CeeFrame>(
         &mut self,
-        pool: &mut Pool<F>,
+        pool: &Pool<F>,
         port: PortId,
         now_ps: u64,
-    ) -> (Option<Handle>, Option<u64>) {
-        self.catch_up(pool, port, now_ps);
+    ) -> Option<(Handle, Option<u64>)> {
         let state = &mut self.ports[port as usize];
         let handle = state.first;
         if handle == NIL || state.first_ps > now_ps {
-            return (None, None);
+            return None;
         }
         let (_, next, next_ps) = pool.look(handle);
         (state.first, state.first_ps) = (next, next_ps);
-        if next != NIL {
-            return (Some(handle), Some(next_ps));
-        }
-        if state.has_eligible() && state.is_patient() {
-            self.expect(port);
-        } else if state.armed_ps != NEVER && state.is_adapter && state.punctual == 0 {
-            self.foresee(port);
-        }
-        (Some(handle), None)
+        Some((handle, (next != NIL).then_some(next_ps)))
     }
 
-    /// Whatever was found able to send does.
-    #[inline]
-    pub(super) fn settle<F: CeeFrame>(&mut self, pool: &mut Pool<F>, now_ps: u64) {
-        while let Some(port) = self.kicks.pop() {
-            self.kick(pool, port, now_ps);
-        }
-    }
-
-    /// A direction of a link fails: what waits for it or is on it is lost. Or it works again.
-    pub fn set_up<F: CeeFrame>(&mut self, pool: &mut Pool<F>, port: PortId, up: bool, now_ps: u64) {
-        let at = port as usize;
-        self.catch_up_neighbours(pool, port, now_ps);
-        self.catch_up_neighbours(pool, port ^ 1, now_ps);
-        self.catch_up(pool, port, now_ps);
-        let state = &mut self.ports[at];
-        state.set(!up, state.watched);
-        self.forget_pauses(port, now_ps);
-        if up {
-            self.pause_again(pool, port, now_ps);
-            self.kicks.push(port);
-            return self.settle(pool, now_ps);
-        }
-        while self.ports[at].first != NIL {
-            let handle = self.ports[at].first;
-            (self.ports[at].first, self.ports[at].first_ps) = {
-                let (_, next, next_ps) = pool.look(handle);
-                (next, next_ps)
-            };
-            self.lose(pool, port, handle, Drop::Down);
-        }
-        if self.ports[at].is_adapter {
-            self.empty_adapter(pool, port);
-        }
-        for priority in 0..PRIORITIES {
-            while let Some(handle) = self.queues[at].0[priority].pop(pool) {
-                let bytes = pool[handle].bytes();
-                self.ports[at].queued_bytes -= bytes;
-                self.release(pool, handle, bytes, now_ps);
-                self.lose(pool, port, handle, Drop::Down);
-            }
-        }
-        let state = &mut self.ports[at];
-        state.waiting = 0;
-        state.free_ps = now_ps;
-        state.expected = false;
-        state.set_armed(NEVER);
-        self.settle(pool, now_ps);
-    }
-
-    /// A frame is gone for this cause.
-    pub(super) fn lose<F: CeeFrame>(
+    /// AQM sees a frame that is about to join a queue: marks it, or says why it is dropped.
+    pub fn judge<F: CeeFrame>(
         &mut self,
         pool: &mut Pool<F>,
-        port: PortId,
-        handle: Handle,
-        cause: Drop,
-    ) {
-        self.stats[port as usize].drops[cause as usize] += 1;
-        pool.release(handle);
+        spec: &PortSpec,
+        (port, handle): (PortId, Handle),
+        priority: usize,
+        now_ps: u64,
+    ) -> Option<Drop> {
+        let at = port as usize;
+        let (aqm, frame) = (&spec.aqm, &mut pool[handle]);
+        let arriving = Arriving {
+            now_ns: now_ps / PS_PER_NS,
+            backlog_bytes: self.queues[at].0[priority].bytes,
+            bytes: frame.bytes(),
+            ect: frame.is_ect(),
+            random: match aqm.kind {
+                1 => 0, // nothing is drawn
+                _ => (draw(&mut self.random[at]) >> 32) as u32,
+            },
+        };
+        match aqm.arrival(&mut self.reds[at * PRIORITIES + priority], arriving) {
+            Arrival::Pass => None,
+            Arrival::Mark => {
+                frame.mark();
+                self.stats[at].marks += 1;
+                None
+            }
+            Arrival::Drop if aqm.kind == 1 => Some(Drop::NotEct),
+            Arrival::Drop => Some(Drop::Red),
+        }
+    }
+
+    /// Frames in queues and on wires, counted one by one.
+    pub fn underway<F: CeeFrame>(&self, pool: &Pool<F>) -> u64 {
+        let on_wires: u64 = self.ports.iter().map(|port| pool.count(port.first)).sum();
+        let queues = self.queues.iter().flat_map(|queues| queues.0);
+        let waiting: u64 = queues.map(|frames| pool.count(frames.head)).sum();
+        on_wires + waiting
+    }
+
+    /// Asserts that the bytes and the priorities that ports count are those of the frames in their queues. Returns, by
+    /// port and priority, the bytes of those frames that lie in the buffer at its far end.
+    pub fn audit<F: CeeFrame>(&self, pool: &Pool<F>) -> Result<Vec<[u64; PRIORITIES]>, String> {
+        let mut buffered = vec![[0u64; PRIORITIES]; self.ports.len()];
+        for (port, (queues, state)) in self.queues.iter().zip(&self.ports).enumerate() {
+            let mut total = 0;
+            for (priority, frames) in queues.0.iter().enumerate() {
+                let bytes = frames.audit(pool, priority, &mut buffered);
+                if bytes != u64::from(frames.bytes) {
+                    return Err(format!(
+                        "the queue of port {port}, priority {priority}, holds {bytes} bytes but counts {}",
+                        frames.bytes
+                    ));
+                }
+                let waits = state.waiting & 1 << priority != 0;
+                if !state.is_adapter && waits != (frames.head != NIL) {
+                    return Err(format!(
+                        "port {port} does not know whether priority {priority} waits"
+                    ));
+                }
+                total += bytes;
+            }
+            if total != u64::from(state.queued_bytes) {
+                return Err(format!("the queues of port {port} hold {total} bytes"));
+            }
+        }
+        Ok(buffered)
+    }
+}
+
+impl Fifo {
+    /// Bytes of its frames, counted one by one; those in a buffer are added to what is found there.
+    fn audit<F: CeeFrame>(
+        &self,
+        pool: &Pool<F>,
+        priority: usize,
+        buffered: &mut [[u64; PRIORITIES]],
+    ) -> u64 {
+        let (mut bytes, mut handle) = (0, self.head);
+        while handle != NIL {
+            let label = Label::of(pool, handle);
+            let length = u64::from(pool[handle].bytes());
+            bytes += length;
+            if label.buffered {
+                buffered[label.ingress as usize][priority] += length;
+            }
+            handle = pool.next(handle);
+        }
+        bytes
     }
 }

@@ -52,6 +52,12 @@ impl CongestionPoint {
         skips
     }
 
+    /// Whether the next sample is no further away than it is without congestion.
+    pub(super) fn is_within(&self, params: &QcnParams) -> bool {
+        let spread = u128::from(params.interval_bytes) * 30 / 100;
+        u128::from(self.left) <= (u128::from(params.interval_bytes) + spread).max(1)
+    }
+
     /// A frame of `frame_bytes` has joined and the queue holds `queue_bytes` with it, which are only asked for if it is
     /// sampled: what its source is told, if it is and there is congestion. `random` is the state of [`draw`].
     pub fn arrival(

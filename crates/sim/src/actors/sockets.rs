@@ -7,11 +7,11 @@ use sluicegate_scenario::workload::Plan;
 use sluicegate_tcp::Endpoint;
 
 use super::Troubles;
-use crate::net::{EndId, Net, Owner};
+use crate::net::{EndId, Net, Owner, PacketFabric};
 
 /// What a role may do, on behalf of its tenant.
-pub struct Sockets<'a> {
-    pub(super) net: &'a mut Net,
+pub struct Sockets<'a, F> {
+    pub(super) net: &'a mut Net<F>,
     pub(super) plan: &'a Plan,
     pub(super) troubles: &'a mut Troubles,
     pub(super) tenant: u32,
@@ -30,7 +30,7 @@ fn end(socket: SocketId) -> EndId {
     socket.0 as EndId
 }
 
-impl Sockets<'_> {
+impl<F: PacketFabric> Sockets<'_, F> {
     fn owner(&self, key: u64) -> Owner {
         Owner {
             actor: self.actor,
@@ -40,11 +40,11 @@ impl Sockets<'_> {
     }
 
     fn tcp(&self, socket: SocketId) -> Option<&Endpoint> {
-        self.net.ends[end(socket) as usize].tcp.as_deref()
+        self.net.sockets.tcp(end(socket))
     }
 }
 
-impl Io for Sockets<'_> {
+impl<F: PacketFabric> Io for Sockets<'_, F> {
     #[inline]
     fn plan(&self) -> &Plan {
         self.plan
@@ -76,7 +76,7 @@ impl Io for Sockets<'_> {
     }
 
     fn set_key(&mut self, socket: SocketId, key: u64) {
-        self.net.ends[end(socket) as usize].key = key;
+        self.net.sockets.set_key(end(socket), key);
     }
 
     #[inline]
@@ -106,12 +106,12 @@ impl Io for Sockets<'_> {
 
     #[inline]
     fn message_header(&self, socket: SocketId) -> Option<MessageHeader> {
-        self.net.message_headers.peek(end(socket))
+        self.net.sockets.message_headers.peek(end(socket))
     }
 
     #[inline]
     fn take_message_header(&mut self, socket: SocketId) -> Option<MessageHeader> {
-        self.net.message_headers.take(end(socket))
+        self.net.sockets.message_headers.take(end(socket))
     }
 
     #[inline]
@@ -124,7 +124,7 @@ impl Io for Sockets<'_> {
     }
 
     fn release(&mut self, socket: SocketId) {
-        self.net.message_headers.forget(end(socket));
+        self.net.sockets.message_headers.forget(end(socket));
         self.net.release(end(socket));
     }
 

@@ -2,7 +2,7 @@ use std::path::Path;
 
 use sluicegate_scenario::file::{self, Options};
 
-use crate::build;
+use crate::{build, net::Converged};
 
 #[test]
 fn both_ends_of_a_connection_have_the_priority_of_their_traffic() {
@@ -12,13 +12,13 @@ fn both_ends_of_a_connection_have_the_priority_of_their_traffic() {
         [traffic.c]\nkind = 'incast'\nfrom = 's*'\nto = 'r1'\nbytes = '1KB'\npriority = 7\n";
     let experiment = file::parse(Path::new("t.toml"), text, &Options::default());
     let experiment = experiment.unwrap_or_else(|problems| panic!("{problems}"));
-    let mut engine = build::engine(&experiment.variants[0], 1, 1).unwrap();
+    let mut engine = build::engine::<Converged>(&experiment.variants[0], 1, 1).unwrap();
     engine.begin();
     engine
         .run_until(10_000_000_000, &mut |_, _| Ok(()))
         .unwrap();
     let net = engine.nets().next().unwrap();
-    let mut priorities: Vec<(u16, u8)> = (net.ends.iter())
+    let mut priorities: Vec<(u16, u8)> = (net.sockets.ends.iter())
         .map(|end| (end.way.port.min(end.way.peer_port), end.priority))
         .collect();
     priorities.sort_unstable();

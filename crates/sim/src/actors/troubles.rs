@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, net::SocketAddr};
 use sluicegate_scenario::workload::{Errors, Plan};
 use sluicegate_tcp::{Endpoint, Error};
 
-use crate::net::{EPHEMERAL_PORT, EndId, Net};
+use crate::net::{EPHEMERAL_PORT, EndId, Net, PacketFabric};
 
 /// What a tenant's connections meet.
 #[derive(Default)]
@@ -29,8 +29,8 @@ impl Troubles {
     }
 
     /// A connection has failed. Where the peer had said everything and all was read, nobody misses it.
-    pub(super) fn failed(&mut self, net: &Net, plan: &Plan, end: EndId) {
-        let tcp = net.ends[end as usize].tcp.as_deref();
+    pub(super) fn failed<F: PacketFabric>(&mut self, net: &Net<F>, plan: &Plan, end: EndId) {
+        let tcp = net.sockets.tcp(end);
         let Some(why) = tcp.and_then(Endpoint::error) else {
             return;
         };
@@ -54,7 +54,7 @@ impl Troubles {
 }
 
 /// What the flow is known by, whichever of its connections this is.
-fn connection(net: &Net, end: EndId) -> String {
+fn connection<F: PacketFabric>(net: &Net<F>, end: EndId) -> String {
     let (port, peer) = net.port_and_peer(end);
     if port >= EPHEMERAL_PORT {
         format!("connection to {peer}")

@@ -1,29 +1,46 @@
 //! A variant's converged Ethernet.
 
-use anyhow::Result;
-use sluicegate_fabric::cee::{Buffer, Cee, CeeConfig, Place, PortSpec};
+use anyhow::{Context, Result};
+use sluicegate_fabric::{
+    Ports,
+    cee::{Buffer, Cee, CeeConfig, Place, PortSpec},
+};
 use sluicegate_scenario::experiment::{Action, Link, Node, Variant};
 
-use super::{aqm, ps};
-use crate::{net::Converged, packet::ETHERNET_BYTES};
+use super::{FabricOf, aqm, ps, stack_port};
+use crate::{
+    net::Converged,
+    packet::{ETHERNET_BYTES, Packet},
+};
 
-/// The fabric of a variant; the ports of its hosts' stacks begin at `stacks`.
-pub(super) fn converged(
-    variant: &Variant,
-    config: &CeeConfig,
-    stacks: Option<u32>,
-    seed: u64,
-) -> Result<Converged> {
-    let mut specs = Vec::with_capacity(2 * variant.links.len());
-    for link in &variant.links {
-        for (from, to) in [(link.a, link.b), (link.b, link.a)] {
-            specs.push(spec(variant, config, link, (from, to))?);
+impl FabricOf for Converged {
+    fn of(variant: &Variant, mut ports: Ports<Packet>, seed: u64) -> Result<Self> {
+        let config = variant.cee.as_ref();
+        let config = config.context("a variant of converged Ethernet")?;
+        let mut specs = Vec::with_capacity(2 * variant.links.len());
+        for link in &variant.links {
+            for (from, to) in [(link.a, link.b), (link.b, link.a)] {
+                specs.push(spec(variant, config, link, (from, to))?);
+            }
         }
+        let (stacks, hosts) = (ports.len() as u32, variant.hosts.len());
+        let stack = stack_port(variant, config);
+        let takes_time = stack.delay_ps | stack.jitter_ps | stack.jitter_mean_ps > 0;
+        if takes_time {
+            for host in 0..hosts as u64 {
+                ports.add(stack, seed ^ !host);
+            }
+        }
+        let cee = Cee::new(config.clone(), specs, hosts, variant.switches.len(), seed);
+        let mut fabric = Self::new(cee, ports).with_lanes(lanes(variant));
+        if takes_time {
+            fabric = fabric.with_stacks(stacks);
+        }
+        if reorders(variant) {
+            fabric = fabric.with_resequencers(hosts);
+        }
+        Ok(fabric)
     }
-    let (ports, hosts) = (specs.len() as u32, variant.hosts.len());
-    let fabric = Cee::new(config.clone(), specs, hosts, variant.switches.len(), seed);
-    let converged = Converged::new(fabric, ports, stacks, hosts, reorders(variant));
-    Ok(converged.with_lanes(lanes(variant)))
 }
 
 /// Bytes that a queue of a node may hold: a switch's those of all its inputs, an adapter's those of all priorities that

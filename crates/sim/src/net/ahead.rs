@@ -4,26 +4,21 @@ use prefetch_index::prefetch_index;
 use sluicegate_fabric::graph::PortId;
 use sluicegate_tcp::Endpoint;
 
-use super::{KIND_BITS, Net, PORT};
-use crate::{layout::Far, packet::Packet};
+use super::{KIND_BITS, Net, PORT, PacketFabric};
+use crate::layout::Far;
 
-impl Net {
+impl<F: PacketFabric> Net<F> {
     /// What the present arrivals are about to need is sent for. In a large network little of it is in the cache: each
     /// event would wait for its own; sent for here, all of it is on its way at once. Step by step, since each needs what
     /// the one before has sent for.
     #[inline(never)]
     pub(super) fn fetch(&mut self) {
-        self.wheel.seen();
+        self.clock.wheel.seen();
         for port in self.present_ports() {
-            self.fetch_port(port);
+            self.fabric.fetch_port(port);
         }
         for port in self.present_ports() {
-            match &self.converged {
-                Some(converged) if port < converged.ports => {
-                    converged.fabric.fetch_first(&self.ports.pool, port);
-                }
-                _ => self.ports.fetch_first(port as usize),
-            }
+            self.fabric.fetch_first(port);
         }
         let mut outs = std::mem::take(&mut self.outs);
         outs.extend(
@@ -31,67 +26,46 @@ impl Net {
                 .filter_map(|port| self.fetch_beyond(port)),
         );
         for out in outs.drain(..) {
-            match &self.converged {
-                Some(converged) if out < converged.ports => {
-                    converged.fabric.fetch_queue(&self.ports.pool, out);
-                }
-                _ => self.ports.fetch_last(out as usize),
-            }
+            self.fabric.fetch_queue(out);
         }
         self.outs = outs;
-        self.touch_receivers();
+        self.read_receivers();
     }
 
     /// Ports at whose far ends packets arrive.
     fn present_ports(&self) -> impl Iterator<Item = PortId> {
         let ports = |source| source >> KIND_BITS == PORT;
-        self.wheel.present().filter(move |&source| ports(source))
-    }
-
-    #[inline]
-    fn fetch_port(&self, port: PortId) {
-        match &self.converged {
-            Some(converged) if port < converged.ports => converged.fabric.fetch_port(port),
-            _ => self.ports.fetch_port(port as usize),
-        }
-    }
-
-    /// The first packet under way on a port.
-    #[inline]
-    fn first_packet(&self, port: PortId) -> Option<&Packet> {
-        match &self.converged {
-            Some(converged) if port < converged.ports => {
-                converged.fabric.first(&self.ports.pool, port)
-            }
-            _ => self.ports.first(port as usize),
-        }
+        self.clock
+            .wheel
+            .present()
+            .filter(move |&source| ports(source))
     }
 
     /// The port by which the first packet under way on another leaves where it arrives, or the host's that takes it.
     #[inline]
     fn fetch_beyond(&self, port: PortId) -> Option<PortId> {
-        let packet = self.first_packet(port)?;
+        let packet = self.fabric.first(port)?;
         let out = match self.layout.far[port as usize] {
             Far::Switch(switch) => self.peek(switch, packet)?,
             Far::Adapter => return None,
             Far::Host(host) => {
-                prefetch_index(&self.ends, packet.to as usize);
+                prefetch_index(&self.sockets.ends, packet.to as usize);
                 self.hosts[usize::from(host)].adapter
             }
         };
-        self.fetch_port(out);
+        self.fabric.fetch_port(out);
         Some(out)
     }
 
     /// Who takes what is at its host has been sent for; its stack is read, whose lines arrive beside each other.
-    fn touch_receivers(&self) {
+    fn read_receivers(&self) {
         let mut sum = 0;
         for port in self.present_ports() {
             let Far::Host(host) = self.layout.far[port as usize] else {
                 continue;
             };
-            let packet = self.first_packet(port);
-            if let Some(end) = packet.and_then(|packet| self.ends.get(packet.to as usize)) {
+            let packet = self.fabric.first(port);
+            if let Some(end) = packet.and_then(|packet| self.sockets.ends.get(packet.to as usize)) {
                 sum ^= end.tcp.as_deref().map_or(0, Endpoint::prefetch);
                 sum ^= self.hosts[usize::from(host)].prefetch(end.sides.1);
             }

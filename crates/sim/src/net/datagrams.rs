@@ -9,7 +9,7 @@ use std::{collections::VecDeque, net::IpAddr};
 use sluicegate_tcp::Events;
 use sluicegate_vswitch::Vnics;
 
-use super::{End, EndId, Net, Notice, Owner, host};
+use super::{End, EndId, Net, Notice, Owner, PacketFabric, host};
 use crate::packet::{Aside, Datagram, Packet};
 
 /// A socket for datagrams.
@@ -38,7 +38,7 @@ impl Datagrams {
     }
 }
 
-impl Net {
+impl<F: PacketFabric> Net<F> {
     /// Opens a socket from which a tenant sends datagrams to a peer; at most so many bytes wait in it.
     pub fn open_datagrams(
         &mut self,
@@ -62,7 +62,7 @@ impl Net {
     /// Opens a socket that receives whatever comes to a port of a tenant.
     pub fn bind_datagrams(&mut self, tenant: u32, port: u16, owner: Owner) {
         let end = self.datagram_end((tenant, port), (tenant, 0), 0, owner);
-        self.bound.insert((tenant, port), end);
+        self.sockets.bound.insert((tenant, port), end);
     }
 
     fn datagram_end(
@@ -78,7 +78,7 @@ impl Net {
             self.count_departures(host);
         }
         let id = self.end((tenant, port, peer_tenant, peer_port), owner);
-        self.ends[id as usize].datagrams = Some(Box::new(Datagrams {
+        self.sockets.ends[id as usize].datagrams = Some(Box::new(Datagrams {
             limit_bytes,
             ..Datagrams::default()
         }));
@@ -88,8 +88,8 @@ impl Net {
     /// An application sends so many bytes as datagrams of at most `payload` bytes. Returns how many datagrams and
     /// bytes the socket did not take.
     pub fn send_datagrams(&mut self, end: EndId, mut bytes: u64, payload: u16) -> (u64, u64) {
-        let host = self.ends[end as usize].host;
-        self.settle(host);
+        let host = self.sockets.ends[end as usize].host;
+        self.drain_departures(host);
         let (mut dropped, mut dropped_bytes) = (0, 0);
         while bytes > 0 {
             let next = bytes.min(payload.max(1).into()) as u16;
@@ -99,18 +99,18 @@ impl Net {
                 dropped_bytes += u64::from(next);
             }
             // Where nobody waits, each leaves before the next comes.
-            if self.ends[end as usize].straight_to != host::IN_TURN {
-                self.attend(end);
+            if self.sockets.ends[end as usize].straight_to != host::IN_TURN {
+                self.serve_end(end);
             }
         }
-        self.attend(end);
+        self.serve_end(end);
         (dropped, dropped_bytes)
     }
 
     /// The socket takes a datagram, if it has room.
     fn take_datagram(&mut self, end: EndId, payload: u16) -> bool {
         let sent_ns = self.now_ns();
-        let Some(socket) = &mut self.ends[end as usize].datagrams else {
+        let Some(socket) = &mut self.sockets.ends[end as usize].datagrams else {
             return false;
         };
         if socket.held_bytes + u64::from(payload) > socket.limit_bytes {
@@ -130,13 +130,13 @@ impl Net {
 
     /// Datagrams that a socket has taken so far, and their bytes.
     pub fn datagrams_taken(&self, end: EndId) -> (u64, u64) {
-        let socket = self.ends[end as usize].datagrams.as_ref();
+        let socket = self.sockets.ends[end as usize].datagrams.as_ref();
         socket.map_or((0, 0), |socket| (socket.taken.into(), socket.taken_bytes))
     }
 
     /// The next datagram that has arrived at a socket.
     pub fn receive_datagram(&mut self, end: EndId) -> Option<Datagram> {
-        self.ends[end as usize]
+        self.sockets.ends[end as usize]
             .datagrams
             .as_mut()?
             .arrived
@@ -152,7 +152,7 @@ impl Net {
             way,
             straight_to,
             ..
-        } = &mut self.ends[end as usize];
+        } = &mut self.sockets.ends[end as usize];
         let socket = datagrams.as_mut()?;
         let datagram = socket.waiting.pop_front()?;
         if *straight_to != host::IN_TURN {
@@ -165,7 +165,7 @@ impl Net {
             from: end,
             ..Aside::default()
         };
-        self.sent += 1;
+        self.counts.sent += 1;
         self.pass_vnic(host);
         let handle = self.keep(packet, &aside);
         self.send(host, end, handle);
@@ -181,15 +181,16 @@ impl Net {
     /// A datagram arrives at the host of its receiver; if nobody has bound its port it is gone.
     pub(super) fn deliver_datagram(&mut self, host: u16, datagram: Datagram, aside: &Aside) {
         self.pass_vnic(host);
-        self.handed += 1;
-        let Some(&end) = self.bound.get(&(aside.tenants[1], aside.ports[1])) else {
+        self.counts.handed += 1;
+        let Some(&end) = self.sockets.bound.get(&(aside.tenants[1], aside.ports[1])) else {
             return;
         };
-        if let Some(socket) = &mut self.ends[end as usize].datagrams {
+        if let Some(socket) = &mut self.sockets.ends[end as usize].datagrams {
             socket.arrived.push_back(datagram);
             let first = socket.arrived.len() == 1;
             if first {
-                self.notices
+                self.sockets
+                    .notices
                     .push_back(Notice::Socket(end, Events::READABLE));
             }
         }

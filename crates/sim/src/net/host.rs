@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use sluicegate_fabric::{Frame, Handle, graph::PortId};
 use sluicegate_vswitch::{Handover, Side, Switch, Vnics, switch::Config};
 
-use super::{ADAPTER, EPHEMERAL_PORT, End, EndId, Net, source};
+use super::{ADAPTER, EPHEMERAL_PORT, End, EndId, Net, PacketFabric, source};
 use crate::failures::Troubles;
 
 /// Most bytes of headers with all options, ours included.
@@ -118,7 +118,7 @@ impl Host {
     }
 }
 
-impl Net {
+impl<F: PacketFabric> Net<F> {
     /// What [`End::sides`] is.
     pub(super) fn sides(&self, end: &End) -> (Side, Side) {
         let End {
@@ -131,7 +131,7 @@ impl Net {
         let peer_vnic = || self.layout.vnic(way.peer_tenant);
         let from = Side::Vnic(self.layout.vnic(way.tenant));
         match (switch.forward(way.peer_host, peer_vnic), *priority) {
-            (Side::Uplink, 1..) if self.converged.is_some() => (from, Side::Lane(*priority)),
+            (Side::Uplink, 1..) if F::HAS_LANES => (from, Side::Lane(*priority)),
             (to, _) => (from, to),
         }
     }
@@ -146,12 +146,12 @@ impl Net {
     }
 
     /// What an end has to send, if it may, on a host where somebody may have to wait.
-    pub(super) fn attend_in_turn(&mut self, host: u16, end: EndId) {
-        if self.converged.is_none() {
-            self.settle(host);
+    pub(super) fn serve_end_in_turn(&mut self, host: u16, end: EndId) {
+        if !F::HAS_LANES {
+            self.drain_departures(host);
             self.look_at_adapter(host);
         }
-        if !self.ends[end as usize].held {
+        if !self.sockets.ends[end as usize].held {
             while self.may_send(host, end) && self.transmit(host, end) == Some(true) {}
         }
         self.throttle(host, end);
@@ -167,7 +167,7 @@ impl Net {
     #[inline(never)]
     fn has_turn(&mut self, host: u16, end: EndId) -> bool {
         let now_ns = self.now_ns();
-        let state = &self.ends[end as usize];
+        let state = &self.sockets.ends[end as usize];
         let switch = &self.hosts[usize::from(host)].switch;
         if !switch.config().waits_for_adapter() || switch.lets_through(state.sides.1) {
             return true;
@@ -181,31 +181,31 @@ impl Net {
             return false;
         };
         let bytes = next_bytes + HEADERS_BYTES;
-        let (from, to) = self.ends[end as usize].sides;
+        let (from, to) = self.sockets.ends[end as usize].sides;
         let switch = &mut self.hosts[usize::from(host)].switch;
         let may = switch.may_send(from, end, to, bytes);
-        self.ends[end as usize].held = !may;
+        self.sockets.ends[end as usize].held = !may;
         may
     }
 
     /// From the vNIC stage on, on a host where somebody may have to wait.
     pub(super) fn send_in_turn(&mut self, host: u16, end: EndId, packet: Handle) {
-        let (from, to) = self.ends[end as usize].sides;
+        let (from, to) = self.sockets.ends[end as usize].sides;
         let waiting = Waiting { packet, end };
         let switch = &mut self.hosts[usize::from(host)].switch;
         // Most often; its length need not be known then.
         if switch.lets_through(to) {
             return self.leave(host, to, waiting);
         }
-        let bytes = self.ports.pool[packet].bytes();
+        let bytes = self.fabric.ports().pool[packet].bytes();
         let handover = switch.offer(from, end, to, waiting, bytes);
         self.handed_over(host, to, waiting, handover);
     }
 
     /// What the vNIC stage adds behind a packet of this end.
     pub(super) fn send_after(&mut self, host: u16, end: EndId, packet: Handle) {
-        let (from, to) = self.ends[end as usize].sides;
-        let bytes = self.ports.pool[packet].bytes();
+        let (from, to) = self.sockets.ends[end as usize].sides;
+        let bytes = self.fabric.ports().pool[packet].bytes();
         let waiting = Waiting { packet, end };
         let switch = &mut self.hosts[usize::from(host)].switch;
         let handover = switch.append(from, to, waiting, bytes);
@@ -219,8 +219,8 @@ impl Net {
             Handover::Dropped(_) | Handover::Held => {
                 debug_assert_ne!(handover, Handover::Held, "who may be held back has asked");
                 let Waiting { packet, end } = waiting;
-                self.left(end, self.ports.pool[packet].payload());
-                self.ports.pool.release(packet);
+                self.left(end, self.fabric.ports().pool[packet].payload());
+                self.fabric.pool_mut().release(packet);
             }
         }
     }
@@ -228,17 +228,17 @@ impl Net {
     /// A packet leaves the switch.
     fn leave(&mut self, host: u16, to: Side, waiting: Waiting) {
         let Waiting { packet, end } = waiting;
-        if to.is_uplink() && self.converged.is_some() {
-            self.descend(host, end, packet);
+        if to.is_uplink() && F::HAS_LANES {
+            self.enter_stack(host, end, packet);
             if !self.hosts[usize::from(host)].switch.is_calm() || self.is_lane_full(host, to) {
                 self.look_at_lane(host, to);
             }
             return;
         }
         let port = self.hosts[usize::from(host)].port(to);
-        let payload = self.ports.pool[packet].payload();
+        let payload = self.fabric.ports().pool[packet].payload();
         let is_sent = self.offer(port, packet);
-        let leaves_ps = self.ports.free_ps(port as usize);
+        let leaves_ps = self.fabric.ports().free_ps(port as usize);
         if payload > 0 && is_sent && to == Side::Uplink {
             let below = &mut self.hosts[usize::from(host)].below;
             below.leaving.push_back((leaves_ps, end, payload));
@@ -251,19 +251,19 @@ impl Net {
     /// So much data of an end has left its host.
     pub(super) fn left(&mut self, end: EndId, payload: u16) {
         if payload > 0 {
-            self.ends[end as usize].left(payload);
+            self.sockets.ends[end as usize].left(payload);
         }
     }
 
     /// What the adapter has sent by now has left.
-    pub(super) fn settle(&mut self, host: u16) {
+    pub(super) fn drain_departures(&mut self, host: u16) {
         let below = &mut self.hosts[usize::from(host)].below;
         while let Some(&(leaves_ps, end, payload)) = below.leaving.front() {
-            if leaves_ps > self.now_ps {
+            if leaves_ps > self.clock.now_ps {
                 return;
             }
             below.leaving.pop_front();
-            let state = &mut self.ends[end as usize];
+            let state = &mut self.sockets.ends[end as usize];
             state.left(payload);
             if std::mem::take(&mut state.throttled) {
                 below.throttled -= 1;
@@ -283,7 +283,7 @@ impl Net {
     #[inline(never)]
     fn throttle_if_held_back(&mut self, host: u16, end: EndId) {
         let now_ns = self.now_ns();
-        let state = &mut self.ends[end as usize];
+        let state = &mut self.sockets.ends[end as usize];
         let tcp = state.tcp.as_ref().filter(|_| !state.throttled);
         if tcp.is_some_and(|tcp| tcp.is_held_back(now_ns)) {
             state.throttled = true;
@@ -298,12 +298,13 @@ impl Net {
 
     /// Tells the switch whether the adapter takes a packet at once.
     fn look_at_adapter(&mut self, host: u16) {
-        if self.converged.is_some() {
+        if F::HAS_LANES {
             return self.look_at_lanes(host);
         }
         let machine = &mut self.hosts[usize::from(host)];
         if machine.switch.config().waits_for_adapter() {
-            let is_free = self.ports.free_ps(machine.adapter as usize) <= self.now_ps;
+            let is_free =
+                self.fabric.ports().free_ps(machine.adapter as usize) <= self.clock.now_ps;
             machine.switch.set_ready(Side::Uplink, is_free);
         }
     }
@@ -312,7 +313,7 @@ impl Net {
     #[inline]
     fn arm_adapter(&mut self, host: u16) {
         // Adapters of converged Ethernet tell by themselves.
-        if self.converged.is_none() && !self.hosts[usize::from(host)].armed {
+        if !F::HAS_LANES && !self.hosts[usize::from(host)].armed {
             self.arm_plain_adapter(host);
         }
     }
@@ -325,20 +326,20 @@ impl Net {
         let leaves_ps = match (below.throttled, below.released.is_empty()) {
             (0, true) => None,
             (_, true) => first,
-            (_, false) => Some(self.now_ps),
+            (_, false) => Some(self.clock.now_ps),
         };
-        let free_ps = || self.ports.free_ps(machine.adapter as usize);
+        let free_ps = || self.fabric.ports().free_ps(machine.adapter as usize);
         let free_ps = machine.switch.waits().then(free_ps);
         let at_ps = leaves_ps.into_iter().chain(free_ps).min();
         if let Some(at_ps) = at_ps {
             machine.armed = true;
             let source = source(ADAPTER, host.into());
-            self.wheel.push(at_ps.max(self.now_ps), source);
+            self.clock.wheel.push(at_ps.max(self.clock.now_ps), source);
         }
     }
 
     /// The adapter has sent something.
-    pub(super) fn adapter(&mut self, host: u16) {
+    pub(super) fn adapter_is_free(&mut self, host: u16) {
         self.hosts[usize::from(host)].armed = false;
         self.serve(host);
     }
@@ -349,10 +350,10 @@ impl Net {
         if self.hosts[at].troubles.paused || !self.hosts[at].has_waiters {
             return;
         }
-        self.settle(host);
+        self.drain_departures(host);
         self.look_at_adapter(host);
-        for lane in 0..self.lanes() {
-            self.let_adapter_take_all(host, self.lane(lane));
+        for side in self.lanes() {
+            self.let_adapter_take_all(host, side);
         }
         self.let_others_go_on(host);
     }
@@ -378,7 +379,7 @@ impl Net {
         let at = usize::from(host);
         while self.let_one_go_on(host) {}
         while let Some(end) = self.hosts[at].below.released.pop_front() {
-            self.attend(end);
+            self.serve_end(end);
         }
         self.arm_adapter(host);
     }
@@ -398,7 +399,7 @@ impl Net {
         let Some(end) = self.hosts[usize::from(host)].switch.resume() else {
             return false;
         };
-        self.ends[end as usize].held = false;
+        self.sockets.ends[end as usize].held = false;
         self.transmit(host, end);
         // The rest has its turn behind others.
         while self.may_send(host, end) && self.transmit(host, end) == Some(true) {}

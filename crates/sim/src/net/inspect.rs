@@ -1,11 +1,10 @@
 //! What can be seen of a part from outside, and whether its books are right.
 
 use sluicegate_core::abi::{Flow, FlowKey};
-use sluicegate_fabric::cee::Cee;
 use sluicegate_tcp::Endpoint;
 use sluicegate_vswitch::Vnics;
 
-use super::{EndId, Net, key};
+use super::{EndId, Net, PacketFabric, key};
 use crate::packet::NO_END;
 
 /// What an end of a connection is known by.
@@ -20,7 +19,7 @@ pub struct Known<'a> {
     pub peer: Option<(u16, EndId)>,
 }
 
-impl Net {
+impl<F: PacketFabric> Net<F> {
     /// Every flow that a host's vNIC stage knows.
     pub fn tracked(&self, host: u16) -> impl Iterator<Item = (&FlowKey, &Flow)> {
         let stage = self.hosts[usize::from(host)].switch.vnics.as_ref();
@@ -29,10 +28,10 @@ impl Net {
 
     /// What is known at an end of a connection.
     pub fn known(&self, end: EndId) -> Known<'_> {
-        let state = &self.ends[end as usize];
+        let state = &self.sockets.ends[end as usize];
         let vnics = self.hosts[usize::from(state.host)].switch.vnics.as_ref();
         Known {
-            key: key(&self.ends[end as usize], &self.layout.tenants),
+            key: key(&self.sockets.ends[end as usize], &self.layout.tenants),
             tcp: state.tcp.as_deref(),
             enforced: vnics.and_then(|vnics| vnics.flow(end)),
             peer: (state.way.peer != NO_END).then_some((state.way.peer_host, state.way.peer)),
@@ -45,39 +44,30 @@ impl Net {
     /// # Errors
     /// The balance, if it is not zero.
     pub fn account(&self) -> Result<(), String> {
-        let ports = 0..self.ports.len();
-        let drops = |port| self.ports.stats(port).drops.iter().sum::<u64>();
+        let books = self.fabric.books();
         let switches = self.hosts.iter().map(|host| &host.switch);
         let in_switches: u64 = switches.clone().map(|switch| switch.packets() as u64).sum();
         let by_switches: u64 = switches.flat_map(|switch| switch.drops()).sum();
-        let fabric = self.converged.as_ref().map(|converged| &converged.fabric);
-        let by_fabric: u64 = fabric.map_or(0, |fabric| fabric.drops());
-        let dropped = ports.clone().map(drops).sum::<u64>() + by_switches + by_fabric;
-        let duplicates = ports.clone().map(|port| self.ports.stats(port).duplicates);
-        let (notifications, absorbed) = fabric.map_or((0, 0), Cee::notifications);
-        let made = self.sent + self.facks + self.imported + notifications;
-        let made = made + duplicates.sum::<u64>();
-        let on_links: u64 = ports.map(|port| self.ports.underway(port)).sum();
-        let in_fabric = fabric.map_or(0, |fabric| fabric.underway(&self.ports.pool));
-        let in_adapters = self
-            .converged
-            .as_ref()
-            .map_or(0, |converged| converged.kept());
-        let underway = on_links + in_switches + in_fabric + in_adapters;
+        let dropped = books.dropped + by_switches;
+        let underway = books.underway + in_switches;
         let waiting: u64 = self.hosts.iter().map(|host| host.troubles.waiting()).sum();
-        let over = self.handed + self.consumed + self.policed + self.exported + absorbed;
-        let found = over + dropped + underway + waiting;
+        let made = self.counts.made() + books.made;
+        let found = self.counts.over() + books.absorbed + dropped + underway + waiting;
         // Several parts keep what they have exported as long as it is backlog.
         let alone = self.layout.partition.parts() == 1;
-        let kept = self.ports.pool.len() as u64;
+        let kept = self.fabric.ports().pool.len() as u64;
         if made == found && (!alone || kept == underway + waiting) {
-            return self.audit_fabric();
+            return self.fabric.audit();
         }
         Err(format!(
             "{made} packets were sent or doubled but {found} are accounted for: {} delivered, {} consumed, \
              {} policed, {dropped} dropped, {underway} underway, {waiting} at hosts that stand still, {} handed to \
              other parts (part {}, which keeps {kept})",
-            self.handed, self.consumed, self.policed, self.exported, self.part
+            self.counts.handed,
+            self.counts.consumed,
+            self.counts.policed,
+            self.counts.exported,
+            self.post.part
         ))
     }
 }

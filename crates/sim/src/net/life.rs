@@ -7,7 +7,7 @@
 
 use sluicegate_tcp::{Endpoint, endpoint::State};
 
-use super::{End, EndId, Net, OVER, source};
+use super::{End, EndId, Net, OVER, PacketFabric, source};
 use crate::packet::{NO_END, Way};
 
 /// Longer than any packet is on its way, even if it is paused now and then.
@@ -31,11 +31,11 @@ impl End {
     }
 }
 
-impl Net {
+impl<F: PacketFabric> Net<F> {
     /// An application closes a connection and will not look at it again.
     pub fn release(&mut self, end: EndId) {
-        if !self.keeps_all {
-            self.ends[end as usize].life = Life::Released;
+        if !self.sockets.keeps_all {
+            self.sockets.ends[end as usize].life = Life::Released;
         }
         self.close(end);
     }
@@ -43,7 +43,7 @@ impl Net {
     /// The stack of a released end goes, if it is in CLOSED for good. Its peer's part is told.
     #[cold]
     pub(super) fn end_if_finished(&mut self, end: EndId) {
-        let state = &mut self.ends[end as usize];
+        let state = &mut self.sockets.ends[end as usize];
         if !state.tcp.as_ref().is_some_and(|tcp| tcp.is_finished()) {
             return;
         }
@@ -52,30 +52,31 @@ impl Net {
         let Way {
             peer, peer_host, ..
         } = state.way;
-        self.wheel
-            .push(self.now_ps + PACKET_LIFE_PS, source(OVER, end));
+        self.clock
+            .wheel
+            .push(self.clock.now_ps + PACKET_LIFE_PS, source(OVER, end));
         if peer == NO_END {
             return;
         }
         let there = self.layout.part_of_host(peer_host);
-        if there == self.part {
-            self.peer_is_over(peer, self.now_ps);
-        } else {
-            self.outgoing[there].over.push((peer, self.now_ps));
+        let now_ps = self.clock.now_ps;
+        match self.post.exports_to(there) {
+            None => self.peer_is_over(peer, now_ps),
+            Some(exports) => exports.over.push((peer, now_ps)),
         }
     }
 
     /// The peer of an end sends nothing since then (ps).
     pub(super) fn peer_is_over(&mut self, end: EndId, since_ps: u64) {
-        if self.ends[end as usize].life != Life::Over {
+        if self.sockets.ends[end as usize].life != Life::Over {
             let at_ps = since_ps + PACKET_LIFE_PS;
-            self.wheel.push(at_ps, source(OVER, end));
+            self.clock.wheel.push(at_ps, source(OVER, end));
         }
     }
 
     /// Nothing can be on its way any more to an end that is over, or whose peer is.
     pub(super) fn forget(&mut self, end: EndId) {
-        let state = &mut self.ends[end as usize];
+        let state = &mut self.sockets.ends[end as usize];
         let in_time_wait = |tcp: &Endpoint| tcp.state() == State::TimeWait;
         if state.life == Life::Released && state.tcp.as_deref().is_some_and(in_time_wait) {
             state.tcp = None;
@@ -90,10 +91,10 @@ impl Net {
         let way = &state.way;
         let ends = (way.tenant, way.port, way.peer_tenant, way.peer_port);
         // Ports come again.
-        if self.accepted.get(&ends) == Some(&end) {
-            self.accepted.remove(&ends);
+        if self.sockets.accepted.get(&ends) == Some(&end) {
+            self.sockets.accepted.remove(&ends);
         }
-        self.message_headers.forget(end);
+        self.sockets.message_headers.forget(end);
     }
 }
 
@@ -103,7 +104,7 @@ mod tests {
 
     use sluicegate_scenario::file::{self, Options};
 
-    use crate::build;
+    use crate::{build, net::Plain};
 
     /// A query a millisecond, each asking on connections of its own, between and within the racks of a tree.
     const TREE: &str = "warmup = '0s'\nduration = '1s'\n[network]\ntopology = 'fat-tree'\n\
@@ -115,8 +116,10 @@ mod tests {
     fn after_a_second(threads: usize, keeps_all: bool) -> [usize; 3] {
         let experiment = file::parse(Path::new("t.toml"), TREE, &Options::default());
         let experiment = experiment.unwrap_or_else(|problems| panic!("{problems}"));
-        let mut engine = build::engine(&experiment.variants[0], 1, threads).unwrap();
-        engine.nets().for_each(|net| net.keeps_all = keeps_all);
+        let mut engine = build::engine::<Plain>(&experiment.variants[0], 1, threads).unwrap();
+        engine
+            .nets()
+            .for_each(|net| net.sockets.keeps_all = keeps_all);
         engine.begin();
         engine
             .run_until(1_000_000_000_000, &mut |_, _| Ok(()))
@@ -124,11 +127,17 @@ mod tests {
         engine.account().unwrap();
         let mut sums = [0; 3];
         for net in engine.nets() {
-            let with_stack = net.ends.iter().filter(|end| end.tcp.is_some()).count();
-            for (sum, count) in
-                sums.iter_mut()
-                    .zip([net.ends.len(), with_stack, net.accepted.len()])
-            {
+            let with_stack = net
+                .sockets
+                .ends
+                .iter()
+                .filter(|end| end.tcp.is_some())
+                .count();
+            for (sum, count) in sums.iter_mut().zip([
+                net.sockets.ends.len(),
+                with_stack,
+                net.sockets.accepted.len(),
+            ]) {
                 *sum += count;
             }
         }
@@ -160,15 +169,19 @@ mod tests {
         );
         let experiment = file::parse(Path::new("t.toml"), &text, &Options::default());
         let experiment = experiment.unwrap_or_else(|problems| panic!("{problems}"));
-        let mut engine = build::engine(&experiment.variants[0], 1, 1).unwrap();
-        engine.nets().for_each(|net| net.keeps_all = false);
+        let mut engine = build::engine::<Plain>(&experiment.variants[0], 1, 1).unwrap();
+        engine.nets().for_each(|net| net.sockets.keeps_all = false);
         engine.begin();
         let until_ps = u64::from(count) * 1_000_000_000;
         engine.run_until(until_ps, &mut |_, _| Ok(())).unwrap();
         engine.account().unwrap();
         let (mut entries, mut bytes, mut packets) = ([0; 3], 0, 0);
         for net in engine.nets() {
-            assert!(net.ends.len() as u32 > 2 * count - 10, "{}", net.ends.len());
+            assert!(
+                net.sockets.ends.len() as u32 > 2 * count - 10,
+                "{}",
+                net.sockets.ends.len()
+            );
             for vnics in net
                 .hosts
                 .iter()

@@ -6,7 +6,7 @@ use sluicegate_fabric::{
     routing::{Query, Scheme},
 };
 
-use super::Net;
+use super::{Net, PacketFabric};
 use crate::packet::Packet;
 
 /// What the switches of a part remember of their choices.
@@ -33,21 +33,15 @@ fn query(switch: SwitchId, packet: &Packet) -> Query {
     }
 }
 
-impl Net {
+impl<F: PacketFabric> Net<F> {
     /// The port by which a packet leaves a switch. To be asked once, when the packet is there.
     #[inline(always)]
     pub(super) fn choose(&mut self, switch: SwitchId, packet: Handle) -> Option<PortId> {
-        let query = query(switch, &self.ports.pool[packet]);
-        let (ports, converged, now_ps) = (&mut self.ports, &mut self.converged, self.now_ps);
-        let backlog_bytes = |port: PortId| match converged {
-            Some(converged) if port < converged.ports => {
-                // What follows from that is carried out when the packet is forwarded.
-                converged.fabric.catch_up(&mut ports.pool, port, now_ps);
-                converged.fabric.backlog_bytes(port)
-            }
-            _ => ports.backlog_bytes(port as usize, now_ps),
-        };
-        scheme(&self.layout.routes).choose(query, backlog_bytes, &mut self.routing)
+        let query = query(switch, &self.fabric.ports().pool[packet]);
+        let (fabric, now_ps) = (&mut self.fabric, self.clock.now_ps);
+        // What follows from that is carried out when the packet is forwarded.
+        let load_bytes = |port: PortId| fabric.load_bytes(port, now_ps);
+        scheme(&self.layout.routes).choose(query, load_bytes, &mut self.routing)
     }
 
     /// The port that [`Net::choose`] will probably answer, for a prefetch.
@@ -65,7 +59,10 @@ mod tests {
     use sluicegate_scenario::file::{self, Options};
 
     use super::*;
-    use crate::build;
+    use crate::{
+        build::{self, FabricOf},
+        net::{Converged, Plain},
+    };
 
     thread_local! {
         static PEEKS: Cell<u64> = const { Cell::new(0) };
@@ -96,7 +93,7 @@ mod tests {
     }
 
     /// (choices, packets that ports of switches were offered, peeks) of a second of all-to-all traffic.
-    fn count(network: &str) -> [u64; 3] {
+    fn count<F: FabricOf>(network: &str) -> [u64; 3] {
         let text = format!(
             "warmup = '0s'\nduration = '20ms'\n[network]\ntopology = 'fat-tree'\nchildren = [4, 4]\n\
              parents = [1, 2]\nrouting = 'flow-hash'\nrate = '1Gbit'\n[sim]\nlink_delay = '2us'\n\
@@ -106,7 +103,7 @@ mod tests {
         let experiment = file::parse(Path::new("t.toml"), &text, &Options::default());
         let experiment = experiment.unwrap_or_else(|problems| panic!("{problems}"));
         let variant = &experiment.variants[0];
-        let mut engine = build::engine(variant, 1, 1).unwrap();
+        let mut engine = build::engine::<F>(variant, 1, 1).unwrap();
         engine.begin();
         PEEKS.set(0);
         for us in 1..=20_000 {
@@ -117,12 +114,9 @@ mod tests {
         }
         engine.account().unwrap();
         let net = engine.nets().next().unwrap();
-        let offered = |port: PortId| match net.fabric_stats(port) {
-            Some(stats) => stats.accepted + stats.drops.iter().sum::<u64>(),
-            None => {
-                let stats = net.ports.stats(port as usize);
-                stats.accepted + stats.drops.iter().sum::<u64>()
-            }
+        let offered = |port: PortId| {
+            let stats = net.fabric.stats(port);
+            stats.accepted + stats.drops.iter().sum::<u64>()
         };
         // Ports of switches are those that lead to hosts, and both directions of links between switches.
         let graph = variant.graph();
@@ -133,13 +127,13 @@ mod tests {
 
     #[test]
     fn each_packet_is_routed_once_at_each_switch() {
-        for network in ["", "[network.cee]\n"] {
-            let [choices, offered, peeks] = count(network);
+        for [choices, offered, peeks] in [count::<Plain>(""), count::<Converged>("[network.cee]\n")]
+        {
             assert!(
                 choices > 1_000 && peeks > 100,
                 "{choices} choices, {peeks} peeks"
             );
-            assert_eq!(choices, offered, "{network}");
+            assert_eq!(choices, offered);
         }
     }
 }

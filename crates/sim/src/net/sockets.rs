@@ -8,16 +8,16 @@ use std::{
 use sluicegate_apps::MessageHeader;
 use sluicegate_tcp::Endpoint;
 
-use super::{ALARM, Alarm, EndId, Net, Owner, Tenant, source};
+use super::{ALARM, EndId, Net, Owner, PacketFabric, Tenant, source};
 use crate::packet::{NO_END, Way};
 
 /// First port that a tenant opens connections from (Linux's).
 pub const EPHEMERAL_PORT: u16 = 32_768;
 
-impl Net {
+impl<F: PacketFabric> Net<F> {
     /// Own port of an end, and its peer.
     pub fn port_and_peer(&self, end: EndId) -> (u16, SocketAddr) {
-        let way = &self.ends[end as usize].way;
+        let way = &self.sockets.ends[end as usize].way;
         let peer = self.layout.tenants[way.peer_tenant as usize].address;
         (way.port, SocketAddr::new(peer, way.peer_port))
     }
@@ -30,44 +30,44 @@ impl Net {
         let (local_port, isn) = (opener.ephemeral_port(), opener.isn());
         let tcp = Endpoint::connect(Arc::clone(stack), isn);
         let id = self.end((tenant, local_port, peer_tenant, port), owner);
-        self.ends[id as usize].tcp = Some(Box::new(tcp));
-        self.attend(id);
+        self.sockets.ends[id as usize].tcp = Some(Box::new(tcp));
+        self.serve_end(id);
         id
     }
 
     /// A tenant accepts connections on a port; they are this owner's at first.
     pub fn accept(&mut self, tenant: u32, port: u16, owner: Owner) {
-        self.listeners.insert((tenant, port), owner);
+        self.sockets.listeners.insert((tenant, port), owner);
     }
 
     /// Writes; returns how many bytes fitted.
     pub fn write(&mut self, end: EndId, bytes: u64) -> u64 {
-        let Some(tcp) = &mut self.ends[end as usize].tcp else {
+        let Some(tcp) = &mut self.sockets.ends[end as usize].tcp else {
             return 0;
         };
         let taken = tcp.write(bytes);
-        self.attend(end);
+        self.serve_end(end);
         taken
     }
 
     /// Reads; returns how many bytes there were, at most `bytes`.
     pub fn read(&mut self, end: EndId, bytes: u64) -> u64 {
         let bytes = self.may_read(end, bytes);
-        let Some(tcp) = &mut self.ends[end as usize].tcp else {
+        let Some(tcp) = &mut self.sockets.ends[end as usize].tcp else {
             return 0;
         };
         let taken = tcp.read(bytes);
         if tcp.owes_ack() {
-            self.attend(end);
+            self.serve_end(end);
         }
         taken
     }
 
     /// No more will be written.
     pub fn close(&mut self, end: EndId) {
-        if let Some(tcp) = &mut self.ends[end as usize].tcp {
+        if let Some(tcp) = &mut self.sockets.ends[end as usize].tcp {
             tcp.close();
-            self.attend(end);
+            self.serve_end(end);
         }
     }
 
@@ -75,31 +75,21 @@ impl Net {
     pub fn post_header(&mut self, end: EndId, header: MessageHeader) {
         let Way {
             peer, peer_host, ..
-        } = self.ends[end as usize].way;
+        } = self.sockets.ends[end as usize].way;
         debug_assert_ne!(peer, NO_END, "who writes is connected");
         let there = self.layout.part_of_host(peer_host);
-        if there == self.part {
-            self.message_headers.push(peer, header);
-        } else {
-            self.outgoing[there].headers.push((peer, header));
+        match self.post.exports_to(there) {
+            None => self.sockets.message_headers.push(peer, header),
+            Some(exports) => exports.headers.push((peer, header)),
         }
     }
 
     /// Wakes an actor of a tenant at a time (ns), now at the earliest.
     pub fn wake_at(&mut self, at_ns: u64, tenant: u32, actor: u32, key: u64) {
         let host = self.layout.tenants[tenant as usize].host;
-        let alarm = Alarm { host, actor, key };
-        let index = match self.hosts[usize::from(host)].free_alarms.pop() {
-            Some(index) => {
-                self.alarms[index as usize] = alarm;
-                index
-            }
-            None => {
-                self.alarms.push(alarm);
-                self.alarms.len() as u32 - 1
-            }
-        };
-        let at_ps = at_ns.saturating_mul(1_000).max(self.now_ps);
-        self.wheel.push(at_ps, source(ALARM, index));
+        let free = self.hosts[usize::from(host)].free_alarms.pop();
+        let index = self.sockets.set_alarm((actor, key), host, free);
+        let at_ps = at_ns.saturating_mul(1_000).max(self.clock.now_ps);
+        self.clock.wheel.push(at_ps, source(ALARM, index));
     }
 }

@@ -2,6 +2,7 @@
 //! Alizadeh et al., "Data Center TCP", SIGCOMM 2010, 3.3. Lengths are in packets, times in seconds.
 
 use sluicegate_core::cc::Algorithm;
+use sluicegate_fabric::Fabric;
 use sluicegate_tcp::{Config, config::Buffer};
 
 use crate::{
@@ -97,7 +98,7 @@ impl Setting {
             trace.add(now_ps >= settled_ps, STEP_PS as f64 / 1e12, q);
         }
         flows.net.account().unwrap();
-        let drops = flows.net.ports.stats(port as usize).drops;
+        let drops = flows.net.fabric.stats(port).drops;
         assert_eq!(drops.iter().sum::<u64>(), 0, "{self:?}");
         trace.oscillation()
     }

@@ -9,7 +9,7 @@ use sluicegate_core::{
 use sluicegate_fabric::{Graph, PortConfig, Ports, Routes, graph::PortId};
 use sluicegate_sim::{
     layout::{Far, Tenant},
-    net::{Host, Net, Notice, Owner, Parts},
+    net::{Host, Net, Notice, Owner, Parts, Plain},
 };
 use sluicegate_tcp::{Config, Events};
 use sluicegate_vswitch::{Vnics, switch};
@@ -128,7 +128,7 @@ impl Network {
             stack: Arc::clone(&stack),
         };
         Net::new(Parts {
-            ports,
+            fabric: Plain::new(ports),
             far: Far::of(&graph),
             routes: Routes::new(&graph),
             hosts: (0..self.hosts).map(host).collect(),
@@ -172,7 +172,7 @@ impl Flows {
     /// Lets time pass.
     pub fn run_until(&mut self, until_ps: u64) {
         while self.net.step_before(until_ps) {
-            while let Some(notice) = self.net.notices.pop_front() {
+            while let Some(notice) = self.net.sockets.next_notice() {
                 self.hear(notice);
             }
         }
@@ -183,8 +183,10 @@ impl Flows {
         let Notice::Socket(end, events) = notice else {
             return;
         };
-        let state = &self.net.ends[end as usize];
-        let (role, flow) = (state.actor, state.key as usize);
+        let Owner {
+            actor: role, key, ..
+        } = self.net.sockets.owner(end);
+        let flow = key as usize;
         let may_write = events.contains(Events::CONNECTED) || events.contains(Events::WRITABLE);
         if role == SOURCE && may_write {
             self.left[flow] -= self.net.write(end, self.left[flow]);

@@ -5,9 +5,10 @@ use std::{cmp::Reverse, collections::BinaryHeap, collections::HashMap};
 use crate::{
     Graph, Pool,
     cee::{
-        CONTROL_BYTES, Cee, CeeConfig, CeeFrame, CeeStats, Departure, Effect, Notification,
-        PRIORITIES, Place, PortSpec, QueueKey,
+        CONTROL_BYTES, Cee, CeeConfig, CeeFrame, CeeStats, Departure, Notification, PRIORITIES,
+        Place, PortSpec, QueueKey,
     },
+    contract::{Effect, Timer},
     graph::{HostId, PortId, SwitchId},
     pool::Handle,
     port::{Drop, Frame},
@@ -87,6 +88,10 @@ impl CeeFrame for TestFrame {
             notified: Some((notification.queue, notification.feedback.fb)),
             ..*sampled
         }
+    }
+
+    fn notice(&self) -> Option<(QueueKey, u8)> {
+        self.notified
     }
 }
 
@@ -300,21 +305,24 @@ impl World {
     }
 
     fn carry_out(&mut self) {
-        for (port, at_ps) in std::mem::take(&mut self.cee.arrivals).into_iter().flatten() {
+        for (port, at_ps) in std::mem::take(&mut self.cee.requests.arrivals)
+            .into_iter()
+            .flatten()
+        {
             self.events.push(Reverse((at_ps, Event::Arrive(port))));
         }
         let mut at = 0;
-        while let Some(&effect) = self.cee.effects.get(at) {
+        while let Some(&effect) = self.cee.requests.effects.get(at) {
             at += 1;
             match effect {
-                Effect::Transmit(port, at_ps) => {
-                    self.events.push(Reverse((at_ps, Event::Transmit(port))));
-                }
-                Effect::Arrive(port, at_ps) => {
-                    self.events.push(Reverse((at_ps, Event::Arrive(port))));
-                }
-                Effect::Control(port, at_ps) => {
-                    self.events.push(Reverse((at_ps, Event::Control(port))));
+                Effect::Timer(timer, port, at_ps) => {
+                    let event = match timer {
+                        Timer::Arrival => Event::Arrive(port),
+                        Timer::Transmit => Event::Transmit(port),
+                        Timer::Control => Event::Control(port),
+                        Timer::Resequence => unreachable!("these hosts do that themselves"),
+                    };
+                    self.events.push(Reverse((at_ps, event)));
                 }
                 Effect::Notify(switch, handle) => {
                     let out = self.choose(switch, handle);
@@ -339,7 +347,7 @@ impl World {
                 }
             }
         }
-        self.cee.effects.clear();
+        self.cee.requests.effects.clear();
     }
 
     fn named(&self, handle: Handle) -> (u16, u16, u32) {

@@ -1,0 +1,69 @@
+use super::*;
+
+fn key(destination: u16, priority: u8) -> QueueKey {
+    QueueKey {
+        destination,
+        priority,
+        path: 0,
+    }
+}
+
+fn adapters(room_bytes: u64) -> Adapters {
+    let config = CeeConfig {
+        adapter_bytes: room_bytes,
+        ..CeeConfig::default()
+    };
+    Adapters::new(&config, &[], 1, 1)
+}
+
+#[test]
+fn room_is_kept_for_each_priority_apart() {
+    let mut adapters = adapters(3_000);
+    let departure = Departure {
+        source: 0,
+        queue: 0,
+        priority: 5,
+        sender: 7,
+    };
+    adapters.keep_room(departure, 2_000);
+    assert!(adapters.fits((0, 5), 1_000) && !adapters.fits((0, 5), 1_001));
+    assert!(adapters.fits((0, 4), 3_000));
+    adapters.tag_departure(9, departure);
+    assert_eq!(adapters.tag(9).sender, 7);
+}
+
+#[test]
+fn frames_of_a_queue_are_numbered_where_somebody_asks() {
+    let mut adapters = adapters(1);
+    let queue = adapters.adapters[0].queue(key(3, 5));
+    assert_eq!(adapters.adapters[0].queue(key(3, 5)), queue);
+    assert_ne!(adapters.adapters[0].queue(key(3, 6)), queue);
+    adapters.numbers = true;
+    for handle in 0..3 {
+        adapters.set_tag(handle, Tag::default());
+        let number = adapters.adapters[0].queues[queue as usize].next_number();
+        assert_eq!(number, handle);
+        adapters.tags[handle as usize].number = number;
+    }
+    adapters.copied(2, 8);
+    assert_eq!(adapters.tag(8).number, 2);
+}
+
+#[test]
+fn queues_of_a_priority_take_turns() {
+    let mut adapters = adapters(1);
+    let adapter = &mut adapters.adapters[0];
+    let queues: Vec<u32> = (0..3).map(|to| adapter.queue(key(to, 2))).collect();
+    let mut waiting = 0;
+    for &queue in &queues {
+        adapter.list(&mut waiting, queue, 0, None);
+    }
+    assert_eq!(waiting, 1 << 2);
+    adapter.rotate(2);
+    let mut served = Vec::new();
+    while let Some(queue) = adapter.next(&mut waiting, 2) {
+        served.push(queue);
+    }
+    assert_eq!(served, [queues[1], queues[2], queues[0]]);
+    assert_eq!(waiting, 0);
+}

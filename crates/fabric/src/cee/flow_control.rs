@@ -1,0 +1,243 @@
+//! Priority flow control: when an input pauses who sends to it, how he learns of it, and when he goes on.
+
+use super::{
+    CONTROL_BYTES, Cee, CeeFrame, PRIORITIES, Pause, PauseFrame,
+    pause::{Step, duration_ps},
+};
+use crate::{graph::PortId, pool::Pool};
+
+impl Cee {
+    /// An input has taken a frame: pauses who sends to it, if it is too full.
+    #[inline]
+    pub(super) fn pause_if_full<F: CeeFrame>(
+        &mut self,
+        pool: &mut Pool<F>,
+        ingress: PortId,
+        priority: usize,
+        now_ps: u64,
+    ) {
+        let is_told = self.buffers.has_paused(ingress, priority);
+        if is_told || !self.buffers.is_too_full(ingress, priority) {
+            return;
+        }
+        // The opposite direction of the link is sent by the same switch.
+        self.catch_up_neighbours(pool, ingress ^ 1, now_ps);
+        if self.buffers.is_too_full(ingress, priority) {
+            let bit = 1 << priority;
+            self.set_sent(ingress, self.buffers.inputs[ingress as usize].sent | bit);
+            self.say(pool, ingress, PauseFrame::stop(bit), now_ps);
+        }
+    }
+
+    /// An input has asked to pause these priorities, and no others. The ports of its switch have caught up.
+    fn set_sent(&mut self, ingress: PortId, priorities: u8) {
+        if let Some((switch, pausing)) = self.buffers.set_sent(ingress, priorities) {
+            self.out.set_patience(&mut self.requests, switch, pausing);
+        }
+    }
+
+    /// A frame has left a paused input: lets its sender go on, if it is empty enough.
+    pub(super) fn resume_if_empty<F: CeeFrame>(
+        &mut self,
+        pool: &mut Pool<F>,
+        ingress: PortId,
+        priority: usize,
+        now_ps: u64,
+    ) {
+        if self.buffers.is_empty_enough(ingress, priority) {
+            let bit = 1 << priority;
+            self.say(pool, ingress, PauseFrame::go_on(bit), now_ps);
+            self.set_sent(ingress, self.buffers.inputs[ingress as usize].sent & !bit);
+        }
+    }
+
+    /// The far end of a port tells its near end to stop or to go on.
+    fn say<F: CeeFrame>(
+        &mut self,
+        pool: &mut Pool<F>,
+        port: PortId,
+        frame: PauseFrame,
+        now_ps: u64,
+    ) {
+        let Some(pfc) = &self.config.pfc else { return };
+        match pfc.pause {
+            Pause::Ideal => self.obey(pool, port, frame, now_ps),
+            Pause::Wire { response_ps, .. } => {
+                self.say_on_wire(pool, port, frame, response_ps, now_ps);
+            }
+        }
+    }
+
+    /// A pause frame goes before all that waits, behind what is being sent.
+    fn say_on_wire<F: CeeFrame>(
+        &mut self,
+        pool: &mut Pool<F>,
+        port: PortId,
+        frame: PauseFrame,
+        response_ps: u64,
+        now_ps: u64,
+    ) {
+        let back = port ^ 1;
+        self.catch_up(pool, back, now_ps);
+        let serialization_ps = self.out.serialization_ps(back, CONTROL_BYTES);
+        if self.out.ports[back as usize].down {
+            return;
+        }
+        let leaves_ps = self.out.send_pause(back, serialization_ps, now_ps);
+        if self.out.ports[back as usize].watched {
+            self.requests.pause_sent(back, frame, leaves_ps);
+        }
+        let arrival_ps = leaves_ps + self.specs[back as usize].propagation_ps;
+        self.plan(port, arrival_ps + response_ps, Step::Obey(frame));
+        if frame.xoff != 0 && self.pauses[port as usize].renews_now() {
+            let half_ps = self.pause_ps(port) / 2;
+            self.plan(port, now_ps + half_ps, Step::Renew);
+        }
+    }
+
+    /// How long a pause holds.
+    fn pause_ps(&self, port: PortId) -> u64 {
+        duration_ps(self.specs[port as usize].rate_bps)
+    }
+
+    fn plan(&mut self, port: PortId, at_ps: u64, step: Step) {
+        if let Some(at_ps) = self.pauses[port as usize].plan(at_ps, step) {
+            self.requests.control(port, at_ps);
+        }
+    }
+
+    /// A time has come for which [`Timer::Control`](crate::contract::Timer) has asked.
+    pub fn control<F: CeeFrame>(&mut self, pool: &mut Pool<F>, port: PortId, now_ps: u64) {
+        let at = port as usize;
+        if !self.pauses[at].disarm(now_ps) {
+            return; // an earlier one took its place, and has come
+        }
+        // What ports have to decide now comes first.
+        self.out.turn = PortId::MAX;
+        while let Some(step) = self.pauses[at].next_step(now_ps) {
+            match step {
+                Step::Obey(frame) => self.obey_for_a_time(pool, port, frame, now_ps),
+                Step::Renew => self.renew(pool, port, now_ps),
+                Step::Expire(priority) => self.expire(pool, port, priority, now_ps),
+            }
+        }
+        if let Some(at_ps) = self.pauses[at].arm() {
+            self.requests.control(port, at_ps);
+        }
+        self.serve_kicked_ports(pool, now_ps);
+        self.out.turn = 0;
+    }
+
+    fn obey_for_a_time<F: CeeFrame>(
+        &mut self,
+        pool: &mut Pool<F>,
+        port: PortId,
+        frame: PauseFrame,
+        now_ps: u64,
+    ) {
+        let until_ps = now_ps + self.pause_ps(port);
+        for priority in 0..PRIORITIES as u8 {
+            if frame.priorities & frame.xoff & 1 << priority != 0 {
+                self.pauses[port as usize].set_until(priority, until_ps);
+                self.plan(port, until_ps, Step::Expire(priority));
+            }
+        }
+        self.obey(pool, port, frame, now_ps);
+    }
+
+    fn renew<F: CeeFrame>(&mut self, pool: &mut Pool<F>, port: PortId, now_ps: u64) {
+        self.pauses[port as usize].renewed();
+        let sent = self.buffers.inputs[port as usize].sent;
+        if sent != 0 {
+            self.say(pool, port, PauseFrame::stop(sent), now_ps);
+        }
+    }
+
+    fn expire<F: CeeFrame>(&mut self, pool: &mut Pool<F>, port: PortId, priority: u8, now_ps: u64) {
+        if self.pauses[port as usize].has_expired(priority, now_ps) {
+            self.obey(pool, port, PauseFrame::go_on(1 << priority), now_ps);
+        }
+    }
+
+    /// From now on a port sends these priorities or does not.
+    fn obey<F: CeeFrame>(
+        &mut self,
+        pool: &mut Pool<F>,
+        port: PortId,
+        frame: PauseFrame,
+        now_ps: u64,
+    ) {
+        self.catch_up(pool, port, now_ps);
+        let (new, is_news) = self.pauses[port as usize].heard(frame, now_ps);
+        self.out.count_pauses(port, new.count_ones());
+        self.shut(port);
+        if is_news {
+            self.out.reopen(port, now_ps);
+        }
+    }
+
+    /// Tells a port what it may not send.
+    fn shut(&mut self, port: PortId) {
+        let at = port as usize;
+        self.out.ports[at].shut = self.pauses[at].shut();
+    }
+
+    /// How long some priority of a port has been paused, all in all.
+    pub fn paused_ps(&self, port: PortId, now_ps: u64) -> u64 {
+        self.pauses[port as usize].paused_ps(now_ps)
+    }
+
+    /// Priorities that the far end of a port has paused.
+    pub fn paused(&self, port: PortId) -> u8 {
+        self.pauses[port as usize].paused()
+    }
+
+    /// A port obeys no pauses, or does so again.
+    pub(super) fn set_deaf(&mut self, port: PortId, deaf: bool, now_ps: u64) {
+        self.pauses[port as usize].set_deaf(deaf, now_ps);
+        self.shut(port);
+    }
+
+    /// The far end of a port pauses these priorities whatever it has room for (a defective adapter), or stops that. Who
+    /// has no flow control in a priority does not obey (802.1Q, 36.1.3).
+    pub fn storm<F: CeeFrame>(
+        &mut self,
+        pool: &mut Pool<F>,
+        port: PortId,
+        priorities: u8,
+        now_ps: u64,
+    ) {
+        self.catch_up(pool, port, now_ps);
+        let stormed = priorities & self.buffers.lossless();
+        self.pauses[port as usize].set_stormed(stormed, now_ps);
+        self.shut(port);
+        self.out.reopen(port, now_ps);
+        self.serve_kicked_ports(pool, now_ps);
+    }
+
+    /// A link is up again, and with it the two ends have told each other what is still too full.
+    pub(super) fn pause_again<F: CeeFrame>(
+        &mut self,
+        pool: &mut Pool<F>,
+        port: PortId,
+        now_ps: u64,
+    ) {
+        let (_, xon) = self.buffers.thresholds(port);
+        let lossless = self.buffers.lossless();
+        for priority in (0..PRIORITIES).filter(|priority| lossless & 1 << priority != 0) {
+            let held = self.buffers.held_bytes(port, priority);
+            if held >= xon && held > 0 {
+                let bit = 1 << priority;
+                self.set_sent(port, self.buffers.inputs[port as usize].sent | bit);
+                self.obey(pool, port, PauseFrame::stop(bit), now_ps);
+            }
+        }
+    }
+
+    /// A link has failed or is up again: pauses of it are void.
+    pub(super) fn forget_pauses(&mut self, port: PortId, now_ps: u64) {
+        self.set_sent(port, 0);
+        self.pauses[port as usize].forget(now_ps);
+        self.shut(port);
+    }
+}

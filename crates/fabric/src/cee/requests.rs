@@ -1,0 +1,98 @@
+//! What the machine asks of its owner.
+
+use super::PauseFrame;
+use crate::{
+    contract::{Effect, Timer},
+    graph::PortId,
+    pool::Handle,
+};
+
+/// What the owner has to do, in order: first `arrivals`, then `effects`.
+#[derive(Debug, Default)]
+pub(crate) struct Requests {
+    /// [`Timer::Arrival`], which most often is all. The first is taken first.
+    pub arrivals: [Option<(PortId, u64)>; 2],
+    /// The others, in order.
+    pub effects: Vec<Effect>,
+}
+
+impl Requests {
+    /// Nothing is asked for.
+    #[cfg(test)]
+    fn is_empty(&self) -> bool {
+        self.arrivals == [None; 2] && self.effects.is_empty()
+    }
+
+    #[inline]
+    pub(super) fn arrive(&mut self, port: PortId, arrival_ps: u64) {
+        match &mut self.arrivals {
+            // Who carries out effects looks at no others.
+            [arrival @ None, _] | [_, arrival @ None] if self.effects.is_empty() => {
+                *arrival = Some((port, arrival_ps));
+            }
+            _ => {
+                let arrival = Effect::Timer(Timer::Arrival, port, arrival_ps);
+                self.effects.push(arrival);
+            }
+        }
+    }
+
+    pub(super) fn transmit(&mut self, port: PortId, at_ps: u64) {
+        self.effects
+            .push(Effect::Timer(Timer::Transmit, port, at_ps));
+    }
+
+    pub(super) fn sent(&mut self, port: PortId, handle: Handle, leaves_ps: u64) {
+        self.effects.push(Effect::Sent(port, handle, leaves_ps));
+    }
+
+    pub(super) fn pause_sent(&mut self, port: PortId, frame: PauseFrame, leaves_ps: u64) {
+        self.effects.push(Effect::PauseSent(port, frame, leaves_ps));
+    }
+
+    pub(super) fn control(&mut self, port: PortId, at_ps: u64) {
+        self.effects
+            .push(Effect::Timer(Timer::Control, port, at_ps));
+    }
+
+    pub(super) fn notify(&mut self, switch: u32, notification: Handle) {
+        self.effects.push(Effect::Notify(switch, notification));
+    }
+
+    pub(super) fn left(&mut self, host: u16, handle: Handle) {
+        self.effects.push(Effect::Left(host, handle));
+    }
+
+    pub(super) fn lost(&mut self, host: u16, handle: Handle) {
+        self.effects.push(Effect::Lost(host, handle));
+    }
+
+    pub(super) fn room(&mut self, host: u16, priority: u8) {
+        self.effects.push(Effect::Room(host, priority));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_arrivals_have_places_of_their_own_as_long_as_nothing_else_is_asked_for() {
+        let mut requests = Requests::default();
+        assert!(requests.is_empty());
+        requests.arrive(1, 10);
+        requests.arrive(2, 20);
+        assert_eq!(requests.arrivals, [Some((1, 10)), Some((2, 20))]);
+        requests.arrive(3, 30);
+        assert_eq!(requests.effects, [Effect::Timer(Timer::Arrival, 3, 30)]);
+        // Order is kept: what was asked for earlier is carried out earlier.
+        requests.arrivals = [None; 2];
+        requests.arrive(4, 40);
+        assert_eq!(requests.arrivals, [None; 2]);
+        assert_eq!(
+            requests.effects.last(),
+            Some(&Effect::Timer(Timer::Arrival, 4, 40))
+        );
+        assert!(!requests.is_empty());
+    }
+}

@@ -1,0 +1,202 @@
+//! When ports send: at once, in time or late, and what an arrival asks for next.
+
+use super::{Cee, CeeFrame, PRIORITIES, port::NEVER};
+use crate::{
+    graph::PortId,
+    pool::{Handle, NIL, Pool},
+    port::Drop,
+};
+
+impl Cee {
+    /// Whether frames arrive at the far end with their header.
+    #[cfg(test)]
+    pub(super) fn is_cut(&self, port: PortId) -> bool {
+        self.out.is_cut(port)
+    }
+
+    /// What a port sends from now on it sends at this rate, in bits per second; no faster than what it was made with, of
+    /// which the room for what comes after a pause is made. Not where frames are forwarded before their end is there.
+    pub fn set_rate(&mut self, port: PortId, rate_bps: u64) {
+        debug_assert!(
+            !self.config.cut_through,
+            "a header would come before its frame"
+        );
+        let most_bps = self.specs[port as usize].rate_bps;
+        self.out.set_rate(port, rate_bps.min(most_bps));
+    }
+
+    /// A time has come for which [`Timer::Transmit`](crate::contract::Timer) has asked.
+    #[inline]
+    pub fn transmit<F: CeeFrame>(&mut self, pool: &mut Pool<F>, port: PortId, now_ps: u64) {
+        self.catch_up(pool, port, now_ps);
+        let state = &mut self.out.ports[port as usize];
+        if state.armed_ps > now_ps {
+            return; // an earlier one took its place, and has come
+        }
+        state.set_armed(NEVER);
+        self.out.turn = port;
+        self.kick(pool, port, now_ps);
+        self.serve_kicked_ports(pool, now_ps);
+        self.out.turn = 0;
+    }
+
+    /// A port sends if it can; later, if it is busy.
+    #[inline]
+    pub(super) fn kick<F: CeeFrame>(&mut self, pool: &mut Pool<F>, port: PortId, now_ps: u64) {
+        self.catch_up(pool, port, now_ps);
+        let state = &self.out.ports[port as usize];
+        if state.is_adapter {
+            return self.kick_adapter(pool, port, now_ps);
+        }
+        if !state.has_eligible() || state.down {
+            return;
+        }
+        if !state.is_idle(now_ps) {
+            return self.out.await_free(&mut self.requests, port);
+        }
+        self.send_next(pool, port, now_ps);
+        if self.out.ports[port as usize].has_eligible() {
+            self.out.await_free(&mut self.requests, port);
+        }
+    }
+
+    /// As long as a switch has paused nobody, which frame follows on one of its ports depends on nothing but what
+    /// waits there, and nobody waits for its leaving; and so it is as long as no frame waits there of a priority that
+    /// the switch has paused. So nobody need ask when the port is free, as long as it is asked before anything happens
+    /// to it, and before the frame arrives: what should have left before now does so here, at the time at which it
+    /// should have.
+    #[inline(always)]
+    pub fn catch_up<F: CeeFrame>(&mut self, pool: &mut Pool<F>, port: PortId, now_ps: u64) {
+        if self.out.may_be_behind(port, now_ps) {
+            self.send_late(pool, port, now_ps);
+        }
+    }
+
+    #[inline(never)]
+    fn send_late<F: CeeFrame>(&mut self, pool: &mut Pool<F>, port: PortId, now_ps: u64) {
+        if self.out.ports[port as usize].is_adapter {
+            return self.catch_up_adapter(pool, port, now_ps);
+        }
+        while self.out.is_behind(port, now_ps) {
+            self.send_next(pool, port, self.out.ports[port as usize].free_ps);
+        }
+    }
+
+    /// All ports of a switch catch up.
+    #[cold]
+    pub(super) fn catch_up_switch<F: CeeFrame>(
+        &mut self,
+        pool: &mut Pool<F>,
+        switch: u32,
+        now_ps: u64,
+    ) {
+        for at in 0..self.out.of_switch[switch as usize].len() {
+            self.catch_up(pool, self.out.of_switch[switch as usize][at], now_ps);
+        }
+    }
+
+    /// The frame whose turn it is begins to leave a switch.
+    #[inline(always)]
+    fn send_next<F: CeeFrame>(&mut self, pool: &mut Pool<F>, port: PortId, now_ps: u64) {
+        if let Some((handle, bytes)) = self.out.select(pool, port) {
+            self.start(pool, port, handle, now_ps);
+            self.release(pool, handle, bytes, now_ps);
+        }
+    }
+
+    /// The first bit of a frame leaves an idle port.
+    #[inline(never)]
+    pub(super) fn start<F: CeeFrame>(
+        &mut self,
+        pool: &mut Pool<F>,
+        port: PortId,
+        handle: Handle,
+        now_ps: u64,
+    ) {
+        self.out
+            .start(&mut self.requests, pool, port, handle, now_ps);
+    }
+
+    /// A time has come for which [`Timer::Arrival`](crate::contract::Timer) has asked. Returns the frame that is at the far end, if the
+    /// link has not failed since: of a host, for its stack or, if it is a notification, for [`Cee::notified`]; of a
+    /// switch, for [`Cee::forward`]. And when this has to be called again.
+    #[inline]
+    pub fn arrive<F: CeeFrame>(
+        &mut self,
+        pool: &mut Pool<F>,
+        port: PortId,
+        now_ps: u64,
+    ) -> (Option<Handle>, Option<u64>) {
+        self.catch_up(pool, port, now_ps);
+        let Some((handle, next_ps)) = self.out.take_arrived(pool, port, now_ps) else {
+            return (None, None);
+        };
+        if next_ps.is_some() {
+            return (Some(handle), next_ps);
+        }
+        let state = &self.out.ports[port as usize];
+        if state.has_eligible() && state.is_patient() {
+            self.out.expect(&mut self.requests, port);
+        } else if state.armed_ps != NEVER && state.is_adapter && state.punctual == 0 {
+            self.out.foresee(&mut self.requests, port);
+        }
+        (Some(handle), None)
+    }
+
+    /// Whatever was found able to send does.
+    #[inline]
+    pub(super) fn serve_kicked_ports<F: CeeFrame>(&mut self, pool: &mut Pool<F>, now_ps: u64) {
+        while let Some(port) = self.out.kicks.pop() {
+            self.kick(pool, port, now_ps);
+        }
+    }
+
+    /// A direction of a link fails: what waits for it or is on it is lost. Or it works again.
+    pub fn set_up<F: CeeFrame>(&mut self, pool: &mut Pool<F>, port: PortId, up: bool, now_ps: u64) {
+        let at = port as usize;
+        self.catch_up_neighbours(pool, port, now_ps);
+        self.catch_up_neighbours(pool, port ^ 1, now_ps);
+        self.catch_up(pool, port, now_ps);
+        let state = &mut self.out.ports[at];
+        state.set(!up, state.watched);
+        self.forget_pauses(port, now_ps);
+        if up {
+            self.pause_again(pool, port, now_ps);
+            self.out.kicks.push(port);
+            return self.serve_kicked_ports(pool, now_ps);
+        }
+        while let Some((handle, _)) = self.out.take_arrived(pool, port, u64::MAX) {
+            self.lose(pool, port, handle, Drop::Down);
+        }
+        if self.out.ports[at].is_adapter {
+            self.empty_adapter(pool, port);
+        }
+        for priority in 0..PRIORITIES {
+            while let Some(handle) = self.out.queues[at].0[priority].pop(pool) {
+                let bytes = pool[handle].bytes();
+                self.out.ports[at].queued_bytes -= bytes;
+                self.release(pool, handle, bytes, now_ps);
+                self.lose(pool, port, handle, Drop::Down);
+            }
+        }
+        debug_assert_eq!(self.out.ports[at].first, NIL, "all on the wire is lost");
+        let state = &mut self.out.ports[at];
+        state.waiting = 0;
+        state.free_ps = now_ps;
+        state.expected = false;
+        state.set_armed(NEVER);
+        self.serve_kicked_ports(pool, now_ps);
+    }
+
+    /// A frame is gone for this cause.
+    pub(super) fn lose<F: CeeFrame>(
+        &mut self,
+        pool: &mut Pool<F>,
+        port: PortId,
+        handle: Handle,
+        cause: Drop,
+    ) {
+        self.out.count_drop(port, cause);
+        pool.release(handle);
+    }
+}

@@ -1,0 +1,227 @@
+use std::collections::BTreeSet;
+
+use sluicegate_core::aqm::AqmParams;
+
+use super::*;
+use crate::{
+    Converged, Plain, PortConfig,
+    cee::{Cee, CeeConfig, CeeFrame, Notification, Place, QueueKey},
+};
+
+const BYTES: u32 = 1_000;
+
+#[derive(Clone, Copy)]
+struct Test(u16);
+
+impl Frame for Test {
+    fn bytes(&self) -> u32 {
+        BYTES
+    }
+    fn is_ect(&self) -> bool {
+        false
+    }
+    fn mark(&mut self) {}
+}
+
+impl CeeFrame for Test {
+    fn destination(&self) -> u16 {
+        self.0
+    }
+    fn notification(sampled: &Self, _: &Notification) -> Self {
+        *sampled
+    }
+    fn notice(&self) -> Option<(QueueKey, u8)> {
+        None
+    }
+}
+
+/// In order of time; at one time in that of kinds.
+#[derive(Default)]
+struct Wheel(BTreeSet<(u64, Timer, u32)>);
+
+impl Timers for Wheel {
+    fn set(&mut self, timer: Timer, index: u32, at_ps: u64) {
+        self.0.insert((at_ps, timer, index));
+    }
+}
+
+/// Two hosts at a switch: ports 0 and 2 lead to it, 1 and 3 to hosts.
+struct World<F> {
+    fabric: Driven<F>,
+    wheel: Wheel,
+    now_ps: u64,
+    /// Frames that hosts got, and when.
+    received: Vec<(u64, u16)>,
+    told: Vec<Effect>,
+    /// Frames that host 0 sends when one has left.
+    more: u32,
+}
+
+impl<F: Fabric<Frame = Test>> Driver for World<F> {
+    type Fabric = F;
+    type Timers = Wheel;
+
+    fn driven(&mut self) -> (&mut Driven<F>, &mut Wheel, u64) {
+        (&mut self.fabric, &mut self.wheel, self.now_ps)
+    }
+
+    fn carry_out(&mut self, effect: Effect) {
+        self.told.push(effect);
+        if let Effect::Left(0, _) = effect {
+            if self.more > 0 {
+                self.more -= 1;
+                self.send();
+            }
+        }
+    }
+}
+
+impl<F: Fabric<Frame = Test>> World<F> {
+    fn new(fabric: F) -> Self {
+        Self {
+            fabric: Driven::new(fabric),
+            wheel: Wheel::default(),
+            now_ps: 0,
+            received: Vec::new(),
+            told: Vec::new(),
+            more: 0,
+        }
+    }
+
+    /// Host 0 sends a frame to host 1.
+    fn send(&mut self) {
+        let frame = self.fabric.pool_mut().insert(Test(1));
+        self.on_fabric(|fabric, timers, now_ps| {
+            let key = QueueKey {
+                destination: 1,
+                priority: 0,
+                path: 0,
+            };
+            let departure = Departure {
+                source: 0,
+                queue: fabric.queue_to(0, key),
+                priority: 0,
+                sender: 0,
+            };
+            fabric.send(timers, 0, frame, departure, now_ps)
+        });
+    }
+
+    fn run(&mut self) {
+        while let Some((at_ps, timer, index)) = self.wheel.0.pop_first() {
+            self.now_ps = at_ps;
+            if timer != Timer::Arrival {
+                self.on_fabric(|fabric, _, now_ps| fabric.timer(timer, index, now_ps));
+                continue;
+            }
+            let arrived = self.on_fabric(|fabric, timers, now| fabric.arrive(timers, index, now));
+            let Some(frame) = arrived else { continue };
+            if index % 2 == 0 {
+                let ports = [index, 3];
+                self.on_fabric(|fabric, timers, now| fabric.forward(timers, ports, frame, now));
+                continue;
+            }
+            let received = self
+                .on_fabric(|fabric, timers, now| fabric.receive(timers, (index, 1), frame, now));
+            assert_eq!(received, Received::Frame);
+            self.received
+                .push((at_ps, self.fabric.ports().pool[frame].0));
+            self.fabric.pool_mut().release(frame);
+        }
+        assert_eq!(self.fabric.audit(), Ok(()));
+        assert_eq!(self.fabric.books(), Books::default(), "nothing is left");
+    }
+}
+
+/// Of 1 Gbit/s and 1 us.
+fn ports() -> Ports<Test> {
+    let mut ports = Ports::default();
+    for port in 0..4 {
+        let config = PortConfig {
+            rate_bps: 1_000_000_000,
+            delay_ps: 1_000_000,
+            limit_bytes: 100_000,
+            aqm: AqmParams::default(),
+            jitter_ps: 0,
+            jitter_mean_ps: 0,
+            burst_ps: 0,
+            overhead_bytes: 0,
+        };
+        ports.add(config, port);
+    }
+    ports
+}
+
+fn converged() -> Converged<Test> {
+    let spec = |near, far| PortSpec {
+        near,
+        far,
+        rate_bps: 1_000_000_000,
+        propagation_ps: 1_000_000,
+        processing_ps: 0,
+        aqm: AqmParams::default(),
+        frame_bytes: BYTES,
+    };
+    let links = [Place::Host(0), Place::Host(1)].map(|host| {
+        let switch = Place::Switch(0);
+        [spec(host, switch), spec(switch, host)]
+    });
+    let config = CeeConfig {
+        cut_through: false,
+        ..CeeConfig::default()
+    };
+    let cee = Cee::new(config, links.as_flattened().to_vec(), 2, 1, 1);
+    Converged::new(cee, ports())
+}
+
+#[test]
+fn a_hop_is_the_same_event_at_the_same_time_on_both() {
+    let mut plain = World::new(Plain::new(ports()));
+    let mut converged = World::new(converged());
+    for _ in 0..3 {
+        plain.send();
+        converged.send();
+    }
+    plain.run();
+    converged.run();
+    // A byte takes 8 ns: 8 us for each hop's frame and 1 us for its link; then one frame behind the other.
+    let expected = [18_000_000, 26_000_000, 34_000_000].map(|at_ps| (at_ps, 1));
+    assert_eq!(plain.received, expected);
+    assert_eq!(converged.received, expected);
+    assert_eq!((plain.fabric.hops(), converged.fabric.hops()), (6, 6));
+}
+
+#[test]
+fn effects_are_carried_out_before_the_driver_goes_on() {
+    let mut world = World::new(converged());
+    world.on_fabric(|fabric, _, now_ps| fabric.count_departures(0, now_ps));
+    world.on_fabric(|fabric, _, _| fabric.watch(3));
+    world.send();
+    assert!(matches!(world.told[..], [Effect::Left(0, _)]));
+    world.run();
+    assert!(matches!(world.told[1..], [Effect::Sent(3, _, 17_000_000)]));
+}
+
+#[test]
+fn what_effects_give_rise_to_is_carried_out_behind_them() {
+    let mut world = World::new(converged());
+    world.on_fabric(|fabric, _, now_ps| fabric.count_departures(0, now_ps));
+    world.more = 2;
+    world.send();
+    world.run();
+    assert_eq!((world.more, world.received.len()), (0, 3));
+    let left = |effect: &&Effect| matches!(effect, Effect::Left(0, _));
+    assert_eq!(world.told.iter().filter(left).count(), 3);
+}
+
+#[test]
+fn a_dropped_frame_is_released_and_in_the_books() {
+    let mut world = World::new(Plain::new(ports()));
+    world.on_fabric(|fabric, _, now_ps| fabric.set_up(0, false, now_ps));
+    let frame = world.fabric.pool_mut().insert(Test(1));
+    let offered = world.on_fabric(|fabric, timers, now| fabric.offer(timers, 0, frame, now));
+    assert_eq!(offered, Accepted::Dropped);
+    assert!(world.fabric.ports().pool.is_empty());
+    assert_eq!(world.fabric.books().dropped, 1);
+    assert_eq!(world.fabric.hops(), 0);
+}

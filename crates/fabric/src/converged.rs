@@ -1,0 +1,494 @@
+//! Converged Ethernet with what hosts need around it: the way down a host's stack, and order at the receiving adapter.
+//!
+//! A frame goes down its host's stack, which may take a constant time, to the adapter's queue of its destination; the
+//! adapter has kept room for it. From there to the receiving adapter [`Cee`] has it.
+
+use std::collections::HashMap;
+
+use crate::{
+    cee::{Cee, CeeFrame, CeeStats, Deadlock, Departure, PortSpec, QueueKey, Resequencer, Verdict},
+    contract::{Accepted, Books, Effect, Fabric, Received, Timer, Timers},
+    graph::{PortId, opposite},
+    impair::Impairment,
+    pool::Handle,
+    port::{PortStats, Ports},
+};
+
+/// How long a receiving adapter waits for a frame that others have overtaken, where frames may be lost: more than any
+/// path is longer than another.
+const PATIENCE_PS: u64 = 1_000_000_000;
+
+/// Of one host, by source and priority.
+type Resequencers = HashMap<(u16, u8), Resequencer<Handle>>;
+
+/// A network of converged Ethernet. Its ports are those of [`Cee`]; above them are ports within hosts.
+pub struct Converged<F> {
+    cee: Cee,
+    /// Impairments of links; then ports within hosts, and down their stacks.
+    ports: Ports<F>,
+    /// Ports of links are below this.
+    links: u32,
+    /// The ports of the stacks begin here, one for each host; `None` = what goes down a stack is at the adapter at once.
+    stacks: Option<u32>,
+    lanes: u8,
+    /// The longest frame.
+    frame_bytes: u32,
+    /// Some link has done something to frames, or does.
+    may_impair: bool,
+    /// By receiving host; `None` = nothing can overtake.
+    resequencers: Option<Vec<Resequencers>>,
+    hops: u64,
+}
+
+impl<F: CeeFrame> Converged<F> {
+    /// Of idle ports, the first of which are those of `cee`.
+    pub fn new(cee: Cee, ports: Ports<F>) -> Self {
+        let links = cee.len() as u32;
+        let specs = (0..links).map(|port| cee.spec(port).frame_bytes);
+        Self {
+            frame_bytes: specs.max().unwrap_or(0),
+            may_impair: (0..ports.len()).any(|port| ports.is_impaired(port)),
+            cee,
+            ports,
+            links,
+            stacks: None,
+            lanes: 1,
+            resequencers: None,
+            hops: 0,
+        }
+    }
+
+    /// Ways down stacks take time: their ports begin at `stacks`.
+    #[must_use]
+    pub fn with_stacks(mut self, stacks: u32) -> Self {
+        self.cee.number_frames();
+        self.stacks = Some(stacks);
+        self
+    }
+
+    /// So many priorities are used.
+    #[must_use]
+    pub fn with_lanes(self, lanes: u8) -> Self {
+        Self { lanes, ..self }
+    }
+
+    /// Frames may overtake each other: those that have wait for the others in the adapters of so many hosts.
+    #[must_use]
+    pub fn with_resequencers(mut self, hosts: usize) -> Self {
+        self.cee.number_frames();
+        self.resequencers = Some(vec![HashMap::new(); hosts]);
+        self
+    }
+
+    /// What was overtaken and what has overtaken it.
+    fn resequencer(&mut self, host: u16, from: (u16, u8)) -> Option<&mut Resequencer<Handle>> {
+        let resequencers = self.resequencers.as_mut()?;
+        resequencers[usize::from(host)].get_mut(&from)
+    }
+
+    /// Frames that wait in receiving adapters for others.
+    fn kept(&self) -> u64 {
+        let all = self.resequencers.iter().flatten().flat_map(HashMap::values);
+        all.map(|resequencer| resequencer.kept() as u64).sum()
+    }
+
+    /// A frame goes down its host's stack, which takes time.
+    #[inline(never)]
+    fn descend(
+        &mut self,
+        timers: &mut impl Timers,
+        (first, frame): (u32, Handle),
+        departure: Departure,
+        now_ps: u64,
+    ) -> Accepted {
+        self.cee.reserve(&self.ports.pool, frame, departure);
+        let stack = first + u32::from(departure.source);
+        match self.ports.accept(timers, stack, frame, now_ps) {
+            Accepted::Leaves => Accepted::Waits,
+            _ => unreachable!("a stack is here and has room"),
+        }
+    }
+
+    /// A frame comes to a host where frames may have overtaken each other.
+    #[inline(never)]
+    fn receive_in_order(
+        &mut self,
+        timers: &mut impl Timers,
+        host: u16,
+        frame: Handle,
+        now_ps: u64,
+    ) -> Received {
+        let Some(resequencers) = &mut self.resequencers else {
+            return Received::Frame;
+        };
+        let (cee, pool) = (&self.cee, &self.ports.pool);
+        let from = (cee.source(pool, frame), cee.priority(pool, frame));
+        let resequencer = resequencers[usize::from(host)].entry(from).or_default();
+        match resequencer.arrive(cee.number(frame), frame, now_ps, PATIENCE_PS) {
+            Verdict::Kept(until_ps) => {
+                if let Some(until_ps) = until_ps {
+                    timers.set(Timer::Resequence, host.into(), until_ps);
+                }
+                Received::Kept
+            }
+            Verdict::Late => Received::Frame,
+            Verdict::Next => Received::FrameAndFollowing(from),
+        }
+    }
+}
+
+impl<F: CeeFrame> Fabric for Converged<F> {
+    type Frame = F;
+
+    const HAS_LANES: bool = true;
+
+    #[inline(always)]
+    fn ports(&self) -> &Ports<F> {
+        &self.ports
+    }
+
+    #[inline(always)]
+    fn ports_mut(&mut self) -> &mut Ports<F> {
+        &mut self.ports
+    }
+
+    #[inline]
+    fn offer(
+        &mut self,
+        timers: &mut impl Timers,
+        port: PortId,
+        frame: Handle,
+        now_ps: u64,
+    ) -> Accepted {
+        let accepted = self.ports.accept(timers, port, frame, now_ps);
+        self.hops += u64::from(accepted != Accepted::Dropped);
+        accepted
+    }
+
+    #[inline]
+    fn send(
+        &mut self,
+        timers: &mut impl Timers,
+        _port: PortId,
+        frame: Handle,
+        departure: Departure,
+        now_ps: u64,
+    ) -> Accepted {
+        match self.stacks {
+            None => {
+                self.hops += 1;
+                let pool = &mut self.ports.pool;
+                self.cee.send(pool, frame, departure, now_ps);
+                Accepted::Waits
+            }
+            Some(first) => self.descend(timers, (first, frame), departure, now_ps),
+        }
+    }
+
+    fn submit(&mut self, frame: Handle, now_ps: u64) {
+        self.hops += 1;
+        self.cee.submit(&mut self.ports.pool, frame, now_ps);
+    }
+
+    #[inline(always)]
+    fn forward(
+        &mut self,
+        _timers: &mut impl Timers,
+        ports: [PortId; 2],
+        frame: Handle,
+        now_ps: u64,
+    ) -> Accepted {
+        self.hops += 1;
+        self.cee.forward(&mut self.ports.pool, ports, frame, now_ps);
+        Accepted::Waits
+    }
+
+    #[inline(always)]
+    fn arrive(&mut self, timers: &mut impl Timers, port: PortId, now_ps: u64) -> Option<Handle> {
+        if port >= self.links {
+            return self.ports.take_arrived(timers, port, now_ps);
+        }
+        let (arrived, next_ps) = self.cee.arrive(&mut self.ports.pool, port, now_ps);
+        if let Some(next_ps) = next_ps {
+            timers.set(Timer::Arrival, port, next_ps);
+        }
+        arrived
+    }
+
+    #[inline]
+    fn timer(&mut self, timer: Timer, port: PortId, now_ps: u64) {
+        let pool = &mut self.ports.pool;
+        match timer {
+            Timer::Transmit => self.cee.transmit(pool, port, now_ps),
+            Timer::Control => self.cee.control(pool, port, now_ps),
+            Timer::Arrival | Timer::Resequence => {
+                debug_assert!(false, "{timer:?} gives frames to its driver");
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn receive(
+        &mut self,
+        timers: &mut impl Timers,
+        (port, host): (PortId, u16),
+        frame: Handle,
+        now_ps: u64,
+    ) -> Received {
+        if port >= self.links {
+            return Received::Frame;
+        }
+        if self.ports.pool[frame].notice().is_some() {
+            return Received::Notification;
+        }
+        match self.resequencers {
+            None => Received::Frame,
+            Some(_) => self.receive_in_order(timers, host, frame, now_ps),
+        }
+    }
+
+    #[inline(always)]
+    fn set_timers(&mut self, timers: &mut impl Timers) -> bool {
+        let requests = &mut self.cee.requests;
+        let [first, second] = &mut requests.arrivals;
+        if let Some((port, at_ps)) = first.take() {
+            timers.set(Timer::Arrival, port, at_ps);
+            if let Some((port, at_ps)) = second.take() {
+                timers.set(Timer::Arrival, port, at_ps);
+            }
+        }
+        !requests.effects.is_empty()
+    }
+
+    fn effect(&mut self, at: usize) -> Option<Effect> {
+        let effects = &mut self.cee.requests.effects;
+        let effect = effects.get(at).copied();
+        if effect.is_none() {
+            effects.clear();
+        }
+        effect
+    }
+
+    fn audit(&self) -> Result<(), String> {
+        let in_stack = |host| {
+            let stack = self.stacks.map(|first| first as usize + host);
+            stack.map_or(0, |stack| self.ports.underway_bytes(stack))
+        };
+        (0..self.ports.len()).try_for_each(|port| self.ports.audit(port))?;
+        self.cee.audit(&self.ports.pool, in_stack)
+    }
+
+    fn books(&self) -> Books {
+        let within_hosts = self.ports.books();
+        let (made, absorbed) = self.cee.notifications();
+        Books {
+            made: within_hosts.made + made,
+            dropped: within_hosts.dropped + self.cee.drops(),
+            underway: within_hosts.underway + self.cee.underway(&self.ports.pool) + self.kept(),
+            absorbed,
+        }
+    }
+
+    fn hops(&self) -> u64 {
+        self.hops
+    }
+
+    fn backlog_bytes(&mut self, port: PortId, now_ps: u64) -> u64 {
+        if port >= self.links {
+            return self.ports.backlog_bytes(port as usize, now_ps);
+        }
+        self.cee.catch_up(&mut self.ports.pool, port, now_ps);
+        self.cee.backlog_bytes(port)
+    }
+
+    fn set_up(&mut self, port: PortId, up: bool, now_ps: u64) {
+        self.ports.set_up(port as usize, up, now_ps);
+        self.cee.set_up(&mut self.ports.pool, port, up, now_ps);
+    }
+
+    fn set_rate(&mut self, port: PortId, rate_bps: u64, now_ps: u64) {
+        self.cee.catch_up(&mut self.ports.pool, port, now_ps);
+        self.cee.set_rate(port, rate_bps);
+    }
+
+    fn set_impairment(&mut self, port: PortId, impairment: Impairment) {
+        self.may_impair = true;
+        self.ports.set_impairment(port as usize, impairment);
+    }
+
+    #[inline(always)]
+    fn is_impaired(&self, port: PortId) -> bool {
+        self.may_impair && self.ports.is_impaired(port as usize)
+    }
+
+    #[inline]
+    fn fetch_port(&self, port: PortId) {
+        if port < self.links {
+            self.cee.fetch_port(port);
+        } else {
+            self.ports.fetch_port(port as usize);
+        }
+    }
+
+    #[inline]
+    fn fetch_first(&self, port: PortId) {
+        if port < self.links {
+            self.cee.fetch_first(&self.ports.pool, port);
+        } else {
+            self.ports.fetch_first(port as usize);
+        }
+    }
+
+    #[inline]
+    fn fetch_queue(&self, port: PortId) {
+        if port < self.links {
+            self.cee.fetch_queue(&self.ports.pool, port);
+        } else {
+            self.ports.fetch_last(port as usize);
+        }
+    }
+
+    #[inline]
+    fn first(&self, port: PortId) -> Option<&F> {
+        if port < self.links {
+            self.cee.first(&self.ports.pool, port)
+        } else {
+            self.ports.first(port as usize)
+        }
+    }
+
+    fn stats(&self, port: PortId) -> PortStats {
+        let mut stats = self.ports.stats(port as usize);
+        if let Some(counted) = self.cee_stats(port) {
+            stats.accepted += counted.accepted;
+            stats.accepted_bytes += counted.accepted_bytes;
+            stats.marks += counted.marks;
+            for (sum, count) in stats.drops.iter_mut().zip(counted.drops) {
+                *sum += count;
+            }
+        }
+        stats
+    }
+
+    fn send_notification(&mut self, to: PortId, frame: Handle, now_ps: u64) {
+        self.hops += 1;
+        let ports = [opposite(to), to];
+        self.cee.forward(&mut self.ports.pool, ports, frame, now_ps);
+    }
+
+    fn absorb(&mut self, host: u16, frame: Handle, now_ps: u64) {
+        let notice = self.ports.pool[frame].notice();
+        self.ports.pool.release(frame);
+        if let Some((queue, fb)) = notice {
+            self.cee
+                .notified(&mut self.ports.pool, host, queue, fb, now_ps);
+        }
+    }
+
+    fn next_in_order(&mut self, host: u16, from: (u16, u8)) -> Option<Handle> {
+        self.resequencer(host, from)
+            .and_then(Resequencer::take_next)
+    }
+
+    fn give_up(&mut self, timers: &mut impl Timers, host: u16, now_ps: u64) -> Vec<Handle> {
+        let here = self.resequencers.iter().flatten().nth(host.into());
+        let here = here.into_iter().flatten();
+        let mut waiting: Vec<(u16, u8)> = here
+            .filter(|(_, kept)| kept.kept() > 0)
+            .map(|(&from, _)| from)
+            .collect();
+        waiting.sort_unstable();
+        let (mut taken, mut next_ps) = (Vec::new(), None);
+        for from in waiting {
+            let Some(kept) = self.resequencer(host, from) else {
+                continue;
+            };
+            let until_ps = kept.give_up(now_ps, PATIENCE_PS);
+            while let Some(frame) = kept.take_next() {
+                taken.push(frame);
+            }
+            let until_ps = until_ps.filter(|_| kept.kept() > 0);
+            next_ps = next_ps.into_iter().chain(until_ps).min();
+        }
+        if let Some(at_ps) = next_ps {
+            timers.set(Timer::Resequence, host.into(), at_ps);
+        }
+        taken
+    }
+
+    fn queue_to(&mut self, source: u16, key: QueueKey) -> u32 {
+        self.cee.queue_to(source, key)
+    }
+
+    #[inline(always)]
+    fn has_queues(&self, port: PortId) -> bool {
+        port < self.links
+    }
+
+    fn lanes(&self) -> u8 {
+        self.lanes
+    }
+
+    #[inline]
+    fn has_room(&mut self, at: (u16, u8), now_ps: u64) -> bool {
+        let (pool, bytes) = (&mut self.ports.pool, self.frame_bytes);
+        self.cee.has_room(pool, at, bytes, now_ps)
+    }
+
+    #[inline]
+    fn fits(&self, at: (u16, u8)) -> bool {
+        self.cee.fits(at, self.frame_bytes)
+    }
+
+    fn count_departures(&mut self, host: u16, now_ps: u64) {
+        self.cee
+            .count_departures(&mut self.ports.pool, host, now_ps);
+    }
+
+    fn sender(&self, frame: Handle) -> u32 {
+        self.cee.sender(frame)
+    }
+
+    fn copied(&mut self, from: Handle, to: Handle) {
+        self.cee.copied(&mut self.ports.pool, from, to);
+    }
+
+    fn priority(&self, frame: Handle) -> Option<u8> {
+        Some(self.cee.priority(&self.ports.pool, frame))
+    }
+
+    fn watch(&mut self, port: PortId) {
+        if port < self.links {
+            self.cee.watch(port);
+        }
+    }
+
+    fn spec(&self, port: PortId) -> Option<&PortSpec> {
+        (port < self.links).then(|| self.cee.spec(port))
+    }
+
+    fn paused_ps(&self, port: PortId, now_ps: u64) -> u64 {
+        match port < self.links {
+            true => self.cee.paused_ps(port, now_ps),
+            false => 0,
+        }
+    }
+
+    fn cee_stats(&self, port: PortId) -> Option<CeeStats> {
+        (port < self.links).then(|| self.cee.stats(port))
+    }
+
+    fn deadlock(&self) -> Option<Deadlock> {
+        self.cee.deadlock(&self.ports.pool)
+    }
+
+    fn storm(&mut self, port: PortId, priorities: u8, now_ps: u64) {
+        self.cee
+            .storm(&mut self.ports.pool, port, priorities, now_ps);
+    }
+
+    fn set_babbling(&mut self, host: u16, babbles: bool, now_ps: u64) {
+        self.cee
+            .set_babbling(&mut self.ports.pool, host, babbles, now_ps);
+    }
+}

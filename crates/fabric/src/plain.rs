@@ -1,0 +1,217 @@
+//! Plain Ethernet: one queue in order at each port, and nobody is ever paused.
+
+use crate::{
+    cee::Departure,
+    contract::{Accepted, Books, Effect, Fabric, Received, Timer, Timers},
+    graph::PortId,
+    impair::Impairment,
+    pool::Handle,
+    port::{Frame, Offer, PortStats, Ports},
+};
+
+/// Ports of links, then one within each host.
+pub struct Plain<F> {
+    ports: Ports<F>,
+    hops: u64,
+}
+
+impl<F: Frame> Plain<F> {
+    /// Of idle ports.
+    pub fn new(ports: Ports<F>) -> Self {
+        Self { ports, hops: 0 }
+    }
+}
+
+impl<F: Frame> Ports<F> {
+    /// [`Fabric::offer`].
+    #[inline(always)]
+    pub(crate) fn accept(
+        &mut self,
+        timers: &mut impl Timers,
+        port: PortId,
+        frame: Handle,
+        now_ps: u64,
+    ) -> Accepted {
+        match self.offer(port as usize, now_ps, frame) {
+            Offer::First(at_ps) => {
+                timers.set(Timer::Arrival, port, at_ps);
+                Accepted::Leaves
+            }
+            Offer::Queued => Accepted::Leaves,
+            Offer::Away(arrival_ps) => Accepted::Away(arrival_ps),
+            Offer::Dropped(_) => {
+                self.pool.release(frame);
+                Accepted::Dropped
+            }
+        }
+    }
+
+    /// [`Fabric::arrive`].
+    #[inline(always)]
+    pub(crate) fn take_arrived(
+        &mut self,
+        timers: &mut impl Timers,
+        port: PortId,
+        now_ps: u64,
+    ) -> Option<Handle> {
+        let (frame, next) = self.arrive(port as usize, now_ps)?;
+        if let Some(next_ps) = next {
+            timers.set(Timer::Arrival, port, next_ps);
+        }
+        Some(frame)
+    }
+
+    /// [`Fabric::books`].
+    pub(crate) fn books(&self) -> Books {
+        let mut books = Books::default();
+        for port in 0..self.len() {
+            let stats = self.stats(port);
+            books.made += stats.duplicates;
+            books.dropped += stats.drops.iter().sum::<u64>();
+            books.underway += self.underway(port);
+        }
+        books
+    }
+}
+
+impl<F: Frame> Fabric for Plain<F> {
+    type Frame = F;
+
+    const HAS_LANES: bool = false;
+
+    #[inline(always)]
+    fn ports(&self) -> &Ports<F> {
+        &self.ports
+    }
+
+    #[inline(always)]
+    fn ports_mut(&mut self) -> &mut Ports<F> {
+        &mut self.ports
+    }
+
+    #[inline(always)]
+    fn offer(
+        &mut self,
+        timers: &mut impl Timers,
+        port: PortId,
+        frame: Handle,
+        now_ps: u64,
+    ) -> Accepted {
+        let accepted = self.ports.accept(timers, port, frame, now_ps);
+        self.hops += u64::from(accepted != Accepted::Dropped);
+        accepted
+    }
+
+    #[inline(always)]
+    fn send(
+        &mut self,
+        timers: &mut impl Timers,
+        port: PortId,
+        frame: Handle,
+        _departure: Departure,
+        now_ps: u64,
+    ) -> Accepted {
+        self.offer(timers, port, frame, now_ps)
+    }
+
+    fn submit(&mut self, _frame: Handle, _now_ps: u64) {
+        debug_assert!(false, "what is sent is at its adapter");
+    }
+
+    #[inline(always)]
+    fn forward(
+        &mut self,
+        timers: &mut impl Timers,
+        [_, to]: [PortId; 2],
+        frame: Handle,
+        now_ps: u64,
+    ) -> Accepted {
+        self.offer(timers, to, frame, now_ps)
+    }
+
+    #[inline(always)]
+    fn arrive(&mut self, timers: &mut impl Timers, port: PortId, now_ps: u64) -> Option<Handle> {
+        self.ports.take_arrived(timers, port, now_ps)
+    }
+
+    fn timer(&mut self, timer: Timer, _port: PortId, _now_ps: u64) {
+        debug_assert!(false, "nobody has asked for {timer:?}");
+    }
+
+    #[inline(always)]
+    fn receive(
+        &mut self,
+        _timers: &mut impl Timers,
+        _at: (PortId, u16),
+        _frame: Handle,
+        _now_ps: u64,
+    ) -> Received {
+        Received::Frame
+    }
+
+    #[inline(always)]
+    fn set_timers(&mut self, _timers: &mut impl Timers) -> bool {
+        false
+    }
+
+    fn effect(&mut self, _at: usize) -> Option<Effect> {
+        None
+    }
+
+    fn audit(&self) -> Result<(), String> {
+        (0..self.ports.len()).try_for_each(|port| self.ports.audit(port))
+    }
+
+    fn books(&self) -> Books {
+        self.ports.books()
+    }
+
+    fn hops(&self) -> u64 {
+        self.hops
+    }
+
+    fn backlog_bytes(&mut self, port: PortId, now_ps: u64) -> u64 {
+        self.ports.backlog_bytes(port as usize, now_ps)
+    }
+
+    fn set_up(&mut self, port: PortId, up: bool, now_ps: u64) {
+        self.ports.set_up(port as usize, up, now_ps);
+    }
+
+    fn set_rate(&mut self, port: PortId, rate_bps: u64, _now_ps: u64) {
+        self.ports.set_rate(port as usize, rate_bps);
+    }
+
+    fn set_impairment(&mut self, port: PortId, impairment: Impairment) {
+        self.ports.set_impairment(port as usize, impairment);
+    }
+
+    #[inline(always)]
+    fn is_impaired(&self, port: PortId) -> bool {
+        self.ports.is_impaired(port as usize)
+    }
+
+    #[inline]
+    fn fetch_port(&self, port: PortId) {
+        self.ports.fetch_port(port as usize);
+    }
+
+    #[inline]
+    fn fetch_first(&self, port: PortId) {
+        self.ports.fetch_first(port as usize);
+    }
+
+    #[inline]
+    fn fetch_queue(&self, port: PortId) {
+        self.ports.fetch_last(port as usize);
+    }
+
+    #[inline]
+    fn first(&self, port: PortId) -> Option<&F> {
+        self.ports.first(port as usize)
+    }
+
+    fn stats(&self, port: PortId) -> PortStats {
+        self.ports.stats(port as usize)
+    }
+}
