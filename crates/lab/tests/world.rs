@@ -523,7 +523,9 @@ fn what_it_cannot_build_is_refused_beforehand() {
         .expect_err("no path");
     let text = format!("{error:#}");
     assert!(
-        error.is::<Refused>() && text.starts_with("test.toml:2:") && text.contains("need a path"),
+        error.is::<Refused>()
+            && text.starts_with("test.toml:5:12: network.topology:")
+            && text.contains("need a path"),
         "{text}"
     );
 }
