@@ -191,37 +191,38 @@ SG_INLINE sg_u16 sg_dupacks_left(const struct sg_flow *flow, sg_u32 acked)
 }
 
 /*
- * Data below snd_nxt are sent, and fill what they meet of holes. Stacks fill a hole from its left;
- * what lies to the right of a segment that does not is remembered no longer.
+ * Data below snd_nxt are sent, and fill what they meet of holes; returns 1 if they meet any.
+ * Stacks fill a hole from its left; what lies to the right of a segment that does not is
+ * remembered no longer.
  */
 SG_RARE int sg_hole_fill(struct sg_flow *flow SG_NONNULL,
 			 const struct sg_segment *seg SG_NONNULL)
 {
-	sg_u32 end = seg->seq + seg->payload, i;
+	sg_u32 end = seg->seq + seg->payload, met = 0, i;
 
 	for (i = 0; i < SG_HOLE_RANGES; i++) {
 		struct sg_hole *hole = &flow->hole[i];
 
 		if (sg_seq_ge(seg->seq, hole->end) || sg_seq_le(end, hole->start))
 			continue;
+		met = 1;
 		if (sg_seq_le(seg->seq, hole->start))
 			hole->start = sg_seq_lt(end, hole->end) ? end : hole->end;
 		else
 			hole->end = seg->seq;
 	}
+	if (!met)
+		return 0;
 	sg_holes_count(flow);
 	flow->marks |= SG_FLOW_REFILLS;
 	flow->recover = flow->snd_nxt;
-	return 0;
+	return 1;
 }
 
-/* The same. Returns 1 while there were holes: what a stack repeats then is no sign of a loss. */
+/* The same. What was not dropped and is repeated has been lost, as far as is known. */
 SG_INLINE int sg_hole_filled(struct sg_flow *flow, const struct sg_segment *seg)
 {
-	if (sg_likely(!sg_holes(flow)))
-		return 0;
-	sg_hole_fill(flow, seg);
-	return 1;
+	return sg_unlikely(sg_holes(flow)) && sg_hole_fill(flow, seg);
 }
 
 /* snd_una has advanced, maybe past holes: a peer may acknowledge what never came. */
