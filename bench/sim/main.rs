@@ -279,8 +279,8 @@ fn ports(graph: &Graph) -> Result<Ports<sluicegate_sim::packet::Packet>> {
     Ok(ports)
 }
 
-/// A fabric of the benchmark: [`cee`] or plain Ethernet. Where senders do not wait for their adapters and take turns, an
-/// adapter takes whatever it is given.
+/// A fabric of the benchmark: [`cee`] or plain Ethernet. Without `waits`, adapters are unlimited: senders neither wait
+/// for room nor take turns.
 trait Benched: PacketFabric {
     fn of(graph: &Graph, waits: bool) -> Result<Self>;
 }

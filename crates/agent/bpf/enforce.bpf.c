@@ -246,7 +246,7 @@ SG_GLOBAL int sg_skb_midstream(struct __sk_buff *skb, struct sg_packet *p, sg_u6
 	tag = sg_tag_of(&p->key);
 	slot = sg_find(tag, &at);
 	sg_life_midstream(made, &p->seg, now_ns, sg_params_of(rules, rule), &known,
-		     slot && sg_slot_holds(slot, tag, &p->key) ? &slot->flow : 0);
+			  slot && sg_slot_holds(slot, tag, &p->key) ? &slot->flow : 0);
 	if (sg_store_flow(&p->key, made))
 		return 0; /* no room: it is found out again when there is */
 	bpf_map_delete_elem(&remembered, &p->key);

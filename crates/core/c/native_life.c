@@ -31,8 +31,8 @@ void sluice_life_know(struct sg_remembered *known, const struct sg_segment *seg,
 		      const struct sg_half_open *answer, const struct sg_half_open *of_tenant,
 		      const struct sg_half_open *of_remote);
 void sluice_life_midstream(struct sg_flow *flow, const struct sg_segment *seg, sg_u64 now_ns,
-		      sg_u32 rule, const struct sg_params *params,
-		      const struct sg_remembered *known, const struct sg_flow *before);
+			   sg_u32 rule, const struct sg_params *params,
+			   const struct sg_remembered *known, const struct sg_flow *before);
 sg_u32 sluice_life_rematch(struct sg_flow *flow, sg_u32 rule);
 sg_u32 sluice_life_silence(const struct sg_flow *flow);
 sg_u32 sluice_life_is_short(sg_u32 flows, sg_u32 quota);
@@ -131,8 +131,8 @@ void sluice_life_know(struct sg_remembered *known, const struct sg_segment *seg,
 }
 
 void sluice_life_midstream(struct sg_flow *flow, const struct sg_segment *seg, sg_u64 now_ns,
-		      sg_u32 rule, const struct sg_params *params,
-		      const struct sg_remembered *known, const struct sg_flow *before)
+			   sg_u32 rule, const struct sg_params *params,
+			   const struct sg_remembered *known, const struct sg_flow *before)
 {
 	sg_life_blank(flow, now_ns, rule);
 	sg_life_midstream(flow, seg, now_ns, params, known, before);

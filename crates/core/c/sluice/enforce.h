@@ -468,7 +468,7 @@ SG_RARE int sg_is_stranger(struct sg_flow *flow SG_NONNULL,
 		return 0;
 	}
 	if (!sg_is_near(flow, seg))
-		return !(two_sided && sg_comes_back(flow, seg));
+		return !sg_comes_back(flow, seg);
 	if (two_sided && (seg->payload || (seg->tcp_flags & SG_FIN)) && !sg_is_genuine(flow, seg))
 		return 1;
 	return (seg->tcp_flags & SG_ACK) && sg_seq_gt(seg->ack, flow->snd_una) &&

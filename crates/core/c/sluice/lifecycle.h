@@ -141,8 +141,9 @@ SG_INLINE void sg_life_know(struct sg_remembered *known, const struct sg_segment
  * packet that it begins with is not counted, and no window holds its data.
  */
 SG_INLINE void sg_life_midstream(struct sg_flow *flow, const struct sg_segment *seg, sg_u64 now_ns,
-			    const struct sg_params *params, const struct sg_remembered *known,
-			    const struct sg_flow *before)
+				  const struct sg_params *params,
+				  const struct sg_remembered *known,
+				  const struct sg_flow *before)
 {
 	sg_midstream(flow, seg, params, known);
 	if (before)

@@ -109,8 +109,11 @@ SG_INLINE sg_u32 sg_flight(const struct sg_flow *flow)
 	return sg_min32(out, window + sg_police_slack(flow, flow->edge));
 }
 
-/* Holes are where data are out: what an ACK of any sender has passed is none. */
-SG_INLINE void sg_holes_count(struct sg_flow *flow)
+/*
+ * Holes are where data are out: what an ACK has passed is none, and a peer may acknowledge what
+ * never came.
+ */
+SG_RARE int sg_holes_count(struct sg_flow *flow SG_NONNULL)
 {
 	sg_u64 bytes = 0;
 	sg_u32 i;
@@ -125,6 +128,7 @@ SG_INLINE void sg_holes_count(struct sg_flow *flow)
 		bytes += hole->end - hole->start;
 	}
 	flow->holes = (sg_u16)(sg_min64(bytes, SG_HOLES_MAX) / SG_HOLE_BYTES);
+	return 0;
 }
 
 /* The flow is elsewhere in its sequence space. */
@@ -157,10 +161,10 @@ SG_RARE int sg_hole_made(struct sg_flow *flow SG_NONNULL,
 	for (i = 0; i < SG_HOLE_RANGES; i++) {
 		struct sg_hole *hole = &flow->hole[i];
 
-		if (hole->start != hole->end && hole->end != start)
-			continue;
 		if (hole->start == hole->end)
 			hole->start = start;
+		else if (hole->end != start)
+			continue;
 		hole->end = end;
 		flow->snd_nxt = end;
 		break;
@@ -225,17 +229,11 @@ SG_INLINE int sg_hole_filled(struct sg_flow *flow, const struct sg_segment *seg)
 	return sg_unlikely(sg_holes(flow)) && sg_hole_fill(flow, seg);
 }
 
-/* snd_una has advanced, maybe past holes: a peer may acknowledge what never came. */
-SG_RARE int sg_holes_pass(struct sg_flow *flow SG_NONNULL)
-{
-	sg_holes_count(flow);
-	return 0;
-}
-
+/* snd_una has advanced, maybe past holes. */
 SG_INLINE void sg_holes_passed(struct sg_flow *flow)
 {
 	if (sg_unlikely(sg_holes(flow)))
-		sg_holes_pass(flow);
+		sg_holes_count(flow);
 }
 
 /*

@@ -52,15 +52,21 @@ fn it_is_watched_until_something_seen_is_acknowledged() {
     assert_eq!(solo.counter("flow_adopted"), 1);
 }
 
-#[test]
-fn with_a_known_scale_it_is_held_to_its_window() {
+/// A host that has forgotten a connection, and remembers its MSS and the shift of its windows.
+fn with_known_scale(mss: u16, wscale: u8) -> Solo {
     let mut solo = Solo::new(&policy());
     solo.host.set_known(Remembered {
-        mss: 1000,
-        wscale: 7,
+        mss,
+        wscale,
         scale: 1,
         ..Remembered::default()
     });
+    solo
+}
+
+#[test]
+fn with_a_known_scale_it_is_held_to_its_window() {
+    let mut solo = with_known_scale(1000, 7);
     let (at, shown) = burst(&mut solo, 0, 20, 60_000);
     let flow = *solo.flow();
     assert_eq!((flow.wscale, flow.mss), (7, 1000));
@@ -209,13 +215,7 @@ fn who_blasts_at_a_peer_that_answers_does_not_pass_for_one() {
 /// What is out when a flow is adopted need not have arrived: the window is earned by what is acknowledged.
 #[test]
 fn what_was_sent_while_watched_is_no_window_until_it_is_acknowledged() {
-    let mut solo = Solo::new(&policy());
-    solo.host.set_known(Remembered {
-        mss: 1460,
-        wscale: 10,
-        scale: 1,
-        ..Remembered::default()
-    });
+    let mut solo = with_known_scale(1460, 10);
     for i in 0..4_000 {
         solo.data(i * MSS, MSS as usize);
     }

@@ -787,7 +787,7 @@ fn what_comes_by_again_after_a_long_detour_counts() {
     let mut solo = Solo::with(params());
     after_a_detour(&mut solo);
     assert_eq!(solo.flow().rcv_ceb, 20 * MSS);
-    // One-sided, nobody counts marks, but the tenant is held to what has come all the same.
+    // On a one-sided flow the host counts no marks, but holds the tenant to the data that have come.
     after_a_detour(&mut Solo::one_sided(&policy(), 1460, 10));
 }
 

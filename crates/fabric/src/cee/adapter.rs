@@ -56,7 +56,7 @@ pub(super) struct Adapter {
     /// Bytes of each priority that have been given room, those on their way down the stack included.
     pub reserved_bytes: [u64; PRIORITIES],
     pub queued_bytes: u64,
-    /// Bit p: somebody waits for room in priority p.
+    /// Bit p: the host's switch waits for room in priority p.
     pub wanted: u8,
     /// It does not obey pauses and rates.
     pub babbles: bool,
@@ -119,7 +119,8 @@ fn adapters(specs: &[PortSpec], hosts: usize, seed: u64) -> Vec<Adapter> {
     adapters
 }
 
-/// What is kept of a frame beside its [`super::Label`], where somebody asks for it or it has a way to its adapter.
+/// What adapters keep of a frame beside its [`super::Label`], where frames are numbered, departures are counted, or a
+/// host's stack takes time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Tag {
     /// Number among the frames of its source to its destination, in its priority.

@@ -1,4 +1,5 @@
-//! The receiving side of links: the buffer behind each input, how much of it may be used, and whom it pauses.
+//! The receiving side of links: the buffer behind each input, how much of it may be used, and the pauses that it
+//! asks the sender at the far end for.
 
 use super::{
     Buffer, CeeConfig, PRIORITIES, Pause, Place, PortSpec, config::Span, port::OutputPorts,
@@ -12,7 +13,7 @@ const NO_SWITCH: u32 = u32::MAX;
 struct Memory {
     /// Bytes that anybody may have.
     shared_bytes: u64,
-    /// Bytes that somebody has, headroom not counted.
+    /// Bytes in use by all inputs, headroom not counted.
     used_bytes: u64,
 }
 
@@ -28,11 +29,11 @@ pub(super) struct Input {
     headroom_bytes: u32,
     /// Room of a lossless priority in a buffer that inputs do not share.
     lossless_bytes: u32,
-    /// A priority may hold so much, and nobody need hear of it: see [`InputBuffers::set_quiet_bytes`].
+    /// Up to so many bytes of a priority no threshold is near: see [`InputBuffers::set_quiet_bytes`].
     pub quiet_bytes: u32,
     /// Whose it is.
     switch: u32,
-    /// Bit p: who sends there has been asked to pause priority p.
+    /// Bit p: the sender at the far end has been asked to pause priority p.
     pub sent: u8,
 }
 
