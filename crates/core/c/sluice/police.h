@@ -207,7 +207,9 @@ SG_RARE int sg_hole_fill(struct sg_flow *flow SG_NONNULL,
 	for (i = 0; i < SG_HOLE_RANGES; i++) {
 		struct sg_hole *hole = &flow->hole[i];
 
-		if (sg_seq_ge(seg->seq, hole->end) || sg_seq_le(end, hole->start))
+		/* A segment may span the place of one that is filled. */
+		if (hole->start == hole->end || sg_seq_ge(seg->seq, hole->end) ||
+		    sg_seq_le(end, hole->start))
 			continue;
 		met = 1;
 		if (sg_seq_le(seg->seq, hole->start))

@@ -264,6 +264,12 @@ fn four_holes_are_known_and_a_fifth_counts_as_in_flight() {
     assert_eq!(solo.flow().hole_bytes(), 4 * 1440 - 480);
     assert_eq!(solo.data(starts[1] + 480, 960).action, Action::Pass);
     assert_eq!(solo.flow().hole_bytes(), 3 * 1440);
+    // Where a hole was is none: what is repeated across it was not dropped.
+    let losses = solo.flow().losses;
+    solo.data(starts[1] + 700, 1440);
+    solo.data(starts[1] + 700, 1440);
+    assert!(solo.flow().losses > losses);
+    assert_eq!(solo.flow().hole_bytes(), 3 * 1440);
     // An ACK ends the holes that it passes, and cuts the one in which it ends.
     solo.ack(starts[2] + 480, WIDE);
     assert_eq!(solo.flow().hole_bytes(), 2 * 1440 - 480);
