@@ -257,7 +257,7 @@ impl<F: PacketFabric> Net<F> {
     }
 
     /// Handles the next event if it comes before `until_ps`; false if there is none.
-    #[inline]
+    #[inline(always)]
     pub fn step_before(&mut self, until_ps: u64) -> bool {
         let Some((time_ps, source)) = self.clock.wheel.pop_before(until_ps) else {
             return false;

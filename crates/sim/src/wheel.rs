@@ -182,7 +182,7 @@ impl Wheel {
 
     /// Takes the next event if it comes before `until_ps`. The common case is a slot of the lowest level with
     /// one event, which need not become a list.
-    #[inline]
+    #[inline(always)]
     pub fn pop_before(&mut self, until_ps: u64) -> Option<(u64, Source)> {
         if self.present.is_empty() {
             if let Some(digit) = self.levels[0].after(self.slot as usize) {

@@ -82,13 +82,11 @@ impl Scheme for Routes {
         self.peek(query)
     }
 
-    #[inline]
+    #[inline(always)]
     fn peek(&self, query: Query) -> Option<PortId> {
-        let Query { switch, host, path } = query;
         match &self.0 {
-            Kind::Tree(tree) => Some(tree.port(switch, host)),
-            Kind::Table(table) => table.port(switch, host),
-            Kind::Hash(hash) => hash.port(switch, host, path),
+            Kind::Tree(tree) => Some(tree.port(query.switch, query.host)),
+            _ => self.look_up(query),
         }
     }
 }
@@ -113,6 +111,17 @@ impl Routes {
             }
         };
         Self(kind)
+    }
+
+    /// The port towards a host where a table gives it: not inlined, so that the short way through a tree can be.
+    #[inline(never)]
+    fn look_up(&self, query: Query) -> Option<PortId> {
+        let Query { switch, host, path } = query;
+        match &self.0 {
+            Kind::Tree(tree) => Some(tree.port(switch, host)),
+            Kind::Table(table) => table.port(switch, host),
+            Kind::Hash(hash) => hash.port(switch, host, path),
+        }
     }
 
     /// Every port that a switch may choose towards a host, for any path value.
