@@ -364,21 +364,23 @@ impl<F: PacketFabric> Net<F> {
     }
 
     /// Shows a packet to those who capture there.
-    #[inline]
+    #[inline(always)]
     fn show(&mut self, port: PortId, side: capture::Side, packet: Handle) {
         let capture = self.observers.capture.as_ref();
         if capture.is_some_and(|capture| capture.follows(port, side)) {
-            let at_ps = match side {
-                // A token bucket may be free in the past.
-                capture::Side::Sent => self
-                    .fabric
-                    .ports()
-                    .free_ps(port as usize)
-                    .max(self.clock.now_ps),
-                capture::Side::Arrived => self.clock.now_ps,
-            };
-            self.show_at(port, side, packet, at_ps);
+            self.show_now(port, side, packet);
         }
+    }
+
+    #[cold]
+    fn show_now(&mut self, port: PortId, side: capture::Side, packet: Handle) {
+        let now_ps = self.clock.now_ps;
+        let at_ps = match side {
+            // A token bucket may be free in the past.
+            capture::Side::Sent => now_ps.max(self.fabric.ports().free_ps(port as usize)),
+            capture::Side::Arrived => now_ps,
+        };
+        self.show_at(port, side, packet, at_ps);
     }
 
     #[cold]

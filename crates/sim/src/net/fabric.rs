@@ -183,7 +183,7 @@ impl<F: PacketFabric> Net<F> {
     }
 
     /// A packet that is next in order leaves its receiving adapter.
-    #[inline]
+    #[inline(always)]
     fn enter_host(&mut self, port: PortId, host: u16, packet: Handle) {
         self.show(port, capture::Side::Arrived, packet);
         self.receive(host, packet);

@@ -64,7 +64,7 @@ impl Endpoint {
 
     /// The same, handed to `taker` where it is made. Says as well whether another segment may follow now; none
     /// does if not.
-    #[inline]
+    #[inline(always)]
     pub fn transmit_to<T: Taker>(&mut self, now_ns: u64, taker: T) -> Option<(T::Taken, bool)> {
         Some(match self.ordinary() {
             Some(Ordinary::Nothing) => return None,
@@ -133,7 +133,7 @@ impl Endpoint {
     }
 
     /// `None` if this is not what is expected.
-    #[inline]
+    #[inline(always)]
     fn predicted(&mut self, now_ns: u64, segment: &Segment) -> Option<Events> {
         let receiver = &self.receiver;
         let next = segment.flags & !HARMLESS == flags::ACK
