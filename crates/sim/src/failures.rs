@@ -161,7 +161,7 @@ impl<F: PacketFabric> Net<F> {
         let now_ns = self.now_ns();
         let state = &self.sockets.ends[end as usize];
         let readers = &mut self.hosts[usize::from(state.host)].troubles.readers;
-        let Some(reader) = readers.get_mut(&state.way.tenant) else {
+        let Some(reader) = readers.get_mut(&state.addressing.tenant) else {
             return bytes;
         };
         let there = state.tcp.as_ref().map_or(0, |tcp| tcp.readable());
@@ -188,14 +188,14 @@ impl<F: PacketFabric> Net<F> {
         let state = &self.sockets.ends[end as usize];
         let readers = &mut self.hosts[usize::from(state.host)].troubles.readers;
         if let Some(reader) = readers
-            .get_mut(&state.way.tenant)
+            .get_mut(&state.addressing.tenant)
             .filter(|reader| !reader.armed)
         {
             reader.armed = true;
             let at_ps = reader.free_ns.saturating_mul(1_000);
             self.clock
                 .wheel
-                .push(at_ps, source(READER, state.way.tenant));
+                .push(at_ps, source(READER, state.addressing.tenant));
         }
     }
 

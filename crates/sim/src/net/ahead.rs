@@ -5,7 +5,7 @@ use sluicegate_fabric::graph::PortId;
 use sluicegate_tcp::Endpoint;
 
 use super::{KIND_BITS, Net, PORT, PacketFabric};
-use crate::layout::Far;
+use crate::layout::NextHop;
 
 impl<F: PacketFabric> Net<F> {
     /// What the present arrivals are about to need is sent for. In a large network little of it is in the cache: each
@@ -45,10 +45,10 @@ impl<F: PacketFabric> Net<F> {
     #[inline]
     fn fetch_beyond(&self, port: PortId) -> Option<PortId> {
         let packet = self.fabric.first(port)?;
-        let out = match self.layout.far[port as usize] {
-            Far::Switch(switch) => self.peek(switch, packet)?,
-            Far::Adapter => return None,
-            Far::Host(host) => {
+        let out = match self.layout.next_hops[port as usize] {
+            NextHop::Switch(switch) => self.peek(switch, packet)?,
+            NextHop::Adapter => return None,
+            NextHop::Host(host) => {
                 prefetch_index(&self.sockets.ends, packet.to as usize);
                 self.hosts[usize::from(host)].adapter
             }
@@ -61,7 +61,7 @@ impl<F: PacketFabric> Net<F> {
     fn read_receivers(&self) {
         let mut sum = 0;
         for port in self.present_ports() {
-            let Far::Host(host) = self.layout.far[port as usize] else {
+            let NextHop::Host(host) = self.layout.next_hops[port as usize] else {
                 continue;
             };
             let packet = self.fabric.first(port);

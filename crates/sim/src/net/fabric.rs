@@ -135,7 +135,7 @@ impl<F: PacketFabric> Net<F> {
     /// A packet of an end goes down its host's stack, to an adapter with a queue for each destination.
     pub(super) fn enter_stack(&mut self, host: u16, end: EndId, packet: Handle) {
         let state = &self.sockets.ends[end as usize];
-        let (priority, to) = (state.priority, state.way.peer_host);
+        let (priority, to) = (state.priority, state.addressing.peer_host);
         let mut queue = state.queue;
         if queue == NO_QUEUE {
             let key = QueueKey {

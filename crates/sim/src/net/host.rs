@@ -122,15 +122,15 @@ impl<F: PacketFabric> Net<F> {
     /// What [`End::sides`] is.
     pub(super) fn sides(&self, end: &End) -> (Side, Side) {
         let End {
-            way,
+            addressing,
             host,
             priority,
             ..
         } = end;
         let switch = &self.hosts[usize::from(*host)].switch;
-        let peer_vnic = || self.layout.vnic(way.peer_tenant);
-        let from = Side::Vnic(self.layout.vnic(way.tenant));
-        match (switch.forward(way.peer_host, peer_vnic), *priority) {
+        let peer_vnic = || self.layout.vnic(addressing.peer_tenant);
+        let from = Side::Vnic(self.layout.vnic(addressing.tenant));
+        match (switch.forward(addressing.peer_host, peer_vnic), *priority) {
             (Side::Uplink, 1..) if F::HAS_LANES => (from, Side::Lane(*priority)),
             (to, _) => (from, to),
         }

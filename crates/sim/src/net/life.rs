@@ -8,7 +8,7 @@
 use sluicegate_tcp::{Endpoint, endpoint::State};
 
 use super::{End, EndId, Net, OVER, PacketFabric, source};
-use crate::packet::{NO_END, Way};
+use crate::packet::{Addressing, NO_END};
 
 /// Longer than any packet is on its way, even if it is paused now and then.
 const PACKET_LIFE_PS: u64 = 200_000_000_000;
@@ -49,9 +49,9 @@ impl<F: PacketFabric> Net<F> {
         }
         state.tcp = None;
         state.life = Life::Over;
-        let Way {
+        let Addressing {
             peer, peer_host, ..
-        } = state.way;
+        } = state.addressing;
         self.clock
             .wheel
             .push(self.clock.now_ps + PACKET_LIFE_PS, source(OVER, end));
@@ -88,8 +88,13 @@ impl<F: PacketFabric> Net<F> {
         if let Some(vnics) = &mut self.hosts[usize::from(state.host)].switch.vnics {
             vnics.forget(end);
         }
-        let way = &state.way;
-        let ends = (way.tenant, way.port, way.peer_tenant, way.peer_port);
+        let addressing = &state.addressing;
+        let ends = (
+            addressing.tenant,
+            addressing.port,
+            addressing.peer_tenant,
+            addressing.peer_port,
+        );
         // Ports come again.
         if self.sockets.accepted.get(&ends) == Some(&end) {
             self.sockets.accepted.remove(&ends);

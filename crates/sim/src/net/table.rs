@@ -114,7 +114,7 @@ impl Sockets {
     /// The end that an earlier SYN of this peer has made. Ports come again; the same end that opens does not.
     pub(super) fn accepted_from(&self, ends: Ends, peer: EndId) -> Option<EndId> {
         let known = self.accepted.get(&ends).copied();
-        known.filter(|&end| self.ends[end as usize].way.peer == peer)
+        known.filter(|&end| self.ends[end as usize].addressing.peer == peer)
     }
 
     /// Something has happened to an end: its owner is to be told, and what its stack has learnt of the peer is kept.
@@ -124,7 +124,7 @@ impl Sockets {
         }
         let state = &mut self.ends[end as usize];
         if let Some(tcp) = &mut state.tcp {
-            let peer = (state.way.tenant, state.way.peer_tenant);
+            let peer = (state.addressing.tenant, state.addressing.peer_tenant);
             self.cache.on_events(peer, tcp, events);
         }
         self.notices.push_back(Notice::Socket(end, events));

@@ -8,7 +8,7 @@ use sluicegate_core::{
 };
 use sluicegate_fabric::{Graph, PortConfig, Ports, Routes, graph::PortId};
 use sluicegate_sim::{
-    layout::{Far, Tenant},
+    layout::{NextHop, Tenant},
     net::{Host, Net, Notice, Owner, Parts, Plain},
 };
 use sluicegate_tcp::{Config, Events};
@@ -129,7 +129,7 @@ impl Network {
         };
         Net::new(Parts {
             fabric: Plain::new(ports),
-            far: Far::of(&graph),
+            next_hops: NextHop::of(&graph),
             routes: Routes::new(&graph),
             hosts: (0..self.hosts).map(host).collect(),
             tenants: (0..self.hosts).map(tenant).collect(),
