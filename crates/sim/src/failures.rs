@@ -3,7 +3,11 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use sluicegate_fabric::{Fate, Handle, Impairment, contract::Driver, graph::PortId};
+use sluicegate_fabric::{
+    Fate, Handle, Impairment,
+    contract::Driver,
+    graph::{PortId, ports_of},
+};
 use sluicegate_tcp::Events;
 
 use crate::net::{EndId, LATE, Net, Notice, PacketFabric, READER, source};
@@ -43,11 +47,6 @@ struct Reader {
     waiting: VecDeque<EndId>,
     /// Its next turn is in the event queue.
     armed: bool,
-}
-
-/// Both directions of a link.
-fn ports_of(link: usize) -> [PortId; 2] {
-    [2 * link as PortId, 2 * link as PortId + 1]
 }
 
 /// Links.

@@ -4,7 +4,10 @@
 use super::{
     Buffer, CeeConfig, PRIORITIES, Pause, Place, PortSpec, config::Span, port::OutputPorts,
 };
-use crate::{graph::PortId, port::Drop};
+use crate::{
+    graph::{PortId, opposite},
+    port::Drop,
+};
 
 /// No switch: a host's adapter, which has a stack behind it and no buffer.
 const NO_SWITCH: u32 = u32::MAX;
@@ -457,7 +460,7 @@ fn needed_headroom_bytes(
     is_cut: bool,
     response_ps: Option<u64>,
 ) -> u64 {
-    let (there, back) = (&specs[port as usize], &specs[port as usize ^ 1]);
+    let (there, back) = (&specs[port as usize], &specs[opposite(port) as usize]);
     let span = Span {
         rate_bps: there.rate_bps,
         there_ps: there.propagation_ps + there.processing_ps,

@@ -5,7 +5,7 @@ use super::{
     port::NEVER,
 };
 use crate::{
-    graph::PortId,
+    graph::{NO_PORT, PortId},
     pool::{Handle, NIL, Pool},
     port::Drop,
 };
@@ -65,7 +65,7 @@ impl Cee {
     pub(super) fn set_adapter_patience(&mut self, host: u16) {
         let adapter = &self.adapters.adapters[usize::from(host)];
         let port = adapter.port;
-        if port == PortId::MAX {
+        if port == NO_PORT {
             return; // a host without a link
         }
         let hurries = adapter.wanted != 0 || adapter.counted || adapter.babbles;

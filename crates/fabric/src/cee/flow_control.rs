@@ -4,7 +4,10 @@ use super::{
     CONTROL_BYTES, Cee, CeeFrame, PRIORITIES, Pause, PauseFrame,
     pause::{Step, duration_ps},
 };
-use crate::{graph::PortId, pool::Pool};
+use crate::{
+    graph::{NO_PORT, PortId, opposite},
+    pool::Pool,
+};
 
 impl Cee {
     /// An input has taken a frame: pauses who sends to it, if it is too full.
@@ -21,7 +24,7 @@ impl Cee {
             return;
         }
         // The opposite direction of the link is sent by the same switch.
-        self.catch_up_neighbours(pool, ingress ^ 1, now_ps);
+        self.catch_up_neighbours(pool, opposite(ingress), now_ps);
         if self.buffers.is_too_full(ingress, priority) {
             let bit = 1 << priority;
             self.set_sent(ingress, self.buffers.inputs[ingress as usize].sent | bit);
@@ -77,7 +80,7 @@ impl Cee {
         response_ps: u64,
         now_ps: u64,
     ) {
-        let back = port ^ 1;
+        let back = opposite(port);
         self.catch_up(pool, back, now_ps);
         let serialization_ps = self.out.serialization_ps(back, CONTROL_BYTES);
         if self.out.ports[back as usize].down {
@@ -113,7 +116,7 @@ impl Cee {
             return; // an earlier one took its place, and has come
         }
         // What ports have to decide now comes first.
-        self.out.turn = PortId::MAX;
+        self.out.turn = NO_PORT;
         while let Some(step) = self.pauses[at].next_step(now_ps) {
             match step {
                 Step::Obey(frame) => self.obey_for_a_time(pool, port, frame, now_ps),

@@ -27,7 +27,7 @@ use prefetch_index::prefetch_index;
 use sluicegate_core::aqm::AqmParams;
 
 use crate::{
-    graph::PortId,
+    graph::{PortId, opposite},
     pool::{Handle, NIL, Pool},
     port::{Drop, Frame, PS_PER_S},
 };
@@ -138,7 +138,7 @@ impl Label {
 
     /// A notification leaves the switch that has made it by this port. What travels comes by no port that it leaves by.
     fn is_made_at(self, port: PortId) -> bool {
-        self.control && self.ingress ^ 1 == port
+        self.control && opposite(self.ingress) == port
     }
 
     #[inline]

@@ -2,7 +2,7 @@
 
 use super::{Cee, CeeFrame, Label, Notification, PRIORITIES, Place, QueueKey, buffer::Share};
 use crate::{
-    graph::PortId,
+    graph::{PortId, opposite},
     pool::{Handle, Pool},
     port::Drop,
 };
@@ -307,7 +307,7 @@ impl Cee {
         }
         for at in 0..self.out.of_switch[switch as usize].len() {
             // The opposite direction of the link leads to an input of the same switch.
-            let input = self.out.of_switch[switch as usize][at] ^ 1;
+            let input = opposite(self.out.of_switch[switch as usize][at]);
             let paused = self.buffers.inputs[input as usize].sent;
             for priority in (0..PRIORITIES).filter(|priority| paused & 1 << priority != 0) {
                 self.buffers.leave_headroom(input, priority);
@@ -352,7 +352,7 @@ impl Cee {
         let notice = pool.insert(frame);
         // It takes no room of an input: see [`Label::is_made_at`].
         let label = Label {
-            ingress: to ^ 1,
+            ingress: opposite(to),
             source: destination,
             priority: CONTROL_PRIORITY,
             buffered: false,

@@ -2,7 +2,7 @@
 
 use super::{Cee, CeeFrame, PRIORITIES, port::NEVER};
 use crate::{
-    graph::PortId,
+    graph::{PortId, opposite},
     pool::{Handle, NIL, Pool},
     port::Drop,
 };
@@ -155,7 +155,7 @@ impl Cee {
     pub fn set_up<F: CeeFrame>(&mut self, pool: &mut Pool<F>, port: PortId, up: bool, now_ps: u64) {
         let at = port as usize;
         self.catch_up_neighbours(pool, port, now_ps);
-        self.catch_up_neighbours(pool, port ^ 1, now_ps);
+        self.catch_up_neighbours(pool, opposite(port), now_ps);
         self.catch_up(pool, port, now_ps);
         let state = &mut self.out.ports[at];
         state.set(!up, state.watched);

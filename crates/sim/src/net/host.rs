@@ -5,7 +5,10 @@
 
 use std::collections::VecDeque;
 
-use sluicegate_fabric::{Frame, Handle, graph::PortId};
+use sluicegate_fabric::{
+    Frame, Handle,
+    graph::{NO_PORT, PortId},
+};
 use sluicegate_vswitch::{Handover, Side, Switch, Vnics, switch::Config};
 
 use super::{ADAPTER, EPHEMERAL_PORT, End, EndId, Net, PacketFabric, source};
@@ -14,8 +17,8 @@ use crate::failures::Troubles;
 /// Most bytes of headers with all options, ours included.
 const HEADERS_BYTES: u32 = 14 + 40 + 60 + 16;
 
-/// No port: where somebody may have to wait, the host's switch is asked for each packet.
-pub(super) const IN_TURN: PortId = PortId::MAX;
+/// No port: where senders may have to wait, the host asks its switch for each packet.
+pub(super) const IN_TURN: PortId = NO_PORT;
 
 /// A packet that waits in a switch, and whose it is.
 #[derive(Clone, Copy, Debug)]

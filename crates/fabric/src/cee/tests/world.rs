@@ -9,7 +9,7 @@ use crate::{
         Place, PortSpec, QueueKey,
     },
     contract::{Effect, Timer},
-    graph::{HostId, PortId, SwitchId},
+    graph::{HostId, PortId, SwitchId, opposite},
     pool::Handle,
     port::{Drop, Frame},
     random::draw,
@@ -327,7 +327,7 @@ impl World {
                 Effect::Notify(switch, handle) => {
                     let out = self.choose(switch, handle);
                     let (pool, now_ps) = (&mut self.pool, self.now_ps);
-                    self.cee.forward(pool, [out ^ 1, out], handle, now_ps);
+                    self.cee.forward(pool, [opposite(out), out], handle, now_ps);
                 }
                 Effect::Room(host, _) => self.fill(host),
                 Effect::Lost(_, handle) => self.pool.release(handle),
@@ -440,7 +440,7 @@ impl World {
 
     /// A host pauses its link, or no longer.
     pub fn storm(&mut self, host: u16, priorities: u8) {
-        let port = self.graph.adjacent(host.into())[0].0 ^ 1;
+        let port = opposite(self.graph.adjacent(host.into())[0].0);
         self.cee
             .storm(&mut self.pool, port, priorities, self.now_ps);
         self.carry_out();
