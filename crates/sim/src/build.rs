@@ -131,8 +131,8 @@ fn spread(plan: &mut Plan, most_ns: u64, mut seed: u64) {
     }
 }
 
-/// Who looks after what, and the shortest delay from one part to another. If nothing lies between two parts,
-/// there is one.
+/// The partition, and the shortest delay from one part to another. If nothing lies between two
+/// parts, there is one.
 fn partition(variant: &Variant, graph: &Graph, threads: usize) -> Result<(Partition, u64)> {
     if variant.cee.is_some() {
         // A pause acts on a neighbour at once.

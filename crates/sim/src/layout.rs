@@ -1,4 +1,4 @@
-//! What every part of a run knows: who is where, which way leads there, and which part looks after what.
+//! What every part of a run knows: tenants and their hosts, routes, and the part of each node.
 
 use std::{collections::HashMap, net::IpAddr, sync::Arc};
 
@@ -130,7 +130,7 @@ pub struct Layout {
     pub tenants: Vec<Tenant>,
     /// Length of the IP header.
     pub ip_bytes: u32,
-    /// Who looks after what.
+    /// The part of each node.
     pub partition: Partition,
     by_address: HashMap<IpAddr, u32>,
     /// Number of each tenant's vNIC within its host.
@@ -171,7 +171,7 @@ impl Layout {
         }
     }
 
-    /// Who has this address.
+    /// The tenant that has this address.
     pub fn tenant_at(&self, address: IpAddr) -> Option<u32> {
         self.by_address.get(&address).copied()
     }

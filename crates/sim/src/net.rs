@@ -129,19 +129,19 @@ pub struct Net<F = Plain> {
     routing: route::State,
     /// Switches clear the ECN field.
     pub bleach: bool,
-    /// Who looks at packets on their way.
+    /// Captures and measurements of packets under way.
     pub observers: Observers,
     /// Scratch for [`Net::fetch`].
     outs: Vec<PortId>,
     counts: Counts,
 }
 
-/// Who looks at packets on their way.
+/// Captures and measurements of packets under way.
 #[derive(Default)]
 pub struct Observers {
     /// Backlogs that arriving packets met, while measuring.
     pub backlogs: Option<Backlogs>,
-    /// Who wants to see packets.
+    /// The capture of packets, if there is one.
     pub capture: Option<Box<Capture>>,
 }
 
@@ -363,7 +363,7 @@ impl<F: PacketFabric> Net<F> {
         }
     }
 
-    /// Shows a packet to those who capture there.
+    /// Shows a packet to captures at this port.
     #[inline]
     fn show(&mut self, port: PortId, side: capture::Side, packet: Handle) {
         let capture = self.observers.capture.as_ref();
@@ -478,7 +478,7 @@ impl<F: PacketFabric> Net<F> {
         self.hand_up(end, &header.segment(&cold.blocks));
     }
 
-    /// To the stack, if the packet is for anybody.
+    /// To the stack, if the packet has a receiver.
     #[inline]
     fn hand_up(&mut self, end: EndId, segment: &Segment) {
         self.counts.handed += 1;
@@ -487,8 +487,8 @@ impl<F: PacketFabric> Net<F> {
         }
     }
 
-    /// A SYN says what its sender calls its end. The first one of a connection makes an end here, if anybody
-    /// listens. Returns the end that the SYN is for.
+    /// A SYN says what its sender calls its end. The first one of a connection makes an end here,
+    /// if an application listens. Returns the end that the SYN is for.
     fn find_receiver(&mut self, to: EndId, cold: &ColdFields) -> EndId {
         let ([peer_tenant, tenant], [peer_port, port]) = (cold.tenants, cold.ports);
         let mut end = to;

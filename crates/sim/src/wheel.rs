@@ -7,7 +7,7 @@
 
 use std::cmp::Reverse;
 
-/// Who an event is for, and where ties are decided: the smaller goes first.
+/// The source of an event. Of two events at one time that of the smaller source goes first.
 pub type Source = u32;
 
 /// log2 of the picoseconds in a slot of the lowest level.

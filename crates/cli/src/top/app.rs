@@ -203,7 +203,7 @@ impl App {
             _ => return,
         };
         self.selected = to.min(last);
-        // Who goes to the top looks at whoever is there.
+        // At the top no flow is followed: the selection stays on the first row.
         let top = matches!(code, KeyCode::Home | KeyCode::Char('g'));
         self.chosen = self.flow_at(self.selected).filter(|_| !top);
     }

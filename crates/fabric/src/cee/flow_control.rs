@@ -1,16 +1,18 @@
-//! Priority flow control: when an input pauses who sends to it, how he learns of it, and when he goes on.
+//! Priority flow control: when an input pauses its sender, how the pause reaches the sender, and when
+//! the sender goes on.
 
 use super::{
     CONTROL_BYTES, Cee, CeeFrame, PRIORITIES, Pause, PauseFrame,
     pause::{Step, duration_ps},
+    port::ALL_DECIDED,
 };
 use crate::{
-    graph::{NO_PORT, PortId, opposite},
+    graph::{PortId, opposite},
     pool::Pool,
 };
 
 impl Cee {
-    /// An input has taken a frame: pauses who sends to it, if it is too full.
+    /// An input has taken a frame: pauses its sender if it is too full.
     #[inline]
     pub(super) fn pause_if_full<F: CeeFrame>(
         &mut self,
@@ -116,7 +118,7 @@ impl Cee {
             return; // an earlier one took its place, and has come
         }
         // What ports have to decide now comes first.
-        self.out.turn = NO_PORT;
+        self.out.turn = ALL_DECIDED;
         while let Some(step) = self.pauses[at].next_step(now_ps) {
             match step {
                 Step::Obey(frame) => self.obey_for_a_time(pool, port, frame, now_ps),
@@ -201,8 +203,8 @@ impl Cee {
         self.shut(port);
     }
 
-    /// The far end of a port pauses these priorities whatever it has room for (a defective adapter), or stops that. Who
-    /// has no flow control in a priority does not obey (802.1Q, 36.1.3).
+    /// The far end of a port (a defective adapter) pauses these priorities even if it has room, or
+    /// stops that. A port without flow control in a priority does not obey (802.1Q, 36.1.3).
     pub fn storm<F: CeeFrame>(
         &mut self,
         pool: &mut Pool<F>,

@@ -26,7 +26,7 @@ impl Requests {
     #[inline]
     pub(super) fn arrive(&mut self, port: PortId, arrival_ps: u64) {
         match &mut self.arrivals {
-            // Who carries out effects looks at no others.
+            // The driver reads no other effects.
             [arrival @ None, _] | [_, arrival @ None] if self.effects.is_empty() => {
                 *arrival = Some((port, arrival_ps));
             }

@@ -45,8 +45,8 @@ impl Cee {
         }
     }
 
-    /// Whether a frame meets nobody at a port where nothing is to be said of it, as most do; then it is accepted, and has
-    /// to leave at once. If not, nothing has changed.
+    /// Whether a frame finds an idle port with an empty queue that neither drops, marks nor samples
+    /// it, as most do. Then it is accepted and has to leave at once; else nothing has changed.
     #[inline(always)]
     fn may_pass<F: CeeFrame>(
         &mut self,
@@ -299,8 +299,9 @@ impl Cee {
         }
     }
 
-    /// A shared memory has room again: what lies in the headroom of paused inputs moves there, and who is empty enough
-    /// by now goes on, since its own frames may be waiting for somebody else.
+    /// A shared memory has room again. Bytes in the headroom of paused inputs move there, and
+    /// inputs below XON release their senders: an input's own frames may wait for another paused
+    /// link.
     fn share_again<F: CeeFrame>(&mut self, pool: &mut Pool<F>, switch: u32, now_ps: u64) {
         if self.buffers.pausing(switch) == 0 {
             return;

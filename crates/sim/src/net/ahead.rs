@@ -8,9 +8,10 @@ use super::{KIND_BITS, Net, PORT, PacketFabric};
 use crate::layout::NextHop;
 
 impl<F: PacketFabric> Net<F> {
-    /// What the present arrivals are about to need is sent for. In a large network little of it is in the cache: each
-    /// event would wait for its own; sent for here, all of it is on its way at once. Step by step, since each needs what
-    /// the one before has sent for.
+    /// Prefetches the memory that the arrivals of the present slot will read. In a large network
+    /// little of it is in the cache, and each event would wait for its own misses; prefetched here,
+    /// the misses overlap. It goes in steps, since the addresses of each step come from the one
+    /// before.
     #[inline(never)]
     pub(super) fn fetch(&mut self) {
         self.clock.wheel.seen();
@@ -57,7 +58,8 @@ impl<F: PacketFabric> Net<F> {
         Some(out)
     }
 
-    /// Who takes what is at its host has been sent for; its stack is read, whose lines arrive beside each other.
+    /// The receiver of a packet at its host has been prefetched; this reads its stack, so that the
+    /// misses on its cache lines overlap.
     fn read_receivers(&self) {
         let mut sum = 0;
         for port in self.present_ports() {

@@ -1,7 +1,8 @@
-//! A host between its tenants' stacks and its adapter: the switch, and who waits for what below.
+//! A host between its tenants' stacks and its adapter: the switch, and what waits for the adapter.
 //!
-//! The adapter's queue is a port of the fabric. Where senders fill it as they like nobody waits, and a packet costs
-//! what its port costs. Else a host may have a source in the event queue, its adapter's, for as long as somebody waits.
+//! The adapter's queue is a port of the fabric. Where it has no bound no sender waits, and a packet
+//! costs what its port costs. Else the adapter has a source in the event queue for as long as a
+//! sender waits.
 
 use std::collections::VecDeque;
 
@@ -38,7 +39,7 @@ pub struct Host {
     below: Below,
     /// The adapter's source is in the event queue.
     armed: bool,
-    /// Somebody here may have to wait for the adapter.
+    /// A sender of this host may have to wait for the adapter.
     pub(super) has_waiters: bool,
     /// Some sockets here count what the adapter has not sent yet.
     pub(super) counts_departures: bool,
@@ -148,7 +149,7 @@ impl<F: PacketFabric> Net<F> {
         host.port(end.sides.1)
     }
 
-    /// What an end has to send, if it may, on a host where somebody may have to wait.
+    /// Sends what an end has, if it may, on a host where senders may have to wait.
     pub(super) fn serve_end_in_turn(&mut self, host: u16, end: EndId) {
         if !F::HAS_LANES {
             self.drain_departures(host);
@@ -191,7 +192,7 @@ impl<F: PacketFabric> Net<F> {
         may
     }
 
-    /// From the vNIC stage on, on a host where somebody may have to wait.
+    /// From the vNIC stage on, on a host where senders may have to wait.
     pub(super) fn send_in_turn(&mut self, host: u16, end: EndId, packet: Handle) {
         let (from, to) = self.sockets.ends[end as usize].sides;
         let waiting = Waiting { packet, end };
@@ -312,7 +313,7 @@ impl<F: PacketFabric> Net<F> {
         }
     }
 
-    /// The adapter is asked again when it will have sent something, if that makes a difference to somebody.
+    /// The adapter is asked again when it will have sent something, if a sender waits for that.
     #[inline]
     fn arm_adapter(&mut self, host: u16) {
         // Adapters of converged Ethernet tell by themselves.
@@ -347,7 +348,7 @@ impl<F: PacketFabric> Net<F> {
         self.serve(host);
     }
 
-    /// Who has waited for the adapter has its turn.
+    /// Senders that wait for the adapter get their turn.
     pub(crate) fn serve(&mut self, host: u16) {
         let at = usize::from(host);
         if self.hosts[at].troubles.paused || !self.hosts[at].has_waiters {
@@ -361,7 +362,7 @@ impl<F: PacketFabric> Net<F> {
         self.let_others_go_on(host);
     }
 
-    /// Who has waited for room in a priority of the adapter has its turn.
+    /// Senders that wait for room in a priority of the adapter get their turn.
     pub(super) fn serve_lane(&mut self, host: u16, side: Side) {
         let machine = &self.hosts[usize::from(host)];
         if machine.troubles.paused || !machine.has_waiters {

@@ -1,9 +1,9 @@
 //! Connections that are over give back what they took.
 //!
-//! A stack in CLOSED answers nothing: nobody can tell it from none. One in TIME_WAIT answers whatever its peer may send
-//! again, until the peer has heard that all has arrived: once the peer is over as well and nothing of it can be on its
-//! way any more, it is not needed either, and goes long before its minute is over. What is left of an end is a
-//! tombstone, so that no packet ever meets another connection under the same name.
+//! A stack in CLOSED answers nothing, so it can be freed at once. One in TIME_WAIT answers what its
+//! peer retransmits. Once the peer is over as well and no packet of it can be under way, the stack
+//! is not needed either, and is freed long before its minute is over. A tombstone is left of an
+//! end, so that no packet ever reaches another connection of the same number.
 
 use sluicegate_tcp::{Endpoint, endpoint::State};
 

@@ -1,4 +1,4 @@
-//! The sockets of a part: ends, who listens, and what actors are to be told.
+//! The sockets of a part: ends, listeners, and notices to actors.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -10,7 +10,7 @@ use crate::message_headers::MessageHeaders;
 /// Whose a socket is.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Owner {
-    /// Who is told of it.
+    /// The actor that is notified.
     pub actor: u32,
     /// What the actor calls it.
     pub key: u64,
@@ -52,7 +52,7 @@ pub struct Sockets {
     /// What tenants know of their peers from earlier connections, by tenant and peer.
     pub(crate) cache: Cache<(u32, u32)>,
     alarms: Vec<Alarm>,
-    /// Somebody looks at connections that are over.
+    /// Connections that are over keep their stacks, for tests and traces that read them.
     pub(crate) keeps_all: bool,
     /// For the actors, in order.
     pub(crate) notices: VecDeque<Notice>,
@@ -146,7 +146,7 @@ impl Sockets {
         index
     }
 
-    /// A timer of an actor is over: he is to be told. Returns its host.
+    /// A timer of an actor has expired: the actor is notified. Returns its host.
     pub(super) fn ring(&mut self, index: u32) -> u16 {
         let Alarm { host, actor, key } = self.alarms[index as usize];
         self.notices.push_back(Notice::Alarm(actor, key));

@@ -117,7 +117,7 @@ pub enum Told {
     Left(u16, u16, u32),
 }
 
-/// A network, and who sends.
+/// A network and its senders.
 pub struct World {
     pub cee: Cee,
     pub pool: Pool<TestFrame>,
