@@ -2,7 +2,7 @@
 //! compiled for each.
 //!
 //! A driver changes a fabric by [`Driver::on_fabric`] alone, which sets the timers and carries out the effects that
-//! follow before it returns: nobody can forget to.
+//! follow before it returns: no caller can forget them.
 
 use std::ops::Deref;
 

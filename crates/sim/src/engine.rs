@@ -280,7 +280,7 @@ impl<A: Actor + Send, F: PacketFabric> Engine<A, F> {
         Ok(())
     }
 
-    /// What everybody saw, by tenant.
+    /// The reports of all tenants.
     pub fn reports(&mut self) -> Vec<Report> {
         let mut reports = Vec::new();
         for part in &mut self.parts {

@@ -69,8 +69,8 @@ pub type EndId = u32;
 /// Events between audits in debug builds.
 const AUDIT_EVENTS: u64 = 4096;
 
-/// One end of a connection.
-pub struct End {
+/// One end of a connection, or a socket for datagrams.
+pub struct ConnectionEnd {
     /// The stack's part; `None` until a SYN arrives, and once it is over.
     pub tcp: Option<Box<Endpoint>>,
     /// In place of a stack, of a socket for datagrams.
@@ -99,7 +99,7 @@ pub struct End {
     pub priority: u8,
 }
 
-impl End {
+impl ConnectionEnd {
     /// So much data has left its host.
     fn left(&mut self, payload: u16) {
         if let Some(tcp) = &mut self.tcp {
@@ -514,7 +514,7 @@ impl<F: PacketFabric> Net<F> {
     /// An end without a stack or a socket.
     fn end(&mut self, (tenant, port, peer_tenant, peer_port): Ends, owner: Owner) -> EndId {
         let (id, tenants) = (self.sockets.ends.len() as EndId, &self.layout.tenants);
-        let mut end = End {
+        let mut end = ConnectionEnd {
             tcp: None,
             datagrams: None,
             addressing: Addressing {
@@ -650,7 +650,7 @@ impl<F: PacketFabric> Net<F> {
             return self.transmit_enforced(host, end);
         }
         let (now_ns, ip_bytes) = (self.now_ns(), self.layout.ip_bytes);
-        let End {
+        let ConnectionEnd {
             tcp, addressing, ..
         } = &mut self.sockets.ends[end as usize];
         let Some(tcp) = tcp.as_mut() else {
@@ -800,7 +800,7 @@ pub fn interface_of(tenant: u32) -> u32 {
 }
 
 /// The connection as the host of an end sees it.
-fn key(end: &End, tenants: &[Tenant]) -> FlowKey {
+fn key(end: &ConnectionEnd, tenants: &[Tenant]) -> FlowKey {
     FlowKey {
         local: tenants[end.addressing.tenant as usize].address.into(),
         remote: tenants[end.addressing.peer_tenant as usize].address.into(),

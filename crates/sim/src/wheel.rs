@@ -104,7 +104,7 @@ pub struct Wheel {
     present: Vec<u128>,
     /// Number of the present slot.
     slot: u64,
-    /// The present slot holds many events, and nobody has been shown them.
+    /// The present slot holds many events, and they have not been prefetched for yet.
     fresh: bool,
 }
 

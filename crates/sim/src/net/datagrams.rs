@@ -9,7 +9,7 @@ use std::{collections::VecDeque, net::IpAddr};
 use sluicegate_tcp::Events;
 use sluicegate_vswitch::Vnics;
 
-use super::{End, EndId, Net, Notice, Owner, PacketFabric, host};
+use super::{ConnectionEnd, EndId, Net, Notice, Owner, PacketFabric, host};
 use crate::packet::{ColdFields, Datagram, Packet};
 
 /// A socket for datagrams.
@@ -98,7 +98,7 @@ impl<F: PacketFabric> Net<F> {
                 dropped += 1;
                 dropped_bytes += u64::from(next);
             }
-            // Where nobody waits, each leaves before the next comes.
+            // On a host without waiting senders each leaves before the next is offered.
             if self.sockets.ends[end as usize].straight_to != host::IN_TURN {
                 self.serve_end(end);
             }
@@ -147,7 +147,7 @@ impl<F: PacketFabric> Net<F> {
     #[cold]
     pub(super) fn transmit_datagram(&mut self, host: u16, end: EndId) -> Option<bool> {
         let ip_bytes = self.layout.ip_bytes;
-        let End {
+        let ConnectionEnd {
             datagrams,
             addressing,
             straight_to,
@@ -178,7 +178,7 @@ impl<F: PacketFabric> Net<F> {
         stage.into_iter().for_each(Vnics::not_tcp);
     }
 
-    /// A datagram arrives at the host of its receiver; if nobody has bound its port it is gone.
+    /// A datagram arrives at the host of its receiver; if no socket is bound to its port it is dropped.
     pub(super) fn deliver_datagram(&mut self, host: u16, datagram: Datagram, cold: &ColdFields) {
         self.pass_vnic(host);
         self.counts.handed += 1;

@@ -12,7 +12,7 @@ use sluicegate_fabric::{
 };
 use sluicegate_vswitch::{Handover, Side, Switch, Vnics, switch::Config};
 
-use super::{ADAPTER, EPHEMERAL_PORT, End, EndId, Net, PacketFabric, source};
+use super::{ADAPTER, ConnectionEnd, EPHEMERAL_PORT, EndId, Net, PacketFabric, source};
 use crate::failures::Troubles;
 
 /// Most bytes of headers with all options, ours included.
@@ -123,9 +123,9 @@ impl Host {
 }
 
 impl<F: PacketFabric> Net<F> {
-    /// What [`End::sides`] is.
-    pub(super) fn sides(&self, end: &End) -> (Side, Side) {
-        let End {
+    /// What [`ConnectionEnd::sides`] is.
+    pub(super) fn sides(&self, end: &ConnectionEnd) -> (Side, Side) {
+        let ConnectionEnd {
             addressing,
             host,
             priority,
@@ -140,8 +140,8 @@ impl<F: PacketFabric> Net<F> {
         }
     }
 
-    /// What [`End::straight_to`] is.
-    pub(super) fn straight_to(&self, end: &End) -> PortId {
+    /// What [`ConnectionEnd::straight_to`] is.
+    pub(super) fn straight_to(&self, end: &ConnectionEnd) -> PortId {
         let host = &self.hosts[usize::from(end.host)];
         if host.has_waiters {
             return IN_TURN;

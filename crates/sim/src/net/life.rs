@@ -7,7 +7,7 @@
 
 use sluicegate_tcp::{Endpoint, endpoint::State};
 
-use super::{End, EndId, Net, OVER, PacketFabric, source};
+use super::{ConnectionEnd, EndId, Net, OVER, PacketFabric, source};
 use crate::packet::{Addressing, NO_END};
 
 /// Longer than any packet is on its way, even if it is paused now and then.
@@ -24,7 +24,7 @@ pub(super) enum Life {
     Over,
 }
 
-impl End {
+impl ConnectionEnd {
     /// Whether a SYN may give it a stack, if it has none.
     pub(super) fn may_listen(&self) -> bool {
         self.life != Life::Over

@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 
 use sluicegate_tcp::{Cache, Endpoint, Events};
 
-use super::{End, EndId};
+use super::{ConnectionEnd, EndId};
 use crate::message_headers::MessageHeaders;
 
 /// Whose a socket is.
@@ -42,7 +42,7 @@ struct Alarm {
 #[derive(Default)]
 pub struct Sockets {
     /// Ends of connections.
-    pub(crate) ends: Vec<End>,
+    pub(crate) ends: Vec<ConnectionEnd>,
     /// Ends that a SYN made.
     pub(super) accepted: HashMap<Ends, EndId>,
     /// By tenant and port.
@@ -78,7 +78,7 @@ impl Sockets {
 
     /// Whose an end is.
     pub fn owner(&self, end: EndId) -> Owner {
-        let End {
+        let ConnectionEnd {
             actor,
             key,
             priority,

@@ -138,7 +138,7 @@ pub struct World {
     expected: HashMap<(u16, u16, u8), u32>,
     disorder: bool,
     sent: u64,
-    /// By source and priority: frames that nobody has received.
+    /// By source and priority: frames that no host has received.
     missing: Vec<[u64; PRIORITIES]>,
     /// What ports that are watched and adapters that are counted told: (time, port or host, frame).
     pub told: Vec<(u64, u32, Told)>,
@@ -497,7 +497,7 @@ impl World {
         !self.disorder
     }
 
-    /// Frames of some priorities that some hosts have sent and nobody has received.
+    /// Frames of some priorities that some hosts have sent and no host has received.
     pub fn missing(&self, priorities: u8, of: impl Fn(u16) -> bool) -> u64 {
         let hosts = (0..).zip(&self.missing).filter(|(host, _)| of(*host));
         let of_host = |missing: &[u64; PRIORITIES]| -> u64 {
