@@ -52,7 +52,7 @@ use sluicegate_sim::{
     actors::Actors,
     build::{self, FabricOf},
     engine::{Engine, Part},
-    layout::{Far, Layout, Partition, Tenant},
+    layout::{Layout, NextHop, Partition, Tenant},
     net::{Converged, Host, Net, PacketFabric, Plain},
 };
 use sluicegate_tcp::Config;
@@ -299,12 +299,12 @@ fn layout(graph: &Graph, threads: usize) -> Layout {
         stack: Arc::clone(&stack),
     };
     let hosts = graph.hosts();
-    let mut far = Far::of(graph);
-    far.extend((0..hosts).map(|host| Far::Host(host as u16)));
+    let mut next_hops = NextHop::of(graph);
+    next_hops.extend((0..hosts).map(|host| NextHop::Host(host as u16)));
     let tenants = (0..hosts).map(tenant).collect();
     let partition = Partition::new(graph, threads);
     Layout::new(
-        far,
+        next_hops,
         Routes::new(graph),
         tenants,
         20,

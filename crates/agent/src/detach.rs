@@ -20,7 +20,7 @@ use crate::{
     tcx::TcxLink,
 };
 
-/// How long the kernel may take to free what nobody uses any more.
+/// How long the kernel may take to free programs and maps without references.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What [`all`] did.

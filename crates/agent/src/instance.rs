@@ -234,7 +234,7 @@ impl Instance {
         match self.attach_links(index) {
             Ok(links) => self.keep(interface, tenant, links),
             Err(error) => {
-                // Nobody else would: what is not attached is not let go of.
+                // Detaching only covers attached interfaces, so this one has to be undone here.
                 if let Err(also) = self.abandon(index) {
                     tracing::warn!("{also:#}");
                 }
@@ -630,8 +630,8 @@ impl Instance {
         }
     }
 
-    /// Attached interfaces of which another process has detached a program, or removed a pin: if this agent were
-    /// killed, they would be unenforced.
+    /// Attached interfaces of which another process has detached a program or removed a pin.
+    /// Without the pin, enforcement would end with this agent.
     pub(crate) fn lost(&self) -> Vec<u32> {
         let is_lost = |(index, direction, link): (u32, Direction, &TcxLink)| {
             let pins = self.pins.as_ref();

@@ -1,8 +1,9 @@
-//! The tenant of an interface: a name that operators know, for the numbers and hashes that interfaces have.
+//! The tenant of an interface: a name that operators know, in place of interface names and indices.
 //!
-//! What the operator wrote comes first (`--label PATTERN=NAME`, `ip link set … alias`), then what the machinery that
-//! made the interface left about it: libvirt's domains, CNI's results, Docker's containers, names of network
-//! namespaces. All of it is read from files that are there anyway; what is not readable is not used.
+//! Sources, in this order: the operator's labels (`--label PATTERN=NAME`, `ip link set … alias`),
+//! then the records of the software that made the interface: libvirt's domains, CNI's results,
+//! Docker's containers, names of network namespaces. They are files that exist without the agent; a
+//! file that cannot be read is skipped.
 
 use std::{
     collections::BTreeMap,

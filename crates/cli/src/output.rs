@@ -19,7 +19,7 @@ pub enum Failure {
     NotHeld(Vec<String>),
     /// The user asked to stop.
     Interrupted,
-    /// Whoever reads the output has gone.
+    /// The reader of the output has closed it.
     PipeClosed,
 }
 

@@ -335,7 +335,7 @@ fn detaching_under_a_running_agent_names_it() {
     // The agent puts it back: on both interfaces, with pins that outlive it.
     agent.wait_for("pinned again");
     for _ in 0..2 {
-        agent.wait_for("somebody has detached it");
+        agent.wait_for("another process has detached it");
     }
     for _ in 0..2 {
         agent.wait_for("INFO attached");
@@ -357,7 +357,7 @@ fn a_link_that_somebody_detached_is_made_again() {
         .within("h", || interfaces::find("ta").unwrap().index);
     let pin = site.pins().link(index, Direction::Egress);
     TcxLink::open(&pin).unwrap().detach().unwrap();
-    let line = agent.wait_for("somebody has detached it");
+    let line = agent.wait_for("another process has detached it");
     assert!(line.contains("ta"), "{line}");
     agent.wait_for("INFO attached");
     let link = TcxLink::open(&pin).unwrap();

@@ -1,7 +1,8 @@
-//! The contract between a fabric and who drives it: the same for plain and converged Ethernet, and compiled for each.
+//! The contract between a fabric and its driver: the same for plain and converged Ethernet, and
+//! compiled for each.
 //!
 //! A driver changes a fabric by [`Driver::on_fabric`] alone, which sets the timers and carries out the effects that
-//! follow before it returns: nobody can forget to.
+//! follow before it returns: no caller can forget them.
 
 use std::ops::Deref;
 
@@ -47,7 +48,7 @@ pub enum Effect {
     Left(u16, Handle),
     /// A frame is lost in a host's adapter, whose link has failed: it is the driver's to release.
     Lost(u16, Handle),
-    /// A priority of a host's adapter has room again, for which somebody waits.
+    /// A priority of a host's adapter has room again, for which a sender waits.
     Room(u16, u8),
 }
 
@@ -58,7 +59,7 @@ pub enum Accepted {
     Leaves,
     /// It may have to wait; [`Effect::Sent`] tells when it leaves, if the port is watched.
     Waits,
-    /// It leaves for a far end that somebody else looks after, where it arrives at this time.
+    /// It leaves for a far end in another part of the run, where it arrives at this time.
     Away(u64),
     /// It is gone, and released.
     Dropped,
@@ -246,7 +247,7 @@ pub trait Fabric: Sized {
     /// From now on [`Effect::Left`] tells of each frame that leaves a host.
     fn count_departures(&mut self, _host: u16, _now_ps: u64) {}
 
-    /// Who has sent a frame that has left: [`Departure::sender`].
+    /// The sender of a frame that has left: [`Departure::sender`].
     fn sender(&self, _frame: Handle) -> u32 {
         0
     }
@@ -282,14 +283,15 @@ pub trait Fabric: Sized {
         None
     }
 
-    /// The far end of a port pauses these priorities whatever it has room for, or stops that.
+    /// The far end of a port pauses these priorities even if it has room, or stops that.
     fn storm(&mut self, _port: PortId, _priorities: u8, _now_ps: u64) {}
 
     /// A host's adapter obeys neither pauses nor notifications, or does so again.
     fn set_babbling(&mut self, _host: u16, _babbles: bool, _now_ps: u64) {}
 }
 
-/// A fabric in the hands of its driver, who may look at it but changes it by [`Driver::on_fabric`].
+/// A fabric that belongs to a driver: it can be read directly, and changed by
+/// [`Driver::on_fabric`].
 pub struct Driven<F> {
     fabric: F,
     /// Effects are being carried out.
@@ -330,7 +332,7 @@ impl<F> Deref for Driven<F> {
     }
 }
 
-/// Who drives a fabric.
+/// The owner of a fabric: it sets the timers and carries out the effects.
 pub trait Driver {
     /// What is driven.
     type Fabric: Fabric;
@@ -358,7 +360,8 @@ pub trait Driver {
     }
 }
 
-/// Carries out effects in order, until none is left. Who does so already comes to what has been added.
+/// Carries out effects in order, until none is left. A call within a call returns at once: the
+/// outer one carries out the effects that were added.
 #[inline(never)]
 fn carry_out_all<D: Driver + ?Sized>(driver: &mut D) {
     let (driven, ..) = driver.driven();

@@ -40,7 +40,18 @@ impl SwitchId {
     }
 }
 
+/// Where there is no port.
+pub const NO_PORT: PortId = PortId::MAX;
+
+/// The two ports of a link: from its first node, and from its second.
+#[inline]
+pub fn ports_of(link: usize) -> [PortId; 2] {
+    let port = 2 * link as PortId;
+    [port, port + 1]
+}
+
 /// The port of the other direction of a port's link.
+#[inline]
 pub fn opposite(port: PortId) -> PortId {
     port ^ 1
 }
@@ -74,8 +85,9 @@ impl Graph {
     pub fn link(&mut self, a: NodeId, b: NodeId) -> usize {
         let link = self.links.len();
         self.links.push((a, b));
-        self.adjacent[a as usize].push((2 * link as PortId, b));
-        self.adjacent[b as usize].push((2 * link as PortId + 1, a));
+        let [from_a, from_b] = ports_of(link);
+        self.adjacent[a as usize].push((from_a, b));
+        self.adjacent[b as usize].push((from_b, a));
         link
     }
 

@@ -1,4 +1,4 @@
-//! Plain Ethernet: one queue in order at each port, and nobody is ever paused.
+//! Plain Ethernet: one queue in order at each port, and no port is ever paused.
 
 use crate::{
     cee::Departure,
@@ -135,7 +135,7 @@ impl<F: Frame> Fabric for Plain<F> {
     }
 
     fn timer(&mut self, timer: Timer, _port: PortId, _now_ps: u64) {
-        debug_assert!(false, "nobody has asked for {timer:?}");
+        debug_assert!(false, "the fabric never asks for {timer:?}");
     }
 
     #[inline(always)]

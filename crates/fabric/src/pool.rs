@@ -17,7 +17,7 @@ struct Node<F> {
     frame: F,
     next: Handle,
     arrival_ps: u64,
-    /// When the next one arrives, so that nobody need look there for it.
+    /// When the next one arrives: kept here, so that the next frame itself is not read for it.
     next_ps: u64,
 }
 
@@ -112,7 +112,7 @@ impl<F> Pool<F> {
         self.nodes[handle as usize].next
     }
 
-    /// What a frame's place keeps instead of its arrival, where nobody need know that: see [`Pool::set_note`].
+    /// The note that a frame keeps in place of its arrival time: see [`Pool::set_note`].
     #[inline]
     pub(crate) fn note(&self, handle: Handle) -> u64 {
         self.nodes[handle as usize].arrival_ps

@@ -88,8 +88,8 @@ pub enum Offer {
     First(u64),
     /// It follows others.
     Queued,
-    /// It leaves for a far end that somebody else looks after ([`Ports::set_away`]), where it arrives at this
-    /// time.
+    /// It leaves for a far end in another part of the run ([`Ports::set_away`]), where it arrives
+    /// at this time.
     Away(u64),
     /// It is gone.
     Dropped(Drop),
@@ -116,7 +116,7 @@ const DOWN: u8 = 1;
 const IMPAIRED: u8 = 2;
 /// The queue lies in a memory that others share.
 const SHARED: u8 = 4;
-/// Its far end is somebody else's.
+/// Its far end belongs to another part of the run.
 const AWAY: u8 = 8;
 
 /// What ports alike share.
@@ -136,7 +136,8 @@ struct Hot {
     /// First frame that has not arrived at the other end, and the last one.
     first: Handle,
     last: Handle,
-    /// First frame that had not left when somebody last looked, and the bytes from there on.
+    /// First frame that had not left when the backlog was last computed, and the bytes from there
+    /// on.
     leaving: Handle,
     backlog_bytes: u32,
     /// When the first one arrives.
@@ -228,20 +229,22 @@ impl<F: Frame> Ports<F> {
         class as u16
     }
 
-    /// What comes from now on leaves at this rate, in bits per second; what waits already leaves when it would have.
+    /// Sets the rate of frames offered from now on, in bits per second. Frames that wait already
+    /// keep the departure times that they have.
     pub fn set_rate(&mut self, port: usize, rate_bps: u64) {
         let config = self.classes[usize::from(self.hot[port].class)].config;
         self.hot[port].class = self.class(PortConfig { rate_bps, ..config });
     }
 
-    /// Somebody else looks after this port's far end and is handed every frame ([`Offer::Away`],
-    /// [`Ports::deliver`]): here frames are kept only as long as they count as backlog.
+    /// The far end of this port belongs to another part of the run, which is handed every frame
+    /// ([`Offer::Away`], [`Ports::deliver`]): here frames are kept only while they count as
+    /// backlog.
     pub fn set_away(&mut self, port: usize) {
         self.set_unusual(port, AWAY, true);
     }
 
-    /// A frame of a port whose near end somebody else looks after arrives at a time that is not before the last
-    /// one's. True if it is the only one: that needs a timer.
+    /// Takes a frame of a port whose near end belongs to another part of the run. It arrives no
+    /// earlier than the last one. True if it is the only one: that needs a timer.
     pub fn deliver(&mut self, port: usize, frame: Handle, arrival_ps: u64) -> bool {
         let hot = &mut self.hot[port];
         self.pool.sent(frame, arrival_ps);
@@ -325,7 +328,8 @@ impl<F: Frame> Ports<F> {
             (hot.leaving, hot.backlog_bytes) = (NIL, 0);
         }
         let bytes = self.pool[frame].bytes();
-        // Where even what may have left since would do no harm, nobody need look.
+        // Below this backlog a frame is neither dropped nor marked, even if frames that have left
+        // since are counted: no need to compute the exact backlog.
         if u64::from(hot.backlog_bytes) + u64::from(bytes) > class.harmless_bytes {
             if let Some(cause) = self.judge(port, now_ps, frame) {
                 self.cold[port].drops[cause as usize] += 1;
@@ -403,7 +407,7 @@ impl<F: Frame> Ports<F> {
         if up {
             return;
         }
-        // Who looks after the far end counts what was under way to it.
+        // The part that has the far end counts the frames that were under way to it.
         let lost = u64::from(!self.hot[port].is_away());
         while let Some((frame, _)) = self.arrive(port, u64::MAX) {
             self.cold[port].drops[Drop::Down as usize] += lost;
@@ -566,8 +570,8 @@ impl<F: Frame> Ports<F> {
         }
     }
 
-    /// Asserts that frames under way are in the order of their arrival, and that the backlog is that of those which had
-    /// not left when somebody last looked.
+    /// Asserts that frames under way are in the order of their arrival, and that the backlog is
+    /// that of the frames that had not left when it was last computed.
     ///
     /// # Errors
     /// What is not.

@@ -1,4 +1,5 @@
-//! The one random source of ports and hosts: each has a state of its own, so that nobody else's draws change its own.
+//! The one random source of ports and hosts: each has a state of its own, so that its draws do not
+//! depend on those of others.
 
 /// SplitMix64 (Steele, Lea, Flood 2014): small state.
 pub fn draw(state: &mut u64) -> u64 {

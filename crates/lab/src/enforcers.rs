@@ -66,7 +66,7 @@ impl Enforcers {
         Ok(enforcers)
     }
 
-    /// Nobody enforces.
+    /// No host enforces.
     pub fn is_empty(&self) -> bool {
         self.hosts.is_empty()
     }

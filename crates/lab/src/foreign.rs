@@ -1,4 +1,4 @@
-//! Tenants whose network stack nobody here wrote: programs that bring it with them.
+//! Tenants with a foreign network stack: programs that bring it with them.
 //!
 //! ```text
 //!   lab ── pipes ──► program in the host's namespace ── TAP ── bridge      (a stack of its own)

@@ -89,7 +89,8 @@ impl Lock {
     }
 }
 
-/// Whoever only looks whether the lock is held holds it for a moment: try for a fifth of a second.
+/// A process that only checks whether the lock is held takes it for a moment: try for a fifth of a
+/// second.
 fn locked(file: &File) -> bool {
     (0..10).any(|attempt| {
         if attempt > 0 {

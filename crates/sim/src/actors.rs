@@ -154,7 +154,7 @@ impl<A: Actor> Actors<A> {
             .filter_map(|role| role.actor.is_complete())
     }
 
-    /// What everybody saw, by tenant.
+    /// The reports of all tenants.
     pub fn reports<F: PacketFabric>(mut self, net: &mut Net<F>) -> Vec<(u32, Report)> {
         let report = |(tenant, plan): &(u32, Plan)| {
             let report = Report {

@@ -32,7 +32,7 @@ use sluicegate_vswitch::{Policy, Vnics, WhenFull, switch};
 use crate::{
     actors::Actors,
     engine::{Engine, Part},
-    layout::{Far, Layout, Partition, Tenant},
+    layout::{Layout, NextHop, Partition, Tenant},
     net::{EndId, Host, Net, PacketFabric, Plain, interface_of},
     packet::{ETHERNET_BYTES, Packet},
 };
@@ -86,10 +86,10 @@ pub fn engine<F: FabricOf>(variant: &Variant, seed: u64, threads: usize) -> Resu
     let hosts = variant.hosts.len();
     let graph = variant.graph();
     let routes = variant.routes(&graph);
-    let mut far = Far::of(&graph);
-    far.extend((0..hosts).map(|host| Far::Host(host as u16)));
+    let mut next_hops = NextHop::of(&graph);
+    next_hops.extend((0..hosts).map(|host| NextHop::Host(host as u16)));
     if variant.cee.is_some() {
-        far.extend((0..hosts).map(|_| Far::Adapter));
+        next_hops.extend((0..hosts).map(|_| NextHop::Adapter));
     }
     let tenants = variant.tenants.iter();
     let tenants = tenants
@@ -98,7 +98,7 @@ pub fn engine<F: FabricOf>(variant: &Variant, seed: u64, threads: usize) -> Resu
     let ip_bytes = if variant.ip_version == 4 { 20 } else { 40 };
     let (partition, lookahead_ps) = partition(variant, &graph, threads)?;
     let layout = Arc::new(Layout::new(
-        far, routes, tenants, ip_bytes, partition, hosts,
+        next_hops, routes, tenants, ip_bytes, partition, hosts,
     ));
     let mut plans_by_part: Vec<Vec<_>> = vec![Vec::new(); layout.partition.parts()];
     for (tenant, mut plan) in (0..).zip(workload::plans(variant, seed)?) {
@@ -131,8 +131,8 @@ fn spread(plan: &mut Plan, most_ns: u64, mut seed: u64) {
     }
 }
 
-/// Who looks after what, and the shortest delay from one part to another. If nothing lies between two parts,
-/// there is one.
+/// The partition, and the shortest delay from one part to another. If nothing lies between two
+/// parts, there is one.
 fn partition(variant: &Variant, graph: &Graph, threads: usize) -> Result<(Partition, u64)> {
     if variant.cee.is_some() {
         // A pause acts on a neighbour at once.

@@ -158,7 +158,7 @@ impl Capture {
         taps.get(port as usize).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether anybody wants to see what passes there.
+    /// Whether packets that pass there are captured.
     pub fn follows(&self, port: PortId, side: Side) -> bool {
         self.failed.is_none() && !self.taps(port, side).is_empty()
     }

@@ -34,7 +34,7 @@ const EVENTS_PER_LOOK: u64 = 1 << 16;
 /// Windows between such looks, where they hold few events.
 const WINDOWS_PER_LOOK: u64 = 1 << 12;
 
-/// Looks at the others before a thread that waits lets somebody else have its CPU.
+/// Polls of the barrier before a thread that waits yields its CPU.
 const SPINS: u32 = 2_000;
 
 /// Some hosts and switches and what their tenants do.
@@ -94,7 +94,7 @@ impl<A: Actor + Send, F: PacketFabric> Engine<A, F> {
         }
     }
 
-    /// Lets actors hear of what somebody else has done to the network.
+    /// Lets actors handle notices of what a scenario's event has done to the network.
     pub fn hear(&mut self) {
         for part in &mut self.parts {
             part.actors.hear(&mut part.net);
@@ -261,7 +261,7 @@ impl<A: Actor + Send, F: PacketFabric> Engine<A, F> {
         })
     }
 
-    /// Whether somebody has done all for which the run lasts, and so has everybody else of whom that can be said.
+    /// Whether all actors that decide how long the run lasts have finished, and there is one.
     pub fn is_complete(&self) -> bool {
         let mut complete = self.parts.iter().flat_map(|part| part.actors.complete());
         complete
@@ -280,7 +280,7 @@ impl<A: Actor + Send, F: PacketFabric> Engine<A, F> {
         Ok(())
     }
 
-    /// What everybody saw, by tenant.
+    /// The reports of all tenants.
     pub fn reports(&mut self) -> Vec<Report> {
         let mut reports = Vec::new();
         for part in &mut self.parts {
@@ -324,7 +324,7 @@ impl Meeting {
         }
     }
 
-    /// Waits until everybody is here; false if somebody will not come.
+    /// Waits until all threads are here; false if one has failed and will not come.
     fn wait(&self) -> bool {
         let round = self.round.load(Ordering::Acquire);
         if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.members {
@@ -382,7 +382,7 @@ impl Member<'_> {
             let next = self.meeting.next[turn].iter();
             let next = next.map(|next| next.load(Ordering::Acquire)).min();
             let Some(begin_ps) = next.unwrap_or(0).checked_sub(1) else {
-                break; // somebody wants to stop
+                break; // another thread wants to stop
             };
             if begin_ps >= until_ps {
                 break;

@@ -5,7 +5,7 @@ use sluicegate_fabric::graph::PortId;
 
 use crate::{
     net::EndId,
-    packet::{Aside, Packet},
+    packet::{ColdFields, Packet},
 };
 
 /// A packet on its way between two parts.
@@ -18,7 +18,7 @@ pub struct ExportedPacket {
     /// The packet.
     pub packet: Packet,
     /// What else it carries.
-    pub aside: Aside,
+    pub cold: ColdFields,
 }
 
 /// All that one part exports to another.

@@ -3,7 +3,11 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use sluicegate_fabric::{Fate, Handle, Impairment, contract::Driver, graph::PortId};
+use sluicegate_fabric::{
+    Fate, Handle, Impairment,
+    contract::Driver,
+    graph::{PortId, ports_of},
+};
 use sluicegate_tcp::Events;
 
 use crate::net::{EndId, LATE, Net, Notice, PacketFabric, READER, source};
@@ -43,11 +47,6 @@ struct Reader {
     waiting: VecDeque<EndId>,
     /// Its next turn is in the event queue.
     armed: bool,
-}
-
-/// Both directions of a link.
-fn ports_of(link: usize) -> [PortId; 2] {
-    [2 * link as PortId, 2 * link as PortId + 1]
 }
 
 /// Links.
@@ -161,7 +160,7 @@ impl<F: PacketFabric> Net<F> {
         let now_ns = self.now_ns();
         let state = &self.sockets.ends[end as usize];
         let readers = &mut self.hosts[usize::from(state.host)].troubles.readers;
-        let Some(reader) = readers.get_mut(&state.way.tenant) else {
+        let Some(reader) = readers.get_mut(&state.addressing.tenant) else {
             return bytes;
         };
         let there = state.tcp.as_ref().map_or(0, |tcp| tcp.readable());
@@ -188,14 +187,14 @@ impl<F: PacketFabric> Net<F> {
         let state = &self.sockets.ends[end as usize];
         let readers = &mut self.hosts[usize::from(state.host)].troubles.readers;
         if let Some(reader) = readers
-            .get_mut(&state.way.tenant)
+            .get_mut(&state.addressing.tenant)
             .filter(|reader| !reader.armed)
         {
             reader.armed = true;
             let at_ps = reader.free_ns.saturating_mul(1_000);
             self.clock
                 .wheel
-                .push(at_ps, source(READER, state.way.tenant));
+                .push(at_ps, source(READER, state.addressing.tenant));
         }
     }
 

@@ -1,4 +1,4 @@
-//! What every part of a run knows: who is where, which way leads there, and which part looks after what.
+//! What every part of a run knows: tenants and their hosts, routes, and the part of each node.
 
 use std::{collections::HashMap, net::IpAddr, sync::Arc};
 
@@ -8,9 +8,9 @@ use sluicegate_fabric::{
 };
 use sluicegate_tcp::Config;
 
-/// Where a port leads.
+/// The node or stack at the far end of a port.
 #[derive(Clone, Copy, Debug)]
-pub enum Far {
+pub enum NextHop {
     /// To a host.
     Host(u16),
     /// To a switch.
@@ -19,8 +19,8 @@ pub enum Far {
     Adapter,
 }
 
-impl Far {
-    /// Where each port of a graph leads, by number.
+impl NextHop {
+    /// The next hop of each port of a graph, by number.
     pub fn of(graph: &Graph) -> Vec<Self> {
         (0..2 * graph.links().len() as PortId)
             .map(|port| match graph.node(graph.far(port)) {
@@ -122,15 +122,15 @@ fn outwards(graph: &Graph) -> Vec<NodeId> {
 
 /// Shared by the parts of a run.
 pub struct Layout {
-    /// Where each port leads: those of links, then one within each host.
-    pub far: Vec<Far>,
+    /// The next hop of each port: those of links, then one within each host.
+    pub next_hops: Vec<NextHop>,
     /// Ways through switches.
     pub routes: Routes,
     /// Tenants.
     pub tenants: Vec<Tenant>,
     /// Length of the IP header.
     pub ip_bytes: u32,
-    /// Who looks after what.
+    /// The part of each node.
     pub partition: Partition,
     by_address: HashMap<IpAddr, u32>,
     /// Number of each tenant's vNIC within its host.
@@ -141,7 +141,7 @@ pub struct Layout {
 impl Layout {
     /// Of a network with this many hosts.
     pub fn new(
-        far: Vec<Far>,
+        next_hops: Vec<NextHop>,
         routes: Routes,
         tenants: Vec<Tenant>,
         ip_bytes: u32,
@@ -160,7 +160,7 @@ impl Layout {
         });
         let vnics = vnics.collect();
         Self {
-            far,
+            next_hops,
             routes,
             tenants,
             ip_bytes,
@@ -171,7 +171,7 @@ impl Layout {
         }
     }
 
-    /// Who has this address.
+    /// The tenant that has this address.
     pub fn tenant_at(&self, address: IpAddr) -> Option<u32> {
         self.by_address.get(&address).copied()
     }
@@ -188,17 +188,17 @@ impl Layout {
 
     /// The part that looks after the far end of a port.
     pub fn part_beyond(&self, port: PortId) -> usize {
-        match self.far[port as usize] {
-            Far::Host(host) => self.partition.of(host.into()),
-            Far::Switch(switch) => self.partition.of(self.hosts + switch.0),
+        match self.next_hops[port as usize] {
+            NextHop::Host(host) => self.partition.of(host.into()),
+            NextHop::Switch(switch) => self.partition.of(self.hosts + switch.0),
             // Such a network has one part.
-            Far::Adapter => 0,
+            NextHop::Adapter => 0,
         }
     }
 
     /// The part that looks after a port: its near end's.
     pub fn part_of_port(&self, port: PortId) -> usize {
-        let links = self.far.len() - self.hosts as usize;
+        let links = self.next_hops.len() - self.hosts as usize;
         if (port as usize) < links {
             // The ports of a link are each other's opposite.
             self.part_beyond(opposite(port))

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use sluicegate_apps::App;
 use sluicegate_fabric::{
     cee,
-    graph::PortId,
+    graph::{PortId, ports_of},
     port::{Drop, PortStats},
 };
 use sluicegate_scenario::{
@@ -223,7 +223,7 @@ impl Queue {
     fn new(variant: &Variant, link: usize, side: PortId, (from, to): (Node, Node)) -> Self {
         let of_link = &variant.links[link];
         Self {
-            port: 2 * link as PortId + side,
+            port: ports_of(link)[side as usize],
             name: format!("{}>{}", variant.node_name(from), variant.node_name(to)),
             bottleneck: of_link.bottleneck && side == 0,
             rate_bps: of_link.rate_bps,

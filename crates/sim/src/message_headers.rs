@@ -27,7 +27,7 @@ impl MessageHeaders {
         self.0.get_mut(&at)?.pop_front()
     }
 
-    /// Nobody will write to `at` any more.
+    /// Drops the headers that are left for `at`, to which no more are written.
     pub fn forget(&mut self, at: EndId) {
         self.0.remove(&at);
     }

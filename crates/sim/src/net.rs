@@ -52,14 +52,14 @@ use self::{
     counts::Counts,
     table::Ends,
 };
-pub use crate::layout::{Far, Tenant};
+pub use crate::layout::{NextHop, Tenant};
 use crate::{
     capture::{self, Capture, Seen},
     exports::Post,
     frame::Route,
     layout::{Layout, Partition},
     measure::Backlogs,
-    packet::{Aside, Body, NO_END, NOTHING_ASIDE, Packet, TcpHeader, Way},
+    packet::{Addressing, Body, ColdFields, NO_COLD_FIELDS, NO_END, Packet, TcpHeader},
     wheel::Source,
 };
 
@@ -69,14 +69,14 @@ pub type EndId = u32;
 /// Events between audits in debug builds.
 const AUDIT_EVENTS: u64 = 4096;
 
-/// One end of a connection.
-pub struct End {
+/// One end of a connection, or a socket for datagrams.
+pub struct ConnectionEnd {
     /// The stack's part; `None` until a SYN arrives, and once it is over.
     pub tcp: Option<Box<Endpoint>>,
     /// In place of a stack, of a socket for datagrams.
     pub datagrams: Option<Box<Datagrams>>,
     /// Where its packets go.
-    pub(crate) way: Way,
+    pub(crate) addressing: Addressing,
     pub(crate) host: u16,
     /// Where its host's switch lets its packets in, and out.
     sides: (Side, Side),
@@ -99,7 +99,7 @@ pub struct End {
     pub priority: u8,
 }
 
-impl End {
+impl ConnectionEnd {
     /// So much data has left its host.
     fn left(&mut self, payload: u16) {
         if let Some(tcp) = &mut self.tcp {
@@ -118,8 +118,8 @@ pub struct Net<F = Plain> {
     pub(crate) post: Post,
     /// Links, switches and the sending sides of hosts.
     pub fabric: Driven<F>,
-    /// What few packets have, by handle.
-    asides: Vec<Aside>,
+    /// Fields that few packets have, by handle.
+    cold_fields: Vec<ColdFields>,
     /// Servers. Those of other parts stay idle.
     pub hosts: Vec<Host>,
     /// What actors have on their hosts.
@@ -129,19 +129,19 @@ pub struct Net<F = Plain> {
     routing: route::State,
     /// Switches clear the ECN field.
     pub bleach: bool,
-    /// Who looks at packets on their way.
+    /// Captures and measurements of packets under way.
     pub observers: Observers,
     /// Scratch for [`Net::fetch`].
     outs: Vec<PortId>,
     counts: Counts,
 }
 
-/// Who looks at packets on their way.
+/// Captures and measurements of packets under way.
 #[derive(Default)]
 pub struct Observers {
     /// Backlogs that arriving packets met, while measuring.
     pub backlogs: Option<Backlogs>,
-    /// Who wants to see packets.
+    /// The capture of packets, if there is one.
     pub capture: Option<Box<Capture>>,
 }
 
@@ -149,8 +149,8 @@ pub struct Observers {
 pub struct Parts<F = Plain> {
     /// Transmit sides.
     pub fabric: F,
-    /// Where each leads.
-    pub far: Vec<Far>,
+    /// The next hop of each port, by number.
+    pub next_hops: Vec<NextHop>,
     /// Ways through switches.
     pub routes: Routes,
     /// Servers.
@@ -168,7 +168,7 @@ impl<F: PacketFabric> Net<F> {
     pub fn new(parts: Parts<F>) -> Self {
         let hosts = parts.hosts.len();
         let layout = Layout::new(
-            parts.far,
+            parts.next_hops,
             parts.routes,
             parts.tenants,
             parts.ip_bytes,
@@ -203,7 +203,7 @@ impl<F: PacketFabric> Net<F> {
             post: Post::new(part, parts),
             layout,
             fabric: Driven::new(fabric),
-            asides: Vec::new(),
+            cold_fields: Vec::new(),
             hosts,
             sockets: Sockets::default(),
             path_key: path_key(seed),
@@ -305,10 +305,10 @@ impl<F: PacketFabric> Net<F> {
     /// A packet is at the far end of a port's link.
     #[inline(always)]
     pub(crate) fn hand_over(&mut self, port: PortId, packet: Handle) {
-        match self.layout.far[port as usize] {
-            Far::Host(host) => self.reach_host(port, host, packet),
-            Far::Adapter => self.on_fabric(|fabric, _, now_ps| fabric.submit(packet, now_ps)),
-            Far::Switch(switch) => {
+        match self.layout.next_hops[port as usize] {
+            NextHop::Host(host) => self.reach_host(port, host, packet),
+            NextHop::Adapter => self.on_fabric(|fabric, _, now_ps| fabric.submit(packet, now_ps)),
+            NextHop::Switch(switch) => {
                 if self.bleach {
                     self.fabric.pool_mut()[packet].bleach();
                 }
@@ -363,7 +363,7 @@ impl<F: PacketFabric> Net<F> {
         }
     }
 
-    /// Shows a packet to those who capture there.
+    /// Shows a packet to captures at this port.
     #[inline(always)]
     fn show(&mut self, port: PortId, side: capture::Side, packet: Handle) {
         let capture = self.observers.capture.as_ref();
@@ -399,24 +399,24 @@ impl<F: PacketFabric> Net<F> {
         if let Body::Notification(notification) = &packet.body {
             return capture.cnm(seen, notification);
         }
-        let aside = aside_of(&self.asides, handle, packet);
+        let cold = cold_of(&self.cold_fields, handle, packet);
         let ends = match self.sockets.ends.get(packet.to as usize) {
             Some(end) => (
-                [end.way.peer_tenant, end.way.tenant],
-                [end.way.peer_port, end.way.port],
+                [end.addressing.peer_tenant, end.addressing.tenant],
+                [end.addressing.peer_port, end.addressing.port],
             ),
-            None => (aside.tenants, aside.ports),
+            None => (cold.tenants, cold.ports),
         };
         let route = route(&self.layout.tenants, ends);
-        capture.packet(seen, packet, &aside.blocks, &route);
+        capture.packet(seen, packet, &cold.blocks, &route);
     }
 
     /// Puts a packet into the pool.
     #[inline]
-    fn keep(&mut self, packet: Packet, aside: &Aside) -> Handle {
+    fn keep(&mut self, packet: Packet, cold: &ColdFields) -> Handle {
         let handle = self.fabric.pool_mut().insert(packet);
-        if packet.has_aside() {
-            put_aside(&mut self.asides, handle, *aside);
+        if packet.has_cold_fields() {
+            store_cold(&mut self.cold_fields, handle, *cold);
         }
         handle
     }
@@ -424,8 +424,8 @@ impl<F: PacketFabric> Net<F> {
     /// Another packet just like this one.
     pub(crate) fn copy(&mut self, handle: Handle) -> Handle {
         let packet = self.fabric.ports().pool[handle];
-        let aside = *aside_of(&self.asides, handle, &packet);
-        let copy = self.keep(packet, &aside);
+        let cold = *cold_of(&self.cold_fields, handle, &packet);
+        let copy = self.keep(packet, &cold);
         self.on_fabric(|fabric, _, _| fabric.copied(handle, copy));
         copy
     }
@@ -438,49 +438,49 @@ impl<F: PacketFabric> Net<F> {
         }
         let packet = &self.fabric.ports().pool[handle];
         let header = match &packet.body {
-            Body::Segment(header) if !header.has_aside() => header,
-            _ => return self.receive_with_aside(host, handle),
+            Body::Segment(header) if !header.has_cold_fields() => header,
+            _ => return self.receive_with_cold_fields(host, handle),
         };
         let end = packet.to;
         if self.hosts[usize::from(host)].switch.vnics.is_some() {
             let header = *header;
             self.fabric.pool_mut().release(handle);
-            return self.pass_up(host, end, header, &NOTHING_ASIDE);
+            return self.pass_up(host, end, header, &NO_COLD_FIELDS);
         }
-        let segment = header.segment(&NOTHING_ASIDE.blocks);
+        let segment = header.segment(&NO_COLD_FIELDS.blocks);
         self.fabric.pool_mut().release(handle);
         self.hand_up(end, &segment);
     }
 
-    fn receive_with_aside(&mut self, host: u16, handle: Handle) {
+    fn receive_with_cold_fields(&mut self, host: u16, handle: Handle) {
         let Packet { to, body, .. } = self.fabric.ports().pool[handle];
         self.fabric.pool_mut().release(handle);
-        let aside = self.asides[handle as usize];
+        let cold = self.cold_fields[handle as usize];
         match body {
             Body::Segment(header) if header.is_syn() => {
-                let end = self.find_receiver(to, &aside);
-                self.pass_up(host, end, header, &aside);
+                let end = self.find_receiver(to, &cold);
+                self.pass_up(host, end, header, &cold);
             }
-            Body::Segment(header) => self.pass_up(host, to, header, &aside),
-            Body::Datagram(datagram) => self.deliver_datagram(host, datagram, &aside),
+            Body::Segment(header) => self.pass_up(host, to, header, &cold),
+            Body::Datagram(datagram) => self.deliver_datagram(host, datagram, &cold),
             Body::Notification(_) => unreachable!("an adapter takes it"),
         }
     }
 
     /// From the adapter through the vNIC stage to the stack.
     #[inline]
-    fn pass_up(&mut self, host: u16, end: EndId, mut header: TcpHeader, aside: &Aside) {
+    fn pass_up(&mut self, host: u16, end: EndId, mut header: TcpHeader, cold: &ColdFields) {
         if end != NO_END && self.hosts[usize::from(host)].switch.vnics.is_some() {
-            let (action, _) = self.enforce(host, end, Direction::ToTenant, &mut header, aside);
+            let (action, _) = self.enforce(host, end, Direction::ToTenant, &mut header, cold);
             if action != Action::Pass {
                 self.counts.consumed += 1;
                 return;
             }
         }
-        self.hand_up(end, &header.segment(&aside.blocks));
+        self.hand_up(end, &header.segment(&cold.blocks));
     }
 
-    /// To the stack, if the packet is for anybody.
+    /// To the stack, if the packet has a receiver.
     #[inline]
     fn hand_up(&mut self, end: EndId, segment: &Segment) {
         self.counts.handed += 1;
@@ -489,20 +489,20 @@ impl<F: PacketFabric> Net<F> {
         }
     }
 
-    /// A SYN says what its sender calls its end. The first one of a connection makes an end here, if anybody
-    /// listens. Returns the end that the SYN is for.
-    fn find_receiver(&mut self, to: EndId, aside: &Aside) -> EndId {
-        let ([peer_tenant, tenant], [peer_port, port]) = (aside.tenants, aside.ports);
+    /// A SYN says what its sender calls its end. The first one of a connection makes an end here,
+    /// if an application listens. Returns the end that the SYN is for.
+    fn find_receiver(&mut self, to: EndId, cold: &ColdFields) -> EndId {
+        let ([peer_tenant, tenant], [peer_port, port]) = (cold.tenants, cold.ports);
         let mut end = to;
         if end == NO_END {
             let ends = (tenant, port, peer_tenant, peer_port);
-            let known = self.sockets.accepted_from(ends, aside.from);
+            let known = self.sockets.accepted_from(ends, cold.from);
             end = match known.or_else(|| self.open_for(ends)) {
                 Some(end) => end,
                 None => return NO_END,
             };
         }
-        self.sockets.ends[end as usize].way.peer = aside.from;
+        self.sockets.ends[end as usize].addressing.peer = cold.from;
         end
     }
 
@@ -516,10 +516,10 @@ impl<F: PacketFabric> Net<F> {
     /// An end without a stack or a socket.
     fn end(&mut self, (tenant, port, peer_tenant, peer_port): Ends, owner: Owner) -> EndId {
         let (id, tenants) = (self.sockets.ends.len() as EndId, &self.layout.tenants);
-        let mut end = End {
+        let mut end = ConnectionEnd {
             tcp: None,
             datagrams: None,
-            way: Way {
+            addressing: Addressing {
                 tenant,
                 peer_tenant,
                 peer: NO_END,
@@ -540,7 +540,7 @@ impl<F: PacketFabric> Net<F> {
             key: owner.key,
             priority: owner.priority,
         };
-        end.way.path = flow_hash(&key(&end, tenants), &self.path_key);
+        end.addressing.path = flow_hash(&key(&end, tenants), &self.path_key);
         end.sides = self.sides(&end);
         end.straight_to = self.straight_to(&end);
         self.sockets.ends.push(end);
@@ -554,7 +554,7 @@ impl<F: PacketFabric> Net<F> {
         end: EndId,
         direction: Direction,
         header: &mut TcpHeader,
-        aside: &Aside,
+        cold: &ColdFields,
     ) -> (Action, Option<TcpHeader>) {
         // To core, time 0 is never.
         let now_ns = self.now_ns() + 1;
@@ -562,7 +562,7 @@ impl<F: PacketFabric> Net<F> {
             return (Action::Pass, None);
         };
         let (ends, tenants) = (&self.sockets.ends, &self.layout.tenants);
-        let mut view = header.view(&aside.blocks, direction);
+        let mut view = header.view(&cold.blocks, direction);
         let verdict = vnics.segment(end, &mut view, now_ns, || key(&ends[end as usize], tenants));
         if verdict.action() != Action::Pass {
             return (verdict.action(), None);
@@ -589,7 +589,7 @@ impl<F: PacketFabric> Net<F> {
     fn listen(&mut self, end: EndId, syn: &Segment) {
         let now_ns = self.now_ns();
         let state = &mut self.sockets.ends[end as usize];
-        let stack = Arc::clone(&self.layout.tenants[state.way.tenant as usize].stack);
+        let stack = Arc::clone(&self.layout.tenants[state.addressing.tenant as usize].stack);
         let isn = self.hosts[usize::from(state.host)].isn();
         state.tcp = Some(Box::new(Endpoint::accept(stack, isn, syn, now_ns)));
     }
@@ -652,14 +652,16 @@ impl<F: PacketFabric> Net<F> {
             return self.transmit_enforced(host, end);
         }
         let (now_ns, ip_bytes) = (self.now_ns(), self.layout.ip_bytes);
-        let End { tcp, way, .. } = &mut self.sockets.ends[end as usize];
+        let ConnectionEnd {
+            tcp, addressing, ..
+        } = &mut self.sockets.ends[end as usize];
         let Some(tcp) = tcp.as_mut() else {
             return self.transmit_datagram(host, end);
         };
         let departure = Send {
             pool: self.fabric.pool_mut(),
-            asides: &mut self.asides,
-            way,
+            cold_fields: &mut self.cold_fields,
+            addressing,
             end,
             ip_bytes,
         };
@@ -679,21 +681,21 @@ impl<F: PacketFabric> Net<F> {
         let segment = tcp.transmit(now_ns)?;
         self.counts.sent += 1;
         let header = TcpHeader::of(&segment);
-        let aside = match header.has_aside() {
-            true => state.way.aside(end, &segment),
-            false => NOTHING_ASIDE,
+        let cold = match header.has_cold_fields() {
+            true => state.addressing.cold_fields(end, &segment),
+            false => NO_COLD_FIELDS,
         };
-        self.send_enforced(host, end, header, &aside);
+        self.send_enforced(host, end, header, &cold);
         Some(true)
     }
 
     /// Through the vNIC stage to the adapter.
-    fn send_enforced(&mut self, host: u16, end: EndId, mut header: TcpHeader, aside: &Aside) {
-        let (action, fack) = self.enforce(host, end, Direction::FromTenant, &mut header, aside);
+    fn send_enforced(&mut self, host: u16, end: EndId, mut header: TcpHeader, cold: &ColdFields) {
+        let (action, fack) = self.enforce(host, end, Direction::FromTenant, &mut header, cold);
         match action {
             Action::Pass => {
                 let packet = self.packet(end, header);
-                let handle = self.keep(packet, aside);
+                let handle = self.keep(packet, cold);
                 self.send(host, end, handle);
             }
             _ => {
@@ -713,7 +715,7 @@ impl<F: PacketFabric> Net<F> {
     fn packet(&self, end: EndId, header: TcpHeader) -> Packet {
         Packet::new(
             header,
-            &self.sockets.ends[end as usize].way,
+            &self.sockets.ends[end as usize].addressing,
             self.layout.ip_bytes,
         )
     }
@@ -737,8 +739,8 @@ impl<F: PacketFabric> Net<F> {
 /// Puts a segment of an end into the pool.
 struct Send<'a> {
     pool: &'a mut Pool<Packet>,
-    asides: &'a mut Vec<Aside>,
-    way: &'a Way,
+    cold_fields: &'a mut Vec<ColdFields>,
+    addressing: &'a Addressing,
     end: EndId,
     ip_bytes: u32,
 }
@@ -748,29 +750,33 @@ impl Taker for Send<'_> {
 
     #[inline(always)]
     fn take(self, segment: &Segment) -> Handle {
-        let packet = Packet::new(TcpHeader::of(segment), self.way, self.ip_bytes);
+        let packet = Packet::new(TcpHeader::of(segment), self.addressing, self.ip_bytes);
         let handle = self.pool.insert(packet);
-        if packet.has_aside() {
-            put_aside(self.asides, handle, self.way.aside(self.end, segment));
+        if packet.has_cold_fields() {
+            store_cold(
+                self.cold_fields,
+                handle,
+                self.addressing.cold_fields(self.end, segment),
+            );
         }
         handle
     }
 }
 
-/// Keeps what a packet in the pool has aside.
+/// Stores the cold fields of a packet in the pool.
 #[cold]
-fn put_aside(asides: &mut Vec<Aside>, handle: Handle, aside: Aside) {
-    if asides.len() <= handle as usize {
-        asides.resize(handle as usize + 1, Aside::default());
+fn store_cold(cold_fields: &mut Vec<ColdFields>, handle: Handle, cold: ColdFields) {
+    if cold_fields.len() <= handle as usize {
+        cold_fields.resize(handle as usize + 1, ColdFields::default());
     }
-    asides[handle as usize] = aside;
+    cold_fields[handle as usize] = cold;
 }
 
-/// What a packet in the pool has aside.
-fn aside_of<'a>(asides: &'a [Aside], handle: Handle, packet: &Packet) -> &'a Aside {
-    match packet.has_aside() {
-        true => &asides[handle as usize],
-        false => &NOTHING_ASIDE,
+/// The cold fields of a packet in the pool.
+fn cold_of<'a>(cold_fields: &'a [ColdFields], handle: Handle, packet: &Packet) -> &'a ColdFields {
+    match packet.has_cold_fields() {
+        true => &cold_fields[handle as usize],
+        false => &NO_COLD_FIELDS,
     }
 }
 
@@ -796,13 +802,13 @@ pub fn interface_of(tenant: u32) -> u32 {
 }
 
 /// The connection as the host of an end sees it.
-fn key(end: &End, tenants: &[Tenant]) -> FlowKey {
+fn key(end: &ConnectionEnd, tenants: &[Tenant]) -> FlowKey {
     FlowKey {
-        local: tenants[end.way.tenant as usize].address.into(),
-        remote: tenants[end.way.peer_tenant as usize].address.into(),
-        local_port: end.way.port.to_be(),
-        remote_port: end.way.peer_port.to_be(),
-        ifindex: interface_of(end.way.tenant),
+        local: tenants[end.addressing.tenant as usize].address.into(),
+        remote: tenants[end.addressing.peer_tenant as usize].address.into(),
+        local_port: end.addressing.port.to_be(),
+        remote_port: end.addressing.peer_port.to_be(),
+        ifindex: interface_of(end.addressing.tenant),
         ..FlowKey::default()
     }
 }

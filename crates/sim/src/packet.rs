@@ -2,7 +2,7 @@
 //!
 //! Switches read the common part of a [`Packet`]: its destination, path value and length. What it is, its
 //! [`Body`] says. A header that only some packets carry and that no switch reads (of a tunnel, say) belongs to
-//! [`Aside`]; a frame of hypervisors among themselves is another variant of the body.
+//! [`ColdFields`]; a frame of hypervisors among themselves is another variant of the body.
 
 use sluicegate_core::segment::{self as core, edit, option as found};
 use sluicegate_fabric::{
@@ -29,9 +29,10 @@ const COUNTER: u32 = (1 << 24) - 1;
 /// SACK blocks of a segment, or a SYN's MSS and window scale.
 pub type Blocks = [Block; SACK_BLOCKS];
 
-/// What few packets have, kept apart from what every hop touches: blocks, and of a SYN or a datagram who sent it.
+/// Fields that few packets have, kept apart from those that every hop reads: blocks, and the sender of a
+/// SYN or a datagram.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Aside {
+pub struct ColdFields {
     /// The options' contents.
     pub blocks: Blocks,
     /// Of a SYN or a datagram: the sender's tenant, and the receiver's.
@@ -42,8 +43,8 @@ pub struct Aside {
     pub from: u32,
 }
 
-/// Of a packet that has none.
-pub const NOTHING_ASIDE: Aside = Aside {
+/// The fields of a packet that has none.
+pub const NO_COLD_FIELDS: ColdFields = ColdFields {
     blocks: [Block { left: 0, right: 0 }; SACK_BLOCKS],
     tenants: [0; 2],
     ports: [0; 2],
@@ -53,9 +54,9 @@ pub const NOTHING_ASIDE: Aside = Aside {
 /// [`Packet::to`] of a SYN: the receiver's end has yet to be found or made.
 pub const NO_END: u32 = u32::MAX;
 
-/// From one end of a connection to the other.
+/// Where the packets of one end of a connection go, and from where.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Way {
+pub struct Addressing {
     /// The tenant here.
     pub tenant: u32,
     /// The tenant there.
@@ -72,10 +73,10 @@ pub struct Way {
     pub peer_host: u16,
 }
 
-impl Way {
-    /// What a packet of the end `from` has aside.
-    pub fn aside(&self, from: u32, segment: &Segment) -> Aside {
-        Aside {
+impl Addressing {
+    /// The cold fields of a packet of the end `from`.
+    pub fn cold_fields(&self, from: u32, segment: &Segment) -> ColdFields {
+        ColdFields {
             blocks: segment.sack,
             tenants: [self.tenant, self.peer_tenant],
             ports: [self.port, self.peer_port],
@@ -127,7 +128,7 @@ impl Codepoint {
 }
 
 /// The TCP header of a tenant's segment, the length of its payload, its ECN codepoint, and the options that
-/// hosts have added. The contents of a tenant's SACK and SYN options are in the [`Aside`].
+/// hosts have added. The contents of a tenant's SACK and SYN options are in the [`ColdFields`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TcpHeader {
     seq: u32,
@@ -157,7 +158,7 @@ pub enum Body {
     Notification(Notification),
 }
 
-/// A packet without its [`Aside`]: with what a port keeps of it, one cache line.
+/// A packet without its [`ColdFields`]: with what a port keeps of it, one cache line.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet {
     /// The connection's end that it is for, or [`NO_END`].
@@ -177,34 +178,34 @@ const _: () = assert!(size_of::<Packet>() == 44);
 impl Packet {
     /// A segment on its way; `ip_bytes` is the length of the IP header.
     #[inline]
-    pub fn new(header: TcpHeader, way: &Way, ip_bytes: u32) -> Self {
+    pub fn new(header: TcpHeader, addressing: &Addressing, ip_bytes: u32) -> Self {
         let bytes = ETHERNET_BYTES + ip_bytes + header.len() + u32::from(header.payload);
         Self {
-            to: way.peer,
-            path: way.path,
-            host: way.peer_host,
+            to: addressing.peer,
+            path: addressing.path,
+            host: addressing.peer_host,
             bytes: bytes as u16,
             body: Body::Segment(header),
         }
     }
 
     /// A datagram on its way.
-    pub fn of_datagram(datagram: Datagram, way: &Way, ip_bytes: u32) -> Self {
+    pub fn of_datagram(datagram: Datagram, addressing: &Addressing, ip_bytes: u32) -> Self {
         let bytes = ETHERNET_BYTES + ip_bytes + UDP_HEADER_BYTES + u32::from(datagram.payload);
         Self {
             to: NO_END,
-            path: way.path,
-            host: way.peer_host,
+            path: addressing.path,
+            host: addressing.peer_host,
             bytes: bytes as u16,
             body: Body::Datagram(datagram),
         }
     }
 
-    /// Whether it has an [`Aside`].
+    /// Whether it has [`ColdFields`].
     #[inline]
-    pub fn has_aside(&self) -> bool {
+    pub fn has_cold_fields(&self) -> bool {
         match &self.body {
-            Body::Segment(header) => header.has_aside(),
+            Body::Segment(header) => header.has_cold_fields(),
             Body::Datagram(_) => true,
             Body::Notification(_) => false,
         }
@@ -248,9 +249,9 @@ impl TcpHeader {
         }
     }
 
-    /// Whether its packet has an [`Aside`].
+    /// Whether its packet has [`ColdFields`].
     #[inline]
-    pub fn has_aside(&self) -> bool {
+    pub fn has_cold_fields(&self) -> bool {
         self.sack_count > 0 || self.is_syn()
     }
 
@@ -308,7 +309,7 @@ impl TcpHeader {
             header_len: self.len() as u8,
             ..core::Segment::default()
         };
-        if self.has_aside() {
+        if self.has_cold_fields() {
             view_options(&self.segment(blocks), &mut view);
         }
         if self.ours != 0 {
@@ -456,7 +457,7 @@ mod tests {
 
     #[test]
     fn lengths_follow_options() {
-        let way = Way::default();
+        let addressing = Addressing::default();
         let segment = Segment {
             payload: 1448,
             options: option::TIMESTAMPS,
@@ -464,7 +465,7 @@ mod tests {
             ..Segment::default()
         };
         let mut header = TcpHeader::of(&segment);
-        assert_eq!(Packet::new(header, &way, 20).bytes(), 1514);
+        assert_eq!(Packet::new(header, &addressing, 20).bytes(), 1514);
         let mut verdict = core::Verdict {
             edits: edit::ADD_FEEDBACK,
             e0b: 0x0112_3456,
@@ -473,13 +474,13 @@ mod tests {
         };
         header.payload = 0;
         header.apply(&verdict);
-        assert_eq!(Packet::new(header, &way, 20).bytes(), 74);
+        assert_eq!(Packet::new(header, &addressing, 20).bytes(), 74);
         let view = header.view(&Blocks::default(), core::Direction::ToTenant);
         assert_eq!((view.e0b, view.ceb, view.header_len), (0x12_3456, 7, 40));
         assert_eq!(view.options, found::FEEDBACK);
         verdict.edits = edit::STRIP_FEEDBACK;
         header.apply(&verdict);
-        assert_eq!(Packet::new(header, &way, 20).bytes(), 66);
+        assert_eq!(Packet::new(header, &addressing, 20).bytes(), 66);
         let view = header.view(&Blocks::default(), core::Direction::ToTenant);
         assert_eq!(view.options, 0);
     }
@@ -498,7 +499,10 @@ mod tests {
             ceb: 0x0112_3456,
             ..core::Verdict::default()
         });
-        assert_eq!(Packet::new(fack, &Way::default(), 40).bytes(), 14 + 40 + 36);
+        assert_eq!(
+            Packet::new(fack, &Addressing::default(), 40).bytes(),
+            14 + 40 + 36
+        );
         let view = fack.view(&Blocks::default(), core::Direction::ToTenant);
         assert_eq!(view.options, found::FEEDBACK | found::FACK);
         assert_eq!((view.seq, view.payload), (7, 0));
@@ -513,7 +517,7 @@ mod tests {
             sent_ns: 1 << 50,
             payload: 1000,
         };
-        let mut packet = Packet::of_datagram(datagram, &Way::default(), 20);
+        let mut packet = Packet::of_datagram(datagram, &Addressing::default(), 20);
         assert_eq!(
             (packet.bytes(), packet.payload()),
             (14 + 20 + 8 + 1000, 1000)
@@ -525,7 +529,7 @@ mod tests {
             ecn: ecn::ECT0,
             ..Segment::default()
         };
-        let mut packet = Packet::new(TcpHeader::of(&segment), &Way::default(), 20);
+        let mut packet = Packet::new(TcpHeader::of(&segment), &Addressing::default(), 20);
         packet.mark();
         assert!(packet.is_ect());
         packet.bleach();

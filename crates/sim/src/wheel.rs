@@ -7,7 +7,7 @@
 
 use std::cmp::Reverse;
 
-/// Who an event is for, and where ties are decided: the smaller goes first.
+/// The source of an event. Of two events at one time that of the smaller source goes first.
 pub type Source = u32;
 
 /// log2 of the picoseconds in a slot of the lowest level.
@@ -104,7 +104,7 @@ pub struct Wheel {
     present: Vec<u128>,
     /// Number of the present slot.
     slot: u64,
-    /// The present slot holds many events, and nobody has been shown them.
+    /// The present slot holds many events, and they have not been prefetched for yet.
     fresh: bool,
 }
 

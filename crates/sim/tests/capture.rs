@@ -27,7 +27,7 @@ use sluicegate_sim::{
     Sim,
     capture::Capture,
     frame::{self, Route},
-    packet::{Packet, TcpHeader, Way},
+    packet::{Addressing, Packet, TcpHeader},
 };
 use sluicegate_tcp::segment::{Block, Segment, flags, option};
 
@@ -118,7 +118,7 @@ fn options_of(segment: &Segment) -> Vec<(u8, Vec<u8>)> {
 
 /// A segment on its way.
 fn packet(header: TcpHeader, ip_bytes: u32) -> Packet {
-    Packet::new(header, &Way::default(), ip_bytes)
+    Packet::new(header, &Addressing::default(), ip_bytes)
 }
 
 /// The frame as etherparse reads it; lengths and checksums are right.

@@ -6,7 +6,7 @@ use std::{net::Ipv4Addr, sync::Arc};
 use proptest::prelude::*;
 use sluicegate_core::aqm::AqmParams;
 use sluicegate_fabric::{Graph, Impairment, PortConfig, Ports, Routes, Routing, SharedMemory};
-use sluicegate_sim::net::{EndId, Far, Host, Net, Notice, Owner, Parts, Plain, Tenant};
+use sluicegate_sim::net::{EndId, Host, Net, NextHop, Notice, Owner, Parts, Plain, Tenant};
 use sluicegate_tcp::{Config, Events, config::Buffer};
 use sluicegate_vswitch::{WhenFull, switch};
 
@@ -175,7 +175,7 @@ impl Shape {
         };
         Net::new(Parts {
             fabric: Plain::new(self.ports(&graph, seed)),
-            far: Far::of(&graph),
+            next_hops: NextHop::of(&graph),
             routes: Routes::with(&graph, self.routing),
             hosts: (0..self.hosts.len()).map(machine).collect(),
             tenants: (0..self.hosts.len()).map(tenant).collect(),

@@ -11,17 +11,17 @@ impl Agent<'_> {
         match self.instance.restore_pins() {
             Ok(false) => {}
             Ok(true) => {
-                warn!("somebody removed the pins of this agent: pinned again");
-                // What it says of itself went with them.
+                warn!("another process removed the pins of this agent: pinned again");
+                // The state that it had written went with them.
                 self.written = None;
             }
-            Err(error) => error!("pins that somebody removed are not restored: {error:#}"),
+            Err(error) => error!("pins that another process removed are not restored: {error:#}"),
         }
         let names = self.instance.interfaces();
         for index in self.instance.lost() {
             warn!(
                 interface = names.get(&index),
-                "somebody has detached it: enforcement begins anew; to end it, stop this agent first"
+                "another process has detached it: enforcement begins anew; to end it, stop this agent first"
             );
             self.forget(index);
         }

@@ -26,7 +26,7 @@ pub(super) struct FileWatch {
     directory: PathBuf,
     /// Names of which news counts; `None` = any. A link may lead through others (as in Kubernetes' volumes).
     name: Option<OsString>,
-    /// First and last news that nobody has looked at.
+    /// Times of the first and the last event that are not handled yet.
     pending: Option<(Instant, Instant)>,
 }
 

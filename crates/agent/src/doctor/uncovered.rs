@@ -1,4 +1,4 @@
-//! Who sends from this host past every hook of the agent.
+//! Tenants and processes of this host whose packets pass no hook of the agent.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -12,7 +12,7 @@ const PAST_THE_HOST: [&str; 4] = ["macvlan", "macvtap", "ipvlan", "ipvtap"];
 /// State of a listening socket in /proc/net/tcp.
 const LISTEN: &str = "0A";
 
-/// Tenants, or what may be such, whose flows the agent cannot see.
+/// A tenant or a process whose flows the agent cannot see.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Uncovered {
     /// What it is.
@@ -21,8 +21,8 @@ pub struct Uncovered {
     pub why: &'static str,
 }
 
-/// Everything of the kind in the calling thread's network namespace that can be seen from here. Interfaces of
-/// such a kind that were moved to another namespace cannot.
+/// Those of the calling thread's network namespace. Interfaces of these kinds that were moved to
+/// another namespace cannot be seen from here.
 pub(crate) fn uncovered(interfaces: &[Interface]) -> Vec<Uncovered> {
     let mut found: Vec<Uncovered> = interfaces
         .iter()
@@ -46,7 +46,7 @@ pub(crate) fn uncovered(interfaces: &[Interface]) -> Vec<Uncovered> {
         let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
         found.push(Uncovered {
             what: format!("TCP listeners of the host itself (ports {})", ports.join(" ")),
-            why: "whoever runs in the host's network namespace has no interface of its own: its flows are not \
+            why: "a process in the host's network namespace has no interface of its own: its flows are not \
                   enforced",
         });
     }

@@ -56,7 +56,7 @@ pub struct App {
     filter: Filter,
     /// A filter is being typed.
     pub typing: Option<Typing>,
-    /// What comes in is not shown.
+    /// New data is not shown.
     pub paused: bool,
     /// The help is shown.
     pub help: bool,
@@ -118,13 +118,13 @@ impl App {
         }
     }
 
-    /// The flow that somebody has selected.
+    /// The flow that the user has selected.
     pub fn chosen_flow(&self) -> Option<&FlowRecord> {
         let index = self.chosen.and(self.shown.get(self.selected))?;
         Some(&self.model.rows[*index].flow)
     }
 
-    /// The row on the screen that is selected. Nobody has selected a flow as long as the plots are about all.
+    /// The row on the screen that is selected. No flow is selected while the plots show all flows.
     pub fn highlighted(&self) -> Option<usize> {
         match (self.view, &self.chosen) {
             (View::Flows, None) => None,
@@ -203,7 +203,7 @@ impl App {
             _ => return,
         };
         self.selected = to.min(last);
-        // Who goes to the top looks at whoever is there.
+        // At the top no flow is followed: the selection stays on the first row.
         let top = matches!(code, KeyCode::Home | KeyCode::Char('g'));
         self.chosen = self.flow_at(self.selected).filter(|_| !top);
     }

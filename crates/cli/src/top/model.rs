@@ -20,7 +20,7 @@ pub struct Point {
     pub goodput_bps: f32,
     /// Part of the acknowledged bytes that met marks, 0 to 1.
     pub marked_share: f32,
-    /// Smoothed RTT in µs; of several flows the mean over those that sent, by their bytes. 0 = nobody sent.
+    /// Smoothed RTT in µs; of several flows the mean over those that sent, by their bytes. 0 = no flow sent.
     pub srtt_us: f32,
 }
 

@@ -11,7 +11,7 @@ use super::{
     port::{Fifo, NEVER},
 };
 use crate::{
-    graph::PortId,
+    graph::{NO_PORT, PortId},
     pool::{Handle, NIL, Pool},
     port::PS_PER_S,
 };
@@ -98,7 +98,7 @@ const _: () = assert!(size_of::<Voq>() <= 64);
 fn adapters(specs: &[PortSpec], hosts: usize, seed: u64) -> Vec<Adapter> {
     let mut adapters: Vec<Adapter> = (0..hosts)
         .map(|host| Adapter {
-            port: PortId::MAX,
+            port: NO_PORT,
             queues: Vec::new(),
             numbers: HashMap::new(),
             ready: [EMPTY; PRIORITIES],
@@ -160,7 +160,7 @@ impl Adapters {
         }
     }
 
-    /// The port of a host's adapter; [`PortId::MAX`] if it has no link.
+    /// The port of a host's adapter; [`NO_PORT`] if it has no link.
     #[inline]
     pub fn port(&self, host: u16) -> PortId {
         self.adapters[usize::from(host)].port

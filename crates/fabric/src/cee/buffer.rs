@@ -4,14 +4,17 @@
 use super::{
     Buffer, CeeConfig, PRIORITIES, Pause, Place, PortSpec, config::Span, port::OutputPorts,
 };
-use crate::{graph::PortId, port::Drop};
+use crate::{
+    graph::{PortId, opposite},
+    port::Drop,
+};
 
 /// No switch: a host's adapter, which has a stack behind it and no buffer.
 const NO_SWITCH: u32 = u32::MAX;
 
 /// The shared memory of a switch.
 struct Memory {
-    /// Bytes that anybody may have.
+    /// Bytes that all inputs share.
     shared_bytes: u64,
     /// Bytes in use by all inputs, headroom not counted.
     used_bytes: u64,
@@ -92,7 +95,7 @@ impl InputBuffers {
         buffers
     }
 
-    /// Empty memories of switches; what headroom is reserved nobody else may have.
+    /// Empty memories of switches, less the headroom that is reserved for each input.
     fn memories(&self, switches: usize) -> Vec<Memory> {
         let shared_bytes = match self.shape {
             Buffer::Input { .. } => u64::MAX,
@@ -193,7 +196,7 @@ impl InputBuffers {
         held + bytes <= xoff && bytes <= self.free_bytes(share.ingress)
     }
 
-    /// How much of a switch's memory anybody may have.
+    /// How much of a switch's memory all its inputs share.
     pub fn shared_bytes(&self, switch: u32) -> u64 {
         self.memories[switch as usize].shared_bytes
     }
@@ -236,8 +239,9 @@ impl InputBuffers {
         self.set_quiet_bytes(ingress);
     }
 
-    /// An input pauses nobody, refuses nothing and has held as much before, as long as no priority of it holds more than
-    /// this. In a shared memory others matter, too.
+    /// Computes the bytes up to which an input neither pauses its sender, drops a frame nor exceeds
+    /// the most that it has held, for each priority. In a shared memory the other inputs matter,
+    /// too: 0.
     fn set_quiet_bytes(&mut self, ingress: PortId) {
         let (xoff_bytes, _) = self.thresholds(ingress);
         let input = &mut self.inputs[ingress as usize];
@@ -367,7 +371,7 @@ impl InputBuffers {
     }
 
     /// Asserts that inputs hold the bytes that were found in queues, that memories hold what is not headroom, and that
-    /// switches know how many of their inputs have paused somebody.
+    /// switches know how many of their inputs have paused their senders.
     pub fn audit(&self, found: &[[u64; PRIORITIES]]) -> Result<(), String> {
         for (port, found) in found.iter().enumerate() {
             for (priority, &found) in found.iter().enumerate() {
@@ -457,7 +461,7 @@ fn needed_headroom_bytes(
     is_cut: bool,
     response_ps: Option<u64>,
 ) -> u64 {
-    let (there, back) = (&specs[port as usize], &specs[port as usize ^ 1]);
+    let (there, back) = (&specs[port as usize], &specs[opposite(port) as usize]);
     let span = Span {
         rate_bps: there.rate_bps,
         there_ps: there.propagation_ps + there.processing_ps,

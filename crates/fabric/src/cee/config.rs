@@ -26,7 +26,7 @@ pub struct CeeConfig {
     /// What an adapter takes, on each way.
     pub adapter_delay_ps: u64,
     /// Bytes of each priority that an adapter keeps, all destinations together; sockets wait for room.
-    /// [`CeeConfig::UNLIMITED`]: all that comes, and nobody waits.
+    /// [`CeeConfig::UNLIMITED`]: no bound, and no socket waits.
     pub adapter_bytes: u64,
     /// Priority flow control.
     pub pfc: Option<PfcConfig>,
@@ -141,7 +141,8 @@ impl CeeConfig {
     /// See `adapter_bytes`.
     pub const UNLIMITED: u64 = u64::MAX;
 
-    /// Ports may decide late what they send: nobody else wants the room that it leaves. See [`super::Cee::catch_up`].
+    /// Ports may decide late what they send, since no other input shares the buffer in which a
+    /// frame leaves room. See [`super::Cee::catch_up`].
     pub(super) fn may_be_late(&self) -> bool {
         matches!(self.buffer, Buffer::Input { .. })
     }

@@ -63,7 +63,8 @@ impl Cee {
         self.cycle(&waits)
     }
 
-    /// XON of a switch's inputs once all has left its memory that waits for nobody who is stuck.
+    /// XON of a switch's inputs once all frames that do not wait for a stuck port have left its
+    /// memory.
     fn xon_bytes(&self, waits: &[Wait], stuck: &[(PortId, u8)]) -> impl Fn(u32) -> u64 + use<'_> {
         let mut stays = vec![0; self.out.of_switch.len()];
         for wait in waits {

@@ -5,7 +5,7 @@ use super::{
     port::NEVER,
 };
 use crate::{
-    graph::PortId,
+    graph::{NO_PORT, PortId},
     pool::{Handle, NIL, Pool},
     port::Drop,
 };
@@ -60,12 +60,12 @@ impl Cee {
         self.set_adapter_patience(host);
     }
 
-    /// An adapter may be late as long as nobody waits for room in it or for what leaves it. Before it no longer may, it
-    /// has to catch up.
+    /// Decides whether an adapter is lazy: it is, as long as no sender waits for room in it and its
+    /// departures are not counted. It has to catch up before it becomes punctual.
     pub(super) fn set_adapter_patience(&mut self, host: u16) {
         let adapter = &self.adapters.adapters[usize::from(host)];
         let port = adapter.port;
-        if port == PortId::MAX {
+        if port == NO_PORT {
             return; // a host without a link
         }
         let hurries = adapter.wanted != 0 || adapter.counted || adapter.babbles;
@@ -78,7 +78,7 @@ impl Cee {
         let before = std::mem::replace(&mut state.punctual, punctual);
         if before < punctual {
             state.expected = false;
-            // Nobody has been asked to call for that.
+            // The owner has not been asked for this time.
             let armed_ps = std::mem::replace(&mut state.armed_ps, NEVER);
             if state.has_eligible() {
                 let free_ps = state.free_ps;
@@ -198,7 +198,7 @@ impl Cee {
         }
     }
 
-    /// A frame meets nobody in its adapter and leaves it.
+    /// A frame finds its adapter empty and leaves it at once.
     fn pass<F: CeeFrame>(
         &mut self,
         pool: &mut Pool<F>,
@@ -251,7 +251,8 @@ impl Cee {
             }
             while !self.send_at(pool, port, host, at_ps) {}
             let state = &mut self.out.ports[port as usize];
-            // Whoever left has taken it; if nobody did, it is as before.
+            // A frame that left has used the expected event; if none left, the event is still
+            // expected.
             state.expected &= was_expected;
             let may_send = state.has_eligible();
             let due_ps = if may_send {
@@ -400,7 +401,8 @@ impl Cee {
         self.tell_of_departure(host, priority, handle);
     }
 
-    /// Those who count what leaves a host, or wait for room in its adapter, hear of it.
+    /// Tells the owner of a departure, if departures are counted, and of room, if a sender waits
+    /// for it.
     #[inline]
     fn tell_of_departure(&mut self, host: u16, priority: usize, handle: Handle) {
         let adapter = &self.adapters.adapters[usize::from(host)];
@@ -417,7 +419,7 @@ impl Cee {
         self.tell_of_room(host, priority);
     }
 
-    /// A priority of an adapter has more room: who waits for that hears of it.
+    /// A priority of an adapter has more room: the owner is told if a sender waits for it.
     fn tell_of_room(&mut self, host: u16, priority: usize) {
         let adapter = &mut self.adapters.adapters[usize::from(host)];
         if adapter.wanted & 1 << priority != 0 {
@@ -431,7 +433,7 @@ impl Cee {
     fn arm_delayed(&mut self, port: PortId, host: u16) {
         let delayed_ps = self.adapters.adapters[usize::from(host)].next_delayed_ps();
         let state = &mut self.out.ports[port as usize];
-        // Whoever had its turn next has lost it.
+        // The frame for which an event was expected is no longer the next one.
         state.expected = false;
         if delayed_ps == NEVER {
             return;

@@ -22,7 +22,7 @@ struct Credits {
     kept: u8,
 }
 
-/// Who sends next.
+/// The competitor that sends next.
 struct Next<T> {
     at: usize,
     /// Of its credit, after this frame.
@@ -46,8 +46,8 @@ impl Credits {
     }
 
     /// The one whose turn it is, if it may send its frame; else the next of `candidates` (bits, not all 0), with a new
-    /// quantum. `head` gives the length of somebody's frame, and what else there is to know of it. A frame that is longer
-    /// than a quantum is sent all the same.
+    /// quantum. `head` gives the length of a candidate's first frame, and what else the caller
+    /// wants of it. A frame that is longer than a quantum is sent all the same.
     #[inline]
     fn next<T>(
         &self,

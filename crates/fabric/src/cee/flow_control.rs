@@ -1,13 +1,18 @@
-//! Priority flow control: when an input pauses who sends to it, how he learns of it, and when he goes on.
+//! Priority flow control: when an input pauses its sender, how the pause reaches the sender, and when
+//! the sender goes on.
 
 use super::{
     CONTROL_BYTES, Cee, CeeFrame, PRIORITIES, Pause, PauseFrame,
     pause::{Step, duration_ps},
+    port::ALL_DECIDED,
 };
-use crate::{graph::PortId, pool::Pool};
+use crate::{
+    graph::{PortId, opposite},
+    pool::Pool,
+};
 
 impl Cee {
-    /// An input has taken a frame: pauses who sends to it, if it is too full.
+    /// An input has taken a frame: pauses its sender if it is too full.
     #[inline]
     pub(super) fn pause_if_full<F: CeeFrame>(
         &mut self,
@@ -21,7 +26,7 @@ impl Cee {
             return;
         }
         // The opposite direction of the link is sent by the same switch.
-        self.catch_up_neighbours(pool, ingress ^ 1, now_ps);
+        self.catch_up_neighbours(pool, opposite(ingress), now_ps);
         if self.buffers.is_too_full(ingress, priority) {
             let bit = 1 << priority;
             self.set_sent(ingress, self.buffers.inputs[ingress as usize].sent | bit);
@@ -77,7 +82,7 @@ impl Cee {
         response_ps: u64,
         now_ps: u64,
     ) {
-        let back = port ^ 1;
+        let back = opposite(port);
         self.catch_up(pool, back, now_ps);
         let serialization_ps = self.out.serialization_ps(back, CONTROL_BYTES);
         if self.out.ports[back as usize].down {
@@ -113,7 +118,7 @@ impl Cee {
             return; // an earlier one took its place, and has come
         }
         // What ports have to decide now comes first.
-        self.out.turn = PortId::MAX;
+        self.out.turn = ALL_DECIDED;
         while let Some(step) = self.pauses[at].next_step(now_ps) {
             match step {
                 Step::Obey(frame) => self.obey_for_a_time(pool, port, frame, now_ps),
@@ -198,8 +203,8 @@ impl Cee {
         self.shut(port);
     }
 
-    /// The far end of a port pauses these priorities whatever it has room for (a defective adapter), or stops that. Who
-    /// has no flow control in a priority does not obey (802.1Q, 36.1.3).
+    /// The far end of a port (a defective adapter) pauses these priorities even if it has room, or
+    /// stops that. A port without flow control in a priority does not obey (802.1Q, 36.1.3).
     pub fn storm<F: CeeFrame>(
         &mut self,
         pool: &mut Pool<F>,

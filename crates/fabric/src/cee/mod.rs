@@ -1,10 +1,10 @@
 //! Converged Enhanced Ethernet: eight priorities, flow control, congestion notification, transmission selection.
 //!
 //! [`Cee`] holds the ports of links, the buffers behind them and the adapters of hosts. A port is one direction of
-//! a link: the queues at its near end, the wire, and the buffer at its far end that flow control guards. Who owns
-//! it says what happens and when, and carries out the [`Effect`](crate::contract::Effect)s; frames stay in the owner's
-//! [`Pool`]. A hop is
-//! one event, and one more where the frame has to wait while somebody is paused ([`Cee::catch_up`]).
+//! a link: the queues at its near end, the wire, and the buffer at its far end that flow control
+//! guards. Its owner calls it for each event and carries out the
+//! [`Effect`](crate::contract::Effect)s; frames stay in the owner's [`Pool`]. A hop is one event,
+//! and one more where the frame waits at a switch that has paused a sender ([`Cee::catch_up`]).
 
 mod adapter;
 mod audit;
@@ -27,7 +27,7 @@ use prefetch_index::prefetch_index;
 use sluicegate_core::aqm::AqmParams;
 
 use crate::{
-    graph::PortId,
+    graph::{PortId, opposite},
     pool::{Handle, NIL, Pool},
     port::{Drop, Frame, PS_PER_S},
 };
@@ -61,9 +61,9 @@ pub enum Place {
 /// What a direction of a link is like. Port 2 l and port 2 l + 1 are the two directions of link l.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PortSpec {
-    /// Who sends.
+    /// The node that sends.
     pub near: Place,
-    /// Who receives.
+    /// The node that receives.
     pub far: Place,
     /// Bits per second, > 0.
     pub rate_bps: u64,
@@ -138,7 +138,7 @@ impl Label {
 
     /// A notification leaves the switch that has made it by this port. What travels comes by no port that it leaves by.
     fn is_made_at(self, port: PortId) -> bool {
-        self.control && self.ingress ^ 1 == port
+        self.control && opposite(self.ingress) == port
     }
 
     #[inline]

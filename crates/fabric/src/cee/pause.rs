@@ -66,7 +66,7 @@ pub(super) enum Step {
 /// Pauses of one port.
 #[derive(Default)]
 pub(super) struct Pauses {
-    /// What comes, the earliest first.
+    /// Steps that are due, the earliest first.
     steps: BinaryHeap<Reverse<(u64, Step)>>,
     /// When pauses that are obeyed end by themselves.
     until_ps: [u64; PRIORITIES],
@@ -79,7 +79,7 @@ pub(super) struct Pauses {
     renews: bool,
     /// Bit p: the far end has paused priority p.
     paused: u8,
-    /// The far end babbles: it pauses these whatever it has room for.
+    /// The far end babbles: it pauses these priorities even if it has room.
     stormed: u8,
     /// It obeys none.
     deaf: bool,
@@ -94,7 +94,8 @@ pub(super) fn duration_ps(rate_bps: u64) -> u64 {
 }
 
 impl Pauses {
-    /// A step is to come at this time. Returns when to ask the owner for, if he has to be.
+    /// Plans a step for this time. Returns the time for which the owner has to be asked, if it has
+    /// to.
     pub fn plan(&mut self, at_ps: u64, step: Step) -> Option<u64> {
         self.steps.push(Reverse((at_ps, step)));
         self.arm()
@@ -162,7 +163,7 @@ impl Pauses {
         (new, before != after)
     }
 
-    /// The far end pauses these whatever it has room for.
+    /// The far end pauses these priorities even if it has room.
     pub fn set_stormed(&mut self, priorities: u8, now_ps: u64) {
         self.stormed = priorities;
         self.keep_time(now_ps);

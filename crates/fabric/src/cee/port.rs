@@ -47,7 +47,8 @@ pub(super) struct Port {
     pub is_adapter: bool,
     /// It averages its queue: a frame that finds it empty may be dropped or marked all the same.
     pub averages: bool,
-    /// It is up, nobody watches it, and it averages nothing: a frame that meets nobody is just sent.
+    /// It is up, not watched, and averages nothing: a frame that finds it idle and empty is just
+    /// sent.
     pub plain: bool,
 }
 
@@ -71,7 +72,7 @@ pub(super) struct Fifo {
     pub head: Handle,
     pub tail: Handle,
     pub bytes: u32,
-    /// Of the first, so that who only compares need not look there.
+    /// Bytes of the first frame: kept here, so that a comparison does not read the frame.
     pub head_bytes: u32,
 }
 
@@ -96,7 +97,7 @@ impl Fifo {
             last => pool.link_after(last, handle, bytes.into()),
         }
         self.tail = handle;
-        // Who lets an adapter keep whatever comes reads no bytes of its queues.
+        // Wraps only in adapters without a bound, whose queued bytes are never read.
         self.bytes = self.bytes.wrapping_add(bytes);
     }
 
@@ -203,7 +204,7 @@ impl Port {
         self.plain = !down && !watched && !self.averages;
     }
 
-    /// It is to be asked at this time; nobody has been told to.
+    /// Arms the port for this time without a request to the owner.
     pub fn set_armed(&mut self, at_ps: u64) {
         (self.armed_ps, self.foreseen) = (at_ps, false);
     }
@@ -241,6 +242,9 @@ impl Port {
     }
 }
 
+/// [`OutputPorts::turn`]: no port decides any more at the present time.
+pub const ALL_DECIDED: PortId = PortId::MAX;
+
 /// All sending sides: what waits at each, and what is on its wire.
 pub(super) struct OutputPorts {
     pub ports: Vec<Port>,
@@ -255,7 +259,8 @@ pub(super) struct OutputPorts {
     pub of_switch: Vec<Vec<PortId>>,
     /// Ports may decide late: see [`super::Cee::catch_up`].
     pub may_be_late: bool,
-    /// At the present time ports below this have decided what they send.
+    /// At the present time ports below this have decided what they send; [`ALL_DECIDED`] = all
+    /// have.
     pub turn: PortId,
     /// Ports that may be able to send now.
     pub kicks: Vec<PortId>,
@@ -377,7 +382,8 @@ impl OutputPorts {
         }
     }
 
-    /// A switch pauses these priorities at some of its inputs, or somebody watches. Its ports have caught up.
+    /// A switch pauses these priorities at some of its inputs, or its ports are watched. They have
+    /// caught up.
     pub fn set_patience(&mut self, requests: &mut Requests, switch: u32, pausing: u8) {
         for at in 0..self.of_switch[switch as usize].len() {
             let port = self.of_switch[switch as usize][at];

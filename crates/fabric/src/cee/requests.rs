@@ -26,7 +26,7 @@ impl Requests {
     #[inline]
     pub(super) fn arrive(&mut self, port: PortId, arrival_ps: u64) {
         match &mut self.arrivals {
-            // Who carries out effects looks at no others.
+            // Arrivals are set before effects: one that follows an effect becomes an effect itself.
             [arrival @ None, _] | [_, arrival @ None] if self.effects.is_empty() => {
                 *arrival = Some((port, arrival_ps));
             }

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 /// What becomes of a frame that has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is next: take it, and then whatever [`Resequencer::take_next`] gives.
+    /// It is next: take it, and then all frames that [`Resequencer::take_next`] gives.
     Next,
     /// Earlier ones are missing: it is kept, until this time at the latest if that is new.
     Kept(Option<u64>),
-    /// Nobody waits for it any more: it came too late, or twice. Take it as it is.
+    /// The resequencer does not wait for it any more: it came too late, or twice. Take it as it is.
     Late,
 }
 
@@ -23,7 +23,8 @@ pub struct Resequencer<T> {
 }
 
 impl<T: Copy> Resequencer<T> {
-    /// A frame with this number arrives. Where frames may be lost nobody waits for them longer than `patience_ps`.
+    /// A frame with this number arrives. Frames behind a missing one are kept for `patience_ps` at
+    /// most.
     pub fn arrive(&mut self, number: u32, frame: T, now_ps: u64, patience_ps: u64) -> Verdict {
         let ahead = number.wrapping_sub(self.expected) as i32;
         if ahead < 0 || self.kept.contains_key(&number) {

@@ -2,7 +2,7 @@
 
 use super::{Cee, CeeFrame, Label, Notification, PRIORITIES, Place, QueueKey, buffer::Share};
 use crate::{
-    graph::PortId,
+    graph::{PortId, opposite},
     pool::{Handle, Pool},
     port::Drop,
 };
@@ -45,8 +45,8 @@ impl Cee {
         }
     }
 
-    /// Whether a frame meets nobody at a port where nothing is to be said of it, as most do; then it is accepted, and has
-    /// to leave at once. If not, nothing has changed.
+    /// Whether a frame finds an idle port with an empty queue that neither drops, marks nor samples
+    /// it, as most do. Then it is accepted and has to leave at once; else nothing has changed.
     #[inline(always)]
     fn may_pass<F: CeeFrame>(
         &mut self,
@@ -299,15 +299,16 @@ impl Cee {
         }
     }
 
-    /// A shared memory has room again: what lies in the headroom of paused inputs moves there, and who is empty enough
-    /// by now goes on, since its own frames may be waiting for somebody else.
+    /// A shared memory has room again. Bytes in the headroom of paused inputs move there, and
+    /// inputs below XON release their senders: an input's own frames may wait for another paused
+    /// link.
     fn share_again<F: CeeFrame>(&mut self, pool: &mut Pool<F>, switch: u32, now_ps: u64) {
         if self.buffers.pausing(switch) == 0 {
             return;
         }
         for at in 0..self.out.of_switch[switch as usize].len() {
             // The opposite direction of the link leads to an input of the same switch.
-            let input = self.out.of_switch[switch as usize][at] ^ 1;
+            let input = opposite(self.out.of_switch[switch as usize][at]);
             let paused = self.buffers.inputs[input as usize].sent;
             for priority in (0..PRIORITIES).filter(|priority| paused & 1 << priority != 0) {
                 self.buffers.leave_headroom(input, priority);
@@ -352,7 +353,7 @@ impl Cee {
         let notice = pool.insert(frame);
         // It takes no room of an input: see [`Label::is_made_at`].
         let label = Label {
-            ingress: to ^ 1,
+            ingress: opposite(to),
             source: destination,
             priority: CONTROL_PRIORITY,
             buffered: false,

@@ -2,7 +2,7 @@
 
 use super::{Cee, CeeFrame, PRIORITIES, port::NEVER};
 use crate::{
-    graph::PortId,
+    graph::{PortId, opposite},
     pool::{Handle, NIL, Pool},
     port::Drop,
 };
@@ -14,8 +14,8 @@ impl Cee {
         self.out.is_cut(port)
     }
 
-    /// What a port sends from now on it sends at this rate, in bits per second; no faster than what it was made with, of
-    /// which the room for what comes after a pause is made. Not where frames are forwarded before their end is there.
+    /// Sets a port's rate from now on, in bits per second. The rate with which the port was made is
+    /// the limit, since headroom is computed from it. Not for cut-through switches.
     pub fn set_rate(&mut self, port: PortId, rate_bps: u64) {
         debug_assert!(
             !self.config.cut_through,
@@ -60,11 +60,13 @@ impl Cee {
         }
     }
 
-    /// As long as a switch has paused nobody, which frame follows on one of its ports depends on nothing but what
-    /// waits there, and nobody waits for its leaving; and so it is as long as no frame waits there of a priority that
-    /// the switch has paused. So nobody need ask when the port is free, as long as it is asked before anything happens
-    /// to it, and before the frame arrives: what should have left before now does so here, at the time at which it
-    /// should have.
+    /// Makes a lazy port send the frames that were due before now, each at the time at which it was
+    /// due.
+    ///
+    /// While no frame of a priority that its switch has paused waits at a port, the next frame
+    /// depends only on the port's queues, and no buffer depends on the time at which that frame
+    /// leaves. So the port needs no event when it becomes free. It must catch up before its state
+    /// is read or changed, and before its next frame arrives.
     #[inline(always)]
     pub fn catch_up<F: CeeFrame>(&mut self, pool: &mut Pool<F>, port: PortId, now_ps: u64) {
         if self.out.may_be_behind(port, now_ps) {
@@ -143,7 +145,7 @@ impl Cee {
         (Some(handle), None)
     }
 
-    /// Whatever was found able to send does.
+    /// Serves the ports that have become able to send.
     #[inline]
     pub(super) fn serve_kicked_ports<F: CeeFrame>(&mut self, pool: &mut Pool<F>, now_ps: u64) {
         while let Some(port) = self.out.kicks.pop() {
@@ -155,7 +157,7 @@ impl Cee {
     pub fn set_up<F: CeeFrame>(&mut self, pool: &mut Pool<F>, port: PortId, up: bool, now_ps: u64) {
         let at = port as usize;
         self.catch_up_neighbours(pool, port, now_ps);
-        self.catch_up_neighbours(pool, port ^ 1, now_ps);
+        self.catch_up_neighbours(pool, opposite(port), now_ps);
         self.catch_up(pool, port, now_ps);
         let state = &mut self.out.ports[at];
         state.set(!up, state.watched);

@@ -45,7 +45,8 @@ const FAREWELL: Duration = Duration::from_secs(2);
 
 /// Runs a tenant and ends the process, if this process was started as one; returns otherwise.
 ///
-/// Whoever calls [`spawn`] must call this first thing in `main`, before there are threads or output.
+/// A program that calls [`spawn`] must call this first thing in `main`, before there are threads or
+/// output.
 pub fn maybe_run_tenant() {
     let mut arguments = std::env::args_os().skip(1);
     let Some(first) = arguments.next() else {
@@ -323,7 +324,7 @@ impl Input {
         thread::spawn(move || {
             for line in io::stdin().lock().lines() {
                 match line {
-                    Ok(line) => drop(send.send(line)), // nobody waits for further lines: fine
+                    Ok(line) => drop(send.send(line)), // the receiver has gone and wants no further lines: fine
                     Err(_) => break,
                 }
             }

@@ -278,7 +278,7 @@ impl Sockets {
         self.get(id).map(|socket| socket.fd.as_fd())
     }
 
-    /// Nobody has a use for a socket any more.
+    /// The application has no use for a socket any more.
     fn drop_socket(&mut self, id: SocketId) {
         if self.get(id).is_some() {
             self.sockets[id.0 as u32 as usize] = None;

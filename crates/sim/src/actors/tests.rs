@@ -19,7 +19,12 @@ fn both_ends_of_a_connection_have_the_priority_of_their_traffic() {
         .unwrap();
     let net = engine.nets().next().unwrap();
     let mut priorities: Vec<(u16, u8)> = (net.sockets.ends.iter())
-        .map(|end| (end.way.port.min(end.way.peer_port), end.priority))
+        .map(|end| {
+            (
+                end.addressing.port.min(end.addressing.peer_port),
+                end.priority,
+            )
+        })
         .collect();
     priorities.sort_unstable();
     let expected = [(10_000, 5), (10_001, 0), (10_002, 7), (10_003, 7)];

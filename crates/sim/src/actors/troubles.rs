@@ -28,7 +28,8 @@ impl Troubles {
         self.waiting.remove(&end);
     }
 
-    /// A connection has failed. Where the peer had said everything and all was read, nobody misses it.
+    /// A connection has failed. It is no trouble where the peer had sent all its data and all was
+    /// read.
     pub(super) fn failed<F: PacketFabric>(&mut self, net: &Net<F>, plan: &Plan, end: EndId) {
         let tcp = net.sockets.tcp(end);
         let Some(why) = tcp.and_then(Endpoint::error) else {

@@ -5,12 +5,13 @@ use sluicegate_fabric::graph::PortId;
 use sluicegate_tcp::Endpoint;
 
 use super::{KIND_BITS, Net, PORT, PacketFabric};
-use crate::layout::Far;
+use crate::layout::NextHop;
 
 impl<F: PacketFabric> Net<F> {
-    /// What the present arrivals are about to need is sent for. In a large network little of it is in the cache: each
-    /// event would wait for its own; sent for here, all of it is on its way at once. Step by step, since each needs what
-    /// the one before has sent for.
+    /// Prefetches the memory that the arrivals of the present slot will read. In a large network
+    /// little of it is in the cache, and each event would wait for its own misses; prefetched here,
+    /// the misses overlap. It goes in steps, since the addresses of each step come from the one
+    /// before.
     #[inline(never)]
     pub(super) fn fetch(&mut self) {
         self.clock.wheel.seen();
@@ -45,10 +46,10 @@ impl<F: PacketFabric> Net<F> {
     #[inline]
     fn fetch_beyond(&self, port: PortId) -> Option<PortId> {
         let packet = self.fabric.first(port)?;
-        let out = match self.layout.far[port as usize] {
-            Far::Switch(switch) => self.peek(switch, packet)?,
-            Far::Adapter => return None,
-            Far::Host(host) => {
+        let out = match self.layout.next_hops[port as usize] {
+            NextHop::Switch(switch) => self.peek(switch, packet)?,
+            NextHop::Adapter => return None,
+            NextHop::Host(host) => {
                 prefetch_index(&self.sockets.ends, packet.to as usize);
                 self.hosts[usize::from(host)].adapter
             }
@@ -57,11 +58,12 @@ impl<F: PacketFabric> Net<F> {
         Some(out)
     }
 
-    /// Who takes what is at its host has been sent for; its stack is read, whose lines arrive beside each other.
+    /// The receiver of a packet at its host has been prefetched; this reads its stack, so that the
+    /// misses on its cache lines overlap.
     fn read_receivers(&self) {
         let mut sum = 0;
         for port in self.present_ports() {
-            let Far::Host(host) = self.layout.far[port as usize] else {
+            let NextHop::Host(host) = self.layout.next_hops[port as usize] else {
                 continue;
             };
             let packet = self.fabric.first(port);

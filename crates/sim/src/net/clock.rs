@@ -19,7 +19,7 @@ pub(crate) fn source(kind: u32, index: u32) -> Source {
     kind << KIND_BITS | index
 }
 
-/// What time it is in a part, and what comes.
+/// The time in a part, and its event queue.
 #[derive(Default)]
 pub struct Clock {
     /// Simulated time.

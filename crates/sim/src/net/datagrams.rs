@@ -9,8 +9,8 @@ use std::{collections::VecDeque, net::IpAddr};
 use sluicegate_tcp::Events;
 use sluicegate_vswitch::Vnics;
 
-use super::{End, EndId, Net, Notice, Owner, PacketFabric, host};
-use crate::packet::{Aside, Datagram, Packet};
+use super::{ConnectionEnd, EndId, Net, Notice, Owner, PacketFabric, host};
+use crate::packet::{ColdFields, Datagram, Packet};
 
 /// A socket for datagrams.
 #[derive(Debug, Default)]
@@ -98,7 +98,7 @@ impl<F: PacketFabric> Net<F> {
                 dropped += 1;
                 dropped_bytes += u64::from(next);
             }
-            // Where nobody waits, each leaves before the next comes.
+            // On a host without waiting senders each leaves before the next is offered.
             if self.sockets.ends[end as usize].straight_to != host::IN_TURN {
                 self.serve_end(end);
             }
@@ -147,9 +147,9 @@ impl<F: PacketFabric> Net<F> {
     #[cold]
     pub(super) fn transmit_datagram(&mut self, host: u16, end: EndId) -> Option<bool> {
         let ip_bytes = self.layout.ip_bytes;
-        let End {
+        let ConnectionEnd {
             datagrams,
-            way,
+            addressing,
             straight_to,
             ..
         } = &mut self.sockets.ends[end as usize];
@@ -158,16 +158,16 @@ impl<F: PacketFabric> Net<F> {
         if *straight_to != host::IN_TURN {
             socket.left(datagram.payload);
         }
-        let packet = Packet::of_datagram(datagram, way, ip_bytes);
-        let aside = Aside {
-            tenants: [way.tenant, way.peer_tenant],
-            ports: [way.port, way.peer_port],
+        let packet = Packet::of_datagram(datagram, addressing, ip_bytes);
+        let cold = ColdFields {
+            tenants: [addressing.tenant, addressing.peer_tenant],
+            ports: [addressing.port, addressing.peer_port],
             from: end,
-            ..Aside::default()
+            ..ColdFields::default()
         };
         self.counts.sent += 1;
         self.pass_vnic(host);
-        let handle = self.keep(packet, &aside);
+        let handle = self.keep(packet, &cold);
         self.send(host, end, handle);
         Some(true)
     }
@@ -178,11 +178,11 @@ impl<F: PacketFabric> Net<F> {
         stage.into_iter().for_each(Vnics::not_tcp);
     }
 
-    /// A datagram arrives at the host of its receiver; if nobody has bound its port it is gone.
-    pub(super) fn deliver_datagram(&mut self, host: u16, datagram: Datagram, aside: &Aside) {
+    /// A datagram arrives at the host of its receiver; if no socket is bound to its port it is dropped.
+    pub(super) fn deliver_datagram(&mut self, host: u16, datagram: Datagram, cold: &ColdFields) {
         self.pass_vnic(host);
         self.counts.handed += 1;
-        let Some(&end) = self.sockets.bound.get(&(aside.tenants[1], aside.ports[1])) else {
+        let Some(&end) = self.sockets.bound.get(&(cold.tenants[1], cold.ports[1])) else {
             return;
         };
         if let Some(socket) = &mut self.sockets.ends[end as usize].datagrams {

@@ -6,7 +6,7 @@ use sluicegate_fabric::{
     graph::PortId,
 };
 
-use super::{Net, PacketFabric, aside_of};
+use super::{Net, PacketFabric, cold_of};
 use crate::exports::{ExportedPacket, Exports};
 
 impl<F: PacketFabric> Net<F> {
@@ -17,7 +17,7 @@ impl<F: PacketFabric> Net<F> {
             port,
             arrival_ps,
             packet,
-            aside: *aside_of(&self.asides, handle, &packet),
+            cold: *cold_of(&self.cold_fields, handle, &packet),
         };
         self.counts.exported += 1;
         let there = self.layout.part_beyond(port);
@@ -36,7 +36,7 @@ impl<F: PacketFabric> Net<F> {
         }
         for exported in exports.packets.drain(..) {
             self.counts.imported += 1;
-            let handle = self.keep(exported.packet, &exported.aside);
+            let handle = self.keep(exported.packet, &exported.cold);
             let port = exported.port;
             self.on_fabric(|fabric, timers, _| {
                 let ports = fabric.ports_mut();

@@ -102,7 +102,7 @@ impl<F: PacketFabric> Net<F> {
         }
     }
 
-    /// Shows a pause frame to those who capture there.
+    /// Shows a pause frame to captures at this port.
     #[cold]
     fn show_pause(&mut self, port: PortId, frame: PauseFrame, leaves_ps: u64) {
         let (Some(capture), Some(spec)) = (&mut self.observers.capture, self.fabric.spec(port))
@@ -135,7 +135,7 @@ impl<F: PacketFabric> Net<F> {
     /// A packet of an end goes down its host's stack, to an adapter with a queue for each destination.
     pub(super) fn enter_stack(&mut self, host: u16, end: EndId, packet: Handle) {
         let state = &self.sockets.ends[end as usize];
-        let (priority, to) = (state.priority, state.way.peer_host);
+        let (priority, to) = (state.priority, state.addressing.peer_host);
         let mut queue = state.queue;
         if queue == NO_QUEUE {
             let key = QueueKey {
@@ -236,7 +236,8 @@ impl<F: PacketFabric> Net<F> {
 
 /// What is done to a fabric from outside, and seen of it.
 impl<F: PacketFabric> Net<F> {
-    /// Lets those who capture see what leaves the ports that they follow, and pause frames where they arrive.
+    /// Shows captures the frames that leave the ports that they follow, and pause frames that
+    /// arrive.
     pub(crate) fn watch_captured(&mut self) {
         for port in 0..self.fabric.ports().len() as PortId {
             let capture = self.observers.capture.as_ref();
@@ -252,7 +253,7 @@ impl<F: PacketFabric> Net<F> {
         self.fabric.deadlock()
     }
 
-    /// The adapter of a host pauses its link, whatever it has room for, or does so no more.
+    /// The adapter of a host pauses its link even if it has room, or does so no more.
     pub fn storm(&mut self, host: usize, storms: bool) {
         let port = opposite(self.hosts[host].adapter);
         let priorities = if storms { u8::MAX } else { 0 };

@@ -1,21 +1,25 @@
-//! A host between its tenants' stacks and its adapter: the switch, and who waits for what below.
+//! A host between its tenants' stacks and its adapter: the switch, and what waits for the adapter.
 //!
-//! The adapter's queue is a port of the fabric. Where senders fill it as they like nobody waits, and a packet costs
-//! what its port costs. Else a host may have a source in the event queue, its adapter's, for as long as somebody waits.
+//! The adapter's queue is a port of the fabric. Where it has no bound no sender waits, and a packet
+//! costs what its port costs. Else the adapter has a source in the event queue for as long as a
+//! sender waits.
 
 use std::collections::VecDeque;
 
-use sluicegate_fabric::{Frame, Handle, graph::PortId};
+use sluicegate_fabric::{
+    Frame, Handle,
+    graph::{NO_PORT, PortId},
+};
 use sluicegate_vswitch::{Handover, Side, Switch, Vnics, switch::Config};
 
-use super::{ADAPTER, EPHEMERAL_PORT, End, EndId, Net, PacketFabric, source};
+use super::{ADAPTER, ConnectionEnd, EPHEMERAL_PORT, EndId, Net, PacketFabric, source};
 use crate::failures::Troubles;
 
 /// Most bytes of headers with all options, ours included.
 const HEADERS_BYTES: u32 = 14 + 40 + 60 + 16;
 
-/// No port: where somebody may have to wait, the host's switch is asked for each packet.
-pub(super) const IN_TURN: PortId = PortId::MAX;
+/// No port: where senders may have to wait, the host asks its switch for each packet.
+pub(super) const IN_TURN: PortId = NO_PORT;
 
 /// A packet that waits in a switch, and whose it is.
 #[derive(Clone, Copy, Debug)]
@@ -35,7 +39,7 @@ pub struct Host {
     below: Below,
     /// The adapter's source is in the event queue.
     armed: bool,
-    /// Somebody here may have to wait for the adapter.
+    /// A sender of this host may have to wait for the adapter.
     pub(super) has_waiters: bool,
     /// Some sockets here count what the adapter has not sent yet.
     pub(super) counts_departures: bool,
@@ -119,25 +123,25 @@ impl Host {
 }
 
 impl<F: PacketFabric> Net<F> {
-    /// What [`End::sides`] is.
-    pub(super) fn sides(&self, end: &End) -> (Side, Side) {
-        let End {
-            way,
+    /// What [`ConnectionEnd::sides`] is.
+    pub(super) fn sides(&self, end: &ConnectionEnd) -> (Side, Side) {
+        let ConnectionEnd {
+            addressing,
             host,
             priority,
             ..
         } = end;
         let switch = &self.hosts[usize::from(*host)].switch;
-        let peer_vnic = || self.layout.vnic(way.peer_tenant);
-        let from = Side::Vnic(self.layout.vnic(way.tenant));
-        match (switch.forward(way.peer_host, peer_vnic), *priority) {
+        let peer_vnic = || self.layout.vnic(addressing.peer_tenant);
+        let from = Side::Vnic(self.layout.vnic(addressing.tenant));
+        match (switch.forward(addressing.peer_host, peer_vnic), *priority) {
             (Side::Uplink, 1..) if F::HAS_LANES => (from, Side::Lane(*priority)),
             (to, _) => (from, to),
         }
     }
 
-    /// What [`End::straight_to`] is.
-    pub(super) fn straight_to(&self, end: &End) -> PortId {
+    /// What [`ConnectionEnd::straight_to`] is.
+    pub(super) fn straight_to(&self, end: &ConnectionEnd) -> PortId {
         let host = &self.hosts[usize::from(end.host)];
         if host.has_waiters {
             return IN_TURN;
@@ -145,7 +149,7 @@ impl<F: PacketFabric> Net<F> {
         host.port(end.sides.1)
     }
 
-    /// What an end has to send, if it may, on a host where somebody may have to wait.
+    /// Sends what an end has, if it may, on a host where senders may have to wait.
     pub(super) fn serve_end_in_turn(&mut self, host: u16, end: EndId) {
         if !F::HAS_LANES {
             self.drain_departures(host);
@@ -188,7 +192,7 @@ impl<F: PacketFabric> Net<F> {
         may
     }
 
-    /// From the vNIC stage on, on a host where somebody may have to wait.
+    /// From the vNIC stage on, on a host where senders may have to wait.
     pub(super) fn send_in_turn(&mut self, host: u16, end: EndId, packet: Handle) {
         let (from, to) = self.sockets.ends[end as usize].sides;
         let waiting = Waiting { packet, end };
@@ -309,7 +313,7 @@ impl<F: PacketFabric> Net<F> {
         }
     }
 
-    /// The adapter is asked again when it will have sent something, if that makes a difference to somebody.
+    /// The adapter is asked again when it will have sent something, if a sender waits for that.
     #[inline]
     fn arm_adapter(&mut self, host: u16) {
         // Adapters of converged Ethernet tell by themselves.
@@ -344,7 +348,7 @@ impl<F: PacketFabric> Net<F> {
         self.serve(host);
     }
 
-    /// Who has waited for the adapter has its turn.
+    /// Senders that wait for the adapter get their turn.
     pub(crate) fn serve(&mut self, host: u16) {
         let at = usize::from(host);
         if self.hosts[at].troubles.paused || !self.hosts[at].has_waiters {
@@ -358,7 +362,7 @@ impl<F: PacketFabric> Net<F> {
         self.let_others_go_on(host);
     }
 
-    /// Who has waited for room in a priority of the adapter has its turn.
+    /// Senders that wait for room in a priority of the adapter get their turn.
     pub(super) fn serve_lane(&mut self, host: u16, side: Side) {
         let machine = &self.hosts[usize::from(host)];
         if machine.troubles.paused || !machine.has_waiters {

@@ -34,7 +34,8 @@ impl<F: PacketFabric> Net<F> {
             key: key(&self.sockets.ends[end as usize], &self.layout.tenants),
             tcp: state.tcp.as_deref(),
             enforced: vnics.and_then(|vnics| vnics.flow(end)),
-            peer: (state.way.peer != NO_END).then_some((state.way.peer_host, state.way.peer)),
+            peer: (state.addressing.peer != NO_END)
+                .then_some((state.addressing.peer_host, state.addressing.peer)),
         }
     }
 

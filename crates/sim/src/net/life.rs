@@ -1,14 +1,14 @@
 //! Connections that are over give back what they took.
 //!
-//! A stack in CLOSED answers nothing: nobody can tell it from none. One in TIME_WAIT answers whatever its peer may send
-//! again, until the peer has heard that all has arrived: once the peer is over as well and nothing of it can be on its
-//! way any more, it is not needed either, and goes long before its minute is over. What is left of an end is a
-//! tombstone, so that no packet ever meets another connection under the same name.
+//! A stack in CLOSED answers nothing, so it can be freed at once. One in TIME_WAIT answers what its
+//! peer retransmits. Once the peer is over as well and no packet of it can be under way, the stack
+//! is not needed either, and is freed long before its minute is over. A tombstone is left of an
+//! end, so that no packet ever reaches another connection of the same number.
 
 use sluicegate_tcp::{Endpoint, endpoint::State};
 
-use super::{End, EndId, Net, OVER, PacketFabric, source};
-use crate::packet::{NO_END, Way};
+use super::{ConnectionEnd, EndId, Net, OVER, PacketFabric, source};
+use crate::packet::{Addressing, NO_END};
 
 /// Longer than any packet is on its way, even if it is paused now and then.
 const PACKET_LIFE_PS: u64 = 200_000_000_000;
@@ -24,7 +24,7 @@ pub(super) enum Life {
     Over,
 }
 
-impl End {
+impl ConnectionEnd {
     /// Whether a SYN may give it a stack, if it has none.
     pub(super) fn may_listen(&self) -> bool {
         self.life != Life::Over
@@ -49,9 +49,9 @@ impl<F: PacketFabric> Net<F> {
         }
         state.tcp = None;
         state.life = Life::Over;
-        let Way {
+        let Addressing {
             peer, peer_host, ..
-        } = state.way;
+        } = state.addressing;
         self.clock
             .wheel
             .push(self.clock.now_ps + PACKET_LIFE_PS, source(OVER, end));
@@ -88,8 +88,13 @@ impl<F: PacketFabric> Net<F> {
         if let Some(vnics) = &mut self.hosts[usize::from(state.host)].switch.vnics {
             vnics.forget(end);
         }
-        let way = &state.way;
-        let ends = (way.tenant, way.port, way.peer_tenant, way.peer_port);
+        let addressing = &state.addressing;
+        let ends = (
+            addressing.tenant,
+            addressing.port,
+            addressing.peer_tenant,
+            addressing.peer_port,
+        );
         // Ports come again.
         if self.sockets.accepted.get(&ends) == Some(&end) {
             self.sockets.accepted.remove(&ends);

@@ -9,7 +9,7 @@ use sluicegate_apps::MessageHeader;
 use sluicegate_tcp::Endpoint;
 
 use super::{ALARM, EndId, Net, Owner, PacketFabric, Tenant, source};
-use crate::packet::{NO_END, Way};
+use crate::packet::{Addressing, NO_END};
 
 /// First port that a tenant opens connections from (Linux's).
 pub const EPHEMERAL_PORT: u16 = 32_768;
@@ -17,9 +17,9 @@ pub const EPHEMERAL_PORT: u16 = 32_768;
 impl<F: PacketFabric> Net<F> {
     /// Own port of an end, and its peer.
     pub fn port_and_peer(&self, end: EndId) -> (u16, SocketAddr) {
-        let way = &self.sockets.ends[end as usize].way;
-        let peer = self.layout.tenants[way.peer_tenant as usize].address;
-        (way.port, SocketAddr::new(peer, way.peer_port))
+        let addressing = &self.sockets.ends[end as usize].addressing;
+        let peer = self.layout.tenants[addressing.peer_tenant as usize].address;
+        (addressing.port, SocketAddr::new(peer, addressing.peer_port))
     }
 
     /// Opens a connection from a tenant; the peer must listen by the time that the SYN arrives.
@@ -73,9 +73,9 @@ impl<F: PacketFabric> Net<F> {
 
     /// Says something with the next byte that `end` writes or has just written.
     pub fn post_header(&mut self, end: EndId, header: MessageHeader) {
-        let Way {
+        let Addressing {
             peer, peer_host, ..
-        } = self.sockets.ends[end as usize].way;
+        } = self.sockets.ends[end as usize].addressing;
         debug_assert_ne!(peer, NO_END, "who writes is connected");
         let there = self.layout.part_of_host(peer_host);
         match self.post.exports_to(there) {

@@ -1,16 +1,16 @@
-//! The sockets of a part: ends, who listens, and what actors are to be told.
+//! The sockets of a part: ends, listeners, and notices to actors.
 
 use std::collections::{HashMap, VecDeque};
 
 use sluicegate_tcp::{Cache, Endpoint, Events};
 
-use super::{End, EndId};
+use super::{ConnectionEnd, EndId};
 use crate::message_headers::MessageHeaders;
 
 /// Whose a socket is.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Owner {
-    /// Who is told of it.
+    /// The actor that is notified.
     pub actor: u32,
     /// What the actor calls it.
     pub key: u64,
@@ -42,7 +42,7 @@ struct Alarm {
 #[derive(Default)]
 pub struct Sockets {
     /// Ends of connections.
-    pub(crate) ends: Vec<End>,
+    pub(crate) ends: Vec<ConnectionEnd>,
     /// Ends that a SYN made.
     pub(super) accepted: HashMap<Ends, EndId>,
     /// By tenant and port.
@@ -52,7 +52,7 @@ pub struct Sockets {
     /// What tenants know of their peers from earlier connections, by tenant and peer.
     pub(crate) cache: Cache<(u32, u32)>,
     alarms: Vec<Alarm>,
-    /// Somebody looks at connections that are over.
+    /// Connections that are over keep their stacks, for tests and traces that read them.
     pub(crate) keeps_all: bool,
     /// For the actors, in order.
     pub(crate) notices: VecDeque<Notice>,
@@ -78,7 +78,7 @@ impl Sockets {
 
     /// Whose an end is.
     pub fn owner(&self, end: EndId) -> Owner {
-        let End {
+        let ConnectionEnd {
             actor,
             key,
             priority,
@@ -114,7 +114,7 @@ impl Sockets {
     /// The end that an earlier SYN of this peer has made. Ports come again; the same end that opens does not.
     pub(super) fn accepted_from(&self, ends: Ends, peer: EndId) -> Option<EndId> {
         let known = self.accepted.get(&ends).copied();
-        known.filter(|&end| self.ends[end as usize].way.peer == peer)
+        known.filter(|&end| self.ends[end as usize].addressing.peer == peer)
     }
 
     /// Something has happened to an end: its owner is to be told, and what its stack has learnt of the peer is kept.
@@ -124,7 +124,7 @@ impl Sockets {
         }
         let state = &mut self.ends[end as usize];
         if let Some(tcp) = &mut state.tcp {
-            let peer = (state.way.tenant, state.way.peer_tenant);
+            let peer = (state.addressing.tenant, state.addressing.peer_tenant);
             self.cache.on_events(peer, tcp, events);
         }
         self.notices.push_back(Notice::Socket(end, events));
@@ -146,7 +146,7 @@ impl Sockets {
         index
     }
 
-    /// A timer of an actor is over: he is to be told. Returns its host.
+    /// A timer of an actor has expired: the actor is notified. Returns its host.
     pub(super) fn ring(&mut self, index: u32) -> u16 {
         let Alarm { host, actor, key } = self.alarms[index as usize];
         self.notices.push_back(Notice::Alarm(actor, key));

@@ -6,9 +6,12 @@ use sluicegate_core::{
     abi::PolicyTable,
     aqm::{Aqm, AqmParams},
 };
-use sluicegate_fabric::{Graph, PortConfig, Ports, Routes, graph::PortId};
+use sluicegate_fabric::{
+    Graph, PortConfig, Ports, Routes,
+    graph::{PortId, ports_of},
+};
 use sluicegate_sim::{
-    layout::{Far, Tenant},
+    layout::{NextHop, Tenant},
     net::{Host, Net, Notice, Owner, Parts, Plain},
 };
 use sluicegate_tcp::{Config, Events};
@@ -103,7 +106,7 @@ impl Network {
 
     /// The transmit side of `link` towards its second node if `forward`, else towards its first.
     pub fn port_of(link: usize, forward: bool) -> PortId {
-        2 * link as PortId + PortId::from(!forward)
+        ports_of(link)[usize::from(!forward)]
     }
 
     pub fn build(&self) -> Net {
@@ -129,7 +132,7 @@ impl Network {
         };
         Net::new(Parts {
             fabric: Plain::new(ports),
-            far: Far::of(&graph),
+            next_hops: NextHop::of(&graph),
             routes: Routes::new(&graph),
             hosts: (0..self.hosts).map(host).collect(),
             tenants: (0..self.hosts).map(tenant).collect(),

@@ -9,7 +9,7 @@ use crate::{
         Place, PortSpec, QueueKey,
     },
     contract::{Effect, Timer},
-    graph::{HostId, PortId, SwitchId},
+    graph::{HostId, PortId, SwitchId, opposite},
     pool::Handle,
     port::{Drop, Frame},
     random::draw,
@@ -117,7 +117,7 @@ pub enum Told {
     Left(u16, u16, u32),
 }
 
-/// A network, and who sends.
+/// A network and its senders.
 pub struct World {
     pub cee: Cee,
     pub pool: Pool<TestFrame>,
@@ -138,7 +138,7 @@ pub struct World {
     expected: HashMap<(u16, u16, u8), u32>,
     disorder: bool,
     sent: u64,
-    /// By source and priority: frames that nobody has received.
+    /// By source and priority: frames that no host has received.
     missing: Vec<[u64; PRIORITIES]>,
     /// What ports that are watched and adapters that are counted told: (time, port or host, frame).
     pub told: Vec<(u64, u32, Told)>,
@@ -327,7 +327,7 @@ impl World {
                 Effect::Notify(switch, handle) => {
                     let out = self.choose(switch, handle);
                     let (pool, now_ps) = (&mut self.pool, self.now_ps);
-                    self.cee.forward(pool, [out ^ 1, out], handle, now_ps);
+                    self.cee.forward(pool, [opposite(out), out], handle, now_ps);
                 }
                 Effect::Room(host, _) => self.fill(host),
                 Effect::Lost(_, handle) => self.pool.release(handle),
@@ -440,7 +440,7 @@ impl World {
 
     /// A host pauses its link, or no longer.
     pub fn storm(&mut self, host: u16, priorities: u8) {
-        let port = self.graph.adjacent(host.into())[0].0 ^ 1;
+        let port = opposite(self.graph.adjacent(host.into())[0].0);
         self.cee
             .storm(&mut self.pool, port, priorities, self.now_ps);
         self.carry_out();
@@ -497,7 +497,7 @@ impl World {
         !self.disorder
     }
 
-    /// Frames of some priorities that some hosts have sent and nobody has received.
+    /// Frames of some priorities that some hosts have sent and no host has received.
     pub fn missing(&self, priorities: u8, of: impl Fn(u16) -> bool) -> u64 {
         let hosts = (0..).zip(&self.missing).filter(|(host, _)| of(*host));
         let of_host = |missing: &[u64; PRIORITIES]| -> u64 {
