@@ -8,13 +8,14 @@
 use sluicegate_core::{
     abi::{
         FLOW_ACKED_AHEAD, FLOW_LENIENT, FLOW_ODD_OPTIONS, FLOW_STRANGERS, Flow, MODE_ONE_SIDED,
-        MODE_TWO_SIDED, Remembered,
+        MODE_TWO_SIDED, Params, Remembered, WINDOW_MAX,
     },
+    cc::Algorithm,
     host::{Action, Direction, Host, ecn, edit, tcp},
 };
 
 use crate::{
-    net::{A, B, Packet, Pair, Route, Solo, opt, params, policy, wire},
+    net::{A, B, Packet, Pair, Route, Solo, opt, params, policy, policy_of, wire},
     restraint::malformed,
 };
 
@@ -1034,4 +1035,44 @@ fn holes_that_a_peer_acknowledges_make_no_room() {
         at = solo.flow().snd_nxt.wrapping_sub(solo.start);
         acks(&mut solo, acknowledged);
     }
+}
+
+/// Round trips in which a one-sided flow that delay governs opens its window to `cap`, where the
+/// handshake takes `path_ns` and the receiver acknowledges all that is out `rtt_ns` after it left.
+fn rounds_to(cap: u32, path_ns: u64, rtt_ns: u64) -> u32 {
+    let mut solo = Solo::new(&policy_of(Params {
+        one_sided: Algorithm::Dcvegas.number(),
+        window_cap: cap,
+        ..params()
+    }));
+    let syn = solo.syn(&[&opt::mss(1460), &opt::wscale(10)]);
+    solo.send(&syn);
+    solo.now_ns += path_ns;
+    let answer = solo.syn_ack(&[&opt::mss(1460), &opt::wscale(10)]);
+    solo.arrive(&answer);
+    let (mut at, mut rounds) = (0, 0);
+    while solo.flow().cc.cwnd < cap {
+        let began_ns = solo.now_ns;
+        let count = solo.flow().cc.cwnd / MSS;
+        for i in 0..count {
+            solo.now_ns = began_ns;
+            solo.data(at + i * MSS, 1460);
+        }
+        at += count * MSS;
+        solo.now_ns = began_ns + rtt_ns;
+        let ack = solo.peers(at, WIDE);
+        solo.arrive(&ack);
+        rounds += 1;
+        assert!(rounds < 100, "{} bytes", solo.flow().cc.cwnd);
+    }
+    rounds
+}
+
+/// docs/enforcement.md says why no RTT is taken for too short: a receiver that hides the queue alone,
+/// and pretends just the RTT of the handshake, has its window open in as few round trips as any.
+#[test]
+fn a_floor_of_the_rtt_would_not_hold_an_optimistic_receiver() {
+    let path_ns = 100_000;
+    let rounds = [1, 8, 100].map(|part| rounds_to(WINDOW_MAX, path_ns, path_ns / part));
+    assert_eq!(rounds, [10; 3]);
 }
