@@ -194,6 +194,8 @@ static inline void check_restraint(const struct sg_host *host, sg_u32 mode_befor
 	int untouched = (same || refused || cut) && p->result.out.action == SG_PASS &&
 			!p->fack.len;
 	int syn = p->result.seg.tcp_flags & SG_SYN;
+	int held = (same || cut) && p->result.out.action == SG_DROP && !p->fack.len &&
+		   p->result.out.count == SG_COUNT_ACK_AHEAD;
 	struct view b, a;
 
 	if (host->policy.slots[0].params.mode != SG_RULE_ENFORCE)
@@ -201,7 +203,7 @@ static inline void check_restraint(const struct sg_host *host, sg_u32 mode_befor
 	if (syn || mode_before == SG_MODE_TWO_SIDED)
 		return;
 	if (!host->flow_exists || host->flow.mode == SG_MODE_WATCH)
-		require(untouched, "a watched flow was edited");
+		require(untouched || held, "a watched flow was edited");
 	if (look(before, &b) && look(&p->after, &a))
 		require(b.flags == a.flags && b.traffic_class == a.traffic_class,
 			"the ECN of a one-sided flow was touched");
@@ -237,7 +239,8 @@ static inline void check_clock(const struct sg_host *was, const struct sg_host *
 	struct sg_flow flow = was->flow;
 
 	/* With such a packet another flow begins, which no step has seen. */
-	if (was->answered && sg_begins_midstream(seg) && sg_follows_answer(&was->answer, seg))
+	if (was->flow_exists &&
+	    sg_fate_of_segment(seg, &was->flow, (int)was->answered) == SG_FATE_RECALL)
 		return;
 	if (!was->flow_exists || !seg->header_len || (seg->tcp_flags & SG_SYN) ||
 	    sg_needs_clock(&flow, seg))

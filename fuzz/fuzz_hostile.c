@@ -9,6 +9,7 @@
  *              one end governs neither does an ACK outside the tenant's window
  *   hosts      no option of hosts leaves towards a trusted peer unless the host wrote it
  *   ahead      no number beyond the data that came for the tenant is acknowledged
+ *   growth     no window exceeds a new connection's and what the model has seen acknowledged since
  *   marks      no more marked bytes are pending than bytes are out, or were not counted yet
  *
  * Input: a policy, how the connection began, then packets until the bytes are used up.
@@ -16,6 +17,7 @@
 #include "check.h"
 
 #define SEGMENTS 512U
+#define MSS 1460U /* of both ends, as a connection that is met from the middle is taken to have */
 
 /* New data of the tenant that passed and that nobody was charged for. */
 struct segment {
@@ -32,9 +34,11 @@ struct model {
 	sg_u32 sent;    /* end of the highest data that passed */
 	sg_u32 edge;    /* highest right edge of the operator's windows */
 	sg_u32 came;    /* end of the highest data that passed to the tenant */
+	sg_u64 acked;   /* bytes that the peer has acknowledged, as far as the host believed it */
 	sg_u32 owed;    /* bytes that marks last counted may be of */
 	sg_u64 now_ns;
 	int ip_version;
+	int vlan;       /* the connection's frames have a tag */
 };
 
 enum operation {
@@ -54,6 +58,7 @@ static void shape_from(const struct model *m, struct shape *s, int tenant)
 {
 	memset(s, 0, sizeof(*s));
 	s->ip_version = m->ip_version;
+	s->vlan = m->vlan;
 	s->local = tenant ? 0x0a000001 : 0x0a000002;
 	s->remote = tenant ? 0x0a000002 : 0x0a000001;
 	s->source_port = tenant ? 40000 : 5001;
@@ -174,6 +179,39 @@ static void check_window(struct model *m, const struct shape *s, const struct pa
 		"%u bytes are out for nothing, the window is %u", out, window);
 }
 
+/*
+ * Whether an algorithm's window grows by no more than is acknowledged. Others add segments for a
+ * window, or for a time.
+ */
+static int grows_by_what_is_acknowledged(sg_u32 algorithm)
+{
+	return algorithm == SG_CC_RENO || algorithm == SG_CC_DCTCP;
+}
+
+/* A window of the model's own: it knows of the flow what was acknowledged, and no window. */
+static void check_growth(const struct model *m)
+{
+	const struct sg_params *params = &m->host.policy.slots[0].params;
+	sg_u64 floor = 2 * MSS, first = sg_max64(params->init_segments * (sg_u64)MSS, floor);
+	sg_u64 most = first + m->acked;
+
+	if (!grows_by_what_is_acknowledged(params->algorithm) ||
+	    !grows_by_what_is_acknowledged(params->one_sided))
+		most = SG_WINDOW_MAX;
+	most = sg_min64(most, params->window_cap);
+	require(m->host.flow.cc.cwnd <= sg_max64(most, floor),
+		"a window of %u, and %llu are the most", m->host.flow.cc.cwnd, most);
+}
+
+/* What has just arrived acknowledges data. */
+static void note_acknowledged(struct model *m, const struct shape *s, const struct sg_flow *was)
+{
+	const struct sg_flow *flow = &m->host.flow;
+
+	if (flow->snd_una == s->ack && sg_seq_gt(s->ack, was->snd_una) && !(s->flags & SG_SYN))
+		m->acked += s->ack - was->snd_una;
+}
+
 /* Bytes that are out, and bytes whose ACKs came before they were counted. */
 static sg_u32 unpaid(const struct sg_flow *flow)
 {
@@ -190,6 +228,7 @@ static void note_window(struct model *m, const struct sg_flow *was)
 
 	if (!governed(m))
 		return;
+	check_growth(m);
 	m->edge = m->outs || sg_seq_gt(m->edge, flow->snd_una) ?
 			  sg_seq_max(m->edge, flow->snd_una + window + 9 * unit) :
 			  flow->snd_una + window + 9 * unit;
@@ -286,6 +325,7 @@ static void to_tenant(struct model *m, const struct shape *s, int damaged)
 	if (p.result.out.count != SG_COUNT_STRANGER &&
 	    (end - m->came < 1U << 27 || came_back(m, &was)))
 		m->came = end;
+	note_acknowledged(m, s, &was);
 	forget_acknowledged(m);
 	note_window(m, &was);
 }
@@ -394,13 +434,13 @@ static void handshake(struct model *m, struct input *in, int peer_is_host, sg_u8
 	shape_from(m, &s, 1);
 	s.flags = SG_SYN;
 	s.seq = m->tenant - 1;
-	put_option(&s, (const sg_u8[]){ 2, 4, 5, 0xb4, 1, 3, 3, 10 }, 8);
+	put_option(&s, (const sg_u8[]){ 2, 4, MSS >> 8, MSS & 0xff, 1, 3, 3, 10 }, 8);
 	from_tenant(m, &s, 0);
 	shape_from(m, &s, 0);
 	s.flags = SG_SYN | SG_ACK;
 	s.seq = m->peer - 1;
 	s.ack = m->tenant;
-	put_option(&s, (const sg_u8[]){ 2, 4, 5, 0xb4, 1, 3, 3, wscale }, 8);
+	put_option(&s, (const sg_u8[]){ 2, 4, MSS >> 8, MSS & 0xff, 1, 3, 3, wscale }, 8);
 	sg_peer_encode(bytes, 0);
 	if (peer_is_host)
 		put_option(&s, bytes, SG_OPTION_LEN);
@@ -441,6 +481,7 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size)
 	memset(&m, 0, sizeof(m));
 	m.now_ns = 1;
 	m.ip_version = bits & 1 ? 6 : 4;
+	m.vlan = bits >> 3 & 1;
 	take_policy(&in, &m.host);
 	/* Else the connection is met from the middle. */
 	if (bits & 0xe)

@@ -51,7 +51,7 @@ SG_ASSERT_AT(struct sg_slot, flow, 64);
 enum sg_missed {
 	SG_MISSED_PACKET = 1 << 0,
 	SG_MISSED_HANDSHAKE = 1 << 1, /* the tuple has begun a new life */
-	SG_MISSED_ANSWER = 1 << 2,    /* it may have: a SYN/ACK that answers nothing has come since its last data */
+	SG_MISSED_ANSWER = 1 << 2,    /* it may have: a SYN/ACK that answers nothing has come since it began */
 };
 
 #define SG_OCCUPIED_SLOTS 4096U

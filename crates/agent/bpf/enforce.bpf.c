@@ -172,21 +172,25 @@ SG_GLOBAL int sg_skb_syn(struct sg_packet *p, sg_u64 now_ns, struct sg_verdict *
 	return 0;
 }
 
-/* A SYN/ACK that answers no SYN that was read. The next data tell whether it was forged. */
-SG_INLINE void sg_keep_answer(struct sg_packet *p, sg_u64 now_ns, struct sg_verdict *out)
+/*
+ * A SYN/ACK that answers no SYN that was read, or one that has been answered. What follows tells
+ * whether it was forged.
+ */
+SG_GLOBAL int sg_keep_answer(struct sg_packet *p, sg_u64 now_ns)
 {
 	struct sg_half_open note = { 0 };
 	struct sg_slot *slot;
 	sg_u32 at;
 
-	if (!sg_refuse_claims_here(p, out))
-		return;
+	if (!p)
+		return 0;
 	sg_note_answer(&note, &p->seg, now_ns);
 	slot = sg_find(sg_tag_of(&p->key), &at);
 	p->key.opener = SG_OPENED_UNSEEN;
 	if (!sg_keep_half(&p->key, &note, now_ns) && slot)
 		__sync_fetch_and_or(&slot->missed, SG_MISSED_ANSWER);
 	p->key.opener = 0;
+	return 0;
 }
 
 SG_GLOBAL int sg_skb_synack(struct sg_packet *p, sg_u64 now_ns, struct sg_verdict *out)
@@ -208,7 +212,8 @@ SG_GLOBAL int sg_skb_synack(struct sg_packet *p, sg_u64 now_ns, struct sg_verdic
 		return 0;
 	/* Without a SYN there is nothing but NOTE, which the verifier does not know. */
 	if (fate == SG_FATE_NOTE || !half) {
-		sg_keep_answer(p, now_ns, out);
+		if (sg_refuse_claims_here(p, out))
+			sg_keep_answer(p, now_ns);
 		return 0;
 	}
 	p->seg.peer_trusted = (sg_u8)sg_remote_trusted(&p->key);
@@ -216,8 +221,10 @@ SG_GLOBAL int sg_skb_synack(struct sg_packet *p, sg_u64 now_ns, struct sg_verdic
 	if (!made)
 		return 0;
 	sg_life_synack(made, half, &p->seg, rule, sg_params_of(rules, rule), out);
-	if (fate == SG_FATE_REPEAT)
+	if (fate == SG_FATE_REPEAT) {
+		sg_keep_answer(p, now_ns);
 		return 0;
+	}
 	if (counted)
 		sg_half_answered(p->key.ifindex, now_ns);
 	if (sg_store_flow(&p->key, made))
@@ -506,10 +513,12 @@ SG_INLINE enum sg_fate sg_skb_segment(struct __sk_buff *skb, struct sg_packet *p
 			return SG_FATE_USE;
 		}
 	}
-	fate = sg_fate_of_segment(&p->seg, 1, (int)(slot->missed & SG_MISSED_ANSWER));
+	fate = sg_fate_of_segment(&p->seg, &slot->flow, (int)(slot->missed & SG_MISSED_ANSWER));
 	if (sg_unlikely(fate != SG_FATE_USE)) {
-		__sync_fetch_and_and(&slot->missed, ~SG_MISSED_ANSWER);
-		if (sg_fate_recalled_here(p) != SG_FATE_USE)
+		fate = (enum sg_fate)sg_fate_recalled_here(p, &slot->flow, sg_now(skb));
+		if (fate != SG_FATE_RECALL)
+			__sync_fetch_and_and(&slot->missed, ~SG_MISSED_ANSWER);
+		if (fate == SG_FATE_MAKE)
 			return SG_FATE_MAKE;
 	}
 	now_ns = sg_flow_now(skb, slot, &p->seg);

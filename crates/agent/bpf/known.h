@@ -173,19 +173,25 @@ SG_INLINE struct sg_half_open *sg_answer_here(struct sg_packet *p)
 	return note;
 }
 
-SG_GLOBAL int sg_fate_recalled_here(struct sg_packet *p)
+SG_GLOBAL int sg_fate_recalled_here(struct sg_packet *p, const struct sg_flow *flow,
+				    sg_u64 now_ns)
 {
-	return p ? (int)sg_fate_recalled(sg_answer_here(p), &p->seg) : SG_FATE_USE;
+	if (!p || !flow)
+		return SG_FATE_USE;
+	return (int)sg_fate_recalled(sg_answer_here(p), flow, &p->seg, now_ns);
 }
 
 /* All that can be found out about a connection that is met from the middle. */
-SG_INLINE void sg_find_out(struct __sk_buff *skb, struct sg_packet *p,
-			   struct sg_remembered *known)
+SG_GLOBAL int sg_find_out(struct __sk_buff *skb, struct sg_packet *p,
+			  struct sg_remembered *known)
 {
-	struct sg_remembered *before = bpf_map_lookup_elem(&remembered, &p->key);
 	struct sg_half_open *of_tenant, *of_remote;
+	struct sg_remembered *before;
 	sg_u32 counted;
 
+	if (!p || !known)
+		return 0;
+	before = bpf_map_lookup_elem(&remembered, &p->key);
 	if (before)
 		*known = *before;
 	p->key.opener = SG_OPENED_BY_TENANT;
@@ -196,6 +202,7 @@ SG_INLINE void sg_find_out(struct __sk_buff *skb, struct sg_packet *p,
 	sg_life_know(known, &p->seg, sg_answer_here(p), of_tenant, of_remote);
 	if (known->scale == SG_SCALE_UNKNOWN)
 		sg_ask_socket(skb, &p->key, known);
+	return 0;
 }
 
 #endif /* SLUICE_KNOWN_H */

@@ -412,3 +412,38 @@ fn a_fin_and_data_out_of_order_are_acknowledged() {
     assert_eq!(seen.len(), 1);
     assert_eq!(seen[0].ack, START + 3 * MSS + 1);
 }
+
+/// A tag is part of what a connection is: frames with another one are of another flow, which has to
+/// earn its window, and they change nothing of the first. The kernel carries the tag beside the
+/// frame, as it came from the guest and as it goes to the other.
+#[test]
+fn a_tagged_frame_is_of_a_flow_of_its_own() {
+    let guests = Guests::new(&with_buckets());
+    guests.connect(|_, _| ());
+    assert_eq!(guests.pass(A, &data(0)).len(), 1);
+    let before = guests.flow(A);
+    guests.tag(Some(7));
+    assert_eq!(guests.known(A), None);
+    // Data without a handshake of their own, and an ACK of what the first connection has out.
+    assert_eq!(guests.pass(A, &data(MSS)).len(), 1);
+    assert_eq!(guests.pass(B, &ack(B, START + MSS)).len(), 1);
+    assert_eq!(why(&guests.flow(A)), "midstream");
+    guests.tag(None);
+    assert_eq!(guests.flow(A), before);
+    // With a handshake it is governed like any other.
+    guests.tag(Some(7));
+    guests.begin_another();
+    guests.connect(|_, _| ());
+    let flow = guests.flow(A);
+    assert_eq!(flow.mode, MODE_TWO_SIDED, "{}", why(&flow));
+    assert_eq!(guests.pass(A, &data(0)).len(), 1);
+    assert_eq!(
+        guests.pass(A, &data(400 * MSS)),
+        [],
+        "far beyond the window"
+    );
+    let early = guests.pass(B, &ack(B, START + MSS));
+    assert_eq!(early.len(), 1);
+    let ahead = guests.pass(B, &ack(B, START + 3 * MSS));
+    assert_eq!(ahead[0].ack, START + MSS, "of what has not come");
+}

@@ -259,6 +259,15 @@ fn a_new_life_whose_syn_was_not_read_is_not_policed_by_the_windows_of_the_old_on
             talk.pass(&answer, way);
             // The old life's packets, of either end, do not make it forgotten.
             talk.ack();
+            // Its peer confirms what the tenant says.
+            if !opened_by_tenant {
+                let ack = Packet {
+                    seq: theirs,
+                    ack: begin,
+                    ..talk.segment()
+                };
+                talk.pass(&ack, IN);
+            }
             for i in 0..1000 {
                 talk.data_at(begin + 100 * i);
             }

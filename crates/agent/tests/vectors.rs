@@ -209,6 +209,68 @@ fn facks_and_fallbacks_are_the_same() {
     compare_counters(&kernel, sides);
 }
 
+/// A tuple begins a new life of which not all was read, at each end and with near numbers and far
+/// ones: what goes on of it leaves as it is, natively and in the kernel.
+#[test]
+fn lives_that_begin_anew_are_the_same() {
+    let kernel = kernel();
+    let route = Route::new("10.1.0.1:40000", "10.2.0.1:5001");
+    let ahead = [2_500_u32, 70_000, 16 << 20, 900_000_000];
+    for (ahead, is_client) in ahead.into_iter().flat_map(|by| [(by, true), (by, false)]) {
+        // The first SYN/ACK is lost, or an old connection is known and the SYN is not read.
+        for syns in [2, 1] {
+            kernel.reset(&policy());
+            let mut shadowed = Shadowed::new(&policy(), &kernel);
+            let (way, back) = match is_client {
+                true => (Direction::FromTenant, Direction::ToTenant),
+                false => (Direction::ToTenant, Direction::FromTenant),
+            };
+            let mut now_ns = 1_000_000_000;
+            let mut pass = |packet: &net::Packet, direction| {
+                now_ns += 20_000_000;
+                let mut frame = match direction {
+                    Direction::FromTenant => route.build(packet),
+                    Direction::ToTenant => route.reversed().build(packet),
+                };
+                let outcome = shadowed.frame(&mut frame, direction, now_ns);
+                assert_eq!(outcome.action, Action::Pass);
+                net::wire::read(&frame).1
+            };
+            let (client, servers) = (5_000_u32, [7_000, 7_000 + ahead]);
+            let clients = [client, if syns == 1 { client + ahead } else { client }];
+            for life in 0..2 {
+                let (syn, mut answer) = opening(clients[life] - 1);
+                answer.seq = servers[life] - 1;
+                if life < syns {
+                    pass(&syn, way);
+                }
+                pass(&answer, back);
+                if life < 1 && syns == 2 {
+                    continue;
+                }
+                for i in 0..20 {
+                    let of_client = net::Packet {
+                        seq: clients[life],
+                        ack: servers[life] + 100 * i,
+                        flags: tcp::ACK,
+                        window: 500,
+                        ..net::Packet::default()
+                    };
+                    let of_server = net::Packet {
+                        seq: of_client.ack,
+                        ack: of_client.seq,
+                        payload: vec![1; 100],
+                        ..of_client.clone()
+                    };
+                    assert_eq!(pass(&of_client, way).ack, of_client.ack, "{ahead} {i}");
+                    assert_eq!(pass(&of_server, back).ack, of_server.ack, "{ahead} {i}");
+                }
+            }
+            compare_counters(&kernel, std::iter::once(&shadowed));
+        }
+    }
+}
+
 /// One connection of several that random frames belong to.
 struct Connection {
     shadowed: Shadowed,

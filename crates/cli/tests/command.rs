@@ -102,8 +102,9 @@ fn a_policy_that_leaves_a_way_out_is_good_with_a_warning_and_what_to_add() {
     for (line, class, worth) in [
         (0, "watched-tcp", "MPTCP took 273"),
         (5, "non-tcp", "UDP took 281"),
+        (10, "bare-tcp", "segments without data"),
     ] {
-        let reason = format!("{warning} no bucket has class {class}: of 300 Mb/s ");
+        let reason = format!("{warning} no bucket has class {class}: ");
         assert!(
             lines[line].starts_with(&reason) && lines[line].contains(worth),
             "{said}"
@@ -119,10 +120,11 @@ fn a_policy_that_leaves_a_way_out_is_good_with_a_warning_and_what_to_add() {
             "{said}"
         );
     }
-    assert_eq!(lines.len(), 10, "{said}");
+    assert_eq!(lines.len(), 15, "{said}");
     // What it says to add makes a note of each warning, and nothing once it enforces.
     let add = |from: usize| lines[from..from + 4].join("\n") + "\n";
-    let added = format!("[[rule]]\nmode = 'enforce'\n{}{}", add(1), add(6));
+    let add = [1, 6, 11].map(add).concat();
+    let added = format!("[[rule]]\nmode = 'enforce'\n{add}");
     let observing = Scratch::new("way-out-seen.toml", &added);
     let said = check(observing.path());
     let note = format!(
@@ -130,7 +132,7 @@ fn a_policy_that_leaves_a_way_out_is_good_with_a_warning_and_what_to_add() {
         observing.path()
     );
     assert!(
-        said.starts_with(&note) && said.lines().count() == 2,
+        said.starts_with(&note) && said.lines().count() == 3,
         "{said}"
     );
     let enforcing = Scratch::new("no-way-out.toml", &added.replace("observe", "enforce"));
@@ -209,7 +211,7 @@ fn readme_shows_what_policy_check_says_of_its_policy() {
 }
 
 #[test]
-fn the_packaged_policy_observes_and_has_both_buckets() {
+fn the_packaged_policy_observes_and_has_every_bucket() {
     let packaged = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dist/debian/policy.toml");
     let packaged = fs::read_to_string(packaged).expect("the package's policy");
     let check = |name: &str, content: &str| {
@@ -226,14 +228,15 @@ fn the_packaged_policy_observes_and_has_both_buckets() {
     assert!(
         said.contains(", watched-tcp: 1Gbit")
             && said.contains(", udp icmp fragment opaque other: ")
+            && said.contains(", bare-tcp: 100Mbit")
     );
-    // Its first rule enforces: both are noted. All enforce: nothing is left.
+    // Its first rule enforces: all three are noted. All enforce: nothing is left.
     let first = packaged.replacen("mode = \"observe\"", "mode = \"enforce\"", 1);
     let (_, warnings) = check("packaged-first.toml", &first);
     let notes = warnings.lines().filter(|line| line.starts_with("note: "));
     assert_eq!(
         (notes.count(), warnings.lines().count()),
-        (2, 2),
+        (3, 3),
         "{warnings}"
     );
     let all = packaged.replace("mode = \"observe\"", "mode = \"enforce\"");

@@ -88,10 +88,15 @@ fn what_a_policy_leaves_open_is_in_the_log_at_a_start_and_at_a_reload() {
         others.contains("WARN") && others.contains("class non-tcp"),
         "{others}"
     );
+    let bare = agent.wait_for("segments without data");
+    assert!(
+        bare.contains("WARN") && bare.contains("class bare-tcp"),
+        "{bare}"
+    );
     agent.wait_for("enforcing; stop");
-    let counts = "[[bucket]]\nclass = ['watched-tcp', 'non-tcp']\nrate = '1Gbit'\n";
+    let counts = "[[bucket]]\nclass = ['watched-tcp', 'non-tcp', 'bare-tcp']\nrate = '1Gbit'\n";
     site.write_policy("policy.toml", &format!("{enforcing}{counts}"));
-    let noted = agent.wait_for("counts non-tcp and watched-tcp");
+    let noted = agent.wait_for("counts non-tcp, watched-tcp and bare-tcp");
     assert!(noted.contains("INFO"), "{noted}");
     agent.wait_for("policy reloaded");
 }

@@ -9,8 +9,10 @@ sg_u32 sluice_opener_of(const struct sg_segment *seg);
 sg_u32 sluice_fate_of_syn(sg_u32 rule);
 sg_u32 sluice_fate_of_synack(const struct sg_half_open *half, const struct sg_segment *seg,
 			     sg_u32 rule);
-sg_u32 sluice_fate_of_segment(const struct sg_segment *seg, sg_u32 found, sg_u32 answered);
-sg_u32 sluice_fate_recalled(const struct sg_half_open *note, const struct sg_segment *seg);
+sg_u32 sluice_fate_of_segment(const struct sg_segment *seg, const struct sg_flow *flow,
+			      sg_u32 answered);
+sg_u32 sluice_fate_recalled(const struct sg_half_open *note, const struct sg_flow *flow,
+			    const struct sg_segment *seg, sg_u64 now_ns);
 sg_u32 sluice_life_segment(struct sg_flow *flow, sg_u32 answered, const struct sg_segment *seg,
 			   sg_u64 now_ns, const struct sg_params *params,
 			   struct sg_verdict *out);
@@ -56,14 +58,16 @@ sg_u32 sluice_fate_of_synack(const struct sg_half_open *half, const struct sg_se
 	return sg_fate_of_synack(half, seg, rule);
 }
 
-sg_u32 sluice_fate_of_segment(const struct sg_segment *seg, sg_u32 found, sg_u32 answered)
+sg_u32 sluice_fate_of_segment(const struct sg_segment *seg, const struct sg_flow *flow,
+			      sg_u32 answered)
 {
-	return sg_fate_of_segment(seg, (int)found, (int)answered);
+	return sg_fate_of_segment(seg, flow, (int)answered);
 }
 
-sg_u32 sluice_fate_recalled(const struct sg_half_open *note, const struct sg_segment *seg)
+sg_u32 sluice_fate_recalled(const struct sg_half_open *note, const struct sg_flow *flow,
+			    const struct sg_segment *seg, sg_u64 now_ns)
 {
-	return sg_fate_recalled(note, seg);
+	return sg_fate_recalled(note, flow, seg, now_ns);
 }
 
 void sluice_life_step(struct sg_flow *flow, const struct sg_segment *seg, sg_u64 now_ns,
@@ -80,7 +84,7 @@ sg_u32 sluice_life_segment(struct sg_flow *flow, sg_u32 answered, const struct s
 			   sg_u64 now_ns, const struct sg_params *params,
 			   struct sg_verdict *out)
 {
-	enum sg_fate fate = sg_fate_of_segment(seg, !!flow, (int)answered);
+	enum sg_fate fate = sg_fate_of_segment(seg, flow, (int)answered);
 
 	if (fate == SG_FATE_USE)
 		sluice_life_step(flow, seg, now_ns, params, out);

@@ -483,8 +483,8 @@ pub struct HalfOpen {
     pub rule: u8,
     pub peer: u8,
     pub pad: u8,
-    pub data: u16,
-    pub pad2: u16,
+    /// Bytes that came with the SYN; of a SYN/ACK alone, the other end's number.
+    pub data: u32,
 }
 
 /// Value of the kernel's `interfaces` map.
@@ -580,8 +580,12 @@ pub struct Remembered {
     pub scale: u8,
     /// Only the SYN of its handshake was seen.
     pub one_way: u8,
+    /// Both ends have told the numbers that the connection begins with.
+    pub confirmed: u8,
+    /// The same: shift of the tenant's windows, as far as it is known.
+    pub rcv_wscale: u8,
     /// Zero.
-    pub pad: [u8; 3],
+    pub pad: u8,
 }
 
 /// Value of the kernel's `config` map.

@@ -16,8 +16,13 @@ unsafe extern "C" {
     fn sluice_opener_of(seg: &Segment) -> u32;
     fn sluice_fate_of_syn(rule: u32) -> u32;
     fn sluice_fate_of_synack(half: Option<&HalfOpen>, seg: &Segment, rule: u32) -> u32;
-    fn sluice_fate_of_segment(seg: &Segment, found: u32, answered: u32) -> u32;
-    fn sluice_fate_recalled(note: Option<&HalfOpen>, seg: &Segment) -> u32;
+    fn sluice_fate_of_segment(seg: &Segment, flow: Option<&Flow>, answered: u32) -> u32;
+    fn sluice_fate_recalled(
+        note: Option<&HalfOpen>,
+        flow: &Flow,
+        seg: &Segment,
+        now_ns: u64,
+    ) -> u32;
     fn sluice_life_segment(
         flow: Option<&mut Flow>,
         answered: u32,
@@ -94,7 +99,7 @@ pub enum Fate {
     Note,
     /// A SYN/ACK again: edited like the first, its flow lives on.
     Repeat,
-    /// The tuple may have a new life: [`recalled`] tells.
+    /// The tuple may have a new life: [`recalled`] tells, or says this again: not yet.
     Recall,
 }
 
@@ -171,16 +176,16 @@ pub fn of_synack(half: Option<&HalfOpen>, segment: &Segment, rule: Option<u8>) -
     Fate::of(unsafe { sluice_fate_of_synack(half, segment, slot(rule)) })
 }
 
-/// Of any other segment. `found`: its tuple has a flow; `answered`: a SYN/ACK was noted since its last data.
-pub fn of_segment(segment: &Segment, found: bool, answered: bool) -> Fate {
+/// Of any other segment. `flow`: that of its tuple; `answered`: a SYN/ACK was noted since it began.
+pub fn of_segment(segment: &Segment, flow: Option<&Flow>, answered: bool) -> Fate {
     // SAFETY: see above.
-    Fate::of(unsafe { sluice_fate_of_segment(segment, found.into(), answered.into()) })
+    Fate::of(unsafe { sluice_fate_of_segment(segment, flow, answered.into()) })
 }
 
-/// The same once the SYN/ACK was looked up.
-pub fn recalled(note: Option<&HalfOpen>, segment: &Segment) -> Fate {
+/// The same once the SYN/ACK was looked up. [`Fate::Recall`]: the step, and the next segment may tell.
+pub fn recalled(note: Option<&HalfOpen>, flow: &Flow, segment: &Segment, now_ns: u64) -> Fate {
     // SAFETY: see above.
-    Fate::of(unsafe { sluice_fate_recalled(note, segment) })
+    Fate::of(unsafe { sluice_fate_recalled(note, flow, segment, now_ns) })
 }
 
 /// The fate of a segment that has this flow or none, and what its step says if that is [`Fate::Use`].

@@ -154,10 +154,9 @@ fn a_syn_ack_alone_is_noted() {
 #[test]
 fn a_segment_uses_its_flow() {
     for direction in [Direction::FromTenant, Direction::ToTenant] {
-        assert_eq!(
-            life::of_segment(&data(direction, 1), true, false),
-            Fate::Use
-        );
+        let flow = Flow::default();
+        let fate = life::of_segment(&data(direction, 1), Some(&flow), false);
+        assert_eq!(fate, Fate::Use);
     }
     let mut half = half();
     let (mut flow, _) = life::synack(
@@ -177,7 +176,7 @@ fn a_segment_uses_its_flow() {
 
 #[test]
 fn only_data_of_the_tenant_begin_a_flow() {
-    let fate = |segment: &Segment| life::of_segment(segment, false, false);
+    let fate = |segment: &Segment| life::of_segment(segment, None, false);
     assert_eq!(fate(&data(Direction::FromTenant, 1)), Fate::Make);
     assert_eq!(fate(&data(Direction::ToTenant, 1)), Fate::Pass);
     assert_eq!(fate(&segment(Direction::FromTenant, tcp::ACK)), Fate::Pass);
@@ -188,25 +187,110 @@ fn only_data_of_the_tenant_begin_a_flow() {
     assert_eq!(fate(&reset), Fate::Pass);
 }
 
+/// A flow of another life, far from the numbers of `synack()`.
+fn earlier_life() -> Flow {
+    Flow {
+        snd_una: 50_000_000,
+        snd_nxt: 50_000_100,
+        rcv_nxt: 900_000_000,
+        rcv_high: 900_000_000,
+        marks: RCV_KNOWN,
+        ..Flow::default()
+    }
+}
+
 #[test]
-fn data_behind_a_syn_ack_alone_begin_another_life() {
+fn data_behind_a_peers_syn_ack_alone_begin_another_life() {
+    let (flow, soon) = (earlier_life(), NOW_NS + 1);
     let first = data(Direction::FromTenant, ISN + 1);
-    assert_eq!(life::of_segment(&first, true, true), Fate::Recall);
-    for other in [
-        data(Direction::ToTenant, 1),
-        segment(Direction::FromTenant, tcp::ACK),
+    assert_eq!(life::of_segment(&first, Some(&flow), true), Fate::Recall);
+    for familiar in [
+        data(Direction::FromTenant, flow.snd_nxt),
+        data(Direction::FromTenant, flow.snd_una - 1),
     ] {
-        assert_eq!(life::of_segment(&other, true, true), Fate::Use);
+        let familiar = Segment {
+            ack: flow.rcv_nxt,
+            ..familiar
+        };
+        assert_eq!(life::of_segment(&familiar, Some(&flow), true), Fate::Use);
     }
     let note = life::note(&synack(Direction::ToTenant), NOW_NS);
-    assert_eq!(life::recalled(Some(&note), &first), Fate::Make);
+    let recalled = |segment: &Segment, now_ns| life::recalled(Some(&note), &flow, segment, now_ns);
+    assert_eq!(recalled(&first, soon), Fate::Make);
     let elsewhere = data(Direction::FromTenant, ISN + 2);
-    assert_eq!(life::recalled(Some(&note), &elsewhere), Fate::Use);
+    assert_eq!(recalled(&elsewhere, soon), Fate::Recall);
+    // Soon it is of no interest any more.
+    assert_eq!(recalled(&first, NOW_NS + 10_000_000_000), Fate::Use);
+    assert_eq!(life::recalled(None, &flow, &first, soon), Fate::Use);
+    // What goes on where the flow is begins nothing.
+    let here = Flow {
+        snd_una: ISN + 1,
+        snd_nxt: ISN + 1,
+        ..flow
+    };
     assert_eq!(
-        life::recalled(None, &first),
-        Fate::Use,
-        "the note is forgotten"
+        life::recalled(Some(&note), &here, &first, soon),
+        Fate::Recall
     );
+}
+
+#[test]
+fn a_tenants_own_syn_ack_is_believed_late() {
+    let flow = earlier_life();
+    let answer = synack(Direction::FromTenant);
+    let note = life::note(&answer, NOW_NS);
+    let first = data(Direction::FromTenant, answer.seq + 1);
+    let after = |pause_ns| life::recalled(Some(&note), &flow, &first, NOW_NS + pause_ns);
+    assert_eq!(after(1), Fate::Recall);
+    assert_eq!(after(1_000_000_000), Fate::Make);
+}
+
+/// Its receiver goes on with both of its numbers.
+#[test]
+fn a_syn_ack_that_both_ends_confirm_begins_another_life() {
+    let flow = earlier_life();
+    for (of, by) in [
+        (Direction::ToTenant, Direction::FromTenant),
+        (Direction::FromTenant, Direction::ToTenant),
+    ] {
+        let answer = synack(of);
+        let note = life::note(&answer, NOW_NS);
+        let ack = Segment {
+            seq: answer.ack,
+            ack: answer.seq + 1,
+            ..segment(by, tcp::ACK)
+        };
+        let recalled = |segment: &Segment| life::recalled(Some(&note), &flow, segment, NOW_NS + 1);
+        assert_eq!(life::of_segment(&ack, Some(&flow), true), Fate::Recall);
+        assert_eq!(recalled(&ack), Fate::Make, "{of:?}");
+        for other in [
+            Segment {
+                seq: ack.seq + 1,
+                ..ack
+            },
+            Segment {
+                ack: ack.ack + 1,
+                ..ack
+            },
+            Segment {
+                direction: of as u8,
+                ..ack
+            },
+        ] {
+            assert_eq!(recalled(&other), Fate::Recall, "{of:?}");
+        }
+        let mut known = Remembered::default();
+        life::know(&mut known, &ack, Some(&note), None, None);
+        assert_eq!(known.confirmed, 1);
+        let made = life::midstream(&ack, NOW_NS, RULE, &params(), &known, Some(&flow));
+        let (own, remote) = match by {
+            Direction::FromTenant => (ack.seq, ack.ack),
+            Direction::ToTenant => (ack.ack, ack.seq),
+        };
+        assert_eq!((made.snd_una, made.snd_nxt), (own, own), "{of:?}");
+        assert_eq!((made.rcv_nxt, made.rcv_high), (remote, remote), "{of:?}");
+        assert_eq!(made.marks & RCV_KNOWN, RCV_KNOWN);
+    }
 }
 
 #[test]

@@ -45,9 +45,12 @@ impl Policy {
     /// Whatever a tenant can send that no window and no bucket holds, while a rule enforces.
     pub(crate) fn ways_out(&self) -> Vec<WayOut> {
         // By rule and by the buckets that hold only elsewhere; by bucket.
-        let mut open: BTreeMap<(usize, bool, Vec<usize>), Vec<Class>> = BTreeMap::new();
+        let mut open: BTreeMap<(usize, Kind, Vec<usize>), Vec<Class>> = BTreeMap::new();
         let mut counted: BTreeMap<usize, (usize, Vec<Class>)> = BTreeMap::new();
-        for class in Class::ALL.into_iter().filter(|class| class.is_way_out()) {
+        for (class, kind) in Class::ALL
+            .into_iter()
+            .filter_map(|class| Some((class, class.kind()?)))
+        {
             let mut is_open = false;
             for (index, rule) in self.enforcing() {
                 let fate = self.fate(&rule.place, class);
@@ -59,7 +62,7 @@ impl Policy {
                 }
                 if fate.open && !is_open {
                     is_open = true;
-                    let key = (index, class != Class::WatchedTcp, Vec::from_iter(fate.had));
+                    let key = (index, kind, Vec::from_iter(fate.had));
                     open.entry(key).or_default().push(class);
                 }
             }
@@ -75,7 +78,7 @@ impl Policy {
 
     /// The first rule that enforces, where such packets are a way out of it.
     pub(crate) fn way_out_of(&self, class: Class) -> Option<(usize, &Rule)> {
-        self.enforcing().next().filter(|_| class.is_way_out())
+        self.enforcing().next().filter(|_| class.kind().is_some())
     }
 
     fn enforcing(&self) -> impl Iterator<Item = (usize, &Rule)> {
@@ -181,11 +184,19 @@ impl Policy {
 
     /// What such packets took where nothing held them, at length or in short.
     fn figures(&self, classes: &[Class], weight: Weight) -> String {
-        let took = self.took(classes, weight);
-        if !classes.contains(&Class::WatchedTcp) {
-            return took;
+        let mut figures = Vec::new();
+        if classes.iter().any(|class| *class != Class::BareTcp) {
+            figures.push(self.took(classes, weight));
         }
-        format!("{took}; flows beyond an interface's quota or a full table pass unheld")
+        if classes.contains(&Class::WatchedTcp) {
+            let beyond = "flows beyond an interface's quota or a full table pass unheld";
+            figures.push(beyond.to_owned());
+        }
+        if classes.contains(&Class::BareTcp) {
+            let bare = "segments without data are held by no window, however many a tenant sends";
+            figures.push(bare.to_owned());
+        }
+        figures.join("; ")
     }
 
     fn took(&self, classes: &[Class], weight: Weight) -> String {
@@ -228,10 +239,22 @@ impl Policy {
     }
 }
 
+/// What is warned of together, in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Watched,
+    Others,
+    Bare,
+}
+
 impl Class {
-    /// Whether TCP can hide in it, or what it carries compete with TCP.
-    fn is_way_out(self) -> bool {
-        self == Self::WatchedTcp || Self::NON_TCP.contains(&self)
+    /// Of what kind it is, if TCP can hide in it or what it carries compete with TCP.
+    fn kind(self) -> Option<Kind> {
+        match self {
+            Self::WatchedTcp => Some(Kind::Watched),
+            Self::BareTcp => Some(Kind::Bare),
+            _ => Self::NON_TCP.contains(&self).then_some(Kind::Others),
+        }
     }
 }
 

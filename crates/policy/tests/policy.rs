@@ -463,8 +463,7 @@ fn warnings_of_rules(text: &str) -> Vec<String> {
     warnings(&format!("{text}{HELD}"))
 }
 
-const HELD: &str =
-    "[[bucket]]\nclass = ['watched-tcp', 'non-tcp']\nrate = '1Gbit'\nmode = 'enforce'\n";
+const HELD: &str = "[[bucket]]\nclass = ['watched-tcp', 'non-tcp', 'bare-tcp']\nrate = '1Gbit'\nmode = 'enforce'\n";
 const ENFORCED: &str =
     "[[rule]]\nport = 80\n[[rule]]\nmode = 'enforce'\n[[rule]]\nmode = 'enforce'\n";
 
@@ -480,6 +479,10 @@ fn ways_out(text: &str) -> Vec<(Weight, String, String)> {
         let shown = warning.to_string();
         let reason = shown.split(": of 300 Mb/s").next().unwrap_or_default();
         let reason = reason.split(": TCP wrapped").next().unwrap_or_default();
+        let reason = reason
+            .split(": segments without")
+            .next()
+            .unwrap_or_default();
         let class = warning.snippet.lines().nth(1).unwrap_or_default();
         (warning.weight, reason.to_owned(), class.to_owned())
     };
@@ -506,7 +509,12 @@ fn enforcing_without_a_bucket_is_warned_of_once_for_each_kind_with_what_it_is_wo
                 "watched-tcp",
                 "MPTCP took 273; flows beyond an interface's quota or a full table pass unheld"
             ),
-            warning("non-tcp", udp)
+            warning("non-tcp", udp),
+            "p.toml:3:1: rule[1]: enforces, but no bucket has class bare-tcp: segments without \
+             data are held by no window, however many a tenant sends; add a [[bucket]] with class \
+             = \"bare-tcp\", a rate, and mode = \"observe\" to begin with, then \"enforce\" \
+             (docs/operators.md says when)"
+                .to_owned(),
         ]
     );
 }
@@ -519,7 +527,7 @@ fn what_a_warning_says_to_add_can_be_added() {
         .map(|warning| warning.snippet.as_str())
         .collect();
     let added = format!("{ENFORCED}{add}");
-    assert_eq!(parse(&added).buckets.len(), 2);
+    assert_eq!(parse(&added).buckets.len(), 3);
     let found = ways_out(&added);
     assert!(
         found.iter().all(|(weight, ..)| *weight == Weight::Note),
@@ -535,10 +543,11 @@ fn a_bucket_that_only_counts_is_noted_where_it_stands() {
     assert_eq!(
         found,
         [
-            "p.toml:7:1: bucket[0]: counts non-tcp and watched-tcp and drops nothing, while rule 2 \
-             enforces: of 300 Mb/s (even share 75) MPTCP took 273, UDP took 281, TCP inside VXLAN \
-             268, QUIC without ECN 231; flows beyond an interface's quota or a full table pass \
-             unheld; set mode = \"enforce\" once `bucket_exceeded` stays 0 (docs/operators.md)"
+            "p.toml:7:1: bucket[0]: counts non-tcp, watched-tcp and bare-tcp and drops nothing, \
+             while rule 2 enforces: of 300 Mb/s (even share 75) MPTCP took 273, UDP took 281, TCP \
+             inside VXLAN 268, QUIC without ECN 231; flows beyond an interface's quota or a full \
+             table pass unheld; segments without data are held by no window, however many a \
+             tenant sends; set mode = \"enforce\" once `bucket_exceeded` stays 0 (docs/operators.md)"
         ]
     );
     let first = format!("{ENFORCED}{observed}{HELD}");
@@ -558,7 +567,7 @@ fn a_bucket_that_only_counts_is_noted_where_it_stands() {
 #[test]
 fn classes_without_a_bucket_are_named() {
     let enforce = "mode = 'enforce'";
-    let watched = bucket("'watched-tcp'", enforce);
+    let watched = bucket("['watched-tcp', 'bare-tcp']", enforce);
     let warned = |buckets: String| ways_out(&format!("{ENFORCED}{watched}{buckets}"));
     let rule = "p.toml:3:1: rule[1]: enforces, but no bucket has class ";
     let expected = |names: &str, class: &str| {
@@ -594,7 +603,7 @@ fn classes_without_a_bucket_are_named() {
 fn buckets_that_hold_only_somewhere_are_told_from_those_that_hold_everywhere() {
     let at = |place: &str| {
         bucket(
-            "['watched-tcp', 'non-tcp']",
+            "['watched-tcp', 'non-tcp', 'bare-tcp']",
             &format!("mode = 'enforce'\n{place}"),
         )
     };
@@ -610,7 +619,7 @@ fn buckets_that_hold_only_somewhere_are_told_from_those_that_hold_everywhere() {
                 red (bucket 2) has a bucket for ";
     assert_eq!(
         reasons,
-        [format!("{only}watched-tcp"), format!("{only}non-tcp")]
+        ["watched-tcp", "non-tcp", "bare-tcp"].map(|class| format!("{only}{class}"))
     );
     for (rule, buckets) in [
         ("interface = 'veth*'", at("interface = 'veth*'")),
@@ -648,7 +657,7 @@ fn what_enforces_nothing_or_leaves_nothing_open_is_not_warned_of() {
         format!(
             "{ENFORCED}{}{}",
             bucket("'non-tcp'", "mode = 'enforce'"),
-            bucket("'watched-tcp'", "mode = 'enforce'")
+            bucket("['watched-tcp', 'bare-tcp']", "mode = 'enforce'")
         ),
     ] {
         assert_eq!(warnings(&policy), [""; 0], "{policy}");
@@ -656,7 +665,7 @@ fn what_enforces_nothing_or_leaves_nothing_open_is_not_warned_of() {
     // A window that is not policed is one that honest tenants keep; other packets still have none.
     assert_eq!(
         warnings("[[rule]]\nmode = 'enforce'\npolice = false\n").len(),
-        2
+        3
     );
 }
 
@@ -779,7 +788,8 @@ fn mode_text() -> impl Strategy<Value = &'static str> {
 
 fn classes_text() -> impl Strategy<Value = &'static str> {
     let both = "['watched-tcp', 'non-tcp']";
-    prop::sample::select(vec!["'udp'", "'watched-tcp'", "'non-tcp'", both, both])
+    let all = "['watched-tcp', 'non-tcp', 'bare-tcp']";
+    prop::sample::select(vec!["'udp'", "'watched-tcp'", "'bare-tcp'", both, all, all])
 }
 
 proptest! {
@@ -834,7 +844,7 @@ proptest! {
             let mut rules = policy.rules.iter().filter(|rule| rule.mode == Mode::Enforce);
             rules.any(|rule| rule.place.holds(i, t))
         };
-        let classes = Class::NON_TCP.into_iter().chain([Class::WatchedTcp]);
+        let classes = Class::NON_TCP.into_iter().chain([Class::WatchedTcp, Class::BareTcp]);
         let held = places.filter(|at| enforces(*at)).all(|(i, t)| {
             let found = policy.buckets_at(i, t);
             classes.clone().all(|class| {

@@ -274,11 +274,7 @@ impl<K: Connection> Vnics<K> {
             if segment.peer_trusted != 0 {
                 life::refuse(segment, params, &mut verdict);
             }
-            let note = life::note(segment, now_ns);
-            self.keep_half((connection, Opener::Unseen), note, now_ns, ends.ifindex);
-            if let Some(tracked) = self.flows.get_mut(&connection) {
-                tracked.answered = true;
-            }
+            self.keep_answer(connection, segment, now_ns, ends);
             return verdict;
         };
         let (flow, mut verdict) = life::synack(&mut half, segment, now_ns, rule, params);
@@ -296,7 +292,19 @@ impl<K: Connection> Vnics<K> {
             &mut self.crowd
         };
         table.keep(key, half);
+        if fate == Fate::Repeat {
+            self.keep_answer(connection, segment, now_ns, ends);
+        }
         verdict
+    }
+
+    /// A SYN/ACK that answers no SYN that was read, or one that has been answered.
+    fn keep_answer(&mut self, connection: K, segment: &Segment, now_ns: u64, ends: &FlowKey) {
+        let note = life::note(segment, now_ns);
+        self.keep_half((connection, Opener::Unseen), note, now_ns, ends.ifindex);
+        if let Some(tracked) = self.flows.get_mut(&connection) {
+            tracked.answered = true;
+        }
     }
 
     fn half_answered(&mut self, ifindex: u32, now_ns: u64) {
@@ -317,7 +325,7 @@ impl<K: Connection> Vnics<K> {
         ends: impl FnOnce() -> FlowKey,
     ) -> Verdict {
         let Some(place) = self.flows.find(&connection) else {
-            let fate = life::of_segment(segment, false, false);
+            let fate = life::of_segment(segment, None, false);
             return self.stray(connection, fate, segment, now_ns, ends);
         };
         let tracked = self.flows.value(place);
@@ -327,9 +335,11 @@ impl<K: Connection> Vnics<K> {
         if fate == Fate::Use {
             return verdict;
         }
-        tracked.answered = false;
-        fate = life::recalled(self.half(connection, Opener::Unseen), segment);
-        if fate == Fate::Use {
+        let flow = tracked.flow;
+        let note = self.half(connection, Opener::Unseen);
+        fate = life::recalled(note, &flow, segment, now_ns);
+        self.flows.value(place).answered = fate == Fate::Recall;
+        if fate != Fate::Make {
             let flow = &mut self.flows.value(place).flow;
             return life::step(flow, segment, now_ns, params);
         }

@@ -44,6 +44,7 @@ pub struct Guests {
     stranger: File,
     markers: Cell<u32>,
     port: Cell<u16>,
+    vlan: Cell<Option<u16>>,
 }
 
 impl Guests {
@@ -63,6 +64,7 @@ impl Guests {
             stranger,
             markers: Cell::new(0),
             port: Cell::new(40_000),
+            vlan: Cell::new(None),
         };
         // The bridges learn where both are.
         for side in [A, B, A] {
@@ -76,9 +78,18 @@ impl Guests {
         self.port.set(self.port.get() + 1);
     }
 
+    /// From here on frames have this VLAN tag, or none.
+    pub fn tag(&self, vlan: Option<u16>) {
+        self.vlan.set(vlan);
+    }
+
     /// The connection's way from one guest to the other.
     pub fn route(&self, from: usize) -> Route {
-        let forward = Route::new(&format!("10.77.0.1:{}", self.port.get()), "10.77.0.2:5001");
+        let ours = format!("10.77.0.1:{}", self.port.get());
+        let forward = Route {
+            vlan: self.vlan.get(),
+            ..Route::new(&ours, "10.77.0.2:5001")
+        };
         if from == A {
             forward
         } else {
@@ -91,9 +102,11 @@ impl Guests {
         let route = self.route(side);
         let flows = self.instances[side].raw_flows().expect("the kernel tells");
         let ports = (route.from.port().to_be(), route.to.port().to_be());
-        let mut found = flows
-            .into_iter()
-            .filter_map(|(key, flow)| ((key.local_port, key.remote_port) == ports).then_some(flow));
+        let vlan = route.vlan.unwrap_or(0);
+        let mut found = flows.into_iter().filter_map(|(key, flow)| {
+            let same = (key.local_port, key.remote_port) == ports && key.vlan == vlan;
+            same.then_some(flow)
+        });
         let flow = found.next();
         assert_eq!(found.next(), None, "a connection has one flow");
         flow
@@ -159,7 +172,7 @@ impl Guests {
             if frame == marker {
                 return seen;
             }
-            if frame.get(12..14) == Some(&[0x08, 0x00]) {
+            if matches!(frame.get(12..14), Some([0x08 | 0x81, 0x00])) {
                 seen.extend(
                     wire::look(&frame)
                         .filter(|(found, ..)| *found == self.route(from))

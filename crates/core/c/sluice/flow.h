@@ -190,8 +190,10 @@ struct sg_half_open {
 	sg_u8 rule;
 	sg_u8 peer;             /* enum sg_half_open_peer, SG_PEER_PROMOTED */
 	sg_u8 pad;
-	sg_u16 data;            /* bytes that came with the SYN (RFC 7413) */
-	sg_u16 pad2;
+	union {
+		sg_u32 data;       /* bytes that came with the SYN (RFC 7413), saturating */
+		sg_u32 remote_isn; /* SG_OPENED_UNSEEN: of the other end */
+	};
 };
 SG_ASSERT_SIZE(struct sg_half_open, 24);
 
@@ -205,6 +207,9 @@ enum sg_half_open_peer {
 	SG_PEER_PROMOTED = 0x80, /* the flow exists: a repeated SYN/ACK must not reset it */
 };
 
+/* The largest shift (RFC 7323 2.3). */
+#define SG_WSCALE_MAX 14U
+
 /* How the window scale of a connection is known whose handshake was not seen. */
 enum sg_scale {
 	SG_SCALE_UNKNOWN = 0, /* only from what is in flight */
@@ -217,7 +222,9 @@ struct sg_remembered {
 	sg_u8 wscale;
 	sg_u8 scale;       /* enum sg_scale */
 	sg_u8 one_way;     /* a handshake of which only the SYN was seen */
-	sg_u8 pad[3];
+	sg_u8 confirmed;   /* both ends have told the numbers that the connection begins with */
+	sg_u8 rcv_wscale;  /* the same: shift of the tenant's windows, as far as it is known */
+	sg_u8 pad;
 };
 SG_ASSERT_SIZE(struct sg_remembered, 8);
 

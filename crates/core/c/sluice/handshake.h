@@ -87,7 +87,7 @@ SG_INLINE sg_u8 sg_consider_offer(const struct sg_segment *seg, struct sg_verdic
 /* A repeated SYN may come without the data of the first, which are acknowledged all the same. */
 SG_INLINE void sg_note_syn_data(struct sg_half_open *half, const struct sg_segment *seg)
 {
-	sg_u16 data = (sg_u16)sg_min32(seg->payload, 0xffff);
+	sg_u32 data = sg_min32(seg->payload, 0xffff);
 
 	half->data = half->isn == seg->seq && half->data > data ? half->data : data;
 }
@@ -228,10 +228,10 @@ SG_INLINE int sg_synack_matches(const struct sg_half_open *half, const struct sg
 }
 
 /*
- * A SYN/ACK whose SYN was not read, or is forgotten. One for the tenant has a window scale
- * only if the SYN had one, so that it says all that is to be known of the peer's windows;
- * the tenant's own says only that the tuple begins a new life. Either says where the
- * tenant's data begin: who forges one has to guess that.
+ * A SYN/ACK whose SYN was not read, or is forgotten, or was answered before, maybe with another
+ * number. One for the tenant has a window scale
+ * only if the SYN had one, so that it says all that is to be known of the peer's windows.
+ * Either says where the data of both ends begin, but only one end has said so.
  */
 SG_INLINE void sg_note_answer(struct sg_half_open *note, const struct sg_segment *seg,
 			      sg_u64 now_ns)
@@ -240,7 +240,8 @@ SG_INLINE void sg_note_answer(struct sg_half_open *note, const struct sg_segment
 
 	note->time_ns = now_ns;
 	note->isn = to_tenant ? seg->ack - 1 : seg->seq;
-	note->mss = to_tenant ? sg_mss_of(seg) : 0;
+	note->remote_isn = to_tenant ? seg->seq : seg->ack - 1;
+	note->mss = (sg_u16)(to_tenant ? sg_max32(sg_mss_of(seg), SG_MSS_MIN) : 0);
 	note->options = seg->options;
 	note->wscale = seg->options & SG_OPT_WSCALE ? seg->wscale : 0;
 }
@@ -251,12 +252,30 @@ SG_INLINE int sg_follows_answer(const struct sg_half_open *note, const struct sg
 	return note->time_ns && seg->seq == note->isn + 1;
 }
 
+/* Is that SYN/ACK the peer's? */
+SG_INLINE int sg_is_peers_answer(const struct sg_half_open *note)
+{
+	return !!note->mss;
+}
+
+/* Does this segment acknowledge that SYN/ACK, at the number behind what it answered? */
+SG_INLINE int sg_confirms_answer(const struct sg_half_open *note, const struct sg_segment *seg)
+{
+	int from_tenant = seg->direction == SG_FROM_TENANT;
+	sg_u32 own = from_tenant ? seg->seq : seg->ack;
+	sg_u32 remote = from_tenant ? seg->ack : seg->seq;
+
+	return note->time_ns && (seg->tcp_flags & SG_ACK) &&
+	       from_tenant == sg_is_peers_answer(note) && own == note->isn + 1 &&
+	       remote == note->remote_isn + 1;
+}
+
 /* What else was known of the tuple is of an earlier life. */
 SG_INLINE void sg_recall_answer(struct sg_remembered *known, const struct sg_half_open *note)
 {
 	known->mss = note->mss;
 	known->wscale = note->wscale;
-	known->scale = note->mss ? SG_SCALE_EXACT : SG_SCALE_UNKNOWN;
+	known->scale = sg_is_peers_answer(note) ? SG_SCALE_EXACT : SG_SCALE_UNKNOWN;
 }
 
 /* The tenant has seen an unscaled window; segments after it count in scaled units. */
@@ -351,7 +370,7 @@ SG_INLINE void sg_midstream(struct sg_flow *flow, const struct sg_segment *seg,
 		flow->wscale = known->wscale & 15;
 		flow->mss = (sg_u16)sg_max32(known->mss, SG_MSS_MIN);
 	}
-	flow->snd_una = seg->seq;
+	flow->snd_una = seg->direction == SG_FROM_TENANT ? seg->seq : seg->ack;
 	flow->snd_nxt = flow->snd_una;
 	flow->recover = flow->snd_una;
 	flow->karn_end = flow->snd_una;

@@ -62,10 +62,12 @@ SG_INLINE void sg_host_synack(struct sg_host *host, struct sg_packet *p, sg_u64 
 
 	if (fate == SG_FATE_PASS)
 		return;
-	if (fate == SG_FATE_NOTE) {
+	if (fate != SG_FATE_MAKE) {
 		host->key = p->key;
 		host->answered = 1;
 		sg_note_answer(&host->answer, &p->seg, now_ns);
+	}
+	if (fate == SG_FATE_NOTE) {
 		if (p->seg.peer_trusted)
 			sg_life_refuse(&p->seg, params, out);
 		return;
@@ -117,12 +119,13 @@ SG_INLINE void sg_host_segment(struct sg_host *host, struct sg_packet *p, sg_u64
 			sg_host_syn(host, p, now_ns, out);
 		return;
 	}
-	fate = sg_fate_of_segment(&p->seg, (int)host->flow_exists, (int)host->answered);
+	fate = sg_fate_of_segment(&p->seg, host->flow_exists ? &host->flow : 0,
+				  (int)host->answered);
 	if (fate == SG_FATE_RECALL) {
-		host->answered = 0;
-		fate = sg_fate_recalled(&host->answer, &p->seg);
+		fate = sg_fate_recalled(&host->answer, &host->flow, &p->seg, now_ns);
+		host->answered = fate == SG_FATE_RECALL;
 	}
-	if (fate != SG_FATE_USE) {
+	if (fate == SG_FATE_MAKE || fate == SG_FATE_PASS) {
 		sg_host_stray(host, p, fate, now_ns, out);
 		return;
 	}

@@ -20,8 +20,8 @@ enum sg_fate {
 	SG_FATE_USE = 1,    /* the step of the flow that was found */
 	SG_FATE_MAKE = 2,   /* a flow begins, if a rule covers it */
 	SG_FATE_NOTE = 3,   /* a half-open connection is kept */
-	SG_FATE_REPEAT = 4, /* a SYN/ACK again: edited like the first, its flow lives on */
-	SG_FATE_RECALL = 5, /* the tuple may have a new life: sg_fate_recalled() tells */
+	SG_FATE_REPEAT = 4, /* a SYN/ACK again: edited like the first, and noted; the flow lives on */
+	SG_FATE_RECALL = 5, /* the tuple may have a new life: sg_fate_recalled() tells, or not yet */
 };
 
 /* Whose SYN this SYN is, or this SYN/ACK answers: the half-open connection is kept by it. */
@@ -39,7 +39,7 @@ SG_INLINE enum sg_fate sg_fate_of_syn(sg_u32 rule)
 	return rule == SG_RULE_NONE ? SG_FATE_PASS : SG_FATE_NOTE;
 }
 
-/* A SYN/ACK; `half` is what was noted of its opener's SYN, or null. NOTE it by SG_OPENED_UNSEEN. */
+/* A SYN/ACK; `half` is what was noted of its opener's SYN, or null. NOTE, REPEAT: by SG_OPENED_UNSEEN. */
 SG_INLINE enum sg_fate sg_fate_of_synack(const struct sg_half_open *half,
 					 const struct sg_segment *seg, sg_u32 rule)
 {
@@ -50,19 +50,57 @@ SG_INLINE enum sg_fate sg_fate_of_synack(const struct sg_half_open *half,
 	return half->peer & SG_PEER_PROMOTED ? SG_FATE_REPEAT : SG_FATE_MAKE;
 }
 
-/* Others. `found`: their tuple has a flow; `answered`: a SYN/ACK was noted since its last data. */
-SG_INLINE enum sg_fate sg_fate_of_segment(const struct sg_segment *seg, int found, int answered)
+/*
+ * Whether a segment's numbers are the flow's, or nearly. Where its peer's host has seen none of
+ * the tenant's data, only the tenant's own number says so.
+ */
+SG_INLINE int sg_fits_flow(const struct sg_flow *flow, const struct sg_segment *seg)
 {
-	if (sg_unlikely(!found))
-		return sg_begins_midstream(seg) ? SG_FATE_MAKE : SG_FATE_PASS;
-	return sg_unlikely(answered) && sg_begins_midstream(seg) ? SG_FATE_RECALL : SG_FATE_USE;
+	if (seg->direction == SG_TO_TENANT)
+		return !(seg->tcp_flags & SG_ACK) || sg_is_in_place(flow, seg->ack, flow->snd_nxt);
+	return sg_is_in_place(flow, seg->seq, flow->snd_nxt) &&
+	       (!(flow->marks & SG_FLOW_RCV_KNOWN) || !(seg->tcp_flags & SG_ACK) ||
+		seg->ack - flow->rcv_nxt <= flow->rcv_high - flow->rcv_nxt ||
+		flow->rcv_nxt - seg->ack <= 2 * SG_WINDOW_MAX);
 }
 
-/* The same once `note`, the SYN/ACK, was looked up; null where it is forgotten. */
-SG_INLINE enum sg_fate sg_fate_recalled(const struct sg_half_open *note,
-					const struct sg_segment *seg)
+/* Others. `flow`: that of their tuple, or null; `answered`: a SYN/ACK was noted since it began. */
+SG_INLINE enum sg_fate sg_fate_of_segment(const struct sg_segment *seg,
+					  const struct sg_flow *flow, int answered)
 {
-	return note && sg_follows_answer(note, seg) ? SG_FATE_MAKE : SG_FATE_USE;
+	if (sg_unlikely(!flow))
+		return sg_begins_midstream(seg) ? SG_FATE_MAKE : SG_FATE_PASS;
+	return sg_unlikely(answered) && !(seg->tcp_flags & SG_RST) && !sg_fits_flow(flow, seg) ?
+		       SG_FATE_RECALL :
+		       SG_FATE_USE;
+}
+
+/* So long a SYN/ACK is of interest. */
+#define SG_ANSWER_NS 10000000000ULL
+/* And so long the tenant's own waits for its peer to confirm it, in vain if none of it is read. */
+#define SG_ANSWER_ALONE_NS 1000000000ULL
+
+/*
+ * The same once `note`, the SYN/ACK, was looked up; null where it is forgotten. MAKE: the tuple
+ * has a new life. Both ends say so, or the tenant goes on where its peer says. The tenant alone
+ * is believed late: it could free its ACKs of all that is known of what has come, time after time.
+ * RECALL: the step, and the next segment that does not fit may tell.
+ */
+SG_INLINE enum sg_fate sg_fate_recalled(const struct sg_half_open *note,
+					const struct sg_flow *flow,
+					const struct sg_segment *seg, sg_u64 now_ns)
+{
+	sg_u64 age = note ? sg_since(now_ns, note->time_ns) : SG_ANSWER_NS;
+
+	if (!note || age >= SG_ANSWER_NS)
+		return SG_FATE_USE;
+	if (sg_confirms_answer(note, seg))
+		return SG_FATE_MAKE;
+	if (!sg_begins_midstream(seg) || !sg_follows_answer(note, seg) ||
+	    sg_is_in_place(flow, seg->seq, flow->snd_nxt))
+		return SG_FATE_RECALL;
+	return sg_is_peers_answer(note) || age >= SG_ANSWER_ALONE_NS ? SG_FATE_MAKE :
+								       SG_FATE_RECALL;
 }
 
 /*
@@ -130,8 +168,15 @@ SG_INLINE void sg_life_know(struct sg_remembered *known, const struct sg_segment
 			    const struct sg_half_open *of_tenant,
 			    const struct sg_half_open *of_remote)
 {
-	if (answer && sg_follows_answer(answer, seg))
+	if (answer && sg_confirms_answer(answer, seg)) {
 		sg_recall_answer(known, answer);
+		known->confirmed = 1;
+		known->rcv_wscale = answer->wscale;
+		if (sg_is_peers_answer(answer) && (answer->options & SG_OPT_WSCALE))
+			known->rcv_wscale = SG_WSCALE_MAX;
+	} else if (answer && seg->direction == SG_FROM_TENANT && sg_follows_answer(answer, seg)) {
+		sg_recall_answer(known, answer);
+	}
 	known->one_way = sg_is_unanswered(of_tenant) || sg_is_unanswered(of_remote);
 }
 
@@ -146,7 +191,9 @@ SG_INLINE void sg_life_midstream(struct sg_flow *flow, const struct sg_segment *
 				  const struct sg_flow *before)
 {
 	sg_midstream(flow, seg, params, known);
-	if (before)
+	if (known->confirmed)
+		sg_receive_anew(flow, seg, known, before);
+	else if (before)
 		sg_keep_receiving(flow, before, now_ns);
 }
 

@@ -116,6 +116,15 @@ SG_INLINE int sg_ack_plausible(const struct sg_flow *flow, const struct sg_segme
 /* What a few super-packets carry: more does not pass unseen on a busy CPU. */
 #define SG_RCV_UNSEEN_MAX (256U << 10)
 
+/*
+ * Whether a number of the tenant's is one that it sends from, where it has sent up to `snd_nxt`:
+ * what is out, the next, or a probe's.
+ */
+SG_INLINE int sg_is_in_place(const struct sg_flow *flow, sg_u32 seq, sg_u32 snd_nxt)
+{
+	return seq - (flow->snd_una - 1) <= snd_nxt - (flow->snd_una - 1);
+}
+
 /* The window that the tenant has advertised, in bytes. */
 SG_INLINE sg_u32 sg_rcv_window(const struct sg_flow *flow)
 {
@@ -262,6 +271,26 @@ SG_INLINE void sg_keep_receiving(struct sg_flow *made, const struct sg_flow *old
 }
 
 /*
+ * It has begun one, as both ends have told, with this segment. Of the tenant's windows the old
+ * life may know the scale.
+ */
+SG_INLINE void sg_receive_anew(struct sg_flow *made, const struct sg_segment *seg,
+			       const struct sg_remembered *known, const struct sg_flow *old)
+{
+	int to_tenant = seg->direction == SG_TO_TENANT;
+
+	made->rcv_wscale = known->rcv_wscale & 15;
+	if (known->rcv_wscale == SG_WSCALE_MAX && old && (old->marks & SG_FLOW_RCV_KNOWN))
+		made->rcv_wscale = old->rcv_wscale;
+	made->rcv_nxt = to_tenant ? seg->seq : seg->ack;
+	made->rcv_high = made->rcv_nxt;
+	if (to_tenant)
+		made->rcv_high += seg->payload + !!(seg->tcp_flags & SG_FIN);
+	made->rcv_window = 0xffff;
+	made->marks |= SG_FLOW_RCV_KNOWN;
+}
+
+/*
  * Flows that are only watched because little is known of them: a receiver may have brought that
  * about itself. MPTCP and signed connections are left alone.
  */
@@ -323,15 +352,37 @@ SG_INLINE void sg_advertised(struct sg_flow *flow, sg_u32 ack, sg_u32 window)
 	flow->rcv_window = (sg_u16)window;
 }
 
-/* What the tenant says of what it has received, and will take. */
+/*
+ * The same on a segment that is not where the tenant's sequence is. The tuple may have begun a
+ * new life, though nobody has seen how, and a corrected number would have its peer reset it. The
+ * segment is dropped: who begins a connection sends again until ACKs are let go, and who has
+ * begun none gains nothing.
+ */
+SG_INLINE int sg_ack_elsewhere(const struct sg_flow *flow, const struct sg_segment *seg,
+			       sg_u32 snd_nxt, struct sg_verdict *out)
+{
+	if (!(out->edits & SG_EDIT_ACK) || sg_is_in_place(flow, seg->seq, snd_nxt))
+		return 0;
+	out->edits &= (sg_u16)~SG_EDIT_ACK;
+	out->action = SG_DROP;
+	return 1;
+}
+
+/*
+ * What the tenant says of what it has received, and will take. Before this segment it had sent up
+ * to `snd_nxt`.
+ */
 SG_INLINE void sg_tenant_acknowledges(struct sg_flow *flow, const struct sg_segment *seg,
-				      sg_u64 now_ns, const struct sg_params *params,
-				      struct sg_verdict *out)
+				      sg_u32 snd_nxt, sg_u64 now_ns,
+				      const struct sg_params *params, struct sg_verdict *out)
 {
 	if (!(seg->tcp_flags & SG_ACK))
 		return;
-	if (sg_unlikely(sg_acks_ahead(flow, seg)))
+	if (sg_unlikely(sg_acks_ahead(flow, seg))) {
 		sg_ack_ahead(flow, seg, now_ns, params, out);
+		if (sg_ack_elsewhere(flow, seg, snd_nxt, out))
+			return;
+	}
 	/* Older than the last, or let go though it is ahead: nothing follows from it. */
 	if (sg_unlikely(sg_seq_lt(seg->ack, flow->rcv_nxt) || (sg_acks_ahead(flow, seg) &&
 							       !(out->edits & SG_EDIT_ACK))))

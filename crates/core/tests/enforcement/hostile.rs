@@ -8,13 +8,14 @@
 use sluicegate_core::{
     abi::{
         FLOW_ACKED_AHEAD, FLOW_LENIENT, FLOW_ODD_OPTIONS, FLOW_STRANGERS, Flow, MODE_ONE_SIDED,
-        MODE_TWO_SIDED, Remembered,
+        MODE_TWO_SIDED, Params, Remembered, WINDOW_MAX,
     },
+    cc::Algorithm,
     host::{Action, Direction, Host, ecn, edit, tcp},
 };
 
 use crate::{
-    net::{A, B, Packet, Pair, Route, Solo, opt, params, policy, wire},
+    net::{A, B, Packet, Pair, Route, Solo, opt, params, policy, policy_of, wire},
     restraint::malformed,
 };
 
@@ -716,69 +717,208 @@ fn data_that_no_receivers_host_takes_are_charged() {
     assert!(!outcome.unheld);
 }
 
-/// A receiver lets its host believe that the connection has begun anew.
+/// A receiver lets its host believe that the connection has begun anew, again and again.
 #[test]
 fn a_forged_new_life_frees_no_acks() {
-    let mut solo = Solo::with(params());
-    for i in 0..4 {
-        arrives(&mut solo, i * MSS, 1460);
-    }
-    acknowledges(&mut solo, 4 * MSS);
-    let forged = Packet {
-        flags: tcp::SYN | tcp::ACK,
-        seq: solo.start.wrapping_sub(1),
-        ack: 12_345,
-        ..solo.own(0, 0)
-    };
-    solo.send(&forged);
-    let byte = Packet {
-        ack: solo.peer_start.wrapping_add(4 * MSS),
-        ..solo.own(0, 1)
-    };
-    solo.send(&byte);
-    assert_eq!(solo.flow().mode, sluicegate_core::abi::MODE_WATCH);
-    for i in 4..100 {
-        arrives(&mut solo, i * MSS, 1460);
-        let (after, edits) = acknowledges(&mut solo, (i + 50) * MSS);
-        assert_ne!(edits & edit::ACK, 0, "{i}");
-        assert_eq!(after.ack, solo.peer_start.wrapping_add((i + 1) * MSS));
+    // Where the tenant is, and as far ahead as its peer would still take a segment.
+    for skip in [0, 1_000] {
+        let mut solo = Solo::with(params());
+        for i in 0..4 {
+            arrives(&mut solo, i * MSS, 1460);
+        }
+        acknowledges(&mut solo, 4 * MSS);
+        let mut ahead = 0;
+        for i in 4..100 {
+            let forged = Packet {
+                flags: tcp::SYN | tcp::ACK,
+                seq: solo.start.wrapping_add(skip).wrapping_sub(1),
+                ack: 12_345,
+                ..solo.own(0, 0)
+            };
+            solo.send(&forged);
+            let early = solo.peer_start.wrapping_add((i + 50) * MSS);
+            let byte = Packet {
+                ack: early,
+                ..solo.own(skip, 1)
+            };
+            let (after, outcome) = solo.send(&byte);
+            ahead += u32::from(outcome.action == Action::Pass && after.ack == early);
+            arrives(&mut solo, i * MSS, 1460);
+            let (after, edits) = acknowledges(&mut solo, (i + 50) * MSS);
+            assert_ne!(edits & edit::ACK, 0, "{i}");
+            assert_eq!(after.ack, solo.peer_start.wrapping_add((i + 1) * MSS));
+        }
+        assert_eq!(ahead, 0, "{skip}");
     }
 }
 
-/// The same, but it has: what was known of the old life holds nothing of the new one.
-#[test]
-fn a_new_life_may_acknowledge_what_comes() {
+/// A connection whose tuple begins a new life, its numbers so far beyond those of the old one.
+/// Its SYN was not read.
+fn anew(own: u32, peers: u32) -> Solo {
     let mut solo = Solo::with(params());
     arrives(&mut solo, 0, 1460);
     acknowledges(&mut solo, MSS);
+    solo.data(0, 1460);
+    solo.e0b += MSS;
+    solo.ack(MSS, WIDE);
     solo.now_ns += 1_000_000_000;
-    solo.start = solo.start.wrapping_add(70_000);
-    solo.peer_start = solo.peer_start.wrapping_add(900_000_000);
-    let answer = Packet {
-        flags: tcp::SYN | tcp::ACK,
-        seq: solo.start.wrapping_sub(1),
-        ..solo.own(0, 0)
-    };
-    solo.send(&answer);
+    solo.start = solo.start.wrapping_add(own);
+    solo.peer_start = solo.peer_start.wrapping_add(peers);
+    solo
+}
+
+/// How far ahead of an old life's numbers those of a new one may be: clocks make them.
+const ANEW: [u32; 6] = [2_000, 70_000, 16 << 20, 900_000_000, 1 << 31, 4_000_000_000];
+
+/// Data go both ways, as in any connection: whatever the tenant sends leaves as it is.
+fn goes_on(solo: &mut Solo, what: &str) {
     let mut at = 0;
     for i in 0..200 {
-        solo.data(at, 1460);
+        let data = Packet {
+            ack: solo.peer_start.wrapping_add(i * MSS),
+            ..solo.own(at, 1460)
+        };
+        let (after, outcome) = solo.send(&data);
+        assert_eq!(
+            (after.ack, outcome.action),
+            (data.ack, Action::Pass),
+            "{what}"
+        );
         at += MSS;
-        arrives(&mut solo, i * MSS, 1460);
-        let (_, edits) = acknowledges(&mut solo, (i + 1) * MSS);
-        assert_eq!(edits & edit::ACK, 0, "{i}");
+        arrives(solo, i * MSS, 1460);
+        let (_, edits) = acknowledges(solo, (i + 1) * MSS);
+        assert_eq!(edits & edit::ACK, 0, "{what}: {i}");
         let ack = Packet {
             seq: solo.peer_start.wrapping_add((i + 1) * MSS),
             ..solo.peers(at, WIDE)
         };
         solo.arrive(&ack);
-        // Its first segment only begins it.
-        if i > 1 {
-            assert_eq!(solo.flow().snd_una, solo.start.wrapping_add(at), "{i}");
-        }
+        assert_eq!(
+            solo.flow().snd_una,
+            solo.start.wrapping_add(at),
+            "{what}: {i}"
+        );
     }
-    assert_eq!(solo.flow().mode, MODE_ONE_SIDED);
-    assert_eq!(solo.counter("stranger"), 0);
+    assert_eq!(solo.flow().mode, MODE_ONE_SIDED, "{what}");
+    assert_eq!(solo.counter("stranger"), 0, "{what}");
+    // It is held to what comes, as the old life was.
+    let early = Packet {
+        ack: solo.peer_start.wrapping_add(1_000 * MSS),
+        ..solo.own(at, 0)
+    };
+    let (after, _) = solo.send(&early);
+    assert_eq!(after.ack, solo.peer_start.wrapping_add(200 * MSS), "{what}");
+}
+
+/// Of a client: its first ACK leaves as it is, or its peer would reset the connection.
+#[test]
+fn a_new_life_of_a_client_may_acknowledge_what_comes() {
+    for (own, peers) in ANEW.iter().flat_map(|own| ANEW.map(|peers| (*own, peers))) {
+        let mut solo = anew(own, peers);
+        let answer = solo.syn_ack(&[&opt::mss(1460), &opt::wscale(10)]);
+        solo.arrive(&answer);
+        // The old life's packets may still be on their way.
+        let late = Packet {
+            seq: answer.seq.wrapping_sub(peers),
+            ..solo.peers(0_u32.wrapping_sub(own), WIDE)
+        };
+        solo.arrive(&late);
+        let (after, edits) = acknowledges(&mut solo, 0);
+        assert_eq!(
+            (after.ack, edits & edit::ACK),
+            (solo.peer_start, 0),
+            "{own} {peers}"
+        );
+        goes_on(&mut solo, &format!("{own} {peers}"));
+    }
+}
+
+/// Of a server, and of one that must wait for its client's first data.
+#[test]
+fn a_new_life_of_a_server_may_acknowledge_what_comes() {
+    for (own, peers) in ANEW.iter().flat_map(|own| ANEW.map(|peers| (*own, peers))) {
+        let mut solo = anew(own, peers);
+        let answer = Packet {
+            flags: tcp::SYN | tcp::ACK,
+            seq: solo.start.wrapping_sub(1),
+            options: opt::all(&[&opt::mss(1460), &opt::wscale(10)]),
+            ..solo.own(0, 0)
+        };
+        solo.send(&answer);
+        let ack = solo.peers(0, WIDE);
+        solo.arrive(&ack);
+        goes_on(&mut solo, &format!("{own} {peers}"));
+    }
+}
+
+/// A SYN/ACK is lost on its way to the client, whose SYN is answered again with another number.
+#[test]
+fn another_answer_to_the_same_syn_breaks_nothing() {
+    for peers in ANEW {
+        let mut solo = Solo::new(&policy());
+        let options: [&[u8]; 3] = [&opt::mss(1460), &opt::wscale(10), &opt::peer(0)];
+        for again in [0, peers] {
+            solo.now_ns += 1_000_000_000;
+            solo.peer_start = solo.peer_start.wrapping_add(again);
+            let syn = solo.syn(&[&opt::mss(1460), &opt::wscale(10)]);
+            solo.send(&syn);
+            let answer = solo.syn_ack(&options);
+            solo.arrive(&answer);
+        }
+        let (after, edits) = acknowledges(&mut solo, 0);
+        assert_eq!(
+            (after.ack, edits & edit::ACK),
+            (solo.peer_start, 0),
+            "{peers}"
+        );
+        goes_on(&mut solo, &format!("{peers}"));
+    }
+}
+
+/// The same at the server's host.
+#[test]
+fn another_answer_of_a_server_breaks_nothing() {
+    for own in ANEW {
+        let mut solo = Solo::new(&policy());
+        let syn = Packet {
+            seq: solo.peer_start.wrapping_sub(1),
+            flags: tcp::SYN,
+            options: opt::all(&[&opt::mss(1460), &opt::wscale(10), &opt::peer(0)]),
+            ..solo.peers(0, WIDE)
+        };
+        for again in [0, own] {
+            solo.now_ns += 1_000_000_000;
+            solo.start = solo.start.wrapping_add(again);
+            solo.arrive(&syn);
+            let answer = Packet {
+                seq: solo.start.wrapping_sub(1),
+                flags: tcp::SYN | tcp::ACK,
+                options: opt::all(&[&opt::mss(1460), &opt::wscale(10)]),
+                ..solo.own(0, 0)
+            };
+            solo.send(&answer);
+        }
+        let ack = solo.peers(0, WIDE);
+        solo.arrive(&ack);
+        goes_on(&mut solo, &format!("{own}"));
+    }
+}
+
+/// Nothing of a handshake was read: ACKs with another life's numbers wait, and are never corrected.
+#[test]
+fn acks_of_an_unread_life_are_never_corrected() {
+    for (own, peers) in ANEW.iter().flat_map(|own| ANEW.map(|peers| (*own, peers))) {
+        let mut solo = anew(own, peers);
+        let mut passed = 0;
+        for _ in 0..3 {
+            let ack = solo.own(0, 0);
+            let (after, outcome) = solo.send(&ack);
+            assert_eq!(after.ack, ack.ack, "{own} {peers}");
+            passed += u32::from(outcome.action == Action::Pass);
+            solo.now_ns += 1_000_000_000;
+        }
+        assert!(passed >= 2, "{own} {peers}: only the first may wait");
+    }
 }
 
 /// After a detour of many windows data come by the hook again: they are the flow's.
@@ -895,4 +1035,44 @@ fn holes_that_a_peer_acknowledges_make_no_room() {
         at = solo.flow().snd_nxt.wrapping_sub(solo.start);
         acks(&mut solo, acknowledged);
     }
+}
+
+/// Round trips in which a one-sided flow that delay governs opens its window to `cap`, where the
+/// handshake takes `path_ns` and the receiver acknowledges all that is out `rtt_ns` after it left.
+fn rounds_to(cap: u32, path_ns: u64, rtt_ns: u64) -> u32 {
+    let mut solo = Solo::new(&policy_of(Params {
+        one_sided: Algorithm::Dcvegas.number(),
+        window_cap: cap,
+        ..params()
+    }));
+    let syn = solo.syn(&[&opt::mss(1460), &opt::wscale(10)]);
+    solo.send(&syn);
+    solo.now_ns += path_ns;
+    let answer = solo.syn_ack(&[&opt::mss(1460), &opt::wscale(10)]);
+    solo.arrive(&answer);
+    let (mut at, mut rounds) = (0, 0);
+    while solo.flow().cc.cwnd < cap {
+        let began_ns = solo.now_ns;
+        let count = solo.flow().cc.cwnd / MSS;
+        for i in 0..count {
+            solo.now_ns = began_ns;
+            solo.data(at + i * MSS, 1460);
+        }
+        at += count * MSS;
+        solo.now_ns = began_ns + rtt_ns;
+        let ack = solo.peers(at, WIDE);
+        solo.arrive(&ack);
+        rounds += 1;
+        assert!(rounds < 100, "{} bytes", solo.flow().cc.cwnd);
+    }
+    rounds
+}
+
+/// docs/enforcement.md says why no RTT is taken for too short: a receiver that hides the queue alone,
+/// and pretends just the RTT of the handshake, has its window open in as few round trips as any.
+#[test]
+fn a_floor_of_the_rtt_would_not_hold_an_optimistic_receiver() {
+    let path_ns = 100_000;
+    let rounds = [1, 8, 100].map(|part| rounds_to(WINDOW_MAX, path_ns, path_ns / part));
+    assert_eq!(rounds, [10; 3]);
 }

@@ -3,8 +3,12 @@
 
 use proptest::prelude::*;
 use sluicegate_core::{
-    abi::{FLOW_SIGNS, MODE_WATCH, PolicyTable, RULE_OBSERVE, RULE_STRIP_MPTCP, WINDOW_MAX},
-    host::tcp,
+    abi::{
+        FLOW_EDGE_KNOWN, FLOW_SCALE_BOUND, FLOW_SIGNS, Flow, MODE_TWO_SIDED, MODE_WATCH,
+        PolicyTable, RULE_OBSERVE, RULE_STRIP_MPTCP, WINDOW_MAX,
+    },
+    cc::Algorithm,
+    host::{Action, Outcome, tcp},
 };
 
 use crate::net::{Packet, Route, Solo, opt, params, policy_of};
@@ -102,6 +106,16 @@ fn route() -> impl Strategy<Value = Route> {
 
 /// Passes packets whose numbers count from the flow's own; returns the host afterwards.
 fn play(table: &PolicyTable, route: Route, packets: &[(bool, u64, Packet)]) -> Solo {
+    play_seen(table, route, packets, |_, _, _, _| ())
+}
+
+/// The same. `seen` is told of each packet of the tenant, or of the peer, when it has passed.
+fn play_seen(
+    table: &PolicyTable,
+    route: Route,
+    packets: &[(bool, u64, Packet)],
+    mut seen: impl FnMut(&Solo, bool, &Packet, &Outcome),
+) -> Solo {
     let mut solo = Solo::new(table);
     solo.route = route;
     solo.handshake(&[&opt::mss(1460), &opt::wscale(7), &opt::peer(0)]);
@@ -111,14 +125,70 @@ fn play(table: &PolicyTable, route: Route, packets: &[(bool, u64, Packet)]) -> S
         if *out {
             packet.seq = packet.seq.wrapping_add(solo.start);
             packet.ack = packet.ack.wrapping_add(solo.peer_start);
-            solo.send(&packet);
+            let (_, outcome) = solo.send(&packet);
+            seen(&solo, true, &packet, &outcome);
         } else {
             packet.seq = packet.seq.wrapping_add(solo.peer_start);
             packet.ack = packet.ack.wrapping_add(solo.start);
-            solo.arrive(&packet);
+            let (_, outcome) = solo.arrive(&packet);
+            seen(&solo, false, &packet, &outcome);
         }
     }
     solo
+}
+
+const MSS: u64 = 1460;
+
+/// `SG_FLOW_AHEAD`, `SG_FLOW_RCV_KNOWN`.
+const AHEAD: u16 = 1 << 9;
+const RCV_KNOWN: u16 = 1 << 15;
+
+/// What a governed tenant has out, and a window of the test's own: a new connection's and what was
+/// acknowledged since, which New Reno and DCTCP never exceed.
+#[derive(Default)]
+struct Free {
+    /// New data that passed and that no bucket was charged with: where they begin, how many.
+    out: Vec<(u32, u32)>,
+    una: u32,
+    acked: u64,
+    most: u64,
+}
+
+impl Free {
+    fn note(&mut self, solo: &Solo, out: bool, packet: &Packet, outcome: &Outcome) {
+        let (flow, len) = (solo.flow(), packet.payload.len() as u32);
+        let behind = |seq: u32| seq.wrapping_sub(flow.snd_una) as i32;
+        let advance = flow.snd_una.wrapping_sub(self.una);
+        if advance < 1 << 31 {
+            self.acked += u64::from(advance);
+        }
+        self.una = flow.snd_una;
+        self.out
+            .retain(|(seq, len)| behind(seq.wrapping_add(*len)) > 0);
+        let marks = FLOW_SCALE_BOUND | FLOW_SIGNS;
+        let governed = flow.mode != MODE_WATCH && flow.marks & marks == 0;
+        let opens = packet.flags & (tcp::SYN | tcp::RST) != 0;
+        let passes = outcome.action == Action::Pass && !outcome.unheld;
+        if !out || !governed || opens || !passes || len == 0 || behind(packet.seq) < 0 {
+            return;
+        }
+        let again = |(seq, had): &(u32, u32)| {
+            packet.seq.wrapping_sub(seq.wrapping_add(*had)) as i32 <= -1
+                && seq.wrapping_sub(packet.end()) as i32 <= -1
+        };
+        if !self.out.iter().any(again) {
+            self.out.push((packet.seq, len));
+        }
+        let bytes = |(seq, len): &(u32, u32)| (*len).min(behind(seq.wrapping_add(*len)) as u32);
+        let sum: u64 = self.out.iter().map(|part| u64::from(bytes(part))).sum();
+        self.most = self.most.max(sum.saturating_sub(self.allowed(flow)));
+    }
+
+    /// Its window and the slack of policing; as much again while holes are filled.
+    fn allowed(&self, flow: &Flow) -> u64 {
+        let window = (10 * MSS + self.acked).min(u64::from(WINDOW_MAX)) + (9 << flow.wscale);
+        2 * window + window / 10 + 2 * MSS
+    }
 }
 
 fn packets() -> impl Strategy<Value = Vec<(bool, u64, Packet)>> {
@@ -141,8 +211,64 @@ proptest! {
         let ahead = flow.snd_nxt.wrapping_sub(flow.snd_una);
         let unseen = ["ack_beyond", "flow_one_direction", "flow_adopted"].map(|name| solo.counter(name));
         let judged = flow.mode != MODE_WATCH && flow.marks & FLOW_SIGNS == 0 && unseen == [0; 3];
+        // A server that has heard no ACK has no edge yet.
+        let window = if flow.flags & FLOW_EDGE_KNOWN != 0 { window } else { 0 };
         prop_assert!(!judged || window <= 0xffff << 7, "{}", window);
         prop_assert!(!judged || ahead <= 10 * (0xffff << 7), "{}", ahead);
+    }
+
+    #[test]
+    fn a_governed_tenant_has_no_more_out_than_its_window_unless_it_is_charged(
+        one_sided in any::<bool>(), route in route(), packets in packets()
+    ) {
+        let mut params = params();
+        params.one_sided = Algorithm::Reno.number();
+        let mut table = policy_of(params);
+        table.trusted_count *= u32::from(!one_sided);
+        let mut free = Free::default();
+        let mut packets = packets;
+        // Half of the packets are a tenant's that sends on and on, whatever window it is shown.
+        let mut next = 0;
+        for (out, _, packet) in packets.iter_mut().step_by(2) {
+            *out = true;
+            *packet = Packet {
+                seq: next, flags: tcp::ACK, payload: vec![0xa5; 2920], ..Packet::default()
+            };
+            next += 2920;
+        }
+        let solo = play_seen(&table, route, &packets, |solo, out, packet, outcome| {
+            if free.una == 0 {
+                free.una = solo.start;
+            }
+            free.note(solo, out, packet, outcome);
+        });
+        prop_assert_eq!(free.most, 0, "{} acknowledged, {:?}", free.acked, solo.flow());
+    }
+
+    #[test]
+    fn what_is_off_the_sequence_space_changes_nothing(
+        table in table(), route in route(), packets in packets(), off in 0..1_u32 << 31,
+        stranger in packet(),
+    ) {
+        let mut solo = play(&table, route, &packets);
+        let before = *solo.flow();
+        let stranger = Packet {
+            seq: before.rcv_nxt.wrapping_add((1 << 27) + off),
+            ack: before.snd_una.wrapping_sub(stranger.ack % 50_000),
+            flags: stranger.flags & !tcp::SYN | tcp::ACK,
+            ..stranger
+        };
+        let window = u32::from(before.rcv_window) << before.rcv_wscale;
+        if before.mode != MODE_TWO_SIDED || before.marks & (RCV_KNOWN | AHEAD) != RCV_KNOWN
+            || window >= 1 << 27
+        {
+            return Ok(());
+        }
+        let counted = solo.counter("stranger") + solo.counter("rst_outlived");
+        solo.arrive(&stranger);
+        prop_assert_eq!(solo.counter("stranger") + solo.counter("rst_outlived"), counted + 1);
+        let after = Flow { seen_ns: before.seen_ns, marks: before.marks, ..*solo.flow() };
+        prop_assert_eq!(after, before);
     }
 
     #[test]
