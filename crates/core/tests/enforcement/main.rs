@@ -11,6 +11,7 @@ mod frames;
 mod handshake;
 mod hostile;
 mod layouts;
+mod lives;
 mod loss;
 mod policing;
 mod properties;

@@ -1,0 +1,184 @@
+//! A connection that begins anew with the ports of one that is known: its ACKs are never given the
+//! numbers of the old one.
+
+use sluicegate_core::{
+    abi::MODE_ONE_SIDED,
+    host::{Action, edit, tcp},
+};
+
+use crate::{
+    hostile::{acknowledges, arrives},
+    net::{Packet, Solo, opt, params, policy},
+};
+
+const MSS: u32 = 1460;
+const WIDE: u16 = u16::MAX;
+
+/// A connection whose tuple begins a new life, its numbers so far beyond those of the old one.
+/// Its SYN was not read.
+fn anew(own: u32, peers: u32) -> Solo {
+    let mut solo = Solo::with(params());
+    arrives(&mut solo, 0, 1460);
+    acknowledges(&mut solo, MSS);
+    solo.data(0, 1460);
+    solo.e0b += MSS;
+    solo.ack(MSS, WIDE);
+    solo.now_ns += 1_000_000_000;
+    solo.start = solo.start.wrapping_add(own);
+    solo.peer_start = solo.peer_start.wrapping_add(peers);
+    solo
+}
+
+/// How far ahead of an old life's numbers those of a new one may be: clocks make them.
+const ANEW: [u32; 6] = [2_000, 70_000, 16 << 20, 900_000_000, 1 << 31, 4_000_000_000];
+
+/// Data go both ways, as in any connection: whatever the tenant sends leaves as it is.
+fn goes_on(solo: &mut Solo, what: &str) {
+    let mut at = 0;
+    for i in 0..200 {
+        let data = Packet {
+            ack: solo.peer_start.wrapping_add(i * MSS),
+            ..solo.own(at, 1460)
+        };
+        let (after, outcome) = solo.send(&data);
+        assert_eq!(
+            (after.ack, outcome.action),
+            (data.ack, Action::Pass),
+            "{what}"
+        );
+        at += MSS;
+        arrives(solo, i * MSS, 1460);
+        let (_, edits) = acknowledges(solo, (i + 1) * MSS);
+        assert_eq!(edits & edit::ACK, 0, "{what}: {i}");
+        let ack = Packet {
+            seq: solo.peer_start.wrapping_add((i + 1) * MSS),
+            ..solo.peers(at, WIDE)
+        };
+        solo.arrive(&ack);
+        assert_eq!(
+            solo.flow().snd_una,
+            solo.start.wrapping_add(at),
+            "{what}: {i}"
+        );
+    }
+    assert_eq!(solo.flow().mode, MODE_ONE_SIDED, "{what}");
+    assert_eq!(solo.counter("stranger"), 0, "{what}");
+    // It is held to what comes, as the old life was.
+    let early = Packet {
+        ack: solo.peer_start.wrapping_add(1_000 * MSS),
+        ..solo.own(at, 0)
+    };
+    let (after, _) = solo.send(&early);
+    assert_eq!(after.ack, solo.peer_start.wrapping_add(200 * MSS), "{what}");
+}
+
+/// Of a client: its first ACK leaves as it is, or its peer would reset the connection.
+#[test]
+fn a_new_life_of_a_client_may_acknowledge_what_comes() {
+    for (own, peers) in ANEW.iter().flat_map(|own| ANEW.map(|peers| (*own, peers))) {
+        let mut solo = anew(own, peers);
+        let answer = solo.syn_ack(&[&opt::mss(1460), &opt::wscale(10)]);
+        solo.arrive(&answer);
+        // The old life's packets may still be on their way.
+        let late = Packet {
+            seq: answer.seq.wrapping_sub(peers),
+            ..solo.peers(0_u32.wrapping_sub(own), WIDE)
+        };
+        solo.arrive(&late);
+        let (after, edits) = acknowledges(&mut solo, 0);
+        assert_eq!(
+            (after.ack, edits & edit::ACK),
+            (solo.peer_start, 0),
+            "{own} {peers}"
+        );
+        goes_on(&mut solo, &format!("{own} {peers}"));
+    }
+}
+
+/// Of a server, and of one that must wait for its client's first data.
+#[test]
+fn a_new_life_of_a_server_may_acknowledge_what_comes() {
+    for (own, peers) in ANEW.iter().flat_map(|own| ANEW.map(|peers| (*own, peers))) {
+        let mut solo = anew(own, peers);
+        let answer = Packet {
+            flags: tcp::SYN | tcp::ACK,
+            seq: solo.start.wrapping_sub(1),
+            options: opt::all(&[&opt::mss(1460), &opt::wscale(10)]),
+            ..solo.own(0, 0)
+        };
+        solo.send(&answer);
+        let ack = solo.peers(0, WIDE);
+        solo.arrive(&ack);
+        goes_on(&mut solo, &format!("{own} {peers}"));
+    }
+}
+
+/// A SYN/ACK is lost on its way to the client, whose SYN is answered again with another number.
+#[test]
+fn another_answer_to_the_same_syn_breaks_nothing() {
+    for peers in ANEW {
+        let mut solo = Solo::new(&policy());
+        let options: [&[u8]; 3] = [&opt::mss(1460), &opt::wscale(10), &opt::peer(0)];
+        for again in [0, peers] {
+            solo.now_ns += 1_000_000_000;
+            solo.peer_start = solo.peer_start.wrapping_add(again);
+            let syn = solo.syn(&[&opt::mss(1460), &opt::wscale(10)]);
+            solo.send(&syn);
+            let answer = solo.syn_ack(&options);
+            solo.arrive(&answer);
+        }
+        let (after, edits) = acknowledges(&mut solo, 0);
+        assert_eq!(
+            (after.ack, edits & edit::ACK),
+            (solo.peer_start, 0),
+            "{peers}"
+        );
+        goes_on(&mut solo, &format!("{peers}"));
+    }
+}
+
+/// The same at the server's host.
+#[test]
+fn another_answer_of_a_server_breaks_nothing() {
+    for own in ANEW {
+        let mut solo = Solo::new(&policy());
+        let syn = Packet {
+            seq: solo.peer_start.wrapping_sub(1),
+            flags: tcp::SYN,
+            options: opt::all(&[&opt::mss(1460), &opt::wscale(10), &opt::peer(0)]),
+            ..solo.peers(0, WIDE)
+        };
+        for again in [0, own] {
+            solo.now_ns += 1_000_000_000;
+            solo.start = solo.start.wrapping_add(again);
+            solo.arrive(&syn);
+            let answer = Packet {
+                seq: solo.start.wrapping_sub(1),
+                flags: tcp::SYN | tcp::ACK,
+                options: opt::all(&[&opt::mss(1460), &opt::wscale(10)]),
+                ..solo.own(0, 0)
+            };
+            solo.send(&answer);
+        }
+        let ack = solo.peers(0, WIDE);
+        solo.arrive(&ack);
+        goes_on(&mut solo, &format!("{own}"));
+    }
+}
+
+/// Nothing of a handshake was read: ACKs with another life's numbers wait, and are never corrected.
+#[test]
+fn acks_of_an_unread_life_are_never_corrected() {
+    for (own, peers) in ANEW.iter().flat_map(|own| ANEW.map(|peers| (*own, peers))) {
+        let mut solo = anew(own, peers);
+        let mut passed = 0;
+        for _ in 0..3 {
+            let ack = solo.own(0, 0);
+            let (after, outcome) = solo.send(&ack);
+            assert_eq!(after.ack, ack.ack, "{own} {peers}");
+            passed += u32::from(outcome.action == Action::Pass);
+            solo.now_ns += 1_000_000_000;
+        }
+        assert!(passed >= 2, "{own} {peers}: only the first may wait");
+    }
+}
