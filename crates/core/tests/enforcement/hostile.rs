@@ -717,41 +717,6 @@ fn data_that_no_receivers_host_takes_are_charged() {
     assert!(!outcome.unheld);
 }
 
-/// A receiver lets its host believe that the connection has begun anew, again and again.
-#[test]
-fn a_forged_new_life_frees_no_acks() {
-    // Where the tenant is, and as far ahead as its peer would still take a segment.
-    for skip in [0, 1_000] {
-        let mut solo = Solo::with(params());
-        for i in 0..4 {
-            arrives(&mut solo, i * MSS, 1460);
-        }
-        acknowledges(&mut solo, 4 * MSS);
-        let mut ahead = 0;
-        for i in 4..100 {
-            let forged = Packet {
-                flags: tcp::SYN | tcp::ACK,
-                seq: solo.start.wrapping_add(skip).wrapping_sub(1),
-                ack: 12_345,
-                ..solo.own(0, 0)
-            };
-            solo.send(&forged);
-            let early = solo.peer_start.wrapping_add((i + 50) * MSS);
-            let byte = Packet {
-                ack: early,
-                ..solo.own(skip, 1)
-            };
-            let (after, outcome) = solo.send(&byte);
-            ahead += u32::from(outcome.action == Action::Pass && after.ack == early);
-            arrives(&mut solo, i * MSS, 1460);
-            let (after, edits) = acknowledges(&mut solo, (i + 50) * MSS);
-            assert_ne!(edits & edit::ACK, 0, "{i}");
-            assert_eq!(after.ack, solo.peer_start.wrapping_add((i + 1) * MSS));
-        }
-        assert_eq!(ahead, 0, "{skip}");
-    }
-}
-
 /// After a detour of many windows data come by the hook again: they are the flow's.
 #[test]
 fn what_comes_by_again_after_a_long_detour_counts() {
