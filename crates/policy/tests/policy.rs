@@ -463,7 +463,8 @@ fn warnings_of_rules(text: &str) -> Vec<String> {
     warnings(&format!("{text}{HELD}"))
 }
 
-const HELD: &str = "[[bucket]]\nclass = ['watched-tcp', 'non-tcp', 'bare-tcp']\nrate = '1Gbit'\nmode = 'enforce'\n";
+const HELD: &str = "[[bucket]]\nclass = ['watched-tcp', 'non-tcp', 'bare-tcp']\n\
+                    rate = '1Gbit'\nmode = 'enforce'\n";
 const ENFORCED: &str =
     "[[rule]]\nport = 80\n[[rule]]\nmode = 'enforce'\n[[rule]]\nmode = 'enforce'\n";
 

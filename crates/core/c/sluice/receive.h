@@ -354,9 +354,9 @@ SG_INLINE void sg_advertised(struct sg_flow *flow, sg_u32 ack, sg_u32 window)
 
 /*
  * The same on a segment that is not where the tenant's sequence is. The tuple may have begun a
- * new life, though nobody has seen how, and a corrected number would have its peer reset it. The
- * segment is dropped: who begins a connection sends again until ACKs are let go, and who has
- * begun none gains nothing.
+ * new life of which the host has seen no handshake; a corrected number would make the peer reset
+ * that connection. So the segment is dropped: the stack of a new connection repeats it until ACKs
+ * are let go, and a tenant without a new connection gains nothing.
  */
 SG_INLINE int sg_ack_elsewhere(const struct sg_flow *flow, const struct sg_segment *seg,
 			       sg_u32 snd_nxt, struct sg_verdict *out)

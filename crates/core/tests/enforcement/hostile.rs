@@ -19,8 +19,8 @@ use crate::{
     restraint::malformed,
 };
 
-const MSS: u32 = 1460;
-const WIDE: u16 = u16::MAX;
+pub(crate) const MSS: u32 = 1460;
+pub(crate) const WIDE: u16 = u16::MAX;
 
 /// Options that an ACK of an unsigned connection has no reason to carry.
 fn odd_options() -> Vec<Vec<u8>> {

@@ -7,12 +7,9 @@ use sluicegate_core::{
 };
 
 use crate::{
-    hostile::{acknowledges, arrives},
+    hostile::{MSS, WIDE, acknowledges, arrives},
     net::{Packet, Solo, opt, params, policy},
 };
-
-const MSS: u32 = 1460;
-const WIDE: u16 = u16::MAX;
 
 /// A connection whose tuple begins a new life, its numbers so far beyond those of the old one.
 /// Its SYN was not read.

@@ -113,7 +113,7 @@ impl Routes {
         Self(kind)
     }
 
-    /// The port towards a host where a table gives it: not inlined, so that the short way through a tree can be.
+    /// [`Scheme::peek`] for every kind. It is not inlined: only the formula of a tree is worth that.
     #[inline(never)]
     fn look_up(&self, query: Query) -> Option<PortId> {
         let Query { switch, host, path } = query;

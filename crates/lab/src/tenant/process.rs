@@ -324,7 +324,7 @@ impl Input {
         thread::spawn(move || {
             for line in io::stdin().lock().lines() {
                 match line {
-                    Ok(line) => drop(send.send(line)), // the receiver has gone and wants no further lines: fine
+                    Ok(line) => drop(send.send(line)), // fails only once the receiver is gone
                     Err(_) => break,
                 }
             }
