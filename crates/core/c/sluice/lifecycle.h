@@ -57,8 +57,8 @@ SG_INLINE enum sg_fate sg_fate_of_synack(const struct sg_half_open *half,
 SG_INLINE int sg_fits_flow(const struct sg_flow *flow, const struct sg_segment *seg)
 {
 	if (seg->direction == SG_TO_TENANT)
-		return !(seg->tcp_flags & SG_ACK) || sg_is_in_place(flow, seg->ack, flow->snd_nxt);
-	return sg_is_in_place(flow, seg->seq, flow->snd_nxt) &&
+		return !(seg->tcp_flags & SG_ACK) || sg_is_in_place(flow, seg->ack);
+	return sg_is_in_place(flow, seg->seq) &&
 	       (!(flow->marks & SG_FLOW_RCV_KNOWN) || !(seg->tcp_flags & SG_ACK) ||
 		seg->ack - flow->rcv_nxt <= flow->rcv_high - flow->rcv_nxt ||
 		flow->rcv_nxt - seg->ack <= 2 * SG_WINDOW_MAX);
@@ -97,7 +97,7 @@ SG_INLINE enum sg_fate sg_fate_recalled(const struct sg_half_open *note,
 	if (sg_confirms_answer(note, seg))
 		return SG_FATE_MAKE;
 	if (!sg_begins_midstream(seg) || !sg_follows_answer(note, seg) ||
-	    sg_is_in_place(flow, seg->seq, flow->snd_nxt))
+	    sg_is_in_place(flow, seg->seq))
 		return SG_FATE_RECALL;
 	return sg_is_peers_answer(note) || age >= SG_ANSWER_ALONE_NS ? SG_FATE_MAKE :
 								       SG_FATE_RECALL;

@@ -214,3 +214,22 @@ fn a_forged_new_life_frees_no_acks() {
         assert_eq!(ahead, 0, "{skip}");
     }
 }
+
+/// Nothing of a handshake was read, and the new numbers lie within the old windows: data that were
+/// dropped for their ACK were not sent, and those behind them are not taken for the old life's.
+#[test]
+fn data_of_an_unread_life_are_never_corrected() {
+    for (own, peers) in ANEW.iter().flat_map(|own| ANEW.map(|peers| (*own, peers))) {
+        let mut solo = anew(own, peers);
+        let before = solo.flow().snd_nxt;
+        for i in 0..4 {
+            let (data, held) = (solo.own(i * MSS, 1460), solo.counter("ack_ahead"));
+            let (after, outcome) = solo.send(&data);
+            if outcome.action == Action::Pass {
+                assert_eq!(after.ack, data.ack, "{own} {peers}: {i}");
+            } else if solo.counter("ack_ahead") > held {
+                assert_eq!(solo.flow().snd_nxt, before, "{own} {peers}: {i}");
+            }
+        }
+    }
+}
