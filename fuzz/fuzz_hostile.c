@@ -203,11 +203,13 @@ static void check_growth(const struct model *m)
 		"a window of %u, and %llu are the most", m->host.flow.cc.cwnd, most);
 }
 
-/* What has just arrived acknowledges data. */
+/* What has just arrived acknowledges data, unless it begins another life of the connection. */
 static void note_acknowledged(struct model *m, const struct shape *s, const struct sg_flow *was)
 {
 	const struct sg_flow *flow = &m->host.flow;
 
+	if (flow->first_own != was->first_own || flow->first_remote != was->first_remote)
+		return;
 	if (flow->snd_una == s->ack && sg_seq_gt(s->ack, was->snd_una) && !(s->flags & SG_SYN))
 		m->acked += s->ack - was->snd_una;
 }
