@@ -324,8 +324,9 @@ static void to_tenant(struct model *m, const struct shape *s, int damaged)
 		w.bytes[w.len - 1] ^= 0x55;
 	pass(&m->host, &w, SG_TO_TENANT, m->now_ns, SG_OPTION_LEN, &p);
 	/* What the host takes for a stranger's has not come, though its tenant gets it. */
-	if (p.result.out.count != SG_COUNT_STRANGER &&
-	    (end - m->came < 1U << 27 || came_back(m, &was)))
+	if (came_back(m, &was)) /* what the ACK covers that was let go has taken the other path */
+		m->came = sg_seq_max(end, was.let_go);
+	else if (p.result.out.count != SG_COUNT_STRANGER && end - m->came < 1U << 27)
 		m->came = end;
 	note_acknowledged(m, s, &was);
 	forget_acknowledged(m);
