@@ -203,11 +203,13 @@ static void check_growth(const struct model *m)
 		"a window of %u, and %llu are the most", m->host.flow.cc.cwnd, most);
 }
 
-/* What has just arrived acknowledges data. */
+/* What has just arrived acknowledges data, unless it begins another life of the connection. */
 static void note_acknowledged(struct model *m, const struct shape *s, const struct sg_flow *was)
 {
 	const struct sg_flow *flow = &m->host.flow;
 
+	if (flow->first_own != was->first_own || flow->first_remote != was->first_remote)
+		return;
 	if (flow->snd_una == s->ack && sg_seq_gt(s->ack, was->snd_una) && !(s->flags & SG_SYN))
 		m->acked += s->ack - was->snd_una;
 }
@@ -322,8 +324,9 @@ static void to_tenant(struct model *m, const struct shape *s, int damaged)
 		w.bytes[w.len - 1] ^= 0x55;
 	pass(&m->host, &w, SG_TO_TENANT, m->now_ns, SG_OPTION_LEN, &p);
 	/* What the host takes for a stranger's has not come, though its tenant gets it. */
-	if (p.result.out.count != SG_COUNT_STRANGER &&
-	    (end - m->came < 1U << 27 || came_back(m, &was)))
+	if (came_back(m, &was)) /* what the ACK covers that was let go has taken the other path */
+		m->came = sg_seq_max(end, was.let_go);
+	else if (p.result.out.count != SG_COUNT_STRANGER && end - m->came < 1U << 27)
 		m->came = end;
 	note_acknowledged(m, s, &was);
 	forget_acknowledged(m);

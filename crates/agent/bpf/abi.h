@@ -3,7 +3,8 @@
  * What the kernel programs and their loader share: map values. The loader's
  * mirrors are in core/src/abi.rs. The layout's version is part of the pin path;
  * change SG_ABI_VERSION with anything in here or in core's flow.h, params.h, but for what
- * takes zeroed padding and is read only where a newer policy asks for it.
+ * takes zeroed padding, where zero means what programs did before that had no such field. Older
+ * and newer programs read each other's entries then, after an upgrade and after going back.
  *
  *   policy      array[2]        struct sg_policy, one of them in force
  *   config      array[1]        struct sg_config

@@ -174,20 +174,26 @@ SG_GLOBAL int sg_skb_syn(struct sg_packet *p, sg_u64 now_ns, struct sg_verdict *
 
 /*
  * A SYN/ACK that answers no SYN that was read, or one that has been answered. What follows tells
- * whether it was forged.
+ * whether it was forged. One that the flow began with says nothing new.
  */
 SG_GLOBAL int sg_keep_answer(struct sg_packet *p, sg_u64 now_ns)
 {
 	struct sg_half_open note = { 0 };
 	struct sg_slot *slot;
-	sg_u32 at;
+	sg_u32 at, counted;
+	int refused;
 
 	if (!p)
 		return 0;
-	sg_note_answer(&note, &p->seg, now_ns);
 	slot = sg_find(sg_tag_of(&p->key), &at);
+	if (slot && !sg_answers_anew(&slot->flow, &p->seg))
+		return 0;
+	sg_note_answer(&note, &p->seg, now_ns);
 	p->key.opener = SG_OPENED_UNSEEN;
-	if (!sg_keep_half(&p->key, &note, now_ns) && slot)
+	sg_half_of(&p->key, &counted);
+	refused = counted ? (int)bpf_map_update_elem(&half_open, &p->key, &note, BPF_ANY) :
+			    sg_keep_half(&p->key, &note, now_ns);
+	if (!refused && slot)
 		__sync_fetch_and_or(&slot->missed, SG_MISSED_ANSWER);
 	p->key.opener = 0;
 	return 0;

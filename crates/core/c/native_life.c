@@ -27,6 +27,7 @@ void sluice_life_synack(struct sg_flow *flow, struct sg_half_open *half,
 			const struct sg_segment *seg, sg_u64 now_ns, sg_u32 rule,
 			const struct sg_params *params, struct sg_verdict *out);
 void sluice_life_note(struct sg_half_open *note, const struct sg_segment *seg, sg_u64 now_ns);
+sg_u32 sluice_answers_anew(const struct sg_flow *flow, const struct sg_segment *seg);
 void sluice_life_unkept(struct sg_half_open *half, const struct sg_segment *seg,
 			struct sg_verdict *out);
 void sluice_life_know(struct sg_remembered *known, const struct sg_segment *seg,
@@ -119,6 +120,11 @@ void sluice_life_synack(struct sg_flow *flow, struct sg_half_open *half,
 void sluice_life_note(struct sg_half_open *note, const struct sg_segment *seg, sg_u64 now_ns)
 {
 	sg_note_answer(note, seg, now_ns);
+}
+
+sg_u32 sluice_answers_anew(const struct sg_flow *flow, const struct sg_segment *seg)
+{
+	return !!sg_answers_anew(flow, seg);
 }
 
 void sluice_life_unkept(struct sg_half_open *half, const struct sg_segment *seg,

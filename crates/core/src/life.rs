@@ -58,6 +58,7 @@ unsafe extern "C" {
         out: &mut Verdict,
     );
     fn sluice_life_note(note: &mut HalfOpen, seg: &Segment, now_ns: u64);
+    fn sluice_answers_anew(flow: &Flow, seg: &Segment) -> u32;
     fn sluice_life_unkept(half: Option<&mut HalfOpen>, seg: &Segment, out: &mut Verdict);
     fn sluice_life_know(
         known: &mut Remembered,
@@ -259,6 +260,12 @@ pub fn note(segment: &Segment, now_ns: u64) -> HalfOpen {
     // SAFETY: see above.
     unsafe { sluice_life_note(&mut note, segment, now_ns) };
     note
+}
+
+/// Whether a SYN/ACK has other numbers than the one that the flow began with: only then it is noted.
+pub fn answers_anew(flow: &Flow, segment: &Segment) -> bool {
+    // SAFETY: see above.
+    unsafe { sluice_answers_anew(flow, segment) != 0 }
 }
 
 /// There was no room for what a SYN or SYN/ACK was to leave. `half` is that of a flow that was to be made.

@@ -298,12 +298,20 @@ impl<K: Connection> Vnics<K> {
         verdict
     }
 
-    /// A SYN/ACK that answers no SYN that was read, or one that has been answered.
+    /// A SYN/ACK that answers no SYN that was read, or one that has been answered. One that the
+    /// flow began with says nothing new.
     fn keep_answer(&mut self, connection: K, segment: &Segment, now_ns: u64, ends: &FlowKey) {
-        let note = life::note(segment, now_ns);
-        self.keep_half((connection, Opener::Unseen), note, now_ns, ends.ifindex);
         if let Some(tracked) = self.flows.get_mut(&connection) {
+            if !life::answers_anew(&tracked.flow, segment) {
+                return;
+            }
             tracked.answered = true;
+        }
+        let note = life::note(segment, now_ns);
+        let key = (connection, Opener::Unseen);
+        match self.half_open.find(&key).is_some() {
+            true => self.half_open.keep(key, note),
+            false => self.keep_half(key, note, now_ns, ends.ifindex),
         }
     }
 

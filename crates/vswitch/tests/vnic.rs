@@ -433,3 +433,42 @@ fn a_million_connections_one_after_another_need_no_more_than_a_thousand() {
     assert!(many[0] <= few[0] && many[1] <= few[1], "{few:?}, {many:?}");
     assert_eq!(large, small, "bytes of tables");
 }
+
+/// A flood has used up the interface's share: a SYN/ACK of another life is not hidden behind an
+/// older one of the same tuple.
+#[test]
+fn a_flood_hides_no_later_answer() {
+    let limits = Limits {
+        half_open: 5_000,
+        ..LIMITS
+    };
+    let mut host = Host::new(policy(&[(0, rule())]), limits);
+    host.vnics.attach(VNIC, Scope::ALL, 0);
+    host.open(1);
+    let life = |begin: u32| {
+        let answer = Segment {
+            seq: begin + 5000,
+            ack: begin + 1001,
+            options: option::MSS,
+            mss: 1460,
+            ..host.segment(TO, tcp::SYN | tcp::ACK)
+        };
+        let first = Segment {
+            seq: begin + 1001,
+            ack: begin + 5001,
+            ..host.segment(FROM, tcp::ACK)
+        };
+        (answer, first)
+    };
+    let (stray, _) = life(100_000);
+    let (answer, first) = life(200_000);
+    host.pass(1, stray);
+    host.wait(5 * SECOND);
+    (2..2_000).for_each(|connection| {
+        host.syn(connection);
+    });
+    host.pass(1, answer);
+    host.pass(1, first);
+    assert_eq!(host.count("flow_midstream"), 1);
+    assert_eq!(host.vnics.flow(1).unwrap().snd_una, first.seq);
+}

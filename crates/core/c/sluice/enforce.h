@@ -164,8 +164,6 @@ SG_INLINE int sg_from_tenant(struct sg_flow *flow, const struct sg_segment *seg,
 			     sg_u64 now_ns, const struct sg_params *params,
 			     struct sg_verdict *out)
 {
-	sg_u32 snd_nxt = flow->snd_nxt;
-
 	flow->seen_ns = now_ns;
 	flow->marks |= SG_FLOW_SENT;
 	sg_note_odd_options(flow, seg, out);
@@ -175,6 +173,10 @@ SG_INLINE int sg_from_tenant(struct sg_flow *flow, const struct sg_segment *seg,
 		return 0;
 	if (sg_unlikely(seg->options & SG_OPT_SIGNED))
 		sg_tenant_signs(flow);
+	/* Before its data count as sent: those behind them would be in place else. */
+	if (sg_unlikely(!sg_is_in_place(flow, seg->seq)) &&
+	    sg_acks_ahead(flow, seg) && sg_ack_elsewhere(flow, seg, now_ns, params, out))
+		return 0;
 	if (seg->payload || (seg->tcp_flags & SG_FIN)) {
 		if (sg_unlikely(flow->marks & SG_FLOW_UNSEEN))
 			sg_data_after_gap(flow, seg);
@@ -195,9 +197,7 @@ SG_INLINE int sg_from_tenant(struct sg_flow *flow, const struct sg_segment *seg,
 			sg_note_unheld(flow, seg, params, out);
 	}
 	if (sg_likely(flow->marks & SG_FLOW_RCV_KNOWN))
-		sg_tenant_acknowledges(flow, seg, snd_nxt, now_ns, params, out);
-	if (sg_unlikely(out->action == SG_DROP))
-		return 0;
+		sg_tenant_acknowledges(flow, seg, now_ns, params, out);
 	if (flow->mode == SG_MODE_TWO_SIDED && seg->payload &&
 	    sg_unlikely(seg->ack != flow->rcv_nxt || !(seg->tcp_flags & SG_ACK)) &&
 	    sg_ack_is_odd(flow, seg, out)) {

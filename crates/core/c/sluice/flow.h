@@ -160,7 +160,8 @@ struct sg_flow {
 	sg_u8 reason;           /* enum sg_reason */
 	sg_u8 pad;
 	struct sg_hole hole[SG_HOLE_RANGES];
-	sg_u8 spare[8];
+	sg_u32 first_own;       /* the tenant's first number, by the SYN/ACK that the flow began with */
+	sg_u32 first_remote;    /* the peer's; both 0: its SYN/ACK is not known */
 	sg_u32 let_go;          /* SG_FLOW_AHEAD: the last ACK that was let go; 0 = none was */
 };
 SG_ASSERT_SIZE(struct sg_flow, 320);

@@ -228,10 +228,9 @@ SG_INLINE int sg_synack_matches(const struct sg_half_open *half, const struct sg
 }
 
 /*
- * A SYN/ACK whose SYN was not read, or is forgotten, or was answered before, maybe with another
- * number. One for the tenant has a window scale
- * only if the SYN had one, so that it says all that is to be known of the peer's windows.
- * Either says where the data of both ends begin, but only one end has said so.
+ * A SYN/ACK whose SYN was not read, or is forgotten, or was answered before with another number
+ * (sg_answers_anew). One for the tenant has a window scale only if the SYN had one, so that it
+ * says all that is to be known of the peer's windows. Either says where the data of both ends begin, but only one end has said so.
  */
 SG_INLINE void sg_note_answer(struct sg_half_open *note, const struct sg_segment *seg,
 			      sg_u64 now_ns)
@@ -307,6 +306,23 @@ SG_INLINE void sg_receiving_start(struct sg_flow *flow, const struct sg_half_ope
 	flow->marks |= SG_FLOW_RCV_KNOWN;
 }
 
+/* Both ends' next numbers are their first ones. */
+SG_INLINE void sg_begins_here(struct sg_flow *flow)
+{
+	flow->first_own = flow->snd_una;
+	flow->first_remote = flow->rcv_nxt;
+}
+
+/* Whether a SYN/ACK has other numbers than the one that the flow began with. */
+SG_INLINE int sg_answers_anew(const struct sg_flow *flow, const struct sg_segment *seg)
+{
+	int to_tenant = seg->direction == SG_TO_TENANT;
+	sg_u32 own = to_tenant ? seg->ack : seg->seq + 1;
+	sg_u32 remote = to_tenant ? seg->seq + 1 : seg->ack;
+
+	return own != flow->first_own || remote != flow->first_remote;
+}
+
 /*
  * A SYN/ACK that matches. Fills `flow`, which the caller zeroed and set `rule`
  * in, and edits the packet. A caller whose `half` says promoted throws the flow
@@ -331,6 +347,7 @@ SG_NOINLINE int sg_synack(struct sg_flow *flow, struct sg_half_open *half,
 	sg_rtt_forget(flow);
 	sg_feedback_start(flow);
 	sg_receiving_start(flow, half, seg);
+	sg_begins_here(flow);
 	sg_choose_mode(flow, half, seg, params, out);
 	sg_cc_init(&flow->cc, params, sg_algorithm_of(flow, params), flow->mss);
 	flow->cc.round_end = flow->snd_una;

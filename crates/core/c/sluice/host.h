@@ -21,7 +21,7 @@ struct sg_host {
 	struct sg_flow flow;
 	struct sg_remembered known;  /* of a connection met from the middle */
 	sg_u32 flow_exists;
-	sg_u32 answered;             /* `answer` has come since the flow's last data */
+	sg_u32 answered;             /* `answer` has come since the flow began */
 };
 
 struct sg_host_result {
@@ -62,7 +62,8 @@ SG_INLINE void sg_host_synack(struct sg_host *host, struct sg_packet *p, sg_u64 
 
 	if (fate == SG_FATE_PASS)
 		return;
-	if (fate != SG_FATE_MAKE) {
+	if (fate != SG_FATE_MAKE &&
+	    (!host->flow_exists || sg_answers_anew(&host->flow, &p->seg))) {
 		host->key = p->key;
 		host->answered = 1;
 		sg_note_answer(&host->answer, &p->seg, now_ns);

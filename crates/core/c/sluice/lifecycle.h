@@ -20,7 +20,7 @@ enum sg_fate {
 	SG_FATE_USE = 1,    /* the step of the flow that was found */
 	SG_FATE_MAKE = 2,   /* a flow begins, if a rule covers it */
 	SG_FATE_NOTE = 3,   /* a half-open connection is kept */
-	SG_FATE_REPEAT = 4, /* a SYN/ACK again: edited like the first, and noted; the flow lives on */
+	SG_FATE_REPEAT = 4, /* a SYN/ACK again: edited like the first; the flow lives on */
 	SG_FATE_RECALL = 5, /* the tuple may have a new life: sg_fate_recalled() tells, or not yet */
 };
 
@@ -39,7 +39,10 @@ SG_INLINE enum sg_fate sg_fate_of_syn(sg_u32 rule)
 	return rule == SG_RULE_NONE ? SG_FATE_PASS : SG_FATE_NOTE;
 }
 
-/* A SYN/ACK; `half` is what was noted of its opener's SYN, or null. NOTE, REPEAT: by SG_OPENED_UNSEEN. */
+/*
+ * A SYN/ACK; `half` is what was noted of its opener's SYN, or null. NOTE, REPEAT: it is noted by
+ * SG_OPENED_UNSEEN, unless its tuple has a flow and sg_answers_anew() denies.
+ */
 SG_INLINE enum sg_fate sg_fate_of_synack(const struct sg_half_open *half,
 					 const struct sg_segment *seg, sg_u32 rule)
 {
@@ -57,8 +60,8 @@ SG_INLINE enum sg_fate sg_fate_of_synack(const struct sg_half_open *half,
 SG_INLINE int sg_fits_flow(const struct sg_flow *flow, const struct sg_segment *seg)
 {
 	if (seg->direction == SG_TO_TENANT)
-		return !(seg->tcp_flags & SG_ACK) || sg_is_in_place(flow, seg->ack, flow->snd_nxt);
-	return sg_is_in_place(flow, seg->seq, flow->snd_nxt) &&
+		return !(seg->tcp_flags & SG_ACK) || sg_is_in_place(flow, seg->ack);
+	return sg_is_in_place(flow, seg->seq) &&
 	       (!(flow->marks & SG_FLOW_RCV_KNOWN) || !(seg->tcp_flags & SG_ACK) ||
 		seg->ack - flow->rcv_nxt <= flow->rcv_high - flow->rcv_nxt ||
 		flow->rcv_nxt - seg->ack <= 2 * SG_WINDOW_MAX);
@@ -97,7 +100,7 @@ SG_INLINE enum sg_fate sg_fate_recalled(const struct sg_half_open *note,
 	if (sg_confirms_answer(note, seg))
 		return SG_FATE_MAKE;
 	if (!sg_begins_midstream(seg) || !sg_follows_answer(note, seg) ||
-	    sg_is_in_place(flow, seg->seq, flow->snd_nxt))
+	    sg_is_in_place(flow, seg->seq))
 		return SG_FATE_RECALL;
 	return sg_is_peers_answer(note) || age >= SG_ANSWER_ALONE_NS ? SG_FATE_MAKE :
 								       SG_FATE_RECALL;
@@ -191,10 +194,12 @@ SG_INLINE void sg_life_midstream(struct sg_flow *flow, const struct sg_segment *
 				  const struct sg_flow *before)
 {
 	sg_midstream(flow, seg, params, known);
-	if (known->confirmed)
+	if (known->confirmed) {
 		sg_receive_anew(flow, seg, known, before);
-	else if (before)
+		sg_begins_here(flow);
+	} else if (before) {
 		sg_keep_receiving(flow, before, now_ns);
+	}
 }
 
 /* What another policy makes of a flow. */

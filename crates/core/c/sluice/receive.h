@@ -116,13 +116,10 @@ SG_INLINE int sg_ack_plausible(const struct sg_flow *flow, const struct sg_segme
 /* What a few super-packets carry: more does not pass unseen on a busy CPU. */
 #define SG_RCV_UNSEEN_MAX (256U << 10)
 
-/*
- * Whether a number of the tenant's is one that it sends from, where it has sent up to `snd_nxt`:
- * what is out, the next, or a probe's.
- */
-SG_INLINE int sg_is_in_place(const struct sg_flow *flow, sg_u32 seq, sg_u32 snd_nxt)
+/* Whether a number of the tenant's is one that it sends from: what is out, the next, or a probe's. */
+SG_INLINE int sg_is_in_place(const struct sg_flow *flow, sg_u32 seq)
 {
-	return seq - (flow->snd_una - 1) <= snd_nxt - (flow->snd_una - 1);
+	return seq - (flow->snd_una - 1) <= flow->snd_nxt - (flow->snd_una - 1);
 }
 
 /* The window that the tenant has advertised, in bytes. */
@@ -353,36 +350,31 @@ SG_INLINE void sg_advertised(struct sg_flow *flow, sg_u32 ack, sg_u32 window)
 }
 
 /*
- * The same on a segment that is not where the tenant's sequence is. The tuple may have begun a
+ * It does so on a segment that is not where its sequence is. The tuple may have begun a
  * new life of which the host has seen no handshake; a corrected number would make the peer reset
  * that connection. So the segment is dropped: the stack of a new connection repeats it until ACKs
  * are let go, and a tenant without a new connection gains nothing.
  */
-SG_INLINE int sg_ack_elsewhere(const struct sg_flow *flow, const struct sg_segment *seg,
-			       sg_u32 snd_nxt, struct sg_verdict *out)
+SG_INLINE int sg_ack_elsewhere(struct sg_flow *flow, const struct sg_segment *seg, sg_u64 now_ns,
+			       const struct sg_params *params, struct sg_verdict *out)
 {
-	if (!(out->edits & SG_EDIT_ACK) || sg_is_in_place(flow, seg->seq, snd_nxt))
+	sg_ack_ahead(flow, seg, now_ns, params, out);
+	if (!(out->edits & SG_EDIT_ACK))
 		return 0;
 	out->edits &= (sg_u16)~SG_EDIT_ACK;
 	out->action = SG_DROP;
 	return 1;
 }
 
-/*
- * What the tenant says of what it has received, and will take. Before this segment it had sent up
- * to `snd_nxt`.
- */
+/* What the tenant says of what it has received, and will take. */
 SG_INLINE void sg_tenant_acknowledges(struct sg_flow *flow, const struct sg_segment *seg,
-				      sg_u32 snd_nxt, sg_u64 now_ns,
-				      const struct sg_params *params, struct sg_verdict *out)
+				      sg_u64 now_ns, const struct sg_params *params,
+				      struct sg_verdict *out)
 {
 	if (!(seg->tcp_flags & SG_ACK))
 		return;
-	if (sg_unlikely(sg_acks_ahead(flow, seg))) {
+	if (sg_unlikely(sg_acks_ahead(flow, seg)))
 		sg_ack_ahead(flow, seg, now_ns, params, out);
-		if (sg_ack_elsewhere(flow, seg, snd_nxt, out))
-			return;
-	}
 	/* Older than the last, or let go though it is ahead: nothing follows from it. */
 	if (sg_unlikely(sg_seq_lt(seg->ack, flow->rcv_nxt) || (sg_acks_ahead(flow, seg) &&
 							       !(out->edits & SG_EDIT_ACK))))

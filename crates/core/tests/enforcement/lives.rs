@@ -214,3 +214,112 @@ fn a_forged_new_life_frees_no_acks() {
         assert_eq!(ahead, 0, "{skip}");
     }
 }
+
+/// A SYN/ACK that was lost or late comes again with the same numbers: no later copy of the segment
+/// that acknowledged it begins anything.
+#[test]
+fn a_syn_ack_again_is_no_new_life_of_a_client() {
+    let mut solo = Solo::with(params());
+    let answer = solo.syn_ack(&[&opt::mss(1460), &opt::wscale(10), &opt::peer(0)]);
+    solo.arrive(&answer);
+    for i in 0..4 {
+        solo.data(i * MSS, 1460);
+    }
+    solo.e0b += 4 * MSS;
+    solo.ack(4 * MSS, WIDE);
+    let before = *solo.flow();
+    // The tenant repeats before the ACK, which has passed its host, has reached it.
+    for acknowledged in [0, MSS] {
+        let again = Packet {
+            ack: solo.peer_start.wrapping_add(acknowledged),
+            ..solo.own(0, 1460)
+        };
+        arrives(&mut solo, 0, 1460);
+        solo.send(&again);
+        let after = solo.flow();
+        assert_eq!(after.mode, before.mode, "{acknowledged}");
+        assert_eq!(
+            (after.snd_una, after.snd_nxt),
+            (before.snd_una, before.snd_nxt)
+        );
+    }
+}
+
+/// The same of a server: the network delivers a copy of its client's first segment late.
+#[test]
+fn a_syn_ack_again_is_no_new_life_of_a_server() {
+    for read in [true, false] {
+        let mut solo = Solo::new(&policy());
+        let options: [&[u8]; 3] = [&opt::mss(1460), &opt::wscale(10), &opt::peer(0)];
+        let syn = Packet {
+            seq: solo.peer_start.wrapping_sub(1),
+            flags: tcp::SYN,
+            options: opt::all(&options),
+            ..solo.peers(0, WIDE)
+        };
+        let answer = Packet {
+            seq: solo.start.wrapping_sub(1),
+            flags: tcp::SYN | tcp::ACK,
+            options: opt::all(&options[..2]),
+            ..solo.own(0, 0)
+        };
+        let first = Packet {
+            payload: vec![1; 1460],
+            ..solo.peers(0, WIDE)
+        };
+        if !read {
+            // An earlier life of the tuple is known, and of this one only the SYN/ACK.
+            solo = anew(70_000, 900_000_000);
+            solo.start = answer.seq.wrapping_add(1);
+            solo.peer_start = first.seq;
+        } else {
+            solo.arrive(&syn);
+        }
+        solo.send(&answer);
+        solo.arrive(&first);
+        solo.now_ns += 1_000_000_000;
+        solo.send(&answer);
+        acknowledges(&mut solo, MSS);
+        for i in 0..4 {
+            let data = Packet {
+                ack: solo.peer_start.wrapping_add(MSS),
+                ..solo.own(i * MSS, 1460)
+            };
+            solo.send(&data);
+        }
+        let ack = Packet {
+            seq: solo.peer_start.wrapping_add(MSS),
+            ..solo.peers(4 * MSS, WIDE)
+        };
+        solo.arrive(&ack);
+        let before = *solo.flow();
+        assert_eq!(before.snd_una, solo.start.wrapping_add(4 * MSS), "{read}");
+        solo.arrive(&first);
+        let after = solo.flow();
+        assert_eq!(after.mode, before.mode, "{read}");
+        assert_eq!(
+            (after.snd_una, after.snd_nxt),
+            (before.snd_una, before.snd_nxt)
+        );
+        assert_eq!(after.rcv_nxt, before.rcv_nxt, "{read}");
+    }
+}
+
+/// Nothing of a handshake was read, and the new numbers lie within the old windows: data that were
+/// dropped for their ACK were not sent, and those behind them are not taken for the old life's.
+#[test]
+fn data_of_an_unread_life_are_never_corrected() {
+    for (own, peers) in ANEW.iter().flat_map(|own| ANEW.map(|peers| (*own, peers))) {
+        let mut solo = anew(own, peers);
+        let before = solo.flow().snd_nxt;
+        for i in 0..4 {
+            let (data, held) = (solo.own(i * MSS, 1460), solo.counter("ack_ahead"));
+            let (after, outcome) = solo.send(&data);
+            if outcome.action == Action::Pass {
+                assert_eq!(after.ack, data.ack, "{own} {peers}: {i}");
+            } else if solo.counter("ack_ahead") > held {
+                assert_eq!(solo.flow().snd_nxt, before, "{own} {peers}: {i}");
+            }
+        }
+    }
+}

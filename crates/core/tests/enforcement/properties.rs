@@ -4,8 +4,8 @@
 use proptest::prelude::*;
 use sluicegate_core::{
     abi::{
-        FLOW_EDGE_KNOWN, FLOW_SCALE_BOUND, FLOW_SIGNS, Flow, MODE_TWO_SIDED, MODE_WATCH,
-        PolicyTable, RULE_OBSERVE, RULE_STRIP_MPTCP, WINDOW_MAX,
+        FLOW_EDGE_KNOWN, FLOW_SCALE_BOUND, FLOW_SIGNS, FLOW_STRANGERS, Flow, MODE_TWO_SIDED,
+        MODE_WATCH, PolicyTable, RULE_OBSERVE, RULE_STRIP_MPTCP, WINDOW_MAX,
     },
     cc::Algorithm,
     host::{Action, Outcome, tcp},
@@ -139,7 +139,8 @@ fn play_seen(
 
 const MSS: u64 = 1460;
 
-/// `SG_FLOW_AHEAD`, `SG_FLOW_RCV_KNOWN`.
+/// `SG_FLOW_HEARD`, `SG_FLOW_AHEAD`, `SG_FLOW_RCV_KNOWN`.
+const HEARD: u16 = 1 << 2;
 const AHEAD: u16 = 1 << 9;
 const RCV_KNOWN: u16 = 1 << 15;
 
@@ -267,7 +268,9 @@ proptest! {
         let counted = solo.counter("stranger") + solo.counter("rst_outlived");
         solo.arrive(&stranger);
         prop_assert_eq!(solo.counter("stranger") + solo.counter("rst_outlived"), counted + 1);
-        let after = Flow { seen_ns: before.seen_ns, marks: before.marks, ..*solo.flow() };
+        let told = solo.flow().marks & (HEARD | FLOW_STRANGERS);
+        let before = Flow { marks: before.marks | told, ..before };
+        let after = Flow { seen_ns: before.seen_ns, ..*solo.flow() };
         prop_assert_eq!(after, before);
     }
 
