@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeSet, VecDeque},
+    mem,
     net::SocketAddr,
 };
 
@@ -100,12 +101,17 @@ impl Calls {
             return index;
         }
         let index = self.free.pop().unwrap_or(self.lines.len());
+        // A free line is idle: its queues are empty, and keep their memory.
+        let (queue, asked) = match self.lines.get_mut(index) {
+            Some(line) => (mem::take(&mut line.queue), mem::take(&mut line.asked)),
+            None => Default::default(),
+        };
         let line = Line {
             peer,
             socket: Some(io.connect(self.peers[peer], self.keys + index as u64)),
             established: false,
-            queue: VecDeque::new(),
-            asked: Vec::new(),
+            queue,
+            asked,
             received: 0,
         };
         if index == self.lines.len() {

@@ -3,7 +3,7 @@
 //! A frame goes down its host's stack, which may take a constant time, to the adapter's queue of its destination; the
 //! adapter has kept room for it. From there to the receiving adapter [`Cee`] has it.
 
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 use crate::{
     cee::{Cee, CeeFrame, CeeStats, Deadlock, Departure, PortSpec, QueueKey, Resequencer, Verdict},
@@ -19,7 +19,7 @@ use crate::{
 const PATIENCE_PS: u64 = 1_000_000_000;
 
 /// Of one host, by source and priority.
-type Resequencers = HashMap<(u16, u8), Resequencer<Handle>>;
+type Resequencers = FxHashMap<(u16, u8), Resequencer<Handle>>;
 
 /// A network of converged Ethernet. Its ports are those of [`Cee`]; above them are ports within hosts.
 pub struct Converged<F> {
@@ -76,7 +76,7 @@ impl<F: CeeFrame> Converged<F> {
     #[must_use]
     pub fn with_resequencers(mut self, hosts: usize) -> Self {
         self.cee.number_frames();
-        self.resequencers = Some(vec![HashMap::new(); hosts]);
+        self.resequencers = Some(vec![FxHashMap::default(); hosts]);
         self
     }
 
@@ -88,7 +88,11 @@ impl<F: CeeFrame> Converged<F> {
 
     /// Frames that wait in receiving adapters for others.
     fn kept(&self) -> u64 {
-        let all = self.resequencers.iter().flatten().flat_map(HashMap::values);
+        let all = self
+            .resequencers
+            .iter()
+            .flatten()
+            .flat_map(FxHashMap::values);
         all.map(|resequencer| resequencer.kept() as u64).sum()
     }
 

@@ -1,7 +1,8 @@
 //! What every part of a run knows: tenants and their hosts, routes, and the part of each node.
 
-use std::{collections::HashMap, net::IpAddr, sync::Arc};
+use std::{net::IpAddr, sync::Arc};
 
+use rustc_hash::FxHashMap;
 use sluicegate_fabric::{
     Graph, Routes,
     graph::{Node, NodeId, PortId, SwitchId, opposite},
@@ -132,7 +133,7 @@ pub struct Layout {
     pub ip_bytes: u32,
     /// The part of each node.
     pub partition: Partition,
-    by_address: HashMap<IpAddr, u32>,
+    by_address: FxHashMap<IpAddr, u32>,
     /// Number of each tenant's vNIC within its host.
     vnics: Vec<u16>,
     hosts: u32,

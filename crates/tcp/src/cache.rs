@@ -1,6 +1,8 @@
 //! What a host knows of its peers from earlier connections (RFC 9040; Linux's `tcp_metrics`).
 
-use std::{collections::HashMap, hash::Hash};
+use std::hash::Hash;
+
+use rustc_hash::FxHashMap;
 
 use crate::{Endpoint, Events};
 
@@ -27,13 +29,13 @@ pub struct Experience {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Cache<Peer> {
-    peers: HashMap<Peer, Experience>,
+    peers: FxHashMap<Peer, Experience>,
 }
 
 impl<Peer> Default for Cache<Peer> {
     fn default() -> Self {
         Self {
-            peers: HashMap::new(),
+            peers: FxHashMap::default(),
         }
     }
 }

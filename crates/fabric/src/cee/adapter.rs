@@ -1,10 +1,9 @@
 //! The adapters of hosts: each has a queue for each destination, priority and path, and a rate limiter for those that
 //! are congested.
 
-use std::{
-    cmp::Reverse,
-    collections::{BinaryHeap, HashMap},
-};
+use std::{cmp::Reverse, collections::BinaryHeap};
+
+use rustc_hash::FxHashMap;
 
 use super::{
     CeeConfig, CeeFrame, PRIORITIES, Place, PortSpec, QcnParams, ReactionPoint,
@@ -48,7 +47,7 @@ pub(super) struct Adapter {
     /// Queues, in the order of their first frames.
     pub queues: Vec<Voq>,
     /// Numbers of queues.
-    numbers: HashMap<QueueKey, u32>,
+    numbers: FxHashMap<QueueKey, u32>,
     /// By priority: queues that may send, in turn.
     pub ready: [Ring; PRIORITIES],
     /// Queues that wait for their rate.
@@ -100,7 +99,7 @@ fn adapters(specs: &[PortSpec], hosts: usize, seed: u64) -> Vec<Adapter> {
         .map(|host| Adapter {
             port: NO_PORT,
             queues: Vec::new(),
-            numbers: HashMap::new(),
+            numbers: FxHashMap::default(),
             ready: [EMPTY; PRIORITIES],
             delayed: BinaryHeap::new(),
             reserved_bytes: [0; PRIORITIES],

@@ -1,7 +1,8 @@
 //! The sockets of a part: ends, listeners, and notices to actors.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
+use rustc_hash::FxHashMap;
 use sluicegate_tcp::{Cache, Endpoint, Events};
 
 use super::{ConnectionEnd, EndId};
@@ -44,11 +45,11 @@ pub struct Sockets {
     /// Ends of connections.
     pub(crate) ends: Vec<ConnectionEnd>,
     /// Ends that a SYN made.
-    pub(super) accepted: HashMap<Ends, EndId>,
+    pub(super) accepted: FxHashMap<Ends, EndId>,
     /// By tenant and port.
-    pub(super) listeners: HashMap<(u32, u16), Owner>,
+    pub(super) listeners: FxHashMap<(u32, u16), Owner>,
     /// Sockets for datagrams, by tenant and port.
-    pub(super) bound: HashMap<(u32, u16), EndId>,
+    pub(super) bound: FxHashMap<(u32, u16), EndId>,
     /// What tenants know of their peers from earlier connections, by tenant and peer.
     pub(crate) cache: Cache<(u32, u32)>,
     alarms: Vec<Alarm>,
