@@ -69,7 +69,7 @@ pub fn run_all(
     Ok(done.into_inner().unwrap_or_default())
 }
 
-/// A run that panics has failed as others have.
+/// Runs `work`; a panic becomes an error of this run.
 fn run_one(
     plan: &Plan,
     run: &Run,
