@@ -331,7 +331,7 @@ static int sg_sweep_slot(sg_u32 i, struct sg_sweep *sweep)
 	sg_unlock(slot);
 	if (!collected)
 		return 0;
-	/* Nobody else writes to a slot that is being left. */
+	/* No other program writes to a slot with this tag. */
 	if (sweep->mode == SG_SWEEP_SILENT)
 		sg_remember(&slot->key, &slot->flow);
 	sg_vacate(slot, at, tag, ifindex);

@@ -143,7 +143,7 @@ fn tables_are_the_same_bytes_with_any_number_of_jobs_and_kept_runs_are_not_repea
     assert_eq!(
         runs(&root, "one"),
         12,
-        "what nobody asks for any more stays"
+        "runs that no cell needs any more stay"
     );
     let json: serde_json::Value = serde_json::from_slice(&again.stdout).expect("JSON");
     assert_eq!(json["schema"], 1);

@@ -10,7 +10,7 @@ use crate::{
     rule::{Mode, Policy, PortRange, Ports, Rule},
 };
 
-/// A flow that somebody asks about: data from `source` to `destination`.
+/// The flow that is to be explained: data from `source` to `destination`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Asked<'a> {
     /// Who sends the data.

@@ -249,7 +249,7 @@ impl Traffic {
     /// TCP or UDP ports that its receivers listen on, from [`Traffic::port`] on.
     pub fn ports(&self) -> u32 {
         match self.kind {
-            // A server has one for whoever asks.
+            // A server has one port for all aggregators.
             TrafficKind::Queries { .. } => 1,
             _ => self.pairs.len() as u32,
         }

@@ -306,13 +306,14 @@ impl<P, S: Connection> Switch<P, S> {
         self.calm || self.has_no_turns() && self.is_clear(to)
     }
 
-    /// Whether a packet of whomever would go straight through to any exit. That this is so may be found out late.
+    /// Whether a packet of any sender would pass to any exit without waiting. The switch may notice
+    /// late that this has become true.
     #[inline]
     pub fn is_calm(&self) -> bool {
         self.calm
     }
 
-    /// Nobody waits for a turn.
+    /// Whether no sender waits for a turn.
     fn has_no_turns(&self) -> bool {
         self.held.is_empty() && self.named.is_none()
     }

@@ -274,7 +274,7 @@ impl Totals {
         }
     }
 
-    /// Nobody's rates are zero, once there are rates.
+    /// Ends a row: without a rate of its own it shows zeros, once any rates are known.
     fn finished(mut self, has_rates: bool) -> Self {
         if has_rates {
             self.rates.get_or_insert_with(Rates::default);

@@ -340,7 +340,7 @@ SG_NOINLINE int sg_synack(struct sg_flow *flow, struct sg_half_open *half,
 	sg_refuse_claims(seg, params, SG_OPT_PEER, out);
 	if (to_tenant)
 		sg_synack_shown(flow, seg, params, out);
-	else /* it has seen the window of the SYN, which nobody governed */
+	else /* the tenant has seen the window of the SYN, which no rule governed */
 		sg_be_lenient(flow, flow->snd_una + flow->cc.cwnd);
 	if (half->peer & SG_PEER_PROMOTED)
 		out->count = SG_COUNT_NONE; /* a repeated SYN/ACK is no other flow */
@@ -349,8 +349,8 @@ SG_NOINLINE int sg_synack(struct sg_flow *flow, struct sg_half_open *half,
 }
 
 /*
- * Whether a segment without a flow makes one: data of the tenant, which a flow could govern.
- * Whoever can reach a tenant could make it flows else, of tuples that nobody has.
+ * Whether a segment without a flow makes one: only the tenant's own data do. Otherwise a remote
+ * sender could fill the table with flows of connections that do not exist.
  */
 SG_INLINE int sg_begins_midstream(const struct sg_segment *seg)
 {

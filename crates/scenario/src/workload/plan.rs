@@ -74,7 +74,7 @@ pub struct Span {
     pub end_ns: u64,
 }
 
-/// One thing that a tenant does. Whoever has a `port` listens, whoever has a peer connects.
+/// One application of a tenant. A role with a `port` listens; a role with a peer connects.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "role", rename_all = "kebab-case")]
 pub enum Role {

@@ -87,7 +87,7 @@ fn read_sides(
     if by_switch.is_empty() && !aggregators.is_empty() {
         table
             .item()
-            .complain("nobody is left to be asked", SIDES_ADVICE);
+            .complain("no server is left for the queries", SIDES_ADVICE);
     }
     (aggregators, by_switch.into_values().collect())
 }

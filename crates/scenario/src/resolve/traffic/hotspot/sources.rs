@@ -85,7 +85,10 @@ fn named(
         return None;
     }
     if hot.is_empty() {
-        item.complain("nobody sends to anybody", "name somebody but the receiver");
+        item.complain(
+            "no tenant sends to another",
+            "name a tenant other than the receiver",
+        );
         return None;
     }
     Some(hot)
