@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_nobody_writes_any_more_is_an_orphan() {
+    fn files_of_ended_processes_are_orphans() {
         let own = format!("/d/.ab.json.new.{}", process::id());
         assert!(is_orphan(Path::new(&own)));
         // Beyond the largest that Linux gives.
