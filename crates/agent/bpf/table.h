@@ -448,10 +448,10 @@ SG_GLOBAL int sg_give_back(sg_u32 tag, sg_u32 i, const struct sg_flow_key *key)
 }
 
 /*
- * Two CPUs may have met the flow's first packets at once and taken a slot each.
- * What is found is the one nearest home; a CPU that has another gives it back.
+ * Two CPUs may have handled the first packets of a flow at the same time, and have
+ * taken a slot each. Look-ups find the one nearest home: the other one is given back.
  */
-SG_GLOBAL int sg_settle(sg_u32 tag, const struct sg_flow_key *key)
+SG_GLOBAL int sg_keep_nearest_slot(sg_u32 tag, const struct sg_flow_key *key)
 {
 	int nearest = sg_displacement(tag);
 	sg_u32 i;
@@ -475,7 +475,7 @@ SG_GLOBAL int sg_take_slot(sg_u32 tag, const struct sg_flow_key *key, const stru
 	for (i = 0; i < SG_REACH; i++) {
 		if (sg_claim(tag, i, key, flow))
 			continue;
-		sg_settle(tag, key);
+		sg_keep_nearest_slot(tag, key);
 		return 0;
 	}
 	return SG_COUNT_TABLE_FULL;

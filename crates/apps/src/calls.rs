@@ -32,7 +32,7 @@ impl Line {
     }
 }
 
-/// Who asks.
+/// The client of calls.
 pub struct Calls {
     flow: u32,
     peers: Vec<SocketAddr>,

@@ -41,7 +41,7 @@ pub struct Experiment {
     pub inspect: crate::inspect::Inspect,
 }
 
-/// One complete set-up: a network, who lives there, what they send, who controls it.
+/// One complete set-up: a network, its tenants, their traffic and its enforcement.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Variant {
     /// Name of the variant, `[a-z0-9-]+`.

@@ -59,7 +59,7 @@ impl Traces {
         let mut kinds = asked.kinds.clone();
         kinds.sort_unstable();
         kinds.dedup();
-        let queues = followed_queues(&kinds, queues);
+        let queues = traced_queues(&kinds, queues);
         kinds.retain(|kind| !matches!(kind, TraceKind::Queue | TraceKind::AllQueues));
         let ends = |flow: &Flow| {
             let address = |tenant: usize| variant.tenants[tenant].address;
@@ -142,8 +142,8 @@ impl Traces {
     }
 }
 
-/// Bottlenecks, or all where there is none or all are asked for.
-fn followed_queues(kinds: &[TraceKind], queues: &[Queue]) -> Vec<(PortId, String, Points)> {
+/// The queues to trace: bottlenecks; all queues if there is no bottleneck, or if `kinds` says so.
+fn traced_queues(kinds: &[TraceKind], queues: &[Queue]) -> Vec<(PortId, String, Points)> {
     let some = kinds.contains(&TraceKind::Queue);
     let none_special = !queues.iter().any(|queue| queue.bottleneck);
     let all = kinds.contains(&TraceKind::AllQueues) || some && none_special;

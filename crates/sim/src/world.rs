@@ -191,7 +191,7 @@ impl<'a, F: FabricOf> Run<'a, F> {
                 Stop::Measure => {
                     let all = self.queues.iter().chain(&self.adapters);
                     before = all.map(|queue| queue.counts(&mut self.engine)).collect();
-                    self.follow_backlogs();
+                    self.begin_measuring_backlogs();
                 }
                 Stop::Event(index) => self.act(index),
                 Stop::Sample => {
@@ -281,8 +281,8 @@ impl<'a, F: FabricOf> Run<'a, F> {
         })
     }
 
-    /// From now on, what packets find in the queues counts.
-    fn follow_backlogs(&mut self) {
+    /// From now on, the backlogs that arriving packets meet are measured.
+    fn begin_measuring_backlogs(&mut self) {
         for queue in &self.queues {
             let net = self.engine.net_of_port(queue.port());
             let ports = net.fabric.ports().len();

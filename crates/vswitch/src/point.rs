@@ -38,7 +38,7 @@ impl Bound {
 pub enum WhenFull {
     /// The packet is dropped here.
     Drop,
-    /// Who wants to hand it over keeps it, and is told when there is room.
+    /// The sender keeps the packet, and is told when there is room.
     HoldBack,
 }
 

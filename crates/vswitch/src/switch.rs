@@ -181,7 +181,7 @@ pub enum Handover {
 /// What waits for one exit.
 #[derive(Clone, Debug)]
 struct Exit<P> {
-    /// Who is behind it takes a packet at once.
+    /// The receiver behind this exit takes a packet at once.
     ready: bool,
     /// In front of it.
     queue: Queue<P>,
@@ -255,7 +255,7 @@ pub struct Switch<P, S> {
     exits: Vec<Exit<P>>,
     /// Held-back senders in the order in which they came.
     held: VecDeque<Held<S>>,
-    /// Who was named last and has not handed over anything since.
+    /// The sender that [`Switch::resume`] has returned last, until it hands over a packet.
     named: Option<S>,
     /// Known to be so: see [`Switch::is_calm`].
     calm: bool,
@@ -296,7 +296,7 @@ impl<P, S: Connection> Switch<P, S> {
     /// Whether a packet would go straight through to this exit.
     #[inline]
     pub fn is_clear(&self, to: Side) -> bool {
-        // Whose exit was never used has nothing waiting.
+        // An exit that was never used is empty.
         self.exits.get(to.index()).is_none_or(Exit::is_clear)
     }
 
@@ -318,8 +318,9 @@ impl<P, S: Connection> Switch<P, S> {
         self.held.is_empty() && self.named.is_none()
     }
 
-    /// Only an exit that is not ready any more ends it: nothing waits for a turn or in front of one that is.
-    fn look_whether_calm(&mut self) {
+    /// Recomputes whether the switch is calm: no sender waits for a turn, and every exit is ready and
+    /// empty.
+    fn update_calm(&mut self) {
         self.calm = self.has_no_turns() && self.exits.iter().all(Exit::is_clear);
     }
 
@@ -335,7 +336,7 @@ impl<P, S: Connection> Switch<P, S> {
     pub fn set_ready(&mut self, to: Side, ready: bool) {
         if self.is_ready(to) != ready {
             self.exit(to).ready = ready;
-            self.look_whether_calm();
+            self.update_calm();
         }
     }
 
@@ -404,7 +405,7 @@ impl<P, S: Connection> Switch<P, S> {
             return Handover::Held;
         }
         self.named = None;
-        self.look_whether_calm();
+        self.update_calm();
         if self.is_clear(to) {
             return Handover::Through;
         }
@@ -449,7 +450,7 @@ impl<P, S: Connection> Switch<P, S> {
         &mut self.entrances[index]
     }
 
-    /// Who is behind an exit takes its next packet. What waits in the entrances moves on.
+    /// The receiver behind an exit takes its next packet. Packets in the entrances move on.
     pub fn take(&mut self, to: Side) -> Option<P> {
         let bound = self.config.exit(to).bound;
         let exit = self.exits.get_mut(to.index())?;
@@ -476,7 +477,7 @@ impl<P, S: Connection> Switch<P, S> {
     pub fn resume(&mut self) -> Option<S> {
         let may = |held: &Held<S>| self.has_room(held.from, held.to, held.bytes);
         let Some(position) = self.held.iter().position(may) else {
-            self.look_whether_calm();
+            self.update_calm();
             return None;
         };
         let sender = self.held.remove(position)?.sender;

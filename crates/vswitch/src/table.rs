@@ -18,7 +18,8 @@ use sluicegate_core::{
 
 /// What tells connections apart.
 pub trait Connection: Copy + Eq {
-    /// 32 bits, of which the high ones are the best. Who chooses connections must not know the key.
+    /// A hash of 32 bits, of which the high ones are used first. A tenant that chooses connections
+    /// must not know the key.
     fn hash(&self, key: &HashKey) -> u32;
 }
 

@@ -289,7 +289,7 @@ impl Totals {
     }
 }
 
-/// An RTT is news only from who sent.
+/// A point of the plots. Its RTT counts only if the flow has sent data since the last look.
 fn point(rates: &Rates, srtt_us: Option<f64>) -> Point {
     let srtt_us = srtt_us.filter(|_| rates.acked_bps > 0.0);
     Point {

@@ -92,7 +92,7 @@ struct sg_hole {
 #define SG_HOLE_RANGES 4U
 
 /*
- * Ordered by who touches what: in the kernel's table a flow begins on a cache
+ * Ordered by which code reads and writes each field: in the kernel's table a flow begins on a cache
  * line, and at a hundred thousand packets a second each line is a miss. Data
  * either way needs the first line; an ACK that advances the first four; the
  * last one is for what is rare.

@@ -66,8 +66,8 @@ SG_INLINE sg_u8 sg_offer(const struct sg_segment *seg, struct sg_verdict *out)
 	return SG_PEER_OFFERED;
 }
 
-/* The peer's host shows our option: its tenant's ECN offer stops here. */
-SG_INLINE sg_u8 sg_consider_offer(const struct sg_segment *seg, struct sg_verdict *out)
+/* A SYN to the tenant. If it has our option from a trusted prefix, ECN offers are hidden from it. */
+SG_INLINE sg_u8 sg_accept_offer(const struct sg_segment *seg, struct sg_verdict *out)
 {
 	if (!(seg->options & SG_OPT_PEER))
 		return seg->payload ? SG_PEER_SYN_DATA : SG_PEER_NONE;
@@ -120,7 +120,7 @@ SG_NOINLINE int sg_syn(struct sg_half_open *half, const struct sg_segment *seg,
 			sg_refuse_claims(seg, params, SG_OPT_PEER, out);
 			peer = sg_offer(seg, out);
 		} else {
-			peer = sg_consider_offer(seg, out);
+			peer = sg_accept_offer(seg, out);
 		}
 	}
 	half->peer = peer | promoted;

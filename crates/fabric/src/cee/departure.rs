@@ -220,7 +220,7 @@ impl Cee {
         let priority = usize::from(voq.key.priority);
         adapter.reserved_bytes[priority] -= u64::from(bytes);
         self.start(pool, port, handle, now_ps);
-        self.tell_of_departure(host, priority, handle);
+        self.report_departure(host, priority, handle);
     }
 
     /// An adapter sends a frame now, if it has one that may leave.
@@ -407,28 +407,28 @@ impl Cee {
         adapter.queued_bytes -= u64::from(bytes);
         adapter.reserved_bytes[priority] -= u64::from(bytes);
         self.start(pool, port, handle, now_ps);
-        self.tell_of_departure(host, priority, handle);
+        self.report_departure(host, priority, handle);
     }
 
     /// Reports a departure if departures are counted, and room if a sender waits for it.
     #[inline]
-    fn tell_of_departure(&mut self, host: u16, priority: usize, handle: Handle) {
+    fn report_departure(&mut self, host: u16, priority: usize, handle: Handle) {
         let adapter = &self.adapters.adapters[usize::from(host)];
         if adapter.counted || adapter.wanted != 0 {
-            self.tell_all(host, priority, handle);
+            self.report_all(host, priority, handle);
         }
     }
 
     #[inline(never)]
-    fn tell_all(&mut self, host: u16, priority: usize, handle: Handle) {
+    fn report_all(&mut self, host: u16, priority: usize, handle: Handle) {
         if self.adapters.adapters[usize::from(host)].counted {
             self.requests.left(host, handle);
         }
-        self.tell_of_room(host, priority);
+        self.report_room(host, priority);
     }
 
     /// A priority of an adapter has more room, which is reported if a sender waits for it.
-    fn tell_of_room(&mut self, host: u16, priority: usize) {
+    fn report_room(&mut self, host: u16, priority: usize) {
         let adapter = &mut self.adapters.adapters[usize::from(host)];
         if adapter.wanted & 1 << priority != 0 {
             adapter.wanted &= !(1 << priority);
@@ -549,6 +549,6 @@ impl Cee {
         let port = self.adapters.port(host);
         self.out.count_drop(port, Drop::Down);
         self.requests.lost(host, handle);
-        self.tell_of_room(host, priority.into());
+        self.report_room(host, priority.into());
     }
 }

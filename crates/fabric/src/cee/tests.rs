@@ -305,7 +305,7 @@ fn who_obeys_nothing_is_dropped_at_the_first_switch() {
     world.check();
     assert!(world.cause(Drop::Headroom) > 0);
     let honest = world.received.iter().filter(|seen| seen.1 == 2).count();
-    assert_eq!(honest, 3_000, "who obeys loses nothing");
+    assert_eq!(honest, 3_000, "an adapter that obeys pauses loses nothing");
 }
 
 #[test]
@@ -721,9 +721,9 @@ proptest! {
         prop_assert!(seen[0] == seen[1], "patience makes no difference");
     }
 
-    /// Whatever fails, storms and babbles for a time: once all is well again, all that has not been
-    /// lost arrives, in order. Links lose what they have; beside, only who babbles loses what is
-    /// lossless.
+    /// Links fail, adapters storm and babble for a time. Once all work again, every frame that has
+    /// not been lost arrives, in order. A link that fails loses its frames; besides, only frames of
+    /// babbling adapters are lost among the lossless ones.
     #[test]
     fn nothing_hangs_once_all_is_well(case in case(), flows in flows(), faults in faults()) {
         let mut moments: Vec<(u64, Fault, bool)> = Vec::new();

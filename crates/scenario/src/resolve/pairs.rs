@@ -1,4 +1,4 @@
-//! `from`, `to` and `pairs`: who sends to whom.
+//! `from`, `to` and `pairs`: the senders and receivers of traffic.
 
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;

@@ -131,7 +131,7 @@ pub enum Role {
         flow: u32,
         /// The servers.
         servers: Vec<SocketAddr>,
-        /// What to ask whom, in order of time.
+        /// The queries and their servers, in order of time.
         queries: Vec<Query>,
         /// Sizes of messages.
         sizes: QuerySizes,
@@ -321,7 +321,7 @@ pub enum Schedule {
     },
     /// Closed loop: these in this order, at most `parallel` at a time, then again.
     Closed {
-        /// What to send to whom.
+        /// The messages and their receivers.
         transfers: Vec<Transfer>,
         /// Transfers at a time.
         parallel: u32,

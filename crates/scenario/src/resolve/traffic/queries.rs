@@ -25,7 +25,7 @@ const QUERIES_MAX: i64 = 2_000_000;
 
 const SIDES_ADVICE: &str = "`from` names aggregators, `to` (by default all others) the servers";
 
-/// What is asked, and who may ask whom: aggregators all servers, servers those of their rack.
+/// The queries, and the servers of each: an aggregator asks all servers, a server those of its rack.
 pub fn read(
     table: &Table<'_>,
     directory: &Path,

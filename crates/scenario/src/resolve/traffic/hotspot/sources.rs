@@ -1,4 +1,4 @@
-//! Who makes a hotspot: `from` or `degree`.
+//! The senders of a hotspot: `from` or `degree`.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -9,7 +9,7 @@ use sluicegate_config::{
 
 use super::{Network, Tenant, matches, pairs};
 
-/// Who sends.
+/// The senders.
 pub struct Sources {
     /// Tenant ids.
     pub tenants: Vec<usize>,
