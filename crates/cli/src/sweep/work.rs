@@ -166,15 +166,15 @@ mod tests {
         fs::write(&file, SCENARIO).unwrap();
         let plan = sweep::load(&file, &sweep::Options::default());
         let plan = plan.unwrap_or_else(|problems| panic!("{problems}"));
-        let store = Store::open(&root.join("out")).ok().expect("a directory");
-        let runs = keys::runs(&plan, 1).ok().expect("keys");
+        let store = Store::open(&root.join("out")).unwrap_or_else(|_| panic!("a directory"));
+        let runs = keys::runs(&plan, 1).unwrap_or_else(|_| panic!("keys"));
         assert!(check(&plan, &runs[..1], 1).is_ok());
         let Err(Failure::BadInput(text)) = check(&plan, &runs, 2) else {
             panic!("a refused value is accepted");
         };
         assert!(text.contains("no \"bbr\""), "{text}");
         // Without the check.
-        let done = run_all(&plan, &runs, &store, 2).ok().expect("results");
+        let done = run_all(&plan, &runs, &store, 2).unwrap_or_else(|_| panic!("results"));
         assert!(done[&runs[0].key].figures.is_ok());
         let error = done[&runs[1].key].figures.as_ref().unwrap_err();
         assert!(error.contains("no \"bbr\""), "{error}");
