@@ -646,3 +646,6 @@ impl Fifo {
         bytes
     }
 }
+
+#[cfg(test)]
+mod tests;
