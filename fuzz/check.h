@@ -87,7 +87,7 @@ static inline void check_blanked(const struct wire *before, const struct view *b
 	read.payload = b->tcp + end_at;
 	n = foreign_options(before, &read, hides_mptcp, was);
 	for (i = b->tcp + end_at; i < b->payload; i++)
-		require(after->bytes[i] == 1, "byte %u of what nobody reads is %u", i,
+		require(after->bytes[i] == 1, "byte %u behind the options is %u", i,
 			after->bytes[i]);
 	m = foreign_options(after, a, hides_mptcp, is);
 	require(n != ~0U && n == m && !memcmp(was, is, n), "options that are read changed");
@@ -101,7 +101,7 @@ static inline void check_options(const struct wire *before, const struct view *b
 	sg_u32 n = foreign_options(before, b, hides_mptcp, was);
 	sg_u32 m = foreign_options(after, a, hides_mptcp, is);
 
-	/* Nobody can say what malformed ones mean: the bytes must be as they were. */
+	/* Malformed options cannot be compared by their meaning: the bytes must be as they were. */
 	if (n == ~0U) {
 		require(a->payload - a->tcp == b->payload - b->tcp &&
 				!memcmp(before->bytes + b->tcp + TCP_LEN,
@@ -311,7 +311,7 @@ static inline void pass(struct sg_host *host, const struct wire *before,
 	require(!host->flow_exists || host->flow.cc.cwnd, "no window");
 }
 
-/* One rule for everything, everybody trusted, or nobody. */
+/* One rule for everything; every prefix is trusted, or none. */
 static inline void take_policy(struct input *in, struct sg_host *host)
 {
 	struct sg_policy *policy = &host->policy;

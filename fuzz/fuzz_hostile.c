@@ -19,7 +19,7 @@
 #define SEGMENTS 512U
 #define MSS 1460U /* of both ends, as a connection that is met from the middle is taken to have */
 
-/* New data of the tenant that passed and that nobody was charged for. */
+/* New data of the tenant that passed and that no bucket was charged for. */
 struct segment {
 	sg_u32 seq;
 	sg_u32 len;

@@ -102,7 +102,7 @@ static void take_raw(struct input *in, struct wire *w)
 		w->bytes[i] = take8(in);
 }
 
-/* Ethernet pads short frames with bytes that belong to nobody. */
+/* Ethernet pads short frames with bytes that are no part of the IP packet. */
 static void pad_short(struct input *in, struct wire *w)
 {
 	if (take8(in) & 1)

@@ -140,7 +140,7 @@ why() {
 	tail -n "$LAST_LINES" "$1" | cut -c1-200
 }
 
-# Whoever sees no more than the end of a long output still sees what failed.
+# Repeats the failures at the end of a long output.
 repeat_failures() {
 	local name
 	for name in ${bad_stages[@]+"${bad_stages[@]}"}; do

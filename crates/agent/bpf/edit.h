@@ -107,7 +107,7 @@ SG_INLINE int sg_skb_ecn(struct __sk_buff *skb, const struct sg_packet *p, sg_u8
 
 /*
  * An option becomes NOPs, byte by byte: `at`, in the TCP header, may be odd. Returns what
- * that adds to the sum. Once for all who blank: the verifier walks the loop byte by byte.
+ * that adds to the sum. One subprogram for all callers: the verifier walks the loop byte by byte.
  */
 SG_GLOBAL int sg_skb_blank(struct __sk_buff *skb, sg_u32 l4_at, sg_u32 at, sg_u32 len)
 {

@@ -331,7 +331,7 @@ static int sg_sweep_slot(sg_u32 i, struct sg_sweep *sweep)
 	sg_unlock(slot);
 	if (!collected)
 		return 0;
-	/* Nobody else writes to a slot that is being left. */
+	/* No other program writes to a slot with this tag. */
 	if (sweep->mode == SG_SWEEP_SILENT)
 		sg_remember(&slot->key, &slot->flow);
 	sg_vacate(slot, at, tag, ifindex);
@@ -448,10 +448,10 @@ SG_GLOBAL int sg_give_back(sg_u32 tag, sg_u32 i, const struct sg_flow_key *key)
 }
 
 /*
- * Two CPUs may have met the flow's first packets at once and taken a slot each.
- * What is found is the one nearest home; a CPU that has another gives it back.
+ * Two CPUs may have handled the first packets of a flow at the same time, and have
+ * taken a slot each. Look-ups find the one nearest home: the other one is given back.
  */
-SG_GLOBAL int sg_settle(sg_u32 tag, const struct sg_flow_key *key)
+SG_GLOBAL int sg_keep_nearest_slot(sg_u32 tag, const struct sg_flow_key *key)
 {
 	int nearest = sg_displacement(tag);
 	sg_u32 i;
@@ -475,7 +475,7 @@ SG_GLOBAL int sg_take_slot(sg_u32 tag, const struct sg_flow_key *key, const stru
 	for (i = 0; i < SG_REACH; i++) {
 		if (sg_claim(tag, i, key, flow))
 			continue;
-		sg_settle(tag, key);
+		sg_keep_nearest_slot(tag, key);
 		return 0;
 	}
 	return SG_COUNT_TABLE_FULL;

@@ -132,7 +132,7 @@ fn remove_empty(root: &Path) {
     let _ = fs::remove_dir(root);
 }
 
-/// Who holds any of these objects open: id and command of each process.
+/// The processes that hold any of these objects open, with id and command.
 fn holders(objects: &Inventory) -> BTreeMap<u32, String> {
     let mut found = BTreeMap::new();
     if objects.is_empty() {

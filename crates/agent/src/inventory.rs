@@ -166,7 +166,7 @@ fn walk(next: NextId) -> BTreeSet<u32> {
 
 fn owned(fd: i32) -> std::io::Result<OwnedFd> {
     succeeded(fd)?;
-    // SAFETY: the kernel has just made it for us and nobody else knows it.
+    // SAFETY: the kernel has just returned this descriptor, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_wrote_comes_first() {
+    fn labels_and_aliases_come_before_other_sources() {
         let vnet = interface("vnet0", Some("customer 7"), None);
         assert_eq!(of(&[], &vnet), ("customer 7".into(), "alias"));
         assert_eq!(of(&["none"], &vnet), ("vnet0".into(), "interface"));

@@ -45,7 +45,7 @@ pub(crate) fn shape(slots: u32, hash_key: HashKey) -> TableShape {
     }
 }
 
-/// A hash key that nobody can guess.
+/// A random hash key, which tenants cannot guess.
 ///
 /// # Errors
 /// The kernel's random source cannot be read.

@@ -82,7 +82,7 @@ impl TcxLink {
         let Some(link) = NonNull::new(link) else {
             return Err(anyhow::Error::from(std::io::Error::last_os_error()).context(what()));
         };
-        // SAFETY: a fresh link that nobody else owns.
+        // SAFETY: libbpf has just returned this link, and nothing else owns it.
         let link = unsafe { Link::from_ptr(link) };
         Ok(Self { link })
     }

@@ -27,7 +27,7 @@ use sluicegate_agent::{
 use sluicegate_core::abi::Config;
 use sluicegate_policy::Policy;
 
-/// How long the kernel may take to free what nobody uses any more.
+/// How long the kernel may take to free objects without references.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 fn policy() -> Policy {

@@ -17,7 +17,8 @@ use sluicegate_core::abi::{Config, FLOW_SCALE_BOUND, Flow, MODE_ONE_SIDED};
 
 const BYTES: u64 = 3_000_000;
 
-/// On a's interface; without `netns_id` nobody can ask the tenant's socket.
+/// Enforces on a's interface. Unless `may_ask`, the program has no `netns_id` and cannot look up
+/// the tenant's socket.
 fn enforce(hosts: &Hosts, options: &Options, may_ask: bool) -> Instance {
     hosts.within("ha", || {
         let mut instance = Instance::load(&policy(), options).expect("the programs load");

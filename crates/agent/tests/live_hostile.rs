@@ -251,7 +251,7 @@ fn with_ip_option(mut frame: Vec<u8>) -> Vec<u8> {
     frame
 }
 
-/// Bytes of new data that pass though nobody acknowledges them, of so many segments.
+/// The bytes of new data that pass, of so many segments, although the peer acknowledges none.
 fn unacknowledged(guests: &Guests, from: u32, segments: u32) -> u32 {
     let mut passed = 0;
     for number in 0..segments {
@@ -310,7 +310,7 @@ fn layouts() -> Vec<(&'static str, Vec<u8>)> {
             [&mss[..], &scale, &[1, 0, 0, 0, 0]].concat(),
         ),
         (
-            "EOL, and what nobody reads",
+            "EOL, and bytes behind it",
             [&mss[..], &scale, &[0], &[8, 200, 7, 7]].concat(),
         ),
     ]

@@ -33,7 +33,7 @@ impl Line {
     }
 }
 
-/// Who asks.
+/// The client of calls.
 pub struct Calls {
     flow: u32,
     peers: Vec<SocketAddr>,

@@ -187,7 +187,7 @@ impl Run {
         }
     }
 
-    /// Of those for whom a run lasts.
+    /// Whether each role that decides how long a run lasts has done all.
     pub fn is_complete(&self) -> bool {
         self.apps
             .iter()

@@ -69,7 +69,7 @@ pub struct Args {
     #[arg(long)]
     persist: bool,
     /// Serve metrics for Prometheus at http://ADDRESS:PORT/metrics, in the namespace where the agent is started.
-    /// Nobody is asked who they are: choose a loopback address unless the network is trusted
+    /// Clients are not authenticated: choose a loopback address unless the network is trusted
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<SocketAddr>,
 

@@ -221,7 +221,7 @@ fn an_agent_that_persists_can_be_restarted_under_a_connection() {
     let local = client.local_addr().unwrap().to_string();
     let flows = document["flows"].as_array().unwrap();
     let flow = flows.iter().find(|flow| flow["local"] == local.as_str());
-    // One flow, from its handshake on: nobody had to meet it from the middle.
+    // One flow, seen from its handshake on.
     assert_eq!(flow.unwrap()["mode"], "two-sided");
     assert_eq!(site.pinned().links, held.links);
     next.signal("-INT");
@@ -432,7 +432,7 @@ fn the_doctor_finds_root_able_and_nobody_unable() {
     assert_eq!(report["can_enforce"], true);
     assert_eq!(report["interfaces"][0]["name"], "lo");
 
-    // A copy that nobody may run, wherever the build directory is.
+    // A copy that any user may run, wherever the build directory is.
     let copy = std::env::temp_dir().join(format!("sga-{}-doctor", std::process::id()));
     fs::copy(binary, &copy).unwrap();
     let nobody = Command::new(&copy)

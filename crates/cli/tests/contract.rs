@@ -13,6 +13,7 @@ use std::{
 
 use cases::{CASES, NEVER};
 use sluicegate_config::document::{self, Node, Value};
+use sluicegate_core::cc::{Algorithm, Needs, Stack};
 use sluicegate_lab::Lab;
 use sluicegate_scenario::{
     file::{self, Options},
@@ -115,12 +116,29 @@ fn said(node: &Node, path: &str, words: &mut Words) {
     }
 }
 
-/// A case with each of the words that it lists as `<one|another>`.
+/// Names of the algorithms of core's table that a tenant can have as its stack, as a list of words;
+/// `one_sided`: of those that need nothing of the peer's host.
+fn algorithms(one_sided: bool) -> String {
+    let all = Algorithm::ALL.iter();
+    let chosen = all.filter(|algorithm| {
+        algorithm.stack() != Stack::NoStack && (!one_sided || algorithm.needs() == Needs::Nothing)
+    });
+    let names: Vec<&str> = chosen.map(|algorithm| algorithm.name()).collect();
+    names.join("|")
+}
+
+/// A case with each of the words that it lists as `<one|another>`. `<STACKS>` and `<ONE-SIDED>` are
+/// lists of [`algorithms`].
 fn expanded(case: &str) -> Vec<String> {
     let Some((before, rest)) = case.split_once('<') else {
         return vec![case.to_owned()];
     };
     let (words, after) = rest.split_once('>').expect("a list of words ends with >");
+    let words = match words {
+        "STACKS" => algorithms(false),
+        "ONE-SIDED" => algorithms(true),
+        words => words.to_owned(),
+    };
     let texts = words
         .split('|')
         .map(|word| format!("{before}{word}{after}"));

@@ -143,7 +143,7 @@ fn tables_are_the_same_bytes_with_any_number_of_jobs_and_kept_runs_are_not_repea
     assert_eq!(
         runs(&root, "one"),
         12,
-        "what nobody asks for any more stays"
+        "runs that no cell needs any more stay"
     );
     let json: serde_json::Value = serde_json::from_slice(&again.stdout).expect("JSON");
     assert_eq!(json["schema"], 1);
@@ -254,29 +254,27 @@ fn an_expectation_that_does_not_hold_makes_exit_code_3() {
 }
 
 #[test]
-fn a_run_that_fails_is_told_with_its_cell_and_the_others_go_on() {
-    let root = place("failed", SCENARIO);
-    // Only the lab has it.
-    let failed = sweep(
+fn a_value_that_the_simulator_refuses_is_bad_input_and_nothing_runs() {
+    let root = place("refused", SCENARIO);
+    let bbr = "tenant.default.congestion_control=cubic,bbr";
+    let refused = sweep(&root, "out", &["--set", bbr]);
+    let said = text(&refused.stderr);
+    assert_eq!(code(&refused), 2, "{said}");
+    let why = "tenant.default.congestion_control: the simulator has no \"bbr\"";
+    assert_eq!(said.matches(why).count(), 1, "{said}");
+    assert!(said.contains("--world lab"), "{said}");
+    assert_eq!((refused.stdout.len(), runs(&root, "out")), (0, 0), "{said}");
+    let only = sweep(
         &root,
         "out",
         &[
             "--set",
-            "tenant.default.congestion_control=cubic,bbr",
+            bbr,
             "--only",
-            "marks=off",
+            "tenant.default.congestion_control=cubic",
         ],
     );
-    let said = text(&failed.stderr);
-    assert_eq!(code(&failed), 1, "{said}");
-    assert!(said.contains("the simulator has no \"bbr\""), "{said}");
-    assert!(said.contains("4 of 8 runs gave no result"), "{said}");
-    assert_eq!(runs(&root, "out"), 4);
-    let table = text(&failed.stdout);
-    assert!(
-        table.contains("! marks=off network.rate=10Mbit tenant.default.congestion_control=bbr"),
-        "{table}"
-    );
+    assert_eq!(code(&only), 0, "{}", text(&only.stderr));
 }
 
 #[test]

@@ -87,7 +87,7 @@ impl From<Problem> for Problems {
     }
 }
 
-/// Reason and advice, before anybody knows where it happened.
+/// The reason and advice of a problem whose place is not known yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Complaint {
     /// What is wrong.

@@ -1,8 +1,9 @@
 //! Reading a table of a [`document`](crate::document) key by key, collecting every error.
 //!
-//! A key is known when somebody asked for it: [`Table::close`] reports the others, with the
-//! nearest known one. Getters return `None` both for a key that is absent and for one that is
-//! wrong; the latter has been reported by then, so callers just go on with the default.
+//! A key is known once a getter has read it. [`Table::close`] reports the unknown keys of the file,
+//! each with the most similar known one. Getters return `None` both for a key that is absent and
+//! for one that is wrong; the latter has been reported by then, so callers just go on with the
+//! default.
 
 use std::{cell::RefCell, ops::RangeInclusive};
 
@@ -312,7 +313,7 @@ impl<'a> Table<'a> {
         self.item.complain(reason, advice);
     }
 
-    /// Reports every key that nobody asked for.
+    /// Reports every key that no getter has read.
     pub fn close(self) {
         let asked = self.asked.borrow();
         for entry in self.item.node.entries() {

@@ -156,7 +156,8 @@ pub struct Rule {
     pub vlan: u16,
     /// Zero.
     pub pad: u16,
-    /// Of the conditions on interface and tenant, which are in the scope of each interface; 0 = none.
+    /// Of the conditions on interface and tenant, which are in the scope of each interface; 0 =
+    /// none.
     pub scope_id: u32,
     /// What governs the flow.
     pub params: Params,
@@ -263,7 +264,8 @@ impl PolicyTable {
         self.order().map(|slot| &self.slots[slot])
     }
 
-    /// Adds a rule after the others, in a slot below [`SLOTS_MAX`] that no other one has. Without room it is left out.
+    /// Adds a rule after the others, in a slot below [`SLOTS_MAX`] that no other one has. Without
+    /// room it is left out.
     pub fn add(&mut self, slot: usize, rule: Rule) {
         let Some(entry) = self.order.get_mut(self.rules_count as usize) else {
             return;
@@ -389,7 +391,8 @@ impl Flow {
         self.cc.cwnd
     }
 
-    /// Bytes of the tenant's sequence up to `snd_nxt` that policing dropped and that were not sent since.
+    /// Bytes of the tenant's sequence up to `snd_nxt` that policing dropped and that were not sent
+    /// since.
     pub fn hole_bytes(&self) -> u32 {
         if self.marks & FLOW_SCALE_BOUND == 0 {
             u32::from(self.top_window_or_holes) * 16
@@ -499,7 +502,8 @@ pub struct Interface {
     pub quota: u32,
     /// Tenant id for reports.
     pub tenant: u32,
-    /// When the last of its SYNs that nothing answered will have faded, in 2^20 ns; 0 to begin with.
+    /// When the last of its SYNs that nothing answered will have faded, in 2^20 ns; 0 to begin
+    /// with.
     pub unanswered: u32,
 }
 
@@ -596,8 +600,8 @@ pub struct Remembered {
 pub struct Config {
     /// An open flow without packets is forgotten after this many ns.
     pub idle_ns: u64,
-    /// One that FINs both ways closed after this many ns; one that an RST closed, which need not have been
-    /// believed, only while room is short.
+    /// One that FINs both ways closed after this many ns; one that an RST closed, which need not
+    /// have been believed, only while room is short.
     pub closed_ns: u64,
     /// Which entry of the `policy` map is in force: 0 or 1.
     pub active: u32,
@@ -663,7 +667,8 @@ pub const FLOW_SCALE_BOUND: u16 = 1 << 3;
 pub const FLOW_UNMARKED: u16 = 1 << 4;
 /// [`Flow::marks`]: met without its handshake, enforced all the same.
 pub const FLOW_ADOPTED: u16 = 1 << 5;
-/// [`Flow::marks`]: its tenant may have been shown windows that nobody governed; data in them are charged.
+/// [`Flow::marks`]: its tenant may have seen windows that no rule governed; data in them are
+/// charged.
 pub const FLOW_LENIENT: u16 = 1 << 7;
 /// [`Flow::marks`]: its tenant signs its segments, as no handshake told: no header is edited.
 pub const FLOW_SIGNS: u16 = 1 << 8;

@@ -8,25 +8,25 @@ use std::{fmt, mem::offset_of, str::FromStr};
 
 use crate::abi::Params;
 
-/// What an algorithm needs of the peer's host.
+/// The help that an algorithm needs of the peer's host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needs {
     /// Its feedback.
     Peer,
-    /// Nothing: it works from one side.
-    Nobody,
+    /// None: it works from one side.
+    Nothing,
 }
 
-/// Who has an algorithm as a tenant's own stack.
+/// The provider of an algorithm as a tenant's own stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stack {
     /// Every Linux.
     Linux,
     /// A module of Linux; for kernels without it there is ours (struct_ops).
     Module,
-    /// We alone.
+    /// Only Sluicegate (struct_ops).
     Ours,
-    /// Nobody.
+    /// None: there is no such stack.
     NoStack,
 }
 

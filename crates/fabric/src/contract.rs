@@ -1,8 +1,8 @@
 //! The contract between a fabric and its driver: the same for plain and converged Ethernet, and
 //! compiled for each.
 //!
-//! A driver changes a fabric by [`Driver::on_fabric`] alone, which sets the timers and carries out the effects that
-//! follow before it returns: no caller can forget them.
+//! A driver changes a fabric only through [`Driver::on_fabric`]. Before that returns, it sets the
+//! timers that the fabric has requested and carries out the effects, so no caller can forget them.
 
 use std::ops::Deref;
 
@@ -14,7 +14,7 @@ use crate::{
     port::{Frame, PortStats, Ports},
 };
 
-/// What a fabric asks to be called for.
+/// Why a fabric requests a call at a later time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Timer {
     /// A frame is at the far end of a port: [`Fabric::arrive`].
@@ -23,90 +23,98 @@ pub enum Timer {
     Transmit,
     /// A pause of a port takes effect, has to be renewed, or ends.
     Control,
-    /// A host's adapter waits no longer for frames that others have overtaken: [`Fabric::give_up`].
+    /// A receiving adapter no longer waits for frames that later ones have overtaken:
+    /// [`Fabric::give_up`].
     Resequence,
 }
 
-/// What calls in time.
+/// A clock that calls the fabric at a given time.
 pub trait Timers {
-    /// The fabric is to be called then: for a port, or a host ([`Timer::Resequence`]).
+    /// Requests a call at `at_ps`. `index` is a port, or a host for [`Timer::Resequence`].
     fn set(&mut self, timer: Timer, index: u32, at_ps: u64);
 }
 
-/// What else the driver has to do.
+/// An action that a fabric requests from its driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Call the fabric then.
+    /// Set this timer ([`Timers::set`]).
     Timer(Timer, u32, u64),
-    /// A switch has made a notification that wants to leave: find its port and call [`Fabric::send_notification`].
+    /// A switch has made a notification: choose its output port and call
+    /// [`Fabric::send_notification`].
     Notify(u32, Handle),
-    /// A frame begins to leave a port; its last bit does so then. Only from ports that are watched.
+    /// A watched port ([`Fabric::watch`]) begins to send a frame, whose last bit leaves at this
+    /// time.
     Sent(PortId, Handle, u64),
-    /// A pause frame leaves a port; its last bit does so then. Only from ports that are watched.
+    /// A watched port sends a pause frame, whose last bit leaves at this time.
     PauseSent(PortId, PauseFrame, u64),
-    /// A frame has left a host's adapter for the wire. Only where that is counted ([`Fabric::count_departures`]).
+    /// A frame has left the adapter of a host that counts departures
+    /// ([`Fabric::count_departures`]).
     Left(u16, Handle),
-    /// A frame is lost in a host's adapter, whose link has failed: it is the driver's to release.
+    /// A host's link has failed, and its adapter has lost a frame. The driver releases the frame.
     Lost(u16, Handle),
-    /// A priority of a host's adapter has room again, for which a sender waits.
+    /// The host's adapter has room in this priority again, and a sender waits for it.
     Room(u16, u8),
 }
 
-/// What became of a frame that was offered to a port.
+/// The fate of a frame that was offered to a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accepted {
-    /// It leaves when the port is free.
+    /// The frame leaves as soon as the port has sent the frames before it.
     Leaves,
-    /// It may have to wait; [`Effect::Sent`] tells when it leaves, if the port is watched.
+    /// The frame may have to wait. If the port is watched, [`Effect::Sent`] reports its departure.
     Waits,
-    /// It leaves for a far end in another part of the run, where it arrives at this time.
+    /// The port leads to another part of the run, where the frame arrives at this time.
     Away(u64),
-    /// It is gone, and released.
+    /// The port has dropped and released the frame.
     Dropped,
 }
 
-/// What a host gets that a frame has come to.
+/// What a host receives when a frame arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
     /// The frame.
     Frame,
-    /// The frame, and then those that have waited for it ([`Fabric::next_in_order`]) from this source and priority.
+    /// The frame, then the later frames of the same source and priority that have waited for it
+    /// ([`Fabric::next_in_order`]).
     FrameAndFollowing((u16, u8)),
-    /// Nothing yet: frames before it are missing.
+    /// Nothing yet: the adapter keeps the frame until the missing frames before it have arrived.
     Kept,
-    /// Nothing: it is a notification for the adapter ([`Fabric::absorb`]).
+    /// Nothing: the frame is a notification for the adapter ([`Fabric::absorb`]).
     Notification,
 }
 
-/// Frames by what became of them, for an account.
+/// Numbers of frames, by their origin or fate, for the account of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Books {
-    /// The fabric made so many: copies and notifications.
+    /// Copies and notifications that the fabric made.
     pub made: u64,
-    /// It dropped so many.
+    /// Frames that the fabric dropped.
     pub dropped: u64,
-    /// It has so many.
+    /// Frames in the fabric.
     pub underway: u64,
-    /// Its adapters took so many notifications.
+    /// Notifications that adapters have taken.
     pub absorbed: u64,
 }
 
 /// Links, the switches between them and the sending sides of hosts.
 pub trait Fabric: Sized {
-    /// What it carries.
+    /// The type of frames.
     type Frame: Frame;
 
-    /// Adapters have room for each priority apart, and say themselves when that changes and when a frame has left. Others
-    /// have one queue, whose end is known.
+    /// Whether an adapter bounds each priority separately and reports room and departures by
+    /// effects. Otherwise an adapter has one queue in order, and the departure of each frame is
+    /// known when it joins the queue.
     const HAS_LANES: bool;
 
-    /// Ports with one queue in order, among them those within hosts, and the frames of all ports.
+    /// The ports that have one queue in order, those within hosts included, and the pool with the
+    /// frames of all ports.
     fn ports(&self) -> &Ports<Self::Frame>;
 
     /// See [`Fabric::ports`].
     fn ports_mut(&mut self) -> &mut Ports<Self::Frame>;
 
-    /// A frame comes to a port of a host that is no adapter's.
+    /// Offers a frame to a port within a host, or to an adapter without queues of its own
+    /// ([`Fabric::has_queues`]).
     fn offer(
         &mut self,
         timers: &mut impl Timers,
@@ -115,7 +123,7 @@ pub trait Fabric: Sized {
         now_ps: u64,
     ) -> Accepted;
 
-    /// A frame comes to the adapter of its host, or is sent on its way there.
+    /// Gives a frame to the adapter of its host, or to the host's stack if the way down takes time.
     fn send(
         &mut self,
         timers: &mut impl Timers,
@@ -125,10 +133,10 @@ pub trait Fabric: Sized {
         now_ps: u64,
     ) -> Accepted;
 
-    /// A frame that was on its way is at its adapter.
+    /// A frame has come down its host's stack and is at the adapter.
     fn submit(&mut self, frame: Handle, now_ps: u64);
 
-    /// A frame that has come to a switch by the first port leaves it by the second.
+    /// A switch forwards a frame that has arrived over `ports[0]` to `ports[1]`.
     fn forward(
         &mut self,
         timers: &mut impl Timers,
@@ -137,13 +145,13 @@ pub trait Fabric: Sized {
         now_ps: u64,
     ) -> Accepted;
 
-    /// [`Timer::Arrival`]: the frame that is at the far end of a port, if there is one by now.
+    /// [`Timer::Arrival`]: takes the frame that has reached the far end of a port, if one has.
     fn arrive(&mut self, timers: &mut impl Timers, port: PortId, now_ps: u64) -> Option<Handle>;
 
-    /// Any timer but [`Timer::Arrival`] and [`Timer::Resequence`].
+    /// [`Timer::Transmit`] or [`Timer::Control`] of a port is due.
     fn timer(&mut self, timer: Timer, port: PortId, now_ps: u64);
 
-    /// A frame has come to a host by a port.
+    /// A frame has arrived at a host; `at` is the port that it came by, and the host.
     fn receive(
         &mut self,
         timers: &mut impl Timers,
@@ -152,19 +160,19 @@ pub trait Fabric: Sized {
         now_ps: u64,
     ) -> Received;
 
-    /// Sets the timers that were asked for, as far as that is all; true if there are effects.
+    /// Sets the requested timers that come before the first effect; true if there are effects.
     fn set_timers(&mut self, timers: &mut impl Timers) -> bool;
 
-    /// One of the effects, in order; `None` behind the last, after which all are forgotten.
+    /// The effect at this position; `None` behind the last one, after which the list is empty.
     fn effect(&mut self, at: usize) -> Option<Effect>;
 
-    /// Asserts that the books of each part are right.
+    /// Checks that what each part of the fabric counts is what it holds.
     ///
     /// # Errors
-    /// The first that are not.
+    /// The first difference.
     fn audit(&self) -> Result<(), String>;
 
-    /// Every frame that is not with the driver.
+    /// The account of every frame that the driver does not hold.
     fn books(&self) -> Books;
 
     /// Frames transmitted on links so far.
@@ -176,44 +184,45 @@ pub trait Fabric: Sized {
     /// A direction of a link fails, or works again.
     fn set_up(&mut self, port: PortId, up: bool, now_ps: u64);
 
-    /// What a port sends from now on it sends at this rate.
+    /// Sets the rate of the frames that a port sends from now on.
     fn set_rate(&mut self, port: PortId, rate_bps: u64, now_ps: u64);
 
-    /// From now on the link does this to what arrives over it.
+    /// Sets the impairment of the frames that arrive over a port's link from now on.
     fn set_impairment(&mut self, port: PortId, impairment: Impairment);
 
-    /// Whether [`Ports::fate`] must be asked for what arrives over this port's link.
+    /// Whether frames that arrive over a port's link have to pass [`Ports::fate`].
     fn is_impaired(&self, port: PortId) -> bool;
 
-    /// A port is about to be needed: it is sent for.
+    /// Prefetches the state of a port.
     fn fetch_port(&self, port: PortId);
 
-    /// The same for the first frame under way, and for what chooses the next one.
+    /// Prefetches the first frame under way on a port, and the state that chooses the next one.
     fn fetch_first(&self, port: PortId);
 
-    /// The same for what a frame that comes to a port needs there.
+    /// Prefetches the memory that a frame needs when it joins a port.
     fn fetch_queue(&self, port: PortId);
 
     /// The first frame under way on a port.
     fn first(&self, port: PortId) -> Option<&Self::Frame>;
 
-    /// What a port counted that ports of plain Ethernet count, too.
+    /// The counters of a port that both kinds of fabric have.
     fn stats(&self, port: PortId) -> PortStats;
 
-    // What only converged Ethernet has.
+    // Methods that only converged Ethernet implements.
 
-    /// A notification leaves a switch by this port.
+    /// A switch sends a notification by this port.
     fn send_notification(&mut self, _to: PortId, _frame: Handle, _now_ps: u64) {}
 
-    /// A notification has come to its adapter, and is released.
+    /// An adapter takes a notification, which is released, and slows down the queue that it names.
     fn absorb(&mut self, _host: u16, _frame: Handle, _now_ps: u64) {}
 
-    /// The next frame from this source and priority that has waited for others.
+    /// The next frame of this source and priority, if it has waited for earlier ones and none of
+    /// them is missing any more.
     fn next_in_order(&mut self, _host: u16, _from: (u16, u8)) -> Option<Handle> {
         None
     }
 
-    /// [`Timer::Resequence`]: frames that a host takes although others are missing.
+    /// [`Timer::Resequence`]: the frames that a host takes although earlier ones are missing.
     fn give_up(&mut self, _timers: &mut impl Timers, _host: u16, _now_ps: u64) -> Vec<Handle> {
         Vec::new()
     }
@@ -223,57 +232,58 @@ pub trait Fabric: Sized {
         0
     }
 
-    /// Whether a port is an adapter's with queues of its own: [`Fabric::send`].
+    /// Whether a port of a host is an adapter with queues of its own. Its frames come by
+    /// [`Fabric::send`], those of other ports by [`Fabric::offer`].
     fn has_queues(&self, _port: PortId) -> bool {
         false
     }
 
-    /// Priorities that are used are below this.
+    /// One more than the highest priority in use.
     fn lanes(&self) -> u8 {
         1
     }
 
-    /// Whether a host's adapter has room for the longest frame in a priority. If not, [`Effect::Room`] tells when to ask
-    /// again.
+    /// Whether a host's adapter has room in a priority for the longest frame. If not,
+    /// [`Effect::Room`] follows when it has.
     fn has_room(&mut self, _at: (u16, u8), _now_ps: u64) -> bool {
         true
     }
 
-    /// The same as far as is known; there may be more.
+    /// A lower bound of [`Fabric::has_room`]: a lazy adapter may have more room than it knows.
     fn fits(&self, _at: (u16, u8)) -> bool {
         true
     }
 
-    /// From now on [`Effect::Left`] tells of each frame that leaves a host.
+    /// From now on [`Effect::Left`] reports each frame that leaves the adapter of a host.
     fn count_departures(&mut self, _host: u16, _now_ps: u64) {}
 
-    /// The sender of a frame that has left: [`Departure::sender`].
+    /// The sender of a frame that has left its adapter: [`Departure::sender`].
     fn sender(&self, _frame: Handle) -> u32 {
         0
     }
 
-    /// The copy of a frame has what that has.
+    /// Gives the copy `to` of a frame what the fabric keeps of the frame `from`.
     fn copied(&mut self, _from: Handle, _to: Handle) {}
 
-    /// A frame's priority, where there are any.
+    /// A frame's priority; `None` in a fabric without priorities.
     fn priority(&self, _frame: Handle) -> Option<u8> {
         None
     }
 
-    /// What leaves a port is told from now on.
+    /// From now on [`Effect::Sent`] and [`Effect::PauseSent`] report the frames that a port sends.
     fn watch(&mut self, _port: PortId) {}
 
-    /// What a port is like that sends pause frames.
+    /// The properties of a port that sends pause frames.
     fn spec(&self, _port: PortId) -> Option<&PortSpec> {
         None
     }
 
-    /// How long pauses have stopped a port, all in all.
+    /// The total time for which pauses have stopped a port.
     fn paused_ps(&self, _port: PortId, _now_ps: u64) -> u64 {
         0
     }
 
-    /// What a port of converged Ethernet counted.
+    /// The counters of a port of converged Ethernet.
     fn cee_stats(&self, _port: PortId) -> Option<CeeStats> {
         None
     }
@@ -283,10 +293,10 @@ pub trait Fabric: Sized {
         None
     }
 
-    /// The far end of a port pauses these priorities even if it has room, or stops that.
+    /// From now on the far end of a port pauses these priorities whether it has room or not.
     fn storm(&mut self, _port: PortId, _priorities: u8, _now_ps: u64) {}
 
-    /// A host's adapter obeys neither pauses nor notifications, or does so again.
+    /// Whether a host's adapter ignores pauses and notifications from now on.
     fn set_babbling(&mut self, _host: u16, _babbles: bool, _now_ps: u64) {}
 }
 
@@ -294,12 +304,12 @@ pub trait Fabric: Sized {
 /// [`Driver::on_fabric`].
 pub struct Driven<F> {
     fabric: F,
-    /// Effects are being carried out.
+    /// [`carry_out_all`] is running.
     carries_out: bool,
 }
 
 impl<F> Driven<F> {
-    /// Of a fabric that has asked for nothing yet.
+    /// Takes a fabric that has not requested anything yet.
     pub fn new(fabric: F) -> Self {
         Self {
             fabric,
@@ -309,14 +319,15 @@ impl<F> Driven<F> {
 }
 
 impl<F: Fabric> Driven<F> {
-    /// The frames under way.
+    /// The pool of all frames.
     #[inline(always)]
     pub fn pool_mut(&mut self) -> &mut Pool<F::Frame> {
         &mut self.fabric.ports_mut().pool
     }
 
-    /// Bytes queued at a port, where a frame may go that is about to be forwarded: what follows from the look is carried
-    /// out with that. Others ask by [`Driver::on_fabric`].
+    /// Bytes queued at a port, for the choice of a port just before [`Fabric::forward`]. Reading
+    /// them may make a lazy port request timers and effects; those are carried out with the
+    /// forwarding. Other callers read the backlog through [`Driver::on_fabric`].
     #[inline]
     pub fn load_bytes(&mut self, port: PortId, now_ps: u64) -> u64 {
         self.fabric.backlog_bytes(port, now_ps)
@@ -334,18 +345,18 @@ impl<F> Deref for Driven<F> {
 
 /// The owner of a fabric: it sets the timers and carries out the effects.
 pub trait Driver {
-    /// What is driven.
+    /// The fabric.
     type Fabric: Fabric;
-    /// What calls in time.
+    /// The clock that calls it.
     type Timers: Timers;
 
     /// The fabric, its timers, and the time.
     fn driven(&mut self) -> (&mut Driven<Self::Fabric>, &mut Self::Timers, u64);
 
-    /// Does what a fabric has asked for that is not just a timer.
+    /// Carries out an effect other than [`Effect::Timer`].
     fn carry_out(&mut self, effect: Effect);
 
-    /// Does something to the fabric, and what follows from it.
+    /// Lends the fabric to `act`, then sets the requested timers and carries out the effects.
     #[inline(always)]
     fn on_fabric<R>(
         &mut self,

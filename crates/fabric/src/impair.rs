@@ -7,10 +7,12 @@ use crate::{
     random::{draw, happens},
 };
 
-/// What one direction of a link does to frames that have crossed it. Rates are probabilities, 0..=1.
+/// What one direction of a link does to frames that have crossed it. Rates are probabilities,
+/// 0..=1.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Impairment {
-    /// Of each bit to arrive wrong; a frame with a wrong bit is lost: with 1 − (1 − rate)^(8 × bytes).
+    /// Of each bit to arrive wrong; a frame with a wrong bit is lost: with 1 − (1 − rate)^(8 ×
+    /// bytes).
     pub bit_error_rate: f64,
     /// Of each frame to arrive twice.
     pub duplicate_rate: f64,
@@ -27,7 +29,7 @@ impl Impairment {
     }
 }
 
-/// What becomes of a frame at the far end of an impaired link.
+/// The fate of a frame at the far end of an impaired link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// It is damaged: drop it.

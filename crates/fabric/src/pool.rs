@@ -1,5 +1,6 @@
-//! Where frames under way live: one place each from the sender's adapter to the receiver, so that a hop moves
-//! a number and not a packet. The place that was freed last is taken first: it is still in the cache.
+//! The pool of frames under way. A frame has one place from the sender's adapter to the receiver,
+//! so a hop moves a number and not a packet. The place that was freed last is used first, since it
+//! is still in the cache.
 
 use prefetch_index::prefetch_index;
 
@@ -11,13 +12,14 @@ pub type Handle = u32;
 /// No frame.
 pub const NIL: Handle = Handle::MAX;
 
-/// A frame and what the port that it is at needs to know of it: one cache line, if the frame has 44 bytes.
+/// A frame, and the fields that its present port keeps of it: one cache line, if the frame has 44
+/// bytes.
 #[repr(C, align(64))]
 struct Node<F> {
     frame: F,
     next: Handle,
     arrival_ps: u64,
-    /// When the next one arrives: kept here, so that the next frame itself is not read for it.
+    /// When the next frame arrives: kept here, so that the next frame itself is not read for it.
     next_ps: u64,
 }
 
@@ -56,7 +58,7 @@ impl<F> Pool<F> {
         handle
     }
 
-    /// The frame is gone, its place free.
+    /// Releases a frame: its place is free.
     pub fn release(&mut self, handle: Handle) {
         self.nodes[handle as usize].next = self.free;
         self.free = handle;
@@ -89,14 +91,14 @@ impl<F> Pool<F> {
             .sum()
     }
 
-    /// A frame, which one follows, and when that arrives.
+    /// (A frame, the next frame in its list, the time at which the next frame arrives.)
     #[inline]
     pub(crate) fn look(&self, handle: Handle) -> (&F, Handle, u64) {
         let node = &self.nodes[handle as usize];
         (&node.frame, node.next, node.next_ps)
     }
 
-    /// A place is about to be needed: what of it is not in the cache is on its way there when this returns.
+    /// Prefetches a place of the pool.
     #[inline]
     pub(crate) fn fetch(&self, handle: Handle) {
         if handle != NIL {

@@ -1,9 +1,9 @@
 //! The transmit side of one direction of a link: a queue and the wire behind it.
 //!
-//! A first-in first-out queue needs no event of its own: when a frame arrives one knows when the last of its
-//! bits will leave and when they will be at the other end. Frames wait in one list from their arrival here
-//! to their arrival there, and only the first needs a timer. A queue that can be paused or that serves
-//! several classes cannot know this: see [`crate::cee`].
+//! A first-in first-out queue needs no event of its own. When a frame arrives, the times are known
+//! at which its last bit leaves and reaches the far end. Frames are in one list from their arrival
+//! at the port to their arrival at the far end, and only the first one needs a timer. These times
+//! are not known for a queue that can be paused or that serves several classes: see [`crate::cee`].
 
 use prefetch_index::prefetch_index;
 use sluicegate_core::aqm::{AqmParams, Arrival, Arriving, Red};
@@ -20,7 +20,7 @@ pub const PS_PER_NS: u64 = 1_000;
 /// Picoseconds in a second.
 pub const PS_PER_S: u64 = 1_000_000_000_000;
 
-/// What a port needs to know of what it carries.
+/// A frame as a port sees it.
 pub trait Frame {
     /// Length in bytes, Ethernet header included.
     fn bytes(&self) -> u32;
@@ -30,26 +30,26 @@ pub trait Frame {
     fn mark(&mut self);
 }
 
-/// What distinguishes one port from another.
+/// The configuration of a port.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PortConfig {
     /// Bits per second, > 0.
     pub rate_bps: u64,
-    /// From the last bit's departure to its arrival, everything that takes a constant time.
+    /// From the last bit's departure to its arrival: the sum of all constant delays.
     pub delay_ps: u64,
-    /// Bytes that the queue may hold, the frame on its way out included.
+    /// Bytes that the queue may hold, the frame that is being sent included.
     pub limit_bytes: u64,
     /// Marking and early dropping.
     pub aqm: AqmParams,
-    /// A frame that finds the port idle leaves up to this much later: a CPU is never quite on time, and
-    /// without it flows of equal period keep in step for ever (Floyd & Jacobson, "On Traffic Phase Effects in
-    /// Packet-Switched Gateways", 1992).
+    /// A frame that finds the port idle leaves up to this much later: a CPU is never quite on time,
+    /// and without it flows of equal period keep in step for ever (Floyd & Jacobson, "On Traffic
+    /// Phase Effects in Packet-Switched Gateways", 1992).
     pub jitter_ps: u64,
-    /// And later still, by a time drawn from an exponential distribution with this mean: most wake-ups come soon,
+    /// Mean of a further delay, drawn from an exponential distribution: most wake-ups come soon,
     /// few come late.
     pub jitter_mean_ps: u64,
-    /// A port that was idle may send as many bytes as its rate allows in this time at once, as a token bucket does;
-    /// 0 = a wire, which sends one after another.
+    /// A port that was idle may send as many bytes as its rate allows in this time at once, as a
+    /// token bucket does; 0 = a wire, which sends one after another.
     pub burst_ps: u64,
     /// Bytes on the wire beyond [`Frame::bytes`] (preamble, FCS, gap).
     pub overhead_bytes: u32,
@@ -66,11 +66,11 @@ pub enum Drop {
     Red,
     /// The link is down.
     Down,
-    /// A bit of it was wrong.
+    /// A bit error damaged the frame.
     Corrupt,
-    /// The memory that the switch's ports share, or its input's, had no room for this one.
+    /// The memory that the switch's ports share, or the buffer of its input, had no room.
     Buffer,
-    /// The same of a priority that is never to lose any: headroom was too small.
+    /// The headroom of a lossless priority was too small.
     Headroom,
 }
 
@@ -81,21 +81,21 @@ impl Drop {
     ];
 }
 
-/// What became of an offered frame.
+/// The fate of an offered frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Offer {
-    /// It is the only one underway: it arrives at this time, which needs a timer.
+    /// It is the only frame under way: it arrives at this time, which needs a timer.
     First(u64),
-    /// It follows others.
+    /// It follows other frames.
     Queued,
     /// It leaves for a far end in another part of the run ([`Ports::set_away`]), where it arrives
     /// at this time.
     Away(u64),
-    /// It is gone.
+    /// It is dropped.
     Dropped(Drop),
 }
 
-/// What a port counted.
+/// The counters of a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortStats {
     /// Frames that were accepted.
@@ -119,7 +119,7 @@ const SHARED: u8 = 4;
 /// Its far end belongs to another part of the run.
 const AWAY: u8 = 8;
 
-/// What ports alike share.
+/// The properties that ports of the same kind share.
 struct Class {
     config: PortConfig,
     /// Time per byte, in 2^-16 ps.
@@ -130,7 +130,7 @@ struct Class {
     is_wire: bool,
 }
 
-/// What every frame touches: one cache line.
+/// The state of a port that every frame reads and writes: one cache line.
 #[repr(C, align(64))]
 struct Hot {
     /// First frame that has not arrived at the other end, and the last one.
@@ -146,7 +146,7 @@ struct Hot {
     accepted: u64,
     accepted_bytes: u64,
     class: u16,
-    /// What an ordinary port needs not care about; 0 = it is one.
+    /// Flags of the rare cases; 0 = an ordinary port.
     unusual: u8,
 }
 
@@ -251,7 +251,7 @@ impl<F: Frame> Ports<F> {
         hot.append(&mut self.pool, frame, arrival_ps)
     }
 
-    /// Forgets what has left for a far end elsewhere.
+    /// Releases the frames that have left for a far end in another part.
     fn forget_left(&mut self, port: usize, now_ps: u64) {
         let hot = &self.hot[port];
         let delay_ps = self.classes[usize::from(hot.class)].config.delay_ps;
@@ -274,19 +274,19 @@ impl<F: Frame> Ports<F> {
         self.hot.is_empty()
     }
 
-    /// A port is about to be needed: it is sent for.
+    /// Prefetches the state of a port.
     #[inline]
     pub fn fetch_port(&self, port: usize) {
         prefetch_index(&self.hot, port);
     }
 
-    /// The same for the first frame under way.
+    /// Prefetches the first frame under way.
     #[inline]
     pub fn fetch_first(&self, port: usize) {
         self.pool.fetch(self.hot[port].first);
     }
 
-    /// The same for the last one.
+    /// Prefetches the last frame under way.
     #[inline]
     pub fn fetch_last(&self, port: usize) {
         self.pool.fetch(self.hot[port].last);
@@ -313,7 +313,7 @@ impl<F: Frame> Ports<F> {
         self.hot[port].drain(&self.pool, now_ps, delay_ps).into()
     }
 
-    /// A frame wants to leave. Returns what became of it; a dropped one is still in the pool.
+    /// Offers a frame to a port. Returns its fate; a dropped frame is still in the pool.
     #[inline]
     pub fn offer(&mut self, port: usize, now_ps: u64, frame: Handle) -> Offer {
         if self.hot[port].unusual != 0 {
@@ -362,7 +362,7 @@ impl<F: Frame> Ports<F> {
         }
     }
 
-    /// When a frame arrives that leaves a port which is not quite a wire: a host's, which may be late, or a
+    /// When a frame arrives whose port is no plain wire: a host's, whose CPU may be late, or a
     /// token bucket.
     fn depart(&mut self, port: usize, now_ps: u64, serialization_ps: u64) -> u64 {
         let hot = &mut self.hot[port];
@@ -377,12 +377,12 @@ impl<F: Frame> Ports<F> {
         if hot.first == NIL {
             return arrival_ps;
         }
-        // A late one holds up those behind it.
+        // A late frame delays those behind it.
         arrival_ps.max(self.pool.arrival_ps(hot.last))
     }
 
-    /// The first frame under way is at the other end. Returns it, and when the next one will be; `None` if
-    /// none is there by now: the timer was set before the link went down.
+    /// The first frame under way is at the other end. Returns it, and when the next one will be;
+    /// `None` if none is there by now: the timer was set before the link went down.
     #[inline]
     pub fn arrive(&mut self, port: usize, now_ps: u64) -> Option<(Handle, Option<u64>)> {
         let hot = &mut self.hot[port];
@@ -396,12 +396,13 @@ impl<F: Frame> Ports<F> {
             hot.leaving = next;
         }
         (hot.first, hot.first_ps) = (next, next_ps);
-        // It may have waited for long.
+        // The next frame may have waited for long and be in no cache.
         self.pool.fetch(next);
         Some((frame, (next != NIL).then_some(next_ps)))
     }
 
-    /// The link goes down: what is queued or on the wire is lost, and so is everything until it is up again.
+    /// The link goes down: frames in the queue and on the wire are lost, and so are all frames
+    /// until it is up again.
     pub fn set_up(&mut self, port: usize, up: bool, now_ps: u64) {
         self.set_unusual(port, DOWN, !up);
         if up {
@@ -435,13 +436,13 @@ impl<F: Frame> Ports<F> {
         (self.memories.len() - 1) as MemoryId
     }
 
-    /// From now on what this idle port queues lies in that memory.
+    /// From now on the queue of this idle port is in that memory.
     pub fn share(&mut self, port: usize, memory: MemoryId) {
         self.cold[port].memory = memory;
         self.set_unusual(port, SHARED, true);
     }
 
-    /// What an unusual port does before it takes a frame; the cause if it does not.
+    /// The checks of a port that is not ordinary; the cause if it drops the frame.
     #[cold]
     fn prepare(&mut self, port: usize, now_ps: u64, frame: Handle) -> Option<Drop> {
         let unusual = self.hot[port].unusual;
@@ -455,7 +456,8 @@ impl<F: Frame> Ports<F> {
         full.then_some(Drop::Buffer)
     }
 
-    /// Why an arriving frame is dropped, if it is; marks it otherwise where that is due.
+    /// The cause for which an arriving frame is dropped; `None` if it is accepted, and marked if
+    /// AQM says so.
     fn judge(&mut self, port: usize, now_ps: u64, frame: Handle) -> Option<Drop> {
         let (hot, cold) = (&mut self.hot[port], &mut self.cold[port]);
         let class = &self.classes[usize::from(hot.class)];
@@ -511,7 +513,7 @@ impl<F: Frame> Ports<F> {
         fits
     }
 
-    /// From now on the link does this to what arrives over it.
+    /// Sets the impairment of the frames that arrive over the link from now on.
     pub fn set_impairment(&mut self, port: usize, impairment: Impairment) {
         let cold = &mut self.cold[port];
         let seed = cold.seed;
@@ -522,20 +524,20 @@ impl<F: Frame> Ports<F> {
         self.set_unusual(port, IMPAIRED, !impairment.is_none());
     }
 
-    /// What the link does to what arrives over it.
+    /// The impairment of the link.
     pub fn impairment(&self, port: usize) -> Impairment {
         let impaired = self.cold[port].impaired.as_ref();
         impaired.map_or_else(Impairment::default, |impaired| impaired.impairment)
     }
 
-    /// Whether [`Ports::fate`] must be asked for what arrives over this port's link.
+    /// Whether frames that arrive over this port's link have to pass [`Ports::fate`].
     #[inline]
     pub fn is_impaired(&self, port: usize) -> bool {
         self.hot[port].unusual & IMPAIRED != 0
     }
 
-    /// What becomes of a frame that has crossed an impaired link. One that is late stays with the port, see
-    /// [`Ports::late`]; one that is damaged is gone.
+    /// The fate of a frame that has crossed an impaired link. A late frame stays with the port, see
+    /// [`Ports::late`]; a damaged one is dropped.
     pub fn fate(&mut self, port: usize, now_ps: u64, frame: Handle) -> Fate {
         let bytes = self.pool[frame].bytes();
         let cold = &mut self.cold[port];
@@ -558,7 +560,7 @@ impl<F: Frame> Ports<F> {
         self.cold[port].impaired.as_mut()?.due(now_ps)
     }
 
-    /// What a port counted.
+    /// The counters of a port.
     pub fn stats(&self, port: usize) -> PortStats {
         let hot = &self.hot[port];
         PortStats {
@@ -570,11 +572,11 @@ impl<F: Frame> Ports<F> {
         }
     }
 
-    /// Asserts that frames under way are in the order of their arrival, and that the backlog is
+    /// Checks that frames under way are in the order of their arrival, and that the backlog is
     /// that of the frames that had not left when it was last computed.
     ///
     /// # Errors
-    /// What is not.
+    /// The first difference.
     pub(crate) fn audit(&self, port: usize) -> Result<(), String> {
         let hot = &self.hot[port];
         let (mut frame, mut last, mut arrival_ps) = (hot.first, NIL, 0);
@@ -634,7 +636,7 @@ impl Hot {
         is_first
     }
 
-    /// Forgets what has left the queue; returns the bytes that have not.
+    /// Updates the backlog by the frames that have left the queue; returns the bytes that have not.
     fn drain<F: Frame>(&mut self, pool: &Pool<F>, now_ps: u64, delay_ps: u64) -> u32 {
         if self.free_ps <= now_ps {
             self.leaving = NIL;
@@ -652,7 +654,7 @@ impl Hot {
 }
 
 impl Cold {
-    /// How much later than it could a frame that finds the port idle leaves.
+    /// The delay with which a frame that meets an idle port leaves.
     fn late_ps(&mut self, jitter_ps: u64, jitter_mean_ps: u64) -> u64 {
         let uniform_ps = match jitter_ps {
             0 => 0,

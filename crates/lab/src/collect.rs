@@ -91,8 +91,8 @@ fn elsewhere(observed: &Observed<'_>, notes: &mut Vec<String>) -> u64 {
     sum
 }
 
-/// TCP's symptoms that nothing within the run explains. Policing explains nothing where nobody cheats: tenants'
-/// stacks follow the standards, and none of theirs may ever meet it.
+/// Symptoms of TCP that no event of the run explains. Where no tenant cheats, policing is no
+/// explanation: the stacks follow the standards, and policing must not drop any of their packets.
 fn unexplained(observed: &Observed<'_>, notes: &mut Vec<String>) -> BTreeMap<String, u64> {
     let links = observed.links_whole_run.iter();
     let mut drops = links.flat_map(|link| link.drops.values()).sum();

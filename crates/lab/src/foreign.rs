@@ -121,7 +121,7 @@ fn only_flow(variant: &Variant, id: usize) -> Result<Flow> {
 /// | `role` | `send` or `receive` |
 /// | `tap`, `mac` | interface to attach to and the address it bears; absent where sockets are the kernel's |
 /// | `address`, `prefix`, `mtu` | its own |
-/// | `peer`, `peer-mac`, `port` | whom to connect to; a receiver listens on the port |
+/// | `peer`, `peer-mac`, `port` | the peer of a sender; a receiver listens on the port |
 /// | `begin-ns`, `end-ns`, `stop-ns` | measured window and end of the run, after its start |
 fn arguments(variant: &Variant, id: usize, plan: &Plan) -> Result<Vec<OsString>> {
     let flow = only_flow(variant, id)?;

@@ -79,7 +79,7 @@ fn of_network(variant: &Variant) -> Vec<Problem> {
     let why = "the lab's hosts have one queue at their uplink";
     let queues = variant.vnic_queue_bytes.is_some();
     cannot(queues, "vnic_queue", why, ADVICE);
-    let why = "the lab's links drop what they cannot take, and its switches notify nobody";
+    let why = "the lab's links drop what they cannot take, and its switches send no notifications";
     cannot(variant.cee.is_some(), "cee", why, ADVICE);
     let delayed = links.iter().any(|link| link.delay.is_some());
     cannot(delayed, "delay", "the lab's links have no delay", ADVICE);

@@ -97,7 +97,7 @@ impl Observer for Watcher {
             println!("{phase}");
         }
         if self.panic_in == Some(phase) {
-            // Unlike panic!, without a message: nobody need look into it.
+            // Unlike panic!, this prints no message.
             resume_unwind(Box::new("as ordered"));
         }
     }
@@ -179,7 +179,7 @@ fn traces() -> BTreeSet<String> {
     traces_now()
 }
 
-/// Whether anybody holds the lab's lock.
+/// Whether a process holds the lab's lock.
 fn lab_is_busy() -> bool {
     let Ok(file) = fs::File::open("/run/sluicegate/lab/lock") else {
         return false;
@@ -356,7 +356,7 @@ fn hosts_can_be_detached_while_it_runs() {
             .any(|note| note.contains("detached from h1, h2, h3")),
         "{notes:?}"
     );
-    // Nobody holds CUBIC back any more.
+    // No window limits CUBIC any more.
     assert!(
         bottleneck(&outcome).drops["tail"] > 0,
         "{:?}",
@@ -369,7 +369,7 @@ fn bleaching_hides_marks() {
     let ecn = "tenant.'*' = { ecn = true }\n";
     let outcome =
         run(&format!("[variant.bleached]\n{MARKING}{ecn}{event}").replace("'drop'", "'pass'"));
-    // Nobody hears of the marks, so the queue grows to its limit.
+    // No sender learns of the marks, so the queue grows to its limit.
     let link = bottleneck(&outcome);
     assert!(link.drops["tail"] > 0, "{link:?}");
     let notes = &outcome.conditions.notes;

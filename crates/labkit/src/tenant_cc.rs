@@ -141,7 +141,7 @@ fn kernel_has(name: &str) -> Result<bool> {
     if socket < 0 {
         return Err(io::Error::last_os_error()).with_context(asking);
     }
-    // SAFETY: opened above, and owned by nobody else.
+    // SAFETY: opened above, and nothing else owns it.
     let socket = unsafe { OwnedFd::from_raw_fd(socket) };
     // SAFETY: the pointer and the length describe `name` for the duration of the call.
     let result = unsafe {

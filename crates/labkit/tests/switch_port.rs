@@ -163,7 +163,7 @@ fn packet_socket(interface: &str) -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: a fresh descriptor that nobody else owns.
+    // SAFETY: a new descriptor that nothing else owns.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
     let name = CString::new(interface).unwrap();
     // SAFETY: all-zero bytes are a valid sockaddr_ll.

@@ -156,7 +156,7 @@ fn marks_and_retransmits(fd: &impl AsRawFd) -> (u32, u32) {
 
 /// A socket with its congestion control chosen before it listens or connects.
 fn socket(kernel_name: &str) -> OwnedFd {
-    // SAFETY: a new descriptor that nobody else owns.
+    // SAFETY: a new descriptor that nothing else owns.
     let fd = unsafe { OwnedFd::from_raw_fd(libc::socket(libc::AF_INET, libc::SOCK_STREAM, 0)) };
     set_congestion(&fd, kernel_name);
     fd

@@ -65,7 +65,7 @@ impl Host {
         self.blocked = blocked;
         self.pump()?;
         if until_ns.is_none() {
-            return self.settle_blocked();
+            return self.check_blocked_call();
         }
         Ok(())
     }
@@ -90,7 +90,7 @@ impl Host {
                 self.advance_until_done(until)?;
             }
         }
-        self.settle_blocked()
+        self.check_blocked_call()
     }
 
     fn advance_until_done(&mut self, until_ns: u64) -> Step {
@@ -109,7 +109,7 @@ impl Host {
     }
 
     /// Compares what the call returned with what the script expects.
-    fn settle_blocked(&mut self) -> Step {
+    fn check_blocked_call(&mut self) -> Step {
         let Some(blocked) = self.blocked.take() else {
             return Ok(());
         };

@@ -187,7 +187,7 @@ impl Host {
         let events = connection.endpoint.segment(now_ns, segment);
         connection.note(events);
         if connection.orphan && connection.endpoint.readable() > 0 {
-            // Nobody will ever read it (RFC 9293 3.6.1, RFC 2525 2.17).
+            // The data can never be read (RFC 9293 3.6.1, RFC 2525 2.17).
             self.connection = None;
             self.send(packet.reset());
         }

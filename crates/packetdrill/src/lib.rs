@@ -39,7 +39,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// What of these no script could run with: an option that nobody knows, a value that is none.
+    /// Refuses settings with which no script could run: an unknown option, an invalid value.
     ///
     /// # Errors
     /// In words, the first of them.

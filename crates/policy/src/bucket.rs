@@ -57,8 +57,8 @@ impl Class {
         Self::BareTcp,
     ];
 
-    /// `non-tcp`: all but neighbour discovery, without which nobody reaches anybody, and TCP that
-    /// is read and left alone on purpose.
+    /// `non-tcp`: all classes but those of TCP and neighbour discovery, without which no host
+    /// reaches another.
     pub const NON_TCP: [Self; 5] = [
         Self::Udp,
         Self::Icmp,

@@ -10,12 +10,12 @@ use crate::{
     rule::{Mode, Policy, PortRange, Ports, Rule},
 };
 
-/// A flow that somebody asks about: data from `source` to `destination`.
+/// The flow that is to be explained: data from `source` to `destination`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Asked<'a> {
-    /// Who sends the data.
+    /// Sender of the data.
     pub source: IpAddr,
-    /// Who receives it.
+    /// Receiver of the data.
     pub destination: IpAddr,
     /// Its port; 0 is one that only rules for any port cover.
     pub source_port: u16,

@@ -1,4 +1,5 @@
-//! A policy file as it was at one moment: who waits for it to be in force compares fingerprints.
+//! The content of a policy file at one moment. A process that waits until it is in force compares
+//! fingerprints.
 
 use std::path::{Path, PathBuf};
 

@@ -1,5 +1,6 @@
-//! Conditions on interface and tenant: names, which the data plane does not know. Whoever attaches to an
-//! interface evaluates them once and gives the data plane the set of rules that hold there.
+//! Conditions on the names of interfaces and tenants, which the data plane does not know. The
+//! process that attaches to an interface evaluates them once, and gives the data plane the set of
+//! rules that hold there.
 
 use glob::Pattern;
 

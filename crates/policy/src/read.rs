@@ -181,7 +181,7 @@ fn small(table: &Table<'_>, key: &'static str, low: u8, high: u8) -> Option<u8> 
 fn read_one_sided(table: &Table<'_>, algorithm: Algorithm) -> Algorithm {
     let default = match algorithm.needs() {
         Needs::Peer => Rule::default().one_sided,
-        Needs::Nobody => algorithm,
+        Needs::Nothing => algorithm,
     };
     let Some(item) = table.get("one_sided") else {
         return default;
@@ -200,7 +200,7 @@ fn read_one_sided(table: &Table<'_>, algorithm: Algorithm) -> Algorithm {
 
 /// Where the path drops and never marks, dctcp is only Reno; what works from one side does not miss the marks.
 fn read_fallback(table: &Table<'_>, algorithm: Algorithm, one_sided: Algorithm) -> Algorithm {
-    if algorithm.needs() == Needs::Nobody {
+    if algorithm.needs() == Needs::Nothing {
         table.refuse(
             "fallback",
             "is for dctcp on a path that does not mark, which this rule does not use",

@@ -1,8 +1,8 @@
 //! Rules that enforce one way only.
 //!
-//! A connection has two hosts, and each looks up the data of its own tenants. A rule whose data goes one way
-//! enforces at one end; with the same file on the other host nothing there answers for the connection,
-//! unless a rule enforces the data that would go back.
+//! A connection has two hosts, and each looks up the data of its own tenants. A rule whose data
+//! goes one way enforces at one end; with the same file on the other host nothing there answers for
+//! the connection, unless a rule enforces the data that would go back.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -54,7 +54,8 @@ impl Policy {
         )
     }
 
-    /// Whether the rule at `index` decides data that goes this way, and none enforces what comes back.
+    /// Whether the rule at `index` decides data that goes this way, and none enforces what comes
+    /// back.
     fn is_unanswered(&self, index: usize, tuple: Tuple) -> bool {
         let enforces = |(_, rule): (usize, &Rule)| rule.mode == Mode::Enforce;
         self.decides(tuple).is_some_and(|(first, _)| first == index)
@@ -69,8 +70,8 @@ impl Rule {
     }
 }
 
-/// Addresses and ports that stand for their neighbours: between two of these addresses no prefix of the
-/// policy begins or ends.
+/// Addresses and ports that stand for their neighbours: between two of these addresses no prefix of
+/// the policy begins or ends.
 struct Points {
     addresses: Vec<IpAddr>,
     ports: Vec<(u16, u16)>,
@@ -113,7 +114,8 @@ impl Points {
         addresses.filter(move |address| prefix.is_none_or(|net| net.contains(address)))
     }
 
-    /// Data to a trusted prefix that the rule at `index` decides and whose other direction no rule enforces.
+    /// Data to a trusted prefix that the rule at `index` decides and whose other direction no rule
+    /// enforces.
     fn unanswered(&self, policy: &Policy, index: usize, rule: &Rule) -> Option<Tuple> {
         self.within(rule.destination)
             .filter(|destination| policy.trusts(*destination))
@@ -129,8 +131,9 @@ impl Points {
             })
     }
 
-    /// Who sends there under this rule. Hosts believe only whom they trust, so whom this file trusts counts;
-    /// if it is nobody, the hosts of senders have another file.
+    /// The senders of data to this destination under this rule. Hosts believe only trusted
+    /// prefixes, so the senders are taken from those of this file; without any, the hosts of
+    /// senders have another file.
     fn senders(&self, policy: &Policy, rule: &Rule, destination: IpAddr) -> Vec<IpAddr> {
         let others = self
             .within(rule.source)

@@ -1,4 +1,4 @@
-//! A policy after reading: ordered rules, and whom to trust.
+//! A policy after reading: ordered rules, and trusted prefixes.
 
 use std::{fmt, net::IpAddr, time::Duration};
 

@@ -1,8 +1,9 @@
-//! What tenants can send that nothing holds, while rules hold their TCP.
+//! Warnings about classes of packets that neither a window nor a bucket limits.
 //!
-//! A governed flow is held by its window; all else only by buckets. Where rules enforce and a class
-//! of packets has no bucket, whoever sends that class takes what the others give up. The figures
-//! are from docs/operators.md, which says how they were measured.
+//! A window limits a governed flow; only buckets limit all other packets. Where rules enforce and a
+//! class of packets has no bucket, a tenant that sends packets of this class takes the bandwidth
+//! that governed flows give up. The figures are from docs/operators.md, which says how they were
+//! measured.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -715,7 +715,11 @@ fn a_rule_that_enforces_one_way_only_is_warned_of() {
         assert!(found.len() == 1 && found[0].contains(expected), "{found:?}");
     }
     let alone = "trusted = ['10.9.0.1']\n[[rule]]\ndestination='10.9.0.1'\nmode='enforce'\n";
-    assert_eq!(warnings_of_rules(alone).len(), 1, "nobody else is trusted");
+    assert_eq!(
+        warnings_of_rules(alone).len(),
+        1,
+        "no other prefix is trusted"
+    );
 }
 
 #[test]

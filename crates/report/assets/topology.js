@@ -455,7 +455,7 @@ class Topology {
     this.mode(false);
   }
 
-  /** While it plays, nobody reads every frame out. */
+  /** While the film plays, screen readers do not announce its frames. */
   mode(playing) {
     const button = this.figure.querySelector('[data-do="play"]');
     button.textContent = playing ? "❚❚" : "▶";

@@ -13,7 +13,7 @@
 //!
 //! A `-` inside a name belongs to it: write spaces round a minus.
 //!
-//! What a figure is, is up to who parses ([`Leaf`]): the expectations of a [`sweep`](crate::sweep) have other figures
+//! The caller of the parser defines what a figure is ([`Leaf`]): the expectations of a [`sweep`](crate::sweep) have other figures
 //! in the same arithmetic.
 
 use std::fmt;

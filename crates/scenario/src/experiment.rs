@@ -41,7 +41,7 @@ pub struct Experiment {
     pub inspect: crate::inspect::Inspect,
 }
 
-/// One complete set-up: a network, who lives there, what they send, who controls it.
+/// One complete set-up: a network, its tenants, their traffic and its enforcement.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Variant {
     /// Name of the variant, `[a-z0-9-]+`.
@@ -249,7 +249,7 @@ impl Traffic {
     /// TCP or UDP ports that its receivers listen on, from [`Traffic::port`] on.
     pub fn ports(&self) -> u32 {
         match self.kind {
-            // A server has one for whoever asks.
+            // A server has one port for all aggregators.
             TrafficKind::Queries { .. } => 1,
             _ => self.pairs.len() as u32,
         }

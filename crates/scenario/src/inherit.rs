@@ -1,6 +1,7 @@
-//! What a scenario file takes from other files, and the whole as one text again.
+//! Reads the files that a scenario file refers to, and writes the whole as one text.
 //!
-//! Names of files are relative to the file that says them, whoever extends it.
+//! A name of a file is relative to the file in which it stands, also if another file extends that
+//! one.
 
 use std::path::Path;
 
@@ -97,7 +98,7 @@ fn include_policy(enforcement: &mut Node, path: &Path) -> Result<(), Problems> {
     };
     let mut policy = document::read(&path.with_file_name(name))?;
     if policy.get("trusted").is_none() {
-        // A policy file means what it says: it trusts nobody unless it names them.
+        // A policy file without `trusted` trusts no prefix, as on a host.
         let (place, value) = (policy.place.clone(), Value::List(Vec::new()));
         policy.set("trusted", Node { place, value });
     }

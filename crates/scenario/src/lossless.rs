@@ -1,11 +1,13 @@
-//! What lossless Ethernet must not do, and `--check` does not accept where nobody expects anything of it.
+//! Faults of lossless Ethernet that `--check` refuses unless an expectation of the scenario is
+//! about them.
 
 use crate::{
     figures::Quantity,
     results::{LinkResult, VariantResult},
 };
 
-/// Counter of frames of lossless priorities that were dropped, in [`crate::results::Conditions::outside`].
+/// Counter of frames of lossless priorities that were dropped, in
+/// [`crate::results::Conditions::outside`].
 pub const DROPS: &str = "lossless_drops";
 
 /// Counter of cycles of pauses that never end.

@@ -111,7 +111,7 @@ fn run_all(
         };
         let mut outcome = once(observer)?;
         if outcome.conditions.cpu_bound {
-            // Somebody else may have had the CPU for a moment.
+            // Another process may have used the CPU for a moment.
             observer.note(&format!(
                 "the CPU was the bottleneck in \"{}\": once more",
                 variant.name
@@ -226,7 +226,7 @@ mod tests {
     /// A world whose CPU keeps up with `cpu_limit_bps` on the first link.
     struct Model {
         cpu_limit_bps: u64,
-        /// The run, from 0, in which somebody else has the CPU.
+        /// The run, from 0, in which another process uses the CPU.
         disturbed: Option<usize>,
         runs: Vec<(String, u64, u64)>,
     }

@@ -90,7 +90,7 @@ pub trait Observer {
     fn cancelled(&self) -> bool;
 }
 
-/// An observer for runs at which nobody looks.
+/// An observer that shows nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Unobserved;
 

@@ -280,7 +280,7 @@ fn notifications_can_come_and_slow_somebody() {
         &(qcn("min_rate = '2Gbit'") + slow),
         &[
             "t.toml:8:",
-            "network.cee.qcn.min_rate: no notification would slow anybody to what left-right carries, 1Gbit;",
+            "network.cee.qcn.min_rate: no notification would lower a rate to that of left-right, 1Gbit;",
         ],
     );
     // Each switch has three inputs of 100 KB.
@@ -354,7 +354,7 @@ fn what_says_nothing_here_is_refused() {
     );
     refused(
         "[network.cee.qcn]\ngain = 0.0\n",
-        &["no notification would slow anybody"],
+        &["no notification would lower a rate"],
     );
     refused(
         "[network.cee.qcn]\ntimer = '0ms'\n",

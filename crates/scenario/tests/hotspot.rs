@@ -300,7 +300,7 @@ fn hotspots_that_cannot_be_are_refused_where_they_are_said() {
         ),
         (
             format!("{input}severity = 2\nfrom = 'h1'"),
-            "t.toml:12:8: traffic.hot.from: nobody sends to anybody",
+            "t.toml:12:8: traffic.hot.from: no tenant sends to another",
         ),
         (
             format!("{output}severity = 2"),

@@ -524,7 +524,7 @@ fn a_file_extends_another_and_keeps_its_own_name() {
     let policy = &named.variants[0].enforcement.as_ref().unwrap().policy;
     assert!(
         policy.trusted.is_empty(),
-        "a policy file trusts nobody unless it says so"
+        "a policy file without `trusted` trusts no prefix"
     );
     std::fs::remove_dir_all(&directory).unwrap();
 }

@@ -232,7 +232,7 @@ fn queries_that_make_no_sense_are_refused_where_they_are_said() {
         (rest.to_owned(), "t.toml:5:1: traffic.q: `from` is missing"),
         (
             format!("from = 'h*'\n{rest}"),
-            "t.toml:5:1: traffic.q: nobody is left to be asked",
+            "t.toml:5:1: traffic.q: no server is left for the queries",
         ),
         (
             "from = 'h1'\nbytes = '1KB'".to_owned(),

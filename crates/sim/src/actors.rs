@@ -147,7 +147,7 @@ impl<A: Actor> Actors<A> {
         }
     }
 
-    /// Of those for whom the run lasts: whether each has done all.
+    /// Of each actor that decides how long the run lasts: whether it has finished.
     pub fn complete(&self) -> impl Iterator<Item = bool> {
         self.roles
             .iter()

@@ -15,7 +15,7 @@ use std::{
 use anyhow::{Context, Result};
 use sluicegate_fabric::{
     cee::{Notification, PRIORITIES},
-    graph::PortId,
+    graph::{PortId, opposite, ports_of},
 };
 use sluicegate_scenario::{
     experiment::{Node, Variant},
@@ -121,7 +121,7 @@ impl Capture {
                     let sent = self.tap(0, Direction::Outbound, self.transmit_ps as i64);
                     let arrived = self.tap(0, Direction::Inbound, -(self.receive_ps as i64));
                     self.sent[port].push(sent);
-                    self.arrived[port ^ 1].push(arrived);
+                    self.arrived[opposite(port as PortId) as usize].push(arrived);
                 }
             }
         }
@@ -241,7 +241,8 @@ impl Capture {
 
 /// (port, node that sends there, node at the far end) of both directions of a link.
 fn ends(link: usize, a: Node, b: Node) -> [(usize, Node, Node); 2] {
-    [(2 * link, a, b), (2 * link + 1, b, a)]
+    let [from_a, from_b] = ports_of(link).map(|port| port as usize);
+    [(from_a, a, b), (from_b, b, a)]
 }
 
 /// `from>to`, both ways.

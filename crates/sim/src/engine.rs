@@ -1,9 +1,9 @@
-//! Runs the parts of a network side by side, a window of time after the other.
+//! Runs the parts of a network in parallel, one window of simulated time after the other.
 //!
-//! What happens in one part reaches another no sooner than the shortest link between them takes (the
-//! lookahead). So every part may handle its events of that much time without asking; then all exchange what
-//! they have for each other (conservative synchronisation: Chandy and Misra 1979, with the windows of
-//! Nicol 1993). Exports use two sets of boxes by turns, so that one barrier in a window is enough.
+//! An event of one part affects another part no sooner than the shortest link between them takes
+//! (the lookahead). So each part handles its events of one lookahead on its own; then all parts
+//! exchange packets (conservative synchronisation: Chandy and Misra 1979, with the windows of Nicol
+//! 1993). Exports alternate between two sets of boxes, so one barrier per window is enough.
 
 use std::{
     sync::{
@@ -28,16 +28,16 @@ use crate::{
     net::{Net, PacketFabric, Plain},
 };
 
-/// Events between looks at the wall clock.
+/// Events between two calls of [`Look`].
 const EVENTS_PER_LOOK: u64 = 1 << 16;
 
-/// Windows between such looks, where they hold few events.
+/// Windows between two calls of [`Look`], where windows have few events.
 const WINDOWS_PER_LOOK: u64 = 1 << 12;
 
-/// Polls of the barrier before a thread that waits yields its CPU.
+/// Polls of the barrier before a waiting thread yields its CPU.
 const SPINS: u32 = 2_000;
 
-/// Some hosts and switches and what their tenants do.
+/// Some of the hosts and switches, and the roles of their tenants.
 pub struct Part<A = App, F = Plain> {
     /// Machines and network.
     pub net: Net<F>,
@@ -46,7 +46,7 @@ pub struct Part<A = App, F = Plain> {
 }
 
 impl<A: Actor, F: PacketFabric> Part<A, F> {
-    /// The next event before `until_ps`, and what actors make of it; false if there is none.
+    /// Handles the next event before `until_ps` and notifies actors of it; false if there is none.
     #[inline]
     fn step_before(&mut self, until_ps: u64) -> bool {
         if !self.net.step_before(until_ps) {
@@ -59,7 +59,8 @@ impl<A: Actor, F: PacketFabric> Part<A, F> {
     }
 }
 
-/// Called now and then with packets transmitted so far and simulated time in ps; an error ends the run.
+/// A callback for progress: it gets the number of packets transmitted on links so far and the
+/// simulated time in ps. An error that it returns ends the run.
 pub type Look<'a> = &'a mut dyn FnMut(u64, u64) -> Result<()>;
 
 /// A whole network.
@@ -71,8 +72,8 @@ pub struct Engine<A = App, F = Plain> {
 }
 
 impl<A: Actor + Send, F: PacketFabric> Engine<A, F> {
-    /// From as many parts as the layout has, each with a thread of its own. `lookahead_ps` is the shortest
-    /// time from one to another, not 0 if there are several.
+    /// Takes the parts of the layout, each of which gets a thread. `lookahead_ps` is the shortest
+    /// delay of a link between two parts; it is not 0 if there are several parts.
     pub fn new(layout: Arc<Layout>, parts: Vec<Part<A, F>>, lookahead_ps: u64) -> Self {
         Self {
             layout,
@@ -82,19 +83,20 @@ impl<A: Actor + Send, F: PacketFabric> Engine<A, F> {
         }
     }
 
-    /// Several parts have threads only while that is faster. Results do not depend on it.
+    /// Gives the parts threads only while threads are faster than taking turns. Results do not
+    /// depend on it.
     pub fn choose_drive(&mut self) {
         self.drive = Drive::measured();
     }
 
-    /// Time 0.
+    /// Lets the actors of all parts begin, at time 0.
     pub fn begin(&mut self) {
         for part in &mut self.parts {
             part.actors.begin(&mut part.net);
         }
     }
 
-    /// Lets actors handle notices of what a scenario's event has done to the network.
+    /// Delivers pending notices to actors, after an event of the scenario has changed the network.
     pub fn hear(&mut self) {
         for part in &mut self.parts {
             part.actors.hear(&mut part.net);
@@ -104,7 +106,7 @@ impl<A: Actor + Send, F: PacketFabric> Engine<A, F> {
     /// Handles every event before `until_ps`.
     ///
     /// # Errors
-    /// What `look` says, or that a part has panicked.
+    /// An error of `look`, or the panic of a part's thread.
     pub fn run_until(&mut self, until_ps: u64, look: Look<'_>) -> Result<()> {
         match self.parts.as_mut_slice() {
             [part] => {
@@ -135,7 +137,7 @@ impl<A: Actor + Send, F: PacketFabric> Engine<A, F> {
         Ok(())
     }
 
-    /// One thread does what several would, window by window.
+    /// Runs all parts on this thread, which take turns in each window.
     fn run_in_turn(&mut self, until_ps: u64, look: Look<'_>) -> Result<()> {
         let mut looked = self.events();
         for window in 1u64.. {
@@ -161,7 +163,7 @@ impl<A: Actor + Send, F: PacketFabric> Engine<A, F> {
         Ok(())
     }
 
-    /// Every part gets what the others have for it, in their order.
+    /// Hands the exports of each part to the receiving parts, in the order of the exporting parts.
     fn exchange(&mut self) {
         for from in 0..self.parts.len() {
             for to in 0..self.parts.len() {
@@ -214,12 +216,12 @@ impl<A: Actor + Send, F: PacketFabric> Engine<A, F> {
         self.parts.iter().map(|part| part.net.hops()).sum()
     }
 
-    /// Every part.
+    /// The networks of all parts.
     pub fn nets(&mut self) -> impl Iterator<Item = &mut Net<F>> {
         self.parts.iter_mut().map(|part| &mut part.net)
     }
 
-    /// The part that looks after a port's queue.
+    /// The network of the part that has a port's queue.
     pub fn net_of_port(&mut self, port: PortId) -> &mut Net<F> {
         let part = match self.parts.len() {
             1 => 0,
@@ -228,13 +230,13 @@ impl<A: Actor + Send, F: PacketFabric> Engine<A, F> {
         &mut self.parts[part].net
     }
 
-    /// The part that looks after a host.
+    /// The network of the part that has a host.
     pub fn net_of_host(&mut self, host: u16) -> &mut Net<F> {
         let part = self.layout.part_of_host(host);
         &mut self.parts[part].net
     }
 
-    /// What a port counted, and what was lost on its way to another part.
+    /// The counters of a port, including frames that were lost on the way to another part.
     pub fn stats(&self, port: PortId) -> PortStats {
         let mut sum = PortStats::default();
         let mut add = |stats: PortStats| {
@@ -252,7 +254,7 @@ impl<A: Actor + Send, F: PacketFabric> Engine<A, F> {
         sum
     }
 
-    /// Every flow that the hosts' vNIC stages know, by host.
+    /// All flows in the tables of the vNIC stages, in the order of hosts.
     pub fn tracked(&self) -> impl Iterator<Item = (&FlowKey, &Flow)> {
         let hosts = 0..self.parts[0].net.hosts.len() as u16;
         hosts.flat_map(move |host| {
@@ -261,7 +263,7 @@ impl<A: Actor + Send, F: PacketFabric> Engine<A, F> {
         })
     }
 
-    /// Whether all actors that decide how long the run lasts have finished, and there is one.
+    /// Whether there are actors that decide how long the run lasts, and all of them have finished.
     pub fn is_complete(&self) -> bool {
         let mut complete = self.parts.iter().flat_map(|part| part.actors.complete());
         complete
@@ -292,17 +294,17 @@ impl<A: Actor + Send, F: PacketFabric> Engine<A, F> {
     }
 }
 
-/// By turns: exports are put into one set while what is in the other is taken out.
+/// Sets of boxes: threads fill one set while others may still empty the other.
 const TURNS: usize = 2;
 
-/// Where the parts meet after each window.
+/// The barrier at which the threads of all parts meet after each window, and the boxes for exports.
 struct Meeting {
     members: usize,
     arrived: AtomicUsize,
     round: AtomicU64,
-    /// By turn and part: 1 + the time of the next event; 0 = stop.
+    /// By turn and part: 1 + the time of the part's next event; 0 = the part wants to stop.
     next: [Vec<AtomicU64>; TURNS],
-    /// By turn, sender × members + receiver.
+    /// By turn, the exports from each part to each other: index sender × members + receiver.
     boxes: [Vec<Mutex<Exports>>; TURNS],
     broken: AtomicBool,
 }
@@ -324,7 +326,7 @@ impl Meeting {
         }
     }
 
-    /// Waits until all threads are here; false if one has failed and will not come.
+    /// Waits until all threads have arrived; false if a thread has panicked.
     fn wait(&self) -> bool {
         let round = self.round.load(Ordering::Acquire);
         if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.members {
@@ -348,7 +350,7 @@ impl Meeting {
     }
 }
 
-/// One part's thread.
+/// The thread of one part.
 struct Member<'a> {
     meeting: &'a Meeting,
     me: usize,
@@ -400,7 +402,7 @@ impl Member<'_> {
         outcome
     }
 
-    /// Leaves the exports for the others, and when there is something to do next.
+    /// Puts the part's exports into the boxes, and publishes the time of its next event.
     fn send<A, F: PacketFabric>(&self, part: &mut Part<A, F>, turn: usize, stop: bool) {
         let next = match stop {
             true => 0,

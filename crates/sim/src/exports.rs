@@ -1,4 +1,5 @@
-//! What one part of a run exports to another: packets that cross, and what belongs to their streams.
+//! The exports of one part of a run to another: packets that cross, and the headers and ends of
+//! their streams.
 
 use sluicegate_apps::MessageHeader;
 use sluicegate_fabric::graph::PortId;
@@ -17,18 +18,18 @@ pub struct ExportedPacket {
     pub arrival_ps: u64,
     /// The packet.
     pub packet: Packet,
-    /// What else it carries.
+    /// Its cold fields.
     pub cold: ColdFields,
 }
 
-/// All that one part exports to another.
+/// The exports of one part to another.
 #[derive(Default)]
 pub struct Exports {
     /// Packets, each port's in the order of their arrival.
     pub packets: Vec<ExportedPacket>,
     /// Headers of messages for ends of the receiving part, of bytes that arrive later.
     pub headers: Vec<(EndId, MessageHeader)>,
-    /// Ends of the receiving part whose peers are over, and since when (ps).
+    /// Ends of the receiving part whose peers' stacks are gone, and since when (ps).
     pub over: Vec<(EndId, u64)>,
 }
 
@@ -39,7 +40,7 @@ impl Exports {
     }
 }
 
-/// What a part has for others.
+/// The exports of a part to all others.
 pub struct Post {
     /// Which part it is.
     pub(crate) part: usize,
@@ -48,7 +49,7 @@ pub struct Post {
 }
 
 impl Post {
-    /// Of this one of so many parts.
+    /// For this part of `parts`.
     pub fn new(part: usize, parts: usize) -> Self {
         Self {
             part,
@@ -58,7 +59,7 @@ impl Post {
         }
     }
 
-    /// What goes to another part; `None` = that is this one.
+    /// The exports to a part; `None` for this part itself.
     pub fn exports_to(&mut self, part: usize) -> Option<&mut Exports> {
         (part != self.part).then(|| &mut self.outgoing[part])
     }

@@ -1,5 +1,5 @@
-//! What goes wrong on purpose: links that fail or damage frames, hosts that stand still, applications that
-//! read slowly. All of it belongs to one host or one port.
+//! Failures of a scenario: links that fail or damage frames, hosts that stand still, applications
+//! that read slowly. Each belongs to one host or one port.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -12,7 +12,7 @@ use sluicegate_tcp::Events;
 
 use crate::net::{EndId, LATE, Net, Notice, PacketFabric, READER, source};
 
-/// What a slow application reads at once before it does something with it.
+/// The bytes that a slow application reads at once before it waits.
 const READ_BYTES: u64 = 16 << 10;
 
 /// A host's troubles.
@@ -20,7 +20,7 @@ const READ_BYTES: u64 = 16 << 10;
 pub(crate) struct Troubles {
     /// It stands still.
     pub(crate) paused: bool,
-    /// What has arrived meanwhile, in order.
+    /// The packets that have arrived meanwhile, in order.
     inbox: VecDeque<Handle>,
     /// Tenants that read slowly.
     readers: HashMap<u32, Reader>,
@@ -70,7 +70,7 @@ impl<F: PacketFabric> Net<F> {
         }
     }
 
-    /// What comes to a link from now on leaves at this rate, in both directions.
+    /// Sets the rate of a link, in both directions, for frames that come to it from now on.
     pub fn set_rate(&mut self, link: usize, rate_bps: u64) {
         for port in ports_of(link) {
             self.on_fabric(|fabric, _, now_ps| fabric.set_rate(port, rate_bps, now_ps));
@@ -107,13 +107,13 @@ impl<F: PacketFabric> Net<F> {
 
 /// Hosts.
 impl<F: PacketFabric> Net<F> {
-    /// A host stands still: its stacks send nothing and their timers wait, and so does what arrives. What its
-    /// adapter has been given leaves all the same.
+    /// A host stands still: its stacks send nothing and their timers wait, and so does what
+    /// arrives. What its adapter has been given leaves all the same.
     pub fn pause(&mut self, host: usize) {
         self.hosts[host].troubles.paused = true;
     }
 
-    /// It goes on, with what has arrived in the meantime first.
+    /// A host resumes. It handles the packets that have arrived in the meantime first.
     pub fn resume(&mut self, host: usize) {
         self.hosts[host].troubles.paused = false;
         let inbox = std::mem::take(&mut self.hosts[host].troubles.inbox);
@@ -154,8 +154,8 @@ impl<F: PacketFabric> Net<F> {
         reader.rate_bps = rate_bps;
     }
 
-    /// How much of `bytes` an application may read from a connection now. If that is less than there is, it
-    /// is told that there is something to read when its turn comes.
+    /// How much of `bytes` an application may read from a connection now. If that is less than
+    /// there is, it is told that there is something to read when its turn comes.
     pub(crate) fn may_read(&mut self, end: EndId, bytes: u64) -> u64 {
         let now_ns = self.now_ns();
         let state = &self.sockets.ends[end as usize];

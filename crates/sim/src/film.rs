@@ -1,4 +1,4 @@
-//! A film: every direction of every link, looked at in equal intervals.
+//! A film: samples of every direction of every link, in equal intervals.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::{
 pub struct Recorder {
     film: Film,
     queues: Vec<Queue>,
-    /// By direction, what the last frame saw.
+    /// By direction, the counters at the last frame.
     last: Vec<Seen>,
 }
 
@@ -62,7 +62,7 @@ impl Recorder {
         }
     }
 
-    /// What was seen.
+    /// The frames of the film.
     pub fn finish(self) -> Film {
         self.film
     }
@@ -80,8 +80,8 @@ impl Seen {
         }
     }
 
-    /// A packet counts as accepted when it joins the queue: what left is the rest. Where a link went down, what it lost
-    /// from the queue is among that.
+    /// A packet counts as accepted when it joins the queue: what left is the rest. Where a link
+    /// went down, what it lost from the queue is among that.
     fn since(&self, last: &Self) -> FilmCell {
         let accepted_bytes = self.accepted_bytes - last.accepted_bytes;
         FilmCell {

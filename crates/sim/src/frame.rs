@@ -32,7 +32,7 @@ const HOP_LIMIT: u8 = 64;
 const DO_NOT_FRAGMENT: u16 = 0x4000;
 const NOP: u8 = 1;
 
-/// Between whom a packet travels.
+/// The sender and the receiver of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
     /// The sending tenant's address and port.

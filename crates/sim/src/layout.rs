@@ -1,4 +1,5 @@
-//! What every part of a run knows: tenants and their hosts, routes, and the part of each node.
+//! The layout that all parts of a run share: tenants and their hosts, routes, the part of each
+//! node.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -43,12 +44,12 @@ pub struct Tenant {
     pub stack: Arc<Config>,
 }
 
-/// Which part of a run looks after each node.
+/// The part of a run that simulates each node.
 #[derive(Clone, Debug, Default)]
 pub struct Partition {
     /// Parts, at least 1.
     parts: usize,
-    /// By node, hosts first; empty if there is one part.
+    /// The part of each node, hosts first; empty if there is one part.
     part_of: Vec<u8>,
 }
 
@@ -61,8 +62,9 @@ impl Partition {
         }
     }
 
-    /// Hosts in `parts` ranges of equal length; a switch goes where most of its neighbours are, which keeps
-    /// subtrees together, and where that does not decide to the part with the fewest links.
+    /// Divides hosts into `parts` ranges of equal length. A switch joins the part of most of its
+    /// neighbours, which keeps subtrees together; of several such parts, the one with the fewest
+    /// links.
     pub fn new(graph: &Graph, parts: usize) -> Self {
         let hosts = graph.hosts() as usize;
         let parts = parts.clamp(1, hosts.clamp(1, usize::from(u8::MAX)));

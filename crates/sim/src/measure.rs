@@ -1,4 +1,5 @@
-//! Queues: what arriving packets met, and what ports counted between two times.
+//! Measurements of queues: the backlogs that arriving packets met, and the counters of ports
+//! between two times.
 
 use std::collections::BTreeMap;
 
@@ -28,19 +29,19 @@ const BINS: usize = ((48 - SUB_BITS) << SUB_BITS) as usize;
 pub struct Backlogs(Vec<Option<Box<[u32; BINS]>>>);
 
 impl Backlogs {
-    /// Of this many ports, none of which is tracked yet.
+    /// For this many ports, none of which is measured yet.
     pub fn new(ports: usize) -> Self {
         let mut histograms = Vec::new();
         histograms.resize_with(ports, || None);
         Self(histograms)
     }
 
-    /// What is met at this port counts from now on.
+    /// From now on the backlogs of this port are measured.
     pub fn track(&mut self, port: PortId) {
         self.0[port as usize] = Some(Box::new([0; BINS]));
     }
 
-    /// Whether what is met at this port counts.
+    /// Whether the backlogs of this port are measured.
     #[inline]
     pub fn follows(&self, port: PortId) -> bool {
         self.0[port as usize].is_some()
@@ -113,14 +114,14 @@ pub struct Queue {
     host: Option<usize>,
 }
 
-/// What was counted there.
+/// The counters of a queue.
 pub struct Counts {
     port: PortStats,
     places: [u64; Place::NAMES.len()],
     cee: Option<CeeCounts>,
 }
 
-/// What converged Ethernet counted.
+/// The counters of a queue of converged Ethernet.
 #[derive(Clone, Copy)]
 struct CeeCounts {
     pauses: u64,
@@ -234,7 +235,7 @@ impl Queue {
         }
     }
 
-    /// What was counted there until now.
+    /// The counters of the queue up to now.
     pub fn counts<F: PacketFabric>(&self, engine: &mut Engine<App, F>) -> Counts {
         let places = self.host.map(|host| {
             let net = engine.net_of_host(host as u16);
@@ -252,7 +253,7 @@ impl Queue {
         self.port
     }
 
-    /// What it did since `from`.
+    /// The figures of the queue since `from`.
     pub fn result<F: PacketFabric>(
         &self,
         engine: &mut Engine<App, F>,

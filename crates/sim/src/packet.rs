@@ -1,8 +1,9 @@
-//! What travels between hosts: a segment or a datagram of a tenant, or a message of a switch.
+//! Packets: a segment or a datagram of a tenant, or a notification of a switch.
 //!
-//! Switches read the common part of a [`Packet`]: its destination, path value and length. What it is, its
-//! [`Body`] says. A header that only some packets carry and that no switch reads (of a tunnel, say) belongs to
-//! [`ColdFields`]; a frame of hypervisors among themselves is another variant of the body.
+//! Switches read the common part of a [`Packet`]: its destination, path value and length. Its
+//! [`Body`] is one of the three kinds. A header that only some packets carry and that no switch
+//! reads (of a tunnel, say) belongs to [`ColdFields`]; a frame of hypervisors among themselves is
+//! another variant of the body.
 
 use sluicegate_core::segment::{self as core, edit, option as found};
 use sluicegate_fabric::{
@@ -29,8 +30,8 @@ const COUNTER: u32 = (1 << 24) - 1;
 /// SACK blocks of a segment, or a SYN's MSS and window scale.
 pub type Blocks = [Block; SACK_BLOCKS];
 
-/// Fields that few packets have, kept apart from those that every hop reads: blocks, and the sender of a
-/// SYN or a datagram.
+/// Fields that few packets have, kept apart from those that every hop reads: blocks, and the sender
+/// of a SYN or a datagram.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ColdFields {
     /// The options' contents.
@@ -39,7 +40,7 @@ pub struct ColdFields {
     pub tenants: [u32; 2],
     /// Of a SYN or a datagram: their ports.
     pub ports: [u16; 2],
-    /// Of a SYN or a datagram: what the sender calls its end.
+    /// Of a SYN or a datagram: the number of the sender's end.
     pub from: u32,
 }
 
@@ -61,7 +62,7 @@ pub struct Addressing {
     pub tenant: u32,
     /// The tenant there.
     pub peer_tenant: u32,
-    /// What the peer's part calls the other end; [`NO_END`] until it has said so.
+    /// The number of the other end in the peer's part; [`NO_END`] until it is known.
     pub peer: u32,
     /// Hash of the connection as its packets carry it from here.
     pub path: u32,
@@ -88,7 +89,8 @@ impl Addressing {
 /// UDP header (RFC 768).
 pub const UDP_HEADER_BYTES: u32 = 8;
 
-/// A tenant's datagram: a UDP header and so much payload. Packed, so that it does not make packets longer.
+/// A tenant's datagram: a UDP header and so much payload. Packed, so that it does not make packets
+/// longer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C, packed(4))]
 pub struct Datagram {
@@ -102,8 +104,8 @@ pub struct Datagram {
     pub payload: u16,
 }
 
-/// An ECN codepoint (RFC 3168). A byte has more values than these four: in them the compiler keeps which
-/// [`Body`] a packet has, so that it takes no room.
+/// An ECN codepoint (RFC 3168). A byte has more values than these four: in them the compiler keeps
+/// which [`Body`] a packet has, so that it takes no room.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 enum Codepoint {
@@ -127,8 +129,9 @@ impl Codepoint {
     }
 }
 
-/// The TCP header of a tenant's segment, the length of its payload, its ECN codepoint, and the options that
-/// hosts have added. The contents of a tenant's SACK and SYN options are in the [`ColdFields`].
+/// The TCP header of a tenant's segment, the length of its payload, its ECN codepoint, and the
+/// options that hosts have added. The contents of a tenant's SACK and SYN options are in the
+/// [`ColdFields`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TcpHeader {
     seq: u32,
@@ -147,7 +150,7 @@ pub struct TcpHeader {
     ours: u32,
 }
 
-/// What a packet is.
+/// The kind of a packet, and its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body {
     /// A tenant's TCP segment.
@@ -158,7 +161,8 @@ pub enum Body {
     Notification(Notification),
 }
 
-/// A packet without its [`ColdFields`]: with what a port keeps of it, one cache line.
+/// A packet without its [`ColdFields`]. With the fields that a port keeps of it, it fills one cache
+/// line.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet {
     /// The connection's end that it is for, or [`NO_END`].
@@ -169,7 +173,7 @@ pub struct Packet {
     pub host: u16,
     /// Length of IP packet and Ethernet header.
     bytes: u16,
-    /// What it is.
+    /// Its kind and content.
     pub body: Body,
 }
 
@@ -255,7 +259,7 @@ impl TcpHeader {
         self.sack_count > 0 || self.is_syn()
     }
 
-    /// Whether it opens a connection or answers such a one.
+    /// Whether it is a SYN or a SYN/ACK.
     pub fn is_syn(&self) -> bool {
         self.flags & flags::SYN != 0
     }

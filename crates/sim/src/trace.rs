@@ -1,4 +1,4 @@
-//! Traces: queues and senders, looked at now and then.
+//! Traces: samples of queues and senders, in equal intervals.
 
 use std::{collections::HashMap, net::IpAddr};
 
@@ -30,7 +30,7 @@ pub struct Traces {
     flows: Vec<Followed>,
     by_ends: HashMap<Ends, usize>,
     queues: Vec<(PortId, String, Points)>,
-    /// By part: ends of connections that have been looked at.
+    /// By part: how many ends of connections have been examined.
     seen: Vec<usize>,
     last_s: f64,
 }
@@ -42,7 +42,8 @@ struct Followed {
     dctcp: bool,
     /// The sender's.
     host: u16,
-    /// The sending ends of connections that are not over, the newest last, with what their peers had received.
+    /// The sending ends of connections that are not over, the newest last, with what their peers
+    /// had received.
     open: Vec<(EndId, u64)>,
     /// One per kind that flows have, in the order of [`Traces::kinds`].
     series: Vec<Points>,
@@ -59,7 +60,7 @@ impl Traces {
         let mut kinds = asked.kinds.clone();
         kinds.sort_unstable();
         kinds.dedup();
-        let queues = followed_queues(&kinds, queues);
+        let queues = traced_queues(&kinds, queues);
         kinds.retain(|kind| !matches!(kind, TraceKind::Queue | TraceKind::AllQueues));
         let ends = |flow: &Flow| {
             let address = |tenant: usize| variant.tenants[tenant].address;
@@ -100,7 +101,8 @@ impl Traces {
         self.last_s = now_s;
     }
 
-    /// Gives connections that are new to their flows. A flow's sender opens them; at its host they are in order.
+    /// Gives connections that are new to their flows. A flow's sender opens them; at its host they
+    /// are in order.
     fn find_connections<F: PacketFabric>(&mut self, engine: &mut Engine<App, F>) {
         for (part, net) in engine.nets().enumerate() {
             if self.seen.len() <= part {
@@ -121,7 +123,7 @@ impl Traces {
         }
     }
 
-    /// What was seen; series without a point are left out.
+    /// The series; those without a point are left out.
     pub fn finish(self) -> Vec<Trace> {
         let trace = |kind, name: String, points| Trace {
             repeat: 1,
@@ -142,8 +144,8 @@ impl Traces {
     }
 }
 
-/// Bottlenecks, or all where there is none or all are asked for.
-fn followed_queues(kinds: &[TraceKind], queues: &[Queue]) -> Vec<(PortId, String, Points)> {
+/// The queues to trace: bottlenecks; all queues if there is no bottleneck, or if `kinds` says so.
+fn traced_queues(kinds: &[TraceKind], queues: &[Queue]) -> Vec<(PortId, String, Points)> {
     let some = kinds.contains(&TraceKind::Queue);
     let none_special = !queues.iter().any(|queue| queue.bottleneck);
     let all = kinds.contains(&TraceKind::AllQueues) || some && none_special;
@@ -199,7 +201,7 @@ impl Followed {
     }
 }
 
-/// What a sender knows now.
+/// The state of a sender at present.
 fn value(kind: TraceKind, known: &Known<'_>, dctcp: bool) -> Option<f64> {
     let Known { tcp, enforced, .. } = known;
     let of_tcp = |value: fn(&Endpoint) -> u64| tcp.map(|tcp| value(tcp) as f64);

@@ -1,9 +1,10 @@
 //! The event queue: a hierarchical timing wheel that hands out events in the order (time, source).
 //!
-//! Five levels of 2048 slots; the lowest has slots of 2^13 ps (8 ns), so that it spans 16 us: more than most
-//! links and queues of a datacenter take, and few events are handled twice. An event lies at the level of
-//! the highest digit in which its slot differs from the present one, and falls down as time comes near. The
-//! present slot is a sorted list, so that the order is exact whatever the slots are.
+//! Five levels of 2048 slots; the lowest has slots of 2^13 ps (8 ns), so that it spans 16 us: more
+//! than most links and queues of a datacenter take, and few events are handled twice. An event lies
+//! at the level of the highest digit in which its slot differs from the present one, and falls down
+//! as time comes near. The present slot is a sorted list, so that the order is exact whatever the
+//! slots are.
 
 use std::cmp::Reverse;
 
@@ -17,8 +18,9 @@ const DIGIT_BITS: u32 = 11;
 const DIGITS: usize = 1 << DIGIT_BITS;
 const LEVELS: usize = 5;
 const NIL: u32 = u32::MAX;
-/// See [`Wheel::is_fresh`]. Of networks in which fewer events come together, most of what they need is in the nearer
-/// caches, and reading it twice costs more than waiting for the rest (docs/performance.md).
+/// See [`Wheel::is_fresh`]. Of networks in which fewer events come together, most of what they need
+/// is in the nearer caches, and reading it twice costs more than waiting for the rest
+/// (docs/performance.md).
 const MANY: usize = 32;
 
 #[derive(Clone, Copy)]
@@ -86,7 +88,7 @@ impl Level {
 
 const _: () = assert!(DIGITS / 64 == u32::BITS as usize);
 
-/// What orders events.
+/// The order of events: by time, then by source.
 fn key(time_ps: u64, source: Source) -> u128 {
     u128::from(time_ps) << Source::BITS | u128::from(source)
 }
@@ -167,7 +169,7 @@ impl Wheel {
         index
     }
 
-    /// Puts an entry whose slot lies ahead where it belongs.
+    /// Adds an entry whose slot lies ahead.
     #[inline]
     fn place(&mut self, index: u32, slot: u64) {
         let differs = slot ^ self.slot;
@@ -180,8 +182,8 @@ impl Wheel {
         self.entries[index as usize].next = self.levels[level].push(digit, index);
     }
 
-    /// Takes the next event if it comes before `until_ps`. The common case is a slot of the lowest level with
-    /// one event, which need not become a list.
+    /// Takes the next event if it comes before `until_ps`. The common case is a slot of the lowest
+    /// level with one event, which need not become a list.
     #[inline(always)]
     pub fn pop_before(&mut self, until_ps: u64) -> Option<(u64, Source)> {
         if self.present.is_empty() {
@@ -210,13 +212,13 @@ impl Wheel {
         Some((time_ps(key), key as Source))
     }
 
-    /// Many events have come together, of which [`Wheel::present`] has not been asked.
+    /// Whether the present slot has many events, and [`Wheel::seen`] was not called for it yet.
     #[inline]
     pub fn is_fresh(&self) -> bool {
         self.fresh
     }
 
-    /// They need not be shown any more.
+    /// The caller has prefetched for the events of the present slot.
     pub fn seen(&mut self) {
         self.fresh = false;
     }
@@ -260,7 +262,7 @@ impl Wheel {
         })
     }
 
-    /// Moves what a slot holds to lower levels, or into the present.
+    /// Moves the entries of a slot to lower levels, or into the present slot.
     fn empty(&mut self, level: usize, digit: usize) {
         let mut index = self.levels[level].take(digit);
         while index != NIL {

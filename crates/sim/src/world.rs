@@ -37,18 +37,18 @@ const SAMPLES: u64 = 500;
 /// Wall time between live lines.
 const LIVE_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Hosts from which several threads are worth their meetings.
+/// Number of hosts from which several threads gain more time than their barriers cost.
 const HOSTS_FOR_THREADS: usize = 64;
 
 /// How many threads a run has. Results do not depend on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Threads {
-    /// One, or as many as there are CPUs where the network is large and while that is faster.
+    /// One thread; in large networks a thread for each CPU, while that is faster.
     #[default]
     Auto,
-    /// So many, but no more than hosts, and while that is faster.
+    /// So many threads, but no more than hosts, while that is faster.
     UpTo(usize),
-    /// So many, but no more than hosts, even where that is slower.
+    /// So many threads, but no more than hosts, even where that is slower.
     Exactly(usize),
 }
 
@@ -91,7 +91,7 @@ impl World for Sim {
             Some(_) => 1,
             None => self.threads.of(variant.hosts.len()),
         };
-        // The one place that chooses: all below is compiled for each fabric.
+        // The only choice between the fabrics: the code below is compiled for each.
         match variant.cee {
             None => self.run_on::<Plain>((experiment, variant), seed, threads, observer),
             Some(_) => self.run_on::<Converged>((experiment, variant), seed, threads, observer),
@@ -191,7 +191,7 @@ impl<'a, F: FabricOf> Run<'a, F> {
                 Stop::Measure => {
                     let all = self.queues.iter().chain(&self.adapters);
                     before = all.map(|queue| queue.counts(&mut self.engine)).collect();
-                    self.follow_backlogs();
+                    self.begin_measuring_backlogs();
                 }
                 Stop::Event(index) => self.act(index),
                 Stop::Sample => {
@@ -226,7 +226,7 @@ impl<'a, F: FabricOf> Run<'a, F> {
         Ok(self.outcome(&before))
     }
 
-    /// Whether all is measured for which the run lasts.
+    /// Whether warm-up is over, and the actors that decide how long the run lasts have finished.
     fn is_complete(&self) -> bool {
         self.engine.now_ps() > ps(self.variant.warmup) && self.engine.is_complete()
     }
@@ -241,7 +241,7 @@ impl<'a, F: FabricOf> Run<'a, F> {
         }
     }
 
-    /// What happens at fixed times, in order.
+    /// The events at fixed times, in order.
     fn stops(&self) -> Vec<(u64, Stop)> {
         let end_ps = ps(self.variant.warmup + self.variant.duration);
         let samples = (1..=SAMPLES).map(|n| {
@@ -281,8 +281,8 @@ impl<'a, F: FabricOf> Run<'a, F> {
         })
     }
 
-    /// From now on, what packets find in the queues counts.
-    fn follow_backlogs(&mut self) {
+    /// From now on, the backlogs that arriving packets meet are measured.
+    fn begin_measuring_backlogs(&mut self) {
         for queue in &self.queues {
             let net = self.engine.net_of_port(queue.port());
             let ports = net.fabric.ports().len();
@@ -430,7 +430,7 @@ fn has_troubles(link: &LinkResult) -> bool {
     was_paused || link.drops.values().any(|&count| count > 0)
 }
 
-/// What happens at a fixed time; at the same time in this order.
+/// An event at a fixed time; events at the same time happen in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Stop {
     Measure,

@@ -18,7 +18,8 @@ pub struct Experience {
     pub reordering: bool,
 }
 
-/// The experience of one host, by peer. Whoever owns endpoints tells it what has become of each:
+/// The path properties that one host remembers, by peer. The owner of the endpoints passes each
+/// endpoint to it:
 ///
 /// ```
 /// # use sluicegate_tcp::{Cache, Config, Endpoint};

@@ -104,7 +104,7 @@ fn a_lost_syn_is_sent_again_with_backoff() {
             .map(|traced| traced.at_ns)
             .collect();
         assert_eq!(syns, [0, SECOND, 3 * SECOND, 7 * SECOND]);
-        // Karn: which SYN was answered nobody knows.
+        // Karn: a SYN that was repeated gives no RTT sample.
         let srtt_ns = net.end[0].tcp.srtt_ns();
         assert!((100 * US..MS).contains(&srtt_ns), "{srtt_ns}");
         assert_eq!(net.end[1].received, 1000);

@@ -1,8 +1,9 @@
-//! Places between the stages of the switch: what one holds, and what happens when it is full.
+//! Places between the stages of the switch: their bounds, and what a full place does.
 
 use std::collections::VecDeque;
 
-/// How much may wait in one place. A place for at least one packet takes one when it is empty, however long.
+/// How much may wait in one place. A place for at least one packet takes one when it is empty,
+/// however long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bound {
     /// Packets; 0 = nothing waits here.
@@ -33,25 +34,25 @@ impl Bound {
     }
 }
 
-/// What a place that is full answers.
+/// What a full place does with a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenFull {
     /// The packet is dropped here.
     Drop,
-    /// Who wants to hand it over keeps it, and is told when there is room.
+    /// The sender keeps the packet, and is told when there is room.
     HoldBack,
 }
 
-/// How one place is made.
+/// The configuration of a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Point {
     /// How much it holds.
     pub bound: Bound,
-    /// What it answers beyond.
+    /// What it does when it is full.
     pub when_full: WhenFull,
 }
 
-/// What waits in one place.
+/// The load of a place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Load {
     /// Packets.

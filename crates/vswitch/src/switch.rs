@@ -1,4 +1,4 @@
-//! The switch of one host: from its vNICs and its adapter to its vNICs and its adapter.
+//! The switch of one host, between its vNICs and its adapter.
 //!
 //! ```text
 //!                 entrance                          exit
@@ -7,12 +7,12 @@
 //!  adapter ──▶ its receive ring ─────┘   └─▶ receive ring of a vNIC ──▶ VM
 //! ```
 //!
-//! Every arrow is a hand-over, and every place in the picture says by its [`Point`] how much it holds and whether a
-//! full one drops or holds back. A packet moves on as soon as there is room: it stays in its entrance only for an
-//! exit that holds back, where entrances take turns, and packets for other exits pass by (zVALE, Algorithm 4.1 of the
-//! zOVN thesis). A hand-over takes no time here. So an adapter or a VM that takes packets at
-//! once sets its exit ready ([`Switch::set_ready`]), and a packet that finds its exit ready and no other packet
-//! before it goes straight through without being stored.
+//! Every arrow is a hand-over. The [`Point`] of each place is its bound, and says whether a full
+//! place drops or holds back. A packet moves on as soon as there is room. It stays in its entrance
+//! only for a full exit that holds back; entrances take turns there, and packets for other exits
+//! pass it (zVALE, Algorithm 4.1 of the zOVN thesis). A hand-over takes no time here. So an adapter
+//! or a VM that takes packets at once sets its exit ready ([`Switch::set_ready`]). A packet that
+//! meets a ready exit and no other packet before it passes without being stored.
 
 use std::collections::VecDeque;
 
@@ -25,7 +25,7 @@ use crate::{
 /// A side of the switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// The adapter; where it keeps priorities apart, priority 0.
+    /// The adapter; of an adapter with a queue for each priority, priority 0.
     Uplink,
     /// Another priority of such an adapter, 1..=7.
     Lane(u8),
@@ -42,7 +42,7 @@ impl Side {
         }
     }
 
-    /// The priority with which what leaves here leaves the host.
+    /// The priority with which packets of this exit leave the host.
     pub fn lane(self) -> u8 {
         match self {
             Self::Lane(priority) => priority,
@@ -50,7 +50,7 @@ impl Side {
         }
     }
 
-    /// Whether what leaves here leaves the host.
+    /// Whether packets of this exit leave the host.
     pub fn is_uplink(self) -> bool {
         !matches!(self, Self::Vnic(_))
     }
@@ -91,7 +91,7 @@ impl Place {
     }
 }
 
-/// How the places of a switch are made.
+/// The configuration of the places of a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Transmit ring of each vNIC.
@@ -105,8 +105,8 @@ pub struct Config {
 }
 
 impl Config {
-    /// Nothing waits in the switch: all that VMs send goes to the adapter, which drops what does not fit into its
-    /// own queue.
+    /// No packet waits in the switch: all packets of VMs go to the adapter, which drops those that
+    /// do not fit into its queue.
     pub const fn straight() -> Self {
         let lossy = Point {
             bound: Bound::NONE,
@@ -120,7 +120,7 @@ impl Config {
         }
     }
 
-    /// Nothing waits in the switch: senders wait for the adapter and take turns.
+    /// No packet waits in the switch: senders wait for the adapter and take turns.
     pub const fn turns() -> Self {
         let holds_back = Point {
             bound: Bound::NONE,
@@ -165,7 +165,7 @@ impl Config {
     }
 }
 
-/// What became of a packet.
+/// The fate of a packet that was handed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Handover {
     /// It leaves the switch at once: its exit is ready and no packet waits before it.
@@ -178,16 +178,16 @@ pub enum Handover {
     Held,
 }
 
-/// What waits for one exit.
+/// An exit, and the packets that wait for it.
 #[derive(Clone, Debug)]
 struct Exit<P> {
-    /// Who is behind it takes a packet at once.
+    /// The receiver behind this exit takes a packet at once.
     ready: bool,
-    /// In front of it.
+    /// The queue in front of the exit.
     queue: Queue<P>,
-    /// In the entrances, by entrance.
+    /// By entrance, the packets there that wait for this exit.
     behind: Vec<Queue<P>>,
-    /// Entrances with packets for it, each once.
+    /// The entrances with packets for this exit, each once, in the order of their turns.
     turns: VecDeque<usize>,
 }
 
@@ -221,7 +221,8 @@ impl<P> Exit<P> {
         self.behind[entrance].push(packet, bytes);
     }
 
-    /// The next packet from the entrances if it is at most as long as `fits` says: entrance, packet, bytes.
+    /// The next packet from the entrances if it is at most as long as `fits` says: entrance,
+    /// packet, bytes.
     fn next(&mut self, fits: impl Fn(u32) -> bool) -> Option<(usize, P, u32)> {
         let &entrance = self.turns.front()?;
         if !self.behind[entrance].first_bytes().is_some_and(fits) {
@@ -253,17 +254,17 @@ pub struct Switch<P, S> {
     config: Config,
     entrances: Vec<Load>,
     exits: Vec<Exit<P>>,
-    /// Held-back senders in the order in which they came.
+    /// Held-back senders, in the order in which they were held back.
     held: VecDeque<Held<S>>,
-    /// Who was named last and has not handed over anything since.
+    /// The sender that [`Switch::resume`] has returned last, until it hands over a packet.
     named: Option<S>,
-    /// Known to be so: see [`Switch::is_calm`].
+    /// See [`Switch::is_calm`].
     calm: bool,
     drops: [u64; Place::NAMES.len()],
 }
 
 impl<P, S: Connection> Switch<P, S> {
-    /// An empty one, of the host with this number.
+    /// An empty switch of the host with this number.
     pub fn new(host: u16, config: Config, vnics: Option<Vnics<S>>) -> Self {
         Self {
             vnics,
@@ -278,12 +279,13 @@ impl<P, S: Connection> Switch<P, S> {
         }
     }
 
-    /// How its places are made.
+    /// The configuration of its places.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// Where a packet for a host leaves: at one of the vNICs here, which is asked for then, or at the uplink.
+    /// The exit of a packet for a host: the uplink, or for this host the vNIC that the closure
+    /// returns.
     #[inline]
     pub fn forward(&self, host: u16, vnic: impl FnOnce() -> u16) -> Side {
         if host == self.host {
@@ -293,48 +295,52 @@ impl<P, S: Connection> Switch<P, S> {
         }
     }
 
-    /// Whether a packet would go straight through to this exit.
+    /// Whether a packet for this exit would pass without being stored.
     #[inline]
     pub fn is_clear(&self, to: Side) -> bool {
-        // Whose exit was never used has nothing waiting.
+        // An exit that was never used is empty.
         self.exits.get(to.index()).is_none_or(Exit::is_clear)
     }
 
-    /// Whether any packet would go straight through to this exit, and no sender waits for a turn at any exit.
+    /// Whether a packet of any sender for this exit would pass without being stored, and no sender
+    /// waits for a turn at any exit.
     #[inline]
     pub fn lets_through(&self, to: Side) -> bool {
         self.calm || self.has_no_turns() && self.is_clear(to)
     }
 
-    /// Whether a packet of whomever would go straight through to any exit. That this is so may be found out late.
+    /// Whether a packet of any sender would pass to any exit without waiting. The switch may notice
+    /// late that this has become true.
     #[inline]
     pub fn is_calm(&self) -> bool {
         self.calm
     }
 
-    /// Nobody waits for a turn.
+    /// Whether no sender waits for a turn.
     fn has_no_turns(&self) -> bool {
         self.held.is_empty() && self.named.is_none()
     }
 
-    /// Only an exit that is not ready any more ends it: nothing waits for a turn or in front of one that is.
-    fn look_whether_calm(&mut self) {
+    /// Recomputes whether the switch is calm: no sender waits for a turn, and every exit is ready
+    /// and empty.
+    fn update_calm(&mut self) {
         self.calm = self.has_no_turns() && self.exits.iter().all(Exit::is_clear);
     }
 
-    /// Prefetches what a packet for this exit is about to need, by reading it; the number has no meaning.
+    /// Prefetches the state that a packet for this exit needs, by reading it; the number has no
+    /// meaning.
     #[inline]
     pub fn prefetch(&self, to: Side) -> u64 {
         let exit = self.exits.get(to.index());
         self.held.len() as u64 ^ exit.map_or(0, |exit| u64::from(exit.ready))
     }
 
-    /// The receiver behind an exit takes the next packet at once, or does not. In the beginning all do.
+    /// Sets whether the receiver behind an exit takes the next packet at once. At first all do.
     #[inline]
     pub fn set_ready(&mut self, to: Side, ready: bool) {
         if self.is_ready(to) != ready {
             self.exit(to).ready = ready;
-            self.look_whether_calm();
+            self.update_calm();
         }
     }
 
@@ -367,8 +373,8 @@ impl<P, S: Connection> Switch<P, S> {
         self.is_clear(to) || passes || entrance.fits(self.load(from), bytes)
     }
 
-    /// Whether a sender may hand over a packet of at most so many bytes now. If not it is held back: it hands over
-    /// nothing until [`Switch::resume`] names it.
+    /// Whether a sender may hand over a packet of at most so many bytes now. If not, the sender is
+    /// held back: it hands over nothing until [`Switch::resume`] returns it.
     pub fn may_send(&mut self, from: Side, sender: S, to: Side, bytes: u32) -> bool {
         let drops = |point: Point| point.when_full == WhenFull::Drop;
         if drops(self.config.exit(to)) || drops(self.config.entrance(from)) {
@@ -403,15 +409,16 @@ impl<P, S: Connection> Switch<P, S> {
             return Handover::Held;
         }
         self.named = None;
-        self.look_whether_calm();
+        self.update_calm();
         if self.is_clear(to) {
             return Handover::Through;
         }
         self.keep(from, to, packet, bytes)
     }
 
-    /// Takes a packet that the vNIC stage adds behind one that has been handed over. No sender can be held back for
-    /// it: behind a packet that went through it goes through as well, and what does not fit is dropped.
+    /// Takes a packet that the vNIC stage adds behind one that has been handed over. No sender is
+    /// held back for it: behind a packet that has passed it passes as well, and if it does not fit
+    /// it is dropped.
     pub fn append(&mut self, from: Side, to: Side, packet: P, bytes: u32) -> Handover {
         if self.exits.get(to.index()).is_none_or(Exit::is_empty) {
             return Handover::Through;
@@ -419,7 +426,7 @@ impl<P, S: Connection> Switch<P, S> {
         self.keep(from, to, packet, bytes)
     }
 
-    /// Finds a place for a packet that cannot go through.
+    /// Finds a place for a packet that cannot pass at once.
     fn keep(&mut self, from: Side, to: Side, packet: P, bytes: u32) -> Handover {
         let (exit_point, entrance_point) = (self.config.exit(to), self.config.entrance(from));
         let load = self.load(from);
@@ -448,7 +455,7 @@ impl<P, S: Connection> Switch<P, S> {
         &mut self.entrances[index]
     }
 
-    /// Who is behind an exit takes its next packet. What waits in the entrances moves on.
+    /// The receiver behind an exit takes its next packet. Packets in the entrances move on.
     pub fn take(&mut self, to: Side) -> Option<P> {
         let bound = self.config.exit(to).bound;
         let exit = self.exits.get_mut(to.index())?;
@@ -470,12 +477,12 @@ impl<P, S: Connection> Switch<P, S> {
         }
     }
 
-    /// Names the next held-back sender that may hand over a packet now. To be asked until it names none, after
-    /// anything was taken or made ready.
+    /// Returns the next held-back sender that may hand over a packet now. To be called until it
+    /// returns none, whenever a packet was taken or an exit became ready.
     pub fn resume(&mut self) -> Option<S> {
         let may = |held: &Held<S>| self.has_room(held.from, held.to, held.bytes);
         let Some(position) = self.held.iter().position(may) else {
-            self.look_whether_calm();
+            self.update_calm();
             return None;
         };
         let sender = self.held.remove(position)?.sender;
@@ -483,25 +490,25 @@ impl<P, S: Connection> Switch<P, S> {
         Some(sender)
     }
 
-    /// Packets in it.
+    /// The number of packets in the switch.
     pub fn packets(&self) -> usize {
         let entrances = self.entrances.iter().map(|load| load.packets);
         let exits = self.exits.iter().map(|exit| exit.queue.load().packets);
         entrances.chain(exits).sum()
     }
 
-    /// Something waits for the adapter: packets or senders.
+    /// Whether packets or senders wait for the adapter.
     pub fn waits(&self) -> bool {
         let mut lanes = self.exits.iter().take(LANES);
         !self.held.is_empty() || lanes.any(|exit| !exit.is_empty())
     }
 
-    /// What waits in an entrance.
+    /// The load of an entrance.
     pub fn entrance_load(&self, from: Side) -> Load {
         self.load(from)
     }
 
-    /// What waits in front of an exit.
+    /// The load of the queue in front of an exit.
     pub fn exit_load(&self, to: Side) -> Load {
         let exit = self.exits.get(to.index());
         exit.map_or(Load::default(), |exit| exit.queue.load())

@@ -1,12 +1,13 @@
-//! Tables of what is known by connection, which hold so much and no more.
+//! Bounded tables, by connection.
 //!
 //! ```text
 //!  hash(key) ──▶ index: open addressing ──▶ entries: used ones and a list of free ones
 //!                                           in the order in which they were last touched
 //! ```
 //!
-//! A table grows until it holds `most` entries and never shrinks: once it has held as many as will ever be there at a
-//! time, it allocates nothing. Entries stay where they are, and are gone through in the order of their places.
+//! A table grows up to `most` entries and never shrinks. Once it has held as many entries as are
+//! ever there at a time, it allocates nothing. Entries stay in their places, and iteration follows
+//! the order of places.
 
 use std::mem::size_of;
 
@@ -16,9 +17,10 @@ use sluicegate_core::{
     life::Opener,
 };
 
-/// What tells connections apart.
+/// The key of a connection.
 pub trait Connection: Copy + Eq {
-    /// 32 bits, of which the high ones are the best. Who chooses connections must not know the key.
+    /// A hash of 32 bits, of which the high ones are used first. A tenant that chooses connections
+    /// must not know the key.
     fn hash(&self, key: &HashKey) -> u32;
 }
 
@@ -71,7 +73,7 @@ struct Entry<K, V> {
     used: bool,
 }
 
-/// At most so many values by key.
+/// A bounded map from keys to values.
 #[derive(Clone, Debug)]
 pub struct Table<K, V> {
     most: usize,

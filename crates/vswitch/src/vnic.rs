@@ -1,8 +1,9 @@
 //! The vNIC stage: a host's tables around core's life of a flow and its enforcement step.
 //!
-//! What becomes of a packet is decided in core (`c/sluice/lifecycle.h`); here is what it is looked up in and kept in.
-//! The tables hold so much and no more, and flows that are silent for long are forgotten, by the rules of the kernel's
-//! (`agent/bpf/table.h`, `known.h`) and counted as there.
+//! Core decides the fate of a packet (`c/sluice/lifecycle.h`); this file has the tables in which
+//! flows are looked up and kept. The tables are bounded, and flows that are silent for long are
+//! forgotten, by the same rules and with the same counters as in the kernel (`agent/bpf/table.h`,
+//! `known.h`).
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -21,12 +22,13 @@ use crate::table::{Connection, Full, Table};
 /// A compiled policy, shared by the hosts that follow it.
 pub type Policy = Arc<PolicyTable>;
 
-/// How much a host's tables hold, and how long a silent flow stays.
+/// The bounds of a host's tables, and how long a silent flow stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Flows; one more passes untouched.
     pub flows: usize,
-    /// Half-open connections, and as many of interfaces that have had their share; one more evicts another.
+    /// Half-open connections, and as many of interfaces that have used up their share; one more
+    /// evicts the oldest.
     pub half_open: usize,
     /// Connections whose flow was forgotten for its silence.
     pub remembered: usize,
@@ -50,11 +52,11 @@ impl Default for Limits {
     }
 }
 
-/// So many flows are looked at every so often, whether they are silent.
+/// A sweep checks so many flows for silence, once in each period.
 const SWEEP_FLOWS: usize = 4096;
 const SWEEP_PERIOD_NS: u64 = 50_000_000;
 
-/// Numbers of the counters that the tables move.
+/// The counters that the tables increment.
 const PACKETS: usize = number("packets");
 const NOT_TCP: usize = number("not_tcp");
 const NO_RULE: usize = number("no_rule");
@@ -81,8 +83,8 @@ const fn same(a: &[u8], b: &[u8]) -> bool {
     index == a.len() && index == b.len()
 }
 
-/// A virtual NIC, by the number of its interface. One that is not attached has the rules without conditions, and
-/// no quota and no share.
+/// A virtual NIC, by the number of its interface. One that is not attached has the rules without
+/// conditions, and no quota and no share.
 #[derive(Clone, Copy, Debug)]
 struct Interface {
     scope: Scope,
@@ -91,7 +93,7 @@ struct Interface {
     unanswered: u32,
 }
 
-/// A flow, whose it is, and what came since its last data.
+/// A flow, its addresses and ports, and whether a SYN/ACK has come since it began.
 #[derive(Clone, Copy, Debug)]
 struct Tracked {
     flow: Flow,
@@ -108,18 +110,18 @@ pub struct Vnics<K> {
     interfaces: BTreeMap<u32, Interface>,
     flows: Table<K, Tracked>,
     half_open: Table<(K, Opener), HalfOpen>,
-    /// Half-open connections of interfaces that have their share of the other table.
+    /// Half-open connections of interfaces that have used up their share of `half_open`.
     crowd: Table<(K, Opener), HalfOpen>,
     remembered: Table<K, Remembered>,
-    /// When flows are looked at again, and from which place on.
+    /// The time of the next sweep, and the place at which it begins.
     sweep_ns: u64,
     sweep_from: usize,
     counters: Counters,
 }
 
 impl<K: Connection> Vnics<K> {
-    /// A host that has seen nothing yet, with the kernel's limits, in a network where no tenant chooses
-    /// connections by their hash.
+    /// A host that has seen nothing yet, with the kernel's limits, in a network where no tenant
+    /// chooses connections by their hash.
     pub fn new(policy: Policy) -> Self {
         Self::with(policy, Limits::default(), HashKey::FIXED)
     }
@@ -140,8 +142,9 @@ impl<K: Connection> Vnics<K> {
         }
     }
 
-    /// Attaches the interface with this number, or changes what holds there: the rules in its scope and most flows
-    /// (0 = no quota). Flows that it has keep their rules until [`Vnics::set_policy`].
+    /// Attaches the interface with this number, or changes what holds there: the rules in its scope
+    /// and most flows (0 = no quota). Flows that it has keep their rules until
+    /// [`Vnics::set_policy`].
     pub fn attach(&mut self, ifindex: u32, scope: Scope, quota: u32) {
         let before = self.interfaces.get(&ifindex).copied();
         let of_it = |tracked: &&Tracked| tracked.ends.ifindex == ifindex;
@@ -161,9 +164,10 @@ impl<K: Connection> Vnics<K> {
         self.interfaces.insert(ifindex, interface);
     }
 
-    /// Puts another policy in force. Flows that another rule covers now are decided anew, those that none covers are
-    /// forgotten. Scopes are those of the policy before until [`Vnics::attach`] is told others: first attach, so that
-    /// rules of both hold, then put in force, then attach again.
+    /// Puts another policy in force. Flows that another rule covers now are decided anew, those
+    /// that none covers are forgotten. Scopes are those of the policy before until
+    /// [`Vnics::attach`] is told others: first attach, so that rules of both hold, then put in
+    /// force, then attach again.
     pub fn set_policy(&mut self, policy: Policy) {
         self.policy = policy;
         for place in 0..self.flows.places() {
@@ -181,8 +185,8 @@ impl<K: Connection> Vnics<K> {
         }
     }
 
-    /// One segment passes the tenant's virtual NIC in the direction that it says. `ends` is asked for when a
-    /// connection is new; `segment.peer_trusted` is filled in then.
+    /// One segment passes the tenant's virtual NIC in the direction that it says. `ends` is asked
+    /// for when a connection is new; `segment.peer_trusted` is filled in then.
     pub fn segment(
         &mut self,
         connection: K,
@@ -392,7 +396,7 @@ impl<K: Connection> Vnics<K> {
         verdict
     }
 
-    /// All that can be found out about a connection that is met from the middle.
+    /// The known facts about a connection that is met in midstream.
     fn known(&self, connection: K, segment: &Segment) -> Remembered {
         let mut known = self.remembered.get(&connection).copied();
         let known = known.get_or_insert_default();
@@ -446,7 +450,7 @@ impl<K: Connection> Vnics<K> {
         }
     }
 
-    /// Looks at some flows, whether they are silent for too long.
+    /// Forgets some of the flows that have been silent for too long.
     #[cold]
     fn sweep(&mut self, now_ns: u64) {
         self.sweep_ns = now_ns + SWEEP_PERIOD_NS;
@@ -528,7 +532,7 @@ impl<K: Connection> Vnics<K> {
     }
 }
 
-/// What governs flows of the rule in this slot.
+/// The parameters of the rule in this slot.
 fn params(policy: &PolicyTable, rule: u8) -> &Params {
     &policy.slots[usize::from(rule) % policy.slots.len()].params
 }

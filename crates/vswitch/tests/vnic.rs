@@ -166,8 +166,8 @@ impl Host {
     fn wait(&mut self, ns: u64) {
         for _ in 0..2 {
             self.now_ns += ns / 2;
-            let nobody = self.segment(TO, tcp::ACK);
-            self.pass(u32::MAX, nobody);
+            let stray = self.segment(TO, tcp::ACK);
+            self.pass(u32::MAX, stray);
         }
     }
 }
@@ -222,7 +222,7 @@ fn tables_are_bounded() {
     assert_eq!(again.edits, 0);
     assert_eq!(host.data(149).edits & !edit::UNHELD, 0);
     assert!(host.data(3).edits & edit::UNHELD == 0, "held by its window");
-    // Whoever leaves makes room.
+    // A flow that is forgotten makes room.
     host.vnics.forget(3);
     host.synack(149);
     assert!(host.vnics.flow(149).is_some());
@@ -243,7 +243,7 @@ fn an_interface_has_a_quota_and_a_share() {
     host.vnics.forget(0);
     host.open(50);
     assert_eq!((host.count("quota"), host.vnics.entries()[0]), (10, 10));
-    // SYNs that nobody answers, far more than a share: in a table of the flooders.
+    // Far more unanswered SYNs than a share: they are kept in the table for such interfaces.
     for connection in 100..5_000 {
         host.syn(connection);
     }

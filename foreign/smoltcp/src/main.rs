@@ -131,7 +131,7 @@ impl Stack {
         let now = Instant::now();
         self.interface.poll(now, &mut self.tap, &mut self.sockets);
         let timer = self.interface.poll_delay(now, &self.sockets);
-        // The end of the run is nobody's timer here.
+        // The stack has no timer for the end of the run, so it never waits longer than this.
         let longest = smoltcp::time::Duration::from_millis(10);
         let wait = timer.map_or(longest, |timer| timer.min(longest));
         phy::wait(self.tap.as_raw_fd(), Some(wait)).context("waiting for the TAP")

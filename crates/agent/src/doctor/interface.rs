@@ -141,7 +141,7 @@ fn offloads(name: &str) -> Option<Offloads> {
     if fd < 0 {
         return None;
     }
-    // SAFETY: the kernel has just made it for us and nobody else knows it.
+    // SAFETY: the kernel has just returned this descriptor, and nothing else owns it.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
     let on = |command| ethtool(&socket, name, command).map(|value| value != 0);
     Some(Offloads {

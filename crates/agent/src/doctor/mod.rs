@@ -118,11 +118,12 @@ pub struct Report {
     pub findings: Vec<Finding>,
     /// Interfaces of the current network namespace that the patterns cover.
     pub interfaces: Vec<InterfaceReport>,
-    /// Who sends from here past every hook of the agent.
+    /// Tenants and processes whose packets pass no hook of the agent.
     pub uncovered: Vec<Uncovered>,
 }
 
-/// Who sends from the calling thread's network namespace past every hook of the agent.
+/// The tenants and processes of the calling thread's network namespace whose packets pass no hook of
+/// the agent.
 ///
 /// # Errors
 /// The kernel does not list its interfaces.

@@ -21,8 +21,8 @@ pub struct Uncovered {
     pub why: &'static str,
 }
 
-/// Those of the calling thread's network namespace. Interfaces of these kinds that were moved to
-/// another namespace cannot be seen from here.
+/// The uncovered tenants and processes of the calling thread's network namespace. Interfaces of
+/// these kinds that were moved to another namespace cannot be seen from here.
 pub(crate) fn uncovered(interfaces: &[Interface]) -> Vec<Uncovered> {
     let mut found: Vec<Uncovered> = interfaces
         .iter()

@@ -56,7 +56,7 @@ fn open(interface: &str) -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: a fresh descriptor that nobody else owns.
+    // SAFETY: a new descriptor that nothing else owns.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
     set_option(&socket, libc::SO_RCVBUFFORCE, &(256_i32 << 20))?;
     let patience = libc::timeval {

@@ -35,8 +35,8 @@ pub const BEGIN: [u32; 2] = [100, 9_000];
 
 const HOSTS: [&str; 2] = ["ha", "hb"];
 
-/// Two guests behind two hosts that enforce, and a stranger on the first host's bridge whom nobody
-/// holds.
+/// Two guests behind two hosts that enforce, and a stranger on the first host's bridge, on whose
+/// interface no program runs.
 pub struct Guests {
     pub hosts: Hosts,
     pub instances: [Instance; 2],
@@ -135,8 +135,8 @@ impl Guests {
         write(&self.taps[from], &frame);
     }
 
-    /// Sends a packet that the host sees and nobody receives: its bridge finds its receiver where
-    /// it came from.
+    /// Sends a packet that the host's programs see and no guest receives: its destination address
+    /// is the sender's, so the bridge drops it.
     pub fn lose(&self, from: usize, packet: &Packet) {
         let mut frame = self.route(from).build(packet);
         frame[..6].copy_from_slice(&mac(from));

@@ -29,19 +29,19 @@ pub struct Args {
     /// Policy file [default: that of the running agent]
     file: Option<PathBuf>,
 
-    /// Who sends the data: ADDRESS or ADDRESS:PORT, IPv6 as [ADDRESS]:PORT
+    /// Sender of the data: ADDRESS or ADDRESS:PORT, IPv6 as [ADDRESS]:PORT
     #[arg(value_parser = parse_end, requires = "destination", conflicts_with = "src")]
     source: Option<SocketAddr>,
 
-    /// Who receives it
+    /// Receiver of the data
     #[arg(value_parser = parse_end, conflicts_with = "dst")]
     destination: Option<SocketAddr>,
 
-    /// Who sends the data: this host's tenant
+    /// Sender of the data: this host's tenant
     #[arg(long, value_name = "ADDRESS", required_unless_present = "source")]
     src: Option<IpAddr>,
 
-    /// Who receives it
+    /// Receiver of the data
     #[arg(long, value_name = "ADDRESS", required_unless_present = "source")]
     dst: Option<IpAddr>,
 

@@ -1,4 +1,4 @@
-//! What a run leaves in its directory.
+//! The files of results.
 
 use std::{
     fs,
@@ -12,10 +12,10 @@ use sluicegate_scenario::{experiment::Experiment, results::Results};
 
 use crate::output::Failure;
 
-/// Where captures go, in the directory of results.
+/// Directory of captures, within the directory of results.
 pub const CAPTURES: &str = "pcap";
 
-/// What not every run leaves.
+/// Files that only some runs write.
 const MADE_ON_DEMAND: [&str; 4] = [
     "samples.csv.gz",
     "traces.parquet",
@@ -34,7 +34,7 @@ pub fn write(
     results: &Results,
     csv: bool,
 ) -> Result<(), Failure> {
-    // Those of a former run would pass for this one's.
+    // A file of an earlier run would be taken for this run's.
     for name in MADE_ON_DEMAND {
         remove(&out.join(name))?;
     }
@@ -80,8 +80,8 @@ fn write_films(out: &Path, results: &Results) -> Result<(), Failure> {
     })
 }
 
-/// Removes captures that a former run has left here, as a new one would not overwrite all of them. What nobody here
-/// has written stays.
+/// Removes the captures of an earlier run, since a new one may not overwrite all of them. Other
+/// files stay.
 ///
 /// # Errors
 /// A capture that cannot be removed.
@@ -94,14 +94,14 @@ pub fn remove_captures(out: &Path) -> Result<(), Failure> {
                 remove(&file)?;
             }
         }
-        // Only what is empty goes.
+        // Directories that are not empty stay.
         let _ = fs::remove_dir(&variant);
     }
     let _ = fs::remove_dir(&captures);
     Ok(())
 }
 
-/// What is in a directory; nothing, if it is none.
+/// The entries of a directory; none if it does not exist or is no directory.
 fn entries(directory: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(directory).into_iter().flatten();
     entries.flatten().map(|entry| entry.path()).collect()
@@ -152,7 +152,7 @@ pub fn make(out: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Writes so that no reader finds half a file.
+/// Writes a file in one step: a reader finds the old content or the whole new one.
 ///
 /// # Errors
 /// The file cannot be written.

@@ -1,4 +1,4 @@
-//! What `sluicegate run` shows beyond results: captures, traces, films.
+//! Arguments of `sluicegate run` for captures, traces and films.
 
 use std::{path::Path, time::Duration};
 
@@ -43,12 +43,12 @@ fn interval(text: &str) -> Result<Duration, String> {
 }
 
 impl Args {
-    /// Whether packets are captured.
+    /// Whether packets are to be captured.
     pub fn captures(&self) -> bool {
         !self.pcap.is_empty()
     }
 
-    /// What is asked for, of a scenario whose results go to `out`.
+    /// The requested captures, traces and films of a scenario whose results go to `out`.
     pub fn inspect(&self, out: Option<&Path>) -> Inspect {
         let captures = out.filter(|_| !self.pcap.is_empty()).map(|out| Captures {
             names: self.pcap.clone(),

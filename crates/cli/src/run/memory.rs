@@ -1,29 +1,31 @@
-//! Huge pages for large networks: of a hundred megabytes that are read at random much time goes into finding where
-//! pages are (`docs/performance.md`).
+//! Huge pages for large networks. The simulation of a large network reads some hundred megabytes at
+//! random, and translating the addresses takes much of the time (`docs/performance.md`).
 
 use std::{env, os::unix::process::CommandExt, path::Path, process::Command};
 
-/// Makes glibc ask the kernel for huge pages; read once, when a program starts.
+/// The variable by which glibc requests huge pages from the kernel. glibc reads it once, when a
+/// program starts.
 const HUGE_PAGES: (&str, &str) = ("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1");
 
-/// Hosts from which they are worth it.
+/// Number of hosts from which huge pages gain time.
 const HOSTS: usize = 512;
 
-/// Begins this program anew, with huge pages, if the largest network to be simulated has so many hosts. Goes on as it
-/// is where that can't be done, or where the user has tuned glibc already.
+/// Restarts this program with huge pages if the largest network to be simulated has at least
+/// [`HOSTS`] hosts. Does nothing if a restart is impossible, or if the user has set glibc's
+/// variable.
 pub fn ask_for_huge_pages<'a>(hosts: usize, files: impl IntoIterator<Item = &'a Path>) {
     let (variable, setting) = HUGE_PAGES;
     if hosts < HOSTS || env::var_os(variable).is_some() {
         return;
     }
-    // What comes through a pipe can't be read twice.
+    // A scenario that comes through a pipe cannot be read twice.
     if !files.into_iter().all(Path::is_file) {
         return;
     }
     if let Ok(program) = env::current_exe() {
         let mut command = Command::new(program);
         command.args(env::args_os().skip(1)).env(variable, setting);
-        // It returns only if it failed, which costs some speed and nothing else.
+        // exec returns only on failure; the run is then slower, and its results are the same.
         let _ = command.exec();
     }
 }

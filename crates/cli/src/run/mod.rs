@@ -110,7 +110,7 @@ impl WorldName {
     }
 }
 
-/// A scenario, resolved, and where it goes.
+/// A resolved scenario, and the directory of its results.
 struct Job {
     path: PathBuf,
     experiment: Experiment,
@@ -132,7 +132,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     interrupt::install()?;
     let mut world = args.world.open(args.threads)?;
     for job in &jobs {
-        // Refuse before the first run what the last one could not do.
+        // All scenarios are checked before the first one runs.
         world.check(&job.experiment).map_err(refusal)?;
     }
     let mut all = Vec::new();
@@ -140,7 +140,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         all.push(run_job(job, args, world.as_mut())?);
         Ok(())
     });
-    // What ran is shown, also when the next scenario failed; that failure is the one to report.
+    // Results of completed scenarios are shown even if a later scenario has failed. Its error is
+    // returned before one of `show`.
     let shown = show(args, &all);
     ended?;
     shown?;
@@ -151,7 +152,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A file that no machine could run in this world is wrong as one that nobody understands is.
+/// The failure for an error of [`World::check`]. A scenario that this world cannot run on any
+/// machine counts as bad input, as one with a syntax error does.
 fn refusal(error: anyhow::Error) -> Failure {
     match error.downcast::<Refused>() {
         Ok(refused) => Failure::BadInput(refused.to_string()),
@@ -243,7 +245,7 @@ fn job(args: &Args, path: &Path, several: bool) -> Result<Job, Failure> {
 
 fn run_job(job: &Job, args: &Args, world: &mut dyn World) -> Result<Results, Failure> {
     if let Some(out) = &job.out {
-        // Find out that nothing can be written before the run, not after it.
+        // A directory that cannot be written fails here, not after the run.
         files::make(out)?;
         files::remove_captures(out)?;
     }
@@ -267,7 +269,7 @@ fn run_job(job: &Job, args: &Args, world: &mut dyn World) -> Result<Results, Fai
     Ok(results)
 }
 
-/// Why `--check` does not accept these results.
+/// The reasons for which `--check` does not accept these results.
 pub fn untrusted(results: &Results) -> Vec<String> {
     let scenario = &results.scenario;
     let mut faults = Vec::new();

@@ -1,11 +1,12 @@
-//! How long runs take: what is left of one, and of all.
+//! Estimates of the time that is left for the present run, and for all runs.
 
 use std::{fmt, time::Duration};
 
-/// What is known of the runs so far. Times are since the first of them was announced, or any earlier moment.
+/// Durations of the runs so far. All times count from the same moment, the announcement of the
+/// first run or earlier.
 #[derive(Debug, Default)]
 pub struct Pace {
-    /// Runs that have ended, and how long they took together.
+    /// The number of runs that have ended, and their total duration.
     ended: u32,
     took: Duration,
     /// Runs after the present one.
@@ -14,16 +15,16 @@ pub struct Pace {
     phase_began: Duration,
 }
 
-/// Wall time that is left.
+/// Wall-clock time that is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Left {
     run: Duration,
-    /// With the runs to come, if there are any.
+    /// Time until all runs have ended, if there are more.
     all: Option<Duration>,
 }
 
 impl Pace {
-    /// Run `number`, from 1, of `total` begins, which ends the one before.
+    /// Run `number` (from 1) of `total` begins, and the run before it has ended.
     pub fn begins(&mut self, now: Duration, number: usize, total: usize) {
         if number == 1 {
             *self = Self::default();
@@ -36,13 +37,13 @@ impl Pace {
         self.phase_began = now;
     }
 
-    /// Progress is counted from here.
+    /// The present run begins to make progress: its speed is measured from now on.
     pub fn phase(&mut self, now: Duration) {
         self.phase_began = now;
     }
 
-    /// What is left at the speed so far, when `done` of `total` is; `None` as long as nothing is. Runs to come take
-    /// as long as those so far.
+    /// The time that is left at the speed so far, when `done` of `total` is done; `None` while
+    /// nothing is done. Runs to come are assumed to take as long as the ones so far.
     pub fn left(&self, now: Duration, done: Duration, total: Duration) -> Option<Left> {
         if done.is_zero() || total.is_zero() {
             return None;
@@ -79,7 +80,7 @@ fn clock(duration: Duration) -> String {
     }
 }
 
-/// `3.2/7 s`: as many decimals as say something.
+/// `3.2/7 s`, with as many decimals as are significant.
 pub fn part(done: Duration, total: Duration) -> String {
     let total_s = total.as_secs_f64();
     let decimals = match total_s {
@@ -125,7 +126,7 @@ mod tests {
         pace.begins(s(10.0), 2, 4);
         // This one takes 20 s, the mean is 15 s, two are to come.
         assert_eq!(said(&pace, 20.0, 4.0, 8.0), "0:10 left, 0:40 for all");
-        // Everything again, slower.
+        // All runs again, slower.
         pace.begins(s(50.0), 1, 4);
         assert_eq!(said(&pace, 60.0, 1.0, 2.0), "0:10 left, 1:10 for all");
     }

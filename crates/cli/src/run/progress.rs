@@ -15,10 +15,10 @@ use crate::{interrupt, output};
 /// Time between plain lines of one phase.
 const PLAIN_INTERVAL: Duration = Duration::from_secs(5);
 
-/// What does not fit into a line is cut off at its end.
+/// Template of the bar; the end of a line that is too long is cut off.
 const TEMPLATE: &str = "{spinner} {prefix} [{bar:16}] {wide_msg}";
 
-/// Shows what a world is doing.
+/// Shows the progress of a world.
 pub struct Progress {
     scenario: String,
     run: String,
@@ -46,7 +46,7 @@ impl Progress {
         }
     }
 
-    /// All runs have ended; what they left goes to `out`.
+    /// All runs have ended; their results are being written to `out`.
     pub fn writing(&mut self, out: &Path) {
         self.run.clone_from(&self.scenario);
         if let Some(bar) = &self.bar {

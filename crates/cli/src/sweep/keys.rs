@@ -1,4 +1,4 @@
-//! What identifies a run: everything that decides its result.
+//! The key of a run: a hash of everything that decides its result.
 
 use std::{
     collections::HashSet,
@@ -25,14 +25,15 @@ pub struct Run {
     pub cell: usize,
     /// Its seed.
     pub seed: u64,
-    /// What it depends on, as 32 hexadecimal digits; runs with the same have the same result.
+    /// Hash of all inputs, as 32 hexadecimal digits; runs with the same key have the same result.
     pub key: String,
 }
 
-/// Every run of a sweep, all cells with the first seed first, so that an early end leaves something of each.
+/// All runs of a sweep. Runs with the first seed come first, so that a sweep that ends early has
+/// results of every cell.
 ///
 /// # Errors
-/// A file that the scenario names has changed meanwhile.
+/// A file that the scenario names has changed since the plan was made, so that a cell is refused.
 pub fn runs(plan: &Plan, jobs: usize) -> Result<Vec<Run>, Failure> {
     let cells = plan.cells.len();
     let all = cells * plan.seeds.len();

@@ -130,6 +130,7 @@ fn measure(
     let mut known = store.read(plan, runs);
     let missing = keys::distinct(runs, |key| !known.contains_key(key));
     let kept = keys::distinct(runs, |key| known.contains_key(key)).len();
+    work::check(plan, &missing, jobs)?;
     output::say(&format!(
         "{}: {} cells with {} seeds: {} runs, {kept} are there, {} to do",
         plan.name,

@@ -14,14 +14,14 @@ use crate::{interrupt, output};
 const ALL: &str = "{spinner} {prefix} [{bar:24}] {pos}/{len}, {eta} left";
 const ONE: &str = "  {percent:>3}% {wide_msg}";
 
-/// Shows how far all runs are.
+/// Shows the progress of all runs.
 pub struct Progress {
     bars: Option<(MultiProgress, ProgressBar)>,
     total: usize,
     ended: AtomicUsize,
 }
 
-/// Shows one run.
+/// Shows the progress of one run.
 pub struct RunProgress {
     bar: Option<ProgressBar>,
 }
@@ -104,7 +104,7 @@ impl Observer for RunProgress {
         }
     }
 
-    /// Notes are those of `sluicegate run`; of hundreds of runs nobody reads them.
+    /// Drops notes: `sluicegate run` shows them, but a sweep has hundreds of runs.
     fn note(&mut self, _: &str) {}
 
     fn cancelled(&self) -> bool {

@@ -35,17 +35,17 @@ struct Record {
     version: String,
     build: String,
     scenario: String,
-    /// Of the first cell that was run with this input.
+    /// The label of the first cell that was run with this input.
     cell: String,
     seed: u64,
     outside: BTreeMap<String, u64>,
     result: VariantResult,
 }
 
-/// What is known of the runs of a key.
+/// The result of the run with a key.
 #[derive(Clone, Debug)]
 pub struct Known {
-    /// Figures, or why there are none.
+    /// Its figures, or the error for which there are none.
     pub figures: Result<BTreeMap<String, f64>, String>,
     /// [`Measured::outside`].
     pub outside: BTreeMap<String, u64>,
@@ -58,7 +58,7 @@ impl Default for Known {
 }
 
 impl Known {
-    /// A run that gave no result.
+    /// The entry of a run that failed.
     pub fn failed(error: String) -> Self {
         Self {
             figures: Err(error),
@@ -78,14 +78,14 @@ impl Known {
 }
 
 impl Store {
-    /// Makes `out` and the directory for runs, and removes what a run that was killed while it wrote has left.
+    /// Makes `out` and the directory for runs, and removes incomplete files of killed processes.
     ///
     /// # Errors
     /// It cannot be made, or not be written.
     pub fn open(out: &Path) -> Result<Self, Failure> {
         let directory = out.join("runs");
         files::make(&directory)?;
-        // Find out that nothing can be written before the first run, not after it.
+        // A directory that cannot be written fails here, not after the first run.
         let probe = directory.join(".writable");
         let written = fs::write(&probe, "").and_then(|()| fs::remove_file(&probe));
         written.with_context(|| format!("{}: cannot be written", directory.display()))?;
@@ -98,7 +98,7 @@ impl Store {
         Ok(Self { directory })
     }
 
-    /// Where runs are.
+    /// The directory of runs.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
@@ -107,7 +107,7 @@ impl Store {
         self.directory.join(format!("{key}.json"))
     }
 
-    /// Reads what there is of these runs, by key. What cannot be read is run again.
+    /// Reads the stored results of these runs, by key. A run whose file cannot be read runs again.
     pub fn read(&self, plan: &Plan, runs: &[Run]) -> HashMap<String, Known> {
         let mut known = HashMap::new();
         for run in runs {
@@ -144,7 +144,7 @@ impl Store {
         }
     }
 
-    /// Keeps a result: complete and on the disk, or not at all.
+    /// Stores a result: the file is complete and on the disk, or there is none.
     ///
     /// # Errors
     /// It cannot be written.
@@ -171,7 +171,8 @@ impl Store {
     }
 }
 
-/// Whether this is half a result, `.KEY.json.new.PID`, of a process that is no more.
+/// Whether this is an incomplete result, `.KEY.json.new.PID`, of this process or of one that has
+/// ended.
 fn is_orphan(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let Some((_, pid)) = name.rsplit_once(".json.new.") else {
@@ -188,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_nobody_writes_any_more_is_an_orphan() {
+    fn files_of_ended_processes_are_orphans() {
         let own = format!("/d/.ab.json.new.{}", process::id());
         assert!(is_orphan(Path::new(&own)));
         // Beyond the largest that Linux gives.

@@ -274,7 +274,7 @@ impl Totals {
         }
     }
 
-    /// Nobody's rates are zero, once there are rates.
+    /// Ends a row: without a rate of its own it shows zeros, once any rates are known.
     fn finished(mut self, has_rates: bool) -> Self {
         if has_rates {
             self.rates.get_or_insert_with(Rates::default);
@@ -289,7 +289,7 @@ impl Totals {
     }
 }
 
-/// An RTT is news only from who sent.
+/// A point of the plots. Its RTT counts only if the flow has sent data since the last look.
 fn point(rates: &Rates, srtt_us: Option<f64>) -> Point {
     let srtt_us = srtt_us.filter(|_| rates.acked_bps > 0.0);
     Point {

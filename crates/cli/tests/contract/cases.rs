@@ -63,7 +63,7 @@ pub const CASES: &[&str] = &[
      [traffic.b]\nkind = 'bulk'\npriority = 3\n",
     // Tenants.
     "[tenant.default]\nkind = '<namespace|guest>'\necn = true\nreceive_buffer = '1MB'\n\
-     congestion_control = '<cubic|reno|dctcp|vegas|dcvegas|illinois|highspeed|swift>'\n",
+     congestion_control = '<STACKS>'\n",
     "[tenant.s1]\ncongestion_control = 'bbr'\n",
     "[tenant.s1]\nkind = '<namespace|guest>'\nignore_window = true\n",
     "[tenant.s1]\nread_rate = '1Mbit'\n",
@@ -111,11 +111,11 @@ pub const CASES: &[&str] = &[
      window_cap = '1MiB'\nrate_cap = '10Mbit'\nfloor_mss = 1\ninitial_window = 10\nrto_min = '200ms'\npolice = false\n\
      mptcp = '<pass|strip>'\n",
     "[enforcement]\nhosts = 'all'\n[[enforcement.policy.rule]]\nsource_port = 80\ndestination_port = '5000-5999'\n\
-     algorithm = '<reno|cubic|dctcp|dcvegas|vegas|illinois|highspeed|swift>'\n",
+     algorithm = '<STACKS>'\n",
     "[enforcement]\nhosts = 'all'\n[[enforcement.policy.rule]]\nalgorithm = 'dctcp'\n\
-     one_sided = '<reno|cubic|dcvegas|vegas|illinois|highspeed|swift>'\n",
+     one_sided = '<ONE-SIDED>'\n",
     "[enforcement]\nhosts = 'all'\n[[enforcement.policy.rule]]\nalgorithm = 'dctcp'\n\
-     fallback = '<reno|cubic|dctcp|dcvegas|vegas|illinois|highspeed|swift>'\n",
+     fallback = '<STACKS>'\n",
     "[enforcement]\nhosts = 'all'\n[[enforcement.policy.rule]]\nalgorithm = 'dctcp'\nwindow = '64KB'\n\
      one_sided = 'fixed'\nfallback = 'fixed'\n",
     "[enforcement]\nhosts = 'all'\n[[enforcement.policy.rule]]\nalgorithm = 'fixed'\nwindow = '64KB'\n",

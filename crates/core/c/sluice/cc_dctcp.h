@@ -70,7 +70,7 @@ SG_INLINE sg_u32 sg_dctcp_reduced(const struct sg_cc *cc, sg_u32 beta_q10)
 	return sg_sat32(cc->cwnd - ((sg_u64)cc->cwnd * factor_q20 >> 20));
 }
 
-/* The slowest growth: a flow without priority still finds bandwidth that nobody uses. */
+/* The slowest growth: a flow without priority still finds unused bandwidth. */
 #define SG_DCTCP_INCREASE_MIN_Q10 (SG_ONE_Q10 / 8)
 
 /* Slow start, then beta segments per window. */

@@ -12,23 +12,23 @@
  *	state		sg_STATE_init() begins its part of struct sg_cc; `zero`: with zeros,
  *			`dctcp`: it has DCTCP's alpha, with the gain g
  *	loss		sg_LOSS_on_loss() and sg_LOSS_on_timeout()
- *	needs		PEER: feedback of a peer that enforces; NOBODY: it works from one side
- *	stack		who has it as a tenant's own stack. LINUX: every kernel; MODULE: kernels
- *			built with the module, for others there is ours; OURS: we alone; NO_STACK
+ *	needs		PEER: feedback of a peer that enforces; NOTHING: it works from one side
+ *	stack		who provides it as a tenant's own stack. LINUX: every kernel; MODULE: kernels
+ *			built with the module, Sluicegate for others; OURS: Sluicegate; NO_STACK: none
  *	title
  */
 #ifndef SLUICE_CC_TABLE_H
 #define SLUICE_CC_TABLE_H
 
 #define SG_ALGORITHMS(X) \
-	X(RENO,      reno,      zero,     reno,      NOBODY, LINUX,    "New Reno: RFC 5681, RFC 6582") \
-	X(CUBIC,     cubic,     zero,     cubic,     NOBODY, LINUX,    "CUBIC: RFC 9438") \
-	X(DCTCP,     dctcp,     dctcp,    reno,      PEER,   MODULE,   "DCTCP: RFC 8257, with AC/DC TCP's priority") \
-	X(DCVEGAS,   dcvegas,   dctcp,    reno,      NOBODY, OURS,     "DC-Vegas: DCTCP's law with delay for marks") \
-	X(VEGAS,     vegas,     zero,     reno,      NOBODY, MODULE,   "TCP Vegas: Brakmo and Peterson 1995") \
-	X(ILLINOIS,  illinois,  illinois, illinois,  NOBODY, MODULE,   "TCP Illinois: Liu, Başar, Srikant 2008") \
-	X(HIGHSPEED, highspeed, zero,     highspeed, NOBODY, MODULE,   "HighSpeed TCP: RFC 3649") \
-	X(FIXED,     fixed,     fixed,    fixed,     NOBODY, NO_STACK, "A constant window") \
-	X(SWIFT,     swift,     zero,     swift,     NOBODY, OURS,     "Swift: Kumar et al. 2020, its window on RTTs")
+	X(RENO,      reno,      zero,     reno,      NOTHING, LINUX,    "New Reno: RFC 5681, RFC 6582") \
+	X(CUBIC,     cubic,     zero,     cubic,     NOTHING, LINUX,    "CUBIC: RFC 9438") \
+	X(DCTCP,     dctcp,     dctcp,    reno,      PEER,    MODULE,   "DCTCP: RFC 8257, with AC/DC TCP's priority") \
+	X(DCVEGAS,   dcvegas,   dctcp,    reno,      NOTHING, OURS,     "DC-Vegas: DCTCP's law with delay for marks") \
+	X(VEGAS,     vegas,     zero,     reno,      NOTHING, MODULE,   "TCP Vegas: Brakmo and Peterson 1995") \
+	X(ILLINOIS,  illinois,  illinois, illinois,  NOTHING, MODULE,   "TCP Illinois: Liu, Başar, Srikant 2008") \
+	X(HIGHSPEED, highspeed, zero,     highspeed, NOTHING, MODULE,   "HighSpeed TCP: RFC 3649") \
+	X(FIXED,     fixed,     fixed,    fixed,     NOTHING, NO_STACK, "A constant window") \
+	X(SWIFT,     swift,     zero,     swift,     NOTHING, OURS,     "Swift: Kumar et al. 2020, its window on RTTs")
 
 #endif /* SLUICE_CC_TABLE_H */

@@ -545,7 +545,7 @@ SG_INLINE void sg_two_sided_arrival(struct sg_flow *flow, const struct sg_segmen
 									  SG_UNCOUNTED_MAX);
 	}
 	sg_hide(flow, seg, out);
-	/* Who cannot tell what is being acknowledged is no host on the path. */
+	/* A sender that does not know which data are acknowledged is not on the path. */
 	if (sg_brings_feedback(seg) &&
 	    (!sg_may_bring_feedback(flow, seg) || !sg_feedback_take(flow, seg)))
 		out->count = SG_COUNT_FEEDBACK_STALE;

@@ -91,7 +91,7 @@ SG_INLINE void sg_feedback_start(struct sg_flow *flow)
 /*
  * Receiving half: count a data segment by its codepoint. ECT(1) never leaves an
  * enforcing host; it counts as neither, like Not-ECT, and the sender sees bytes
- * that nobody counted.
+ * that the receiving host did not count.
  */
 SG_INLINE void sg_feedback_count(struct sg_flow *flow, const struct sg_segment *seg)
 {

@@ -68,7 +68,7 @@ enum sg_flow_marks {
 	SG_FLOW_SIGNS = 1 << 8,       /* the tenant signs its segments since: no header is edited */
 	SG_FLOW_AHEAD = 1 << 9,       /* its ACKs are ahead of what has come, since ahead_time */
 	SG_FLOW_RCV_UNSEEN = 1 << 10, /* packets have passed unseen: its next ACK says how far data came */
-	SG_FLOW_ODD_OPTIONS = 1 << 11, /* for reports: ACKs had options that nobody can read, or signs */
+	SG_FLOW_ODD_OPTIONS = 1 << 11, /* for reports: ACKs had malformed options, or signatures */
 	SG_FLOW_ACKED_AHEAD = 1 << 12, /* for reports: the tenant acknowledged what had not come */
 	SG_FLOW_STRANGERS = 1 << 13,  /* for reports: segments came that are not of this flow */
 	SG_FLOW_SKIPPED_ACK = 1 << 14, /* a pure ACK of the tenant has not reported, since feedback left */
@@ -92,7 +92,7 @@ struct sg_hole {
 #define SG_HOLE_RANGES 4U
 
 /*
- * Ordered by who touches what: in the kernel's table a flow begins on a cache
+ * Ordered by which code reads and writes each field: in the kernel's table a flow begins on a cache
  * line, and at a hundred thousand packets a second each line is a miss. Data
  * either way needs the first line; an ACK that advances the first four; the
  * last one is for what is rare.

@@ -66,8 +66,8 @@ SG_INLINE sg_u8 sg_offer(const struct sg_segment *seg, struct sg_verdict *out)
 	return SG_PEER_OFFERED;
 }
 
-/* The peer's host shows our option: its tenant's ECN offer stops here. */
-SG_INLINE sg_u8 sg_consider_offer(const struct sg_segment *seg, struct sg_verdict *out)
+/* A SYN to the tenant. If it has our option from a trusted prefix, ECN offers are hidden from it. */
+SG_INLINE sg_u8 sg_accept_offer(const struct sg_segment *seg, struct sg_verdict *out)
 {
 	if (!(seg->options & SG_OPT_PEER))
 		return seg->payload ? SG_PEER_SYN_DATA : SG_PEER_NONE;
@@ -120,7 +120,7 @@ SG_NOINLINE int sg_syn(struct sg_half_open *half, const struct sg_segment *seg,
 			sg_refuse_claims(seg, params, SG_OPT_PEER, out);
 			peer = sg_offer(seg, out);
 		} else {
-			peer = sg_consider_offer(seg, out);
+			peer = sg_accept_offer(seg, out);
 		}
 	}
 	half->peer = peer | promoted;
@@ -357,7 +357,7 @@ SG_NOINLINE int sg_synack(struct sg_flow *flow, struct sg_half_open *half,
 	sg_refuse_claims(seg, params, SG_OPT_PEER, out);
 	if (to_tenant)
 		sg_synack_shown(flow, seg, params, out);
-	else /* it has seen the window of the SYN, which nobody governed */
+	else /* the tenant has seen the window of the SYN, which no rule governed */
 		sg_be_lenient(flow, flow->snd_una + flow->cc.cwnd);
 	if (half->peer & SG_PEER_PROMOTED)
 		out->count = SG_COUNT_NONE; /* a repeated SYN/ACK is no other flow */
@@ -366,8 +366,8 @@ SG_NOINLINE int sg_synack(struct sg_flow *flow, struct sg_half_open *half,
 }
 
 /*
- * Whether a segment without a flow makes one: data of the tenant, which a flow could govern.
- * Whoever can reach a tenant could make it flows else, of tuples that nobody has.
+ * Whether a segment without a flow makes one: only the tenant's own data do. Otherwise a remote
+ * sender could fill the table with flows of connections that do not exist.
  */
 SG_INLINE int sg_begins_midstream(const struct sg_segment *seg)
 {

@@ -7,8 +7,9 @@
  *   SYN/ACK   its rule, the SYN that it answers  MAKE, REPEAT, NOTE, PASS
  *   others    their flow                         USE, MAKE, RECALL, PASS
  *
- * Whoever has tables looks up, asks for the fate, has core write what is to be kept, and keeps
- * it. How long a flow may be silent, and what a reload makes of it, are decided here as well.
+ * The owner of the tables looks up a packet's connection, asks core for its fate, lets core
+ * write the entry, and stores it. How long a flow may be silent, and whether a reload gives it
+ * another rule, is decided here as well.
  */
 #ifndef SLUICE_LIFECYCLE_H
 #define SLUICE_LIFECYCLE_H
@@ -16,15 +17,15 @@
 #include "handshake.h"
 
 enum sg_fate {
-	SG_FATE_PASS = 0,   /* nothing is kept; hosts' options of a tenant are refused */
-	SG_FATE_USE = 1,    /* the step of the flow that was found */
+	SG_FATE_PASS = 0,   /* nothing is stored; options that a tenant forged are removed */
+	SG_FATE_USE = 1,    /* the packet takes the step of the flow that was found */
 	SG_FATE_MAKE = 2,   /* a flow begins, if a rule covers it */
-	SG_FATE_NOTE = 3,   /* a half-open connection is kept */
+	SG_FATE_NOTE = 3,   /* a half-open connection is stored */
 	SG_FATE_REPEAT = 4, /* a SYN/ACK again: edited like the first; the flow lives on */
 	SG_FATE_RECALL = 5, /* the tuple may have a new life: sg_fate_recalled() tells, or not yet */
 };
 
-/* Whose SYN this SYN is, or this SYN/ACK answers: the half-open connection is kept by it. */
+/* The opener of a SYN, or of the SYN that a SYN/ACK answers: part of the key of half-open ones. */
 SG_INLINE sg_u16 sg_opener_of(const struct sg_segment *seg)
 {
 	int answers = !!(seg->tcp_flags & SG_ACK);
@@ -78,7 +79,7 @@ SG_INLINE enum sg_fate sg_fate_of_segment(const struct sg_segment *seg,
 		       SG_FATE_USE;
 }
 
-/* So long a SYN/ACK is of interest. */
+/* A noted SYN/ACK is used for so long. */
 #define SG_ANSWER_NS 10000000000ULL
 /* And so long the tenant's own waits for its peer to confirm it, in vain if none of it is read. */
 #define SG_ANSWER_ALONE_NS 1000000000ULL
@@ -124,7 +125,7 @@ SG_INLINE void sg_life_refuse(const struct sg_segment *seg, const struct sg_para
 	sg_refuse_claims(seg, params, sg_life_claims(seg), out);
 }
 
-/* What `half` is to say of a SYN; zeroed, or what the opener's earlier one left. */
+/* Writes a SYN into `half`, which is zeroed, or has the opener's earlier SYN. */
 SG_INLINE void sg_life_syn(struct sg_half_open *half, const struct sg_segment *seg, sg_u64 now_ns,
 			   sg_u32 rule, const struct sg_params *params, struct sg_verdict *out)
 {
@@ -165,7 +166,7 @@ SG_INLINE void sg_life_unkept(struct sg_half_open *half, const struct sg_segment
 	out->edits &= seg->direction == SG_FROM_TENANT ? SG_EDIT_STRIP_PEER : 0;
 }
 
-/* What noted SYNs and a SYN/ACK say of a connection that is met from the middle; or null. */
+/* Adds to `known` the facts in noted SYNs and a SYN/ACK (or null) of a midstream connection. */
 SG_INLINE void sg_life_know(struct sg_remembered *known, const struct sg_segment *seg,
 			    const struct sg_half_open *answer,
 			    const struct sg_half_open *of_tenant,
@@ -202,7 +203,7 @@ SG_INLINE void sg_life_midstream(struct sg_flow *flow, const struct sg_segment *
 	}
 }
 
-/* What another policy makes of a flow. */
+/* The effect of another policy on a flow. */
 enum sg_rematch {
 	SG_REMATCH_SAME = 0,
 	SG_REMATCH_OTHER = 1, /* another rule decides it: SG_COUNT_RULE_CHANGED */
@@ -270,7 +271,7 @@ SG_INLINE int sg_life_is_short(sg_u32 flows, sg_u32 quota)
 	return quota && flows > quota / 2;
 }
 
-/* Of a flow that is forgotten for its silence: what another could not find out. 0 = nothing. */
+/* The facts that a new flow of this connection could not find out. 0 = there are none. */
 SG_INLINE int sg_life_remember(struct sg_remembered *what, const struct sg_flow *flow)
 {
 	if (sg_is_over(flow) || (flow->marks & SG_FLOW_SCALE_BOUND) ||

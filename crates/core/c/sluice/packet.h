@@ -351,7 +351,7 @@ SG_INLINE int sg_option_peer(struct sg_segment *seg, const sg_u8 *options, sg_u3
 	return 0;
 }
 
-/* One option of `len` bytes at `at`; 1 = it must not be there. Unknown kinds are nobody's business. */
+/* One option of `len` bytes at `at`; 1 = it must not be there. Unknown kinds are left alone. */
 SG_INLINE int sg_option(struct sg_segment *seg, const sg_u8 *options, sg_u32 at, sg_u32 len)
 {
 	switch (options[at & 63]) {

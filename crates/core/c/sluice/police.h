@@ -10,10 +10,10 @@
  *
  * Repetition. It sends a byte again only when an RTT or more has passed since it sent
  * it last (a duplicate ACK, a SACK or a probe's answer takes that long; a timeout
- * longer), so a window's worth within an RTT at most. Who repeats what is inside the
- * window without end would have as much of the network as it likes, edge or not.
+ * longer), so a window's worth within an RTT at most. A tenant that repeats the data of
+ * its window without end would take any share of the network, whatever its edge.
  *
- * A tenant may have been shown windows that nobody governed: before a connection is met
+ * A tenant may have been shown windows that no rule governed: before a connection is met
  * from the middle, while packets pass unseen, before the first ACK of its peer. Data within
  * those edges are no offence, but nothing holds them either: what lies beyond the edge
  * that enforcement has shown (`held`) is charged to a bucket, like all that has no window.

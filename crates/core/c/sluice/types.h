@@ -3,7 +3,7 @@
  * Fixed-width types, attributes and layout assertions.
  *
  * Everything in this directory is freestanding: it includes nothing but its
- * neighbours, allocates nothing, calls nobody, reads no clock. The same text
+ * neighbours, allocates nothing, calls no helper, reads no clock. The same text
  * compiles natively (gcc, clang) and for BPF (clang -target bpf).
  */
 #ifndef SLUICE_TYPES_H
@@ -21,7 +21,7 @@ typedef signed long long sg_s64;
  * A BPF subprogram of its own: keeps the verifier's stack and state small. It
  * returns an int, 0 by habit, because the verifier takes whatever is left in r0
  * for a result and refuses a stack pointer there; `used` stops the compiler from
- * optimising a result away that nobody reads.
+ * optimising a result away that no caller reads.
  */
 #if defined(__BPF__) || defined(__bpf__)
 #define SG_NOINLINE static __attribute__((noinline, used))

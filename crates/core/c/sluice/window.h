@@ -131,8 +131,9 @@ SG_INLINE sg_u32 sg_window_allowed(const struct sg_flow *flow, const struct sg_p
 }
 
 /*
- * The right edge that is the tenant's by the operator's window, where it may have seen a
- * farther one that nobody governed (police.h). Once it has caught up, all is known again.
+ * The right edge that the operator's window gives the tenant, where the tenant may have seen a
+ * farther one that no rule governed (police.h). Once the window has caught up with that one, the
+ * two edges are the same again.
  */
 SG_RARE int sg_hold(struct sg_flow *flow SG_NONNULL, sg_u32 ack, sg_u32 bytes,
 		    sg_u32 wscale, const struct sg_params *params SG_NONNULL)

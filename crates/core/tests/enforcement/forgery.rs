@@ -173,7 +173,7 @@ fn wild_counters_of_a_trusted_host_are_no_marks() {
     }
 }
 
-/// Resets as somebody beside the path would write them: anywhere in sequence space.
+/// Resets as a sender beside the path would write them: anywhere in sequence space.
 fn resets(solo: &Solo, at: u32) -> Vec<Packet> {
     let fits = solo.peers(at, 0);
     let mut resets = Vec::new();

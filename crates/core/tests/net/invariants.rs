@@ -50,7 +50,7 @@ pub fn check(before: &[u8], after: &[u8], direction: Direction, outcome: &Outcom
 /// The tenant's options stay, in their order; hosts' own come and go.
 fn check_options(was: &[u8], is: &[u8], edits: u16) {
     if opt::split(was).is_none() && edits & edit::BLANK_REST == 0 {
-        assert_eq!(was, is, "malformed options are nobody's to edit");
+        assert_eq!(was, is, "malformed options are not edited");
         return;
     }
     let (was, is) = match edits & edit::BLANK_REST {

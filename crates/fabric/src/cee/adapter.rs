@@ -1,5 +1,5 @@
-//! The adapters of hosts: each has a queue for each destination, priority and path, and a rate limiter for those that
-//! are congested.
+//! The adapters of hosts. An adapter has a queue for each destination, priority and path, and a
+//! rate limiter for each queue that was notified of congestion.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
@@ -18,20 +18,20 @@ use crate::{
 /// No queue yet.
 const NONE: u32 = u32::MAX;
 
-/// Where a frame goes, and by which priority.
+/// The way of a frame from its host to the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Departure {
     /// The sending host.
     pub source: u16,
-    /// Its queue for the receiving one: see [`super::Cee::queue_to`].
+    /// The number of its adapter's queue: see [`super::Cee::queue_to`].
     pub queue: u32,
     /// 0..=7.
     pub priority: u8,
-    /// What the owner calls the sender.
+    /// The owner's number for the sender.
     pub sender: u32,
 }
 
-/// What a queue of an adapter is for; it has a rate limiter of its own.
+/// The key of an adapter's queue. Each queue has a rate limiter of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct QueueKey {
     /// The receiving host.
@@ -44,27 +44,27 @@ pub struct QueueKey {
 
 pub(super) struct Adapter {
     pub port: PortId,
-    /// Queues, in the order of their first frames.
+    /// Queues, in the order in which they were made.
     pub queues: Vec<Voq>,
     /// Numbers of queues.
     numbers: FxHashMap<QueueKey, u32>,
-    /// By priority: queues that may send, in turn.
+    /// By priority: the queues that may send, which take turns.
     pub ready: [Ring; PRIORITIES],
-    /// Queues that wait for their rate.
+    /// Queues that wait for their rate limiter, by time.
     pub delayed: BinaryHeap<Reverse<(u64, u32)>>,
-    /// Bytes of each priority that have been given room, those on their way down the stack included.
+    /// Bytes of each priority for which room is taken, those on their way down the stack included.
     pub reserved_bytes: [u64; PRIORITIES],
     pub queued_bytes: u64,
     /// Bit p: the host's switch waits for room in priority p.
     pub wanted: u8,
-    /// It does not obey pauses and rates.
+    /// The adapter ignores pauses and rates.
     pub babbles: bool,
-    /// The owner wants to know when frames leave.
+    /// Departures are reported ([`super::Cee::count_departures`]).
     pub counted: bool,
     pub seed: u64,
 }
 
-/// Queues in a row, each of which names the next.
+/// A ring of queues: each one has the number of the next.
 #[derive(Clone, Copy)]
 pub(super) struct Ring {
     pub first: u32,
@@ -79,16 +79,16 @@ pub(super) const EMPTY: Ring = Ring {
 /// A virtual output queue.
 pub(super) struct Voq {
     pub frames: Fifo,
-    /// Behind it in its [`Ring`].
+    /// The next queue in its [`Ring`].
     next: u32,
     pub limiter: Option<Box<ReactionPoint>>,
-    /// The last frame's first bit left then, and it was so long.
+    /// When the first bit of the last frame left, and the length of that frame.
     pub last_ps: u64,
     pub last_bytes: u32,
-    /// Of the next frame.
+    /// The number of the next frame.
     number: u32,
     pub key: QueueKey,
-    /// In a list of those that may send, or that wait.
+    /// The queue is in `ready` or in `delayed`.
     pub listed: bool,
 }
 
@@ -118,15 +118,15 @@ fn adapters(specs: &[PortSpec], hosts: usize, seed: u64) -> Vec<Adapter> {
     adapters
 }
 
-/// What adapters keep of a frame beside its [`super::Label`], where frames are numbered, departures are counted, or a
-/// host's stack takes time.
+/// Fields of a frame beside its [`super::Label`]. They are kept only where frames are numbered,
+/// departures are counted, or a host's stack takes time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Tag {
-    /// Number among the frames of its source to its destination, in its priority.
+    /// Its number among the frames of its adapter's queue.
     pub number: u32,
-    /// What the owner calls its sender.
+    /// The owner's number for its sender.
     pub sender: u32,
-    /// Where it waits, or waited, in its source's adapter.
+    /// The number of its queue in its source's adapter.
     pub queue: u32,
     pub source: u16,
 }
@@ -134,11 +134,11 @@ pub(super) struct Tag {
 /// The adapters of all hosts.
 pub(super) struct Adapters {
     pub adapters: Vec<Adapter>,
-    /// By handle.
+    /// The tags of frames, by handle.
     pub tags: Vec<Tag>,
-    /// Frames have numbers.
+    /// Tags are kept.
     pub numbers: bool,
-    /// Of rate limiters, if there are any.
+    /// The constants of rate limiters; `None` without QCN.
     pub params: Option<QcnParams>,
     /// Room of each priority.
     room_bytes: u64,
@@ -147,7 +147,7 @@ pub(super) struct Adapters {
 }
 
 impl Adapters {
-    /// Idle ones. `seed` makes what is drawn by lot.
+    /// Idle adapters. All random choices follow from `seed`.
     pub fn new(config: &CeeConfig, specs: &[PortSpec], hosts: usize, seed: u64) -> Self {
         Self {
             adapters: adapters(specs, hosts, seed),
@@ -165,12 +165,12 @@ impl Adapters {
         self.adapters[usize::from(host)].port
     }
 
-    /// What is kept of a frame.
+    /// The tag of a frame.
     pub fn tag(&self, handle: Handle) -> Tag {
         self.tags[handle as usize]
     }
 
-    /// Keeps what is to be known of a frame.
+    /// Stores the tag of a frame.
     fn set_tag(&mut self, handle: Handle, tag: Tag) {
         let at = handle as usize;
         if self.tags.len() <= at {
@@ -179,7 +179,7 @@ impl Adapters {
         self.tags[at] = tag;
     }
 
-    /// The copy of a frame has what that has.
+    /// Gives the copy `to` of a frame the tag of the frame `from`.
     pub fn copied(&mut self, from: Handle, to: Handle) {
         if self.numbers {
             self.set_tag(to, self.tags[from as usize]);
@@ -194,13 +194,13 @@ impl Adapters {
         reserved_bytes + u64::from(bytes) <= self.room_bytes
     }
 
-    /// Keeps room for a frame.
+    /// Takes room for a frame.
     pub fn keep_room(&mut self, departure: Departure, bytes: u32) {
         let adapter = &mut self.adapters[usize::from(departure.source)];
         adapter.reserved_bytes[usize::from(departure.priority)] += u64::from(bytes);
     }
 
-    /// Keeps where a frame goes.
+    /// Stores the way of a frame in its tag.
     pub fn tag_departure(&mut self, handle: Handle, departure: Departure) {
         let tag = Tag {
             source: departure.source,
@@ -217,8 +217,8 @@ impl Adapters {
         adapters.map(|adapter| adapter.count(pool).0).sum()
     }
 
-    /// Asserts that each adapter holds the bytes that it counts, and no more than it has room for. `in_stacks` are bytes
-    /// on their way to each.
+    /// Checks that each adapter counts the bytes that it holds, and holds no more than its room.
+    /// `in_stacks` gives the bytes on their way down the stack to each adapter.
     pub fn audit<F: CeeFrame>(
         &self,
         pool: &Pool<F>,
@@ -272,7 +272,7 @@ impl Adapter {
         }
     }
 
-    /// The number of a queue, which is made when it is first asked for.
+    /// The number of a queue. The queue is made at the first call for its key.
     pub fn queue(&mut self, key: QueueKey) -> u32 {
         *self.numbers.entry(key).or_insert_with(|| {
             self.queues.push(Voq::new(key));
@@ -280,8 +280,8 @@ impl Adapter {
         })
     }
 
-    /// A queue may send when all of its priority have had a turn that may do so already. `waiting`, here and below, is
-    /// the port's: bit p: `ready[p]` has a queue.
+    /// Appends a queue to the ring of the queues of its priority that may send. `waiting`, here and
+    /// below, is the port's; bit p: `ready[p]` has a queue.
     fn push_ready(&mut self, waiting: &mut u8, queue: u32) {
         let voq = &mut self.queues[queue as usize];
         voq.next = NONE;
@@ -295,7 +295,8 @@ impl Adapter {
         *waiting |= 1 << priority;
     }
 
-    /// A queue that has frames joins those that may send, or those that wait.
+    /// Adds a queue with frames to the queues that may send, or to those that wait for their
+    /// limiter.
     pub fn list(&mut self, waiting: &mut u8, queue: u32, now_ps: u64, params: Option<&QcnParams>) {
         let voq = &mut self.queues[queue as usize];
         voq.listed = true;
@@ -310,7 +311,7 @@ impl Adapter {
         }
     }
 
-    /// Queues that have waited long enough may send.
+    /// Moves queues whose limiter lets the next frame go to those that may send.
     #[inline(never)]
     pub fn release_delayed(&mut self, waiting: &mut u8, now_ps: u64, params: Option<&QcnParams>) {
         while self.is_due(now_ps) {
@@ -320,19 +321,19 @@ impl Adapter {
         }
     }
 
-    /// Whether one of them has waited long enough.
+    /// Whether a waiting queue's limiter lets the next frame go by now.
     #[inline]
     pub fn is_due(&self, now_ps: u64) -> bool {
         self.next_delayed_ps() <= now_ps
     }
 
-    /// When the next of them has; [`NEVER`] if none waits.
+    /// When the first waiting queue's limiter lets its frame go; [`NEVER`] if no queue waits.
     pub fn next_delayed_ps(&self) -> u64 {
         let next = self.delayed.peek();
         next.map_or(NEVER, |&Reverse((at_ps, _))| at_ps)
     }
 
-    /// The next queue of a priority that may send.
+    /// Takes the next queue of a priority that may send.
     pub fn next(&mut self, waiting: &mut u8, priority: usize) -> Option<u32> {
         let ring = &mut self.ready[priority];
         let queue = ring.first;
@@ -375,7 +376,7 @@ impl Voq {
         }
     }
 
-    /// Of a frame that joins it.
+    /// The number for a frame that joins the queue.
     pub fn next_number(&mut self) -> u32 {
         let next = self.number.wrapping_add(1);
         std::mem::replace(&mut self.number, next)
@@ -399,7 +400,7 @@ impl Voq {
             self.limiter = None;
             return 0;
         }
-        // Of frames up to 2 MB.
+        // Exact for frames of up to 2 MB.
         let bit_ps = u64::from(self.last_bytes).saturating_mul(8 * PS_PER_S);
         let gap_ps = bit_ps / limiter.rate_bps().max(1);
         match self.last_ps.saturating_add(gap_ps) {

@@ -1,4 +1,4 @@
-//! Nothing is lost unseen: frames and bytes, counted one by one, are what the books say.
+//! Checks that frames and bytes, counted one by one, are those that the owners count.
 
 use super::{Cee, CeeFrame};
 use crate::pool::Pool;
@@ -9,11 +9,12 @@ impl Cee {
         self.out.underway(pool) + self.adapters.underway(pool)
     }
 
-    /// Asserts that the bytes of buffers, queues and adapters are those of the frames in them, that none holds more than
-    /// it may, and that ports know of their pauses. `in_stacks` are bytes on their way to each adapter.
+    /// Checks that buffers, queues and adapters count the bytes of the frames in them, that none
+    /// holds more than its bound, and that ports know their paused priorities. `in_stacks` gives
+    /// the bytes on their way down the stack to each adapter.
     ///
     /// # Errors
-    /// The first that is not.
+    /// The first difference.
     pub fn audit<F: CeeFrame>(
         &self,
         pool: &Pool<F>,

@@ -1,5 +1,5 @@
-//! The receiving side of links: the buffer behind each input, how much of it may be used, and the pauses that it
-//! asks the sender at the far end for.
+//! The receiving side of links: the buffer behind each input, its thresholds, and the priorities
+//! that the input has asked its sender to pause.
 
 use super::{
     Buffer, CeeConfig, PRIORITIES, Pause, Place, PortSpec, config::Span, port::OutputPorts,
@@ -9,7 +9,7 @@ use crate::{
     port::Drop,
 };
 
-/// No switch: a host's adapter, which has a stack behind it and no buffer.
+/// [`Input::switch`] of a host's adapter, which has a stack behind it and no buffer.
 const NO_SWITCH: u32 = u32::MAX;
 
 /// The shared memory of a switch.
@@ -20,21 +20,22 @@ struct Memory {
     used_bytes: u64,
 }
 
-/// The buffer of one input, and what its switch has said about it.
+/// The buffer of one input, and the pauses that its switch has sent for it.
 #[derive(Clone, Copy, Default)]
 #[repr(C, align(64))]
 pub(super) struct Input {
-    /// By priority.
+    /// Bytes held, by priority.
     pub bytes: [u32; PRIORITIES],
-    /// Most of one priority so far.
+    /// The most bytes of one priority that the input has ever held.
     most_bytes: u32,
     /// Room above XOFF.
     headroom_bytes: u32,
     /// Room of a lossless priority in a buffer that inputs do not share.
     lossless_bytes: u32,
-    /// Up to so many bytes of a priority no threshold is near: see [`InputBuffers::set_quiet_bytes`].
+    /// While a priority holds no more bytes than this, no threshold is exceeded: see
+    /// [`InputBuffers::set_quiet_bytes`].
     pub quiet_bytes: u32,
-    /// Whose it is.
+    /// The switch to which the input belongs, or [`NO_SWITCH`].
     switch: u32,
     /// Bit p: the sender at the far end has been asked to pause priority p.
     pub sent: u8,
@@ -42,7 +43,7 @@ pub(super) struct Input {
 
 const _: () = assert!(size_of::<Input>() == 64);
 
-/// A frame's place in a buffer: the port that it came by, its priority, its length.
+/// The room of one frame in a buffer: its input, its priority, its length.
 #[derive(Clone, Copy)]
 pub(super) struct Share {
     pub ingress: PortId,
@@ -50,16 +51,16 @@ pub(super) struct Share {
     pub bytes: u32,
 }
 
-/// All receiving sides. Those of hosts stay empty.
+/// The buffers of all inputs. Those of hosts stay empty.
 pub(super) struct InputBuffers {
     shape: Buffer,
-    /// XOFF and XON of PFC, if there is any.
+    /// XOFF and XON of PFC; `None` without PFC.
     thresholds_bytes: Option<(u64, u64)>,
-    /// Bit p: priority p loses nothing.
+    /// Bit p: priority p is lossless.
     lossless: u8,
     /// By port, the buffer at its far end.
     pub inputs: Vec<Input>,
-    /// By port, bytes there that lie in the headroom of a shared memory.
+    /// By port and priority, the bytes at the far end that lie in the headroom of a shared memory.
     headroom_used: Vec<[u32; PRIORITIES]>,
     memories: Vec<Memory>,
     /// By switch and priority, how many of its inputs it has asked to pause.
@@ -95,7 +96,7 @@ impl InputBuffers {
         buffers
     }
 
-    /// Empty memories of switches, less the headroom that is reserved for each input.
+    /// The empty memories of the switches, without the headroom that is reserved for each input.
     fn memories(&self, switches: usize) -> Vec<Memory> {
         let shared_bytes = match self.shape {
             Buffer::Input { .. } => u64::MAX,
@@ -117,12 +118,12 @@ impl InputBuffers {
         memories
     }
 
-    /// Priorities that lose nothing.
+    /// The lossless priorities, bit p for priority p.
     pub fn lossless(&self) -> u8 {
         self.lossless
     }
 
-    /// Whether a priority loses nothing.
+    /// Whether a priority is lossless.
     #[inline]
     fn is_lossless(&self, priority: usize) -> bool {
         self.lossless & 1 << priority != 0
@@ -134,7 +135,7 @@ impl InputBuffers {
         matches!(self.shape, Buffer::Shared { .. })
     }
 
-    /// Whose buffer it is.
+    /// The switch to which an input belongs; `None` for a host's.
     pub fn switch(&self, ingress: PortId) -> Option<u32> {
         let switch = self.inputs[ingress as usize].switch;
         (switch != NO_SWITCH).then_some(switch)
@@ -145,18 +146,19 @@ impl InputBuffers {
         self.inputs[ingress as usize].headroom_bytes.into()
     }
 
-    /// Bytes of a priority.
+    /// Bytes of a priority that an input holds.
     #[inline]
     pub fn held_bytes(&self, ingress: PortId, priority: usize) -> u64 {
         self.inputs[ingress as usize].bytes[priority].into()
     }
 
-    /// Most bytes of one priority so far.
+    /// The most bytes of one priority that an input has ever held.
     pub fn most_bytes(&self, ingress: PortId) -> u64 {
         self.inputs[ingress as usize].most_bytes.into()
     }
 
-    /// Why there is no room for a frame that is to join an output queue of so many bytes.
+    /// The cause of a drop if there is no room for a frame; `None` if there is. `queue_bytes` is
+    /// the length of the output queue that the frame is to join.
     #[inline]
     pub fn has_no_room(&self, share: Share, queue_bytes: impl FnOnce() -> u32) -> Option<Drop> {
         let Share {
@@ -188,7 +190,7 @@ impl InputBuffers {
         })
     }
 
-    /// Whether a lossless frame needs no headroom of a shared memory.
+    /// Whether a lossless frame fits into a shared memory without its headroom.
     fn fits_below_xoff(&self, share: Share) -> bool {
         let bytes = u64::from(share.bytes);
         let held = self.held_bytes(share.ingress, share.priority);
@@ -196,12 +198,12 @@ impl InputBuffers {
         held + bytes <= xoff && bytes <= self.free_bytes(share.ingress)
     }
 
-    /// How much of a switch's memory all its inputs share.
+    /// The bytes of a switch's memory that all its inputs share, headroom not counted.
     pub fn shared_bytes(&self, switch: u32) -> u64 {
         self.memories[switch as usize].shared_bytes
     }
 
-    /// What of the memory is free that an input shares with others.
+    /// Free bytes of the memory that an input shares with others.
     fn free_bytes(&self, ingress: PortId) -> u64 {
         let Some(switch) = self.switch(ingress) else {
             return u64::MAX;
@@ -210,7 +212,8 @@ impl InputBuffers {
         memory.shared_bytes.saturating_sub(memory.used_bytes)
     }
 
-    /// A frame takes room. Returns whether its priority holds more than any of the input has before.
+    /// A frame takes room. Returns whether its priority now holds more than any priority of the
+    /// input has ever held.
     #[inline]
     pub fn take(&mut self, share: Share) -> bool {
         self.use_memory(share);
@@ -219,7 +222,7 @@ impl InputBuffers {
         input.bytes[share.priority] > input.most_bytes
     }
 
-    /// A frame gives its room back. Returns whether its priority is paused.
+    /// A frame gives its room back. Returns whether the input has paused its priority.
     #[inline]
     pub fn give_back(&mut self, share: Share) -> bool {
         let input = &mut self.inputs[share.ingress as usize];
@@ -231,7 +234,7 @@ impl InputBuffers {
         is_paused
     }
 
-    /// Keeps the most that an input has held.
+    /// Updates the most bytes that an input has ever held.
     pub fn keep_most(&mut self, ingress: PortId, priority: usize) {
         let input = &mut self.inputs[ingress as usize];
         let held = input.bytes[priority];
@@ -253,7 +256,8 @@ impl InputBuffers {
         input.quiet_bytes = quiet_bytes as u32;
     }
 
-    /// The switch that an input shares memory with others of.
+    /// The switch in whose memory an input shares room with the others; `None` if inputs do not
+    /// share.
     #[inline]
     pub fn shares(&self, ingress: PortId) -> Option<u32> {
         if self.is_shared() {
@@ -263,7 +267,8 @@ impl InputBuffers {
         }
     }
 
-    /// A frame is about to join the buffer of its input: in a shared memory, the part that all share or headroom.
+    /// In a shared memory, takes the room of a frame that is about to join the buffer of its input:
+    /// from the shared part, or from the headroom of the input.
     #[inline]
     fn use_memory(&mut self, share: Share) {
         let Some(switch) = self.shares(share.ingress) else {
@@ -277,7 +282,8 @@ impl InputBuffers {
         }
     }
 
-    /// It has left; headroom is the first to be free again.
+    /// In a shared memory, frees the room of a frame that has left: first the headroom of its
+    /// input.
     fn free_memory(&mut self, share: Share) {
         let Some(switch) = self.shares(share.ingress) else {
             return;
@@ -288,7 +294,7 @@ impl InputBuffers {
         self.memories[switch as usize].used_bytes -= u64::from(share.bytes - of_headroom);
     }
 
-    /// A shared memory has room again: what lies in an input's headroom moves there.
+    /// The shared part of a memory has room again: moves bytes there from the headroom of an input.
     pub fn leave_headroom(&mut self, ingress: PortId, priority: usize) {
         let Some(switch) = self.shares(ingress) else {
             return;
@@ -300,33 +306,33 @@ impl InputBuffers {
         self.memories[switch as usize].used_bytes += u64::from(moved);
     }
 
-    /// Whether an input is above XOFF.
+    /// Whether an input holds more of a priority than XOFF, or uses headroom.
     #[inline]
     pub fn is_too_full(&self, ingress: PortId, priority: usize) -> bool {
         let (xoff, _) = self.thresholds(ingress);
         self.held_bytes(ingress, priority) > xoff || self.is_in_headroom(ingress, priority)
     }
 
-    /// Whether an input is below XON.
+    /// Whether an input holds less of a priority than XON, and uses no headroom.
     pub fn is_empty_enough(&self, ingress: PortId, priority: usize) -> bool {
         let (_, xon) = self.thresholds(ingress);
         self.held_bytes(ingress, priority) < xon && !self.is_in_headroom(ingress, priority)
     }
 
-    /// Whether an input needs headroom of a shared memory.
+    /// Whether a priority of an input uses headroom of a shared memory.
     #[inline]
     fn is_in_headroom(&self, ingress: PortId, priority: usize) -> bool {
         self.is_shared() && self.headroom_used[ingress as usize][priority] > 0
     }
 
-    /// Whether an input has asked to pause a priority.
+    /// Whether an input has asked its sender to pause a priority.
     #[inline]
     pub fn has_paused(&self, ingress: PortId, priority: usize) -> bool {
         self.inputs[ingress as usize].sent & 1 << priority != 0
     }
 
-    /// An input has asked to pause these priorities, and no others. Returns its switch and which priorities that has
-    /// paused at any of its inputs.
+    /// An input has asked its sender to pause these priorities, and no others. Returns its switch,
+    /// and the priorities that the switch has paused at any of its inputs.
     pub fn set_sent(&mut self, ingress: PortId, priorities: u8) -> Option<(u32, u8)> {
         let before = std::mem::replace(&mut self.inputs[ingress as usize].sent, priorities);
         let switch = self.switch(ingress)?;
@@ -341,7 +347,7 @@ impl InputBuffers {
         Some((switch, self.pausing(switch)))
     }
 
-    /// Which priorities a switch has paused at any of its inputs.
+    /// The priorities that a switch has paused at any of its inputs.
     pub fn pausing(&self, switch: u32) -> u8 {
         let pausing = self.pausing[switch as usize].iter().enumerate();
         pausing
@@ -349,12 +355,13 @@ impl InputBuffers {
             .sum()
     }
 
-    /// Occupancy above which an input is paused, and below which it goes on.
+    /// (XOFF, XON) of an input: the bytes of a priority above which it pauses its sender, and below
+    /// which it lets the sender resume.
     pub fn thresholds(&self, ingress: PortId) -> (u64, u64) {
         self.thresholds_with(|| self.free_bytes(ingress))
     }
 
-    /// The same if so much of a shared memory were free.
+    /// [`InputBuffers::thresholds`] if so many bytes of a shared memory were free.
     pub fn thresholds_with(&self, free_bytes: impl Fn() -> u64) -> (u64, u64) {
         let Some((xoff_bytes, xon_bytes)) = self.thresholds_bytes else {
             return (u64::MAX, u64::MAX);
@@ -364,14 +371,14 @@ impl InputBuffers {
             Buffer::Shared { alpha, .. } => {
                 let xoff = xoff_bytes.min((free_bytes() as f64 * alpha) as u64);
                 let gap = xoff_bytes - xon_bytes.min(xoff_bytes);
-                // An input that has drained must go on even while others hold all memory.
+                // The sender of an empty input must resume even while other inputs hold all memory.
                 (xoff, xoff.saturating_sub(gap).max(1))
             }
         }
     }
 
-    /// Asserts that inputs hold the bytes that were found in queues, that memories hold what is not headroom, and that
-    /// switches know how many of their inputs have paused their senders.
+    /// Checks that inputs count the bytes that were found in queues, that memories count those
+    /// outside headroom, and that switches count the inputs that have paused their senders.
     pub fn audit(&self, found: &[[u64; PRIORITIES]]) -> Result<(), String> {
         for (port, found) in found.iter().enumerate() {
             for (priority, &found) in found.iter().enumerate() {
@@ -453,8 +460,8 @@ fn headroom_bytes(config: &CeeConfig, specs: &[PortSpec], port: PortId, is_cut: 
     }
 }
 
-/// What may still come over a port after its far end has passed XOFF; `response_ps` is that of a pause on the
-/// wire.
+/// The bytes that may still arrive over a port after its far end has passed XOFF. `response_ps` is
+/// the response time to a pause frame; `None` where pauses take effect at once.
 fn needed_headroom_bytes(
     specs: &[PortSpec],
     port: PortId,
@@ -475,7 +482,7 @@ fn needed_headroom_bytes(
     span.headroom_bytes(is_cut, response_ps.unwrap_or(0))
 }
 
-/// How much of a lossless priority an input may hold, where inputs do not share.
+/// The bytes of a lossless priority that an input may hold, where inputs do not share memory.
 fn lossless_bytes(config: &CeeConfig, headroom_bytes: u32) -> u64 {
     match (config.buffer, &config.pfc) {
         (Buffer::Input { .. }, Some(pfc)) if matches!(pfc.pause, Pause::Wire { .. }) => {

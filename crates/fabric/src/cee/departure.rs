@@ -1,4 +1,4 @@
-//! What leaves an adapter, and when.
+//! Departures from adapters: which frame leaves next, and when.
 
 use super::{
     Cee, CeeFrame, Departure, Label, PRIORITIES, Place, QueueKey, ReactionPoint, adapter::EMPTY,
@@ -11,13 +11,13 @@ use crate::{
 };
 
 impl Cee {
-    /// The number of a queue of a host's adapter, which is made when it is first asked for.
+    /// The number of a queue of a host's adapter. The queue is made at the first call for its key.
     pub fn queue_to(&mut self, source: u16, key: QueueKey) -> u32 {
         self.adapters.adapters[usize::from(source)].queue(key)
     }
 
-    /// Whether a host's adapter has room for so many bytes of a priority. If not, [`Effect::Room`](crate::contract::Effect) tells when to ask
-    /// again.
+    /// Whether a host's adapter has room for so many bytes of a priority. If not,
+    /// [`Effect::Room`](crate::contract::Effect) follows when it has.
     #[inline]
     pub fn has_room<F: CeeFrame>(
         &mut self,
@@ -29,13 +29,14 @@ impl Cee {
         self.fits(at, bytes) || self.has_late_room(pool, at, bytes, now_ps)
     }
 
-    /// The same as far as is known; there may be more.
+    /// A lower bound of [`Cee::has_room`]: a lazy adapter may have more room than it knows.
     #[inline]
     pub fn fits(&self, at: (u16, u8), bytes: u32) -> bool {
         self.adapters.fits(at, bytes)
     }
 
-    /// Whether there is room when what should have left has.
+    /// Whether there is room once a lazy adapter has caught up. If not, the adapter notes that a
+    /// sender waits for room, and becomes punctual.
     #[inline(never)]
     fn has_late_room<F: CeeFrame>(
         &mut self,
@@ -52,7 +53,8 @@ impl Cee {
         fits
     }
 
-    /// From now on [`Effect::Left`](crate::contract::Effect) tells of each frame that leaves a host.
+    /// From now on [`Effect::Left`](crate::contract::Effect) reports each frame that leaves the
+    /// adapter of a host.
     pub fn count_departures<F: CeeFrame>(&mut self, pool: &mut Pool<F>, host: u16, now_ps: u64) {
         self.catch_up(pool, self.adapters.port(host), now_ps);
         self.adapters.adapters[usize::from(host)].counted = true;
@@ -60,8 +62,10 @@ impl Cee {
         self.set_adapter_patience(host);
     }
 
-    /// Decides whether an adapter is lazy: it is, as long as no sender waits for room in it and its
-    /// departures are not counted. It has to catch up before it becomes punctual.
+    /// Decides whether an adapter is lazy. An adapter is punctual if a sender waits for room in it,
+    /// if its departures are counted, if it babbles or is watched, if its switch stores and
+    /// forwards, and where no port may be late. The caller makes it catch up before it becomes
+    /// punctual.
     pub(super) fn set_adapter_patience(&mut self, host: u16) {
         let adapter = &self.adapters.adapters[usize::from(host)];
         let port = adapter.port;
@@ -78,7 +82,7 @@ impl Cee {
         let before = std::mem::replace(&mut state.punctual, punctual);
         if before < punctual {
             state.expected = false;
-            // The owner has not been asked for this time.
+            // A lazy adapter has not requested a timer for this time.
             let armed_ps = std::mem::replace(&mut state.armed_ps, NEVER);
             if state.has_eligible() {
                 let free_ps = state.free_ps;
@@ -88,8 +92,8 @@ impl Cee {
         }
     }
 
-    /// What should have left an adapter before now does so, at the time at which it should have: see
-    /// [`Cee::catch_up`].
+    /// Makes a lazy adapter send the frames that were due before now, each at the time at which it
+    /// was due: see [`Cee::catch_up`].
     #[inline]
     pub(super) fn catch_up_adapter<F: CeeFrame>(
         &mut self,
@@ -111,19 +115,21 @@ impl Cee {
         self.drive(pool, port, at_ps, until_ps);
     }
 
-    /// A frame is on its way to its adapter, which keeps room for it until it is there ([`Cee::submit`]).
+    /// A frame begins its way down the stack. The adapter reserves room for it until it arrives
+    /// ([`Cee::submit`]).
     pub fn reserve<F: CeeFrame>(&mut self, pool: &Pool<F>, handle: Handle, departure: Departure) {
         self.adapters.keep_room(departure, pool[handle].bytes());
         self.adapters.tag_departure(handle, departure);
     }
 
-    /// A frame for which room is kept is at its adapter.
+    /// A frame for which room is reserved has come down the stack to its adapter.
     pub fn submit<F: CeeFrame>(&mut self, pool: &mut Pool<F>, handle: Handle, now_ps: u64) {
         let tag = self.adapters.tag(handle);
         self.enter(pool, handle, (tag.source, tag.queue), now_ps);
     }
 
-    /// A frame for which there is room comes to its adapter without a way there.
+    /// A frame for which there is room comes to its adapter at once, on a host whose stack takes no
+    /// time.
     pub fn send<F: CeeFrame>(
         &mut self,
         pool: &mut Pool<F>,
@@ -138,7 +144,7 @@ impl Cee {
         self.enter(pool, handle, (departure.source, departure.queue), now_ps);
     }
 
-    /// A frame joins its queue, or leaves at once.
+    /// A frame joins its queue in the adapter, leaves at once, or is lost because the link is down.
     fn enter<F: CeeFrame>(
         &mut self,
         pool: &mut Pool<F>,
@@ -171,7 +177,7 @@ impl Cee {
         label.put(pool, handle);
         state.accept(bytes);
         let may_leave = state.open() & 1 << priority != 0 && state.is_idle(now_ps);
-        // It cannot leave before it has come.
+        // A late decision must not send the frame before its arrival.
         state.free_ps = state.free_ps.max(now_ps);
         if may_leave && adapter.queued_bytes == 0 && voq.limiter.is_none() {
             return self.pass(pool, handle, (host, queue), now_ps);
@@ -189,7 +195,8 @@ impl Cee {
         }
     }
 
-    /// A busy adapter will send again when it is free, or when a rate allows it.
+    /// Requests the event at which a busy adapter sends again: when its port is free, or when a
+    /// rate limiter lets the next frame go.
     fn await_turn(&mut self, port: PortId, host: u16) {
         if self.out.ports[port as usize].has_eligible() {
             self.out.await_free(&mut self.requests, port);
@@ -198,7 +205,7 @@ impl Cee {
         }
     }
 
-    /// A frame finds its adapter empty and leaves it at once.
+    /// A frame whose adapter is empty leaves at once.
     fn pass<F: CeeFrame>(
         &mut self,
         pool: &mut Pool<F>,
@@ -213,10 +220,10 @@ impl Cee {
         let priority = usize::from(voq.key.priority);
         adapter.reserved_bytes[priority] -= u64::from(bytes);
         self.start(pool, port, handle, now_ps);
-        self.tell_of_departure(host, priority, handle);
+        self.report_departure(host, priority, handle);
     }
 
-    /// An adapter sends if it can.
+    /// An adapter sends a frame now, if it has one that may leave.
     #[inline]
     pub(super) fn kick_adapter<F: CeeFrame>(
         &mut self,
@@ -227,7 +234,8 @@ impl Cee {
         self.drive(pool, port, now_ps, 0);
     }
 
-    /// An adapter sends if it can at `at_ps`, and whenever it can after that, but before `until_ps` (0: once).
+    /// An adapter sends at `at_ps`, if it has a frame that may leave, and then each frame that may
+    /// leave before `until_ps`. With `until_ps` 0 it sends at `at_ps` only.
     #[inline(never)]
     fn drive<F: CeeFrame>(
         &mut self,
@@ -275,7 +283,8 @@ impl Cee {
         self.await_turn(port, host);
     }
 
-    /// A frame leaves an adapter, if one can at this time; false if it had to wait for its rate, and another may.
+    /// Sends one frame, if one may leave at this time. False if the chosen queue has to wait for
+    /// its rate limiter: then another queue may be able to send, and the caller tries again.
     #[inline(always)]
     fn send_at<F: CeeFrame>(
         &mut self,
@@ -311,7 +320,7 @@ impl Cee {
         chosen.is_none_or(|priority| self.depart(pool, port, host, priority, now_ps))
     }
 
-    /// The next queue of a priority sends a frame; false if it has to wait for its rate.
+    /// The next queue of a priority sends a frame; false if it has to wait for its rate limiter.
     #[inline(always)]
     fn depart<F: CeeFrame>(
         &mut self,
@@ -343,7 +352,7 @@ impl Cee {
         true
     }
 
-    /// The same of a queue with a limiter.
+    /// [`Cee::depart`] for a queue with a rate limiter.
     #[inline(never)]
     fn depart_at_rate<F: CeeFrame>(
         &mut self,
@@ -361,7 +370,7 @@ impl Cee {
         let params = self.adapters.params.as_ref();
         let voq = &mut adapter.queues[queue as usize];
         voq.listed = false;
-        // A notification may have come since it was found that it may send.
+        // A notification may have lowered the rate since the queue was listed as ready.
         if let (Some(params), false) = (params, adapter.babbles) {
             if voq.next_ps(params, now_ps) > now_ps {
                 adapter.list(waiting, queue, now_ps, Some(params));
@@ -398,29 +407,28 @@ impl Cee {
         adapter.queued_bytes -= u64::from(bytes);
         adapter.reserved_bytes[priority] -= u64::from(bytes);
         self.start(pool, port, handle, now_ps);
-        self.tell_of_departure(host, priority, handle);
+        self.report_departure(host, priority, handle);
     }
 
-    /// Tells the owner of a departure, if departures are counted, and of room, if a sender waits
-    /// for it.
+    /// Reports a departure if departures are counted, and room if a sender waits for it.
     #[inline]
-    fn tell_of_departure(&mut self, host: u16, priority: usize, handle: Handle) {
+    fn report_departure(&mut self, host: u16, priority: usize, handle: Handle) {
         let adapter = &self.adapters.adapters[usize::from(host)];
         if adapter.counted || adapter.wanted != 0 {
-            self.tell_all(host, priority, handle);
+            self.report_all(host, priority, handle);
         }
     }
 
     #[inline(never)]
-    fn tell_all(&mut self, host: u16, priority: usize, handle: Handle) {
+    fn report_all(&mut self, host: u16, priority: usize, handle: Handle) {
         if self.adapters.adapters[usize::from(host)].counted {
             self.requests.left(host, handle);
         }
-        self.tell_of_room(host, priority);
+        self.report_room(host, priority);
     }
 
-    /// A priority of an adapter has more room: the owner is told if a sender waits for it.
-    fn tell_of_room(&mut self, host: u16, priority: usize) {
+    /// A priority of an adapter has more room, which is reported if a sender waits for it.
+    fn report_room(&mut self, host: u16, priority: usize) {
         let adapter = &mut self.adapters.adapters[usize::from(host)];
         if adapter.wanted & 1 << priority != 0 {
             adapter.wanted &= !(1 << priority);
@@ -429,7 +437,7 @@ impl Cee {
         }
     }
 
-    /// An adapter is asked again when a rate allows the next frame.
+    /// Requests an event at the time when a rate limiter lets the next frame go.
     fn arm_delayed(&mut self, port: PortId, host: u16) {
         let delayed_ps = self.adapters.adapters[usize::from(host)].next_delayed_ps();
         let state = &mut self.out.ports[port as usize];
@@ -445,13 +453,13 @@ impl Cee {
         if at_ps < state.armed_ps {
             state.set_armed(at_ps);
         }
-        // What is on the wire leads to that when it has come.
+        // A frame on the wire makes the adapter catch up when it arrives.
         if state.first == NIL {
             self.out.foresee(&mut self.requests, port);
         }
     }
 
-    /// A notification has come to a host's adapter: a queue of it becomes slower.
+    /// A notification has come to a host's adapter and lowers the rate of a queue.
     pub fn notified<F: CeeFrame>(
         &mut self,
         pool: &mut Pool<F>,
@@ -483,14 +491,15 @@ impl Cee {
     pub fn limits(&self, host: u16, now_ps: u64) -> impl Iterator<Item = (QueueKey, u64)> {
         let queues = &self.adapters.adapters[usize::from(host)].queues;
         queues.iter().filter_map(move |voq| {
-            // Timers of those that send nothing are looked at when they do.
+            // A limiter's timer advances only when its queue sends; here a copy is brought up to
+            // date.
             let mut limiter = *voq.limiter.as_deref()?;
             limiter.timer(self.adapters.params.as_ref()?, now_ps);
             Some((voq.key, limiter.rate_bps()))
         })
     }
 
-    /// A host's adapter obeys neither pauses nor rates (it is defective), or does so again.
+    /// Whether a host's adapter ignores pauses and rates from now on, as a defective one does.
     pub fn set_babbling<F: CeeFrame>(
         &mut self,
         pool: &mut Pool<F>,
@@ -507,7 +516,7 @@ impl Cee {
         self.serve_kicked_ports(pool, now_ps);
     }
 
-    /// What an adapter holds is lost with its link.
+    /// The link of an adapter has failed: the adapter loses its frames.
     pub(super) fn empty_adapter<F: CeeFrame>(&mut self, pool: &mut Pool<F>, port: PortId) {
         let Place::Host(host) = self.specs[port as usize].near else {
             return;
@@ -534,11 +543,12 @@ impl Cee {
         }
     }
 
-    /// A frame is lost before it has left its adapter, which has room again: its sender hears of both.
+    /// Counts and reports a frame that is lost before it has left its adapter, and the room that it
+    /// gives back.
     fn lose_unsent(&mut self, host: u16, priority: u8, handle: Handle) {
         let port = self.adapters.port(host);
         self.out.count_drop(port, Drop::Down);
         self.requests.lost(host, handle);
-        self.tell_of_room(host, priority.into());
+        self.report_room(host, priority.into());
     }
 }

@@ -1,33 +1,37 @@
-//! Enhanced transmission selection (802.1Q-2018 clause 37.3; the thesis, section 2.2.2.3): which priority a port sends next.
+//! Enhanced transmission selection (802.1Q-2018 clause 37.3; the thesis, section 2.2.2.3): which
+//! priority a port sends next.
 //!
-//! Strict classes come first. Those with a share take turns by deficit round robin (Shreedhar and Varghese 1996), and
-//! so do the priorities of any class, with equal quanta. No quantum is less than the longest frame, so that a turn is never
-//! in vain and a choice looks at two classes at most; none is longer than that needs, so that rounds are short.
+//! Strict classes come first. Classes with a share take turns by deficit round robin (Shreedhar and
+//! Varghese 1996). So do the priorities of any class, with equal quanta. The class with the
+//! smallest share has a quantum of the longest frame, the others in proportion. So each turn sends
+//! at least one frame, a choice looks at two classes at most, and rounds are as short as they can
+//! be.
 //!
-//! Two classes that always have something to send are never further apart, in bytes per percent, than a quantum and a
-//! frame of each, over any time. What is left of a turn, less than a frame, counts in the next one if the class was eligible at
-//! every choice between. A class that has nothing to send, or is paused, when another one is chosen saves nothing: its
-//! turn is over, and it waits for the next. Alone, it goes on with its turns, so that who comes and goes beside it has no
-//! more than a quantum for each of them.
+//! The service of two classes that always have frames, in bytes per percent, never differs by more
+//! than a quantum and a frame of each, over any time. The credit that a turn leaves, less than a
+//! frame, counts in the next turn if the class was eligible at every choice in between. A class
+//! that is empty or paused when another class is chosen loses its credit and its turn. A class that
+//! is the only eligible one goes on with its turns, so a class that is eligible now and then gets
+//! at most a quantum for each of those turns.
 
 use std::sync::Arc;
 
 use super::{EtsConfig, PRIORITIES};
 
-/// What up to eight competitors may send of their turns.
+/// The credits of up to eight competitors (classes, or priorities of a class).
 #[derive(Clone, Debug, Default)]
 struct Credits {
     bytes: [u32; PRIORITIES],
-    /// Bit i: competitor i has `bytes`; others have none.
+    /// Bit i: competitor i has a credit of `bytes[i]`; without the bit its credit is 0.
     kept: u8,
 }
 
 /// The competitor that sends next.
 struct Next<T> {
     at: usize,
-    /// Of its credit, after this frame.
+    /// Its credit after this frame.
     left: u32,
-    /// What its head said of itself.
+    /// The second value that `head` returned for it.
     head: T,
 }
 
@@ -45,9 +49,10 @@ impl Credits {
         self.kept |= bit(at);
     }
 
-    /// The one whose turn it is, if it may send its frame; else the next of `candidates` (bits, not all 0), with a new
-    /// quantum. `head` gives the length of a candidate's first frame, and what else the caller
-    /// wants of it. A frame that is longer than a quantum is sent all the same.
+    /// Chooses the competitor whose turn it is, if its credit covers its first frame; else the next
+    /// of `candidates` (bits, not all 0), which gets a new quantum. `head` returns the length of a
+    /// candidate's first frame, and a value that is passed on to the caller. A frame that is longer
+    /// than a quantum is sent all the same.
     #[inline]
     fn next<T>(
         &self,
@@ -75,13 +80,13 @@ impl Credits {
 /// Transmission selection as configured, for all ports with the same longest frame.
 #[derive(Clone, Debug)]
 struct Plan {
-    /// A quantum within a class: the longest frame.
+    /// The quantum of a priority within its class: the longest frame.
     frame_bytes: u32,
-    /// By class, of each turn.
+    /// By class, the quantum of a turn.
     quantum_bytes: [u32; PRIORITIES],
     /// By class, bit p: priority p is in it.
     members: [u8; PRIORITIES],
-    /// Bit i: class i takes no turns; the highest of these comes first.
+    /// Bit i: class i is strict; the strict class with the highest number comes first.
     strict: u8,
     /// Bit i: class i has several priorities.
     several: u8,
@@ -94,17 +99,18 @@ struct Plan {
 #[repr(C, align(64))]
 pub struct Ets {
     plan: Arc<Plan>,
-    /// By class.
+    /// The credit of each class.
     shared: Credits,
     /// The class whose turn it is.
     turn: u8,
     /// By class, the priority whose turn it is.
     turns: [u8; PRIORITIES],
-    /// By priority, within its class. A class of one has no use for it.
+    /// The credit of each priority within its class; unused in classes of one priority.
     own: Credits,
 }
 
-/// Every frame that has waited touches the first half; the rest, where several priorities share a class.
+/// The first cache line is read for every frame that has waited, the second one only where several
+/// priorities share a class.
 const _: () = assert!(size_of::<Ets>() == 128 && std::mem::offset_of!(Ets, own) <= 64);
 
 impl Plan {
@@ -116,7 +122,7 @@ impl Plan {
             .iter()
             .map(|class| (class.priorities, class.share));
         for (priorities, share) in given.chain([(u8::MAX, Some(1))]) {
-            // Every class takes a free priority: there are at most eight.
+            // Every class takes a free priority, so there are at most eight classes.
             if priorities & free != 0 {
                 classes.push((
                     priorities & free,
@@ -133,9 +139,10 @@ impl Plan {
     fn of(classes: &[(u8, Option<u8>)], frame_bytes: u32) -> Self {
         let shares: Vec<u8> = classes.iter().filter_map(|&(_, share)| share).collect();
         let least = shares.iter().min().map_or(1, |&share| share.into());
-        // In 2^-16 bytes.
+        // Unit: 2^-16 bytes.
         let per_percent: u64 = (u64::from(frame_bytes) << 16).div_ceil(least);
-        // One class with a share has all that the others leave, as the last of the strict ones would.
+        // A single class with a share gets all that the strict classes leave: it is the last strict
+        // one.
         let turns = if shares.len() > 1 { shares.len() } else { 0 };
         let mut plan = Self {
             frame_bytes,
@@ -164,9 +171,10 @@ impl Plan {
 }
 
 impl Ets {
-    /// Selects as configured, at a port whose longest frame has `frame_bytes`; longer ones blur the shares. What the
-    /// language refuses is put right here: of two classes with one priority the first has it, priorities of no class are
-    /// one with a share of 1, and a share is from 1 to 100.
+    /// Selects as configured, at a port whose longest frame has `frame_bytes`. Longer frames make
+    /// shares less exact. A configuration that the scenario language would refuse is corrected: of
+    /// two classes with the same priority the first one gets it, priorities without a class form a
+    /// class with a share of 1, and shares are clamped to 1 to 100.
     pub fn new(config: &EtsConfig, frame_bytes: u32) -> Self {
         let plan = Plan::new(config, frame_bytes);
         Self {
@@ -178,7 +186,7 @@ impl Ets {
         }
     }
 
-    /// One for each port, whose longest frames are these.
+    /// The selections of all ports; `frame_bytes` has the longest frame of each.
     pub(super) fn for_ports(
         config: &EtsConfig,
         frame_bytes: impl Iterator<Item = u32>,
@@ -195,9 +203,10 @@ impl Ets {
         frame_bytes.map(&mut like).collect()
     }
 
-    /// The priority whose frame is sent next, and accounts for it. Bit p of `eligible`: priority p has a frame and is
-    /// not paused; `head_bytes` says how long that frame is, and is asked for some that are eligible. `None`, and nothing
-    /// changes, if no priority is eligible.
+    /// Chooses the priority whose frame is sent next, and takes the frame from its credit. Bit p of
+    /// `eligible`: priority p has a frame and is not paused. `head_bytes` returns the length of the
+    /// first frame of an eligible priority. If no priority is eligible, the result is `None` and
+    /// nothing changes.
     #[inline(never)]
     pub fn choose(&mut self, eligible: u8, head_bytes: &dyn Fn(usize) -> u32) -> Option<usize> {
         if eligible == 0 {
@@ -235,7 +244,7 @@ impl Ets {
         Some(next.at)
     }
 
-    /// The same where one priority is eligible, whose frame has so many bytes.
+    /// [`Ets::choose`] where only this priority is eligible, and its first frame has `bytes`.
     #[inline]
     pub(super) fn choose_alone(&mut self, priority: usize, bytes: u32) {
         let eligible = bit(priority);
@@ -249,7 +258,8 @@ impl Ets {
         self.choose_only(class, bytes);
     }
 
-    /// There is one class, with one priority, that could be chosen: it is, and accounts for its frame.
+    /// Takes a frame from the credit of `class` (one bit), the only eligible one, which has one
+    /// priority.
     #[inline]
     fn choose_only(&mut self, class: u8, bytes: u32) {
         if class & self.plan.strict != 0 {
@@ -266,7 +276,8 @@ impl Ets {
         self.turn = at as u8;
     }
 
-    /// Of the eligible priorities of a class (not none), the next one, and its frame's length.
+    /// The next of the eligible priorities of a class, of which there is at least one, and the
+    /// length of its frame.
     #[inline]
     fn member(&self, class: usize, eligible: u8, head_bytes: &dyn Fn(usize) -> u32) -> Next<u32> {
         let candidates = self.plan.members[class] & eligible;
@@ -285,13 +296,14 @@ impl Ets {
     }
 }
 
-/// The bit of the lowest eight.
+/// A byte with this bit set.
 #[inline]
 fn bit(at: usize) -> u8 {
     1 << (at % PRIORITIES)
 }
 
-/// The first of `candidates` (bits, not all 0) after this one, in a ring; itself if there is no other.
+/// The first of `candidates` (bits, not all 0) after `at`, in a ring; `at` itself if it is the only
+/// one.
 #[inline]
 fn after(at: usize, candidates: u8) -> usize {
     let start = at as u32 + 1;

@@ -1,5 +1,5 @@
-//! Priority flow control: when an input pauses its sender, how the pause reaches the sender, and when
-//! the sender goes on.
+//! Priority flow control: when an input pauses its sender, how the pause reaches the sender, and
+//! when the sender goes on.
 
 use super::{
     CONTROL_BYTES, Cee, CeeFrame, PRIORITIES, Pause, PauseFrame,
@@ -34,7 +34,8 @@ impl Cee {
         }
     }
 
-    /// An input has asked to pause these priorities, and no others. The ports of its switch have caught up.
+    /// An input has asked its sender to pause these priorities, and no others. The ports of its
+    /// switch have caught up before.
     fn set_sent(&mut self, ingress: PortId, priorities: u8) {
         if let Some((switch, pausing)) = self.buffers.set_sent(ingress, priorities) {
             self.out.set_patience(&mut self.requests, switch, pausing);
@@ -56,7 +57,7 @@ impl Cee {
         }
     }
 
-    /// The far end of a port tells its near end to stop or to go on.
+    /// The far end of a port pauses or resumes its near end.
     fn say<F: CeeFrame>(
         &mut self,
         pool: &mut Pool<F>,
@@ -73,7 +74,7 @@ impl Cee {
         }
     }
 
-    /// A pause frame goes before all that waits, behind what is being sent.
+    /// Sends a pause frame, behind the frame that is being sent and before all frames that wait.
     fn say_on_wire<F: CeeFrame>(
         &mut self,
         pool: &mut Pool<F>,
@@ -100,7 +101,7 @@ impl Cee {
         }
     }
 
-    /// How long a pause holds.
+    /// How long a pause lasts unless it is renewed.
     fn pause_ps(&self, port: PortId) -> u64 {
         duration_ps(self.specs[port as usize].rate_bps)
     }
@@ -111,13 +112,13 @@ impl Cee {
         }
     }
 
-    /// A time has come for which [`Timer::Control`](crate::contract::Timer) has asked.
+    /// A [`Timer::Control`](crate::contract::Timer) of a port is due.
     pub fn control<F: CeeFrame>(&mut self, pool: &mut Pool<F>, port: PortId, now_ps: u64) {
         let at = port as usize;
         if !self.pauses[at].disarm(now_ps) {
             return; // an earlier one took its place, and has come
         }
-        // What ports have to decide now comes first.
+        // Ports that decide at this time do so before the pause takes effect.
         self.out.turn = ALL_DECIDED;
         while let Some(step) = self.pauses[at].next_step(now_ps) {
             match step {
@@ -164,7 +165,7 @@ impl Cee {
         }
     }
 
-    /// From now on a port sends these priorities or does not.
+    /// Updates the priorities that pauses stop at a port.
     fn obey<F: CeeFrame>(
         &mut self,
         pool: &mut Pool<F>,
@@ -181,13 +182,13 @@ impl Cee {
         }
     }
 
-    /// Tells a port what it may not send.
+    /// Copies the paused priorities of a port from its pauses to its state.
     fn shut(&mut self, port: PortId) {
         let at = port as usize;
         self.out.ports[at].shut = self.pauses[at].shut();
     }
 
-    /// How long some priority of a port has been paused, all in all.
+    /// The total time for which at least one priority of a port has been paused.
     pub fn paused_ps(&self, port: PortId, now_ps: u64) -> u64 {
         self.pauses[port as usize].paused_ps(now_ps)
     }
@@ -197,14 +198,14 @@ impl Cee {
         self.pauses[port as usize].paused()
     }
 
-    /// A port obeys no pauses, or does so again.
+    /// Whether a port ignores pauses from now on.
     pub(super) fn set_deaf(&mut self, port: PortId, deaf: bool, now_ps: u64) {
         self.pauses[port as usize].set_deaf(deaf, now_ps);
         self.shut(port);
     }
 
-    /// The far end of a port (a defective adapter) pauses these priorities even if it has room, or
-    /// stops that. A port without flow control in a priority does not obey (802.1Q, 36.1.3).
+    /// From now on the far end of a port, a defective adapter, pauses these priorities whether it
+    /// has room or not. A port without flow control in a priority does not obey (802.1Q, 36.1.3).
     pub fn storm<F: CeeFrame>(
         &mut self,
         pool: &mut Pool<F>,
@@ -220,7 +221,7 @@ impl Cee {
         self.serve_kicked_ports(pool, now_ps);
     }
 
-    /// A link is up again, and with it the two ends have told each other what is still too full.
+    /// A link is up again: each end pauses the priorities in which its buffer is still too full.
     pub(super) fn pause_again<F: CeeFrame>(
         &mut self,
         pool: &mut Pool<F>,
@@ -239,7 +240,7 @@ impl Cee {
         }
     }
 
-    /// A link has failed or is up again: pauses of it are void.
+    /// A link has failed or is up again: its pauses end.
     pub(super) fn forget_pauses(&mut self, port: PortId, now_ps: u64) {
         self.set_sent(port, 0);
         self.pauses[port as usize].forget(now_ps);

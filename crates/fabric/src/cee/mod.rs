@@ -1,10 +1,11 @@
-//! Converged Enhanced Ethernet: eight priorities, flow control, congestion notification, transmission selection.
+//! Converged Enhanced Ethernet: eight priorities, flow control, congestion notification and
+//! transmission selection.
 //!
-//! [`Cee`] holds the ports of links, the buffers behind them and the adapters of hosts. A port is one direction of
-//! a link: the queues at its near end, the wire, and the buffer at its far end that flow control
-//! guards. Its owner calls it for each event and carries out the
-//! [`Effect`](crate::contract::Effect)s; frames stay in the owner's [`Pool`]. A hop is one event,
-//! and one more where the frame waits at a switch that has paused a sender ([`Cee::catch_up`]).
+//! [`Cee`] holds the ports of links, the buffers behind them and the adapters of hosts. A port is
+//! one direction of a link: the queues at its near end, the wire, and the buffer at its far end
+//! that flow control guards. The owner of a [`Cee`] calls it for each event and carries out the
+//! [`Effect`](crate::contract::Effect)s; frames stay in the owner's [`Pool`]. A hop takes one
+//! event, and one more at a punctual port where the frame waits ([`Cee::catch_up`]).
 
 mod adapter;
 mod audit;
@@ -58,7 +59,7 @@ pub enum Place {
     Switch(u32),
 }
 
-/// What a direction of a link is like. Port 2 l and port 2 l + 1 are the two directions of link l.
+/// The properties of a port, one direction of a link. Ports 2 l and 2 l + 1 are those of link l.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PortSpec {
     /// The node that sends.
@@ -67,9 +68,9 @@ pub struct PortSpec {
     pub far: Place,
     /// Bits per second, > 0.
     pub rate_bps: u64,
-    /// Along the link.
+    /// Propagation delay of the link.
     pub propagation_ps: u64,
-    /// And then to a place in a queue, or to the host's stack.
+    /// Delay from the end of the link to the place in a queue, or to the host's stack.
     pub processing_ps: u64,
     /// Marking and early dropping in each priority's queue.
     pub aqm: AqmParams,
@@ -77,22 +78,23 @@ pub struct PortSpec {
     pub frame_bytes: u32,
 }
 
-/// What tells an adapter that a destination is behind a congested queue (802.1Q clause 33.4).
+/// A message to an adapter: a queue on the path of one of its queues is congested (802.1Q clause
+/// 33.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Notification {
-    /// The adapter that it is for.
+    /// The host whose adapter receives the notification.
     pub source: u16,
     /// The adapter's queue from which the sampled frame came.
     pub queue: QueueKey,
-    /// The port where it was sampled.
+    /// The port at whose queue the frame was sampled.
     pub port: PortId,
-    /// How bad it is there.
+    /// The degree of congestion.
     pub feedback: Feedback,
 }
 
-/// What a frame must be able to.
+/// A frame that converged Ethernet can carry.
 pub trait CeeFrame: Frame + Copy {
-    /// The host that it is for.
+    /// The destination host.
     fn destination(&self) -> u16;
 
     /// The path of its adapter's queue ([`QueueKey::path`]); 0 where one queue serves all paths.
@@ -100,21 +102,23 @@ pub trait CeeFrame: Frame + Copy {
         0
     }
 
-    /// A notification, to travel back; `sampled` is the frame that gave rise to it.
+    /// Makes the frame of a notification, addressed to the source of the frame `sampled`.
     fn notification(sampled: &Self, notification: &Notification) -> Self;
 
-    /// What a notification tells its adapter: the queue that is to become slower, and |Fb|; `None` of other frames.
+    /// Of a notification: the adapter's queue whose rate is to fall, and |Fb|. `None` for other
+    /// frames.
     fn notice(&self) -> Option<(QueueKey, u8)>;
 }
 
-/// What every hop of a frame needs beside the frame; it lies in the frame's place.
+/// The fields of a frame that every hop reads, stored beside the frame in its place of the pool.
 #[derive(Clone, Copy, Debug)]
 struct Label {
-    /// While it is `buffered`, the port that it came by; of one in an adapter, the adapter's.
+    /// The port by which a buffered frame has arrived; of a frame in an adapter, the adapter's
+    /// port.
     ingress: PortId,
     source: u16,
     priority: u8,
-    /// It is at a switch that has taken it into its buffer.
+    /// The frame takes room in the buffer of its input.
     buffered: bool,
     /// It is a notification.
     control: bool,
@@ -136,7 +140,9 @@ impl Label {
         }
     }
 
-    /// A notification leaves the switch that has made it by this port. What travels comes by no port that it leaves by.
+    /// Whether the frame is a notification that leaves, by this port, the switch that has made it.
+    /// No frame leaves a switch by the link over which it has arrived, so the input of a
+    /// notification that was just made is that of its own output's link.
     fn is_made_at(self, port: PortId) -> bool {
         self.control && opposite(self.ingress) == port
     }
@@ -153,7 +159,7 @@ impl Label {
     }
 }
 
-/// What a port counted.
+/// The counters of a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CeeStats {
     /// Frames accepted, and their bytes.
@@ -164,35 +170,35 @@ pub struct CeeStats {
     pub marks: u64,
     /// Frames dropped, by cause.
     pub drops: [u64; Drop::NAMES.len()],
-    /// Times that its far end has paused it.
+    /// Pauses: each priority that the far end has paused counts.
     pub pauses: u64,
-    /// Notifications that its queues gave rise to.
+    /// Notifications that its congestion points have made.
     pub notifications: u64,
-    /// Most bytes of one priority in the buffer at its far end.
+    /// The most bytes of one priority that the buffer at its far end has ever held.
     pub ingress_max_bytes: u64,
 }
 
-/// A network of converged Ethernet: what owns each part of a hop, wired together.
+/// A network of converged Ethernet: wires the owners of the parts of a hop together.
 pub struct Cee {
     config: CeeConfig,
     specs: Vec<PortSpec>,
-    /// Queues, transmission selection and wires.
+    /// The output ports: queues, transmission selection and wires.
     out: OutputPorts,
-    /// What lies behind the wires, at switches.
+    /// The buffers at the far ends of the wires.
     buffers: InputBuffers,
     /// By port.
     pauses: Vec<Pauses>,
-    /// What samples the queues.
+    /// The congestion points that sample the queues.
     points: CongestionPoints,
-    /// What hosts send by.
+    /// The adapters of hosts.
     adapters: Adapters,
-    /// For the owner.
+    /// Requests to the owner.
     pub(crate) requests: Requests,
 }
 
 impl Cee {
-    /// An idle network. `specs` are its ports, two for each link, in the order of links; `hosts` and `switches`
-    /// how many there are. `seed` makes what is drawn by lot.
+    /// An idle network. `specs` are its ports, two for each link, in the order of links; `hosts`
+    /// and `switches` are their numbers. All random choices follow from `seed`.
     pub fn new(
         config: CeeConfig,
         specs: Vec<PortSpec>,
@@ -224,33 +230,33 @@ impl Cee {
         }
     }
 
-    /// The ports of a switch may be late, or may not. They have caught up.
+    /// Decides which ports of a switch are punctual. They have caught up before.
     fn set_patience(&mut self, switch: u32) {
         let pausing = self.buffers.pausing(switch);
         self.out.set_patience(&mut self.requests, switch, pausing);
     }
 
-    /// What it is made of.
+    /// The configuration.
     pub fn config(&self) -> &CeeConfig {
         &self.config
     }
 
-    /// How many ports it has.
+    /// The number of ports.
     pub fn len(&self) -> usize {
         self.specs.len()
     }
 
-    /// True if it has none.
+    /// Whether there are no ports.
     pub fn is_empty(&self) -> bool {
         self.specs.is_empty()
     }
 
-    /// A port's.
+    /// The properties of a port.
     pub fn spec(&self, port: PortId) -> &PortSpec {
         &self.specs[port as usize]
     }
 
-    /// What a port counted.
+    /// The counters of a port.
     pub fn stats(&self, port: PortId) -> CeeStats {
         CeeStats {
             ingress_max_bytes: self.buffers.most_bytes(port),
@@ -258,14 +264,14 @@ impl Cee {
         }
     }
 
-    /// A port is about to be needed: it is sent for.
+    /// Prefetches the state of a port.
     #[inline]
     pub fn fetch_port(&self, port: PortId) {
         prefetch_index(&self.out.ports, port as usize);
         self.points.fetch(port);
     }
 
-    /// The same for the first frame under way, and for what chooses the next one.
+    /// Prefetches the first frame under way on a port, and the state that chooses the next one.
     #[inline]
     pub fn fetch_first<F>(&self, pool: &Pool<F>, port: PortId) {
         let state = &self.out.ports[port as usize];
@@ -275,7 +281,7 @@ impl Cee {
         }
     }
 
-    /// The same for what a frame that comes to a port needs there.
+    /// Prefetches the memory that a frame needs when it joins a port.
     #[inline]
     pub fn fetch_queue<F>(&self, pool: &Pool<F>, port: PortId) {
         let state = &self.out.ports[port as usize];
@@ -314,12 +320,13 @@ impl Cee {
         self.out.drops()
     }
 
-    /// Notifications made so far, and those that adapters have taken.
+    /// (Notifications made so far, notifications that adapters have taken.)
     pub fn notifications(&self) -> (u64, u64) {
         (self.points.made(), self.adapters.taken)
     }
 
-    /// What leaves a port is told from now on.
+    /// From now on [`Effect::Sent`](crate::contract::Effect) and
+    /// [`Effect::PauseSent`](crate::contract::Effect) report the frames that a port sends.
     pub fn watch(&mut self, port: PortId) {
         let state = &mut self.out.ports[port as usize];
         state.set(state.down, true);
@@ -329,12 +336,13 @@ impl Cee {
         }
     }
 
-    /// Frames have numbers and senders from now on: see [`Cee::number`] and [`Cee::sender`].
+    /// From now on the numbers and senders of frames are kept: see [`Cee::number`] and
+    /// [`Cee::sender`].
     pub fn number_frames(&mut self) {
         self.adapters.numbers = true;
     }
 
-    /// Ports decide when they are free from now on.
+    /// Makes all ports punctual.
     #[cfg(test)]
     fn never_be_late(&mut self) {
         self.out.may_be_late = false;
@@ -352,18 +360,18 @@ impl Cee {
         Label::of(pool, handle).source
     }
 
-    /// What its owner calls a frame's sender; where [`Cee::number_frames`] was called.
+    /// A frame's [`Departure::sender`], if [`Cee::number_frames`] was called.
     pub fn sender(&self, handle: Handle) -> u32 {
         self.adapters.tag(handle).sender
     }
 
-    /// A frame's number among those of its source to its destination in its priority; where [`Cee::number_frames`] was
-    /// called.
+    /// A frame's number among those of its adapter's queue ([`QueueKey`]), if
+    /// [`Cee::number_frames`] was called.
     pub fn number(&self, handle: Handle) -> u32 {
         self.adapters.tag(handle).number
     }
 
-    /// The copy of a frame has what that has.
+    /// Gives the copy `to` of a frame the label and tag of the frame `from`.
     pub fn copied<F>(&mut self, pool: &mut Pool<F>, from: Handle, to: Handle) {
         self.adapters.copied(from, to);
         pool.set_note(to, pool.note(from));

@@ -1,7 +1,8 @@
-//! The pauses of a port: which priorities may not be sent, since when, and when that changes.
+//! The pauses of a port: the paused priorities, since when they are paused, and when that changes.
 //!
-//! Pauses on the wire are MAC control frames (802.1Q clause 36, 802.3 annex 31D): they leave behind the frame that is
-//! being sent, hold for a time, and are renewed before it is over as long as the buffer is full.
+//! Pauses on the wire are MAC control frames (802.1Q clause 36, 802.3 annex 31D). They leave behind
+//! the frame that is being sent, and last for a time. The far end renews them before that time is
+//! over, as long as its buffer is full.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
@@ -12,17 +13,17 @@ use crate::port::PS_PER_S;
 const QUANTA: u64 = 0xffff;
 const QUANTUM_BITS: u64 = 512;
 
-/// What a pause frame says.
+/// The content of a pause frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PauseFrame {
-    /// Bit p: it speaks of priority p.
+    /// Bit p: the frame changes priority p.
     pub priorities: u8,
-    /// Bit p: priority p must wait; else it may go on.
+    /// Bit p: priority p is paused; else it resumes.
     pub xoff: u8,
 }
 
 impl PauseFrame {
-    /// These priorities must wait.
+    /// Pauses these priorities.
     pub(super) fn stop(priorities: u8) -> Self {
         Self {
             priorities,
@@ -30,7 +31,7 @@ impl PauseFrame {
         }
     }
 
-    /// These priorities may go on.
+    /// Resumes these priorities.
     pub(super) fn go_on(priorities: u8) -> Self {
         Self {
             priorities,
@@ -52,56 +53,56 @@ impl PauseFrame {
     }
 }
 
-/// What is to happen to a port's pauses.
+/// A planned change of a port's pauses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Step {
     /// A pause frame has taken effect.
     Obey(PauseFrame),
-    /// The far end says once more what is still full.
+    /// The far end renews the pauses of priorities that are still too full.
     Renew,
-    /// A pause is over by itself.
+    /// A pause ends because it was not renewed.
     Expire(u8),
 }
 
 /// Pauses of one port.
 #[derive(Default)]
 pub(super) struct Pauses {
-    /// Steps that are due, the earliest first.
+    /// Planned steps, the earliest first.
     steps: BinaryHeap<Reverse<(u64, Step)>>,
-    /// When pauses that are obeyed end by themselves.
+    /// By priority, when its pause ends unless it is renewed.
     until_ps: [u64; PRIORITIES],
-    /// Since when some priority has been paused; `None` = none is.
+    /// Since when at least one priority has been paused; `None` = none is.
     since_ps: Option<u64>,
-    /// How long some priority was.
+    /// Total duration of past times in which at least one priority was paused.
     total_ps: u64,
     /// Since when each priority has been paused.
     began_ps: [u64; PRIORITIES],
     renews: bool,
     /// Bit p: the far end has paused priority p.
     paused: u8,
-    /// The far end babbles: it pauses these priorities even if it has room.
+    /// Bit p: the far end storms: it pauses priority p whether it has room or not.
     stormed: u8,
-    /// It obeys none.
+    /// The port ignores pauses.
     deaf: bool,
-    /// When the owner calls [`super::Cee::control`] next.
+    /// The time of the next call of [`super::Cee::control`] that was requested.
     armed_ps: Option<u64>,
 }
 
-/// How long a pause holds on a line of so many bits per second.
+/// How long the longest pause lasts on a line of so many bits per second.
 pub(super) fn duration_ps(rate_bps: u64) -> u64 {
     let bits = u128::from(QUANTA * QUANTUM_BITS) * u128::from(PS_PER_S);
     (bits / u128::from(rate_bps)) as u64
 }
 
 impl Pauses {
-    /// Plans a step for this time. Returns the time for which the owner has to be asked, if it has
-    /// to.
+    /// Plans a step for this time. Returns the time of the timer that has to be requested, if one
+    /// has.
     pub fn plan(&mut self, at_ps: u64, step: Step) -> Option<u64> {
         self.steps.push(Reverse((at_ps, step)));
         self.arm()
     }
 
-    /// The first step's time, unless the owner calls earlier anyway.
+    /// The time of the first step, if no timer for that time or an earlier one is set.
     pub fn arm(&mut self) -> Option<u64> {
         let &Reverse((at_ps, _)) = self.steps.peek()?;
         if self.armed_ps.is_some_and(|armed_ps| armed_ps <= at_ps) {
@@ -111,7 +112,7 @@ impl Pauses {
         Some(at_ps)
     }
 
-    /// The owner has called; false if that was for a time which an earlier one has replaced.
+    /// The timer is due; false if an earlier timer has taken its place.
     pub fn disarm(&mut self, now_ps: u64) -> bool {
         let is_armed = self.armed_ps == Some(now_ps);
         if is_armed {
@@ -120,7 +121,7 @@ impl Pauses {
         is_armed
     }
 
-    /// The next step, if it has come.
+    /// Takes the next step, if it is due.
     pub fn next_step(&mut self, now_ps: u64) -> Option<Step> {
         let &Reverse((at_ps, step)) = self.steps.peek()?;
         if at_ps > now_ps {
@@ -130,27 +131,28 @@ impl Pauses {
         Some(step)
     }
 
-    /// The far end is going to renew what it says; false if it is already.
+    /// Notes that a renewal by the far end is planned; false if one was planned before.
     pub fn renews_now(&mut self) -> bool {
         !std::mem::replace(&mut self.renews, true)
     }
 
-    /// It has.
+    /// The planned renewal has taken place.
     pub fn renewed(&mut self) {
         self.renews = false;
     }
 
-    /// A pause of a priority ends by itself then, unless it is renewed.
+    /// The pause of a priority ends at this time, unless it is renewed.
     pub fn set_until(&mut self, priority: u8, until_ps: u64) {
         self.until_ps[usize::from(priority)] = until_ps;
     }
 
-    /// Whether a pause of a priority is over by itself.
+    /// Whether the pause of a priority has ended without a renewal.
     pub fn has_expired(&self, priority: u8, now_ps: u64) -> bool {
         self.until_ps[usize::from(priority)] <= now_ps
     }
 
-    /// The far end has said this. Returns which priorities are paused that were not, and whether anything is new.
+    /// A pause frame of the far end takes effect. Returns the priorities that are newly paused, and
+    /// whether any priority has changed.
     pub fn heard(&mut self, frame: PauseFrame, now_ps: u64) -> (u8, bool) {
         let before = self.paused;
         let after = before & !frame.priorities | frame.priorities & frame.xoff;
@@ -163,19 +165,19 @@ impl Pauses {
         (new, before != after)
     }
 
-    /// The far end pauses these priorities even if it has room.
+    /// From now on the far end pauses these priorities whether it has room or not.
     pub fn set_stormed(&mut self, priorities: u8, now_ps: u64) {
         self.stormed = priorities;
         self.keep_time(now_ps);
     }
 
-    /// It obeys no pauses, or does so again.
+    /// Whether the port ignores pauses from now on.
     pub fn set_deaf(&mut self, deaf: bool, now_ps: u64) {
         self.deaf = deaf;
         self.keep_time(now_ps);
     }
 
-    /// Its link has failed or is up again: pauses are void.
+    /// The link has failed or is up again: all pauses end.
     pub fn forget(&mut self, now_ps: u64) {
         self.steps.clear();
         self.renews = false;
@@ -183,7 +185,7 @@ impl Pauses {
         self.keep_time(now_ps);
     }
 
-    /// Keeps the time that some priority is paused.
+    /// Updates the time for which at least one priority has been paused.
     fn keep_time(&mut self, now_ps: u64) {
         match (self.since_ps, self.paused() != 0) {
             (None, true) => self.since_ps = Some(now_ps),
@@ -205,7 +207,7 @@ impl Pauses {
         if self.deaf { 0 } else { self.paused() }
     }
 
-    /// How long some priority has been paused, all in all.
+    /// The total time for which at least one priority has been paused.
     pub fn paused_ps(&self, now_ps: u64) -> u64 {
         self.total_ps + self.since_ps.map_or(0, |since_ps| now_ps - since_ps)
     }
@@ -215,8 +217,8 @@ impl Pauses {
         self.began_ps[priority]
     }
 
-    /// Asserts that time is kept if something is paused, that the owner will call in time for what is planned, and that
-    /// the port knows what it may not send.
+    /// Checks that the paused time is kept while a priority is paused, that a timer is set for the
+    /// next planned step, and that the port knows its paused priorities.
     pub fn audit(&self, shut: u8) -> Result<(), String> {
         if self.since_ps.is_some() != (self.paused() != 0) {
             return Err("keeps no time of its pauses".to_owned());

@@ -3,14 +3,15 @@
 use super::{CongestionPoint, Feedback, Label, PRIORITIES, QcnConfig, QcnParams};
 use crate::graph::PortId;
 
-/// Those of a port, by priority: apart from its queues, since frames that do not wait touch them too.
+/// The congestion points of a port, by priority. They are apart from its queues, since frames that
+/// do not wait count here, too.
 #[derive(Clone, Copy, Default)]
 #[repr(align(64))]
 struct Points([CongestionPoint; PRIORITIES]);
 
 const _: () = assert!(size_of::<Points>() == 64);
 
-/// What samples frames on their way.
+/// The congestion points of all ports.
 pub(super) struct CongestionPoints {
     points: Vec<Points>,
     params: Option<QcnParams>,
@@ -21,7 +22,7 @@ pub(super) struct CongestionPoints {
 }
 
 impl CongestionPoints {
-    /// Of so many ports, whose queues are empty.
+    /// The congestion points of so many ports with empty queues.
     pub fn new(config: Option<&QcnConfig>, ports: usize) -> Self {
         Self {
             points: vec![Points::default(); ports],
@@ -31,26 +32,29 @@ impl CongestionPoints {
         }
     }
 
-    /// A port is about to be needed: it is sent for.
+    /// Prefetches the congestion points of a port.
     #[inline]
     pub fn fetch(&self, port: PortId) {
         prefetch_index::prefetch_index(&self.points, port as usize);
     }
 
-    /// Whether such a frame is counted at all: notifications are not.
+    /// Whether a congestion point counts this frame: its priority is sampled, and it is no
+    /// notification.
     #[inline(always)]
     pub fn watch(&self, label: Label) -> bool {
         self.priorities & 1 << label.priority != 0 && !label.control
     }
 
-    /// Lets a frame of so many bytes go by, if it is none that is sampled; else nothing changes.
+    /// Counts a frame of so many bytes if it is not to be sampled; else returns false, and nothing
+    /// changes.
     #[inline(always)]
     pub fn skips(&mut self, port: PortId, priority: u8, bytes: u32) -> bool {
         self.points[port as usize].0[usize::from(priority)].skips(bytes)
     }
 
-    /// A frame has joined a queue that holds `queue_bytes` with it: what its source is told, if it is sampled and there
-    /// is congestion. `random` is the port's.
+    /// A frame has joined a queue that holds `queue_bytes` with it. Returns the feedback to its
+    /// source if the frame is sampled and there is congestion. `random` is the random state of the
+    /// port.
     pub fn arrival(
         &mut self,
         (port, priority): (PortId, u8),
@@ -63,7 +67,7 @@ impl CongestionPoints {
         point.arrival(params, queue_bytes, bytes, random)
     }
 
-    /// A notification is on its way.
+    /// Counts a notification that was made.
     pub fn count_made(&mut self) {
         self.made += 1;
     }
@@ -73,7 +77,8 @@ impl CongestionPoints {
         self.made
     }
 
-    /// Asserts that each made notification was counted by a port, and that no point waits for more than an interval.
+    /// Checks that ports have counted each notification, and that no congestion point waits for
+    /// more than the longest interval.
     pub fn audit(&self, counted: u64) -> Result<(), String> {
         if counted != self.made {
             return Err(format!(

@@ -16,57 +16,64 @@ use crate::{
 /// No event pending.
 pub(super) const NEVER: u64 = u64::MAX;
 
-/// What every frame touches.
+/// The state of a port that every frame reads and writes: one cache line.
 #[repr(C, align(64))]
 pub(super) struct Port {
-    /// First and last frame whose header, or last bit, is on its way to the far end.
+    /// First and last frame on the wire: its header (at cut-through switches) or its last bit has
+    /// not arrived yet.
     pub first: Handle,
     pub last: Handle,
+    /// When the first frame arrives.
     pub first_ps: u64,
-    /// When the last bit sent so far leaves.
+    /// When the last bit sent so far leaves: the port is idle from then on.
     pub free_ps: u64,
-    /// When this port is asked to transmit.
+    /// The time of the port's next [`Timer::Transmit`](crate::contract::Timer), or [`NEVER`]. A
+    /// lazy adapter keeps the time here without requesting the timer.
     pub armed_ps: u64,
     pub accepted: u64,
     pub accepted_bytes: u64,
     pub queued_bytes: u32,
     class: u16,
-    /// Bit p: frames of priority p wait, in an adapter for nothing but their turn.
+    /// Bit p: frames of priority p wait. In an adapter only those count that no rate limiter
+    /// delays.
     pub waiting: u8,
-    /// Bit p: it obeys a pause of priority p.
+    /// Bit p: a pause stops priority p.
     pub shut: u8,
     pub down: bool,
     pub watched: bool,
-    /// Bit p: frames of priority p leave in time: see [`Cee::catch_up`].
+    /// Bit p: the port is punctual while frames of priority p wait: see
+    /// [`Cee::catch_up`](super::Cee::catch_up).
     pub punctual: u8,
-    /// The owner will ask when a frame arrives that begins as soon as the port is free.
+    /// An event is set for the arrival of the frame that begins as soon as the port is free.
     pub expected: bool,
-    /// The same for a frame that begins at `armed_ps`, of an adapter that may be late.
+    /// A lazy adapter has set an event for the arrival of the frame that begins at `armed_ps`.
     pub foreseen: bool,
-    /// It sends for a host.
+    /// The port belongs to a host.
     pub is_adapter: bool,
-    /// It averages its queue: a frame that finds it empty may be dropped or marked all the same.
+    /// The AQM averages the queue length, so even a frame that meets an empty queue may be dropped
+    /// or marked.
     pub averages: bool,
-    /// It is up, not watched, and averages nothing: a frame that finds it idle and empty is just
-    /// sent.
+    /// The link is up, the port is not watched, and its AQM averages nothing: a frame that meets an
+    /// idle, empty port is sent without further checks.
     pub plain: bool,
 }
 
 const _: () = assert!(size_of::<Port>() == 64);
 
-/// What ports alike share.
+/// The properties that ports of the same kind share.
 #[derive(Clone, Copy, PartialEq)]
 struct Class {
     /// From a frame's first bit, or its last, to its arrival.
     delay_ps: u64,
     ps_per_byte_q16: u64,
-    /// A frame that makes its queue no longer is neither marked nor dropped early, and leaves no trace.
+    /// A frame whose queue is no longer than this with it is neither marked nor dropped early, and
+    /// changes no state of the AQM.
     harmless_bytes: u64,
-    /// Frames arrive with their header.
+    /// Cut-through: a frame arrives at the far end with its header, not with its last bit.
     cut: bool,
 }
 
-/// Frames in a row.
+/// A queue of frames in order.
 #[derive(Clone, Copy)]
 pub(super) struct Fifo {
     pub head: Handle,
@@ -113,21 +120,21 @@ impl Fifo {
         if next == NIL {
             self.tail = NIL;
         }
-        // It has waited for long.
+        // The next frame has waited for long and is in no cache.
         pool.fetch(next);
         Some(handle)
     }
 }
 
-/// By priority, the frames that wait at a port.
+/// The queues of a port, by priority.
 #[derive(Clone, Copy, Default)]
 #[repr(align(64))]
 pub(super) struct Queues(pub [Fifo; PRIORITIES]);
 
 const _: () = assert!(size_of::<Queues>() == 128);
 
-/// Idle ports, and their classes. A switch hears of a frame by its header if no port of the switch is faster than the
-/// link that it comes by: else it would have to send what is not there yet.
+/// Idle ports, and their classes. Frames arrive with their header (cut-through) if no port of the
+/// switch is faster than their link. A faster port would run out of bits that have not arrived yet.
 fn ports(config: &CeeConfig, specs: &[PortSpec], switches: usize) -> (Vec<Port>, Vec<Class>) {
     let mut fastest_bps = vec![0; switches];
     for spec in specs {
@@ -161,7 +168,7 @@ fn ports(config: &CeeConfig, specs: &[PortSpec], switches: usize) -> (Vec<Port>,
     (ports, classes)
 }
 
-/// The ports that each switch sends by.
+/// By switch, its output ports.
 fn outputs(specs: &[PortSpec], switches: usize) -> Vec<Vec<PortId>> {
     let mut outputs = vec![Vec::new(); switches];
     for (port, spec) in (0..).zip(specs) {
@@ -198,7 +205,7 @@ impl Port {
         }
     }
 
-    /// Its link fails or works, or it is watched.
+    /// Sets whether the link is down and whether the port is watched.
     pub fn set(&mut self, down: bool, watched: bool) {
         (self.down, self.watched) = (down, watched);
         self.plain = !down && !watched && !self.averages;
@@ -209,20 +216,20 @@ impl Port {
         (self.armed_ps, self.foreseen) = (at_ps, false);
     }
 
-    /// A frame joins what it sends.
+    /// Counts an accepted frame.
     #[inline]
     pub fn accept(&mut self, bytes: u32) {
         self.accepted += 1;
         self.accepted_bytes += u64::from(bytes);
     }
 
-    /// A frame that makes its queue no longer is left alone.
+    /// See [`Class::harmless_bytes`].
     #[inline]
     fn harmless_bytes(&self, classes: &[Class]) -> u64 {
         classes[usize::from(self.class)].harmless_bytes
     }
 
-    /// Bit p: priority p may be sent.
+    /// Bit p: no pause stops priority p.
     pub fn open(&self) -> u8 {
         !self.shut
     }
@@ -231,21 +238,21 @@ impl Port {
         self.free_ps <= now_ps
     }
 
-    /// Something waits that may be sent.
+    /// Whether a frame waits that no pause stops.
     pub fn has_eligible(&self) -> bool {
         self.waiting & self.open() != 0
     }
 
-    /// It may decide late what it sends.
+    /// Whether the port is lazy at present: see [`Cee::catch_up`](super::Cee::catch_up).
     pub fn is_patient(&self) -> bool {
         self.waiting & self.punctual == 0
     }
 }
 
-/// [`OutputPorts::turn`]: no port decides any more at the present time.
+/// [`OutputPorts::turn`]: all ports have decided for the present time.
 pub const ALL_DECIDED: PortId = PortId::MAX;
 
-/// All sending sides: what waits at each, and what is on its wire.
+/// The sending sides of all links: their queues, transmission selections and wires.
 pub(super) struct OutputPorts {
     pub ports: Vec<Port>,
     classes: Vec<Class>,
@@ -253,21 +260,20 @@ pub(super) struct OutputPorts {
     pub selections: Vec<Ets>,
     reds: Vec<Red>,
     stats: Vec<CeeStats>,
-    /// By port, what AQM and congestion points draw from.
+    /// By port, the random state of its AQM and congestion points.
     pub random: Vec<u64>,
-    /// By switch, the ports that it sends by.
+    /// By switch, its output ports.
     pub of_switch: Vec<Vec<PortId>>,
-    /// Ports may decide late: see [`super::Cee::catch_up`].
+    /// Ports may be lazy: see [`super::Cee::catch_up`].
     pub may_be_late: bool,
-    /// At the present time ports below this have decided what they send; [`ALL_DECIDED`] = all
-    /// have.
+    /// Ports below this number have decided for the present time; [`ALL_DECIDED`] = all have.
     pub turn: PortId,
-    /// Ports that may be able to send now.
+    /// Ports that may be able to send now: see [`super::Cee::serve_kicked_ports`].
     pub kicks: Vec<PortId>,
 }
 
 impl OutputPorts {
-    /// Idle ports. `seed` makes what is drawn by lot.
+    /// Idle ports. All random choices follow from `seed`.
     pub fn new(config: &CeeConfig, specs: &[PortSpec], switches: usize, seed: u64) -> Self {
         let count = specs.len();
         let (ports, classes) = ports(config, specs, switches);
@@ -288,7 +294,7 @@ impl OutputPorts {
         }
     }
 
-    /// What a port counted, of what ports count.
+    /// The counters of a port that are counted here.
     pub fn stats(&self, port: PortId) -> CeeStats {
         let state = &self.ports[port as usize];
         CeeStats {
@@ -308,40 +314,40 @@ impl OutputPorts {
         self.stats.iter().map(|stats| stats.notifications).sum()
     }
 
-    /// A frame is dropped at a port for this cause.
+    /// Counts a frame that is dropped at a port for this cause.
     pub fn count_drop(&mut self, port: PortId, cause: Drop) {
         self.stats[port as usize].drops[cause as usize] += 1;
     }
 
-    /// So many priorities of a port have been paused.
+    /// Counts `count` priorities of a port that have been paused.
     pub fn count_pauses(&mut self, port: PortId, count: u32) {
         self.stats[port as usize].pauses += u64::from(count);
     }
 
-    /// The congestion point of a port has sent a notification.
+    /// Counts a notification of a port's congestion point.
     pub fn count_notification(&mut self, port: PortId) {
         self.stats[port as usize].notifications += 1;
     }
 
-    /// Whether frames arrive at the far end with their header.
+    /// Whether frames arrive at a port's far end with their header (cut-through).
     pub fn is_cut(&self, port: PortId) -> bool {
         self.classes[usize::from(self.ports[port as usize].class)].cut
     }
 
-    /// Up to which length of its queue a port leaves frames alone.
+    /// See [`Class::harmless_bytes`].
     #[inline]
     pub fn harmless_bytes(&self, port: PortId) -> u64 {
         self.ports[port as usize].harmless_bytes(&self.classes)
     }
 
-    /// What so many bytes take on a port's line.
+    /// The time that so many bytes take to leave a port.
     #[inline]
     pub fn serialization_ps(&self, port: PortId, bytes: u32) -> u64 {
         let class = &self.classes[usize::from(self.ports[port as usize].class)];
         time_ps(bytes, class.ps_per_byte_q16)
     }
 
-    /// What a port sends from now on it sends at this rate, in bits per second.
+    /// Sets the rate of the frames that a port sends from now on, in bits per second.
     pub fn set_rate(&mut self, port: PortId, rate_bps: u64) {
         let class = Class {
             ps_per_byte_q16: ps_per_byte_q16(rate_bps),
@@ -355,24 +361,25 @@ impl OutputPorts {
         self.ports[port as usize].class = class as u16;
     }
 
-    /// Whether frames should have left a switch's port since it was looked at last: see
+    /// Whether frames of a switch's lazy port were due to leave before now: see
     /// [`super::Cee::catch_up`].
     #[inline]
     pub fn is_behind(&self, port: PortId, now_ps: u64) -> bool {
         let state = &self.ports[port as usize];
-        // What happens at the same time happens in the order of ports.
+        // At the same time, ports act in the order of their numbers.
         let until_ps = now_ps + u64::from(port < self.turn);
         state.has_eligible() && state.is_patient() && state.free_ps < until_ps
     }
 
-    /// Whether that is worth a look.
+    /// A quick necessary condition for a lazy port to be behind.
     #[inline(always)]
     pub fn may_be_behind(&self, port: PortId, now_ps: u64) -> bool {
         let state = &self.ports[port as usize];
         state.waiting != 0 && state.free_ps <= now_ps || state.armed_ps <= now_ps
     }
 
-    /// The owner is asked to let a port transmit at this time, unless it will do so earlier.
+    /// Requests a [`Timer::Transmit`](crate::contract::Timer) at this time, unless an earlier one
+    /// is set.
     #[inline]
     pub fn arm(&mut self, requests: &mut Requests, port: PortId, at_ps: u64) {
         let state = &mut self.ports[port as usize];
@@ -382,8 +389,8 @@ impl OutputPorts {
         }
     }
 
-    /// A switch pauses these priorities at some of its inputs, or its ports are watched. They have
-    /// caught up.
+    /// Makes the ports of a switch punctual for the priorities that the switch pauses at any of its
+    /// inputs (`pausing`); ports that are watched, for all. The ports have caught up before.
     pub fn set_patience(&mut self, requests: &mut Requests, switch: u32, pausing: u8) {
         for at in 0..self.of_switch[switch as usize].len() {
             let port = self.of_switch[switch as usize][at];
@@ -398,8 +405,9 @@ impl OutputPorts {
         }
     }
 
-    /// Which priorities a port may send has changed, after it has caught up: if it may send again, it does so now, not
-    /// when it had been free.
+    /// The set of priorities that a port may send has changed, after the port has caught up. A
+    /// frame that may leave again does so now at the earliest, not at the past time when the port
+    /// became idle.
     pub fn reopen(&mut self, port: PortId, now_ps: u64) {
         let state = &mut self.ports[port as usize];
         state.free_ps = state.free_ps.max(now_ps);
@@ -407,18 +415,19 @@ impl OutputPorts {
         self.kicks.push(port);
     }
 
-    /// A pause frame takes the line before all that waits. Returns when its last bit leaves.
+    /// Sends a pause frame before all frames that wait. Returns when its last bit leaves.
     pub fn send_pause(&mut self, port: PortId, serialization_ps: u64, now_ps: u64) -> u64 {
         let state = &mut self.ports[port as usize];
         let leaves_ps = state.free_ps.max(now_ps) + serialization_ps;
         state.free_ps = leaves_ps;
-        // What was expected next comes later.
+        // The pause frame delays the frame for whose arrival an event is set.
         state.expected = false;
         self.kicks.push(port);
         leaves_ps
     }
 
-    /// A busy port has more to send.
+    /// Requests the event at which a busy port with more frames decides again: a timer if it is
+    /// punctual, else the arrival of its next frame.
     #[inline]
     pub fn await_free(&mut self, requests: &mut Requests, port: PortId) {
         let state = &self.ports[port as usize];
@@ -430,7 +439,8 @@ impl OutputPorts {
         }
     }
 
-    /// Nothing of a busy port is on the wire, where something would be asked for: the next one will be.
+    /// Requests the arrival of the frame that begins when a busy port becomes idle, since no frame
+    /// on the wire will lead to that. At a far end without cut-through a timer does.
     #[inline]
     pub fn expect(&mut self, requests: &mut Requests, port: PortId) {
         let state = &mut self.ports[port as usize];
@@ -444,8 +454,8 @@ impl OutputPorts {
         }
     }
 
-    /// An adapter that may be late has a frame whose rate lets it go at `armed_ps`, and nothing on the wire: it is asked
-    /// for when that frame arrives.
+    /// Requests the arrival of the frame that a rate limiter lets go at `armed_ps`, for a lazy
+    /// adapter without a frame on the wire.
     #[inline]
     pub fn foresee(&mut self, requests: &mut Requests, port: PortId) {
         let state = &mut self.ports[port as usize];
@@ -471,7 +481,8 @@ impl OutputPorts {
         state.waiting |= 1 << priority;
     }
 
-    /// Transmission selection takes the next frame of a switch's port from its queue.
+    /// Transmission selection chooses the next frame of a switch's port and takes it from its
+    /// queue.
     #[inline(always)]
     pub fn select<F: CeeFrame>(&mut self, pool: &Pool<F>, port: PortId) -> Option<(Handle, u32)> {
         let state = &self.ports[port as usize];
@@ -512,7 +523,7 @@ impl OutputPorts {
         } else {
             pool.link_after(before, handle, arrival_ps);
         }
-        // What follows is asked for when what is before it has come.
+        // The arrival of a frame behind others is requested when the one before it has arrived.
         let is_news = is_first && !std::mem::take(&mut state.expected);
         if state.watched {
             requests.sent(port, handle, state.free_ps);
@@ -522,7 +533,8 @@ impl OutputPorts {
         }
     }
 
-    /// Takes the first frame off the wire if it is at the far end by now, and when the next one will be.
+    /// Takes the first frame off the wire if it has reached the far end. Returns it, and the time
+    /// at which the next one arrives.
     #[inline]
     pub fn take_arrived<F: CeeFrame>(
         &mut self,
@@ -540,7 +552,8 @@ impl OutputPorts {
         Some((handle, (next != NIL).then_some(next_ps)))
     }
 
-    /// AQM sees a frame that is about to join a queue: marks it, or says why it is dropped.
+    /// Applies AQM to a frame that is about to join a queue: marks it, or returns the cause for
+    /// which it is dropped.
     pub fn judge<F: CeeFrame>(
         &mut self,
         pool: &mut Pool<F>,
@@ -581,8 +594,8 @@ impl OutputPorts {
         on_wires + waiting
     }
 
-    /// Asserts that the bytes and the priorities that ports count are those of the frames in their queues. Returns, by
-    /// port and priority, the bytes of those frames that lie in the buffer at its far end.
+    /// Checks that the bytes and priorities that ports count are those of the frames in their
+    /// queues. Returns, by port and priority, the bytes of frames in the buffer at its far end.
     pub fn audit<F: CeeFrame>(&self, pool: &Pool<F>) -> Result<Vec<[u64; PRIORITIES]>, String> {
         let mut buffered = vec![[0u64; PRIORITIES]; self.ports.len()];
         for (port, (queues, state)) in self.queues.iter().zip(&self.ports).enumerate() {
@@ -612,7 +625,8 @@ impl OutputPorts {
 }
 
 impl Fifo {
-    /// Bytes of its frames, counted one by one; those in a buffer are added to what is found there.
+    /// Bytes of its frames, counted one by one. Bytes of frames that take room in the buffer of
+    /// their input are added to `buffered`.
     fn audit<F: CeeFrame>(
         &self,
         pool: &Pool<F>,
@@ -632,3 +646,6 @@ impl Fifo {
         bytes
     }
 }
+
+#[cfg(test)]
+mod tests;

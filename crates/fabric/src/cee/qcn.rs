@@ -1,5 +1,6 @@
-//! Quantized congestion notification: what a switch's queue says (802.1Q-2018 clause 30.2.1) and how a sender's rate
-//! limiter reacts (clause 30.2.2), as the thesis, section 2.2.2.2, has it.
+//! Quantized congestion notification: the feedback of a switch's queue (802.1Q-2018 clause 30.2.1)
+//! and the reaction of a sender's rate limiter (clause 30.2.2), with the changes of the thesis,
+//! section 2.2.2.2.
 
 use super::QcnParams;
 use crate::random::draw;
@@ -10,15 +11,17 @@ pub const MAX_FEEDBACK: u8 = 63;
 /// Bytes in a unit of a notification's Qoff and Qdelta.
 const UNIT_BYTES: i64 = 64;
 
-/// A sample at greatest feedback comes so many times as often as without any (the thesis, Fig. 2.3: 10 % to 1 %).
+/// At the greatest feedback samples are so many times as frequent as without feedback (the thesis,
+/// Fig. 2.3: 10 % to 1 %).
 const MOST_OFTEN: u64 = 10;
 
-/// A target that is so many times the rate after a cycle of recovery was set long ago, and is given up.
+/// A target that exceeds the rate by this factor after a cycle of recovery is outdated, and is
+/// lowered.
 const STALE_TARGET: u64 = 10;
 /// Divisor of such a target.
 const STALE_DIVISOR: u64 = 8;
 
-/// What a congestion point tells the source of a sampled frame.
+/// The feedback of a congestion point to the source of a sampled frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Feedback {
     /// |Fb|, quantised: 1..=63; 63 is Qeq · (2w + 1) and more.
@@ -29,7 +32,7 @@ pub struct Feedback {
     pub q_delta: i16,
 }
 
-/// One output queue's load sensor, for one priority.
+/// The congestion point of one output queue, for one priority.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CongestionPoint {
     /// Bytes until the next sample; 0 before the first frame.
@@ -39,12 +42,13 @@ pub struct CongestionPoint {
 }
 
 impl CongestionPoint {
-    /// Of an empty queue.
+    /// The congestion point of an empty queue.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Lets a frame of so many bytes go by, if it is none that is sampled; else nothing changes.
+    /// Counts a frame of so many bytes if it is not to be sampled; else returns false, and nothing
+    /// changes.
     #[inline]
     pub(super) fn skips(&mut self, frame_bytes: u32) -> bool {
         let skips = self.left > frame_bytes;
@@ -58,8 +62,9 @@ impl CongestionPoint {
         u128::from(self.left) <= (u128::from(params.interval_bytes) + spread).max(1)
     }
 
-    /// A frame of `frame_bytes` has joined and the queue holds `queue_bytes` with it, which are only asked for if it is
-    /// sampled: what its source is told, if it is and there is congestion. `random` is the state of [`draw`].
+    /// A frame of `frame_bytes` has joined the queue, which holds `queue_bytes` with it. Returns
+    /// the feedback to its source if the frame is sampled and there is congestion. `queue_bytes` is
+    /// called only for sampled frames; `random` is the state of [`draw`].
     pub fn arrival(
         &mut self,
         params: &QcnParams,
@@ -79,7 +84,7 @@ impl CongestionPoint {
         let fb = quantised(params, q_off, q_delta);
         self.queue_old = narrow(queue_bytes);
         self.left = narrow(about(interval_bytes(params, fb), random));
-        // What is quantised to nothing would slow no one.
+        // Feedback that is quantised to 0 would lower no rate.
         (fb > 0).then(|| Feedback {
             fb,
             q_off: units(q_off),
@@ -88,7 +93,7 @@ impl CongestionPoint {
     }
 }
 
-/// As much of it as 32 bits hold.
+/// The value as u32, saturating.
 fn narrow(bytes: u64) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX)
 }
@@ -104,7 +109,8 @@ fn quantised(params: &QcnParams, q_off: i64, q_delta: i64) -> u8 {
     ((congestion * f64::from(MAX_FEEDBACK) / most) as u8).min(MAX_FEEDBACK)
 }
 
-/// Mean bytes from a sample with this feedback to the next: samples per byte grow linearly with |Fb|.
+/// Mean bytes from a sample with this feedback to the next: samples per byte grow linearly with
+/// |Fb|.
 fn interval_bytes(params: &QcnParams, fb: u8) -> u64 {
     let most = u64::from(MAX_FEEDBACK);
     params.interval_bytes.saturating_mul(most) / (most + (MOST_OFTEN - 1) * u64::from(fb))
@@ -118,7 +124,8 @@ fn units(bytes: i64) -> i16 {
     (bytes / UNIT_BYTES).clamp(i16::MIN.into(), i16::MAX.into()) as i16
 }
 
-/// Within 15 % of `mean`, uniformly, and at least 1: intervals and cycles are drawn so that sources do not keep step.
+/// Within 15 % of `mean`, uniformly, and at least 1: intervals and cycles are drawn so that sources
+/// do not keep step.
 fn about(mean: u64, random: &mut u64) -> u64 {
     let spread = u128::from(mean) * 30 / 100;
     let drawn = (u128::from(draw(random)) * (spread + 1)) >> 64;
@@ -126,12 +133,12 @@ fn about(mean: u64, random: &mut u64) -> u64 {
     u64::try_from(least + drawn).unwrap_or(u64::MAX).max(1)
 }
 
-/// The rate limiter for one culprit. It is at line rate, and without effect, until it is notified.
+/// The rate limiter of one queue. It is at line rate, and without effect, until it is notified.
 #[derive(Clone, Copy, Debug)]
 pub struct ReactionPoint {
     line_bps: u64,
     rate_bps: u64,
-    /// What recovery averages towards; may pass the line's rate.
+    /// The target rate of recovery; may exceed the line's rate.
     target_bps: u64,
     /// Cycles of the byte counter since the last notification.
     byte_stage: u32,
@@ -161,14 +168,15 @@ impl ReactionPoint {
         }
     }
 
-    /// A notification with this |Fb|, 0..=63 (63 is assumed above): the rate falls to 1 − gain · |Fb| and recovery
-    /// begins anew. 0 changes nothing.
+    /// A notification with this |Fb|, 0..=63 (63 is assumed above): the rate falls to 1 − gain ·
+    /// |Fb| and recovery begins anew. 0 changes nothing.
     pub fn notified(&mut self, params: &QcnParams, fb: u8, now_ps: u64) {
         if fb == 0 {
             return;
         }
         self.timer(params, now_ps);
-        // In the first cycle the rate has not recovered yet; its target is still what was good before.
+        // In the first cycle the rate has not recovered yet; its target is still what was good
+        // before.
         if !params.extra_fast_recovery || self.byte_stage != 0 || self.is_done() {
             self.target_bps = self.rate_bps;
             self.byte_stage = 0;
@@ -196,7 +204,7 @@ impl ReactionPoint {
         self.increase(params, self.byte_stage);
     }
 
-    /// Whatever the timer has done by now: it runs whether frames leave or not.
+    /// Applies the timer's cycles up to now: the timer runs whether frames leave or not.
     pub fn timer(&mut self, params: &QcnParams, now_ps: u64) {
         while !self.is_done() && self.expires_ps <= now_ps {
             self.time_stage = self.time_stage.saturating_add(1);
@@ -212,7 +220,7 @@ impl ReactionPoint {
         self.rate_bps
     }
 
-    /// When the timer does something next; `u64::MAX` = never.
+    /// When the timer's present cycle ends; `u64::MAX` = never.
     pub fn next_timer_ps(&self) -> u64 {
         if self.is_done() {
             u64::MAX
@@ -221,13 +229,14 @@ impl ReactionPoint {
         }
     }
 
-    /// The rate is the line's: the limiter has no effect and may be dropped once its queue is empty.
+    /// The rate is the line's: the limiter has no effect and may be dropped once its queue is
+    /// empty.
     pub fn is_done(&self) -> bool {
         self.rate_bps == self.line_bps
     }
 
-    /// A cycle has ended, the `ended`th of its counter: fast recovery, then active increase once one counter is
-    /// through it, hyper-active increase once both are.
+    /// A cycle has ended, the `ended`th of its counter: fast recovery, then active increase once
+    /// one counter is through it, hyper-active increase once both are.
     fn increase(&mut self, params: &QcnParams, ended: u32) {
         let [fewer, more] = {
             let (bytes, time) = (self.byte_stage, self.time_stage);

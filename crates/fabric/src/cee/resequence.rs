@@ -1,8 +1,9 @@
-//! The receiving side of an adapter: frames that have overtaken others wait for them (the thesis, section 2.5.2).
+//! The receiving side of an adapter: frames that have overtaken others wait for them (the thesis,
+//! section 2.5.2).
 
 use std::collections::BTreeMap;
 
-/// What becomes of a frame that has arrived.
+/// The fate of a frame that has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It is next: take it, and then all frames that [`Resequencer::take_next`] gives.
@@ -18,7 +19,7 @@ pub enum Verdict {
 pub struct Resequencer<T> {
     expected: u32,
     kept: BTreeMap<u32, T>,
-    /// When those that are missing are given up.
+    /// When the adapter stops waiting for the missing frames.
     until_ps: Option<u64>,
 }
 
@@ -43,8 +44,8 @@ impl<T: Copy> Resequencer<T> {
         Verdict::Kept(Some(until_ps))
     }
 
-    /// The frame that is next in order, if it is there. The time is when to call [`Resequencer::give_up`] if others
-    /// are missing now.
+    /// The frame that is next in order, if it is there. The time is when to call
+    /// [`Resequencer::give_up`] if others are missing now.
     pub fn take_next(&mut self) -> Option<T> {
         let frame = self.kept.remove(&self.expected)?;
         self.expected = self.expected.wrapping_add(1);
@@ -54,8 +55,8 @@ impl<T: Copy> Resequencer<T> {
         Some(frame)
     }
 
-    /// Frames that are missing since before now are given up: the first that is there becomes the next. Returns when
-    /// to ask again, if there is something to wait for.
+    /// Stops waiting for missing frames whose time is over: the first kept frame becomes the next
+    /// one. Returns the time of the next call, if there is something to wait for.
     pub fn give_up(&mut self, now_ps: u64, patience_ps: u64) -> Option<u64> {
         let until_ps = self.until_ps?;
         if until_ps > now_ps {
@@ -69,7 +70,7 @@ impl<T: Copy> Resequencer<T> {
         self.until_ps
     }
 
-    /// How many wait.
+    /// The number of kept frames.
     pub fn kept(&self) -> usize {
         self.kept.len()
     }

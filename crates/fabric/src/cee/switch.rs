@@ -7,11 +7,11 @@ use crate::{
     port::Drop,
 };
 
-/// Highest of the priorities: what notifications travel with.
+/// The priority of notifications: the highest one.
 const CONTROL_PRIORITY: u8 = 7;
 
 impl Label {
-    /// The room that a frame of so many bytes takes in the buffer of its input.
+    /// The room that a frame of `bytes` takes in the buffer of its input.
     #[inline]
     fn share(self, bytes: u32) -> Share {
         Share {
@@ -28,7 +28,8 @@ impl Cee {
         self.buffers.headroom_bytes(port)
     }
 
-    /// A frame that has come by `from` leaves a switch by `to`, now or when its turn comes; or it is dropped.
+    /// A switch forwards a frame that has arrived over `ports[0]` to `ports[1]`. The frame leaves
+    /// now or when its turn comes, or it is dropped.
     #[inline(always)]
     pub fn forward<F: CeeFrame>(
         &mut self,
@@ -45,8 +46,10 @@ impl Cee {
         }
     }
 
-    /// Whether a frame finds an idle port with an empty queue that neither drops, marks nor samples
-    /// it, as most do. Then it is accepted and has to leave at once; else nothing has changed.
+    /// Whether the output port is idle, its queues are empty, the frame's priority is not paused,
+    /// and the port neither drops, marks nor samples the frame. That holds for most frames. The
+    /// port then counts the frame as accepted, and the caller has to send it at once. If the result
+    /// is false, nothing has changed.
     #[inline(always)]
     fn may_pass<F: CeeFrame>(
         &mut self,
@@ -69,7 +72,8 @@ impl Cee {
         true
     }
 
-    /// A frame finds others at its port, or something has to be said of it.
+    /// Forwards a frame for which [`Cee::may_pass`] has returned false: a short way if the queue is
+    /// short, else [`Cee::admit`].
     #[inline(never)]
     fn forward_behind<F: CeeFrame>(
         &mut self,
@@ -82,15 +86,17 @@ impl Cee {
         if self.join_short_queue(pool, ports, handle, now_ps) {
             return;
         }
-        // What was before it may have left meanwhile.
+        // The frames before it may have left when the port caught up.
         if self.may_pass(pool, ports[1], handle, now_ps) {
             return self.start(pool, ports[1], handle, now_ps);
         }
         self.admit(pool, ports, handle, now_ps);
     }
 
-    /// Most of the others find a short queue behind a frame that is being sent, and an input that has held more before:
-    /// then they join it, and that is all. False if not, and nothing has changed.
+    /// The short way for most frames that have to wait. The frame joins the queue of a busy port if
+    /// the queue is too short for marks and drops, and if its input stays below all thresholds
+    /// ([`InputBuffers::set_quiet_bytes`](super::buffer::InputBuffers)). Otherwise returns false,
+    /// and nothing has changed.
     #[inline(always)]
     fn join_short_queue<F: CeeFrame>(
         &mut self,
@@ -131,8 +137,8 @@ impl Cee {
         true
     }
 
-    /// Any other frame: it is dropped, passes, or takes room of its input and waits; and the congestion point may sample
-    /// it.
+    /// The general way: the frame is dropped, or leaves at once, or waits and takes room in the
+    /// buffer of its input. The congestion point may sample it.
     #[inline(never)]
     fn admit<F: CeeFrame>(
         &mut self,
@@ -142,7 +148,7 @@ impl Cee {
         now_ps: u64,
     ) {
         let bytes = pool[handle].bytes();
-        // Where it came from is kept only of a frame that takes room.
+        // The label keeps the input only of a frame that takes room there.
         let tag = Label {
             ingress: from,
             buffered: false,
@@ -154,7 +160,7 @@ impl Cee {
             && state.open() & bit != 0
             && state.is_idle(now_ps)
             && !state.down;
-        // What goes through takes no room, and finds no queue.
+        // A frame that leaves at once takes no room, and its queue is empty.
         if !goes_through || state.averages {
             if let Some(cause) = self.refuses(pool, to, handle, tag, now_ps) {
                 return self.lose(pool, to, handle, cause);
@@ -172,7 +178,8 @@ impl Cee {
         self.serve_kicked_ports(pool, now_ps);
     }
 
-    /// Why a frame is dropped on arrival, if it is; else it is marked where that is due.
+    /// The cause for which a frame is dropped on arrival; `None` if it is accepted. AQM may mark
+    /// it.
     #[inline]
     fn refuses<F: CeeFrame>(
         &mut self,
@@ -200,7 +207,8 @@ impl Cee {
         self.out.judge(pool, spec, (to, handle), priority, now_ps)
     }
 
-    /// Why the buffer has no room for a frame.
+    /// The cause of a drop if the buffer of a frame's input has no room for it. Notifications made
+    /// here take none.
     #[inline]
     fn has_no_room(&self, to: PortId, tag: Label, bytes: u32) -> Option<Drop> {
         if tag.is_made_at(to) {
@@ -210,7 +218,7 @@ impl Cee {
         self.buffers.has_no_room(tag.share(bytes), queue_bytes)
     }
 
-    /// A frame waits in its input's buffer and in its output's queue.
+    /// Puts a frame into the queue of its output and into the buffer of its input.
     fn enqueue<F: CeeFrame>(
         &mut self,
         pool: &mut Pool<F>,
@@ -224,7 +232,7 @@ impl Cee {
         if !tag.is_made_at(to) {
             self.hold(pool, to, handle, tag, now_ps);
         }
-        // A frame that may not leave itself may make others punctual.
+        // Even a frame whose priority is paused may make the port punctual for the others.
         let state = &self.out.ports[to as usize];
         if !state.has_eligible() {
             return;
@@ -236,7 +244,7 @@ impl Cee {
         }
     }
 
-    /// A frame takes room in the buffer of its input.
+    /// A frame takes room in the buffer of its input, which may pause its sender.
     #[inline]
     fn hold<F: CeeFrame>(
         &mut self,
@@ -257,7 +265,8 @@ impl Cee {
         }
     }
 
-    /// An input seems to hold more than ever, unless something should have left by now.
+    /// An input holds more than ever before, as far as is known. The lazy ports of its switch catch
+    /// up first, since some of its frames may be due to have left.
     #[cold]
     fn keep_most<F: CeeFrame>(&mut self, pool: &mut Pool<F>, to: PortId, tag: Label, now_ps: u64) {
         self.catch_up_neighbours(pool, to, now_ps);
@@ -276,7 +285,8 @@ impl Cee {
         }
     }
 
-    /// A frame that leaves a switch leaves its input's buffer.
+    /// A frame that leaves a switch gives back its room in the buffer of its input, which may let
+    /// its sender resume.
     #[inline]
     pub(super) fn release<F: CeeFrame>(
         &mut self,
@@ -317,7 +327,8 @@ impl Cee {
         }
     }
 
-    /// The congestion point of an output queue sees a frame.
+    /// The congestion point of an output queue samples the frame if one is due, and may make a
+    /// notification.
     fn sample<F: CeeFrame>(
         &mut self,
         pool: &mut Pool<F>,
@@ -351,7 +362,7 @@ impl Cee {
         };
         let frame = F::notification(&pool[handle], &notification);
         let notice = pool.insert(frame);
-        // It takes no room of an input: see [`Label::is_made_at`].
+        // The notification takes no room in a buffer: see [`Label::is_made_at`].
         let label = Label {
             ingress: opposite(to),
             source: destination,

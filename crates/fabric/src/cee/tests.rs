@@ -40,7 +40,8 @@ fn a_frame_alone_takes_what_its_path_takes() {
     let mut world = World::star(ideal(), 2);
     world.send(Flow::new(1, 0, 1));
     world.run(1_000_000_000);
-    // Two links of 1 us; the header at the switch after 100 ns more, the last bit at the host after 500 ns more.
+    // Two links of 1 us; the header at the switch after 100 ns more, the last bit at the host after
+    // 500 ns more.
     let serialization_ps = u64::from(MTU) * 800;
     let expected_ps = 1_000_000 + 100_000 + serialization_ps + 1_000_000 + 500_000;
     assert_eq!(world.received, [(expected_ps, 1, 0, 0)]);
@@ -71,7 +72,7 @@ fn without_flow_control_overload_is_dropped_and_with_it_nothing_is() {
         assert_eq!(world.received.len() as u64 + world.drops(), 8 * 2_000);
         assert!(
             !lossless || world.cee.stats(2).pauses > 0,
-            "somebody was paused"
+            "a port was paused"
         );
     }
 }
@@ -95,8 +96,8 @@ fn pauses_share_a_sink_between_inputs() {
     }
 }
 
-/// Drops, and the most that an input held, where pauses come again and again at all phases: also when the sender has just
-/// begun a frame, and so has the receiver on the way back.
+/// Drops, and the most that an input held, where pauses come again and again at all phases: also
+/// when the sender has just begun a frame, and so has the receiver on the way back.
 fn overflow(mut config: CeeConfig, link: Link) -> (u64, u64) {
     let pfc = config.pfc.as_mut().unwrap();
     (pfc.xoff_bytes, pfc.xon_bytes) = (LOW_XOFF_BYTES, 10_000);
@@ -304,7 +305,7 @@ fn who_obeys_nothing_is_dropped_at_the_first_switch() {
     world.check();
     assert!(world.cause(Drop::Headroom) > 0);
     let honest = world.received.iter().filter(|seen| seen.1 == 2).count();
-    assert_eq!(honest, 3_000, "who obeys loses nothing");
+    assert_eq!(honest, 3_000, "an adapter that obeys pauses loses nothing");
 }
 
 #[test]
@@ -392,7 +393,8 @@ fn a_path_has_a_queue_and_a_limiter_of_its_own() {
     assert_eq!(world.received.len(), 4 * 8_000 + 1);
 }
 
-/// The same flows with ports that decide when they are looked at, and with ports that are asked whenever they are free.
+/// The same flows with ports that decide when they are looked at, and with ports that are asked
+/// whenever they are free.
 fn both_ways(world: impl Fn() -> World, act: impl Fn(&mut World)) {
     let seen = [true, false].map(|patient| {
         let mut world = world();
@@ -644,8 +646,8 @@ impl Case {
     }
 }
 
-/// What may come after XOFF if a pause takes effect at once: what is on the wire, and the frame that is being sent; and
-/// the one that passes XOFF, where it is heard of with its last bit.
+/// What may come after XOFF if a pause takes effect at once: what is on the wire, and the frame
+/// that is being sent; and the one that passes XOFF, where it is heard of with its last bit.
 fn ideal_headroom_bytes(cee: &Cee, port: PortId) -> u64 {
     let spec = cee.spec(port);
     let flight_ps = u128::from(spec.propagation_ps + spec.processing_ps);
@@ -697,8 +699,8 @@ fn faults() -> impl Strategy<Value = Vec<(Fault, u64, u64)>> {
 const LONG_PS: u64 = 1_000_000_000_000_000;
 
 proptest! {
-    /// With flow control no lossless frame is dropped, whatever the network and whoever sends what to whom; all
-    /// arrive in order and the books are right at all times.
+    /// With flow control no lossless frame is dropped, whatever the network and the flows. All
+    /// frames arrive in order, and the account is right at all times.
     #[test]
     fn nothing_lossless_is_dropped(case in case(), flows in flows()) {
         let seen = case.both_worlds(&flows).map(|mut world| {
@@ -719,8 +721,9 @@ proptest! {
         prop_assert!(seen[0] == seen[1], "patience makes no difference");
     }
 
-    /// Whatever fails, storms and babbles for a time: once all is well again, all that has not been lost arrives, in order.
-    /// Links lose what they have; beside, only who babbles loses what is lossless.
+    /// Links fail, adapters storm and babble for a time. Once all work again, every frame that has
+    /// not been lost arrives, in order. A link that fails loses its frames; besides, only frames of
+    /// babbling adapters are lost among the lossless ones.
     #[test]
     fn nothing_hangs_once_all_is_well(case in case(), flows in flows(), faults in faults()) {
         let mut moments: Vec<(u64, Fault, bool)> = Vec::new();
@@ -752,8 +755,8 @@ proptest! {
     }
 }
 
-/// A port that may be late stops being so when a frame joins of a priority that its switch has paused; if that one is
-/// paused at the port, too, nobody else may have asked for the port's turn.
+/// A lazy port becomes punctual when a frame joins it whose priority its switch has paused. If the
+/// port itself is paused in that priority, too, this frame requests no event, so the port must.
 #[test]
 fn a_paused_frame_that_joins_does_not_stop_other_priorities() {
     for patient in [false, true] {
@@ -768,7 +771,8 @@ fn a_paused_frame_that_joins_does_not_stop_other_priorities() {
             at_ps,
             ..Flow::new(source, destination, frames)
         };
-        // The switch pauses priority 4 of host 2; frames of priority 5 queue for host 0; then one of priority 4 does.
+        // The switch pauses priority 4 of host 2; frames of priority 5 queue for host 0; then one
+        // of priority 4 does.
         world.send(flow(2, 1, 200, 4, 0));
         world.send_all([3, 4].map(|source| flow(source, 0, 30, 5, 1_000_000_000)));
         world.send(flow(5, 0, 1, 4, 1_045_000_000));

@@ -1,4 +1,4 @@
-//! When ports send: at once, in time or late, and what an arrival asks for next.
+//! When ports send: at once, punctually or late; and the events that an arrival requests next.
 
 use super::{Cee, CeeFrame, PRIORITIES, port::NEVER};
 use crate::{
@@ -25,13 +25,13 @@ impl Cee {
         self.out.set_rate(port, rate_bps.min(most_bps));
     }
 
-    /// A time has come for which [`Timer::Transmit`](crate::contract::Timer) has asked.
+    /// A [`Timer::Transmit`](crate::contract::Timer) of a port is due.
     #[inline]
     pub fn transmit<F: CeeFrame>(&mut self, pool: &mut Pool<F>, port: PortId, now_ps: u64) {
         self.catch_up(pool, port, now_ps);
         let state = &mut self.out.ports[port as usize];
         if state.armed_ps > now_ps {
-            return; // an earlier one took its place, and has come
+            return; // an earlier timer has taken the place of this one
         }
         state.set_armed(NEVER);
         self.out.turn = port;
@@ -40,7 +40,7 @@ impl Cee {
         self.out.turn = 0;
     }
 
-    /// A port sends if it can; later, if it is busy.
+    /// A port sends the next frame that it may send now; a busy port requests an event for it.
     #[inline]
     pub(super) fn kick<F: CeeFrame>(&mut self, pool: &mut Pool<F>, port: PortId, now_ps: u64) {
         self.catch_up(pool, port, now_ps);
@@ -97,7 +97,7 @@ impl Cee {
         }
     }
 
-    /// The frame whose turn it is begins to leave a switch.
+    /// A switch's port begins to send the frame that transmission selection chooses.
     #[inline(always)]
     fn send_next<F: CeeFrame>(&mut self, pool: &mut Pool<F>, port: PortId, now_ps: u64) {
         if let Some((handle, bytes)) = self.out.select(pool, port) {
@@ -119,9 +119,10 @@ impl Cee {
             .start(&mut self.requests, pool, port, handle, now_ps);
     }
 
-    /// A time has come for which [`Timer::Arrival`](crate::contract::Timer) has asked. Returns the frame that is at the far end, if the
-    /// link has not failed since: of a host, for its stack or, if it is a notification, for [`Cee::notified`]; of a
-    /// switch, for [`Cee::forward`]. And when this has to be called again.
+    /// A [`Timer::Arrival`](crate::contract::Timer) of a port is due. Returns the frame that has
+    /// reached the far end, unless the link has failed in between, and the time of the next call.
+    /// At a switch the caller passes the frame to [`Cee::forward`]; at a host to the stack, or to
+    /// [`Cee::notified`] if it is a notification.
     #[inline]
     pub fn arrive<F: CeeFrame>(
         &mut self,
@@ -153,7 +154,8 @@ impl Cee {
         }
     }
 
-    /// A direction of a link fails: what waits for it or is on it is lost. Or it works again.
+    /// A direction of a link fails, and loses the frames that wait for it or are on the wire; or it
+    /// works again.
     pub fn set_up<F: CeeFrame>(&mut self, pool: &mut Pool<F>, port: PortId, up: bool, now_ps: u64) {
         let at = port as usize;
         self.catch_up_neighbours(pool, port, now_ps);
@@ -190,7 +192,7 @@ impl Cee {
         self.serve_kicked_ports(pool, now_ps);
     }
 
-    /// A frame is gone for this cause.
+    /// Drops a frame: counts it by its cause and releases it.
     pub(super) fn lose<F: CeeFrame>(
         &mut self,
         pool: &mut Pool<F>,

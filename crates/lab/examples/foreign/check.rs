@@ -6,8 +6,8 @@ use crate::case::{Case, Measured, Setting};
 
 /// Share of a foreign TCP flow by an even one.
 const SHARE: RangeInclusive<f64> = 0.6..=1.4;
-/// Share of QUIC: nobody edits its datagrams. A bucket holds it from above; with ECN its sender cuts
-/// to 0.7 for each round trip with a mark, and DCTCP beside it by the fraction that is marked.
+/// Share of QUIC, whose datagrams no host edits. A bucket is its upper bound. With ECN its sender
+/// cuts to 0.7 for each round trip with a mark, and DCTCP beside it by the fraction that is marked.
 const SHARE_QUIC: RangeInclusive<f64> = 0.2..=1.4;
 /// Longest time without a byte, in ms.
 const GAP_MS: f64 = 300.0;

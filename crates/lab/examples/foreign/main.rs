@@ -1,4 +1,5 @@
-//! Flows of network stacks that nobody here wrote, each beside three of Linux through an enforced bottleneck.
+//! Flows of network stacks of other projects, each beside three flows of Linux through an enforced
+//! bottleneck.
 //!
 //! ```text
 //! foreign PROGRAMS RESULTS.json [short|long] [unenforced] [step] [STACK[:send|:receive]…]

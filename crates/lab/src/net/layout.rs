@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn tenants_know_their_neighbours_and_ask_nobody() {
+    fn tenants_know_their_neighbours_and_send_no_arp() {
         let variant = variant("topology = 'star'\nhosts = 3\nip = 6\n");
         let commands = tenant_commands(&variant, 1);
         assert_eq!(commands.matches("nud permanent").count(), 2);

@@ -7,10 +7,12 @@
 //!            enforcement          ecn_switch + token bucket at each switch's transmit side
 //! ```
 //!
-//! A tenant alone on its host sends through a token bucket of its own at the link's rate (in its namespace,
-//! where its sockets feel the queue as they feel an adapter's); a shared uplink has one in the host instead.
+//! A tenant alone on its host sends through a token bucket of its own at the link's rate (in its
+//! namespace, where its sockets feel the queue as they feel an adapter's); a shared uplink has one
+//! in the host instead.
 //!
-//! Layer 2 all the way: forwarding tables and neighbours are static, nothing floods, learns or resolves.
+//! Layer 2 all the way: forwarding tables and neighbours are static, nothing floods, learns or
+//! resolves.
 
 pub mod layout;
 pub mod names;
@@ -34,8 +36,8 @@ use layout::{Batch, Layout};
 use names::Names;
 use steering::Station;
 
-/// Packets per CPU that may wait between two namespaces; the default of 1000 is a drop point that the
-/// scenario knows nothing of.
+/// Packets per CPU that may wait between two namespaces; the default of 1000 is a drop point that
+/// the scenario knows nothing of.
 const BACKLOG_PACKETS: u32 = 100_000;
 
 /// A network that exists. Its end is the journal's business.
@@ -111,7 +113,8 @@ fn set_sysctls(station: Station, ipv6: bool) -> Result<()> {
     }
     for (name, value) in list {
         let path = Path::new("/proc/sys").join(name);
-        // Absent: IPv6 or br_netfilter is not in this kernel, and so in nobody's way.
+        // Without the file the kernel has no IPv6 or br_netfilter, and there is nothing to turn
+        // off.
         if path.exists() {
             fs::write(&path, &value)
                 .with_context(|| format!("{}: cannot be set to {value}", path.display()))?;

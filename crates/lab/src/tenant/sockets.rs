@@ -73,7 +73,8 @@ pub(super) struct Socket {
 }
 
 impl Socket {
-    /// What epoll should look for. With both directions over it would report nothing but that, for ever.
+    /// What epoll should look for. With both directions over it would report nothing but that, for
+    /// ever.
     fn wanted(&self) -> Option<EventFlags> {
         match self.state {
             State::Connecting(_) => Some(EventFlags::OUT),
@@ -318,8 +319,9 @@ impl Sockets {
         0
     }
 
-    /// Receives at most `most` bytes of payload that begin at this offset of the pattern: compares them when the plan
-    /// says so, else lets the kernel discard them without copying (tcp(7), MSG_TRUNC).
+    /// Receives at most `most` bytes of payload that begin at this offset of the pattern: compares
+    /// them when the plan says so, else lets the kernel discard them without copying (tcp(7),
+    /// MSG_TRUNC).
     fn receive_payload(&mut self, id: SocketId, offset: u64, most: u64) -> u64 {
         let verify = self.plan.verify;
         let flags = if verify {
@@ -348,13 +350,13 @@ impl Sockets {
         }
     }
 
-    /// Learns whether a peer has closed from which nothing is expected.
+    /// Learns whether a peer has closed that is not to send any data.
     fn receive_nothing(&mut self, id: SocketId) {
         let Some(socket) = self.get(id) else { return };
         let result = net::recv(&socket.fd, &mut [0; 1], RecvFlags::empty()).map(|(count, _)| count);
         if self.got(id, result) > 0 {
             self.change(id, |socket| socket.read_bytes += 1);
-            self.note("a peer sends what nobody has asked for".to_owned());
+            self.note("a peer sends data that no role reads".to_owned());
         }
     }
 
@@ -402,8 +404,9 @@ impl Sockets {
         }
     }
 
-    /// The run is over: what nobody has asked for yet. Connections that never came about were refused to the last, or
-    /// have waited for longer than a lost SYN explains; datagrams that a full receiver dropped are no loss of the
+    /// At the end of the run, notes the errors that no call has reported. A connection that was
+    /// never established was refused until the end, or has waited for longer than a lost SYN
+    /// explains. Datagrams that a full receive buffer dropped do not count as losses of the
     /// network.
     pub(super) fn note_troubles(&mut self) {
         let now = self.now_ns();

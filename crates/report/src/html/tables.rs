@@ -11,7 +11,7 @@ use crate::{
     figures, units,
 };
 
-/// Rows of a variant's flows, or queues, at most: a page of thousands helps nobody.
+/// The most rows of a variant's flows, or of its queues, so that pages of large runs stay readable.
 const ROWS_SHOWN: usize = 256;
 
 /// The comparison: one row per variant, and completion times below.

@@ -201,7 +201,7 @@ fn read_qcn(table: Table<'_>) -> QcnConfig {
             complain(
                 &table,
                 key,
-                "no notification would slow anybody",
+                "no notification would lower a rate",
                 "see the defaults",
             );
         }
@@ -339,13 +339,13 @@ pub fn check(root: &Table<'_>, variant: &Variant) {
     }
 }
 
-/// Whether notifications can come, and slow somebody.
+/// Checks that congestion points can send notifications, and that these can lower rates.
 fn check_qcn(own: &Table<'_>, variant: &Variant, buffer: Buffer, params: &QcnParams) {
     let slowest = variant.links.iter().min_by_key(|link| link.rate_bps);
     if let Some(slowest) = slowest.filter(|link| params.min_rate_bps > link.rate_bps) {
         let rate = format_rate(slowest.rate_bps);
         let reason = format!(
-            "no notification would slow anybody to what {} carries, {rate}",
+            "no notification would lower a rate to that of {}, {rate}",
             slowest.name
         );
         complain(
@@ -409,7 +409,8 @@ fn check_impairments(own: &Table<'_>, variant: &Variant) {
     }
 }
 
-/// Whether an input has room above XOFF; `is_default` = nobody wrote how much it holds.
+/// Checks that an input has room above XOFF. `is_default`: the file does not say the size of its
+/// buffer.
 fn check_input(
     own: &Table<'_>,
     pfc: &PfcConfig,
@@ -445,7 +446,7 @@ fn check_input(
     complain(own, "xoff", &reason, &advice);
 }
 
-/// Behind a number that nobody wrote.
+/// The text behind a number, which says if it is a default.
 fn marked(is_default: bool) -> &'static str {
     if is_default { " (the default)" } else { "" }
 }

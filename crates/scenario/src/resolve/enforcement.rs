@@ -35,7 +35,7 @@ pub fn read(root: &Table<'_>, network: &Network) -> Option<Enforcement> {
     Some(Enforcement { hosts, policy })
 }
 
-/// Names of interfaces differ from world to world, and so do those who have no flow.
+/// Names of interfaces differ from world to world, and so do the tenants without a flow.
 fn refuse_places(policy: &Table<'_>) {
     for rule in policy.tables("rule") {
         for key in ["interface", "tenant", "vlan"] {

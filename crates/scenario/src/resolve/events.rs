@@ -232,7 +232,7 @@ fn read_slow(table: Table<'_>, tenants: &[Tenant]) -> Deed {
     let slow = match table.get("tenants") {
         Some(item) => select(&item, &names, "tenant"),
         None => {
-            table.require("tenants", "say who reads slowly");
+            table.require("tenants", "name the tenants that read slowly");
             Vec::new()
         }
     };

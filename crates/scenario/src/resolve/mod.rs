@@ -127,7 +127,7 @@ fn read_intervals(table: &Table<'_>, total: Duration) -> Vec<Interval> {
     all
 }
 
-/// Whoever sends must be able to reach whom it sends to, and be answered.
+/// Checks that there is a path from each sender to its receivers, and back.
 fn check_paths(table: &Table<'_>, variant: &Variant, graph: &Graph, routes: &Routes) {
     let tables = table.table("traffic").map(|traffic| traffic.named());
     let tables = tables.unwrap_or_default();

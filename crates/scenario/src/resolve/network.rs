@@ -32,7 +32,7 @@ pub struct Network {
     pub vnic_queue_bytes: Option<u64>,
     /// Links named by `bottleneck`; `None` = those where traffic converges.
     bottleneck: Option<Vec<usize>>,
-    /// Who sends and who receives unless traffic says otherwise.
+    /// The senders and receivers of traffic that names none.
     pub senders: &'static str,
     pub receivers: &'static str,
 }

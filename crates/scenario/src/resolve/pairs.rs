@@ -1,4 +1,4 @@
-//! `from`, `to` and `pairs`: who sends to whom.
+//! `from`, `to` and `pairs`: the senders and receivers of traffic.
 
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -134,7 +134,7 @@ fn parse_pairing(text: &str) -> Result<Pairing, Complaint> {
     })
 }
 
-/// What nobody needs to say.
+/// The default pairing for so many senders and receivers.
 fn usual(from: &[usize], to: &[usize]) -> Option<Pairing> {
     match (from.len(), to.len()) {
         (_, 1) => Some(Pairing::AllToOne),
@@ -173,7 +173,7 @@ fn pair(
     };
     if pairs.is_empty() {
         return Err(Complaint::new(
-            "nobody sends to anybody",
+            "no tenant sends to another",
             "check `from` and `to`",
         ));
     }
@@ -224,7 +224,7 @@ fn random(from: &[usize], to: &[usize], seed: u64) -> Vec<(usize, usize)> {
         .copied()
         .zip(receivers.iter().copied().cycle())
         .collect();
-    // Whoever drew himself swaps with his neighbour, which cannot have drawn him too.
+    // A tenant that drew itself swaps with its neighbour, which cannot have drawn the tenant, too.
     for at in 0..pairs.len() {
         let next = (at + 1) % pairs.len();
         if pairs[at].0 == pairs[at].1 && pairs[next].0 != pairs[at].1 {
@@ -282,7 +282,7 @@ mod tests {
         assert!(complaint(Pairing::OneToOne, &[0, 1], &[0, 1]).contains("with itself"));
         assert!(complaint(Pairing::OneToOne, &[0, 1], &[2]).contains("as many"));
         assert!(complaint(Pairing::AllToOne, &[0], &[1, 2]).contains("one receiver"));
-        assert!(complaint(Pairing::AllToAll, &[0], &[0]).contains("nobody"));
+        assert!(complaint(Pairing::AllToAll, &[0], &[0]).contains("no tenant sends"));
         assert!(complaint(Pairing::Stride(4, 4), &[0, 1], &[0, 1]).contains("comes back"));
         for text in ["stride:", "stride:0", "stride:3-1", "stride", "some"] {
             assert!(parse_pairing(text).is_err(), "{text}");

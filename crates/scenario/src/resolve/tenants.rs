@@ -1,4 +1,4 @@
-//! `[tenant.*]`: who lives on the hosts, with which stack.
+//! `[tenant.*]`: the tenants of the hosts, and their stacks.
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},

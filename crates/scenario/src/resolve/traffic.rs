@@ -210,7 +210,7 @@ fn read_kind(table: &Table<'_>) -> Option<Kind> {
             let names = kinds.map(|(name, _)| name).join(", ");
             table.require("kind", &format!("use one of {names}"));
         }
-        // Without a kind nobody knows which of these belong here: do not call them unknown.
+        // Which of these keys are valid depends on the kind: without one, none is called unknown.
         for key in [
             "rate",
             "bytes",

@@ -47,7 +47,7 @@ const FILE_KEYS: [&str; 10] = [
     "like",
 ];
 
-/// `--set NAME=VALUE,VALUE…`, before anybody knows what the scenario makes of it.
+/// `--set NAME=VALUE,VALUE…` as given, before the scenario is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Set {
     /// Name of an axis of the file, or a dotted path.

@@ -4,8 +4,9 @@
 //! file.toml ─▶ tree ─[axes]─▶ one tree per combination ─[resolve]─▶ variants ─▶ cells × seeds ─▶ Outcome
 //! ```
 //!
-//! A [`Plan`] says what is to be run; whoever has a world runs it. Each run is what `sluicegate run --seed` makes of
-//! the file with the values of its cell written into it. [`Plan::outcome`] turns what was measured into tables.
+//! A [`Plan`] lists the runs; its caller has a world and runs them. Each run equals
+//! `sluicegate run --seed` of the file with the values of its cell written into it.
+//! [`Plan::outcome`] turns the measurements into tables.
 
 mod axis;
 mod expect;

@@ -74,7 +74,7 @@ pub struct Span {
     pub end_ns: u64,
 }
 
-/// One thing that a tenant does. Whoever has a `port` listens, whoever has a peer connects.
+/// One application of a tenant. A role with a `port` listens; a role with a peer connects.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "role", rename_all = "kebab-case")]
 pub enum Role {
@@ -131,7 +131,7 @@ pub enum Role {
         flow: u32,
         /// The servers.
         servers: Vec<SocketAddr>,
-        /// What to ask whom, in order of time.
+        /// The queries and their servers, in order of time.
         queries: Vec<Query>,
         /// Sizes of messages.
         sizes: QuerySizes,
@@ -321,7 +321,7 @@ pub enum Schedule {
     },
     /// Closed loop: these in this order, at most `parallel` at a time, then again.
     Closed {
-        /// What to send to whom.
+        /// The messages and their receivers.
         transfers: Vec<Transfer>,
         /// Transfers at a time.
         parallel: u32,

@@ -1,5 +1,5 @@
-//! Turns a variant into one [`Plan`] per tenant. Every random choice is made here, from the seed, so that
-//! tenants only follow a schedule.
+//! Turns a variant into one [`Plan`] per tenant. Every random choice is made here, from the seed,
+//! so that tenants only follow a schedule.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -73,8 +73,8 @@ pub fn flows(variant: &Variant) -> Vec<Flow> {
 
 /// One plan per tenant, in the order of [`Variant::tenants`].
 ///
-/// [`Plan::congestion_control`] is the scenario's name; whoever provides a stack under another kernel name
-/// (struct_ops) replaces it.
+/// [`Plan::congestion_control`] is the scenario's name. A world that provides the stack under
+/// another name of the kernel (struct_ops) replaces it.
 ///
 /// # Errors
 /// More than two million messages per sender or ports beyond 65535.
@@ -135,8 +135,8 @@ fn empty_plan(variant: &Variant, tenant: &Tenant) -> Plan {
     }
 }
 
-/// Parameters of the tenant's stack. `tcp_ecn` 1 offers ECN, 2 (Linux's default) only accepts it; DCTCP
-/// offers by itself. Metrics of earlier runs must not leak into this one.
+/// Parameters of the tenant's stack. `tcp_ecn` 1 offers ECN, 2 (Linux's default) only accepts it;
+/// DCTCP offers by itself. Metrics of earlier runs must not leak into this one.
 fn sysctls(tenant: &Tenant) -> Vec<(String, String)> {
     let mut list = vec![
         (
@@ -335,8 +335,8 @@ impl Planner<'_> {
         }
     }
 
-    /// Each sender starts at its own phase within one interval: mice of different servers do not march in
-    /// step, as independent applications do not.
+    /// Each sender starts at its own phase within one interval: mice of different servers do not
+    /// march in step, as independent applications do not.
     fn messages(&mut self, bytes: u64, interval_ns: u64, class: &str) -> Result<(), Complaint> {
         let span = self.span();
         let expected = span.end_ns.saturating_sub(span.begin_ns) as f64 / interval_ns as f64;

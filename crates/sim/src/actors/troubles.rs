@@ -11,7 +11,7 @@ use crate::net::{EPHEMERAL_PORT, EndId, Net, PacketFabric};
 #[derive(Default)]
 pub(super) struct Troubles {
     errors: Errors,
-    /// Opened and not yet established: to whom and when (ns).
+    /// Connections that are not established yet: their peer, and when they were opened (ns).
     waiting: BTreeMap<EndId, (SocketAddr, u64)>,
 }
 

@@ -33,7 +33,7 @@ fn room_is_kept_for_each_priority_apart() {
 }
 
 #[test]
-fn frames_of_a_queue_are_numbered_where_somebody_asks() {
+fn frames_of_a_queue_are_numbered_on_request() {
     let mut adapters = adapters(1);
     let queue = adapters.adapters[0].queue(key(3, 5));
     assert_eq!(adapters.adapters[0].queue(key(3, 5)), queue);

@@ -76,7 +76,7 @@ fn an_input_of_its_own_is_paused_above_xoff_and_full_above_headroom() {
         assert!(!buffers.is_empty_enough(0, 3));
         assert!(
             !buffers.give_back(share(0, 3)),
-            "nobody has been asked to pause"
+            "no sender has been asked to pause"
         );
     }
     assert!(buffers.is_empty_enough(0, 3));

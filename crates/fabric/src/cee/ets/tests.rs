@@ -100,7 +100,7 @@ fn who_was_away_saves_no_credit() {
     // Idle or paused, that is the same.
     send(&mut ets, 0b01, 1_000, sizes);
     assert!(fair(send(&mut ets, 0b11, 10, sizes)));
-    // And who had the link alone owes nothing.
+    // A class that had the link alone before has no debt.
     send(&mut ets, 0b10, 1_000, sizes);
     assert!(fair(send(&mut ets, 0b11, 10, sizes)));
 }

@@ -37,7 +37,7 @@ fn the_timer_runs_while_nothing_is_sent() {
     left_alone.timer(&params, later_ps);
     assert_eq!(left_alone.rate_bps(), watched.rate_bps());
     assert!(left_alone.rate_bps() > slowed().rate_bps());
-    // Who is notified then has what it has got back, but for the cut.
+    // A notification then cuts the rate that has been regained so far.
     let mut notified = slowed();
     notified.notified(&params, 1, later_ps);
     assert!(notified.rate_bps() > left_alone.rate_bps() / 10 * 9);

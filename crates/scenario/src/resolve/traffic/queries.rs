@@ -25,7 +25,7 @@ const QUERIES_MAX: i64 = 2_000_000;
 
 const SIDES_ADVICE: &str = "`from` names aggregators, `to` (by default all others) the servers";
 
-/// What is asked, and who may ask whom: aggregators all servers, servers those of their rack.
+/// The queries, and the servers of each: an aggregator asks all servers, a server those of its rack.
 pub fn read(
     table: &Table<'_>,
     directory: &Path,
@@ -87,7 +87,7 @@ fn read_sides(
     if by_switch.is_empty() && !aggregators.is_empty() {
         table
             .item()
-            .complain("nobody is left to be asked", SIDES_ADVICE);
+            .complain("no server is left for the queries", SIDES_ADVICE);
     }
     (aggregators, by_switch.into_values().collect())
 }

@@ -62,7 +62,7 @@ fn read_load(table: &Table<'_>, directory: &Path) -> Option<Load> {
     Some(Load::Offered(load_bps?.max(1)))
 }
 
-/// `intra_rack`: every sender must have whom to draw.
+/// `intra_rack`: checks that every sender has a receiver to draw, within its rack and outside.
 fn read_intra_rack(
     table: &Table<'_>,
     network: &Network,

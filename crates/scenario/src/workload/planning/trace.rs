@@ -13,7 +13,7 @@ use crate::{
 /// Messages that each sender of a closed loop draws before it begins again.
 const TRANSFERS: usize = 10_000;
 
-/// Among whom a sender draws: its peers, by number.
+/// The peers, by number, among which a sender draws.
 struct Peers {
     count: u32,
     /// Of its rack and of others, and the fraction that goes to the former.

@@ -28,7 +28,7 @@ pub struct Solved {
     pub severity: f64,
 }
 
-/// Where it is and who makes it.
+/// The hotspot's receiver and senders.
 pub struct Place<'a> {
     pub network: &'a Network,
     pub tenants: &'a [Tenant],

@@ -1,4 +1,4 @@
-//! Who makes a hotspot: `from` or `degree`.
+//! The senders of a hotspot: `from` or `degree`.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -9,7 +9,7 @@ use sluicegate_config::{
 
 use super::{Network, Tenant, matches, pairs};
 
-/// Who sends.
+/// The senders.
 pub struct Sources {
     /// Tenant ids.
     pub tenants: Vec<usize>,
@@ -85,7 +85,10 @@ fn named(
         return None;
     }
     if hot.is_empty() {
-        item.complain("nobody sends to anybody", "name somebody but the receiver");
+        item.complain(
+            "no tenant sends to another",
+            "name a tenant other than the receiver",
+        );
         return None;
     }
     Some(hot)
