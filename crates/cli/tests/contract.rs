@@ -13,6 +13,8 @@ use std::{
 
 use cases::{CASES, NEVER};
 use sluicegate_config::document::{self, Node, Value};
+use sluicegate_core::cc::{Algorithm, Needs, Stack};
+use sluicegate_fabric::Routing;
 use sluicegate_lab::Lab;
 use sluicegate_scenario::{
     file::{self, Options},
@@ -115,14 +117,36 @@ fn said(node: &Node, path: &str, words: &mut Words) {
     }
 }
 
+/// The words of a list in a case. One in capitals stands for the names in a table of the code, so that a new line of
+/// the table is run without a new case.
+fn words(list: &str) -> Vec<&str> {
+    // `fixed` needs the key `window`: it has cases of its own.
+    let algorithms = || {
+        let all = Algorithm::ALL.into_iter();
+        all.filter(|algorithm| *algorithm != Algorithm::Fixed)
+    };
+    match list {
+        "ALGORITHM" => algorithms().map(Algorithm::name).collect(),
+        "ONE-SIDED" => algorithms()
+            .filter(|algorithm| algorithm.needs() == Needs::Nobody)
+            .map(Algorithm::name)
+            .collect(),
+        "STACK" => Algorithm::stacks(&[Stack::Linux, Stack::Module, Stack::Ours])
+            .map(Algorithm::name)
+            .collect(),
+        "ROUTING" => Routing::NAMES.iter().map(|(name, _)| *name).collect(),
+        _ => list.split('|').collect(),
+    }
+}
+
 /// A case with each of the words that it lists as `<one|another>`.
 fn expanded(case: &str) -> Vec<String> {
     let Some((before, rest)) = case.split_once('<') else {
         return vec![case.to_owned()];
     };
-    let (words, after) = rest.split_once('>').expect("a list of words ends with >");
-    let texts = words
-        .split('|')
+    let (list, after) = rest.split_once('>').expect("a list of words ends with >");
+    let texts = words(list)
+        .into_iter()
         .map(|word| format!("{before}{word}{after}"));
     texts.flat_map(|text| expanded(&text)).collect()
 }
