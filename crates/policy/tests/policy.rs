@@ -324,7 +324,8 @@ fn an_explanation_says_what_it_was_not_told() {
         text,
         "rule 1 matches only at interface veth-b*, and decides there; say where the flow is to know\n\
          rule 2 matches only with VLAN 7 and only at tenant blue, and decides there; say where the flow is to know\n\
-         elsewhere rule 3 decides: mode observe, cubic (the peer's prefix is not trusted)"
+         elsewhere rule 3 decides: mode observe, which edits nothing and computes cubic\n\
+         with mode enforce: cubic (the peer's prefix is not trusted)"
     );
     let told = Asked {
         interface: Some("veth-a"),
@@ -425,6 +426,21 @@ fn an_explanation_says_why_earlier_rules_do_not_match() {
          rule 3 \"rest\" decides: mode enforce, dctcp if the peer enforces \
          (its prefix is trusted), else dcvegas\n\
          rule 3 \"rest\" decides the other way: with this policy the peer enforces"
+    );
+}
+
+#[test]
+fn an_explanation_says_what_a_rule_that_observes_computes_and_what_it_would_enforce() {
+    let policy = parse("[[rule]]\nname='look'\nmode='observe'\n");
+    let to = |address: &str| address.parse::<IpAddr>().unwrap();
+    let text = policy
+        .explain(&Asked::ends((to("10.0.0.1"), to("10.0.0.2")), (1, 2)))
+        .to_string();
+    assert_eq!(
+        text,
+        "rule 1 \"look\" decides: mode observe, which edits nothing and computes dctcp if the tenants agree on ECN, \
+         else dcvegas\n\
+         with mode enforce: dcvegas (the peer's prefix is not trusted)"
     );
 }
 
