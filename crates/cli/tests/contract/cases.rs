@@ -154,8 +154,4 @@ pub const NEVER: &[(&str, &str)] = &[
         "enforcement.policy.rule[].vlan",
         "[[enforcement.policy.rule]]\nvlan = 7\n",
     ),
-    (
-        "enforcement.policy.rule[].one_sided = \"dctcp\"",
-        "[[enforcement.policy.rule]]\none_sided = 'dctcp'\n",
-    ),
 ];
