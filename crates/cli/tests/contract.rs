@@ -14,6 +14,7 @@ use std::{
 use cases::{CASES, NEVER};
 use sluicegate_config::document::{self, Node, Value};
 use sluicegate_core::cc::{Algorithm, Needs, Stack};
+use sluicegate_fabric::Routing;
 use sluicegate_lab::Lab;
 use sluicegate_scenario::{
     file::{self, Options},
@@ -116,31 +117,36 @@ fn said(node: &Node, path: &str, words: &mut Words) {
     }
 }
 
-/// Names of the algorithms of core's table that a tenant can have as its stack, as a list of words;
-/// `one_sided`: of those that need nothing of the peer's host.
-fn algorithms(one_sided: bool) -> String {
-    let all = Algorithm::ALL.iter();
-    let chosen = all.filter(|algorithm| {
-        algorithm.stack() != Stack::NoStack && (!one_sided || algorithm.needs() == Needs::Nothing)
-    });
-    let names: Vec<&str> = chosen.map(|algorithm| algorithm.name()).collect();
-    names.join("|")
+/// The words of a list in a case. One in capitals stands for the names in a table of the code, so that a new line of
+/// the table is run without a new case.
+fn words(list: &str) -> Vec<&str> {
+    // `fixed` needs the key `window`: it has cases of its own.
+    let algorithms = || {
+        let all = Algorithm::ALL.into_iter();
+        all.filter(|algorithm| *algorithm != Algorithm::Fixed)
+    };
+    match list {
+        "ALGORITHM" => algorithms().map(Algorithm::name).collect(),
+        "ONE-SIDED" => algorithms()
+            .filter(|algorithm| algorithm.needs() == Needs::Nothing)
+            .map(Algorithm::name)
+            .collect(),
+        "STACK" => Algorithm::stacks(&[Stack::Linux, Stack::Module, Stack::Ours])
+            .map(Algorithm::name)
+            .collect(),
+        "ROUTING" => Routing::NAMES.iter().map(|(name, _)| *name).collect(),
+        _ => list.split('|').collect(),
+    }
 }
 
-/// A case with each of the words that it lists as `<one|another>`. `<STACKS>` and `<ONE-SIDED>` are
-/// lists of [`algorithms`].
+/// A case with each of the words that it lists as `<one|another>`.
 fn expanded(case: &str) -> Vec<String> {
     let Some((before, rest)) = case.split_once('<') else {
         return vec![case.to_owned()];
     };
-    let (words, after) = rest.split_once('>').expect("a list of words ends with >");
-    let words = match words {
-        "STACKS" => algorithms(false),
-        "ONE-SIDED" => algorithms(true),
-        words => words.to_owned(),
-    };
-    let texts = words
-        .split('|')
+    let (list, after) = rest.split_once('>').expect("a list of words ends with >");
+    let texts = words(list)
+        .into_iter()
         .map(|word| format!("{before}{word}{after}"));
     texts.flat_map(|text| expanded(&text)).collect()
 }
@@ -180,6 +186,21 @@ fn refused(world: &str, path: &Path, text: &str) -> Vec<Problem> {
         assert_eq!(advised, [world == "lab", world == "sim"], "{problem}");
     }
     problems
+}
+
+/// [`NEVER`], and algorithms that need the peer's feedback where there is none.
+fn never() -> Vec<(String, String)> {
+    let one_sided = |algorithm: &Algorithm| {
+        (
+            format!("enforcement.policy.rule[].one_sided = \"{algorithm}\""),
+            format!("[[enforcement.policy.rule]]\none_sided = '{algorithm}'\n"),
+        )
+    };
+    let needing = Algorithm::ALL.iter();
+    let needing = needing.filter(|algorithm| algorithm.needs() == Needs::Peer);
+    let listed = NEVER.iter();
+    let listed = listed.map(|(word, case)| ((*word).to_owned(), (*case).to_owned()));
+    listed.chain(needing.map(one_sided)).collect()
 }
 
 /// One row of the table of `docs/scenarios.md`.
@@ -283,7 +304,7 @@ fn survey() -> Survey {
 fn every_word_of_the_language_has_a_case_and_a_verdict_in_every_world() {
     let survey = survey();
     assert!(survey.broken.is_empty(), "{}", survey.broken.join("\n"));
-    let never: Words = NEVER.iter().map(|(word, _)| (*word).to_owned()).collect();
+    let never: Words = never().into_iter().map(|(word, _)| word).collect();
     let missing: Vec<_> = survey
         .language
         .iter()
@@ -344,8 +365,8 @@ fn every_word_of_the_language_has_a_case_and_a_verdict_in_every_world() {
 #[test]
 fn what_no_scenario_may_say_is_refused_as_the_language_is_read() {
     let path = directory().join("never.toml");
-    for (word, case) in NEVER {
-        let Err(Problems(problems)) = file::parse(&path, &whole(case), &Options::default()) else {
+    for (word, case) in never() {
+        let Err(Problems(problems)) = file::parse(&path, &whole(&case), &Options::default()) else {
             panic!("{word} is accepted");
         };
         let key = word.split(" = ").next().expect("a key");

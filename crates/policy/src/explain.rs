@@ -330,6 +330,13 @@ impl fmt::Display for Explanation<'_> {
         if rule.mode == Mode::Off {
             return write!(f, "the flow is not tracked");
         }
+        if rule.mode == Mode::Observe {
+            write!(f, "which edits nothing and computes {}", rule.algorithm)?;
+            if rule.algorithm != rule.one_sided {
+                write!(f, " if the tenants agree on ECN, else {}", rule.one_sided)?;
+            }
+            write!(f, "\nwith mode enforce: ")?;
+        }
         if self.trusted {
             write!(
                 f,

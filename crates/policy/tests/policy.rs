@@ -313,62 +313,6 @@ fn buckets_are_read_and_refused() {
 }
 
 #[test]
-fn an_explanation_says_what_it_was_not_told() {
-    let policy = parse(
-        "[[rule]]\ninterface = 'veth-b*'\nmode = 'off'\n[[rule]]\ntenant = 'blue'\nvlan = 7\nmode='off'\n[[rule]]\nalgorithm = 'cubic'\n",
-    );
-    let address = |text: &str| text.parse::<IpAddr>().unwrap();
-    let ends = Asked::ends((address("10.0.0.1"), address("10.0.0.2")), (1, 2));
-    let text = policy.explain(&ends).to_string();
-    assert_eq!(
-        text,
-        "rule 1 matches only at interface veth-b*, and decides there; say where the flow is to know\n\
-         rule 2 matches only with VLAN 7 and only at tenant blue, and decides there; say where the flow is to know\n\
-         elsewhere rule 3 decides: mode observe, cubic (the peer's prefix is not trusted)"
-    );
-    let told = Asked {
-        interface: Some("veth-a"),
-        tenant: Some("blue"),
-        vlan: Some(0),
-        ..ends
-    };
-    let text = policy.explain(&told).to_string();
-    assert!(
-        text.starts_with(
-            "rule 1 does not match: interface veth-a is not veth-b*\n\
-             rule 2 does not match: no VLAN tag is not VLAN 7\nrule 3 decides"
-        ),
-        "{text}"
-    );
-}
-
-#[test]
-fn an_explanation_of_what_has_no_flow_names_the_bucket() {
-    let policy = parse(
-        "[[bucket]]\nname = 'dns'\ntenant = 'blue'\nclass = 'udp'\nrate = '1Mbit'\n[[bucket]]\nclass = 'udp'\nrate = '2Mbit'\nmode = 'enforce'\n",
-    );
-    let explain = |class, tenant| policy.explain_class(class, (None, tenant));
-    assert_eq!(
-        explain(Class::Udp, None),
-        "bucket 1 \"dns\" has it only at tenant blue; else:\n\
-         bucket 2 has it: 2Mbit with bursts of 15KiB, what is beyond is dropped"
-    );
-    assert!(explain(Class::Udp, Some("blue")).ends_with("what is beyond is only counted"));
-    assert!(
-        explain(Class::Icmp, None)
-            .ends_with("no bucket has class icmp: such packets pass and are counted")
-    );
-    let enforcing = parse("[[rule]]\nname = 'web'\nmode = 'enforce'\n");
-    let text = enforcing.explain_class(Class::Udp, (None, None));
-    assert!(
-        text.contains("counted, a way out of what rule 1 \"web\" enforces"),
-        "{text}"
-    );
-    let text = enforcing.explain_class(Class::Neighbour, (None, None));
-    assert!(text.ends_with("pass and are counted"), "{text}");
-}
-
-#[test]
 fn rules_keep_their_slots_when_others_come_and_go() {
     let before = parse("[[rule]]\nport=80\n[[rule]]\nport=81\n[[rule]]\nport=82\n").compile();
     let after = parse("[[rule]]\nport=9\n[[rule]]\nport=82\n[[rule]]\nport=80\nbeta=0.5\n");
@@ -407,49 +351,6 @@ fn more_rules_than_the_data_plane_holds_are_refused_where_they_start() {
 fn an_unreadable_file_is_a_problem_not_a_panic() {
     let problems = Policy::read("/nonexistent/policy.toml".as_ref()).unwrap_err();
     assert!(problems.to_string().contains("cannot be read"));
-}
-
-#[test]
-fn an_explanation_says_why_earlier_rules_do_not_match() {
-    let policy = parse(
-        "trusted=['10.0.0.0/8']\n[[rule]]\ndestination='10.9.0.0/16'\n[[rule]]\nport=80\n[[rule]]\nname='rest'\nmode='enforce'\n",
-    );
-    let to = |address: &str| address.parse::<IpAddr>().unwrap();
-    let text = policy
-        .explain(&Asked::ends((to("10.0.0.1"), to("10.0.0.2")), (1, 2)))
-        .to_string();
-    assert_eq!(
-        text,
-        "rule 1 does not match: destination 10.0.0.2 is not in 10.9.0.0/16\n\
-         rule 2 does not match: neither port 1 nor 2 is 80\n\
-         rule 3 \"rest\" decides: mode enforce, dctcp if the peer enforces \
-         (its prefix is trusted), else dcvegas\n\
-         rule 3 \"rest\" decides the other way: with this policy the peer enforces"
-    );
-}
-
-#[test]
-fn an_explanation_says_what_the_peer_makes_of_the_other_direction() {
-    let other_way = |policy: &str| {
-        let address = |text: &str| text.parse::<IpAddr>().unwrap();
-        let policy = parse(policy);
-        let explanation = policy.explain(&Asked::ends(
-            (address("10.0.1.1"), address("10.0.2.1")),
-            (1, 2),
-        ));
-        let text = explanation.to_string();
-        text.lines().last().unwrap_or_default().to_owned()
-    };
-    let one_way = "trusted=['10.0.0.0/16']\n[[rule]]\ndestination='10.0.2.0/24'\nmode='enforce'\n";
-    assert!(other_way(one_way).starts_with("no rule matches the other way"));
-    let observed = format!("{one_way}[[rule]]\nname='rest'\n");
-    assert!(
-        other_way(&observed).starts_with("rule 2 \"rest\" decides the other way: mode observe")
-    );
-    let both = format!("{one_way}[[rule]]\nmode='enforce'\n");
-    assert!(other_way(&both).ends_with("the peer enforces"));
-    let untrusted = both.replace("10.0.0.0/16", "10.0.2.0/24");
-    assert!(other_way(&untrusted).contains("does not trust this source"));
 }
 
 fn warnings(text: &str) -> Vec<String> {

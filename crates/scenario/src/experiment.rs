@@ -730,7 +730,15 @@ impl Variant {
                     ..
                 } => arrivals.stretch(1.0 / factor),
                 TrafficKind::Messages { interval, .. } => *interval = interval.div_f64(factor),
-                _ => {}
+                // They have no rate of their own. Pauses between exchanges or rounds stay as they are.
+                TrafficKind::Bulk { rate_bps: None }
+                | TrafficKind::PingPong { .. }
+                | TrafficKind::Incast { .. }
+                | TrafficKind::Shuffle { .. }
+                | TrafficKind::Trace {
+                    load: Load::Concurrent(_),
+                    ..
+                } => {}
             }
         }
     }

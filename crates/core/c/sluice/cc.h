@@ -9,8 +9,9 @@
  * [sg_cc_floor(), sg_cc_cap()].
  *
  * Dispatch is a switch, since BPF has no calls through pointers; every
- * algorithm's handlers are static subprograms of their own and run under the lock
- * of the flow's slot: no helper calls, no loops, no static writable data.
+ * algorithm's handlers are subprograms of their own (SG_RARE, or SG_NOINLINE) and
+ * run under the lock of the flow's slot: no helper calls, no loops, no static
+ * writable data.
  *
  *	sg_cc_init()	once, when the peer's MSS is known
  *	sg_cc_on_ack()	each ACK that advances snd_una

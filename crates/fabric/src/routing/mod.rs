@@ -55,6 +55,12 @@ pub enum Routing {
     FlowHash,
 }
 
+impl Routing {
+    /// Every one with its name in scenarios.
+    pub const NAMES: [(&'static str, Self); 2] =
+        [("d-mod-k", Self::DModK), ("flow-hash", Self::FlowHash)];
+}
+
 /// The scheme of a network.
 #[derive(Clone, Debug)]
 pub struct Routes(Kind);

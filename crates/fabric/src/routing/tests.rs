@@ -65,7 +65,7 @@ proptest! {
         path: u32,
     ) {
         let graph = random(hosts, switches, further, seed);
-        for routing in [Routing::DModK, Routing::FlowHash] {
+        for (_, routing) in Routing::NAMES {
             let routes = Routes::with(&graph, routing);
             for (from, to) in (0..hosts).flat_map(|a| (0..hosts).map(move |b| (a, b))) {
                 if from == to {
@@ -173,7 +173,7 @@ fn hosts_do_not_forward() {
     for (a, b) in [(0, 3), (1, 3), (1, 4), (2, 4)] {
         graph.link(a, b);
     }
-    for routing in [Routing::DModK, Routing::FlowHash] {
+    for (_, routing) in Routing::NAMES {
         let routes = Routes::with(&graph, routing);
         assert_eq!(peek(&routes, SwitchId(0), 2, 0), None);
         assert!(peek(&routes, SwitchId(0), 1, 0).is_some());

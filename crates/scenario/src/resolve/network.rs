@@ -115,11 +115,7 @@ pub fn read(root: &Table<'_>, total: Duration) -> Network {
         return network;
     };
     read_addresses(&table, &mut network);
-    let routings = [
-        ("d-mod-k", Routing::DModK),
-        ("flow-hash", Routing::FlowHash),
-    ];
-    network.routing = table.choice("routing", &routings).unwrap_or_default();
+    network.routing = table.choice("routing", &Routing::NAMES).unwrap_or_default();
     network.shared_memory = read_memory(&table);
     network.vnic_queue_bytes = read_size(&table, "vnic_queue");
     network.cee = cee::read(&table, total);

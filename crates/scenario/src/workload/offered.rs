@@ -59,7 +59,19 @@ fn sender_bps(kind: &TrafficKind) -> Option<f64> {
             sizes,
             ..
         } => Some(sizes.mean_bytes() * 8.0 / arrivals.mean_s()),
-        _ => None,
+        // Not counted: they are no messages, they wait for each other, or (queries) their servers are chosen by lot.
+        TrafficKind::Bulk { .. }
+        | TrafficKind::Phased { .. }
+        | TrafficKind::Blast { .. }
+        | TrafficKind::Datagrams { .. }
+        | TrafficKind::PingPong { .. }
+        | TrafficKind::Incast { .. }
+        | TrafficKind::Shuffle { .. }
+        | TrafficKind::Queries { .. }
+        | TrafficKind::Trace {
+            load: Load::Concurrent(_),
+            ..
+        } => None,
     }
 }
 
