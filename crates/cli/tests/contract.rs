@@ -117,8 +117,8 @@ fn said(node: &Node, path: &str, words: &mut Words) {
     }
 }
 
-/// The words of a list in a case. One in capitals stands for the names in a table of the code, so that a new line of
-/// the table is run without a new case.
+/// The words of a list in a case. A list in capitals stands for the names in a table of the code,
+/// so that a new line of the table is tested without a new case.
 fn words(list: &str) -> Vec<&str> {
     // `fixed` needs the key `window`: it has cases of its own.
     let algorithms = || {

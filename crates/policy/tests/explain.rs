@@ -8,17 +8,20 @@ fn parse(text: &str) -> Policy {
     Policy::parse("p.toml", text).unwrap_or_else(|problems| panic!("{problems}"))
 }
 
+/// The explanation of a flow between 10.0.0.1:1 and 10.0.0.2:2.
+fn explained(policy: &Policy) -> String {
+    let ends: [IpAddr; 2] = ["10.0.0.1", "10.0.0.2"].map(|address| address.parse().unwrap());
+    let asked = Asked::ends((ends[0], ends[1]), (1, 2));
+    policy.explain(&asked).to_string()
+}
+
 #[test]
 fn an_explanation_says_why_earlier_rules_do_not_match() {
     let policy = parse(
         "trusted=['10.0.0.0/8']\n[[rule]]\ndestination='10.9.0.0/16'\n[[rule]]\nport=80\n[[rule]]\nname='rest'\nmode='enforce'\n",
     );
-    let to = |address: &str| address.parse::<IpAddr>().unwrap();
-    let text = policy
-        .explain(&Asked::ends((to("10.0.0.1"), to("10.0.0.2")), (1, 2)))
-        .to_string();
     assert_eq!(
-        text,
+        explained(&policy),
         "rule 1 does not match: destination 10.0.0.2 is not in 10.9.0.0/16\n\
          rule 2 does not match: neither port 1 nor 2 is 80\n\
          rule 3 \"rest\" decides: mode enforce, dctcp if the peer enforces \
@@ -61,12 +64,8 @@ fn an_explanation_says_what_it_was_not_told() {
 #[test]
 fn an_explanation_says_what_a_rule_that_observes_computes_and_what_it_would_enforce() {
     let policy = parse("[[rule]]\nname='look'\nmode='observe'\n");
-    let to = |address: &str| address.parse::<IpAddr>().unwrap();
-    let text = policy
-        .explain(&Asked::ends((to("10.0.0.1"), to("10.0.0.2")), (1, 2)))
-        .to_string();
     assert_eq!(
-        text,
+        explained(&policy),
         "rule 1 \"look\" decides: mode observe, which edits nothing and computes dctcp if the tenants agree on ECN, \
          else dcvegas\n\
          with mode enforce: dcvegas (the peer's prefix is not trusted)"
