@@ -306,6 +306,27 @@ fn wrong_checksums_stay_as_wrong_as_they_were() {
 }
 
 #[test]
+fn both_zeros_of_a_checksum_are_right_and_edits_start_from_either() {
+    let mut solo = Solo::with(params());
+    solo.data(0, 1460);
+    let route = solo.route.reversed();
+    let checksum = V4 + 20 + 16;
+    let mut ack = Packet {
+        options: opt::feedback(1461, 0),
+        ..solo.peers(1460, WIDE)
+    };
+    let frame = route.build(&ack);
+    ack.urgent = u16::from_be_bytes([frame[checksum], frame[checksum + 1]]);
+    let mut frame = route.build(&ack);
+    assert_eq!(frame[checksum..checksum + 2], [0, 0]);
+    frame[checksum..checksum + 2].fill(0xff);
+    assert_eq!(wire::read(&frame).1, ack);
+    solo.host
+        .frame(&mut frame, Direction::ToTenant, solo.now_ns);
+    assert_eq!(opt::feedback_of(&wire::read(&frame).1.options), None);
+}
+
+#[test]
 fn another_connection_is_met_midway() {
     let mut solo = Solo::new(&policy());
     solo.route = Route::new("[fd00::1]:40000", "[fd00::2]:5001");

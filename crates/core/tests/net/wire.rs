@@ -233,6 +233,8 @@ pub fn look(frame: &[u8]) -> Option<(Route, Packet, Sum)> {
         _ => return None,
     };
     let sum = match header.checksum {
+        // Both are zero in one's complement. Linux' skb_checksum_help() writes 0xffff for 0x0000.
+        0xffff if full == 0 => Sum::Right,
         sum if sum == full => Sum::Right,
         sum if sum == pseudo_sum(from, to, l4_len) => Sum::Partial,
         _ => Sum::Wrong,
