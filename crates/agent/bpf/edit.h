@@ -155,6 +155,10 @@ SG_INLINE int sg_skb_fields(struct __sk_buff *skb, const struct sg_packet *p,
 		edit->fields += sg_skb_word(tcp + 8, __builtin_bswap16((sg_u16)(out->ack >> 16)));
 		edit->fields += sg_skb_word(tcp + 10, __builtin_bswap16((sg_u16)out->ack));
 	}
+	if (out->edits & SG_EDIT_SEQ) {
+		edit->fields += sg_skb_word(tcp + 4, __builtin_bswap16((sg_u16)(out->seq >> 16)));
+		edit->fields += sg_skb_word(tcp + 6, __builtin_bswap16((sg_u16)out->seq));
+	}
 	if (out->edits & SG_EDIT_HIDE_MPTCP)
 		edit->fields += (sg_u32)sg_skb_blank(skb, p->l4_at, p->seg.mptcp_at,
 						     p->seg.mptcp_len);
@@ -312,7 +316,7 @@ SG_INLINE int sg_skb_options(struct __sk_buff *skb, struct sg_packet *p,
 	 SG_EDIT_ADD_PEER)
 #define SG_EDITS_FIELDS                                                                \
 	(SG_EDIT_WINDOW | SG_EDIT_CLEAR_FLAGS | SG_EDIT_HIDE_MPTCP | SG_EDIT_ACK | \
-	 SG_EDIT_BLANK_REST)
+	 SG_EDIT_SEQ | SG_EDIT_BLANK_REST)
 
 /* Cuts off what is behind a tenant's IP packet. Returns 0, or -1 when the kernel refused. */
 SG_INLINE int sg_skb_trim(struct __sk_buff *skb, const struct sg_packet *p)

@@ -15,12 +15,18 @@ use std::{
     fs,
     net::TcpStream,
     os::fd::AsRawFd,
+    process::Command,
     sync::atomic::{AtomicBool, Ordering},
     thread,
     time::Duration,
 };
 
-use live::{A, B, Hosts, TENANTS, counter, relay::Relay, run, socket::Connection};
+use live::{
+    A, B, Hosts, TENANTS, counter,
+    relay::Relay,
+    run,
+    socket::{Connection, STALLED},
+};
 use sluicegate_agent::Instance;
 use sluicegate_policy::Policy;
 
@@ -219,6 +225,22 @@ fn nobody_is_dropped(instance: &Instance, rule: &str) {
     }
 }
 
+/// Prints what both kernels and both agents know of connections, and ends the test.
+fn report_stall(hosts: &Hosts, instances: &[Instance; 2]) -> ! {
+    for side in [A, B] {
+        eprintln!("tenant {side}:");
+        hosts.within(TENANTS[side], || {
+            let shown = Command::new("ss").args(["-tinoemO"]).output();
+            let shown = shown.expect("ss of iproute2 runs");
+            eprintln!("{}", String::from_utf8_lossy(&shown.stdout));
+        });
+        for (key, flow) in instances[side].raw_flows().expect("the kernel tells") {
+            eprintln!("{key:?} {flow:?}");
+        }
+    }
+    panic!("a connection stalls");
+}
+
 /// Until enough packets have passed, every adversity was there and every policy had its turn. Ends at the first drop.
 fn change_policies(
     hosts: &Hosts,
@@ -227,6 +249,9 @@ fn change_policies(
 ) -> BTreeMap<&'static str, u64> {
     for turn in 1.. {
         thread::sleep(Duration::from_millis(150));
+        if STALLED.load(Ordering::Relaxed) {
+            report_stall(hosts, instances);
+        }
         for instance in instances.iter_mut() {
             instance
                 .reload(&policy(turn))

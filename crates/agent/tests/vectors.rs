@@ -281,6 +281,68 @@ fn lives_that_begin_anew_are_the_same() {
     }
 }
 
+/// A pure ACK that a moved edge numbers leaves with the number of the next byte, beside feedback
+/// and without it.
+#[test]
+fn numbers_of_acks_that_are_restored_are_the_same() {
+    let kernel = kernel();
+    for (ends, with_peer) in [
+        (("10.1.0.1:40000", "10.2.0.1:5001"), true),
+        (("10.1.0.1:40000", "10.2.0.1:5001"), false),
+        (("[fd00::1]:40000", "[fd00::2]:5001"), true),
+    ] {
+        kernel.reset(&policy());
+        let mut shadowed = Shadowed::new(&policy(), &kernel);
+        let route = Route::new(ends.0, ends.1);
+        let mut now_ns = 1_000_000_000;
+        let mut pass = |packet: &net::Packet, direction| {
+            now_ns += 1_000_000;
+            let mut frame = match direction {
+                Direction::FromTenant => route.build(packet),
+                Direction::ToTenant => route.reversed().build(packet),
+            };
+            shadowed.frame(&mut frame, direction, now_ns);
+            net::wire::read(&frame).1
+        };
+        let (syn, mut answer) = opening(u32::MAX - 5000);
+        if with_peer {
+            answer.options.extend(opt::peer(0));
+        }
+        pass(&syn, Direction::FromTenant);
+        pass(&answer, Direction::ToTenant);
+        let own = net::Packet {
+            seq: syn.seq.wrapping_add(1),
+            ack: answer.seq.wrapping_add(1),
+            flags: tcp::ACK,
+            window: 500,
+            ..net::Packet::default()
+        };
+        let at = |bytes: u32| own.seq.wrapping_add(bytes);
+        for i in 0..8 {
+            let data = net::Packet {
+                seq: at(i * 1000),
+                payload: vec![1; 1000],
+                ..own.clone()
+            };
+            assert_eq!(pass(&data, Direction::FromTenant).seq, data.seq);
+        }
+        let acks = net::Packet {
+            seq: own.ack,
+            ack: at(3000),
+            window: 60_000,
+            ..own.clone()
+        };
+        pass(&acks, Direction::ToTenant);
+        for (number, becomes) in [(0, 8000), (3000, 8000), (7998, 8000), (7999, 7999)] {
+            let seq = at(number);
+            let ack = net::Packet { seq, ..own.clone() };
+            assert_eq!(pass(&ack, Direction::FromTenant).seq, at(becomes));
+        }
+        compare_counters(&kernel, std::iter::once(&shadowed));
+        assert_eq!(count(&kernel, "seq_restored"), 3);
+    }
+}
+
 /// One connection of several that random frames belong to.
 struct Connection {
     shadowed: Shadowed,

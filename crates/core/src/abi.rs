@@ -623,7 +623,7 @@ impl Default for Config {
 }
 
 /// Version of the layout of everything pinned, part of the pin path (`SG_ABI_VERSION`).
-pub const ABI_VERSION: u32 = 5;
+pub const ABI_VERSION: u32 = 6;
 
 /// Slot of a flow that no rule governs.
 pub const RULE_NONE: u8 = 0xff;
@@ -687,7 +687,7 @@ pub const FLOW_RECOVERY: u8 = 1 << 1;
 pub const FLOW_CLOSED: u8 = 1 << 2;
 
 /// Counters in the order of `enum sg_counter`; the first does not count.
-pub const COUNTER_NAMES: [&str; 58] = [
+pub const COUNTER_NAMES: [&str; 59] = [
     "none",
     "packets",
     "ect_set",
@@ -746,6 +746,7 @@ pub const COUNTER_NAMES: [&str; 58] = [
     "trimmed",
     "beyond_held",
     "odd_ack",
+    "seq_restored",
 ];
 
 const _: () = {

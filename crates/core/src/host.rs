@@ -191,10 +191,10 @@ impl Outcome {
 }
 
 const _: () = {
-    assert!(size_of::<FrameResult>() == 88);
+    assert!(size_of::<FrameResult>() == 92);
     assert!(offset_of!(FrameResult, out) == 56);
-    assert!(offset_of!(FrameResult, frame_len) == 76);
+    assert!(offset_of!(FrameResult, frame_len) == 80);
     assert!(offset_of!(State, counters) == size_of::<PolicyTable>() + size_of::<Scope>());
-    assert!(size_of::<State>() == 20_480);
-    assert!(offset_of!(State, flow_exists) == 20_472);
+    assert!(size_of::<State>() == 20_488);
+    assert!(offset_of!(State, flow_exists) == 20_480);
 };

@@ -57,6 +57,7 @@ pub mod edit {
     pub const BLANK_REST: u16 = 1 << 11;
     /// No edit: data that no window holds.
     pub const UNHELD: u16 = 1 << 12;
+    pub const SEQ: u16 = 1 << 13;
 }
 
 /// `enum sg_direction`.
@@ -135,6 +136,8 @@ pub struct Verdict {
     pub ceb: u32,
     /// With [`edit::ACK`].
     pub ack: u32,
+    /// With [`edit::SEQ`].
+    pub seq: u32,
 }
 
 impl Verdict {
@@ -154,7 +157,7 @@ const _: () = {
     assert!(offset_of!(Segment, mss) == 22);
     assert!(offset_of!(Segment, e0b) == 28);
     assert!(offset_of!(Segment, sack2_right) == 48);
-    assert!(size_of::<Verdict>() == 20);
+    assert!(size_of::<Verdict>() == 24);
     assert!(offset_of!(Verdict, window) == 4);
     assert!(offset_of!(Verdict, count) == 7);
     assert!(offset_of!(Verdict, e0b) == 8);

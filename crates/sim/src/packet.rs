@@ -346,6 +346,9 @@ impl TcpHeader {
         if edits & edit::ACK != 0 {
             self.ack = verdict.ack;
         }
+        if edits & edit::SEQ != 0 {
+            self.seq = verdict.seq;
+        }
         if edits & edit::ECN != 0 {
             self.ecn = Codepoint::of(verdict.ecn);
         }

@@ -1,7 +1,7 @@
 //! The help texts of the programs' counters in Prometheus.
 
 /// The counters of `COUNTER_NAMES` with their help.
-const HELP: [(&str, &str); 57] = [
+const HELP: [(&str, &str); 58] = [
     ("packets", "Packets seen, in both directions."),
     (
         "ect_set",
@@ -190,6 +190,10 @@ const HELP: [(&str, &str); 57] = [
     (
         "odd_ack",
         "Data without an ACK number, or with one that no receiver's host takes for the flow's: charged to a bucket.",
+    ),
+    (
+        "seq_restored",
+        "Pure ACKs of a tenant that were numbered by a right edge that had moved left: numbered by the next byte.",
     ),
 ];
 

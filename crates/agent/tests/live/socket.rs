@@ -2,9 +2,10 @@
 
 use std::{
     fs,
-    io::{Read, Write},
+    io::{self, Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
     os::fd::AsRawFd,
+    sync::atomic::{AtomicBool, Ordering},
     thread,
     time::Duration,
 };
@@ -13,6 +14,9 @@ use super::{A, ADDRESSES, B, Hosts, TENANTS};
 
 /// Longer than any of it takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Whether a connection of this process has received nothing for [`PATIENCE`].
+pub static STALLED: AtomicBool = AtomicBool::new(false);
 
 /// Offset in `struct tcp_info` of the scale of the peer's windows (low half) and of the own ones.
 pub const SCALE_OF_SENDER: usize = 6;
@@ -202,6 +206,14 @@ fn send(stream: &mut TcpStream, bytes: u64) {
     }
 }
 
+/// Nothing came for [`PATIENCE`]. Tests that watch [`STALLED`] have time to report why.
+fn stalled(stream: &TcpStream, position: u64, error: &io::Error) -> ! {
+    STALLED.store(true, Ordering::Relaxed);
+    thread::sleep(Duration::from_secs(4));
+    let ends = (stream.peer_addr(), stream.local_addr());
+    panic!("no byte after {position}, {ends:?}: {error}");
+}
+
 fn receive(stream: &mut TcpStream, bytes: u64) {
     receive_from(stream, 0, bytes);
 }
@@ -211,7 +223,9 @@ fn receive_from(stream: &mut TcpStream, mut position: u64, bytes: u64) {
     let mut buffer = vec![0; 1 << 16];
     while position < bytes {
         let room = (bytes - position).min(buffer.len() as u64) as usize;
-        let length = stream.read(&mut buffer[..room]).expect("the peer sends");
+        let length = stream
+            .read(&mut buffer[..room])
+            .unwrap_or_else(|error| stalled(stream, position, &error));
         assert!(length > 0, "the peer closed after {position} bytes");
         for (i, byte) in buffer[..length].iter().enumerate() {
             let at = position + i as u64;

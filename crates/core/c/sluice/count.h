@@ -31,6 +31,8 @@ SG_INLINE void sg_count_verdict(struct sg_counters *counters, const struct sg_se
 		return;
 	if (edits & SG_EDIT_WINDOW)
 		counters->value[SG_COUNT_WINDOW_LOWERED]++;
+	if (edits & SG_EDIT_SEQ)
+		counters->value[SG_COUNT_SEQ_RESTORED]++;
 	if (edits & SG_EDIT_WOULD_LOWER)
 		counters->value[SG_COUNT_WINDOW_WOULD_LOWER]++;
 	if (edits & SG_EDIT_ECN)

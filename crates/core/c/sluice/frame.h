@@ -173,6 +173,8 @@ SG_INLINE sg_u32 sg_frame_fields(struct sg_packet *p, sg_u8 *tcp, const struct s
 	}
 	for (i = 0; i < 4 && (out->edits & SG_EDIT_ACK); i++)
 		change += sg_frame_byte(tcp, 8 + i, (sg_u8)(out->ack >> (24 - 8 * i)));
+	for (i = 0; i < 4 && (out->edits & SG_EDIT_SEQ); i++)
+		change += sg_frame_byte(tcp, 4 + i, (sg_u8)(out->seq >> (24 - 8 * i)));
 	if (out->edits & SG_EDIT_HIDE_MPTCP)
 		change += sg_frame_blank(tcp, p->seg.mptcp_at, p->seg.mptcp_len);
 	if (out->edits & SG_EDIT_BLANK_REST)

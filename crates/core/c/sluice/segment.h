@@ -91,6 +91,7 @@ enum sg_edit_bits {
 	SG_EDIT_ACK = 1 << 10,           /* write the acknowledgement number */
 	SG_EDIT_BLANK_REST = 1 << 11,    /* overwrite what no parser reads, from `end_at` on, with NOPs */
 	SG_EDIT_UNHELD = 1 << 12,        /* no edit: data that no window holds, for a bucket */
+	SG_EDIT_SEQ = 1 << 13,           /* write the sequence number */
 };
 
 enum sg_action {
@@ -109,8 +110,9 @@ struct sg_verdict {
 	sg_u32 e0b;         /* with SG_EDIT_ADD_FEEDBACK or SG_EDIT_WANT_FACK */
 	sg_u32 ceb;
 	sg_u32 ack;         /* with SG_EDIT_ACK */
+	sg_u32 seq;         /* with SG_EDIT_SEQ */
 };
-SG_ASSERT_SIZE(struct sg_verdict, 20);
+SG_ASSERT_SIZE(struct sg_verdict, 24);
 
 /*
  * What is counted, per host. The names, in the same order, are what metrics and
@@ -176,6 +178,7 @@ enum sg_counter {
 	SG_COUNT_TRIMMED,          /* bytes behind the IP packet: removed */
 	SG_COUNT_BEYOND,           /* data that only an edge from before a gap covers: charged to a bucket */
 	SG_COUNT_ODD_ACK,          /* data with an ACK number that no receiver's host takes: charged to a bucket */
+	SG_COUNT_SEQ_RESTORED,     /* ACK numbered by a right edge that moved left: by the next byte */
 	SG_COUNT_MAX,
 };
 

@@ -1,7 +1,7 @@
 //! What is written into the window field.
 
 use sluicegate_core::{
-    abi::{Params, WINDOW_MAX},
+    abi::{Params, RULE_ENFORCE, RULE_OBSERVE, WINDOW_MAX},
     cc::Algorithm,
     host::edit,
 };
@@ -297,6 +297,75 @@ fn window_updates_without_end_earn_no_window() {
     }
     assert!(last > shown, "updates are no duplicates");
     assert!(last <= shown + 8, "{shown} became {last}");
+}
+
+/// What the number of a pure ACK at `at` becomes, in bytes from the connection's first.
+fn number_of_ack(solo: &mut Solo, at: u32) -> u32 {
+    let (after, outcome) = solo.send(&solo.own(at, 0));
+    assert_eq!(
+        outcome.edits & edit::SEQ != 0,
+        after.seq != solo.start.wrapping_add(at)
+    );
+    after.seq.wrapping_sub(solo.start)
+}
+
+#[test]
+fn an_ack_that_a_moved_edge_numbers_gets_the_number_of_the_next_byte() {
+    let mut solo = Solo::with(params());
+    let at = solo.round(0, 1460, false, WIDE);
+    for i in 0..5 {
+        solo.data(at + i * 1460, 1460);
+    }
+    let next = at + 5 * 1460;
+    // Acknowledged, as the host knows, by an ACK that the tenant may have discarded.
+    solo.ack(at + 3 * 1460, WIDE);
+    for number in [at, at + 1, at + 1460, at + 3 * 1460, next - 2] {
+        assert_eq!(number_of_ack(&mut solo, number), next);
+    }
+    assert_eq!(solo.counter("seq_restored"), 5);
+    // A keepalive or a window probe; an ordinary ACK; one before data that are still to be seen.
+    for number in [next - 1, next, next + 1460] {
+        assert_eq!(number_of_ack(&mut solo, number), number);
+    }
+    // Not of this place in the sequence space.
+    for number in [next - (9 << 20), next + (1 << 31)] {
+        assert_eq!(number_of_ack(&mut solo, number), number);
+    }
+    let elsewhere = Packet {
+        ack: solo.peer_start.wrapping_sub(1 << 24),
+        ..solo.own(at, 0)
+    };
+    assert_eq!(solo.send(&elsewhere).0.seq, elsewhere.seq);
+    assert_eq!(solo.counter("seq_restored"), 5);
+}
+
+#[test]
+fn the_number_of_an_ack_stays_within_the_window_of_the_peer() {
+    let mut solo = Solo::with(params());
+    let at = solo.round(0, 1460, false, WIDE);
+    for i in 0..5 {
+        solo.data(at + i * 1460, 1460);
+    }
+    // The peer has taken back what it had offered beyond two units of 1024 bytes.
+    solo.ack(at + 1460, 2);
+    assert_eq!(number_of_ack(&mut solo, at), at + 1460 + 2048);
+    assert_eq!(number_of_ack(&mut solo, at + 3000 + 1460), at + 3000 + 1460);
+}
+
+#[test]
+fn who_may_not_edit_leaves_the_number_of_an_ack() {
+    for observes in [true, false] {
+        let mut solo = Solo::with(Params {
+            mode: if observes { RULE_OBSERVE } else { RULE_ENFORCE },
+            ..params()
+        });
+        if !observes {
+            solo = Solo::new(&policy());
+        }
+        solo.data(0, 14_600);
+        solo.ack(1460, WIDE);
+        assert_eq!(number_of_ack(&mut solo, 1460), 1460, "{observes}");
+    }
 }
 
 #[test]
