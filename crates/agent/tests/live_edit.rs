@@ -45,7 +45,13 @@ fn hidden(seen: &[Seen]) {
 
 /// Every checksum is right, or partial.
 fn summed(seen: &[Seen]) {
-    for (number, Seen { packet, sum, out, .. }) in seen.iter().enumerate() {
+    for (
+        number,
+        Seen {
+            packet, sum, out, ..
+        },
+    ) in seen.iter().enumerate()
+    {
         assert_ne!(*sum, Sum::Wrong, "{number}, out {out}: {packet:?}");
     }
 }

@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 use crate::{
     cee::{Cee, CeeFrame, CeeStats, Deadlock, Departure, PortSpec, QueueKey, Resequencer, Verdict},
     contract::{Accepted, Books, Effect, Fabric, Received, Timer, Timers},
-    graph::{PortId, opposite},
+    graph::PortId,
     impair::Impairment,
     pool::Handle,
     port::{PortStats, Ports},
@@ -26,10 +26,10 @@ pub struct Converged<F> {
     cee: Cee,
     /// Impairments of links; then ports within hosts, and down their stacks.
     ports: Ports<F>,
-    /// Ports of links are below this.
-    links: u32,
+    /// The first port within a host. The ports before it are those of links.
+    first_inner: PortId,
     /// The ports of the stacks begin here, one for each host; `None` = what goes down a stack is at the adapter at once.
-    stacks: Option<u32>,
+    stacks: Option<PortId>,
     lanes: u8,
     /// The longest frame.
     frame_bytes: u32,
@@ -43,14 +43,15 @@ pub struct Converged<F> {
 impl<F: CeeFrame> Converged<F> {
     /// Of idle ports, the first of which are those of `cee`.
     pub fn new(cee: Cee, ports: Ports<F>) -> Self {
-        let links = cee.len() as u32;
-        let specs = (0..links).map(|port| cee.spec(port).frame_bytes);
+        let links = PortId::first(cee.len());
+        let specs = links.map(|port| cee.spec(port).frame_bytes);
+        let first_inner = PortId(cee.len() as u32);
         Self {
             frame_bytes: specs.max().unwrap_or(0),
-            may_impair: (0..ports.len()).any(|port| ports.is_impaired(port)),
+            may_impair: ports.ids().any(|port| ports.is_impaired(port)),
             cee,
             ports,
-            links,
+            first_inner,
             stacks: None,
             lanes: 1,
             resequencers: None,
@@ -60,7 +61,7 @@ impl<F: CeeFrame> Converged<F> {
 
     /// Ways down stacks take time: their ports begin at `stacks`.
     #[must_use]
-    pub fn with_stacks(mut self, stacks: u32) -> Self {
+    pub fn with_stacks(mut self, stacks: PortId) -> Self {
         self.cee.number_frames();
         self.stacks = Some(stacks);
         self
@@ -101,12 +102,12 @@ impl<F: CeeFrame> Converged<F> {
     fn descend(
         &mut self,
         timers: &mut impl Timers,
-        (first, frame): (u32, Handle),
+        (first, frame): (PortId, Handle),
         departure: Departure,
         now_ps: u64,
     ) -> Accepted {
         self.cee.reserve(&self.ports.pool, frame, departure);
-        let stack = first + u32::from(departure.source);
+        let stack = first.of_host(departure.source.into());
         match self.ports.accept(timers, stack, frame, now_ps) {
             Accepted::Leaves => Accepted::Waits,
             _ => unreachable!("a stack is here and has room"),
@@ -209,12 +210,12 @@ impl<F: CeeFrame> Fabric for Converged<F> {
 
     #[inline(always)]
     fn arrive(&mut self, timers: &mut impl Timers, port: PortId, now_ps: u64) -> Option<Handle> {
-        if port >= self.links {
+        if port >= self.first_inner {
             return self.ports.take_arrived(timers, port, now_ps);
         }
         let (arrived, next_ps) = self.cee.arrive(&mut self.ports.pool, port, now_ps);
         if let Some(next_ps) = next_ps {
-            timers.set(Timer::Arrival, port, next_ps);
+            timers.set(Timer::Arrival, port.0, next_ps);
         }
         arrived
     }
@@ -239,7 +240,7 @@ impl<F: CeeFrame> Fabric for Converged<F> {
         frame: Handle,
         now_ps: u64,
     ) -> Received {
-        if port >= self.links {
+        if port >= self.first_inner {
             return Received::Frame;
         }
         if self.ports.pool[frame].notice().is_some() {
@@ -256,9 +257,9 @@ impl<F: CeeFrame> Fabric for Converged<F> {
         let requests = &mut self.cee.requests;
         let [first, second] = &mut requests.arrivals;
         if let Some((port, at_ps)) = first.take() {
-            timers.set(Timer::Arrival, port, at_ps);
+            timers.set(Timer::Arrival, port.0, at_ps);
             if let Some((port, at_ps)) = second.take() {
-                timers.set(Timer::Arrival, port, at_ps);
+                timers.set(Timer::Arrival, port.0, at_ps);
             }
         }
         !requests.effects.is_empty()
@@ -275,10 +276,12 @@ impl<F: CeeFrame> Fabric for Converged<F> {
 
     fn audit(&self) -> Result<(), String> {
         let in_stack = |host| {
-            let stack = self.stacks.map(|first| first as usize + host);
+            let stack = self.stacks.map(|first| first.of_host(host as u32));
             stack.map_or(0, |stack| self.ports.underway_bytes(stack))
         };
-        (0..self.ports.len()).try_for_each(|port| self.ports.audit(port))?;
+        self.ports
+            .ids()
+            .try_for_each(|port| self.ports.audit(port))?;
         self.cee.audit(&self.ports.pool, in_stack)
     }
 
@@ -298,15 +301,15 @@ impl<F: CeeFrame> Fabric for Converged<F> {
     }
 
     fn backlog_bytes(&mut self, port: PortId, now_ps: u64) -> u64 {
-        if port >= self.links {
-            return self.ports.backlog_bytes(port as usize, now_ps);
+        if port >= self.first_inner {
+            return self.ports.backlog_bytes(port, now_ps);
         }
         self.cee.catch_up(&mut self.ports.pool, port, now_ps);
         self.cee.backlog_bytes(port)
     }
 
     fn set_up(&mut self, port: PortId, up: bool, now_ps: u64) {
-        self.ports.set_up(port as usize, up, now_ps);
+        self.ports.set_up(port, up, now_ps);
         self.cee.set_up(&mut self.ports.pool, port, up, now_ps);
     }
 
@@ -317,52 +320,52 @@ impl<F: CeeFrame> Fabric for Converged<F> {
 
     fn set_impairment(&mut self, port: PortId, impairment: Impairment) {
         self.may_impair = true;
-        self.ports.set_impairment(port as usize, impairment);
+        self.ports.set_impairment(port, impairment);
     }
 
     #[inline(always)]
     fn is_impaired(&self, port: PortId) -> bool {
-        self.may_impair && self.ports.is_impaired(port as usize)
+        self.may_impair && self.ports.is_impaired(port)
     }
 
     #[inline]
     fn fetch_port(&self, port: PortId) {
-        if port < self.links {
+        if port < self.first_inner {
             self.cee.fetch_port(port);
         } else {
-            self.ports.fetch_port(port as usize);
+            self.ports.fetch_port(port);
         }
     }
 
     #[inline]
     fn fetch_first(&self, port: PortId) {
-        if port < self.links {
+        if port < self.first_inner {
             self.cee.fetch_first(&self.ports.pool, port);
         } else {
-            self.ports.fetch_first(port as usize);
+            self.ports.fetch_first(port);
         }
     }
 
     #[inline]
     fn fetch_queue(&self, port: PortId) {
-        if port < self.links {
+        if port < self.first_inner {
             self.cee.fetch_queue(&self.ports.pool, port);
         } else {
-            self.ports.fetch_last(port as usize);
+            self.ports.fetch_last(port);
         }
     }
 
     #[inline]
     fn first(&self, port: PortId) -> Option<&F> {
-        if port < self.links {
+        if port < self.first_inner {
             self.cee.first(&self.ports.pool, port)
         } else {
-            self.ports.first(port as usize)
+            self.ports.first(port)
         }
     }
 
     fn stats(&self, port: PortId) -> PortStats {
-        let mut stats = self.ports.stats(port as usize);
+        let mut stats = self.ports.stats(port);
         if let Some(counted) = self.cee_stats(port) {
             stats.accepted += counted.accepted;
             stats.accepted_bytes += counted.accepted_bytes;
@@ -376,7 +379,7 @@ impl<F: CeeFrame> Fabric for Converged<F> {
 
     fn send_notification(&mut self, to: PortId, frame: Handle, now_ps: u64) {
         self.hops += 1;
-        let ports = [opposite(to), to];
+        let ports = [to.opposite(), to];
         self.cee.forward(&mut self.ports.pool, ports, frame, now_ps);
     }
 
@@ -426,7 +429,7 @@ impl<F: CeeFrame> Fabric for Converged<F> {
 
     #[inline(always)]
     fn has_queues(&self, port: PortId) -> bool {
-        port < self.links
+        port < self.first_inner
     }
 
     fn lanes(&self) -> u8 {
@@ -462,24 +465,24 @@ impl<F: CeeFrame> Fabric for Converged<F> {
     }
 
     fn watch(&mut self, port: PortId) {
-        if port < self.links {
+        if port < self.first_inner {
             self.cee.watch(port);
         }
     }
 
     fn spec(&self, port: PortId) -> Option<&PortSpec> {
-        (port < self.links).then(|| self.cee.spec(port))
+        (port < self.first_inner).then(|| self.cee.spec(port))
     }
 
     fn paused_ps(&self, port: PortId, now_ps: u64) -> u64 {
-        match port < self.links {
+        match port < self.first_inner {
             true => self.cee.paused_ps(port, now_ps),
             false => 0,
         }
     }
 
     fn cee_stats(&self, port: PortId) -> Option<CeeStats> {
-        (port < self.links).then(|| self.cee.stats(port))
+        (port < self.first_inner).then(|| self.cee.stats(port))
     }
 
     fn deadlock(&self) -> Option<Deadlock> {

@@ -189,9 +189,9 @@ impl<F: PacketFabric> Net<F> {
         let parts = layout.partition.parts();
         if parts > 1 {
             let ports = fabric.ports_mut();
-            for port in 0..ports.len() as PortId {
+            for port in ports.ids() {
                 if layout.part_of_port(port) == part && layout.part_beyond(port) != part {
-                    ports.set_away(port as usize);
+                    ports.set_away(port);
                 }
             }
         }
@@ -277,13 +277,13 @@ impl<F: PacketFabric> Net<F> {
         self.clock.begin_event(time_ps);
         let index = source & ((1 << KIND_BITS) - 1);
         match source >> KIND_BITS {
-            PORT => self.arrive(index),
+            PORT => self.arrive(PortId(index)),
             ADAPTER => self.adapter_is_free(index as u16),
             END => self.end_timer(index, time_ps),
-            LATE => self.arrive_late(index),
+            LATE => self.arrive_late(PortId(index)),
             READER => self.reader_turn(index),
-            TRANSMIT => self.fabric_timer(Timer::Transmit, index),
-            CONTROL => self.fabric_timer(Timer::Control, index),
+            TRANSMIT => self.fabric_timer(Timer::Transmit, PortId(index)),
+            CONTROL => self.fabric_timer(Timer::Control, PortId(index)),
             RESEQUENCE => self.give_up(index as u16),
             OVER => self.forget(index),
             _ => self.alarm(index),
@@ -305,7 +305,7 @@ impl<F: PacketFabric> Net<F> {
     /// A packet is at the far end of a port's link.
     #[inline(always)]
     pub(crate) fn hand_over(&mut self, port: PortId, packet: Handle) {
-        match self.layout.next_hops[port as usize] {
+        match self.layout.next_hops[port.index()] {
             NextHop::Host(host) => self.reach_host(port, host, packet),
             NextHop::Adapter => self.on_fabric(|fabric, _, now_ps| fabric.submit(packet, now_ps)),
             NextHop::Switch(switch) => {
@@ -377,7 +377,7 @@ impl<F: PacketFabric> Net<F> {
         let now_ps = self.clock.now_ps;
         let at_ps = match side {
             // A token bucket may be free in the past.
-            capture::Side::Sent => now_ps.max(self.fabric.ports().free_ps(port as usize)),
+            capture::Side::Sent => now_ps.max(self.fabric.ports().free_ps(port)),
             capture::Side::Arrived => now_ps,
         };
         self.show_at(port, side, packet, at_ps);

@@ -5,7 +5,7 @@ use sluicegate_fabric::graph::PortId;
 use sluicegate_tcp::Endpoint;
 
 use super::{KIND_BITS, Net, PORT, PacketFabric};
-use crate::layout::NextHop;
+use crate::{layout::NextHop, wheel::Source};
 
 impl<F: PacketFabric> Net<F> {
     /// Prefetches the memory that the arrivals of the present slot will read. In a large network
@@ -35,18 +35,16 @@ impl<F: PacketFabric> Net<F> {
 
     /// Ports at whose far ends packets arrive.
     fn present_ports(&self) -> impl Iterator<Item = PortId> {
-        let ports = |source| source >> KIND_BITS == PORT;
-        self.clock
-            .wheel
-            .present()
-            .filter(move |&source| ports(source))
+        let arrivals = |&source: &Source| source >> KIND_BITS == PORT;
+        let present = self.clock.wheel.present().filter(arrivals);
+        present.map(PortId)
     }
 
     /// The port by which the first packet under way on another leaves where it arrives, or the host's that takes it.
     #[inline]
     fn fetch_beyond(&self, port: PortId) -> Option<PortId> {
         let packet = self.fabric.first(port)?;
-        let out = match self.layout.next_hops[port as usize] {
+        let out = match self.layout.next_hops[port.index()] {
             NextHop::Switch(switch) => self.peek(switch, packet)?,
             NextHop::Adapter => return None,
             NextHop::Host(host) => {
@@ -63,7 +61,7 @@ impl<F: PacketFabric> Net<F> {
     fn read_receivers(&self) {
         let mut sum = 0;
         for port in self.present_ports() {
-            let NextHop::Host(host) = self.layout.next_hops[port as usize] else {
+            let NextHop::Host(host) = self.layout.next_hops[port.index()] else {
                 continue;
             };
             let packet = self.fabric.first(port);

@@ -40,8 +40,8 @@ impl<F: PacketFabric> Net<F> {
             let port = exported.port;
             self.on_fabric(|fabric, timers, _| {
                 let ports = fabric.ports_mut();
-                if ports.deliver(port as usize, handle, exported.arrival_ps) {
-                    timers.set(Timer::Arrival, port, exported.arrival_ps);
+                if ports.deliver(port, handle, exported.arrival_ps) {
+                    timers.set(Timer::Arrival, port.0, exported.arrival_ps);
                 }
             });
         }

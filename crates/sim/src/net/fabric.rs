@@ -4,7 +4,7 @@ use sluicegate_fabric::{
     Fabric, Handle,
     cee::{Deadlock, Departure, PauseFrame, Place, QueueKey},
     contract::{Driven, Driver, Effect, Received, Timer, Timers},
-    graph::{PortId, SwitchId, opposite},
+    graph::{PortId, SwitchId},
 };
 use sluicegate_vswitch::Side;
 
@@ -191,7 +191,7 @@ impl<F: PacketFabric> Net<F> {
 
     /// A host's adapter waits no longer for what has not come.
     pub(super) fn give_up(&mut self, host: u16) {
-        let port = opposite(self.hosts[usize::from(host)].adapter);
+        let port = self.hosts[usize::from(host)].adapter.opposite();
         let taken = self.on_fabric(|fabric, timers, now_ps| fabric.give_up(timers, host, now_ps));
         for packet in taken {
             self.enter_host(port, host, packet);
@@ -239,7 +239,7 @@ impl<F: PacketFabric> Net<F> {
     /// Shows captures the frames that leave the ports that they follow, and pause frames that
     /// arrive.
     pub(crate) fn watch_captured(&mut self) {
-        for port in 0..self.fabric.ports().len() as PortId {
+        for port in self.fabric.ports().ids() {
             let capture = self.observers.capture.as_ref();
             let follows = |side| capture.is_some_and(|capture| capture.follows(port, side));
             if follows(capture::Side::Sent) || follows(capture::Side::Arrived) {
@@ -255,7 +255,7 @@ impl<F: PacketFabric> Net<F> {
 
     /// The adapter of a host pauses its link even if it has room, or does so no more.
     pub fn storm(&mut self, host: usize, storms: bool) {
-        let port = opposite(self.hosts[host].adapter);
+        let port = self.hosts[host].adapter.opposite();
         let priorities = if storms { u8::MAX } else { 0 };
         self.on_fabric(|fabric, _, now_ps| fabric.storm(port, priorities, now_ps));
     }

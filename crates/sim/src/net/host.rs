@@ -6,10 +6,7 @@
 
 use std::collections::VecDeque;
 
-use sluicegate_fabric::{
-    Frame, Handle,
-    graph::{NO_PORT, PortId},
-};
+use sluicegate_fabric::{Frame, Handle, graph::PortId};
 use sluicegate_vswitch::{Handover, Side, Switch, Vnics, switch::Config};
 
 use super::{ADAPTER, ConnectionEnd, EPHEMERAL_PORT, EndId, Net, PacketFabric, source};
@@ -19,7 +16,7 @@ use crate::failures::Troubles;
 const HEADERS_BYTES: u32 = 14 + 40 + 60 + 16;
 
 /// No port: where senders may have to wait, the host asks its switch for each packet.
-pub(super) const IN_TURN: PortId = NO_PORT;
+pub(super) const IN_TURN: PortId = PortId::NONE;
 
 /// A packet that waits in a switch, and whose it is.
 #[derive(Clone, Copy, Debug)]
@@ -89,7 +86,7 @@ impl Host {
             armed: false,
             has_waiters: config.waits_for_adapter(),
             counts_departures: false,
-            isn: adapter.wrapping_mul(0x9e37_79b9),
+            isn: adapter.0.wrapping_mul(0x9e37_79b9),
             opened: 0,
             free_alarms: Vec::new(),
             troubles: Troubles::default(),
@@ -242,7 +239,7 @@ impl<F: PacketFabric> Net<F> {
         let port = self.hosts[usize::from(host)].port(to);
         let payload = self.fabric.ports().pool[packet].payload();
         let is_sent = self.offer(port, packet);
-        let leaves_ps = self.fabric.ports().free_ps(port as usize);
+        let leaves_ps = self.fabric.ports().free_ps(port);
         if payload > 0 && is_sent && to == Side::Uplink {
             let below = &mut self.hosts[usize::from(host)].below;
             below.leaving.push_back((leaves_ps, end, payload));
@@ -307,8 +304,7 @@ impl<F: PacketFabric> Net<F> {
         }
         let machine = &mut self.hosts[usize::from(host)];
         if machine.switch.config().waits_for_adapter() {
-            let is_free =
-                self.fabric.ports().free_ps(machine.adapter as usize) <= self.clock.now_ps;
+            let is_free = self.fabric.ports().free_ps(machine.adapter) <= self.clock.now_ps;
             machine.switch.set_ready(Side::Uplink, is_free);
         }
     }
@@ -332,7 +328,7 @@ impl<F: PacketFabric> Net<F> {
             (_, true) => first,
             (_, false) => Some(self.clock.now_ps),
         };
-        let free_ps = || self.fabric.ports().free_ps(machine.adapter as usize);
+        let free_ps = || self.fabric.ports().free_ps(machine.adapter);
         let free_ps = machine.switch.waits().then(free_ps);
         let at_ps = leaves_ps.into_iter().chain(free_ps).min();
         if let Some(at_ps) = at_ps {

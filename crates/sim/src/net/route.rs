@@ -121,7 +121,7 @@ mod tests {
         // Ports of switches are those that lead to hosts, and both directions of links between switches.
         let graph = variant.graph();
         let is_switch = |port: PortId| matches!(graph.node(graph.near(port)), Node::Switch(_));
-        let ports = (0..2 * graph.links().len() as PortId).filter(|&port| is_switch(port));
+        let ports = graph.ports().filter(|&port| is_switch(port));
         [net.routing, ports.map(offered).sum(), PEEKS.get()]
     }
 
