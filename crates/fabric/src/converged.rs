@@ -99,7 +99,7 @@ impl<F: CeeFrame> Converged<F> {
 
     /// A frame goes down its host's stack, which takes time.
     #[inline(never)]
-    fn descend(
+    fn enter_stack(
         &mut self,
         timers: &mut impl Timers,
         (first, frame): (PortId, Handle),
@@ -186,7 +186,7 @@ impl<F: CeeFrame> Fabric for Converged<F> {
                 self.cee.send(pool, frame, departure, now_ps);
                 Accepted::Waits
             }
-            Some(first) => self.descend(timers, (first, frame), departure, now_ps),
+            Some(first) => self.enter_stack(timers, (first, frame), departure, now_ps),
         }
     }
 

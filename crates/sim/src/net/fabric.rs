@@ -213,14 +213,14 @@ impl<F: PacketFabric> Net<F> {
     }
 
     /// Tells a host's switch for which priorities its adapter has room. The adapter says when that may have changed.
-    pub(super) fn look_at_lanes(&mut self, host: u16) {
+    pub(super) fn update_lanes_readiness(&mut self, host: u16) {
         for side in self.lanes() {
-            self.look_at_lane(host, side);
+            self.update_lane_readiness(host, side);
         }
     }
 
     /// The same for one of them.
-    pub(super) fn look_at_lane(&mut self, host: u16, side: Side) {
+    pub(super) fn update_lane_readiness(&mut self, host: u16, side: Side) {
         let at = (host, side.lane());
         let has_room = self.on_fabric(|fabric, _, now_ps| fabric.has_room(at, now_ps));
         let switch = &mut self.hosts[usize::from(host)].switch;

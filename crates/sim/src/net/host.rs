@@ -150,7 +150,7 @@ impl<F: PacketFabric> Net<F> {
     pub(super) fn serve_end_in_turn(&mut self, host: u16, end: EndId) {
         if !F::HAS_LANES {
             self.drain_departures(host);
-            self.look_at_adapter(host);
+            self.update_uplink_readiness(host);
         }
         if !self.sockets.ends[end as usize].held {
             while self.may_send(host, end) && self.transmit(host, end) == Some(true) {}
@@ -232,7 +232,7 @@ impl<F: PacketFabric> Net<F> {
         if to.is_uplink() && F::HAS_LANES {
             self.enter_stack(host, end, packet);
             if !self.hosts[usize::from(host)].switch.is_calm() || self.is_lane_full(host, to) {
-                self.look_at_lane(host, to);
+                self.update_lane_readiness(host, to);
             }
             return;
         }
@@ -246,7 +246,7 @@ impl<F: PacketFabric> Net<F> {
         } else {
             self.left(end, payload);
         }
-        self.look_at_adapter(host);
+        self.update_uplink_readiness(host);
     }
 
     /// So much data of an end has left its host.
@@ -298,9 +298,9 @@ impl<F: PacketFabric> Net<F> {
     }
 
     /// Tells the switch whether the adapter takes a packet at once.
-    fn look_at_adapter(&mut self, host: u16) {
+    fn update_uplink_readiness(&mut self, host: u16) {
         if F::HAS_LANES {
-            return self.look_at_lanes(host);
+            return self.update_lanes_readiness(host);
         }
         let machine = &mut self.hosts[usize::from(host)];
         if machine.switch.config().waits_for_adapter() {
@@ -351,11 +351,11 @@ impl<F: PacketFabric> Net<F> {
             return;
         }
         self.drain_departures(host);
-        self.look_at_adapter(host);
+        self.update_uplink_readiness(host);
         for side in self.lanes() {
-            self.let_adapter_take_all(host, side);
+            self.send_queued_packets(host, side);
         }
-        self.let_others_go_on(host);
+        self.resume_waiting_senders(host);
     }
 
     /// Senders that wait for room in a priority of the adapter get their turn.
@@ -364,20 +364,20 @@ impl<F: PacketFabric> Net<F> {
         if machine.troubles.paused || !machine.has_waiters {
             return;
         }
-        self.look_at_lane(host, side);
-        self.let_adapter_take_all(host, side);
-        self.let_others_go_on(host);
+        self.update_lane_readiness(host, side);
+        self.send_queued_packets(host, side);
+        self.resume_waiting_senders(host);
     }
 
     /// The adapter takes from the switch what it has room for.
-    fn let_adapter_take_all(&mut self, host: u16, side: Side) {
+    fn send_queued_packets(&mut self, host: u16, side: Side) {
         let at = usize::from(host);
-        while self.hosts[at].switch.is_ready(side) && self.let_adapter_take(host, side) {}
+        while self.hosts[at].switch.is_ready(side) && self.send_queued_packet(host, side) {}
     }
 
-    fn let_others_go_on(&mut self, host: u16) {
+    fn resume_waiting_senders(&mut self, host: u16) {
         let at = usize::from(host);
-        while self.let_one_go_on(host) {}
+        while self.resume_one_sender(host) {}
         while let Some(end) = self.hosts[at].below.released.pop_front() {
             self.serve_end(end);
         }
@@ -385,7 +385,7 @@ impl<F: PacketFabric> Net<F> {
     }
 
     /// The adapter takes a packet from the switch; false if there is none.
-    fn let_adapter_take(&mut self, host: u16, side: Side) -> bool {
+    fn send_queued_packet(&mut self, host: u16, side: Side) -> bool {
         let switch = &mut self.hosts[usize::from(host)].switch;
         let waiting = switch.take(side);
         if let Some(waiting) = waiting {
@@ -395,7 +395,7 @@ impl<F: PacketFabric> Net<F> {
     }
 
     /// A sender that was held back has its turn; false if none has.
-    fn let_one_go_on(&mut self, host: u16) -> bool {
+    fn resume_one_sender(&mut self, host: u16) -> bool {
         let Some(end) = self.hosts[usize::from(host)].switch.resume() else {
             return false;
         };

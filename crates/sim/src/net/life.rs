@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_over_is_given_back_whoever_looks_after_its_peer() {
+    fn finished_connections_are_freed_alike_in_one_part_and_in_two() {
         let [made, with_stack, accepted] = after_a_second(1, false);
         assert!(made >= 2 * 4 * 990, "{made} ends");
         // One end of each connection of the last 200 ms is in TIME_WAIT, and a few are in use.
