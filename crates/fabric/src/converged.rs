@@ -1,7 +1,9 @@
-//! Converged Ethernet with what hosts need around it: the way down a host's stack, and order at the receiving adapter.
+//! Converged Ethernet as hosts use it: with the stack above each adapter, and with order at
+//! receiving adapters.
 //!
-//! A frame goes down its host's stack, which may take a constant time, to the adapter's queue of its destination; the
-//! adapter has kept room for it. From there to the receiving adapter [`Cee`] has it.
+//! A frame enters the stack of its host. After the delay of the stack, which is constant and may be
+//! 0, it joins the adapter's queue for its destination, where the adapter has reserved room for it.
+//! From this queue to the receiving adapter the frame belongs to [`Cee`].
 
 use rustc_hash::FxHashMap;
 
@@ -14,34 +16,35 @@ use crate::{
     port::{PortStats, Ports},
 };
 
-/// How long a receiving adapter waits for a frame that others have overtaken, where frames may be lost: more than any
-/// path is longer than another.
+/// The time for which a receiving adapter waits for a frame that others have overtaken. The frame
+/// may be lost. The time exceeds the difference in delay between any two paths.
 const PATIENCE_PS: u64 = 1_000_000_000;
 
-/// Of one host, by source and priority.
+/// The resequencers of one host, by source and priority.
 type Resequencers = FxHashMap<(u16, u8), Resequencer<Handle>>;
 
-/// A network of converged Ethernet. Its ports are those of [`Cee`]; above them are ports within hosts.
+/// A network of converged Ethernet. The ports of [`Cee`] come first, then the ports within hosts.
 pub struct Converged<F> {
     cee: Cee,
-    /// Impairments of links; then ports within hosts, and down their stacks.
+    /// The impairments of links, by port; then the ports within hosts, and those of stacks.
     ports: Ports<F>,
     /// The first port within a host. The ports before it are those of links.
     first_inner: PortId,
-    /// The ports of the stacks begin here, one for each host; `None` = what goes down a stack is at the adapter at once.
+    /// The port of the first host's stack, which those of the other hosts follow; `None` = stacks
+    /// have no delay.
     stacks: Option<PortId>,
     lanes: u8,
-    /// The longest frame.
+    /// The length of the longest frame.
     frame_bytes: u32,
-    /// Some link has done something to frames, or does.
+    /// Some link impairs frames, or has done so before.
     may_impair: bool,
-    /// By receiving host; `None` = nothing can overtake.
+    /// The resequencers, by receiving host; `None` = no frame can overtake another.
     resequencers: Option<Vec<Resequencers>>,
     hops: u64,
 }
 
 impl<F: CeeFrame> Converged<F> {
-    /// Of idle ports, the first of which are those of `cee`.
+    /// A network of idle ports, of which the first are those of `cee`.
     pub fn new(cee: Cee, ports: Ports<F>) -> Self {
         let links = PortId::first(cee.len());
         let specs = links.map(|port| cee.spec(port).frame_bytes);
@@ -59,7 +62,7 @@ impl<F: CeeFrame> Converged<F> {
         }
     }
 
-    /// Ways down stacks take time: their ports begin at `stacks`.
+    /// Stacks have a delay: `stacks` is the port of the first host's stack.
     #[must_use]
     pub fn with_stacks(mut self, stacks: PortId) -> Self {
         self.cee.number_frames();
@@ -67,13 +70,13 @@ impl<F: CeeFrame> Converged<F> {
         self
     }
 
-    /// So many priorities are used.
+    /// Sets the number of priorities in use.
     #[must_use]
     pub fn with_lanes(self, lanes: u8) -> Self {
         Self { lanes, ..self }
     }
 
-    /// Frames may overtake each other: those that have wait for the others in the adapters of so many hosts.
+    /// Frames may overtake each other: the receiving adapters of `hosts` hosts put them in order.
     #[must_use]
     pub fn with_resequencers(mut self, hosts: usize) -> Self {
         self.cee.number_frames();
@@ -81,13 +84,13 @@ impl<F: CeeFrame> Converged<F> {
         self
     }
 
-    /// What was overtaken and what has overtaken it.
+    /// The resequencer of a host for a source and priority, if there is one.
     fn resequencer(&mut self, host: u16, from: (u16, u8)) -> Option<&mut Resequencer<Handle>> {
         let resequencers = self.resequencers.as_mut()?;
         resequencers[usize::from(host)].get_mut(&from)
     }
 
-    /// Frames that wait in receiving adapters for others.
+    /// The number of frames that wait in receiving adapters for earlier ones.
     fn kept(&self) -> u64 {
         let all = self
             .resequencers
@@ -97,7 +100,7 @@ impl<F: CeeFrame> Converged<F> {
         all.map(|resequencer| resequencer.kept() as u64).sum()
     }
 
-    /// A frame goes down its host's stack, which takes time.
+    /// A frame enters the stack of its host, which has a delay.
     #[inline(never)]
     fn enter_stack(
         &mut self,
@@ -114,7 +117,7 @@ impl<F: CeeFrame> Converged<F> {
         }
     }
 
-    /// A frame comes to a host where frames may have overtaken each other.
+    /// A frame arrives at a host, and frames may have overtaken each other.
     #[inline(never)]
     fn receive_in_order(
         &mut self,

@@ -1,4 +1,4 @@
-//! Plain Ethernet: one queue in order at each port, and no port is ever paused.
+//! Plain Ethernet: each port has one queue in order, and no port is ever paused.
 
 use crate::{
     cee::Departure,
@@ -9,14 +9,14 @@ use crate::{
     port::{Frame, Offer, PortStats, Ports},
 };
 
-/// Ports of links, then one within each host.
+/// A network of plain Ethernet. The ports of links come first, then a port within each host.
 pub struct Plain<F> {
     ports: Ports<F>,
     hops: u64,
 }
 
 impl<F: Frame> Plain<F> {
-    /// Of idle ports.
+    /// A network of idle ports.
     pub fn new(ports: Ports<F>) -> Self {
         Self { ports, hops: 0 }
     }
