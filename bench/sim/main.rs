@@ -43,6 +43,7 @@ use sluicegate_fabric::{
         Cee, CeeConfig, EtsClass, EtsConfig, Pause, PfcConfig, Place, PortSpec, QcnConfig,
         QcnParams,
     },
+    graph::PortId,
 };
 use sluicegate_scenario::{
     file::{self, Options},
@@ -263,15 +264,12 @@ fn ports(graph: &Graph) -> Result<Ports<sluicegate_sim::packet::Packet>> {
         ..switch
     };
     let mut ports = Ports::default();
-    for &(a, b) in graph.links() {
-        for from in [a, b] {
-            let config = if from < graph.hosts() {
-                adapter
-            } else {
-                switch
-            };
-            ports.add(config, ports.len() as u64);
-        }
+    for port in graph.ports() {
+        let config = match graph.near(port) < graph.hosts() {
+            true => adapter,
+            false => switch,
+        };
+        ports.add(config, ports.len() as u64);
     }
     for _ in 0..graph.hosts() {
         ports.add(adapter, ports.len() as u64);
@@ -324,7 +322,7 @@ fn engine<F: Benched>(
     let layout = Arc::new(layout(graph, threads));
     let mut plans_by_part: Vec<Vec<(u32, Machine)>> = Vec::new();
     plans_by_part.resize_with(layout.partition.parts(), Vec::new);
-    let links = 2 * graph.links().len() as u32;
+    let first_inner = PortId(graph.ports().len() as u32);
     for (port, &(from, to)) in (PORT..).zip(pairs) {
         let source = Source {
             peer: (address(to), port).into(),
@@ -340,7 +338,7 @@ fn engine<F: Benched>(
     }
     let machine = |host| {
         let adapter = graph.adjacent(host)[0].0;
-        let ports = [adapter, links + host];
+        let ports = [adapter, first_inner.of_host(host)];
         let config = match waits {
             true => switch::Config::turns(),
             false => switch::Config::straight(),
@@ -398,18 +396,16 @@ impl Benched for Converged {
             Some(switch) => Place::Switch(switch),
         };
         let mut specs = Vec::new();
-        for &(a, b) in graph.links() {
-            for (near, far) in [(a, b), (b, a)] {
-                specs.push(PortSpec {
-                    near: place(near),
-                    far: place(far),
-                    rate_bps: RATE_BPS,
-                    propagation_ps: LINK_DELAY_PS - 500_000,
-                    processing_ps: 500_000,
-                    aqm: switch_aqm(near >= hosts)?,
-                    frame_bytes: PACKET_BYTES,
-                });
-            }
+        for port in graph.ports() {
+            specs.push(PortSpec {
+                near: place(graph.near(port)),
+                far: place(graph.far(port)),
+                rate_bps: RATE_BPS,
+                propagation_ps: LINK_DELAY_PS - 500_000,
+                processing_ps: 500_000,
+                aqm: switch_aqm(graph.near(port) >= hosts)?,
+                frame_bytes: PACKET_BYTES,
+            });
         }
         let switches = (graph.nodes() - hosts) as usize;
         let cee = Cee::new(cee(waits), specs, hosts as usize, switches, 1);

@@ -1,56 +1,60 @@
-//! Converged Ethernet with what hosts need around it: the way down a host's stack, and order at the receiving adapter.
+//! Converged Ethernet as hosts use it: with the stack above each adapter, and with order at
+//! receiving adapters.
 //!
-//! A frame goes down its host's stack, which may take a constant time, to the adapter's queue of its destination; the
-//! adapter has kept room for it. From there to the receiving adapter [`Cee`] has it.
+//! A frame enters the stack of its host. After the delay of the stack, which is constant and may be
+//! 0, it joins the adapter's queue for its destination, where the adapter has reserved room for it.
+//! From this queue to the receiving adapter the frame belongs to [`Cee`].
 
 use rustc_hash::FxHashMap;
 
 use crate::{
     cee::{Cee, CeeFrame, CeeStats, Deadlock, Departure, PortSpec, QueueKey, Resequencer, Verdict},
     contract::{Accepted, Books, Effect, Fabric, Received, Timer, Timers},
-    graph::{PortId, opposite},
+    graph::PortId,
     impair::Impairment,
     pool::Handle,
     port::{PortStats, Ports},
 };
 
-/// How long a receiving adapter waits for a frame that others have overtaken, where frames may be lost: more than any
-/// path is longer than another.
+/// The time for which a receiving adapter waits for a frame that others have overtaken. The frame
+/// may be lost. The time exceeds the difference in delay between any two paths.
 const PATIENCE_PS: u64 = 1_000_000_000;
 
-/// Of one host, by source and priority.
+/// The resequencers of one host, by source and priority.
 type Resequencers = FxHashMap<(u16, u8), Resequencer<Handle>>;
 
-/// A network of converged Ethernet. Its ports are those of [`Cee`]; above them are ports within hosts.
+/// A network of converged Ethernet. The ports of [`Cee`] come first, then the ports within hosts.
 pub struct Converged<F> {
     cee: Cee,
-    /// Impairments of links; then ports within hosts, and down their stacks.
+    /// The impairments of links, by port; then the ports within hosts, and those of stacks.
     ports: Ports<F>,
-    /// Ports of links are below this.
-    links: u32,
-    /// The ports of the stacks begin here, one for each host; `None` = what goes down a stack is at the adapter at once.
-    stacks: Option<u32>,
+    /// The first port within a host. The ports before it are those of links.
+    first_inner: PortId,
+    /// The port of the first host's stack, which those of the other hosts follow; `None` = stacks
+    /// have no delay.
+    stacks: Option<PortId>,
     lanes: u8,
-    /// The longest frame.
+    /// The length of the longest frame.
     frame_bytes: u32,
-    /// Some link has done something to frames, or does.
+    /// Some link impairs frames, or has done so before.
     may_impair: bool,
-    /// By receiving host; `None` = nothing can overtake.
+    /// The resequencers, by receiving host; `None` = no frame can overtake another.
     resequencers: Option<Vec<Resequencers>>,
     hops: u64,
 }
 
 impl<F: CeeFrame> Converged<F> {
-    /// Of idle ports, the first of which are those of `cee`.
+    /// A network of idle ports, of which the first are those of `cee`.
     pub fn new(cee: Cee, ports: Ports<F>) -> Self {
-        let links = cee.len() as u32;
-        let specs = (0..links).map(|port| cee.spec(port).frame_bytes);
+        let links = PortId::first(cee.len());
+        let specs = links.map(|port| cee.spec(port).frame_bytes);
+        let first_inner = PortId(cee.len() as u32);
         Self {
             frame_bytes: specs.max().unwrap_or(0),
-            may_impair: (0..ports.len()).any(|port| ports.is_impaired(port)),
+            may_impair: ports.ids().any(|port| ports.is_impaired(port)),
             cee,
             ports,
-            links,
+            first_inner,
             stacks: None,
             lanes: 1,
             resequencers: None,
@@ -58,21 +62,21 @@ impl<F: CeeFrame> Converged<F> {
         }
     }
 
-    /// Ways down stacks take time: their ports begin at `stacks`.
+    /// Stacks have a delay: `stacks` is the port of the first host's stack.
     #[must_use]
-    pub fn with_stacks(mut self, stacks: u32) -> Self {
+    pub fn with_stacks(mut self, stacks: PortId) -> Self {
         self.cee.number_frames();
         self.stacks = Some(stacks);
         self
     }
 
-    /// So many priorities are used.
+    /// Sets the number of priorities in use.
     #[must_use]
     pub fn with_lanes(self, lanes: u8) -> Self {
         Self { lanes, ..self }
     }
 
-    /// Frames may overtake each other: those that have wait for the others in the adapters of so many hosts.
+    /// Frames may overtake each other: the receiving adapters of `hosts` hosts put them in order.
     #[must_use]
     pub fn with_resequencers(mut self, hosts: usize) -> Self {
         self.cee.number_frames();
@@ -80,13 +84,13 @@ impl<F: CeeFrame> Converged<F> {
         self
     }
 
-    /// What was overtaken and what has overtaken it.
+    /// The resequencer of a host for a source and priority, if there is one.
     fn resequencer(&mut self, host: u16, from: (u16, u8)) -> Option<&mut Resequencer<Handle>> {
         let resequencers = self.resequencers.as_mut()?;
         resequencers[usize::from(host)].get_mut(&from)
     }
 
-    /// Frames that wait in receiving adapters for others.
+    /// The number of frames that wait in receiving adapters for earlier ones.
     fn kept(&self) -> u64 {
         let all = self
             .resequencers
@@ -96,24 +100,24 @@ impl<F: CeeFrame> Converged<F> {
         all.map(|resequencer| resequencer.kept() as u64).sum()
     }
 
-    /// A frame goes down its host's stack, which takes time.
+    /// A frame enters the stack of its host, which has a delay.
     #[inline(never)]
-    fn descend(
+    fn enter_stack(
         &mut self,
         timers: &mut impl Timers,
-        (first, frame): (u32, Handle),
+        (first, frame): (PortId, Handle),
         departure: Departure,
         now_ps: u64,
     ) -> Accepted {
         self.cee.reserve(&self.ports.pool, frame, departure);
-        let stack = first + u32::from(departure.source);
+        let stack = first.of_host(departure.source.into());
         match self.ports.accept(timers, stack, frame, now_ps) {
             Accepted::Leaves => Accepted::Waits,
             _ => unreachable!("a stack is here and has room"),
         }
     }
 
-    /// A frame comes to a host where frames may have overtaken each other.
+    /// A frame arrives at a host, and frames may have overtaken each other.
     #[inline(never)]
     fn receive_in_order(
         &mut self,
@@ -185,7 +189,7 @@ impl<F: CeeFrame> Fabric for Converged<F> {
                 self.cee.send(pool, frame, departure, now_ps);
                 Accepted::Waits
             }
-            Some(first) => self.descend(timers, (first, frame), departure, now_ps),
+            Some(first) => self.enter_stack(timers, (first, frame), departure, now_ps),
         }
     }
 
@@ -209,12 +213,12 @@ impl<F: CeeFrame> Fabric for Converged<F> {
 
     #[inline(always)]
     fn arrive(&mut self, timers: &mut impl Timers, port: PortId, now_ps: u64) -> Option<Handle> {
-        if port >= self.links {
+        if port >= self.first_inner {
             return self.ports.take_arrived(timers, port, now_ps);
         }
         let (arrived, next_ps) = self.cee.arrive(&mut self.ports.pool, port, now_ps);
         if let Some(next_ps) = next_ps {
-            timers.set(Timer::Arrival, port, next_ps);
+            timers.set(Timer::Arrival, port.0, next_ps);
         }
         arrived
     }
@@ -239,7 +243,7 @@ impl<F: CeeFrame> Fabric for Converged<F> {
         frame: Handle,
         now_ps: u64,
     ) -> Received {
-        if port >= self.links {
+        if port >= self.first_inner {
             return Received::Frame;
         }
         if self.ports.pool[frame].notice().is_some() {
@@ -256,9 +260,9 @@ impl<F: CeeFrame> Fabric for Converged<F> {
         let requests = &mut self.cee.requests;
         let [first, second] = &mut requests.arrivals;
         if let Some((port, at_ps)) = first.take() {
-            timers.set(Timer::Arrival, port, at_ps);
+            timers.set(Timer::Arrival, port.0, at_ps);
             if let Some((port, at_ps)) = second.take() {
-                timers.set(Timer::Arrival, port, at_ps);
+                timers.set(Timer::Arrival, port.0, at_ps);
             }
         }
         !requests.effects.is_empty()
@@ -275,10 +279,12 @@ impl<F: CeeFrame> Fabric for Converged<F> {
 
     fn audit(&self) -> Result<(), String> {
         let in_stack = |host| {
-            let stack = self.stacks.map(|first| first as usize + host);
+            let stack = self.stacks.map(|first| first.of_host(host as u32));
             stack.map_or(0, |stack| self.ports.underway_bytes(stack))
         };
-        (0..self.ports.len()).try_for_each(|port| self.ports.audit(port))?;
+        self.ports
+            .ids()
+            .try_for_each(|port| self.ports.audit(port))?;
         self.cee.audit(&self.ports.pool, in_stack)
     }
 
@@ -298,15 +304,15 @@ impl<F: CeeFrame> Fabric for Converged<F> {
     }
 
     fn backlog_bytes(&mut self, port: PortId, now_ps: u64) -> u64 {
-        if port >= self.links {
-            return self.ports.backlog_bytes(port as usize, now_ps);
+        if port >= self.first_inner {
+            return self.ports.backlog_bytes(port, now_ps);
         }
         self.cee.catch_up(&mut self.ports.pool, port, now_ps);
         self.cee.backlog_bytes(port)
     }
 
     fn set_up(&mut self, port: PortId, up: bool, now_ps: u64) {
-        self.ports.set_up(port as usize, up, now_ps);
+        self.ports.set_up(port, up, now_ps);
         self.cee.set_up(&mut self.ports.pool, port, up, now_ps);
     }
 
@@ -317,52 +323,52 @@ impl<F: CeeFrame> Fabric for Converged<F> {
 
     fn set_impairment(&mut self, port: PortId, impairment: Impairment) {
         self.may_impair = true;
-        self.ports.set_impairment(port as usize, impairment);
+        self.ports.set_impairment(port, impairment);
     }
 
     #[inline(always)]
     fn is_impaired(&self, port: PortId) -> bool {
-        self.may_impair && self.ports.is_impaired(port as usize)
+        self.may_impair && self.ports.is_impaired(port)
     }
 
     #[inline]
     fn fetch_port(&self, port: PortId) {
-        if port < self.links {
+        if port < self.first_inner {
             self.cee.fetch_port(port);
         } else {
-            self.ports.fetch_port(port as usize);
+            self.ports.fetch_port(port);
         }
     }
 
     #[inline]
     fn fetch_first(&self, port: PortId) {
-        if port < self.links {
+        if port < self.first_inner {
             self.cee.fetch_first(&self.ports.pool, port);
         } else {
-            self.ports.fetch_first(port as usize);
+            self.ports.fetch_first(port);
         }
     }
 
     #[inline]
     fn fetch_queue(&self, port: PortId) {
-        if port < self.links {
+        if port < self.first_inner {
             self.cee.fetch_queue(&self.ports.pool, port);
         } else {
-            self.ports.fetch_last(port as usize);
+            self.ports.fetch_last(port);
         }
     }
 
     #[inline]
     fn first(&self, port: PortId) -> Option<&F> {
-        if port < self.links {
+        if port < self.first_inner {
             self.cee.first(&self.ports.pool, port)
         } else {
-            self.ports.first(port as usize)
+            self.ports.first(port)
         }
     }
 
     fn stats(&self, port: PortId) -> PortStats {
-        let mut stats = self.ports.stats(port as usize);
+        let mut stats = self.ports.stats(port);
         if let Some(counted) = self.cee_stats(port) {
             stats.accepted += counted.accepted;
             stats.accepted_bytes += counted.accepted_bytes;
@@ -376,7 +382,7 @@ impl<F: CeeFrame> Fabric for Converged<F> {
 
     fn send_notification(&mut self, to: PortId, frame: Handle, now_ps: u64) {
         self.hops += 1;
-        let ports = [opposite(to), to];
+        let ports = [to.opposite(), to];
         self.cee.forward(&mut self.ports.pool, ports, frame, now_ps);
     }
 
@@ -426,7 +432,7 @@ impl<F: CeeFrame> Fabric for Converged<F> {
 
     #[inline(always)]
     fn has_queues(&self, port: PortId) -> bool {
-        port < self.links
+        port < self.first_inner
     }
 
     fn lanes(&self) -> u8 {
@@ -462,24 +468,24 @@ impl<F: CeeFrame> Fabric for Converged<F> {
     }
 
     fn watch(&mut self, port: PortId) {
-        if port < self.links {
+        if port < self.first_inner {
             self.cee.watch(port);
         }
     }
 
     fn spec(&self, port: PortId) -> Option<&PortSpec> {
-        (port < self.links).then(|| self.cee.spec(port))
+        (port < self.first_inner).then(|| self.cee.spec(port))
     }
 
     fn paused_ps(&self, port: PortId, now_ps: u64) -> u64 {
-        match port < self.links {
+        match port < self.first_inner {
             true => self.cee.paused_ps(port, now_ps),
             false => 0,
         }
     }
 
     fn cee_stats(&self, port: PortId) -> Option<CeeStats> {
-        (port < self.links).then(|| self.cee.stats(port))
+        (port < self.first_inner).then(|| self.cee.stats(port))
     }
 
     fn deadlock(&self) -> Option<Deadlock> {

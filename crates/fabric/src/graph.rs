@@ -1,10 +1,9 @@
 //! Nodes and the links between them.
 //!
-//! Nodes are numbered, hosts first. A link joins two nodes and is two ports: port 2 l transmits from its
-//! first node, port 2 l + 1 from its second.
+//! Nodes are numbered, hosts first. A link joins two nodes and is two ports ([`PortId`]), one for each
+//! direction.
 
-/// A port's number in its graph.
-pub type PortId = u32;
+use std::fmt;
 
 /// A node's number in its graph.
 pub type NodeId = u32;
@@ -40,20 +39,81 @@ impl SwitchId {
     }
 }
 
-/// Where there is no port.
-pub const NO_PORT: PortId = PortId::MAX;
+/// A port's number: one direction of a link, or a port within a host, whose numbers follow those of
+/// the links.
+///
+/// The ports of link l are 2 l, which transmits from the link's first node, and 2 l + 1, which
+/// transmits from its second. Only this type knows that.
+#[repr(transparent)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PortId(pub u32);
 
-/// The two ports of a link: from its first node, and from its second.
-#[inline]
-pub fn ports_of(link: usize) -> [PortId; 2] {
-    let port = 2 * link as PortId;
-    [port, port + 1]
+impl PortId {
+    /// No port.
+    pub const NONE: Self = Self(u32::MAX);
+
+    /// The port of a link that transmits from its first node (`forward`) or from its second.
+    #[inline]
+    pub const fn of_link(link: usize, forward: bool) -> Self {
+        Self(2 * link as u32 + !forward as u32)
+    }
+
+    /// The two ports of a link: from its first node, and from its second.
+    #[inline]
+    pub const fn both_of(link: usize) -> [Self; 2] {
+        [Self::of_link(link, true), Self::of_link(link, false)]
+    }
+
+    /// The ports of the first `links` links, in order.
+    pub fn of_links(links: usize) -> impl ExactSizeIterator<Item = Self> {
+        Self::first(2 * links)
+    }
+
+    /// The first `count` ports, in order.
+    pub fn first(count: usize) -> impl ExactSizeIterator<Item = Self> {
+        (0..count as u32).map(Self)
+    }
+
+    /// Items that are kept by port, each with its port.
+    pub fn enumerate<I: IntoIterator>(by_port: I) -> impl Iterator<Item = (Self, I::Item)> {
+        (0..).map(Self).zip(by_port)
+    }
+
+    /// For what is kept by port.
+    #[inline(always)]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    /// The port of the other direction of the link.
+    #[inline(always)]
+    pub const fn opposite(self) -> Self {
+        Self(self.0 ^ 1)
+    }
+
+    /// The port of a host, if this is the port of the first host and those of the others follow.
+    #[inline]
+    pub const fn of_host(self, host: u32) -> Self {
+        Self(self.0 + host)
+    }
+
+    /// The link.
+    #[inline]
+    pub const fn link(self) -> usize {
+        self.index() / 2
+    }
+
+    /// Whether the port transmits from the first node of its link.
+    #[inline]
+    pub const fn is_forward(self) -> bool {
+        self.0 & 1 == 0
+    }
 }
 
-/// The port of the other direction of a port's link.
-#[inline]
-pub fn opposite(port: PortId) -> PortId {
-    port ^ 1
+impl fmt::Display for PortId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
 }
 
 /// Most nodes of a generated tree.
@@ -85,7 +145,7 @@ impl Graph {
     pub fn link(&mut self, a: NodeId, b: NodeId) -> usize {
         let link = self.links.len();
         self.links.push((a, b));
-        let [from_a, from_b] = ports_of(link);
+        let [from_a, from_b] = PortId::both_of(link);
         self.adjacent[a as usize].push((from_a, b));
         self.adjacent[b as usize].push((from_b, a));
         link
@@ -106,6 +166,11 @@ impl Graph {
         &self.links
     }
 
+    /// The ports of all links, in order.
+    pub fn ports(&self) -> impl ExactSizeIterator<Item = PortId> + use<> {
+        PortId::of_links(self.links.len())
+    }
+
     /// What a node is.
     pub fn node(&self, node: NodeId) -> Node {
         match node.checked_sub(self.hosts) {
@@ -121,13 +186,13 @@ impl Graph {
 
     /// The node at the far end of a port.
     pub fn far(&self, port: PortId) -> NodeId {
-        let (a, b) = self.links[port as usize / 2];
-        if port % 2 == 0 { b } else { a }
+        let (a, b) = self.links[port.link()];
+        if port.is_forward() { b } else { a }
     }
 
     /// The node at the near end of a port, which transmits.
     pub fn near(&self, port: PortId) -> NodeId {
-        self.far(opposite(port))
+        self.far(port.opposite())
     }
 
     /// Ports of a node with their neighbours.

@@ -1,5 +1,7 @@
 //! The packet memory that the ports of a switch share.
 
+use crate::graph::PortId;
+
 /// How much of the memory one port may take.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SharedMemory {
@@ -16,7 +18,7 @@ pub type MemoryId = u16;
 /// A memory and the ports that had something in it when it was looked at last.
 pub(crate) struct Memory {
     shape: SharedMemory,
-    pub(crate) busy: Vec<usize>,
+    pub(crate) busy: Vec<PortId>,
 }
 
 impl Memory {

@@ -1,4 +1,4 @@
-//! Plain Ethernet: one queue in order at each port, and no port is ever paused.
+//! Plain Ethernet: each port has one queue in order, and no port is ever paused.
 
 use crate::{
     cee::Departure,
@@ -9,14 +9,14 @@ use crate::{
     port::{Frame, Offer, PortStats, Ports},
 };
 
-/// Ports of links, then one within each host.
+/// A network of plain Ethernet. The ports of links come first, then a port within each host.
 pub struct Plain<F> {
     ports: Ports<F>,
     hops: u64,
 }
 
 impl<F: Frame> Plain<F> {
-    /// Of idle ports.
+    /// A network of idle ports.
     pub fn new(ports: Ports<F>) -> Self {
         Self { ports, hops: 0 }
     }
@@ -32,9 +32,9 @@ impl<F: Frame> Ports<F> {
         frame: Handle,
         now_ps: u64,
     ) -> Accepted {
-        match self.offer(port as usize, now_ps, frame) {
+        match self.offer(port, now_ps, frame) {
             Offer::First(at_ps) => {
-                timers.set(Timer::Arrival, port, at_ps);
+                timers.set(Timer::Arrival, port.0, at_ps);
                 Accepted::Leaves
             }
             Offer::Queued => Accepted::Leaves,
@@ -54,9 +54,9 @@ impl<F: Frame> Ports<F> {
         port: PortId,
         now_ps: u64,
     ) -> Option<Handle> {
-        let (frame, next) = self.arrive(port as usize, now_ps)?;
+        let (frame, next) = self.arrive(port, now_ps)?;
         if let Some(next_ps) = next {
-            timers.set(Timer::Arrival, port, next_ps);
+            timers.set(Timer::Arrival, port.0, next_ps);
         }
         Some(frame)
     }
@@ -64,7 +64,7 @@ impl<F: Frame> Ports<F> {
     /// [`Fabric::books`].
     pub(crate) fn books(&self) -> Books {
         let mut books = Books::default();
-        for port in 0..self.len() {
+        for port in self.ids() {
             let stats = self.stats(port);
             books.made += stats.duplicates;
             books.dropped += stats.drops.iter().sum::<u64>();
@@ -159,7 +159,7 @@ impl<F: Frame> Fabric for Plain<F> {
     }
 
     fn audit(&self) -> Result<(), String> {
-        (0..self.ports.len()).try_for_each(|port| self.ports.audit(port))
+        self.ports.ids().try_for_each(|port| self.ports.audit(port))
     }
 
     fn books(&self) -> Books {
@@ -171,47 +171,47 @@ impl<F: Frame> Fabric for Plain<F> {
     }
 
     fn backlog_bytes(&mut self, port: PortId, now_ps: u64) -> u64 {
-        self.ports.backlog_bytes(port as usize, now_ps)
+        self.ports.backlog_bytes(port, now_ps)
     }
 
     fn set_up(&mut self, port: PortId, up: bool, now_ps: u64) {
-        self.ports.set_up(port as usize, up, now_ps);
+        self.ports.set_up(port, up, now_ps);
     }
 
     fn set_rate(&mut self, port: PortId, rate_bps: u64, _now_ps: u64) {
-        self.ports.set_rate(port as usize, rate_bps);
+        self.ports.set_rate(port, rate_bps);
     }
 
     fn set_impairment(&mut self, port: PortId, impairment: Impairment) {
-        self.ports.set_impairment(port as usize, impairment);
+        self.ports.set_impairment(port, impairment);
     }
 
     #[inline(always)]
     fn is_impaired(&self, port: PortId) -> bool {
-        self.ports.is_impaired(port as usize)
+        self.ports.is_impaired(port)
     }
 
     #[inline]
     fn fetch_port(&self, port: PortId) {
-        self.ports.fetch_port(port as usize);
+        self.ports.fetch_port(port);
     }
 
     #[inline]
     fn fetch_first(&self, port: PortId) {
-        self.ports.fetch_first(port as usize);
+        self.ports.fetch_first(port);
     }
 
     #[inline]
     fn fetch_queue(&self, port: PortId) {
-        self.ports.fetch_last(port as usize);
+        self.ports.fetch_last(port);
     }
 
     #[inline]
     fn first(&self, port: PortId) -> Option<&F> {
-        self.ports.first(port as usize)
+        self.ports.first(port)
     }
 
     fn stats(&self, port: PortId) -> PortStats {
-        self.ports.stats(port as usize)
+        self.ports.stats(port)
     }
 }

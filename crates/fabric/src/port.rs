@@ -9,6 +9,7 @@ use prefetch_index::prefetch_index;
 use sluicegate_core::aqm::{AqmParams, Arrival, Arriving, Red};
 
 use crate::{
+    graph::PortId,
     impair::{Fate, Impaired, Impairment},
     memory::{Memory, MemoryId, SharedMemory},
     pool::{Handle, NIL, Pool},
@@ -185,7 +186,7 @@ impl<F> Default for Ports<F> {
 
 impl<F: Frame> Ports<F> {
     /// Adds an idle port; returns its number. `seed` makes RED's choices, jitter and impairments.
-    pub fn add(&mut self, config: PortConfig, seed: u64) -> usize {
+    pub fn add(&mut self, config: PortConfig, seed: u64) -> PortId {
         let class = self.class(config);
         self.hot.push(Hot {
             first: NIL,
@@ -209,7 +210,7 @@ impl<F: Frame> Ports<F> {
             memory: 0,
             impaired: None,
         });
-        self.hot.len() - 1
+        PortId(self.hot.len() as u32 - 1)
     }
 
     /// The number of ports made like this one.
@@ -231,37 +232,42 @@ impl<F: Frame> Ports<F> {
 
     /// Sets the rate of frames offered from now on, in bits per second. Frames that wait already
     /// keep the departure times that they have.
-    pub fn set_rate(&mut self, port: usize, rate_bps: u64) {
-        let config = self.classes[usize::from(self.hot[port].class)].config;
-        self.hot[port].class = self.class(PortConfig { rate_bps, ..config });
+    pub fn set_rate(&mut self, port: PortId, rate_bps: u64) {
+        let config = self.classes[usize::from(self.hot[port.index()].class)].config;
+        self.hot[port.index()].class = self.class(PortConfig { rate_bps, ..config });
     }
 
     /// The far end of this port belongs to another part of the run, which is handed every frame
     /// ([`Offer::Away`], [`Ports::deliver`]): here frames are kept only while they count as
     /// backlog.
-    pub fn set_away(&mut self, port: usize) {
+    pub fn set_away(&mut self, port: PortId) {
         self.set_unusual(port, AWAY, true);
     }
 
     /// Takes a frame of a port whose near end belongs to another part of the run. It arrives no
     /// earlier than the last one. True if it is the only one: that needs a timer.
-    pub fn deliver(&mut self, port: usize, frame: Handle, arrival_ps: u64) -> bool {
-        let hot = &mut self.hot[port];
+    pub fn deliver(&mut self, port: PortId, frame: Handle, arrival_ps: u64) -> bool {
+        let hot = &mut self.hot[port.index()];
         self.pool.sent(frame, arrival_ps);
         hot.append(&mut self.pool, frame, arrival_ps)
     }
 
     /// Releases the frames that have left for a far end in another part.
-    fn forget_left(&mut self, port: usize, now_ps: u64) {
-        let hot = &self.hot[port];
+    fn forget_left(&mut self, port: PortId, now_ps: u64) {
+        let hot = &self.hot[port.index()];
         let delay_ps = self.classes[usize::from(hot.class)].config.delay_ps;
         let left_by = now_ps.saturating_add(delay_ps);
-        while self.hot[port].first != NIL && self.hot[port].first_ps <= left_by {
+        while self.hot[port.index()].first != NIL && self.hot[port.index()].first_ps <= left_by {
             let Some((frame, _)) = self.arrive(port, u64::MAX) else {
                 return;
             };
             self.pool.release(frame);
         }
+    }
+
+    /// The ports, in order.
+    pub fn ids(&self) -> impl Iterator<Item = PortId> + use<F> {
+        PortId::first(self.len())
     }
 
     /// How many there are.
@@ -276,53 +282,55 @@ impl<F: Frame> Ports<F> {
 
     /// Prefetches the state of a port.
     #[inline]
-    pub fn fetch_port(&self, port: usize) {
-        prefetch_index(&self.hot, port);
+    pub fn fetch_port(&self, port: PortId) {
+        prefetch_index(&self.hot, port.index());
     }
 
     /// Prefetches the first frame under way.
     #[inline]
-    pub fn fetch_first(&self, port: usize) {
-        self.pool.fetch(self.hot[port].first);
+    pub fn fetch_first(&self, port: PortId) {
+        self.pool.fetch(self.hot[port.index()].first);
     }
 
     /// Prefetches the last frame under way.
     #[inline]
-    pub fn fetch_last(&self, port: usize) {
-        self.pool.fetch(self.hot[port].last);
+    pub fn fetch_last(&self, port: PortId) {
+        self.pool.fetch(self.hot[port.index()].last);
     }
 
     /// The first frame under way.
     #[inline]
-    pub fn first(&self, port: usize) -> Option<&F> {
-        let first = self.hot[port].first;
+    pub fn first(&self, port: PortId) -> Option<&F> {
+        let first = self.hot[port.index()].first;
         (first != NIL).then(|| self.pool.look(first).0)
     }
 
     /// When the last frame accepted so far will have left.
     #[inline]
-    pub fn free_ps(&self, port: usize) -> u64 {
-        self.hot[port].free_ps
+    pub fn free_ps(&self, port: PortId) -> u64 {
+        self.hot[port.index()].free_ps
     }
 
     /// Bytes in the queue, the frame on its way out included.
-    pub fn backlog_bytes(&mut self, port: usize, now_ps: u64) -> u64 {
-        let delay_ps = self.classes[usize::from(self.hot[port].class)]
+    pub fn backlog_bytes(&mut self, port: PortId, now_ps: u64) -> u64 {
+        let delay_ps = self.classes[usize::from(self.hot[port.index()].class)]
             .config
             .delay_ps;
-        self.hot[port].drain(&self.pool, now_ps, delay_ps).into()
+        self.hot[port.index()]
+            .drain(&self.pool, now_ps, delay_ps)
+            .into()
     }
 
     /// Offers a frame to a port. Returns its fate; a dropped frame is still in the pool.
     #[inline]
-    pub fn offer(&mut self, port: usize, now_ps: u64, frame: Handle) -> Offer {
-        if self.hot[port].unusual != 0 {
+    pub fn offer(&mut self, port: PortId, now_ps: u64, frame: Handle) -> Offer {
+        if self.hot[port.index()].unusual != 0 {
             if let Some(cause) = self.prepare(port, now_ps, frame) {
-                self.cold[port].drops[cause as usize] += 1;
+                self.cold[port.index()].drops[cause as usize] += 1;
                 return Offer::Dropped(cause);
             }
         }
-        let hot = &mut self.hot[port];
+        let hot = &mut self.hot[port.index()];
         let class = &self.classes[usize::from(hot.class)];
         if hot.free_ps <= now_ps {
             (hot.leaving, hot.backlog_bytes) = (NIL, 0);
@@ -332,11 +340,11 @@ impl<F: Frame> Ports<F> {
         // since are counted: no need to compute the exact backlog.
         if u64::from(hot.backlog_bytes) + u64::from(bytes) > class.harmless_bytes {
             if let Some(cause) = self.judge(port, now_ps, frame) {
-                self.cold[port].drops[cause as usize] += 1;
+                self.cold[port.index()].drops[cause as usize] += 1;
                 return Offer::Dropped(cause);
             }
         }
-        let hot = &mut self.hot[port];
+        let hot = &mut self.hot[port.index()];
         let class = &self.classes[usize::from(hot.class)];
         let on_wire = u64::from(bytes + class.config.overhead_bytes);
         let serialization_ps = (on_wire * class.ps_per_byte_q16) >> 16;
@@ -346,7 +354,7 @@ impl<F: Frame> Ports<F> {
         } else {
             self.depart(port, now_ps, serialization_ps)
         };
-        let hot = &mut self.hot[port];
+        let hot = &mut self.hot[port.index()];
         self.pool.sent(frame, arrival_ps);
         hot.backlog_bytes += bytes;
         hot.accepted += 1;
@@ -364,12 +372,12 @@ impl<F: Frame> Ports<F> {
 
     /// When a frame arrives whose port is no plain wire: a host's, whose CPU may be late, or a
     /// token bucket.
-    fn depart(&mut self, port: usize, now_ps: u64, serialization_ps: u64) -> u64 {
-        let hot = &mut self.hot[port];
+    fn depart(&mut self, port: PortId, now_ps: u64, serialization_ps: u64) -> u64 {
+        let hot = &mut self.hot[port.index()];
         let config = &self.classes[usize::from(hot.class)].config;
         let mut ready_ps = now_ps;
         if hot.free_ps < now_ps {
-            ready_ps += self.cold[port].late_ps(config.jitter_ps, config.jitter_mean_ps);
+            ready_ps += self.cold[port.index()].late_ps(config.jitter_ps, config.jitter_mean_ps);
         }
         let saved_ps = ready_ps.saturating_sub(config.burst_ps);
         hot.free_ps = hot.free_ps.max(saved_ps) + serialization_ps;
@@ -384,8 +392,8 @@ impl<F: Frame> Ports<F> {
     /// The first frame under way is at the other end. Returns it, and when the next one will be;
     /// `None` if none is there by now: the timer was set before the link went down.
     #[inline]
-    pub fn arrive(&mut self, port: usize, now_ps: u64) -> Option<(Handle, Option<u64>)> {
-        let hot = &mut self.hot[port];
+    pub fn arrive(&mut self, port: PortId, now_ps: u64) -> Option<(Handle, Option<u64>)> {
+        let hot = &mut self.hot[port.index()];
         let frame = hot.first;
         if frame == NIL || hot.first_ps > now_ps {
             return None;
@@ -403,30 +411,30 @@ impl<F: Frame> Ports<F> {
 
     /// The link goes down: frames in the queue and on the wire are lost, and so are all frames
     /// until it is up again.
-    pub fn set_up(&mut self, port: usize, up: bool, now_ps: u64) {
+    pub fn set_up(&mut self, port: PortId, up: bool, now_ps: u64) {
         self.set_unusual(port, DOWN, !up);
         if up {
             return;
         }
         // The part that has the far end counts the frames that were under way to it.
-        let lost = u64::from(!self.hot[port].is_away());
+        let lost = u64::from(!self.hot[port.index()].is_away());
         while let Some((frame, _)) = self.arrive(port, u64::MAX) {
-            self.cold[port].drops[Drop::Down as usize] += lost;
+            self.cold[port.index()].drops[Drop::Down as usize] += lost;
             self.pool.release(frame);
         }
         while let Some(frame) = self.late(port, u64::MAX) {
             self.lose(port, frame, Drop::Down);
         }
-        self.hot[port].free_ps = now_ps;
+        self.hot[port.index()].free_ps = now_ps;
     }
 
-    fn set_unusual(&mut self, port: usize, bit: u8, set: bool) {
-        let unusual = &mut self.hot[port].unusual;
+    fn set_unusual(&mut self, port: PortId, bit: u8, set: bool) {
+        let unusual = &mut self.hot[port.index()].unusual;
         *unusual = if set { *unusual | bit } else { *unusual & !bit };
     }
 
-    fn lose(&mut self, port: usize, frame: Handle, cause: Drop) {
-        self.cold[port].drops[cause as usize] += 1;
+    fn lose(&mut self, port: PortId, frame: Handle, cause: Drop) {
+        self.cold[port.index()].drops[cause as usize] += 1;
         self.pool.release(frame);
     }
 
@@ -437,15 +445,15 @@ impl<F: Frame> Ports<F> {
     }
 
     /// From now on the queue of this idle port is in that memory.
-    pub fn share(&mut self, port: usize, memory: MemoryId) {
-        self.cold[port].memory = memory;
+    pub fn share(&mut self, port: PortId, memory: MemoryId) {
+        self.cold[port.index()].memory = memory;
         self.set_unusual(port, SHARED, true);
     }
 
     /// The checks of a port that is not ordinary; the cause if it drops the frame.
     #[cold]
-    fn prepare(&mut self, port: usize, now_ps: u64, frame: Handle) -> Option<Drop> {
-        let unusual = self.hot[port].unusual;
+    fn prepare(&mut self, port: PortId, now_ps: u64, frame: Handle) -> Option<Drop> {
+        let unusual = self.hot[port.index()].unusual;
         if unusual & AWAY != 0 {
             self.forget_left(port, now_ps);
         }
@@ -458,8 +466,8 @@ impl<F: Frame> Ports<F> {
 
     /// The cause for which an arriving frame is dropped; `None` if it is accepted, and marked if
     /// AQM says so.
-    fn judge(&mut self, port: usize, now_ps: u64, frame: Handle) -> Option<Drop> {
-        let (hot, cold) = (&mut self.hot[port], &mut self.cold[port]);
+    fn judge(&mut self, port: PortId, now_ps: u64, frame: Handle) -> Option<Drop> {
+        let (hot, cold) = (&mut self.hot[port.index()], &mut self.cold[port.index()]);
         let class = &self.classes[usize::from(hot.class)];
         let backlog_bytes = hot.drain(&self.pool, now_ps, class.config.delay_ps);
         let frame = &mut self.pool[frame];
@@ -491,19 +499,25 @@ impl<F: Frame> Ports<F> {
     }
 
     /// Whether the memory that the port shares has room for a frame.
-    fn fits_memory(&mut self, port: usize, now_ps: u64, frame: Handle) -> bool {
+    fn fits_memory(&mut self, port: PortId, now_ps: u64, frame: Handle) -> bool {
         let (hot, classes, pool) = (&mut self.hot, &self.classes, &self.pool);
-        let memory = &mut self.memories[usize::from(self.cold[port].memory)];
+        let memory = &mut self.memories[usize::from(self.cold[port.index()].memory)];
         let mut used = 0;
         memory.busy.retain(|&busy| {
-            let delay_ps = classes[usize::from(hot[busy].class)].config.delay_ps;
-            let backlog = hot[busy].drain(pool, now_ps, delay_ps);
+            let delay_ps = classes[usize::from(hot[busy.index()].class)]
+                .config
+                .delay_ps;
+            let backlog = hot[busy.index()].drain(pool, now_ps, delay_ps);
             used += u64::from(backlog);
             backlog > 0
         });
-        let limit = classes[usize::from(hot[port].class)].config.limit_bytes;
-        let delay_ps = classes[usize::from(hot[port].class)].config.delay_ps;
-        let backlog = u64::from(hot[port].drain(pool, now_ps, delay_ps));
+        let limit = classes[usize::from(hot[port.index()].class)]
+            .config
+            .limit_bytes;
+        let delay_ps = classes[usize::from(hot[port.index()].class)]
+            .config
+            .delay_ps;
+        let backlog = u64::from(hot[port.index()].drain(pool, now_ps, delay_ps));
         let bytes = pool[frame].bytes().into();
         // Where the queue's own limit is reached, that is the cause.
         let fits = backlog + bytes > limit || memory.admits(used, backlog, bytes);
@@ -514,8 +528,8 @@ impl<F: Frame> Ports<F> {
     }
 
     /// Sets the impairment of the frames that arrive over the link from now on.
-    pub fn set_impairment(&mut self, port: usize, impairment: Impairment) {
-        let cold = &mut self.cold[port];
+    pub fn set_impairment(&mut self, port: PortId, impairment: Impairment) {
+        let cold = &mut self.cold[port.index()];
         let seed = cold.seed;
         let impaired = cold
             .impaired
@@ -525,22 +539,22 @@ impl<F: Frame> Ports<F> {
     }
 
     /// The impairment of the link.
-    pub fn impairment(&self, port: usize) -> Impairment {
-        let impaired = self.cold[port].impaired.as_ref();
+    pub fn impairment(&self, port: PortId) -> Impairment {
+        let impaired = self.cold[port.index()].impaired.as_ref();
         impaired.map_or_else(Impairment::default, |impaired| impaired.impairment)
     }
 
     /// Whether frames that arrive over this port's link have to pass [`Ports::fate`].
     #[inline]
-    pub fn is_impaired(&self, port: usize) -> bool {
-        self.hot[port].unusual & IMPAIRED != 0
+    pub fn is_impaired(&self, port: PortId) -> bool {
+        self.hot[port.index()].unusual & IMPAIRED != 0
     }
 
     /// The fate of a frame that has crossed an impaired link. A late frame stays with the port, see
     /// [`Ports::late`]; a damaged one is dropped.
-    pub fn fate(&mut self, port: usize, now_ps: u64, frame: Handle) -> Fate {
+    pub fn fate(&mut self, port: PortId, now_ps: u64, frame: Handle) -> Fate {
         let bytes = self.pool[frame].bytes();
-        let cold = &mut self.cold[port];
+        let cold = &mut self.cold[port.index()];
         let fate = match &mut cold.impaired {
             Some(impaired) => impaired.decide(now_ps, frame, bytes),
             None => Fate::Arrives {
@@ -556,19 +570,19 @@ impl<F: Frame> Ports<F> {
     }
 
     /// The next late frame, if it is due by now.
-    pub fn late(&mut self, port: usize, now_ps: u64) -> Option<Handle> {
-        self.cold[port].impaired.as_mut()?.due(now_ps)
+    pub fn late(&mut self, port: PortId, now_ps: u64) -> Option<Handle> {
+        self.cold[port.index()].impaired.as_mut()?.due(now_ps)
     }
 
     /// The counters of a port.
-    pub fn stats(&self, port: usize) -> PortStats {
-        let hot = &self.hot[port];
+    pub fn stats(&self, port: PortId) -> PortStats {
+        let hot = &self.hot[port.index()];
         PortStats {
             accepted: hot.accepted,
             accepted_bytes: hot.accepted_bytes,
-            marks: self.cold[port].marks,
-            drops: self.cold[port].drops,
-            duplicates: self.cold[port].duplicates,
+            marks: self.cold[port.index()].marks,
+            drops: self.cold[port.index()].drops,
+            duplicates: self.cold[port.index()].duplicates,
         }
     }
 
@@ -577,8 +591,8 @@ impl<F: Frame> Ports<F> {
     ///
     /// # Errors
     /// The first difference.
-    pub(crate) fn audit(&self, port: usize) -> Result<(), String> {
-        let hot = &self.hot[port];
+    pub(crate) fn audit(&self, port: PortId) -> Result<(), String> {
+        let hot = &self.hot[port.index()];
         let (mut frame, mut last, mut arrival_ps) = (hot.first, NIL, 0);
         let (mut backlog_bytes, mut is_leaving) = (0, false);
         while frame != NIL {
@@ -603,17 +617,17 @@ impl<F: Frame> Ports<F> {
     }
 
     /// Bytes between a port and its other end.
-    pub fn underway_bytes(&self, port: usize) -> u64 {
-        self.pool.bytes(self.hot[port].first)
+    pub fn underway_bytes(&self, port: PortId) -> u64 {
+        self.pool.bytes(self.hot[port.index()].first)
     }
 
     /// Frames between a port and its other end, late ones included.
-    pub fn underway(&self, port: usize) -> u64 {
-        let hot = &self.hot[port];
+    pub fn underway(&self, port: PortId) -> u64 {
+        let hot = &self.hot[port.index()];
         if hot.is_away() {
             return 0;
         }
-        let late = self.cold[port].impaired.as_ref();
+        let late = self.cold[port.index()].impaired.as_ref();
         self.pool.count(hot.first) + late.map_or(0, |impaired| impaired.late() as u64)
     }
 }

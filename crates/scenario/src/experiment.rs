@@ -9,7 +9,9 @@ use sluicegate_core::{
     aqm::Aqm,
     cc::{Algorithm, Stack},
 };
-use sluicegate_fabric::{Graph, Impairment, Routes, Routing, SharedMemory, cee::CeeConfig};
+use sluicegate_fabric::{
+    Graph, Impairment, Routes, Routing, SharedMemory, cee::CeeConfig, graph::PortId,
+};
 use sluicegate_tcp::config::Recovery;
 
 use crate::{hotspot::Hotspot, places::Places, workload::plan::Connections};
@@ -743,7 +745,7 @@ impl Variant {
         }
     }
 
-    /// Hosts, switches and links; port 2 l transmits from `a` of link l, port 2 l + 1 from `b`.
+    /// Hosts, switches and links. The first port of a link transmits from `a`, the second from `b`.
     pub fn graph(&self) -> Graph {
         let hosts = self.hosts.len();
         let mut graph = Graph::new(hosts as u32, self.switches.len() as u32);
@@ -755,6 +757,26 @@ impl Variant {
             graph.link(number(link.a), number(link.b));
         }
         graph
+    }
+
+    /// The ports of all links, in the order of links.
+    pub fn ports(&self) -> impl ExactSizeIterator<Item = PortId> + use<> {
+        PortId::of_links(self.links.len())
+    }
+
+    /// The node that transmits at a port of a link, and the node at the far end.
+    pub fn ends(&self, port: PortId) -> (Node, Node) {
+        let link = &self.links[port.link()];
+        match port.is_forward() {
+            true => (link.a, link.b),
+            false => (link.b, link.a),
+        }
+    }
+
+    /// The name of one direction of a link: `from>to`.
+    pub fn port_name(&self, port: PortId) -> String {
+        let (from, to) = self.ends(port);
+        format!("{}>{}", self.node_name(from), self.node_name(to))
     }
 
     /// Whether a link loses or changes frames at any time.

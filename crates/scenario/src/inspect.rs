@@ -103,7 +103,7 @@ impl Experiment {
                 self.check_samples(variant, interval, SAMPLES_MAX, "of each series")?;
             }
             if let Some(films) = &self.inspect.films {
-                let directions = (2 * variant.links.len() as u64).max(1);
+                let directions = (variant.ports().len() as u64).max(1);
                 let what = format!("of {directions} link directions");
                 let most = (FILM_CELLS_MAX / directions).max(1);
                 self.check_samples(variant, films.interval(variant), most, &what)?;

@@ -136,10 +136,9 @@ fn run_all(
 /// Notes at which rate each link was run; a world need not know.
 fn record_rates(result: &mut VariantResult, variant: &Variant) {
     let mut rates = HashMap::new();
-    for link in &variant.links {
-        let (a, b) = (variant.node_name(link.a), variant.node_name(link.b));
-        rates.insert(format!("{a}>{b}"), link.rate_bps);
-        rates.insert(format!("{b}>{a}"), link.rate_bps);
+    for port in variant.ports() {
+        let rate_bps = variant.links[port.link()].rate_bps;
+        rates.insert(variant.port_name(port), rate_bps);
     }
     for measured in &mut result.links {
         if let Some(rate_bps) = rates.get(&measured.id) {

@@ -10,6 +10,7 @@ use sluicegate_core::{aqm::AqmParams, cc::Algorithm};
 use sluicegate_fabric::{
     Graph, PortConfig, Ports,
     cee::CeeConfig,
+    graph::PortId,
     port::{PS_PER_NS, PS_PER_S},
     random::draw,
 };
@@ -140,11 +141,9 @@ fn partition(variant: &Variant, graph: &Graph, threads: usize) -> Result<(Partit
     }
     let partition = Partition::new(graph, threads);
     let mut shortest_ps = u64::MAX;
-    for (link, &(a, b)) in variant.links.iter().zip(graph.links()) {
-        if partition.of(a) != partition.of(b) {
-            for from in [link.a, link.b] {
-                shortest_ps = shortest_ps.min(port(variant, link, from)?.delay_ps);
-            }
+    for id in graph.ports() {
+        if partition.of(graph.near(id)) != partition.of(graph.far(id)) {
+            shortest_ps = shortest_ps.min(port(variant, id)?.delay_ps);
         }
     }
     Ok(match shortest_ps {
@@ -176,14 +175,14 @@ fn net<F: FabricOf>(
             .zip(policy.as_ref())
             .filter(|_| enforces)
             .map(|(enforcement, policy)| vnics(variant, id, enforcement, policy));
-        let local_port = ports.len() as u32;
+        let local_port = PortId(ports.len() as u32);
         let switch = switch(variant, id);
         let mut machine = Host::new(id as u16, [adapter, local_port], switch, vnics);
         if on_host(variant, id).any(|tenant| sockets(variant, tenant) == Sockets::SmallQueues) {
             machine.with_small_queues();
         }
         machines.push(machine);
-        ports.add(local(variant), seed ^ u64::from(local_port));
+        ports.add(local(variant), seed ^ u64::from(local_port.0));
     }
     let fabric = F::of(variant, ports, seed)?;
     let mut net = Net::part(Arc::clone(layout), part, fabric, machines, seed);
@@ -218,16 +217,15 @@ fn links(variant: &Variant, seed: u64) -> Result<Ports<Packet>> {
     let memories: Vec<_> = switches
         .filter_map(|_| shared.map(|shape| ports.add_memory(shape)))
         .collect();
-    for link in &variant.links {
-        for from in [link.a, link.b] {
-            let config = port(variant, link, from)?;
-            let port = ports.add(config, seed ^ ports.len() as u64);
-            if let (Node::Switch(switch), Some(_)) = (from, shared) {
-                ports.share(port, memories[switch]);
-            }
-            if !link.impairment.is_none() {
-                ports.set_impairment(port, link.impairment);
-            }
+    for id in variant.ports() {
+        let added = ports.add(port(variant, id)?, seed ^ u64::from(id.0));
+        debug_assert_eq!(added, id);
+        if let (Node::Switch(switch), Some(_)) = (variant.ends(id).0, shared) {
+            ports.share(id, memories[switch]);
+        }
+        let impairment = variant.links[id.link()].impairment;
+        if !impairment.is_none() {
+            ports.set_impairment(id, impairment);
         }
     }
     Ok(ports)
@@ -250,8 +248,9 @@ pub fn limit_bytes(variant: &Variant, link: &Link, from: Node) -> Option<u64> {
     }
 }
 
-fn port(variant: &Variant, link: &Link, from: Node) -> Result<PortConfig> {
-    let to = if from == link.a { link.b } else { link.a };
+fn port(variant: &Variant, id: PortId) -> Result<PortConfig> {
+    let link = &variant.links[id.link()];
+    let (from, to) = variant.ends(id);
     let frame_bytes = variant.mtu_bytes + ETHERNET_BYTES;
     let sim = &variant.sim;
     // What a host takes to send and to receive is part of the way: it is constant, so that order stays.

@@ -15,7 +15,7 @@ use std::{
 use anyhow::{Context, Result};
 use sluicegate_fabric::{
     cee::{Notification, PRIORITIES},
-    graph::{PortId, opposite, ports_of},
+    graph::PortId,
 };
 use sluicegate_scenario::{
     experiment::{Node, Variant},
@@ -85,8 +85,8 @@ impl Capture {
     pub fn open(asked: &Captures, variant: &Variant, directory: &Path) -> Result<Self> {
         let mut capture = Self {
             files: Vec::new(),
-            sent: vec![Vec::new(); 2 * variant.links.len()],
-            arrived: vec![Vec::new(); 2 * variant.links.len()],
+            sent: vec![Vec::new(); variant.ports().len()],
+            arrived: vec![Vec::new(); variant.ports().len()],
             // Adapters of converged Ethernet get a frame when the stack has had its time.
             transmit_ps: match variant.cee {
                 Some(_) => 0,
@@ -115,28 +115,25 @@ impl Capture {
 
     /// What the adapters of a host send and receive.
     fn tap_host(&mut self, variant: &Variant, host: usize) {
-        for (link, described) in variant.links.iter().enumerate() {
-            for (port, near, _) in ends(link, described.a, described.b) {
-                if near == Node::Host(host) {
-                    let sent = self.tap(0, Direction::Outbound, self.transmit_ps as i64);
-                    let arrived = self.tap(0, Direction::Inbound, -(self.receive_ps as i64));
-                    self.sent[port].push(sent);
-                    self.arrived[opposite(port as PortId) as usize].push(arrived);
-                }
+        for port in variant.ports() {
+            if variant.ends(port).0 == Node::Host(host) {
+                let sent = self.tap(0, Direction::Outbound, self.transmit_ps as i64);
+                let arrived = self.tap(0, Direction::Inbound, -(self.receive_ps as i64));
+                self.sent[port.index()].push(sent);
+                self.arrived[port.opposite().index()].push(arrived);
             }
         }
     }
 
     /// What both ends of a link send.
     fn tap_link(&mut self, variant: &Variant, link: usize) {
-        let described = &variant.links[link];
-        for (port, near, _) in ends(link, described.a, described.b) {
-            let shift_ps = match near {
+        for (interface, port) in (0..).zip(PortId::both_of(link)) {
+            let shift_ps = match variant.ends(port).0 {
                 Node::Host(_) => self.transmit_ps as i64,
                 Node::Switch(_) => 0,
             };
-            let sent = self.tap(port as u32 % 2, Direction::Outbound, shift_ps);
-            self.sent[port].push(sent);
+            let sent = self.tap(interface, Direction::Outbound, shift_ps);
+            self.sent[port.index()].push(sent);
         }
     }
 
@@ -155,7 +152,7 @@ impl Capture {
             Side::Sent => &self.sent,
             Side::Arrived => &self.arrived,
         };
-        taps.get(port as usize).map_or(&[], Vec::as_slice)
+        taps.get(port.index()).map_or(&[], Vec::as_slice)
     }
 
     /// Whether packets that pass there are captured.
@@ -239,17 +236,10 @@ impl Capture {
     }
 }
 
-/// (port, node that sends there, node at the far end) of both directions of a link.
-fn ends(link: usize, a: Node, b: Node) -> [(usize, Node, Node); 2] {
-    let [from_a, from_b] = ports_of(link).map(|port| port as usize);
-    [(from_a, a, b), (from_b, b, a)]
-}
-
 /// `from>to`, both ways.
 fn directions(variant: &Variant, link: usize) -> Vec<String> {
-    let described = &variant.links[link];
-    let name = |(_, from, to)| format!("{}>{}", variant.node_name(from), variant.node_name(to));
-    ends(link, described.a, described.b).map(name).to_vec()
+    let name = |port| variant.port_name(port);
+    PortId::both_of(link).map(name).to_vec()
 }
 
 fn ps(duration: Duration) -> u64 {

@@ -3,11 +3,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use sluicegate_fabric::{
-    Fate, Handle, Impairment,
-    contract::Driver,
-    graph::{PortId, ports_of},
-};
+use sluicegate_fabric::{Fate, Handle, Impairment, contract::Driver, graph::PortId};
 use sluicegate_tcp::Events;
 
 use crate::net::{EndId, LATE, Net, Notice, PacketFabric, READER, source};
@@ -53,7 +49,7 @@ struct Reader {
 impl<F: PacketFabric> Net<F> {
     /// A link fails, or works again.
     pub fn set_link(&mut self, link: usize, up: bool) {
-        for port in ports_of(link) {
+        for port in PortId::both_of(link) {
             self.on_fabric(|fabric, _, now_ps| fabric.set_up(port, up, now_ps));
             let now_ps = self.now_ps();
             if let (Some(capture), false) = (&mut self.observers.capture, up) {
@@ -64,24 +60,23 @@ impl<F: PacketFabric> Net<F> {
 
     /// From now on a link does this to frames, in both directions.
     pub fn impair(&mut self, link: usize, change: impl Fn(&Impairment) -> Impairment) {
-        for port in ports_of(link) {
-            let impairment = change(&self.fabric.ports().impairment(port as usize));
+        for port in PortId::both_of(link) {
+            let impairment = change(&self.fabric.ports().impairment(port));
             self.on_fabric(|fabric, _, _| fabric.set_impairment(port, impairment));
         }
     }
 
     /// Sets the rate of a link, in both directions, for frames that come to it from now on.
     pub fn set_rate(&mut self, link: usize, rate_bps: u64) {
-        for port in ports_of(link) {
+        for port in PortId::both_of(link) {
             self.on_fabric(|fabric, _, now_ps| fabric.set_rate(port, rate_bps, now_ps));
         }
     }
 
     /// A packet has crossed an impaired link.
     pub(crate) fn arrive_impaired(&mut self, port: PortId, packet: Handle) {
-        let fate = self.on_fabric(|fabric, _, now_ps| {
-            (fabric.ports_mut()).fate(port as usize, now_ps, packet)
-        });
+        let fate =
+            self.on_fabric(|fabric, _, now_ps| (fabric.ports_mut()).fate(port, now_ps, packet));
         let Fate::Arrives { twice, late_ps } = fate else {
             return;
         };
@@ -91,14 +86,13 @@ impl<F: PacketFabric> Net<F> {
         }
         match late_ps {
             None => self.hand_over(port, packet),
-            Some(at_ps) => self.clock.wheel.push(at_ps, source(LATE, port)),
+            Some(at_ps) => self.clock.wheel.push(at_ps, source(LATE, port.0)),
         }
     }
 
     /// A packet that others have overtaken arrives.
     pub(crate) fn arrive_late(&mut self, port: PortId) {
-        let late =
-            self.on_fabric(|fabric, _, now_ps| fabric.ports_mut().late(port as usize, now_ps));
+        let late = self.on_fabric(|fabric, _, now_ps| fabric.ports_mut().late(port, now_ps));
         if let Some(packet) = late {
             self.hand_over(port, packet);
         }

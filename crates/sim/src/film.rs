@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use sluicegate_apps::App;
+use sluicegate_fabric::graph::PortId;
 use sluicegate_scenario::{
     experiment::{Node, Variant},
     results::{Film, FilmCell, FilmDirection, FilmNode},
@@ -106,17 +107,16 @@ fn directions(variant: &Variant) -> Vec<FilmDirection> {
         Node::Host(host) => host,
         Node::Switch(switch) => variant.hosts.len() + switch,
     };
-    let mut all = Vec::with_capacity(2 * variant.links.len());
-    for link in &variant.links {
-        for (from, to) in [(link.a, link.b), (link.b, link.a)] {
-            all.push(FilmDirection {
-                link: link.name.clone(),
-                from: id(from),
-                to: id(to),
-                rate_bps: link.rate_bps,
-                limit_bytes: build::limit_bytes(variant, link, from),
-            });
+    let direction = |port: PortId| {
+        let link = &variant.links[port.link()];
+        let (from, to) = variant.ends(port);
+        FilmDirection {
+            link: link.name.clone(),
+            from: id(from),
+            to: id(to),
+            rate_bps: link.rate_bps,
+            limit_bytes: build::limit_bytes(variant, link, from),
         }
-    }
-    all
+    };
+    variant.ports().map(direction).collect()
 }

@@ -87,7 +87,7 @@ fn write_segment(out: &mut Vec<u8>, header: &TcpHeader, blocks: &Blocks, route: 
 
 /// A switch's or a host's end of a link: locally administered, with its number at the end.
 pub fn port_mac(port: PortId) -> [u8; 6] {
-    let [_, high, middle, low] = port.to_be_bytes();
+    let [_, high, middle, low] = port.0.to_be_bytes();
     [0x02, b'S', b'P', high, middle, low]
 }
 

@@ -6,7 +6,7 @@ use std::{net::IpAddr, sync::Arc};
 use rustc_hash::FxHashMap;
 use sluicegate_fabric::{
     Graph, Routes,
-    graph::{Node, NodeId, PortId, SwitchId, opposite},
+    graph::{Node, NodeId, PortId, SwitchId},
 };
 use sluicegate_tcp::Config;
 
@@ -24,7 +24,7 @@ pub enum NextHop {
 impl NextHop {
     /// The next hop of each port of a graph, by number.
     pub fn of(graph: &Graph) -> Vec<Self> {
-        (0..2 * graph.links().len() as PortId)
+        (graph.ports())
             .map(|port| match graph.node(graph.far(port)) {
                 Node::Host(host) => Self::Host(host.0 as u16),
                 Node::Switch(switch) => Self::Switch(switch),
@@ -191,7 +191,7 @@ impl Layout {
 
     /// The part that looks after the far end of a port.
     pub fn part_beyond(&self, port: PortId) -> usize {
-        match self.next_hops[port as usize] {
+        match self.next_hops[port.index()] {
             NextHop::Host(host) => self.partition.of(host.into()),
             NextHop::Switch(switch) => self.partition.of(self.hosts + switch.0),
             // Such a network has one part.
@@ -202,11 +202,10 @@ impl Layout {
     /// The part that looks after a port: its near end's.
     pub fn part_of_port(&self, port: PortId) -> usize {
         let links = self.next_hops.len() - self.hosts as usize;
-        if (port as usize) < links {
-            // The ports of a link are each other's opposite.
-            self.part_beyond(opposite(port))
-        } else {
-            self.partition.of(port - links as u32)
+        match port.index().checked_sub(links) {
+            None => self.part_beyond(port.opposite()),
+            // A port within a host.
+            Some(host) => self.partition.of(host as u32),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use sluicegate_apps::App;
 use sluicegate_fabric::{
     cee,
-    graph::{PortId, ports_of},
+    graph::PortId,
     port::{Drop, PortStats},
 };
 use sluicegate_scenario::{
@@ -38,25 +38,25 @@ impl Backlogs {
 
     /// From now on the backlogs of this port are measured.
     pub fn track(&mut self, port: PortId) {
-        self.0[port as usize] = Some(Box::new([0; BINS]));
+        self.0[port.index()] = Some(Box::new([0; BINS]));
     }
 
     /// Whether the backlogs of this port are measured.
     #[inline]
     pub fn follows(&self, port: PortId) -> bool {
-        self.0[port as usize].is_some()
+        self.0[port.index()].is_some()
     }
 
     /// A packet meets this backlog.
     pub fn met(&mut self, port: PortId, bytes: u64) {
-        if let Some(histogram) = &mut self.0[port as usize] {
+        if let Some(histogram) = &mut self.0[port.index()] {
             histogram[bin(bytes)] += 1;
         }
     }
 
     /// Of the backlogs that a port's packets met.
     fn quantiles(&self, port: PortId) -> QueueQuantiles {
-        let Some(histogram) = &self.0[port as usize] else {
+        let Some(histogram) = &self.0[port.index()] else {
             return QueueQuantiles::default();
         };
         let total: u64 = histogram.iter().map(|&count| u64::from(count)).sum();
@@ -153,39 +153,28 @@ impl CeeCounts {
 
 /// The transmit queues of the switches and of hosts at links that fail, in the order of links.
 pub fn queues(variant: &Variant) -> Vec<Queue> {
-    let mut queues = Vec::new();
-    for (index, link) in variant.links.iter().enumerate() {
-        for (side, from, to) in [(0, link.a, link.b), (1, link.b, link.a)] {
-            if matches!(from, Node::Switch(_)) || variant.fails(index) {
-                queues.push(Queue::new(variant, index, side, (from, to)));
-            }
-        }
-    }
-    queues
+    let ports = variant.ports();
+    let ports = ports.filter(|&port| has_own_result(variant, port));
+    ports.map(|port| Queue::new(variant, port)).collect()
 }
 
 /// The transmit queues of the other hosts: results speak of them where they dropped something.
 pub fn adapters(variant: &Variant) -> Vec<Queue> {
-    let mut queues = Vec::new();
-    for (index, link) in variant.links.iter().enumerate() {
-        for (side, from, to) in [(0, link.a, link.b), (1, link.b, link.a)] {
-            if matches!(from, Node::Host(_)) && !variant.fails(index) {
-                queues.push(Queue::new(variant, index, side, (from, to)));
-            }
-        }
-    }
-    queues
+    let ports = variant.ports();
+    let ports = ports.filter(|&port| !has_own_result(variant, port));
+    ports.map(|port| Queue::new(variant, port)).collect()
 }
 
 /// The transmit queues of switches and hosts, both directions of each link, in the order of links.
 pub fn directions(variant: &Variant) -> Vec<Queue> {
-    let mut queues = Vec::new();
-    for (index, link) in variant.links.iter().enumerate() {
-        for (side, from, to) in [(0, link.a, link.b), (1, link.b, link.a)] {
-            queues.push(Queue::new(variant, index, side, (from, to)));
-        }
-    }
-    queues
+    let ports = variant.ports();
+    ports.map(|port| Queue::new(variant, port)).collect()
+}
+
+/// Whether results always speak of the queue of a port.
+fn has_own_result(variant: &Variant, port: PortId) -> bool {
+    let (from, _) = variant.ends(port);
+    matches!(from, Node::Switch(_)) || variant.fails(port.link())
 }
 
 impl Counts {
@@ -202,33 +191,29 @@ impl Counts {
 
 /// A cycle of pauses, by name.
 pub fn deadlock(variant: &Variant, found: &cee::Deadlock) -> Deadlock {
-    let name = |port: PortId| {
-        let link = &variant.links[port as usize / 2];
-        let (from, to) = match port % 2 {
-            0 => (link.a, link.b),
-            _ => (link.b, link.a),
-        };
-        format!("{}>{}", variant.node_name(from), variant.node_name(to))
-    };
     Deadlock {
         repeat: 1,
         priority: found.cycle.first().map_or(0, |stuck| stuck.priority),
         since_s: found.since_ps as f64 / 1e12,
-        links: found.cycle.iter().map(|stuck| name(stuck.port)).collect(),
+        links: found
+            .cycle
+            .iter()
+            .map(|stuck| variant.port_name(stuck.port))
+            .collect(),
         bytes: found.bytes,
         behind: found.behind as u64,
     }
 }
 
 impl Queue {
-    fn new(variant: &Variant, link: usize, side: PortId, (from, to): (Node, Node)) -> Self {
-        let of_link = &variant.links[link];
+    fn new(variant: &Variant, port: PortId) -> Self {
+        let link = &variant.links[port.link()];
         Self {
-            port: ports_of(link)[side as usize],
-            name: format!("{}>{}", variant.node_name(from), variant.node_name(to)),
-            bottleneck: of_link.bottleneck && side == 0,
-            rate_bps: of_link.rate_bps,
-            host: match from {
+            port,
+            name: variant.port_name(port),
+            bottleneck: link.bottleneck && port.is_forward(),
+            rate_bps: link.rate_bps,
+            host: match variant.ends(port).0 {
                 Node::Host(host) => Some(host),
                 Node::Switch(_) => None,
             },

@@ -1,8 +1,9 @@
-//! The simulated machines and network, or one part of them: state, and what one event does to it.
+//! The simulated machines and network, or one part of them: the state, and the handling of an
+//! event.
 //!
-//! What a host or a switch does depends on nothing but the events at it, in the order (time, source); what
-//! orders sources of one host is the order in which that host made them. So it makes no difference which
-//! other hosts a part looks after, and a run gives the same results in one part and in several.
+//! The actions of a host or a switch depend only on its own events, in the order (time, source).
+//! Sources of one host are numbered in the order in which that host made them. The other hosts of a
+//! part therefore have no influence, and a run gives the same results in one part and in several.
 
 mod ahead;
 mod clock;
@@ -63,7 +64,7 @@ use crate::{
     wheel::Source,
 };
 
-/// An end of a connection, as its host's part calls it.
+/// The number of an end of a connection in the part of its host.
 pub type EndId = u32;
 
 /// Events between audits in debug builds.
@@ -71,36 +72,38 @@ const AUDIT_EVENTS: u64 = 4096;
 
 /// One end of a connection, or a socket for datagrams.
 pub struct ConnectionEnd {
-    /// The stack's part; `None` until a SYN arrives, and once it is over.
+    /// The stack's state; `None` until a SYN arrives, and after the connection has ended.
     pub tcp: Option<Box<Endpoint>>,
-    /// In place of a stack, of a socket for datagrams.
+    /// The state of a socket for datagrams, which has no stack.
     pub datagrams: Option<Box<Datagrams>>,
-    /// Where its packets go.
+    /// The addresses of its packets.
     pub(crate) addressing: Addressing,
     pub(crate) host: u16,
-    /// Where its host's switch lets its packets in, and out.
+    /// The entrance and the exit of its packets at its host's switch.
     sides: (Side, Side),
-    /// The port to which its host's switch lets all its packets out at once; [`host::IN_TURN`] = the switch is asked.
+    /// The port to which the host's switch passes every packet at once; [`host::IN_TURN`] = each
+    /// packet passes through the switch.
     straight_to: PortId,
-    /// Where its packets wait in an adapter of converged Ethernet; [`fabric::NO_QUEUE`] before the first.
+    /// The queue of its packets in an adapter of converged Ethernet; [`fabric::NO_QUEUE`] before
+    /// the first packet.
     queue: u32,
-    /// Its host's switch holds it back.
+    /// The switch of its host holds it back.
     held: bool,
-    /// Its stack waits for what it has sent to leave the host.
+    /// Its stack waits until the data that it has sent leave the host.
     throttled: bool,
     life: Life,
-    /// When its timer will fire; `u64::MAX` = it has none.
+    /// The time at which its timer fires; `u64::MAX` = no timer is set.
     timer_ps: u64,
-    /// Whose socket it is.
+    /// The actor that owns the socket.
     pub actor: u32,
-    /// What the actor calls it.
+    /// The actor's name for the socket.
     pub key: u64,
     /// IEEE 802.1Q priority of its frames, 0..=7.
     pub priority: u8,
 }
 
 impl ConnectionEnd {
-    /// So much data has left its host.
+    /// Counts data that have left its host, in bytes.
     fn left(&mut self, payload: u16) {
         if let Some(tcp) = &mut self.tcp {
             tcp.left(payload);
@@ -110,28 +113,28 @@ impl ConnectionEnd {
     }
 }
 
-/// Everything that a part looks after, but the actors.
+/// The state of a part, without its actors.
 pub struct Net<F = Plain> {
     pub(crate) clock: Clock,
     pub(crate) layout: Arc<Layout>,
-    /// For other parts, and which this is.
+    /// The number of this part, and its exports to other parts.
     pub(crate) post: Post,
     /// Links, switches and the sending sides of hosts.
     pub fabric: Driven<F>,
     /// Fields that few packets have, by handle.
     cold_fields: Vec<ColdFields>,
-    /// Servers. Those of other parts stay idle.
+    /// Servers. The servers of other parts stay idle.
     pub hosts: Vec<Host>,
-    /// What actors have on their hosts.
+    /// The sockets and alarms of actors.
     pub sockets: Sockets,
     path_key: HashKey,
-    /// What this part's switches remember of their choices.
+    /// The state of the routing scheme at the switches of this part.
     routing: route::State,
     /// Switches clear the ECN field.
     pub bleach: bool,
     /// Captures and measurements of packets under way.
     pub observers: Observers,
-    /// Scratch for [`Net::fetch`].
+    /// Scratch memory of [`Net::fetch`].
     outs: Vec<PortId>,
     counts: Counts,
 }
@@ -139,19 +142,19 @@ pub struct Net<F = Plain> {
 /// Captures and measurements of packets under way.
 #[derive(Default)]
 pub struct Observers {
-    /// Backlogs that arriving packets met, while measuring.
+    /// The backlogs that arriving packets met; `None` while they are not measured.
     pub backlogs: Option<Backlogs>,
     /// The capture of packets, if there is one.
     pub capture: Option<Box<Capture>>,
 }
 
-/// What [`Net::new`] is given.
+/// The arguments of [`Net::new`].
 pub struct Parts<F = Plain> {
-    /// Transmit sides.
+    /// The fabric, at time 0.
     pub fabric: F,
     /// The next hop of each port, by number.
     pub next_hops: Vec<NextHop>,
-    /// Ways through switches.
+    /// The routing scheme of the switches.
     pub routes: Routes,
     /// Servers.
     pub hosts: Vec<Host>,
@@ -159,12 +162,12 @@ pub struct Parts<F = Plain> {
     pub tenants: Vec<Tenant>,
     /// Length of the IP header.
     pub ip_bytes: u32,
-    /// Makes initial sequence numbers.
+    /// The seed of initial sequence numbers.
     pub seed: u64,
 }
 
 impl<F: PacketFabric> Net<F> {
-    /// All in one part, at time 0.
+    /// A network in one part, at time 0.
     pub fn new(parts: Parts<F>) -> Self {
         let hosts = parts.hosts.len();
         let layout = Layout::new(
@@ -178,7 +181,7 @@ impl<F: PacketFabric> Net<F> {
         Self::part(Arc::new(layout), 0, parts.fabric, parts.hosts, parts.seed)
     }
 
-    /// One part, at time 0. It is given the whole fabric and all hosts, and uses what it looks after.
+    /// One part, at time 0. It takes the whole fabric and all hosts, and uses only its own.
     pub fn part(
         layout: Arc<Layout>,
         part: usize,
@@ -189,9 +192,9 @@ impl<F: PacketFabric> Net<F> {
         let parts = layout.partition.parts();
         if parts > 1 {
             let ports = fabric.ports_mut();
-            for port in 0..ports.len() as PortId {
+            for port in ports.ids() {
                 if layout.part_of_port(port) == part && layout.part_beyond(port) != part {
-                    ports.set_away(port as usize);
+                    ports.set_away(port);
                 }
             }
         }
@@ -226,7 +229,7 @@ impl<F: PacketFabric> Net<F> {
         self.clock.now_ps
     }
 
-    /// Simulated time as stacks see it.
+    /// Simulated time in the unit of stacks.
     pub fn now_ns(&self) -> u64 {
         self.clock.now_ns()
     }
@@ -236,7 +239,8 @@ impl<F: PacketFabric> Net<F> {
         self.on_fabric(|fabric, _, now_ps| fabric.backlog_bytes(port, now_ps))
     }
 
-    /// Time in ps for which a PAUSE has stopped a port so far. Ports of plain Ethernet are never paused.
+    /// The total time in ps for which pauses have stopped a port so far. Ports of plain Ethernet
+    /// are never paused.
     pub fn paused_ps(&self, port: PortId) -> u64 {
         self.fabric.paused_ps(port, self.clock.now_ps)
     }
@@ -251,7 +255,7 @@ impl<F: PacketFabric> Net<F> {
         self.clock.events
     }
 
-    /// Lets time pass to `until_ps` without an event.
+    /// Advances the time to `until_ps` without an event.
     pub fn pass(&mut self, until_ps: u64) {
         self.clock.pass(until_ps);
     }
@@ -277,20 +281,20 @@ impl<F: PacketFabric> Net<F> {
         self.clock.begin_event(time_ps);
         let index = source & ((1 << KIND_BITS) - 1);
         match source >> KIND_BITS {
-            PORT => self.arrive(index),
+            PORT => self.arrive(PortId(index)),
             ADAPTER => self.adapter_is_free(index as u16),
             END => self.end_timer(index, time_ps),
-            LATE => self.arrive_late(index),
+            LATE => self.arrive_late(PortId(index)),
             READER => self.reader_turn(index),
-            TRANSMIT => self.fabric_timer(Timer::Transmit, index),
-            CONTROL => self.fabric_timer(Timer::Control, index),
+            TRANSMIT => self.fabric_timer(Timer::Transmit, PortId(index)),
+            CONTROL => self.fabric_timer(Timer::Control, PortId(index)),
             RESEQUENCE => self.give_up(index as u16),
             OVER => self.forget(index),
             _ => self.alarm(index),
         }
     }
 
-    /// The first packet under way on a port is at the other end.
+    /// The first packet under way on a port reaches the far end.
     #[inline(always)]
     fn arrive(&mut self, port: PortId) {
         let arrived = self.on_fabric(|fabric, timers, now_ps| fabric.arrive(timers, port, now_ps));
@@ -302,10 +306,10 @@ impl<F: PacketFabric> Net<F> {
         }
     }
 
-    /// A packet is at the far end of a port's link.
+    /// Hands a packet at the far end of a port to the next hop.
     #[inline(always)]
     pub(crate) fn hand_over(&mut self, port: PortId, packet: Handle) {
-        match self.layout.next_hops[port as usize] {
+        match self.layout.next_hops[port.index()] {
             NextHop::Host(host) => self.reach_host(port, host, packet),
             NextHop::Adapter => self.on_fabric(|fabric, _, now_ps| fabric.submit(packet, now_ps)),
             NextHop::Switch(switch) => {
@@ -320,7 +324,7 @@ impl<F: PacketFabric> Net<F> {
         }
     }
 
-    /// A packet is at a switch, and leaves it by the second port.
+    /// A packet that has arrived over the first port leaves its switch by the second.
     #[inline(always)]
     fn forward(&mut self, ports: [PortId; 2], packet: Handle) {
         self.note_backlog(ports[1]);
@@ -338,7 +342,7 @@ impl<F: PacketFabric> Net<F> {
         self.after_offer(port, packet, accepted)
     }
 
-    /// What a port that has been offered a packet leaves to do; false if it has dropped it.
+    /// Completes the offer of a packet to a port; false if the port has dropped the packet.
     #[inline(always)]
     fn after_offer(&mut self, port: PortId, packet: Handle, accepted: Accepted) -> bool {
         match accepted {
@@ -351,7 +355,7 @@ impl<F: PacketFabric> Net<F> {
         true
     }
 
-    /// Keeps the backlog that a packet meets, where that is measured.
+    /// Counts the backlog that a packet meets, if the backlogs of the port are measured.
     #[inline(always)]
     fn note_backlog(&mut self, port: PortId) {
         let backlogs = self.observers.backlogs.as_ref();
@@ -376,8 +380,8 @@ impl<F: PacketFabric> Net<F> {
     fn show_now(&mut self, port: PortId, side: capture::Side, packet: Handle) {
         let now_ps = self.clock.now_ps;
         let at_ps = match side {
-            // A token bucket may be free in the past.
-            capture::Side::Sent => now_ps.max(self.fabric.ports().free_ps(port as usize)),
+            // A token bucket may have sent the frame in the past.
+            capture::Side::Sent => now_ps.max(self.fabric.ports().free_ps(port)),
             capture::Side::Arrived => now_ps,
         };
         self.show_at(port, side, packet, at_ps);
@@ -421,7 +425,7 @@ impl<F: PacketFabric> Net<F> {
         handle
     }
 
-    /// Another packet just like this one.
+    /// Makes a copy of a packet.
     pub(crate) fn copy(&mut self, handle: Handle) -> Handle {
         let packet = self.fabric.ports().pool[handle];
         let cold = *cold_of(&self.cold_fields, handle, &packet);
@@ -430,7 +434,7 @@ impl<F: PacketFabric> Net<F> {
         copy
     }
 
-    /// A packet arrives at the host where its end lives.
+    /// A packet arrives at the host of its receiver.
     pub(crate) fn receive(&mut self, host: u16, handle: Handle) {
         let troubles = &mut self.hosts[usize::from(host)].troubles;
         if troubles.paused {
@@ -467,7 +471,7 @@ impl<F: PacketFabric> Net<F> {
         }
     }
 
-    /// From the adapter through the vNIC stage to the stack.
+    /// A packet passes from the adapter through the vNIC stage to the stack.
     #[inline]
     fn pass_up(&mut self, host: u16, end: EndId, mut header: TcpHeader, cold: &ColdFields) {
         if end != NO_END && self.hosts[usize::from(host)].switch.vnics.is_some() {
@@ -480,7 +484,7 @@ impl<F: PacketFabric> Net<F> {
         self.hand_up(end, &header.segment(&cold.blocks));
     }
 
-    /// To the stack, if the packet has a receiver.
+    /// A segment passes to the stack of its receiver, if it has one.
     #[inline]
     fn hand_up(&mut self, end: EndId, segment: &Segment) {
         self.counts.handed += 1;
@@ -489,8 +493,8 @@ impl<F: PacketFabric> Net<F> {
         }
     }
 
-    /// A SYN says what its sender calls its end. The first one of a connection makes an end here,
-    /// if an application listens. Returns the end that the SYN is for.
+    /// Finds the receiver of a SYN. The SYN carries the number of its sender's end. The first SYN
+    /// of a connection makes an end at this host, if an application listens.
     fn find_receiver(&mut self, to: EndId, cold: &ColdFields) -> EndId {
         let ([peer_tenant, tenant], [peer_port, port]) = (cold.tenants, cold.ports);
         let mut end = to;
@@ -513,7 +517,7 @@ impl<F: PacketFabric> Net<F> {
         Some(id)
     }
 
-    /// An end without a stack or a socket.
+    /// Makes an end without a stack or a socket.
     fn end(&mut self, (tenant, port, peer_tenant, peer_port): Ends, owner: Owner) -> EndId {
         let (id, tenants) = (self.sockets.ends.len() as EndId, &self.layout.tenants);
         let mut end = ConnectionEnd {
@@ -547,7 +551,8 @@ impl<F: PacketFabric> Net<F> {
         id
     }
 
-    /// A host's vNIC stage. Returns what becomes of the segment, and a FACK to be sent after it.
+    /// Passes a segment through a host's vNIC stage. Returns the action of the stage, and a FACK
+    /// that follows the segment.
     fn enforce(
         &mut self,
         host: u16,
@@ -556,7 +561,7 @@ impl<F: PacketFabric> Net<F> {
         header: &mut TcpHeader,
         cold: &ColdFields,
     ) -> (Action, Option<TcpHeader>) {
-        // To core, time 0 is never.
+        // In core, time 0 stands for "never".
         let now_ns = self.now_ns() + 1;
         let Some(vnics) = &mut self.hosts[usize::from(host)].switch.vnics else {
             return (Action::Pass, None);
@@ -585,7 +590,7 @@ impl<F: PacketFabric> Net<F> {
         self.serve_end(end);
     }
 
-    /// A SYN for an end that has no stack yet.
+    /// A SYN makes the stack of an end that has none yet.
     fn listen(&mut self, end: EndId, syn: &Segment) {
         let now_ns = self.now_ns();
         let state = &mut self.sockets.ends[end as usize];
@@ -594,7 +599,8 @@ impl<F: PacketFabric> Net<F> {
         state.tcp = Some(Box::new(Endpoint::accept(stack, isn, syn, now_ns)));
     }
 
-    /// After anything happened to an end: what it has to send, and its timer.
+    /// Sends the pending packets of an end and sets its timer. It is called after each event at an
+    /// end.
     pub(crate) fn serve_end(&mut self, end: EndId) {
         let state = &self.sockets.ends[end as usize];
         if state.tcp.is_none() && state.datagrams.is_none() && state.may_listen() {
@@ -615,7 +621,8 @@ impl<F: PacketFabric> Net<F> {
         }
     }
 
-    /// An end's timer may come later than its stack wants it, but not earlier: it is pushed on when it fires.
+    /// Sets the timer of an end. A timer that is set already stays if it fires earlier than the
+    /// stack needs; the end sets it again when it fires.
     #[inline]
     fn set_timer(&mut self, end: EndId) {
         let state = &mut self.sockets.ends[end as usize];
@@ -631,11 +638,11 @@ impl<F: PacketFabric> Net<F> {
         let now_ns = self.now_ns();
         let state = &mut self.sockets.ends[end as usize];
         if state.timer_ps != time_ps {
-            return; // an earlier one took its place
+            return; // an earlier timer has taken the place of this one
         }
         state.timer_ps = u64::MAX;
         if self.hosts[usize::from(state.host)].troubles.paused {
-            return; // set again when the host goes on
+            return; // the timer is set again when the host resumes
         }
         let due = |tcp: &&mut Box<Endpoint>| tcp.deadline_ns() <= now_ns;
         if let Some(tcp) = state.tcp.as_mut().filter(due) {
@@ -645,7 +652,8 @@ impl<F: PacketFabric> Net<F> {
         self.serve_end(end);
     }
 
-    /// One segment of an end, towards the adapter, if it has one, and whether another may follow.
+    /// Sends one segment of an end towards the adapter. Returns whether another segment may follow;
+    /// `None` if the end has none to send.
     #[inline]
     fn transmit(&mut self, host: u16, end: EndId) -> Option<bool> {
         if self.hosts[usize::from(host)].switch.vnics.is_some() {
@@ -671,7 +679,7 @@ impl<F: PacketFabric> Net<F> {
         Some(more)
     }
 
-    /// The same through the vNIC stage.
+    /// [`Net::transmit`] through the vNIC stage.
     fn transmit_enforced(&mut self, host: u16, end: EndId) -> Option<bool> {
         let now_ns = self.now_ns();
         let state = &mut self.sockets.ends[end as usize];
@@ -689,7 +697,7 @@ impl<F: PacketFabric> Net<F> {
         Some(true)
     }
 
-    /// Through the vNIC stage to the adapter.
+    /// A segment passes through the vNIC stage to the adapter.
     fn send_enforced(&mut self, host: u16, end: EndId, mut header: TcpHeader, cold: &ColdFields) {
         let (action, fack) = self.enforce(host, end, Direction::FromTenant, &mut header, cold);
         match action {
@@ -711,7 +719,7 @@ impl<F: PacketFabric> Net<F> {
         }
     }
 
-    /// A segment of an end on its way.
+    /// The packet of a segment of an end.
     fn packet(&self, end: EndId, header: TcpHeader) -> Packet {
         Packet::new(
             header,
@@ -720,7 +728,7 @@ impl<F: PacketFabric> Net<F> {
         )
     }
 
-    /// From the vNIC stage on.
+    /// A packet continues behind the vNIC stage: to the switch of its host, or to a port at once.
     #[inline]
     fn send(&mut self, host: u16, end: EndId, packet: Handle) {
         match self.sockets.ends[end as usize].straight_to {
@@ -736,7 +744,7 @@ impl<F: PacketFabric> Net<F> {
     }
 }
 
-/// Puts a segment of an end into the pool.
+/// Puts segments of an end into the pool.
 struct Send<'a> {
     pool: &'a mut Pool<Packet>,
     cold_fields: &'a mut Vec<ColdFields>,
@@ -780,7 +788,7 @@ fn cold_of<'a>(cold_fields: &'a [ColdFields], handle: Handle, packet: &Packet) -
     }
 }
 
-/// What switches hash connections with.
+/// The key with which switches hash connections.
 fn path_key(seed: u64) -> HashKey {
     let mut state = seed;
     let mut next = || {
@@ -801,7 +809,7 @@ pub fn interface_of(tenant: u32) -> u32 {
     tenant + 1
 }
 
-/// The connection as the host of an end sees it.
+/// The key of a connection at the host of an end.
 fn key(end: &ConnectionEnd, tenants: &[Tenant]) -> FlowKey {
     FlowKey {
         local: tenants[end.addressing.tenant as usize].address.into(),
@@ -813,7 +821,7 @@ fn key(end: &ConnectionEnd, tenants: &[Tenant]) -> FlowKey {
     }
 }
 
-/// Between tenants and ports, sender first.
+/// The route between two tenants and their TCP or UDP ports, sender first.
 fn route(tenants: &[Tenant], ([from, to], ports): ([u32; 2], [u16; 2])) -> Route {
     let (from, to) = (&tenants[from as usize], &tenants[to as usize]);
     Route {

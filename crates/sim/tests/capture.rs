@@ -21,6 +21,7 @@ use sluicegate_core::segment::{Verdict, edit};
 use sluicegate_fabric::{
     Frame,
     cee::{Feedback, Notification, QueueKey},
+    graph::PortId,
 };
 use sluicegate_scenario::{experiment::Experiment, inspect::Captures, runner, world::Unobserved};
 use sluicegate_sim::{
@@ -548,7 +549,7 @@ fn a_notification_is_laid_out_as_802_1q_has_it() {
             priority: 6,
             path: 0,
         },
-        port: 0x0001_0203,
+        port: PortId(0x0001_0203),
         feedback: Feedback {
             fb: 42,
             q_off: 100,

@@ -5,7 +5,9 @@ use std::{net::Ipv4Addr, sync::Arc};
 
 use proptest::prelude::*;
 use sluicegate_core::aqm::AqmParams;
-use sluicegate_fabric::{Graph, Impairment, PortConfig, Ports, Routes, Routing, SharedMemory};
+use sluicegate_fabric::{
+    Graph, Impairment, PortConfig, Ports, Routes, Routing, SharedMemory, graph::PortId,
+};
 use sluicegate_sim::net::{EndId, Host, Net, NextHop, Notice, Owner, Parts, Plain, Tenant};
 use sluicegate_tcp::{Config, Events, config::Buffer};
 use sluicegate_vswitch::{WhenFull, switch};
@@ -166,7 +168,7 @@ impl Shape {
             stack: Arc::clone(&stack),
         };
         let machine = |host: usize| {
-            let adapter = 2 * host as u32;
+            let adapter = PortId::of_link(host, true);
             let mut machine = Host::new(host as u16, [adapter; 2], self.switch, None);
             if self.small_queues {
                 machine.with_small_queues();

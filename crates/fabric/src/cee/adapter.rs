@@ -10,7 +10,7 @@ use super::{
     port::{Fifo, NEVER},
 };
 use crate::{
-    graph::{NO_PORT, PortId},
+    graph::PortId,
     pool::{Handle, NIL, Pool},
     port::PS_PER_S,
 };
@@ -97,7 +97,7 @@ const _: () = assert!(size_of::<Voq>() <= 64);
 fn adapters(specs: &[PortSpec], hosts: usize, seed: u64) -> Vec<Adapter> {
     let mut adapters: Vec<Adapter> = (0..hosts)
         .map(|host| Adapter {
-            port: NO_PORT,
+            port: PortId::NONE,
             queues: Vec::new(),
             numbers: FxHashMap::default(),
             ready: [EMPTY; PRIORITIES],
@@ -110,7 +110,7 @@ fn adapters(specs: &[PortSpec], hosts: usize, seed: u64) -> Vec<Adapter> {
             seed: seed ^ (host as u64).wrapping_mul(0xd134_2543_de82_ef95),
         })
         .collect();
-    for (port, spec) in (0..).zip(specs) {
+    for (port, spec) in PortId::enumerate(specs) {
         if let Place::Host(host) = spec.near {
             adapters[usize::from(host)].port = port;
         }
@@ -159,7 +159,7 @@ impl Adapters {
         }
     }
 
-    /// The port of a host's adapter; [`NO_PORT`] if it has no link.
+    /// The port of a host's adapter; [`PortId::NONE`] if it has no link.
     #[inline]
     pub fn port(&self, host: u16) -> PortId {
         self.adapters[usize::from(host)].port

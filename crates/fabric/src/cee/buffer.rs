@@ -4,10 +4,7 @@
 use super::{
     Buffer, CeeConfig, PRIORITIES, Pause, Place, PortSpec, config::Span, port::OutputPorts,
 };
-use crate::{
-    graph::{PortId, opposite},
-    port::Drop,
-};
+use crate::{graph::PortId, port::Drop};
 
 /// [`Input::switch`] of a host's adapter, which has a stack behind it and no buffer.
 const NO_SWITCH: u32 = u32::MAX;
@@ -79,7 +76,7 @@ impl InputBuffers {
             memories: Vec::new(),
             pausing: vec![[0; PRIORITIES]; switches],
         };
-        for (port, spec) in (0..).zip(specs) {
+        for (port, spec) in PortId::enumerate(specs) {
             let headroom_bytes = headroom_bytes(config, specs, port, out.is_cut(port));
             let lossless_bytes = lossless_bytes(config, headroom_bytes as u32);
             buffers.inputs.push(Input {
@@ -137,24 +134,24 @@ impl InputBuffers {
 
     /// The switch to which an input belongs; `None` for a host's.
     pub fn switch(&self, ingress: PortId) -> Option<u32> {
-        let switch = self.inputs[ingress as usize].switch;
+        let switch = self.inputs[ingress.index()].switch;
         (switch != NO_SWITCH).then_some(switch)
     }
 
     /// Room of each lossless priority above XOFF.
     pub fn headroom_bytes(&self, ingress: PortId) -> u64 {
-        self.inputs[ingress as usize].headroom_bytes.into()
+        self.inputs[ingress.index()].headroom_bytes.into()
     }
 
     /// Bytes of a priority that an input holds.
     #[inline]
     pub fn held_bytes(&self, ingress: PortId, priority: usize) -> u64 {
-        self.inputs[ingress as usize].bytes[priority].into()
+        self.inputs[ingress.index()].bytes[priority].into()
     }
 
     /// The most bytes of one priority that an input has ever held.
     pub fn most_bytes(&self, ingress: PortId) -> u64 {
-        self.inputs[ingress as usize].most_bytes.into()
+        self.inputs[ingress.index()].most_bytes.into()
     }
 
     /// The cause of a drop if there is no room for a frame; `None` if there is. `queue_bytes` is
@@ -166,7 +163,7 @@ impl InputBuffers {
             priority,
             bytes,
         } = share;
-        let from = ingress as usize;
+        let from = ingress.index();
         let after = self.held_bytes(ingress, priority) + u64::from(bytes);
         let lossless = self.is_lossless(priority);
         let over = match self.shape {
@@ -217,7 +214,7 @@ impl InputBuffers {
     #[inline]
     pub fn take(&mut self, share: Share) -> bool {
         self.use_memory(share);
-        let input = &mut self.inputs[share.ingress as usize];
+        let input = &mut self.inputs[share.ingress.index()];
         input.bytes[share.priority] += share.bytes;
         input.bytes[share.priority] > input.most_bytes
     }
@@ -225,7 +222,7 @@ impl InputBuffers {
     /// A frame gives its room back. Returns whether the input has paused its priority.
     #[inline]
     pub fn give_back(&mut self, share: Share) -> bool {
-        let input = &mut self.inputs[share.ingress as usize];
+        let input = &mut self.inputs[share.ingress.index()];
         input.bytes[share.priority] -= share.bytes;
         let is_paused = input.sent & 1 << share.priority != 0;
         if self.is_shared() {
@@ -236,7 +233,7 @@ impl InputBuffers {
 
     /// Updates the most bytes that an input has ever held.
     pub fn keep_most(&mut self, ingress: PortId, priority: usize) {
-        let input = &mut self.inputs[ingress as usize];
+        let input = &mut self.inputs[ingress.index()];
         let held = input.bytes[priority];
         input.most_bytes = input.most_bytes.max(held);
         self.set_quiet_bytes(ingress);
@@ -247,7 +244,7 @@ impl InputBuffers {
     /// too: 0.
     fn set_quiet_bytes(&mut self, ingress: PortId) {
         let (xoff_bytes, _) = self.thresholds(ingress);
-        let input = &mut self.inputs[ingress as usize];
+        let input = &mut self.inputs[ingress.index()];
         let limit_bytes = match self.shape {
             Buffer::Input { bytes } => bytes.min(input.lossless_bytes.into()),
             Buffer::Shared { .. } => 0,
@@ -276,7 +273,7 @@ impl InputBuffers {
         };
         let bytes = share.bytes;
         if self.is_lossless(share.priority) && !self.fits_below_xoff(share) {
-            self.headroom_used[share.ingress as usize][share.priority] += bytes;
+            self.headroom_used[share.ingress.index()][share.priority] += bytes;
         } else {
             self.memories[switch as usize].used_bytes += u64::from(bytes);
         }
@@ -288,7 +285,7 @@ impl InputBuffers {
         let Some(switch) = self.shares(share.ingress) else {
             return;
         };
-        let headroom = &mut self.headroom_used[share.ingress as usize][share.priority];
+        let headroom = &mut self.headroom_used[share.ingress.index()][share.priority];
         let of_headroom = share.bytes.min(*headroom);
         *headroom -= of_headroom;
         self.memories[switch as usize].used_bytes -= u64::from(share.bytes - of_headroom);
@@ -300,7 +297,7 @@ impl InputBuffers {
             return;
         };
         let free_bytes = self.free_bytes(ingress);
-        let headroom = &mut self.headroom_used[ingress as usize][priority];
+        let headroom = &mut self.headroom_used[ingress.index()][priority];
         let moved = u64::from(*headroom).min(free_bytes) as u32;
         *headroom -= moved;
         self.memories[switch as usize].used_bytes += u64::from(moved);
@@ -322,19 +319,19 @@ impl InputBuffers {
     /// Whether a priority of an input uses headroom of a shared memory.
     #[inline]
     fn is_in_headroom(&self, ingress: PortId, priority: usize) -> bool {
-        self.is_shared() && self.headroom_used[ingress as usize][priority] > 0
+        self.is_shared() && self.headroom_used[ingress.index()][priority] > 0
     }
 
     /// Whether an input has asked its sender to pause a priority.
     #[inline]
     pub fn has_paused(&self, ingress: PortId, priority: usize) -> bool {
-        self.inputs[ingress as usize].sent & 1 << priority != 0
+        self.inputs[ingress.index()].sent & 1 << priority != 0
     }
 
     /// An input has asked its sender to pause these priorities, and no others. Returns its switch,
     /// and the priorities that the switch has paused at any of its inputs.
     pub fn set_sent(&mut self, ingress: PortId, priorities: u8) -> Option<(u32, u8)> {
-        let before = std::mem::replace(&mut self.inputs[ingress as usize].sent, priorities);
+        let before = std::mem::replace(&mut self.inputs[ingress.index()].sent, priorities);
         let switch = self.switch(ingress)?;
         let pausing = &mut self.pausing[switch as usize];
         for priority in
@@ -380,9 +377,9 @@ impl InputBuffers {
     /// Checks that inputs count the bytes that were found in queues, that memories count those
     /// outside headroom, and that switches count the inputs that have paused their senders.
     pub fn audit(&self, found: &[[u64; PRIORITIES]]) -> Result<(), String> {
-        for (port, found) in found.iter().enumerate() {
+        for (port, found) in PortId::enumerate(found) {
             for (priority, &found) in found.iter().enumerate() {
-                let counted = self.held_bytes(port as PortId, priority);
+                let counted = self.held_bytes(port, priority);
                 if found != counted {
                     return Err(format!(
                         "the buffer behind port {port}, priority {priority}, holds {found} bytes but counts {counted}"
@@ -398,8 +395,8 @@ impl InputBuffers {
     }
 
     /// The inputs of a switch, by the port that leads to each.
-    fn inputs_of(&self, switch: usize) -> impl Iterator<Item = (usize, &Input)> {
-        let all = self.inputs.iter().enumerate();
+    fn inputs_of(&self, switch: usize) -> impl Iterator<Item = (PortId, &Input)> {
+        let all = PortId::enumerate(&self.inputs);
         all.filter(move |(_, input)| input.switch == switch as u32)
     }
 
@@ -426,7 +423,7 @@ impl InputBuffers {
             return Ok(());
         }
         let held = self.inputs_of(switch).map(|(port, input)| {
-            let held = input.bytes.iter().zip(&self.headroom_used[port]);
+            let held = input.bytes.iter().zip(&self.headroom_used[port.index()]);
             held.map(|(&held, &in_headroom)| u64::from(held - in_headroom))
                 .sum::<u64>()
         });
@@ -468,7 +465,7 @@ fn needed_headroom_bytes(
     is_cut: bool,
     response_ps: Option<u64>,
 ) -> u64 {
-    let (there, back) = (&specs[port as usize], &specs[opposite(port) as usize]);
+    let (there, back) = (&specs[port.index()], &specs[port.opposite().index()]);
     let span = Span {
         rate_bps: there.rate_bps,
         there_ps: there.propagation_ps + there.processing_ps,

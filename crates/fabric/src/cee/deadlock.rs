@@ -80,9 +80,9 @@ impl Cee {
     /// Paused priorities whose frames would come into a switch's buffer.
     fn waits<F: CeeFrame>(&self, pool: &Pool<F>) -> Vec<Wait> {
         let mut waits = Vec::new();
-        for port in 0..self.specs.len() as PortId {
-            let sent = self.buffers.inputs[port as usize].sent;
-            let Place::Switch(switch) = self.specs[port as usize].far else {
+        for port in PortId::first(self.specs.len()) {
+            let sent = self.buffers.inputs[port.index()].sent;
+            let Place::Switch(switch) = self.specs[port.index()].far else {
                 continue;
             };
             for priority in (0..PRIORITIES).filter(|priority| sent & 1 << priority != 0) {
@@ -90,7 +90,7 @@ impl Cee {
                     stuck: Stuck {
                         port,
                         priority: priority as u8,
-                        since_ps: self.pauses[port as usize].began_ps(priority),
+                        since_ps: self.pauses[port.index()].began_ps(priority),
                     },
                     behind: self.behind(pool, switch, port, priority),
                     held_bytes: self.ingress_bytes(port, priority),
@@ -110,12 +110,12 @@ impl Cee {
         priority: usize,
     ) -> Vec<(PortId, u64)> {
         let mut behind = Vec::new();
-        for out in 0..self.specs.len() {
-            if self.specs[out].near != Place::Switch(switch) {
+        for (out, spec) in PortId::enumerate(&self.specs) {
+            if spec.near != Place::Switch(switch) {
                 continue;
             }
             let mut bytes = 0;
-            let mut handle = self.out.queues[out].0[priority].head;
+            let mut handle = self.out.queues[out.index()].0[priority].head;
             while handle != NIL {
                 let label = Label::of(pool, handle);
                 if label.buffered && label.ingress == ingress {
@@ -124,7 +124,7 @@ impl Cee {
                 handle = pool.next(handle);
             }
             if bytes > 0 {
-                behind.push((out as PortId, bytes));
+                behind.push((out, bytes));
             }
         }
         behind

@@ -5,7 +5,7 @@ use super::{
     port::NEVER,
 };
 use crate::{
-    graph::{NO_PORT, PortId},
+    graph::PortId,
     pool::{Handle, NIL, Pool},
     port::Drop,
 };
@@ -69,12 +69,12 @@ impl Cee {
     pub(super) fn set_adapter_patience(&mut self, host: u16) {
         let adapter = &self.adapters.adapters[usize::from(host)];
         let port = adapter.port;
-        if port == NO_PORT {
+        if port == PortId::NONE {
             return; // a host without a link
         }
         let hurries = adapter.wanted != 0 || adapter.counted || adapter.babbles;
         let hurries = hurries || !self.out.may_be_late || !self.out.is_cut(port);
-        let state = &mut self.out.ports[port as usize];
+        let state = &mut self.out.ports[port.index()];
         let punctual = match hurries || state.watched {
             true => u8::MAX,
             false => 0,
@@ -102,7 +102,7 @@ impl Cee {
         now_ps: u64,
     ) {
         let until_ps = now_ps + u64::from(port < self.out.turn);
-        let state = &mut self.out.ports[port as usize];
+        let state = &mut self.out.ports[port.index()];
         let due_ps = if state.has_eligible() {
             state.free_ps
         } else {
@@ -159,7 +159,7 @@ impl Cee {
         let adapter = &mut self.adapters.adapters[usize::from(host)];
         let voq = &mut adapter.queues[queue as usize];
         let (bytes, priority) = (pool[handle].bytes(), voq.key.priority);
-        let state = &mut self.out.ports[port as usize];
+        let state = &mut self.out.ports[port.index()];
         if state.down {
             adapter.reserved_bytes[usize::from(priority)] -= u64::from(bytes);
             return self.lose_unsent(host, priority, handle);
@@ -198,7 +198,7 @@ impl Cee {
     /// Requests the event at which a busy adapter sends again: when its port is free, or when a
     /// rate limiter lets the next frame go.
     fn await_turn(&mut self, port: PortId, host: u16) {
-        if self.out.ports[port as usize].has_eligible() {
+        if self.out.ports[port.index()].has_eligible() {
             self.out.await_free(&mut self.requests, port);
         } else {
             self.arm_delayed(port, host);
@@ -244,21 +244,21 @@ impl Cee {
         mut at_ps: u64,
         until_ps: u64,
     ) {
-        let Place::Host(host) = self.specs[port as usize].near else {
+        let Place::Host(host) = self.specs[port.index()].near else {
             return;
         };
-        if self.out.ports[port as usize].down {
+        if self.out.ports[port.index()].down {
             return;
         }
         loop {
-            let state = &mut self.out.ports[port as usize];
+            let state = &mut self.out.ports[port.index()];
             let was_expected = state.expected;
             if at_ps == state.armed_ps && until_ps != 0 {
                 state.armed_ps = NEVER;
                 state.expected |= std::mem::take(&mut state.foreseen);
             }
             while !self.send_at(pool, port, host, at_ps) {}
-            let state = &mut self.out.ports[port as usize];
+            let state = &mut self.out.ports[port.index()];
             // A frame that left has used the expected event; if none left, the event is still
             // expected.
             state.expected &= was_expected;
@@ -293,7 +293,7 @@ impl Cee {
         host: u16,
         now_ps: u64,
     ) -> bool {
-        let state = &mut self.out.ports[port as usize];
+        let state = &mut self.out.ports[port.index()];
         let adapter = &mut self.adapters.adapters[usize::from(host)];
         if adapter.is_due(now_ps) {
             let params = self.adapters.params.as_ref();
@@ -308,7 +308,7 @@ impl Cee {
             let queue = adapter.ready[priority].first;
             adapter.queues[queue as usize].frames.head_bytes
         };
-        let selection = &mut self.out.selections[port as usize];
+        let selection = &mut self.out.selections[port.index()];
         let chosen = match eligible & (eligible - 1) {
             0 => {
                 let priority = eligible.trailing_zeros() as usize % PRIORITIES;
@@ -342,7 +342,7 @@ impl Cee {
         };
         (voq.last_ps, voq.last_bytes) = (now_ps, bytes);
         voq.listed = voq.frames.head != NIL;
-        let waiting = &mut self.out.ports[port as usize].waiting;
+        let waiting = &mut self.out.ports[port.index()].waiting;
         if voq.listed {
             adapter.rotate(priority);
         } else {
@@ -363,7 +363,7 @@ impl Cee {
         now_ps: u64,
     ) -> bool {
         let adapter = &mut self.adapters.adapters[usize::from(host)];
-        let waiting = &mut self.out.ports[port as usize].waiting;
+        let waiting = &mut self.out.ports[port.index()].waiting;
         let Some(queue) = adapter.next(waiting, priority) else {
             return true;
         };
@@ -440,7 +440,7 @@ impl Cee {
     /// Requests an event at the time when a rate limiter lets the next frame go.
     fn arm_delayed(&mut self, port: PortId, host: u16) {
         let delayed_ps = self.adapters.adapters[usize::from(host)].next_delayed_ps();
-        let state = &mut self.out.ports[port as usize];
+        let state = &mut self.out.ports[port.index()];
         // The frame for which an event was expected is no longer the next one.
         state.expected = false;
         if delayed_ps == NEVER {
@@ -475,7 +475,7 @@ impl Cee {
         };
         let adapter = &mut self.adapters.adapters[usize::from(host)];
         let number = adapter.queue(queue);
-        let line_bps = self.specs[adapter.port as usize].rate_bps;
+        let line_bps = self.specs[adapter.port.index()].rate_bps;
         let seed = adapter.seed ^ u64::from(number) << 32;
         let voq = &mut adapter.queues[number as usize];
         let limiter = voq
@@ -518,7 +518,7 @@ impl Cee {
 
     /// The link of an adapter has failed: the adapter loses its frames.
     pub(super) fn empty_adapter<F: CeeFrame>(&mut self, pool: &mut Pool<F>, port: PortId) {
-        let Place::Host(host) = self.specs[port as usize].near else {
+        let Place::Host(host) = self.specs[port.index()].near else {
             return;
         };
         let mut lost = Vec::new();
@@ -530,7 +530,7 @@ impl Cee {
             voq.listed = false;
         }
         adapter.ready = [EMPTY; PRIORITIES];
-        self.out.ports[port as usize].waiting = 0;
+        self.out.ports[port.index()].waiting = 0;
         adapter.delayed.clear();
         adapter.queued_bytes = 0;
         for &handle in &lost {

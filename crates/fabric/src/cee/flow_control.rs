@@ -4,12 +4,9 @@
 use super::{
     CONTROL_BYTES, Cee, CeeFrame, PRIORITIES, Pause, PauseFrame,
     pause::{Step, duration_ps},
-    port::ALL_DECIDED,
+    port::{ALL_DECIDED, NONE_DECIDED},
 };
-use crate::{
-    graph::{PortId, opposite},
-    pool::Pool,
-};
+use crate::{graph::PortId, pool::Pool};
 
 impl Cee {
     /// An input has taken a frame: pauses its sender if it is too full.
@@ -26,10 +23,10 @@ impl Cee {
             return;
         }
         // The opposite direction of the link is sent by the same switch.
-        self.catch_up_neighbours(pool, opposite(ingress), now_ps);
+        self.catch_up_neighbours(pool, ingress.opposite(), now_ps);
         if self.buffers.is_too_full(ingress, priority) {
             let bit = 1 << priority;
-            self.set_sent(ingress, self.buffers.inputs[ingress as usize].sent | bit);
+            self.set_sent(ingress, self.buffers.inputs[ingress.index()].sent | bit);
             self.say(pool, ingress, PauseFrame::stop(bit), now_ps);
         }
     }
@@ -53,7 +50,7 @@ impl Cee {
         if self.buffers.is_empty_enough(ingress, priority) {
             let bit = 1 << priority;
             self.say(pool, ingress, PauseFrame::go_on(bit), now_ps);
-            self.set_sent(ingress, self.buffers.inputs[ingress as usize].sent & !bit);
+            self.set_sent(ingress, self.buffers.inputs[ingress.index()].sent & !bit);
         }
     }
 
@@ -83,19 +80,19 @@ impl Cee {
         response_ps: u64,
         now_ps: u64,
     ) {
-        let back = opposite(port);
+        let back = port.opposite();
         self.catch_up(pool, back, now_ps);
         let serialization_ps = self.out.serialization_ps(back, CONTROL_BYTES);
-        if self.out.ports[back as usize].down {
+        if self.out.ports[back.index()].down {
             return;
         }
         let leaves_ps = self.out.send_pause(back, serialization_ps, now_ps);
-        if self.out.ports[back as usize].watched {
+        if self.out.ports[back.index()].watched {
             self.requests.pause_sent(back, frame, leaves_ps);
         }
-        let arrival_ps = leaves_ps + self.specs[back as usize].propagation_ps;
+        let arrival_ps = leaves_ps + self.specs[back.index()].propagation_ps;
         self.plan(port, arrival_ps + response_ps, Step::Obey(frame));
-        if frame.xoff != 0 && self.pauses[port as usize].renews_now() {
+        if frame.xoff != 0 && self.pauses[port.index()].renews_now() {
             let half_ps = self.pause_ps(port) / 2;
             self.plan(port, now_ps + half_ps, Step::Renew);
         }
@@ -103,18 +100,18 @@ impl Cee {
 
     /// How long a pause lasts unless it is renewed.
     fn pause_ps(&self, port: PortId) -> u64 {
-        duration_ps(self.specs[port as usize].rate_bps)
+        duration_ps(self.specs[port.index()].rate_bps)
     }
 
     fn plan(&mut self, port: PortId, at_ps: u64, step: Step) {
-        if let Some(at_ps) = self.pauses[port as usize].plan(at_ps, step) {
+        if let Some(at_ps) = self.pauses[port.index()].plan(at_ps, step) {
             self.requests.control(port, at_ps);
         }
     }
 
     /// A [`Timer::Control`](crate::contract::Timer) of a port is due.
     pub fn control<F: CeeFrame>(&mut self, pool: &mut Pool<F>, port: PortId, now_ps: u64) {
-        let at = port as usize;
+        let at = port.index();
         if !self.pauses[at].disarm(now_ps) {
             return; // an earlier one took its place, and has come
         }
@@ -131,7 +128,7 @@ impl Cee {
             self.requests.control(port, at_ps);
         }
         self.serve_kicked_ports(pool, now_ps);
-        self.out.turn = 0;
+        self.out.turn = NONE_DECIDED;
     }
 
     fn obey_for_a_time<F: CeeFrame>(
@@ -144,7 +141,7 @@ impl Cee {
         let until_ps = now_ps + self.pause_ps(port);
         for priority in 0..PRIORITIES as u8 {
             if frame.priorities & frame.xoff & 1 << priority != 0 {
-                self.pauses[port as usize].set_until(priority, until_ps);
+                self.pauses[port.index()].set_until(priority, until_ps);
                 self.plan(port, until_ps, Step::Expire(priority));
             }
         }
@@ -152,15 +149,15 @@ impl Cee {
     }
 
     fn renew<F: CeeFrame>(&mut self, pool: &mut Pool<F>, port: PortId, now_ps: u64) {
-        self.pauses[port as usize].renewed();
-        let sent = self.buffers.inputs[port as usize].sent;
+        self.pauses[port.index()].renewed();
+        let sent = self.buffers.inputs[port.index()].sent;
         if sent != 0 {
             self.say(pool, port, PauseFrame::stop(sent), now_ps);
         }
     }
 
     fn expire<F: CeeFrame>(&mut self, pool: &mut Pool<F>, port: PortId, priority: u8, now_ps: u64) {
-        if self.pauses[port as usize].has_expired(priority, now_ps) {
+        if self.pauses[port.index()].has_expired(priority, now_ps) {
             self.obey(pool, port, PauseFrame::go_on(1 << priority), now_ps);
         }
     }
@@ -174,7 +171,7 @@ impl Cee {
         now_ps: u64,
     ) {
         self.catch_up(pool, port, now_ps);
-        let (new, is_news) = self.pauses[port as usize].heard(frame, now_ps);
+        let (new, is_news) = self.pauses[port.index()].heard(frame, now_ps);
         self.out.count_pauses(port, new.count_ones());
         self.shut(port);
         if is_news {
@@ -184,23 +181,23 @@ impl Cee {
 
     /// Copies the paused priorities of a port from its pauses to its state.
     fn shut(&mut self, port: PortId) {
-        let at = port as usize;
+        let at = port.index();
         self.out.ports[at].shut = self.pauses[at].shut();
     }
 
     /// The total time for which at least one priority of a port has been paused.
     pub fn paused_ps(&self, port: PortId, now_ps: u64) -> u64 {
-        self.pauses[port as usize].paused_ps(now_ps)
+        self.pauses[port.index()].paused_ps(now_ps)
     }
 
     /// Priorities that the far end of a port has paused.
     pub fn paused(&self, port: PortId) -> u8 {
-        self.pauses[port as usize].paused()
+        self.pauses[port.index()].paused()
     }
 
     /// Whether a port ignores pauses from now on.
     pub(super) fn set_deaf(&mut self, port: PortId, deaf: bool, now_ps: u64) {
-        self.pauses[port as usize].set_deaf(deaf, now_ps);
+        self.pauses[port.index()].set_deaf(deaf, now_ps);
         self.shut(port);
     }
 
@@ -215,7 +212,7 @@ impl Cee {
     ) {
         self.catch_up(pool, port, now_ps);
         let stormed = priorities & self.buffers.lossless();
-        self.pauses[port as usize].set_stormed(stormed, now_ps);
+        self.pauses[port.index()].set_stormed(stormed, now_ps);
         self.shut(port);
         self.out.reopen(port, now_ps);
         self.serve_kicked_ports(pool, now_ps);
@@ -234,7 +231,7 @@ impl Cee {
             let held = self.buffers.held_bytes(port, priority);
             if held >= xon && held > 0 {
                 let bit = 1 << priority;
-                self.set_sent(port, self.buffers.inputs[port as usize].sent | bit);
+                self.set_sent(port, self.buffers.inputs[port.index()].sent | bit);
                 self.obey(pool, port, PauseFrame::stop(bit), now_ps);
             }
         }
@@ -243,7 +240,7 @@ impl Cee {
     /// A link has failed or is up again: its pauses end.
     pub(super) fn forget_pauses(&mut self, port: PortId, now_ps: u64) {
         self.set_sent(port, 0);
-        self.pauses[port as usize].forget(now_ps);
+        self.pauses[port.index()].forget(now_ps);
         self.shut(port);
     }
 }

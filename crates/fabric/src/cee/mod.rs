@@ -28,7 +28,7 @@ use prefetch_index::prefetch_index;
 use sluicegate_core::aqm::AqmParams;
 
 use crate::{
-    graph::{PortId, opposite},
+    graph::PortId,
     pool::{Handle, NIL, Pool},
     port::{Drop, Frame, PS_PER_S},
 };
@@ -132,7 +132,7 @@ impl Label {
     fn of<F>(pool: &Pool<F>, handle: Handle) -> Self {
         let note = pool.note(handle);
         Self {
-            ingress: note as PortId,
+            ingress: PortId(note as u32),
             source: (note >> 32) as u16,
             priority: (note >> 48) as u8 % PRIORITIES as u8,
             buffered: note & Self::BUFFERED != 0,
@@ -144,13 +144,13 @@ impl Label {
     /// No frame leaves a switch by the link over which it has arrived, so the input of a
     /// notification that was just made is that of its own output's link.
     fn is_made_at(self, port: PortId) -> bool {
-        self.control && opposite(self.ingress) == port
+        self.control && self.ingress.opposite() == port
     }
 
     #[inline]
     fn put<F>(self, pool: &mut Pool<F>, handle: Handle) {
         let bit = |is: bool, bit| if is { bit } else { 0 };
-        let note = u64::from(self.ingress)
+        let note = u64::from(self.ingress.0)
             | u64::from(self.source) << 32
             | u64::from(self.priority) << 48
             | bit(self.buffered, Self::BUFFERED)
@@ -253,7 +253,7 @@ impl Cee {
 
     /// The properties of a port.
     pub fn spec(&self, port: PortId) -> &PortSpec {
-        &self.specs[port as usize]
+        &self.specs[port.index()]
     }
 
     /// The counters of a port.
@@ -267,46 +267,46 @@ impl Cee {
     /// Prefetches the state of a port.
     #[inline]
     pub fn fetch_port(&self, port: PortId) {
-        prefetch_index(&self.out.ports, port as usize);
+        prefetch_index(&self.out.ports, port.index());
         self.points.fetch(port);
     }
 
     /// Prefetches the first frame under way on a port, and the state that chooses the next one.
     #[inline]
     pub fn fetch_first<F>(&self, pool: &Pool<F>, port: PortId) {
-        let state = &self.out.ports[port as usize];
+        let state = &self.out.ports[port.index()];
         pool.fetch(state.first);
         if state.waiting != 0 {
-            prefetch_index(&self.out.selections, port as usize);
+            prefetch_index(&self.out.selections, port.index());
         }
     }
 
     /// Prefetches the memory that a frame needs when it joins a port.
     #[inline]
     pub fn fetch_queue<F>(&self, pool: &Pool<F>, port: PortId) {
-        let state = &self.out.ports[port as usize];
+        let state = &self.out.ports[port.index()];
         pool.fetch(state.last);
         if state.is_adapter {
-            if let Place::Host(host) = self.specs[port as usize].near {
+            if let Place::Host(host) = self.specs[port.index()].near {
                 prefetch_index(&self.adapters.adapters, usize::from(host));
             }
         } else if state.waiting != 0 {
-            prefetch_index(&self.out.queues, port as usize);
+            prefetch_index(&self.out.queues, port.index());
         }
     }
 
     /// The first frame under way.
     #[inline]
     pub fn first<'a, F>(&self, pool: &'a Pool<F>, port: PortId) -> Option<&'a F> {
-        let first = self.out.ports[port as usize].first;
+        let first = self.out.ports[port.index()].first;
         (first != NIL).then(|| pool.look(first).0)
     }
 
     /// Bytes queued at a port, all priorities together.
     pub fn backlog_bytes(&self, port: PortId) -> u64 {
-        match self.specs[port as usize].near {
+        match self.specs[port.index()].near {
             Place::Host(host) => self.adapters.adapters[usize::from(host)].queued_bytes,
-            Place::Switch(_) => self.out.ports[port as usize].queued_bytes.into(),
+            Place::Switch(_) => self.out.ports[port.index()].queued_bytes.into(),
         }
     }
 
@@ -328,9 +328,9 @@ impl Cee {
     /// From now on [`Effect::Sent`](crate::contract::Effect) and
     /// [`Effect::PauseSent`](crate::contract::Effect) report the frames that a port sends.
     pub fn watch(&mut self, port: PortId) {
-        let state = &mut self.out.ports[port as usize];
+        let state = &mut self.out.ports[port.index()];
         state.set(state.down, true);
-        match self.specs[port as usize].near {
+        match self.specs[port.index()].near {
             Place::Switch(switch) => self.set_patience(switch),
             Place::Host(host) => self.set_adapter_patience(host),
         }

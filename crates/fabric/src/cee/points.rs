@@ -35,7 +35,7 @@ impl CongestionPoints {
     /// Prefetches the congestion points of a port.
     #[inline]
     pub fn fetch(&self, port: PortId) {
-        prefetch_index::prefetch_index(&self.points, port as usize);
+        prefetch_index::prefetch_index(&self.points, port.index());
     }
 
     /// Whether a congestion point counts this frame: its priority is sampled, and it is no
@@ -49,7 +49,7 @@ impl CongestionPoints {
     /// changes.
     #[inline(always)]
     pub fn skips(&mut self, port: PortId, priority: u8, bytes: u32) -> bool {
-        self.points[port as usize].0[usize::from(priority)].skips(bytes)
+        self.points[port.index()].0[usize::from(priority)].skips(bytes)
     }
 
     /// A frame has joined a queue that holds `queue_bytes` with it. Returns the feedback to its
@@ -63,7 +63,7 @@ impl CongestionPoints {
         random: &mut u64,
     ) -> Option<Feedback> {
         let params = self.params.as_ref()?;
-        let point = &mut self.points[port as usize].0[usize::from(priority)];
+        let point = &mut self.points[port.index()].0[usize::from(priority)];
         point.arrival(params, queue_bytes, bytes, random)
     }
 
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     const LABEL: Label = Label {
-        ingress: 0,
+        ingress: PortId(0),
         source: 0,
         priority: 3,
         buffered: false,
@@ -135,7 +135,7 @@ mod tests {
         let (mut points, mut random) = (points(), 1);
         let mut found = 0;
         for _ in 0..1_000 {
-            let told = points.arrival((1, 3), || 1_000_000, 1_500, &mut random);
+            let told = points.arrival((PortId(1), 3), || 1_000_000, 1_500, &mut random);
             if told.is_some() {
                 points.count_made();
                 found += 1;
@@ -144,6 +144,9 @@ mod tests {
         assert!(found > 5, "{found} samples of 1.5 MB");
         assert_eq!(points.audit(found), Ok(()));
         assert!(points.audit(found + 1).is_err());
-        assert!(!points.skips(0, 3, 1), "the other port has seen nothing");
+        assert!(
+            !points.skips(PortId(0), 3, 1),
+            "the other port has seen nothing"
+        );
     }
 }

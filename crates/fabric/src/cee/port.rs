@@ -171,7 +171,7 @@ fn ports(config: &CeeConfig, specs: &[PortSpec], switches: usize) -> (Vec<Port>,
 /// By switch, its output ports.
 fn outputs(specs: &[PortSpec], switches: usize) -> Vec<Vec<PortId>> {
     let mut outputs = vec![Vec::new(); switches];
-    for (port, spec) in (0..).zip(specs) {
+    for (port, spec) in PortId::enumerate(specs) {
         if let Place::Switch(switch) = spec.near {
             outputs[switch as usize].push(port);
         }
@@ -250,7 +250,9 @@ impl Port {
 }
 
 /// [`OutputPorts::turn`]: all ports have decided for the present time.
-pub const ALL_DECIDED: PortId = PortId::MAX;
+pub const ALL_DECIDED: PortId = PortId(u32::MAX);
+/// No port has.
+pub const NONE_DECIDED: PortId = PortId(0);
 
 /// The sending sides of all links: their queues, transmission selections and wires.
 pub(super) struct OutputPorts {
@@ -289,18 +291,18 @@ impl OutputPorts {
             random: (0..count).map(random).collect(),
             of_switch: outputs(specs, switches),
             may_be_late: config.may_be_late(),
-            turn: 0,
+            turn: NONE_DECIDED,
             kicks: Vec::new(),
         }
     }
 
     /// The counters of a port that are counted here.
     pub fn stats(&self, port: PortId) -> CeeStats {
-        let state = &self.ports[port as usize];
+        let state = &self.ports[port.index()];
         CeeStats {
             accepted: state.accepted,
             accepted_bytes: state.accepted_bytes,
-            ..self.stats[port as usize]
+            ..self.stats[port.index()]
         }
     }
 
@@ -316,34 +318,34 @@ impl OutputPorts {
 
     /// Counts a frame that is dropped at a port for this cause.
     pub fn count_drop(&mut self, port: PortId, cause: Drop) {
-        self.stats[port as usize].drops[cause as usize] += 1;
+        self.stats[port.index()].drops[cause as usize] += 1;
     }
 
     /// Counts `count` priorities of a port that have been paused.
     pub fn count_pauses(&mut self, port: PortId, count: u32) {
-        self.stats[port as usize].pauses += u64::from(count);
+        self.stats[port.index()].pauses += u64::from(count);
     }
 
     /// Counts a notification of a port's congestion point.
     pub fn count_notification(&mut self, port: PortId) {
-        self.stats[port as usize].notifications += 1;
+        self.stats[port.index()].notifications += 1;
     }
 
     /// Whether frames arrive at a port's far end with their header (cut-through).
     pub fn is_cut(&self, port: PortId) -> bool {
-        self.classes[usize::from(self.ports[port as usize].class)].cut
+        self.classes[usize::from(self.ports[port.index()].class)].cut
     }
 
     /// See [`Class::harmless_bytes`].
     #[inline]
     pub fn harmless_bytes(&self, port: PortId) -> u64 {
-        self.ports[port as usize].harmless_bytes(&self.classes)
+        self.ports[port.index()].harmless_bytes(&self.classes)
     }
 
     /// The time that so many bytes take to leave a port.
     #[inline]
     pub fn serialization_ps(&self, port: PortId, bytes: u32) -> u64 {
-        let class = &self.classes[usize::from(self.ports[port as usize].class)];
+        let class = &self.classes[usize::from(self.ports[port.index()].class)];
         time_ps(bytes, class.ps_per_byte_q16)
     }
 
@@ -351,21 +353,21 @@ impl OutputPorts {
     pub fn set_rate(&mut self, port: PortId, rate_bps: u64) {
         let class = Class {
             ps_per_byte_q16: ps_per_byte_q16(rate_bps),
-            ..self.classes[usize::from(self.ports[port as usize].class)]
+            ..self.classes[usize::from(self.ports[port.index()].class)]
         };
         let known = self.classes.iter().position(|known| *known == class);
         let class = known.unwrap_or_else(|| {
             self.classes.push(class);
             self.classes.len() - 1
         });
-        self.ports[port as usize].class = class as u16;
+        self.ports[port.index()].class = class as u16;
     }
 
     /// Whether frames of a switch's lazy port were due to leave before now: see
     /// [`super::Cee::catch_up`].
     #[inline]
     pub fn is_behind(&self, port: PortId, now_ps: u64) -> bool {
-        let state = &self.ports[port as usize];
+        let state = &self.ports[port.index()];
         // At the same time, ports act in the order of their numbers.
         let until_ps = now_ps + u64::from(port < self.turn);
         state.has_eligible() && state.is_patient() && state.free_ps < until_ps
@@ -374,7 +376,7 @@ impl OutputPorts {
     /// A quick necessary condition for a lazy port to be behind.
     #[inline(always)]
     pub fn may_be_behind(&self, port: PortId, now_ps: u64) -> bool {
-        let state = &self.ports[port as usize];
+        let state = &self.ports[port.index()];
         state.waiting != 0 && state.free_ps <= now_ps || state.armed_ps <= now_ps
     }
 
@@ -382,7 +384,7 @@ impl OutputPorts {
     /// is set.
     #[inline]
     pub fn arm(&mut self, requests: &mut Requests, port: PortId, at_ps: u64) {
-        let state = &mut self.ports[port as usize];
+        let state = &mut self.ports[port.index()];
         if at_ps < state.armed_ps {
             state.set_armed(at_ps);
             requests.transmit(port, at_ps);
@@ -394,7 +396,7 @@ impl OutputPorts {
     pub fn set_patience(&mut self, requests: &mut Requests, switch: u32, pausing: u8) {
         for at in 0..self.of_switch[switch as usize].len() {
             let port = self.of_switch[switch as usize][at];
-            let state = &mut self.ports[port as usize];
+            let state = &mut self.ports[port.index()];
             let always = state.watched || !self.may_be_late;
             let was_patient = state.is_patient();
             state.punctual = if always { u8::MAX } else { pausing };
@@ -409,7 +411,7 @@ impl OutputPorts {
     /// frame that may leave again does so now at the earliest, not at the past time when the port
     /// became idle.
     pub fn reopen(&mut self, port: PortId, now_ps: u64) {
-        let state = &mut self.ports[port as usize];
+        let state = &mut self.ports[port.index()];
         state.free_ps = state.free_ps.max(now_ps);
         state.expected = false;
         self.kicks.push(port);
@@ -417,7 +419,7 @@ impl OutputPorts {
 
     /// Sends a pause frame before all frames that wait. Returns when its last bit leaves.
     pub fn send_pause(&mut self, port: PortId, serialization_ps: u64, now_ps: u64) -> u64 {
-        let state = &mut self.ports[port as usize];
+        let state = &mut self.ports[port.index()];
         let leaves_ps = state.free_ps.max(now_ps) + serialization_ps;
         state.free_ps = leaves_ps;
         // The pause frame delays the frame for whose arrival an event is set.
@@ -430,7 +432,7 @@ impl OutputPorts {
     /// punctual, else the arrival of its next frame.
     #[inline]
     pub fn await_free(&mut self, requests: &mut Requests, port: PortId) {
-        let state = &self.ports[port as usize];
+        let state = &self.ports[port.index()];
         if !state.is_patient() {
             return self.arm(requests, port, state.free_ps);
         }
@@ -443,10 +445,10 @@ impl OutputPorts {
     /// on the wire will lead to that. At a far end without cut-through a timer does.
     #[inline]
     pub fn expect(&mut self, requests: &mut Requests, port: PortId) {
-        let state = &mut self.ports[port as usize];
+        let state = &mut self.ports[port.index()];
         let class = &self.classes[usize::from(state.class)];
         if !class.cut {
-            return self.arm(requests, port, self.ports[port as usize].free_ps);
+            return self.arm(requests, port, self.ports[port.index()].free_ps);
         }
         if !std::mem::replace(&mut state.expected, true) {
             let arrival_ps = state.free_ps + class.delay_ps;
@@ -458,7 +460,7 @@ impl OutputPorts {
     /// adapter without a frame on the wire.
     #[inline]
     pub fn foresee(&mut self, requests: &mut Requests, port: PortId) {
-        let state = &mut self.ports[port as usize];
+        let state = &mut self.ports[port.index()];
         if !std::mem::replace(&mut state.foreseen, true) {
             let class = &self.classes[usize::from(state.class)];
             let arrival_ps = state.armed_ps + class.delay_ps;
@@ -475,8 +477,8 @@ impl OutputPorts {
         handle: Handle,
         (priority, bytes): (usize, u32),
     ) {
-        self.queues[port as usize].0[priority].push(pool, handle);
-        let state = &mut self.ports[port as usize];
+        self.queues[port.index()].0[priority].push(pool, handle);
+        let state = &mut self.ports[port.index()];
         state.queued_bytes += bytes;
         state.waiting |= 1 << priority;
     }
@@ -485,16 +487,16 @@ impl OutputPorts {
     /// queue.
     #[inline(always)]
     pub fn select<F: CeeFrame>(&mut self, pool: &Pool<F>, port: PortId) -> Option<(Handle, u32)> {
-        let state = &self.ports[port as usize];
+        let state = &self.ports[port.index()];
         let eligible = state.waiting & state.open();
-        let queues = &mut self.queues[port as usize].0;
+        let queues = &mut self.queues[port.index()].0;
         let head_bytes = |priority: usize| queues[priority].head_bytes;
-        let priority = self.selections[port as usize].choose(eligible, &head_bytes)?;
+        let priority = self.selections[port.index()].choose(eligible, &head_bytes)?;
         let frames = &mut queues[priority];
         let bytes = frames.head_bytes;
         let handle = frames.pop(pool)?;
         let is_empty = frames.head == NIL;
-        let state = &mut self.ports[port as usize];
+        let state = &mut self.ports[port.index()];
         state.queued_bytes -= bytes;
         state.waiting &= !(u8::from(is_empty) << priority);
         Some((handle, bytes))
@@ -510,7 +512,7 @@ impl OutputPorts {
         handle: Handle,
         now_ps: u64,
     ) {
-        let state = &mut self.ports[port as usize];
+        let state = &mut self.ports[port.index()];
         let class = &self.classes[usize::from(state.class)];
         state.free_ps = now_ps + time_ps(pool[handle].bytes(), class.ps_per_byte_q16);
         let from_ps = if class.cut { now_ps } else { state.free_ps };
@@ -542,7 +544,7 @@ impl OutputPorts {
         port: PortId,
         now_ps: u64,
     ) -> Option<(Handle, Option<u64>)> {
-        let state = &mut self.ports[port as usize];
+        let state = &mut self.ports[port.index()];
         let handle = state.first;
         if handle == NIL || state.first_ps > now_ps {
             return None;
@@ -562,7 +564,7 @@ impl OutputPorts {
         priority: usize,
         now_ps: u64,
     ) -> Option<Drop> {
-        let at = port as usize;
+        let at = port.index();
         let (aqm, frame) = (&spec.aqm, &mut pool[handle]);
         let arriving = Arriving {
             now_ns: now_ps / PS_PER_NS,
@@ -639,7 +641,7 @@ impl Fifo {
             let length = u64::from(pool[handle].bytes());
             bytes += length;
             if label.buffered {
-                buffered[label.ingress as usize][priority] += length;
+                buffered[label.ingress.index()][priority] += length;
             }
             handle = pool.next(handle);
         }

@@ -31,7 +31,7 @@ impl Requests {
                 *arrival = Some((port, arrival_ps));
             }
             _ => {
-                let arrival = Effect::Timer(Timer::Arrival, port, arrival_ps);
+                let arrival = Effect::Timer(Timer::Arrival, port.0, arrival_ps);
                 self.effects.push(arrival);
             }
         }
@@ -39,7 +39,7 @@ impl Requests {
 
     pub(super) fn transmit(&mut self, port: PortId, at_ps: u64) {
         self.effects
-            .push(Effect::Timer(Timer::Transmit, port, at_ps));
+            .push(Effect::Timer(Timer::Transmit, port.0, at_ps));
     }
 
     pub(super) fn sent(&mut self, port: PortId, handle: Handle, leaves_ps: u64) {
@@ -52,7 +52,7 @@ impl Requests {
 
     pub(super) fn control(&mut self, port: PortId, at_ps: u64) {
         self.effects
-            .push(Effect::Timer(Timer::Control, port, at_ps));
+            .push(Effect::Timer(Timer::Control, port.0, at_ps));
     }
 
     pub(super) fn notify(&mut self, switch: u32, notification: Handle) {
@@ -80,14 +80,17 @@ mod tests {
     fn the_first_arrivals_have_places_of_their_own_as_long_as_nothing_else_is_asked_for() {
         let mut requests = Requests::default();
         assert!(requests.is_empty());
-        requests.arrive(1, 10);
-        requests.arrive(2, 20);
-        assert_eq!(requests.arrivals, [Some((1, 10)), Some((2, 20))]);
-        requests.arrive(3, 30);
+        requests.arrive(PortId(1), 10);
+        requests.arrive(PortId(2), 20);
+        assert_eq!(
+            requests.arrivals,
+            [Some((PortId(1), 10)), Some((PortId(2), 20))]
+        );
+        requests.arrive(PortId(3), 30);
         assert_eq!(requests.effects, [Effect::Timer(Timer::Arrival, 3, 30)]);
         // Order is kept: what was asked for earlier is carried out earlier.
         requests.arrivals = [None; 2];
-        requests.arrive(4, 40);
+        requests.arrive(PortId(4), 40);
         assert_eq!(requests.arrivals, [None; 2]);
         assert_eq!(
             requests.effects.last(),

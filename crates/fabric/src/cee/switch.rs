@@ -2,7 +2,7 @@
 
 use super::{Cee, CeeFrame, Label, Notification, PRIORITIES, Place, QueueKey, buffer::Share};
 use crate::{
-    graph::{PortId, opposite},
+    graph::PortId,
     pool::{Handle, Pool},
     port::Drop,
 };
@@ -60,7 +60,7 @@ impl Cee {
     ) -> bool {
         let (bytes, label) = (pool[handle].bytes(), Label::of(pool, handle));
         let bit = 1u8 << label.priority;
-        let state = &mut self.out.ports[to as usize];
+        let state = &mut self.out.ports[to.index()];
         let is_free = state.waiting | state.shut & bit == 0 && state.is_idle(now_ps);
         if !is_free || !state.plain {
             return false;
@@ -107,12 +107,12 @@ impl Cee {
     ) -> bool {
         let (bytes, tag) = (pool[handle].bytes(), Label::of(pool, handle));
         let priority = usize::from(tag.priority);
-        let state = &mut self.out.ports[to as usize];
+        let state = &mut self.out.ports[to.index()];
         if !state.plain || state.is_idle(now_ps) || tag.control {
             return false;
         }
-        let queued_bytes = self.out.queues[to as usize].0[priority].bytes;
-        let input = &mut self.buffers.inputs[from as usize];
+        let queued_bytes = self.out.queues[to.index()].0[priority].bytes;
+        let input = &mut self.buffers.inputs[from.index()];
         let held_bytes = input.bytes[priority] + bytes;
         let is_harmless = u64::from(queued_bytes) + u64::from(bytes) <= self.out.harmless_bytes(to);
         if !is_harmless || held_bytes > input.quiet_bytes {
@@ -128,9 +128,9 @@ impl Cee {
             ..tag
         };
         tag.put(pool, handle);
-        self.out.ports[to as usize].accept(bytes);
+        self.out.ports[to.index()].accept(bytes);
         self.out.enqueue(pool, to, handle, (priority, bytes));
-        if self.out.ports[to as usize].has_eligible() {
+        if self.out.ports[to.index()].has_eligible() {
             self.out.await_free(&mut self.requests, to);
         }
         self.serve_kicked_ports(pool, now_ps);
@@ -155,7 +155,7 @@ impl Cee {
             ..Label::of(pool, handle)
         };
         let bit = 1u8 << tag.priority;
-        let state = &self.out.ports[to as usize];
+        let state = &self.out.ports[to.index()];
         let goes_through = state.waiting & (bit | state.open()) == 0
             && state.open() & bit != 0
             && state.is_idle(now_ps)
@@ -166,7 +166,7 @@ impl Cee {
                 return self.lose(pool, to, handle, cause);
             }
         }
-        self.out.ports[to as usize].accept(bytes);
+        self.out.ports[to.index()].accept(bytes);
         if goes_through {
             self.start(pool, to, handle, now_ps);
         } else {
@@ -189,7 +189,7 @@ impl Cee {
         tag: Label,
         now_ps: u64,
     ) -> Option<Drop> {
-        if self.out.ports[to as usize].down {
+        if self.out.ports[to.index()].down {
             return Some(Drop::Down);
         }
         let (bytes, priority) = (pool[handle].bytes(), usize::from(tag.priority));
@@ -199,11 +199,11 @@ impl Cee {
                 return Some(cause);
             }
         }
-        let queued = &self.out.queues[to as usize].0[priority];
+        let queued = &self.out.queues[to.index()].0[priority];
         if u64::from(queued.bytes) + u64::from(bytes) <= self.out.harmless_bytes(to) {
             return None;
         }
-        let spec = &self.specs[to as usize];
+        let spec = &self.specs[to.index()];
         self.out.judge(pool, spec, (to, handle), priority, now_ps)
     }
 
@@ -214,7 +214,7 @@ impl Cee {
         if tag.is_made_at(to) {
             return None;
         }
-        let queue_bytes = || self.out.queues[to as usize].0[usize::from(tag.priority)].bytes;
+        let queue_bytes = || self.out.queues[to.index()].0[usize::from(tag.priority)].bytes;
         self.buffers.has_no_room(tag.share(bytes), queue_bytes)
     }
 
@@ -233,7 +233,7 @@ impl Cee {
             self.hold(pool, to, handle, tag, now_ps);
         }
         // Even a frame whose priority is paused may make the port punctual for the others.
-        let state = &self.out.ports[to as usize];
+        let state = &self.out.ports[to.index()];
         if !state.has_eligible() {
             return;
         }
@@ -280,7 +280,7 @@ impl Cee {
         port: PortId,
         now_ps: u64,
     ) {
-        if let Place::Switch(switch) = self.specs[port as usize].near {
+        if let Place::Switch(switch) = self.specs[port.index()].near {
             self.catch_up_switch(pool, switch, now_ps);
         }
     }
@@ -318,8 +318,8 @@ impl Cee {
         }
         for at in 0..self.out.of_switch[switch as usize].len() {
             // The opposite direction of the link leads to an input of the same switch.
-            let input = opposite(self.out.of_switch[switch as usize][at]);
-            let paused = self.buffers.inputs[input as usize].sent;
+            let input = self.out.of_switch[switch as usize][at].opposite();
+            let paused = self.buffers.inputs[input.index()].sent;
             for priority in (0..PRIORITIES).filter(|priority| paused & 1 << priority != 0) {
                 self.buffers.leave_headroom(input, priority);
                 self.resume_if_empty(pool, input, priority, now_ps);
@@ -337,7 +337,7 @@ impl Cee {
         tag: Label,
         bytes: u32,
     ) {
-        let at = to as usize;
+        let at = to.index();
         let queue_bytes = || {
             self.out.queues[at].0[usize::from(tag.priority)]
                 .bytes
@@ -364,7 +364,7 @@ impl Cee {
         let notice = pool.insert(frame);
         // The notification takes no room in a buffer: see [`Label::is_made_at`].
         let label = Label {
-            ingress: opposite(to),
+            ingress: to.opposite(),
             source: destination,
             priority: CONTROL_PRIORITY,
             buffered: false,

@@ -71,7 +71,7 @@ fn without_flow_control_overload_is_dropped_and_with_it_nothing_is() {
         assert_eq!(world.drops() == 0, lossless);
         assert_eq!(world.received.len() as u64 + world.drops(), 8 * 2_000);
         assert!(
-            !lossless || world.cee.stats(2).pauses > 0,
+            !lossless || world.cee.stats(PortId::of_link(1, true)).pauses > 0,
             "a port was paused"
         );
     }
@@ -114,7 +114,9 @@ fn overflow(mut config: CeeConfig, link: Link) -> (u64, u64) {
     world.send_all((1..9).map(|host| Flow::new(host, host % 8 + 1, 2_000)));
     world.run(u64::MAX);
     world.check();
-    let highest = (0..18).map(|port| world.cee.stats(port).ingress_max_bytes);
+    let highest = world
+        .ports()
+        .map(|port| world.cee.stats(port).ingress_max_bytes);
     (world.drops(), highest.max().unwrap())
 }
 
@@ -136,7 +138,7 @@ fn headroom_is_what_crosses_the_link_and_the_frames_that_are_being_sent() {
     let world = World::star(wire(None), 3);
     // 2 x 1.1 us and 600 ns at 10 Gb/s, two frames, a pause frame.
     let needed = 2_500 + 125 + 750 + 64 + 2 * u64::from(MTU);
-    assert_eq!(world.cee.headroom_bytes(0), needed);
+    assert_eq!(world.cee.headroom_bytes(PortId::of_link(0, true)), needed);
 }
 
 #[test]
@@ -150,7 +152,7 @@ fn headroom_as_computed_is_enough_and_less_is_not() {
             ..wire(headroom_bytes)
         };
         let world = World::new(config(None), world::star(3), &[link]);
-        let needed = world.cee.headroom_bytes(0);
+        let needed = world.cee.headroom_bytes(PortId::of_link(0, true));
         // Whole frames do not always meet the worst of all phases.
         let less = u64::from(if link == LINK { MTU } else { MTU * 3 / 2 });
         let (drops, highest) = overflow(config(None), link);
@@ -176,7 +178,7 @@ fn a_pause_at_once_needs_room_for_the_wire_and_one_frame_less_is_too_little() {
             ..ideal()
         };
         let world = World::new(config(0), world::star(3), &[link]);
-        let needed = LOW_XOFF_BYTES + ideal_headroom_bytes(&world.cee, 0);
+        let needed = LOW_XOFF_BYTES + ideal_headroom_bytes(&world.cee, PortId::of_link(0, true));
         let (drops, highest) = overflow(config(needed), link);
         assert_eq!(drops, 0, "{link:?} {cut_through}");
         let (drops, _) = overflow(config(needed - u64::from(MTU)), link);
@@ -195,7 +197,11 @@ fn a_pause_on_the_wire_is_renewed_as_long_as_it_is_needed() {
     world.storm(0, ALL);
     world.run(20_000_000_000);
     assert_eq!(world.received.len(), 0);
-    assert_ne!(world.cee.paused(2), 0, "senders wait");
+    assert_ne!(
+        world.cee.paused(PortId::of_link(1, true)),
+        0,
+        "senders wait"
+    );
     world.storm(0, 0);
     world.run(u64::MAX);
     world.check();
@@ -473,7 +479,7 @@ struct Case {
     /// By host, and so are bits of what follows.
     stacks_ps: Vec<Option<u64>>,
     counted: u16,
-    /// Bit l: port 2 l, where (l mod 64) is a link's number.
+    /// Bit l: the first port of link l, where (l mod 64) is a link's number.
     watched: u64,
 }
 
@@ -604,14 +610,16 @@ impl Case {
     fn world(&self) -> World {
         let Some(shared_bytes) = self.shared_bytes else {
             let first = self.with(Buffer::Input { bytes: 0 });
-            let bytes = (0..2 * first.links()).map(|port| ideal_headroom_bytes(&first.cee, port));
+            let bytes = first
+                .ports()
+                .map(|port| ideal_headroom_bytes(&first.cee, port));
             let bytes = self.xoff_bytes + bytes.max().unwrap();
             return self.with(Buffer::Input { bytes });
         };
         let alpha = 0.5;
         let first = self.with(Buffer::Shared { bytes: 0, alpha });
         let mut switches = vec![0; 32];
-        for port in 0..2 * first.links() {
+        for port in first.ports() {
             if let Place::Switch(switch) = first.cee.spec(port).far {
                 switches[switch as usize] += 8 * first.cee.headroom_bytes(port);
             }
@@ -637,7 +645,7 @@ impl Case {
             }
             for link in 0..world.links() {
                 if self.watched & 1 << (link % 64) != 0 {
-                    world.cee.watch(2 * link);
+                    world.cee.watch(PortId::of_link(link as usize, true));
                 }
             }
             world.send_all(flows.iter().copied());

@@ -1,8 +1,11 @@
 //! When ports send: at once, punctually or late; and the events that an arrival requests next.
 
-use super::{Cee, CeeFrame, PRIORITIES, port::NEVER};
+use super::{
+    Cee, CeeFrame, PRIORITIES,
+    port::{NEVER, NONE_DECIDED},
+};
 use crate::{
-    graph::{PortId, opposite},
+    graph::PortId,
     pool::{Handle, NIL, Pool},
     port::Drop,
 };
@@ -21,7 +24,7 @@ impl Cee {
             !self.config.cut_through,
             "a header would come before its frame"
         );
-        let most_bps = self.specs[port as usize].rate_bps;
+        let most_bps = self.specs[port.index()].rate_bps;
         self.out.set_rate(port, rate_bps.min(most_bps));
     }
 
@@ -29,7 +32,7 @@ impl Cee {
     #[inline]
     pub fn transmit<F: CeeFrame>(&mut self, pool: &mut Pool<F>, port: PortId, now_ps: u64) {
         self.catch_up(pool, port, now_ps);
-        let state = &mut self.out.ports[port as usize];
+        let state = &mut self.out.ports[port.index()];
         if state.armed_ps > now_ps {
             return; // an earlier timer has taken the place of this one
         }
@@ -37,14 +40,14 @@ impl Cee {
         self.out.turn = port;
         self.kick(pool, port, now_ps);
         self.serve_kicked_ports(pool, now_ps);
-        self.out.turn = 0;
+        self.out.turn = NONE_DECIDED;
     }
 
     /// A port sends the next frame that it may send now; a busy port requests an event for it.
     #[inline]
     pub(super) fn kick<F: CeeFrame>(&mut self, pool: &mut Pool<F>, port: PortId, now_ps: u64) {
         self.catch_up(pool, port, now_ps);
-        let state = &self.out.ports[port as usize];
+        let state = &self.out.ports[port.index()];
         if state.is_adapter {
             return self.kick_adapter(pool, port, now_ps);
         }
@@ -55,7 +58,7 @@ impl Cee {
             return self.out.await_free(&mut self.requests, port);
         }
         self.send_next(pool, port, now_ps);
-        if self.out.ports[port as usize].has_eligible() {
+        if self.out.ports[port.index()].has_eligible() {
             self.out.await_free(&mut self.requests, port);
         }
     }
@@ -76,11 +79,11 @@ impl Cee {
 
     #[inline(never)]
     fn send_late<F: CeeFrame>(&mut self, pool: &mut Pool<F>, port: PortId, now_ps: u64) {
-        if self.out.ports[port as usize].is_adapter {
+        if self.out.ports[port.index()].is_adapter {
             return self.catch_up_adapter(pool, port, now_ps);
         }
         while self.out.is_behind(port, now_ps) {
-            self.send_next(pool, port, self.out.ports[port as usize].free_ps);
+            self.send_next(pool, port, self.out.ports[port.index()].free_ps);
         }
     }
 
@@ -137,7 +140,7 @@ impl Cee {
         if next_ps.is_some() {
             return (Some(handle), next_ps);
         }
-        let state = &self.out.ports[port as usize];
+        let state = &self.out.ports[port.index()];
         if state.has_eligible() && state.is_patient() {
             self.out.expect(&mut self.requests, port);
         } else if state.armed_ps != NEVER && state.is_adapter && state.punctual == 0 {
@@ -157,9 +160,9 @@ impl Cee {
     /// A direction of a link fails, and loses the frames that wait for it or are on the wire; or it
     /// works again.
     pub fn set_up<F: CeeFrame>(&mut self, pool: &mut Pool<F>, port: PortId, up: bool, now_ps: u64) {
-        let at = port as usize;
+        let at = port.index();
         self.catch_up_neighbours(pool, port, now_ps);
-        self.catch_up_neighbours(pool, opposite(port), now_ps);
+        self.catch_up_neighbours(pool, port.opposite(), now_ps);
         self.catch_up(pool, port, now_ps);
         let state = &mut self.out.ports[at];
         state.set(!up, state.watched);

@@ -45,7 +45,11 @@ impl Timers for Wheel {
     }
 }
 
-/// Two hosts at a switch: ports 0 and 2 lead to it, 1 and 3 to hosts.
+/// The port of host 0, and the one that leads to host 1.
+const FROM_FIRST: PortId = PortId::of_link(0, true);
+const TO_SECOND: PortId = PortId::of_link(1, false);
+
+/// Two hosts, whose links lead to one switch.
 struct World<F> {
     fabric: Driven<F>,
     wheel: Wheel,
@@ -103,26 +107,27 @@ impl<F: Fabric<Frame = Test>> World<F> {
                 priority: 0,
                 sender: 0,
             };
-            fabric.send(timers, 0, frame, departure, now_ps)
+            fabric.send(timers, FROM_FIRST, frame, departure, now_ps)
         });
     }
 
     fn run(&mut self) {
         while let Some((at_ps, timer, index)) = self.wheel.0.pop_first() {
             self.now_ps = at_ps;
+            let port = PortId(index);
             if timer != Timer::Arrival {
-                self.on_fabric(|fabric, _, now_ps| fabric.timer(timer, index, now_ps));
+                self.on_fabric(|fabric, _, now_ps| fabric.timer(timer, port, now_ps));
                 continue;
             }
-            let arrived = self.on_fabric(|fabric, timers, now| fabric.arrive(timers, index, now));
+            let arrived = self.on_fabric(|fabric, timers, now| fabric.arrive(timers, port, now));
             let Some(frame) = arrived else { continue };
-            if index % 2 == 0 {
-                let ports = [index, 3];
+            if port.is_forward() {
+                let ports = [port, TO_SECOND];
                 self.on_fabric(|fabric, timers, now| fabric.forward(timers, ports, frame, now));
                 continue;
             }
-            let received = self
-                .on_fabric(|fabric, timers, now| fabric.receive(timers, (index, 1), frame, now));
+            let received =
+                self.on_fabric(|fabric, timers, now| fabric.receive(timers, (port, 1), frame, now));
             assert_eq!(received, Received::Frame);
             self.received
                 .push((at_ps, self.fabric.ports().pool[frame].0));
@@ -195,11 +200,14 @@ fn a_hop_is_the_same_event_at_the_same_time_on_both() {
 fn effects_are_carried_out_before_the_driver_goes_on() {
     let mut world = World::new(converged());
     world.on_fabric(|fabric, _, now_ps| fabric.count_departures(0, now_ps));
-    world.on_fabric(|fabric, _, _| fabric.watch(3));
+    world.on_fabric(|fabric, _, _| fabric.watch(TO_SECOND));
     world.send();
     assert!(matches!(world.told[..], [Effect::Left(0, _)]));
     world.run();
-    assert!(matches!(world.told[1..], [Effect::Sent(3, _, 17_000_000)]));
+    assert!(matches!(
+        world.told[1..],
+        [Effect::Sent(TO_SECOND, _, 17_000_000)]
+    ));
 }
 
 #[test]
@@ -217,9 +225,10 @@ fn what_effects_give_rise_to_is_carried_out_behind_them() {
 #[test]
 fn a_dropped_frame_is_released_and_in_the_books() {
     let mut world = World::new(Plain::new(ports()));
-    world.on_fabric(|fabric, _, now_ps| fabric.set_up(0, false, now_ps));
+    world.on_fabric(|fabric, _, now_ps| fabric.set_up(FROM_FIRST, false, now_ps));
     let frame = world.fabric.pool_mut().insert(Test(1));
-    let offered = world.on_fabric(|fabric, timers, now| fabric.offer(timers, 0, frame, now));
+    let offered =
+        world.on_fabric(|fabric, timers, now| fabric.offer(timers, FROM_FIRST, frame, now));
     assert_eq!(offered, Accepted::Dropped);
     assert!(world.fabric.ports().pool.is_empty());
     assert_eq!(world.fabric.books().dropped, 1);

@@ -21,7 +21,10 @@ impl Frame for Plain {
     }
 }
 
+/// One port.
 struct Link(Ports<Plain>);
+
+const PORT: PortId = PortId(0);
 
 fn config(limit_bytes: u64, aqm: AqmParams) -> PortConfig {
     PortConfig {
@@ -54,7 +57,7 @@ impl Link {
             ce: false,
         });
         let backlog = self.backlog(now_ps);
-        let offer = self.0.offer(0, now_ps, frame);
+        let offer = self.0.offer(PORT, now_ps, frame);
         if let Offer::Dropped(_) = offer {
             self.0.pool.release(frame);
         }
@@ -66,14 +69,14 @@ impl Link {
     }
 
     fn arrive_by(&mut self, now_ps: u64) -> Option<(Plain, Option<u64>)> {
-        let (frame, next) = self.0.arrive(0, now_ps)?;
+        let (frame, next) = self.0.arrive(PORT, now_ps)?;
         let plain = self.0.pool[frame];
         self.0.pool.release(frame);
         Some((plain, next))
     }
 
     fn backlog(&mut self, now_ps: u64) -> u64 {
-        self.0.backlog_bytes(0, now_ps)
+        self.0.backlog_bytes(PORT, now_ps)
     }
 }
 
@@ -82,7 +85,7 @@ fn frames_leave_one_after_the_other_and_arrive_a_delay_later() {
     let mut link = Link::new(1 << 20, AqmParams::default());
     assert_eq!(link.offer(0, 1250), (0, Offer::First(2_000_000)));
     assert_eq!(link.offer(0, 1250), (1250, Offer::Queued));
-    assert_eq!(link.0.free_ps(0), 2_000_000);
+    assert_eq!(link.0.free_ps(PORT), 2_000_000);
     assert_eq!(link.arrive().unwrap().1, Some(3_000_000));
     assert_eq!(link.arrive().unwrap().1, None);
     assert!(link.arrive().is_none());
@@ -97,7 +100,7 @@ fn the_backlog_falls_as_frames_leave_not_as_they_arrive() {
     assert_eq!(link.backlog(999_999), 2500);
     assert_eq!(link.backlog(1_000_000), 1250);
     assert_eq!(link.backlog(2_000_000), 0);
-    assert_eq!(link.0.underway(0), 2);
+    assert_eq!(link.0.underway(PORT), 2);
     link.arrive();
     assert_eq!(link.offer(2_000_000, 1250), (0, Offer::Queued));
     link.arrive();
@@ -118,8 +121,8 @@ fn a_full_queue_drops_and_a_threshold_marks_what_it_can() {
     assert_eq!(link.offer(0, 1400).1, Offer::Dropped(Drop::Tail));
     assert!(!link.arrive().unwrap().0.ce, "met an empty queue");
     assert!(link.arrive().unwrap().0.ce, "met 1400 bytes");
-    assert_eq!(link.0.stats(0).marks, 1);
-    assert_eq!(link.0.stats(0).drops, [1, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(link.0.stats(PORT).marks, 1);
+    assert_eq!(link.0.stats(PORT).drops, [1, 0, 0, 0, 0, 0, 0]);
 }
 
 #[test]
@@ -160,12 +163,12 @@ fn late_frames_of_a_token_bucket_keep_their_order() {
 fn a_link_that_goes_down_loses_what_is_underway() {
     let mut link = Link::new(1 << 20, AqmParams::default());
     link.offer(0, 1250);
-    link.0.set_up(0, false, 500_000);
+    link.0.set_up(PORT, false, 500_000);
     assert_eq!(link.offer(600_000, 100).1, Offer::Dropped(Drop::Down));
     assert!(link.arrive().is_none());
-    link.0.set_up(0, true, 700_000);
+    link.0.set_up(PORT, true, 700_000);
     assert_eq!(link.offer(700_000, 1250), (0, Offer::First(2_700_000)));
-    assert_eq!(link.0.stats(0).drops[Drop::Down as usize], 2);
+    assert_eq!(link.0.stats(PORT).drops[Drop::Down as usize], 2);
 }
 
 #[test]
@@ -176,7 +179,7 @@ fn two_halves_of_a_link_do_what_one_does() {
         Link::new(4000, aqm),
         Link::new(4000, aqm),
     );
-    near.0.set_away(0);
+    near.0.set_away(PORT);
     let mut first = None;
     for (now_ps, bytes) in [
         (0, 1250),
@@ -195,7 +198,7 @@ fn two_halves_of_a_link_do_what_one_does() {
                     ect: true,
                     ce: false,
                 });
-                let is_first = far.0.deliver(0, frame, arrival_ps);
+                let is_first = far.0.deliver(PORT, frame, arrival_ps);
                 first = first.or(is_first.then_some(arrival_ps));
                 assert_eq!(is_first, matches!(offer, Offer::First(_)));
             }
@@ -204,7 +207,7 @@ fn two_halves_of_a_link_do_what_one_does() {
     }
     assert_eq!(first, Some(2_000_000));
     assert_eq!(near.0.pool.len(), 3, "what has left is forgotten");
-    assert_eq!((near.0.underway(0), far.0.underway(0)), (0, 4));
+    assert_eq!((near.0.underway(PORT), far.0.underway(PORT)), (0, 4));
     while let Some(arrived) = whole.arrive() {
         assert_eq!(far.arrive(), Some(arrived));
     }
@@ -215,7 +218,7 @@ fn two_halves_of_a_link_do_what_one_does() {
 fn what_is_lost_between_two_halves_is_counted_once() {
     let aqm = AqmParams::default();
     let (mut near, mut far) = (Link::new(4000, aqm), Link::new(4000, aqm));
-    near.0.set_away(0);
+    near.0.set_away(PORT);
     let (_, Offer::Away(arrival_ps)) = near.offer(0, 1250) else {
         panic!("it leaves");
     };
@@ -224,10 +227,10 @@ fn what_is_lost_between_two_halves_is_counted_once() {
         ect: true,
         ce: false,
     });
-    far.0.deliver(0, frame, arrival_ps);
-    near.0.set_up(0, false, 100);
-    far.0.set_up(0, false, 100);
-    let down = |link: &Link| link.0.stats(0).drops[Drop::Down as usize];
+    far.0.deliver(PORT, frame, arrival_ps);
+    near.0.set_up(PORT, false, 100);
+    far.0.set_up(PORT, false, 100);
+    let down = |link: &Link| link.0.stats(PORT).drops[Drop::Down as usize];
     assert_eq!((down(&near), down(&far)), (0, 1));
     assert!(near.0.pool.is_empty() && far.0.pool.is_empty());
 }
@@ -236,8 +239,8 @@ fn what_is_lost_between_two_halves_is_counted_once() {
 fn a_timer_from_before_the_link_went_down_finds_nothing() {
     let mut link = Link::new(1 << 20, AqmParams::default());
     assert_eq!(link.offer(0, 1250).1, Offer::First(2_000_000));
-    link.0.set_up(0, false, 300_000);
-    link.0.set_up(0, true, 400_000);
+    link.0.set_up(PORT, false, 300_000);
+    link.0.set_up(PORT, true, 400_000);
     // Down and up within the time of flight of what was lost; the timer for 2 000 000 is still set.
     assert_eq!(link.offer(500_000, 1250).1, Offer::First(2_500_000));
     assert!(link.arrive_by(2_000_000).is_none());
@@ -249,7 +252,7 @@ fn a_timer_from_before_the_link_went_down_finds_nothing() {
 fn a_late_frame_is_under_way_until_it_is_due_or_the_link_goes_down() {
     let mut link = Link::new(1 << 20, AqmParams::default());
     link.0.set_impairment(
-        0,
+        PORT,
         Impairment {
             reorder_rate: 1.0,
             reorder_delay_ps: 1_000_000,
@@ -258,8 +261,8 @@ fn a_late_frame_is_under_way_until_it_is_due_or_the_link_goes_down() {
     );
     for _ in 0..2 {
         link.offer(0, 1250);
-        let (frame, _) = link.0.arrive(0, u64::MAX).unwrap();
-        let fate = link.0.fate(0, 3_000_000, frame);
+        let (frame, _) = link.0.arrive(PORT, u64::MAX).unwrap();
+        let fate = link.0.fate(PORT, 3_000_000, frame);
         assert!(matches!(
             fate,
             Fate::Arrives {
@@ -268,12 +271,12 @@ fn a_late_frame_is_under_way_until_it_is_due_or_the_link_goes_down() {
             }
         ));
     }
-    assert_eq!(link.0.underway(0), 2);
-    let frame = link.0.late(0, 4_000_000).unwrap();
+    assert_eq!(link.0.underway(PORT), 2);
+    let frame = link.0.late(PORT, 4_000_000).unwrap();
     link.0.pool.release(frame);
-    link.0.set_up(0, false, 4_000_000);
-    assert_eq!(link.0.underway(0), 0);
-    assert_eq!(link.0.stats(0).drops[Drop::Down as usize], 1);
+    link.0.set_up(PORT, false, 4_000_000);
+    assert_eq!(link.0.underway(PORT), 0);
+    assert_eq!(link.0.stats(PORT).drops[Drop::Down as usize], 1);
     assert!(link.0.pool.is_empty());
 }
 
@@ -281,13 +284,13 @@ fn a_late_frame_is_under_way_until_it_is_due_or_the_link_goes_down() {
 fn ports_that_share_a_memory_leave_one_another_room() {
     let mut link = Link::new(1 << 20, AqmParams::default());
     let config = link.0.classes[0].config;
-    link.0.add(config, 2);
+    let other = link.0.add(config, 2);
     let memory = link.0.add_memory(SharedMemory {
         limit_bytes: 9_000,
         alpha: Some(2.0),
     });
-    link.0.share(0, memory);
-    link.0.share(1, memory);
+    link.0.share(PORT, memory);
+    link.0.share(other, memory);
     let mut offers = |port, now_ps, count| {
         let taken = |_: &i32| {
             let frame = link.0.pool.insert(Plain {
@@ -299,8 +302,8 @@ fn ports_that_share_a_memory_leave_one_another_room() {
         };
         (0..count).filter(taken).count()
     };
-    assert_eq!(offers(0, 0, 20), 6, "α / (1 + α) of the memory");
-    assert_eq!(offers(1, 0, 20), 2, "α times the rest");
+    assert_eq!(offers(PORT, 0, 20), 6, "α / (1 + α) of the memory");
+    assert_eq!(offers(other, 0, 20), 2, "α times the rest");
     // At 10 Gb/s a frame takes 800 ns: both have sent one, 3000 bytes are free.
-    assert_eq!(offers(1, 800_000, 20), 2);
+    assert_eq!(offers(other, 800_000, 20), 2);
 }

@@ -21,7 +21,7 @@ impl Divisor {
 }
 
 /// Ports whose numbers are equally far apart.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Series {
     first: PortId,
     step: u32,
@@ -29,16 +29,16 @@ struct Series {
 
 impl Series {
     fn of(ports: &[PortId]) -> Self {
-        let first = ports.first().copied().unwrap_or(0);
+        let first = ports.first().copied().unwrap_or(PortId(0));
         let second = ports.get(1).copied().unwrap_or(first);
         Self {
             first,
-            step: second.wrapping_sub(first),
+            step: second.0.wrapping_sub(first.0),
         }
     }
 
     fn port(self, index: u32) -> PortId {
-        self.first.wrapping_add(self.step.wrapping_mul(index))
+        PortId(self.first.0.wrapping_add(self.step.wrapping_mul(index)))
     }
 }
 

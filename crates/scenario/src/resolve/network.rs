@@ -12,7 +12,9 @@ use sluicegate_config::{
 
 use sluicegate_core::aqm::Aqm;
 use sluicegate_fabric::{
-    Graph, Impairment, Routes, Routing, SharedMemory, cee::CeeConfig, graph::Node as Place,
+    Graph, Impairment, Routes, Routing, SharedMemory,
+    cee::CeeConfig,
+    graph::{Node as Place, PortId},
 };
 
 use super::{cee, delay, duration, graph, select};
@@ -555,9 +557,6 @@ pub fn read_link(own: &Table<'_>, link: &mut Link, total: Duration, converged: b
     link.impairment = read_change(own).of(&link.impairment);
 }
 
-/// A link in one direction: its id, and whether from `a` to `b`.
-type Hop = (usize, bool);
-
 /// Marks the links that the experiment is about: those named, else those where traffic from
 /// different links converges, else the slowest ones that traffic crosses.
 pub fn mark_bottlenecks(variant: &mut Variant, network: &Network, graph: &Graph, routes: &Routes) {
@@ -572,7 +571,7 @@ pub fn mark_bottlenecks(variant: &mut Variant, network: &Network, graph: &Graph,
 
 /// Only hops that every path of a pair takes count: which of several it is a hash may choose.
 fn converging(variant: &Variant, graph: &Graph, routes: &Routes) -> Vec<usize> {
-    let mut inputs: BTreeMap<Hop, BTreeSet<Hop>> = BTreeMap::new();
+    let mut inputs: BTreeMap<PortId, BTreeSet<PortId>> = BTreeMap::new();
     let mut crossed = BTreeSet::new();
     // Probes watch queues; they do not make them.
     let loads = variant
@@ -581,27 +580,26 @@ fn converging(variant: &Variant, graph: &Graph, routes: &Routes) -> Vec<usize> {
         .filter(|t| !matches!(t.kind, TrafficKind::PingPong { .. }));
     for (from, to) in loads.flat_map(|traffic| &traffic.pairs) {
         let (from, to) = (variant.tenants[*from].host, variant.tenants[*to].host);
-        let hop = |port: u32| (port as usize / 2, port % 2 == 0);
         let hops = routes.hops(graph, from, to).into_iter();
-        let path: Vec<Hop> = hops
+        let path: Vec<PortId> = hops
             .filter(|ports| ports.len() == 1)
-            .map(|ports| hop(ports[0]))
+            .map(|ports| ports[0])
             .collect();
-        crossed.extend(path.iter().filter(|hop| hop.1).copied());
-        for hops in path.windows(2) {
-            inputs.entry(hops[1]).or_default().insert(hops[0]);
+        crossed.extend(path.iter().filter(|port| port.is_forward()).copied());
+        for ports in path.windows(2) {
+            inputs.entry(ports[1]).or_default().insert(ports[0]);
         }
     }
     // A link's queue is described in the direction a to b.
     let meets = inputs
         .iter()
-        .filter(|(hop, inputs)| hop.1 && inputs.len() > 1);
-    let meeting: Vec<usize> = meets.map(|(hop, _)| hop.0).collect();
+        .filter(|(port, inputs)| port.is_forward() && inputs.len() > 1);
+    let meeting: Vec<usize> = meets.map(|(port, _)| port.link()).collect();
     if !meeting.is_empty() {
         return meeting;
     }
-    let rate = |hop: &Hop| variant.links[hop.0].rate_bps;
+    let rate = |port: &PortId| variant.links[port.link()].rate_bps;
     let slowest = crossed.iter().map(rate).min();
-    let slow = crossed.iter().filter(|hop| Some(rate(hop)) == slowest);
-    slow.map(|hop| hop.0).collect()
+    let slow = crossed.iter().filter(|port| Some(rate(port)) == slowest);
+    slow.map(|port| port.link()).collect()
 }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use sluicegate_fabric::{Graph, Routes};
+use sluicegate_fabric::{Graph, Routes, graph::PortId};
 
 use crate::experiment::{Experiment, Load, Traffic, TrafficKind, Variant};
 
@@ -26,7 +26,7 @@ fn overload(variant: &Variant) -> Option<String> {
     let loads = open.iter().map(|(first, _)| {
         let active = |traffic: &Traffic| is_active(traffic, first.start);
         let active = open.iter().filter(|(traffic, _)| active(traffic));
-        let mut ports_bps = vec![0.0; 2 * variant.links.len()];
+        let mut ports_bps = vec![0.0; variant.ports().len()];
         for &(traffic, sender_bps) in active {
             add(
                 variant,
@@ -100,7 +100,7 @@ fn add(
         for ports in routes.hops(graph, hosts.0, hosts.1) {
             let share_bps = sender_bps / peers[from] / ports.len() as f64;
             for port in ports {
-                ports_bps[port as usize] += share_bps;
+                ports_bps[port.index()] += share_bps;
             }
         }
     }
@@ -108,25 +108,19 @@ fn add(
 
 /// The link that is offered most of what it carries, if that is too much: how much of it, and a line.
 fn worst(variant: &Variant, ports_bps: &[f64]) -> Option<(f64, String)> {
-    let rate_bps = |port: usize| variant.links[port / 2].rate_bps as f64;
-    let parts = ports_bps.iter().enumerate();
+    let rate_bps = |port: PortId| variant.links[port.link()].rate_bps as f64;
+    let parts = PortId::enumerate(ports_bps);
     let parts = parts.map(|(port, offered_bps)| (offered_bps / rate_bps(port), port));
-    let too_much: Vec<(f64, usize)> = parts.filter(|(part, _)| *part > 1.0).collect();
+    let too_much: Vec<(f64, PortId)> = parts.filter(|(part, _)| *part > 1.0).collect();
     let &(part, port) = (too_much.iter()).max_by(|(a, _), (b, _)| a.total_cmp(b))?;
-    let link = &variant.links[port / 2];
-    let (from, to) = match port % 2 {
-        0 => (link.a, link.b),
-        _ => (link.b, link.a),
-    };
     let others = match too_much.len() - 1 {
         0 => String::new(),
         count => format!(", and {count} more links are overloaded"),
     };
     let line = format!(
-        "messages of {:.1} Mb/s are offered to {}>{}, which carries {:.1} Mb/s{others}: they wait longer the longer the run",
-        ports_bps[port] / 1e6,
-        variant.node_name(from),
-        variant.node_name(to),
+        "messages of {:.1} Mb/s are offered to {}, which carries {:.1} Mb/s{others}: they wait longer the longer the run",
+        ports_bps[port.index()] / 1e6,
+        variant.port_name(port),
         rate_bps(port) / 1e6,
     );
     Some((part, line))

@@ -4,6 +4,7 @@ use anyhow::{Context, Result};
 use sluicegate_fabric::{
     Ports,
     cee::{Buffer, Cee, CeeConfig, Place, PortSpec},
+    graph::PortId,
 };
 use sluicegate_scenario::experiment::{Action, Link, Node, Variant};
 
@@ -17,13 +18,9 @@ impl FabricOf for Converged {
     fn of(variant: &Variant, mut ports: Ports<Packet>, seed: u64) -> Result<Self> {
         let config = variant.cee.as_ref();
         let config = config.context("a variant of converged Ethernet")?;
-        let mut specs = Vec::with_capacity(2 * variant.links.len());
-        for link in &variant.links {
-            for (from, to) in [(link.a, link.b), (link.b, link.a)] {
-                specs.push(spec(variant, config, link, (from, to))?);
-            }
-        }
-        let (stacks, hosts) = (ports.len() as u32, variant.hosts.len());
+        let specs = variant.ports().map(|port| spec(variant, config, port));
+        let specs = specs.collect::<Result<_>>()?;
+        let (stacks, hosts) = (PortId(ports.len() as u32), variant.hosts.len());
         let stack = stack_port(variant, config);
         let takes_time = stack.delay_ps | stack.jitter_ps | stack.jitter_mean_ps > 0;
         if takes_time {
@@ -64,12 +61,9 @@ fn lanes(variant: &Variant) -> u8 {
     1 + highest.unwrap_or(0)
 }
 
-fn spec(
-    variant: &Variant,
-    config: &CeeConfig,
-    link: &Link,
-    (from, to): (Node, Node),
-) -> Result<PortSpec> {
+fn spec(variant: &Variant, config: &CeeConfig, port: PortId) -> Result<PortSpec> {
+    let link = &variant.links[port.link()];
+    let (from, to) = variant.ends(port);
     Ok(PortSpec {
         near: place(from),
         far: place(to),

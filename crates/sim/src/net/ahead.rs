@@ -1,17 +1,16 @@
-//! Sending for what is about to be needed.
+//! Prefetches of the memory that events are about to read.
 
 use prefetch_index::prefetch_index;
 use sluicegate_fabric::graph::PortId;
 use sluicegate_tcp::Endpoint;
 
 use super::{KIND_BITS, Net, PORT, PacketFabric};
-use crate::layout::NextHop;
+use crate::{layout::NextHop, wheel::Source};
 
 impl<F: PacketFabric> Net<F> {
     /// Prefetches the memory that the arrivals of the present slot will read. In a large network
-    /// little of it is in the cache, and each event would wait for its own misses; prefetched here,
-    /// the misses overlap. It goes in steps, since the addresses of each step come from the one
-    /// before.
+    /// little of it is in the cache, and each event would wait for its own misses. Here the misses
+    /// overlap. The prefetch has several steps, because each step reads the addresses for the next.
     #[inline(never)]
     pub(super) fn fetch(&mut self) {
         self.clock.wheel.seen();
@@ -33,20 +32,19 @@ impl<F: PacketFabric> Net<F> {
         self.read_receivers();
     }
 
-    /// Ports at whose far ends packets arrive.
+    /// The ports at whose far ends packets arrive in the present slot.
     fn present_ports(&self) -> impl Iterator<Item = PortId> {
-        let ports = |source| source >> KIND_BITS == PORT;
-        self.clock
-            .wheel
-            .present()
-            .filter(move |&source| ports(source))
+        let arrivals = |&source: &Source| source >> KIND_BITS == PORT;
+        let present = self.clock.wheel.present().filter(arrivals);
+        present.map(PortId)
     }
 
-    /// The port by which the first packet under way on another leaves where it arrives, or the host's that takes it.
+    /// The port by which the first packet under way on `port` leaves its next hop: the output port
+    /// of a switch, or the adapter of the receiving host, for its answer.
     #[inline]
     fn fetch_beyond(&self, port: PortId) -> Option<PortId> {
         let packet = self.fabric.first(port)?;
-        let out = match self.layout.next_hops[port as usize] {
+        let out = match self.layout.next_hops[port.index()] {
             NextHop::Switch(switch) => self.peek(switch, packet)?,
             NextHop::Adapter => return None,
             NextHop::Host(host) => {
@@ -58,12 +56,12 @@ impl<F: PacketFabric> Net<F> {
         Some(out)
     }
 
-    /// The receiver of a packet at its host has been prefetched; this reads its stack, so that the
-    /// misses on its cache lines overlap.
+    /// Reads the stacks of receivers, whose ends have been prefetched, so that the misses on their
+    /// cache lines overlap.
     fn read_receivers(&self) {
         let mut sum = 0;
         for port in self.present_ports() {
-            let NextHop::Host(host) = self.layout.next_hops[port as usize] else {
+            let NextHop::Host(host) = self.layout.next_hops[port.index()] else {
                 continue;
             };
             let packet = self.fabric.first(port);

@@ -2,7 +2,8 @@
 
 use crate::wheel::{Source, Wheel};
 
-/// Sources by kind, in the order in which they act at the same time.
+/// Kinds of sources, in the order in which their events at one time are handled. The kind is above
+/// these bits of a source.
 pub(super) const KIND_BITS: u32 = 28;
 pub(super) const PORT: u32 = 0;
 pub(super) const ADAPTER: u32 = 1;
@@ -30,19 +31,19 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Simulated time as stacks see it.
+    /// Simulated time in the unit of stacks.
     pub fn now_ns(&self) -> u64 {
         self.now_ps / 1_000
     }
 
-    /// An event of this time is about to be handled.
+    /// Advances the time to that of the next event, and counts the event.
     #[inline(always)]
     pub(super) fn begin_event(&mut self, time_ps: u64) {
         self.now_ps = self.now_ps.max(time_ps);
         self.events += 1;
     }
 
-    /// Time passes without an event.
+    /// Advances the time without an event.
     pub(super) fn pass(&mut self, until_ps: u64) {
         self.now_ps = self.now_ps.max(until_ps);
     }

@@ -1,31 +1,31 @@
-//! What became of packets outside the fabric.
+//! Counters of packets outside the fabric.
 
-/// Packets, by where they began and where they ended.
+/// Numbers of packets, by their origin or fate.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts {
-    /// By stacks and sockets.
+    /// Packets that stacks and sockets sent.
     pub sent: u64,
-    /// By vNIC stages.
+    /// FACKs that vNIC stages sent.
     pub facks: u64,
-    /// By other parts.
+    /// Packets from other parts.
     pub imported: u64,
-    /// To stacks and sockets.
+    /// Packets handed to stacks and sockets.
     pub handed: u64,
-    /// By vNIC stages, of arriving packets.
+    /// Arriving packets that vNIC stages consumed.
     pub consumed: u64,
-    /// By vNIC stages, of leaving packets.
+    /// Leaving packets that vNIC stages did not pass on.
     pub policed: u64,
-    /// To other parts.
+    /// Packets to other parts.
     pub exported: u64,
 }
 
 impl Counts {
-    /// Packets that were made here or came from elsewhere.
+    /// Packets that this part has sent or imported.
     pub fn made(&self) -> u64 {
         self.sent + self.facks + self.imported
     }
 
-    /// Packets that are gone.
+    /// Packets that have left this part or the network.
     pub fn over(&self) -> u64 {
         self.handed + self.consumed + self.policed + self.exported
     }

@@ -1,8 +1,9 @@
-//! Sockets without a stack: an application's datagrams on their way to the adapter, and what arrives of them.
+//! Sockets without a stack: datagrams from an application to the adapter, and arriving datagrams.
 //!
-//! Where a host lets senders wait, datagrams wait in their socket, which drops what does not fit any more; as with
-//! Linux's `SO_SNDBUF` what the adapter has not sent yet counts as well. Elsewhere they go to the adapter at once,
-//! which drops what does not fit into its queue, if that has a limit.
+//! On a host whose senders may have to wait, datagrams wait in their socket. The socket drops the
+//! datagrams that exceed its limit. As with Linux's `SO_SNDBUF`, datagrams that the adapter has not
+//! sent yet count against the limit. On other hosts datagrams go to the adapter at once, and its
+//! queue drops the datagrams that exceed its own limit, if it has one.
 
 use std::{collections::VecDeque, net::IpAddr};
 
@@ -15,31 +16,32 @@ use crate::packet::{ColdFields, Datagram, Packet};
 /// A socket for datagrams.
 #[derive(Debug, Default)]
 pub struct Datagrams {
-    /// What does not fit is dropped, in bytes of payload.
+    /// The bytes of payload that the socket may hold. It drops datagrams beyond them.
     limit_bytes: u64,
     waiting: VecDeque<Datagram>,
-    /// In `waiting`, and given to the adapter but not sent.
+    /// Bytes of payload in `waiting` and in the adapter.
     held_bytes: u64,
-    /// Datagrams taken so far, and their bytes of payload.
+    /// Datagrams that the socket has accepted so far, and their bytes of payload.
     taken: u32,
     taken_bytes: u64,
     arrived: VecDeque<Datagram>,
 }
 
 impl Datagrams {
-    /// The next one's payload in bytes.
+    /// The payload of the next waiting datagram, in bytes.
     pub(super) fn next_bytes(&self) -> Option<u32> {
         Some(self.waiting.front()?.payload.into())
     }
 
-    /// So much has left the host.
+    /// Counts payload that has left the host, in bytes.
     pub(super) fn left(&mut self, payload: u16) {
         self.held_bytes = self.held_bytes.saturating_sub(payload.into());
     }
 }
 
 impl<F: PacketFabric> Net<F> {
-    /// Opens a socket from which a tenant sends datagrams to a peer; at most so many bytes wait in it.
+    /// Opens a socket from which a tenant sends datagrams to a peer. At most `limit_bytes` wait in
+    /// it.
     pub fn open_datagrams(
         &mut self,
         tenant: u32,
@@ -59,7 +61,7 @@ impl<F: PacketFabric> Net<F> {
         )
     }
 
-    /// Opens a socket that receives whatever comes to a port of a tenant.
+    /// Opens a socket that receives all datagrams for a port of a tenant.
     pub fn bind_datagrams(&mut self, tenant: u32, port: u16, owner: Owner) {
         let end = self.datagram_end((tenant, port), (tenant, 0), 0, owner);
         self.sockets.bound.insert((tenant, port), end);
@@ -73,7 +75,7 @@ impl<F: PacketFabric> Net<F> {
         owner: Owner,
     ) -> EndId {
         let host = self.layout.tenants[tenant as usize].host;
-        // Elsewhere a socket has nothing to do with it any more when the adapter has it.
+        // On other hosts a datagram counts against the limit only until the adapter has it.
         if self.hosts[usize::from(host)].has_waiters {
             self.count_departures(host);
         }
@@ -85,8 +87,8 @@ impl<F: PacketFabric> Net<F> {
         id
     }
 
-    /// An application sends so many bytes as datagrams of at most `payload` bytes. Returns how many datagrams and
-    /// bytes the socket did not take.
+    /// An application sends `bytes` in datagrams of at most `payload` bytes. Returns the datagrams
+    /// and bytes that the socket dropped.
     pub fn send_datagrams(&mut self, end: EndId, mut bytes: u64, payload: u16) -> (u64, u64) {
         let host = self.sockets.ends[end as usize].host;
         self.drain_departures(host);
@@ -98,7 +100,7 @@ impl<F: PacketFabric> Net<F> {
                 dropped += 1;
                 dropped_bytes += u64::from(next);
             }
-            // On a host without waiting senders each leaves before the next is offered.
+            // On a host without waiting senders each datagram leaves the socket before the next.
             if self.sockets.ends[end as usize].straight_to != host::IN_TURN {
                 self.serve_end(end);
             }
@@ -107,7 +109,7 @@ impl<F: PacketFabric> Net<F> {
         (dropped, dropped_bytes)
     }
 
-    /// The socket takes a datagram, if it has room.
+    /// A socket accepts a datagram if it has room; false if it drops it.
     fn take_datagram(&mut self, end: EndId, payload: u16) -> bool {
         let sent_ns = self.now_ns();
         let Some(socket) = &mut self.sockets.ends[end as usize].datagrams else {
@@ -128,13 +130,13 @@ impl<F: PacketFabric> Net<F> {
         true
     }
 
-    /// Datagrams that a socket has taken so far, and their bytes.
+    /// Datagrams that a socket has accepted so far, and their bytes of payload.
     pub fn datagrams_taken(&self, end: EndId) -> (u64, u64) {
         let socket = self.sockets.ends[end as usize].datagrams.as_ref();
         socket.map_or((0, 0), |socket| (socket.taken.into(), socket.taken_bytes))
     }
 
-    /// The next datagram that has arrived at a socket.
+    /// Takes the next datagram that has arrived at a socket.
     pub fn receive_datagram(&mut self, end: EndId) -> Option<Datagram> {
         self.sockets.ends[end as usize]
             .datagrams
@@ -143,7 +145,7 @@ impl<F: PacketFabric> Net<F> {
             .pop_front()
     }
 
-    /// The next datagram of a socket leaves it; `None` if none waits.
+    /// Sends the next datagram of a socket; `None` if no datagram waits.
     #[cold]
     pub(super) fn transmit_datagram(&mut self, host: u16, end: EndId) -> Option<bool> {
         let ip_bytes = self.layout.ip_bytes;
@@ -172,13 +174,14 @@ impl<F: PacketFabric> Net<F> {
         Some(true)
     }
 
-    /// The vNIC stage has nothing to do with it but to count.
+    /// A datagram passes the vNIC stage, which only counts it.
     fn pass_vnic(&mut self, host: u16) {
         let stage = self.hosts[usize::from(host)].switch.vnics.as_mut();
         stage.into_iter().for_each(Vnics::not_tcp);
     }
 
-    /// A datagram arrives at the host of its receiver; if no socket is bound to its port it is dropped.
+    /// A datagram arrives at the host of its receiver. It is dropped if no socket is bound to its
+    /// port.
     pub(super) fn deliver_datagram(&mut self, host: u16, datagram: Datagram, cold: &ColdFields) {
         self.pass_vnic(host);
         self.counts.handed += 1;

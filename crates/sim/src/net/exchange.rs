@@ -10,7 +10,7 @@ use super::{Net, PacketFabric, cold_of};
 use crate::exports::{ExportedPacket, Exports};
 
 impl<F: PacketFabric> Net<F> {
-    /// The far end of the port is another part's.
+    /// Exports a packet to the part that has the far end of its port.
     pub(super) fn export(&mut self, port: PortId, handle: Handle, arrival_ps: u64) {
         let packet = self.fabric.ports().pool[handle];
         let exported = ExportedPacket {
@@ -26,7 +26,8 @@ impl<F: PacketFabric> Net<F> {
         }
     }
 
-    /// Takes what another part has exported to this one.
+    /// Takes the packets, headers and ends of connections that another part has exported to this
+    /// one.
     pub fn import(&mut self, exports: &mut Exports) {
         for (end, header) in exports.headers.drain(..) {
             self.sockets.message_headers.push(end, header);
@@ -40,14 +41,15 @@ impl<F: PacketFabric> Net<F> {
             let port = exported.port;
             self.on_fabric(|fabric, timers, _| {
                 let ports = fabric.ports_mut();
-                if ports.deliver(port as usize, handle, exported.arrival_ps) {
-                    timers.set(Timer::Arrival, port, exported.arrival_ps);
+                if ports.deliver(port, handle, exported.arrival_ps) {
+                    timers.set(Timer::Arrival, port.0, exported.arrival_ps);
                 }
             });
         }
     }
 
-    /// When the next event is, here or of the outgoing packets; `u64::MAX` = never.
+    /// The time of the next event in this part or of the packets that it exports; `u64::MAX` =
+    /// never.
     pub fn next_ps(&mut self) -> u64 {
         let here = self.clock.wheel.next_ps();
         here.unwrap_or(u64::MAX).min(self.post.next_ps())

@@ -1,10 +1,10 @@
-//! The network as the driver of its fabric: timers, effects, and what comes to and leaves a host.
+//! The network as the driver of its fabric: timers, effects, and packets to and from hosts.
 
 use sluicegate_fabric::{
     Fabric, Handle,
     cee::{Deadlock, Departure, PauseFrame, Place, QueueKey},
     contract::{Driven, Driver, Effect, Received, Timer, Timers},
-    graph::{PortId, SwitchId, opposite},
+    graph::{PortId, SwitchId},
 };
 use sluicegate_vswitch::Side;
 
@@ -21,7 +21,7 @@ pub type Plain = sluicegate_fabric::Plain<Packet>;
 /// Converged Ethernet.
 pub type Converged = sluicegate_fabric::Converged<Packet>;
 
-/// An end that has not sent anything yet has no queue in its adapter.
+/// The queue of an end that has not sent a packet yet.
 pub(super) const NO_QUEUE: u32 = u32::MAX;
 
 impl Timers for Wheel {
@@ -74,12 +74,12 @@ fn lane(priority: u8) -> Side {
 
 /// Timers and effects.
 impl<F: PacketFabric> Net<F> {
-    /// A time has come for which the fabric has asked.
+    /// A timer of the fabric is due.
     pub(super) fn fabric_timer(&mut self, timer: Timer, port: PortId) {
         self.on_fabric(|fabric, _, now_ps| fabric.timer(timer, port, now_ps));
     }
 
-    /// A switch sends a notification back to where the sampled packet came from.
+    /// A switch sends a notification back to the source of the sampled packet.
     fn notify(&mut self, switch: u32, notification: Handle) {
         let Some(out) = self.choose(SwitchId(switch), notification) else {
             unreachable!("where a packet came from there is a way back");
@@ -87,8 +87,8 @@ impl<F: PacketFabric> Net<F> {
         self.on_fabric(|fabric, _, now_ps| fabric.send_notification(out, notification, now_ps));
     }
 
-    /// A packet is on the wire, or lost before: a stack with small queues hears of it, and a socket that counts what is
-    /// on its way.
+    /// A packet has left its host, or the adapter has lost it. The stack or socket that has sent it
+    /// no longer counts its payload, and a stack that waited for this departure may send.
     fn has_left(&mut self, host: u16, packet: Handle) {
         if !self.hosts[usize::from(host)].counts_departures {
             return;
@@ -130,9 +130,10 @@ impl<F: PacketFabric> Net<F> {
     }
 }
 
-/// From stacks and to them.
+/// Packets from stacks and to them.
 impl<F: PacketFabric> Net<F> {
-    /// A packet of an end goes down its host's stack, to an adapter with a queue for each destination.
+    /// A packet of an end enters the stack of its host, on the way to an adapter with a queue for
+    /// each destination.
     pub(super) fn enter_stack(&mut self, host: u16, end: EndId, packet: Handle) {
         let state = &self.sockets.ends[end as usize];
         let (priority, to) = (state.priority, state.addressing.peer_host);
@@ -158,7 +159,7 @@ impl<F: PacketFabric> Net<F> {
         });
     }
 
-    /// A packet has come to a host by a port.
+    /// A packet reaches a host over a port.
     #[inline(always)]
     pub(super) fn reach_host(&mut self, port: PortId, host: u16, packet: Handle) {
         let received = self.on_fabric(|fabric, timers, now_ps| {
@@ -182,16 +183,17 @@ impl<F: PacketFabric> Net<F> {
         }
     }
 
-    /// A packet that is next in order leaves its receiving adapter.
+    /// A packet that is next in order passes from the receiving adapter to its host.
     #[inline(always)]
     fn enter_host(&mut self, port: PortId, host: u16, packet: Handle) {
         self.show(port, capture::Side::Arrived, packet);
         self.receive(host, packet);
     }
 
-    /// A host's adapter waits no longer for what has not come.
+    /// The adapter of a host stops waiting for missing packets and passes on those that have
+    /// overtaken them.
     pub(super) fn give_up(&mut self, host: u16) {
-        let port = opposite(self.hosts[usize::from(host)].adapter);
+        let port = self.hosts[usize::from(host)].adapter.opposite();
         let taken = self.on_fabric(|fabric, timers, now_ps| fabric.give_up(timers, host, now_ps));
         for packet in taken {
             self.enter_host(port, host, packet);
@@ -199,47 +201,49 @@ impl<F: PacketFabric> Net<F> {
     }
 }
 
-/// Room in adapters.
+/// The room in adapters.
 impl<F: PacketFabric> Net<F> {
-    /// Sockets of a host hear of what has left it.
+    /// From now on the sockets of a host learn which of their packets have left it.
     pub(super) fn count_departures(&mut self, host: u16) {
         self.hosts[usize::from(host)].counts_departures = true;
         self.on_fabric(|fabric, _, now_ps| fabric.count_departures(host, now_ps));
     }
 
-    /// The exits of a host's switch to its adapter.
+    /// The exits of a host's switch to its adapter, one for each priority.
     pub(super) fn lanes(&self) -> impl Iterator<Item = Side> + use<F> {
         (0..self.fabric.lanes()).map(lane)
     }
 
-    /// Tells a host's switch for which priorities its adapter has room. The adapter says when that may have changed.
-    pub(super) fn look_at_lanes(&mut self, host: u16) {
+    /// Tells a host's switch for which priorities its adapter has room. The adapter reports when
+    /// room appears.
+    pub(super) fn update_lanes_readiness(&mut self, host: u16) {
         for side in self.lanes() {
-            self.look_at_lane(host, side);
+            self.update_lane_readiness(host, side);
         }
     }
 
-    /// The same for one of them.
-    pub(super) fn look_at_lane(&mut self, host: u16, side: Side) {
+    /// Tells a host's switch whether its adapter has room in one priority.
+    pub(super) fn update_lane_readiness(&mut self, host: u16, side: Side) {
         let at = (host, side.lane());
         let has_room = self.on_fabric(|fabric, _, now_ps| fabric.has_room(at, now_ps));
         let switch = &mut self.hosts[usize::from(host)].switch;
         switch.set_ready(side, has_room);
     }
 
-    /// Whether the adapter has no room for another frame of a priority, as far as is known.
+    /// Whether the adapter has no room for another frame of a priority, as far as its present state
+    /// tells. A lazy adapter may have room that it does not know of yet.
     #[inline]
     pub(super) fn is_lane_full(&self, host: u16, side: Side) -> bool {
         !self.fabric.fits((host, side.lane()))
     }
 }
 
-/// What is done to a fabric from outside, and seen of it.
+/// Failures and observations of a fabric.
 impl<F: PacketFabric> Net<F> {
-    /// Shows captures the frames that leave the ports that they follow, and pause frames that
-    /// arrive.
+    /// From now on captures see the frames that leave the ports that they follow, and pause frames
+    /// that arrive.
     pub(crate) fn watch_captured(&mut self) {
-        for port in 0..self.fabric.ports().len() as PortId {
+        for port in self.fabric.ports().ids() {
             let capture = self.observers.capture.as_ref();
             let follows = |side| capture.is_some_and(|capture| capture.follows(port, side));
             if follows(capture::Side::Sent) || follows(capture::Side::Arrived) {
@@ -253,14 +257,14 @@ impl<F: PacketFabric> Net<F> {
         self.fabric.deadlock()
     }
 
-    /// The adapter of a host pauses its link even if it has room, or does so no more.
+    /// The adapter of a host begins to pause its link although it has room, or stops doing so.
     pub fn storm(&mut self, host: usize, storms: bool) {
-        let port = opposite(self.hosts[host].adapter);
+        let port = self.hosts[host].adapter.opposite();
         let priorities = if storms { u8::MAX } else { 0 };
         self.on_fabric(|fabric, _, now_ps| fabric.storm(port, priorities, now_ps));
     }
 
-    /// The adapter of a host obeys neither pauses nor notifications, or does so again.
+    /// The adapter of a host begins to ignore pauses and notifications, or obeys them again.
     pub fn babble(&mut self, host: usize, babbles: bool) {
         let host = host as u16;
         self.on_fabric(|fabric, _, now_ps| fabric.set_babbling(host, babbles, now_ps));

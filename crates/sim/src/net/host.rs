@@ -1,27 +1,26 @@
-//! A host between its tenants' stacks and its adapter: the switch, and what waits for the adapter.
+//! A host between its tenants' stacks and its adapter: the switch, and the packets and senders that
+//! wait for the adapter.
 //!
-//! The adapter's queue is a port of the fabric. Where it has no bound no sender waits, and a packet
-//! costs what its port costs. Else the adapter has a source in the event queue for as long as a
-//! sender waits.
+//! The adapter's queue is a port of the fabric. If the queue has no bound, no sender waits, and a
+//! packet costs only the offer to its port. Otherwise the adapter has a source in the event queue
+//! while a sender waits.
 
 use std::collections::VecDeque;
 
-use sluicegate_fabric::{
-    Frame, Handle,
-    graph::{NO_PORT, PortId},
-};
+use sluicegate_fabric::{Frame, Handle, graph::PortId};
 use sluicegate_vswitch::{Handover, Side, Switch, Vnics, switch::Config};
 
 use super::{ADAPTER, ConnectionEnd, EPHEMERAL_PORT, EndId, Net, PacketFabric, source};
 use crate::failures::Troubles;
 
-/// Most bytes of headers with all options, ours included.
+/// The most bytes that headers take, with all options and the option of enforcement.
 const HEADERS_BYTES: u32 = 14 + 40 + 60 + 16;
 
-/// No port: where senders may have to wait, the host asks its switch for each packet.
-pub(super) const IN_TURN: PortId = NO_PORT;
+/// In place of a port: senders of the host may have to wait, and each packet passes through the
+/// switch.
+pub(super) const IN_TURN: PortId = PortId::NONE;
 
-/// A packet that waits in a switch, and whose it is.
+/// A packet that waits in a switch, and the end that has sent it.
 #[derive(Clone, Copy, Debug)]
 pub struct Waiting {
     packet: Handle,
@@ -30,42 +29,43 @@ pub struct Waiting {
 
 /// A server.
 pub struct Host {
-    /// Its adapter's port.
+    /// The port of its adapter.
     pub adapter: PortId,
-    /// Between its tenants.
+    /// The port between its tenants.
     pub local: PortId,
-    /// Between its vNICs and its adapter, with enforcement.
+    /// The switch between its vNICs and its adapter, with enforcement.
     pub switch: Switch<Waiting, EndId>,
     below: Below,
-    /// The adapter's source is in the event queue.
+    /// The source of the adapter is in the event queue.
     armed: bool,
     /// A sender of this host may have to wait for the adapter.
     pub(super) has_waiters: bool,
-    /// Some sockets here count what the adapter has not sent yet.
+    /// Some sockets of this host count the data that the adapter has not sent yet.
     pub(super) counts_departures: bool,
-    /// Makes initial sequence numbers.
+    /// The state of the generator of initial sequence numbers.
     pub(super) isn: u32,
-    /// Connections opened so far: makes ports.
+    /// Connections opened so far, from which the next TCP or UDP port follows.
     opened: u32,
-    /// Alarms that may be used again.
+    /// The numbers of expired alarms, for reuse.
     pub(super) free_alarms: Vec<u32>,
     pub(crate) troubles: Troubles,
 }
 
-/// What stacks with small queues have given to the adapter, which they hear of when it has been sent.
+/// Data that the adapter has not sent yet, and the ends that wait for their departure.
 #[derive(Default)]
 struct Below {
-    /// When the adapter will have sent it, whose it is, and how many bytes of data.
+    /// By packet: the time at which the adapter will have sent it, the end that has sent it, and
+    /// its payload in bytes.
     leaving: VecDeque<(u64, EndId, u16)>,
-    /// Ends that wait for some of theirs to leave.
+    /// The number of ends that wait until some of their data leave.
     throttled: u32,
-    /// Those for which that has happened.
+    /// Ends that waited and whose data have left since.
     released: VecDeque<EndId>,
 }
 
 impl Host {
-    /// Reads what a packet that leaves by this exit is about to need, where it may have to wait; the number says
-    /// nothing.
+    /// Reads the memory that a packet needs to leave by this exit, on a host whose senders may have
+    /// to wait. The result has no meaning; it keeps the reads from being removed.
     #[inline]
     pub fn prefetch(&self, to: Side) -> u64 {
         if !self.has_waiters {
@@ -89,19 +89,19 @@ impl Host {
             armed: false,
             has_waiters: config.waits_for_adapter(),
             counts_departures: false,
-            isn: adapter.wrapping_mul(0x9e37_79b9),
+            isn: adapter.0.wrapping_mul(0x9e37_79b9),
             opened: 0,
             free_alarms: Vec::new(),
             troubles: Troubles::default(),
         }
     }
 
-    /// Some stacks here have small queues ([`sluicegate_tcp::Config::small_queues`]).
+    /// Some stacks of this host have small queues ([`sluicegate_tcp::Config::small_queues`]).
     pub fn with_small_queues(&mut self) {
         (self.has_waiters, self.counts_departures) = (true, true);
     }
 
-    /// The next port from which a tenant here opens a connection.
+    /// The TCP or UDP port from which a tenant of this host opens the next connection.
     pub(super) fn ephemeral_port(&mut self) -> u16 {
         let port = EPHEMERAL_PORT + (self.opened % 28_232) as u16;
         self.opened += 1;
@@ -123,7 +123,7 @@ impl Host {
 }
 
 impl<F: PacketFabric> Net<F> {
-    /// What [`ConnectionEnd::sides`] is.
+    /// The value of [`ConnectionEnd::sides`].
     pub(super) fn sides(&self, end: &ConnectionEnd) -> (Side, Side) {
         let ConnectionEnd {
             addressing,
@@ -140,7 +140,7 @@ impl<F: PacketFabric> Net<F> {
         }
     }
 
-    /// What [`ConnectionEnd::straight_to`] is.
+    /// The value of [`ConnectionEnd::straight_to`].
     pub(super) fn straight_to(&self, end: &ConnectionEnd) -> PortId {
         let host = &self.hosts[usize::from(end.host)];
         if host.has_waiters {
@@ -149,11 +149,12 @@ impl<F: PacketFabric> Net<F> {
         host.port(end.sides.1)
     }
 
-    /// Sends what an end has, if it may, on a host where senders may have to wait.
+    /// Sends the pending packets of an end as far as its turn allows, on a host whose senders may
+    /// have to wait.
     pub(super) fn serve_end_in_turn(&mut self, host: u16, end: EndId) {
         if !F::HAS_LANES {
             self.drain_departures(host);
-            self.look_at_adapter(host);
+            self.update_uplink_readiness(host);
         }
         if !self.sockets.ends[end as usize].held {
             while self.may_send(host, end) && self.transmit(host, end) == Some(true) {}
@@ -162,7 +163,8 @@ impl<F: PacketFabric> Net<F> {
         self.arm_adapter(host);
     }
 
-    /// Whether an end's next packet has its turn. If it has none, that makes no difference.
+    /// Whether the next packet of an end has its turn. If the end has no packet, the answer does
+    /// not matter.
     #[inline]
     fn may_send(&mut self, host: u16, end: EndId) -> bool {
         self.hosts[usize::from(host)].switch.is_calm() || self.has_turn(host, end)
@@ -192,12 +194,12 @@ impl<F: PacketFabric> Net<F> {
         may
     }
 
-    /// From the vNIC stage on, on a host where senders may have to wait.
+    /// A packet passes from the vNIC stage to the switch, on a host whose senders may have to wait.
     pub(super) fn send_in_turn(&mut self, host: u16, end: EndId, packet: Handle) {
         let (from, to) = self.sockets.ends[end as usize].sides;
         let waiting = Waiting { packet, end };
         let switch = &mut self.hosts[usize::from(host)].switch;
-        // Most often; its length need not be known then.
+        // The most frequent case, in which the length of the packet does not matter.
         if switch.lets_through(to) {
             return self.leave(host, to, waiting);
         }
@@ -206,7 +208,7 @@ impl<F: PacketFabric> Net<F> {
         self.handed_over(host, to, waiting, handover);
     }
 
-    /// What the vNIC stage adds behind a packet of this end.
+    /// A packet that the vNIC stage has made follows a packet of this end.
     pub(super) fn send_after(&mut self, host: u16, end: EndId, packet: Handle) {
         let (from, to) = self.sockets.ends[end as usize].sides;
         let bytes = self.fabric.ports().pool[packet].bytes();
@@ -229,37 +231,37 @@ impl<F: PacketFabric> Net<F> {
         }
     }
 
-    /// A packet leaves the switch.
+    /// A packet leaves the switch by an exit.
     fn leave(&mut self, host: u16, to: Side, waiting: Waiting) {
         let Waiting { packet, end } = waiting;
         if to.is_uplink() && F::HAS_LANES {
             self.enter_stack(host, end, packet);
             if !self.hosts[usize::from(host)].switch.is_calm() || self.is_lane_full(host, to) {
-                self.look_at_lane(host, to);
+                self.update_lane_readiness(host, to);
             }
             return;
         }
         let port = self.hosts[usize::from(host)].port(to);
         let payload = self.fabric.ports().pool[packet].payload();
         let is_sent = self.offer(port, packet);
-        let leaves_ps = self.fabric.ports().free_ps(port as usize);
+        let leaves_ps = self.fabric.ports().free_ps(port);
         if payload > 0 && is_sent && to == Side::Uplink {
             let below = &mut self.hosts[usize::from(host)].below;
             below.leaving.push_back((leaves_ps, end, payload));
         } else {
             self.left(end, payload);
         }
-        self.look_at_adapter(host);
+        self.update_uplink_readiness(host);
     }
 
-    /// So much data of an end has left its host.
+    /// Counts data of an end that have left its host, in bytes.
     pub(super) fn left(&mut self, end: EndId, payload: u16) {
         if payload > 0 {
             self.sockets.ends[end as usize].left(payload);
         }
     }
 
-    /// What the adapter has sent by now has left.
+    /// Counts the data that the adapter has sent by now.
     pub(super) fn drain_departures(&mut self, host: u16) {
         let below = &mut self.hosts[usize::from(host)].below;
         while let Some(&(leaves_ps, end, payload)) = below.leaving.front() {
@@ -276,7 +278,7 @@ impl<F: PacketFabric> Net<F> {
         }
     }
 
-    /// Notes that a stack waits for what it has sent to leave, if it does.
+    /// Notes that a stack waits until data that it has sent leave the host, if it does.
     #[inline]
     fn throttle(&mut self, host: u16, end: EndId) {
         if self.hosts[usize::from(host)].counts_departures {
@@ -295,28 +297,27 @@ impl<F: PacketFabric> Net<F> {
         }
     }
 
-    /// A stack waits no longer for what it has sent to leave.
+    /// A stack stops waiting for its data to leave the host.
     pub(super) fn unthrottle(&mut self, host: u16) {
         self.hosts[usize::from(host)].below.throttled -= 1;
     }
 
-    /// Tells the switch whether the adapter takes a packet at once.
-    fn look_at_adapter(&mut self, host: u16) {
+    /// Tells the switch whether the adapter accepts a packet at once.
+    fn update_uplink_readiness(&mut self, host: u16) {
         if F::HAS_LANES {
-            return self.look_at_lanes(host);
+            return self.update_lanes_readiness(host);
         }
         let machine = &mut self.hosts[usize::from(host)];
         if machine.switch.config().waits_for_adapter() {
-            let is_free =
-                self.fabric.ports().free_ps(machine.adapter as usize) <= self.clock.now_ps;
+            let is_free = self.fabric.ports().free_ps(machine.adapter) <= self.clock.now_ps;
             machine.switch.set_ready(Side::Uplink, is_free);
         }
     }
 
-    /// The adapter is asked again when it will have sent something, if a sender waits for that.
+    /// Sets the event of the adapter for its next transmission, if a sender waits for it.
     #[inline]
     fn arm_adapter(&mut self, host: u16) {
-        // Adapters of converged Ethernet tell by themselves.
+        // Adapters of converged Ethernet report room and departures by effects.
         if !F::HAS_LANES && !self.hosts[usize::from(host)].armed {
             self.arm_plain_adapter(host);
         }
@@ -332,7 +333,7 @@ impl<F: PacketFabric> Net<F> {
             (_, true) => first,
             (_, false) => Some(self.clock.now_ps),
         };
-        let free_ps = || self.fabric.ports().free_ps(machine.adapter as usize);
+        let free_ps = || self.fabric.ports().free_ps(machine.adapter);
         let free_ps = machine.switch.waits().then(free_ps);
         let at_ps = leaves_ps.into_iter().chain(free_ps).min();
         if let Some(at_ps) = at_ps {
@@ -342,54 +343,54 @@ impl<F: PacketFabric> Net<F> {
         }
     }
 
-    /// The adapter has sent something.
+    /// The event of the adapter: it has sent a packet.
     pub(super) fn adapter_is_free(&mut self, host: u16) {
         self.hosts[usize::from(host)].armed = false;
         self.serve(host);
     }
 
-    /// Senders that wait for the adapter get their turn.
+    /// Packets and senders that wait for the adapter get their turn.
     pub(crate) fn serve(&mut self, host: u16) {
         let at = usize::from(host);
         if self.hosts[at].troubles.paused || !self.hosts[at].has_waiters {
             return;
         }
         self.drain_departures(host);
-        self.look_at_adapter(host);
+        self.update_uplink_readiness(host);
         for side in self.lanes() {
-            self.let_adapter_take_all(host, side);
+            self.send_queued_packets(host, side);
         }
-        self.let_others_go_on(host);
+        self.resume_waiting_senders(host);
     }
 
-    /// Senders that wait for room in a priority of the adapter get their turn.
+    /// Packets and senders that wait for room in a priority of the adapter get their turn.
     pub(super) fn serve_lane(&mut self, host: u16, side: Side) {
         let machine = &self.hosts[usize::from(host)];
         if machine.troubles.paused || !machine.has_waiters {
             return;
         }
-        self.look_at_lane(host, side);
-        self.let_adapter_take_all(host, side);
-        self.let_others_go_on(host);
+        self.update_lane_readiness(host, side);
+        self.send_queued_packets(host, side);
+        self.resume_waiting_senders(host);
     }
 
-    /// The adapter takes from the switch what it has room for.
-    fn let_adapter_take_all(&mut self, host: u16, side: Side) {
+    /// The adapter takes packets from the switch while it has room.
+    fn send_queued_packets(&mut self, host: u16, side: Side) {
         let at = usize::from(host);
-        while self.hosts[at].switch.is_ready(side) && self.let_adapter_take(host, side) {}
+        while self.hosts[at].switch.is_ready(side) && self.send_queued_packet(host, side) {}
     }
 
-    fn let_others_go_on(&mut self, host: u16) {
+    fn resume_waiting_senders(&mut self, host: u16) {
         let at = usize::from(host);
-        while self.let_one_go_on(host) {}
+        while self.resume_one_sender(host) {}
         while let Some(end) = self.hosts[at].below.released.pop_front() {
             self.serve_end(end);
         }
         self.arm_adapter(host);
     }
 
-    /// The adapter takes a packet from the switch; false if there is none.
-    fn let_adapter_take(&mut self, host: u16, side: Side) -> bool {
+    /// The adapter takes a packet from the switch; false if no packet waits.
+    fn send_queued_packet(&mut self, host: u16, side: Side) -> bool {
         let switch = &mut self.hosts[usize::from(host)].switch;
         let waiting = switch.take(side);
         if let Some(waiting) = waiting {
@@ -398,14 +399,14 @@ impl<F: PacketFabric> Net<F> {
         waiting.is_some()
     }
 
-    /// A sender that was held back has its turn; false if none has.
-    fn let_one_go_on(&mut self, host: u16) -> bool {
+    /// One sender that was held back has its turn; false if no sender has.
+    fn resume_one_sender(&mut self, host: u16) -> bool {
         let Some(end) = self.hosts[usize::from(host)].switch.resume() else {
             return false;
         };
         self.sockets.ends[end as usize].held = false;
         self.transmit(host, end);
-        // The rest has its turn behind others.
+        // Other senders have their turn before the rest of its packets.
         while self.may_send(host, end) && self.transmit(host, end) == Some(true) {}
         self.throttle(host, end);
         self.set_timer(end);

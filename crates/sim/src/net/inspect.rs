@@ -1,4 +1,4 @@
-//! What can be seen of a part from outside, and whether its books are right.
+//! Views of a part for its observers, and the check of its account.
 
 use sluicegate_core::abi::{Flow, FlowKey};
 use sluicegate_tcp::Endpoint;
@@ -7,15 +7,15 @@ use sluicegate_vswitch::Vnics;
 use super::{EndId, Net, PacketFabric, key};
 use crate::packet::NO_END;
 
-/// What an end of a connection is known by.
+/// The state of an end of a connection.
 pub struct Known<'a> {
     /// Addresses and ports.
     pub key: FlowKey,
-    /// The stack's part.
+    /// The state in the stack.
     pub tcp: Option<&'a Endpoint>,
-    /// Enforcement's part.
+    /// The state in the vNIC stage.
     pub enforced: Option<&'a Flow>,
-    /// The other end, if it is known, and the host where it lives.
+    /// The host of the other end and its number there, if they are known.
     pub peer: Option<(u16, EndId)>,
 }
 
@@ -26,7 +26,7 @@ impl<F: PacketFabric> Net<F> {
         stage.into_iter().flat_map(Vnics::flows)
     }
 
-    /// What is known at an end of a connection.
+    /// The state of an end of a connection.
     pub fn known(&self, end: EndId) -> Known<'_> {
         let state = &self.sockets.ends[end as usize];
         let vnics = self.hosts[usize::from(state.host)].switch.vnics.as_ref();
@@ -39,8 +39,8 @@ impl<F: PacketFabric> Net<F> {
         }
     }
 
-    /// Asserts that no packet got lost without a cause: sent + duplicated = handed over + consumed + policed +
-    /// dropped + underway + waiting for a host that stands still.
+    /// Checks that every packet is accounted for: sent + duplicated = handed over + consumed +
+    /// policed + dropped + under way + waiting for a host that stands still.
     ///
     /// # Errors
     /// The balance, if it is not zero.
@@ -54,7 +54,7 @@ impl<F: PacketFabric> Net<F> {
         let waiting: u64 = self.hosts.iter().map(|host| host.troubles.waiting()).sum();
         let made = self.counts.made() + books.made;
         let found = self.counts.over() + books.absorbed + dropped + underway + waiting;
-        // Several parts keep what they have exported as long as it is backlog.
+        // With several parts, a part keeps exported packets while they count as backlog.
         let alone = self.layout.partition.parts() == 1;
         let kept = self.fabric.ports().pool.len() as u64;
         if made == found && (!alone || kept == underway + waiting) {

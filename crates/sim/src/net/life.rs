@@ -1,38 +1,38 @@
-//! Connections that are over give back what they took.
+//! The ends of connections, and the release of their memory.
 //!
-//! A stack in CLOSED answers nothing, so it can be freed at once. One in TIME_WAIT answers what its
-//! peer retransmits. Once the peer is over as well and no packet of it can be under way, the stack
-//! is not needed either, and is freed long before its minute is over. A tombstone is left of an
-//! end, so that no packet ever reaches another connection of the same number.
+//! A stack in CLOSED answers nothing, so it is freed at once. A stack in TIME_WAIT answers
+//! retransmissions of its peer. When the peer has ended, too, and none of its packets can be under
+//! way, the stack is freed, long before its minute in TIME_WAIT ends. A tombstone of the end
+//! remains, so that no packet reaches another connection with the same number.
 
 use sluicegate_tcp::{Endpoint, endpoint::State};
 
 use super::{ConnectionEnd, EndId, Net, OVER, PacketFabric, source};
 use crate::packet::{Addressing, NO_END};
 
-/// Longer than any packet is on its way, even if it is paused now and then.
+/// A bound on the time that a packet is under way, pauses included.
 const PACKET_LIFE_PS: u64 = 200_000_000_000;
 
-/// How far an end has come.
+/// The stage of an end in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Life {
-    /// An application has it, or will.
+    /// An application uses it, or will use it.
     Used,
-    /// Its application wants nothing of it any more; its stack goes on by itself.
+    /// Its application has released it; its stack closes the connection.
     Released,
-    /// Its stack is gone.
+    /// Its stack has been freed.
     Over,
 }
 
 impl ConnectionEnd {
-    /// Whether a SYN may give it a stack, if it has none.
+    /// Whether a SYN may make a stack for an end without one.
     pub(super) fn may_listen(&self) -> bool {
         self.life != Life::Over
     }
 }
 
 impl<F: PacketFabric> Net<F> {
-    /// An application closes a connection and will not look at it again.
+    /// An application closes a connection and will not use it again.
     pub fn release(&mut self, end: EndId) {
         if !self.sockets.keeps_all {
             self.sockets.ends[end as usize].life = Life::Released;
@@ -40,7 +40,8 @@ impl<F: PacketFabric> Net<F> {
         self.close(end);
     }
 
-    /// The stack of a released end goes, if it is in CLOSED for good. Its peer's part is told.
+    /// Frees the stack of a released end if it is in CLOSED for good, and informs the part of its
+    /// peer.
     #[cold]
     pub(super) fn end_if_finished(&mut self, end: EndId) {
         let state = &mut self.sockets.ends[end as usize];
@@ -66,7 +67,7 @@ impl<F: PacketFabric> Net<F> {
         }
     }
 
-    /// The peer of an end sends nothing since then (ps).
+    /// The peer of an end has sent nothing since `since_ps`.
     pub(super) fn peer_is_over(&mut self, end: EndId, since_ps: u64) {
         if self.sockets.ends[end as usize].life != Life::Over {
             let at_ps = since_ps + PACKET_LIFE_PS;
@@ -74,7 +75,8 @@ impl<F: PacketFabric> Net<F> {
         }
     }
 
-    /// Nothing can be on its way any more to an end that is over, or whose peer is.
+    /// Frees the state of an end. No packet can be under way to it: the end or its peer ended
+    /// [`PACKET_LIFE_PS`] ago.
     pub(super) fn forget(&mut self, end: EndId) {
         let state = &mut self.sockets.ends[end as usize];
         let in_time_wait = |tcp: &Endpoint| tcp.state() == State::TimeWait;
@@ -95,7 +97,7 @@ impl<F: PacketFabric> Net<F> {
             addressing.peer_tenant,
             addressing.peer_port,
         );
-        // Ports come again.
+        // A later connection may have the same ports.
         if self.sockets.accepted.get(&ends) == Some(&end) {
             self.sockets.accepted.remove(&ends);
         }
@@ -111,13 +113,14 @@ mod tests {
 
     use crate::{build, net::Plain};
 
-    /// A query a millisecond, each asking on connections of its own, between and within the racks of a tree.
+    /// A query each millisecond, on connections of its own, between and within the racks of a tree.
     const TREE: &str = "warmup = '0s'\nduration = '1s'\n[network]\ntopology = 'fat-tree'\n\
         children = [2, 2]\nparents = [1, 1]\nexternal = 1\nrate = '1Gbit'\n[sim]\nlink_delay = '2us'\n\
         [traffic.q]\nkind = 'queries'\nfrom = ['x1']\nrequest = '1KB'\nbytes = '1KB'\n\
         queries = 1000\narrivals = { kind = 'fixed', interval = '1ms' }\nconnections = 'per-message'\n";
 
-    /// (ends made, ends with a stack, connections that may be accepted again) after a second, by so many threads.
+    /// (ends made, ends with a stack, accepted connections that are remembered) after a second with
+    /// this number of threads.
     fn after_a_second(threads: usize, keeps_all: bool) -> [usize; 3] {
         let experiment = file::parse(Path::new("t.toml"), TREE, &Options::default());
         let experiment = experiment.unwrap_or_else(|problems| panic!("{problems}"));
@@ -150,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_over_is_given_back_whoever_looks_after_its_peer() {
+    fn finished_connections_are_freed_alike_in_one_part_and_in_two() {
         let [made, with_stack, accepted] = after_a_second(1, false);
         assert!(made >= 2 * 4 * 990, "{made} ends");
         // One end of each connection of the last 200 ms is in TIME_WAIT, and a few are in use.
@@ -161,8 +164,8 @@ mod tests {
         assert_eq!([kept, all], [made; 2], "somebody looks at them");
     }
 
-    /// What the vNIC stages of both hosts hold and have allocated, and packets that they have seen, after so many
-    /// connections, one a millisecond.
+    /// The entries and the allocated bytes of the vNIC stages of both hosts, and the packets that
+    /// passed them, after `count` connections, one each millisecond.
     fn enforced_connections(count: u32) -> ([usize; 3], usize, u64) {
         let text = format!(
             "warmup = '0s'\nduration = '{count}ms'\n\
@@ -212,7 +215,7 @@ mod tests {
         };
         let (few, small) = timed(1_000);
         let (many, large) = timed(1_000_000);
-        // Those that were over in the last 200 ms, at both hosts.
+        // The connections that ended in the last 200 ms, at both hosts.
         assert!((300..900).contains(&few[0]), "{few:?}");
         assert!(
             many[0] <= few[0] + 10 && many[1] <= few[1] + 10,

@@ -9,13 +9,13 @@ use sluicegate_fabric::{
 use super::{Net, PacketFabric};
 use crate::packet::Packet;
 
-/// What the switches of a part remember of their choices.
+/// The state of the routing scheme at the switches of a part.
 #[cfg(not(test))]
 pub(super) type State = <Routes as Scheme>::State;
 #[cfg(test)]
 pub(super) type State = <tests::Counting<'static> as Scheme>::State;
 
-/// The scheme that chooses; in unit tests one that counts.
+/// The scheme of the network; in unit tests one that counts its calls.
 #[cfg(not(test))]
 fn scheme(routes: &Routes) -> &Routes {
     routes
@@ -34,17 +34,18 @@ fn query(switch: SwitchId, packet: &Packet) -> Query {
 }
 
 impl<F: PacketFabric> Net<F> {
-    /// The port by which a packet leaves a switch. To be asked once, when the packet is there.
+    /// The port by which a packet leaves a switch. It is called once for each packet and switch,
+    /// when the packet has arrived.
     #[inline(always)]
     pub(super) fn choose(&mut self, switch: SwitchId, packet: Handle) -> Option<PortId> {
         let query = query(switch, &self.fabric.ports().pool[packet]);
         let (fabric, now_ps) = (&mut self.fabric, self.clock.now_ps);
-        // What follows from that is carried out when the packet is forwarded.
+        // Timers and effects of this call are carried out when the packet is forwarded.
         let load_bytes = |port: PortId| fabric.load_bytes(port, now_ps);
         scheme(&self.layout.routes).choose(query, load_bytes, &mut self.routing)
     }
 
-    /// The port that [`Net::choose`] will probably answer, for a prefetch.
+    /// The port that [`Net::choose`] will probably return, for a prefetch.
     #[inline]
     pub(super) fn peek(&self, switch: SwitchId, packet: &Packet) -> Option<PortId> {
         scheme(&self.layout.routes).peek(query(switch, packet))
@@ -68,7 +69,7 @@ mod tests {
         static PEEKS: Cell<u64> = const { Cell::new(0) };
     }
 
-    /// Counts choices and looks at the load of what it chooses.
+    /// Counts choices, and reads the load of the chosen port.
     pub struct Counting<'a>(pub &'a Routes);
 
     impl Scheme for Counting<'_> {
@@ -92,7 +93,7 @@ mod tests {
         }
     }
 
-    /// (choices, packets that ports of switches were offered, peeks) of a second of all-to-all traffic.
+    /// (choices, packets offered to ports of switches, peeks) in a run of all-to-all traffic.
     fn count<F: FabricOf>(network: &str) -> [u64; 3] {
         let text = format!(
             "warmup = '0s'\nduration = '20ms'\n[network]\ntopology = 'fat-tree'\nchildren = [4, 4]\n\
@@ -118,10 +119,11 @@ mod tests {
             let stats = net.fabric.stats(port);
             stats.accepted + stats.drops.iter().sum::<u64>()
         };
-        // Ports of switches are those that lead to hosts, and both directions of links between switches.
+        // Switches transmit at the ports that lead to hosts and at both ports of links between
+        // switches.
         let graph = variant.graph();
         let is_switch = |port: PortId| matches!(graph.node(graph.near(port)), Node::Switch(_));
-        let ports = (0..2 * graph.links().len() as PortId).filter(|&port| is_switch(port));
+        let ports = graph.ports().filter(|&port| is_switch(port));
         [net.routing, ports.map(offered).sum(), PEEKS.get()]
     }
 

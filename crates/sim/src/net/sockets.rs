@@ -1,4 +1,4 @@
-//! Sockets and alarms, by what a tenant's roles do.
+//! Calls of a tenant's roles on sockets and alarms.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -11,18 +11,18 @@ use sluicegate_tcp::Endpoint;
 use super::{ALARM, EndId, Net, Owner, PacketFabric, Tenant, source};
 use crate::packet::{Addressing, NO_END};
 
-/// First port that a tenant opens connections from (Linux's).
+/// The first port from which a tenant opens connections, as in Linux.
 pub const EPHEMERAL_PORT: u16 = 32_768;
 
 impl<F: PacketFabric> Net<F> {
-    /// Own port of an end, and its peer.
+    /// The port of an end, and the address of its peer.
     pub fn port_and_peer(&self, end: EndId) -> (u16, SocketAddr) {
         let addressing = &self.sockets.ends[end as usize].addressing;
         let peer = self.layout.tenants[addressing.peer_tenant as usize].address;
         (addressing.port, SocketAddr::new(peer, addressing.peer_port))
     }
 
-    /// Opens a connection from a tenant; the peer must listen by the time that the SYN arrives.
+    /// Opens a connection from a tenant. The peer must listen when the SYN arrives.
     pub fn connect(&mut self, tenant: u32, address: IpAddr, port: u16, owner: Owner) -> EndId {
         let peer_tenant = self.layout.tenant_at(address).unwrap_or(tenant);
         let Tenant { host, stack, .. } = &self.layout.tenants[tenant as usize];
@@ -35,12 +35,12 @@ impl<F: PacketFabric> Net<F> {
         id
     }
 
-    /// A tenant accepts connections on a port; they are this owner's at first.
+    /// A tenant accepts connections on a port. They belong to this owner at first.
     pub fn accept(&mut self, tenant: u32, port: u16, owner: Owner) {
         self.sockets.listeners.insert((tenant, port), owner);
     }
 
-    /// Writes; returns how many bytes fitted.
+    /// Writes to a connection; returns the bytes that the send buffer accepted.
     pub fn write(&mut self, end: EndId, bytes: u64) -> u64 {
         let Some(tcp) = &mut self.sockets.ends[end as usize].tcp else {
             return 0;
@@ -50,7 +50,7 @@ impl<F: PacketFabric> Net<F> {
         taken
     }
 
-    /// Reads; returns how many bytes there were, at most `bytes`.
+    /// Reads at most `bytes` from a connection; returns the bytes that were read.
     pub fn read(&mut self, end: EndId, bytes: u64) -> u64 {
         let bytes = self.may_read(end, bytes);
         let Some(tcp) = &mut self.sockets.ends[end as usize].tcp else {
@@ -63,7 +63,7 @@ impl<F: PacketFabric> Net<F> {
         taken
     }
 
-    /// No more will be written.
+    /// Closes the sending direction of a connection.
     pub fn close(&mut self, end: EndId) {
         if let Some(tcp) = &mut self.sockets.ends[end as usize].tcp {
             tcp.close();
@@ -71,7 +71,7 @@ impl<F: PacketFabric> Net<F> {
         }
     }
 
-    /// Says something with the next byte that `end` writes or has just written.
+    /// Sends the header of a message with the next byte that `end` writes or has just written.
     pub fn post_header(&mut self, end: EndId, header: MessageHeader) {
         let Addressing {
             peer, peer_host, ..
@@ -84,7 +84,7 @@ impl<F: PacketFabric> Net<F> {
         }
     }
 
-    /// Wakes an actor of a tenant at a time (ns), now at the earliest.
+    /// Wakes an actor of a tenant at `at_ns`, or now if that is in the past.
     pub fn wake_at(&mut self, at_ns: u64, tenant: u32, actor: u32, key: u64) {
         let host = self.layout.tenants[tenant as usize].host;
         let free = self.hosts[usize::from(host)].free_alarms.pop();

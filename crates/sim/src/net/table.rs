@@ -8,12 +8,12 @@ use sluicegate_tcp::{Cache, Endpoint, Events};
 use super::{ConnectionEnd, EndId};
 use crate::message_headers::MessageHeaders;
 
-/// Whose a socket is.
+/// The owner of a socket.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Owner {
     /// The actor that is notified.
     pub actor: u32,
-    /// What the actor calls it.
+    /// The actor's name for the socket.
     pub key: u64,
     /// IEEE 802.1Q priority of its frames, 0..=7.
     pub priority: u8,
@@ -22,12 +22,12 @@ pub struct Owner {
 /// (own tenant, own port, peer's tenant, peer's port).
 pub(super) type Ends = (u32, u16, u32, u16);
 
-/// What an actor is told.
+/// A notice to an actor.
 #[derive(Clone, Copy, Debug)]
 pub enum Notice {
-    /// Of one of its sockets.
+    /// Events at one of its sockets.
     Socket(EndId, Events),
-    /// A timer of its own: actor, key.
+    /// The expiry of a timer: the actor and its key.
     Alarm(u32, u64),
 }
 
@@ -39,45 +39,45 @@ struct Alarm {
     key: u64,
 }
 
-/// What actors have on the hosts of a part.
+/// The sockets and alarms of actors on the hosts of a part.
 #[derive(Default)]
 pub struct Sockets {
     /// Ends of connections.
     pub(crate) ends: Vec<ConnectionEnd>,
-    /// Ends that a SYN made.
+    /// The ends that SYNs have made.
     pub(super) accepted: FxHashMap<Ends, EndId>,
-    /// By tenant and port.
+    /// The owners of listening sockets, by tenant and port.
     pub(super) listeners: FxHashMap<(u32, u16), Owner>,
     /// Sockets for datagrams, by tenant and port.
     pub(super) bound: FxHashMap<(u32, u16), EndId>,
-    /// What tenants know of their peers from earlier connections, by tenant and peer.
+    /// The metrics of earlier connections, by tenant and peer.
     pub(crate) cache: Cache<(u32, u32)>,
     alarms: Vec<Alarm>,
-    /// Connections that are over keep their stacks, for tests and traces that read them.
+    /// Connections that have ended keep their stacks, for tests and traces that read them.
     pub(crate) keeps_all: bool,
-    /// For the actors, in order.
+    /// The notices to actors, in order.
     pub(crate) notices: VecDeque<Notice>,
-    /// Headers of messages under way.
+    /// The headers of messages under way.
     pub(crate) message_headers: MessageHeaders,
 }
 
 impl Sockets {
-    /// How many ends there are.
+    /// The number of ends.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// True if there is none.
+    /// True if there is no end.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
 
-    /// The stack's part of an end.
+    /// The stack of an end, if it has one.
     pub fn tcp(&self, end: EndId) -> Option<&Endpoint> {
         self.ends[end as usize].tcp.as_deref()
     }
 
-    /// Whose an end is.
+    /// The owner of an end.
     pub fn owner(&self, end: EndId) -> Owner {
         let ConnectionEnd {
             actor,
@@ -92,33 +92,35 @@ impl Sockets {
         }
     }
 
-    /// Its owner calls an end so from now on.
+    /// Sets the owner's name for an end.
     pub fn set_key(&mut self, end: EndId, key: u64) {
         self.ends[end as usize].key = key;
     }
 
-    /// Whether there is something to tell actors.
+    /// Whether a notice to an actor is pending.
     pub fn has_notices(&self) -> bool {
         !self.notices.is_empty()
     }
 
-    /// What an actor is to be told next.
+    /// Takes the next notice.
     pub fn next_notice(&mut self) -> Option<Notice> {
         self.notices.pop_front()
     }
 
-    /// The owner of what listens for a SYN between these.
+    /// The owner of the socket that listens for a SYN between these ends.
     pub(super) fn listener(&self, (tenant, port, ..): Ends) -> Option<Owner> {
         self.listeners.get(&(tenant, port)).copied()
     }
 
-    /// The end that an earlier SYN of this peer has made. Ports come again; the same end that opens does not.
+    /// The end that an earlier SYN of this peer has made. Later connections may have the same
+    /// ports, but not the same opening end.
     pub(super) fn accepted_from(&self, ends: Ends, peer: EndId) -> Option<EndId> {
         let known = self.accepted.get(&ends).copied();
         known.filter(|&end| self.ends[end as usize].addressing.peer == peer)
     }
 
-    /// Something has happened to an end: its owner is to be told, and what its stack has learnt of the peer is kept.
+    /// Queues a notice of events at an end to its owner, and keeps the metrics that its stack has
+    /// learnt.
     pub(super) fn note_events(&mut self, end: EndId, events: Events) {
         if events.is_empty() {
             return;
@@ -131,7 +133,8 @@ impl Sockets {
         self.notices.push_back(Notice::Socket(end, events));
     }
 
-    /// A timer of an actor, in the place of one that is over if there is one. Returns its number.
+    /// Sets a timer of an actor, in the place of an expired one (`free`) if there is one. Returns
+    /// its number.
     pub(super) fn set_alarm(
         &mut self,
         (actor, key): (u32, u64),
@@ -147,7 +150,7 @@ impl Sockets {
         index
     }
 
-    /// A timer of an actor has expired: the actor is notified. Returns its host.
+    /// A timer of an actor expires, which queues a notice to the actor. Returns its host.
     pub(super) fn ring(&mut self, index: u32) -> u16 {
         let Alarm { host, actor, key } = self.alarms[index as usize];
         self.notices.push_back(Notice::Alarm(actor, key));

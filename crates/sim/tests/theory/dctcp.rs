@@ -2,7 +2,7 @@
 //! Alizadeh et al., "Data Center TCP", SIGCOMM 2010, 3.3. Lengths are in packets, times in seconds.
 
 use sluicegate_core::cc::Algorithm;
-use sluicegate_fabric::Fabric;
+use sluicegate_fabric::{Fabric, graph::PortId};
 use sluicegate_tcp::{Config, config::Buffer};
 
 use crate::{
@@ -87,7 +87,7 @@ impl Setting {
     /// What the simulator does.
     fn simulated(&self) -> Oscillation {
         let mut flows = self.start();
-        let port = Network::port_of(self.flows as usize, true);
+        let port = PortId::of_link(self.flows as usize, true);
         let mut trace = Trace::default();
         let settled_ps = self.settled_ps();
         let mut now_ps = 0;

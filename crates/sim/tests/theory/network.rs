@@ -6,10 +6,7 @@ use sluicegate_core::{
     abi::PolicyTable,
     aqm::{Aqm, AqmParams},
 };
-use sluicegate_fabric::{
-    Graph, PortConfig, Ports, Routes,
-    graph::{PortId, ports_of},
-};
+use sluicegate_fabric::{Graph, PortConfig, Ports, Routes};
 use sluicegate_sim::{
     layout::{NextHop, Tenant},
     net::{Host, Net, Notice, Owner, Parts, Plain},
@@ -102,11 +99,6 @@ impl Network {
             burst_ps: 0,
             overhead_bytes: 0,
         }
-    }
-
-    /// The transmit side of `link` towards its second node if `forward`, else towards its first.
-    pub fn port_of(link: usize, forward: bool) -> PortId {
-        ports_of(link)[usize::from(!forward)]
     }
 
     pub fn build(&self) -> Net {

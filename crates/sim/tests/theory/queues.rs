@@ -4,11 +4,13 @@
 use sluicegate_core::aqm::AqmParams;
 use sluicegate_fabric::{
     Offer, PortConfig, Ports,
+    graph::PortId,
     port::{Frame, PS_PER_S},
 };
 
 use crate::near;
 
+const PORT: PortId = PortId(0);
 const RATE_BPS: u64 = 10_000_000_000;
 const DELAY_PS: u64 = 1_000_000;
 /// Large enough that a length rounded to bytes is still exponential.
@@ -92,7 +94,7 @@ impl Queue {
             bytes,
             offered_ps: now_ps,
         });
-        match self.ports.offer(0, now_ps, frame) {
+        match self.ports.offer(PORT, now_ps, frame) {
             Offer::First(at_ps) => self.next_ps = Some(at_ps),
             Offer::Queued => {}
             other => panic!("{other:?}"),
@@ -102,7 +104,7 @@ impl Queue {
     /// Takes what is at the far end by `now_ps`: all of its time there but service and delay was waiting.
     fn receive(&mut self, now_ps: u64) {
         while let Some(at_ps) = self.next_ps.filter(|&at_ps| at_ps <= now_ps) {
-            let Some((handle, next_ps)) = self.ports.arrive(0, at_ps) else {
+            let Some((handle, next_ps)) = self.ports.arrive(PORT, at_ps) else {
                 return;
             };
             let frame = &self.ports.pool[handle];

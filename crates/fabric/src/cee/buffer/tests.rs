@@ -4,7 +4,11 @@ use sluicegate_core::aqm::AqmParams;
 
 const BYTES: u32 = 1_000;
 
-/// Two hosts at one switch: ports 0 and 2 lead to it.
+/// The ports that lead from the hosts to the switch.
+const FIRST: PortId = PortId::of_link(0, true);
+const SECOND: PortId = PortId::of_link(1, true);
+
+/// Two hosts at one switch.
 fn specs() -> Vec<PortSpec> {
     let spec = |near, far| PortSpec {
         near,
@@ -58,28 +62,34 @@ fn share(ingress: PortId, priority: usize) -> Share {
 fn an_input_of_its_own_is_paused_above_xoff_and_full_above_headroom() {
     let mut buffers = buffers(Buffer::Input { bytes: 2_000 }, lossless(3_000, Some(1_000)));
     for held in 1..=4 {
-        assert_eq!(buffers.has_no_room(share(0, 3), || 0), None, "{held}");
-        assert!(buffers.take(share(0, 3)), "more than ever");
-        buffers.keep_most(0, 3);
-        assert_eq!(buffers.is_too_full(0, 3), held > 3);
+        assert_eq!(buffers.has_no_room(share(FIRST, 3), || 0), None, "{held}");
+        assert!(buffers.take(share(FIRST, 3)), "more than ever");
+        buffers.keep_most(FIRST, 3);
+        assert_eq!(buffers.is_too_full(FIRST, 3), held > 3);
     }
-    assert_eq!(buffers.has_no_room(share(0, 3), || 0), Some(Drop::Headroom));
-    assert_eq!(buffers.most_bytes(0), 4_000);
+    assert_eq!(
+        buffers.has_no_room(share(FIRST, 3), || 0),
+        Some(Drop::Headroom)
+    );
+    assert_eq!(buffers.most_bytes(FIRST), 4_000);
     // Another priority may lose, and another input knows nothing of it.
     for _ in 0..2 {
-        assert_eq!(buffers.has_no_room(share(0, 0), || 0), None);
-        assert!(!buffers.take(share(0, 0)), "priority 3 has held more");
+        assert_eq!(buffers.has_no_room(share(FIRST, 0), || 0), None);
+        assert!(!buffers.take(share(FIRST, 0)), "priority 3 has held more");
     }
-    assert_eq!(buffers.has_no_room(share(0, 0), || 0), Some(Drop::Buffer));
-    assert_eq!(buffers.has_no_room(share(2, 3), || 0), None);
+    assert_eq!(
+        buffers.has_no_room(share(FIRST, 0), || 0),
+        Some(Drop::Buffer)
+    );
+    assert_eq!(buffers.has_no_room(share(SECOND, 3), || 0), None);
     for _ in 0..3 {
-        assert!(!buffers.is_empty_enough(0, 3));
+        assert!(!buffers.is_empty_enough(FIRST, 3));
         assert!(
-            !buffers.give_back(share(0, 3)),
+            !buffers.give_back(share(FIRST, 3)),
             "no sender has been asked to pause"
         );
     }
-    assert!(buffers.is_empty_enough(0, 3));
+    assert!(buffers.is_empty_enough(FIRST, 3));
 }
 
 #[test]
@@ -95,17 +105,20 @@ fn what_no_longer_fits_a_shared_memory_takes_headroom_and_leaves_it_first() {
         "two inputs reserve headroom"
     );
     for _ in 0..4 {
-        assert_eq!(buffers.has_no_room(share(0, 3), || 0), None);
-        buffers.take(share(0, 3));
+        assert_eq!(buffers.has_no_room(share(FIRST, 3), || 0), None);
+        buffers.take(share(FIRST, 3));
     }
     assert_eq!(buffers.headroom_used[0][3], 2_000);
     assert_eq!(buffers.memories[0].used_bytes, 2_000);
-    assert_eq!(buffers.has_no_room(share(0, 3), || 0), Some(Drop::Headroom));
+    assert_eq!(
+        buffers.has_no_room(share(FIRST, 3), || 0),
+        Some(Drop::Headroom)
+    );
     assert_eq!(buffers.audit(&found(4_000)), Ok(()));
-    buffers.give_back(share(0, 3));
+    buffers.give_back(share(FIRST, 3));
     assert_eq!(buffers.headroom_used[0][3], 1_000);
     // Others have left the memory: what lies in headroom moves there.
-    buffers.leave_headroom(0, 3);
+    buffers.leave_headroom(FIRST, 3);
     assert_eq!(buffers.headroom_used[0][3], 0);
     assert_eq!(buffers.memories[0].used_bytes, 3_000);
     assert_eq!(buffers.audit(&found(3_000)), Ok(()));
@@ -124,13 +137,13 @@ fn found(bytes: u64) -> Vec<[u64; PRIORITIES]> {
 #[test]
 fn a_switch_knows_which_priorities_it_has_paused_anywhere() {
     let mut buffers = buffers(Buffer::Input { bytes: 2_000 }, lossless(1_000, None));
-    assert_eq!(buffers.set_sent(0, 0b1000), Some((0, 0b1000)));
-    assert_eq!(buffers.set_sent(2, 0b1001), Some((0, 0b1001)));
-    assert!(buffers.has_paused(2, 3) && !buffers.has_paused(0, 0));
-    assert_eq!(buffers.set_sent(0, 0), Some((0, 0b1001)));
+    assert_eq!(buffers.set_sent(FIRST, 0b1000), Some((0, 0b1000)));
+    assert_eq!(buffers.set_sent(SECOND, 0b1001), Some((0, 0b1001)));
+    assert!(buffers.has_paused(SECOND, 3) && !buffers.has_paused(FIRST, 0));
+    assert_eq!(buffers.set_sent(FIRST, 0), Some((0, 0b1001)));
     assert_eq!(buffers.audit(&found(0)), Ok(()));
-    assert_eq!(buffers.set_sent(2, 0), Some((0, 0)));
-    assert_eq!(buffers.set_sent(1, 0b1000), None, "a host's");
+    assert_eq!(buffers.set_sent(SECOND, 0), Some((0, 0)));
+    assert_eq!(buffers.set_sent(FIRST.opposite(), 0b1000), None, "a host's");
     buffers.pausing[0][3] = 1;
     assert!(buffers.audit(&found(0)).is_err());
 }

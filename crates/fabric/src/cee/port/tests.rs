@@ -12,8 +12,8 @@ const FRAME_PS: u64 = 8_000_000;
 const LINK_PS: u64 = 1_000_000;
 
 /// From a switch to a host, and from a switch to a switch.
-const TO_HOST: PortId = 1;
-const TO_SWITCH: PortId = 2;
+const TO_HOST: PortId = PortId::of_link(0, false);
+const TO_SWITCH: PortId = PortId::of_link(1, true);
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Sample {
@@ -91,7 +91,7 @@ impl World {
     fn frame(&mut self, priority: usize) -> Handle {
         let handle = self.pool.insert(Sample::default());
         let label = Label {
-            ingress: 0,
+            ingress: TO_HOST.opposite(),
             source: 0,
             priority: priority as u8,
             buffered: false,
@@ -126,7 +126,7 @@ impl World {
     /// The times of the transmit timers of a port that were requested.
     fn timers(&self, port: PortId) -> Vec<u64> {
         let time = |effect: &Effect| match *effect {
-            Effect::Timer(Timer::Transmit, at, at_ps) if at == port => Some(at_ps),
+            Effect::Timer(Timer::Transmit, at, at_ps) if at == port.0 => Some(at_ps),
             _ => None,
         };
         self.requests.effects.iter().filter_map(time).collect()
@@ -137,7 +137,7 @@ impl World {
 fn frames_follow_each_other_on_the_wire_and_only_the_first_needs_an_event() {
     let mut world = World::new(AqmParams::default());
     let first = world.start(TO_HOST, 0);
-    assert_eq!(world.out.ports[TO_HOST as usize].free_ps, FRAME_PS);
+    assert_eq!(world.out.ports[TO_HOST.index()].free_ps, FRAME_PS);
     let second = world.start(TO_HOST, FRAME_PS);
     let arrival_ps = FRAME_PS + LINK_PS;
     assert_eq!(
@@ -165,7 +165,7 @@ fn a_header_arrives_at_a_cut_through_switch_before_its_frame_ends() {
     assert!(world.out.is_cut(TO_SWITCH) && !world.out.is_cut(TO_HOST));
     world.start(TO_SWITCH, 0);
     assert_eq!(world.requests.arrivals[0], Some((TO_SWITCH, LINK_PS)));
-    assert_eq!(world.out.ports[TO_SWITCH as usize].free_ps, FRAME_PS);
+    assert_eq!(world.out.ports[TO_SWITCH.index()].free_ps, FRAME_PS);
 }
 
 #[test]
@@ -176,7 +176,7 @@ fn selection_skips_paused_priorities_and_the_audit_finds_wrong_counts() {
     let last = world.enqueue(TO_HOST, 5);
     assert!(world.out.audit(&world.pool).is_ok());
     assert_eq!(world.select(TO_HOST), Some(strict));
-    let port = TO_HOST as usize;
+    let port = TO_HOST.index();
     world.out.ports[port].shut = 1 << 5;
     assert_eq!(world.select(TO_HOST), Some(low));
     assert_eq!(world.select(TO_HOST), None, "priority 5 is paused");
@@ -206,7 +206,7 @@ fn a_pause_frame_leaves_behind_the_frame_that_is_being_sent() {
     assert_eq!(pause_ps, 84 * 8_000);
     let leaves_ps = world.out.send_pause(TO_HOST, pause_ps, FRAME_PS / 2);
     assert_eq!(leaves_ps, FRAME_PS + pause_ps);
-    assert!(!world.out.ports[TO_HOST as usize].is_idle(leaves_ps - 1));
+    assert!(!world.out.ports[TO_HOST.index()].is_idle(leaves_ps - 1));
     let idle_ps = world.out.send_pause(TO_SWITCH, pause_ps, FRAME_PS);
     assert_eq!(idle_ps, FRAME_PS + pause_ps, "an idle port");
     assert_eq!(world.out.kicks, [TO_HOST, TO_SWITCH]);
@@ -250,7 +250,7 @@ fn a_port_marks_above_its_threshold_and_drops_what_cannot_be_marked() {
     };
     let aqm = AqmParams::new(aqm, 1_000_000_000, 1_500).unwrap();
     let mut world = World::new(aqm);
-    let spec = &specs(aqm)[TO_HOST as usize];
+    let spec = &specs(aqm)[TO_HOST.index()];
     assert!(world.out.harmless_bytes(TO_HOST) >= BYTES.into());
     world.enqueue(TO_HOST, 0);
     world.enqueue(TO_HOST, 0);

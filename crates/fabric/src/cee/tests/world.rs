@@ -9,7 +9,7 @@ use crate::{
         Place, PortSpec, QueueKey,
     },
     contract::{Effect, Timer},
-    graph::{HostId, PortId, SwitchId, opposite},
+    graph::{HostId, PortId, SwitchId},
     pool::Handle,
     port::{Drop, Frame},
     random::draw,
@@ -315,7 +315,8 @@ impl World {
         while let Some(&effect) = self.cee.requests.effects.get(at) {
             at += 1;
             match effect {
-                Effect::Timer(timer, port, at_ps) => {
+                Effect::Timer(timer, index, at_ps) => {
+                    let port = PortId(index);
                     let event = match timer {
                         Timer::Arrival => Event::Arrive(port),
                         Timer::Transmit => Event::Transmit(port),
@@ -327,18 +328,19 @@ impl World {
                 Effect::Notify(switch, handle) => {
                     let out = self.choose(switch, handle);
                     let (pool, now_ps) = (&mut self.pool, self.now_ps);
-                    self.cee.forward(pool, [opposite(out), out], handle, now_ps);
+                    self.cee
+                        .forward(pool, [out.opposite(), out], handle, now_ps);
                 }
                 Effect::Room(host, _) => self.fill(host),
                 Effect::Lost(_, handle) => self.pool.release(handle),
                 Effect::Sent(port, handle, at_ps) => {
                     let (source, destination, number) = self.named(handle);
                     let told = Told::Sent(source, destination, number);
-                    self.told.push((at_ps, port, told));
+                    self.told.push((at_ps, port.0, told));
                 }
                 Effect::PauseSent(port, frame, at_ps) => {
                     let told = Told::Pause(frame.priorities, frame.xoff);
-                    self.told.push((at_ps, port, told));
+                    self.told.push((at_ps, port.0, told));
                 }
                 Effect::Left(host, handle) => {
                     let (source, destination, number) = self.named(handle);
@@ -440,7 +442,7 @@ impl World {
 
     /// A host pauses its link, or no longer.
     pub fn storm(&mut self, host: u16, priorities: u8) {
-        let port = opposite(self.graph.adjacent(host.into())[0].0);
+        let port = self.graph.adjacent(host.into())[0].0.opposite();
         self.cee
             .storm(&mut self.pool, port, priorities, self.now_ps);
         self.carry_out();
@@ -469,8 +471,13 @@ impl World {
         self.graph.links().len() as u32
     }
 
+    /// Both directions of all links.
+    pub fn ports(&self) -> impl Iterator<Item = PortId> + use<> {
+        self.graph.ports()
+    }
+
     pub fn set_link(&mut self, link: u32, up: bool) {
-        for port in [2 * link, 2 * link + 1] {
+        for port in PortId::both_of(link as usize) {
             self.cee.set_up(&mut self.pool, port, up, self.now_ps);
         }
         self.carry_out();
@@ -481,7 +488,7 @@ impl World {
     }
 
     pub fn cause(&self, cause: Drop) -> u64 {
-        let ports = 0..2 * self.graph.links().len() as PortId;
+        let ports = self.ports();
         ports
             .map(|port| self.cee.stats(port).drops[cause as usize])
             .sum()
@@ -489,7 +496,7 @@ impl World {
 
     /// What all ports counted.
     pub fn stats(&self) -> Vec<CeeStats> {
-        let ports = 0..2 * self.graph.links().len() as PortId;
+        let ports = self.ports();
         ports.map(|port| self.cee.stats(port)).collect()
     }
 

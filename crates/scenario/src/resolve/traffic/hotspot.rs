@@ -171,7 +171,7 @@ fn always_crossed(
 ) -> Option<BTreeSet<usize>> {
     let hops = routes.hops(graph, variant.tenants[from].host, variant.tenants[to].host);
     let only = hops.iter().filter(|ports| ports.len() == 1);
-    let links: BTreeSet<usize> = only.map(|ports| ports[0] as usize / 2).collect();
+    let links: BTreeSet<usize> = only.map(|ports| ports[0].link()).collect();
     (!links.is_empty()).then_some(links)
 }
 
