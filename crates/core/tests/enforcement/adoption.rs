@@ -107,8 +107,9 @@ fn a_lower_bound_never_polices_and_never_shows_less_than_a_segment() {
     let mut solo = Solo::new(&policy());
     let (at, shown) = burst(&mut solo, 0, 3, 40_000);
     assert!(u32::from(shown) >= 2 * MSS);
-    for far in [100_000, 10_000_000] {
-        assert_eq!(solo.data(at + far, MSS as usize).action, Action::Pass);
+    for far in [0, 100_000, 10_000_000] {
+        let outcome = solo.data(at + far, MSS as usize);
+        assert_eq!((outcome.action, outcome.unheld), (Action::Pass, true));
     }
     assert_eq!(solo.counter("policed"), 0);
 }
@@ -207,6 +208,26 @@ fn who_blasts_at_a_peer_that_answers_does_not_pass_for_one() {
     for i in 0..1000 {
         solo.now_ns += 5_000_000;
         let outcome = solo.data(reached + 5_000_000 + i * MSS, MSS as usize);
+        assert_eq!(outcome.action, Action::Drop, "{i}");
+    }
+    assert_eq!(solo.flow().mode, MODE_TWO_SIDED);
+}
+
+/// It leaves out its oldest segment, so that no ACK advances; but duplicate ACKs do come.
+#[test]
+fn who_leaves_out_a_segment_does_not_pass_for_one() {
+    let mut solo = Solo::with(params());
+    let at = solo.round(0, MSS, false, u16::MAX);
+    let shown = u32::from(solo.ack(at, u16::MAX)) << 10;
+    for i in 1..shown / MSS {
+        assert_eq!(solo.data(at + i * MSS, MSS as usize).action, Action::Pass);
+    }
+    for i in 2..5 {
+        solo.duplicate(at, u16::MAX, &[(at + MSS, at + i * MSS)]);
+    }
+    for i in 0..1000 {
+        solo.now_ns += 5_000_000;
+        let outcome = solo.data(at + 5_000_000 + i * MSS, MSS as usize);
         assert_eq!(outcome.action, Action::Drop, "{i}");
     }
     assert_eq!(solo.flow().mode, MODE_TWO_SIDED);

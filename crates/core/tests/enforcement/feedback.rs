@@ -360,6 +360,39 @@ fn facks_are_consumed() {
     );
 }
 
+/// Its own host leaves the mark of a FACK on it. The other host takes the ACK for its partner's, and
+/// consumes it.
+#[test]
+fn a_tenant_that_writes_a_fack_loses_its_own_ack() {
+    let mut pair = Pair::new(&policy());
+    pair.connect();
+    pair.transfer(A, 100_000);
+    let acknowledged = pair.flow(A).snd_una;
+    // B's next ACK would acknowledge this.
+    pair.set_fate(|crossing| match crossing.from {
+        B if opt::peer_of(&crossing.packet.options).is_none() => Fate::Drop,
+        _ => Fate::Deliver,
+    });
+    pair.send(A, 1_000);
+    pair.run();
+    let mut forged = pair.tenant(B).ack();
+    forged.options = opt::all(&[&opt::feedback(9, 9), &opt::peer(1)]);
+    let seen = pair.sides[A].tenant.seen.len();
+    pair.transmit(B, &forged);
+    pair.run();
+    let left = &pair.log.last().unwrap().packet;
+    assert_eq!(opt::peer_of(&left.options), Some(1));
+    assert_ne!(opt::feedback_of(&left.options), Some((9, 9)));
+    assert_eq!(pair.counter(B, "fack_sent"), 0);
+    assert_eq!(pair.counter(A, "fack_taken"), 1);
+    assert_eq!(
+        pair.sides[A].tenant.seen.len(),
+        seen,
+        "A's tenant gets nothing"
+    );
+    assert_eq!(pair.flow(A).snd_una, acknowledged, "nor is it acknowledged");
+}
+
 #[test]
 fn a_fack_is_consumed_after_a_fallback_too() {
     let mut solo = Solo::with(params());

@@ -110,6 +110,7 @@ fn of_two_forged_reports_none_leaves() {
             None | Some((1, 0))
         ));
     }
+    assert_eq!(solo.counter("forged"), 3);
 }
 
 /// The flow as far as what arrives changes it.
@@ -353,7 +354,17 @@ fn what_an_unread_handshake_may_have_shown_is_charged() {
     // What it has sent beyond earns nothing: no larger window comes with the next ACK.
     let ack = solo.peers(6 * MSS, WIDE);
     let (after, _) = solo.arrive(&ack);
-    assert!(shown_bytes(&solo, &after) <= window + 4 * MSS);
+    let shown = shown_bytes(&solo, &after);
+    assert!(shown <= window + 4 * MSS);
+    // Nor is more of it free of charge than that window, when it is sent again.
+    for i in 6..200 {
+        let end = (i + 1) * MSS;
+        let outcome = solo.data(i * MSS, 1460);
+        assert!(
+            outcome.action == Action::Drop || outcome.unheld || end <= 6 * MSS + shown + 2 * MSS,
+            "{end} bytes, of which {shown} are its window"
+        );
+    }
 }
 
 #[test]
@@ -496,7 +507,8 @@ fn a_signature_covers_no_forged_report() {
         options: opt::all(&[&opt::md5(), &opt::feedback(999, 0)]),
         ..solo.own(0, 0)
     };
-    solo.send(&signed);
+    let (after, _) = solo.send(&signed);
+    assert_eq!(after.options, signed.options, "what is signed stays");
     let forged = Packet {
         options: opt::feedback(998, 0),
         ..solo.own(0, 0)
@@ -597,9 +609,32 @@ fn an_ack_out_of_nowhere_does_not_keep_a_flow_watched() {
     }
 }
 
-/// A FIN takes a number of its own.
+/// A FIN takes a number of its own. What came out of order may be acknowledged once the rest has come.
 #[test]
 fn a_fin_that_came_may_be_acknowledged() {
+    for last in [0, 100] {
+        let mut solo = Solo::with(params());
+        for i in [1, 2, 0] {
+            arrives(&mut solo, i * MSS, 1460);
+        }
+        let fin = Packet {
+            seq: solo.peer_start.wrapping_add(3 * MSS),
+            flags: tcp::FIN | tcp::ACK,
+            payload: vec![1; last],
+            ..solo.peers(0, WIDE)
+        };
+        solo.arrive(&fin);
+        let end = 3 * MSS + last as u32 + 1;
+        for (number, told) in [(3 * MSS, 3 * MSS), (end, end), (end + 1, end)] {
+            let (after, _) = acknowledges(&mut solo, number);
+            assert_eq!(after.ack, solo.peer_start.wrapping_add(told), "{number}");
+        }
+        assert_eq!(solo.counter("ack_ahead"), 1);
+    }
+}
+
+#[test]
+fn an_honest_transfer_moves_no_counter_of_attacks() {
     let mut pair = Pair::new(&policy());
     pair.connect();
     pair.transfer(A, 100_000);

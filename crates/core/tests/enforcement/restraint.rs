@@ -23,7 +23,8 @@ fn untouched(solo: &mut Solo) {
             ecn: ecn::ECT1,
             ..solo.own(i * 1000, 1000)
         };
-        assert_eq!(solo.send(&data).0, data);
+        let (after, outcome) = solo.send(&data);
+        assert_eq!((after, outcome.unheld), (data, true), "and it is charged");
         let ack = Packet {
             ecn: ecn::CE,
             flags: tcp::ACK | tcp::ECE,
@@ -187,6 +188,7 @@ fn malformed_options_of_a_handshake_are_never_edited() {
             (MODE_WATCH, "malformed-option")
         );
         assert_eq!(solo.counter("malformed_option"), 1);
+        untouched(&mut solo);
     }
 }
 
