@@ -124,10 +124,14 @@ fn an_ack_of_far_more_than_a_window_opens_nothing() {
     let mut solo = Solo::with(params());
     let at = solo.round(0, MSS, false, WIDE);
     let edge = solo.flow().edge;
-    let ack = solo.peers(at + 200_000_000, WIDE);
-    let (after, outcome) = solo.arrive(&ack);
-    assert_eq!((after, outcome.edits), (ack, 0));
-    assert_eq!((solo.flow().edge, solo.counter("ack_beyond")), (edge, 1));
+    let una = solo.flow().snd_una;
+    let window = edge.wrapping_sub(una).max(solo.flow().cc.cwnd);
+    for (n, ahead) in [(1, 200_000_000), (2, window + 2 * MSS)] {
+        let ack = solo.peers(at + ahead, WIDE);
+        let (after, outcome) = solo.arrive(&ack);
+        assert_eq!((after, outcome.edits), (ack, 0));
+        assert_eq!((solo.flow().edge, solo.counter("ack_beyond")), (edge, n));
+    }
     assert_eq!(solo.data(at + 1_000_000, MSS as usize).action, Action::Drop);
 }
 
@@ -209,6 +213,32 @@ fn what_fills_holes_is_no_loss_and_what_is_repeated_beyond_is() {
     assert_eq!((solo.flow().losses, solo.flow().hole_bytes()), (0, 0));
     solo.data(hole, MSS as usize);
     assert_eq!(solo.flow().losses, 1, "that was lost in the network");
+}
+
+/// Nor are they data in flight, by which growth is earned.
+#[test]
+fn holes_earn_no_growth() {
+    let grown = |holes: u32| {
+        let (mut solo, edge) = with_edge(params());
+        let una = solo.flow().snd_una.wrapping_sub(solo.start);
+        let segments = (edge - una) / MSS;
+        for i in 0..segments {
+            solo.data(una + i * MSS, MSS as usize);
+        }
+        let end = una + segments * MSS;
+        for i in 0..holes {
+            solo.data(end + (i + 2) * MSS, MSS as usize);
+        }
+        for i in 1..=segments {
+            solo.e0b += MSS;
+            solo.ack(una + i * MSS, WIDE);
+        }
+        (solo.flow().hole_bytes(), solo.flow().cc.cwnd)
+    };
+    let (honest, cheating) = (grown(0), grown(10));
+    assert!(cheating.0 > 8 * MSS, "{cheating:?}");
+    // What it skipped of its window, less than a segment, does count.
+    assert!(cheating.1 <= honest.1 + MSS, "{cheating:?}, {honest:?}");
 }
 
 /// A segment far ahead makes no hole of what was skipped within the window: both would pass.
