@@ -42,8 +42,15 @@ fn it_is_watched_until_something_seen_is_acknowledged() {
         let (after, outcome) = solo.arrive(&ack);
         assert_eq!((after, outcome.edits), (ack, 0));
     }
+    // On data, whose options are not read.
+    let data = Packet {
+        payload: vec![1; 100],
+        ..solo.peers(50_000 + 2 * MSS, 500)
+    };
+    assert_eq!(solo.arrive(&data).0, data);
     assert_eq!(solo.flow().mode, MODE_WATCH);
-    let ack = solo.peers(50_000 + 2 * MSS, 500);
+    solo.data(50_000 + 2 * MSS, MSS as usize);
+    let ack = solo.peers(50_000 + 3 * MSS, 500);
     solo.arrive(&ack);
     assert_eq!(
         (solo.flow().mode, reason(&solo)),
@@ -107,15 +114,21 @@ fn a_lower_bound_never_polices_and_never_shows_less_than_a_segment() {
     let mut solo = Solo::new(&policy());
     let (at, shown) = burst(&mut solo, 0, 3, 40_000);
     assert!(u32::from(shown) >= 2 * MSS);
-    for far in [100_000, 10_000_000] {
-        assert_eq!(solo.data(at + far, MSS as usize).action, Action::Pass);
+    for far in [0, 100_000, 10_000_000] {
+        let outcome = solo.data(at + far, MSS as usize);
+        assert_eq!((outcome.action, outcome.unheld), (Action::Pass, true));
     }
     assert_eq!(solo.counter("policed"), 0);
 }
 
 #[test]
 fn one_that_is_signed_or_multipath_is_left_alone_for_good() {
-    for (options, why) in [(opt::md5(), "signed"), (opt::mptcp(), "mptcp")] {
+    let malformed = vec![8, 10, 0, 0];
+    for (options, why) in [
+        (opt::md5(), "signed"),
+        (opt::mptcp(), "mptcp"),
+        (malformed, "malformed-option"),
+    ] {
         let mut solo = Solo::new(&policy());
         solo.data(0, MSS as usize);
         solo.data(MSS, MSS as usize);
@@ -182,6 +195,12 @@ fn acks_that_take_another_path_end_policing_and_begin_again() {
         (MODE_WATCH, "one-direction")
     );
     assert_eq!(solo.counter("flow_one_direction"), 1);
+    // The other host may still take it for two-sided.
+    let forged = Packet {
+        options: opt::feedback(77, 0),
+        ..solo.own(beyond, 0)
+    };
+    assert_eq!(opt::feedback_of(&solo.send(&forged).0.options), None);
     for i in 2..600 {
         let at = beyond + i * MSS;
         assert_eq!(solo.data(at, MSS as usize).action, Action::Pass);
@@ -212,6 +231,26 @@ fn who_blasts_at_a_peer_that_answers_does_not_pass_for_one() {
     assert_eq!(solo.flow().mode, MODE_TWO_SIDED);
 }
 
+/// It leaves out its oldest segment, so that no ACK advances; but duplicate ACKs do come.
+#[test]
+fn who_leaves_out_a_segment_does_not_pass_for_one() {
+    let mut solo = Solo::with(params());
+    let at = solo.round(0, MSS, false, u16::MAX);
+    let shown = u32::from(solo.ack(at, u16::MAX)) << 10;
+    for i in 1..shown / MSS {
+        assert_eq!(solo.data(at + i * MSS, MSS as usize).action, Action::Pass);
+    }
+    for i in 2..5 {
+        solo.duplicate(at, u16::MAX, &[(at + MSS, at + i * MSS)]);
+    }
+    for i in 0..1000 {
+        solo.now_ns += 5_000_000;
+        let outcome = solo.data(at + 5_000_000 + i * MSS, MSS as usize);
+        assert_eq!(outcome.action, Action::Drop, "{i}");
+    }
+    assert_eq!(solo.flow().mode, MODE_TWO_SIDED);
+}
+
 /// What is out when a flow is adopted need not have arrived: the window is earned by what is acknowledged.
 #[test]
 fn what_was_sent_while_watched_is_no_window_until_it_is_acknowledged() {
@@ -223,6 +262,12 @@ fn what_was_sent_while_watched_is_no_window_until_it_is_acknowledged() {
     let adopted = *solo.flow();
     assert_eq!(adopted.mode, MODE_ONE_SIDED);
     assert!(adopted.cc.cwnd <= 20 * MSS, "{}", adopted.cc.cwnd);
+    // The first packet only showed that there is a flow.
+    assert_eq!(
+        adopted.cc.ssthresh,
+        3_999 * MSS,
+        "slow start to what is out"
+    );
     // An honest one has its window back after some round trips, however large.
     let (mut at, mut rounds) = (2 * MSS, 0);
     while solo.flow().cc.cwnd < 1_000 * MSS {
@@ -257,4 +302,34 @@ fn holes_of_another_place_make_no_window() {
     solo.data(far, 1460);
     ack(&mut solo, far + 1460);
     assert!(solo.flow().cc.cwnd <= 40 * MSS, "{}", solo.flow().cc.cwnd);
+}
+
+/// While it is only watched, a tenant shows itself a window far ahead, and goes back.
+#[test]
+fn an_edge_of_another_place_holds_nothing_here() {
+    let mut solo = with_known_scale(1460, 9);
+    let elsewhere = 24 << 20;
+    for i in 0..4 {
+        assert!(solo.data(elsewhere + i * MSS, MSS as usize).unheld);
+    }
+    let ack = solo.peers(elsewhere, u16::MAX);
+    solo.arrive(&ack);
+    for i in 0..4 {
+        assert!(
+            solo.data(i * MSS, MSS as usize).unheld,
+            "watched, so charged"
+        );
+    }
+    let ack = solo.peers(2 * MSS, u16::MAX);
+    solo.arrive(&ack);
+    assert_eq!(solo.flow().mode, MODE_ONE_SIDED);
+    let window = solo.flow().cc.cwnd;
+    for i in 4..10_000 {
+        let end = (i + 1) * MSS;
+        let outcome = solo.data(i * MSS, MSS as usize);
+        assert!(
+            outcome.action == Action::Drop || outcome.unheld || end <= 2 * MSS + 2 * window,
+            "{end} bytes, of which {window} are its window"
+        );
+    }
 }

@@ -331,6 +331,36 @@ fn a_trickle_without_congestion_needs_no_fack() {
     );
 }
 
+/// In a window of the tenant's own data, of which nothing is acknowledged meanwhile.
+#[test]
+fn a_fack_is_worth_two_segments_and_then_64_kilobytes() {
+    let mut solo = Solo::with(params());
+    arrives(&mut solo, 0, 1460, ecn::ECT0);
+    assert_eq!(solo.data(0, 10).fack, None, "one segment");
+    arrives(&mut solo, 1460, 1460, ecn::ECT0);
+    assert!(solo.data(10, 10).fack.is_some(), "two segments");
+    let mut facks = Vec::new();
+    for n in 1..=100 {
+        arrives(&mut solo, (1 + n) * 1460, 1460, ecn::ECT0);
+        if solo.data(10 + n * 10, 10).fack.is_some() {
+            facks.push(n);
+        }
+    }
+    assert_eq!(facks, [45, 90], "of 1460 bytes each");
+}
+
+#[test]
+fn only_ect0_and_ce_are_counted() {
+    let mut solo = Solo::with(params());
+    for (i, codepoint) in [ecn::NOT_ECT, ecn::ECT1, ecn::ECT0, ecn::CE]
+        .into_iter()
+        .enumerate()
+    {
+        arrives(&mut solo, i as u32 * 1000, 1000, codepoint);
+    }
+    assert_eq!((solo.flow().rcv_e0b, solo.flow().rcv_ceb), (1001, 1000));
+}
+
 #[test]
 fn facks_are_consumed() {
     let mut pair = Pair::new(&policy());
@@ -358,6 +388,39 @@ fn facks_are_consumed() {
             .iter()
             .all(|packet| { opt::peer_of(&packet.options).is_none() })
     );
+}
+
+/// Its own host leaves the mark of a FACK on it. The other host takes the ACK for its partner's, and
+/// consumes it.
+#[test]
+fn a_tenant_that_writes_a_fack_loses_its_own_ack() {
+    let mut pair = Pair::new(&policy());
+    pair.connect();
+    pair.transfer(A, 100_000);
+    let acknowledged = pair.flow(A).snd_una;
+    // B's next ACK would acknowledge this.
+    pair.set_fate(|crossing| match crossing.from {
+        B if opt::peer_of(&crossing.packet.options).is_none() => Fate::Drop,
+        _ => Fate::Deliver,
+    });
+    pair.send(A, 1_000);
+    pair.run();
+    let mut forged = pair.tenant(B).ack();
+    forged.options = opt::all(&[&opt::feedback(9, 9), &opt::peer(1)]);
+    let seen = pair.sides[A].tenant.seen.len();
+    pair.transmit(B, &forged);
+    pair.run();
+    let left = &pair.log.last().unwrap().packet;
+    assert_eq!(opt::peer_of(&left.options), Some(1));
+    assert_ne!(opt::feedback_of(&left.options), Some((9, 9)));
+    assert_eq!(pair.counter(B, "fack_sent"), 0);
+    assert_eq!(pair.counter(A, "fack_taken"), 1);
+    assert_eq!(
+        pair.sides[A].tenant.seen.len(),
+        seen,
+        "A's tenant gets nothing"
+    );
+    assert_eq!(pair.flow(A).snd_una, acknowledged, "nor is it acknowledged");
 }
 
 #[test]
@@ -489,6 +552,33 @@ fn bleached_ecn_is_noticed_within_two_windows() {
     let (windows, why) = windows_until_fallback(|pair| pair.set_fate(|_| Fate::Bleach));
     assert!(why.starts_with("feedback-"), "{why}");
     assert!(windows > 1.0 && windows < 3.0, "{windows}");
+}
+
+/// A partner that counts a part of what its tenant acknowledges.
+#[test]
+fn counts_of_less_than_a_quarter_are_a_mismatch() {
+    for (part, mode) in [(3, MODE_TWO_SIDED), (5, MODE_ONE_SIDED)] {
+        let mut solo = Solo::with(params());
+        for i in 0..200 {
+            solo.data(i * 1460, 1460);
+            solo.e0b += 1460 / part;
+            solo.ack((i + 1) * 1460, WIDE);
+        }
+        assert_eq!(solo.flow().mode, mode, "one of {part}");
+        let fell_back = u64::from(mode == MODE_ONE_SIDED);
+        assert_eq!(solo.counter("feedback_mismatch"), fell_back);
+    }
+}
+
+#[test]
+fn sixteen_segments_without_ecn_end_what_is_reported() {
+    let mut solo = Solo::with(params());
+    for n in 1..40 {
+        arrives(&mut solo, (n - 1) * 100, 100, ecn::NOT_ECT);
+        // Without marks every second ACK reports.
+        let told = [(); 2].map(|()| acked(&mut solo, n * 100).is_some());
+        assert_eq!(told.contains(&true), n < 16, "{n}");
+    }
 }
 
 #[test]

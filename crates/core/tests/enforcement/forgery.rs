@@ -123,11 +123,13 @@ fn a_tenant_does_not_answer_for_a_host_that_fell_back() {
     for claim in claims() {
         let honest = solo.own(at, 0);
         let forged = Packet {
-            options: claim,
+            options: claim.clone(),
             ..honest.clone()
         };
-        let (sent, _) = means_the_same(&solo, &forged, &honest, true);
+        let (sent, after) = means_the_same(&solo, &forged, &honest, true);
         assert_eq!(opt::feedback_of(&sent.options), None);
+        let found = u64::from(opt::feedback_of(&claim).is_some());
+        assert_eq!(after.counter("forged"), solo.counter("forged") + found);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Frames of every shape: families, tags, padding, lengths.
 
 use sluicegate_core::{
-    abi::{MODE_TWO_SIDED, MODE_WATCH},
+    abi::{MODE_TWO_SIDED, MODE_WATCH, RULE_OBSERVE},
     host::{Action, Direction, Host, ecn, tcp},
 };
 
@@ -135,6 +135,28 @@ fn a_trailer_is_left_alone_and_more_behind_a_packet_is_cut_off() {
 }
 
 #[test]
+fn a_frame_with_more_behind_its_packet_is_not_read_where_no_rule_enforces() {
+    let mut observing = policy();
+    observing.slots[0].params.mode = RULE_OBSERVE;
+    let mut none = policy();
+    none.rules_count = 0;
+    let solo = Solo::new(&policy());
+    for (table, read) in [(observing, true), (none, false)] {
+        for (behind, long) in [(16, false), (17, true)] {
+            let mut host = Host::new(&table);
+            let mut frame = solo.route.build(&solo.own(0, 100));
+            frame.extend(vec![0xaa; behind]);
+            let before = frame.clone();
+            let outcome = host.frame(&mut frame, Direction::FromTenant, 1);
+            assert_eq!((frame, outcome.edits), (before, 0));
+            assert_eq!(host.counter("malformed"), Some(u64::from(long)));
+            assert_eq!(host.counter("trimmed"), Some(0));
+            assert_eq!(host.flow().is_some(), read && !long);
+        }
+    }
+}
+
+#[test]
 fn feedback_before_padding_is_blanked_not_cut() {
     let mut solo = Solo::with(params());
     solo.data(0, 1460);
@@ -246,7 +268,9 @@ fn other_protocols_pass() {
     }
     passes(&changed(v4, V4, 0x65), "malformed");
     passes(&changed(v6, V4, 0x40), "malformed");
-    passes(&changed(v4, V4 + 3, 39), "malformed"); // shorter than its headers
+    for bytes in [39, 20, 19, 5] {
+        passes(&changed(v4, V4 + 3, bytes), "malformed"); // shorter than its headers
+    }
     passes(&changed(v4, V4 + 2, 5), "malformed"); // longer than the frame
     passes(&changed(v4, V4 + 20 + 12, 0x40), "malformed"); // data offset 4
     passes(&changed(v4, V4 + 20 + 12, 0xf0), "malformed"); // beyond the packet

@@ -507,6 +507,7 @@ fn a_tenant_cannot_pose_as_a_host() {
         ours, 1,
         "the tenant's own became NOPs, the host's was added"
     );
+    assert_eq!(solo.counter("forged"), 1);
     // Twice the same option would hide one of them.
     let twice = solo.syn(&[&opt::peer(0), &opt::peer(0)]);
     let (after, outcome) = solo.send(&twice);

@@ -323,3 +323,17 @@ fn data_of_an_unread_life_are_never_corrected() {
         }
     }
 }
+
+/// The clock of ACKs that were let go has 32 bits of about a microsecond.
+#[test]
+fn acks_that_were_let_go_long_ago_are_still_let_go() {
+    let mut solo = Solo::with(params());
+    arrives(&mut solo, 0, 1460);
+    acknowledges(&mut solo, 2 * MSS);
+    solo.now_ns += 200_000_000;
+    for i in 3..20 {
+        let (_, edits) = acknowledges(&mut solo, i * MSS);
+        assert_eq!(edits & edit::ACK, 0, "{i}");
+        solo.now_ns += (1u64 << 42) / 2;
+    }
+}

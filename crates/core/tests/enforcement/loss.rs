@@ -128,15 +128,19 @@ fn the_answer_to_a_keepalive_is_no_duplicate() {
     nothing_counts(|solo, at| vec![solo.peers(at, WIDE); 5]);
 }
 
+/// Of a flow without SACK, whose pure ACKs would count.
 #[test]
 fn data_is_no_duplicate() {
-    nothing_counts(|solo, at| {
-        let data = Packet {
-            payload: vec![7; 100],
-            ..solo.peers(at, WIDE)
-        };
-        vec![data; 5]
-    });
+    let mut solo = Solo::with(params());
+    let at = ten_out(&mut solo);
+    let data = Packet {
+        payload: vec![7; 100],
+        ..solo.peers(at, WIDE)
+    };
+    for _ in 0..5 {
+        solo.arrive(&data);
+    }
+    assert_eq!((solo.flow().dupacks, solo.flow().losses), (0, 0));
 }
 
 #[test]
@@ -178,6 +182,18 @@ fn a_repeated_head_without_silence_is_no_timeout() {
     solo.data(at, MSS as usize);
     assert_eq!((solo.flow().timeouts, solo.flow().losses), (0, 0));
     assert_eq!(solo.flow().cc.cwnd, before);
+}
+
+#[test]
+fn no_silence_shorter_than_the_rules_smallest_is_a_timeout() {
+    for (ms, timeouts) in [(9, 0), (11, 1)] {
+        let mut solo = Solo::with(params());
+        let at = ten_out(&mut solo);
+        assert!(solo.flow().srtt_ns < 1_000_000);
+        solo.now_ns += ms * 1_000_000;
+        solo.data(at, MSS as usize);
+        assert_eq!(solo.flow().timeouts, timeouts, "{ms} ms, of 10");
+    }
 }
 
 #[test]
@@ -269,6 +285,19 @@ fn no_rtt_is_taken_until_what_was_sent_twice_is_acknowledged() {
     assert_eq!(solo.flow().srtt_ns, before, "Karn");
     solo.round(at + 11 * MSS, MSS, false, WIDE);
     assert_ne!(solo.flow().srtt_ns, before, "and afterwards again");
+}
+
+/// The receiver may delay the ACK of a segment that is out alone (RFC 5681 section 4.2).
+#[test]
+fn a_segment_alone_gives_no_rtt() {
+    let mut solo = Solo::with(params());
+    solo.data(0, MSS as usize);
+    solo.now_ns += 40_000_000;
+    solo.e0b += MSS;
+    solo.ack(MSS, WIDE);
+    assert_eq!(solo.flow().srtt_ns, 0);
+    solo.round(MSS, MSS, false, WIDE);
+    assert!((100_000..200_000).contains(&solo.flow().srtt_ns));
 }
 
 #[test]

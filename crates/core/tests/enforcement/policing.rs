@@ -60,9 +60,15 @@ fn what_was_policed_was_not_sent() {
         before.snd_nxt - before.snd_una + skipped,
         "{skipped}"
     );
-    // Nor is what lies windows ahead.
+    // What lies more than eight windows ahead is no hole.
     let nxt = solo.flow().snd_nxt;
-    assert_eq!(solo.data(edge + (1 << 20), 1000).action, Action::Drop);
+    let window = solo.flow().edge.wrapping_sub(solo.flow().snd_una);
+    let far = edge + 8 * window;
+    assert!(
+        far - edge < 1 << 19,
+        "{window} bytes: not so many that the count of holes is full"
+    );
+    assert_eq!(solo.data(far, 1000).action, Action::Drop);
     assert_eq!(solo.flow().snd_nxt, nxt);
 }
 
@@ -118,10 +124,14 @@ fn an_ack_of_far_more_than_a_window_opens_nothing() {
     let mut solo = Solo::with(params());
     let at = solo.round(0, MSS, false, WIDE);
     let edge = solo.flow().edge;
-    let ack = solo.peers(at + 200_000_000, WIDE);
-    let (after, outcome) = solo.arrive(&ack);
-    assert_eq!((after, outcome.edits), (ack, 0));
-    assert_eq!((solo.flow().edge, solo.counter("ack_beyond")), (edge, 1));
+    let una = solo.flow().snd_una;
+    let window = edge.wrapping_sub(una).max(solo.flow().cc.cwnd);
+    for (n, ahead) in [(1, 200_000_000), (2, window + 2 * MSS)] {
+        let ack = solo.peers(at + ahead, WIDE);
+        let (after, outcome) = solo.arrive(&ack);
+        assert_eq!((after, outcome.edits), (ack, 0));
+        assert_eq!((solo.flow().edge, solo.counter("ack_beyond")), (edge, n));
+    }
     assert_eq!(solo.data(at + 1_000_000, MSS as usize).action, Action::Drop);
 }
 
@@ -203,6 +213,32 @@ fn what_fills_holes_is_no_loss_and_what_is_repeated_beyond_is() {
     assert_eq!((solo.flow().losses, solo.flow().hole_bytes()), (0, 0));
     solo.data(hole, MSS as usize);
     assert_eq!(solo.flow().losses, 1, "that was lost in the network");
+}
+
+/// Nor are they data in flight, by which growth is earned.
+#[test]
+fn holes_earn_no_growth() {
+    let grown = |holes: u32| {
+        let (mut solo, edge) = with_edge(params());
+        let una = solo.flow().snd_una.wrapping_sub(solo.start);
+        let segments = (edge - una) / MSS;
+        for i in 0..segments {
+            solo.data(una + i * MSS, MSS as usize);
+        }
+        let end = una + segments * MSS;
+        for i in 0..holes {
+            solo.data(end + (i + 2) * MSS, MSS as usize);
+        }
+        for i in 1..=segments {
+            solo.e0b += MSS;
+            solo.ack(una + i * MSS, WIDE);
+        }
+        (solo.flow().hole_bytes(), solo.flow().cc.cwnd)
+    };
+    let (honest, cheating) = (grown(0), grown(10));
+    assert!(cheating.0 > 8 * MSS, "{cheating:?}");
+    // What it skipped of its window, less than a segment, does count.
+    assert!(cheating.1 <= honest.1 + MSS, "{cheating:?}, {honest:?}");
 }
 
 /// A segment far ahead makes no hole of what was skipped within the window: both would pass.
@@ -319,6 +355,8 @@ fn a_server_is_held_to_the_window_of_the_syn_before_its_first_ack() {
         Action::Pass,
         "TCP Fast Open may"
     );
+    // No SYN shows more than 65 535 bytes; a window probe goes one segment beyond.
+    assert_eq!(solo.data(65_996, 1000).action, Action::Drop);
     assert_eq!(solo.data(1 << 30, 1000).action, Action::Drop);
     // Else the window would have to cover that flight.
     let ack = solo.peers(0, WIDE);
@@ -350,7 +388,8 @@ fn mptcp_shares_a_send_window_and_is_never_policed() {
     let answer = solo.syn_ack(&[&opt::mss(1460), &opt::mptcp(), &opt::peer(0)]);
     solo.arrive(&answer);
     assert_eq!(solo.flow().mode, MODE_WATCH);
-    assert_eq!(solo.data(403_000, 1000).action, Action::Pass);
+    let outcome = solo.data(403_000, 1000);
+    assert_eq!((outcome.action, outcome.unheld), (Action::Pass, true));
 }
 
 #[test]
@@ -472,8 +511,9 @@ proptest! {
     fn a_compliant_sender_is_never_policed(weather in weather()) {
         let pair = endure(&weather);
         for side in [A, B] {
-            prop_assert_eq!(pair.counter(side, "policed"), 0);
-            prop_assert_eq!(pair.counter(side, "malformed"), 0);
+            for none in ["policed", "repeated", "malformed"] {
+                prop_assert_eq!(pair.counter(side, none), 0, "{}", none);
+            }
         }
     }
 }
@@ -583,11 +623,16 @@ fn what_is_repeated_has_its_share_of_the_window() {
     let at = edge - (u32::from(solo.flow().wire_window) << 10);
     let cwnd = solo.flow().cc.cwnd;
     solo.data(at, MSS as usize);
+    // A sixteenth of a window is what ordinary loss takes.
+    let sixteenth = (cwnd / 16) as usize;
+    assert_eq!(solo.data(0, sixteenth).action, Action::Pass);
+    solo.e0b += 500;
+    assert!(u32::from(solo.ack(at + 500, WIDE)) << 10 >= cwnd);
     // Half a window of what has been acknowledged long ago.
     for i in 0..cwnd / 2 / MSS {
         assert_eq!(solo.data(i * MSS, MSS as usize).action, Action::Pass);
     }
-    solo.e0b += MSS;
+    solo.e0b += MSS - 500;
     let shown = u32::from(solo.ack(at + MSS, WIDE)) << 10;
     assert!(
         shown < cwnd * 2 / 3 && shown >= 2 * MSS,

@@ -23,7 +23,8 @@ fn untouched(solo: &mut Solo) {
             ecn: ecn::ECT1,
             ..solo.own(i * 1000, 1000)
         };
-        assert_eq!(solo.send(&data).0, data);
+        let (after, outcome) = solo.send(&data);
+        assert_eq!((after, outcome.unheld), (data, true), "and it is charged");
         let ack = Packet {
             ecn: ecn::CE,
             flags: tcp::ACK | tcp::ECE,
@@ -156,6 +157,22 @@ fn a_tenant_that_begins_to_sign_keeps_its_headers() {
             ..solo.peers(at + 1460, WIDE)
         };
         assert_eq!(solo.arrive(&ack).0, ack);
+        assert_eq!(solo.counter("odd_options"), 2);
+        // Unsigned segments keep their headers as well, and feedback has a packet of its own.
+        let plain = Packet {
+            flags: tcp::ACK | tcp::ECE,
+            options: opt::feedback(1 + at + 1460, 0),
+            ..solo.peers(at + 1460, WIDE)
+        };
+        assert_eq!(solo.arrive(&plain).0, plain);
+        let data = Packet {
+            ecn: ecn::CE,
+            payload: vec![1; 1460],
+            ..solo.peers(at + 1460, WIDE)
+        };
+        solo.arrive(&data);
+        let (after, outcome) = solo.send(&solo.own(at + 1460, 0));
+        assert!(after.options.is_empty() && outcome.fack.is_some());
         // Nothing holds such data: a bucket is charged with them.
         assert!(solo.data(at + 1460, 1460).unheld);
     }
@@ -187,6 +204,7 @@ fn malformed_options_of_a_handshake_are_never_edited() {
             (MODE_WATCH, "malformed-option")
         );
         assert_eq!(solo.counter("malformed_option"), 1);
+        untouched(&mut solo);
     }
 }
 
@@ -390,5 +408,25 @@ fn strange_flags_pass() {
             after.flags | tcp::ECE | tcp::CWR,
             flags | tcp::ECE | tcp::CWR
         );
+    }
+}
+
+#[test]
+fn an_honest_transfer_moves_no_counter_of_attacks() {
+    let mut pair = Pair::new(&policy());
+    pair.connect();
+    pair.transfer(A, 100_000);
+    pair.finish();
+    assert_eq!(pair.flow(A).mode, MODE_TWO_SIDED);
+    for side in [A, B] {
+        for none in [
+            "ack_ahead",
+            "stranger",
+            "odd_options",
+            "trimmed",
+            "beyond_held",
+        ] {
+            assert_eq!(pair.counter(side, none), 0, "{none}");
+        }
     }
 }

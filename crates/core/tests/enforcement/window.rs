@@ -83,6 +83,29 @@ fn never_raised_on_duplicate_acks() {
     assert_eq!(solo.flow().losses, 1);
 }
 
+/// The policy's rate held the window, and does so no longer: the next ACK that advances shows more.
+#[test]
+fn never_raised_on_duplicate_acks_though_the_policy_allows_more() {
+    let slow = Params {
+        rate_cap: 1,
+        ..params()
+    };
+    let mut solo = Solo::with(slow);
+    let at = solo.round(0, 1460, false, WIDE);
+    for i in 0..2 {
+        solo.data(at + i * 1460, 1460);
+    }
+    let shown = solo.ack(at, WIDE);
+    assert_eq!(shown, wire(2 * 1460, 10));
+    solo.host.set_policy(&policy());
+    for i in 1..3 {
+        let block = (at + 1460, at + 1460 + i * 100);
+        assert_eq!(solo.duplicate(at, WIDE, &[block]), shown);
+    }
+    solo.e0b += 2 * 1460;
+    assert!(solo.ack(at + 2 * 1460, WIDE) > shown);
+}
+
 #[test]
 fn a_stack_without_sack_still_retransmits_fast() {
     let mut pair = Pair::new(&policy());
