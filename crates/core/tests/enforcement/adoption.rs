@@ -1,7 +1,10 @@
 //! Connections whose handshake was not seen, or of which only one direction is.
 
 use sluicegate_core::{
-    abi::{FLOW_SCALE_BOUND, MODE_ONE_SIDED, MODE_TWO_SIDED, MODE_WATCH, REASON_NAMES, Remembered},
+    abi::{
+        FLOW_LENIENT, FLOW_SCALE_BOUND, MODE_ONE_SIDED, MODE_TWO_SIDED, MODE_WATCH, REASON_NAMES,
+        Remembered,
+    },
     host::Action,
 };
 
@@ -332,4 +335,27 @@ fn an_edge_of_another_place_holds_nothing_here() {
             "{end} bytes, of which {window} are its window"
         );
     }
+}
+
+/// Before it was met, its peer may have shown it the largest window.
+#[test]
+fn what_it_may_have_been_shown_is_charged_until_its_own_edge_has_caught_up() {
+    let mut solo = with_known_scale(1460, 0);
+    solo.data(0, MSS as usize);
+    solo.data(MSS, MSS as usize);
+    solo.ack(2 * MSS, u16::MAX);
+    let mut at = 2 * MSS;
+    let is_lenient = |solo: &Solo| solo.flow().marks & FLOW_LENIENT != 0;
+    solo.data(at, MSS as usize);
+    assert!(is_lenient(&solo));
+    assert!(solo.data(at + 30 * MSS, MSS as usize).unheld);
+    at += 31 * MSS;
+    for _ in 0..60 {
+        solo.now_ns += 1_000_000;
+        solo.ack(at, u16::MAX);
+        solo.data(at, MSS as usize);
+        at += MSS;
+    }
+    assert!(!is_lenient(&solo));
+    assert!(!solo.data(at, MSS as usize).unheld);
 }

@@ -3,6 +3,7 @@
 use sluicegate_core::{
     abi::{FLOW_UNMARKED, Params, RULE_OBSERVE},
     cc::Algorithm,
+    host::Action,
 };
 
 use crate::net::{Solo, params, policy_of};
@@ -157,4 +158,19 @@ fn observers_count_the_windows_that_they_would_lower() {
     solo.ack(at + MSS, 3);
     assert_eq!(solo.counter("window_would_lower"), before);
     assert_eq!(solo.counter("window_lowered"), 0);
+}
+
+/// The windows that the peer showed until then are no offence to use, but no rule has governed them.
+#[test]
+fn windows_of_the_time_of_observing_are_charged() {
+    let mut solo = Solo::with(Params {
+        mode: RULE_OBSERVE,
+        ..params()
+    });
+    let at = solo.round(0, MSS, false, WIDE);
+    solo.host.set_policy(&policy_of(params()));
+    assert!(!solo.data(at, MSS as usize).unheld);
+    let outcome = solo.data(at + 50 * MSS, MSS as usize);
+    assert_eq!((outcome.action, outcome.unheld), (Action::Pass, true));
+    assert_eq!(solo.counter("beyond_held"), 1);
 }

@@ -248,3 +248,54 @@ fn handshakes_that_answer_nothing_leave_a_flow_alone() {
         }
     }
 }
+
+/// Data with a right ACK number, so far from the data that have come.
+#[test]
+fn sixteen_mebibytes_or_a_window_away_is_another_connection() {
+    const FAR: u32 = 16 << 20;
+    let strangers = |wide: bool, away: u32| {
+        let (mut solo, at) = two_sided();
+        if wide {
+            let own = Packet {
+                window: WIDE,
+                ..solo.own(at, 0)
+            };
+            solo.send(&own);
+        }
+        let data = Packet {
+            seq: solo.peer_start.wrapping_add(away),
+            payload: vec![1],
+            ..solo.peers(at - 2920, WIDE)
+        };
+        solo.arrive(&data);
+        solo.counter("stranger")
+    };
+    let before = 0_u32.wrapping_sub(FAR);
+    let limits = [(before, before.wrapping_sub(1)), (FAR, FAR + 1)];
+    for (near, far) in limits {
+        assert_eq!((strangers(false, near), strangers(false, far)), (0, 1));
+    }
+    // A window of 64 MiB less one unit.
+    let edge = u32::from(WIDE) << 10;
+    assert_eq!((strangers(true, edge), strangers(true, edge + 1)), (0, 1));
+}
+
+/// Of the tenant's window, which is 500 KiB, or the one before.
+#[test]
+fn feedback_from_outside_the_window_is_not_taken() {
+    for (away, taken) in [
+        (510_000, true),
+        (515_000, false),
+        (u32::MAX - 515_000, false),
+    ] {
+        let (mut solo, at) = two_sided();
+        let counts = (solo.e0b + 1460) & 0xff_ffff;
+        let ack = Packet {
+            seq: solo.peer_start.wrapping_add(away),
+            options: opt::feedback(counts, 0),
+            ..solo.peers(at - 2920, WIDE)
+        };
+        solo.arrive(&ack);
+        assert_eq!(solo.flow().taken_e0b == counts, taken, "{away}");
+    }
+}

@@ -592,4 +592,14 @@ fn an_rst_that_is_not_believed_leaves_the_flow_open() {
     assert!(closed(&solo), "this one fits");
     solo.data(0, 1460);
     assert!(!closed(&solo), "the tenant goes on");
+    // The tenant's window is 500 KiB.
+    for (ahead, ends) in [(513_000, false), (500_000, true)] {
+        let rst = Packet {
+            flags: tcp::RST,
+            seq: solo.peer_start.wrapping_add(ahead),
+            ..solo.peers(0, 0)
+        };
+        solo.arrive(&rst);
+        assert_eq!(closed(&solo), ends, "{ahead}");
+    }
 }

@@ -168,7 +168,7 @@ fn strangers_data_count_for_nothing() {
             payload: vec![7; MSS as usize],
             ..Packet::default()
         };
-        solo.arrive(&spoofed);
+        assert_eq!(solo.arrive(&spoofed).0.ecn, ecn::NOT_ECT);
         strangers += 1;
     }
     assert_eq!(

@@ -318,6 +318,7 @@ fn a_rule_may_leave_policing_off() {
         ..params()
     });
     assert_eq!(solo.data(edge + 100_000, 1000).action, Action::Pass);
+    assert_eq!(solo.counter("would_police"), 0);
 }
 
 #[test]
@@ -580,6 +581,28 @@ fn repeating_without_end_has_no_more_than_a_window_in_an_rtt() {
     let limit = 101 * u64::from(window) + rtos * beside;
     assert!(passed <= limit, "{passed} bytes, not {limit}");
     assert!(solo.counter("repeated") > 1000);
+}
+
+/// All at once: a window, a quarter of it, and sixteen segments.
+#[test]
+fn so_much_may_be_repeated_at_once() {
+    let (mut solo, edge) = with_edge(params());
+    let at = edge - (u32::from(solo.flow().wire_window) << 10);
+    for i in 0..(edge - at) / MSS {
+        solo.data(at + i * MSS, MSS as usize);
+    }
+    let window = solo
+        .flow()
+        .cc
+        .cwnd
+        .max(solo.flow().snd_nxt - solo.flow().snd_una);
+    let mut passed = 0;
+    for _ in 0..200 {
+        solo.now_ns -= 1_000;
+        let outcome = solo.data(at, MSS as usize);
+        passed += u32::from(outcome.action == Action::Pass);
+    }
+    assert_eq!(passed, (window + window / 4) / MSS + 16);
 }
 
 /// The policy takes most of a large window away, with no cut that remembers it; then all that is out is lost. What

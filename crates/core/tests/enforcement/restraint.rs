@@ -25,6 +25,11 @@ fn untouched(solo: &mut Solo) {
         };
         let (after, outcome) = solo.send(&data);
         assert_eq!((after, outcome.unheld), (data, true), "and it is charged");
+        let early = Packet {
+            ack: solo.peer_start.wrapping_add(1 << 20),
+            ..solo.own((i + 1) * 1000, 0)
+        };
+        assert_eq!(solo.send(&early).0, early);
         let ack = Packet {
             ecn: ecn::CE,
             flags: tcp::ACK | tcp::ECE,
