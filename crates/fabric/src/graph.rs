@@ -252,6 +252,31 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_two_ports_of_a_link_transmit_from_its_two_nodes() {
+        let mut graph = Graph::new(3, 1);
+        let links: Vec<usize> = (0..3).map(|host| graph.link(host, 3)).collect();
+        let mut ports = graph.ports();
+        for link in links {
+            let [forward, backward] = PortId::both_of(link);
+            assert_eq!(
+                [ports.next(), ports.next()],
+                [Some(forward), Some(backward)]
+            );
+            assert_eq!([forward.link(), backward.link()], [link; 2]);
+            assert!(forward.is_forward() && !backward.is_forward());
+            assert_eq!(
+                [forward.opposite(), backward.opposite()],
+                [backward, forward]
+            );
+            let (host, switch) = graph.links()[link];
+            assert_eq!((graph.near(forward), graph.far(forward)), (host, switch));
+            assert_eq!((graph.near(backward), graph.far(backward)), (switch, host));
+            assert_eq!(graph.adjacent(host), [(forward, switch)]);
+        }
+        assert_eq!(ports.next(), None);
+    }
+
+    #[test]
     fn a_tree_with_zeros_is_refused() {
         assert!(Graph::xgft(&[4, 0], &[1, 2]).is_err());
         assert!(Graph::xgft(&[4], &[1, 2]).is_err());
