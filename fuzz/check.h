@@ -53,7 +53,10 @@ static inline sg_u32 foreign_options(const struct wire *w, const struct view *v,
 	return n;
 }
 
-/* Whether a header carries a hosts' option: of this kind, as long as theirs; with `exid`, ours only. */
+/*
+ * Whether a header carries a hosts' option: of this kind, as long as theirs; with `exid`, ours
+ * only.
+ */
 static inline int has_option(const struct wire *w, const struct view *v, sg_u8 kind,
 			     int exid)
 {

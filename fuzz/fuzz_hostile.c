@@ -415,7 +415,10 @@ static void peer_packet(struct model *m, struct input *in, int data)
 	s.ecn = bits >> 4 & 3;
 	if (data) {
 		s.payload = 1 + take16(in) % 2900;
-		/* No receiver takes data without an ACK number; a tenant of ours may say that it did. */
+		/*
+		 * No receiver takes data without an ACK number; a tenant of ours may say that it
+		 * did.
+		 */
 		s.flags = bits & 2 ? SG_ACK : take8(in) & (SG_ACK | SG_PSH | SG_FIN);
 	}
 	hostile_options(in, &s);

@@ -7,6 +7,7 @@ set -euo pipefail
 cd "$SG_ROOT"
 
 LINES_MAX=900
+COMMENT_MAX=100
 WARNINGS=(-std=c11 -Wall -Wextra -Werror)
 failed=0
 
@@ -57,6 +58,18 @@ lint_lengths() {
 	done
 }
 
+# Tables and pictures may be longer. Characters are counted, not bytes; a tab is eight of them.
+lint_comments() {
+	local found
+	found=$(sources '*.rs' '*.[ch]' | LC_ALL=C xargs awk -v max="$COMMENT_MAX" '
+		FNR == 1 { code = 0 }
+		/^[ \t]*\/\/[\/!]? *```/ { code = !code }
+		code || !/^[ \t]*(\/\/|\/?\* )/ || /^[ \t]*\/\/[\/!]? *\|/ { next }
+		{ gsub(/[\200-\277]/, ""); gsub(/\t/, "        ") }
+		length > max { print FILENAME ":" FNR ": a comment of " length " characters, more than " max }')
+	[ -z "$found" ] || fail "comments:"$'\n'"$found"
+}
+
 lint_docs() {
 	scripts/check-docs.sh || fail "documents: links, anchors or lists"
 }
@@ -96,6 +109,7 @@ lint_foreign() {
 lint_headers
 lint_licences
 lint_lengths
+lint_comments
 lint_docs
 lint_rust
 lint_foreign

@@ -1,5 +1,5 @@
-//! What is compared: flows without enforcement, with programs that do nothing, and with enforcement; each
-//! on a path of its own, so that they can take turns.
+//! What is compared: flows without enforcement, with programs that do nothing, and with
+//! enforcement; each on a path of its own, so that they can take turns.
 
 use std::{fmt, os::fd::AsFd};
 

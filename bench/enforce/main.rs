@@ -1,9 +1,9 @@
 //! What enforcement costs: `make bench-enforce`. Needs root and an otherwise idle machine.
 //!
-//! Three measurements: what enforced flows bring and cost beside unenforced ones that take turns with
-//! them, and beside ones that meet programs which do nothing, which show what the hooks alone cost; the
-//! time that the kernel accounts to the programs under that load; and each path through the programs
-//! beside an empty one.
+//! Three measurements: what enforced flows bring and cost beside unenforced ones that take turns
+//! with them, and beside ones that meet programs which do nothing, which show what the hooks alone
+//! cost; the time that the kernel accounts to the programs under that load; and each path through
+//! the programs beside an empty one.
 
 #![allow(clippy::print_stdout)]
 

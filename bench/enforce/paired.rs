@@ -1,5 +1,5 @@
-//! Arms that take turns, since speed differs by a factor from minute to minute on a shared machine: ratios
-//! within each pair, and their median with a distribution-free confidence interval.
+//! Arms that take turns, since speed differs by a factor from minute to minute on a shared machine:
+//! ratios within each pair, and their median with a distribution-free confidence interval.
 
 use std::{fmt, time::Duration};
 
@@ -11,16 +11,16 @@ use crate::{
     traffic::{Cost, Flows},
 };
 
-/// Length of one turn. Short beside what others on the machine do, long beside what flows need to get
-/// going again (some ms).
+/// Length of one turn. Short beside what others on the machine do, long beside what flows need to
+/// get going again (some ms).
 const TURN: Duration = Duration::from_millis(100);
 
 /// What each arm brought and cost, in the order of [`Arm::ALL`].
 pub struct Pair([Cost; Arm::ALL.len()]);
 
 impl Pair {
-    /// Connects flows on all paths and lets them take turns until each has sent for `measured`. Who comes
-    /// before whom changes from round to round.
+    /// Connects flows on all paths and lets them take turns until each has sent for `measured`. Who
+    /// comes before whom changes from round to round.
     pub fn measure(arms: &mut [Attached], flows: usize, measured: Duration) -> Result<Self> {
         let open = |attached: &Attached| Flows::open(attached.path, flows);
         let opened = arms.iter().map(open).collect::<Result<Vec<_>>>()?;

@@ -174,8 +174,8 @@ impl Bench<'_> {
         ])
     }
 
-    /// What a flow meets now and then. Comes after the others: the tenant has sent `RUNS` segments, all
-    /// acknowledged, and received as many.
+    /// What a flow meets now and then. Comes after the others: the tenant has sent `RUNS` segments,
+    /// all acknowledged, and received as many.
     fn seldom(&self) -> Result<Vec<PathCost>> {
         let (sent, received) = (TENANT_ISN + 1 + RUNS * MSS, REMOTE_ISN + 1 + RUNS * MSS);
         let data = |seq: u32| {

@@ -1,5 +1,5 @@
-//! Bulk flows from a to b that take turns with those of other paths, and what they cost: bytes received and
-//! CPU time spent meanwhile.
+//! Bulk flows from a to b that take turns with those of other paths, and what they cost: bytes
+//! received and CPU time spent meanwhile.
 
 use std::{
     fs,

@@ -101,8 +101,8 @@ fn main() -> Result<()> {
     report(&missed, settings.check)
 }
 
-/// Prints all attacks against the mean of all honest runs. Returns what `results.json` says of each,
-/// and the bounds that were missed.
+/// Prints all attacks against the mean of all honest runs. Returns what `results.json` says of
+/// each, and the bounds that were missed.
 fn judge(
     found: Vec<(&Attack, Result<Outcome>)>,
     baseline: Outcome,

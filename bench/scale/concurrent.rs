@@ -23,11 +23,12 @@ use crate::{
 
 const MEASURED: Duration = Duration::from_secs(20);
 const TICK: Duration = Duration::from_millis(1);
-/// The argument with which this program starts itself to keep the receiving ends: machines limit the files of one
-/// process, and so many connections may be more than that.
+/// The argument with which this program starts itself to keep the receiving ends: machines limit
+/// the files of one process, and so many connections may be more than that.
 pub const KEEPER: &str = "--keep";
 
-/// Each message is a packet of data and, since the next one on that connection comes much later, an ACK.
+/// Each message is a packet of data and, since the next one on that connection comes much later, an
+/// ACK.
 pub fn measure(flows: usize, packets_per_second: u64) -> Result<Value> {
     let path = Path::build("many")?;
     let options = Options {
@@ -88,7 +89,8 @@ impl Drop for Keeper {
     }
 }
 
-/// Accepts what comes to the socket that is this process's input, and keeps it until the process is ended.
+/// Accepts what comes to the socket that is this process's input, and keeps it until the process is
+/// ended.
 pub fn keep() -> Result<()> {
     let listener = TcpListener::from(stdin().as_fd().try_clone_to_owned()?);
     let mut kept = Vec::new();

@@ -1,7 +1,7 @@
 //! A flood of SYNs, each with a tuple of its own, from a tenant that also has an established flow.
 //!
-//! Turns of a path with enforcement and of one without, quiet and flooded: what the flood costs the machine, it costs
-//! both; what it costs enforced flows beyond that is enforcement's.
+//! Turns of a path with enforcement and of one without, quiet and flooded: what the flood costs the
+//! machine, it costs both; what it costs enforced flows beyond that is enforcement's.
 
 use std::{
     io::{Read, Write},

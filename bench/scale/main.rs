@@ -1,8 +1,9 @@
 //! Enforcement with many flows: `make bench-scale`. Needs root and an otherwise idle machine.
 //!
-//! Three measurements: what the programs cost with thousands of flows that say little, by the kernel's own
-//! accounting; what is left of a million flows that were opened and closed; and what a flood of SYNs with a tuple each
-//! does to an established flow, in turns with a path that has no programs.
+//! Three measurements: what the programs cost with thousands of flows that say little, by the
+//! kernel's own accounting; what is left of a million flows that were opened and closed; and what a
+//! flood of SYNs with a tuple each does to an established flow, in turns with a path that has no
+//! programs.
 
 #![allow(clippy::print_stdout)]
 

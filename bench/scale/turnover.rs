@@ -18,7 +18,8 @@ use crate::{
     shared::path::{Path, RECEIVER},
 };
 
-/// Ports of the receiver, each with a thread at both ends: a tuple is not used again while it may linger.
+/// Ports of the receiver, each with a thread at both ends: a tuple is not used again while it may
+/// linger.
 const PORTS: usize = 16;
 /// A closed flow is kept for ten seconds, and the timer must come by.
 const PATIENCE: Duration = Duration::from_secs(60);

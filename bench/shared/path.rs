@@ -65,8 +65,8 @@ impl Path {
         ip(&["-n", &tenant, "addr", "add", &address, "dev", "eth0"])
     }
 
-    /// A veth pair between two namespaces, up. Each end's packets are received by the CPUs of its side,
-    /// so that the segments of one flow stay in order whichever CPU sends them.
+    /// A veth pair between two namespaces, up. Each end's packets are received by the CPUs of its
+    /// side, so that the segments of one flow stay in order whichever CPU sends them.
     fn cable(&self, from: &str, from_name: &str, to: &str, to_name: &str) -> Result<()> {
         ip(&[
             "-n", from, "link", "add", from_name, "type", "veth", "peer", "name", to_name, "netns",

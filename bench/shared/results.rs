@@ -5,8 +5,8 @@ use std::{fs, path::Path};
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-/// Writes `measured`, an object, and the machine it was measured on into a directory that is made if need be; writes
-/// nothing without one.
+/// Writes `measured`, an object, and the machine it was measured on into a directory that is made
+/// if need be; writes nothing without one.
 pub fn write(out: Option<&Path>, mut measured: Value) -> Result<()> {
     let Some(out) = out else {
         return Ok(());

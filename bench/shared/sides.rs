@@ -1,6 +1,6 @@
-//! The machine's CPUs, split between the two ends of the path as if each were a machine of its own. One
-//! flow's speed depends by a factor of three on which CPUs its ends and its packets happen to share; so
-//! they do not happen to, they are placed.
+//! The machine's CPUs, split between the two ends of the path as if each were a machine of its own.
+//! One flow's speed depends by a factor of three on which CPUs its ends and its packets happen to
+//! share; so they do not happen to, they are placed.
 
 use anyhow::{Result, ensure};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};

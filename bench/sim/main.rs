@@ -1,19 +1,21 @@
 //! How fast the simulator is: `make bench-sim`. One line per case, on one core; the unit is packet
 //! transmissions on a link per second of wall time.
 //!
-//! - **incast**: 16 senders to 1 receiver through one switch, 10 Gb/s, 1 µs per link, 1500 B packets, 10 MB
-//!   each, an ACK per packet, DCTCP, K = 65 packets, buffer 250 packets.
-//! - **permutation**: XGFT(3; 8,8,4; 1,8,8), 256 servers, full bisection, a fixed permutation, 4 MB per flow,
-//!   D-mod-k routing, DCTCP likewise.
+//! - **incast**: 16 senders to 1 receiver through one switch, 10 Gb/s, 1 µs per link, 1500 B
+//!   packets, 10 MB each, an ACK per packet, DCTCP, K = 65 packets, buffer 250 packets.
+//! - **permutation**: XGFT(3; 8,8,4; 1,8,8), 256 servers, full bisection, a fixed permutation, 4 MB
+//!   per flow, D-mod-k routing, DCTCP likewise.
 //! - **permutation-2**: the same on two threads.
-//! - **cee-permutation**: the same on converged Ethernet: eight priorities, each an eighth of the flows, pauses on
-//!   the wire, congestion notification, a share for each of eight traffic classes. Beside the plain permutation, by
-//!   turns of simulated time, and the ratio of what a hop takes; and the same where senders wait for their adapters, on
-//!   both.
-//! - **commercial**: queries to the permutation's 256 servers over a hierarchy beside messages between them,
-//!   FreeBSD 9's TCP, a connection for every message, eight priorities, on converged Ethernet likewise, 10 ms of them.
-//!   Beside the plain permutation, by turns, and beside the same queries and messages on plain Ethernet.
-//! - **scale-N**: XGFT(3) of N servers like the permutation, 1 MB per flow: what a hop costs as networks grow.
+//! - **cee-permutation**: the same on converged Ethernet: eight priorities, each an eighth of the
+//!   flows, pauses on the wire, congestion notification, a share for each of eight traffic classes.
+//!   Beside the plain permutation, by turns of simulated time, and the ratio of what a hop takes;
+//!   and the same where senders wait for their adapters, on both.
+//! - **commercial**: queries to the permutation's 256 servers over a hierarchy beside messages
+//!   between them, FreeBSD 9's TCP, a connection for every message, eight priorities, on converged
+//!   Ethernet likewise, 10 ms of them. Beside the plain permutation, by turns, and beside the same
+//!   queries and messages on plain Ethernet.
+//! - **scale-N**: XGFT(3) of N servers like the permutation, 1 MB per flow: what a hop costs as
+//!   networks grow.
 //!
 //! `make bench-sim CASES='incast permutation'` runs some only.
 
@@ -277,8 +279,8 @@ fn ports(graph: &Graph) -> Result<Ports<sluicegate_sim::packet::Packet>> {
     Ok(ports)
 }
 
-/// A fabric of the benchmark: [`cee`] or plain Ethernet. Without `waits`, adapters are unlimited: senders neither wait
-/// for room nor take turns.
+/// A fabric of the benchmark: [`cee`] or plain Ethernet. Without `waits`, adapters are unlimited:
+/// senders neither wait for room nor take turns.
 trait Benched: PacketFabric {
     fn of(graph: &Graph, waits: bool) -> Result<Self>;
 }
@@ -358,8 +360,8 @@ fn engine<F: Benched>(
     Ok(Engine::new(layout, parts, LINK_DELAY_PS))
 }
 
-/// Everything that converged Ethernet has. Where senders do not wait, its adapters take whatever they are given, as
-/// those of plain Ethernet here do.
+/// Everything that converged Ethernet has. Where senders do not wait, its adapters take whatever
+/// they are given, as those of plain Ethernet here do.
 fn cee(waits: bool) -> CeeConfig {
     let class = |priority| EtsClass {
         priorities: 1u8 << priority,
@@ -535,7 +537,8 @@ fn converged_network() -> String {
 /// How much of it is simulated.
 const COMMERCIAL_TURNS: u64 = 200;
 
-/// Queries and messages on converged Ethernet beside a plain network with long flows, and one with the same traffic.
+/// Queries and messages on converged Ethernet beside a plain network with long flows, and one with
+/// the same traffic.
 fn compare_commercial(name: &str, graph: &Graph, pairs: &[(u32, u32)], bytes: u64) -> Result<()> {
     let mut converged = timed_commercial::<Converged>(true)?;
     let mut same = timed_commercial::<Plain>(false)?;

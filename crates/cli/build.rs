@@ -1,5 +1,5 @@
-//! Names the build of everything that decides what a simulation gives, so that results of another are not taken for
-//! its own.
+//! Names the build of everything that decides what a simulation gives, so that results of another
+//! are not taken for its own.
 
 use std::{
     fs,

@@ -1,6 +1,6 @@
-//! Builds `c/native*.c`, the native face of core's headers, into a static library, and turns the table of
-//! algorithms into `OUT_DIR/algorithms.rs`. Build scripts of dependents get the names of the tenants' stacks that
-//! are ours as `DEP_SLUICE_STACKS`.
+//! Builds `c/native*.c`, the native face of core's headers, into a static library, and turns the
+//! table of algorithms into `OUT_DIR/algorithms.rs`. Build scripts of dependents get the names of
+//! the tenants' stacks that are ours as `DEP_SLUICE_STACKS`.
 
 use std::{
     env,

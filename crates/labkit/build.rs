@@ -1,5 +1,5 @@
-//! Compiles the kernel programs, which modules embed with `include_object!`, and lists the tenants' stacks in
-//! `OUT_DIR/stacks.rs`: those of core's table of algorithms that Sluicegate brings.
+//! Compiles the kernel programs, which modules embed with `include_object!`, and lists the tenants'
+//! stacks in `OUT_DIR/stacks.rs`: those of core's table of algorithms that Sluicegate brings.
 
 use std::{env, fmt::Write, fs, path::Path};
 

@@ -76,7 +76,9 @@ SG_INLINE void sg_skb_checksum(struct __sk_buff *skb, sg_u8 *tcp, sg_u32 l4_at, 
 	if (edit->ip_summed == SG_CHECKSUM_COMPLETE && !ipv6) {
 		if (!bpf_l4_csum_replace(skb, l4_at + 16, 0, edit->pseudo, BPF_F_PSEUDO_HDR))
 			return;
-		/* Refused: the skb's sum stays behind, and a receiver looks at the bytes instead. */
+		/*
+		 * Refused: the skb's sum stays behind, and a receiver looks at the bytes instead.
+		 */
 		field = (sg_u16 *)(sg_skb_data(skb) + (l4_at & 0x7f) + 16);
 		if ((sg_u8 *)(field + 1) > sg_skb_end(skb))
 			return;

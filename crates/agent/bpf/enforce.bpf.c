@@ -25,7 +25,10 @@
 #include "sluice/lifecycle.h"
 #include "sluice/policy.h"
 
-/* skb->mark of a copy on its way to become a FACK. Tenants can't set it: marks end at their namespace. */
+/*
+ * skb->mark of a copy on its way to become a FACK. Tenants can't set it: marks end at their
+ * namespace.
+ */
 #define SG_FACK_MARK 0x5347464bU
 
 /* Ethernet, one VLAN tag, IPv6 and the longest TCP header: what parsing may read. */

@@ -54,7 +54,10 @@ struct sk_buff {
 #define SG_TCX_PASS 0
 #define SG_TCX_DROP 2
 
-/* The kernel's own view of a program's context (Linux 6.2). Weak: without it only programs that call it are refused. */
+/*
+ * The kernel's own view of a program's context (Linux 6.2). Weak: without it only programs that
+ * call it are refused.
+ */
 extern void *bpf_cast_to_kern_ctx(void *context) __attribute__((section(".ksyms"), weak));
 
 #endif /* SLUICE_KERNEL_H */

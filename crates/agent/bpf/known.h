@@ -85,7 +85,9 @@ SG_INLINE void sg_half_answered(sg_u32 ifindex, sg_u64 now_ns)
 		__sync_fetch_and_add(&interface->unanswered, (sg_u32)-1);
 }
 
-/* What is kept by this key, its opener included. `counted`: it has part of its interface's share. */
+/*
+ * What is kept by this key, its opener included. `counted`: it has part of its interface's share.
+ */
 SG_INLINE struct sg_half_open *sg_half_of(const struct sg_flow_key *key, sg_u32 *counted)
 {
 	struct sg_half_open *half = bpf_map_lookup_elem(&half_open, key);

@@ -82,8 +82,8 @@ impl Pins {
         Self { root }
     }
 
-    /// Makes the directories of the namespace and of its links; where fresh maps may be pinned until
-    /// [`Pins::put_in_place`].
+    /// Makes the directories of the namespace and of its links; where fresh maps may be pinned
+    /// until [`Pins::put_in_place`].
     ///
     /// # Errors
     /// No right to, or no bpffs.

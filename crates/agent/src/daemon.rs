@@ -73,7 +73,8 @@ pub struct Config {
     pub interface_quota: u32,
     /// Leave enforcement running when a signal ends the agent.
     pub persist: bool,
-    /// Where to serve metrics, in the network namespace that the agent is started in; `None` = nowhere.
+    /// Where to serve metrics, in the network namespace that the agent is started in; `None` =
+    /// nowhere.
     pub metrics: Option<SocketAddr>,
 }
 

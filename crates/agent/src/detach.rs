@@ -41,8 +41,9 @@ pub struct Report {
     pub holders: BTreeMap<u32, String>,
 }
 
-/// Detaches and removes everything pinned under `directory`, in every namespace and every
-/// layout version, with what their agents said of themselves in `run_dir`, then looks whether anything of it still exists.
+/// Detaches and removes everything pinned under `directory`, in every namespace and every layout
+/// version, with what their agents said of themselves in `run_dir`, then looks whether anything of
+/// it still exists.
 ///
 /// # Errors
 /// No right to, and then nothing is touched.
@@ -78,7 +79,8 @@ pub fn all(directory: &Path, run_dir: &Path) -> Result<Report> {
     Ok(report)
 }
 
-/// Detaches and removes one namespace's pins. One that cannot be opened is no reason to leave the others.
+/// Detaches and removes one namespace's pins. One that cannot be opened is no reason to leave the
+/// others.
 fn remove(found: &Found, report: &mut Report) {
     for path in files(&found.root.join("links")) {
         if let Err(error) = detach(&path, &mut report.removed) {

@@ -33,7 +33,8 @@ pub fn replace_durably(path: &Path, content: &[u8]) -> Result<()> {
     synced.with_context(|| format!("writing {}", directory.display()))
 }
 
-/// Puts `content` in the place of the file at `path`, with its owner and permissions; it is on the disk after that.
+/// Puts `content` in the place of the file at `path`, with its owner and permissions; it is on the
+/// disk after that.
 ///
 /// # Errors
 /// There is no such file, or no right to replace it; it is as it was.

@@ -81,7 +81,8 @@ pub struct Options {
     pub interface_quota: u32,
     /// Pin everything here, and take over what is pinned already; `None` = end with this process.
     pub pins: Option<Pins>,
-    /// Tenants of interfaces that are taken over, by index; without a name it is that of the interface.
+    /// Tenants of interfaces that are taken over, by index; without a name it is that of the
+    /// interface.
     pub tenants: BTreeMap<u32, String>,
 }
 
@@ -208,8 +209,8 @@ impl Instance {
         &self.takeover
     }
 
-    /// Attaches to the interface called `name` in the calling thread's network namespace; the tenant is
-    /// called like its interface.
+    /// Attaches to the interface called `name` in the calling thread's network namespace; the
+    /// tenant is called like its interface.
     ///
     /// # Errors
     /// There is none, it is attached already, or the kernel refused.
@@ -270,8 +271,8 @@ impl Instance {
         self.dismiss(index)
     }
 
-    /// Calls an attached interface and its tenant otherwise, which may bring other rules into force there:
-    /// how many flows another rule decides now, or none.
+    /// Calls an attached interface and its tenant otherwise, which may bring other rules into force
+    /// there: how many flows another rule decides now, or none.
     ///
     /// # Errors
     /// It is not attached, or the kernel refused.
@@ -421,8 +422,8 @@ impl Instance {
         table::flows(&self.map("flows")?, &self.map("occupied")?)
     }
 
-    /// Shows every flow as the kernel has it, one after another: a large table takes as much memory again as it has
-    /// where all of them are held at once.
+    /// Shows every flow as the kernel has it, one after another: a large table takes as much memory
+    /// again as it has where all of them are held at once.
     ///
     /// # Errors
     /// The kernel refused.
@@ -449,8 +450,8 @@ impl Instance {
             .collect()
     }
 
-    /// What asks the kernel for [`Instance::programs`] from elsewhere, and also without the right to find programs
-    /// by id.
+    /// What asks the kernel for [`Instance::programs`] from elsewhere, and also without the right
+    /// to find programs by id.
     ///
     /// # Errors
     /// No more descriptors.
@@ -522,7 +523,8 @@ impl Instance {
         Ok(())
     }
 
-    /// What the policy in force makes of an interface that is about to be attached, or has a new name or tenant.
+    /// What the policy in force makes of an interface that is about to be attached, or has a new
+    /// name or tenant.
     fn admit(&self, interface: &Interface, tenant: &str) -> Result<()> {
         let config: Config = self.read("config", 0)?;
         let table: PolicyTable = self.read("policy", config.active)?;
@@ -548,8 +550,8 @@ impl Instance {
         self.policy = policy.clone();
     }
 
-    /// Drops what is known of an interface's flows: their packets pass unseen when it is not attached,
-    /// and policing by an old edge would stop them for good.
+    /// Drops what is known of an interface's flows: their packets pass unseen when it is not
+    /// attached, and policing by an old edge would stop them for good.
     fn forget_flows(&self, index: u32) -> Result<()> {
         ensure!(index != 0, "no interface has the index 0");
         self.forget(index)
@@ -597,7 +599,8 @@ impl Instance {
         self.write("interfaces", &index, &row)
     }
 
-    /// Gives an interface that was attached already the quota; its count of flows stays where there is one.
+    /// Gives an interface that was attached already the quota; its count of flows stays where there
+    /// is one.
     fn keep_interface(&self, index: u32) -> Result<()> {
         if self.run("set_quota", index, self.interface_quota)? != 0 {
             self.write_interface(index)?;
@@ -605,8 +608,8 @@ impl Instance {
         Ok(())
     }
 
-    /// Pins these maps in the place of those that may be pinned there, all of them at once: an agent that is
-    /// killed leaves the old ones or the new ones.
+    /// Pins these maps in the place of those that may be pinned there, all of them at once: an
+    /// agent that is killed leaves the old ones or the new ones.
     fn pin_maps(&self, pins: &Pins) -> Result<()> {
         let next = pins.prepare()?;
         fs::create_dir(&next).with_context(|| format!("creating {}", next.display()))?;
@@ -670,8 +673,8 @@ impl Instance {
         Ok(())
     }
 
-    /// Forgets what the maps have of interfaces that are not attached: left by an agent that was killed in the
-    /// middle of attaching or letting go.
+    /// Forgets what the maps have of interfaces that are not attached: left by an agent that was
+    /// killed in the middle of attaching or letting go.
     fn drop_stray_rows(&self) -> Result<()> {
         let mut known = BTreeSet::new();
         for map in ["interfaces", "places", "buckets"] {
@@ -754,8 +757,9 @@ pub fn pinned_flows(pins: &Pins, names: &Names) -> Result<Vec<FlowRecord>> {
     Ok(records)
 }
 
-/// Flows of an agent in another process that `policy` would treat otherwise than the policy in force there:
-/// those of rules whose parameters differ. Flows that another rule would decide are not among them.
+/// Flows of an agent in another process that `policy` would treat otherwise than the policy in
+/// force there: those of rules whose parameters differ. Flows that another rule would decide are
+/// not among them.
 ///
 /// # Errors
 /// As [`pinned_flows`].

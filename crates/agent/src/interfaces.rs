@@ -38,7 +38,8 @@ pub struct Interface {
     pub controller: Option<u32>,
     /// What the operator calls it (`ip link set … alias`).
     pub alias: Option<String>,
-    /// Id of the network namespace of a veth's other end, as seen from here; `None` = this one, or no veth.
+    /// Id of the network namespace of a veth's other end, as seen from here; `None` = this one, or
+    /// no veth.
     pub netns_id: Option<i32>,
     /// Index of a veth's other end in its namespace.
     pub other_end: Option<u32>,
@@ -85,8 +86,8 @@ impl Interface {
         }
     }
 
-    /// A veth whose other end is in this namespace too: a cable between two of its bridges, or one whose other
-    /// end is still to be given away.
+    /// A veth whose other end is in this namespace too: a cable between two of its bridges, or one
+    /// whose other end is still to be given away.
     pub fn is_cable(&self) -> bool {
         self.kind == "veth" && self.other_end.is_some() && self.netns_id.is_none()
     }

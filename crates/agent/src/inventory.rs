@@ -23,7 +23,8 @@ pub struct Inventory {
 }
 
 impl Inventory {
-    /// All programs, links and maps there are now, of any maker. Needs CAP_SYS_ADMIN; empty without.
+    /// All programs, links and maps there are now, of any maker. Needs CAP_SYS_ADMIN; empty
+    /// without.
     pub fn now() -> Self {
         Self {
             programs: walk(libbpf_sys::bpf_prog_get_next_id),

@@ -46,13 +46,14 @@ pub struct Labels {
 pub struct Label {
     /// The name.
     pub name: String,
-    /// `label`, `alias`, `libvirt`, `cni`, `docker`, `netns`, or `interface` where nothing better is known.
+    /// `label`, `alias`, `libvirt`, `cni`, `docker`, `netns`, or `interface` where nothing better
+    /// is known.
     pub from: &'static str,
 }
 
 impl Labels {
-    /// From words: `auto`, `alias`, `none`, or `PATTERN=NAME`, of which the first that covers an interface
-    /// decides.
+    /// From words: `auto`, `alias`, `none`, or `PATTERN=NAME`, of which the first that covers an
+    /// interface decides.
     ///
     /// # Errors
     /// Names the word that is none of these.
@@ -255,7 +256,8 @@ fn docker_container(json: &str) -> Option<(String, String)> {
     (!name.is_empty()).then_some((sandbox, name))
 }
 
-/// The id that the calling thread's network namespace has for the one behind `path`; `None` without one.
+/// The id that the calling thread's network namespace has for the one behind `path`; `None` without
+/// one.
 fn netns_id(path: &Path) -> Option<i32> {
     let file = fs::File::open(path).ok()?;
     let mut message = NsidMessage::default();

@@ -8,7 +8,8 @@
 //! - [`daemon`] is the agent around it, [`takeover`] its restart, [`detach`] its undoing,
 //!   `service` what a service manager hears of it;
 //! - [`meter`] is what an operator watches: looks, sums over time, Prometheus;
-//! - [`labels`] names tenants, [`state`] is what an agent tells others of itself, [`mod@file`] replaces files;
+//! - [`labels`] names tenants, [`state`] is what an agent tells others of itself, [`mod@file`]
+//!   replaces files;
 //! - [`doctor`] says what works here and what does not;
 //! - `table` reads the table of flows, [`record`] is a flow as people read it;
 //! - [`object`] embeds, opens and loads objects, and turns a verifier's rejection into an error;

@@ -115,8 +115,8 @@ impl AsFd for NetNs {
     }
 }
 
-/// Runs `work` on a thread of its own inside the namespace behind `netns`. That takes CAP_SYS_ADMIN where it
-/// is not the calling thread's own.
+/// Runs `work` on a thread of its own inside the namespace behind `netns`. That takes CAP_SYS_ADMIN
+/// where it is not the calling thread's own.
 ///
 /// # Errors
 /// The namespace cannot be entered, or `work` fails.
@@ -149,8 +149,9 @@ fn is_own(netns: BorrowedFd<'_>) -> Result<bool> {
     Ok((own.dev(), own.ino()) == (other.st_dev, other.st_ino))
 }
 
-/// Whether the calling thread is in the namespace of process 1. `/proc/1/ns` may be looked at only with as
-/// many capabilities as process 1 has; the files about each namespace have numbers of their own.
+/// Whether the calling thread is in the namespace of process 1. `/proc/1/ns` may be looked at only
+/// with as many capabilities as process 1 has; the files about each namespace have numbers of their
+/// own.
 fn is_that_of_process_1() -> bool {
     let number = |path| fs::metadata(path).map(|data| data.ino()).ok();
     let own = number("/proc/thread-self/net/dev");

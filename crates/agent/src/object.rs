@@ -71,7 +71,8 @@ pub fn map<'a>(object: &'a mut Object, name: &str) -> Result<MapMut<'a>> {
         .with_context(|| format!("object {owner} has no map {name}"))
 }
 
-/// The map called `name` of an object not yet loaded, to size it or to put a pinned one in its place.
+/// The map called `name` of an object not yet loaded, to size it or to put a pinned one in its
+/// place.
 ///
 /// # Errors
 /// There is none: the object and this build do not belong together.

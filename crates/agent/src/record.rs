@@ -93,8 +93,8 @@ pub struct FlowRecord {
     pub cwnd_bytes: u32,
     /// Its slow-start threshold in bytes; `None` = not found yet.
     pub ssthresh_bytes: Option<u32>,
-    /// The receive window that the algorithm's comes to, in bytes, never above the peer's: what the tenant is shown
-    /// next, or with `observe` would be; `None` where nothing is computed.
+    /// The receive window that the algorithm's comes to, in bytes, never above the peer's: what the
+    /// tenant is shown next, or with `observe` would be; `None` where nothing is computed.
     pub allowed_window_bytes: Option<u64>,
     /// The receive window that the tenant was last shown, in bytes.
     pub enforced_window_bytes: u64,
@@ -182,12 +182,14 @@ impl FlowRecord {
             .is_some_and(|allowed| allowed < self.advertised_window_bytes)
     }
 
-    /// It had packets lately; others are pooled, forgotten, or ended by an RST that need not have been believed.
+    /// It had packets lately; others are pooled, forgotten, or ended by an RST that need not have
+    /// been believed.
     pub fn is_active(&self) -> bool {
         self.idle_ms < ACTIVE_MS
     }
 
-    /// Why the flow is in its mode, and what was noticed of it; empty where there is nothing to say.
+    /// Why the flow is in its mode, and what was noticed of it; empty where there is nothing to
+    /// say.
     pub fn why(&self) -> String {
         let words: Vec<&str> = self
             .reason

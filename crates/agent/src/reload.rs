@@ -1,12 +1,14 @@
-//! Another policy in place of the one in force, without a gap, touching only flows whose rule changed.
+//! Another policy in place of the one in force, without a gap, touching only flows whose rule
+//! changed.
 //!
 //! ```text
 //!  write the policy that is not in force ─▶ interfaces know its rules ─▶ put it in force
 //!      ─▶ flows whose rule is gone, or that an earlier rule now covers, are decided anew
 //! ```
 //!
-//! A flow refers to the slot of its rule. Rules with the same conditions keep their slots, so that other
-//! parameters reach their flows by themselves, and flows of rules that did not change notice nothing.
+//! A flow refers to the slot of its rule. Rules with the same conditions keep their slots, so that
+//! other parameters reach their flows by themselves, and flows of rules that did not change notice
+//! nothing.
 
 use anyhow::{Context, Result, bail};
 use libbpf_rs::{MapCore, MapFlags};
@@ -37,7 +39,8 @@ impl Instance {
     /// Puts `policy` in force.
     ///
     /// # Errors
-    /// The kernel refused; the policy before, or where that went well already this one, is in force.
+    /// The kernel refused; the policy before, or where that went well already this one, is in
+    /// force.
     pub fn reload(&mut self, policy: &Policy) -> Result<Reloaded> {
         let mut config: Config = self.read("config", 0)?;
         let current: PolicyTable = self.read("policy", config.active)?;
@@ -55,8 +58,8 @@ impl Instance {
         Ok(Reloaded { changes, rematched })
     }
 
-    /// Tells every attached interface which rules hold there, and gives it its buckets. With `both`, rules
-    /// that held so far go on holding.
+    /// Tells every attached interface which rules hold there, and gives it its buckets. With
+    /// `both`, rules that held so far go on holding.
     fn write_places(&self, policy: &Policy, table: &PolicyTable, both: bool) -> Result<()> {
         for (index, attached) in self.attached() {
             let mut scope = policy.scope(table, &attached.name, &attached.tenant);
@@ -79,8 +82,8 @@ impl Instance {
         Ok(())
     }
 
-    /// What the policy makes of one interface: its name, its tenant and the namespace of its other end. Its buckets
-    /// are written before that.
+    /// What the policy makes of one interface: its name, its tenant and the namespace of its other
+    /// end. Its buckets are written before that.
     pub(crate) fn write_place(
         &self,
         policy: &Policy,

@@ -1,8 +1,10 @@
-//! Taking the place of an agent whose maps this build cannot read: of an older build, or of a newer one.
+//! Taking the place of an agent whose maps this build cannot read: of an older build, or of a newer
+//! one.
 //!
-//! Its pins lie beside ours, in the directory of their own layout. On each of its interfaces our programs are
-//! attached first in the chain, then its links go: at no moment is an interface without enforcement. Between
-//! the two our programs meet every flow from the middle and leave it alone, so that none is edited twice.
+//! Its pins lie beside ours, in the directory of their own layout. On each of its interfaces our
+//! programs are attached first in the chain, then its links go: at no moment is an interface
+//! without enforcement. Between the two our programs meet every flow from the middle and leave it
+//! alone, so that none is edited twice.
 
 use std::{fs, path::Path};
 
@@ -27,8 +29,8 @@ pub struct Replaced {
 }
 
 impl Instance {
-    /// Takes the place of what is pinned for the namespace called `netns`, which the calling thread is in,
-    /// in other layouts. `tenant` names the tenant of an interface.
+    /// Takes the place of what is pinned for the namespace called `netns`, which the calling thread
+    /// is in, in other layouts. `tenant` names the tenant of an interface.
     ///
     /// # Errors
     /// The kernel refused; what was not replaced enforces on.

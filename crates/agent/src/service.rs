@@ -43,8 +43,8 @@ impl Service {
         }
     }
 
-    /// How long to wait for news, at most `patience`: until half of what the manager allows between signs of
-    /// life is over.
+    /// How long to wait for news, at most `patience`: until half of what the manager allows between
+    /// signs of life is over.
     pub fn patience(&self, patience: Duration) -> PollTimeout {
         let patience = self
             .watchdog

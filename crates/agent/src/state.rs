@@ -1,7 +1,7 @@
 //! What an agent tells others of itself: a file `NETNS.json` in a directory, replaced as a whole.
 //!
-//! The kernel's state knows interfaces by index and rules by position; here are their names, and which
-//! policy is in force. A killed agent's file stays, as its pins do.
+//! The kernel's state knows interfaces by index and rules by position; here are their names, and
+//! which policy is in force. A killed agent's file stays, as its pins do.
 
 use std::{
     collections::BTreeMap,
@@ -88,7 +88,8 @@ pub struct Place {
     pub name: String,
     /// Whose it is.
     pub tenant: String,
-    /// Where that name comes from: `label`, `alias`, `libvirt`, `cni`, `docker`, `netns`, `interface`.
+    /// Where that name comes from: `label`, `alias`, `libvirt`, `cni`, `docker`, `netns`,
+    /// `interface`.
     pub tenant_from: String,
 }
 

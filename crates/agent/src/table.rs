@@ -77,8 +77,8 @@ pub(crate) fn flows(table: &dyn MapCore, occupied: &dyn MapCore) -> Result<Vec<(
     Ok(found)
 }
 
-/// Shows every flow in a table, in the order of its slots, each as it was between two packets. Flows that come or
-/// go meanwhile may be shown or not.
+/// Shows every flow in a table, in the order of its slots, each as it was between two packets.
+/// Flows that come or go meanwhile may be shown or not.
 ///
 /// # Errors
 /// The maps are of another layout, or the kernel refused.

@@ -94,7 +94,8 @@ impl TcxLink {
     pub fn open(path: &Path) -> Result<Self> {
         let context = || format!("opening {}", path.display());
         let link = Link::open(path).with_context(context)?;
-        // libbpf opens whatever is pinned, and would read what the kernel says of it as that of a link.
+        // libbpf opens whatever is pinned, and would read what the kernel says of it as that of a
+        // link.
         let facts = format!("/proc/self/fdinfo/{}", link.as_fd().as_raw_fd());
         let facts = fs::read_to_string(facts).with_context(context)?;
         ensure!(
@@ -159,8 +160,8 @@ impl TcxLink {
     }
 }
 
-/// Ids of the programs at one direction of an interface of the calling thread's network namespace, in the
-/// order in which packets meet them.
+/// Ids of the programs at one direction of an interface of the calling thread's network namespace,
+/// in the order in which packets meet them.
 ///
 /// # Errors
 /// No such interface, no right to ask (CAP_NET_ADMIN), a kernel before 6.6.
@@ -173,7 +174,8 @@ pub fn attached(ifindex: u32, direction: Direction) -> Result<Vec<u32>> {
     };
     options.__bindgen_anon_1.count = ids.len() as u32;
     let target = i32::try_from(ifindex).context("no such interface")?;
-    // SAFETY: `options` says its own size and that of the array it points to; both outlive the call.
+    // SAFETY: `options` says its own size and that of the array it points to; both outlive the
+    // call.
     let code =
         unsafe { libbpf_sys::bpf_prog_query_opts(target, direction.attach_type(), &mut options) };
     if code < 0 {

@@ -1,4 +1,5 @@
-//! What a tenant sends without a governed flow, charged to buckets: by the kernel programs, on frames.
+//! What a tenant sends without a governed flow, charged to buckets: by the kernel programs, on
+//! frames.
 
 #![allow(unsafe_code)]
 

@@ -1,8 +1,9 @@
-//! No stack that follows the standards is policed: real stacks over a network that loses, repeats and reorders, with
-//! receivers that close and shrink their windows, silent connections and a policy that changes all the time. Needs root.
+//! No stack that follows the standards is policed: real stacks over a network that loses, repeats
+//! and reorders, with receivers that close and shrink their windows, silent connections and a
+//! policy that changes all the time. Needs root.
 //!
-//! `SG_COMPLIANT_PACKETS` says how many packets the hosts must have seen, by default enough for each adversity. All
-//! segmentation offloads are off: a packet is a segment.
+//! `SG_COMPLIANT_PACKETS` says how many packets the hosts must have seen, by default enough for
+//! each adversity. All segmentation offloads are off: a packet is a segment.
 
 #![allow(unsafe_code)]
 
@@ -127,7 +128,8 @@ fn bulk(hosts: &Hosts, family: usize, done: &AtomicBool) {
     }
 }
 
-/// A receiver that lets its window close, waits, and makes its buffer smaller while data is under way.
+/// A receiver that lets its window close, waits, and makes its buffer smaller while data is under
+/// way.
 fn slow_reader(hosts: &Hosts, family: usize, done: &AtomicBool) {
     while !done.load(Ordering::Relaxed) {
         let mut connection = Connection::open(hosts, family);
@@ -241,7 +243,8 @@ fn report_stall(hosts: &Hosts, instances: &[Instance; 2]) -> ! {
     panic!("a connection stalls");
 }
 
-/// Until enough packets have passed, every adversity was there and every policy had its turn. Ends at the first drop.
+/// Until enough packets have passed, every adversity was there and every policy had its turn. Ends
+/// at the first drop.
 fn change_policies(
     hosts: &Hosts,
     instances: &mut [Instance; 2],

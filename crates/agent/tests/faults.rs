@@ -1,6 +1,7 @@
-//! Each call in the programs that the kernel may refuse is refused, one place at a time, while frames pass that
-//! reach all of them. A refusal may cost an edit, a flow or a drop that was deserved; never a packet, a byte of its
-//! payload, a right checksum or a window, and nothing of it lasts.
+//! Each call in the programs that the kernel may refuse is refused, one place at a time, while
+//! frames pass that reach all of them. A refusal may cost an edit, a flow or a drop that was
+//! deserved; never a packet, a byte of its payload, a right checksum or a window, and nothing of it
+//! lasts.
 //!
 //! Needs root.
 
@@ -27,7 +28,8 @@ use scenario::{Run, Socket};
 use site::Site;
 use sluicegate_agent::{include_object, inventory::ProgramInfo};
 
-/// Three places pull headers that lie beyond the linear part of a packet, where those of frames of tests never are.
+/// Three places pull headers that lie beyond the linear part of a packet, where those of frames of
+/// tests never are.
 const UNREACHED: [&str; 3] = ["bpf_skb_pull_data"; 3];
 
 /// Programs in a network namespace of their own, in which a tenant's socket is open.
@@ -96,8 +98,8 @@ fn whatever_the_kernel_refuses_packets_pass_intact_and_enforcement_goes_on() {
     assert!(broken.is_empty(), "what was said above, by {broken:#?}");
 }
 
-/// Instructions that the verifier may walk through before it lets a program run: more than was measured
-/// (docs/performance.md). The kernel refuses a million.
+/// Instructions that the verifier may walk through before it lets a program run: more than was
+/// measured (docs/performance.md). The kernel refuses a million.
 const BUDGET: [(&str, u32); 6] = [
     ("begin_sweeping", 3_000),
     ("forget_flows", 3_000),

@@ -202,9 +202,10 @@ fn edited_packets_keep_right_checksums() {
         (near, far)
     });
     host.split_bridge();
-    // ACKs leave a tenant with partial checksums, which no other test can make. The kernel completes
-    // them where an interface has lost the offload, and the tenant that gets them verifies them:
-    // first after both edits, then between them (two equal mistakes would cancel out), then before.
+    // ACKs leave a tenant with partial checksums, which no other test can make. The kernel
+    // completes them where an interface has lost the offload, and the tenant that gets them
+    // verifies them: first after both edits, then between them (two equal mistakes would cancel
+    // out), then before.
     let places: [(&str, &[&str]); 4] = [
         ("h", &["ta", "tb"]),
         ("h", &["wire-a", "wire-b"]),

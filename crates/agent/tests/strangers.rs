@@ -1,4 +1,5 @@
-//! Connections whose handshake the programs did not see: what makes a flow of them, and for how long.
+//! Connections whose handshake the programs did not see: what makes a flow of them, and for how
+//! long.
 //!
 //! Needs root.
 

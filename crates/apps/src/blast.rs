@@ -1,8 +1,9 @@
 //! A cheat: a real connection, and segments that are sent in its name as if there were no windows.
 //!
-//! It goes through `span_bytes` of sequence numbers over and over, beginning with the oldest that is not
-//! acknowledged: what lies beyond the window that it was shown is new data out of turn, what lies within is repeated.
-//! The stack's own end of the connection stays idle; ACKs of what it never sent say nothing to it.
+//! It goes through `span_bytes` of sequence numbers over and over, beginning with the oldest that
+//! is not acknowledged: what lies beyond the window that it was shown is new data out of turn, what
+//! lies within is repeated. The stack's own end of the connection stays idle; ACKs of what it never
+//! sent say nothing to it.
 
 use std::{mem, net::SocketAddr};
 

@@ -1,5 +1,5 @@
-//! A world in memory for tests: every application is a tenant of its own, bytes take a constant time, and the
-//! unread bytes of a stream are bounded, so that writes are taken in part.
+//! A world in memory for tests: every application is a tenant of its own, bytes take a constant
+//! time, and the unread bytes of a stream are bounded, so that writes are taken in part.
 
 use std::{
     collections::{BTreeMap, VecDeque},

@@ -8,7 +8,8 @@ use sluicegate_scenario::workload::{Plan, plan::SenderReport};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SocketId(pub u64);
 
-/// Shortest message of a stream of messages: room for a [`MessageHeader`] in a world whose streams have bytes.
+/// Shortest message of a stream of messages: room for a [`MessageHeader`] in a world whose streams
+/// have bytes.
 pub const HEADER_BYTES: u64 = 32;
 
 /// The header of a message; its receiver has it once the message's first bytes are read.
@@ -82,8 +83,8 @@ pub struct Seized {
 
 /// What a role may do. A world implements it on its sockets; nothing blocks.
 ///
-/// A stream is plain (payload only) or made of messages, by direction; both ends know which. A connection that
-/// breaks is noted by the world, takes no more bytes and [`Io::is_broken`].
+/// A stream is plain (payload only) or made of messages, by direction; both ends know which. A
+/// connection that breaks is noted by the world, takes no more bytes and [`Io::is_broken`].
 pub trait Io {
     /// The plan of the tenant.
     fn plan(&self) -> &Plan;
@@ -114,7 +115,8 @@ pub trait Io {
     /// Writes payload; returns how many bytes fitted. If not all, [`crate::Actor::writable`] comes.
     fn write(&mut self, socket: SocketId, bytes: u64) -> u64;
 
-    /// Writes this part of a message, in bytes from its begin; returns how many fitted, as [`Io::write`] does.
+    /// Writes this part of a message, in bytes from its begin; returns how many fitted, as
+    /// [`Io::write`] does.
     fn write_message(&mut self, socket: SocketId, header: &MessageHeader, part: Range<u64>) -> u64;
 
     /// Reads payload; returns how many bytes there were, at most `most`. More may wait: then
@@ -130,7 +132,8 @@ pub trait Io {
     /// Takes the first header that waits.
     fn take_message_header(&mut self, socket: SocketId) -> Option<MessageHeader>;
 
-    /// Takes the next message, if it is among `received` bytes that were read and belong to no message yet.
+    /// Takes the next message, if it is among `received` bytes that were read and belong to no
+    /// message yet.
     fn take_message(&mut self, socket: SocketId, received: &mut u64) -> Option<MessageHeader> {
         let header = self.message_header(socket)?;
         if header.bytes > *received {
@@ -164,8 +167,8 @@ pub trait Io {
     /// Receives datagrams.
     fn bind_datagrams(&mut self, port: u16);
 
-    /// Sends so many bytes as datagrams of at most `payload` bytes. Returns how many datagrams and bytes the
-    /// socket did not take.
+    /// Sends so many bytes as datagrams of at most `payload` bytes. Returns how many datagrams and
+    /// bytes the socket did not take.
     fn send_datagrams(&mut self, socket: SocketId, bytes: u64, payload: u16) -> (u64, u64);
 
     /// (datagrams, bytes of payload) that a socket has taken so far.
@@ -190,7 +193,8 @@ pub trait Io {
         Err(NOT_RAW.to_owned())
     }
 
-    /// The acknowledgement number of the next segment that its peer has sent; `None` if there is none yet.
+    /// The acknowledgement number of the next segment that its peer has sent; `None` if there is
+    /// none yet.
     ///
     /// # Errors
     /// As [`Io::seize`].
@@ -199,7 +203,8 @@ pub trait Io {
     }
 }
 
-/// Notes that a peer has ended a connection of a flow that should last, and lets it go. Returns whether it has.
+/// Notes that a peer has ended a connection of a flow that should last, and lets it go. Returns
+/// whether it has.
 pub(crate) fn ended<I: Io>(io: &mut I, socket: SocketId, flow: u32) -> bool {
     let ended = io.at_end(socket);
     if ended {

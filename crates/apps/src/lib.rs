@@ -4,9 +4,9 @@
 //!   Plan ── Role ──▶ App (a state machine per role) ◀── events ── a world
 //!                     └── Io: sockets and time ──────────────────▶
 //! ```
-//! An [`App`] never blocks: a world tells it what happened ([`Actor`]) and it acts through [`Io`], which each
-//! world implements on its own sockets. What it saw becomes a part of its tenant's report. Calls are generic:
-//! each world has a copy of every role compiled for its sockets.
+//! An [`App`] never blocks: a world tells it what happened ([`Actor`]) and it acts through [`Io`],
+//! which each world implements on its own sockets. What it saw becomes a part of its tenant's
+//! report. Calls are generic: each world has a copy of every role compiled for its sockets.
 
 mod blast;
 mod bulk;
@@ -31,8 +31,8 @@ pub use meter::Meter;
 
 use sluicegate_scenario::workload::{Report, plan::Role};
 
-/// One role of a tenant. `key` is what the role gave when it opened the socket or set the timer; an accepted
-/// connection has the key of its listener until [`Io::set_key`].
+/// One role of a tenant. `key` is what the role gave when it opened the socket or set the timer; an
+/// accepted connection has the key of its listener until [`Io::set_key`].
 pub trait Actor {
     /// Opens listeners; before time 0.
     fn prepare<I: Io>(&mut self, _io: &mut I) {}

@@ -1,8 +1,8 @@
 //! Messages with completion times: mice, shuffle, traces.
 //!
-//! A completion time runs from the moment a message was due (so waiting for a connection or a handshake counts) to
-//! the moment the receiver has its last byte, on the clock that all tenants share. One byte comes back per message
-//! and tells the sender that the connection is free.
+//! A completion time runs from the moment a message was due (so waiting for a connection or a
+//! handshake counts) to the moment the receiver has its last byte, on the clock that all tenants
+//! share. One byte comes back per message and tells the sender that the connection is free.
 
 use std::{collections::VecDeque, net::SocketAddr};
 

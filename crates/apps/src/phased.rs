@@ -1,5 +1,5 @@
-//! One connection whose application offers a rate that changes with time. It is an open loop: bytes that do
-//! not fit into the socket when they are offered are written as soon as there is room.
+//! One connection whose application offers a rate that changes with time. It is an open loop: bytes
+//! that do not fit into the socket when they are offered are written as soon as there is room.
 
 use std::net::SocketAddr;
 
@@ -18,8 +18,8 @@ const CONNECT: u64 = 0;
 const OFFER: u64 = 1;
 const SAMPLE: u64 = 2;
 
-/// What the application writes at a time, in bytes: a segment with timestamps, so that what is offered is as even as
-/// packets can be.
+/// What the application writes at a time, in bytes: a segment with timestamps, so that what is
+/// offered is as even as packets can be.
 const CHUNK_BYTES: u64 = 1_448;
 
 /// Flows that begin at once do not write at once: 2^32 divided by the golden ratio.
@@ -75,7 +75,8 @@ impl Source {
         io.write_message(socket, &whole, self.written_bytes..upto)
     }
 
-    /// Writes what is offered by now, and comes back when there is more; or when there is room, if that is later.
+    /// Writes what is offered by now, and comes back when there is more; or when there is room, if
+    /// that is later.
     fn offer<I: Io>(&mut self, io: &mut I, socket: SocketId) {
         let offered_bytes = phases::offered_bytes(&self.phases, self.span, io.now_ns());
         let due = offered_bytes - self.written_bytes;

@@ -1,4 +1,5 @@
-//! The RTT probe: a request, an echo, one outstanding, on one connection (as sockperf's ping-pong does).
+//! The RTT probe: a request, an echo, one outstanding, on one connection (as sockperf's ping-pong
+//! does).
 
 use std::{mem, net::SocketAddr};
 
@@ -15,7 +16,8 @@ use crate::{
 const CONNECT: u64 = 0;
 const ASK: u64 = 1;
 
-/// Asks and measures. A sample is the time from before the write to after the read of the last byte.
+/// Asks and measures. A sample is the time from before the write to after the read of the last
+/// byte.
 pub struct Client {
     flow: u32,
     peer: SocketAddr,

@@ -6,7 +6,8 @@ use sluicegate_scenario::workload::plan::SenderReport;
 
 use crate::io::{Io, SenderState, SocketId};
 
-/// Watches a sender: a sample of its windows now and then, the difference over the measured time at the end.
+/// Watches a sender: a sample of its windows now and then, the difference over the measured time at
+/// the end.
 pub struct SenderProbe {
     socket: Option<SocketId>,
     begin: Option<SenderState>,
@@ -29,14 +30,16 @@ impl SenderProbe {
         }
     }
 
-    /// The connection is established. Takes the first sample; `key` is that of the timer for the others.
+    /// The connection is established. Takes the first sample; `key` is that of the timer for the
+    /// others.
     pub fn attach<I: Io>(&mut self, io: &mut I, socket: SocketId, key: u64) {
         self.socket = Some(socket);
         io.describe(socket, &mut self.report);
         self.sample(io, key);
     }
 
-    /// Takes a sample, and sets the timer for the next. One falls on the begin of the measured time.
+    /// Takes a sample, and sets the timer for the next. One falls on the begin of the measured
+    /// time.
     pub fn sample<I: Io>(&mut self, io: &mut I, key: u64) {
         let now = io.now_ns();
         let state = self.socket.and_then(|socket| io.sender(socket));

@@ -1,5 +1,5 @@
-//! Queries over a hierarchy (the zOVN thesis, section 2.5.5.1): an aggregator asks one server of each rack, which asks
-//! all others of its rack, collects their answers, and answers then.
+//! Queries over a hierarchy (the zOVN thesis, section 2.5.5.1): an aggregator asks one server of
+//! each rack, which asks all others of its rack, collects their answers, and answers then.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -144,7 +144,8 @@ struct Task {
     begin_ns: u64,
 }
 
-/// Answers, and asks the others of its rack if an aggregator asks. Calls are called as their task: its number.
+/// Answers, and asks the others of its rack if an aggregator asks. Calls are called as their task:
+/// its number.
 pub struct Server {
     flow: u32,
     port: u16,

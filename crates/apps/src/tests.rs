@@ -402,7 +402,8 @@ fn a_query_waits_for_those_that_its_server_asks() {
         let report = run.finish();
         let (queries, answers) = (samples(&report, "query"), samples(&report, "answer"));
         assert_eq!((queries.len(), answers.len()), (5, 2 * 5));
-        // A request, and an answer of two buffers, at each of two levels; and at first two handshakes.
+        // A request, and an answer of two buffers, at each of two levels; and at first two
+        // handshakes.
         let [first, last] = [queries[0], queries[4]].map(|us| us * 1e3 / DELAY_NS as f64);
         let handshakes = if connections == Connections::PerMessage {
             4.0

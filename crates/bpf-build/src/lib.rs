@@ -1,8 +1,9 @@
-//! For build scripts: compiles each `bpf/NAME.bpf.c` of a crate with clang into `OUT_DIR/NAME.bpf.o`, and other
-//! sources under the names and with the macros that the build script gives.
+//! For build scripts: compiles each `bpf/NAME.bpf.c` of a crate with clang into
+//! `OUT_DIR/NAME.bpf.o`, and other sources under the names and with the macros that the build
+//! script gives.
 //!
-//! The crate depends on libbpf-sys itself: only then does Cargo tell its build script where libbpf's
-//! headers are.
+//! The crate depends on libbpf-sys itself: only then does Cargo tell its build script where
+//! libbpf's headers are.
 
 use std::{
     env, fs,
@@ -10,7 +11,8 @@ use std::{
     process::{Child, Command, Stdio, exit},
 };
 
-/// Older ones lack what the programs need (`-mcpu=v3` with 64-bit atomics, BTF of static functions).
+/// Older ones lack what the programs need (`-mcpu=v3` with 64-bit atomics, BTF of static
+/// functions).
 const CLANG_MIN: u32 = 16;
 
 /// A source in `bpf/` that is compiled more than once.
@@ -31,8 +33,9 @@ struct Job {
     macros: Vec<String>,
 }
 
-/// Compiles the programs of the crate whose build script calls this, and `variants`. Headers come from its `bpf/`
-/// and from `shared`, directories relative to the crate. Ends the build with a message if that fails.
+/// Compiles the programs of the crate whose build script calls this, and `variants`. Headers come
+/// from its `bpf/` and from `shared`, directories relative to the crate. Ends the build with a
+/// message if that fails.
 pub fn compile_programs(shared: &[&str], variants: Vec<Variant>) {
     let manifest = PathBuf::from(required("CARGO_MANIFEST_DIR"));
     let bpf = manifest.join("bpf");

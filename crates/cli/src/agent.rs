@@ -25,8 +25,8 @@ use crate::{
 /// next one takes it over. One agent per network namespace.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Policy file, read again when it changes and at SIGHUP; one with any error is refused, and what runs
-    /// goes on untouched
+    /// Policy file, read again when it changes and at SIGHUP; one with any error is refused, and
+    /// what runs goes on untouched
     #[arg(long, value_name = "FILE")]
     policy: PathBuf,
 
@@ -38,8 +38,9 @@ pub struct Args {
     #[arg(long = "exclude", value_name = "PATTERN", num_args = 1..)]
     excludes: Vec<String>,
 
-    /// Whose an interface is: `PATTERN=NAME` (repeatable, the first that covers it decides), else by what
-    /// `auto` (alias, libvirt, CNI, Docker, network namespace), `alias` or `none` finds [default: auto]
+    /// Whose an interface is: `PATTERN=NAME` (repeatable, the first that covers it decides), else
+    /// by what `auto` (alias, libvirt, CNI, Docker, network namespace), `alias` or `none` finds
+    /// [default: auto]
     #[arg(long = "label", value_name = "WORD", num_args = 1..)]
     labels: Vec<String>,
 
@@ -68,8 +69,9 @@ pub struct Args {
     /// interrupts it; `sluicegate detach --all` ends it
     #[arg(long)]
     persist: bool,
-    /// Serve metrics for Prometheus at http://ADDRESS:PORT/metrics, in the namespace where the agent is started.
-    /// Clients are not authenticated: choose a loopback address unless the network is trusted
+    /// Serve metrics for Prometheus at http://ADDRESS:PORT/metrics, in the namespace where the
+    /// agent is started. Clients are not authenticated: choose a loopback address unless the
+    /// network is trusted
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<SocketAddr>,
 

@@ -45,7 +45,8 @@ pub struct Args {
     /// Print the comparison as JSON instead of tables
     #[arg(long)]
     json: bool,
-    /// Print one Markdown table instead: every variant's figures over the reference's, bold where outside
+    /// Print one Markdown table instead: every variant's figures over the reference's, bold where
+    /// outside
     #[arg(long, conflicts_with = "json")]
     markdown: bool,
     /// Exit with 3 when something lies outside the tolerances

@@ -14,8 +14,8 @@ use crate::output::{self, Failure};
 
 /// End enforcement in every network namespace: links, programs, maps and pins are removed.
 ///
-/// For what a killed agent left running. Stop a running one first: it attaches again within 10 seconds. Exits
-/// with 1 if anything of it still exists afterwards, or could not be looked into.
+/// For what a killed agent left running. Stop a running one first: it attaches again within 10
+/// seconds. Exits with 1 if anything of it still exists afterwards, or could not be looked into.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Everything pinned, in every namespace

@@ -45,8 +45,8 @@ pub struct Args {
 /// Which flows, in which order.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Choice {
-    /// Only flows for which all words hold: text in any name, `column=text`, `column~text`, `column<number` (also
-    /// `<=`, `=`, `>=`, `>`; K, M, G), `!word`. Columns are those of --sort
+    /// Only flows for which all words hold: text in any name, `column=text`, `column~text`,
+    /// `column<number` (also `<=`, `=`, `>=`, `>`; K, M, G), `!word`. Columns are those of --sort
     #[arg(long, value_name = "WORDS", default_value = "")]
     pub filter: Filter,
 

@@ -22,7 +22,8 @@ pub enum Format {
     Text,
     /// One JSON object a line: `timestamp`, `level`, `message`, and a key for each field
     Json,
-    /// A line with a priority prefix (`<6>`) and without the time, which systemd's journal has already
+    /// A line with a priority prefix (`<6>`) and without the time, which systemd's journal has
+    /// already
     Journal,
 }
 

@@ -1,4 +1,5 @@
-//! `sluicegate man` and `sluicegate completions`: what the command line says of itself, for other programs.
+//! `sluicegate man` and `sluicegate completions`: what the command line says of itself, for other
+//! programs.
 
 use std::{fs, path::PathBuf};
 

@@ -26,11 +26,12 @@ use crate::{
 
 /// Print metrics in Prometheus' text format.
 ///
-/// Reads pinned state, so it also works while no agent runs and enforcement goes on. For node_exporter's textfile
-/// collector; where the agent can be scraped, `sluicegate agent --metrics ADDRESS:PORT` is simpler.
+/// Reads pinned state, so it also works while no agent runs and enforcement goes on. For
+/// node_exporter's textfile collector; where the agent can be scraped, `sluicegate agent --metrics
+/// ADDRESS:PORT` is simpler.
 ///
-/// Sums over flows that come and go (`sluicegate_tenant_…`) and distributions need repeated readings of the table:
-/// only --follow has them.
+/// Sums over flows that come and go (`sluicegate_tenant_…`) and distributions need repeated
+/// readings of the table: only --follow has them.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Example: sluicegate metrics --follow --output /var/lib/prometheus/node-exporter/sluicegate.prom"

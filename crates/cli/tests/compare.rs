@@ -45,7 +45,8 @@ network.marking = { kind = 'threshold', k = '9KB' }
 enforcement.hosts = 'all'
 ";
 
-/// A directory with the results `one` and `two`, of two seeds, and `both/one`, which is the first again.
+/// A directory with the results `one` and `two`, of two seeds, and `both/one`, which is the first
+/// again.
 static RESULTS: LazyLock<PathBuf> = LazyLock::new(|| {
     let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join("compare");
     let _ = fs::remove_dir_all(&root);

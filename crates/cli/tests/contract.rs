@@ -1,5 +1,5 @@
-//! The contract of a world: every word of the scenario language is accepted, or refused with its place and advice,
-//! in the same way in every world. Needs no privileges.
+//! The contract of a world: every word of the scenario language is accepted, or refused with its
+//! place and advice, in the same way in every world. Needs no privileges.
 
 #[path = "contract/cases.rs"]
 mod cases;
@@ -35,7 +35,8 @@ const NAMED: [&str; 7] = [
 
 const WORLDS: [&str; 2] = ["sim", "lab"];
 
-/// A word of the language: the dotted path of a key, with NAME for what a scenario names, or `KEY = "WORD"`.
+/// A word of the language: the dotted path of a key, with NAME for what a scenario names, or `KEY =
+/// "WORD"`.
 type Words = BTreeSet<String>;
 
 /// The files that cases name, in a directory in which the cases stand.
@@ -56,8 +57,8 @@ fn directory() -> PathBuf {
     directory
 }
 
-/// A path with NAME in place of what the scenario names, as if it stood in the file itself: a variant and the short
-/// form know the same keys.
+/// A path with NAME in place of what the scenario names, as if it stood in the file itself: a
+/// variant and the short form know the same keys.
 fn general(path: &str) -> String {
     let (path, value) = path
         .split_once(" = ")
@@ -165,7 +166,8 @@ fn whole(case: &str) -> String {
     text
 }
 
-/// What a world refuses of a text; where the text has the key of a problem, the problem's line has it.
+/// What a world refuses of a text; where the text has the key of a problem, the problem's line has
+/// it.
 fn refused(world: &str, path: &Path, text: &str) -> Vec<Problem> {
     let experiment = file::parse(path, text, &Options::default())
         .unwrap_or_else(|problems| panic!("{problems}\n{text}"));

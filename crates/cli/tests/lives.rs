@@ -1,4 +1,5 @@
-//! Agents that are killed, started again and replaced by others of another layout, under traffic. Needs root.
+//! Agents that are killed, started again and replaced by others of another layout, under traffic.
+//! Needs root.
 
 mod site;
 
@@ -282,8 +283,8 @@ fn ip_in(site: &Site, part: &str, arguments: &str) {
     ip(&[&["-n", &name], &*arguments.split(' ').collect::<Vec<_>>()].concat());
 }
 
-/// b behind a bridge of its own, which is joined to that of a and of a third tenant c through another
-/// namespace: tx and ty look like tenants' interfaces.
+/// b behind a bridge of its own, which is joined to that of a and of a third tenant c through
+/// another namespace: tx and ty look like tenants' interfaces.
 fn with_transit(site: &Site) -> More<'_> {
     let more = More(site, ["c", "m"]);
     for part in more.1 {
@@ -319,8 +320,8 @@ fn with_transit(site: &Site) -> More<'_> {
     more
 }
 
-/// A tenant can make its interface look so by one packet with another's address, so that it must not get free
-/// of enforcement by it.
+/// A tenant can make its interface look so by one packet with another's address, so that it must
+/// not get free of enforcement by it.
 #[test]
 fn an_interface_on_the_way_of_several_tenants_is_named_and_stays() {
     let site = Site::new();

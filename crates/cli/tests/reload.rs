@@ -30,7 +30,8 @@ fn said(output: &Output) -> String {
     text(&output.stdout) + &text(&output.stderr)
 }
 
-/// What the state file says once it knows of a reload that ended this way; it is written after the log.
+/// What the state file says once it knows of a reload that ended this way; it is written after the
+/// log.
 fn after_reload(site: &Site, adopted: bool) -> State {
     let deadline = Instant::now() + Duration::from_secs(30);
     loop {

@@ -130,8 +130,8 @@ impl Sink {
         }
     }
 
-    /// The dotted path of every key that a reader asked for, and `KEY = "WORD"` for every word that it would have
-    /// understood; empty unless this is [`Sink::listing`].
+    /// The dotted path of every key that a reader asked for, and `KEY = "WORD"` for every word that
+    /// it would have understood; empty unless this is [`Sink::listing`].
     pub fn words(&self) -> BTreeSet<String> {
         let words = self.words.as_ref();
         words.map_or_else(BTreeSet::new, |words| words.borrow().clone())

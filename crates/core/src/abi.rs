@@ -379,7 +379,8 @@ pub struct Flow {
     pub reason: u8,
     pub pad: u8,
     pub hole: [Hole; 4],
-    /// The tenant's first number and the peer's, by the SYN/ACK that the flow began with; 0 = not known.
+    /// The tenant's first number and the peer's, by the SYN/ACK that the flow began with; 0 = not
+    /// known.
     pub first_own: u32,
     pub first_remote: u32,
     pub let_go: u32,

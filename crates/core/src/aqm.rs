@@ -146,8 +146,8 @@ impl AqmParams {
         Ok(params)
     }
 
-    /// A packet that makes the backlog no larger than this passes, and leaves no trace in the state: 0 where
-    /// every packet counts.
+    /// A packet that makes the backlog no larger than this passes, and leaves no trace in the
+    /// state: 0 where every packet counts.
     pub fn harmless_bytes(&self) -> u64 {
         match self.kind {
             0 => u64::MAX,
@@ -158,8 +158,8 @@ impl AqmParams {
 
     /// Decides about one packet.
     pub fn arrival(&self, red: &mut Red, packet: Arriving) -> Arrival {
-        // SAFETY: references to mirrors of the C structures, for this call; any bytes in them give a
-        // defined result.
+        // SAFETY: references to mirrors of the C structures, for this call; any bytes in them give
+        // a defined result.
         let verdict = unsafe {
             sluice_aqm_arrival(
                 red,

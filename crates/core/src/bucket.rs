@@ -10,8 +10,8 @@ unsafe extern "C" {
 }
 
 impl Bucket {
-    /// Charges a packet of `bytes` at `now_ns`. `false` = it is beyond the rate; whether it is then to be
-    /// dropped is [`Bucket::drops`].
+    /// Charges a packet of `bytes` at `now_ns`. `false` = it is beyond the rate; whether it is then
+    /// to be dropped is [`Bucket::drops`].
     pub fn take(&mut self, bytes: u32, now_ns: u64) -> bool {
         // SAFETY: a mirror of the C structure, borrowed for the call.
         let next = unsafe { sluice_bucket_next(self, self.full_ns, bytes, now_ns) };
@@ -31,8 +31,8 @@ impl Bucket {
     }
 }
 
-/// The class of an Ethernet frame that parsing gave `why` for (an index of `COUNTER_NAMES`): an index of
-/// `CLASS_NAMES`.
+/// The class of an Ethernet frame that parsing gave `why` for (an index of `COUNTER_NAMES`): an
+/// index of `CLASS_NAMES`.
 pub fn classify(why: usize, frame: &[u8]) -> usize {
     // SAFETY: reads within the length that it is told.
     unsafe { sluice_classify(why as u32, frame.as_ptr(), frame.len() as u32) as usize }

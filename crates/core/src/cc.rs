@@ -270,8 +270,8 @@ impl Cc {
         unsafe { native::sluice_cc_on_idle(self, params) };
     }
 
-    /// A cut was needless: window and threshold as before it unless they are larger by now, and growth
-    /// goes on. What an algorithm learnt since stays (as in Linux).
+    /// A cut was needless: window and threshold as before it unless they are larger by now, and
+    /// growth goes on. What an algorithm learnt since stays (as in Linux).
     pub fn restore(&mut self, cwnd: u32, ssthresh: u32) {
         self.cwnd = self.cwnd.max(cwnd);
         self.ssthresh = self.ssthresh.max(ssthresh);

@@ -9,8 +9,8 @@ unsafe extern "C" {
 }
 
 impl HashKey {
-    /// The same on every machine: for tests, and where no tenant chooses connections that collide. Its
-    /// words are the first of the fraction of pi.
+    /// The same on every machine: for tests, and where no tenant chooses connections that collide.
+    /// Its words are the first of the fraction of pi.
     pub const FIXED: Self = Self {
         spread: 0x9e37_79b9_7f4a_7c15,
         word: [
@@ -30,8 +30,8 @@ impl HashKey {
     };
 }
 
-/// Hash of a connection: without the key a tenant cannot choose connections that collide. The high bits
-/// are the best.
+/// Hash of a connection: without the key a tenant cannot choose connections that collide. The high
+/// bits are the best.
 pub fn flow_hash(flow: &FlowKey, key: &HashKey) -> u32 {
     // SAFETY: both are valid for reads of their C size, and nothing else is touched.
     unsafe { sluice_flow_hash(flow, key) }

@@ -1,5 +1,6 @@
-//! The life of a flow, for callers with tables of flows and half-open connections of their own: the safe face of
-//! `c/sluice/lifecycle.h`, where each of these functions is described. Nothing here has state.
+//! The life of a flow, for callers with tables of flows and half-open connections of their own: the
+//! safe face of `c/sluice/lifecycle.h`, where each of these functions is described. Nothing here
+//! has state.
 //!
 //! ```text
 //!  look up ──▶ fate ──▶ core writes what is to be kept ──▶ keep it, or say that there was no room
@@ -84,8 +85,8 @@ unsafe extern "C" {
     fn sluice_unanswered_add(until: &mut u32, now_ns: u64) -> u32;
 }
 
-// The C functions take pointers that are valid for the call, or null where they say so, keep none, and are
-// total: any bytes in the structures give a defined result.
+// The C functions take pointers that are valid for the call, or null where they say so, keep none,
+// and are total: any bytes in the structures give a defined result.
 
 /// `enum sg_fate`: what becomes of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -183,13 +184,15 @@ pub fn of_segment(segment: &Segment, flow: Option<&Flow>, answered: bool) -> Fat
     Fate::of(unsafe { sluice_fate_of_segment(segment, flow, answered.into()) })
 }
 
-/// The same once the SYN/ACK was looked up. [`Fate::Recall`]: the step, and the next segment may tell.
+/// The same once the SYN/ACK was looked up. [`Fate::Recall`]: the step, and the next segment may
+/// tell.
 pub fn recalled(note: Option<&HalfOpen>, flow: &Flow, segment: &Segment, now_ns: u64) -> Fate {
     // SAFETY: see above.
     Fate::of(unsafe { sluice_fate_recalled(note, flow, segment, now_ns) })
 }
 
-/// The fate of a segment that has this flow or none, and what its step says if that is [`Fate::Use`].
+/// The fate of a segment that has this flow or none, and what its step says if that is
+/// [`Fate::Use`].
 pub fn segment(
     flow: Option<&mut Flow>,
     answered: bool,
@@ -262,20 +265,22 @@ pub fn note(segment: &Segment, now_ns: u64) -> HalfOpen {
     note
 }
 
-/// Whether a SYN/ACK has other numbers than the one that the flow began with: only then it is noted.
+/// Whether a SYN/ACK has other numbers than the one that the flow began with: only then it is
+/// noted.
 pub fn answers_anew(flow: &Flow, segment: &Segment) -> bool {
     // SAFETY: see above.
     unsafe { sluice_answers_anew(flow, segment) != 0 }
 }
 
-/// There was no room for what a SYN or SYN/ACK was to leave. `half` is that of a flow that was to be made.
+/// There was no room for what a SYN or SYN/ACK was to leave. `half` is that of a flow that was to
+/// be made.
 pub fn unkept(half: Option<&mut HalfOpen>, segment: &Segment, verdict: &mut Verdict) {
     // SAFETY: see above.
     unsafe { sluice_life_unkept(half, segment, verdict) };
 }
 
-/// Adds to `known` what noted packets say of a connection that is met from the middle: a SYN/ACK alone, SYNs of
-/// the tenant and of the other end.
+/// Adds to `known` what noted packets say of a connection that is met from the middle: a SYN/ACK
+/// alone, SYNs of the tenant and of the other end.
 pub fn know(
     known: &mut Remembered,
     segment: &Segment,
@@ -287,7 +292,8 @@ pub fn know(
     unsafe { sluice_life_know(known, segment, answer, of_tenant, of_remote) };
 }
 
-/// The flow of a connection whose handshake was not seen. `before`: what its tuple has had until now.
+/// The flow of a connection whose handshake was not seen. `before`: what its tuple has had until
+/// now.
 pub fn midstream(
     segment: &Segment,
     now_ns: u64,
@@ -329,7 +335,8 @@ pub fn is_short(flows: u32, quota: u32) -> bool {
     unsafe { sluice_life_is_short(flows, quota) != 0 }
 }
 
-/// What another flow of the connection could not find out, of one that is forgotten for its silence.
+/// What another flow of the connection could not find out, of one that is forgotten for its
+/// silence.
 pub fn remember(flow: &Flow) -> Option<Remembered> {
     let mut what = Remembered::default();
     // SAFETY: see above.

@@ -1,5 +1,5 @@
-//! Questions to a policy and to a flow, and counting, for callers with tables of their own: the safe face of
-//! `c/native_step.c`. The steps themselves are in [`crate::life`].
+//! Questions to a policy and to a flow, and counting, for callers with tables of their own: the
+//! safe face of `c/native_step.c`. The steps themselves are in [`crate::life`].
 
 #![allow(unsafe_code)]
 
@@ -45,8 +45,8 @@ impl Counters {
 }
 
 impl PolicyTable {
-    /// The slot of the rule for what the tenant of `key` sends, whose interface has this scope; `None` if no
-    /// rule covers it or the rule is off.
+    /// The slot of the rule for what the tenant of `key` sends, whose interface has this scope;
+    /// `None` if no rule covers it or the rule is off.
     pub fn rule_for(&self, scope: &Scope, key: &FlowKey) -> Option<u8> {
         // SAFETY: as in `Counters::packet`.
         let slot = unsafe { sluice_policy_match(self, scope, key) };
@@ -61,16 +61,17 @@ impl PolicyTable {
 }
 
 impl Flow {
-    /// Which of the algorithms of its rule, whose parameters these are, governs the flow; `None` if this build knows
-    /// none by that number.
+    /// Which of the algorithms of its rule, whose parameters these are, governs the flow; `None` if
+    /// this build knows none by that number.
     pub fn algorithm(&self, params: &Params) -> Option<Algorithm> {
         // SAFETY: as in `Counters::packet`.
         let number = unsafe { sluice_algorithm_of(self, params) };
         u8::try_from(number).ok().and_then(Algorithm::from_number)
     }
 
-    /// Window that the tenant is to be shown as things are, or would be if the rule enforced, in bytes;
-    /// never above the peer's. `params` are those of its rule. 0 = no algorithm governs the flow.
+    /// Window that the tenant is to be shown as things are, or would be if the rule enforced, in
+    /// bytes; never above the peer's. `params` are those of its rule. 0 = no algorithm governs the
+    /// flow.
     pub fn allowed_window_bytes(&self, params: &Params, now_ns: u64) -> u32 {
         // SAFETY: as in `Counters::packet`.
         unsafe { sluice_window_allowed(self, params, now_ns) }

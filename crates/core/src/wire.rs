@@ -1,5 +1,5 @@
-//! Our options and checksums as bytes: the safe face of `c/native_wire.c`, for callers that write frames of
-//! segments which never were bytes (simulated packets).
+//! Our options and checksums as bytes: the safe face of `c/native_wire.c`, for callers that write
+//! frames of segments which never were bytes (simulated packets).
 
 #![allow(unsafe_code)]
 
@@ -39,8 +39,8 @@ pub fn ipv4_checksum(header: &[u8; IPV4_BYTES]) -> [u8; 2] {
     unsafe { sluice_ipv4_checksum(header) }.to_ne_bytes()
 }
 
-/// The checksum of a TCP segment, payload included, behind this IPv4 header, as it goes into the field, which
-/// is zero.
+/// The checksum of a TCP segment, payload included, behind this IPv4 header, as it goes into the
+/// field, which is zero.
 pub fn tcp_checksum_v4(ip: &[u8; IPV4_BYTES], segment: &[u8]) -> [u8; 2] {
     tcp_checksum(ip.as_ptr(), 0, segment)
 }

@@ -1,5 +1,5 @@
-//! The life of a flow (`c/sluice/lifecycle.h`): each branch of what becomes of a packet, of a flow after a reload, of
-//! a flow that is silent.
+//! The life of a flow (`c/sluice/lifecycle.h`): each branch of what becomes of a packet, of a flow
+//! after a reload, of a flow that is silent.
 
 use sluicegate_core::{
     abi::{

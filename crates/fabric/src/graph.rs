@@ -1,7 +1,7 @@
 //! Nodes and the links between them.
 //!
-//! Nodes are numbered, hosts first. A link joins two nodes and is two ports ([`PortId`]), one for each
-//! direction.
+//! Nodes are numbered, hosts first. A link joins two nodes and is two ports ([`PortId`]), one for
+//! each direction.
 
 use std::fmt;
 
@@ -210,8 +210,8 @@ impl Graph {
         factors.fold(1, |nodes: u64, &n| nodes.saturating_mul(n.into()))
     }
 
-    /// An extended generalised fat tree XGFT(h; m1..mh; w1..wh) (Öhring et al. 1995): each node of level i has
-    /// `m[i-1]` children and `w[i]` parents. Hosts are level 0.
+    /// An extended generalised fat tree XGFT(h; m1..mh; w1..wh) (Öhring et al. 1995): each node of
+    /// level i has `m[i-1]` children and `w[i]` parents. Hosts are level 0.
     ///
     /// # Errors
     /// `m` and `w` of different length or with a zero; more than a million nodes.
@@ -231,8 +231,8 @@ impl Graph {
         }
         let mut graph = Self::new(size(0), first[height + 1] - size(0));
         for level in 0..height {
-            // A node of level i is (x, y): x which subtree of height i, y which of its Π w tops. Its parents are
-            // those of subtree x / m whose y' = y + Πw × k.
+            // A node of level i is (x, y): x which subtree of height i, y which of its Π w tops.
+            // Its parents are those of subtree x / m whose y' = y + Πw × k.
             let tops: u32 = w[..level].iter().product();
             let parent_tops = tops * w[level];
             for node in 0..size(level) {

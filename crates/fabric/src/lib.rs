@@ -1,8 +1,9 @@
 //! Links, queues, physical switches, topologies, routing: pure state machines.
 //!
-//! Time is an argument in picoseconds. A port is the transmit side of one direction of a link, queue and
-//! wire in one ([`Ports`]); a [`Graph`] has nodes and links, [`Routes`] choose a packet's port at each switch. The
-//! driver of a network uses the same [`contract`] for [`Plain`] and [`Converged`].
+//! Time is an argument in picoseconds. A port is the transmit side of one direction of a link,
+//! queue and wire in one ([`Ports`]); a [`Graph`] has nodes and links, [`Routes`] choose a packet's
+//! port at each switch. The driver of a network uses the same [`contract`] for [`Plain`] and
+//! [`Converged`].
 
 pub mod cee;
 pub mod contract;

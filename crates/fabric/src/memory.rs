@@ -7,8 +7,9 @@ use crate::graph::PortId;
 pub struct SharedMemory {
     /// Bytes of all ports together.
     pub limit_bytes: u64,
-    /// Dynamic threshold (Choudhury and Hahne, "Dynamic Queue Length Thresholds for Shared-Memory Packet
-    /// Switches", 1998): a queue may hold up to α times what is free. `None` = as much as there is.
+    /// Dynamic threshold (Choudhury and Hahne, "Dynamic Queue Length Thresholds for Shared-Memory
+    /// Packet Switches", 1998): a queue may hold up to α times what is free. `None` = as much as
+    /// there is.
     pub alpha: Option<f64>,
 }
 
@@ -29,7 +30,8 @@ impl Memory {
         }
     }
 
-    /// Whether a frame of `bytes` may join a queue of `backlog_bytes` while all queues hold `used_bytes`.
+    /// Whether a frame of `bytes` may join a queue of `backlog_bytes` while all queues hold
+    /// `used_bytes`.
     pub(crate) fn admits(&self, used_bytes: u64, backlog_bytes: u64, bytes: u64) -> bool {
         let free = self.shape.limit_bytes.saturating_sub(used_bytes);
         let threshold = match self.shape.alpha {

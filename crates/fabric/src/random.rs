@@ -14,9 +14,11 @@ pub(crate) fn mix(mut z: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// From an exponential distribution with this mean, within 1 % of it; in integers, so that all machines draw the same.
+/// From an exponential distribution with this mean, within 1 % of it; in integers, so that all
+/// machines draw the same.
 pub(crate) fn exponential(state: &mut u64, mean: u64) -> u64 {
-    // -log2 of the draw as a fraction of 2^64, in 2^-32: its leading zeros, and log2(1 + m) = m + 0.344 m (1 - m).
+    // -log2 of the draw as a fraction of 2^64, in 2^-32: its leading zeros, and log2(1 + m) = m +
+    // 0.344 m (1 - m).
     let drawn = draw(state) | 1;
     let zeros = drawn.leading_zeros();
     let m = (drawn << zeros << 1) >> 32;

@@ -1,4 +1,5 @@
-//! Undoing what a run changed, from its journal: at the end of the run, or later by another process.
+//! Undoing what a run changed, from its journal: at the end of the run, or later by another
+//! process.
 
 use std::{
     fs,
@@ -35,8 +36,8 @@ pub struct CleanReport {
     pub failed: Vec<String>,
 }
 
-/// Removes what crashed runs left: processes, namespaces with all that is in them, directories, changed
-/// kernel parameters. Touches nothing that no journal names.
+/// Removes what crashed runs left: processes, namespaces with all that is in them, directories,
+/// changed kernel parameters. Touches nothing that no journal names.
 ///
 /// # Errors
 /// A run is going on, no root, or a journal that is not ours.

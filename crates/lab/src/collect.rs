@@ -1,4 +1,5 @@
-//! From what tenants, switches and hosts saw to the results of a variant, and to how far they can be trusted.
+//! From what tenants, switches and hosts saw to the results of a variant, and to how far they can
+//! be trusted.
 
 use std::{
     collections::BTreeMap,
@@ -104,7 +105,8 @@ fn unexplained(observed: &Observed<'_>, notes: &mut Vec<String>) -> BTreeMap<Str
     symptoms.trouble()
 }
 
-/// UTC to the second. Days to civil date after Hinnant, "chrono-Compatible Low-Level Date Algorithms".
+/// UTC to the second. Days to civil date after Hinnant, "chrono-Compatible Low-Level Date
+/// Algorithms".
 fn rfc3339(time: SystemTime) -> String {
     let since = time
         .duration_since(SystemTime::UNIX_EPOCH)

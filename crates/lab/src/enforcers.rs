@@ -1,4 +1,5 @@
-//! Enforcement on the hosts of the lab: one instance per host, which shares nothing with the others.
+//! Enforcement on the hosts of the lab: one instance per host, which shares nothing with the
+//! others.
 
 use std::{
     collections::BTreeMap,

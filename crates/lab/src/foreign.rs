@@ -4,9 +4,10 @@
 //!   lab ── pipes ──► program in the host's namespace ── TAP ── bridge      (a stack of its own)
 //!                    program in the tenant's namespace ── its sockets      (QUIC over the kernel's UDP)
 //! ```
-//! A program sends or receives one stream of [the pattern](crate::tenant). It is told by its arguments what to do
-//! ([`arguments`]), says `ready`, hears `start NS` (CLOCK_REALTIME) on stdin, and at the end of the run says what
-//! it saw as one line of JSON ([`Seen`]). It keeps its connection until its stdin ends, and then ends, too.
+//! A program sends or receives one stream of [the pattern](crate::tenant). It is told by its
+//! arguments what to do ([`arguments`]), says `ready`, hears `start NS` (CLOCK_REALTIME) on stdin,
+//! and at the end of the run says what it saw as one line of JSON ([`Seen`]). It keeps its
+//! connection until its stdin ends, and then ends, too.
 
 use std::{
     collections::BTreeMap, ffi::OsString, net::SocketAddr, os::fd::BorrowedFd, path::PathBuf,
@@ -28,8 +29,8 @@ use crate::{
 /// What a run does besides what its variant says.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Tenants, by id, that are programs. One of kind `guest` brings a stack for the TAP that a guest would
-    /// have, one of kind `namespace` uses the kernel's sockets.
+    /// Tenants, by id, that are programs. One of kind `guest` brings a stack for the TAP that a
+    /// guest would have, one of kind `namespace` uses the kernel's sockets.
     pub programs: BTreeMap<usize, PathBuf>,
     /// Every receiver of bulk data compares every byte with the pattern.
     pub verify: bool,

@@ -7,8 +7,8 @@
 //!                      │     guest's init: this executable again, from the host's root, read-only
 //!                      └── job directory (hostfs): plan.json, ready, start, report.json, error
 //! ```
-//! A guest attaches to a TAP that exists in the host's namespace; UML opens it itself, no helper program is
-//! needed. To the lab a guest is a [`TenantProcess`] like any other.
+//! A guest attaches to a TAP that exists in the host's namespace; UML opens it itself, no helper
+//! program is needed. To the lab a guest is a [`TenantProcess`] like any other.
 //!
 //! Needs Debian's package `user-mode-linux` (kernel and modules) and `iproute2`.
 

@@ -112,8 +112,8 @@ fn tool_runs(tool: &str) -> Result<()> {
     Ok(())
 }
 
-/// Attaching to the loopback of a namespace of its own is the one proof that namespaces, BPF and TCX are
-/// there and allowed.
+/// Attaching to the loopback of a namespace of its own is the one proof that namespaces, BPF and
+/// TCX are there and allowed.
 fn programs() -> Result<()> {
     let attach = || {
         // SAFETY: a new network namespace for this thread alone; no descriptor becomes invalid.

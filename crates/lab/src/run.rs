@@ -85,7 +85,8 @@ impl Drop for Teardown {
     }
 }
 
-/// A built network with enforcement, switches and tenants that wait for the start. Fields go in this order.
+/// A built network with enforcement, switches and tenants that wait for the start. Fields go in
+/// this order.
 #[derive(Debug)]
 pub struct Run<'a> {
     tenants: Vec<TenantProcess>,
@@ -184,7 +185,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Starts the tenants, follows the run, gathers what was measured. Everything is removed at the end.
+    /// Starts the tenants, follows the run, gathers what was measured. Everything is removed at the
+    /// end.
     ///
     /// # Errors
     /// A tenant died, the user asked to stop.

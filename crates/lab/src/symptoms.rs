@@ -11,7 +11,8 @@ pub struct Symptoms {
     pub retransmits: u64,
     /// D-SACKs that senders got: the segment had arrived before, nothing was lost (RFC 2883).
     pub duplicates: u64,
-    /// Tail loss probes (RFC 8985 7.2: no ACK for 2 RTT + 2 ms with two segments outstanding or more).
+    /// Tail loss probes (RFC 8985 7.2: no ACK for 2 RTT + 2 ms with two segments outstanding or
+    /// more).
     pub probes: u64,
     /// Retransmission timeouts.
     pub timeouts: u64,
@@ -34,8 +35,8 @@ pub struct Causes {
     pub spurious: u64,
     /// Unnecessary by D-SACK, and no timer went off: something looked like loss.
     pub duplicates: u64,
-    /// After a probe or a timeout, without a D-SACK that was counted (several may share one, or come too late), in
-    /// a run whose queues dropped nothing.
+    /// After a probe or a timeout, without a D-SACK that was counted (several may share one, or
+    /// come too late), in a run whose queues dropped nothing.
     pub late: u64,
     /// Nothing explains them.
     pub unexplained: u64,
@@ -63,8 +64,8 @@ impl Symptoms {
         }
     }
 
-    /// Each retransmission to one cause. Where packets were lost, a timeout repeats more than one segment, and
-    /// all that were there are its doing.
+    /// Each retransmission to one cause. Where packets were lost, a timeout repeats more than one
+    /// segment, and all that were there are its doing.
     pub fn causes(&self) -> Causes {
         let unnecessary = self.retransmits.min(self.duplicates);
         let needed = self.retransmits - unnecessary;
@@ -109,8 +110,8 @@ impl Symptoms {
         })
     }
 
-    /// What nothing within the experiment explains, by counter. Where a queue dropped packets, segments behind
-    /// them arrive out of order.
+    /// What nothing within the experiment explains, by counter. Where a queue dropped packets,
+    /// segments behind them arrive out of order.
     pub fn trouble(&self) -> BTreeMap<String, u64> {
         let causes = self.causes();
         let without_drops = |count: u64| if self.drops > 0 { 0 } else { count };

@@ -31,7 +31,8 @@ impl Lab {
         Ok(Self::default())
     }
 
-    /// Runs a variant some of whose tenants are programs of other makes, and returns what every tenant saw, too.
+    /// Runs a variant some of whose tenants are programs of other makes, and returns what every
+    /// tenant saw, too.
     ///
     /// # Errors
     /// As [`World::run`]; a program cannot be run or does not answer.

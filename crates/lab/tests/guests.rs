@@ -1,5 +1,5 @@
-//! Guests for real: User-Mode Linux on a TAP against a tenant in a namespace. Needs root and Debian's
-//! package user-mode-linux; without the package each test says so and counts as ignored.
+//! Guests for real: User-Mode Linux on a TAP against a tenant in a namespace. Needs root and
+//! Debian's package user-mode-linux; without the package each test says so and counts as ignored.
 
 mod support;
 
@@ -51,7 +51,8 @@ fn main() {
     libtest_mimic::run(&Arguments::from_args(), trials.into()).exit();
 }
 
-/// A namespace with a bridge (tenant a, when it is a namespace) and two TAPs (a and b, when they are guests).
+/// A namespace with a bridge (tenant a, when it is a namespace) and two TAPs (a and b, when they
+/// are guests).
 struct Host {
     name: String,
     file: File,

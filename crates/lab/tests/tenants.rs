@@ -296,7 +296,8 @@ fn messages_complete_one_by_one() {
         .iter()
         .map(|part| part.open_us.len() as u64)
         .sum();
-    // 600 ms of measured time at one every 10 ms: each is complete or counted as late, the last perhaps as both.
+    // 600 ms of measured time at one every 10 ms: each is complete or counted as late, the last
+    // perhaps as both.
     let complete = mice.samples_us.len() as u64;
     assert!(
         complete > 0 && complete <= 60 && complete + late >= 60,

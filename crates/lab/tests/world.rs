@@ -247,7 +247,8 @@ fn a_run_leaves_nothing() {
     assert_eq!(traces(), before);
 }
 
-/// `payload_bytes` of each frame of 1514 on a link of 100 Mb/s; 2 % less is for CPUs that others use.
+/// `payload_bytes` of each frame of 1514 on a link of 100 Mb/s; 2 % less is for CPUs that others
+/// use.
 fn fills_its_link(outcome: &Outcome, payload_bytes: f64) {
     let goodput = outcome.result.goodput_bps.sum;
     let full = 100e6 * payload_bytes / 1514.0;

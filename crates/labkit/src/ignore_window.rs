@@ -1,4 +1,5 @@
-//! A tenant that cheats, for the lab: a program inside its namespace opens every window that arrives.
+//! A tenant that cheats, for the lab: a program inside its namespace opens every window that
+//! arrives.
 
 use std::fmt;
 
@@ -37,7 +38,8 @@ impl IgnoreWindow {
         })
     }
 
-    /// Attaches to what arrives at an interface of the calling thread's network namespace: the tenant's own end.
+    /// Attaches to what arrives at an interface of the calling thread's network namespace: the
+    /// tenant's own end.
     ///
     /// # Errors
     /// No such interface; the kernel refuses.

@@ -1,7 +1,7 @@
 //! The switch port on a live veth pair: real frames meet a real backlog. Needs root.
 //!
-//! The transmit side is a token bucket so slow that the backlog only grows while a test sends; it is
-//! opened afterwards, and what comes out at the other end is examined frame by frame.
+//! The transmit side is a token bucket so slow that the backlog only grows while a test sends; it
+//! is opened afterwards, and what comes out at the other end is examined frame by frame.
 
 #![allow(unsafe_code)]
 
@@ -244,7 +244,8 @@ fn ipv6(number: u16, class: u8) -> Vec<u8> {
     frame
 }
 
-/// The frame but for its ECN field and the checksum that covers it, to see that nothing else changed.
+/// The frame but for its ECN field and the checksum that covers it, to see that nothing else
+/// changed.
 fn but_for_ecn(mut frame: Vec<u8>, ip: usize) -> Vec<u8> {
     if frame[ip] >> 4 == 4 {
         frame[ip + 1] &= !3;
@@ -418,8 +419,8 @@ fn red_spaces_its_marks() {
     let marked: Vec<usize> = (0..1000)
         .filter(|n| ecn(&got[102 + n], 14) == ecn::CE)
         .collect();
-    // Gaps are uniform between 1 and 1/p_b, 10 at first and 6 at the end: some 1000/5 marks, and never a
-    // longer gap, as independent drawing would surely have (0.9^11 = 0.31 per mark).
+    // Gaps are uniform between 1 and 1/p_b, 10 at first and 6 at the end: some 1000/5 marks, and
+    // never a longer gap, as independent drawing would surely have (0.9^11 = 0.31 per mark).
     let longest = marked
         .windows(2)
         .map(|pair| pair[1] - pair[0])

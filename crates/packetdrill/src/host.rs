@@ -272,8 +272,8 @@ impl Host {
         Stop::fail(self.line, "the endpoint's timer never stops")
     }
 
-    /// The endpoint's TSval `live` left where the script has `script`; returns it by the script's clock,
-    /// which began with the first one.
+    /// The endpoint's TSval `live` left where the script has `script`; returns it by the script's
+    /// clock, which began with the first one.
     pub fn learn_timestamp(&mut self, script: u32, live: u32) -> u32 {
         let (began, first) = *self.timestamps.pairs.first().unwrap_or(&(script, live));
         self.timestamps.pairs.push((script, live));

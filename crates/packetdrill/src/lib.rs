@@ -6,10 +6,10 @@
 //!                       options, shell ─┴─▶ machine ──▶ host: sockets, one Endpoint, virtual time
 //! ```
 //!
-//! A script says what an application does, what the network delivers, and what has to leave, and when. One
-//! [`sluicegate_tcp::Endpoint`] plays the kernel's part, so that time is virtual and a run takes no time at all.
-//! What a script asks for and the interpreter does not know makes the script unsupported, never failed.
-//! `docs/packetdrill.md` lists what is understood.
+//! A script says what an application does, what the network delivers, and what has to leave, and
+//! when. One [`sluicegate_tcp::Endpoint`] plays the kernel's part, so that time is virtual and a
+//! run takes no time at all. What a script asks for and the interpreter does not know makes the
+//! script unsupported, never failed. `docs/packetdrill.md` lists what is understood.
 
 mod assertion;
 mod calls;
@@ -33,8 +33,8 @@ pub struct Settings {
     pub defines: Vec<(String, String)>,
     /// Segments that leave before the last event and that no line expects are a failure too.
     pub strict: bool,
-    /// PSH is compared. It follows from how an application's writes were buffered (RFC 9293 3.9.1.2), and
-    /// scripts show it as one kernel's segmentation offload leaves it.
+    /// PSH is compared. It follows from how an application's writes were buffered (RFC 9293
+    /// 3.9.1.2), and scripts show it as one kernel's segmentation offload leaves it.
     pub compare_psh: bool,
 }
 

@@ -17,8 +17,8 @@ const US: u64 = 1_000;
 /// Headers without options.
 const IPV4: i64 = 40;
 const IPV6: i64 = 60;
-/// What Linux makes of its least send buffer as soon as a connection is established: room for twice the
-/// initial window, with the kernel's own share.
+/// What Linux makes of its least send buffer as soon as a connection is established: room for twice
+/// the initial window, with the kernel's own share.
 const SEND_BUFFER: u64 = 87_040;
 
 /// A machine, ready to run.

@@ -15,9 +15,10 @@ impl Policy {
         self.compile_after(&PolicyTable::default()).0
     }
 
-    /// Compiles for a data plane that has `previous` in force, and says what became of its rules. A rule with
-    /// the same conditions keeps its slot, so that flows which refer to it need not be touched; a rule that
-    /// is gone keeps its slot unused, for the flows that still refer to it, until the policy after this one.
+    /// Compiles for a data plane that has `previous` in force, and says what became of its rules. A
+    /// rule with the same conditions keeps its slot, so that flows which refer to it need not be
+    /// touched; a rule that is gone keeps its slot unused, for the flows that still refer to it,
+    /// until the policy after this one.
     pub fn compile_after(&self, previous: &PolicyTable) -> (Box<PolicyTable>, Vec<Change>) {
         let mut table = Box::<PolicyTable>::default();
         for (slot, prefix) in table.trusted.iter_mut().zip(&self.trusted) {
@@ -43,8 +44,8 @@ impl Policy {
         (table, changes)
     }
 
-    /// The rules of a table compiled from this policy that hold at the interface called `interface`, behind
-    /// which `tenant` is.
+    /// The rules of a table compiled from this policy that hold at the interface called
+    /// `interface`, behind which `tenant` is.
     pub fn scope(&self, table: &PolicyTable, interface: &str, tenant: &str) -> Scope {
         let mut scope = table.anywhere;
         for slot in table.order() {
@@ -88,7 +89,8 @@ pub enum Change {
     Added(u32),
     /// The same conditions, other parameters: they reach its flows with their next packets.
     Altered(u32),
-    /// No rule has these conditions any more: its flows are decided anew. Position in the policy before.
+    /// No rule has these conditions any more: its flows are decided anew. Position in the policy
+    /// before.
     Removed(u32),
 }
 
@@ -126,7 +128,8 @@ impl<'a> Slots<'a> {
     fn of(previous: &'a PolicyTable) -> Self {
         let left: Vec<usize> = previous.order().collect();
         let free = (0..abi::SLOTS_MAX).filter(|slot| !left.contains(slot));
-        // Those of rules that went with the policy before come last: few flows refer to them, if any.
+        // Those of rules that went with the policy before come last: few flows refer to them, if
+        // any.
         let (blank, gone): (Vec<usize>, Vec<usize>) =
             free.partition(|slot| previous.slots[*slot] == abi::Rule::default());
         let free = gone

@@ -70,8 +70,8 @@ impl Policy {
     }
 }
 
-/// Gives the rule called `rule`, or with this number from 1, another mode. `file` is the text's name in
-/// messages.
+/// Gives the rule called `rule`, or with this number from 1, another mode. `file` is the text's
+/// name in messages.
 ///
 /// # Errors
 /// The text has errors, or there is no such rule.

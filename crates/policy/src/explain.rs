@@ -1,4 +1,5 @@
-//! Which rule decides a flow, and why not the ones before it; and what becomes of the other direction.
+//! Which rule decides a flow, and why not the ones before it; and what becomes of the other
+//! direction.
 
 use std::{fmt, net::IpAddr};
 
@@ -58,13 +59,13 @@ pub struct Explanation<'a> {
     pub rule: Option<(usize, &'a Rule)>,
     /// Position of each earlier rule and the first condition that did not hold.
     pub passed_over: Vec<(usize, String)>,
-    /// Position of each earlier rule that decides instead if a condition holds of which nothing was told,
-    /// and that condition.
+    /// Position of each earlier rule that decides instead if a condition holds of which nothing was
+    /// told, and that condition.
     pub undecided: Vec<(usize, String)>,
     /// The peer's option is believed, so that both ends may enforce.
     pub trusted: bool,
-    /// Position and rule that decides data the other way, which is what the peer's host looks up; whether its
-    /// conditions on interface and tenant hold there is not known.
+    /// Position and rule that decides data the other way, which is what the peer's host looks up;
+    /// whether its conditions on interface and tenant hold there is not known.
     pub reverse: Option<(usize, &'a Rule)>,
     /// A peer with the same policy believes this end.
     pub trusted_by_peer: bool,
@@ -184,7 +185,8 @@ impl Policy {
         lines.join("\n")
     }
 
-    /// Position and rule that decides data going this way, if conditions on interface, tenant and VLAN hold.
+    /// Position and rule that decides data going this way, if conditions on interface, tenant and
+    /// VLAN hold.
     pub(crate) fn decides(&self, tuple: Tuple) -> Option<(usize, &Rule)> {
         let mut rules = self.rules.iter().enumerate();
         rules.find(|(_, rule)| rule.mismatch(tuple).is_none())

@@ -92,7 +92,8 @@ impl Where {
         texts.join(", ")
     }
 
-    /// A number for these conditions, never 0 for any and 0 for none: equal conditions have equal numbers.
+    /// A number for these conditions, never 0 for any and 0 for none: equal conditions have equal
+    /// numbers.
     pub fn id(&self) -> u32 {
         if self.is_anywhere() {
             return 0;

@@ -198,7 +198,8 @@ fn read_one_sided(table: &Table<'_>, algorithm: Algorithm) -> Algorithm {
     }
 }
 
-/// Where the path drops and never marks, dctcp is only Reno; what works from one side does not miss the marks.
+/// Where the path drops and never marks, dctcp is only Reno; what works from one side does not miss
+/// the marks.
 fn read_fallback(table: &Table<'_>, algorithm: Algorithm, one_sided: Algorithm) -> Algorithm {
     if algorithm.needs() == Needs::Nothing {
         table.refuse(
@@ -219,7 +220,8 @@ fn read_place(table: &Table<'_>) -> Where {
     }
 }
 
-/// The elements of a list, or the value itself. An empty list would read as nothing and mean everything.
+/// The elements of a list, or the value itself. An empty list would read as nothing and mean
+/// everything.
 fn one_or_more<'a>(table: &Table<'a>, key: &'static str) -> Vec<Item<'a>> {
     let Some(item) = table.get(key) else {
         return Vec::new();

@@ -14,7 +14,8 @@ pub struct Policy {
     pub trusted: Vec<IpNet>,
     /// The first rule that matches a flow decides; a flow that none matches is not tracked.
     pub rules: Vec<Rule>,
-    /// Rates of what has no flow; of each class of packets the first bucket that has it, at each interface.
+    /// Rates of what has no flow; of each class of packets the first bucket that has it, at each
+    /// interface.
     pub buckets: Vec<Bucket>,
 }
 

@@ -88,10 +88,11 @@ impl Columns {
     }
 }
 
-/// One row per variant: goodput, fairness, RTT, and the bottleneck queue. Of several scenarios each row also
-/// names its own.
+/// One row per variant: goodput, fairness, RTT, and the bottleneck queue. Of several scenarios each
+/// row also names its own.
 ///
-/// With several bottleneck queues, drops and marks are summed and the queue is the one with the largest p99.
+/// With several bottleneck queues, drops and marks are summed and the queue is the one with the
+/// largest p99.
 pub fn variants(scenarios: &[&Results]) -> Grid {
     let all: Vec<_> = scenarios.iter().flat_map(|r| &r.variants).collect();
     let mut columns = Columns::new();
@@ -105,8 +106,8 @@ pub fn variants(scenarios: &[&Results]) -> Grid {
     columns.into_grid(labels)
 }
 
-/// Where there are several scenarios, a column with the name of each, once in its `rows` rows. Returns how many
-/// columns that made.
+/// Where there are several scenarios, a column with the name of each, once in its `rows` rows.
+/// Returns how many columns that made.
 fn scenario_column(
     columns: &mut Columns,
     scenarios: &[&Results],
@@ -230,7 +231,8 @@ pub fn conditions(conditions: &Conditions) -> Vec<String> {
     phrases
 }
 
-/// Reasons not to trust the figures: a CPU-bound run, packets lost where the experiment does not look.
+/// Reasons not to trust the figures: a CPU-bound run, packets lost where the experiment does not
+/// look.
 pub fn alarms(results: &Results) -> Vec<String> {
     let conditions = &results.conditions;
     let mut lines = Vec::new();

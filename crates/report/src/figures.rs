@@ -1,4 +1,5 @@
-//! The figures of a variant as tables show them: what, in which dimension, and where the value comes from.
+//! The figures of a variant as tables show them: what, in which dimension, and where the value
+//! comes from.
 
 use sluicegate_scenario::results::{FctQuantiles, LinkResult, QueueQuantiles, VariantResult};
 

@@ -12,8 +12,9 @@
 //! | [`samples_csv`], [`traces_csv`] | the same as gzipped CSV |
 //! | [`read_samples_parquet`], [`read_samples_csv`] | what CDFs need of files of samples |
 //!
-//! All take [`Results`](sluicegate_scenario::results::Results). Plots need the samples that a world leaves
-//! in memory; from a `results.json` alone there are tables, and the page says which plots have no data.
+//! All take [`Results`](sluicegate_scenario::results::Results). Plots need the samples that a world
+//! leaves in memory; from a `results.json` alone there are tables, and the page says which plots
+//! have no data.
 
 pub mod compare;
 mod comparison;

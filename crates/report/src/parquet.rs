@@ -22,7 +22,8 @@ use crate::{films, samples, traces};
 /// Rows per row group: what is held in memory at once.
 const GROUP_ROWS: usize = 1 << 20;
 
-/// A column: its name and where a row has it. Names repeat, so that Parquet's dictionaries make them almost free.
+/// A column: its name and where a row has it. Names repeat, so that Parquet's dictionaries make
+/// them almost free.
 pub(crate) type Column<'n, R> = (&'n str, Field<R>);
 
 pub(crate) enum Field<R> {
@@ -35,7 +36,8 @@ pub(crate) enum Field<R> {
     OptionalReal(fn(&R) -> Option<f64>),
 }
 
-/// Writes every sample as Parquet with the columns of [`samples_csv`](crate::samples_csv); `time_s` is null for none.
+/// Writes every sample as Parquet with the columns of [`samples_csv`](crate::samples_csv); `time_s`
+/// is null for none.
 ///
 /// # Errors
 /// Those of `out`.
@@ -51,7 +53,8 @@ pub fn samples_parquet(results: &Results, out: impl Write + Send) -> Result<()> 
     write("samples", &columns, samples::rows(results), out)
 }
 
-/// Writes every point of every trace as Parquet with the columns of [`traces_csv`](crate::traces_csv).
+/// Writes every point of every trace as Parquet with the columns of
+/// [`traces_csv`](crate::traces_csv).
 ///
 /// # Errors
 /// Those of `out`.
@@ -68,8 +71,9 @@ pub fn traces_parquet(results: &Results, out: impl Write + Send) -> Result<()> {
     write("traces", &columns, traces::rows(results), out)
 }
 
-/// Writes every cell of every film as Parquet, frame by frame: `time_s` is the end of the frame, `direction` is
-/// `from>to`; what was sent, paused and dropped is that of the frame, `queue_bytes` that at its end.
+/// Writes every cell of every film as Parquet, frame by frame: `time_s` is the end of the frame,
+/// `direction` is `from>to`; what was sent, paused and dropped is that of the frame, `queue_bytes`
+/// that at its end.
 ///
 /// # Errors
 /// Those of `out`.
@@ -92,8 +96,8 @@ pub fn film_parquet(results: &Results, out: impl Write + Send) -> Result<()> {
     write("film", &columns, films::rows(results), out)
 }
 
-/// Reads RTTs and completion times of what [`samples_parquet`] has written into the variants of `results`; series over
-/// time, and variants that `results` does not have, are passed over.
+/// Reads RTTs and completion times of what [`samples_parquet`] has written into the variants of
+/// `results`; series over time, and variants that `results` does not have, are passed over.
 ///
 /// # Errors
 /// What is no Parquet, or no such table.

@@ -13,8 +13,8 @@ pub(crate) struct Row<'a> {
     pub scenario: &'a str,
     /// Variant.
     pub variant: &'a str,
-    /// What is measured, with its unit: `rtt_us`, `fct_us`, `goodput_bps`, `queue_bytes`, `enforced_window_bytes`,
-    /// `tenant_cwnd_bytes`, `alpha`.
+    /// What is measured, with its unit: `rtt_us`, `fct_us`, `goodput_bps`, `queue_bytes`,
+    /// `enforced_window_bytes`, `tenant_cwnd_bytes`, `alpha`.
     pub quantity: &'static str,
     /// Flow, link or FCT class; empty for RTT samples.
     pub name: &'a str,
@@ -89,8 +89,8 @@ pub fn samples_csv(results: &Results, out: impl Write) -> Result<()> {
     finish(out)
 }
 
-/// Reads RTTs and completion times of what [`samples_csv`] has written into the variants of `results`; series over
-/// time, and variants that `results` does not have, are passed over.
+/// Reads RTTs and completion times of what [`samples_csv`] has written into the variants of
+/// `results`; series over time, and variants that `results` does not have, are passed over.
 ///
 /// # Errors
 /// What is no gzip, or no such table.
@@ -127,7 +127,8 @@ pub(crate) fn place<'r>(
     }
 }
 
-/// What gathers small writes and compresses them together, for [`finish`]: each by itself would take far longer.
+/// What gathers small writes and compresses them together, for [`finish`]: each by itself would
+/// take far longer.
 pub(crate) fn gzipped<W: Write>(out: W) -> BufWriter<GzEncoder<W>> {
     BufWriter::with_capacity(64 << 10, GzEncoder::new(out, Compression::new(6)))
 }

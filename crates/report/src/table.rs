@@ -29,7 +29,8 @@ impl Style {
         width: 110,
     };
 
-    /// What standard output can show: colour only on a terminal and without `NO_COLOR`, Unicode by the locale.
+    /// What standard output can show: colour only on a terminal and without `NO_COLOR`, Unicode by
+    /// the locale.
     ///
     /// `width` is the terminal's, in columns; `None` stands for 110.
     pub fn of_stdout(width: Option<usize>) -> Style {
@@ -49,10 +50,11 @@ impl Style {
     }
 }
 
-/// One comparison of all variants of one or several scenarios; then per scenario its conditions and what became
-/// of its expectations.
+/// One comparison of all variants of one or several scenarios; then per scenario its conditions and
+/// what became of its expectations.
 ///
-/// Times, rates and sizes share one unit per group of columns; a dash stands for what was not measured.
+/// Times, rates and sizes share one unit per group of columns; a dash stands for what was not
+/// measured.
 pub fn table(scenarios: &[&Results], style: Style) -> String {
     let paint = Paint(style);
     let mut blocks = Vec::new();

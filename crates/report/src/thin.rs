@@ -1,9 +1,10 @@
 //! Fewer points that draw the same picture.
 
-/// Points of a CDF of which half are spread evenly and half lie ever closer to 1, so that the tail keeps its shape.
+/// Points of a CDF of which half are spread evenly and half lie ever closer to 1, so that the tail
+/// keeps its shape.
 ///
-/// Returns (value, fraction of samples ≤ value), ascending, at most `limit` (≥ 4) pairs; empty without samples.
-/// Values that are no numbers are left out.
+/// Returns (value, fraction of samples ≤ value), ascending, at most `limit` (≥ 4) pairs; empty
+/// without samples. Values that are no numbers are left out.
 pub fn cdf(samples: &[f64], limit: usize) -> Vec<(f64, f64)> {
     let mut sorted: Vec<f64> = samples.iter().copied().filter(|v| v.is_finite()).collect();
     sorted.sort_by(f64::total_cmp);
@@ -22,7 +23,8 @@ pub fn cdf(samples: &[f64], limit: usize) -> Vec<(f64, f64)> {
     indices.into_iter().map(point).collect()
 }
 
-/// The smallest and the largest value of each of `limit / 2` equal stretches of points, in the order of time.
+/// The smallest and the largest value of each of `limit / 2` equal stretches of points, in the
+/// order of time.
 ///
 /// Keeps every extreme that a screen of that many pixels could show; `limit` ≥ 2.
 pub fn extremes(points: &[(f64, f64)], limit: usize) -> Vec<(f64, f64)> {
@@ -59,7 +61,8 @@ pub struct Stretch {
     pub high: f64,
 }
 
-/// Points summed up in at most `limit` (≥ 1) stretches, for quantities that change too fast to follow.
+/// Points summed up in at most `limit` (≥ 1) stretches, for quantities that change too fast to
+/// follow.
 pub fn stretches(points: &[(f64, f64)], limit: usize) -> Vec<Stretch> {
     let length = points.len().div_ceil(limit).max(1);
     let sum_up = |chunk: &[(f64, f64)]| {

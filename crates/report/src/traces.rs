@@ -16,7 +16,8 @@ pub(crate) struct Row<'a> {
     pub variant: &'a str,
     /// Repeat, from 1.
     pub repeat: u32,
-    /// What is measured, with its unit: [`TraceKind::quantity`](sluicegate_scenario::results::TraceKind::quantity).
+    /// What is measured, with its unit:
+    /// [`TraceKind::quantity`](sluicegate_scenario::results::TraceKind::quantity).
     pub quantity: &'static str,
     /// Flow or link.
     pub name: &'a str,
@@ -54,7 +55,8 @@ pub(crate) fn rows<'r>(results: &'r Results) -> impl Iterator<Item = Row<'r>> {
 
 /// Writes every point of every trace as gzipped CSV (RFC 4180, UTF-8, header line).
 ///
-/// Columns: `scenario, variant, repeat, quantity, name, time_s, value`; the quantity names its unit.
+/// Columns: `scenario, variant, repeat, quantity, name, time_s, value`; the quantity names its
+/// unit.
 ///
 /// # Errors
 /// Those of `out`.

@@ -13,7 +13,8 @@ const fn unit(scale: f64, symbol: &'static str) -> Unit {
     Unit { scale, symbol }
 }
 
-/// Base microsecond. Times and sizes turn to the next unit at ten of it, so that 1.5 ms beside 150 µs stays in µs.
+/// Base microsecond. Times and sizes turn to the next unit at ten of it, so that 1.5 ms beside 150
+/// µs stays in µs.
 const TIME: [Unit; 3] = [unit(1.0, "µs"), unit(1e3, "ms"), unit(1e6, "s")];
 /// Base bit per second.
 const RATE: [Unit; 4] = [
@@ -62,7 +63,8 @@ impl Unit {
     }
 }
 
-/// Three significant digits and never an exponent; whole numbers from 100 on; `–` for what is no number.
+/// Three significant digits and never an exponent; whole numbers from 100 on; `–` for what is no
+/// number.
 pub fn significant(value: f64) -> String {
     let magnitude = value.abs();
     if !value.is_finite() {
@@ -88,7 +90,8 @@ pub fn ratio(value: f64) -> String {
     }
 }
 
-/// A value of unknown scale, as expectations have them: four significant digits, large ones with k, M, G.
+/// A value of unknown scale, as expectations have them: four significant digits, large ones with k,
+/// M, G.
 pub fn plain(value: f64) -> String {
     let magnitude = value.abs();
     let (scale, suffix) = match magnitude {

@@ -58,7 +58,8 @@ fn demo() -> (Results, Results) {
     )
 }
 
-/// The lines that draw data: grid lines are single strokes, curves have many points, bands no stroke.
+/// The lines that draw data: grid lines are single strokes, curves have many points, bands no
+/// stroke.
 fn curves(figure: &str) -> String {
     format!(
         "[...document.querySelectorAll('{figure} .canvas svg path')]\
@@ -92,7 +93,8 @@ fn every_plot_draws_without_a_complaint_or_a_request() {
         "{places}.map(c => c.querySelector('svg').getBoundingClientRect()).map(r => [r.width, r.height])"
     ));
     let sizes = sizes.as_array().unwrap();
-    // Two scenarios of RTT, queue, four panels of goodput and windows; two classes of completion times.
+    // Two scenarios of RTT, queue, four panels of goodput and windows; two classes of completion
+    // times.
     assert_eq!(sizes.len(), 2 * 7 + 2);
     for size in sizes {
         let (width, height) = (size[0].as_f64(), size[1].as_f64());

@@ -1,4 +1,5 @@
-//! The page of a sweep in a real browser: it draws, is arranged anew, sorts, stays silent and asks no network.
+//! The page of a sweep in a real browser: it draws, is arranged anew, sorts, stays silent and asks
+//! no network.
 
 mod support;
 

@@ -258,7 +258,8 @@ fn the_pointer_shows_names_and_figures() {
 fn a_large_network_is_small_on_the_page_and_drawn_whole() {
     let results = films::results("film-large", films::noise(500));
     let page = html(&[&results]);
-    // Beside what every page has, three films of 512 directions and 500 frames, one of them nothing but noise.
+    // Beside what every page has, three films of 512 directions and 500 frames, one of them nothing
+    // but noise.
     let bare = html(&[&support::empty("film-large")]).len();
     assert!(page.len() - bare < 3_000_000, "{}", page.len() - bare);
     let mut browser = open("film-large", &results);

@@ -122,7 +122,8 @@ fn keyed<T, U>(
     merged.collect()
 }
 
-/// Merges elements with the same key, in the order in which they come first: a link may be listed by some runs only.
+/// Merges elements with the same key, in the order in which they come first: a link may be listed
+/// by some runs only.
 fn aligned<T, K: PartialEq>(
     runs: &[VariantResult],
     of: impl Fn(&VariantResult) -> &Vec<T>,

@@ -1,17 +1,17 @@
 //! From an idle ping-pong to the delays of `[sim]`; a bulk flow beside it checks them.
 //!
-//! A round trip of an idle probe is twice what hosts take to send and to receive, twice each link's delay, and how
-//! late hosts are, once each way. The lab's links are token buckets: what is idle sends at once, so that a probe
-//! waits for no serialization ([`LAB_BURST`]). The medians over two links and over three give a link's delay. How
-//! late hosts are is drawn from an exponential distribution in either direction, so that the sum of both has its
-//! median at 1.678 and its 99th percentile at 6.638 means: what lies between the two gives the mean, the
-//! median the rest.
+//! A round trip of an idle probe is twice what hosts take to send and to receive, twice each link's
+//! delay, and how late hosts are, once each way. The lab's links are token buckets: what is idle
+//! sends at once, so that a probe waits for no serialization ([`LAB_BURST`]). The medians over two
+//! links and over three give a link's delay. How late hosts are is drawn from an exponential
+//! distribution in either direction, so that the sum of both has its median at 1.678 and its 99th
+//! percentile at 6.638 means: what lies between the two gives the mean, the median the rest.
 //!
-//! Sixteen processes that should connect at once do so one after another; by when the last one has is how far starts
-//! are apart.
+//! Sixteen processes that should connect at once do so one after another; by when the last one has
+//! is how far starts are apart.
 //!
-//! What a bulk flow does beside the probe follows from the stack, the queue and the link's rate. Nothing of it is
-//! fitted: it must come out by itself.
+//! What a bulk flow does beside the probe follows from the stack, the queue and the link's rate.
+//! Nothing of it is fitted: it must come out by itself.
 
 use std::{fmt::Write, path::Path, time::Duration};
 
@@ -26,8 +26,8 @@ use crate::{
 
 const SCENARIO: &str = include_str!("../data/calibration.toml");
 
-/// What an idle link of the lab sends at once, in time of its rate: its token buckets make up for timers that
-/// fire late.
+/// What an idle link of the lab sends at once, in time of its rate: its token buckets make up for
+/// timers that fire late.
 pub const LAB_BURST: Duration = Duration::from_micros(100);
 
 /// Links that the probe passes in "near"; one more in "far".
@@ -36,7 +36,8 @@ const NEAR_LINKS: f64 = 2.0;
 /// Fewer samples say nothing of their spread.
 const SAMPLES_MIN: u64 = 1000;
 
-/// Median and 99th percentile of the sum of two figures from one exponential distribution, in its means.
+/// Median and 99th percentile of the sum of two figures from one exponential distribution, in its
+/// means.
 const MEDIAN_OF_TWO: f64 = 1.678_347;
 const P99_OF_TWO: f64 = 6.638_352;
 
@@ -102,7 +103,8 @@ impl Measured {
         })
     }
 
-    /// The delays with which the simulator gives the idle round trips. A figure that noise has made negative is 0.
+    /// The delays with which the simulator gives the idle round trips. A figure that noise has made
+    /// negative is 0.
     pub fn delays(&self) -> SimOptions {
         let Self { near, far, .. } = self;
         let link_us = ((far.p50_us - near.p50_us) / 2.0).max(0.0);
@@ -126,7 +128,8 @@ impl Measured {
         }
     }
 
-    /// How far idle round trips here are from those there: the largest ratio of two percentiles, 1 or more.
+    /// How far idle round trips here are from those there: the largest ratio of two percentiles, 1
+    /// or more.
     pub fn idle_ratio(&self, there: &Self) -> f64 {
         let percentiles = |idle: &RoundTrips| [idle.p10_us, idle.p50_us, idle.p99_us];
         let all = |measured: &Self| [&measured.near, &measured.far].map(percentiles);
@@ -138,8 +141,8 @@ impl Measured {
     }
 }
 
-/// A file for `--calibration`: delays, what they were made from, and what the simulator makes of them. `machine`
-/// says where and when.
+/// A file for `--calibration`: delays, what they were made from, and what the simulator makes of
+/// them. `machine` says where and when.
 pub fn to_toml(machine: &str, lab: &Measured, sim: &Measured) -> String {
     let mut text = format!(
         "# Written by `sluicegate lab calibrate` on {machine}.\n\

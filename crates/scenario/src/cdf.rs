@@ -1,5 +1,5 @@
-//! Distributions of flow sizes, and of times between flows: reading them from `bytes,cdf` and `ns,cdf` files, and
-//! sampling.
+//! Distributions of flow sizes, and of times between flows: reading them from `bytes,cdf` and
+//! `ns,cdf` files, and sampling.
 //!
 //! Public files of this kind differ in ways that silently change an experiment: sizes in bytes or
 //! packets, probabilities up to 1 or up to 100, a mean on the first line. Here the header must say
@@ -22,8 +22,8 @@ const BUILT_IN: [(&str, &str); 3] = [
     ("hadoop", include_str!("../data/hadoop.csv")),
 ];
 
-/// The web-search distribution, scaled to the mean sizes in bytes of the zOVN thesis's background flows
-/// (section 2.6.3, "28 KB and 583 K").
+/// The web-search distribution, scaled to the mean sizes in bytes of the zOVN thesis's background
+/// flows (section 2.6.3, "28 KB and 583 K").
 const SCALED: [(&str, u64); 2] = [("background-medium", 28_000), ("background-large", 583_000)];
 
 impl Cdf {
@@ -139,7 +139,8 @@ impl Cdf {
         })
     }
 
-    /// The same distribution with every flow longer or shorter by one factor, so that this is their mean.
+    /// The same distribution with every flow longer or shorter by one factor, so that this is their
+    /// mean.
     pub fn with_mean(mut self, mean_bytes: u64) -> Self {
         let factor = mean_bytes as f64 / self.mean_bytes();
         for (bytes, _) in &mut self.points {

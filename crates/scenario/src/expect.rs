@@ -1,5 +1,5 @@
-//! `[expect]`: comparisons of arithmetic over figures, such as
-//! `enforced.rtt_us.p50 <= 1.2 * dctcp.rtt_us.p50`; and `[published]`: figures beside published ones, such as
+//! `[expect]`: comparisons of arithmetic over figures, such as `enforced.rtt_us.p50 <= 1.2 *
+//! dctcp.rtt_us.p50`; and `[published]`: figures beside published ones, such as
 //! `enforced.rtt_us.p50 ~ 93`.
 //!
 //! ```text
@@ -13,8 +13,8 @@
 //!
 //! A `-` inside a name belongs to it: write spaces round a minus.
 //!
-//! The caller of the parser defines what a figure is ([`Leaf`]): the expectations of a [`sweep`](crate::sweep) have other figures
-//! in the same arithmetic.
+//! The caller of the parser defines what a figure is ([`Leaf`]): the expectations of a
+//! [`sweep`](crate::sweep) have other figures in the same arithmetic.
 
 use std::fmt;
 

@@ -72,8 +72,8 @@ pub struct Variant {
     pub shared_memory: Option<SharedMemory>,
     /// Switches and adapters are of converged Ethernet; `None` = plain ones, which drop.
     pub cee: Option<CeeConfig>,
-    /// Each vNIC of a host has a queue of so many bytes, from which the adapter takes by turns; `None` = all go into
-    /// the adapter's queue.
+    /// Each vNIC of a host has a queue of so many bytes, from which the adapter takes by turns;
+    /// `None` = all go into the adapter's queue.
     pub vnic_queue_bytes: Option<u64>,
     /// Traffic in the order of the file; flows are already paired.
     pub traffic: Vec<Traffic>,
@@ -118,8 +118,8 @@ pub enum Profile {
     Freebsd9,
 }
 
-/// What a scenario says of a tenant's TCP beside its congestion control; `None` leaves the profile's value.
-/// Only the simulator has more than the default.
+/// What a scenario says of a tenant's TCP beside its congestion control; `None` leaves the
+/// profile's value. Only the simulator has more than the default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TcpOptions {
     /// Where all other values come from.
@@ -170,9 +170,11 @@ pub struct Tenant {
     pub receive_buffer_bytes: Option<u64>,
     /// Its TCP.
     pub tcp: TcpOptions,
-    /// What its applications read at most, all connections together, in bits per second; `None` = at once.
+    /// What its applications read at most, all connections together, in bits per second; `None` =
+    /// at once.
     pub read_rate_bps: Option<u64>,
-    /// It cheats: whatever windows peers offer, its TCP believes in the largest that sixteen bits can say.
+    /// It cheats: whatever windows peers offer, its TCP believes in the largest that sixteen bits
+    /// can say.
     pub ignore_window: bool,
 }
 
@@ -231,7 +233,8 @@ pub struct Traffic {
     pub name: String,
     /// What is sent.
     pub kind: TrafficKind,
-    /// (from tenant id, to tenant id), one per flow or, for request traffic, per client–server pair.
+    /// (from tenant id, to tenant id), one per flow or, for request traffic, per client–server
+    /// pair.
     pub pairs: Vec<(usize, usize)>,
     /// Start relative to the start of the run (warm-up included).
     pub start: Duration,
@@ -266,15 +269,17 @@ pub enum TrafficKind {
         /// Application's rate limit in bits per second; `None` = none.
         rate_bps: Option<u64>,
     },
-    /// Each pair offers a rate that changes with time. What cannot be written at once is sent later.
+    /// Each pair offers a rate that changes with time. What cannot be written at once is sent
+    /// later.
     Phased {
         /// In order; none is empty.
         phases: Vec<Phase>,
-        /// FCT class of the time until all that was offered has arrived; `None` = it is not reported.
+        /// FCT class of the time until all that was offered has arrived; `None` = it is not
+        /// reported.
         class: Option<String>,
     },
-    /// A cheat: each pair opens a connection, on which the sender then sends segments of its own making, as if there
-    /// were neither windows nor congestion control.
+    /// A cheat: each pair opens a connection, on which the sender then sends segments of its own
+    /// making, as if there were neither windows nor congestion control.
     Blast {
         /// Payload that leaves the tenant, in bits per second.
         rate_bps: u64,
@@ -287,7 +292,8 @@ pub enum TrafficKind {
         bytes: u16,
         /// When they are sent.
         pace: Pace,
-        /// What waits at a sender for its adapter at most, in bytes of payload; its socket drops the rest.
+        /// What waits at a sender for its adapter at most, in bytes of payload; its socket drops
+        /// the rest.
         socket_buffer_bytes: u64,
     },
     /// A request of `bytes`, an echo of `bytes`, on one connection, over and over: the RTT probe.
@@ -304,7 +310,8 @@ pub enum TrafficKind {
         /// Pause between rounds.
         interval: Duration,
     },
-    /// Messages of `bytes` every `interval` from each `from`, sizes fixed: the mice of stride and shuffle.
+    /// Messages of `bytes` every `interval` from each `from`, sizes fixed: the mice of stride and
+    /// shuffle.
     Messages {
         /// Bytes per message.
         bytes: u64,
@@ -313,7 +320,8 @@ pub enum TrafficKind {
         /// FCT class of the results.
         class: String,
     },
-    /// Each `from` sends `bytes` to each of its `to`s in random order, `parallel` at a time (shuffle).
+    /// Each `from` sends `bytes` to each of its `to`s in random order, `parallel` at a time
+    /// (shuffle).
     Shuffle {
         /// Bytes per transfer.
         bytes: u64,
@@ -322,8 +330,8 @@ pub enum TrafficKind {
         /// FCT class of the results.
         class: String,
     },
-    /// Partition/aggregate: each `from` (an aggregator) asks one server of each rack by lot, which asks all others of
-    /// its rack, waits for their answers, and answers then.
+    /// Partition/aggregate: each `from` (an aggregator) asks one server of each rack by lot, which
+    /// asks all others of its rack, waits for their answers, and answers then.
     Queries {
         /// Bytes of every answer.
         bytes: u64,
@@ -602,7 +610,8 @@ impl ImpairmentChange {
 /// Realisation in the lab, never what the experiment is about.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LabOptions {
-    /// Segmentation offloads in tenants (off by default: queues then hold packets, not super-packets).
+    /// Segmentation offloads in tenants (off by default: queues then hold packets, not
+    /// super-packets).
     pub offloads: bool,
 }
 
@@ -619,11 +628,11 @@ pub struct SimOptions {
     pub jitter: Duration,
     /// And later still, drawn from an exponential distribution with this mean.
     pub jitter_mean: Duration,
-    /// What a link that was idle sends at once, in time of its rate (two full frames at least), as the lab's token
-    /// buckets do; zero = a wire, which sends frame after frame.
+    /// What a link that was idle sends at once, in time of its rate (two full frames at least), as
+    /// the lab's token buckets do; zero = a wire, which sends frame after frame.
     pub burst: Duration,
-    /// Bulk flows connect up to this much after their time, drawn uniformly: processes that wake at once do not run
-    /// at once.
+    /// Bulk flows connect up to this much after their time, drawn uniformly: processes that wake at
+    /// once do not run at once.
     pub start_spread: Duration,
     /// What sockets put below them; `None` = as much as the lab's of that kind of tenant.
     pub sockets: Option<Sockets>,
@@ -732,7 +741,8 @@ impl Variant {
                     ..
                 } => arrivals.stretch(1.0 / factor),
                 TrafficKind::Messages { interval, .. } => *interval = interval.div_f64(factor),
-                // They have no rate of their own. Pauses between exchanges or rounds stay as they are.
+                // They have no rate of their own. Pauses between exchanges or rounds stay as they
+                // are.
                 TrafficKind::Bulk { rate_bps: None }
                 | TrafficKind::PingPong { .. }
                 | TrafficKind::Incast { .. }

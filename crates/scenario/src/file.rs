@@ -65,7 +65,8 @@ pub fn load(path: &Path, options: &Options) -> Result<Experiment, Problems> {
     resolve_tree(&prepared(path, options)?, path, options)
 }
 
-/// The tree of a scenario with everything that it takes from other files, the calibration and the short form.
+/// The tree of a scenario with everything that it takes from other files, the calibration and the
+/// short form.
 pub(crate) fn prepared(path: &Path, options: &Options) -> Result<Node, Problems> {
     prepare(inherit::inherit(document::read(path)?, path)?, options)
 }
@@ -80,8 +81,8 @@ pub fn parse(path: &Path, text: &str, options: &Options) -> Result<Experiment, P
     resolve_tree(&tree, path, options)
 }
 
-/// The language as far as a text leads through it: the dotted path of every key that reading it asks for, and
-/// `KEY = "WORD"` for every word that would do where one of a few must stand.
+/// The language as far as a text leads through it: the dotted path of every key that reading it
+/// asks for, and `KEY = "WORD"` for every word that would do where one of a few must stand.
 ///
 /// # Errors
 /// As [`load`].
@@ -326,8 +327,8 @@ fn read_variant(name: &str, table: &Table<'_>, path: &Path, seed: u64) -> Varian
     resolve::variant(name, table, &checks)
 }
 
-/// The lines of `[expect]` or `[published]`.
-/// `[expect]`, and `[expect.WORLD]` with lines that take the place of those of their name in that world.
+/// The lines of `[expect]` or `[published]`. `[expect]`, and `[expect.WORLD]` with lines that take
+/// the place of those of their name in that world.
 fn read_expectations(mut expect: Node, variants: &[Variant], sink: &Sink) -> Vec<Expectation> {
     let is_table = |node: &Node| matches!(node.value, Value::Table(_));
     let own = WORLDS.map(|world| {

@@ -58,8 +58,9 @@ pub fn severity_class(severity: f64) -> &'static str {
     }
 }
 
-/// The class of a degree of 0..=1. The thesis has `small` below 10 %, `medium` from 20 to 60 %, `large` above 90 %;
-/// what lies between is of the nearer class, as its own small hotspot of 4 of 32 hosts.
+/// The class of a degree of 0..=1. The thesis has `small` below 10 %, `medium` from 20 to 60 %,
+/// `large` above 90 %; what lies between is of the nearer class, as its own small hotspot of 4 of
+/// 32 hosts.
 pub fn degree_class(degree: f64) -> &'static str {
     match degree {
         ..0.15 => "small",

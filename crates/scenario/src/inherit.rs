@@ -16,8 +16,8 @@ use crate::cdf::Cdf;
 /// Longest chain of `extends`.
 const CHAIN_MAX: usize = 8;
 
-/// Brings in what `tree`, read from `path`, takes from other files: policies, graphs, size distributions
-/// and the file that it extends.
+/// Brings in what `tree`, read from `path`, takes from other files: policies, graphs, size
+/// distributions and the file that it extends.
 ///
 /// # Errors
 /// Those of the other files.

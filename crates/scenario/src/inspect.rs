@@ -1,4 +1,5 @@
-//! What a user wants to see of a run beyond its results: captures of packets, traces of state, the network over time.
+//! What a user wants to see of a run beyond its results: captures of packets, traces of state, the
+//! network over time.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -16,7 +17,8 @@ pub const SAMPLES_MAX: u64 = 1_000_000;
 /// Samples of a series, if no interval is given.
 pub const SAMPLES_DEFAULT: u32 = 500;
 
-/// Most cells that the film of a run may have: frames times directions of links. At 32 bytes each, 160 MB.
+/// Most cells that the film of a run may have: frames times directions of links. At 32 bytes each,
+/// 160 MB.
 pub const FILM_CELLS_MAX: u64 = 5_000_000;
 
 /// What to look at; by default nothing.
@@ -88,8 +90,8 @@ impl Experiment {
     /// Says what of [`Experiment::inspect`] this experiment does not have.
     ///
     /// # Errors
-    /// A name to capture at that no variant has; more than [`SAMPLES_MAX`] samples of a series, or none; a film of
-    /// more than [`FILM_CELLS_MAX`] cells, or of no frame.
+    /// A name to capture at that no variant has; more than [`SAMPLES_MAX`] samples of a series, or
+    /// none; a film of more than [`FILM_CELLS_MAX`] cells, or of no frame.
     pub fn check_inspect(&self) -> Result<(), String> {
         for name in self.inspect.captures.iter().flat_map(|c| &c.names) {
             let fits = |variant: &Variant| variant.points().any(|(known, _)| matches(name, known));
@@ -158,7 +160,8 @@ impl Experiment {
         )
     }
 
-    /// The name of a run's files: that of its variant, with the number of the repeat if there are several.
+    /// The name of a run's files: that of its variant, with the number of the repeat if there are
+    /// several.
     pub fn run_name(&self, variant: &Variant, seed: u64) -> String {
         match self.repeats {
             0 | 1 => variant.name.clone(),

@@ -7,9 +7,9 @@
 //! ```
 //!
 //! [`file::load`] reads a scenario, lays its variants over the base and resolves each into a
-//! complete [`experiment::Variant`]. A [`runner`] has a [`world::World`] run the variants, in turns,
-//! and again at lower rates if the CPU was the limit; [`aggregate`] merges repeats, [`expect`]
-//! compares figures.
+//! complete [`experiment::Variant`]. A [`runner`] has a [`world::World`] run the variants, in
+//! turns, and again at lower rates if the CPU was the limit; [`aggregate`] merges repeats,
+//! [`expect`] compares figures.
 
 pub mod aggregate;
 pub mod calibration;

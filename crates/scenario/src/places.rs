@@ -48,8 +48,8 @@ impl Places {
         }
     }
 
-    /// A problem of the key at this path, with its place; where no file has the key, with that of the innermost
-    /// table around it that a file has.
+    /// A problem of the key at this path, with its place; where no file has the key, with that of
+    /// the innermost table around it that a file has.
     pub fn problem(&self, path: &str, reason: &str, advice: &str) -> Problem {
         let complaint = Complaint::new(reason, advice);
         let mut known = path;
@@ -82,8 +82,8 @@ impl Places {
         known.next().unwrap_or_else(|| table.to_owned())
     }
 
-    /// Path of the key that decides over a tenant: of its own table, else of the last whose pattern fits, else of
-    /// `[tenant.default]`.
+    /// Path of the key that decides over a tenant: of its own table, else of the last whose pattern
+    /// fits, else of `[tenant.default]`.
     pub fn of_tenant(&self, name: &str, key: &str) -> String {
         let rank = |path: &str| {
             let table = path.strip_prefix("tenant.")?.strip_suffix(key)?;

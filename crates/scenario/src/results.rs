@@ -43,7 +43,8 @@ pub struct Conditions {
     /// CPUs online; absent where time is simulated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpus: Option<u32>,
-    /// Smallest idle fraction over one-second windows of measured time, 0..=1; absent where time is simulated.
+    /// Smallest idle fraction over one-second windows of measured time, 0..=1; absent where time is
+    /// simulated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_idle_min: Option<f64>,
     /// The CPU, not the network, limited a variant.
@@ -52,7 +53,8 @@ pub struct Conditions {
     pub rate_scale: f64,
     /// Segmentation offloads in tenants.
     pub offloads: bool,
-    /// Lost or reordered packets in places that the experiment is not about, by counter; all zero in a clean run.
+    /// Lost or reordered packets in places that the experiment is not about, by counter; all zero
+    /// in a clean run.
     pub outside: BTreeMap<String, u64>,
     /// Anything else worth a line.
     pub notes: Vec<String>,
@@ -137,8 +139,8 @@ pub struct FlowResult {
     pub timeouts: u64,
     /// Smoothed RTT at the end, from the sender.
     pub srtt_us: f64,
-    /// Longest time of the measured window in which nothing arrived, between two times at which something did; a
-    /// multiple of the series' interval, rounded down.
+    /// Longest time of the measured window in which nothing arrived, between two times at which
+    /// something did; a multiple of the series' interval, rounded down.
     #[serde(default)]
     pub stalled_us: f64,
     /// Largest congestion window seen over the whole run; 0 = none was.
@@ -219,8 +221,8 @@ pub struct FctQuantiles {
     pub p99: f64,
     /// 99.9th percentile.
     pub p999: f64,
-    /// Fraction that missed its deadline, 0..=1, of those that were complete or past it when measuring ended or whose
-    /// connection broke; absent without a deadline.
+    /// Fraction that missed its deadline, 0..=1, of those that were complete or past it when
+    /// measuring ended or whose connection broke; absent without a deadline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missed: Option<f64>,
 }
@@ -239,8 +241,8 @@ pub struct LinkResult {
     pub sent: u64,
     /// Bytes sent.
     pub sent_bytes: u64,
-    /// Packets dropped, by cause (`tail`, `not_ect`, `red`; where they happened also `down`, `corrupt`, `buffer`, `headroom`, and
-    /// those of a host's switch).
+    /// Packets dropped, by cause (`tail`, `not_ect`, `red`; where they happened also `down`,
+    /// `corrupt`, `buffer`, `headroom`, and those of a host's switch).
     pub drops: BTreeMap<String, u64>,
     /// Packets marked CE.
     pub marks: u64,
@@ -362,7 +364,8 @@ pub struct Series {
     pub points: Vec<(f64, f64)>,
 }
 
-/// What a [`Trace`] shows; of flows that of the newest connection's sender, where nothing else is said.
+/// What a [`Trace`] shows; of flows that of the newest connection's sender, where nothing else is
+/// said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TraceKind {
     /// Backlog of the bottleneck queues, or of all if the scenario has no bottleneck; bytes.
@@ -371,7 +374,8 @@ pub enum TraceKind {
     AllQueues,
     /// Congestion window of the tenant's stack; bytes.
     Cwnd,
-    /// Receive window that the tenant's stack goes by: what the peer, or enforcement, lets it see; bytes.
+    /// Receive window that the tenant's stack goes by: what the peer, or enforcement, lets it see;
+    /// bytes.
     Rwnd,
     /// Window that enforcement computes; bytes.
     Enforced,
@@ -469,7 +473,8 @@ pub struct FilmDirection {
     pub to: usize,
     /// Rate in bit/s.
     pub rate_bps: u64,
-    /// Bytes that the queue may hold; `None` = a host whose sockets keep it short, or whose adapter takes whatever comes.
+    /// Bytes that the queue may hold; `None` = a host whose sockets keep it short, or whose adapter
+    /// takes whatever comes.
     pub limit_bytes: Option<u64>,
 }
 

@@ -33,11 +33,11 @@ pub fn run(
     run_at(1.0, experiment, world, observer)
 }
 
-/// Runs every variant of `experiment` with all rates multiplied by `rate_scale` and says what became of its
-/// expectations.
+/// Runs every variant of `experiment` with all rates multiplied by `rate_scale` and says what
+/// became of its expectations.
 ///
-/// All variants run at the same rates: if a run is CPU-bound twice in a row, all run again at half the rates,
-/// at most [`HALVINGS_MAX`] times. If that does not help, the results say `cpu_bound`.
+/// All variants run at the same rates: if a run is CPU-bound twice in a row, all run again at half
+/// the rates, at most [`HALVINGS_MAX`] times. If that does not help, the results say `cpu_bound`.
 ///
 /// # Errors
 /// The world refuses the experiment or fails, or the observer cancelled.

@@ -27,8 +27,8 @@ pub trait World {
     /// Name as given to `--world`.
     fn name(&self) -> &'static str;
 
-    /// What this world cannot do of an experiment, on any machine; empty = it can do everything. Needs no
-    /// privileges.
+    /// What this world cannot do of an experiment, on any machine; empty = it can do everything.
+    /// Needs no privileges.
     fn limits(&self, experiment: &Experiment) -> Vec<Problem>;
 
     /// What this machine lacks for an experiment within the limits.
@@ -39,10 +39,12 @@ pub trait World {
         Ok(())
     }
 
-    /// Whether this experiment can run here. In every world a file that it cannot run anywhere is refused first.
+    /// Whether this experiment can run here. In every world a file that it cannot run anywhere is
+    /// refused first.
     ///
     /// # Errors
-    /// [`Refused`], with the place of each key and what to do; without one, what [`World::machine`] says.
+    /// [`Refused`], with the place of each key and what to do; without one, what [`World::machine`]
+    /// says.
     fn check(&mut self, experiment: &Experiment) -> anyhow::Result<()> {
         let mut problems = self.limits(experiment);
         problems.extend(

@@ -239,7 +239,8 @@ fn an_ideal_pause_leaves_what_is_on_the_wire() {
 
 #[test]
 fn headroom_on_the_wire_is_what_links_need() {
-    // 2 x 1 us + 100 ns + 614 ns at 10 Gb/s are 3 393 B, then two frames of 1514 B and a pause frame.
+    // 2 x 1 us + 100 ns + 614 ns at 10 Gb/s are 3 393 B, then two frames of 1514 B and a pause
+    // frame.
     let needed = 3_393 + 2 * 1_514 + 64;
     let wire = |text: &str| format!("{text}[network.cee.pfc]\npause = 'wire'\n");
     let longer = "[network.link.left-right]\ndelay = '2us'\n";

@@ -74,8 +74,8 @@ fn what_was_run_reads_back_as_the_same_experiment() {
     }
 }
 
-/// Every tenant in the lab that does not cheat runs Linux's stack, which follows the standards: policing one is a
-/// fault. What is below `scenarios` is for one world alone.
+/// Every tenant in the lab that does not cheat runs Linux's stack, which follows the standards:
+/// policing one is a fault. What is below `scenarios` is for one world alone.
 #[test]
 fn where_hosts_enforce_nobody_may_be_policed() {
     let lab = shipped().into_iter().filter(|path| {

@@ -53,8 +53,9 @@ const STACK_RATE_BPS: u64 = 1_000_000_000_000_000;
 /// Nothing is dropped between tenants of one host.
 const LOCAL_LIMIT_BYTES: u64 = 1 << 40;
 
-/// Largest receive buffer of a tenant, in bytes: `tcp_rmem` of the lab's kernel (Linux 6.18), and of its guests (6.1).
-/// The window scale follows from it, 10 and 7, and with it how finely a window can be told.
+/// Largest receive buffer of a tenant, in bytes: `tcp_rmem` of the lab's kernel (Linux 6.18), and
+/// of its guests (6.1). The window scale follows from it, 10 and 7, and with it how finely a window
+/// can be told.
 const RECEIVE_BUFFER_BYTES: u64 = 32 << 20;
 const GUEST_RECEIVE_BUFFER_BYTES: u64 = 6 << 20;
 
@@ -231,8 +232,8 @@ fn links(variant: &Variant, seed: u64) -> Result<Ports<Packet>> {
     Ok(ports)
 }
 
-/// Bytes that a queue at this end of a link may hold; `None` = its host's sockets keep it short, or it is an
-/// adapter that keeps whatever comes.
+/// Bytes that a queue at this end of a link may hold; `None` = its host's sockets keep it short, or
+/// it is an adapter that keeps whatever comes.
 pub fn limit_bytes(variant: &Variant, link: &Link, from: Node) -> Option<u64> {
     if let Some(config) = &variant.cee {
         return cee::limit_bytes(variant, config, from);
@@ -253,7 +254,8 @@ fn port(variant: &Variant, id: PortId) -> Result<PortConfig> {
     let (from, to) = variant.ends(id);
     let frame_bytes = variant.mtu_bytes + ETHERNET_BYTES;
     let sim = &variant.sim;
-    // What a host takes to send and to receive is part of the way: it is constant, so that order stays.
+    // What a host takes to send and to receive is part of the way: it is constant, so that order
+    // stays.
     let mut delay = link.delay.unwrap_or(sim.link_delay);
     if matches!(from, Node::Host(_)) {
         delay += sim.transmit_delay;
@@ -328,7 +330,8 @@ fn tenant(variant: &Variant, tenant: &Described) -> Result<Tenant> {
     })
 }
 
-/// From a host's sockets to its adapter of converged Ethernet, which keeps room for what is on the way.
+/// From a host's sockets to its adapter of converged Ethernet, which keeps room for what is on the
+/// way.
 fn stack_port(variant: &Variant, config: &CeeConfig) -> PortConfig {
     PortConfig {
         delay_ps: ps(variant.sim.transmit_delay) + config.adapter_delay_ps,
@@ -337,10 +340,12 @@ fn stack_port(variant: &Variant, config: &CeeConfig) -> PortConfig {
     }
 }
 
-/// A host's switch. FreeBSD's sockets wait for their host's adapter and take turns (the thesis, section 2.5.3).
+/// A host's switch. FreeBSD's sockets wait for their host's adapter and take turns (the thesis,
+/// section 2.5.3).
 fn switch(variant: &Variant, host: usize) -> switch::Config {
     if let Some(cee) = &variant.cee {
-        // Adapters of converged Ethernet drop nothing: sockets wait, where there is something to wait for.
+        // Adapters of converged Ethernet drop nothing: sockets wait, where there is something to
+        // wait for.
         match variant.vnic_queue_bytes {
             Some(bytes) => return switch::Config::rings(bytes, WhenFull::HoldBack),
             None if cee.adapter_bytes != CeeConfig::UNLIMITED => return switch::Config::turns(),
@@ -367,8 +372,8 @@ fn is_kept_short(variant: &Variant, host: usize) -> bool {
     here.next() == Some(Sockets::SmallQueues) && here.next().is_none()
 }
 
-/// As in the lab, unless the scenario says otherwise: a namespace feels its adapter, the virtual NIC of a guest tells
-/// it nothing.
+/// As in the lab, unless the scenario says otherwise: a namespace feels its adapter, the virtual
+/// NIC of a guest tells it nothing.
 fn sockets(variant: &Variant, tenant: &Described) -> Sockets {
     let usual = match (tenant.tcp.profile, tenant.kind) {
         (Profile::Freebsd9, _) => return Sockets::Turns,
@@ -389,7 +394,8 @@ fn stack(variant: &Variant, tenant: &Described) -> Result<Config> {
         Profile::Freebsd9 => Config::freebsd9,
     };
     let mut stack = profile(mss as u16).with(algorithm);
-    // The lab's tenants run with tcp_no_metrics_save; FreeBSD's hostcache is part of the thesis's model (2.5.3).
+    // The lab's tenants run with tcp_no_metrics_save; FreeBSD's hostcache is part of the thesis's
+    // model (2.5.3).
     stack.cache = tenant.tcp.profile == Profile::Freebsd9;
     apply(&tenant.tcp, &mut stack);
     stack.ignore_window = tenant.ignore_window;

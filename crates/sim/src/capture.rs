@@ -1,7 +1,7 @@
 //! Captures: what passed hosts and links, as files that Wireshark reads.
 //!
-//! Times are those of a frame's last bit on the wire. A port knows it as soon as it accepts a frame, which may
-//! be long before; so frames wait here until nothing earlier can come.
+//! Times are those of a frame's last bit on the wire. A port knows it as soon as it accepts a
+//! frame, which may be long before; so frames wait here until nothing earlier can come.
 
 use std::{
     cmp::Reverse,
@@ -78,7 +78,8 @@ struct Tap {
 }
 
 impl Capture {
-    /// Opens a file for each host and link of `variant` that is asked for, in `directory`, which is made.
+    /// Opens a file for each host and link of `variant` that is asked for, in `directory`, which is
+    /// made.
     ///
     /// # Errors
     /// A file that cannot be made.

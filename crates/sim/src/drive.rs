@@ -1,8 +1,9 @@
-//! Whether the parts of a network have a thread each or take turns on one: whichever is faster here and now.
+//! Whether the parts of a network have a thread each or take turns on one: whichever is faster here
+//! and now.
 //!
-//! Threads meet after each window, which costs more than it gains where windows hold few events, or where
-//! others use the CPUs as well. That cannot be known beforehand, so it is measured; since results do not depend on
-//! the number of threads, they do not depend on what is measured either.
+//! Threads meet after each window, which costs more than it gains where windows hold few events, or
+//! where others use the CPUs as well. That cannot be known beforehand, so it is measured; since
+//! results do not depend on the number of threads, they do not depend on what is measured either.
 
 use std::time::Duration;
 
@@ -127,8 +128,8 @@ impl Measured {
 mod tests {
     use super::*;
 
-    /// Drives `slices` slices of which each event takes so many microseconds, taking turns and together;
-    /// returns how many of the last half were driven together.
+    /// Drives `slices` slices of which each event takes so many microseconds, taking turns and
+    /// together; returns how many of the last half were driven together.
     fn together(slices: u32, cost_us: [u64; 2]) -> u32 {
         let mut drive = Drive::measured();
         let (mut now_ps, mut count) = (0, 0);

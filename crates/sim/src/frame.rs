@@ -98,8 +98,8 @@ pub fn tag(frame: &mut Vec<u8>, priority: u8) {
     frame.splice(addresses..addresses, [high, low, priority << 5, 0]);
 }
 
-/// Writes a PFC frame (802.3 annex 31D) into `out`, in place of what was there: `times` are pauses by priority in
-/// quanta of 512 bit times, 0 = go on; `None`: it does not speak of that priority.
+/// Writes a PFC frame (802.3 annex 31D) into `out`, in place of what was there: `times` are pauses
+/// by priority in quanta of 512 bit times, 0 = go on; `None`: it does not speak of that priority.
 pub fn pfc(out: &mut Vec<u8>, source: [u8; 6], times: [Option<u16>; PRIORITIES]) {
     out.clear();
     out.extend(MAC_CONTROL);
@@ -115,8 +115,9 @@ pub fn pfc(out: &mut Vec<u8>, source: [u8; 6], times: [Option<u16>; PRIORITIES])
     out.resize(LEAST_BYTES, 0);
 }
 
-/// Writes a congestion notification message (802.1Q clause 33.4) into `out`, in place of what was there. The
-/// standard's Qoffset is Qeq − Q. Nothing of the sampled frame is in it but its priority and destination.
+/// Writes a congestion notification message (802.1Q clause 33.4) into `out`, in place of what was
+/// there. The standard's Qoffset is Qeq − Q. Nothing of the sampled frame is in it but its priority
+/// and destination.
 pub fn cnm(out: &mut Vec<u8>, notification: &Notification) {
     let feedback = notification.feedback;
     let switch = port_mac(notification.port);
@@ -173,7 +174,8 @@ fn write_datagram(out: &mut Vec<u8>, datagram: &Datagram, route: &Route) {
     out.resize(start + usize::from(bytes), 0);
 }
 
-/// RFC 768, over the pseudo header of IPv4 or IPv6 (RFC 8200 section 8.1). Payload of zeros changes nothing.
+/// RFC 768, over the pseudo header of IPv4 or IPv6 (RFC 8200 section 8.1). Payload of zeros changes
+/// nothing.
 fn udp_checksum(addresses: &[u8], header: &[u8], bytes: u16) -> [u8; 2] {
     let words = [addresses, header]
         .into_iter()

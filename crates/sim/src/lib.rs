@@ -5,10 +5,11 @@
 //!                                         ◀──────────────── vNIC stage ◀──────────────┘
 //! ```
 //!
-//! [`net::Net`] owns the state and handles one event of the [`wheel`] at a time; [`actors`] puts the roles of
-//! a plan on its sockets; [`engine::Engine`] runs one or several parts of a network, each with its own thread; [`world::Sim`]
-//! builds them from a variant and measures. Time is in picoseconds; events are ordered by (time, source), so
-//! that a run is a function of the scenario and its seed, whatever the number of threads.
+//! [`net::Net`] owns the state and handles one event of the [`wheel`] at a time; [`actors`] puts
+//! the roles of a plan on its sockets; [`engine::Engine`] runs one or several parts of a network,
+//! each with its own thread; [`world::Sim`] builds them from a variant and measures. Time is in
+//! picoseconds; events are ordered by (time, source), so that a run is a function of the scenario
+//! and its seed, whatever the number of threads.
 
 pub mod actors;
 pub mod build;

@@ -35,7 +35,8 @@ const LAB_ADVICE: &str = "run it in the lab (--world lab)";
 /// Hosts have numbers of sixteen bits.
 const HOSTS_MAX: usize = u16::MAX as usize;
 
-/// Congestion controls that only a kernel has; one problem for each key, however many tenants it is for.
+/// Congestion controls that only a kernel has; one problem for each key, however many tenants it is
+/// for.
 fn of_tenants(variant: &Variant) -> Vec<Problem> {
     let (known, unknown): (Vec<&str>, Vec<&str>) =
         (congestion_controls().into_iter()).partition(|name| name.parse::<Algorithm>().is_ok());

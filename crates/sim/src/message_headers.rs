@@ -1,5 +1,5 @@
-//! The headers of messages. A simulated stream is a number of bytes, so the header of a message travels beside
-//! it: it is written with the message's first byte, and read when its last byte is.
+//! The headers of messages. A simulated stream is a number of bytes, so the header of a message
+//! travels beside it: it is written with the message's first byte, and read when its last byte is.
 
 use std::collections::VecDeque;
 

@@ -76,7 +76,8 @@ impl<W: Write> Writer<W> {
         self.end_block(INTERFACE_DESCRIPTION)
     }
 
-    /// A frame of `wire_bytes` bytes, of which `head` are the first, passed the interface of this number.
+    /// A frame of `wire_bytes` bytes, of which `head` are the first, passed the interface of this
+    /// number.
     ///
     /// # Errors
     /// Those of the file.

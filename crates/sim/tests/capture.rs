@@ -1,5 +1,5 @@
-//! Captures: frames are read by `etherparse`, files by Wireshark, so that the code under test doesn't judge
-//! itself.
+//! Captures: frames are read by `etherparse`, files by Wireshark, so that the code under test
+//! doesn't judge itself.
 
 #[allow(dead_code, reason = "shared with core; this uses a part of it")]
 #[path = "../../core/tests/net/opt.rs"]
@@ -340,7 +340,8 @@ fn wireshark_decodes_what_enforcing_hosts_say() {
     );
     assert!(feedback.len() > 20);
     for row in feedback {
-        // Nothing was lost, so that each counts what it acknowledges; EE0B starts at 1, as numbers do.
+        // Nothing was lost, so that each counts what it acknowledges; EE0B starts at 1, as numbers
+        // do.
         let [ee0b, eceb, ack] = [0, 1, 2].map(|column| row[column].parse::<u64>().unwrap());
         assert_eq!(ee0b + eceb, ack);
     }
@@ -493,7 +494,8 @@ fn wireshark_decodes_what_switches_of_converged_ethernet_say() {
         }
         let goes = |time: &str| pauses.iter().filter(|row| row[3] == time).count();
         assert!(goes("65535") > 0 && goes("0") > 0, "{name}");
-        // Wireshark has no dissector of these: the switch tells h2 (host 1) of the way to h1 (host 0).
+        // Wireshark has no dissector of these: the switch tells h2 (host 1) of the way to h1 (host
+        // 0).
         let told = tshark(
             &file,
             "vlan.etype == 0x22e7",

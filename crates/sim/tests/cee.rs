@@ -69,8 +69,8 @@ fn flow_control_spares_tcp_its_losses() {
     assert_eq!(retransmits(&paused), 0);
 }
 
-/// What seven hosts lose that send datagrams of two sizes to the eighth as fast as they can, pauses being ideal: with so
-/// much headroom, and with a frame less than that.
+/// What seven hosts lose that send datagrams of two sizes to the eighth as fast as they can, pauses
+/// being ideal: with so much headroom, and with a frame less than that.
 fn overload_drops(rate: &str, delay: &str, forwarding: &str, headroom_bytes: u64) -> [u64; 2] {
     let bytes = 97_000 + headroom_bytes;
     let text = format!(
@@ -154,7 +154,8 @@ at = '2ms'
 for = '1ms'
 link_down = ['switch-h2']
 ";
-    // h2's link fails while it is paused and its socket is full: both are as new when it comes back.
+    // h2's link fails while it is paused and its socket is full: both are as new when it comes
+    // back.
     let result = run(overload, lossless());
     for flow in &result.flows {
         assert!(flow.goodput_bps > 4.5e9, "{flow:?}");

@@ -1,5 +1,5 @@
-//! Whatever goes wrong, every stream arrives whole or its connection reports an error, every packet is accounted
-//! for, nothing hangs, and the same seed gives the same run.
+//! Whatever goes wrong, every stream arrives whole or its connection reports an error, every packet
+//! is accounted for, nothing hangs, and the same seed gives the same run.
 
 use std::{net::Ipv4Addr, sync::Arc};
 

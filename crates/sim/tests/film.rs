@@ -60,7 +60,8 @@ fn films(results: &Results) -> Vec<&Film> {
         .collect()
 }
 
-/// What one direction sent from the first frame to the last, what it then had queued, and what it dropped.
+/// What one direction sent from the first frame to the last, what it then had queued, and what it
+/// dropped.
 fn totals(film: &Film, name: &str) -> (u64, u64, u64) {
     let mut directions = film.directions.iter();
     let place = directions.position(|direction| film.direction_name(direction) == name);
@@ -147,7 +148,8 @@ fn a_saturation_tree_is_seen_growing_from_its_root() {
         assert_eq!(sent + queued, link.sent_bytes, "{}", link.id);
         assert_eq!(drops, 0, "{}", link.id);
     }
-    // When each tier that sends towards h1 is paused first: roots by its edge switch, then the other edge switch by them.
+    // When each tier that sends towards h1 is paused first: roots by its edge switch, then the
+    // other edge switch by them.
     let first = |tiers: [&str; 2]| {
         let leads = |direction: &FilmDirection| {
             let [from, to] = [direction.from, direction.to].map(|node| &film.nodes[node].name);

@@ -13,7 +13,8 @@ fn results(experiment: &Experiment, threads: Threads) -> String {
     serde_json::to_string(&results).expect("results are JSON")
 }
 
-/// A fat tree: bulk flows across it, messages on connections of their own, enforcement that ends at one host.
+/// A fat tree: bulk flows across it, messages on connections of their own, enforcement that ends at
+/// one host.
 const TREE: &str = r#"
 seed = 7
 warmup = "2ms"

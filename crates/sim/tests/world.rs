@@ -1,5 +1,6 @@
-//! Scenarios with everything that may go wrong in them, through the same door as the command: each ends, accounts
-//! for every packet (the run itself says so), and gives the same bytes again, on several threads as on one.
+//! Scenarios with everything that may go wrong in them, through the same door as the command: each
+//! ends, accounts for every packet (the run itself says so), and gives the same bytes again, on
+//! several threads as on one.
 
 mod support;
 
@@ -152,7 +153,8 @@ fn a_connection_that_fails_is_an_error_of_the_run() {
         ]
     );
     assert_eq!(conditions.outside["tenant_errors"], 3);
-    // 19 messages or so before the link fails, one a second, all of which miss their deadline, after it.
+    // 19 messages or so before the link fails, one a second, all of which miss their deadline,
+    // after it.
     let fct = &result.fct_us["m"];
     let missed = fct.missed.unwrap() * 1400.0;
     assert!(

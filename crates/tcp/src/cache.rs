@@ -9,8 +9,8 @@ use crate::{Endpoint, Events};
 /// Of one peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Experience {
-    /// Round trip; 0 = unknown. Follows shorter ones slowly, longer ones at once: a timeout had better be
-    /// too long.
+    /// Round trip; 0 = unknown. Follows shorter ones slowly, longer ones at once: a timeout had
+    /// better be too long.
     pub rtt_ns: u64,
     /// Slow start threshold in bytes; 0 = unknown.
     pub ssthresh: u32,
@@ -42,8 +42,9 @@ impl<Peer> Default for Cache<Peer> {
 }
 
 impl<Peer: Eq + Hash> Cache<Peer> {
-    /// After each event of an endpoint: at the end of its handshake it is given what is known of `peer`,
-    /// when it ends what it has learnt is kept. Without [`crate::Config::cache`] nothing happens.
+    /// After each event of an endpoint: at the end of its handshake it is given what is known of
+    /// `peer`, when it ends what it has learnt is kept. Without [`crate::Config::cache`] nothing
+    /// happens.
     pub fn on_events(&mut self, peer: Peer, endpoint: &mut Endpoint, events: Events) {
         if events.contains(Events::CONNECTED) {
             if let Some(known) = self.peers.get(&peer) {

@@ -63,8 +63,8 @@ pub struct Buffer {
     pub max_bytes: u64,
 }
 
-/// Everything that one stack decides by itself. A profile ([`Config::linux`], [`Config::freebsd9`]) is a
-/// starting point; fields may be changed before the endpoint is made.
+/// Everything that one stack decides by itself. A profile ([`Config::linux`], [`Config::freebsd9`])
+/// is a starting point; fields may be changed before the endpoint is made.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Config {
     /// Congestion control, which is core's.
@@ -81,10 +81,11 @@ pub struct Config {
     pub sack: bool,
     /// Repair of losses.
     pub recovery: Recovery,
-    /// Proportional rate reduction (RFC 6937) instead of an immediate cut of what may be in flight, after
-    /// losses and after marks (Linux's CWR state).
+    /// Proportional rate reduction (RFC 6937) instead of an immediate cut of what may be in flight,
+    /// after losses and after marks (Linux's CWR state).
     pub prr: bool,
-    /// Reductions are taken back when D-SACK or timestamps show that nothing was lost (RFC 3522, RFC 4015).
+    /// Reductions are taken back when D-SACK or timestamps show that nothing was lost (RFC 3522,
+    /// RFC 4015).
     pub undo: bool,
     /// With `undo`: F-RTO finds spurious timeouts (RFC 5682).
     pub frto: bool,
@@ -113,16 +114,17 @@ pub struct Config {
     pub send_buffer: Buffer,
     /// Most segments that one [`crate::Segment`] may carry (segmentation offload); 1 = none.
     pub burst_segments: u8,
-    /// Spread over the RTT: 1.2 × cwnd / SRTT, twice that in slow start (Linux's `tcp_pacing_*_ratio`).
+    /// Spread over the RTT: 1.2 × cwnd / SRTT, twice that in slow start (Linux's
+    /// `tcp_pacing_*_ratio`).
     pub pacing: bool,
-    /// Data waits in the socket while as much of the connection as fits into about a millisecond has not left its
-    /// host (Linux's TCP small queues). The endpoint's owner reports departures by
+    /// Data waits in the socket while as much of the connection as fits into about a millisecond
+    /// has not left its host (Linux's TCP small queues). The endpoint's owner reports departures by
     /// [`crate::Endpoint::left`].
     pub small_queues: bool,
     /// cwnd starts anew after an idle RTO (RFC 5681 4.1).
     pub restart_after_idle: bool,
-    /// cwnd grows as long as it is no larger than the peer's window, however little of it is used (FreeBSD 9,
-    /// `cc_ack_received`); else growth is earned by a window in use (RFC 7661).
+    /// cwnd grows as long as it is no larger than the peer's window, however little of it is used
+    /// (FreeBSD 9, `cc_ack_received`); else growth is earned by a window in use (RFC 7661).
     pub grows_unused: bool,
     /// What connections learn of a peer is kept for the next ones: see [`crate::Cache`].
     pub cache: bool,
@@ -189,8 +191,8 @@ impl Config {
         }
     }
 
-    /// FreeBSD 9 with the parameters of the thesis (Table 2.1): New Reno, RTO base 10 ms, minimum 2 ms,
-    /// slop 20 ms, a timer of 1 µs, buffers of 128 to 256 KB.
+    /// FreeBSD 9 with the parameters of the thesis (Table 2.1): New Reno, RTO base 10 ms, minimum 2
+    /// ms, slop 20 ms, a timer of 1 µs, buffers of 128 to 256 KB.
     pub fn freebsd9(mss: u16) -> Self {
         let buffer = Buffer {
             initial_bytes: 128 << 10,
@@ -227,8 +229,8 @@ impl Config {
         }
     }
 
-    /// The tenant's own congestion control, and what belongs to it: DCTCP offers ECN and answers marks
-    /// one by one.
+    /// The tenant's own congestion control, and what belongs to it: DCTCP offers ECN and answers
+    /// marks one by one.
     #[must_use]
     pub fn with(mut self, algorithm: Algorithm) -> Self {
         self.algorithm = algorithm;
@@ -240,8 +242,9 @@ impl Config {
     }
 }
 
-/// Constants of core's algorithms for a tenant's own stack: DCTCP's g = 1/16, Vegas' 2 and 4 segments,
-/// DC-Vegas' 25 µs, Swift's constants as in the lab's stack (`crates/labkit/bpf/tenant.h`), no cap.
+/// Constants of core's algorithms for a tenant's own stack: DCTCP's g = 1/16, Vegas' 2 and 4
+/// segments, DC-Vegas' 25 µs, Swift's constants as in the lab's stack
+/// (`crates/labkit/bpf/tenant.h`), no cap.
 fn params(init_segments: u8) -> Params {
     Params {
         floor_mss: 2,

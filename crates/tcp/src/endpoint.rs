@@ -194,8 +194,8 @@ pub struct Endpoint {
     duplicate_acks: u32,
     /// Bytes delivered under ECE that congestion control has not been told of.
     marked_bytes: u32,
-    /// Most bytes that were out at once in this round, [`FULL`] = the window was full, and where the
-    /// round ends.
+    /// Most bytes that were out at once in this round, [`FULL`] = the window was full, and where
+    /// the round ends.
     peak: u32,
     peak_end: u32,
     rack: Rack,
@@ -446,8 +446,8 @@ impl Endpoint {
         self.error
     }
 
-    /// Nothing will leave any more and nothing that arrives will change that: the owner may put another
-    /// endpoint in its place. Not so in TIME_WAIT, nor while an RST waits to leave.
+    /// Nothing will leave any more and nothing that arrives will change that: the owner may put
+    /// another endpoint in its place. Not so in TIME_WAIT, nor while an RST waits to leave.
     pub fn is_finished(&self) -> bool {
         self.state == State::Closed && !self.flags.rst_pending
     }

@@ -7,8 +7,9 @@
 //! ```
 //!
 //! One [`Endpoint`] is one end of one connection. It reads no clock, sends nothing by itself and
-//! knows no addresses: time is an argument in nanoseconds, a stream is a number of bytes (their values
-//! play no part in what TCP does), and a [`Segment`] is what travels. Congestion control is core's.
+//! knows no addresses: time is an argument in nanoseconds, a stream is a number of bytes (their
+//! values play no part in what TCP does), and a [`Segment`] is what travels. Congestion control is
+//! core's.
 
 pub mod cache;
 pub mod config;

@@ -26,7 +26,8 @@ pub struct Block {
     pub right: u32,
 }
 
-/// A segment. 48 bytes: a SYN has no SACK blocks, so that its MSS and window scale share their place.
+/// A segment. 48 bytes: a SYN has no SACK blocks, so that its MSS and window scale share their
+/// place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Segment {
     /// Sequence number of the first byte, or of SYN or FIN.

@@ -12,7 +12,8 @@ fn config() -> Config {
     config
 }
 
-/// A connection with a round trip of `rtt_ns` that loses something and goes on until congestion avoidance.
+/// A connection with a round trip of `rtt_ns` that loses something and goes on until congestion
+/// avoidance.
 fn experienced(config: Config, rtt_ns: u64) -> Peer {
     let mut peer = Peer::new(config, rtt_ns);
     peer.tcp.write(100_000);

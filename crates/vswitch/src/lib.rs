@@ -5,9 +5,10 @@
 //!  VM ◀── vNIC stage ◀── forward ◀── uplink stage ◀── adapter
 //! ```
 //!
-//! The vNIC stage runs core's enforcement step on every segment that passes a tenant's virtual NIC, as the
-//! kernel programs do at a tenant's interface ([`Vnics`]). The owner of the packets parses them into segments
-//! and applies the verdicts. [`Switch`] has the stages, the queues between them, and the senders that wait.
+//! The vNIC stage runs core's enforcement step on every segment that passes a tenant's virtual NIC,
+//! as the kernel programs do at a tenant's interface ([`Vnics`]). The owner of the packets parses
+//! them into segments and applies the verdicts. [`Switch`] has the stages, the queues between them,
+//! and the senders that wait.
 
 pub mod point;
 pub mod switch;

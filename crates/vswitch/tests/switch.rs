@@ -10,7 +10,8 @@ use sluicegate_vswitch::{
 const VNICS: u16 = 3;
 /// Priorities of the adapter other than 0 that the model uses: the first, one between, the last.
 const LANES: [u8; 3] = [1, 4, 7];
-/// The uplink and the vNICs, which are entrances and exits; behind them the lanes, which are exits only.
+/// The uplink and the vNICs, which are entrances and exits; behind them the lanes, which are exits
+/// only.
 const ENTRANCES: usize = VNICS as usize + 1;
 const SIDES: usize = ENTRANCES + LANES.len();
 
@@ -277,7 +278,8 @@ fn a_busy_exit_stops_nobody_who_is_for_another() {
     assert_eq!(offer(Side::Vnic(1), 2), Handover::Through);
 }
 
-/// A paused priority stops only those who send in it: the others of the same vNIC pass by, and it keeps its own order.
+/// A paused priority stops only those who send in it: the others of the same vNIC pass by, and it
+/// keeps its own order.
 #[test]
 fn a_paused_lane_stops_no_other() {
     let config = Config::rings(1 << 20, WhenFull::HoldBack);

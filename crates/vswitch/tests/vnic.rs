@@ -72,7 +72,8 @@ fn ends(connection: u32) -> FlowKey {
     }
 }
 
-/// A host, the time, and segments of tenants' connections, which begin at 1000 (tenant) and 5000 (peer).
+/// A host, the time, and segments of tenants' connections, which begin at 1000 (tenant) and 5000
+/// (peer).
 struct Host {
     vnics: Vnics<u32>,
     now_ns: u64,

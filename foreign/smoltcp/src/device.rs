@@ -1,4 +1,5 @@
-//! A TAP as smoltcp's device: packets of IP, with the one Ethernet header that the lab's static tables want.
+//! A TAP as smoltcp's device: packets of IP, with the one Ethernet header that the lab's static
+//! tables want.
 
 use std::os::fd::{AsRawFd, RawFd};
 

@@ -1,4 +1,5 @@
-//! A tenant of the lab with smoltcp's network stack on a TAP. What it is told and says: `crates/lab/src/foreign.rs`.
+//! A tenant of the lab with smoltcp's network stack on a TAP. What it is told and says:
+//! `crates/lab/src/foreign.rs`.
 
 mod device;
 mod run;

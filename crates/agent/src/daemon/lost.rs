@@ -5,8 +5,8 @@ use tracing::{error, warn};
 use super::Agent;
 
 impl Agent<'_> {
-    /// Forgets interfaces whose programs or pins another process has removed (`sluicegate detach --all`,
-    /// `bpftool link detach`), so that they are attached anew if they are still wanted.
+    /// Forgets interfaces whose programs or pins another process has removed (`sluicegate detach
+    /// --all`, `bpftool link detach`), so that they are attached anew if they are still wanted.
     pub(super) fn let_go_of_lost(&mut self) {
         match self.instance.restore_pins() {
             Ok(false) => {}

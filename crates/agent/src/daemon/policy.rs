@@ -20,8 +20,8 @@ pub fn log_warnings(warnings: &[Warning]) {
 }
 
 impl Agent<'_> {
-    /// Looks at the policy file and puts it in force if it says something else than before. A file with errors
-    /// changes nothing. `asked`: says so also if it says the same.
+    /// Looks at the policy file and puts it in force if it says something else than before. A file
+    /// with errors changes nothing. `asked`: says so also if it says the same.
     pub(super) fn reload(&mut self, asked: bool) {
         let path = &self.config.policy_file.path;
         let file = match PolicyFile::read(path) {

@@ -12,7 +12,8 @@ use crate::{
 /// Losses without a single mark from which on a path is called one that does not mark.
 const LOSSES_WITHOUT_MARKS: u64 = 10;
 
-/// Pairs of interfaces with the same flows that are worth a line each: more of them say nothing more.
+/// Pairs of interfaces with the same flows that are worth a line each: more of them say nothing
+/// more.
 const TWICE_MOST: usize = 16;
 
 impl Agent<'_> {

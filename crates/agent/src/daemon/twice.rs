@@ -1,10 +1,11 @@
 //! Flows that two interfaces show as their tenant's: one of them carries the other's packets.
 //!
-//! Between two tenants of one host a flow is seen twice as well, but each interface shows its own end as the
-//! local one. Where two show the same end as local, one of them is on the way (a cable between bridges, an
-//! interface whose directions are the wrong way round), or the tenant of one sends with the other's addresses.
-//! One packet is enough for that, so nothing but words may follow from it: an interface that were let go of
-//! would be free of enforcement because a tenant wanted it, or a neighbour's.
+//! Between two tenants of one host a flow is seen twice as well, but each interface shows its own
+//! end as the local one. Where two show the same end as local, one of them is on the way (a cable
+//! between bridges, an interface whose directions are the wrong way round), or the tenant of one
+//! sends with the other's addresses. One packet is enough for that, so nothing but words may follow
+//! from it: an interface that were let go of would be free of enforcement because a tenant wanted
+//! it, or a neighbour's.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -13,9 +14,9 @@ use std::{
 
 use sluicegate_core::abi::FlowKey;
 
-/// Finds pairs of interfaces that show the same flow with the same end as local. Of each flow it keeps 12 bytes:
-/// tables hold millions. That two flows have the same hash of 64 bits, by a key that no tenant knows, would
-/// cost a needless word.
+/// Finds pairs of interfaces that show the same flow with the same end as local. Of each flow it
+/// keeps 12 bytes: tables hold millions. That two flows have the same hash of 64 bits, by a key
+/// that no tenant knows, would cost a needless word.
 #[derive(Debug, Default)]
 pub(super) struct Twice {
     seed: RandomState,

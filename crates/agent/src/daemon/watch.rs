@@ -24,7 +24,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 pub(super) struct FileWatch {
     inotify: Inotify,
     directory: PathBuf,
-    /// Names of which news counts; `None` = any. A link may lead through others (as in Kubernetes' volumes).
+    /// Names of which news counts; `None` = any. A link may lead through others (as in Kubernetes'
+    /// volumes).
     name: Option<OsString>,
     /// Times of the first and the last event that are not handled yet.
     pending: Option<(Instant, Instant)>,

@@ -276,8 +276,8 @@ fn is_invalid(error: &anyhow::Error) -> bool {
     cause.and_then(std::io::Error::raw_os_error) == Some(libc::EINVAL)
 }
 
-/// Attaches to the loopback of a namespace that exists only while this function runs; where no namespace
-/// can be made, asks what is attached to that of this one.
+/// Attaches to the loopback of a namespace that exists only while this function runs; where no
+/// namespace can be made, asks what is attached to that of this one.
 fn try_tcx() -> Result<String> {
     let attached = thread::spawn(|| {
         match unshare(CloneFlags::CLONE_NEWNET) {

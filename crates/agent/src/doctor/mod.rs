@@ -122,8 +122,8 @@ pub struct Report {
     pub uncovered: Vec<Uncovered>,
 }
 
-/// The tenants and processes of the calling thread's network namespace whose packets pass no hook of
-/// the agent.
+/// The tenants and processes of the calling thread's network namespace whose packets pass no hook
+/// of the agent.
 ///
 /// # Errors
 /// The kernel does not list its interfaces.

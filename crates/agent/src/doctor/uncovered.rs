@@ -81,7 +81,8 @@ fn ports(table: &str) -> Vec<u16> {
         .collect()
 }
 
-/// Of an address as the kernel writes it: words in the machine's order, the last octet first on this one.
+/// Of an address as the kernel writes it: words in the machine's order, the last octet first on
+/// this one.
 fn is_loopback(address: &str) -> bool {
     let is_127 =
         |text: &str| u32::from_str_radix(text, 16).is_ok_and(|word| word.to_ne_bytes()[0] == 127);

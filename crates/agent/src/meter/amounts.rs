@@ -61,8 +61,8 @@ impl Amounts {
         }
     }
 
-    /// What came after `before`. Where something is less than before, a new flow has begun between the same ends,
-    /// and all of it is new.
+    /// What came after `before`. Where something is less than before, a new flow has begun between
+    /// the same ends, and all of it is new.
     pub fn since(self, before: Self) -> Self {
         self.checked_sub(before).unwrap_or(self)
     }

@@ -1,7 +1,7 @@
 //! Everything that is watched, in Prometheus' text format.
 //!
-//! Series are bounded: none per flow. What has a `rule` label is bounded by the policy, what has `interface` and
-//! `tenant` by what is attached (and was within the hour).
+//! Series are bounded: none per flow. What has a `rule` label is bounded by the policy, what has
+//! `interface` and `tenant` by what is attached (and was within the hour).
 
 use std::collections::BTreeMap;
 

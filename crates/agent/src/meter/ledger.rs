@@ -1,9 +1,10 @@
 //! Sums over flows that come and go.
 //!
-//! The kernel counts by flow, and forgets a flow with its counts. A ledger looks every few seconds and adds what each
-//! flow has done since the look before, so that sums never fall. A flow that ended stays in the table for
-//! [`sluicegate_core::abi::Config::closed_ns`] (10 s): a ledger that looks more often misses nothing of it, except
-//! where its slot is needed sooner: the same ends begin anew, its interface is detached, or the table is full.
+//! The kernel counts by flow, and forgets a flow with its counts. A ledger looks every few seconds
+//! and adds what each flow has done since the look before, so that sums never fall. A flow that
+//! ended stays in the table for [`sluicegate_core::abi::Config::closed_ns`] (10 s): a ledger that
+//! looks more often misses nothing of it, except where its slot is needed sooner: the same ends
+//! begin anew, its interface is detached, or the table is full.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -80,7 +81,8 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Adds what has happened since the last look. What flows had done before the first one is not counted.
+    /// Adds what has happened since the last look. What flows had done before the first one is not
+    /// counted.
     pub fn look(&mut self, snapshot: &Snapshot) {
         self.update_tenants(snapshot);
         let mut now = HashMap::with_capacity(snapshot.flows.len());

@@ -1,5 +1,5 @@
-//! What an operator watches: everything that the pins of an agent tell, once ([`Snapshot`]) and over time ([`Ledger`]),
-//! as text for Prometheus ([`exposition`]), served or not ([`serve`]).
+//! What an operator watches: everything that the pins of an agent tell, once ([`Snapshot`]) and
+//! over time ([`Ledger`]), as text for Prometheus ([`exposition`]), served or not ([`serve`]).
 //!
 //! ```text
 //! pins ──Snapshot──▶ Ledger ──exposition──▶ text ──serve──▶ Prometheus
@@ -155,8 +155,8 @@ fn buckets(map: &dyn MapCore, names: &Names) -> Result<Vec<BucketUse>> {
     Ok(found)
 }
 
-/// What the kernel accounts for the programs that are pinned; those that it does not tell of, for want of a right
-/// (CAP_SYS_ADMIN), are missing.
+/// What the kernel accounts for the programs that are pinned; those that it does not tell of, for
+/// want of a right (CAP_SYS_ADMIN), are missing.
 pub fn pinned_programs(pins: &Pins) -> Vec<ProgramInfo> {
     let mut found: Vec<ProgramInfo> = Vec::new();
     for index in pins.interfaces() {

@@ -1,6 +1,7 @@
 //! `/metrics` over HTTP, from a thread of its own that also keeps the [`Ledger`].
 //!
-//! One connection at a time, each with a deadline: a slow client delays other scrapes by seconds, not enforcement.
+//! One connection at a time, each with a deadline: a slow client delays other scrapes by seconds,
+//! not enforcement.
 
 use std::{
     io::{ErrorKind, Read, Write},
@@ -92,8 +93,8 @@ impl Meter {
         Ok(said.unwrap_or_default().names(names))
     }
 
-    /// Looks at what is pinned; the calling thread is in the network namespace. A failure is told by what
-    /// [`Meter::text`] gives, and logged once until it is over.
+    /// Looks at what is pinned; the calling thread is in the network namespace. A failure is told
+    /// by what [`Meter::text`] gives, and logged once until it is over.
     pub fn look(&mut self) {
         let begun = Instant::now();
         // Gone before the next one is read: both at once would be twice the memory.
@@ -172,7 +173,8 @@ impl Listener {
         self.0.local_addr().context("asking for an address")
     }
 
-    /// Looks and answers for good, on a thread of its own in the calling thread's network namespace.
+    /// Looks and answers for good, on a thread of its own in the calling thread's network
+    /// namespace.
     ///
     /// # Errors
     /// The thread cannot be made.
@@ -263,7 +265,8 @@ fn response(status: &str, kind: &str, content: &str, body: bool) -> String {
     )
 }
 
-/// The head of a request, or what there is of it when the client stops, takes too long or says too much.
+/// The head of a request, or what there is of it when the client stops, takes too long or says too
+/// much.
 fn receive(client: &mut TcpStream) -> Result<Vec<u8>> {
     let deadline = Instant::now() + PATIENCE;
     let mut request = Vec::new();

@@ -1,5 +1,6 @@
-//! A link between the hosts that does to packets what bad networks do: two TAPs, and a thread for each direction that
-//! loses frames in bursts, repeats them, lets others overtake them and marks them.
+//! A link between the hosts that does to packets what bad networks do: two TAPs, and a thread for
+//! each direction that loses frames in bursts, repeats them, lets others overtake them and marks
+//! them.
 
 use std::{
     cmp::Reverse,

@@ -71,7 +71,8 @@ impl Order {
         }
     }
 
-    /// Sorts `indices` into `rows`; what is equal stays as listings have it, what has no value comes last.
+    /// Sorts `indices` into `rows`; what is equal stays as listings have it, what has no value
+    /// comes last.
     pub fn sort(&self, rows: &[Row], indices: &mut [usize]) {
         let keys: Vec<Value<'_>> = rows.iter().map(|row| self.column.value(row)).collect();
         indices.sort_by(|&a, &b| {

@@ -23,8 +23,8 @@ const MADE_ON_DEMAND: [&str; 4] = [
     "film.parquet",
 ];
 
-/// Writes `results.json`, `scenario.toml`, `samples.parquet`, `report.html` and, if there are any, `traces.parquet` and `film.parquet`;
-/// with `csv` also `samples.csv.gz` and `traces.csv.gz`.
+/// Writes `results.json`, `scenario.toml`, `samples.parquet`, `report.html` and, if there are any,
+/// `traces.parquet` and `film.parquet`; with `csv` also `samples.csv.gz` and `traces.csv.gz`.
 ///
 /// # Errors
 /// A file that cannot be written.

@@ -13,14 +13,16 @@ use super::files;
 /// Arguments about captures, traces and films.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Capture packets at these hosts and links (patterns such as 'h*'): DIR/pcap/VARIANT/NAME.pcapng
+    /// Capture packets at these hosts and links (patterns such as 'h*'):
+    /// DIR/pcap/VARIANT/NAME.pcapng
     #[arg(long, value_name = "HOST|LINK", num_args = 1.., requires = "out")]
     pcap: Vec<String>,
     /// Bytes kept of each captured frame; headers need 114 at most
     #[arg(long, value_name = "BYTES", default_value_t = 128, requires = "pcap")]
     #[arg(value_parser = clap::value_parser!(u32).range(54..=65_535))]
     snaplen: u32,
-    /// Record series over time: queue, all_queues, cwnd, rwnd, enforced, ssthresh, srtt, alpha, in_flight, goodput
+    /// Record series over time: queue, all_queues, cwnd, rwnd, enforced, ssthresh, srtt, alpha,
+    /// in_flight, goodput
     #[arg(long, value_name = "LIST", value_delimiter = ',', requires = "out")]
     trace: Vec<TraceKind>,
     /// Time between samples, such as 100us; without it 500 of a run

@@ -70,13 +70,15 @@ pub struct Args {
     /// The scenario's short form, for a quick look
     #[arg(long)]
     short: bool,
-    /// At most so many threads of a simulation, for the same results: by itself one, or all CPUs from 64 hosts on
+    /// At most so many threads of a simulation, for the same results: by itself one, or all CPUs
+    /// from 64 hosts on
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..))]
     threads: Option<u8>,
     /// Multiply every rate, as the lab does where the CPU is the limit: predicts such a run
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = rate_scale)]
     rate_scale: f64,
-    /// Simulate with the delays in FILE, as `sluicegate lab calibrate` writes it; what a scenario says itself stays
+    /// Simulate with the delays in FILE, as `sluicegate lab calibrate` writes it; what a scenario
+    /// says itself stays
     #[arg(long, value_name = "FILE")]
     calibration: Option<PathBuf>,
     #[command(flatten)]

@@ -52,7 +52,8 @@ pub struct Args {
     /// An axis and its values; or other values of an axis that the scenario has
     #[arg(long, value_name = "PATH=VALUE,...")]
     set: Vec<Set>,
-    /// Seeds of each combination, from the scenario's on [default: the scenario's repeat, else repeats]
+    /// Seeds of each combination, from the scenario's on [default: the scenario's repeat, else
+    /// repeats]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(REPEATS_MAX)))]
     repeat: Option<u32>,
     /// First seed, instead of the scenario's

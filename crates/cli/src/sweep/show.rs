@@ -1,4 +1,5 @@
-//! Progress on standard error: a bar for all runs and a line for each that goes on; plain lines elsewhere.
+//! Progress on standard error: a bar for all runs and a line for each that goes on; plain lines
+//! elsewhere.
 
 use std::{
     io::IsTerminal,

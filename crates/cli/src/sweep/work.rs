@@ -60,7 +60,8 @@ fn check_one(plan: &Plan, run: &Run) -> anyhow::Result<()> {
     Sim::default().check(&experiment)
 }
 
-/// Runs these and keeps their results, by key. A run that fails does not stop the others; an interruption does.
+/// Runs these and keeps their results, by key. A run that fails does not stop the others; an
+/// interruption does.
 ///
 /// # Errors
 /// A result that cannot be kept.

@@ -33,8 +33,9 @@ const TICK: Duration = Duration::from_millis(50);
 
 /// Watch flows, tenants and counters as they change.
 ///
-/// Reads pinned state, so it also works while no agent runs and enforcement goes on. Where a rule only observes, the
-/// window that a tenant would be held to stands beside what its peer offers, with a `~`. Press ? for the keys.
+/// Reads pinned state, so it also works while no agent runs and enforcement goes on. Where a rule
+/// only observes, the window that a tenant would be held to stands beside what its peer offers,
+/// with a `~`. Press ? for the keys.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   sluicegate top
@@ -251,7 +252,8 @@ fn rates(tenant: &Tenant, text: impl Fn(&crate::flowtable::Rates) -> String) -> 
 /// What a look has brought; errors as text for people.
 type Look = Result<Snapshot, String>;
 
-/// Looks go on in a thread of their own, so that keys do not wait for ten thousand flows to be read.
+/// Looks go on in a thread of their own, so that keys do not wait for ten thousand flows to be
+/// read.
 fn watch(app: App, interval: Duration, place: Place, (netns, pins): (NetNs, Pins)) -> Result<()> {
     let (sender, looks) = sync_channel::<Look>(1);
     thread::Builder::new()

@@ -1,4 +1,5 @@
-//! What `top` knows: the flows of the last look with their rates, totals, and what was before. No input, no output.
+//! What `top` knows: the flows of the last look with their rates, totals, and what was before. No
+//! input, no output.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -20,7 +21,8 @@ pub struct Point {
     pub goodput_bps: f32,
     /// Part of the acknowledged bytes that met marks, 0 to 1.
     pub marked_share: f32,
-    /// Smoothed RTT in µs; of several flows the mean over those that sent, by their bytes. 0 = no flow sent.
+    /// Smoothed RTT in µs; of several flows the mean over those that sent, by their bytes. 0 = no
+    /// flow sent.
     pub srtt_us: f32,
 }
 

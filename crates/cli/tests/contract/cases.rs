@@ -1,6 +1,6 @@
 //! A scenario for every word of the language. `<one|another>` stands for two scenarios.
-//! `<ALGORITHM>`, `<ONE-SIDED>`, `<STACK>` and `<ROUTING>` stand for one scenario for each name in a
-//! table of the code. A case without a network or traffic gets a dumbbell and bulk flows.
+//! `<ALGORITHM>`, `<ONE-SIDED>`, `<STACK>` and `<ROUTING>` stand for one scenario for each name in
+//! a table of the code. A case without a network or traffic gets a dumbbell and bulk flows.
 
 /// Read by every world.
 pub const CASES: &[&str] = &[

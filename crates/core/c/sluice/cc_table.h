@@ -13,8 +13,9 @@
  *			`dctcp`: it has DCTCP's alpha, with the gain g
  *	loss		sg_LOSS_on_loss() and sg_LOSS_on_timeout()
  *	needs		PEER: feedback of a peer that enforces; NOTHING: it works from one side
- *	stack		who provides it as a tenant's own stack. LINUX: every kernel; MODULE: kernels
- *			built with the module, Sluicegate for others; OURS: Sluicegate; NO_STACK: none
+ *	stack		who provides it as a tenant's own stack. LINUX: every kernel; MODULE:
+ *			kernels built with the module, Sluicegate for others; OURS:
+ *			Sluicegate; NO_STACK: none
  *	title
  */
 #ifndef SLUICE_CC_TABLE_H

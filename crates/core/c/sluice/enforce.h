@@ -479,7 +479,10 @@ SG_INLINE void sg_ack_arrives(struct sg_flow *flow, const struct sg_segment *seg
 /* Where uncounted bytes saturate: above any patience. */
 #define SG_UNCOUNTED_MAX (1LL << 30)
 
-/* Most segments are of the flow at first sight: ACKs in order, and data that acknowledge nothing new. */
+/*
+ * Most segments are of the flow at first sight: ACKs in order, and data that acknowledge nothing
+ * new.
+ */
 SG_INLINE int sg_is_familiar(const struct sg_flow *flow, const struct sg_segment *seg)
 {
 	if (!(seg->tcp_flags & SG_ACK) || seg->damaged)

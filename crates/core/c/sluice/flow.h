@@ -181,7 +181,9 @@ enum sg_opener {
 	SG_OPENED_UNSEEN = 3, /* by either: only the SYN/ACK was read */
 };
 
-/* What a handshake has shown so far; lives apart from flows so that a SYN flood evicts only SYNs. */
+/*
+ * What a handshake has shown so far; lives apart from flows so that a SYN flood evicts only SYNs.
+ */
 struct sg_half_open {
 	sg_u64 time_ns;
 	sg_u32 isn;             /* of the SYN */

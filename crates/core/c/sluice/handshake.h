@@ -66,7 +66,9 @@ SG_INLINE sg_u8 sg_offer(const struct sg_segment *seg, struct sg_verdict *out)
 	return SG_PEER_OFFERED;
 }
 
-/* A SYN to the tenant. If it has our option from a trusted prefix, ECN offers are hidden from it. */
+/*
+ * A SYN to the tenant. If it has our option from a trusted prefix, ECN offers are hidden from it.
+ */
 SG_INLINE sg_u8 sg_accept_offer(const struct sg_segment *seg, struct sg_verdict *out)
 {
 	if (!(seg->options & SG_OPT_PEER))
@@ -230,7 +232,8 @@ SG_INLINE int sg_synack_matches(const struct sg_half_open *half, const struct sg
 /*
  * A SYN/ACK whose SYN was not read, or is forgotten, or was answered before with another number
  * (sg_answers_anew). One for the tenant has a window scale only if the SYN had one, so that it
- * says all that is to be known of the peer's windows. Either says where the data of both ends begin, but only one end has said so.
+ * says all that is to be known of the peer's windows. Either says where the data of both ends
+ * begin, but only one end has said so.
  */
 SG_INLINE void sg_note_answer(struct sg_half_open *note, const struct sg_segment *seg,
 			      sg_u64 now_ns)

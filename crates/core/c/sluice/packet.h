@@ -405,7 +405,9 @@ struct sg_options {
 #define SG_GLOBAL static __attribute__((unused))
 #endif
 
-/* The option at `at`; returns 1 after the last. EOL and a wrong length end the walk: seg->end_at. */
+/*
+ * The option at `at`; returns 1 after the last. EOL and a wrong length end the walk: seg->end_at.
+ */
 SG_GLOBAL int sg_options_step(struct sg_options *walk, struct sg_segment *seg)
 {
 	sg_u32 at, kind, size;

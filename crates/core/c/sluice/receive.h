@@ -116,7 +116,9 @@ SG_INLINE int sg_ack_plausible(const struct sg_flow *flow, const struct sg_segme
 /* What a few super-packets carry: more does not pass unseen on a busy CPU. */
 #define SG_RCV_UNSEEN_MAX (256U << 10)
 
-/* Whether a number of the tenant's is one that it sends from: what is out, the next, or a probe's. */
+/*
+ * Whether a number of the tenant's is one that it sends from: what is out, the next, or a probe's.
+ */
 SG_INLINE int sg_is_in_place(const struct sg_flow *flow, sg_u32 seq)
 {
 	return seq - (flow->snd_una - 1) <= flow->snd_nxt - (flow->snd_una - 1);

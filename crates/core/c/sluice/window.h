@@ -82,7 +82,9 @@ SG_INLINE sg_u32 sg_window_target(const struct sg_flow *flow, const struct sg_pa
 	return sg_max32(sg_window_to_wire(cwnd, flow->wscale), sg_flight_to_wire(flow, ack));
 }
 
-/* So many units beyond the target at most: a peer that sends updates without end gains no window. */
+/*
+ * So many units beyond the target at most: a peer that sends updates without end gains no window.
+ */
 #define SG_UPDATES_SHOWN 8U
 
 /*

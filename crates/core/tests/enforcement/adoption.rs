@@ -254,7 +254,8 @@ fn who_leaves_out_a_segment_does_not_pass_for_one() {
     assert_eq!(solo.flow().mode, MODE_TWO_SIDED);
 }
 
-/// What is out when a flow is adopted need not have arrived: the window is earned by what is acknowledged.
+/// What is out when a flow is adopted need not have arrived: the window is earned by what is
+/// acknowledged.
 #[test]
 fn what_was_sent_while_watched_is_no_window_until_it_is_acknowledged() {
     let mut solo = with_known_scale(1460, 10);
@@ -282,7 +283,8 @@ fn what_was_sent_while_watched_is_no_window_until_it_is_acknowledged() {
     assert!(rounds <= 9, "{rounds}");
 }
 
-/// Holes of where a flow was are none where it goes on: they would make its flight wrap, and that the window.
+/// Holes of where a flow was are none where it goes on: they would make its flight wrap, and that
+/// the window.
 #[test]
 fn holes_of_another_place_make_no_window() {
     let mut solo = Solo::with(params());

@@ -160,7 +160,8 @@ fn observers_count_the_windows_that_they_would_lower() {
     assert_eq!(solo.counter("window_lowered"), 0);
 }
 
-/// The windows that the peer showed until then are no offence to use, but no rule has governed them.
+/// The windows that the peer showed until then are no offence to use, but no rule has governed
+/// them.
 #[test]
 fn windows_of_the_time_of_observing_are_charged() {
     let mut solo = Solo::with(Params {

@@ -298,8 +298,8 @@ fn data_both_ways_gives_at_most_one_fack_per_window() {
     assert!(facks.len() >= 18, "and one in each: {facks:?}");
 }
 
-/// The peer's host learns from missing ECN codepoints that this one only observes now. Until then its FACKs would
-/// be duplicate ACKs to the tenant.
+/// The peer's host learns from missing ECN codepoints that this one only observes now. Until then
+/// its FACKs would be duplicate ACKs to the tenant.
 #[test]
 fn a_fack_stops_at_a_host_whose_rule_only_observes_now() {
     let mut solo = Solo::two_sided(&policy(), 1460, 10);
@@ -390,8 +390,8 @@ fn facks_are_consumed() {
     );
 }
 
-/// Its own host leaves the mark of a FACK on it. The other host takes the ACK for its partner's, and
-/// consumes it.
+/// Its own host leaves the mark of a FACK on it. The other host takes the ACK for its partner's,
+/// and consumes it.
 #[test]
 fn a_tenant_that_writes_a_fack_loses_its_own_ack() {
     let mut pair = Pair::new(&policy());
@@ -499,7 +499,8 @@ fn data_that_acknowledges_may_be_a_fack_behind() {
         behind += step;
         arrives_with(&mut solo, begin + behind);
     }
-    // 64 KB received are worth a FACK, however small the window is of which they are many; then none comes.
+    // 64 KB received are worth a FACK, however small the window is of which they are many; then
+    // none comes.
     assert!(behind > 65_535 + 2 * 14_600, "{behind}");
     assert!(behind < 2 * 65_535 + 4 * 14_600, "{behind}");
     assert_eq!(

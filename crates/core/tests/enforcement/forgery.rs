@@ -1,5 +1,5 @@
-//! What tenants and outsiders may write themselves: options of hosts, resets, handshakes. Nothing of it changes a
-//! flow; a counter tells of it.
+//! What tenants and outsiders may write themselves: options of hosts, resets, handshakes. Nothing
+//! of it changes a flow; a counter tells of it.
 
 use sluicegate_core::{
     abi::{FLOW_CLOSED, Flow, MODE_ONE_SIDED, MODE_TWO_SIDED},
@@ -153,7 +153,8 @@ fn what_comes_from_outside_the_trusted_prefixes_is_not_believed() {
     }
 }
 
-/// Two-sided, but counters that no window explains: older than what was taken, by all that is known.
+/// Two-sided, but counters that no window explains: older than what was taken, by all that is
+/// known.
 #[test]
 fn wild_counters_of_a_trusted_host_are_no_marks() {
     let (solo, at) = two_sided();

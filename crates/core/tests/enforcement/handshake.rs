@@ -571,8 +571,8 @@ fn rst_and_fin_both_ways_close_a_flow() {
     assert_ne!(solo.flow().flags & FLOW_CLOSED, 0);
 }
 
-/// RFC 5961: a receiver answers an RST that does not fit exactly and stays open. So does the flow, or a tenant
-/// could have it forgotten and go on without enforcement.
+/// RFC 5961: a receiver answers an RST that does not fit exactly and stays open. So does the flow,
+/// or a tenant could have it forgotten and go on without enforcement.
 #[test]
 fn an_rst_that_is_not_believed_leaves_the_flow_open() {
     use sluicegate_core::abi::FLOW_CLOSED;

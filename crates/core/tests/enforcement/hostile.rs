@@ -1,9 +1,9 @@
 //! Ways around enforcement that were once open, and the rule that closes each.
 //!
-//! The window: whatever the options of an ACK, and whatever passed unseen, what a tenant has out is within the
-//! operator's window, or is charged. The receiving half: what is not of the flow's sequence space, or not on
-//! its way to the tenant yet, counts for nothing. Hosts' words: no option of theirs leaves a tenant's host
-//! unless the host wrote it.
+//! The window: whatever the options of an ACK, and whatever passed unseen, what a tenant has out is
+//! within the operator's window, or is charged. The receiving half: what is not of the flow's
+//! sequence space, or not on its way to the tenant yet, counts for nothing. Hosts' words: no option
+//! of theirs leaves a tenant's host unless the host wrote it.
 
 use sluicegate_core::{
     abi::{
@@ -227,7 +227,8 @@ fn no_more_marks_are_pending_than_bytes_are_out() {
     }
 }
 
-/// A receiver whose SYN/ACK and ACKs have bytes behind the IP packet, in which its host's options would be.
+/// A receiver whose SYN/ACK and ACKs have bytes behind the IP packet, in which its host's options
+/// would be.
 #[test]
 fn nothing_behind_a_packet_keeps_a_forged_option() {
     let (sender, receiver) = (policy(), policy());
@@ -310,7 +311,8 @@ fn claims_are_removed_though_the_flow_is_not_known() {
     assert_eq!(opt::feedback_of(&after.options), Some((77, 0)));
 }
 
-/// Before a connection whose SYN its own host could not read, with the scale known from the SYN/ACK.
+/// Before a connection whose SYN its own host could not read, with the scale known from the
+/// SYN/ACK.
 fn unread() -> Solo {
     let mut solo = Solo::new(&policy());
     solo.host.set_known(Remembered {
@@ -644,7 +646,8 @@ fn an_ack_out_of_nowhere_does_not_keep_a_flow_watched() {
     }
 }
 
-/// A FIN takes a number of its own. What came out of order may be acknowledged once the rest has come.
+/// A FIN takes a number of its own. What came out of order may be acknowledged once the rest has
+/// come.
 #[test]
 fn a_fin_that_came_may_be_acknowledged() {
     for last in [0, 100] {
@@ -780,7 +783,8 @@ fn what_comes_by_again_after_a_long_detour_counts() {
     let mut solo = Solo::with(params());
     after_a_detour(&mut solo);
     assert_eq!(solo.flow().rcv_ceb, 20 * MSS);
-    // On a one-sided flow the host counts no marks, but holds the tenant to the data that have come.
+    // On a one-sided flow the host counts no marks, but holds the tenant to the data that have
+    // come.
     after_a_detour(&mut Solo::one_sided(&policy(), 1460, 10));
 }
 
@@ -880,8 +884,9 @@ fn rounds_to(cap: u32, path_ns: u64, rtt_ns: u64) -> u32 {
     rounds
 }
 
-/// docs/enforcement.md says why no RTT is taken for too short: a receiver that hides the queue alone,
-/// and pretends just the RTT of the handshake, has its window open in as few round trips as any.
+/// docs/enforcement.md says why no RTT is taken for too short: a receiver that hides the queue
+/// alone, and pretends just the RTT of the handshake, has its window open in as few round trips as
+/// any.
 #[test]
 fn a_floor_of_the_rtt_would_not_hold_an_optimistic_receiver() {
     let path_ns = 100_000;

@@ -362,7 +362,8 @@ fn a_fin_takes_part_in_the_sequence_space() {
     assert_eq!(solo.counter("ack_beyond"), 0);
 }
 
-/// Two CPUs read the clock, then wait for the flow's lock: the packet that comes second may carry the earlier time.
+/// Two CPUs read the clock, then wait for the flow's lock: the packet that comes second may carry
+/// the earlier time.
 #[test]
 fn time_that_runs_backwards_is_neither_idleness_nor_a_timeout() {
     let (mut solo, at, grown) = six_rounds();

@@ -135,7 +135,8 @@ fn an_ack_of_far_more_than_a_window_opens_nothing() {
     assert_eq!(solo.data(at + 1_000_000, MSS as usize).action, Action::Drop);
 }
 
-/// What the host lets pass of a tenant that sends all that it may, with each ACK that acknowledges one packet.
+/// What the host lets pass of a tenant that sends all that it may, with each ACK that acknowledges
+/// one packet.
 #[test]
 fn room_beyond_the_edge_does_not_add_up() {
     let (mut solo, edge) = with_edge(params());
@@ -180,7 +181,8 @@ fn repeats_after(windows: u32) -> (u32, u32) {
     (holes / (edge - una), passed)
 }
 
-/// Holes are no excuse: what was dropped far ahead does not count as in flight for what is repeated.
+/// Holes are no excuse: what was dropped far ahead does not count as in flight for what is
+/// repeated.
 #[test]
 fn holes_do_not_enlarge_what_may_be_repeated() {
     let (honest, cheating) = (repeats_after(1), repeats_after(6));
@@ -262,7 +264,8 @@ fn what_was_skipped_within_the_window_is_no_hole() {
     assert!(passed <= window / 32 * 35 + MSS, "{passed} of {window}");
 }
 
-/// Holes are known by their numbers: four of them, each filled from the left, passed in part or as a whole.
+/// Holes are known by their numbers: four of them, each filled from the left, passed in part or as
+/// a whole.
 #[test]
 fn four_holes_are_known_and_a_fifth_counts_as_in_flight() {
     let (mut solo, edge) = with_edge(params());
@@ -279,7 +282,8 @@ fn four_holes_are_known_and_a_fifth_counts_as_in_flight() {
     let mut starts = vec![at];
     for number in 2..=5 {
         at += step as u32;
-        // What an ACK moves the edge by makes room for one segment, and the one behind it is dropped.
+        // What an ACK moves the edge by makes room for one segment, and the one behind it is
+        // dropped.
         while solo.data(at, step).action == Action::Drop {
             let una = solo.flow().snd_una.wrapping_sub(solo.start);
             solo.e0b += 1440;
@@ -605,8 +609,8 @@ fn so_much_may_be_repeated_at_once() {
     assert_eq!(passed, (window + window / 4) / MSS + 16);
 }
 
-/// The policy takes most of a large window away, with no cut that remembers it; then all that is out is lost. What
-/// is in flight shrinks while the last of it is repeated.
+/// The policy takes most of a large window away, with no cut that remembers it; then all that is
+/// out is lost. What is in flight shrinks while the last of it is repeated.
 #[test]
 fn what_a_change_of_policy_left_in_flight_may_be_repeated() {
     let fixed = |fixed_bytes| Params {

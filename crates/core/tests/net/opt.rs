@@ -75,7 +75,8 @@ pub fn ao() -> Vec<u8> {
     [&[29, 16][..], &[0xcd; 14]].concat()
 }
 
-/// Options before EOL, the header's end, the first one that is malformed, or a second one of hosts' own.
+/// Options before EOL, the header's end, the first one that is malformed, or a second one of hosts'
+/// own.
 pub fn readable(options: &[u8]) -> Vec<(u8, &[u8])> {
     let mut end = options.len();
     let mut found = loop {

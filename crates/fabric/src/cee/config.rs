@@ -1,10 +1,11 @@
 //! What a converged Ethernet is made of. Defaults are those of the thesis (Table 2.1).
 //!
-//! In a scenario: `[network.cee]` with `switch`, `port_buffer`, `memory`, `alpha`, `forwarding`, `switch_delay`,
-//! `adapter_delay`, `adapter_buffer`; `[network.cee.pfc]` with `priorities`, `xoff`, `xon`, `pause`, `response`,
-//! `headroom`; `[network.cee.qcn]` with `priorities`, `preset`, `set_point`, `weight`, `interval`, `gain`, `min_rate`,
-//! `min_decrease`, `active_increase`, `hyper_increase`, `byte_limit`, `timer`, `fast_recovery`,
-//! `extra_fast_recovery`; `[network.cee.ets]` with `classes`.
+//! In a scenario: `[network.cee]` with `switch`, `port_buffer`, `memory`, `alpha`, `forwarding`,
+//! `switch_delay`, `adapter_delay`, `adapter_buffer`; `[network.cee.pfc]` with `priorities`,
+//! `xoff`, `xon`, `pause`, `response`, `headroom`; `[network.cee.qcn]` with `priorities`, `preset`,
+//! `set_point`, `weight`, `interval`, `gain`, `min_rate`, `min_decrease`, `active_increase`,
+//! `hyper_increase`, `byte_limit`, `timer`, `fast_recovery`, `extra_fast_recovery`;
+//! `[network.cee.ets]` with `classes`.
 
 use crate::port::PS_PER_S;
 
@@ -19,13 +20,15 @@ pub const CONTROL_BYTES: u32 = 64;
 pub struct CeeConfig {
     /// Where a switch keeps frames.
     pub buffer: Buffer,
-    /// A frame is sent on as soon as its header is there, where the link that it came by is no slower than any of the switch.
+    /// A frame is sent on as soon as its header is there, where the link that it came by is no
+    /// slower than any of the switch.
     pub cut_through: bool,
     /// From a frame's arrival at a switch to its place in an output queue.
     pub switch_delay_ps: u64,
     /// What an adapter takes, on each way.
     pub adapter_delay_ps: u64,
-    /// Bytes of each priority that an adapter keeps, all destinations together; sockets wait for room.
+    /// Bytes of each priority that an adapter keeps, all destinations together; sockets wait for
+    /// room.
     /// [`CeeConfig::UNLIMITED`]: no bound, and no socket waits.
     pub adapter_bytes: u64,
     /// Priority flow control.
@@ -39,14 +42,15 @@ pub struct CeeConfig {
 /// Where a switch keeps frames until they have left.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Buffer {
-    /// So many bytes for each port and priority that frames come in by; output queues are as long as
-    /// all inputs together (the thesis, section 2.5.2).
+    /// So many bytes for each port and priority that frames come in by; output queues are as long
+    /// as all inputs together (the thesis, section 2.5.2).
     Input {
         /// Bytes.
         bytes: u64,
     },
-    /// One memory for all ports, with thresholds of α times what is free (Choudhury and Hahne 1998): of
-    /// output queues for priorities that may be dropped, of inputs for those that are paused.
+    /// One memory for all ports, with thresholds of α times what is free (Choudhury and Hahne
+    /// 1998): of output queues for priorities that may be dropped, of inputs for those that are
+    /// paused.
     Shared {
         /// Bytes, what is set aside as headroom included.
         bytes: u64,
@@ -71,7 +75,8 @@ pub struct PfcConfig {
 /// How a pause takes effect.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pause {
-    /// Before the neighbour's next frame, without a frame of its own: what Table 2.1 needs in order to be lossless.
+    /// Before the neighbour's next frame, without a frame of its own: what Table 2.1 needs in order
+    /// to be lossless.
     Ideal,
     /// With a MAC control frame, behind the one that is being sent.
     Wire {
@@ -132,8 +137,8 @@ pub struct EtsConfig {
 pub struct EtsClass {
     /// Its priorities, bit p for priority p; they take turns. No priority is in two classes.
     pub priorities: u8,
-    /// Percent of what strict classes leave; `None` = strict: before all with a share and before strict ones
-    /// that come earlier.
+    /// Percent of what strict classes leave; `None` = strict: before all with a share and before
+    /// strict ones that come earlier.
     pub share: Option<u32>,
 }
 
@@ -193,7 +198,8 @@ impl QcnParams {
         }
     }
 
-    /// The defaults of IEEE8021-CN-MIB (802.1Q clause 17): the thesis' but for the set point and the least rate.
+    /// The defaults of IEEE8021-CN-MIB (802.1Q clause 17): the thesis' but for the set point and
+    /// the least rate.
     pub fn standard() -> Self {
         Self {
             min_rate_bps: 5_000_000,
@@ -219,7 +225,8 @@ impl Default for EtsConfig {
 pub struct Span {
     /// Bits per second, both ways.
     pub rate_bps: u64,
-    /// From the sender's output to the receiver's decision to pause, the last bit's or the header's.
+    /// From the sender's output to the receiver's decision to pause, the last bit's or the
+    /// header's.
     pub there_ps: u64,
     /// From the receiver's output to the end of the pause frame at the sender.
     pub back_ps: u64,
@@ -228,17 +235,19 @@ pub struct Span {
 }
 
 impl Span {
-    /// Bytes that may still come after an input has passed XOFF, and what made it pass: the frame that did, those on
-    /// the wire, and those sent while the pause frame waits for the one before it, crosses the link and is obeyed.
+    /// Bytes that may still come after an input has passed XOFF, and what made it pass: the frame
+    /// that did, those on the wire, and those sent while the pause frame waits for the one before
+    /// it, crosses the link and is obeyed.
     pub fn headroom_bytes(&self, cut_through: bool, response_ps: u64) -> u64 {
         let flight = self.flight_bytes(self.there_ps + self.back_ps + response_ps);
-        // The frame before the pause frame, and the one that its obedience comes too late for. Where a switch
-        // hears of a frame by its header, the frame that passes XOFF is sent in that time, too.
+        // The frame before the pause frame, and the one that its obedience comes too late for.
+        // Where a switch hears of a frame by its header, the frame that passes XOFF is sent in that
+        // time, too.
         let frames = if cut_through { 2 } else { 3 };
         flight + u64::from(CONTROL_BYTES) + frames * u64::from(self.frame_bytes)
     }
-    /// The same where a pause takes effect before the sender's next frame ([`Pause::Ideal`]): what is on the wire, and
-    /// the end of the frame that is being sent. `back_ps` is of no account.
+    /// The same where a pause takes effect before the sender's next frame ([`Pause::Ideal`]): what
+    /// is on the wire, and the end of the frame that is being sent. `back_ps` is of no account.
     pub fn ideal_headroom_bytes(&self, cut_through: bool) -> u64 {
         // The frame that passes XOFF is on the wire still where a switch hears of it by its header.
         let frames = if cut_through { 1 } else { 2 };

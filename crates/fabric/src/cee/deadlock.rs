@@ -43,9 +43,10 @@ struct Wait {
 impl Cee {
     /// A cycle of pauses that cannot end any more, if there is one.
     ///
-    /// A pause ends when the buffer behind it falls below XON. What leaves that buffer goes by ports that are not
-    /// paused, or whose pause ends; so starting from all paused ports those are struck out whose buffer can fall,
-    /// until nothing changes (a greatest fixed point). What is left never ends, and has a cycle.
+    /// A pause ends when the buffer behind it falls below XON. What leaves that buffer goes by
+    /// ports that are not paused, or whose pause ends; so starting from all paused ports those are
+    /// struck out whose buffer can fall, until nothing changes (a greatest fixed point). What is
+    /// left never ends, and has a cycle.
     pub fn deadlock<F: CeeFrame>(&self, pool: &Pool<F>) -> Option<Deadlock> {
         let mut waits = self.waits(pool);
         loop {

@@ -98,7 +98,8 @@ fn narrow(bytes: u64) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX)
 }
 
-/// |Fb| in 6 bits, rounded down; 0 if Fb ≥ 0. Fb = −(Qoff + w·Qdelta), and its scale is Qeq · (2w + 1).
+/// The size of Fb in 6 bits, rounded down; 0 if Fb ≥ 0. Fb = −(Qoff + w·Qdelta), and its scale is
+/// Qeq · (2w + 1).
 fn quantised(params: &QcnParams, q_off: i64, q_delta: i64) -> u8 {
     let congestion = q_off as f64 + params.weight * q_delta as f64;
     let most = params.set_point_bytes as f64 * (2.0 * params.weight + 1.0);

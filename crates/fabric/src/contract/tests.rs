@@ -189,7 +189,8 @@ fn a_hop_is_the_same_event_at_the_same_time_on_both() {
     }
     plain.run();
     converged.run();
-    // A byte takes 8 ns: 8 us for each hop's frame and 1 us for its link; then one frame behind the other.
+    // A byte takes 8 ns: 8 us for each hop's frame and 1 us for its link; then one frame behind the
+    // other.
     let expected = [18_000_000, 26_000_000, 34_000_000].map(|at_ps| (at_ps, 1));
     assert_eq!(plain.received, expected);
     assert_eq!(converged.received, expected);

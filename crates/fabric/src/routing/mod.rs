@@ -1,7 +1,8 @@
 //! Routing: the port by which a packet leaves a switch.
 //!
-//! A [`Scheme`] chooses it. [`Routes`] is the scheme of a network; what it holds follows from the graph and
-//! from the [`Routing`] of the scenario. All of its ports lie on shortest paths, and hosts do not forward.
+//! A [`Scheme`] chooses it. [`Routes`] is the scheme of a network; what it holds follows from the
+//! graph and from the [`Routing`] of the scenario. All of its ports lie on shortest paths, and
+//! hosts do not forward.
 
 mod hash;
 mod paths;
@@ -18,21 +19,21 @@ pub struct Query {
     pub switch: SwitchId,
     /// The destination host.
     pub host: HostId,
-    /// The packet's path value. Packets with one value between two hosts take one path, unless the scheme is
-    /// adaptive. A sender that gives all packets of a connection one value pins the connection to a path, so
-    /// the value also stands for the flow.
+    /// The packet's path value. Packets with one value between two hosts take one path, unless the
+    /// scheme is adaptive. A sender that gives all packets of a connection one value pins the
+    /// connection to a path, so the value also stands for the flow.
     pub path: u32,
 }
 
 /// How switches choose among ports.
 pub trait Scheme {
-    /// What switches remember between packets. Each part of a run has its own: it asks for the switches that
-    /// it looks after, and for no others.
+    /// What switches remember between packets. Each part of a run has its own: it asks for the
+    /// switches that it looks after, and for no others.
     type State: Default;
 
-    /// The port by which a packet leaves a switch; `None` if no path leads to its destination. It is called
-    /// once for each packet and switch. `load` gives the backlog of a candidate port in bytes; a scheme that
-    /// does not call it does not pay for it.
+    /// The port by which a packet leaves a switch; `None` if no path leads to its destination. It
+    /// is called once for each packet and switch. `load` gives the backlog of a candidate port in
+    /// bytes; a scheme that does not call it does not pay for it.
     fn choose(
         &self,
         query: Query,
@@ -47,8 +48,8 @@ pub trait Scheme {
 /// How a switch chooses among ports that are equally near to the destination.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Routing {
-    /// By the destination's number: (d / D) mod k for k equal ports, where D is the number of choices made
-    /// below (Zahavi 2010).
+    /// By the destination's number: (d / D) mod k for k equal ports, where D is the number of
+    /// choices made below (Zahavi 2010).
     #[default]
     DModK,
     /// By a hash of the path value and of the switch's number, as ECMP does (RFC 2992).
@@ -119,7 +120,8 @@ impl Routes {
         Self(kind)
     }
 
-    /// [`Scheme::peek`] for every kind. It is not inlined: only the formula of a tree is worth that.
+    /// [`Scheme::peek`] for every kind. It is not inlined: only the formula of a tree is worth
+    /// that.
     #[inline(never)]
     fn look_up(&self, query: Query) -> Option<PortId> {
         let Query { switch, host, path } = query;
@@ -139,8 +141,8 @@ impl Routes {
         }
     }
 
-    /// The ports that a packet from one host to another may take, hop by hop; empty if no path leads there, or
-    /// none is needed.
+    /// The ports that a packet from one host to another may take, hop by hop; empty if no path
+    /// leads there, or none is needed.
     pub fn hops(&self, graph: &Graph, from: usize, to: usize) -> Vec<Vec<PortId>> {
         let mut hops: Vec<Vec<PortId>> = Vec::new();
         let mut nodes = vec![from as NodeId];

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use crate::graph::{Graph, HostId, Node, NodeId, PortId, SwitchId};
 
-/// Calls `each` with every switch, every destination host and the ports of the switch that are nearest to it,
-/// where there are any: first all switches of the first destination.
+/// Calls `each` with every switch, every destination host and the ports of the switch that are
+/// nearest to it, where there are any: first all switches of the first destination.
 pub fn shortest(graph: &Graph, mut each: impl FnMut(SwitchId, HostId, Vec<PortId>)) {
     let hosts = graph.hosts();
     let mut distance = vec![u32::MAX; graph.nodes() as usize];

@@ -55,7 +55,8 @@ fn random(hosts: u32, switches: u32, further: u32, mut seed: u64) -> Graph {
 }
 
 proptest! {
-    /// What is prefetched is what is chosen, and every path value leads to the destination by a shortest path.
+    /// What is prefetched is what is chosen, and every path value leads to the destination by a
+    /// shortest path.
     #[test]
     fn peek_is_choose_and_every_path_value_arrives(
         hosts in 2u32..8,
@@ -85,7 +86,8 @@ proptest! {
     }
 }
 
-/// The equal port with the smallest backlog, and of several the one whose turn it is: a scheme with state.
+/// The equal port with the smallest backlog, and of several the one whose turn it is: a scheme with
+/// state.
 struct LeastLoaded(Routes);
 
 impl Scheme for LeastLoaded {
@@ -156,7 +158,8 @@ fn a_fat_tree_of_256_servers_has_full_bisection() {
 fn d_mod_k_lets_destinations_share_no_port_on_the_way_down() {
     let graph = Graph::xgft(&[8, 8, 4], &[1, 8, 8]).unwrap();
     let routes = Routes::new(&graph);
-    // A shift by a quarter of the tree: every flow crosses the top, none shares a port with another.
+    // A shift by a quarter of the tree: every flow crosses the top, none shares a port with
+    // another.
     let mut used = HashMap::new();
     for from in 0..256 {
         for port in path(&graph, &routes, from, (from + 64) % 256) {
@@ -188,7 +191,8 @@ fn a_hash_spreads_flows_over_all_equal_paths_at_every_stage() {
     let hops = routes.hops(&graph, 0, 63);
     let sizes: Vec<usize> = hops.iter().map(Vec::len).collect();
     assert_eq!(sizes, [1, 4, 16, 16, 4, 1], "every shortest path, once");
-    // 1600 flows between two hosts: 100 on each of the 16 paths to the top, whatever was chosen below.
+    // 1600 flows between two hosts: 100 on each of the 16 paths to the top, whatever was chosen
+    // below.
     let mut used = HashMap::new();
     for flow in 0..1_600u32 {
         let hash = mix(flow.into()) as u32;

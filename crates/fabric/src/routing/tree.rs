@@ -1,6 +1,6 @@
-//! D-mod-k in a fat tree without a table: the port down follows from the destination's number by a division,
-//! the port up by another. A large network would wait most for cache misses in a table for each switch and
-//! host.
+//! D-mod-k in a fat tree without a table: the port down follows from the destination's number by a
+//! division, the port up by another. A large network would wait most for cache misses in a table
+//! for each switch and host.
 
 use super::table::Table;
 use crate::graph::{Graph, HostId, PortId, SwitchId};
@@ -66,7 +66,8 @@ const _: () = assert!(size_of::<Row>() == 64);
 pub struct Tree(Vec<Row>);
 
 impl Tree {
-    /// The formula of a table, if there is one; `divisors` are the numbers of choices made below each switch.
+    /// The formula of a table, if there is one; `divisors` are the numbers of choices made below
+    /// each switch.
     pub fn fit(graph: &Graph, table: &Table, divisors: &[u64]) -> Option<Self> {
         if graph.hosts() > 1 << 16 {
             return None;

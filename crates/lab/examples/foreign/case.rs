@@ -21,9 +21,10 @@ use crate::interrupt::Stopping;
 /// Rate of the bottleneck.
 const LINK_BPS: f64 = 300e6;
 
-/// The bottleneck marks by a ramp: no packet below 10 KB, every second one at 30 KB, all from 50 KB on. At a step the
-/// four windows fill the queue to the threshold and each flow's burst keeps its phase: whose ACKs come in the larger
-/// clumps meets the shorter queue, and the scheduler's choice of a CPU decides the shares (docs/lab.md).
+/// The bottleneck marks by a ramp: no packet below 10 KB, every second one at 30 KB, all from 50 KB
+/// on. At a step the four windows fill the queue to the threshold and each flow's burst keeps its
+/// phase: whose ACKs come in the larger clumps meets the shorter queue, and the scheduler's choice
+/// of a CPU decides the shares (docs/lab.md).
 const RAMP: &str =
     r#"{ kind = "red", min = "10KB", max = "50KB", p_max = 1.0, weight = 1.0, not_ect = "pass" }"#;
 const STEP: &str = r#"{ kind = "threshold", k = "30KB" }"#;

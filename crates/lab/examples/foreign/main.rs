@@ -4,8 +4,8 @@
 //! ```text
 //! foreign PROGRAMS RESULTS.json [short|long] [unenforced] [step] [STACK[:send|:receive]…]
 //! ```
-//! PROGRAMS is the directory in which `scripts/foreign.sh` puts what it builds. Needs root. Exits with 1 if
-//! something does not hold of what [`check`] demands.
+//! PROGRAMS is the directory in which `scripts/foreign.sh` puts what it builds. Needs root. Exits
+//! with 1 if something does not hold of what [`check`] demands.
 
 mod case;
 mod check;
@@ -112,8 +112,8 @@ fn arguments() -> Result<(Setting, PathBuf, Vec<Case>)> {
 type Try = (Measured, Vec<String>);
 
 /// Runs a case until it holds, slower where the CPU is the bottleneck. A wrong byte is never tried
-/// again, other figures once, more often where the run was disturbed. Returns all runs, the one that
-/// counts last.
+/// again, other figures once, more often where the run was disturbed. Returns all runs, the one
+/// that counts last.
 fn tried(lab: &mut Lab, setting: &Setting, case: &Case) -> Result<Vec<Try>> {
     let (mut attempt, mut halvings) = (1, 0);
     let mut tries = Vec::new();

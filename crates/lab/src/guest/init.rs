@@ -27,8 +27,8 @@ pub const MODULES: &str = "/usr/lib/uml/modules";
 /// Where the job directory appears inside the guest.
 const JOB: &str = "/tmp/job";
 
-/// Buffers as a machine with more memory has them: Linux shrinks them on small ones, and a guest's TCP would
-/// then differ from a namespace's.
+/// Buffers as a machine with more memory has them: Linux shrinks them on small ones, and a guest's
+/// TCP would then differ from a namespace's.
 const SYSCTLS: [(&str, &str); 4] = [
     ("net/ipv4/tcp_rmem", "4096 131072 6291456"),
     ("net/ipv4/tcp_wmem", "4096 16384 4194304"),
@@ -39,8 +39,8 @@ const SYSCTLS: [(&str, &str); 4] = [
 /// Pause between looks for the start.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// Never returns. After its report the guest stays and answers what still arrives, so that nothing piles up and
-/// drops in front of it; the keeper kills it. After an error it powers off.
+/// Never returns. After its report the guest stays and answers what still arrives, so that nothing
+/// piles up and drops in front of it; the keeper kills it. After an error it powers off.
 pub fn run(job_on_host: &Path) -> ! {
     let done = mount_all(job_on_host).and_then(|()| serve());
     if let Err(error) = done {

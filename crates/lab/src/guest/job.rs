@@ -45,7 +45,8 @@ pub struct Job {
 }
 
 impl Job {
-    /// Makes the directory of this process, and removes those of keepers that died without doing so.
+    /// Makes the directory of this process, and removes those of keepers that died without doing
+    /// so.
     pub fn create() -> anyhow::Result<Self> {
         let path = Path::new(PARENT).join(std::process::id().to_string());
         for stale in fs::read_dir(PARENT).into_iter().flatten().flatten() {

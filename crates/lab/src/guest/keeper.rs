@@ -27,7 +27,8 @@ use super::{
 };
 use crate::tenant::{Report, say, timespec};
 
-/// Memory of a guest. It is touched as needed; the size also limits the socket buffers that the guest allows.
+/// Memory of a guest. It is touched as needed; the size also limits the socket buffers that the
+/// guest allows.
 const MEMORY: &str = "256M";
 
 /// Pause between looks at the job directory.
@@ -39,8 +40,8 @@ const MAX_DRIFT_NS: i64 = 500_000;
 /// Bytes of the console that go into an error.
 const CONSOLE_TAIL: usize = 600;
 
-/// Runs until the guest has reported or died, or the lab is gone. Single-threaded throughout: a process with
-/// threads cannot enter a new PID namespace.
+/// Runs until the guest has reported or died, or the lab is gone. Single-threaded throughout: a
+/// process with threads cannot enter a new PID namespace.
 pub fn run(netns: Option<OsString>, attachment: Option<OsString>) -> anyhow::Result<()> {
     let (Some(netns), Some(attachment)) = (netns.map(PathBuf::from), attachment) else {
         bail!("a keeper needs a network namespace and an attachment");

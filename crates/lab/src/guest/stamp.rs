@@ -1,9 +1,9 @@
 //! Compares a guest's clock with the host's.
 //!
-//! A guest's CLOCK_REALTIME starts some milliseconds late (it counts ticks during boot, and loses some) and then
-//! runs at the host's pace. Guest and host can both read the processor's time-stamp counter, which UML does not
-//! virtualise: a reading of counter and clock taken together inside the guest says what the guest's clock
-//! showed at a moment that the host can date.
+//! A guest's CLOCK_REALTIME starts some milliseconds late (it counts ticks during boot, and loses
+//! some) and then runs at the host's pace. Guest and host can both read the processor's time-stamp
+//! counter, which UML does not virtualise: a reading of counter and clock taken together inside the
+//! guest says what the guest's clock showed at a moment that the host can date.
 
 #![allow(unsafe_code)] // _rdtsc
 
@@ -46,8 +46,8 @@ impl Stamp {
     }
 }
 
-/// The guest's clock minus the host's in ns, from a stamp of the guest and two of the host that give the
-/// counter's rate; `None` if the counter did not move.
+/// The guest's clock minus the host's in ns, from a stamp of the guest and two of the host that
+/// give the counter's rate; `None` if the counter did not move.
 pub fn offset_ns(guest: Stamp, host_first: Stamp, host_second: Stamp) -> Option<i64> {
     let ticks = host_second
         .ticks

@@ -4,17 +4,17 @@ use std::{fs, time::Instant};
 
 use anyhow::{Context, Result, bail};
 
-/// A run whose idlest-to-busiest second leaves less than this fraction of all CPUs idle is CPU-bound: on
-/// the two cores of a small machine one tick in ten is 5 %, below it packets wait for a CPU rather than
-/// for a link.
+/// A run whose idlest-to-busiest second leaves less than this fraction of all CPUs idle is
+/// CPU-bound: on the two cores of a small machine one tick in ten is 5 %, below it packets wait for
+/// a CPU rather than for a link.
 const BOUND_BELOW: f64 = 0.05;
 
 /// Shortest window that counts, in seconds.
 const WINDOW_S: f64 = 1.0;
 
-/// One CPU that spends more than this fraction of a second on interrupts makes a run CPU-bound, too: all of them may
-/// still be half idle, but whose packets meet on that one wait for it. What processes do there does not count:
-/// packets go first.
+/// One CPU that spends more than this fraction of a second on interrupts makes a run CPU-bound,
+/// too: all of them may still be half idle, but whose packets meet on that one wait for it. What
+/// processes do there does not count: packets go first.
 const ONE_BUSY_ABOVE: f64 = 0.95;
 
 /// One CPU with less than this fraction idle for a second is worth a note.
@@ -152,7 +152,8 @@ fn parse(text: &str) -> Result<Vec<Ticks>> {
     Ok(ticks)
 }
 
-/// user nice system idle iowait irq softirq steal guest guest_nice, the last two being part of user and nice.
+/// user nice system idle iowait irq softirq steal guest guest_nice, the last two being part of user
+/// and nice.
 fn parse_line(line: &str) -> Result<Ticks> {
     let fields: Vec<u64> = line
         .split_whitespace()

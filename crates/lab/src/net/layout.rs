@@ -1,4 +1,5 @@
-//! What to build for a variant, as text for iproute2's batch mode: pure, so that it can be tested without root.
+//! What to build for a variant, as text for iproute2's batch mode: pure, so that it can be tested
+//! without root.
 
 use std::{collections::BTreeMap, fmt::Write, net::IpAddr};
 
@@ -14,14 +15,16 @@ use super::{
 /// Bytes of an Ethernet header: what a queue counts on top of the MTU.
 pub const ETHERNET_HEADER_BYTES: u32 = 14;
 
-/// Packets that an uplink shared by several tenants may hold: Linux's default transmit queue length.
+/// Packets that an uplink shared by several tenants may hold: Linux's default transmit queue
+/// length.
 const UPLINK_QUEUE_PACKETS: u64 = 1000;
 
 /// Bytes that a tenant's own shaper may hold: more than all its sockets may have unsent, so that
 /// it never drops. The stack keeps it short (TCP small queues) as it does a real adapter's.
 const TENANT_QUEUE_BYTES: u64 = 1 << 30;
 
-/// A shaper may send this much time's worth of link rate at once, to make up for timers that fire late.
+/// A shaper may send this much time's worth of link rate at once, to make up for timers that fire
+/// late.
 const BURST_US: u64 = 100;
 
 /// Text for `ip -batch`, `bridge -batch` and `tc -batch` in one namespace.

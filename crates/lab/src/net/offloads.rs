@@ -25,8 +25,9 @@ struct Value {
     data: u32,
 }
 
-/// Turns TSO, GSO and GRO of an interface of the calling thread's namespace off, so that queues hold the
-/// packets of the wire. Checksums stay offloaded: on veth they are then not computed at all.
+/// Turns TSO, GSO and GRO of an interface of the calling thread's namespace off, so that queues
+/// hold the packets of the wire. Checksums stay offloaded: on veth they are then not computed at
+/// all.
 ///
 /// # Errors
 /// No such interface, or the kernel refuses.

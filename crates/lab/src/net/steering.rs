@@ -1,10 +1,10 @@
 //! Which CPU carries the packets of a namespace.
 //!
-//! Packets of a flow stay in order on one CPU. Steered by flow, the flows of a port were spread over
-//! the CPUs, and those of one CPU met the port's queue at another phase of its cycle than those of
-//! the next: marked for 29 or 44 % of their bytes, four flows had 90, 90, 51 and 50 Mb/s for as long
-//! as they lasted. So all packets of a namespace take one CPU: switches have one, hosts and their
-//! tenants the others. No flow is then carried otherwise than its neighbours.
+//! Packets of a flow stay in order on one CPU. Steered by flow, the flows of a port were spread
+//! over the CPUs, and those of one CPU met the port's queue at another phase of its cycle than
+//! those of the next: marked for 29 or 44 % of their bytes, four flows had 90, 90, 51 and 50 Mb/s
+//! for as long as they lasted. So all packets of a namespace take one CPU: switches have one, hosts
+//! and their tenants the others. No flow is then carried otherwise than its neighbours.
 
 use anyhow::{Context, Result};
 
@@ -26,7 +26,8 @@ fn cpu(station: Station, cpus: usize) -> usize {
     }
 }
 
-/// The mask of the station's CPU for `rps_default_mask`: hexadecimal, groups of 32 bits, the highest first.
+/// The mask of the station's CPU for `rps_default_mask`: hexadecimal, groups of 32 bits, the
+/// highest first.
 ///
 /// # Errors
 /// The number of CPUs is not known.

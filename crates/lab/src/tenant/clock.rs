@@ -9,8 +9,8 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// `start_unix_ns` is CLOCK_REALTIME, the one clock that all tenants and guests share; from here on the
-    /// monotonic clock counts, so that setting the system's time bends no measurement.
+    /// `start_unix_ns` is CLOCK_REALTIME, the one clock that all tenants and guests share; from
+    /// here on the monotonic clock counts, so that setting the system's time bends no measurement.
     pub fn starting_at(start_unix_ns: u64) -> Self {
         let (monotonic, realtime) = (read(ClockId::Monotonic), read(ClockId::Realtime));
         let start = i64::try_from(start_unix_ns).unwrap_or(i64::MAX);

@@ -1,7 +1,7 @@
 //! One epoll loop that drives any number of roles with non-blocking sockets and timers.
 //!
-//! An [`App`] is one role; it never blocks. [`Sockets`] is what it may do. The loop ends at the plan's stop,
-//! whatever happens.
+//! An [`App`] is one role; it never blocks. [`Sockets`] is what it may do. The loop ends at the
+//! plan's stop, whatever happens.
 
 use std::{cmp::Reverse, net::SocketAddr, rc::Rc};
 
@@ -61,7 +61,8 @@ impl Engine {
         }
         self.io.note_troubles();
         report.errors = std::mem::take(&mut self.io.errors).into_lines();
-        // Sockets stay open until the process ends: a peer whose clock is a little late must not see them close.
+        // Sockets stay open until the process ends: a peer whose clock is a little late must not
+        // see them close.
         std::mem::forget(self.io);
         report
     }
@@ -135,7 +136,8 @@ impl Engine {
         }
     }
 
-    /// Bytes, the end of the stream or an error wait. Where the end was read before, it is an error.
+    /// Bytes, the end of the stream or an error wait. Where the end was read before, it is an
+    /// error.
     fn read(&mut self, id: SocketId, actor: usize, key: u64) {
         if self.io.at_end(id) {
             self.io.change(id, |socket| socket.closed = true); // a write tells what it is

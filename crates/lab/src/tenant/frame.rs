@@ -5,8 +5,8 @@
 //!  | SGM1 | class | zero  | tag          | bytes        | zero          | pattern …      a message of a stream
 //!  | SGD1 | zero          | number       | end          | sent, ns      | pattern …      a datagram
 //! ```
-//! All fields big endian. `bytes` is the length of the whole message. What is shorter than its header is sent as
-//! the header.
+//! All fields big endian. `bytes` is the length of the whole message. What is shorter than its
+//! header is sent as the header.
 
 use std::collections::VecDeque;
 

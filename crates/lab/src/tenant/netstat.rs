@@ -2,8 +2,8 @@
 
 use std::{collections::BTreeMap, fs};
 
-/// Reads all `Tcp`, `TcpExt` and `IpExt` counters of the calling thread's namespace. Names are unique across
-/// the three. A file that is missing counts as empty.
+/// Reads all `Tcp`, `TcpExt` and `IpExt` counters of the calling thread's namespace. Names are
+/// unique across the three. A file that is missing counts as empty.
 pub fn read() -> BTreeMap<String, u64> {
     let files = [
         "/proc/thread-self/net/snmp",

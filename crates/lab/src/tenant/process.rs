@@ -1,10 +1,10 @@
 //! A tenant as a process: how the lab starts one and talks to it.
 //!
-//! The lab runs its own executable again with a hidden first argument. On the child's stdin the plan comes as
-//! one line of JSON, then the line `start NS` (CLOCK_REALTIME); on its stdout go `ready`, then the report as
-//! one line, or `error TEXT` instead of either. End of file on stdin means that the lab is gone: the child
-//! exits at once, so nothing outlives even a `kill -9` of the lab. Guests speak the same through their keeper
-//! ([`crate::guest`]).
+//! The lab runs its own executable again with a hidden first argument. On the child's stdin the
+//! plan comes as one line of JSON, then the line `start NS` (CLOCK_REALTIME); on its stdout go
+//! `ready`, then the report as one line, or `error TEXT` instead of either. End of file on stdin
+//! means that the lab is gone: the child exits at once, so nothing outlives even a `kill -9` of the
+//! lab. Guests speak the same through their keeper ([`crate::guest`]).
 
 use std::{
     convert::Infallible,
@@ -36,8 +36,8 @@ use super::{
 /// Hidden argument of a tenant in a namespace; the path of the namespace follows.
 const TENANT: &str = "lab-tenant";
 
-/// Hidden argument of what becomes another program in a namespace; the path of the namespace, the program
-/// and its arguments follow.
+/// Hidden argument of what becomes another program in a namespace; the path of the namespace, the
+/// program and its arguments follow.
 const FOREIGN: &str = "lab-foreign";
 
 /// Time that a tenant has to end after its stdin was closed.
@@ -162,8 +162,8 @@ impl TenantProcess {
         self.tell(format!("start {start_unix_ns}\n").as_bytes())
     }
 
-    /// Waits for the report. The process stays, with its connections open, until this handle is dropped: drop
-    /// the handles when all reports are there.
+    /// Waits for the report. The process stays, with its connections open, until this handle is
+    /// dropped: drop the handles when all reports are there.
     ///
     /// # Errors
     /// As [`TenantProcess::wait_ready`].

@@ -1,5 +1,5 @@
-//! What a cheat needs beyond sockets: the sequence numbers of a connection that the kernel holds, and a raw socket to
-//! speak in its name.
+//! What a cheat needs beyond sockets: the sequence numbers of a connection that the kernel holds,
+//! and a raw socket to speak in its name.
 
 #![allow(unsafe_code)] // TCP_REPAIR: no safe wrapper knows it
 
@@ -121,7 +121,8 @@ impl RawConnection {
         }
     }
 
-    /// The acknowledgement number of the next segment of the connection; `None` when there is none yet.
+    /// The acknowledgement number of the next segment of the connection; `None` when there is none
+    /// yet.
     ///
     /// # Errors
     /// What the kernel says.

@@ -14,9 +14,9 @@ use super::{
     plan::{Plan, Report, Role},
 };
 
-/// So much earlier than effects are causes counted: timers that go off just before the measured window make a
-/// sender repeat within it, and what is repeated just before its end is answered (D-SACK) after it. All
-/// tenants read their counters at once, which alone makes some late.
+/// So much earlier than effects are causes counted: timers that go off just before the measured
+/// window make a sender repeat within it, and what is repeated just before its end is answered
+/// (D-SACK) after it. All tenants read their counters at once, which alone makes some late.
 const CAUSES_LEAD_NS: u64 = 200_000_000;
 
 /// Time that an engine may take to note its end after the plan's stop.
@@ -35,9 +35,9 @@ struct Worker {
 }
 
 impl Prepared {
-    /// Sets the kernel's parameters and opens listeners. Roles that measure time (probes, messages, incast)
-    /// get a thread of their own at real-time priority, so that a sample is the network's delay and not the
-    /// wait for a CPU that a bulk sender holds.
+    /// Sets the kernel's parameters and opens listeners. Roles that measure time (probes, messages,
+    /// incast) get a thread of their own at real-time priority, so that a sample is the network's
+    /// delay and not the wait for a CPU that a bulk sender holds.
     ///
     /// # Errors
     /// A parameter that cannot be set, a congestion control that is not there, a port in use.
@@ -66,8 +66,8 @@ impl Prepared {
         Ok(Self { plan, workers })
     }
 
-    /// Sleeps until `start_unix_ns` (CLOCK_REALTIME), runs the plan, reports. Never fails and ends within
-    /// seconds of the plan's stop: what goes wrong stands in [`Report::errors`].
+    /// Sleeps until `start_unix_ns` (CLOCK_REALTIME), runs the plan, reports. Never fails and ends
+    /// within seconds of the plan's stop: what goes wrong stands in [`Report::errors`].
     pub fn run(self, start_unix_ns: u64) -> Report {
         let clock = Clock::starting_at(start_unix_ns);
         let mut report = Report {
@@ -156,8 +156,8 @@ fn measures_time(role: &Role) -> bool {
     )
 }
 
-/// SCHED_FIFO at its lowest priority for the calling thread. Without the right to it the run goes on at normal
-/// priority: samples are then worse, not wrong.
+/// SCHED_FIFO at its lowest priority for the calling thread. Without the right to it the run goes
+/// on at normal priority: samples are then worse, not wrong.
 fn raise_priority() -> anyhow::Result<()> {
     let parameters = libc::sched_param { sched_priority: 1 };
     // SAFETY: 0 means the calling thread; `parameters` is valid for reads during the call.

@@ -24,8 +24,8 @@ const SK_MEMINFO_DROPS: usize = 8;
 /// Connections that may wait for accept.
 const BACKLOG: i32 = 1024;
 
-/// A non-blocking socket with its congestion control set: on a listener that is what accepted connections
-/// inherit, in time for the handshake (a DCTCP receiver must answer as one).
+/// A non-blocking socket with its congestion control set: on a listener that is what accepted
+/// connections inherit, in time for the handshake (a DCTCP receiver must answer as one).
 fn socket(family: AddressFamily, congestion_control: &str) -> anyhow::Result<OwnedFd> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let fd = net::socket_with(family, SocketType::STREAM, flags, None)
@@ -76,7 +76,8 @@ fn datagrams(family: AddressFamily) -> anyhow::Result<OwnedFd> {
     net::socket_with(family, SocketType::DGRAM, flags, None).context("cannot open a UDP socket")
 }
 
-/// A socket that sends datagrams to a peer. The kernel doubles the limit for what it keeps beside their payload.
+/// A socket that sends datagrams to a peer. The kernel doubles the limit for what it keeps beside
+/// their payload.
 pub fn datagrams_to(peer: SocketAddr, limit_bytes: u64) -> anyhow::Result<OwnedFd> {
     let fd = datagrams(family(peer.ip()))?;
     let limit = usize::try_from(limit_bytes.min(1 << 30)).unwrap_or(usize::MAX);
@@ -133,7 +134,8 @@ pub fn congestion_control(fd: BorrowedFd<'_>) -> String {
     sockopt::tcp_congestion(fd).unwrap_or_else(|error| format!("unknown ({error})"))
 }
 
-/// `struct tcp_info` of include/uapi/linux/tcp.h as of Linux 6.18; older kernels fill a prefix of it.
+/// `struct tcp_info` of include/uapi/linux/tcp.h as of Linux 6.18; older kernels fill a prefix of
+/// it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 #[allow(missing_docs)] // the kernel's names
@@ -210,8 +212,8 @@ impl TcpInfo {
     pub fn read(fd: BorrowedFd<'_>) -> Option<(Self, bool)> {
         let mut info = Self::default();
         let mut length = size_of::<Self>() as libc::socklen_t;
-        // SAFETY: `info` is writable for `length` bytes and every bit pattern is valid for its integers; the
-        // kernel writes at most `length` bytes and stores how many.
+        // SAFETY: `info` is writable for `length` bytes and every bit pattern is valid for its
+        // integers; the kernel writes at most `length` bytes and stores how many.
         let result = unsafe {
             libc::getsockopt(
                 fd.as_raw_fd(),

@@ -30,8 +30,8 @@ const NUMBERS: [(&str, i64); 4] = [
     ("ECONNREFUSED", 111),
 ];
 
-/// Options that only matter for what is written are set before the script begins if they come before
-/// its first write: an endpoint's configuration is fixed when it is made.
+/// Options that only matter for what is written are set before the script begins if they come
+/// before its first write: an endpoint's configuration is fixed when it is made.
 pub fn foresee(script: &Script, config: &mut Config) -> Step {
     for event in &script.events {
         let Action::Call(call) = &event.action else {

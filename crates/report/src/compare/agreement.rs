@@ -16,9 +16,9 @@ const OVER_FIRST: [(&str, &str); 2] = [
     ("rtt_us.p50", "RTT p50 over first"),
 ];
 
-/// For every side but the reference a table: each variant's figures over the reference's, the variant over the first
-/// one of its scenario on both sides, and in which figures two variants compare otherwise. Bold is what lies outside
-/// the tolerances.
+/// For every side but the reference a table: each variant's figures over the reference's, the
+/// variant over the first one of its scenario on both sides, and in which figures two variants
+/// compare otherwise. Bold is what lies outside the tolerances.
 pub fn agreement(comparison: &Comparison) -> String {
     let letters: Vec<char> = comparison.sides.iter().map(|side| side.letter).collect();
     let tables = (1..letters.len()).map(|side| {

@@ -18,8 +18,8 @@ pub struct Contest {
     pub larger_is_better: bool,
     /// Per side the variants from the best to the worst; those that tied are together.
     pub orders: Vec<Vec<Vec<String>>>,
-    /// Per side whether it turns round no pair of variants that are clearly apart in the reference; `null` when there
-    /// is no pair.
+    /// Per side whether it turns round no pair of variants that are clearly apart in the reference;
+    /// `null` when there is no pair.
     pub agrees: Vec<Option<bool>>,
     /// Ratios of every two variants.
     pub pairs: Vec<Pair>,
@@ -34,7 +34,8 @@ pub struct Pair {
     pub to: String,
     /// Their ratio on each side.
     pub ratios: Vec<Option<f64>>,
-    /// Whether each side says the opposite of the reference: which one is better, and by more than a tie.
+    /// Whether each side says the opposite of the reference: which one is better, and by more than
+    /// a tie.
     pub reversed: Vec<bool>,
 }
 
@@ -127,7 +128,8 @@ fn pairs(variants: &[Variant], discipline: &Discipline, sides: usize, tie: Toler
     pairs
 }
 
-/// The variants that a side measured, the best first, in groups that lie no further than a tie from their best.
+/// The variants that a side measured, the best first, in groups that lie no further than a tie from
+/// their best.
 fn order(
     variants: &[Variant],
     discipline: &Discipline,

@@ -13,7 +13,8 @@ use crate::{
 /// Fields of completion times that are shown.
 const COMPLETION: [&str; 4] = ["count", "p50", "p99", "p999"];
 
-/// A row of a table that has several per thing: one for each side, and below each but A its ratio to A.
+/// A row of a table that has several per thing: one for each side, and below each but A its ratio
+/// to A.
 #[derive(Clone, Copy)]
 enum Row {
     Side(usize),
@@ -51,7 +52,8 @@ fn once(names: impl IntoIterator<Item = (String, usize)>) -> Vec<String> {
     cells.collect()
 }
 
-/// What a table compares: a name in each label column, the rows, and the figures by the id of their column.
+/// What a table compares: a name in each label column, the rows, and the figures by the id of their
+/// column.
 struct Thing<'a> {
     names: Vec<String>,
     rows: Vec<Row>,
@@ -154,7 +156,8 @@ fn completion<'a>(class: &str, variant: &'a Variant) -> Option<Thing<'a>> {
     })
 }
 
-/// Each variant over the first one, a row per side and one for how far that is from the reference's.
+/// Each variant over the first one, a row per side and one for how far that is from the
+/// reference's.
 pub(super) fn contests(comparison: &Comparison, scenario: &Scenario) -> Option<Grid> {
     let (first, others) = scenario.variants.split_first()?;
     if scenario.contests.is_empty() || others.is_empty() {
@@ -193,8 +196,8 @@ fn pair(contest: &Contest, variant: &Variant, to: &Variant, row: Row) -> Option<
     }
 }
 
-/// A row per scenario and side: the ratios to the reference that are the farthest from 1, and how many orders of
-/// variants agree.
+/// A row per scenario and side: the ratios to the reference that are the farthest from 1, and how
+/// many orders of variants agree.
 pub(super) fn summary(comparison: &Comparison) -> Grid {
     let sides = 1..comparison.sides.len();
     let scenarios = comparison.scenarios.iter();

@@ -1,7 +1,8 @@
 //! Results of two or more directories side by side: other worlds, seeds, versions, policies.
 //!
-//! The first directory, A, is the reference. [`compare`] matches scenarios and variants by name and makes a
-//! [`Comparison`], which is also the JSON; [`text`], [`html()`] and [`agreement()`] show it.
+//! The first directory, A, is the reference. [`compare`] matches scenarios and variants by name and
+//! makes a [`Comparison`], which is also the JSON; [`text`], [`html()`] and [`agreement()`] show
+//! it.
 
 mod agreement;
 mod check;

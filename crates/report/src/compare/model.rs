@@ -11,7 +11,8 @@ use crate::{comparison, figures, units};
 /// Version of the schema of `compare.json`.
 pub const SCHEMA: u32 = 1;
 
-/// The whole of `compare.json`. Lists per side are in the order of `sides`; `null` is what a side does not have.
+/// The whole of `compare.json`. Lists per side are in the order of `sides`; `null` is what a side
+/// does not have.
 #[derive(Clone, Debug, Serialize)]
 pub struct Comparison {
     /// [`SCHEMA`].
@@ -346,7 +347,8 @@ fn classes(results: &[Option<&Results>], variants: &[Variant]) -> Vec<String> {
     classes.into_iter().collect()
 }
 
-/// Scenarios that not all sides have; of those that are compared, variants that not all sides with it have.
+/// Scenarios that not all sides have; of those that are compared, variants that not all sides with
+/// it have.
 fn unmatched(sides: &[Side]) -> Vec<Unmatched> {
     let all: Vec<(char, Vec<&str>)> = lettered(sides.iter().map(|s| Some(names_of(s))));
     let compared = in_reference_and_another(sides, names_of);

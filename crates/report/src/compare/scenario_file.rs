@@ -7,7 +7,8 @@ use super::model::Difference;
 /// Keys that say nothing of what was measured, or that the head of the comparison shows anyway.
 const NOT_MEASURED: [&str; 5] = ["expect", "mirrors", "name", "seed", "title"];
 
-/// Every key whose value is not the same in all files, by name; `None` stands for no file, or one that is no TOML.
+/// Every key whose value is not the same in all files, by name; `None` stands for no file, or one
+/// that is no TOML.
 pub fn differences(files: &[Option<&str>]) -> Vec<Difference> {
     let parsed: Vec<Option<BTreeMap<String, String>>> =
         files.iter().map(|file| file.and_then(keys)).collect();

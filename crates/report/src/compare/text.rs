@@ -9,8 +9,8 @@ use crate::{
 /// Differences of scenario files that are listed; `compare.json` has all.
 const DIFFERENCES: usize = 6;
 
-/// The names of both sides, per scenario the figures and the better side, then the figures that were
-/// not compared.
+/// The names of both sides, per scenario the figures and the better side, then the figures that
+/// were not compared.
 pub fn text(comparison: &Comparison, style: Style) -> String {
     let paint = Paint(style);
     let mut blocks: Vec<String> = comparison

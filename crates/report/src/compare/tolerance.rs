@@ -14,7 +14,8 @@ impl Tolerance {
         Self(1.0 + percent / 100.0)
     }
 
-    /// Whether one figure is at most the factor times the other. Two zeros agree; zero and something do not.
+    /// Whether one figure is at most the factor times the other. Two zeros agree; zero and
+    /// something do not.
     pub fn allows(self, a: f64, b: f64) -> bool {
         // A hair more, so that 1.05 is within 5 % in spite of rounding.
         let factor = self.0 * (1.0 + 1e-9);

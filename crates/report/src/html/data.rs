@@ -16,7 +16,8 @@ const CDF_POINTS: usize = 500;
 /// Stretches of a series that is drawn as a mean with a band.
 const BAND_POINTS: usize = 250;
 
-/// Series, or traces, of a kind and variant that a page draws at most; of more, a reader could tell none from another.
+/// Series, or traces, of a kind and variant that a page draws at most; of more, a reader could tell
+/// none from another.
 pub const SERIES_DRAWN: usize = 64;
 
 /// Points that the series of a kind may have, so that a page of many flows stays small.
@@ -116,7 +117,8 @@ pub struct Line {
     pub name: String,
     /// Name for people: of a flow with its tenant and the tenant's congestion control.
     pub label: String,
-    /// The flow's place in the variant's table, the link's among those of a kind; chooses the colour.
+    /// The flow's place in the variant's table, the link's among those of a kind; chooses the
+    /// colour.
     pub order: usize,
     #[serde(flatten)]
     pub points: Points,
@@ -163,8 +165,8 @@ impl Plots {
         }
     }
 
-    /// The CDFs of all sides over each other, without series: `sides` has the letter of each and its variants, the
-    /// same ones in the same order; one that a side lacks has no samples.
+    /// The CDFs of all sides over each other, without series: `sides` has the letter of each and
+    /// its variants, the same ones in the same order; one that a side lacks has no samples.
     pub fn overlaid(sides: &[(char, Vec<VariantResult>)]) -> Plots {
         let variants: Vec<&[VariantResult]> = sides.iter().map(|(_, v)| v.as_slice()).collect();
         let first = variants.first().copied().unwrap_or_default();
@@ -319,7 +321,8 @@ fn drawn<'r>(
     (all, left_out)
 }
 
-/// At most `limit` of `all`, those with the largest ranks, in the order that they had; of equals the first.
+/// At most `limit` of `all`, those with the largest ranks, in the order that they had; of equals
+/// the first.
 pub fn busiest<T>(all: Vec<T>, limit: usize, rank: impl Fn(&T) -> f64) -> Vec<T> {
     if all.len() <= limit {
         return all;
@@ -337,7 +340,8 @@ pub fn busiest<T>(all: Vec<T>, limit: usize, rank: impl Fn(&T) -> f64) -> Vec<T>
 }
 
 impl Drawn<'_> {
-    /// How busy it is: a flow's goodput, so that all about a flow is drawn or nothing; else the mean of its values.
+    /// How busy it is: a flow's goodput, so that all about a flow is drawn or nothing; else the
+    /// mean of its values.
     fn rank(&self) -> f64 {
         let points = self.source.points;
         let mean = || points.iter().map(|point| point.1).sum::<f64>() / points.len().max(1) as f64;

@@ -28,7 +28,8 @@ const SCRIPT: &str = concat!(
 /// The page may run its own scripts and nothing else: no request can leave it.
 const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:";
 
-/// A self-contained page for one or several scenarios, with tables, plots and how to reproduce them.
+/// A self-contained page for one or several scenarios, with tables, plots and how to reproduce
+/// them.
 ///
 /// Plots are drawn from `VariantResult::samples`; where these are empty the page says so.
 pub fn html(results: &[&Results]) -> String {
@@ -49,7 +50,8 @@ pub fn html(results: &[&Results]) -> String {
     document(&title, &navigation(results), &sections, &plots)
 }
 
-/// A page with everything that it needs; a `section` with `data-scenario` shows plots of that index.
+/// A page with everything that it needs; a `section` with `data-scenario` shows plots of that
+/// index.
 pub(crate) fn document(
     title: &str,
     navigation: &Markup,
@@ -90,7 +92,8 @@ pub(crate) fn self_contained(
     page.into_string()
 }
 
-/// Each variant's place in the palette, by first appearance, so that a name has one colour in all scenarios.
+/// Each variant's place in the palette, by first appearance, so that a name has one colour in all
+/// scenarios.
 fn colours<'a>(results: &[&'a Results]) -> HashMap<&'a str, usize> {
     let mut colours = HashMap::new();
     for variant in results.iter().flat_map(|r| &r.variants) {

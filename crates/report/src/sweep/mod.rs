@@ -1,6 +1,7 @@
 //! What a sweep has measured: tables for people and for other programs, a page.
 //!
-//! All take an [`Outcome`](sluicegate_scenario::sweep::Outcome); the same outcome gives the same bytes.
+//! All take an [`Outcome`](sluicegate_scenario::sweep::Outcome); the same outcome gives the same
+//! bytes.
 
 mod page;
 mod tables;

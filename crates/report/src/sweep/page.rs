@@ -98,7 +98,8 @@ fn quantity(name: &str) -> &'static str {
     }
 }
 
-/// A self-contained page: bars with confidence intervals by any axes, a table, what failed, what was expected.
+/// A self-contained page: bars with confidence intervals by any axes, a table, what failed, what
+/// was expected.
 pub fn html(outcome: &Outcome) -> String {
     let data = Data::of(outcome);
     let navigation = html! {

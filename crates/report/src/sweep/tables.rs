@@ -24,8 +24,9 @@ struct RunRow<'a> {
     value: f64,
 }
 
-/// Writes a row per cell and figure: a column per axis, `variant`, `figure`, `unit`, `n`, `mean`, `sd`, `ci_low`,
-/// `ci_high` (95 %, Student's t), `min`, `max`. With n = 1 there is neither `sd` nor an interval.
+/// Writes a row per cell and figure: a column per axis, `variant`, `figure`, `unit`, `n`, `mean`,
+/// `sd`, `ci_low`, `ci_high` (95 %, Student's t), `min`, `max`. With n = 1 there is neither `sd`
+/// nor an interval.
 ///
 /// # Errors
 /// Those of `out`.
@@ -57,7 +58,8 @@ pub fn parquet(outcome: &Outcome, out: impl Write + Send) -> Result<()> {
     write("sweep", &columns, rows, out)
 }
 
-/// Writes a row per run and figure: a column per axis, `variant`, `seed`, `figure`, `unit`, `value`.
+/// Writes a row per run and figure: a column per axis, `variant`, `seed`, `figure`, `unit`,
+/// `value`.
 ///
 /// # Errors
 /// Those of `out`.

@@ -19,7 +19,8 @@ const USUAL: [&str; 7] = [
     "links.bottleneck.marks",
 ];
 
-/// One row per cell, with mean ± half of the 95 % interval; then what failed, and what became of expectations.
+/// One row per cell, with mean ± half of the 95 % interval; then what failed, and what became of
+/// expectations.
 ///
 /// Figures are those that the scenario chose, else the usual ones; all are in the files.
 pub fn text(outcome: &Outcome, style: Style) -> String {

@@ -1,5 +1,6 @@
-//! A headless Chromium under the DevTools protocol, over the pipe that `--remote-debugging-pipe` offers:
-//! messages are JSON, each ended by a NUL byte, on file descriptors 3 (to Chromium) and 4 (from it).
+//! A headless Chromium under the DevTools protocol, over the pipe that `--remote-debugging-pipe`
+//! offers: messages are JSON, each ended by a NUL byte, on file descriptors 3 (to Chromium) and 4
+//! (from it).
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -31,7 +32,8 @@ pub struct Browser {
 }
 
 impl Browser {
-    /// Starts Chromium with a fresh profile below `directory`; panics, saying what to install, when there is none.
+    /// Starts Chromium with a fresh profile below `directory`; panics, saying what to install, when
+    /// there is none.
     pub fn start(directory: &Path) -> Browser {
         let profile = directory.join(format!("chromium-profile-{}", std::process::id()));
         // The shell moves stdin and stdout to the descriptors that the pipe protocol uses.

@@ -59,8 +59,8 @@ fn film(
     }
 }
 
-/// When the directions that lead to P7 are paused: first to its edge switch, then to those above, then up the other
-/// side; they dissolve in the same order.
+/// When the directions that lead to P7 are paused: first to its edge switch, then to those above,
+/// then up the other side; they dissolve in the same order.
 pub fn paused(from: &str, to: &str) -> Option<std::ops::Range<u64>> {
     match (&from[..1], &to[..1]) {
         ("a", "e") if to == "e3" => Some(20..90),
@@ -75,7 +75,8 @@ pub fn paused(from: &str, to: &str) -> Option<std::ops::Range<u64>> {
 /// Frames of [`saturation`].
 pub const FRAMES: u64 = 200;
 
-/// A saturation tree in a 2-ary 3-tree, as Figure 2.2 of Crisan's thesis has it: P0 to P3 send to P7, which is slow.
+/// A saturation tree in a 2-ary 3-tree, as Figure 2.2 of Crisan's thesis has it: P0 to P3 send to
+/// P7, which is slow.
 pub fn saturation() -> Film {
     film([2, 2, 2], FRAMES, |frame, number, nodes, direction| {
         let (from, to) = (&nodes[direction.from].name, &nodes[direction.to].name);
@@ -112,7 +113,8 @@ pub fn noise(frames: u64) -> Film {
     })
 }
 
-/// A scenario of two variants: the first has the film in two repeats, in the second nothing happens.
+/// A scenario of two variants: the first has the film in two repeats, in the second nothing
+/// happens.
 pub fn results(scenario: &str, first: Film) -> Results {
     let mut results = super::empty(scenario);
     let second = Film {

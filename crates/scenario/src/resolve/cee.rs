@@ -18,7 +18,8 @@ use super::{
 };
 use crate::experiment::{Action, Link, Node, Variant};
 
-/// How long a neighbour may take to obey where nothing is said: 6144 bit times at 10 Gb/s (802.1Q annex N).
+/// How long a neighbour may take to obey where nothing is said: 6144 bit times at 10 Gb/s (802.1Q
+/// annex N).
 const RESPONSE: Duration = Duration::from_nanos(614);
 
 /// Reads `[network.cee]` in a run that takes `total`.
@@ -286,7 +287,8 @@ fn check_shares(item: &Item<'_>, classes: &[EtsClass]) {
     }
 }
 
-/// Whether buffers hold what flow control lets come, which depends on links; errors go to the table's sink.
+/// Whether buffers hold what flow control lets come, which depends on links; errors go to the
+/// table's sink.
 pub fn check(root: &Table<'_>, variant: &Variant) {
     let Some(config) = &variant.cee else {
         return;

@@ -25,7 +25,8 @@ impl Deed {
     }
 }
 
-/// Reads `[[event]]`, with those that output-generated hotspots of `traffic` stand for, ordered by time.
+/// Reads `[[event]]`, with those that output-generated hotspots of `traffic` stand for, ordered by
+/// time.
 pub fn read(
     root: &Table<'_>,
     network: &Network,

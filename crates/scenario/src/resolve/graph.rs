@@ -10,8 +10,8 @@ use super::{
 };
 use crate::experiment::{Host, Node};
 
-/// Reads `links`. A node with one link is a host, any other a switch; both are numbered in the order of the
-/// list.
+/// Reads `links`. A node with one link is a host, any other a switch; both are numbered in the
+/// order of the list.
 pub fn read(table: &Table<'_>, builder: &mut Builder<'_>) {
     if let Some(item) = table.get("file") {
         // A name was replaced by its content when the file was read.

@@ -434,7 +434,8 @@ impl Builder<'_> {
         }
     }
 
-    /// XGFT(h; children; parents): h1…hN, and switches eI, aI, cI… from the hosts up (edge, aggregation, core).
+    /// XGFT(h; children; parents): h1…hN, and switches eI, aI, cI… from the hosts up (edge,
+    /// aggregation, core).
     fn xgft(&mut self, item: &Item<'_>, children: &[u32], parents: &[u32], advice: &str) {
         let graph = match Graph::xgft(children, parents) {
             Ok(graph) => graph,

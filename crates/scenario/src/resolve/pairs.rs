@@ -97,7 +97,8 @@ pub fn racks(network: &Network, tenants: &[Tenant]) -> Vec<usize> {
     tenants.iter().map(|tenant| switches[tenant.host]).collect()
 }
 
-/// Whether a switch is named, which is reported. In a graph that may be what was meant to be a host.
+/// Whether a switch is named, which is reported. In a graph that may be what was meant to be a
+/// host.
 fn names_switch(item: &Item<'_>, network: &Network) -> bool {
     let mut any = false;
     for pattern in item.one_or_more() {

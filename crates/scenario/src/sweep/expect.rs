@@ -4,9 +4,10 @@
 //! statement = ["every"] sum (("<=" | ">=" | "<" | ">" | "==") sum | "between" sum "and" sum)
 //! figure    = name ("." name)+ ["[" axis "=" value ("," axis "=" value)* "]"]
 //! ```
-//! with sums as in [`expect`](crate::expect). A figure has no variant: `variant` is an axis like others. It is the
-//! mean over all cells that its selector leaves. With `every` the statement is made for each combination of values
-//! of the axes that no selector of it names. A value may stand in double quotes.
+//! with sums as in [`expect`](crate::expect). A figure has no variant: `variant` is an axis like
+//! others. It is the mean over all cells that its selector leaves. With `every` the statement is
+//! made for each combination of values of the axes that no selector of it names. A value may stand
+//! in double quotes.
 
 use serde::{Deserialize, Serialize};
 use sluicegate_config::{problem::Complaint, table::nearest};
@@ -199,7 +200,8 @@ impl Statement {
         Ok(())
     }
 
-    /// Says what the cells make of it; `mean` is that of a figure in a cell, if every run measured it.
+    /// Says what the cells make of it; `mean` is that of a figure in a cell, if every run measured
+    /// it.
     pub(super) fn evaluate(
         &self,
         dimensions: &[Dimension],

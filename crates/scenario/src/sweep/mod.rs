@@ -289,7 +289,8 @@ impl Plan {
     /// The scenario of a cell, its variant alone, to be run with `seed`.
     ///
     /// # Errors
-    /// As [`load`]; of cells that have been checked there are none but those of files that have changed.
+    /// As [`load`]; of cells that have been checked there are none but those of files that have
+    /// changed.
     pub fn experiment(&self, cell: &Cell, seed: u64) -> Result<Experiment, Problems> {
         let mut experiment = self.resolve(&cell.values, Some(seed))?;
         experiment
@@ -472,7 +473,8 @@ impl Plan {
     }
 }
 
-/// Everything that decides what a run of this variant gives, beside its seed and the program; as text.
+/// Everything that decides what a run of this variant gives, beside its seed and the program; as
+/// text.
 pub fn input(variant: &Variant) -> String {
     let mut variant = variant.clone();
     // What people call it changes nothing.
@@ -482,7 +484,8 @@ pub fn input(variant: &Variant) -> String {
     format!("{variant:?}")
 }
 
-/// Of [`input`], which may be long; equal ones tell that an axis does nothing, and no more than that.
+/// Of [`input`], which may be long; equal ones tell that an axis does nothing, and no more than
+/// that.
 fn digest(variant: &Variant) -> u64 {
     let mut hasher = DefaultHasher::new();
     input(variant).hash(&mut hasher);

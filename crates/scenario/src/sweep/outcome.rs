@@ -10,8 +10,8 @@ use crate::{figures::Quantity, lossless, results::VariantResult};
 /// Version of the schema, first field of the file.
 pub const SCHEMA: u32 = 1;
 
-/// The whole of `sweep.json`. Depends on the scenario, its axes and seeds, and on the program; never on time, on the
-/// number of jobs, or on interruptions.
+/// The whole of `sweep.json`. Depends on the scenario, its axes and seeds, and on the program;
+/// never on time, on the number of jobs, or on interruptions.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Outcome {
     /// [`SCHEMA`].
@@ -113,7 +113,8 @@ pub struct Measured {
     pub seed: u64,
     /// Figures by name, or why there are none.
     pub figures: Result<BTreeMap<String, f64>, String>,
-    /// What went wrong at places that the experiment is not about, by counter, as in `results.json`.
+    /// What went wrong at places that the experiment is not about, by counter, as in
+    /// `results.json`.
     pub outside: BTreeMap<String, u64>,
 }
 

@@ -62,7 +62,8 @@ fn half_width(n: usize, sd: f64) -> f64 {
     t_quantile(n - 1) * sd / (n as f64).sqrt()
 }
 
-/// The two-sided 95 % quantile of Student's t distribution with so many degrees of freedom, at least 1.
+/// The two-sided 95 % quantile of Student's t distribution with so many degrees of freedom, at
+/// least 1.
 fn t_quantile(degrees: usize) -> f64 {
     let distribution = StudentsT::new(0.0, 1.0, degrees.max(1) as f64);
     // Only a scale or a number of degrees that is not positive is refused.

@@ -20,8 +20,8 @@ use crate::{
 /// A queue's name, and (seconds since the start of the run, bytes in it).
 pub type Backlog = (String, Vec<(f64, f64)>);
 
-/// Queues whose series are kept at most. In a large network every host's link is a bottleneck: their series would be
-/// larger than all other results together.
+/// Queues whose series are kept at most. In a large network every host's link is a bottleneck:
+/// their series would be larger than all other results together.
 const QUEUE_SERIES: usize = 256;
 
 /// What was seen of a variant.
@@ -135,7 +135,8 @@ fn datagrams(reports: &[Report], flow: &Flow) -> Option<Datagrams> {
     let DatagramsReceived {
         received, latest, ..
     } = received.cloned().unwrap_or_default();
-    // As RFC 3550 (A.3) counts; what is behind the latest may be on its way, unless nothing ever arrived.
+    // As RFC 3550 (A.3) counts; what is behind the latest may be on its way, unless nothing ever
+    // arrived.
     let before = sent.before;
     let upto = latest.unwrap_or((before.0 + sent.sent.0, before.1 + sent.sent.1));
     let expected = (upto.0 - before.0, upto.1 - before.1);
@@ -330,7 +331,8 @@ fn series(
     all
 }
 
-/// In their order at most [`QUEUE_SERIES`] of these, those that were fullest on average; of equals the first.
+/// In their order at most [`QUEUE_SERIES`] of these, those that were fullest on average; of equals
+/// the first.
 fn fullest(backlogs: Vec<Backlog>) -> Vec<Backlog> {
     if backlogs.len() <= QUEUE_SERIES {
         return backlogs;
@@ -360,8 +362,8 @@ fn rates(bins: &[(f64, u64)]) -> Vec<(f64, f64)> {
         .collect()
 }
 
-/// `window_correlation`, `window_relative_error` and `window_governs` (see [`tracking`]): means over the
-/// bulk flows for which both windows are known; absent if there is none.
+/// `window_correlation`, `window_relative_error` and `window_governs` (see [`tracking`]): means
+/// over the bulk flows for which both windows are known; absent if there is none.
 fn derived(
     variant: &Variant,
     flows: &[Flow],

@@ -25,7 +25,8 @@ impl Errors {
         }
     }
 
-    /// A connection broke at `now_ns` while its application did this with it; no error once the run is over.
+    /// A connection broke at `now_ns` while its application did this with it; no error once the run
+    /// is over.
     pub fn broken(&mut self, plan: &Plan, now_ns: u64, doing: impl Display, why: impl Display) {
         if now_ns < plan.stop_ns {
             self.note(format!("{doing}: {why}"));
@@ -37,8 +38,8 @@ impl Errors {
         self.note(format!("no connection to {peer}: {why}"));
     }
 
-    /// The run is over, and a connection has waited since `opened_ns`: an error if for longer than a lost SYN
-    /// explains.
+    /// The run is over, and a connection has waited since `opened_ns`: an error if for longer than
+    /// a lost SYN explains.
     pub fn unanswered(&mut self, peer: SocketAddr, opened_ns: u64, now_ns: u64) {
         if now_ns.saturating_sub(opened_ns) > PATIENCE_NS {
             self.refused(peer, "no answer");

@@ -3,8 +3,8 @@
 //! ```text
 //!   Variant ── plans() ──► Plan (one per tenant) ──► a world ──► Report (one per tenant) ── collect ──► VariantResult
 //! ```
-//! [`plan`] is the language, [`planning`] makes plans from a variant; every random choice is made there, from
-//! the seed.
+//! [`plan`] is the language, [`planning`] makes plans from a variant; every random choice is made
+//! there, from the seed.
 
 pub mod collect;
 pub mod errors;

@@ -59,7 +59,8 @@ fn sender_bps(kind: &TrafficKind) -> Option<f64> {
             sizes,
             ..
         } => Some(sizes.mean_bytes() * 8.0 / arrivals.mean_s()),
-        // Not counted: they are no messages, they wait for each other, or (queries) their servers are chosen by lot.
+        // Not counted: they are no messages, they wait for each other, or (queries) their servers
+        // are chosen by lot.
         TrafficKind::Bulk { .. }
         | TrafficKind::Phased { .. }
         | TrafficKind::Blast { .. }
@@ -79,7 +80,8 @@ fn is_active(traffic: &Traffic, at: Duration) -> bool {
     traffic.start <= at && traffic.stop.is_none_or(|stop| at < stop)
 }
 
-/// Adds what this traffic offers to each port. A sender's peers have equal parts of it, equal paths of a hop, too.
+/// Adds what this traffic offers to each port. A sender's peers have equal parts of it, equal paths
+/// of a hop, too.
 fn add(
     variant: &Variant,
     traffic: &Traffic,
@@ -106,7 +108,8 @@ fn add(
     }
 }
 
-/// The link that is offered most of what it carries, if that is too much: how much of it, and a line.
+/// The link that is offered most of what it carries, if that is too much: how much of it, and a
+/// line.
 fn worst(variant: &Variant, ports_bps: &[f64]) -> Option<(f64, String)> {
     let rate_bps = |port: PortId| variant.links[port.link()].rate_bps as f64;
     let parts = PortId::enumerate(ports_bps);

@@ -32,7 +32,8 @@ pub fn total_bytes(phases: &[Phase], span: Span) -> u64 {
     offered_bytes(phases, span, u64::MAX)
 }
 
-/// The earliest time (ns after the start of the run) by which so many bytes are offered; `None` = never.
+/// The earliest time (ns after the start of the run) by which so many bytes are offered; `None` =
+/// never.
 pub fn offered_at_ns(phases: &[Phase], span: Span, bytes: u64) -> Option<u64> {
     let mut missing = u128::from(bytes) * BIT_NS;
     for (from_ns, to_ns, rate_bps) in pieces(phases, span) {

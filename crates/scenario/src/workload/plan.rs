@@ -1,8 +1,9 @@
 //! What a tenant is told to do ([`Plan`]) and what it saw ([`Report`]).
 //!
-//! Both travel as JSON between the lab and a tenant's process (pipes) or guest (files), so they hold
-//! nothing that only one side understands: times are nanoseconds after the start of the run (which the lab
-//! gives separately, as CLOCK_REALTIME, once everybody is ready), sizes are bytes, flows are ids that [`super::flows`] explains.
+//! Both travel as JSON between the lab and a tenant's process (pipes) or guest (files), so they
+//! hold nothing that only one side understands: times are nanoseconds after the start of the run
+//! (which the lab gives separately, as CLOCK_REALTIME, once everybody is ready), sizes are bytes,
+//! flows are ids that [`super::flows`] explains.
 
 use std::{collections::BTreeMap, net::SocketAddr};
 
@@ -37,7 +38,8 @@ pub struct Plan {
     pub cwnd_interval_ns: u64,
     /// What it does, all at once.
     pub roles: Vec<Role>,
-    /// IEEE 802.1Q priority of each role's frames, 0..=7, by its place in `roles`; 0 for those behind the last.
+    /// IEEE 802.1Q priority of each role's frames, 0..=7, by its place in `roles`; 0 for those
+    /// behind the last.
     #[serde(default)]
     pub priorities: Vec<u8>,
 }
@@ -53,8 +55,8 @@ impl Plan {
         self.priorities.get(role).copied().unwrap_or(0)
     }
 
-    /// When a congestion window sampled now is sampled next; one sample falls on the begin of the measured
-    /// window.
+    /// When a congestion window sampled now is sampled next; one sample falls on the begin of the
+    /// measured window.
     pub fn next_sample_ns(&self, now_ns: u64) -> u64 {
         let next_ns = now_ns + self.cwnd_interval_ns;
         if now_ns < self.measure_begin_ns {
@@ -89,8 +91,8 @@ pub enum Role {
         /// When.
         span: Span,
     },
-    /// Offers what its phases say on one connection; sends later what cannot be written at once, and closes when
-    /// all is sent.
+    /// Offers what its phases say on one connection; sends later what cannot be written at once,
+    /// and closes when all is sent.
     PhasedSource {
         /// Flow id.
         flow: u32,
@@ -138,7 +140,8 @@ pub enum Role {
         /// How connections are chosen.
         connections: Connections,
     },
-    /// Answers: another server at once, an aggregator when all other servers of the rack have answered.
+    /// Answers: another server at once, an aggregator when all other servers of the rack have
+    /// answered.
     QueryServer {
         /// Flow id that stands for all connections that it opens.
         flow: u32,
@@ -151,7 +154,8 @@ pub enum Role {
         /// How connections are chosen.
         connections: Connections,
     },
-    /// Connects, then sends segments of its own making through a raw socket, at `rate_bps` of payload.
+    /// Connects, then sends segments of its own making through a raw socket, at `rate_bps` of
+    /// payload.
     Blaster {
         /// Flow id.
         flow: u32,
@@ -193,7 +197,8 @@ pub enum Role {
         /// Bytes each way, ≥ 1.
         bytes: u64,
     },
-    /// Waits for its responders to connect, asks all of them for `bytes` at once, waits for all, pauses.
+    /// Waits for its responders to connect, asks all of them for `bytes` at once, waits for all,
+    /// pauses.
     IncastRequester {
         /// Flow id and port of each responder.
         responders: Vec<(u32, u16)>,
@@ -228,7 +233,8 @@ pub enum Role {
         /// When.
         span: Span,
     },
-    /// Receives messages on any number of connections, acknowledges each, and keeps their completion times.
+    /// Receives messages on any number of connections, acknowledges each, and keeps their
+    /// completion times.
     MessageSink {
         /// Flow id.
         flow: u32,
@@ -285,8 +291,8 @@ pub enum Bursts {
 }
 
 impl Bursts {
-    /// Burst `number` of a sender whose full datagrams hold `bytes`: (ns after the start of the run, bytes of
-    /// payload); `None` at its end.
+    /// Burst `number` of a sender whose full datagrams hold `bytes`: (ns after the start of the
+    /// run, bytes of payload); `None` at its end.
     pub fn burst(&self, number: u64, bytes: u16, span: Span) -> Option<(u64, u64)> {
         let burst = match self {
             Self::Rate { rate_bps, phase_ns } => {
@@ -425,11 +431,13 @@ pub struct Report {
     /// What receivers of datagrams saw.
     #[serde(default)]
     pub datagrams_received: Vec<DatagramsReceived>,
-    /// Change of the kernel's `Tcp:` and `TcpExt:` counters over the measured window; zeros left out.
+    /// Change of the kernel's `Tcp:` and `TcpExt:` counters over the measured window; zeros left
+    /// out.
     pub netstat: BTreeMap<String, u64>,
     /// CPU time of the tenant's process over the whole run in µs.
     pub cpu_us: u64,
-    /// A guest's realtime clock minus the lab's in ns (already taken into account); `None` in namespaces.
+    /// A guest's realtime clock minus the lab's in ns (already taken into account); `None` in
+    /// namespaces.
     pub clock_offset_ns: Option<i64>,
 }
 
@@ -466,7 +474,8 @@ pub struct SenderReport {
     pub rwnd_limited_us: u64,
     /// (seconds after the start of the run, congestion window in bytes), over the whole run.
     pub cwnd: Vec<(f64, u64)>,
-    /// (seconds after the start of the run, window in bytes that the peer, or enforcement, last granted).
+    /// (seconds after the start of the run, window in bytes that the peer, or enforcement, last
+    /// granted).
     pub peer_window: Vec<(f64, u64)>,
 }
 
@@ -508,7 +517,8 @@ pub struct DatagramsReceived {
     pub flow: u32,
     /// (datagrams, bytes of payload) received.
     pub received: (u64, u64),
-    /// (datagrams, bytes of payload) of its socket up to the latest of them that was received; `None` = none was.
+    /// (datagrams, bytes of payload) of its socket up to the latest of them that was received;
+    /// `None` = none was.
     pub latest: Option<(u64, u64)>,
 }
 
@@ -532,15 +542,16 @@ pub struct CompletionReport {
     pub class: String,
     /// Time of each in µs.
     pub samples_us: Vec<f64>,
-    /// How long each has taken that was not complete at the end of the run, in µs, as far as its sender knows;
-    /// [`NEVER_US`] on a connection that broke.
+    /// How long each has taken that was not complete at the end of the run, in µs, as far as its
+    /// sender knows; [`NEVER_US`] on a connection that broke.
     pub open_us: Vec<f64>,
 }
 
 /// Time in µs of what will never be complete. Finite, so that JSON has it.
 pub const NEVER_US: f64 = f64::MAX;
 
-/// For [`CompletionReport::open_us`]: time in µs of what was begun and is open now, perhaps for ever.
+/// For [`CompletionReport::open_us`]: time in µs of what was begun and is open now, perhaps for
+/// ever.
 pub fn open_us(begin_ns: u64, now_ns: u64, broken: bool) -> f64 {
     if broken {
         return NEVER_US;

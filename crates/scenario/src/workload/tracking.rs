@@ -1,14 +1,14 @@
 //! Does the window that enforcement computes follow the tenant's own?
 //!
-//! Both series are held between their samples, read every [`STEP_S`] over the time that both cover, and
-//! smoothed by a centred moving average of [`AVERAGE_STEPS`]. A run that is measured for less than [`LONG_S`] has
-//! shorter steps in proportion. Of those averages:
+//! Both series are held between their samples, read every [`STEP_S`] over the time that both cover,
+//! and smoothed by a centred moving average of [`AVERAGE_STEPS`]. A run that is measured for less
+//! than [`LONG_S`] has shorter steps in proportion. Of those averages:
 //!
 //! - `window_correlation` is Pearson's coefficient;
 //! - `window_relative_error` is Σ|enforced − tenant| / Σ tenant.
 //!
-//! Of the series before smoothing, `window_governs` is the fraction of time in which the enforced window is
-//! not above the tenant's: who limits throughput.
+//! Of the series before smoothing, `window_governs` is the fraction of time in which the enforced
+//! window is not above the tenant's: who limits throughput.
 
 use crate::stats::correlation;
 
@@ -32,8 +32,8 @@ pub struct Tracking {
     pub governs: f64,
 }
 
-/// Compares `enforced` with `tenant`, both (seconds, bytes) in order of time, between `from_s` and `to_s`.
-/// `None` when they overlap for less than two averages.
+/// Compares `enforced` with `tenant`, both (seconds, bytes) in order of time, between `from_s` and
+/// `to_s`. `None` when they overlap for less than two averages.
 pub fn compare(
     enforced: &[(f64, f64)],
     tenant: &[(f64, f64)],

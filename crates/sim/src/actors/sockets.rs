@@ -84,7 +84,8 @@ impl<F: PacketFabric> Io for Sockets<'_, F> {
         self.net.write(end(socket), bytes)
     }
 
-    /// Streams are numbers of bytes: the header travels beside them, behind those that are on their way.
+    /// Streams are numbers of bytes: the header travels beside them, behind those that are on their
+    /// way.
     #[inline]
     fn write_message(&mut self, socket: SocketId, header: &MessageHeader, part: Range<u64>) -> u64 {
         let taken = self.net.write(end(socket), part.end - part.start);

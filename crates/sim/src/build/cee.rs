@@ -40,8 +40,8 @@ impl FabricOf for Converged {
     }
 }
 
-/// Bytes that a queue of a node may hold: a switch's those of all its inputs, an adapter's those of all priorities that
-/// are used; `None` = whatever comes.
+/// Bytes that a queue of a node may hold: a switch's those of all its inputs, an adapter's those of
+/// all priorities that are used; `None` = whatever comes.
 pub(super) fn limit_bytes(variant: &Variant, config: &CeeConfig, from: Node) -> Option<u64> {
     Some(match (from, &config.buffer) {
         (Node::Host(_), _) if config.adapter_bytes == CeeConfig::UNLIMITED => return None,

@@ -1,5 +1,6 @@
-//! DCTCP's queue oscillation: N long flows of one RTT through one port that marks above K, against the sawtooth of
-//! Alizadeh et al., "Data Center TCP", SIGCOMM 2010, 3.3. Lengths are in packets, times in seconds.
+//! DCTCP's queue oscillation: N long flows of one RTT through one port that marks above K, against
+//! the sawtooth of Alizadeh et al., "Data Center TCP", SIGCOMM 2010, 3.3. Lengths are in packets,
+//! times in seconds.
 
 use sluicegate_core::cc::Algorithm;
 use sluicegate_fabric::{Fabric, graph::PortId};
@@ -58,9 +59,10 @@ impl Setting {
         }
     }
 
-    /// The same sawtooth without its approximations, and with what senders do beside: a window that was cut does not
-    /// grow before the cut is acknowledged (RFC 3168 6.1.2, Linux's CWR state), so that a cycle has one round more;
-    /// and alpha decays from one marked round to the next, so that a cut finds it below its mean.
+    /// The same sawtooth without its approximations, and with what senders do beside: a window that
+    /// was cut does not grow before the cut is acknowledged (RFC 3168 6.1.2, Linux's CWR state), so
+    /// that a cycle has one round more; and alpha decays from one marked round to the next, so that
+    /// a cut finds it below its mean.
     fn sawtooth_with_cwr(&self) -> Oscillation {
         let (n, k) = (f64::from(self.flows), f64::from(self.k_packets));
         let keep = 1.0 - 0.5f64.powi(self.g_shift.into());

@@ -46,7 +46,8 @@ fn a_small_receive_buffer_limits_throughput_to_window_over_rtt() {
     let net = Network::star(2, &stack, RATE_BPS, delay_ps).build();
     let mut flows = Flows::start(net, &[(1, 0)], 1 << 40);
     let got = flows.goodputs_bps(100_000_000_000, 1_100_000_000_000)[0];
-    // There and back: two links each, serialization of a segment twice and of an ACK twice, half the jitter twice.
+    // There and back: two links each, serialization of a segment twice and of an ACK twice, half
+    // the jitter twice.
     let serialization_ps = 2 * (1514 + 54) * 8_000;
     let rtt_s = (4 * delay_ps + serialization_ps + 2_000_000) as f64 / 1e12;
     let expected = window as f64 * 8.0 / rtt_s;

@@ -1,5 +1,6 @@
-//! Mean waiting times at a port that Poisson traffic loads: Pollaczek and Khinchine's formula for frames of one
-//! length (M/D/1) and of exponentially distributed lengths (M/M/1). Kleinrock, Queueing Systems I, 1975, 5.6.
+//! Mean waiting times at a port that Poisson traffic loads: Pollaczek and Khinchine's formula for
+//! frames of one length (M/D/1) and of exponentially distributed lengths (M/M/1). Kleinrock,
+//! Queueing Systems I, 1975, 5.6.
 
 use sluicegate_core::aqm::AqmParams;
 use sluicegate_fabric::{
@@ -101,7 +102,8 @@ impl Queue {
         }
     }
 
-    /// Takes what is at the far end by `now_ps`: all of its time there but service and delay was waiting.
+    /// Takes what is at the far end by `now_ps`: all of its time there but service and delay was
+    /// waiting.
     fn receive(&mut self, now_ps: u64) {
         while let Some(at_ps) = self.next_ps.filter(|&at_ps| at_ps <= now_ps) {
             let Some((handle, next_ps)) = self.ports.arrive(PORT, at_ps) else {
@@ -135,7 +137,8 @@ fn mean_wait(rho: f64, lengths: Lengths, frames: u64) -> f64 {
     queue.waited_ps / frames as f64 / MEAN_SERVICE_PS
 }
 
-/// The wait's variance grows with (1 - rho)^-4 (Daley 1968): at 2 % of its mean, six standard errors.
+/// The wait's variance grows with (1 - rho)^-4 (Daley 1968): at 2 % of its mean, six standard
+/// errors.
 fn frames(rho: f64) -> u64 {
     let variance = rho * (2.0 + 5.0 * rho - 4.0 * rho * rho + rho.powi(3)) / (1.0 - rho).powi(4);
     let mean = rho / (1.0 - rho);

@@ -1,8 +1,8 @@
 //! Long-term goodputs against the max-min fair allocation.
 //!
-//! DCTCP is max-min fair where each flow has one bottleneck and flows of one bottleneck have one RTT. A flow that is
-//! marked at two full links gets less than its share, as with any control that adds up its path's marks (Kelly,
-//! Maulloo, Tan 1998); that is checked, too.
+//! DCTCP is max-min fair where each flow has one bottleneck and flows of one bottleneck have one
+//! RTT. A flow that is marked at two full links gets less than its share, as with any control that
+//! adds up its path's marks (Kelly, Maulloo, Tan 1998); that is checked, too.
 
 use std::sync::Arc;
 
@@ -22,8 +22,8 @@ const FRAME_BYTES: f64 = 1514.0;
 const FROM_PS: u64 = 1_000_000_000_000;
 const TO_PS: u64 = 61_000_000_000_000;
 
-/// Max-min fair rates: all grow alike until a link is full, whose flows then stay (Bertsekas & Gallager, Data
-/// Networks, 6.5.2). `paths` are the links of each flow.
+/// Max-min fair rates: all grow alike until a link is full, whose flows then stay (Bertsekas &
+/// Gallager, Data Networks, 6.5.2). `paths` are the links of each flow.
 fn max_min(capacities: &[f64], paths: &[Vec<usize>]) -> Vec<f64> {
     let mut rates: Vec<Option<f64>> = vec![None; paths.len()];
     loop {
@@ -50,8 +50,8 @@ fn max_min(capacities: &[f64], paths: &[Vec<usize>]) -> Vec<f64> {
     }
 }
 
-/// Flows over a tree of switches. Senders' links make up for the links that their flows pass less, so that all RTTs
-/// are the same.
+/// Flows over a tree of switches. Senders' links make up for the links that their flows pass less,
+/// so that all RTTs are the same.
 struct Tree {
     /// Links between switches and their rates.
     links: Vec<(u32, u32, u64)>,
@@ -99,8 +99,9 @@ impl Tree {
             switches: self.links.len() as u32 + 1,
             links,
             policy,
-            // A packet's time on the slowest link, so that no flow's packets always come before another's (Floyd &
-            // Jacobson, "On Traffic Phase Effects in Packet-Switched Gateways", 1992).
+            // A packet's time on the slowest link, so that no flow's packets always come before
+            // another's (Floyd & Jacobson, "On Traffic Phase Effects in Packet-Switched Gateways",
+            // 1992).
             jitter_ps: 24_000_000,
             ..Network::star(0, stack, GBIT, LINK_DELAY_PS)
         }
@@ -139,8 +140,9 @@ fn enforced() -> Option<Arc<PolicyTable>> {
     ))
 }
 
-/// Two switches lead to a third, from which a slower link leads to a fourth. Two flows from either side share that
-/// link; beside them one from either side leaves early, for a slow receiver. Each flow has one full link on its way.
+/// Two switches lead to a third, from which a slower link leads to a fourth. Two flows from either
+/// side share that link; beside them one from either side leaves early, for a slow receiver. Each
+/// flow has one full link on its way.
 fn tree() -> Tree {
     let slow = GBIT / 2;
     Tree {
@@ -186,7 +188,8 @@ fn enforced_cubic_is_max_min_fair_where_each_flow_has_one_bottleneck() {
     check(&tree(), &Config::linux(1460), enforced());
 }
 
-/// Both links full: the flow that is marked at both gets less than its max-min share, and nothing is wasted.
+/// Both links full: the flow that is marked at both gets less than its max-min share, and nothing
+/// is wasted.
 #[test]
 fn a_flow_with_two_bottlenecks_gets_less_than_its_max_min_share() {
     let tree = Tree {

@@ -227,8 +227,8 @@ impl Endpoint {
     }
 
     /// New data is acknowledged: congestion control. As in Linux a byte counts when it has left the
-    /// network, so that a cumulative ACK says nothing new of what was SACKed before; without SACK, after
-    /// a timeout, an ACK counts for a segment at most (RFC 3465 2.3).
+    /// network, so that a cumulative ACK says nothing new of what was SACKed before; without SACK,
+    /// after a timeout, an ACK counts for a segment at most (RFC 3465 2.3).
     fn grow(&mut self, now_ns: u64, news: &News, flight: u64) {
         let most = match self.phase {
             Phase::Loss if !self.options.sack => self.mss.into(),
@@ -244,8 +244,8 @@ impl Endpoint {
         self.feed(now_ns, acked, rtt_ns, flight);
     }
 
-    /// Congestion control is told of `acked` bytes that took `rtt_ns` (0 = not known) while `flight` were
-    /// out.
+    /// Congestion control is told of `acked` bytes that took `rtt_ns` (0 = not known) while
+    /// `flight` were out.
     #[inline]
     pub(super) fn feed(&mut self, now_ns: u64, acked: u32, rtt_ns: u32, flight: u64) {
         self.rtt.data(rtt_ns);
@@ -278,8 +278,8 @@ impl Endpoint {
         }
     }
 
-    /// Growth is earned by a window in use (RFC 7661; the test is Linux's): it was full at some time in
-    /// this round, or in slow start more than half full.
+    /// Growth is earned by a window in use (RFC 7661; the test is Linux's): it was full at some
+    /// time in this round, or in slow start more than half full.
     fn window_used(&self) -> bool {
         if self.config.grows_unused {
             return u64::from(self.cc.cwnd) <= self.snd_wnd();

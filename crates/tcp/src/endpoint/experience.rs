@@ -1,4 +1,5 @@
-//! What one connection takes over from those before it, and leaves to those after it: [`crate::Cache`].
+//! What one connection takes over from those before it, and leaves to those after it:
+//! [`crate::Cache`].
 
 use sluicegate_core::cc::SSTHRESH_UNKNOWN;
 
@@ -6,8 +7,8 @@ use super::{Endpoint, Phase};
 use crate::cache::Experience;
 
 impl Endpoint {
-    /// The handshake is complete: begins with what is known of the peer. The round trip decides the first
-    /// timeout only (Linux); a threshold is two segments at least (FreeBSD).
+    /// The handshake is complete: begins with what is known of the peer. The round trip decides the
+    /// first timeout only (Linux); a threshold is two segments at least (FreeBSD).
     pub fn benefit(&mut self, known: &Experience) {
         if !self.config.cache {
             return;
@@ -19,8 +20,8 @@ impl Endpoint {
         }
     }
 
-    /// What is known of the peer after this connection, which ends, when it was `known` before; `None` if
-    /// nothing is to be kept. Linux's rules (`tcp_update_metrics`).
+    /// What is known of the peer after this connection, which ends, when it was `known` before;
+    /// `None` if nothing is to be kept. Linux's rules (`tcp_update_metrics`).
     pub fn experience(&self, known: Experience) -> Option<Experience> {
         if !self.config.cache {
             return None;
@@ -42,8 +43,8 @@ impl Endpoint {
         })
     }
 
-    /// In the first slow start and during a reduction a known one can only grow; in congestion avoidance
-    /// half of the window is the better one.
+    /// In the first slow start and during a reduction a known one can only grow; in congestion
+    /// avoidance half of the window is the better one.
     fn ssthresh_to_keep(&self, known: u32) -> u32 {
         let (cwnd, ssthresh) = (self.cc.cwnd, self.cc.ssthresh);
         let raised = |to: u32| if known == 0 { 0 } else { known.max(to) };

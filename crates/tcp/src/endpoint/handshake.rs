@@ -183,7 +183,8 @@ impl Endpoint {
         Events::CONNECTED
     }
 
-    /// The timestamp clock (RFC 7323 4.1): ticks of the stack's granularity from an offset of its own.
+    /// The timestamp clock (RFC 7323 4.1): ticks of the stack's granularity from an offset of its
+    /// own.
     #[inline]
     pub(super) fn ts_clock(&mut self, now_ns: u64) -> u32 {
         let tick_ns = self.config.rto.granularity_ns.max(1);

@@ -1,6 +1,7 @@
-//! Header prediction (Jacobson, "4BSD TCP Header Prediction", 1990; Linux's fast path): nearly every segment
-//! of a connection without losses is the next data, or acknowledges new data and says nothing else. It takes a
-//! short way here to where the long one ends as well, which a test compares after every segment.
+//! Header prediction (Jacobson, "4BSD TCP Header Prediction", 1990; Linux's fast path): nearly
+//! every segment of a connection without losses is the next data, or acknowledges new data and says
+//! nothing else. It takes a short way here to where the long one ends as well, which a test
+//! compares after every segment.
 
 use super::{Endpoint, Events, NEVER, Phase, State, acknowledge::saturated, sequence::wire};
 use crate::{
@@ -23,8 +24,8 @@ enum Ordinary {
     },
 }
 
-/// Makes a packet of a segment that leaves. Inlined, so that in the common cases the segment is never stored
-/// in memory as a whole.
+/// Makes a packet of a segment that leaves. Inlined, so that in the common cases the segment is
+/// never stored in memory as a whole.
 pub trait Taker {
     /// What it makes of the segment.
     type Taken;
@@ -62,8 +63,8 @@ impl Endpoint {
         self.transmit_to(now_ns, Whole).map(|(segment, _)| segment)
     }
 
-    /// The same, handed to `taker` where it is made. Says as well whether another segment may follow now; none
-    /// does if not.
+    /// The same, handed to `taker` where it is made. Says as well whether another segment may
+    /// follow now; none does if not.
     #[inline(always)]
     pub fn transmit_to<T: Taker>(&mut self, now_ns: u64, taker: T) -> Option<(T::Taken, bool)> {
         Some(match self.ordinary() {
@@ -80,8 +81,8 @@ impl Endpoint {
         })
     }
 
-    /// Prefetches what [`Endpoint::segment`] needs, by reading a little of each part, for a caller that knows
-    /// early that a segment arrives; the number has no meaning.
+    /// Prefetches what [`Endpoint::segment`] needs, by reading a little of each part, for a caller
+    /// that knows early that a segment arrives; the number has no meaning.
     pub fn prefetch(&self) -> u64 {
         let receiver = &self.receiver;
         let first = self.board.front().map_or(0, |record| record.end);
@@ -188,7 +189,8 @@ impl Endpoint {
         Some(self.after_ack(now_ns))
     }
 
-    /// The first so many records are acknowledged. Returns when the first and the last of them left.
+    /// The first so many records are acknowledged. Returns when the first and the last of them
+    /// left.
     #[inline]
     fn retire(&mut self, now_ns: u64, records: usize) -> (u64, u64) {
         let (mut first_ns, mut last_ns) = (now_ns, now_ns);

@@ -40,7 +40,8 @@ impl Reassembly {
         &self.recent[..usize::from(self.recent_count)]
     }
 
-    /// The first stretch of `new` that is here already (RFC 2883 4.2: a block tells of one stretch).
+    /// The first stretch of `new` that is here already (RFC 2883 4.2: a block tells of one
+    /// stretch).
     pub fn known(&self, new: Range) -> Option<Range> {
         let at = self.ranges.partition_point(|range| range.end <= new.start);
         let range = self.ranges.get(at)?;

@@ -239,8 +239,8 @@ impl Receiver {
         self.offer_at(self.next)
     }
 
-    /// The window field beside acknowledgement number `ack` with the right edge where it is, or less
-    /// than a unit further.
+    /// The window field beside acknowledgement number `ack` with the right edge where it is, or
+    /// less than a unit further.
     #[inline]
     pub fn offer_at(&mut self, ack: u64) -> u16 {
         let unit = 1 << self.wscale;
@@ -285,7 +285,8 @@ impl Receiver {
         self.disorder = !self.queue.is_empty();
     }
 
-    /// Data that does not follow what is here; what of it came before is reported, if the peer understands.
+    /// Data that does not follow what is here; what of it came before is reported, if the peer
+    /// understands.
     pub fn queue(&mut self, new: Range, sack: bool) {
         self.ack_first = true;
         if sack {

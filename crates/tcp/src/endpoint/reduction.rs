@@ -1,6 +1,6 @@
-//! Reductions of the window: how a cut is spread over a round trip (PRR, RFC 6937), and how one that was
-//! needless is taken back: Eifel (RFC 3522, RFC 4015), D-SACK as Linux does it, and F-RTO (RFC 5682), which
-//! also keeps a spurious timeout from sending everything again.
+//! Reductions of the window: how a cut is spread over a round trip (PRR, RFC 6937), and how one
+//! that was needless is taken back: Eifel (RFC 3522, RFC 4015), D-SACK as Linux does it, and F-RTO
+//! (RFC 5682), which also keeps a spurious timeout from sending everything again.
 
 use super::{
     Endpoint, Phase,
@@ -70,9 +70,10 @@ impl Endpoint {
         (reduction.delivered, reduction.sent) = (0, 0);
     }
 
-    /// RFC 6937: for what has been delivered, so much may leave that cwnd is reached when the window
-    /// has gone round once; below cwnd slow start brings it back (PRR-SSRB). Segments are sent whole,
-    /// hence shares are rounded up to them, and the first one does not wait (both as Linux).
+    /// RFC 6937: for what has been delivered, so much may leave that cwnd is reached when the
+    /// window has gone round once; below cwnd slow start brings it back (PRR-SSRB). Segments are
+    /// sent whole, hence shares are rounded up to them, and the first one does not wait (both as
+    /// Linux).
     pub(super) fn reduce_proportionally(&mut self, delivered: u64) {
         if delivered == 0 {
             return;
@@ -93,8 +94,8 @@ impl Endpoint {
         reduction.window = saturated(pipe + owed.max(least));
     }
 
-    /// A loss is about to reduce the window: what it was, and a threshold that finds 3/4 of it again
-    /// (Linux). In a window that marks have cut this is what the marks left.
+    /// A loss is about to reduce the window: what it was, and a threshold that finds 3/4 of it
+    /// again (Linux). In a window that marks have cut this is what the marks left.
     pub(super) fn remember(&mut self) {
         if !self.config.undo {
             return;
@@ -147,8 +148,8 @@ impl Endpoint {
             && self.reduction.stamp.is_some_and(older)
     }
 
-    /// F-RTO: of what was out at the timeout something has arrived that was never sent again
-    /// (RFC 5682 3.1 step 3b). Without SACK it may have arrived before the timeout, behind a hole that
+    /// F-RTO: of what was out at the timeout something has arrived that was never sent again (RFC
+    /// 5682 3.1 step 3b). Without SACK it may have arrived before the timeout, behind a hole that
     /// the retransmission has filled.
     fn original_arrived(&self, news: &News) -> bool {
         let arrived = news.original_end != 0 && news.original_end <= self.recover;

@@ -63,7 +63,8 @@ impl Estimator {
         }
     }
 
-    /// The newest segment of data that an ACK covers took so long (0 = not known): what congestion control goes by.
+    /// The newest segment of data that an ACK covers took so long (0 = not known): what congestion
+    /// control goes by.
     #[inline]
     pub fn data(&mut self, rtt: u32) {
         // What is not known is the largest of all.
@@ -72,8 +73,8 @@ impl Estimator {
         }
     }
 
-    /// Before the first data: an RTO for a round trip known from earlier connections, if it is longer than
-    /// the handshake's (Linux: SYNs are small). The first sample replaces it.
+    /// Before the first data: an RTO for a round trip known from earlier connections, if it is
+    /// longer than the handshake's (Linux: SYNs are small). The first sample replaces it.
     pub fn expect(&mut self, rtt: u64, rto: &Rto) {
         if rtt > self.srtt {
             let granularity = rto.granularity_ns.max(1);
@@ -122,8 +123,8 @@ impl Estimator {
         self.min
     }
 
-    /// Smallest one of data, 0 = none yet. Stacks start their congestion control when the handshake is over
-    /// (Linux's `tcp_init_transfer`), so that Vegas and its kin never see its round trip.
+    /// Smallest one of data, 0 = none yet. Stacks start their congestion control when the handshake
+    /// is over (Linux's `tcp_init_transfer`), so that Vegas and its kin never see its round trip.
     pub fn data_min(&self) -> u32 {
         self.data_min
     }

@@ -1,7 +1,7 @@
 //! What has been sent and is not yet cumulatively acknowledged, one record per segment sent.
 //!
-//! Each record is in flight, SACKed, or lost; a lost one may have been sent again. The sums that the
-//! sender asks for at every step are kept up to date with each change.
+//! Each record is in flight, SACKed, or lost; a lost one may have been sent again. The sums that
+//! the sender asks for at every step are kept up to date with each change.
 
 use std::collections::VecDeque;
 
@@ -157,8 +157,8 @@ impl Scoreboard {
         self.records.insert(index + 1, right);
     }
 
-    /// How many records end where `una` does or before, if one ends there and each of them left once and was
-    /// never SACKed or lost.
+    /// How many records end where `una` does or before, if one ends there and each of them left
+    /// once and was never SACKed or lost.
     #[inline]
     pub fn plain_up_to(&self, una: u64) -> Option<usize> {
         let mut count = 0;
@@ -315,9 +315,9 @@ impl Scoreboard {
         self.judged = self.judged.max(verdict.unwrap_or(0));
     }
 
-    /// RACK's verdict (RFC 8985 6.2 step 5): what was sent before the segment `(sent_ns, end)`, which
-    /// has been delivered, is lost when it is older than `patience`. Returns how long to wait for
-    /// the youngest of the others, 0 = no other.
+    /// RACK's verdict (RFC 8985 6.2 step 5): what was sent before the segment `(sent_ns, end)`,
+    /// which has been delivered, is lost when it is older than `patience`. Returns how long to wait
+    /// for the youngest of the others, 0 = no other.
     pub fn lose_late(&mut self, sent_ns: u64, end: u64, patience: u64, now_ns: u64) -> u64 {
         let mut wait = 0;
         for index in 0..self.records.len() {

@@ -1,7 +1,7 @@
 //! The sending half: what may leave now, and how it looks.
 //!
-//! [`Endpoint::next`] decides without changing anything; [`Endpoint::transmit`] does what it says. So
-//! [`Endpoint::has_output`] cannot be wrong.
+//! [`Endpoint::next`] decides without changing anything; [`Endpoint::transmit`] does what it says.
+//! So [`Endpoint::has_output`] cannot be wrong.
 
 use sluicegate_core::cc::SSTHRESH_UNKNOWN;
 
@@ -155,8 +155,8 @@ impl Endpoint {
         self.cc.cwnd.into()
     }
 
-    /// What is in flight as far as it holds back new data. Before recovery limited transmit allows two
-    /// segments beyond cwnd (RFC 3042); RACK's reordering window may be longer than that.
+    /// What is in flight as far as it holds back new data. Before recovery limited transmit allows
+    /// two segments beyond cwnd (RFC 3042); RACK's reordering window may be longer than that.
     fn pipe_as_counted(&self) -> u64 {
         let pipe = self.pipe();
         if pipe == self.outstanding()
@@ -190,8 +190,8 @@ impl Endpoint {
         self.again(index, room)
     }
 
-    /// A record again, or its beginning. A window that was shrunk below it holds it back unless it is
-    /// the first: that one serves as the probe.
+    /// A record again, or its beginning. A window that was shrunk below it holds it back unless it
+    /// is the first: that one serves as the probe.
     fn again(&self, index: usize, room: u64) -> Option<Output> {
         let record = self.board.get(index);
         let edge = self.snd_una + self.snd_wnd;
@@ -386,8 +386,8 @@ impl Endpoint {
         segment
     }
 
-    /// How full the window is, for [`Endpoint::window_used`]: by Linux's rule the fullest time of a round
-    /// counts, and one at which it was full begins the round anew.
+    /// How full the window is, for [`Endpoint::window_used`]: by Linux's rule the fullest time of a
+    /// round counts, and one at which it was full begins the round anew.
     #[inline]
     fn note_peak(&mut self) {
         let full = self.pipe() + u64::from(self.mss) > self.window();
@@ -465,8 +465,8 @@ impl Endpoint {
         }
     }
 
-    /// The next segment leaves when this one has had its share of the RTT: 1.2 × cwnd / SRTT, in slow
-    /// start 2 × (Linux).
+    /// The next segment leaves when this one has had its share of the RTT: 1.2 × cwnd / SRTT, in
+    /// slow start 2 × (Linux).
     fn pace(&mut self, now_ns: u64, len: u32) {
         let cwnd = u64::from(self.cc.cwnd).max(1);
         let percent = self.pacing_percent();

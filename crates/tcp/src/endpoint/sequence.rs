@@ -1,4 +1,5 @@
-//! Sequence numbers without wrap-around: an offset of 64 bits whose low half is what the wire shows.
+//! Sequence numbers without wrap-around: an offset of 64 bits whose low half is what the wire
+//! shows.
 
 /// Offset of a connection's initial sequence number. 2³² more than on the wire, so that what lies
 /// before it is no negative number.

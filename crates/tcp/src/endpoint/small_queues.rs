@@ -1,15 +1,17 @@
 //! TCP small queues: how much of one connection may wait below its socket, in its host's queues.
 //!
-//! Linux 6 (`tcp_small_queue_check`) lets a connection have there what it would send in 2^-10 s at its pacing rate,
-//! or as much as two super-packets of the size of the next one. The rest stays in the socket, so that
-//! the host's other senders wait for less of it. A super-packet is what the windows allow, up to 64 KB if the least
-//! RTT is below half a millisecond (`tcp_tso_autosize`): near peers find more below than far ones.
+//! Linux 6 (`tcp_small_queue_check`) lets a connection have there what it would send in 2^-10 s at
+//! its pacing rate, or as much as two super-packets of the size of the next one. The rest stays in
+//! the socket, so that the host's other senders wait for less of it. A super-packet is what the
+//! windows allow, up to 64 KB if the least RTT is below half a millisecond (`tcp_tso_autosize`):
+//! near peers find more below than far ones.
 //!
 //! Segments leave one by one here; those of a super-packet leave together or wait together.
 
 use super::Endpoint;
 
-/// What a segment takes beside its data: Linux's `SKB_TRUESIZE` of the headers, as `ss -tm` shows on 6.18.
+/// What a segment takes beside its data: Linux's `SKB_TRUESIZE` of the headers, as `ss -tm` shows
+/// on 6.18.
 const OVERHEAD_BYTES: u32 = 832;
 
 /// The time: 2^-10 s (`sk_pacing_shift`).
@@ -63,7 +65,8 @@ impl Endpoint {
         self.super_packet_bytes > 0 && self.data_sent_ns == now_ns
     }
 
-    /// No more data may leave. What is sent again has twice the room, and a segment alone may always leave.
+    /// No more data may leave. What is sent again has twice the room, and a segment alone may
+    /// always leave.
     pub(super) fn is_full_below(&self, now_ns: u64) -> bool {
         let several = self.outstanding() > u64::from(self.mss);
         several && !self.is_leaving(now_ns) && u64::from(self.below_bytes) >= self.limit_below()
@@ -86,7 +89,8 @@ impl Endpoint {
         window * self.pacing_percent() / 100 * SHARE_NS / self.rtt.srtt().max(1)
     }
 
-    /// Bytes of data in the next super-packet: what waits and both windows allow, in whole segments.
+    /// Bytes of data in the next super-packet: what waits and both windows allow, in whole
+    /// segments.
     fn super_packet(&self) -> u64 {
         let mss = u64::from(self.mss);
         let room = self.window().saturating_sub(self.pipe());

@@ -16,8 +16,8 @@ pub enum Timer {
 }
 
 impl Endpoint {
-    /// When [`Endpoint::timeout`] wants to be called, in ns; `u64::MAX` = never. Pacing is included.
-    /// May lie in the past.
+    /// When [`Endpoint::timeout`] wants to be called, in ns; `u64::MAX` = never. Pacing is
+    /// included. May lie in the past.
     #[inline]
     pub fn deadline_ns(&self) -> u64 {
         let mut deadline = self.timer_ns.min(self.receiver.delayed_ns);
@@ -62,7 +62,8 @@ impl Endpoint {
         self.timer_ns = at_ns;
     }
 
-    /// Starts the retransmission timer anew, or that of a tail loss probe; none when all is acknowledged.
+    /// Starts the retransmission timer anew, or that of a tail loss probe; none when all is
+    /// acknowledged.
     #[inline]
     pub(super) fn restart_timer(&mut self, now_ns: u64) {
         if self.state == State::TimeWait {
@@ -135,7 +136,8 @@ impl Endpoint {
             self.board.forget_sacked();
         }
         let first = self.phase == Phase::Open;
-        // Another timeout in the same recovery, or without an ACK since the last, is the same reduction.
+        // Another timeout in the same recovery, or without an ACK since the last, is the same
+        // reduction.
         if first || self.snd_una >= self.recover || (self.phase == Phase::Loss && self.retries == 1)
         {
             self.remember();

@@ -62,7 +62,8 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// The endpoint opens; RTT of the handshake is `rtt_ns`. The peer offers what the endpoint does.
+    /// The endpoint opens; RTT of the handshake is `rtt_ns`. The peer offers what the endpoint
+    /// does.
     pub fn new(config: Config, rtt_ns: u64) -> Self {
         let mut tcp = Endpoint::connect(Arc::new(config), ISN);
         let now_ns = 1_000_000_000;

@@ -245,7 +245,8 @@ fn cycles_are_half_as_long_after_recovery() {
     }
 }
 
-/// Sources that always have frames share a link: bytes of each and the queue, after the first tenth of the time.
+/// Sources that always have frames share a link: bytes of each and the queue, after the first tenth
+/// of the time.
 struct Loop {
     bytes: Vec<u64>,
     mean_queue: u64,

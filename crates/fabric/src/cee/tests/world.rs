@@ -128,7 +128,8 @@ pub struct World {
     /// By host: flows that have frames left, in turn.
     waiting: Vec<Vec<usize>>,
     numbers: HashMap<(u16, u16, u8), u32>,
-    /// By host: what a frame takes from the host to its adapter, if that is anything, and bytes on their way.
+    /// By host: what a frame takes from the host to its adapter, if that is anything, and bytes on
+    /// their way.
     stacks: Vec<(Option<u64>, u64)>,
     in_stacks: u64,
     /// By link: how many failures it has now.

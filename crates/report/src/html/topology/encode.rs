@@ -36,9 +36,10 @@ pub struct Picture {
     pub scale_bytes: Vec<u64>,
     /// By direction: whether that is its limit.
     pub limited: Vec<bool>,
-    /// Deflated (RFC 1951), in base64. All directions one after the other, each frame by frame, four times: load (u8,
-    /// 250 = the link's rate), backlog (u16 little-endian, 65 535 = `scale_bytes`), paused (u8, 255 = all the time),
-    /// drops (u16 little-endian, at most). What is not nothing is at least 1.
+    /// Deflated (RFC 1951), in base64. All directions one after the other, each frame by frame,
+    /// four times: load (u8, 250 = the link's rate), backlog (u16 little-endian, 65 535 =
+    /// `scale_bytes`), paused (u8, 255 = all the time), drops (u16 little-endian, at most). What is
+    /// not nothing is at least 1.
     pub cells: String,
 }
 
@@ -68,8 +69,8 @@ impl Picture {
     }
 }
 
-/// Frames, so many of the film's put together: queues at their fullest, the rest summed. An incomplete last one is left
-/// out.
+/// Frames, so many of the film's put together: queues at their fullest, the rest summed. An
+/// incomplete last one is left out.
 fn frames(film: &Film, merged: usize) -> Vec<Vec<FilmCell>> {
     let directions = film.directions.len().max(1);
     let groups = film.cells.chunks_exact(directions * merged);

@@ -302,7 +302,8 @@ impl Plan<'_> {
         nodes.filter(|&node| self.levels[node] == level).collect()
     }
 
-    /// The middle of what is below a node; for what has only hosts below, the middle of the picture.
+    /// The middle of what is below a node; for what has only hosts below, the middle of the
+    /// picture.
     fn above(&self, node: usize, width: f64, shapes: &[Shape]) -> f64 {
         let near = self.adjacent[node].iter().map(|&(_, near)| near);
         let below: Vec<f64> = near
@@ -415,7 +416,8 @@ impl Plan<'_> {
         })
     }
 
-    /// The switches so that neighbours follow each other where they can: depth first from the first one.
+    /// The switches so that neighbours follow each other where they can: depth first from the first
+    /// one.
     fn tour(&self) -> Vec<usize> {
         let mut order = Vec::with_capacity(self.switches.len());
         for &start in &self.switches {

@@ -69,8 +69,9 @@ pub fn ascending(values: &[f64]) -> Vec<usize> {
     order
 }
 
-/// Centres as near to the wanted ones (least squares) as sizes, gaps and `order` allow: isotonic regression by pooling
-/// adjacent violators (Ayer et al. 1955). What would stand right of `most` moves left.
+/// Centres as near to the wanted ones (least squares) as sizes, gaps and `order` allow: isotonic
+/// regression by pooling adjacent violators (Ayer et al. 1955). What would stand right of `most`
+/// moves left.
 pub fn without_overlap(
     wanted: &[f64],
     sizes: &[f64],
@@ -218,7 +219,8 @@ fn towards(node: &Shape, far: &Shape, aside: f64) -> Port {
     }
 }
 
-/// A line to the right of another, as traffic that keeps right; its ends are hidden below the nodes.
+/// A line to the right of another, as traffic that keeps right; its ends are hidden below the
+/// nodes.
 pub fn beside([[ax, ay], [bx, by]]: [[f64; 2]; 2], apart: f64) -> [f64; 4] {
     let (dx, dy) = (bx - ax, by - ay);
     let length = dx.hypot(dy).max(1e-9);

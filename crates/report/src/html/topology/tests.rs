@@ -15,7 +15,8 @@ fn of(hosts: usize, switches: usize, links: &[(usize, usize)]) -> Layout {
     })
 }
 
-/// XGFT(h; m; w) (Öhring et al. 1995): a node of level `l` is a number in the mixed radix w1…wl m(l+1)…mh.
+/// XGFT(h; m; w) (Öhring et al. 1995): a node of level `l` is a number in the mixed radix w1…wl
+/// m(l+1)…mh.
 fn xgft(m: &[usize], w: &[usize]) -> Layout {
     let radices = |level: usize| -> Vec<usize> { [&w[..level], &m[level..]].concat() };
     let count = |level: usize| radices(level).iter().product::<usize>();

@@ -10,7 +10,8 @@ use sluicegate_config::{
 use super::{super::ETHERNET_BYTES, arrivals, read_sizes};
 use crate::experiment::{Arrivals, Pace, Sizes, TrafficKind};
 
-/// What an application may have waiting for its adapter: a little above Linux's `net.core.wmem_default`.
+/// What an application may have waiting for its adapter: a little above Linux's
+/// `net.core.wmem_default`.
 const SOCKET_BUFFER_BYTES: u64 = 256_000;
 
 /// IP and UDP headers without options.

@@ -1,4 +1,5 @@
-//! `kind = "hotspot"`: datagrams to one receiver, and for type `output` a link that is slow for a time.
+//! `kind = "hotspot"`: datagrams to one receiver, and for type `output` a link that is slow for a
+//! time.
 
 mod numbers;
 mod sources;

@@ -25,7 +25,8 @@ const QUERIES_MAX: i64 = 2_000_000;
 
 const SIDES_ADVICE: &str = "`from` names aggregators, `to` (by default all others) the servers";
 
-/// The queries, and the servers of each: an aggregator asks all servers, a server those of its rack.
+/// The queries, and the servers of each: an aggregator asks all servers, a server those of its
+/// rack.
 pub fn read(
     table: &Table<'_>,
     directory: &Path,
