@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Compares two builds by what they simulate: `results.json` of every scenario must be the same
-# bytes but for `conditions` (version, wall-clock time). For changes that must not change results.
+# bytes but for `conditions` (version, wall-clock time) and for counters of enforcement that are 0 in
+# one build and missing in the other. For changes that must not change results.
 #
 #   same-results.sh OLD NEW [FILE…]   OLD, NEW: two sluicegate binaries, or directories that an
 #                                     earlier comparison left; FILE: scenarios, by default all
@@ -40,7 +41,10 @@ path_of() {
 }
 
 # results DIR FILE: what is compared.
-results() { jq --sort-keys 'del(.conditions)' "$1/$(path_of "$2")/results.json"; }
+results() {
+	jq --sort-keys 'del(.conditions) | walk(if type == "object" and has("window_lowered") then
+		with_entries(select(.value != 0)) else . end)' "$1/$(path_of "$2")/results.json"
+}
 
 before=$(simulated "$old" old "$@")
 after=$(simulated "$new" new "$@")
