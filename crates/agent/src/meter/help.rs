@@ -193,7 +193,7 @@ const HELP: [(&str, &str); 58] = [
     ),
     (
         "seq_restored",
-        "Pure ACKs of a tenant that were numbered by a right edge that had moved left: numbered by the next byte.",
+        "Pure ACKs of a tenant with a number that was acknowledged already: given that of the next byte.",
     ),
 ];
 

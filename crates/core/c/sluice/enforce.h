@@ -165,10 +165,12 @@ SG_RARE int sg_note_unheld(const struct sg_flow *flow SG_NONNULL,
  * can move it so: data that leave while an ACK arrives may lie beyond the window that the host
  * wrote into the ACK before it saw them. Once the data have arrived, the peer discards ACKs with
  * such an old number. If that happens in both directions at once, each stack discards every
- * segment of the other, and the connection stalls for good. So the ACK gets the number that the
- * tenant would have written within the peer's own window.
+ * segment of the other, and the connection stalls for good. So an ACK whose number lies before
+ * what the peer has acknowledged gets the number that the tenant would have written within the
+ * peer's own window.
  *
- * Keepalives and window probes repeat the byte before the next one on purpose.
+ * Keepalives repeat the byte before snd_una on purpose. An urgent pointer counts from the number
+ * (RFC 9293 3.8.5) and would point elsewhere.
  */
 SG_RARE int sg_restore_seq(const struct sg_flow *flow SG_NONNULL,
 			   const struct sg_segment *seg SG_NONNULL,
@@ -179,11 +181,11 @@ SG_RARE int sg_restore_seq(const struct sg_flow *flow SG_NONNULL,
 	sg_u32 next = sg_seq_lt(edge, flow->snd_nxt) ? edge : flow->snd_nxt;
 
 	if (!sg_may_edit(flow, params) || !(flow->flags & SG_FLOW_EDGE_KNOWN) ||
-	    (seg->tcp_flags & (SG_SYN | SG_ACK)) != SG_ACK || sg_seq_ge(seg->seq + 1, next))
+	    (seg->tcp_flags & (SG_SYN | SG_FIN | SG_ACK | SG_URG)) != SG_ACK)
 		return 0;
 	/* A number more than a window back, of data or of the ACK, is of another connection. */
-	if (next - seg->seq > SG_WINDOW_MAX || !(flow->marks & SG_FLOW_RCV_KNOWN) ||
-	    flow->rcv_nxt - seg->ack > sg_rcv_window(flow))
+	if (next - seg->seq > SG_WINDOW_MAX ||
+	    ((flow->marks & SG_FLOW_RCV_KNOWN) && flow->rcv_nxt - seg->ack > sg_rcv_window(flow)))
 		return 0;
 	out->edits |= SG_EDIT_SEQ;
 	out->seq = next;
@@ -229,8 +231,7 @@ SG_INLINE int sg_from_tenant(struct sg_flow *flow, const struct sg_segment *seg,
 	}
 	if (sg_likely(flow->marks & SG_FLOW_RCV_KNOWN))
 		sg_tenant_acknowledges(flow, seg, now_ns, params, out);
-	if (sg_unlikely(sg_seq_lt(seg->seq, flow->snd_nxt)) && !seg->payload &&
-	    !(seg->tcp_flags & SG_FIN))
+	if (sg_unlikely(sg_seq_lt(seg->seq + 1, flow->snd_una)) && !seg->payload)
 		sg_restore_seq(flow, seg, params, out);
 	if (flow->mode == SG_MODE_TWO_SIDED && seg->payload &&
 	    sg_unlikely(seg->ack != flow->rcv_nxt || !(seg->tcp_flags & SG_ACK)) &&

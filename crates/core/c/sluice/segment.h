@@ -178,7 +178,7 @@ enum sg_counter {
 	SG_COUNT_TRIMMED,          /* bytes behind the IP packet: removed */
 	SG_COUNT_BEYOND,           /* data that only an edge from before a gap covers: charged to a bucket */
 	SG_COUNT_ODD_ACK,          /* data with an ACK number that no receiver's host takes: charged to a bucket */
-	SG_COUNT_SEQ_RESTORED,     /* ACK numbered by a right edge that moved left: by the next byte */
+	SG_COUNT_SEQ_RESTORED,     /* pure ACK with a number acknowledged already: given the next byte's */
 	SG_COUNT_MAX,
 };
 

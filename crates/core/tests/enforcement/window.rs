@@ -3,10 +3,12 @@
 use sluicegate_core::{
     abi::{Params, RULE_ENFORCE, RULE_OBSERVE, WINDOW_MAX},
     cc::Algorithm,
-    host::edit,
+    host::{edit, tcp},
 };
 
 use crate::net::{A, B, Fate, Packet, Pair, Solo, opt, params, policy, policy_of};
+
+const MSS: u32 = 1460;
 
 /// A peer's window that never binds.
 const WIDE: u16 = u16::MAX;
@@ -332,47 +334,129 @@ fn number_of_ack(solo: &mut Solo, at: u32) -> u32 {
     after.seq.wrapping_sub(solo.start)
 }
 
+/// Five segments have left from `.1` on; the peer has acknowledged three, to the host's knowledge.
+fn three_of_five_are_acknowledged(mut solo: Solo, window: u16) -> (Solo, u32) {
+    let at = solo.round(0, MSS, false, WIDE);
+    for i in 0..5 {
+        solo.data(at + i * MSS, MSS as usize);
+    }
+    solo.ack(at + 3 * MSS, window);
+    (solo, at)
+}
+
 #[test]
 fn an_ack_that_a_moved_edge_numbers_gets_the_number_of_the_next_byte() {
-    let mut solo = Solo::with(params());
-    let at = solo.round(0, 1460, false, WIDE);
-    for i in 0..5 {
-        solo.data(at + i * 1460, 1460);
-    }
-    let next = at + 5 * 1460;
-    // Acknowledged, as the host knows, by an ACK that the tenant may have discarded.
-    solo.ack(at + 3 * 1460, WIDE);
-    for number in [at, at + 1, at + 1460, at + 3 * 1460, next - 2] {
+    let (mut solo, at) = three_of_five_are_acknowledged(Solo::with(params()), WIDE);
+    let (una, next) = (at + 3 * MSS, at + 5 * MSS);
+    for number in [at, at + 1, at + MSS, una - 2, next - (8 << 20)] {
         assert_eq!(number_of_ack(&mut solo, number), next);
     }
     assert_eq!(solo.counter("seq_restored"), 5);
-    // A keepalive or a window probe; an ordinary ACK; one before data that are still to be seen.
-    for number in [next - 1, next, next + 1460] {
+    // A keepalive; ACKs that data or another CPU has overtaken; one of data still to be seen.
+    for number in [una - 1, una, una + 1, next - 1, next, next + MSS] {
         assert_eq!(number_of_ack(&mut solo, number), number);
     }
     // Not of this place in the sequence space.
-    for number in [next - (9 << 20), next + (1 << 31)] {
+    for number in [next - (8 << 20) - 1, next + (1 << 31)] {
         assert_eq!(number_of_ack(&mut solo, number), number);
     }
-    let elsewhere = Packet {
-        ack: solo.peer_start.wrapping_sub(1 << 24),
+    let old = |back: u32, flags| Packet {
+        ack: solo.peer_start.wrapping_sub(back),
+        flags,
         ..solo.own(at, 0)
     };
-    assert_eq!(solo.send(&elsewhere).0.seq, elsewhere.seq);
+    // The tenant's window is 500 KiB. An urgent pointer counts from the number.
+    let left = [
+        old((500 << 10) + 1, tcp::ACK),
+        old(0, tcp::ACK | tcp::URG),
+        old(0, tcp::RST),
+    ];
+    let moved = old(500 << 10, tcp::ACK);
+    for packet in left {
+        assert_eq!(solo.send(&packet).0.seq, packet.seq);
+    }
     assert_eq!(solo.counter("seq_restored"), 5);
+    assert_eq!(solo.send(&moved).0.seq, solo.start.wrapping_add(next));
 }
 
 #[test]
 fn the_number_of_an_ack_stays_within_the_window_of_the_peer() {
-    let mut solo = Solo::with(params());
-    let at = solo.round(0, 1460, false, WIDE);
-    for i in 0..5 {
-        solo.data(at + i * 1460, 1460);
-    }
     // The peer has taken back what it had offered beyond two units of 1024 bytes.
-    solo.ack(at + 1460, 2);
-    assert_eq!(number_of_ack(&mut solo, at), at + 1460 + 2048);
-    assert_eq!(number_of_ack(&mut solo, at + 3000 + 1460), at + 3000 + 1460);
+    let (mut solo, at) = three_of_five_are_acknowledged(Solo::with(params()), 2);
+    assert_eq!(number_of_ack(&mut solo, at), at + 3 * MSS + 2048);
+}
+
+/// A stack that numbers its ACKs as Linux does, behind its host. In bytes from its first.
+struct Stack {
+    solo: Solo,
+    una: u32,
+    next: u32,
+    edge: u32,
+    received: u32,
+}
+
+impl Stack {
+    fn new(start: u32, peer_start: u32) -> Self {
+        let mut solo = Solo::new(&policy());
+        (solo.start, solo.peer_start) = (start, peer_start);
+        solo.handshake(&[&opt::mss(1460), &opt::wscale(10), &opt::peer(0)]);
+        let (una, next, edge, received) = (0, 0, 4 * MSS, 0);
+        Self {
+            solo,
+            una,
+            next,
+            edge,
+            received,
+        }
+    }
+
+    fn segment(&self, at: u32, len: usize) -> Packet {
+        Packet {
+            ack: self.solo.peer_start.wrapping_add(self.received),
+            ..self.solo.own(at, len)
+        }
+    }
+
+    /// Through this stack's host. The stack discards an ACK with an old number (RFC 9293 3.10.7.4).
+    fn receives(&mut self, packet: &Packet) {
+        let (packet, _) = self.solo.arrive(packet);
+        let at = packet.seq.wrapping_sub(self.solo.peer_start);
+        if packet.len() == 0 && at < self.received {
+            return;
+        }
+        self.received = self.received.max(at + packet.len());
+        self.una = packet.ack.wrapping_sub(self.solo.start);
+        self.edge = self.una + (u32::from(packet.window) << 10);
+    }
+}
+
+#[test]
+fn edges_that_moved_on_both_sides_stall_no_connection() {
+    let mut stacks = [Stack::new(5_000, 900_000), Stack::new(900_000, 5_000)];
+    // All that either sends leaves before its first ACK, and arrives.
+    let mut leaving = [Vec::new(), Vec::new()];
+    for (stack, leaving) in stacks.iter_mut().zip(&mut leaving) {
+        for i in 0..10 {
+            let data = stack.segment(i * MSS, MSS as usize);
+            leaving.push(stack.solo.send(&data).0);
+        }
+        stack.next = 10 * MSS;
+    }
+    for (stack, arriving) in stacks.iter_mut().zip(leaving.iter().rev()) {
+        arriving.iter().for_each(|packet| stack.receives(packet));
+        // The ACKs of some data came before the host had seen the others.
+        (stack.una, stack.edge) = (0, 4 * MSS);
+    }
+    for turn in 0..6 {
+        let from = turn % 2;
+        let ack = stacks[from].segment(stacks[from].edge.min(stacks[from].next), 0);
+        stacks[from].solo.now_ns += 1_000_000;
+        let (ack, _) = stacks[from].solo.send(&ack);
+        stacks[1 - from].receives(&ack);
+    }
+    for stack in &stacks {
+        assert_eq!((stack.una, stack.received), (stack.next, stack.next));
+    }
 }
 
 #[test]
@@ -386,7 +470,7 @@ fn who_may_not_edit_leaves_the_number_of_an_ack() {
             solo = Solo::new(&policy());
         }
         solo.data(0, 14_600);
-        solo.ack(1460, WIDE);
+        solo.ack(7300, WIDE);
         assert_eq!(number_of_ack(&mut solo, 1460), 1460, "{observes}");
     }
 }
