@@ -184,7 +184,7 @@ SG_RARE int sg_restore_seq(const struct sg_flow *flow SG_NONNULL,
 	    (seg->tcp_flags & (SG_SYN | SG_FIN | SG_ACK | SG_URG)) != SG_ACK)
 		return 0;
 	/* A number more than a window back, of data or of the ACK, is of another connection. */
-	if (next - seg->seq > SG_WINDOW_MAX ||
+	if (sg_seq_ge(seg->seq + 1, next) || next - seg->seq > SG_WINDOW_MAX ||
 	    ((flow->marks & SG_FLOW_RCV_KNOWN) && flow->rcv_nxt - seg->ack > sg_rcv_window(flow)))
 		return 0;
 	out->edits |= SG_EDIT_SEQ;
