@@ -19,8 +19,8 @@ const TURN: Duration = Duration::from_millis(100);
 pub struct Pair([Cost; Arm::ALL.len()]);
 
 impl Pair {
-    /// Connects flows on all paths and lets them take turns until each has sent for `measured`. Who
-    /// comes before whom changes from round to round.
+    /// Connects flows on all paths and lets them take turns until each has sent for `measured`. The
+    /// order of the paths changes from round to round.
     pub fn measure(arms: &mut [Attached], flows: usize, measured: Duration) -> Result<Self> {
         let open = |attached: &Attached| Flows::open(attached.path, flows);
         let opened = arms.iter().map(open).collect::<Result<Vec<_>>>()?;

@@ -58,6 +58,13 @@ SG_INLINE sg_u32 sg_skb_word(sg_u8 *at, sg_u16 value)
 	return change;
 }
 
+/* Sets the 32-bit number at an even offset of the TCP header. */
+SG_INLINE sg_u32 sg_skb_number(sg_u8 *at, sg_u32 value)
+{
+	return sg_skb_word(at, __builtin_bswap16((sg_u16)(value >> 16))) +
+	       sg_skb_word(at + 2, __builtin_bswap16((sg_u16)value));
+}
+
 /* The TCP checksum at `tcp` + 16 after the changes so far. */
 SG_INLINE void sg_skb_checksum(struct __sk_buff *skb, sg_u8 *tcp, sg_u32 l4_at, sg_u32 ipv6,
 			       const struct sg_edit *edit)
@@ -153,14 +160,10 @@ SG_INLINE int sg_skb_fields(struct __sk_buff *skb, const struct sg_packet *p,
 		edit->fields += sg_skb_word(tcp + 12, *(sg_u16 *)(tcp + 12) &
 							      (sg_u16)~__builtin_bswap16(clear));
 	}
-	if (out->edits & SG_EDIT_ACK) {
-		edit->fields += sg_skb_word(tcp + 8, __builtin_bswap16((sg_u16)(out->ack >> 16)));
-		edit->fields += sg_skb_word(tcp + 10, __builtin_bswap16((sg_u16)out->ack));
-	}
-	if (out->edits & SG_EDIT_SEQ) {
-		edit->fields += sg_skb_word(tcp + 4, __builtin_bswap16((sg_u16)(out->seq >> 16)));
-		edit->fields += sg_skb_word(tcp + 6, __builtin_bswap16((sg_u16)out->seq));
-	}
+	if (out->edits & SG_EDIT_ACK)
+		edit->fields += sg_skb_number(tcp + 8, out->ack);
+	if (out->edits & SG_EDIT_SEQ)
+		edit->fields += sg_skb_number(tcp + 4, out->seq);
 	if (out->edits & SG_EDIT_HIDE_MPTCP)
 		edit->fields += (sg_u32)sg_skb_blank(skb, p->l4_at, p->seg.mptcp_at,
 						     p->seg.mptcp_len);

@@ -209,6 +209,23 @@ fn facks_and_fallbacks_are_the_same() {
     compare_counters(&kernel, sides);
 }
 
+/// What a packet of a connection becomes. It passes.
+fn passes_as(
+    shadowed: &mut Shadowed,
+    route: Route,
+    packet: &net::Packet,
+    direction: Direction,
+    now_ns: u64,
+) -> net::Packet {
+    let mut frame = match direction {
+        Direction::FromTenant => route.build(packet),
+        Direction::ToTenant => route.reversed().build(packet),
+    };
+    let outcome = shadowed.frame(&mut frame, direction, now_ns);
+    assert_eq!(outcome.action, Action::Pass);
+    net::wire::read(&frame).1
+}
+
 /// A tuple begins a new life of which not all was read, at each end and with near numbers and far
 /// ones: what goes on of it leaves as it is, natively and in the kernel.
 #[test]
@@ -228,13 +245,7 @@ fn lives_that_begin_anew_are_the_same() {
             let mut now_ns = 1_000_000_000;
             let mut pass = |packet: &net::Packet, direction| {
                 now_ns += 20_000_000;
-                let mut frame = match direction {
-                    Direction::FromTenant => route.build(packet),
-                    Direction::ToTenant => route.reversed().build(packet),
-                };
-                let outcome = shadowed.frame(&mut frame, direction, now_ns);
-                assert_eq!(outcome.action, Action::Pass);
-                net::wire::read(&frame).1
+                passes_as(&mut shadowed, route, packet, direction, now_ns)
             };
             let (client, servers) = (5_000_u32, [7_000, 7_000 + ahead]);
             let clients = [client, if syns == 1 { client + ahead } else { client }];
@@ -297,12 +308,7 @@ fn numbers_of_acks_that_are_restored_are_the_same() {
         let mut now_ns = 1_000_000_000;
         let mut pass = |packet: &net::Packet, direction| {
             now_ns += 1_000_000;
-            let mut frame = match direction {
-                Direction::FromTenant => route.build(packet),
-                Direction::ToTenant => route.reversed().build(packet),
-            };
-            shadowed.frame(&mut frame, direction, now_ns);
-            net::wire::read(&frame).1
+            passes_as(&mut shadowed, route, packet, direction, now_ns)
         };
         let (syn, mut answer) = opening(u32::MAX - 5000);
         if with_peer {

@@ -156,10 +156,20 @@ SG_INLINE sg_u32 sg_frame_insert(struct sg_packet *p, struct sg_frame *frame,
 	return change;
 }
 
+/* Sets the 32-bit number at `at` of the TCP header. Returns what that adds to the sum. */
+SG_INLINE sg_u32 sg_frame_number(sg_u8 *tcp, sg_u32 at, sg_u32 value)
+{
+	sg_u32 change = 0, i;
+
+	for (i = 0; i < 4; i++)
+		change += sg_frame_byte(tcp, at + i, (sg_u8)(value >> (24 - 8 * i)));
+	return change;
+}
+
 /* Edits in place: nothing moves. */
 SG_INLINE sg_u32 sg_frame_fields(struct sg_packet *p, sg_u8 *tcp, const struct sg_verdict *out)
 {
-	sg_u32 change = 0, i;
+	sg_u32 change = 0;
 
 	if (out->edits & SG_EDIT_WINDOW) {
 		change += sg_frame_byte(tcp, 14, (sg_u8)(out->window >> 8));
@@ -171,10 +181,10 @@ SG_INLINE sg_u32 sg_frame_fields(struct sg_packet *p, sg_u8 *tcp, const struct s
 		if (out->clear_flags & SG_CWR)
 			change += sg_frame_byte(tcp, 12, tcp[12] & 0xfe);
 	}
-	for (i = 0; i < 4 && (out->edits & SG_EDIT_ACK); i++)
-		change += sg_frame_byte(tcp, 8 + i, (sg_u8)(out->ack >> (24 - 8 * i)));
-	for (i = 0; i < 4 && (out->edits & SG_EDIT_SEQ); i++)
-		change += sg_frame_byte(tcp, 4 + i, (sg_u8)(out->seq >> (24 - 8 * i)));
+	if (out->edits & SG_EDIT_ACK)
+		change += sg_frame_number(tcp, 8, out->ack);
+	if (out->edits & SG_EDIT_SEQ)
+		change += sg_frame_number(tcp, 4, out->seq);
 	if (out->edits & SG_EDIT_HIDE_MPTCP)
 		change += sg_frame_blank(tcp, p->seg.mptcp_at, p->seg.mptcp_len);
 	if (out->edits & SG_EDIT_BLANK_REST)

@@ -121,7 +121,8 @@ fn worst(variant: &Variant, ports_bps: &[f64]) -> Option<(f64, String)> {
         count => format!(", and {count} more links are overloaded"),
     };
     let line = format!(
-        "messages of {:.1} Mb/s are offered to {}, which carries {:.1} Mb/s{others}: they wait longer the longer the run",
+        "messages of {:.1} Mb/s are offered to {}, which carries {:.1} Mb/s{others}: \
+         the backlog of messages grows for as long as the run lasts",
         ports_bps[port.index()] / 1e6,
         variant.port_name(port),
         rate_bps(port) / 1e6,
