@@ -1,8 +1,8 @@
 //! The contract between a fabric and its driver: the same for plain and converged Ethernet, and
 //! compiled for each.
 //!
-//! A driver changes a fabric only through [`Driver::on_fabric`]. Before that returns, it sets the
-//! timers that the fabric has requested and carries out the effects, so no caller can forget them.
+//! A driver changes a fabric only through methods of [`Driver`]. Before they return, they set the
+//! timers that the fabric has requested and carry out the effects, so no caller can forget them.
 
 use std::ops::Deref;
 
@@ -300,8 +300,8 @@ pub trait Fabric: Sized {
     fn set_babbling(&mut self, _host: u16, _babbles: bool, _now_ps: u64) {}
 }
 
-/// A fabric that belongs to a driver: it can be read directly, and changed by
-/// [`Driver::on_fabric`].
+/// A fabric that belongs to a driver: it can be read directly, and changed by the methods of
+/// [`Driver`].
 pub struct Driven<F> {
     fabric: F,
     /// [`carry_out_all`] is running.
@@ -364,10 +364,36 @@ pub trait Driver {
     ) -> R {
         let (driven, timers, now_ps) = self.driven();
         let result = act(&mut driven.fabric, timers, now_ps);
-        if driven.fabric.set_timers(timers) {
-            carry_out_all(self);
-        }
+        complete(self);
         result
+    }
+
+    /// [`Fabric::arrive`] by [`Driver::on_fabric`]. Each hop calls it and
+    /// [`Driver::forward_on_fabric`], and the compiler does not always inline a closure.
+    #[inline(always)]
+    fn arrive_on_fabric(&mut self, port: PortId) -> Option<Handle> {
+        let (driven, timers, now_ps) = self.driven();
+        let arrived = driven.fabric.arrive(timers, port, now_ps);
+        complete(self);
+        arrived
+    }
+
+    /// [`Fabric::forward`] by [`Driver::on_fabric`].
+    #[inline(always)]
+    fn forward_on_fabric(&mut self, ports: [PortId; 2], frame: Handle) -> Accepted {
+        let (driven, timers, now_ps) = self.driven();
+        let accepted = driven.fabric.forward(timers, ports, frame, now_ps);
+        complete(self);
+        accepted
+    }
+}
+
+/// Sets the requested timers and carries out the effects.
+#[inline(always)]
+fn complete<D: Driver + ?Sized>(driver: &mut D) {
+    let (driven, timers, _) = driver.driven();
+    if driven.fabric.set_timers(timers) {
+        carry_out_all(driver);
     }
 }
 

@@ -297,8 +297,9 @@ impl<F: PacketFabric> Net<F> {
     /// The first packet under way on a port reaches the far end.
     #[inline(always)]
     fn arrive(&mut self, port: PortId) {
-        let arrived = self.on_fabric(|fabric, timers, now_ps| fabric.arrive(timers, port, now_ps));
-        let Some(packet) = arrived else { return };
+        let Some(packet) = self.arrive_on_fabric(port) else {
+            return;
+        };
         if self.fabric.is_impaired(port) {
             self.arrive_impaired(port, packet);
         } else {
@@ -328,8 +329,7 @@ impl<F: PacketFabric> Net<F> {
     #[inline(always)]
     fn forward(&mut self, ports: [PortId; 2], packet: Handle) {
         self.note_backlog(ports[1]);
-        let accepted =
-            self.on_fabric(|fabric, timers, now_ps| fabric.forward(timers, ports, packet, now_ps));
+        let accepted = self.forward_on_fabric(ports, packet);
         self.after_offer(ports[1], packet, accepted);
     }
 

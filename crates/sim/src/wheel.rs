@@ -129,8 +129,7 @@ impl Wheel {
     pub fn push(&mut self, time_ps: u64, source: Source) {
         let slot = time_ps >> SLOT_BITS;
         if slot > self.slot && slot ^ self.slot < DIGITS as u64 {
-            let entry = self.entry(time_ps, source);
-            self.entries[entry as usize].next = self.levels[0].push(slot as usize, entry);
+            self.add(0, slot as usize, (time_ps, source));
         } else {
             self.push_elsewhere(time_ps, source);
         }
@@ -143,8 +142,8 @@ impl Wheel {
         if slot <= self.slot {
             return self.push_present(key(time_ps, source));
         }
-        let entry = self.entry(time_ps, source);
-        self.place(entry, slot);
+        let (level, digit) = self.place(slot);
+        self.add(level, digit, (time_ps, source));
     }
 
     fn push_present(&mut self, key: u128) {
@@ -152,34 +151,38 @@ impl Wheel {
         self.present.insert(at, key);
     }
 
-    #[inline]
-    fn entry(&mut self, time_ps: u64, source: Source) -> u32 {
+    /// Makes an entry, at the place that was freed last.
+    #[inline(always)]
+    fn add(&mut self, level: usize, digit: usize, (time_ps, source): (u64, Source)) {
+        let index = match self.free {
+            NIL => self.entries.len() as u32,
+            free => free,
+        };
+        let next = self.levels[level].push(digit, index);
         let entry = Entry {
             time_ps,
             source,
-            next: NIL,
+            next,
         };
-        if self.free == NIL {
-            self.entries.push(entry);
-            return self.entries.len() as u32 - 1;
+        match self.entries.get_mut(index as usize) {
+            Some(place) => {
+                self.free = place.next;
+                *place = entry;
+            }
+            None => self.entries.push(entry),
         }
-        let index = self.free;
-        self.free = self.entries[index as usize].next;
-        self.entries[index as usize] = entry;
-        index
     }
 
-    /// Adds an entry whose slot lies ahead.
+    /// The level and digit of a slot that lies ahead.
     #[inline]
-    fn place(&mut self, index: u32, slot: u64) {
+    fn place(&self, slot: u64) -> (usize, usize) {
         let differs = slot ^ self.slot;
         let level = if differs < DIGITS as u64 {
             0
         } else {
             ((63 - differs.leading_zeros()) / DIGIT_BITS) as usize
         };
-        let digit = (slot >> (DIGIT_BITS * level as u32)) as usize;
-        self.entries[index as usize].next = self.levels[level].push(digit, index);
+        (level, (slot >> (DIGIT_BITS * level as u32)) as usize)
     }
 
     /// Takes the next event if it comes before `until_ps`. The common case is a slot of the lowest
@@ -201,8 +204,10 @@ impl Wheel {
                     self.slot = time_ps >> SLOT_BITS;
                     return Some((time_ps, source));
                 }
+                self.open(digit);
+            } else {
+                self.advance();
             }
-            self.advance();
         }
         let &key = self.present.last()?;
         if time_ps(key) >= until_ps {
@@ -236,21 +241,18 @@ impl Wheel {
         self.present.last().map(|&key| time_ps(key))
     }
 
-    /// Makes the next occupied slot the present one.
+    /// Makes the next occupied slot the present one; false if there is none.
     #[inline(never)]
     fn advance(&mut self) -> bool {
         while self.present.is_empty() {
             let Some((level, digit)) = self.next_occupied() else {
                 return false;
             };
-            let shift = DIGIT_BITS * level as u32;
-            let above = self.slot >> (shift + DIGIT_BITS) << DIGIT_BITS;
-            self.slot = (above | digit as u64) << shift;
-            self.empty(level, digit);
-        }
-        if self.present.len() > 1 {
-            self.present.sort_unstable_by_key(|&key| Reverse(key));
-            self.fresh = self.present.len() >= MANY;
+            if level == 0 {
+                self.open(digit);
+            } else {
+                self.descend(level, digit);
+            }
         }
         true
     }
@@ -262,8 +264,30 @@ impl Wheel {
         })
     }
 
-    /// Moves the entries of a slot to lower levels, or into the present slot.
-    fn empty(&mut self, level: usize, digit: usize) {
+    /// Makes an occupied slot of the lowest level the present one.
+    #[inline(never)]
+    fn open(&mut self, digit: usize) {
+        self.slot = self.slot & !(DIGITS as u64 - 1) | digit as u64;
+        let head = self.levels[0].take(digit);
+        let mut index = head;
+        loop {
+            let entry = &mut self.entries[index as usize];
+            self.present.push(key(entry.time_ps, entry.source));
+            if entry.next == NIL {
+                entry.next = self.free;
+                break;
+            }
+            index = entry.next;
+        }
+        self.free = head;
+        self.sort_present();
+    }
+
+    /// Moves the entries of a slot of a higher level to lower ones, or into the present slot.
+    fn descend(&mut self, level: usize, digit: usize) {
+        let shift = DIGIT_BITS * level as u32;
+        let above = self.slot >> (shift + DIGIT_BITS) << DIGIT_BITS;
+        self.slot = (above | digit as u64) << shift;
         let mut index = self.levels[level].take(digit);
         while index != NIL {
             let Entry {
@@ -272,14 +296,22 @@ impl Wheel {
                 next,
             } = self.entries[index as usize];
             let slot = time_ps >> SLOT_BITS;
-            if slot == self.slot {
+            self.entries[index as usize].next = if slot == self.slot {
                 self.present.push(key(time_ps, source));
-                self.entries[index as usize].next = self.free;
-                self.free = index;
+                std::mem::replace(&mut self.free, index)
             } else {
-                self.place(index, slot);
-            }
+                let (level, digit) = self.place(slot);
+                self.levels[level].push(digit, index)
+            };
             index = next;
+        }
+        self.sort_present();
+    }
+
+    fn sort_present(&mut self) {
+        if self.present.len() > 1 {
+            self.present.sort_unstable_by_key(|&key| Reverse(key));
+            self.fresh = self.present.len() >= MANY;
         }
     }
 }

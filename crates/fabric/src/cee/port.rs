@@ -537,7 +537,7 @@ impl OutputPorts {
 
     /// Takes the first frame off the wire if it has reached the far end. Returns it, and the time
     /// at which the next one arrives.
-    #[inline]
+    #[inline(always)]
     pub fn take_arrived<F: CeeFrame>(
         &mut self,
         pool: &Pool<F>,

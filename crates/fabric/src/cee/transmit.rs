@@ -126,7 +126,7 @@ impl Cee {
     /// reached the far end, unless the link has failed in between, and the time of the next call.
     /// At a switch the caller passes the frame to [`Cee::forward`]; at a host to the stack, or to
     /// [`Cee::notified`] if it is a notification.
-    #[inline]
+    #[inline(always)]
     pub fn arrive<F: CeeFrame>(
         &mut self,
         pool: &mut Pool<F>,

@@ -119,11 +119,11 @@ impl<F: Fabric<Frame = Test>> World<F> {
                 self.on_fabric(|fabric, _, now_ps| fabric.timer(timer, port, now_ps));
                 continue;
             }
-            let arrived = self.on_fabric(|fabric, timers, now| fabric.arrive(timers, port, now));
+            let arrived = self.arrive_on_fabric(port);
             let Some(frame) = arrived else { continue };
             if port.is_forward() {
                 let ports = [port, TO_SECOND];
-                self.on_fabric(|fabric, timers, now| fabric.forward(timers, ports, frame, now));
+                self.forward_on_fabric(ports, frame);
                 continue;
             }
             let received =

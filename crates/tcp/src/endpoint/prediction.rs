@@ -153,7 +153,7 @@ impl Endpoint {
     }
 
     /// An ACK of whole segments that left once, while nothing is lost.
-    #[inline]
+    #[inline(always)]
     fn predicted_ack(&mut self, now_ns: u64, segment: &Segment) -> Option<Events> {
         let (una, flight) = (self.snd_una, self.outstanding());
         let advance = u64::from(segment.ack.wrapping_sub(wire(una)));
@@ -208,7 +208,7 @@ impl Endpoint {
     }
 
     /// The next data for an end that has none under way itself.
-    #[inline]
+    #[inline(always)]
     fn predicted_data(&mut self, now_ns: u64, segment: &Segment) -> Option<Events> {
         let receiver = &self.receiver;
         let (seq, end) = (receiver.next, receiver.next + u64::from(segment.payload));
