@@ -19,10 +19,8 @@ use sluicegate_lab::{Lab, tenant::maybe_run_tenant};
 
 use case::{Case, Measured, Setting};
 
-/// Tries of a case whose figures do not hold.
-const TRIES: u32 = 2;
-/// Tries where the runs say that something else had the machine.
-const TRIES_DISTURBED: u32 = 5;
+/// Tries of a case whose figures do not hold while the runs say that something else had the machine.
+const TRIES: u32 = 5;
 /// Printed before each further try, as `scripts/stages.sh` counts them.
 const AGAIN: &str = "==> did not pass, once more: ";
 /// Lines of one case's failures at most; all are among the figures.
@@ -111,9 +109,8 @@ fn arguments() -> Result<(Setting, PathBuf, Vec<Case>)> {
 /// A run of a case, and what did not hold of it.
 type Try = (Measured, Vec<String>);
 
-/// Runs a case until it holds, slower where the CPU is the bottleneck. A wrong byte is never tried
-/// again, other figures once, more often where the run was disturbed. Returns all runs, the one
-/// that counts last.
+/// Runs a case, slower where the CPU is the bottleneck, and again while the run says that it was
+/// disturbed. A wrong byte is never tried again. Returns all runs, the one that counts last.
 fn tried(lab: &mut Lab, setting: &Setting, case: &Case) -> Result<Vec<Try>> {
     let (mut attempt, mut halvings) = (1, 0);
     let mut tries = Vec::new();
@@ -122,13 +119,9 @@ fn tried(lab: &mut Lab, setting: &Setting, case: &Case) -> Result<Vec<Try>> {
         let failures = check::failures(setting, case, &measured);
         let (differs, cpu_bound) = (measured.differs(), measured.conditions.cpu_bound);
         let outside = measured.conditions.outside.values().any(|count| *count > 0);
-        let most = if cpu_bound || outside {
-            TRIES_DISTURBED
-        } else {
-            TRIES
-        };
+        let disturbed = cpu_bound || outside;
         tries.push((measured, failures.clone()));
-        if failures.is_empty() || differs {
+        if failures.is_empty() || differs || !disturbed {
             return Ok(tries);
         }
         if cpu_bound && halvings < HALVINGS_MAX {
@@ -139,7 +132,7 @@ fn tried(lab: &mut Lab, setting: &Setting, case: &Case) -> Result<Vec<Try>> {
             );
             continue;
         }
-        if attempt >= most {
+        if attempt >= TRIES {
             return Ok(tries);
         }
         println!("    {}", failures.join("; "));
