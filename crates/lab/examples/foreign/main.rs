@@ -19,7 +19,7 @@ use sluicegate_lab::{Lab, tenant::maybe_run_tenant};
 
 use case::{Case, Measured, Setting};
 
-/// Tries of a case whose figures do not hold while the runs say that something else had the machine.
+/// Tries of a case whose figures do not hold in runs that were disturbed.
 const TRIES: u32 = 5;
 /// Printed before each further try, as `scripts/stages.sh` counts them.
 const AGAIN: &str = "==> did not pass, once more: ";
