@@ -61,6 +61,11 @@ kernel-test: ## the tests of kernel programs on Debian's Linux 6.12, emulated (K
 experiments: ## every scenario and sweep in full (hours), simulated and (root) in the lab, compared
 	@scripts/experiments.sh "$(OUT)/experiments"
 
+.PHONY: seeds
+seeds: ## every scenario in short form, simulated with seeds 1 to 5 (5 minutes), FILES="PATHS" or all
+	@$(RUN) cargo build --release --locked -p sluicegate
+	@scripts/seeds.sh "$(OUT)/seeds" $(FILES)
+
 .PHONY: agreement
 agreement: ## lab and simulator side by side, every scenario in short form (root, 20 minutes)
 	@scripts/agreement.sh "$(OUT)/agreement" "$(CALIBRATION)" $(FILES)

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Every scenario in full length with its expectations: all of them simulated, the sweeps of those that have axes, the
-# simulator against theory, and with root those that a lab carries in the lab too, both worlds compared, TCP of other
-# makes under enforcement, and all tests of kernel programs on the oldest supported kernel.
+# simulator against theory, short forms with several seeds, and with root those that a lab carries in the lab too, both
+# worlds compared, TCP of other makes under enforcement, and all tests of kernel programs on the oldest supported kernel.
+# Ends with the page of published figures.
 #
 #   experiments.sh DIR   results go to DIR/WORLD/SCENARIO and DIR/sweep/SCENARIO, the comparison to DIR/compare.html,
-#                        figures of other makes to DIR/foreign.json
+#                        figures of other makes to DIR/foreign.json, published figures beside ours to DIR/published.md
 set -uo pipefail
 # shellcheck source=scripts/env.sh
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"
@@ -103,6 +104,7 @@ for file in scenarios/cee/commercial.toml scenarios/cee/commercial-udp.toml; do
 done
 [ "$(uname -m)" != x86_64 ] || ! $root || stage "linux 6.12" kernel scripts/kernel-test.sh 6.12
 stage "hostile frames" core fuzz/run.sh "$HOSTILE_SECONDS" hostile
+stage "seeds" sim scripts/seeds.sh "$out/seeds"
 stage "theory" sim cargo test --release --locked -q -p sluicegate-sim --test theory
 if $root; then
 	for file in scenarios/*.toml scenarios/lab-only/*.toml; do
@@ -117,6 +119,9 @@ if $root; then
 	stage "foreign stacks" lab scripts/foreign.sh "$out"
 	stage "lab beside sim" both "$sluicegate" compare "$out/lab" "$out/sim-beside" --out "$out"
 fi
+
+say "published figures"
+"$sluicegate" published "$out/sim" --out "$out" && cat "$out/published.md"
 
 say "experiments"
 printf '%-26s %-10s %-7s %9s %7s\n' scenario world held seconds verdict

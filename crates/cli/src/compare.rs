@@ -146,7 +146,7 @@ fn side(directory: &Path, with_samples: bool) -> Result<Side, Failure> {
 }
 
 /// The directory itself, or those in it that hold results, by name.
-fn places(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
+pub fn places(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
     let bad = |why: String| Failure::BadInput(format!("{}: {why}", directory.display()));
     let has_results = |place: &Path| place.join(RESULTS).is_file();
     if has_results(directory) {
@@ -173,7 +173,8 @@ fn places(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
 /// File with the figures of a scenario.
 const RESULTS: &str = "results.json";
 
-fn load(place: &Path, with_samples: bool) -> Result<Run, Failure> {
+/// Reads what a run has left in a directory.
+pub fn load(place: &Path, with_samples: bool) -> Result<Run, Failure> {
     let file = place.join(RESULTS);
     let bad = |why: String| Failure::BadInput(format!("{}: {why}", file.display()));
     let text = fs::read_to_string(&file).map_err(|error| bad(error.to_string()))?;

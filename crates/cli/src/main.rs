@@ -22,6 +22,7 @@ mod manual;
 mod metrics;
 mod output;
 mod policy;
+mod published;
 mod run;
 mod sweep;
 mod top;
@@ -49,6 +50,7 @@ enum Command {
     Run(run::Args),
     Sweep(sweep::Args),
     Compare(compare::Args),
+    Published(published::Args),
     /// Check or explain a policy file
     #[command(subcommand)]
     Policy(policy::Command),
@@ -82,6 +84,7 @@ fn main() -> ExitCode {
         Command::Run(args) => run::run(args),
         Command::Sweep(args) => sweep::run(args),
         Command::Compare(args) => compare::run(args),
+        Command::Published(args) => published::run(args),
         Command::Policy(command) => policy::run(command),
         Command::Lab(command) => lab::run(command),
         Command::Agent(args) => agent::run(args),

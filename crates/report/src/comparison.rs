@@ -184,6 +184,7 @@ pub fn published(results: &Results) -> Option<Grid> {
     column("published", &|p| Some(units::plain(p.published)));
     column("ours", &|p| p.ours.map(units::plain));
     column("ratio", &|p| Some(format!("{:.2}", p.ours? / p.published)));
+    column("verdict", &|p| Some(p.verdict?.words().to_owned()));
     Some(columns.into_grid(1))
 }
 

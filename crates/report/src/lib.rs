@@ -5,6 +5,7 @@
 //! | [`table`] | a terminal: one row per variant, conditions, expectations |
 //! | [`markdown`] | documents and merge requests |
 //! | [`html`] | one self-contained page with interactive plots, of one or several scenarios |
+//! | [`published`] | published figures beside ours, of many scenarios, as one page |
 //! | [`sweep`] | sweeps: tables for people and programs, a page with bars |
 //! | [`compare`] | directories side by side: a model that is JSON, a text, a page |
 //! | [`samples_parquet`], [`traces_parquet`] | every sample, every point of traces for other programs, as Apache Parquet |
@@ -23,6 +24,7 @@ mod films;
 mod html;
 mod markdown;
 mod parquet;
+mod published;
 mod samples;
 pub mod sweep;
 mod table;
@@ -33,6 +35,7 @@ mod units;
 pub use html::html;
 pub use markdown::markdown;
 pub use parquet::{film_parquet, read_samples_parquet, samples_parquet, traces_parquet};
+pub use published::published;
 pub use samples::{read_samples_csv, samples_csv};
 pub use table::{Style, table};
 pub use traces::traces_csv;

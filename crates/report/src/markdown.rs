@@ -77,7 +77,8 @@ fn named(what: &str, (variants, figures): (Vec<String>, Vec<Vec<String>>)) -> St
     rows(headings, 1, &figures)
 }
 
-fn rows(headings: Vec<String>, labels: usize, figures: &[Vec<String>]) -> String {
+/// A table whose first columns are labels and whose others are figures.
+pub(crate) fn rows(headings: Vec<String>, labels: usize, figures: &[Vec<String>]) -> String {
     let line = |cells: &[String]| {
         let cells: Vec<_> = cells.iter().map(|cell| escape(cell)).collect();
         format!("| {} |\n", cells.join(" | "))

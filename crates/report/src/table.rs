@@ -203,11 +203,37 @@ fn expectation(e: &ExpectationResult, width: usize, paint: &Paint) -> String {
 
 /// Both sides of an expectation, or that one of them was not measured.
 pub(crate) fn values(e: &ExpectationResult) -> String {
-    let write = |side: Option<f64>| side.map_or("not measured".into(), units::plain);
+    if let (Some(share), Some(least), Some(most)) = (e.left, e.right, e.upper) {
+        return share_of_runs(share, least, most);
+    }
     match (e.left, e.right) {
         (None, None) => "not measured".into(),
-        (left, right) => format!("{} against {}", write(left), write(right)),
+        (left, right) => format!(
+            "{} against {}",
+            side(left, e.left_interval),
+            side(right, e.right_interval)
+        ),
     }
+}
+
+/// A side of an expectation, of a mean with half of its interval.
+pub(crate) fn side(value: Option<f64>, interval: Option<[f64; 2]>) -> String {
+    let value = value.map_or("not measured".into(), units::plain);
+    match interval {
+        Some([low, high]) if low < high => {
+            format!("{value} ± {}", units::plain((high - low) / 2.0))
+        }
+        _ => value,
+    }
+}
+
+/// In how many runs something held.
+pub(crate) fn share_of_runs(share: f64, least: f64, most: f64) -> String {
+    let (share, least) = (units::percent(share), units::percent(least));
+    format!(
+        "{share} of runs against {least} to {}",
+        units::percent(most)
+    )
 }
 
 /// Replaces what an ASCII terminal cannot show.
@@ -220,6 +246,7 @@ pub(crate) fn ascii(text: &str) -> String {
         ("–", "-"),
         ("≥", ">="),
         ("×", "x"),
+        ("±", "+-"),
     ]
     .into_iter()
     .fold(text.to_owned(), |text, (from, to)| text.replace(from, to))

@@ -2,8 +2,8 @@
 
 mod support;
 
-use sluicegate_report::{Style, markdown, table};
-use sluicegate_scenario::results::{PublishedResult, Results, SeriesKind};
+use sluicegate_report::{Style, markdown, published, table};
+use sluicegate_scenario::results::{PublishedResult, Results, SeriesKind, Verdict};
 
 const BOX: Style = Style {
     unicode: true,
@@ -71,6 +71,8 @@ fn published_figures_and_missed_deadlines_are_shown_where_there_are_any() {
         expression: "v.rtt_us.p50 ~ 93".to_owned(),
         published,
         ours,
+        verdict: ours.map(|_| Verdict::OrderingOnly),
+        cause: None,
     };
     results.published = vec![
         publish("acdc-p50-us", 93.0, Some(113.2)),
@@ -86,9 +88,49 @@ fn published_figures_and_missed_deadlines_are_shown_where_there_are_any() {
             .collect::<Vec<_>>()
             .join(" ")
     };
-    assert_eq!(row("acdc-p50-us"), "93 113.2 1.22");
-    assert_eq!(row("acdc-p999-us"), "289 – –");
-    assert!(markdown(&results).contains("| acdc-p50-us | 93 | 113.2 | 1.22 |"));
+    assert_eq!(row("acdc-p50-us"), "93 113.2 1.22 ordering only");
+    assert_eq!(row("acdc-p999-us"), "289 – – –");
+    assert!(markdown(&results).contains("| acdc-p50-us | 93 | 113.2 | 1.22 | ordering only |"));
+}
+
+#[test]
+fn the_page_of_published_figures_has_a_row_for_each_with_its_cause() {
+    let mut results = support::incast("incast");
+    let publish = |name: &str, ours, verdict, cause: Option<&str>| PublishedResult {
+        name: name.to_owned(),
+        expression: "v.rtt_us.p50 ~ 93".to_owned(),
+        published: 93.0,
+        ours,
+        verdict,
+        cause: cause.map(str::to_owned),
+    };
+    results.published = vec![
+        publish("near", Some(95.0), Some(Verdict::Agrees), None),
+        publish("far", Some(300.0), Some(Verdict::Differs), None),
+        publish(
+            "floor",
+            Some(300.0),
+            Some(Verdict::Differs),
+            Some("a | floor"),
+        ),
+        publish("gone", None, None, None),
+    ];
+    let page = published(&[&results]);
+    for line in [
+        "- agrees: 1",
+        "- differs: 2",
+        "- not measured: 1",
+        "| incast | near | 93 | 95 | agrees |  |",
+        "| incast | far | 93 | 300 | differs | unknown |",
+        "| incast | floor | 93 | 300 | differs | a \\| floor |",
+        "| incast | gone | 93 | – | not measured |  |",
+    ] {
+        assert!(page.lines().any(|l| l == line), "{line}\n{page}");
+    }
+    let broken = results.expectations.iter().filter(|e| !e.held).count();
+    assert!(
+        broken > 0 && page.contains(&results.expectations.iter().find(|e| !e.held).unwrap().name)
+    );
 }
 
 #[test]

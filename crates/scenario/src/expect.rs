@@ -1,10 +1,8 @@
 //! `[expect]`: comparisons of arithmetic over figures, such as `enforced.rtt_us.p50 <= 1.2 *
-//! dctcp.rtt_us.p50`; and `[published]`: figures beside published ones, such as
-//! `enforced.rtt_us.p50 ~ 93`.
+//! dctcp.rtt_us.p50`.
 //!
 //! ```text
-//! expectation = sum ("<=" | ">=" | "<" | ">" | "==") sum
-//! publication = sum "~" sum                      without figures on the right
+//! expectation = [over] sum ("<=" | ">=" | "<" | ">" | "==") sum      over: see `claim`
 //! sum         = product (("+" | "-") product)*
 //! product     = unary (("*" | "/") unary)*
 //! unary       = "-" unary | number | figure | ("min" | "max") "(" sum ("," sum)* ")" | "abs" "(" sum ")" | "(" sum ")"
@@ -21,8 +19,9 @@ use std::fmt;
 use sluicegate_config::problem::Complaint;
 
 use crate::{
+    claim::{self, Over, Side},
     figures::{Figure, Quantity},
-    results::{ExpectationResult, PublishedResult, VariantResult},
+    results::{ExpectationResult, VariantResult},
 };
 
 /// One line of `[expect]`.
@@ -36,6 +35,7 @@ pub struct Expectation {
     pub only: Option<&'static str>,
     /// Worlds that have a line of their own of this name.
     pub except: Vec<&'static str>,
+    over: Over,
     left: Expr<Figure>,
     comparison: Comparison,
     right: Expr<Figure>,
@@ -95,12 +95,25 @@ impl Expectation {
     /// # Errors
     /// What the grammar does not allow, and at which character.
     pub fn parse(name: &str, expression: &str) -> Result<Self, Complaint> {
-        let (left, comparison, right) = sides(expression, &Comparison::ALL)?;
+        let tokens = tokens(expression)?;
+        let mut parser = Parser::new(&tokens);
+        let over = Over::parse(&mut parser)?;
+        let left = parser.sum()?;
+        let comparison = parser.sign(&Comparison::ALL)?;
+        let right = parser.sum()?;
+        parser.end()?;
+        if (over, comparison) == (Over::Means, Comparison::Equal) {
+            return Err(Complaint::new(
+                "no interval shows that means are equal",
+                "write `in all runs` before it, or two lines that bound a ratio",
+            ));
+        }
         Ok(Self {
             name: name.to_owned(),
             expression: expression.to_owned(),
             only: None,
             except: Vec::new(),
+            over,
             left,
             comparison,
             right,
@@ -129,91 +142,72 @@ impl Expectation {
         figures.iter().any(|f| f.quantity == Quantity::CpuIdleMin)
     }
 
-    /// Says what the results make of it. A figure that was not measured, or a division by zero,
-    /// makes it not hold.
-    pub fn evaluate(&self, variants: &[VariantResult]) -> ExpectationResult {
-        let finite = |value: f64| value.is_finite().then_some(value);
-        let figure = |figure: &Figure| figure.value(variants);
-        let left = self.left.value(&figure).and_then(finite);
-        let right = self.right.value(&figure).and_then(finite);
-        let held = match (left, right) {
-            (Some(left), Some(right)) => self.comparison.holds(left, right),
-            _ => false,
+    /// Whether it speaks of single runs, so that it needs several.
+    pub fn is_of_runs(&self) -> bool {
+        self.over != Over::Together
+    }
+
+    /// Says what the results make of it: those of all runs together, or, where it speaks of single
+    /// runs, those of `runs`. A figure that was not measured, or a division by zero, makes it not
+    /// hold.
+    pub fn evaluate(
+        &self,
+        together: &[VariantResult],
+        runs: &[Vec<VariantResult>],
+    ) -> ExpectationResult {
+        let result = ExpectationResult {
+            name: self.name.clone(),
+            expression: self.expression.clone(),
+            ..ExpectationResult::default()
         };
-        ExpectationResult {
-            name: self.name.clone(),
-            expression: self.expression.clone(),
-            left,
-            right,
-            held,
+        let each = || runs.iter().map(|run| self.sides(run));
+        match self.over {
+            Over::Together => {
+                let (left, right) = self.sides(together);
+                ExpectationResult {
+                    left,
+                    right,
+                    held: self.holds((left, right)),
+                    ..result
+                }
+            }
+            Over::Means => {
+                let (left, right): (Vec<_>, Vec<_>) = each().unzip();
+                let (left, right) = (Side::of(&left), Side::of(&right));
+                let both = left.zip(right);
+                ExpectationResult {
+                    left: left.map(|side| side.mean),
+                    left_interval: left.map(|side| side.bounds()),
+                    right: right.map(|side| side.mean),
+                    right_interval: right.map(|side| side.bounds()),
+                    held: both.is_some_and(|(l, r)| Over::compare(self.comparison, l, r)),
+                    ..result
+                }
+            }
+            Over::Share { least, most } => {
+                let held: Vec<bool> = each().map(|sides| self.holds(sides)).collect();
+                let share = claim::share_of(&held);
+                ExpectationResult {
+                    left: share,
+                    right: Some(least),
+                    upper: Some(most),
+                    held: share.is_some_and(|share| least <= share && share <= most),
+                    ..result
+                }
+            }
         }
     }
-}
 
-/// One line of `[published]`: nothing is expected of it, it is shown.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Publication {
-    /// Key in the file.
-    pub name: String,
-    /// As written.
-    pub expression: String,
-    ours: Expr<Figure>,
-    published: f64,
-}
-
-impl Publication {
-    /// Parses one line.
-    ///
-    /// # Errors
-    /// What the grammar does not allow, and at which character; a right side that is no number.
-    pub fn parse(name: &str, expression: &str) -> Result<Self, Complaint> {
-        let (ours, (), published) = sides(expression, &[("~", ())])?;
-        let published = published.value(&|_| None).filter(|value| value.is_finite());
-        let published = published.ok_or_else(|| {
-            Complaint::new(
-                "the right side is no number",
-                "write the published value there, for example \"enforced.rtt_us.p50 ~ 93\"",
-            )
-        })?;
-        Ok(Self {
-            name: name.to_owned(),
-            expression: expression.to_owned(),
-            ours,
-            published,
-        })
+    fn sides(&self, variants: &[VariantResult]) -> (Option<f64>, Option<f64>) {
+        let figure = |figure: &Figure| figure.value(variants);
+        let value = |side: &Expr<Figure>| side.value(&figure).filter(|value| value.is_finite());
+        (value(&self.left), value(&self.right))
     }
 
-    /// Every figure that it names.
-    pub fn figures(&self) -> Vec<&Figure> {
-        let mut figures = Vec::new();
-        self.ours.collect_figures(&mut figures);
-        figures
+    fn holds(&self, (left, right): (Option<f64>, Option<f64>)) -> bool {
+        let both = left.zip(right);
+        both.is_some_and(|(left, right)| self.comparison.holds(left, right))
     }
-
-    /// What was measured beside what was published.
-    pub fn evaluate(&self, variants: &[VariantResult]) -> PublishedResult {
-        let ours = self.ours.value(&|figure| figure.value(variants));
-        PublishedResult {
-            name: self.name.clone(),
-            expression: self.expression.clone(),
-            published: self.published,
-            ours: ours.filter(|value| value.is_finite()),
-        }
-    }
-}
-
-/// Parses two sides and what stands between them, one of `signs`.
-fn sides<T: Copy>(
-    expression: &str,
-    signs: &[(&'static str, T)],
-) -> Result<(Expr<Figure>, T, Expr<Figure>), Complaint> {
-    let tokens = tokens(expression)?;
-    let mut parser = Parser::new(&tokens);
-    let left = parser.sum()?;
-    let sign = parser.sign(signs)?;
-    let right = parser.sum()?;
-    parser.end()?;
-    Ok((left, sign, right))
 }
 
 impl Comparison {
@@ -596,27 +590,79 @@ mod tests {
         let expectation = Expectation::parse("e", expression);
         expectation
             .unwrap_or_else(|c| panic!("{expression}: {c}"))
-            .evaluate(&variants())
+            .evaluate(&variants(), &[])
+    }
+
+    /// Runs with these medians of two variants.
+    fn over_runs(expression: &str, medians: &[(f64, f64)]) -> ExpectationResult {
+        let runs: Vec<Vec<VariantResult>> = (medians.iter())
+            .map(|(dctcp, enforced)| {
+                let mut run = variants();
+                run[0].rtt_us.p50 = *dctcp;
+                run[1].rtt_us.p50 = *enforced;
+                run
+            })
+            .collect();
+        let expectation = Expectation::parse("e", expression).unwrap();
+        assert!(expectation.is_of_runs());
+        expectation.evaluate(&variants(), &runs)
     }
 
     #[test]
-    fn a_published_figure_stands_beside_ours() {
-        let publish = |text: &str| Publication::parse("p", text);
-        let beside = publish("8 * dctcp.rtt_us.p50 / 2 ~ 93 + 1").unwrap();
-        let result = beside.evaluate(&variants());
-        assert_eq!((result.ours, result.published), (Some(400.0), 94.0));
-        assert_eq!(beside.figures().len(), 1);
-        let unmeasured = publish("dctcp.fct_us.mice.p50 ~ 5").unwrap();
-        assert_eq!(unmeasured.evaluate(&variants()).ours, None);
-        let complaint = publish("93 ~ dctcp.rtt_us.p50").unwrap_err();
-        assert!(complaint.reason.contains("right side"), "{complaint}");
-        let complaint = publish("dctcp.rtt_us.p50 <= 93").unwrap_err();
-        assert!(complaint.reason.contains("instead of ~"), "{complaint}");
-        let complaint = Expectation::parse("e", "dctcp.rtt_us.p50 ~ 93").unwrap_err();
-        assert!(
-            complaint.reason.contains("instead of one of <="),
-            "{complaint}"
-        );
+    fn a_significant_line_compares_intervals_and_not_means() {
+        let line = "significantly dctcp.rtt_us.p50 < n4-enforced.rtt_us.p50";
+        let apart = over_runs(line, &[(10.0, 20.0), (11.0, 21.0), (12.0, 22.0)]);
+        assert!(apart.held);
+        assert_eq!((apart.left, apart.right), (Some(11.0), Some(21.0)));
+        // 4.303 / √3 on each side.
+        let [low, high] = apart.left_interval.unwrap();
+        assert!((low - 8.516).abs() < 1e-3 && (high - 13.484).abs() < 1e-3);
+        // The means have the same order, but the intervals overlap.
+        let overlapping = [(10.0, 12.0), (14.0, 16.0), (18.0, 20.0)];
+        assert!(!over_runs(line, &overlapping).held);
+        // Each run says the same: a difference of one run's figures is what is meant.
+        let paired = "significantly dctcp.rtt_us.p50 / n4-enforced.rtt_us.p50 < 1";
+        assert!(over_runs(paired, &overlapping).held);
+        let one = over_runs(line, &[(10.0, 20.0)]);
+        assert_eq!((one.left, one.held), (None, false));
+        let zero = "significantly dctcp.rtt_us.p50 / n4-enforced.rtt_us.p50 < 1";
+        assert!(!over_runs(zero, &[(1.0, 2.0), (1.0, 0.0), (1.0, 2.0)]).held);
+    }
+
+    #[test]
+    fn a_share_of_runs_lies_between_its_bounds() {
+        let runs = [(1.0, 2.0), (3.0, 2.0), (4.0, 2.0), (5.0, 2.0)];
+        for (line, held) in [
+            (
+                "in 0.2 to 0.5 of runs dctcp.rtt_us.p50 < n4-enforced.rtt_us.p50",
+                true,
+            ),
+            (
+                "in at least 0.5 of runs dctcp.rtt_us.p50 < n4-enforced.rtt_us.p50",
+                false,
+            ),
+            (
+                "in at most 0.2 of runs dctcp.rtt_us.p50 < n4-enforced.rtt_us.p50",
+                false,
+            ),
+            ("in all runs n4-enforced.rtt_us.p50 == 2", true),
+            ("in all runs dctcp.rtt_us.p50 >= 3", false),
+        ] {
+            let result = over_runs(line, &runs);
+            assert_eq!(result.held, held, "{line}");
+            let shares = (result.left, result.upper.is_some());
+            assert!(
+                line.contains("all") || shares == (Some(0.25), true),
+                "{line}"
+            );
+        }
+        assert!(!over_runs("in at most 1 of runs 1 < 2", &[]).held);
+    }
+
+    #[test]
+    fn means_are_never_shown_to_be_equal() {
+        let complaint = Expectation::parse("e", "significantly 1 == 1").unwrap_err();
+        assert!(complaint.reason.contains("no interval"), "{complaint}");
     }
 
     #[test]
@@ -669,6 +715,7 @@ mod tests {
             ("max 3 < 4", "`3` at character 5 instead of ("),
             ("dctcp < 4", "names no figure"),
             ("dctcp.rtt.p50 < 4", "rtt_us"),
+            ("dctcp.rtt_us.p50 ~ 4", "instead of one of <="),
         ] {
             let complaint = Expectation::parse("e", expression).unwrap_err();
             assert!(
@@ -688,11 +735,8 @@ mod tests {
     proptest! {
         #[test]
         fn random_text_never_panics(text in "[a-z0-9 .()<>=~+*/,é-]{0,60}") {
-            if let Ok(publication) = Publication::parse("p", &text) {
-                publication.evaluate(&variants());
-            }
             if let Ok(expectation) = Expectation::parse("e", &text) {
-                expectation.evaluate(&variants());
+                expectation.evaluate(&variants(), &[variants(), variants()]);
             }
         }
     }

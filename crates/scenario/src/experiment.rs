@@ -36,7 +36,7 @@ pub struct Experiment {
     /// What must come out.
     pub expectations: Vec<crate::expect::Expectation>,
     /// Published figures to be shown beside ours.
-    pub published: Vec<crate::expect::Publication>,
+    pub published: Vec<crate::published::Publication>,
     /// The file as it is run, as TOML: inherited files, short form and seed are merged in.
     pub as_run: String,
     /// What to look at beyond the results; no part of the file.

@@ -18,11 +18,12 @@ use sluicegate_config::{
 };
 
 use crate::{
-    expect::{Expectation, Publication},
+    expect::Expectation,
     experiment::{Experiment, Variant},
     figures::Figure,
     inherit,
     inspect::Inspect,
+    published::Publication,
     resolve::{self, Checks},
 };
 
@@ -169,11 +170,11 @@ fn read_tree(
         table.close();
     }
     if let Some(expect) = expect {
-        experiment.expectations = read_expectations(expect, &experiment.variants, sink);
+        experiment.expectations = read_expectations(expect, &experiment, sink);
     }
     if let Some(published) = &published {
         let table = Table::root(published, sink);
-        experiment.published = read_lines(&table, Publication::parse, |publication, item| {
+        experiment.published = read_lines(&table, Publication::read, |publication, item| {
             check_figures(&publication.figures(), item, &experiment.variants);
         });
     }
@@ -329,7 +330,7 @@ fn read_variant(name: &str, table: &Table<'_>, path: &Path, seed: u64) -> Varian
 
 /// The lines of `[expect]` or `[published]`. `[expect]`, and `[expect.WORLD]` with lines that take
 /// the place of those of their name in that world.
-fn read_expectations(mut expect: Node, variants: &[Variant], sink: &Sink) -> Vec<Expectation> {
+fn read_expectations(mut expect: Node, experiment: &Experiment, sink: &Sink) -> Vec<Expectation> {
     let is_table = |node: &Node| matches!(node.value, Value::Table(_));
     let own = WORLDS.map(|world| {
         let has_own = expect.get(world).is_some_and(is_table);
@@ -337,8 +338,15 @@ fn read_expectations(mut expect: Node, variants: &[Variant], sink: &Sink) -> Vec
     });
     let read = |node: &Node| {
         let table = Table::root(node, sink);
-        read_lines(&table, Expectation::parse, |expectation, item| {
-            check_figures(&expectation.figures(), item, variants);
+        let parse = |name: &str, item: &Item<'_>| item.parse(|text| Expectation::parse(name, text));
+        read_lines(&table, parse, |expectation, item| {
+            check_figures(&expectation.figures(), item, &experiment.variants);
+            if expectation.is_of_runs() && experiment.repeats < 2 {
+                item.complain(
+                    "it is about several runs, and there is one of each variant",
+                    "set `repeats`, for example to 5; repeat i has the seed `seed` + i",
+                );
+            }
         })
     };
     let mut lines = read(&expect);
@@ -359,7 +367,7 @@ fn read_expectations(mut expect: Node, variants: &[Variant], sink: &Sink) -> Vec
 
 fn read_lines<T>(
     table: &Table<'_>,
-    parse: fn(&str, &str) -> Result<T, Complaint>,
+    read: impl Fn(&str, &Item<'_>) -> Option<T>,
     check: impl Fn(&T, &Item<'_>),
 ) -> Vec<T> {
     let mut lines = Vec::new();
@@ -368,7 +376,7 @@ fn read_lines<T>(
         if item.is_false() {
             continue;
         }
-        if let Some(line) = item.parse(|text| parse(name, text)) {
+        if let Some(line) = read(name, &item) {
             check(&line, &item);
             lines.push(line);
         }

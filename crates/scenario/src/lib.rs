@@ -9,11 +9,12 @@
 //! [`file::load`] reads a scenario, lays its variants over the base and resolves each into a
 //! complete [`experiment::Variant`]. A [`runner`] has a [`world::World`] run the variants, in
 //! turns, and again at lower rates if the CPU was the limit; [`aggregate`] merges repeats,
-//! [`expect`] compares figures.
+//! [`expect`] compares figures, [`published`] lays them beside those of others.
 
 pub mod aggregate;
 pub mod calibration;
 pub mod cdf;
+mod claim;
 pub mod expect;
 pub mod experiment;
 pub mod figures;
@@ -23,6 +24,7 @@ mod inherit;
 pub mod inspect;
 mod lossless;
 pub mod places;
+pub mod published;
 mod resolve;
 pub mod results;
 pub mod runner;

@@ -295,16 +295,27 @@ pub struct QueueQuantiles {
 }
 
 /// What became of one line of `[expect]`.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ExpectationResult {
     /// Key in the file.
     pub name: String,
     /// The expression as written.
     pub expression: String,
-    /// Value of the left side; `None` when a value it names was not measured.
+    /// Value of the left side, `None` when a value it names was not measured; or the share of runs
+    /// in which the line held, if it is about that.
     pub left: Option<f64>,
-    /// Value of the right side.
+    /// Bounds of the left side's mean over runs at 95 %, by Student's t, of a line that compares
+    /// intervals.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left_interval: Option<[f64; 2]>,
+    /// Value of the right side; or the least share of runs.
     pub right: Option<f64>,
+    /// Bounds of the right side's mean.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub right_interval: Option<[f64; 2]>,
+    /// The largest share of runs, of a line that is about a share.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upper: Option<f64>,
     /// Whether it held.
     pub held: bool,
 }
@@ -320,6 +331,39 @@ pub struct PublishedResult {
     pub published: f64,
     /// What was measured here; `None` when a figure it names was not.
     pub ours: Option<f64>,
+    /// How far ours agrees; `None` in files of earlier versions, and if it was not measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<Verdict>,
+    /// Why it does not agree, or what of the set-up follows from the published figure, as the
+    /// scenario says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cause: Option<String>,
+}
+
+/// How far a figure agrees with the published one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// Within 20 %, see [`crate::published::TOLERANCE`].
+    Agrees,
+    /// Within 20 %, but the set-up was chosen after this figure: that shows nothing.
+    Fitted,
+    /// Not within 20 %, but in the same order as the other published figures of its kind.
+    OrderingOnly,
+    /// Neither.
+    Differs,
+}
+
+impl Verdict {
+    /// For people.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Agrees => "agrees",
+            Self::Fitted => "fitted",
+            Self::OrderingOnly => "ordering only",
+            Self::Differs => "differs",
+        }
+    }
 }
 
 /// Raw material of plots, kept beside the results.

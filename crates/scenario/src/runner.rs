@@ -12,7 +12,7 @@ use crate::{
     aggregate,
     experiment::{Experiment, Variant},
     figures::{Figure, Quantity},
-    hotspot, lossless,
+    hotspot, lossless, published,
     results::{Conditions, Results, SCHEMA, VariantResult},
     workload::offered,
     world::{Observer, Outcome, World},
@@ -155,9 +155,13 @@ fn order(variants: usize, repeats: usize) -> impl Iterator<Item = usize> {
 fn assemble(
     experiment: &Experiment,
     world: &str,
-    outcomes: Vec<Vec<Outcome>>,
+    mut outcomes: Vec<Vec<Outcome>>,
     rate_scale: f64,
 ) -> Results {
+    let runs = match experiment.expectations.iter().any(|e| e.is_of_runs()) {
+        true => figures_by_run(&mut outcomes),
+        false => Vec::new(),
+    };
     let merged: Vec<Outcome> = outcomes.into_iter().map(aggregate::repeats).collect();
     let mut conditions: Conditions = aggregate::conditions(merged.iter().map(|o| &o.conditions));
     conditions.rate_scale = rate_scale;
@@ -192,13 +196,28 @@ fn assemble(
         seed: experiment.seed,
         conditions,
         expectations: (expectations.iter())
-            .map(|e| e.evaluate(&variants))
+            .map(|e| e.evaluate(&variants, &runs))
             .collect(),
-        published: (experiment.published.iter())
-            .map(|p| p.evaluate(&variants))
-            .collect(),
+        published: published::evaluate(&experiment.published, &variants),
         variants,
     }
+}
+
+/// The results of each run, all variants of it, without their samples.
+fn figures_by_run(outcomes: &mut [Vec<Outcome>]) -> Vec<Vec<VariantResult>> {
+    let repeats = outcomes.iter().map(Vec::len).min().unwrap_or(0);
+    let figures = |outcome: &mut Outcome| {
+        let samples = std::mem::take(&mut outcome.result.samples);
+        let figures = outcome.result.clone();
+        outcome.result.samples = samples;
+        figures
+    };
+    (0..repeats)
+        .map(|repeat| {
+            let runs = outcomes.iter_mut().map(|runs| &mut runs[repeat]);
+            runs.map(figures).collect()
+        })
+        .collect()
 }
 
 /// What lossless Ethernet has lost, and where it stands still, unless expected figures tell.

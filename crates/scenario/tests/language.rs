@@ -652,6 +652,35 @@ fn published_figures_are_of_variants_and_go_with_them() {
 }
 
 #[test]
+fn a_published_figure_may_have_a_cause() {
+    let table = |keys: &str| format!("{BASE}[published]\np = {{ {keys} }}\n");
+    let figure = "figure = 'base.rtt_us.p50 ~ 3'";
+    let experiment = parse(&table(&format!("{figure}, cause = 'c', fitted = 'f'")));
+    let line = &experiment.published[0];
+    assert_eq!(line.cause.as_deref(), Some("c"));
+    assert_eq!(line.fitted.as_deref(), Some("f"));
+    let missing = refusal(&table("cause = 'c'"));
+    assert!(missing.contains("`figure` is missing"), "{missing}");
+    let unknown = refusal(&table(&format!("{figure}, causes = 'c'")));
+    assert!(unknown.contains("unknown key"), "{unknown}");
+    let variant = refusal(&table("figure = 'c.rtt_us.p50 ~ 3'"));
+    assert!(variant.contains("no variant \"c\""), "{variant}");
+}
+
+#[test]
+fn lines_about_runs_need_repeats() {
+    let line = "[expect]\na = 'in all runs base.rtt_us.p50 < 1'\n";
+    let one = refusal(&format!("{BASE}{line}"));
+    assert!(
+        one.contains("t.toml:6") && one.contains("set `repeats`"),
+        "{one}"
+    );
+    let several = parse(&format!("repeats = 2\n{BASE}{line}"));
+    assert_eq!(several.expectations.len(), 1);
+    assert!(several.expectations[0].is_of_runs());
+}
+
+#[test]
 fn a_world_may_have_expectations_of_its_own() {
     let text = format!(
         "{BASE}[expect]\na = 'base.rtt_us.p50 < 1'\nb = 'base.rtt_us.p50 < 2'\nc = 'base.rtt_us.p50 < 3'\n\

@@ -13,7 +13,7 @@ use clap::ValueEnum;
 use sluicegate_scenario::{
     experiment::Experiment,
     file::{self, Options},
-    results::Results,
+    results::{ExpectationResult, Results},
     runner,
     world::{Refused, World},
 };
@@ -277,12 +277,8 @@ pub fn untrusted(results: &Results) -> Vec<String> {
     let mut faults = Vec::new();
     let failed = results.expectations.iter().filter(|e| !e.held);
     faults.extend(failed.map(|e| {
-        let shown = |value: Option<f64>| value.map_or("not measured".to_owned(), |v| v.to_string());
-        let (left, right) = (shown(e.left), shown(e.right));
-        format!(
-            "{scenario}: {}: {} ({left} against {right})",
-            e.name, e.expression
-        )
+        let values = values(e);
+        format!("{scenario}: {}: {} ({values})", e.name, e.expression)
     }));
     if results.conditions.cpu_bound {
         faults.push(format!(
@@ -299,6 +295,21 @@ pub fn untrusted(results: &Results) -> Vec<String> {
         format!("{scenario}: {counter} = {count} where the experiment is not about it")
     }));
     faults
+}
+
+/// Both sides of an expectation in full.
+fn values(e: &ExpectationResult) -> String {
+    let side = |value: Option<f64>, interval: Option<[f64; 2]>| match (value, interval) {
+        (None, _) => "not measured".to_owned(),
+        (Some(value), Some([low, high])) => format!("{value} in [{low}, {high}]"),
+        (Some(value), None) => value.to_string(),
+    };
+    let left = side(e.left, e.left_interval);
+    let right = side(e.right, e.right_interval);
+    match e.upper {
+        Some(upper) => format!("{left} of runs against {right} to {upper}"),
+        None => format!("{left} against {right}"),
+    }
 }
 
 /// One object for one scenario, an array for several.

@@ -52,7 +52,7 @@ pub fn text(outcome: &Outcome, style: Style) -> String {
     let text = blocks.join("\n") + "\n";
     match style.unicode {
         true => text,
-        false => table::ascii(&text).replace('±', "+-"),
+        false => table::ascii(&text),
     }
 }
 
@@ -196,8 +196,8 @@ pub(super) fn place(instance: &Instance) -> String {
 
 /// What was compared.
 pub(super) fn sides(instance: &Instance) -> String {
-    let write = |side: Option<f64>| side.map_or("not measured".into(), units::plain);
-    let (left, right) = (write(instance.left), write(instance.right));
+    let left = table::side(instance.left, instance.left_interval);
+    let right = table::side(instance.right, instance.right_interval);
     match instance.upper {
         Some(upper) => format!("{left} between {right} and {}", units::plain(upper)),
         None => format!("{left} against {right}"),
@@ -241,8 +241,7 @@ mod tests {
                 cell: vec![("network.rate".to_owned(), "10Gbit".to_owned())],
                 left: Some(20_000.0),
                 right: Some(150.0),
-                upper: None,
-                held: false,
+                ..Instance::default()
             }],
         });
         let text = text(&outcome, Style::PLAIN);

@@ -195,6 +195,7 @@ fn expectation(
         left,
         right,
         held,
+        ..ExpectationResult::default()
     }
 }
 

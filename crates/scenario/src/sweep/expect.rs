@@ -1,19 +1,23 @@
 //! `[sweep.expect]`: comparisons of arithmetic over figures of cells.
 //!
 //! ```text
-//! statement = ["every"] sum (("<=" | ">=" | "<" | ">" | "==") sum | "between" sum "and" sum)
+//! statement = ["every"] [over] sum (("<=" | ">=" | "<" | ">" | "==") sum | "between" sum "and" sum)
 //! figure    = name ("." name)+ ["[" axis "=" value ("," axis "=" value)* "]"]
 //! ```
-//! with sums as in [`expect`](crate::expect). A figure has no variant: `variant` is an axis like
-//! others. It is the mean over all cells that its selector leaves. With `every` the statement is
-//! made for each combination of values of the axes that no selector of it names. A value may stand
-//! in double quotes.
+//! with sums as in [`expect`](crate::expect) and `over` as in `claim`. A figure has no variant:
+//! `variant` is an axis like others. It is the mean over all cells that its selector leaves. With
+//! `every` the statement is made for each combination of values of the axes that no selector of it
+//! names. A value may stand in double quotes.
+//!
+//! Both sides are computed for each seed. Of several seeds, intervals of the means are compared;
+//! `==` holds in every run.
 
 use serde::{Deserialize, Serialize};
 use sluicegate_config::{problem::Complaint, table::nearest};
 
 use super::{Cell, Dimension};
 use crate::{
+    claim::{self, Over, Side},
     expect::{Comparison, Expr, Leaf, Parser, tokens},
     figures::Quantity,
 };
@@ -26,6 +30,7 @@ pub struct Statement {
     /// As written.
     pub expression: String,
     every: bool,
+    over: Over,
     left: Expr<Selected>,
     relation: Relation,
 }
@@ -120,19 +125,48 @@ pub struct StatementResult {
 }
 
 /// A statement about some cells.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Instance {
     /// Axes with their values; empty without `every`.
     pub cell: Vec<(String, String)>,
-    /// The left side; `None` when a cell that it names has not been measured.
+    /// The left side, the mean over seeds; `None` when a run of a cell that it names has not
+    /// measured it. Or the share of seeds with which the statement held, if it is about that.
     pub left: Option<f64>,
+    /// Bounds of that mean at 95 %, by Student's t.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left_interval: Option<[f64; 2]>,
     /// The right side, or the lower bound.
     pub right: Option<f64>,
-    /// The upper bound of `between`.
+    /// Bounds of the right side's mean.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub right_interval: Option<[f64; 2]>,
+    /// The upper bound of `between`, or of the share.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upper: Option<f64>,
     /// Whether it held.
     pub held: bool,
+}
+
+/// What one seed says: the left side, the right side or lower bound, the upper bound of `between`.
+#[derive(Clone, Copy)]
+struct Values {
+    left: Option<f64>,
+    right: Option<f64>,
+    upper: Option<f64>,
+}
+
+impl Relation {
+    fn holds(&self, values: &Values) -> bool {
+        let (Some(left), Some(right)) = (values.left, values.right) else {
+            return false;
+        };
+        match self {
+            Self::Compared(comparison, _) => comparison.holds(left, right),
+            Self::Between(..) => values
+                .upper
+                .is_some_and(|upper| (right..=upper).contains(&left)),
+        }
+    }
 }
 
 impl Statement {
@@ -144,6 +178,13 @@ impl Statement {
         let tokens = tokens(expression)?;
         let mut parser = Parser::new(&tokens);
         let every = parser.take_word("every");
+        let over = Over::parse(&mut parser)?;
+        if over == Over::Means {
+            return Err(Complaint::new(
+                "a sweep compares intervals in any case",
+                "leave `significantly` out",
+            ));
+        }
         let left = parser.sum()?;
         let relation = if parser.take_word("between") {
             let low = parser.sum()?;
@@ -160,6 +201,7 @@ impl Statement {
             name: name.to_owned(),
             expression: expression.to_owned(),
             every,
+            over,
             left,
             relation,
         })
@@ -200,13 +242,14 @@ impl Statement {
         Ok(())
     }
 
-    /// Says what the cells make of it; `mean` is that of a figure in a cell, if every run measured
+    /// Says what the cells make of it; `of` is a figure of a cell with a seed, if that run measured
     /// it.
     pub(super) fn evaluate(
         &self,
         dimensions: &[Dimension],
         cells: &[Cell],
-        mean: &dyn Fn(usize, &str) -> Option<f64>,
+        seeds: &[u64],
+        of: &dyn Fn(usize, u64, &str) -> Option<f64>,
     ) -> StatementResult {
         let free = self.free(dimensions);
         let mut combinations: Vec<Vec<(String, String)>> = vec![Vec::new()];
@@ -224,7 +267,26 @@ impl Statement {
             cells.iter().any(|cell| cell.fits(dimensions, combination))
         };
         let instances: Vec<Instance> = (combinations.into_iter().filter(exists))
-            .map(|combination| self.instance(combination, dimensions, cells, mean))
+            .map(|combination| {
+                let fits = |index: &usize| cells[*index].fits(dimensions, &combination);
+                let own: Vec<usize> = (0..cells.len()).filter(fits).collect();
+                let runs = seeds.iter().map(|seed| {
+                    self.values(&|selected| {
+                        let chosen = own
+                            .iter()
+                            .filter(|index| cells[**index].fits(dimensions, &selected.fixed));
+                        let values = chosen.map(|index| of(*index, *seed, &selected.figure));
+                        let values = values.collect::<Option<Vec<f64>>>();
+                        let values = values.filter(|values| !values.is_empty())?;
+                        Some(crate::stats::mean(&values))
+                    })
+                });
+                let runs: Vec<Values> = runs.collect();
+                Instance {
+                    cell: combination,
+                    ..self.judge(&runs)
+                }
+            })
             .collect();
         StatementResult {
             name: self.name.clone(),
@@ -244,43 +306,69 @@ impl Statement {
         dimensions.iter().filter(named).collect()
     }
 
-    fn instance(
-        &self,
-        cell: Vec<(String, String)>,
-        dimensions: &[Dimension],
-        cells: &[Cell],
-        mean: &dyn Fn(usize, &str) -> Option<f64>,
-    ) -> Instance {
-        let of = |selected: &Selected| {
-            let chosen = (cells.iter().enumerate()).filter(|(_, other)| {
-                other.fits(dimensions, &cell) && other.fits(dimensions, &selected.fixed)
-            });
-            let means: Option<Vec<f64>> = chosen
-                .map(|(index, _)| mean(index, &selected.figure))
-                .collect();
-            let means = means.filter(|means| !means.is_empty())?;
-            Some(crate::stats::mean(&means))
+    /// What both sides are where `of` says what a figure is.
+    fn values(&self, of: &dyn Fn(&Selected) -> Option<f64>) -> Values {
+        let value = |side: &Expr<Selected>| side.value(of).filter(|value| value.is_finite());
+        let (right, upper) = match &self.relation {
+            Relation::Compared(_, right) => (value(right), None),
+            Relation::Between(low, high) => (value(low), value(high)),
         };
-        let value = |side: &Expr<Selected>| side.value(&of).filter(|value| value.is_finite());
-        let left = value(&self.left);
-        let (right, upper, held) = match &self.relation {
-            Relation::Compared(comparison, right) => {
-                let right = value(right);
-                let held = left.zip(right).is_some_and(|(l, r)| comparison.holds(l, r));
-                (right, None, held)
-            }
-            Relation::Between(low, high) => {
-                let (low, high) = (value(low), value(high));
-                let bounds = left.zip(low.zip(high));
-                let held = bounds.is_some_and(|(l, (low, high))| low <= l && l <= high);
-                (low, high, held)
-            }
-        };
-        Instance {
-            cell,
-            left,
+        Values {
+            left: value(&self.left),
             right,
             upper,
+        }
+    }
+
+    /// Whether it holds over these runs, one for each seed.
+    fn judge(&self, runs: &[Values]) -> Instance {
+        let held: Vec<bool> = runs.iter().map(|run| self.relation.holds(run)).collect();
+        match (self.over, runs) {
+            (Over::Share { least, most }, _) => {
+                let share = claim::share_of(&held);
+                Instance {
+                    left: share,
+                    right: Some(least),
+                    upper: Some(most),
+                    held: share.is_some_and(|share| least <= share && share <= most),
+                    ..Instance::default()
+                }
+            }
+            (_, [run]) => Instance {
+                left: run.left,
+                right: run.right,
+                upper: run.upper,
+                held: held[0],
+                ..Instance::default()
+            },
+            _ => self.judge_means(runs, &held),
+        }
+    }
+
+    fn judge_means(&self, runs: &[Values], held: &[bool]) -> Instance {
+        let side =
+            |of: fn(&Values) -> Option<f64>| Side::of(&runs.iter().map(of).collect::<Vec<_>>());
+        let (left, right) = (side(|run| run.left), side(|run| run.right));
+        let upper = side(|run| run.upper);
+        let both = left.zip(right);
+        let held = match &self.relation {
+            Relation::Compared(Comparison::Equal, _) => {
+                !held.is_empty() && held.iter().all(|held| *held)
+            }
+            Relation::Compared(comparison, _) => {
+                both.is_some_and(|(left, right)| Over::compare(*comparison, left, right))
+            }
+            Relation::Between(..) => both
+                .zip(upper)
+                .is_some_and(|((left, low), high)| low.high <= left.low && left.high <= high.low),
+        };
+        Instance {
+            cell: Vec::new(),
+            left: left.map(|side| side.mean),
+            left_interval: left.map(|side| side.bounds()),
+            right: right.map(|side| side.mean),
+            right_interval: right.map(|side| side.bounds()),
+            upper: upper.map(|side| side.mean),
             held,
         }
     }
@@ -313,9 +401,66 @@ mod tests {
         let statement =
             Statement::parse("s", expression).unwrap_or_else(|c| panic!("{expression}: {c}"));
         statement.check(&dimensions()).unwrap();
-        statement.evaluate(&dimensions(), &cells, &|cell, figure| {
+        statement.evaluate(&dimensions(), &cells, &[1], &|cell, _, figure| {
             (figure != "rtt_us.p50" || cell < 3).then_some(cell as f64 + 1.0)
         })
+    }
+
+    /// The same with seeds that add so much.
+    fn over_seeds(expression: &str, added: &[f64]) -> Instance {
+        let cells: Vec<Cell> = [[0, 0], [0, 1], [1, 0], [1, 1]]
+            .map(|values| Cell {
+                values: values.to_vec(),
+                variant: "base".to_owned(),
+            })
+            .into();
+        let seeds: Vec<u64> = (0..added.len() as u64).collect();
+        let statement = Statement::parse("s", expression).unwrap();
+        let result = statement.evaluate(&dimensions(), &cells, &seeds, &|cell, seed, figure| {
+            let value = cell as f64 + 1.0 + added[seed as usize];
+            (figure != "rtt_us.p50" || seed > 0).then_some(value)
+        });
+        result.instances[0].clone()
+    }
+
+    #[test]
+    fn of_several_seeds_intervals_are_compared() {
+        let line = "goodput_bps.sum[pfc=on] < goodput_bps.sum[pfc=off]";
+        let close = over_seeds(line, &[-0.1, 0.0, 0.1]);
+        assert!(close.held, "{close:?}");
+        let [low, high] = close.left_interval.unwrap();
+        // 4.303 × 0.1 / √3 about 1.5.
+        assert!((low - 1.2516).abs() < 1e-3 && (high - 1.7484).abs() < 1e-3);
+        // The means are as far apart as before, the intervals overlap.
+        let wide = over_seeds(line, &[-1.0, 0.0, 1.0]);
+        assert_eq!(
+            (wide.left, wide.right, wide.held),
+            (Some(1.5), Some(3.5), false)
+        );
+        // What seeds have in common is in no difference of cells.
+        let paired = "goodput_bps.sum[pfc=on] - goodput_bps.sum[pfc=off] < 0";
+        assert!(over_seeds(paired, &[-1.0, 0.0, 1.0]).held);
+    }
+
+    #[test]
+    fn intervals_lie_between_bounds_as_a_whole() {
+        let line = "goodput_bps.sum[pfc=on] between 1 and 2";
+        assert!(over_seeds(line, &[-0.1, 0.0, 0.1]).held);
+        assert!(!over_seeds(line, &[-0.3, 0.0, 0.3]).held);
+    }
+
+    #[test]
+    fn equality_holds_in_every_run_and_a_share_of_seeds_is_counted() {
+        assert!(over_seeds("goodput_bps.sum[pfc=on] == 1.5", &[0.0, 0.0]).held);
+        assert!(!over_seeds("goodput_bps.sum[pfc=on] == 1.5", &[-1.0, 1.0]).held);
+        let half = over_seeds("in 0.4 to 0.6 of runs goodput_bps.sum > 2.5", &[0.0, 1.0]);
+        assert_eq!(
+            (half.left, half.upper, half.held),
+            (Some(0.5), Some(0.6), true)
+        );
+        assert!(!over_seeds("in all runs goodput_bps.sum > 2.5", &[0.0, 1.0]).held);
+        // One seed has not measured it.
+        assert_eq!(over_seeds("rtt_us.p50 > 0", &[0.0, 0.0]).left, None);
     }
 
     #[test]
@@ -377,6 +522,10 @@ mod tests {
             ("base.goodput_bps.sum < 1", "is no figure here"),
             ("goodput_bps.sum[pfc=on][pfc=off] < 1", "found `[pfc=off]`"),
             ("every < 1", "instead of a number or a figure"),
+            (
+                "significantly goodput_bps.sum < 1",
+                "a sweep compares intervals",
+            ),
         ] {
             let complaint = Statement::parse("s", expression).unwrap_err();
             assert!(complaint.reason.contains(why), "{expression}: {complaint}");

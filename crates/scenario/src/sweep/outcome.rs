@@ -1,6 +1,6 @@
 //! What a sweep has measured: `sweep.json`, schema 1, and the rows of its tables.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use serde::{Deserialize, Serialize};
 
@@ -178,11 +178,11 @@ impl Plan {
             axes: self.axis_names(),
             variants: self.variants().to_vec(),
             chosen: self.figures.clone(),
-            expectations: self.evaluate(&cells),
+            expectations: self.evaluate(&runs),
             cells,
             failed,
             outside,
-            notes: self.notes.clone(),
+            notes: self.said(),
             runs,
         }
     }
@@ -236,12 +236,27 @@ impl Plan {
             .collect()
     }
 
-    fn evaluate(&self, cells: &[CellResult]) -> Vec<StatementResult> {
-        let mean = |cell: usize, figure: &str| Some(cells[cell].figures.get(figure)?.summary.mean);
+    fn evaluate(&self, runs: &[RunFigures]) -> Vec<StatementResult> {
+        let known: HashMap<(usize, u64), &BTreeMap<String, f64>> = runs
+            .iter()
+            .map(|run| ((run.cell, run.seed), &run.figures))
+            .collect();
+        let of =
+            |cell: usize, seed: u64, figure: &str| known.get(&(cell, seed))?.get(figure).copied();
         let statements = self.statements.iter();
         statements
-            .map(|statement| statement.evaluate(&self.dimensions, &self.cells, &mean))
+            .map(|statement| statement.evaluate(&self.dimensions, &self.cells, &self.seeds, &of))
             .collect()
+    }
+
+    /// What a reader should know.
+    fn said(&self) -> Vec<String> {
+        let mut notes = self.notes.clone();
+        if self.seeds.len() == 1 && !self.statements.is_empty() {
+            let line = "one seed has no intervals: [sweep.expect] compares its values";
+            notes.push(line.to_owned());
+        }
+        notes
     }
 }
 

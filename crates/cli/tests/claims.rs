@@ -1,0 +1,154 @@
+//! Claims about several runs, and published figures, as a script sees them.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+/// Flows of very different sizes and, in one variant, a little more delay: every run is slower with
+/// it, but seeds differ by far more.
+const SCENARIO: &str = "
+name = 'tiny'
+warmup = '100ms'
+duration = '5s'
+repeats = 4
+[network]
+topology = 'dumbbell'
+pairs = 2
+rate = '500Mbit'
+[traffic.flows]
+kind = 'trace'
+from = 's*'
+to = 'r*'
+sizes = 'websearch'
+load = '100Mbit'
+classes = { all = 'rest' }
+[variant.near]
+[variant.far]
+network.delay = '200us'
+";
+
+fn sluicegate(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_sluicegate"))
+        .args(arguments)
+        .env("LC_ALL", "C")
+        .output()
+        .expect("the command runs")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A directory of its own with this scenario.
+fn place(name: &str, scenario: &str) -> (PathBuf, String) {
+    let root = Path::new(env!("CARGO_TARGET_TMPDIR"))
+        .join("claims")
+        .join(name);
+    let _ = fs::remove_dir_all(&root);
+    fs::create_dir_all(&root).expect("a directory");
+    let file = root.join("tiny.toml");
+    fs::write(&file, scenario).expect("a scenario");
+    let file = file.display().to_string();
+    (root, file)
+}
+
+/// Runs the scenario with one line of `[expect]`: exit code and standard error.
+fn checked(name: &str, line: &str) -> (Option<i32>, String) {
+    let (_, file) = place(name, &format!("{SCENARIO}[expect]\nclaim = '{line}'\n"));
+    let output = sluicegate(&["run", &file, "--check"]);
+    (output.status.code(), text(&output.stderr))
+}
+
+#[test]
+fn a_significant_claim_fails_where_intervals_overlap() {
+    let (code, said) = checked("plain", "near.fct_us.all.mean < far.fct_us.all.mean");
+    assert_eq!(code, Some(0), "{said}");
+    let line = "significantly near.fct_us.all.mean < far.fct_us.all.mean";
+    let (code, said) = checked("overlap", line);
+    assert_eq!(code, Some(3), "{said}");
+    let line = said
+        .lines()
+        .find(|line| line.contains("claim: significantly"));
+    let line = line.unwrap_or_else(|| panic!("{said}"));
+    assert!(
+        line.contains(" in [") && line.contains(" against "),
+        "{line}"
+    );
+    // Run by run there is no doubt.
+    let ratio = "significantly near.fct_us.all.mean / far.fct_us.all.mean < 1";
+    let (code, said) = checked("paired", ratio);
+    assert_eq!(code, Some(0), "{said}");
+    let (code, said) = checked(
+        "share",
+        "in all runs near.fct_us.all.mean < far.fct_us.all.mean",
+    );
+    assert_eq!(code, Some(0), "{said}");
+    let never = "in at most 0.5 of runs near.fct_us.all.mean < far.fct_us.all.mean";
+    let (code, said) = checked("never", never);
+    assert_eq!(code, Some(3), "{said}");
+    assert!(said.contains("(1 of runs against 0 to 0.5)"), "{said}");
+}
+
+#[test]
+fn claims_about_runs_need_several_of_them() {
+    let scenario = SCENARIO.replace("repeats = 4\n", "");
+    let line = "claim = 'significantly near.fct_us.all.mean < far.fct_us.all.mean'";
+    let (_, file) = place("one-run", &format!("{scenario}[expect]\n{line}\n"));
+    let output = sluicegate(&["run", &file]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    let number = scenario.lines().count() + 2;
+    assert!(said.contains(&format!("tiny.toml:{number}:")), "{said}");
+    assert!(said.contains("claim: it is about several runs"), "{said}");
+}
+
+#[test]
+fn a_sweep_compares_intervals() {
+    let swept = |name: &str, line: &str| {
+        let expect = format!("{SCENARIO}[sweep.expect]\nclaim = '{line}'\n");
+        let (root, file) = place(name, &expect);
+        let out = root.join("out").display().to_string();
+        let set = "network.queue=1MB,2MB";
+        let output = sluicegate(&["sweep", &file, "--set", set, "--check", "--out", &out]);
+        (output.status.code(), text(&output.stderr))
+    };
+    let line = "every fct_us.all.mean[variant=near] < fct_us.all.mean[variant=far]";
+    let (code, said) = swept("sweep-overlap", line);
+    assert_eq!(code, Some(3), "{said}");
+    assert!(said.contains(" ± "), "{said}");
+    let ratio = "every fct_us.all.mean[variant=near] / fct_us.all.mean[variant=far] < 1";
+    let (code, said) = swept("sweep-paired", ratio);
+    assert_eq!(code, Some(0), "{said}");
+}
+
+#[test]
+fn published_figures_have_verdicts_and_a_page() {
+    let published = "
+[published]
+count = 'near.fct_us.all.count / near.fct_us.all.count ~ 1.1'
+near-us = { figure = 'near.fct_us.all.mean ~ 1', cause = 'another testbed' }
+far-us = 'far.fct_us.all.mean ~ 2'
+";
+    let (root, file) = place("published", &format!("{SCENARIO}{published}"));
+    let out = root.join("out").display().to_string();
+    let output = sluicegate(&["run", &file, "--out", &out]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("ordering only"));
+    let page = sluicegate(&["published", &out]);
+    let page = text(&page.stdout);
+    for (claim, verdict) in [
+        ("| count |", "| agrees |  |"),
+        ("| near-us |", "| ordering only | another testbed |"),
+        ("| far-us |", "| ordering only | unknown |"),
+    ] {
+        let row = page.lines().find(|line| line.contains(claim));
+        assert!(
+            row.is_some_and(|row| row.ends_with(verdict)),
+            "{claim}: {page}"
+        );
+    }
+    let wrong = sluicegate(&["published", &root.join("nothing").display().to_string()]);
+    assert_eq!(wrong.status.code(), Some(2));
+}
