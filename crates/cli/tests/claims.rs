@@ -16,13 +16,13 @@ repeats = 4
 [network]
 topology = 'dumbbell'
 pairs = 2
-rate = '500Mbit'
+rate = '1Gbit'
 [traffic.flows]
 kind = 'trace'
 from = 's*'
 to = 'r*'
 sizes = 'websearch'
-load = '100Mbit'
+load = '50Mbit'
 classes = { all = 'rest' }
 [variant.near]
 [variant.far]

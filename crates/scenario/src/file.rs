@@ -177,6 +177,8 @@ fn read_tree(
         experiment.published = read_lines(&table, Publication::read, |publication, item| {
             check_figures(&publication.figures(), item, &experiment.variants);
         });
+        // A file as it was run has lines before tables.
+        experiment.published.sort_by(|a, b| a.name.cmp(&b.name));
     }
     Ok(experiment)
 }
