@@ -3,6 +3,7 @@
 use std::{collections::BTreeSet, path::Path};
 
 use sluicegate_apps::HEADER_BYTES;
+use sluicegate_labkit::port::PORTS_MAX;
 use sluicegate_scenario::{
     experiment::{
         Action, Experiment, Link, Node, Profile, TcpOptions, Tenant, TenantKind, Traffic,
@@ -13,6 +14,8 @@ use sluicegate_scenario::{
 };
 
 const ADVICE: &str = "simulate it (--world sim)";
+/// Tenants have MAC addresses that end with their number in two bytes.
+const TENANTS_MAX: usize = 1 << 16;
 
 /// What the lab cannot do of an experiment, each with its key and what to do.
 pub fn of(experiment: &Experiment) -> Vec<Problem> {
@@ -73,6 +76,17 @@ fn of_network(variant: &Variant) -> Vec<Problem> {
     let why = "the lab's bridges need a path between any two hosts";
     let advice = "join all by links, or simulate it (--world sim)";
     cannot(islands > 1, "topology", why, advice);
+    let ports = links.iter().flat_map(|link| [link.a, link.b]);
+    let ports = ports.filter(|node| matches!(node, Node::Switch(_))).count();
+    let why =
+        &format!("its switches have {ports} ports, of which the lab serves at most {PORTS_MAX}");
+    let advice = "use fewer hosts, or simulate it (--world sim)";
+    cannot(ports > PORTS_MAX as usize, "topology", why, advice);
+    let tenants = variant.tenants.len();
+    let why =
+        &format!("it has {tenants} tenants, of which the lab has addresses for {TENANTS_MAX}");
+    let advice = "use fewer tenants for each host, or simulate it (--world sim)";
+    cannot(tenants > TENANTS_MAX, "topology", why, advice);
     let why = "each port of the lab's switches has memory of its own";
     let shared = variant.shared_memory.is_some();
     cannot(shared, "shared_buffer", why, ADVICE);

@@ -3,6 +3,7 @@
 use std::{collections::HashMap, net::IpAddr};
 
 use sluicegate_apps::App;
+use sluicegate_core::cc::Algorithm;
 use sluicegate_fabric::graph::PortId;
 use sluicegate_scenario::{
     experiment::Variant,
@@ -39,7 +40,7 @@ pub struct Traces {
 struct Followed {
     name: String,
     /// Its tenant's stack is DCTCP.
-    dctcp: bool,
+    has_alpha: bool,
     /// The sender's.
     host: u16,
     /// The sending ends of connections that are not over, the newest last, with what their peers
@@ -69,7 +70,8 @@ impl Traces {
         let series = vec![Points::new(); kinds.len()];
         let follow = |flow: &Flow| Followed {
             name: flow_name(variant, flow),
-            dctcp: variant.tenants[flow.from].congestion_control == "dctcp",
+            has_alpha: (variant.tenants[flow.from].congestion_control.parse())
+                .is_ok_and(Algorithm::has_alpha),
             host: variant.tenants[flow.from].host as u16,
             open: Vec::new(),
             series: series.clone(),
@@ -173,7 +175,7 @@ impl Followed {
                 (TraceKind::Goodput, _) if since_s > 0.0 => {
                     Some(received_bytes as f64 * 8.0 / since_s)
                 }
-                (_, Some(known)) => value(*kind, known, self.dctcp),
+                (_, Some(known)) => value(*kind, known, self.has_alpha),
                 _ => None,
             };
             points.extend(value.map(|value| (now_s, value)));
@@ -202,7 +204,7 @@ impl Followed {
 }
 
 /// The state of a sender at present.
-fn value(kind: TraceKind, known: &Known<'_>, dctcp: bool) -> Option<f64> {
+fn value(kind: TraceKind, known: &Known<'_>, has_alpha: bool) -> Option<f64> {
     let Known { tcp, enforced, .. } = known;
     let of_tcp = |value: fn(&Endpoint) -> u64| tcp.map(|tcp| value(tcp) as f64);
     match kind {
@@ -218,7 +220,7 @@ fn value(kind: TraceKind, known: &Known<'_>, dctcp: bool) -> Option<f64> {
         TraceKind::Enforced => enforced.map(|flow| flow.enforced_window().into()),
         TraceKind::Alpha => match enforced {
             Some(flow) => Some(flow.cc.alpha()),
-            None => tcp.filter(|_| dctcp).map(Endpoint::alpha),
+            None => tcp.filter(|_| has_alpha).map(Endpoint::alpha),
         },
         TraceKind::Queue | TraceKind::AllQueues | TraceKind::Goodput => None,
     }

@@ -251,7 +251,7 @@ impl Wheel {
             if level == 0 {
                 self.open(digit);
             } else {
-                self.descend(level, digit);
+                self.spread(level, digit);
             }
         }
         true
@@ -284,7 +284,7 @@ impl Wheel {
     }
 
     /// Moves the entries of a slot of a higher level to lower ones, or into the present slot.
-    fn descend(&mut self, level: usize, digit: usize) {
+    fn spread(&mut self, level: usize, digit: usize) {
         let shift = DIGIT_BITS * level as u32;
         let above = self.slot >> (shift + DIGIT_BITS) << DIGIT_BITS;
         self.slot = (above | digit as u64) << shift;

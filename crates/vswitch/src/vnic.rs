@@ -465,6 +465,8 @@ impl<K: Connection> Vnics<K> {
             if silent_ns >= self.patience_ns(tracked) {
                 let what = life::remember(&tracked.flow);
                 self.drop_flow(connection);
+                // The kernel's maps, whose places exist anyway, keep a SYN until others need its
+                // place. So they know a SYN/ACK that is repeated after this for what it is.
                 self.drop_halves(connection);
                 what.into_iter()
                     .for_each(|what| self.remembered.keep(connection, what));

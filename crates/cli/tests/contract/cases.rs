@@ -16,6 +16,8 @@ pub const CASES: &[&str] = &[
     // Topologies.
     "[network]\ntopology = 'star'\nhosts = 3\ntenants_per_host = 2\n[traffic.b]\nkind = 'bulk'\npairs = 'stride:1'\n",
     "[network]\ntopology = 'dumbbell'\npairs = 1\nrouting = '<ROUTING>'\nbottleneck = 'left-right'\n",
+    "[network]\ntopology = 'dumbbell'\npairs = 300\n",
+    "[network]\ntopology = 'star'\nhosts = 300\ntenants_per_host = 250\n[traffic.b]\nkind = 'bulk'\nfrom = 'h1-1'\nto = 'h2-1'\n",
     "[network]\ntopology = 'parking-lot'\nsenders = 2\n",
     "[network]\ntopology = 'fat-tree'\nchildren = [2, 2]\nparents = [1, <1|2>]\nexternal = 1\n\
      [traffic.b]\nkind = 'bulk'\npairs = 'stride:1'\n",

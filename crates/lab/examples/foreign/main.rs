@@ -130,6 +130,7 @@ fn tried(lab: &mut Lab, setting: &Setting, case: &Case) -> Result<Vec<Try>> {
                 "    {}, and the CPU was the bottleneck: at half the rate",
                 failures.join("; ")
             );
+            println!("{AGAIN}{} {}", case.stack.name, case.role.name());
             continue;
         }
         if attempt >= TRIES {
