@@ -69,14 +69,26 @@ pub enum Accepted {
     Dropped,
 }
 
+/// The queue of an adapter from which frames come to a host. They leave it in the order of their
+/// numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Origin {
+    /// The sending host.
+    pub source: u16,
+    /// 0..=7.
+    pub priority: u8,
+    /// The path value of its frames: see [`QueueKey::path`].
+    pub path: u32,
+}
+
 /// What a host receives when a frame arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
     /// The frame.
     Frame,
-    /// The frame, then the later frames of the same source and priority that have waited for it
+    /// The frame, then the later frames of the same queue that have waited for it
     /// ([`Fabric::next_in_order`]).
-    FrameAndFollowing((u16, u8)),
+    FrameAndFollowing(Origin),
     /// Nothing yet: the adapter keeps the frame until the missing frames before it have arrived.
     Kept,
     /// Nothing: the frame is a notification for the adapter ([`Fabric::absorb`]).
@@ -216,9 +228,9 @@ pub trait Fabric: Sized {
     /// An adapter takes a notification, which is released, and slows down the queue that it names.
     fn absorb(&mut self, _host: u16, _frame: Handle, _now_ps: u64) {}
 
-    /// The next frame of this source and priority, if it has waited for earlier ones and none of
-    /// them is missing any more.
-    fn next_in_order(&mut self, _host: u16, _from: (u16, u8)) -> Option<Handle> {
+    /// The next frame of this queue, if it has waited for earlier ones and none of them is missing
+    /// any more.
+    fn next_in_order(&mut self, _host: u16, _from: Origin) -> Option<Handle> {
         None
     }
 

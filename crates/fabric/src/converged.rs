@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 
 use crate::{
     cee::{Cee, CeeFrame, CeeStats, Deadlock, Departure, PortSpec, QueueKey, Resequencer, Verdict},
-    contract::{Accepted, Books, Effect, Fabric, Received, Timer, Timers},
+    contract::{Accepted, Books, Effect, Fabric, Origin, Received, Timer, Timers},
     graph::PortId,
     impair::Impairment,
     pool::Handle,
@@ -20,8 +20,8 @@ use crate::{
 /// may be lost. The time exceeds the difference in delay between any two paths.
 const PATIENCE_PS: u64 = 1_000_000_000;
 
-/// The resequencers of one host, by source and priority.
-type Resequencers = FxHashMap<(u16, u8), Resequencer<Handle>>;
+/// The resequencers of one host.
+type Resequencers = FxHashMap<Origin, Resequencer<Handle>>;
 
 /// A network of converged Ethernet. The ports of [`Cee`] come first, then the ports within hosts.
 pub struct Converged<F> {
@@ -84,8 +84,8 @@ impl<F: CeeFrame> Converged<F> {
         self
     }
 
-    /// The resequencer of a host for a source and priority, if there is one.
-    fn resequencer(&mut self, host: u16, from: (u16, u8)) -> Option<&mut Resequencer<Handle>> {
+    /// The resequencer of a host for the frames of a queue, if there is one.
+    fn resequencer(&mut self, host: u16, from: Origin) -> Option<&mut Resequencer<Handle>> {
         let resequencers = self.resequencers.as_mut()?;
         resequencers[usize::from(host)].get_mut(&from)
     }
@@ -130,7 +130,11 @@ impl<F: CeeFrame> Converged<F> {
             return Received::Frame;
         };
         let (cee, pool) = (&self.cee, &self.ports.pool);
-        let from = (cee.source(pool, frame), cee.priority(pool, frame));
+        let from = Origin {
+            source: cee.source(pool, frame),
+            priority: cee.priority(pool, frame),
+            path: pool[frame].queue_path(),
+        };
         let resequencer = resequencers[usize::from(host)].entry(from).or_default();
         match resequencer.arrive(cee.number(frame), frame, now_ps, PATIENCE_PS) {
             Verdict::Kept(until_ps) => {
@@ -395,7 +399,7 @@ impl<F: CeeFrame> Fabric for Converged<F> {
         }
     }
 
-    fn next_in_order(&mut self, host: u16, from: (u16, u8)) -> Option<Handle> {
+    fn next_in_order(&mut self, host: u16, from: Origin) -> Option<Handle> {
         self.resequencer(host, from)
             .and_then(Resequencer::take_next)
     }
@@ -403,7 +407,7 @@ impl<F: CeeFrame> Fabric for Converged<F> {
     fn give_up(&mut self, timers: &mut impl Timers, host: u16, now_ps: u64) -> Vec<Handle> {
         let here = self.resequencers.iter().flatten().nth(host.into());
         let here = here.into_iter().flatten();
-        let mut waiting: Vec<(u16, u8)> = here
+        let mut waiting: Vec<Origin> = here
             .filter(|(_, kept)| kept.kept() > 0)
             .map(|(&from, _)| from)
             .collect();

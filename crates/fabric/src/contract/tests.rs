@@ -10,8 +10,9 @@ use crate::{
 
 const BYTES: u32 = 1_000;
 
+/// Its destination, and the path of its queue.
 #[derive(Clone, Copy)]
-struct Test(u16);
+struct Test(u16, u32);
 
 impl Frame for Test {
     fn bytes(&self) -> u32 {
@@ -26,6 +27,9 @@ impl Frame for Test {
 impl CeeFrame for Test {
     fn destination(&self) -> u16 {
         self.0
+    }
+    fn queue_path(&self) -> u32 {
+        self.1
     }
     fn notification(sampled: &Self, _: &Notification) -> Self {
         *sampled
@@ -94,12 +98,16 @@ impl<F: Fabric<Frame = Test>> World<F> {
 
     /// Host 0 sends a frame to host 1.
     fn send(&mut self) {
-        let frame = self.fabric.pool_mut().insert(Test(1));
+        self.send_by(0);
+    }
+
+    fn send_by(&mut self, path: u32) {
+        let frame = self.fabric.pool_mut().insert(Test(1, path));
         self.on_fabric(|fabric, timers, now_ps| {
             let key = QueueKey {
                 destination: 1,
                 priority: 0,
-                path: 0,
+                path,
             };
             let departure = Departure {
                 source: 0,
@@ -111,7 +119,8 @@ impl<F: Fabric<Frame = Test>> World<F> {
         });
     }
 
-    fn run(&mut self) {
+    /// The next frame that arrives at host 1.
+    fn next(&mut self) -> Option<Handle> {
         while let Some((at_ps, timer, index)) = self.wheel.0.pop_first() {
             self.now_ps = at_ps;
             let port = PortId(index);
@@ -121,16 +130,24 @@ impl<F: Fabric<Frame = Test>> World<F> {
             }
             let arrived = self.arrive_on_fabric(port);
             let Some(frame) = arrived else { continue };
-            if port.is_forward() {
-                let ports = [port, TO_SECOND];
-                self.forward_on_fabric(ports, frame);
-                continue;
+            if !port.is_forward() {
+                return Some(frame);
             }
-            let received =
-                self.on_fabric(|fabric, timers, now| fabric.receive(timers, (port, 1), frame, now));
-            assert_eq!(received, Received::Frame);
+            self.forward_on_fabric([port, TO_SECOND], frame);
+        }
+        None
+    }
+
+    /// Host 1 receives a frame.
+    fn receive(&mut self, frame: Handle) -> Received {
+        self.on_fabric(|fabric, timers, now| fabric.receive(timers, (TO_SECOND, 1), frame, now))
+    }
+
+    fn run(&mut self) {
+        while let Some(frame) = self.next() {
+            assert_eq!(self.receive(frame), Received::Frame);
             self.received
-                .push((at_ps, self.fabric.ports().pool[frame].0));
+                .push((self.now_ps, self.fabric.ports().pool[frame].0));
             self.fabric.pool_mut().release(frame);
         }
         assert_eq!(self.fabric.audit(), Ok(()));
@@ -224,10 +241,34 @@ fn what_effects_give_rise_to_is_carried_out_behind_them() {
 }
 
 #[test]
+fn frames_of_two_queues_do_not_wait_for_each_other_but_for_the_earlier_ones_of_their_own() {
+    let mut world = World::new(converged().with_resequencers(2));
+    for path in [1, 2, 1, 2] {
+        world.send_by(path);
+    }
+    let frames: Vec<Handle> = std::iter::from_fn(|| world.next()).collect();
+    let [first, second_path, next, overtaking] = frames[..] else {
+        panic!("{frames:?}");
+    };
+    let origin = |path| Origin {
+        source: 0,
+        priority: 0,
+        path,
+    };
+    let following = |path| Received::FrameAndFollowing(origin(path));
+    assert_eq!(world.receive(first), following(1));
+    assert_eq!(world.receive(overtaking), Received::Kept);
+    assert_eq!(world.receive(next), following(1));
+    assert_eq!(world.receive(second_path), following(2));
+    let kept = world.on_fabric(|fabric, _, _| fabric.next_in_order(1, origin(2)));
+    assert_eq!(kept, Some(overtaking));
+}
+
+#[test]
 fn a_dropped_frame_is_released_and_in_the_books() {
     let mut world = World::new(Plain::new(ports()));
     world.on_fabric(|fabric, _, now_ps| fabric.set_up(FROM_FIRST, false, now_ps));
-    let frame = world.fabric.pool_mut().insert(Test(1));
+    let frame = world.fabric.pool_mut().insert(Test(1, 0));
     let offered =
         world.on_fabric(|fabric, timers, now| fabric.offer(timers, FROM_FIRST, frame, now));
     assert_eq!(offered, Accepted::Dropped);

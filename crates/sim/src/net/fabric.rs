@@ -2,7 +2,7 @@
 
 use sluicegate_fabric::{
     Fabric, Handle,
-    cee::{Deadlock, Departure, PauseFrame, Place, QueueKey},
+    cee::{CeeFrame, Deadlock, Departure, PauseFrame, Place, QueueKey},
     contract::{Driven, Driver, Effect, Received, Timer, Timers},
     graph::{PortId, SwitchId},
 };
@@ -142,7 +142,7 @@ impl<F: PacketFabric> Net<F> {
             let key = QueueKey {
                 destination: to,
                 priority,
-                path: 0,
+                path: self.fabric.ports().pool[packet].queue_path(),
             };
             queue = self.on_fabric(|fabric, _, _| fabric.queue_to(host, key));
             self.sockets.ends[end as usize].queue = queue;
