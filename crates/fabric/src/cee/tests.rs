@@ -319,6 +319,7 @@ fn a_congested_queue_slows_its_culprits_down() {
     let mut config = ideal();
     config.qcn = Some(QcnConfig {
         priorities: 1,
+        notification_priority: 7,
         params: QcnParams::thesis(20_000),
     });
     let mut world = World::star(config, 5);
@@ -342,6 +343,7 @@ fn other_destinations_of_a_culprit_are_not_slowed_down() {
     let mut config = ideal();
     config.qcn = Some(QcnConfig {
         priorities: 1,
+        notification_priority: 7,
         params: QcnParams::thesis(20_000),
     });
     let mut world = World::star(config, 6);
@@ -368,6 +370,7 @@ fn a_path_has_a_queue_and_a_limiter_of_its_own() {
     let mut config = ideal();
     config.qcn = Some(QcnConfig {
         priorities: 1,
+        notification_priority: 7,
         params: QcnParams::thesis(20_000),
     });
     let mut world = World::star(config, 5);
@@ -421,6 +424,7 @@ fn patience_makes_no_difference_where_frames_are_lost() {
             cut_through,
             qcn: Some(QcnConfig {
                 priorities: ALL,
+                notification_priority: 7,
                 params: QcnParams::thesis(66_000),
             }),
             ..CeeConfig::default()
@@ -588,6 +592,7 @@ impl Case {
             }),
             qcn: self.set_point_bytes.map(|bytes| QcnConfig {
                 priorities: ALL,
+                notification_priority: 7,
                 params: QcnParams::thesis(bytes),
             }),
             ets: EtsConfig {
