@@ -66,8 +66,8 @@ pub enum CacheWindow {
     /// The initial window, as everywhere today.
     #[default]
     Unused,
-    /// Half of a mean in which each connection counts half as much as the one after it (FreeBSD
-    /// until 8, `TCP_METRICS_CWND`).
+    /// Half of a mean in which each connection counts half as much as the one after it (older
+    /// sources of FreeBSD, `TCP_METRICS_CWND`).
     Half,
     /// The window with which the last connection ended.
     Whole,

@@ -339,6 +339,23 @@ fn a_congested_queue_slows_its_culprits_down() {
 }
 
 #[test]
+fn notifications_have_the_priority_that_is_set() {
+    for notification_priority in [7, 6] {
+        let mut config = ideal();
+        config.qcn = Some(QcnConfig {
+            priorities: 1,
+            notification_priority,
+            params: QcnParams::standard(),
+        });
+        let mut world = World::star(config, 5);
+        world.send_all(many_to_one(5, 2_000));
+        world.run(u64::MAX);
+        world.check();
+        assert_eq!(world.notified, 1 << notification_priority);
+    }
+}
+
+#[test]
 fn other_destinations_of_a_culprit_are_not_slowed_down() {
     let mut config = ideal();
     config.qcn = Some(QcnConfig {
