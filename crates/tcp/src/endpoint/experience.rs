@@ -30,7 +30,7 @@ impl Endpoint {
 
     /// No more than the peer takes and the send buffer holds.
     fn inherit_window(&mut self, bytes: u32) {
-        let most = u64::from(self.snd_wnd).min(self.config.send_buffer.initial_bytes);
+        let most = self.snd_wnd.min(self.config.send_buffer.initial_bytes);
         self.cc.cwnd = bytes.min(most as u32).max(2 * self.mss);
     }
 
