@@ -79,6 +79,7 @@ impl Random {
             swift_ai_q10: self.next() as u16,
             swift_beta_q10: self.below(1100) as u16,
             swift_mdf_q10: self.below(1100) as u16,
+            cubic_keep_q10: self.below(2) as u16 * self.below(1100) as u16,
             ..Params::default()
         }
     }

@@ -81,8 +81,8 @@ pub struct Params {
     pub swift_beta_q10: u16,
     /// `swift`: largest part of the window to give up at once, 0..=1024.
     pub swift_mdf_q10: u16,
-    /// Zero.
-    pub pad2: u16,
+    /// `cubic`: beta_cubic, what a cut keeps, in 1/1024, below 1024; 0 = 717 (RFC 9438's 0.7).
+    pub cubic_keep_q10: u16,
 }
 
 /// `struct sg_addr`: 128 bits in network order; IPv4 as `::ffff:a.b.c.d`.

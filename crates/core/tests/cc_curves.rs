@@ -15,20 +15,21 @@ struct Cubic {
     k: f64,
     w_est: f64,
     cwnd_prior: f64,
+    beta: f64,
 }
 
 impl Cubic {
     const C: f64 = 0.4;
-    const BETA: f64 = 0.7;
 
-    fn after_loss(cwnd: f64) -> Self {
-        let epoch = cwnd * Self::BETA;
+    fn after_loss(cwnd: f64, beta: f64) -> Self {
+        let epoch = cwnd * beta;
         Self {
             cwnd: epoch,
             w_max: cwnd,
             k: ((cwnd - epoch) / Self::C).cbrt(),
             w_est: epoch,
             cwnd_prior: cwnd,
+            beta,
         }
     }
 
@@ -38,7 +39,7 @@ impl Cubic {
 
     fn acknowledge(&mut self, t: f64, rtt: f64) {
         let alpha = if self.w_est < self.cwnd_prior {
-            3.0 * (1.0 - Self::BETA) / (1.0 + Self::BETA)
+            3.0 * (1.0 - self.beta) / (1.0 + self.beta)
         } else {
             1.0
         };
@@ -54,11 +55,21 @@ impl Cubic {
 
 /// Runs both for `seconds` after a loss at `segments`; returns the largest relative difference.
 fn cubic_error(segments: u32, rtt_ns: u32, seconds: f64) -> (f64, f64) {
-    let mut flow = Flow::steady(Algorithm::Cubic, params(), segments);
+    cubic_error_with(params(), 0.7, segments, rtt_ns, seconds)
+}
+
+fn cubic_error_with(
+    params: Params,
+    beta: f64,
+    segments: u32,
+    rtt_ns: u32,
+    seconds: f64,
+) -> (f64, f64) {
+    let mut flow = Flow::steady(Algorithm::Cubic, params, segments);
     flow.round(rtt_ns, |_| false);
     flow.cc.cwnd = segments * MSS;
     flow.lose();
-    let mut model = Cubic::after_loss(f64::from(segments));
+    let mut model = Cubic::after_loss(f64::from(segments), beta);
     // The window of the loss is acknowledged without growth, then the epoch begins.
     while flow.cc.flags & sluicegate_core::cc::CC_CUT != 0 {
         let mut ack = flow.ack(rtt_ns);
@@ -92,6 +103,33 @@ fn cubic_follows_rfc_9438_within_one_percent() {
     // A datacenter's RTT: Reno-friendly throughout.
     let (error, end) = cubic_error(40, 400_000, 1.0);
     assert!(end > 100.0 && error < 0.01, "{end} {error}");
+}
+
+/// The drafts before RFC 8312, after which FreeBSD 9's is written: beta_cubic = 0.8.
+#[test]
+fn cubic_follows_the_formulas_with_another_beta() {
+    let params = Params {
+        cubic_keep_q10: 819,
+        ..params()
+    };
+    // K = cbrt(0.2 * 1000 / 0.4) = 7.9 s.
+    let (error, end) = cubic_error_with(params, 0.8, 1000, 50_000_000, 18.0);
+    assert!(end > 1000.0 && error < 0.01, "{end} {error}");
+    let (error, end) = cubic_error_with(params, 0.8, 40, 400_000, 1.0);
+    assert!(end > 60.0 && error < 0.01, "{end} {error}");
+
+    let mut flow = Flow::steady(Algorithm::Cubic, params, 1000);
+    flow.lose();
+    assert!(
+        (flow.segments() / 800.0 - 1.0).abs() < 0.002,
+        "{}",
+        flow.segments()
+    );
+    flow.rounds(3, 50_000_000);
+    let again = flow.cc.cwnd;
+    flow.lose();
+    let kept = f64::from(flow.cc.word[2] as u32) / f64::from(again);
+    assert!((kept / 0.9 - 1.0).abs() < 0.002, "{kept}");
 }
 
 #[test]

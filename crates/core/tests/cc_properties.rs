@@ -29,6 +29,7 @@ prop_compose! {
         k_delay_ns in any_size(),
         swift_delays in prop::array::uniform2(any_size()),
         swift_parts in any::<[u16; 3]>(),
+        cubic_keep_q10 in prop_oneof![Just(0), any::<u16>()],
     ) -> Params {
         Params {
             floor_mss: small[0],
@@ -46,6 +47,7 @@ prop_compose! {
             swift_ai_q10: swift_parts[0],
             swift_beta_q10: swift_parts[1],
             swift_mdf_q10: swift_parts[2],
+            cubic_keep_q10,
             ..Params::default()
         }
     }

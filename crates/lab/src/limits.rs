@@ -151,6 +151,7 @@ fn of_tenant(tenant: &Tenant) -> Vec<(&'static str, &'static str, &'static str)>
         rto_slop,
         delayed_ack,
         connection_cache,
+        connection_cache_window,
         pacing,
         offload_segments,
     } = tenant.tcp;
@@ -163,6 +164,7 @@ fn of_tenant(tenant: &Tenant) -> Vec<(&'static str, &'static str, &'static str)>
         (rto_slop.is_some(), "rto_slop"),
         (delayed_ack.is_some(), "delayed_ack"),
         (connection_cache.is_some(), "connection_cache"),
+        (connection_cache_window.is_some(), "connection_cache_window"),
         (pacing.is_some(), "pacing"),
     ];
     let why = "the lab's tenants run their kernel's TCP as it is";

@@ -12,7 +12,7 @@ use sluicegate_core::{
 use sluicegate_fabric::{
     Graph, Impairment, Routes, Routing, SharedMemory, cee::CeeConfig, graph::PortId,
 };
-use sluicegate_tcp::config::Recovery;
+use sluicegate_tcp::config::{CacheWindow, Recovery};
 
 use crate::{hotspot::Hotspot, places::Places, workload::plan::Connections};
 
@@ -136,6 +136,8 @@ pub struct TcpOptions {
     pub delayed_ack: Option<Duration>,
     /// What connections learn of a peer is kept for the next ones.
     pub connection_cache: Option<bool>,
+    /// Connections begin with a window that earlier ones to the same peer had; needs the cache.
+    pub connection_cache_window: Option<CacheWindow>,
     /// A window is spread over the RTT instead of sent at once.
     pub pacing: Option<bool>,
     /// Most segments that cross the network as one packet (segmentation offload); 1 = none.

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use proptest::prelude::*;
 use sluicegate_fabric::cee::{
-    Buffer, CeeConfig, EtsClass, EtsConfig, Pause, PfcConfig, QcnConfig, QcnParams,
+    Buffer, CeeConfig, EtsClass, EtsConfig, Pause, PfcConfig, QcnConfig, QcnParams, Sampling,
 };
 use sluicegate_scenario::file::{self, Options};
 
@@ -39,6 +39,7 @@ fn defaults_are_those_of_the_thesis() {
     assert_eq!(all.pfc, Some(PfcConfig::default()));
     let qcn = QcnConfig {
         priorities: 0xff,
+        notification_priority: 7,
         params: QcnParams::thesis(66_000),
     };
     assert_eq!(all.qcn, Some(qcn));
@@ -48,7 +49,9 @@ fn defaults_are_those_of_the_thesis() {
 #[test]
 fn a_preset_is_a_beginning() {
     let qcn = |text: &str| config(&format!("[network.cee.qcn]\n{text}")).qcn.unwrap();
-    assert_eq!(qcn("preset = 'standard'\n").params, QcnParams::standard());
+    let standard = qcn("preset = 'standard'\n");
+    assert_eq!(standard.params, QcnParams::standard());
+    assert_eq!(standard.notification_priority, 6);
     assert_eq!(
         qcn("preset = 'thesis'\nset_point = '20KB'\n").params,
         QcnParams::thesis(20_000)
@@ -56,12 +59,15 @@ fn a_preset_is_a_beginning() {
     let own = qcn(
         "preset = 'standard'\npriorities = [3, 4]\nset_point = '30KB'\nweight = 1\ninterval = '100KB'\ngain = 0.01\n\
          min_rate = '10Mbit'\nmin_decrease = 0.25\nactive_increase = '6Mbit'\nhyper_increase = '60Mbit'\n\
-         byte_limit = '120KB'\ntimer = '10ms'\nfast_recovery = 3\nextra_fast_recovery = false\n",
+         byte_limit = '120KB'\ntimer = '10ms'\nfast_recovery = 3\nextra_fast_recovery = false\n\
+         sampling = 'linear'\nnotification_priority = 5\n",
     );
+    assert_eq!(own.notification_priority, 5);
     let params = QcnParams {
         set_point_bytes: 30_000,
         weight: 1.0,
         interval_bytes: 100_000,
+        sampling: Sampling::Linear,
         gain: 0.01,
         min_decrease: 0.25,
         min_rate_bps: 10_000_000,

@@ -9,7 +9,7 @@ use sluicegate_scenario::{
     experiment::{Action, Experiment, Load, Profile, TcpOptions, TenantKind, TrafficKind, Variant},
     file::{self, Options},
 };
-use sluicegate_tcp::config::Recovery;
+use sluicegate_tcp::config::{CacheWindow, Recovery};
 
 const BASE: &str = "[network]\ntopology = 'dumbbell'\n[traffic.bulk]\nkind = 'bulk'\n";
 
@@ -164,12 +164,48 @@ fn a_tenant_s_tcp_is_as_the_most_exact_table_says() {
         rto_slop: ms(5),
         delayed_ack: None,
         connection_cache: Some(false),
+        connection_cache_window: None,
         pacing: Some(true),
         offload_segments: Some(8),
     };
     assert_eq!(s1.tcp, freebsd);
     assert_eq!(s2.tcp.rto_min, ms(2));
     assert_eq!((r1.tcp.profile, r1.tcp.rto_min), (Profile::Linux, ms(10)));
+}
+
+#[test]
+fn a_window_is_inherited_by_way_of_the_cache() {
+    let text = |tenants: &str| {
+        format!(
+            "[network]\ntopology = 'dumbbell'\npairs = 2\n{tenants}\n[traffic.b]\nkind = 'bulk'\n"
+        )
+    };
+    for tenants in [
+        "[tenant.default]\nprofile = 'freebsd9'\nconnection_cache_window = 'whole'\n",
+        "[tenant.s1]\nconnection_cache = true\nconnection_cache_window = 'whole'\n",
+        "[tenant.default]\nconnection_cache_window = 'none'\n\
+        [tenant.s1]\nconnection_cache = true\nconnection_cache_window = 'whole'\n",
+    ] {
+        let variant = one(&text(tenants));
+        let window = variant.tenants[0].tcp.connection_cache_window;
+        assert_eq!(window, Some(CacheWindow::Whole));
+    }
+    let without = "set connection_cache = true, or profile = \"freebsd9\"";
+    for (tenants, place) in [
+        (
+            "[tenant.s1]\nconnection_cache_window = 'half'\n",
+            "tenant.s1",
+        ),
+        (
+            "[tenant.default]\nprofile = 'freebsd9'\nconnection_cache_window = 'half'\n\
+            [tenant.s2]\nconnection_cache = false\n",
+            "tenant.default",
+        ),
+    ] {
+        let told = refusal(&text(tenants));
+        let key = format!("{place}.connection_cache_window: ");
+        assert!(told.contains(&key) && told.contains(without), "{told}");
+    }
 }
 
 #[test]

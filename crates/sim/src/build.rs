@@ -423,6 +423,7 @@ fn apply(options: &TcpOptions, stack: &mut Config) {
         stack.sack = recovery != Recovery::NewReno;
     }
     stack.cache = options.connection_cache.unwrap_or(stack.cache);
+    stack.cache_window = options.connection_cache_window.unwrap_or_default();
     stack.pacing = options.pacing.unwrap_or(stack.pacing);
     stack.burst_segments = options.offload_segments.unwrap_or(stack.burst_segments);
     let ns = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);

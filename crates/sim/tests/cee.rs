@@ -121,6 +121,7 @@ fn notifications_keep_a_queue_short() {
     let notified = CeeConfig {
         qcn: Some(QcnConfig {
             priorities: 0xff,
+            notification_priority: 7,
             params: QcnParams::thesis(66_000),
         }),
         ..lossless()

@@ -16,6 +16,8 @@ pub struct Experience {
     pub ssthresh: u32,
     /// Segments have overtaken each other.
     pub reordering: bool,
+    /// Congestion window in bytes; 0 = unknown.
+    pub cwnd: u32,
 }
 
 /// The path properties that one host remembers, by peer. The owner of the endpoints passes each

@@ -41,6 +41,12 @@ pub struct Rto {
     pub slop_ns: u64,
     /// G of RFC 6298: what 4·RTTVAR is at least, and what times are rounded up to.
     pub granularity_ns: u64,
+    /// So many repetitions of a SYN or SYN-ACK have the timeout of the first; that of later ones
+    /// doubles (FreeBSD's `tcp_syn_backoff`: 4).
+    pub linear_syns: u8,
+    /// `slop_ns` is added to the timeout of a SYN that is repeated as well, though not to that of a
+    /// SYN-ACK (FreeBSD's syncache).
+    pub syn_slop: bool,
 }
 
 /// Delayed acknowledgements (RFC 9293 3.8.6.3, RFC 5681 4.2).
@@ -52,6 +58,19 @@ pub struct DelayedAck {
     pub timeout_ns: u64,
     /// Segments at the beginning (and after idleness) that are acknowledged at once, as Linux does.
     pub quick: u8,
+}
+
+/// With which congestion window a connection begins whose peer is known ([`Config::cache`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CacheWindow {
+    /// The initial window, as everywhere today.
+    #[default]
+    Unused,
+    /// Half of a mean in which each connection counts half as much as the one after it (older
+    /// sources of FreeBSD, `TCP_METRICS_CWND`).
+    Half,
+    /// The window with which the last connection ended.
+    Whole,
 }
 
 /// A socket buffer that may grow.
@@ -108,6 +127,8 @@ pub struct Config {
     pub rto: Rto,
     /// Retransmissions without an answer before the connection is given up.
     pub retries: u8,
+    /// Most segments that wait for one that is missing; more are dropped, as if they were lost.
+    pub reassembly_segments: u32,
     /// Receive buffer.
     pub receive_buffer: Buffer,
     /// Send buffer.
@@ -130,6 +151,8 @@ pub struct Config {
     pub cache: bool,
     /// The threshold is kept as well (Linux: `tcp_no_ssthresh_metrics_save = 0`, not its default).
     pub cache_ssthresh: bool,
+    /// What is made of the congestion windows of earlier connections.
+    pub cache_window: CacheWindow,
     /// A cheat: whatever window arrives, it is taken for the largest that sixteen bits can say.
     pub ignore_window: bool,
     /// TIME_WAIT.
@@ -169,8 +192,11 @@ impl Config {
                 variation_min_ns: 200 * MS,
                 slop_ns: 0,
                 granularity_ns: MS,
+                linear_syns: 0,
+                syn_slop: false,
             },
             retries: 15,
+            reassembly_segments: u32::MAX,
             receive_buffer: Buffer {
                 initial_bytes: 131_072,
                 max_bytes: 6 << 20,
@@ -186,13 +212,15 @@ impl Config {
             grows_unused: false,
             cache: true,
             cache_ssthresh: false,
+            cache_window: CacheWindow::Unused,
             ignore_window: false,
             time_wait_ns: 60_000 * MS,
         }
     }
 
     /// FreeBSD 9 with the parameters of the thesis (Table 2.1): New Reno, RTO base 10 ms, minimum 2
-    /// ms, slop 20 ms, a timer of 1 µs, buffers of 128 to 256 KB.
+    /// ms, slop 20 ms, a timer of 1 µs, a reassembly queue of 200 segments, buffers of 128 to 256
+    /// KB. CUBIC's β and Vegas' bounds are those of its `cc_cubic.h` and `cc_vegas.c`.
     pub fn freebsd9(mss: u16) -> Self {
         let buffer = Buffer {
             initial_bytes: 128 << 10,
@@ -200,7 +228,12 @@ impl Config {
         };
         Self {
             algorithm: Algorithm::Reno,
-            params: params(3),
+            params: Params {
+                cubic_keep_q10: 819, // 0.8
+                vegas_alpha: 1,
+                vegas_beta: 3,
+                ..params(3)
+            },
             recovery: Recovery::NewReno,
             sack: false,
             prr: false,
@@ -222,7 +255,11 @@ impl Config {
                 variation_min_ns: 0,
                 slop_ns: 20 * MS,
                 granularity_ns: 1_000,
+                linear_syns: 4,
+                syn_slop: true,
             },
+            retries: 12,
+            reassembly_segments: 200,
             receive_buffer: buffer,
             send_buffer: buffer,
             ..Self::linux(mss)

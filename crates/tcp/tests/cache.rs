@@ -4,7 +4,7 @@ mod harness;
 
 use harness::{MS, US, peer::Peer};
 use sluicegate_core::cc::SSTHRESH_UNKNOWN;
-use sluicegate_tcp::{Cache, Config, Events};
+use sluicegate_tcp::{Cache, Config, Events, config::CacheWindow};
 
 fn config() -> Config {
     let mut config = Config::freebsd9(1000);
@@ -115,4 +115,52 @@ fn linux_keeps_no_threshold_and_nothing_is_kept_where_the_cache_is_off() {
     let events = end(&mut peer);
     cache.on_events(2, &mut peer.tcp, events);
     assert!(cache.get(&2).is_none());
+}
+
+/// Ends a connection with a window of `segments`, and says with how many the next one begins.
+fn inherited(config: Config, cache: &mut Cache<u8>, segments: u32) -> u32 {
+    let mut peer = Peer::new(config, MS);
+    let mut sent = 0;
+    while peer.tcp.cwnd() < segments * 1000 {
+        peer.tcp.write(1_000_000);
+        sent += peer
+            .data_out()
+            .iter()
+            .map(|data| u32::from(data.1))
+            .sum::<u32>();
+        peer.pass(MS);
+        peer.give(&peer.ack(sent));
+    }
+    let events = end(&mut peer);
+    cache.on_events(1, &mut peer.tcp, events);
+    let mut next = Peer::new(config, MS);
+    cache.on_events(1, &mut next.tcp, Events::CONNECTED);
+    next.tcp.write(1_000_000);
+    let out = next.data_out().len() as u32;
+    assert_eq!(out, next.tcp.cwnd() / 1000);
+    out
+}
+
+#[test]
+fn a_window_is_inherited_in_whole_by_half_or_not() {
+    for (cache_window, first, second) in [
+        (CacheWindow::Unused, 3, 3),
+        (CacheWindow::Whole, 24, 12),
+        // (24 + 12) / 2 / 2.
+        (CacheWindow::Half, 12, 9),
+    ] {
+        let mut config = config();
+        config.cache_window = cache_window;
+        let mut cache = Cache::default();
+        assert_eq!(inherited(config.clone(), &mut cache, 24), first);
+        assert_eq!(inherited(config.clone(), &mut cache, 12), second);
+    }
+}
+
+#[test]
+fn an_inherited_window_is_no_larger_than_buffer_and_peer_allow() {
+    let mut config = config();
+    config.cache_window = CacheWindow::Whole;
+    config.send_buffer.initial_bytes = 20_000;
+    assert_eq!(inherited(config, &mut Cache::default(), 24), 20);
 }

@@ -129,6 +129,67 @@ fn a_lost_syn_ack_or_third_segment_delays_only() {
     }
 }
 
+/// `tcp_syn_backoff` of FreeBSD 9: 1, 1, 1, 1, 1, 2, 4 times the base, and slop on all but the first.
+#[test]
+fn freebsd_9_repeats_syns_four_times_before_it_backs_off() {
+    let mut tcp = Endpoint::connect(Arc::new(Config::freebsd9(1460)), 7);
+    let mut sent_ms = Vec::new();
+    for _ in 0..8 {
+        let now_ns = if sent_ms.is_empty() {
+            0
+        } else {
+            tcp.deadline_ns()
+        };
+        tcp.timeout(now_ns);
+        assert!(tcp.transmit(now_ns).unwrap().has(flags::SYN));
+        sent_ms.push(now_ns / MS);
+    }
+    assert_eq!(sent_ms, [0, 10, 40, 70, 100, 130, 170, 230]);
+}
+
+/// Its syncache adds no slop.
+#[test]
+fn freebsd_9_repeats_syn_acks_without_slop() {
+    let config = Arc::new(Config::freebsd9(1460));
+    let syn = Endpoint::connect(config.clone(), 7).transmit(0).unwrap();
+    let mut tcp = Endpoint::accept(config, 8, &syn, 0);
+    let mut sent_ms = Vec::new();
+    for _ in 0..7 {
+        let now_ns = if sent_ms.is_empty() {
+            0
+        } else {
+            tcp.deadline_ns()
+        };
+        tcp.timeout(now_ns);
+        assert!(tcp.transmit(now_ns).unwrap().has(flags::SYN | flags::ACK));
+        sent_ms.push(now_ns / MS);
+    }
+    assert_eq!(sent_ms, [0, 10, 20, 30, 40, 50, 70]);
+}
+
+/// Timestamps tell which SYN is answered: the timeout of data is not backed off.
+#[test]
+fn a_repeated_syn_is_measured_by_timestamps() {
+    for (timestamps, rto_ms) in [(true, 200), (false, 2_000)] {
+        let mut config = Config::linux(1460);
+        config.timestamps = timestamps;
+        let config = Arc::new(config);
+        let mut tcp = Endpoint::connect(config.clone(), 7);
+        tcp.transmit(0).unwrap();
+        tcp.timeout(SECOND);
+        let syn = tcp.transmit(SECOND).unwrap();
+        let answer = Endpoint::accept(config, 8, &syn, SECOND)
+            .transmit(SECOND)
+            .unwrap();
+        tcp.segment(SECOND + MS, &answer);
+        let rto_ns = tcp.rto_ns();
+        assert!(
+            rto_ns / MS >= rto_ms && rto_ns / MS < rto_ms + 10,
+            "{rto_ns}"
+        );
+    }
+}
+
 #[test]
 fn a_handshake_that_nobody_answers_times_out() {
     let mut config = Config::linux(1460);

@@ -406,3 +406,24 @@ fn without_ecn_marks_are_only_counted() {
     let acks = echoes(&mut peer, &[(true, false), (true, false)]);
     assert_eq!(acks, [(2, false)]);
 }
+
+/// FreeBSD's reassembly queue (the thesis, Table 2.1: 200 segments): what finds it full is lost.
+#[test]
+fn a_full_reassembly_queue_drops_what_does_not_fill_the_gap() {
+    let mut config = config();
+    config.reassembly_segments = 3;
+    let mut peer = warm(config);
+    for (segment, from) in [3000, 4000, 6000, 7000].into_iter().enumerate() {
+        peer.give(&peer.data(from, 1000, 0));
+        let told = peer.one();
+        assert_eq!(received(told.ack), 2000, "each is answered at once");
+        let last = blocks(&told)[0];
+        // The fourth is not kept.
+        assert_eq!(last.1, if segment == 3 { 7000 } else { from + 1000 });
+    }
+    // The missing one is taken, and makes room.
+    peer.give(&peer.data(2000, 1000, 0));
+    assert_eq!(received(peer.one().ack), 5000);
+    peer.give(&peer.data(7000, 1000, 0));
+    assert_eq!(blocks(&peer.one()), [(6000, 8000)]);
+}

@@ -60,7 +60,7 @@ pub const CASES: &[&str] = &[
     "[network]\ntopology = 'dumbbell'\n[network.cee.qcn]\npreset = '<thesis|standard>'\npriorities = 'all'\n\
      set_point = '20KB'\nweight = 2\ninterval = '100KB'\ngain = 0.01\nmin_decrease = 0.5\nmin_rate = '1Mbit'\n\
      fast_recovery = 5\nactive_increase = '5Mbit'\nhyper_increase = '50Mbit'\nbyte_limit = '150KB'\ntimer = '15ms'\n\
-     extra_fast_recovery = false\n",
+     extra_fast_recovery = false\nsampling = '<linear|steps>'\nnotification_priority = 6\n",
     "[network]\ntopology = 'dumbbell'\n[network.cee.ets]\n\
      classes = [{ priorities = 3, share = 100 }, { priorities = 'rest' }]\n\
      [traffic.b]\nkind = 'bulk'\npriority = 3\n",
@@ -74,6 +74,7 @@ pub const CASES: &[&str] = &[
     "[tenant.s1]\nrecovery = '<rack|sack|newreno>'\n",
     "[tenant.s1]\n<rto_initial|rto_min|rto_slop|delayed_ack> = '1ms'\n",
     "[tenant.s1]\n<connection_cache|pacing> = true\n",
+    "[tenant.s1]\nprofile = 'freebsd9'\nconnection_cache_window = '<none|half|whole>'\n",
     "[tenant.s1]\noffload_segments = 8\n",
     // Traffic.
     "[traffic.b]\nkind = 'bulk'\nrate = '1Mbit'\nfrom = 's*'\nto = 'r1'\nconnections = 2\nstart = '1s'\nstop = '3s'\nport = 2000\n\

@@ -7,6 +7,9 @@
  *
  * Time runs in 1/1024 s, windows in bytes. Time in which the application did not
  * fill the window does not count (5.8): the epoch is shifted by it.
+ *
+ * beta_cubic is 0.7 unless params say otherwise: stacks after the drafts before
+ * RFC 8312, such as FreeBSD 9's, have 0.8.
  */
 #ifndef SLUICE_CC_CUBIC_H
 #define SLUICE_CC_CUBIC_H
@@ -16,6 +19,29 @@
 #define SG_CUBIC_KEEP_Q10 717U     /* beta_cubic = 0.7 (4.6) */
 #define SG_CUBIC_CONVERGE_Q10 870U /* (1 + beta_cubic) / 2 (4.7) */
 #define SG_CUBIC_ALPHA_Q10 542U    /* 3 (1 - beta_cubic) / (1 + beta_cubic) (4.3) */
+/* beta_cubic; the other two follow from it. */
+SG_INLINE sg_u32 sg_cubic_keep(const struct sg_params *params)
+{
+	sg_u32 keep_q10 = params->cubic_keep_q10;
+
+	return keep_q10 ? sg_min32(keep_q10, SG_ONE_Q10 - 1) : SG_CUBIC_KEEP_Q10;
+}
+
+SG_INLINE sg_u32 sg_cubic_converge(const struct sg_params *params)
+{
+	return params->cubic_keep_q10 ? (SG_ONE_Q10 + sg_cubic_keep(params)) / 2 :
+					SG_CUBIC_CONVERGE_Q10;
+}
+
+SG_INLINE sg_u32 sg_cubic_alpha(const struct sg_params *params)
+{
+	sg_u32 keep_q10 = sg_cubic_keep(params);
+
+	if (!params->cubic_keep_q10)
+		return SG_CUBIC_ALPHA_Q10;
+	return 3 * (SG_ONE_Q10 - keep_q10) * SG_ONE_Q10 / (SG_ONE_Q10 + keep_q10);
+}
+
 /* 256 s: (t - K)^3 stays within 54 bits, and the window beyond 6 million segments. */
 #define SG_CUBIC_TIME_MAX (1U << 18)
 
@@ -76,9 +102,10 @@ SG_INLINE void sg_cubic_begin(struct sg_cc *cc, sg_u64 now_ns)
 }
 
 /* W_est, the window that Reno would have (4.3); credit carries its fraction of a byte. */
-SG_INLINE void sg_cubic_estimate(struct sg_cc *cc, sg_u32 acked)
+SG_INLINE void sg_cubic_estimate(struct sg_cc *cc, const struct sg_params *params,
+				 sg_u32 acked)
 {
-	sg_u32 alpha_q10 = cc->cubic.w_est < cc->prior ? SG_CUBIC_ALPHA_Q10 :
+	sg_u32 alpha_q10 = cc->cubic.w_est < cc->prior ? sg_cubic_alpha(params) :
 							 SG_ONE_Q10;
 	sg_u64 growth = cc->credit + ((sg_u64)acked * alpha_q10 >> 10) * cc->mss;
 	sg_u64 bytes = sg_div(growth, cc->cwnd);
@@ -105,7 +132,7 @@ SG_INLINE void sg_cubic_avoid(struct sg_cc *cc, const struct sg_params *params,
 	if (!(cc->flags & SG_CC_EPOCH))
 		sg_cubic_begin(cc, now_ns);
 	elapsed = sg_cubic_elapsed(cc, now_ns);
-	sg_cubic_estimate(cc, acked);
+	sg_cubic_estimate(cc, params, acked);
 	if (sg_cubic_window(cc, elapsed) < cc->cubic.w_est) {
 		sg_cc_set(cc, params, sg_max64(cwnd, cc->cubic.w_est));
 		return;
@@ -132,20 +159,20 @@ SG_INLINE void sg_cubic_clock(struct sg_cc *cc, const struct sg_cc_ack *ack,
 
 /* W_max for the next epoch, lower when the window did not reach it again: others
  * have come, make room (fast convergence, 4.7). Once per cut. */
-SG_INLINE void sg_cubic_remember(struct sg_cc *cc)
+SG_INLINE void sg_cubic_remember(struct sg_cc *cc, const struct sg_params *params)
 {
 	if (cc->flags & SG_CC_CUT)
 		return;
 	cc->cubic.w_max = cc->cwnd < cc->cubic.w_max ?
-				  sg_cc_scaled(cc->cwnd, SG_CUBIC_CONVERGE_Q10) :
+				  sg_cc_scaled(cc->cwnd, sg_cubic_converge(params)) :
 				  cc->cwnd;
 }
 
 SG_NOINLINE int sg_cubic_on_loss(struct sg_cc *cc, const struct sg_params *params,
 				 const struct sg_cc_ack *ack)
 {
-	sg_cubic_remember(cc);
-	sg_cc_lost(cc, params, ack, SG_CUBIC_KEEP_Q10);
+	sg_cubic_remember(cc, params);
+	sg_cc_lost(cc, params, ack, sg_cubic_keep(params));
 	return 0;
 }
 
@@ -155,7 +182,7 @@ SG_NOINLINE int sg_cubic_on_timeout(struct sg_cc *cc,
 				    const struct sg_cc_ack *ack)
 {
 	cc->cubic.w_max = 0;
-	sg_cc_timed_out(cc, params, ack, SG_CUBIC_KEEP_Q10);
+	sg_cc_timed_out(cc, params, ack, sg_cubic_keep(params));
 	return 0;
 }
 
@@ -169,8 +196,8 @@ SG_NOINLINE int sg_cubic_on_ack(struct sg_cc *cc, const struct sg_params *params
 	growing = sg_cc_may_grow(cc, ack);
 	sg_cubic_clock(cc, ack, growing);
 	if (ack->marked && !(cc->flags & SG_CC_CUT)) {
-		sg_cubic_remember(cc);
-		sg_cc_lost(cc, params, ack, SG_CUBIC_KEEP_Q10);
+		sg_cubic_remember(cc, params);
+		sg_cc_lost(cc, params, ack, sg_cubic_keep(params));
 		return 0;
 	}
 	if (!growing)

@@ -65,7 +65,7 @@ struct sg_params {
 	sg_u16 swift_ai_q10;    /* `swift`: segments per window to add */
 	sg_u16 swift_beta_q10;  /* `swift`: part of the relative excess to give up, 0..1024 */
 	sg_u16 swift_mdf_q10;   /* `swift`: largest part of the window to give up at once, 0..1024 */
-	sg_u16 pad2;
+	sg_u16 cubic_keep_q10;  /* `cubic`: beta_cubic, what a cut keeps, below 1024; 0 = 717, 0.7 */
 };
 SG_ASSERT_SIZE(struct sg_params, 64);
 SG_ASSERT_AT(struct sg_params, beta_q10, 8);
@@ -75,6 +75,7 @@ SG_ASSERT_AT(struct sg_params, rule_id, 36);
 SG_ASSERT_AT(struct sg_params, rate_cap, 40);
 SG_ASSERT_AT(struct sg_params, swift_target_ns, 48);
 SG_ASSERT_AT(struct sg_params, swift_mdf_q10, 60);
+SG_ASSERT_AT(struct sg_params, cubic_keep_q10, 62);
 
 /* 128-bit addresses in network order; IPv4 as ::ffff:a.b.c.d (RFC 4291 2.5.5.2). */
 struct sg_addr {

@@ -92,8 +92,20 @@ pub enum Pause {
 pub struct QcnConfig {
     /// Priorities with congestion points and rate limiters, bit p for priority p.
     pub priorities: u8,
+    /// The priority of notifications, 0 to 7.
+    pub notification_priority: u8,
     /// Constants.
     pub params: QcnParams,
+}
+
+/// How a congestion point samples more often the greater |Fb| is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sampling {
+    /// Samples per byte grow linearly with |Fb|, up to ten times as many (the thesis, Fig. 2.3).
+    Linear,
+    /// The interval is divided by 1 to 8, by the three highest of the six bits of |Fb| (802.1Q
+    /// clause 32, and QCN's pseudo-code).
+    Steps,
 }
 
 /// Constants of QCN.
@@ -103,8 +115,10 @@ pub struct QcnParams {
     pub set_point_bytes: u64,
     /// w, the weight of a queue's growth.
     pub weight: f64,
-    /// Bytes from one sample to the next where there is no congestion; a tenth where there is most.
+    /// Bytes from one sample to the next where there is no congestion.
     pub interval_bytes: u64,
+    /// How much fewer there are with congestion.
+    pub sampling: Sampling,
     /// Gd per quantised step: a rate falls to 1 − gain · |Fb|.
     pub gain: f64,
     /// The least factor of one decrease.
@@ -186,6 +200,7 @@ impl QcnParams {
             set_point_bytes,
             weight: 2.0,
             interval_bytes: 150_000,
+            sampling: Sampling::Linear,
             gain: 1.0 / 128.0,
             min_decrease: 0.5,
             min_rate_bps: 100_000,
@@ -198,11 +213,12 @@ impl QcnParams {
         }
     }
 
-    /// The defaults of IEEE8021-CN-MIB (802.1Q clause 17): the thesis' but for the set point and
-    /// the least rate.
+    /// The defaults of IEEE8021-CN-MIB (802.1Q clause 17): the thesis' but for the set point, the
+    /// least rate and the steps of sampling.
     pub fn standard() -> Self {
         Self {
             min_rate_bps: 5_000_000,
+            sampling: Sampling::Steps,
             ..Self::thesis(26_000)
         }
     }

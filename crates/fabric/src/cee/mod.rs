@@ -41,7 +41,7 @@ pub use self::{
     adapter::{Departure, QueueKey},
     config::{
         Buffer, CONTROL_BYTES, CeeConfig, EtsClass, EtsConfig, PRIORITIES, Pause, PfcConfig,
-        QcnConfig, QcnParams, Span,
+        QcnConfig, QcnParams, Sampling, Span,
     },
     deadlock::{Deadlock, Stuck},
     ets::Ets,

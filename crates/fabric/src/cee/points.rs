@@ -17,6 +17,8 @@ pub(super) struct CongestionPoints {
     params: Option<QcnParams>,
     /// Bit p: frames of priority p are sampled.
     priorities: u8,
+    /// That of notifications.
+    notification_priority: u8,
     /// Notifications made so far.
     made: u64,
 }
@@ -28,6 +30,7 @@ impl CongestionPoints {
             points: vec![Points::default(); ports],
             params: config.map(|qcn| qcn.params),
             priorities: config.map_or(0, |qcn| qcn.priorities),
+            notification_priority: config.map_or(7, |qcn| qcn.notification_priority),
             made: 0,
         }
     }
@@ -65,6 +68,11 @@ impl CongestionPoints {
         let params = self.params.as_ref()?;
         let point = &mut self.points[port.index()].0[usize::from(priority)];
         point.arrival(params, queue_bytes, bytes, random)
+    }
+
+    /// The priority of notifications.
+    pub fn notification_priority(&self) -> u8 {
+        self.notification_priority
     }
 
     /// Counts a notification that was made.
@@ -112,6 +120,7 @@ mod tests {
     fn points() -> CongestionPoints {
         let config = QcnConfig {
             priorities: 1 << 3,
+            notification_priority: 6,
             params: QcnParams::standard(),
         };
         CongestionPoints::new(Some(&config), 2)

@@ -2,7 +2,7 @@
 //! and the reaction of a sender's rate limiter (clause 30.2.2), with the changes of the thesis,
 //! section 2.2.2.2.
 
-use super::QcnParams;
+use super::{QcnParams, Sampling};
 use crate::random::draw;
 
 /// Greatest quantised feedback: 6 bits.
@@ -110,11 +110,16 @@ fn quantised(params: &QcnParams, q_off: i64, q_delta: i64) -> u8 {
     ((congestion * f64::from(MAX_FEEDBACK) / most) as u8).min(MAX_FEEDBACK)
 }
 
-/// Mean bytes from a sample with this feedback to the next: samples per byte grow linearly with
-/// |Fb|.
+/// Mean bytes from a sample with this feedback to the next.
 fn interval_bytes(params: &QcnParams, fb: u8) -> u64 {
     let most = u64::from(MAX_FEEDBACK);
-    params.interval_bytes.saturating_mul(most) / (most + (MOST_OFTEN - 1) * u64::from(fb))
+    match params.sampling {
+        Sampling::Linear => {
+            let often = most + (MOST_OFTEN - 1) * u64::from(fb);
+            params.interval_bytes.saturating_mul(most) / often
+        }
+        Sampling::Steps => params.interval_bytes / (u64::from(fb / 8) + 1),
+    }
 }
 
 fn difference(to: u64, from: u64) -> i64 {

@@ -7,9 +7,6 @@ use crate::{
     port::Drop,
 };
 
-/// The priority of notifications: the highest one.
-const CONTROL_PRIORITY: u8 = 7;
-
 impl Label {
     /// The room that a frame of `bytes` takes in the buffer of its input.
     #[inline]
@@ -366,7 +363,7 @@ impl Cee {
         let label = Label {
             ingress: to.opposite(),
             source: destination,
-            priority: CONTROL_PRIORITY,
+            priority: self.points.notification_priority(),
             buffered: false,
             control: true,
         };

@@ -319,6 +319,7 @@ fn a_congested_queue_slows_its_culprits_down() {
     let mut config = ideal();
     config.qcn = Some(QcnConfig {
         priorities: 1,
+        notification_priority: 7,
         params: QcnParams::thesis(20_000),
     });
     let mut world = World::star(config, 5);
@@ -338,10 +339,28 @@ fn a_congested_queue_slows_its_culprits_down() {
 }
 
 #[test]
+fn notifications_have_the_priority_that_is_set() {
+    for notification_priority in [7, 6] {
+        let mut config = ideal();
+        config.qcn = Some(QcnConfig {
+            priorities: 1,
+            notification_priority,
+            params: QcnParams::standard(),
+        });
+        let mut world = World::star(config, 5);
+        world.send_all(many_to_one(5, 2_000));
+        world.run(u64::MAX);
+        world.check();
+        assert_eq!(world.notified, 1 << notification_priority);
+    }
+}
+
+#[test]
 fn other_destinations_of_a_culprit_are_not_slowed_down() {
     let mut config = ideal();
     config.qcn = Some(QcnConfig {
         priorities: 1,
+        notification_priority: 7,
         params: QcnParams::thesis(20_000),
     });
     let mut world = World::star(config, 6);
@@ -368,6 +387,7 @@ fn a_path_has_a_queue_and_a_limiter_of_its_own() {
     let mut config = ideal();
     config.qcn = Some(QcnConfig {
         priorities: 1,
+        notification_priority: 7,
         params: QcnParams::thesis(20_000),
     });
     let mut world = World::star(config, 5);
@@ -421,6 +441,7 @@ fn patience_makes_no_difference_where_frames_are_lost() {
             cut_through,
             qcn: Some(QcnConfig {
                 priorities: ALL,
+                notification_priority: 7,
                 params: QcnParams::thesis(66_000),
             }),
             ..CeeConfig::default()
@@ -588,6 +609,7 @@ impl Case {
             }),
             qcn: self.set_point_bytes.map(|bytes| QcnConfig {
                 priorities: ALL,
+                notification_priority: 7,
                 params: QcnParams::thesis(bytes),
             }),
             ets: EtsConfig {

@@ -9,7 +9,7 @@ use sluicegate_config::{
 };
 use sluicegate_fabric::cee::{
     Buffer, CeeConfig, EtsClass, EtsConfig, PRIORITIES, Pause, PfcConfig, QcnConfig, QcnParams,
-    Span,
+    Sampling, Span,
 };
 
 use super::{
@@ -168,16 +168,18 @@ fn listed_priorities(item: &Item<'_>) -> u8 {
 
 fn read_qcn(table: Table<'_>) -> QcnConfig {
     let presets = [
-        ("thesis", QcnParams::thesis(66_000)),
-        ("standard", QcnParams::standard()),
+        ("thesis", (QcnParams::thesis(66_000), 7)),
+        ("standard", (QcnParams::standard(), 6)),
     ];
-    let preset = table.choice("preset", &presets).unwrap_or(presets[0].1);
+    let (preset, notification_priority) = table.choice("preset", &presets).unwrap_or(presets[0].1);
+    let samplings = [("linear", Sampling::Linear), ("steps", Sampling::Steps)];
     let size = |key, default| read_size(&table, key).unwrap_or(default);
     let rate = |key, default| read_rate(&table, key).unwrap_or(default);
     let params = QcnParams {
         set_point_bytes: size("set_point", preset.set_point_bytes),
         weight: table.number("weight", 0.0..=64.0).unwrap_or(preset.weight),
         interval_bytes: size("interval", preset.interval_bytes),
+        sampling: (table.choice("sampling", &samplings)).unwrap_or(preset.sampling),
         gain: table.number("gain", 0.0..=1.0).unwrap_or(preset.gain),
         min_decrease: table
             .number("min_decrease", 0.0..=1.0)
@@ -211,8 +213,15 @@ fn read_qcn(table: Table<'_>) -> QcnConfig {
         complain(&table, "timer", "must lie between 1us and 10s", "");
     }
     let priorities = read_priorities(&table, u8::MAX);
+    let notification_priority = table
+        .integer("notification_priority", 0..=7)
+        .map_or(notification_priority, |priority| priority as u8);
     table.close();
-    QcnConfig { priorities, params }
+    QcnConfig {
+        priorities,
+        notification_priority,
+        params,
+    }
 }
 
 fn read_ets(table: Table<'_>) -> EtsConfig {

@@ -8,10 +8,10 @@ use std::{
 
 use sluicegate_config::{
     problem::Complaint,
-    table::{Table, nearest},
+    table::{Item, Table, nearest},
     units::{parse_bytes, parse_duration},
 };
-use sluicegate_tcp::config::Recovery;
+use sluicegate_tcp::config::{CacheWindow, Recovery};
 
 use super::{
     matches,
@@ -25,6 +25,12 @@ const RECOVERIES: [(&str, Recovery); 3] = [
     ("rack", Recovery::Rack),
     ("sack", Recovery::Sack),
     ("newreno", Recovery::NewReno),
+];
+
+const CACHE_WINDOWS: [(&str, CacheWindow); 3] = [
+    ("none", CacheWindow::Unused),
+    ("half", CacheWindow::Half),
+    ("whole", CacheWindow::Whole),
 ];
 
 const TIMEOUT_MIN: Duration = Duration::from_micros(1);
@@ -72,7 +78,37 @@ pub fn read(root: &Table<'_>, network: &Network) -> Vec<Tenant> {
             }
         }
     }
+    check_windows(&named, &tenants);
     tenants
+}
+
+/// A window is inherited by way of the cache.
+fn check_windows(tables: &[(&str, Item<'_>)], tenants: &[Tenant]) {
+    let without = |tenant: &Tenant| {
+        let tcp = &tenant.tcp;
+        let cached = tcp
+            .connection_cache
+            .unwrap_or(tcp.profile == Profile::Freebsd9);
+        !cached && tcp.connection_cache_window.unwrap_or_default() != CacheWindow::Unused
+    };
+    for (name, item) in tables {
+        let key = item
+            .table()
+            .and_then(|table| table.get("connection_cache_window"));
+        let pattern = if *name == "default" { "*" } else { name };
+        let mut named = tenants
+            .iter()
+            .filter(|tenant| matches(pattern, &tenant.name));
+        if let (Some(key), Some(tenant)) = (key, named.find(|tenant| without(tenant))) {
+            key.complain(
+                format!(
+                    "tenant {} has no cache that would keep a window",
+                    tenant.name
+                ),
+                "set connection_cache = true, or profile = \"freebsd9\"",
+            );
+        }
+    }
 }
 
 /// Every tenant with its defaults. One on a host bears the host's name, several are numbered.
@@ -152,6 +188,7 @@ fn read_change(table: &Table<'_>, network: &Network) -> Change {
             rto_slop: table.parse("rto_slop", parse_duration),
             delayed_ack: table.parse("delayed_ack", parse_duration),
             connection_cache: table.boolean("connection_cache"),
+            connection_cache_window: table.choice("connection_cache_window", &CACHE_WINDOWS),
             pacing: table.boolean("pacing"),
             offload_segments: read_offload(table, network),
         },
@@ -215,6 +252,7 @@ impl Change {
             rto_slop: new.rto_slop.or(old.rto_slop),
             delayed_ack: new.delayed_ack.or(old.delayed_ack),
             connection_cache: new.connection_cache.or(old.connection_cache),
+            connection_cache_window: (new.connection_cache_window).or(old.connection_cache_window),
             pacing: new.pacing.or(old.pacing),
             offload_segments: new.offload_segments.or(old.offload_segments),
         };

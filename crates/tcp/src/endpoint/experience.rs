@@ -4,7 +4,7 @@
 use sluicegate_core::cc::SSTHRESH_UNKNOWN;
 
 use super::{Endpoint, Phase};
-use crate::cache::Experience;
+use crate::{cache::Experience, config::CacheWindow};
 
 impl Endpoint {
     /// The handshake is complete: begins with what is known of the peer. The round trip decides the
@@ -18,6 +18,20 @@ impl Endpoint {
         if self.config.cache_ssthresh && known.ssthresh != 0 {
             self.cc.ssthresh = known.ssthresh.max(2 * self.mss);
         }
+        let kept = match self.config.cache_window {
+            CacheWindow::Unused => 0,
+            CacheWindow::Half => known.cwnd / 2,
+            CacheWindow::Whole => known.cwnd,
+        };
+        if kept != 0 {
+            self.inherit_window(kept);
+        }
+    }
+
+    /// No more than the peer takes and the send buffer holds.
+    fn inherit_window(&mut self, bytes: u32) {
+        let most = self.snd_wnd.min(self.config.send_buffer.initial_bytes);
+        self.cc.cwnd = bytes.min(most as u32).max(2 * self.mss);
     }
 
     /// What is known of the peer after this connection, which ends, when it was `known` before;
@@ -40,7 +54,16 @@ impl Endpoint {
             rtt_ns,
             ssthresh: self.ssthresh_to_keep(known.ssthresh),
             reordering: known.reordering || self.rack.reordering,
+            cwnd: self.cwnd_to_keep(known.cwnd),
         })
+    }
+
+    fn cwnd_to_keep(&self, known: u32) -> u32 {
+        match self.config.cache_window {
+            CacheWindow::Unused => 0,
+            CacheWindow::Half if known != 0 => known.midpoint(self.cc.cwnd),
+            CacheWindow::Half | CacheWindow::Whole => self.cc.cwnd,
+        }
     }
 
     /// In the first slow start and during a reduction a known one can only grow; in congestion

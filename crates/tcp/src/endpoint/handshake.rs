@@ -160,10 +160,14 @@ impl Endpoint {
     /// Our SYN is acknowledged and the peer's is known.
     fn establish(&mut self, now_ns: u64, segment: &Segment) -> Events {
         self.snd_una += 1;
-        if !self.flags.syn_repeated {
-            let sent_ns = self.data_sent_ns;
-            self.rtt
-                .sample(now_ns.saturating_sub(sent_ns), &self.config.rto);
+        // Which of several SYNs is answered, timestamps alone can tell.
+        let round_trip = if self.flags.syn_repeated {
+            self.rtt_by_timestamp(now_ns, segment)
+        } else {
+            Some(now_ns.saturating_sub(self.data_sent_ns))
+        };
+        if let Some(round_trip) = round_trip {
+            self.rtt.sample(round_trip, &self.config.rto);
         }
         self.flags.syn_pending = false;
         self.retries = 0;

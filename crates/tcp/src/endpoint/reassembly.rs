@@ -24,6 +24,8 @@ const RECENT: usize = 4;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reassembly {
     ranges: Vec<Range>,
+    /// Segments that each range consists of.
+    segments: Vec<u32>,
     recent: [Range; RECENT],
     recent_count: u8,
     /// To be reported as D-SACK (RFC 2883).
@@ -33,6 +35,11 @@ pub struct Reassembly {
 impl Reassembly {
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
+    }
+
+    /// Segments that wait.
+    pub fn segments(&self) -> u32 {
+        self.segments.iter().sum()
     }
 
     /// The range that holds the newest arrival first.
@@ -54,20 +61,21 @@ impl Reassembly {
         let from = self.ranges.partition_point(|range| range.end < new.start);
         let mut to = from;
         let mut merged = new;
+        let mut covered = false;
         while let Some(range) = self.ranges.get(to) {
             if !range.touches(&merged) {
                 break;
             }
+            covered |= range.covers(&new);
             merged.start = merged.start.min(range.start);
             merged.end = merged.end.max(range.end);
             to += 1;
         }
-        if to == from {
-            self.ranges.insert(from, merged);
-        } else {
-            self.ranges[from] = merged;
-            self.ranges.drain(from + 1..to);
-        }
+        // Of a segment that is here already nothing is kept.
+        let joined: u32 = self.segments[from..to].iter().sum();
+        let segments = joined + u32::from(!covered);
+        self.ranges.splice(from..to, [merged]);
+        self.segments.splice(from..to, [segments]);
         self.remember(merged);
     }
 
@@ -98,6 +106,7 @@ impl Reassembly {
         }
         if gone > 0 {
             self.ranges.drain(..gone);
+            self.segments.drain(..gone);
             let mut count = 0;
             for index in 0..usize::from(self.recent_count) {
                 if self.recent[index].end > next {
@@ -150,6 +159,21 @@ mod tests {
         assert_eq!(queue.recent(), [range(40, 50)]);
         assert_eq!(queue.advance(60), 60);
         assert!(queue.is_empty() && queue.recent().is_empty());
+    }
+
+    #[test]
+    fn segments_are_counted_while_they_wait() {
+        let mut queue = Reassembly::default();
+        for start in [20, 30, 50, 30, 55] {
+            queue.insert(range(start, start + 10));
+        }
+        // The second at 30 is here already, that at 55 only in part.
+        assert_eq!(queue.ranges, [range(20, 40), range(50, 65)]);
+        assert_eq!(queue.segments(), 4);
+        queue.advance(20);
+        assert_eq!(queue.segments(), 2);
+        queue.advance(50);
+        assert_eq!(queue.segments(), 0);
     }
 
     #[test]

@@ -131,7 +131,8 @@ impl Endpoint {
             .measure(u32::from(segment.payload), self.options_len());
         if seq > self.receiver.next {
             let (start, end) = (seq, within);
-            self.receiver.queue(Range { start, end }, self.options.sack);
+            let most = self.config.reassembly_segments;
+            (self.receiver).queue(Range { start, end }, most, self.options.sack);
             return Events::EMPTY;
         }
         if seq < self.receiver.next {

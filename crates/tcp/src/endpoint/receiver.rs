@@ -286,9 +286,12 @@ impl Receiver {
     }
 
     /// Data that does not follow what is here; what of it came before is reported, if the peer
-    /// understands.
-    pub fn queue(&mut self, new: Range, sack: bool) {
+    /// understands. It is dropped where `most` segments wait.
+    pub fn queue(&mut self, new: Range, most: u32, sack: bool) {
         self.ack_first = true;
+        if self.queue.segments() >= most {
+            return;
+        }
         if sack {
             let known = self.queue.known(new);
             self.queue.duplicate = known.or(self.queue.duplicate);

@@ -97,6 +97,19 @@ impl Estimator {
         self.rto = self.after(self.backoff, rto);
     }
 
+    /// The timer of a SYN (or of a SYN-ACK, if it `answers`) expired.
+    pub fn back_off_syn(&mut self, answers: bool, rto: &Rto) {
+        self.backoff = self.backoff.saturating_add(1);
+        let doublings = self.backoff.saturating_sub(rto.linear_syns);
+        let slop = if rto.syn_slop && !answers {
+            rto.slop_ns
+        } else {
+            0
+        };
+        let doubled = self.base.saturating_mul(1 << doublings.min(32));
+        self.rto = doubled.saturating_add(slop).min(rto.max_ns);
+    }
+
     /// RTO with backoff, slop and the upper bound.
     pub fn rto(&self) -> u64 {
         self.rto
@@ -144,6 +157,8 @@ mod tests {
             slop_ns: slop_ms * MS,
             variation_min_ns: 0,
             granularity_ns: MS,
+            linear_syns: 0,
+            syn_slop: false,
         }
     }
 

@@ -114,11 +114,13 @@ impl Endpoint {
         }
         self.rare.timeouts += 1;
         let opening = matches!(self.state, State::SynSent | State::SynReceived);
-        self.rtt.back_off(&self.config.rto);
         if opening {
+            let answers = self.state == State::SynReceived;
+            self.rtt.back_off_syn(answers, &self.config.rto);
             self.flags.syn_pending = true;
             self.flags.syn_repeated = true;
         } else {
+            self.rtt.back_off(&self.config.rto);
             self.enter_loss(now_ns);
         }
         self.restart_timer(now_ns);

@@ -88,6 +88,26 @@ fn samples_are_taken_ten_times_as_often_at_most() {
     }
 }
 
+/// 802.1Q: eight steps, by the three highest bits of |Fb|.
+#[test]
+fn the_standard_divides_the_interval_by_one_to_eight() {
+    let params = QcnParams::standard();
+    for (fb, bytes) in [
+        (0, 150_000),
+        (7, 150_000),
+        (8, 75_000),
+        (16, 50_000),
+        (31, 37_500),
+        (32, 30_000),
+        (47, 25_000),
+        (48, 21_428),
+        (56, 18_750),
+        (63, 18_750),
+    ] {
+        assert_eq!(interval_bytes(&params, fb), bytes, "{fb}");
+    }
+}
+
 #[test]
 fn a_congestion_point_samples_a_frame_in_a_hundred_or_in_ten() {
     for (queue, frames, fb) in [(20_000, 100, None), (1_000_000, 10, Some(63))] {

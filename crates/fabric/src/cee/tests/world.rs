@@ -134,6 +134,8 @@ pub struct World {
     in_stacks: u64,
     /// By link: how many failures it has now.
     failures: Vec<u32>,
+    /// Bit p: a notification was made that has priority p.
+    pub notified: u8,
     /// (time, source, priority, destination).
     pub received: Vec<(u64, u16, u8, u16)>,
     expected: HashMap<(u16, u16, u8), u32>,
@@ -208,6 +210,7 @@ impl World {
             flows: Vec::new(),
             waiting: vec![Vec::new(); hosts as usize],
             numbers: HashMap::new(),
+            notified: 0,
             received: Vec::new(),
             expected: HashMap::new(),
             disorder: false,
@@ -327,6 +330,7 @@ impl World {
                     self.events.push(Reverse((at_ps, event)));
                 }
                 Effect::Notify(switch, handle) => {
+                    self.notified |= 1 << self.cee.priority(&self.pool, handle);
                     let out = self.choose(switch, handle);
                     let (pool, now_ps) = (&mut self.pool, self.now_ps);
                     self.cee
