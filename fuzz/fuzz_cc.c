@@ -41,6 +41,7 @@ static void take_params(struct input *in, struct world *w)
 	p->window_cap = take_range(in, 0, SG_WINDOW_MAX);
 	p->fixed_bytes = take_range(in, 0, SG_WINDOW_MAX);
 	p->k_bytes = take8(in) & 1 ? take_range(in, 0, SG_WINDOW_MAX) : 0;
+	p->k_segments = take8(in) & 1 ? take8(in) : 0;
 	p->k_delay_ns = take32(in);
 	p->vegas_alpha = take8(in);
 	p->vegas_beta = take8(in);

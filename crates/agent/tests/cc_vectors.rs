@@ -74,6 +74,7 @@ impl Random {
             k_delay_ns: self.size(),
             vegas_alpha: self.below(8) as u8,
             vegas_beta: self.below(16) as u8,
+            k_segments: self.below(16) as u8,
             swift_target_ns: self.below(1_000_000),
             swift_range_ns: self.below(1_000_000),
             swift_ai_q10: self.next() as u16,

@@ -55,16 +55,18 @@ pub struct Params {
     pub window_cap: u32,
     /// `fixed`: the window in bytes.
     pub fixed_bytes: u32,
-    /// `dcvegas`: queue threshold in bytes; 0 = from `k_delay_ns`.
+    /// `dcvegas`: threshold of the flow's own backlog in bytes; 0 = from `k_segments`.
     pub k_bytes: u32,
-    /// `dcvegas`: threshold as queueing delay in ns.
+    /// `dcvegas`: threshold of the queueing delay in ns, where the two others are 0.
     pub k_delay_ns: u32,
     /// `vegas`: lower backlog in segments.
     pub vegas_alpha: u8,
     /// `vegas`: upper backlog in segments.
     pub vegas_beta: u8,
+    /// `dcvegas`: threshold of the backlog in segments of the flow; 0 = from `k_delay_ns`.
+    pub k_segments: u8,
     /// Zero.
-    pub pad1: [u8; 2],
+    pub pad1: u8,
     /// Silence with data outstanding that counts as a timeout, at least, in µs.
     pub rto_min_us: u32,
     /// Position of the rule in the policy file, for reports.

@@ -383,6 +383,43 @@ fn dcvegas_ends_slow_start_with_the_first_late_ack_and_settles_at_k() {
 }
 
 #[test]
+fn dcvegas_counts_its_threshold_in_segments_of_the_flow() {
+    let six = Params {
+        k_segments: 6,
+        ..params()
+    };
+    // Half of the RTT is queue, so half of the window.
+    for (mss, segments, late) in [
+        (1448, 12, false),
+        (1448, 13, true),
+        (8948, 12, false),
+        (8948, 13, true),
+    ] {
+        let mut flow = Flow::new(Algorithm::Dcvegas, six);
+        flow.cc.mss = mss;
+        flow.cc.cwnd = segments * mss;
+        flow.min_rtt_ns = 100_000;
+        let ack = flow.ack(200_000);
+        flow.feed(&ack);
+        let ended = flow.cc.ssthresh < SSTHRESH_UNKNOWN;
+        assert_eq!(ended, late, "{segments} segments of {mss} bytes");
+    }
+    // Bytes come first, and a delay last.
+    for (k_bytes, k_delay_ns, late) in [(3 * MSS, 0, true), (0, 1, false)] {
+        let params = Params {
+            k_bytes,
+            k_delay_ns,
+            ..six
+        };
+        let mut flow = Flow::new(Algorithm::Dcvegas, params);
+        flow.min_rtt_ns = 100_000;
+        let ack = flow.ack(200_000);
+        flow.feed(&ack);
+        assert_eq!(flow.cc.ssthresh < SSTHRESH_UNKNOWN, late);
+    }
+}
+
+#[test]
 fn dcvegas_takes_its_threshold_as_a_delay() {
     let delayed = Params {
         k_delay_ns: 50_000,

@@ -20,7 +20,7 @@ static __always_inline void stack_acked(struct sock *sk, struct tenant *t,
 	struct sg_params params = tenant_params;
 
 	if (!params.k_bytes && !params.k_delay_ns)
-		params.k_bytes = DCVEGAS_K_SEGMENTS * t->cc.mss;
+		params.k_segments = DCVEGAS_K_SEGMENTS;
 	sg_cc_on_ack(&t->cc, &params, STACK_ALGORITHM, ack);
 }
 

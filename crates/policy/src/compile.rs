@@ -202,9 +202,10 @@ impl Rule {
     }
 
     fn params(&self, rule_id: u32) -> Params {
-        let (k_bytes, k_delay_ns) = match self.k {
-            Threshold::Bytes(bytes) => (bytes, 0),
-            Threshold::Delay(delay) => (0, saturate(delay.as_nanos())),
+        let (k_bytes, k_segments, k_delay_ns) = match self.k {
+            Threshold::Bytes(bytes) => (bytes, 0, 0),
+            Threshold::Segments(segments) => (0, segments, 0),
+            Threshold::Delay(delay) => (0, 0, saturate(delay.as_nanos())),
         };
         Params {
             algorithm: self.algorithm as u8,
@@ -223,6 +224,7 @@ impl Rule {
             window_cap: self.window_cap_bytes,
             fixed_bytes: self.window_bytes.unwrap_or(0),
             k_bytes,
+            k_segments,
             k_delay_ns,
             vegas_alpha: self.vegas_backlog.0,
             vegas_beta: self.vegas_backlog.1,

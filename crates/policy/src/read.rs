@@ -496,8 +496,13 @@ fn read_k(table: &Table<'_>, used: bool) -> Option<Threshold> {
 }
 
 fn parse_threshold(text: &str) -> Result<Threshold, Complaint> {
-    let advice = "write bytes such as \"30KB\" (up to 8MiB) or a delay such as \"25us\" (up to 1s)";
+    let advice = "write packets of the flow such as \"6 packets\" (1 to 255), its bytes such as \
+                  \"30KB\" (up to 8MiB), or a delay such as \"25us\" (up to 1s)";
     let complaint = || Complaint::new(format!("\"{text}\" is no queueing threshold"), advice);
+    if let Some(count) = packets(text) {
+        let count = count.parse().ok().filter(|count| *count > 0);
+        return count.map(Threshold::Segments).ok_or_else(complaint);
+    }
     if let Ok(bytes) = parse_bytes(text) {
         let bytes = u32::try_from(bytes)
             .ok()
@@ -510,6 +515,14 @@ fn parse_threshold(text: &str) -> Result<Threshold, Complaint> {
         }
         _ => Err(complaint()),
     }
+}
+
+/// What stands before the unit in "6 packets" or "1 packet".
+fn packets(text: &str) -> Option<&str> {
+    let count = text.trim().strip_suffix("packet");
+    count
+        .or_else(|| text.trim().strip_suffix("packets"))
+        .map(str::trim)
 }
 
 fn read_vegas_backlog(table: &Table<'_>, used: bool) -> (u8, u8) {

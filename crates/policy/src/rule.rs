@@ -181,6 +181,8 @@ pub enum Mptcp {
 pub enum Threshold {
     /// Bytes of this flow in queues.
     Bytes(u32),
+    /// The same in segments of the flow's MSS, 1..=255.
+    Segments(u8),
     /// Queueing delay, below 4 s.
     Delay(Duration),
 }

@@ -103,6 +103,20 @@ fn every_key_is_read() {
 }
 
 #[test]
+fn k_is_packets_of_the_flow_or_bytes_or_a_delay() {
+    let k = |text: &str| {
+        let policy = parse(&format!("[[rule]]\nalgorithm = 'dcvegas'\nk = '{text}'"));
+        let params = policy.compile().slots[0].params;
+        (params.k_bytes, params.k_segments, params.k_delay_ns)
+    };
+    assert_eq!(k("6 packets"), (0, 6, 0));
+    assert_eq!(k("255packets"), (0, 255, 0));
+    assert_eq!(k("1 packet"), (0, 1, 0));
+    assert_eq!(k("9KB"), (9_000, 0, 0));
+    assert_eq!(k("25us"), (0, 0, 25_000));
+}
+
+#[test]
 fn a_port_at_either_end_takes_two_compiled_rules_with_one_id() {
     let policy = parse("[[rule]]\nmode='off'\n[[rule]]\nport=\"80-81\"\n");
     let table = policy.compile();
@@ -154,6 +168,7 @@ fn contradictions_are_refused() {
         ("window = '1MB'", "does not use"),
         ("algorithm = 'cubic'\nbeta = 1.0", "does not use"),
         ("algorithm = 'cubic'\nk = '25us'", "does not use"),
+        ("algorithm = 'vegas'\nk = '6 packets'", "does not use"),
         ("window_cap = '9MiB'", "between 1B and 8MiB"),
         ("window_cap = '0B'", "between 1B and 8MiB"),
         ("port = 80\nsource_port = 81", "excludes"),
@@ -162,6 +177,10 @@ fn contradictions_are_refused() {
         ("g = '1/3'", "power of two"),
         ("g = 2", "power of two"),
         ("k = '30'", "queueing threshold"),
+        ("k = '0 packets'", "\"6 packets\" (1 to 255)"),
+        ("k = '256 packets'", "queueing threshold"),
+        ("k = '1.5 packets'", "queueing threshold"),
+        ("k = 'packets'", "queueing threshold"),
         ("k = '2s'", "queueing threshold"),
         (
             "source = '10.0.0.0/8'\ndestination = 'fd00::/64'",

@@ -10,8 +10,9 @@
  *	end of a window: F > 0: w <- w (1 - alpha / 2), else w <- w + 1 MSS
  *	loss: w <- w / 2
  *
- * K is k_bytes, or as a delay, the same for every window: RTT - RTTmin >
- * k_delay_ns. The public text does not say how slow start ends. Here: with the
+ * K is k_segments of the flow's MSS (the paper's unit) or k_bytes; or it is a
+ * delay, the same for every window (ours): RTT - RTTmin > k_delay_ns. The public
+ * text does not say how slow start ends. Here: with the
  * first ACK whose q > K; and alpha starts at 1, so that the window which overshot
  * is halved at its end. A round without any RTT sample counts as F = 0 (a window
  * that cannot be measured is still bounded by loss) and leaves alpha.
@@ -29,14 +30,16 @@ SG_INLINE int sg_dcvegas_late(const struct sg_cc *cc, const struct sg_params *pa
 			      const struct sg_cc_ack *ack)
 {
 	sg_u32 window = ack->flight ? sg_min32(cc->cwnd, ack->flight) : cc->cwnd;
+	sg_u64 backlog = params->k_bytes ? params->k_bytes :
+					   (sg_u64)params->k_segments * cc->mss;
 	sg_u32 delay_ns;
 
 	if (!ack->min_rtt_ns || ack->rtt_ns <= ack->min_rtt_ns)
 		return 0;
 	delay_ns = ack->rtt_ns - ack->min_rtt_ns;
-	if (!params->k_bytes)
+	if (!backlog)
 		return delay_ns > params->k_delay_ns;
-	return sg_mul_div(window, delay_ns, ack->rtt_ns) > params->k_bytes;
+	return sg_mul_div(window, delay_ns, ack->rtt_ns) > backlog;
 }
 
 /* The end of a window. Not a cut in the sense of SG_CC_CUT: rounds cannot overlap. */

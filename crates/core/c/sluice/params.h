@@ -52,11 +52,12 @@ struct sg_params {
 	sg_u32 beta_q10;    /* DCTCP priority, 0..1024 */
 	sg_u32 window_cap;  /* bytes, at most SG_WINDOW_MAX */
 	sg_u32 fixed_bytes; /* `fixed`: the window in bytes */
-	sg_u32 k_bytes;     /* `dcvegas`: queue threshold in bytes; 0 = derived from k_delay_ns */
-	sg_u32 k_delay_ns;  /* `dcvegas`: threshold as queueing delay, used when k_bytes is 0 */
+	sg_u32 k_bytes;     /* `dcvegas`: threshold of the flow's own backlog; 0 = k_segments */
+	sg_u32 k_delay_ns;  /* `dcvegas`: of the queueing delay, when k_bytes and k_segments are 0 */
 	sg_u8 vegas_alpha;  /* `vegas`: lower and upper backlog in segments */
 	sg_u8 vegas_beta;
-	sg_u8 pad1[2];
+	sg_u8 k_segments;   /* `dcvegas`: the backlog in segments of the flow; 0 = k_delay_ns */
+	sg_u8 pad1;
 	sg_u32 rto_min_us;  /* silence with data outstanding that counts as a timeout, at least */
 	sg_u32 rule_id;     /* position in the policy file, for reports */
 	sg_u64 rate_cap;    /* bytes per second of one flow, held by its window; 0 = none */
