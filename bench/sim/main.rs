@@ -378,6 +378,7 @@ fn cee(waits: bool) -> CeeConfig {
         qcn: Some(QcnConfig {
             priorities: 0xff,
             params: QcnParams::thesis(66_000),
+            notification_priority: 7,
         }),
         ets: EtsConfig {
             classes: (0..8).map(class).collect(),

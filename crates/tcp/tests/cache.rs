@@ -152,8 +152,8 @@ fn a_window_is_inherited_in_whole_by_half_or_not() {
         let mut config = config();
         config.cache_window = cache_window;
         let mut cache = Cache::default();
-        assert_eq!(inherited(config.clone(), &mut cache, 24), first);
-        assert_eq!(inherited(config.clone(), &mut cache, 12), second);
+        assert_eq!(inherited(config, &mut cache, 24), first);
+        assert_eq!(inherited(config, &mut cache, 12), second);
     }
 }
 

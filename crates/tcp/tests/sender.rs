@@ -429,7 +429,10 @@ fn the_rest_of_a_window_follows_its_whole_segment_even_if_that_had_to_wait_for_i
     peer.tcp.write(5000);
     peer.window = 1152;
     peer.give(&peer.ack(2000));
-    let whole = peer.tcp.transmit(peer.now_ns).map(|segment| segment.payload);
+    let whole = peer
+        .tcp
+        .transmit(peer.now_ns)
+        .map(|segment| segment.payload);
     assert_eq!(whole, Some(1000));
     peer.pass(36 * US);
     assert_eq!(peer.data_out(), [(3000, 152)]);
