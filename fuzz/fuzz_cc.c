@@ -37,6 +37,7 @@ static void take_params(struct input *in, struct world *w)
 	p->floor_mss = (sg_u8)take_range(in, 1, 2);
 	p->init_segments = (sg_u8)take_range(in, 1, 64);
 	p->g_shift = (sg_u8)take_range(in, 1, 10);
+	p->flags = take8(in) & SG_RULE_CUT_ONLY;
 	p->beta_q10 = take_range(in, 0, SG_ONE_Q10);
 	p->window_cap = take_range(in, 0, SG_WINDOW_MAX);
 	p->fixed_bytes = take_range(in, 0, SG_WINDOW_MAX);

@@ -67,6 +67,7 @@ impl Random {
             floor_mss: self.below(4) as u8,
             init_segments: self.next() as u8,
             g_shift: self.next() as u8,
+            flags: self.below(8) as u8,
             beta_q10: self.size(),
             window_cap: self.size(),
             fixed_bytes: self.size(),

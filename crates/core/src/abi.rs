@@ -28,6 +28,8 @@ pub const RULE_ENFORCE: u8 = 2;
 pub const RULE_POLICE: u8 = 1;
 /// [`Params::flags`]: hide MPTCP from the peer instead of passing the flow by.
 pub const RULE_STRIP_MPTCP: u8 = 2;
+/// `dctcp`: beta scales the cut, as published, and not the growth.
+pub const RULE_CUT_ONLY: u8 = 4;
 
 /// `struct sg_params`: the constants that govern one flow.
 #[repr(C)]
@@ -39,7 +41,7 @@ pub struct Params {
     pub one_sided: u8,
     /// [`RULE_OFF`], [`RULE_OBSERVE`] or [`RULE_ENFORCE`].
     pub mode: u8,
-    /// [`RULE_POLICE`] | [`RULE_STRIP_MPTCP`].
+    /// [`RULE_POLICE`] | [`RULE_STRIP_MPTCP`] | [`RULE_CUT_ONLY`].
     pub flags: u8,
     /// Smallest window in the peer's segments, 1 or 2.
     pub floor_mss: u8,

@@ -38,6 +38,7 @@ prop_compose! {
             vegas_alpha: small[3],
             vegas_beta: small[4],
             k_segments: small[5],
+            flags: small[6],
             beta_q10,
             window_cap,
             fixed_bytes,

@@ -4,7 +4,7 @@ mod common;
 
 use common::{Flow, MSS, params};
 use sluicegate_core::{
-    abi::Params,
+    abi::{Params, RULE_CUT_ONLY},
     cc::{Algorithm, SSTHRESH_UNKNOWN},
 };
 
@@ -330,6 +330,12 @@ fn dctcp_priority_weighs_the_growth() {
         flow.rounds(64, RTT_NS);
         let grown = flow.segments() - 1000.0;
         assert!((grown - segments).abs() <= 2.0, "{beta_q10}: {grown}");
+        // The published rule scales the cut alone.
+        let mut published = dctcp_of_priority(beta_q10);
+        published.params.flags = RULE_CUT_ONLY;
+        published.rounds(64, RTT_NS);
+        let grown = published.segments() - 1000.0;
+        assert!((grown - 64.0).abs() <= 2.0, "{beta_q10}: {grown}");
     }
 }
 

@@ -246,7 +246,12 @@ impl Rule {
             Mptcp::Strip => abi::RULE_STRIP_MPTCP,
             Mptcp::Pass => 0,
         };
-        police | strip
+        let cut_only = if self.beta_growth {
+            0
+        } else {
+            abi::RULE_CUT_ONLY
+        };
+        police | strip | cut_only
     }
 }
 

@@ -152,6 +152,7 @@ fn read_rule(table: Table<'_>) -> Rule {
         one_sided,
         fallback,
         beta: read_beta(&table, algorithm).unwrap_or(default.beta),
+        beta_growth: table.boolean("beta_growth").unwrap_or(default.beta_growth),
         gain_shift: read_gain(&table, used.iter().any(|used| used.has_alpha()))
             .unwrap_or(default.gain_shift),
         window_cap_bytes: read_window(&table, "window_cap").unwrap_or(default.window_cap_bytes),
@@ -421,10 +422,9 @@ fn read_port(item: &Item<'_>) -> Option<PortRange> {
 
 fn read_beta(table: &Table<'_>, algorithm: Algorithm) -> Option<f64> {
     if algorithm != Algorithm::Dctcp {
-        table.refuse(
-            "beta",
-            "is the priority of dctcp, which this rule does not use",
-        );
+        let reason = "is the priority of dctcp, which this rule does not use";
+        table.refuse("beta", reason);
+        table.refuse("beta_growth", reason);
     }
     table.number("beta", 0.0..=1.0)
 }

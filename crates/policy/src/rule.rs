@@ -44,6 +44,8 @@ pub struct Rule {
     pub fallback: Algorithm,
     /// DCTCP priority, 0..=1; 1 is DCTCP.
     pub beta: f64,
+    /// Whether `beta` also scales the growth of dctcp (ours), not the cut alone (the paper's).
+    pub beta_growth: bool,
     /// Gain of alpha: g = 2^-gain_shift, 1..=10.
     pub gain_shift: u8,
     /// Largest window in bytes, 1..=[`abi::WINDOW_MAX`].
@@ -84,6 +86,7 @@ impl Default for Rule {
             one_sided: Algorithm::Dcvegas,
             fallback: Algorithm::Dcvegas,
             beta: 1.0,
+            beta_growth: true,
             gain_shift: 4,
             window_cap_bytes: abi::WINDOW_MAX,
             rate_cap_bps: None,

@@ -63,6 +63,7 @@ fn every_key_is_read() {
         vegas_alpha = 3
         vegas_beta = 6
         beta = 0.5
+        beta_growth = false
         g = "1/32"
         window_cap = "1MB"
         floor_mss = 1
@@ -87,6 +88,7 @@ fn every_key_is_read() {
     assert_eq!(rule.one_sided, Algorithm::Vegas);
     assert_eq!(rule.vegas_backlog, (3, 6));
     assert_eq!((rule.beta, rule.gain_shift), (0.5, 5));
+    assert!(!rule.beta_growth);
     assert_eq!(rule.window_cap_bytes, 1_000_000);
     assert_eq!((rule.floor_mss, rule.initial_window_segments), (1, 4));
     assert_eq!(rule.rto_min, Duration::from_millis(10));
@@ -98,7 +100,7 @@ fn every_key_is_read() {
     assert_eq!((params.beta_q10, params.g_shift), (512, 5));
     assert_eq!(
         (params.flags, params.rto_min_us),
-        (abi::RULE_STRIP_MPTCP, 10_000)
+        (abi::RULE_STRIP_MPTCP | abi::RULE_CUT_ONLY, 10_000)
     );
 }
 
@@ -167,6 +169,7 @@ fn contradictions_are_refused() {
         ("algorithm = 'fixed'", "`window` is missing"),
         ("window = '1MB'", "does not use"),
         ("algorithm = 'cubic'\nbeta = 1.0", "does not use"),
+        ("algorithm = 'cubic'\nbeta_growth = false", "does not use"),
         ("algorithm = 'cubic'\nk = '25us'", "does not use"),
         ("algorithm = 'vegas'\nk = '6 packets'", "does not use"),
         ("window_cap = '9MiB'", "between 1B and 8MiB"),

@@ -9,8 +9,8 @@
  * F is the fraction of a window's bytes that met CE. beta = 1 is DCTCP, beta = 0
  * backs off by the whole of alpha. Loss and timeout are New Reno's.
  *
- * Growth is New Reno's for beta = 1. A smaller beta also grows more slowly, which
- * the paper's rule lacks: flows that meet the same marks and grow alike settle
+ * Growth is New Reno's for beta = 1. A smaller beta also grows more slowly (ours;
+ * SG_RULE_CUT_ONLY leaves it out). The paper's rule lacks this: flows that meet the same marks and grow alike settle
  * where growth = w alpha (1 - beta / 2), so that the rule alone never sets them
  * further apart than 2 to 1 (docs/congestion-control.md).
  */
@@ -73,12 +73,14 @@ SG_INLINE sg_u32 sg_dctcp_reduced(const struct sg_cc *cc, sg_u32 beta_q10)
 /* The slowest growth: a flow without priority still finds unused bandwidth. */
 #define SG_DCTCP_INCREASE_MIN_Q10 (SG_ONE_Q10 / 8)
 
-/* Slow start, then beta segments per window. */
+/* Slow start, then beta segments per window, or one where the rule is the paper's. */
 SG_INLINE void sg_dctcp_grow(struct sg_cc *cc, const struct sg_params *params,
 			     sg_u32 acked)
 {
-	sg_cc_grow_by(cc, params, acked,
-		      sg_clamp32(params->beta_q10, SG_DCTCP_INCREASE_MIN_Q10, SG_ONE_Q10));
+	sg_u32 least = params->flags & SG_RULE_CUT_ONLY ? SG_ONE_Q10 :
+							  SG_DCTCP_INCREASE_MIN_Q10;
+
+	sg_cc_grow_by(cc, params, acked, sg_clamp32(params->beta_q10, least, SG_ONE_Q10));
 }
 
 SG_NOINLINE int sg_dctcp_on_ack(struct sg_cc *cc, const struct sg_params *params,

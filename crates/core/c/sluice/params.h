@@ -27,6 +27,7 @@ enum sg_rule_mode {
 enum sg_rule_flags {
 	SG_RULE_POLICE = 1 << 0,      /* drop data beyond the enforced edge */
 	SG_RULE_STRIP_MPTCP = 1 << 1, /* hide MPTCP from the peer instead of passing the flow by */
+	SG_RULE_CUT_ONLY = 1 << 2,    /* `dctcp`: beta scales the cut, as published, not the growth */
 };
 
 /* 2^20: the unit of alpha, and of every fraction that needs finer steps than 1/1024. */
