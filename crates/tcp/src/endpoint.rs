@@ -173,14 +173,11 @@ pub struct Endpoint {
     /// End of the last segment that was smaller than full (Minshall).
     small_end: u64,
     send_buffer: u64,
-    /// When data left last, for idleness.
+    /// When data left last, for idleness and runts.
     data_sent_ns: u64,
     pace_next_ns: u64,
     /// What data that has left takes of its host's memory until the adapter has sent it.
     below_bytes: u32,
-    /// The rest of the peer's window behind the last whole segment, if it is less than a segment
-    /// and cwnd allows it too; 0 = none. It belongs to the super-packet of that segment.
-    runt_bytes: u16,
     /// Of the super-packet that is leaving, what has not yet left.
     super_packet_bytes: u32,
     cc: Cc,
@@ -311,7 +308,6 @@ impl Endpoint {
             data_sent_ns: 0,
             pace_next_ns: 0,
             below_bytes: 0,
-            runt_bytes: 0,
             super_packet_bytes: 0,
             cc: Cc::new(&config.params, config.algorithm, mss),
             rtt: Estimator::new(&config.rto),

@@ -129,7 +129,7 @@ fn a_lost_syn_ack_or_third_segment_delays_only() {
     }
 }
 
-/// `tcp_syn_backoff` of FreeBSD 9: 1, 1, 1, 1, 1, 2, 4 times the base, and slop on all but the first.
+/// `tcp_syn_backoff` of FreeBSD 9: 1, 1, 1, 1, 1, 2, 4 times the base; all but the first have slop.
 #[test]
 fn freebsd_9_repeats_syns_four_times_before_it_backs_off() {
     let mut tcp = Endpoint::connect(Arc::new(Config::freebsd9(1460)), 7);

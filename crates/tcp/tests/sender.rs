@@ -421,42 +421,6 @@ fn a_closed_window_is_probed_with_backoff_until_it_opens() {
 }
 
 #[test]
-fn the_rest_of_a_window_follows_its_whole_segment_even_if_that_had_to_wait_for_its_turn() {
-    let mut peer = Peer::new(config(Recovery::Sack), 100 * US);
-    peer.tcp.write(2000);
-    peer.data_out();
-    peer.pass(100 * US);
-    peer.tcp.write(5000);
-    peer.window = 1152;
-    peer.give(&peer.ack(2000));
-    let whole = peer
-        .tcp
-        .transmit(peer.now_ns)
-        .map(|segment| segment.payload);
-    assert_eq!(whole, Some(1000));
-    peer.pass(36 * US);
-    assert_eq!(peer.data_out(), [(3000, 152)]);
-    // A new window: what is left of it waits, since a small segment is out.
-    peer.give(&peer.ack(3000));
-    assert_eq!(peer.data_out(), [(3152, 1000)]);
-}
-
-#[test]
-fn the_rest_of_a_window_waits_if_cwnd_did_not_allow_it_behind_the_whole_segment() {
-    let mut peer = ten_out(config(Recovery::Sack));
-    peer.tcp.write(20_000);
-    peer.window = 11_136;
-    peer.give(&peer.ack(M));
-    assert_eq!(peer.data_out(), [(10 * M, 1000), (11 * M, 1000)]);
-    assert_eq!(peer.tcp.in_flight(), u64::from(peer.tcp.cwnd()));
-    // The same right edge but for the unit of the window: cwnd has room, the peer has 112 bytes.
-    peer.pass(US);
-    peer.window = 10_112;
-    peer.give(&peer.ack(2 * M));
-    assert_eq!(peer.data_out(), []);
-}
-
-#[test]
 fn a_closed_window_that_nobody_answers_for_ends_the_connection() {
     let mut config = config(Recovery::Sack);
     config.retries = 3;

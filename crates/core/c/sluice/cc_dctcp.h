@@ -10,9 +10,10 @@
  * backs off by the whole of alpha. Loss and timeout are New Reno's.
  *
  * Growth is New Reno's for beta = 1. A smaller beta also grows more slowly (ours;
- * SG_RULE_CUT_ONLY leaves it out). The paper's rule lacks this: flows that meet the same marks and grow alike settle
- * where growth = w alpha (1 - beta / 2), so that the rule alone never sets them
- * further apart than 2 to 1 (docs/congestion-control.md).
+ * SG_RULE_CUT_ONLY leaves it out). The paper's rule lacks this: flows that meet the
+ * same marks and grow alike settle where growth = w alpha (1 - beta / 2), so that
+ * the rule alone never sets them further apart than 2 to 1
+ * (docs/congestion-control.md).
  */
 #ifndef SLUICE_CC_DCTCP_H
 #define SLUICE_CC_DCTCP_H

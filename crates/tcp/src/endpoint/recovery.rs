@@ -105,7 +105,7 @@ impl Endpoint {
         } else if self.timer == Timer::Reorder {
             self.restart_timer(now_ns);
         }
-        self.probe_timeout_was_spurious(news);
+        self.probe_timeout_was_spurious(now_ns, news);
     }
 
     /// RFC 6582's timer rule: of the partial ACKs only the first restarts it, so that a window with

@@ -170,14 +170,14 @@ impl Endpoint {
 
     /// F-RTO after an ACK that has not decided: new data first, whose ACKs will tell (RFC 5682 3.1
     /// steps 2 and 3). Where there is none, or duplicates come back, what is lost is sent again.
-    pub(super) fn probe_timeout_was_spurious(&mut self, news: &News) {
+    pub(super) fn probe_timeout_was_spurious(&mut self, now_ns: u64, news: &News) {
         if self.phase != Phase::Loss || !self.reduction.watched {
             return;
         }
         if self.snd_nxt > self.recover {
             self.reduction.watched = !(news.sacked || news.repeats);
         } else if news.acked > 0 {
-            self.reduction.watched = self.new_data_fits();
+            self.reduction.watched = self.new_data_fits(now_ns);
             self.flags.new_first = true;
         }
         self.flags.new_first &= self.reduction.watched;

@@ -83,7 +83,7 @@ impl Endpoint {
             return Some(Output::Ack);
         }
         if self.wants_to_send() && !self.waits_for_others(now_ns) {
-            if let Some(output) = self.next_data() {
+            if let Some(output) = self.next_data(now_ns) {
                 return Some(output);
             }
         }
@@ -107,7 +107,8 @@ impl Endpoint {
 
     /// Only pacing holds back what would leave.
     pub(super) fn waits_for_pace(&self) -> bool {
-        self.synchronized() && self.wants_to_send() && self.next_data().is_some()
+        let later_ns = self.pace_next_ns.max(self.data_sent_ns + 1);
+        self.synchronized() && self.wants_to_send() && self.next_data(later_ns).is_some()
     }
 
     /// Sequence numbers that have never left: data and FIN.
@@ -116,10 +117,10 @@ impl Endpoint {
     }
 
     /// Data in the order of RFC 6675's NextSeg: what is lost, what is new, what may be lost.
-    pub(super) fn next_data(&self) -> Option<Output> {
+    pub(super) fn next_data(&self, now_ns: u64) -> Option<Output> {
         let mut room = self.window().saturating_sub(self.pipe_as_counted());
         if self.board.waiting() > 0 && self.flags.new_first {
-            return self.next_new(room);
+            return self.next_new(now_ns, room);
         }
         if self.board.waiting() > 0 {
             if self.flags.force {
@@ -133,7 +134,7 @@ impl Endpoint {
         if self.flags.probe_pending {
             return Some(self.next_window_probe());
         }
-        if let Some(output) = self.next_new(room) {
+        if let Some(output) = self.next_new(now_ns, room) {
             return Some(output);
         }
         if self.phase == Phase::Recovery && self.repair() == Recovery::Sack {
@@ -236,7 +237,7 @@ impl Endpoint {
     }
 
     /// New data, or FIN.
-    fn next_new(&self, room: u64) -> Option<Output> {
+    fn next_new(&self, now_ns: u64, room: u64) -> Option<Output> {
         let waits = self.unsent();
         let usable = self.usable();
         if waits == 0 || usable == 0 {
@@ -260,20 +261,20 @@ impl Endpoint {
             len -= len % mss;
         }
         let fin = waits > data && len == data && len < usable;
-        let leaves = len >= mss || fin || self.small_may_leave(len, data, usable);
+        let leaves = len >= mss || fin || self.small_may_leave(now_ns, len, data, usable);
         let len = len as u32;
         leaves.then_some(Output::Data { len, fin })
     }
 
     /// Whether new data could leave now.
-    pub(super) fn new_data_fits(&self) -> bool {
+    pub(super) fn new_data_fits(&self, now_ns: u64) -> bool {
         let room = self.window().saturating_sub(self.pipe());
-        self.next_new(room).is_some()
+        self.next_new(now_ns, room).is_some()
     }
 
     /// Less than a full segment: Nagle's algorithm when it is the end of the data, silly window
     /// avoidance when the window ends there.
-    fn small_may_leave(&self, len: u64, data: u64, usable: u64) -> bool {
+    fn small_may_leave(&self, now_ns: u64, len: u64, data: u64, usable: u64) -> bool {
         let alone = self.snd_una == self.snd_nxt;
         if len == data {
             let first = alone || (self.config.minshall && self.small_end <= self.snd_una);
@@ -282,12 +283,10 @@ impl Endpoint {
         if len < usable {
             return false; // cwnd ends here
         }
-        // Behind whole segments in one super-packet, as Linux does, even where each has to wait for
-        // its turn at the adapter; half of the largest window.
+        // Behind whole segments of the same instant, as Linux does; half of the largest window.
         let follows = self.config.minshall
             && !alone
-            && self.runt_bytes > 0
-            && len >= self.runt_bytes.into()
+            && self.data_sent_ns == now_ns
             && self.small_end <= self.snd_una;
         follows || len >= self.max_wnd / 2
     }
@@ -350,23 +349,12 @@ impl Endpoint {
         self.header(now_ns, self.snd_una - 1)
     }
 
-    /// The value of `runt_bytes` when `len` bytes have left.
-    #[inline(always)]
-    fn runt_behind(&self, len: u32) -> u16 {
-        let rest = self.usable();
-        if rest >= self.mss.into() || len < self.mss || self.pipe() + rest > self.window() {
-            return 0;
-        }
-        rest as u16
-    }
-
     #[inline(always)]
     pub(super) fn send_data(&mut self, now_ns: u64, len: u32, fin: bool) -> Segment {
         let mut segment = self.header(now_ns, self.snd_nxt);
         let length = len + u32::from(fin);
         segment.payload = len as u16;
         self.snd_nxt += u64::from(length);
-        self.runt_bytes = self.runt_behind(len);
         if self.snd_nxt >= self.snd_end && len > 0 {
             segment.flags |= flags::PSH;
         }

@@ -42,7 +42,7 @@ impl Endpoint {
             && self.is_full_below(now_ns)
             && self.synchronized()
             && self.wants_to_send()
-            && self.next_data().is_some()
+            && self.next_data(now_ns).is_some()
     }
 
     /// A segment with so much data is on its way to the adapter; one without takes next to nothing.
