@@ -20,9 +20,9 @@ SLUICEGATE=$SG_ROOT/target/release/sluicegate
 # Seconds on two CPUs from a clean checkout; what takes longer is marked. Stages that run beside others are slower
 # than alone.
 BUDGET_S=(
-	[total]=1600 [setup]=60 [build]=360
+	[total]=1500 [setup]=60 [build]=360
 	["linux 6.12"]=360 ["foreign programs"]=60 ["kernel tests"]=420 [lint]=150 [tests]=240 ["fuzz smoke"]=150
-	["simulated scenarios"]=180 ["a sweep"]=45 ["a sweep of datagrams"]=30 ["linux 6.1 is refused"]=25 [package]=35
+	["simulated scenarios"]=150 ["a sweep"]=45 ["a sweep of datagrams"]=30 ["linux 6.1 is refused"]=25 [package]=35
 	["stages of tests"]=5 ["measuring tests"]=150 ["foreign stacks"]=90 ["nothing left behind"]=10
 	[scenario]=35 ["scenario five-stacks"]=100 ["scenario five-stacks-guests"]=75 ["scenario ecn-coexistence"]=70
 	["scenario window-cap"]=50 ["scenario swift-beside"]=45 ["scenario incast-1500"]=45
@@ -161,7 +161,7 @@ stage "stages of tests" scripts/test-stages.sh
 stage "lint" scripts/lint.sh
 stage -tests "tests" parallel_tests
 begin "fuzz smoke" fuzz/run.sh "$FUZZ_SECONDS"
-stage "simulated scenarios" env SEEDS=3 scripts/seeds.sh "$LOGS/sim"
+stage "simulated scenarios" env SEEDS=2 scripts/seeds.sh "$LOGS/sim"
 # Intervals of fewer seeds are too wide to say anything.
 stage "a sweep" "$SLUICEGATE" sweep scenarios/cee/commercial.toml --short --repeat 4 --only tcp=reno --only background=large \
 	--check --out "$LOGS/sweep"
