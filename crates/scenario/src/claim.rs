@@ -144,10 +144,12 @@ impl Side {
     }
 }
 
-/// The share of runs in which something held.
-pub(crate) fn share_of(held: &[bool]) -> Option<f64> {
+/// The share of runs in which something held, and whether it lies within the bounds.
+pub(crate) fn judge_share(held: &[bool], least: f64, most: f64) -> (Option<f64>, bool) {
     let count = held.iter().filter(|held| **held).count();
-    (!held.is_empty()).then(|| count as f64 / held.len() as f64)
+    let share = (!held.is_empty()).then(|| count as f64 / held.len() as f64);
+    let within = share.is_some_and(|share| least <= share && share <= most);
+    (share, within)
 }
 
 #[cfg(test)]

@@ -185,13 +185,13 @@ impl Expectation {
                 }
             }
             Over::Share { least, most } => {
-                let held: Vec<bool> = each().map(|sides| self.holds(sides)).collect();
-                let share = claim::share_of(&held);
+                let each: Vec<bool> = each().map(|sides| self.holds(sides)).collect();
+                let (share, held) = claim::judge_share(&each, least, most);
                 ExpectationResult {
                     left: share,
                     right: Some(least),
                     upper: Some(most),
-                    held: share.is_some_and(|share| least <= share && share <= most),
+                    held,
                     ..result
                 }
             }

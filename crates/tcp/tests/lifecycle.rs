@@ -129,21 +129,24 @@ fn a_lost_syn_ack_or_third_segment_delays_only() {
     }
 }
 
+/// When the first `count` segments leave that nobody answers, in ms; all have these flags.
+fn opening_ms(tcp: &mut Endpoint, flags: u8, count: usize) -> Vec<u64> {
+    let mut now_ns = 0;
+    let mut next = || {
+        let sent_ns = now_ns;
+        tcp.timeout(sent_ns);
+        assert!(tcp.transmit(sent_ns).unwrap().has(flags));
+        now_ns = tcp.deadline_ns();
+        sent_ns / MS
+    };
+    (0..count).map(|_| next()).collect()
+}
+
 /// `tcp_syn_backoff` of FreeBSD 9: 1, 1, 1, 1, 1, 2, 4 times the base; all but the first have slop.
 #[test]
 fn freebsd_9_repeats_syns_four_times_before_it_backs_off() {
     let mut tcp = Endpoint::connect(Arc::new(Config::freebsd9(1460)), 7);
-    let mut sent_ms = Vec::new();
-    for _ in 0..8 {
-        let now_ns = if sent_ms.is_empty() {
-            0
-        } else {
-            tcp.deadline_ns()
-        };
-        tcp.timeout(now_ns);
-        assert!(tcp.transmit(now_ns).unwrap().has(flags::SYN));
-        sent_ms.push(now_ns / MS);
-    }
+    let sent_ms = opening_ms(&mut tcp, flags::SYN, 8);
     assert_eq!(sent_ms, [0, 10, 40, 70, 100, 130, 170, 230]);
 }
 
@@ -153,17 +156,7 @@ fn freebsd_9_repeats_syn_acks_without_slop() {
     let config = Arc::new(Config::freebsd9(1460));
     let syn = Endpoint::connect(config.clone(), 7).transmit(0).unwrap();
     let mut tcp = Endpoint::accept(config, 8, &syn, 0);
-    let mut sent_ms = Vec::new();
-    for _ in 0..7 {
-        let now_ns = if sent_ms.is_empty() {
-            0
-        } else {
-            tcp.deadline_ns()
-        };
-        tcp.timeout(now_ns);
-        assert!(tcp.transmit(now_ns).unwrap().has(flags::SYN | flags::ACK));
-        sent_ms.push(now_ns / MS);
-    }
+    let sent_ms = opening_ms(&mut tcp, flags::SYN | flags::ACK, 7);
     assert_eq!(sent_ms, [0, 10, 20, 30, 40, 50, 70]);
 }
 

@@ -325,12 +325,12 @@ impl Statement {
         let held: Vec<bool> = runs.iter().map(|run| self.relation.holds(run)).collect();
         match (self.over, runs) {
             (Over::Share { least, most }, _) => {
-                let share = claim::share_of(&held);
+                let (share, held) = claim::judge_share(&held, least, most);
                 Instance {
                     left: share,
                     right: Some(least),
                     upper: Some(most),
-                    held: share.is_some_and(|share| least <= share && share <= most),
+                    held,
                     ..Instance::default()
                 }
             }
