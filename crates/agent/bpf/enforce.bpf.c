@@ -155,6 +155,7 @@ SG_GLOBAL int sg_skb_syn(struct sg_packet *p, sg_u64 now_ns, struct sg_verdict *
 	struct sg_policy *rules = sg_policy_here();
 	struct sg_half_open *half, fresh = { 0 };
 	sg_u32 rule, counted;
+	int has_flow;
 
 	if (!rules || !p || !out)
 		return 0;
@@ -164,11 +165,12 @@ SG_GLOBAL int sg_skb_syn(struct sg_packet *p, sg_u64 now_ns, struct sg_verdict *
 		return 0;
 	}
 	p->seg.peer_trusted = (sg_u8)sg_remote_trusted(&p->key);
+	has_flow = sg_has_flow(&p->key);
 	p->key.opener = sg_opener_of(&p->seg);
 	half = sg_half_of(&p->key, &counted);
 	if (half)
 		fresh = *half;
-	sg_life_syn(&fresh, &p->seg, now_ns, rule, sg_params_of(rules, rule), out);
+	sg_life_syn(&fresh, &p->seg, now_ns, rule, has_flow, sg_params_of(rules, rule), out);
 	if (counted ? bpf_map_update_elem(&half_open, &p->key, &fresh, BPF_ANY) :
 		      sg_keep_half(&p->key, &fresh, now_ns))
 		sg_life_unkept(0, &p->seg, out);
@@ -216,7 +218,7 @@ SG_GLOBAL int sg_skb_synack(struct sg_packet *p, sg_u64 now_ns, struct sg_verdic
 	half = sg_half_of(&p->key, &counted);
 	p->key.opener = 0;
 	rule = (sg_u32)sg_rule_here(&p->key);
-	fate = sg_fate_of_synack(half, &p->seg, rule);
+	fate = sg_fate_of_synack(half, &p->seg, rule, sg_has_flow(&p->key));
 	if (fate == SG_FATE_PASS)
 		return 0;
 	/* Without a SYN there is nothing but NOTE, which the verifier does not know. */

@@ -226,6 +226,14 @@ SG_INLINE struct sg_slot *sg_find(sg_u32 tag, sg_u32 *at)
 	return sg_slot_at(*at);
 }
 
+/* Whether the tuple of this key, whose opener is 0, has a flow, as far as its hash tells. */
+SG_GLOBAL int sg_has_flow(const struct sg_flow_key *key)
+{
+	sg_u32 at;
+
+	return key && sg_find(sg_tag_of(key), &at);
+}
+
 /* The word of `occupied` that has this slot's bit. */
 SG_INLINE sg_u64 *sg_occupied_word(sg_u32 at)
 {
@@ -286,15 +294,12 @@ SG_INLINE int sg_room_is_short(const struct sg_slot *slot, const struct sg_sweep
 	       (interface && sg_life_is_short(interface->flows, interface->quota));
 }
 
-SG_INLINE sg_u64 sg_silence_limit(const struct sg_slot *slot, const struct sg_sweep *sweep)
+SG_INLINE sg_u64 sg_patience_ns(const struct sg_slot *slot, const struct sg_sweep *sweep)
 {
 	enum sg_silence silence = sg_life_silence(&slot->flow);
+	int is_short = silence == SG_SILENCE_BY_ROOM && sg_room_is_short(slot, sweep);
 
-	if (silence == SG_SILENCE_CLOSED)
-		return sweep->closed_ns;
-	if (silence == SG_SILENCE_BY_ROOM && sg_room_is_short(slot, sweep))
-		return sweep->closed_ns;
-	return sweep->idle_ns;
+	return sg_life_patience_ns(silence, is_short, sweep->idle_ns, sweep->closed_ns);
 }
 
 /* To be asked under the slot's lock; without, to know whether it is worth locking. */
@@ -305,7 +310,7 @@ SG_INLINE int sg_is_collected(const struct sg_slot *slot, const struct sg_sweep 
 	if (sweep->mode == SG_SWEEP_INTERFACE)
 		return slot->key.ifindex == sweep->ifindex;
 	return sweep->mode == SG_SWEEP_ALL ||
-	       sg_since(sweep->now_ns, slot->flow.seen_ns) >= sg_silence_limit(slot, sweep);
+	       sg_since(sweep->now_ns, slot->flow.seen_ns) >= sg_patience_ns(slot, sweep);
 }
 
 static int sg_sweep_slot(sg_u32 i, struct sg_sweep *sweep)
@@ -346,7 +351,7 @@ static int sg_sweep_word(sg_u32 i __attribute__((unused)), struct sg_sweep *swee
 	sg_u64 *word = sg_occupied_word(sweep->from & shape.mask);
 
 	sweep->word = word ? *word : 0;
-	sweep->crowded = __builtin_popcountll(sweep->word) > 32;
+	sweep->crowded = (sg_u32)sg_life_is_short((sg_u32)__builtin_popcountll(sweep->word), 64);
 	if (sweep->word)
 		bpf_loop(64, sg_sweep_slot, sweep, 0);
 	sweep->from += 64;

@@ -8,7 +8,8 @@
 sg_u32 sluice_opener_of(const struct sg_segment *seg);
 sg_u32 sluice_fate_of_syn(sg_u32 rule);
 sg_u32 sluice_fate_of_synack(const struct sg_half_open *half, const struct sg_segment *seg,
-			     sg_u32 rule);
+			     sg_u32 rule, sg_u32 has_flow);
+sg_u32 sluice_life_is_spent(const struct sg_half_open *half, sg_u32 has_flow);
 sg_u32 sluice_fate_of_segment(const struct sg_segment *seg, const struct sg_flow *flow,
 			      sg_u32 answered);
 sg_u32 sluice_fate_recalled(const struct sg_half_open *note, const struct sg_flow *flow,
@@ -22,7 +23,8 @@ sg_u32 sluice_life_claims(const struct sg_segment *seg);
 void sluice_life_refuse(const struct sg_segment *seg, const struct sg_params *params,
 			struct sg_verdict *out);
 void sluice_life_syn(struct sg_half_open *half, const struct sg_segment *seg, sg_u64 now_ns,
-		     sg_u32 rule, const struct sg_params *params, struct sg_verdict *out);
+		     sg_u32 rule, sg_u32 has_flow, const struct sg_params *params,
+		     struct sg_verdict *out);
 void sluice_life_synack(struct sg_flow *flow, struct sg_half_open *half,
 			const struct sg_segment *seg, sg_u64 now_ns, sg_u32 rule,
 			const struct sg_params *params, struct sg_verdict *out);
@@ -39,6 +41,7 @@ void sluice_life_midstream(struct sg_flow *flow, const struct sg_segment *seg, s
 sg_u32 sluice_life_rematch(struct sg_flow *flow, sg_u32 rule);
 sg_u32 sluice_life_silence(const struct sg_flow *flow);
 sg_u32 sluice_life_is_short(sg_u32 flows, sg_u32 quota);
+sg_u64 sluice_life_patience_ns(sg_u32 silence, sg_u32 is_short, sg_u64 idle_ns, sg_u64 closed_ns);
 sg_u32 sluice_life_remember(struct sg_remembered *what, const struct sg_flow *flow);
 sg_u32 sluice_unanswered(sg_u32 until, sg_u64 now_ns);
 sg_u32 sluice_unanswered_add(sg_u32 *until, sg_u64 now_ns);
@@ -54,9 +57,14 @@ sg_u32 sluice_fate_of_syn(sg_u32 rule)
 }
 
 sg_u32 sluice_fate_of_synack(const struct sg_half_open *half, const struct sg_segment *seg,
-			     sg_u32 rule)
+			     sg_u32 rule, sg_u32 has_flow)
 {
-	return sg_fate_of_synack(half, seg, rule);
+	return sg_fate_of_synack(half, seg, rule, (int)has_flow);
+}
+
+sg_u32 sluice_life_is_spent(const struct sg_half_open *half, sg_u32 has_flow)
+{
+	return !!sg_life_is_spent(half, (int)has_flow);
 }
 
 sg_u32 sluice_fate_of_segment(const struct sg_segment *seg, const struct sg_flow *flow,
@@ -104,9 +112,10 @@ void sluice_life_refuse(const struct sg_segment *seg, const struct sg_params *pa
 }
 
 void sluice_life_syn(struct sg_half_open *half, const struct sg_segment *seg, sg_u64 now_ns,
-		     sg_u32 rule, const struct sg_params *params, struct sg_verdict *out)
+		     sg_u32 rule, sg_u32 has_flow, const struct sg_params *params,
+		     struct sg_verdict *out)
 {
-	sg_life_syn(half, seg, now_ns, rule, params, out);
+	sg_life_syn(half, seg, now_ns, rule, (int)has_flow, params, out);
 }
 
 void sluice_life_synack(struct sg_flow *flow, struct sg_half_open *half,
@@ -161,6 +170,11 @@ sg_u32 sluice_life_silence(const struct sg_flow *flow)
 sg_u32 sluice_life_is_short(sg_u32 flows, sg_u32 quota)
 {
 	return !!sg_life_is_short(flows, quota);
+}
+
+sg_u64 sluice_life_patience_ns(sg_u32 silence, sg_u32 is_short, sg_u64 idle_ns, sg_u64 closed_ns)
+{
+	return sg_life_patience_ns((enum sg_silence)silence, (int)is_short, idle_ns, closed_ns);
 }
 
 sg_u32 sluice_life_remember(struct sg_remembered *what, const struct sg_flow *flow)

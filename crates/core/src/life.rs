@@ -16,7 +16,13 @@ use crate::{
 unsafe extern "C" {
     fn sluice_opener_of(seg: &Segment) -> u32;
     fn sluice_fate_of_syn(rule: u32) -> u32;
-    fn sluice_fate_of_synack(half: Option<&HalfOpen>, seg: &Segment, rule: u32) -> u32;
+    fn sluice_fate_of_synack(
+        half: Option<&HalfOpen>,
+        seg: &Segment,
+        rule: u32,
+        has_flow: u32,
+    ) -> u32;
+    fn sluice_life_is_spent(half: &HalfOpen, has_flow: u32) -> u32;
     fn sluice_fate_of_segment(seg: &Segment, flow: Option<&Flow>, answered: u32) -> u32;
     fn sluice_fate_recalled(
         note: Option<&HalfOpen>,
@@ -46,6 +52,7 @@ unsafe extern "C" {
         seg: &Segment,
         now_ns: u64,
         rule: u32,
+        has_flow: u32,
         params: &Params,
         out: &mut Verdict,
     );
@@ -80,6 +87,7 @@ unsafe extern "C" {
     fn sluice_life_rematch(flow: &mut Flow, rule: u32) -> u32;
     fn sluice_life_silence(flow: &Flow) -> u32;
     fn sluice_life_is_short(flows: u32, quota: u32) -> u32;
+    fn sluice_life_patience_ns(silence: u32, is_short: u32, idle_ns: u64, closed_ns: u64) -> u64;
     fn sluice_life_remember(what: &mut Remembered, flow: &Flow) -> u32;
     fn sluice_unanswered(until: u32, now_ns: u64) -> u32;
     fn sluice_unanswered_add(until: &mut u32, now_ns: u64) -> u32;
@@ -172,10 +180,22 @@ pub fn of_syn(rule: Option<u8>) -> Fate {
     Fate::of(unsafe { sluice_fate_of_syn(slot(rule)) })
 }
 
-/// Of a SYN/ACK, where this was noted of its opener's SYN.
-pub fn of_synack(half: Option<&HalfOpen>, segment: &Segment, rule: Option<u8>) -> Fate {
+/// Of a SYN/ACK, where this was noted of its opener's SYN. `has_flow`: its tuple has a flow.
+pub fn of_synack(
+    half: Option<&HalfOpen>,
+    segment: &Segment,
+    rule: Option<u8>,
+    has_flow: bool,
+) -> Fate {
     // SAFETY: see above.
-    Fate::of(unsafe { sluice_fate_of_synack(half, segment, slot(rule)) })
+    Fate::of(unsafe { sluice_fate_of_synack(half, segment, slot(rule), has_flow.into()) })
+}
+
+/// Whether a half-open connection was answered and the flow of the answer is forgotten. It is then
+/// as if it had not been noted, and its entry may be freed. `has_flow`: its tuple has a flow.
+pub fn is_spent(half: &HalfOpen, has_flow: bool) -> bool {
+    // SAFETY: see above.
+    unsafe { sluice_life_is_spent(half, has_flow.into()) != 0 }
 }
 
 /// Of any other segment. `flow`: that of its tuple; `answered`: a SYN/ACK was noted since it began.
@@ -228,17 +248,20 @@ pub fn refuse(segment: &Segment, params: &Params, verdict: &mut Verdict) {
     unsafe { sluice_life_refuse(segment, params, verdict) };
 }
 
-/// Notes a SYN in `half`, zeroed, or what the opener's earlier one left.
+/// Notes a SYN in `half`, zeroed, or what the opener's earlier one left. `has_flow`: its tuple has
+/// a flow.
 pub fn syn(
     half: &mut HalfOpen,
     segment: &Segment,
     now_ns: u64,
     rule: u8,
+    has_flow: bool,
     params: &Params,
 ) -> Verdict {
     let mut verdict = Verdict::default();
+    let (rule, has_flow) = (u32::from(rule), u32::from(has_flow));
     // SAFETY: see above.
-    unsafe { sluice_life_syn(half, segment, now_ns, rule.into(), params, &mut verdict) };
+    unsafe { sluice_life_syn(half, segment, now_ns, rule, has_flow, params, &mut verdict) };
     verdict
 }
 
@@ -333,6 +356,14 @@ pub fn silence(flow: &Flow) -> Silence {
 pub fn is_short(flows: u32, quota: u32) -> bool {
     // SAFETY: see above.
     unsafe { sluice_life_is_short(flows, quota) != 0 }
+}
+
+/// The time in ns for which a flow of this silence may be silent: `idle_ns`, that of an open
+/// connection, or `closed_ns`. `is_short`, of the table or of the interface's share of it, needs to
+/// be known only for [`Silence::ByRoom`].
+pub fn patience_ns(silence: Silence, is_short: bool, idle_ns: u64, closed_ns: u64) -> u64 {
+    // SAFETY: see above.
+    unsafe { sluice_life_patience_ns(silence as u32, is_short.into(), idle_ns, closed_ns) }
 }
 
 /// What another flow of the connection could not find out, of one that is forgotten for its

@@ -75,6 +75,7 @@ fn half() -> HalfOpen {
         &syn(Direction::FromTenant),
         NOW_NS,
         RULE,
+        false,
         &params(),
     );
     half
@@ -101,19 +102,15 @@ fn a_syn_ack_belongs_to_whom_it_answers() {
 #[test]
 fn a_syn_ack_that_answers_makes_a_flow_once() {
     let (mut half, answer) = (half(), synack(Direction::ToTenant));
-    assert_eq!(
-        life::of_synack(Some(&half), &answer, Some(RULE)),
-        Fate::Make
-    );
+    let fate = |half: &HalfOpen, has_flow| life::of_synack(Some(half), &answer, Some(RULE), has_flow);
+    assert_eq!(fate(&half, false), Fate::Make);
+    assert_eq!(fate(&half, true), Fate::Make, "of an earlier life");
     // Another policy is in force since the SYN.
     let (flow, _) = life::synack(&mut half, &answer, NOW_NS, RULE + 1, &params());
     assert_eq!((flow.rule, half.rule), (RULE + 1, RULE + 1));
     assert_eq!((flow.snd_una, flow.seen_ns), (ISN + 1, NOW_NS));
     assert_eq!(flow.mode, MODE_ONE_SIDED);
-    assert_eq!(
-        life::of_synack(Some(&half), &answer, Some(RULE)),
-        Fate::Repeat
-    );
+    assert_eq!(fate(&half, true), Fate::Repeat);
     // A flow that there was no room for has not begun.
     let mut verdict = Verdict {
         edits: edit::WINDOW | edit::STRIP_PEER,
@@ -121,10 +118,7 @@ fn a_syn_ack_that_answers_makes_a_flow_once() {
     };
     life::unkept(Some(&mut half), &answer, &mut verdict);
     assert_eq!(verdict.edits, 0);
-    assert_eq!(
-        life::of_synack(Some(&half), &answer, Some(RULE)),
-        Fate::Make
-    );
+    assert_eq!(fate(&half, false), Fate::Make);
     verdict.edits = edit::ADD_PEER | edit::STRIP_PEER;
     life::unkept(None, &syn(Direction::FromTenant), &mut verdict);
     assert_eq!(verdict.edits, edit::STRIP_PEER, "what was forged goes");
@@ -137,18 +131,45 @@ fn a_syn_ack_alone_is_noted() {
         ack: ISN + 2,
         ..answer
     };
-    assert_eq!(life::of_synack(None, &answer, Some(RULE)), Fate::Note);
-    assert_eq!(
-        life::of_synack(Some(&HalfOpen::default()), &answer, Some(RULE)),
-        Fate::Note
-    );
-    assert_eq!(
-        life::of_synack(Some(&half()), &stray, Some(RULE)),
-        Fate::Note
-    );
-    for half in [None, Some(&half())] {
-        assert_eq!(life::of_synack(half, &answer, None), Fate::Pass);
+    for has_flow in [false, true] {
+        let fate = |half, answer| life::of_synack(half, answer, Some(RULE), has_flow);
+        assert_eq!(fate(None, &answer), Fate::Note);
+        assert_eq!(fate(Some(&HalfOpen::default()), &answer), Fate::Note);
+        assert_eq!(fate(Some(&half()), &stray), Fate::Note);
+        for half in [None, Some(&half())] {
+            assert_eq!(life::of_synack(half, &answer, None, has_flow), Fate::Pass);
+        }
     }
+}
+
+/// Its flow was forgotten: nothing differs from a connection of which nothing was noted.
+#[test]
+fn a_spent_half_open_connection_is_as_if_absent() {
+    let (unanswered, answer) = (half(), synack(Direction::ToTenant));
+    let mut spent = unanswered;
+    let _ = life::synack(&mut spent, &answer, NOW_NS, RULE, &params());
+    let cases = [(unanswered, false), (unanswered, true), (spent, true)];
+    for (half, has_flow) in cases {
+        assert!(!life::is_spent(&half, has_flow));
+    }
+    assert!(life::is_spent(&spent, false));
+    let fate = |half: Option<&HalfOpen>| life::of_synack(half, &answer, Some(RULE), false);
+    assert_eq!(fate(Some(&spent)), fate(None));
+    // The same SYN again is repeated while the flow is there, and begins another one after it.
+    let again = |has_flow| {
+        let (mut half, first) = (spent, syn(Direction::FromTenant));
+        life::syn(&mut half, &first, NOW_NS + 1, RULE, has_flow, &params());
+        life::of_synack(Some(&half), &answer, Some(RULE), has_flow)
+    };
+    assert_eq!((again(true), again(false)), (Fate::Repeat, Fate::Make));
+    // Data of a connection that is met in midstream.
+    let first = data(Direction::FromTenant, ISN + 1);
+    let known = |of_tenant| {
+        let mut known = Remembered::default();
+        life::know(&mut known, &first, None, of_tenant, None);
+        known
+    };
+    assert_eq!(known(Some(&spent)), known(None));
 }
 
 #[test]
@@ -463,6 +484,19 @@ fn silence_is_judged_by_what_is_known() {
     ];
     for (flow, silence) in cases {
         assert_eq!(life::silence(&flow), silence, "{flow:?}");
+    }
+}
+
+#[test]
+fn the_time_of_silence_follows_from_its_kind_and_the_room() {
+    let time = |silence, is_short| life::patience_ns(silence, is_short, 100, 10);
+    for (silence, [roomy, short]) in [
+        (Silence::Idle, [100, 100]),
+        (Silence::Closed, [10, 10]),
+        (Silence::ByRoom, [100, 10]),
+    ] {
+        let times = [time(silence, false), time(silence, true)];
+        assert_eq!(times, [roomy, short], "{silence:?}");
     }
 }
 

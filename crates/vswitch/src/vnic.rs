@@ -231,7 +231,9 @@ impl<K: Connection> Vnics<K> {
         let counted = self.half_open.get(&key).copied();
         let before = counted.or_else(|| self.crowd.get(&key).copied());
         let mut half = before.unwrap_or_default();
-        let verdict = life::syn(&mut half, segment, now_ns, rule, params(&self.policy, rule));
+        let has_flow = self.flows.find(&connection).is_some();
+        let params = params(&self.policy, rule);
+        let verdict = life::syn(&mut half, segment, now_ns, rule, has_flow, params);
         if counted.is_some() {
             self.half_open.keep(key, half);
         } else {
@@ -267,7 +269,8 @@ impl<K: Connection> Vnics<K> {
         let (rule, key) = (self.rule_for(ends), (connection, life::opener(segment)));
         let counted = self.half_open.find(&key).is_some();
         let half = self.half(connection, key.1).copied();
-        let fate = life::of_synack(half.as_ref(), segment, rule);
+        let has_flow = self.flows.find(&connection).is_some();
+        let fate = life::of_synack(half.as_ref(), segment, rule, has_flow);
         let (Some(rule), false) = (rule, fate == Fate::Pass) else {
             return Verdict::default();
         };
@@ -443,10 +446,16 @@ impl<K: Connection> Vnics<K> {
         }
     }
 
-    fn drop_halves(&mut self, connection: K) {
+    /// Frees the half-open connections of a tuple that `goes` selects. Core takes spent ones for
+    /// absent, so that it makes no difference that the kernel leaves them to its maps.
+    fn drop_halves(&mut self, connection: K, goes: impl Fn(&HalfOpen) -> bool) {
         for opener in [Opener::Tenant, Opener::Remote, Opener::Unseen] {
-            self.half_open.remove(&(connection, opener));
-            self.crowd.remove(&(connection, opener));
+            let key = (connection, opener);
+            for table in [&mut self.half_open, &mut self.crowd] {
+                if table.get(&key).is_some_and(&goes) {
+                    table.remove(&key);
+                }
+            }
         }
     }
 
@@ -465,9 +474,7 @@ impl<K: Connection> Vnics<K> {
             if silent_ns >= self.patience_ns(tracked) {
                 let what = life::remember(&tracked.flow);
                 self.drop_flow(connection);
-                // The kernel's maps, whose places exist anyway, keep a SYN until others need its
-                // place. So they know a SYN/ACK that is repeated after this for what it is.
-                self.drop_halves(connection);
+                self.drop_halves(connection, |half| life::is_spent(half, false));
                 what.into_iter()
                     .for_each(|what| self.remembered.keep(connection, what));
                 self.counters.one(FLOW_EXPIRED);
@@ -480,16 +487,16 @@ impl<K: Connection> Vnics<K> {
         let Limits {
             idle_ns, closed_ns, ..
         } = self.limits;
-        let crowded = || {
-            let interface = self.interfaces.get(&tracked.ends.ifindex);
-            life::is_short(self.flows.len() as u32, self.flows.most() as u32)
-                || interface.is_some_and(|it| life::is_short(it.flows, it.quota))
-        };
-        match life::silence(&tracked.flow) {
-            Silence::Closed => closed_ns,
-            Silence::ByRoom if crowded() => closed_ns,
-            Silence::ByRoom | Silence::Idle => idle_ns,
-        }
+        let silence = life::silence(&tracked.flow);
+        let is_short = silence == Silence::ByRoom && self.room_is_short(tracked);
+        life::patience_ns(silence, is_short, idle_ns, closed_ns)
+    }
+
+    /// Whether others need the room of this flow.
+    fn room_is_short(&self, tracked: &Tracked) -> bool {
+        let interface = self.interfaces.get(&tracked.ends.ifindex);
+        life::is_short(self.flows.len() as u32, self.flows.most() as u32)
+            || interface.is_some_and(|it| life::is_short(it.flows, it.quota))
     }
 
     /// A packet passes that is not TCP.
@@ -524,7 +531,7 @@ impl<K: Connection> Vnics<K> {
     /// Forgets a connection that is known to be over: nothing of it comes any more.
     pub fn forget(&mut self, connection: K) {
         self.drop_flow(connection);
-        self.drop_halves(connection);
+        self.drop_halves(connection, |_| true);
         self.remembered.remove(&connection);
     }
 

@@ -48,7 +48,7 @@ SG_INLINE void sg_host_syn(struct sg_host *host, struct sg_packet *p, sg_u64 now
 	}
 	host->key = p->key;
 	sg_life_syn(&host->half[sg_opener_of(&p->seg) - 1], &p->seg, now_ns, rule,
-		    sg_host_params(host, rule), out);
+		    (int)host->flow_exists, sg_host_params(host, rule), out);
 }
 
 SG_INLINE void sg_host_synack(struct sg_host *host, struct sg_packet *p, sg_u64 now_ns,
@@ -57,7 +57,7 @@ SG_INLINE void sg_host_synack(struct sg_host *host, struct sg_packet *p, sg_u64 
 	sg_u32 rule = sg_policy_match(&host->policy, &host->scope, &p->key);
 	struct sg_half_open *half = &host->half[sg_opener_of(&p->seg) - 1];
 	const struct sg_params *params = sg_host_params(host, rule);
-	enum sg_fate fate = sg_fate_of_synack(half, &p->seg, rule);
+	enum sg_fate fate = sg_fate_of_synack(half, &p->seg, rule, (int)host->flow_exists);
 	struct sg_flow made;
 
 	if (fate == SG_FATE_PASS)

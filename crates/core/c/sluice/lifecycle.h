@@ -8,8 +8,8 @@
  *   others    their flow                         USE, MAKE, RECALL, PASS
  *
  * The owner of the tables looks up a packet's connection, asks core for its fate, lets core
- * write the entry, and stores it. How long a flow may be silent, and whether a reload gives it
- * another rule, is decided here as well.
+ * write the entry, and stores it. How long a flow may be silent, when a half-open connection is
+ * spent, and whether a reload gives a flow another rule, is decided here as well.
  */
 #ifndef SLUICE_LIFECYCLE_H
 #define SLUICE_LIFECYCLE_H
@@ -41,15 +41,26 @@ SG_INLINE enum sg_fate sg_fate_of_syn(sg_u32 rule)
 }
 
 /*
- * A SYN/ACK; `half` is what was noted of its opener's SYN, or null. NOTE, REPEAT: it is noted by
- * SG_OPENED_UNSEEN, unless its tuple has a flow and sg_answers_anew() denies.
+ * Whether a half-open connection was answered and the flow of the answer is forgotten. It is then
+ * as if it had not been noted, whether or not its owner has freed its entry. `has_flow`: its tuple
+ * has a flow.
+ */
+SG_INLINE int sg_life_is_spent(const struct sg_half_open *half, int has_flow)
+{
+	return !has_flow && (half->peer & SG_PEER_PROMOTED);
+}
+
+/*
+ * A SYN/ACK; `half` is what was noted of its opener's SYN, or null; `has_flow`: its tuple has a
+ * flow. NOTE, REPEAT: it is noted by SG_OPENED_UNSEEN, unless its tuple has a flow and
+ * sg_answers_anew() denies.
  */
 SG_INLINE enum sg_fate sg_fate_of_synack(const struct sg_half_open *half,
-					 const struct sg_segment *seg, sg_u32 rule)
+					 const struct sg_segment *seg, sg_u32 rule, int has_flow)
 {
 	if (rule == SG_RULE_NONE)
 		return SG_FATE_PASS;
-	if (!half || !sg_synack_matches(half, seg))
+	if (!half || sg_life_is_spent(half, has_flow) || !sg_synack_matches(half, seg))
 		return SG_FATE_NOTE;
 	return half->peer & SG_PEER_PROMOTED ? SG_FATE_REPEAT : SG_FATE_MAKE;
 }
@@ -125,10 +136,16 @@ SG_INLINE void sg_life_refuse(const struct sg_segment *seg, const struct sg_para
 	sg_refuse_claims(seg, params, sg_life_claims(seg), out);
 }
 
-/* Writes a SYN into `half`, which is zeroed, or has the opener's earlier SYN. */
+/*
+ * Writes a SYN into `half`, which is zeroed, or has the opener's earlier SYN. `has_flow`: its
+ * tuple has a flow.
+ */
 SG_INLINE void sg_life_syn(struct sg_half_open *half, const struct sg_segment *seg, sg_u64 now_ns,
-			   sg_u32 rule, const struct sg_params *params, struct sg_verdict *out)
+			   sg_u32 rule, int has_flow, const struct sg_params *params,
+			   struct sg_verdict *out)
 {
+	if (sg_life_is_spent(half, has_flow))
+		__builtin_memset(half, 0, sizeof(*half));
 	half->rule = (sg_u8)rule;
 	sg_syn(half, seg, now_ns, params, out);
 }
@@ -265,10 +282,22 @@ SG_INLINE enum sg_silence sg_life_silence(const struct sg_flow *flow)
 	return sg_is_over(flow) ? SG_SILENCE_CLOSED : SG_SILENCE_BY_ROOM;
 }
 
-/* Others need the room: the table, or the interface's share of it, is more than half full. */
+/* Others need the room: a table, or an interface's share of it, is more than half full. */
 SG_INLINE int sg_life_is_short(sg_u32 flows, sg_u32 quota)
 {
 	return quota && flows > quota / 2;
+}
+
+/*
+ * The same as a time. `is_short`, of the table or of the interface's share, needs to be known only
+ * for SG_SILENCE_BY_ROOM. The limits are those of an open and of a closed connection.
+ */
+SG_INLINE sg_u64 sg_life_patience_ns(enum sg_silence silence, int is_short, sg_u64 idle_ns,
+				     sg_u64 closed_ns)
+{
+	if (silence == SG_SILENCE_CLOSED || (silence == SG_SILENCE_BY_ROOM && is_short))
+		return closed_ns;
+	return idle_ns;
 }
 
 /* The facts that a new flow of this connection could not find out. 0 = there are none. */
