@@ -54,6 +54,15 @@ static void take_params(struct input *in, struct world *w)
 	p->swift_mdf_q10 = take16(in);
 }
 
+/* Whether the state of this algorithm, of the table's or unknown, begins as the table names it. */
+#define STATE(constant, name, state, ...) [SG_CC_##constant] = #state,
+static int has_state(sg_u32 algorithm, const char *state)
+{
+	static const char *const states[] = { SG_ALGORITHMS(STATE) };
+
+	return algorithm < SG_CC_COUNT && !strcmp(states[algorithm], state);
+}
+
 static void check_bounds(const struct world *w)
 {
 	sg_u32 floor = sg_cc_floor(&w->cc, &w->params);
@@ -62,7 +71,7 @@ static void check_bounds(const struct world *w)
 	require(w->cc.cwnd > 0 && w->cc.cwnd >= floor && w->cc.cwnd <= cap,
 		"algorithm %u cwnd %u not in %u..%u", w->algorithm, w->cc.cwnd,
 		floor, cap);
-	if (w->algorithm == SG_CC_DCTCP || w->algorithm == SG_CC_DCVEGAS)
+	if (has_state(w->algorithm, "dctcp"))
 		require(w->cc.dctcp.alpha_q20 <= SG_ONE_Q20, "alpha %u",
 			w->cc.dctcp.alpha_q20);
 }
@@ -99,8 +108,8 @@ static void do_ack(struct input *in, struct world *w)
 	w->snd_una += ack.acked;
 	ack.snd_una = w->snd_una;
 	sg_cc_on_ack(&w->cc, &w->params, w->algorithm, &ack);
-	/* `fixed` returns to its window by design. */
-	if (w->algorithm != SG_CC_FIXED && (!ack.window_used || ack.in_recovery))
+	/* What has a fixed window returns to it by design. */
+	if (!has_state(w->algorithm, "fixed") && (!ack.window_used || ack.in_recovery))
 		require(w->cc.cwnd <= before, "algorithm %u grew %u to %u unearned",
 			w->algorithm, before, w->cc.cwnd);
 }

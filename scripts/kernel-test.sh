@@ -21,7 +21,7 @@ export_to_guest="SLUICEGATE_VECTOR_FRAMES=${SLUICEGATE_VECTOR_FRAMES:-3000}"
 MEMORY_MB=1024
 # One CPU each: where emulated ones share real ones, a program that holds a flow's lock stops for so long that the
 # other one's gives up, as it may, and tests that want every packet edited fail. Two machines use two real CPUs.
-LANES_TESTS=("acceptance vectors cc_vectors charge faults sluicegate_agent strangers sluicegate_labkit switch_port tenant_cc" "instance live_edit live_adopt live_hostile ignore_window reload")
+LANES_TESTS=("acceptance vectors cc_vectors charge faults sluicegate_agent strangers sluicegate_labkit pool switch_port tenant_cc" "instance live_edit live_adopt live_hostile ignore_window reload")
 LANES_PROGRAMS=("acceptance vectors" "cc_vectors faults")
 LANES_REFUSAL=("refusal")
 # What takes minutes there and says little of a kernel; TEST may name it all the same.

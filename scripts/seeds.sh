@@ -29,7 +29,7 @@ run() {
 	[ $# -gt 1 ] || dir+=/$(basename "$1" .toml)
 	"$SLUICEGATE" run "$@" --short --check --seed "$seed" --out "$dir" >>"$out/log/$set" 2>"$out/log/$set.said" || status=$?
 	[ "$status" -eq 0 ] || [ "$status" -eq 3 ] || { cat "$out/log/$set.said" >&2; exit "$status"; }
-	sed -n '/^check failed: /,$ { s/^check failed: //; s/^  //; p }' "$out/log/$set.said" >>"$out/faults/$set"
+	not_accepted "$out/log/$set.said" >>"$out/faults/$set"
 }
 
 # repeats_of FILE: how many runs its short form has, told by a run of it.

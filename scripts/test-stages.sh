@@ -53,6 +53,8 @@ expect "a stage that fails" 'stage quick false; stage "lab a" true' '^quick +FAI
 	'^1 passed, 1 failed$' '^exit 1$'
 expect "over its budget" 'stage "lab slow" sleep 1' '^lab slow +ok +[12] s of +0 OVER$' '^exit 0$'
 expect "without a budget" 'stage other true' '^other +ok +0 s of +-$'
+expect "budgets are summed" 'stage quick true; stage "lab a" true; stage "lab slow" true; stage other true' \
+	'^budgets of these stages, summed +65 s of +100$'
 expect "beside others" 'begin "lab a" sh -c "sleep 1; exit 1"; stage quick true; ended "lab a"; stage "lab b" true' \
 	'^lab a +FAILED +[12] s' '^2 passed, 1 failed$' '^exit 1$'
 expect "tests are counted" 'stage -tests quick echo "test result: ok. 5 passed; 0 failed; 2 ignored; 0 measured"' \

@@ -49,12 +49,13 @@ fn watch(directory: &Path, sources: &mut Vec<PathBuf>) {
     }
 }
 
-/// `X(constant, name, state, loss, needs, stack, "title")` of `cc_table.h`.
+/// `X(constant, name, state, loss, needs, stack, "keys", "title")` of `cc_table.h`.
 struct Line<'a> {
     name: &'a str,
     state: &'a str,
     needs: &'a str,
     stack: &'a str,
+    keys: &'a str,
     title: &'a str,
 }
 
@@ -64,15 +65,16 @@ impl<'a> Line<'a> {
         let inner = text.trim().strip_prefix("X(")?;
         let inner = inner.trim_end_matches('\\').trim_end();
         let inner = inner.strip_suffix(')').unwrap_or(inner);
-        let fields: Vec<&str> = inner.splitn(7, ',').map(str::trim).collect();
-        let &[_, name, state, _, needs, stack, title] = &fields[..] else {
-            panic!("cc_table.h: seven fields are wanted in {text}");
+        let fields: Vec<&str> = inner.splitn(8, ',').map(str::trim).collect();
+        let &[_, name, state, _, needs, stack, keys, title] = &fields[..] else {
+            panic!("cc_table.h: eight fields are wanted in {text}");
         };
         Some(Self {
             name,
             state,
             needs,
             stack,
+            keys: keys.trim_matches('"'),
             title,
         })
     }
@@ -93,9 +95,10 @@ fn algorithms(lines: &[Line<'_>]) -> String {
     for line in lines {
         let (variant, needs, stack) = (camel(line.name), camel(line.needs), camel(line.stack));
         let (name, state, title) = (line.name, line.state, line.title);
+        let keys: Vec<&str> = line.keys.split_whitespace().collect();
         let _ = writeln!(
             text,
-            "    {variant} \"{name}\" \"{state}\" {needs} {stack} {title}"
+            "    {variant} \"{name}\" \"{state}\" {needs} {stack} {keys:?} {title}"
         );
     }
     text + "}\n"

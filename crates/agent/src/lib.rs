@@ -4,7 +4,6 @@
 //! `bpf/NAME.bpf.c` into an object that one module here embeds and loads:
 //!
 //! - [`instance`] is enforcement itself: load, attach, read flows and counters;
-//! - [`pool`] keeps loaded instances for the next use;
 //! - [`daemon`] is the agent around it, [`takeover`] its restart, [`detach`] its undoing,
 //!   `service` what a service manager hears of it;
 //! - [`meter`] is what an operator watches: looks, sums over time, Prometheus;
@@ -33,7 +32,6 @@ pub mod meter;
 pub mod netns;
 pub mod object;
 mod plain;
-pub mod pool;
 pub mod record;
 pub mod reload;
 mod replace;
@@ -44,5 +42,4 @@ pub mod takeover;
 pub mod tcx;
 
 pub use instance::{Instance, Options};
-pub use pool::Pool;
 pub use record::{FlowRecord, Names};

@@ -16,7 +16,7 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
 use common::{A, B, B6, Host, ip};
 use sluicegate_agent::{
-    Instance, Options, Pool, bpffs,
+    Instance, Options, bpffs,
     bpffs::Pins,
     doctor, include_object,
     interfaces::{self, Patterns},
@@ -433,51 +433,6 @@ fn flows_closed_by_an_rst_make_room_where_it_is_short() {
         assert_eq!(left.len(), kept.len());
         assert!(!left.contains(&reset));
     }
-}
-
-#[test]
-fn a_pool_hands_out_instances_that_remember_nothing() {
-    let host = Host::new();
-    let mut pool = Pool::default();
-    let mut taken = pool.take(2, &policy()).unwrap();
-    let ids: Vec<_> = taken
-        .iter()
-        .map(|one| one.programs().unwrap()[0].id)
-        .collect();
-    host.within("h", || taken[0].attach("ta").unwrap());
-    let _connection = host.transfer(10_000);
-    assert!(!taken[0].flows().unwrap().is_empty());
-    pool.give(taken).unwrap();
-
-    let mut again = pool.take(3, &policy()).unwrap();
-    for instance in &again {
-        assert!(instance.flows().unwrap().is_empty() && instance.interfaces().is_empty());
-        assert!(
-            instance
-                .counters()
-                .unwrap()
-                .values()
-                .all(|count| *count == 0)
-        );
-    }
-    let reused: Vec<_> = again
-        .iter()
-        .map(|one| one.programs().unwrap()[0].id)
-        .collect();
-    assert!(
-        ids.iter().all(|id| reused.contains(id)),
-        "{ids:?} {reused:?}"
-    );
-    host.within("h", || again[0].attach("ta").unwrap());
-    let (client, _server) = host.transfer(10_000);
-    let local = client.local_addr().unwrap();
-    assert!(
-        again[0]
-            .flows()
-            .unwrap()
-            .iter()
-            .any(|flow| flow.local == local && flow.enforced)
-    );
 }
 
 /// Keys of a pinned map, each of which begins with the index of an interface, and their values.

@@ -4,6 +4,7 @@
  * that Rust can link, and the offsets that src/cc.rs and src/abi.rs count on.
  */
 #include "sluice/cc.h"
+#include "sluice/stack.h"
 
 SG_ASSERT_AT(struct sg_cc, cwnd, 0);
 SG_ASSERT_AT(struct sg_cc, ssthresh, 4);
@@ -42,6 +43,7 @@ void sluice_cc_on_loss(struct sg_cc *cc, const struct sg_params *params,
 void sluice_cc_on_timeout(struct sg_cc *cc, const struct sg_params *params,
 			  sg_u32 algorithm, const struct sg_cc_ack *ack);
 void sluice_cc_on_idle(struct sg_cc *cc, const struct sg_params *params);
+void sluice_stack_params(struct sg_params *params);
 
 void sluice_cc_init(struct sg_cc *cc, const struct sg_params *params,
 		    sg_u32 algorithm, sg_u32 mss)
@@ -70,4 +72,9 @@ void sluice_cc_on_timeout(struct sg_cc *cc, const struct sg_params *params,
 void sluice_cc_on_idle(struct sg_cc *cc, const struct sg_params *params)
 {
 	sg_cc_on_idle(cc, params);
+}
+
+void sluice_stack_params(struct sg_params *params)
+{
+	*params = (struct sg_params)SG_STACK_PARAMS;
 }

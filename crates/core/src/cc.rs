@@ -8,10 +8,10 @@ use std::{fmt, mem::offset_of, str::FromStr};
 
 use crate::abi::Params;
 
-/// The help that an algorithm needs of the peer's host.
+/// The help that an algorithm needs of the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needs {
-    /// Its feedback.
+    /// Feedback on marks: of its host, or, as a tenant's own stack, of a peer with the same stack.
     Peer,
     /// None: it works from one side.
     Nothing,
@@ -30,9 +30,10 @@ pub enum Stack {
     NoStack,
 }
 
-/// From lines `Variant "name" state Needs Stack "title"` of the table of algorithms.
+/// From lines `Variant "name" state Needs Stack ["key", …] "title"` of the table of algorithms.
 macro_rules! algorithms {
-    ($($variant:ident $name:literal $state:literal $needs:ident $stack:ident $title:literal)*) => {
+    ($($variant:ident $name:literal $state:literal $needs:ident $stack:ident
+        [$($key:literal),*] $title:literal)*) => {
         /// A congestion control (`enum sg_algorithm`): `c/sluice/cc_table.h` has the list.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(u8)]
@@ -66,6 +67,13 @@ macro_rules! algorithms {
             pub const fn stack(self) -> Stack {
                 match self {
                     $(Self::$variant => Stack::$stack,)*
+                }
+            }
+
+            /// The keys of its constants in a rule of a policy.
+            pub const fn keys(self) -> &'static [&'static str] {
+                match self {
+                    $(Self::$variant => &[$($key),*],)*
                 }
             }
 
@@ -138,6 +146,16 @@ impl FromStr for Algorithm {
             .find(|algorithm| algorithm.name() == name)
             .ok_or_else(|| UnknownAlgorithm(name.to_owned()))
     }
+}
+
+/// The constants of tenants' own stacks of Linux (`c/sluice/stack.h`), with an initial window of 10
+/// segments and no cap.
+#[allow(unsafe_code)]
+pub fn stack_params() -> Params {
+    let mut params = Params::default();
+    // SAFETY: an exclusive reference to the mirror of the C structure, for this call.
+    unsafe { native::sluice_stack_params(&mut params) };
+    params
 }
 
 /// [`Cc::ssthresh`] before the first cut.
@@ -230,6 +248,7 @@ mod native {
         pub fn sluice_cc_on_loss(cc: &mut Cc, params: &Params, algorithm: u32, ack: &Ack);
         pub fn sluice_cc_on_timeout(cc: &mut Cc, params: &Params, algorithm: u32, ack: &Ack);
         pub fn sluice_cc_on_idle(cc: &mut Cc, params: &Params);
+        pub fn sluice_stack_params(params: &mut Params);
     }
 }
 

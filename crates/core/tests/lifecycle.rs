@@ -102,7 +102,8 @@ fn a_syn_ack_belongs_to_whom_it_answers() {
 #[test]
 fn a_syn_ack_that_answers_makes_a_flow_once() {
     let (mut half, answer) = (half(), synack(Direction::ToTenant));
-    let fate = |half: &HalfOpen, has_flow| life::of_synack(Some(half), &answer, Some(RULE), has_flow);
+    let fate =
+        |half: &HalfOpen, has_flow| life::of_synack(Some(half), &answer, Some(RULE), has_flow);
     assert_eq!(fate(&half, false), Fate::Make);
     assert_eq!(fate(&half, true), Fate::Make, "of an earlier life");
     // Another policy is in force since the SYN.

@@ -7,8 +7,9 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use sluicegate_agent::{Instance, Pool};
+use sluicegate_agent::Instance;
 use sluicegate_core::abi::{Flow, FlowKey};
+use sluicegate_labkit::pool::Pool;
 use sluicegate_scenario::experiment::Variant;
 
 use crate::net::Network;

@@ -24,6 +24,7 @@
 #include <bpf/bpf_tracing.h>
 
 #include "sluice/cc.h"
+#include "sluice/stack.h"
 
 enum tenant_phase {
 	TENANT_OPEN = 0,
@@ -51,22 +52,8 @@ struct tenant {
 };
 SG_ASSERT_SIZE(struct tenant, 104);
 
-/* What Linux's modules have built in. In .data: a loader may change it. */
-struct sg_params tenant_params = {
-	.floor_mss = 2,
-	.init_segments = 10,
-	.g_shift = 4,
-	.beta_q10 = SG_ONE_Q10,
-	.window_cap = 1U << 30,
-	.vegas_alpha = 2,
-	.vegas_beta = 4,
-	/* For the lab's links of a few 100 Mb/s, whose RTTs begin at 300 us. */
-	.swift_target_ns = 1000000,
-	.swift_range_ns = 1000000,
-	.swift_ai_q10 = SG_ONE_Q10,
-	.swift_beta_q10 = 819,
-	.swift_mdf_q10 = 512,
-};
+/* In .data: a loader may change it. */
+struct sg_params tenant_params = SG_STACK_PARAMS;
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 

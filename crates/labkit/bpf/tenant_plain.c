@@ -7,21 +7,11 @@
 #include "tenant.h"
 
 #define STACK_LOSS_HALVES 0
-/*
- * K of dcvegas unless the loader set another. Re-implementations use 6 segments at 1 Gb/s,
- * 72 us of queueing; the lab's links carry a few 100 Mb/s, where 3 segments already last
- * longer.
- */
-#define DCVEGAS_K_SEGMENTS 3
 
 static __always_inline void stack_acked(struct sock *sk, struct tenant *t,
 					struct sg_cc_ack *ack)
 {
-	struct sg_params params = tenant_params;
-
-	if (!params.k_bytes && !params.k_delay_ns)
-		params.k_segments = DCVEGAS_K_SEGMENTS;
-	sg_cc_on_ack(&t->cc, &params, STACK_ALGORITHM, ack);
+	sg_cc_on_ack(&t->cc, &tenant_params, STACK_ALGORITHM, ack);
 }
 
 /* Where core's answer to a loss would lead. */

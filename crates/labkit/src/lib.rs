@@ -1,7 +1,8 @@
 //! Equipment of a laboratory: kernel programs that enforcement does not need, and their loading.
 //!
-//! `bpf/` holds the programs; each module here embeds and loads its own:
+//! `bpf/` holds the programs; modules here embed and load their own:
 //!
+//! - [`pool`] keeps loaded enforcement for the next use;
 //! - [`port`] is a switch port: it marks, drops and measures at an interface's transmit queue;
 //! - [`tenant_cc`] has tenants' TCP stacks for kernels that lack them (struct_ops);
 //! - [`ignore_window`] is a tenant that cheats.
@@ -9,5 +10,6 @@
 #![allow(unsafe_code)]
 
 pub mod ignore_window;
+pub mod pool;
 pub mod port;
 pub mod tenant_cc;

@@ -135,8 +135,8 @@ fn read_rule(table: Table<'_>) -> Rule {
     let one_sided = read_one_sided(&table, algorithm);
     let fallback = read_fallback(&table, algorithm, one_sided);
     let used = [algorithm, one_sided, fallback];
-    let uses = |wanted| used.contains(&wanted);
-    let vegas_backlog = read_vegas_backlog(&table, uses(Algorithm::Vegas));
+    refuse_unused(&table, &used);
+    let vegas_backlog = read_vegas_backlog(&table);
     let (source, destination) = read_prefixes(&table);
     let rule = Rule {
         name: table.text("name").map(str::to_owned),
@@ -151,16 +151,15 @@ fn read_rule(table: Table<'_>) -> Rule {
         algorithm,
         one_sided,
         fallback,
-        beta: read_beta(&table, algorithm).unwrap_or(default.beta),
+        beta: table.number("beta", 0.0..=1.0).unwrap_or(default.beta),
         beta_growth: table.boolean("beta_growth").unwrap_or(default.beta_growth),
-        gain_shift: read_gain(&table, used.iter().any(|used| used.has_alpha()))
-            .unwrap_or(default.gain_shift),
+        gain_shift: read_gain(&table).unwrap_or(default.gain_shift),
         window_cap_bytes: read_window(&table, "window_cap").unwrap_or(default.window_cap_bytes),
         rate_cap_bps: read_rate_cap(&table),
-        window_bytes: read_fixed_window(&table, uses(Algorithm::Fixed)),
-        k: read_k(&table, uses(Algorithm::Dcvegas)).unwrap_or(default.k),
+        window_bytes: read_fixed_window(&table, &used),
+        k: table.parse("k", parse_threshold).unwrap_or(default.k),
         vegas_backlog,
-        swift: read_swift(&table, uses(Algorithm::Swift)),
+        swift: read_swift(&table),
         floor_mss: small(&table, "floor_mss", 1, 2).unwrap_or(default.floor_mss),
         initial_window_segments: small(&table, "initial_window", 1, 64)
             .unwrap_or(default.initial_window_segments),
@@ -189,9 +188,13 @@ fn read_one_sided(table: &Table<'_>, algorithm: Algorithm) -> Algorithm {
     };
     match item.choice(&Algorithm::NAMES) {
         Some(chosen) if chosen.needs() == Needs::Peer => {
+            let independent = names(|it| it.needs() == Needs::Nothing);
             item.complain(
                 format!("{chosen} needs the feedback of a peer that enforces"),
-                "use dcvegas, vegas, cubic or another algorithm that works from one side",
+                format!(
+                    "use one that works from one side: {}",
+                    independent.join(", ")
+                ),
             );
             default
         }
@@ -199,13 +202,16 @@ fn read_one_sided(table: &Table<'_>, algorithm: Algorithm) -> Algorithm {
     }
 }
 
-/// Where the path drops and never marks, dctcp is only Reno; what works from one side does not miss
-/// the marks.
+/// Where the path drops and never marks, an algorithm that lives on marks is only Reno; one that
+/// works from one side does not miss them.
 fn read_fallback(table: &Table<'_>, algorithm: Algorithm, one_sided: Algorithm) -> Algorithm {
     if algorithm.needs() == Needs::Nothing {
         table.refuse(
             "fallback",
-            "is for dctcp on a path that does not mark, which this rule does not use",
+            &format!(
+                "stands in for {} on a path that does not mark, which this rule does not use",
+                names(|it| it.needs() == Needs::Peer).join(" and ")
+            ),
         );
         return algorithm;
     }
@@ -420,22 +426,30 @@ fn read_port(item: &Item<'_>) -> Option<PortRange> {
     })
 }
 
-fn read_beta(table: &Table<'_>, algorithm: Algorithm) -> Option<f64> {
-    if algorithm != Algorithm::Dctcp {
-        let reason = "is the priority of dctcp, which this rule does not use";
-        table.refuse("beta", reason);
-        table.refuse("beta_growth", reason);
+/// Refuses constants of algorithms that the rule does not use.
+fn refuse_unused(table: &Table<'_>, used: &[Algorithm]) {
+    let mut keys: Vec<&str> = Algorithm::ALL
+        .iter()
+        .flat_map(|it| it.keys())
+        .copied()
+        .collect();
+    keys.sort_unstable();
+    keys.dedup();
+    keys.retain(|key| !used.iter().any(|it| it.keys().contains(key)));
+    for key in keys {
+        let owners = names(|it| it.keys().contains(&key)).join(" and ");
+        let reason = format!("is a constant of {owners}, which this rule does not use");
+        table.refuse(key, &reason);
     }
-    table.number("beta", 0.0..=1.0)
 }
 
-fn read_gain(table: &Table<'_>, used: bool) -> Option<u8> {
-    if !used {
-        table.refuse(
-            "g",
-            "is the gain of dctcp and dcvegas, which this rule does not use",
-        );
-    }
+/// Names of the algorithms of which this holds.
+fn names(holds: impl Fn(&Algorithm) -> bool) -> Vec<&'static str> {
+    let all = Algorithm::ALL.into_iter().filter(holds);
+    all.map(Algorithm::name).collect()
+}
+
+fn read_gain(table: &Table<'_>) -> Option<u8> {
     table.parse("g", |text| {
         let complaint = || {
             Complaint::new(
@@ -469,30 +483,14 @@ fn read_window(table: &Table<'_>, key: &'static str) -> Option<u32> {
     }
 }
 
-fn read_fixed_window(table: &Table<'_>, used: bool) -> Option<u32> {
-    let window = read_window(table, "window");
-    if !used {
-        table.refuse(
-            "window",
-            "is the window of fixed, which this rule does not use",
-        );
-    } else if table.get("window").is_none() {
-        table.require(
-            "window",
-            "algorithm \"fixed\" needs it, for example \"100KB\"",
-        );
+/// There is no default for it.
+fn read_fixed_window(table: &Table<'_>, used: &[Algorithm]) -> Option<u32> {
+    let wants = used.iter().find(|it| it.keys().contains(&"window"));
+    if let (Some(algorithm), None) = (wants, table.get("window")) {
+        let advice = format!("algorithm \"{algorithm}\" needs it, for example \"100KB\"");
+        table.require("window", &advice);
     }
-    window
-}
-
-fn read_k(table: &Table<'_>, used: bool) -> Option<Threshold> {
-    if !used {
-        table.refuse(
-            "k",
-            "is the threshold of dcvegas, which this rule does not use",
-        );
-    }
-    table.parse("k", parse_threshold)
+    read_window(table, "window")
 }
 
 fn parse_threshold(text: &str) -> Result<Threshold, Complaint> {
@@ -525,12 +523,7 @@ fn packets(text: &str) -> Option<&str> {
         .map(str::trim)
 }
 
-fn read_vegas_backlog(table: &Table<'_>, used: bool) -> (u8, u8) {
-    if !used {
-        let reason = "is a bound of vegas, which this rule does not use";
-        table.refuse("vegas_alpha", reason);
-        table.refuse("vegas_beta", reason);
-    }
+fn read_vegas_backlog(table: &Table<'_>) -> (u8, u8) {
     let default = Rule::default().vegas_backlog;
     let alpha = small(table, "vegas_alpha", 1, 255).unwrap_or(default.0);
     let beta = small(table, "vegas_beta", 1, 255).unwrap_or(default.1.max(alpha));
@@ -543,18 +536,7 @@ fn read_vegas_backlog(table: &Table<'_>, used: bool) -> (u8, u8) {
     (alpha, beta)
 }
 
-fn read_swift(table: &Table<'_>, used: bool) -> Swift {
-    if !used {
-        for key in [
-            "swift_target",
-            "swift_range",
-            "swift_ai",
-            "swift_beta",
-            "swift_max_mdf",
-        ] {
-            table.refuse(key, "is a constant of swift, which this rule does not use");
-        }
-    }
+fn read_swift(table: &Table<'_>) -> Swift {
     let default = Swift::default();
     let second = Duration::from_secs(1);
     let delay = |key, least| {

@@ -161,6 +161,41 @@ fn all_errors_are_listed_with_line_column_key_and_advice() {
     );
 }
 
+/// Values of the constants of algorithms.
+fn constant(key: &str) -> &str {
+    match key {
+        "beta_growth" => "false",
+        "g" => "'1/8'",
+        "k" | "swift_target" | "swift_range" => "'30us'",
+        "window" => "'1MB'",
+        "vegas_alpha" | "vegas_beta" => "3",
+        _ => "0.5",
+    }
+}
+
+/// As the table of algorithms says.
+#[test]
+fn constants_are_read_where_an_algorithm_has_them_and_refused_elsewhere() {
+    for of in Algorithm::ALL {
+        let own = of
+            .keys()
+            .iter()
+            .map(|key| format!("{key} = {}\n", constant(key)));
+        let rule = format!("[[rule]]\nalgorithm = '{of}'\n{}", own.collect::<String>());
+        let policy = parse(&rule);
+        assert_eq!(policy.rules[0].algorithm, of);
+        // One that works from both sides uses another from one side.
+        let used = [of, policy.rules[0].one_sided, policy.rules[0].fallback];
+        let foreign = Algorithm::ALL.iter().flat_map(|other| other.keys());
+        for key in foreign.filter(|key| !used.iter().any(|it| it.keys().contains(key))) {
+            let text = format!("{rule}{key} = {}\n", constant(key));
+            let problems = refusal(&text);
+            assert!(problems.contains("does not use"), "{of} {key}: {problems}");
+            assert_eq!(problems.lines().count(), 1, "{of} {key}: {problems}");
+        }
+    }
+}
+
 #[test]
 fn contradictions_are_refused() {
     for (rule, expected) in [

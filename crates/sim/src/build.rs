@@ -59,9 +59,6 @@ const LOCAL_LIMIT_BYTES: u64 = 1 << 40;
 const RECEIVE_BUFFER_BYTES: u64 = 32 << 20;
 const GUEST_RECEIVE_BUFFER_BYTES: u64 = 6 << 20;
 
-/// K of DC-Vegas in the stack that the lab's tenants run (`crates/labkit/bpf/tenant_plain.c`).
-const DCVEGAS_K_SEGMENTS: u8 = 3;
-
 /// A fabric that can be built for a variant.
 pub trait FabricOf: PacketFabric {
     /// From idle ports of links and within hosts. `seed` makes what is drawn by lot.
@@ -399,7 +396,6 @@ fn stack(variant: &Variant, tenant: &Described) -> Result<Config> {
     if tenant.ecn {
         stack.ecn = Ecn::Offer;
     }
-    stack.params.k_segments = DCVEGAS_K_SEGMENTS;
     stack.small_queues = sockets(variant, tenant) == Sockets::SmallQueues;
     let max_bytes = tenant.receive_buffer_bytes.unwrap_or(match tenant.kind {
         TenantKind::Namespace => RECEIVE_BUFFER_BYTES,

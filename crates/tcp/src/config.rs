@@ -1,6 +1,9 @@
 //! What distinguishes one stack from another.
 
-use sluicegate_core::{abi::Params, cc::Algorithm};
+use sluicegate_core::{
+    abi::Params,
+    cc::{self, Algorithm, Needs},
+};
 
 const MS: u64 = 1_000_000;
 
@@ -266,12 +269,12 @@ impl Config {
         }
     }
 
-    /// The tenant's own congestion control, and what belongs to it: DCTCP offers ECN and answers
-    /// marks one by one.
+    /// The tenant's own congestion control, and what belongs to it: one that needs its peer's
+    /// feedback offers ECN and answers marks one by one (RFC 8257).
     #[must_use]
     pub fn with(mut self, algorithm: Algorithm) -> Self {
         self.algorithm = algorithm;
-        if algorithm == Algorithm::Dctcp {
+        if algorithm.needs() == Needs::Peer {
             self.ecn = Ecn::Offer;
             self.dctcp_receiver = true;
         }
@@ -279,24 +282,10 @@ impl Config {
     }
 }
 
-/// Constants of core's algorithms for a tenant's own stack: DCTCP's g = 1/16, Vegas' 2 and 4
-/// segments, DC-Vegas' 25 µs, Swift's constants as in the lab's stack
-/// (`crates/labkit/bpf/tenant.h`), no cap.
+/// Constants of core's algorithms for a tenant's own stack, with this initial window in segments.
 fn params(init_segments: u8) -> Params {
     Params {
-        floor_mss: 2,
         init_segments,
-        g_shift: 4,
-        beta_q10: sluicegate_core::abi::ONE_Q10,
-        window_cap: 1 << 30,
-        k_delay_ns: 25_000,
-        vegas_alpha: 2,
-        vegas_beta: 4,
-        swift_target_ns: 1_000_000,
-        swift_range_ns: 1_000_000,
-        swift_ai_q10: 1024,
-        swift_beta_q10: 819,
-        swift_mdf_q10: 512,
-        ..Params::default()
+        ..cc::stack_params()
     }
 }

@@ -222,7 +222,10 @@ fn what_nothing_has_answered_outlives_the_flow() {
     host.vnics.set_policy(policy(&[]));
     host.vnics.set_policy(policy(&[(0, rule())]));
     assert_eq!(host.pass(1, answer).edits, 0, "noted, not repeated");
-    assert_eq!((host.vnics.flow(1), host.count("flow_one_sided")), (None, 2));
+    assert_eq!(
+        (host.vnics.flow(1), host.count("flow_one_sided")),
+        (None, 2)
+    );
 }
 
 #[test]

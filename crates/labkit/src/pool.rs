@@ -6,9 +6,8 @@
 use std::thread;
 
 use anyhow::{Context, Result, anyhow};
+use sluicegate_agent::{Instance, Options};
 use sluicegate_policy::Policy;
-
-use crate::instance::{Instance, Options};
 
 /// Instances that are not in use now. They share nothing with each other.
 #[derive(Debug, Default)]
