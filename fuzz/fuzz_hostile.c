@@ -94,7 +94,7 @@ static void put_option(struct shape *s, const sg_u8 *bytes, sg_u32 len)
 	s->options_len += len;
 }
 
-/* What a sender may write behind the header: hosts' options, signatures, ends, nonsense. */
+/* Options that a sender may write behind the header: hosts', signatures, ends, nonsense. */
 static void hostile_options(struct input *in, struct shape *s)
 {
 	sg_u32 count = take8(in) % 4, i;
@@ -133,7 +133,7 @@ static void hostile_options(struct input *in, struct shape *s)
 	}
 }
 
-/* What is acknowledged is no longer out. */
+/* Data that are acknowledged are no longer out. */
 static void forget_acknowledged(struct model *m)
 {
 	sg_u32 i = 0, una = m->host.flow.snd_una;

@@ -45,7 +45,7 @@ for file in "${files[@]}"; do
 		continue
 	fi
 	say "$name simulated"
-	# What the lab ran, at the rates that it could carry.
+	# The lab's experiment, at the rates that it could carry.
 	"$sluicegate" run "$lab/scenario.toml" --calibration "$calibration" --rate-scale "$(scale_of "$lab")" --out "$out/sim/$name"
 done
 

@@ -66,7 +66,7 @@ completions() {
 	END
 }
 
-# What an operator may want beside the command.
+# Files that an operator may want beside the command.
 extras() {
 	local directory
 	for directory in scenarios dist/grafana; do

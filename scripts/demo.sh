@@ -16,7 +16,7 @@ out=${1:?usage: demo.sh DIR}
 sluicegate=target/release/sluicegate
 scenarios=(scenarios/five-stacks.toml scenarios/incast-1500.toml)
 
-# What the lab showed that the scenarios do not expect, a line for each of them.
+# Results of the lab that the scenarios do not expect, a line for each scenario.
 shown=()
 
 # run_one WORLD FILE [OPTION…]: one scenario, into DIR/WORLD/NAME.

@@ -54,7 +54,7 @@ experiment() {
 	name=$(basename "$file" .toml)
 	results=$out/$world/$name/results.json
 	say "$name, $world"
-	# What a former run has left is not this one's.
+	# The results of a former run are not this one's.
 	rm -f "$results"
 	"$sluicegate" run "$file" --world "${world%-*}" --check --out "${results%/*}" "$@" || status=$?
 	verdict "$status"

@@ -24,9 +24,9 @@ MEMORY_MB=1024
 LANES_TESTS=("acceptance vectors cc_vectors charge faults sluicegate_agent strangers sluicegate_labkit pool switch_port tenant_cc" "instance live_edit live_adopt live_hostile ignore_window reload")
 LANES_PROGRAMS=("acceptance vectors" "cc_vectors faults")
 LANES_REFUSAL=("refusal")
-# What takes minutes there and says little of a kernel; TEST may name it all the same.
+# Tests that take minutes there and say little of a kernel; TEST may name them all the same.
 LEFT_OUT="compliant agent"
-# What the guests call; the rest is busybox.
+# Programs that the guests call; the rest is busybox.
 TOOLS=(ip tc ethtool setpriv bpftool)
 # Modules that tests may ask for, below kernel/ in the package.
 MODULES=(net lib 'drivers/net/*.ko*')

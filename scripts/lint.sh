@@ -74,7 +74,7 @@ lint_docs() {
 	scripts/check-docs.sh || fail "documents: links, anchors or lists"
 }
 
-# What CI has and a Debian compiler has not (clippy) is named, not passed over.
+# A tool that CI has and a Debian compiler has not (clippy) is named, not passed over.
 lint_rust() {
 	cargo fmt --all --check || fail "cargo fmt --all would change files"
 	if cargo clippy --version >/dev/null 2>&1; then

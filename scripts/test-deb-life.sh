@@ -8,7 +8,7 @@ set -euo pipefail
 
 PATIENCE_S=60
 
-# What is written goes to memory; what is read is this machine's.
+# Writes go to memory; reads are of this machine's files.
 enter_copy() {
 	local root=/mnt/root
 	mount --make-rprivate /
@@ -44,7 +44,7 @@ says() { grep -q -- "$1" /run/agent.log; }
 # unit KEY: its values in the installed unit.
 unit() { sed -e ':join /\\$/ { N; s/\\\n//; b join }' /usr/lib/systemd/system/sluicegate.service | sed -n "s/^$1=//p"; }
 
-# What the unit does, with the rights that it has.
+# The unit's commands, with the rights that it has.
 start_agent() {
 	local rights words
 	rights=$(unit CapabilityBoundingSet | tr '[:upper:]' '[:lower:]' | sed 's/cap_/+/g; s/ /,/g')

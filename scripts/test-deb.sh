@@ -15,7 +15,7 @@ binary=$(readlink -f "${1:?$usage}")
 out=$(mkdir -p "${2:?$usage}" && readlink -f "$2")
 cd "$SG_ROOT"
 
-# What is in the package, without installing it.
+# Lists the contents of the package, without installing it.
 look_into() {
 	local page said root=$out/contents
 	rm -rf "$root"

@@ -99,7 +99,7 @@ scenarios() {
 	done
 }
 
-# What the kernel still holds, to compare before and after: namespaces, interfaces, pins, the sysctl that runs
+# Objects that the kernel still holds, to compare before and after: namespaces, interfaces, pins, the sysctl that runs
 # raise, our congestion controls, BPF programs of the types that ours have with their maps and links, our processes.
 kernel_objects() {
 	local name
@@ -148,7 +148,7 @@ stage "setup" scripts/setup.sh test || finish
 # shellcheck source=scripts/env.sh
 . scripts/env.sh
 stage "build" "${TESTS[@]}" "${PROGRAMS[@]}" --no-run || finish
-# What a run that was killed has left is none of today's doing.
+# Remains of a run that was killed are none of today's doing.
 "$SLUICEGATE" lab clean >/dev/null || true
 kernel_objects >"$LOGS/objects-before"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * What the kernel programs and their loader share: map values. The loader's
+ * Map values, which the kernel programs and their loader share. The loader's
  * mirrors are in core/src/abi.rs. The layout's version is part of the pin path;
  * change SG_ABI_VERSION with anything in here or in core's flow.h, params.h, but for what
  * takes zeroed padding, where zero means what programs did before that had no such field. Older
@@ -48,7 +48,7 @@ SG_ASSERT_AT(struct sg_slot, flow, 64);
 #define SG_SLOT_LIVE 1U
 #define SG_SLOT_LEAVING 2U
 
-/* What could not be written into a flow, because its slot was held too long. */
+/* Events that could not be written into a flow, because its slot was held too long. */
 enum sg_missed {
 	SG_MISSED_PACKET = 1 << 0,
 	SG_MISSED_HANDSHAKE = 1 << 1, /* the tuple has begun a new life */
@@ -62,7 +62,7 @@ struct sg_occupied {
 	sg_u64 word[SG_OCCUPIED_SLOTS / 64];
 };
 
-/* What collects silent flows, and the hash key of the table for agents to come. */
+/* The collector of silent flows, and the hash key of the table for agents to come. */
 struct sg_sweeper_image {
 	sg_u64 timer[2];
 	sg_u32 next;
@@ -88,7 +88,7 @@ struct sg_interface {
 };
 SG_ASSERT_SIZE(struct sg_interface, 16);
 
-/* What the policy makes of an interface. Apart from its row, which programs write to. */
+/* The consequences of the policy for an interface. Apart from its row, which programs write to. */
 struct sg_place {
 	struct sg_scope scope; /* rules whose conditions on interface and tenant hold here */
 	sg_u8 bucket[SG_CLASS_COUNT]; /* of each class of packets without a flow; SG_BUCKET_NONE */

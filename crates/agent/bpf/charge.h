@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * What a tenant sends without a flow that governs it is charged to a bucket of its
- * interface, if the policy has one for its class. A bucket is shared by all CPUs and
+ * Data of a tenant without a flow that governs them are charged to a bucket of its
+ * interface, if the policy has one for their class. A bucket is shared by all CPUs and
  * has no lock: a CPU that finds it changed tries again, and after a few tries lets
  * the packet pass.
  */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * What enforcement needs of a kernel, one small program each: the doctor loads
+ * The features that enforcement needs of a kernel, one small program each: the doctor loads
  * them one at a time and sees which are refused.
  */
 #include "kernel.h"

@@ -397,7 +397,7 @@ SG_INLINE void sg_skb_contended(struct sg_slot *slot, const struct sg_packet *p,
 		out->action = SG_CONSUME;
 }
 
-/* What was missed becomes known to the flow, under its slot's lock. */
+/* Events that were missed become known to the flow, under its slot's lock. */
 SG_INLINE void sg_catch_up(struct sg_slot *slot)
 {
 	sg_u32 missed = __sync_fetch_and_and(&slot->missed, SG_MISSED_ANSWER);
@@ -648,7 +648,7 @@ SG_GLOBAL int sg_trim_here(struct __sk_buff *skb, struct sg_packet *p)
 	return sg_skb_trim(skb, p) ? SG_COUNT_EDIT_FAILED : SG_COUNT_TRIMMED;
 }
 
-/* What passes unseen, but for a copy that was to become a FACK: its original has passed. */
+/* Packets pass unseen, but for a copy that was to become a FACK: its original has passed. */
 SG_INLINE int sg_skb_unread(struct __sk_buff *skb, sg_u8 direction)
 {
 	return direction == SG_FROM_TENANT && skb->mark == SG_FACK_MARK ? SG_TCX_DROP :

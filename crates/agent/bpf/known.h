@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * What is known of a connection whose handshake the programs did not see.
+ * The sources of facts about a connection whose handshake the programs did not see.
  *
  *   remembered  it was seen once, long ago: its slot was given away while it was silent
  *   half_open   of the handshake only the SYN came by: the other direction bypasses the hook; or
@@ -86,7 +86,8 @@ SG_INLINE void sg_half_answered(sg_u32 ifindex, sg_u64 now_ns)
 }
 
 /*
- * What is kept by this key, its opener included. `counted`: it has part of its interface's share.
+ * The half-open connection with this key, its opener included. `counted`: it has part of its
+ * interface's share.
  */
 SG_INLINE struct sg_half_open *sg_half_of(const struct sg_flow_key *key, sg_u32 *counted)
 {

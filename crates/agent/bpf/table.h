@@ -265,7 +265,7 @@ SG_INLINE void sg_vacate(struct sg_slot *slot, sg_u32 at, sg_u32 tag, sg_u32 ifi
 
 SG_GLOBAL int sg_remember(const struct sg_flow_key *key, const struct sg_flow *flow);
 
-/* What a walk over the table is to collect. */
+/* The selection of flows that a walk over the table collects. */
 struct sg_sweep {
 	sg_u64 now_ns;
 	sg_u64 idle_ns;

@@ -48,10 +48,10 @@ use watch::FileWatch;
 /// How often the agent looks at what raises no event.
 const ROUND: Duration = Duration::from_secs(10);
 
-/// What an agent is told.
+/// The configuration of an agent.
 #[derive(Debug)]
 pub struct Config {
-    /// What to enforce.
+    /// The policy to enforce.
     pub policy: Policy,
     /// Where that stands, and goes on to stand.
     pub policy_file: PolicyFile,
@@ -59,7 +59,7 @@ pub struct Config {
     pub patterns: Patterns,
     /// On which of these not.
     pub excludes: Patterns,
-    /// Whose they are.
+    /// The tenants of interfaces.
     pub labels: Labels,
     /// In which network namespace: its name for `ip netns`; `None` = the current one.
     pub netns: Option<String>,
@@ -171,7 +171,7 @@ fn replace_other_layouts(instance: &mut Instance, config: &Config, netns: &NetNs
 struct Agent<'a> {
     instance: Instance,
     config: &'a Config,
-    /// What is said of it, as last written.
+    /// The published state, as last written.
     state: State,
     written: Option<State>,
     /// Fingerprint of the policy file's text as last looked at, in force or refused.
@@ -183,7 +183,7 @@ struct Agent<'a> {
     service: Service,
 }
 
-/// What is found out once for all interfaces that are considered together.
+/// Facts that are found out once for all interfaces that are considered together.
 struct Found<'a> {
     survey: Survey<'a>,
     uplinks: OnceCell<BTreeSet<u32>>,

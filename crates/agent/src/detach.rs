@@ -23,16 +23,16 @@ use crate::{
 /// How long the kernel may take to free programs and maps without references.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What [`all`] did.
+/// The result of [`all`].
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Report {
     /// Namespaces whose pins were removed.
     pub netns: Vec<String>,
-    /// What was there.
+    /// The objects that were there.
     pub removed: Inventory,
     /// Of it, what still exists: another process holds it.
     pub remaining: Inventory,
-    /// What could not be looked into or removed, and why; each pin that could be removed is.
+    /// Objects that could not be read or removed, and why; each pin that could be removed is.
     pub failures: Vec<String>,
     /// Programs of ours that no pin led to, such as those of a lab run in progress, with the
     /// maps and links around them.

@@ -115,7 +115,7 @@ pub struct Instance {
 pub(crate) struct Attached {
     /// The interface's name.
     pub(crate) name: String,
-    /// Whose it is, as policies and reports call them.
+    /// Its tenant, as policies and reports name it.
     pub(crate) tenant: String,
     /// Id of the network namespace of its other end; below 0 = none known.
     pub(crate) netns_id: i32,
@@ -204,7 +204,7 @@ impl Instance {
         self.write("config", &0u32, &config)
     }
 
-    /// What became of the pins of an earlier agent.
+    /// The fate of the pins of an earlier agent.
     pub fn takeover(&self) -> &Takeover {
         &self.takeover
     }
@@ -349,7 +349,7 @@ impl Instance {
         self.attached.contains_key(&index)
     }
 
-    /// Whose the interfaces are on which it enforces, by index.
+    /// Tenants of the interfaces on which it enforces, by index.
     pub fn tenants(&self) -> BTreeMap<u32, String> {
         self.attached
             .iter()
@@ -431,7 +431,7 @@ impl Instance {
         table::each_flow(&self.map("flows")?, &self.map("occupied")?, show)
     }
 
-    /// What was counted since the maps were made, by name, summed over CPUs.
+    /// Counters since the maps were made, by name, summed over CPUs.
     ///
     /// # Errors
     /// The kernel refused.
@@ -439,7 +439,7 @@ impl Instance {
         counters(&self.map("counters")?)
     }
 
-    /// What the kernel accounts for the two programs, in the order of [`PROGRAMS`].
+    /// The kernel's account of the two programs, in the order of [`PROGRAMS`].
     ///
     /// # Errors
     /// The kernel refused.
@@ -450,8 +450,8 @@ impl Instance {
             .collect()
     }
 
-    /// What asks the kernel for [`Instance::programs`] from elsewhere, and also without the right
-    /// to find programs by id.
+    /// A handle that asks the kernel for [`Instance::programs`] from elsewhere, and also without
+    /// the right to find programs by id.
     ///
     /// # Errors
     /// No more descriptors.
@@ -523,8 +523,8 @@ impl Instance {
         Ok(())
     }
 
-    /// What the policy in force makes of an interface that is about to be attached, or has a new
-    /// name or tenant.
+    /// Writes the consequences of the policy in force for an interface that is about to be
+    /// attached, or has a new name or tenant.
     fn admit(&self, interface: &Interface, tenant: &str) -> Result<()> {
         let config: Config = self.read("config", 0)?;
         let table: PolicyTable = self.read("policy", config.active)?;

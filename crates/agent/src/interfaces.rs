@@ -36,7 +36,7 @@ pub struct Interface {
     pub qdisc: String,
     /// Index of the bridge, bond or VRF that it belongs to.
     pub controller: Option<u32>,
-    /// What the operator calls it (`ip link set … alias`).
+    /// The operator's name for it (`ip link set … alias`).
     pub alias: Option<String>,
     /// Id of the network namespace of a veth's other end, as seen from here; `None` = this one, or
     /// no veth.
@@ -126,7 +126,7 @@ impl Interface {
     }
 }
 
-/// What happened to an interface.
+/// A change of an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// It is new, or something about it changed (a new name, for example).
@@ -309,7 +309,7 @@ impl Watch {
         Ok(Self { socket })
     }
 
-    /// What happened since the last call, oldest first; empty if nothing. `None`: news were
+    /// Events since the last call, oldest first; empty if there were none. `None`: news were
     /// lost, list all interfaces again.
     ///
     /// # Errors

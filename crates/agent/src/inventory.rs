@@ -84,7 +84,7 @@ impl Inventory {
     }
 }
 
-/// What the kernel accounts for one program.
+/// The kernel's account of one program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProgramInfo {
     /// Id.

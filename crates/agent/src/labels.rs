@@ -94,7 +94,7 @@ impl Labels {
     }
 }
 
-/// What names interfaces, at one moment.
+/// The sources of names for interfaces, at one moment.
 #[derive(Debug)]
 pub struct Survey<'a> {
     labels: &'a Labels,
@@ -102,7 +102,7 @@ pub struct Survey<'a> {
 }
 
 impl Survey<'_> {
-    /// Whose interface it is.
+    /// The tenant of the interface.
     pub fn of(&self, interface: &Interface) -> Label {
         let mut explicit = self.labels.explicit.iter();
         if let Some((_, name)) = explicit.find(|(pattern, _)| pattern.matches(&interface.name)) {

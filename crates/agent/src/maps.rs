@@ -1,4 +1,4 @@
-//! What libbpf has no function for.
+//! Calls for maps that libbpf has no function for.
 
 use anyhow::{Context, Result};
 use libbpf_rs::{ErrorKind, MapCore};

@@ -74,7 +74,7 @@ impl NetNs {
         name.map_or_else(Self::current, Self::named)
     }
 
-    /// What people call it.
+    /// Its name in messages.
     pub fn name(&self) -> &str {
         &self.name
     }

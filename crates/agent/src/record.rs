@@ -37,12 +37,12 @@ pub const OBSERVE: &str = "observe";
 /// A flow without packets for longer is not active, in ms.
 pub const ACTIVE_MS: u64 = 10_000;
 
-/// What the kernel's numbers are called.
+/// Names for the kernel's numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Names {
     /// Interfaces by index.
     pub interfaces: BTreeMap<u32, String>,
-    /// Whose they are, by index; an interface that is not in it is its own tenant.
+    /// Tenants of interfaces, by index; an interface that is not in it is its own tenant.
     pub tenants: BTreeMap<u32, String>,
     /// Rules by position in the policy in force.
     pub rules: Vec<String>,
@@ -57,12 +57,12 @@ impl Names {
     }
 }
 
-/// What enforcement knows of one flow, from the point of view of the local tenant as sender.
+/// The record of one flow, from the point of view of the local tenant as sender.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FlowRecord {
     /// The tenant's interface; `#N` if its name is not known any more.
     pub interface: String,
-    /// Whose interface it is: its label, else its name.
+    /// The tenant of the interface: its label, else its name.
     pub tenant: String,
     /// Index of it.
     pub ifindex: u32,
@@ -72,7 +72,7 @@ pub struct FlowRecord {
     pub local: SocketAddr,
     /// The other end.
     pub remote: SocketAddr,
-    /// What the rule asks for: `off`, `observe`, `enforce`.
+    /// The mode that the rule demands: `off`, `observe`, `enforce`.
     pub rule_mode: &'static str,
     /// Position of the rule in the policy, from 0; `None` = no rule.
     pub rule: Option<u32>,

@@ -26,7 +26,7 @@ use crate::{
 const REMATCH_TRIES: u32 = 100;
 const REMATCH_PAUSE: std::time::Duration = std::time::Duration::from_millis(1);
 
-/// What a reload did.
+/// The result of a reload.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reloaded {
     /// Rules of the data plane that were added, altered or removed.
@@ -82,8 +82,8 @@ impl Instance {
         Ok(())
     }
 
-    /// What the policy makes of one interface: its name, its tenant and the namespace of its other
-    /// end. Its buckets are written before that.
+    /// Writes the consequences of the policy for one interface: its name, its tenant and the
+    /// namespace of its other end. Its buckets are written before that.
     pub(crate) fn write_place(
         &self,
         policy: &Policy,

@@ -24,7 +24,7 @@ pub struct Replaced {
     pub layout: u32,
     /// Interfaces that went over.
     pub interfaces: Vec<String>,
-    /// What could not be detached, and why; its pin is gone.
+    /// Links that could not be detached, and why; their pins are gone.
     pub failures: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What a service manager is told (systemd's notification protocol); where none listens, nothing.
+//! Messages to a service manager (systemd's notification protocol); none where none listens.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What an agent tells others of itself: a file `NETNS.json` in a directory, replaced as a whole.
+//! The published state of an agent: a file `NETNS.json` in a directory, replaced as a whole.
 //!
 //! The kernel's state knows interfaces by index and rules by position; here are their names, and
 //! which policy is in force. A killed agent's file stays, as its pins do.
@@ -22,7 +22,7 @@ pub const RUN_DIR: &str = "/run/sluicegate";
 /// Version of this file's format.
 pub const VERSION: u32 = 1;
 
-/// What an agent says of itself.
+/// The state that an agent publishes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct State {
     /// [`VERSION`] of the agent that wrote it.
@@ -41,13 +41,13 @@ pub struct State {
     pub bpffs: PathBuf,
     /// The policy in force.
     pub policy: InForce,
-    /// What came of the policy file when it was last looked at.
+    /// The result of the last look at the policy file.
     pub reload: Option<Reload>,
     /// Interfaces on which it enforces, by index.
     pub interfaces: BTreeMap<u32, Place>,
     /// Interfaces that a pattern covers and on which it does not enforce, by name, and why.
     pub left_out: BTreeMap<String, String>,
-    /// What an operator should know.
+    /// Notes for the operator.
     pub notes: Vec<String>,
 }
 
@@ -64,7 +64,7 @@ pub struct InForce {
     pub rules: Vec<String>,
 }
 
-/// What came of a look at the policy file.
+/// The result of a look at the policy file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reload {
     /// When, in seconds since 1970.
@@ -75,7 +75,7 @@ pub struct Reload {
     pub adopted: bool,
     /// Why not: one line for each error.
     pub problems: Vec<String>,
-    /// What became of rules: one line for each.
+    /// The fates of rules: one line for each.
     pub changes: Vec<String>,
     /// Flows that another rule decides since, or none.
     pub flows_rematched: u64,
@@ -86,7 +86,7 @@ pub struct Reload {
 pub struct Place {
     /// Its name.
     pub name: String,
-    /// Whose it is.
+    /// Its tenant.
     pub tenant: String,
     /// Where that name comes from: `label`, `alias`, `libvirt`, `cni`, `docker`, `netns`,
     /// `interface`.
@@ -154,7 +154,7 @@ pub fn write(run_dir: &Path, state: &State) -> Result<()> {
     file::replace(&path, text.as_bytes())
 }
 
-/// What the agent of that namespace last said; `None` if there is no file.
+/// The last state that the agent of that namespace has published; `None` if there is no file.
 ///
 /// # Errors
 /// It cannot be read, or is of a build that writes it otherwise.
@@ -162,7 +162,7 @@ pub fn read(run_dir: &Path, netns: &str) -> Result<Option<State>> {
     read_file(&path(run_dir, netns))
 }
 
-/// What every agent on this machine last said; unreadable files are passed over.
+/// The last states of all agents of this machine; unreadable files are passed over.
 pub fn all(run_dir: &Path) -> Vec<State> {
     let entries = fs::read_dir(run_dir).into_iter().flatten().flatten();
     let paths = entries.map(|entry| entry.path());

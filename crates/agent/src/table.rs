@@ -36,7 +36,7 @@ pub(crate) fn parts(slots: u32) -> u32 {
     slots.div_ceil(OCCUPIED_SLOTS)
 }
 
-/// What the programs of a table with this many slots are loaded with.
+/// The constants with which the programs of a table with this many slots are loaded.
 pub(crate) fn shape(slots: u32, hash_key: HashKey) -> TableShape {
     TableShape {
         mask: slots - 1,

@@ -11,7 +11,7 @@ use crate::{
     object, table,
 };
 
-/// What became of the pins of an earlier agent.
+/// The fate of the pins of an earlier agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Takeover {

@@ -213,7 +213,7 @@ fn packet(vector: &Vector) -> Vec<u8> {
     bytes
 }
 
-/// What the kernel makes of a vector: the bytes of its `struct sg_cc`.
+/// The kernel's result for a vector: the bytes of its `struct sg_cc`.
 fn in_kernel(programs: &Object, vector: &Vector) -> Vec<u8> {
     let program = object::program(programs, "cc_vectors").unwrap();
     let input = packet(vector);

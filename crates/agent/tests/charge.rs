@@ -1,4 +1,4 @@
-//! What a tenant sends without a governed flow, charged to buckets: by the kernel programs, on
+//! Packets of a tenant without a governed flow, charged to buckets: by the kernel programs, on
 //! frames.
 
 #![allow(unsafe_code)]
@@ -324,7 +324,7 @@ fn data_on_segments_that_open_or_reset_is_charged() {
             let many = vec![segment(100, flags); 25];
             let passed = passing(&kernel, &many, Direction::FromTenant);
             assert_eq!(passed, 10, "{flags:#x}, of a governed flow: {governed}");
-            // What comes to the tenant is another's to charge.
+            // Packets that come to the tenant are another host's to charge.
             assert_eq!(passing(&kernel, &many, Direction::ToTenant), 25);
         }
     }

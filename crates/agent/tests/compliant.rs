@@ -65,7 +65,7 @@ fn policy(turn: usize) -> Policy {
     Policy::parse("test.toml", &text).unwrap_or_else(|problems| panic!("{text}: {problems}"))
 }
 
-/// What `/proc/net/netstat` counts in a tenant, as `nstat` calls it.
+/// The counters of `/proc/net/netstat` in a tenant, by the names of `nstat`.
 fn netstat(hosts: &Hosts, tenant: usize) -> BTreeMap<String, u64> {
     let text = hosts.within(TENANTS[tenant], || {
         fs::read_to_string("/proc/thread-self/net/netstat").expect("/proc is mounted")
@@ -217,7 +217,7 @@ fn nobody_who_follows_the_standards_is_policed() {
     }
 }
 
-/// What policing drops, it drops of stacks that follow the standards.
+/// Each packet that policing drops is one of a stack that follows the standards.
 fn nobody_is_dropped(instance: &Instance, rule: &str) {
     let dropped = counter(instance, "policed") + counter(instance, "repeated");
     if dropped > 0 {

@@ -528,7 +528,7 @@ fn interfaces_that_cannot_be_attached_leave_no_rows() {
             assert!(rows(&pins, map).into_keys().eq([index]), "{map}");
         }
         drop(instance);
-        // What an earlier agent could not take away.
+        // Pins that an earlier agent could not take away.
         for (map, size) in [("interfaces", 16), ("places", 32)] {
             let map = MapHandle::from_pinned_path(pins.map(map)).unwrap();
             let value = vec![0; size];

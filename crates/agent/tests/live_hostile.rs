@@ -386,7 +386,7 @@ fn what_has_not_come_is_not_acknowledged() {
         assert_eq!(flow.snd_una, START + 2 * MSS, "turn {turn}");
         assert!(flow.cc.cwnd <= window, "it grows by what did not come");
     }
-    // What comes at last is acknowledged.
+    // The data that come at last are acknowledged.
     for number in 2..8 {
         guests.pass(A, &data(number * MSS));
     }

@@ -209,7 +209,7 @@ fn facks_and_fallbacks_are_the_same() {
     compare_counters(&kernel, sides);
 }
 
-/// What a packet of a connection becomes. It passes.
+/// The result for a packet of a connection. It passes.
 fn passes_as(
     shadowed: &mut Shadowed,
     route: Route,

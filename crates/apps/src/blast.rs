@@ -108,7 +108,7 @@ impl Blast {
                 self.next = self.una;
             }
             if !io.forge(self.socket, self.next, self.mss_bytes)? {
-                // What does not fit now is not made up for: the way out is full.
+                // Bytes that do not fit now are not made up for: the way out is full.
                 self.sent_bytes = due;
                 break;
             }

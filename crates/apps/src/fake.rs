@@ -20,7 +20,7 @@ use crate::{
 /// From one tenant to another.
 pub const DELAY_NS: u64 = 1_000_000;
 
-/// What may be written and not read.
+/// Bytes that may be written and not read.
 const BUFFER_BYTES: u64 = 10_000;
 
 pub const SECOND_NS: u64 = 1_000_000_000;
@@ -244,7 +244,7 @@ impl World {
     }
 }
 
-/// What an application may do.
+/// The actions of an application.
 struct Fake<'a> {
     world: &'a mut World,
     app: usize,

@@ -17,7 +17,7 @@ pub const HEADER_BYTES: u64 = 32;
 pub struct MessageHeader {
     /// Length of the message, header included.
     pub bytes: u64,
-    /// What the sender calls it: the time in ns at which it was due, or the number of a call.
+    /// The sender's tag: the time in ns at which it was due, or the number of a call.
     pub tag: u64,
     /// Index of its class.
     pub class: u16,
@@ -36,7 +36,7 @@ pub struct Datagram {
     pub bytes: u64,
 }
 
-/// What the stack of a sender says of a connection; counters are totals.
+/// The state of a connection in the stack of its sender; counters are totals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SenderState {
     /// Congestion window.
@@ -81,7 +81,7 @@ pub struct Seized {
     pub local_port: u16,
 }
 
-/// What a role may do. A world implements it on its sockets; nothing blocks.
+/// The actions of a role. A world implements them on its sockets; nothing blocks.
 ///
 /// A stream is plain (payload only) or made of messages, by direction; both ends know which. A
 /// connection that breaks is noted by the world, takes no more bytes and [`Io::is_broken`].
@@ -155,7 +155,7 @@ pub trait Io {
     /// Whether a connection has failed.
     fn is_broken(&self, socket: SocketId) -> bool;
 
-    /// What the sender's stack says of a connection; `None` if it is gone.
+    /// The state of a connection in the sender's stack; `None` if it is gone.
     fn sender(&self, socket: SocketId) -> Option<SenderState>;
 
     /// Adds the connection's name and stack, where the world has such.

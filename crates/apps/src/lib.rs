@@ -1,4 +1,4 @@
-//! What tenants run, once for all worlds.
+//! Applications of tenants, once for all worlds.
 //!
 //! ```text
 //!   Plan ── Role ──▶ App (a state machine per role) ◀── events ── a world

@@ -4,7 +4,7 @@ use std::mem;
 
 use sluicegate_scenario::workload::plan::{Plan, ReceiverReport};
 
-/// What a receiver of one flow counts.
+/// The counts of a receiver of one flow.
 pub struct Meter {
     bins: Vec<u64>,
     last_ns: u64,

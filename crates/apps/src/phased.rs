@@ -18,8 +18,8 @@ const CONNECT: u64 = 0;
 const OFFER: u64 = 1;
 const SAMPLE: u64 = 2;
 
-/// What the application writes at a time, in bytes: a segment with timestamps, so that what is
-/// offered is as even as packets can be.
+/// Bytes that the application writes at a time: a segment with timestamps, so that the offered load
+/// is as even as packets can be.
 const CHUNK_BYTES: u64 = 1_448;
 
 /// Flows that begin at once do not write at once: 2^32 divided by the golden ratio.

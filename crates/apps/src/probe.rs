@@ -1,4 +1,4 @@
-//! What a sender knows of its connection.
+//! A sender's knowledge of its connection.
 
 use std::mem;
 

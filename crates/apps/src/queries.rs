@@ -138,7 +138,7 @@ struct Served {
 /// An aggregator's request, while others are asked.
 struct Task {
     served: usize,
-    /// What the aggregator calls it.
+    /// The aggregator's number for it.
     call: u64,
     missing: usize,
     begin_ns: u64,

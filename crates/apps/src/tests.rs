@@ -443,7 +443,7 @@ fn a_blast_goes_round_its_span_from_the_oldest_that_is_not_acknowledged() {
     run.world.acks = [900, 1_200].into();
     run.until(2 * DELAY_NS + 3_000_001);
     assert_eq!(run.world.forged[4..], [1_200, 1_300]);
-    // What there is no room for is not made up for.
+    // Bytes that there is no room for are not made up for.
     run.world.room_for_forged = 7;
     run.until(2 * DELAY_NS + 4_000_001);
     run.world.room_for_forged = 100;

@@ -30,7 +30,7 @@ pub struct Args {
     json: bool,
 }
 
-/// What the doctor has to say, and what agents that run have found out.
+/// The doctor's report, and the findings of agents that run.
 #[derive(Serialize)]
 struct Document {
     #[serde(flatten)]

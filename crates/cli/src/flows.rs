@@ -92,7 +92,7 @@ impl Choice {
     }
 }
 
-/// Whose flows.
+/// The selection of flows by place.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Place {
     /// Network namespace, as `ip netns` names it [default: the current one]
@@ -135,7 +135,7 @@ impl Place {
         Ok((netns, pins))
     }
 
-    /// What interfaces, tenants and rules there are called.
+    /// Names of interfaces, tenants and rules there.
     ///
     /// # Errors
     /// The namespace cannot be entered.
@@ -144,7 +144,7 @@ impl Place {
         Ok(self.state(netns).names(interfaces))
     }
 
-    /// What the agent there said last; nothing if it said nothing that can be read.
+    /// The last state of the agent there; empty if there is none that can be read.
     fn state(&self, netns: &NetNs) -> State {
         let state = state::read(&self.run_dir, netns.name()).unwrap_or_else(|error| {
             output::say(&format!("tenants and rules have no names: {error:#}"));

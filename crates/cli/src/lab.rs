@@ -26,7 +26,7 @@ An idle ping-pong over two links and over three, and one beside a bulk flow; tak
 machine that does nothing else. The same is then simulated with the delays that came out; exit code 3 says that idle
 round trips were not within 10 % of those measured.";
 
-/// What idle percentiles may differ by when they are simulated with the delays made from them.
+/// The largest ratio of idle percentiles that are simulated with the delays made from them.
 const IDLE_RATIO_MAX: f64 = 1.1;
 
 /// Looking after the lab world.

@@ -1,4 +1,4 @@
-//! What the command prints, and its exit codes.
+//! The output of the command, and its exit codes.
 
 use std::{
     io::{self, IsTerminal, Write},

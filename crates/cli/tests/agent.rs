@@ -449,7 +449,7 @@ fn the_doctor_finds_root_able_and_nobody_unable() {
     assert!(!text(&nobody.stderr).contains("panicked"));
 }
 
-/// What a scrape of `address` says.
+/// The text of a scrape of `address`.
 fn scrape(address: &str) -> String {
     let mut client = TcpStream::connect(address).unwrap();
     client

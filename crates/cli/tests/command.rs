@@ -121,7 +121,7 @@ fn a_policy_that_leaves_a_way_out_is_good_with_a_warning_and_what_to_add() {
         );
     }
     assert_eq!(lines.len(), 15, "{said}");
-    // What it says to add makes a note of each warning, and nothing once it enforces.
+    // The lines that it says to add make a note of each warning, and nothing once it enforces.
     let add = |from: usize| lines[from..from + 4].join("\n") + "\n";
     let add = [1, 6, 11].map(add).concat();
     let added = format!("[[rule]]\nmode = 'enforce'\n{add}");
@@ -179,7 +179,7 @@ fn setting_a_rule_to_enforce_says_what_it_leaves_open() {
     assert_eq!(set("observe", &[]), "");
 }
 
-/// What README's tour shows of its policy is what comes out.
+/// The output that README's tour shows for its policy is what comes out.
 #[test]
 fn readme_shows_what_policy_check_says_of_its_policy() {
     let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");

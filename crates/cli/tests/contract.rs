@@ -152,7 +152,7 @@ fn expanded(case: &str) -> Vec<String> {
     texts.flat_map(|text| expanded(&text)).collect()
 }
 
-/// What a case adds to a scenario that both worlds run, where it does not say it itself.
+/// A case, with the parts of a scenario that both worlds run where it does not have them itself.
 fn whole(case: &str) -> String {
     let mut text = case.to_owned();
     for (table, usual) in [
@@ -166,8 +166,8 @@ fn whole(case: &str) -> String {
     text
 }
 
-/// What a world refuses of a text; where the text has the key of a problem, the problem's line has
-/// it.
+/// The problems of a text in a world; where the text has the key of a problem, the problem's line
+/// has it.
 fn refused(world: &str, path: &Path, text: &str) -> Vec<Problem> {
     let experiment = file::parse(path, text, &Options::default())
         .unwrap_or_else(|problems| panic!("{problems}\n{text}"));
@@ -254,7 +254,7 @@ fn documented() -> Vec<Row> {
     rows.collect()
 }
 
-/// What all cases together say of the language and the worlds.
+/// The sum of all cases: words of the language, and refusals of the worlds.
 #[derive(Default)]
 struct Survey {
     language: Words,

@@ -224,7 +224,7 @@ fn agents_of_another_layout_are_replaced_and_nothing_is_interrupted() {
     site.agent().kill();
     let old = site.pinned();
     let traffic = Traffic::over(connections(&site, 2));
-    // What an agent of a build with another layout would have left.
+    // Pins as an agent of a build with another layout would have left them.
     let root = bpffs::product_root(Path::new(&site.bpffs()));
     for other in [LAYOUT_VERSION + 1, LAYOUT_VERSION - 1] {
         let theirs = root.join(format!("v{other}"));

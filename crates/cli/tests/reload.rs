@@ -18,7 +18,7 @@ use sluicegate_agent::state::State;
 
 /// Two rules by the port of the server; everything else is left alone.
 const TWO: &str = r#"
-# What the tests change.
+# The rule that the tests change.
 [[rule]]
 name = "near"          # a's to b's first server
 destination = "10.9.0.0/24"
@@ -30,8 +30,7 @@ fn said(output: &Output) -> String {
     text(&output.stdout) + &text(&output.stderr)
 }
 
-/// What the state file says once it knows of a reload that ended this way; it is written after the
-/// log.
+/// The state file, once it knows of a reload that ended this way; it is written after the log.
 fn after_reload(site: &Site, adopted: bool) -> State {
     let deadline = Instant::now() + Duration::from_secs(30);
     loop {
@@ -72,7 +71,8 @@ fn flow_of(site: &Site, client: &TcpStream) -> Value {
         .clone()
 }
 
-/// What `policy check` warns of is in the log at a start and at a reload, with what it is worth.
+/// A warning of `policy check` is in the log at a start and at a reload, with the bandwidth that
+/// it is about.
 #[test]
 fn what_a_policy_leaves_open_is_in_the_log_at_a_start_and_at_a_reload() {
     let site = Site::new();

@@ -102,7 +102,7 @@ pub struct Entry {
 }
 
 impl Value {
-    /// What people call this kind of value.
+    /// The name of this kind of value in messages.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Text(_) => "a string",

@@ -1,4 +1,4 @@
-//! What the languages of policies and scenarios share: reading TOML with every error in its place.
+//! The common part of the languages of policies and scenarios: TOML, with every error in its place.
 //!
 //! ```text
 //! file ──file──▶ text ──document──▶ tree with places ──table──▶ values, with their units

@@ -1,4 +1,4 @@
-//! What is wrong with a file, where, and what to do about it.
+//! Problems with a file: the error, its place, and advice.
 
 use std::{cell::RefCell, collections::BTreeSet, fmt, path::Path};
 
@@ -15,9 +15,9 @@ pub struct Problem {
     pub column: usize,
     /// Dotted path of the key, such as `rule[1].beta`; empty for syntax errors.
     pub key: String,
-    /// What is wrong.
+    /// The error.
     pub reason: String,
-    /// What to do; may be empty where the reason says it.
+    /// Advice; may be empty where the reason implies it.
     pub advice: String,
 }
 
@@ -90,9 +90,9 @@ impl From<Problem> for Problems {
 /// The reason and advice of a problem whose place is not known yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Complaint {
-    /// What is wrong.
+    /// The error.
     pub reason: String,
-    /// What to do.
+    /// Advice.
     pub advice: String,
 }
 

@@ -163,7 +163,7 @@ pub struct Rule {
     /// Of the conditions on interface and tenant, which are in the scope of each interface; 0 =
     /// none.
     pub scope_id: u32,
-    /// What governs the flow.
+    /// The constants that govern the flow.
     pub params: Params,
 }
 
@@ -429,7 +429,7 @@ pub struct Slot {
     pub homed: u32,
     /// When the clock was last read.
     pub tick: u32,
-    /// Whose flow it is.
+    /// The connection of the flow.
     pub key: FlowKey,
     /// Packets of the flow have passed unseen.
     pub missed: u32,
@@ -560,7 +560,7 @@ pub struct Bucket {
     pub full_ns: u64,
     /// Above 0.
     pub ps_per_byte: u64,
-    /// What a full bucket takes to fill, in ns.
+    /// The time that a full bucket takes to fill, in ns.
     pub burst_ns: u64,
     /// Bytes that conformed.
     pub passed_bytes: u64,

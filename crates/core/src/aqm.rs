@@ -13,7 +13,7 @@ pub enum Aqm {
     Threshold {
         /// Threshold in bytes.
         k_bytes: u32,
-        /// What a switch with WRED does to Not-ECT packets above K.
+        /// Not-ECT packets above K are dropped, as by a switch with WRED.
         drop_not_ect: bool,
     },
     /// Random early detection (Floyd & Jacobson 1993).
@@ -28,7 +28,7 @@ pub enum Aqm {
         weight: f64,
         /// From `max_bytes` on even what can be marked is dropped.
         drop_above: bool,
-        /// What is not ECN-capable passes where it would be marked; else it is dropped there.
+        /// Packets without ECN pass where others are marked; else they are dropped there.
         pass_not_ect: bool,
     },
 }
@@ -62,7 +62,7 @@ pub struct Red {
     pub pad: u32,
 }
 
-/// What becomes of an arriving packet.
+/// The fate of an arriving packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
     /// It is queued.
@@ -104,7 +104,7 @@ impl AqmParams {
     /// For a queue that drains at `rate_bps` (> 0) and whose full frames have `frame_bytes`.
     ///
     /// # Errors
-    /// What is out of range.
+    /// The parameter that is out of range.
     pub fn new(aqm: Aqm, rate_bps: u64, frame_bytes: u32) -> Result<Self, String> {
         if rate_bps == 0 {
             return Err("a port needs a rate above 0 bit/s".to_owned());
@@ -268,7 +268,7 @@ mod tests {
         }
     }
 
-    /// What a threshold of 30 KB makes of a packet of `bytes` that meets `backlog_bytes`.
+    /// The verdict of a threshold of 30 KB on a packet of `bytes` that meets `backlog_bytes`.
     fn at_a_threshold(backlog_bytes: u32, bytes: u32) -> Arrival {
         let threshold = Aqm::Threshold {
             k_bytes: 30_000,

@@ -25,7 +25,7 @@ impl Bucket {
         true
     }
 
-    /// What is beyond the rate is dropped, not only counted.
+    /// Packets beyond the rate are dropped, not only counted.
     pub fn drops(&self) -> bool {
         self.mode == BUCKET_ENFORCE
     }

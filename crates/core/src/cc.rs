@@ -56,14 +56,14 @@ macro_rules! algorithms {
                 }
             }
 
-            /// What it needs of the peer's host.
+            /// The help that it needs of the peer.
             pub const fn needs(self) -> Needs {
                 match self {
                     $(Self::$variant => Needs::$needs,)*
                 }
             }
 
-            /// Who has it as a tenant's own stack.
+            /// The provider of it as a tenant's own stack.
             pub const fn stack(self) -> Stack {
                 match self {
                     $(Self::$variant => Stack::$stack,)*
@@ -77,7 +77,7 @@ macro_rules! algorithms {
                 }
             }
 
-            /// What its part of `struct sg_cc` is.
+            /// The kind of its part of `struct sg_cc`.
             const fn state(self) -> &'static str {
                 match self {
                     $(Self::$variant => $state,)*
@@ -187,7 +187,7 @@ pub struct Cc {
     pub prior: u32,
     /// `enum sg_cc_flags`.
     pub flags: u16,
-    /// Whose state this is: an [`Algorithm`].
+    /// The owner of this state: an [`Algorithm`].
     pub algorithm: u8,
     /// Zero.
     pub pad: u8,

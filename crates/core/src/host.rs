@@ -63,12 +63,12 @@ unsafe extern "C" {
     ) -> u32;
 }
 
-/// What a host made of one frame.
+/// The result of a host for one frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// Whether it goes on.
     pub action: Action,
-    /// What was changed in it: bits of [`edit`].
+    /// The edits made: bits of [`edit`].
     pub edits: u16,
     /// The window written, as on the wire, if one was.
     pub window: Option<u16>,
@@ -139,13 +139,13 @@ impl Host {
         (self.0.flow_exists != 0).then_some(&self.0.flow)
     }
 
-    /// What the last SYN of this direction is remembered by; `None` before any.
+    /// The half-open connection of the last SYN of this direction; `None` before any.
     pub fn half_open(&self, direction: Direction) -> Option<&HalfOpen> {
         let half = &self.0.half[direction as usize];
         (half.time_ns != 0).then_some(half)
     }
 
-    /// What is known of a handshake of which only the SYN/ACK was read.
+    /// The note of a handshake of which only the SYN/ACK was read.
     pub fn answer(&self) -> Option<&HalfOpen> {
         (self.0.answer.time_ns != 0).then_some(&self.0.answer)
     }
@@ -166,7 +166,7 @@ impl Host {
         Some(self.0.counters[index])
     }
 
-    /// What is known of a connection that will be met from the middle.
+    /// Sets the facts about a connection that will be met in midstream.
     pub fn set_known(&mut self, known: Remembered) {
         self.0.known = known;
     }

@@ -165,7 +165,7 @@ fn slot(rule: Option<u8>) -> u32 {
     u32::from(rule.unwrap_or(RULE_NONE))
 }
 
-/// Whose SYN a SYN is, or a SYN/ACK answers.
+/// The opener of a SYN, or of the SYN that a SYN/ACK answers.
 pub fn opener(segment: &Segment) -> Opener {
     // SAFETY: see above.
     match unsafe { sluice_opener_of(segment) } {
@@ -280,7 +280,7 @@ pub fn synack(
     (flow, verdict)
 }
 
-/// What a SYN/ACK is remembered by that answers no known SYN.
+/// The note of a SYN/ACK that answers no known SYN.
 pub fn note(segment: &Segment, now_ns: u64) -> HalfOpen {
     let mut note = HalfOpen::default();
     // SAFETY: see above.
@@ -366,8 +366,8 @@ pub fn patience_ns(silence: Silence, is_short: bool, idle_ns: u64, closed_ns: u6
     unsafe { sluice_life_patience_ns(silence as u32, is_short.into(), idle_ns, closed_ns) }
 }
 
-/// What another flow of the connection could not find out, of one that is forgotten for its
-/// silence.
+/// The facts that another flow of the connection could not find out, of one that is forgotten for
+/// its silence.
 pub fn remember(flow: &Flow) -> Option<Remembered> {
     let mut what = Remembered::default();
     // SAFETY: see above.

@@ -64,9 +64,9 @@ pub mod edit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum Direction {
-    /// What the tenant sends.
+    /// A packet that the tenant sends.
     FromTenant = 0,
-    /// What the tenant receives.
+    /// A packet that the tenant receives.
     ToTenant = 1,
 }
 
@@ -141,7 +141,7 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// What becomes of the packet.
+    /// The fate of the packet.
     pub fn action(&self) -> Action {
         match self.action {
             0 => Action::Pass,

@@ -20,7 +20,7 @@ unsafe extern "C" {
 // The C functions take pointers that are valid for the call, keep none, and are total: any bytes
 // in the structures give a defined result.
 
-/// What is counted, in the order of [`COUNTER_NAMES`] (`struct sg_counters`).
+/// The counters, in the order of [`COUNTER_NAMES`] (`struct sg_counters`).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counters(pub [u64; COUNTER_NAMES.len()]);

@@ -1,4 +1,4 @@
-//! What holds for every algorithm, every parameter and every sequence of events.
+//! Properties of every algorithm, with any parameters and any sequence of events.
 
 mod common;
 
@@ -102,7 +102,7 @@ fn any_algorithm() -> impl Strategy<Value = Algorithm> {
     prop::sample::select(&Algorithm::ALL[..])
 }
 
-/// What cc_state.h documents, computed apart from it.
+/// The bounds that cc_state.h documents, computed apart from it.
 fn bounds(cc: &Cc, params: &Params) -> (u32, u32) {
     let floor = if params.floor_mss < 2 {
         cc.mss + 64

@@ -1,4 +1,4 @@
-//! What all congestion controls share, and New Reno, DCTCP and DC-Vegas by their published rules.
+//! Rules that all congestion controls share; New Reno, DCTCP and DC-Vegas by their published rules.
 
 mod common;
 

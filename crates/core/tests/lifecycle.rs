@@ -67,7 +67,7 @@ fn synack(direction: Direction) -> Segment {
     }
 }
 
-/// What a SYN of the tenant leaves.
+/// The half-open connection that a SYN of the tenant leaves.
 fn half() -> HalfOpen {
     let mut half = HalfOpen::default();
     life::syn(
@@ -244,7 +244,7 @@ fn data_behind_a_peers_syn_ack_alone_begin_another_life() {
     // Soon it is of no interest any more.
     assert_eq!(recalled(&first, NOW_NS + 10_000_000_000), Fate::Use);
     assert_eq!(life::recalled(None, &flow, &first, soon), Fate::Use);
-    // What goes on where the flow is begins nothing.
+    // A segment that goes on where the flow is begins nothing.
     let here = Flow {
         snd_una: ISN + 1,
         snd_nxt: ISN + 1,

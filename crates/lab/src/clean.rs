@@ -25,7 +25,7 @@ use crate::{
 /// How long killed processes may take to go.
 const DEATH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What [`clean`] removed or restored, for people.
+/// Objects that [`clean`] removed or restored, for people.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CleanReport {
     /// Journals of unfinished runs that were worked off.

@@ -20,7 +20,7 @@ use crate::{measure::cpu::IdleMin, requirements, symptoms::Symptoms};
 
 /// Everything that a run saw.
 pub struct Observed<'a> {
-    /// What becomes results.
+    /// The observations that become results.
     pub seen: Seen<'a>,
     /// Queues over the whole run, warm-up and last retransmissions included.
     pub links_whole_run: Vec<LinkResult>,

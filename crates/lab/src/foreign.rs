@@ -26,7 +26,7 @@ use crate::{
     tenant::{self, Flow, Plan, Report, TenantProcess},
 };
 
-/// What a run does besides what its variant says.
+/// Options of a run beside its variant.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// Tenants, by id, that are programs. One of kind `guest` brings a stack for the TAP that a
@@ -36,7 +36,7 @@ pub struct Options {
     pub verify: bool,
 }
 
-/// What a program says at its end. A sender's `bytes` are those that its stack took.
+/// The report of a program at its end. A sender's `bytes` are those that its stack took.
 #[derive(Debug, Deserialize)]
 struct Seen {
     bytes: u64,
@@ -48,7 +48,7 @@ struct Seen {
     longest_gap_ms: f64,
     #[serde(default)]
     errors: Vec<String>,
-    /// What its stack has counted over the whole run, by names of its own.
+    /// The counters of its stack over the whole run, by names of its own.
     #[serde(default)]
     counters: BTreeMap<String, u64>,
 }

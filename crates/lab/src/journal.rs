@@ -1,5 +1,5 @@
-//! What a run changes outside itself, written down before it happens, so that a later process
-//! can undo it when this one was killed.
+//! Changes that a run makes outside itself, written down before they happen, so that a later
+//! process can undo them when this one was killed.
 //!
 //! One file per run under [`DIRECTORY`], one JSON object per line; the lock beside it is held
 //! for as long as the run lives.

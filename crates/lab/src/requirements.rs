@@ -1,4 +1,4 @@
-//! What the lab needs of this machine, checked before anything is touched.
+//! The lab's requirements of this machine, checked before anything is touched.
 
 #![allow(unsafe_code)] // unshare: a namespace for a moment
 

@@ -107,7 +107,7 @@ impl<'a> Run<'a> {
     /// Builds everything; tenants are ready when this returns.
     ///
     /// # Errors
-    /// What the machine refuses; everything made so far is removed.
+    /// The machine refuses an object; everything made so far is removed.
     pub fn build(
         variant: &'a Variant,
         seed: u64,
@@ -255,7 +255,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// What was seen while the tenants ran.
+/// Observations made while the tenants ran.
 struct Followed {
     warm: Snapshot,
     end: Snapshot,

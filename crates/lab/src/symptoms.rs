@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use sluicegate_scenario::workload::plan::Report;
 
-/// What the kernels of all tenants counted in measured time, and what the run's queues dropped.
+/// Counters of the kernels of all tenants in measured time, and the packets that the run's
+/// queues dropped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Symptoms {
     /// Segments sent again.
@@ -110,8 +111,8 @@ impl Symptoms {
         })
     }
 
-    /// What nothing within the experiment explains, by counter. Where a queue dropped packets,
-    /// segments behind them arrive out of order.
+    /// Symptoms that nothing within the experiment explains, by counter. Where a queue dropped
+    /// packets, segments behind them arrive out of order.
     pub fn trouble(&self) -> BTreeMap<String, u64> {
         let causes = self.causes();
         let without_drops = |count: u64| if self.drops > 0 { 0 } else { count };

@@ -201,7 +201,7 @@ fn guest_receives_and_answers() {
     );
 }
 
-/// What a guest in this namespace dies of.
+/// The error with which a guest in this namespace dies.
 fn failure(host: &Host, congestion_control: &str, tap: &str) -> String {
     let kinds = vec![traffic(
         TrafficKind::Bulk { rate_bps: None },

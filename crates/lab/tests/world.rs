@@ -170,7 +170,7 @@ fn bottleneck(outcome: &Outcome) -> &LinkResult {
         .expect("the link to h1")
 }
 
-/// What a run could leave on this machine, taken while no other lab is going on.
+/// Objects that a run could leave on this machine, listed while no other lab is going on.
 fn traces() -> BTreeSet<String> {
     let deadline = Instant::now() + PATIENCE;
     while lab_is_busy() && Instant::now() < deadline {

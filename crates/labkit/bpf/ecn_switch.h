@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * What a switch port's program shares with its loader; mirrored in src/port.rs.
+ * Map values that a switch port's program and its loader share; mirrored in src/port.rs.
  */
 #ifndef SLUICE_ECN_SWITCH_H
 #define SLUICE_ECN_SWITCH_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * What a congestion control sees of the kernel's TCP, as CO-RE views: libbpf
+ * The parts of the kernel's TCP that a congestion control sees, as CO-RE views: libbpf
  * finds the real offsets in the running kernel's BTF at load time.
  */
 #ifndef SLUICE_KERNEL_TCP_H

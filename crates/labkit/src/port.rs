@@ -122,7 +122,7 @@ impl SwitchPorts {
         self.write("ports", port.0, &bytes)
     }
 
-    /// What the port counted since it was attached, over all CPUs.
+    /// Counters of the port since it was attached, over all CPUs.
     ///
     /// # Errors
     /// The map cannot be read.
@@ -221,7 +221,7 @@ pub struct PortStats {
 }
 
 impl PortStats {
-    /// What was counted after `earlier`, an older reading of the same port.
+    /// The growth after `earlier`, an older reading of the same port.
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
             packets: self.packets.wrapping_sub(earlier.packets),

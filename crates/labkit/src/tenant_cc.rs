@@ -62,7 +62,7 @@ impl Registered {
         &self.kernel_name
     }
 
-    /// Whose it is.
+    /// Its provider.
     pub fn provider(&self) -> Provider {
         match self.link {
             Some(_) => Provider::Sluicegate,
@@ -78,12 +78,12 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// What was registered, in the order asked for.
+    /// The congestion controls that were registered, in the order asked for.
     pub fn registered(&self) -> &[Registered] {
         &self.registered
     }
 
-    /// What a socket names in `TCP_CONGESTION` to get `name`; `None` if it was not asked for.
+    /// The name in `TCP_CONGESTION` that gives a socket `name`; `None` if it was not asked for.
     pub fn kernel_name(&self, name: &str) -> Option<&str> {
         self.registered
             .iter()

@@ -12,11 +12,11 @@ pub struct Bucket {
     pub name: Option<String>,
     /// At which of the host's interfaces, and of which tenants.
     pub place: Where,
-    /// What is charged to it.
+    /// The classes of packets that are charged to it.
     pub classes: Vec<Class>,
     /// Rate in bits per second of whole frames, at least 1000.
     pub rate_bps: u64,
-    /// What may come at once, in bytes.
+    /// Bytes that may come at once.
     pub burst_bytes: u64,
     /// Drop what is beyond the rate, rather than only count it.
     pub enforce: bool,

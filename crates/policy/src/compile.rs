@@ -82,7 +82,7 @@ impl Policy {
     }
 }
 
-/// What became of one rule of the data plane when a policy took another's place.
+/// The fate of one rule of the data plane when a policy took another's place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// New conditions: position of the rule in the file.

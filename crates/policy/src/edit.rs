@@ -12,7 +12,7 @@ pub struct Edited {
     pub text: String,
     /// Position of the rule, from 0.
     pub rule: usize,
-    /// What the new text says.
+    /// The policy in the new text.
     pub policy: Policy,
 }
 

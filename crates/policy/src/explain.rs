@@ -24,7 +24,7 @@ pub struct Asked<'a> {
     pub destination_port: u16,
     /// Name of the sender's interface; `None` = not told.
     pub interface: Option<&'a str>,
-    /// Whose interface it is; `None` = not told.
+    /// The tenant of the interface; `None` = not told.
     pub tenant: Option<&'a str>,
     /// VLAN id of its packets, 0 = untagged; `None` = not told.
     pub vlan: Option<u16>,
@@ -52,7 +52,7 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// What a policy makes of one flow.
+/// The effect of a policy on one flow.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Explanation<'a> {
     /// Position and rule that decides; `None` = the flow is not tracked.
@@ -113,7 +113,7 @@ impl Mismatch {
     }
 }
 
-/// What becomes of a condition on what may not have been told.
+/// The answer to a condition on a fact that may not have been told.
 enum Place {
     Holds,
     Fails(String),
@@ -284,7 +284,7 @@ impl Ports {
 }
 
 impl Explanation<'_> {
-    /// What a peer's host with the same policy does.
+    /// The part of a peer's host with the same policy.
     fn other_way(&self) -> String {
         match self.reverse {
             _ if !self.trusted_by_peer => {

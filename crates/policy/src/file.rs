@@ -12,7 +12,7 @@ use crate::{rule::Policy, warning::Warning};
 pub struct PolicyFile {
     /// Where it stands.
     pub path: PathBuf,
-    /// What it says.
+    /// Its contents.
     pub text: String,
 }
 

@@ -112,7 +112,7 @@ pub(crate) fn covers(patterns: &[Pattern], name: &str) -> bool {
     patterns.is_empty() || patterns.iter().any(|pattern| pattern.matches(name))
 }
 
-/// What a pattern begins with before its first wildcard, and whether that is all of it.
+/// The text of a pattern before its first wildcard, and whether it has no wildcard.
 fn beginning(pattern: &Pattern) -> (&str, bool) {
     let text = pattern.as_str();
     let end = text.find(['*', '?', '[']).unwrap_or(text.len());

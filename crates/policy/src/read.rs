@@ -515,7 +515,7 @@ fn parse_threshold(text: &str) -> Result<Threshold, Complaint> {
     }
 }
 
-/// What stands before the unit in "6 packets" or "1 packet".
+/// The text before the unit in "6 packets" or "1 packet".
 fn packets(text: &str) -> Option<&str> {
     let count = text.trim().strip_suffix("packet");
     count

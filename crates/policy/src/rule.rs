@@ -7,7 +7,7 @@ use sluicegate_core::{abi, cc::Algorithm};
 
 use crate::{bucket::Bucket, place::Where};
 
-/// What the operator wants of flows.
+/// The operator's demands on flows.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Policy {
     /// Prefixes whose hosts also enforce; only from there is the enforcement option believed.
@@ -68,7 +68,7 @@ pub struct Rule {
     pub rto_min: Duration,
     /// Drop data beyond the enforced edge.
     pub police: bool,
-    /// What happens to MPTCP.
+    /// The treatment of MPTCP.
     pub mptcp: Mptcp,
 }
 

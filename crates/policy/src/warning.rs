@@ -1,15 +1,15 @@
-//! What a policy may say and probably does not mean.
+//! Warnings: policies that are allowed and probably not meant.
 
 use std::fmt;
 
 use sluicegate_config::Problem;
 
-/// What is allowed and probably not meant, or worth knowing.
+/// A part of a policy that is allowed and probably not meant, or worth knowing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warning {
     /// How much it matters.
     pub weight: Weight,
-    /// What it is, and where.
+    /// The warning and its place.
     pub problem: Problem,
     /// Lines to add to the file; may be empty.
     pub snippet: String,

@@ -26,14 +26,14 @@ pub(crate) struct WayOut {
     pub snippet: String,
 }
 
-/// What of the file is to blame, by position.
+/// The part of the file that is to blame, by position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum At {
     Rule(usize),
     Bucket(usize),
 }
 
-/// What becomes of one class of packets where one rule holds.
+/// The fate of one class of packets where one rule holds.
 #[derive(Debug, Default)]
 struct Fate {
     /// Buckets that have it somewhere, by position.
@@ -183,7 +183,7 @@ impl Policy {
         }
     }
 
-    /// What such packets took where nothing held them, at length or in short.
+    /// The bandwidth that such packets took where nothing held them, at length or in short.
     fn figures(&self, classes: &[Class], weight: Weight) -> String {
         let mut figures = Vec::new();
         if classes.iter().any(|class| *class != Class::BareTcp) {
@@ -240,7 +240,7 @@ impl Policy {
     }
 }
 
-/// What is warned of together, in this order.
+/// The kinds of warnings that are given together, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     Watched,

@@ -1,4 +1,4 @@
-//! What an explanation of a flow says: which rule decides it, and why.
+//! Explanations of a flow: the rule that decides it, and why.
 
 use std::net::IpAddr;
 

@@ -696,7 +696,7 @@ fn rules_that_need_no_other_direction_or_have_it_are_not_warned_of() {
     }
 }
 
-/// What `sg_policy_match` of `params.h` does, on the compiled table.
+/// `sg_policy_match` of `params.h`, on the compiled table.
 fn compiled_match(policy: &Policy, asked: &Asked<'_>) -> Option<u32> {
     let table = policy.compile();
     let (interface, tenant) = (

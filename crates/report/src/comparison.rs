@@ -20,7 +20,7 @@ const QUEUES_NAMED: usize = 8;
 /// Heading of a column: what, and in which unit or quantile.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Heading {
-    /// What the column holds, such as `RTT p99`.
+    /// The contents of the column, such as `RTT p99`.
     pub what: String,
     /// Unit; may be empty.
     pub unit: String,

@@ -8,7 +8,7 @@ use crate::units::{self, Unit};
 /// With fewer RTT samples a p99.9 is a matter of a few packets and not shown.
 const P999_SAMPLES: u64 = 10_000;
 
-/// What a figure is measured in; figures of one dimension share a unit in a table.
+/// The dimension of a figure; figures of one dimension share a unit in a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dimension {
     /// Bit per second.
@@ -77,7 +77,7 @@ pub struct Figure<T> {
     pub id: &'static str,
     /// Heading of its column; within a group only the first says of what.
     pub what: &'static str,
-    /// What it is measured in.
+    /// Its dimension.
     pub dimension: Dimension,
     /// The value, where it was measured.
     pub value: fn(&T) -> Option<f64>,
@@ -97,7 +97,7 @@ const fn figure<T>(
     }
 }
 
-/// What a table says of a variant, in its order.
+/// The figures of a variant in a table, in its order.
 pub const VARIANT: [Figure<VariantResult>; 10] = [
     figure("goodput_bps.sum", "goodput", Dimension::Rate, |v| {
         (!v.flows.is_empty()).then_some(v.goodput_bps.sum)
@@ -132,7 +132,8 @@ pub const VARIANT: [Figure<VariantResult>; 10] = [
     }),
 ];
 
-/// What a table says of the completion times of a class; the last only where there are deadlines.
+/// The figures of completion times of a class in a table; the last only where there are
+/// deadlines.
 pub const COMPLETION: [Figure<FctQuantiles>; 6] = [
     figure("count", "flows", Dimension::Count, |f| Some(f.count as f64)),
     figure("mean", "mean", Dimension::Time, |f| Some(f.mean)),

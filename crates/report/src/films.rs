@@ -18,7 +18,7 @@ pub(crate) struct Row<'a> {
     pub link: &'a str,
     /// `from>to`.
     pub direction: Rc<str>,
-    /// What was seen.
+    /// The observation.
     pub cell: &'a FilmCell,
 }
 

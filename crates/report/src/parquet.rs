@@ -100,7 +100,7 @@ pub fn film_parquet(results: &Results, out: impl Write + Send) -> Result<()> {
 /// `results`; series over time, and variants that `results` does not have, are passed over.
 ///
 /// # Errors
-/// What is no Parquet, or no such table.
+/// A file that is no Parquet, or has no such table.
 pub fn read_samples_parquet(results: &mut Results, file: File) -> Result<()> {
     let reader = SerializedFileReader::new(file)?;
     let columns = reader.metadata().file_metadata().schema_descr().columns();

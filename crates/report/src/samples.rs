@@ -13,7 +13,7 @@ pub(crate) struct Row<'a> {
     pub scenario: &'a str,
     /// Variant.
     pub variant: &'a str,
-    /// What is measured, with its unit: `rtt_us`, `fct_us`, `goodput_bps`, `queue_bytes`,
+    /// The measured quantity, with its unit: `rtt_us`, `fct_us`, `goodput_bps`, `queue_bytes`,
     /// `enforced_window_bytes`, `tenant_cwnd_bytes`, `alpha`.
     pub quantity: &'static str,
     /// Flow, link or FCT class; empty for RTT samples.
@@ -93,7 +93,7 @@ pub fn samples_csv(results: &Results, out: impl Write) -> Result<()> {
 /// `results`; series over time, and variants that `results` does not have, are passed over.
 ///
 /// # Errors
-/// What is no gzip, or no such table.
+/// A file that is no gzip, or has no such table.
 pub fn read_samples_csv(results: &mut Results, file: impl Read) -> Result<()> {
     let mut table = csv::Reader::from_reader(MultiGzDecoder::new(file));
     let header = table.headers()?;
@@ -127,8 +127,8 @@ pub(crate) fn place<'r>(
     }
 }
 
-/// What gathers small writes and compresses them together, for [`finish`]: each by itself would
-/// take far longer.
+/// A writer that gathers small writes and compresses them together, for [`finish`]: each by itself
+/// would take far longer.
 pub(crate) fn gzipped<W: Write>(out: W) -> BufWriter<GzEncoder<W>> {
     BufWriter::with_capacity(64 << 10, GzEncoder::new(out, Compression::new(6)))
 }

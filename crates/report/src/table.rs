@@ -29,8 +29,8 @@ impl Style {
         width: 110,
     };
 
-    /// What standard output can show: colour only on a terminal and without `NO_COLOR`, Unicode by
-    /// the locale.
+    /// The style that standard output can show: colour only on a terminal and without `NO_COLOR`,
+    /// Unicode by the locale.
     ///
     /// `width` is the terminal's, in columns; `None` stands for 110.
     pub fn of_stdout(width: Option<usize>) -> Style {

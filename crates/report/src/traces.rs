@@ -16,7 +16,7 @@ pub(crate) struct Row<'a> {
     pub variant: &'a str,
     /// Repeat, from 1.
     pub repeat: u32,
-    /// What is measured, with its unit:
+    /// The measured quantity, with its unit:
     /// [`TraceKind::quantity`](sluicegate_scenario::results::TraceKind::quantity).
     pub quantity: &'static str,
     /// Flow or link.

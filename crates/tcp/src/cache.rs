@@ -1,4 +1,4 @@
-//! What a host knows of its peers from earlier connections (RFC 9040; Linux's `tcp_metrics`).
+//! The memory of a host for its peers, from earlier connections (RFC 9040; Linux's `tcp_metrics`).
 
 use std::hash::Hash;
 
@@ -66,7 +66,7 @@ impl<Peer: Eq + Hash> Cache<Peer> {
         }
     }
 
-    /// What is known of a peer.
+    /// The experience with a peer.
     pub fn get(&self, peer: &Peer) -> Option<&Experience> {
         self.peers.get(peer)
     }

@@ -1,4 +1,4 @@
-//! What distinguishes one stack from another.
+//! The configuration of an endpoint: the differences between stacks.
 
 use sluicegate_core::{
     abi::Params,
@@ -150,11 +150,11 @@ pub struct Config {
     /// cwnd grows as long as it is no larger than the peer's window, however little of it is used
     /// (FreeBSD 9, `cc_ack_received`); else growth is earned by a window in use (RFC 7661).
     pub grows_unused: bool,
-    /// What connections learn of a peer is kept for the next ones: see [`crate::Cache`].
+    /// Connections keep their experience with a peer for the next ones: see [`crate::Cache`].
     pub cache: bool,
     /// The threshold is kept as well (Linux: `tcp_no_ssthresh_metrics_save = 0`, not its default).
     pub cache_ssthresh: bool,
-    /// What is made of the congestion windows of earlier connections.
+    /// The use of the congestion windows of earlier connections.
     pub cache_window: CacheWindow,
     /// A cheat: whatever window arrives, it is taken for the largest that sixteen bits can say.
     pub ignore_window: bool,

@@ -1,4 +1,4 @@
-//! What connections leave to those after them.
+//! Connections that begin with the experience of earlier ones.
 
 mod harness;
 

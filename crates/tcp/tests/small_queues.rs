@@ -1,4 +1,4 @@
-//! What waits below the socket.
+//! Packets that wait below the socket.
 
 mod harness;
 

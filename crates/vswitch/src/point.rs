@@ -34,7 +34,7 @@ impl Bound {
     }
 }
 
-/// What a full place does with a packet.
+/// The treatment of a packet by a full place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenFull {
     /// The packet is dropped here.
@@ -48,7 +48,7 @@ pub enum WhenFull {
 pub struct Point {
     /// How much it holds.
     pub bound: Bound,
-    /// What it does when it is full.
+    /// The treatment of a packet when it is full.
     pub when_full: WhenFull,
 }
 

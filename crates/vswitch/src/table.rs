@@ -156,7 +156,7 @@ impl<K: Connection, V: Copy> Table<K, V> {
         Some(self.index[self.bucket_of(key)?].at as usize)
     }
 
-    /// What is at a place, if it is used.
+    /// The key and the value at a place, if it is used.
     pub fn at(&self, place: usize) -> Option<(&K, &V)> {
         let entry = self.entries.get(place).filter(|entry| entry.used)?;
         Some((&entry.key, &entry.value))

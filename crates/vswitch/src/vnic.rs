@@ -505,7 +505,7 @@ impl<K: Connection> Vnics<K> {
         self.counters.one(NOT_TCP);
     }
 
-    /// What is known of a connection.
+    /// The flow of a connection.
     pub fn flow(&self, connection: K) -> Option<&Flow> {
         self.flows.get(&connection).map(|tracked| &tracked.flow)
     }

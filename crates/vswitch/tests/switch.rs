@@ -267,7 +267,7 @@ fn the_adapter_takes_from_vnics_by_turns() {
     assert_eq!(order.collect::<Vec<_>>(), [0, 1, 2, 0, 1, 0, 0]);
 }
 
-/// What waits for a busy exit is passed by what is for another (zVALE).
+/// Packets that wait for a busy exit are passed by packets for another (zVALE).
 #[test]
 fn a_busy_exit_stops_nobody_who_is_for_another() {
     let config = Config::rings(1 << 20, WhenFull::HoldBack);

@@ -186,7 +186,7 @@ fn a_flow_that_is_over_is_forgotten_soon_and_an_open_one_late() {
     assert_eq!(host.vnics.entries(), [1, 1, 0], "its SYN was answered");
     assert!(host.vnics.flow(1).is_some() && host.vnics.flow(2).is_none());
     host.wait(100 * SECOND);
-    // What its peer's window scale was could not be found out again.
+    // Its peer's window scale is remembered, because it could not be found out again.
     assert_eq!(host.vnics.entries(), [0, 0, 1]);
     assert_eq!(host.count("flow_expired"), 2);
     host.data(1);

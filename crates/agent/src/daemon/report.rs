@@ -1,4 +1,4 @@
-//! What the agent finds out and tells.
+//! Reports of the agent: facts that it collects and publishes.
 
 use sluicegate_core::abi::{Flow, MODE_TWO_SIDED};
 use tracing::warn;

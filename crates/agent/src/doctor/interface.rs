@@ -18,10 +18,10 @@ use crate::{
     tcx::{self, Direction},
 };
 
-/// What the doctor has to say about one interface.
+/// The doctor's report on one interface.
 #[derive(Clone, Debug, Serialize)]
 pub struct InterfaceReport {
-    /// What the kernel says about it.
+    /// The kernel's description of it.
     #[serde(flatten)]
     pub interface: Interface,
     /// It carries other interfaces' packets rather than one tenant's.
@@ -34,7 +34,7 @@ pub struct InterfaceReport {
     pub tcx_egress: Vec<String>,
     /// A clsact or ingress qdisc; its filters run after TCX.
     pub clsact: bool,
-    /// What to know before attaching here.
+    /// Facts to know before attaching here.
     pub notes: Vec<String>,
 }
 

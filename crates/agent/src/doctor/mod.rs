@@ -1,4 +1,4 @@
-//! What this kernel, this machine and these interfaces support, and what each "no" costs.
+//! The features of this kernel, machine and its interfaces, and the price of each "no".
 //!
 //! Where it can, the doctor tries instead of asking for a version: it loads small programs and
 //! attaches one inside a namespace of its own, which vanishes with it.
@@ -28,7 +28,7 @@ pub enum Verdict {
     Unknown,
 }
 
-/// What needs it.
+/// The parts that need a feature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Need {
@@ -47,9 +47,9 @@ pub struct Finding {
     pub id: &'static str,
     /// The answer.
     pub verdict: Verdict,
-    /// What needs it.
+    /// The part that needs it.
     pub need: Need,
-    /// What was found, for people.
+    /// The finding, for people.
     pub detail: String,
     /// With [`Verdict::No`] or [`Verdict::Unknown`]: what does not work.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -59,7 +59,7 @@ pub struct Finding {
     pub remedy: Option<String>,
 }
 
-/// What a "no" to a question costs and how to turn it into a "yes".
+/// A question, the price of a "no", and the way to a "yes".
 #[derive(Clone, Copy, Debug)]
 struct Question {
     id: &'static str,

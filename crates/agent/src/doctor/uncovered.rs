@@ -15,7 +15,7 @@ const LISTEN: &str = "0A";
 /// A tenant or a process whose flows the agent cannot see.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Uncovered {
-    /// What it is.
+    /// Its name.
     pub what: String,
     /// Why it is not covered, and what to do.
     pub why: &'static str,

@@ -1,4 +1,4 @@
-//! What is counted of a flow, and how much of it is new since an earlier look.
+//! Amounts that are counted of a flow, and their growth since an earlier look.
 
 use std::{net::SocketAddr, ops::AddAssign};
 
@@ -31,7 +31,7 @@ impl FlowId {
     }
 }
 
-/// What only grows while a flow lives.
+/// The counts that only grow while a flow lives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Amounts {
     /// Payload of the tenant that was acknowledged.
@@ -61,7 +61,7 @@ impl Amounts {
         }
     }
 
-    /// What came after `before`. Where something is less than before, a new flow has begun between
+    /// The growth after `before`. Where a count is less than before, a new flow has begun between
     /// the same ends, and all of it is new.
     pub fn since(self, before: Self) -> Self {
         self.checked_sub(before).unwrap_or(self)

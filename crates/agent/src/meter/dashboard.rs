@@ -77,7 +77,7 @@ fn selectors(query: &str) -> Vec<(String, Vec<String>)> {
     found
 }
 
-/// What is grouped by.
+/// The labels by which a query groups.
 fn groups(query: &str) -> Vec<String> {
     query
         .match_indices(" by (")

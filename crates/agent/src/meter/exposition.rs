@@ -32,7 +32,7 @@ pub struct Health {
     pub looking_s: f64,
 }
 
-/// What is to be told.
+/// The input of a scrape's text.
 #[derive(Clone, Copy, Debug)]
 pub struct Exposition<'a> {
     /// Name of the network namespace.
@@ -41,7 +41,7 @@ pub struct Exposition<'a> {
     pub snapshot: Option<&'a Snapshot>,
     /// Sums over time; `None`: it was looked once only.
     pub ledger: Option<&'a Ledger>,
-    /// What the kernel accounts for the programs.
+    /// The kernel's account of the programs.
     pub programs: &'a [ProgramInfo],
     /// `None`: it was looked once only.
     pub health: Option<&'a Health>,
@@ -221,7 +221,7 @@ fn buckets(all: &mut Families, buckets: &[BucketUse]) {
     }
 }
 
-/// What makes a series of flows.
+/// The key of a series of flows.
 type Group<'a> = (&'a str, &'a str, Option<u32>, &'a str);
 
 /// Of active flows in a group, now.

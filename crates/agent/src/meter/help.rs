@@ -197,7 +197,7 @@ const HELP: [(&str, &str); 58] = [
     ),
 ];
 
-/// What the counter called `name` counts.
+/// The help text of the counter called `name`.
 pub(super) fn counter(name: &str) -> &'static str {
     HELP.iter()
         .find(|(known, _)| *known == name)

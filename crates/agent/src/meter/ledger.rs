@@ -40,7 +40,7 @@ const WINDOW_BOUNDS_BYTES: [f64; 12] = [
     8_388_608.0,
 ];
 
-/// Whose sums.
+/// The owner of sums.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Tenant {
     /// The interface's label, else its name.

@@ -1,4 +1,4 @@
-//! What an operator watches: everything that the pins of an agent tell, once ([`Snapshot`]) and
+//! The operator's view: everything that the pins of an agent tell, once ([`Snapshot`]) and
 //! over time ([`Ledger`]), as text for Prometheus ([`exposition`]), served or not ([`serve`]).
 //!
 //! ```text
@@ -63,7 +63,7 @@ pub struct InterfaceUse {
     pub ifindex: u32,
     /// Its name; `#N` if that is not known any more.
     pub interface: String,
-    /// Whose it is: its label, else its name.
+    /// Its tenant: its label, else its name.
     pub tenant: String,
     /// Flows in the table.
     pub flows: u32,
@@ -71,16 +71,16 @@ pub struct InterfaceUse {
     pub quota: u32,
 }
 
-/// What an interface's bucket for what has no flow has let pass, and not.
+/// The use of an interface's bucket for packets without a flow: passed, and not.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct BucketUse {
     /// Name of the interface; `#N` if that is not known any more.
     pub interface: String,
-    /// Whose it is: its label, else its name.
+    /// The tenant of the interface: its label, else its name.
     pub tenant: String,
     /// Position in the policy, from 0.
     pub bucket: u32,
-    /// What is beyond the rate is dropped, not only counted.
+    /// Packets beyond the rate are dropped, not only counted.
     pub enforced: bool,
     /// Bytes within the rate.
     pub passed_bytes: u64,
@@ -155,8 +155,8 @@ fn buckets(map: &dyn MapCore, names: &Names) -> Result<Vec<BucketUse>> {
     Ok(found)
 }
 
-/// What the kernel accounts for the programs that are pinned; those that it does not tell of, for
-/// want of a right (CAP_SYS_ADMIN), are missing.
+/// The kernel's account of the pinned programs; those that it does not tell of, for want of a right
+/// (CAP_SYS_ADMIN), are missing.
 pub fn pinned_programs(pins: &Pins) -> Vec<ProgramInfo> {
     let mut found: Vec<ProgramInfo> = Vec::new();
     for index in pins.interfaces() {

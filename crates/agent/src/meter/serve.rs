@@ -34,11 +34,11 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const REQUEST_BYTES_MAX: usize = 8192;
 const HEADERS_MAX: usize = 64;
 
-/// What looks, and remembers.
+/// The owner of the ledger, which looks and remembers.
 pub struct Meter {
     /// Where.
     pub pins: Pins,
-    /// What people call the network namespace.
+    /// The name of the network namespace in reports.
     pub netns: String,
     /// The kernel's account of the programs.
     pub programs: Box<dyn Fn() -> Vec<ProgramInfo> + Send>,
@@ -120,7 +120,7 @@ impl Meter {
         state.looked = Some(begun);
     }
 
-    /// What Prometheus reads.
+    /// The text for Prometheus.
     ///
     /// # Errors
     /// As [`Exposition::text`].
@@ -160,7 +160,7 @@ impl Listener {
     pub fn bind(address: SocketAddr) -> Result<Self> {
         let socket = TcpListener::bind(address)
             .with_context(|| format!("listening on {address} for scrapes of metrics"))?;
-        // What poll announced may have gone again.
+        // A connection that poll announced may have gone again.
         socket.set_nonblocking(true).context("listening")?;
         Ok(Self(socket))
     }
@@ -290,7 +290,7 @@ fn receive(client: &mut TcpStream) -> Result<Vec<u8>> {
     Ok(request)
 }
 
-/// What a client wants.
+/// A request of a client.
 #[derive(Debug, PartialEq, Eq)]
 enum Asked {
     Metrics { body: bool },

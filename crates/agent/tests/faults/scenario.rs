@@ -428,7 +428,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// What has no flow, beyond the rate of its bucket.
+    /// Packets without a flow, beyond the rate of their bucket.
     pub fn buckets(&mut self) {
         let class = |name| CLASS_NAMES.iter().position(|known| *known == name).unwrap();
         let mut place = Place {

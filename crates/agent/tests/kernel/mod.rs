@@ -50,7 +50,7 @@ pub fn runs_on(frame: &[u8]) -> bool {
     frame.len() >= 14 + ip
 }
 
-/// What the programs made of a frame.
+/// The result of the programs for a frame.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Made {
     pub passes: bool,
@@ -140,7 +140,7 @@ impl Kernel {
             .collect();
         assert!(found.len() <= 1, "a flow has one slot: {found:#?}");
         let slot = found.first()?;
-        // What the programs computed is what the native build computes.
+        // The programs computed the same as the native build.
         assert_eq!(slot.tag, flow_hash(key, &HashKey::FIXED) | SLOT_LIVE);
         Some(slot.flow)
     }
@@ -233,12 +233,12 @@ impl Kernel {
         self.run(program, frame, now_ns, 0)
     }
 
-    /// What the copy of a frame that was just sent becomes.
+    /// The result for the copy of a frame that was just sent.
     pub fn fack(&self, frame: &[u8], now_ns: u64) -> Made {
         self.run("from_tenant", frame, now_ns, FACK_MARK)
     }
 
-    /// What one of the agent's own programs returns.
+    /// The value that one of the agent's own programs returns.
     pub fn call(&self, program: &str) -> i32 {
         self.returned(program, &[0; 64], 0, 0).0 as i32
     }

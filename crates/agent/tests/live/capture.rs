@@ -42,7 +42,7 @@ impl Capture {
         Self { stop, reader }
     }
 
-    /// What passed until now.
+    /// The packets that have passed until now.
     pub fn finish(self) -> Vec<Seen> {
         self.stop.store(true, Ordering::Relaxed);
         self.reader.join().expect("every packet could be read")

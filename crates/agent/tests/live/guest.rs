@@ -97,7 +97,7 @@ impl Guests {
         }
     }
 
-    /// What a guest's host knows of the connection, if anything.
+    /// The flow of the connection at a guest's host, if there is one.
     pub fn known(&self, side: usize) -> Option<Flow> {
         let route = self.route(side);
         let flows = self.instances[side].raw_flows().expect("the kernel tells");
@@ -152,8 +152,8 @@ impl Guests {
         write(&self.stranger, &frame);
     }
 
-    /// What the other guest has received of the connection until now. A marker goes behind it: all
-    /// of this is on one CPU, where frames stay in order.
+    /// The packets of the connection that the other guest has received until now. A marker goes
+    /// behind them: all of this is on one CPU, where frames stay in order.
     pub fn passed(&self, from: usize) -> Vec<Packet> {
         let number = self.markers.get() + 1;
         self.markers.set(number);

@@ -172,7 +172,7 @@ impl Direction {
         }
     }
 
-    /// What a TAP refuses (its interface is gone, or its queue is full) is lost.
+    /// A frame that a TAP refuses (its interface is gone, or its queue is full) is lost.
     fn send(&mut self, frame: &[u8]) {
         let _ = self.to.write(frame);
     }

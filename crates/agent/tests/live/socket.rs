@@ -218,7 +218,7 @@ fn receive(stream: &mut TcpStream, bytes: u64) {
     receive_from(stream, 0, bytes);
 }
 
-/// What lies between two positions of what was sent.
+/// Receives the bytes between two positions of the stream.
 fn receive_from(stream: &mut TcpStream, mut position: u64, bytes: u64) {
     let mut buffer = vec![0; 1 << 16];
     while position < bytes {

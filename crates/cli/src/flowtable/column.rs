@@ -1,4 +1,4 @@
-//! What can be shown of a flow, sorted and filtered by.
+//! Columns: the properties of a flow that can be shown, sorted and filtered by.
 
 use std::{borrow::Cow, cmp::Ordering};
 
@@ -38,7 +38,7 @@ pub enum Column {
     Losing,
 }
 
-/// What a cell says, to be compared.
+/// The value of a cell, to be compared.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value<'a> {
     /// It says nothing.
@@ -128,7 +128,7 @@ impl Column {
         Self::Losing,
     ];
 
-    /// What `sluicegate flows` shows.
+    /// The columns of `sluicegate flows`.
     pub const LISTED: [Self; 17] = [
         Self::Interface,
         Self::Tenant,
@@ -149,7 +149,7 @@ impl Column {
         Self::Policed,
     ];
 
-    /// What `sluicegate top` shows: from the left as much as there is room for.
+    /// The columns of `sluicegate top`: from the left as much as there is room for.
     pub const WATCHED: [Self; 17] = [
         Self::Tenant,
         Self::Local,
@@ -181,7 +181,7 @@ impl Column {
         Self::ALL.into_iter().find(|column| column.name() == name)
     }
 
-    /// What stands above it.
+    /// Its heading.
     pub fn title(self) -> &'static str {
         match self {
             Self::Interface => "interface",

@@ -49,7 +49,7 @@ const OPERATORS: [(&str, Operator); 5] = [
     ("=", Operator::Equal),
 ];
 
-/// What is wrong with a filter.
+/// An error in a filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem(String);
 

@@ -176,7 +176,7 @@ fn document(explanation: &Explanation<'_>) -> serde_json::Value {
     })
 }
 
-/// What the agent of the namespace asked about said last.
+/// The last state of the agent of the namespace asked about.
 fn agent(args: &Args) -> Result<Option<State>> {
     if args.file.is_some() && args.netns.is_none() {
         return Ok(None);

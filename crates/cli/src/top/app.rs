@@ -1,4 +1,4 @@
-//! What the keys do: which view, which order, which flows. No input, no output.
+//! The effects of keys: the view, the order, the selection of flows. No input, no output.
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use sluicegate_agent::{
@@ -9,7 +9,7 @@ use sluicegate_agent::{
 use super::model::{Model, Tenant};
 use crate::flowtable::{Column, Filter, Order};
 
-/// What is looked at.
+/// The subject of the screen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum View {
     /// A row for each flow.
@@ -35,7 +35,7 @@ impl View {
 pub struct Typing {
     /// So far.
     pub text: String,
-    /// What is wrong with it.
+    /// An error in it.
     pub problem: Option<String>,
     before: String,
 }
@@ -45,7 +45,7 @@ pub struct Typing {
 pub struct App {
     /// All that is known.
     pub model: Model,
-    /// What is looked at.
+    /// The subject of the screen.
     pub view: View,
     /// The order of flows.
     pub order: Order,
@@ -234,7 +234,7 @@ impl App {
             }
             _ => {}
         }
-        // What is wrong may only be unfinished: the last good filter holds until then.
+        // A text with an error may only be unfinished: the last good filter holds until then.
         typing.problem = match typing.text.parse::<Filter>() {
             Ok(_) => {
                 self.set_filter(&typing.text);

@@ -89,7 +89,7 @@ fn state(app: &App) -> Line<'static> {
     Line::from(spans)
 }
 
-/// What enforcement does, or would do.
+/// The effect of enforcement, or that which it would have.
 fn enforcement(totals: &Totals, model: &Model) -> Line<'static> {
     let windows = format!(
         "windows: {} of {} offered, {} flows held to less{}",
@@ -337,7 +337,7 @@ const PLOTS: [Plot; 3] = [
     },
 ];
 
-/// What was before: of the selected flow or tenant, else of everything.
+/// The history: of the selected flow or tenant, else of everything.
 fn draw_traces(frame: &mut Frame<'_>, app: &App, area: Rect) {
     let (of, trace) = traced(app);
     let areas = Layout::horizontal([Constraint::Fill(1); PLOTS.len()])

@@ -188,7 +188,7 @@ fn tables(model: &Model, shown: &[usize]) -> String {
 /// A column of tenants: its title, and what it says of one.
 type TenantColumn = (&'static str, Align, fn(&Tenant) -> String);
 
-/// What is shown of tenants.
+/// The columns of tenants.
 fn tenant_columns() -> [TenantColumn; 14] {
     [
         ("tenant", Align::Left, |tenant| tenant.tenant.clone()),
@@ -249,7 +249,7 @@ fn rates(tenant: &Tenant, text: impl Fn(&crate::flowtable::Rates) -> String) -> 
         .map_or_else(|| "-".to_owned(), text)
 }
 
-/// What a look has brought; errors as text for people.
+/// The result of a look; errors as text for people.
 type Look = Result<Snapshot, String>;
 
 /// Looks go on in a thread of their own, so that keys do not wait for ten thousand flows to be

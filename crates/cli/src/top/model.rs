@@ -1,4 +1,4 @@
-//! What `top` knows: the flows of the last look with their rates, totals, and what was before. No
+//! The model of `top`: the flows of the last look with their rates, totals, and their history. No
 //! input, no output.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -14,7 +14,7 @@ use crate::flowtable::{Rates, Row};
 /// Looks that are remembered for sparklines.
 pub const HISTORY: usize = 240;
 
-/// What sparklines show of one look.
+/// The values of one look that sparklines show.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Point {
     /// Payload both ways, in bits per second.
@@ -139,17 +139,17 @@ impl Model {
         self.counters.iter().find(|counter| counter.name == name)
     }
 
-    /// What was before, of everything.
+    /// The history of all flows.
     pub fn trace(&self) -> &Trace {
         &self.trace
     }
 
-    /// What was before, of a tenant that has an interface.
+    /// The history of a tenant that has an interface.
     pub fn tenant_trace(&self, tenant: &str) -> Option<&Trace> {
         self.tenant_traces.get(tenant)
     }
 
-    /// What was before, of a flow that is there.
+    /// The history of a flow that is there.
     pub fn flow_trace(&self, flow: &FlowRecord) -> Option<&Trace> {
         self.known.get(&FlowId::of(flow)).map(|known| &known.trace)
     }

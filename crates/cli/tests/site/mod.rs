@@ -72,7 +72,7 @@ impl Site {
         self.directory.join("run").display().to_string()
     }
 
-    /// What its agent said last.
+    /// The last state of its agent.
     pub fn state(&self) -> State {
         let state = state::read(Path::new(&self.run_dir()), &self.host.name("h"));
         state.unwrap().expect("an agent has said something")
@@ -146,7 +146,7 @@ impl Site {
         report.interfaces[0].tcx_ingress.clone()
     }
 
-    /// What this site's pins hold in the kernel.
+    /// The objects that this site's pins hold in the kernel.
     pub fn pinned(&self) -> Inventory {
         let pins = self.pins();
         let mut found = Inventory::default();

@@ -15,7 +15,7 @@
 
 #include "types.h"
 
-/* What a packet without a governed flow is. */
+/* The classes of packets without a governed flow. */
 enum sg_class {
 	SG_CLASS_UDP = 0,
 	SG_CLASS_ICMP = 1,      /* ICMP and ICMPv6 but neighbour discovery */
@@ -50,7 +50,7 @@ struct sg_bucket {
 SG_ASSERT_SIZE(struct sg_bucket, 56);
 
 /*
- * What `full_ns` becomes with a packet of `bytes` at `now_ns`; 0 = it does not
+ * The next `full_ns`, with a packet of `bytes` at `now_ns`; 0 = it does not
  * conform. For a caller that shares the bucket: compare and exchange with it.
  */
 SG_INLINE sg_u64 sg_bucket_next(const struct sg_bucket *bucket, sg_u64 full_ns, sg_u32 bytes,

@@ -98,7 +98,7 @@ SG_INLINE sg_u32 sg_illinois_keep(const struct sg_cc *cc)
 	return SG_ONE_Q10 - sg_min32(cc->illinois.beta_q10, SG_ILLINOIS_BETA_MAX_Q10);
 }
 
-/* What delay said is void. */
+/* The delays measured so far are void. */
 SG_INLINE void sg_illinois_reset(struct sg_cc *cc, const struct sg_params *params)
 {
 	sg_illinois_init(cc, params);

@@ -42,7 +42,7 @@ SG_INLINE sg_u64 sg_swift_target(const struct sg_cc *cc, const struct sg_params 
 			  SG_SWIFT_ROOT_MAX_Q16 - SG_SWIFT_ROOT_MIN_Q16);
 }
 
-/* What a delay of at least the target leaves of the window. */
+/* The rest of the window after a delay of at least the target. */
 SG_INLINE sg_u64 sg_swift_reduced(const struct sg_cc *cc, const struct sg_params *params,
 				  sg_u64 target_ns)
 {
@@ -104,7 +104,7 @@ SG_RARE int sg_swift_on_loss(struct sg_cc *cc SG_NONNULL,
 	return 0;
 }
 
-/* What was measured before says nothing of an empty path. */
+/* Measurements from before the timeout say nothing of an empty path. */
 SG_RARE int sg_swift_on_timeout(struct sg_cc *cc SG_NONNULL,
 			    const struct sg_params *params SG_NONNULL,
 			    const struct sg_cc_ack *ack SG_NONNULL)

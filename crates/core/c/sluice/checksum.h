@@ -14,14 +14,14 @@ SG_INLINE sg_u32 sg_csum_fold(sg_u32 sum)
 	return (sum & 0xffff) + (sum >> 16);
 }
 
-/* What a 16-bit word's change adds to a sum. */
+/* The amount that a 16-bit word's change adds to a sum. */
 SG_INLINE sg_u32 sg_csum_change(sg_u16 from, sg_u16 to)
 {
 	return (sg_u32)(sg_u16)~from + to;
 }
 
 /*
- * What changing the byte at `at` (counted from an even place) adds to a sum.
+ * The amount that a change of the byte at `at` (counted from an even place) adds to a sum.
  * Memory order decides which half of its word it is.
  */
 SG_INLINE sg_u32 sg_csum_change_byte(sg_u32 at, sg_u8 from, sg_u8 to)

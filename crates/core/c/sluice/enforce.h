@@ -54,7 +54,7 @@ SG_INLINE void sg_data_sent(struct sg_flow *flow, const struct sg_segment *seg, 
 	flow->snd_nxt = sg_seq_max(flow->snd_nxt, end);
 }
 
-/* What of the tenant's sequence space an RST of its may name. */
+/* The part of the tenant's sequence space that an RST of its may name. */
 SG_INLINE int sg_rst_fits(const struct sg_flow *flow, const struct sg_segment *seg)
 {
 	return sg_seq_ge(seg->seq, flow->snd_una) && sg_seq_le(seg->seq, flow->snd_nxt);
@@ -568,7 +568,7 @@ SG_RARE int sg_stranger_arrives(struct sg_flow *flow SG_NONNULL,
 	return 0;
 }
 
-/* What only two enforcing hosts do: count, take feedback, hide ECN. */
+/* The work that only two enforcing hosts do: count, take feedback, hide ECN. */
 SG_INLINE void sg_two_sided_arrival(struct sg_flow *flow, const struct sg_segment *seg,
 				    const struct sg_params *params, struct sg_verdict *out)
 {

@@ -172,7 +172,7 @@ SG_ASSERT_AT(struct sg_flow, progress_ns, 192);
 SG_ASSERT_AT(struct sg_flow, held, 256);
 
 /*
- * Whose SYN. Each direction of a tuple has an entry of its own: a SYN that comes
+ * The sender of a SYN. Each direction of a tuple has an entry of its own: a SYN that comes
  * the other way (stale, or forged) does not make a handshake forgotten.
  */
 enum sg_opener {
@@ -182,7 +182,8 @@ enum sg_opener {
 };
 
 /*
- * What a handshake has shown so far; lives apart from flows so that a SYN flood evicts only SYNs.
+ * The facts that a handshake has shown so far; apart from flows, so that a SYN flood evicts only
+ * SYNs.
  */
 struct sg_half_open {
 	sg_u64 time_ns;
@@ -219,7 +220,7 @@ enum sg_scale {
 	SG_SCALE_EXACT = 1,
 };
 
-/* What is kept of a flow that was silent for so long that its slot was given away. */
+/* The facts that are kept of a flow that was silent for so long that its slot was given away. */
 struct sg_remembered {
 	sg_u16 mss;
 	sg_u8 wscale;

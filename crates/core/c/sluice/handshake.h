@@ -272,7 +272,7 @@ SG_INLINE int sg_confirms_answer(const struct sg_half_open *note, const struct s
 	       remote == note->remote_isn + 1;
 }
 
-/* What else was known of the tuple is of an earlier life. */
+/* All other knowledge of the tuple is of an earlier life. */
 SG_INLINE void sg_recall_answer(struct sg_remembered *known, const struct sg_half_open *note)
 {
 	known->mss = note->mss;
@@ -292,7 +292,7 @@ SG_INLINE void sg_synack_shown(struct sg_flow *flow, const struct sg_segment *se
 }
 
 /*
- * What the tenant will receive begins behind the peer's SYN, or behind the data of that
+ * The tenant's receive window begins behind the peer's SYN, or behind the data of that
  * which the tenant has acknowledged. Until it has acknowledged more, its window is that of
  * its SYN or SYN/ACK, which is not scaled.
  */

@@ -11,7 +11,7 @@
 #include "rtt.h"
 #include "seq.h"
 
-/* What congestion control is told of the sequence space as it is now. */
+/* The facts on the sequence space as it is now, for congestion control. */
 SG_INLINE void sg_ack_facts(struct sg_cc_ack *ack, const struct sg_flow *flow, sg_u64 now_ns)
 {
 	ack->now_ns = now_ns;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * What may be done to a flow, by its rule, its mode and what its tenant does, and how it
- * loses its partner. Edits that need more than a line.
+ * The intervention that is permitted in a flow, by its rule, its mode and its tenant's behaviour,
+ * and the loss of its partner. Edits that need more than a line.
  */
 #ifndef SLUICE_MODE_H
 #define SLUICE_MODE_H

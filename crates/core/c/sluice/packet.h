@@ -244,8 +244,8 @@ SG_INLINE sg_u32 sg_class_icmp6(const sg_u8 *icmp, const sg_u8 *end)
 }
 
 /*
- * What a packet is that sg_parse() gave `why` for: enum sg_class. `end` may be within its
- * headers; what cannot be told is of the class that has no name.
+ * The class (enum sg_class) of a packet that sg_parse() gave `why` for. `end` may be within its
+ * headers; a packet that cannot be told is of the class that has no name.
  */
 SG_INLINE sg_u32 sg_classify(sg_u32 why, const sg_u8 *data, const sg_u8 *end)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * What a policy rule compiles to: the constants that govern one flow.
+ * The result of compiling a policy rule: the constants that govern one flow.
  *
  * The policy crate fills this; eBPF keeps it in an array map indexed by rule,
  * the userspace switch and the simulator in a plain array.
@@ -17,7 +17,7 @@ enum sg_algorithm {
 	SG_CC_COUNT
 };
 
-/* What may be done to a flow's packets. */
+/* The intervention that a rule permits in a flow's packets. */
 enum sg_rule_mode {
 	SG_RULE_OFF = 0,     /* not tracked */
 	SG_RULE_OBSERVE = 1, /* everything computed, nothing edited */

@@ -34,13 +34,13 @@ SG_INLINE sg_u32 sg_room(sg_u32 edge, sg_u32 from)
 }
 
 /*
- * What is dropped makes a hole in the tenant's sequence, and its stack goes on beyond
+ * Dropped data make a hole in the tenant's sequence, and its stack goes on beyond
  * it: were the edge all that counts, nothing would pass any more, no duplicate ACK
  * would tell the stack of the drop, and each attempt would cost it an RTO. So holes
  * do not count as in flight: what the tenant has in the network is held to its window,
  * whatever it sent in vain.
  *
- * What is repeated fills a hole as long as there is one: that is no loss of the network,
+ * Repeated data fill a hole as long as there is one: that is no loss of the network,
  * nor are the duplicate ACKs until it is acknowledged. Who repeats more than was
  * dropped has lost packets.
  */
@@ -251,7 +251,7 @@ SG_INLINE int sg_police_exceeds(const struct sg_flow *flow, const struct sg_segm
 	if (sg_likely(sg_seq_le(end, edge)) || (flow->marks & SG_FLOW_SCALE_BOUND))
 		return 0;
 	edge += sg_police_slack(flow, edge);
-	/* What fills a hole is as much more in flight as new data. */
+	/* Data that fill a hole are as much more in flight as new data. */
 	if (sg_seq_lt(seg->seq, flow->snd_nxt) && sg_seq_gt(end, edge))
 		end = flow->snd_nxt + seg->payload;
 	return sg_seq_gt(end, edge + sg_holes(flow) + sg_arrived(flow));
@@ -269,7 +269,7 @@ SG_INLINE sg_u32 sg_repeat_rtt(const struct sg_flow *flow, const struct sg_param
 	return sg_max32(flow->srtt_ns ? flow->srtt_ns >> 10 : params->rto_min_us, 1);
 }
 
-/* What is left of `bytes` after `past` of the time in which they fade. */
+/* The rest of `bytes` after `past` of the time in which they fade. */
 SG_INLINE sg_u32 sg_faded(sg_u32 bytes, sg_u64 past, sg_u64 within)
 {
 	return past < within ? (sg_u32)(bytes * (within - past) / within) : 0;

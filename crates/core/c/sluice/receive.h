@@ -7,8 +7,8 @@
  *	rcv_high     end of the highest data that has come for it
  *	rcv_window   from rcv_nxt to the farthest edge that it advertised
  *
- * What is not of the flow's sequence space counts for nothing, and what has not come cannot
- * be acknowledged.
+ * Numbers that are not of the flow's sequence space count for nothing, and data that have not come
+ * cannot be acknowledged.
  */
 #ifndef SLUICE_RECEIVE_H
 #define SLUICE_RECEIVE_H
@@ -113,7 +113,7 @@ SG_INLINE int sg_ack_plausible(const struct sg_flow *flow, const struct sg_segme
 	       flow->snd_nxt - seg->ack <= flight + 2 * window + 2U * flow->mss;
 }
 
-/* What a few super-packets carry: more does not pass unseen on a busy CPU. */
+/* The data of a few super-packets: more does not pass unseen on a busy CPU. */
 #define SG_RCV_UNSEEN_MAX (256U << 10)
 
 /*
@@ -176,8 +176,8 @@ SG_INLINE int sg_rst_is_near(const struct sg_flow *flow, const struct sg_segment
 }
 
 /*
- * What hosts tell each other comes on segments of the window, or of the one before: who is not
- * on the path would have to guess that, and what is being acknowledged.
+ * The messages of hosts to each other come on segments of the window, or of the one before: a
+ * stranger who is not on the path would have to guess that, and what is being acknowledged.
  */
 SG_INLINE int sg_may_bring_feedback(const struct sg_flow *flow, const struct sg_segment *seg)
 {
@@ -368,7 +368,7 @@ SG_INLINE int sg_ack_elsewhere(struct sg_flow *flow, const struct sg_segment *se
 	return 1;
 }
 
-/* What the tenant says of what it has received, and will take. */
+/* The tenant's word on what it has received, and will take. */
 SG_INLINE void sg_tenant_acknowledges(struct sg_flow *flow, const struct sg_segment *seg,
 				      sg_u64 now_ns, const struct sg_params *params,
 				      struct sg_verdict *out)

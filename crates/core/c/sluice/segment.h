@@ -115,12 +115,12 @@ struct sg_verdict {
 SG_ASSERT_SIZE(struct sg_verdict, 24);
 
 /*
- * What is counted, per host. The names, in the same order, are what metrics and
+ * The counters of a host. The names, in the same order, are what metrics and
  * results call them (core/src/abi.rs).
  */
 enum sg_counter {
 	SG_COUNT_NONE = 0,
-	/* What an ordinary packet moves shares a cache line. */
+	/* The counters that an ordinary packet moves share a cache line. */
 	SG_COUNT_PACKETS,          /* packets seen, both directions */
 	SG_COUNT_ECT_SET,          /* packet made ECN-capable */
 	SG_COUNT_ECN_HIDDEN,       /* codepoint cleared before the tenant */

@@ -63,8 +63,8 @@ SG_INLINE sg_u32 sg_flight_to_wire(const struct sg_flow *flow, sg_u32 ack)
 }
 
 /*
- * What enforcement wants to show with an ACK up to `ack`, on the wire. What the tenant
- * repeats has its share of the window; a sixteenth is what ordinary loss takes.
+ * The window that enforcement wants to show with an ACK up to `ack`, on the wire. Data that the
+ * tenant repeats have their share of it; a sixteenth is what ordinary loss takes.
  */
 SG_INLINE sg_u32 sg_window_target(const struct sg_flow *flow, const struct sg_params *params,
 				  sg_u32 ack, sg_u64 now_ns)
@@ -121,7 +121,7 @@ SG_INLINE sg_u16 sg_window_field(const struct sg_flow *flow, const struct sg_par
 }
 
 /*
- * What the tenant is to be shown as things are, in bytes: for reports, and in
+ * The window that the tenant is to be shown as things are, in bytes: for reports, and in
  * `observe` mode the only place where it shows. 0 without an algorithm's window.
  */
 SG_INLINE sg_u32 sg_window_allowed(const struct sg_flow *flow, const struct sg_params *params,
@@ -163,7 +163,7 @@ SG_INLINE void sg_window_shown(struct sg_flow *flow, const struct sg_segment *se
 
 	if (!governed) {
 		sg_be_lenient(flow, flow->flags & SG_FLOW_EDGE_KNOWN ? flow->edge : seg->ack);
-		/* What leaves meanwhile is within windows that the tenant was lawfully shown. */
+		/* Data that leave meanwhile are within windows that the tenant was shown. */
 		flow->held = sg_seq_max(flow->held, seg->ack + sg_left_bytes(flow, seg->ack));
 	}
 	if (!(flow->flags & SG_FLOW_EDGE_KNOWN) || sg_seq_gt(edge, flow->edge))

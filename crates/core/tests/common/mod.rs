@@ -77,7 +77,7 @@ impl Flow {
         }
     }
 
-    /// What a loss or a timeout reports.
+    /// The report of a loss or a timeout.
     pub fn state(&self) -> Ack {
         Ack {
             now_ns: self.now_ns,

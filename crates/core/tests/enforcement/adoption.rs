@@ -254,7 +254,7 @@ fn who_leaves_out_a_segment_does_not_pass_for_one() {
     assert_eq!(solo.flow().mode, MODE_TWO_SIDED);
 }
 
-/// What is out when a flow is adopted need not have arrived: the window is earned by what is
+/// Data in flight when a flow is adopted need not have arrived: the window is earned by what is
 /// acknowledged.
 #[test]
 fn what_was_sent_while_watched_is_no_window_until_it_is_acknowledged() {

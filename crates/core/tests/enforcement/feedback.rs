@@ -1,4 +1,4 @@
-//! What hosts tell each other: counts on ACKs, FACKs, and when they stop.
+//! The messages of hosts to each other: counts on ACKs, FACKs, and when they stop.
 
 use std::{cell::Cell, rc::Rc};
 
@@ -477,7 +477,7 @@ fn counts_that_ran_ahead_before_idleness_are_no_silence_after_it() {
     solo.ack(at, WIDE);
     at += count * 1460;
     arrives_with(&mut solo, at);
-    // What was counted ahead covers it.
+    // The bytes counted ahead cover it.
     assert_eq!(solo.flow().uncounted, 0);
     // Idleness makes the window small again.
     solo.now_ns += 5_000_000_000;

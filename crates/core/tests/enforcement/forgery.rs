@@ -1,5 +1,5 @@
-//! What tenants and outsiders may write themselves: options of hosts, resets, handshakes. Nothing
-//! of it changes a flow; a counter tells of it.
+//! Forgeries of tenants and outsiders: options of hosts, resets, handshakes. None of them changes a
+//! flow; a counter tells of it.
 
 use sluicegate_core::{
     abi::{FLOW_CLOSED, Flow, MODE_ONE_SIDED, MODE_TWO_SIDED},

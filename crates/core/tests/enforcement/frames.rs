@@ -128,7 +128,7 @@ fn a_trailer_is_left_alone_and_more_behind_a_packet_is_cut_off() {
             assert!(!trimmed(16, Direction::FromTenant));
             assert!(trimmed(17, Direction::FromTenant));
             assert!(trimmed(1400, Direction::FromTenant));
-            // What comes to a tenant is the business of the host that it left.
+            // Packets to a tenant are the business of the host that they left.
             assert!(!trimmed(1400, Direction::ToTenant));
         }
     }
@@ -226,7 +226,7 @@ fn the_dscp_stays() {
     assert_eq!(pair.sides[B].tenant.seen.last().unwrap().dscp, 46);
 }
 
-/// What is no plain TCP passes, and a counter says why.
+/// A frame that is no plain TCP passes, and a counter says why.
 fn passes(frame: &[u8], counter: &str) {
     for direction in [Direction::FromTenant, Direction::ToTenant] {
         let mut host = Host::new(&policy());

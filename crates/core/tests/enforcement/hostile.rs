@@ -359,7 +359,7 @@ fn what_an_unread_handshake_may_have_shown_is_charged() {
     );
     assert_ne!(solo.flow().marks & FLOW_LENIENT, 0);
     assert!(solo.counter("beyond_held") > 9_000);
-    // What it has sent beyond earns nothing: no larger window comes with the next ACK.
+    // Data sent beyond the window earn nothing: no larger window comes with the next ACK.
     let ack = solo.peers(6 * MSS, WIDE);
     let (after, _) = solo.arrive(&ack);
     let shown = shown_bytes(&solo, &after);
@@ -428,7 +428,7 @@ fn a_server_is_charged_for_more_than_its_first_window_before_any_ack() {
     }
 }
 
-/// What arrives for the tenant, `len` bytes at offset `at` of the peer's.
+/// A segment arrives for the tenant, `len` bytes at offset `at` of the peer's.
 pub(crate) fn arrives(solo: &mut Solo, at: u32, len: usize) {
     let data = Packet {
         seq: solo.peer_start.wrapping_add(at),
@@ -598,7 +598,7 @@ fn marks_that_come_behind_their_ack_are_not_forgotten() {
     assert_eq!(cwnd, 2 * MSS, "the floor, after marks alone");
 }
 
-/// What a tenant sent may have passed unseen; the answer is no stranger's.
+/// The tenant's data may have passed unseen; the answer is no stranger's.
 #[test]
 fn an_answer_to_what_passed_unseen_counts() {
     let mut solo = Solo::with(params());

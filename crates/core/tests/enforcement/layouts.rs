@@ -258,7 +258,7 @@ fn has_room(options: &[u8]) -> bool {
     20 + options.len() + 8 <= 60
 }
 
-/// What a parser that stops at EOL finds of hosts' own, which have eight bytes.
+/// The options of hosts, which have eight bytes, as a parser finds them that stops at EOL.
 fn hosts_own(options: &[u8]) -> Vec<Vec<u8>> {
     opt::readable(options)
         .into_iter()
@@ -365,7 +365,7 @@ impl Hosts {
         [A, B].map(|side| REASON_NAMES[usize::from(self.flow(side).reason)])
     }
 
-    /// What B's host counted, and what A's host took of it.
+    /// The counts of B's host, and those that A's host took of them.
     fn counts(&self) -> [(u32, u32); 2] {
         let (near, far) = (self.flow(A), self.flow(B));
         [(far.rcv_e0b, far.rcv_ceb), (near.taken_e0b, near.taken_ceb)]

@@ -54,13 +54,13 @@ fn what_was_policed_was_not_sent() {
     };
     let skipped = edge - before.snd_nxt.wrapping_sub(solo.start);
     solo.data(edge + 10_000, 1000);
-    // What it skipped within its window it may still send.
+    // Data that it skipped within its window it may still send.
     assert_eq!(
         flight(&solo),
         before.snd_nxt - before.snd_una + skipped,
         "{skipped}"
     );
-    // What lies more than eight windows ahead is no hole.
+    // Data more than eight windows ahead leave no hole.
     let nxt = solo.flow().snd_nxt;
     let window = solo.flow().edge.wrapping_sub(solo.flow().snd_una);
     let far = edge + 8 * window;
@@ -135,8 +135,8 @@ fn an_ack_of_far_more_than_a_window_opens_nothing() {
     assert_eq!(solo.data(at + 1_000_000, MSS as usize).action, Action::Drop);
 }
 
-/// What the host lets pass of a tenant that sends all that it may, with each ACK that acknowledges
-/// one packet.
+/// The bytes that the host lets pass of a tenant that sends all that it may, with each ACK that
+/// acknowledges one packet.
 #[test]
 fn room_beyond_the_edge_does_not_add_up() {
     let (mut solo, edge) = with_edge(params());
@@ -239,7 +239,7 @@ fn holes_earn_no_growth() {
     };
     let (honest, cheating) = (grown(0), grown(10));
     assert!(cheating.0 > 8 * MSS, "{cheating:?}");
-    // What it skipped of its window, less than a segment, does count.
+    // The part of its window that it skipped, less than a segment, does count.
     assert!(cheating.1 <= honest.1 + MSS, "{cheating:?}, {honest:?}");
 }
 
@@ -282,7 +282,7 @@ fn four_holes_are_known_and_a_fifth_counts_as_in_flight() {
     let mut starts = vec![at];
     for number in 2..=5 {
         at += step as u32;
-        // What an ACK moves the edge by makes room for one segment, and the one behind it is
+        // The movement of the edge by an ACK makes room for one segment, and the one behind it is
         // dropped.
         while solo.data(at, step).action == Action::Drop {
             let una = solo.flow().snd_una.wrapping_sub(solo.start);
@@ -525,7 +525,7 @@ proptest! {
 
 #[test]
 fn packets_of_the_proof_are_not_all_alike() {
-    // What the property above rests on: its weather reaches loss, timeouts and closed windows.
+    // The premise of the property above: its weather reaches loss, timeouts and closed windows.
     let storm = Weather {
         fates: (0..=255).collect(),
         windows: vec![0, 3000, 0, 100_000],
@@ -634,7 +634,7 @@ fn what_a_change_of_policy_left_in_flight_may_be_repeated() {
         solo.ack(at + (i + 1) * MSS, WIDE);
     }
     assert_eq!(solo.counter("repeated"), 0);
-    // What was in flight once is no leave for ever.
+    // Data once in flight are no leave for ever.
     let far = at + segments * MSS;
     let (rtt, start) = (u64::from(solo.flow().srtt_ns), solo.now_ns);
     let mut passed = 0;

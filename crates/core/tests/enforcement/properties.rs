@@ -1,4 +1,4 @@
-//! What holds of any packet in any state. [`crate::net::invariants`] judges every single one: the
+//! Properties of any packet in any state. [`crate::net::invariants`] judges every single one: the
 //! window is never enlarged and never closed, payload and DSCP stay, checksums are right.
 
 use proptest::prelude::*;
@@ -144,8 +144,8 @@ const HEARD: u16 = 1 << 2;
 const AHEAD: u16 = 1 << 9;
 const RCV_KNOWN: u16 = 1 << 15;
 
-/// What a governed tenant has out, and a window of the test's own: a new connection's and what was
-/// acknowledged since, which New Reno and DCTCP never exceed.
+/// The bytes that a governed tenant has in flight, and a window of the test's own: a new
+/// connection's and the bytes acknowledged since, which New Reno and DCTCP never exceed.
 #[derive(Default)]
 struct Free {
     /// New data that passed and that no bucket was charged with: where they begin, how many.

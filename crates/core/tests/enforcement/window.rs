@@ -1,4 +1,4 @@
-//! What is written into the window field.
+//! The value that is written into the window field.
 
 use sluicegate_core::{
     abi::{Params, RULE_ENFORCE, RULE_OBSERVE, WINDOW_MAX},
@@ -324,7 +324,7 @@ fn window_updates_without_end_earn_no_window() {
     assert!(last <= shown + 8, "{shown} became {last}");
 }
 
-/// What the number of a pure ACK at `at` becomes, in bytes from the connection's first.
+/// The number of a pure ACK at `at` on the way out, in bytes from the connection's first.
 fn number_of_ack(solo: &mut Solo, at: u32) -> u32 {
     let (after, outcome) = solo.send(&solo.own(at, 0));
     assert_eq!(

@@ -1,4 +1,4 @@
-//! What holds of every packet that passes a host, whatever else happens.
+//! Invariants of every packet that passes a host, whatever else happens.
 
 use sluicegate_core::host::{Action, Direction, Outcome, edit, tcp};
 

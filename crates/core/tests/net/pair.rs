@@ -30,7 +30,7 @@ impl Enforcer for Host {
     }
 }
 
-/// What the network does to a packet.
+/// The fate of a packet in the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     Deliver,
@@ -59,7 +59,7 @@ pub struct Side<E> {
     pub enforcer: Option<E>,
     /// From this side to the other.
     pub route: Route,
-    /// What its host decided, packet by packet.
+    /// The decisions of its host, packet by packet.
     pub outcomes: Vec<Outcome>,
 }
 

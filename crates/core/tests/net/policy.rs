@@ -7,7 +7,7 @@ use sluicegate_core::{
     cc::Algorithm,
 };
 
-/// What a policy's defaults compile to, with enforcement and policing.
+/// The compiled defaults of a policy, with enforcement and policing.
 pub fn params() -> Params {
     Params {
         algorithm: Algorithm::Dctcp.number(),

@@ -17,7 +17,7 @@ pub struct Solo {
     pub start: u32,
     /// Sequence number of the peer's first byte.
     pub peer_start: u32,
-    /// What pure ACKs of the peer carry besides feedback.
+    /// Feedback that pure ACKs of the peer carry.
     pub e0b: u32,
     pub ceb: u32,
 }
@@ -110,12 +110,12 @@ impl Solo {
         }
     }
 
-    /// What the tenant sends, as it leaves.
+    /// The tenant sends a packet; returns it as it leaves.
     pub fn send(&mut self, packet: &Packet) -> (Packet, Outcome) {
         self.pass(&self.route.clone(), packet, Direction::FromTenant)
     }
 
-    /// What arrives, as the tenant gets it.
+    /// A packet arrives; returns it as the tenant gets it.
     pub fn arrive(&mut self, packet: &Packet) -> (Packet, Outcome) {
         self.pass(&self.route.reversed(), packet, Direction::ToTenant)
     }

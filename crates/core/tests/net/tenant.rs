@@ -14,7 +14,7 @@ pub enum State {
     Open,
 }
 
-/// What a tenant offers in its SYN or SYN/ACK.
+/// The offers of a tenant in its SYN or SYN/ACK.
 #[derive(Clone, Debug)]
 pub struct Offers {
     pub mss: u16,

@@ -178,7 +178,7 @@ fn flags_of(header: &TcpHeader) -> u8 {
     .sum()
 }
 
-/// What a TCP checksum says.
+/// The verdict of a TCP checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sum {
     Right,

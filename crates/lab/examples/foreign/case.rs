@@ -33,7 +33,7 @@ const STEP: &str = r#"{ kind = "threshold", k = "30KB" }"#;
 const SENDER: &str = "h1-4";
 const RECEIVER: &str = "h2-4";
 
-/// What is common to all cases of a call.
+/// The common part of all cases of a call.
 pub struct Setting {
     /// Directory of the programs.
     pub programs: PathBuf,
@@ -228,14 +228,14 @@ pub struct Seen {
     pub counters: BTreeMap<String, u64>,
 }
 
-/// What came of a case.
+/// The result of a case.
 pub struct Measured {
     pub flows: Vec<Seen>,
     pub enforcement: BTreeMap<String, u64>,
     pub conditions: Conditions,
     pub rate_scale: f64,
     pub link_bps: f64,
-    /// What tenants had to say, the Linux ones too.
+    /// Errors that tenants reported, the Linux ones too.
     pub errors: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What must hold of a case, and how it is shown.
+//! The demands on a case, and the table that shows it.
 
 use std::ops::RangeInclusive;
 
@@ -15,8 +15,8 @@ const GAP_MS: f64 = 300.0;
 /// Over the rows.
 pub const HEADING: &str = "stack    role      link    share   Mb/s  others Mb/s      gap ms  verified MB  CPU idle  verdict";
 
-/// What did not hold, a line each. Without enforcement only the payload has to be whole: the rest
-/// is what the stacks make of each other.
+/// The demands that did not hold, a line each. Without enforcement only the payload has to be
+/// whole: the rest is what the stacks make of each other.
 pub fn failures(setting: &Setting, case: &Case, measured: &Measured) -> Vec<String> {
     let mut lines = measured.errors.clone();
     let foreign = measured.foreign();

@@ -57,7 +57,7 @@ fn run() -> Result<bool> {
                 failures.clone()
             }
             Err(error) if interrupt::requested() => return Err(error),
-            // What ends one case need not end the others.
+            // An error that ends one case need not end the others.
             Err(error) => vec![format!("{error:#}")],
         };
         for line in failures.iter().take(SHOWN_LINES) {

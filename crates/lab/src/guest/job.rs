@@ -26,13 +26,13 @@ pub const END: &str = "end";
 pub const REPORT: &str = "report.json";
 /// Written by the guest instead of [`READY`] or [`REPORT`].
 pub const ERROR: &str = "error";
-/// What the guest's kernel says.
+/// The messages of the guest's kernel.
 pub const CONSOLE: &str = "console.log";
 
 /// Content of [`ORDER`].
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Order {
-    /// What to do.
+    /// The plan of its tenant.
     pub plan: Plan,
     /// On which network.
     pub attachment: Attachment,

@@ -170,7 +170,7 @@ fn relay(lab: &mut Lab, job: &Job, mut guest: Guest) -> anyhow::Result<()> {
     }
 }
 
-/// What the keeper knows of the guest's clock.
+/// The keeper's knowledge of the guest's clock.
 struct GuestClock {
     boot: Stamp,
     offset_ns: Option<i64>,

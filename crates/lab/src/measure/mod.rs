@@ -1,4 +1,4 @@
-//! What a run measures, and how one knows that nothing else was measured.
+//! The measurements of a run, and the evidence that nothing else was measured.
 
 pub mod cpu;
 pub mod outside;

@@ -42,7 +42,7 @@ impl Outside {
         })
     }
 
-    /// What was lost after `earlier`: `softnet_dropped`, `interface_dropped`, `uplink_dropped`, all
+    /// Packets lost after `earlier`: `softnet_dropped`, `interface_dropped`, `uplink_dropped`, all
     /// always present, and a line for people on each interface that dropped.
     pub fn since(&self, earlier: &Self) -> (BTreeMap<String, u64>, Vec<String>) {
         let mut notes = Vec::new();

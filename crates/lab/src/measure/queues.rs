@@ -16,7 +16,7 @@ use crate::net::{
     layout::{ETHERNET_HEADER_BYTES, SwitchPort},
 };
 
-/// What one queue counted.
+/// The counts of one queue.
 #[derive(Clone, Debug, Default)]
 struct Counts {
     port: PortStats,
@@ -136,7 +136,7 @@ impl Queues {
         Ok(Snapshot(counts.collect::<Result<_>>()?))
     }
 
-    /// What happened between two snapshots, one entry per queue.
+    /// The differences between two snapshots, one entry per queue.
     pub fn results(&self, from: &Snapshot, to: &Snapshot) -> Vec<LinkResult> {
         let pairs = from.0.iter().zip(&to.0);
         self.queues
@@ -206,7 +206,7 @@ fn result(queue: &Queue, from: &Counts, to: &Counts) -> LinkResult {
     }
 }
 
-/// What `tc -s -j qdisc show` says of one queue.
+/// The answer of `tc -s -j qdisc show` for one queue.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub(super) struct QdiscStats {
     #[serde(default)]

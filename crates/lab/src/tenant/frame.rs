@@ -75,7 +75,7 @@ pub fn datagram(header: &Header, bytes: u64) -> Option<Datagram> {
     })
 }
 
-/// What has arrived of a stream of messages.
+/// The part of a stream of messages that has arrived.
 #[derive(Debug, Default)]
 pub struct Incoming {
     header: Header,

@@ -1,4 +1,4 @@
-//! What runs inside a tenant: sockets, traffic and what they measure.
+//! The inside of a tenant: sockets, traffic and its measurements.
 //!
 //! ```text
 //!   Variant ── workload::plans ──► Plan (one per tenant)

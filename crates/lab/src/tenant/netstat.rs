@@ -56,7 +56,7 @@ pub fn with(
     counters
 }
 
-/// What grew, and by how much.
+/// The counters that grew, and by how much.
 pub fn growth(
     before: &BTreeMap<String, u64>,
     after: &BTreeMap<String, u64>,

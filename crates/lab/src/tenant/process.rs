@@ -144,7 +144,7 @@ impl TenantProcess {
     /// Waits until its listeners are open.
     ///
     /// # Errors
-    /// What the tenant says, its death, or the time-out.
+    /// Waits for the tenant's word, its death, or the time-out.
     pub fn wait_ready(&mut self, timeout: Duration) -> anyhow::Result<()> {
         let line = self.line(timeout)?;
         if line != b"ready" {

@@ -1,5 +1,5 @@
-//! What a cheat needs beyond sockets: the sequence numbers of a connection that the kernel holds,
-//! and a raw socket to speak in its name.
+//! The equipment of a cheat beyond sockets: the sequence numbers of a connection that the kernel
+//! holds, and a raw socket to speak in its name.
 
 #![allow(unsafe_code)] // TCP_REPAIR: no safe wrapper knows it
 
@@ -111,7 +111,7 @@ impl RawConnection {
     /// Sends `payload` with this sequence number; false: there is no room now.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// An error of the kernel.
     pub fn send(&self, seq: u32, payload: &[u8]) -> Result<bool> {
         let segment = segment(self.local, self.peer, seq, self.expected, payload);
         match net::send(&self.fd, &segment, SendFlags::NOSIGNAL) {
@@ -125,7 +125,7 @@ impl RawConnection {
     /// yet.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// An error of the kernel.
     pub fn acknowledged(&self) -> Result<Option<u32>> {
         let mut packet = [0; 256];
         loop {

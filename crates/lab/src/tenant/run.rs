@@ -99,7 +99,7 @@ impl Prepared {
         report
     }
 
-    /// What the kernel's counters grew by in measured time, causes a little before their effects.
+    /// Growth of the kernel's counters in measured time, causes a little before their effects.
     fn count(&self, clock: Clock) -> BTreeMap<String, u64> {
         let (begin_ns, end_ns) = (self.plan.measure_begin_ns, self.plan.measure_end_ns);
         let read_at = |at_ns: u64| {

@@ -14,7 +14,7 @@ use rustix::{
 };
 use sluicegate_apps::SenderState;
 
-/// What may wait at a receiver of datagrams, in bytes: a run shall lose them in the network.
+/// Bytes that may wait at a receiver of datagrams: a run shall lose them in the network.
 const DATAGRAMS_BYTES: usize = 8 << 20;
 
 /// Of sock_diag.h: what SO_MEMINFO tells, and where in it what a full socket has dropped is.

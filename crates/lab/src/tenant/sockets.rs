@@ -53,7 +53,7 @@ pub(super) struct Socket {
     pub(super) state: State,
     opened_ns: u64,
     pub(super) refusal: Option<Errno>,
-    /// What epoll looks for; `None` = it does not look at this socket any more.
+    /// The events that epoll looks for; `None` = it does not look at this socket any more.
     watched: Option<EventFlags>,
     /// A write was not taken as a whole.
     pub(super) wants_write: bool,
@@ -73,8 +73,8 @@ pub(super) struct Socket {
 }
 
 impl Socket {
-    /// What epoll should look for. With both directions over it would report nothing but that, for
-    /// ever.
+    /// The events that epoll should look for. With both directions over it would report nothing but
+    /// that, for ever.
     fn wanted(&self) -> Option<EventFlags> {
         match self.state {
             State::Connecting(_) => Some(EventFlags::OUT),
@@ -106,7 +106,7 @@ pub(super) struct Timer {
     pub(super) what: Due,
 }
 
-/// What is due.
+/// The kinds of work that becomes due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Due {
     Actor(u64),
@@ -308,7 +308,7 @@ impl Sockets {
         count
     }
 
-    /// What came of reading a stream.
+    /// Takes the result of reading a stream.
     fn got(&mut self, id: SocketId, result: rustix::io::Result<usize>) -> u64 {
         match result {
             Ok(0) => self.change(id, |socket| socket.ended = true),

@@ -3,14 +3,14 @@
 use super::{Comparison, Contest, Pair, Scenario, Tolerance, Variant};
 use crate::{markdown, units};
 
-/// What is shown of each variant: its name among the figures, and the heading.
+/// The figures of each variant: the name among the figures, and the heading.
 const FIGURES: [(&str, &str); 3] = [
     ("goodput_bps.sum", "goodput"),
     ("rtt_us.p50", "RTT p50"),
     ("rtt_us.p99", "RTT p99"),
 ];
 
-/// What is shown of each variant over the first one of its scenario.
+/// The figures of each variant that are shown over the first one of its scenario.
 const OVER_FIRST: [(&str, &str); 2] = [
     ("goodput_bps.sum", "goodput over first"),
     ("rtt_us.p50", "RTT p50 over first"),

@@ -1,4 +1,4 @@
-//! What lies outside the tolerances.
+//! Differences outside the tolerances.
 
 use super::{Comparison, Contest, Pair, Scenario, Tolerance, Tolerances, Variant};
 use crate::{figures, units};
@@ -29,7 +29,7 @@ pub(super) fn outside(comparison: &Comparison) -> Vec<String> {
     lines
 }
 
-/// What is needed to judge a scenario.
+/// The facts that judge a scenario.
 struct Judge<'a> {
     letters: &'a [char],
     tolerances: &'a Tolerances,

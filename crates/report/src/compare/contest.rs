@@ -46,7 +46,7 @@ struct Discipline {
     larger_is_better: bool,
 }
 
-/// What the variants are ordered by, as far as at least two of them measured it.
+/// The figures by which the variants are ordered, as far as at least two of them measured one.
 pub(super) fn contests(variants: &[Variant], classes: &[String], tie: Tolerance) -> Vec<Contest> {
     let all = disciplines(classes).into_iter();
     let contests = all.map(|discipline| contest(variants, discipline, tie));

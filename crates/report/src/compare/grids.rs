@@ -52,13 +52,13 @@ fn once(names: impl IntoIterator<Item = (String, usize)>) -> Vec<String> {
     cells.collect()
 }
 
-/// What a table compares: a name in each label column, the rows, and the figures by the id of their
-/// column.
+/// The subject of a table: a name in each label column, the rows, and the figures by the id of
+/// their column.
 struct Thing<'a> {
     names: Vec<String>,
     rows: Vec<Row>,
     variant: &'a Variant,
-    /// What stands before the id of a figure.
+    /// The text before the id of a figure.
     prefix: String,
 }
 

@@ -26,7 +26,7 @@ pub use page::html;
 pub use text::text;
 pub use tolerance::{Tolerance, Tolerances};
 
-/// What one directory holds.
+/// The contents of one directory.
 #[derive(Clone, Debug)]
 pub struct Side {
     /// The directory as the user named it.

@@ -19,13 +19,13 @@ pub struct Comparison {
     pub schema: u32,
     /// The directories; the first is the reference.
     pub sides: Vec<SideName>,
-    /// What counts as the same.
+    /// The tolerances within which figures count as the same.
     pub tolerances: Tolerances,
     /// Scenarios that the reference and another side have.
     pub scenarios: Vec<Scenario>,
-    /// What not every side has.
+    /// Parts that some side lacks.
     pub unmatched: Vec<Unmatched>,
-    /// What lies outside the tolerances, a sentence each.
+    /// Differences outside the tolerances, a sentence each.
     pub outside: Vec<String>,
 }
 
@@ -225,7 +225,7 @@ fn differs(origins: &[Option<Origin>]) -> Vec<&'static str> {
         ("offloads", |o| o.conditions.offloads.to_string()),
     ];
     let varies = |part: &Part| {
-        // What a world does not have is part of which world it is.
+        // Parts that a world lacks are a property of the world.
         let values = origins.iter().flatten().map(part);
         let values: BTreeSet<String> = values.filter(|value| !value.is_empty()).collect();
         values.len() > 1

@@ -44,7 +44,7 @@ pub fn text(comparison: &Comparison, style: Style) -> String {
     if style.unicode { text } else { ascii(&text) }
 }
 
-/// What some sides lack, a line for all that the same sides have.
+/// Parts that some sides lack, a line for all that the same sides have.
 pub(super) fn unmatched(list: &[Unmatched]) -> Vec<String> {
     let mut groups: Vec<(&[char], Vec<String>)> = Vec::new();
     for one in list {

@@ -57,7 +57,7 @@ impl Serialize for Tolerance {
     }
 }
 
-/// What counts as the same story.
+/// The tolerances within which two results tell the same story.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Tolerances {
     /// Of a variant's sum of goodputs.

@@ -1,4 +1,4 @@
-//! What the page's script draws: thinned curves and series as JSON.
+//! The data of the page's script: thinned curves and series as JSON.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -93,7 +93,7 @@ pub struct Variant {
 #[derive(Serialize)]
 pub struct Curve {
     pub variant: usize,
-    /// Whose it is, when there are sides.
+    /// Its side, when there are sides.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub side: Option<usize>,
     pub count: usize,
@@ -286,7 +286,7 @@ struct Drawn<'a> {
     order: usize,
 }
 
-/// What is drawn of what `sources` finds in each variant, and whether there is more.
+/// The drawn part of the series that `sources` finds in each variant, and whether there is more.
 fn drawn<'r>(
     variants: &'r [VariantResult],
     sources: impl Fn(&'r VariantResult) -> Vec<Source<'r>>,

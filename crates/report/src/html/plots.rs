@@ -184,7 +184,7 @@ fn windows(plots: &Plots) -> Markup {
     }
 }
 
-/// What was traced: a plot of each kind, of one variant at a time.
+/// Traces: a plot of each kind, of one variant at a time.
 fn traces(plots: &Plots) -> Markup {
     let mut kinds: Vec<(&str, &str)> = Vec::new();
     for (kind, _, quantity) in TraceKind::ALL {

@@ -1,4 +1,4 @@
-//! What a sweep has measured: tables for people and for other programs, a page.
+//! Presentations of a sweep: tables for people and for other programs, a page.
 //!
 //! All take an [`Outcome`](sluicegate_scenario::sweep::Outcome); the same outcome gives the same
 //! bytes.

@@ -15,7 +15,7 @@ const SCRIPT: &str = concat!(
     "})();\n"
 );
 
-/// What the script draws.
+/// The input of the script.
 #[derive(Serialize)]
 struct Data<'a> {
     /// Axes, and variants as the last.

@@ -194,7 +194,7 @@ pub(super) fn place(instance: &Instance) -> String {
     values.collect::<Vec<_>>().join(" ")
 }
 
-/// What was compared.
+/// The compared sides.
 pub(super) fn sides(instance: &Instance) -> String {
     let left = table::side(instance.left, instance.left_interval);
     let right = table::side(instance.right, instance.right_interval);

@@ -37,7 +37,7 @@ impl Noise {
     }
 }
 
-/// What makes one synthetic variant differ from another.
+/// The differences of one synthetic variant from another.
 pub struct Shape {
     pub name: &'static str,
     pub title: &'static str,

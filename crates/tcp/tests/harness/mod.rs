@@ -180,7 +180,7 @@ pub struct Traced {
     pub dropped: bool,
 }
 
-/// What a test does to a segment on its way: `false` drops it.
+/// The treatment of a segment on its way; `false` drops it.
 pub type Tamper = Box<dyn FnMut(u64, usize, &mut Segment) -> bool>;
 
 /// Both ends. 0 opens actively, 1 passively.

@@ -9,9 +9,9 @@ use sluicegate_scenario::results::{Film, FilmCell};
 
 /// Frames that a page has of a film at most; of more, neighbours are put together.
 const FRAMES_DRAWN: usize = 1000;
-/// What a load of 1 is as a byte.
+/// A load of 1 as a byte.
 const FULL_LOAD: f64 = 250.0;
-/// What a full queue is in 16 bits, and a frame that is paused all the time in 8.
+/// A full queue in 16 bits, and a frame that is paused all the time in 8.
 const FULL_QUEUE: f64 = 65_535.0;
 const ALL_PAUSED: f64 = 255.0;
 /// Bytes of a queue that no limit bounds, at least, if it is drawn full.
@@ -89,7 +89,7 @@ fn frames(film: &Film, merged: usize) -> Vec<Vec<FilmCell>> {
     groups.map(merge).collect()
 }
 
-/// What a full queue is: its limit, or where there is none the fullest of these.
+/// The size of a full queue: its limit, or where there is none the fullest of these.
 fn scales(film: &Film, frames: &[Vec<FilmCell>]) -> Vec<u64> {
     let unlimited = frames
         .iter()

@@ -170,7 +170,7 @@ fn hosts_by_switch(network: &Network<'_>, adjacent: &[Vec<(usize, usize)>]) -> V
     hosts
 }
 
-/// What is known of a network before anything has a place.
+/// The facts about a network before anything has a place.
 struct Plan<'a> {
     network: &'a Network<'a>,
     adjacent: Vec<Vec<(usize, usize)>>,

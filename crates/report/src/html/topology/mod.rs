@@ -147,7 +147,7 @@ fn player() -> Markup {
     }
 }
 
-/// What the signs mean.
+/// The legend of the signs.
 fn key() -> Markup {
     html! {
         p.key.hint {
