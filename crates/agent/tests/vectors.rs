@@ -23,6 +23,7 @@ use sluicegate_core::{
     },
     cc::Algorithm,
     host::{Action, Direction, Host, Outcome, tcp},
+    life::Opener,
 };
 
 /// A host on frames with the kernel's programs at its side: both get every frame.
@@ -619,6 +620,34 @@ fn begins(kernel: &Kernel, port: u16) -> bool {
     let begun = kernel.flow(&key_of(port)).is_some();
     assert_eq!(edited, begun, "without a flow nothing is edited");
     begun
+}
+
+/// Its entry stays in the kernel's map, and is as if it were not there.
+#[test]
+fn a_half_open_connection_is_spent_when_its_flow_is_forgotten() {
+    let kernel = kernel();
+    let route = Route::new("10.1.0.1:1", "10.2.0.1:5001");
+    let (syn, answer) = opening(99);
+    let (syn, answer) = (route.build(&syn), route.reversed().build(&answer));
+    let is_answered = || {
+        let made = kernel.frame(&answer, Direction::ToTenant, 1);
+        assert!(made.passes);
+        made.frame != answer
+    };
+    kernel.frame(&syn, Direction::FromTenant, 1);
+    assert!(is_answered() && is_answered(), "repeated like the first");
+    kernel.forget_flows();
+    let half = FlowKey {
+        opener: Opener::Tenant as u16,
+        ..key_of(1)
+    };
+    assert!(kernel.half_open(&half).is_some());
+    assert!(!is_answered());
+    assert_eq!(kernel.flow(&key_of(1)), None);
+    // The same SYN again begins another flow.
+    kernel.frame(&syn, Direction::FromTenant, 1);
+    assert!(is_answered());
+    assert!(kernel.flow(&key_of(1)).is_some());
 }
 
 #[test]

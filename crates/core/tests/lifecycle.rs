@@ -133,10 +133,14 @@ fn a_syn_ack_alone_is_noted() {
         ..answer
     };
     for has_flow in [false, true] {
-        let fate = |half, answer| life::of_synack(half, answer, Some(RULE), has_flow);
-        assert_eq!(fate(None, &answer), Fate::Note);
-        assert_eq!(fate(Some(&HalfOpen::default()), &answer), Fate::Note);
-        assert_eq!(fate(Some(&half()), &stray), Fate::Note);
+        for (half, answer) in [
+            (None, &answer),
+            (Some(&HalfOpen::default()), &answer),
+            (Some(&half()), &stray),
+        ] {
+            let fate = life::of_synack(half, answer, Some(RULE), has_flow);
+            assert_eq!(fate, Fate::Note);
+        }
         for half in [None, Some(&half())] {
             assert_eq!(life::of_synack(half, &answer, None, has_flow), Fate::Pass);
         }
