@@ -18,7 +18,7 @@ __attribute__((destructor)) static void show_frames(void)
 	fprintf(stderr, "stat::frames: %llu\n", (unsigned long long)frames);
 }
 
-/* What became of a frame. */
+/* The fate of a frame. */
 struct passage {
 	struct sg_host_result result;
 	struct wire after;
@@ -77,7 +77,7 @@ static inline int has_option(const struct wire *w, const struct view *v, sg_u8 k
 	return 0;
 }
 
-/* What options end with became NOPs: those before it are all that a parser reads of either. */
+/* The end of the options became NOPs: those before it are all that a parser reads of either. */
 static inline void check_blanked(const struct wire *before, const struct view *b,
 				 const struct wire *after, const struct view *a, sg_u32 end_at,
 				 int hides_mptcp)
@@ -188,7 +188,7 @@ static inline void check_fack(const struct wire *fack, const struct wire *of)
 		"FACK of another segment");
 }
 
-/* Who may not edit, did not: observers, watched flows, ECN of one-sided flows. */
+/* Flows that may not be edited were not: observers', watched ones, ECN of one-sided ones. */
 static inline void check_restraint(const struct sg_host *host, sg_u32 mode_before,
 				   const struct wire *before, const struct passage *p)
 {

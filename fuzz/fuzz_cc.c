@@ -108,7 +108,7 @@ static void do_ack(struct input *in, struct world *w)
 	w->snd_una += ack.acked;
 	ack.snd_una = w->snd_una;
 	sg_cc_on_ack(&w->cc, &w->params, w->algorithm, &ack);
-	/* What has a fixed window returns to it by design. */
+	/* An algorithm with a fixed window returns to it by design. */
 	if (!has_state(w->algorithm, "fixed") && (!ack.window_used || ack.in_recovery))
 		require(w->cc.cwnd <= before, "algorithm %u grew %u to %u unearned",
 			w->algorithm, before, w->cc.cwnd);

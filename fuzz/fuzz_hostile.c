@@ -203,7 +203,7 @@ static void check_growth(const struct model *m)
 		"a window of %u, and %llu are the most", m->host.flow.cc.cwnd, most);
 }
 
-/* What has just arrived acknowledges data, unless it begins another life of the connection. */
+/* A segment that has just arrived acknowledges data, unless it begins another life. */
 static void note_acknowledged(struct model *m, const struct shape *s, const struct sg_flow *was)
 {
 	const struct sg_flow *flow = &m->host.flow;
@@ -323,7 +323,7 @@ static void to_tenant(struct model *m, const struct shape *s, int damaged)
 	if (damaged)
 		w.bytes[w.len - 1] ^= 0x55;
 	pass(&m->host, &w, SG_TO_TENANT, m->now_ns, SG_OPTION_LEN, &p);
-	/* What the host takes for a stranger's has not come, though its tenant gets it. */
+	/* Data that the host takes for a stranger's have not come, though its tenant gets them. */
 	if (came_back(m, &was)) /* what the ACK covers that was let go has taken the other path */
 		m->came = sg_seq_max(end, was.let_go);
 	else if (p.result.out.count != SG_COUNT_STRANGER && end - m->came < 1U << 27)

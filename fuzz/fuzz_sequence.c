@@ -54,7 +54,7 @@ static void enqueue(struct network *n, int from, const struct wire *w)
 }
 
 /*
- * What policing must decide of a segment, from the model: never drop what ends within a
+ * The decision of policing on a segment, from the model: never drop what ends within a
  * segment beyond the edge; drop what the window, a tenth of it, what has been
  * dropped before, and duplicate ACKs (a window of them at most) leave no room for.
  */
@@ -175,7 +175,7 @@ static void check_governed(const struct network *n, int at, sg_u32 una_before,
 			flow->cc.cwnd, flight);
 }
 
-/* What the network does to the ECN field, with the IPv4 checksum kept right. */
+/* The network's change of the ECN field, with the IPv4 checksum kept right. */
 static void set_ecn(struct wire *w, const struct view *v, sg_u8 ecn)
 {
 	sg_u8 *ip = w->bytes + v->ip;
@@ -206,7 +206,7 @@ static void note_late(struct side *s, const struct wire *w)
 }
 
 /*
- * What the host takes for a stranger's is outside all that the tenant's window covers: the tenant
+ * A segment that the host takes for a stranger's is outside all windows of the tenant: the tenant
  * looks no further (RFC 9293 3.10.7.4). Data that its host only distrusts it may take.
  */
 static int is_refused(const struct side *s, const struct sg_flow *was, const struct passage *p)
@@ -350,7 +350,7 @@ static void do_acknowledge(struct network *n, int from, struct input *in, sg_u16
 }
 
 /*
- * What a tenant takes for a round trip at least: what its ACKs have taken, or the least
+ * The tenant's least estimate of a round trip: that of its ACKs, or the least
  * timeout. If the host thinks that it was more, the host is wrong.
  */
 static sg_u64 round_trip_ns(const struct side *s)

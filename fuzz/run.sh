@@ -3,7 +3,7 @@
 #
 #   run.sh SECONDS [TARGET…]   targets: every fuzz_*.c here, by default
 #
-# What was learnt stays in fuzz/corpus/TARGET; an input that breaks an invariant is
+# The corpus of each target stays in fuzz/corpus/TARGET; an input that breaks an invariant is
 # left in fuzz/artifacts/ and printed (in base64, so that it can be taken from another machine's output). Repeat one
 # with: TRACE=1 target/fuzz/TARGET FILE
 set -euo pipefail

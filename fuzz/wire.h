@@ -18,7 +18,7 @@
 #define TCP_LEN 20U
 #define OPTIONS_MAX 40U
 
-/* What a frame is to contain; multi-byte values in host order. */
+/* The contents of a frame; multi-byte values in host order. */
 struct shape {
 	int ip_version; /* 4 or 6 */
 	int vlan;       /* one 802.1Q tag */

@@ -1,4 +1,4 @@
-//! What is compared: flows without enforcement, with programs that do nothing, and with
+//! The arms of a comparison: flows without enforcement, with programs that do nothing, and with
 //! enforcement; each on a path of its own, so that they can take turns.
 
 use std::{fmt, os::fd::AsFd};
@@ -17,7 +17,7 @@ use crate::shared::{path::Path, policy};
 /// Host of a path, and the side that it is on.
 const HOSTS: [(&str, &str); 2] = [("ha", "sending host"), ("hb", "receiving host")];
 
-/// What the hooks of a path's hosts carry.
+/// The programs on the hooks of a path's hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arm {
     /// Nothing.
@@ -107,7 +107,7 @@ impl Attached<'_> {
     }
 }
 
-/// What is attached on each of [`HOSTS`].
+/// The programs that are attached on each of [`HOSTS`].
 struct Hooks(Vec<Hook>);
 
 enum Hook {

@@ -1,4 +1,4 @@
-//! What enforcement costs: `make bench-enforce`. Needs root and an otherwise idle machine.
+//! The cost of enforcement: `make bench-enforce`. Needs root and an otherwise idle machine.
 //!
 //! Three measurements: what enforced flows bring and cost beside unenforced ones that take turns
 //! with them, and beside ones that meet programs which do nothing, which show what the hooks alone
@@ -127,14 +127,14 @@ fn load(paths: &Paths, flows: usize, settings: &Settings) -> Result<Value> {
     Ok(Value::Object(result))
 }
 
-/// What is compared within each pair.
+/// The figures that are compared within each pair.
 const RATIOS: [(Arm, Arm); 3] = [
     (Arm::Enforced, Arm::Unenforced),
     (Arm::Empty, Arm::Unenforced),
     (Arm::Enforced, Arm::Empty),
 ];
 
-/// What the kernel accounts to one program under load.
+/// The kernel's account of one program under load.
 struct Accounted {
     arm: Arm,
     side: &'static str,

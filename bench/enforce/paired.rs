@@ -15,7 +15,7 @@ use crate::{
 /// get going again (some ms).
 const TURN: Duration = Duration::from_millis(100);
 
-/// What each arm brought and cost, in the order of [`Arm::ALL`].
+/// The traffic and the cost of each arm, in the order of [`Arm::ALL`].
 pub struct Pair([Cost; Arm::ALL.len()]);
 
 impl Pair {
@@ -70,7 +70,7 @@ impl fmt::Display for Pair {
     }
 }
 
-/// What is compared.
+/// The figures that are compared.
 #[derive(Clone, Copy)]
 pub enum Measure {
     /// Payload received per second.

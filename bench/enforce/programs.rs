@@ -1,4 +1,4 @@
-//! What each path through the programs costs, by `BPF_PROG_TEST_RUN`, beside an empty program.
+//! The cost of each path through the programs, by `BPF_PROG_TEST_RUN`, beside an empty program.
 
 use anyhow::{Context, Result, ensure};
 use libbpf_rs::{Object, ProgramInput};
@@ -174,8 +174,8 @@ impl Bench<'_> {
         ])
     }
 
-    /// What a flow meets now and then. Comes after the others: the tenant has sent `RUNS` segments,
-    /// all acknowledged, and received as many.
+    /// Events that a flow meets now and then. Comes after the others: the tenant has sent `RUNS`
+    /// segments, all acknowledged, and received as many.
     fn seldom(&self) -> Result<Vec<PathCost>> {
         let (sent, received) = (TENANT_ISN + 1 + RUNS * MSS, REMOTE_ISN + 1 + RUNS * MSS);
         let data = |seq: u32| {

@@ -29,7 +29,7 @@ const CHUNK_BYTES: usize = 128 * 1024;
 /// Longest time that what was sent may take to arrive once the senders pause.
 const DRAINED_WITHIN: Duration = Duration::from_secs(10);
 
-/// What one or several turns brought and cost.
+/// The traffic and the cost of one or several turns.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cost {
     /// Payload received.

@@ -152,7 +152,7 @@ pub struct End {
     pub port: u16,
 }
 
-/// What a frame of our own says.
+/// The contents of a frame of our own.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Segment<'a> {
     pub seq: u32,
@@ -189,7 +189,7 @@ pub fn build(from: &End, to: &End, segment: &Segment<'_>) -> Vec<u8> {
     frame
 }
 
-/// Who sent this frame, and to whom; `None` unless it is TCP over IPv4.
+/// The ends of this frame; `None` unless it is TCP over IPv4.
 pub fn ends(frame: &[u8]) -> Option<(End, End)> {
     let at = Tcp::find(frame).filter(|_| frame[12] == 0x08)?;
     let end = |mac: usize, address: usize, port: usize| End {

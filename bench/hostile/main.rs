@@ -1,5 +1,5 @@
-//! What hostile and foreign tenants earn: `make bench-hostile`. Needs root and an otherwise idle
-//! machine.
+//! The earnings of hostile and foreign tenants: `make bench-hostile`. Needs root and an otherwise
+//! idle machine.
 //!
 //! Two hosts that enforce, four pairs of tenants, 300 Mb/s between them. One pair is hostile, the
 //! others are honest. Before and after each attack all are honest for a run; with all of these
@@ -52,7 +52,7 @@ mode = "enforce"
 
 const WARM_UP: Duration = Duration::from_secs(3);
 
-/// What is asked for.
+/// The arguments.
 struct Settings {
     seconds: u64,
     /// Runs of each attack, of which the mean counts.

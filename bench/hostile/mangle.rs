@@ -7,7 +7,7 @@ use anyhow::Result;
 
 use crate::{net::Wires, tap::Tap, traffic, worker::Worker};
 
-/// What becomes of a frame; false: it is lost.
+/// The fate of a frame; false: it is lost.
 pub type Change = Box<dyn FnMut(&mut Vec<u8>) -> bool + Send>;
 
 /// Nothing.

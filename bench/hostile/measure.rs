@@ -1,4 +1,4 @@
-//! What a run measures, and how it compares with one in which all are honest.
+//! The measurements of a run, and their comparison with one in which all are honest.
 
 use std::{
     collections::BTreeMap,
@@ -18,13 +18,13 @@ use crate::{
     traffic::{Bulk, Probe},
 };
 
-/// What the hostile pair may have of its share when it is honest.
+/// The part of its honest share that the hostile pair may have.
 const SHARE_MAX: f64 = 1.15;
-/// What others, or a stranger's victim, may lose of their goodput.
+/// The part of their goodput that others, or a stranger's victim, may lose.
 const LOSS_MAX: f64 = 0.10;
 /// By what factor the probe's p99 may grow.
 const PING_MAX: f64 = 1.3;
-/// What an honest tenant with odd packets has of its share, at least.
+/// The part of its share that an honest tenant with odd packets has, at least.
 const HONEST_MIN: f64 = 0.6;
 
 /// Below this fraction of idle time a CPU is what tenants share, not the network.
@@ -243,12 +243,12 @@ impl Outcome {
         sum * sum / (squares * PAIRS as f64)
     }
 
-    /// What the hostile pair has of an even share.
+    /// The hostile pair's part of an even share.
     pub fn earned(&self, baseline: &Self) -> f64 {
         self.crossed[0] / mean(&baseline.crossed)
     }
 
-    /// What it has of what it has when it is honest: its frames take a longer way than others'.
+    /// The same as a part of its honest share: its frames take a longer way than others'.
     pub fn gained(&self, baseline: &Self) -> f64 {
         self.crossed[0] / baseline.crossed[0]
     }
@@ -284,7 +284,7 @@ impl Outcome {
         })
     }
 
-    /// What a stranger's victim loses, as a fraction of an honest flow's goodput.
+    /// The loss of a stranger's victim, as a fraction of an honest flow's goodput.
     pub fn victim_loses(&self, kind: Kind, baseline: &Self) -> Option<f64> {
         match kind {
             Kind::Against(pair) => Some(1.0 - self.useful[pair - 1] / baseline.honest_mean()),
@@ -323,7 +323,7 @@ impl Outcome {
         missed
     }
 
-    /// What the others lose, as a fraction.
+    /// The loss of the others, as a fraction.
     pub fn bystanders_lose(&self, baseline: &Self) -> f64 {
         1.0 - self.honest_mean() / baseline.honest_mean()
     }

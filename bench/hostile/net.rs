@@ -31,7 +31,7 @@ pub const MTU: usize = 1500;
 
 const MARK_ABOVE_BYTES: u32 = 30_000;
 const QUEUE_BYTES: u32 = 400_000;
-/// What a token bucket may send at once, for timers that fire late, in parts of a second.
+/// The burst of a token bucket, for timers that fire late, in parts of a second.
 const BURST: u64 = 10_000;
 /// Namespaces of this benchmark, of any run.
 const PREFIX: &str = "sgh-";

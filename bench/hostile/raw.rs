@@ -33,7 +33,7 @@ pub struct Sender<'a> {
     scale: u8,
     acknowledges: u32,
     repeated_acks: u32,
-    /// What is to be acknowledged before another loss is one.
+    /// The number that is to be acknowledged before another loss is one.
     recover: u32,
     progress: Instant,
 }
@@ -305,7 +305,7 @@ impl Optimist<'_> {
     }
 }
 
-/// What the optimist knows of its connection.
+/// The optimist's knowledge of its connection.
 struct Talk {
     far: End,
     begun: bool,

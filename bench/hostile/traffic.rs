@@ -1,5 +1,5 @@
-//! What honest tenants do: bulk connections, and a datagram to and fro that says how long the
-//! queue is.
+//! The traffic of honest tenants: bulk connections, and a datagram to and fro that says how long
+//! the queue is.
 
 use std::{
     io::{ErrorKind, Read, Write},
@@ -272,7 +272,7 @@ impl Probe {
         })
     }
 
-    /// What was measured since this was asked last. One that did not come back in time counts as
+    /// The samples since this was asked last. One that did not come back in time counts as
     /// that time.
     pub fn take(&self) -> Vec<u64> {
         std::mem::take(&mut *self.taken.lock().expect("no thread panics with it"))

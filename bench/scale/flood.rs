@@ -27,13 +27,13 @@ use crate::{
 /// Rounds of four turns each.
 const ROUNDS: u64 = 8;
 const TURN: Duration = Duration::from_secs(6);
-/// What the established flow's application sends.
+/// The rate at which the established flow's application sends.
 const RATE_BYTES_PER_S: u64 = 25_000_000;
 const EXCHANGE_BYTES: usize = 64;
 /// Between SYNs: what comes in bursts makes queues of its own on a machine of few CPUs.
 const NAP: Duration = Duration::from_micros(20);
 
-/// What one turn brought.
+/// The result of one turn.
 struct Turn {
     goodput_bps: f64,
     p99_us: f64,

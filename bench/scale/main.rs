@@ -21,7 +21,7 @@ use serde_json::json;
 use shared::{path::Path, policy, results};
 use sluicegate_agent::{Instance, Options};
 
-/// What is asked for, with the figures of an ordinary run.
+/// The arguments, with the figures of an ordinary run.
 struct Settings {
     flows: usize,
     packets_per_second: u64,

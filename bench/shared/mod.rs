@@ -1,4 +1,4 @@
-//! What the benchmarks of enforcement have in common.
+//! The common part of the benchmarks of enforcement.
 
 pub mod path;
 pub mod policy;

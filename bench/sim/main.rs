@@ -157,7 +157,7 @@ fn shuffled(count: u32) -> Vec<u32> {
     order
 }
 
-/// What the flows did, seen from all threads.
+/// The work of the flows, seen from all threads.
 #[derive(Default)]
 struct Done {
     flows: AtomicU64,
@@ -521,7 +521,7 @@ fn commercial(is_converged: bool) -> String {
     text
 }
 
-/// What [`cee`] is where senders wait, in the scenario language.
+/// The network of [`cee`] where senders wait, in the scenario language.
 fn converged_network() -> String {
     let classes = (0..8).map(|priority| {
         let share = if priority < 4 { 12 } else { 13 };
@@ -567,7 +567,7 @@ fn timed_commercial<F: FabricOf>(is_converged: bool) -> Result<Timed<App, F>> {
     Ok(Timed::of(engine, Arc::new(Done::default())))
 }
 
-/// What a hop of converged Ethernet takes beside a plain one.
+/// The cost of a hop of converged Ethernet beside a plain one.
 fn print_ratio<A: Actor + Send, B: Actor + Send, F: PacketFabric, G: PacketFabric>(
     name: &str,
     plain: &Timed<A, F>,

@@ -18,7 +18,7 @@ use crate::{
     traffic::{Bulk, PORT},
 };
 
-/// What the first pair of a run is, and so what must not come of it.
+/// The kind of the first pair of a run, which decides what must not come of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// It tries to have more than its share.
@@ -98,7 +98,7 @@ fn honest() -> [Change; 2] {
     [mangle::nothing(), mangle::nothing()]
 }
 
-/// What all others are compared with.
+/// The run with which all others are compared.
 pub const HONEST: Attack = Attack {
     name: "honest",
     kind: Kind::Honest,

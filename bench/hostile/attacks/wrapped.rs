@@ -12,7 +12,7 @@ use crate::{
     traffic::PORT,
 };
 
-/// What leaves an end is tagged, what comes loses its tags.
+/// Frames that leave an end are tagged; frames that come lose their tags.
 fn tagged(tags: &'static [(u16, u16)]) -> [Change; 2] {
     let out: Change = Box::new(move |frame| {
         for (ethertype, id) in tags {

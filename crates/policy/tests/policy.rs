@@ -814,7 +814,7 @@ proptest! {
                 policy.buckets.get(usize::from(found[class as usize])).is_some_and(|b| b.enforce)
             })
         });
-        // What is not held is said; more may be, of interfaces of other names.
+        // Conditions that are not held are warned of; more may be, of interfaces of other names.
         prop_assert!(held || !warnings.is_empty(), "{text}");
         let anywhere = |text: &String| !text.contains(" = '") && !text.contains("[");
         let mut places = rules.iter().map(|(_, place)| place);

@@ -209,7 +209,7 @@ fn the_window_shrinks_with_what_is_not_read_and_reopens_in_one_step() {
         "{offered:?}"
     );
     assert_eq!(*offered.last().unwrap(), 768);
-    // What goes beyond is cut and answered.
+    // Data beyond the window are cut and answered.
     peer.give(&peer.data(34_000, 1000, 0));
     let ack = peer.one();
     assert_eq!((received(ack.ack), ack.window), (34_768, 0));

@@ -257,7 +257,7 @@ fn rto_backs_off_and_sends_one_segment_until_the_first_ack() {
     assert_eq!(peer.data_out(), [(M, 1000), (2 * M, 1000)]);
     assert_eq!(peer.tcp.rto_ns(), 4 * rto);
     assert_eq!(peer.tcp.stats().timeouts, 2);
-    // What arrives shows that the rest was never lost.
+    // The ACK that arrives shows that the rest was never lost.
     peer.give(&peer.ack(10 * M));
     let out = peer.data_out();
     assert_eq!(out[0], (10 * M, 1000), "new data");

@@ -59,7 +59,7 @@ type Seen struct {
 	VerifiedBytes int64    `json:"verified_bytes"`
 	LongestGapMs  float64  `json:"longest_gap_ms"`
 	Errors        []string `json:"errors"`
-	// What the stack has counted, by names of its own.
+	// The counters of the stack, by names of its own.
 	Counters map[string]uint64 `json:"counters"`
 }
 

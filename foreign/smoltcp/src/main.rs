@@ -23,7 +23,7 @@ const BUFFER_BYTES: usize = 256 * 1024;
 /// Its end of the connection, where it connects.
 const LOCAL_PORT: u16 = 49152;
 
-/// What it is told: `NAME=VALUE` each.
+/// The arguments: `NAME=VALUE` each.
 pub struct Order(HashMap<String, String>);
 
 impl Order {

@@ -16,7 +16,7 @@ use crate::Order;
 const PERIOD: usize = 65_521;
 const CHUNK: usize = 64 * 1024;
 
-/// What is under way.
+/// The state of a run.
 pub struct Run {
     start: SystemTime,
     begin_ns: u64,
