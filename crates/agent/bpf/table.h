@@ -358,10 +358,6 @@ static int sg_sweep_word(sg_u32 i __attribute__((unused)), struct sg_sweep *swee
 	return 0;
 }
 
-/* So many slots every so often: the default table in 0.8 s. */
-#define SG_SWEEP_SLOTS 4096U
-#define SG_SWEEP_PERIOD_NS 50000000ULL
-
 static int sg_sweep_some(void *map __attribute__((unused)), sg_u32 *key __attribute__((unused)),
 			 struct sg_sweeper *here)
 {

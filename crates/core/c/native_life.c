@@ -42,6 +42,8 @@ sg_u32 sluice_life_rematch(struct sg_flow *flow, sg_u32 rule);
 sg_u32 sluice_life_silence(const struct sg_flow *flow);
 sg_u32 sluice_life_is_short(sg_u32 flows, sg_u32 quota);
 sg_u64 sluice_life_patience_ns(sg_u32 silence, sg_u32 is_short, sg_u64 idle_ns, sg_u64 closed_ns);
+sg_u32 sluice_sweep_slots(void);
+sg_u64 sluice_sweep_period_ns(void);
 sg_u32 sluice_life_remember(struct sg_remembered *what, const struct sg_flow *flow);
 sg_u32 sluice_unanswered(sg_u32 until, sg_u64 now_ns);
 sg_u32 sluice_unanswered_add(sg_u32 *until, sg_u64 now_ns);
@@ -175,6 +177,16 @@ sg_u32 sluice_life_is_short(sg_u32 flows, sg_u32 quota)
 sg_u64 sluice_life_patience_ns(sg_u32 silence, sg_u32 is_short, sg_u64 idle_ns, sg_u64 closed_ns)
 {
 	return sg_life_patience_ns((enum sg_silence)silence, (int)is_short, idle_ns, closed_ns);
+}
+
+sg_u32 sluice_sweep_slots(void)
+{
+	return SG_SWEEP_SLOTS;
+}
+
+sg_u64 sluice_sweep_period_ns(void)
+{
+	return SG_SWEEP_PERIOD_NS;
 }
 
 sg_u32 sluice_life_remember(struct sg_remembered *what, const struct sg_flow *flow)

@@ -88,6 +88,8 @@ unsafe extern "C" {
     fn sluice_life_silence(flow: &Flow) -> u32;
     fn sluice_life_is_short(flows: u32, quota: u32) -> u32;
     fn sluice_life_patience_ns(silence: u32, is_short: u32, idle_ns: u64, closed_ns: u64) -> u64;
+    fn sluice_sweep_slots() -> u32;
+    fn sluice_sweep_period_ns() -> u64;
     fn sluice_life_remember(what: &mut Remembered, flow: &Flow) -> u32;
     fn sluice_unanswered(until: u32, now_ns: u64) -> u32;
     fn sluice_unanswered_add(until: &mut u32, now_ns: u64) -> u32;
@@ -364,6 +366,18 @@ pub fn is_short(flows: u32, quota: u32) -> bool {
 pub fn patience_ns(silence: Silence, is_short: bool, idle_ns: u64, closed_ns: u64) -> u64 {
     // SAFETY: see above.
     unsafe { sluice_life_patience_ns(silence as u32, is_short.into(), idle_ns, closed_ns) }
+}
+
+/// Places for flows that a sweep looks at, once in each [`sweep_period_ns`].
+pub fn sweep_slots() -> u32 {
+    // SAFETY: it takes nothing and is total.
+    unsafe { sluice_sweep_slots() }
+}
+
+/// The time from one sweep to the next, in ns.
+pub fn sweep_period_ns() -> u64 {
+    // SAFETY: it takes nothing and is total.
+    unsafe { sluice_sweep_period_ns() }
 }
 
 /// The facts that another flow of the connection could not find out, of one that is forgotten for

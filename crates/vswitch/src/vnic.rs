@@ -52,10 +52,6 @@ impl Default for Limits {
     }
 }
 
-/// A sweep checks so many flows for silence, once in each period.
-const SWEEP_FLOWS: usize = 4096;
-const SWEEP_PERIOD_NS: u64 = 50_000_000;
-
 /// The counters that the tables increment.
 const PACKETS: usize = number("packets");
 const NOT_TCP: usize = number("not_tcp");
@@ -462,9 +458,9 @@ impl<K: Connection> Vnics<K> {
     /// Forgets some of the flows that have been silent for too long.
     #[cold]
     fn sweep(&mut self, now_ns: u64) {
-        self.sweep_ns = now_ns + SWEEP_PERIOD_NS;
+        self.sweep_ns = now_ns + life::sweep_period_ns();
         let places = self.flows.places();
-        for _ in 0..places.min(SWEEP_FLOWS) {
+        for _ in 0..places.min(life::sweep_slots() as usize) {
             let place = self.sweep_from % places;
             self.sweep_from = place + 1;
             let Some((&connection, tracked)) = self.flows.at(place) else {

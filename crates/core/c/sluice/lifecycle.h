@@ -300,6 +300,10 @@ SG_INLINE sg_u64 sg_life_patience_ns(enum sg_silence silence, int is_short, sg_u
 	return idle_ns;
 }
 
+/* A sweep looks at so many places for flows, once in each period: the default table in 0.8 s. */
+#define SG_SWEEP_SLOTS 4096U
+#define SG_SWEEP_PERIOD_NS 50000000ULL
+
 /* The facts that a new flow of this connection could not find out. 0 = there are none. */
 SG_INLINE int sg_life_remember(struct sg_remembered *what, const struct sg_flow *flow)
 {
