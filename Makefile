@@ -67,7 +67,7 @@ seeds: ## every scenario in short form, simulated with seeds 1 to 5 (5 minutes),
 	@scripts/seeds.sh "$(OUT)/seeds" $(FILES)
 
 .PHONY: agreement
-agreement: ## lab and simulator side by side, every scenario in short form (root, 20 minutes)
+agreement: ## lab and simulator side by side, every scenario in short form; writes docs/agreement.md (root, 20 minutes)
 	@scripts/agreement.sh "$(OUT)/agreement" "$(CALIBRATION)" $(FILES)
 
 .PHONY: bench

@@ -2,10 +2,11 @@
 # Every scenario in full length with its expectations: all of them simulated, the sweeps of those that have axes, the
 # simulator against theory, short forms with several seeds, and with root those that a lab carries in the lab too, both
 # worlds compared, TCP of other makes under enforcement, and all tests of kernel programs on the oldest supported kernel.
-# Ends with the page of published figures.
+# Ends with what half and double of parameters change, and the page of published figures.
 #
 #   experiments.sh DIR   results go to DIR/WORLD/SCENARIO and DIR/sweep/SCENARIO, the comparison to DIR/compare.html,
-#                        figures of other makes to DIR/foreign.json, published figures beside ours to DIR/published.md
+#                        figures of other makes to DIR/foreign.json, published figures beside ours to DIR/published.md,
+#                        what half and double of parameters change to DIR/sensitivity.md
 set -uo pipefail
 # shellcheck source=scripts/env.sh
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"
@@ -119,6 +120,9 @@ if $root; then
 	stage "foreign stacks" lab scripts/foreign.sh "$out"
 	stage "lab beside sim" both "$sluicegate" compare "$out/lab" "$out/sim-beside" --out "$out"
 fi
+
+say "half and double of parameters"
+"$sluicegate" sensitivity scenarios/*.toml scenarios/!(lab-only)/*.toml --short --repeat 3 --out "$out" || failed=$((failed + 1))
 
 say "published figures"
 "$sluicegate" published "$out/sim" --out "$out" && cat "$out/published.md"
