@@ -5,8 +5,8 @@
 # Ends with what half and double of parameters change, and the page of published figures.
 #
 #   experiments.sh DIR   results go to DIR/WORLD/SCENARIO and DIR/sweep/SCENARIO, the comparison to DIR/compare.html,
-#                        figures of other makes to DIR/foreign.json, published figures beside ours to DIR/published.md,
-#                        what half and double of parameters change to DIR/sensitivity.md
+#                        figures of other makes to DIR/foreign.json, what half and double of parameters change to
+#                        DIR/parameters, published figures beside ours to DIR/published.md
 set -uo pipefail
 # shellcheck source=scripts/env.sh
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"
@@ -121,8 +121,7 @@ if $root; then
 	stage "lab beside sim" both "$sluicegate" compare "$out/lab" "$out/sim-beside" --out "$out"
 fi
 
-say "half and double of parameters"
-"$sluicegate" sensitivity scenarios/*.toml scenarios/!(lab-only)/*.toml --short --repeat 3 --out "$out" || failed=$((failed + 1))
+stage "half and double" sim scripts/parameters.sh "$out/parameters"
 
 say "published figures"
 "$sluicegate" published "$out/sim" --out "$out" && cat "$out/published.md"

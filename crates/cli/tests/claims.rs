@@ -159,8 +159,8 @@ far-us = 'far.fct_us.all.mean ~ 2'
 fn half_and_double_of_a_parameter_stand_beside_the_value() {
     let scenario = "name = 'tiny'\nwarmup = '100ms'\nduration = '500ms'\n[network]\n\
         topology = 'dumbbell'\npairs = 1\nrate = '10Mbit'\nqueue = '64KB'\n[traffic.b]\n\
-        kind = 'bulk'\n[expect]\nfast = 'base.goodput_bps.sum > 8e6'\n[published]\n\
-        goodput = 'base.goodput_bps.sum ~ 9.5e6'\n[[parameter]]\npath = 'network.rate'\n\
+        kind = 'bulk'\n[expect]\nfast = 'base.goodput_bps.sum > 8_000_000'\n[published]\n\
+        goodput = 'base.goodput_bps.sum ~ 9_500_000'\n[[parameter]]\npath = 'network.rate'\n\
         origin = 'given: section 5'\n[[parameter]]\npath = 'sim.receive_delay'\nvalue = '10us'\n\
         origin = 'chosen: the default'\ndouble = '2min'\n";
     let (root, file) = place("sensitivity", scenario);

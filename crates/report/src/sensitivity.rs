@@ -19,20 +19,26 @@ const NAMED: usize = 4;
 pub fn sensitivity(scenarios: &[Sensitivity]) -> String {
     let mut text = format!(
         "# What half and double of a parameter change\n\n\
-         - *given*: the publication states the value. *chosen*: it is silent. *derived*: the value \
-         was computed from a published result.\n\
-         - Named are figures of `[published]` that move by {} or more, those that move most first, \
-         and expectations that do not hold any more.\n",
+         Every parameter that a scenario names ([language](scenarios.md#parameter)) was halved and doubled,\n\
+         one at a time.\n\n\
+         - *given*: the publication states the value. *chosen*: it is silent. *derived*: the value was\n  \
+         computed from a published result.\n\
+         - Named are published figures of ours that move by {} or more, the farthest first, and\n  \
+         expectations that no longer hold.\n\
+         - Of several seeds rates and quantiles are medians, counters sums.\n",
         units::percent(MOVED)
     );
     for scenario in scenarios {
+        let last = scenario.seed + u64::from(scenario.repeats.max(1)) - 1;
+        let seeds = match scenario.repeats {
+            0 | 1 => format!("Seed {last}"),
+            _ => format!("Seeds {} to {last}", scenario.seed),
+        };
         let _ = write!(
             text,
-            "\n## {}\n\n{}. Seeds from {}, so many: {}.\n",
+            "\n## {}\n\n{}. {seeds}.\n",
             escape(&scenario.scenario),
             escape(&scenario.title),
-            scenario.seed,
-            scenario.repeats
         );
         let body: Vec<Vec<String>> = (scenario.rows.iter())
             .map(|row| {
