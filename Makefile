@@ -66,8 +66,12 @@ seeds: ## every scenario in short form, simulated with seeds 1 to 5 (5 minutes),
 	@$(RUN) cargo build --release --locked -p sluicegate
 	@scripts/seeds.sh "$(OUT)/seeds" $(FILES)
 
+.PHONY: parameters
+parameters: ## half and double of each parameter, every scenario in short form; writes docs/parameters.md (10 minutes)
+	@scripts/parameters.sh "$(OUT)/parameters"
+
 .PHONY: agreement
-agreement: ## lab and simulator side by side, every scenario in short form (root, 20 minutes)
+agreement: ## lab and simulator side by side, every scenario in short form; writes docs/agreement.md (root, 20 minutes)
 	@scripts/agreement.sh "$(OUT)/agreement" "$(CALIBRATION)" $(FILES)
 
 .PHONY: bench

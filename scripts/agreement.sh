@@ -3,6 +3,8 @@
 #
 #   agreement.sh DIR CALIBRATION [FILE…]   DIR gets lab/, sim/, compare.html, compare.json and agreement.md
 #
+# Of all scenarios (no FILE), if the CPU limited none of them, the tables also become those of docs/agreement.md.
+#
 # Where DIR/lab already has a scenario it is not run again: remove it to repeat it.
 set -euo pipefail
 # shellcheck source=scripts/env.sh
@@ -13,7 +15,8 @@ out=${1:?usage: agreement.sh DIR CALIBRATION [FILE…]}
 calibration=${2:?usage: agreement.sh DIR CALIBRATION [FILE…]}
 shift 2
 files=("$@")
-[ ${#files[@]} -gt 0 ] || files=(scenarios/*.toml)
+all=false
+[ ${#files[@]} -gt 0 ] || files=(scenarios/*.toml) all=true
 [ "$(id -u)" -eq 0 ] || die "agreement needs root: its reference are runs on this kernel, in network namespaces (sudo make agreement)"
 [ -f "$calibration" ] || die "$calibration: there is no such file; sluicegate lab calibrate --out FILE writes one"
 
@@ -54,4 +57,11 @@ say "how far they agree"
 if [ ${#unusable[@]} -gt 0 ]; then
 	echo "The CPU limited these runs of the lab, which say nothing: ${unusable[*]}. Run again when the machine is idle." >&2
 	exit 3
+fi
+if $all; then
+	{
+		printf 'Lab: %s, %s CPUs, version %s. Simulated with `%s`.\n\n' "$(uname -sr | cut -d- -f1)" "$(nproc)" "$("$sluicegate" --version | cut -d' ' -f2)" "$calibration"
+		cat "$out/agreement.md"
+	} | scripts/splice.sh docs/agreement.md agreement
+	say "the tables are in docs/agreement.md"
 fi

@@ -2,10 +2,11 @@
 # Every scenario in full length with its expectations: all of them simulated, the sweeps of those that have axes, the
 # simulator against theory, short forms with several seeds, and with root those that a lab carries in the lab too, both
 # worlds compared, TCP of other makes under enforcement, and all tests of kernel programs on the oldest supported kernel.
-# Ends with the page of published figures.
+# Ends with what half and double of parameters change, and the page of published figures.
 #
 #   experiments.sh DIR   results go to DIR/WORLD/SCENARIO and DIR/sweep/SCENARIO, the comparison to DIR/compare.html,
-#                        figures of other makes to DIR/foreign.json, published figures beside ours to DIR/published.md
+#                        figures of other makes to DIR/foreign.json, what half and double of parameters change to
+#                        DIR/parameters, published figures beside ours to DIR/published.md
 set -uo pipefail
 # shellcheck source=scripts/env.sh
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"
@@ -99,7 +100,7 @@ shopt -s extglob
 for file in scenarios/*.toml scenarios/!(lab-only)/*.toml; do
 	experiment sim "$file"
 done
-for file in scenarios/cee/commercial{,-udp,-red}.toml; do
+for file in scenarios/cee/commercial{,-udp,-red}.toml scenarios/cee/hotspot-placements.toml; do
 	swept "$file"
 done
 [ "$(uname -m)" != x86_64 ] || ! $root || stage "linux 6.12" kernel scripts/kernel-test.sh 6.12
@@ -119,6 +120,8 @@ if $root; then
 	stage "foreign stacks" lab scripts/foreign.sh "$out"
 	stage "lab beside sim" both "$sluicegate" compare "$out/lab" "$out/sim-beside" --out "$out"
 fi
+
+stage "half and double" sim scripts/parameters.sh "$out/parameters"
 
 say "published figures"
 "$sluicegate" published "$out/sim" --out "$out" && cat "$out/published.md"

@@ -24,6 +24,7 @@ mod output;
 mod policy;
 mod published;
 mod run;
+mod sensitivity;
 mod sweep;
 mod top;
 
@@ -51,6 +52,7 @@ enum Command {
     Sweep(sweep::Args),
     Compare(compare::Args),
     Published(published::Args),
+    Sensitivity(sensitivity::Args),
     /// Check or explain a policy file
     #[command(subcommand)]
     Policy(policy::Command),
@@ -85,6 +87,7 @@ fn main() -> ExitCode {
         Command::Sweep(args) => sweep::run(args),
         Command::Compare(args) => compare::run(args),
         Command::Published(args) => published::run(args),
+        Command::Sensitivity(args) => sensitivity::run(args),
         Command::Policy(command) => policy::run(command),
         Command::Lab(command) => lab::run(command),
         Command::Agent(args) => agent::run(args),

@@ -152,3 +152,48 @@ far-us = 'far.fct_us.all.mean ~ 2'
     let wrong = sluicegate(&["published", &root.join("nothing").display().to_string()]);
     assert_eq!(wrong.status.code(), Some(2));
 }
+
+/// A link of twice the rate passes more of a flow that is not limited otherwise; the published figure
+/// moves with it, and the expectation breaks at half of the rate.
+#[test]
+fn half_and_double_of_a_parameter_stand_beside_the_value() {
+    let scenario = "name = 'tiny'\nwarmup = '100ms'\nduration = '500ms'\n[network]\n\
+        topology = 'dumbbell'\npairs = 1\nrate = '10Mbit'\nqueue = '64KB'\n[traffic.b]\n\
+        kind = 'bulk'\n[expect]\nfast = 'base.goodput_bps.sum > 8_000_000'\n[published]\n\
+        goodput = 'base.goodput_bps.sum ~ 9_500_000'\n[[parameter]]\npath = 'network.rate'\n\
+        origin = 'given: section 5'\n[[parameter]]\npath = 'sim.receive_delay'\nvalue = '10us'\n\
+        origin = 'chosen: the default'\ndouble = '2min'\n";
+    let (root, file) = place("sensitivity", scenario);
+    let out = root.join("out").display().to_string();
+    let page = sluicegate(&["sensitivity", &file, "--out", &out]);
+    assert!(page.status.success(), "{}", text(&page.stderr));
+    let page = text(&page.stdout);
+    let row = |path: &str| {
+        page.lines()
+            .find(|line| line.contains(path))
+            .unwrap_or_default()
+    };
+    let rate = row("network.rate = 10Mbit");
+    assert!(rate.contains("given: section 5"), "{page}");
+    assert!(rate.contains("5Mbit: goodput 9"), "{page}");
+    assert!(rate.contains("not held: fast"), "{page}");
+    assert!(rate.contains("20Mbit: goodput 9"), "{page}");
+    let delay = row("sim.receive\\_delay = 10us");
+    assert!(delay.contains("5us: nothing"), "{page}");
+    assert!(delay.contains("2min: refused: "), "{page}");
+    let json = fs::read_to_string(root.join("out/sensitivity.json")).expect("JSON");
+    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    let half = &json[0]["rows"][0]["changes"][0];
+    assert_eq!(half["broken"][0], "fast");
+    let [before, after] = ["before", "after"].map(|at| half["figures"][0][at].as_f64().unwrap());
+    assert!((0.4..0.6).contains(&(after / before)), "{before} {after}");
+    // A file without a parameter says what to do.
+    let (_, file) = place("no-parameter", SCENARIO);
+    let none = sluicegate(&["sensitivity", &file]);
+    assert_eq!(none.status.code(), Some(2));
+    assert!(
+        text(&none.stderr).contains("[[parameter]]"),
+        "{}",
+        text(&none.stderr)
+    );
+}

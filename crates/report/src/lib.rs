@@ -6,6 +6,7 @@
 //! | [`markdown`] | documents and merge requests |
 //! | [`html`] | one self-contained page with interactive plots, of one or several scenarios |
 //! | [`published`] | published figures beside ours, of many scenarios, as one page |
+//! | [`sensitivity`] | what half and double of each parameter change, as one page |
 //! | [`sweep`] | sweeps: tables for people and programs, a page with bars |
 //! | [`compare`] | directories side by side: a model that is JSON, a text, a page |
 //! | [`samples_parquet`], [`traces_parquet`] | every sample, every point of traces for other programs, as Apache Parquet |
@@ -26,6 +27,7 @@ mod markdown;
 mod parquet;
 mod published;
 mod samples;
+mod sensitivity;
 pub mod sweep;
 mod table;
 mod thin;
@@ -37,5 +39,6 @@ pub use markdown::markdown;
 pub use parquet::{film_parquet, read_samples_parquet, samples_parquet, traces_parquet};
 pub use published::published;
 pub use samples::{read_samples_csv, samples_csv};
+pub use sensitivity::sensitivity;
 pub use table::{Style, table};
 pub use traces::traces_csv;

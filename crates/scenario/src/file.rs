@@ -23,6 +23,7 @@ use crate::{
     figures::Figure,
     inherit,
     inspect::Inspect,
+    parameters,
     published::Publication,
     resolve::{self, Checks},
 };
@@ -42,7 +43,7 @@ pub struct Options {
 }
 
 /// Keys of the file as a whole: a variant cannot change them.
-const FILE_KEYS: [&str; 10] = [
+const FILE_KEYS: [&str; 11] = [
     "name",
     "mirrors",
     "seed",
@@ -51,6 +52,7 @@ const FILE_KEYS: [&str; 10] = [
     "short",
     "variant",
     "expect",
+    "parameter",
     "published",
     "like",
 ];
@@ -140,7 +142,9 @@ fn read_tree(
     sink: &Sink,
 ) -> Result<Experiment, Problems> {
     let as_run = as_run(tree, path, options)?;
+    parameters::read(&Table::root(tree, sink), tree);
     let mut tree = tree.clone();
+    tree.remove("parameter");
     // What is varied from run to run, see `sweep`, is none of a single run's business.
     tree.remove("sweep");
     let overrides = tree.remove("variant");
@@ -261,7 +265,7 @@ fn variant_trees(base: &Node, overrides: Option<&Node>, sink: &Sink) -> Vec<(Str
         }
         let mut tree = base.clone();
         for layer in layers(name, overrides, &item) {
-            check_override(layer, name, &FILE_KEYS[..9], sink);
+            check_override(layer, name, &FILE_KEYS[..10], sink);
             let mut layer = layer.clone();
             layer.remove("like");
             tree.overlay(&layer);

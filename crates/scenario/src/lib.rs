@@ -9,7 +9,8 @@
 //! [`file::load`] reads a scenario, lays its variants over the base and resolves each into a
 //! complete [`experiment::Variant`]. A [`runner`] has a [`world::World`] run the variants, in
 //! turns, and again at lower rates if the CPU was the limit; [`aggregate`] merges repeats,
-//! [`expect`] compares figures, [`published`] lays them beside those of others.
+//! [`expect`] compares figures, [`published`] lays them beside those of others, and [`parameters`]
+//! has what is run with half and double of a value.
 
 pub mod aggregate;
 pub mod calibration;
@@ -23,6 +24,7 @@ pub mod hotspot;
 mod inherit;
 pub mod inspect;
 mod lossless;
+pub mod parameters;
 pub mod places;
 pub mod published;
 mod resolve;

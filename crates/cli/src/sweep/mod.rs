@@ -1,7 +1,7 @@
 //! `sluicegate sweep`.
 
-mod keys;
-mod show;
+pub mod keys;
+pub mod show;
 mod store;
 mod work;
 

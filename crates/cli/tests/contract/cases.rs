@@ -7,7 +7,8 @@ pub const CASES: &[&str] = &[
     // The file as a whole.
     "name = 'a-name'\ntitle = 'A title'\nmirrors = 'a figure'\nseed = 2\nrepeats = 2\nwarmup = '1s'\nduration = '3s'\n\
      [short]\nduration = '1s'\n[variant.a]\ntitle = 'A'\n[variant.b]\nlike = 'a'\n\
-     [expect]\nmuch = 'a.goodput_bps.sum > 1'\n[published]\nmuch = 'a.goodput_bps.sum ~ 2'\n",
+     [expect]\nmuch = 'a.goodput_bps.sum > 1'\n[published]\nmuch = 'a.goodput_bps.sum ~ 2'\n\
+     [[parameter]]\npath = 'sim.burst'\norigin = 'chosen: why'\nvalue = '2us'\nhalf = '1us'\ndouble = '4us'\n",
     "extends = 'base.toml'\n[network]\ntopology = 'dumbbell'\n",
     "[interval.part]\nstart = '3s'\nstop = '4s'\n",
     "[lab]\noffloads = true\n",

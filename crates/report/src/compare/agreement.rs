@@ -1,6 +1,6 @@
-//! How far two sides agree, as one Markdown table: a row per variant.
+//! How far two sides agree, as Markdown: a row per variant, and one per class of completion times.
 
-use super::{Comparison, Contest, Pair, Scenario, Tolerance, Variant};
+use super::{Comparison, Contest, Pair, Scenario, Tolerance, Variant, model::completion_id};
 use crate::{markdown, units};
 
 /// The figures of each variant: the name among the figures, and the heading.
@@ -18,7 +18,7 @@ const OVER_FIRST: [(&str, &str); 2] = [
 
 /// For every side but the reference a table: each variant's figures over the reference's, the
 /// variant over the first one of its scenario on both sides, and in which figures two variants
-/// compare otherwise. Bold is what lies outside the tolerances.
+/// compare otherwise; then completion times by class. Bold is what lies outside the tolerances.
 pub fn agreement(comparison: &Comparison) -> String {
     let letters: Vec<char> = comparison.sides.iter().map(|side| side.letter).collect();
     let tables = (1..letters.len()).map(|side| {
@@ -27,7 +27,8 @@ pub fn agreement(comparison: &Comparison) -> String {
             .iter()
             .map(|scenario| rows(comparison, scenario, side))
             .collect();
-        heading(letters[0], letters[side]) + &body + &count(comparison, side)
+        let table = heading(letters[0], letters[side]) + &body + &count(comparison, side);
+        table + &completions(comparison, side)
     });
     tables.collect::<Vec<_>>().join("\n")
 }
@@ -152,4 +153,42 @@ fn count(comparison: &Comparison, side: usize) -> String {
         "\n{agree} of {all} scenarios agree in everything ({}).\n",
         comparison.tolerances
     )
+}
+
+/// Completion times of each class over the reference's. No tolerance applies to them: scenarios
+/// agree by their order of variants.
+fn completions(comparison: &Comparison, side: usize) -> String {
+    let mut rows = Vec::new();
+    for scenario in &comparison.scenarios {
+        for variant in scenario.variants.iter().filter(|v| v.found[side]) {
+            for class in classes(variant) {
+                let ratio = |field: &str| {
+                    let figure = variant.figures.get(&completion_id(class, field));
+                    let ratio = figure.and_then(|figure| figure.ratios[side]);
+                    ratio.map_or("–".to_owned(), units::ratio)
+                };
+                rows.push(vec![
+                    scenario.name.clone(),
+                    variant.name.clone(),
+                    class.to_owned(),
+                    ratio("p50"),
+                    ratio("p99"),
+                ]);
+            }
+        }
+    }
+    if rows.is_empty() {
+        return String::new();
+    }
+    let letter = |side: usize| comparison.sides[side].letter;
+    let over = |field: &str| format!("{field} {}/{}", letter(side), letter(0));
+    let headings = ["scenario", "variant", "completion times of"].map(str::to_owned);
+    let headings = [&headings[..], &[over("p50"), over("p99")]].concat();
+    markdown::rows(headings, 3, &rows)
+}
+
+/// The classes of which a variant has completion times.
+fn classes(variant: &Variant) -> impl Iterator<Item = &str> {
+    let ids = variant.figures.keys();
+    ids.filter_map(|id| id.strip_prefix("fct_us.")?.strip_suffix(".p50"))
 }

@@ -232,6 +232,11 @@ fn random(from: &[usize], to: &[usize], seed: u64) -> Vec<(usize, usize)> {
             (pairs[at].1, pairs[next].1) = (pairs[next].1, pairs[at].1);
         }
     }
+    // One that could not swap takes a receiver that no sender drew.
+    let mut undrawn = receivers.iter().copied().skip(from.len());
+    for pair in pairs.iter_mut().filter(|(from, to)| from == to) {
+        pair.1 = undrawn.next().unwrap_or(pair.1);
+    }
     pairs.retain(|(from, to)| from != to);
     pairs
 }
@@ -252,6 +257,14 @@ mod tests {
 
     fn complaint(pairing: Pairing, from: &[usize], to: &[usize]) -> String {
         pair(pairing, from, to, 1).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_lone_sender_that_draws_itself_takes_another_receiver() {
+        for seed in 0..50 {
+            let pairs = pair(Pairing::Random, &[2], &[0, 1, 2, 3], seed).unwrap();
+            assert!(pairs.len() == 1 && pairs[0].1 != 2, "{seed}: {pairs:?}");
+        }
     }
 
     #[test]

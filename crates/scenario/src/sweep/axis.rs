@@ -34,7 +34,7 @@ const RESERVED: [&str; 13] = [
 ];
 
 /// Keys of the file as a whole, which no axis sets.
-const FILE_KEYS: [&str; 10] = [
+const FILE_KEYS: [&str; 11] = [
     "name",
     "mirrors",
     "seed",
@@ -42,6 +42,7 @@ const FILE_KEYS: [&str; 10] = [
     "extends",
     "short",
     "expect",
+    "parameter",
     "published",
     "sweep",
     "like",

@@ -1,0 +1,107 @@
+//! What half and double of each parameter change, as one page.
+
+use std::fmt::Write;
+
+use sluicegate_scenario::parameters::{Change, Changed, Moved, Sensitivity};
+
+use crate::{
+    markdown::{escape, rows},
+    units,
+};
+
+/// A figure that moves by less than this fraction is not mentioned.
+const MOVED: f64 = 0.1;
+
+/// Most figures that a cell names.
+const NAMED: usize = 4;
+
+/// A table for each scenario, as GitHub-flavoured Markdown.
+pub fn sensitivity(scenarios: &[Sensitivity]) -> String {
+    let mut text = format!(
+        "# What half and double of a parameter change\n\n\
+         Every parameter that a scenario names ([language](scenarios.md#parameter)) was halved and doubled,\n\
+         one at a time.\n\n\
+         - *given*: the publication states the value. *chosen*: it is silent. *derived*: the value was\n  \
+         computed from a published result.\n\
+         - Named are published figures of ours that move by {} or more, the farthest first, and\n  \
+         expectations that no longer hold.\n\
+         - Of several seeds rates and quantiles are medians, counters sums.\n",
+        units::percent(MOVED)
+    );
+    for scenario in scenarios {
+        let last = scenario.seed + u64::from(scenario.repeats.max(1)) - 1;
+        let seeds = match scenario.repeats {
+            0 | 1 => format!("Seed {last}"),
+            _ => format!("Seeds {} to {last}", scenario.seed),
+        };
+        let _ = write!(
+            text,
+            "\n## {}\n\n{}. {seeds}.\n",
+            escape(&scenario.scenario),
+            escape(&scenario.title),
+        );
+        let body: Vec<Vec<String>> = (scenario.rows.iter())
+            .map(|row| {
+                let mut cells = vec![
+                    format!("{} = {}", row.path, row.value),
+                    format!("{}: {}", row.origin, row.source),
+                ];
+                cells.extend(row.changes.iter().map(cell));
+                cells
+            })
+            .collect();
+        let headings = [
+            "parameter",
+            "origin",
+            Change::Half.word(),
+            Change::Double.word(),
+        ];
+        text += &rows(headings.map(str::to_owned).to_vec(), headings.len(), &body);
+    }
+    text
+}
+
+fn cell(changed: &Changed) -> String {
+    if let Some(why) = &changed.refused {
+        return format!("{}: refused: {why}", changed.value);
+    }
+    let mut moved: Vec<(f64, &Moved)> = (changed.figures.iter())
+        .filter_map(|figure| Some((movement(figure)?, figure)))
+        .filter(|(movement, _)| *movement >= MOVED)
+        .collect();
+    moved.sort_by(|(a, _), (b, _)| b.total_cmp(a));
+    let mut parts: Vec<String> = (moved.iter().take(NAMED))
+        .map(|(_, figure)| {
+            let [before, after] = [figure.before, figure.after]
+                .map(|value| value.map_or("–".to_owned(), units::plain));
+            format!("{} {before} → {after}", figure.name)
+        })
+        .collect();
+    if moved.len() > NAMED {
+        parts.push(format!("{} more figures", moved.len() - NAMED));
+    }
+    if !changed.broken.is_empty() {
+        parts.push(format!("not held: {}", changed.broken.join(", ")));
+    }
+    match parts.is_empty() {
+        true => format!("{}: nothing", changed.value),
+        false => format!("{}: {}", changed.value, parts.join("; ")),
+    }
+}
+
+/// How far a figure moves, as a fraction of the larger value, 0 to 1; 1 also where it is measured
+/// with one of the values only.
+fn movement(figure: &Moved) -> Option<f64> {
+    match (figure.before, figure.after) {
+        (None, None) => None,
+        (Some(before), Some(after)) => {
+            let larger = before.abs().max(after.abs());
+            Some(if larger == 0.0 {
+                0.0
+            } else {
+                (before - after).abs() / larger
+            })
+        }
+        _ => Some(1.0),
+    }
+}
