@@ -32,6 +32,7 @@ use sluicegate_vswitch::{Policy, Vnics, WhenFull, switch};
 
 use crate::{
     actors::Actors,
+    converged::Converged,
     engine::{Engine, Part},
     layout::{Layout, NextHop, Partition, Tenant},
     net::{EndId, Host, Net, PacketFabric, Plain, interface_of},
@@ -69,11 +70,18 @@ pub trait FabricOf: PacketFabric {
     /// # Errors
     /// What this world cannot do.
     fn of(variant: &Variant, ports: Ports<Packet>, seed: u64) -> Result<Self>;
+
+    /// The network as one of converged Ethernet, if it is one.
+    fn converged(net: &mut Net<Self>) -> Option<&mut Net<Converged>>;
 }
 
 impl FabricOf for Plain {
     fn of(_variant: &Variant, ports: Ports<Packet>, _seed: u64) -> Result<Self> {
         Ok(Self::new(ports))
+    }
+
+    fn converged(_net: &mut Net<Self>) -> Option<&mut Net<Converged>> {
+        None
     }
 }
 
@@ -87,9 +95,6 @@ pub fn engine<F: FabricOf>(variant: &Variant, seed: u64, threads: usize) -> Resu
     let routes = variant.routes(&graph);
     let mut next_hops = NextHop::of(&graph);
     next_hops.extend((0..hosts).map(|host| NextHop::Host(host as u16)));
-    if variant.cee.is_some() {
-        next_hops.extend((0..hosts).map(|_| NextHop::Adapter));
-    }
     let tenants = variant.tenants.iter();
     let tenants = tenants
         .map(|tenant| self::tenant(variant, tenant))

@@ -10,10 +10,9 @@ use sluicegate_scenario::{
 };
 
 use crate::{
-    build,
+    build::{self, FabricOf},
     engine::Engine,
     measure::{self, Queue},
-    net::PacketFabric,
 };
 
 /// A film while it grows.
@@ -55,7 +54,7 @@ impl Recorder {
     }
 
     /// Takes one frame.
-    pub fn sample<F: PacketFabric>(&mut self, engine: &mut Engine<App, F>) {
+    pub fn sample<F: FabricOf>(&mut self, engine: &mut Engine<App, F>) {
         for (queue, last) in self.queues.iter().zip(&mut self.last) {
             let now = Seen::of(queue, engine);
             self.film.cells.push(now.since(last));
@@ -70,13 +69,13 @@ impl Recorder {
 }
 
 impl Seen {
-    fn of<F: PacketFabric>(queue: &Queue, engine: &mut Engine<App, F>) -> Self {
+    fn of<F: FabricOf>(queue: &Queue, engine: &mut Engine<App, F>) -> Self {
         let counts = queue.counts(engine);
         let net = engine.net_of_port(queue.port());
         Self {
             accepted_bytes: counts.accepted_bytes(),
             backlog_bytes: net.backlog_bytes(queue.port()),
-            paused_ps: net.paused_ps(queue.port()),
+            paused_ps: F::converged(net).map_or(0, |net| net.paused_ps(queue.port())),
             drops: counts.drops(),
         }
     }

@@ -122,7 +122,7 @@ pub fn cnm(out: &mut Vec<u8>, notification: &Notification) {
     let feedback = notification.feedback;
     let switch = port_mac(notification.port);
     out.clear();
-    out.extend(mac(notification.source));
+    out.extend(mac(notification.source.0 as u16));
     out.extend(switch);
     out.extend(ETHERTYPE_CNM.to_be_bytes());
     // Version 0 in four bits, six that are reserved, six of Fb.
@@ -133,7 +133,7 @@ pub fn cnm(out: &mut Vec<u8>, notification: &Notification) {
     out.extend(feedback.q_off.saturating_neg().to_be_bytes());
     out.extend(feedback.q_delta.to_be_bytes());
     out.extend((u16::from(notification.queue.priority) << 13).to_be_bytes());
-    out.extend(mac(notification.queue.destination));
+    out.extend(mac(notification.queue.destination.0 as u16));
     out.extend([0, 0]); // length of what follows of the frame
     out.resize(LEAST_BYTES, 0);
 }

@@ -10,15 +10,13 @@ use sluicegate_fabric::{
 };
 use sluicegate_tcp::Config;
 
-/// The node or stack at the far end of a port.
+/// The node at the far end of a port.
 #[derive(Clone, Copy, Debug)]
 pub enum NextHop {
     /// To a host.
     Host(u16),
     /// To a switch.
     Switch(SwitchId),
-    /// Down a host's stack to its adapter, where that is one of converged Ethernet.
-    Adapter,
 }
 
 impl NextHop {
@@ -194,8 +192,6 @@ impl Layout {
         match self.next_hops[port.index()] {
             NextHop::Host(host) => self.partition.of(host.into()),
             NextHop::Switch(switch) => self.partition.of(self.hosts + switch.0),
-            // Such a network has one part.
-            NextHop::Adapter => 0,
         }
     }
 

@@ -29,8 +29,8 @@ use sluicegate_core::{
 };
 use sluicegate_fabric::{
     Handle, Pool, Routes,
-    contract::{Accepted, Driven, Driver, Timer},
-    graph::PortId,
+    contract::{Accepted, Driven, Driver, Sender, Timer},
+    graph::{HostId, PortId},
 };
 use sluicegate_tcp::{
     Endpoint, Taker,
@@ -43,7 +43,7 @@ use self::life::Life;
 pub use self::{
     clock::Clock,
     datagrams::Datagrams,
-    fabric::{Converged, PacketFabric, Plain},
+    fabric::{PacketFabric, Plain},
     host::Host,
     inspect::Known,
     table::{Notice, Owner, Sockets},
@@ -84,9 +84,6 @@ pub struct ConnectionEnd {
     /// The port to which the host's switch passes every packet at once; [`host::IN_TURN`] = each
     /// packet passes through the switch.
     straight_to: PortId,
-    /// The queue of its packets in an adapter of converged Ethernet; [`fabric::NO_QUEUE`] before
-    /// the first packet.
-    queue: u32,
     /// The switch of its host holds it back.
     held: bool,
     /// Its stack waits until the data that it has sent leave the host.
@@ -103,6 +100,16 @@ pub struct ConnectionEnd {
 }
 
 impl ConnectionEnd {
+    /// The end as the fabric knows it; `id` is its number.
+    #[inline(always)]
+    fn sender(&self, id: EndId) -> Sender {
+        Sender {
+            host: HostId(self.host.into()),
+            priority: self.priority,
+            number: id,
+        }
+    }
+
     /// Counts data that have left its host, in bytes.
     fn left(&mut self, payload: u16) {
         if let Some(tcp) = &mut self.tcp {
@@ -239,12 +246,6 @@ impl<F: PacketFabric> Net<F> {
         self.on_fabric(|fabric, _, now_ps| fabric.backlog_bytes(port, now_ps))
     }
 
-    /// The total time in ps for which pauses have stopped a port so far. Ports of plain Ethernet
-    /// are never paused.
-    pub fn paused_ps(&self, port: PortId) -> u64 {
-        self.fabric.paused_ps(port, self.clock.now_ps)
-    }
-
     /// Packets transmitted on links so far.
     pub fn hops(&self) -> u64 {
         self.fabric.hops()
@@ -286,8 +287,8 @@ impl<F: PacketFabric> Net<F> {
             END => self.end_timer(index, time_ps),
             LATE => self.arrive_late(PortId(index)),
             READER => self.reader_turn(index),
-            TRANSMIT => self.fabric_timer(Timer::Transmit, PortId(index)),
-            CONTROL => self.fabric_timer(Timer::Control, PortId(index)),
+            TRANSMIT => self.fabric_timer(Timer::Transmit(PortId(index))),
+            CONTROL => self.fabric_timer(Timer::Control(PortId(index))),
             RESEQUENCE => self.give_up(index as u16),
             OVER => self.forget(index),
             _ => self.alarm(index),
@@ -312,7 +313,6 @@ impl<F: PacketFabric> Net<F> {
     pub(crate) fn hand_over(&mut self, port: PortId, packet: Handle) {
         match self.layout.next_hops[port.index()] {
             NextHop::Host(host) => self.reach_host(port, host, packet),
-            NextHop::Adapter => self.on_fabric(|fabric, _, now_ps| fabric.submit(packet, now_ps)),
             NextHop::Switch(switch) => {
                 if self.bleach {
                     self.fabric.pool_mut()[packet].bleach();
@@ -333,26 +333,25 @@ impl<F: PacketFabric> Net<F> {
         self.after_offer(ports[1], packet, accepted);
     }
 
-    /// Offers a packet to a port of its host; false if it was dropped.
+    /// Offers a packet to a port of its host.
     #[inline]
-    fn offer(&mut self, port: PortId, packet: Handle) -> bool {
+    fn offer(&mut self, port: PortId, packet: Handle, sender: Sender) -> Accepted {
         self.note_backlog(port);
-        let accepted =
-            self.on_fabric(|fabric, timers, now_ps| fabric.offer(timers, port, packet, now_ps));
-        self.after_offer(port, packet, accepted)
+        let accepted = self
+            .on_fabric(|fabric, timers, now_ps| fabric.offer(timers, port, packet, sender, now_ps));
+        self.after_offer(port, packet, accepted);
+        accepted
     }
 
-    /// Completes the offer of a packet to a port; false if the port has dropped the packet.
+    /// Completes the offer of a packet to a port.
     #[inline(always)]
-    fn after_offer(&mut self, port: PortId, packet: Handle, accepted: Accepted) -> bool {
+    fn after_offer(&mut self, port: PortId, packet: Handle, accepted: Accepted) {
         match accepted {
             Accepted::Leaves => {}
             Accepted::Away(arrival_ps) => self.export(port, packet, arrival_ps),
-            Accepted::Waits => return true,
-            Accepted::Dropped => return false,
+            Accepted::Waits | Accepted::Dropped => return,
         }
         self.show(port, capture::Side::Sent, packet);
-        true
     }
 
     /// Counts the backlog that a packet meets, if the backlogs of the port are measured.
@@ -369,7 +368,7 @@ impl<F: PacketFabric> Net<F> {
 
     /// Shows a packet to captures at this port.
     #[inline(always)]
-    fn show(&mut self, port: PortId, side: capture::Side, packet: Handle) {
+    pub(crate) fn show(&mut self, port: PortId, side: capture::Side, packet: Handle) {
         let capture = self.observers.capture.as_ref();
         if capture.is_some_and(|capture| capture.follows(port, side)) {
             self.show_now(port, side, packet);
@@ -429,8 +428,10 @@ impl<F: PacketFabric> Net<F> {
     pub(crate) fn copy(&mut self, handle: Handle) -> Handle {
         let packet = self.fabric.ports().pool[handle];
         let cold = *cold_of(&self.cold_fields, handle, &packet);
-        let copy = self.keep(packet, &cold);
-        self.on_fabric(|fabric, _, _| fabric.copied(handle, copy));
+        let copy = self.on_fabric(|fabric, _, _| fabric.copy(handle));
+        if packet.has_cold_fields() {
+            store_cold(&mut self.cold_fields, copy, cold);
+        }
         copy
     }
 
@@ -535,7 +536,6 @@ impl<F: PacketFabric> Net<F> {
             host: tenants[tenant as usize].host,
             sides: (Side::Uplink, Side::Uplink),
             straight_to: host::IN_TURN,
-            queue: fabric::NO_QUEUE,
             held: false,
             throttled: false,
             life: Life::Used,
@@ -731,10 +731,12 @@ impl<F: PacketFabric> Net<F> {
     /// A packet continues behind the vNIC stage: to the switch of its host, or to a port at once.
     #[inline]
     fn send(&mut self, host: u16, end: EndId, packet: Handle) {
-        match self.sockets.ends[end as usize].straight_to {
-            host::IN_TURN => self.send_in_turn(host, end, packet),
-            port if self.fabric.has_queues(port) => self.enter_stack(host, end, packet),
-            port => drop(self.offer(port, packet)),
+        let state = &self.sockets.ends[end as usize];
+        match (state.straight_to, state.sender(end)) {
+            (host::IN_TURN, _) => self.send_in_turn(host, end, packet),
+            (port, sender) => {
+                self.offer(port, packet, sender);
+            }
         }
     }
 

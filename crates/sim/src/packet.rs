@@ -9,6 +9,7 @@ use sluicegate_core::segment::{self as core, edit, option as found};
 use sluicegate_fabric::{
     Frame,
     cee::{CONTROL_BYTES, CeeFrame, Notification, QueueKey},
+    graph::HostId,
 };
 use sluicegate_tcp::segment::{Block, SACK_BLOCKS, Segment, ecn, flags};
 
@@ -413,15 +414,15 @@ fn view_options(segment: &Segment, view: &mut core::Segment) {
 }
 
 impl CeeFrame for Packet {
-    fn destination(&self) -> u16 {
-        self.host
+    fn destination(&self) -> HostId {
+        HostId(self.host.into())
     }
 
     fn notification(sampled: &Self, notification: &Notification) -> Self {
         Self {
             to: NO_END,
             path: sampled.path,
-            host: notification.source,
+            host: notification.source.0 as u16,
             bytes: CONTROL_BYTES as u16,
             body: Body::Notification(*notification),
         }

@@ -23,11 +23,12 @@ use sluicegate_scenario::{
 use crate::{
     build::{self, FabricOf},
     capture::Capture,
+    converged::Converged,
     engine::Engine,
     film::Recorder,
     limits,
     measure::{self, Backlogs, Counts, Queue},
-    net::{Converged, Net, Plain},
+    net::{Net, Plain},
     trace::Traces,
 };
 
@@ -283,7 +284,9 @@ impl<'a, F: FabricOf> Run<'a, F> {
 
     /// From now on, the backlogs that arriving packets meet are measured.
     fn begin_measuring_backlogs(&mut self) {
-        for queue in &self.queues {
+        let variant = self.variant;
+        let in_order = |queue: &&Queue| queue.is_in_order(variant);
+        for queue in self.queues.iter().filter(in_order) {
             let net = self.engine.net_of_port(queue.port());
             let ports = net.fabric.ports().len();
             let backlogs = net
@@ -316,12 +319,14 @@ impl<'a, F: FabricOf> Run<'a, F> {
             }
             Action::Pause(hosts) => self.on_hosts(hosts, Net::pause),
             Action::Resume(hosts) => self.on_hosts(hosts, Net::resume),
-            Action::PauseStorm(hosts) => self.on_hosts(hosts, |net, host| net.storm(host, true)),
+            Action::PauseStorm(hosts) => self.on_adapters(hosts, |net, host| net.storm(host, true)),
             Action::EndPauseStorm(hosts) => {
-                self.on_hosts(hosts, |net, host| net.storm(host, false))
+                self.on_adapters(hosts, |net, host| net.storm(host, false))
             }
-            Action::Babble(hosts) => self.on_hosts(hosts, |net, host| net.babble(host, true)),
-            Action::EndBabble(hosts) => self.on_hosts(hosts, |net, host| net.babble(host, false)),
+            Action::Babble(hosts) => self.on_adapters(hosts, |net, host| net.babble(host, true)),
+            Action::EndBabble(hosts) => {
+                self.on_adapters(hosts, |net, host| net.babble(host, false))
+            }
             Action::ReadRate { tenants, rate_bps } => {
                 for &tenant in tenants {
                     let host = variant.tenants[tenant].host as u16;
@@ -346,6 +351,15 @@ impl<'a, F: FabricOf> Run<'a, F> {
         }
     }
 
+    /// Only adapters of converged Ethernet have such failures.
+    fn on_adapters(&mut self, hosts: &[usize], act: impl Fn(&mut Net<Converged>, usize)) {
+        self.on_hosts(hosts, |net, host| {
+            if let Some(net) = F::converged(net) {
+                act(net, host);
+            }
+        });
+    }
+
     fn sample(&mut self) {
         let now_s = self.engine.now_ps() as f64 / 1e12;
         let bottlenecks = self.queues.iter().filter(|queue| queue.bottleneck);
@@ -360,7 +374,8 @@ impl<'a, F: FabricOf> Run<'a, F> {
     /// Pauses that wait for each other are noted once: they never end.
     fn look_for_deadlock(&mut self) {
         if self.deadlock.is_none() {
-            let found = self.engine.nets().find_map(|net| net.deadlock());
+            let mut nets = self.engine.nets().filter_map(F::converged);
+            let found = nets.find_map(|net| net.deadlock());
             self.deadlock = found.map(|found| measure::deadlock(self.variant, &found));
         }
     }

@@ -642,8 +642,8 @@ impl Case {
         let first = self.with(Buffer::Shared { bytes: 0, alpha });
         let mut switches = vec![0; 32];
         for port in first.ports() {
-            if let Place::Switch(switch) = first.cee.spec(port).far {
-                switches[switch as usize] += 8 * first.cee.headroom_bytes(port);
+            if let Node::Switch(switch) = first.cee.spec(port).far {
+                switches[switch.index()] += 8 * first.cee.headroom_bytes(port);
             }
         }
         let bytes = shared_bytes + switches.into_iter().max().unwrap();
@@ -761,7 +761,7 @@ proptest! {
             moments.extend([(from_ps, fault, true), (to_ps, fault, false)]);
         }
         moments.sort_by_key(|moment| moment.0);
-        let babbles = |host: u16| {
+        let babbles = |host: HostId| {
             let of_host = |fault: &Fault| matches!(fault, Fault::Babbles(at) if *at == host);
             faults.iter().any(|(fault, ..)| of_host(fault))
         };

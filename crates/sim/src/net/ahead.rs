@@ -46,7 +46,6 @@ impl<F: PacketFabric> Net<F> {
         let packet = self.fabric.first(port)?;
         let out = match self.layout.next_hops[port.index()] {
             NextHop::Switch(switch) => self.peek(switch, packet)?,
-            NextHop::Adapter => return None,
             NextHop::Host(host) => {
                 prefetch_index(&self.sockets.ends, packet.to as usize);
                 self.hosts[usize::from(host)].adapter
@@ -61,11 +60,13 @@ impl<F: PacketFabric> Net<F> {
     fn read_receivers(&self) {
         let mut sum = 0;
         for port in self.present_ports() {
+            let Some(packet) = self.fabric.first(port) else {
+                continue;
+            };
             let NextHop::Host(host) = self.layout.next_hops[port.index()] else {
                 continue;
             };
-            let packet = self.fabric.first(port);
-            if let Some(end) = packet.and_then(|packet| self.sockets.ends.get(packet.to as usize)) {
+            if let Some(end) = self.sockets.ends.get(packet.to as usize) {
                 sum ^= end.tcp.as_deref().map_or(0, Endpoint::prefetch);
                 sum ^= self.hosts[usize::from(host)].prefetch(end.sides.1);
             }

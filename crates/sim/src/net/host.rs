@@ -1,13 +1,14 @@
 //! A host between its tenants' stacks and its adapter: the switch, and the packets and senders that
 //! wait for the adapter.
 //!
-//! The adapter's queue is a port of the fabric. If the queue has no bound, no sender waits, and a
-//! packet costs only the offer to its port. Otherwise the adapter has a source in the event queue
-//! while a sender waits.
+//! The adapter is a port of the fabric. If its queue has no bound, no sender waits, and a packet
+//! costs only the offer to its port. Otherwise a sender that waits learns of room and departures in
+//! two ways. Where the fabric knows them beforehand, the adapter has a source in the event queue
+//! while a sender waits. Otherwise the fabric reports them by effects.
 
 use std::collections::VecDeque;
 
-use sluicegate_fabric::{Frame, Handle, graph::PortId};
+use sluicegate_fabric::{Frame, Handle, contract::Accepted, graph::PortId};
 use sluicegate_vswitch::{Handover, Side, Switch, Vnics, switch::Config};
 
 use super::{ADAPTER, ConnectionEnd, EPHEMERAL_PORT, EndId, Net, PacketFabric, source};
@@ -113,6 +114,12 @@ impl Host {
         self.isn
     }
 
+    /// The adapter is given a packet only when it has room.
+    #[inline]
+    pub(super) fn waits_for_adapter(&self) -> bool {
+        self.switch.config().waits_for_adapter()
+    }
+
     /// The port behind an exit of the switch.
     fn port(&self, to: Side) -> PortId {
         match to {
@@ -134,9 +141,9 @@ impl<F: PacketFabric> Net<F> {
         let switch = &self.hosts[usize::from(*host)].switch;
         let peer_vnic = || self.layout.vnic(addressing.peer_tenant);
         let from = Side::Vnic(self.layout.vnic(addressing.tenant));
-        match (switch.forward(addressing.peer_host, peer_vnic), *priority) {
-            (Side::Uplink, 1..) if F::HAS_LANES => (from, Side::Lane(*priority)),
-            (to, _) => (from, to),
+        match switch.forward(addressing.peer_host, peer_vnic) {
+            Side::Uplink => (from, self.exit(*priority)),
+            to => (from, to),
         }
     }
 
@@ -152,10 +159,8 @@ impl<F: PacketFabric> Net<F> {
     /// Sends the pending packets of an end as far as its turn allows, on a host whose senders may
     /// have to wait.
     pub(super) fn serve_end_in_turn(&mut self, host: u16, end: EndId) {
-        if !F::HAS_LANES {
-            self.drain_departures(host);
-            self.update_uplink_readiness(host);
-        }
+        self.drain_departures(host);
+        self.note_room(host);
         if !self.sockets.ends[end as usize].held {
             while self.may_send(host, end) && self.transmit(host, end) == Some(true) {}
         }
@@ -234,24 +239,23 @@ impl<F: PacketFabric> Net<F> {
     /// A packet leaves the switch by an exit.
     fn leave(&mut self, host: u16, to: Side, waiting: Waiting) {
         let Waiting { packet, end } = waiting;
-        if to.is_uplink() && F::HAS_LANES {
-            self.enter_stack(host, end, packet);
-            if !self.hosts[usize::from(host)].switch.is_calm() || self.is_lane_full(host, to) {
-                self.update_lane_readiness(host, to);
-            }
-            return;
-        }
         let port = self.hosts[usize::from(host)].port(to);
         let payload = self.fabric.ports().pool[packet].payload();
-        let is_sent = self.offer(port, packet);
-        let leaves_ps = self.fabric.ports().free_ps(port);
-        if payload > 0 && is_sent && to == Side::Uplink {
-            let below = &mut self.hosts[usize::from(host)].below;
-            below.leaving.push_back((leaves_ps, end, payload));
-        } else {
-            self.left(end, payload);
+        let sender = self.sockets.ends[end as usize].sender(end);
+        match self.offer(port, packet, sender) {
+            // An effect reports when it has left.
+            Accepted::Waits => {}
+            Accepted::Leaves | Accepted::Away(_) if payload > 0 && to.is_uplink() => {
+                let leaves_ps = self.fabric.ports().free_ps(port);
+                let below = &mut self.hosts[usize::from(host)].below;
+                below.leaving.push_back((leaves_ps, end, payload));
+            }
+            Accepted::Leaves | Accepted::Away(_) | Accepted::Dropped => self.left(end, payload),
         }
-        self.update_uplink_readiness(host);
+        match to.is_uplink() {
+            true => self.update_readiness(host, to),
+            false => self.update_all_readiness(host),
+        }
     }
 
     /// Counts data of an end that have left its host, in bytes.
@@ -302,30 +306,18 @@ impl<F: PacketFabric> Net<F> {
         self.hosts[usize::from(host)].below.throttled -= 1;
     }
 
-    /// Tells the switch whether the adapter accepts a packet at once.
-    fn update_uplink_readiness(&mut self, host: u16) {
-        if F::HAS_LANES {
-            return self.update_lanes_readiness(host);
-        }
-        let machine = &mut self.hosts[usize::from(host)];
-        if machine.switch.config().waits_for_adapter() {
-            let is_free = self.fabric.ports().free_ps(machine.adapter) <= self.clock.now_ps;
-            machine.switch.set_ready(Side::Uplink, is_free);
-        }
-    }
-
-    /// Sets the event of the adapter for its next transmission, if a sender waits for it.
+    /// Sets the event of the adapter for its next departure, or for the time at which it has room,
+    /// if a sender waits for it and no effect will report it.
     #[inline]
     fn arm_adapter(&mut self, host: u16) {
-        // Adapters of converged Ethernet report room and departures by effects.
-        if !F::HAS_LANES && !self.hosts[usize::from(host)].armed {
-            self.arm_plain_adapter(host);
+        if !self.hosts[usize::from(host)].armed {
+            self.arm_adapter_now(host);
         }
     }
 
     #[inline(never)]
-    fn arm_plain_adapter(&mut self, host: u16) {
-        let machine = &mut self.hosts[usize::from(host)];
+    fn arm_adapter_now(&mut self, host: u16) {
+        let machine = &self.hosts[usize::from(host)];
         let below = &machine.below;
         let first = below.leaving.front().map(|&(leaves_ps, ..)| leaves_ps);
         let leaves_ps = match (below.throttled, below.released.is_empty()) {
@@ -333,11 +325,10 @@ impl<F: PacketFabric> Net<F> {
             (_, true) => first,
             (_, false) => Some(self.clock.now_ps),
         };
-        let free_ps = || self.fabric.ports().free_ps(machine.adapter);
-        let free_ps = machine.switch.waits().then(free_ps);
-        let at_ps = leaves_ps.into_iter().chain(free_ps).min();
-        if let Some(at_ps) = at_ps {
-            machine.armed = true;
+        let room_ps = machine.switch.waits().then(|| self.room_ps(host));
+        let at_ps = leaves_ps.into_iter().chain(room_ps).min();
+        if let Some(at_ps) = at_ps.filter(|&at_ps| at_ps < u64::MAX) {
+            self.hosts[usize::from(host)].armed = true;
             let source = source(ADAPTER, host.into());
             self.clock.wheel.push(at_ps.max(self.clock.now_ps), source);
         }
@@ -356,9 +347,9 @@ impl<F: PacketFabric> Net<F> {
             return;
         }
         self.drain_departures(host);
-        self.update_uplink_readiness(host);
-        for side in self.lanes() {
-            self.send_queued_packets(host, side);
+        self.update_all_readiness(host);
+        for exit in self.exits() {
+            self.send_queued_packets(host, exit);
         }
         self.resume_waiting_senders(host);
     }
@@ -369,7 +360,7 @@ impl<F: PacketFabric> Net<F> {
         if machine.troubles.paused || !machine.has_waiters {
             return;
         }
-        self.update_lane_readiness(host, side);
+        self.update_readiness(host, side);
         self.send_queued_packets(host, side);
         self.resume_waiting_senders(host);
     }

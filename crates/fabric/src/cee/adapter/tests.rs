@@ -1,6 +1,6 @@
 use super::*;
 
-fn key(destination: u16, priority: u8) -> QueueKey {
+fn key(destination: HostId, priority: u8) -> QueueKey {
     QueueKey {
         destination,
         priority,

@@ -19,9 +19,9 @@ fn specs() -> Vec<PortSpec> {
         aqm: AqmParams::default(),
         frame_bytes: 1_500,
     };
-    let hosts = [Place::Host(0), Place::Host(1)];
+    let hosts = [Node::Host(0), Node::Host(1)];
     let links = hosts.map(|host| {
-        let switch = Place::Switch(0);
+        let switch = Node::Switch(0);
         [spec(host, switch), spec(switch, host)]
     });
     links.as_flattened().to_vec()

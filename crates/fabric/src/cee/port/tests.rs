@@ -56,7 +56,7 @@ fn specs(aqm: AqmParams) -> Vec<PortSpec> {
         aqm,
         frame_bytes: 1_500,
     };
-    let (host, near, far) = (Place::Host(0), Place::Switch(0), Place::Switch(1));
+    let (host, near, far) = (Node::Host(0), Node::Switch(0), Node::Switch(1));
     vec![
         spec(host, near),
         spec(near, host),

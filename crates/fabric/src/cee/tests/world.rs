@@ -5,8 +5,8 @@ use std::{cmp::Reverse, collections::BinaryHeap, collections::HashMap};
 use crate::{
     Graph, Pool,
     cee::{
-        CONTROL_BYTES, Cee, CeeConfig, CeeFrame, CeeStats, Departure, Notification, PRIORITIES,
-        Place, PortSpec, QueueKey,
+        CONTROL_BYTES, Cee, CeeConfig, CeeFrame, CeeStats, Departure, Node, Notification,
+        PRIORITIES, PortSpec, QueueKey,
     },
     contract::{Effect, Timer},
     graph::{HostId, PortId, SwitchId},
@@ -26,8 +26,8 @@ pub type Link = (u64, u64);
 /// Frames from one host to another.
 #[derive(Clone, Copy, Debug)]
 pub struct Flow {
-    pub source: u16,
-    pub destination: u16,
+    pub source: HostId,
+    pub destination: HostId,
     pub frames: u32,
     pub priority: u8,
     /// Of its adapter's queue.
@@ -37,7 +37,7 @@ pub struct Flow {
 }
 
 impl Flow {
-    pub fn new(source: u16, destination: u16, frames: u32) -> Self {
+    pub fn new(source: HostId, destination: HostId, frames: u32) -> Self {
         Self {
             source,
             destination,
@@ -52,8 +52,8 @@ impl Flow {
 
 #[derive(Clone, Copy, Debug)]
 pub struct TestFrame {
-    source: u16,
-    destination: u16,
+    source: HostId,
+    destination: HostId,
     priority: u8,
     path: u32,
     bytes: u32,
@@ -174,8 +174,8 @@ impl World {
     pub fn new(config: CeeConfig, graph: Graph, links: &[Link]) -> Self {
         let hosts = graph.hosts();
         let place = |node: u32| match node.checked_sub(hosts) {
-            None => Place::Host(node as u16),
-            Some(switch) => Place::Switch(switch),
+            None => Node::Host(node as u16),
+            Some(switch) => Node::Switch(switch),
         };
         let mut specs = Vec::new();
         for (&(a, b), &(rate_bps, propagation_ps)) in graph.links().iter().zip(links.iter().cycle())
@@ -187,8 +187,8 @@ impl World {
                     rate_bps,
                     propagation_ps,
                     processing_ps: match place(far) {
-                        Place::Host(_) => config.adapter_delay_ps,
-                        Place::Switch(_) => config.switch_delay_ps,
+                        Node::Host(_) => config.adapter_delay_ps,
+                        Node::Switch(_) => config.switch_delay_ps,
                     },
                     aqm: Default::default(),
                     frame_bytes: MTU,
@@ -241,11 +241,11 @@ impl World {
             match event {
                 Event::Begin(flow) => {
                     let host = self.flows[flow].source;
-                    self.waiting[usize::from(host)].push(flow);
+                    self.waiting[host.index()].push(flow);
                     self.fill(host);
                 }
                 Event::Submit(_, host, handle) => {
-                    self.stacks[usize::from(host)].1 -= u64::from(self.pool[handle].bytes);
+                    self.stacks[host.index()].1 -= u64::from(self.pool[handle].bytes);
                     self.in_stacks -= 1;
                     self.cee.submit(&mut self.pool, handle, at_ps);
                 }
@@ -271,8 +271,8 @@ impl World {
     fn arrived(&mut self, port: PortId, handle: Handle) {
         let frame = self.pool[handle];
         let (host, switch) = match self.cee.spec(port).far {
-            Place::Host(host) => (host, None),
-            Place::Switch(switch) => (0, Some(switch)),
+            Node::Host(host) => (host, None),
+            Node::Switch(switch) => (0, Some(switch)),
         };
         if let Some(switch) = switch {
             return self.forward(switch, port, handle);
@@ -293,7 +293,7 @@ impl World {
     }
 
     /// The port by which a frame leaves a switch.
-    fn choose(&self, switch: u32, handle: Handle) -> PortId {
+    fn choose(&self, switch: SwitchId, handle: Handle) -> PortId {
         let query = Query {
             switch: SwitchId(switch),
             host: HostId(self.pool[handle].destination.into()),
@@ -302,7 +302,7 @@ impl World {
         self.routes.choose(query, |_| 0, &mut ()).unwrap()
     }
 
-    fn forward(&mut self, switch: u32, from: PortId, handle: Handle) {
+    fn forward(&mut self, switch: SwitchId, from: PortId, handle: Handle) {
         let out = self.choose(switch, handle);
         self.cee
             .forward(&mut self.pool, [from, out], handle, self.now_ps);
@@ -363,8 +363,8 @@ impl World {
     }
 
     /// A host gives its adapter what there is room for, its flows by turns.
-    fn fill(&mut self, host: u16) {
-        let at = usize::from(host);
+    fn fill(&mut self, host: HostId) {
+        let at = host.index();
         loop {
             let (flows, cee, pool) = (&self.flows, &mut self.cee, &mut self.pool);
             let may = |index: &usize| {
@@ -410,7 +410,7 @@ impl World {
             notified: None,
         });
         self.sent += 1;
-        self.missing[usize::from(source)][usize::from(priority)] += 1;
+        self.missing[source.index()][usize::from(priority)] += 1;
         let key = QueueKey {
             destination,
             priority,
@@ -422,7 +422,7 @@ impl World {
             priority,
             sender: 0,
         };
-        let (stack_ps, in_stack) = &mut self.stacks[usize::from(source)];
+        let (stack_ps, in_stack) = &mut self.stacks[source.index()];
         let Some(stack_ps) = *stack_ps else {
             return self
                 .cee
@@ -436,28 +436,28 @@ impl World {
     }
 
     /// From now on frames take so long from a host to its adapter.
-    pub fn set_stack(&mut self, host: u16, stack_ps: u64) {
-        self.stacks[usize::from(host)].0 = Some(stack_ps);
+    pub fn set_stack(&mut self, host: HostId, stack_ps: u64) {
+        self.stacks[host.index()].0 = Some(stack_ps);
     }
 
-    pub fn count_departures(&mut self, host: u16) {
+    pub fn count_departures(&mut self, host: HostId) {
         self.cee.count_departures(&mut self.pool, host, self.now_ps);
         self.carry_out();
     }
 
     /// A host pauses its link, or no longer.
-    pub fn storm(&mut self, host: u16, priorities: u8) {
+    pub fn storm(&mut self, host: HostId, priorities: u8) {
         let port = self.graph.adjacent(host.into())[0].0.opposite();
         self.cee
             .storm(&mut self.pool, port, priorities, self.now_ps);
         self.carry_out();
     }
 
-    pub fn storm_priority(&mut self, host: u16, priority: u8) {
+    pub fn storm_priority(&mut self, host: HostId, priority: u8) {
         self.storm(host, 1 << priority);
     }
 
-    pub fn babble(&mut self, host: u16, babbles: bool) {
+    pub fn babble(&mut self, host: HostId, babbles: bool) {
         self.cee
             .set_babbling(&mut self.pool, host, babbles, self.now_ps);
         self.carry_out();
