@@ -41,11 +41,8 @@ use sluicegate_core::{
 };
 use sluicegate_fabric::{
     Graph, PortConfig, Ports, Routes,
-    cee::{
-        Cee, CeeConfig, EtsClass, EtsConfig, Pause, PfcConfig, Place, PortSpec, QcnConfig,
-        QcnParams,
-    },
-    graph::PortId,
+    cee::{Cee, CeeConfig, EtsClass, EtsConfig, Pause, PfcConfig, PortSpec, QcnConfig, QcnParams},
+    graph::{HostId, PortId},
 };
 use sluicegate_scenario::{
     file::{self, Options},
@@ -54,9 +51,10 @@ use sluicegate_scenario::{
 use sluicegate_sim::{
     actors::Actors,
     build::{self, FabricOf},
+    converged::Converged,
     engine::{Engine, Part},
     layout::{Layout, NextHop, Partition, Tenant},
-    net::{Converged, Host, Net, PacketFabric, Plain},
+    net::{Host, Net, PacketFabric, Plain},
 };
 use sluicegate_tcp::Config;
 use sluicegate_vswitch::switch;
@@ -340,7 +338,7 @@ fn engine<F: Benched>(
     }
     let machine = |host| {
         let adapter = graph.adjacent(host)[0].0;
-        let ports = [adapter, first_inner.of_host(host)];
+        let ports = [adapter, first_inner.of_host(HostId(host))];
         let config = match waits {
             true => switch::Config::turns(),
             false => switch::Config::straight(),
@@ -394,15 +392,11 @@ fn cee(waits: bool) -> CeeConfig {
 impl Benched for Converged {
     fn of(graph: &Graph, waits: bool) -> Result<Self> {
         let hosts = graph.hosts();
-        let place = |node: u32| match node.checked_sub(hosts) {
-            None => Place::Host(node as u16),
-            Some(switch) => Place::Switch(switch),
-        };
         let mut specs = Vec::new();
         for port in graph.ports() {
             specs.push(PortSpec {
-                near: place(graph.near(port)),
-                far: place(graph.far(port)),
+                near: graph.node(graph.near(port)),
+                far: graph.node(graph.far(port)),
                 rate_bps: RATE_BPS,
                 propagation_ps: LINK_DELAY_PS - 500_000,
                 processing_ps: 500_000,
