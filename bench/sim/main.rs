@@ -42,7 +42,7 @@ use sluicegate_core::{
 use sluicegate_fabric::{
     Graph, PortConfig, Ports, Routes,
     cee::{Cee, CeeConfig, EtsClass, EtsConfig, Pause, PfcConfig, PortSpec, QcnConfig, QcnParams},
-    graph::{HostId, PortId},
+    graph::{HostId, Node, PortId},
 };
 use sluicegate_scenario::{
     file::{self, Options},
@@ -53,7 +53,7 @@ use sluicegate_sim::{
     build::{self, FabricOf},
     converged::Converged,
     engine::{Engine, Part},
-    layout::{Layout, NextHop, Partition, Tenant},
+    layout::{Layout, Partition, Tenant},
     net::{Host, Net, PacketFabric, Plain},
 };
 use sluicegate_tcp::Config;
@@ -292,13 +292,13 @@ impl Benched for Plain {
 fn layout(graph: &Graph, threads: usize) -> Layout {
     let stack = Arc::new(stack());
     let tenant = |host| Tenant {
-        host: host as u16,
+        host: HostId(host),
         address: address(host).into(),
         stack: Arc::clone(&stack),
     };
     let hosts = graph.hosts();
-    let mut next_hops = NextHop::of(graph);
-    next_hops.extend((0..hosts).map(|host| NextHop::Host(host as u16)));
+    let mut next_hops = graph.next_hops();
+    next_hops.extend(HostId::first(hosts as usize).map(Node::Host));
     let tenants = (0..hosts).map(tenant).collect();
     let partition = Partition::new(graph, threads);
     Layout::new(
@@ -333,8 +333,8 @@ fn engine<F: Benched>(
             left: bytes,
             done: Arc::clone(done),
         };
-        plans_by_part[layout.partition.of(to)].push((to, Machine::Sink(sink)));
-        plans_by_part[layout.partition.of(from)].push((from, Machine::Source(source)));
+        plans_by_part[layout.part_of_host(HostId(to))].push((to, Machine::Sink(sink)));
+        plans_by_part[layout.part_of_host(HostId(from))].push((from, Machine::Source(source)));
     }
     let machine = |host| {
         let adapter = graph.adjacent(host)[0].0;
@@ -343,7 +343,7 @@ fn engine<F: Benched>(
             true => switch::Config::turns(),
             false => switch::Config::straight(),
         };
-        Host::new(host as u16, ports, config, None)
+        Host::new(HostId(host), ports, config, None)
     };
     let part = |(part, actors)| {
         let machines = (0..graph.hosts()).map(machine).collect();

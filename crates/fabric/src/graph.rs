@@ -217,6 +217,12 @@ impl Graph {
         self.far(port.opposite())
     }
 
+    /// By port, the node at its far end.
+    pub fn next_hops(&self) -> Vec<Node> {
+        let far = |port| self.node(self.far(port));
+        self.ports().map(far).collect()
+    }
+
     /// Ports of a node with their neighbours.
     pub fn adjacent(&self, node: NodeId) -> &[(PortId, NodeId)] {
         &self.adjacent[node as usize]

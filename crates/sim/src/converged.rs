@@ -47,7 +47,7 @@ impl Net<Converged> {
             return;
         };
         let source = match spec.near {
-            Node::Host(host) => frame::mac(host.0 as u16),
+            Node::Host(host) => frame::mac(host),
             Node::Switch(_) => frame::port_mac(port),
         };
         let arrives_ps = leaves_ps + spec.propagation_ps + spec.processing_ps;
@@ -82,15 +82,14 @@ impl Net<Converged> {
     }
 
     /// The adapter of a host begins to pause its link although it has room, or stops doing so.
-    pub fn storm(&mut self, host: usize, storms: bool) {
-        let port = self.hosts[host].adapter.opposite();
+    pub fn storm(&mut self, host: HostId, storms: bool) {
+        let port = self.hosts[host.index()].adapter.opposite();
         let priorities = if storms { u8::MAX } else { 0 };
         self.on_fabric(|fabric, _, now_ps| fabric.storm(port, priorities, now_ps));
     }
 
     /// The adapter of a host begins to ignore pauses and notifications, or obeys them again.
-    pub fn babble(&mut self, host: usize, babbles: bool) {
-        let host = HostId(host as u32);
+    pub fn babble(&mut self, host: HostId, babbles: bool) {
         self.on_fabric(|fabric, _, now_ps| fabric.set_babbling(host, babbles, now_ps));
     }
 }

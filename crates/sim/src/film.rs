@@ -5,7 +5,7 @@ use std::time::Duration;
 use sluicegate_apps::App;
 use sluicegate_fabric::graph::PortId;
 use sluicegate_scenario::{
-    experiment::{Node, Variant},
+    experiment::Variant,
     results::{Film, FilmCell, FilmDirection, FilmNode},
 };
 
@@ -102,17 +102,14 @@ fn node(name: &str, is_host: bool) -> FilmNode {
 
 /// Both directions of each link.
 fn directions(variant: &Variant) -> Vec<FilmDirection> {
-    let id = |node| match node {
-        Node::Host(host) => host,
-        Node::Switch(switch) => variant.hosts.len() + switch,
-    };
+    let graph = variant.graph();
     let direction = |port: PortId| {
         let link = &variant.links[port.link()];
-        let (from, to) = variant.ends(port);
+        let (from, _) = variant.ends(port);
         FilmDirection {
             link: link.name.clone(),
-            from: id(from),
-            to: id(to),
+            from: graph.near(port) as usize,
+            to: graph.far(port) as usize,
             rate_bps: link.rate_bps,
             limit_bytes: build::limit_bytes(variant, link, from),
         }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use sluicegate_apps::App;
 use sluicegate_fabric::{
     cee,
-    graph::PortId,
+    graph::{HostId, PortId},
     port::{Drop, PortStats},
 };
 use sluicegate_scenario::{
@@ -220,7 +220,7 @@ impl Queue {
     /// The counters of the queue up to now.
     pub fn counts<F: FabricOf>(&self, engine: &mut Engine<App, F>) -> Counts {
         let places = self.host.map(|host| {
-            let net = engine.net_of_host(host as u16);
+            let net = engine.net_of_host(HostId(host as u32));
             *net.hosts[host].switch.drops()
         });
         Counts {

@@ -30,7 +30,7 @@ use sluicegate_core::{
 use sluicegate_fabric::{
     Handle, Pool, Routes,
     contract::{Accepted, Driven, Driver, Sender, Timer},
-    graph::{HostId, PortId},
+    graph::{HostId, Node, PortId},
 };
 use sluicegate_tcp::{
     Endpoint, Taker,
@@ -53,7 +53,7 @@ use self::{
     counts::Counts,
     table::Ends,
 };
-pub use crate::layout::{NextHop, Tenant};
+pub use crate::layout::Tenant;
 use crate::{
     capture::{self, Capture, Seen},
     exports::Post,
@@ -78,7 +78,7 @@ pub struct ConnectionEnd {
     pub datagrams: Option<Box<Datagrams>>,
     /// The addresses of its packets.
     pub(crate) addressing: Addressing,
-    pub(crate) host: u16,
+    pub(crate) host: HostId,
     /// The entrance and the exit of its packets at its host's switch.
     sides: (Side, Side),
     /// The port to which the host's switch passes every packet at once; [`host::IN_TURN`] = each
@@ -104,7 +104,7 @@ impl ConnectionEnd {
     #[inline(always)]
     fn sender(&self, id: EndId) -> Sender {
         Sender {
-            host: HostId(self.host.into()),
+            host: self.host,
             priority: self.priority,
             number: id,
         }
@@ -160,7 +160,7 @@ pub struct Parts<F = Plain> {
     /// The fabric, at time 0.
     pub fabric: F,
     /// The next hop of each port, by number.
-    pub next_hops: Vec<NextHop>,
+    pub next_hops: Vec<Node>,
     /// The routing scheme of the switches.
     pub routes: Routes,
     /// Servers.
@@ -223,8 +223,8 @@ impl<F: PacketFabric> Net<F> {
             outs: Vec::new(),
             counts: Counts::default(),
         };
-        for host in 0..net.hosts.len() as u16 {
-            if net.hosts[usize::from(host)].counts_departures {
+        for host in HostId::first(net.hosts.len()) {
+            if net.hosts[host.index()].counts_departures {
                 net.count_departures(host);
             }
         }
@@ -283,13 +283,13 @@ impl<F: PacketFabric> Net<F> {
         let index = source & ((1 << KIND_BITS) - 1);
         match source >> KIND_BITS {
             PORT => self.arrive(PortId(index)),
-            ADAPTER => self.adapter_is_free(index as u16),
+            ADAPTER => self.adapter_is_free(HostId(index)),
             END => self.end_timer(index, time_ps),
             LATE => self.arrive_late(PortId(index)),
             READER => self.reader_turn(index),
             TRANSMIT => self.fabric_timer(Timer::Transmit(PortId(index))),
             CONTROL => self.fabric_timer(Timer::Control(PortId(index))),
-            RESEQUENCE => self.give_up(index as u16),
+            RESEQUENCE => self.give_up(HostId(index)),
             OVER => self.forget(index),
             _ => self.alarm(index),
         }
@@ -312,8 +312,8 @@ impl<F: PacketFabric> Net<F> {
     #[inline(always)]
     pub(crate) fn hand_over(&mut self, port: PortId, packet: Handle) {
         match self.layout.next_hops[port.index()] {
-            NextHop::Host(host) => self.reach_host(port, host, packet),
-            NextHop::Switch(switch) => {
+            Node::Host(host) => self.reach_host(port, host, packet),
+            Node::Switch(switch) => {
                 if self.bleach {
                     self.fabric.pool_mut()[packet].bleach();
                 }
@@ -436,8 +436,8 @@ impl<F: PacketFabric> Net<F> {
     }
 
     /// A packet arrives at the host of its receiver.
-    pub(crate) fn receive(&mut self, host: u16, handle: Handle) {
-        let troubles = &mut self.hosts[usize::from(host)].troubles;
+    pub(crate) fn receive(&mut self, host: HostId, handle: Handle) {
+        let troubles = &mut self.hosts[host.index()].troubles;
         if troubles.paused {
             return troubles.keep(handle);
         }
@@ -447,7 +447,7 @@ impl<F: PacketFabric> Net<F> {
             _ => return self.receive_with_cold_fields(host, handle),
         };
         let end = packet.to;
-        if self.hosts[usize::from(host)].switch.vnics.is_some() {
+        if self.hosts[host.index()].switch.vnics.is_some() {
             let header = *header;
             self.fabric.pool_mut().release(handle);
             return self.pass_up(host, end, header, &NO_COLD_FIELDS);
@@ -457,7 +457,7 @@ impl<F: PacketFabric> Net<F> {
         self.hand_up(end, &segment);
     }
 
-    fn receive_with_cold_fields(&mut self, host: u16, handle: Handle) {
+    fn receive_with_cold_fields(&mut self, host: HostId, handle: Handle) {
         let Packet { to, body, .. } = self.fabric.ports().pool[handle];
         self.fabric.pool_mut().release(handle);
         let cold = self.cold_fields[handle as usize];
@@ -474,8 +474,8 @@ impl<F: PacketFabric> Net<F> {
 
     /// A packet passes from the adapter through the vNIC stage to the stack.
     #[inline]
-    fn pass_up(&mut self, host: u16, end: EndId, mut header: TcpHeader, cold: &ColdFields) {
-        if end != NO_END && self.hosts[usize::from(host)].switch.vnics.is_some() {
+    fn pass_up(&mut self, host: HostId, end: EndId, mut header: TcpHeader, cold: &ColdFields) {
+        if end != NO_END && self.hosts[host.index()].switch.vnics.is_some() {
             let (action, _) = self.enforce(host, end, Direction::ToTenant, &mut header, cold);
             if action != Action::Pass {
                 self.counts.consumed += 1;
@@ -555,7 +555,7 @@ impl<F: PacketFabric> Net<F> {
     /// that follows the segment.
     fn enforce(
         &mut self,
-        host: u16,
+        host: HostId,
         end: EndId,
         direction: Direction,
         header: &mut TcpHeader,
@@ -563,7 +563,7 @@ impl<F: PacketFabric> Net<F> {
     ) -> (Action, Option<TcpHeader>) {
         // In core, time 0 stands for "never".
         let now_ns = self.now_ns() + 1;
-        let Some(vnics) = &mut self.hosts[usize::from(host)].switch.vnics else {
+        let Some(vnics) = &mut self.hosts[host.index()].switch.vnics else {
             return (Action::Pass, None);
         };
         let (ends, tenants) = (&self.sockets.ends, &self.layout.tenants);
@@ -595,7 +595,7 @@ impl<F: PacketFabric> Net<F> {
         let now_ns = self.now_ns();
         let state = &mut self.sockets.ends[end as usize];
         let stack = Arc::clone(&self.layout.tenants[state.addressing.tenant as usize].stack);
-        let isn = self.hosts[usize::from(state.host)].isn();
+        let isn = self.hosts[state.host.index()].isn();
         state.tcp = Some(Box::new(Endpoint::accept(stack, isn, syn, now_ns)));
     }
 
@@ -607,7 +607,7 @@ impl<F: PacketFabric> Net<F> {
             return;
         }
         let (host, in_turn) = (state.host, state.straight_to == host::IN_TURN);
-        if self.hosts[usize::from(host)].troubles.paused {
+        if self.hosts[host.index()].troubles.paused {
             return;
         }
         if in_turn {
@@ -641,7 +641,7 @@ impl<F: PacketFabric> Net<F> {
             return; // an earlier timer has taken the place of this one
         }
         state.timer_ps = u64::MAX;
-        if self.hosts[usize::from(state.host)].troubles.paused {
+        if self.hosts[state.host.index()].troubles.paused {
             return; // the timer is set again when the host resumes
         }
         let due = |tcp: &&mut Box<Endpoint>| tcp.deadline_ns() <= now_ns;
@@ -655,8 +655,8 @@ impl<F: PacketFabric> Net<F> {
     /// Sends one segment of an end towards the adapter. Returns whether another segment may follow;
     /// `None` if the end has none to send.
     #[inline]
-    fn transmit(&mut self, host: u16, end: EndId) -> Option<bool> {
-        if self.hosts[usize::from(host)].switch.vnics.is_some() {
+    fn transmit(&mut self, host: HostId, end: EndId) -> Option<bool> {
+        if self.hosts[host.index()].switch.vnics.is_some() {
             return self.transmit_enforced(host, end);
         }
         let (now_ns, ip_bytes) = (self.now_ns(), self.layout.ip_bytes);
@@ -680,7 +680,7 @@ impl<F: PacketFabric> Net<F> {
     }
 
     /// [`Net::transmit`] through the vNIC stage.
-    fn transmit_enforced(&mut self, host: u16, end: EndId) -> Option<bool> {
+    fn transmit_enforced(&mut self, host: HostId, end: EndId) -> Option<bool> {
         let now_ns = self.now_ns();
         let state = &mut self.sockets.ends[end as usize];
         let Some(tcp) = state.tcp.as_mut() else {
@@ -698,7 +698,13 @@ impl<F: PacketFabric> Net<F> {
     }
 
     /// A segment passes through the vNIC stage to the adapter.
-    fn send_enforced(&mut self, host: u16, end: EndId, mut header: TcpHeader, cold: &ColdFields) {
+    fn send_enforced(
+        &mut self,
+        host: HostId,
+        end: EndId,
+        mut header: TcpHeader,
+        cold: &ColdFields,
+    ) {
         let (action, fack) = self.enforce(host, end, Direction::FromTenant, &mut header, cold);
         match action {
             Action::Pass => {
@@ -730,7 +736,7 @@ impl<F: PacketFabric> Net<F> {
 
     /// A packet continues behind the vNIC stage: to the switch of its host, or to a port at once.
     #[inline]
-    fn send(&mut self, host: u16, end: EndId, packet: Handle) {
+    fn send(&mut self, host: HostId, end: EndId, packet: Handle) {
         let state = &self.sockets.ends[end as usize];
         match (state.straight_to, state.sender(end)) {
             (host::IN_TURN, _) => self.send_in_turn(host, end, packet),
@@ -742,7 +748,7 @@ impl<F: PacketFabric> Net<F> {
 
     fn alarm(&mut self, index: u32) {
         let host = self.sockets.ring(index);
-        self.hosts[usize::from(host)].free_alarms.push(index);
+        self.hosts[host.index()].free_alarms.push(index);
     }
 }
 

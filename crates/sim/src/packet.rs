@@ -72,7 +72,7 @@ pub struct Addressing {
     /// The port there.
     pub peer_port: u16,
     /// The host where the other end lives.
-    pub peer_host: u16,
+    pub peer_host: HostId,
 }
 
 impl Addressing {
@@ -170,8 +170,8 @@ pub struct Packet {
     pub to: u32,
     /// Hash of its connection and direction, for switches that choose paths by it.
     pub path: u32,
-    /// The host where that end lives.
-    pub host: u16,
+    /// See [`Packet::host`].
+    host: u16,
     /// Length of IP packet and Ethernet header.
     bytes: u16,
     /// Its kind and content.
@@ -188,7 +188,7 @@ impl Packet {
         Self {
             to: addressing.peer,
             path: addressing.path,
-            host: addressing.peer_host,
+            host: addressing.peer_host.0 as u16,
             bytes: bytes as u16,
             body: Body::Segment(header),
         }
@@ -200,10 +200,16 @@ impl Packet {
         Self {
             to: NO_END,
             path: addressing.path,
-            host: addressing.peer_host,
+            host: addressing.peer_host.0 as u16,
             bytes: bytes as u16,
             body: Body::Datagram(datagram),
         }
+    }
+
+    /// The host that it is for.
+    #[inline]
+    pub fn host(&self) -> HostId {
+        HostId(self.host.into())
     }
 
     /// Whether it has [`ColdFields`].
@@ -415,7 +421,7 @@ fn view_options(segment: &Segment, view: &mut core::Segment) {
 
 impl CeeFrame for Packet {
     fn destination(&self) -> HostId {
-        HostId(self.host.into())
+        self.host()
     }
 
     fn notification(sampled: &Self, notification: &Notification) -> Self {

@@ -40,7 +40,7 @@ fn route(ends: [&str; 2]) -> Route {
     Route {
         from,
         to,
-        hosts: [3, 258],
+        hosts: [HostId(3), HostId(258)],
     }
 }
 

@@ -53,12 +53,12 @@ impl<F: PacketFabric> Driver for Net<F> {
             Effect::Sent(port, packet, leaves_ps) => {
                 self.show_at(port, capture::Side::Sent, packet, leaves_ps);
             }
-            Effect::Left(host, end, packet) => self.has_left(host.0 as u16, end, packet),
+            Effect::Left(host, end, packet) => self.has_left(host, end, packet),
             Effect::Lost(host, end, packet) => {
-                self.has_left(host.0 as u16, end, packet);
+                self.has_left(host, end, packet);
                 self.fabric.pool_mut().release(packet);
             }
-            Effect::Room(host, priority) => self.serve_lane(host.0 as u16, exit(priority)),
+            Effect::Room(host, priority) => self.serve_lane(host, exit(priority)),
             Effect::Own(effect) => F::carry_out(self, effect),
         }
     }
@@ -81,8 +81,8 @@ impl<F: PacketFabric> Net<F> {
 
     /// A packet has left its host, or the adapter has lost it. The stack or socket that has sent it
     /// no longer counts its payload, and a stack that waited for this departure may send.
-    fn has_left(&mut self, host: u16, end: EndId, packet: Handle) {
-        if !self.hosts[usize::from(host)].counts_departures {
+    fn has_left(&mut self, host: HostId, end: EndId, packet: Handle) {
+        if !self.hosts[host.index()].counts_departures {
             return;
         }
         let payload = self.fabric.ports().pool[packet].payload();
@@ -98,8 +98,8 @@ impl<F: PacketFabric> Net<F> {
 impl<F: PacketFabric> Net<F> {
     /// A packet reaches a host over a port.
     #[inline(always)]
-    pub(super) fn reach_host(&mut self, port: PortId, host: u16, packet: Handle) {
-        let at = (port, HostId(host.into()));
+    pub(super) fn reach_host(&mut self, port: PortId, host: HostId, packet: Handle) {
+        let at = (port, host);
         let received =
             self.on_fabric(|fabric, timers, now_ps| fabric.receive(timers, at, packet, now_ps));
         if let Some(packet) = received {
@@ -110,15 +110,15 @@ impl<F: PacketFabric> Net<F> {
 
     /// The adapter of a host stops waiting for missing packets and passes on those that have
     /// overtaken them.
-    pub(super) fn give_up(&mut self, host: u16) {
-        self.fabric_timer(Timer::Resequence(HostId(host.into())));
-        let port = self.hosts[usize::from(host)].adapter.opposite();
+    pub(super) fn give_up(&mut self, host: HostId) {
+        self.fabric_timer(Timer::Resequence(host));
+        let port = self.hosts[host.index()].adapter.opposite();
         self.receive_following(port, host);
     }
 
     /// The host receives the packets that follow another one.
     #[inline(always)]
-    fn receive_following(&mut self, port: PortId, host: u16) {
+    fn receive_following(&mut self, port: PortId, host: HostId) {
         while let Some(packet) = self.on_fabric(|fabric, _, _| fabric.next_received()) {
             self.enter_host(port, host, packet);
         }
@@ -126,7 +126,7 @@ impl<F: PacketFabric> Net<F> {
 
     /// A packet that is next in order passes from the receiving adapter to its host.
     #[inline(always)]
-    fn enter_host(&mut self, port: PortId, host: u16, packet: Handle) {
+    fn enter_host(&mut self, port: PortId, host: HostId, packet: Handle) {
         self.show(port, capture::Side::Arrived, packet);
         self.receive(host, packet);
     }
@@ -135,9 +135,9 @@ impl<F: PacketFabric> Net<F> {
 /// The room in adapters.
 impl<F: PacketFabric> Net<F> {
     /// From now on the sockets of a host learn which of their packets have left it.
-    pub(super) fn count_departures(&mut self, host: u16) {
-        self.hosts[usize::from(host)].counts_departures = true;
-        let host = HostId(host.into());
+    pub(super) fn count_departures(&mut self, host: HostId) {
+        self.hosts[host.index()].counts_departures = true;
+        let host = host;
         self.on_fabric(|fabric, _, now_ps| fabric.count_departures(host, now_ps));
     }
 
@@ -153,26 +153,26 @@ impl<F: PacketFabric> Net<F> {
 
     /// The lane behind an exit of a host's switch.
     #[inline(always)]
-    pub(super) fn lane(&self, host: u16, exit: Side) -> Lane {
+    pub(super) fn lane(&self, host: HostId, exit: Side) -> Lane {
         Lane {
-            host: HostId(host.into()),
-            port: self.hosts[usize::from(host)].adapter,
+            host: host,
+            port: self.hosts[host.index()].adapter,
             number: exit.lane(),
         }
     }
 
     /// Tells a host's switch whether its adapter has room in a lane.
-    pub(super) fn update_readiness(&mut self, host: u16, exit: Side) {
-        if self.hosts[usize::from(host)].waits_for_adapter() {
+    pub(super) fn update_readiness(&mut self, host: HostId, exit: Side) {
+        if self.hosts[host.index()].waits_for_adapter() {
             let lane = self.lane(host, exit);
             let has_room = self.on_fabric(|fabric, _, now_ps| fabric.has_room(lane, now_ps));
-            let switch = &mut self.hosts[usize::from(host)].switch;
+            let switch = &mut self.hosts[host.index()].switch;
             switch.set_ready(exit, has_room);
         }
     }
 
     /// Tells a host's switch for which lanes its adapter has room.
-    pub(super) fn update_all_readiness(&mut self, host: u16) {
+    pub(super) fn update_all_readiness(&mut self, host: HostId) {
         for exit in self.exits() {
             self.update_readiness(host, exit);
         }
@@ -181,17 +181,17 @@ impl<F: PacketFabric> Net<F> {
     /// Tells a host's switch which lanes have room because time has passed. An effect reports room
     /// that appears otherwise.
     #[inline]
-    pub(super) fn note_room(&mut self, host: u16) {
+    pub(super) fn note_room(&mut self, host: HostId) {
         for exit in self.exits() {
             if self.fabric.room_ps(self.lane(host, exit)) <= self.clock.now_ps {
-                self.hosts[usize::from(host)].switch.set_ready(exit, true);
+                self.hosts[host.index()].switch.set_ready(exit, true);
             }
         }
     }
 
     /// When the adapter of a host has room in any lane that it reports by no effect; `u64::MAX` =
     /// there is none.
-    pub(super) fn room_ps(&self, host: u16) -> u64 {
+    pub(super) fn room_ps(&self, host: HostId) -> u64 {
         let lanes = self.exits().map(|exit| self.lane(host, exit));
         let times = lanes.map(|lane| self.fabric.room_ps(lane));
         times.min().unwrap_or(u64::MAX)

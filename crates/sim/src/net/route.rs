@@ -2,7 +2,7 @@
 
 use sluicegate_fabric::{
     Handle, Routes,
-    graph::{HostId, PortId, SwitchId},
+    graph::{PortId, SwitchId},
     routing::{Query, Scheme},
 };
 
@@ -28,7 +28,7 @@ fn scheme(routes: &Routes) -> tests::Counting<'_> {
 fn query(switch: SwitchId, packet: &Packet) -> Query {
     Query {
         switch,
-        host: HostId(packet.host.into()),
+        host: packet.host(),
         path: packet.path,
     }
 }
