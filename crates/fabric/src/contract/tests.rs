@@ -160,26 +160,33 @@ impl<F: Fabric<Frame = Test>> World<F> {
     }
 }
 
+fn port(rate_bps: u64, delay_ps: u64) -> PortConfig {
+    PortConfig {
+        rate_bps,
+        delay_ps,
+        limit_bytes: 100_000,
+        aqm: AqmParams::default(),
+        jitter_ps: 0,
+        jitter_mean_ps: 0,
+        burst_ps: 0,
+        overhead_bytes: 0,
+    }
+}
+
 /// Of 1 Gbit/s and 1 us.
 fn ports() -> Ports<Test> {
     let mut ports = Ports::default();
-    for port in 0..4 {
-        let config = PortConfig {
-            rate_bps: 1_000_000_000,
-            delay_ps: 1_000_000,
-            limit_bytes: 100_000,
-            aqm: AqmParams::default(),
-            jitter_ps: 0,
-            jitter_mean_ps: 0,
-            burst_ps: 0,
-            overhead_bytes: 0,
-        };
-        ports.add(config, port);
+    for seed in 0..4 {
+        ports.add(port(1_000_000_000, 1_000_000), seed);
     }
     ports
 }
 
 fn converged() -> Converged<Test> {
+    converged_over(ports())
+}
+
+fn converged_over(ports: Ports<Test>) -> Converged<Test> {
     let spec = |near, far| PortSpec {
         near,
         far,
@@ -198,7 +205,7 @@ fn converged() -> Converged<Test> {
         ..CeeConfig::default()
     };
     let cee = Cee::new(config, links.as_flattened().to_vec(), 2, 1, 1);
-    Converged::new(cee, ports())
+    Converged::new(cee, ports)
 }
 
 #[test]
@@ -259,6 +266,36 @@ fn frames_of_two_queues_do_not_wait_for_each_other_but_for_the_earlier_ones_of_t
     assert_eq!(world.receive(overtaking), []);
     assert_eq!(world.receive(next), [next]);
     assert_eq!(world.receive(second_path), [second_path, overtaking]);
+}
+
+#[test]
+fn a_host_receives_what_its_adapter_no_longer_holds_back() {
+    let mut world = World::new(converged().with_resequencers(2));
+    for _ in 0..3 {
+        world.send();
+    }
+    let frames: Vec<Handle> = std::iter::from_fn(|| world.next()).collect();
+    let [missing, second, third] = frames[..] else {
+        panic!("{frames:?}");
+    };
+    assert_eq!(world.receive(second), []);
+    assert_eq!(world.receive(third), []);
+    assert_eq!(world.next(), None, "the adapter has given up the first");
+    assert_eq!(world.following(), [second, third]);
+    assert_eq!(world.receive(missing), [missing], "late is not never");
+}
+
+#[test]
+fn a_frame_comes_down_a_stack_before_its_adapter_sends_it() {
+    let mut ports = ports();
+    let stacks = ports.add(port(u64::MAX, 5_000_000), 1);
+    ports.add(port(u64::MAX, 5_000_000), 2);
+    let mut world = World::new(converged_over(ports).with_stacks(stacks));
+    world.send();
+    assert_eq!(world.fabric.hops(), 0);
+    world.run();
+    assert_eq!(world.received, [(23_000_000, 1)]);
+    assert_eq!(world.fabric.hops(), 2);
 }
 
 #[test]
