@@ -41,11 +41,6 @@ impl HostId {
     pub const fn index(self) -> usize {
         self.0 as usize
     }
-
-    /// The host's node.
-    pub const fn node(self) -> NodeId {
-        self.0
-    }
 }
 
 impl SwitchId {

@@ -81,9 +81,9 @@ pub struct ConnectionEnd {
     pub(crate) host: HostId,
     /// The entrance and the exit of its packets at its host's switch.
     sides: (Side, Side),
-    /// The port to which the host's switch passes every packet at once; [`host::IN_TURN`] = each
-    /// packet passes through the switch.
-    straight_to: PortId,
+    /// The port to which the host's switch passes every packet at once; `None` = senders of the
+    /// host may have to wait, and each packet passes through the switch.
+    straight_to: Option<PortId>,
     /// The switch of its host holds it back.
     held: bool,
     /// Its stack waits until the data that it has sent leave the host.
@@ -535,7 +535,7 @@ impl<F: PacketFabric> Net<F> {
             },
             host: tenants[tenant as usize].host,
             sides: (Side::Uplink, Side::Uplink),
-            straight_to: host::IN_TURN,
+            straight_to: None,
             held: false,
             throttled: false,
             life: Life::Used,
@@ -606,7 +606,7 @@ impl<F: PacketFabric> Net<F> {
         if state.tcp.is_none() && state.datagrams.is_none() && state.may_listen() {
             return;
         }
-        let (host, in_turn) = (state.host, state.straight_to == host::IN_TURN);
+        let (host, in_turn) = (state.host, state.straight_to.is_none());
         if self.hosts[host.index()].troubles.paused {
             return;
         }
@@ -738,12 +738,11 @@ impl<F: PacketFabric> Net<F> {
     #[inline]
     fn send(&mut self, host: HostId, end: EndId, packet: Handle) {
         let state = &self.sockets.ends[end as usize];
-        match (state.straight_to, state.sender(end)) {
-            (host::IN_TURN, _) => self.send_in_turn(host, end, packet),
-            (port, sender) => {
-                self.offer(port, packet, sender);
-            }
-        }
+        let sender = state.sender(end);
+        let Some(port) = state.straight_to else {
+            return self.send_in_turn(host, end, packet);
+        };
+        self.offer(port, packet, sender);
     }
 
     fn alarm(&mut self, index: u32) {

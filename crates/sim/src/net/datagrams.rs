@@ -11,7 +11,7 @@ use sluicegate_fabric::graph::HostId;
 use sluicegate_tcp::Events;
 use sluicegate_vswitch::Vnics;
 
-use super::{ConnectionEnd, EndId, Net, Notice, Owner, PacketFabric, host};
+use super::{ConnectionEnd, EndId, Net, Notice, Owner, PacketFabric};
 use crate::packet::{ColdFields, Datagram, Packet};
 
 /// A socket for datagrams.
@@ -102,7 +102,7 @@ impl<F: PacketFabric> Net<F> {
                 dropped_bytes += u64::from(next);
             }
             // On a host without waiting senders each datagram leaves the socket before the next.
-            if self.sockets.ends[end as usize].straight_to != host::IN_TURN {
+            if self.sockets.ends[end as usize].straight_to.is_some() {
                 self.serve_end(end);
             }
         }
@@ -158,7 +158,7 @@ impl<F: PacketFabric> Net<F> {
         } = &mut self.sockets.ends[end as usize];
         let socket = datagrams.as_mut()?;
         let datagram = socket.waiting.pop_front()?;
-        if *straight_to != host::IN_TURN {
+        if straight_to.is_some() {
             socket.left(datagram.payload);
         }
         let packet = Packet::of_datagram(datagram, addressing, ip_bytes);

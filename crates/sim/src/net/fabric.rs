@@ -137,7 +137,6 @@ impl<F: PacketFabric> Net<F> {
     /// From now on the sockets of a host learn which of their packets have left it.
     pub(super) fn count_departures(&mut self, host: HostId) {
         self.hosts[host.index()].counts_departures = true;
-        let host = host;
         self.on_fabric(|fabric, _, now_ps| fabric.count_departures(host, now_ps));
     }
 
@@ -155,7 +154,7 @@ impl<F: PacketFabric> Net<F> {
     #[inline(always)]
     pub(super) fn lane(&self, host: HostId, exit: Side) -> Lane {
         Lane {
-            host: host,
+            host,
             port: self.hosts[host.index()].adapter,
             number: exit.lane(),
         }

@@ -21,10 +21,6 @@ use crate::failures::Troubles;
 /// The most bytes that headers take, with all options and the option of enforcement.
 const HEADERS_BYTES: u32 = 14 + 40 + 60 + 16;
 
-/// In place of a port: senders of the host may have to wait, and each packet passes through the
-/// switch.
-pub(super) const IN_TURN: PortId = PortId::NONE;
-
 /// A packet that waits in a switch, and the end that has sent it.
 #[derive(Clone, Copy, Debug)]
 pub struct Waiting {
@@ -152,12 +148,9 @@ impl<F: PacketFabric> Net<F> {
     }
 
     /// The value of [`ConnectionEnd::straight_to`].
-    pub(super) fn straight_to(&self, end: &ConnectionEnd) -> PortId {
+    pub(super) fn straight_to(&self, end: &ConnectionEnd) -> Option<PortId> {
         let host = &self.hosts[end.host.index()];
-        if host.has_waiters {
-            return IN_TURN;
-        }
-        host.port(end.sides.1)
+        (!host.has_waiters).then(|| host.port(end.sides.1))
     }
 
     /// Sends the pending packets of an end as far as its turn allows, on a host whose senders may
