@@ -252,7 +252,7 @@ fn ports(graph: &Graph) -> Result<Ports<sluicegate_sim::packet::Packet>> {
         rate_bps: RATE_BPS,
         delay_ps: LINK_DELAY_PS,
         limit_bytes: BUFFER_PACKETS * u64::from(PACKET_BYTES),
-        aqm: switch_aqm(true)?,
+        aqm: switch_aqm()?,
         jitter_ps: 0,
         jitter_mean_ps: 0,
         burst_ps: 0,
@@ -265,9 +265,9 @@ fn ports(graph: &Graph) -> Result<Ports<sluicegate_sim::packet::Packet>> {
     };
     let mut ports = Ports::default();
     for port in graph.ports() {
-        let config = match graph.near(port) < graph.hosts() {
-            true => adapter,
-            false => switch,
+        let config = match graph.node(graph.near(port)) {
+            Node::Host(_) => adapter,
+            Node::Switch(_) => switch,
         };
         ports.add(config, ports.len() as u64);
     }
@@ -400,7 +400,10 @@ impl Benched for Converged {
                 rate_bps: RATE_BPS,
                 propagation_ps: LINK_DELAY_PS - 500_000,
                 processing_ps: 500_000,
-                aqm: switch_aqm(graph.near(port) >= hosts)?,
+                aqm: match graph.node(graph.near(port)) {
+                    Node::Switch(_) => switch_aqm()?,
+                    Node::Host(_) => AqmParams::default(),
+                },
                 frame_bytes: PACKET_BYTES,
             });
         }
@@ -410,16 +413,13 @@ impl Benched for Converged {
     }
 }
 
-/// K of a switch; a host marks nothing.
-fn switch_aqm(is_switch: bool) -> Result<AqmParams> {
+/// K of a switch.
+fn switch_aqm() -> Result<AqmParams> {
     let aqm = Aqm::Threshold {
         k_bytes: THRESHOLD_PACKETS * PACKET_BYTES,
         drop_not_ect: false,
     };
-    match is_switch {
-        true => AqmParams::new(aqm, RATE_BPS, PACKET_BYTES).map_err(anyhow::Error::msg),
-        false => Ok(AqmParams::default()),
-    }
+    AqmParams::new(aqm, RATE_BPS, PACKET_BYTES).map_err(anyhow::Error::msg)
 }
 
 /// A network and how long it has taken so far.

@@ -143,7 +143,7 @@ impl<F: CeeFrame> Converged<F> {
         all.map(|resequencer| resequencer.kept() as u64).sum()
     }
 
-    /// The queue of a sender in its adapter. The first frame chooses it.
+    /// The queue of a sender in its adapter. Its first frame chooses it.
     #[inline]
     fn queue(&mut self, frame: Handle, sender: Sender) -> u32 {
         match self.queues.get(sender.number as usize) {
@@ -179,8 +179,10 @@ impl<F: CeeFrame> Converged<F> {
     ) {
         self.cee.reserve(&self.ports.pool, frame, departure);
         let stack = first.of_host(departure.source);
-        let accepted = self.ports.accept(timers, stack, frame, now_ps);
-        debug_assert_eq!(accepted, Accepted::Leaves, "a stack is here and has room");
+        match self.ports.accept(timers, stack, frame, now_ps) {
+            Accepted::Leaves => {}
+            _ => unreachable!("a stack is here and has room"),
+        }
     }
 
     /// A frame comes out of a port within a host. A frame that has come down a stack is at the
@@ -193,12 +195,14 @@ impl<F: CeeFrame> Converged<F> {
         now_ps: u64,
     ) -> Option<Handle> {
         let frame = self.ports.take_arrived(timers, port, now_ps)?;
-        if let At::Link | At::Local = at {
-            return Some(frame);
+        match at {
+            At::Link | At::Local => Some(frame),
+            At::Stack => {
+                self.hops += 1;
+                self.cee.submit(&mut self.ports.pool, frame, now_ps);
+                None
+            }
         }
-        self.hops += 1;
-        self.cee.submit(&mut self.ports.pool, frame, now_ps);
-        None
     }
 
     /// A frame arrives at a host, and frames may have overtaken each other.

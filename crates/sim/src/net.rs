@@ -418,10 +418,16 @@ impl<F: PacketFabric> Net<F> {
     #[inline]
     fn keep(&mut self, packet: Packet, cold: &ColdFields) -> Handle {
         let handle = self.fabric.pool_mut().insert(packet);
+        self.keep_cold(handle, &packet, cold);
+        handle
+    }
+
+    /// Stores the cold fields of a packet in the pool, if it has any.
+    #[inline]
+    fn keep_cold(&mut self, handle: Handle, packet: &Packet, cold: &ColdFields) {
         if packet.has_cold_fields() {
             store_cold(&mut self.cold_fields, handle, *cold);
         }
-        handle
     }
 
     /// Makes a copy of a packet.
@@ -429,9 +435,7 @@ impl<F: PacketFabric> Net<F> {
         let packet = self.fabric.ports().pool[handle];
         let cold = *cold_of(&self.cold_fields, handle, &packet);
         let copy = self.on_fabric(|fabric, _, _| fabric.copy(handle));
-        if packet.has_cold_fields() {
-            store_cold(&mut self.cold_fields, copy, cold);
-        }
+        self.keep_cold(copy, &packet, &cold);
         copy
     }
 
