@@ -173,9 +173,9 @@ pub trait Fabric: Sized {
     /// [`Effect::Room`] follows.
     fn has_room(&mut self, lane: Lane, now_ps: u64) -> bool;
 
-    /// When a lane has room for a frame, if no more is offered; `u64::MAX` where [`Effect::Room`]
+    /// When a lane has room for a frame, if no more is offered; `None` where [`Effect::Room`]
     /// reports it.
-    fn room_ps(&self, lane: Lane) -> u64;
+    fn room_ps(&self, lane: Lane) -> Option<u64>;
 
     /// From now on [`Effect::Left`] reports the frames of a host's adapter that were
     /// [`Accepted::Waits`].

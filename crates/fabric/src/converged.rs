@@ -458,8 +458,8 @@ impl<F: CeeFrame> Fabric for Converged<F> {
     }
 
     #[inline(always)]
-    fn room_ps(&self, _lane: Lane) -> u64 {
-        u64::MAX
+    fn room_ps(&self, _lane: Lane) -> Option<u64> {
+        None
     }
 
     fn count_departures(&mut self, host: HostId, now_ps: u64) {

@@ -169,12 +169,12 @@ impl<F: Frame + Copy> Fabric for Plain<F> {
 
     #[inline(always)]
     fn has_room(&mut self, lane: Lane, now_ps: u64) -> bool {
-        self.room_ps(lane) <= now_ps
+        self.ports.free_ps(lane.port) <= now_ps
     }
 
     #[inline(always)]
-    fn room_ps(&self, lane: Lane) -> u64 {
-        self.ports.free_ps(lane.port)
+    fn room_ps(&self, lane: Lane) -> Option<u64> {
+        Some(self.ports.free_ps(lane.port))
     }
 
     fn count_departures(&mut self, _host: HostId, _now_ps: u64) {}

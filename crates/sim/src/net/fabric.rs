@@ -72,6 +72,15 @@ fn exit(lane: u8) -> Side {
     }
 }
 
+/// The lane of an adapter behind an exit of its host's switch.
+fn lane((host, port): (HostId, PortId), exit: Side) -> Lane {
+    Lane {
+        host,
+        port,
+        number: exit.lane(),
+    }
+}
+
 /// Timers and effects.
 impl<F: PacketFabric> Net<F> {
     /// A timer of the fabric is due.
@@ -150,23 +159,21 @@ impl<F: PacketFabric> Net<F> {
         (0..self.fabric.lanes()).map(exit)
     }
 
-    /// The lane behind an exit of a host's switch.
+    /// The lanes of a host's adapter, and the exits of its switch that lead to them.
     #[inline(always)]
-    pub(super) fn lane(&self, host: HostId, exit: Side) -> Lane {
-        Lane {
-            host,
-            port: self.hosts[host.index()].adapter,
-            number: exit.lane(),
-        }
+    fn lanes(&self, host: HostId) -> impl Iterator<Item = (Side, Lane)> + use<F> {
+        let port = self.hosts[host.index()].adapter;
+        self.exits()
+            .map(move |exit| (exit, lane((host, port), exit)))
     }
 
     /// Tells a host's switch whether its adapter has room in a lane.
     pub(super) fn update_readiness(&mut self, host: HostId, exit: Side) {
-        if self.hosts[host.index()].waits_for_adapter() {
-            let lane = self.lane(host, exit);
+        let machine = &self.hosts[host.index()];
+        if machine.waits_for_adapter() {
+            let lane = lane((host, machine.adapter), exit);
             let has_room = self.on_fabric(|fabric, _, now_ps| fabric.has_room(lane, now_ps));
-            let switch = &mut self.hosts[host.index()].switch;
-            switch.set_ready(exit, has_room);
+            self.hosts[host.index()].switch.set_ready(exit, has_room);
         }
     }
 
@@ -181,19 +188,21 @@ impl<F: PacketFabric> Net<F> {
     /// that appears otherwise.
     #[inline]
     pub(super) fn note_room(&mut self, host: HostId) {
-        for exit in self.exits() {
-            if self.fabric.room_ps(self.lane(host, exit)) <= self.clock.now_ps {
+        for (exit, lane) in self.lanes(host) {
+            let room_ps = self.fabric.room_ps(lane);
+            if room_ps.is_some_and(|room_ps| room_ps <= self.clock.now_ps) {
                 self.hosts[host.index()].switch.set_ready(exit, true);
             }
         }
     }
 
-    /// When the adapter of a host has room in any lane that it reports by no effect; `u64::MAX` =
-    /// there is none.
-    pub(super) fn room_ps(&self, host: HostId) -> u64 {
-        let lanes = self.exits().map(|exit| self.lane(host, exit));
-        let times = lanes.map(|lane| self.fabric.room_ps(lane));
-        times.min().unwrap_or(u64::MAX)
+    /// When the adapter of a host has room in any lane; `None` where an effect reports it.
+    #[inline]
+    pub(super) fn room_ps(&self, host: HostId) -> Option<u64> {
+        let lanes = self.lanes(host);
+        lanes
+            .filter_map(|(_, lane)| self.fabric.room_ps(lane))
+            .min()
     }
 
     /// From now on captures see the frames that leave the ports that they follow.

@@ -322,9 +322,9 @@ impl<F: PacketFabric> Net<F> {
             (_, true) => first,
             (_, false) => Some(self.clock.now_ps),
         };
-        let room_ps = machine.switch.waits().then(|| self.room_ps(host));
+        let room_ps = self.room_ps(host).filter(|_| machine.switch.waits());
         let at_ps = leaves_ps.into_iter().chain(room_ps).min();
-        if let Some(at_ps) = at_ps.filter(|&at_ps| at_ps < u64::MAX) {
+        if let Some(at_ps) = at_ps {
             self.hosts[host.index()].armed = true;
             let source = source(ADAPTER, host.0);
             self.clock.wheel.push(at_ps.max(self.clock.now_ps), source);
