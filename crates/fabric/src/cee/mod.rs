@@ -315,8 +315,8 @@ impl Cee {
         (self.points.made(), self.adapters.taken)
     }
 
-    /// From now on [`Effect::Sent`](crate::contract::Effect) and [`OwnEffect::PauseSent`] report the
-    /// frames that a port sends.
+    /// From now on [`Effect::Sent`](crate::contract::Effect) and [`OwnEffect::PauseSent`] report
+    /// the frames that a port sends.
     pub fn watch(&mut self, port: PortId) {
         let state = &mut self.out.ports[port.index()];
         state.set(state.down, true);
