@@ -41,11 +41,8 @@ use sluicegate_core::{
 };
 use sluicegate_fabric::{
     Graph, PortConfig, Ports, Routes,
-    cee::{
-        Cee, CeeConfig, EtsClass, EtsConfig, Pause, PfcConfig, Place, PortSpec, QcnConfig,
-        QcnParams,
-    },
-    graph::PortId,
+    cee::{Cee, CeeConfig, EtsClass, EtsConfig, Pause, PfcConfig, PortSpec, QcnConfig, QcnParams},
+    graph::{HostId, Node, PortId},
 };
 use sluicegate_scenario::{
     file::{self, Options},
@@ -54,9 +51,10 @@ use sluicegate_scenario::{
 use sluicegate_sim::{
     actors::Actors,
     build::{self, FabricOf},
+    converged::Converged,
     engine::{Engine, Part},
-    layout::{Layout, NextHop, Partition, Tenant},
-    net::{Converged, Host, Net, PacketFabric, Plain},
+    layout::{Layout, Partition, Tenant},
+    net::{Host, Net, PacketFabric, Plain},
 };
 use sluicegate_tcp::Config;
 use sluicegate_vswitch::switch;
@@ -254,7 +252,7 @@ fn ports(graph: &Graph) -> Result<Ports<sluicegate_sim::packet::Packet>> {
         rate_bps: RATE_BPS,
         delay_ps: LINK_DELAY_PS,
         limit_bytes: BUFFER_PACKETS * u64::from(PACKET_BYTES),
-        aqm: switch_aqm(true)?,
+        aqm: switch_aqm()?,
         jitter_ps: 0,
         jitter_mean_ps: 0,
         burst_ps: 0,
@@ -267,9 +265,9 @@ fn ports(graph: &Graph) -> Result<Ports<sluicegate_sim::packet::Packet>> {
     };
     let mut ports = Ports::default();
     for port in graph.ports() {
-        let config = match graph.near(port) < graph.hosts() {
-            true => adapter,
-            false => switch,
+        let config = match graph.node(graph.near(port)) {
+            Node::Host(_) => adapter,
+            Node::Switch(_) => switch,
         };
         ports.add(config, ports.len() as u64);
     }
@@ -294,13 +292,13 @@ impl Benched for Plain {
 fn layout(graph: &Graph, threads: usize) -> Layout {
     let stack = Arc::new(stack());
     let tenant = |host| Tenant {
-        host: host as u16,
+        host: HostId(host),
         address: address(host).into(),
         stack: Arc::clone(&stack),
     };
     let hosts = graph.hosts();
-    let mut next_hops = NextHop::of(graph);
-    next_hops.extend((0..hosts).map(|host| NextHop::Host(host as u16)));
+    let mut next_hops = graph.next_hops();
+    next_hops.extend(HostId::first(hosts as usize).map(Node::Host));
     let tenants = (0..hosts).map(tenant).collect();
     let partition = Partition::new(graph, threads);
     Layout::new(
@@ -335,17 +333,17 @@ fn engine<F: Benched>(
             left: bytes,
             done: Arc::clone(done),
         };
-        plans_by_part[layout.partition.of(to)].push((to, Machine::Sink(sink)));
-        plans_by_part[layout.partition.of(from)].push((from, Machine::Source(source)));
+        plans_by_part[layout.part_of_host(HostId(to))].push((to, Machine::Sink(sink)));
+        plans_by_part[layout.part_of_host(HostId(from))].push((from, Machine::Source(source)));
     }
     let machine = |host| {
         let adapter = graph.adjacent(host)[0].0;
-        let ports = [adapter, first_inner.of_host(host)];
+        let ports = [adapter, first_inner.of_host(HostId(host))];
         let config = match waits {
             true => switch::Config::turns(),
             false => switch::Config::straight(),
         };
-        Host::new(host as u16, ports, config, None)
+        Host::new(HostId(host), ports, config, None)
     };
     let part = |(part, actors)| {
         let machines = (0..graph.hosts()).map(machine).collect();
@@ -394,19 +392,18 @@ fn cee(waits: bool) -> CeeConfig {
 impl Benched for Converged {
     fn of(graph: &Graph, waits: bool) -> Result<Self> {
         let hosts = graph.hosts();
-        let place = |node: u32| match node.checked_sub(hosts) {
-            None => Place::Host(node as u16),
-            Some(switch) => Place::Switch(switch),
-        };
         let mut specs = Vec::new();
         for port in graph.ports() {
             specs.push(PortSpec {
-                near: place(graph.near(port)),
-                far: place(graph.far(port)),
+                near: graph.node(graph.near(port)),
+                far: graph.node(graph.far(port)),
                 rate_bps: RATE_BPS,
                 propagation_ps: LINK_DELAY_PS - 500_000,
                 processing_ps: 500_000,
-                aqm: switch_aqm(graph.near(port) >= hosts)?,
+                aqm: match graph.node(graph.near(port)) {
+                    Node::Switch(_) => switch_aqm()?,
+                    Node::Host(_) => AqmParams::default(),
+                },
                 frame_bytes: PACKET_BYTES,
             });
         }
@@ -416,16 +413,13 @@ impl Benched for Converged {
     }
 }
 
-/// K of a switch; a host marks nothing.
-fn switch_aqm(is_switch: bool) -> Result<AqmParams> {
+/// K of a switch.
+fn switch_aqm() -> Result<AqmParams> {
     let aqm = Aqm::Threshold {
         k_bytes: THRESHOLD_PACKETS * PACKET_BYTES,
         drop_not_ect: false,
     };
-    match is_switch {
-        true => AqmParams::new(aqm, RATE_BPS, PACKET_BYTES).map_err(anyhow::Error::msg),
-        false => Ok(AqmParams::default()),
-    }
+    AqmParams::new(aqm, RATE_BPS, PACKET_BYTES).map_err(anyhow::Error::msg)
 }
 
 /// A network and how long it has taken so far.

@@ -7,8 +7,7 @@
 use std::ops::Deref;
 
 use crate::{
-    cee::{CeeStats, Deadlock, Departure, PauseFrame, PortSpec, QueueKey},
-    graph::PortId,
+    graph::{HostId, PortId},
     impair::Impairment,
     pool::{Handle, Pool},
     port::{Frame, PortStats, Ports},
@@ -18,93 +17,90 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Timer {
     /// A frame is at the far end of a port: [`Fabric::arrive`].
-    Arrival,
+    Arrival(PortId),
     /// A port may send.
-    Transmit,
+    Transmit(PortId),
     /// A pause of a port takes effect, has to be renewed, or ends.
-    Control,
-    /// A receiving adapter no longer waits for frames that later ones have overtaken:
-    /// [`Fabric::give_up`].
-    Resequence,
+    Control(PortId),
+    /// The adapter of a host no longer waits for frames that later ones have overtaken. After the
+    /// call the host receives the later ones ([`Fabric::next_received`]).
+    Resequence(HostId),
 }
 
 /// A clock that calls the fabric at a given time.
 pub trait Timers {
-    /// Requests a call at `at_ps`. `index` is a port, or a host for [`Timer::Resequence`].
-    fn set(&mut self, timer: Timer, index: u32, at_ps: u64);
+    /// Requests a call at `at_ps`.
+    fn set(&mut self, timer: Timer, at_ps: u64);
 }
 
-/// An action that a fabric requests from its driver.
+/// An action that a fabric requests from its driver. `O`: see [`Fabric::Own`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effect {
+pub enum Effect<O> {
     /// Set this timer ([`Timers::set`]).
-    Timer(Timer, u32, u64),
-    /// A switch has made a notification: choose its output port and call
-    /// [`Fabric::send_notification`].
-    Notify(u32, Handle),
-    /// A watched port ([`Fabric::watch`]) begins to send a frame, whose last bit leaves at this
-    /// time.
+    Timer(Timer, u64),
+    /// A watched port ([`Fabric::watch`]) begins to send a frame that was [`Accepted::Waits`]. Its
+    /// last bit leaves at this time.
     Sent(PortId, Handle, u64),
-    /// A watched port sends a pause frame, whose last bit leaves at this time.
-    PauseSent(PortId, PauseFrame, u64),
-    /// A frame has left the adapter of a host that counts departures
-    /// ([`Fabric::count_departures`]).
-    Left(u16, Handle),
-    /// A host's link has failed, and its adapter has lost a frame. The driver releases the frame.
-    Lost(u16, Handle),
-    /// The host's adapter has room in this priority again, and a sender waits for it.
-    Room(u16, u8),
+    /// A frame that was [`Accepted::Waits`] has left the adapter of a host that counts departures
+    /// ([`Fabric::count_departures`]). The number is [`Sender::number`].
+    Left(HostId, u32, Handle),
+    /// A host's link has failed, and its adapter has lost a frame of this sender. The driver
+    /// releases the frame. The number has a meaning where departures are counted.
+    Lost(HostId, u32, Handle),
+    /// A lane of the host's adapter that had no room ([`Fabric::has_room`]) has room again.
+    Room(HostId, u8),
+    /// An action that only this kind of fabric requests.
+    Own(O),
 }
 
 /// The fate of a frame that was offered to a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accepted {
-    /// The frame leaves as soon as the port has sent the frames before it.
+    /// The frame leaves as soon as the port has sent the frames before it: its last bit at
+    /// [`Ports::free_ps`].
     Leaves,
-    /// The frame may have to wait. If the port is watched, [`Effect::Sent`] reports its departure.
+    /// The frame may have to wait. Effects report its departure to those who asked for it
+    /// ([`Fabric::watch`], [`Fabric::count_departures`]).
     Waits,
-    /// The port leads to another part of the run, where the frame arrives at this time.
+    /// Like `Leaves`, but the port leads to another part of the run, where the frame arrives at
+    /// this time.
     Away(u64),
     /// The port has dropped and released the frame.
     Dropped,
 }
 
-/// The queue of an adapter from which frames come to a host. They leave it in the order of their
-/// numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Origin {
-    /// The sending host.
-    pub source: u16,
+/// The sender of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sender {
+    /// Its host.
+    pub host: HostId,
     /// 0..=7.
     pub priority: u8,
-    /// The path value of its frames: see [`QueueKey::path`].
-    pub path: u32,
+    /// The driver's number for it. All its frames go to one host, in one priority.
+    pub number: u32,
 }
 
-/// What a host receives when a frame arrives.
+/// A lane of a host's adapter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Received {
-    /// The frame.
-    Frame,
-    /// The frame, then the later frames of the same queue that have waited for it
-    /// ([`Fabric::next_in_order`]).
-    FrameAndFollowing(Origin),
-    /// Nothing yet: the adapter keeps the frame until the missing frames before it have arrived.
-    Kept,
-    /// Nothing: the frame is a notification for the adapter ([`Fabric::absorb`]).
-    Notification,
+pub struct Lane {
+    /// The host.
+    pub host: HostId,
+    /// The port of its adapter.
+    pub port: PortId,
+    /// 0 to [`Fabric::lanes`] − 1.
+    pub number: u8,
 }
 
 /// Numbers of frames, by their origin or fate, for the account of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Books {
-    /// Copies and notifications that the fabric made.
+    /// Copies and other frames that the fabric made.
     pub made: u64,
     /// Frames that the fabric dropped.
     pub dropped: u64,
     /// Frames in the fabric.
     pub underway: u64,
-    /// Notifications that adapters have taken.
+    /// Frames that adapters have kept for themselves.
     pub absorbed: u64,
 }
 
@@ -113,10 +109,8 @@ pub trait Fabric: Sized {
     /// The type of frames.
     type Frame: Frame;
 
-    /// Whether an adapter bounds each priority separately and reports room and departures by
-    /// effects. Otherwise an adapter has one queue in order, and the departure of each frame is
-    /// known when it joins the queue.
-    const HAS_LANES: bool;
+    /// Actions that only this kind of fabric requests.
+    type Own: Copy;
 
     /// The ports that have one queue in order, those within hosts included, and the pool with the
     /// frames of all ports.
@@ -125,28 +119,15 @@ pub trait Fabric: Sized {
     /// See [`Fabric::ports`].
     fn ports_mut(&mut self) -> &mut Ports<Self::Frame>;
 
-    /// Offers a frame to a port within a host, or to an adapter without queues of its own
-    /// ([`Fabric::has_queues`]).
+    /// Offers a frame to a port of its host: the adapter, or a port between tenants.
     fn offer(
         &mut self,
         timers: &mut impl Timers,
         port: PortId,
         frame: Handle,
+        sender: Sender,
         now_ps: u64,
     ) -> Accepted;
-
-    /// Gives a frame to the adapter of its host, or to the host's stack if the way down takes time.
-    fn send(
-        &mut self,
-        timers: &mut impl Timers,
-        port: PortId,
-        frame: Handle,
-        departure: Departure,
-        now_ps: u64,
-    ) -> Accepted;
-
-    /// A frame has come down its host's stack and is at the adapter.
-    fn submit(&mut self, frame: Handle, now_ps: u64);
 
     /// A switch forwards a frame that has arrived over `ports[0]` to `ports[1]`.
     fn forward(
@@ -160,23 +141,54 @@ pub trait Fabric: Sized {
     /// [`Timer::Arrival`]: takes the frame that has reached the far end of a port, if one has.
     fn arrive(&mut self, timers: &mut impl Timers, port: PortId, now_ps: u64) -> Option<Handle>;
 
-    /// [`Timer::Transmit`] or [`Timer::Control`] of a port is due.
-    fn timer(&mut self, timer: Timer, port: PortId, now_ps: u64);
+    /// A timer other than [`Timer::Arrival`] is due.
+    fn timer(&mut self, timers: &mut impl Timers, timer: Timer, now_ps: u64);
 
-    /// A frame has arrived at a host; `at` is the port that it came by, and the host.
+    /// A frame has arrived at a host; `at` is the port that it came by, and the host. Returns the
+    /// frame that the host receives now, and [`Fabric::next_received`] those after it. `None`: the
+    /// adapter keeps the frame, for itself or until frames before it have arrived.
     fn receive(
         &mut self,
         timers: &mut impl Timers,
-        at: (PortId, u16),
+        at: (PortId, HostId),
         frame: Handle,
         now_ps: u64,
-    ) -> Received;
+    ) -> Option<Handle>;
+
+    /// The next frame that the host receives with the frame of [`Fabric::receive`], or because of
+    /// [`Timer::Resequence`].
+    fn next_received(&mut self) -> Option<Handle>;
 
     /// Sets the requested timers that come before the first effect; true if there are effects.
     fn set_timers(&mut self, timers: &mut impl Timers) -> bool;
 
     /// The effect at this position; `None` behind the last one, after which the list is empty.
-    fn effect(&mut self, at: usize) -> Option<Effect>;
+    fn effect(&mut self, at: usize) -> Option<Effect<Self::Own>>;
+
+    /// The number of lanes of each adapter: queues whose room is bounded separately. A frame takes
+    /// the lane of its priority, or the last one if that is less.
+    fn lanes(&self) -> u8;
+
+    /// Whether a lane has room for the longest frame. If not, [`Fabric::room_ps`] says when, or
+    /// [`Effect::Room`] follows.
+    fn has_room(&mut self, lane: Lane, now_ps: u64) -> bool;
+
+    /// When a lane has room for a frame, if no more is offered; `None` where [`Effect::Room`]
+    /// reports it.
+    fn room_ps(&self, lane: Lane) -> Option<u64>;
+
+    /// From now on [`Effect::Left`] reports the frames of a host's adapter that were
+    /// [`Accepted::Waits`].
+    fn count_departures(&mut self, host: HostId, now_ps: u64);
+
+    /// From now on [`Effect::Sent`] reports the frames of a port that were [`Accepted::Waits`].
+    fn watch(&mut self, port: PortId);
+
+    /// Makes a copy of a frame that has arrived.
+    fn copy(&mut self, frame: Handle) -> Handle;
+
+    /// A frame's priority; `None` in a fabric without priorities.
+    fn priority(&self, frame: Handle) -> Option<u8>;
 
     /// Checks that what each part of the fabric counts is what it holds.
     ///
@@ -189,6 +201,9 @@ pub trait Fabric: Sized {
 
     /// Frames transmitted on links so far.
     fn hops(&self) -> u64;
+
+    /// The counters of a port.
+    fn stats(&self, port: PortId) -> PortStats;
 
     /// Bytes queued at a port.
     fn backlog_bytes(&mut self, port: PortId, now_ps: u64) -> u64;
@@ -214,102 +229,8 @@ pub trait Fabric: Sized {
     /// Prefetches the memory that a frame needs when it joins a port.
     fn fetch_queue(&self, port: PortId);
 
-    /// The first frame under way on a port.
+    /// The first frame under way on a port, if [`Fabric::arrive`] will return it.
     fn first(&self, port: PortId) -> Option<&Self::Frame>;
-
-    /// The counters of a port that both kinds of fabric have.
-    fn stats(&self, port: PortId) -> PortStats;
-
-    // Methods that only converged Ethernet implements.
-
-    /// A switch sends a notification by this port.
-    fn send_notification(&mut self, _to: PortId, _frame: Handle, _now_ps: u64) {}
-
-    /// An adapter takes a notification, which is released, and slows down the queue that it names.
-    fn absorb(&mut self, _host: u16, _frame: Handle, _now_ps: u64) {}
-
-    /// The next frame of this queue, if it has waited for earlier ones and none of them is missing
-    /// any more.
-    fn next_in_order(&mut self, _host: u16, _from: Origin) -> Option<Handle> {
-        None
-    }
-
-    /// [`Timer::Resequence`]: the frames that a host takes although earlier ones are missing.
-    fn give_up(&mut self, _timers: &mut impl Timers, _host: u16, _now_ps: u64) -> Vec<Handle> {
-        Vec::new()
-    }
-
-    /// The number of a queue of a host's adapter, for [`Departure::queue`].
-    fn queue_to(&mut self, _source: u16, _key: QueueKey) -> u32 {
-        0
-    }
-
-    /// Whether a port of a host is an adapter with queues of its own. Its frames come by
-    /// [`Fabric::send`], those of other ports by [`Fabric::offer`].
-    fn has_queues(&self, _port: PortId) -> bool {
-        false
-    }
-
-    /// One more than the highest priority in use.
-    fn lanes(&self) -> u8 {
-        1
-    }
-
-    /// Whether a host's adapter has room in a priority for the longest frame. If not,
-    /// [`Effect::Room`] follows when it has.
-    fn has_room(&mut self, _at: (u16, u8), _now_ps: u64) -> bool {
-        true
-    }
-
-    /// A lower bound of [`Fabric::has_room`]: a lazy adapter may have more room than it knows.
-    fn fits(&self, _at: (u16, u8)) -> bool {
-        true
-    }
-
-    /// From now on [`Effect::Left`] reports each frame that leaves the adapter of a host.
-    fn count_departures(&mut self, _host: u16, _now_ps: u64) {}
-
-    /// The sender of a frame that has left its adapter: [`Departure::sender`].
-    fn sender(&self, _frame: Handle) -> u32 {
-        0
-    }
-
-    /// Gives the copy `to` of a frame what the fabric keeps of the frame `from`.
-    fn copied(&mut self, _from: Handle, _to: Handle) {}
-
-    /// A frame's priority; `None` in a fabric without priorities.
-    fn priority(&self, _frame: Handle) -> Option<u8> {
-        None
-    }
-
-    /// From now on [`Effect::Sent`] and [`Effect::PauseSent`] report the frames that a port sends.
-    fn watch(&mut self, _port: PortId) {}
-
-    /// The properties of a port that sends pause frames.
-    fn spec(&self, _port: PortId) -> Option<&PortSpec> {
-        None
-    }
-
-    /// The total time for which pauses have stopped a port.
-    fn paused_ps(&self, _port: PortId, _now_ps: u64) -> u64 {
-        0
-    }
-
-    /// The counters of a port of converged Ethernet.
-    fn cee_stats(&self, _port: PortId) -> Option<CeeStats> {
-        None
-    }
-
-    /// A cycle of pauses that cannot end, if there is one.
-    fn deadlock(&self) -> Option<Deadlock> {
-        None
-    }
-
-    /// From now on the far end of a port pauses these priorities whether it has room or not.
-    fn storm(&mut self, _port: PortId, _priorities: u8, _now_ps: u64) {}
-
-    /// Whether a host's adapter ignores pauses and notifications from now on.
-    fn set_babbling(&mut self, _host: u16, _babbles: bool, _now_ps: u64) {}
 }
 
 /// A fabric that belongs to a driver: it can be read directly, and changed by the methods of
@@ -355,6 +276,9 @@ impl<F> Deref for Driven<F> {
     }
 }
 
+/// The [`Fabric::Own`] of a driver's fabric.
+pub type OwnOf<D> = <<D as Driver>::Fabric as Fabric>::Own;
+
 /// The owner of a fabric: it sets the timers and carries out the effects.
 pub trait Driver {
     /// The fabric.
@@ -366,7 +290,7 @@ pub trait Driver {
     fn driven(&mut self) -> (&mut Driven<Self::Fabric>, &mut Self::Timers, u64);
 
     /// Carries out an effect other than [`Effect::Timer`].
-    fn carry_out(&mut self, effect: Effect);
+    fn carry_out(&mut self, effect: Effect<OwnOf<Self>>);
 
     /// Lends the fabric to `act`, then sets the requested timers and carries out the effects.
     #[inline(always)]
@@ -420,7 +344,7 @@ fn carry_out_all<D: Driver + ?Sized>(driver: &mut D) {
     for at in 0.. {
         let (driven, timers, _) = driver.driven();
         match driven.fabric.effect(at) {
-            Some(Effect::Timer(timer, index, at_ps)) => timers.set(timer, index, at_ps),
+            Some(Effect::Timer(timer, at_ps)) => timers.set(timer, at_ps),
             Some(effect) => driver.carry_out(effect),
             None => {
                 driven.carries_out = false;

@@ -5,12 +5,17 @@
 //! 0, it joins the adapter's queue for its destination, where the adapter has reserved room for it.
 //! From this queue to the receiving adapter the frame belongs to [`Cee`].
 
+use std::collections::VecDeque;
+
 use rustc_hash::FxHashMap;
 
 use crate::{
-    cee::{Cee, CeeFrame, CeeStats, Deadlock, Departure, PortSpec, QueueKey, Resequencer, Verdict},
-    contract::{Accepted, Books, Effect, Fabric, Origin, Received, Timer, Timers},
-    graph::PortId,
+    cee::{
+        Cee, CeeFrame, CeeStats, Deadlock, Departure, OwnEffect, PortSpec, QueueKey, Resequencer,
+        Verdict,
+    },
+    contract::{Accepted, Books, Effect, Fabric, Lane, Sender, Timer, Timers},
+    graph::{HostId, PortId},
     impair::Impairment,
     pool::Handle,
     port::{PortStats, Ports},
@@ -20,10 +25,35 @@ use crate::{
 /// may be lost. The time exceeds the difference in delay between any two paths.
 const PATIENCE_PS: u64 = 1_000_000_000;
 
+/// The queue of a sender that has not sent a frame yet.
+const NO_QUEUE: u32 = u32::MAX;
+
+/// The queue of an adapter from which frames come to a host. They leave it in the order of their
+/// numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Origin {
+    source: HostId,
+    priority: u8,
+    /// See [`QueueKey::path`].
+    path: u32,
+}
+
 /// The resequencers of one host.
 type Resequencers = FxHashMap<Origin, Resequencer<Handle>>;
 
-/// A network of converged Ethernet. The ports of [`Cee`] come first, then the ports within hosts.
+/// What a port is.
+#[derive(Clone, Copy)]
+enum At {
+    /// A direction of a link: a port of [`Cee`].
+    Link,
+    /// Between the tenants of a host: a queue in order.
+    Local,
+    /// The stack of a host: a queue in order that leads to its adapter.
+    Stack,
+}
+
+/// A network of converged Ethernet. The ports of [`Cee`] come first, then the ports within hosts:
+/// see [`At`].
 pub struct Converged<F> {
     cee: Cee,
     /// The impairments of links, by port; then the ports within hosts, and those of stacks.
@@ -38,8 +68,13 @@ pub struct Converged<F> {
     frame_bytes: u32,
     /// Some link impairs frames, or has done so before.
     may_impair: bool,
+    /// The queues of senders in their adapters, by [`Sender::number`]; [`NO_QUEUE`] before the
+    /// first frame.
+    queues: Vec<u32>,
     /// The resequencers, by receiving host; `None` = no frame can overtake another.
     resequencers: Option<Vec<Resequencers>>,
+    /// The frames that the host of the last call receives next.
+    received: VecDeque<Handle>,
     hops: u64,
 }
 
@@ -57,7 +92,9 @@ impl<F: CeeFrame> Converged<F> {
             first_inner,
             stacks: None,
             lanes: 1,
+            queues: Vec::new(),
             resequencers: None,
+            received: VecDeque::new(),
             hops: 0,
         }
     }
@@ -84,10 +121,16 @@ impl<F: CeeFrame> Converged<F> {
         self
     }
 
-    /// The resequencer of a host for the frames of a queue, if there is one.
-    fn resequencer(&mut self, host: u16, from: Origin) -> Option<&mut Resequencer<Handle>> {
-        let resequencers = self.resequencers.as_mut()?;
-        resequencers[usize::from(host)].get_mut(&from)
+    /// What a port is.
+    #[inline(always)]
+    fn at(&self, port: PortId) -> At {
+        if port < self.first_inner {
+            At::Link
+        } else if self.stacks.is_some_and(|first| port >= first) {
+            At::Stack
+        } else {
+            At::Local
+        }
     }
 
     /// The number of frames that wait in receiving adapters for earlier ones.
@@ -100,6 +143,31 @@ impl<F: CeeFrame> Converged<F> {
         all.map(|resequencer| resequencer.kept() as u64).sum()
     }
 
+    /// The queue of a sender in its adapter. Its first frame chooses it.
+    #[inline]
+    fn queue(&mut self, frame: Handle, sender: Sender) -> u32 {
+        match self.queues.get(sender.number as usize) {
+            Some(&queue) if queue != NO_QUEUE => queue,
+            _ => self.new_queue(frame, sender),
+        }
+    }
+
+    #[cold]
+    fn new_queue(&mut self, frame: Handle, sender: Sender) -> u32 {
+        let frame = &self.ports.pool[frame];
+        let key = QueueKey {
+            destination: frame.destination(),
+            priority: sender.priority,
+            path: frame.queue_path(),
+        };
+        let (at, queue) = (sender.number as usize, self.cee.queue_to(sender.host, key));
+        if self.queues.len() <= at {
+            self.queues.resize(at + 1, NO_QUEUE);
+        }
+        self.queues[at] = queue;
+        queue
+    }
+
     /// A frame enters the stack of its host, which has a delay.
     #[inline(never)]
     fn enter_stack(
@@ -108,12 +176,32 @@ impl<F: CeeFrame> Converged<F> {
         (first, frame): (PortId, Handle),
         departure: Departure,
         now_ps: u64,
-    ) -> Accepted {
+    ) {
         self.cee.reserve(&self.ports.pool, frame, departure);
-        let stack = first.of_host(departure.source.into());
+        let stack = first.of_host(departure.source);
         match self.ports.accept(timers, stack, frame, now_ps) {
-            Accepted::Leaves => Accepted::Waits,
+            Accepted::Leaves => {}
             _ => unreachable!("a stack is here and has room"),
+        }
+    }
+
+    /// A frame comes out of a port within a host. A frame that has come down a stack is at the
+    /// adapter, and has not arrived anywhere.
+    #[inline(never)]
+    fn arrive_within(
+        &mut self,
+        timers: &mut impl Timers,
+        (port, at): (PortId, At),
+        now_ps: u64,
+    ) -> Option<Handle> {
+        let frame = self.ports.take_arrived(timers, port, now_ps)?;
+        match at {
+            At::Link | At::Local => Some(frame),
+            At::Stack => {
+                self.hops += 1;
+                self.cee.submit(&mut self.ports.pool, frame, now_ps);
+                None
+            }
         }
     }
 
@@ -122,12 +210,12 @@ impl<F: CeeFrame> Converged<F> {
     fn receive_in_order(
         &mut self,
         timers: &mut impl Timers,
-        host: u16,
+        host: HostId,
         frame: Handle,
         now_ps: u64,
-    ) -> Received {
+    ) -> Option<Handle> {
         let Some(resequencers) = &mut self.resequencers else {
-            return Received::Frame;
+            return Some(frame);
         };
         let (cee, pool) = (&self.cee, &self.ports.pool);
         let from = Origin {
@@ -135,24 +223,102 @@ impl<F: CeeFrame> Converged<F> {
             priority: cee.priority(pool, frame),
             path: pool[frame].queue_path(),
         };
-        let resequencer = resequencers[usize::from(host)].entry(from).or_default();
+        let resequencer = resequencers[host.index()].entry(from).or_default();
         match resequencer.arrive(cee.number(frame), frame, now_ps, PATIENCE_PS) {
             Verdict::Kept(until_ps) => {
                 if let Some(until_ps) = until_ps {
-                    timers.set(Timer::Resequence, host.into(), until_ps);
+                    timers.set(Timer::Resequence(host), until_ps);
                 }
-                Received::Kept
+                None
             }
-            Verdict::Late => Received::Frame,
-            Verdict::Next => Received::FrameAndFollowing(from),
+            Verdict::Late => Some(frame),
+            Verdict::Next => {
+                let following = std::iter::from_fn(|| resequencer.take_next());
+                self.received.extend(following);
+                Some(frame)
+            }
         }
+    }
+
+    /// The adapter of a host keeps a notification for itself, and slows down the queue that it
+    /// names.
+    #[inline(never)]
+    fn absorb(
+        &mut self,
+        (port, host): (PortId, HostId),
+        frame: Handle,
+        (queue, fb): (QueueKey, u8),
+        now_ps: u64,
+    ) {
+        self.cee.requests.own(OwnEffect::Absorbed(port, frame));
+        let pool = &mut self.ports.pool;
+        self.cee.notified(pool, host, queue, fb, now_ps);
+    }
+
+    /// [`Timer::Resequence`]: a host receives frames although earlier ones are missing.
+    fn give_up(&mut self, timers: &mut impl Timers, host: HostId, now_ps: u64) {
+        let resequencers = self.resequencers.iter_mut().flatten().nth(host.index());
+        let mut waiting: Vec<_> = resequencers
+            .into_iter()
+            .flatten()
+            .filter(|(_, resequencer)| resequencer.kept() > 0)
+            .collect();
+        waiting.sort_unstable_by_key(|&(&from, _)| from);
+        let mut next_ps = None;
+        for (_, resequencer) in waiting {
+            let until_ps = resequencer.give_up(now_ps, PATIENCE_PS);
+            let taken = std::iter::from_fn(|| resequencer.take_next());
+            self.received.extend(taken);
+            let until_ps = until_ps.filter(|_| resequencer.kept() > 0);
+            next_ps = next_ps.into_iter().chain(until_ps).min();
+        }
+        if let Some(at_ps) = next_ps {
+            timers.set(Timer::Resequence(host), at_ps);
+        }
+    }
+}
+
+/// What only converged Ethernet has.
+impl<F: CeeFrame> Converged<F> {
+    /// The properties of a port of a link; `None` = the port is within a host.
+    pub fn spec(&self, port: PortId) -> Option<&PortSpec> {
+        matches!(self.at(port), At::Link).then(|| self.cee.spec(port))
+    }
+
+    /// The total time for which pauses have stopped a port.
+    pub fn paused_ps(&self, port: PortId, now_ps: u64) -> u64 {
+        match self.at(port) {
+            At::Link => self.cee.paused_ps(port, now_ps),
+            At::Local | At::Stack => 0,
+        }
+    }
+
+    /// The counters of a port of a link; `None` = the port is within a host.
+    pub fn cee_stats(&self, port: PortId) -> Option<CeeStats> {
+        matches!(self.at(port), At::Link).then(|| self.cee.stats(port))
+    }
+
+    /// A cycle of pauses that cannot end, if there is one.
+    pub fn deadlock(&self) -> Option<Deadlock> {
+        self.cee.deadlock(&self.ports.pool)
+    }
+
+    /// From now on the far end of a port pauses these priorities whether it has room or not.
+    pub fn storm(&mut self, port: PortId, priorities: u8, now_ps: u64) {
+        let pool = &mut self.ports.pool;
+        self.cee.storm(pool, port, priorities, now_ps);
+    }
+
+    /// Whether a host's adapter ignores pauses and notifications from now on.
+    pub fn set_babbling(&mut self, host: HostId, babbles: bool, now_ps: u64) {
+        let pool = &mut self.ports.pool;
+        self.cee.set_babbling(pool, host, babbles, now_ps);
     }
 }
 
 impl<F: CeeFrame> Fabric for Converged<F> {
     type Frame = F;
-
-    const HAS_LANES: bool = true;
+    type Own = OwnEffect;
 
     #[inline(always)]
     fn ports(&self) -> &Ports<F> {
@@ -170,36 +336,29 @@ impl<F: CeeFrame> Fabric for Converged<F> {
         timers: &mut impl Timers,
         port: PortId,
         frame: Handle,
+        sender: Sender,
         now_ps: u64,
     ) -> Accepted {
-        let accepted = self.ports.accept(timers, port, frame, now_ps);
-        self.hops += u64::from(accepted != Accepted::Dropped);
-        accepted
-    }
-
-    #[inline]
-    fn send(
-        &mut self,
-        timers: &mut impl Timers,
-        _port: PortId,
-        frame: Handle,
-        departure: Departure,
-        now_ps: u64,
-    ) -> Accepted {
+        if let At::Local | At::Stack = self.at(port) {
+            let accepted = self.ports.accept(timers, port, frame, now_ps);
+            self.hops += u64::from(accepted != Accepted::Dropped);
+            return accepted;
+        }
+        let departure = Departure {
+            source: sender.host,
+            queue: self.queue(frame, sender),
+            priority: sender.priority,
+            sender: sender.number,
+        };
         match self.stacks {
             None => {
                 self.hops += 1;
                 let pool = &mut self.ports.pool;
                 self.cee.send(pool, frame, departure, now_ps);
-                Accepted::Waits
             }
             Some(first) => self.enter_stack(timers, (first, frame), departure, now_ps),
         }
-    }
-
-    fn submit(&mut self, frame: Handle, now_ps: u64) {
-        self.hops += 1;
-        self.cee.submit(&mut self.ports.pool, frame, now_ps);
+        Accepted::Waits
     }
 
     #[inline(always)]
@@ -217,25 +376,25 @@ impl<F: CeeFrame> Fabric for Converged<F> {
 
     #[inline(always)]
     fn arrive(&mut self, timers: &mut impl Timers, port: PortId, now_ps: u64) -> Option<Handle> {
-        if port >= self.first_inner {
-            return self.ports.take_arrived(timers, port, now_ps);
+        match self.at(port) {
+            At::Link => {}
+            at => return self.arrive_within(timers, (port, at), now_ps),
         }
         let (arrived, next_ps) = self.cee.arrive(&mut self.ports.pool, port, now_ps);
         if let Some(next_ps) = next_ps {
-            timers.set(Timer::Arrival, port.0, next_ps);
+            timers.set(Timer::Arrival(port), next_ps);
         }
         arrived
     }
 
     #[inline]
-    fn timer(&mut self, timer: Timer, port: PortId, now_ps: u64) {
+    fn timer(&mut self, timers: &mut impl Timers, timer: Timer, now_ps: u64) {
         let pool = &mut self.ports.pool;
         match timer {
-            Timer::Transmit => self.cee.transmit(pool, port, now_ps),
-            Timer::Control => self.cee.control(pool, port, now_ps),
-            Timer::Arrival | Timer::Resequence => {
-                debug_assert!(false, "{timer:?} gives frames to its driver");
-            }
+            Timer::Transmit(port) => self.cee.transmit(pool, port, now_ps),
+            Timer::Control(port) => self.cee.control(pool, port, now_ps),
+            Timer::Resequence(host) => self.give_up(timers, host, now_ps),
+            Timer::Arrival(_) => debug_assert!(false, "an arrival has a call of its own"),
         }
     }
 
@@ -243,20 +402,26 @@ impl<F: CeeFrame> Fabric for Converged<F> {
     fn receive(
         &mut self,
         timers: &mut impl Timers,
-        (port, host): (PortId, u16),
+        (port, host): (PortId, HostId),
         frame: Handle,
         now_ps: u64,
-    ) -> Received {
-        if port >= self.first_inner {
-            return Received::Frame;
-        }
-        if self.ports.pool[frame].notice().is_some() {
-            return Received::Notification;
+    ) -> Option<Handle> {
+        let At::Link = self.at(port) else {
+            return Some(frame);
+        };
+        if let Some(notice) = self.ports.pool[frame].notice() {
+            self.absorb((port, host), frame, notice, now_ps);
+            return None;
         }
         match self.resequencers {
-            None => Received::Frame,
+            None => Some(frame),
             Some(_) => self.receive_in_order(timers, host, frame, now_ps),
         }
+    }
+
+    #[inline(always)]
+    fn next_received(&mut self) -> Option<Handle> {
+        self.received.pop_front()
     }
 
     #[inline(always)]
@@ -264,15 +429,15 @@ impl<F: CeeFrame> Fabric for Converged<F> {
         let requests = &mut self.cee.requests;
         let [first, second] = &mut requests.arrivals;
         if let Some((port, at_ps)) = first.take() {
-            timers.set(Timer::Arrival, port.0, at_ps);
+            timers.set(Timer::Arrival(port), at_ps);
             if let Some((port, at_ps)) = second.take() {
-                timers.set(Timer::Arrival, port.0, at_ps);
+                timers.set(Timer::Arrival(port), at_ps);
             }
         }
         !requests.effects.is_empty()
     }
 
-    fn effect(&mut self, at: usize) -> Option<Effect> {
+    fn effect(&mut self, at: usize) -> Option<Effect<OwnEffect>> {
         let effects = &mut self.cee.requests.effects;
         let effect = effects.get(at).copied();
         if effect.is_none() {
@@ -281,9 +446,47 @@ impl<F: CeeFrame> Fabric for Converged<F> {
         effect
     }
 
+    fn lanes(&self) -> u8 {
+        self.lanes
+    }
+
+    #[inline]
+    fn has_room(&mut self, lane: Lane, now_ps: u64) -> bool {
+        let (pool, bytes) = (&mut self.ports.pool, self.frame_bytes);
+        let at = (lane.host, lane.number);
+        self.cee.has_room(pool, at, bytes, now_ps)
+    }
+
+    #[inline(always)]
+    fn room_ps(&self, _lane: Lane) -> Option<u64> {
+        None
+    }
+
+    fn count_departures(&mut self, host: HostId, now_ps: u64) {
+        let pool = &mut self.ports.pool;
+        self.cee.count_departures(pool, host, now_ps);
+    }
+
+    fn watch(&mut self, port: PortId) {
+        if let At::Link = self.at(port) {
+            self.cee.watch(port);
+        }
+    }
+
+    fn copy(&mut self, frame: Handle) -> Handle {
+        let pool = &mut self.ports.pool;
+        let copy = pool.insert(pool[frame]);
+        self.cee.copied(pool, frame, copy);
+        copy
+    }
+
+    fn priority(&self, frame: Handle) -> Option<u8> {
+        Some(self.cee.priority(&self.ports.pool, frame))
+    }
+
     fn audit(&self) -> Result<(), String> {
         let in_stack = |host| {
-            let stack = self.stacks.map(|first| first.of_host(host as u32));
+            let stack = self.stacks.map(|first| first.of_host(host));
             stack.map_or(0, |stack| self.ports.underway_bytes(stack))
         };
         self.ports
@@ -307,12 +510,27 @@ impl<F: CeeFrame> Fabric for Converged<F> {
         self.hops
     }
 
-    fn backlog_bytes(&mut self, port: PortId, now_ps: u64) -> u64 {
-        if port >= self.first_inner {
-            return self.ports.backlog_bytes(port, now_ps);
+    fn stats(&self, port: PortId) -> PortStats {
+        let mut stats = self.ports.stats(port);
+        if let Some(counted) = self.cee_stats(port) {
+            stats.accepted += counted.accepted;
+            stats.accepted_bytes += counted.accepted_bytes;
+            stats.marks += counted.marks;
+            for (sum, count) in stats.drops.iter_mut().zip(counted.drops) {
+                *sum += count;
+            }
         }
-        self.cee.catch_up(&mut self.ports.pool, port, now_ps);
-        self.cee.backlog_bytes(port)
+        stats
+    }
+
+    fn backlog_bytes(&mut self, port: PortId, now_ps: u64) -> u64 {
+        match self.at(port) {
+            At::Link => {
+                self.cee.catch_up(&mut self.ports.pool, port, now_ps);
+                self.cee.backlog_bytes(port)
+            }
+            At::Local | At::Stack => self.ports.backlog_bytes(port, now_ps),
+        }
     }
 
     fn set_up(&mut self, port: PortId, up: bool, now_ps: u64) {
@@ -337,172 +555,34 @@ impl<F: CeeFrame> Fabric for Converged<F> {
 
     #[inline]
     fn fetch_port(&self, port: PortId) {
-        if port < self.first_inner {
-            self.cee.fetch_port(port);
-        } else {
-            self.ports.fetch_port(port);
+        match self.at(port) {
+            At::Link => self.cee.fetch_port(port),
+            At::Local | At::Stack => self.ports.fetch_port(port),
         }
     }
 
     #[inline]
     fn fetch_first(&self, port: PortId) {
-        if port < self.first_inner {
-            self.cee.fetch_first(&self.ports.pool, port);
-        } else {
-            self.ports.fetch_first(port);
+        match self.at(port) {
+            At::Link => self.cee.fetch_first(&self.ports.pool, port),
+            At::Local | At::Stack => self.ports.fetch_first(port),
         }
     }
 
     #[inline]
     fn fetch_queue(&self, port: PortId) {
-        if port < self.first_inner {
-            self.cee.fetch_queue(&self.ports.pool, port);
-        } else {
-            self.ports.fetch_last(port);
+        match self.at(port) {
+            At::Link => self.cee.fetch_queue(&self.ports.pool, port),
+            At::Local | At::Stack => self.ports.fetch_last(port),
         }
     }
 
     #[inline]
     fn first(&self, port: PortId) -> Option<&F> {
-        if port < self.first_inner {
-            self.cee.first(&self.ports.pool, port)
-        } else {
-            self.ports.first(port)
+        match self.at(port) {
+            At::Link => self.cee.first(&self.ports.pool, port),
+            At::Local => self.ports.first(port),
+            At::Stack => None,
         }
-    }
-
-    fn stats(&self, port: PortId) -> PortStats {
-        let mut stats = self.ports.stats(port);
-        if let Some(counted) = self.cee_stats(port) {
-            stats.accepted += counted.accepted;
-            stats.accepted_bytes += counted.accepted_bytes;
-            stats.marks += counted.marks;
-            for (sum, count) in stats.drops.iter_mut().zip(counted.drops) {
-                *sum += count;
-            }
-        }
-        stats
-    }
-
-    fn send_notification(&mut self, to: PortId, frame: Handle, now_ps: u64) {
-        self.hops += 1;
-        let ports = [to.opposite(), to];
-        self.cee.forward(&mut self.ports.pool, ports, frame, now_ps);
-    }
-
-    fn absorb(&mut self, host: u16, frame: Handle, now_ps: u64) {
-        let notice = self.ports.pool[frame].notice();
-        self.ports.pool.release(frame);
-        if let Some((queue, fb)) = notice {
-            self.cee
-                .notified(&mut self.ports.pool, host, queue, fb, now_ps);
-        }
-    }
-
-    fn next_in_order(&mut self, host: u16, from: Origin) -> Option<Handle> {
-        self.resequencer(host, from)
-            .and_then(Resequencer::take_next)
-    }
-
-    fn give_up(&mut self, timers: &mut impl Timers, host: u16, now_ps: u64) -> Vec<Handle> {
-        let here = self.resequencers.iter().flatten().nth(host.into());
-        let here = here.into_iter().flatten();
-        let mut waiting: Vec<Origin> = here
-            .filter(|(_, kept)| kept.kept() > 0)
-            .map(|(&from, _)| from)
-            .collect();
-        waiting.sort_unstable();
-        let (mut taken, mut next_ps) = (Vec::new(), None);
-        for from in waiting {
-            let Some(kept) = self.resequencer(host, from) else {
-                continue;
-            };
-            let until_ps = kept.give_up(now_ps, PATIENCE_PS);
-            while let Some(frame) = kept.take_next() {
-                taken.push(frame);
-            }
-            let until_ps = until_ps.filter(|_| kept.kept() > 0);
-            next_ps = next_ps.into_iter().chain(until_ps).min();
-        }
-        if let Some(at_ps) = next_ps {
-            timers.set(Timer::Resequence, host.into(), at_ps);
-        }
-        taken
-    }
-
-    fn queue_to(&mut self, source: u16, key: QueueKey) -> u32 {
-        self.cee.queue_to(source, key)
-    }
-
-    #[inline(always)]
-    fn has_queues(&self, port: PortId) -> bool {
-        port < self.first_inner
-    }
-
-    fn lanes(&self) -> u8 {
-        self.lanes
-    }
-
-    #[inline]
-    fn has_room(&mut self, at: (u16, u8), now_ps: u64) -> bool {
-        let (pool, bytes) = (&mut self.ports.pool, self.frame_bytes);
-        self.cee.has_room(pool, at, bytes, now_ps)
-    }
-
-    #[inline]
-    fn fits(&self, at: (u16, u8)) -> bool {
-        self.cee.fits(at, self.frame_bytes)
-    }
-
-    fn count_departures(&mut self, host: u16, now_ps: u64) {
-        self.cee
-            .count_departures(&mut self.ports.pool, host, now_ps);
-    }
-
-    fn sender(&self, frame: Handle) -> u32 {
-        self.cee.sender(frame)
-    }
-
-    fn copied(&mut self, from: Handle, to: Handle) {
-        self.cee.copied(&mut self.ports.pool, from, to);
-    }
-
-    fn priority(&self, frame: Handle) -> Option<u8> {
-        Some(self.cee.priority(&self.ports.pool, frame))
-    }
-
-    fn watch(&mut self, port: PortId) {
-        if port < self.first_inner {
-            self.cee.watch(port);
-        }
-    }
-
-    fn spec(&self, port: PortId) -> Option<&PortSpec> {
-        (port < self.first_inner).then(|| self.cee.spec(port))
-    }
-
-    fn paused_ps(&self, port: PortId, now_ps: u64) -> u64 {
-        match port < self.first_inner {
-            true => self.cee.paused_ps(port, now_ps),
-            false => 0,
-        }
-    }
-
-    fn cee_stats(&self, port: PortId) -> Option<CeeStats> {
-        (port < self.first_inner).then(|| self.cee.stats(port))
-    }
-
-    fn deadlock(&self) -> Option<Deadlock> {
-        self.cee.deadlock(&self.ports.pool)
-    }
-
-    fn storm(&mut self, port: PortId, priorities: u8, now_ps: u64) {
-        self.cee
-            .storm(&mut self.ports.pool, port, priorities, now_ps);
-    }
-
-    fn set_babbling(&mut self, host: u16, babbles: bool, now_ps: u64) {
-        self.cee
-            .set_babbling(&mut self.ports.pool, host, babbles, now_ps);
     }
 }

@@ -9,7 +9,7 @@ use std::fmt;
 pub type NodeId = u32;
 
 /// A host's number, from 0. It is also the number of its node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostId(pub u32);
 
 /// A switch's number, from 0.
@@ -26,15 +26,32 @@ pub enum Node {
 }
 
 impl HostId {
+    /// The first `count` hosts, in order.
+    pub fn first(count: usize) -> impl ExactSizeIterator<Item = Self> + Clone {
+        (0..count as u32).map(Self)
+    }
+
+    /// Items that are kept by host, each with its host.
+    pub fn enumerate<I: IntoIterator>(by_host: I) -> impl Iterator<Item = (Self, I::Item)> {
+        (0..).map(Self).zip(by_host)
+    }
+
     /// For what is kept by host.
-    pub fn index(self) -> usize {
+    #[inline(always)]
+    pub const fn index(self) -> usize {
         self.0 as usize
     }
 }
 
 impl SwitchId {
+    /// The first `count` switches, in order.
+    pub fn first(count: usize) -> impl ExactSizeIterator<Item = Self> + Clone {
+        (0..count as u32).map(Self)
+    }
+
     /// For what is kept by switch.
-    pub fn index(self) -> usize {
+    #[inline(always)]
+    pub const fn index(self) -> usize {
         self.0 as usize
     }
 }
@@ -93,8 +110,8 @@ impl PortId {
 
     /// The port of a host, if this is the port of the first host and those of the others follow.
     #[inline]
-    pub const fn of_host(self, host: u32) -> Self {
-        Self(self.0 + host)
+    pub const fn of_host(self, host: HostId) -> Self {
+        Self(self.0 + host.0)
     }
 
     /// The link.
@@ -193,6 +210,12 @@ impl Graph {
     /// The node at the near end of a port, which transmits.
     pub fn near(&self, port: PortId) -> NodeId {
         self.far(port.opposite())
+    }
+
+    /// By port, the node at its far end.
+    pub fn next_hops(&self) -> Vec<Node> {
+        let far = |port| self.node(self.far(port));
+        self.ports().map(far).collect()
     }
 
     /// Ports of a node with their neighbours.

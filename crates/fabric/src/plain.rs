@@ -1,9 +1,10 @@
 //! Plain Ethernet: each port has one queue in order, and no port is ever paused.
 
+use std::convert::Infallible;
+
 use crate::{
-    cee::Departure,
-    contract::{Accepted, Books, Effect, Fabric, Received, Timer, Timers},
-    graph::PortId,
+    contract::{Accepted, Books, Effect, Fabric, Lane, Sender, Timer, Timers},
+    graph::{HostId, PortId},
     impair::Impairment,
     pool::Handle,
     port::{Frame, Offer, PortStats, Ports},
@@ -34,7 +35,7 @@ impl<F: Frame> Ports<F> {
     ) -> Accepted {
         match self.offer(port, now_ps, frame) {
             Offer::First(at_ps) => {
-                timers.set(Timer::Arrival, port.0, at_ps);
+                timers.set(Timer::Arrival(port), at_ps);
                 Accepted::Leaves
             }
             Offer::Queued => Accepted::Leaves,
@@ -56,7 +57,7 @@ impl<F: Frame> Ports<F> {
     ) -> Option<Handle> {
         let (frame, next) = self.arrive(port, now_ps)?;
         if let Some(next_ps) = next {
-            timers.set(Timer::Arrival, port.0, next_ps);
+            timers.set(Timer::Arrival(port), next_ps);
         }
         Some(frame)
     }
@@ -74,10 +75,25 @@ impl<F: Frame> Ports<F> {
     }
 }
 
-impl<F: Frame> Fabric for Plain<F> {
-    type Frame = F;
+impl<F: Frame> Plain<F> {
+    /// A frame joins the queue of a port.
+    #[inline(always)]
+    fn join(
+        &mut self,
+        timers: &mut impl Timers,
+        port: PortId,
+        frame: Handle,
+        now_ps: u64,
+    ) -> Accepted {
+        let accepted = self.ports.accept(timers, port, frame, now_ps);
+        self.hops += u64::from(accepted != Accepted::Dropped);
+        accepted
+    }
+}
 
-    const HAS_LANES: bool = false;
+impl<F: Frame + Copy> Fabric for Plain<F> {
+    type Frame = F;
+    type Own = Infallible;
 
     #[inline(always)]
     fn ports(&self) -> &Ports<F> {
@@ -95,27 +111,10 @@ impl<F: Frame> Fabric for Plain<F> {
         timers: &mut impl Timers,
         port: PortId,
         frame: Handle,
+        _sender: Sender,
         now_ps: u64,
     ) -> Accepted {
-        let accepted = self.ports.accept(timers, port, frame, now_ps);
-        self.hops += u64::from(accepted != Accepted::Dropped);
-        accepted
-    }
-
-    #[inline(always)]
-    fn send(
-        &mut self,
-        timers: &mut impl Timers,
-        port: PortId,
-        frame: Handle,
-        _departure: Departure,
-        now_ps: u64,
-    ) -> Accepted {
-        self.offer(timers, port, frame, now_ps)
-    }
-
-    fn submit(&mut self, _frame: Handle, _now_ps: u64) {
-        debug_assert!(false, "what is sent is at its adapter");
+        self.join(timers, port, frame, now_ps)
     }
 
     #[inline(always)]
@@ -126,7 +125,7 @@ impl<F: Frame> Fabric for Plain<F> {
         frame: Handle,
         now_ps: u64,
     ) -> Accepted {
-        self.offer(timers, to, frame, now_ps)
+        self.join(timers, to, frame, now_ps)
     }
 
     #[inline(always)]
@@ -134,7 +133,7 @@ impl<F: Frame> Fabric for Plain<F> {
         self.ports.take_arrived(timers, port, now_ps)
     }
 
-    fn timer(&mut self, timer: Timer, _port: PortId, _now_ps: u64) {
+    fn timer(&mut self, _timers: &mut impl Timers, timer: Timer, _now_ps: u64) {
         debug_assert!(false, "the fabric never asks for {timer:?}");
     }
 
@@ -142,11 +141,16 @@ impl<F: Frame> Fabric for Plain<F> {
     fn receive(
         &mut self,
         _timers: &mut impl Timers,
-        _at: (PortId, u16),
-        _frame: Handle,
+        _at: (PortId, HostId),
+        frame: Handle,
         _now_ps: u64,
-    ) -> Received {
-        Received::Frame
+    ) -> Option<Handle> {
+        Some(frame)
+    }
+
+    #[inline(always)]
+    fn next_received(&mut self) -> Option<Handle> {
+        None
     }
 
     #[inline(always)]
@@ -154,7 +158,35 @@ impl<F: Frame> Fabric for Plain<F> {
         false
     }
 
-    fn effect(&mut self, _at: usize) -> Option<Effect> {
+    fn effect(&mut self, _at: usize) -> Option<Effect<Infallible>> {
+        None
+    }
+
+    #[inline(always)]
+    fn lanes(&self) -> u8 {
+        1
+    }
+
+    #[inline(always)]
+    fn has_room(&mut self, lane: Lane, now_ps: u64) -> bool {
+        self.ports.free_ps(lane.port) <= now_ps
+    }
+
+    #[inline(always)]
+    fn room_ps(&self, lane: Lane) -> Option<u64> {
+        Some(self.ports.free_ps(lane.port))
+    }
+
+    fn count_departures(&mut self, _host: HostId, _now_ps: u64) {}
+
+    fn watch(&mut self, _port: PortId) {}
+
+    fn copy(&mut self, frame: Handle) -> Handle {
+        let copy = self.ports.pool[frame];
+        self.ports.pool.insert(copy)
+    }
+
+    fn priority(&self, _frame: Handle) -> Option<u8> {
         None
     }
 

@@ -10,7 +10,7 @@ use sluicegate_core::{aqm::AqmParams, cc::Algorithm};
 use sluicegate_fabric::{
     Graph, PortConfig, Ports,
     cee::CeeConfig,
-    graph::PortId,
+    graph::{self, HostId, PortId},
     port::{PS_PER_NS, PS_PER_S},
     random::draw,
 };
@@ -32,8 +32,9 @@ use sluicegate_vswitch::{Policy, Vnics, WhenFull, switch};
 
 use crate::{
     actors::Actors,
+    converged::Converged,
     engine::{Engine, Part},
-    layout::{Layout, NextHop, Partition, Tenant},
+    layout::{Layout, Partition, Tenant},
     net::{EndId, Host, Net, PacketFabric, Plain, interface_of},
     packet::{ETHERNET_BYTES, Packet},
 };
@@ -66,11 +67,18 @@ pub trait FabricOf: PacketFabric {
     /// # Errors
     /// What this world cannot do.
     fn of(variant: &Variant, ports: Ports<Packet>, seed: u64) -> Result<Self>;
+
+    /// The network as one of converged Ethernet, if it is one.
+    fn converged(net: &mut Net<Self>) -> Option<&mut Net<Converged>>;
 }
 
 impl FabricOf for Plain {
     fn of(_variant: &Variant, ports: Ports<Packet>, _seed: u64) -> Result<Self> {
         Ok(Self::new(ports))
+    }
+
+    fn converged(_net: &mut Net<Self>) -> Option<&mut Net<Converged>> {
+        None
     }
 }
 
@@ -82,11 +90,8 @@ pub fn engine<F: FabricOf>(variant: &Variant, seed: u64, threads: usize) -> Resu
     let hosts = variant.hosts.len();
     let graph = variant.graph();
     let routes = variant.routes(&graph);
-    let mut next_hops = NextHop::of(&graph);
-    next_hops.extend((0..hosts).map(|host| NextHop::Host(host as u16)));
-    if variant.cee.is_some() {
-        next_hops.extend((0..hosts).map(|_| NextHop::Adapter));
-    }
+    let mut next_hops = graph.next_hops();
+    next_hops.extend(HostId::first(hosts).map(graph::Node::Host));
     let tenants = variant.tenants.iter();
     let tenants = tenants
         .map(|tenant| self::tenant(variant, tenant))
@@ -103,7 +108,7 @@ pub fn engine<F: FabricOf>(variant: &Variant, seed: u64, threads: usize) -> Resu
             ps(variant.sim.start_spread) / PS_PER_NS,
             seed ^ u64::from(tenant),
         );
-        let part = layout.part_of_host(variant.tenants[tenant as usize].host as u16);
+        let part = layout.part_of_host(HostId(variant.tenants[tenant as usize].host as u32));
         plans_by_part[part].push((tenant, plan));
     }
     let part = |(part, plans)| {
@@ -137,7 +142,8 @@ fn partition(variant: &Variant, graph: &Graph, threads: usize) -> Result<(Partit
     let partition = Partition::new(graph, threads);
     let mut shortest_ps = u64::MAX;
     for id in graph.ports() {
-        if partition.of(graph.near(id)) != partition.of(graph.far(id)) {
+        let part = |node| partition.of(graph.node(node));
+        if part(graph.near(id)) != part(graph.far(id)) {
             shortest_ps = shortest_ps.min(port(variant, id)?.delay_ps);
         }
     }
@@ -172,7 +178,7 @@ fn net<F: FabricOf>(
             .map(|(enforcement, policy)| vnics(variant, id, enforcement, policy));
         let local_port = PortId(ports.len() as u32);
         let switch = switch(variant, id);
-        let mut machine = Host::new(id as u16, [adapter, local_port], switch, vnics);
+        let mut machine = Host::new(HostId(id as u32), [adapter, local_port], switch, vnics);
         if on_host(variant, id).any(|tenant| sockets(variant, tenant) == Sockets::SmallQueues) {
             machine.with_small_queues();
         }
@@ -318,7 +324,7 @@ fn local(variant: &Variant) -> PortConfig {
 
 fn tenant(variant: &Variant, tenant: &Described) -> Result<Tenant> {
     Ok(Tenant {
-        host: tenant.host as u16,
+        host: HostId(tenant.host as u32),
         address: tenant.address,
         stack: Arc::new(stack(variant, tenant)?),
     })

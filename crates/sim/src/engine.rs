@@ -17,7 +17,10 @@ use std::{
 use anyhow::{Result, anyhow};
 use sluicegate_apps::{Actor, App};
 use sluicegate_core::abi::{Flow, FlowKey};
-use sluicegate_fabric::{graph::PortId, port::PortStats};
+use sluicegate_fabric::{
+    graph::{HostId, PortId},
+    port::PortStats,
+};
 use sluicegate_scenario::workload::Report;
 
 use crate::{
@@ -231,7 +234,7 @@ impl<A: Actor + Send, F: PacketFabric> Engine<A, F> {
     }
 
     /// The network of the part that has a host.
-    pub fn net_of_host(&mut self, host: u16) -> &mut Net<F> {
+    pub fn net_of_host(&mut self, host: HostId) -> &mut Net<F> {
         let part = self.layout.part_of_host(host);
         &mut self.parts[part].net
     }
@@ -256,7 +259,7 @@ impl<A: Actor + Send, F: PacketFabric> Engine<A, F> {
 
     /// All flows in the tables of the vNIC stages, in the order of hosts.
     pub fn tracked(&self) -> impl Iterator<Item = (&FlowKey, &Flow)> {
-        let hosts = 0..self.parts[0].net.hosts.len() as u16;
+        let hosts = HostId::first(self.parts[0].net.hosts.len());
         hosts.flat_map(move |host| {
             let part = self.layout.part_of_host(host);
             self.parts[part].net.tracked(host)

@@ -3,7 +3,11 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use sluicegate_fabric::{Fate, Handle, Impairment, contract::Driver, graph::PortId};
+use sluicegate_fabric::{
+    Fate, Handle, Impairment,
+    contract::Driver,
+    graph::{HostId, PortId},
+};
 use sluicegate_tcp::Events;
 
 use crate::net::{EndId, LATE, Net, Notice, PacketFabric, READER, source};
@@ -103,23 +107,24 @@ impl<F: PacketFabric> Net<F> {
 impl<F: PacketFabric> Net<F> {
     /// A host stands still: its stacks send nothing and their timers wait, and so does what
     /// arrives. What its adapter has been given leaves all the same.
-    pub fn pause(&mut self, host: usize) {
-        self.hosts[host].troubles.paused = true;
+    pub fn pause(&mut self, host: HostId) {
+        self.hosts[host.index()].troubles.paused = true;
     }
 
     /// A host resumes. It handles the packets that have arrived in the meantime first.
-    pub fn resume(&mut self, host: usize) {
-        self.hosts[host].troubles.paused = false;
-        let inbox = std::mem::take(&mut self.hosts[host].troubles.inbox);
+    pub fn resume(&mut self, host: HostId) {
+        let troubles = &mut self.hosts[host.index()].troubles;
+        troubles.paused = false;
+        let inbox = std::mem::take(&mut troubles.inbox);
         for packet in inbox {
-            self.receive(host as u16, packet);
+            self.receive(host, packet);
         }
         for end in 0..self.sockets.ends.len() as EndId {
-            if usize::from(self.sockets.ends[end as usize].host) == host {
+            if self.sockets.ends[end as usize].host == host {
                 self.serve_end(end);
             }
         }
-        self.serve(host as u16);
+        self.serve(host);
     }
 }
 
@@ -128,7 +133,7 @@ impl<F: PacketFabric> Net<F> {
     /// A tenant's applications read at most this much from now on; `None` = at once.
     pub fn set_read_rate(&mut self, tenant: u32, rate_bps: Option<u64>) {
         let now_ns = self.now_ns();
-        let host = usize::from(self.layout.tenants[tenant as usize].host);
+        let host = self.layout.tenants[tenant as usize].host.index();
         let readers = &mut self.hosts[host].troubles.readers;
         let Some(rate_bps) = rate_bps else {
             let reader = readers.remove(&tenant);
@@ -153,7 +158,7 @@ impl<F: PacketFabric> Net<F> {
     pub(crate) fn may_read(&mut self, end: EndId, bytes: u64) -> u64 {
         let now_ns = self.now_ns();
         let state = &self.sockets.ends[end as usize];
-        let readers = &mut self.hosts[usize::from(state.host)].troubles.readers;
+        let readers = &mut self.hosts[state.host.index()].troubles.readers;
         let Some(reader) = readers.get_mut(&state.addressing.tenant) else {
             return bytes;
         };
@@ -179,7 +184,7 @@ impl<F: PacketFabric> Net<F> {
     /// Sets the timer of a reader for which a connection waits.
     fn arm(&mut self, end: EndId) {
         let state = &self.sockets.ends[end as usize];
-        let readers = &mut self.hosts[usize::from(state.host)].troubles.readers;
+        let readers = &mut self.hosts[state.host.index()].troubles.readers;
         if let Some(reader) = readers
             .get_mut(&state.addressing.tenant)
             .filter(|reader| !reader.armed)
@@ -195,7 +200,7 @@ impl<F: PacketFabric> Net<F> {
     /// A slow application turns to the next connection.
     pub(crate) fn reader_turn(&mut self, tenant: u32) {
         let now_ns = self.now_ns();
-        let host = usize::from(self.layout.tenants[tenant as usize].host);
+        let host = self.layout.tenants[tenant as usize].host.index();
         let Some(reader) = self.hosts[host].troubles.readers.get_mut(&tenant) else {
             return;
         };

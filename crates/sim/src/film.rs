@@ -5,15 +5,14 @@ use std::time::Duration;
 use sluicegate_apps::App;
 use sluicegate_fabric::graph::PortId;
 use sluicegate_scenario::{
-    experiment::{Node, Variant},
+    experiment::Variant,
     results::{Film, FilmCell, FilmDirection, FilmNode},
 };
 
 use crate::{
-    build,
+    build::{self, FabricOf},
     engine::Engine,
     measure::{self, Queue},
-    net::PacketFabric,
 };
 
 /// A film while it grows.
@@ -55,7 +54,7 @@ impl Recorder {
     }
 
     /// Takes one frame.
-    pub fn sample<F: PacketFabric>(&mut self, engine: &mut Engine<App, F>) {
+    pub fn sample<F: FabricOf>(&mut self, engine: &mut Engine<App, F>) {
         for (queue, last) in self.queues.iter().zip(&mut self.last) {
             let now = Seen::of(queue, engine);
             self.film.cells.push(now.since(last));
@@ -70,13 +69,13 @@ impl Recorder {
 }
 
 impl Seen {
-    fn of<F: PacketFabric>(queue: &Queue, engine: &mut Engine<App, F>) -> Self {
+    fn of<F: FabricOf>(queue: &Queue, engine: &mut Engine<App, F>) -> Self {
         let counts = queue.counts(engine);
         let net = engine.net_of_port(queue.port());
         Self {
             accepted_bytes: counts.accepted_bytes(),
             backlog_bytes: net.backlog_bytes(queue.port()),
-            paused_ps: net.paused_ps(queue.port()),
+            paused_ps: F::converged(net).map_or(0, |net| net.paused_ps(queue.port())),
             drops: counts.drops(),
         }
     }
@@ -103,17 +102,14 @@ fn node(name: &str, is_host: bool) -> FilmNode {
 
 /// Both directions of each link.
 fn directions(variant: &Variant) -> Vec<FilmDirection> {
-    let id = |node| match node {
-        Node::Host(host) => host,
-        Node::Switch(switch) => variant.hosts.len() + switch,
-    };
+    let graph = variant.graph();
     let direction = |port: PortId| {
         let link = &variant.links[port.link()];
-        let (from, to) = variant.ends(port);
+        let (from, _) = variant.ends(port);
         FilmDirection {
             link: link.name.clone(),
-            from: id(from),
-            to: id(to),
+            from: graph.near(port) as usize,
+            to: graph.far(port) as usize,
             rate_bps: link.rate_bps,
             limit_bytes: build::limit_bytes(variant, link, from),
         }

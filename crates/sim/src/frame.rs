@@ -8,7 +8,7 @@ use sluicegate_core::{
 };
 use sluicegate_fabric::{
     cee::{Notification, PRIORITIES},
-    graph::PortId,
+    graph::{HostId, PortId},
 };
 use sluicegate_tcp::segment::{Segment, ecn, flags, option};
 
@@ -40,12 +40,12 @@ pub struct Route {
     /// The receiving tenant's.
     pub to: SocketAddr,
     /// The hosts where they live.
-    pub hosts: [u16; 2],
+    pub hosts: [HostId; 2],
 }
 
 /// A host's card: locally administered, with its number at the end.
-pub fn mac(host: u16) -> [u8; 6] {
-    let [high, low] = host.to_be_bytes();
+pub fn mac(host: HostId) -> [u8; 6] {
+    let [.., high, low] = host.0.to_be_bytes();
     [0x02, b'S', b'G', 0, high, low]
 }
 
@@ -94,7 +94,7 @@ pub fn port_mac(port: PortId) -> [u8; 6] {
 /// Gives a frame a tag with this priority and no VLAN (802.1Q clause 9.6: a priority tag).
 pub fn tag(frame: &mut Vec<u8>, priority: u8) {
     let [high, low] = TPID.to_be_bytes();
-    let addresses = 2 * mac(0).len();
+    let addresses = 2 * mac(HostId(0)).len();
     frame.splice(addresses..addresses, [high, low, priority << 5, 0]);
 }
 

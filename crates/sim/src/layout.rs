@@ -6,38 +6,15 @@ use std::{net::IpAddr, sync::Arc};
 use rustc_hash::FxHashMap;
 use sluicegate_fabric::{
     Graph, Routes,
-    graph::{Node, NodeId, PortId, SwitchId},
+    graph::{HostId, Node, NodeId, PortId},
 };
 use sluicegate_tcp::Config;
-
-/// The node or stack at the far end of a port.
-#[derive(Clone, Copy, Debug)]
-pub enum NextHop {
-    /// To a host.
-    Host(u16),
-    /// To a switch.
-    Switch(SwitchId),
-    /// Down a host's stack to its adapter, where that is one of converged Ethernet.
-    Adapter,
-}
-
-impl NextHop {
-    /// The next hop of each port of a graph, by number.
-    pub fn of(graph: &Graph) -> Vec<Self> {
-        (graph.ports())
-            .map(|port| match graph.node(graph.far(port)) {
-                Node::Host(host) => Self::Host(host.0 as u16),
-                Node::Switch(switch) => Self::Switch(switch),
-            })
-            .collect()
-    }
-}
 
 /// A tenant: an address on a host with a stack.
 #[derive(Clone, Debug)]
 pub struct Tenant {
     /// Its host.
-    pub host: u16,
+    pub host: HostId,
     /// Its address.
     pub address: IpAddr,
     /// Its stack.
@@ -49,8 +26,10 @@ pub struct Tenant {
 pub struct Partition {
     /// Parts, at least 1.
     parts: usize,
-    /// The part of each node, hosts first; empty if there is one part.
-    part_of: Vec<u8>,
+    /// The part of each host; empty if there is one part.
+    hosts: Vec<u8>,
+    /// The part of each switch; likewise.
+    switches: Vec<u8>,
 }
 
 impl Partition {
@@ -58,7 +37,8 @@ impl Partition {
     pub fn whole() -> Self {
         Self {
             parts: 1,
-            part_of: Vec::new(),
+            hosts: Vec::new(),
+            switches: Vec::new(),
         }
     }
 
@@ -88,7 +68,12 @@ impl Partition {
             part_of[node as usize] = best as u8;
             links[best] += graph.adjacent(node).len();
         }
-        Self { parts, part_of }
+        let switches = part_of.split_off(hosts);
+        Self {
+            parts,
+            hosts: part_of,
+            switches,
+        }
     }
 
     /// How many parts there are.
@@ -97,10 +82,12 @@ impl Partition {
     }
 
     /// The part that looks after a node.
-    pub fn of(&self, node: NodeId) -> usize {
-        self.part_of
-            .get(node as usize)
-            .map_or(0, |&part| part.into())
+    pub fn of(&self, node: Node) -> usize {
+        let part = match node {
+            Node::Host(host) => self.hosts.get(host.index()),
+            Node::Switch(switch) => self.switches.get(switch.index()),
+        };
+        part.map_or(0, |&part| part.into())
     }
 }
 
@@ -126,7 +113,7 @@ fn outwards(graph: &Graph) -> Vec<NodeId> {
 /// Shared by the parts of a run.
 pub struct Layout {
     /// The next hop of each port: those of links, then one within each host.
-    pub next_hops: Vec<NextHop>,
+    pub next_hops: Vec<Node>,
     /// Ways through switches.
     pub routes: Routes,
     /// Tenants.
@@ -138,13 +125,14 @@ pub struct Layout {
     by_address: FxHashMap<IpAddr, u32>,
     /// Number of each tenant's vNIC within its host.
     vnics: Vec<u16>,
-    hosts: u32,
+    /// The port within the first host, which those of the other hosts follow.
+    first_inner: PortId,
 }
 
 impl Layout {
     /// Of a network with this many hosts.
     pub fn new(
-        next_hops: Vec<NextHop>,
+        next_hops: Vec<Node>,
         routes: Routes,
         tenants: Vec<Tenant>,
         ip_bytes: u32,
@@ -157,12 +145,13 @@ impl Layout {
             .collect();
         let mut counts = vec![0; hosts];
         let vnics = tenants.iter().map(|tenant| {
-            let count: &mut u16 = &mut counts[usize::from(tenant.host)];
+            let count: &mut u16 = &mut counts[tenant.host.index()];
             *count += 1;
             *count - 1
         });
         let vnics = vnics.collect();
         Self {
+            first_inner: PortId((next_hops.len() - hosts) as u32),
             next_hops,
             routes,
             tenants,
@@ -170,7 +159,6 @@ impl Layout {
             partition,
             by_address,
             vnics,
-            hosts: hosts as u32,
         }
     }
 
@@ -185,27 +173,20 @@ impl Layout {
     }
 
     /// The part that looks after a host.
-    pub fn part_of_host(&self, host: u16) -> usize {
-        self.partition.of(host.into())
+    pub fn part_of_host(&self, host: HostId) -> usize {
+        self.partition.of(Node::Host(host))
     }
 
     /// The part that looks after the far end of a port.
     pub fn part_beyond(&self, port: PortId) -> usize {
-        match self.next_hops[port.index()] {
-            NextHop::Host(host) => self.partition.of(host.into()),
-            NextHop::Switch(switch) => self.partition.of(self.hosts + switch.0),
-            // Such a network has one part.
-            NextHop::Adapter => 0,
-        }
+        self.partition.of(self.next_hops[port.index()])
     }
 
-    /// The part that looks after a port: its near end's.
+    /// The part that looks after a port: its near end's. A port within a host has two ends there.
     pub fn part_of_port(&self, port: PortId) -> usize {
-        let links = self.next_hops.len() - self.hosts as usize;
-        match port.index().checked_sub(links) {
-            None => self.part_beyond(port.opposite()),
-            // A port within a host.
-            Some(host) => self.partition.of(host as u32),
+        match port < self.first_inner {
+            true => self.part_beyond(port.opposite()),
+            false => self.part_beyond(port),
         }
     }
 }
@@ -218,15 +199,16 @@ mod tests {
     fn subtrees_of_a_fat_tree_stay_together() {
         let graph = Graph::xgft(&[8, 8, 4], &[1, 8, 8]).unwrap();
         let partition = Partition::new(&graph, 2);
+        let part = |node| partition.of(graph.node(node));
         let crossing = graph
             .links()
             .iter()
-            .filter(|(a, b)| partition.of(*a) != partition.of(*b))
+            .filter(|&&(a, b)| part(a) != part(b))
             .count();
         // Only links to the top cross, and half of those.
         assert_eq!(crossing, 4 * 64 / 2);
         let tops = 256 + 64..256 + 128;
-        assert_eq!(tops.filter(|&top| partition.of(top) == 0).count(), 32);
+        assert_eq!(tops.filter(|&top| part(top) == 0).count(), 32);
     }
 
     #[test]
@@ -236,6 +218,6 @@ mod tests {
         graph.link(1, 2);
         assert_eq!(Partition::new(&graph, 9).parts(), 2);
         assert_eq!(Partition::new(&graph, 1).parts(), 1);
-        assert_eq!(Partition::whole().of(2), 0);
+        assert_eq!(Partition::whole().of(graph.node(2)), 0);
     }
 }

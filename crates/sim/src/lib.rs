@@ -14,6 +14,7 @@
 pub mod actors;
 pub mod build;
 pub mod capture;
+pub mod converged;
 mod drive;
 pub mod engine;
 pub mod exports;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use sluicegate_apps::App;
 use sluicegate_fabric::{
     cee,
-    graph::PortId,
+    graph::{HostId, PortId},
     port::{Drop, PortStats},
 };
 use sluicegate_scenario::{
@@ -16,10 +16,7 @@ use sluicegate_scenario::{
 
 use sluicegate_vswitch::Place;
 
-use crate::{
-    engine::Engine,
-    net::{Net, PacketFabric},
-};
+use crate::{build::FabricOf, converged::Converged, engine::Engine, net::Net};
 
 /// log2 of the bins per power of two.
 const SUB_BITS: u32 = 5;
@@ -131,8 +128,8 @@ struct CeeCounts {
 }
 
 impl CeeCounts {
-    fn of<F: PacketFabric>(port: PortId, net: &Net<F>) -> Option<Self> {
-        let stats = net.fabric.cee_stats(port)?;
+    fn of(port: PortId, net: &Net<Converged>) -> Option<Self> {
+        let stats = net.cee_stats(port)?;
         Some(Self {
             pauses: stats.pauses,
             paused_ps: net.paused_ps(port),
@@ -221,16 +218,23 @@ impl Queue {
     }
 
     /// The counters of the queue up to now.
-    pub fn counts<F: PacketFabric>(&self, engine: &mut Engine<App, F>) -> Counts {
+    pub fn counts<F: FabricOf>(&self, engine: &mut Engine<App, F>) -> Counts {
         let places = self.host.map(|host| {
-            let net = engine.net_of_host(host as u16);
+            let net = engine.net_of_host(HostId(host as u32));
             *net.hosts[host].switch.drops()
         });
         Counts {
             port: engine.stats(self.port),
             places: places.unwrap_or_default(),
-            cee: CeeCounts::of(self.port, engine.net_of_port(self.port)),
+            cee: F::converged(engine.net_of_port(self.port))
+                .and_then(|net| CeeCounts::of(self.port, net)),
         }
+    }
+
+    /// Whether an arriving packet waits for all packets that it meets in the queue. The adapters of
+    /// converged Ethernet have a queue for each destination.
+    pub fn is_in_order(&self, variant: &Variant) -> bool {
+        self.host.is_none() || variant.cee.is_none()
     }
 
     /// Its port.
@@ -239,11 +243,7 @@ impl Queue {
     }
 
     /// The figures of the queue since `from`.
-    pub fn result<F: PacketFabric>(
-        &self,
-        engine: &mut Engine<App, F>,
-        from: &Counts,
-    ) -> LinkResult {
+    pub fn result<F: FabricOf>(&self, engine: &mut Engine<App, F>, from: &Counts) -> LinkResult {
         let Counts {
             port: to,
             places,

@@ -29,8 +29,8 @@ use sluicegate_core::{
 };
 use sluicegate_fabric::{
     Handle, Pool, Routes,
-    contract::{Accepted, Driven, Driver, Timer},
-    graph::PortId,
+    contract::{Accepted, Driven, Driver, Sender, Timer},
+    graph::{HostId, Node, PortId},
 };
 use sluicegate_tcp::{
     Endpoint, Taker,
@@ -43,7 +43,7 @@ use self::life::Life;
 pub use self::{
     clock::Clock,
     datagrams::Datagrams,
-    fabric::{Converged, PacketFabric, Plain},
+    fabric::{PacketFabric, Plain},
     host::Host,
     inspect::Known,
     table::{Notice, Owner, Sockets},
@@ -53,7 +53,7 @@ use self::{
     counts::Counts,
     table::Ends,
 };
-pub use crate::layout::{NextHop, Tenant};
+pub use crate::layout::Tenant;
 use crate::{
     capture::{self, Capture, Seen},
     exports::Post,
@@ -78,15 +78,12 @@ pub struct ConnectionEnd {
     pub datagrams: Option<Box<Datagrams>>,
     /// The addresses of its packets.
     pub(crate) addressing: Addressing,
-    pub(crate) host: u16,
+    pub(crate) host: HostId,
     /// The entrance and the exit of its packets at its host's switch.
     sides: (Side, Side),
-    /// The port to which the host's switch passes every packet at once; [`host::IN_TURN`] = each
-    /// packet passes through the switch.
-    straight_to: PortId,
-    /// The queue of its packets in an adapter of converged Ethernet; [`fabric::NO_QUEUE`] before
-    /// the first packet.
-    queue: u32,
+    /// The port to which the host's switch passes every packet at once; `None` = senders of the
+    /// host may have to wait, and each packet passes through the switch.
+    straight_to: Option<PortId>,
     /// The switch of its host holds it back.
     held: bool,
     /// Its stack waits until the data that it has sent leave the host.
@@ -103,6 +100,16 @@ pub struct ConnectionEnd {
 }
 
 impl ConnectionEnd {
+    /// The end as the fabric knows it; `id` is its number.
+    #[inline(always)]
+    fn sender(&self, id: EndId) -> Sender {
+        Sender {
+            host: self.host,
+            priority: self.priority,
+            number: id,
+        }
+    }
+
     /// Counts data that have left its host, in bytes.
     fn left(&mut self, payload: u16) {
         if let Some(tcp) = &mut self.tcp {
@@ -153,7 +160,7 @@ pub struct Parts<F = Plain> {
     /// The fabric, at time 0.
     pub fabric: F,
     /// The next hop of each port, by number.
-    pub next_hops: Vec<NextHop>,
+    pub next_hops: Vec<Node>,
     /// The routing scheme of the switches.
     pub routes: Routes,
     /// Servers.
@@ -216,8 +223,8 @@ impl<F: PacketFabric> Net<F> {
             outs: Vec::new(),
             counts: Counts::default(),
         };
-        for host in 0..net.hosts.len() as u16 {
-            if net.hosts[usize::from(host)].counts_departures {
+        for host in HostId::first(net.hosts.len()) {
+            if net.hosts[host.index()].counts_departures {
                 net.count_departures(host);
             }
         }
@@ -237,12 +244,6 @@ impl<F: PacketFabric> Net<F> {
     /// Bytes queued at a port.
     pub fn backlog_bytes(&mut self, port: PortId) -> u64 {
         self.on_fabric(|fabric, _, now_ps| fabric.backlog_bytes(port, now_ps))
-    }
-
-    /// The total time in ps for which pauses have stopped a port so far. Ports of plain Ethernet
-    /// are never paused.
-    pub fn paused_ps(&self, port: PortId) -> u64 {
-        self.fabric.paused_ps(port, self.clock.now_ps)
     }
 
     /// Packets transmitted on links so far.
@@ -282,13 +283,13 @@ impl<F: PacketFabric> Net<F> {
         let index = source & ((1 << KIND_BITS) - 1);
         match source >> KIND_BITS {
             PORT => self.arrive(PortId(index)),
-            ADAPTER => self.adapter_is_free(index as u16),
+            ADAPTER => self.adapter_is_free(HostId(index)),
             END => self.end_timer(index, time_ps),
             LATE => self.arrive_late(PortId(index)),
             READER => self.reader_turn(index),
-            TRANSMIT => self.fabric_timer(Timer::Transmit, PortId(index)),
-            CONTROL => self.fabric_timer(Timer::Control, PortId(index)),
-            RESEQUENCE => self.give_up(index as u16),
+            TRANSMIT => self.fabric_timer(Timer::Transmit(PortId(index))),
+            CONTROL => self.fabric_timer(Timer::Control(PortId(index))),
+            RESEQUENCE => self.give_up(HostId(index)),
             OVER => self.forget(index),
             _ => self.alarm(index),
         }
@@ -311,9 +312,8 @@ impl<F: PacketFabric> Net<F> {
     #[inline(always)]
     pub(crate) fn hand_over(&mut self, port: PortId, packet: Handle) {
         match self.layout.next_hops[port.index()] {
-            NextHop::Host(host) => self.reach_host(port, host, packet),
-            NextHop::Adapter => self.on_fabric(|fabric, _, now_ps| fabric.submit(packet, now_ps)),
-            NextHop::Switch(switch) => {
+            Node::Host(host) => self.reach_host(port, host, packet),
+            Node::Switch(switch) => {
                 if self.bleach {
                     self.fabric.pool_mut()[packet].bleach();
                 }
@@ -333,26 +333,25 @@ impl<F: PacketFabric> Net<F> {
         self.after_offer(ports[1], packet, accepted);
     }
 
-    /// Offers a packet to a port of its host; false if it was dropped.
+    /// Offers a packet to a port of its host.
     #[inline]
-    fn offer(&mut self, port: PortId, packet: Handle) -> bool {
+    fn offer(&mut self, port: PortId, packet: Handle, sender: Sender) -> Accepted {
         self.note_backlog(port);
-        let accepted =
-            self.on_fabric(|fabric, timers, now_ps| fabric.offer(timers, port, packet, now_ps));
-        self.after_offer(port, packet, accepted)
+        let accepted = self
+            .on_fabric(|fabric, timers, now_ps| fabric.offer(timers, port, packet, sender, now_ps));
+        self.after_offer(port, packet, accepted);
+        accepted
     }
 
-    /// Completes the offer of a packet to a port; false if the port has dropped the packet.
+    /// Completes the offer of a packet to a port.
     #[inline(always)]
-    fn after_offer(&mut self, port: PortId, packet: Handle, accepted: Accepted) -> bool {
+    fn after_offer(&mut self, port: PortId, packet: Handle, accepted: Accepted) {
         match accepted {
             Accepted::Leaves => {}
             Accepted::Away(arrival_ps) => self.export(port, packet, arrival_ps),
-            Accepted::Waits => return true,
-            Accepted::Dropped => return false,
+            Accepted::Waits | Accepted::Dropped => return,
         }
         self.show(port, capture::Side::Sent, packet);
-        true
     }
 
     /// Counts the backlog that a packet meets, if the backlogs of the port are measured.
@@ -369,7 +368,7 @@ impl<F: PacketFabric> Net<F> {
 
     /// Shows a packet to captures at this port.
     #[inline(always)]
-    fn show(&mut self, port: PortId, side: capture::Side, packet: Handle) {
+    pub(crate) fn show(&mut self, port: PortId, side: capture::Side, packet: Handle) {
         let capture = self.observers.capture.as_ref();
         if capture.is_some_and(|capture| capture.follows(port, side)) {
             self.show_now(port, side, packet);
@@ -419,24 +418,30 @@ impl<F: PacketFabric> Net<F> {
     #[inline]
     fn keep(&mut self, packet: Packet, cold: &ColdFields) -> Handle {
         let handle = self.fabric.pool_mut().insert(packet);
+        self.keep_cold(handle, &packet, cold);
+        handle
+    }
+
+    /// Stores the cold fields of a packet in the pool, if it has any.
+    #[inline]
+    fn keep_cold(&mut self, handle: Handle, packet: &Packet, cold: &ColdFields) {
         if packet.has_cold_fields() {
             store_cold(&mut self.cold_fields, handle, *cold);
         }
-        handle
     }
 
     /// Makes a copy of a packet.
     pub(crate) fn copy(&mut self, handle: Handle) -> Handle {
         let packet = self.fabric.ports().pool[handle];
         let cold = *cold_of(&self.cold_fields, handle, &packet);
-        let copy = self.keep(packet, &cold);
-        self.on_fabric(|fabric, _, _| fabric.copied(handle, copy));
+        let copy = self.on_fabric(|fabric, _, _| fabric.copy(handle));
+        self.keep_cold(copy, &packet, &cold);
         copy
     }
 
     /// A packet arrives at the host of its receiver.
-    pub(crate) fn receive(&mut self, host: u16, handle: Handle) {
-        let troubles = &mut self.hosts[usize::from(host)].troubles;
+    pub(crate) fn receive(&mut self, host: HostId, handle: Handle) {
+        let troubles = &mut self.hosts[host.index()].troubles;
         if troubles.paused {
             return troubles.keep(handle);
         }
@@ -446,7 +451,7 @@ impl<F: PacketFabric> Net<F> {
             _ => return self.receive_with_cold_fields(host, handle),
         };
         let end = packet.to;
-        if self.hosts[usize::from(host)].switch.vnics.is_some() {
+        if self.hosts[host.index()].switch.vnics.is_some() {
             let header = *header;
             self.fabric.pool_mut().release(handle);
             return self.pass_up(host, end, header, &NO_COLD_FIELDS);
@@ -456,7 +461,7 @@ impl<F: PacketFabric> Net<F> {
         self.hand_up(end, &segment);
     }
 
-    fn receive_with_cold_fields(&mut self, host: u16, handle: Handle) {
+    fn receive_with_cold_fields(&mut self, host: HostId, handle: Handle) {
         let Packet { to, body, .. } = self.fabric.ports().pool[handle];
         self.fabric.pool_mut().release(handle);
         let cold = self.cold_fields[handle as usize];
@@ -473,8 +478,8 @@ impl<F: PacketFabric> Net<F> {
 
     /// A packet passes from the adapter through the vNIC stage to the stack.
     #[inline]
-    fn pass_up(&mut self, host: u16, end: EndId, mut header: TcpHeader, cold: &ColdFields) {
-        if end != NO_END && self.hosts[usize::from(host)].switch.vnics.is_some() {
+    fn pass_up(&mut self, host: HostId, end: EndId, mut header: TcpHeader, cold: &ColdFields) {
+        if end != NO_END && self.hosts[host.index()].switch.vnics.is_some() {
             let (action, _) = self.enforce(host, end, Direction::ToTenant, &mut header, cold);
             if action != Action::Pass {
                 self.counts.consumed += 1;
@@ -534,8 +539,7 @@ impl<F: PacketFabric> Net<F> {
             },
             host: tenants[tenant as usize].host,
             sides: (Side::Uplink, Side::Uplink),
-            straight_to: host::IN_TURN,
-            queue: fabric::NO_QUEUE,
+            straight_to: None,
             held: false,
             throttled: false,
             life: Life::Used,
@@ -555,7 +559,7 @@ impl<F: PacketFabric> Net<F> {
     /// that follows the segment.
     fn enforce(
         &mut self,
-        host: u16,
+        host: HostId,
         end: EndId,
         direction: Direction,
         header: &mut TcpHeader,
@@ -563,7 +567,7 @@ impl<F: PacketFabric> Net<F> {
     ) -> (Action, Option<TcpHeader>) {
         // In core, time 0 stands for "never".
         let now_ns = self.now_ns() + 1;
-        let Some(vnics) = &mut self.hosts[usize::from(host)].switch.vnics else {
+        let Some(vnics) = &mut self.hosts[host.index()].switch.vnics else {
             return (Action::Pass, None);
         };
         let (ends, tenants) = (&self.sockets.ends, &self.layout.tenants);
@@ -595,7 +599,7 @@ impl<F: PacketFabric> Net<F> {
         let now_ns = self.now_ns();
         let state = &mut self.sockets.ends[end as usize];
         let stack = Arc::clone(&self.layout.tenants[state.addressing.tenant as usize].stack);
-        let isn = self.hosts[usize::from(state.host)].isn();
+        let isn = self.hosts[state.host.index()].isn();
         state.tcp = Some(Box::new(Endpoint::accept(stack, isn, syn, now_ns)));
     }
 
@@ -606,8 +610,8 @@ impl<F: PacketFabric> Net<F> {
         if state.tcp.is_none() && state.datagrams.is_none() && state.may_listen() {
             return;
         }
-        let (host, in_turn) = (state.host, state.straight_to == host::IN_TURN);
-        if self.hosts[usize::from(host)].troubles.paused {
+        let (host, in_turn) = (state.host, state.straight_to.is_none());
+        if self.hosts[host.index()].troubles.paused {
             return;
         }
         if in_turn {
@@ -641,7 +645,7 @@ impl<F: PacketFabric> Net<F> {
             return; // an earlier timer has taken the place of this one
         }
         state.timer_ps = u64::MAX;
-        if self.hosts[usize::from(state.host)].troubles.paused {
+        if self.hosts[state.host.index()].troubles.paused {
             return; // the timer is set again when the host resumes
         }
         let due = |tcp: &&mut Box<Endpoint>| tcp.deadline_ns() <= now_ns;
@@ -655,8 +659,8 @@ impl<F: PacketFabric> Net<F> {
     /// Sends one segment of an end towards the adapter. Returns whether another segment may follow;
     /// `None` if the end has none to send.
     #[inline]
-    fn transmit(&mut self, host: u16, end: EndId) -> Option<bool> {
-        if self.hosts[usize::from(host)].switch.vnics.is_some() {
+    fn transmit(&mut self, host: HostId, end: EndId) -> Option<bool> {
+        if self.hosts[host.index()].switch.vnics.is_some() {
             return self.transmit_enforced(host, end);
         }
         let (now_ns, ip_bytes) = (self.now_ns(), self.layout.ip_bytes);
@@ -680,7 +684,7 @@ impl<F: PacketFabric> Net<F> {
     }
 
     /// [`Net::transmit`] through the vNIC stage.
-    fn transmit_enforced(&mut self, host: u16, end: EndId) -> Option<bool> {
+    fn transmit_enforced(&mut self, host: HostId, end: EndId) -> Option<bool> {
         let now_ns = self.now_ns();
         let state = &mut self.sockets.ends[end as usize];
         let Some(tcp) = state.tcp.as_mut() else {
@@ -698,7 +702,13 @@ impl<F: PacketFabric> Net<F> {
     }
 
     /// A segment passes through the vNIC stage to the adapter.
-    fn send_enforced(&mut self, host: u16, end: EndId, mut header: TcpHeader, cold: &ColdFields) {
+    fn send_enforced(
+        &mut self,
+        host: HostId,
+        end: EndId,
+        mut header: TcpHeader,
+        cold: &ColdFields,
+    ) {
         let (action, fack) = self.enforce(host, end, Direction::FromTenant, &mut header, cold);
         match action {
             Action::Pass => {
@@ -730,17 +740,18 @@ impl<F: PacketFabric> Net<F> {
 
     /// A packet continues behind the vNIC stage: to the switch of its host, or to a port at once.
     #[inline]
-    fn send(&mut self, host: u16, end: EndId, packet: Handle) {
-        match self.sockets.ends[end as usize].straight_to {
-            host::IN_TURN => self.send_in_turn(host, end, packet),
-            port if self.fabric.has_queues(port) => self.enter_stack(host, end, packet),
-            port => drop(self.offer(port, packet)),
-        }
+    fn send(&mut self, host: HostId, end: EndId, packet: Handle) {
+        let state = &self.sockets.ends[end as usize];
+        let sender = state.sender(end);
+        let Some(port) = state.straight_to else {
+            return self.send_in_turn(host, end, packet);
+        };
+        self.offer(port, packet, sender);
     }
 
     fn alarm(&mut self, index: u32) {
         let host = self.sockets.ring(index);
-        self.hosts[usize::from(host)].free_alarms.push(index);
+        self.hosts[host.index()].free_alarms.push(index);
     }
 }
 

@@ -9,6 +9,7 @@ use sluicegate_core::segment::{self as core, edit, option as found};
 use sluicegate_fabric::{
     Frame,
     cee::{CONTROL_BYTES, CeeFrame, Notification, QueueKey},
+    graph::HostId,
 };
 use sluicegate_tcp::segment::{Block, SACK_BLOCKS, Segment, ecn, flags};
 
@@ -71,7 +72,7 @@ pub struct Addressing {
     /// The port there.
     pub peer_port: u16,
     /// The host where the other end lives.
-    pub peer_host: u16,
+    pub peer_host: HostId,
 }
 
 impl Addressing {
@@ -169,8 +170,8 @@ pub struct Packet {
     pub to: u32,
     /// Hash of its connection and direction, for switches that choose paths by it.
     pub path: u32,
-    /// The host where that end lives.
-    pub host: u16,
+    /// See [`Packet::host`].
+    host: u16,
     /// Length of IP packet and Ethernet header.
     bytes: u16,
     /// Its kind and content.
@@ -187,7 +188,7 @@ impl Packet {
         Self {
             to: addressing.peer,
             path: addressing.path,
-            host: addressing.peer_host,
+            host: addressing.peer_host.0 as u16,
             bytes: bytes as u16,
             body: Body::Segment(header),
         }
@@ -199,10 +200,16 @@ impl Packet {
         Self {
             to: NO_END,
             path: addressing.path,
-            host: addressing.peer_host,
+            host: addressing.peer_host.0 as u16,
             bytes: bytes as u16,
             body: Body::Datagram(datagram),
         }
+    }
+
+    /// The host that it is for.
+    #[inline]
+    pub fn host(&self) -> HostId {
+        HostId(self.host.into())
     }
 
     /// Whether it has [`ColdFields`].
@@ -413,15 +420,15 @@ fn view_options(segment: &Segment, view: &mut core::Segment) {
 }
 
 impl CeeFrame for Packet {
-    fn destination(&self) -> u16 {
-        self.host
+    fn destination(&self) -> HostId {
+        self.host()
     }
 
     fn notification(sampled: &Self, notification: &Notification) -> Self {
         Self {
             to: NO_END,
             path: sampled.path,
-            host: notification.source,
+            host: notification.source.0 as u16,
             bytes: CONTROL_BYTES as u16,
             body: Body::Notification(*notification),
         }

@@ -4,7 +4,7 @@ use std::{collections::HashMap, net::IpAddr};
 
 use sluicegate_apps::App;
 use sluicegate_core::cc::Algorithm;
-use sluicegate_fabric::graph::PortId;
+use sluicegate_fabric::graph::{HostId, PortId};
 use sluicegate_scenario::{
     experiment::Variant,
     inspect,
@@ -42,7 +42,7 @@ struct Followed {
     /// Its tenant's stack is DCTCP.
     has_alpha: bool,
     /// The sender's.
-    host: u16,
+    host: HostId,
     /// The sending ends of connections that are not over, the newest last, with what their peers
     /// had received.
     open: Vec<(EndId, u64)>,
@@ -72,7 +72,7 @@ impl Traces {
             name: flow_name(variant, flow),
             has_alpha: (variant.tenants[flow.from].congestion_control.parse())
                 .is_ok_and(Algorithm::has_alpha),
-            host: variant.tenants[flow.from].host as u16,
+            host: HostId(variant.tenants[flow.from].host as u32),
             open: Vec::new(),
             series: series.clone(),
         };

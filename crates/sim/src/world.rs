@@ -8,6 +8,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 use sluicegate_apps::App;
 use sluicegate_core::abi::COUNTER_NAMES;
+use sluicegate_fabric::graph::HostId;
 use sluicegate_scenario::{
     experiment::{Action, Experiment, Variant},
     results::{Conditions, Deadlock, LinkResult},
@@ -23,11 +24,12 @@ use sluicegate_scenario::{
 use crate::{
     build::{self, FabricOf},
     capture::Capture,
+    converged::Converged,
     engine::Engine,
     film::Recorder,
     limits,
     measure::{self, Backlogs, Counts, Queue},
-    net::{Converged, Net, Plain},
+    net::{Net, Plain},
     trace::Traces,
 };
 
@@ -283,7 +285,9 @@ impl<'a, F: FabricOf> Run<'a, F> {
 
     /// From now on, the backlogs that arriving packets meet are measured.
     fn begin_measuring_backlogs(&mut self) {
-        for queue in &self.queues {
+        let variant = self.variant;
+        let in_order = |queue: &&Queue| queue.is_in_order(variant);
+        for queue in self.queues.iter().filter(in_order) {
             let net = self.engine.net_of_port(queue.port());
             let ports = net.fabric.ports().len();
             let backlogs = net
@@ -299,7 +303,7 @@ impl<'a, F: FabricOf> Run<'a, F> {
         match &variant.events[event].action {
             Action::Detach(hosts) => {
                 for &host in hosts {
-                    let net = self.engine.net_of_host(host as u16);
+                    let net = self.engine.net_of_host(HostId(host as u32));
                     if let Some(vnics) = net.hosts[host].switch.vnics.take() {
                         add(&mut self.counters, &vnics.counters().0);
                     }
@@ -316,15 +320,17 @@ impl<'a, F: FabricOf> Run<'a, F> {
             }
             Action::Pause(hosts) => self.on_hosts(hosts, Net::pause),
             Action::Resume(hosts) => self.on_hosts(hosts, Net::resume),
-            Action::PauseStorm(hosts) => self.on_hosts(hosts, |net, host| net.storm(host, true)),
+            Action::PauseStorm(hosts) => self.on_adapters(hosts, |net, host| net.storm(host, true)),
             Action::EndPauseStorm(hosts) => {
-                self.on_hosts(hosts, |net, host| net.storm(host, false))
+                self.on_adapters(hosts, |net, host| net.storm(host, false))
             }
-            Action::Babble(hosts) => self.on_hosts(hosts, |net, host| net.babble(host, true)),
-            Action::EndBabble(hosts) => self.on_hosts(hosts, |net, host| net.babble(host, false)),
+            Action::Babble(hosts) => self.on_adapters(hosts, |net, host| net.babble(host, true)),
+            Action::EndBabble(hosts) => {
+                self.on_adapters(hosts, |net, host| net.babble(host, false))
+            }
             Action::ReadRate { tenants, rate_bps } => {
                 for &tenant in tenants {
-                    let host = variant.tenants[tenant].host as u16;
+                    let host = HostId(variant.tenants[tenant].host as u32);
                     let net = self.engine.net_of_host(host);
                     net.set_read_rate(tenant as u32, *rate_bps);
                 }
@@ -340,10 +346,19 @@ impl<'a, F: FabricOf> Run<'a, F> {
         }
     }
 
-    fn on_hosts(&mut self, hosts: &[usize], act: impl Fn(&mut Net<F>, usize)) {
-        for &host in hosts {
-            act(self.engine.net_of_host(host as u16), host);
+    fn on_hosts(&mut self, hosts: &[usize], act: impl Fn(&mut Net<F>, HostId)) {
+        for host in hosts.iter().map(|&host| HostId(host as u32)) {
+            act(self.engine.net_of_host(host), host);
         }
+    }
+
+    /// Only adapters of converged Ethernet have such failures.
+    fn on_adapters(&mut self, hosts: &[usize], act: impl Fn(&mut Net<Converged>, HostId)) {
+        self.on_hosts(hosts, |net, host| {
+            if let Some(net) = F::converged(net) {
+                act(net, host);
+            }
+        });
     }
 
     fn sample(&mut self) {
@@ -360,7 +375,8 @@ impl<'a, F: FabricOf> Run<'a, F> {
     /// Pauses that wait for each other are noted once: they never end.
     fn look_for_deadlock(&mut self) {
         if self.deadlock.is_none() {
-            let found = self.engine.nets().find_map(|net| net.deadlock());
+            let mut nets = self.engine.nets().filter_map(F::converged);
+            let found = nets.find_map(|net| net.deadlock());
             self.deadlock = found.map(|found| measure::deadlock(self.variant, &found));
         }
     }

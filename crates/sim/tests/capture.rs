@@ -21,7 +21,7 @@ use sluicegate_core::segment::{Verdict, edit};
 use sluicegate_fabric::{
     Frame,
     cee::{Feedback, Notification, QueueKey},
-    graph::PortId,
+    graph::{HostId, PortId},
 };
 use sluicegate_scenario::{experiment::Experiment, inspect::Captures, runner, world::Unobserved};
 use sluicegate_sim::{
@@ -40,7 +40,7 @@ fn route(ends: [&str; 2]) -> Route {
     Route {
         from,
         to,
-        hosts: [3, 258],
+        hosts: [HostId(3), HostId(258)],
     }
 }
 
@@ -545,9 +545,9 @@ fn a_tag_says_the_priority_and_hides_nothing() {
 fn a_notification_is_laid_out_as_802_1q_has_it() {
     let mut bytes = vec![0xff; 7];
     let notification = Notification {
-        source: 258,
+        source: HostId(258),
         queue: QueueKey {
-            destination: 3,
+            destination: HostId(3),
             priority: 6,
             path: 0,
         },

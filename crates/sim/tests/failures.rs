@@ -6,9 +6,10 @@ use std::{net::Ipv4Addr, sync::Arc};
 use proptest::prelude::*;
 use sluicegate_core::aqm::AqmParams;
 use sluicegate_fabric::{
-    Graph, Impairment, PortConfig, Ports, Routes, Routing, SharedMemory, graph::PortId,
+    Graph, Impairment, PortConfig, Ports, Routes, Routing, SharedMemory,
+    graph::{HostId, PortId},
 };
-use sluicegate_sim::net::{EndId, Host, Net, NextHop, Notice, Owner, Parts, Plain, Tenant};
+use sluicegate_sim::net::{EndId, Host, Net, Notice, Owner, Parts, Plain, Tenant};
 use sluicegate_tcp::{Config, Events, config::Buffer};
 use sluicegate_vswitch::{WhenFull, switch};
 
@@ -163,13 +164,13 @@ impl Shape {
         stack.small_queues = self.small_queues;
         let stack = Arc::new(stack);
         let tenant = |host| Tenant {
-            host: host as u16,
+            host: HostId(host as u32),
             address: address(host).into(),
             stack: Arc::clone(&stack),
         };
         let machine = |host: usize| {
             let adapter = PortId::of_link(host, true);
-            let mut machine = Host::new(host as u16, [adapter; 2], self.switch, None);
+            let mut machine = Host::new(HostId(host as u32), [adapter; 2], self.switch, None);
             if self.small_queues {
                 machine.with_small_queues();
             }
@@ -177,7 +178,7 @@ impl Shape {
         };
         Net::new(Parts {
             fabric: Plain::new(self.ports(&graph, seed)),
-            next_hops: NextHop::of(&graph),
+            next_hops: graph.next_hops(),
             routes: Routes::with(&graph, self.routing),
             hosts: (0..self.hosts.len()).map(machine).collect(),
             tenants: (0..self.hosts.len()).map(tenant).collect(),
@@ -279,8 +280,8 @@ impl Run {
         let (link, host) = (trouble.whom % self.links, trouble.whom % net.hosts.len());
         match trouble.kind {
             Kind::LinkDown | Kind::LinkCut => net.set_link(link, !begins),
-            Kind::Pause if begins => net.pause(host),
-            Kind::Pause => net.resume(host),
+            Kind::Pause if begins => net.pause(HostId(host as u32)),
+            Kind::Pause => net.resume(HostId(host as u32)),
             Kind::Slow(kbps) => net.set_read_rate(host as u32, begins.then_some(kbps * 1000)),
             Kind::Corrupt => net.impair(link, |before| Impairment {
                 bit_error_rate: if begins { 1e-5 } else { 0.0 },
@@ -465,11 +466,11 @@ fn a_host_that_stands_still_says_nothing_and_loses_nothing() {
     let shape = Shape::pair();
     let mut run = Run::new(&shape, &ONE, 1);
     run.until(3 * MS);
-    run.net.pause(1);
+    run.net.pause(HostId(1));
     let before = run.streams[0].arrived;
     run.until(90 * MS);
     assert_eq!(run.streams[0].arrived, before, "nothing is handed over");
-    run.net.resume(1);
+    run.net.resume(HostId(1));
     run.hear();
     let after = run.streams[0].arrived;
     assert!(after > before + 10_000, "what had arrived is: {after}");

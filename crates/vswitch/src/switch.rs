@@ -250,7 +250,7 @@ struct Held<S> {
 pub struct Switch<P, S> {
     /// Enforcement at the vNICs, where packets come in from VMs and before they go out to them.
     pub vnics: Option<Vnics<S>>,
-    host: u16,
+    host: u32,
     config: Config,
     entrances: Vec<Load>,
     exits: Vec<Exit<P>>,
@@ -265,7 +265,7 @@ pub struct Switch<P, S> {
 
 impl<P, S: Connection> Switch<P, S> {
     /// An empty switch of the host with this number.
-    pub fn new(host: u16, config: Config, vnics: Option<Vnics<S>>) -> Self {
+    pub fn new(host: u32, config: Config, vnics: Option<Vnics<S>>) -> Self {
         Self {
             vnics,
             host,
@@ -287,7 +287,7 @@ impl<P, S: Connection> Switch<P, S> {
     /// The exit of a packet for a host: the uplink, or for this host the vNIC that the closure
     /// returns.
     #[inline]
-    pub fn forward(&self, host: u16, vnic: impl FnOnce() -> u16) -> Side {
+    pub fn forward(&self, host: u32, vnic: impl FnOnce() -> u16) -> Side {
         if host == self.host {
             Side::Vnic(vnic())
         } else {

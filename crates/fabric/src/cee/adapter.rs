@@ -6,11 +6,11 @@ use std::{cmp::Reverse, collections::BinaryHeap};
 use rustc_hash::FxHashMap;
 
 use super::{
-    CeeConfig, CeeFrame, PRIORITIES, Place, PortSpec, QcnParams, ReactionPoint,
+    CeeConfig, CeeFrame, PRIORITIES, PortSpec, QcnParams, ReactionPoint,
     port::{Fifo, NEVER},
 };
 use crate::{
-    graph::PortId,
+    graph::{HostId, Node, PortId},
     pool::{Handle, NIL, Pool},
     port::PS_PER_S,
 };
@@ -22,7 +22,7 @@ const NONE: u32 = u32::MAX;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Departure {
     /// The sending host.
-    pub source: u16,
+    pub source: HostId,
     /// The number of its adapter's queue: see [`super::Cee::queue_to`].
     pub queue: u32,
     /// 0..=7.
@@ -35,7 +35,7 @@ pub struct Departure {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct QueueKey {
     /// The receiving host.
-    pub destination: u16,
+    pub destination: HostId,
     /// 0..=7.
     pub priority: u8,
     /// The path value of its frames; 0 where one queue serves all paths.
@@ -111,8 +111,8 @@ fn adapters(specs: &[PortSpec], hosts: usize, seed: u64) -> Vec<Adapter> {
         })
         .collect();
     for (port, spec) in PortId::enumerate(specs) {
-        if let Place::Host(host) = spec.near {
-            adapters[usize::from(host)].port = port;
+        if let Node::Host(host) = spec.near {
+            adapters[host.index()].port = port;
         }
     }
     adapters
@@ -128,7 +128,7 @@ pub(super) struct Tag {
     pub sender: u32,
     /// The number of its queue in its source's adapter.
     pub queue: u32,
-    pub source: u16,
+    pub source: HostId,
 }
 
 /// The adapters of all hosts.
@@ -161,8 +161,14 @@ impl Adapters {
 
     /// The port of a host's adapter; [`PortId::NONE`] if it has no link.
     #[inline]
-    pub fn port(&self, host: u16) -> PortId {
-        self.adapters[usize::from(host)].port
+    pub fn port(&self, host: HostId) -> PortId {
+        self.adapters[host.index()].port
+    }
+
+    /// The number of a frame's sender; 0 if tags are not kept.
+    pub fn sender(&self, handle: Handle) -> u32 {
+        let tag = self.tags.get(handle as usize);
+        tag.map_or(0, |tag| tag.sender)
     }
 
     /// The tag of a frame.
@@ -188,15 +194,15 @@ impl Adapters {
 
     /// Whether a host's adapter has room for so many bytes of a priority, as far as is known.
     #[inline]
-    pub fn fits(&self, (host, priority): (u16, u8), bytes: u32) -> bool {
-        let adapter = &self.adapters[usize::from(host)];
+    pub fn fits(&self, (host, priority): (HostId, u8), bytes: u32) -> bool {
+        let adapter = &self.adapters[host.index()];
         let reserved_bytes = adapter.reserved_bytes[usize::from(priority)];
         reserved_bytes + u64::from(bytes) <= self.room_bytes
     }
 
     /// Takes room for a frame.
     pub fn keep_room(&mut self, departure: Departure, bytes: u32) {
-        let adapter = &mut self.adapters[usize::from(departure.source)];
+        let adapter = &mut self.adapters[departure.source.index()];
         adapter.reserved_bytes[usize::from(departure.priority)] += u64::from(bytes);
     }
 
@@ -222,12 +228,12 @@ impl Adapters {
     pub fn audit<F: CeeFrame>(
         &self,
         pool: &Pool<F>,
-        in_stacks: impl Fn(usize) -> u64,
+        in_stacks: impl Fn(HostId) -> u64,
     ) -> Result<(), String> {
-        for (host, adapter) in self.adapters.iter().enumerate() {
+        for (host, adapter) in HostId::enumerate(&self.adapters) {
             let in_stack = in_stacks(host);
             let audit = adapter.audit(pool, in_stack, self.room_bytes);
-            audit.map_err(|what| format!("the adapter of host {host} {what}"))?;
+            audit.map_err(|what| format!("the adapter of host {} {what}", host.0))?;
         }
         Ok(())
     }
@@ -267,7 +273,7 @@ impl Adapter {
             None => Ok(()),
             Some(voq) => Err(format!(
                 "does not know whether frames to host {} wait in priority {}",
-                voq.key.destination, voq.key.priority
+                voq.key.destination.0, voq.key.priority
             )),
         }
     }

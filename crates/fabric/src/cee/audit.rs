@@ -1,7 +1,7 @@
 //! Checks that frames and bytes, counted one by one, are those that the owners count.
 
 use super::{Cee, CeeFrame};
-use crate::pool::Pool;
+use crate::{graph::HostId, pool::Pool};
 
 impl Cee {
     /// Frames in adapters, in switches and on wires.
@@ -18,7 +18,7 @@ impl Cee {
     pub fn audit<F: CeeFrame>(
         &self,
         pool: &Pool<F>,
-        in_stacks: impl Fn(usize) -> u64,
+        in_stacks: impl Fn(HostId) -> u64,
     ) -> Result<(), String> {
         let buffered = self.out.audit(pool)?;
         self.buffers.audit(&buffered)?;

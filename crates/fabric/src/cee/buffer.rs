@@ -1,13 +1,11 @@
 //! The receiving side of links: the buffer behind each input, its thresholds, and the priorities
 //! that the input has asked its sender to pause.
 
-use super::{
-    Buffer, CeeConfig, PRIORITIES, Pause, Place, PortSpec, config::Span, port::OutputPorts,
+use super::{Buffer, CeeConfig, PRIORITIES, Pause, PortSpec, config::Span, port::OutputPorts};
+use crate::{
+    graph::{Node, PortId, SwitchId},
+    port::Drop,
 };
-use crate::{graph::PortId, port::Drop};
-
-/// [`Input::switch`] of a host's adapter, which has a stack behind it and no buffer.
-const NO_SWITCH: u32 = u32::MAX;
 
 /// The shared memory of a switch.
 struct Memory {
@@ -32,8 +30,9 @@ pub(super) struct Input {
     /// While a priority holds no more bytes than this, no threshold is exceeded: see
     /// [`InputBuffers::set_quiet_bytes`].
     pub quiet_bytes: u32,
-    /// The switch to which the input belongs, or [`NO_SWITCH`].
-    switch: u32,
+    /// The switch to which the input belongs; `None` = it is that of a host's adapter, which has a
+    /// stack behind it and no buffer.
+    switch: Option<SwitchId>,
     /// Bit p: the sender at the far end has been asked to pause priority p.
     pub sent: u8,
 }
@@ -83,8 +82,8 @@ impl InputBuffers {
                 headroom_bytes: headroom_bytes as u32,
                 lossless_bytes: u32::try_from(lossless_bytes).unwrap_or(u32::MAX),
                 switch: match spec.far {
-                    Place::Switch(switch) => switch,
-                    Place::Host(_) => NO_SWITCH,
+                    Node::Switch(switch) => Some(switch),
+                    Node::Host(_) => None,
                 },
                 ..Input::default()
             });
@@ -105,10 +104,11 @@ impl InputBuffers {
         };
         let mut memories: Vec<Memory> = (0..switches).map(memory).collect();
         if let Buffer::Shared { .. } = self.shape {
-            for input in self.inputs.iter().filter(|input| input.switch != NO_SWITCH) {
+            for input in &self.inputs {
+                let Some(switch) = input.switch else { continue };
                 let headroom = u64::from(input.headroom_bytes);
                 let reserved = headroom * u64::from(self.lossless.count_ones());
-                let memory = &mut memories[input.switch as usize];
+                let memory = &mut memories[switch.index()];
                 memory.shared_bytes = memory.shared_bytes.saturating_sub(reserved);
             }
         }
@@ -133,9 +133,8 @@ impl InputBuffers {
     }
 
     /// The switch to which an input belongs; `None` for a host's.
-    pub fn switch(&self, ingress: PortId) -> Option<u32> {
-        let switch = self.inputs[ingress.index()].switch;
-        (switch != NO_SWITCH).then_some(switch)
+    pub fn switch(&self, ingress: PortId) -> Option<SwitchId> {
+        self.inputs[ingress.index()].switch
     }
 
     /// Room of each lossless priority above XOFF.
@@ -196,8 +195,8 @@ impl InputBuffers {
     }
 
     /// The bytes of a switch's memory that all its inputs share, headroom not counted.
-    pub fn shared_bytes(&self, switch: u32) -> u64 {
-        self.memories[switch as usize].shared_bytes
+    pub fn shared_bytes(&self, switch: SwitchId) -> u64 {
+        self.memories[switch.index()].shared_bytes
     }
 
     /// Free bytes of the memory that an input shares with others.
@@ -205,7 +204,7 @@ impl InputBuffers {
         let Some(switch) = self.switch(ingress) else {
             return u64::MAX;
         };
-        let memory = &self.memories[switch as usize];
+        let memory = &self.memories[switch.index()];
         memory.shared_bytes.saturating_sub(memory.used_bytes)
     }
 
@@ -256,7 +255,7 @@ impl InputBuffers {
     /// The switch in whose memory an input shares room with the others; `None` if inputs do not
     /// share.
     #[inline]
-    pub fn shares(&self, ingress: PortId) -> Option<u32> {
+    pub fn shares(&self, ingress: PortId) -> Option<SwitchId> {
         if self.is_shared() {
             self.switch(ingress)
         } else {
@@ -275,7 +274,7 @@ impl InputBuffers {
         if self.is_lossless(share.priority) && !self.fits_below_xoff(share) {
             self.headroom_used[share.ingress.index()][share.priority] += bytes;
         } else {
-            self.memories[switch as usize].used_bytes += u64::from(bytes);
+            self.memories[switch.index()].used_bytes += u64::from(bytes);
         }
     }
 
@@ -288,7 +287,7 @@ impl InputBuffers {
         let headroom = &mut self.headroom_used[share.ingress.index()][share.priority];
         let of_headroom = share.bytes.min(*headroom);
         *headroom -= of_headroom;
-        self.memories[switch as usize].used_bytes -= u64::from(share.bytes - of_headroom);
+        self.memories[switch.index()].used_bytes -= u64::from(share.bytes - of_headroom);
     }
 
     /// The shared part of a memory has room again: moves bytes there from the headroom of an input.
@@ -300,7 +299,7 @@ impl InputBuffers {
         let headroom = &mut self.headroom_used[ingress.index()][priority];
         let moved = u64::from(*headroom).min(free_bytes) as u32;
         *headroom -= moved;
-        self.memories[switch as usize].used_bytes += u64::from(moved);
+        self.memories[switch.index()].used_bytes += u64::from(moved);
     }
 
     /// Whether an input holds more of a priority than XOFF, or uses headroom.
@@ -330,10 +329,10 @@ impl InputBuffers {
 
     /// An input has asked its sender to pause these priorities, and no others. Returns its switch,
     /// and the priorities that the switch has paused at any of its inputs.
-    pub fn set_sent(&mut self, ingress: PortId, priorities: u8) -> Option<(u32, u8)> {
+    pub fn set_sent(&mut self, ingress: PortId, priorities: u8) -> Option<(SwitchId, u8)> {
         let before = std::mem::replace(&mut self.inputs[ingress.index()].sent, priorities);
         let switch = self.switch(ingress)?;
-        let pausing = &mut self.pausing[switch as usize];
+        let pausing = &mut self.pausing[switch.index()];
         for priority in
             (0..PRIORITIES).filter(|priority| (before ^ priorities) & 1 << priority != 0)
         {
@@ -345,8 +344,8 @@ impl InputBuffers {
     }
 
     /// The priorities that a switch has paused at any of its inputs.
-    pub fn pausing(&self, switch: u32) -> u8 {
-        let pausing = self.pausing[switch as usize].iter().enumerate();
+    pub fn pausing(&self, switch: SwitchId) -> u8 {
+        let pausing = self.pausing[switch.index()].iter().enumerate();
         pausing
             .map(|(priority, &inputs)| u8::from(inputs > 0) << priority)
             .sum()
@@ -387,7 +386,7 @@ impl InputBuffers {
                 }
             }
         }
-        for switch in 0..self.memories.len() {
+        for switch in SwitchId::first(self.memories.len()) {
             self.audit_pausing(switch)?;
             self.audit_memory(switch)?;
         }
@@ -395,30 +394,31 @@ impl InputBuffers {
     }
 
     /// The inputs of a switch, by the port that leads to each.
-    fn inputs_of(&self, switch: usize) -> impl Iterator<Item = (PortId, &Input)> {
+    fn inputs_of(&self, switch: SwitchId) -> impl Iterator<Item = (PortId, &Input)> {
         let all = PortId::enumerate(&self.inputs);
-        all.filter(move |(_, input)| input.switch == switch as u32)
+        all.filter(move |(_, input)| input.switch == Some(switch))
     }
 
-    fn audit_pausing(&self, switch: usize) -> Result<(), String> {
-        for (priority, &counted) in self.pausing[switch].iter().enumerate() {
+    fn audit_pausing(&self, switch: SwitchId) -> Result<(), String> {
+        for (priority, &counted) in self.pausing[switch.index()].iter().enumerate() {
             let paused = |input: &Input| input.sent & 1 << priority != 0;
             let found = self.inputs_of(switch).filter(|(_, input)| paused(input));
             let found = found.count();
             if found != usize::from(counted) {
                 return Err(format!(
-                    "switch {switch} has paused priority {priority} at {found} inputs but counts {counted}"
+                    "switch {} has paused priority {priority} at {found} inputs but counts {counted}",
+                    switch.0
                 ));
             }
         }
         Ok(())
     }
 
-    fn audit_memory(&self, switch: usize) -> Result<(), String> {
+    fn audit_memory(&self, switch: SwitchId) -> Result<(), String> {
         let Memory {
             shared_bytes,
             used_bytes,
-        } = self.memories[switch];
+        } = self.memories[switch.index()];
         if !self.is_shared() {
             return Ok(());
         }
@@ -431,7 +431,8 @@ impl InputBuffers {
         match held_bytes == used_bytes && used_bytes <= shared_bytes {
             true => Ok(()),
             false => Err(format!(
-                "the memory of switch {switch} holds {held_bytes} bytes of {shared_bytes} but counts {used_bytes}"
+                "the memory of switch {} holds {held_bytes} bytes of {shared_bytes} but counts {used_bytes}",
+                switch.0
             )),
         }
     }

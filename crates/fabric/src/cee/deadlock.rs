@@ -1,8 +1,8 @@
 //! Deadlocks: pauses that wait for each other in a cycle, so that none of them ever ends.
 
-use super::{Cee, CeeFrame, Label, PRIORITIES, Place};
+use super::{Cee, CeeFrame, Label, PRIORITIES};
 use crate::{
-    graph::PortId,
+    graph::{Node, PortId, SwitchId},
     pool::{NIL, Pool},
 };
 
@@ -37,7 +37,7 @@ struct Wait {
     behind: Vec<(PortId, u64)>,
     held_bytes: u64,
     /// Whose buffer it is.
-    switch: u32,
+    switch: SwitchId,
 }
 
 impl Cee {
@@ -66,14 +66,17 @@ impl Cee {
 
     /// XON of a switch's inputs once all frames that do not wait for a stuck port have left its
     /// memory.
-    fn xon_bytes(&self, waits: &[Wait], stuck: &[(PortId, u8)]) -> impl Fn(u32) -> u64 + use<'_> {
+    fn xon_bytes(
+        &self,
+        waits: &[Wait],
+        stuck: &[(PortId, u8)],
+    ) -> impl Fn(SwitchId) -> u64 + use<'_> {
         let mut stays = vec![0; self.out.of_switch.len()];
         for wait in waits {
-            stays[wait.switch as usize] += wait.stays_bytes(stuck);
+            stays[wait.switch.index()] += wait.stays_bytes(stuck);
         }
         move |switch| {
-            let free =
-                || (self.buffers.shared_bytes(switch)).saturating_sub(stays[switch as usize]);
+            let free = || (self.buffers.shared_bytes(switch)).saturating_sub(stays[switch.index()]);
             self.buffers.thresholds_with(free).1
         }
     }
@@ -83,7 +86,7 @@ impl Cee {
         let mut waits = Vec::new();
         for port in PortId::first(self.specs.len()) {
             let sent = self.buffers.inputs[port.index()].sent;
-            let Place::Switch(switch) = self.specs[port.index()].far else {
+            let Node::Switch(switch) = self.specs[port.index()].far else {
                 continue;
             };
             for priority in (0..PRIORITIES).filter(|priority| sent & 1 << priority != 0) {
@@ -106,13 +109,13 @@ impl Cee {
     fn behind<F: CeeFrame>(
         &self,
         pool: &Pool<F>,
-        switch: u32,
+        switch: SwitchId,
         ingress: PortId,
         priority: usize,
     ) -> Vec<(PortId, u64)> {
         let mut behind = Vec::new();
         for (out, spec) in PortId::enumerate(&self.specs) {
-            if spec.near != Place::Switch(switch) {
+            if spec.near != Node::Switch(switch) {
                 continue;
             }
             let mut bytes = 0;

@@ -1,19 +1,19 @@
 //! Departures from adapters: which frame leaves next, and when.
 
 use super::{
-    Cee, CeeFrame, Departure, Label, PRIORITIES, Place, QueueKey, ReactionPoint, adapter::EMPTY,
+    Cee, CeeFrame, Departure, Label, PRIORITIES, QueueKey, ReactionPoint, adapter::EMPTY,
     port::NEVER,
 };
 use crate::{
-    graph::PortId,
+    graph::{HostId, Node, PortId},
     pool::{Handle, NIL, Pool},
     port::Drop,
 };
 
 impl Cee {
     /// The number of a queue of a host's adapter. The queue is made at the first call for its key.
-    pub fn queue_to(&mut self, source: u16, key: QueueKey) -> u32 {
-        self.adapters.adapters[usize::from(source)].queue(key)
+    pub fn queue_to(&mut self, source: HostId, key: QueueKey) -> u32 {
+        self.adapters.adapters[source.index()].queue(key)
     }
 
     /// Whether a host's adapter has room for so many bytes of a priority. If not,
@@ -22,7 +22,7 @@ impl Cee {
     pub fn has_room<F: CeeFrame>(
         &mut self,
         pool: &mut Pool<F>,
-        at: (u16, u8),
+        at: (HostId, u8),
         bytes: u32,
         now_ps: u64,
     ) -> bool {
@@ -31,7 +31,7 @@ impl Cee {
 
     /// A lower bound of [`Cee::has_room`]: a lazy adapter may have more room than it knows.
     #[inline]
-    pub fn fits(&self, at: (u16, u8), bytes: u32) -> bool {
+    pub fn fits(&self, at: (HostId, u8), bytes: u32) -> bool {
         self.adapters.fits(at, bytes)
     }
 
@@ -41,23 +41,23 @@ impl Cee {
     fn has_late_room<F: CeeFrame>(
         &mut self,
         pool: &mut Pool<F>,
-        (host, priority): (u16, u8),
+        (host, priority): (HostId, u8),
         bytes: u32,
         now_ps: u64,
     ) -> bool {
         let port = self.adapters.port(host);
         self.catch_up(pool, port, now_ps);
         let fits = self.fits((host, priority), bytes);
-        self.adapters.adapters[usize::from(host)].wanted |= u8::from(!fits) << priority;
+        self.adapters.adapters[host.index()].wanted |= u8::from(!fits) << priority;
         self.set_adapter_patience(host);
         fits
     }
 
     /// From now on [`Effect::Left`](crate::contract::Effect) reports each frame that leaves the
     /// adapter of a host.
-    pub fn count_departures<F: CeeFrame>(&mut self, pool: &mut Pool<F>, host: u16, now_ps: u64) {
+    pub fn count_departures<F: CeeFrame>(&mut self, pool: &mut Pool<F>, host: HostId, now_ps: u64) {
         self.catch_up(pool, self.adapters.port(host), now_ps);
-        self.adapters.adapters[usize::from(host)].counted = true;
+        self.adapters.adapters[host.index()].counted = true;
         self.adapters.numbers = true;
         self.set_adapter_patience(host);
     }
@@ -66,8 +66,8 @@ impl Cee {
     /// if its departures are counted, if it babbles or is watched, if its switch stores and
     /// forwards, and where no port may be late. The caller makes it catch up before it becomes
     /// punctual.
-    pub(super) fn set_adapter_patience(&mut self, host: u16) {
-        let adapter = &self.adapters.adapters[usize::from(host)];
+    pub(super) fn set_adapter_patience(&mut self, host: HostId) {
+        let adapter = &self.adapters.adapters[host.index()];
         let port = adapter.port;
         if port == PortId::NONE {
             return; // a host without a link
@@ -149,14 +149,14 @@ impl Cee {
         &mut self,
         pool: &mut Pool<F>,
         handle: Handle,
-        (host, queue): (u16, u32),
+        (host, queue): (HostId, u32),
         now_ps: u64,
     ) {
         let port = self.adapters.port(host);
         if self.out.may_be_behind(port, now_ps) {
             self.catch_up_adapter(pool, port, now_ps);
         }
-        let adapter = &mut self.adapters.adapters[usize::from(host)];
+        let adapter = &mut self.adapters.adapters[host.index()];
         let voq = &mut adapter.queues[queue as usize];
         let (bytes, priority) = (pool[handle].bytes(), voq.key.priority);
         let state = &mut self.out.ports[port.index()];
@@ -197,7 +197,7 @@ impl Cee {
 
     /// Requests the event at which a busy adapter sends again: when its port is free, or when a
     /// rate limiter lets the next frame go.
-    fn await_turn(&mut self, port: PortId, host: u16) {
+    fn await_turn(&mut self, port: PortId, host: HostId) {
         if self.out.ports[port.index()].has_eligible() {
             self.out.await_free(&mut self.requests, port);
         } else {
@@ -210,10 +210,10 @@ impl Cee {
         &mut self,
         pool: &mut Pool<F>,
         handle: Handle,
-        (host, queue): (u16, u32),
+        (host, queue): (HostId, u32),
         now_ps: u64,
     ) {
-        let adapter = &mut self.adapters.adapters[usize::from(host)];
+        let adapter = &mut self.adapters.adapters[host.index()];
         let (port, bytes) = (adapter.port, pool[handle].bytes());
         let voq = &mut adapter.queues[queue as usize];
         (voq.last_ps, voq.last_bytes) = (now_ps, bytes);
@@ -244,7 +244,7 @@ impl Cee {
         mut at_ps: u64,
         until_ps: u64,
     ) {
-        let Place::Host(host) = self.specs[port.index()].near else {
+        let Node::Host(host) = self.specs[port.index()].near else {
             return;
         };
         if self.out.ports[port.index()].down {
@@ -266,7 +266,7 @@ impl Cee {
             let due_ps = if may_send {
                 state.free_ps
             } else {
-                let delayed_ps = self.adapters.adapters[usize::from(host)].next_delayed_ps();
+                let delayed_ps = self.adapters.adapters[host.index()].next_delayed_ps();
                 delayed_ps.max(state.free_ps)
             };
             at_ps = due_ps.min(state.armed_ps);
@@ -290,11 +290,11 @@ impl Cee {
         &mut self,
         pool: &mut Pool<F>,
         port: PortId,
-        host: u16,
+        host: HostId,
         now_ps: u64,
     ) -> bool {
         let state = &mut self.out.ports[port.index()];
-        let adapter = &mut self.adapters.adapters[usize::from(host)];
+        let adapter = &mut self.adapters.adapters[host.index()];
         if adapter.is_due(now_ps) {
             let params = self.adapters.params.as_ref();
             adapter.release_delayed(&mut state.waiting, now_ps, params);
@@ -303,7 +303,7 @@ impl Cee {
         if eligible == 0 || !state.is_idle(now_ps) {
             return true;
         }
-        let adapter = &self.adapters.adapters[usize::from(host)];
+        let adapter = &self.adapters.adapters[host.index()];
         let head_bytes = |priority: usize| {
             let queue = adapter.ready[priority].first;
             adapter.queues[queue as usize].frames.head_bytes
@@ -326,11 +326,11 @@ impl Cee {
         &mut self,
         pool: &mut Pool<F>,
         port: PortId,
-        host: u16,
+        host: HostId,
         priority: usize,
         now_ps: u64,
     ) -> bool {
-        let adapter = &mut self.adapters.adapters[usize::from(host)];
+        let adapter = &mut self.adapters.adapters[host.index()];
         let queue = adapter.ready[priority].first;
         let voq = &mut adapter.queues[queue as usize];
         if voq.limiter.is_some() {
@@ -358,11 +358,11 @@ impl Cee {
         &mut self,
         pool: &mut Pool<F>,
         port: PortId,
-        host: u16,
+        host: HostId,
         priority: usize,
         now_ps: u64,
     ) -> bool {
-        let adapter = &mut self.adapters.adapters[usize::from(host)];
+        let adapter = &mut self.adapters.adapters[host.index()];
         let waiting = &mut self.out.ports[port.index()].waiting;
         let Some(queue) = adapter.next(waiting, priority) else {
             return true;
@@ -398,12 +398,12 @@ impl Cee {
         &mut self,
         pool: &mut Pool<F>,
         port: PortId,
-        (host, priority): (u16, usize),
+        (host, priority): (HostId, usize),
         handle: Handle,
         bytes: u32,
         now_ps: u64,
     ) {
-        let adapter = &mut self.adapters.adapters[usize::from(host)];
+        let adapter = &mut self.adapters.adapters[host.index()];
         adapter.queued_bytes -= u64::from(bytes);
         adapter.reserved_bytes[priority] -= u64::from(bytes);
         self.start(pool, port, handle, now_ps);
@@ -412,24 +412,25 @@ impl Cee {
 
     /// Reports a departure if departures are counted, and room if a sender waits for it.
     #[inline]
-    fn report_departure(&mut self, host: u16, priority: usize, handle: Handle) {
-        let adapter = &self.adapters.adapters[usize::from(host)];
+    fn report_departure(&mut self, host: HostId, priority: usize, handle: Handle) {
+        let adapter = &self.adapters.adapters[host.index()];
         if adapter.counted || adapter.wanted != 0 {
             self.report_all(host, priority, handle);
         }
     }
 
     #[inline(never)]
-    fn report_all(&mut self, host: u16, priority: usize, handle: Handle) {
-        if self.adapters.adapters[usize::from(host)].counted {
-            self.requests.left(host, handle);
+    fn report_all(&mut self, host: HostId, priority: usize, handle: Handle) {
+        if self.adapters.adapters[host.index()].counted {
+            let sender = self.adapters.sender(handle);
+            self.requests.left(host, sender, handle);
         }
         self.report_room(host, priority);
     }
 
     /// A priority of an adapter has more room, which is reported if a sender waits for it.
-    fn report_room(&mut self, host: u16, priority: usize) {
-        let adapter = &mut self.adapters.adapters[usize::from(host)];
+    fn report_room(&mut self, host: HostId, priority: usize) {
+        let adapter = &mut self.adapters.adapters[host.index()];
         if adapter.wanted & 1 << priority != 0 {
             adapter.wanted &= !(1 << priority);
             self.requests.room(host, priority as u8);
@@ -438,8 +439,8 @@ impl Cee {
     }
 
     /// Requests an event at the time when a rate limiter lets the next frame go.
-    fn arm_delayed(&mut self, port: PortId, host: u16) {
-        let delayed_ps = self.adapters.adapters[usize::from(host)].next_delayed_ps();
+    fn arm_delayed(&mut self, port: PortId, host: HostId) {
+        let delayed_ps = self.adapters.adapters[host.index()].next_delayed_ps();
         let state = &mut self.out.ports[port.index()];
         // The frame for which an event was expected is no longer the next one.
         state.expected = false;
@@ -463,7 +464,7 @@ impl Cee {
     pub fn notified<F: CeeFrame>(
         &mut self,
         pool: &mut Pool<F>,
-        host: u16,
+        host: HostId,
         queue: QueueKey,
         fb: u8,
         now_ps: u64,
@@ -473,7 +474,7 @@ impl Cee {
         let Some(params) = &self.adapters.params else {
             return;
         };
-        let adapter = &mut self.adapters.adapters[usize::from(host)];
+        let adapter = &mut self.adapters.adapters[host.index()];
         let number = adapter.queue(queue);
         let line_bps = self.specs[adapter.port.index()].rate_bps;
         let seed = adapter.seed ^ u64::from(number) << 32;
@@ -488,8 +489,8 @@ impl Cee {
     }
 
     /// Rates of a host's limiters in bits per second, by queue.
-    pub fn limits(&self, host: u16, now_ps: u64) -> impl Iterator<Item = (QueueKey, u64)> {
-        let queues = &self.adapters.adapters[usize::from(host)].queues;
+    pub fn limits(&self, host: HostId, now_ps: u64) -> impl Iterator<Item = (QueueKey, u64)> {
+        let queues = &self.adapters.adapters[host.index()].queues;
         queues.iter().filter_map(move |voq| {
             // A limiter's timer advances only when its queue sends; here a copy is brought up to
             // date.
@@ -503,13 +504,13 @@ impl Cee {
     pub fn set_babbling<F: CeeFrame>(
         &mut self,
         pool: &mut Pool<F>,
-        host: u16,
+        host: HostId,
         babbles: bool,
         now_ps: u64,
     ) {
         let port = self.adapters.port(host);
         self.catch_up(pool, port, now_ps);
-        self.adapters.adapters[usize::from(host)].babbles = babbles;
+        self.adapters.adapters[host.index()].babbles = babbles;
         self.set_deaf(port, babbles, now_ps);
         self.set_adapter_patience(host);
         self.out.reopen(port, now_ps);
@@ -518,11 +519,11 @@ impl Cee {
 
     /// The link of an adapter has failed: the adapter loses its frames.
     pub(super) fn empty_adapter<F: CeeFrame>(&mut self, pool: &mut Pool<F>, port: PortId) {
-        let Place::Host(host) = self.specs[port.index()].near else {
+        let Node::Host(host) = self.specs[port.index()].near else {
             return;
         };
         let mut lost = Vec::new();
-        let adapter = &mut self.adapters.adapters[usize::from(host)];
+        let adapter = &mut self.adapters.adapters[host.index()];
         for voq in &mut adapter.queues {
             while let Some(handle) = voq.frames.pop(pool) {
                 lost.push(handle);
@@ -545,10 +546,11 @@ impl Cee {
 
     /// Counts and reports a frame that is lost before it has left its adapter, and the room that it
     /// gives back.
-    fn lose_unsent(&mut self, host: u16, priority: u8, handle: Handle) {
+    fn lose_unsent(&mut self, host: HostId, priority: u8, handle: Handle) {
         let port = self.adapters.port(host);
         self.out.count_drop(port, Drop::Down);
-        self.requests.lost(host, handle);
+        let sender = self.adapters.sender(handle);
+        self.requests.lost(host, sender, handle);
         self.report_room(host, priority.into());
     }
 }

@@ -2,7 +2,7 @@
 //! when the sender goes on.
 
 use super::{
-    CONTROL_BYTES, Cee, CeeFrame, PRIORITIES, Pause, PauseFrame,
+    CONTROL_BYTES, Cee, CeeFrame, OwnEffect, PRIORITIES, Pause, PauseFrame,
     pause::{Step, duration_ps},
     port::{ALL_DECIDED, NONE_DECIDED},
 };
@@ -88,7 +88,8 @@ impl Cee {
         }
         let leaves_ps = self.out.send_pause(back, serialization_ps, now_ps);
         if self.out.ports[back.index()].watched {
-            self.requests.pause_sent(back, frame, leaves_ps);
+            let effect = OwnEffect::PauseSent(back, frame, leaves_ps);
+            self.requests.own(effect);
         }
         let arrival_ps = leaves_ps + self.specs[back.index()].propagation_ps;
         self.plan(port, arrival_ps + response_ps, Step::Obey(frame));

@@ -28,7 +28,7 @@ use prefetch_index::prefetch_index;
 use sluicegate_core::aqm::AqmParams;
 
 use crate::{
-    graph::PortId,
+    graph::{HostId, Node, PortId, SwitchId},
     pool::{Handle, NIL, Pool},
     port::{Drop, Frame, PS_PER_S},
 };
@@ -47,25 +47,17 @@ pub use self::{
     ets::Ets,
     pause::PauseFrame,
     qcn::{CongestionPoint, Feedback, ReactionPoint},
+    requests::OwnEffect,
     resequence::{Resequencer, Verdict},
 };
-
-/// A node at an end of a port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// A host by number.
-    Host(u16),
-    /// A switch by number.
-    Switch(u32),
-}
 
 /// The properties of a port, one direction of a link. Ports 2 l and 2 l + 1 are those of link l.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PortSpec {
     /// The node that sends.
-    pub near: Place,
+    pub near: Node,
     /// The node that receives.
-    pub far: Place,
+    pub far: Node,
     /// Bits per second, > 0.
     pub rate_bps: u64,
     /// Propagation delay of the link.
@@ -83,7 +75,7 @@ pub struct PortSpec {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Notification {
     /// The host whose adapter receives the notification.
-    pub source: u16,
+    pub source: HostId,
     /// The adapter's queue from which the sampled frame came.
     pub queue: QueueKey,
     /// The port at whose queue the frame was sampled.
@@ -95,7 +87,7 @@ pub struct Notification {
 /// A frame that converged Ethernet can carry.
 pub trait CeeFrame: Frame + Copy {
     /// The destination host.
-    fn destination(&self) -> u16;
+    fn destination(&self) -> HostId;
 
     /// The path of its adapter's queue ([`QueueKey::path`]); 0 where one queue serves all paths.
     fn queue_path(&self) -> u32 {
@@ -116,7 +108,7 @@ struct Label {
     /// The port by which a buffered frame has arrived; of a frame in an adapter, the adapter's
     /// port.
     ingress: PortId,
-    source: u16,
+    source: HostId,
     priority: u8,
     /// The frame takes room in the buffer of its input.
     buffered: bool,
@@ -125,6 +117,8 @@ struct Label {
 }
 
 impl Label {
+    /// Hosts have numbers of 16 bits here.
+    const HOST: u32 = u16::MAX as u32;
     const BUFFERED: u64 = 1 << 56;
     const CONTROL: u64 = 1 << 57;
 
@@ -133,7 +127,7 @@ impl Label {
         let note = pool.note(handle);
         Self {
             ingress: PortId(note as u32),
-            source: (note >> 32) as u16,
+            source: HostId((note >> 32) as u32 & Self::HOST),
             priority: (note >> 48) as u8 % PRIORITIES as u8,
             buffered: note & Self::BUFFERED != 0,
             control: note & Self::CONTROL != 0,
@@ -151,7 +145,7 @@ impl Label {
     fn put<F>(self, pool: &mut Pool<F>, handle: Handle) {
         let bit = |is: bool, bit| if is { bit } else { 0 };
         let note = u64::from(self.ingress.0)
-            | u64::from(self.source) << 32
+            | u64::from(self.source.0 & Self::HOST) << 32
             | u64::from(self.priority) << 48
             | bit(self.buffered, Self::BUFFERED)
             | bit(self.control, Self::CONTROL);
@@ -222,16 +216,12 @@ impl Cee {
     }
 
     fn set_all_patience(&mut self, switches: usize, hosts: usize) {
-        for switch in 0..switches as u32 {
-            self.set_patience(switch);
-        }
-        for host in 0..hosts as u16 {
-            self.set_adapter_patience(host);
-        }
+        (SwitchId::first(switches)).for_each(|switch| self.set_patience(switch));
+        (HostId::first(hosts)).for_each(|host| self.set_adapter_patience(host));
     }
 
     /// Decides which ports of a switch are punctual. They have caught up before.
-    fn set_patience(&mut self, switch: u32) {
+    fn set_patience(&mut self, switch: SwitchId) {
         let pausing = self.buffers.pausing(switch);
         self.out.set_patience(&mut self.requests, switch, pausing);
     }
@@ -287,8 +277,8 @@ impl Cee {
         let state = &self.out.ports[port.index()];
         pool.fetch(state.last);
         if state.is_adapter {
-            if let Place::Host(host) = self.specs[port.index()].near {
-                prefetch_index(&self.adapters.adapters, usize::from(host));
+            if let Node::Host(host) = self.specs[port.index()].near {
+                prefetch_index(&self.adapters.adapters, host.index());
             }
         } else if state.waiting != 0 {
             prefetch_index(&self.out.queues, port.index());
@@ -305,8 +295,8 @@ impl Cee {
     /// Bytes queued at a port, all priorities together.
     pub fn backlog_bytes(&self, port: PortId) -> u64 {
         match self.specs[port.index()].near {
-            Place::Host(host) => self.adapters.adapters[usize::from(host)].queued_bytes,
-            Place::Switch(_) => self.out.ports[port.index()].queued_bytes.into(),
+            Node::Host(host) => self.adapters.adapters[host.index()].queued_bytes,
+            Node::Switch(_) => self.out.ports[port.index()].queued_bytes.into(),
         }
     }
 
@@ -325,14 +315,14 @@ impl Cee {
         (self.points.made(), self.adapters.taken)
     }
 
-    /// From now on [`Effect::Sent`](crate::contract::Effect) and
-    /// [`Effect::PauseSent`](crate::contract::Effect) report the frames that a port sends.
+    /// From now on [`Effect::Sent`](crate::contract::Effect) and [`OwnEffect::PauseSent`] report
+    /// the frames that a port sends.
     pub fn watch(&mut self, port: PortId) {
         let state = &mut self.out.ports[port.index()];
         state.set(state.down, true);
         match self.specs[port.index()].near {
-            Place::Switch(switch) => self.set_patience(switch),
-            Place::Host(host) => self.set_adapter_patience(host),
+            Node::Switch(switch) => self.set_patience(switch),
+            Node::Host(host) => self.set_adapter_patience(host),
         }
     }
 
@@ -356,7 +346,7 @@ impl Cee {
     }
 
     /// The host that a frame comes from; likewise.
-    pub fn source<F>(&self, pool: &Pool<F>, handle: Handle) -> u16 {
+    pub fn source<F>(&self, pool: &Pool<F>, handle: Handle) -> HostId {
         Label::of(pool, handle).source
     }
 

@@ -108,10 +108,11 @@ impl CongestionPoints {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::graph::HostId;
 
     const LABEL: Label = Label {
         ingress: PortId(0),
-        source: 0,
+        source: HostId(0),
         priority: 3,
         buffered: false,
         control: false,

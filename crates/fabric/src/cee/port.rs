@@ -3,11 +3,11 @@
 use sluicegate_core::aqm::{Arrival, Arriving, Red};
 
 use super::{
-    CeeConfig, CeeFrame, CeeStats, Ets, Label, PRIORITIES, Place, PortSpec, Requests,
-    ps_per_byte_q16, time_ps,
+    CeeConfig, CeeFrame, CeeStats, Ets, Label, PRIORITIES, PortSpec, Requests, ps_per_byte_q16,
+    time_ps,
 };
 use crate::{
-    graph::PortId,
+    graph::{Node, PortId, SwitchId},
     pool::{Handle, NIL, Pool},
     port::{Drop, PS_PER_NS},
     random::draw,
@@ -138,8 +138,8 @@ const _: () = assert!(size_of::<Queues>() == 128);
 fn ports(config: &CeeConfig, specs: &[PortSpec], switches: usize) -> (Vec<Port>, Vec<Class>) {
     let mut fastest_bps = vec![0; switches];
     for spec in specs {
-        if let Place::Switch(switch) = spec.near {
-            let fastest_bps: &mut u64 = &mut fastest_bps[switch as usize];
+        if let Node::Switch(switch) = spec.near {
+            let fastest_bps: &mut u64 = &mut fastest_bps[switch.index()];
             *fastest_bps = spec.rate_bps.max(*fastest_bps);
         }
     }
@@ -148,9 +148,9 @@ fn ports(config: &CeeConfig, specs: &[PortSpec], switches: usize) -> (Vec<Port>,
         ps_per_byte_q16: ps_per_byte_q16(spec.rate_bps),
         harmless_bytes: spec.aqm.harmless_bytes(),
         cut: match spec.far {
-            Place::Host(_) => false,
-            Place::Switch(switch) => {
-                config.cut_through && spec.rate_bps >= fastest_bps[switch as usize]
+            Node::Host(_) => false,
+            Node::Switch(switch) => {
+                config.cut_through && spec.rate_bps >= fastest_bps[switch.index()]
             }
         },
     };
@@ -172,8 +172,8 @@ fn ports(config: &CeeConfig, specs: &[PortSpec], switches: usize) -> (Vec<Port>,
 fn outputs(specs: &[PortSpec], switches: usize) -> Vec<Vec<PortId>> {
     let mut outputs = vec![Vec::new(); switches];
     for (port, spec) in PortId::enumerate(specs) {
-        if let Place::Switch(switch) = spec.near {
-            outputs[switch as usize].push(port);
+        if let Node::Switch(switch) = spec.near {
+            outputs[switch.index()].push(port);
         }
     }
     outputs
@@ -199,7 +199,7 @@ impl Port {
             punctual: u8::MAX,
             expected: false,
             foreseen: false,
-            is_adapter: matches!(spec.near, Place::Host(_)),
+            is_adapter: matches!(spec.near, Node::Host(_)),
             averages,
             plain: !averages,
         }
@@ -393,9 +393,9 @@ impl OutputPorts {
 
     /// Makes the ports of a switch punctual for the priorities that the switch pauses at any of its
     /// inputs (`pausing`); ports that are watched, for all. The ports have caught up before.
-    pub fn set_patience(&mut self, requests: &mut Requests, switch: u32, pausing: u8) {
-        for at in 0..self.of_switch[switch as usize].len() {
-            let port = self.of_switch[switch as usize][at];
+    pub fn set_patience(&mut self, requests: &mut Requests, switch: SwitchId, pausing: u8) {
+        for at in 0..self.of_switch[switch.index()].len() {
+            let port = self.of_switch[switch.index()][at];
             let state = &mut self.ports[port.index()];
             let always = state.watched || !self.may_be_late;
             let was_patient = state.is_patient();

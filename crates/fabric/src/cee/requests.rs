@@ -3,9 +3,22 @@
 use super::PauseFrame;
 use crate::{
     contract::{Effect, Timer},
-    graph::PortId,
+    graph::{HostId, PortId, SwitchId},
     pool::Handle,
 };
+
+/// Actions that only converged Ethernet requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OwnEffect {
+    /// A switch has made a notification: choose its output port and forward it
+    /// ([`Fabric::forward`](crate::contract::Fabric::forward)), as if it had come over the other
+    /// direction of that port's link.
+    Notify(SwitchId, Handle),
+    /// The adapter at the far end of a port has taken a notification. The driver releases it.
+    Absorbed(PortId, Handle),
+    /// A watched port sends a pause frame, whose last bit leaves at this time.
+    PauseSent(PortId, PauseFrame, u64),
+}
 
 /// What the owner has to do, in order: first `arrivals`, then `effects`.
 #[derive(Debug, Default)]
@@ -13,7 +26,7 @@ pub(crate) struct Requests {
     /// [`Timer::Arrival`], which most often is all. The first is taken first.
     pub arrivals: [Option<(PortId, u64)>; 2],
     /// The others, in order.
-    pub effects: Vec<Effect>,
+    pub effects: Vec<Effect<OwnEffect>>,
 }
 
 impl Requests {
@@ -31,7 +44,7 @@ impl Requests {
                 *arrival = Some((port, arrival_ps));
             }
             _ => {
-                let arrival = Effect::Timer(Timer::Arrival, port.0, arrival_ps);
+                let arrival = Effect::Timer(Timer::Arrival(port), arrival_ps);
                 self.effects.push(arrival);
             }
         }
@@ -39,36 +52,32 @@ impl Requests {
 
     pub(super) fn transmit(&mut self, port: PortId, at_ps: u64) {
         self.effects
-            .push(Effect::Timer(Timer::Transmit, port.0, at_ps));
+            .push(Effect::Timer(Timer::Transmit(port), at_ps));
+    }
+
+    pub(super) fn control(&mut self, port: PortId, at_ps: u64) {
+        self.effects
+            .push(Effect::Timer(Timer::Control(port), at_ps));
     }
 
     pub(super) fn sent(&mut self, port: PortId, handle: Handle, leaves_ps: u64) {
         self.effects.push(Effect::Sent(port, handle, leaves_ps));
     }
 
-    pub(super) fn pause_sent(&mut self, port: PortId, frame: PauseFrame, leaves_ps: u64) {
-        self.effects.push(Effect::PauseSent(port, frame, leaves_ps));
+    pub(super) fn left(&mut self, host: HostId, sender: u32, handle: Handle) {
+        self.effects.push(Effect::Left(host, sender, handle));
     }
 
-    pub(super) fn control(&mut self, port: PortId, at_ps: u64) {
-        self.effects
-            .push(Effect::Timer(Timer::Control, port.0, at_ps));
+    pub(super) fn lost(&mut self, host: HostId, sender: u32, handle: Handle) {
+        self.effects.push(Effect::Lost(host, sender, handle));
     }
 
-    pub(super) fn notify(&mut self, switch: u32, notification: Handle) {
-        self.effects.push(Effect::Notify(switch, notification));
-    }
-
-    pub(super) fn left(&mut self, host: u16, handle: Handle) {
-        self.effects.push(Effect::Left(host, handle));
-    }
-
-    pub(super) fn lost(&mut self, host: u16, handle: Handle) {
-        self.effects.push(Effect::Lost(host, handle));
-    }
-
-    pub(super) fn room(&mut self, host: u16, priority: u8) {
+    pub(super) fn room(&mut self, host: HostId, priority: u8) {
         self.effects.push(Effect::Room(host, priority));
+    }
+
+    pub(crate) fn own(&mut self, effect: OwnEffect) {
+        self.effects.push(Effect::Own(effect));
     }
 }
 
@@ -87,14 +96,17 @@ mod tests {
             [Some((PortId(1), 10)), Some((PortId(2), 20))]
         );
         requests.arrive(PortId(3), 30);
-        assert_eq!(requests.effects, [Effect::Timer(Timer::Arrival, 3, 30)]);
+        assert_eq!(
+            requests.effects,
+            [Effect::Timer(Timer::Arrival(PortId(3)), 30)]
+        );
         // Order is kept: what was asked for earlier is carried out earlier.
         requests.arrivals = [None; 2];
         requests.arrive(PortId(4), 40);
         assert_eq!(requests.arrivals, [None; 2]);
         assert_eq!(
             requests.effects.last(),
-            Some(&Effect::Timer(Timer::Arrival, 4, 40))
+            Some(&Effect::Timer(Timer::Arrival(PortId(4)), 40))
         );
         assert!(!requests.is_empty());
     }

@@ -1,8 +1,8 @@
 //! A switch: how a frame passes from an input to an output, waits, or is dropped.
 
-use super::{Cee, CeeFrame, Label, Notification, PRIORITIES, Place, QueueKey, buffer::Share};
+use super::{Cee, CeeFrame, Label, Notification, OwnEffect, PRIORITIES, QueueKey, buffer::Share};
 use crate::{
-    graph::PortId,
+    graph::{Node, PortId, SwitchId},
     pool::{Handle, Pool},
     port::Drop,
 };
@@ -277,7 +277,7 @@ impl Cee {
         port: PortId,
         now_ps: u64,
     ) {
-        if let Place::Switch(switch) = self.specs[port.index()].near {
+        if let Node::Switch(switch) = self.specs[port.index()].near {
             self.catch_up_switch(pool, switch, now_ps);
         }
     }
@@ -309,13 +309,13 @@ impl Cee {
     /// A shared memory has room again. Bytes in the headroom of paused inputs move there, and
     /// inputs below XON release their senders: an input's own frames may wait for another paused
     /// link.
-    fn share_again<F: CeeFrame>(&mut self, pool: &mut Pool<F>, switch: u32, now_ps: u64) {
+    fn share_again<F: CeeFrame>(&mut self, pool: &mut Pool<F>, switch: SwitchId, now_ps: u64) {
         if self.buffers.pausing(switch) == 0 {
             return;
         }
-        for at in 0..self.out.of_switch[switch as usize].len() {
+        for at in 0..self.out.of_switch[switch.index()].len() {
             // The opposite direction of the link leads to an input of the same switch.
-            let input = self.out.of_switch[switch as usize][at].opposite();
+            let input = self.out.of_switch[switch.index()][at].opposite();
             let paused = self.buffers.inputs[input.index()].sent;
             for priority in (0..PRIORITIES).filter(|priority| paused & 1 << priority != 0) {
                 self.buffers.leave_headroom(input, priority);
@@ -342,7 +342,7 @@ impl Cee {
         };
         let random = &mut self.out.random[at];
         let found = (self.points).arrival((to, tag.priority), queue_bytes, bytes, random);
-        let (Some(feedback), Place::Switch(switch)) = (found, self.specs[at].near) else {
+        let (Some(feedback), Node::Switch(switch)) = (found, self.specs[at].near) else {
             return;
         };
         let destination = pool[handle].destination();
@@ -370,6 +370,6 @@ impl Cee {
         label.put(pool, notice);
         self.points.count_made();
         self.out.count_notification(to);
-        self.requests.notify(switch, notice);
+        self.requests.own(OwnEffect::Notify(switch, notice));
     }
 }

@@ -326,7 +326,7 @@ fn a_congested_queue_slows_its_culprits_down() {
     world.send_all(many_to_one(5, 8_000));
     world.run(20_000_000_000);
     let limits: Vec<u64> = (1..5)
-        .flat_map(|host| world.cee.limits(host, world.now_ps))
+        .flat_map(|host| world.cee.limits(HostId(host), world.now_ps))
         .map(|limit| limit.1)
         .collect();
     assert_eq!(limits.len(), 4, "one limiter at each source");
@@ -375,8 +375,8 @@ fn other_destinations_of_a_culprit_are_not_slowed_down() {
             .filter(|seen| seen.1 == 1 && seen.3 == host)
             .count()
     };
-    let limited = (1..5).flat_map(|host| world.cee.limits(host, world.now_ps));
-    let limited: Vec<u16> = limited.map(|limit| limit.0.destination).collect();
+    let limited = (1..5).flat_map(|host| world.cee.limits(HostId(host), world.now_ps));
+    let limited: Vec<u32> = limited.map(|limit| limit.0.destination.0).collect();
     assert!(limited.contains(&0) && !limited.contains(&5), "{limited:?}");
     // The line takes 5779 frames in 7 ms.
     assert!(to(5) + to(0) > 5_600, "{} to the cold", to(5));
@@ -402,16 +402,16 @@ fn a_path_has_a_queue_and_a_limiter_of_its_own() {
         ..Flow::new(1, 0, 1)
     });
     world.run(20_000_000_000);
-    let limited = (1..5).flat_map(|host| world.cee.limits(host, world.now_ps));
+    let limited = (1..5).flat_map(|host| world.cee.limits(HostId(host), world.now_ps));
     let paths: Vec<u32> = limited.map(|limit| limit.0.path).collect();
     assert_eq!(paths, [9; 4]);
     let mut queue = |path| {
         let key = QueueKey {
-            destination: 0,
+            destination: HostId(0),
             priority: 0,
             path,
         };
-        world.cee.queue_to(1, key)
+        world.cee.queue_to(HostId(1), key)
     };
     assert_eq!([queue(9), queue(4), queue(0)], [0, 1, 2]);
     world.run(u64::MAX);
@@ -642,8 +642,8 @@ impl Case {
         let first = self.with(Buffer::Shared { bytes: 0, alpha });
         let mut switches = vec![0; 32];
         for port in first.ports() {
-            if let Place::Switch(switch) = first.cee.spec(port).far {
-                switches[switch as usize] += 8 * first.cee.headroom_bytes(port);
+            if let Node::Switch(switch) = first.cee.spec(port).far {
+                switches[switch.index()] += 8 * first.cee.headroom_bytes(port);
             }
         }
         let bytes = shared_bytes + switches.into_iter().max().unwrap();

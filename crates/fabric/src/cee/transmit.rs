@@ -5,7 +5,7 @@ use super::{
     port::{NEVER, NONE_DECIDED},
 };
 use crate::{
-    graph::PortId,
+    graph::{PortId, SwitchId},
     pool::{Handle, NIL, Pool},
     port::Drop,
 };
@@ -92,11 +92,11 @@ impl Cee {
     pub(super) fn catch_up_switch<F: CeeFrame>(
         &mut self,
         pool: &mut Pool<F>,
-        switch: u32,
+        switch: SwitchId,
         now_ps: u64,
     ) {
-        for at in 0..self.out.of_switch[switch as usize].len() {
-            self.catch_up(pool, self.out.of_switch[switch as usize][at], now_ps);
+        for at in 0..self.out.of_switch[switch.index()].len() {
+            self.catch_up(pool, self.out.of_switch[switch.index()][at], now_ps);
         }
     }
 

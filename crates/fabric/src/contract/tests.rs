@@ -5,7 +5,8 @@ use sluicegate_core::aqm::AqmParams;
 use super::*;
 use crate::{
     Converged, Plain, PortConfig,
-    cee::{Cee, CeeConfig, CeeFrame, Notification, Place, QueueKey},
+    cee::{Cee, CeeConfig, CeeFrame, Notification, OwnEffect, PortSpec, QueueKey},
+    graph::{Node, SwitchId},
 };
 
 const BYTES: u32 = 1_000;
@@ -25,8 +26,8 @@ impl Frame for Test {
 }
 
 impl CeeFrame for Test {
-    fn destination(&self) -> u16 {
-        self.0
+    fn destination(&self) -> HostId {
+        HostId(self.0.into())
     }
     fn queue_path(&self) -> u32 {
         self.1
@@ -41,26 +42,29 @@ impl CeeFrame for Test {
 
 /// In order of time; at one time in that of kinds.
 #[derive(Default)]
-struct Wheel(BTreeSet<(u64, Timer, u32)>);
+struct Wheel(BTreeSet<(u64, Timer)>);
 
 impl Timers for Wheel {
-    fn set(&mut self, timer: Timer, index: u32, at_ps: u64) {
-        self.0.insert((at_ps, timer, index));
+    fn set(&mut self, timer: Timer, at_ps: u64) {
+        self.0.insert((at_ps, timer));
     }
 }
+
+const FIRST: HostId = HostId(0);
+const SECOND: HostId = HostId(1);
 
 /// The port of host 0, and the one that leads to host 1.
 const FROM_FIRST: PortId = PortId::of_link(0, true);
 const TO_SECOND: PortId = PortId::of_link(1, false);
 
 /// Two hosts, whose links lead to one switch.
-struct World<F> {
+struct World<F: Fabric> {
     fabric: Driven<F>,
     wheel: Wheel,
     now_ps: u64,
     /// Frames that hosts got, and when.
     received: Vec<(u64, u16)>,
-    told: Vec<Effect>,
+    told: Vec<Effect<F::Own>>,
     /// Frames that host 0 sends when one has left.
     more: u32,
 }
@@ -73,9 +77,9 @@ impl<F: Fabric<Frame = Test>> Driver for World<F> {
         (&mut self.fabric, &mut self.wheel, self.now_ps)
     }
 
-    fn carry_out(&mut self, effect: Effect) {
+    fn carry_out(&mut self, effect: Effect<F::Own>) {
         self.told.push(effect);
-        if let Effect::Left(0, _) = effect {
+        if let Effect::Left(FIRST, ..) = effect {
             if self.more > 0 {
                 self.more -= 1;
                 self.send();
@@ -101,33 +105,27 @@ impl<F: Fabric<Frame = Test>> World<F> {
         self.send_by(0);
     }
 
+    /// A sender for each path.
     fn send_by(&mut self, path: u32) {
         let frame = self.fabric.pool_mut().insert(Test(1, path));
+        let sender = Sender {
+            host: FIRST,
+            priority: 0,
+            number: path,
+        };
         self.on_fabric(|fabric, timers, now_ps| {
-            let key = QueueKey {
-                destination: 1,
-                priority: 0,
-                path,
-            };
-            let departure = Departure {
-                source: 0,
-                queue: fabric.queue_to(0, key),
-                priority: 0,
-                sender: 0,
-            };
-            fabric.send(timers, FROM_FIRST, frame, departure, now_ps)
+            fabric.offer(timers, FROM_FIRST, frame, sender, now_ps)
         });
     }
 
     /// The next frame that arrives at host 1.
     fn next(&mut self) -> Option<Handle> {
-        while let Some((at_ps, timer, index)) = self.wheel.0.pop_first() {
+        while let Some((at_ps, timer)) = self.wheel.0.pop_first() {
             self.now_ps = at_ps;
-            let port = PortId(index);
-            if timer != Timer::Arrival {
-                self.on_fabric(|fabric, _, now_ps| fabric.timer(timer, port, now_ps));
+            let Timer::Arrival(port) = timer else {
+                self.on_fabric(|fabric, timers, now_ps| fabric.timer(timers, timer, now_ps));
                 continue;
-            }
+            };
             let arrived = self.arrive_on_fabric(port);
             let Some(frame) = arrived else { continue };
             if !port.is_forward() {
@@ -139,13 +137,20 @@ impl<F: Fabric<Frame = Test>> World<F> {
     }
 
     /// Host 1 receives a frame.
-    fn receive(&mut self, frame: Handle) -> Received {
-        self.on_fabric(|fabric, timers, now| fabric.receive(timers, (TO_SECOND, 1), frame, now))
+    fn receive(&mut self, frame: Handle) -> Vec<Handle> {
+        let at = (TO_SECOND, SECOND);
+        let first = self.on_fabric(|fabric, timers, now| fabric.receive(timers, at, frame, now));
+        first.into_iter().chain(self.following()).collect()
+    }
+
+    fn following(&mut self) -> Vec<Handle> {
+        let next = || self.on_fabric(|fabric, _, _| fabric.next_received());
+        std::iter::from_fn(next).collect()
     }
 
     fn run(&mut self) {
         while let Some(frame) = self.next() {
-            assert_eq!(self.receive(frame), Received::Frame);
+            assert_eq!(self.receive(frame), [frame]);
             self.received
                 .push((self.now_ps, self.fabric.ports().pool[frame].0));
             self.fabric.pool_mut().release(frame);
@@ -155,26 +160,33 @@ impl<F: Fabric<Frame = Test>> World<F> {
     }
 }
 
+fn port(rate_bps: u64, delay_ps: u64) -> PortConfig {
+    PortConfig {
+        rate_bps,
+        delay_ps,
+        limit_bytes: 100_000,
+        aqm: AqmParams::default(),
+        jitter_ps: 0,
+        jitter_mean_ps: 0,
+        burst_ps: 0,
+        overhead_bytes: 0,
+    }
+}
+
 /// Of 1 Gbit/s and 1 us.
 fn ports() -> Ports<Test> {
     let mut ports = Ports::default();
-    for port in 0..4 {
-        let config = PortConfig {
-            rate_bps: 1_000_000_000,
-            delay_ps: 1_000_000,
-            limit_bytes: 100_000,
-            aqm: AqmParams::default(),
-            jitter_ps: 0,
-            jitter_mean_ps: 0,
-            burst_ps: 0,
-            overhead_bytes: 0,
-        };
-        ports.add(config, port);
+    for seed in 0..4 {
+        ports.add(port(1_000_000_000, 1_000_000), seed);
     }
     ports
 }
 
 fn converged() -> Converged<Test> {
+    converged_over(ports())
+}
+
+fn converged_over(ports: Ports<Test>) -> Converged<Test> {
     let spec = |near, far| PortSpec {
         near,
         far,
@@ -184,8 +196,8 @@ fn converged() -> Converged<Test> {
         aqm: AqmParams::default(),
         frame_bytes: BYTES,
     };
-    let links = [Place::Host(0), Place::Host(1)].map(|host| {
-        let switch = Place::Switch(0);
+    let links = [Node::Host(FIRST), Node::Host(SECOND)].map(|host| {
+        let switch = Node::Switch(SwitchId(0));
         [spec(host, switch), spec(switch, host)]
     });
     let config = CeeConfig {
@@ -193,7 +205,7 @@ fn converged() -> Converged<Test> {
         ..CeeConfig::default()
     };
     let cee = Cee::new(config, links.as_flattened().to_vec(), 2, 1, 1);
-    Converged::new(cee, ports())
+    Converged::new(cee, ports)
 }
 
 #[test]
@@ -217,10 +229,10 @@ fn a_hop_is_the_same_event_at_the_same_time_on_both() {
 #[test]
 fn effects_are_carried_out_before_the_driver_goes_on() {
     let mut world = World::new(converged());
-    world.on_fabric(|fabric, _, now_ps| fabric.count_departures(0, now_ps));
+    world.on_fabric(|fabric, _, now_ps| fabric.count_departures(FIRST, now_ps));
     world.on_fabric(|fabric, _, _| fabric.watch(TO_SECOND));
     world.send();
-    assert!(matches!(world.told[..], [Effect::Left(0, _)]));
+    assert!(matches!(world.told[..], [Effect::Left(FIRST, 0, _)]));
     world.run();
     assert!(matches!(
         world.told[1..],
@@ -231,12 +243,12 @@ fn effects_are_carried_out_before_the_driver_goes_on() {
 #[test]
 fn what_effects_give_rise_to_is_carried_out_behind_them() {
     let mut world = World::new(converged());
-    world.on_fabric(|fabric, _, now_ps| fabric.count_departures(0, now_ps));
+    world.on_fabric(|fabric, _, now_ps| fabric.count_departures(FIRST, now_ps));
     world.more = 2;
     world.send();
     world.run();
     assert_eq!((world.more, world.received.len()), (0, 3));
-    let left = |effect: &&Effect| matches!(effect, Effect::Left(0, _));
+    let left = |effect: &&Effect<OwnEffect>| matches!(effect, Effect::Left(FIRST, ..));
     assert_eq!(world.told.iter().filter(left).count(), 3);
 }
 
@@ -250,18 +262,40 @@ fn frames_of_two_queues_do_not_wait_for_each_other_but_for_the_earlier_ones_of_t
     let [first, second_path, next, overtaking] = frames[..] else {
         panic!("{frames:?}");
     };
-    let origin = |path| Origin {
-        source: 0,
-        priority: 0,
-        path,
+    assert_eq!(world.receive(first), [first]);
+    assert_eq!(world.receive(overtaking), []);
+    assert_eq!(world.receive(next), [next]);
+    assert_eq!(world.receive(second_path), [second_path, overtaking]);
+}
+
+#[test]
+fn a_host_receives_what_its_adapter_no_longer_holds_back() {
+    let mut world = World::new(converged().with_resequencers(2));
+    for _ in 0..3 {
+        world.send();
+    }
+    let frames: Vec<Handle> = std::iter::from_fn(|| world.next()).collect();
+    let [missing, second, third] = frames[..] else {
+        panic!("{frames:?}");
     };
-    let following = |path| Received::FrameAndFollowing(origin(path));
-    assert_eq!(world.receive(first), following(1));
-    assert_eq!(world.receive(overtaking), Received::Kept);
-    assert_eq!(world.receive(next), following(1));
-    assert_eq!(world.receive(second_path), following(2));
-    let kept = world.on_fabric(|fabric, _, _| fabric.next_in_order(1, origin(2)));
-    assert_eq!(kept, Some(overtaking));
+    assert_eq!(world.receive(second), []);
+    assert_eq!(world.receive(third), []);
+    assert_eq!(world.next(), None, "the adapter has given up the first");
+    assert_eq!(world.following(), [second, third]);
+    assert_eq!(world.receive(missing), [missing], "late is not never");
+}
+
+#[test]
+fn a_frame_comes_down_a_stack_before_its_adapter_sends_it() {
+    let mut ports = ports();
+    let stacks = ports.add(port(u64::MAX, 5_000_000), 1);
+    ports.add(port(u64::MAX, 5_000_000), 2);
+    let mut world = World::new(converged_over(ports).with_stacks(stacks));
+    world.send();
+    assert_eq!(world.fabric.hops(), 0);
+    world.run();
+    assert_eq!(world.received, [(23_000_000, 1)]);
+    assert_eq!(world.fabric.hops(), 2);
 }
 
 #[test]
@@ -269,8 +303,13 @@ fn a_dropped_frame_is_released_and_in_the_books() {
     let mut world = World::new(Plain::new(ports()));
     world.on_fabric(|fabric, _, now_ps| fabric.set_up(FROM_FIRST, false, now_ps));
     let frame = world.fabric.pool_mut().insert(Test(1, 0));
+    let sender = Sender {
+        host: FIRST,
+        priority: 0,
+        number: 0,
+    };
     let offered =
-        world.on_fabric(|fabric, timers, now| fabric.offer(timers, FROM_FIRST, frame, now));
+        world.on_fabric(|fabric, timers, now| fabric.offer(timers, FROM_FIRST, frame, sender, now));
     assert_eq!(offered, Accepted::Dropped);
     assert!(world.fabric.ports().pool.is_empty());
     assert_eq!(world.fabric.books().dropped, 1);

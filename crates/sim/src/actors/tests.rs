@@ -2,7 +2,7 @@ use std::path::Path;
 
 use sluicegate_scenario::file::{self, Options};
 
-use crate::{build, net::Converged};
+use crate::{build, converged::Converged};
 
 #[test]
 fn both_ends_of_a_connection_have_the_priority_of_their_traffic() {

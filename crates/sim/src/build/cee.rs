@@ -3,14 +3,15 @@
 use anyhow::{Context, Result};
 use sluicegate_fabric::{
     Ports,
-    cee::{Buffer, Cee, CeeConfig, Place, PortSpec},
-    graph::PortId,
+    cee::{Buffer, Cee, CeeConfig, PortSpec},
+    graph::{self, HostId, PortId, SwitchId},
 };
 use sluicegate_scenario::experiment::{Action, Link, Node, Variant};
 
 use super::{FabricOf, aqm, ps, stack_port};
 use crate::{
-    net::Converged,
+    converged::Converged,
+    net::Net,
     packet::{ETHERNET_BYTES, Packet},
 };
 
@@ -37,6 +38,10 @@ impl FabricOf for Converged {
             fabric = fabric.with_resequencers(hosts);
         }
         Ok(fabric)
+    }
+
+    fn converged(net: &mut Net<Self>) -> Option<&mut Net<Converged>> {
+        Some(net)
     }
 }
 
@@ -65,8 +70,8 @@ fn spec(variant: &Variant, config: &CeeConfig, port: PortId) -> Result<PortSpec>
     let link = &variant.links[port.link()];
     let (from, to) = variant.ends(port);
     Ok(PortSpec {
-        near: place(from),
-        far: place(to),
+        near: of_graph(from),
+        far: of_graph(to),
         rate_bps: link.rate_bps,
         propagation_ps: ps(link.delay.unwrap_or(variant.sim.link_delay)),
         processing_ps: match to {
@@ -78,10 +83,10 @@ fn spec(variant: &Variant, config: &CeeConfig, port: PortId) -> Result<PortSpec>
     })
 }
 
-fn place(node: Node) -> Place {
+fn of_graph(node: Node) -> graph::Node {
     match node {
-        Node::Host(host) => Place::Host(host as u16),
-        Node::Switch(switch) => Place::Switch(switch as u32),
+        Node::Host(host) => graph::Node::Host(HostId(host as u32)),
+        Node::Switch(switch) => graph::Node::Switch(SwitchId(switch as u32)),
     }
 }
 

@@ -1,11 +1,11 @@
 //! Prefetches of the memory that events are about to read.
 
 use prefetch_index::prefetch_index;
-use sluicegate_fabric::graph::PortId;
+use sluicegate_fabric::graph::{Node, PortId};
 use sluicegate_tcp::Endpoint;
 
 use super::{KIND_BITS, Net, PORT, PacketFabric};
-use crate::{layout::NextHop, wheel::Source};
+use crate::wheel::Source;
 
 impl<F: PacketFabric> Net<F> {
     /// Prefetches the memory that the arrivals of the present slot will read. In a large network
@@ -45,11 +45,10 @@ impl<F: PacketFabric> Net<F> {
     fn fetch_beyond(&self, port: PortId) -> Option<PortId> {
         let packet = self.fabric.first(port)?;
         let out = match self.layout.next_hops[port.index()] {
-            NextHop::Switch(switch) => self.peek(switch, packet)?,
-            NextHop::Adapter => return None,
-            NextHop::Host(host) => {
+            Node::Switch(switch) => self.peek(switch, packet)?,
+            Node::Host(host) => {
                 prefetch_index(&self.sockets.ends, packet.to as usize);
-                self.hosts[usize::from(host)].adapter
+                self.hosts[host.index()].adapter
             }
         };
         self.fabric.fetch_port(out);
@@ -61,13 +60,15 @@ impl<F: PacketFabric> Net<F> {
     fn read_receivers(&self) {
         let mut sum = 0;
         for port in self.present_ports() {
-            let NextHop::Host(host) = self.layout.next_hops[port.index()] else {
+            let Some(packet) = self.fabric.first(port) else {
                 continue;
             };
-            let packet = self.fabric.first(port);
-            if let Some(end) = packet.and_then(|packet| self.sockets.ends.get(packet.to as usize)) {
+            let Node::Host(host) = self.layout.next_hops[port.index()] else {
+                continue;
+            };
+            if let Some(end) = self.sockets.ends.get(packet.to as usize) {
                 sum ^= end.tcp.as_deref().map_or(0, Endpoint::prefetch);
-                sum ^= self.hosts[usize::from(host)].prefetch(end.sides.1);
+                sum ^= self.hosts[host.index()].prefetch(end.sides.1);
             }
         }
         std::hint::black_box(sum);

@@ -7,10 +7,11 @@
 
 use std::{collections::VecDeque, net::IpAddr};
 
+use sluicegate_fabric::graph::HostId;
 use sluicegate_tcp::Events;
 use sluicegate_vswitch::Vnics;
 
-use super::{ConnectionEnd, EndId, Net, Notice, Owner, PacketFabric, host};
+use super::{ConnectionEnd, EndId, Net, Notice, Owner, PacketFabric};
 use crate::packet::{ColdFields, Datagram, Packet};
 
 /// A socket for datagrams.
@@ -52,7 +53,7 @@ impl<F: PacketFabric> Net<F> {
     ) -> EndId {
         let peer_tenant = self.layout.tenant_at(address).unwrap_or(tenant);
         let host = self.layout.tenants[tenant as usize].host;
-        let local_port = self.hosts[usize::from(host)].ephemeral_port();
+        let local_port = self.hosts[host.index()].ephemeral_port();
         self.datagram_end(
             (tenant, local_port),
             (peer_tenant, port),
@@ -76,7 +77,7 @@ impl<F: PacketFabric> Net<F> {
     ) -> EndId {
         let host = self.layout.tenants[tenant as usize].host;
         // On other hosts a datagram counts against the limit only until the adapter has it.
-        if self.hosts[usize::from(host)].has_waiters {
+        if self.hosts[host.index()].has_waiters {
             self.count_departures(host);
         }
         let id = self.end((tenant, port, peer_tenant, peer_port), owner);
@@ -101,7 +102,7 @@ impl<F: PacketFabric> Net<F> {
                 dropped_bytes += u64::from(next);
             }
             // On a host without waiting senders each datagram leaves the socket before the next.
-            if self.sockets.ends[end as usize].straight_to != host::IN_TURN {
+            if self.sockets.ends[end as usize].straight_to.is_some() {
                 self.serve_end(end);
             }
         }
@@ -147,7 +148,7 @@ impl<F: PacketFabric> Net<F> {
 
     /// Sends the next datagram of a socket; `None` if no datagram waits.
     #[cold]
-    pub(super) fn transmit_datagram(&mut self, host: u16, end: EndId) -> Option<bool> {
+    pub(super) fn transmit_datagram(&mut self, host: HostId, end: EndId) -> Option<bool> {
         let ip_bytes = self.layout.ip_bytes;
         let ConnectionEnd {
             datagrams,
@@ -157,7 +158,7 @@ impl<F: PacketFabric> Net<F> {
         } = &mut self.sockets.ends[end as usize];
         let socket = datagrams.as_mut()?;
         let datagram = socket.waiting.pop_front()?;
-        if *straight_to != host::IN_TURN {
+        if straight_to.is_some() {
             socket.left(datagram.payload);
         }
         let packet = Packet::of_datagram(datagram, addressing, ip_bytes);
@@ -175,14 +176,14 @@ impl<F: PacketFabric> Net<F> {
     }
 
     /// A datagram passes the vNIC stage, which only counts it.
-    fn pass_vnic(&mut self, host: u16) {
-        let stage = self.hosts[usize::from(host)].switch.vnics.as_mut();
+    fn pass_vnic(&mut self, host: HostId) {
+        let stage = self.hosts[host.index()].switch.vnics.as_mut();
         stage.into_iter().for_each(Vnics::not_tcp);
     }
 
     /// A datagram arrives at the host of its receiver. It is dropped if no socket is bound to its
     /// port.
-    pub(super) fn deliver_datagram(&mut self, host: u16, datagram: Datagram, cold: &ColdFields) {
+    pub(super) fn deliver_datagram(&mut self, host: HostId, datagram: Datagram, cold: &ColdFields) {
         self.pass_vnic(host);
         self.counts.handed += 1;
         let Some(&end) = self.sockets.bound.get(&(cold.tenants[1], cold.ports[1])) else {

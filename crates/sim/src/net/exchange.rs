@@ -42,7 +42,7 @@ impl<F: PacketFabric> Net<F> {
             self.on_fabric(|fabric, timers, _| {
                 let ports = fabric.ports_mut();
                 if ports.deliver(port, handle, exported.arrival_ps) {
-                    timers.set(Timer::Arrival, port.0, exported.arrival_ps);
+                    timers.set(Timer::Arrival(port), exported.arrival_ps);
                 }
             });
         }

@@ -2,38 +2,39 @@
 
 use sluicegate_fabric::{
     Fabric, Handle,
-    cee::{CeeFrame, Deadlock, Departure, PauseFrame, Place, QueueKey},
-    contract::{Driven, Driver, Effect, Received, Timer, Timers},
-    graph::{PortId, SwitchId},
+    contract::{Driven, Driver, Effect, Lane, OwnOf, Timer, Timers},
+    graph::{HostId, PortId},
 };
 use sluicegate_vswitch::Side;
 
 use super::{CONTROL, EndId, Net, PORT, RESEQUENCE, TRANSMIT, source};
-use crate::{capture, frame, packet::Packet, wheel::Wheel};
+use crate::{capture, packet::Packet, wheel::Wheel};
 
 /// A fabric that carries simulated packets.
-pub trait PacketFabric: Fabric<Frame = Packet> + Send {}
-
-impl<F: Fabric<Frame = Packet> + Send> PacketFabric for F {}
+pub trait PacketFabric: Fabric<Frame = Packet> + Send {
+    /// Carries out an effect that only this kind of fabric has.
+    fn carry_out(net: &mut Net<Self>, effect: Self::Own);
+}
 
 /// Plain Ethernet.
 pub type Plain = sluicegate_fabric::Plain<Packet>;
-/// Converged Ethernet.
-pub type Converged = sluicegate_fabric::Converged<Packet>;
 
-/// The queue of an end that has not sent a packet yet.
-pub(super) const NO_QUEUE: u32 = u32::MAX;
+impl PacketFabric for Plain {
+    fn carry_out(_net: &mut Net<Self>, effect: Self::Own) {
+        match effect {}
+    }
+}
 
 impl Timers for Wheel {
     #[inline(always)]
-    fn set(&mut self, timer: Timer, index: u32, at_ps: u64) {
-        let kind = match timer {
-            Timer::Arrival => PORT,
-            Timer::Transmit => TRANSMIT,
-            Timer::Control => CONTROL,
-            Timer::Resequence => RESEQUENCE,
+    fn set(&mut self, timer: Timer, at_ps: u64) {
+        let source = match timer {
+            Timer::Arrival(port) => source(PORT, port.0),
+            Timer::Transmit(port) => source(TRANSMIT, port.0),
+            Timer::Control(port) => source(CONTROL, port.0),
+            Timer::Resequence(host) => source(RESEQUENCE, host.0),
         };
-        self.push(at_ps, source(kind, index));
+        self.push(at_ps, source);
     }
 }
 
@@ -46,54 +47,53 @@ impl<F: PacketFabric> Driver for Net<F> {
         (&mut self.fabric, &mut self.clock.wheel, self.clock.now_ps)
     }
 
-    fn carry_out(&mut self, effect: Effect) {
+    fn carry_out(&mut self, effect: Effect<OwnOf<Self>>) {
         match effect {
-            Effect::Timer(timer, index, at_ps) => self.clock.wheel.set(timer, index, at_ps),
-            Effect::Notify(switch, packet) => self.notify(switch, packet),
+            Effect::Timer(timer, at_ps) => self.clock.wheel.set(timer, at_ps),
             Effect::Sent(port, packet, leaves_ps) => {
                 self.show_at(port, capture::Side::Sent, packet, leaves_ps);
             }
-            Effect::PauseSent(port, frame, leaves_ps) => self.show_pause(port, frame, leaves_ps),
-            Effect::Left(host, packet) => self.has_left(host, packet),
-            Effect::Lost(host, packet) => {
-                self.has_left(host, packet);
+            Effect::Left(host, end, packet) => self.has_left(host, end, packet),
+            Effect::Lost(host, end, packet) => {
+                self.has_left(host, end, packet);
                 self.fabric.pool_mut().release(packet);
             }
-            Effect::Room(host, priority) => self.serve_lane(host, lane(priority)),
+            Effect::Room(host, priority) => self.serve_lane(host, exit(priority)),
+            Effect::Own(effect) => F::carry_out(self, effect),
         }
     }
 }
 
-/// The exit of a host's switch for a priority.
-fn lane(priority: u8) -> Side {
-    match priority {
+/// The exit of a host's switch that leads to a lane of its adapter.
+fn exit(lane: u8) -> Side {
+    match lane {
         0 => Side::Uplink,
-        _ => Side::Lane(priority),
+        _ => Side::Lane(lane),
+    }
+}
+
+/// The lane of an adapter behind an exit of its host's switch.
+fn lane((host, port): (HostId, PortId), exit: Side) -> Lane {
+    Lane {
+        host,
+        port,
+        number: exit.lane(),
     }
 }
 
 /// Timers and effects.
 impl<F: PacketFabric> Net<F> {
     /// A timer of the fabric is due.
-    pub(super) fn fabric_timer(&mut self, timer: Timer, port: PortId) {
-        self.on_fabric(|fabric, _, now_ps| fabric.timer(timer, port, now_ps));
-    }
-
-    /// A switch sends a notification back to the source of the sampled packet.
-    fn notify(&mut self, switch: u32, notification: Handle) {
-        let Some(out) = self.choose(SwitchId(switch), notification) else {
-            unreachable!("where a packet came from there is a way back");
-        };
-        self.on_fabric(|fabric, _, now_ps| fabric.send_notification(out, notification, now_ps));
+    pub(super) fn fabric_timer(&mut self, timer: Timer) {
+        self.on_fabric(|fabric, timers, now_ps| fabric.timer(timers, timer, now_ps));
     }
 
     /// A packet has left its host, or the adapter has lost it. The stack or socket that has sent it
     /// no longer counts its payload, and a stack that waited for this departure may send.
-    fn has_left(&mut self, host: u16, packet: Handle) {
-        if !self.hosts[usize::from(host)].counts_departures {
+    fn has_left(&mut self, host: HostId, end: EndId, packet: Handle) {
+        if !self.hosts[host.index()].counts_departures {
             return;
         }
-        let end = self.fabric.sender(packet);
         let payload = self.fabric.ports().pool[packet].payload();
         self.left(end, payload);
         if std::mem::take(&mut self.sockets.ends[end as usize].throttled) {
@@ -101,147 +101,111 @@ impl<F: PacketFabric> Net<F> {
             self.serve_end(end);
         }
     }
-
-    /// Shows a pause frame to captures at this port.
-    #[cold]
-    fn show_pause(&mut self, port: PortId, frame: PauseFrame, leaves_ps: u64) {
-        let (Some(capture), Some(spec)) = (&mut self.observers.capture, self.fabric.spec(port))
-        else {
-            return;
-        };
-        let source = match spec.near {
-            Place::Host(host) => frame::mac(host),
-            Place::Switch(_) => frame::port_mac(port),
-        };
-        let arrives_ps = leaves_ps + spec.propagation_ps + spec.processing_ps;
-        for (side, at_ps) in [
-            (capture::Side::Sent, leaves_ps),
-            (capture::Side::Arrived, arrives_ps),
-        ] {
-            let seen = capture::Seen {
-                port,
-                side,
-                now_ps: self.clock.now_ps,
-                at_ps,
-                priority: None,
-            };
-            capture.pfc(seen, source, frame.quanta());
-        }
-    }
 }
 
-/// Packets from stacks and to them.
+/// Packets to stacks.
 impl<F: PacketFabric> Net<F> {
-    /// A packet of an end enters the stack of its host, on the way to an adapter with a queue for
-    /// each destination.
-    pub(super) fn enter_stack(&mut self, host: u16, end: EndId, packet: Handle) {
-        let state = &self.sockets.ends[end as usize];
-        let (priority, to) = (state.priority, state.addressing.peer_host);
-        let mut queue = state.queue;
-        if queue == NO_QUEUE {
-            let key = QueueKey {
-                destination: to,
-                priority,
-                path: self.fabric.ports().pool[packet].queue_path(),
-            };
-            queue = self.on_fabric(|fabric, _, _| fabric.queue_to(host, key));
-            self.sockets.ends[end as usize].queue = queue;
-        }
-        let departure = Departure {
-            source: host,
-            queue,
-            priority,
-            sender: end,
-        };
-        let port = self.hosts[usize::from(host)].adapter;
-        self.on_fabric(|fabric, timers, now_ps| {
-            fabric.send(timers, port, packet, departure, now_ps)
-        });
-    }
-
     /// A packet reaches a host over a port.
     #[inline(always)]
-    pub(super) fn reach_host(&mut self, port: PortId, host: u16, packet: Handle) {
-        let received = self.on_fabric(|fabric, timers, now_ps| {
-            fabric.receive(timers, (port, host), packet, now_ps)
-        });
-        match received {
-            Received::Frame => self.enter_host(port, host, packet),
-            Received::FrameAndFollowing(from) => {
-                self.enter_host(port, host, packet);
-                while let Some(next) =
-                    self.on_fabric(|fabric, _, _| fabric.next_in_order(host, from))
-                {
-                    self.enter_host(port, host, next);
-                }
-            }
-            Received::Kept => {}
-            Received::Notification => {
-                self.show(port, capture::Side::Arrived, packet);
-                self.on_fabric(|fabric, _, now_ps| fabric.absorb(host, packet, now_ps));
-            }
+    pub(super) fn reach_host(&mut self, port: PortId, host: HostId, packet: Handle) {
+        let at = (port, host);
+        let received =
+            self.on_fabric(|fabric, timers, now_ps| fabric.receive(timers, at, packet, now_ps));
+        if let Some(packet) = received {
+            self.enter_host(port, host, packet);
+            self.receive_following(port, host);
+        }
+    }
+
+    /// The adapter of a host stops waiting for missing packets and passes on those that have
+    /// overtaken them.
+    pub(super) fn give_up(&mut self, host: HostId) {
+        self.fabric_timer(Timer::Resequence(host));
+        let port = self.hosts[host.index()].adapter.opposite();
+        self.receive_following(port, host);
+    }
+
+    /// The host receives the packets that follow another one.
+    #[inline(always)]
+    fn receive_following(&mut self, port: PortId, host: HostId) {
+        while let Some(packet) = self.on_fabric(|fabric, _, _| fabric.next_received()) {
+            self.enter_host(port, host, packet);
         }
     }
 
     /// A packet that is next in order passes from the receiving adapter to its host.
     #[inline(always)]
-    fn enter_host(&mut self, port: PortId, host: u16, packet: Handle) {
+    fn enter_host(&mut self, port: PortId, host: HostId, packet: Handle) {
         self.show(port, capture::Side::Arrived, packet);
         self.receive(host, packet);
-    }
-
-    /// The adapter of a host stops waiting for missing packets and passes on those that have
-    /// overtaken them.
-    pub(super) fn give_up(&mut self, host: u16) {
-        let port = self.hosts[usize::from(host)].adapter.opposite();
-        let taken = self.on_fabric(|fabric, timers, now_ps| fabric.give_up(timers, host, now_ps));
-        for packet in taken {
-            self.enter_host(port, host, packet);
-        }
     }
 }
 
 /// The room in adapters.
 impl<F: PacketFabric> Net<F> {
     /// From now on the sockets of a host learn which of their packets have left it.
-    pub(super) fn count_departures(&mut self, host: u16) {
-        self.hosts[usize::from(host)].counts_departures = true;
+    pub(super) fn count_departures(&mut self, host: HostId) {
+        self.hosts[host.index()].counts_departures = true;
         self.on_fabric(|fabric, _, now_ps| fabric.count_departures(host, now_ps));
     }
 
-    /// The exits of a host's switch to its adapter, one for each priority.
-    pub(super) fn lanes(&self) -> impl Iterator<Item = Side> + use<F> {
-        (0..self.fabric.lanes()).map(lane)
+    /// The exit of a host's switch for packets of this priority that leave the host.
+    pub(super) fn exit(&self, priority: u8) -> Side {
+        exit(priority.min(self.fabric.lanes() - 1))
     }
 
-    /// Tells a host's switch for which priorities its adapter has room. The adapter reports when
-    /// room appears.
-    pub(super) fn update_lanes_readiness(&mut self, host: u16) {
-        for side in self.lanes() {
-            self.update_lane_readiness(host, side);
+    /// The exits of a host's switch to its adapter.
+    pub(super) fn exits(&self) -> impl Iterator<Item = Side> + use<F> {
+        (0..self.fabric.lanes()).map(exit)
+    }
+
+    /// The lanes of a host's adapter, and the exits of its switch that lead to them.
+    #[inline(always)]
+    fn lanes(&self, host: HostId) -> impl Iterator<Item = (Side, Lane)> + use<F> {
+        let port = self.hosts[host.index()].adapter;
+        self.exits()
+            .map(move |exit| (exit, lane((host, port), exit)))
+    }
+
+    /// Tells a host's switch whether its adapter has room in a lane.
+    pub(super) fn update_readiness(&mut self, host: HostId, exit: Side) {
+        let machine = &self.hosts[host.index()];
+        if machine.waits_for_adapter() {
+            let lane = lane((host, machine.adapter), exit);
+            let has_room = self.on_fabric(|fabric, _, now_ps| fabric.has_room(lane, now_ps));
+            self.hosts[host.index()].switch.set_ready(exit, has_room);
         }
     }
 
-    /// Tells a host's switch whether its adapter has room in one priority.
-    pub(super) fn update_lane_readiness(&mut self, host: u16, side: Side) {
-        let at = (host, side.lane());
-        let has_room = self.on_fabric(|fabric, _, now_ps| fabric.has_room(at, now_ps));
-        let switch = &mut self.hosts[usize::from(host)].switch;
-        switch.set_ready(side, has_room);
+    /// Tells a host's switch for which lanes its adapter has room.
+    pub(super) fn update_all_readiness(&mut self, host: HostId) {
+        for exit in self.exits() {
+            self.update_readiness(host, exit);
+        }
     }
 
-    /// Whether the adapter has no room for another frame of a priority, as far as its present state
-    /// tells. A lazy adapter may have room that it does not know of yet.
+    /// Tells a host's switch which lanes have room because time has passed. An effect reports room
+    /// that appears otherwise.
     #[inline]
-    pub(super) fn is_lane_full(&self, host: u16, side: Side) -> bool {
-        !self.fabric.fits((host, side.lane()))
+    pub(super) fn note_room(&mut self, host: HostId) {
+        for (exit, lane) in self.lanes(host) {
+            let room_ps = self.fabric.room_ps(lane);
+            if room_ps.is_some_and(|room_ps| room_ps <= self.clock.now_ps) {
+                self.hosts[host.index()].switch.set_ready(exit, true);
+            }
+        }
     }
-}
 
-/// Failures and observations of a fabric.
-impl<F: PacketFabric> Net<F> {
-    /// From now on captures see the frames that leave the ports that they follow, and pause frames
-    /// that arrive.
+    /// When the adapter of a host has room in any lane; `None` where an effect reports it.
+    #[inline]
+    pub(super) fn room_ps(&self, host: HostId) -> Option<u64> {
+        let lanes = self.lanes(host);
+        lanes
+            .filter_map(|(_, lane)| self.fabric.room_ps(lane))
+            .min()
+    }
+
+    /// From now on captures see the frames that leave the ports that they follow.
     pub(crate) fn watch_captured(&mut self) {
         for port in self.fabric.ports().ids() {
             let capture = self.observers.capture.as_ref();
@@ -250,23 +214,5 @@ impl<F: PacketFabric> Net<F> {
                 self.on_fabric(|fabric, _, _| fabric.watch(port));
             }
         }
-    }
-
-    /// A cycle of pauses that cannot end, if there is one.
-    pub fn deadlock(&self) -> Option<Deadlock> {
-        self.fabric.deadlock()
-    }
-
-    /// The adapter of a host begins to pause its link although it has room, or stops doing so.
-    pub fn storm(&mut self, host: usize, storms: bool) {
-        let port = self.hosts[host].adapter.opposite();
-        let priorities = if storms { u8::MAX } else { 0 };
-        self.on_fabric(|fabric, _, now_ps| fabric.storm(port, priorities, now_ps));
-    }
-
-    /// The adapter of a host begins to ignore pauses and notifications, or obeys them again.
-    pub fn babble(&mut self, host: usize, babbles: bool) {
-        let host = host as u16;
-        self.on_fabric(|fabric, _, now_ps| fabric.set_babbling(host, babbles, now_ps));
     }
 }

@@ -1,13 +1,18 @@
 //! A host between its tenants' stacks and its adapter: the switch, and the packets and senders that
 //! wait for the adapter.
 //!
-//! The adapter's queue is a port of the fabric. If the queue has no bound, no sender waits, and a
-//! packet costs only the offer to its port. Otherwise the adapter has a source in the event queue
-//! while a sender waits.
+//! The adapter is a port of the fabric. If its queue has no bound, no sender waits, and a packet
+//! costs only the offer to its port. Otherwise a sender that waits learns of room and departures in
+//! two ways. Where the fabric knows them beforehand, the adapter has a source in the event queue
+//! while a sender waits. Otherwise the fabric reports them by effects.
 
 use std::collections::VecDeque;
 
-use sluicegate_fabric::{Frame, Handle, graph::PortId};
+use sluicegate_fabric::{
+    Frame, Handle,
+    contract::Accepted,
+    graph::{HostId, PortId},
+};
 use sluicegate_vswitch::{Handover, Side, Switch, Vnics, switch::Config};
 
 use super::{ADAPTER, ConnectionEnd, EPHEMERAL_PORT, EndId, Net, PacketFabric, source};
@@ -15,10 +20,6 @@ use crate::failures::Troubles;
 
 /// The most bytes that headers take, with all options and the option of enforcement.
 const HEADERS_BYTES: u32 = 14 + 40 + 60 + 16;
-
-/// In place of a port: senders of the host may have to wait, and each packet passes through the
-/// switch.
-pub(super) const IN_TURN: PortId = PortId::NONE;
 
 /// A packet that waits in a switch, and the end that has sent it.
 #[derive(Clone, Copy, Debug)]
@@ -76,7 +77,7 @@ impl Host {
 
     /// An idle host.
     pub fn new(
-        number: u16,
+        number: HostId,
         [adapter, local]: [PortId; 2],
         config: Config,
         vnics: Option<Vnics<EndId>>,
@@ -84,7 +85,7 @@ impl Host {
         Self {
             adapter,
             local,
-            switch: Switch::new(number, config, vnics),
+            switch: Switch::new(number.0, config, vnics),
             below: Below::default(),
             armed: false,
             has_waiters: config.waits_for_adapter(),
@@ -113,6 +114,12 @@ impl Host {
         self.isn
     }
 
+    /// The adapter is given a packet only when it has room.
+    #[inline]
+    pub(super) fn waits_for_adapter(&self) -> bool {
+        self.switch.config().waits_for_adapter()
+    }
+
     /// The port behind an exit of the switch.
     fn port(&self, to: Side) -> PortId {
         match to {
@@ -131,31 +138,26 @@ impl<F: PacketFabric> Net<F> {
             priority,
             ..
         } = end;
-        let switch = &self.hosts[usize::from(*host)].switch;
+        let switch = &self.hosts[host.index()].switch;
         let peer_vnic = || self.layout.vnic(addressing.peer_tenant);
         let from = Side::Vnic(self.layout.vnic(addressing.tenant));
-        match (switch.forward(addressing.peer_host, peer_vnic), *priority) {
-            (Side::Uplink, 1..) if F::HAS_LANES => (from, Side::Lane(*priority)),
-            (to, _) => (from, to),
+        match switch.forward(addressing.peer_host.0, peer_vnic) {
+            Side::Uplink => (from, self.exit(*priority)),
+            to => (from, to),
         }
     }
 
     /// The value of [`ConnectionEnd::straight_to`].
-    pub(super) fn straight_to(&self, end: &ConnectionEnd) -> PortId {
-        let host = &self.hosts[usize::from(end.host)];
-        if host.has_waiters {
-            return IN_TURN;
-        }
-        host.port(end.sides.1)
+    pub(super) fn straight_to(&self, end: &ConnectionEnd) -> Option<PortId> {
+        let host = &self.hosts[end.host.index()];
+        (!host.has_waiters).then(|| host.port(end.sides.1))
     }
 
     /// Sends the pending packets of an end as far as its turn allows, on a host whose senders may
     /// have to wait.
-    pub(super) fn serve_end_in_turn(&mut self, host: u16, end: EndId) {
-        if !F::HAS_LANES {
-            self.drain_departures(host);
-            self.update_uplink_readiness(host);
-        }
+    pub(super) fn serve_end_in_turn(&mut self, host: HostId, end: EndId) {
+        self.drain_departures(host);
+        self.note_room(host);
         if !self.sockets.ends[end as usize].held {
             while self.may_send(host, end) && self.transmit(host, end) == Some(true) {}
         }
@@ -166,15 +168,15 @@ impl<F: PacketFabric> Net<F> {
     /// Whether the next packet of an end has its turn. If the end has no packet, the answer does
     /// not matter.
     #[inline]
-    fn may_send(&mut self, host: u16, end: EndId) -> bool {
-        self.hosts[usize::from(host)].switch.is_calm() || self.has_turn(host, end)
+    fn may_send(&mut self, host: HostId, end: EndId) -> bool {
+        self.hosts[host.index()].switch.is_calm() || self.has_turn(host, end)
     }
 
     #[inline(never)]
-    fn has_turn(&mut self, host: u16, end: EndId) -> bool {
+    fn has_turn(&mut self, host: HostId, end: EndId) -> bool {
         let now_ns = self.now_ns();
         let state = &self.sockets.ends[end as usize];
-        let switch = &self.hosts[usize::from(host)].switch;
+        let switch = &self.hosts[host.index()].switch;
         if !switch.config().waits_for_adapter() || switch.lets_through(state.sides.1) {
             return true;
         }
@@ -188,17 +190,17 @@ impl<F: PacketFabric> Net<F> {
         };
         let bytes = next_bytes + HEADERS_BYTES;
         let (from, to) = self.sockets.ends[end as usize].sides;
-        let switch = &mut self.hosts[usize::from(host)].switch;
+        let switch = &mut self.hosts[host.index()].switch;
         let may = switch.may_send(from, end, to, bytes);
         self.sockets.ends[end as usize].held = !may;
         may
     }
 
     /// A packet passes from the vNIC stage to the switch, on a host whose senders may have to wait.
-    pub(super) fn send_in_turn(&mut self, host: u16, end: EndId, packet: Handle) {
+    pub(super) fn send_in_turn(&mut self, host: HostId, end: EndId, packet: Handle) {
         let (from, to) = self.sockets.ends[end as usize].sides;
         let waiting = Waiting { packet, end };
-        let switch = &mut self.hosts[usize::from(host)].switch;
+        let switch = &mut self.hosts[host.index()].switch;
         // The most frequent case, in which the length of the packet does not matter.
         if switch.lets_through(to) {
             return self.leave(host, to, waiting);
@@ -209,16 +211,16 @@ impl<F: PacketFabric> Net<F> {
     }
 
     /// A packet that the vNIC stage has made follows a packet of this end.
-    pub(super) fn send_after(&mut self, host: u16, end: EndId, packet: Handle) {
+    pub(super) fn send_after(&mut self, host: HostId, end: EndId, packet: Handle) {
         let (from, to) = self.sockets.ends[end as usize].sides;
         let bytes = self.fabric.ports().pool[packet].bytes();
         let waiting = Waiting { packet, end };
-        let switch = &mut self.hosts[usize::from(host)].switch;
+        let switch = &mut self.hosts[host.index()].switch;
         let handover = switch.append(from, to, waiting, bytes);
         self.handed_over(host, to, waiting, handover);
     }
 
-    fn handed_over(&mut self, host: u16, to: Side, waiting: Waiting, handover: Handover) {
+    fn handed_over(&mut self, host: HostId, to: Side, waiting: Waiting, handover: Handover) {
         match handover {
             Handover::Through => self.leave(host, to, waiting),
             Handover::Taken => self.arm_adapter(host),
@@ -232,26 +234,25 @@ impl<F: PacketFabric> Net<F> {
     }
 
     /// A packet leaves the switch by an exit.
-    fn leave(&mut self, host: u16, to: Side, waiting: Waiting) {
+    fn leave(&mut self, host: HostId, to: Side, waiting: Waiting) {
         let Waiting { packet, end } = waiting;
-        if to.is_uplink() && F::HAS_LANES {
-            self.enter_stack(host, end, packet);
-            if !self.hosts[usize::from(host)].switch.is_calm() || self.is_lane_full(host, to) {
-                self.update_lane_readiness(host, to);
-            }
-            return;
-        }
-        let port = self.hosts[usize::from(host)].port(to);
+        let port = self.hosts[host.index()].port(to);
         let payload = self.fabric.ports().pool[packet].payload();
-        let is_sent = self.offer(port, packet);
-        let leaves_ps = self.fabric.ports().free_ps(port);
-        if payload > 0 && is_sent && to == Side::Uplink {
-            let below = &mut self.hosts[usize::from(host)].below;
-            below.leaving.push_back((leaves_ps, end, payload));
-        } else {
-            self.left(end, payload);
+        let sender = self.sockets.ends[end as usize].sender(end);
+        match self.offer(port, packet, sender) {
+            // An effect reports when it has left.
+            Accepted::Waits => {}
+            Accepted::Leaves | Accepted::Away(_) if payload > 0 && to.is_uplink() => {
+                let leaves_ps = self.fabric.ports().free_ps(port);
+                let below = &mut self.hosts[host.index()].below;
+                below.leaving.push_back((leaves_ps, end, payload));
+            }
+            Accepted::Leaves | Accepted::Away(_) | Accepted::Dropped => self.left(end, payload),
         }
-        self.update_uplink_readiness(host);
+        match to.is_uplink() {
+            true => self.update_readiness(host, to),
+            false => self.update_all_readiness(host),
+        }
     }
 
     /// Counts data of an end that have left its host, in bytes.
@@ -262,8 +263,8 @@ impl<F: PacketFabric> Net<F> {
     }
 
     /// Counts the data that the adapter has sent by now.
-    pub(super) fn drain_departures(&mut self, host: u16) {
-        let below = &mut self.hosts[usize::from(host)].below;
+    pub(super) fn drain_departures(&mut self, host: HostId) {
+        let below = &mut self.hosts[host.index()].below;
         while let Some(&(leaves_ps, end, payload)) = below.leaving.front() {
             if leaves_ps > self.clock.now_ps {
                 return;
@@ -280,52 +281,40 @@ impl<F: PacketFabric> Net<F> {
 
     /// Notes that a stack waits until data that it has sent leave the host, if it does.
     #[inline]
-    fn throttle(&mut self, host: u16, end: EndId) {
-        if self.hosts[usize::from(host)].counts_departures {
+    fn throttle(&mut self, host: HostId, end: EndId) {
+        if self.hosts[host.index()].counts_departures {
             self.throttle_if_held_back(host, end);
         }
     }
 
     #[inline(never)]
-    fn throttle_if_held_back(&mut self, host: u16, end: EndId) {
+    fn throttle_if_held_back(&mut self, host: HostId, end: EndId) {
         let now_ns = self.now_ns();
         let state = &mut self.sockets.ends[end as usize];
         let tcp = state.tcp.as_ref().filter(|_| !state.throttled);
         if tcp.is_some_and(|tcp| tcp.is_held_back(now_ns)) {
             state.throttled = true;
-            self.hosts[usize::from(host)].below.throttled += 1;
+            self.hosts[host.index()].below.throttled += 1;
         }
     }
 
     /// A stack stops waiting for its data to leave the host.
-    pub(super) fn unthrottle(&mut self, host: u16) {
-        self.hosts[usize::from(host)].below.throttled -= 1;
+    pub(super) fn unthrottle(&mut self, host: HostId) {
+        self.hosts[host.index()].below.throttled -= 1;
     }
 
-    /// Tells the switch whether the adapter accepts a packet at once.
-    fn update_uplink_readiness(&mut self, host: u16) {
-        if F::HAS_LANES {
-            return self.update_lanes_readiness(host);
-        }
-        let machine = &mut self.hosts[usize::from(host)];
-        if machine.switch.config().waits_for_adapter() {
-            let is_free = self.fabric.ports().free_ps(machine.adapter) <= self.clock.now_ps;
-            machine.switch.set_ready(Side::Uplink, is_free);
-        }
-    }
-
-    /// Sets the event of the adapter for its next transmission, if a sender waits for it.
+    /// Sets the event of the adapter for its next departure, or for the time at which it has room,
+    /// if a sender waits for it and no effect will report it.
     #[inline]
-    fn arm_adapter(&mut self, host: u16) {
-        // Adapters of converged Ethernet report room and departures by effects.
-        if !F::HAS_LANES && !self.hosts[usize::from(host)].armed {
-            self.arm_plain_adapter(host);
+    fn arm_adapter(&mut self, host: HostId) {
+        if !self.hosts[host.index()].armed {
+            self.arm_adapter_now(host);
         }
     }
 
     #[inline(never)]
-    fn arm_plain_adapter(&mut self, host: u16) {
-        let machine = &mut self.hosts[usize::from(host)];
+    fn arm_adapter_now(&mut self, host: HostId) {
+        let machine = &self.hosts[host.index()];
         let below = &machine.below;
         let first = below.leaving.front().map(|&(leaves_ps, ..)| leaves_ps);
         let leaves_ps = match (below.throttled, below.released.is_empty()) {
@@ -333,55 +322,54 @@ impl<F: PacketFabric> Net<F> {
             (_, true) => first,
             (_, false) => Some(self.clock.now_ps),
         };
-        let free_ps = || self.fabric.ports().free_ps(machine.adapter);
-        let free_ps = machine.switch.waits().then(free_ps);
-        let at_ps = leaves_ps.into_iter().chain(free_ps).min();
+        let room_ps = self.room_ps(host).filter(|_| machine.switch.waits());
+        let at_ps = leaves_ps.into_iter().chain(room_ps).min();
         if let Some(at_ps) = at_ps {
-            machine.armed = true;
-            let source = source(ADAPTER, host.into());
+            self.hosts[host.index()].armed = true;
+            let source = source(ADAPTER, host.0);
             self.clock.wheel.push(at_ps.max(self.clock.now_ps), source);
         }
     }
 
     /// The event of the adapter: it has sent a packet.
-    pub(super) fn adapter_is_free(&mut self, host: u16) {
-        self.hosts[usize::from(host)].armed = false;
+    pub(super) fn adapter_is_free(&mut self, host: HostId) {
+        self.hosts[host.index()].armed = false;
         self.serve(host);
     }
 
     /// Packets and senders that wait for the adapter get their turn.
-    pub(crate) fn serve(&mut self, host: u16) {
-        let at = usize::from(host);
+    pub(crate) fn serve(&mut self, host: HostId) {
+        let at = host.index();
         if self.hosts[at].troubles.paused || !self.hosts[at].has_waiters {
             return;
         }
         self.drain_departures(host);
-        self.update_uplink_readiness(host);
-        for side in self.lanes() {
-            self.send_queued_packets(host, side);
+        self.update_all_readiness(host);
+        for exit in self.exits() {
+            self.send_queued_packets(host, exit);
         }
         self.resume_waiting_senders(host);
     }
 
     /// Packets and senders that wait for room in a priority of the adapter get their turn.
-    pub(super) fn serve_lane(&mut self, host: u16, side: Side) {
-        let machine = &self.hosts[usize::from(host)];
+    pub(super) fn serve_lane(&mut self, host: HostId, side: Side) {
+        let machine = &self.hosts[host.index()];
         if machine.troubles.paused || !machine.has_waiters {
             return;
         }
-        self.update_lane_readiness(host, side);
+        self.update_readiness(host, side);
         self.send_queued_packets(host, side);
         self.resume_waiting_senders(host);
     }
 
     /// The adapter takes packets from the switch while it has room.
-    fn send_queued_packets(&mut self, host: u16, side: Side) {
-        let at = usize::from(host);
+    fn send_queued_packets(&mut self, host: HostId, side: Side) {
+        let at = host.index();
         while self.hosts[at].switch.is_ready(side) && self.send_queued_packet(host, side) {}
     }
 
-    fn resume_waiting_senders(&mut self, host: u16) {
-        let at = usize::from(host);
+    fn resume_waiting_senders(&mut self, host: HostId) {
+        let at = host.index();
         while self.resume_one_sender(host) {}
         while let Some(end) = self.hosts[at].below.released.pop_front() {
             self.serve_end(end);
@@ -390,8 +378,8 @@ impl<F: PacketFabric> Net<F> {
     }
 
     /// The adapter takes a packet from the switch; false if no packet waits.
-    fn send_queued_packet(&mut self, host: u16, side: Side) -> bool {
-        let switch = &mut self.hosts[usize::from(host)].switch;
+    fn send_queued_packet(&mut self, host: HostId, side: Side) -> bool {
+        let switch = &mut self.hosts[host.index()].switch;
         let waiting = switch.take(side);
         if let Some(waiting) = waiting {
             self.leave(host, side, waiting);
@@ -400,8 +388,8 @@ impl<F: PacketFabric> Net<F> {
     }
 
     /// One sender that was held back has its turn; false if no sender has.
-    fn resume_one_sender(&mut self, host: u16) -> bool {
-        let Some(end) = self.hosts[usize::from(host)].switch.resume() else {
+    fn resume_one_sender(&mut self, host: HostId) -> bool {
+        let Some(end) = self.hosts[host.index()].switch.resume() else {
             return false;
         };
         self.sockets.ends[end as usize].held = false;

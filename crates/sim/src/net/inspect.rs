@@ -1,6 +1,7 @@
 //! Views of a part for its observers, and the check of its account.
 
 use sluicegate_core::abi::{Flow, FlowKey};
+use sluicegate_fabric::graph::HostId;
 use sluicegate_tcp::Endpoint;
 use sluicegate_vswitch::Vnics;
 
@@ -16,20 +17,20 @@ pub struct Known<'a> {
     /// The state in the vNIC stage.
     pub enforced: Option<&'a Flow>,
     /// The host of the other end and its number there, if they are known.
-    pub peer: Option<(u16, EndId)>,
+    pub peer: Option<(HostId, EndId)>,
 }
 
 impl<F: PacketFabric> Net<F> {
     /// Every flow that a host's vNIC stage knows.
-    pub fn tracked(&self, host: u16) -> impl Iterator<Item = (&FlowKey, &Flow)> {
-        let stage = self.hosts[usize::from(host)].switch.vnics.as_ref();
+    pub fn tracked(&self, host: HostId) -> impl Iterator<Item = (&FlowKey, &Flow)> {
+        let stage = self.hosts[host.index()].switch.vnics.as_ref();
         stage.into_iter().flat_map(Vnics::flows)
     }
 
     /// The state of an end of a connection.
     pub fn known(&self, end: EndId) -> Known<'_> {
         let state = &self.sockets.ends[end as usize];
-        let vnics = self.hosts[usize::from(state.host)].switch.vnics.as_ref();
+        let vnics = self.hosts[state.host.index()].switch.vnics.as_ref();
         Known {
             key: key(&self.sockets.ends[end as usize], &self.layout.tenants),
             tcp: state.tcp.as_deref(),

@@ -87,7 +87,7 @@ impl<F: PacketFabric> Net<F> {
         if state.life != Life::Over {
             return;
         }
-        if let Some(vnics) = &mut self.hosts[usize::from(state.host)].switch.vnics {
+        if let Some(vnics) = &mut self.hosts[state.host.index()].switch.vnics {
             vnics.forget(end);
         }
         let addressing = &state.addressing;

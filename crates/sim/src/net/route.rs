@@ -2,7 +2,7 @@
 
 use sluicegate_fabric::{
     Handle, Routes,
-    graph::{HostId, PortId, SwitchId},
+    graph::{PortId, SwitchId},
     routing::{Query, Scheme},
 };
 
@@ -28,7 +28,7 @@ fn scheme(routes: &Routes) -> tests::Counting<'_> {
 fn query(switch: SwitchId, packet: &Packet) -> Query {
     Query {
         switch,
-        host: HostId(packet.host.into()),
+        host: packet.host(),
         path: packet.path,
     }
 }
@@ -37,7 +37,7 @@ impl<F: PacketFabric> Net<F> {
     /// The port by which a packet leaves a switch. It is called once for each packet and switch,
     /// when the packet has arrived.
     #[inline(always)]
-    pub(super) fn choose(&mut self, switch: SwitchId, packet: Handle) -> Option<PortId> {
+    pub(crate) fn choose(&mut self, switch: SwitchId, packet: Handle) -> Option<PortId> {
         let query = query(switch, &self.fabric.ports().pool[packet]);
         let (fabric, now_ps) = (&mut self.fabric, self.clock.now_ps);
         // Timers and effects of this call are carried out when the packet is forwarded.
@@ -62,7 +62,8 @@ mod tests {
     use super::*;
     use crate::{
         build::{self, FabricOf},
-        net::{Converged, Plain},
+        converged::Converged,
+        net::Plain,
     };
 
     thread_local! {

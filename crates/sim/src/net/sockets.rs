@@ -26,7 +26,7 @@ impl<F: PacketFabric> Net<F> {
     pub fn connect(&mut self, tenant: u32, address: IpAddr, port: u16, owner: Owner) -> EndId {
         let peer_tenant = self.layout.tenant_at(address).unwrap_or(tenant);
         let Tenant { host, stack, .. } = &self.layout.tenants[tenant as usize];
-        let opener = &mut self.hosts[usize::from(*host)];
+        let opener = &mut self.hosts[host.index()];
         let (local_port, isn) = (opener.ephemeral_port(), opener.isn());
         let tcp = Endpoint::connect(Arc::clone(stack), isn);
         let id = self.end((tenant, local_port, peer_tenant, port), owner);
@@ -87,7 +87,7 @@ impl<F: PacketFabric> Net<F> {
     /// Wakes an actor of a tenant at `at_ns`, or now if that is in the past.
     pub fn wake_at(&mut self, at_ns: u64, tenant: u32, actor: u32, key: u64) {
         let host = self.layout.tenants[tenant as usize].host;
-        let free = self.hosts[usize::from(host)].free_alarms.pop();
+        let free = self.hosts[host.index()].free_alarms.pop();
         let index = self.sockets.set_alarm((actor, key), host, free);
         let at_ps = at_ns.saturating_mul(1_000).max(self.clock.now_ps);
         self.clock.wheel.push(at_ps, source(ALARM, index));

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
+use sluicegate_fabric::graph::HostId;
 use sluicegate_tcp::{Cache, Endpoint, Events};
 
 use super::{ConnectionEnd, EndId};
@@ -34,7 +35,7 @@ pub enum Notice {
 /// A timer of an actor.
 #[derive(Clone, Copy)]
 struct Alarm {
-    host: u16,
+    host: HostId,
     actor: u32,
     key: u64,
 }
@@ -138,7 +139,7 @@ impl Sockets {
     pub(super) fn set_alarm(
         &mut self,
         (actor, key): (u32, u64),
-        host: u16,
+        host: HostId,
         free: Option<u32>,
     ) -> u32 {
         let alarm = Alarm { host, actor, key };
@@ -151,7 +152,7 @@ impl Sockets {
     }
 
     /// A timer of an actor expires, which queues a notice to the actor. Returns its host.
-    pub(super) fn ring(&mut self, index: u32) -> u16 {
+    pub(super) fn ring(&mut self, index: u32) -> HostId {
         let Alarm { host, actor, key } = self.alarms[index as usize];
         self.notices.push_back(Notice::Alarm(actor, key));
         host

@@ -6,9 +6,9 @@ use sluicegate_core::{
     abi::PolicyTable,
     aqm::{Aqm, AqmParams},
 };
-use sluicegate_fabric::{Graph, PortConfig, Ports, Routes};
+use sluicegate_fabric::{Graph, PortConfig, Ports, Routes, graph::HostId};
 use sluicegate_sim::{
-    layout::{NextHop, Tenant},
+    layout::Tenant,
     net::{Host, Net, Notice, Owner, Parts, Plain},
 };
 use sluicegate_tcp::{Config, Events};
@@ -114,17 +114,17 @@ impl Network {
             let adapter = graph.adjacent(host)[0].0;
             let vnics = self.policy.clone().map(Vnics::new);
             let ports = [adapter, adapter];
-            Host::new(host as u16, ports, switch::Config::straight(), vnics)
+            Host::new(HostId(host), ports, switch::Config::straight(), vnics)
         };
         let stack = Arc::new(self.stack);
         let tenant = |host| Tenant {
-            host: host as u16,
+            host: HostId(host),
             address: address(host).into(),
             stack: Arc::clone(&stack),
         };
         Net::new(Parts {
             fabric: Plain::new(ports),
-            next_hops: NextHop::of(&graph),
+            next_hops: graph.next_hops(),
             routes: Routes::new(&graph),
             hosts: (0..self.hosts).map(host).collect(),
             tenants: (0..self.hosts).map(tenant).collect(),

@@ -2,7 +2,7 @@ use super::*;
 
 fn key(destination: u16, priority: u8) -> QueueKey {
     QueueKey {
-        destination,
+        destination: HostId(destination.into()),
         priority,
         path: 0,
     }
@@ -20,14 +20,14 @@ fn adapters(room_bytes: u64) -> Adapters {
 fn room_is_kept_for_each_priority_apart() {
     let mut adapters = adapters(3_000);
     let departure = Departure {
-        source: 0,
+        source: HostId(0),
         queue: 0,
         priority: 5,
         sender: 7,
     };
     adapters.keep_room(departure, 2_000);
-    assert!(adapters.fits((0, 5), 1_000) && !adapters.fits((0, 5), 1_001));
-    assert!(adapters.fits((0, 4), 3_000));
+    assert!(adapters.fits((HostId(0), 5), 1_000) && !adapters.fits((HostId(0), 5), 1_001));
+    assert!(adapters.fits((HostId(0), 4), 3_000));
     adapters.tag_departure(9, departure);
     assert_eq!(adapters.tag(9).sender, 7);
 }

@@ -1,5 +1,8 @@
 use super::*;
-use crate::cee::{Pause, PfcConfig};
+use crate::{
+    cee::{Pause, PfcConfig},
+    graph::HostId,
+};
 use sluicegate_core::aqm::AqmParams;
 
 const BYTES: u32 = 1_000;
@@ -7,6 +10,8 @@ const BYTES: u32 = 1_000;
 /// The ports that lead from the hosts to the switch.
 const FIRST: PortId = PortId::of_link(0, true);
 const SECOND: PortId = PortId::of_link(1, true);
+
+const SWITCH: SwitchId = SwitchId(0);
 
 /// Two hosts at one switch.
 fn specs() -> Vec<PortSpec> {
@@ -19,9 +24,9 @@ fn specs() -> Vec<PortSpec> {
         aqm: AqmParams::default(),
         frame_bytes: 1_500,
     };
-    let hosts = [Place::Host(0), Place::Host(1)];
+    let hosts = [0, 1].map(|host| Node::Host(HostId(host)));
     let links = hosts.map(|host| {
-        let switch = Place::Switch(0);
+        let switch = Node::Switch(SWITCH);
         [spec(host, switch), spec(switch, host)]
     });
     links.as_flattened().to_vec()
@@ -100,7 +105,7 @@ fn what_no_longer_fits_a_shared_memory_takes_headroom_and_leaves_it_first() {
     };
     let mut buffers = buffers(shape, lossless(2_500, Some(2_000)));
     assert_eq!(
-        buffers.shared_bytes(0),
+        buffers.shared_bytes(SWITCH),
         6_000,
         "two inputs reserve headroom"
     );
@@ -137,12 +142,12 @@ fn found(bytes: u64) -> Vec<[u64; PRIORITIES]> {
 #[test]
 fn a_switch_knows_which_priorities_it_has_paused_anywhere() {
     let mut buffers = buffers(Buffer::Input { bytes: 2_000 }, lossless(1_000, None));
-    assert_eq!(buffers.set_sent(FIRST, 0b1000), Some((0, 0b1000)));
-    assert_eq!(buffers.set_sent(SECOND, 0b1001), Some((0, 0b1001)));
+    assert_eq!(buffers.set_sent(FIRST, 0b1000), Some((SWITCH, 0b1000)));
+    assert_eq!(buffers.set_sent(SECOND, 0b1001), Some((SWITCH, 0b1001)));
     assert!(buffers.has_paused(SECOND, 3) && !buffers.has_paused(FIRST, 0));
-    assert_eq!(buffers.set_sent(FIRST, 0), Some((0, 0b1001)));
+    assert_eq!(buffers.set_sent(FIRST, 0), Some((SWITCH, 0b1001)));
     assert_eq!(buffers.audit(&found(0)), Ok(()));
-    assert_eq!(buffers.set_sent(SECOND, 0), Some((0, 0)));
+    assert_eq!(buffers.set_sent(SECOND, 0), Some((SWITCH, 0)));
     assert_eq!(buffers.set_sent(FIRST.opposite(), 0b1000), None, "a host's");
     buffers.pausing[0][3] = 1;
     assert!(buffers.audit(&found(0)).is_err());

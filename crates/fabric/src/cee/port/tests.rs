@@ -1,7 +1,8 @@
 use super::*;
 use crate::{
-    cee::{EtsClass, EtsConfig, Notification, QueueKey},
+    cee::{EtsClass, EtsConfig, Notification, OwnEffect, QueueKey},
     contract::{Effect, Timer},
+    graph::HostId,
     port::Frame,
 };
 use sluicegate_core::aqm::{Aqm, AqmParams};
@@ -34,8 +35,8 @@ impl Frame for Sample {
 }
 
 impl CeeFrame for Sample {
-    fn destination(&self) -> u16 {
-        0
+    fn destination(&self) -> HostId {
+        HostId(0)
     }
     fn notification(sampled: &Self, _: &Notification) -> Self {
         *sampled
@@ -56,7 +57,8 @@ fn specs(aqm: AqmParams) -> Vec<PortSpec> {
         aqm,
         frame_bytes: 1_500,
     };
-    let (host, near, far) = (Place::Host(0), Place::Switch(0), Place::Switch(1));
+    let host = Node::Host(HostId(0));
+    let [near, far] = [0, 1].map(|switch| Node::Switch(SwitchId(switch)));
     vec![
         spec(host, near),
         spec(near, host),
@@ -92,7 +94,7 @@ impl World {
         let handle = self.pool.insert(Sample::default());
         let label = Label {
             ingress: TO_HOST.opposite(),
-            source: 0,
+            source: HostId(0),
             priority: priority as u8,
             buffered: false,
             control: false,
@@ -125,8 +127,8 @@ impl World {
 
     /// The times of the transmit timers of a port that were requested.
     fn timers(&self, port: PortId) -> Vec<u64> {
-        let time = |effect: &Effect| match *effect {
-            Effect::Timer(Timer::Transmit, at, at_ps) if at == port.0 => Some(at_ps),
+        let time = |effect: &Effect<OwnEffect>| match *effect {
+            Effect::Timer(Timer::Transmit(at), at_ps) if at == port => Some(at_ps),
             _ => None,
         };
         self.requests.effects.iter().filter_map(time).collect()
@@ -216,7 +218,7 @@ fn a_pause_frame_leaves_behind_the_frame_that_is_being_sent() {
 fn a_lazy_port_becomes_punctual_while_a_frame_of_a_paused_priority_waits() {
     let mut world = World::new(AqmParams::default());
     let World { out, requests, .. } = &mut world;
-    out.set_patience(requests, 0, 0);
+    out.set_patience(requests, SwitchId(0), 0);
     world.start(TO_HOST, 0);
     world.enqueue(TO_HOST, 3);
     assert!(
@@ -228,7 +230,7 @@ fn a_lazy_port_becomes_punctual_while_a_frame_of_a_paused_priority_waits() {
     assert!(world.out.is_behind(TO_HOST, FRAME_PS));
     assert_eq!(world.timers(TO_HOST), []);
     let World { out, requests, .. } = &mut world;
-    out.set_patience(requests, 0, 1 << 3);
+    out.set_patience(requests, SwitchId(0), 1 << 3);
     assert!(!world.out.is_behind(TO_HOST, FRAME_PS + 1));
     assert_eq!(world.timers(TO_HOST), [FRAME_PS]);
 }

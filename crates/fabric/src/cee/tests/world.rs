@@ -5,11 +5,11 @@ use std::{cmp::Reverse, collections::BinaryHeap, collections::HashMap};
 use crate::{
     Graph, Pool,
     cee::{
-        CONTROL_BYTES, Cee, CeeConfig, CeeFrame, CeeStats, Departure, Notification, PRIORITIES,
-        Place, PortSpec, QueueKey,
+        CONTROL_BYTES, Cee, CeeConfig, CeeFrame, CeeStats, Departure, Notification, OwnEffect,
+        PRIORITIES, PortSpec, QueueKey,
     },
     contract::{Effect, Timer},
-    graph::{HostId, PortId, SwitchId},
+    graph::{HostId, Node, PortId, SwitchId},
     pool::Handle,
     port::{Drop, Frame},
     random::draw,
@@ -22,6 +22,10 @@ pub const MTU: u32 = 1_514;
 pub const LINK: Link = (10_000_000_000, 1_000_000);
 
 pub type Link = (u64, u64);
+
+fn id(host: u16) -> HostId {
+    HostId(host.into())
+}
 
 /// Frames from one host to another.
 #[derive(Clone, Copy, Debug)]
@@ -72,8 +76,8 @@ impl Frame for TestFrame {
 }
 
 impl CeeFrame for TestFrame {
-    fn destination(&self) -> u16 {
-        self.destination
+    fn destination(&self) -> HostId {
+        id(self.destination)
     }
 
     fn queue_path(&self) -> u32 {
@@ -83,7 +87,7 @@ impl CeeFrame for TestFrame {
     fn notification(sampled: &Self, notification: &Notification) -> Self {
         Self {
             source: sampled.destination,
-            destination: notification.source,
+            destination: notification.source.0 as u16,
             bytes: CONTROL_BYTES,
             notified: Some((notification.queue, notification.feedback.fb)),
             ..*sampled
@@ -173,22 +177,18 @@ impl World {
     /// The links of a graph are like these, in turn.
     pub fn new(config: CeeConfig, graph: Graph, links: &[Link]) -> Self {
         let hosts = graph.hosts();
-        let place = |node: u32| match node.checked_sub(hosts) {
-            None => Place::Host(node as u16),
-            Some(switch) => Place::Switch(switch),
-        };
         let mut specs = Vec::new();
         for (&(a, b), &(rate_bps, propagation_ps)) in graph.links().iter().zip(links.iter().cycle())
         {
             for (near, far) in [(a, b), (b, a)] {
                 specs.push(PortSpec {
-                    near: place(near),
-                    far: place(far),
+                    near: graph.node(near),
+                    far: graph.node(far),
                     rate_bps,
                     propagation_ps,
-                    processing_ps: match place(far) {
-                        Place::Host(_) => config.adapter_delay_ps,
-                        Place::Switch(_) => config.switch_delay_ps,
+                    processing_ps: match graph.node(far) {
+                        Node::Host(_) => config.adapter_delay_ps,
+                        Node::Switch(_) => config.switch_delay_ps,
                     },
                     aqm: Default::default(),
                     frame_bytes: MTU,
@@ -270,39 +270,36 @@ impl World {
 
     fn arrived(&mut self, port: PortId, handle: Handle) {
         let frame = self.pool[handle];
-        let (host, switch) = match self.cee.spec(port).far {
-            Place::Host(host) => (host, None),
-            Place::Switch(switch) => (0, Some(switch)),
+        let host = match self.cee.spec(port).far {
+            Node::Host(host) => host,
+            Node::Switch(switch) => return self.forward(switch, port, handle),
         };
-        if let Some(switch) = switch {
-            return self.forward(switch, port, handle);
-        }
         self.pool.release(handle);
         if let Some((queue, fb)) = frame.notified {
             let (pool, now_ps) = (&mut self.pool, self.now_ps);
             return self.cee.notified(pool, host, queue, fb, now_ps);
         }
-        assert_eq!(host, frame.destination);
+        assert_eq!(host, id(frame.destination));
         let key = (frame.source, frame.destination, frame.priority);
         let expected = self.expected.entry(key).or_default();
         self.disorder |= frame.number < *expected;
         *expected = frame.number + 1;
         self.missing[usize::from(frame.source)][usize::from(frame.priority)] -= 1;
         self.received
-            .push((self.now_ps, frame.source, frame.priority, host));
+            .push((self.now_ps, frame.source, frame.priority, frame.destination));
     }
 
     /// The port by which a frame leaves a switch.
-    fn choose(&self, switch: u32, handle: Handle) -> PortId {
+    fn choose(&self, switch: SwitchId, handle: Handle) -> PortId {
         let query = Query {
-            switch: SwitchId(switch),
-            host: HostId(self.pool[handle].destination.into()),
+            switch,
+            host: id(self.pool[handle].destination),
             path: 0,
         };
         self.routes.choose(query, |_| 0, &mut ()).unwrap()
     }
 
-    fn forward(&mut self, switch: u32, from: PortId, handle: Handle) {
+    fn forward(&mut self, switch: SwitchId, from: PortId, handle: Handle) {
         let out = self.choose(switch, handle);
         self.cee
             .forward(&mut self.pool, [from, out], handle, self.now_ps);
@@ -319,38 +316,40 @@ impl World {
         while let Some(&effect) = self.cee.requests.effects.get(at) {
             at += 1;
             match effect {
-                Effect::Timer(timer, index, at_ps) => {
-                    let port = PortId(index);
+                Effect::Timer(timer, at_ps) => {
                     let event = match timer {
-                        Timer::Arrival => Event::Arrive(port),
-                        Timer::Transmit => Event::Transmit(port),
-                        Timer::Control => Event::Control(port),
-                        Timer::Resequence => unreachable!("these hosts do that themselves"),
+                        Timer::Arrival(port) => Event::Arrive(port),
+                        Timer::Transmit(port) => Event::Transmit(port),
+                        Timer::Control(port) => Event::Control(port),
+                        Timer::Resequence(_) => unreachable!("these hosts do that themselves"),
                     };
                     self.events.push(Reverse((at_ps, event)));
                 }
-                Effect::Notify(switch, handle) => {
+                Effect::Own(OwnEffect::Notify(switch, handle)) => {
                     self.notified |= 1 << self.cee.priority(&self.pool, handle);
                     let out = self.choose(switch, handle);
                     let (pool, now_ps) = (&mut self.pool, self.now_ps);
                     self.cee
                         .forward(pool, [out.opposite(), out], handle, now_ps);
                 }
-                Effect::Room(host, _) => self.fill(host),
-                Effect::Lost(_, handle) => self.pool.release(handle),
+                Effect::Room(host, _) => self.fill(host.0 as u16),
+                Effect::Lost(_, _, handle) => self.pool.release(handle),
                 Effect::Sent(port, handle, at_ps) => {
                     let (source, destination, number) = self.named(handle);
                     let told = Told::Sent(source, destination, number);
                     self.told.push((at_ps, port.0, told));
                 }
-                Effect::PauseSent(port, frame, at_ps) => {
+                Effect::Own(OwnEffect::PauseSent(port, frame, at_ps)) => {
                     let told = Told::Pause(frame.priorities, frame.xoff);
                     self.told.push((at_ps, port.0, told));
                 }
-                Effect::Left(host, handle) => {
+                Effect::Own(OwnEffect::Absorbed(..)) => {
+                    unreachable!("these hosts do that themselves")
+                }
+                Effect::Left(host, _, handle) => {
                     let (source, destination, number) = self.named(handle);
                     let told = Told::Left(source, destination, number);
-                    self.told.push((self.now_ps, host.into(), told));
+                    self.told.push((self.now_ps, host.0, told));
                 }
             }
         }
@@ -369,7 +368,7 @@ impl World {
             let (flows, cee, pool) = (&self.flows, &mut self.cee, &mut self.pool);
             let may = |index: &usize| {
                 let priority = flows[*index].priority;
-                cee.has_room(pool, (host, priority), MTU, self.now_ps)
+                cee.has_room(pool, (id(host), priority), MTU, self.now_ps)
             };
             let Some(position) = self.waiting[at].iter().position(may) else {
                 return;
@@ -412,13 +411,13 @@ impl World {
         self.sent += 1;
         self.missing[usize::from(source)][usize::from(priority)] += 1;
         let key = QueueKey {
-            destination,
+            destination: id(destination),
             priority,
             path,
         };
         let departure = Departure {
-            source,
-            queue: self.cee.queue_to(source, key),
+            source: id(source),
+            queue: self.cee.queue_to(id(source), key),
             priority,
             sender: 0,
         };
@@ -441,7 +440,8 @@ impl World {
     }
 
     pub fn count_departures(&mut self, host: u16) {
-        self.cee.count_departures(&mut self.pool, host, self.now_ps);
+        self.cee
+            .count_departures(&mut self.pool, id(host), self.now_ps);
         self.carry_out();
     }
 
@@ -459,7 +459,7 @@ impl World {
 
     pub fn babble(&mut self, host: u16, babbles: bool) {
         self.cee
-            .set_babbling(&mut self.pool, host, babbles, self.now_ps);
+            .set_babbling(&mut self.pool, id(host), babbles, self.now_ps);
         self.carry_out();
     }
 
@@ -522,7 +522,8 @@ impl World {
     /// The books are right, and no frame is missing.
     pub fn check(&self) {
         assert_eq!(
-            self.cee.audit(&self.pool, |host| self.stacks[host].1),
+            self.cee
+                .audit(&self.pool, |host| self.stacks[host.index()].1),
             Ok(())
         );
         let underway = self.cee.underway(&self.pool);
