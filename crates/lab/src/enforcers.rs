@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context, Result};
 use sluicegate_agent::{Instance, Pool};
 use sluicegate_core::abi::{Flow, FlowKey};
-use sluicegate_scenario::experiment::Variant;
+use sluicegate_scenario::experiment::{HostId, Variant};
 
 use crate::net::Network;
 
@@ -20,10 +20,10 @@ fn pool() -> MutexGuard<'static, Pool> {
     POOL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Instances by host id.
+/// Instances by host.
 #[derive(Debug, Default)]
 pub struct Enforcers {
-    hosts: BTreeMap<usize, Instance>,
+    hosts: BTreeMap<HostId, Instance>,
     /// Counters of those already detached.
     counted: BTreeMap<String, u64>,
 }
@@ -50,7 +50,7 @@ impl Enforcers {
             .take(enforcement.hosts.len(), &enforcement.policy)
             .context("loading enforcement")?;
         for (&host, mut instance) in enforcement.hosts.iter().zip(instances) {
-            let name = &variant.hosts[host].name;
+            let name = variant.host_name(host);
             let netns = network.names.host(host);
             let vnics = network
                 .layout
@@ -76,7 +76,7 @@ impl Enforcers {
     ///
     /// # Errors
     /// The kernel refuses.
-    pub fn detach(&mut self, hosts: &[usize]) -> Result<()> {
+    pub fn detach(&mut self, hosts: &[HostId]) -> Result<()> {
         for host in hosts {
             if let Some(instance) = self.hosts.remove(host) {
                 add(&mut self.counted, instance.counters()?);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use sluicegate_apps::App;
 use sluicegate_fabric::graph::PortId;
 use sluicegate_scenario::{
-    experiment::{Node, Variant},
+    experiment::Variant,
     results::{Film, FilmCell, FilmDirection, FilmNode},
 };
 
@@ -103,10 +103,8 @@ fn node(name: &str, is_host: bool) -> FilmNode {
 
 /// Both directions of each link.
 fn directions(variant: &Variant) -> Vec<FilmDirection> {
-    let id = |node| match node {
-        Node::Host(host) => host,
-        Node::Switch(switch) => variant.hosts.len() + switch,
-    };
+    let graph = variant.graph();
+    let id = |node| graph.number(node) as usize;
     let direction = |port: PortId| {
         let link = &variant.links[port.link()];
         let (from, to) = variant.ends(port);

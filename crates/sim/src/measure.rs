@@ -10,7 +10,7 @@ use sluicegate_fabric::{
     port::{Drop, PortStats},
 };
 use sluicegate_scenario::{
-    experiment::{Node, Variant},
+    experiment::{HostId, Node, Variant},
     results::{Deadlock, LinkCee, LinkResult, QueueQuantiles},
 };
 
@@ -111,7 +111,7 @@ pub struct Queue {
     pub bottleneck: bool,
     rate_bps: u64,
     /// The host whose switch feeds it.
-    host: Option<usize>,
+    host: Option<HostId>,
 }
 
 /// The counters of a queue.
@@ -223,8 +223,8 @@ impl Queue {
     /// The counters of the queue up to now.
     pub fn counts<F: PacketFabric>(&self, engine: &mut Engine<App, F>) -> Counts {
         let places = self.host.map(|host| {
-            let net = engine.net_of_host(host as u16);
-            *net.hosts[host].switch.drops()
+            let net = engine.net_of_host(host.0 as u16);
+            *net.hosts[host.index()].switch.drops()
         });
         Counts {
             port: engine.stats(self.port),

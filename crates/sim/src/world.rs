@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use sluicegate_apps::App;
 use sluicegate_core::abi::COUNTER_NAMES;
 use sluicegate_scenario::{
-    experiment::{Action, Experiment, Variant},
+    experiment::{Action, Experiment, HostId, Variant},
     results::{Conditions, Deadlock, LinkResult},
     workload::{
         self, Flow, Report,
@@ -299,8 +299,8 @@ impl<'a, F: FabricOf> Run<'a, F> {
         match &variant.events[event].action {
             Action::Detach(hosts) => {
                 for &host in hosts {
-                    let net = self.engine.net_of_host(host as u16);
-                    if let Some(vnics) = net.hosts[host].switch.vnics.take() {
+                    let net = self.engine.net_of_host(host.0 as u16);
+                    if let Some(vnics) = net.hosts[host.index()].switch.vnics.take() {
                         add(&mut self.counters, &vnics.counters().0);
                     }
                 }
@@ -324,7 +324,7 @@ impl<'a, F: FabricOf> Run<'a, F> {
             Action::EndBabble(hosts) => self.on_hosts(hosts, |net, host| net.babble(host, false)),
             Action::ReadRate { tenants, rate_bps } => {
                 for &tenant in tenants {
-                    let host = variant.tenants[tenant].host as u16;
+                    let host = variant.tenants[tenant].host.0 as u16;
                     let net = self.engine.net_of_host(host);
                     net.set_read_rate(tenant as u32, *rate_bps);
                 }
@@ -340,9 +340,9 @@ impl<'a, F: FabricOf> Run<'a, F> {
         }
     }
 
-    fn on_hosts(&mut self, hosts: &[usize], act: impl Fn(&mut Net<F>, usize)) {
+    fn on_hosts(&mut self, hosts: &[HostId], act: impl Fn(&mut Net<F>, usize)) {
         for &host in hosts {
-            act(self.engine.net_of_host(host as u16), host);
+            act(self.engine.net_of_host(host.0 as u16), host.index());
         }
     }
 

@@ -80,8 +80,8 @@ fn spec(variant: &Variant, config: &CeeConfig, port: PortId) -> Result<PortSpec>
 
 fn place(node: Node) -> Place {
     match node {
-        Node::Host(host) => Place::Host(host as u16),
-        Node::Switch(switch) => Place::Switch(switch as u32),
+        Node::Host(host) => Place::Host(host.0 as u16),
+        Node::Switch(switch) => Place::Switch(switch.0),
     }
 }
 
