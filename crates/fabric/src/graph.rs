@@ -3,7 +3,7 @@
 //! Nodes are numbered, hosts first. A link joins two nodes and is two ports ([`PortId`]), one for
 //! each direction.
 
-use std::fmt;
+use std::{collections::VecDeque, fmt};
 
 /// A node's number in its graph.
 pub type NodeId = u32;
@@ -26,6 +26,11 @@ pub enum Node {
 }
 
 impl HostId {
+    /// The host whose item is at a place of what is kept by host.
+    pub const fn at(index: usize) -> Self {
+        Self(index as u32)
+    }
+
     /// The first `count` hosts, in order.
     pub fn first(count: usize) -> impl ExactSizeIterator<Item = Self> + Clone {
         (0..count as u32).map(Self)
@@ -44,9 +49,19 @@ impl HostId {
 }
 
 impl SwitchId {
+    /// The switch whose item is at a place of what is kept by switch.
+    pub const fn at(index: usize) -> Self {
+        Self(index as u32)
+    }
+
     /// The first `count` switches, in order.
     pub fn first(count: usize) -> impl ExactSizeIterator<Item = Self> + Clone {
         (0..count as u32).map(Self)
+    }
+
+    /// Items that are kept by switch, each with its switch.
+    pub fn enumerate<I: IntoIterator>(by_switch: I) -> impl Iterator<Item = (Self, I::Item)> {
+        (0..).map(Self).zip(by_switch)
     }
 
     /// For what is kept by switch.
@@ -168,6 +183,11 @@ impl Graph {
         link
     }
 
+    /// [`Graph::link`] of nodes of which it is known what they are.
+    pub fn join(&mut self, a: Node, b: Node) -> usize {
+        self.link(self.number(a), self.number(b))
+    }
+
     /// Hosts.
     pub fn hosts(&self) -> u32 {
         self.hosts
@@ -198,7 +218,20 @@ impl Graph {
 
     /// The node of a switch.
     pub fn node_of(&self, switch: SwitchId) -> NodeId {
-        self.hosts + switch.0
+        self.number(Node::Switch(switch))
+    }
+
+    /// The number of a node: the inverse of [`Graph::node`].
+    pub fn number(&self, node: Node) -> NodeId {
+        match node {
+            Node::Host(host) => host.0,
+            Node::Switch(switch) => self.hosts + switch.0,
+        }
+    }
+
+    /// All nodes in the order of their numbers.
+    pub fn all(&self) -> impl Iterator<Item = Node> {
+        (0..self.nodes).map(|node| self.node(node))
     }
 
     /// The node at the far end of a port.
@@ -221,6 +254,41 @@ impl Graph {
     /// Ports of a node with their neighbours.
     pub fn adjacent(&self, node: NodeId) -> &[(PortId, NodeId)] {
         &self.adjacent[node as usize]
+    }
+
+    /// The distance of each node from the nearest host in links, `None` where no host is reached;
+    /// and the nodes that are reached, by that distance.
+    pub fn levels(&self) -> (Vec<Option<u32>>, Vec<NodeId>) {
+        let mut level = vec![None; self.nodes as usize];
+        let mut queue: VecDeque<NodeId> = (0..self.hosts).collect();
+        level[..self.hosts as usize].fill(Some(0));
+        let mut order = Vec::new();
+        while let Some(node) = queue.pop_front() {
+            order.push(node);
+            for &(_, far) in self.adjacent(node) {
+                if level[far as usize].is_none() {
+                    level[far as usize] = level[node as usize].map(|level| level + 1);
+                    queue.push_back(far);
+                }
+            }
+        }
+        (level, order)
+    }
+
+    /// Parts of the graph that no link joins, hosts without a link among them.
+    pub fn islands(&self) -> usize {
+        let mut reached = vec![false; self.nodes as usize];
+        let mut islands = 0;
+        for first in 0..self.nodes {
+            islands += usize::from(!reached[first as usize]);
+            let mut waiting = vec![first];
+            while let Some(node) = waiting.pop() {
+                if !std::mem::replace(&mut reached[node as usize], true) {
+                    waiting.extend(self.adjacent(node).iter().map(|&(_, far)| far));
+                }
+            }
+        }
+        islands
     }
 
     /// Nodes of a level of an XGFT: Π_{j>i} m_j × Π_{j≤i} w_j. `level` is at most the height.
@@ -297,6 +365,42 @@ mod tests {
             assert_eq!(graph.adjacent(host), [(forward, switch)]);
         }
         assert_eq!(ports.next(), None);
+    }
+
+    #[test]
+    fn numbers_and_nodes_are_of_each_other() {
+        let graph = Graph::new(3, 2);
+        let hosts = HostId::first(3).map(Node::Host);
+        let nodes: Vec<Node> = hosts
+            .chain((0..2).map(SwitchId).map(Node::Switch))
+            .collect();
+        assert_eq!(graph.all().collect::<Vec<_>>(), nodes);
+        let numbers: Vec<NodeId> = nodes.iter().map(|&node| graph.number(node)).collect();
+        assert_eq!(numbers, [0, 1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn what_no_link_joins_is_an_island() {
+        let mut graph = Graph::new(4, 3);
+        assert_eq!(graph.islands(), 7);
+        // Two hosts at a switch, two switches in a row; the other hosts have no link.
+        for (link, islands) in [((4, 0), 6), ((4, 1), 5), ((5, 6), 4), ((6, 5), 4)] {
+            graph.link(link.0, link.1);
+            assert_eq!(graph.islands(), islands, "{link:?}");
+        }
+        graph.join(Node::Switch(SwitchId(0)), Node::Switch(SwitchId(2)));
+        assert_eq!(graph.islands(), 3);
+    }
+
+    #[test]
+    fn levels_are_links_to_the_nearest_host() {
+        let graph = Graph::xgft(&[2, 2], &[1, 2]).unwrap();
+        let (levels, order) = graph.levels();
+        assert_eq!(levels, [0, 0, 0, 0, 1, 1, 2, 2].map(Some));
+        assert_eq!(order, [0, 1, 2, 3, 4, 5, 6, 7]);
+        let mut lonely = Graph::new(1, 2);
+        lonely.link(0, 2);
+        assert_eq!(lonely.levels(), (vec![Some(0), None, Some(1)], vec![0, 2]));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use sluicegate_agent::Instance;
 use sluicegate_core::abi::{Flow, FlowKey};
 use sluicegate_labkit::pool::Pool;
-use sluicegate_scenario::experiment::Variant;
+use sluicegate_scenario::experiment::{HostId, Variant};
 
 use crate::net::Network;
 
@@ -21,10 +21,10 @@ fn pool() -> MutexGuard<'static, Pool> {
     POOL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Instances by host id.
+/// Instances by host.
 #[derive(Debug, Default)]
 pub struct Enforcers {
-    hosts: BTreeMap<usize, Instance>,
+    hosts: BTreeMap<HostId, Instance>,
     /// Counters of those already detached.
     counted: BTreeMap<String, u64>,
 }
@@ -51,7 +51,7 @@ impl Enforcers {
             .take(enforcement.hosts.len(), &enforcement.policy)
             .context("loading enforcement")?;
         for (&host, mut instance) in enforcement.hosts.iter().zip(instances) {
-            let name = &variant.hosts[host].name;
+            let name = variant.host_name(host);
             let netns = network.names.host(host);
             let vnics = network
                 .layout
@@ -77,7 +77,7 @@ impl Enforcers {
     ///
     /// # Errors
     /// The kernel refuses.
-    pub fn detach(&mut self, hosts: &[usize]) -> Result<()> {
+    pub fn detach(&mut self, hosts: &[HostId]) -> Result<()> {
         for host in hosts {
             if let Some(instance) = self.hosts.remove(host) {
                 add(&mut self.counted, instance.counters()?);

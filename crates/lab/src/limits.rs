@@ -68,9 +68,10 @@ fn of_network(variant: &Variant) -> Vec<Problem> {
     let why = "a link joins two hosts, which the lab cannot do";
     let advice = "put a switch between them, or simulate it (--world sim)";
     cannot(links.iter().any(joins_hosts), "links", why, advice);
-    let islands = islands(variant);
+    let graph = variant.graph();
+    let islands = graph.islands();
     // Without a cycle each link joins two islands.
-    let nodes = variant.hosts.len() + variant.switches.len();
+    let nodes = graph.nodes() as usize;
     let why = "the lab's bridges know one path between two hosts only";
     cannot(links.len() + islands > nodes, "topology", why, ADVICE);
     let why = "the lab's bridges need a path between any two hosts";
@@ -106,29 +107,6 @@ fn of_network(variant: &Variant) -> Vec<Problem> {
     let reordered = impaired(|link| link.impairment.reorder_rate);
     cannot(reordered, "reorder_rate", why, ADVICE);
     found
-}
-
-/// Parts of the network between which there is no path.
-fn islands(variant: &Variant) -> usize {
-    let hosts = variant.hosts.len();
-    let number = |node| match node {
-        Node::Host(id) => id,
-        Node::Switch(id) => hosts + id,
-    };
-    let mut toward: Vec<usize> = (0..hosts + variant.switches.len()).collect();
-    let mut islands = toward.len();
-    for link in &variant.links {
-        let [a, b] = [link.a, link.b].map(|node| {
-            let mut at = number(node);
-            while toward[at] != at {
-                at = toward[at];
-            }
-            at
-        });
-        islands -= usize::from(a != b);
-        toward[b] = a;
-    }
-    islands
 }
 
 /// Keys of a tenant that the lab cannot do, why, and what to do.

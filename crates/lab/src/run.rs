@@ -333,7 +333,7 @@ impl Follower {
                 run.enforcers.detach(hosts)?;
                 let names: Vec<&str> = hosts
                     .iter()
-                    .map(|&host| run.variant.hosts[host].name.as_str())
+                    .map(|&host| run.variant.host_name(host))
                     .collect();
                 format!("enforcement detached from {}", names.join(", "))
             }

@@ -55,9 +55,10 @@ impl PortConfig {
     }
 }
 
-/// A port of a [`SwitchPorts`].
+/// A port of a [`SwitchPorts`]: its row in the maps `ports` and `stats`, of which each load has its
+/// own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct PortId(u32);
+pub struct Slot(u32);
 
 /// The programs of one switch namespace. Dropping it detaches them all.
 pub struct SwitchPorts {
@@ -97,7 +98,7 @@ impl SwitchPorts {
     ///
     /// # Errors
     /// A configuration out of range, no such interface, too many ports.
-    pub fn attach(&mut self, ifindex: u32, config: &PortConfig) -> Result<PortId> {
+    pub fn attach(&mut self, ifindex: u32, config: &PortConfig) -> Result<Slot> {
         let slot = self.configs.len() as u32;
         ensure!(
             slot < PORTS_MAX,
@@ -109,14 +110,14 @@ impl SwitchPorts {
         let link = TcxLink::attach(&program, ifindex, Direction::Egress)?;
         self.links.push(link);
         self.configs.push(*config);
-        Ok(PortId(slot))
+        Ok(Slot(slot))
     }
 
     /// From here on the port clears the ECN field of everything that leaves, or no longer.
     ///
     /// # Errors
     /// The map cannot be written.
-    pub fn set_bleach(&mut self, port: PortId, bleach: bool) -> Result<()> {
+    pub fn set_bleach(&mut self, port: Slot, bleach: bool) -> Result<()> {
         let mut bytes = self.read("ports", port)?;
         bytes[PORT_BLEACH..PORT_BLEACH + 4].copy_from_slice(&u32::from(bleach).to_ne_bytes());
         self.write("ports", port.0, &bytes)
@@ -126,7 +127,7 @@ impl SwitchPorts {
     ///
     /// # Errors
     /// The map cannot be read.
-    pub fn stats(&self, port: PortId) -> Result<PortStats> {
+    pub fn stats(&self, port: Slot) -> Result<PortStats> {
         let map = self.map("stats")?;
         let rows = map
             .lookup_percpu(&port.0.to_ne_bytes(), MapFlags::ANY)
@@ -158,7 +159,7 @@ impl SwitchPorts {
     ///
     /// # Errors
     /// The map cannot be read.
-    pub fn backlog_bytes(&self, port: PortId) -> Result<u64> {
+    pub fn backlog_bytes(&self, port: Slot) -> Result<u64> {
         let bytes = self.read("ports", port)?;
         let seen = u64::from_ne_bytes(bytes[PORT_SEEN..PORT_SEEN + 8].try_into()?);
         let left = u32::from_ne_bytes(bytes[PORT_BACKLOG..PORT_BACKLOG + 4].try_into()?);
@@ -175,7 +176,7 @@ impl SwitchPorts {
             .with_context(|| format!("object ecn_switch has no map {name}"))
     }
 
-    fn read(&self, name: &str, port: PortId) -> Result<Vec<u8>> {
+    fn read(&self, name: &str, port: Slot) -> Result<Vec<u8>> {
         self.map(name)?
             .lookup(&port.0.to_ne_bytes(), MapFlags::ANY)
             .with_context(|| format!("reading map {name} of the switch ports"))?

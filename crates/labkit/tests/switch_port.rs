@@ -18,7 +18,7 @@ use sluicegate_agent::{
     netns::{NetNs, within},
 };
 use sluicegate_core::{aqm::Aqm, segment::ecn};
-use sluicegate_labkit::port::{PortConfig, PortId, SwitchPorts};
+use sluicegate_labkit::port::{PortConfig, Slot, SwitchPorts};
 
 /// A DSCP that must survive: CS5 in the upper six bits.
 const DSCP: u8 = 40 << 2;
@@ -41,7 +41,7 @@ struct Wire {
     sender: OwnedFd,
     receiver: OwnedFd,
     ports: SwitchPorts,
-    port: PortId,
+    port: Slot,
 }
 
 impl Drop for Wire {

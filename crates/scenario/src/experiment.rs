@@ -1,6 +1,7 @@
 //! A scenario after resolution: names are ids, defaults are filled in, every variant is complete.
 //!
-//! This is all that a world sees. Ids index the vectors of the same [`Variant`].
+//! This is all that a world sees. Hosts, switches and ports have the ids of [`Variant::graph`], all
+//! of which index the vectors of the same [`Variant`], as do the numbers of tenants and of links.
 
 use std::time::Duration;
 
@@ -9,9 +10,8 @@ use sluicegate_core::{
     aqm::Aqm,
     cc::{Algorithm, Stack},
 };
-use sluicegate_fabric::{
-    Graph, Impairment, Routes, Routing, SharedMemory, cee::CeeConfig, graph::PortId,
-};
+pub use sluicegate_fabric::graph::{HostId, Node, PortId, SwitchId};
+use sluicegate_fabric::{Graph, Impairment, Routes, Routing, SharedMemory, cee::CeeConfig};
 use sluicegate_tcp::config::{CacheWindow, Recovery};
 
 use crate::{hotspot::Hotspot, places::Places, workload::plan::Connections};
@@ -58,11 +58,11 @@ pub struct Variant {
     pub ip_version: u8,
     /// MTU of every interface in bytes.
     pub mtu_bytes: u32,
-    /// Hosts; the index is the host id.
+    /// Hosts by [`HostId`].
     pub hosts: Vec<Host>,
     /// Tenants (one virtual NIC each); the index is the tenant id.
     pub tenants: Vec<Tenant>,
-    /// Physical switches; the index is the switch id.
+    /// Physical switches by [`SwitchId`].
     pub switches: Vec<Switch>,
     /// Full-duplex links; the index is the link id.
     pub links: Vec<Link>,
@@ -158,8 +158,8 @@ pub fn congestion_controls() -> Vec<&'static str> {
 pub struct Tenant {
     /// Name, unique among tenants.
     pub name: String,
-    /// Host id.
-    pub host: usize,
+    /// Where it lives.
+    pub host: HostId,
     /// Address, unique; one prefix of [`Variant::prefix_length`] bits spans all tenants.
     pub address: std::net::IpAddr,
     /// Congestion control of its sockets, one of [`congestion_controls`].
@@ -185,15 +185,6 @@ pub struct Tenant {
 pub struct Switch {
     /// Name, unique among switches and hosts.
     pub name: String,
-}
-
-/// End of a link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Node {
-    /// A host by id.
-    Host(usize),
-    /// A switch by id.
-    Switch(usize),
 }
 
 /// A full-duplex link. Queue and marking describe the transmit side at each switch end.
@@ -222,8 +213,8 @@ pub struct Link {
 /// Enforcement: which policy on which hosts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Enforcement {
-    /// Host ids that enforce.
-    pub hosts: Vec<usize>,
+    /// Those that enforce.
+    pub hosts: Vec<HostId>,
     /// The policy, already compiled.
     pub policy: sluicegate_policy::Policy,
 }
@@ -504,8 +495,8 @@ pub enum Load {
 pub struct IntraRack {
     /// Fraction of messages, 0..=1.
     pub fraction: f64,
-    /// The rack of each tenant, by id: a number that those below one switch have in common.
-    pub racks: Vec<usize>,
+    /// The rack of each tenant, by id: the switch that its host is linked to.
+    pub racks: Vec<SwitchId>,
 }
 
 /// A part of a run, relative to its start (warm-up included).
@@ -532,7 +523,7 @@ pub struct Event {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
     /// Enforcement leaves these hosts (programs detached).
-    Detach(Vec<usize>),
+    Detach(Vec<HostId>),
     /// The switches clear ECN codepoints from here on.
     BleachEcn,
     /// These links lose what is on them, and carry nothing any more.
@@ -554,17 +545,17 @@ pub enum Action {
         rate_bps: u64,
     },
     /// These hosts stand still: they send nothing, and what arrives waits.
-    Pause(Vec<usize>),
+    Pause(Vec<HostId>),
     /// They go on, with what has arrived first.
-    Resume(Vec<usize>),
+    Resume(Vec<HostId>),
     /// The adapters of these hosts pause their links, all priorities, whatever they have room for.
-    PauseStorm(Vec<usize>),
+    PauseStorm(Vec<HostId>),
     /// They do so no more.
-    EndPauseStorm(Vec<usize>),
+    EndPauseStorm(Vec<HostId>),
     /// The adapters of these hosts obey neither pauses nor congestion notifications.
-    Babble(Vec<usize>),
+    Babble(Vec<HostId>),
     /// They obey again.
-    EndBabble(Vec<usize>),
+    EndBabble(Vec<HostId>),
     /// These tenants' applications read at most this much, in bits per second; `None` = at once.
     ReadRate {
         /// Tenant ids.
@@ -666,6 +657,14 @@ impl Default for SimOptions {
     }
 }
 
+/// The name of one of these hosts and switches.
+pub(crate) fn node_name<'a>(hosts: &'a [Host], switches: &'a [Switch], node: Node) -> &'a str {
+    match node {
+        Node::Host(host) => &hosts[host.index()].name,
+        Node::Switch(switch) => &switches[switch.index()].name,
+    }
+}
+
 impl Experiment {
     /// Keeps the named variants only, in the order of the file, and the expectations that need no
     /// other. Returns the names of the expectations that were dropped.
@@ -759,14 +758,9 @@ impl Variant {
 
     /// Hosts, switches and links. The first port of a link transmits from `a`, the second from `b`.
     pub fn graph(&self) -> Graph {
-        let hosts = self.hosts.len();
-        let mut graph = Graph::new(hosts as u32, self.switches.len() as u32);
-        let number = |node: Node| match node {
-            Node::Host(id) => id as u32,
-            Node::Switch(id) => (hosts + id) as u32,
-        };
+        let mut graph = Graph::new(self.hosts.len() as u32, self.switches.len() as u32);
         for link in &self.links {
-            graph.link(number(link.a), number(link.b));
+            graph.join(link.a, link.b);
         }
         graph
     }
@@ -813,10 +807,12 @@ impl Variant {
 
     /// Name of an end of a link.
     pub fn node_name(&self, node: Node) -> &str {
-        match node {
-            Node::Host(id) => &self.hosts[id].name,
-            Node::Switch(id) => &self.switches[id].name,
-        }
+        node_name(&self.hosts, &self.switches, node)
+    }
+
+    /// Name of a host.
+    pub fn host_name(&self, host: HostId) -> &str {
+        self.node_name(Node::Host(host))
     }
 
     /// Bits of the prefix that spans all tenants.

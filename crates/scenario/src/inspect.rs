@@ -6,7 +6,7 @@ use std::{path::PathBuf, time::Duration};
 use sluicegate_config::table::nearest;
 
 use crate::{
-    experiment::{Experiment, Variant},
+    experiment::{Experiment, HostId, Variant},
     resolve::{abbreviated, matches},
     results::TraceKind,
 };
@@ -173,8 +173,8 @@ impl Experiment {
 /// Where packets can be captured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Point {
-    /// A host by id: what its adapter sends and receives.
-    Host(usize),
+    /// A host: what its adapter sends and receives.
+    Host(HostId),
     /// A link by id: what both its ends send.
     Link(usize),
 }
@@ -189,7 +189,7 @@ impl Captures {
 
 impl Variant {
     fn points(&self) -> impl Iterator<Item = (&str, Point)> {
-        let hosts = self.hosts.iter().enumerate();
+        let hosts = HostId::enumerate(&self.hosts);
         let links = self.links.iter().enumerate();
         let hosts = hosts.map(|(id, host)| (host.name.as_str(), Point::Host(id)));
         hosts.chain(links.map(|(id, link)| (link.name.as_str(), Point::Link(id))))

@@ -4,7 +4,7 @@ use std::{path::Path, time::Duration};
 
 use sluicegate_fabric::{Routing, SharedMemory};
 use sluicegate_scenario::{
-    experiment::{Action, ImpairmentChange, Node, Variant},
+    experiment::{Action, HostId, ImpairmentChange, Node, Variant},
     file::{self, Options},
 };
 
@@ -54,7 +54,7 @@ fn in_a_graph_whoever_has_one_link_is_a_host() {
     assert_eq!(variant.links[2].queue_bytes, 50_000);
     assert!(matches!(
         (variant.links[5].a, variant.links[5].b),
-        (Node::Switch(_), Node::Host(1))
+        (Node::Switch(_), Node::Host(HostId(1)))
     ));
     assert!(variant.links[5].impairment.bit_error_rate > 0.0);
     assert!(variant.fails(5) && !variant.fails(4));
@@ -158,8 +158,8 @@ fn an_event_with_an_end_is_two() {
         .collect();
     assert_eq!(seconds, [1.0, 1.05, 2.0, 3.0, 3.0, 4.0]);
     let action = |at: usize| &variant.events[at].action;
-    assert_eq!(*action(0), Action::Pause(vec![0, 1]));
-    assert_eq!(*action(1), Action::Resume(vec![0, 1]));
+    assert_eq!(*action(0), Action::Pause(vec![HostId(0), HostId(1)]));
+    assert_eq!(*action(1), Action::Resume(vec![HostId(0), HostId(1)]));
     let errors = |rate| Action::Impair {
         links: vec![1],
         change: ImpairmentChange {

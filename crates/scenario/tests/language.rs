@@ -6,7 +6,9 @@ use proptest::prelude::*;
 use sluicegate_core::{aqm::Aqm, cc::Algorithm};
 use sluicegate_policy::Mode;
 use sluicegate_scenario::{
-    experiment::{Action, Experiment, Load, Profile, TcpOptions, TenantKind, TrafficKind, Variant},
+    experiment::{
+        Action, Experiment, HostId, Load, Profile, TcpOptions, TenantKind, TrafficKind, Variant,
+    },
     file::{self, Options},
 };
 use sluicegate_tcp::config::{CacheWindow, Recovery};
@@ -132,7 +134,7 @@ fn several_tenants_share_a_host() {
     let second = &variant.tenants[1];
     assert_eq!(
         (second.host, second.kind, second.ecn),
-        (0, TenantKind::Guest, true)
+        (HostId(0), TenantKind::Guest, true)
     );
     assert_eq!(second.congestion_control, "reno");
     assert_eq!(second.receive_buffer_bytes, Some(1 << 20));
@@ -337,7 +339,7 @@ fn enforcement_without_a_policy_is_dctcp_between_trusting_hosts() {
     let variant = one(&format!("{BASE}[enforcement]\nhosts = 'all'\n"));
     let enforcement = variant.enforcement.unwrap();
     let rule = &enforcement.policy.rules[0];
-    assert_eq!(enforcement.hosts, [0, 1, 2, 3]);
+    assert_eq!(enforcement.hosts, [0, 1, 2, 3].map(HostId));
     assert_eq!(
         (rule.mode, rule.algorithm),
         (Mode::Enforce, Algorithm::Dctcp)
@@ -355,7 +357,7 @@ fn an_inline_policy_trusts_all_tenants_unless_it_says_whom() {
         .unwrap()
     };
     let trusting = policy("policy.rule = [{ mode = 'enforce', algorithm = 'vegas' }]\n");
-    assert_eq!(trusting.hosts, [0, 2, 3]);
+    assert_eq!(trusting.hosts, [0, 2, 3].map(HostId));
     assert_eq!(trusting.policy.trusted.len(), 1);
     assert_eq!(trusting.policy.rules[0].algorithm, Algorithm::Vegas);
     assert!(policy("policy.trusted = []\n").policy.trusted.is_empty());
@@ -373,7 +375,7 @@ fn events_are_ordered_by_time() {
         "{BASE}[[event]]\nat = '5s'\ndetach = ['r1']\n[[event]]\nat = '3s'\nbleach_ecn = true\n"
     ));
     assert_eq!(variant.events[0].action, Action::BleachEcn);
-    assert_eq!(variant.events[1].action, Action::Detach(vec![2]));
+    assert_eq!(variant.events[1].action, Action::Detach(vec![HostId(2)]));
 }
 
 #[test]

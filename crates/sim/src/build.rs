@@ -108,7 +108,7 @@ pub fn engine<F: FabricOf>(variant: &Variant, seed: u64, threads: usize) -> Resu
             ps(variant.sim.start_spread) / PS_PER_NS,
             seed ^ u64::from(tenant),
         );
-        let part = layout.part_of_host(HostId(variant.tenants[tenant as usize].host as u32));
+        let part = layout.part_of_host(variant.tenants[tenant as usize].host);
         plans_by_part[part].push((tenant, plan));
     }
     let part = |(part, plans)| {
@@ -165,9 +165,9 @@ fn net<F: FabricOf>(
     let enforcement = variant.enforcement.as_ref();
     let policy = enforcement.map(|enforcement| Arc::new(*enforcement.policy.compile()));
     let mut machines = Vec::with_capacity(variant.hosts.len());
-    for (id, host) in variant.hosts.iter().enumerate() {
+    for (id, host) in HostId::enumerate(&variant.hosts) {
         let adapter = graph
-            .adjacent(id as u32)
+            .adjacent(graph.number(Node::Host(id)))
             .first()
             .with_context(|| format!("host {} has no link", host.name))?
             .0;
@@ -178,7 +178,7 @@ fn net<F: FabricOf>(
             .map(|(enforcement, policy)| vnics(variant, id, enforcement, policy));
         let local_port = PortId(ports.len() as u32);
         let switch = switch(variant, id);
-        let mut machine = Host::new(HostId(id as u32), [adapter, local_port], switch, vnics);
+        let mut machine = Host::new(id, [adapter, local_port], switch, vnics);
         if on_host(variant, id).any(|tenant| sockets(variant, tenant) == Sockets::SmallQueues) {
             machine.with_small_queues();
         }
@@ -196,7 +196,7 @@ fn net<F: FabricOf>(
 /// The vNIC stage of a host. An interface is called as the tenant behind it.
 fn vnics(
     variant: &Variant,
-    host: usize,
+    host: HostId,
     enforcement: &Enforcement,
     policy: &Policy,
 ) -> Vnics<EndId> {
@@ -222,7 +222,7 @@ fn links(variant: &Variant, seed: u64) -> Result<Ports<Packet>> {
         let added = ports.add(port(variant, id)?, seed ^ u64::from(id.0));
         debug_assert_eq!(added, id);
         if let (Node::Switch(switch), Some(_)) = (variant.ends(id).0, shared) {
-            ports.share(id, memories[switch]);
+            ports.share(id, memories[switch.index()]);
         }
         let impairment = variant.links[id.link()].impairment;
         if !impairment.is_none() {
@@ -324,7 +324,7 @@ fn local(variant: &Variant) -> PortConfig {
 
 fn tenant(variant: &Variant, tenant: &Described) -> Result<Tenant> {
     Ok(Tenant {
-        host: HostId(tenant.host as u32),
+        host: tenant.host,
         address: tenant.address,
         stack: Arc::new(stack(variant, tenant)?),
     })
@@ -342,7 +342,7 @@ fn stack_port(variant: &Variant, config: &CeeConfig) -> PortConfig {
 
 /// A host's switch. FreeBSD's sockets wait for their host's adapter and take turns (the thesis,
 /// section 2.5.3).
-fn switch(variant: &Variant, host: usize) -> switch::Config {
+fn switch(variant: &Variant, host: HostId) -> switch::Config {
     if let Some(cee) = &variant.cee {
         // Adapters of converged Ethernet drop nothing: sockets wait, where there is something to
         // wait for.
@@ -361,13 +361,13 @@ fn switch(variant: &Variant, host: usize) -> switch::Config {
     }
 }
 
-fn on_host(variant: &Variant, host: usize) -> impl Iterator<Item = &Described> {
+fn on_host(variant: &Variant, host: HostId) -> impl Iterator<Item = &Described> {
     let tenants = variant.tenants.iter();
     tenants.filter(move |tenant| tenant.host == host)
 }
 
 /// The only tenant of a host has small queues.
-fn is_kept_short(variant: &Variant, host: usize) -> bool {
+fn is_kept_short(variant: &Variant, host: HostId) -> bool {
     let mut here = on_host(variant, host).map(|tenant| sockets(variant, tenant));
     here.next() == Some(Sockets::SmallQueues) && here.next().is_none()
 }

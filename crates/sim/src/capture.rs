@@ -18,7 +18,7 @@ use sluicegate_fabric::{
     graph::PortId,
 };
 use sluicegate_scenario::{
-    experiment::{Node, Variant},
+    experiment::{HostId, Node, Variant},
     inspect::{Captures, Point},
 };
 
@@ -115,7 +115,7 @@ impl Capture {
     }
 
     /// What the adapters of a host send and receive.
-    fn tap_host(&mut self, variant: &Variant, host: usize) {
+    fn tap_host(&mut self, variant: &Variant, host: HostId) {
         for port in variant.ports() {
             if variant.ends(port).0 == Node::Host(host) {
                 let sent = self.tap(0, Direction::Outbound, self.transmit_ps as i64);

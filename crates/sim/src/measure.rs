@@ -108,7 +108,7 @@ pub struct Queue {
     pub bottleneck: bool,
     rate_bps: u64,
     /// The host whose switch feeds it.
-    host: Option<usize>,
+    host: Option<HostId>,
 }
 
 /// The counters of a queue.
@@ -220,8 +220,8 @@ impl Queue {
     /// The counters of the queue up to now.
     pub fn counts<F: FabricOf>(&self, engine: &mut Engine<App, F>) -> Counts {
         let places = self.host.map(|host| {
-            let net = engine.net_of_host(HostId(host as u32));
-            *net.hosts[host].switch.drops()
+            let net = engine.net_of_host(host);
+            *net.hosts[host.index()].switch.drops()
         });
         Counts {
             port: engine.stats(self.port),

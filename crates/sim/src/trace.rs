@@ -72,7 +72,7 @@ impl Traces {
             name: flow_name(variant, flow),
             has_alpha: (variant.tenants[flow.from].congestion_control.parse())
                 .is_ok_and(Algorithm::has_alpha),
-            host: HostId(variant.tenants[flow.from].host as u32),
+            host: variant.tenants[flow.from].host,
             open: Vec::new(),
             series: series.clone(),
         };

@@ -8,9 +8,8 @@ use std::{
 use anyhow::{Context, Result, bail};
 use sluicegate_apps::App;
 use sluicegate_core::abi::COUNTER_NAMES;
-use sluicegate_fabric::graph::HostId;
 use sluicegate_scenario::{
-    experiment::{Action, Experiment, Variant},
+    experiment::{Action, Experiment, HostId, Variant},
     results::{Conditions, Deadlock, LinkResult},
     workload::{
         self, Flow, Report,
@@ -303,8 +302,8 @@ impl<'a, F: FabricOf> Run<'a, F> {
         match &variant.events[event].action {
             Action::Detach(hosts) => {
                 for &host in hosts {
-                    let net = self.engine.net_of_host(HostId(host as u32));
-                    if let Some(vnics) = net.hosts[host].switch.vnics.take() {
+                    let net = self.engine.net_of_host(host);
+                    if let Some(vnics) = net.hosts[host.index()].switch.vnics.take() {
                         add(&mut self.counters, &vnics.counters().0);
                     }
                 }
@@ -330,7 +329,7 @@ impl<'a, F: FabricOf> Run<'a, F> {
             }
             Action::ReadRate { tenants, rate_bps } => {
                 for &tenant in tenants {
-                    let host = HostId(variant.tenants[tenant].host as u32);
+                    let host = variant.tenants[tenant].host;
                     let net = self.engine.net_of_host(host);
                     net.set_read_rate(tenant as u32, *rate_bps);
                 }
@@ -346,14 +345,14 @@ impl<'a, F: FabricOf> Run<'a, F> {
         }
     }
 
-    fn on_hosts(&mut self, hosts: &[usize], act: impl Fn(&mut Net<F>, HostId)) {
-        for host in hosts.iter().map(|&host| HostId(host as u32)) {
+    fn on_hosts(&mut self, hosts: &[HostId], act: impl Fn(&mut Net<F>, HostId)) {
+        for &host in hosts {
             act(self.engine.net_of_host(host), host);
         }
     }
 
     /// Only adapters of converged Ethernet have such failures.
-    fn on_adapters(&mut self, hosts: &[usize], act: impl Fn(&mut Net<Converged>, HostId)) {
+    fn on_adapters(&mut self, hosts: &[HostId], act: impl Fn(&mut Net<Converged>, HostId)) {
         self.on_hosts(hosts, |net, host| {
             if let Some(net) = F::converged(net) {
                 act(net, host);

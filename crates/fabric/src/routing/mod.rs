@@ -10,7 +10,7 @@ mod table;
 mod tree;
 
 use self::{hash::Hash, table::Table, tree::Tree};
-use crate::graph::{Graph, HostId, Node, NodeId, PortId, SwitchId};
+use crate::graph::{Graph, HostId, Node, PortId, SwitchId};
 
 /// What a scheme is told of a packet at a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,8 +132,9 @@ impl Routes {
         }
     }
 
-    /// Every port that a switch may choose towards a host, for any path value.
-    fn choices(&self, switch: SwitchId, host: HostId) -> Vec<PortId> {
+    /// Every port that a switch may choose towards a host, for any path value; none if no path leads
+    /// there.
+    pub fn choices(&self, switch: SwitchId, host: HostId) -> Vec<PortId> {
         match &self.0 {
             Kind::Tree(tree) => vec![tree.port(switch, host)],
             Kind::Table(table) => table.port(switch, host).into_iter().collect(),
@@ -143,14 +144,15 @@ impl Routes {
 
     /// The ports that a packet from one host to another may take, hop by hop; empty if no path
     /// leads there, or none is needed.
-    pub fn hops(&self, graph: &Graph, from: usize, to: usize) -> Vec<Vec<PortId>> {
+    pub fn hops(&self, graph: &Graph, from: HostId, to: HostId) -> Vec<Vec<PortId>> {
         let mut hops: Vec<Vec<PortId>> = Vec::new();
-        let mut nodes = vec![from as NodeId];
-        while nodes != [to as NodeId] {
+        let number = |host| graph.number(Node::Host(host));
+        let mut nodes = vec![number(from)];
+        while nodes != [number(to)] {
             let mut ports = Vec::new();
             for &node in &nodes {
                 match graph.node(node) {
-                    Node::Switch(switch) => ports.extend(self.choices(switch, HostId(to as u32))),
+                    Node::Switch(switch) => ports.extend(self.choices(switch, to)),
                     Node::Host(_) if hops.is_empty() => {
                         ports.extend(graph.adjacent(node).first().map(|&(port, _)| port));
                     }

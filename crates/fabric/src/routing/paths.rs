@@ -48,7 +48,7 @@ fn distances(graph: &Graph, destination: NodeId, distance: &mut [u32]) {
 
 /// For each switch the number of choices that were made on the way up to it.
 pub fn divisors(graph: &Graph) -> Vec<u64> {
-    let (level, order) = levels(graph);
+    let (level, order) = graph.levels();
     let mut divisor = vec![1u64; graph.nodes() as usize];
     for node in order {
         let is_above = |far: NodeId| level[far as usize] > level[node as usize];
@@ -60,22 +60,4 @@ pub fn divisors(graph: &Graph) -> Vec<u64> {
         }
     }
     divisor.split_off(graph.hosts() as usize)
-}
-
-/// The distance of each node from the nearest host, and the nodes by that distance.
-fn levels(graph: &Graph) -> (Vec<u32>, Vec<NodeId>) {
-    let mut level = vec![u32::MAX; graph.nodes() as usize];
-    let mut queue: VecDeque<NodeId> = (0..graph.hosts()).collect();
-    level[..graph.hosts() as usize].fill(0);
-    let mut order = Vec::new();
-    while let Some(node) = queue.pop_front() {
-        order.push(node);
-        for &(_, far) in graph.adjacent(node) {
-            if level[far as usize] == u32::MAX {
-                level[far as usize] = level[node as usize] + 1;
-                queue.push_back(far);
-            }
-        }
-    }
-    (level, order)
 }

@@ -72,7 +72,7 @@ proptest! {
                 if from == to {
                     continue;
                 }
-                let hops = routes.hops(&graph, from as usize, to as usize);
+                let hops = routes.hops(&graph, HostId(from), HostId(to));
                 let ports = walk(&graph, [from, to], |switch| {
                     let query = Query { switch, host: HostId(to), path };
                     let chosen = routes.choose(query, |_| panic!("it needs no load"), &mut ());
@@ -135,7 +135,7 @@ fn a_scheme_may_have_state_and_ask_for_the_load() {
         }
     }
     // All packets have one path value, and yet each of the 16 paths takes as many of them.
-    let hops = scheme.0.hops(&graph, 0, 63);
+    let hops = scheme.0.hops(&graph, HostId(0), HostId(63));
     for (hop, share) in hops.iter().zip([160, 40, 10, 10, 40, 160]) {
         assert!(hop.iter().all(|port| sent[port] == share), "{hop:?}");
     }
@@ -180,7 +180,7 @@ fn hosts_do_not_forward() {
         let routes = Routes::with(&graph, routing);
         assert_eq!(peek(&routes, SwitchId(0), 2, 0), None);
         assert!(peek(&routes, SwitchId(0), 1, 0).is_some());
-        assert!(routes.hops(&graph, 0, 2).is_empty());
+        assert!(routes.hops(&graph, HostId(0), HostId(2)).is_empty());
     }
 }
 
@@ -188,7 +188,7 @@ fn hosts_do_not_forward() {
 fn a_hash_spreads_flows_over_all_equal_paths_at_every_stage() {
     let graph = Graph::xgft(&[4, 4, 4], &[1, 4, 4]).unwrap();
     let routes = Routes::with(&graph, Routing::FlowHash);
-    let hops = routes.hops(&graph, 0, 63);
+    let hops = routes.hops(&graph, HostId(0), HostId(63));
     let sizes: Vec<usize> = hops.iter().map(Vec::len).collect();
     assert_eq!(sizes, [1, 4, 16, 16, 4, 1], "every shortest path, once");
     // 1600 flows between two hosts: 100 on each of the 16 paths to the top, whatever was chosen
@@ -215,9 +215,9 @@ fn a_hash_spreads_flows_over_all_equal_paths_at_every_stage() {
 fn d_mod_k_has_one_path_between_two_hosts() {
     let graph = Graph::xgft(&[8, 8, 4], &[1, 8, 8]).unwrap();
     let routes = Routes::new(&graph);
-    let hops = routes.hops(&graph, 3, 200);
+    let hops = routes.hops(&graph, HostId(3), HostId(200));
     assert_eq!(hops.concat(), path(&graph, &routes, 3, 200));
-    assert!(routes.hops(&graph, 3, 3).is_empty());
+    assert!(routes.hops(&graph, HostId(3), HostId(3)).is_empty());
 }
 
 #[test]

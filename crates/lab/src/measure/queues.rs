@@ -5,9 +5,9 @@ use std::{collections::BTreeMap, process::Command};
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 use sluicegate_agent::interfaces;
-use sluicegate_labkit::port::{PortConfig, PortId, PortStats, SwitchPorts};
+use sluicegate_labkit::port::{PortConfig, PortStats, Slot, SwitchPorts};
 use sluicegate_scenario::{
-    experiment::{Node, Variant},
+    experiment::Variant,
     results::{LinkResult, QueueQuantiles},
 };
 
@@ -30,7 +30,7 @@ pub struct Snapshot(Vec<Counts>);
 /// One queue: its name and how to read it.
 #[derive(Debug)]
 struct Queue {
-    id: PortId,
+    slot: Slot,
     interface: String,
     name: String,
     bottleneck: bool,
@@ -82,7 +82,7 @@ impl Queues {
             return Ok(());
         };
         for queue in &self.queues {
-            ports.set_bleach(queue.id, true)?;
+            ports.set_bleach(queue.slot, true)?;
         }
         Ok(())
     }
@@ -97,7 +97,7 @@ impl Queues {
         };
         let bottlenecks = self.queues.iter().filter(|queue| queue.bottleneck);
         bottlenecks
-            .map(|queue| Ok((queue.name.as_str(), ports.backlog_bytes(queue.id)?)))
+            .map(|queue| Ok((queue.name.as_str(), ports.backlog_bytes(queue.slot)?)))
             .collect()
     }
 
@@ -111,7 +111,7 @@ impl Queues {
         };
         let bottlenecks = self.queues.iter().filter(|queue| queue.bottleneck);
         bottlenecks
-            .map(|queue| Ok(ports.stats(queue.id)?.bytes))
+            .map(|queue| Ok(ports.stats(queue.slot)?.bytes))
             .sum()
     }
 
@@ -127,7 +127,7 @@ impl Queues {
         let counts = self.queues.iter().map(|queue| {
             let qdisc = qdiscs.get(&queue.interface);
             Ok(Counts {
-                port: ports.stats(queue.id)?,
+                port: ports.stats(queue.slot)?,
                 qdisc: qdisc
                     .cloned()
                     .with_context(|| format!("{}: the token bucket is gone", queue.name))?,
@@ -148,35 +148,23 @@ impl Queues {
 }
 
 fn attach(variant: &Variant, port: &SwitchPort, ports: &mut SwitchPorts) -> Result<Queue> {
-    let link = &variant.links[port.link];
-    let (from, to) = if port.b {
-        (link.b, link.a)
-    } else {
-        (link.a, link.b)
-    };
-    let name = format!("{}>{}", node_name(variant, from), node_name(variant, to));
+    let link = &variant.links[port.id.link()];
+    let name = variant.port_name(port.id);
     let config = PortConfig {
         aqm: link.marking,
         rate_bps: link.rate_bps,
         frame_bytes: variant.mtu_bytes + ETHERNET_HEADER_BYTES,
     };
     let interface = interfaces::find(&port.interface)?;
-    let id = ports
+    let slot = ports
         .attach(interface.index, &config)
         .with_context(|| format!("switch port {name}"))?;
     Ok(Queue {
-        id,
+        slot,
         interface: port.interface.clone(),
         name,
-        bottleneck: link.bottleneck && !port.b,
+        bottleneck: link.bottleneck && port.id.is_forward(),
     })
-}
-
-fn node_name(variant: &Variant, node: Node) -> &str {
-    match node {
-        Node::Host(id) => &variant.hosts[id].name,
-        Node::Switch(id) => &variant.switches[id].name,
-    }
 }
 
 fn result(queue: &Queue, from: &Counts, to: &Counts) -> LinkResult {

@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, fmt::Write, net::IpAddr};
 
 use anyhow::{Result, bail};
-use sluicegate_scenario::experiment::{Link, Node, TenantKind, Variant};
+use sluicegate_scenario::experiment::{HostId, Link, Node, PortId, SwitchId, TenantKind, Variant};
 
 use super::{
     names::{self, HOST_BRIDGE, Names, TENANT_INTERFACE},
@@ -41,10 +41,8 @@ pub struct Batch {
 /// A switch's transmit queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SwitchPort {
-    /// Link id.
-    pub link: usize,
-    /// The end that transmits: false is `a`.
-    pub b: bool,
+    /// Which one.
+    pub id: PortId,
     /// Interface in the switches' namespace.
     pub interface: String,
 }
@@ -99,10 +97,10 @@ impl Layout {
         if !variant.switches.is_empty() {
             self.add_namespace(names.switches(), Station::Switches);
         }
-        for id in 0..variant.switches.len() {
+        for id in SwitchId::first(variant.switches.len()) {
             self.add_bridge(&names.switches(), &names::switch_bridge(id), variant);
         }
-        for id in 0..variant.hosts.len() {
+        for id in HostId::first(variant.hosts.len()) {
             self.add_namespace(names.host(id), Station::Host(id));
             self.add_bridge(&names.host(id), HOST_BRIDGE, variant);
         }
@@ -134,12 +132,13 @@ impl Layout {
                 "variant {}, link {}: joins hosts {} and {} directly; the lab needs a switch between",
                 variant.name,
                 link.name,
-                variant.hosts[a].name,
-                variant.hosts[b].name
+                variant.host_name(a),
+                variant.host_name(b)
             );
         }
         let mtu = variant.mtu_bytes;
-        let (a, b) = (names::port(id, false), names::port(id, true));
+        let ports = PortId::both_of(id);
+        let [a, b] = ports.map(names::port);
         let (at_a, at_b) = (namespace(names, link.a), namespace(names, link.b));
         line(
             &mut self.links,
@@ -147,44 +146,35 @@ impl Layout {
                 "link add {a} netns {at_a} mtu {mtu} type veth peer name {b} netns {at_b} mtu {mtu}"
             ),
         );
-        for (node, interface, is_b) in [(link.a, a, false), (link.b, b, true)] {
-            self.add_end(variant, names, id, node, &interface, is_b)?;
-        }
-        Ok(())
+        ports
+            .into_iter()
+            .try_for_each(|port| self.add_end(variant, names, port))
     }
 
-    fn add_end(
-        &mut self,
-        variant: &Variant,
-        names: &Names,
-        link: usize,
-        node: Node,
-        interface: &str,
-        b: bool,
-    ) -> Result<()> {
+    fn add_end(&mut self, variant: &Variant, names: &Names, port: PortId) -> Result<()> {
+        let (node, interface) = (variant.ends(port).0, names::port(port));
         let netns = namespace(names, node);
         let bridge = match node {
             Node::Host(_) => HOST_BRIDGE.to_owned(),
             Node::Switch(id) => names::switch_bridge(id),
         };
-        self.enslave(&netns, interface, &bridge);
-        let of_link = &variant.links[link];
+        self.enslave(&netns, &interface, &bridge);
+        let of_link = &variant.links[port.link()];
         match node {
             Node::Switch(_) => {
                 let shaper = shaper(variant, of_link, of_link.queue_bytes)?;
-                self.shape(&netns, interface, &shaper);
+                self.shape(&netns, &interface, &shaper);
                 self.ports.push(SwitchPort {
-                    link,
-                    b,
-                    interface: interface.to_owned(),
+                    id: port,
+                    interface,
                 });
             }
             // A tenant alone on its host is shaped where it sends, see `add_tenant`.
             Node::Host(host) if !alone(variant, host) => {
                 let frame = u64::from(variant.mtu_bytes + ETHERNET_HEADER_BYTES);
                 let shaper = shaper(variant, of_link, UPLINK_QUEUE_PACKETS * frame)?;
-                self.shape(&netns, interface, &shaper);
-                self.uplinks.push((netns, interface.to_owned()));
+                self.shape(&netns, &interface, &shaper);
+                self.uplinks.push((netns, interface));
             }
             Node::Host(_) => {}
         }
@@ -231,7 +221,7 @@ impl Layout {
                          peer name {TENANT_INTERFACE} netns {own} mtu {mtu} address {mac}"
                     ),
                 );
-                self.add_namespace(own.clone(), Station::Host(variant.tenants[id].host));
+                self.add_namespace(own.clone(), Station::Host(tenant.host));
                 let inside = tenant_commands(variant, id);
                 self.batch(&own).ip.push_str(&inside);
                 if let Some(link) = uplink(variant, tenant.host) {
@@ -250,14 +240,8 @@ impl Layout {
     }
 
     fn add_forwarding(&mut self, variant: &Variant, names: &Names) -> Result<()> {
-        let hosts = variant.hosts.len();
-        for (node, table) in paths::forwarding(variant)?.into_iter().enumerate() {
-            let netns = if node < hosts {
-                names.host(node)
-            } else {
-                names.switches()
-            };
-            let bridge = &mut self.batch(&netns).bridge;
+        for (node, table) in paths::forwarding(variant)? {
+            let bridge = &mut self.batch(&namespace(names, node)).bridge;
             for (tenant, port) in table {
                 let mac = names::tenant_mac(tenant);
                 line(
@@ -311,13 +295,13 @@ pub fn tenant_commands(variant: &Variant, id: usize) -> String {
 }
 
 /// The link through which a host sends.
-fn uplink(variant: &Variant, host: usize) -> Option<&Link> {
+fn uplink(variant: &Variant, host: HostId) -> Option<&Link> {
     let ends_here = |link: &&Link| link.a == Node::Host(host) || link.b == Node::Host(host);
     variant.links.iter().find(ends_here)
 }
 
 /// One namespace tenant has the host to itself, so its own shaper is the uplink's.
-fn alone(variant: &Variant, host: usize) -> bool {
+fn alone(variant: &Variant, host: HostId) -> bool {
     let here = variant.tenants.iter().filter(|tenant| tenant.host == host);
     let kinds: Vec<TenantKind> = here.map(|tenant| tenant.kind).collect();
     matches!(kinds[..], [] | [TenantKind::Namespace])
@@ -383,7 +367,7 @@ mod tests {
             "{switches}"
         );
         assert!(layout.uplinks.is_empty());
-        assert!(layout.inside[&names.host(0)].tc.is_empty());
+        assert!(layout.inside[&names.host(HostId(0))].tc.is_empty());
         assert!(
             layout.inside[&names.tenant(0)]
                 .tc
@@ -396,7 +380,7 @@ mod tests {
         let variant = variant("topology = 'star'\nhosts = 2\ntenants_per_host = 2\n");
         let (layout, names) = layout(&variant);
         assert_eq!(layout.uplinks.len(), 2);
-        assert_eq!(layout.inside[&names.host(1)].tc.lines().count(), 1);
+        assert_eq!(layout.inside[&names.host(HostId(1))].tc.lines().count(), 1);
     }
 
     #[test]
@@ -410,8 +394,8 @@ mod tests {
             let mac = names::tenant_mac(tenant);
             let entries = fdb.lines().filter(|line| line.contains(&mac));
             let over_trunk = entries.filter(|line| {
-                line.contains(&format!("dev {} ", names::port(trunk, false)))
-                    || line.contains(&format!("dev {} ", names::port(trunk, true)))
+                let over = |port| line.contains(&format!("dev {} ", names::port(port)));
+                PortId::both_of(trunk).into_iter().any(over)
             });
             // On one of the two switches; the other has the host's own link.
             assert_eq!(over_trunk.count(), 1, "{fdb}");
@@ -427,9 +411,18 @@ mod tests {
     }
 
     #[test]
+    fn a_host_without_a_path_is_named() {
+        let mut variant = variant("topology = 'star'\nhosts = 3\n");
+        variant.links.truncate(2);
+        let error = Layout::new(&variant, &Names::new()).unwrap_err();
+        let expected = "variant base: no path from host h1 to host h3: add a link";
+        assert_eq!(error.to_string(), expected);
+    }
+
+    #[test]
     fn two_hosts_need_a_switch_between_them() {
         let mut variant = variant("topology = 'star'\nhosts = 2\n");
-        variant.links[0].a = Node::Host(1);
+        variant.links[0].a = Node::Host(HostId(1));
         let error = Layout::new(&variant, &Names::new())
             .unwrap_err()
             .to_string();

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use sluicegate_scenario::experiment::{HostId, PortId, SwitchId};
+
 /// Every namespace of the lab starts with this.
 pub const PREFIX: &str = "sgl-";
 
@@ -32,8 +34,8 @@ impl Names {
     }
 
     /// Namespace of a host.
-    pub fn host(&self, id: usize) -> String {
-        format!("{PREFIX}{}-h{id}", self.run)
+    pub fn host(&self, id: HostId) -> String {
+        format!("{PREFIX}{}-h{}", self.run, id.0)
     }
 
     /// The one namespace of all switches.
@@ -53,14 +55,15 @@ pub fn vnic(tenant: usize) -> String {
     format!("t{tenant}")
 }
 
-/// One end of a link: `b` false is its `a` end.
-pub fn port(link: usize, b: bool) -> String {
-    format!("l{link}{}", if b { 'b' } else { 'a' })
+/// The end of a link that a port transmits from: `l0a` and `l0b` are those of the first link.
+pub fn port(port: PortId) -> String {
+    let end = if port.is_forward() { 'a' } else { 'b' };
+    format!("l{}{end}", port.link())
 }
 
 /// A switch's bridge.
-pub fn switch_bridge(switch: usize) -> String {
-    format!("sw{switch}")
+pub fn switch_bridge(switch: SwitchId) -> String {
+    format!("sw{}", switch.0)
 }
 
 /// A host's bridge.

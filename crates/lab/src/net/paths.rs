@@ -1,70 +1,48 @@
-//! Shortest paths: which port of each bridge leads to each tenant.
-
-use std::collections::VecDeque;
+//! Which port of each bridge leads to each tenant, by the fabric's routes.
 
 use anyhow::{Result, bail};
-use sluicegate_scenario::experiment::{Node, Variant};
+use sluicegate_fabric::{Graph, Routes};
+use sluicegate_scenario::experiment::{HostId, Node, PortId, Variant};
 
 use super::names;
 
-/// `next_hop(...)[node]` for every node, hosts first, then switches.
-fn index(variant: &Variant, node: Node) -> usize {
-    match node {
-        Node::Host(id) => id,
-        Node::Switch(id) => variant.hosts.len() + id,
-    }
-}
+/// Where a bridge sends frames for each tenant that it knows a way to: (tenant id, port's name).
+pub type Table = Vec<(usize, String)>;
 
-/// For each node the link end through which `host` is reached, nearest first by number of
-/// links, then by link id; `None` at the host itself and where there is no way.
-fn towards(variant: &Variant, host: usize) -> Vec<Option<(usize, bool)>> {
-    let count = variant.hosts.len() + variant.switches.len();
-    let mut exits = vec![None; count];
-    let mut seen = vec![false; count];
-    seen[host] = true;
-    let mut queue = VecDeque::from([host]);
-    while let Some(near) = queue.pop_front() {
-        for (id, link) in variant.links.iter().enumerate() {
-            let (a, b) = (index(variant, link.a), index(variant, link.b));
-            for (far, here, far_is_b) in [(a, b, false), (b, a, true)] {
-                // Hosts do not forward for others.
-                let forwards = near == host || near >= variant.hosts.len();
-                if here == near && forwards && !seen[far] {
-                    seen[far] = true;
-                    exits[far] = Some((id, far_is_b));
-                    queue.push_back(far);
-                }
-            }
-        }
-    }
-    exits
-}
-
-/// Where a node's bridge sends frames for a tenant: the port's name. One list per node, hosts
-/// first, then switches; entries are (tenant id, port).
+/// The table of each node's bridge, in the order of [`Graph::all`].
 ///
 /// # Errors
 /// Names two hosts between which there is no path.
-pub fn forwarding(variant: &Variant) -> Result<Vec<Vec<(usize, String)>>> {
-    let count = variant.hosts.len() + variant.switches.len();
-    let mut tables = vec![Vec::new(); count];
-    let exits: Vec<_> = (0..variant.hosts.len())
-        .map(|host| towards(variant, host))
-        .collect();
-    for (tenant, place) in variant.tenants.iter().enumerate() {
-        for (node, table) in tables.iter_mut().enumerate() {
-            match exits[place.host][node] {
-                _ if node == place.host => table.push((tenant, names::vnic(tenant))),
-                Some((link, b)) => table.push((tenant, names::port(link, b))),
-                None if node >= variant.hosts.len() => {}
+pub fn forwarding(variant: &Variant) -> Result<Vec<(Node, Table)>> {
+    let graph = variant.graph();
+    // A bridge knows one port for an address; in what the lab can do there is no other.
+    let routes = Routes::new(&graph);
+    let table = |node| {
+        let hosts = HostId::first(variant.hosts.len());
+        let exits: Vec<_> = hosts.map(|to| exit(&graph, &routes, node, to)).collect();
+        let mut table = Table::new();
+        for (tenant, place) in variant.tenants.iter().enumerate() {
+            match exits[place.host.index()] {
+                _ if node == Node::Host(place.host) => table.push((tenant, names::vnic(tenant))),
+                Some(port) => table.push((tenant, names::port(port))),
+                None if matches!(node, Node::Switch(_)) => {}
                 None => bail!(
                     "variant {}: no path from host {} to host {}: add a link",
                     variant.name,
-                    variant.hosts[node].name,
-                    variant.hosts[place.host].name
+                    variant.node_name(node),
+                    variant.host_name(place.host)
                 ),
             }
         }
+        Ok((node, table))
+    };
+    graph.all().map(table).collect()
+}
+
+/// The port by which a node sends towards a host, if a path leads there.
+fn exit(graph: &Graph, routes: &Routes, node: Node, to: HostId) -> Option<PortId> {
+    match node {
+        Node::Switch(switch) => routes.choices(switch, to).first().copied(),
+        Node::Host(from) => routes.hops(graph, from, to).concat().first().copied(),
     }
-    Ok(tables)
 }

@@ -7,14 +7,15 @@
 //! and their tenants the others. No flow is then carried otherwise than its neighbours.
 
 use anyhow::{Context, Result};
+use sluicegate_scenario::experiment::HostId;
 
 /// What a namespace holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Station {
     /// All switches.
     Switches,
-    /// A host of this number, or one of its tenants.
-    Host(usize),
+    /// A host, or one of its tenants.
+    Host(HostId),
 }
 
 /// The CPU, of so many, that carries a station's packets.
@@ -22,7 +23,7 @@ fn cpu(station: Station, cpus: usize) -> usize {
     let last = cpus - 1;
     match station {
         Station::Switches => last,
-        Station::Host(host) => host % last.max(1),
+        Station::Host(host) => host.index() % last.max(1),
     }
 }
 
@@ -50,14 +51,14 @@ mod tests {
     fn switches_share_a_cpu_with_hosts_only_where_there_is_no_other() {
         for cpus in [1, 2, 3, 64] {
             let switches = cpu(Station::Switches, cpus);
-            for host in 0..100 {
+            for host in HostId::first(100) {
                 let host = cpu(Station::Host(host), cpus);
                 assert!(host < cpus && switches < cpus);
                 assert_eq!(host == switches, cpus == 1);
             }
         }
         assert_eq!(
-            [0, 1, 2, 3].map(|host| cpu(Station::Host(host), 4)),
+            [0, 1, 2, 3].map(|host| cpu(Station::Host(HostId(host)), 4)),
             [0, 1, 2, 0]
         );
     }

@@ -12,7 +12,8 @@ use std::{
 
 use sluicegate_lab::tenant::{Plan, Report, TenantProcess, unix_ns};
 use sluicegate_scenario::experiment::{
-    Host, LabOptions, SimOptions, TcpOptions, Tenant, TenantKind, Traffic, TrafficKind, Variant,
+    Host, HostId, LabOptions, SimOptions, TcpOptions, Tenant, TenantKind, Traffic, TrafficKind,
+    Variant,
 };
 
 /// Longest time that anything in these tests may take.
@@ -74,7 +75,7 @@ pub fn ip(arguments: &[&str]) {
 pub fn variant(congestion_control: &str, traffic: Vec<Traffic>) -> Variant {
     let tenant = |name: &str, host, address: &str| Tenant {
         name: name.into(),
-        host,
+        host: HostId(host),
         address: address.parse().expect("address"),
         congestion_control: congestion_control.into(),
         ecn: false,

@@ -16,7 +16,7 @@ use super::{
     ETHERNET_BYTES, delay, duration,
     network::{allowed_size, read_rate, read_size},
 };
-use crate::experiment::{Action, Link, Node, Variant};
+use crate::experiment::{Action, Link, Node, SwitchId, Variant};
 
 /// How long a neighbour may take to obey where nothing is said: 6144 bit times at 10 Gb/s (802.1Q
 /// annex N).
@@ -366,7 +366,7 @@ fn check_qcn(own: &Table<'_>, variant: &Variant, buffer: Buffer, params: &QcnPar
             "choose less than the slowest link carries",
         );
     }
-    let inputs = |switch: usize| {
+    let inputs = |switch: SwitchId| {
         let at = Node::Switch(switch);
         variant
             .links
@@ -377,7 +377,8 @@ fn check_qcn(own: &Table<'_>, variant: &Variant, buffer: Buffer, params: &QcnPar
     let longest = match buffer {
         Buffer::Shared { bytes, .. } => bytes,
         Buffer::Input { bytes } => {
-            let most = (0..variant.switches.len()).map(inputs).max().unwrap_or(0);
+            let switches = SwitchId::first(variant.switches.len());
+            let most = switches.map(inputs).max().unwrap_or(0);
             bytes.saturating_mul(most)
         }
     };
@@ -477,16 +478,16 @@ fn check_shared(
             Pause::Wire { headroom_bytes, .. } => headroom_bytes.unwrap_or(input.needed_bytes),
             Pause::Ideal => input.needed_bytes,
         };
-        reserved[input.switch] =
-            reserved[input.switch].saturating_add(bytes.saturating_mul(lossless));
+        let reserved = &mut reserved[input.switch.index()];
+        *reserved = reserved.saturating_add(bytes.saturating_mul(lossless));
     }
-    let most = (0..reserved.len()).max_by_key(|&switch| reserved[switch]);
-    let Some(switch) = most.filter(|&switch| reserved[switch] >= memory_bytes) else {
+    let most = SwitchId::enumerate(reserved).max_by_key(|&(_, bytes)| bytes);
+    let Some((switch, bytes)) = most.filter(|&(_, bytes)| bytes >= memory_bytes) else {
         return;
     };
     let reason = format!(
-        "headroom for {lossless} lossless priorities takes {} B at {}: nothing is left",
-        reserved[switch], variant.switches[switch].name
+        "headroom for {lossless} lossless priorities takes {bytes} B at {}: nothing is left",
+        variant.node_name(Node::Switch(switch))
     );
     let advice = "give more, or make fewer priorities lossless ([network.cee.pfc] `priorities`)";
     complain(table, "memory", &reason, advice);
@@ -494,7 +495,7 @@ fn check_shared(
 
 /// A buffer of a switch: for what comes by one of its links.
 struct Input<'a> {
-    switch: usize,
+    switch: SwitchId,
     link: &'a Link,
     /// Bytes that may still come after XOFF.
     needed_bytes: u64,
@@ -506,18 +507,19 @@ fn inputs<'a>(variant: &'a Variant, config: &CeeConfig, pfc: &PfcConfig) -> Vec<
         Node::Switch(switch) => Some((switch, link)),
         Node::Host(_) => None,
     };
-    let ends: Vec<(usize, &Link)> = variant
+    let ends: Vec<(SwitchId, &Link)> = variant
         .links
         .iter()
         .flat_map(ends)
         .filter_map(at_switch)
         .collect();
-    let mut fastest_bps = vec![0; variant.switches.len()];
+    let mut fastest_bps = vec![0u64; variant.switches.len()];
     for &(switch, link) in &ends {
-        fastest_bps[switch] = link.rate_bps.max(fastest_bps[switch]);
+        let fastest_bps = &mut fastest_bps[switch.index()];
+        *fastest_bps = link.rate_bps.max(*fastest_bps);
     }
-    let input = |(switch, link): (usize, &'a Link)| {
-        let cut_through = config.cut_through && link.rate_bps >= fastest_bps[switch];
+    let input = |(switch, link): (SwitchId, &'a Link)| {
+        let cut_through = config.cut_through && link.rate_bps >= fastest_bps[switch.index()];
         let propagation_ps = ps(link.delay.unwrap_or(variant.sim.link_delay));
         let span = |back_ps| Span {
             rate_bps: link.rate_bps,

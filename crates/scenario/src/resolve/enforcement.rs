@@ -6,7 +6,7 @@ use sluicegate_core::cc::Algorithm;
 use sluicegate_policy::Policy;
 
 use super::{network::Network, select};
-use crate::experiment::Enforcement;
+use crate::experiment::{Enforcement, HostId};
 
 /// Reads `[enforcement]`; `None` when no host enforces.
 pub fn read(root: &Table<'_>, network: &Network) -> Option<Enforcement> {
@@ -60,14 +60,15 @@ fn tenants_prefix(ip_version: u8) -> IpNet {
 }
 
 /// `"all"`, `"none"`, or names and patterns.
-pub fn read_hosts(item: &Item<'_>, network: &Network) -> Vec<usize> {
+pub fn read_hosts(item: &Item<'_>, network: &Network) -> Vec<HostId> {
     let word = if item.is_text() { item.text() } else { None };
     match word {
-        Some("all") => (0..network.hosts.len()).collect(),
+        Some("all") => HostId::first(network.hosts.len()).collect(),
         Some("none") => Vec::new(),
         _ => {
             let names: Vec<_> = network.hosts.iter().map(|h| h.name.as_str()).collect();
-            select(item, &names, "host")
+            let selected = select(item, &names, "host").into_iter();
+            selected.map(HostId::at).collect()
         }
     }
 }

@@ -8,7 +8,7 @@ use super::{
     NAME_ADVICE, is_name,
     network::{Builder, read_link},
 };
-use crate::experiment::{Host, Node};
+use crate::experiment::Node;
 
 /// Reads `links`. A node with one link is a host, any other a switch; both are numbered in the
 /// order of the list.
@@ -90,9 +90,7 @@ fn add_nodes<'a>(
             if links[name] > 1 {
                 return Node::Switch(builder.switch(name));
             }
-            let name = name.to_owned();
-            builder.network.hosts.push(Host { name });
-            Node::Host(builder.network.hosts.len() - 1)
+            Node::Host(builder.lone_host(name.to_owned()))
         });
     }
     nodes

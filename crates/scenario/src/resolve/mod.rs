@@ -143,8 +143,8 @@ fn check_paths(table: &Table<'_>, variant: &Variant, graph: &Graph, routes: &Rou
         });
         let item = tables.iter().find(|(name, _)| *name == traffic.name);
         if let (Some((from, to)), Some((_, item))) = (unreachable, item) {
-            let name = |host: usize| &variant.hosts[host].name;
-            let reason = format!("no path leads from {} to {}", name(from), name(to));
+            let (from, to) = (variant.host_name(from), variant.host_name(to));
+            let reason = format!("no path leads from {from} to {to}");
             item.complain(reason, "join them by a link between switches");
         }
     }

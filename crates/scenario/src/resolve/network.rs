@@ -14,11 +14,11 @@ use sluicegate_core::aqm::Aqm;
 use sluicegate_fabric::{
     Graph, Impairment, Routes, Routing, SharedMemory,
     cee::CeeConfig,
-    graph::{Node as Place, PortId},
+    graph::{HostId, Node, PortId, SwitchId},
 };
 
 use super::{cee, delay, duration, graph, select};
-use crate::experiment::{Host, ImpairmentChange, Link, Node, Switch, TrafficKind, Variant};
+use crate::experiment::{self, Host, ImpairmentChange, Link, Switch, TrafficKind, Variant};
 
 /// A resolved `[network]`.
 pub struct Network {
@@ -411,7 +411,7 @@ impl Builder<'_> {
             return;
         }
         for number in 0..hosts {
-            let top = switches - tops + number % tops;
+            let top = SwitchId::at(switches - tops + number % tops);
             self.host(format!("x{}", number + 1), top);
         }
         (self.network.senders, self.network.receivers) = ("h*", "h*");
@@ -449,9 +449,7 @@ impl Builder<'_> {
             return item.complain(reason, advice);
         }
         for number in 1..=graph.hosts() {
-            self.network.hosts.push(Host {
-                name: format!("h{number}"),
-            });
+            self.lone_host(format!("h{number}"));
         }
         for level in 1..=children.len() {
             for number in 1..=Graph::xgft_level(children, parents, level) {
@@ -461,27 +459,29 @@ impl Builder<'_> {
                 self.switch(&format!("{tier}{number}"));
             }
         }
-        let node = |id| match graph.node(id) {
-            Place::Host(host) => Node::Host(host.index()),
-            Place::Switch(switch) => Node::Switch(switch.index()),
-        };
         for &(below, above) in graph.links() {
-            self.link(node(above), node(below));
+            self.link(graph.node(above), graph.node(below));
         }
     }
 
     /// Adds a switch.
-    pub fn switch(&mut self, name: &str) -> usize {
-        self.network.switches.push(Switch {
-            name: name.to_owned(),
-        });
-        self.network.switches.len() - 1
+    pub fn switch(&mut self, name: &str) -> SwitchId {
+        let id = SwitchId::at(self.network.switches.len());
+        let name = name.to_owned();
+        self.network.switches.push(Switch { name });
+        id
     }
 
-    fn host(&mut self, name: String, switch: usize) {
+    /// Adds a host without a link.
+    pub fn lone_host(&mut self, name: String) -> HostId {
+        let id = HostId::at(self.network.hosts.len());
         self.network.hosts.push(Host { name });
-        let host = Node::Host(self.network.hosts.len() - 1);
-        self.link(Node::Switch(switch), host);
+        id
+    }
+
+    fn host(&mut self, name: String, switch: SwitchId) {
+        let host = self.lone_host(name);
+        self.link(Node::Switch(switch), Node::Host(host));
     }
 
     /// Adds a link, a switch before a host, with what links have by default.
@@ -513,10 +513,7 @@ impl Builder<'_> {
 
 impl Network {
     fn node_name(&self, node: Node) -> &str {
-        match node {
-            Node::Host(id) => &self.hosts[id].name,
-            Node::Switch(id) => &self.switches[id].name,
-        }
+        experiment::node_name(&self.hosts, &self.switches, node)
     }
 }
 

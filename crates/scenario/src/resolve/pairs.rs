@@ -8,7 +8,7 @@ use sluicegate_config::{
 };
 
 use super::{network::Network, select};
-use crate::experiment::{Node, Tenant};
+use crate::experiment::{Node, SwitchId, Tenant};
 
 /// How senders and receivers are paired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,16 +85,17 @@ pub fn side(
 }
 
 /// The rack of each tenant, by id: the switch that its host is linked to.
-pub fn racks(network: &Network, tenants: &[Tenant]) -> Vec<usize> {
-    let mut switches = vec![0; network.hosts.len()];
+pub fn racks(network: &Network, tenants: &[Tenant]) -> Vec<SwitchId> {
+    let mut switches = vec![SwitchId(0); network.hosts.len()];
     for link in &network.links {
         if let (Node::Switch(switch), Node::Host(host)) | (Node::Host(host), Node::Switch(switch)) =
             (link.a, link.b)
         {
-            switches[host] = switch;
+            switches[host.index()] = switch;
         }
     }
-    tenants.iter().map(|tenant| switches[tenant.host]).collect()
+    let rack = |tenant: &Tenant| switches[tenant.host.index()];
+    tenants.iter().map(rack).collect()
 }
 
 /// Whether a switch is named, which is reported. In a graph that may be what was meant to be a

@@ -17,7 +17,7 @@ use super::{
     matches,
     network::{Network, read_rate},
 };
-use crate::experiment::{Profile, TcpOptions, Tenant, TenantKind, congestion_controls};
+use crate::experiment::{HostId, Profile, TcpOptions, Tenant, TenantKind, congestion_controls};
 
 const PROFILES: [(&str, Profile); 2] = [("linux", Profile::Linux), ("freebsd9", Profile::Freebsd9)];
 
@@ -114,7 +114,7 @@ fn check_windows(tables: &[(&str, Item<'_>)], tenants: &[Tenant]) {
 /// Every tenant with its defaults. One on a host bears the host's name, several are numbered.
 fn residents(network: &Network) -> Vec<Tenant> {
     let mut tenants = Vec::new();
-    for (host, place) in network.hosts.iter().enumerate() {
+    for (host, place) in HostId::enumerate(&network.hosts) {
         for number in 0..network.tenants_per_host {
             let name = match network.tenants_per_host {
                 1 => place.name.clone(),
@@ -138,8 +138,8 @@ fn residents(network: &Network) -> Vec<Tenant> {
 }
 
 /// 10.H.h.t or fd00::h:t, host and tenant counted from 1. Topologies are small enough for both.
-fn address(ip_version: u8, host: usize, tenant: usize) -> IpAddr {
-    let [high, low] = (host as u16).saturating_add(1).to_be_bytes();
+fn address(ip_version: u8, host: HostId, tenant: usize) -> IpAddr {
+    let [high, low] = (host.0 as u16).saturating_add(1).to_be_bytes();
     let number = (tenant as u8).saturating_add(1);
     if ip_version == 4 {
         return Ipv4Addr::new(10, high, low, number).into();

@@ -164,8 +164,8 @@ fn flow_results(variant: &Variant, flows: &[Flow], reports: &[Report]) -> Vec<Fl
                 id: flow.id,
                 traffic: variant.traffic[flow.traffic].name.clone(),
                 tenant: from.name.clone(),
-                from: variant.hosts[from.host].name.clone(),
-                to: variant.hosts[to.host].name.clone(),
+                from: variant.host_name(from.host).to_owned(),
+                to: variant.host_name(to.host).to_owned(),
                 tenant_cc: from.congestion_control.clone(),
                 protocol: match is_datagrams(variant, flow) {
                     true => Protocol::Udp,

@@ -2,9 +2,9 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use sluicegate_fabric::{Graph, Routes, graph::PortId};
+use sluicegate_fabric::{Graph, Routes};
 
-use crate::experiment::{Experiment, Load, Traffic, TrafficKind, Variant};
+use crate::experiment::{Experiment, Load, PortId, Traffic, TrafficKind, Variant};
 
 /// A line for people for each variant whose links are offered more than they carry.
 pub fn overloads(experiment: &Experiment) -> Vec<String> {

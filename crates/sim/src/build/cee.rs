@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use sluicegate_fabric::{
     Ports,
     cee::{Buffer, Cee, CeeConfig, PortSpec},
-    graph::{self, HostId, PortId, SwitchId},
+    graph::PortId,
 };
 use sluicegate_scenario::experiment::{Action, Link, Node, Variant};
 
@@ -70,8 +70,8 @@ fn spec(variant: &Variant, config: &CeeConfig, port: PortId) -> Result<PortSpec>
     let link = &variant.links[port.link()];
     let (from, to) = variant.ends(port);
     Ok(PortSpec {
-        near: of_graph(from),
-        far: of_graph(to),
+        near: from,
+        far: to,
         rate_bps: link.rate_bps,
         propagation_ps: ps(link.delay.unwrap_or(variant.sim.link_delay)),
         processing_ps: match to {
@@ -81,13 +81,6 @@ fn spec(variant: &Variant, config: &CeeConfig, port: PortId) -> Result<PortSpec>
         aqm: aqm(variant, link, from)?,
         frame_bytes: variant.mtu_bytes + ETHERNET_BYTES,
     })
-}
-
-fn of_graph(node: Node) -> graph::Node {
-    match node {
-        Node::Host(host) => graph::Node::Host(HostId(host as u32)),
-        Node::Switch(switch) => graph::Node::Switch(SwitchId(switch as u32)),
-    }
 }
 
 /// Whether frames may overtake each other at any time.

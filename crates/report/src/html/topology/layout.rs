@@ -10,6 +10,11 @@
 use std::f64::consts::TAU;
 
 use serde::Serialize;
+use sluicegate_fabric::{
+    Graph,
+    graph::{Node, NodeId},
+};
+use sluicegate_scenario::results::Film;
 
 use super::places::{self, Shape, Side};
 
@@ -90,63 +95,61 @@ pub struct Direction {
     pub bar_width: f64,
 }
 
-/// A graph: names with whether each is a host, and links by node.
+/// A graph whose nodes have names. Places are kept by node, so here nodes are numbers in `usize`.
 pub struct Network<'a> {
-    pub nodes: Vec<(&'a str, bool)>,
-    pub links: Vec<(usize, usize)>,
+    pub names: Vec<&'a str>,
+    pub graph: Graph,
 }
 
-impl Network<'_> {
-    /// Neighbours by node, with the link to each.
-    fn adjacent(&self) -> Vec<Vec<(usize, usize)>> {
-        let mut adjacent = vec![Vec::new(); self.nodes.len()];
-        for (link, &(a, b)) in self.links.iter().enumerate() {
-            adjacent[a].push((link, b));
-            adjacent[b].push((link, a));
+impl<'a> Network<'a> {
+    /// The network of a film.
+    pub fn of(film: &'a Film) -> Self {
+        let hosts = film.nodes.iter().filter(|node| node.is_host).count();
+        let switches = film.nodes.len() - hosts;
+        let mut graph = Graph::new(hosts as u32, switches as u32);
+        for both in film.directions.chunks_exact(2) {
+            graph.link(both[0].from as NodeId, both[0].to as NodeId);
         }
-        adjacent
+        let names = film.nodes.iter().map(|node| node.name.as_str()).collect();
+        Self { names, graph }
+    }
+
+    /// Neighbours of a node, in the order of links.
+    fn near(&self, node: usize) -> impl Iterator<Item = usize> + Clone {
+        let adjacent = self.graph.adjacent(node as NodeId).iter();
+        adjacent.map(|&(_, near)| near as usize)
+    }
+
+    fn links(&self) -> Vec<(usize, usize)> {
+        let links = self.graph.links().iter();
+        links.map(|&(a, b)| (a as usize, b as usize)).collect()
     }
 
     fn is_host(&self, node: usize) -> bool {
-        self.nodes[node].1
+        matches!(self.graph.node(node as NodeId), Node::Host(_))
     }
 
     /// Links to the nearest host; what no host reaches is at level 1.
-    fn levels(&self, adjacent: &[Vec<(usize, usize)>]) -> Vec<usize> {
-        let mut levels: Vec<Option<usize>> =
-            self.nodes.iter().map(|node| node.1.then_some(0)).collect();
-        let mut reached: Vec<usize> = (0..self.nodes.len()).filter(|&n| self.is_host(n)).collect();
-        let mut next = 0;
-        while let Some(&node) = reached.get(next) {
-            next += 1;
-            for &(_, near) in &adjacent[node] {
-                if levels[near].is_none() {
-                    levels[near] = levels[node].map(|level| level + 1);
-                    reached.push(near);
-                }
-            }
-        }
-        levels.into_iter().map(|level| level.unwrap_or(1)).collect()
+    fn levels(&self) -> Vec<usize> {
+        let levels = self.graph.levels().0.into_iter();
+        let level = |level: Option<u32>| level.map_or(1, |level| level as usize);
+        levels.map(level).collect()
     }
 }
 
 /// Places everything.
 pub fn layout(network: &Network<'_>) -> Layout {
-    let adjacent = network.adjacent();
-    let levels = network.levels(&adjacent);
+    let switches = (0..network.names.len()).filter(|&node| !network.is_host(node));
     let plan = Plan {
         network,
-        hosts: hosts_by_switch(network, &adjacent),
-        switches: (0..network.nodes.len())
-            .filter(|&node| !network.is_host(node))
-            .collect(),
-        adjacent,
-        levels,
+        hosts: hosts_by_switch(network),
+        switches: switches.collect(),
+        levels: network.levels(),
     };
     let neighbours = |&(a, b): &(usize, usize)| plan.levels[a].abs_diff(plan.levels[b]) == 1;
     if plan.switches.len() < 2 {
         plan.round()
-    } else if network.links.iter().all(neighbours) {
+    } else if network.links().iter().all(neighbours) {
         plan.by_level()
     } else if let Some(line) = plan.line() {
         plan.in_a_row(&line)
@@ -156,14 +159,13 @@ pub fn layout(network: &Network<'_>) -> Layout {
 }
 
 /// Hosts, those of one switch together, in the order of their first ones.
-fn hosts_by_switch(network: &Network<'_>, adjacent: &[Vec<(usize, usize)>]) -> Vec<usize> {
-    let hosts = (0..network.nodes.len()).filter(|&node| network.is_host(node));
+fn hosts_by_switch(network: &Network<'_>) -> Vec<usize> {
+    let hosts = (0..network.names.len()).filter(|&node| network.is_host(node));
     let mut hosts: Vec<usize> = hosts.collect();
     let first = |host: usize| {
-        let near = adjacent[host].first().map(|&(_, near)| near);
-        let beside = near.map_or(&[][..], |near| &adjacent[near]).iter();
-        let hosts = beside.map(|&(_, other)| other);
-        let least = hosts.filter(|&other| network.is_host(other)).min();
+        let near = network.near(host).next();
+        let beside = near.into_iter().flat_map(|near| network.near(near));
+        let least = beside.filter(|&other| network.is_host(other)).min();
         (least.unwrap_or(host), near, host)
     };
     hosts.sort_by_cached_key(|&host| first(host));
@@ -173,7 +175,6 @@ fn hosts_by_switch(network: &Network<'_>, adjacent: &[Vec<(usize, usize)>]) -> V
 /// The facts about a network before anything has a place.
 struct Plan<'a> {
     network: &'a Network<'a>,
-    adjacent: Vec<Vec<(usize, usize)>>,
     levels: Vec<usize>,
     hosts: Vec<usize>,
     switches: Vec<usize>,
@@ -183,7 +184,7 @@ impl Plan<'_> {
     /// The switches from one end to the other, if they are in a line.
     fn line(&self) -> Option<Vec<usize>> {
         let beside = |node: usize| {
-            let near = self.adjacent[node].iter().map(|&(_, near)| near);
+            let near = self.network.near(node);
             let mut near: Vec<usize> = near.filter(|&n| !self.network.is_host(n)).collect();
             near.sort_unstable();
             near.dedup();
@@ -206,9 +207,10 @@ impl Plan<'_> {
     /// Slots that ports need at each side of a node: below and above it.
     fn ports(&self, node: usize) -> [usize; 2] {
         let level = self.levels[node];
-        let near = || self.adjacent[node].iter().map(|&(_, near)| near);
-        let below = near().filter(|&near| self.levels[near] < level).count();
-        [below, near().count() - below]
+        let near = self.network.near(node);
+        let below = near.clone().filter(|&near| self.levels[near] < level);
+        let below = below.count();
+        [below, near.count() - below]
     }
 
     fn by_level(&self) -> Layout {
@@ -224,7 +226,7 @@ impl Plan<'_> {
         let pitch = ((WIDTH - 2.0 * MARGIN) / most).clamp(*PITCH.start(), *PITCH.end());
         let width = WIDTH.max(most * pitch + 2.0 * MARGIN);
         let bottom = MARGIN + HEIGHTS[0] + HOST_GAP + LEVEL_GAP * (top as f64 - 1.0);
-        let mut shapes = vec![Shape::default(); self.network.nodes.len()];
+        let mut shapes = vec![Shape::default(); self.network.names.len()];
         for (level, row) in rows.iter().enumerate() {
             let y = bottom - HOST_GAP - LEVEL_GAP * level as f64;
             self.place_row(row, y, pitch, width, &mut shapes);
@@ -287,7 +289,7 @@ impl Plan<'_> {
 
     /// The switches that have hosts, in these hosts' order; then others of the lowest level.
     fn edge(&self) -> Vec<usize> {
-        let near = |host: &usize| self.adjacent[*host].first().map(|&(_, near)| near);
+        let near = |host: &usize| self.network.near(*host).next();
         let mut edge = Vec::new();
         for switch in self.hosts.iter().filter_map(near).chain(self.at_level(1)) {
             if !edge.contains(&switch) {
@@ -298,14 +300,14 @@ impl Plan<'_> {
     }
 
     fn at_level(&self, level: usize) -> Vec<usize> {
-        let nodes = 0..self.network.nodes.len();
+        let nodes = 0..self.network.names.len();
         nodes.filter(|&node| self.levels[node] == level).collect()
     }
 
     /// The middle of what is below a node; for what has only hosts below, the middle of the
     /// picture.
     fn above(&self, node: usize, width: f64, shapes: &[Shape]) -> f64 {
-        let near = self.adjacent[node].iter().map(|&(_, near)| near);
+        let near = self.network.near(node);
         let below: Vec<f64> = near
             .filter(|&near| (1..self.levels[node]).contains(&self.levels[near]))
             .map(|near| shapes[near].x)
@@ -317,8 +319,7 @@ impl Plan<'_> {
     }
 
     fn hosts_of(&self, switch: usize) -> Vec<usize> {
-        let beside =
-            |&&host: &&usize| self.adjacent[host].first().map(|&(_, near)| near) == Some(switch);
+        let beside = |&&host: &&usize| self.network.near(host).next() == Some(switch);
         self.hosts.iter().filter(beside).copied().collect()
     }
 
@@ -335,7 +336,7 @@ impl Plan<'_> {
         let gap = spare.clamp(60.0, 320.0);
         let width = (taken + gaps * gap + 2.0 * MARGIN).max(WIDTH);
         let (top, height) = (MARGIN + 40.0, MARGIN + 40.0 + 150.0 + HOST_ROOM);
-        let mut shapes = vec![Shape::default(); self.network.nodes.len()];
+        let mut shapes = vec![Shape::default(); self.network.names.len()];
         let mut left = (width - taken - gaps * gap) / 2.0;
         for (&switch, slots) in line.iter().zip(slots) {
             let (x, w) = (left + slots * pitch / 2.0, slots * pitch);
@@ -397,7 +398,7 @@ impl Plan<'_> {
             let (x, y) = (radius * STRETCH * angle.cos(), radius * angle.sin());
             (width / 2.0 + x, height / 2.0 + y)
         };
-        let mut shapes = vec![Shape::default(); self.network.nodes.len()];
+        let mut shapes = vec![Shape::default(); self.network.names.len()];
         let mut slot = 0.0;
         for switch in &order {
             let hosts = self.hosts_of(*switch);
@@ -427,7 +428,7 @@ impl Plan<'_> {
                     continue;
                 }
                 order.push(node);
-                let mut near: Vec<usize> = self.adjacent[node].iter().map(|&(_, n)| n).collect();
+                let mut near: Vec<usize> = self.network.near(node).collect();
                 near.sort_unstable_by(|a, b| b.cmp(a));
                 waiting.extend(near);
             }
@@ -437,8 +438,9 @@ impl Plan<'_> {
 
     /// Room for a queue where those of a disc come closest to each other, at their full ends.
     fn narrowest(&self, shapes: &[Shape]) -> f64 {
-        let discs = shapes.iter().zip(&self.adjacent).filter(|(it, _)| it.round);
-        let rooms = discs.map(|(it, near)| 0.8 * TAU * 0.2 * it.w / near.len().max(2) as f64);
+        let discs = shapes.iter().enumerate().filter(|(_, it)| it.round);
+        let ports = |node| self.network.near(node).count().max(2) as f64;
+        let rooms = discs.map(|(node, it)| 0.8 * TAU * 0.2 * it.w / ports(node));
         rooms.fold(f64::MAX, f64::min)
     }
 
@@ -453,9 +455,10 @@ impl Plan<'_> {
     ) -> Layout {
         let apart = (pitch * 0.2).clamp(1.6, 4.0);
         let bar_width = places::rounded((pitch * 0.5).min(self.narrowest(shapes)).clamp(2.5, 10.0));
-        let ports = places::ports(shapes, &self.network.links, side);
-        let mut ways = Vec::with_capacity(2 * self.network.links.len());
-        for (&(a, b), ends) in self.network.links.iter().zip(&ports) {
+        let links = self.network.links();
+        let ports = places::ports(shapes, &links, side);
+        let mut ways = Vec::with_capacity(2 * links.len());
+        for (&(a, b), ends) in links.iter().zip(&ports) {
             for (from, to, near, far) in [(a, b, &ends[0], &ends[1]), (b, a, &ends[1], &ends[0])] {
                 ways.push(Direction {
                     from,
@@ -467,7 +470,7 @@ impl Plan<'_> {
             }
         }
         let place = |(node, it): (usize, &Shape)| Place {
-            name: self.network.nodes[node].0.to_owned(),
+            name: self.network.names[node].to_owned(),
             host: self.network.is_host(node),
             level: self.levels[node],
             round: it.round,

@@ -69,17 +69,7 @@ impl Films {
 
     /// The layout of a film's network, one for all that have the same.
     fn layout(&mut self, film: &Film) -> usize {
-        let nodes = film.nodes.iter();
-        let new = layout(&Network {
-            nodes: nodes
-                .map(|node| (node.name.as_str(), node.is_host))
-                .collect(),
-            links: film
-                .directions
-                .chunks_exact(2)
-                .map(|it| (it[0].from, it[0].to))
-                .collect(),
-        });
+        let new = layout(&Network::of(film));
         let known = self.layouts.iter().position(|layout| *layout == new);
         known.unwrap_or_else(|| {
             self.layouts.push(new);

@@ -1,48 +1,31 @@
+use sluicegate_fabric::{
+    Graph,
+    graph::{Node, NodeId},
+};
+
 use super::layout::{Kind, Layout, Network, layout};
 
 /// Hosts `h0…`, then switches `s0…`; links by these names' numbers, switches after hosts.
-fn of(hosts: usize, switches: usize, links: &[(usize, usize)]) -> Layout {
-    let names: Vec<(String, bool)> = (0..hosts)
-        .map(|n| (format!("h{n}"), true))
-        .chain((0..switches).map(|n| (format!("s{n}"), false)))
-        .collect();
-    layout(&Network {
-        nodes: names
-            .iter()
-            .map(|(name, host)| (name.as_str(), *host))
-            .collect(),
-        links: links.to_vec(),
-    })
+fn of(hosts: u32, switches: u32, links: &[(NodeId, NodeId)]) -> Layout {
+    let mut graph = Graph::new(hosts, switches);
+    for &(a, b) in links {
+        graph.link(a, b);
+    }
+    of_graph(graph)
 }
 
-/// XGFT(h; m; w) (Öhring et al. 1995): a node of level `l` is a number in the mixed radix w1…wl
-/// m(l+1)…mh.
-fn xgft(m: &[usize], w: &[usize]) -> Layout {
-    let radices = |level: usize| -> Vec<usize> { [&w[..level], &m[level..]].concat() };
-    let count = |level: usize| radices(level).iter().product::<usize>();
-    let first = |level: usize| (0..level).map(count).sum::<usize>();
-    let digits = |mut number: usize, level: usize| -> Vec<usize> {
-        let digit = |radix: &usize| {
-            let digit = number % radix;
-            number /= radix;
-            digit
-        };
-        radices(level).iter().map(digit).collect()
+fn of_graph(graph: Graph) -> Layout {
+    let name = |node| match node {
+        Node::Host(host) => format!("h{}", host.0),
+        Node::Switch(switch) => format!("s{}", switch.0),
     };
-    let mut links = Vec::new();
-    for level in 0..m.len() {
-        for below in 0..count(level) {
-            for above in 0..count(level + 1) {
-                let (b, a) = (digits(below, level), digits(above, level + 1));
-                let same = |place: usize| place == level || a[place] == b[place];
-                if (0..m.len()).all(same) {
-                    links.push((first(level + 1) + above, first(level) + below));
-                }
-            }
-        }
-    }
-    let switches = (1..=m.len()).map(count).sum();
-    of(count(0), switches, &links)
+    let names: Vec<String> = graph.all().map(name).collect();
+    let names = names.iter().map(String::as_str).collect();
+    layout(&Network { names, graph })
+}
+
+fn xgft(m: &[u32], w: &[u32]) -> Layout {
+    of_graph(Graph::xgft(m, w).unwrap())
 }
 
 /// No two nodes touch, all are within the picture, and no two lines or queues are in one place.
@@ -149,8 +132,8 @@ fn a_ring_is_drawn_as_a_ring() {
     let ring = of(12, switches, &ring.chain(hosts).collect::<Vec<_>>());
     assert_eq!(ring.kind, Kind::Round);
     assert_apart(&ring);
-    let far = |a: usize, b: usize| {
-        let (a, b) = (&ring.nodes[12 + a], &ring.nodes[12 + b]);
+    let far = |a: u32, b: u32| {
+        let [a, b] = [a, b].map(|n| &ring.nodes[12 + n as usize]);
         (a.x - b.x).hypot(a.y - b.y)
     };
     for n in 0..switches {

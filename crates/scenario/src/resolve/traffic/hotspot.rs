@@ -19,7 +19,7 @@ use super::{
     datagrams::{self, Frames},
 };
 use crate::{
-    experiment::{Node, Pace, Tenant, TrafficKind, Variant},
+    experiment::{HostId, Node, Pace, Tenant, TrafficKind, Variant},
     hotspot::{Hotspot, HotspotType},
 };
 
@@ -108,7 +108,7 @@ fn read_to(table: &Table<'_>, network: &Network, tenants: &[Tenant]) -> Option<u
 }
 
 /// The link that is hot: that of the receiver, unless another is named.
-fn read_link(table: &Table<'_>, network: &Network, to: Option<usize>) -> Option<usize> {
+fn read_link(table: &Table<'_>, network: &Network, to: Option<HostId>) -> Option<usize> {
     let Some(item) = table.get("link") else {
         return access_link(network, to?);
     };
@@ -125,7 +125,7 @@ fn read_link(table: &Table<'_>, network: &Network, to: Option<usize>) -> Option<
 }
 
 /// A host has one.
-fn access_link(network: &Network, host: usize) -> Option<usize> {
+fn access_link(network: &Network, host: HostId) -> Option<usize> {
     let host = Node::Host(host);
     let mut links = network.links.iter();
     links.position(|link| link.a == host || link.b == host)

@@ -80,7 +80,7 @@ fn read_sides(
     let aggregators = side(table, "from", network.senders, network, tenants);
     let servers = side(table, "to", network.receivers, network, tenants);
     let is_server = |tenant: &usize| !aggregators.contains(tenant);
-    let mut by_switch: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    let mut by_switch: BTreeMap<_, Vec<usize>> = BTreeMap::new();
     let racks = racks(network, tenants);
     for server in servers.into_iter().filter(is_server) {
         by_switch.entry(racks[server]).or_default().push(server);

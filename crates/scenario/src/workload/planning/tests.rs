@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::{
     cdf::Cdf,
-    experiment::{Host, LabOptions, Load, SimOptions, TcpOptions, TenantKind},
+    experiment::{Host, HostId, LabOptions, Load, SimOptions, TcpOptions, TenantKind},
     workload::plan::Arrival,
 };
 
@@ -13,7 +13,7 @@ use super::*;
 fn variant(tenants: usize, kind: TrafficKind, pairs: &[(usize, usize)]) -> Variant {
     let tenant = |number: usize| Tenant {
         name: format!("t{number}"),
-        host: 0,
+        host: HostId(0),
         address: std::net::Ipv4Addr::new(10, 0, 0, number as u8 + 1).into(),
         congestion_control: "cubic".into(),
         ecn: number == 1,

@@ -42,8 +42,8 @@ pub fn read(
         }
     }?;
     let host = |&tenant: &usize| tenants[tenant].host;
-    let hot_hosts: BTreeSet<usize> = hot.iter().map(host).collect();
-    let all: BTreeSet<usize> = all.iter().map(host).collect();
+    let hot_hosts: BTreeSet<_> = hot.iter().map(host).collect();
+    let all: BTreeSet<_> = all.iter().map(host).collect();
     Some(Sources {
         hot_hosts: hot_hosts.len(),
         hosts: all.union(&hot_hosts).count(),
