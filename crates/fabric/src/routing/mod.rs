@@ -132,8 +132,7 @@ impl Routes {
         }
     }
 
-    /// Every port that a switch may choose towards a host, for any path value; none if no path leads
-    /// there.
+    /// Every port that a switch may choose towards a host, for any path value; none without a path.
     pub fn choices(&self, switch: SwitchId, host: HostId) -> Vec<PortId> {
         match &self.0 {
             Kind::Tree(tree) => vec![tree.port(switch, host)],
