@@ -449,7 +449,7 @@ impl<F: PacketFabric> Net<F> {
         if self.hosts[usize::from(host)].switch.vnics.is_some() {
             let header = *header;
             self.fabric.pool_mut().release(handle);
-            return self.pass_up(host, end, header, &NO_COLD_FIELDS);
+            return self.pass_up(host, end, header, &mut { NO_COLD_FIELDS });
         }
         let segment = header.segment(&NO_COLD_FIELDS.blocks);
         self.fabric.pool_mut().release(handle);
@@ -459,13 +459,13 @@ impl<F: PacketFabric> Net<F> {
     fn receive_with_cold_fields(&mut self, host: u16, handle: Handle) {
         let Packet { to, body, .. } = self.fabric.ports().pool[handle];
         self.fabric.pool_mut().release(handle);
-        let cold = self.cold_fields[handle as usize];
+        let mut cold = self.cold_fields[handle as usize];
         match body {
             Body::Segment(header) if header.is_syn() => {
                 let end = self.find_receiver(to, &cold);
-                self.pass_up(host, end, header, &cold);
+                self.pass_up(host, end, header, &mut cold);
             }
-            Body::Segment(header) => self.pass_up(host, to, header, &cold),
+            Body::Segment(header) => self.pass_up(host, to, header, &mut cold),
             Body::Datagram(datagram) => self.deliver_datagram(host, datagram, &cold),
             Body::Notification(_) => unreachable!("an adapter takes it"),
         }
@@ -473,7 +473,13 @@ impl<F: PacketFabric> Net<F> {
 
     /// A packet passes from the adapter through the vNIC stage to the stack.
     #[inline]
-    fn pass_up(&mut self, host: u16, end: EndId, mut header: TcpHeader, cold: &ColdFields) {
+    fn pass_up(
+        &mut self,
+        host: u16,
+        end: EndId,
+        mut header: TcpHeader,
+        cold: &mut ColdFields,
+    ) {
         if end != NO_END && self.hosts[usize::from(host)].switch.vnics.is_some() {
             let (action, _) = self.enforce(host, end, Direction::ToTenant, &mut header, cold);
             if action != Action::Pass {
@@ -559,7 +565,7 @@ impl<F: PacketFabric> Net<F> {
         end: EndId,
         direction: Direction,
         header: &mut TcpHeader,
-        cold: &ColdFields,
+        cold: &mut ColdFields,
     ) -> (Action, Option<TcpHeader>) {
         // In core, time 0 stands for "never".
         let now_ns = self.now_ns() + 1;
@@ -573,6 +579,7 @@ impl<F: PacketFabric> Net<F> {
             return (verdict.action(), None);
         }
         header.apply(&verdict);
+        cold.apply(&verdict);
         let fack = (verdict.edits & edit::WANT_FACK != 0).then(|| header.fack(&verdict));
         (Action::Pass, fack)
     }
@@ -689,16 +696,22 @@ impl<F: PacketFabric> Net<F> {
         let segment = tcp.transmit(now_ns)?;
         self.counts.sent += 1;
         let header = TcpHeader::of(&segment);
-        let cold = match header.has_cold_fields() {
+        let mut cold = match header.has_cold_fields() {
             true => state.addressing.cold_fields(end, &segment),
             false => NO_COLD_FIELDS,
         };
-        self.send_enforced(host, end, header, &cold);
+        self.send_enforced(host, end, header, &mut cold);
         Some(true)
     }
 
     /// A segment passes through the vNIC stage to the adapter.
-    fn send_enforced(&mut self, host: u16, end: EndId, mut header: TcpHeader, cold: &ColdFields) {
+    fn send_enforced(
+        &mut self,
+        host: u16,
+        end: EndId,
+        mut header: TcpHeader,
+        cold: &mut ColdFields,
+    ) {
         let (action, fack) = self.enforce(host, end, Direction::FromTenant, &mut header, cold);
         match action {
             Action::Pass => {

@@ -44,6 +44,15 @@ pub struct ColdFields {
     pub from: u32,
 }
 
+impl ColdFields {
+    /// Makes the edits of a verdict on a SYN's options.
+    pub fn apply(&mut self, verdict: &core::Verdict) {
+        if verdict.edits & edit::MSS != 0 {
+            self.blocks[0].left = verdict.seq_or_mss;
+        }
+    }
+}
+
 /// The fields of a packet that has none.
 pub const NO_COLD_FIELDS: ColdFields = ColdFields {
     blocks: [Block { left: 0, right: 0 }; SACK_BLOCKS],
@@ -347,7 +356,7 @@ impl TcpHeader {
             self.ack = verdict.ack;
         }
         if edits & edit::SEQ != 0 {
-            self.seq = verdict.seq;
+            self.seq = verdict.seq_or_mss;
         }
         if edits & edit::ECN != 0 {
             self.ecn = Codepoint::of(verdict.ecn);
