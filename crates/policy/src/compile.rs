@@ -49,7 +49,9 @@ impl Policy {
     pub fn scope(&self, table: &PolicyTable, interface: &str, tenant: &str) -> Scope {
         let mut scope = table.anywhere;
         for slot in table.order() {
-            let rule = self.rules.get(usize::from(table.slots[slot].params.rule_id));
+            let rule = self
+                .rules
+                .get(usize::from(table.slots[slot].params.rule_id));
             if rule.is_some_and(|rule| rule.place.holds(interface, tenant)) {
                 scope.insert(slot);
             }

@@ -350,7 +350,11 @@ fn read_mss(table: &Table<'_>) -> Option<u16> {
         return Some(mss);
     }
     item.complain(
-        format!("must lie between {}B and {}B", MSS_RANGE.start(), MSS_RANGE.end()),
+        format!(
+            "must lie between {}B and {}B",
+            MSS_RANGE.start(),
+            MSS_RANGE.end()
+        ),
         "write for example \"1460B\", an MTU of 1500 bytes less 40 bytes of headers",
     );
     None

@@ -99,7 +99,10 @@ fn every_key_is_read() {
     assert_eq!(policy.rules[1].one_sided, Algorithm::Dcvegas);
     assert_eq!(policy.rules[2].window_bytes, Some(100_000));
     let table = policy.compile();
-    assert_eq!((table.slots[0].params.mss, table.slots[1].params.mss), (1460, 0));
+    assert_eq!(
+        (table.slots[0].params.mss, table.slots[1].params.mss),
+        (1460, 0)
+    );
     let params = table.slots[0].params;
     assert_eq!((params.beta_q10, params.g_shift), (512, 5));
     assert_eq!(
@@ -200,7 +203,10 @@ fn contradictions_are_refused() {
         ("rto_min = '0ms'", "between 1ms and 60s"),
         ("beta = nan", "between 0 and 1"),
         ("initial_window = 65", "between 1 and 64"),
-        ("mss = '535B'", "p.toml:2:7: rule[0].mss: must lie between 536B and 65495B"),
+        (
+            "mss = '535B'",
+            "p.toml:2:7: rule[0].mss: must lie between 536B and 65495B",
+        ),
         ("mss = '64KiB'", "between 536B and 65495B"),
         ("mss = 1460", "has no unit"),
         ("mode = true", "must be a string"),

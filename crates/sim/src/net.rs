@@ -473,13 +473,7 @@ impl<F: PacketFabric> Net<F> {
 
     /// A packet passes from the adapter through the vNIC stage to the stack.
     #[inline]
-    fn pass_up(
-        &mut self,
-        host: u16,
-        end: EndId,
-        mut header: TcpHeader,
-        cold: &mut ColdFields,
-    ) {
+    fn pass_up(&mut self, host: u16, end: EndId, mut header: TcpHeader, cold: &mut ColdFields) {
         if end != NO_END && self.hosts[usize::from(host)].switch.vnics.is_some() {
             let (action, _) = self.enforce(host, end, Direction::ToTenant, &mut header, cold);
             if action != Action::Pass {

@@ -502,6 +502,30 @@ mod tests {
     }
 
     #[test]
+    fn an_mss_is_lowered_and_the_rest_of_a_syn_stays() {
+        let mut syn = Segment::new(7, 0, flags::SYN);
+        syn.set_mss(8960);
+        syn.set_wscale(9);
+        let mut cold = Addressing::default().cold_fields(3, &syn);
+        cold.apply(&core::Verdict {
+            edits: edit::MSS,
+            seq_or_mss: 1460,
+            ..core::Verdict::default()
+        });
+        let read = TcpHeader::of(&syn).segment(&cold.blocks);
+        assert_eq!(
+            (read.mss(), read.wscale(), read.seq),
+            (Some(1460), Some(9), 7)
+        );
+        cold.apply(&core::Verdict {
+            edits: edit::SEQ,
+            seq_or_mss: 5,
+            ..core::Verdict::default()
+        });
+        assert_eq!(cold.blocks[0].left, 1460);
+    }
+
+    #[test]
     fn a_fack_is_a_header_with_feedback_and_our_mark() {
         let segment = Segment {
             payload: 8948,

@@ -78,7 +78,11 @@ fn the_mss_is_never_raised_and_never_added() {
         let mut solo = Solo::new(&clamping());
         let syn = solo.syn(&[&opt::mss(8960)]);
         let (sent, _) = solo.send(&syn);
-        assert_eq!(values(&sent), [8960], "what the tenant announces is its own");
+        assert_eq!(
+            values(&sent),
+            [8960],
+            "what the tenant announces is its own"
+        );
         let option = offered.map_or_else(Vec::new, opt::mss);
         let answer = solo.syn_ack(&[&option, &opt::wscale(7), &opt::peer(0)]);
         let (shown, outcome) = solo.arrive(&answer);
