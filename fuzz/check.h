@@ -147,10 +147,66 @@ static inline void check_fields(const struct wire *before, const struct view *b,
 	require(a->window || !b->window, "window closed from %u", b->window);
 }
 
+/* The MSS that Linux reads in a SYN (tcp_parse_options()); 0 = none. */
+static inline sg_u32 mss_read(const struct wire *w, const struct view *v)
+{
+	sg_u32 at = v->tcp + TCP_LEN, mss = 0;
+
+	while (at < v->payload && w->bytes[at]) {
+		sg_u32 len = at + 1 < v->payload ? w->bytes[at + 1] : 0;
+
+		if (w->bytes[at] == 1) {
+			at++;
+			continue;
+		}
+		if (len < 2 || at + len > v->payload)
+			break;
+		if (w->bytes[at] == 2 && len == 4 && get16(w->bytes + at + 2))
+			mss = get16(w->bytes + at + 2);
+		at += len;
+	}
+	return mss;
+}
+
+/* `was` gets the MSS that the host has written, in place of the larger one that was read. */
+static inline void expect_mss(struct wire *was, const struct view *b,
+			      const struct sg_host_result *result)
+{
+	sg_u8 *option = was->bytes + b->tcp + result->seg.mss_at;
+
+	if (!(result->out.edits & SG_EDIT_MSS))
+		return;
+	require(result->seg.direction == SG_TO_TENANT && (b->flags & SG_SYN),
+		"an MSS was written that no tenant reads");
+	require(option + 4 <= was->bytes + b->payload && option[0] == 2 && option[1] == 4 &&
+			get16(option + 2) > result->out.mss &&
+			get16(option + 2) == mss_read(was, b),
+		"an MSS was written that was not read");
+	put16(option + 2, (sg_u16)result->out.mss);
+}
+
+/* What a tenant reads, where a rule that says an MSS governs its flow or its SYN. */
+static inline void check_mss(const struct sg_host *host, const struct passage *p)
+{
+	const struct sg_segment *seg = &p->result.seg;
+	sg_u32 most = host->policy.slots[0].params.mss, count = p->result.out.count;
+	int made = count == SG_COUNT_FLOW_TWO_SIDED || count == SG_COUNT_FLOW_ONE_SIDED;
+	struct view a;
+
+	if (!most || host->policy.slots[0].params.mode != SG_RULE_ENFORCE ||
+	    seg->direction != SG_TO_TENANT || !(seg->tcp_flags & SG_SYN) ||
+	    !look(&p->after, &a))
+		return;
+	if (seg->tcp_flags & SG_ACK ? made : !(seg->options & (SG_OPT_SIGNED | SG_OPT_MALFORMED)))
+		require(mss_read(&p->after, &a) <= most, "a tenant reads an MSS of %u",
+			mss_read(&p->after, &a));
+}
+
 /* An edited frame is still the tenant's frame. */
 static inline void check_edit(const struct wire *before, const struct wire *after,
 			      const struct sg_host_result *result, int hides_mptcp)
 {
+	struct wire was = *before;
 	struct view b, a;
 
 	if (!look(before, &b)) {
@@ -168,10 +224,11 @@ static inline void check_edit(const struct wire *before, const struct wire *afte
 				b.end - b.payload),
 		"payload changed");
 	check_fields(before, &b, after, &a, result);
+	expect_mss(&was, &b, result);
 	if (result->out.edits & SG_EDIT_BLANK_REST)
-		check_blanked(before, &b, after, &a, result->seg.end_at, hides_mptcp);
+		check_blanked(&was, &b, after, &a, result->seg.end_at, hides_mptcp);
 	else
-		check_options(before, &b, after, &a, hides_mptcp);
+		check_options(&was, &b, after, &a, hides_mptcp);
 }
 
 static inline void check_fack(const struct wire *fack, const struct wire *of)
@@ -234,6 +291,8 @@ static inline void check_floor(const struct sg_host *host, const struct wire *be
 	if (b.flags & SG_SYN) { /* a repeated one may say something else than the first */
 		mss = seg->options & SG_OPT_MSS ? sg_max32(seg->mss, SG_MSS_MIN) :
 						  SG_MSS_DEFAULT;
+		if (p->result.out.edits & SG_EDIT_MSS)
+			mss = p->result.out.mss;
 		scale = 0;
 	}
 	require(((sg_u32)a.window << scale) > mss,
@@ -317,6 +376,7 @@ static inline void pass(struct sg_host *host, const struct wire *before,
 		check_fack(&p->fack, &p->after);
 	check_restraint(host, mode_before, before, p);
 	check_floor(host, before, p);
+	check_mss(host, p);
 	check_clock(&was, host, p);
 	require(!host->flow_exists || host->flow.cc.cwnd, "no window");
 }
@@ -341,6 +401,7 @@ static inline void take_policy(struct input *in, struct sg_host *host)
 	p->one_sided = (sg_u8)take_range(in, 0, SG_CC_COUNT - 1);
 	p->fallback = p->one_sided;
 	p->floor_mss = bits & 4 ? 1 : 2;
+	p->mss = bits & 8 ? (bits & 128 ? SG_MSS_DEFAULT : 1460) : 0;
 	p->init_segments = (sg_u8)take_range(in, 1, 64);
 	p->g_shift = 4;
 	p->beta_q10 = take_range(in, 0, SG_ONE_Q10);

@@ -58,11 +58,10 @@ static void enqueue(struct network *n, int from, const struct wire *w)
  * segment beyond the edge; drop what the window, a tenth of it, what has been
  * dropped before, and duplicate ACKs (a window of them at most) leave no room for.
  */
-static void check_policing(struct side *s, const struct side *peer,
-			   const struct shape *shape, sg_u32 action)
+static void check_policing(struct side *s, const struct shape *shape, sg_u32 action)
 {
 	const struct tenant *t = &s->tenant;
-	sg_u32 limit = t->edge + sg_max32(peer->tenant.mss, SG_MSS_MIN);
+	sg_u32 limit = t->edge + sg_max32(t->mss_read, SG_MSS_MIN);
 	sg_u32 end = shape->seq + shape->payload;
 	/* The step may have cut cwnd: what it had showed in the edge. */
 	sg_u32 window = sg_max32(s->host.flow.cc.cwnd, t->edge - t->una);
@@ -95,7 +94,7 @@ static int transmit(struct network *n, int from, const struct shape *shape)
 		return 1;
 	}
 	pass(&s->host, &w, SG_FROM_TENANT, n->now_ns, SG_OPTION_LEN, &p);
-	check_policing(s, &n->side[!from], shape, p.result.out.action);
+	check_policing(s, shape, p.result.out.action);
 	if (p.result.out.action == SG_PASS)
 		enqueue(n, from, &p.after);
 	if (p.fack.len)

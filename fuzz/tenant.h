@@ -27,6 +27,7 @@ struct tenant {
 	sg_u64 idle_ns;    /* when nothing of its own was on its way, as far as is known */
 	sg_u64 rtt_ns;     /* no ACK has taken longer on this connection */
 	sg_u16 mss;        /* its own offer */
+	sg_u16 mss_read;   /* the peer's, as it came */
 	sg_u8 wscale;      /* its own offer, 0 = none */
 	sg_u8 peer_wscale; /* shift of the windows it is shown */
 	int mptcp;
@@ -96,11 +97,13 @@ static inline sg_u8 option_value(const struct wire *w, const struct view *v, sg_
 	return 0;
 }
 
-static inline void tenant_learns_scale(struct tenant *t, const struct wire *w,
+static inline void tenant_learns_offer(struct tenant *t, const struct wire *w,
 				       const struct view *v)
 {
 	sg_u8 offered = option_value(w, v, 3);
+	sg_u32 mss = mss_read(w, v);
 
+	t->mss_read = (sg_u16)(mss ? mss : SG_MSS_DEFAULT);
 	t->peer_wscale = t->wscale && offered ? offered : 0;
 }
 
@@ -118,12 +121,12 @@ static inline void tenant_takes_syn(struct tenant *t, const struct wire *w,
 		}
 		t->state = SYN_RECEIVED;
 		t->rcv_nxt = seq + 1;
-		tenant_learns_scale(t, w, v);
+		tenant_learns_offer(t, w, v);
 	} else if ((v->flags & SG_ACK) && t->state == SYN_SENT && ack == t->iss + 1) {
 		t->state = OPEN;
 		t->una = ack;
 		t->rcv_nxt = seq + 1;
-		tenant_learns_scale(t, w, v);
+		tenant_learns_offer(t, w, v);
 		t->edge = ack + v->window; /* not scaled (RFC 7323 2.2) */
 	}
 }

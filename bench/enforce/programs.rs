@@ -49,6 +49,7 @@ pub fn costs() -> Result<Vec<PathCost>> {
     costs.push(bench.cost("SYN, our option added", "from_tenant", |run| {
         syn(TENANT_ISN + run, true).frame()
     })?);
+    costs.extend(bench.syns_to_tenant()?);
     bench.handshake()?;
     costs.extend(bench.sending()?);
     costs.extend(bench.receiving()?);
@@ -76,6 +77,23 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
+    /// A SYN as it is, and one whose MSS the rule lowers.
+    fn syns_to_tenant(&self) -> Result<[PathCost; 2]> {
+        let mut lowering = policy::policy()?;
+        lowering.rules[0].mss_bytes = Some(1400);
+        let lowering = Instance::load(&lowering, &Options::default())?;
+        let other = Bench {
+            instance: &lowering,
+            object: lowering.object(),
+            ifindex: self.ifindex,
+        };
+        let frame = |run: u32| syn(REMOTE_ISN + run, false).frame();
+        Ok([
+            self.cost("to tenant: SYN", "to_tenant", frame)?,
+            other.cost("to tenant: SYN, MSS lowered", "to_tenant", frame)?,
+        ])
+    }
+
     /// Opens the connection, both ends enforcing.
     fn handshake(&self) -> Result<()> {
         self.run("from_tenant", &syn(TENANT_ISN, true).frame())?;

@@ -29,7 +29,7 @@
 #include "sluice/hash.h"
 #include "sluice/params.h"
 
-#define SG_ABI_VERSION 6
+#define SG_ABI_VERSION 7
 
 /* A slot of the table of flows (table.h). */
 struct sg_slot {

@@ -134,6 +134,24 @@ SG_GLOBAL int sg_skb_blank(struct __sk_buff *skb, sg_u32 l4_at, sg_u32 at, sg_u3
 	return (int)change;
 }
 
+/*
+ * The value of the MSS option, which is behind `at`, in the TCP header, and may be at an odd
+ * place. Returns what that adds to the sum.
+ */
+SG_GLOBAL int sg_skb_mss(struct __sk_buff *skb, sg_u32 l4_at, sg_u32 at, sg_u32 mss)
+{
+	sg_u8 *option = sg_skb_data(skb) + (l4_at & 0x7f) + (at & 0x3f);
+	sg_u32 change;
+
+	if (option + 4 > sg_skb_end(skb))
+		return 0;
+	change = sg_csum_change_byte(at + 2, option[2], (sg_u8)(mss >> 8)) +
+		 sg_csum_change_byte(at + 3, option[3], (sg_u8)mss);
+	option[2] = (sg_u8)(mss >> 8);
+	option[3] = (sg_u8)mss;
+	return (int)change;
+}
+
 SG_INLINE int sg_strips_tail(struct __sk_buff *skb, const struct sg_packet *p, sg_u32 at)
 {
 	return p->seg.direction == SG_TO_TENANT && !p->seg.payload &&
@@ -164,6 +182,8 @@ SG_INLINE int sg_skb_fields(struct __sk_buff *skb, const struct sg_packet *p,
 		edit->fields += sg_skb_number(tcp + 8, out->ack);
 	if (out->edits & SG_EDIT_SEQ)
 		edit->fields += sg_skb_number(tcp + 4, out->seq);
+	if (out->edits & SG_EDIT_MSS)
+		edit->fields += (sg_u32)sg_skb_mss(skb, p->l4_at, p->seg.mss_at, out->mss);
 	if (out->edits & SG_EDIT_HIDE_MPTCP)
 		edit->fields += (sg_u32)sg_skb_blank(skb, p->l4_at, p->seg.mptcp_at,
 						     p->seg.mptcp_len);
@@ -321,7 +341,7 @@ SG_INLINE int sg_skb_options(struct __sk_buff *skb, struct sg_packet *p,
 	 SG_EDIT_ADD_PEER)
 #define SG_EDITS_FIELDS                                                                \
 	(SG_EDIT_WINDOW | SG_EDIT_CLEAR_FLAGS | SG_EDIT_HIDE_MPTCP | SG_EDIT_ACK | \
-	 SG_EDIT_SEQ | SG_EDIT_BLANK_REST)
+	 SG_EDIT_SEQ | SG_EDIT_BLANK_REST | SG_EDIT_MSS)
 
 /* Cuts off what is behind a tenant's IP packet. Returns 0, or -1 when the kernel refused. */
 SG_INLINE int sg_skb_trim(struct __sk_buff *skb, const struct sg_packet *p)
@@ -338,7 +358,8 @@ SG_INLINE int sg_skb_apply(struct __sk_buff *skb, struct sg_packet *p,
 
 	edit.ip_summed = sg_ip_summed(skb);
 	/* Options may lie beyond the linear part, where nothing could be blanked. */
-	if ((out->edits & (SG_EDITS_OPTIONS | SG_EDIT_BLANK_REST | SG_EDIT_HIDE_MPTCP)) &&
+	if ((out->edits & (SG_EDITS_OPTIONS | SG_EDIT_BLANK_REST | SG_EDIT_HIDE_MPTCP |
+			   SG_EDIT_MSS)) &&
 	    skb->data_end - skb->data < p->l4_at + p->seg.header_len &&
 	    bpf_skb_pull_data(skb, p->l4_at + p->seg.header_len))
 		return -1;

@@ -234,6 +234,35 @@ fn data_with_a_syn_arrive_and_the_connection_is_two_sided() {
     }
 }
 
+/// With timestamps, which take 12 bytes of each segment.
+#[test]
+fn real_stacks_send_segments_of_the_rules_mss() {
+    let mut clamping = policy();
+    clamping.rules[0].mss_bytes = Some(1000);
+    for (family, offload) in [(V4, true), (V6, true), (V4, false), (V6, false)] {
+        let hosts = Hosts::new();
+        if !offload {
+            hosts.without_checksum_offload();
+        }
+        let instances = [A, B].map(|side| hosts.enforce(side, &clamping));
+        let inside = TENANTS.map(|tenant| Capture::start(&hosts, tenant, "eth0"));
+        let mut connection = Connection::open(&hosts, family);
+        connection.transfer(A, BYTES);
+        connection.transfer(B, BYTES);
+        for capture in inside {
+            hidden(&capture.finish());
+        }
+        for (side, instance) in [A, B].into_iter().zip(&instances) {
+            assert_eq!(connection.send_mss(side), 1000 - 12);
+            assert_eq!(only_flow(instance).mss, 1000);
+            assert_eq!(only_flow(instance).mode, MODE_TWO_SIDED);
+            assert_eq!(counter(instance, "mss_clamped"), 1);
+            assert_eq!(counter(instance, "edit_failed"), 0);
+            assert_eq!(hosts.tcp_counter(side, "InCsumErrors"), 0);
+        }
+    }
+}
+
 fn capped(bytes: u32) -> Policy {
     let mut policy = policy();
     policy.rules[0].window_cap_bytes = bytes;

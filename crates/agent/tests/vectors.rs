@@ -169,6 +169,38 @@ fn conversations_are_the_same() {
     }
 }
 
+/// Behind each number of NOPs, so at even places and odd ones, in a SYN and in a SYN/ACK.
+#[test]
+fn an_mss_that_is_lowered_is_the_same() {
+    let kernel = kernel();
+    let policy = policy_of(Params {
+        mss: 1460,
+        ..params()
+    });
+    for (ends, nops) in (0..8).flat_map(|nops| {
+        [
+            (("10.1.0.1:40000", "10.2.0.1:5001"), nops),
+            (("[fd00::1]:40000", "[fd00::2]:5001"), nops),
+        ]
+    }) {
+        let mut pair = pair(&kernel, &policy);
+        for side in [A, B] {
+            pair.tenant(side).offers.mss = 8960;
+            pair.tenant(side).offers.leading = vec![opt::NOP; nops];
+        }
+        pair.set_route(Route::new(ends.0, ends.1));
+        pair.connect();
+        pair.transfer(A, 200_000);
+        for side in [A, B] {
+            assert_eq!(pair.flow(side).mss, 1460);
+            assert_eq!(pair.flow(side).mode, MODE_TWO_SIDED);
+        }
+        assert_eq!(count(&kernel, "mss_clamped"), 2);
+        let sides = pair.sides.iter().filter_map(|side| side.enforcer.as_ref());
+        compare_counters(&kernel, sides);
+    }
+}
+
 #[test]
 fn every_algorithm_is_the_same() {
     let kernel = kernel();
@@ -500,6 +532,7 @@ fn random_frames_are_the_same_under_random_policies() {
             floor_mss: 1 + random.below(2) as u8,
             init_segments: 1 + random.below(64) as u8,
             window_cap: random.below(u64::from(WINDOW_MAX)) as u32,
+            mss: [0, 536, 1460, 4000][random.below(4) as usize],
             ..params()
         });
         storm(&kernel, seed, &policy, frames() / 2);

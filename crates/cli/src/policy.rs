@@ -95,6 +95,9 @@ fn describe(rule: &Rule) -> String {
         rule.one_sided,
         format_bytes(rule.window_cap_bytes.into()),
     );
+    if let Some(mss) = rule.mss_bytes {
+        treatment += &format!(", segments of an MSS of at most {mss}B");
+    }
     if rule.fallback != rule.algorithm && rule.fallback != rule.one_sided {
         treatment += &format!(", {} where nothing is marked", rule.fallback);
     }

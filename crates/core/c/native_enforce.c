@@ -6,12 +6,12 @@
 #include "sluice/hash.h"
 #include "sluice/host.h"
 
-_Static_assert(SG_COUNT_MAX == 59, "names of counters are in src/abi.rs");
+_Static_assert(SG_COUNT_MAX == 60, "names of counters are in src/abi.rs");
 SG_ASSERT_AT(struct sg_host, counters, 19560);
-SG_ASSERT_AT(struct sg_host, half, 20080);
-SG_ASSERT_AT(struct sg_host, flow, 20152);
-SG_ASSERT_AT(struct sg_host, flow_exists, 20480);
-SG_ASSERT_SIZE(struct sg_host, 20488);
+SG_ASSERT_AT(struct sg_host, half, 20088);
+SG_ASSERT_AT(struct sg_host, flow, 20160);
+SG_ASSERT_AT(struct sg_host, flow_exists, 20488);
+SG_ASSERT_SIZE(struct sg_host, 20496);
 SG_ASSERT_SIZE(struct sg_host_result, 92);
 SG_ASSERT_AT(struct sg_host_result, out, 56);
 SG_ASSERT_AT(struct sg_host_result, frame_len, 80);

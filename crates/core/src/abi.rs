@@ -72,7 +72,9 @@ pub struct Params {
     /// Silence with data outstanding that counts as a timeout, at least, in µs.
     pub rto_min_us: u32,
     /// Position of the rule in the policy file, for reports.
-    pub rule_id: u32,
+    pub rule_id: u16,
+    /// Largest MSS option that the tenant reads; 0 = any.
+    pub mss: u16,
     /// Rate of one flow in bytes per second, held by its window; 0 = no cap.
     pub rate_cap: u64,
     /// `swift`: target of the RTT for the largest windows, in ns.
@@ -628,7 +630,7 @@ impl Default for Config {
 }
 
 /// Version of the layout of everything pinned, part of the pin path (`SG_ABI_VERSION`).
-pub const ABI_VERSION: u32 = 6;
+pub const ABI_VERSION: u32 = 7;
 
 /// Slot of a flow that no rule governs.
 pub const RULE_NONE: u8 = 0xff;
@@ -692,7 +694,7 @@ pub const FLOW_RECOVERY: u8 = 1 << 1;
 pub const FLOW_CLOSED: u8 = 1 << 2;
 
 /// Counters in the order of `enum sg_counter`; the first does not count.
-pub const COUNTER_NAMES: [&str; 59] = [
+pub const COUNTER_NAMES: [&str; 60] = [
     "none",
     "packets",
     "ect_set",
@@ -752,6 +754,7 @@ pub const COUNTER_NAMES: [&str; 59] = [
     "beyond_held",
     "odd_ack",
     "seq_restored",
+    "mss_clamped",
 ];
 
 const _: () = {
@@ -782,6 +785,7 @@ const _: () = {
     assert!(offset_of!(Params, vegas_alpha) == 28);
     assert!(offset_of!(Params, rto_min_us) == 32);
     assert!(offset_of!(Params, rule_id) == 36);
+    assert!(offset_of!(Params, mss) == 38);
     assert!(offset_of!(Params, rate_cap) == 40);
     assert!(offset_of!(Params, swift_target_ns) == 48);
     assert!(offset_of!(Params, swift_mdf_q10) == 60);

@@ -195,6 +195,6 @@ const _: () = {
     assert!(offset_of!(FrameResult, out) == 56);
     assert!(offset_of!(FrameResult, frame_len) == 80);
     assert!(offset_of!(State, counters) == size_of::<PolicyTable>() + size_of::<Scope>());
-    assert!(size_of::<State>() == 20_488);
-    assert!(offset_of!(State, flow_exists) == 20_480);
+    assert!(size_of::<State>() == 20_496);
+    assert!(offset_of!(State, flow_exists) == 20_488);
 };

@@ -58,6 +58,7 @@ pub mod edit {
     /// No edit: data that no window holds.
     pub const UNHELD: u16 = 1 << 12;
     pub const SEQ: u16 = 1 << 13;
+    pub const MSS: u16 = 1 << 14;
 }
 
 /// `enum sg_direction`.
@@ -111,7 +112,8 @@ pub struct Segment {
     pub sack2_right: u32,
     pub end_at: u8,
     pub damaged: u8,
-    pub pad: [u8; 2],
+    pub mss_at: u8,
+    pub pad: u8,
 }
 
 /// `struct sg_verdict`: what the step wants done to a segment.
@@ -136,8 +138,8 @@ pub struct Verdict {
     pub ceb: u32,
     /// With [`edit::ACK`].
     pub ack: u32,
-    /// With [`edit::SEQ`].
-    pub seq: u32,
+    /// With [`edit::SEQ`] the sequence number, with [`edit::MSS`] the value of the option.
+    pub seq_or_mss: u32,
 }
 
 impl Verdict {

@@ -38,7 +38,7 @@ impl Policy {
             table.add(slot, rule);
         }
         for slot in slots.left {
-            changes.push(Change::Removed(previous.slots[slot].params.rule_id));
+            changes.push(Change::Removed(previous.slots[slot].params.rule_id.into()));
             table.slots[slot] = previous.slots[slot];
         }
         (table, changes)
@@ -49,7 +49,9 @@ impl Policy {
     pub fn scope(&self, table: &PolicyTable, interface: &str, tenant: &str) -> Scope {
         let mut scope = table.anywhere;
         for slot in table.order() {
-            let rule = self.rules.get(table.slots[slot].params.rule_id as usize);
+            let rule = self
+                .rules
+                .get(usize::from(table.slots[slot].params.rule_id));
             if rule.is_some_and(|rule| rule.place.holds(interface, tenant)) {
                 scope.insert(slot);
             }
@@ -96,7 +98,7 @@ pub enum Change {
 
 impl Change {
     fn of(previous: Option<&abi::Rule>, rule: &abi::Rule) -> Option<Self> {
-        let position = rule.params.rule_id;
+        let position = rule.params.rule_id.into();
         match previous {
             None => Some(Self::Added(position)),
             Some(previous) if governs_alike(&previous.params, &rule.params) => None,
@@ -166,7 +168,7 @@ impl Rule {
     }
 
     /// The data plane matches both ends at once, so `port` at either end takes two of its rules.
-    fn compile(&self, rule_id: u32) -> Vec<abi::Rule> {
+    fn compile(&self, rule_id: u16) -> Vec<abi::Rule> {
         let params = self.params(rule_id);
         match self.ports {
             Ports::Both(source, destination) => vec![self.one(source, destination, params)],
@@ -201,7 +203,7 @@ impl Rule {
         }
     }
 
-    fn params(&self, rule_id: u32) -> Params {
+    fn params(&self, rule_id: u16) -> Params {
         let (k_bytes, k_segments, k_delay_ns) = match self.k {
             Threshold::Bytes(bytes) => (bytes, 0, 0),
             Threshold::Segments(segments) => (0, segments, 0),
@@ -230,6 +232,7 @@ impl Rule {
             vegas_beta: self.vegas_backlog.1,
             rto_min_us: saturate(self.rto_min.as_micros()),
             rule_id,
+            mss: self.mss_bytes.unwrap_or(0),
             rate_cap: self.rate_cap_bps.map_or(0, |bps| (bps / 8).max(1)),
             swift_target_ns: saturate(self.swift.target.as_nanos()),
             swift_range_ns: saturate(self.swift.range.as_nanos()),

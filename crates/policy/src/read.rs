@@ -18,7 +18,7 @@ use crate::{
     bucket::{Bucket, Class},
     file::PolicyFile,
     place::Where,
-    rule::{Mode, Mptcp, Policy, PortRange, Ports, Rule, Swift, Threshold},
+    rule::{MSS_RANGE, Mode, Mptcp, Policy, PortRange, Ports, Rule, Swift, Threshold},
     warning::{Warning, Weight},
     way_out::At,
 };
@@ -160,6 +160,7 @@ fn read_rule(table: Table<'_>) -> Rule {
         k: table.parse("k", parse_threshold).unwrap_or(default.k),
         vegas_backlog,
         swift: read_swift(&table),
+        mss_bytes: read_mss(&table),
         floor_mss: small(&table, "floor_mss", 1, 2).unwrap_or(default.floor_mss),
         initial_window_segments: small(&table, "initial_window", 1, 64)
             .unwrap_or(default.initial_window_segments),
@@ -343,6 +344,24 @@ fn read_rate_cap(table: &Table<'_>) -> Option<u64> {
     item.complain(
         "must lie between 1Mbit and 1Tbit",
         "a window of two segments cannot hold less; see docs/policy.md",
+    );
+    None
+}
+
+fn read_mss(table: &Table<'_>) -> Option<u16> {
+    let item = table.get("mss")?;
+    let bytes = item.parse(parse_bytes)?;
+    let mss = u16::try_from(bytes).ok();
+    if let Some(mss) = mss.filter(|mss| MSS_RANGE.contains(mss)) {
+        return Some(mss);
+    }
+    item.complain(
+        format!(
+            "must lie between {}B and {}B",
+            MSS_RANGE.start(),
+            MSS_RANGE.end()
+        ),
+        "write for example \"1460B\", an MTU of 1500 bytes less 40 bytes of headers",
     );
     None
 }

@@ -1,6 +1,6 @@
 //! A policy after reading: ordered rules, and trusted prefixes.
 
-use std::{fmt, net::IpAddr, time::Duration};
+use std::{fmt, net::IpAddr, ops::RangeInclusive, time::Duration};
 
 use ipnet::IpNet;
 use sluicegate_core::{abi, cc::Algorithm};
@@ -18,6 +18,9 @@ pub struct Policy {
     /// interface.
     pub buckets: Vec<Bucket>,
 }
+
+/// [`Rule::mss_bytes`]: from what every stack takes (RFC 9293 section 3.7.1) to a full IPv4 packet.
+pub const MSS_RANGE: RangeInclusive<u16> = 536..=65495;
 
 /// One `[[rule]]`.
 #[derive(Clone, Debug, PartialEq)]
@@ -60,6 +63,9 @@ pub struct Rule {
     pub vegas_backlog: (u8, u8),
     /// Constants of `swift`.
     pub swift: Swift,
+    /// Largest MSS option in bytes that the tenant reads, [`MSS_RANGE`]; `None` = any. It bounds the
+    /// segments that the tenant sends.
+    pub mss_bytes: Option<u16>,
     /// Smallest window in the peer's segments, 1 or 2.
     pub floor_mss: u8,
     /// Initial window in segments, 1..=64.
@@ -94,6 +100,7 @@ impl Default for Rule {
             k: Threshold::Delay(Duration::from_micros(25)),
             vegas_backlog: (2, 4),
             swift: Swift::default(),
+            mss_bytes: None,
             floor_mss: 2,
             initial_window_segments: 10,
             rto_min: Duration::from_millis(200),

@@ -66,6 +66,7 @@ fn every_key_is_read() {
         beta_growth = false
         g = "1/32"
         window_cap = "1MB"
+        mss = "1460B"
         floor_mss = 1
         initial_window = 4
         rto_min = "10ms"
@@ -91,12 +92,18 @@ fn every_key_is_read() {
     assert!(!rule.beta_growth);
     assert_eq!(rule.window_cap_bytes, 1_000_000);
     assert_eq!((rule.floor_mss, rule.initial_window_segments), (1, 4));
+    assert_eq!(rule.mss_bytes, Some(1460));
     assert_eq!(rule.rto_min, Duration::from_millis(10));
     assert_eq!((rule.police, rule.mptcp), (false, Mptcp::Strip));
     assert_eq!(policy.rules[1].k, Threshold::Bytes(30_000));
     assert_eq!(policy.rules[1].one_sided, Algorithm::Dcvegas);
     assert_eq!(policy.rules[2].window_bytes, Some(100_000));
-    let params = policy.compile().slots[0].params;
+    let table = policy.compile();
+    assert_eq!(
+        (table.slots[0].params.mss, table.slots[1].params.mss),
+        (1460, 0)
+    );
+    let params = table.slots[0].params;
     assert_eq!((params.beta_q10, params.g_shift), (512, 5));
     assert_eq!(
         (params.flags, params.rto_min_us),
@@ -231,6 +238,12 @@ fn contradictions_are_refused() {
         ("rto_min = '0ms'", "between 1ms and 60s"),
         ("beta = nan", "between 0 and 1"),
         ("initial_window = 65", "between 1 and 64"),
+        (
+            "mss = '535B'",
+            "p.toml:2:7: rule[0].mss: must lie between 536B and 65495B",
+        ),
+        ("mss = '64KiB'", "between 536B and 65495B"),
+        ("mss = 1460", "has no unit"),
         ("mode = true", "must be a string"),
     ] {
         let text = refusal(&format!("[[rule]]\n{rule}\n"));
@@ -719,7 +732,7 @@ fn compiled_match(policy: &Policy, asked: &Asked<'_>) -> Option<u32> {
             && (rule.vlan == abi::VLAN_ANY || Some(rule.vlan) == asked.vlan)
             && scope.has(*slot)
     });
-    decided.map(|slot| table.slots[slot].params.rule_id)
+    decided.map(|slot| table.slots[slot].params.rule_id.into())
 }
 
 fn prefix_text() -> impl Strategy<Value = String> {
@@ -834,7 +847,7 @@ proptest! {
             "name", "source", "destination", "port", "source_port", "destination_port", "mode",
             "algorithm", "one_sided", "beta", "g", "window_cap", "window", "k", "vegas_alpha",
             "vegas_beta", "floor_mss", "initial_window", "rto_min", "police", "mptcp", "interface",
-            "tenant", "vlan", "rate_cap", "fallback",
+            "tenant", "vlan", "rate_cap", "fallback", "mss",
         ]),
         value in prop_oneof![
             any::<i64>().prop_map(|n| n.to_string()),

@@ -454,7 +454,7 @@ impl<F: PacketFabric> Net<F> {
         if self.hosts[host.index()].switch.vnics.is_some() {
             let header = *header;
             self.fabric.pool_mut().release(handle);
-            return self.pass_up(host, end, header, &NO_COLD_FIELDS);
+            return self.pass_up(host, end, header, &mut { NO_COLD_FIELDS });
         }
         let segment = header.segment(&NO_COLD_FIELDS.blocks);
         self.fabric.pool_mut().release(handle);
@@ -464,13 +464,13 @@ impl<F: PacketFabric> Net<F> {
     fn receive_with_cold_fields(&mut self, host: HostId, handle: Handle) {
         let Packet { to, body, .. } = self.fabric.ports().pool[handle];
         self.fabric.pool_mut().release(handle);
-        let cold = self.cold_fields[handle as usize];
+        let mut cold = self.cold_fields[handle as usize];
         match body {
             Body::Segment(header) if header.is_syn() => {
                 let end = self.find_receiver(to, &cold);
-                self.pass_up(host, end, header, &cold);
+                self.pass_up(host, end, header, &mut cold);
             }
-            Body::Segment(header) => self.pass_up(host, to, header, &cold),
+            Body::Segment(header) => self.pass_up(host, to, header, &mut cold),
             Body::Datagram(datagram) => self.deliver_datagram(host, datagram, &cold),
             Body::Notification(_) => unreachable!("an adapter takes it"),
         }
@@ -478,7 +478,7 @@ impl<F: PacketFabric> Net<F> {
 
     /// A packet passes from the adapter through the vNIC stage to the stack.
     #[inline]
-    fn pass_up(&mut self, host: HostId, end: EndId, mut header: TcpHeader, cold: &ColdFields) {
+    fn pass_up(&mut self, host: HostId, end: EndId, mut header: TcpHeader, cold: &mut ColdFields) {
         if end != NO_END && self.hosts[host.index()].switch.vnics.is_some() {
             let (action, _) = self.enforce(host, end, Direction::ToTenant, &mut header, cold);
             if action != Action::Pass {
@@ -563,7 +563,7 @@ impl<F: PacketFabric> Net<F> {
         end: EndId,
         direction: Direction,
         header: &mut TcpHeader,
-        cold: &ColdFields,
+        cold: &mut ColdFields,
     ) -> (Action, Option<TcpHeader>) {
         // In core, time 0 stands for "never".
         let now_ns = self.now_ns() + 1;
@@ -577,6 +577,7 @@ impl<F: PacketFabric> Net<F> {
             return (verdict.action(), None);
         }
         header.apply(&verdict);
+        cold.apply(&verdict);
         let fack = (verdict.edits & edit::WANT_FACK != 0).then(|| header.fack(&verdict));
         (Action::Pass, fack)
     }
@@ -693,11 +694,11 @@ impl<F: PacketFabric> Net<F> {
         let segment = tcp.transmit(now_ns)?;
         self.counts.sent += 1;
         let header = TcpHeader::of(&segment);
-        let cold = match header.has_cold_fields() {
+        let mut cold = match header.has_cold_fields() {
             true => state.addressing.cold_fields(end, &segment),
             false => NO_COLD_FIELDS,
         };
-        self.send_enforced(host, end, header, &cold);
+        self.send_enforced(host, end, header, &mut cold);
         Some(true)
     }
 
@@ -707,7 +708,7 @@ impl<F: PacketFabric> Net<F> {
         host: HostId,
         end: EndId,
         mut header: TcpHeader,
-        cold: &ColdFields,
+        cold: &mut ColdFields,
     ) {
         let (action, fack) = self.enforce(host, end, Direction::FromTenant, &mut header, cold);
         match action {

@@ -45,6 +45,15 @@ pub struct ColdFields {
     pub from: u32,
 }
 
+impl ColdFields {
+    /// Makes the edits of a verdict on a SYN's options.
+    pub fn apply(&mut self, verdict: &core::Verdict) {
+        if verdict.edits & edit::MSS != 0 {
+            self.blocks[0].left = verdict.seq_or_mss;
+        }
+    }
+}
+
 /// The fields of a packet that has none.
 pub const NO_COLD_FIELDS: ColdFields = ColdFields {
     blocks: [Block { left: 0, right: 0 }; SACK_BLOCKS],
@@ -354,7 +363,7 @@ impl TcpHeader {
             self.ack = verdict.ack;
         }
         if edits & edit::SEQ != 0 {
-            self.seq = verdict.seq;
+            self.seq = verdict.seq_or_mss;
         }
         if edits & edit::ECN != 0 {
             self.ecn = Codepoint::of(verdict.ecn);
@@ -497,6 +506,30 @@ mod tests {
         assert_eq!(Packet::new(header, &addressing, 20).bytes(), 66);
         let view = header.view(&Blocks::default(), core::Direction::ToTenant);
         assert_eq!(view.options, 0);
+    }
+
+    #[test]
+    fn an_mss_is_lowered_and_the_rest_of_a_syn_stays() {
+        let mut syn = Segment::new(7, 0, flags::SYN);
+        syn.set_mss(8960);
+        syn.set_wscale(9);
+        let mut cold = Addressing::default().cold_fields(3, &syn);
+        cold.apply(&core::Verdict {
+            edits: edit::MSS,
+            seq_or_mss: 1460,
+            ..core::Verdict::default()
+        });
+        let read = TcpHeader::of(&syn).segment(&cold.blocks);
+        assert_eq!(
+            (read.mss(), read.wscale(), read.seq),
+            (Some(1460), Some(9), 7)
+        );
+        cold.apply(&core::Verdict {
+            edits: edit::SEQ,
+            seq_or_mss: 5,
+            ..core::Verdict::default()
+        });
+        assert_eq!(cold.blocks[0].left, 1460);
     }
 
     #[test]

@@ -124,7 +124,7 @@ fn policy(all: &mut Families, policy: &PolicyTable) {
     // A rule with `port` takes two slots.
     let rules: BTreeMap<u32, _> = policy
         .rules()
-        .map(|rule| (rule.params.rule_id, &rule.params))
+        .map(|rule| (rule.params.rule_id.into(), &rule.params))
         .collect();
     let mut family = all.gauge("rule_info", "The rules of the policy in force.");
     for (id, params) in rules {

@@ -1,7 +1,7 @@
 //! The help texts of the programs' counters in Prometheus.
 
 /// The counters of `COUNTER_NAMES` with their help.
-const HELP: [(&str, &str); 58] = [
+const HELP: [(&str, &str); 59] = [
     ("packets", "Packets seen, in both directions."),
     (
         "ect_set",
@@ -194,6 +194,10 @@ const HELP: [(&str, &str); 58] = [
     (
         "seq_restored",
         "Pure ACKs of a tenant with a number that was acknowledged already: given that of the next byte.",
+    ),
+    (
+        "mss_clamped",
+        "SYNs and SYN/ACKs whose MSS option was lowered to the rule's, for the tenant that reads it.",
     ),
 ];
 

@@ -242,7 +242,7 @@ impl<'a> Run<'a> {
             } else {
                 Action::Drop
             },
-            edits: !(edit::HIDE_MPTCP | edit::ACK | edit::SEQ | edit::BLANK_REST),
+            edits: !(edit::HIDE_MPTCP | edit::ACK | edit::SEQ | edit::BLANK_REST | edit::MSS),
             window: None,
             segment: Segment::default(),
             fack: None,

@@ -161,6 +161,11 @@ impl Connection {
         self.info(end, 228)
     }
 
+    /// Payload bytes of this end's largest segment: `tcpi_snd_mss`.
+    pub fn send_mss(&self, end: usize) -> u32 {
+        self.info(end, 16)
+    }
+
     /// Shift of the windows that the peer advertises to this end: `tcpi_snd_wscale`.
     pub fn send_scale(&self, end: usize) -> u32 {
         self.info(end, 4) >> 16 & 0xf

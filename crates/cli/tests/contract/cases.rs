@@ -113,7 +113,7 @@ pub const CASES: &[&str] = &[
     "[enforcement]\nhosts = ['s*']\n[enforcement.policy]\ntrusted = ['10.0.0.0/8']\n[[enforcement.policy.rule]]\n\
      name = 'a rule'\nsource = '10.0.1.0/24'\ndestination = 'any'\nport = 80\nmode = '<observe|enforce|off>'\n\
      algorithm = 'dctcp'\none_sided = 'dcvegas'\nfallback = 'cubic'\nbeta = 0.5\nbeta_growth = false\ng = '1/16'\nk = '<25us|9KB|6 packets>'\n\
-     window_cap = '1MiB'\nrate_cap = '10Mbit'\nfloor_mss = 1\ninitial_window = 10\nrto_min = '200ms'\npolice = false\n\
+     window_cap = '1MiB'\nrate_cap = '10Mbit'\nmss = '1460B'\nfloor_mss = 1\ninitial_window = 10\nrto_min = '200ms'\npolice = false\n\
      mptcp = '<pass|strip>'\n",
     "[enforcement]\nhosts = 'all'\n[[enforcement.policy.rule]]\nsource_port = 80\ndestination_port = '5000-5999'\n\
      algorithm = '<ALGORITHM>'\n",

@@ -33,6 +33,8 @@ SG_INLINE void sg_count_verdict(struct sg_counters *counters, const struct sg_se
 		counters->value[SG_COUNT_WINDOW_LOWERED]++;
 	if (edits & SG_EDIT_SEQ)
 		counters->value[SG_COUNT_SEQ_RESTORED]++;
+	if (edits & SG_EDIT_MSS)
+		counters->value[SG_COUNT_MSS_CLAMPED]++;
 	if (edits & SG_EDIT_WOULD_LOWER)
 		counters->value[SG_COUNT_WINDOW_WOULD_LOWER]++;
 	if (edits & SG_EDIT_ECN)

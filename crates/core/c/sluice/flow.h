@@ -137,7 +137,7 @@ struct sg_flow {
 	sg_u32 min_rtt_ns;
 	sg_u32 rtt_first;       /* smallest end in the ring that is not acknowledged */
 	sg_u16 dupacks;
-	sg_u16 mss;             /* the peer's MSS option, nothing subtracted */
+	sg_u16 mss;             /* the MSS option that the tenant read, nothing subtracted */
 
 	sg_u64 progress_ns;     /* last ACK that advanced, or first data after idle */
 	sg_u64 bytes_marked;    /* of the bytes acknowledged, delivered with CE; tenant-ecn: with ECE */
@@ -188,7 +188,7 @@ enum sg_opener {
 struct sg_half_open {
 	sg_u64 time_ns;
 	sg_u32 isn;             /* of the SYN */
-	sg_u16 mss;             /* offered by the SYN */
+	sg_u16 mss;             /* offered by the SYN, as its receiver reads it */
 	sg_u16 options;         /* enum sg_option_bits of the SYN */
 	sg_u8 wscale;
 	sg_u8 rule;

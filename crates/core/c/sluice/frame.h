@@ -185,6 +185,10 @@ SG_INLINE sg_u32 sg_frame_fields(struct sg_packet *p, sg_u8 *tcp, const struct s
 		change += sg_frame_number(tcp, 8, out->ack);
 	if (out->edits & SG_EDIT_SEQ)
 		change += sg_frame_number(tcp, 4, out->seq);
+	if (out->edits & SG_EDIT_MSS) {
+		change += sg_frame_byte(tcp, p->seg.mss_at + 2U, (sg_u8)(out->mss >> 8));
+		change += sg_frame_byte(tcp, p->seg.mss_at + 3U, (sg_u8)out->mss);
+	}
 	if (out->edits & SG_EDIT_HIDE_MPTCP)
 		change += sg_frame_blank(tcp, p->seg.mptcp_at, p->seg.mptcp_len);
 	if (out->edits & SG_EDIT_BLANK_REST)

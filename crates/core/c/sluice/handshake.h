@@ -26,6 +26,23 @@ SG_INLINE sg_u16 sg_mss_of(const struct sg_segment *seg)
 	return seg->options & SG_OPT_MSS ? seg->mss : SG_MSS_DEFAULT;
 }
 
+/*
+ * The MSS that the tenant reads, which bounds the segments that it sends: that of the packet, or
+ * the rule's where that is smaller. What the tenant itself announces bounds its peer, whose
+ * host has a rule for that.
+ */
+SG_INLINE sg_u16 sg_mss_shown(const struct sg_segment *seg, const struct sg_params *params,
+			      struct sg_verdict *out)
+{
+	sg_u16 mss = sg_mss_of(seg);
+
+	if (!params->mss || mss <= params->mss || !(seg->options & SG_OPT_MSS))
+		return mss;
+	out->edits |= SG_EDIT_MSS;
+	out->mss = params->mss;
+	return params->mss;
+}
+
 /* Data that come with a SYN (RFC 7413) and may be moved for an option: a jumbo frame's. */
 #define SG_SYN_DATA_MAX 9000U
 
@@ -123,6 +140,7 @@ SG_NOINLINE int sg_syn(struct sg_half_open *half, const struct sg_segment *seg,
 			peer = sg_offer(seg, out);
 		} else {
 			peer = sg_accept_offer(seg, out);
+			half->mss = sg_mss_shown(seg, params, out);
 		}
 	}
 	half->peer = peer | promoted;
@@ -338,7 +356,6 @@ SG_NOINLINE int sg_synack(struct sg_flow *flow, struct sg_half_open *half,
 	int to_tenant = seg->direction == SG_TO_TENANT;
 	sg_u32 mss = to_tenant ? sg_mss_of(seg) : half->mss;
 
-	flow->mss = (sg_u16)sg_max32(mss, SG_MSS_MIN);
 	if (half->options & seg->options & SG_OPT_WSCALE)
 		flow->wscale = (to_tenant ? seg->wscale : half->wscale) & 15;
 	flow->snd_una = to_tenant ? seg->ack : seg->seq + 1;
@@ -352,6 +369,9 @@ SG_NOINLINE int sg_synack(struct sg_flow *flow, struct sg_half_open *half,
 	sg_receiving_start(flow, half, seg);
 	sg_begins_here(flow);
 	sg_choose_mode(flow, half, seg, params, out);
+	if (to_tenant && sg_may_edit(flow, params))
+		mss = sg_mss_shown(seg, params, out);
+	flow->mss = (sg_u16)sg_max32(mss, SG_MSS_MIN);
 	sg_cc_init(&flow->cc, params, sg_algorithm_of(flow, params), flow->mss);
 	flow->cc.round_end = flow->snd_una;
 	flow->cc.cut_end = flow->snd_una;

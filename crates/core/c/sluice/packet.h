@@ -305,6 +305,18 @@ SG_INLINE sg_u32 sg_option32(const sg_u8 *options, sg_u32 at)
 	       (sg_u32)options[(at + 2) & 63] << 8 | options[(at + 3) & 63];
 }
 
+/* Of several the last counts, and 0 is none, as in Linux' tcp_parse_options(). */
+SG_INLINE void sg_option_mss(struct sg_segment *seg, const sg_u8 *options, sg_u32 at, sg_u32 len)
+{
+	sg_u16 mss = (sg_u16)(sg_option32(options, at + 2) >> 16);
+
+	if (len != 4 || !mss)
+		return;
+	seg->options |= SG_OPT_MSS;
+	seg->mss = mss;
+	seg->mss_at = (sg_u8)(20 + at);
+}
+
 SG_INLINE void sg_option_sack(struct sg_segment *seg, const sg_u8 *options, sg_u32 at, sg_u32 len)
 {
 	if (len < 10)
@@ -356,10 +368,7 @@ SG_INLINE int sg_option(struct sg_segment *seg, const sg_u8 *options, sg_u32 at,
 {
 	switch (options[at & 63]) {
 	case 2:
-		if (len == 4) {
-			seg->options |= SG_OPT_MSS;
-			seg->mss = (sg_u16)(sg_option32(options, at + 2) >> 16);
-		}
+		sg_option_mss(seg, options, at, len);
 		break;
 	case 3:
 		if (len == 3) {

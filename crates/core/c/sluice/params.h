@@ -60,7 +60,8 @@ struct sg_params {
 	sg_u8 k_segments;   /* `dcvegas`: the backlog in segments of the flow; 0 = k_delay_ns */
 	sg_u8 pad1;
 	sg_u32 rto_min_us;  /* silence with data outstanding that counts as a timeout, at least */
-	sg_u32 rule_id;     /* position in the policy file, for reports */
+	sg_u16 rule_id;     /* position in the policy file, for reports */
+	sg_u16 mss;         /* largest MSS option that the tenant reads; 0 = any */
 	sg_u64 rate_cap;    /* bytes per second of one flow, held by its window; 0 = none */
 	sg_u32 swift_target_ns; /* `swift`: target of the RTT for the largest windows */
 	sg_u32 swift_range_ns;  /* `swift`: what the smallest windows have in addition */
@@ -74,6 +75,7 @@ SG_ASSERT_AT(struct sg_params, beta_q10, 8);
 SG_ASSERT_AT(struct sg_params, vegas_alpha, 28);
 SG_ASSERT_AT(struct sg_params, rto_min_us, 32);
 SG_ASSERT_AT(struct sg_params, rule_id, 36);
+SG_ASSERT_AT(struct sg_params, mss, 38);
 SG_ASSERT_AT(struct sg_params, rate_cap, 40);
 SG_ASSERT_AT(struct sg_params, swift_target_ns, 48);
 SG_ASSERT_AT(struct sg_params, swift_mdf_q10, 60);

@@ -73,7 +73,8 @@ struct sg_segment {
 	sg_u32 sack2_right;
 	sg_u8 end_at;        /* where options end before the header does: EOL, or a malformed one; 0 = they don't */
 	sg_u8 damaged;       /* its checksum is known to be wrong: no receiver takes it */
-	sg_u8 pad[2];
+	sg_u8 mss_at;        /* offset of that option in the TCP header */
+	sg_u8 pad;
 };
 SG_ASSERT_SIZE(struct sg_segment, 56);
 
@@ -92,6 +93,7 @@ enum sg_edit_bits {
 	SG_EDIT_BLANK_REST = 1 << 11,    /* overwrite what no parser reads, from `end_at` on, with NOPs */
 	SG_EDIT_UNHELD = 1 << 12,        /* no edit: data that no window holds, for a bucket */
 	SG_EDIT_SEQ = 1 << 13,           /* write the sequence number */
+	SG_EDIT_MSS = 1 << 14,           /* write the value of the MSS option */
 };
 
 enum sg_action {
@@ -110,7 +112,10 @@ struct sg_verdict {
 	sg_u32 e0b;         /* with SG_EDIT_ADD_FEEDBACK or SG_EDIT_WANT_FACK */
 	sg_u32 ceb;
 	sg_u32 ack;         /* with SG_EDIT_ACK */
-	sg_u32 seq;         /* with SG_EDIT_SEQ */
+	union {
+		sg_u32 seq; /* with SG_EDIT_SEQ, which is for no SYN */
+		sg_u32 mss; /* with SG_EDIT_MSS, which is for SYNs and SYN/ACKs */
+	};
 };
 SG_ASSERT_SIZE(struct sg_verdict, 24);
 
@@ -179,6 +184,7 @@ enum sg_counter {
 	SG_COUNT_BEYOND,           /* data that only an edge from before a gap covers: charged to a bucket */
 	SG_COUNT_ODD_ACK,          /* data with an ACK number that no receiver's host takes: charged to a bucket */
 	SG_COUNT_SEQ_RESTORED,     /* pure ACK with a number acknowledged already: given the next byte's */
+	SG_COUNT_MSS_CLAMPED,      /* MSS option of a SYN or SYN/ACK lowered */
 	SG_COUNT_MAX,
 };
 

@@ -13,6 +13,7 @@ mod hostile;
 mod layouts;
 mod lives;
 mod loss;
+mod mss;
 mod policing;
 mod properties;
 mod restraint;

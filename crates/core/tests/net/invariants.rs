@@ -47,6 +47,10 @@ pub fn check(before: &[u8], after: &[u8], direction: Direction, outcome: &Outcom
         assert_eq!(cleared, 0, "the tenant's own flags stay");
         assert_eq!(was.window, is.window, "the tenant's own window stays");
     }
+    if outcome.edits & edit::MSS != 0 {
+        assert_eq!(direction, Direction::ToTenant);
+        assert!(was.has(tcp::SYN), "an MSS is of a handshake");
+    }
     check_options(&was.options, &is.options, outcome.edits);
     if outcome.edits == 0 {
         assert_eq!(before, after);
@@ -75,5 +79,15 @@ fn check_options(was: &[u8], is: &[u8], edits: u16) {
             .map(|(_, bytes)| bytes.to_vec())
             .collect()
     };
-    assert_eq!(foreign(was), foreign(is), "the tenant's options stay");
+    let (was, is) = (foreign(was), foreign(is));
+    if edits & edit::MSS == 0 {
+        assert_eq!(was, is, "the tenant's options stay");
+        return;
+    }
+    assert_eq!(was.len(), is.len());
+    let mut changed = was.iter().zip(&is).filter(|(was, is)| was != is);
+    let (was, is) = changed.next().expect("an MSS that changes");
+    assert!(changed.next().is_none(), "nothing but one MSS changes");
+    assert_eq!((&was[..2], &is[..2]), (&[2, 4][..], &[2, 4][..]));
+    assert!(is[2..] < was[2..], "an MSS is lowered");
 }

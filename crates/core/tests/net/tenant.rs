@@ -24,7 +24,8 @@ pub struct Offers {
     pub timestamps: bool,
     /// RFC 3168.
     pub ecn: bool,
-    /// Further options of the SYN.
+    /// Options before and behind the others of the SYN.
+    pub leading: Vec<u8>,
     pub more: Vec<u8>,
     /// Bytes of data that go with the SYN or SYN/ACK (RFC 7413).
     pub data: u32,
@@ -39,6 +40,7 @@ impl Default for Offers {
             sack: true,
             timestamps: true,
             ecn: false,
+            leading: Vec::new(),
             more: Vec::new(),
             data: 0,
         }
@@ -136,7 +138,7 @@ impl Tenant {
 
     fn handshake_options(&self) -> Vec<u8> {
         let offers = &self.offers;
-        let mut parts = vec![opt::mss(offers.mss)];
+        let mut parts = vec![offers.leading.clone(), opt::mss(offers.mss)];
         if offers.sack {
             parts.push(opt::sack_permitted());
         }
