@@ -82,10 +82,10 @@ impl Bench<'_> {
         let mut lowering = policy::policy()?;
         lowering.rules[0].mss_bytes = Some(1400);
         let lowering = Instance::load(&lowering, &Options::default())?;
-        let other = Self {
+        let other = Bench {
             instance: &lowering,
             object: lowering.object(),
-            ..*self
+            ifindex: self.ifindex,
         };
         let frame = |run: u32| syn(REMOTE_ISN + run, false).frame();
         Ok([
