@@ -63,8 +63,8 @@ pub struct Rule {
     pub vegas_backlog: (u8, u8),
     /// Constants of `swift`.
     pub swift: Swift,
-    /// Largest MSS option in bytes that the tenant reads, [`MSS_RANGE`]; `None` = any. It bounds the
-    /// segments that the tenant sends.
+    /// Largest MSS option in bytes that the tenant reads, [`MSS_RANGE`]; `None` = any. It bounds
+    /// the segments that the tenant sends.
     pub mss_bytes: Option<u16>,
     /// Smallest window in the peer's segments, 1 or 2.
     pub floor_mss: u8,
