@@ -246,10 +246,11 @@ impl Receiver {
         self.buffer.saturating_sub(self.readable())
     }
 
-    /// The buffer becomes whole segments.
+    /// The buffer becomes whole segments before anything but a SYN has come.
     pub fn round_up(&mut self, mss: u32) {
         if self.eager {
             self.buffer = self.buffer.next_multiple_of(mss.max(1).into());
+            self.edge = self.next + u64::from(self.window_of_syn());
         }
     }
 
