@@ -48,6 +48,7 @@ impl Machine {
         config.rto.min_ns = 30 * MS;
         config.rto.slop_ns = 200 * MS;
         config.rto.granularity_ns = MS;
+        config.rto.linear_syns = 0; // since FreeBSD 12 SYNs back off like everything else
         config.receive_buffer = Buffer {
             initial_bytes: 65_536,
             max_bytes: LARGEST_BUFFER,
