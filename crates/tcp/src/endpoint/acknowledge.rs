@@ -104,8 +104,7 @@ impl Endpoint {
             self.restart_timer(now_ns);
         }
         if self.flags.reducing {
-            let good = news.acked > 0;
-            self.reduce_proportionally(news.delivered, good);
+            self.reduce_proportionally(news.delivered, news.acked > 0);
         }
         if news.acked == 0 {
             return Events::EMPTY;

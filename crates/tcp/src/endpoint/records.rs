@@ -78,16 +78,23 @@ impl Endpoint {
 
     /// One past the last byte that a segment which begins at snd_nxt may have: the end of the
     /// record that is under way, or of the data.
+    #[inline]
     pub(super) fn record_end(&self) -> u64 {
+        if !self.flags.unusual {
+            return self.snd_end;
+        }
         let ends = &self.rare.ends;
         let next = ends.iter().find(|end| **end > self.snd_nxt);
         next.map_or(self.snd_end, |end| *end)
     }
 
     /// Records are given up that have been acknowledged.
+    #[inline]
     pub(super) fn forget_records(&mut self) {
-        let una = self.snd_una;
-        self.rare.ends.retain(|end| *end > una);
+        if self.flags.unusual {
+            let una = self.snd_una;
+            self.rare.ends.retain(|end| *end > una);
+        }
     }
 
     /// A segment without data that the peer answers leaves next (RFC 9293 3.8.4, keepalives).
