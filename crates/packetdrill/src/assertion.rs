@@ -1,9 +1,5 @@
 //! `%{ assert tcpi_snd_cwnd == 10, tcpi_snd_cwnd }%`: the part of Python that suites use.
 
-use sluicegate_tcp::State;
-
-use crate::host::Connection;
-
 /// Why code does not pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wrong {
@@ -163,7 +159,7 @@ impl Reader<'_> {
 
     /// `a < b <= c` holds if each part does.
     fn comparison(&mut self) -> Number {
-        let mut left = self.sum()?;
+        let mut left = self.bits()?;
         let mut holds = None;
         loop {
             let compare: fn(&i64, &i64) -> bool = if self.accept("==") {
@@ -181,10 +177,27 @@ impl Reader<'_> {
             } else {
                 return Ok(holds.map_or(left, i64::from));
             };
-            let right = self.sum()?;
+            let right = self.bits()?;
             holds = Some(holds.unwrap_or(true) && compare(&left, &right));
             left = right;
         }
+    }
+
+    /// `a | b & c`
+    fn bits(&mut self) -> Number {
+        let mut value = self.common_bits()?;
+        while self.accept("|") {
+            value |= self.common_bits()?;
+        }
+        Ok(value)
+    }
+
+    fn common_bits(&mut self) -> Number {
+        let mut value = self.sum()?;
+        while self.accept("&") {
+            value &= self.sum()?;
+        }
+        Ok(value)
     }
 
     fn sum(&mut self) -> Number {
@@ -211,8 +224,6 @@ impl Reader<'_> {
                     Some(quotient) if by > 0 => value = quotient,
                     _ => return self.unknown(),
                 }
-            } else if self.accept("&") {
-                value &= self.atom()?;
             } else {
                 return Ok(value);
             }
@@ -247,9 +258,9 @@ impl Reader<'_> {
             .find(|char| !word(char))
             .unwrap_or(self.text.len());
         let (name, rest) = self.text.split_at(len);
-        let value = match name.parse() {
-            Ok(number) => Some(number),
-            Err(_) => constant(name).or_else(|| (self.value)(name)),
+        let value = match number(name) {
+            Some(number) => Some(number),
+            None => constant(name).or_else(|| (self.value)(name)),
         };
         let Some(value) = value else {
             return Err(Wrong::Unknown(format!("{name:?} in code")));
@@ -259,6 +270,13 @@ impl Reader<'_> {
         }
         self.text = rest;
         Ok(value)
+    }
+}
+
+fn number(text: &str) -> Option<i64> {
+    match text.strip_prefix("0x") {
+        Some(digits) => i64::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
     }
 }
 
@@ -278,53 +296,19 @@ fn constant(name: &str) -> Option<i64> {
         "TCP_CLOSE_WAIT" => 8,
         "TCP_LAST_ACK" => 9,
         "TCP_CLOSING" => 11,
+        "TCP_CA_Open" => 0,
+        "TCP_CA_Disorder" => 1,
+        "TCP_CA_CWR" => 2,
+        "TCP_CA_Recovery" => 3,
+        "TCP_CA_Loss" => 4,
+        "TCPI_OPT_TIMESTAMPS" => 1,
+        "TCPI_OPT_SACK" => 2,
+        "TCPI_OPT_WSCALE" => 4,
+        "TCPI_OPT_ECN" => 8,
+        "TCPI_OPT_ECN_SEEN" => 16,
+        "TCPI_OPT_SYN_DATA" => 32,
         _ => return None,
     })
-}
-
-/// `struct tcp_info`, as far as the endpoint tells.
-pub fn tcp_info(connection: &Connection, name: &str) -> Option<i64> {
-    let endpoint = &connection.endpoint;
-    let stats = endpoint.stats();
-    let mss = endpoint.mss().max(1);
-    let out = u64::from(connection.nxt.wrapping_sub(connection.una));
-    let value = match name {
-        "tcpi_state" => state(endpoint.state()),
-        "tcpi_snd_cwnd" => (endpoint.cwnd() / mss).into(),
-        "tcpi_snd_ssthresh" => match endpoint.ssthresh() {
-            u32::MAX => 0x7fff_ffff,
-            bytes => (bytes / mss).into(),
-        },
-        "tcpi_snd_mss" => mss.into(),
-        "tcpi_unacked" => out.div_ceil(mss.into()),
-        "tcpi_rtt" => endpoint.srtt_ns() / 1_000,
-        "tcpi_rttvar" => endpoint.rttvar_ns() / 1_000,
-        "tcpi_rto" => endpoint.rto_ns() / 1_000,
-        "tcpi_total_retrans" => stats.retransmits,
-        "tcpi_bytes_retrans" => stats.retransmitted_bytes,
-        "tcpi_bytes_acked" => stats.acked_bytes,
-        "tcpi_bytes_received" => stats.received_bytes,
-        "tcpi_segs_out" => stats.segments_sent,
-        "tcpi_segs_in" => stats.segments_received,
-        "tcpi_dsack_dups" => stats.dsack_received,
-        _ => return None,
-    };
-    i64::try_from(value).ok()
-}
-
-fn state(state: State) -> u64 {
-    match state {
-        State::Established => 1,
-        State::SynSent => 2,
-        State::SynReceived => 3,
-        State::FinWait1 => 4,
-        State::FinWait2 => 5,
-        State::TimeWait => 6,
-        State::Closed => 7,
-        State::CloseWait => 8,
-        State::LastAck => 9,
-        State::Closing => 11,
-    }
 }
 
 #[cfg(test)]

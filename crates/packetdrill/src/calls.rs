@@ -1,6 +1,8 @@
 //! System calls: what an application does to the host.
 
+mod messages;
 mod options;
+mod readiness;
 mod transfer;
 
 pub use options::foresee;
@@ -9,8 +11,9 @@ use sluicegate_tcp::State;
 
 use crate::{
     Step, Stop,
-    host::{Connection, Host, Role, Socket},
+    host::{Connection, Host},
     model::{Call, Expr},
+    socket::{Options, Other, Role, Socket},
     time::seconds,
 };
 
@@ -35,6 +38,14 @@ pub struct Blocked {
     tolerance_ns: u64,
     progress: Progress,
     done: Option<(u64, Answer)>,
+}
+
+impl Blocked {
+    /// It is a write that waits for space.
+    pub fn waits_to_write(&self) -> bool {
+        let writes = ["write", "writev", "send", "sendto", "sendmsg", "sendfile"];
+        self.done.is_none() && writes.contains(&self.call.name.as_str())
+    }
 }
 
 /// What a call that waits has done so far.
@@ -164,15 +175,18 @@ impl Host {
             "accept" | "accept4" => self.accept(call),
             "connect" => self.call_connect(call, progress),
             "read" | "recv" | "recvfrom" | "readv" | "recvmsg" => self.read(call),
-            "write" | "send" | "sendto" | "writev" | "sendmsg" => {
-                self.write(call, &mut progress.written)
-            }
+            "write" | "send" | "sendto" | "writev" | "sendmsg" => self.write(call, progress),
+            "sendfile" => self.sendfile(call, progress),
             "close" => Ok(self.close(call)),
             "shutdown" => self.shutdown(call),
             "fcntl" => self.fcntl(call),
             "setsockopt" => self.setsockopt(call),
             "getsockopt" => self.getsockopt(call),
             "ioctl" => self.ioctl(call),
+            "open" | "pipe" | "splice" => self.on_bytes(call),
+            "epoll_create" | "epoll_create1" | "epoll_ctl" | "epoll_wait" | "poll" => {
+                self.readiness(call)
+            }
             name => self.unknown(&format!("system call {name}")),
         }
     }
@@ -203,19 +217,17 @@ impl Host {
         if !words.contains(&"SOCK_STREAM") || call.words(2).contains(&"IPPROTO_MPTCP") {
             return self.unknown("sockets other than TCP's");
         }
-        let socket = Socket {
-            role: Role::Fresh,
-            nonblocking: words.contains(&"SOCK_NONBLOCK"),
-            resets: false,
-            deaf: false,
-        };
+        let nonblocking = words.contains(&"SOCK_NONBLOCK");
+        let socket = Socket::new(nonblocking, Options::default());
         Ok(self.install(call, socket))
     }
 
     /// A new socket under the number that the script gives it.
     fn install(&mut self, call: &Call, socket: Socket) -> Answer {
         match call.result {
-            Expr::Integer(fd) if fd >= 0 && !self.sockets.contains_key(&fd) => {
+            // A number that is taken is taken over: the other one is known by no number any more.
+            Expr::Integer(fd) if fd >= 0 => {
+                self.others.remove(&fd);
                 self.sockets.insert(fd, socket);
                 Value(fd)
             }
@@ -225,6 +237,37 @@ impl Host {
                     .last()
                     .map_or(3, |fd| fd.saturating_add(1)),
             ),
+        }
+    }
+
+    fn is_free(&self, fd: i64) -> bool {
+        fd >= 0 && !self.sockets.contains_key(&fd) && !self.others.contains_key(&fd)
+    }
+
+    /// Something that is no socket, under the number that the script gives it.
+    fn install_other(&mut self, fd: i64, other: Other) -> Answer {
+        if !self.is_free(fd) {
+            return Error("EMFILE");
+        }
+        self.others.insert(fd, other);
+        Value(fd)
+    }
+
+    /// Files and pipes, of which only the number of bytes in them matters. A file that exists has
+    /// more of them than any script asks for.
+    fn on_bytes(&mut self, call: &Call) -> Step<Answer> {
+        match (call.name.as_str(), call.arguments.first(), &call.result) {
+            ("open", _, Expr::Integer(fd)) => Ok(self.install_other(*fd, Other::Bytes(1 << 40))),
+            ("pipe", Some(Expr::List(ends)), _) => {
+                for end in ends {
+                    let Expr::Integer(fd) = end else {
+                        return self.unknown("a pipe without numbers");
+                    };
+                    self.install_other(*fd, Other::Bytes(0));
+                }
+                Ok(Value(0))
+            }
+            (name, ..) => self.unknown(&format!("system call {name}")),
         }
     }
 
@@ -259,8 +302,7 @@ impl Host {
         connection.owned = true;
         let socket = Socket {
             role: Role::Connection(connection.number),
-            nonblocking: call.words(3).contains(&"SOCK_NONBLOCK"),
-            ..listener
+            ..Socket::new(call.words(3).contains(&"SOCK_NONBLOCK"), listener.options)
         };
         Ok(self.install(call, socket))
     }
@@ -269,18 +311,22 @@ impl Host {
         let Some(socket) = self.socket_of(call).cloned() else {
             return Ok(Error("EBADF"));
         };
+        if call.words(1).contains(&"AF_UNSPEC") {
+            return Ok(self.disconnect(call, socket.role));
+        }
+        let waits = if socket.nonblocking {
+            Error("EINPROGRESS")
+        } else {
+            Waits
+        };
         if socket.role == Role::Fresh {
-            let number = self.connect();
+            let fast = socket.options.fast_open_connect && self.fast_open.client();
+            if fast && self.peer_cookie.is_some() {
+                return Ok(Value(0)); // the first data opens
+            }
+            self.connect_fast(call, 0);
             progress.connecting = true;
-            self.on_socket(call, |socket| {
-                socket.role = Role::Connection(number);
-                Value(0)
-            });
-            return Ok(if socket.nonblocking {
-                Error("EINPROGRESS")
-            } else {
-                Waits
-            });
+            return Ok(waits);
         }
         let Some(connection) = self.connection_of(socket.role) else {
             return Ok(Error("EISCONN"));
@@ -296,11 +342,51 @@ impl Host {
         })
     }
 
+    /// The socket of the call connects. With fast open its SYN takes `bytes` along if there is a
+    /// cookie for that, and asks for one if not.
+    fn connect_fast(&mut self, call: &Call, bytes: u64) {
+        let Some(options) = self.socket_of(call).map(|socket| socket.options) else {
+            return;
+        };
+        let fast = options.fast_open_connect || call.has_flag("MSG_FASTOPEN");
+        let fast = fast && self.fast_open.client();
+        let cookie = self.peer_cookie.clone().filter(|_| fast);
+        let known = cookie.is_some() || (fast && options.no_cookie);
+        let (number, taken) = self.connect(options, if known { bytes } else { 0 });
+        if let Some(connection) = &mut self.connection {
+            connection.fast_open = match known {
+                true => cookie.filter(|_| taken > 0),
+                false => fast.then(Default::default),
+            };
+        }
+        self.on_socket(call, |socket| {
+            socket.role = Role::Connection(number);
+            Value(0)
+        });
+    }
+
+    /// `connect(AF_UNSPEC)`: the connection ends and the socket may be used again.
+    fn disconnect(&mut self, call: &Call, role: Role) -> Answer {
+        if let Some(connection) = self.connection_of(role) {
+            connection.endpoint.abort();
+        }
+        self.on_socket(call, |socket| {
+            socket.role = Role::Fresh;
+            Value(0)
+        })
+    }
+
     fn close(&mut self, call: &Call) -> Answer {
         let fd = call.integer(0).unwrap_or(-1);
+        if self.others.remove(&fd).is_some() {
+            return Value(0);
+        }
         let Some(socket) = self.sockets.remove(&fd) else {
             return Error("EBADF");
         };
+        if socket.role == Role::Listener {
+            self.close_listener();
+        }
         if let Some(connection) = self.connection_of(socket.role) {
             connection.orphan = true;
             let opening = connection.endpoint.state() == State::SynSent;
@@ -311,6 +397,21 @@ impl Host {
             }
         }
         Value(0)
+    }
+
+    /// What has not been accepted ends with its listener: a reset, or silence if the handshake was
+    /// not over.
+    fn close_listener(&mut self) {
+        let Some(connection) = &mut self.connection else {
+            return;
+        };
+        if connection.passive && !connection.owned {
+            if connection.established {
+                connection.endpoint.abort();
+            } else {
+                self.connection = None;
+            }
+        }
     }
 
     fn shutdown(&mut self, call: &Call) -> Step<Answer> {
@@ -350,16 +451,7 @@ impl Call {
 
     /// The words of an argument, `A|B` apart.
     pub fn words(&self, index: usize) -> Vec<&str> {
-        let parts = match self.arguments.get(index) {
-            Some(Expr::Or(parts)) => parts.as_slice(),
-            Some(one) => std::slice::from_ref(one),
-            None => &[],
-        };
-        let words = parts.iter().filter_map(|part| match part {
-            Expr::Word(word) => Some(word.as_str()),
-            _ => None,
-        });
-        words.collect()
+        self.arguments.get(index).map_or(Vec::new(), Expr::words)
     }
 
     /// `answer` is what the script expects.
@@ -384,5 +476,30 @@ impl Call {
             Some(errno) => format!("{value} {errno}"),
             None => value,
         }
+    }
+}
+
+impl Expr {
+    /// A field of a structure by its name.
+    pub fn field(&self, name: &str) -> Option<&Expr> {
+        let Self::Struct(fields) = self else {
+            return None;
+        };
+        let found = fields.iter().find(|(field, _)| field == name);
+        found.map(|(_, value)| value)
+    }
+
+    /// The words of `A|B`.
+    pub fn words(&self) -> Vec<&str> {
+        let parts = match self {
+            Self::Or(parts) => parts.as_slice(),
+            Self::List(list) if list.len() == 1 => return list[0].words(),
+            one => std::slice::from_ref(one),
+        };
+        let words = parts.iter().filter_map(|part| match part {
+            Self::Word(word) => Some(word.as_str()),
+            _ => None,
+        });
+        words.collect()
     }
 }

@@ -5,13 +5,20 @@ use std::{
     sync::Arc,
 };
 
-use sluicegate_tcp::{Config, Endpoint, Error, Events, Segment, State, segment::flags};
+use sluicegate_tcp::{
+    Config, Endpoint, Error, Events, Segment, State, config::Buffer, segment::flags,
+};
 
 use crate::{
     Step, Stop,
     calls::Blocked,
-    machine::Machine,
-    packet::{LOCAL_ISN, Packet},
+    fast_open::{self, Answer},
+    info::Limits,
+    machine::{Keepalive, Machine, Stack},
+    memory::Memory,
+    notices::Notices,
+    packet::{FastOpen, LOCAL_ISN, Packet},
+    socket::{Options, Other, Role, Socket},
 };
 
 /// Steps without progress after which an endpoint is given up: it would go on for ever.
@@ -20,32 +27,18 @@ const MOST_STEPS: usize = 200_000;
 const BOOT_NS: u64 = 1_000_000_000;
 /// As late as a script's clock goes.
 const END_OF_TIME_NS: u64 = 1 << 60;
+const SECOND_NS: u64 = 1_000_000_000;
 
 /// A segment that has left.
 #[derive(Clone, Debug)]
 pub struct Sent {
     pub at_ns: u64,
     pub packet: Packet,
-}
-
-/// What a file descriptor stands for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// A socket that neither listens nor connects.
-    Fresh,
-    Listener,
-    /// The connection of this number.
-    Connection(u32),
-}
-
-#[derive(Clone, Debug)]
-pub struct Socket {
-    pub role: Role,
-    pub nonblocking: bool,
-    /// `close` resets (`SO_LINGER` with no time).
-    pub resets: bool,
-    /// `shutdown` for reading.
-    pub deaf: bool,
+    /// The connection that sent it, or the last one before it.
+    pub number: u32,
+    /// Time to live, and the byte of the type of service without ECN.
+    pub ttl: u8,
+    pub tos: u8,
 }
 
 #[derive(Clone, Debug)]
@@ -65,6 +58,24 @@ pub struct Connection {
     /// First sequence number that is not acknowledged, and the first that has not left; relative.
     pub una: u32,
     pub nxt: u32,
+    /// One past the last byte that the application has written; relative.
+    pub written: u32,
+    /// A SYN with data was answered by an ACK of it, ours or the peer's.
+    pub syn_data: bool,
+    /// What the SYN or SYN-ACK has.
+    pub fast_open: Option<FastOpen>,
+    pub notices: Notices,
+    /// How often something has happened that an application may wait for.
+    pub wakeups: u64,
+    /// When data came last.
+    pub data_ns: u64,
+    pub limits: Limits,
+    /// When the peer was heard last, and probes since that it has not answered.
+    heard_ns: u64,
+    unanswered: u32,
+    /// When the connection began.
+    began_ns: u64,
+    pub options: Options,
 }
 
 /// Script's TSval against the endpoint's.
@@ -75,15 +86,34 @@ struct Timestamps {
 
 pub struct Host {
     pub config: Config,
+    pub stack: Stack,
+    pub memory: Memory,
+    pub keepalive: Keepalive,
+    pub fast_open: fast_open::Settings,
+    pub icmp_resets: bool,
+    /// What a time in a script may be off by.
+    pub tolerance_ns: u64,
     pub now_ns: u64,
     /// Line of the event that is running.
     pub line: usize,
     pub sockets: BTreeMap<i64, Socket>,
+    pub others: BTreeMap<i64, Other>,
     pub connection: Option<Connection>,
     pub sent: VecDeque<Sent>,
     pub blocked: Option<Blocked>,
     /// An application has written.
     pub wrote: bool,
+    /// What the path to the peer is known to take, in bytes of IP.
+    pub path_mtu: Option<u16>,
+    /// The peer's cookie.
+    pub peer_cookie: Option<FastOpen>,
+    /// ICMP messages that quoted nothing that was out.
+    pub strange_icmp: u64,
+    /// The script's initial sequence number of the peer, and ours.
+    peer_isn: Option<u32>,
+    pub own_isn: u32,
+    pub header: u16,
+    ttl: u8,
     connections: u32,
     timestamps: Timestamps,
 }
@@ -92,22 +122,37 @@ impl Host {
     pub fn new(machine: &Machine) -> Self {
         Self {
             config: machine.config,
+            stack: machine.stack,
+            memory: machine.memory,
+            keepalive: machine.keepalive,
+            fast_open: machine.fast_open.clone(),
+            icmp_resets: machine.icmp_resets,
+            tolerance_ns: machine.tolerance_ns,
             now_ns: 0,
             line: 0,
             sockets: BTreeMap::new(),
+            others: BTreeMap::new(),
             connection: None,
             sent: VecDeque::new(),
             blocked: None,
             wrote: false,
+            path_mtu: None,
+            peer_cookie: None,
+            strange_icmp: 0,
+            peer_isn: None,
+            own_isn: 0,
+            header: machine.header(),
+            ttl: 64,
             connections: 0,
             timestamps: Timestamps::default(),
         }
     }
 
     /// A new connection takes the place of the last one.
-    pub fn begin(&mut self, endpoint: Endpoint, passive: bool) -> u32 {
+    pub fn begin(&mut self, endpoint: Endpoint, passive: bool, options: Options) -> u32 {
         self.connections += 1;
         self.timestamps = Timestamps::default();
+        self.own_isn = 0;
         self.connection = Some(Connection {
             endpoint,
             number: self.connections,
@@ -119,20 +164,58 @@ impl Host {
             error: None,
             una: 0,
             nxt: 0,
+            written: 1,
+            syn_data: false,
+            fast_open: None,
+            notices: Notices::default(),
+            wakeups: 0,
+            data_ns: self.now_ns,
+            limits: Limits::default(),
+            heard_ns: self.now_ns,
+            unanswered: 0,
+            began_ns: self.now_ns,
+            options,
         });
         self.connections
     }
 
-    /// An active open.
-    pub fn connect(&mut self) -> u32 {
-        let endpoint = Endpoint::connect(Arc::new(self.config), LOCAL_ISN);
-        self.begin(endpoint, false)
+    /// The endpoint's configuration for a socket with these options.
+    pub fn config_for(&self, options: &Options) -> Arc<Config> {
+        let mut config = self.config;
+        config.nagle &= !options.nodelay;
+        config.user_timeout_ns = options.user_timeout_ns;
+        if options.maxseg > 0 {
+            config.mss = config.mss.min(options.maxseg);
+        }
+        if options.receive_buffer > 0 {
+            config.receive_buffer = fixed(options.receive_buffer);
+        }
+        if let Some(algorithm) = options.algorithm {
+            config.algorithm = algorithm;
+        }
+        // How much an application may write the socket decides.
+        config.send_buffer = fixed(1 << 40);
+        Arc::new(config)
     }
 
-    fn listens(&self) -> bool {
-        self.sockets
-            .values()
-            .any(|socket| socket.role == Role::Listener)
+    /// An active open, whose SYN takes `bytes` along.
+    pub fn connect(&mut self, options: Options, bytes: u64) -> (u32, u64) {
+        self.peer_isn = None;
+        let config = self.config_for(&options);
+        let (endpoint, taken) = match bytes {
+            0 => (Endpoint::connect(config, LOCAL_ISN), 0),
+            _ => Endpoint::connect_fast(config, LOCAL_ISN, bytes),
+        };
+        let number = self.begin(endpoint, false, options);
+        if let Some(connection) = &mut self.connection {
+            connection.written += taken as u32;
+        }
+        (number, taken)
+    }
+
+    fn listener(&mut self) -> Option<&mut Socket> {
+        let listens = |socket: &&mut Socket| socket.role == Role::Listener;
+        self.sockets.values_mut().find(listens)
     }
 
     /// A segment arrives.
@@ -141,12 +224,23 @@ impl Host {
         if let Some((_, ecr)) = &mut packet.options.timestamps {
             *ecr = self.timestamps.live(*ecr);
         }
+        let opens = packet.flags & (flags::SYN | flags::ACK | flags::RST) == flags::SYN;
+        let fresh = opens && self.listener().is_some_and(|listener| !listener.used);
+        if packet.has(flags::SYN) {
+            let isn = match self.peer_isn {
+                Some(isn) if !fresh && self.connection.is_some() => isn,
+                _ => packet.seq,
+            };
+            self.peer_isn = Some(isn);
+            packet.seq = packet.seq.wrapping_sub(isn);
+            packet.ack = packet.ack.wrapping_sub(self.own_isn);
+        }
         let segment = match packet.to_segment() {
             Ok(segment) => segment,
             Err(reason) => return Stop::unsupported(self.line, reason),
         };
         match &mut self.connection {
-            Some(connection) if connection.endpoint.state() != State::Closed => {
+            Some(connection) if !fresh && connection.endpoint.state() != State::Closed => {
                 if connection.refuses(&packet) {
                     self.send(packet.reset());
                 } else {
@@ -161,21 +255,48 @@ impl Host {
     /// A segment of no connection.
     fn arrive_unknown(&mut self, packet: &Packet, segment: &Segment) {
         let opens = packet.flags & (flags::SYN | flags::ACK | flags::RST) == flags::SYN;
-        if opens && self.listens() {
-            let config = Arc::new(self.config);
-            let endpoint = Endpoint::accept(config, LOCAL_ISN, segment, self.clock());
-            self.begin(endpoint, true);
-        } else if !packet.has(flags::RST) {
-            self.send(packet.reset());
+        let fin = packet.has(flags::FIN) && self.stack == Stack::Linux;
+        let Some(listener) = self.listener().filter(|_| opens && !fin) else {
+            if !packet.has(flags::RST) && (self.listener().is_none() || !opens) {
+                let mut reset = packet.reset();
+                if opens {
+                    // Of no connection, so that numbers count from nothing.
+                    reset.ack = reset.ack.wrapping_add(self.peer_isn.unwrap_or(0));
+                }
+                self.send(reset);
+            }
+            return;
+        };
+        listener.used = true;
+        let options = listener.options;
+        let config = self.config_for(&options);
+        let (enabled, without) = (options.fast_open > 0, options.no_cookie);
+        let settings = fast_open::Settings {
+            key: options.fast_open_key.unwrap_or(self.fast_open.key),
+            ..self.fast_open.clone()
+        };
+        let Answer { open, cookie } = settings.judge(packet, enabled, without);
+        let now_ns = self.clock();
+        let endpoint = match open {
+            true => Endpoint::accept_fast(config, LOCAL_ISN, segment, now_ns),
+            false => Endpoint::accept(config, LOCAL_ISN, segment, now_ns),
+        };
+        self.begin(endpoint, true, options);
+        if let Some(connection) = &mut self.connection {
+            connection.established = open;
+            connection.syn_data = open && packet.len > 0;
+            connection.fast_open = cookie;
         }
     }
 
     /// A segment of the connection.
     fn deliver(&mut self, packet: &Packet, segment: &Segment) {
         let now_ns = self.clock();
+        let at_ns = self.now_ns;
         let Some(connection) = &mut self.connection else {
             return;
         };
+        (connection.heard_ns, connection.unanswered) = (at_ns, 0);
         if packet.has(flags::ACK) && (packet.ack.wrapping_sub(connection.una) as i32) > 0 {
             let beyond = packet.ack.wrapping_sub(connection.nxt) as i32;
             connection.una = if beyond > 0 {
@@ -184,8 +305,22 @@ impl Host {
                 packet.ack
             };
         }
+        let opening = connection.endpoint.state() == State::SynSent;
         let events = connection.endpoint.segment(now_ns, segment);
         connection.note(events);
+        if packet.len > 0 && events.contains(Events::READABLE) {
+            connection.data_ns = at_ns;
+        }
+        if opening && connection.established {
+            connection.data_ns = at_ns;
+            connection.syn_data = packet.has(flags::SYN) && packet.ack > 1;
+            let cookie = packet.options.fast_open.clone();
+            self.peer_cookie = cookie.or(self.peer_cookie.take());
+        }
+        self.respect_path_mtu();
+        let Some(connection) = &mut self.connection else {
+            return;
+        };
         if connection.orphan && connection.endpoint.readable() > 0 {
             // The data can never be read (RFC 9293 3.6.1, RFC 2525 2.17).
             self.connection = None;
@@ -195,7 +330,19 @@ impl Host {
 
     pub fn send(&mut self, packet: Packet) {
         let at_ns = self.now_ns;
-        self.sent.push_back(Sent { at_ns, packet });
+        let options = self.connection.as_ref().map(|open| open.options);
+        let options = options.unwrap_or_default();
+        self.sent.push_back(Sent {
+            at_ns,
+            packet,
+            number: self.connections,
+            ttl: if options.ttl > 0 {
+                options.ttl
+            } else {
+                self.ttl
+            },
+            tos: options.tos,
+        });
     }
 
     /// Everything that may leave now leaves, and a call that waits is looked at again.
@@ -209,38 +356,140 @@ impl Host {
         Stop::fail(self.line, "a call goes on for ever")
     }
 
-    fn transmit(&mut self) -> Step {
+    pub fn transmit(&mut self) -> Step {
         let now_ns = self.clock();
         for _ in 0..MOST_STEPS {
             let Some(connection) = &mut self.connection else {
                 return Ok(());
             };
             let Some(segment) = connection.endpoint.transmit(now_ns) else {
+                self.look_around();
                 return Ok(());
             };
-            let packet = Packet::from_segment(&segment);
+            let mut packet = Packet::from_segment(&segment);
             if (packet.end().wrapping_sub(connection.nxt) as i32) > 0 {
                 connection.nxt = packet.end();
+            }
+            if packet.has(flags::SYN) {
+                packet.options.fast_open.clone_from(&connection.fast_open);
+                packet.ack = match packet.has(flags::ACK) {
+                    true => packet.ack.wrapping_add(self.peer_isn.unwrap_or(0)),
+                    false => 0,
+                };
             }
             self.send(packet);
         }
         Stop::fail(self.line, "the endpoint sends for ever")
     }
 
+    /// What follows from how the connection is now: notices, space for writers, what limits it.
+    fn look_around(&mut self) {
+        let buffer = self.send_buffer();
+        let (memory, now_ns) = (self.memory, self.now_ns);
+        let waits = self.blocked.as_ref().is_some_and(Blocked::waits_to_write);
+        let Some(connection) = &mut self.connection else {
+            return;
+        };
+        let (una, nxt) = (connection.una, connection.nxt);
+        let mut woken = connection.notices.update(una, nxt, now_ns);
+        if !connection.writable && memory.wakes(&connection.endpoint, buffer) {
+            connection.writable = true;
+            woken = true;
+        }
+        connection.wakeups += u64::from(woken);
+        let full = waits || !connection.writable;
+        connection.limits.note(&connection.endpoint, full, now_ns);
+    }
+
+    /// The size of the connection's send buffer now, as the kernel counts it.
+    pub fn send_buffer(&self) -> u64 {
+        let buffer = &self.config.send_buffer;
+        match &self.connection {
+            Some(open) if open.options.send_buffer > 0 => open.options.send_buffer,
+            Some(open) => {
+                let wanted = 2 * u64::from(open.endpoint.cwnd());
+                let most = buffer.max_bytes.max(buffer.initial_bytes);
+                buffer.initial_bytes.max(wanted.min(most))
+            }
+            None => buffer.initial_bytes,
+        }
+    }
+
     /// The endpoint's clock.
-    fn clock(&self) -> u64 {
+    pub fn clock(&self) -> u64 {
         self.now_ns + BOOT_NS
     }
 
     /// When something is due by itself; `u64::MAX`: never.
     pub fn deadline(&self) -> u64 {
-        match self
-            .connection
-            .as_ref()
-            .map(|open| open.endpoint.deadline_ns())
-        {
-            None | Some(u64::MAX) => u64::MAX,
-            Some(deadline) => deadline.saturating_sub(BOOT_NS),
+        let Some(connection) = &self.connection else {
+            return u64::MAX;
+        };
+        let deadline = match connection.endpoint.deadline_ns() {
+            u64::MAX => u64::MAX,
+            deadline => deadline.saturating_sub(BOOT_NS),
+        };
+        deadline
+            .min(self.keepalive_due(connection))
+            .min(self.keepinit_due(connection))
+    }
+
+    /// When an idle peer is asked whether it is still there (RFC 9293 3.8.4).
+    fn keepalive_due(&self, connection: &Connection) -> u64 {
+        let (options, default) = (&connection.options, &self.keepalive);
+        let open = matches!(
+            connection.endpoint.state(),
+            State::Established | State::CloseWait
+        );
+        let idle = connection.una == connection.nxt && connection.endpoint.unacknowledged() == 0;
+        if !(options.keepalive || default.always) || !open || !idle {
+            return u64::MAX;
+        }
+        let given = |own: u32, default: u32| u64::from(if own > 0 { own } else { default });
+        let first = given(options.keepalive_idle_s, default.idle_s);
+        let next = given(options.keepalive_interval_s, default.interval_s);
+        let wait_s = first + u64::from(connection.unanswered) * next;
+        connection.heard_ns + wait_s * SECOND_NS
+    }
+
+    /// When FreeBSD gives up an opening.
+    fn keepinit_due(&self, connection: &Connection) -> u64 {
+        let opening = matches!(
+            connection.endpoint.state(),
+            State::SynSent | State::SynReceived
+        );
+        if self.stack == Stack::Linux || !opening {
+            return u64::MAX;
+        }
+        let wait_s = match connection.options.keepinit_s {
+            0 => self.keepalive.init_s,
+            own => own,
+        };
+        connection.began_ns + u64::from(wait_s) * SECOND_NS
+    }
+
+    /// The timers of the host itself.
+    fn own_timers(&mut self) {
+        let now_ns = self.now_ns;
+        let Some(connection) = &self.connection else {
+            return;
+        };
+        let keepalive = self.keepalive_due(connection) <= now_ns;
+        let keepinit = self.keepinit_due(connection) <= now_ns;
+        let most = match connection.options.keepalive_count {
+            0 => self.keepalive.count,
+            own => own,
+        };
+        let Some(connection) = &mut self.connection else {
+            return;
+        };
+        if keepinit || (keepalive && connection.unanswered >= most) {
+            let events = connection.endpoint.cut_off();
+            connection.note(events);
+            connection.error = Some("ETIMEDOUT");
+        } else if keepalive {
+            connection.unanswered += 1;
+            connection.endpoint.probe_peer();
         }
     }
 
@@ -267,9 +516,51 @@ impl Host {
                 let events = connection.endpoint.timeout(now_ns);
                 connection.note(events);
             }
+            self.own_timers();
             self.pump()?;
         }
         Stop::fail(self.line, "the endpoint's timer never stops")
+    }
+
+    /// What earlier connections have sent is no part of the script any more.
+    pub fn forget_older(&mut self) {
+        let latest = self.connections;
+        while self.sent.front().is_some_and(|sent| sent.number < latest) {
+            self.sent.pop_front();
+        }
+    }
+
+    /// The machine has other parameters now.
+    pub fn adopt(&mut self, machine: &Machine) {
+        self.config = machine.config;
+        self.memory = machine.memory;
+        self.keepalive = machine.keepalive;
+        self.fast_open = machine.fast_open.clone();
+        self.icmp_resets = machine.icmp_resets;
+    }
+
+    /// The state of the connection, as FreeBSD calls it.
+    pub fn state_name(&self) -> Option<&'static str> {
+        Some(match self.connection.as_ref()?.endpoint.state() {
+            State::Closed => return None,
+            State::SynSent => "SYN_SENT",
+            State::SynReceived => "SYN_RCVD",
+            State::Established => "ESTABLISHED",
+            State::FinWait1 => "FIN_WAIT_1",
+            State::FinWait2 => "FIN_WAIT_2",
+            State::CloseWait => "CLOSE_WAIT",
+            State::Closing => "CLOSING",
+            State::LastAck => "LAST_ACK",
+            State::TimeWait => "TIME_WAIT",
+        })
+    }
+
+    /// A SYN of ours has the number in the script, whatever it is.
+    pub fn learn_own_isn(&mut self, script: &Packet, live: &mut Packet) {
+        if script.has(flags::SYN) && live.has(flags::SYN) {
+            self.own_isn = script.seq;
+            live.seq = live.seq.wrapping_add(script.seq);
+        }
     }
 
     /// The endpoint's TSval `live` left where the script has `script`; returns it by the script's
@@ -285,19 +576,21 @@ impl Connection {
     /// What the endpoint leaves to its host: an ACK of nothing that was sent, before there is a
     /// connection (RFC 9293 3.10.7.3 and 3.10.7.4).
     fn refuses(&self, packet: &Packet) -> bool {
+        let out = packet.ack.wrapping_sub(1) < self.nxt.max(1);
         matches!(self.endpoint.state(), State::SynSent | State::SynReceived)
             && packet.has(flags::ACK)
             && !packet.has(flags::RST)
-            && packet.ack != 1
+            && !out
     }
 
     pub fn note(&mut self, events: Events) {
         self.established |= events.contains(Events::CONNECTED);
-        self.writable |= events.contains(Events::WRITABLE);
+        self.wakeups += u64::from(!events.is_empty());
         if events.contains(Events::FAILED) {
             self.error = match self.endpoint.error() {
                 Some(Error::Refused) => Some("ECONNREFUSED"),
                 Some(Error::TimedOut) => Some("ETIMEDOUT"),
+                Some(Error::Unreachable) => Some("EHOSTUNREACH"),
                 Some(Error::Reset) | None => Some("ECONNRESET"),
             };
         }
@@ -314,5 +607,13 @@ impl Timestamps {
             Some((known, live)) if script != 0 => live.wrapping_add(script.wrapping_sub(*known)),
             _ => script,
         }
+    }
+}
+
+/// A buffer that keeps its size.
+pub fn fixed(bytes: u64) -> Buffer {
+    Buffer {
+        initial_bytes: bytes,
+        max_bytes: bytes,
     }
 }

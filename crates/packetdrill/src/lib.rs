@@ -13,13 +13,19 @@
 
 mod assertion;
 mod calls;
+mod fast_open;
 mod host;
+mod icmp;
+mod info;
 mod lexer;
 mod machine;
+mod memory;
 mod model;
+mod notices;
 mod packet;
 mod parser;
 mod runner;
+mod socket;
 mod time;
 
 use std::fmt;
@@ -31,6 +37,9 @@ pub struct Settings {
     pub options: Vec<(String, String)>,
     /// Words that stand for something else in every script.
     pub defines: Vec<(String, String)>,
+    /// Whose kernel the endpoint plays, `linux` or `freebsd9`; `None`: as the script's parameters
+    /// are called.
+    pub stack: Option<String>,
     /// Segments that leave before the last event and that no line expects are a failure too.
     pub strict: bool,
     /// PSH is compared. It follows from how an application's writes were buffered (RFC 9293
@@ -44,6 +53,10 @@ impl Settings {
     /// # Errors
     /// In words, the first of them.
     pub fn check(&self) -> Result<(), String> {
+        let known = ["linux", "freebsd9"];
+        if let Some(stack) = self.stack.as_deref().filter(|it| !known.contains(it)) {
+            return Err(format!("{stack:?} is no stack: linux or freebsd9"));
+        }
         let nothing = model::Script::default();
         match machine::Machine::new(&nothing, self) {
             Ok(_) => Ok(()),

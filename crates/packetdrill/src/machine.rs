@@ -1,5 +1,6 @@
 //! The machine that a script asks for: its options, and what its shell commands would have set.
 
+mod freebsd;
 mod shell;
 mod sysctl;
 
@@ -11,20 +12,65 @@ use sluicegate_tcp::{
     config::{Buffer, Ecn, Recovery},
 };
 
-use crate::{Settings, Step, Stop, model::Script};
+use crate::{
+    Settings, Step, Stop, fast_open,
+    memory::Memory,
+    model::{Action, Script},
+};
+pub use shell::Check;
 
 const US: u64 = 1_000;
+const MS: u64 = 1_000_000;
 /// Headers without options.
 const IPV4: i64 = 40;
 const IPV6: i64 = 60;
 /// What Linux makes of its least send buffer as soon as a connection is established: room for twice
 /// the initial window, with the kernel's own share.
 const SEND_BUFFER: u64 = 87_040;
+/// The key of fast open's cookies in `defaults.sh`.
+const DEFAULT_KEY: &str = "a1a1a1a1-b2b2b2b2-c3c3c3c3-d4d4d4d4";
+
+/// Whose kernel an endpoint plays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stack {
+    Linux,
+    Freebsd,
+}
+
+/// When idle peers are probed, where a socket does not say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Keepalive {
+    /// On every socket.
+    pub always: bool,
+    pub idle_s: u32,
+    pub interval_s: u32,
+    pub count: u32,
+    /// For how long a connection may be opening.
+    pub init_s: u32,
+}
+
+impl Default for Keepalive {
+    fn default() -> Self {
+        Self {
+            always: false,
+            idle_s: 7_200,
+            interval_s: 75,
+            count: 8,
+            init_s: 75,
+        }
+    }
+}
 
 /// A machine, ready to run.
 #[derive(Clone, Debug)]
 pub struct Machine {
     pub config: Config,
+    pub stack: Stack,
+    pub memory: Memory,
+    pub keepalive: Keepalive,
+    pub fast_open: fast_open::Settings,
+    /// ICMP errors end a connection that is opening (`net.inet.tcp.icmp_may_rst`).
+    pub icmp_resets: bool,
     /// What a time may be off by.
     pub tolerance_ns: u64,
     /// The same as a part of the time since the last event, in parts of a thousand.
@@ -45,6 +91,14 @@ impl Machine {
         config.send_buffer.initial_bytes = SEND_BUFFER;
         let mut machine = Self {
             config,
+            stack: Stack::Linux,
+            memory: Memory::Packets { segments: 2 },
+            keepalive: Keepalive {
+                count: 9,
+                ..Keepalive::default()
+            },
+            fast_open: fast_open::Settings::default(),
+            icmp_resets: true,
             tolerance_ns: 4_000 * US,
             tolerance_permille: 125,
             ts_tick_ns: 0,
@@ -53,6 +107,13 @@ impl Machine {
             rack: true,
             tail_probe: true,
         };
+        let freebsd = match &settings.stack {
+            Some(stack) => stack == "freebsd9",
+            None => speaks_freebsd(script),
+        };
+        if freebsd {
+            machine.become_freebsd();
+        }
         for (line, name, value) in &script.options {
             machine.option(*line, name, value.as_deref().unwrap_or(""))?;
         }
@@ -87,11 +148,23 @@ impl Machine {
             "mtu" => self.mtu = number(line, value, 100, 65_535)?,
             "ip_version" => self.header = if value == "ipv6" { IPV6 } else { IPV4 },
             // Of "mss": how what arrives was cut, which no endpoint sees.
-            "mss" | "bind_port" | "connect_port" | "local_ip" | "gateway_ip" | "netmask_ip"
-            | "remote_ip" | "speed" | "verbose" | "debug" | "tcp_ts_ecr_scaled" | "is_anyip"
-            | "send_omit_free" => return Ok(()),
+            "local_ip" => self.fast_open.local = address(value).unwrap_or(self.fast_open.local),
+            "remote_ip" => self.fast_open.remote = address(value).unwrap_or(self.fast_open.remote),
+            "mss" | "bind_port" | "connect_port" | "gateway_ip" | "netmask_ip" | "speed"
+            | "verbose" | "debug" | "tcp_ts_ecr_scaled" | "is_anyip" | "send_omit_free" => {
+                return Ok(());
+            }
             _ => return Stop::unsupported(line, format!("option --{name}")),
         }
+        self.set_mss(line)
+    }
+
+    /// Bytes of the headers of IP and TCP without options.
+    pub fn header(&self) -> u16 {
+        self.header as u16
+    }
+
+    fn set_mss(&mut self, line: usize) -> Step {
         let mss = self.mtu - self.header;
         if mss < 1 {
             return Stop::unsupported(line, "the MTU leaves no room for data");
@@ -100,8 +173,10 @@ impl Machine {
         Ok(())
     }
 
-    /// Commands of a shell, as far as they set what an endpoint knows.
-    pub fn shell(&mut self, line: usize, script: &str) -> Step {
+    /// Commands of a shell, as far as they set what an endpoint knows; what they check of the
+    /// connection is left to the caller.
+    pub fn shell(&mut self, line: usize, script: &str) -> Step<Vec<(usize, Check)>> {
+        let mut checks = Vec::new();
         for (offset, command) in shell::commands(script) {
             let line = line + offset;
             match shell::understand(&command) {
@@ -115,12 +190,18 @@ impl Machine {
                 shell::Meaning::InitialWindow(segments) => {
                     self.config.params.init_segments = segments
                 }
+                shell::Meaning::Mtu(bytes) => {
+                    self.mtu = i64::from(bytes);
+                    self.set_mss(line)?;
+                }
+                shell::Meaning::Check(check) => checks.push((line, check)),
                 shell::Meaning::Unknown => {
                     return Stop::unsupported(line, format!("command {command}"));
                 }
             }
         }
-        self.set_recovery(line)
+        self.set_recovery(line)?;
+        Ok(checks)
     }
 
     /// What `defaults.sh` of the public suites sets.
@@ -139,7 +220,22 @@ impl Machine {
             max_bytes: 4 << 20,
         };
         (self.rack, self.tail_probe) = (true, true);
+        self.fast_open.bits = 3;
+        self.fast_open.key = fast_open::key(DEFAULT_KEY).unwrap_or_default();
     }
+}
+
+/// A script of FreeBSD's suite names its parameters.
+fn speaks_freebsd(script: &Script) -> bool {
+    let names = |text: &str| text.contains("net.inet.") || text.contains("kern.ipc.");
+    let mut setup = script.setup.iter().map(|(_, command)| command);
+    let of_event = |action: &Action| matches!(action, Action::Shell(command) if names(command));
+    setup.any(|command| names(command)) || script.events.iter().any(|it| of_event(&it.action))
+}
+
+/// An IPv4 address.
+fn address(text: &str) -> Option<[u8; 4]> {
+    text.parse().ok().map(|it: std::net::Ipv4Addr| it.octets())
 }
 
 /// A number within bounds.

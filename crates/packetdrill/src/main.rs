@@ -1,17 +1,27 @@
-//! `packetdrill [OPTIONS] FILE.pkt…`: runs packetdrill scripts against the TCP endpoint.
+//! `packetdrill [OPTIONS] FILE.pkt… FOLDER…`: runs packetdrill scripts against the TCP endpoint.
 
-use std::{fs, process::ExitCode};
+mod table;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use sluicegate_packetdrill::{Problem, Settings, Verdict, check};
 
-const USAGE: &str = "\
-usage: packetdrill [OPTIONS] FILE.pkt…
+use table::Table;
 
-Runs packetdrill scripts against the TCP endpoint, in virtual time, without privileges.
-Prints pass, fail or unsupported for each; the exit code is 0 if none
+const USAGE: &str = "\
+usage: packetdrill [OPTIONS] FILE.pkt… FOLDER…
+
+Runs packetdrill scripts against the TCP endpoint, in virtual time, without privileges. Of a folder
+it runs all scripts below it. Prints pass, fail or unsupported for each; the exit code is 0 if none
 has failed, 1 if one has, 2 when the command line names no options or files that can be used.
 
+  --table               how many of each folder are understood, pass and fail, and why not
   --json                one JSON document instead of lines
+  --stack=NAME          linux or freebsd9; default: as a script's parameters are called
   --strict              segments left over at the end are a failure
   --psh                 compare PSH
   -D NAME=VALUE         what a word in the scripts stands for
@@ -20,11 +30,20 @@ has failed, 1 if one has, 2 when the command line names no options or files that
   --NAME=VALUE          any other option that a script may have; wins over the script's
 ";
 
+/// How results are printed.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Form {
+    #[default]
+    Lines,
+    Json,
+    Table,
+}
+
 /// What the command line says.
 #[derive(Default)]
 struct Arguments {
     settings: Settings,
-    json: bool,
+    form: Form,
     files: Vec<String>,
 }
 
@@ -43,22 +62,54 @@ fn main() -> ExitCode {
     };
     let mut report = Report::default();
     for (file, text) in &scripts {
-        report.add(file, check(text, &arguments.settings), arguments.json);
+        let verdict = check(text, &arguments.settings);
+        report.add(file, verdict, arguments.form);
     }
-    report.end(arguments.json);
+    report.end(arguments.form);
     ExitCode::from(u8::from(report.failed > 0))
 }
 
 /// Name and text of every script; nothing runs before all are there.
-fn read(files: &[String]) -> Result<Vec<(&str, String)>, String> {
-    let read = |file: &String| match fs::read(file) {
-        Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
-        Err(error) => Err(format!("{file}: cannot be read: {error}")),
-    };
-    files
-        .iter()
-        .map(|file| Ok((file.as_str(), read(file)?)))
-        .collect()
+fn read(names: &[String]) -> Result<Vec<(String, String)>, String> {
+    let unreadable = |path: &Path, error| format!("{}: cannot be read: {error}", path.display());
+    let mut scripts = Vec::new();
+    for name in names {
+        let mut files = Vec::new();
+        let path = PathBuf::from(name);
+        if path.is_dir() {
+            collect(&path, &mut files).map_err(|error| unreadable(&path, error))?;
+            if files.is_empty() {
+                return Err(format!("{name}: no script (*.pkt) below it"));
+            }
+        } else {
+            files.push(path);
+        }
+        for file in files {
+            let bytes = fs::read(&file).map_err(|error| unreadable(&file, error))?;
+            let text = String::from_utf8_lossy(&bytes).into_owned();
+            scripts.push((file.display().to_string(), text));
+        }
+    }
+    Ok(scripts)
+}
+
+/// The scripts below a folder, in order. Links are not followed.
+fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> std::io::Result<()> {
+    let entries = fs::read_dir(folder)?.collect::<std::io::Result<Vec<_>>>()?;
+    let mut paths: Vec<_> = entries
+        .into_iter()
+        .filter(|entry| entry.file_type().is_ok_and(|kind| !kind.is_symlink()))
+        .map(|entry| entry.path())
+        .collect();
+    paths.sort();
+    for path in paths {
+        if path.is_dir() {
+            collect(&path, files)?;
+        } else if path.extension().is_some_and(|end| end == "pkt") {
+            files.push(path);
+        }
+    }
+    Ok(())
 }
 
 fn usage(reason: &str) -> ExitCode {
@@ -75,7 +126,8 @@ fn arguments(words: impl Iterator<Item = String>) -> Result<Arguments, String> {
     let mut words = words;
     while let Some(word) = words.next() {
         match word.as_str() {
-            "--json" => arguments.json = true,
+            "--json" => arguments.form = Form::Json,
+            "--table" => arguments.form = Form::Table,
             "--strict" => arguments.settings.strict = true,
             "--psh" => arguments.settings.compare_psh = true,
             "--help" | "-h" => return Ok(Arguments::default()),
@@ -102,6 +154,8 @@ impl Arguments {
     fn option(&mut self, name: &str, value: &str) -> Result<(), String> {
         if name == "define" {
             self.settings.defines.push(split(value)?);
+        } else if name == "stack" {
+            self.settings.stack = Some(value.to_owned());
         } else {
             let pair = (name.to_owned(), value.to_owned());
             self.settings.options.push(pair);
@@ -125,10 +179,12 @@ struct Report {
     unsupported: usize,
     /// Objects of the JSON document.
     objects: Vec<String>,
+    table: Table,
 }
 
 impl Report {
-    fn add(&mut self, file: &str, verdict: Verdict, json: bool) {
+    fn add(&mut self, file: &str, verdict: Verdict, form: Form) {
+        self.table.add(file, &verdict);
         let (word, problem) = match verdict {
             Verdict::Pass => {
                 self.passed += 1;
@@ -143,9 +199,10 @@ impl Report {
                 ("unsupported", Some(problem))
             }
         };
-        if json {
-            self.objects.push(object(file, word, problem.as_ref()));
-            return;
+        match form {
+            Form::Json => return self.objects.push(object(file, word, problem.as_ref())),
+            Form::Table => return,
+            Form::Lines => (),
         }
         match problem {
             None => println!("{word} {file}"),
@@ -153,16 +210,20 @@ impl Report {
         }
     }
 
-    fn end(&self, json: bool) {
+    fn end(&self, form: Form) {
         let (passed, failed, unsupported) = (self.passed, self.failed, self.unsupported);
-        if json {
-            let objects = self.objects.join(",\n    ");
-            println!("{{\n  \"scripts\": [\n    {objects}\n  ],");
-            println!(
-                "  \"passed\": {passed},\n  \"failed\": {failed},\n  \"unsupported\": {unsupported}\n}}"
-            );
-        } else {
-            println!("{passed} passed, {failed} failed, {unsupported} unsupported");
+        match form {
+            Form::Json => {
+                let objects = self.objects.join(",\n    ");
+                println!("{{\n  \"scripts\": [\n    {objects}\n  ],");
+                println!(
+                    "  \"passed\": {passed},\n  \"failed\": {failed},\n  \"unsupported\": {unsupported}\n}}"
+                );
+            }
+            Form::Table => print!("{}", self.table),
+            Form::Lines => {
+                println!("{passed} passed, {failed} failed, {unsupported} unsupported");
+            }
         }
     }
 }

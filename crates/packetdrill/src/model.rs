@@ -40,6 +40,8 @@ pub enum Action {
     Arrives(Packet),
     /// `>`
     Leaves(Expected),
+    /// `< icmp …`
+    Icmp(Icmp),
     Call(Call),
     Shell(String),
     Code(String),
@@ -55,7 +57,35 @@ pub struct Expected {
     pub window: Option<u16>,
     /// `<...>`: any options.
     pub any_options: bool,
+    /// Timestamps are not compared.
+    pub any_clock: bool,
     pub ecn: EcnWanted,
+    /// Time to live, or hop limit; `None`: any.
+    pub ttl: Option<u8>,
+    /// The six bits above ECN; `None`: any.
+    pub dscp: Option<u8>,
+}
+
+/// An ICMP message that answers a segment of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Icmp {
+    pub meaning: IcmpMeaning,
+    /// The sequence number that it quotes, relative; `None`: the oldest one that is out.
+    pub seq: Option<u32>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IcmpMeaning {
+    /// The packet was larger than this many bytes.
+    TooBig(u16),
+    /// It did not arrive. The error that a socket sees whose connection is opening, by Linux's
+    /// rule and by FreeBSD's, which ignores some.
+    Lost {
+        linux: &'static str,
+        freebsd: Option<&'static str>,
+    },
+    /// Nothing that TCP hears of.
+    Nothing,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

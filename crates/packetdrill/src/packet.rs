@@ -46,6 +46,16 @@ pub struct Options {
     /// TSval and TSecr.
     pub timestamps: Option<(u32, u32)>,
     pub sack: Vec<(u32, u32)>,
+    /// Fast open (RFC 7413), which the host adds and reads.
+    pub fast_open: Option<FastOpen>,
+}
+
+/// A cookie, or a request for one if it is empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FastOpen {
+    pub cookie: Vec<u8>,
+    /// As the experimental option 254.
+    pub experimental: bool,
 }
 
 /// The bit of a flag's letter.
@@ -97,6 +107,7 @@ impl Packet {
                     .iter()
                     .map(|block| (remote(block.left), remote(block.right)))
                     .collect(),
+                fast_open: None,
             },
         }
     }
@@ -257,6 +268,15 @@ impl fmt::Display for Options {
         if !self.sack.is_empty() {
             let blocks: Vec<_> = self.sack.iter().map(|(l, r)| format!("{l}:{r}")).collect();
             parts.push(format!("sack {}", blocks.join(" ")));
+        }
+        if let Some(FastOpen {
+            cookie,
+            experimental,
+        }) = &self.fast_open
+        {
+            let digits: String = cookie.iter().map(|byte| format!("{byte:02x}")).collect();
+            let name = if *experimental { "FOEXP" } else { "FO" };
+            parts.push(format!("{name} {digits}").trim_end().to_owned());
         }
         f.write_str(&parts.join(","))
     }

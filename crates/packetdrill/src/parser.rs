@@ -1,6 +1,7 @@
 //! From tokens to a [`Script`]: the grammar of packetdrill.
 
 mod calls;
+mod icmp;
 mod packets;
 
 use crate::{
@@ -153,9 +154,11 @@ impl Parser {
         }
     }
 
-    /// A command after the last event cleans up.
+    /// Commands after the last event clean up.
     fn is_cleanup(&self) -> bool {
-        matches!(self.peek(), Some(Kind::Shell(_))) && self.peek_at(1).is_none()
+        let rest = &self.tokens[self.at..];
+        rest.iter()
+            .all(|token| matches!(token.kind, Kind::Shell(_)))
     }
 
     fn event(&mut self) -> Step<Event> {
@@ -176,6 +179,10 @@ impl Parser {
     }
 
     fn when(&mut self) -> Step<When> {
+        // Commands between events, as some suites write them, are run at once.
+        if matches!(self.peek(), Some(Kind::Shell(_))) {
+            return Ok(When::After(0));
+        }
         if self.accept('*') {
             return Ok(When::Any);
         }

@@ -9,7 +9,8 @@ use crate::{
     assertion::{self, Wrong},
     calls,
     host::{Host, Sent},
-    machine::Machine,
+    info,
+    machine::{Check, Machine},
     model::{Action, Call, EcnWanted, Event, Expected, Script, When},
     time::seconds,
 };
@@ -53,6 +54,7 @@ impl Runner<'_> {
                 self.wait(event)?;
                 match action {
                     Action::Arrives(packet) => self.host.arrive(packet)?,
+                    Action::Icmp(icmp) => self.host.hear_icmp(*icmp)?,
                     Action::Call(call) => self.call(event, call)?,
                     Action::Shell(command) => self.shell(event.line, command)?,
                     Action::Code(code) => self.code(event.line, code)?,
@@ -105,21 +107,40 @@ impl Runner<'_> {
         self.host.call(call, until, tolerance)
     }
 
-    /// Parameters in the middle of a script; they come too late for a connection that exists.
+    /// Parameters in the middle of a script hold for connections that begin later.
     fn shell(&mut self, line: usize, command: &str) -> Step {
-        if self.host.connection.is_some() {
-            return Stop::unsupported(line, format!("command {command} during a connection"));
-        }
         self.machine.config = self.host.config;
-        self.machine.shell(line, command)?;
-        self.host.config = self.machine.config;
+        let checks = self.machine.shell(line, command)?;
+        self.host.adopt(&self.machine);
+        for (line, check) in checks {
+            self.check(line, check)?;
+        }
         Ok(())
     }
 
+    /// What a command looks at.
+    fn check(&self, line: usize, check: Check) -> Step {
+        match check {
+            Check::State(state, wanted) => {
+                let got = u32::from(self.host.state_name() == Some(state.as_str()));
+                match got == wanted {
+                    true => Ok(()),
+                    false => Stop::fail(
+                        line,
+                        format!("expected {wanted} sockets in {state}; got {got}"),
+                    ),
+                }
+            }
+            Check::Counter(name) if name == "OutOfWindowIcmps" => match self.host.strange_icmp {
+                0 => Stop::fail(line, "expected an ICMP message outside of the window"),
+                _ => Ok(()),
+            },
+            Check::Counter(name) => Stop::unsupported(line, format!("counter {name}")),
+        }
+    }
+
     fn code(&self, line: usize, code: &str) -> Step {
-        let connection = self.host.connection.as_ref();
-        let value = |name: &str| assertion::tcp_info(connection?, name);
-        match assertion::run(code, value) {
+        match assertion::run(code, |name| info::value(&self.host, name)) {
             Ok(()) => Ok(()),
             Err(Wrong::False(text)) => Stop::fail(line, format!("expected {text}")),
             Err(Wrong::Unknown(text)) => Stop::unsupported(line, text),
@@ -134,6 +155,7 @@ impl Runner<'_> {
             _ => self.tolerance(from),
         };
         let limit = to.saturating_add(tolerance);
+        self.host.forget_older();
         if self.host.sent.is_empty() {
             self.host.advance(limit, true)?;
         }
@@ -145,6 +167,7 @@ impl Runner<'_> {
             );
         };
         self.gather(&mut sent, expected);
+        self.host.learn_own_isn(&expected.packet, &mut sent.packet);
         let mut wrong = expected.differences(&sent, self.settings.compare_psh);
         if event.when != When::Any
             && (sent.at_ns.saturating_add(tolerance) < from || sent.at_ns > limit)
@@ -184,6 +207,9 @@ impl Runner<'_> {
     /// Puts TSval into the script's clock, which is compared only if the script says how it ticks.
     fn timestamp_is_off(&mut self, expected: &Expected, sent: &mut Sent) -> bool {
         let wanted = expected.packet.options.timestamps;
+        if expected.any_clock {
+            return false;
+        }
         let (Some((script, _)), Some((live, _))) = (wanted, &mut sent.packet.options.timestamps)
         else {
             return false;
@@ -218,8 +244,8 @@ impl Expected {
         let options = {
             // TSval has a clock of its own.
             let mut same = wanted.options.clone();
-            if let (Some((_, ecr)), Some((val, _))) = (same.timestamps, got.options.timestamps) {
-                same.timestamps = Some((val, ecr));
+            if let (Some((_, ecr)), Some(live)) = (same.timestamps, got.options.timestamps) {
+                same.timestamps = Some(if self.any_clock { live } else { (live.0, ecr) });
             }
             same == got.options
         };
@@ -236,6 +262,8 @@ impl Expected {
             ("win", self.window.is_none_or(|window| window == got.window)),
             ("options", self.any_options || options),
             ("ECN", ecn_fits),
+            ("TTL", self.ttl.is_none_or(|ttl| ttl == sent.ttl)),
+            ("DSCP", self.dscp.is_none_or(|dscp| dscp == sent.tos >> 2)),
         ];
         let wrong = checks.into_iter().filter(|(_, fits)| !fits);
         wrong.map(|(name, _)| name).collect()

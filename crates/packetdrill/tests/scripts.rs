@@ -123,15 +123,16 @@ fn calls_and_assertions_are_compared() {
 fn what_is_not_known_is_unsupported_and_not_failed() {
     for (line, reason) in [
         ("+0 < udp (10)", "udp"),
-        ("+0 epoll_create(1) = 5", "epoll_create"),
+        ("+0 io_uring_setup(1) = 5", "io_uring_setup"),
         (
-            "+0 setsockopt(4, SOL_TCP, TCP_CORK, [1], 4) = 0",
-            "TCP_CORK",
+            "+0 setsockopt(4, SOL_TCP, TCP_MD5SIG, [1], 4) = 0",
+            "TCP_MD5SIG",
         ),
-        ("+0 send(4, ..., 10, MSG_ZEROCOPY) = 10", "MSG_ZEROCOPY"),
-        ("+0 `sysctl net.ipv4.tcp_ecn=1`", "during a connection"),
+        ("+0 send(4, ..., 10, MSG_OOB) = 10", "MSG_OOB"),
+        ("+0 `sysctl net.ipv4.tcp_ecn=3`", "tcp_ecn=3"),
+        ("+0 < icmp unreachable nonsense [1:1(0)]", "nonsense"),
         ("+0 %{ import os }%", "import os"),
-        ("+0 > S 0:0(0) <FO>", "FO"),
+        ("+0 > S 0:0(0) <md5 valid>", "md5"),
         ("gibberish", "a time is expected"),
     ] {
         match run(line) {
@@ -181,6 +182,27 @@ fn the_command_reports_and_its_exit_code_says_whether_one_failed() {
     );
     assert!(text.contains("\"passed\": 1,\n  \"failed\": 1,"), "{text}");
     assert_eq!(run(&[]).0, Some(2));
+    let below = folder.join("suite/below");
+    fs::create_dir_all(&below).expect("is writable");
+    for (script, rest) in [
+        ("a.pkt", ""),
+        ("b.pkt", "+0 close(9) = 0"),
+        ("c.pkt", "+0 < udp (1)"),
+    ] {
+        fs::write(below.join(script), format!("{OPEN}{rest}")).expect("is writable");
+    }
+    let suite = folder.join("suite");
+    let (code, text) = run(&[Path::new("--table"), &suite]);
+    assert_eq!(code, Some(1));
+    let row = format!("| {} | 3 | 2 | 1 | 1 |", below.display());
+    for part in [
+        row.as_str(),
+        "understood 66.7 %; of these passed 50.0 %",
+        "b.pkt:8: expected close = 0; got -1 EBADF",
+        "    1  udp packets",
+    ] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
 }
 
 #[test]
@@ -189,9 +211,15 @@ fn a_command_line_that_cannot_be_meant_is_refused_and_nothing_runs() {
     let good = folder.join("refused.pkt");
     fs::write(&good, OPEN).expect("is writable");
     let good = good.to_str().expect("is text");
+    let empty = folder.join("empty");
+    fs::create_dir_all(&empty).expect("is writable");
     for (arguments, reason) in [
         (vec![good, "nowhere.pkt"], "nowhere.pkt: cannot be read"),
-        (vec![good, folder.to_str().unwrap()], "cannot be read"),
+        (
+            vec![good, empty.to_str().unwrap()],
+            "no script (*.pkt) below it",
+        ),
+        (vec!["--stack=vms", good], "\"vms\" is no stack"),
         (vec!["--jsno", good], "not understood: option --jsno"),
         (vec!["--strcit", "--json", good], "--strcit"),
         (
@@ -246,7 +274,16 @@ fn what_is_not_known_is_said_in_one_line() {
 }
 
 /// Lines that a script may have, with numbers that are none too kind.
-const LINES: [&str; 18] = [
+const LINES: [&str; 27] = [
+    "+0 < icmp unreachable frag_needed mtu 68 [1:2(1)]",
+    "+0 < icmp unreachable port_unreachable [0:0(0)]",
+    "+0 send(4, ..., 70000, MSG_EOR) = 70000",
+    "+0 send(4, ..., 10, MSG_MORE) = 10",
+    "+0 setsockopt(4, SOL_TCP, TCP_CORK, [1], 4) = 0",
+    "+0 setsockopt(4, SOL_SOCKET, SO_SNDBUF, [1], 4) = 0",
+    "+0 setsockopt(4, SOL_TCP, TCP_USER_TIMEOUT, [1], 4) = 0",
+    "+0 < S 5:15(10) win 9 <mss 1,FO>",
+    "+0 `sysctl net.inet.tcp.insecure_rst=1`",
     "+0 write(4, ..., 5000) = 5000",
     "+.1 < . 1:1001(1000) ack 1 win 10",
     "+0 < F. 1:1(0) ack 1 win 0",

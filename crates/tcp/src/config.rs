@@ -126,6 +126,9 @@ pub struct Config {
     /// Nagle's algorithm looks at unacknowledged small segments only, as Linux does (Minshall's
     /// variant). So is the rest of a window behind whole segments sent at once.
     pub minshall: bool,
+    /// The connection is given up when data has had no answer for so long (RFC 5482), in ns; 0 =
+    /// after `retries`.
+    pub user_timeout_ns: u64,
     /// Timeout.
     pub rto: Rto,
     /// Retransmissions without an answer before the connection is given up.
@@ -156,6 +159,17 @@ pub struct Config {
     pub cache_ssthresh: bool,
     /// The use of the congestion windows of earlier connections.
     pub cache_window: CacheWindow,
+    /// The receive buffer is rounded up to whole segments, every ACK offers all that is free in it,
+    /// resets are judged by it, and ACKs repeat a FIN that is not acknowledged, as FreeBSD does. No
+    /// profile has this: conformance suites do.
+    pub freebsd: bool,
+    /// With `freebsd`: an RST anywhere in the window resets (`net.inet.tcp.insecure_rst`).
+    pub insecure_rst: bool,
+    /// With `freebsd`: a SYN anywhere in the window resets (`net.inet.tcp.insecure_syn`).
+    pub insecure_syn: bool,
+    /// Challenge ACKs and answers to what lies outside the window leave no more often (RFC 5961
+    /// section 7), in ns.
+    pub challenge_ns: u64,
     /// A cheat: whatever window arrives, it is taken for the largest that sixteen bits can say.
     pub ignore_window: bool,
     /// TIME_WAIT.
@@ -188,6 +202,7 @@ impl Config {
             },
             nagle: true,
             minshall: true,
+            user_timeout_ns: 0,
             rto: Rto {
                 initial_ns: 1_000 * MS,
                 min_ns: 200 * MS,
@@ -216,6 +231,10 @@ impl Config {
             cache: true,
             cache_ssthresh: false,
             cache_window: CacheWindow::Unused,
+            freebsd: false,
+            insecure_rst: false,
+            insecure_syn: false,
+            challenge_ns: 500 * MS,
             ignore_window: false,
             time_wait_ns: 60_000 * MS,
         }

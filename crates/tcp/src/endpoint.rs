@@ -2,12 +2,16 @@
 
 mod acknowledge;
 mod experience;
+mod fast_open;
+mod freebsd;
 mod handshake;
+mod info;
 mod prediction;
 mod rack;
 mod reassembly;
 mod receive;
 mod receiver;
+mod records;
 mod recovery;
 mod reduction;
 mod rtt;
@@ -24,11 +28,13 @@ use sluicegate_core::cc::Cc;
 use crate::{Config, Segment, segment::flags};
 use rack::Rack;
 use receiver::Receiver;
+use records::Rare;
 use reduction::Reduction;
 use rtt::Estimator;
 use scoreboard::Scoreboard;
 use timers::Timer;
 
+pub use info::{Congestion, Info};
 pub use prediction::Taker;
 
 /// No time: what [`Endpoint::deadline_ns`] says when nothing is waited for.
@@ -100,6 +106,8 @@ pub enum Error {
     Reset,
     /// Too many retransmissions without an answer.
     TimedOut,
+    /// The network said so: [`Endpoint::cut_off`].
+    Unreachable,
 }
 
 /// Counters since the endpoint was made.
@@ -217,8 +225,8 @@ pub struct Endpoint {
 
     flags: Flags,
     counts: Counts,
-    /// The rest of [`Stats`]. Boxed: touched when something goes wrong.
-    rare: Box<Stats>,
+    /// The rest of [`Stats`], and what few applications ask for. Boxed: seldom touched.
+    rare: Box<Rare>,
 }
 
 /// Of [`Stats`] what every segment touches.
@@ -271,6 +279,12 @@ struct Flags {
     syn_repeated: bool,
     /// [`Events::CLOSED`] was given.
     closed_told: bool,
+    /// The application has said that more follows: less than a full segment waits for it.
+    more: bool,
+    /// The same until further notice.
+    corked: bool,
+    /// The application has done one of the things of `records.rs`: no short ways.
+    unusual: bool,
 }
 
 impl Endpoint {
@@ -354,10 +368,14 @@ impl Endpoint {
     /// RFC 9293 3.10.7.4 from the check of sequence numbers on.
     fn segment_when_synchronized(&mut self, now_ns: u64, segment: &Segment) -> Events {
         let seq = sequence::unwrap(segment.seq, self.receiver.next);
+        let control = segment.flags & (flags::RST | flags::SYN) != 0;
+        if control && self.config.freebsd {
+            return self.reset_or_syn_freebsd(now_ns, segment, seq);
+        }
         if !self.timestamp_fits(now_ns, segment, seq) || !self.sequence_fits(now_ns, segment, seq) {
             return Events::EMPTY;
         }
-        if segment.flags & (flags::RST | flags::SYN) != 0 {
+        if control {
             return self.reset_or_syn(now_ns, segment, seq);
         }
         if !segment.has(flags::ACK) {
@@ -365,7 +383,8 @@ impl Endpoint {
         }
         let ack = sequence::unwrap(segment.ack, self.snd_una);
         // RFC 5961 5.2: an ACK of what was never sent, or from long ago, is answered.
-        if ack > self.snd_nxt || ack + self.max_wnd.max(1 << 16) < self.snd_una {
+        let known = self.max_wnd.min(self.counts.acked_bytes + 1);
+        if ack > self.snd_nxt || ack + known < self.snd_una {
             self.challenge(now_ns);
             return Events::EMPTY;
         }
@@ -379,6 +398,7 @@ impl Endpoint {
 
     /// The application writes `bytes`; returns how many fit into the send buffer.
     pub fn write(&mut self, bytes: u64) -> u64 {
+        self.flags.more = false;
         if self.flags.fin_queued || !self.may_send() {
             return 0;
         }
@@ -417,6 +437,7 @@ impl Endpoint {
             return;
         }
         self.flags.fin_queued = true;
+        self.flags.more = false;
         self.state = match self.state {
             State::Established => State::FinWait1,
             State::CloseWait => State::LastAck,
@@ -507,7 +528,7 @@ impl Endpoint {
             received_bytes: counts.received_bytes,
             ce_received: counts.ce_received,
             ece_received: counts.ece_received,
-            ..*self.rare
+            ..self.rare.stats
         }
     }
 

@@ -31,7 +31,7 @@ fn algorithm() -> impl Strategy<Value = Algorithm> {
 
 fn config() -> impl Strategy<Value = Config> {
     let recovery = prop::sample::select(vec![Recovery::NewReno, Recovery::Sack, Recovery::Rack]);
-    let switches = prop::collection::vec(any::<bool>(), 11);
+    let switches = prop::collection::vec(any::<bool>(), 12);
     let buffer = prop::sample::select(vec![3_000, 8_192, 65_535, 262_144]);
     let delayed = (1..4_u8, prop::sample::select(vec![0_u8, 16]));
     let mss = prop::sample::select(vec![536_u16, 1460, 8960]);
@@ -52,6 +52,7 @@ fn config() -> impl Strategy<Value = Config> {
                     Config::freebsd9(mss)
                 };
                 config = config.with(algorithm);
+                config.freebsd = !on[0] && on[11];
                 config.recovery = recovery;
                 config.sack = on[1];
                 config.timestamps = on[2];

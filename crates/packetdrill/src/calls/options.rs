@@ -1,38 +1,52 @@
 //! Socket options, `fcntl` and `ioctl`.
 
-use sluicegate_tcp::{Config, config::Buffer};
-
-use super::{Answer, Call, Error, Expr, Host, Step, Value};
+use super::{Answer, Call, Error, Expr, Host, Step, Value, transfer::left_to_read};
 use crate::{
-    host::Role,
-    machine::algorithm,
+    host::Connection,
+    machine::{Stack, algorithm},
+    memory,
     model::{Action, Script},
+    socket::{Options, Role},
 };
 
 /// Socket options that play no part here.
-const IGNORED: [&str; 10] = [
+const IGNORED: [&str; 16] = [
     "SO_REUSEADDR",
     "SO_REUSEPORT",
-    "SO_ZEROCOPY",
     "SO_PRIORITY",
     "SO_MARK",
     "SO_BROADCAST",
+    "SO_DEBUG",
+    "SO_BUSY_POLL",
+    "SO_INCOMING_CPU",
     "IP_MTU_DISCOVER",
     "IPV6_MTU_DISCOVER",
+    "IP_FREEBIND",
+    "IP_RECVERR",
+    "IPV6_RECVERR",
     "TCP_NOTSENT_LOWAT",
+    "TCP_LOG_ID",
     "SO_BINDTODEVICE",
 ];
-/// Errors as numbers, for `SO_ERROR`.
-const NUMBERS: [(&str, i64); 4] = [
-    ("EPIPE", 32),
-    ("ECONNRESET", 104),
-    ("ETIMEDOUT", 110),
-    ("ECONNREFUSED", 111),
+/// Errors as numbers, for `SO_ERROR`: the name, Linux's number, FreeBSD's.
+const NUMBERS: [(&str, i64, i64); 9] = [
+    ("EPIPE", 32, 32),
+    ("ENOPROTOOPT", 92, 42),
+    ("ENETUNREACH", 101, 51),
+    ("ECONNRESET", 104, 54),
+    ("ETIMEDOUT", 110, 60),
+    ("ECONNREFUSED", 111, 61),
+    ("EHOSTDOWN", 112, 64),
+    ("EHOSTUNREACH", 113, 65),
+    ("ECONNABORTED", 103, 53),
 ];
+/// The largest number that an option may have here.
+const MOST: i64 = 0x4000_0000;
+const MS: u64 = 1_000_000;
 
-/// Options that only matter for what is written are set before the script begins if they come
-/// before its first write: an endpoint's configuration is fixed when it is made.
-pub fn foresee(script: &Script, config: &mut Config) -> Step {
+/// Congestion control that is chosen before the first write holds from the beginning: an endpoint
+/// keeps the one that it is made with.
+pub fn foresee(script: &Script, config: &mut sluicegate_tcp::Config) -> Step {
     for event in &script.events {
         let Action::Call(call) = &event.action else {
             continue;
@@ -40,39 +54,16 @@ pub fn foresee(script: &Script, config: &mut Config) -> Step {
         match call.name.as_str() {
             "write" | "writev" | "send" | "sendto" | "sendmsg" => return Ok(()),
             "setsockopt" if call.result == Expr::Integer(0) => {
-                before_writing(event.line, call, config)?
+                if let (Some(&"TCP_CONGESTION"), Some(name)) =
+                    (call.words(2).first(), call.arguments.get(3).and_then(text))
+                {
+                    config.algorithm = algorithm(event.line, name)?;
+                }
             }
             _ => (),
         }
     }
     Ok(())
-}
-
-/// An option of the kind that [`foresee`] looks for.
-fn before_writing(line: usize, call: &Call, config: &mut Config) -> Step {
-    match (call.words(2).first(), call.arguments.get(3)) {
-        (Some(&"TCP_NODELAY"), _) => config.nagle = call.number() == Some(0),
-        (Some(&"SO_SNDBUF"), _) => {
-            // The kernel doubles it for its own share.
-            if let Some(bytes @ 1..=0x4000_0000) = call.number() {
-                config.send_buffer = fixed(2 * bytes as u64);
-            }
-        }
-        (Some(&"TCP_CONGESTION"), Some(name)) => {
-            if let Some(name) = text(name) {
-                config.algorithm = algorithm(line, name)?;
-            }
-        }
-        _ => (),
-    }
-    Ok(())
-}
-
-fn fixed(bytes: u64) -> Buffer {
-    Buffer {
-        initial_bytes: bytes,
-        max_bytes: bytes,
-    }
 }
 
 /// `"cubic"` or `["cubic"]`
@@ -84,36 +75,138 @@ fn text(value: &Expr) -> Option<&str> {
     }
 }
 
+/// `\xa1\xb2…`: the bytes of a string.
+fn bytes(text: &str) -> Option<Vec<u8>> {
+    let parts = text.split("\\x").skip(1);
+    let bytes = parts.map(|digits| u8::from_str_radix(digits, 16).ok());
+    bytes.collect()
+}
+
 impl Host {
     pub(super) fn setsockopt(&mut self, call: &Call) -> Step<Answer> {
-        if self.socket_of(call).is_none() {
+        let Some(role) = self.socket_of(call).map(|socket| socket.role) else {
             return Ok(Error("EBADF"));
-        }
+        };
         let words = call.words(2);
         let Some(name) = words.first() else {
             return self.unknown("a socket option by number");
         };
-        let before = self.connection.is_none();
         match *name {
-            name if IGNORED.contains(&name) => (),
-            "TCP_NODELAY" | "SO_SNDBUF" | "TCP_CONGESTION" if !self.wrote => (),
-            "SO_KEEPALIVE" | "TCP_CORK" if call.number() == Some(0) => (),
-            "TCP_MAXSEG" | "SO_RCVBUF" if before => return self.set_before_connection(name, call),
-            "SO_LINGER" => return self.linger(call),
+            name if IGNORED.contains(&name) => Ok(Value(0)),
+            "TCP_CONGESTION" if !self.wrote => Ok(Value(0)),
+            "SO_LINGER" => self.linger(call),
+            "TCP_FASTOPEN_KEY" => self.set_fast_open_key(call),
+            "SO_TIMESTAMPING" => self.set_stamps(call, role),
+            "TCP_NODELAY" | "TCP_CORK" | "TCP_NOPUSH" => self.set_pushing(name, call, role),
+            name => self.set_number(name, call, role),
+        }
+    }
+
+    /// An option that is one number.
+    fn set_number(&mut self, name: &str, call: &Call, role: Role) -> Step<Answer> {
+        let Some(value @ 0..=MOST) = call.number() else {
+            return self.unknown(&format!("socket option {name} here"));
+        };
+        let listens = role == Role::Listener;
+        let opened = matches!(role, Role::Connection(_));
+        let linux = self.stack == Stack::Linux;
+        let (small, large) = (value as u32, value as u64);
+        let mut options = self.options_of(call);
+        match name {
+            "SO_SNDBUF" if linux => options.send_buffer = (2 * large).max(memory::LEAST),
+            "SO_SNDBUF" => options.send_buffer = large,
+            "SO_RCVBUF" if !opened => options.receive_buffer = large.max(1),
+            "TCP_MAXSEG" if !opened && value > 0 => {
+                options.maxseg = value.min(i64::from(self.config.mss)) as u16;
+            }
+            "TCP_FASTOPEN" if !linux => options.fast_open = small,
+            "TCP_FASTOPEN" if listens || !opened => options.fast_open = small,
+            "TCP_FASTOPEN_CONNECT" => options.fast_open_connect = value > 0,
+            "TCP_FASTOPEN_NO_COOKIE" => options.no_cookie = value > 0,
+            "TCP_USER_TIMEOUT" => options.user_timeout_ns = large * MS,
+            "SO_KEEPALIVE" => options.keepalive = value > 0,
+            "TCP_KEEPIDLE" => options.keepalive_idle_s = small,
+            "TCP_KEEPINTVL" => options.keepalive_interval_s = small,
+            "TCP_KEEPCNT" => options.keepalive_count = small,
+            "TCP_KEEPINIT" => options.keepinit_s = small,
+            "TCP_INQ" => options.inq = value > 0,
+            "SO_ZEROCOPY" => options.zerocopy = value > 0,
+            "IP_TTL" | "IPV6_UNICAST_HOPS" => options.ttl = value.min(255) as u8,
+            "IP_TOS" | "IPV6_TCLASS" => options.tos = (value & 0xfc) as u8,
             name => return self.unknown(&format!("socket option {name} here")),
+        }
+        self.set_options(call, role, options);
+        Ok(Value(0))
+    }
+
+    fn options_of(&self, call: &Call) -> Options {
+        self.socket_of(call)
+            .map_or(Options::default(), |socket| socket.options)
+    }
+
+    /// The socket has these options from now on, and its connection.
+    fn set_options(&mut self, call: &Call, role: Role, options: Options) {
+        self.on_socket(call, |socket| {
+            socket.options = options;
+            Value(0)
+        });
+        if let Some(connection) = self.connection_of(role) {
+            connection.options = options;
+            let endpoint = &mut connection.endpoint;
+            endpoint.config_mut().user_timeout_ns = options.user_timeout_ns;
+        }
+    }
+
+    /// Whether small segments wait. What waits leaves when either option says so.
+    fn set_pushing(&mut self, name: &str, call: &Call, role: Role) -> Step<Answer> {
+        let Some(value) = call.number() else {
+            return self.unknown(&format!("socket option {name} here"));
+        };
+        let mut options = self.options_of(call);
+        match name {
+            "TCP_NODELAY" => options.nodelay = value != 0,
+            _ => options.corked = value != 0,
+        }
+        self.set_options(call, role, options);
+        if let Some(connection) = self.connection_of(role) {
+            let endpoint = &mut connection.endpoint;
+            endpoint.config_mut().nagle = !options.nodelay;
+            let pushes = (name == "TCP_NODELAY") == (value != 0);
+            if pushes {
+                endpoint.cork(false);
+                self.transmit()?;
+            }
+        }
+        if let Some(connection) = self.connection_of(role) {
+            connection.endpoint.cork(options.corked);
         }
         Ok(Value(0))
     }
 
-    /// What the handshake depends on.
-    fn set_before_connection(&mut self, name: &str, call: &Call) -> Step<Answer> {
-        let Some(value @ 1..=0x4000_0000) = call.number() else {
-            return self.unknown(&format!("{name} without a number"));
+    fn set_fast_open_key(&mut self, call: &Call) -> Step<Answer> {
+        let Some(Expr::Text(text)) = call.arguments.get(3) else {
+            return self.unknown("a key that is no string");
         };
-        if name == "SO_RCVBUF" {
-            self.config.receive_buffer = fixed(value as u64);
-        } else if value <= i64::from(self.config.mss) {
-            self.config.mss = value as u16;
+        let key = bytes(text).and_then(|bytes| <[u8; 16]>::try_from(bytes).ok());
+        Ok(match (key, call.integer(4)) {
+            (Some(key), Some(16)) => self.on_socket(call, |socket| {
+                socket.options.fast_open_key = Some(key);
+                Value(0)
+            }),
+            _ => Error("EINVAL"),
+        })
+    }
+
+    /// `SO_TIMESTAMPING`: keys count from what is written now.
+    fn set_stamps(&mut self, call: &Call, role: Role) -> Step<Answer> {
+        let words = call.words(3);
+        let mut options = self.options_of(call);
+        options.stamp_scheduled = words.contains(&"SOF_TIMESTAMPING_TX_SCHED");
+        options.stamp_sent = words.contains(&"SOF_TIMESTAMPING_TX_SOFTWARE");
+        options.stamp_acked = words.contains(&"SOF_TIMESTAMPING_TX_ACK");
+        self.set_options(call, role, options);
+        if let Some(Connection { notices, una, .. }) = self.connection_of(role) {
+            notices.count_from((*una).max(1));
         }
         Ok(Value(0))
     }
@@ -143,19 +236,42 @@ impl Host {
             return Ok(Error("EBADF"));
         };
         let announced = i64::from(self.config.mss);
+        let options = self.options_of(call);
+        let keepalive = self.keepalive;
+        let given = |own: u32, default: u32| i64::from(if own > 0 { own } else { default });
         let value = match call.words(2).first() {
             Some(&"SO_ERROR") => {
                 let error = self.connection_of(role).and_then(|open| open.error.take());
-                let known = NUMBERS.iter().find(|(name, _)| Some(*name) == error);
-                known.map_or(0, |(_, number)| *number)
+                self.error_number(error)
             }
-            Some(&"SO_SNDBUF") => self.config.send_buffer.initial_bytes as i64,
+            Some(&"SO_SNDBUF") => match options.send_buffer {
+                0 => self.config.send_buffer.initial_bytes as i64,
+                own => own as i64,
+            },
+            Some(&"SO_RCVBUF") => self.receive_buffer(role, &options) as i64,
             Some(&"TCP_MAXSEG") => self
                 .connection_of(role)
                 .map_or(announced, |open| i64::from(open.endpoint.mss())),
+            Some(&"TCP_NODELAY") => options.nodelay.into(),
+            Some(&"SO_KEEPALIVE") => i64::from(options.keepalive || keepalive.always),
+            Some(&"TCP_KEEPIDLE") => given(options.keepalive_idle_s, keepalive.idle_s),
+            Some(&"TCP_KEEPINTVL") => given(options.keepalive_interval_s, keepalive.interval_s),
+            Some(&"TCP_KEEPCNT") => given(options.keepalive_count, keepalive.count),
+            Some(&"TCP_KEEPINIT") => given(options.keepinit_s, keepalive.init_s),
+            Some(&"TCP_USER_TIMEOUT") => (options.user_timeout_ns / MS) as i64,
+            Some(&("IP_TTL" | "IPV6_UNICAST_HOPS")) if options.ttl > 0 => options.ttl.into(),
             _ => return self.unknown("this socket option's value"),
         };
         self.value(call, 3, value)
+    }
+
+    fn receive_buffer(&mut self, role: Role, options: &Options) -> u64 {
+        let own = match options.receive_buffer {
+            0 => self.config.receive_buffer.initial_bytes,
+            own => own,
+        };
+        let open = self.connection_of(role);
+        open.map_or(own, |open| open.endpoint.info().receive_buffer)
     }
 
     pub(super) fn ioctl(&mut self, call: &Call) -> Step<Answer> {
@@ -165,11 +281,22 @@ impl Host {
         };
         let value = match (call.words(1).first(), self.connection_of(role)) {
             (_, None) => 0,
-            (Some(&("SIOCINQ" | "FIONREAD")), Some(open)) => open.endpoint.readable(),
+            (Some(&"SIOCINQ"), Some(open)) => left_to_read(&open.endpoint),
+            (Some(&"FIONREAD"), Some(open)) => open.endpoint.readable(),
             (Some(&"SIOCOUTQ"), Some(open)) => open.endpoint.unacknowledged(),
+            (Some(&"SIOCOUTQNSD"), Some(open)) => open.endpoint.info().unsent,
             _ => return self.unknown("this ioctl"),
         };
         self.value(call, 2, value as i64)
+    }
+
+    /// The number of an error on this stack.
+    fn error_number(&self, error: Option<&str>) -> i64 {
+        let known = NUMBERS.iter().find(|(name, ..)| Some(*name) == error);
+        known.map_or(0, |(_, linux, freebsd)| match self.stack {
+            Stack::Linux => *linux,
+            Stack::Freebsd => *freebsd,
+        })
     }
 
     /// A value that a call writes back, `[n]` in the script.
@@ -181,9 +308,7 @@ impl Host {
         let fits = match wanted {
             Some(Expr::Ellipsis) => true,
             Some(Expr::Integer(wanted)) => *wanted == value,
-            Some(Expr::Word(name)) => NUMBERS
-                .iter()
-                .any(|(known, number)| known == name && *number == value),
+            Some(Expr::Word(name)) => value != 0 && self.error_number(Some(name)) == value,
             _ => return self.unknown("a value of this form"),
         };
         if fits {
@@ -218,10 +343,26 @@ impl Call {
         match self.arguments.get(3)? {
             Expr::List(list) => match list.first()? {
                 Expr::Integer(value) => Some(*value),
+                Expr::Word(name) => dscp(name),
                 _ => None,
             },
             Expr::Integer(value) => Some(*value),
             _ => None,
         }
     }
+}
+
+/// The type of service that a name of a DSCP stands for (RFC 2474, RFC 2597, RFC 3246).
+fn dscp(name: &str) -> Option<i64> {
+    let name = name.strip_prefix("IPTOS_DSCP_")?;
+    let digits = |text: &str| text.parse::<i64>().ok();
+    if let Some(class) = name.strip_prefix("CS").and_then(digits) {
+        return (0..8).contains(&class).then_some(class << 5);
+    }
+    if let Some(class) = name.strip_prefix("AF").and_then(digits) {
+        return (11..=43)
+            .contains(&class)
+            .then_some(((class / 10) << 5) | ((class % 10) << 3));
+    }
+    (name == "EF").then_some(0xb8)
 }

@@ -1,32 +1,62 @@
 //! Reading and writing.
 
-use sluicegate_tcp::State;
+use sluicegate_tcp::{Endpoint, State};
 
-use super::{Answer, Call, Error, Expr, Host, Step, Value, Waits};
-use crate::host::Role;
+use super::{Answer, Call, Error, Expr, Host, Progress, Step, Value, Waits};
+use crate::{
+    host::Connection,
+    notices::Stage,
+    socket::{Other, Role, Socket},
+};
 
 /// Flags that change nothing here.
 const HARMLESS: [&str; 2] = ["MSG_NOSIGNAL", "MSG_DONTWAIT"];
+/// Flags of `send` that are understood.
+const SENDING: [&str; 4] = ["MSG_MORE", "MSG_EOR", "MSG_ZEROCOPY", "MSG_FASTOPEN"];
+/// Flags of `recv`.
+const RECEIVING: [&str; 3] = ["MSG_ERRQUEUE", "MSG_PEEK", "MSG_TRUNC"];
+/// Parts of a call's buffers that one packet may refer to without a copy (`MAX_SKB_FRAGS`).
+const PARTS: usize = 17;
 
 impl Host {
     pub(super) fn read(&mut self, call: &Call) -> Step<Answer> {
-        self.known_flags(call)?;
+        self.known_flags(call, &RECEIVING)?;
+        if let Some(Other::Bytes(bytes)) = call.integer(0).and_then(|fd| self.others.get_mut(&fd)) {
+            let taken = (*bytes).min(call.integer(2).unwrap_or(0).max(0) as u64);
+            *bytes -= taken;
+            return Ok(Value(taken as i64));
+        }
         let Some(socket) = self.socket_of(call).cloned() else {
             return Ok(Error("EBADF"));
         };
+        if call.has_flag("MSG_ERRQUEUE") {
+            return self.read_notice(call, socket.role);
+        }
         if !matches!(socket.role, Role::Connection(_)) {
             return Ok(Error("ENOTCONN"));
         }
         let most = self.bytes(call)?;
         let waits = !socket.nonblocking && !call.has_flag("MSG_DONTWAIT");
+        let peeks = call.has_flag("MSG_PEEK");
+        let invalid = call.is_null(1);
         let Some(connection) = self.connection_of(socket.role) else {
             return Ok(Value(0));
         };
         let endpoint = &mut connection.endpoint;
-        let taken = endpoint.read(most);
-        Ok(if taken > 0 || most == 0 {
-            Value(taken as i64)
-        } else if let Some(error) = connection.error.take() {
+        if invalid && most > 0 && endpoint.readable() > 0 {
+            return Ok(Error("EFAULT"));
+        }
+        let taken = match peeks {
+            true => endpoint.readable().min(most),
+            false => endpoint.read(most),
+        };
+        if taken > 0 || most == 0 {
+            if socket.options.inq {
+                self.check_inq(call, socket.role)?;
+            }
+            return Ok(Value(taken as i64));
+        }
+        Ok(if let Some(error) = connection.error.take() {
             Error(error)
         } else if endpoint.at_end() || endpoint.state() == State::Closed || socket.deaf {
             Value(0)
@@ -37,89 +67,242 @@ impl Host {
         })
     }
 
-    pub(super) fn write(&mut self, call: &Call, written: &mut u64) -> Step<Answer> {
-        self.known_flags(call)?;
+    pub(super) fn write(&mut self, call: &Call, progress: &mut Progress) -> Step<Answer> {
+        self.known_flags(call, &SENDING)?;
         let Some(socket) = self.socket_of(call).cloned() else {
             return Ok(Error("EBADF"));
         };
         let bytes = self.bytes(call)?;
+        if socket.role == Role::Fresh {
+            return self.write_first(call, &socket, bytes, progress);
+        }
+        self.write_to(call, &socket, bytes, progress)
+    }
+
+    /// Data for a connection.
+    fn write_to(
+        &mut self,
+        call: &Call,
+        socket: &Socket,
+        bytes: u64,
+        progress: &mut Progress,
+    ) -> Step<Answer> {
         let waits = !socket.nonblocking && !call.has_flag("MSG_DONTWAIT");
+        let blocked = if waits { Waits } else { Error("EAGAIN") };
         let Some(connection) = self.connection_of(socket.role) else {
             return Ok(Error("EPIPE"));
         };
         if let Some(error) = connection.error.take() {
             return Ok(Error(error));
         }
-        let endpoint = &mut connection.endpoint;
-        if endpoint.state() == State::SynSent {
-            return Ok(if waits { Waits } else { Error("EAGAIN") });
+        match connection.endpoint.state() {
+            State::SynSent => return Ok(blocked),
+            State::SynReceived if !connection.endpoint.is_opened_fast() => return Ok(blocked),
+            State::SynReceived | State::Established | State::CloseWait => (),
+            _ => return Ok(Error("EPIPE")),
         }
-        if !matches!(endpoint.state(), State::Established | State::CloseWait) {
-            return Ok(Error("EPIPE"));
+        if call.is_null(1) && bytes > 0 {
+            return Ok(Error("EFAULT"));
         }
         if !connection.writable && bytes > 0 {
-            return Ok(if waits { Waits } else { Error("EAGAIN") });
+            return Ok(blocked);
         }
-        *written += endpoint.write(bytes - *written);
-        connection.writable = *written == bytes;
         self.wrote = true;
-        Ok(if *written == bytes || (!waits && *written > 0) {
-            Value(*written as i64)
-        } else if waits {
-            Waits
-        } else {
-            Error("EAGAIN")
+        let parts = call.zerocopy_parts(socket.options.zerocopy);
+        let mut end = 0;
+        for part in parts.unwrap_or_else(|| vec![bytes]) {
+            end += part;
+            while progress.written < end {
+                let taken = self.write_some(call, socket, end - progress.written)?;
+                if taken == 0 {
+                    return Ok(match (waits, progress.written) {
+                        (true, _) => Waits,
+                        (false, 0) => Error("EAGAIN"),
+                        (false, written) => self.written(call, socket, written),
+                    });
+                }
+                progress.written += taken;
+            }
+            if end < bytes {
+                self.end_record(socket.role);
+            }
+        }
+        if call.has_flag("MSG_EOR") {
+            self.end_record(socket.role);
+        }
+        Ok(self.written(call, socket, progress.written))
+    }
+
+    /// As much as the socket takes at once.
+    fn write_some(&mut self, call: &Call, socket: &Socket, bytes: u64) -> Step<u64> {
+        let (buffer, memory, now_ns) = (self.send_buffer(), self.memory, self.clock());
+        let more = socket.options.corked || call.has_flag("MSG_MORE");
+        let Some(connection) = self.connection_of(socket.role) else {
+            return Ok(0);
+        };
+        let taken = memory.takes(&connection.endpoint, buffer, bytes);
+        connection.writable = taken > 0;
+        if taken == 0 {
+            connection.endpoint.push();
+        }
+        // What remains of a call keeps the small end of this part from leaving.
+        let taken = match more || taken < bytes {
+            true => connection.endpoint.write_more(now_ns, taken),
+            false => connection.endpoint.write(taken),
+        };
+        connection.written = connection.written.wrapping_add(taken as u32);
+        if taken < bytes {
+            // The next packet of a single segment leaves as a whole or not at all.
+            if memory.single(&connection.endpoint) {
+                connection.endpoint.end_record();
+            }
+            self.transmit()?;
+        }
+        Ok(taken)
+    }
+
+    fn end_record(&mut self, role: Role) {
+        if let Some(connection) = self.connection_of(role) {
+            connection.endpoint.end_record();
+        }
+    }
+
+    /// A call has written so much; what it wants to hear of it later.
+    fn written(&mut self, call: &Call, socket: &Socket, bytes: u64) -> Answer {
+        let options = socket.options;
+        let more = options.corked || call.has_flag("MSG_MORE");
+        let zerocopy = call.has_flag("MSG_ZEROCOPY") && options.zerocopy;
+        if let Some(connection) = self.connection_of(socket.role) {
+            if !more {
+                connection.endpoint.push();
+            }
+            let end = connection.written;
+            if zerocopy && bytes > 0 {
+                connection.notices.lent(end);
+            }
+            for (wanted, stage) in [
+                (options.stamp_scheduled, Stage::Scheduled),
+                (options.stamp_sent, Stage::Sent),
+                (options.stamp_acked, Stage::Acked),
+            ] {
+                if wanted && bytes > 0 {
+                    connection.notices.stamp(end, stage);
+                }
+            }
+        }
+        Value(bytes as i64)
+    }
+
+    /// A socket that was never connected: only fast open may write.
+    fn write_first(
+        &mut self,
+        call: &Call,
+        socket: &Socket,
+        bytes: u64,
+        progress: &mut Progress,
+    ) -> Step<Answer> {
+        let fast = call.has_flag("MSG_FASTOPEN") || socket.options.fast_open_connect;
+        if !fast || !self.fast_open.client() {
+            return Ok(Error("EPIPE"));
+        }
+        if call.is_null(1) && bytes > 0 {
+            return Ok(Error("EFAULT"));
+        }
+        self.connect_fast(call, bytes);
+        let taken = self
+            .connection
+            .as_ref()
+            .map_or(0, |open| u64::from(open.written - 1));
+        let Some(socket) = self.socket_of(call).cloned() else {
+            return Ok(Error("EBADF"));
+        };
+        if taken > 0 {
+            return Ok(self.written(call, &socket, taken));
+        }
+        progress.connecting = true;
+        Ok(match socket.nonblocking {
+            true => Error("EINPROGRESS"),
+            false => Waits,
         })
     }
 
     /// Flags of `send` and `recv` that are no part of the subset.
-    fn known_flags(&self, call: &Call) -> Step {
+    fn known_flags(&self, call: &Call, known: &[&str]) -> Step {
         for word in call.words(call.flags_at()) {
-            if word.starts_with("MSG_") && !HARMLESS.contains(&word) {
+            if word.starts_with("MSG_") && !HARMLESS.contains(&word) && !known.contains(&word) {
                 return self.unknown(&format!("flag {word}"));
             }
-        }
-        let message = call.arguments.get(1);
-        if matches!(message, Some(Expr::Struct(fields)) if fields.iter().any(|(name, _)| name == "msg_control"))
-        {
-            return self.unknown("control messages");
         }
         Ok(())
     }
 
     /// How many bytes a call is about.
-    fn bytes(&self, call: &Call) -> Step<u64> {
+    pub(super) fn bytes(&self, call: &Call) -> Step<u64> {
         let total = match (call.name.as_str(), call.arguments.get(1)) {
-            ("readv" | "writev", Some(Expr::List(parts))) => vector(parts),
-            ("recvmsg" | "sendmsg", Some(Expr::Struct(fields))) => {
-                let parts = fields.iter().find(|(name, _)| name == "msg_iov");
-                match parts {
-                    Some((_, Expr::List(parts))) => vector(parts),
+            ("readv" | "writev", Some(Expr::List(parts))) => vector(parts).map(total),
+            ("recvmsg" | "sendmsg", Some(message @ Expr::Struct(_))) => {
+                match message.field("msg_iov") {
+                    Some(Expr::List(parts)) => vector(parts).map(total),
                     _ => None,
                 }
             }
-            _ => call.integer(2),
+            _ => call.integer(2).and_then(|bytes| u64::try_from(bytes).ok()),
         };
-        match total.and_then(|total| u64::try_from(total).ok()) {
+        match total {
             Some(total) if total <= 1 << 40 => Ok(total),
             _ => self.unknown("a call without a number of bytes"),
         }
     }
+
+    /// `sendfile(socket, file, [offset], bytes)`: the file's bytes are written.
+    pub(super) fn sendfile(&mut self, call: &Call, progress: &mut Progress) -> Step<Answer> {
+        let Some(socket) = self.socket_of(call).cloned() else {
+            return Ok(Error("EBADF"));
+        };
+        let Some(bytes) = call.integer(3).and_then(|bytes| u64::try_from(bytes).ok()) else {
+            return self.unknown("sendfile without a number of bytes");
+        };
+        let file = call.integer(1).and_then(|fd| self.others.get(&fd));
+        let Some(Other::Bytes(held)) = file else {
+            return Ok(Error("EBADF"));
+        };
+        let bytes = bytes.min(*held);
+        self.write_to(call, &socket, bytes, progress)
+    }
 }
 
-/// Bytes of `[{..., 1000}, {..., 10}]`.
-fn vector(parts: &[Expr]) -> Option<i64> {
-    let mut total: i64 = 0;
-    for part in parts {
-        match part {
-            Expr::Struct(fields) => match fields.last() {
-                Some((_, Expr::Integer(len))) => total = total.checked_add(*len)?,
-                _ => return None,
-            },
-            _ => return None,
-        }
+fn total(parts: Vec<u64>) -> u64 {
+    parts.iter().fold(0, |sum, part| sum.saturating_add(*part))
+}
+
+/// Bytes of each of `[{..., 1000}, {..., 10}]`.
+fn vector(parts: &[Expr]) -> Option<Vec<u64>> {
+    let bytes = parts.iter().map(|part| match part {
+        Expr::Struct(fields) => match fields.last() {
+            Some((_, Expr::Integer(len))) => u64::try_from(*len).ok(),
+            _ => None,
+        },
+        _ => None,
+    });
+    bytes.collect()
+}
+
+/// Everything that may be read is left for a reader, as `FIONREAD` has it; a FIN counts when there
+/// is nothing else.
+pub(super) fn left_to_read(endpoint: &Endpoint) -> u64 {
+    match endpoint.readable() {
+        0 => u64::from(endpoint.at_end()),
+        bytes => bytes,
     }
-    Some(total)
+}
+
+impl Connection {
+    /// Something may be read, or a read would not wait.
+    pub fn is_readable(&self) -> bool {
+        let endpoint = &self.endpoint;
+        let over = endpoint.at_end() || endpoint.state() == State::Closed;
+        endpoint.readable() > 0 || over || self.error.is_some()
+    }
 }
 
 impl Call {
@@ -131,7 +314,26 @@ impl Call {
         }
     }
 
-    fn has_flag(&self, flag: &str) -> bool {
+    pub(super) fn has_flag(&self, flag: &str) -> bool {
         self.words(self.flags_at()).contains(&flag)
+    }
+
+    /// The argument is `NULL`.
+    fn is_null(&self, index: usize) -> bool {
+        self.words(index).contains(&"NULL")
+    }
+
+    /// Bytes of the packets that a `sendmsg` without a copy is cut into; `None`: not at all.
+    fn zerocopy_parts(&self, enabled: bool) -> Option<Vec<u64>> {
+        if !enabled || !self.has_flag("MSG_ZEROCOPY") {
+            return None;
+        }
+        let Some(Expr::List(parts)) = self.arguments.get(1)?.field("msg_iov") else {
+            return None;
+        };
+        let mut bytes = vector(parts)?;
+        bytes.retain(|bytes| *bytes > 0);
+        let packets = bytes.chunks(PARTS).map(|packet| packet.iter().sum());
+        Some(packets.collect())
     }
 }

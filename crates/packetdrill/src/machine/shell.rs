@@ -11,7 +11,19 @@ pub enum Meaning {
     Set(Vec<(String, String)>),
     /// `ip route … initcwnd N`
     InitialWindow(u8),
+    /// `ip link set dev tun0 mtu N`
+    Mtu(u16),
+    Check(Check),
     Unknown,
+}
+
+/// What a command finds out about the connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Check {
+    /// `sockstat … | grep -c STATE | grep N`: so many sockets are in this state.
+    State(String, u32),
+    /// `nstat | grep TcpExt…`: the counter has moved.
+    Counter(String),
 }
 
 /// Commands one by one, with the number of lines before each.
@@ -74,6 +86,9 @@ fn words(command: &str) -> Vec<String> {
 
 /// What `command` means.
 pub fn understand(command: &str) -> Meaning {
+    if let Some(check) = check(command) {
+        return check;
+    }
     let words = words(&expand(command));
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let Some((program, arguments)) = words.split_first() else {
@@ -87,9 +102,33 @@ pub fn understand(command: &str) -> Meaning {
         "echo" => echo(arguments),
         "ip" => ip(arguments),
         "tc" => queue(arguments),
+        "ethtool" if arguments.first() == Some(&"-K") => Meaning::Nothing,
+        "rm" | "dd" if arguments.iter().any(|word| word.contains("/tmp/")) => Meaning::Nothing,
         "true" | ":" | "sync" => Meaning::Nothing,
         _ if program.starts_with("sysctl_restore") => Meaning::Nothing,
         _ => Meaning::Unknown,
+    }
+}
+
+/// Pipes that look at sockets or counters, and `nstat` alone, which forgets.
+fn check(command: &str) -> Option<Meaning> {
+    let mut parts = command.split('|').map(str::trim);
+    let first = parts.next()?;
+    let program = first.split_whitespace().next()?;
+    let patterns: Vec<_> = parts.collect();
+    match (program, patterns.as_slice()) {
+        ("nstat", []) => Some(Meaning::Nothing),
+        ("nstat", [grep]) => {
+            let name = grep.split_whitespace().nth(1)?;
+            let name = name.strip_prefix("TcpExt")?.to_owned();
+            Some(Meaning::Check(Check::Counter(name)))
+        }
+        ("sockstat", [.., count, number]) => {
+            let state = count.strip_prefix("grep -c ")?.trim().to_owned();
+            let number = number.strip_prefix("grep ")?.trim().parse().ok()?;
+            Some(Meaning::Check(Check::State(state, number)))
+        }
+        _ => None,
     }
 }
 
@@ -123,6 +162,12 @@ fn name(key: &str) -> String {
 fn ip(arguments: &[&str]) -> Meaning {
     if arguments.contains(&"tcp_metrics") {
         return Meaning::Nothing;
+    }
+    if let ["link", "set", "dev", _, "mtu", bytes] = arguments {
+        return match bytes.parse() {
+            Ok(bytes @ 100..) => Meaning::Mtu(bytes),
+            _ => Meaning::Unknown,
+        };
     }
     let unknown = [
         "rto_min", "mtu", "advmss", "cwnd", "quickack", "features", "congctl", "window", "initrwnd",

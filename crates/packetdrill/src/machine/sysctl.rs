@@ -1,14 +1,13 @@
 //! Kernel parameters that an endpoint knows.
 
-use sluicegate_core::cc::{Algorithm, Stack};
+use sluicegate_core::cc::{Algorithm, Stack as Origin};
 use sluicegate_tcp::config::{Buffer, Ecn};
 
-use super::{Machine, number};
-use crate::{Step, Stop};
+use super::{Machine, Stack, number};
+use crate::{Step, Stop, fast_open, memory::Memory};
 
 /// What plays no part here: segmentation offload, memory, statistics, other protocols.
-const IGNORED: [&str; 23] = [
-    "tcp_min_tso_segs",
+const IGNORED: [&str; 19] = [
     "tcp_tso_win_divisor",
     "tcp_tso_rtt_log",
     "tcp_limit_output_bytes",
@@ -18,15 +17,12 @@ const IGNORED: [&str; 23] = [
     "tcp_moderate_rcvbuf",
     "tcp_no_metrics_save",
     "tcp_syncookies",
-    "tcp_fastopen",
-    "tcp_fastopen_key",
     "tcp_fack",
     "tcp_autocorking",
     "tcp_thin_linear_timeouts",
     "tcp_comp_sack_delay_ns",
     "tcp_comp_sack_slack_ns",
     "tcp_comp_sack_nr",
-    "tcp_invalid_ratelimit",
     "tcp_challenge_ack_limit",
     "tcp_retries1",
     "tcp_mem",
@@ -36,6 +32,9 @@ const IGNORED: [&str; 23] = [
 impl Machine {
     /// Sets a kernel parameter; `key` has points.
     pub(super) fn sysctl(&mut self, line: usize, key: &str, value: &str) -> Step {
+        if self.stack == Stack::Freebsd {
+            return self.freebsd_sysctl(line, key, value);
+        }
         let Some(name) = key.strip_prefix("net.ipv4.") else {
             let ignored = [
                 "net.core.rmem_max",
@@ -63,6 +62,24 @@ impl Machine {
             "tcp_rto_min_us" => {
                 config.rto.min_ns = number(line, value, 1, 120_000_000)? as u64 * 1_000
             }
+            "tcp_invalid_ratelimit" => {
+                config.challenge_ns = number(line, value, 0, 1_000_000)? as u64 * 1_000_000
+            }
+            "tcp_rto_max_ms" => {
+                config.rto.max_ns = number(line, value, 1_000, 120_000)? as u64 * 1_000_000
+            }
+            "tcp_min_tso_segs" => {
+                let segments = number(line, value, 1, 65_535)?.max(2) as u64;
+                self.memory = Memory::Packets { segments };
+            }
+            "tcp_fastopen" => self.fast_open.bits = bits(line, value)?,
+            "tcp_fastopen_key" => match fast_open::key(value) {
+                Some(key) => self.fast_open.key = key,
+                None => return Stop::unsupported(line, format!("{value:?} is no key")),
+            },
+            "tcp_keepalive_time" => self.keepalive.idle_s = seconds(line, value)?,
+            "tcp_keepalive_intvl" => self.keepalive.interval_s = seconds(line, value)?,
+            "tcp_keepalive_probes" => self.keepalive.count = number(line, value, 1, 127)? as u32,
             "tcp_congestion_control" => config.algorithm = algorithm(line, value)?,
             "tcp_recovery" => self.rack = number(line, value, 0, 1)? == 1,
             "tcp_frto" => config.frto = number(line, value, 0, 2)? > 0,
@@ -78,6 +95,7 @@ fn only_default(line: usize, name: &str, value: &str) -> Step {
     let default = match name {
         "tcp_dsack" | "tcp_adv_win_scale" | "tcp_ecn_fallback" => "1",
         "tcp_reordering" => "3",
+        "tcp_syn_retries" if value == "5" => "5",
         "tcp_syn_retries" => "6",
         "tcp_synack_retries" => "5",
         "tcp_fin_timeout" => "60",
@@ -88,6 +106,19 @@ fn only_default(line: usize, name: &str, value: &str) -> Step {
         return Ok(());
     }
     Stop::unsupported(line, format!("parameter {name}={value}"))
+}
+
+fn seconds(line: usize, value: &str) -> Step<u32> {
+    Ok(number(line, value, 1, 32_767)? as u32)
+}
+
+/// A number in decimal or hexadecimal digits.
+fn bits(line: usize, value: &str) -> Step<i64> {
+    match value.strip_prefix("0x") {
+        Some(digits) => i64::from_str_radix(digits, 16)
+            .or_else(|_| Stop::unsupported(line, format!("{value:?} is no number"))),
+        None => number(line, value, 0, 0xffff),
+    }
 }
 
 fn switch(line: usize, value: &str) -> Step<bool> {
@@ -120,7 +151,7 @@ fn buffer(line: usize, value: &str) -> Step<Buffer> {
 /// Congestion control by the kernel's name.
 pub fn algorithm(line: usize, name: &str) -> Step<Algorithm> {
     let found =
-        Algorithm::stacks(&[Stack::Linux, Stack::Module]).find(|known| known.name() == name);
+        Algorithm::stacks(&[Origin::Linux, Origin::Module]).find(|known| known.name() == name);
     found.map_or_else(
         || Stop::unsupported(line, format!("congestion control {name}")),
         Ok,

@@ -7,18 +7,23 @@ use crate::{
     Step, Stop,
     model::{Action, EcnWanted, Expected},
     packet,
-    packet::{Options, Packet},
+    packet::{FastOpen, Options, Packet},
 };
 
 /// Protocols and encapsulations that are no plain TCP.
-const OTHERS: [&str; 6] = ["icmp", "udp", "gre", "GREv0", "mpls", "ipv6"];
+const OTHERS: [&str; 8] = [
+    "icmp", "icmpv6", "udp", "udplite", "gre", "GREv0", "mpls", "ipv6",
+];
 
 /// What a packet says beside the segment itself.
 #[derive(Default)]
 struct Beside {
     window: Option<u16>,
     any_options: bool,
+    any_clock: bool,
     ecn: Option<EcnWanted>,
+    ttl: Option<u8>,
+    dscp: Option<u8>,
     /// Something that has a place in the language but none here.
     unknown: Option<String>,
 }
@@ -28,10 +33,13 @@ impl Parser {
         let line = self.line();
         self.at += 1;
         let mut beside = Beside::default();
-        if let Some(skipped) = self.other_protocol() {
-            return Ok(Action::Unsupported(skipped));
+        if let Some(icmp) = self.icmp(arrives)? {
+            return Ok(icmp);
         }
         self.ip_information(&mut beside)?;
+        if let Some(icmp) = self.icmp(arrives)? {
+            return Ok(icmp);
+        }
         if let Some(skipped) = self.other_protocol() {
             return Ok(Action::Unsupported(skipped));
         }
@@ -43,6 +51,12 @@ impl Parser {
         self.numbers(&mut packet, &mut beside)?;
         if self.accept('<') {
             packet.options = self.options(&mut beside)?;
+        }
+        if self.accept('/') {
+            beside.unknown = Some("encapsulation".to_owned());
+            while self.peek().is_some() && self.line() == line {
+                self.at += 1;
+            }
         }
         if self.is_symbol('{') {
             beside.unknown = Some("a packet that is changed at random".to_owned());
@@ -58,7 +72,10 @@ impl Parser {
             packet,
             window: beside.window,
             any_options: beside.any_options,
+            any_clock: beside.any_clock,
             ecn: beside.ecn.unwrap_or(EcnWanted::Any),
+            ttl: beside.ttl,
+            dscp: beside.dscp,
         }))
     }
 
@@ -82,43 +99,47 @@ impl Parser {
         }
     }
 
-    /// `[ect0]`, `(tos 0x2)`, `[ttl 64]`
+    /// `[ect0]`, `(tos 0x2)`, `[ttl 64]`, `[ect0, ttl 64]`
     fn ip_information(&mut self, beside: &mut Beside) -> Step {
-        let close = match self.peek() {
-            Some(Kind::Symbol('[')) => ']',
-            Some(Kind::Symbol('(')) => ')',
+        let close = match (self.peek(), self.peek_at(1)) {
+            (Some(Kind::Symbol('[')), Some(Kind::Word(_))) => ']',
+            (Some(Kind::Symbol('(')), Some(Kind::Word(_))) => ')',
             _ => return Ok(()),
         };
         self.at += 1;
-        let Some(Kind::Word(word)) = self.peek().cloned() else {
-            return self.wrong("an IP header's field");
-        };
-        self.at += 1;
-        match word.as_str() {
+        loop {
+            let Some(Kind::Word(word)) = self.peek().cloned() else {
+                return self.wrong("an IP header's field");
+            };
+            self.at += 1;
+            if !self.ip_field(&word, beside)? {
+                beside.unknown = Some(format!("IP header field {word}"));
+                self.skip_past(close);
+                return Ok(());
+            }
+            if !self.accept(',') {
+                return self.expect(close);
+            }
+        }
+    }
+
+    /// False for one that is not known.
+    fn ip_field(&mut self, word: &str, beside: &mut Beside) -> Step<bool> {
+        match word {
             "noecn" => beside.ecn = Some(EcnWanted::Exactly(ecn::NOT_ECT)),
             "ect0" => beside.ecn = Some(EcnWanted::Exactly(ecn::ECT0)),
             "ect1" => beside.ecn = Some(EcnWanted::Exactly(ecn::ECT1)),
             "ce" => beside.ecn = Some(EcnWanted::Exactly(ecn::CE)),
             "ect01" => beside.ecn = Some(EcnWanted::Capable),
-            "tos" => {
+            "tos" | "class" => {
                 let tos: u8 = self.number()?;
                 beside.ecn = Some(EcnWanted::Exactly(tos & 3));
-                if tos > 3 {
-                    beside.unknown = Some("DSCP".to_owned());
-                }
+                beside.dscp = Some(tos >> 2);
             }
-            other => {
-                beside.unknown = Some(format!("IP header field {other}"));
-                self.skip_past(close);
-                return Ok(());
-            }
+            "ttl" | "hop_limit" => beside.ttl = Some(self.number()?),
+            _ => return Ok(false),
         }
-        if self.accept(',') {
-            beside.unknown = Some("flow labels".to_owned());
-            self.skip_past(close);
-            return Ok(());
-        }
-        self.expect(close)
+        Ok(true)
     }
 
     /// `8080 > 1234`
@@ -168,6 +189,9 @@ impl Parser {
         self.expect('(')?;
         packet.len = self.number()?;
         self.expect(')')?;
+        if self.accept('!') && packet.seq != 0 {
+            beside.unknown = Some("absolute sequence numbers".to_owned());
+        }
         if end != packet.seq.wrapping_add(u32::from(packet.len)) {
             return Stop::unsupported(line, "syntax: sequence numbers and length disagree");
         }
@@ -213,6 +237,14 @@ impl Parser {
             "mss" => options.mss = Some(self.number()?),
             "wscale" => options.wscale = Some(self.number()?),
             "sackOK" => options.sack_ok = true,
+            "FO" | "FOEXP" => {
+                let experimental = name == "FOEXP";
+                let cookie = self.cookie()?;
+                options.fast_open = Some(FastOpen {
+                    cookie,
+                    experimental,
+                });
+            }
             "sack" => {
                 while matches!(self.peek(), Some(Kind::Integer(_))) {
                     let left = self.number()?;
@@ -221,8 +253,8 @@ impl Parser {
                 }
             }
             "TS" => {
-                let val = self.after("val")?;
-                options.timestamps = Some((val, self.after("ecr")?));
+                let val = self.clock("val", beside)?;
+                options.timestamps = Some((val, self.clock("ecr", beside)?));
             }
             other => {
                 beside.unknown = Some(format!("TCP option {other}"));
@@ -232,6 +264,35 @@ impl Parser {
             }
         }
         Ok(())
+    }
+
+    /// Hexadecimal digits, which may look like a number.
+    fn cookie(&mut self) -> Step<Vec<u8>> {
+        let digits = match self.peek() {
+            Some(Kind::Word(word)) => word.clone(),
+            Some(Kind::Integer(number)) => number.to_string(),
+            _ => return Ok(Vec::new()),
+        };
+        let pairs: Vec<_> = (0..digits.len()).step_by(2).collect();
+        let bytes = pairs.into_iter().map(|at| {
+            let pair = digits.get(at..at + 2)?;
+            u8::from_str_radix(pair, 16).ok()
+        });
+        let Some(cookie) = bytes.collect::<Option<Vec<u8>>>() else {
+            return self.wrong("a cookie in hexadecimal digits");
+        };
+        self.at += 1;
+        Ok(cookie)
+    }
+
+    /// A timestamp; `...` is any.
+    fn clock(&mut self, word: &str, beside: &mut Beside) -> Step<u32> {
+        if self.is_word(word) && self.peek_at(1) == Some(&Kind::Ellipsis) {
+            self.at += 2;
+            beside.any_clock = true;
+            return Ok(0);
+        }
+        self.after(word)
     }
 
     /// `word N`
@@ -245,7 +306,7 @@ impl Parser {
 
 /// What the language demands of a packet that arrives.
 fn arriving(line: usize, mut packet: Packet, beside: &Beside) -> Step<Action> {
-    if beside.any_options {
+    if beside.any_options || beside.any_clock {
         return Stop::unsupported(line, "syntax: <...> is for what leaves");
     }
     if beside.window.is_none() {

@@ -89,18 +89,38 @@ fn definitions_setup_and_cleanup_are_kept_apart() {
 fn what_the_interpreter_cannot_carry_is_named() {
     for (line, reason) in [
         ("0 < udp (100)", "udp"),
-        (
-            "0 < icmp unreachable frag_needed mtu 1200 [1:1001(1000)]",
-            "icmp",
-        ),
-        ("0 > S 0:0(0) <mss 1460,FO abcd>", "FO"),
+        ("0 < icmp unreachable nonsense [1:1001(1000)]", "nonsense"),
+        ("0 > icmp unreachable [1:1001(1000)]", "icmp"),
+        ("0 > S 0:0(0) <mss 1460,md5 abcd>", "md5"),
         ("0 > P.5 1:2(1) ack 1", "AccECN"),
         ("0 < 80 > 90 S 0:0(0) win 1", "ports"),
-        ("0 < [ttl 3] S 0:0(0) win 1", "ttl"),
+        ("0 < [flowlabel 3] S 0:0(0) win 1", "flowlabel"),
     ] {
         let Action::Unsupported(text) = one(line).action else {
             panic!("{line}");
         };
         assert!(text.contains(reason), "{text}");
     }
+}
+
+#[test]
+fn headers_and_messages_around_a_segment_are_read() {
+    use crate::model::{Icmp, IcmpMeaning};
+    let Action::Leaves(expected) = one("0 > [ect0, ttl 4] S. 0:0(0) ack 1 <FO 00ff>").action else {
+        panic!("no segment");
+    };
+    assert_eq!(expected.ttl, Some(4));
+    let cookie = expected.packet.options.fast_open.expect("is there").cookie;
+    assert_eq!(cookie, [0, 0xff]);
+    for line in [
+        "0 < icmp unreachable frag_needed mtu 1200 [7:8(1)]",
+        "0 < [7:8(1)] icmp unreachable frag_needed mtu 1200",
+    ] {
+        let Action::Icmp(Icmp { meaning, seq }) = one(line).action else {
+            panic!("{line}");
+        };
+        assert_eq!((meaning, seq), (IcmpMeaning::TooBig(1200), Some(7)));
+    }
+    let script = parse("0 close(3) = 0\n`true`\n`true`\n", &[]).expect("parses");
+    assert_eq!(script.events.len(), 1, "commands at the end clean up");
 }

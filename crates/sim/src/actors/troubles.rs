@@ -70,5 +70,6 @@ fn words(why: Error) -> &'static str {
         Error::Refused => "Connection refused",
         Error::Reset => "Connection reset by peer",
         Error::TimedOut => "Connection timed out",
+        Error::Unreachable => "No route to host",
     }
 }

@@ -55,8 +55,10 @@ impl Endpoint {
         ack: u64,
     ) -> Events {
         if ack < self.snd_una {
+            self.note_late_sack(now_ns, segment, ack);
             return Events::EMPTY;
         }
+        self.flags.more = false;
         let flight = self.pipe();
         let left = self.left_network();
         let window_changed = self.update_window(now_ns, segment, seq, ack);
@@ -68,11 +70,16 @@ impl Endpoint {
                 && self.snd_nxt > self.snd_una,
             ..News::default()
         };
+        let high = self.rack.high();
         if !segment.sack().is_empty() && self.options.sack {
             self.note_sack(now_ns, segment, ack, &mut news);
         }
         if news.acked > 0 {
+            // What this ACK itself SACKs has not overtaken what it acknowledges.
+            let sacked = self.rack.compare_with(high);
             self.advance(now_ns, segment, ack, &mut news);
+            let high = self.rack.high().max(sacked);
+            self.rack.compare_with(high);
         } else if self.snd_una == self.snd_nxt && !news.duplicate {
             return Events::EMPTY;
         }
@@ -97,12 +104,29 @@ impl Endpoint {
             self.restart_timer(now_ns);
         }
         if self.flags.reducing {
-            self.reduce_proportionally(news.delivered);
+            self.reduce_proportionally(news.delivered, news.acked > 0);
         }
         if news.acked == 0 {
             return Events::EMPTY;
         }
         self.after_ack(now_ns)
+    }
+
+    /// An ACK that others have overtaken: its SACK blocks may still say something new (Linux).
+    fn note_late_sack(&mut self, now_ns: u64, segment: &Segment, ack: u64) {
+        if segment.sack().is_empty() || !self.options.sack || self.board.is_empty() {
+            return;
+        }
+        let left = self.left_network();
+        let mut news = News::default();
+        self.note_sack(now_ns, segment, ack, &mut news);
+        news.delivered = self.left_network().saturating_sub(left);
+        if news.sacked || news.duplicate {
+            self.repair_losses(now_ns, self.phase, &news);
+        }
+        if self.flags.reducing {
+            self.reduce_proportionally(news.delivered, false);
+        }
     }
 
     /// A measure of what has left the network, which only its differences have a meaning of.
@@ -162,7 +186,7 @@ impl Endpoint {
             let right = sequence::unwrap(blocks[index].right, near);
             (left, right)
         };
-        let (rack, min_ns) = (&mut self.rack, self.rtt.min());
+        let (rack, min_ns, mss) = (&mut self.rack, self.rtt.min(), self.mss);
         let (left, right) = range(0);
         // RFC 2883: a first block below the ACK, or inside the second.
         let inside = |(outer_left, outer_right)| outer_left <= left && right <= outer_right;
@@ -177,7 +201,7 @@ impl Endpoint {
             if left >= right || right > self.snd_nxt || (index == 0 && news.duplicate) {
                 continue;
             }
-            self.board.sack(left, right, |record| {
+            self.board.sack(left, right, mss, |record| {
                 news.sacked = true;
                 if !record.is(RETRANSMITTED) && news.original_end == 0 {
                     news.original_end = record.end;
@@ -202,6 +226,7 @@ impl Endpoint {
         self.snd_una = ack;
         self.retries = 0;
         self.duplicate_acks = 0;
+        self.forget_records();
         self.discount_duplicates(news.acked);
         self.counts.acked_bytes += news.acked - u64::from(ack > self.snd_end);
         // Karn: nothing that may answer two departures is timed, but timestamps tell them apart.

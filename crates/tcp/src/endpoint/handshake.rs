@@ -1,6 +1,6 @@
 //! Opening: RFC 9293 3.5 and 3.10.7.3, options of RFC 7323 and RFC 2018, ECN of RFC 3168 6.1.1.
 
-use super::{Endpoint, Error, Events, State, sequence};
+use super::{Endpoint, Error, Events, State, receiver::Receiver, sequence};
 use crate::{
     Segment,
     config::Ecn,
@@ -36,9 +36,15 @@ impl Endpoint {
         self.add_syn_options(now_ns, &mut segment, answers);
         self.receiver.told();
         self.flags.syn_pending = false;
-        if self.snd_nxt == self.snd_una {
+        self.add_syn_data(now_ns, &mut segment);
+        if segment.payload > 0 {
+            self.data_sent_ns = now_ns;
+        } else if self.snd_nxt == self.snd_una {
             self.snd_nxt += 1;
             self.data_sent_ns = now_ns;
+        }
+        if !self.flags.syn_repeated {
+            self.rare.syn_sent_ns = now_ns;
         }
         self.restart_timer(now_ns);
         segment
@@ -47,13 +53,15 @@ impl Endpoint {
     /// An answer has only what the peer offered.
     fn add_syn_options(&mut self, now_ns: u64, segment: &mut Segment, answers: bool) {
         segment.set_mss(self.config.mss);
-        if self.config.window_scaling && (!answers || self.options.wscale) {
-            segment.set_wscale(self.receiver.wscale());
+        // FreeBSD repeats what it has asked for when both ends open at once.
+        let asks = !answers || (self.config.freebsd && self.rare.simultaneous);
+        if self.config.window_scaling && (asks || self.options.wscale) {
+            segment.set_wscale(Receiver::shift(&self.config));
         }
         if self.config.sack && (!answers || self.options.sack) {
             segment.options |= option::SACK_PERMITTED;
         }
-        if self.config.timestamps && (!answers || self.options.timestamps) {
+        if self.config.timestamps && (asks || self.options.timestamps) {
             segment.options |= option::TIMESTAMPS;
             segment.ts_val = self.ts_clock(now_ns);
             segment.ts_ecr = self.receiver.ts_recent;
@@ -87,6 +95,7 @@ impl Endpoint {
         } else {
             0
         };
+        self.receiver.round_up(taken.into());
         self.mss = u32::from(taken).saturating_sub(options).max(1);
         self.burst = burst(self.mss, config.burst_segments);
         self.cc = Cc::new(&config.params, config.algorithm, self.mss);
@@ -104,8 +113,7 @@ impl Endpoint {
 
     pub(super) fn segment_in_syn_sent(&mut self, now_ns: u64, segment: &Segment) -> Events {
         let acks = segment.has(flags::ACK);
-        let ours = sequence::wire(self.snd_una).wrapping_add(1);
-        if acks && (segment.ack != ours || self.snd_nxt == self.snd_una) {
+        if acks && !self.acks_syn(segment) {
             return Events::EMPTY; // from an older connection; the demultiplexer may answer with RST
         }
         if segment.has(flags::RST) {
@@ -125,6 +133,7 @@ impl Endpoint {
         }
         // Simultaneous open: our SYN is sent again, as SYN-ACK.
         self.state = State::SynReceived;
+        self.rare.simultaneous = true;
         self.flags.syn_pending = true;
         Events::EMPTY
     }
@@ -134,14 +143,9 @@ impl Endpoint {
         let repeated_syn = segment.has(flags::SYN) && seq + 1 == self.receiver.next;
         let in_window = seq >= self.receiver.next && seq <= self.receiver.edge;
         if segment.has(flags::RST) {
-            return if seq == self.receiver.next {
-                self.fail(Error::Refused)
-            } else {
-                Events::EMPTY
-            };
+            return self.reset_while_opening(now_ns, seq);
         }
-        let ours = sequence::wire(self.snd_una).wrapping_add(1);
-        let acks = segment.has(flags::ACK) && self.snd_nxt > self.snd_una && segment.ack == ours;
+        let acks = self.acks_syn(segment);
         if repeated_syn && !acks {
             self.flags.syn_pending = true; // our SYN-ACK was lost
             return Events::EMPTY;
@@ -157,14 +161,34 @@ impl Endpoint {
         events | self.segment_when_synchronized(now_ns, segment)
     }
 
+    /// RFC 5961 3.2 before the handshake's end: as [`Endpoint::reset_or_syn`] does.
+    fn reset_while_opening(&mut self, now_ns: u64, seq: u64) -> Events {
+        let end = match self.config.freebsd && self.rare.simultaneous {
+            true => self.receiver.next + self.receiver.free(),
+            false => self.receiver.edge,
+        };
+        let inside = seq >= self.receiver.next && seq < end;
+        if seq == self.receiver.next || (inside && self.config.insecure_rst) {
+            return self.fail(match self.rare.opened_fast {
+                true => Error::Reset,
+                false => Error::Refused,
+            });
+        }
+        if inside {
+            self.challenge(now_ns);
+        }
+        Events::EMPTY
+    }
+
     /// Our SYN is acknowledged and the peer's is known.
     fn establish(&mut self, now_ns: u64, segment: &Segment) -> Events {
         self.snd_una += 1;
+        self.settle_syn_data(segment);
         // Which of several SYNs is answered, timestamps alone can tell.
         let round_trip = if self.flags.syn_repeated {
             self.rtt_by_timestamp(now_ns, segment)
         } else {
-            Some(now_ns.saturating_sub(self.data_sent_ns))
+            Some(now_ns.saturating_sub(self.rare.syn_sent_ns))
         };
         if let Some(round_trip) = round_trip {
             self.rtt.sample(round_trip, &self.config.rto);
@@ -174,6 +198,9 @@ impl Endpoint {
         self.data_sent_ns = now_ns;
         self.persist_ns = now_ns;
         self.receiver.established(now_ns, self.rtt.srtt());
+        if self.rare.opened_fast {
+            self.receiver.open_window();
+        }
         self.state = if self.flags.fin_queued {
             State::FinWait1
         } else {

@@ -104,6 +104,8 @@ impl Endpoint {
         let calm = self.is_open()
             && self.phase == Phase::Open
             && self.board.is_plain()
+            && !self.flags.unusual
+            && !(self.config.freebsd && self.flags.fin_queued)
             && self.duplicate_bytes == 0
             && !self.flags.probe_pending
             && !self.rack.probe_pending
@@ -159,6 +161,7 @@ impl Endpoint {
         let advance = u64::from(segment.ack.wrapping_sub(wire(una)));
         let calm = self.phase == Phase::Open
             && self.board.is_plain()
+            && !self.flags.unusual
             && self.duplicate_bytes == 0
             && !self.rack.probe_is_out();
         if !calm || advance == 0 || advance > flight {
@@ -184,7 +187,7 @@ impl Endpoint {
         self.feed(now_ns, saturated(advance), rtt_ns, flight);
         self.restart_timer(now_ns);
         if self.flags.reducing {
-            self.reduce_proportionally(advance);
+            self.reduce_proportionally(advance, true);
         }
         Some(self.after_ack(now_ns))
     }

@@ -2,7 +2,7 @@
 
 use super::{
     Endpoint, Phase, Timer,
-    acknowledge::News,
+    acknowledge::{News, saturated},
     scoreboard::{RETRANSMITTED, Sent},
 };
 use crate::{Segment, config::Recovery, segment::option};
@@ -45,6 +45,8 @@ pub struct Rack {
     /// Quarters of the smallest RTT.
     widened: u8,
     persist: u8,
+    /// Farthest that a segment was overtaken by others, in bytes.
+    pub reordered: u32,
     pub reordering: bool,
     /// The probe was a retransmission.
     probe_again: bool,
@@ -64,6 +66,7 @@ impl Default for Rack {
             probe_end: 0,
             widened: 1,
             persist: PERSIST,
+            reordered: 0,
             reordering: false,
             probe_again: false,
             probe_pending: false,
@@ -94,6 +97,7 @@ impl Rack {
             self.fack = record.end;
         } else {
             self.reordering = true;
+            self.reordered = self.reordered.max(saturated(self.fack - record.start()));
         }
         self.note_latest(record, now_ns.saturating_sub(record.sent_ns));
     }
@@ -104,6 +108,16 @@ impl Rack {
             self.sent_ns = record.sent_ns;
             self.end = record.end;
         }
+    }
+
+    /// The highest sequence number delivered.
+    pub fn high(&self) -> u64 {
+        self.fack
+    }
+
+    /// What is delivered next is compared with `high`; returns what it was compared with before.
+    pub fn compare_with(&mut self, high: u64) -> u64 {
+        std::mem::replace(&mut self.fack, high)
     }
 
     /// Fast recovery, or that after a timeout, is over.

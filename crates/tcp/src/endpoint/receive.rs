@@ -6,8 +6,6 @@ use crate::{
     segment::{ecn, flags, option},
 };
 
-/// Challenge ACKs and answers to what lies outside the window: no more often (RFC 5961 section 7).
-const CHALLENGE_NS: u64 = 500_000_000;
 /// An old timestamp is not believed for longer (RFC 7323 5.5): 24 days of millisecond ticks.
 const TS_TICKS: u64 = 1 << 31;
 
@@ -67,11 +65,12 @@ impl Endpoint {
     }
 
     /// An ACK that says what is expected, not too often (RFC 5961).
-    pub(super) fn challenge(&mut self, now_ns: u64) {
+    pub(super) fn challenge(&mut self, now_ns: u64) -> Events {
         if now_ns >= self.receiver.challenge_ns {
-            self.receiver.challenge_ns = now_ns + CHALLENGE_NS;
+            self.receiver.challenge_ns = now_ns + self.config.challenge_ns;
             self.receiver.ack_first = true;
         }
+        Events::EMPTY
     }
 
     /// RFC 5961 sections 3 and 4: only an RST that is exactly in order resets, a SYN never does.

@@ -32,6 +32,8 @@ pub struct Receiver {
     mss: u32,
     /// The MSS that we announced.
     announced: u32,
+    /// All that is free is offered at once ([`Config::freebsd`]).
+    eager: bool,
     /// Boxed: only disorder touches it.
     queue: Box<Reassembly>,
     /// The queue holds something, or has a duplicate to report.
@@ -103,14 +105,8 @@ impl Tuning {
 
 impl Receiver {
     pub fn new(config: &Config, isn: u32) -> Self {
-        let max = config
-            .receive_buffer
-            .max_bytes
-            .max(config.receive_buffer.initial_bytes);
-        let mut wscale = 0;
-        while config.window_scaling && wscale < 14 && max >> wscale > 0xffff {
-            wscale += 1;
-        }
+        let buffer = &config.receive_buffer;
+        let max = buffer.max_bytes.max(buffer.initial_bytes);
         Self {
             next: 0,
             edge: 0,
@@ -119,9 +115,10 @@ impl Receiver {
             fin: NEVER,
             finished: false,
             buffer: config.receive_buffer.initial_bytes,
-            wscale,
+            wscale: Self::shift(config),
             mss: FIRST_GUESS.min(u32::from(config.mss)),
             announced: u32::from(config.mss),
+            eager: config.freebsd,
             queue: Box::default(),
             disorder: false,
             ack_now: false,
@@ -141,6 +138,17 @@ impl Receiver {
             tune_ns: NEVER,
             tuning: (max > config.receive_buffer.initial_bytes).then(|| Tuning::boxed(max)),
         }
+    }
+
+    /// The window scale that lets the largest buffer be offered.
+    pub fn shift(config: &Config) -> u8 {
+        let buffer = &config.receive_buffer;
+        let max = buffer.max_bytes.max(buffer.initial_bytes);
+        let mut shift = 0;
+        while config.window_scaling && shift < 14 && max >> shift > 0xffff {
+            shift += 1;
+        }
+        shift
     }
 
     /// The peer's SYN is known: its stream begins at `first`.
@@ -167,9 +175,30 @@ impl Receiver {
         self.buffer.min(0xffff) as u16
     }
 
+    /// Data came with the peer's SYN: the window begins behind it, as the SYN-ACK offers it.
+    pub fn take_syn_data(&mut self, bytes: u64) {
+        self.next += bytes;
+        self.edge = self.next + u64::from(self.window_of_syn());
+    }
+
+    /// The handshake's end finds the window as large as it can be, without an ACK for that.
+    pub fn open_window(&mut self) {
+        self.edge = self.edge.max(self.next + self.possible());
+    }
+
     /// The shift that our SYN announces.
     pub fn wscale(&self) -> u8 {
         self.wscale
+    }
+
+    /// Payload bytes of the peer's full segments, as far as is known.
+    pub fn mss(&self) -> u32 {
+        self.mss
+    }
+
+    /// Size of the buffer in bytes.
+    pub fn buffer(&self) -> u64 {
+        self.buffer
     }
 
     /// The peer does not scale.
@@ -212,15 +241,34 @@ impl Receiver {
         self.taken += bytes;
     }
 
+    /// Free space in the buffer, in bytes.
+    pub fn free(&self) -> u64 {
+        self.buffer.saturating_sub(self.readable())
+    }
+
+    /// The buffer becomes whole segments before anything but a SYN has come.
+    pub fn round_up(&mut self, mss: u32) {
+        if self.eager {
+            self.buffer = self.buffer.next_multiple_of(mss.max(1).into());
+            self.edge = self.next + u64::from(self.window_of_syn());
+        }
+    }
+
     /// The window that free space makes possible, in whole units of the scale.
     #[inline]
     fn possible(&self) -> u64 {
-        let free = self.buffer.saturating_sub(self.readable());
+        let free = self.free();
+        if self.eager {
+            return free.min(0xffff << self.wscale);
+        }
         (free >> self.wscale).min(0xffff) << self.wscale
     }
 
     /// The right edge moves when it gains this much (RFC 9293 3.8.6.2.2).
     fn step(&self) -> u64 {
+        if self.eager {
+            return 1;
+        }
         u64::from(self.announced).min(self.buffer / 2).max(1)
     }
 

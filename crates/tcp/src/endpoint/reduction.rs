@@ -71,10 +71,11 @@ impl Endpoint {
     }
 
     /// RFC 6937: for what has been delivered, so much may leave that cwnd is reached when the
-    /// window has gone round once; below cwnd slow start brings it back (PRR-SSRB). Segments are
-    /// sent whole, hence shares are rounded up to them, and the first one does not wait (both as
-    /// Linux).
-    pub(super) fn reduce_proportionally(&mut self, delivered: u64) {
+    /// window has gone round once. Below cwnd slow start brings it back (PRR-SSRB), but only by an
+    /// ACK that `advances`. RFC 9937 6 and Linux ask that it tells of no further loss, too: with
+    /// that a policed sender stays at a tenth of its share (docs/packetdrill.md). Segments are sent
+    /// whole, hence shares are rounded up to them, and the first one does not wait (both as Linux).
+    pub(super) fn reduce_proportionally(&mut self, delivered: u64, advances: bool) {
         if delivered == 0 {
             return;
         }
@@ -87,7 +88,8 @@ impl Endpoint {
             let share = (all * target).div_ceil(reduction.flight.into());
             share.next_multiple_of(mss).saturating_sub(sent)
         } else {
-            let limit = delivered.max(all.saturating_sub(sent)) + mss;
+            let more = if advances { mss } else { 0 };
+            let limit = delivered.max(all.saturating_sub(sent)) + more;
             limit.min(target - pipe)
         };
         let least = if sent == 0 { mss } else { 0 };

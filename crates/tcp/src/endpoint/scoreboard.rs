@@ -70,6 +70,11 @@ impl Scoreboard {
         self.sacked.into()
     }
 
+    /// Bytes that are lost, sent again or not.
+    pub fn lost(&self) -> u64 {
+        self.lost.into()
+    }
+
     /// Bytes that are lost and not yet sent again.
     pub fn waiting(&self) -> u64 {
         self.waiting.into()
@@ -209,8 +214,10 @@ impl Scoreboard {
         }
     }
 
-    /// Marks `left..right` as SACKed and shows each record that was not so before.
-    pub fn sack(&mut self, left: u64, right: u64, mut newly: impl FnMut(&Sent)) {
+    /// Marks `left..right` as SACKed and shows each record that was not so before. As in Linux a
+    /// segment counts as a whole, `mss` bytes or its end: a part of one says nothing.
+    pub fn sack(&mut self, left: u64, right: u64, mss: u32, mut newly: impl FnMut(&Sent)) {
+        let mss = u64::from(mss.max(1));
         let mut index = self.find(left);
         while index < self.records.len() {
             let record = self.records[index];
@@ -222,12 +229,19 @@ impl Scoreboard {
                 continue;
             }
             if record.start() < left {
-                self.split(index, left);
+                let at = record.start() + (left - record.start()).next_multiple_of(mss);
+                if at < record.end {
+                    self.split(index, at);
+                }
                 index += 1;
                 continue;
             }
             if record.end > right {
-                self.split(index, right);
+                let whole = (right - record.start()) / mss * mss;
+                if whole == 0 {
+                    break;
+                }
+                self.split(index, record.start() + whole);
             }
             let record = self.records[index];
             newly(&record);
@@ -265,6 +279,16 @@ impl Scoreboard {
     pub fn lose_all(&mut self) {
         for index in 0..self.records.len() {
             if !self.records[index].is(SACKED) {
+                self.lose(index);
+            }
+        }
+    }
+
+    /// Deems lost what left as one segment of more than `bytes`.
+    pub fn lose_larger(&mut self, bytes: u32) {
+        for index in 0..self.records.len() {
+            let record = self.records[index];
+            if record.payload() > bytes && !record.is(SACKED) {
                 self.lose(index);
             }
         }
@@ -429,17 +453,17 @@ mod tests {
     #[test]
     fn the_threshold_is_more_than_two_segments_or_three_stretches() {
         let mut above = board(10);
-        above.sack(2 * M, 4 * M, |_| ());
+        above.sack(2 * M, 4 * M, 1, |_| ());
         above.lose_below_sacked(2 * M + 1);
         assert_eq!(with(&above, LOST), []);
-        above.sack(4 * M, 4 * M + 1, |_| ());
+        above.sack(4 * M, 4 * M + 1, 1, |_| ());
         above.lose_below_sacked(2 * M + 1);
         assert_eq!(with(&above, LOST), [0, M]);
         check(&above);
 
         let mut stretches = board(10);
         for left in [2, 4, 6] {
-            stretches.sack(left * M, left * M + 10, |_| ());
+            stretches.sack(left * M, left * M + 10, 1, |_| ());
         }
         stretches.lose_below_sacked(1000);
         assert_eq!(with(&stretches, LOST), [0, M]);
@@ -449,7 +473,7 @@ mod tests {
     #[test]
     fn the_verdict_of_time_spares_what_left_later() {
         let mut board = board(6);
-        board.sack(3 * M, 4 * M, |_| ());
+        board.sack(3 * M, 4 * M, 1, |_| ());
         // Segment 3 left at 3 and is delivered; patience 10.
         assert_eq!(board.lose_late(3, 4 * M, 10, 11), 1, "2 is due at 12");
         assert_eq!(with(&board, LOST), [0, M]);
@@ -536,7 +560,7 @@ mod tests {
                         if left < right {
                             let before = board.sacked();
                             let mut newly = 0;
-                            board.sack(left, right, |record| newly += u64::from(record.len));
+                            board.sack(left, right, 1, |record| newly += u64::from(record.len));
                             prop_assert_eq!(board.sacked(), before + newly);
                         }
                     }

@@ -52,6 +52,7 @@ impl Endpoint {
             Output::Rst => self.send_rst(now_ns),
             Output::Syn => self.send_syn(now_ns),
             Output::Changed(ack, ece) => self.send_changed_ack(now_ns, ack, ece),
+            Output::Ack if self.repeats_fin() => self.send_fin_again(now_ns),
             Output::Ack => self.send_ack(now_ns),
             Output::Again { index, len } => self.send_again(now_ns, index, len),
             Output::Data { len, fin } => self.send_data(now_ns, len, fin),
@@ -71,9 +72,12 @@ impl Endpoint {
     fn next(&self, now_ns: u64) -> Option<Output> {
         match self.state {
             State::Closed => return self.flags.rst_pending.then_some(Output::Rst),
-            State::SynSent | State::SynReceived => {
-                return self.flags.syn_pending.then_some(Output::Syn);
+            State::SynSent | State::SynReceived if self.flags.syn_pending => {
+                return Some(Output::Syn);
             }
+            State::SynReceived if self.rare.opened_fast => (),
+            State::SynReceived if self.receiver.ack_first => return Some(Output::Ack),
+            State::SynSent | State::SynReceived => return None,
             _ => (),
         }
         if let Some((ack, ece)) = self.receiver.changed {
@@ -152,7 +156,8 @@ impl Endpoint {
         if self.flags.reducing {
             return self.reduction.window.into();
         }
-        self.cc.cwnd.into()
+        // Our SYN is out beside the data of a fast open.
+        u64::from(self.cc.cwnd) + u64::from(self.state == State::SynReceived)
     }
 
     /// What is in flight as far as it holds back new data. Before recovery limited transmit allows
@@ -243,10 +248,11 @@ impl Endpoint {
         if waits == 0 || usable == 0 {
             return None;
         }
-        let data = self.snd_end.saturating_sub(self.snd_nxt);
-        if data == 0 {
+        let rest = self.snd_end.saturating_sub(self.snd_nxt);
+        if rest == 0 {
             return Some(Output::Data { len: 0, fin: true });
         }
+        let data = self.record_end().saturating_sub(self.snd_nxt);
         let mss = u64::from(self.mss);
         let allowed = data.min(usable);
         // The common case: more than one segment waits.
@@ -260,8 +266,10 @@ impl Endpoint {
         if len > mss && self.config.nagle && self.small_end > self.snd_una {
             len -= len % mss;
         }
-        let fin = waits > data && len == data && len < usable;
-        let leaves = len >= mss || fin || self.small_may_leave(now_ns, len, data, usable);
+        let fin = waits > rest && len == rest && len < usable;
+        // What ends a record with others behind it is as good as full.
+        let whole = len == data && data < rest;
+        let leaves = len >= mss || fin || whole || self.small_may_leave(now_ns, len, data, usable);
         let len = len as u32;
         leaves.then_some(Output::Data { len, fin })
     }
@@ -277,6 +285,9 @@ impl Endpoint {
     fn small_may_leave(&self, now_ns: u64, len: u64, data: u64, usable: u64) -> bool {
         let alone = self.snd_una == self.snd_nxt;
         if len == data {
+            if self.flags.more || self.flags.corked {
+                return false;
+            }
             let first = alone || (self.config.minshall && self.small_end <= self.snd_una);
             return first || !self.config.nagle;
         }
@@ -320,6 +331,7 @@ impl Endpoint {
     fn rests(&self, now_ns: u64) -> bool {
         self.snd_una == self.snd_nxt
             && self.unsent() > 0
+            && self.fits_window()
             && self.config.restart_after_idle
             && self.synchronized()
             && now_ns.saturating_sub(self.data_sent_ns) > self.rtt.rto()
@@ -331,6 +343,9 @@ impl Endpoint {
         let mut segment = self.bare(now_ns, self.snd_nxt);
         segment.ack = wire(self.receiver.next);
         segment.flags |= flags::RST;
+        if !self.config.freebsd {
+            segment.window = self.receiver.offer();
+        }
         segment
     }
 
@@ -427,6 +442,11 @@ impl Endpoint {
         }
         if record.end >= self.snd_end && record.payload() > 0 {
             segment.flags |= flags::PSH;
+        }
+        // FreeBSD tells of its cut with whatever leaves first.
+        if self.config.freebsd && self.flags.cwr_pending {
+            self.flags.cwr_pending = false;
+            segment.flags |= flags::CWR;
         }
         // RFC 3168 6.1.5; DCTCP's peers rely on marks instead of drops.
         if self.options.ecn && self.config.dctcp_receiver && record.payload() > 0 {

@@ -37,7 +37,7 @@ impl Endpoint {
             self.receiver.ack_now = true;
         }
         if self.window_closed() && now_ns >= self.persist_deadline() {
-            if self.gives_up() {
+            if self.gives_up(now_ns) {
                 return self.fail(Error::TimedOut);
             }
             self.flags.probe_pending = true;
@@ -72,10 +72,14 @@ impl Endpoint {
         if self.snd_una == self.snd_nxt {
             return self.set_timer(Timer::Off, NEVER);
         }
-        let rto = self.rtt.rto();
+        let rto = match self.config.user_timeout_ns {
+            0 => self.rtt.rto(),
+            _ => self.rtt.rto().min(self.patience(now_ns)),
+        };
         match self.probe_timeout() {
-            Some(pto) if pto < rto => self.set_timer(Timer::Probe, now_ns + pto),
-            _ => self.set_timer(Timer::Rto, now_ns.saturating_add(rto)),
+            // Also in place of an RTO that comes earlier (RFC 8985 7.2).
+            Some(pto) => self.set_timer(Timer::Probe, now_ns.saturating_add(pto.min(rto))),
+            None => self.set_timer(Timer::Rto, now_ns.saturating_add(rto)),
         }
     }
 
@@ -86,7 +90,7 @@ impl Endpoint {
             && self.unsent() > 0
             && !self.flags.probe_pending
             && self.synchronized()
-            && !self.fits_window()
+            && (!self.fits_window() || self.is_corked())
     }
 
     fn persist_deadline(&self) -> u64 {
@@ -102,14 +106,29 @@ impl Endpoint {
         )
     }
 
-    /// One more timeout without an answer: too many?
-    fn gives_up(&mut self) -> bool {
+    /// One more timeout without an answer: too many, or for too long?
+    fn gives_up(&mut self, now_ns: u64) -> bool {
+        if self.retries == 0 {
+            self.rare.stalled_ns = self.data_sent_ns;
+        }
         self.retries = self.retries.saturating_add(1);
-        self.retries > self.config.retries
+        let limit_ns = self.config.user_timeout_ns;
+        let stalled_ns = now_ns.saturating_sub(self.rare.stalled_ns);
+        self.retries > self.config.retries || (limit_ns > 0 && stalled_ns >= limit_ns)
+    }
+
+    /// How much longer an answer is waited for, by the user timeout.
+    fn patience(&self, now_ns: u64) -> u64 {
+        let since_ns = match self.retries {
+            0 => now_ns,
+            _ => self.rare.stalled_ns,
+        };
+        let until_ns = since_ns.saturating_add(self.config.user_timeout_ns);
+        until_ns.saturating_sub(now_ns)
     }
 
     fn retransmission_timeout(&mut self, now_ns: u64) -> Events {
-        if self.gives_up() {
+        if self.gives_up(now_ns) {
             return self.fail(Error::TimedOut);
         }
         self.rare.timeouts += 1;

@@ -1,0 +1,73 @@
+//! How much a socket takes from an application before it lets it wait.
+//!
+//! Linux counts what its packets take, not their data: a packet is begun while less than the buffer
+//! is in use, and then filled up to half of the largest window that the peer has offered, 64 KB at
+//! most (`tcp_xmit_size_goal`). An application that has to wait is woken when two thirds of the
+//! buffer or less are in use (`sk_stream_is_writeable`).
+
+use sluicegate_tcp::Endpoint;
+
+/// What a packet takes beside its data.
+const OVERHEAD: u64 = 1_280;
+/// The largest packet before segmentation offload, with its headers.
+const LARGEST: u64 = 65_535 - 60;
+/// `SOCK_MIN_SNDBUF`.
+pub const LEAST: u64 = 4_608;
+
+/// The rule of one stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Memory {
+    /// Linux's, with so many segments in a packet on its way.
+    Packets { segments: u64 },
+    /// Bytes of data.
+    Bytes,
+}
+
+impl Memory {
+    /// How many of `bytes` the socket takes at once of its `buffer`; what it has taken leaves
+    /// before it is asked again.
+    pub fn takes(self, endpoint: &Endpoint, buffer: u64, bytes: u64) -> u64 {
+        match self {
+            Self::Bytes => bytes.min(buffer.saturating_sub(endpoint.unacknowledged())),
+            Self::Packets { segments } => {
+                let packet = packet_bytes(endpoint);
+                let tail = endpoint.info().unsent % packet;
+                let room = if tail > 0 { packet - tail } else { 0 };
+                let begins = Self::used(endpoint, segments) < buffer;
+                bytes.min(if room == 0 && begins { packet } else { room })
+            }
+        }
+    }
+
+    /// An application that waits is woken.
+    pub fn wakes(self, endpoint: &Endpoint, buffer: u64) -> bool {
+        match self {
+            Self::Bytes => buffer.saturating_sub(endpoint.unacknowledged()) >= buffer.min(2048),
+            Self::Packets { segments } => {
+                let used = Self::used(endpoint, segments);
+                buffer.saturating_sub(used) >= used / 2
+            }
+        }
+    }
+
+    /// Packets have one segment each.
+    pub fn single(self, endpoint: &Endpoint) -> bool {
+        self != Self::Bytes && packet_bytes(endpoint) == u64::from(endpoint.mss())
+    }
+
+    /// What the data in the socket takes.
+    fn used(endpoint: &Endpoint, segments: u64) -> u64 {
+        let mss = u64::from(endpoint.mss());
+        let unsent = endpoint.info().unsent.min(endpoint.unacknowledged());
+        let sent = endpoint.unacknowledged() - unsent;
+        let packets = sent.div_ceil(segments * mss) + unsent.div_ceil(packet_bytes(endpoint));
+        sent + unsent + packets * OVERHEAD
+    }
+}
+
+/// Data of the largest packet.
+fn packet_bytes(endpoint: &Endpoint) -> u64 {
+    let mss = u64::from(endpoint.mss());
+    let most = LARGEST.min(endpoint.info().max_window / 2);
+    (most / mss).max(1) * mss
+}

@@ -1,0 +1,78 @@
+//! Fast open (RFC 7413): data in a SYN. Cookies are the owner's: it decides whom to trust.
+
+use std::sync::Arc;
+
+use super::{Endpoint, scoreboard, sequence};
+use crate::{Config, Segment, segment::flags};
+
+/// Options that a SYN may have beside its data, with a cookie of eight bytes.
+const SYN_OPTIONS: u32 = 32;
+
+impl Endpoint {
+    /// A passive open by a peer whose cookie is good: the data of `syn` is taken, and ours may
+    /// leave before the handshake is over.
+    pub fn accept_fast(config: Arc<Config>, isn: u32, syn: &Segment, now_ns: u64) -> Self {
+        let mut endpoint = Self::accept(config, isn, syn, now_ns);
+        endpoint.rare.opened_fast = true;
+        endpoint.flags.unusual = true;
+        let room = endpoint.receiver.edge - endpoint.receiver.next;
+        let taken = u64::from(syn.payload).min(room);
+        endpoint.receiver.take_syn_data(taken);
+        endpoint.counts.received_bytes += taken;
+        endpoint
+    }
+
+    /// An active open whose SYN takes along what fits of `bytes`; returns how many were taken into
+    /// the send buffer as well.
+    pub fn connect_fast(config: Arc<Config>, isn: u32, bytes: u64) -> (Self, u64) {
+        let mut endpoint = Self::connect(config, isn);
+        endpoint.rare.syn_data = true;
+        let taken = endpoint.write(bytes);
+        (endpoint, taken)
+    }
+
+    /// The first SYN takes data along.
+    pub(super) fn add_syn_data(&mut self, now_ns: u64, segment: &mut Segment) {
+        if !self.rare.syn_data || self.snd_nxt != self.snd_una {
+            return;
+        }
+        let most = self.mss.saturating_sub(SYN_OPTIONS);
+        let waits = self.snd_end - self.snd_una - 1;
+        let len = waits.min(most.into()) as u32;
+        if len == 0 {
+            return;
+        }
+        segment.payload = len as u16;
+        self.snd_nxt += 1 + u64::from(len);
+        self.board.push(scoreboard::Sent {
+            end: self.snd_nxt,
+            sent_ns: now_ns,
+            len,
+            flags: 0,
+        });
+    }
+
+    /// The SYN-ACK has come: what it does not acknowledge of the SYN's data leaves again.
+    pub(super) fn settle_syn_data(&mut self, segment: &Segment) {
+        if self.board.is_empty() || !segment.has(flags::SYN) {
+            return;
+        }
+        let ack = sequence::unwrap(segment.ack, self.snd_una);
+        let acked = ack.saturating_sub(self.snd_una);
+        self.board.acknowledge(ack, |_| ());
+        self.snd_una += acked;
+        self.counts.acked_bytes += acked;
+        self.board.lose_all();
+    }
+
+    /// What an ACK may acknowledge while the connection opens: the SYN, and data beside it.
+    pub(super) fn acks_syn(&self, segment: &Segment) -> bool {
+        let ack = sequence::unwrap(segment.ack, self.snd_una);
+        segment.has(flags::ACK) && ack > self.snd_una && ack <= self.snd_nxt
+    }
+
+    /// Data came with the SYN, or may leave before the handshake's end.
+    pub fn is_opened_fast(&self) -> bool {
+        self.rare.opened_fast
+    }
+}
