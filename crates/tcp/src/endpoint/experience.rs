@@ -34,7 +34,7 @@ impl Endpoint {
         self.cc.cwnd = bytes.min(most as u32).max(2 * self.mss);
     }
 
-    /// The experience with the peer after this connection, which ends, when it was `known` before;
+    /// The experience with the peer when this connection ends, given the `known` one from before;
     /// `None` if nothing is to be kept. Linux's rules (`tcp_update_metrics`).
     pub fn experience(&self, known: Experience) -> Option<Experience> {
         if !self.config.cache {
