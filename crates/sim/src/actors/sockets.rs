@@ -9,7 +9,7 @@ use sluicegate_tcp::Endpoint;
 use super::Troubles;
 use crate::net::{EndId, Net, Owner, PacketFabric};
 
-/// What a role may do, on behalf of its tenant.
+/// The sockets and the clock of a role, on behalf of its tenant.
 pub struct Sockets<'a, F> {
     pub(super) net: &'a mut Net<F>,
     pub(super) plan: &'a Plan,
@@ -20,7 +20,7 @@ pub struct Sockets<'a, F> {
     pub(super) priority: u8,
 }
 
-/// What roles call an end.
+/// The identifier of an end for roles.
 pub(super) fn id(end: EndId) -> SocketId {
     SocketId(end.into())
 }

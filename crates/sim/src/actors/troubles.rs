@@ -7,7 +7,7 @@ use sluicegate_tcp::{Endpoint, Error};
 
 use crate::net::{EPHEMERAL_PORT, EndId, Net, PacketFabric};
 
-/// What a tenant's connections meet.
+/// The errors of a tenant's connections.
 #[derive(Default)]
 pub(super) struct Troubles {
     errors: Errors,
@@ -54,7 +54,7 @@ impl Troubles {
     }
 }
 
-/// What the flow is known by, whichever of its connections this is.
+/// The name of the flow in errors, whichever of its connections this is.
 fn connection<F: PacketFabric>(net: &Net<F>, end: EndId) -> String {
     let (port, peer) = net.port_and_peer(end);
     if port >= EPHEMERAL_PORT {
