@@ -9,13 +9,13 @@ use crate::net::{EPHEMERAL_PORT, EndId, Net, PacketFabric};
 
 /// The errors of a tenant's connections.
 #[derive(Default)]
-pub(super) struct Troubles {
+pub(super) struct ConnectionErrors {
     errors: Errors,
     /// Connections that are not established yet: their peer, and when they were opened (ns).
     waiting: BTreeMap<EndId, (SocketAddr, u64)>,
 }
 
-impl Troubles {
+impl ConnectionErrors {
     pub(super) fn note(&mut self, line: String) {
         self.errors.note(line);
     }
@@ -28,7 +28,7 @@ impl Troubles {
         self.waiting.remove(&end);
     }
 
-    /// A connection has failed. It is no trouble where the peer had sent all its data and all was
+    /// A connection has failed. It is no error where the peer had sent all its data and all was
     /// read.
     pub(super) fn failed<F: PacketFabric>(&mut self, net: &Net<F>, plan: &Plan, end: EndId) {
         let tcp = net.sockets.tcp(end);
