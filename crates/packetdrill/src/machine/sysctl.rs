@@ -90,7 +90,7 @@ impl Machine {
     }
 }
 
-/// Accepts the default alone of a parameter for which an endpoint has one behaviour, Linux's default.
+/// Accepts only Linux's value of a parameter for which an endpoint has one behaviour.
 fn only_default(line: usize, name: &str, value: &str) -> Step {
     let default = match name {
         "tcp_dsack" | "tcp_adv_win_scale" | "tcp_ecn_fallback" => "1",
