@@ -41,7 +41,7 @@ struct Origin {
 /// The resequencers of one host.
 type Resequencers = FxHashMap<Origin, Resequencer<Handle>>;
 
-/// What a port is.
+/// The kind of a port.
 #[derive(Clone, Copy)]
 enum At {
     /// A direction of a link: a port of [`Cee`].
@@ -121,7 +121,7 @@ impl<F: CeeFrame> Converged<F> {
         self
     }
 
-    /// What a port is.
+    /// The kind of a port.
     #[inline(always)]
     fn at(&self, port: PortId) -> At {
         if port < self.first_inner {
@@ -278,7 +278,7 @@ impl<F: CeeFrame> Converged<F> {
     }
 }
 
-/// What only converged Ethernet has.
+/// Methods that only converged Ethernet has.
 impl<F: CeeFrame> Converged<F> {
     /// The properties of a port of a link; `None` = the port is within a host.
     pub fn spec(&self, port: PortId) -> Option<&PortSpec> {

@@ -16,7 +16,7 @@ pub struct HostId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SwitchId(pub u32);
 
-/// What a node is.
+/// A node of the graph: a host or a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Node {
     /// A host.
@@ -208,7 +208,7 @@ impl Graph {
         PortId::of_links(self.links.len())
     }
 
-    /// What a node is.
+    /// The host or the switch that a node is.
     pub fn node(&self, node: NodeId) -> Node {
         match node.checked_sub(self.hosts) {
             None => Node::Host(HostId(node)),

@@ -1,4 +1,4 @@
-//! What a bad link does to frames: damage, duplicates, delays that let others overtake.
+//! Impairments of frames on a bad link: damage, duplicates, delays that let others overtake.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
@@ -7,7 +7,7 @@ use crate::{
     random::{draw, happens},
 };
 
-/// What one direction of a link does to frames that have crossed it. Rates are probabilities,
+/// The impairment of frames that have crossed one direction of a link. Rates are probabilities,
 /// 0..=1.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Impairment {

@@ -1,4 +1,4 @@
-//! What a scenario may ask for and the lab cannot do.
+//! Requests of a scenario that the lab cannot fulfil.
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -17,7 +17,7 @@ const ADVICE: &str = "simulate it (--world sim)";
 /// Tenants have MAC addresses that end with their number in two bytes.
 const TENANTS_MAX: usize = 1 << 16;
 
-/// What the lab cannot do of an experiment, each with its key and what to do.
+/// The parts of an experiment that the lab cannot run, each with its key and advice.
 pub fn of(experiment: &Experiment) -> Vec<Problem> {
     let mut found: Vec<_> = experiment.variants.iter().flat_map(of_variant).collect();
     if !experiment.inspect.is_nothing() {

@@ -59,7 +59,7 @@ fn statements(code: &str) -> Vec<String> {
     statements
 }
 
-/// What stands before the comma of an assertion's message.
+/// The text before the comma of an assertion's message.
 fn condition(text: &str) -> &str {
     let mut len = 0;
     scan(text, |char, plain| {

@@ -17,7 +17,7 @@ use crate::{
     time::seconds,
 };
 
-/// What a call gives back.
+/// The result of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     Value(i64),
@@ -48,7 +48,7 @@ impl Blocked {
     }
 }
 
-/// What a call that waits has done so far.
+/// The progress of a call that waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// A connection is on its way.
@@ -399,8 +399,8 @@ impl Host {
         Value(0)
     }
 
-    /// What has not been accepted ends with its listener: a reset, or silence if the handshake was
-    /// not over.
+    /// A connection that has not been accepted ends with its listener: a reset, or silence if the
+    /// handshake was not over.
     fn close_listener(&mut self) {
         let Some(connection) = &mut self.connection else {
             return;

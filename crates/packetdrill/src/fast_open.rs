@@ -31,7 +31,7 @@ impl Default for Settings {
     }
 }
 
-/// What a listener makes of a SYN.
+/// A listener's answer to a SYN.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
     /// Its data is taken, and ours may follow at once.

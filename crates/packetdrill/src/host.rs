@@ -53,7 +53,7 @@ pub struct Connection {
     pub orphan: bool,
     /// The send buffer has enough space again since a write found none.
     pub writable: bool,
-    /// What the next call on it returns.
+    /// The error that the next call on it returns.
     pub error: Option<&'static str>,
     /// First sequence number that is not acknowledged, and the first that has not left; relative.
     pub una: u32,
@@ -62,7 +62,7 @@ pub struct Connection {
     pub written: u32,
     /// A SYN with data was answered by an ACK of it, ours or the peer's.
     pub syn_data: bool,
-    /// What the SYN or SYN-ACK has.
+    /// The fast open option of the SYN or SYN-ACK.
     pub fast_open: Option<FastOpen>,
     pub notices: Notices,
     /// How often something has happened that an application may wait for.
@@ -91,7 +91,7 @@ pub struct Host {
     pub keepalive: Keepalive,
     pub fast_open: fast_open::Settings,
     pub icmp_resets: bool,
-    /// What a time in a script may be off by.
+    /// The tolerance of a time in a script.
     pub tolerance_ns: u64,
     pub now_ns: u64,
     /// Line of the event that is running.
@@ -103,7 +103,7 @@ pub struct Host {
     pub blocked: Option<Blocked>,
     /// An application has written.
     pub wrote: bool,
-    /// What the path to the peer is known to take, in bytes of IP.
+    /// The MTU of the path to the peer as far as it is known, in bytes of IP.
     pub path_mtu: Option<u16>,
     /// The peer's cookie.
     pub peer_cookie: Option<FastOpen>,
@@ -382,7 +382,8 @@ impl Host {
         Stop::fail(self.line, "the endpoint sends for ever")
     }
 
-    /// What follows from how the connection is now: notices, space for writers, what limits it.
+    /// Updates what follows from the connection's state: notices, space for writers, what limits
+    /// it.
     fn look_around(&mut self) {
         let buffer = self.send_buffer();
         let (memory, now_ns) = (self.memory, self.now_ns);
@@ -494,7 +495,7 @@ impl Host {
     }
 
     /// Time passes until just before `until_ns`, or to the first segment that leaves if `first`.
-    /// What is due at that very moment comes after the event there.
+    /// Timers that are due at that very moment come after the event there.
     pub fn advance(&mut self, until_ns: u64, first: bool) -> Step {
         for _ in 0..MOST_STEPS {
             if first && !self.sent.is_empty() {
@@ -522,7 +523,7 @@ impl Host {
         Stop::fail(self.line, "the endpoint's timer never stops")
     }
 
-    /// What earlier connections have sent is no part of the script any more.
+    /// Drops segments of earlier connections: they are no part of the script any more.
     pub fn forget_older(&mut self) {
         let latest = self.connections;
         while self.sent.front().is_some_and(|sent| sent.number < latest) {
@@ -573,8 +574,8 @@ impl Host {
 }
 
 impl Connection {
-    /// What the endpoint leaves to its host: an ACK of nothing that was sent, before there is a
-    /// connection (RFC 9293 3.10.7.3 and 3.10.7.4).
+    /// Whether the host refuses a packet, which the endpoint leaves to it: an ACK of nothing that
+    /// was sent, before there is a connection (RFC 9293 3.10.7.3 and 3.10.7.4).
     fn refuses(&self, packet: &Packet) -> bool {
         let out = packet.ack.wrapping_sub(1) < self.nxt.max(1);
         matches!(self.endpoint.state(), State::SynSent | State::SynReceived)

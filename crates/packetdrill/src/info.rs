@@ -75,7 +75,7 @@ pub fn value(host: &Host, name: &str) -> Option<i64> {
     i64::try_from(value).ok()
 }
 
-/// What the endpoint counts.
+/// A figure that the endpoint counts.
 fn counted(connection: &Connection, name: &str) -> Option<u64> {
     let stats = connection.endpoint.stats();
     Some(match name {
@@ -90,7 +90,7 @@ fn counted(connection: &Connection, name: &str) -> Option<u64> {
     })
 }
 
-/// What follows from its state.
+/// A figure that follows from the endpoint's state.
 fn derived(connection: &Connection, name: &str) -> Option<u64> {
     let endpoint = &connection.endpoint;
     let info = endpoint.info();

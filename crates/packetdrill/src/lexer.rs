@@ -93,7 +93,7 @@ impl<'a> Lexer<'a> {
         taken
     }
 
-    /// What stands between `open` bytes and `close`.
+    /// The text between `open` bytes and `close`.
     fn until(&mut self, open: usize, close: &str) -> Step<&'a str> {
         let Some(len) = self.rest[open..].find(close) else {
             return Stop::unsupported(self.line, format!("syntax: no {close}"));

@@ -30,15 +30,15 @@ mod time;
 
 use std::fmt;
 
-/// What the caller decides.
+/// Settings of the caller.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
     /// Options as in a script, `("tolerance_usecs", "10000")`; they win over the script's own.
     pub options: Vec<(String, String)>,
     /// Words that stand for something else in every script.
     pub defines: Vec<(String, String)>,
-    /// Whose kernel the endpoint plays, `linux` or `freebsd9`; `None`: as the script's parameters
-    /// are called.
+    /// The kernel that the endpoint plays, `linux` or `freebsd9`; `None`: as the script's
+    /// parameters are called.
     pub stack: Option<String>,
     /// Segments that leave before the last event and that no line expects are a failure too.
     pub strict: bool,
@@ -65,7 +65,7 @@ impl Settings {
     }
 }
 
-/// What became of a script.
+/// The outcome of a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Everything was as it says.
@@ -115,7 +115,7 @@ impl Stop {
     }
 }
 
-/// What a script has that is not understood may be pages long: its beginning in one line.
+/// The beginning of a text in one line: text that is not understood may be pages long.
 fn shortened(text: &str) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     match line.char_indices().nth(REASON_CHARS) {

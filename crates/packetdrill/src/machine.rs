@@ -24,13 +24,13 @@ const MS: u64 = 1_000_000;
 /// Headers without options.
 const IPV4: i64 = 40;
 const IPV6: i64 = 60;
-/// What Linux makes of its least send buffer as soon as a connection is established: room for twice
-/// the initial window, with the kernel's own share.
+/// The size to which Linux raises its least send buffer as soon as a connection is established:
+/// room for twice the initial window, with the kernel's own share.
 const SEND_BUFFER: u64 = 87_040;
 /// The key of fast open's cookies in `defaults.sh`.
 const DEFAULT_KEY: &str = "a1a1a1a1-b2b2b2b2-c3c3c3c3-d4d4d4d4";
 
-/// Whose kernel an endpoint plays.
+/// The kernel that an endpoint plays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stack {
     Linux,
@@ -71,7 +71,7 @@ pub struct Machine {
     pub fast_open: fast_open::Settings,
     /// ICMP errors end a connection that is opening (`net.inet.tcp.icmp_may_rst`).
     pub icmp_resets: bool,
-    /// What a time may be off by.
+    /// The tolerance of a time.
     pub tolerance_ns: u64,
     /// The same as a part of the time since the last event, in parts of a thousand.
     pub tolerance_permille: u64,
@@ -204,7 +204,7 @@ impl Machine {
         Ok(checks)
     }
 
-    /// What `defaults.sh` of the public suites sets.
+    /// Applies the settings of `defaults.sh` of the public suites.
     fn defaults(&mut self) {
         self.config.algorithm = Algorithm::Cubic;
         self.config.ecn = Ecn::Off;

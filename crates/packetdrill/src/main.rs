@@ -39,7 +39,7 @@ enum Form {
     Table,
 }
 
-/// What the command line says.
+/// The arguments of the command line.
 #[derive(Default)]
 struct Arguments {
     settings: Settings,
@@ -171,7 +171,7 @@ fn split(pair: &str) -> Result<(String, String), String> {
     }
 }
 
-/// What has been found so far.
+/// The results so far.
 #[derive(Default)]
 struct Report {
     passed: usize,

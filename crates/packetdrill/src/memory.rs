@@ -7,7 +7,7 @@
 
 use sluicegate_tcp::Endpoint;
 
-/// What a packet takes beside its data.
+/// The memory of a packet beside its data.
 const OVERHEAD: u64 = 1_280;
 /// The largest packet before segmentation offload, with its headers.
 const LARGEST: u64 = 65_535 - 60;
@@ -55,7 +55,7 @@ impl Memory {
         self != Self::Bytes && packet_bytes(endpoint) == u64::from(endpoint.mss())
     }
 
-    /// What the data in the socket takes.
+    /// The memory that the data in the socket takes.
     fn used(endpoint: &Endpoint, segments: u64) -> u64 {
         let mss = u64::from(endpoint.mss());
         let unsent = endpoint.info().unsent.min(endpoint.unacknowledged());

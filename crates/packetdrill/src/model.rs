@@ -1,4 +1,4 @@
-//! What a script consists of.
+//! The parts of a script.
 
 use crate::packet::Packet;
 

@@ -29,7 +29,8 @@ impl Stage {
     }
 }
 
-/// What waits for a sequence number; relative ones, where the number behind the last byte counts.
+/// A notice that waits for a sequence number; relative ones, where the number behind the last byte
+/// counts.
 #[derive(Clone, Copy, Debug)]
 enum Wanted {
     Free { id: u32 },

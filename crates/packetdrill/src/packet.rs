@@ -7,7 +7,7 @@ use sluicegate_tcp::{
     segment::{Block, SACK_BLOCKS, ecn, flags, option},
 };
 
-/// What the peer's numbers are moved by, so that they wrap on the way as well.
+/// The offset of the peer's numbers, so that they wrap on the way as well.
 const REMOTE_BASE: u32 = u32::MAX - 20_000;
 /// Our initial sequence number.
 pub const LOCAL_ISN: u32 = u32::MAX - 50_000;

@@ -50,7 +50,7 @@ pub fn parse(text: &str, defines: &[(String, String)]) -> Step<Script> {
     Ok(script)
 }
 
-/// What a word stands for: the last definition of it, or itself.
+/// The meaning of a word: the last definition of it, or itself.
 fn define(defines: &[(String, String)], line: usize, word: String) -> Step<Vec<Token>> {
     let Some((_, meaning)) = defines.iter().rev().find(|(name, _)| *name == word) else {
         let kind = Kind::Word(word);

@@ -90,7 +90,7 @@ impl Runner<'_> {
         }
     }
 
-    /// What the time of something expected at `at_ns` may be off by.
+    /// The tolerance of the time of something expected at `at_ns`.
     fn tolerance(&self, at_ns: u64) -> u64 {
         let elapsed = at_ns.saturating_sub(self.last_ns);
         let share = elapsed / 1_000 * self.machine.tolerance_permille;
@@ -118,7 +118,7 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// What a command looks at.
+    /// Carries out the check of a command.
     fn check(&self, line: usize, check: Check) -> Step {
         match check {
             Check::State(state, wanted) => {
@@ -219,7 +219,7 @@ impl Runner<'_> {
         off.saturating_mul(self.machine.ts_tick_ns) > self.machine.tolerance_ns
     }
 
-    /// What left before the end and was not expected.
+    /// Fails if a segment left before the end and was not expected, where the settings are strict.
     fn leftovers(&self) -> Step {
         let early = |sent: &&Sent| sent.at_ns + self.machine.tolerance_ns < self.last_ns;
         match self.host.sent.iter().find(early) {
@@ -237,7 +237,7 @@ impl Runner<'_> {
 }
 
 impl Expected {
-    /// What of a segment is not as expected.
+    /// The parts of a segment that are not as expected.
     fn differences(&self, sent: &Sent, compare_psh: bool) -> Vec<&'static str> {
         let (wanted, got) = (&self.packet, &sent.packet);
         let ignored = if compare_psh { 0 } else { flags::PSH };

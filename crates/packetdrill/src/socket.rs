@@ -2,7 +2,7 @@
 
 use sluicegate_core::cc::Algorithm;
 
-/// What a socket is for.
+/// The purpose of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// A socket that neither listens nor connects.
@@ -78,7 +78,7 @@ pub struct Options {
     pub tos: u8,
 }
 
-/// What is no socket.
+/// An open file that is no socket.
 #[derive(Clone, Debug)]
 pub enum Other {
     Epoll(Vec<Interest>),

@@ -1,4 +1,4 @@
-//! What half and double of each parameter change, as one page.
+//! The effects of halving and doubling each parameter, as one page.
 
 use std::fmt::Write;
 

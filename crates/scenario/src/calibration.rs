@@ -10,8 +10,8 @@
 //! Sixteen processes that should connect at once do so one after another; by when the last one has
 //! is how far starts are apart.
 //!
-//! What a bulk flow does beside the probe follows from the stack, the queue and the link's rate.
-//! Nothing of it is fitted: it must come out by itself.
+//! The behaviour of a bulk flow beside the probe follows from the stack, the queue and the link's
+//! rate. Nothing of it is fitted: it must come out by itself.
 
 use std::{fmt::Write, path::Path, time::Duration};
 
@@ -26,8 +26,8 @@ use crate::{
 
 const SCENARIO: &str = include_str!("../data/calibration.toml");
 
-/// What an idle link of the lab sends at once, in time of its rate: its token buckets make up for
-/// timers that fire late.
+/// The burst that an idle link of the lab sends at once, in time of its rate: its token buckets
+/// make up for timers that fire late.
 pub const LAB_BURST: Duration = Duration::from_micros(100);
 
 /// Links that the probe passes in "near"; one more in "far".
@@ -41,7 +41,7 @@ const SAMPLES_MIN: u64 = 1000;
 const MEDIAN_OF_TWO: f64 = 1.678_347;
 const P99_OF_TWO: f64 = 6.638_352;
 
-/// What is measured.
+/// The experiment that is measured.
 ///
 /// # Errors
 /// None: the scenario is part of the program, and tested.
@@ -64,7 +64,7 @@ pub struct RoundTrips {
     pub p99_us: f64,
 }
 
-/// What a world gave when it ran [`experiment`].
+/// Measurements of a world that ran [`experiment`].
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Measured {
     /// Over two links, idle.

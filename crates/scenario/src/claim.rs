@@ -45,7 +45,7 @@ impl Leaf for Infallible {
 }
 
 impl Over {
-    /// What stands before a comparison; nothing means that it is of all runs together.
+    /// Parses the words before a comparison; none mean that it is of all runs together.
     pub fn parse(parser: &mut Parser<'_>) -> Result<Self, Complaint> {
         if parser.take_word("significantly") {
             return Ok(Self::Means);

@@ -41,7 +41,7 @@ pub struct Expectation {
     right: Expr<Figure>,
 }
 
-/// What stands between two sides.
+/// The symbol between two sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Comparison {
     LessOrEqual,
@@ -93,7 +93,7 @@ impl Expectation {
     /// Parses one line.
     ///
     /// # Errors
-    /// What the grammar does not allow, and at which character.
+    /// An expression that the grammar does not allow, and at which character.
     pub fn parse(name: &str, expression: &str) -> Result<Self, Complaint> {
         let tokens = tokens(expression)?;
         let mut parser = Parser::new(&tokens);
@@ -297,7 +297,7 @@ impl Function {
 pub(crate) enum Token {
     Number(f64),
     Name(String),
-    /// What stands in brackets behind a name.
+    /// The text in brackets behind a name.
     Selector(String),
     Symbol(&'static str),
 }
@@ -363,7 +363,7 @@ fn number(rest: &str, at: usize) -> Result<(Token, usize), Complaint> {
     Ok((Token::Number(value), length))
 }
 
-/// What stands in brackets, quotes and all; a bracket in quotes does not end it.
+/// The text in brackets, quotes and all; a bracket in quotes does not end it.
 fn selector(rest: &str, at: usize) -> Result<(Token, usize), Complaint> {
     let mut quoted = false;
     for (index, c) in rest.char_indices() {
@@ -452,7 +452,7 @@ impl<'a> Parser<'a> {
         )
     }
 
-    /// What the symbol between two sides stands for.
+    /// Takes the symbol between two sides and returns its meaning.
     pub(crate) fn sign<T: Copy>(&mut self, signs: &[(&'static str, T)]) -> Result<T, Complaint> {
         let symbols: Vec<_> = signs.iter().map(|(symbol, _)| *symbol).collect();
         let found = match self.take_symbol(&symbols) {

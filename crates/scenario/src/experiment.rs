@@ -33,13 +33,13 @@ pub struct Experiment {
     pub repeats: u32,
     /// Variants in the order of the file.
     pub variants: Vec<Variant>,
-    /// What must come out.
+    /// Expectations of the results.
     pub expectations: Vec<crate::expect::Expectation>,
     /// Published figures to be shown beside ours.
     pub published: Vec<crate::published::Publication>,
     /// The file as it is run, as TOML: inherited files, short form and seed are merged in.
     pub as_run: String,
-    /// What to look at beyond the results; no part of the file.
+    /// Observations beyond the results; no part of the file.
     pub inspect: crate::inspect::Inspect,
 }
 
@@ -83,9 +83,9 @@ pub struct Variant {
     pub events: Vec<Event>,
     /// Parts of the run over which goodput is measured by itself.
     pub intervals: Vec<Interval>,
-    /// What only the lab reads.
+    /// Options that only the lab reads.
     pub lab: LabOptions,
-    /// What only the simulator reads.
+    /// Options that only the simulator reads.
     pub sim: SimOptions,
     /// Where all this is said.
     pub places: Places,
@@ -108,7 +108,7 @@ pub enum TenantKind {
     Guest,
 }
 
-/// Whose TCP a tenant runs.
+/// The operating system whose TCP a tenant runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Profile {
     /// Linux 6.
@@ -118,8 +118,8 @@ pub enum Profile {
     Freebsd9,
 }
 
-/// What a scenario says of a tenant's TCP beside its congestion control; `None` leaves the
-/// profile's value. Only the simulator has more than the default.
+/// The settings of a tenant's TCP beside its congestion control; `None` leaves the profile's value.
+/// Only the simulator has more than the default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TcpOptions {
     /// Where all other values come from.
@@ -134,7 +134,7 @@ pub struct TcpOptions {
     pub rto_slop: Option<Duration>,
     /// Longest delay of an ACK; zero: every segment is acknowledged at once.
     pub delayed_ack: Option<Duration>,
-    /// What connections learn of a peer is kept for the next ones.
+    /// Experience of connections with a peer is kept for the next ones.
     pub connection_cache: Option<bool>,
     /// Connections begin with a window that earlier ones to the same peer had; needs the cache.
     pub connection_cache_window: Option<CacheWindow>,
@@ -172,8 +172,8 @@ pub struct Tenant {
     pub receive_buffer_bytes: Option<u64>,
     /// Its TCP.
     pub tcp: TcpOptions,
-    /// What its applications read at most, all connections together, in bits per second; `None` =
-    /// at once.
+    /// The rate at which its applications read at most, all connections together, in bits per
+    /// second; `None` = at once.
     pub read_rate_bps: Option<u64>,
     /// It cheats: whatever windows peers offer, its TCP believes in the largest that sixteen bits
     /// can say.
@@ -204,7 +204,7 @@ pub struct Link {
     pub marking: Aqm,
     /// From the last bit sent to its arrival; `None` = as the world has it.
     pub delay: Option<Duration>,
-    /// What the link does to frames, in both directions.
+    /// The impairment of frames on the link, in both directions.
     pub impairment: Impairment,
     /// The experiment is about the queue of this link, in the direction a → b.
     pub bottleneck: bool,
@@ -224,7 +224,7 @@ pub struct Enforcement {
 pub struct Traffic {
     /// Name of the table.
     pub name: String,
-    /// What is sent.
+    /// The kind of traffic.
     pub kind: TrafficKind,
     /// (from tenant id, to tenant id), one per flow or, for request traffic, per client–server
     /// pair.
@@ -235,11 +235,12 @@ pub struct Traffic {
     pub stop: Option<Duration>,
     /// First TCP port of the receivers; pair i listens on `port + i`.
     pub port: u16,
-    /// What takes longer has missed it; kinds with completion times only.
+    /// The deadline, which a transfer that takes longer has missed; kinds with completion times
+    /// only.
     pub deadline: Option<Duration>,
     /// IEEE 802.1Q priority of its frames, in both directions: 0..=7.
     pub priority: u8,
-    /// What it makes hot, of `kind = "hotspot"`.
+    /// The hotspot that it makes, of `kind = "hotspot"`.
     pub hotspot: Option<Hotspot>,
 }
 
@@ -285,7 +286,7 @@ pub enum TrafficKind {
         bytes: u16,
         /// When they are sent.
         pace: Pace,
-        /// What waits at a sender for its adapter at most, in bytes of payload; its socket drops
+        /// Most data that waits at a sender for its adapter, in bytes of payload; its socket drops
         /// the rest.
         socket_buffer_bytes: u64,
     },
@@ -475,11 +476,11 @@ impl Arrivals {
 pub struct Phase {
     /// Its end, relative to the start of the run; `None` = the end of the traffic.
     pub until: Option<Duration>,
-    /// What is offered, in bits per second.
+    /// The offered rate, in bits per second.
     pub rate_bps: u64,
 }
 
-/// What decides when the next message of a trace begins.
+/// The rule that decides when the next message of a trace begins.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Load {
     /// Open loop: Poisson arrivals that offer so many bits per second.
@@ -515,11 +516,11 @@ pub struct Interval {
 pub struct Event {
     /// Relative to the start of the run.
     pub at: Duration,
-    /// What happens.
+    /// The action of the event.
     pub action: Action,
 }
 
-/// What an [`Event`] does.
+/// The action of an [`Event`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
     /// Enforcement leaves these hosts (programs detached).
@@ -534,7 +535,7 @@ pub enum Action {
     Impair {
         /// Link ids.
         links: Vec<usize>,
-        /// What changes.
+        /// The change.
         change: ImpairmentChange,
     },
     /// These links send at another rate, in both directions.
@@ -565,7 +566,7 @@ pub enum Action {
     },
 }
 
-/// What changes of an [`Impairment`]; `None` leaves what is.
+/// Changes of an [`Impairment`]; `None` leaves the value as it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ImpairmentChange {
     /// [`Impairment::bit_error_rate`].
@@ -589,7 +590,7 @@ impl ImpairmentChange {
         }
     }
 
-    /// What makes everything that this changes as it was.
+    /// The change that restores everything that this one changes.
     pub fn undone(&self, before: &Impairment) -> Self {
         Self {
             bit_error_rate: self.bit_error_rate.map(|_| before.bit_error_rate),
@@ -621,13 +622,14 @@ pub struct SimOptions {
     pub jitter: Duration,
     /// And later still, drawn from an exponential distribution with this mean.
     pub jitter_mean: Duration,
-    /// What a link that was idle sends at once, in time of its rate (two full frames at least), as
-    /// the lab's token buckets do; zero = a wire, which sends frame after frame.
+    /// The burst that a link sends at once after it was idle, in time of its rate (two full frames
+    /// at least), as the lab's token buckets do; zero = a wire, which sends frame after frame.
     pub burst: Duration,
     /// Bulk flows connect up to this much after their time, drawn uniformly: processes that wake at
     /// once do not run at once.
     pub start_spread: Duration,
-    /// What sockets put below them; `None` = as much as the lab's of that kind of tenant.
+    /// The amount of data that sockets hand to their host; `None` = as much as the lab's of that
+    /// kind of tenant.
     pub sockets: Option<Sockets>,
 }
 

@@ -26,11 +26,11 @@ use crate::{
 pub struct Figure {
     /// Variant that was measured.
     pub variant: String,
-    /// What was measured.
+    /// The quantity that was measured.
     pub quantity: Quantity,
 }
 
-/// What was measured.
+/// A quantity that was measured.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Quantity {
     /// A field of [`crate::results::Goodput`].

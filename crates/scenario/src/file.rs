@@ -145,7 +145,7 @@ fn read_tree(
     parameters::read(&Table::root(tree, sink), tree);
     let mut tree = tree.clone();
     tree.remove("parameter");
-    // What is varied from run to run, see `sweep`, is none of a single run's business.
+    // The variations from run to run, see `sweep`, do not concern a single run.
     tree.remove("sweep");
     let overrides = tree.remove("variant");
     let expect = tree.remove("expect");

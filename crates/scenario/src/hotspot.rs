@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::experiment::{Experiment, Traffic, Variant};
 
-/// What makes a hotspot.
+/// The cause of a hotspot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HotspotType {
     /// Sources offer more than a link carries.
@@ -13,16 +13,16 @@ pub enum HotspotType {
     Output,
 }
 
-/// What `kind = "hotspot"` makes of its datagrams.
+/// The hotspot that the datagrams of `kind = "hotspot"` make.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Hotspot {
     /// Type.
     pub kind: HotspotType,
     /// Id of the link that cannot serve what it is offered.
     pub link: usize,
-    /// What all sources together offer in frames, in bits per second.
+    /// The rate that all sources together offer in frames, in bits per second.
     pub offered_bps: f64,
-    /// What the link serves meanwhile, in bits per second.
+    /// The rate that the link serves meanwhile, in bits per second.
     pub drain_bps: u64,
     /// Offered by drained, above 1.
     pub severity: f64,

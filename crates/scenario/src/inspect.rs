@@ -1,5 +1,5 @@
-//! What a user wants to see of a run beyond its results: captures of packets, traces of state, the
-//! network over time.
+//! Observations that a user asks for beyond a run's results: captures of packets, traces of state,
+//! the network over time.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -21,7 +21,7 @@ pub const SAMPLES_DEFAULT: u32 = 500;
 /// 160 MB.
 pub const FILM_CELLS_MAX: u64 = 5_000_000;
 
-/// What to look at; by default nothing.
+/// The observations to make; by default none.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Inspect {
     /// Packets.
@@ -46,7 +46,7 @@ pub struct Captures {
 /// Traces of state.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Traces {
-    /// What is traced.
+    /// The kinds of traces.
     pub kinds: Vec<TraceKind>,
     /// Time between samples; `None` = [`SAMPLES_DEFAULT`] in a run.
     pub interval: Option<Duration>,

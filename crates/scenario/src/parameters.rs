@@ -276,7 +276,7 @@ impl Study {
     /// The scenario with one parameter changed.
     ///
     /// # Errors
-    /// What the language says of the changed value.
+    /// A changed value that the language refuses.
     pub fn experiment(
         &self,
         parameter: &Parameter,
@@ -285,7 +285,7 @@ impl Study {
         let mut tree = self.tree.clone();
         let value = parameter.changed[change as usize].clone();
         put(&mut tree, &parameter.path, value);
-        // What it says of the value as it was is not true any more.
+        // The `[parameter]` table describes the value as it was, which is not true any more.
         tree.remove("parameter");
         let experiment = file::resolve_tree(&tree, &self.path, &self.options)?;
         Ok(Experiment {
@@ -295,7 +295,7 @@ impl Study {
     }
 }
 
-/// What half and double of each parameter change.
+/// The effects of halving and doubling each parameter.
 #[derive(Clone, Debug, Serialize)]
 pub struct Sensitivity {
     /// Name of the scenario.

@@ -32,7 +32,7 @@ pub struct Publication {
     pub expression: String,
     /// Why ours differs, as runs have shown; `None` = unknown, or it does not.
     pub cause: Option<String>,
-    /// What of the set-up was chosen after this figure, so that agreement shows nothing.
+    /// The part of the set-up that was chosen after this figure, so that agreement shows nothing.
     pub fitted: Option<String>,
     ours: Expr<Figure>,
     published: f64,
@@ -67,7 +67,8 @@ impl Publication {
     /// Parses a text.
     ///
     /// # Errors
-    /// What the grammar does not allow, and at which character; a right side that is no number.
+    /// An expression that the grammar does not allow, and at which character; a right side that is
+    /// no number.
     pub fn parse(name: &str, expression: &str) -> Result<Self, Complaint> {
         let tokens = tokens(expression)?;
         let mut parser = Parser::new(&tokens);
@@ -108,7 +109,7 @@ impl Publication {
     }
 }
 
-/// What the left side is without variants and names of flows.
+/// The kind of the left side: its text without variants and names of flows.
 fn kind(tokens: &[Token]) -> String {
     let left = tokens
         .iter()
@@ -146,7 +147,7 @@ fn is_quotient(ours: &Expr<Figure>, tokens: &[Token]) -> bool {
     })
 }
 
-/// What was measured beside what was published, line by line.
+/// The measured figures beside the published ones, line by line.
 pub fn evaluate(all: &[Publication], variants: &[VariantResult]) -> Vec<PublishedResult> {
     let ours: Vec<Option<f64>> = all.iter().map(|line| line.value(variants)).collect();
     let lines = all.iter().zip(&ours);

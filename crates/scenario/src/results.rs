@@ -28,7 +28,7 @@ pub struct Results {
     pub conditions: Conditions,
     /// One entry per variant, in the order of the file.
     pub variants: Vec<VariantResult>,
-    /// What `[expect]` said of it.
+    /// The results of the lines of `[expect]`.
     pub expectations: Vec<ExpectationResult>,
     /// Published figures of `[published]`, ours beside them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -128,7 +128,7 @@ pub struct FlowResult {
     pub to: String,
     /// The tenant's own congestion control.
     pub tenant_cc: String,
-    /// What it is sent over.
+    /// The protocol that it is sent over.
     #[serde(default, skip_serializing_if = "Protocol::is_tcp")]
     pub protocol: Protocol,
     /// Payload received per second of measured time.
@@ -149,12 +149,12 @@ pub struct FlowResult {
     /// Times that the congestion window, looked at now and then, had fallen by a quarter or more.
     #[serde(default)]
     pub cwnd_cuts: u64,
-    /// What became of datagrams; absent of TCP.
+    /// The fate of datagrams; absent of TCP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub datagrams: Option<Datagrams>,
 }
 
-/// What a flow is sent over.
+/// The protocol that a flow is sent over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Protocol {
@@ -166,7 +166,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// What results say nothing of.
+    /// Whether it is TCP, which results leave unsaid.
     pub fn is_tcp(&self) -> bool {
         *self == Self::Tcp
     }
@@ -253,7 +253,7 @@ pub struct LinkResult {
     pub cee: Option<LinkCee>,
 }
 
-/// What converged Ethernet adds to a direction of a link.
+/// Counters that converged Ethernet adds to a direction of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LinkCee {
     /// Times that its far end has paused a priority of it.
@@ -294,7 +294,7 @@ pub struct QueueQuantiles {
     pub max: f64,
 }
 
-/// What became of one line of `[expect]`.
+/// The result of one line of `[expect]`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ExpectationResult {
     /// Key in the file.
@@ -329,7 +329,7 @@ pub struct PublishedResult {
     pub expression: String,
     /// The published value, in the unit of our figure.
     pub published: f64,
-    /// What was measured here; `None` when a figure it names was not.
+    /// The value measured here; `None` when a figure that it names was not measured.
     pub ours: Option<f64>,
     /// How far ours agrees; `None` in files of earlier versions, and if it was not measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -381,7 +381,7 @@ pub struct Samples {
     pub films: Vec<Film>,
 }
 
-/// What a [`Series`] shows.
+/// The quantity that a [`Series`] shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SeriesKind {
@@ -402,14 +402,14 @@ pub enum SeriesKind {
 pub struct Series {
     /// Flow or link, as in the tables.
     pub name: String,
-    /// What it is.
+    /// The quantity that it shows.
     pub kind: SeriesKind,
     /// (seconds since the start of the run, value).
     pub points: Vec<(f64, f64)>,
 }
 
-/// What a [`Trace`] shows; of flows that of the newest connection's sender, where nothing else is
-/// said.
+/// The quantity that a [`Trace`] shows; of flows that of the newest connection's sender, where
+/// nothing else is said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TraceKind {
     /// Backlog of the bottleneck queues, or of all if the scenario has no bottleneck; bytes.
@@ -474,7 +474,7 @@ impl std::str::FromStr for TraceKind {
 pub struct Trace {
     /// The number of the repeat, from 1.
     pub repeat: u32,
-    /// What it is.
+    /// The quantity that it shows.
     pub kind: TraceKind,
     /// Flow or link, as in the tables.
     pub name: String,
@@ -522,7 +522,7 @@ pub struct FilmDirection {
     pub limit_bytes: Option<u64>,
 }
 
-/// What one direction did between two frames.
+/// The activity of one direction between two frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FilmCell {
     /// Bytes that left the queue.

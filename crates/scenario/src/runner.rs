@@ -74,7 +74,7 @@ pub fn run_at(
     ))
 }
 
-/// What is to be known of the traffic as it is written.
+/// Notes on the traffic as it is written.
 fn traffic_notes(experiment: &Experiment) -> Vec<String> {
     let mut notes = hotspot::notes(experiment);
     notes.extend(offered::overloads(experiment));
@@ -220,7 +220,7 @@ fn figures_by_run(outcomes: &mut [Vec<Outcome>]) -> Vec<Vec<VariantResult>> {
         .collect()
 }
 
-/// What lossless Ethernet has lost, and where it stands still, unless expected figures tell.
+/// Counts losses and deadlocks of lossless Ethernet, unless expected figures tell of them.
 fn count_unsaid(conditions: &mut Conditions, variants: &[VariantResult], figures: &[&Figure]) {
     for variant in variants {
         let of_it = figures.iter().filter(|f| f.variant == variant.name);

@@ -10,7 +10,7 @@ use crate::{
     workload,
 };
 
-/// What of a file a world cannot do, on any machine: the file is to be changed.
+/// The problems of a file that a world cannot run, on any machine: the file is to be changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused(pub Problems);
 
@@ -27,11 +27,11 @@ pub trait World {
     /// Name as given to `--world`.
     fn name(&self) -> &'static str;
 
-    /// What this world cannot do of an experiment, on any machine; empty = it can do everything.
-    /// Needs no privileges.
+    /// The parts of an experiment that this world cannot run, on any machine; empty = it can run
+    /// everything. Needs no privileges.
     fn limits(&self, experiment: &Experiment) -> Vec<Problem>;
 
-    /// What this machine lacks for an experiment within the limits.
+    /// Checks that this machine has all that an experiment within the limits needs.
     ///
     /// # Errors
     /// All that is missing, and how to get it.
@@ -69,7 +69,7 @@ pub trait World {
     ) -> anyhow::Result<Outcome>;
 }
 
-/// What one run of one variant leaves.
+/// The outcome of one run of one variant.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
     /// Measurements.

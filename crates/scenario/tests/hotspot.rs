@@ -1,4 +1,4 @@
-//! What `kind = "hotspot"` stands for, and what it refuses.
+//! The meaning of `kind = "hotspot"`, and what it refuses.
 
 use std::{path::Path, time::Duration};
 
@@ -29,7 +29,7 @@ fn one(text: &str) -> Variant {
     parsed.variants.into_iter().next().unwrap()
 }
 
-/// What is hot of the only traffic.
+/// The hotspot of the only traffic.
 fn hot(variant: &Variant) -> &Hotspot {
     variant.traffic[0].hotspot.as_ref().unwrap()
 }
@@ -44,7 +44,7 @@ fn rate_bps(variant: &Variant) -> u64 {
     }
 }
 
-/// Who is hot with these keys, by number.
+/// Names of the tenants that are hot with these keys, by number.
 fn sources(network: &str, keys: &str) -> Vec<String> {
     let variant = one(&format!("{network}{INPUT}{keys}\n"));
     let pairs = variant.traffic[0].pairs.iter();
@@ -179,7 +179,7 @@ fn reports_say_what_a_hotspot_is() {
     assert_eq!(hotspot::notes(&experiment.unwrap()), expected);
 }
 
-/// What is said of a hotspot in a star with these keys, which begin at line 9.
+/// The refusal of a hotspot in a star with these keys, which begin at line 9.
 fn refusal(keys: &str) -> String {
     let text = format!("{STAR}[traffic.hot]\nkind = 'hotspot'\n{keys}\n");
     match parse(&text) {

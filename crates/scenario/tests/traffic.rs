@@ -1,4 +1,4 @@
-//! What `[traffic.NAME]` says, and what it refuses.
+//! The meaning of `[traffic.NAME]`, and what it refuses.
 
 use std::{path::Path, time::Duration};
 

@@ -1,15 +1,15 @@
 //! The roles of a plan on simulated sockets.
 
+mod connection_errors;
 mod sockets;
-mod troubles;
 
 use sluicegate_apps::{Actor, App};
 use sluicegate_scenario::workload::{Plan, Report};
 use sluicegate_tcp::Events;
 
 use crate::net::{EndId, Net, Notice, Owner, PacketFabric};
+use connection_errors::ConnectionErrors;
 pub use sockets::Sockets;
-use troubles::Troubles;
 
 /// A role of a tenant, and the actor that plays it.
 struct RoleInstance<A> {
@@ -25,7 +25,7 @@ struct RoleInstance<A> {
 pub struct Actors<A = App> {
     plans: Vec<(u32, Plan)>,
     /// By plan.
-    troubles: Vec<Troubles>,
+    errors: Vec<ConnectionErrors>,
     roles: Vec<RoleInstance<A>>,
 }
 
@@ -43,10 +43,10 @@ impl Actors {
                 });
             }
         }
-        let troubles = plans.iter().map(|_| Troubles::default()).collect();
+        let errors = plans.iter().map(|_| ConnectionErrors::default()).collect();
         Self {
             plans,
-            troubles,
+            errors,
             roles,
         }
     }
@@ -56,7 +56,7 @@ impl<A> Default for Actors<A> {
     fn default() -> Self {
         Self {
             plans: Vec::new(),
-            troubles: Vec::new(),
+            errors: Vec::new(),
             roles: Vec::new(),
         }
     }
@@ -68,7 +68,7 @@ impl<A: Actor> Actors<A> {
         let mut all = Self::default();
         for (index, (tenant, actor)) in actors.into_iter().enumerate() {
             all.plans.push((tenant, plan.clone()));
-            all.troubles.push(Troubles::default());
+            all.errors.push(ConnectionErrors::default());
             all.roles.push(RoleInstance {
                 tenant,
                 plan: index,
@@ -91,7 +91,7 @@ impl<A: Actor> Actors<A> {
         let mut io = Sockets {
             net,
             plan: &self.plans[role.plan].1,
-            troubles: &mut self.troubles[role.plan],
+            errors: &mut self.errors[role.plan],
             tenant: role.tenant,
             actor: index,
             priority: role.priority,
@@ -127,12 +127,12 @@ impl<A: Actor> Actors<A> {
         } = net.sockets.owner(end);
         if events.contains(Events::CONNECTED) {
             self.with(net, index, |actor, io| {
-                io.troubles.connected(end);
+                io.errors.connected(end);
                 actor.connected(io, sockets::id(end), key);
             });
         }
         if events.contains(Events::FAILED) {
-            self.with(net, index, |_, io| io.troubles.failed(io.net, io.plan, end));
+            self.with(net, index, |_, io| io.errors.failed(io.net, io.plan, end));
         }
         let key = net.sockets.owner(end).key;
         if events.contains(Events::READABLE) {
@@ -168,8 +168,8 @@ impl<A: Actor> Actors<A> {
             let (_, report) = &mut reports[self.roles[index].plan];
             self.with(net, index as u32, |actor, io| actor.finish(io, report));
         }
-        for ((_, report), troubles) in reports.iter_mut().zip(self.troubles) {
-            report.errors = troubles.finish(net.now_ns());
+        for ((_, report), errors) in reports.iter_mut().zip(self.errors) {
+            report.errors = errors.finish(net.now_ns());
         }
         reports
     }

@@ -65,7 +65,7 @@ pub trait FabricOf: PacketFabric {
     /// From idle ports of links and within hosts. `seed` makes what is drawn by lot.
     ///
     /// # Errors
-    /// What this world cannot do.
+    /// A variant that this world cannot run.
     fn of(variant: &Variant, ports: Ports<Packet>, seed: u64) -> Result<Self>;
 
     /// The network as one of converged Ethernet, if it is one.
@@ -85,7 +85,7 @@ impl FabricOf for Plain {
 /// Builds the network of a variant, in as many parts as `threads` allows.
 ///
 /// # Errors
-/// What this world cannot do.
+/// A variant that this world cannot run.
 pub fn engine<F: FabricOf>(variant: &Variant, seed: u64, threads: usize) -> Result<Engine<App, F>> {
     let hosts = variant.hosts.len();
     let graph = variant.graph();
@@ -254,8 +254,8 @@ fn port(variant: &Variant, id: PortId) -> Result<PortConfig> {
     let (from, to) = variant.ends(id);
     let frame_bytes = variant.mtu_bytes + ETHERNET_BYTES;
     let sim = &variant.sim;
-    // What a host takes to send and to receive is part of the way: it is constant, so that order
-    // stays.
+    // The delays of a host to send and to receive are part of the way: they are constant, so that
+    // order stays.
     let mut delay = link.delay.unwrap_or(sim.link_delay);
     if matches!(from, Node::Host(_)) {
         delay += sim.transmit_delay;

@@ -48,7 +48,7 @@ pub struct Seen {
     pub now_ps: u64,
     /// When its last bit passes, now or later.
     pub at_ps: u64,
-    /// What its tag says; `None` = it has none.
+    /// The priority in its tag; `None` = it has none.
     pub priority: Option<u8>,
 }
 
@@ -114,7 +114,7 @@ impl Capture {
         Ok(capture)
     }
 
-    /// What the adapters of a host send and receive.
+    /// Captures the frames that the adapters of a host send and receive.
     fn tap_host(&mut self, variant: &Variant, host: HostId) {
         for port in variant.ports() {
             if variant.ends(port).0 == Node::Host(host) {
@@ -126,7 +126,7 @@ impl Capture {
         }
     }
 
-    /// What both ends of a link send.
+    /// Captures the frames that both ends of a link send.
     fn tap_link(&mut self, variant: &Variant, link: usize) {
         for (interface, port) in (0..).zip(PortId::both_of(link)) {
             let shift_ps = match variant.ends(port).0 {
@@ -179,7 +179,7 @@ impl Capture {
         self.passed(seen);
     }
 
-    /// What has been written into `frame` passes.
+    /// The frame that has been written into `frame` passes.
     fn passed(&mut self, seen: Seen) {
         let Seen {
             port,

@@ -1,5 +1,5 @@
-//! What a simulated network of converged Ethernet has beside any other: notifications, pause frames
-//! in captures, defective adapters, deadlocks.
+//! The parts that a simulated network of converged Ethernet has beside any other: notifications,
+//! pause frames in captures, defective adapters, deadlocks.
 
 use sluicegate_fabric::{
     Handle,

@@ -24,7 +24,7 @@ pub(crate) enum Drive {
     Measured(Measured),
 }
 
-/// What has been measured.
+/// The measurements so far.
 #[derive(Clone, Debug)]
 pub(crate) struct Measured {
     /// Seconds per event, taking turns and together; `None` = not tried yet.
@@ -53,7 +53,7 @@ impl Drive {
         })
     }
 
-    /// What to do next between now and `until_ps`.
+    /// The slice to drive next between now and `until_ps`.
     pub fn slice(&self, now_ps: u64, until_ps: u64) -> Slice {
         let Self::Measured(measured) = self else {
             return Slice {

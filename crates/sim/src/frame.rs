@@ -281,7 +281,7 @@ fn tenants_options(out: &mut Vec<u8>, segment: &Segment) {
     }
 }
 
-/// What hosts have added, behind the tenant's options.
+/// The options that hosts have added, behind the tenant's.
 fn our_options(out: &mut Vec<u8>, view: &core::Segment) {
     if view.options & found::FEEDBACK != 0 {
         out.extend(wire::feedback_option(view.e0b, view.ceb));

@@ -1,4 +1,4 @@
-//! What a scenario may ask for and the simulator cannot do.
+//! Requests of a scenario that the simulator cannot fulfil.
 
 use sluicegate_core::cc::Algorithm;
 use sluicegate_scenario::{

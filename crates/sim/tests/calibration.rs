@@ -1,4 +1,4 @@
-//! What a calibration was made from comes out again.
+//! Measurements from which a calibration was made come out again.
 
 use sluicegate_scenario::{
     calibration::{self, Measured, RoundTrips},
@@ -7,7 +7,7 @@ use sluicegate_scenario::{
 };
 use sluicegate_sim::Sim;
 
-/// What the simulator makes of what a lab has measured.
+/// The simulator's measurements with the delays that a lab's measurements give.
 fn simulated(lab: &Measured) -> Measured {
     let mut experiment = calibration::experiment().unwrap_or_else(|problems| panic!("{problems}"));
     experiment.repeats = 1;

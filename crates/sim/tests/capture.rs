@@ -228,7 +228,7 @@ fn capture_of(scenario: &str, name: &str, names: &[&str], snaplen_bytes: u32) ->
     directory
 }
 
-/// What Wireshark makes of the frames of a file that `filter` selects: `fields` of each.
+/// Wireshark's dissection of the frames of a file that `filter` selects: `fields` of each.
 fn tshark(file: &Path, filter: &str, fields: &[&str]) -> Vec<Vec<String>> {
     let mut command = Command::new("tshark");
     command.arg("-r").arg(file).args(["-Y", filter]);
@@ -263,7 +263,7 @@ fn numbers(file: &Path, filter: &str, field: &str) -> Vec<f64> {
     rows.iter().map(|row| row[0].parse().unwrap()).collect()
 }
 
-/// What Wireshark says of each frame of a whole capture.
+/// Wireshark's judgement of the frames of a whole capture.
 struct Judged {
     /// Checksums of TCP, of IP, whether the frame is malformed.
     sums: Vec<[String; 3]>,

@@ -69,8 +69,8 @@ fn flow_control_spares_tcp_its_losses() {
     assert_eq!(retransmits(&paused), 0);
 }
 
-/// What seven hosts lose that send datagrams of two sizes to the eighth as fast as they can, pauses
-/// being ideal: with so much headroom, and with a frame less than that.
+/// The losses of seven hosts that send datagrams of two sizes to the eighth as fast as they can,
+/// pauses being ideal: with so much headroom, and with a frame less than that.
 fn overload_drops(rate: &str, delay: &str, forwarding: &str, headroom_bytes: u64) -> [u64; 2] {
     let bytes = 97_000 + headroom_bytes;
     let text = format!(

@@ -188,7 +188,7 @@ impl Shape {
     }
 }
 
-/// What became of a stream.
+/// The fate of a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Stream {
     unwritten: u64,
@@ -439,7 +439,7 @@ proptest! {
             prop_assert!(stream.arrived <= flow.bytes, "{stream:?} of {flow:?}");
             let whole = stream.ended && stream.arrived == flow.bytes;
             prop_assert!(whole || stream.failed, "{stream:?} of {flow:?}");
-            // What comes back in time is no reason to give up.
+            // A failure that ends in time is no reason to give up.
             prop_assert!(whole || cut, "{stream:?} of {flow:?}");
         }
         prop_assert_eq!(run(), (streams, hops, events));

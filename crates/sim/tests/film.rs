@@ -60,8 +60,8 @@ fn films(results: &Results) -> Vec<&Film> {
         .collect()
 }
 
-/// What one direction sent from the first frame to the last, what it then had queued, and what it
-/// dropped.
+/// The bytes that one direction sent from the first frame to the last, the bytes that it then had
+/// queued, and its drops.
 fn totals(film: &Film, name: &str) -> (u64, u64, u64) {
     let mut directions = film.directions.iter();
     let place = directions.position(|direction| film.direction_name(direction) == name);

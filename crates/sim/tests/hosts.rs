@@ -1,4 +1,4 @@
-//! What waits in a host: below sockets, and in its switch.
+//! Data that waits in a host: below sockets, and in its switch.
 
 mod support;
 

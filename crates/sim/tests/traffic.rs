@@ -1,4 +1,4 @@
-//! What applications send, and what is measured of it.
+//! The traffic of applications, and its measurements.
 
 mod support;
 
@@ -253,7 +253,7 @@ fn a_slow_link_is_slow_for_its_time() {
         |value: f64, expected: f64| assert!((value / expected - 1.0).abs() < 0.03, "{value}");
     within(mean_bps(0.05, 0.2), 80e6);
     within(mean_bps(0.25, 0.5), 20e6 * 1472.0 / 1514.0);
-    // What waited leaves at the rate at which it came.
+    // Datagrams that waited leave at the rate at which they came.
     within(mean_bps(0.55, 1.0), 80e6);
 }
 
@@ -267,7 +267,8 @@ fn where_nothing_is_lost_datagrams_wait_for_a_slow_link_in_their_socket() {
     ));
     let counted = datagrams(&results[0], 0);
     assert_eq!(counted.lost, 0, "{counted:?}");
-    // What 300 ms offer beyond what the slow link carries, less what waits on the way.
+    // The bytes that 300 ms offer beyond those that the slow link carries, less those that wait on
+    // the way.
     let excess_bytes = 0.3 * (80e6 - 20e6 * 1472.0 / 1514.0) / 8.0;
     let waits = excess_bytes - counted.socket_dropped_bytes as f64;
     assert!((50e3..700e3).contains(&waits), "{waits} {counted:?}");

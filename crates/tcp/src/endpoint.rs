@@ -43,7 +43,7 @@ const NEVER: u64 = u64::MAX;
 /// [`Endpoint::peak`]: no further segment had room in the window.
 const FULL: u32 = u32::MAX;
 
-/// What an input led to: a set of the constants.
+/// The events that an input led to: a set of the constants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Events(u8);
 
@@ -169,7 +169,7 @@ pub struct Endpoint {
     burst: u32,
     options: Options,
 
-    // What is sent. Offsets of `sequence`.
+    // The sending half. Offsets of `sequence`.
     snd_una: u64,
     snd_nxt: u64,
     /// One past the last byte that the application has written.
@@ -184,7 +184,7 @@ pub struct Endpoint {
     /// When data left last, for idleness and runts.
     data_sent_ns: u64,
     pace_next_ns: u64,
-    /// What data that has left takes of its host's memory until the adapter has sent it.
+    /// The host's memory that departed data occupies until the adapter has sent it.
     below_bytes: u32,
     /// Of the super-packet that is leaving, what has not yet left.
     super_packet_bytes: u32,
@@ -240,7 +240,7 @@ struct Counts {
     ece_received: u64,
 }
 
-/// What the handshake has agreed on.
+/// The options that the handshake has agreed on.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Options {
     timestamps: bool,

@@ -1,4 +1,4 @@
-//! What a converged Ethernet is made of. Defaults are those of the thesis (Table 2.1).
+//! The configuration of a converged Ethernet. Defaults are those of the thesis (Table 2.1).
 //!
 //! In a scenario: `[network.cee]` with `switch`, `port_buffer`, `memory`, `alpha`, `forwarding`,
 //! `switch_delay`, `adapter_delay`, `adapter_buffer`; `[network.cee.pfc]` with `priorities`,
@@ -25,7 +25,7 @@ pub struct CeeConfig {
     pub cut_through: bool,
     /// From a frame's arrival at a switch to its place in an output queue.
     pub switch_delay_ps: u64,
-    /// What an adapter takes, on each way.
+    /// The delay of an adapter, in each direction.
     pub adapter_delay_ps: u64,
     /// Bytes of each priority that an adapter keeps, all destinations together; sockets wait for
     /// room.

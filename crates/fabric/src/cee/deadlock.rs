@@ -36,7 +36,7 @@ struct Wait {
     /// (port, bytes), in the priority of `stuck`.
     behind: Vec<(PortId, u64)>,
     held_bytes: u64,
-    /// Whose buffer it is.
+    /// The switch that the buffer belongs to.
     switch: SwitchId,
 }
 

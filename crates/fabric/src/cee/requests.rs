@@ -1,4 +1,4 @@
-//! What the machine asks of its owner.
+//! Requests of the machine to its owner.
 
 use super::PauseFrame;
 use crate::{
@@ -20,7 +20,7 @@ pub enum OwnEffect {
     PauseSent(PortId, PauseFrame, u64),
 }
 
-/// What the owner has to do, in order: first `arrivals`, then `effects`.
+/// Actions that the owner has to take, in order: first `arrivals`, then `effects`.
 #[derive(Debug, Default)]
 pub(crate) struct Requests {
     /// [`Timer::Arrival`], which most often is all. The first is taken first.

@@ -364,7 +364,8 @@ fn other_destinations_of_a_culprit_are_not_slowed_down() {
         params: QcnParams::thesis(20_000),
     });
     let mut world = World::star(config, 6);
-    // What waits for the congested destination fits into the adapter: sockets' windows see to that.
+    // The frames that wait for the congested destination fit into the adapter: sockets' windows see
+    // to that.
     world
         .send_all((1..5).map(|source| Flow::new(source, 0, if source == 1 { 300 } else { 6_000 })));
     world.send(Flow::new(1, 5, 6_000));
@@ -676,8 +677,8 @@ impl Case {
     }
 }
 
-/// What may come after XOFF if a pause takes effect at once: what is on the wire, and the frame
-/// that is being sent; and the one that passes XOFF, where it is heard of with its last bit.
+/// Bytes that may come after XOFF if a pause takes effect at once: those on the wire and the frame
+/// that is being sent; and the frame that passes XOFF, where it is heard of with its last bit.
 fn ideal_headroom_bytes(cee: &Cee, port: PortId) -> u64 {
     let spec = cee.spec(port);
     let flight_ps = u128::from(spec.propagation_ps + spec.processing_ps);
@@ -688,12 +689,12 @@ fn ideal_headroom_bytes(cee: &Cee, port: PortId) -> u64 {
 
 /// All that can be seen of a world.
 fn seen(world: &mut World) -> impl PartialEq + use<> {
-    // What several ports tell at one time has no order.
+    // Events of several ports at one time have no order.
     world.told.sort_unstable();
     (world.received.clone(), world.stats(), world.told.clone())
 }
 
-/// What goes wrong, and is right again.
+/// A fault that begins and ends.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     Fails(u32),

@@ -12,7 +12,7 @@ mod tree;
 use self::{hash::Hash, table::Table, tree::Tree};
 use crate::graph::{Graph, HostId, Node, PortId, SwitchId};
 
-/// What a scheme is told of a packet at a switch.
+/// The inputs of a scheme for a packet at a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Query {
     /// The switch.
@@ -27,8 +27,8 @@ pub struct Query {
 
 /// How switches choose among ports.
 pub trait Scheme {
-    /// What switches remember between packets. Each part of a run has its own: it asks for the
-    /// switches that it looks after, and for no others.
+    /// The state that switches keep between packets. Each part of a run has its own: it asks for
+    /// the switches that it looks after, and for no others.
     type State: Default;
 
     /// The port by which a packet leaves a switch; `None` if no path leads to its destination. It

@@ -55,7 +55,7 @@ fn random(hosts: u32, switches: u32, further: u32, mut seed: u64) -> Graph {
 }
 
 proptest! {
-    /// What is prefetched is what is chosen, and every path value leads to the destination by a
+    /// The prefetched port is the chosen port, and every path value leads to the destination by a
     /// shortest path.
     #[test]
     fn peek_is_choose_and_every_path_value_arrives(

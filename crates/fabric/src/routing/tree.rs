@@ -90,7 +90,7 @@ impl Tree {
 }
 
 impl Row {
-    /// What the row of a switch may be.
+    /// A candidate for the row of a switch, to be checked against `table`.
     fn suppose(graph: &Graph, table: &Table, switch: SwitchId, divisor: u32) -> Option<Self> {
         let node = graph.node_of(switch);
         // Parents have the larger numbers.

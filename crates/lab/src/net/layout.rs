@@ -1,5 +1,5 @@
-//! What to build for a variant, as text for iproute2's batch mode: pure, so that it can be tested
-//! without root.
+//! The network to build for a variant, as text for iproute2's batch mode: pure, so that it can be
+//! tested without root.
 
 use std::{collections::BTreeMap, fmt::Write, net::IpAddr};
 
@@ -65,7 +65,7 @@ pub struct Layout {
     pub namespaces: Vec<(String, Station)>,
     /// For `ip -batch` outside: pairs of interfaces, made where they will live.
     pub links: String,
-    /// What each namespace does with its ends.
+    /// The commands of each namespace for its ends.
     pub inside: BTreeMap<String, Batch>,
     /// Transmit queues of switches.
     pub ports: Vec<SwitchPort>,

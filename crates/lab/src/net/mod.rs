@@ -45,7 +45,7 @@ const BACKLOG_PACKETS: u32 = 100_000;
 pub struct Network {
     /// Names of the namespaces.
     pub names: Names,
-    /// What was built.
+    /// The layout that was built.
     pub layout: Layout,
 }
 
@@ -53,7 +53,8 @@ impl Network {
     /// Builds the network of a variant.
     ///
     /// # Errors
-    /// What the lab cannot lay out; what the kernel or iproute2 refuses, with the command.
+    /// A variant that the lab cannot lay out; a refusal of the kernel or of iproute2, with the
+    /// command.
     pub fn build(variant: &Variant, names: Names, journal: &mut Journal) -> Result<Self> {
         let layout = Layout::new(variant, &names)?;
         let backlog = Path::new("/proc/sys/net/core/netdev_max_backlog");

@@ -9,7 +9,7 @@
 use anyhow::{Context, Result};
 use sluicegate_scenario::experiment::HostId;
 
-/// What a namespace holds.
+/// The content of a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Station {
     /// All switches.

@@ -1,4 +1,4 @@
-//! What `recvmsg` says beside data: the error queue, and how much is left.
+//! Results of `recvmsg` beside data: the error queue, and how much is left.
 
 use super::{Answer, Call, Error, Expr, Host, Step, Stop, Value, transfer::left_to_read};
 use crate::{
@@ -33,7 +33,7 @@ impl Host {
         }
     }
 
-    /// What is wrong with a script's stamp.
+    /// The difference from a script's stamp, if there is one.
     fn stamped(&self, control: &[Expr], stage: Stage, key: u32, at_ns: u64) -> Option<String> {
         let time = data_of(control, "SCM_TIMESTAMPING");
         let field = |name| time?.field(name).and_then(integer);
@@ -76,7 +76,7 @@ impl Host {
     }
 }
 
-/// What is wrong with a script's notice of buffers that are free.
+/// The difference from a script's notice of buffers that are free, if there is one.
 fn copied(control: &[Expr], first: u32, last: u32) -> Option<String> {
     let report = report_of(control);
     if report.is_none() {

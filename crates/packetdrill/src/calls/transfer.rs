@@ -145,7 +145,7 @@ impl Host {
         if taken == 0 {
             connection.endpoint.push();
         }
-        // What remains of a call keeps the small end of this part from leaving.
+        // The rest of a call keeps the small end of this part from leaving.
         let taken = match more || taken < bytes {
             true => connection.endpoint.write_more(now_ns, taken),
             false => connection.endpoint.write(taken),

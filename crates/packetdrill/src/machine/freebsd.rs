@@ -8,7 +8,7 @@ use sluicegate_tcp::{
 use super::{Keepalive, MS, Machine, Stack, number};
 use crate::{Step, Stop, memory::Memory};
 
-/// What plays no part here: caches, statistics, other stacks and functions.
+/// Parameters that play no part here: caches, statistics, other stacks and functions.
 const IGNORED: [&str; 21] = [
     "net.inet.tcp.hostcache.purgenow",
     "net.inet.tcp.hostcache.purge",

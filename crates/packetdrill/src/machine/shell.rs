@@ -1,6 +1,6 @@
 //! The few shell commands that conformance suites use to set up a kernel.
 
-/// What a command means to an endpoint.
+/// The meaning of a command to an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Meaning {
     /// Nothing here: caches, queueing disciplines without delay, cleaning up.
@@ -17,7 +17,7 @@ pub enum Meaning {
     Unknown,
 }
 
-/// What a command finds out about the connection.
+/// A check that a command makes of the connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Check {
     /// `sockstat … | grep -c STATE | grep N`: so many sockets are in this state.
@@ -84,7 +84,7 @@ fn words(command: &str) -> Vec<String> {
     words
 }
 
-/// What `command` means.
+/// The meaning of `command`.
 pub fn understand(command: &str) -> Meaning {
     if let Some(check) = check(command) {
         return check;

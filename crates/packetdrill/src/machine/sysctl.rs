@@ -6,7 +6,7 @@ use sluicegate_tcp::config::{Buffer, Ecn};
 use super::{Machine, Stack, number};
 use crate::{Step, Stop, fast_open, memory::Memory};
 
-/// What plays no part here: segmentation offload, memory, statistics, other protocols.
+/// Parameters that play no part here: segmentation offload, memory, statistics, other protocols.
 const IGNORED: [&str; 19] = [
     "tcp_tso_win_divisor",
     "tcp_tso_rtt_log",
@@ -90,7 +90,7 @@ impl Machine {
     }
 }
 
-/// What an endpoint has one way of doing, which is Linux's default.
+/// Accepts only Linux's value of a parameter for which an endpoint has one behaviour.
 fn only_default(line: usize, name: &str, value: &str) -> Step {
     let default = match name {
         "tcp_dsack" | "tcp_adv_win_scale" | "tcp_ecn_fallback" => "1",

@@ -15,7 +15,7 @@ const OTHERS: [&str; 8] = [
     "icmp", "icmpv6", "udp", "udplite", "gre", "GREv0", "mpls", "ipv6",
 ];
 
-/// What a packet says beside the segment itself.
+/// The parts of a packet's line beside the segment itself.
 #[derive(Default)]
 struct Beside {
     window: Option<u16>,
@@ -304,7 +304,7 @@ impl Parser {
     }
 }
 
-/// What the language demands of a packet that arrives.
+/// Checks the language's demands on a packet that arrives.
 fn arriving(line: usize, mut packet: Packet, beside: &Beside) -> Step<Action> {
     if beside.any_options || beside.any_clock {
         return Stop::unsupported(line, "syntax: <...> is for what leaves");

@@ -53,7 +53,7 @@ pub fn refuse_queue(table: &Table<'_>) {
     table.refuse("queue", reason);
 }
 
-/// What an adapter keeps of a priority: a size, or `"unlimited"`.
+/// The buffer of an adapter for a priority: a size, or `"unlimited"`.
 fn read_adapter(table: &Table<'_>) -> Option<u64> {
     let item = table.get("adapter_buffer")?;
     let bytes = item.parse(|text| match text {

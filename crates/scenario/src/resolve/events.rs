@@ -13,7 +13,7 @@ use crate::{
     hotspot::HotspotType,
 };
 
-/// What an event does, and what ends it, if anything does.
+/// The action of an event, and the actions that end it, if any do.
 struct Deed {
     action: Action,
     end: Option<Vec<Action>>,
@@ -45,7 +45,7 @@ pub fn read(
         events.extend(read_event(&table, network, tenants, end));
         table.close();
     }
-    // What ends at a time ends before anything else begins.
+    // Actions that end at some time do so before others begin at that time.
     events.sort_by_key(|(event, begins)| (event.at, *begins));
     events.into_iter().map(|(event, _)| event).collect()
 }

@@ -23,7 +23,7 @@ use crate::{
     places::Places,
 };
 
-/// What names may look like.
+/// Advice on the form of names.
 pub const NAME_ADVICE: &str = "use small letters, digits and `-`, starting with a letter";
 
 /// Whether a name fits file names, figures and interfaces alike.
@@ -36,7 +36,7 @@ pub fn is_name(name: &str) -> bool {
         && name.len() <= 40
 }
 
-/// What resolution needs beside the tree.
+/// The inputs of resolution beside the tree.
 pub struct Checks<'a> {
     /// Where files that the scenario names are looked for.
     pub directory: &'a Path,

@@ -81,7 +81,7 @@ const SHAPES: [(&str, Topology); 10] = [
     ("file", Topology::Graph),
 ];
 
-/// What links are made of unless told otherwise.
+/// The properties of links unless they have their own.
 pub struct LinkDefaults {
     /// How long the run takes.
     pub total: Duration,
@@ -542,7 +542,7 @@ fn override_links(table: &Table<'_>, network: &mut Network, total: Duration) {
     }
 }
 
-/// What a link has of its own, in a network that may be converged Ethernet.
+/// Reads the properties of a single link, in a network that may be converged Ethernet.
 pub fn read_link(own: &Table<'_>, link: &mut Link, total: Duration, converged: bool) {
     if converged {
         cee::refuse_queue(own);

@@ -148,7 +148,7 @@ fn address(ip_version: u8, host: HostId, tenant: usize) -> IpAddr {
     Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, host, number.into()).into()
 }
 
-/// What a table says; `None` leaves what is.
+/// The changes that a table makes; `None` leaves the value as it is.
 struct Change {
     congestion_control: Option<String>,
     ecn: Option<bool>,

@@ -162,7 +162,7 @@ fn read_one(
     })
 }
 
-/// What begins when the run is over is never sent.
+/// Refuses traffic that begins when the run is over: it is never sent.
 fn check_start(table: &Table<'_>, total: Duration) {
     let Some(item) = table.get("start") else {
         return;

@@ -1,4 +1,5 @@
-//! What a sweep varies: axes, their values, and what each value sets in the tree of a scenario.
+//! The variations of a sweep: axes, their values, and what each value sets in the tree of a
+//! scenario.
 
 use sluicegate_config::{
     document::{self, Entry, Node, Place, Value},

@@ -35,7 +35,7 @@ pub struct Statement {
     relation: Relation,
 }
 
-/// What the left side is compared with.
+/// The relation that the left side is to have, with the right side or the bounds.
 #[derive(Clone, Debug, PartialEq)]
 enum Relation {
     Compared(Comparison, Expr<Selected>),
@@ -47,7 +47,7 @@ enum Relation {
 pub(super) struct Selected {
     /// Its name without a variant.
     pub figure: String,
-    /// What its name means.
+    /// The quantity that its name means.
     pub quantity: Quantity,
     /// Axes that it fixes, and at which values.
     fixed: Vec<(String, String)>,
@@ -111,7 +111,7 @@ fn split_quoted(text: &str) -> Vec<String> {
     parts
 }
 
-/// What became of one statement.
+/// The result of one statement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StatementResult {
     /// Key in the file.
@@ -147,7 +147,8 @@ pub struct Instance {
     pub held: bool,
 }
 
-/// What one seed says: the left side, the right side or lower bound, the upper bound of `between`.
+/// The values of one seed: the left side, the right side or lower bound, the upper bound of
+/// `between`.
 #[derive(Clone, Copy)]
 struct Values {
     left: Option<f64>,
@@ -173,7 +174,7 @@ impl Statement {
     /// Parses one line.
     ///
     /// # Errors
-    /// What the grammar does not allow, and at which character.
+    /// A line that the grammar does not allow, and at which character.
     pub fn parse(name: &str, expression: &str) -> Result<Self, Complaint> {
         let tokens = tokens(expression)?;
         let mut parser = Parser::new(&tokens);
@@ -262,7 +263,7 @@ impl Statement {
             });
             combinations = extended.collect();
         }
-        // What `--only` has left out is no combination.
+        // Combinations that `--only` has left out do not count.
         let exists = |combination: &Vec<(String, String)>| {
             cells.iter().any(|cell| cell.fits(dimensions, combination))
         };
@@ -306,7 +307,7 @@ impl Statement {
         dimensions.iter().filter(named).collect()
     }
 
-    /// What both sides are where `of` says what a figure is.
+    /// The values of both sides, where `of` gives the value of a figure.
     fn values(&self, of: &dyn Fn(&Selected) -> Option<f64>) -> Values {
         let value = |side: &Expr<Selected>| side.value(of).filter(|value| value.is_finite());
         let (right, upper) = match &self.relation {
@@ -437,7 +438,7 @@ mod tests {
             (wide.left, wide.right, wide.held),
             (Some(1.5), Some(3.5), false)
         );
-        // What seeds have in common is in no difference of cells.
+        // The part that a seed adds to all cells is in no difference of cells.
         let paired = "goodput_bps.sum[pfc=on] - goodput_bps.sum[pfc=off] < 0";
         assert!(over_seeds(paired, &[-1.0, 0.0, 1.0]).held);
     }

@@ -2,7 +2,7 @@
 
 use crate::{figures::Quantity, results::VariantResult};
 
-/// What senders of flows tell, of all or of a traffic table.
+/// Figures of the senders of flows, of all or of a traffic table.
 const SENDERS: [&str; 6] = [
     "retransmits",
     "timeouts",

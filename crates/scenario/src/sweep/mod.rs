@@ -69,15 +69,15 @@ pub struct Plan {
     pub title: String,
     /// Published figure that it mirrors.
     pub mirrors: Option<String>,
-    /// What is varied.
+    /// The axes that are varied.
     pub axes: Vec<Axis>,
     /// Seeds of each cell.
     pub seeds: Vec<u64>,
     /// Figures that tables have, by their names without a variant; empty = all.
     pub figures: Vec<String>,
-    /// What is run, for each seed; variants of one combination are neighbours.
+    /// The cells to run, for each seed; variants of one combination are neighbours.
     pub cells: Vec<Cell>,
-    /// What users should know before it runs.
+    /// Notes for users before it runs.
     pub notes: Vec<String>,
     /// Hosts of the largest network.
     pub hosts: usize,
@@ -164,7 +164,7 @@ pub fn load(path: &Path, options: &Options) -> Result<Plan, Problems> {
     Ok(plan)
 }
 
-/// What `[sweep]` says.
+/// The content of `[sweep]`.
 #[derive(Default)]
 struct Said {
     repeat: Option<u32>,
@@ -477,7 +477,7 @@ impl Plan {
 /// text.
 pub fn input(variant: &Variant) -> String {
     let mut variant = variant.clone();
-    // What people call it changes nothing.
+    // Names for people change nothing.
     variant.name.clear();
     variant.title.clear();
     variant.places = Places::default();

@@ -1,4 +1,4 @@
-//! What a sweep has measured: `sweep.json`, schema 1, and the rows of its tables.
+//! The measurements of a sweep: `sweep.json`, schema 1, and the rows of its tables.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -29,7 +29,7 @@ pub struct Outcome {
     pub build: String,
     /// Seeds of each cell.
     pub seeds: Vec<u64>,
-    /// What was varied.
+    /// The axes that were varied.
     pub axes: Vec<AxisNames>,
     /// Variants in the order of the file.
     pub variants: Vec<String>,
@@ -39,11 +39,11 @@ pub struct Outcome {
     pub cells: Vec<CellResult>,
     /// Runs that gave no result.
     pub failed: Vec<Failed>,
-    /// What went wrong at places that the experiment is not about, by counter, over all runs.
+    /// Problems at places that the experiment is not about, by counter, over all runs.
     pub outside: BTreeMap<String, u64>,
-    /// What became of `[sweep.expect]`.
+    /// The results of the statements of `[sweep.expect]`.
     pub expectations: Vec<StatementResult>,
-    /// What a reader should know.
+    /// Notes for a reader.
     pub notes: Vec<String>,
     /// The figures of each run; not part of `sweep.json`.
     #[serde(skip)]
@@ -104,7 +104,7 @@ pub struct RunFigures {
     pub figures: BTreeMap<String, f64>,
 }
 
-/// What is known of one run.
+/// The measurements of one run.
 #[derive(Clone, Debug)]
 pub struct Measured {
     /// Position in [`Plan::cells`].
@@ -113,8 +113,7 @@ pub struct Measured {
     pub seed: u64,
     /// Figures by name, or why there are none.
     pub figures: Result<BTreeMap<String, f64>, String>,
-    /// What went wrong at places that the experiment is not about, by counter, as in
-    /// `results.json`.
+    /// Problems at places that the experiment is not about, by counter, as in `results.json`.
     pub outside: BTreeMap<String, u64>,
 }
 
@@ -249,7 +248,7 @@ impl Plan {
             .collect()
     }
 
-    /// What a reader should know.
+    /// Notes for a reader.
     fn said(&self) -> Vec<String> {
         let mut notes = self.notes.clone();
         if self.seeds.len() == 1 && !self.statements.is_empty() {

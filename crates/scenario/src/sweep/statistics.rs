@@ -1,4 +1,4 @@
-//! What repeats of one figure say together.
+//! Statistics over the repeats of one figure.
 
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, StudentsT};

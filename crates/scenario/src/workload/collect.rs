@@ -24,9 +24,9 @@ pub type Backlog = (String, Vec<(f64, f64)>);
 /// their series would be larger than all other results together.
 const QUEUE_SERIES: usize = 256;
 
-/// What was seen of a variant.
+/// The observations of a variant.
 pub struct Seen<'a> {
-    /// What was run.
+    /// The variant that was run.
     pub variant: &'a Variant,
     /// Its flows; ids are indices.
     pub flows: &'a [Flow],
@@ -126,7 +126,7 @@ fn is_datagrams(variant: &Variant, flow: &Flow) -> bool {
     variant.traffic[flow.traffic].kind.is_datagrams()
 }
 
-/// What became of the datagrams of a flow.
+/// The fate of the datagrams of a flow.
 fn datagrams(reports: &[Report], flow: &Flow) -> Option<Datagrams> {
     let mut sent = reports.get(flow.from)?.datagrams_sent.iter();
     let sent = sent.find(|sent| sent.flow == flow.id)?;
@@ -211,7 +211,7 @@ fn stalled_us(variant: &Variant, bins: &[(f64, u64)]) -> f64 {
     longest_s * 1e6
 }
 
-/// What completed in one class.
+/// The completions in one class.
 #[derive(Default)]
 struct Completions {
     samples_us: Vec<f64>,
@@ -419,7 +419,7 @@ mod tests {
         class.add(&report(&[900.0, 1000.0, 1100.0, 2000.0], &[]), deadline);
         let quantiles = class.quantiles();
         assert_eq!((quantiles.count, quantiles.missed), (5, Some(0.5)));
-        // What is open and not yet late may still be in time.
+        // Transfers that are open and not yet late may still be in time.
         class.add(&report(&[], &[400.0, 1000.0, 1200.0, NEVER_US]), deadline);
         let quantiles = class.quantiles();
         assert_eq!((quantiles.count, quantiles.missed), (5, Some(4.0 / 6.0)));

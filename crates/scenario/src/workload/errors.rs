@@ -1,4 +1,4 @@
-//! What goes wrong with connections, in the same words in every world.
+//! Errors of connections, in the same words in every world.
 
 use std::{fmt::Display, net::SocketAddr};
 
@@ -13,7 +13,7 @@ const NOTES_MAX: usize = 20;
 /// A connection that waits longer than this (two lost SYNs) at the end of the run is an error.
 const PATIENCE_NS: u64 = 4_000_000_000;
 
-/// What went wrong at a tenant: lines for [`Report::errors`], each once.
+/// The errors of a tenant: lines for [`Report::errors`], each once.
 #[derive(Clone, Debug, Default)]
 pub struct Errors(Vec<String>);
 

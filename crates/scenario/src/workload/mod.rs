@@ -1,4 +1,4 @@
-//! What tenants do and what they see, in whichever world.
+//! The actions and observations of tenants, in whichever world.
 //!
 //! ```text
 //!   Variant ── plans() ──► Plan (one per tenant) ──► a world ──► Report (one per tenant) ── collect ──► VariantResult

@@ -44,7 +44,7 @@ fn overload(variant: &Variant) -> Option<String> {
     Some(format!("{}: {line}", variant.name))
 }
 
-/// What each sender offers in bit/s, if it does not wait for the network.
+/// The rate that each sender offers in bit/s, if it does not wait for the network.
 fn sender_bps(kind: &TrafficKind) -> Option<f64> {
     match kind {
         TrafficKind::Messages {

@@ -1,4 +1,4 @@
-//! What an application offers whose rate changes with time.
+//! The offered load of an application whose rate changes with time.
 
 use super::plan::{Phase, Span};
 

@@ -1,4 +1,4 @@
-//! What a tenant is told to do ([`Plan`]) and what it saw ([`Report`]).
+//! The instructions of a tenant ([`Plan`]) and its observations ([`Report`]).
 //!
 //! Both travel as JSON between the lab and a tenant's process (pipes) or guest (files), so they
 //! hold nothing that only one side understands: times are nanoseconds after the start of the run
@@ -36,7 +36,7 @@ pub struct Plan {
     pub series_interval_ns: u64,
     /// Time between samples of the congestion window in ns.
     pub cwnd_interval_ns: u64,
-    /// What it does, all at once.
+    /// The roles that it plays, all at once.
     pub roles: Vec<Role>,
     /// IEEE 802.1Q priority of each role's frames, 0..=7, by its place in `roles`; 0 for those
     /// behind the last.
@@ -115,7 +115,7 @@ pub enum Role {
         bytes: u16,
         /// When it sends how much.
         bursts: Bursts,
-        /// What waits for the adapter at most, in bytes of payload.
+        /// Most data that waits for the adapter, in bytes of payload.
         socket_buffer_bytes: u64,
         /// When.
         span: Span,
@@ -224,7 +224,7 @@ pub enum Role {
     MessageSource {
         /// Flow id and address of each peer.
         peers: Vec<(u32, SocketAddr)>,
-        /// What to send, in order of time.
+        /// The messages to send, in order of time.
         schedule: Schedule,
         /// How connections are chosen.
         connections: Connections,
@@ -408,7 +408,7 @@ pub enum Connections {
     PerMessage,
 }
 
-/// What a tenant saw. Absent parts are empty, never invented.
+/// The observations of a tenant. Absent parts are empty, never invented.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// Name of the tenant.
@@ -425,10 +425,10 @@ pub struct Report {
     pub rtts: Vec<RttReport>,
     /// Completion times: classes of the scenario, and `answer` and `round` of incasts.
     pub completions: Vec<CompletionReport>,
-    /// What senders of datagrams sent.
+    /// Counters of senders of datagrams.
     #[serde(default)]
     pub datagrams_sent: Vec<DatagramsSent>,
-    /// What receivers of datagrams saw.
+    /// Counters of receivers of datagrams.
     #[serde(default)]
     pub datagrams_received: Vec<DatagramsReceived>,
     /// Change of the kernel's `Tcp:` and `TcpExt:` counters over the measured window; zeros left

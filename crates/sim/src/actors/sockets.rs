@@ -6,21 +6,21 @@ use sluicegate_apps::{Datagram, Io, MessageHeader, SenderState, SocketId};
 use sluicegate_scenario::workload::Plan;
 use sluicegate_tcp::Endpoint;
 
-use super::Troubles;
+use super::ConnectionErrors;
 use crate::net::{EndId, Net, Owner, PacketFabric};
 
-/// What a role may do, on behalf of its tenant.
+/// The sockets and the clock of a role, on behalf of its tenant.
 pub struct Sockets<'a, F> {
     pub(super) net: &'a mut Net<F>,
     pub(super) plan: &'a Plan,
-    pub(super) troubles: &'a mut Troubles,
+    pub(super) errors: &'a mut ConnectionErrors,
     pub(super) tenant: u32,
     pub(super) actor: u32,
     /// Of the frames of its connections.
     pub(super) priority: u8,
 }
 
-/// What roles call an end.
+/// The identifier of an end for roles.
 pub(super) fn id(end: EndId) -> SocketId {
     SocketId(end.into())
 }
@@ -61,7 +61,7 @@ impl<F: PacketFabric> Io for Sockets<'_, F> {
     }
 
     fn note(&mut self, line: String) {
-        self.troubles.note(line);
+        self.errors.note(line);
     }
 
     fn listen(&mut self, port: u16, key: u64) {
@@ -71,7 +71,7 @@ impl<F: PacketFabric> Io for Sockets<'_, F> {
     fn connect(&mut self, peer: SocketAddr, key: u64) -> SocketId {
         let owner = self.owner(key);
         let end = (self.net).connect(self.tenant, peer.ip(), peer.port(), owner);
-        self.troubles.opened(end, peer, self.net.now_ns());
+        self.errors.opened(end, peer, self.net.now_ns());
         id(end)
     }
 

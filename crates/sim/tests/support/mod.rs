@@ -1,4 +1,4 @@
-//! What several tests do with a scenario's text.
+//! Helpers of several tests that work on a scenario's text.
 
 #![allow(dead_code, reason = "each test uses its part")]
 

@@ -21,7 +21,7 @@ const C: f64 = RATE_BPS as f64 / 8.0 / PACKET_BYTES as f64;
 /// Between looks at the queue: a quarter of a packet.
 const STEP_PS: u64 = 300_000;
 
-/// What distinguishes one case from another.
+/// The parameters of a case.
 #[derive(Clone, Copy, Debug)]
 struct Setting {
     flows: u32,
@@ -86,7 +86,7 @@ impl Setting {
         }
     }
 
-    /// What the simulator does.
+    /// The simulator's oscillation.
     fn simulated(&self) -> Oscillation {
         let mut flows = self.start();
         let port = PortId::of_link(self.flows as usize, true);

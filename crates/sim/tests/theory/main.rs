@@ -1,5 +1,5 @@
-//! What must come out whatever the details, against closed forms: ideal completion, window-limited
-//! throughput, waiting times, max-min fair shares, DCTCP's oscillation.
+//! Results that must come out whatever the details, against closed forms: ideal completion,
+//! window-limited throughput, waiting times, max-min fair shares, DCTCP's oscillation.
 
 mod dctcp;
 mod flows;

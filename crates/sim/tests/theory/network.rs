@@ -40,7 +40,7 @@ pub struct Link {
     pub k_bytes: u32,
 }
 
-/// What a net is built from.
+/// The description of a net to build.
 pub struct Network {
     pub hosts: u32,
     pub switches: u32,

@@ -1,4 +1,4 @@
-//! What an arriving ACK says: RFC 9293 3.10.7.4 (fifth), SACK, RTT, congestion control.
+//! The processing of an arriving ACK: RFC 9293 3.10.7.4 (fifth), SACK, RTT, congestion control.
 
 use sluicegate_core::cc::{Ack, CC_CUT};
 
@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{Segment, segment::flags};
 
-/// What one ACK has brought.
+/// The news that one ACK has brought.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct News {
     /// Bytes by which snd_una advances.
@@ -75,7 +75,7 @@ impl Endpoint {
             self.note_sack(now_ns, segment, ack, &mut news);
         }
         if news.acked > 0 {
-            // What this ACK itself SACKs has not overtaken what it acknowledges.
+            // Data that this ACK itself SACKs has not overtaken the data that it acknowledges.
             let sacked = self.rack.compare_with(high);
             self.advance(now_ns, segment, ack, &mut news);
             let high = self.rack.high().max(sacked);

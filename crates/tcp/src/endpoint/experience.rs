@@ -1,4 +1,4 @@
-//! What one connection takes over from those before it, and leaves to those after it:
+//! The state that one connection takes over from those before it, and leaves to those after it:
 //! [`crate::Cache`].
 
 use sluicegate_core::cc::SSTHRESH_UNKNOWN;
@@ -34,7 +34,7 @@ impl Endpoint {
         self.cc.cwnd = bytes.min(most as u32).max(2 * self.mss);
     }
 
-    /// What is known of the peer after this connection, which ends, when it was `known` before;
+    /// The experience with the peer when this connection ends, given the `known` one from before;
     /// `None` if nothing is to be kept. Linux's rules (`tcp_update_metrics`).
     pub fn experience(&self, known: Experience) -> Option<Experience> {
         if !self.config.cache {

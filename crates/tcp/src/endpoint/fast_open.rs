@@ -65,7 +65,8 @@ impl Endpoint {
         self.board.lose_all();
     }
 
-    /// What an ACK may acknowledge while the connection opens: the SYN, and data beside it.
+    /// Whether a segment has a valid ACK while the connection opens: of the SYN, or of data beside
+    /// it.
     pub(super) fn acks_syn(&self, segment: &Segment) -> bool {
         let ack = sequence::unwrap(segment.ack, self.snd_una);
         segment.has(flags::ACK) && ack > self.snd_una && ack <= self.snd_nxt

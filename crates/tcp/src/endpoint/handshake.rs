@@ -8,7 +8,7 @@ use crate::{
 };
 use sluicegate_core::cc::Cc;
 
-/// What a peer takes that does not say (RFC 9293 3.7.1).
+/// The MSS of a peer that gives none (RFC 9293 3.7.1).
 const DEFAULT_MSS: u16 = 536;
 /// Options of every data segment.
 const TIMESTAMPS_LEN: u32 = 12;
@@ -68,7 +68,7 @@ impl Endpoint {
         }
     }
 
-    /// What the peer's SYN or SYN-ACK says.
+    /// Takes over the contents of the peer's SYN or SYN-ACK: options, window, sequence number.
     pub(super) fn learn_syn(&mut self, syn: &Segment, now_ns: u64) {
         let config = self.config.clone();
         self.receiver.begin(sequence::first(syn.seq) + 1);

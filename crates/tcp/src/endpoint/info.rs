@@ -1,4 +1,4 @@
-//! What a connection tells of itself beside [`super::Stats`]: the rest of Linux's `tcp_info`.
+//! The state that a connection reports beside [`super::Stats`]: the rest of Linux's `tcp_info`.
 
 use super::{Endpoint, Phase};
 

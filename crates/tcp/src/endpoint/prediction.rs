@@ -9,10 +9,10 @@ use crate::{
     segment::{flags, option},
 };
 
-/// What the flags of an expected segment may say beside ACK.
+/// The flags that an expected segment may have beside ACK.
 const HARMLESS: u8 = flags::PSH | flags::ECE | flags::CWR;
 
-/// What leaves next, where nothing is out of the ordinary; `more` = something may follow.
+/// The next segment to leave, where nothing is out of the ordinary; `more` = something may follow.
 enum Ordinary {
     Nothing,
     Ack {
@@ -27,7 +27,7 @@ enum Ordinary {
 /// Makes a packet of a segment that leaves. Inlined, so that in the common cases the segment is
 /// never stored in memory as a whole.
 pub trait Taker {
-    /// What it makes of the segment.
+    /// The packet that it makes of the segment.
     type Taken;
     /// Takes it.
     fn take(self, segment: &Segment) -> Self::Taken;

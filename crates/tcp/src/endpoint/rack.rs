@@ -13,7 +13,7 @@ const FIRST_PTO_NS: u64 = 1_000_000_000;
 const PERSIST: u8 = 16;
 const DUPLICATES: u64 = 3;
 
-/// What an ACK's timestamp says: departures later than this are not what it answers.
+/// The echo in an ACK's timestamp: the ACK does not answer departures later than this.
 #[derive(Clone, Copy, Debug)]
 pub struct Echo {
     ts_ecr: u32,
@@ -115,7 +115,7 @@ impl Rack {
         self.fack
     }
 
-    /// What is delivered next is compared with `high`; returns what it was compared with before.
+    /// Compares the next delivery with `high`; returns the value that it was compared with before.
     pub fn compare_with(&mut self, high: u64) -> u64 {
         std::mem::replace(&mut self.fack, high)
     }

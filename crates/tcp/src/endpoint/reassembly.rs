@@ -1,4 +1,4 @@
-//! What has arrived out of order, and which SACK blocks tell of it (RFC 2018, RFC 2883).
+//! Data that has arrived out of order, and the SACK blocks that report it (RFC 2018, RFC 2883).
 
 /// Sequence space from `start` up to, not including, `end`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,4 +1,5 @@
-//! What arrives: sequence checks, data in and out of order, FIN, CE, and the headers that answer.
+//! Arriving segments: sequence checks, data in and out of order, FIN, CE, and the headers that
+//! answer.
 
 use super::{Endpoint, Error, Events, NEVER, State, Timer, reassembly::Range, sequence};
 use crate::{
@@ -219,7 +220,7 @@ impl Endpoint {
         let reduced = segment.has(flags::CWR);
         if self.config.dctcp_receiver {
             if marked != receiver.ece {
-                // What was held back is acknowledged as it was.
+                // Data whose ACK was held back is acknowledged with ECE as it was before.
                 if receiver.delayed_ns != NEVER || receiver.ack_now {
                     receiver.changed = Some((receiver.next, receiver.ece));
                 }

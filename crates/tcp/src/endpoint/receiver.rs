@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{Config, Segment, segment::Block};
 
-/// What segments are thought to carry before the first full one.
+/// The assumed payload of segments before the first full one.
 const FIRST_GUESS: u32 = 536;
 
 /// State of the receiving half. Offsets of `sequence`.

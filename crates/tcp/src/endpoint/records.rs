@@ -1,4 +1,4 @@
-//! What an application may ask for beside plain writes: ends of records, data that waits for more,
+//! Requests of an application beside plain writes: ends of records, data that waits for more,
 //! options that change in the middle of a connection.
 
 use std::{
@@ -43,8 +43,8 @@ impl DerefMut for Rare {
 }
 
 impl Endpoint {
-    /// What has been written so far ends a record (`MSG_EOR`): no segment has bytes from before and
-    /// from behind.
+    /// The data written so far ends a record (`MSG_EOR`): no segment has bytes from before and from
+    /// behind.
     pub fn end_record(&mut self) {
         self.rare.ends.push_back(self.snd_end);
         self.flags.unusual = true;
@@ -65,7 +65,7 @@ impl Endpoint {
         self.push();
     }
 
-    /// What waits for more leaves.
+    /// Lets data leave that waits for more.
     pub fn push(&mut self) {
         self.flags.more = false;
     }

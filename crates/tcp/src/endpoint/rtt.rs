@@ -67,7 +67,7 @@ impl Estimator {
     /// control goes by.
     #[inline]
     pub fn data(&mut self, rtt: u32) {
-        // What is not known is the largest of all.
+        // An unknown RTT counts as the largest of all.
         if rtt.wrapping_sub(1) < self.data_min.wrapping_sub(1) {
             self.data_min = rtt;
         }

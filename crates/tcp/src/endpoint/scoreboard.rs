@@ -1,4 +1,4 @@
-//! What has been sent and is not yet cumulatively acknowledged, one record per segment sent.
+//! Segments that have been sent and are not yet cumulatively acknowledged, one record for each.
 //!
 //! Each record is in flight, SACKed, or lost; a lost one may have been sent again. The sums that
 //! the sender asks for at every step are kept up to date with each change.
@@ -61,7 +61,7 @@ pub struct Scoreboard {
     hint: u64,
     /// One past the highest sequence number ever SACKed.
     high_sacked: u64,
-    /// What ends at or below this has been judged by [`Scoreboard::lose_below_sacked`].
+    /// Records that end at or below this have been judged by [`Scoreboard::lose_below_sacked`].
     judged: u64,
 }
 
@@ -327,7 +327,7 @@ impl Scoreboard {
             if bytes < threshold && stretches < 3 {
                 continue;
             }
-            // What lies below an older verdict has been judged.
+            // Records below an older verdict have been judged.
             if record.end <= self.judged {
                 break;
             }

@@ -14,7 +14,7 @@ use crate::{
     segment::{ecn, flags},
 };
 
-/// What leaves next.
+/// The next segment to leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Output {
     Rst,
@@ -147,7 +147,7 @@ impl Endpoint {
         None
     }
 
-    /// What may be in flight by congestion control, in bytes: cwnd, during a reduction what PRR
+    /// The bytes that congestion control allows in flight: cwnd, during a reduction what PRR
     /// allows, after a timeout one segment.
     pub fn window(&self) -> u64 {
         if self.flags.one_segment {
@@ -160,8 +160,9 @@ impl Endpoint {
         u64::from(self.cc.cwnd) + u64::from(self.state == State::SynReceived)
     }
 
-    /// What is in flight as far as it holds back new data. Before recovery limited transmit allows
-    /// two segments beyond cwnd (RFC 3042); RACK's reordering window may be longer than that.
+    /// The bytes in flight as far as they hold back new data. Before recovery limited transmit
+    /// allows two segments beyond cwnd (RFC 3042); RACK's reordering window may be longer than
+    /// that.
     fn pipe_as_counted(&self) -> u64 {
         let pipe = self.pipe();
         if pipe == self.outstanding()
@@ -267,7 +268,7 @@ impl Endpoint {
             len -= len % mss;
         }
         let fin = waits > rest && len == rest && len < usable;
-        // What ends a record with others behind it is as good as full.
+        // A segment that ends a record with others behind it is as good as full.
         let whole = len == data && data < rest;
         let leaves = len >= mss || fin || whole || self.small_may_leave(now_ns, len, data, usable);
         let len = len as u32;

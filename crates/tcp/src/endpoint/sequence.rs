@@ -7,7 +7,7 @@ pub fn first(isn: u32) -> u64 {
     (1 << 32) + u64::from(isn)
 }
 
-/// What the wire shows.
+/// The sequence number on the wire.
 pub fn wire(offset: u64) -> u32 {
     offset as u32
 }

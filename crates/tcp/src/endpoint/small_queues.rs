@@ -10,8 +10,8 @@
 
 use super::Endpoint;
 
-/// What a segment takes beside its data: Linux's `SKB_TRUESIZE` of the headers, as `ss -tm` shows
-/// on 6.18.
+/// The memory of a segment beside its data: Linux's `SKB_TRUESIZE` of the headers, as `ss -tm`
+/// shows on 6.18.
 const OVERHEAD_BYTES: u32 = 832;
 
 /// The time: 2^-10 s (`sk_pacing_shift`).

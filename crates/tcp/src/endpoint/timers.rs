@@ -2,7 +2,7 @@
 
 use super::{Endpoint, Error, Events, NEVER, Phase, State};
 
-/// What the sender's timer means when it expires.
+/// The meaning of the sender's timer when it expires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Timer {
     Off,

@@ -110,7 +110,7 @@ enum Event {
     Control(PortId),
 }
 
-/// What left a port.
+/// An observation of a frame that left a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Told {
     /// A frame of this source, destination and number, or a notification.
@@ -147,7 +147,8 @@ pub struct World {
     sent: u64,
     /// By source and priority: frames that no host has received.
     missing: Vec<[u64; PRIORITIES]>,
-    /// What ports that are watched and adapters that are counted told: (time, port or host, frame).
+    /// Observations at ports that are watched and adapters that are counted: (time, port or host,
+    /// frame).
     pub told: Vec<(u64, u32, Told)>,
     pub now_ps: u64,
 }
@@ -499,7 +500,7 @@ impl World {
             .sum()
     }
 
-    /// What all ports counted.
+    /// The counters of all ports.
     pub fn stats(&self) -> Vec<CeeStats> {
         let ports = self.ports();
         ports.map(|port| self.cee.stats(port)).collect()

@@ -10,7 +10,7 @@ use sluicegate_config::{
 use super::{super::ETHERNET_BYTES, arrivals, read_sizes};
 use crate::experiment::{Arrivals, Pace, Sizes, TrafficKind};
 
-/// What an application may have waiting for its adapter: a little above Linux's
+/// The data that an application may have waiting for its adapter: a little above Linux's
 /// `net.core.wmem_default`.
 const SOCKET_BUFFER_BYTES: u64 = 256_000;
 
@@ -58,7 +58,7 @@ pub fn read_frames(table: &Table<'_>, mtu_bytes: u32, ip_version: u8) -> Option<
 }
 
 impl Frames {
-    /// What so much payload takes on a link; both in bits per second.
+    /// The rate on a link of so much payload; both in bits per second.
     pub fn wire(&self, payload_bps: f64) -> f64 {
         let payload_bytes = f64::from(self.payload_bytes);
         payload_bps * (payload_bytes + f64::from(self.headers_bytes)) / payload_bytes
@@ -80,7 +80,7 @@ impl Frames {
     }
 }
 
-/// What a frame holds, unless told otherwise.
+/// Reads `bytes`, the payload of a datagram; by default as much as a frame holds.
 fn read_payload(table: &Table<'_>, most_bytes: u32) -> Option<u16> {
     let Some(item) = table.get("bytes") else {
         return u16::try_from(most_bytes).ok();

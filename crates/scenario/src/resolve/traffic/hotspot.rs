@@ -23,7 +23,7 @@ use crate::{
     hotspot::{Hotspot, HotspotType},
 };
 
-/// What a table stands for.
+/// The traffic that a table stands for, and its hotspot.
 pub struct Hot {
     pub kind: TrafficKind,
     pub pairs: Vec<(usize, usize)>,

@@ -66,7 +66,7 @@ pub fn read(table: &Table<'_>, kind: Option<HotspotType>) -> Option<Numbers> {
             _ => {}
         },
     }
-    // What is there and wrong has been reported.
+    // Values that are there and wrong have been reported.
     let read = severity == numbers.severity.is_some()
         && rate == numbers.rate_bps.is_some()
         && drain == numbers.drain_bps.is_some();
@@ -247,7 +247,7 @@ fn megabits(bps: f64) -> String {
     format!("{:.1}Mbit", bps / 1e6)
 }
 
-/// What may be given at most, though arithmetic is a billionth off.
+/// The number rounded down to the largest that may be given, though arithmetic is a billionth off.
 fn down(number: f64) -> f64 {
     (number * (1.0 + 1e-9)).floor()
 }

@@ -7,15 +7,15 @@ use sluicegate_tcp::{Endpoint, Error};
 
 use crate::net::{EPHEMERAL_PORT, EndId, Net, PacketFabric};
 
-/// What a tenant's connections meet.
+/// The errors of a tenant's connections.
 #[derive(Default)]
-pub(super) struct Troubles {
+pub(super) struct ConnectionErrors {
     errors: Errors,
     /// Connections that are not established yet: their peer, and when they were opened (ns).
     waiting: BTreeMap<EndId, (SocketAddr, u64)>,
 }
 
-impl Troubles {
+impl ConnectionErrors {
     pub(super) fn note(&mut self, line: String) {
         self.errors.note(line);
     }
@@ -28,7 +28,7 @@ impl Troubles {
         self.waiting.remove(&end);
     }
 
-    /// A connection has failed. It is no trouble where the peer had sent all its data and all was
+    /// A connection has failed. It is no error where the peer had sent all its data and all was
     /// read.
     pub(super) fn failed<F: PacketFabric>(&mut self, net: &Net<F>, plan: &Plan, end: EndId) {
         let tcp = net.sockets.tcp(end);
@@ -54,7 +54,7 @@ impl Troubles {
     }
 }
 
-/// What the flow is known by, whichever of its connections this is.
+/// The name of the flow in errors, whichever of its connections this is.
 fn connection<F: PacketFabric>(net: &Net<F>, end: EndId) -> String {
     let (port, peer) = net.port_and_peer(end);
     if port >= EPHEMERAL_PORT {
