@@ -153,8 +153,8 @@ far-us = 'far.fct_us.all.mean ~ 2'
     assert_eq!(wrong.status.code(), Some(2));
 }
 
-/// A link of twice the rate passes more of a flow that is not limited otherwise; the published figure
-/// moves with it, and the expectation breaks at half of the rate.
+/// The flow fills its link. So the published figure moves with the link's rate, and the expectation
+/// breaks at half of it.
 #[test]
 fn half_and_double_of_a_parameter_stand_beside_the_value() {
     let scenario = "name = 'tiny'\nwarmup = '100ms'\nduration = '500ms'\n[network]\n\
