@@ -83,6 +83,22 @@ check_lengths() {
 	[ -z "$found" ] || complain "$found"
 }
 
+# Facts that stand in the code as well: the fields of the example's line in the table of algorithms, and the version
+# of the maps' layout.
+check_facts() {
+	local wanted version
+	wanted=$(grep -m 1 -oP '^\tX\(\K.*(?=\) \\$)' crates/core/c/sluice/cc_table.h | awk -F, '{ print NF }')
+	grep -P '^\tX\(GENTLE' docs/congestion-control.md | awk -F, -v wanted="$wanted" '
+		NF != wanted { bad = 1 } END { exit bad || NR != 1 }' ||
+		complain "docs/congestion-control.md: the example's line has not the $wanted fields of cc_table.h"
+	version=$(awk '$2 == "SG_ABI_VERSION" { print $3 }' crates/agent/bpf/abi.h)
+	grep -q "layout ($version in this one)" docs/operators.md ||
+		complain "docs/operators.md: the layout's version is $version"
+	grep -q "version of the maps' layout, now $version" docs/agent.md ||
+		complain "docs/agent.md: the layout's version is $version"
+}
+
+check_facts
 for page in "${pages[@]}"; do
 	check_links "$page"
 	check_blocks "$page"

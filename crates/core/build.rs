@@ -1,6 +1,7 @@
 //! Builds `c/native*.c`, the native face of core's headers, into a static library, and turns the
 //! table of algorithms into `OUT_DIR/algorithms.rs`. Build scripts of dependents get the names of
-//! the tenants' stacks that are ours as `DEP_SLUICE_STACKS`.
+//! the tenants' stacks that are ours as `DEP_SLUICE_STACKS`, and those among them that offer ECN as
+//! `DEP_SLUICE_ECN_STACKS`.
 
 use std::{
     env,
@@ -29,8 +30,16 @@ fn main() {
     let ours = lines
         .iter()
         .filter(|line| ["MODULE", "OURS"].contains(&line.stack));
-    let ours: Vec<&str> = ours.map(|line| line.name).collect();
-    println!("cargo:stacks={}", ours.join(","));
+    let ours: Vec<&Line> = ours.collect();
+    let ecn: Vec<&Line> = (ours.iter().copied())
+        .filter(|line| line.needs == "PEER")
+        .collect();
+    let names = |lines: &[&Line]| {
+        let names: Vec<&str> = lines.iter().map(|line| line.name).collect();
+        names.join(",")
+    };
+    println!("cargo:stacks={}", names(&ours));
+    println!("cargo:ecn_stacks={}", names(&ecn));
 }
 
 /// Rebuilds when any file below `directory` changes, and collects the sources among them.

@@ -9,6 +9,14 @@ fn main() {
     // From core's build script.
     let names = env::var("DEP_SLUICE_STACKS").expect("core's build script names the stacks");
     let names: Vec<&str> = names.split(',').collect();
+    let ecn = env::var("DEP_SLUICE_ECN_STACKS").expect("core's build script names them");
+    for name in ecn.split(',') {
+        assert!(
+            has_file_of_its_own(name),
+            "cc_table.h: {name} needs PEER, and tenant_plain.c neither offers ECN nor answers marks \
+             one by one; write bpf/tenant_{name}.bpf.c"
+        );
+    }
     let plain = names.iter().filter(|name| !has_file_of_its_own(name));
     let variants = plain.map(|name| Variant {
         source: "tenant_plain.c",
