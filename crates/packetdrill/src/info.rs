@@ -29,7 +29,7 @@ enum Limit {
 impl Limits {
     /// The connection is now like this; `full`: a writer waits.
     pub fn note(&mut self, endpoint: &Endpoint, full: bool, now_ns: u64) {
-        self.settle(now_ns);
+        self.count_until(now_ns);
         let info = endpoint.info();
         self.now = if endpoint.unacknowledged() == 0 {
             Limit::Idle
@@ -42,7 +42,8 @@ impl Limits {
         };
     }
 
-    fn settle(&mut self, now_ns: u64) {
+    /// Adds the time since the last change to what limited the sender meanwhile.
+    fn count_until(&mut self, now_ns: u64) {
         let passed = now_ns.saturating_sub(self.since_ns);
         self.since_ns = now_ns;
         if self.now != Limit::Idle {
@@ -56,7 +57,7 @@ impl Limits {
     }
 
     fn at(mut self, now_ns: u64) -> Self {
-        self.settle(now_ns);
+        self.count_until(now_ns);
         self
     }
 }

@@ -94,20 +94,11 @@ impl Partition {
 /// The switches of a graph, those next to hosts first.
 fn outwards(graph: &Graph) -> Vec<NodeId> {
     let hosts = graph.hosts();
-    let mut seen = vec![false; graph.nodes() as usize];
-    let mut order: Vec<NodeId> = (0..hosts).collect();
-    let mut next = 0;
-    while let Some(&node) = order.get(next) {
-        next += 1;
-        for &(_, far) in graph.adjacent(node) {
-            if far >= hosts && !std::mem::replace(&mut seen[far as usize], true) {
-                order.push(far);
-            }
-        }
-    }
-    let unreached = (hosts..graph.nodes()).filter(|&node| !seen[node as usize]);
-    order.extend(unreached.collect::<Vec<_>>());
-    order.split_off(hosts as usize)
+    let (levels, mut reached) = graph.levels();
+    let mut switches = reached.split_off(hosts as usize);
+    let unreached = |&node: &NodeId| levels[node as usize].is_none();
+    switches.extend((hosts..graph.nodes()).filter(unreached));
+    switches
 }
 
 /// Shared by the parts of a run.
