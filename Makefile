@@ -16,7 +16,7 @@ RUN := . scripts/env.sh;
 SLUICEGATE := target/release/sluicegate
 # What `make kernel-test` boots.
 KERNEL ?= 6.12
-# With which delays `make agreement` simulates.
+# The delays with which `make agreement` simulates.
 CALIBRATION ?= calibrations/two-cpu-vm.toml
 
 .PHONY: help

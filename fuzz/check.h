@@ -185,7 +185,7 @@ static inline void expect_mss(struct wire *was, const struct view *b,
 	put16(option + 2, (sg_u16)result->out.mss);
 }
 
-/* What a tenant reads, where a rule that says an MSS governs its flow or its SYN. */
+/* The MSS that a tenant reads is at most that of the rule that governs its flow or its SYN. */
 static inline void check_mss(const struct sg_host *host, const struct passage *p)
 {
 	const struct sg_segment *seg = &p->result.seg;

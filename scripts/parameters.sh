@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# What half and double of each parameter change, of every scenario in short form with three seeds.
+# The effects of halving and doubling each parameter, for every scenario in short form with three
+# seeds.
 #
-#   parameters.sh DIR   DIR gets sensitivity.md, which also becomes docs/parameters.md, and sensitivity.json
+#   parameters.sh DIR   writes sensitivity.md and sensitivity.json into DIR, and copies the former
+#                       to docs/parameters.md
 set -euo pipefail
 # shellcheck source=scripts/env.sh
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"

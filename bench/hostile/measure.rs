@@ -30,7 +30,7 @@ const HONEST_MIN: f64 = 0.6;
 /// Below this fraction of idle time a CPU is what tenants share, not the network.
 const IDLE_MIN: f64 = 0.05;
 
-/// Somebody wants this to end.
+/// Whether a signal has asked for the end of the run.
 pub static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
 /// Waits, unless interrupted.

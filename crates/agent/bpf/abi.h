@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * Map values, which the kernel programs and their loader share. The loader's
- * mirrors are in core/src/abi.rs. The layout's version is part of the pin path;
- * change SG_ABI_VERSION with anything in here or in core's flow.h, params.h, but for what
- * takes zeroed padding, where zero means what programs did before that had no such field. Older
- * and newer programs read each other's entries then, after an upgrade and after going back.
+ * Map values, which the kernel programs and their loader share. The loader's mirrors are in
+ * core/src/abi.rs. The layout's version is part of the pin path.
+ *
+ * Change SG_ABI_VERSION with any change here or in core's flow.h or params.h. Exception: a field
+ * in zeroed padding whose value 0 keeps the old behaviour. Older and newer programs then read
+ * each other's entries, after an upgrade and after a downgrade.
  *
  *   policy      array[2]        struct sg_policy, one of them in force
  *   config      array[1]        struct sg_config
@@ -88,7 +89,10 @@ struct sg_interface {
 };
 SG_ASSERT_SIZE(struct sg_interface, 16);
 
-/* The consequences of the policy for an interface. Apart from its row, which programs write to. */
+/*
+ * Policy data and network namespace of an interface. Separate from `sg_interface`, because programs
+ * write to that.
+ */
 struct sg_place {
 	struct sg_scope scope; /* rules whose conditions on interface and tenant hold here */
 	sg_u8 bucket[SG_CLASS_COUNT]; /* of each class of packets without a flow; SG_BUCKET_NONE */

@@ -648,7 +648,10 @@ SG_GLOBAL int sg_trim_here(struct __sk_buff *skb, struct sg_packet *p)
 	return sg_skb_trim(skb, p) ? SG_COUNT_EDIT_FAILED : SG_COUNT_TRIMMED;
 }
 
-/* Packets pass unseen, but for a copy that was to become a FACK: its original has passed. */
+/*
+ * The return code for a packet that is not read: it passes. A copy that was to become a FACK is
+ * dropped, because its original has passed.
+ */
 SG_INLINE int sg_skb_unread(struct __sk_buff *skb, sg_u8 direction)
 {
 	return direction == SG_FROM_TENANT && skb->mark == SG_FACK_MARK ? SG_TCX_DROP :

@@ -45,7 +45,10 @@ struct {
 	__type(value, struct sg_half_open);
 } half_open SEC(".maps");
 
-/* The same of interfaces that have their share of the other: a flood displaces only its like. */
+/*
+ * Half-open connections of interfaces that have used up their share of `half_open`. A flood evicts
+ * only entries of such interfaces.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 16384);

@@ -38,9 +38,9 @@ pub struct Args {
     #[arg(long = "exclude", value_name = "PATTERN", num_args = 1..)]
     excludes: Vec<String>,
 
-    /// Whose an interface is: `PATTERN=NAME` (repeatable, the first that covers it decides), else
-    /// by what `auto` (alias, libvirt, CNI, Docker, network namespace), `alias` or `none` finds
-    /// [default: auto]
+    /// The tenant of an interface: `PATTERN=NAME` (repeatable, the first that covers it decides),
+    /// else the name from `auto` (alias, libvirt, CNI, Docker, network namespace), from `alias`, or
+    /// from nothing else (`none`) [default: auto]
     #[arg(long = "label", value_name = "WORD", num_args = 1..)]
     labels: Vec<String>,
 

@@ -43,7 +43,7 @@ pub struct Params {
     pub mode: u8,
     /// [`RULE_POLICE`] | [`RULE_STRIP_MPTCP`] | [`RULE_CUT_ONLY`].
     pub flags: u8,
-    /// Smallest window in the peer's segments, 1 or 2.
+    /// Smallest window, 1 or 2, in segments of the MSS that the tenant reads.
     pub floor_mss: u8,
     /// Initial window in segments, 1..=64.
     pub init_segments: u8,

@@ -176,13 +176,13 @@ pub fn opener(segment: &Segment) -> Opener {
     }
 }
 
-/// Of a SYN under this rule.
+/// The fate of a SYN under this rule.
 pub fn of_syn(rule: Option<u8>) -> Fate {
     // SAFETY: see above.
     Fate::of(unsafe { sluice_fate_of_syn(slot(rule)) })
 }
 
-/// Of a SYN/ACK, where this was noted of its opener's SYN. `has_flow`: its tuple has a flow.
+/// The fate of a SYN/ACK. `half`: the note of its opener's SYN; `has_flow`: its tuple has a flow.
 pub fn of_synack(
     half: Option<&HalfOpen>,
     segment: &Segment,
@@ -200,14 +200,15 @@ pub fn is_spent(half: &HalfOpen, has_flow: bool) -> bool {
     unsafe { sluice_life_is_spent(half, has_flow.into()) != 0 }
 }
 
-/// Of any other segment. `flow`: that of its tuple; `answered`: a SYN/ACK was noted since it began.
+/// The fate of any other segment. `flow`: that of its tuple; `answered`: a SYN/ACK was noted since
+/// the flow began.
 pub fn of_segment(segment: &Segment, flow: Option<&Flow>, answered: bool) -> Fate {
     // SAFETY: see above.
     Fate::of(unsafe { sluice_fate_of_segment(segment, flow, answered.into()) })
 }
 
-/// The same once the SYN/ACK was looked up. [`Fate::Recall`]: the step, and the next segment may
-/// tell.
+/// The fate of a segment that [`of_segment`] would recall. `note`: the tuple's SYN/ACK, unless it
+/// is forgotten. [`Fate::Recall`]: the segment takes the flow's step, and the next one may tell.
 pub fn recalled(note: Option<&HalfOpen>, flow: &Flow, segment: &Segment, now_ns: u64) -> Fate {
     // SAFETY: see above.
     Fate::of(unsafe { sluice_fate_recalled(note, flow, segment, now_ns) })
@@ -238,13 +239,14 @@ pub fn step(flow: &mut Flow, segment: &Segment, now_ns: u64, params: &Params) ->
     verdict
 }
 
-/// A packet that belongs to nothing known has options that only hosts write.
+/// Whether a packet that belongs to nothing known has options that only hosts write.
 pub fn has_claims(segment: &Segment) -> bool {
     // SAFETY: see above.
     unsafe { sluice_life_claims(segment) != 0 }
 }
 
-/// Removes them. To be asked where the peer is trusted; `params` are those of the packet's rule.
+/// Removes the options that only hosts write. For packets to a trusted peer; `params` are those of
+/// the packet's rule.
 pub fn refuse(segment: &Segment, params: &Params, verdict: &mut Verdict) {
     // SAFETY: see above.
     unsafe { sluice_life_refuse(segment, params, verdict) };

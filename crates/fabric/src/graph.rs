@@ -26,7 +26,7 @@ pub enum Node {
 }
 
 impl HostId {
-    /// The host whose item is at a place of what is kept by host.
+    /// The host with this index.
     pub const fn at(index: usize) -> Self {
         Self(index as u32)
     }
@@ -36,12 +36,12 @@ impl HostId {
         (0..count as u32).map(Self)
     }
 
-    /// Items that are kept by host, each with its host.
+    /// The items of a list of all hosts, each with its host.
     pub fn enumerate<I: IntoIterator>(by_host: I) -> impl Iterator<Item = (Self, I::Item)> {
         (0..).map(Self).zip(by_host)
     }
 
-    /// For what is kept by host.
+    /// The index of this host in a list of all hosts.
     #[inline(always)]
     pub const fn index(self) -> usize {
         self.0 as usize
@@ -49,7 +49,7 @@ impl HostId {
 }
 
 impl SwitchId {
-    /// The switch whose item is at a place of what is kept by switch.
+    /// The switch with this index.
     pub const fn at(index: usize) -> Self {
         Self(index as u32)
     }
@@ -59,12 +59,12 @@ impl SwitchId {
         (0..count as u32).map(Self)
     }
 
-    /// Items that are kept by switch, each with its switch.
+    /// The items of a list of all switches, each with its switch.
     pub fn enumerate<I: IntoIterator>(by_switch: I) -> impl Iterator<Item = (Self, I::Item)> {
         (0..).map(Self).zip(by_switch)
     }
 
-    /// For what is kept by switch.
+    /// The index of this switch in a list of all switches.
     #[inline(always)]
     pub const fn index(self) -> usize {
         self.0 as usize
@@ -106,12 +106,12 @@ impl PortId {
         (0..count as u32).map(Self)
     }
 
-    /// Items that are kept by port, each with its port.
+    /// The items of a list of all ports, each with its port.
     pub fn enumerate<I: IntoIterator>(by_port: I) -> impl Iterator<Item = (Self, I::Item)> {
         (0..).map(Self).zip(by_port)
     }
 
-    /// For what is kept by port.
+    /// The index of this port in a list of all ports.
     #[inline(always)]
     pub const fn index(self) -> usize {
         self.0 as usize
@@ -183,7 +183,7 @@ impl Graph {
         link
     }
 
-    /// [`Graph::link`] of nodes of which it is known what they are.
+    /// Joins two nodes given as host or switch; returns the link's number.
     pub fn join(&mut self, a: Node, b: Node) -> usize {
         self.link(self.number(a), self.number(b))
     }

@@ -52,7 +52,6 @@ struct tenant {
 };
 SG_ASSERT_SIZE(struct tenant, 104);
 
-/* In .data: a loader may change it. */
 struct sg_params tenant_params = SG_STACK_PARAMS;
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

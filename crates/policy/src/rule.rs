@@ -66,7 +66,7 @@ pub struct Rule {
     /// Largest MSS option in bytes that the tenant reads, [`MSS_RANGE`]; `None` = any. It bounds
     /// the segments that the tenant sends.
     pub mss_bytes: Option<u16>,
-    /// Smallest window in the peer's segments, 1 or 2.
+    /// Smallest window, 1 or 2, in segments of the MSS that the tenant reads.
     pub floor_mss: u8,
     /// Initial window in segments, 1..=64.
     pub initial_window_segments: u8,

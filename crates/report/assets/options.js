@@ -5,7 +5,10 @@ const FLOWS_WITH_COLOURS = 8;
 /** A tooltip lists this many lines at most. */
 const TOOLTIP_LINES = 10;
 
-/** What all plots share. `tip(x)` returns tooltip rows [colour, name, value] for a place on the x axis. */
+/**
+ * The options common to all plots. `tip(x)` returns tooltip rows [colour, name, value] for a place
+ * on the x axis.
+ */
 function base(look, heading, tip) {
   return {
     animation: false,

@@ -1,8 +1,9 @@
-// Wires the page: draws plots when they come into view, again when the theme, a choice or the size changes.
+// Wires the page: draws plots when they come into view, and again when the theme, a choice or the
+// size changes.
 
 const scenarios = JSON.parse(document.getElementById("plots").textContent);
 
-/** What a reader chose in one scenario. */
+/** The choices of a reader in one scenario: nothing is hidden at first. */
 function newChoices() {
   return { hiddenVariants: new Set(), hiddenFlows: new Set(), hiddenSides: new Set() };
 }

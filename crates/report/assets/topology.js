@@ -1,7 +1,8 @@
 // The network over time: a picture per frame of what links, queues and pauses did.
 //
-// What is alike is one path: some twenty change from frame to frame, whatever the number of links. With an element per
-// link, style and layout of 500 links take longer than a frame lasts.
+// Signs that look alike are one SVG path: some twenty paths change from frame to frame, whatever
+// the number of links. With an element per link, style and layout of 500 links take longer than a
+// frame lasts.
 
 const SVG = "http://www.w3.org/2000/svg";
 /** As the page's data has them: a full link, a full queue, a frame that is all pause. */
@@ -34,7 +35,7 @@ async function unpack(film, ways) {
   };
 }
 
-/** What strips show: by frame paused directions, bytes queued in switches, drops. */
+/** The sums that strips show, by frame: paused directions, bytes queued in switches, drops. */
 function sums(film, cells, { ways, nodes }) {
   const all = { paused: new Uint32Array(film.frames), queued: new Float64Array(film.frames), drops: new Uint32Array(film.frames) };
   for (let way = 0; way < ways.length; way++) {
@@ -180,7 +181,7 @@ class Topology {
     };
   }
 
-  /** What a direction adds to a path when it is drawn, paused or has dropped something. */
+  /** The path data of a direction: its line, two parts of its pause sign, its cross for drops. */
   waySigns(way, number) {
     const [x1, y1, x2, y2] = way.line;
     const [bx, by] = way.bar;
@@ -351,7 +352,7 @@ class Topology {
     this.tip.innerHTML = `<strong>${escapeHtml(heading)}</strong><table>${rows.map(row).join("")}</table>`;
   }
 
-  /** What all ports of a node have together. */
+  /** Sums over all ports of a node, as rows of a table. */
   nodeFigures(node) {
     const { film, cells, frame, layout } = this;
     let [queued, paused, drops, ports] = [0, 0, 0, 0];

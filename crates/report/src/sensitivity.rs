@@ -23,9 +23,9 @@ pub fn sensitivity(scenarios: &[Sensitivity]) -> String {
          one at a time.\n\n\
          - *given*: the publication states the value. *chosen*: it is silent. *derived*: the value was\n  \
          computed from a published result.\n\
-         - Named are published figures of ours that move by {} or more, the farthest first, and\n  \
-         expectations that no longer hold.\n\
-         - Of several seeds rates and quantiles are medians, counters sums.\n",
+         - A cell lists the published figures of which our value changes by {} or more, the largest\n  \
+         change first, and the expectations that no longer hold.\n\
+         - With several seeds, rates and quantiles are medians and counters are sums.\n",
         units::percent(MOVED)
     );
     for scenario in scenarios {

@@ -66,7 +66,7 @@ impl<Peer: Eq + Hash> Cache<Peer> {
         }
     }
 
-    /// The experience with a peer.
+    /// The cached values for a peer.
     pub fn get(&self, peer: &Peer) -> Option<&Experience> {
         self.peers.get(peer)
     }

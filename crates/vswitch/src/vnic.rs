@@ -79,8 +79,8 @@ const fn same(a: &[u8], b: &[u8]) -> bool {
     index == a.len() && index == b.len()
 }
 
-/// A virtual NIC, by the number of its interface. One that is not attached has the rules without
-/// conditions, and no quota and no share.
+/// A virtual NIC, by the number of its interface. An unattached interface has the unconditional
+/// rules, no quota and no share.
 #[derive(Clone, Copy, Debug)]
 struct Interface {
     scope: Scope,

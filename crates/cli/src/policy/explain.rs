@@ -57,7 +57,7 @@ pub struct Args {
     #[arg(long, value_name = "NAME")]
     interface: Option<String>,
 
-    /// Whose interface it is [default: what the agent calls it, if it runs]
+    /// The tenant of the interface [default: the name that the agent has for it, if it runs]
     #[arg(long, value_name = "NAME")]
     tenant: Option<String>,
 
@@ -65,7 +65,7 @@ pub struct Args {
     #[arg(long, value_name = "ID", value_parser = clap::value_parser!(u16).range(0..=4094))]
     vlan: Option<u16>,
 
-    /// What the packets carry; only TCP has flows, the others are charged to buckets
+    /// Protocol of the packets; only TCP has flows, the others are charged to buckets
     #[arg(long, value_enum, default_value_t = Protocol::Tcp)]
     protocol: Protocol,
 

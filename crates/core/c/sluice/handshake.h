@@ -290,7 +290,7 @@ SG_INLINE int sg_confirms_answer(const struct sg_half_open *note, const struct s
 	       remote == note->remote_isn + 1;
 }
 
-/* All other knowledge of the tuple is of an earlier life. */
+/* Replaces older facts by those of this SYN/ACK: they belong to an earlier connection. */
 SG_INLINE void sg_recall_answer(struct sg_remembered *known, const struct sg_half_open *note)
 {
 	known->mss = note->mss;

@@ -96,10 +96,21 @@ SG_INLINE enum sg_fate sg_fate_of_segment(const struct sg_segment *seg,
 #define SG_ANSWER_ALONE_NS 1000000000ULL
 
 /*
- * The same once `note`, the SYN/ACK, was looked up; null where it is forgotten. MAKE: the tuple
- * has a new life. Both ends say so, or the tenant goes on where its peer says. The tenant alone
- * is believed late: it could free its ACKs of all that is known of what has come, time after time.
- * RECALL: the step, and the next segment that does not fit may tell.
+ * The fate of a segment that sg_fate_of_segment() would RECALL. `note`: the tuple's SYN/ACK, or
+ * null if it is forgotten. The first row that applies decides:
+ *
+ *   condition                                 fate    reason
+ *   no note, or its age >= SG_ANSWER_NS       USE     the SYN/ACK is forgotten
+ *   the segment confirms the SYN/ACK          MAKE    both ends say so
+ *   not the tenant's first data behind it     RECALL  the segment does not tell
+ *   its number is in place in the flow        RECALL  the segment does not tell
+ *   the SYN/ACK is the peer's                 MAKE    the tenant goes on where its peer says
+ *   the note's age >= SG_ANSWER_ALONE_NS      MAKE    the peer's word is no longer awaited
+ *   none of these                             RECALL  only the tenant says so
+ *
+ * MAKE: the tuple has a new life. RECALL: the segment takes the flow's step, and the next one that
+ * does not fit may tell. The tenant alone is believed late: otherwise it could, time after time,
+ * free its ACKs of all that is known of the data that have come.
  */
 SG_INLINE enum sg_fate sg_fate_recalled(const struct sg_half_open *note,
 					const struct sg_flow *flow,
@@ -129,7 +140,7 @@ SG_INLINE sg_u16 sg_life_claims(const struct sg_segment *seg)
 	return seg->options & (seg->tcp_flags & SG_SYN ? SG_OPT_PEER : SG_OPT_FEEDBACK);
 }
 
-/* They are removed on their way to a trusted peer; `params` are those of the packet's rule. */
+/* Removes these options on the way to a trusted peer; `params` are those of the packet's rule. */
 SG_INLINE void sg_life_refuse(const struct sg_segment *seg, const struct sg_params *params,
 			      struct sg_verdict *out)
 {
@@ -289,8 +300,9 @@ SG_INLINE int sg_life_is_short(sg_u32 flows, sg_u32 quota)
 }
 
 /*
- * The same as a time. `is_short`, of the table or of the interface's share, needs to be known only
- * for SG_SILENCE_BY_ROOM. The limits are those of an open and of a closed connection.
+ * How long a flow may be silent, in ns: `idle_ns`, the limit of an open connection, or `closed_ns`,
+ * that of a closed one. `is_short`, of the table or of the interface's share, needs to be known
+ * only for SG_SILENCE_BY_ROOM.
  */
 SG_INLINE sg_u64 sg_life_patience_ns(enum sg_silence silence, int is_short, sg_u64 idle_ns,
 				     sg_u64 closed_ns)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * The intervention that is permitted in a flow, by its rule, its mode and its tenant's behaviour,
- * and the loss of its partner. Edits that need more than a line.
+ * Which edits a flow permits (by its rule, its mode and its tenant's behaviour), how a flow loses
+ * its partner, and longer edits.
  */
 #ifndef SLUICE_MODE_H
 #define SLUICE_MODE_H

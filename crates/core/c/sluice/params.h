@@ -46,7 +46,7 @@ struct sg_params {
 	sg_u8 one_sided;    /* enum sg_algorithm when the peer does not enforce */
 	sg_u8 mode;         /* enum sg_rule_mode */
 	sg_u8 flags;        /* enum sg_rule_flags */
-	sg_u8 floor_mss;    /* 1 or 2: smallest window in the peer's segments */
+	sg_u8 floor_mss;    /* 1 or 2: smallest window, in MSS as the tenant reads it */
 	sg_u8 init_segments; /* initial window in segments, 1..64 */
 	sg_u8 g_shift;      /* gain of alpha: g = 2^-g_shift, 1..10 */
 	sg_u8 fallback;     /* enum sg_algorithm, both ends enforcing, on a path that drops and never marks */

@@ -6,9 +6,9 @@
  *
  * Floor. A Linux sender that may send less than one full segment waits for its
  * persist timer, and one that may send exactly one waits for the receiver's
- * delayed ACK. So the smallest window is two of the peer's segments (or, by an
- * explicit policy, one and 64 bytes: the runt that follows makes the receiver
- * answer at once). There is no window below one segment here.
+ * delayed ACK. So the smallest window is two segments of the MSS that the tenant
+ * reads (or, by an explicit policy, one and 64 bytes: the runt that follows makes
+ * the receiver answer at once). There is no window below one segment here.
  *
  * Rounding. The window is rounded up to the scale's unit: rounding down could
  * write zero or fall below the floor.

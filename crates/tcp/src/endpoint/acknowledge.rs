@@ -129,7 +129,7 @@ impl Endpoint {
         }
     }
 
-    /// A measure of what has left the network, which only its differences have a meaning of.
+    /// Bytes that have left the network. Only differences are meaningful.
     fn left_network(&self) -> u64 {
         self.snd_una + self.board.sacked() + u64::from(self.duplicate_bytes)
     }
