@@ -325,7 +325,8 @@ fn agreement_is_a_row_per_variant_bold_where_it_is_outside() {
 |  | dctcp | **0.900** | 1.10 | 1.10 | **1.05, 0.947** | **0.109, 0.0725** |  |
 |  | enforced | 1.00 | 1.10 | 1.10 | 1.06, 1.06 | **0.105, 0.0699** |  |
 
-0 of 1 scenarios agree in everything (goodput 5%, ";
+0 of 1 scenarios agree in everything
+(goodput 5%, ";
     assert!(text.starts_with(expected), "{text}");
     let other = text.lines().nth(8);
     assert!(

@@ -150,7 +150,7 @@ fn count(comparison: &Comparison, side: usize) -> String {
     let all = compared.clone().count();
     let agree = compared.filter(agrees).count();
     format!(
-        "\n{agree} of {all} scenarios agree in everything ({}).\n",
+        "\n{agree} of {all} scenarios agree in everything\n({}).\n",
         comparison.tolerances
     )
 }
