@@ -42,7 +42,7 @@ use sluicegate_core::{
 use sluicegate_fabric::{
     Graph, PortConfig, Ports, Routes,
     cee::{Cee, CeeConfig, EtsClass, EtsConfig, Pause, PfcConfig, PortSpec, QcnConfig, QcnParams},
-    graph::{HostId, Node, PortId},
+    graph::{HostId, Node, PortId, SwitchId},
 };
 use sluicegate_scenario::{
     file::{self, Options},
@@ -136,8 +136,8 @@ fn run(name: &str) -> Result<()> {
 
 fn star(hosts: u32) -> Graph {
     let mut graph = Graph::new(hosts, 1);
-    for host in 0..hosts {
-        graph.link(host, hosts);
+    for host in HostId::first(hosts as usize) {
+        graph.join(host, SwitchId(0));
     }
     graph
 }
@@ -337,7 +337,7 @@ fn engine<F: Benched>(
         plans_by_part[layout.part_of_host(HostId(from))].push((from, Machine::Source(source)));
     }
     let machine = |host| {
-        let adapter = graph.adjacent(host)[0].0;
+        let adapter = graph.adapter(HostId(host)).expect("a link");
         let ports = [adapter, first_inner.of_host(HostId(host))];
         let config = match waits {
             true => switch::Config::turns(),
@@ -407,7 +407,7 @@ impl Benched for Converged {
                 frame_bytes: PACKET_BYTES,
             });
         }
-        let switches = (graph.nodes() - hosts) as usize;
+        let switches = graph.switches() as usize;
         let cee = Cee::new(cee(waits), specs, hosts as usize, switches, 1);
         Ok(Self::new(cee, ports(graph)?).with_lanes(8))
     }

@@ -167,10 +167,8 @@ fn net<F: FabricOf>(
     let mut machines = Vec::with_capacity(variant.hosts.len());
     for (id, host) in HostId::enumerate(&variant.hosts) {
         let adapter = graph
-            .adjacent(graph.number(Node::Host(id)))
-            .first()
-            .with_context(|| format!("host {} has no link", host.name))?
-            .0;
+            .adapter(id)
+            .with_context(|| format!("host {} has no link", host.name))?;
         let enforces = enforcement.is_some_and(|enforcement| enforcement.hosts.contains(&id));
         let vnics = enforcement
             .zip(policy.as_ref())
