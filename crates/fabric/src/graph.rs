@@ -118,8 +118,8 @@ impl SwitchId {
 pub struct PortId(pub u32);
 
 impl PortId {
-    /// No port.
-    pub const NONE: Self = Self(u32::MAX);
+    /// No port, in an adapter of converged Ethernet without a link.
+    pub(crate) const NONE: Self = Self(u32::MAX);
 
     /// The port of a link that transmits from its first node (`forward`) or from its second.
     #[inline]
