@@ -108,8 +108,7 @@ impl SwitchId {
     }
 }
 
-/// A port's number: one direction of a link, or a port within a host, whose numbers follow those of
-/// the links.
+/// A port's number: one direction of a link, or a port within a host ([`PortMap`]).
 ///
 /// The ports of link l are 2 l, which transmits from the link's first node, and 2 l + 1, which
 /// transmits from its second. Only this type knows that.
@@ -160,12 +159,6 @@ impl PortId {
         Self(self.0 ^ 1)
     }
 
-    /// The port of a host, if this is the port of the first host and those of the others follow.
-    #[inline]
-    pub const fn of_host(self, host: HostId) -> Self {
-        Self(self.0 + host.0)
-    }
-
     /// The link.
     #[inline]
     pub const fn link(self) -> usize {
@@ -182,6 +175,63 @@ impl PortId {
 impl fmt::Display for PortId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
+    }
+}
+
+/// The kind of a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PortKind {
+    /// A direction of a link.
+    Link,
+    /// Between the tenants of a host.
+    Local,
+    /// The stack of a host, which leads to its adapter.
+    Stack,
+}
+
+/// The numbers of a network's ports: those of links, then the local port of each host, then the
+/// stack of each host where stacks have ports. Only this type knows that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortMap {
+    /// The local port of the first host.
+    local: PortId,
+    /// The stack of the first host.
+    stack: PortId,
+}
+
+impl PortMap {
+    /// Of a network with so many links and hosts.
+    pub const fn new(links: usize, hosts: usize) -> Self {
+        // As of the link after the last.
+        let local = PortId::of_link(links, true);
+        Self {
+            local,
+            stack: PortId(local.0 + hosts as u32),
+        }
+    }
+
+    /// The port between the tenants of a host.
+    #[inline]
+    pub const fn local(self, host: HostId) -> PortId {
+        PortId(self.local.0 + host.0)
+    }
+
+    /// The port of a host's stack.
+    #[inline]
+    pub const fn stack(self, host: HostId) -> PortId {
+        PortId(self.stack.0 + host.0)
+    }
+
+    /// The kind of a port.
+    #[inline(always)]
+    pub const fn kind(self, port: PortId) -> PortKind {
+        if port.0 < self.local.0 {
+            PortKind::Link
+        } else if port.0 < self.stack.0 {
+            PortKind::Local
+        } else {
+            PortKind::Stack
+        }
     }
 }
 
@@ -298,10 +348,16 @@ impl Graph {
         self.far(port.opposite())
     }
 
-    /// By port, the node at its far end.
+    /// The ports of links and within hosts.
+    pub fn port_map(&self) -> PortMap {
+        PortMap::new(self.links.len(), self.hosts as usize)
+    }
+
+    /// By port, the node at its far end: ports of links and local ports of hosts.
     pub fn next_hops(&self) -> Vec<Node> {
         let far = |port| self.node(self.far(port));
-        self.ports().map(far).collect()
+        let hosts = HostId::first(self.hosts as usize).map(Node::Host);
+        self.ports().map(far).chain(hosts).collect()
     }
 
     /// Ports of a node with their neighbours.
@@ -421,6 +477,29 @@ mod tests {
             assert_eq!(graph.adjacent(host), [(forward, switch)]);
         }
         assert_eq!(ports.next(), None);
+    }
+
+    #[test]
+    fn ports_of_links_come_first_then_those_within_hosts() {
+        let mut graph = Graph::new(2, 1);
+        let hosts = HostId::first(2);
+        for host in hosts.clone() {
+            graph.join(host, SwitchId(0));
+        }
+        let map = graph.port_map();
+        let local = hosts.clone().map(|host| map.local(host));
+        let stacks = hosts.map(|host| map.stack(host));
+        let all = graph.ports().chain(local).chain(stacks);
+        assert!(all.eq(PortId::first(8)));
+        let kinds: Vec<PortKind> = PortId::first(8).map(|port| map.kind(port)).collect();
+        let within = [[PortKind::Local; 2], [PortKind::Stack; 2]].concat();
+        assert_eq!(kinds, [vec![PortKind::Link; 4], within].concat());
+        let next: Vec<Node> = PortId::first(6)
+            .zip(graph.next_hops())
+            .filter(|&(port, _)| map.kind(port) == PortKind::Local)
+            .map(|(_, hop)| hop)
+            .collect();
+        assert_eq!(next, [0, 1].map(|host| Node::Host(HostId(host))));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::{net::IpAddr, sync::Arc};
 use rustc_hash::FxHashMap;
 use sluicegate_fabric::{
     Graph, Routes,
-    graph::{HostId, Node, PortId, SwitchId},
+    graph::{HostId, Node, PortId, PortKind, PortMap, SwitchId},
 };
 use sluicegate_tcp::Config;
 
@@ -21,7 +21,7 @@ pub struct Tenant {
     pub stack: Arc<Config>,
 }
 
-/// No part: there are fewer.
+/// The part of a switch that has none yet: parts have smaller numbers.
 const UNDECIDED: u8 = u8::MAX;
 
 /// The part of a run that simulates each node.
@@ -103,7 +103,9 @@ fn outwards(graph: &Graph) -> impl Iterator<Item = SwitchId> {
 
 /// Shared by the parts of a run.
 pub struct Layout {
-    /// The next hop of each port: those of links, then one within each host.
+    /// The ports of links and within hosts.
+    pub ports: PortMap,
+    /// The next hop of each port; stacks have none.
     pub next_hops: Vec<Node>,
     /// Ways through switches.
     pub routes: Routes,
@@ -116,25 +118,22 @@ pub struct Layout {
     by_address: FxHashMap<IpAddr, u32>,
     /// Number of each tenant's vNIC within its host.
     vnics: Vec<u16>,
-    /// The port within the first host, which those of the other hosts follow.
-    first_inner: PortId,
 }
 
 impl Layout {
-    /// Of a network with this many hosts.
+    /// The layout of a network with this graph.
     pub fn new(
-        next_hops: Vec<Node>,
+        graph: &Graph,
         routes: Routes,
         tenants: Vec<Tenant>,
         ip_bytes: u32,
         partition: Partition,
-        hosts: usize,
     ) -> Self {
         let addresses = tenants.iter().enumerate();
         let by_address = addresses
             .map(|(id, tenant)| (tenant.address, id as u32))
             .collect();
-        let mut counts = vec![0; hosts];
+        let mut counts = vec![0; graph.hosts() as usize];
         let vnics = tenants.iter().map(|tenant| {
             let count: &mut u16 = &mut counts[tenant.host.index()];
             *count += 1;
@@ -142,8 +141,8 @@ impl Layout {
         });
         let vnics = vnics.collect();
         Self {
-            first_inner: PortId((next_hops.len() - hosts) as u32),
-            next_hops,
+            ports: graph.port_map(),
+            next_hops: graph.next_hops(),
             routes,
             tenants,
             ip_bytes,
@@ -175,9 +174,9 @@ impl Layout {
 
     /// The part that looks after a port: its near end's. A port within a host has two ends there.
     pub fn part_of_port(&self, port: PortId) -> usize {
-        match port < self.first_inner {
-            true => self.part_beyond(port.opposite()),
-            false => self.part_beyond(port),
+        match self.ports.kind(port) {
+            PortKind::Link => self.part_beyond(port.opposite()),
+            PortKind::Local | PortKind::Stack => self.part_beyond(port),
         }
     }
 }

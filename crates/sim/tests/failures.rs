@@ -177,12 +177,12 @@ impl Shape {
         };
         Net::new(Parts {
             fabric: Plain::new(self.ports(&graph, seed)),
-            next_hops: graph.next_hops(),
             routes: Routes::with(&graph, self.routing),
             hosts: (0..self.hosts.len()).map(machine).collect(),
             tenants: (0..self.hosts.len()).map(tenant).collect(),
             ip_bytes: 20,
             seed,
+            graph,
         })
     }
 }

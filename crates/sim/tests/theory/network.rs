@@ -136,12 +136,12 @@ impl Network {
         };
         Net::new(Parts {
             fabric: Plain::new(ports),
-            next_hops: graph.next_hops(),
             routes: Routes::new(&graph),
             hosts: HostId::first(self.hosts as usize).map(machine).collect(),
             tenants: (0..self.hosts).map(tenant).collect(),
             ip_bytes: 20,
             seed: 1,
+            graph,
         })
     }
 }
