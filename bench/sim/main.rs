@@ -42,7 +42,7 @@ use sluicegate_core::{
 use sluicegate_fabric::{
     Graph, PortConfig, Ports, Routes,
     cee::{Cee, CeeConfig, EtsClass, EtsConfig, Pause, PfcConfig, PortSpec, QcnConfig, QcnParams},
-    graph::{HostId, Node, PortId},
+    graph::{HostId, Node, SwitchId},
 };
 use sluicegate_scenario::{
     file::{self, Options},
@@ -136,8 +136,8 @@ fn run(name: &str) -> Result<()> {
 
 fn star(hosts: u32) -> Graph {
     let mut graph = Graph::new(hosts, 1);
-    for host in 0..hosts {
-        graph.link(host, hosts);
+    for host in HostId::first(hosts as usize) {
+        graph.join(host, SwitchId(0));
     }
     graph
 }
@@ -296,19 +296,9 @@ fn layout(graph: &Graph, threads: usize) -> Layout {
         address: address(host).into(),
         stack: Arc::clone(&stack),
     };
-    let hosts = graph.hosts();
-    let mut next_hops = graph.next_hops();
-    next_hops.extend(HostId::first(hosts as usize).map(Node::Host));
-    let tenants = (0..hosts).map(tenant).collect();
+    let tenants = (0..graph.hosts()).map(tenant).collect();
     let partition = Partition::new(graph, threads);
-    Layout::new(
-        next_hops,
-        Routes::new(graph),
-        tenants,
-        20,
-        partition,
-        hosts as usize,
-    )
+    Layout::new(graph, Routes::new(graph), tenants, 20, partition)
 }
 
 fn engine<F: Benched>(
@@ -322,7 +312,6 @@ fn engine<F: Benched>(
     let layout = Arc::new(layout(graph, threads));
     let mut plans_by_part: Vec<Vec<(u32, Machine)>> = Vec::new();
     plans_by_part.resize_with(layout.partition.parts(), Vec::new);
-    let first_inner = PortId(graph.ports().len() as u32);
     for (port, &(from, to)) in (PORT..).zip(pairs) {
         let source = Source {
             peer: (address(to), port).into(),
@@ -337,8 +326,8 @@ fn engine<F: Benched>(
         plans_by_part[layout.part_of_host(HostId(from))].push((from, Machine::Source(source)));
     }
     let machine = |host| {
-        let adapter = graph.adjacent(host)[0].0;
-        let ports = [adapter, first_inner.of_host(HostId(host))];
+        let adapter = graph.adapter(HostId(host)).expect("a link");
+        let ports = [adapter, layout.ports.local(HostId(host))];
         let config = match waits {
             true => switch::Config::turns(),
             false => switch::Config::straight(),
@@ -407,9 +396,9 @@ impl Benched for Converged {
                 frame_bytes: PACKET_BYTES,
             });
         }
-        let switches = (graph.nodes() - hosts) as usize;
+        let switches = graph.switches() as usize;
         let cee = Cee::new(cee(waits), specs, hosts as usize, switches, 1);
-        Ok(Self::new(cee, ports(graph)?).with_lanes(8))
+        Ok(Self::new(cee, ports(graph)?, graph.port_map()).with_lanes(8))
     }
 }
 

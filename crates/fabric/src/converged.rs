@@ -15,7 +15,7 @@ use crate::{
         Verdict,
     },
     contract::{Accepted, Books, Effect, Fabric, Lane, Sender, Timer, Timers},
-    graph::{HostId, PortId},
+    graph::{HostId, PortId, PortKind, PortMap},
     impair::Impairment,
     pool::Handle,
     port::{PortStats, Ports},
@@ -41,28 +41,15 @@ struct Origin {
 /// The resequencers of one host.
 type Resequencers = FxHashMap<Origin, Resequencer<Handle>>;
 
-/// The kind of a port.
-#[derive(Clone, Copy)]
-enum At {
-    /// A direction of a link: a port of [`Cee`].
-    Link,
-    /// Between the tenants of a host: a queue in order.
-    Local,
-    /// The stack of a host: a queue in order that leads to its adapter.
-    Stack,
-}
-
-/// A network of converged Ethernet. The ports of [`Cee`] come first, then the ports within hosts:
-/// see [`At`].
+/// A network of converged Ethernet. The ports of links are those of [`Cee`], the ports within hosts
+/// are queues in order.
 pub struct Converged<F> {
     cee: Cee,
     /// The impairments of links, by port; then the ports within hosts, and those of stacks.
     ports: Ports<F>,
-    /// The first port within a host. The ports before it are those of links.
-    first_inner: PortId,
-    /// The port of the first host's stack, which those of the other hosts follow; `None` = stacks
-    /// have no delay.
-    stacks: Option<PortId>,
+    map: PortMap,
+    /// Stacks have a delay, and so ports.
+    has_stacks: bool,
     lanes: u8,
     /// The length of the longest frame.
     frame_bytes: u32,
@@ -79,18 +66,17 @@ pub struct Converged<F> {
 }
 
 impl<F: CeeFrame> Converged<F> {
-    /// A network of idle ports, of which the first are those of `cee`.
-    pub fn new(cee: Cee, ports: Ports<F>) -> Self {
+    /// A network of idle ports, which are those of `map`; of links they are those of `cee`.
+    pub fn new(cee: Cee, ports: Ports<F>, map: PortMap) -> Self {
         let links = PortId::first(cee.len());
         let specs = links.map(|port| cee.spec(port).frame_bytes);
-        let first_inner = PortId(cee.len() as u32);
         Self {
             frame_bytes: specs.max().unwrap_or(0),
             may_impair: ports.ids().any(|port| ports.is_impaired(port)),
             cee,
             ports,
-            first_inner,
-            stacks: None,
+            map,
+            has_stacks: false,
             lanes: 1,
             queues: Vec::new(),
             resequencers: None,
@@ -99,11 +85,11 @@ impl<F: CeeFrame> Converged<F> {
         }
     }
 
-    /// Stacks have a delay: `stacks` is the port of the first host's stack.
+    /// Stacks have a delay: each is one of the ports.
     #[must_use]
-    pub fn with_stacks(mut self, stacks: PortId) -> Self {
+    pub fn with_stacks(mut self) -> Self {
         self.cee.number_frames();
-        self.stacks = Some(stacks);
+        self.has_stacks = true;
         self
     }
 
@@ -123,14 +109,8 @@ impl<F: CeeFrame> Converged<F> {
 
     /// The kind of a port.
     #[inline(always)]
-    fn at(&self, port: PortId) -> At {
-        if port < self.first_inner {
-            At::Link
-        } else if self.stacks.is_some_and(|first| port >= first) {
-            At::Stack
-        } else {
-            At::Local
-        }
+    fn at(&self, port: PortId) -> PortKind {
+        self.map.kind(port)
     }
 
     /// The number of frames that wait in receiving adapters for earlier ones.
@@ -173,12 +153,12 @@ impl<F: CeeFrame> Converged<F> {
     fn enter_stack(
         &mut self,
         timers: &mut impl Timers,
-        (first, frame): (PortId, Handle),
+        frame: Handle,
         departure: Departure,
         now_ps: u64,
     ) {
         self.cee.reserve(&self.ports.pool, frame, departure);
-        let stack = first.of_host(departure.source);
+        let stack = self.map.stack(departure.source);
         match self.ports.accept(timers, stack, frame, now_ps) {
             Accepted::Leaves => {}
             _ => unreachable!("a stack is here and has room"),
@@ -191,13 +171,13 @@ impl<F: CeeFrame> Converged<F> {
     fn arrive_within(
         &mut self,
         timers: &mut impl Timers,
-        (port, at): (PortId, At),
+        (port, at): (PortId, PortKind),
         now_ps: u64,
     ) -> Option<Handle> {
         let frame = self.ports.take_arrived(timers, port, now_ps)?;
         match at {
-            At::Link | At::Local => Some(frame),
-            At::Stack => {
+            PortKind::Link | PortKind::Local => Some(frame),
+            PortKind::Stack => {
                 self.hops += 1;
                 self.cee.submit(&mut self.ports.pool, frame, now_ps);
                 None
@@ -282,20 +262,20 @@ impl<F: CeeFrame> Converged<F> {
 impl<F: CeeFrame> Converged<F> {
     /// The properties of a port of a link; `None` = the port is within a host.
     pub fn spec(&self, port: PortId) -> Option<&PortSpec> {
-        matches!(self.at(port), At::Link).then(|| self.cee.spec(port))
+        matches!(self.at(port), PortKind::Link).then(|| self.cee.spec(port))
     }
 
     /// The total time for which pauses have stopped a port.
     pub fn paused_ps(&self, port: PortId, now_ps: u64) -> u64 {
         match self.at(port) {
-            At::Link => self.cee.paused_ps(port, now_ps),
-            At::Local | At::Stack => 0,
+            PortKind::Link => self.cee.paused_ps(port, now_ps),
+            PortKind::Local | PortKind::Stack => 0,
         }
     }
 
     /// The counters of a port of a link; `None` = the port is within a host.
     pub fn cee_stats(&self, port: PortId) -> Option<CeeStats> {
-        matches!(self.at(port), At::Link).then(|| self.cee.stats(port))
+        matches!(self.at(port), PortKind::Link).then(|| self.cee.stats(port))
     }
 
     /// A cycle of pauses that cannot end, if there is one.
@@ -339,7 +319,7 @@ impl<F: CeeFrame> Fabric for Converged<F> {
         sender: Sender,
         now_ps: u64,
     ) -> Accepted {
-        if let At::Local | At::Stack = self.at(port) {
+        if let PortKind::Local | PortKind::Stack = self.at(port) {
             let accepted = self.ports.accept(timers, port, frame, now_ps);
             self.hops += u64::from(accepted != Accepted::Dropped);
             return accepted;
@@ -350,13 +330,12 @@ impl<F: CeeFrame> Fabric for Converged<F> {
             priority: sender.priority,
             sender: sender.number,
         };
-        match self.stacks {
-            None => {
-                self.hops += 1;
-                let pool = &mut self.ports.pool;
-                self.cee.send(pool, frame, departure, now_ps);
-            }
-            Some(first) => self.enter_stack(timers, (first, frame), departure, now_ps),
+        if self.has_stacks {
+            self.enter_stack(timers, frame, departure, now_ps);
+        } else {
+            self.hops += 1;
+            let pool = &mut self.ports.pool;
+            self.cee.send(pool, frame, departure, now_ps);
         }
         Accepted::Waits
     }
@@ -377,7 +356,7 @@ impl<F: CeeFrame> Fabric for Converged<F> {
     #[inline(always)]
     fn arrive(&mut self, timers: &mut impl Timers, port: PortId, now_ps: u64) -> Option<Handle> {
         match self.at(port) {
-            At::Link => {}
+            PortKind::Link => {}
             at => return self.arrive_within(timers, (port, at), now_ps),
         }
         let (arrived, next_ps) = self.cee.arrive(&mut self.ports.pool, port, now_ps);
@@ -406,7 +385,7 @@ impl<F: CeeFrame> Fabric for Converged<F> {
         frame: Handle,
         now_ps: u64,
     ) -> Option<Handle> {
-        let At::Link = self.at(port) else {
+        let PortKind::Link = self.at(port) else {
             return Some(frame);
         };
         if let Some(notice) = self.ports.pool[frame].notice() {
@@ -468,7 +447,7 @@ impl<F: CeeFrame> Fabric for Converged<F> {
     }
 
     fn watch(&mut self, port: PortId) {
-        if let At::Link = self.at(port) {
+        if let PortKind::Link = self.at(port) {
             self.cee.watch(port);
         }
     }
@@ -485,9 +464,9 @@ impl<F: CeeFrame> Fabric for Converged<F> {
     }
 
     fn audit(&self) -> Result<(), String> {
-        let in_stack = |host| {
-            let stack = self.stacks.map(|first| first.of_host(host));
-            stack.map_or(0, |stack| self.ports.underway_bytes(stack))
+        let in_stack = |host| match self.has_stacks {
+            true => self.ports.underway_bytes(self.map.stack(host)),
+            false => 0,
         };
         self.ports
             .ids()
@@ -525,11 +504,11 @@ impl<F: CeeFrame> Fabric for Converged<F> {
 
     fn backlog_bytes(&mut self, port: PortId, now_ps: u64) -> u64 {
         match self.at(port) {
-            At::Link => {
+            PortKind::Link => {
                 self.cee.catch_up(&mut self.ports.pool, port, now_ps);
                 self.cee.backlog_bytes(port)
             }
-            At::Local | At::Stack => self.ports.backlog_bytes(port, now_ps),
+            PortKind::Local | PortKind::Stack => self.ports.backlog_bytes(port, now_ps),
         }
     }
 
@@ -556,33 +535,33 @@ impl<F: CeeFrame> Fabric for Converged<F> {
     #[inline]
     fn fetch_port(&self, port: PortId) {
         match self.at(port) {
-            At::Link => self.cee.fetch_port(port),
-            At::Local | At::Stack => self.ports.fetch_port(port),
+            PortKind::Link => self.cee.fetch_port(port),
+            PortKind::Local | PortKind::Stack => self.ports.fetch_port(port),
         }
     }
 
     #[inline]
     fn fetch_first(&self, port: PortId) {
         match self.at(port) {
-            At::Link => self.cee.fetch_first(&self.ports.pool, port),
-            At::Local | At::Stack => self.ports.fetch_first(port),
+            PortKind::Link => self.cee.fetch_first(&self.ports.pool, port),
+            PortKind::Local | PortKind::Stack => self.ports.fetch_first(port),
         }
     }
 
     #[inline]
     fn fetch_queue(&self, port: PortId) {
         match self.at(port) {
-            At::Link => self.cee.fetch_queue(&self.ports.pool, port),
-            At::Local | At::Stack => self.ports.fetch_last(port),
+            PortKind::Link => self.cee.fetch_queue(&self.ports.pool, port),
+            PortKind::Local | PortKind::Stack => self.ports.fetch_last(port),
         }
     }
 
     #[inline]
     fn first(&self, port: PortId) -> Option<&F> {
         match self.at(port) {
-            At::Link => self.cee.first(&self.ports.pool, port),
-            At::Local => self.ports.first(port),
-            At::Stack => None,
+            PortKind::Link => self.cee.first(&self.ports.pool, port),
+            PortKind::Local => self.ports.first(port),
+            PortKind::Stack => None,
         }
     }
 }

@@ -1,14 +1,16 @@
 //! Nodes and the links between them.
 //!
-//! Nodes are numbered, hosts first. A link joins two nodes and is two ports ([`PortId`]), one for
-//! each direction.
+//! A [`Node`] is a host or a switch; its number in a [`Graph`] is a [`NodeId`]. A link joins two
+//! nodes and is two ports ([`PortId`]), one for each direction.
 
 use std::{collections::VecDeque, fmt};
 
-/// A node's number in its graph.
-pub type NodeId = u32;
+/// A node's number in its graph: hosts come first, in their order, then switches. Only [`Graph`]
+/// knows which of them it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeId(u32);
 
-/// A host's number, from 0. It is also the number of its node.
+/// A host's number, from 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostId(pub u32);
 
@@ -23,6 +25,41 @@ pub enum Node {
     Host(HostId),
     /// A switch.
     Switch(SwitchId),
+}
+
+impl Node {
+    /// The switch, if it is one.
+    pub const fn switch(self) -> Option<SwitchId> {
+        match self {
+            Self::Host(_) => None,
+            Self::Switch(switch) => Some(switch),
+        }
+    }
+}
+
+impl From<HostId> for Node {
+    fn from(host: HostId) -> Self {
+        Self::Host(host)
+    }
+}
+
+impl From<SwitchId> for Node {
+    fn from(switch: SwitchId) -> Self {
+        Self::Switch(switch)
+    }
+}
+
+impl NodeId {
+    /// The node with this index.
+    pub const fn at(index: usize) -> Self {
+        Self(index as u32)
+    }
+
+    /// The index of this node in a list of all nodes.
+    #[inline(always)]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
 }
 
 impl HostId {
@@ -71,8 +108,7 @@ impl SwitchId {
     }
 }
 
-/// A port's number: one direction of a link, or a port within a host, whose numbers follow those of
-/// the links.
+/// A port's number: one direction of a link, or a port within a host ([`PortMap`]).
 ///
 /// The ports of link l are 2 l, which transmits from the link's first node, and 2 l + 1, which
 /// transmits from its second. Only this type knows that.
@@ -81,8 +117,8 @@ impl SwitchId {
 pub struct PortId(pub u32);
 
 impl PortId {
-    /// No port.
-    pub const NONE: Self = Self(u32::MAX);
+    /// No port, in an adapter of converged Ethernet without a link.
+    pub(crate) const NONE: Self = Self(u32::MAX);
 
     /// The port of a link that transmits from its first node (`forward`) or from its second.
     #[inline]
@@ -123,12 +159,6 @@ impl PortId {
         Self(self.0 ^ 1)
     }
 
-    /// The port of a host, if this is the port of the first host and those of the others follow.
-    #[inline]
-    pub const fn of_host(self, host: HostId) -> Self {
-        Self(self.0 + host.0)
-    }
-
     /// The link.
     #[inline]
     pub const fn link(self) -> usize {
@@ -145,6 +175,63 @@ impl PortId {
 impl fmt::Display for PortId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
+    }
+}
+
+/// The kind of a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PortKind {
+    /// A direction of a link.
+    Link,
+    /// Between the tenants of a host.
+    Local,
+    /// The stack of a host, which leads to its adapter.
+    Stack,
+}
+
+/// The numbers of a network's ports: those of links, then the local port of each host, then the
+/// stack of each host where stacks have ports. Only this type knows that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortMap {
+    /// The local port of the first host.
+    local: PortId,
+    /// The stack of the first host.
+    stack: PortId,
+}
+
+impl PortMap {
+    /// Of a network with so many links and hosts.
+    pub const fn new(links: usize, hosts: usize) -> Self {
+        // As of the link after the last.
+        let local = PortId::of_link(links, true);
+        Self {
+            local,
+            stack: PortId(local.0 + hosts as u32),
+        }
+    }
+
+    /// The port between the tenants of a host.
+    #[inline]
+    pub const fn local(self, host: HostId) -> PortId {
+        PortId(self.local.0 + host.0)
+    }
+
+    /// The port of a host's stack.
+    #[inline]
+    pub const fn stack(self, host: HostId) -> PortId {
+        PortId(self.stack.0 + host.0)
+    }
+
+    /// The kind of a port.
+    #[inline(always)]
+    pub const fn kind(self, port: PortId) -> PortKind {
+        if port.0 < self.local.0 {
+            PortKind::Link
+        } else if port.0 < self.stack.0 {
+            PortKind::Local
+        } else {
+            PortKind::Stack
+        }
     }
 }
 
@@ -174,23 +261,28 @@ impl Graph {
     }
 
     /// Joins two nodes; returns the link's number.
+    pub fn join(&mut self, a: impl Into<Node>, b: impl Into<Node>) -> usize {
+        self.link(self.number(a), self.number(b))
+    }
+
+    /// [`Graph::join`] by number.
     pub fn link(&mut self, a: NodeId, b: NodeId) -> usize {
         let link = self.links.len();
         self.links.push((a, b));
         let [from_a, from_b] = PortId::both_of(link);
-        self.adjacent[a as usize].push((from_a, b));
-        self.adjacent[b as usize].push((from_b, a));
+        self.adjacent[a.index()].push((from_a, b));
+        self.adjacent[b.index()].push((from_b, a));
         link
-    }
-
-    /// Joins two nodes given as host or switch; returns the link's number.
-    pub fn join(&mut self, a: Node, b: Node) -> usize {
-        self.link(self.number(a), self.number(b))
     }
 
     /// Hosts.
     pub fn hosts(&self) -> u32 {
         self.hosts
+    }
+
+    /// Switches.
+    pub fn switches(&self) -> u32 {
+        self.nodes - self.hosts
     }
 
     /// Hosts and switches.
@@ -209,29 +301,40 @@ impl Graph {
     }
 
     /// The host or the switch that a node is.
-    pub fn node(&self, node: NodeId) -> Node {
+    pub fn node(&self, NodeId(node): NodeId) -> Node {
         match node.checked_sub(self.hosts) {
             None => Node::Host(HostId(node)),
             Some(switch) => Node::Switch(SwitchId(switch)),
         }
     }
 
-    /// The node of a switch.
-    pub fn node_of(&self, switch: SwitchId) -> NodeId {
-        self.number(Node::Switch(switch))
+    /// Whether a node is a host.
+    pub fn is_host(&self, node: NodeId) -> bool {
+        matches!(self.node(node), Node::Host(_))
     }
 
     /// The number of a node: the inverse of [`Graph::node`].
-    pub fn number(&self, node: Node) -> NodeId {
-        match node {
+    pub fn number(&self, node: impl Into<Node>) -> NodeId {
+        NodeId(match node.into() {
             Node::Host(host) => host.0,
             Node::Switch(switch) => self.hosts + switch.0,
-        }
+        })
+    }
+
+    /// The numbers of all nodes, in order.
+    pub fn numbers(&self) -> impl ExactSizeIterator<Item = NodeId> + use<> {
+        (0..self.nodes).map(NodeId)
     }
 
     /// All nodes in the order of their numbers.
     pub fn all(&self) -> impl Iterator<Item = Node> {
-        (0..self.nodes).map(|node| self.node(node))
+        self.numbers().map(|node| self.node(node))
+    }
+
+    /// The port of a host's adapter, if the host has a link.
+    pub fn adapter(&self, host: HostId) -> Option<PortId> {
+        let ports = self.adjacent(self.number(host));
+        ports.first().map(|&(port, _)| port)
     }
 
     /// The node at the far end of a port.
@@ -245,29 +348,35 @@ impl Graph {
         self.far(port.opposite())
     }
 
-    /// By port, the node at its far end.
+    /// The ports of links and within hosts.
+    pub fn port_map(&self) -> PortMap {
+        PortMap::new(self.links.len(), self.hosts as usize)
+    }
+
+    /// By port, the node at its far end: ports of links and local ports of hosts.
     pub fn next_hops(&self) -> Vec<Node> {
         let far = |port| self.node(self.far(port));
-        self.ports().map(far).collect()
+        let hosts = HostId::first(self.hosts as usize).map(Node::Host);
+        self.ports().map(far).chain(hosts).collect()
     }
 
     /// Ports of a node with their neighbours.
     pub fn adjacent(&self, node: NodeId) -> &[(PortId, NodeId)] {
-        &self.adjacent[node as usize]
+        &self.adjacent[node.index()]
     }
 
     /// The distance of each node from the nearest host in links, `None` where no host is reached;
     /// and the nodes that are reached, by that distance.
     pub fn levels(&self) -> (Vec<Option<u32>>, Vec<NodeId>) {
-        let mut level = vec![None; self.nodes as usize];
-        let mut queue: VecDeque<NodeId> = (0..self.hosts).collect();
-        level[..self.hosts as usize].fill(Some(0));
+        let (hosts, switches) = (self.hosts as usize, self.switches() as usize);
+        let mut level = [vec![Some(0); hosts], vec![None; switches]].concat();
+        let mut queue: VecDeque<NodeId> = self.numbers().take(hosts).collect();
         let mut order = Vec::new();
         while let Some(node) = queue.pop_front() {
             order.push(node);
             for &(_, far) in self.adjacent(node) {
-                if level[far as usize].is_none() {
-                    level[far as usize] = level[node as usize].map(|level| level + 1);
+                if level[far.index()].is_none() {
+                    level[far.index()] = level[node.index()].map(|level| level + 1);
                     queue.push_back(far);
                 }
             }
@@ -279,11 +388,11 @@ impl Graph {
     pub fn islands(&self) -> usize {
         let mut reached = vec![false; self.nodes as usize];
         let mut islands = 0;
-        for first in 0..self.nodes {
-            islands += usize::from(!reached[first as usize]);
+        for first in self.numbers() {
+            islands += usize::from(!reached[first.index()]);
             let mut waiting = vec![first];
             while let Some(node) = waiting.pop() {
-                if !std::mem::replace(&mut reached[node as usize], true) {
+                if !std::mem::replace(&mut reached[node.index()], true) {
                     waiting.extend(self.adjacent(node).iter().map(|&(_, far)| far));
                 }
             }
@@ -330,7 +439,8 @@ impl Graph {
                 let (subtree, top) = (node / tops, node % tops);
                 for k in 0..w[level] {
                     let parent = subtree / m[level] * parent_tops + top + tops * k;
-                    graph.link(first[level] + node, first[level + 1] + parent);
+                    let [node, parent] = [first[level] + node, first[level + 1] + parent];
+                    graph.link(NodeId(node), NodeId(parent));
                 }
             }
         }
@@ -345,7 +455,9 @@ mod tests {
     #[test]
     fn the_two_ports_of_a_link_transmit_from_its_two_nodes() {
         let mut graph = Graph::new(3, 1);
-        let links: Vec<usize> = (0..3).map(|host| graph.link(host, 3)).collect();
+        let links: Vec<usize> = HostId::first(3)
+            .map(|host| graph.join(host, SwitchId(0)))
+            .collect();
         let mut ports = graph.ports();
         for link in links {
             let [forward, backward] = PortId::both_of(link);
@@ -368,6 +480,29 @@ mod tests {
     }
 
     #[test]
+    fn ports_of_links_come_first_then_those_within_hosts() {
+        let mut graph = Graph::new(2, 1);
+        let hosts = HostId::first(2);
+        for host in hosts.clone() {
+            graph.join(host, SwitchId(0));
+        }
+        let map = graph.port_map();
+        let local = hosts.clone().map(|host| map.local(host));
+        let stacks = hosts.map(|host| map.stack(host));
+        let all = graph.ports().chain(local).chain(stacks);
+        assert!(all.eq(PortId::first(8)));
+        let kinds: Vec<PortKind> = PortId::first(8).map(|port| map.kind(port)).collect();
+        let within = [[PortKind::Local; 2], [PortKind::Stack; 2]].concat();
+        assert_eq!(kinds, [vec![PortKind::Link; 4], within].concat());
+        let next: Vec<Node> = PortId::first(6)
+            .zip(graph.next_hops())
+            .filter(|&(port, _)| map.kind(port) == PortKind::Local)
+            .map(|(_, hop)| hop)
+            .collect();
+        assert_eq!(next, [0, 1].map(|host| Node::Host(HostId(host))));
+    }
+
+    #[test]
     fn numbers_and_nodes_are_of_each_other() {
         let graph = Graph::new(3, 2);
         let hosts = HostId::first(3).map(Node::Host);
@@ -375,8 +510,10 @@ mod tests {
             .chain((0..2).map(SwitchId).map(Node::Switch))
             .collect();
         assert_eq!(graph.all().collect::<Vec<_>>(), nodes);
-        let numbers: Vec<NodeId> = nodes.iter().map(|&node| graph.number(node)).collect();
-        assert_eq!(numbers, [0, 1, 2, 3, 4]);
+        let numbers = nodes.iter().map(|&node| graph.number(node));
+        assert!(numbers.eq(graph.numbers()));
+        let hosts = graph.numbers().filter(|&node| graph.is_host(node));
+        assert!(hosts.eq(HostId::first(3).map(|host| graph.number(host))));
     }
 
     #[test]
@@ -384,11 +521,17 @@ mod tests {
         let mut graph = Graph::new(4, 3);
         assert_eq!(graph.islands(), 7);
         // Two hosts at a switch, two switches in a row; the other hosts have no link.
-        for (link, islands) in [((4, 0), 6), ((4, 1), 5), ((5, 6), 4), ((6, 5), 4)] {
-            graph.link(link.0, link.1);
-            assert_eq!(graph.islands(), islands, "{link:?}");
+        let (host, switch) = (|n| Node::Host(HostId(n)), |n| Node::Switch(SwitchId(n)));
+        for (a, b, islands) in [
+            (switch(0), host(0), 6),
+            (switch(0), host(1), 5),
+            (switch(1), switch(2), 4),
+            (switch(2), switch(1), 4),
+        ] {
+            graph.join(a, b);
+            assert_eq!(graph.islands(), islands, "{a:?} {b:?}");
         }
-        graph.join(Node::Switch(SwitchId(0)), Node::Switch(SwitchId(2)));
+        graph.join(SwitchId(0), SwitchId(2));
         assert_eq!(graph.islands(), 3);
     }
 
@@ -397,10 +540,11 @@ mod tests {
         let graph = Graph::xgft(&[2, 2], &[1, 2]).unwrap();
         let (levels, order) = graph.levels();
         assert_eq!(levels, [0, 0, 0, 0, 1, 1, 2, 2].map(Some));
-        assert_eq!(order, [0, 1, 2, 3, 4, 5, 6, 7]);
+        assert!(order.into_iter().eq(graph.numbers()));
         let mut lonely = Graph::new(1, 2);
-        lonely.link(0, 2);
-        assert_eq!(lonely.levels(), (vec![Some(0), None, Some(1)], vec![0, 2]));
+        lonely.join(HostId(0), SwitchId(1));
+        let order = vec![NodeId(0), NodeId(2)];
+        assert_eq!(lonely.levels(), (vec![Some(0), None, Some(1)], order));
     }
 
     #[test]

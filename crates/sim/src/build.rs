@@ -10,7 +10,7 @@ use sluicegate_core::{aqm::AqmParams, cc::Algorithm};
 use sluicegate_fabric::{
     Graph, PortConfig, Ports,
     cee::CeeConfig,
-    graph::{self, HostId, PortId},
+    graph::{HostId, PortId, PortMap},
     port::{PS_PER_NS, PS_PER_S},
     random::draw,
 };
@@ -62,18 +62,19 @@ const GUEST_RECEIVE_BUFFER_BYTES: u64 = 6 << 20;
 
 /// A fabric that can be built for a variant.
 pub trait FabricOf: PacketFabric {
-    /// From idle ports of links and within hosts. `seed` makes what is drawn by lot.
+    /// From idle ports of links and within hosts, those of `map`, which has numbers for stacks as
+    /// well. `seed` makes what is drawn by lot.
     ///
     /// # Errors
     /// A variant that this world cannot run.
-    fn of(variant: &Variant, ports: Ports<Packet>, seed: u64) -> Result<Self>;
+    fn of(variant: &Variant, ports: Ports<Packet>, map: PortMap, seed: u64) -> Result<Self>;
 
     /// The network as one of converged Ethernet, if it is one.
     fn converged(net: &mut Net<Self>) -> Option<&mut Net<Converged>>;
 }
 
 impl FabricOf for Plain {
-    fn of(_variant: &Variant, ports: Ports<Packet>, _seed: u64) -> Result<Self> {
+    fn of(_variant: &Variant, ports: Ports<Packet>, _map: PortMap, _seed: u64) -> Result<Self> {
         Ok(Self::new(ports))
     }
 
@@ -87,20 +88,16 @@ impl FabricOf for Plain {
 /// # Errors
 /// A variant that this world cannot run.
 pub fn engine<F: FabricOf>(variant: &Variant, seed: u64, threads: usize) -> Result<Engine<App, F>> {
-    let hosts = variant.hosts.len();
     let graph = variant.graph();
     let routes = variant.routes(&graph);
-    let mut next_hops = graph.next_hops();
-    next_hops.extend(HostId::first(hosts).map(graph::Node::Host));
     let tenants = variant.tenants.iter();
     let tenants = tenants
         .map(|tenant| self::tenant(variant, tenant))
         .collect::<Result<_>>()?;
     let ip_bytes = if variant.ip_version == 4 { 20 } else { 40 };
     let (partition, lookahead_ps) = partition(variant, &graph, threads)?;
-    let layout = Arc::new(Layout::new(
-        next_hops, routes, tenants, ip_bytes, partition, hosts,
-    ));
+    let layout = Layout::new(&graph, routes, tenants, ip_bytes, partition);
+    let layout = Arc::new(layout);
     let mut plans_by_part: Vec<Vec<_>> = vec![Vec::new(); layout.partition.parts()];
     for (tenant, mut plan) in (0..).zip(workload::plans(variant, seed)?) {
         spread(
@@ -167,25 +164,24 @@ fn net<F: FabricOf>(
     let mut machines = Vec::with_capacity(variant.hosts.len());
     for (id, host) in HostId::enumerate(&variant.hosts) {
         let adapter = graph
-            .adjacent(graph.number(Node::Host(id)))
-            .first()
-            .with_context(|| format!("host {} has no link", host.name))?
-            .0;
+            .adapter(id)
+            .with_context(|| format!("host {} has no link", host.name))?;
         let enforces = enforcement.is_some_and(|enforcement| enforcement.hosts.contains(&id));
         let vnics = enforcement
             .zip(policy.as_ref())
             .filter(|_| enforces)
             .map(|(enforcement, policy)| vnics(variant, id, enforcement, policy));
-        let local_port = PortId(ports.len() as u32);
+        let local_port = layout.ports.local(id);
         let switch = switch(variant, id);
         let mut machine = Host::new(id, [adapter, local_port], switch, vnics);
         if on_host(variant, id).any(|tenant| sockets(variant, tenant) == Sockets::SmallQueues) {
             machine.with_small_queues();
         }
         machines.push(machine);
-        ports.add(local(variant), seed ^ u64::from(local_port.0));
+        let added = ports.add(local(variant), seed ^ u64::from(local_port.0));
+        debug_assert_eq!(added, local_port);
     }
-    let fabric = F::of(variant, ports, seed)?;
+    let fabric = F::of(variant, ports, layout.ports, seed)?;
     let mut net = Net::part(Arc::clone(layout), part, fabric, machines, seed);
     for (id, tenant) in (0..).zip(&variant.tenants) {
         net.set_read_rate(id, tenant.read_rate_bps);

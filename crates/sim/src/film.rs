@@ -108,8 +108,8 @@ fn directions(variant: &Variant) -> Vec<FilmDirection> {
         let (from, _) = variant.ends(port);
         FilmDirection {
             link: link.name.clone(),
-            from: graph.near(port) as usize,
-            to: graph.far(port) as usize,
+            from: graph.near(port).index(),
+            to: graph.far(port).index(),
             rate_bps: link.rate_bps,
             limit_bytes: build::limit_bytes(variant, link, from),
         }

@@ -6,7 +6,7 @@ use std::{net::IpAddr, sync::Arc};
 use rustc_hash::FxHashMap;
 use sluicegate_fabric::{
     Graph, Routes,
-    graph::{HostId, Node, NodeId, PortId},
+    graph::{HostId, Node, PortId, PortKind, PortMap, SwitchId},
 };
 use sluicegate_tcp::Config;
 
@@ -20,6 +20,9 @@ pub struct Tenant {
     /// Its stack.
     pub stack: Arc<Config>,
 }
+
+/// The part of a switch that has none yet: parts have smaller numbers.
+const UNDECIDED: u8 = u8::MAX;
 
 /// The part of a run that simulates each node.
 #[derive(Clone, Debug, Default)]
@@ -47,33 +50,31 @@ impl Partition {
     /// links.
     pub fn new(graph: &Graph, parts: usize) -> Self {
         let hosts = graph.hosts() as usize;
-        let parts = parts.clamp(1, hosts.clamp(1, usize::from(u8::MAX)));
+        let parts = parts.clamp(1, hosts.clamp(1, usize::from(UNDECIDED)));
         if parts == 1 {
             return Self::whole();
         }
-        let mut part_of = vec![u8::MAX; graph.nodes() as usize];
+        let part = |host: HostId| (host.index() * parts / hosts) as u8;
+        let mut partition = Self {
+            parts,
+            hosts: HostId::first(hosts).map(part).collect(),
+            switches: vec![UNDECIDED; graph.switches() as usize],
+        };
         let mut links = vec![0; parts];
-        for (host, part) in part_of.iter_mut().take(hosts).enumerate() {
-            *part = (host * parts / hosts) as u8;
-        }
-        for node in outwards(graph) {
+        for switch in outwards(graph) {
+            let adjacent = graph.adjacent(graph.number(switch));
             let mut votes = vec![0usize; parts];
-            for &(_, near) in graph.adjacent(node) {
-                if let Some(votes) = votes.get_mut(usize::from(part_of[near as usize])) {
+            for &(_, near) in adjacent {
+                if let Some(votes) = votes.get_mut(partition.of(graph.node(near))) {
                     *votes += 1;
                 }
             }
             let best = (0..parts).min_by_key(|&part| (usize::MAX - votes[part], links[part]));
             let best = best.unwrap_or(0);
-            part_of[node as usize] = best as u8;
-            links[best] += graph.adjacent(node).len();
+            partition.switches[switch.index()] = best as u8;
+            links[best] += adjacent.len();
         }
-        let switches = part_of.split_off(hosts);
-        Self {
-            parts,
-            hosts: part_of,
-            switches,
-        }
+        partition
     }
 
     /// How many parts there are.
@@ -92,18 +93,19 @@ impl Partition {
 }
 
 /// The switches of a graph, those next to hosts first.
-fn outwards(graph: &Graph) -> Vec<NodeId> {
-    let hosts = graph.hosts();
-    let (levels, mut reached) = graph.levels();
-    let mut switches = reached.split_off(hosts as usize);
-    let unreached = |&node: &NodeId| levels[node as usize].is_none();
-    switches.extend((hosts..graph.nodes()).filter(unreached));
-    switches
+fn outwards(graph: &Graph) -> impl Iterator<Item = SwitchId> {
+    let (levels, reached) = graph.levels();
+    let unreached = graph.numbers();
+    let unreached = unreached.filter(move |node| levels[node.index()].is_none());
+    let nodes = reached.into_iter().chain(unreached);
+    nodes.filter_map(move |node| graph.node(node).switch())
 }
 
 /// Shared by the parts of a run.
 pub struct Layout {
-    /// The next hop of each port: those of links, then one within each host.
+    /// The ports of links and within hosts.
+    pub ports: PortMap,
+    /// The next hop of each port; stacks have none.
     pub next_hops: Vec<Node>,
     /// Ways through switches.
     pub routes: Routes,
@@ -116,25 +118,22 @@ pub struct Layout {
     by_address: FxHashMap<IpAddr, u32>,
     /// Number of each tenant's vNIC within its host.
     vnics: Vec<u16>,
-    /// The port within the first host, which those of the other hosts follow.
-    first_inner: PortId,
 }
 
 impl Layout {
-    /// Of a network with this many hosts.
+    /// The layout of a network with this graph.
     pub fn new(
-        next_hops: Vec<Node>,
+        graph: &Graph,
         routes: Routes,
         tenants: Vec<Tenant>,
         ip_bytes: u32,
         partition: Partition,
-        hosts: usize,
     ) -> Self {
         let addresses = tenants.iter().enumerate();
         let by_address = addresses
             .map(|(id, tenant)| (tenant.address, id as u32))
             .collect();
-        let mut counts = vec![0; hosts];
+        let mut counts = vec![0; graph.hosts() as usize];
         let vnics = tenants.iter().map(|tenant| {
             let count: &mut u16 = &mut counts[tenant.host.index()];
             *count += 1;
@@ -142,8 +141,8 @@ impl Layout {
         });
         let vnics = vnics.collect();
         Self {
-            first_inner: PortId((next_hops.len() - hosts) as u32),
-            next_hops,
+            ports: graph.port_map(),
+            next_hops: graph.next_hops(),
             routes,
             tenants,
             ip_bytes,
@@ -175,9 +174,9 @@ impl Layout {
 
     /// The part that looks after a port: its near end's. A port within a host has two ends there.
     pub fn part_of_port(&self, port: PortId) -> usize {
-        match port < self.first_inner {
-            true => self.part_beyond(port.opposite()),
-            false => self.part_beyond(port),
+        match self.ports.kind(port) {
+            PortKind::Link => self.part_beyond(port.opposite()),
+            PortKind::Local | PortKind::Stack => self.part_beyond(port),
         }
     }
 }
@@ -198,17 +197,18 @@ mod tests {
             .count();
         // Only links to the top cross, and half of those.
         assert_eq!(crossing, 4 * 64 / 2);
-        let tops = 256 + 64..256 + 128;
-        assert_eq!(tops.filter(|&top| part(top) == 0).count(), 32);
+        let tops = (64..128).map(|top| Node::Switch(SwitchId(top)));
+        assert_eq!(tops.filter(|&top| partition.of(top) == 0).count(), 32);
     }
 
     #[test]
     fn there_are_no_more_parts_than_hosts() {
         let mut graph = Graph::new(2, 1);
-        graph.link(0, 2);
-        graph.link(1, 2);
+        for host in HostId::first(2) {
+            graph.join(host, SwitchId(0));
+        }
         assert_eq!(Partition::new(&graph, 9).parts(), 2);
         assert_eq!(Partition::new(&graph, 1).parts(), 1);
-        assert_eq!(Partition::whole().of(graph.node(2)), 0);
+        assert_eq!(Partition::whole().of(Node::Switch(SwitchId(0))), 0);
     }
 }

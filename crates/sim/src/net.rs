@@ -28,7 +28,7 @@ use sluicegate_core::{
     segment::{Action, Direction, edit},
 };
 use sluicegate_fabric::{
-    Handle, Pool, Routes,
+    Graph, Handle, Pool, Routes,
     contract::{Accepted, Driven, Driver, Sender, Timer},
     graph::{HostId, Node, PortId},
 };
@@ -159,8 +159,8 @@ pub struct Observers {
 pub struct Parts<F = Plain> {
     /// The fabric, at time 0.
     pub fabric: F,
-    /// The next hop of each port, by number.
-    pub next_hops: Vec<Node>,
+    /// Its nodes and links.
+    pub graph: Graph,
     /// The routing scheme of the switches.
     pub routes: Routes,
     /// Servers.
@@ -176,14 +176,12 @@ pub struct Parts<F = Plain> {
 impl<F: PacketFabric> Net<F> {
     /// A network in one part, at time 0.
     pub fn new(parts: Parts<F>) -> Self {
-        let hosts = parts.hosts.len();
         let layout = Layout::new(
-            parts.next_hops,
+            &parts.graph,
             parts.routes,
             parts.tenants,
             parts.ip_bytes,
             Partition::whole(),
-            hosts,
         );
         Self::part(Arc::new(layout), 0, parts.fabric, parts.hosts, parts.seed)
     }

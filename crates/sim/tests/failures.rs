@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use sluicegate_core::aqm::AqmParams;
 use sluicegate_fabric::{
     Graph, Impairment, PortConfig, Ports, Routes, Routing, SharedMemory,
-    graph::{HostId, PortId},
+    graph::{HostId, PortId, SwitchId},
 };
 use sluicegate_sim::net::{EndId, Host, Net, Notice, Owner, Parts, Plain, Tenant};
 use sluicegate_tcp::{Config, Events, config::Buffer};
@@ -108,16 +108,16 @@ impl Shape {
     fn graph(&self) -> Graph {
         let (hosts, switches) = (self.hosts.len(), self.tree.len() + 1);
         let mut graph = Graph::new(hosts as u32, switches as u32);
-        let switch = |number: usize| (hosts + number % switches) as u32;
-        for (host, &at) in self.hosts.iter().enumerate() {
-            graph.link(host as u32, switch(at));
+        let switch = |number: usize| SwitchId::at(number % switches);
+        for (host, &at) in HostId::enumerate(&self.hosts) {
+            graph.join(host, switch(at));
         }
         for (number, &parent) in self.tree.iter().enumerate() {
-            graph.link(switch(number + 1), switch(parent % (number + 1)));
+            graph.join(switch(number + 1), switch(parent % (number + 1)));
         }
         for &(a, b) in &self.extra {
             if switch(a) != switch(b) {
-                graph.link(switch(a), switch(b));
+                graph.join(switch(a), switch(b));
             }
         }
         graph
@@ -125,13 +125,12 @@ impl Shape {
 
     fn ports(&self, graph: &Graph, seed: u64) -> Ports<sluicegate_sim::packet::Packet> {
         let mut ports = Ports::default();
-        let hosts = graph.hosts();
         let memories: Vec<_> = (0..=self.tree.len())
             .filter_map(|_| self.shared.map(|shape| ports.add_memory(shape)))
             .collect();
         for &(a, b) in graph.links() {
             for from in [a, b] {
-                let switch = from.checked_sub(hosts);
+                let switch = graph.node(from).switch();
                 let config = PortConfig {
                     rate_bps: self.rate_bps,
                     delay_ps: self.delay_ps,
@@ -144,7 +143,7 @@ impl Shape {
                 };
                 let port = ports.add(config, seed ^ ports.len() as u64);
                 if let (Some(switch), false) = (switch, memories.is_empty()) {
-                    ports.share(port, memories[switch as usize]);
+                    ports.share(port, memories[switch.index()]);
                 }
                 ports.set_impairment(port, self.impairment);
             }
@@ -178,12 +177,12 @@ impl Shape {
         };
         Net::new(Parts {
             fabric: Plain::new(self.ports(&graph, seed)),
-            next_hops: graph.next_hops(),
             routes: Routes::with(&graph, self.routing),
             hosts: (0..self.hosts.len()).map(machine).collect(),
             tenants: (0..self.hosts.len()).map(tenant).collect(),
             ip_bytes: 20,
             seed,
+            graph,
         })
     }
 }

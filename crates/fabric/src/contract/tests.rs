@@ -6,7 +6,7 @@ use super::*;
 use crate::{
     Converged, Plain, PortConfig,
     cee::{Cee, CeeConfig, CeeFrame, Notification, OwnEffect, PortSpec, QueueKey},
-    graph::{Node, SwitchId},
+    graph::{Node, PortMap, SwitchId},
 };
 
 const BYTES: u32 = 1_000;
@@ -205,7 +205,7 @@ fn converged_over(ports: Ports<Test>) -> Converged<Test> {
         ..CeeConfig::default()
     };
     let cee = Cee::new(config, links.as_flattened().to_vec(), 2, 1, 1);
-    Converged::new(cee, ports)
+    Converged::new(cee, ports, PortMap::new(2, 2))
 }
 
 #[test]
@@ -288,9 +288,11 @@ fn a_host_receives_what_its_adapter_no_longer_holds_back() {
 #[test]
 fn a_frame_comes_down_a_stack_before_its_adapter_sends_it() {
     let mut ports = ports();
-    let stacks = ports.add(port(u64::MAX, 5_000_000), 1);
-    ports.add(port(u64::MAX, 5_000_000), 2);
-    let mut world = World::new(converged_over(ports).with_stacks(stacks));
+    // The local ports of two hosts, then their stacks.
+    for seed in 0..4 {
+        ports.add(port(u64::MAX, 5_000_000), seed);
+    }
+    let mut world = World::new(converged_over(ports).with_stacks());
     world.send();
     assert_eq!(world.fabric.hops(), 0);
     world.run();

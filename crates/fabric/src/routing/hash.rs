@@ -24,8 +24,7 @@ pub struct Hash {
 
 impl Hash {
     pub fn new(graph: &Graph) -> Self {
-        let hosts = graph.hosts() as usize;
-        let switches = graph.nodes() as usize - hosts;
+        let (hosts, switches) = (graph.hosts() as usize, graph.switches() as usize);
         let mut hash = Self {
             hosts,
             set: vec![NONE; switches * hosts],

@@ -145,16 +145,13 @@ impl Routes {
     /// leads there, or none is needed.
     pub fn hops(&self, graph: &Graph, from: HostId, to: HostId) -> Vec<Vec<PortId>> {
         let mut hops: Vec<Vec<PortId>> = Vec::new();
-        let number = |host| graph.number(Node::Host(host));
-        let mut nodes = vec![number(from)];
-        while nodes != [number(to)] {
+        let mut nodes = vec![graph.number(from)];
+        while nodes != [graph.number(to)] {
             let mut ports = Vec::new();
             for &node in &nodes {
                 match graph.node(node) {
                     Node::Switch(switch) => ports.extend(self.choices(switch, to)),
-                    Node::Host(_) if hops.is_empty() => {
-                        ports.extend(graph.adjacent(node).first().map(|&(port, _)| port));
-                    }
+                    Node::Host(from) if hops.is_empty() => ports.extend(graph.adapter(from)),
                     Node::Host(_) => return Vec::new(),
                 }
             }

@@ -3,11 +3,14 @@
 use super::paths;
 use crate::graph::{Graph, HostId, PortId, SwitchId};
 
+/// No path.
+const NONE: PortId = PortId(u32::MAX);
+
 /// By switch and destination.
 #[derive(Clone, Debug)]
 pub struct Table {
     hosts: usize,
-    /// [`PortId::NONE`] where no path leads.
+    /// [`NONE`] where no path leads.
     ports: Vec<PortId>,
 }
 
@@ -15,7 +18,7 @@ impl Table {
     /// `divisors` are the numbers of choices made below each switch.
     pub fn d_mod_k(graph: &Graph, divisors: &[u64]) -> Self {
         let hosts = graph.hosts() as usize;
-        let mut ports = vec![PortId::NONE; divisors.len() * hosts];
+        let mut ports = vec![NONE; divisors.len() * hosts];
         paths::shortest(graph, |switch, host, nearest| {
             let choice = u64::from(host.0) / divisors[switch.index()] % nearest.len() as u64;
             ports[switch.index() * hosts + host.index()] = nearest[choice as usize];
@@ -27,6 +30,6 @@ impl Table {
     #[inline]
     pub fn port(&self, switch: SwitchId, host: HostId) -> Option<PortId> {
         let port = self.ports[switch.index() * self.hosts + host.index()];
-        (port != PortId::NONE).then_some(port)
+        (port != NONE).then_some(port)
     }
 }

@@ -14,17 +14,15 @@ fn peek(routes: &Routes, switch: SwitchId, host: u32, path: u32) -> Option<PortI
 /// The ports from one host to another, each switch asked once: what `ask` answers.
 fn walk(
     graph: &Graph,
-    [from, to]: [u32; 2],
+    [from, to]: [HostId; 2],
     mut ask: impl FnMut(SwitchId) -> Option<PortId>,
 ) -> Vec<PortId> {
-    let mut ports = vec![graph.adjacent(from)[0].0];
+    let mut ports = vec![graph.adapter(from).unwrap()];
     loop {
-        let node = graph.far(ports[ports.len() - 1]);
-        if node == to {
-            return ports;
-        }
-        let Node::Switch(switch) = graph.node(node) else {
-            panic!("a host forwards");
+        let switch = match graph.node(graph.far(ports[ports.len() - 1])) {
+            Node::Host(host) if host == to => return ports,
+            Node::Host(_) => panic!("a host forwards"),
+            Node::Switch(switch) => switch,
         };
         assert!(ports.len() < graph.nodes() as usize, "a loop: {ports:?}");
         ports.push(ask(switch).expect("a path"));
@@ -32,23 +30,24 @@ fn walk(
 }
 
 fn path(graph: &Graph, routes: &Routes, from: u32, to: u32) -> Vec<PortId> {
-    walk(graph, [from, to], |switch| peek(routes, switch, to, 0))
+    let ends = [from, to].map(HostId);
+    walk(graph, ends, |switch| peek(routes, switch, to, 0))
 }
 
 /// Switches in a random tree with further links, some of them parallel; a host hangs at one switch.
 fn random(hosts: u32, switches: u32, further: u32, mut seed: u64) -> Graph {
-    let mut below = |count: u32| (draw(&mut seed) % u64::from(count)) as u32;
+    let mut below = |count: u32| SwitchId((draw(&mut seed) % u64::from(count)) as u32);
     let mut graph = Graph::new(hosts, switches);
-    for host in 0..hosts {
-        graph.link(host, hosts + below(switches));
+    for host in HostId::first(hosts as usize) {
+        graph.join(host, below(switches));
     }
     for switch in 1..switches {
-        graph.link(hosts + switch, hosts + below(switch));
+        graph.join(SwitchId(switch), below(switch));
     }
     for _ in 0..further {
         let (a, b) = (below(switches), below(switches));
         if a != b {
-            graph.link(hosts + a, hosts + b);
+            graph.join(a, b);
         }
     }
     graph
@@ -68,13 +67,14 @@ proptest! {
         let graph = random(hosts, switches, further, seed);
         for (_, routing) in Routing::NAMES {
             let routes = Routes::with(&graph, routing);
-            for (from, to) in (0..hosts).flat_map(|a| (0..hosts).map(move |b| (a, b))) {
+            let all = HostId::first(hosts as usize);
+            for (from, to) in all.clone().flat_map(|a| all.clone().map(move |b| (a, b))) {
                 if from == to {
                     continue;
                 }
-                let hops = routes.hops(&graph, HostId(from), HostId(to));
+                let hops = routes.hops(&graph, from, to);
                 let ports = walk(&graph, [from, to], |switch| {
-                    let query = Query { switch, host: HostId(to), path };
+                    let query = Query { switch, host: to, path };
                     let chosen = routes.choose(query, |_| panic!("it needs no load"), &mut ());
                     assert_eq!(routes.peek(query), chosen);
                     chosen
@@ -120,7 +120,7 @@ fn a_scheme_may_have_state_and_ask_for_the_load() {
     let mut state = HashMap::new();
     let mut sent: HashMap<PortId, u64> = HashMap::new();
     for _ in 0..160 {
-        let ports = walk(&graph, [0, 63], |switch| {
+        let ports = walk(&graph, [0, 63].map(HostId), |switch| {
             let load = |port| sent.get(&port).copied().unwrap_or(0);
             let query = Query {
                 switch,
@@ -147,7 +147,7 @@ fn a_scheme_may_have_state_and_ask_for_the_load() {
 fn a_fat_tree_of_256_servers_has_full_bisection() {
     let graph = Graph::xgft(&[8, 8, 4], &[1, 8, 8]).unwrap();
     assert_eq!(graph.hosts(), 256);
-    assert_eq!(graph.nodes() - graph.hosts(), 32 + 32 + 64);
+    assert_eq!(graph.switches(), 32 + 32 + 64);
     let routes = Routes::new(&graph);
     assert_eq!(path(&graph, &routes, 0, 1).len(), 2);
     assert_eq!(path(&graph, &routes, 0, 8).len(), 4);
@@ -173,8 +173,8 @@ fn d_mod_k_lets_destinations_share_no_port_on_the_way_down() {
 fn hosts_do_not_forward() {
     // h0 - s0 - h1 - s1 - h2
     let mut graph = Graph::new(3, 2);
-    for (a, b) in [(0, 3), (1, 3), (1, 4), (2, 4)] {
-        graph.link(a, b);
+    for (host, switch) in [(0, 0), (1, 0), (1, 1), (2, 1)] {
+        graph.join(HostId(host), SwitchId(switch));
     }
     for (_, routing) in Routing::NAMES {
         let routes = Routes::with(&graph, routing);
@@ -233,9 +233,9 @@ fn trees_have_a_formula_and_other_graphs_a_table() {
         assert!(matches!(routes.0, Kind::Tree(_)), "{m:?} {w:?}");
     }
     let mut ring = Graph::new(3, 3);
-    for host in 0..3 {
-        ring.link(host, 3 + host);
-        ring.link(3 + host, 3 + (host + 1) % 3);
+    for at in 0..3 {
+        ring.join(HostId(at), SwitchId(at));
+        ring.join(SwitchId(at), SwitchId((at + 1) % 3));
     }
     assert!(matches!(Routes::new(&ring).0, Kind::Table(_)));
 }

@@ -72,13 +72,15 @@ impl Tree {
         if graph.hosts() > 1 << 16 {
             return None;
         }
-        let row = |(switch, divisor): (u32, &u64)| {
-            let switch = SwitchId(switch);
-            let row = Row::suppose(graph, table, switch, u32::try_from(*divisor).ok()?)?;
+        let (levels, _) = graph.levels();
+        let row = |(switch, divisor): (SwitchId, &u64)| {
+            let divisor = u32::try_from(*divisor).ok()?;
+            let row = Row::suppose(graph, &levels, table, (switch, divisor))?;
             let right = |host| table.port(switch, host) == Some(row.port(host));
-            (0..graph.hosts()).map(HostId).all(right).then_some(row)
+            let mut hosts = HostId::first(graph.hosts() as usize);
+            hosts.all(right).then_some(row)
         };
-        let rows: Option<_> = (0..).zip(divisors).map(row).collect();
+        let rows: Option<_> = SwitchId::enumerate(divisors).map(row).collect();
         rows.map(Self)
     }
 
@@ -90,11 +92,16 @@ impl Tree {
 }
 
 impl Row {
-    /// A candidate for the row of a switch, to be checked against `table`.
-    fn suppose(graph: &Graph, table: &Table, switch: SwitchId, divisor: u32) -> Option<Self> {
-        let node = graph.node_of(switch);
-        // Parents have the larger numbers.
-        let leads_up = |port: &PortId| graph.far(*port) > node;
+    /// A candidate for the row of a switch, to be checked against `table`. A port leads up if the
+    /// node there is at a higher level, and down otherwise.
+    fn suppose(
+        graph: &Graph,
+        levels: &[Option<u32>],
+        table: &Table,
+        (switch, divisor): (SwitchId, u32),
+    ) -> Option<Self> {
+        let node = graph.number(switch);
+        let leads_up = |port: &PortId| levels[graph.far(*port).index()] > levels[node.index()];
         let port_to = |host: &u32| table.port(switch, HostId(*host));
         let is_below = |host: &u32| port_to(host).is_some_and(|port| !leads_up(&port));
         let first = (0..graph.hosts()).find(is_below)?;

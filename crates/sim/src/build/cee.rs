@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use sluicegate_fabric::{
     Ports,
     cee::{Buffer, Cee, CeeConfig, PortSpec},
-    graph::PortId,
+    graph::{HostId, PortId, PortMap},
 };
 use sluicegate_scenario::experiment::{Action, Link, Node, Variant};
 
@@ -16,23 +16,24 @@ use crate::{
 };
 
 impl FabricOf for Converged {
-    fn of(variant: &Variant, mut ports: Ports<Packet>, seed: u64) -> Result<Self> {
+    fn of(variant: &Variant, mut ports: Ports<Packet>, map: PortMap, seed: u64) -> Result<Self> {
         let config = variant.cee.as_ref();
         let config = config.context("a variant of converged Ethernet")?;
         let specs = variant.ports().map(|port| spec(variant, config, port));
         let specs = specs.collect::<Result<_>>()?;
-        let (stacks, hosts) = (PortId(ports.len() as u32), variant.hosts.len());
+        let hosts = variant.hosts.len();
         let stack = stack_port(variant, config);
         let takes_time = stack.delay_ps | stack.jitter_ps | stack.jitter_mean_ps > 0;
         if takes_time {
-            for host in 0..hosts as u64 {
-                ports.add(stack, seed ^ !host);
+            for host in HostId::first(hosts) {
+                let added = ports.add(stack, seed ^ !u64::from(host.0));
+                debug_assert_eq!(added, map.stack(host));
             }
         }
         let cee = Cee::new(config.clone(), specs, hosts, variant.switches.len(), seed);
-        let mut fabric = Self::new(cee, ports).with_lanes(lanes(variant));
+        let mut fabric = Self::new(cee, ports, map).with_lanes(lanes(variant));
         if takes_time {
-            fabric = fabric.with_stacks(stacks);
+            fabric = fabric.with_stacks();
         }
         if reorders(variant) {
             fabric = fabric.with_resequencers(hosts);

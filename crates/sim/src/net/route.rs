@@ -56,7 +56,6 @@ impl<F: PacketFabric> Net<F> {
 mod tests {
     use std::{cell::Cell, path::Path};
 
-    use sluicegate_fabric::graph::Node;
     use sluicegate_scenario::file::{self, Options};
 
     use super::*;
@@ -123,7 +122,7 @@ mod tests {
         // Switches transmit at the ports that lead to hosts and at both ports of links between
         // switches.
         let graph = variant.graph();
-        let is_switch = |port: PortId| matches!(graph.node(graph.near(port)), Node::Switch(_));
+        let is_switch = |port: PortId| !graph.is_host(graph.near(port));
         let ports = graph.ports().filter(|&port| is_switch(port));
         [net.routing, ports.map(offered).sum(), PEEKS.get()]
     }

@@ -8,7 +8,7 @@ use sluicegate_tcp::{Config, config::Buffer};
 
 use crate::{
     near,
-    network::{Flows, Link, Network},
+    network::{Flows, Link, Network, host, switch},
 };
 
 const RATE_BPS: u64 = 10_000_000_000;
@@ -119,8 +119,8 @@ impl Setting {
                 serialization_ps(PACKET_BYTES, rate_bps) + serialization_ps(ACK_BYTES, rate_bps)
             })
             .sum();
-        let link = |host, rate_bps| Link {
-            nodes: (self.flows + 1, host),
+        let link = |number, rate_bps| Link {
+            nodes: (switch(0), host(number)),
             rate_bps,
             delay_ps: (self.rtt_ps - base_ps) / 4,
             k_bytes: self.k_packets * PACKET_BYTES,

@@ -6,7 +6,10 @@ use sluicegate_core::{
     abi::PolicyTable,
     aqm::{Aqm, AqmParams},
 };
-use sluicegate_fabric::{Graph, PortConfig, Ports, Routes, graph::HostId};
+use sluicegate_fabric::{
+    Graph, PortConfig, Ports, Routes,
+    graph::{HostId, Node, SwitchId},
+};
 use sluicegate_sim::{
     layout::Tenant,
     net::{Host, Net, Notice, Owner, Parts, Plain},
@@ -29,11 +32,20 @@ fn owner(actor: u32, key: u64) -> Owner {
     }
 }
 
+/// A host, as an end of a link.
+pub fn host(number: u32) -> Node {
+    Node::Host(HostId(number))
+}
+
+/// A switch, as an end of a link.
+pub fn switch(number: u32) -> Node {
+    Node::Switch(SwitchId(number))
+}
+
 /// One link, alike in both directions.
 #[derive(Clone, Copy)]
 pub struct Link {
-    /// Nodes, hosts first.
-    pub nodes: (u32, u32),
+    pub nodes: (Node, Node),
     pub rate_bps: u64,
     pub delay_ps: u64,
     /// Marking threshold of the switches' ports.
@@ -55,8 +67,8 @@ pub struct Network {
 impl Network {
     /// `hosts` hosts around one switch with links of one kind.
     pub fn star(hosts: u32, stack: &Config, rate_bps: u64, delay_ps: u64) -> Self {
-        let link = |host| Link {
-            nodes: (host, hosts),
+        let link = |number| Link {
+            nodes: (host(number), switch(0)),
             rate_bps,
             delay_ps,
             k_bytes: 30_000,
@@ -75,7 +87,7 @@ impl Network {
     fn graph(&self) -> Graph {
         let mut graph = Graph::new(self.hosts, self.switches);
         for link in &self.links {
-            graph.link(link.nodes.0, link.nodes.1);
+            graph.join(link.nodes.0, link.nodes.1);
         }
         graph
     }
@@ -106,15 +118,15 @@ impl Network {
         let mut ports = Ports::default();
         for link in &self.links {
             for from in [link.nodes.0, link.nodes.1] {
-                let config = self.port(link, from >= self.hosts);
+                let config = self.port(link, from.switch().is_some());
                 ports.add(config, ports.len() as u64);
             }
         }
-        let host = |host| {
-            let adapter = graph.adjacent(host)[0].0;
+        let machine = |host| {
+            let adapter = graph.adapter(host).unwrap();
             let vnics = self.policy.clone().map(Vnics::new);
             let ports = [adapter, adapter];
-            Host::new(HostId(host), ports, switch::Config::straight(), vnics)
+            Host::new(host, ports, switch::Config::straight(), vnics)
         };
         let stack = Arc::new(self.stack);
         let tenant = |host| Tenant {
@@ -124,12 +136,12 @@ impl Network {
         };
         Net::new(Parts {
             fabric: Plain::new(ports),
-            next_hops: graph.next_hops(),
             routes: Routes::new(&graph),
-            hosts: (0..self.hosts).map(host).collect(),
+            hosts: HostId::first(self.hosts as usize).map(machine).collect(),
             tenants: (0..self.hosts).map(tenant).collect(),
             ip_bytes: 20,
             seed: 1,
+            graph,
         })
     }
 }

@@ -12,7 +12,7 @@ use sluicegate_tcp::Config;
 
 use crate::{
     near,
-    network::{Flows, Link, Network},
+    network::{Flows, Link, Network, host, switch},
 };
 
 const GBIT: u64 = 1_000_000_000;
@@ -86,13 +86,17 @@ impl Tree {
         };
         let between = self.links.iter();
         let mut links: Vec<_> = between
-            .map(|&(a, b, rate_bps)| link((hosts + a, hosts + b), rate_bps, LINK_DELAY_PS))
+            .map(|&(a, b, rate_bps)| link((switch(a), switch(b)), rate_bps, LINK_DELAY_PS))
             .collect();
         for (sender, &(enters, leaves, rate_bps)) in (0..).step_by(2).zip(&self.flows) {
             let missing = LINKS_MAX - self.path(enters, leaves).len();
             let delay_ps = missing as u64 * LINK_DELAY_PS;
-            links.push(link((sender, hosts + enters), GBIT, delay_ps));
-            links.push(link((hosts + leaves, sender + 1), rate_bps, LINK_DELAY_PS));
+            links.push(link((host(sender), switch(enters)), GBIT, delay_ps));
+            links.push(link(
+                (switch(leaves), host(sender + 1)),
+                rate_bps,
+                LINK_DELAY_PS,
+            ));
         }
         Network {
             hosts,

@@ -166,11 +166,11 @@ impl World {
     /// A host at each switch of a ring.
     pub fn ring(config: CeeConfig, count: u32) -> Self {
         let mut graph = Graph::new(count, count);
-        for host in 0..count {
-            graph.link(host, count + host);
+        for at in 0..count {
+            graph.join(HostId(at), SwitchId(at));
         }
         for at in 0..count {
-            graph.link(count + at, count + (at + 1) % count);
+            graph.join(SwitchId(at), SwitchId((at + 1) % count));
         }
         Self::new(config, graph, &[LINK])
     }
@@ -196,7 +196,7 @@ impl World {
                 });
             }
         }
-        let switches = (graph.nodes() - hosts) as usize;
+        let switches = graph.switches() as usize;
         Self {
             cee: Cee::new(config, specs, hosts as usize, switches, 1),
             pool: Pool::default(),
@@ -448,7 +448,7 @@ impl World {
 
     /// A host pauses its link, or no longer.
     pub fn storm(&mut self, host: u16, priorities: u8) {
-        let port = self.graph.adjacent(host.into())[0].0.opposite();
+        let port = self.graph.adapter(id(host)).unwrap().opposite();
         self.cee
             .storm(&mut self.pool, port, priorities, self.now_ps);
         self.carry_out();
@@ -538,8 +538,8 @@ impl World {
 
 pub fn star(hosts: u32) -> Graph {
     let mut graph = Graph::new(hosts, 1);
-    for host in 0..hosts {
-        graph.link(host, hosts);
+    for host in HostId::first(hosts as usize) {
+        graph.join(host, SwitchId(0));
     }
     graph
 }
@@ -553,12 +553,12 @@ pub fn tree() -> Graph {
 pub fn random(hosts: u32, mut seed: u64) -> Graph {
     let switches = 2 + (draw(&mut seed) % 5) as u32;
     let mut graph = Graph::new(hosts, switches);
-    for host in 0..hosts {
-        graph.link(host, hosts + (draw(&mut seed) % u64::from(switches)) as u32);
+    let mut below = |count: u32| SwitchId((draw(&mut seed) % u64::from(count)) as u32);
+    for host in HostId::first(hosts as usize) {
+        graph.join(host, below(switches));
     }
     for switch in 1..switches {
-        let other = (draw(&mut seed) % u64::from(switch)) as u32;
-        graph.link(hosts + switch, hosts + other);
+        graph.join(SwitchId(switch), below(switch));
     }
     graph
 }

@@ -10,10 +10,7 @@
 use std::f64::consts::TAU;
 
 use serde::Serialize;
-use sluicegate_fabric::{
-    Graph,
-    graph::{Node, NodeId},
-};
+use sluicegate_fabric::{Graph, graph::NodeId};
 use sluicegate_scenario::results::Film;
 
 use super::places::{self, Shape, Side};
@@ -95,7 +92,8 @@ pub struct Direction {
     pub bar_width: f64,
 }
 
-/// A graph whose nodes have names. Places are kept by node, so here nodes are numbers in `usize`.
+/// A graph whose nodes have names. Places are kept by node, so here nodes are indices, those of
+/// [`NodeId::index`].
 pub struct Network<'a> {
     pub names: Vec<&'a str>,
     pub graph: Graph,
@@ -108,7 +106,7 @@ impl<'a> Network<'a> {
         let switches = film.nodes.len() - hosts;
         let mut graph = Graph::new(hosts as u32, switches as u32);
         for both in film.directions.chunks_exact(2) {
-            graph.link(both[0].from as NodeId, both[0].to as NodeId);
+            graph.link(NodeId::at(both[0].from), NodeId::at(both[0].to));
         }
         let names = film.nodes.iter().map(|node| node.name.as_str()).collect();
         Self { names, graph }
@@ -116,17 +114,17 @@ impl<'a> Network<'a> {
 
     /// Neighbours of a node, in the order of links.
     fn near(&self, node: usize) -> impl Iterator<Item = usize> + Clone {
-        let adjacent = self.graph.adjacent(node as NodeId).iter();
-        adjacent.map(|&(_, near)| near as usize)
+        let adjacent = self.graph.adjacent(NodeId::at(node)).iter();
+        adjacent.map(|&(_, near)| near.index())
     }
 
     fn links(&self) -> Vec<(usize, usize)> {
         let links = self.graph.links().iter();
-        links.map(|&(a, b)| (a as usize, b as usize)).collect()
+        links.map(|&(a, b)| (a.index(), b.index())).collect()
     }
 
     fn is_host(&self, node: usize) -> bool {
-        matches!(self.graph.node(node as NodeId), Node::Host(_))
+        self.graph.is_host(NodeId::at(node))
     }
 
     /// Links to the nearest host; what no host reaches is at level 1.

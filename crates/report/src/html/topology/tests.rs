@@ -5,11 +5,11 @@ use sluicegate_fabric::{
 
 use super::layout::{Kind, Layout, Network, layout};
 
-/// Hosts `h0…`, then switches `s0…`; links by these names' numbers, switches after hosts.
-fn of(hosts: u32, switches: u32, links: &[(NodeId, NodeId)]) -> Layout {
+/// Hosts `h0…`, then switches `s0…`; links by their places in the picture.
+fn of(hosts: u32, switches: u32, links: &[(usize, usize)]) -> Layout {
     let mut graph = Graph::new(hosts, switches);
     for &(a, b) in links {
-        graph.link(a, b);
+        graph.link(NodeId::at(a), NodeId::at(b));
     }
     of_graph(graph)
 }
@@ -99,7 +99,7 @@ fn children_stand_below_their_parents() {
 fn a_star_has_its_switch_in_the_middle() {
     for hosts in [2, 17, 64] {
         let links: Vec<_> = (0..hosts).map(|host| (hosts, host)).collect();
-        let star = of(hosts, 1, &links);
+        let star = of(hosts as u32, 1, &links);
         assert_eq!(star.kind, Kind::Round);
         let switch = star.nodes.last().unwrap();
         let aside = (switch.x * 2.0 - star.width).abs() + (switch.y * 2.0 - star.height).abs();
@@ -129,11 +129,11 @@ fn a_ring_is_drawn_as_a_ring() {
     let switches = 6;
     let ring = (0..switches).map(|n| (12 + n, 12 + (n + 1) % switches));
     let hosts = (0..12).map(|host| (12 + host / 2, host));
-    let ring = of(12, switches, &ring.chain(hosts).collect::<Vec<_>>());
+    let ring = of(12, switches as u32, &ring.chain(hosts).collect::<Vec<_>>());
     assert_eq!(ring.kind, Kind::Round);
     assert_apart(&ring);
-    let far = |a: u32, b: u32| {
-        let [a, b] = [a, b].map(|n| &ring.nodes[12 + n as usize]);
+    let far = |a: usize, b: usize| {
+        let [a, b] = [a, b].map(|n| &ring.nodes[12 + n]);
         (a.x - b.x).hypot(a.y - b.y)
     };
     for n in 0..switches {
