@@ -145,8 +145,7 @@ SG_GLOBAL int sg_refuse_claims_here(struct sg_packet *p, struct sg_verdict *out)
 	rule = (sg_u32)sg_rule_here(&p->key);
 	if (rule == SG_RULE_NONE)
 		return 0;
-	if (sg_life_claims(&p->seg) && sg_remote_trusted(&p->key))
-		sg_life_refuse(&p->seg, sg_params_of(rules, rule), out);
+	sg_life_refuse(&p->seg, sg_remote_trusted(&p->key), sg_params_of(rules, rule), out);
 	return 1;
 }
 
@@ -160,10 +159,8 @@ SG_GLOBAL int sg_skb_syn(struct sg_packet *p, sg_u64 now_ns, struct sg_verdict *
 	if (!rules || !p || !out)
 		return 0;
 	rule = (sg_u32)sg_rule_here(&p->key);
-	if (sg_fate_of_syn(rule) == SG_FATE_PASS) {
-		out->count = SG_COUNT_NO_RULE;
+	if (sg_fate_of_syn(rule, out) == SG_FATE_PASS)
 		return 0;
-	}
 	p->seg.peer_trusted = (sg_u8)sg_remote_trusted(&p->key);
 	has_flow = sg_has_flow(&p->key);
 	p->key.opener = sg_opener_of(&p->seg);
@@ -276,6 +273,7 @@ SG_GLOBAL int sg_skb_midstream(struct __sk_buff *skb, struct sg_packet *p, sg_u6
 SG_INLINE void sg_skb_stray(struct __sk_buff *skb, struct sg_packet *p, enum sg_fate fate,
 			    struct sg_verdict *out)
 {
+	/* Without claims there is nothing to look up. */
 	if (sg_life_claims(&p->seg))
 		sg_refuse_claims_here(p, out);
 	if (fate == SG_FATE_MAKE)

@@ -84,8 +84,8 @@ SG_INLINE void sg_half_answered(sg_u32 ifindex, sg_u64 now_ns)
 {
 	struct sg_interface *interface = bpf_map_lookup_elem(&interfaces, &ifindex);
 
-	if (interface && sg_unanswered(interface->unanswered, now_ns))
-		__sync_fetch_and_add(&interface->unanswered, (sg_u32)-1);
+	if (interface)
+		sg_unanswered_sub(&interface->unanswered, now_ns);
 }
 
 /*

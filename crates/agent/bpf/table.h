@@ -496,7 +496,7 @@ SG_GLOBAL int sg_store_flow(const struct sg_flow_key *key, const struct sg_flow 
 		return 0;
 	ifindex = key->ifindex;
 	interface = bpf_map_lookup_elem(&interfaces, &ifindex);
-	if (interface && interface->quota && interface->flows >= interface->quota) {
+	if (interface && !sg_life_has_room(interface->flows, interface->quota)) {
 		sg_count_one(SG_COUNT_QUOTA);
 		return -1;
 	}

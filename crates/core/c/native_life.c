@@ -6,7 +6,7 @@
 #include "sluice/lifecycle.h"
 
 sg_u32 sluice_opener_of(const struct sg_segment *seg);
-sg_u32 sluice_fate_of_syn(sg_u32 rule);
+sg_u32 sluice_fate_of_syn(sg_u32 rule, struct sg_verdict *out);
 sg_u32 sluice_fate_of_synack(const struct sg_half_open *half, const struct sg_segment *seg,
 			     sg_u32 rule, sg_u32 has_flow);
 sg_u32 sluice_life_is_spent(const struct sg_half_open *half, sg_u32 has_flow);
@@ -20,8 +20,8 @@ sg_u32 sluice_life_segment(struct sg_flow *flow, sg_u32 answered, const struct s
 void sluice_life_step(struct sg_flow *flow, const struct sg_segment *seg, sg_u64 now_ns,
 		      const struct sg_params *params, struct sg_verdict *out);
 sg_u32 sluice_life_claims(const struct sg_segment *seg);
-void sluice_life_refuse(const struct sg_segment *seg, const struct sg_params *params,
-			struct sg_verdict *out);
+void sluice_life_refuse(const struct sg_segment *seg, sg_u32 trusted,
+			const struct sg_params *params, struct sg_verdict *out);
 void sluice_life_syn(struct sg_half_open *half, const struct sg_segment *seg, sg_u64 now_ns,
 		     sg_u32 rule, sg_u32 has_flow, const struct sg_params *params,
 		     struct sg_verdict *out);
@@ -40,6 +40,7 @@ void sluice_life_midstream(struct sg_flow *flow, const struct sg_segment *seg, s
 			   const struct sg_remembered *known, const struct sg_flow *before);
 sg_u32 sluice_life_rematch(struct sg_flow *flow, sg_u32 rule);
 sg_u32 sluice_life_silence(const struct sg_flow *flow);
+sg_u32 sluice_life_has_room(sg_u32 flows, sg_u32 quota);
 sg_u32 sluice_life_is_short(sg_u32 flows, sg_u32 quota);
 sg_u64 sluice_life_patience_ns(sg_u32 silence, sg_u32 is_short, sg_u64 idle_ns, sg_u64 closed_ns);
 sg_u32 sluice_sweep_slots(void);
@@ -47,15 +48,16 @@ sg_u64 sluice_sweep_period_ns(void);
 sg_u32 sluice_life_remember(struct sg_remembered *what, const struct sg_flow *flow);
 sg_u32 sluice_unanswered(sg_u32 until, sg_u64 now_ns);
 sg_u32 sluice_unanswered_add(sg_u32 *until, sg_u64 now_ns);
+void sluice_unanswered_sub(sg_u32 *until, sg_u64 now_ns);
 
 sg_u32 sluice_opener_of(const struct sg_segment *seg)
 {
 	return sg_opener_of(seg);
 }
 
-sg_u32 sluice_fate_of_syn(sg_u32 rule)
+sg_u32 sluice_fate_of_syn(sg_u32 rule, struct sg_verdict *out)
 {
-	return sg_fate_of_syn(rule);
+	return sg_fate_of_syn(rule, out);
 }
 
 sg_u32 sluice_fate_of_synack(const struct sg_half_open *half, const struct sg_segment *seg,
@@ -107,10 +109,10 @@ sg_u32 sluice_life_claims(const struct sg_segment *seg)
 	return sg_life_claims(seg);
 }
 
-void sluice_life_refuse(const struct sg_segment *seg, const struct sg_params *params,
-			struct sg_verdict *out)
+void sluice_life_refuse(const struct sg_segment *seg, sg_u32 trusted,
+			const struct sg_params *params, struct sg_verdict *out)
 {
-	sg_life_refuse(seg, params, out);
+	sg_life_refuse(seg, (int)trusted, params, out);
 }
 
 void sluice_life_syn(struct sg_half_open *half, const struct sg_segment *seg, sg_u64 now_ns,
@@ -169,6 +171,11 @@ sg_u32 sluice_life_silence(const struct sg_flow *flow)
 	return sg_life_silence(flow);
 }
 
+sg_u32 sluice_life_has_room(sg_u32 flows, sg_u32 quota)
+{
+	return !!sg_life_has_room(flows, quota);
+}
+
 sg_u32 sluice_life_is_short(sg_u32 flows, sg_u32 quota)
 {
 	return !!sg_life_is_short(flows, quota);
@@ -202,4 +209,9 @@ sg_u32 sluice_unanswered(sg_u32 until, sg_u64 now_ns)
 sg_u32 sluice_unanswered_add(sg_u32 *until, sg_u64 now_ns)
 {
 	return !!sg_unanswered_add(until, now_ns);
+}
+
+void sluice_unanswered_sub(sg_u32 *until, sg_u64 now_ns)
+{
+	sg_unanswered_sub(until, now_ns);
 }

@@ -15,7 +15,7 @@ use crate::{
 
 unsafe extern "C" {
     fn sluice_opener_of(seg: &Segment) -> u32;
-    fn sluice_fate_of_syn(rule: u32) -> u32;
+    fn sluice_fate_of_syn(rule: u32, out: &mut Verdict) -> u32;
     fn sluice_fate_of_synack(
         half: Option<&HalfOpen>,
         seg: &Segment,
@@ -46,7 +46,7 @@ unsafe extern "C" {
         out: &mut Verdict,
     );
     fn sluice_life_claims(seg: &Segment) -> u32;
-    fn sluice_life_refuse(seg: &Segment, params: &Params, out: &mut Verdict);
+    fn sluice_life_refuse(seg: &Segment, trusted: u32, params: &Params, out: &mut Verdict);
     fn sluice_life_syn(
         half: &mut HalfOpen,
         seg: &Segment,
@@ -86,6 +86,7 @@ unsafe extern "C" {
     );
     fn sluice_life_rematch(flow: &mut Flow, rule: u32) -> u32;
     fn sluice_life_silence(flow: &Flow) -> u32;
+    fn sluice_life_has_room(flows: u32, quota: u32) -> u32;
     fn sluice_life_is_short(flows: u32, quota: u32) -> u32;
     fn sluice_life_patience_ns(silence: u32, is_short: u32, idle_ns: u64, closed_ns: u64) -> u64;
     fn sluice_sweep_slots() -> u32;
@@ -93,6 +94,7 @@ unsafe extern "C" {
     fn sluice_life_remember(what: &mut Remembered, flow: &Flow) -> u32;
     fn sluice_unanswered(until: u32, now_ns: u64) -> u32;
     fn sluice_unanswered_add(until: &mut u32, now_ns: u64) -> u32;
+    fn sluice_unanswered_sub(until: &mut u32, now_ns: u64);
 }
 
 // The C functions take pointers that are valid for the call, or null where they say so, keep none,
@@ -176,10 +178,12 @@ pub fn opener(segment: &Segment) -> Opener {
     }
 }
 
-/// The fate of a SYN under this rule.
-pub fn of_syn(rule: Option<u8>) -> Fate {
+/// The fate of a SYN under this rule, and the verdict on one that passes.
+pub fn of_syn(rule: Option<u8>) -> (Fate, Verdict) {
+    let mut verdict = Verdict::default();
     // SAFETY: see above.
-    Fate::of(unsafe { sluice_fate_of_syn(slot(rule)) })
+    let fate = unsafe { sluice_fate_of_syn(slot(rule), &mut verdict) };
+    (Fate::of(fate), verdict)
 }
 
 /// The fate of a SYN/ACK. `half`: the note of its opener's SYN; `has_flow`: its tuple has a flow.
@@ -245,11 +249,11 @@ pub fn has_claims(segment: &Segment) -> bool {
     unsafe { sluice_life_claims(segment) != 0 }
 }
 
-/// Removes the options that only hosts write. For packets to a trusted peer; `params` are those of
-/// the packet's rule.
-pub fn refuse(segment: &Segment, params: &Params, verdict: &mut Verdict) {
+/// Removes the options that only hosts write, on the way to a trusted peer. `trusted`: the policy
+/// trusts the other end; `params` are those of the packet's rule.
+pub fn refuse(segment: &Segment, trusted: bool, params: &Params, verdict: &mut Verdict) {
     // SAFETY: see above.
-    unsafe { sluice_life_refuse(segment, params, verdict) };
+    unsafe { sluice_life_refuse(segment, trusted.into(), params, verdict) };
 }
 
 /// Notes a SYN in `half`, zeroed, or what the opener's earlier one left. `has_flow`: its tuple has
@@ -356,6 +360,12 @@ pub fn silence(flow: &Flow) -> Silence {
     }
 }
 
+/// Whether an interface that has so many flows may have another one; 0 = no quota.
+pub fn has_room(flows: u32, quota: u32) -> bool {
+    // SAFETY: see above.
+    unsafe { sluice_life_has_room(flows, quota) != 0 }
+}
+
 /// Whether others need the room where so many flows are; 0 = no quota.
 pub fn is_short(flows: u32, quota: u32) -> bool {
     // SAFETY: see above.
@@ -400,4 +410,10 @@ pub fn unanswered(until: u32, now_ns: u64) -> u32 {
 pub fn unanswered_add(until: &mut u32, now_ns: u64) -> bool {
     // SAFETY: see above.
     unsafe { sluice_unanswered_add(until, now_ns) != 0 }
+}
+
+/// One that had part of the interface's share is answered.
+pub fn unanswered_sub(until: &mut u32, now_ns: u64) {
+    // SAFETY: see above.
+    unsafe { sluice_unanswered_sub(until, now_ns) };
 }

@@ -3,9 +3,9 @@
 
 use sluicegate_core::{
     abi::{
-        FLOW_ADOPTED, FLOW_CLOSED, FLOW_HEARD, FLOW_SCALE_BOUND, FLOW_SENT, Flow, HalfOpen,
-        MODE_ONE_SIDED, MODE_TWO_SIDED, MODE_WATCH, Params, REASON_NAMES, RULE_ENFORCE, RULE_NONE,
-        RULE_OBSERVE, Remembered,
+        COUNTER_NAMES, FLOW_ADOPTED, FLOW_CLOSED, FLOW_HEARD, FLOW_SCALE_BOUND, FLOW_SENT, Flow,
+        HalfOpen, MODE_ONE_SIDED, MODE_TWO_SIDED, MODE_WATCH, Params, REASON_NAMES, RULE_ENFORCE,
+        RULE_NONE, RULE_OBSERVE, Remembered,
     },
     life::{self, Fate, Opener, Rematch, Silence},
     segment::{Direction, Segment, Verdict, edit, option, tcp},
@@ -83,9 +83,16 @@ fn half() -> HalfOpen {
 
 #[test]
 fn a_syn_is_noted_where_a_rule_covers_it() {
-    assert_eq!(life::of_syn(Some(RULE)), Fate::Note);
-    assert_eq!(life::of_syn(Some(0)), Fate::Note);
-    assert_eq!(life::of_syn(None), Fate::Pass);
+    for rule in [RULE, 0] {
+        assert_eq!(life::of_syn(Some(rule)), (Fate::Note, Verdict::default()));
+    }
+    let (fate, verdict) = life::of_syn(None);
+    let counted = Verdict {
+        count: verdict.count,
+        ..Verdict::default()
+    };
+    assert_eq!((fate, verdict), (Fate::Pass, counted));
+    assert_eq!(COUNTER_NAMES[usize::from(verdict.count)], "no_rule");
     let half = half();
     assert_eq!((half.rule, half.isn, half.time_ns), (RULE, ISN, NOW_NS));
 }
@@ -397,7 +404,9 @@ fn only_claims_of_hosts_are_refused() {
             segment.direction == 0 && options != 0
         );
         let mut verdict = Verdict::default();
-        life::refuse(&segment, &params(), &mut verdict);
+        life::refuse(&segment, false, &params(), &mut verdict);
+        assert_eq!(verdict.edits, 0, "its peer is not trusted");
+        life::refuse(&segment, true, &params(), &mut verdict);
         verdict.edits
     };
     let ack = |direction| segment(direction, tcp::ACK);
@@ -420,7 +429,7 @@ fn only_claims_of_hosts_are_refused() {
         options: option::FEEDBACK,
         ..ack(Direction::FromTenant)
     };
-    life::refuse(&forged, &observed, &mut verdict);
+    life::refuse(&forged, true, &observed, &mut verdict);
     assert_eq!(verdict.edits, 0, "observers edit nothing");
 }
 
@@ -506,6 +515,16 @@ fn the_time_of_silence_follows_from_its_kind_and_the_room() {
 }
 
 #[test]
+fn a_quota_leaves_room_for_so_many_flows() {
+    assert!(life::has_room(0, 1) && life::has_room(9, 10));
+    assert!(
+        !life::has_room(10, 10) && !life::has_room(11, 10),
+        "lowered"
+    );
+    assert!(life::has_room(u32::MAX, 0), "no quota");
+}
+
+#[test]
 fn room_is_short_beyond_half_of_it() {
     assert!(!life::is_short(5, 10) && life::is_short(6, 10));
     assert!(!life::is_short(u32::MAX, 0), "no quota");
@@ -561,4 +580,31 @@ fn unanswered_syns_have_a_share_and_fade() {
     assert_eq!(life::unanswered(until, NOW_NS + 24 * tick_ns), 1_000);
     assert!(life::unanswered_add(&mut until, NOW_NS + 24 * tick_ns));
     assert_eq!(life::unanswered(until, NOW_NS + 5_000 * tick_ns), 0);
+}
+
+#[test]
+fn an_answer_gives_back_what_its_syn_took() {
+    let mut until = 0;
+    let count = |until| life::unanswered(until, NOW_NS);
+    for _ in 0..2 {
+        assert!(life::unanswered_add(&mut until, NOW_NS));
+    }
+    life::unanswered_sub(&mut until, NOW_NS);
+    assert_eq!(count(until), 1);
+    life::unanswered_sub(&mut until, NOW_NS);
+    let none = until;
+    life::unanswered_sub(&mut until, NOW_NS);
+    assert_eq!((count(until), until), (0, none), "no more than was taken");
+    // Of those that have faded nothing is left to give back.
+    assert!(life::unanswered_add(&mut until, NOW_NS));
+    let faded = until;
+    life::unanswered_sub(&mut until, NOW_NS + (1 << 30));
+    assert_eq!(until, faded);
+    // The clock's ticks wrap.
+    let mut until = u32::MAX;
+    let wrap_ns = u64::from(u32::MAX) << 20;
+    assert!(life::unanswered_add(&mut until, wrap_ns));
+    assert_eq!((until, life::unanswered(until, wrap_ns)), (0, 1));
+    life::unanswered_sub(&mut until, wrap_ns);
+    assert_eq!((until, life::unanswered(until, wrap_ns)), (u32::MAX, 0));
 }

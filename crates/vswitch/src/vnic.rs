@@ -55,7 +55,6 @@ impl Default for Limits {
 /// The counters that the tables increment.
 const PACKETS: usize = number("packets");
 const NOT_TCP: usize = number("not_tcp");
-const NO_RULE: usize = number("no_rule");
 const FLOW_MIDSTREAM: usize = number("flow_midstream");
 const TABLE_FULL: usize = number("table_full");
 const QUOTA: usize = number("quota");
@@ -216,11 +215,9 @@ impl<K: Connection> Vnics<K> {
         ends: &FlowKey,
     ) -> Verdict {
         let rule = self.rule_for(ends);
-        let (Fate::Note, Some(rule)) = (life::of_syn(rule), rule) else {
-            return Verdict {
-                count: NO_RULE as u8,
-                ..Verdict::default()
-            };
+        let (fate, verdict) = life::of_syn(rule);
+        let (Fate::Note, Some(rule)) = (fate, rule) else {
+            return verdict;
         };
         segment.peer_trusted = self.policy.trusts(&ends.remote).into();
         let key = (connection, life::opener(segment));
@@ -274,9 +271,7 @@ impl<K: Connection> Vnics<K> {
         let params = params(&self.policy, rule);
         let (Some(mut half), false) = (half, fate == Fate::Note) else {
             let mut verdict = Verdict::default();
-            if segment.peer_trusted != 0 {
-                life::refuse(segment, params, &mut verdict);
-            }
+            life::refuse(segment, segment.peer_trusted != 0, params, &mut verdict);
             self.keep_answer(connection, segment, now_ns, ends);
             return verdict;
         };
@@ -319,11 +314,8 @@ impl<K: Connection> Vnics<K> {
     }
 
     fn half_answered(&mut self, ifindex: u32, now_ns: u64) {
-        let Some(interface) = self.interfaces.get_mut(&ifindex) else {
-            return;
-        };
-        if life::unanswered(interface.unanswered, now_ns) > 0 {
-            interface.unanswered = interface.unanswered.wrapping_sub(1);
+        if let Some(interface) = self.interfaces.get_mut(&ifindex) {
+            life::unanswered_sub(&mut interface.unanswered, now_ns);
         }
     }
 
@@ -370,8 +362,8 @@ impl<K: Connection> Vnics<K> {
             edits: edit::UNHELD,
             ..Verdict::default()
         };
-        let claims = life::has_claims(segment);
-        if !claims && fate != Fate::Make {
+        // Without claims there is nothing to look up.
+        if fate != Fate::Make && !life::has_claims(segment) {
             return verdict;
         }
         let ends = ends();
@@ -379,9 +371,8 @@ impl<K: Connection> Vnics<K> {
             return verdict;
         };
         let params = params(&self.policy, rule);
-        if claims && self.policy.trusts(&ends.remote) {
-            life::refuse(segment, params, &mut verdict);
-        }
+        let trusted = self.policy.trusts(&ends.remote);
+        life::refuse(segment, trusted, params, &mut verdict);
         if fate == Fate::Make {
             let known = self.known(connection, segment);
             let before = self.flows.get(&connection).map(|tracked| &tracked.flow);
@@ -420,7 +411,7 @@ impl<K: Connection> Vnics<K> {
         let interface = self.interfaces.get_mut(&ends.ifindex);
         if interface
             .as_ref()
-            .is_some_and(|it| it.quota > 0 && it.flows >= it.quota)
+            .is_some_and(|it| !life::has_room(it.flows, it.quota))
         {
             self.counters.one(QUOTA);
             return Err(Full);

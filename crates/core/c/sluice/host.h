@@ -42,10 +42,8 @@ SG_INLINE void sg_host_syn(struct sg_host *host, struct sg_packet *p, sg_u64 now
 {
 	sg_u32 rule = sg_policy_match(&host->policy, &host->scope, &p->key);
 
-	if (sg_fate_of_syn(rule) == SG_FATE_PASS) {
-		out->count = SG_COUNT_NO_RULE;
+	if (sg_fate_of_syn(rule, out) == SG_FATE_PASS)
 		return;
-	}
 	host->key = p->key;
 	sg_life_syn(&host->half[sg_opener_of(&p->seg) - 1], &p->seg, now_ns, rule,
 		    (int)host->flow_exists, sg_host_params(host, rule), out);
@@ -69,8 +67,7 @@ SG_INLINE void sg_host_synack(struct sg_host *host, struct sg_packet *p, sg_u64 
 		sg_note_answer(&host->answer, &p->seg, now_ns);
 	}
 	if (fate == SG_FATE_NOTE) {
-		if (p->seg.peer_trusted)
-			sg_life_refuse(&p->seg, params, out);
+		sg_life_refuse(&p->seg, p->seg.peer_trusted, params, out);
 		return;
 	}
 	sg_life_blank(&made, now_ns, rule);
@@ -94,8 +91,7 @@ SG_INLINE void sg_host_stray(struct sg_host *host, const struct sg_packet *p, en
 	out->edits |= SG_EDIT_UNHELD;
 	if (rule == SG_RULE_NONE)
 		return;
-	if (sg_life_claims(&p->seg) && sg_policy_trusts(&host->policy, &p->key.remote))
-		sg_life_refuse(&p->seg, params, out);
+	sg_life_refuse(&p->seg, sg_policy_trusts(&host->policy, &p->key.remote), params, out);
 	if (fate != SG_FATE_MAKE)
 		return;
 	sg_life_know(&known, &p->seg, &host->answer, &host->half[0], &host->half[1]);

@@ -34,10 +34,13 @@ SG_INLINE sg_u16 sg_opener_of(const struct sg_segment *seg)
 							       SG_OPENED_BY_REMOTE;
 }
 
-/* A SYN; `rule` covers what its tenant sends. NOTE it by its opener. */
-SG_INLINE enum sg_fate sg_fate_of_syn(sg_u32 rule)
+/* A SYN; `rule` covers what its tenant sends. NOTE it by its opener; PASS is counted. */
+SG_INLINE enum sg_fate sg_fate_of_syn(sg_u32 rule, struct sg_verdict *out)
 {
-	return rule == SG_RULE_NONE ? SG_FATE_PASS : SG_FATE_NOTE;
+	if (rule != SG_RULE_NONE)
+		return SG_FATE_NOTE;
+	out->count = SG_COUNT_NO_RULE;
+	return SG_FATE_PASS;
 }
 
 /*
@@ -140,11 +143,15 @@ SG_INLINE sg_u16 sg_life_claims(const struct sg_segment *seg)
 	return seg->options & (seg->tcp_flags & SG_SYN ? SG_OPT_PEER : SG_OPT_FEEDBACK);
 }
 
-/* Removes these options on the way to a trusted peer; `params` are those of the packet's rule. */
-SG_INLINE void sg_life_refuse(const struct sg_segment *seg, const struct sg_params *params,
-			      struct sg_verdict *out)
+/*
+ * Removes these options on the way to a trusted peer. `trusted`: the policy trusts the other end;
+ * `params` are those of the packet's rule.
+ */
+SG_INLINE void sg_life_refuse(const struct sg_segment *seg, int trusted,
+			      const struct sg_params *params, struct sg_verdict *out)
 {
-	sg_refuse_claims(seg, params, sg_life_claims(seg), out);
+	if (trusted)
+		sg_refuse_claims(seg, params, sg_life_claims(seg), out);
 }
 
 /*
@@ -293,6 +300,12 @@ SG_INLINE enum sg_silence sg_life_silence(const struct sg_flow *flow)
 	return sg_is_over(flow) ? SG_SILENCE_CLOSED : SG_SILENCE_BY_ROOM;
 }
 
+/* An interface that has so many flows may have another one; a quota of 0 is none. */
+SG_INLINE int sg_life_has_room(sg_u32 flows, sg_u32 quota)
+{
+	return !quota || flows < quota;
+}
+
 /* Others need the room: a table, or an interface's share of it, is more than half full. */
 SG_INLINE int sg_life_is_short(sg_u32 flows, sg_u32 quota)
 {
@@ -352,6 +365,13 @@ SG_INLINE int sg_unanswered_add(sg_u32 *until, sg_u64 now_ns)
 		return 0;
 	*until = (sg_u32)(now_ns >> SG_UNANSWERED_SHIFT) + count + 1;
 	return 1;
+}
+
+/* One that had part of the share is answered. Other CPUs may count at the same time. */
+SG_INLINE void sg_unanswered_sub(sg_u32 *until, sg_u64 now_ns)
+{
+	if (sg_unanswered(*until, now_ns))
+		__sync_fetch_and_add(until, (sg_u32)-1);
 }
 
 #endif /* SLUICE_LIFECYCLE_H */
