@@ -113,6 +113,15 @@ impl<F: CeeFrame> Converged<F> {
         self.map.kind(port)
     }
 
+    /// The links, if the port is a direction of one; `None` = the port is within a host.
+    #[inline(always)]
+    fn links(&self, port: PortId) -> Option<&Cee> {
+        match self.at(port) {
+            PortKind::Link => Some(&self.cee),
+            PortKind::Local | PortKind::Stack => None,
+        }
+    }
+
     /// The number of frames that wait in receiving adapters for earlier ones.
     fn kept(&self) -> u64 {
         let all = self
@@ -262,20 +271,17 @@ impl<F: CeeFrame> Converged<F> {
 impl<F: CeeFrame> Converged<F> {
     /// The properties of a port of a link; `None` = the port is within a host.
     pub fn spec(&self, port: PortId) -> Option<&PortSpec> {
-        matches!(self.at(port), PortKind::Link).then(|| self.cee.spec(port))
+        self.links(port).map(|cee| cee.spec(port))
     }
 
     /// The total time for which pauses have stopped a port.
     pub fn paused_ps(&self, port: PortId, now_ps: u64) -> u64 {
-        match self.at(port) {
-            PortKind::Link => self.cee.paused_ps(port, now_ps),
-            PortKind::Local | PortKind::Stack => 0,
-        }
+        (self.links(port)).map_or(0, |cee| cee.paused_ps(port, now_ps))
     }
 
     /// The counters of a port of a link; `None` = the port is within a host.
     pub fn cee_stats(&self, port: PortId) -> Option<CeeStats> {
-        matches!(self.at(port), PortKind::Link).then(|| self.cee.stats(port))
+        self.links(port).map(|cee| cee.stats(port))
     }
 
     /// A cycle of pauses that cannot end, if there is one.
@@ -319,10 +325,13 @@ impl<F: CeeFrame> Fabric for Converged<F> {
         sender: Sender,
         now_ps: u64,
     ) -> Accepted {
-        if let PortKind::Local | PortKind::Stack = self.at(port) {
-            let accepted = self.ports.accept(timers, port, frame, now_ps);
-            self.hops += u64::from(accepted != Accepted::Dropped);
-            return accepted;
+        match self.at(port) {
+            PortKind::Link => {}
+            PortKind::Local | PortKind::Stack => {
+                let accepted = self.ports.accept(timers, port, frame, now_ps);
+                self.hops += u64::from(accepted != Accepted::Dropped);
+                return accepted;
+            }
         }
         let departure = Departure {
             source: sender.host,
@@ -357,7 +366,9 @@ impl<F: CeeFrame> Fabric for Converged<F> {
     fn arrive(&mut self, timers: &mut impl Timers, port: PortId, now_ps: u64) -> Option<Handle> {
         match self.at(port) {
             PortKind::Link => {}
-            at => return self.arrive_within(timers, (port, at), now_ps),
+            at @ (PortKind::Local | PortKind::Stack) => {
+                return self.arrive_within(timers, (port, at), now_ps);
+            }
         }
         let (arrived, next_ps) = self.cee.arrive(&mut self.ports.pool, port, now_ps);
         if let Some(next_ps) = next_ps {
@@ -385,9 +396,10 @@ impl<F: CeeFrame> Fabric for Converged<F> {
         frame: Handle,
         now_ps: u64,
     ) -> Option<Handle> {
-        let PortKind::Link = self.at(port) else {
-            return Some(frame);
-        };
+        match self.at(port) {
+            PortKind::Link => {}
+            PortKind::Local | PortKind::Stack => return Some(frame),
+        }
         if let Some(notice) = self.ports.pool[frame].notice() {
             self.absorb((port, host), frame, notice, now_ps);
             return None;
@@ -447,8 +459,9 @@ impl<F: CeeFrame> Fabric for Converged<F> {
     }
 
     fn watch(&mut self, port: PortId) {
-        if let PortKind::Link = self.at(port) {
-            self.cee.watch(port);
+        match self.at(port) {
+            PortKind::Link => self.cee.watch(port),
+            PortKind::Local | PortKind::Stack => {}
         }
     }
 
@@ -513,11 +526,13 @@ impl<F: CeeFrame> Fabric for Converged<F> {
     }
 
     fn set_up(&mut self, port: PortId, up: bool, now_ps: u64) {
+        debug_assert!(self.links(port).is_some(), "only links fail");
         self.ports.set_up(port, up, now_ps);
         self.cee.set_up(&mut self.ports.pool, port, up, now_ps);
     }
 
     fn set_rate(&mut self, port: PortId, rate_bps: u64, now_ps: u64) {
+        debug_assert!(self.links(port).is_some(), "only links have a rate to set");
         self.cee.catch_up(&mut self.ports.pool, port, now_ps);
         self.cee.set_rate(port, rate_bps);
     }
@@ -534,25 +549,25 @@ impl<F: CeeFrame> Fabric for Converged<F> {
 
     #[inline]
     fn fetch_port(&self, port: PortId) {
-        match self.at(port) {
-            PortKind::Link => self.cee.fetch_port(port),
-            PortKind::Local | PortKind::Stack => self.ports.fetch_port(port),
+        match self.links(port) {
+            Some(cee) => cee.fetch_port(port),
+            None => self.ports.fetch_port(port),
         }
     }
 
     #[inline]
     fn fetch_first(&self, port: PortId) {
-        match self.at(port) {
-            PortKind::Link => self.cee.fetch_first(&self.ports.pool, port),
-            PortKind::Local | PortKind::Stack => self.ports.fetch_first(port),
+        match self.links(port) {
+            Some(cee) => cee.fetch_first(&self.ports.pool, port),
+            None => self.ports.fetch_first(port),
         }
     }
 
     #[inline]
     fn fetch_queue(&self, port: PortId) {
-        match self.at(port) {
-            PortKind::Link => self.cee.fetch_queue(&self.ports.pool, port),
-            PortKind::Local | PortKind::Stack => self.ports.fetch_last(port),
+        match self.links(port) {
+            Some(cee) => cee.fetch_queue(&self.ports.pool, port),
+            None => self.ports.fetch_last(port),
         }
     }
 

@@ -6,12 +6,12 @@ use std::{cmp::Reverse, collections::BinaryHeap};
 use rustc_hash::FxHashMap;
 
 use super::{
-    CeeConfig, CeeFrame, PRIORITIES, PortSpec, QcnParams, ReactionPoint,
-    port::{Fifo, NEVER},
+    CeeConfig, CeeFrame, Label, PRIORITIES, PortSpec, QcnParams, ReactionPoint,
+    port::{Fifo, NEVER, Waiting},
 };
 use crate::{
     graph::{HostId, Node, PortId},
-    pool::{Handle, NIL, Pool},
+    pool::{Handle, Pool},
     port::PS_PER_S,
 };
 
@@ -42,54 +42,96 @@ pub struct QueueKey {
     pub path: u32,
 }
 
+/// The adapter of a host.
 pub(super) struct Adapter {
-    pub port: PortId,
+    /// [`PortId::NONE`] if the host has no link.
+    port: PortId,
     /// Queues, in the order in which they were made.
-    pub queues: Vec<Voq>,
+    queues: Vec<Voq>,
     /// Numbers of queues.
     numbers: FxHashMap<QueueKey, u32>,
     /// By priority: the queues that may send, which take turns.
-    pub ready: [Ring; PRIORITIES],
+    ready: [Ring; PRIORITIES],
     /// Queues that wait for their rate limiter, by time.
-    pub delayed: BinaryHeap<Reverse<(u64, u32)>>,
-    /// Bytes of each priority for which room is taken, those on their way down the stack included.
-    pub reserved_bytes: [u64; PRIORITIES],
-    pub queued_bytes: u64,
+    delayed: BinaryHeap<Reverse<(u64, u32)>>,
+    room: Room,
     /// Bit p: the host's switch waits for room in priority p.
-    pub wanted: u8,
+    wanted: u8,
     /// The adapter ignores pauses and rates.
-    pub babbles: bool,
+    babbles: bool,
     /// Departures are reported ([`super::Cee::count_departures`]).
-    pub counted: bool,
-    pub seed: u64,
+    counted: bool,
+    seed: u64,
+}
+
+/// The room that an adapter's frames take. Each queued frame has reserved its bytes before.
+#[derive(Default)]
+pub(super) struct Room {
+    /// Bytes of each priority for which room is taken, those on their way down the stack included.
+    reserved_bytes: [u64; PRIORITIES],
+    queued_bytes: u64,
+}
+
+impl Room {
+    /// A frame is on its way to the adapter.
+    #[inline(always)]
+    fn reserve(&mut self, priority: u8, bytes: u32) {
+        self.reserved_bytes[usize::from(priority)] += u64::from(bytes);
+    }
+
+    /// Whether no frame is queued.
+    #[inline(always)]
+    pub fn is_empty(&self) -> bool {
+        self.queued_bytes == 0
+    }
+
+    /// A frame that has reserved its bytes is queued.
+    #[inline(always)]
+    pub fn join(&mut self, bytes: u32) {
+        self.queued_bytes += u64::from(bytes);
+        debug_assert!(self.queued_bytes <= self.reserved_bytes.iter().sum::<u64>());
+    }
+
+    /// A frame that was not queued leaves or is lost.
+    #[inline(always)]
+    pub fn give_back(&mut self, priority: usize, bytes: u32) {
+        self.reserved_bytes[priority] -= u64::from(bytes);
+    }
+
+    /// A frame that was queued leaves.
+    #[inline(always)]
+    fn leave(&mut self, priority: usize, bytes: u32) {
+        self.queued_bytes -= u64::from(bytes);
+        self.give_back(priority, bytes);
+    }
 }
 
 /// A ring of queues: each one has the number of the next.
 #[derive(Clone, Copy)]
-pub(super) struct Ring {
-    pub first: u32,
+struct Ring {
+    first: u32,
     last: u32,
 }
 
-pub(super) const EMPTY: Ring = Ring {
+const EMPTY: Ring = Ring {
     first: NONE,
     last: NONE,
 };
 
 /// A virtual output queue.
 pub(super) struct Voq {
-    pub frames: Fifo,
+    frames: Fifo,
     /// The next queue in its [`Ring`].
     next: u32,
-    pub limiter: Option<Box<ReactionPoint>>,
+    limiter: Option<Box<ReactionPoint>>,
     /// When the first bit of the last frame left, and the length of that frame.
-    pub last_ps: u64,
-    pub last_bytes: u32,
+    last_ps: u64,
+    last_bytes: u32,
     /// The number of the next frame.
     number: u32,
-    pub key: QueueKey,
+    key: QueueKey,
     /// The queue is in `ready` or in `delayed`.
-    pub listed: bool,
+    listed: bool,
 }
 
 const _: () = assert!(size_of::<Voq>() <= 64);
@@ -102,8 +144,7 @@ fn adapters(specs: &[PortSpec], hosts: usize, seed: u64) -> Vec<Adapter> {
             numbers: FxHashMap::default(),
             ready: [EMPTY; PRIORITIES],
             delayed: BinaryHeap::new(),
-            reserved_bytes: [0; PRIORITIES],
-            queued_bytes: 0,
+            room: Room::default(),
             wanted: 0,
             babbles: false,
             counted: false,
@@ -131,19 +172,46 @@ pub(super) struct Tag {
     pub source: HostId,
 }
 
+/// The tags of frames, by handle.
+#[derive(Default)]
+pub(super) struct Tags {
+    tags: Vec<Tag>,
+    are_kept: bool,
+}
+
+impl Tags {
+    /// Whether tags are kept.
+    #[inline(always)]
+    pub fn are_kept(&self) -> bool {
+        self.are_kept
+    }
+
+    /// Numbers a frame that has a tag.
+    #[inline]
+    pub fn number(&mut self, handle: Handle, number: u32) {
+        self.tags[handle as usize].number = number;
+    }
+
+    /// Stores the tag of a frame.
+    fn set(&mut self, handle: Handle, tag: Tag) {
+        let at = handle as usize;
+        if self.tags.len() <= at {
+            self.tags.resize(at + 1, Tag::default());
+        }
+        self.tags[at] = tag;
+    }
+}
+
 /// The adapters of all hosts.
 pub(super) struct Adapters {
-    pub adapters: Vec<Adapter>,
-    /// The tags of frames, by handle.
-    pub tags: Vec<Tag>,
-    /// Tags are kept.
-    pub numbers: bool,
+    adapters: Vec<Adapter>,
+    tags: Tags,
     /// The constants of rate limiters; `None` without QCN.
-    pub params: Option<QcnParams>,
+    params: Option<QcnParams>,
     /// Room of each priority.
     room_bytes: u64,
     /// Notifications taken so far.
-    pub taken: u64,
+    taken: u64,
 }
 
 impl Adapters {
@@ -151,44 +219,97 @@ impl Adapters {
     pub fn new(config: &CeeConfig, specs: &[PortSpec], hosts: usize, seed: u64) -> Self {
         Self {
             adapters: adapters(specs, hosts, seed),
-            tags: Vec::new(),
-            numbers: false,
+            tags: Tags::default(),
             params: config.qcn.map(|qcn| qcn.params),
             room_bytes: config.adapter_bytes,
             taken: 0,
         }
     }
 
-    /// The port of a host's adapter; [`PortId::NONE`] if it has no link.
+    /// The number of hosts.
+    #[cfg(test)]
+    pub fn hosts(&self) -> usize {
+        self.adapters.len()
+    }
+
+    /// The adapter of a host.
+    #[inline(always)]
+    pub fn of(&self, host: HostId) -> &Adapter {
+        &self.adapters[host.index()]
+    }
+
+    /// See [`Adapters::of`].
+    #[inline(always)]
+    pub fn of_mut(&mut self, host: HostId) -> &mut Adapter {
+        &mut self.adapters[host.index()]
+    }
+
+    /// The adapter of a host, the tags of frames, and the constants of rate limiters.
+    #[inline(always)]
+    pub fn parts(&mut self, host: HostId) -> (&mut Adapter, &mut Tags, Option<&QcnParams>) {
+        let adapter = &mut self.adapters[host.index()];
+        (adapter, &mut self.tags, self.params.as_ref())
+    }
+
+    /// Prefetches the adapter of a host.
+    #[inline]
+    pub fn fetch(&self, host: HostId) {
+        prefetch_index::prefetch_index(&self.adapters, host.index());
+    }
+
+    /// The port of a host's adapter, which has a link.
     #[inline]
     pub fn port(&self, host: HostId) -> PortId {
-        self.adapters[host.index()].port
+        self.of(host).port()
+    }
+
+    /// From now on the tags of frames are kept.
+    pub fn keep_tags(&mut self) {
+        self.tags.are_kept = true;
+    }
+
+    /// Whether they are.
+    #[inline(always)]
+    pub fn keeps_tags(&self) -> bool {
+        self.tags.are_kept
+    }
+
+    /// Counts a notification that an adapter has taken.
+    pub fn count_taken(&mut self) {
+        self.taken += 1;
+    }
+
+    /// Notifications taken so far.
+    pub fn taken(&self) -> u64 {
+        self.taken
+    }
+
+    /// Rates of a host's limiters in bits per second, by queue.
+    pub fn limits(&self, host: HostId, now_ps: u64) -> impl Iterator<Item = (QueueKey, u64)> {
+        self.of(host).queues.iter().filter_map(move |voq| {
+            // A limiter's timer advances only when its queue sends; here a copy is brought up to
+            // date.
+            let mut limiter = *voq.limiter.as_deref()?;
+            limiter.timer(self.params.as_ref()?, now_ps);
+            Some((voq.key, limiter.rate_bps()))
+        })
     }
 
     /// The number of a frame's sender; 0 if tags are not kept.
     pub fn sender(&self, handle: Handle) -> u32 {
-        let tag = self.tags.get(handle as usize);
+        let tag = self.tags.tags.get(handle as usize);
         tag.map_or(0, |tag| tag.sender)
     }
 
     /// The tag of a frame.
     pub fn tag(&self, handle: Handle) -> Tag {
-        self.tags[handle as usize]
-    }
-
-    /// Stores the tag of a frame.
-    fn set_tag(&mut self, handle: Handle, tag: Tag) {
-        let at = handle as usize;
-        if self.tags.len() <= at {
-            self.tags.resize(at + 1, Tag::default());
-        }
-        self.tags[at] = tag;
+        self.tags.tags[handle as usize]
     }
 
     /// Gives the copy `to` of a frame the tag of the frame `from`.
     pub fn copied(&mut self, from: Handle, to: Handle) {
-        if self.numbers {
-            self.set_tag(to, self.tags[from as usize]);
+        if self.tags.are_kept {
+            self.tags.set(to, self.tag(from));
         }
     }
 
@@ -196,14 +317,14 @@ impl Adapters {
     #[inline]
     pub fn fits(&self, (host, priority): (HostId, u8), bytes: u32) -> bool {
         let adapter = &self.adapters[host.index()];
-        let reserved_bytes = adapter.reserved_bytes[usize::from(priority)];
+        let reserved_bytes = adapter.room.reserved_bytes[usize::from(priority)];
         reserved_bytes + u64::from(bytes) <= self.room_bytes
     }
 
     /// Takes room for a frame.
     pub fn keep_room(&mut self, departure: Departure, bytes: u32) {
         let adapter = &mut self.adapters[departure.source.index()];
-        adapter.reserved_bytes[usize::from(departure.priority)] += u64::from(bytes);
+        adapter.room.reserve(departure.priority, bytes);
     }
 
     /// Stores the way of a frame in its tag.
@@ -214,7 +335,7 @@ impl Adapters {
             sender: departure.sender,
             ..Tag::default()
         };
-        self.set_tag(handle, tag);
+        self.tags.set(handle, tag);
     }
 
     /// Frames in all adapters, counted one by one.
@@ -243,8 +364,11 @@ impl Adapter {
     /// Frames and bytes that it holds, counted one by one.
     fn count<F: CeeFrame>(&self, pool: &Pool<F>) -> (u64, u64) {
         let queues = self.queues.iter();
-        let frames = queues.clone().map(|voq| pool.count(voq.frames.head)).sum();
-        let bytes = queues.map(|voq| pool.bytes(voq.frames.head)).sum();
+        let frames = queues
+            .clone()
+            .map(|voq| pool.count(voq.frames.head()))
+            .sum();
+        let bytes = queues.map(|voq| pool.bytes(voq.frames.head())).sum();
         (frames, bytes)
     }
 
@@ -255,20 +379,23 @@ impl Adapter {
         room_bytes: u64,
     ) -> Result<(), String> {
         let (_, bytes) = self.count(pool);
-        let counted: u64 = self.reserved_bytes.iter().sum();
-        if bytes != self.queued_bytes || bytes + in_stack != counted {
+        let Room {
+            reserved_bytes,
+            queued_bytes,
+        } = self.room;
+        let counted: u64 = reserved_bytes.iter().sum();
+        if bytes != queued_bytes || bytes + in_stack != counted {
             return Err(format!(
-                "holds {bytes} bytes and {in_stack} are on their way to it, but it counts {} and {counted}",
-                self.queued_bytes
+                "holds {bytes} bytes and {in_stack} are on their way to it, but it counts {queued_bytes} and {counted}"
             ));
         }
-        let most = self.reserved_bytes.iter().max();
+        let most = reserved_bytes.iter().max();
         if let Some(most) = most.filter(|&&most| most > room_bytes) {
             return Err(format!(
                 "holds {most} bytes of a priority, of at most {room_bytes}"
             ));
         }
-        let forgotten = |voq: &&Voq| (voq.frames.head != NIL) != voq.listed;
+        let forgotten = |voq: &&Voq| voq.frames.is_empty() == voq.listed;
         match self.queues.iter().find(forgotten) {
             None => Ok(()),
             Some(voq) => Err(format!(
@@ -276,6 +403,125 @@ impl Adapter {
                 voq.key.destination.0, voq.key.priority
             )),
         }
+    }
+
+    /// The port. Only for a host with a link.
+    #[inline(always)]
+    pub fn port(&self) -> PortId {
+        debug_assert!(self.port != PortId::NONE, "the host has a link");
+        self.port
+    }
+
+    /// The port, if the host has a link.
+    pub fn link(&self) -> Option<PortId> {
+        (self.port != PortId::NONE).then_some(self.port)
+    }
+
+    /// Bytes of the frames in its queues.
+    pub fn queued_bytes(&self) -> u64 {
+        self.room.queued_bytes
+    }
+
+    /// A sender waits for room in a priority.
+    pub fn want(&mut self, priority: u8) {
+        self.wanted |= 1 << priority;
+    }
+
+    /// A priority has more room: whether a sender has waited for it, which it does no more.
+    pub fn ends_wait(&mut self, priority: usize) -> bool {
+        let before = self.wanted;
+        self.wanted &= !(1 << priority);
+        before != self.wanted
+    }
+
+    /// From now on departures are reported.
+    pub fn count_departures(&mut self) {
+        self.counted = true;
+    }
+
+    /// Whether departures are reported.
+    pub fn is_counted(&self) -> bool {
+        self.counted
+    }
+
+    /// Whether departures, or the room that they give back, are reported.
+    #[inline(always)]
+    pub fn is_watched(&self) -> bool {
+        self.counted || self.wanted != 0
+    }
+
+    /// Whether the adapter ignores pauses and rates from now on.
+    pub fn set_babbling(&mut self, babbles: bool) {
+        self.babbles = babbles;
+    }
+
+    /// Whether the adapter has to act in time: a sender waits for room in it, its departures are
+    /// counted, or it babbles.
+    pub fn hurries(&self) -> bool {
+        self.wanted != 0 || self.counted || self.babbles
+    }
+
+    /// A queue, and the room that the adapter's frames take.
+    #[inline(always)]
+    pub fn queue_and_room(&mut self, queue: u32) -> (&mut Voq, &mut Room) {
+        (&mut self.queues[queue as usize], &mut self.room)
+    }
+
+    /// The next queue of a priority, of which one may send.
+    #[inline(always)]
+    pub fn first_mut(&mut self, priority: usize) -> &mut Voq {
+        let queue = self.ready[priority].first;
+        &mut self.queues[queue as usize]
+    }
+
+    /// The length of the next frame of a priority in which a queue may send.
+    #[inline(always)]
+    pub fn head_bytes(&self, priority: usize) -> u32 {
+        let queue = self.ready[priority].first;
+        self.queues[queue as usize].frames.head_bytes()
+    }
+
+    /// A frame that was queued leaves.
+    #[inline(always)]
+    pub fn leave(&mut self, priority: usize, bytes: u32) {
+        self.room.leave(priority, bytes);
+    }
+
+    /// The link has failed: takes all frames out of the queues.
+    pub fn empty<F: CeeFrame>(&mut self, pool: &Pool<F>, waiting: &mut Waiting) -> Vec<Handle> {
+        let mut lost = Vec::new();
+        for voq in &mut self.queues {
+            while let Some(handle) = voq.frames.pop(pool) {
+                lost.push(handle);
+            }
+            voq.listed = false;
+        }
+        self.ready = [EMPTY; PRIORITIES];
+        waiting.clear();
+        self.delayed.clear();
+        for &handle in &lost {
+            let priority = Label::of(pool, handle).priority;
+            self.room.leave(priority.into(), pool[handle].bytes());
+        }
+        debug_assert!(self.room.is_empty(), "all that was queued is lost");
+        lost
+    }
+
+    /// A notification lowers the rate of a queue.
+    pub fn notified(
+        &mut self,
+        params: &QcnParams,
+        (key, fb): (QueueKey, u8),
+        line_bps: u64,
+        now_ps: u64,
+    ) {
+        let number = self.queue(key);
+        let seed = self.seed ^ u64::from(number) << 32;
+        let voq = &mut self.queues[number as usize];
+        let limiter = voq
+            .limiter
+            .get_or_insert_with(|| Box::new(ReactionPoint::new(params, line_bps, now_ps, seed)));
+        limiter.notified(params, fb, now_ps);
     }
 
     /// The number of a queue. The queue is made at the first call for its key.
@@ -288,7 +534,7 @@ impl Adapter {
 
     /// Appends a queue to the ring of the queues of its priority that may send. `waiting`, here and
     /// below, is the port's; bit p: `ready[p]` has a queue.
-    fn push_ready(&mut self, waiting: &mut u8, queue: u32) {
+    fn push_ready(&mut self, waiting: &mut Waiting, queue: u32) {
         let voq = &mut self.queues[queue as usize];
         voq.next = NONE;
         let priority = usize::from(voq.key.priority);
@@ -298,18 +544,22 @@ impl Adapter {
             NONE => ring.first = queue,
             before => self.queues[before as usize].next = queue,
         }
-        *waiting |= 1 << priority;
+        waiting.add(priority);
     }
 
     /// Adds a queue with frames to the queues that may send, or to those that wait for their
     /// limiter.
-    pub fn list(&mut self, waiting: &mut u8, queue: u32, now_ps: u64, params: Option<&QcnParams>) {
+    pub fn list(
+        &mut self,
+        waiting: &mut Waiting,
+        queue: u32,
+        now_ps: u64,
+        params: Option<&QcnParams>,
+    ) {
+        let params = self.obeyed(params);
         let voq = &mut self.queues[queue as usize];
         voq.listed = true;
-        let at_ps = match (params, self.babbles) {
-            (Some(params), false) => voq.next_ps(params, now_ps),
-            _ => 0,
-        };
+        let at_ps = voq.next_ps(params, now_ps);
         if at_ps > now_ps {
             self.delayed.push(Reverse((at_ps, queue)));
         } else {
@@ -319,12 +569,23 @@ impl Adapter {
 
     /// Moves queues whose limiter lets the next frame go to those that may send.
     #[inline(never)]
-    pub fn release_delayed(&mut self, waiting: &mut u8, now_ps: u64, params: Option<&QcnParams>) {
+    pub fn release_delayed(
+        &mut self,
+        waiting: &mut Waiting,
+        now_ps: u64,
+        params: Option<&QcnParams>,
+    ) {
         while self.is_due(now_ps) {
             if let Some(Reverse((_, queue))) = self.delayed.pop() {
                 self.list(waiting, queue, now_ps, params);
             }
         }
+    }
+
+    /// The constants of rate limiters, unless the adapter ignores rates.
+    #[inline(always)]
+    pub fn obeyed<'a>(&self, params: Option<&'a QcnParams>) -> Option<&'a QcnParams> {
+        if self.babbles { None } else { params }
     }
 
     /// Whether a waiting queue's limiter lets the next frame go by now.
@@ -340,16 +601,18 @@ impl Adapter {
     }
 
     /// Takes the next queue of a priority that may send.
-    pub fn next(&mut self, waiting: &mut u8, priority: usize) -> Option<u32> {
+    pub fn next(&mut self, waiting: &mut Waiting, priority: usize) -> Option<u32> {
         let ring = &mut self.ready[priority];
         let queue = ring.first;
         if queue == NONE {
             return None;
         }
-        ring.first = self.queues[queue as usize].next;
+        let voq = &mut self.queues[queue as usize];
+        voq.listed = false;
+        ring.first = voq.next;
         if ring.first == NONE {
             ring.last = NONE;
-            *waiting &= !(1 << priority);
+            waiting.remove(priority);
         }
         Some(queue)
     }
@@ -382,18 +645,72 @@ impl Voq {
         }
     }
 
+    /// The priority of its frames.
+    #[inline(always)]
+    pub fn priority(&self) -> u8 {
+        self.key.priority
+    }
+
+    /// Whether it has a rate limiter.
+    #[inline(always)]
+    pub fn is_limited(&self) -> bool {
+        self.limiter.is_some()
+    }
+
+    /// Whether it is among the queues that may send, or those that wait for their limiter.
+    #[inline(always)]
+    pub fn is_listed(&self) -> bool {
+        self.listed
+    }
+
+    /// Whether no frame waits in it.
+    #[inline(always)]
+    pub fn is_empty(&self) -> bool {
+        self.frames.is_empty()
+    }
+
+    /// A frame joins the queue.
+    #[inline(always)]
+    pub fn push<F: CeeFrame>(&mut self, pool: &mut Pool<F>, handle: Handle) {
+        self.frames.push(pool, handle);
+    }
+
+    /// Takes the first frame, which leaves now. Returns its length, too.
+    #[inline(always)]
+    pub fn depart<F: CeeFrame>(&mut self, pool: &Pool<F>, now_ps: u64) -> Option<(Handle, u32)> {
+        let bytes = self.frames.head_bytes();
+        let handle = self.frames.pop(pool)?;
+        self.passed(bytes, now_ps);
+        Some((handle, bytes))
+    }
+
+    /// The first bit of a frame of the queue leaves now.
+    #[inline(always)]
+    pub fn passed(&mut self, bytes: u32, now_ps: u64) {
+        (self.last_ps, self.last_bytes) = (now_ps, bytes);
+    }
+
+    /// The rate limiter, if there is one, counts a frame that leaves.
+    #[inline]
+    pub fn limit(&mut self, params: &QcnParams, bytes: u32) {
+        if let Some(limiter) = &mut self.limiter {
+            limiter.sent(params, bytes);
+        }
+    }
+
     /// The number for a frame that joins the queue.
     pub fn next_number(&mut self) -> u32 {
         let next = self.number.wrapping_add(1);
         std::mem::replace(&mut self.number, next)
     }
 
-    /// When the limiter lets the next frame go, or has to be looked at again.
+    /// When the limiter lets the next frame go, or has to be looked at again; 0 if nothing limits
+    /// the queue.
     #[inline]
-    pub fn next_ps(&mut self, params: &QcnParams, now_ps: u64) -> u64 {
-        match &self.limiter {
-            None => 0,
-            Some(_) => self.limited_ps(params, now_ps),
+    pub fn next_ps(&mut self, params: Option<&QcnParams>, now_ps: u64) -> u64 {
+        match (params, &self.limiter) {
+            (Some(params), Some(_)) => self.limited_ps(params, now_ps),
+            _ => 0,
         }
     }
 

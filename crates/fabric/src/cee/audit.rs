@@ -1,7 +1,10 @@
 //! Checks that frames and bytes, counted one by one, are those that the owners count.
 
 use super::{Cee, CeeFrame};
-use crate::{graph::HostId, pool::Pool};
+use crate::{
+    graph::{HostId, PortId},
+    pool::Pool,
+};
 
 impl Cee {
     /// Frames in adapters, in switches and on wires.
@@ -22,8 +25,8 @@ impl Cee {
     ) -> Result<(), String> {
         let buffered = self.out.audit(pool)?;
         self.buffers.audit(&buffered)?;
-        for (port, (pauses, state)) in self.pauses.iter().zip(&self.out.ports).enumerate() {
-            let audit = pauses.audit(state.shut);
+        for (port, pauses) in PortId::enumerate(&self.pauses) {
+            let audit = pauses.audit(self.out[port].shut());
             audit.map_err(|what| format!("port {port} {what}"))?;
         }
         self.points.audit(self.out.notifications())?;

@@ -20,7 +20,7 @@ struct Memory {
 #[repr(C, align(64))]
 pub(super) struct Input {
     /// Bytes held, by priority.
-    pub bytes: [u32; PRIORITIES],
+    bytes: [u32; PRIORITIES],
     /// The most bytes of one priority that the input has ever held.
     most_bytes: u32,
     /// Room above XOFF.
@@ -29,15 +29,30 @@ pub(super) struct Input {
     lossless_bytes: u32,
     /// While a priority holds no more bytes than this, no threshold is exceeded: see
     /// [`InputBuffers::set_quiet_bytes`].
-    pub quiet_bytes: u32,
+    quiet_bytes: u32,
     /// The switch to which the input belongs; `None` = it is that of a host's adapter, which has a
     /// stack behind it and no buffer.
     switch: Option<SwitchId>,
     /// Bit p: the sender at the far end has been asked to pause priority p.
-    pub sent: u8,
+    sent: u8,
 }
 
 const _: () = assert!(size_of::<Input>() == 64);
+
+impl Input {
+    /// Whether no threshold is exceeded if the input takes so many bytes more of a priority.
+    #[inline(always)]
+    pub fn stays_quiet(&self, priority: usize, bytes: u32) -> bool {
+        self.bytes[priority] + bytes <= self.quiet_bytes
+    }
+
+    /// A frame takes room for which [`Input::stays_quiet`] has returned true.
+    #[inline(always)]
+    pub fn take_quietly(&mut self, priority: usize, bytes: u32) {
+        debug_assert!(self.stays_quiet(priority, bytes));
+        self.bytes[priority] += bytes;
+    }
+}
 
 /// The room of one frame in a buffer: its input, its priority, its length.
 #[derive(Clone, Copy)]
@@ -55,7 +70,7 @@ pub(super) struct InputBuffers {
     /// Bit p: priority p is lossless.
     lossless: u8,
     /// By port, the buffer at its far end.
-    pub inputs: Vec<Input>,
+    inputs: Vec<Input>,
     /// By port and priority, the bytes at the far end that lie in the headroom of a shared memory.
     headroom_used: Vec<[u32; PRIORITIES]>,
     memories: Vec<Memory>,
@@ -124,6 +139,18 @@ impl InputBuffers {
     #[inline]
     fn is_lossless(&self, priority: usize) -> bool {
         self.lossless & 1 << priority != 0
+    }
+
+    /// The buffer at a port's far end.
+    #[inline(always)]
+    pub fn input_mut(&mut self, ingress: PortId) -> &mut Input {
+        &mut self.inputs[ingress.index()]
+    }
+
+    /// The priorities that an input has asked its sender to pause, bit p for priority p.
+    #[inline]
+    pub fn sent(&self, ingress: PortId) -> u8 {
+        self.inputs[ingress.index()].sent
     }
 
     /// Whether inputs share memory.

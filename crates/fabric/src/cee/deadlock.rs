@@ -71,7 +71,7 @@ impl Cee {
         waits: &[Wait],
         stuck: &[(PortId, u8)],
     ) -> impl Fn(SwitchId) -> u64 + use<'_> {
-        let mut stays = vec![0; self.out.of_switch.len()];
+        let mut stays = vec![0; self.out.switches()];
         for wait in waits {
             stays[wait.switch.index()] += wait.stays_bytes(stuck);
         }
@@ -85,7 +85,7 @@ impl Cee {
     fn waits<F: CeeFrame>(&self, pool: &Pool<F>) -> Vec<Wait> {
         let mut waits = Vec::new();
         for port in PortId::first(self.specs.len()) {
-            let sent = self.buffers.inputs[port.index()].sent;
+            let sent = self.buffers.sent(port);
             let Node::Switch(switch) = self.specs[port.index()].far else {
                 continue;
             };
@@ -119,7 +119,7 @@ impl Cee {
                 continue;
             }
             let mut bytes = 0;
-            let mut handle = self.out.queues[out.index()].0[priority].head;
+            let mut handle = self.out.queue(out, priority).head();
             while handle != NIL {
                 let label = Label::of(pool, handle);
                 if label.buffered && label.ingress == ingress {

@@ -1,19 +1,16 @@
 //! Departures from adapters: which frame leaves next, and when.
 
-use super::{
-    Cee, CeeFrame, Departure, Label, PRIORITIES, QueueKey, ReactionPoint, adapter::EMPTY,
-    port::NEVER,
-};
+use super::{Cee, CeeFrame, Departure, Label, QueueKey, port::NEVER};
 use crate::{
     graph::{HostId, Node, PortId},
-    pool::{Handle, NIL, Pool},
+    pool::{Handle, Pool},
     port::Drop,
 };
 
 impl Cee {
     /// The number of a queue of a host's adapter. The queue is made at the first call for its key.
     pub fn queue_to(&mut self, source: HostId, key: QueueKey) -> u32 {
-        self.adapters.adapters[source.index()].queue(key)
+        self.adapters.of_mut(source).queue(key)
     }
 
     /// Whether a host's adapter has room for so many bytes of a priority. If not,
@@ -48,7 +45,9 @@ impl Cee {
         let port = self.adapters.port(host);
         self.catch_up(pool, port, now_ps);
         let fits = self.fits((host, priority), bytes);
-        self.adapters.adapters[host.index()].wanted |= u8::from(!fits) << priority;
+        if !fits {
+            self.adapters.of_mut(host).want(priority);
+        }
         self.set_adapter_patience(host);
         fits
     }
@@ -57,38 +56,17 @@ impl Cee {
     /// adapter of a host.
     pub fn count_departures<F: CeeFrame>(&mut self, pool: &mut Pool<F>, host: HostId, now_ps: u64) {
         self.catch_up(pool, self.adapters.port(host), now_ps);
-        self.adapters.adapters[host.index()].counted = true;
-        self.adapters.numbers = true;
+        self.adapters.of_mut(host).count_departures();
+        self.adapters.keep_tags();
         self.set_adapter_patience(host);
     }
 
-    /// Decides whether an adapter is lazy. An adapter is punctual if a sender waits for room in it,
-    /// if its departures are counted, if it babbles or is watched, if its switch stores and
-    /// forwards, and where no port may be late. The caller makes it catch up before it becomes
-    /// punctual.
+    /// Decides whether an adapter is lazy. The caller makes it catch up before it becomes punctual.
     pub(super) fn set_adapter_patience(&mut self, host: HostId) {
-        let adapter = &self.adapters.adapters[host.index()];
-        let port = adapter.port;
-        if port == PortId::NONE {
-            return; // a host without a link
-        }
-        let hurries = adapter.wanted != 0 || adapter.counted || adapter.babbles;
-        let hurries = hurries || !self.out.may_be_late || !self.out.is_cut(port);
-        let state = &mut self.out.ports[port.index()];
-        let punctual = match hurries || state.watched {
-            true => u8::MAX,
-            false => 0,
-        };
-        let before = std::mem::replace(&mut state.punctual, punctual);
-        if before < punctual {
-            state.expected = false;
-            // A lazy adapter has not requested a timer for this time.
-            let armed_ps = std::mem::replace(&mut state.armed_ps, NEVER);
-            if state.has_eligible() {
-                let free_ps = state.free_ps;
-                self.out.arm(&mut self.requests, port, free_ps);
-            }
-            self.out.arm(&mut self.requests, port, armed_ps);
+        let adapter = self.adapters.of(host);
+        if let Some(port) = adapter.link() {
+            let hurries = adapter.hurries();
+            (self.out).set_adapter_patience(&mut self.requests, port, hurries);
         }
     }
 
@@ -101,15 +79,10 @@ impl Cee {
         port: PortId,
         now_ps: u64,
     ) {
-        let until_ps = now_ps + u64::from(port < self.out.turn);
-        let state = &mut self.out.ports[port.index()];
-        let due_ps = if state.has_eligible() {
-            state.free_ps
-        } else {
-            NEVER
-        };
-        let at_ps = due_ps.min(state.armed_ps);
-        if state.punctual != 0 || at_ps >= until_ps {
+        let until_ps = self.out.until_ps(port, now_ps);
+        let state = &self.out[port];
+        let at_ps = state.due_ps().min(state.armed_ps());
+        if !state.is_lazy() || at_ps >= until_ps {
             return;
         }
         self.drive(pool, port, at_ps, until_ps);
@@ -137,7 +110,7 @@ impl Cee {
         departure: Departure,
         now_ps: u64,
     ) {
-        if self.adapters.numbers {
+        if self.adapters.keeps_tags() {
             self.adapters.tag_departure(handle, departure);
         }
         self.adapters.keep_room(departure, pool[handle].bytes());
@@ -156,16 +129,16 @@ impl Cee {
         if self.out.may_be_behind(port, now_ps) {
             self.catch_up_adapter(pool, port, now_ps);
         }
-        let adapter = &mut self.adapters.adapters[host.index()];
-        let voq = &mut adapter.queues[queue as usize];
-        let (bytes, priority) = (pool[handle].bytes(), voq.key.priority);
-        let state = &mut self.out.ports[port.index()];
-        if state.down {
-            adapter.reserved_bytes[usize::from(priority)] -= u64::from(bytes);
+        let (adapter, tags, params) = self.adapters.parts(host);
+        let (voq, room) = adapter.queue_and_room(queue);
+        let (bytes, priority) = (pool[handle].bytes(), voq.priority());
+        let state = &mut self.out[port];
+        if state.is_down() {
+            room.give_back(priority.into(), bytes);
             return self.lose_unsent(host, priority, handle);
         }
-        if self.adapters.numbers {
-            self.adapters.tags[handle as usize].number = voq.next_number();
+        if tags.are_kept() {
+            tags.number(handle, voq.next_number());
         }
         let label = Label {
             ingress: port,
@@ -177,16 +150,14 @@ impl Cee {
         label.put(pool, handle);
         state.accept(bytes);
         let may_leave = state.open() & 1 << priority != 0 && state.is_idle(now_ps);
-        // A late decision must not send the frame before its arrival.
-        state.free_ps = state.free_ps.max(now_ps);
-        if may_leave && adapter.queued_bytes == 0 && voq.limiter.is_none() {
+        state.send_nothing_before(now_ps);
+        if may_leave && room.is_empty() && !voq.is_limited() {
             return self.pass(pool, handle, (host, queue), now_ps);
         }
-        voq.frames.push(pool, handle);
-        adapter.queued_bytes += u64::from(bytes);
-        if !voq.listed {
-            let params = self.adapters.params.as_ref();
-            adapter.list(&mut state.waiting, queue, now_ps, params);
+        voq.push(pool, handle);
+        room.join(bytes);
+        if !voq.is_listed() {
+            adapter.list(state.waiting_mut(), queue, now_ps, params);
         }
         if state.is_idle(now_ps) || adapter.is_due(now_ps) {
             self.kick_adapter(pool, port, now_ps);
@@ -198,7 +169,7 @@ impl Cee {
     /// Requests the event at which a busy adapter sends again: when its port is free, or when a
     /// rate limiter lets the next frame go.
     fn await_turn(&mut self, port: PortId, host: HostId) {
-        if self.out.ports[port.index()].has_eligible() {
+        if self.out[port].has_eligible() {
             self.out.await_free(&mut self.requests, port);
         } else {
             self.arm_delayed(port, host);
@@ -213,12 +184,12 @@ impl Cee {
         (host, queue): (HostId, u32),
         now_ps: u64,
     ) {
-        let adapter = &mut self.adapters.adapters[host.index()];
-        let (port, bytes) = (adapter.port, pool[handle].bytes());
-        let voq = &mut adapter.queues[queue as usize];
-        (voq.last_ps, voq.last_bytes) = (now_ps, bytes);
-        let priority = usize::from(voq.key.priority);
-        adapter.reserved_bytes[priority] -= u64::from(bytes);
+        let adapter = self.adapters.of_mut(host);
+        let (port, bytes) = (adapter.port(), pool[handle].bytes());
+        let (voq, room) = adapter.queue_and_room(queue);
+        voq.passed(bytes, now_ps);
+        let priority = usize::from(voq.priority());
+        room.give_back(priority, bytes);
         self.start(pool, port, handle, now_ps);
         self.report_departure(host, priority, handle);
     }
@@ -247,35 +218,34 @@ impl Cee {
         let Node::Host(host) = self.specs[port.index()].near else {
             return;
         };
-        if self.out.ports[port.index()].down {
+        if self.out[port].is_down() {
             return;
         }
         loop {
-            let state = &mut self.out.ports[port.index()];
-            let was_expected = state.expected;
-            if at_ps == state.armed_ps && until_ps != 0 {
-                state.armed_ps = NEVER;
-                state.expected |= std::mem::take(&mut state.foreseen);
+            let state = &mut self.out[port];
+            let was_expected = state.is_expected();
+            if until_ps != 0 {
+                state.disarm_at(at_ps);
             }
             while !self.send_at(pool, port, host, at_ps) {}
-            let state = &mut self.out.ports[port.index()];
+            let state = &mut self.out[port];
             // A frame that left has used the expected event; if none left, the event is still
             // expected.
-            state.expected &= was_expected;
+            state.expect_only_if(was_expected);
             let may_send = state.has_eligible();
             let due_ps = if may_send {
-                state.free_ps
+                state.free_ps()
             } else {
-                let delayed_ps = self.adapters.adapters[host.index()].next_delayed_ps();
-                delayed_ps.max(state.free_ps)
+                let delayed_ps = self.adapters.of(host).next_delayed_ps();
+                delayed_ps.max(state.free_ps())
             };
-            at_ps = due_ps.min(state.armed_ps);
+            at_ps = due_ps.min(state.armed_ps());
             if at_ps >= until_ps {
                 break;
             }
             if !may_send {
-                state.expected = false;
-                if due_ps < state.armed_ps {
+                state.expect_nothing();
+                if due_ps < state.armed_ps() {
                     state.set_armed(NEVER);
                 }
             }
@@ -293,30 +263,17 @@ impl Cee {
         host: HostId,
         now_ps: u64,
     ) -> bool {
-        let state = &mut self.out.ports[port.index()];
-        let adapter = &mut self.adapters.adapters[host.index()];
+        let state = &mut self.out[port];
+        let (adapter, _, params) = self.adapters.parts(host);
         if adapter.is_due(now_ps) {
-            let params = self.adapters.params.as_ref();
-            adapter.release_delayed(&mut state.waiting, now_ps, params);
+            adapter.release_delayed(state.waiting_mut(), now_ps, params);
         }
-        let eligible = state.waiting & state.open();
+        let eligible = state.eligible();
         if eligible == 0 || !state.is_idle(now_ps) {
             return true;
         }
-        let adapter = &self.adapters.adapters[host.index()];
-        let head_bytes = |priority: usize| {
-            let queue = adapter.ready[priority].first;
-            adapter.queues[queue as usize].frames.head_bytes
-        };
-        let selection = &mut self.out.selections[port.index()];
-        let chosen = match eligible & (eligible - 1) {
-            0 => {
-                let priority = eligible.trailing_zeros() as usize % PRIORITIES;
-                selection.choose_alone(priority, head_bytes(priority));
-                Some(priority)
-            }
-            _ => selection.choose(eligible, &head_bytes),
-        };
+        let head_bytes = |priority: usize| adapter.head_bytes(priority);
+        let chosen = self.out.choose(port, eligible, head_bytes);
         chosen.is_none_or(|priority| self.depart(pool, port, host, priority, now_ps))
     }
 
@@ -330,23 +287,19 @@ impl Cee {
         priority: usize,
         now_ps: u64,
     ) -> bool {
-        let adapter = &mut self.adapters.adapters[host.index()];
-        let queue = adapter.ready[priority].first;
-        let voq = &mut adapter.queues[queue as usize];
-        if voq.limiter.is_some() {
+        let adapter = self.adapters.of_mut(host);
+        let voq = adapter.first_mut(priority);
+        if voq.is_limited() {
             return self.depart_at_rate(pool, port, host, priority, now_ps);
         }
-        let bytes = voq.frames.head_bytes;
-        let Some(handle) = voq.frames.pop(pool) else {
+        let Some((handle, bytes)) = voq.depart(pool, now_ps) else {
             return true;
         };
-        (voq.last_ps, voq.last_bytes) = (now_ps, bytes);
-        voq.listed = voq.frames.head != NIL;
-        let waiting = &mut self.out.ports[port.index()].waiting;
-        if voq.listed {
-            adapter.rotate(priority);
-        } else {
+        let waiting = self.out[port].waiting_mut();
+        if voq.is_empty() {
             adapter.next(waiting, priority);
+        } else {
+            adapter.rotate(priority);
         }
         self.leave(pool, port, (host, priority), handle, bytes, now_ps);
         true
@@ -362,30 +315,25 @@ impl Cee {
         priority: usize,
         now_ps: u64,
     ) -> bool {
-        let adapter = &mut self.adapters.adapters[host.index()];
-        let waiting = &mut self.out.ports[port.index()].waiting;
+        let (adapter, _, params) = self.adapters.parts(host);
+        let waiting = self.out[port].waiting_mut();
         let Some(queue) = adapter.next(waiting, priority) else {
             return true;
         };
-        let params = self.adapters.params.as_ref();
-        let voq = &mut adapter.queues[queue as usize];
-        voq.listed = false;
+        let obeyed = adapter.obeyed(params);
+        let (voq, _) = adapter.queue_and_room(queue);
         // A notification may have lowered the rate since the queue was listed as ready.
-        if let (Some(params), false) = (params, adapter.babbles) {
-            if voq.next_ps(params, now_ps) > now_ps {
-                adapter.list(waiting, queue, now_ps, Some(params));
-                return false;
-            }
+        if voq.next_ps(obeyed, now_ps) > now_ps {
+            adapter.list(waiting, queue, now_ps, params);
+            return false;
         }
-        let bytes = voq.frames.head_bytes;
-        let Some(handle) = voq.frames.pop(pool) else {
+        let Some((handle, bytes)) = voq.depart(pool, now_ps) else {
             return true;
         };
-        (voq.last_ps, voq.last_bytes) = (now_ps, bytes);
-        if let (Some(params), Some(limiter)) = (params, &mut voq.limiter) {
-            limiter.sent(params, bytes);
+        if let Some(params) = params {
+            voq.limit(params, bytes);
         }
-        if voq.frames.head != NIL {
+        if !voq.is_empty() {
             adapter.list(waiting, queue, now_ps, params);
         }
         self.leave(pool, port, (host, priority), handle, bytes, now_ps);
@@ -403,9 +351,7 @@ impl Cee {
         bytes: u32,
         now_ps: u64,
     ) {
-        let adapter = &mut self.adapters.adapters[host.index()];
-        adapter.queued_bytes -= u64::from(bytes);
-        adapter.reserved_bytes[priority] -= u64::from(bytes);
+        self.adapters.of_mut(host).leave(priority, bytes);
         self.start(pool, port, handle, now_ps);
         self.report_departure(host, priority, handle);
     }
@@ -413,15 +359,14 @@ impl Cee {
     /// Reports a departure if departures are counted, and room if a sender waits for it.
     #[inline]
     fn report_departure(&mut self, host: HostId, priority: usize, handle: Handle) {
-        let adapter = &self.adapters.adapters[host.index()];
-        if adapter.counted || adapter.wanted != 0 {
+        if self.adapters.of(host).is_watched() {
             self.report_all(host, priority, handle);
         }
     }
 
     #[inline(never)]
     fn report_all(&mut self, host: HostId, priority: usize, handle: Handle) {
-        if self.adapters.adapters[host.index()].counted {
+        if self.adapters.of(host).is_counted() {
             let sender = self.adapters.sender(handle);
             self.requests.left(host, sender, handle);
         }
@@ -430,9 +375,7 @@ impl Cee {
 
     /// A priority of an adapter has more room, which is reported if a sender waits for it.
     fn report_room(&mut self, host: HostId, priority: usize) {
-        let adapter = &mut self.adapters.adapters[host.index()];
-        if adapter.wanted & 1 << priority != 0 {
-            adapter.wanted &= !(1 << priority);
+        if self.adapters.of_mut(host).ends_wait(priority) {
             self.requests.room(host, priority as u8);
             self.set_adapter_patience(host);
         }
@@ -440,22 +383,22 @@ impl Cee {
 
     /// Requests an event at the time when a rate limiter lets the next frame go.
     fn arm_delayed(&mut self, port: PortId, host: HostId) {
-        let delayed_ps = self.adapters.adapters[host.index()].next_delayed_ps();
-        let state = &mut self.out.ports[port.index()];
+        let delayed_ps = self.adapters.of(host).next_delayed_ps();
+        let state = &mut self.out[port];
         // The frame for which an event was expected is no longer the next one.
-        state.expected = false;
+        state.expect_nothing();
         if delayed_ps == NEVER {
             return;
         }
-        let at_ps = delayed_ps.max(state.free_ps);
-        if state.punctual != 0 {
+        let at_ps = delayed_ps.max(state.free_ps());
+        if !state.is_lazy() {
             return self.out.arm(&mut self.requests, port, at_ps);
         }
-        if at_ps < state.armed_ps {
+        if at_ps < state.armed_ps() {
             state.set_armed(at_ps);
         }
         // A frame on the wire makes the adapter catch up when it arrives.
-        if state.first == NIL {
+        if state.is_wire_empty() {
             self.out.foresee(&mut self.requests, port);
         }
     }
@@ -469,35 +412,21 @@ impl Cee {
         fb: u8,
         now_ps: u64,
     ) {
-        self.adapters.taken += 1;
-        self.catch_up(pool, self.adapters.port(host), now_ps);
-        let Some(params) = &self.adapters.params else {
+        self.adapters.count_taken();
+        let port = self.adapters.port(host);
+        self.catch_up(pool, port, now_ps);
+        let (adapter, _, Some(params)) = self.adapters.parts(host) else {
             return;
         };
-        let adapter = &mut self.adapters.adapters[host.index()];
-        let number = adapter.queue(queue);
-        let line_bps = self.specs[adapter.port.index()].rate_bps;
-        let seed = adapter.seed ^ u64::from(number) << 32;
-        let voq = &mut adapter.queues[number as usize];
-        let limiter = voq
-            .limiter
-            .get_or_insert_with(|| Box::new(ReactionPoint::new(params, line_bps, now_ps, seed)));
-        limiter.notified(params, fb, now_ps);
-        let port = adapter.port;
-        self.out.kicks.push(port);
+        let line_bps = self.specs[port.index()].rate_bps;
+        adapter.notified(params, (queue, fb), line_bps, now_ps);
+        self.out.kick(port);
         self.serve_kicked_ports(pool, now_ps);
     }
 
     /// Rates of a host's limiters in bits per second, by queue.
     pub fn limits(&self, host: HostId, now_ps: u64) -> impl Iterator<Item = (QueueKey, u64)> {
-        let queues = &self.adapters.adapters[host.index()].queues;
-        queues.iter().filter_map(move |voq| {
-            // A limiter's timer advances only when its queue sends; here a copy is brought up to
-            // date.
-            let mut limiter = *voq.limiter.as_deref()?;
-            limiter.timer(self.adapters.params.as_ref()?, now_ps);
-            Some((voq.key, limiter.rate_bps()))
-        })
+        self.adapters.limits(host, now_ps)
     }
 
     /// Whether a host's adapter ignores pauses and rates from now on, as a defective one does.
@@ -510,7 +439,7 @@ impl Cee {
     ) {
         let port = self.adapters.port(host);
         self.catch_up(pool, port, now_ps);
-        self.adapters.adapters[host.index()].babbles = babbles;
+        self.adapters.of_mut(host).set_babbling(babbles);
         self.set_deaf(port, babbles, now_ps);
         self.set_adapter_patience(host);
         self.out.reopen(port, now_ps);
@@ -522,23 +451,8 @@ impl Cee {
         let Node::Host(host) = self.specs[port.index()].near else {
             return;
         };
-        let mut lost = Vec::new();
-        let adapter = &mut self.adapters.adapters[host.index()];
-        for voq in &mut adapter.queues {
-            while let Some(handle) = voq.frames.pop(pool) {
-                lost.push(handle);
-            }
-            voq.listed = false;
-        }
-        adapter.ready = [EMPTY; PRIORITIES];
-        self.out.ports[port.index()].waiting = 0;
-        adapter.delayed.clear();
-        adapter.queued_bytes = 0;
-        for &handle in &lost {
-            let priority = Label::of(pool, handle).priority;
-            adapter.reserved_bytes[usize::from(priority)] -= u64::from(pool[handle].bytes());
-        }
-        for handle in lost {
+        let waiting = self.out[port].waiting_mut();
+        for handle in self.adapters.of_mut(host).empty(pool, waiting) {
             let priority = Label::of(pool, handle).priority;
             self.lose_unsent(host, priority, handle);
         }

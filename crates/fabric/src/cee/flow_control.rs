@@ -4,7 +4,6 @@
 use super::{
     CONTROL_BYTES, Cee, CeeFrame, OwnEffect, PRIORITIES, Pause, PauseFrame,
     pause::{Step, duration_ps},
-    port::{ALL_DECIDED, NONE_DECIDED},
 };
 use crate::{graph::PortId, pool::Pool};
 
@@ -26,7 +25,7 @@ impl Cee {
         self.catch_up_neighbours(pool, ingress.opposite(), now_ps);
         if self.buffers.is_too_full(ingress, priority) {
             let bit = 1 << priority;
-            self.set_sent(ingress, self.buffers.inputs[ingress.index()].sent | bit);
+            self.set_sent(ingress, self.buffers.sent(ingress) | bit);
             self.say(pool, ingress, PauseFrame::stop(bit), now_ps);
         }
     }
@@ -50,7 +49,7 @@ impl Cee {
         if self.buffers.is_empty_enough(ingress, priority) {
             let bit = 1 << priority;
             self.say(pool, ingress, PauseFrame::go_on(bit), now_ps);
-            self.set_sent(ingress, self.buffers.inputs[ingress.index()].sent & !bit);
+            self.set_sent(ingress, self.buffers.sent(ingress) & !bit);
         }
     }
 
@@ -83,11 +82,11 @@ impl Cee {
         let back = port.opposite();
         self.catch_up(pool, back, now_ps);
         let serialization_ps = self.out.serialization_ps(back, CONTROL_BYTES);
-        if self.out.ports[back.index()].down {
+        if self.out[back].is_down() {
             return;
         }
         let leaves_ps = self.out.send_pause(back, serialization_ps, now_ps);
-        if self.out.ports[back.index()].watched {
+        if self.out[back].is_watched() {
             let effect = OwnEffect::PauseSent(back, frame, leaves_ps);
             self.requests.own(effect);
         }
@@ -117,7 +116,7 @@ impl Cee {
             return; // an earlier one took its place, and has come
         }
         // Ports that decide at this time do so before the pause takes effect.
-        self.out.turn = ALL_DECIDED;
+        self.out.end_turns();
         while let Some(step) = self.pauses[at].next_step(now_ps) {
             match step {
                 Step::Obey(frame) => self.obey_for_a_time(pool, port, frame, now_ps),
@@ -129,7 +128,7 @@ impl Cee {
             self.requests.control(port, at_ps);
         }
         self.serve_kicked_ports(pool, now_ps);
-        self.out.turn = NONE_DECIDED;
+        self.out.reset_turns();
     }
 
     fn obey_for_a_time<F: CeeFrame>(
@@ -151,7 +150,7 @@ impl Cee {
 
     fn renew<F: CeeFrame>(&mut self, pool: &mut Pool<F>, port: PortId, now_ps: u64) {
         self.pauses[port.index()].renewed();
-        let sent = self.buffers.inputs[port.index()].sent;
+        let sent = self.buffers.sent(port);
         if sent != 0 {
             self.say(pool, port, PauseFrame::stop(sent), now_ps);
         }
@@ -182,8 +181,8 @@ impl Cee {
 
     /// Copies the paused priorities of a port from its pauses to its state.
     fn shut(&mut self, port: PortId) {
-        let at = port.index();
-        self.out.ports[at].shut = self.pauses[at].shut();
+        let shut = self.pauses[port.index()].shut();
+        self.out[port].set_shut(shut);
     }
 
     /// The total time for which at least one priority of a port has been paused.
@@ -232,7 +231,7 @@ impl Cee {
             let held = self.buffers.held_bytes(port, priority);
             if held >= xon && held > 0 {
                 let bit = 1 << priority;
-                self.set_sent(port, self.buffers.inputs[port.index()].sent | bit);
+                self.set_sent(port, self.buffers.sent(port) | bit);
                 self.obey(pool, port, PauseFrame::stop(bit), now_ps);
             }
         }

@@ -24,12 +24,11 @@ mod resequence;
 mod switch;
 mod transmit;
 
-use prefetch_index::prefetch_index;
 use sluicegate_core::aqm::AqmParams;
 
 use crate::{
     graph::{HostId, Node, PortId, SwitchId},
-    pool::{Handle, NIL, Pool},
+    pool::{Handle, Pool},
     port::{Drop, Frame, PS_PER_S},
 };
 
@@ -257,46 +256,38 @@ impl Cee {
     /// Prefetches the state of a port.
     #[inline]
     pub fn fetch_port(&self, port: PortId) {
-        prefetch_index(&self.out.ports, port.index());
+        self.out.fetch(port);
         self.points.fetch(port);
     }
 
     /// Prefetches the first frame under way on a port, and the state that chooses the next one.
     #[inline]
     pub fn fetch_first<F>(&self, pool: &Pool<F>, port: PortId) {
-        let state = &self.out.ports[port.index()];
-        pool.fetch(state.first);
-        if state.waiting != 0 {
-            prefetch_index(&self.out.selections, port.index());
-        }
+        self.out.fetch_first(pool, port);
     }
 
     /// Prefetches the memory that a frame needs when it joins a port.
     #[inline]
     pub fn fetch_queue<F>(&self, pool: &Pool<F>, port: PortId) {
-        let state = &self.out.ports[port.index()];
-        pool.fetch(state.last);
-        if state.is_adapter {
+        let is_adapter = self.out.fetch_last(pool, port);
+        if is_adapter {
             if let Node::Host(host) = self.specs[port.index()].near {
-                prefetch_index(&self.adapters.adapters, host.index());
+                self.adapters.fetch(host);
             }
-        } else if state.waiting != 0 {
-            prefetch_index(&self.out.queues, port.index());
         }
     }
 
     /// The first frame under way.
     #[inline]
     pub fn first<'a, F>(&self, pool: &'a Pool<F>, port: PortId) -> Option<&'a F> {
-        let first = self.out.ports[port.index()].first;
-        (first != NIL).then(|| pool.look(first).0)
+        self.out.first(pool, port)
     }
 
     /// Bytes queued at a port, all priorities together.
     pub fn backlog_bytes(&self, port: PortId) -> u64 {
         match self.specs[port.index()].near {
-            Node::Host(host) => self.adapters.adapters[host.index()].queued_bytes,
-            Node::Switch(_) => self.out.ports[port.index()].queued_bytes.into(),
+            Node::Host(host) => self.adapters.of(host).queued_bytes(),
+            Node::Switch(_) => self.out.queued_bytes(port),
         }
     }
 
@@ -312,14 +303,13 @@ impl Cee {
 
     /// (Notifications made so far, notifications that adapters have taken.)
     pub fn notifications(&self) -> (u64, u64) {
-        (self.points.made(), self.adapters.taken)
+        (self.points.made(), self.adapters.taken())
     }
 
     /// From now on [`Effect::Sent`](crate::contract::Effect) and [`OwnEffect::PauseSent`] report
     /// the frames that a port sends.
     pub fn watch(&mut self, port: PortId) {
-        let state = &mut self.out.ports[port.index()];
-        state.set(state.down, true);
+        self.out[port].watch();
         match self.specs[port.index()].near {
             Node::Switch(switch) => self.set_patience(switch),
             Node::Host(host) => self.set_adapter_patience(host),
@@ -329,14 +319,14 @@ impl Cee {
     /// From now on the numbers and senders of frames are kept: see [`Cee::number`] and
     /// [`Cee::sender`].
     pub fn number_frames(&mut self) {
-        self.adapters.numbers = true;
+        self.adapters.keep_tags();
     }
 
     /// Makes all ports punctual.
     #[cfg(test)]
     fn never_be_late(&mut self) {
-        self.out.may_be_late = false;
-        let (switches, hosts) = (self.out.of_switch.len(), self.adapters.adapters.len());
+        self.out.never_be_late();
+        let (switches, hosts) = (self.out.switches(), self.adapters.hosts());
         self.set_all_patience(switches, hosts);
     }
 

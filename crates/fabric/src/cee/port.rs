@@ -1,10 +1,16 @@
 //! The sending side of links: each port's queues, its transmission selection and its wire.
 
+mod fifo;
+mod state;
+
+use std::ops::{Index, IndexMut};
+
+use prefetch_index::prefetch_index;
 use sluicegate_core::aqm::{Arrival, Arriving, Red};
 
 use super::{
-    CeeConfig, CeeFrame, CeeStats, Ets, Label, PRIORITIES, PortSpec, Requests, ps_per_byte_q16,
-    time_ps,
+    CeeConfig, CeeFrame, CeeStats, CongestionPoints, Ets, Feedback, PRIORITIES, PortSpec, Requests,
+    ps_per_byte_q16, time_ps,
 };
 use crate::{
     graph::{Node, PortId, SwitchId},
@@ -13,52 +19,11 @@ use crate::{
     random::draw,
 };
 
-/// No event pending.
-pub(super) const NEVER: u64 = u64::MAX;
-
-/// The state of a port that every frame reads and writes: one cache line.
-#[repr(C, align(64))]
-pub(super) struct Port {
-    /// First and last frame on the wire: its header (at cut-through switches) or its last bit has
-    /// not arrived yet.
-    pub first: Handle,
-    pub last: Handle,
-    /// When the first frame arrives.
-    pub first_ps: u64,
-    /// When the last bit sent so far leaves: the port is idle from then on.
-    pub free_ps: u64,
-    /// The time of the port's next [`Timer::Transmit`](crate::contract::Timer), or [`NEVER`]. A
-    /// lazy adapter keeps the time here without requesting the timer.
-    pub armed_ps: u64,
-    pub accepted: u64,
-    pub accepted_bytes: u64,
-    pub queued_bytes: u32,
-    class: u16,
-    /// Bit p: frames of priority p wait. In an adapter only those count that no rate limiter
-    /// delays.
-    pub waiting: u8,
-    /// Bit p: a pause stops priority p.
-    pub shut: u8,
-    pub down: bool,
-    pub watched: bool,
-    /// Bit p: the port is punctual while frames of priority p wait: see
-    /// [`Cee::catch_up`](super::Cee::catch_up).
-    pub punctual: u8,
-    /// An event is set for the arrival of the frame that begins as soon as the port is free.
-    pub expected: bool,
-    /// A lazy adapter has set an event for the arrival of the frame that begins at `armed_ps`.
-    pub foreseen: bool,
-    /// The port belongs to a host.
-    pub is_adapter: bool,
-    /// The AQM averages the queue length, so even a frame that meets an empty queue may be dropped
-    /// or marked.
-    pub averages: bool,
-    /// The link is up, the port is not watched, and its AQM averages nothing: a frame that meets an
-    /// idle, empty port is sent without further checks.
-    pub plain: bool,
-}
-
-const _: () = assert!(size_of::<Port>() == 64);
+use self::fifo::Queues;
+pub(super) use self::{
+    fifo::Fifo,
+    state::{NEVER, Port, Waiting},
+};
 
 /// The properties that ports of the same kind share.
 #[derive(Clone, Copy, PartialEq)]
@@ -72,66 +37,6 @@ struct Class {
     /// Cut-through: a frame arrives at the far end with its header, not with its last bit.
     cut: bool,
 }
-
-/// A queue of frames in order.
-#[derive(Clone, Copy)]
-pub(super) struct Fifo {
-    pub head: Handle,
-    pub tail: Handle,
-    pub bytes: u32,
-    /// Bytes of the first frame: kept here, so that a comparison does not read the frame.
-    pub head_bytes: u32,
-}
-
-impl Default for Fifo {
-    fn default() -> Self {
-        Self {
-            head: NIL,
-            tail: NIL,
-            bytes: 0,
-            head_bytes: 0,
-        }
-    }
-}
-
-impl Fifo {
-    #[inline]
-    pub fn push<F: CeeFrame>(&mut self, pool: &mut Pool<F>, handle: Handle) {
-        let bytes = pool[handle].bytes();
-        pool.end(handle);
-        match self.tail {
-            NIL => (self.head, self.head_bytes) = (handle, bytes),
-            last => pool.link_after(last, handle, bytes.into()),
-        }
-        self.tail = handle;
-        // Wraps only in adapters without a bound, whose queued bytes are never read.
-        self.bytes = self.bytes.wrapping_add(bytes);
-    }
-
-    #[inline]
-    pub fn pop<F: CeeFrame>(&mut self, pool: &Pool<F>) -> Option<Handle> {
-        let handle = self.head;
-        if handle == NIL {
-            return None;
-        }
-        let (_, next, next_bytes) = pool.look(handle);
-        self.bytes = self.bytes.wrapping_sub(self.head_bytes);
-        (self.head, self.head_bytes) = (next, next_bytes as u32);
-        if next == NIL {
-            self.tail = NIL;
-        }
-        // The next frame has waited for long and is in no cache.
-        pool.fetch(next);
-        Some(handle)
-    }
-}
-
-/// The queues of a port, by priority.
-#[derive(Clone, Copy, Default)]
-#[repr(align(64))]
-pub(super) struct Queues(pub [Fifo; PRIORITIES]);
-
-const _: () = assert!(size_of::<Queues>() == 128);
 
 /// Idle ports, and their classes. Frames arrive with their header (cut-through) if no port of the
 /// switch is faster than their link. A faster port would run out of bits that have not arrived yet.
@@ -179,99 +84,41 @@ fn outputs(specs: &[PortSpec], switches: usize) -> Vec<Vec<PortId>> {
     outputs
 }
 
-impl Port {
-    fn new(class: u16, spec: &PortSpec) -> Self {
-        let averages = spec.aqm.harmless_bytes() == 0;
-        Self {
-            first: NIL,
-            last: NIL,
-            first_ps: 0,
-            free_ps: 0,
-            armed_ps: NEVER,
-            accepted: 0,
-            accepted_bytes: 0,
-            queued_bytes: 0,
-            class,
-            waiting: 0,
-            shut: 0,
-            down: false,
-            watched: false,
-            punctual: u8::MAX,
-            expected: false,
-            foreseen: false,
-            is_adapter: matches!(spec.near, Node::Host(_)),
-            averages,
-            plain: !averages,
-        }
-    }
-
-    /// Sets whether the link is down and whether the port is watched.
-    pub fn set(&mut self, down: bool, watched: bool) {
-        (self.down, self.watched) = (down, watched);
-        self.plain = !down && !watched && !self.averages;
-    }
-
-    /// Arms the port for this time without a request to the owner.
-    pub fn set_armed(&mut self, at_ps: u64) {
-        (self.armed_ps, self.foreseen) = (at_ps, false);
-    }
-
-    /// Counts an accepted frame.
-    #[inline]
-    pub fn accept(&mut self, bytes: u32) {
-        self.accepted += 1;
-        self.accepted_bytes += u64::from(bytes);
-    }
-
-    /// See [`Class::harmless_bytes`].
-    #[inline]
-    fn harmless_bytes(&self, classes: &[Class]) -> u64 {
-        classes[usize::from(self.class)].harmless_bytes
-    }
-
-    /// Bit p: no pause stops priority p.
-    pub fn open(&self) -> u8 {
-        !self.shut
-    }
-
-    pub fn is_idle(&self, now_ps: u64) -> bool {
-        self.free_ps <= now_ps
-    }
-
-    /// Whether a frame waits that no pause stops.
-    pub fn has_eligible(&self) -> bool {
-        self.waiting & self.open() != 0
-    }
-
-    /// Whether the port is lazy at present: see [`Cee::catch_up`](super::Cee::catch_up).
-    pub fn is_patient(&self) -> bool {
-        self.waiting & self.punctual == 0
-    }
-}
-
-/// [`OutputPorts::turn`]: all ports have decided for the present time.
-pub const ALL_DECIDED: PortId = PortId(u32::MAX);
-/// No port has.
-pub const NONE_DECIDED: PortId = PortId(0);
-
-/// The sending sides of all links: their queues, transmission selections and wires.
+/// The sending sides of all links: their queues, transmission selections and wires. A [`Port`] is
+/// reached by its number; its methods are the only way to change it from outside.
 pub(super) struct OutputPorts {
-    pub ports: Vec<Port>,
+    ports: Vec<Port>,
     classes: Vec<Class>,
-    pub queues: Vec<Queues>,
-    pub selections: Vec<Ets>,
+    queues: Vec<Queues>,
+    selections: Vec<Ets>,
     reds: Vec<Red>,
     stats: Vec<CeeStats>,
     /// By port, the random state of its AQM and congestion points.
-    pub random: Vec<u64>,
+    random: Vec<u64>,
     /// By switch, its output ports.
-    pub of_switch: Vec<Vec<PortId>>,
+    of_switch: Vec<Vec<PortId>>,
     /// Ports may be lazy: see [`super::Cee::catch_up`].
-    pub may_be_late: bool,
-    /// Ports below this number have decided for the present time; [`ALL_DECIDED`] = all have.
-    pub turn: PortId,
+    may_be_late: bool,
+    /// How many ports, in the order of their numbers, have decided for the present time.
+    decided: usize,
     /// Ports that may be able to send now: see [`super::Cee::serve_kicked_ports`].
-    pub kicks: Vec<PortId>,
+    kicks: Vec<PortId>,
+}
+
+impl Index<PortId> for OutputPorts {
+    type Output = Port;
+
+    #[inline(always)]
+    fn index(&self, port: PortId) -> &Port {
+        &self.ports[port.index()]
+    }
+}
+
+impl IndexMut<PortId> for OutputPorts {
+    #[inline(always)]
+    fn index_mut(&mut self, port: PortId) -> &mut Port {
+        &mut self.ports[port.index()]
+    }
 }
 
 impl OutputPorts {
@@ -291,9 +138,108 @@ impl OutputPorts {
             random: (0..count).map(random).collect(),
             of_switch: outputs(specs, switches),
             may_be_late: config.may_be_late(),
-            turn: NONE_DECIDED,
+            decided: 0,
             kicks: Vec::new(),
         }
+    }
+
+    /// The number of switches.
+    pub fn switches(&self) -> usize {
+        self.of_switch.len()
+    }
+
+    /// The output ports of a switch.
+    #[inline]
+    pub fn of_switch(&self, switch: SwitchId) -> &[PortId] {
+        &self.of_switch[switch.index()]
+    }
+
+    /// A port's queue of a priority.
+    #[inline(always)]
+    pub fn queue(&self, port: PortId, priority: usize) -> &Fifo {
+        &self.queues[port.index()].0[priority]
+    }
+
+    /// No port may be late.
+    #[cfg(test)]
+    pub fn never_be_late(&mut self) {
+        self.may_be_late = false;
+    }
+
+    /// A port decides for the present time. Those with lower numbers have decided.
+    #[inline(always)]
+    pub fn begin_turn(&mut self, port: PortId) {
+        self.decided = port.index();
+    }
+
+    /// All ports have decided for the present time.
+    pub fn end_turns(&mut self) {
+        self.decided = self.ports.len();
+    }
+
+    /// No port has decided for the present time.
+    #[inline(always)]
+    pub fn reset_turns(&mut self) {
+        self.decided = 0;
+    }
+
+    /// A port has decided all that was due before this time; what is due now is included if the
+    /// port has had its turn. At the same time, ports act in the order of their numbers.
+    #[inline(always)]
+    pub fn until_ps(&self, port: PortId, now_ps: u64) -> u64 {
+        now_ps + u64::from(port.index() < self.decided)
+    }
+
+    /// A port may be able to send now.
+    #[inline]
+    pub fn kick(&mut self, port: PortId) {
+        self.kicks.push(port);
+    }
+
+    /// Takes a port that may be able to send now.
+    #[inline]
+    pub fn next_kicked(&mut self) -> Option<PortId> {
+        self.kicks.pop()
+    }
+
+    /// Prefetches the state of a port.
+    #[inline(always)]
+    pub fn fetch(&self, port: PortId) {
+        prefetch_index(&self.ports, port.index());
+    }
+
+    /// Prefetches the first frame under way on a port, and the state that chooses the next one.
+    #[inline(always)]
+    pub fn fetch_first<F>(&self, pool: &Pool<F>, port: PortId) {
+        let state = &self.ports[port.index()];
+        pool.fetch(state.first);
+        if state.waiting.0 != 0 {
+            prefetch_index(&self.selections, port.index());
+        }
+    }
+
+    /// Prefetches the last frame on a port's wire, and the port's queues if frames wait in them.
+    /// Returns whether the port is an adapter's, which has queues of its own.
+    #[inline(always)]
+    pub fn fetch_last<F>(&self, pool: &Pool<F>, port: PortId) -> bool {
+        let state = &self.ports[port.index()];
+        pool.fetch(state.last);
+        if !state.is_adapter && state.waiting.0 != 0 {
+            prefetch_index(&self.queues, port.index());
+        }
+        state.is_adapter
+    }
+
+    /// The first frame under way.
+    #[inline(always)]
+    pub fn first<'a, F>(&self, pool: &'a Pool<F>, port: PortId) -> Option<&'a F> {
+        let first = self.ports[port.index()].first;
+        (first != NIL).then(|| pool.look(first).0)
+    }
+
+    /// Bytes queued at a switch's port, all priorities together.
+    pub fn queued_bytes(&self, port: PortId) -> u64 {
+        self.ports[port.index()].queued_bytes.into()
     }
 
     /// The counters of a port that are counted here.
@@ -339,7 +285,7 @@ impl OutputPorts {
     /// See [`Class::harmless_bytes`].
     #[inline]
     pub fn harmless_bytes(&self, port: PortId) -> u64 {
-        self.ports[port.index()].harmless_bytes(&self.classes)
+        self.classes[usize::from(self.ports[port.index()].class)].harmless_bytes
     }
 
     /// The time that so many bytes take to leave a port.
@@ -368,8 +314,7 @@ impl OutputPorts {
     #[inline]
     pub fn is_behind(&self, port: PortId, now_ps: u64) -> bool {
         let state = &self.ports[port.index()];
-        // At the same time, ports act in the order of their numbers.
-        let until_ps = now_ps + u64::from(port < self.turn);
+        let until_ps = self.until_ps(port, now_ps);
         state.has_eligible() && state.is_patient() && state.free_ps < until_ps
     }
 
@@ -377,7 +322,7 @@ impl OutputPorts {
     #[inline(always)]
     pub fn may_be_behind(&self, port: PortId, now_ps: u64) -> bool {
         let state = &self.ports[port.index()];
-        state.waiting != 0 && state.free_ps <= now_ps || state.armed_ps <= now_ps
+        state.waiting.0 != 0 && state.free_ps <= now_ps || state.armed_ps <= now_ps
     }
 
     /// Requests a [`Timer::Transmit`](crate::contract::Timer) at this time, unless an earlier one
@@ -404,6 +349,30 @@ impl OutputPorts {
                 let free_ps = state.free_ps;
                 self.arm(requests, port, free_ps);
             }
+        }
+    }
+
+    /// Decides whether an adapter's port is lazy: not if the adapter `hurries` or is watched, if its
+    /// switch stores and forwards, or where no port may be late. The port has caught up before it
+    /// becomes punctual.
+    pub fn set_adapter_patience(&mut self, requests: &mut Requests, port: PortId, hurries: bool) {
+        let hurries = hurries || !self.may_be_late || !self.is_cut(port);
+        let state = &mut self.ports[port.index()];
+        debug_assert!(state.is_adapter, "other ports depend on their switch");
+        let punctual = match hurries || state.watched {
+            true => u8::MAX,
+            false => 0,
+        };
+        let before = std::mem::replace(&mut state.punctual, punctual);
+        if before < punctual {
+            state.expected = false;
+            // A lazy adapter has not requested a timer for this time.
+            let armed_ps = std::mem::replace(&mut state.armed_ps, NEVER);
+            if state.has_eligible() {
+                let free_ps = state.free_ps;
+                self.arm(requests, port, free_ps);
+            }
+            self.arm(requests, port, armed_ps);
         }
     }
 
@@ -480,7 +449,54 @@ impl OutputPorts {
         self.queues[port.index()].0[priority].push(pool, handle);
         let state = &mut self.ports[port.index()];
         state.queued_bytes += bytes;
-        state.waiting |= 1 << priority;
+        state.waiting.add(priority);
+    }
+
+    /// Transmission selection chooses among these priorities of an adapter, which has frames in all
+    /// of them. `head_bytes` is the length of a priority's next frame.
+    #[inline(always)]
+    pub fn choose(
+        &mut self,
+        port: PortId,
+        eligible: u8,
+        head_bytes: impl Fn(usize) -> u32,
+    ) -> Option<usize> {
+        let selection = &mut self.selections[port.index()];
+        match eligible & (eligible - 1) {
+            0 => {
+                let priority = eligible.trailing_zeros() as usize % PRIORITIES;
+                selection.choose_alone(priority, head_bytes(priority));
+                Some(priority)
+            }
+            _ => selection.choose(eligible, &head_bytes),
+        }
+    }
+
+    /// A failed port loses the next frame of a priority's queue. Returns it and its length. That
+    /// frames wait is true until the port is [`OutputPorts::emptied`].
+    pub fn take_lost<F: CeeFrame>(
+        &mut self,
+        pool: &Pool<F>,
+        port: PortId,
+        priority: usize,
+    ) -> Option<(Handle, u32)> {
+        let frames = &mut self.queues[port.index()].0[priority];
+        let bytes = frames.head_bytes();
+        let handle = frames.pop(pool)?;
+        self.ports[port.index()].queued_bytes -= bytes;
+        Some((handle, bytes))
+    }
+
+    /// A failed port has lost all its frames: it is idle, and waits for no event.
+    pub fn emptied(&mut self, port: PortId, now_ps: u64) {
+        let state = &mut self.ports[port.index()];
+        debug_assert!(state.down, "only a failed port loses all its frames");
+        debug_assert_eq!(state.first, NIL, "all on the wire is lost");
+        debug_assert_eq!(state.queued_bytes, 0, "all that waits is lost");
+        state.waiting.clear();
+        state.free_ps = now_ps;
+        state.expected = false;
+        state.set_armed(NEVER);
     }
 
     /// Transmission selection chooses the next frame of a switch's port and takes it from its
@@ -488,17 +504,17 @@ impl OutputPorts {
     #[inline(always)]
     pub fn select<F: CeeFrame>(&mut self, pool: &Pool<F>, port: PortId) -> Option<(Handle, u32)> {
         let state = &self.ports[port.index()];
-        let eligible = state.waiting & state.open();
+        let eligible = state.eligible();
         let queues = &mut self.queues[port.index()].0;
-        let head_bytes = |priority: usize| queues[priority].head_bytes;
+        let head_bytes = |priority: usize| queues[priority].head_bytes();
         let priority = self.selections[port.index()].choose(eligible, &head_bytes)?;
         let frames = &mut queues[priority];
-        let bytes = frames.head_bytes;
+        let bytes = frames.head_bytes();
         let handle = frames.pop(pool)?;
-        let is_empty = frames.head == NIL;
+        let is_empty = frames.is_empty();
         let state = &mut self.ports[port.index()];
         state.queued_bytes -= bytes;
-        state.waiting &= !(u8::from(is_empty) << priority);
+        state.waiting.0 &= !(u8::from(is_empty) << priority);
         Some((handle, bytes))
     }
 
@@ -514,6 +530,7 @@ impl OutputPorts {
     ) {
         let state = &mut self.ports[port.index()];
         let class = &self.classes[usize::from(state.class)];
+        debug_assert!(state.is_idle(now_ps), "one frame leaves at a time");
         state.free_ps = now_ps + time_ps(pool[handle].bytes(), class.ps_per_byte_q16);
         let from_ps = if class.cut { now_ps } else { state.free_ps };
         let arrival_ps = from_ps + class.delay_ps;
@@ -554,6 +571,20 @@ impl OutputPorts {
         Some((handle, (next != NIL).then_some(next_ps)))
     }
 
+    /// A frame of `bytes` has joined a queue: its congestion point returns the feedback to the
+    /// source if it samples the frame and there is congestion.
+    #[inline]
+    pub fn sample(
+        &mut self,
+        points: &mut CongestionPoints,
+        (port, priority): (PortId, u8),
+        bytes: u32,
+    ) -> Option<Feedback> {
+        let at = port.index();
+        let queue_bytes = || self.queues[at].0[usize::from(priority)].bytes().into();
+        points.arrival((port, priority), queue_bytes, bytes, &mut self.random[at])
+    }
+
     /// Applies AQM to a frame that is about to join a queue: marks it, or returns the cause for
     /// which it is dropped.
     pub fn judge<F: CeeFrame>(
@@ -568,7 +599,7 @@ impl OutputPorts {
         let (aqm, frame) = (&spec.aqm, &mut pool[handle]);
         let arriving = Arriving {
             now_ns: now_ps / PS_PER_NS,
-            backlog_bytes: self.queues[at].0[priority].bytes,
+            backlog_bytes: self.queues[at].0[priority].bytes(),
             bytes: frame.bytes(),
             ect: frame.is_ect(),
             random: match aqm.kind {
@@ -592,7 +623,7 @@ impl OutputPorts {
     pub fn underway<F: CeeFrame>(&self, pool: &Pool<F>) -> u64 {
         let on_wires: u64 = self.ports.iter().map(|port| pool.count(port.first)).sum();
         let queues = self.queues.iter().flat_map(|queues| queues.0);
-        let waiting: u64 = queues.map(|frames| pool.count(frames.head)).sum();
+        let waiting: u64 = queues.map(|frames| pool.count(frames.head())).sum();
         on_wires + waiting
     }
 
@@ -604,14 +635,14 @@ impl OutputPorts {
             let mut total = 0;
             for (priority, frames) in queues.0.iter().enumerate() {
                 let bytes = frames.audit(pool, priority, &mut buffered);
-                if bytes != u64::from(frames.bytes) {
+                if bytes != u64::from(frames.bytes()) {
                     return Err(format!(
                         "the queue of port {port}, priority {priority}, holds {bytes} bytes but counts {}",
-                        frames.bytes
+                        frames.bytes()
                     ));
                 }
-                let waits = state.waiting & 1 << priority != 0;
-                if !state.is_adapter && waits != (frames.head != NIL) {
+                let waits = state.waiting.has(priority);
+                if !state.is_adapter && waits == frames.is_empty() {
                     return Err(format!(
                         "port {port} does not know whether priority {priority} waits"
                     ));
@@ -623,29 +654,6 @@ impl OutputPorts {
             }
         }
         Ok(buffered)
-    }
-}
-
-impl Fifo {
-    /// Bytes of its frames, counted one by one. Bytes of frames that take room in the buffer of
-    /// their input are added to `buffered`.
-    fn audit<F: CeeFrame>(
-        &self,
-        pool: &Pool<F>,
-        priority: usize,
-        buffered: &mut [[u64; PRIORITIES]],
-    ) -> u64 {
-        let (mut bytes, mut handle) = (0, self.head);
-        while handle != NIL {
-            let label = Label::of(pool, handle);
-            let length = u64::from(pool[handle].bytes());
-            bytes += length;
-            if label.buffered {
-                buffered[label.ingress.index()][priority] += length;
-            }
-            handle = pool.next(handle);
-        }
-        bytes
     }
 }
 

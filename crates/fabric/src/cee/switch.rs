@@ -56,10 +56,8 @@ impl Cee {
         now_ps: u64,
     ) -> bool {
         let (bytes, label) = (pool[handle].bytes(), Label::of(pool, handle));
-        let bit = 1u8 << label.priority;
-        let state = &mut self.out.ports[to.index()];
-        let is_free = state.waiting | state.shut & bit == 0 && state.is_idle(now_ps);
-        if !is_free || !state.plain {
+        let state = &mut self.out[to];
+        if !state.may_pass(label.priority, now_ps) || !state.is_plain() {
             return false;
         }
         if self.points.watch(label) && !self.points.skips(to, label.priority, bytes) {
@@ -104,30 +102,29 @@ impl Cee {
     ) -> bool {
         let (bytes, tag) = (pool[handle].bytes(), Label::of(pool, handle));
         let priority = usize::from(tag.priority);
-        let state = &mut self.out.ports[to.index()];
-        if !state.plain || state.is_idle(now_ps) || tag.control {
+        let state = &self.out[to];
+        if !state.is_plain() || state.is_idle(now_ps) || tag.control {
             return false;
         }
-        let queued_bytes = self.out.queues[to.index()].0[priority].bytes;
-        let input = &mut self.buffers.inputs[from.index()];
-        let held_bytes = input.bytes[priority] + bytes;
+        let queued_bytes = self.out.queue(to, priority).bytes();
+        let input = self.buffers.input_mut(from);
         let is_harmless = u64::from(queued_bytes) + u64::from(bytes) <= self.out.harmless_bytes(to);
-        if !is_harmless || held_bytes > input.quiet_bytes {
+        if !is_harmless || !input.stays_quiet(priority, bytes) {
             return false;
         }
         if self.points.watch(tag) && !self.points.skips(to, tag.priority, bytes) {
             return false;
         }
-        input.bytes[priority] = held_bytes;
+        input.take_quietly(priority, bytes);
         let tag = Label {
             ingress: from,
             buffered: true,
             ..tag
         };
         tag.put(pool, handle);
-        self.out.ports[to.index()].accept(bytes);
+        self.out[to].accept(bytes);
         self.out.enqueue(pool, to, handle, (priority, bytes));
-        if self.out.ports[to.index()].has_eligible() {
+        if self.out[to].has_eligible() {
             self.out.await_free(&mut self.requests, to);
         }
         self.serve_kicked_ports(pool, now_ps);
@@ -151,19 +148,15 @@ impl Cee {
             buffered: false,
             ..Label::of(pool, handle)
         };
-        let bit = 1u8 << tag.priority;
-        let state = &self.out.ports[to.index()];
-        let goes_through = state.waiting & (bit | state.open()) == 0
-            && state.open() & bit != 0
-            && state.is_idle(now_ps)
-            && !state.down;
+        let state = &self.out[to];
+        let goes_through = state.goes_through(tag.priority, now_ps);
         // A frame that leaves at once takes no room, and its queue is empty.
-        if !goes_through || state.averages {
+        if !goes_through || state.averages() {
             if let Some(cause) = self.refuses(pool, to, handle, tag, now_ps) {
                 return self.lose(pool, to, handle, cause);
             }
         }
-        self.out.ports[to.index()].accept(bytes);
+        self.out[to].accept(bytes);
         if goes_through {
             self.start(pool, to, handle, now_ps);
         } else {
@@ -186,7 +179,7 @@ impl Cee {
         tag: Label,
         now_ps: u64,
     ) -> Option<Drop> {
-        if self.out.ports[to.index()].down {
+        if self.out[to].is_down() {
             return Some(Drop::Down);
         }
         let (bytes, priority) = (pool[handle].bytes(), usize::from(tag.priority));
@@ -196,8 +189,8 @@ impl Cee {
                 return Some(cause);
             }
         }
-        let queued = &self.out.queues[to.index()].0[priority];
-        if u64::from(queued.bytes) + u64::from(bytes) <= self.out.harmless_bytes(to) {
+        let queued_bytes = self.out.queue(to, priority).bytes();
+        if u64::from(queued_bytes) + u64::from(bytes) <= self.out.harmless_bytes(to) {
             return None;
         }
         let spec = &self.specs[to.index()];
@@ -211,7 +204,7 @@ impl Cee {
         if tag.is_made_at(to) {
             return None;
         }
-        let queue_bytes = || self.out.queues[to.index()].0[usize::from(tag.priority)].bytes;
+        let queue_bytes = || self.out.queue(to, tag.priority.into()).bytes();
         self.buffers.has_no_room(tag.share(bytes), queue_bytes)
     }
 
@@ -230,14 +223,14 @@ impl Cee {
             self.hold(pool, to, handle, tag, now_ps);
         }
         // Even a frame whose priority is paused may make the port punctual for the others.
-        let state = &self.out.ports[to.index()];
+        let state = &self.out[to];
         if !state.has_eligible() {
             return;
         }
-        if state.free_ps > now_ps {
+        if !state.is_idle(now_ps) {
             self.out.await_free(&mut self.requests, to);
         } else {
-            self.out.kicks.push(to);
+            self.out.kick(to);
         }
     }
 
@@ -313,10 +306,10 @@ impl Cee {
         if self.buffers.pausing(switch) == 0 {
             return;
         }
-        for at in 0..self.out.of_switch[switch.index()].len() {
+        for at in 0..self.out.of_switch(switch).len() {
             // The opposite direction of the link leads to an input of the same switch.
-            let input = self.out.of_switch[switch.index()][at].opposite();
-            let paused = self.buffers.inputs[input.index()].sent;
+            let input = self.out.of_switch(switch)[at].opposite();
+            let paused = self.buffers.sent(input);
             for priority in (0..PRIORITIES).filter(|priority| paused & 1 << priority != 0) {
                 self.buffers.leave_headroom(input, priority);
                 self.resume_if_empty(pool, input, priority, now_ps);
@@ -334,15 +327,8 @@ impl Cee {
         tag: Label,
         bytes: u32,
     ) {
-        let at = to.index();
-        let queue_bytes = || {
-            self.out.queues[at].0[usize::from(tag.priority)]
-                .bytes
-                .into()
-        };
-        let random = &mut self.out.random[at];
-        let found = (self.points).arrival((to, tag.priority), queue_bytes, bytes, random);
-        let (Some(feedback), Node::Switch(switch)) = (found, self.specs[at].near) else {
+        let found = (self.out).sample(&mut self.points, (to, tag.priority), bytes);
+        let (Some(feedback), Node::Switch(switch)) = (found, self.specs[to.index()].near) else {
             return;
         };
         let destination = pool[handle].destination();

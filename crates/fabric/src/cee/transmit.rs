@@ -1,12 +1,9 @@
 //! When ports send: at once, punctually or late; and the events that an arrival requests next.
 
-use super::{
-    Cee, CeeFrame, PRIORITIES,
-    port::{NEVER, NONE_DECIDED},
-};
+use super::{Cee, CeeFrame, PRIORITIES, port::NEVER};
 use crate::{
     graph::{PortId, SwitchId},
-    pool::{Handle, NIL, Pool},
+    pool::{Handle, Pool},
     port::Drop,
 };
 
@@ -32,33 +29,33 @@ impl Cee {
     #[inline]
     pub fn transmit<F: CeeFrame>(&mut self, pool: &mut Pool<F>, port: PortId, now_ps: u64) {
         self.catch_up(pool, port, now_ps);
-        let state = &mut self.out.ports[port.index()];
-        if state.armed_ps > now_ps {
+        let state = &mut self.out[port];
+        if state.armed_ps() > now_ps {
             return; // an earlier timer has taken the place of this one
         }
         state.set_armed(NEVER);
-        self.out.turn = port;
+        self.out.begin_turn(port);
         self.kick(pool, port, now_ps);
         self.serve_kicked_ports(pool, now_ps);
-        self.out.turn = NONE_DECIDED;
+        self.out.reset_turns();
     }
 
     /// A port sends the next frame that it may send now; a busy port requests an event for it.
     #[inline]
     pub(super) fn kick<F: CeeFrame>(&mut self, pool: &mut Pool<F>, port: PortId, now_ps: u64) {
         self.catch_up(pool, port, now_ps);
-        let state = &self.out.ports[port.index()];
-        if state.is_adapter {
+        let state = &self.out[port];
+        if state.is_adapter() {
             return self.kick_adapter(pool, port, now_ps);
         }
-        if !state.has_eligible() || state.down {
+        if !state.has_eligible() || state.is_down() {
             return;
         }
         if !state.is_idle(now_ps) {
             return self.out.await_free(&mut self.requests, port);
         }
         self.send_next(pool, port, now_ps);
-        if self.out.ports[port.index()].has_eligible() {
+        if self.out[port].has_eligible() {
             self.out.await_free(&mut self.requests, port);
         }
     }
@@ -79,11 +76,11 @@ impl Cee {
 
     #[inline(never)]
     fn send_late<F: CeeFrame>(&mut self, pool: &mut Pool<F>, port: PortId, now_ps: u64) {
-        if self.out.ports[port.index()].is_adapter {
+        if self.out[port].is_adapter() {
             return self.catch_up_adapter(pool, port, now_ps);
         }
         while self.out.is_behind(port, now_ps) {
-            self.send_next(pool, port, self.out.ports[port.index()].free_ps);
+            self.send_next(pool, port, self.out[port].free_ps());
         }
     }
 
@@ -95,8 +92,8 @@ impl Cee {
         switch: SwitchId,
         now_ps: u64,
     ) {
-        for at in 0..self.out.of_switch[switch.index()].len() {
-            self.catch_up(pool, self.out.of_switch[switch.index()][at], now_ps);
+        for at in 0..self.out.of_switch(switch).len() {
+            self.catch_up(pool, self.out.of_switch(switch)[at], now_ps);
         }
     }
 
@@ -140,10 +137,10 @@ impl Cee {
         if next_ps.is_some() {
             return (Some(handle), next_ps);
         }
-        let state = &self.out.ports[port.index()];
+        let state = &self.out[port];
         if state.has_eligible() && state.is_patient() {
             self.out.expect(&mut self.requests, port);
-        } else if state.armed_ps != NEVER && state.is_adapter && state.punctual == 0 {
+        } else if state.armed_ps() != NEVER && state.is_adapter() && state.is_lazy() {
             self.out.foresee(&mut self.requests, port);
         }
         (Some(handle), None)
@@ -152,7 +149,7 @@ impl Cee {
     /// Serves the ports that have become able to send.
     #[inline]
     pub(super) fn serve_kicked_ports<F: CeeFrame>(&mut self, pool: &mut Pool<F>, now_ps: u64) {
-        while let Some(port) = self.out.kicks.pop() {
+        while let Some(port) = self.out.next_kicked() {
             self.kick(pool, port, now_ps);
         }
     }
@@ -160,38 +157,29 @@ impl Cee {
     /// A direction of a link fails, and loses the frames that wait for it or are on the wire; or it
     /// works again.
     pub fn set_up<F: CeeFrame>(&mut self, pool: &mut Pool<F>, port: PortId, up: bool, now_ps: u64) {
-        let at = port.index();
         self.catch_up_neighbours(pool, port, now_ps);
         self.catch_up_neighbours(pool, port.opposite(), now_ps);
         self.catch_up(pool, port, now_ps);
-        let state = &mut self.out.ports[at];
-        state.set(!up, state.watched);
+        self.out[port].set_down(!up);
         self.forget_pauses(port, now_ps);
         if up {
             self.pause_again(pool, port, now_ps);
-            self.out.kicks.push(port);
+            self.out.kick(port);
             return self.serve_kicked_ports(pool, now_ps);
         }
         while let Some((handle, _)) = self.out.take_arrived(pool, port, u64::MAX) {
             self.lose(pool, port, handle, Drop::Down);
         }
-        if self.out.ports[at].is_adapter {
+        if self.out[port].is_adapter() {
             self.empty_adapter(pool, port);
         }
         for priority in 0..PRIORITIES {
-            while let Some(handle) = self.out.queues[at].0[priority].pop(pool) {
-                let bytes = pool[handle].bytes();
-                self.out.ports[at].queued_bytes -= bytes;
+            while let Some((handle, bytes)) = self.out.take_lost(pool, port, priority) {
                 self.release(pool, handle, bytes, now_ps);
                 self.lose(pool, port, handle, Drop::Down);
             }
         }
-        debug_assert_eq!(self.out.ports[at].first, NIL, "all on the wire is lost");
-        let state = &mut self.out.ports[at];
-        state.waiting = 0;
-        state.free_ps = now_ps;
-        state.expected = false;
-        state.set_armed(NEVER);
+        self.out.emptied(port, now_ps);
         self.serve_kicked_ports(pool, now_ps);
     }
 

@@ -38,12 +38,12 @@ fn frames_of_a_queue_are_numbered_on_request() {
     let queue = adapters.adapters[0].queue(key(3, 5));
     assert_eq!(adapters.adapters[0].queue(key(3, 5)), queue);
     assert_ne!(adapters.adapters[0].queue(key(3, 6)), queue);
-    adapters.numbers = true;
+    adapters.keep_tags();
     for handle in 0..3 {
-        adapters.set_tag(handle, Tag::default());
+        adapters.tags.set(handle, Tag::default());
         let number = adapters.adapters[0].queues[queue as usize].next_number();
         assert_eq!(number, handle);
-        adapters.tags[handle as usize].number = number;
+        adapters.tags.number(handle, number);
     }
     adapters.copied(2, 8);
     assert_eq!(adapters.tag(8).number, 2);
@@ -54,16 +54,47 @@ fn queues_of_a_priority_take_turns() {
     let mut adapters = adapters(1);
     let adapter = &mut adapters.adapters[0];
     let queues: Vec<u32> = (0..3).map(|to| adapter.queue(key(to, 2))).collect();
-    let mut waiting = 0;
+    let mut waiting = Waiting::default();
     for &queue in &queues {
         adapter.list(&mut waiting, queue, 0, None);
     }
-    assert_eq!(waiting, 1 << 2);
+    let mut expected = Waiting::default();
+    expected.add(2);
+    assert_eq!(waiting, expected);
     adapter.rotate(2);
     let mut served = Vec::new();
     while let Some(queue) = adapter.next(&mut waiting, 2) {
         served.push(queue);
     }
     assert_eq!(served, [queues[1], queues[2], queues[0]]);
-    assert_eq!(waiting, 0);
+    assert_eq!(waiting, Waiting::default());
+    assert!(adapter.queues.iter().all(|voq| !voq.is_listed()));
+}
+
+#[test]
+fn a_queued_frame_keeps_its_room_until_it_leaves() {
+    let mut room = Room::default();
+    room.reserve(3, 1_500);
+    room.reserve(3, 500);
+    room.join(1_500);
+    assert!(!room.is_empty());
+    room.leave(3, 1_500);
+    assert!(room.is_empty());
+    assert_eq!(room.reserved_bytes[3], 500, "one is on its way");
+    room.give_back(3, 500);
+    assert_eq!(room.reserved_bytes, [0; PRIORITIES]);
+}
+
+#[test]
+fn a_sender_that_waits_for_room_is_told_once() {
+    let mut adapters = adapters(1);
+    let adapter = &mut adapters.adapters[0];
+    assert!(!adapter.hurries() && !adapter.is_watched());
+    adapter.want(4);
+    assert!(adapter.hurries() && adapter.is_watched());
+    assert!(!adapter.ends_wait(5));
+    assert!(adapter.ends_wait(4) && !adapter.ends_wait(4));
+    assert!(!adapter.hurries());
+    adapter.count_departures();
+    assert!(adapter.hurries() && adapter.is_counted());
 }

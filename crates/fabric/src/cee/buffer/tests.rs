@@ -152,3 +152,23 @@ fn a_switch_knows_which_priorities_it_has_paused_anywhere() {
     buffers.pausing[0][3] = 1;
     assert!(buffers.audit(&found(0)).is_err());
 }
+
+#[test]
+fn an_input_is_quiet_up_to_what_it_has_held_before_and_never_above_xoff() {
+    let mut buffers = buffers(Buffer::Input { bytes: 9_000 }, lossless(3_000, Some(4_000)));
+    assert!(!buffers.input_mut(FIRST).stays_quiet(3, BYTES), "new to it");
+    for _ in 0..4 {
+        buffers.take(share(FIRST, 3));
+        buffers.keep_most(FIRST, 3);
+    }
+    buffers.give_back(share(FIRST, 3));
+    assert!(
+        !buffers.input_mut(FIRST).stays_quiet(3, BYTES),
+        "above XOFF"
+    );
+    buffers.give_back(share(FIRST, 3));
+    assert!(buffers.input_mut(FIRST).stays_quiet(3, BYTES));
+    buffers.input_mut(FIRST).take_quietly(3, BYTES);
+    assert_eq!(buffers.held_bytes(FIRST, 3), 3_000);
+    assert!(!buffers.input_mut(SECOND).stays_quiet(3, BYTES));
+}

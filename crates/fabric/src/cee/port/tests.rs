@@ -1,6 +1,6 @@
 use super::*;
 use crate::{
-    cee::{EtsClass, EtsConfig, Notification, OwnEffect, QueueKey},
+    cee::{EtsClass, EtsConfig, Label, Notification, OwnEffect, QueueKey},
     contract::{Effect, Timer},
     graph::HostId,
     port::Frame,
@@ -179,25 +179,25 @@ fn selection_skips_paused_priorities_and_the_audit_finds_wrong_counts() {
     assert!(world.out.audit(&world.pool).is_ok());
     assert_eq!(world.select(TO_HOST), Some(strict));
     let port = TO_HOST.index();
-    world.out.ports[port].shut = 1 << 5;
+    world.out.ports[port].set_shut(1 << 5);
     assert_eq!(world.select(TO_HOST), Some(low));
     assert_eq!(world.select(TO_HOST), None, "priority 5 is paused");
     let state = &world.out.ports[port];
-    assert_eq!((state.waiting, state.queued_bytes), (1 << 5, BYTES));
+    assert_eq!((state.waiting.0, state.queued_bytes), (1 << 5, BYTES));
     assert!(!state.has_eligible());
     assert!(world.out.audit(&world.pool).is_ok());
     world.out.ports[port].queued_bytes += 1;
     assert!(world.out.audit(&world.pool).is_err(), "bytes");
     world.out.ports[port].queued_bytes -= 1;
-    world.out.ports[port].waiting = 0;
+    world.out.ports[port].waiting.clear();
     assert!(world.out.audit(&world.pool).is_err(), "priorities");
-    world.out.ports[port].waiting = 1 << 5;
-    world.out.queues[port].0[5].bytes -= 1;
+    world.out.ports[port].waiting.add(5);
+    world.out.queues[port].0[5].miscount(u32::MAX);
     assert!(world.out.audit(&world.pool).is_err(), "a queue");
-    world.out.queues[port].0[5].bytes += 1;
-    world.out.ports[port].shut = 0;
+    world.out.queues[port].0[5].miscount(1);
+    world.out.ports[port].set_shut(0);
     assert_eq!(world.select(TO_HOST), Some(last));
-    assert_eq!(world.out.ports[port].waiting, 0);
+    assert_eq!(world.out.ports[port].waiting, Waiting::default());
 }
 
 #[test]
@@ -226,7 +226,7 @@ fn a_lazy_port_becomes_punctual_while_a_frame_of_a_paused_priority_waits() {
         "the frame is due now"
     );
     assert!(world.out.is_behind(TO_HOST, FRAME_PS + 1));
-    world.out.turn = ALL_DECIDED;
+    world.out.end_turns();
     assert!(world.out.is_behind(TO_HOST, FRAME_PS));
     assert_eq!(world.timers(TO_HOST), []);
     let World { out, requests, .. } = &mut world;
@@ -266,4 +266,73 @@ fn a_port_marks_above_its_threshold_and_drops_what_cannot_be_marked() {
         assert_eq!(out.judge(pool, spec, (TO_HOST, frame), 1, 0), None);
     }
     assert_eq!(world.out.stats(TO_HOST).marks, 1);
+}
+
+#[test]
+fn a_frame_passes_without_checks_only_where_the_link_is_up_and_nobody_watches() {
+    let mut world = World::new(AqmParams::default());
+    let port = &mut world.out[TO_HOST];
+    assert!(port.is_plain() && port.may_pass(3, 0));
+    port.set_down(true);
+    assert!(!port.is_plain() && port.is_down());
+    port.watch();
+    port.set_down(false);
+    assert!(!port.is_plain() && port.is_watched(), "still watched");
+}
+
+#[test]
+fn a_frame_goes_before_paused_frames_of_other_priorities_only() {
+    let mut world = World::new(AqmParams::default());
+    world.enqueue(TO_HOST, 5);
+    let port = &mut world.out[TO_HOST];
+    port.set_shut(1 << 5);
+    assert!(!port.has_eligible() && port.due_ps() == NEVER);
+    assert!(!port.may_pass(0, 0) && port.goes_through(0, 0));
+    assert!(!port.goes_through(5, 0), "paused");
+    port.set_shut(0);
+    assert!(!port.goes_through(0, 0), "priority 5 is next");
+    assert_eq!((port.eligible(), port.due_ps()), (1 << 5, 0));
+}
+
+#[test]
+fn ports_decide_in_the_order_of_their_numbers() {
+    let mut world = World::new(AqmParams::default());
+    let until_ps = |world: &World| [TO_HOST, TO_SWITCH].map(|port| world.out.until_ps(port, 10));
+    assert_eq!(until_ps(&world), [10, 10]);
+    world.out.begin_turn(TO_SWITCH);
+    assert_eq!(until_ps(&world), [11, 10]);
+    world.out.end_turns();
+    assert_eq!(until_ps(&world), [11, 11]);
+    world.out.reset_turns();
+    assert_eq!(until_ps(&world), [10, 10]);
+}
+
+#[test]
+fn an_adapter_that_hurries_requests_the_timers_that_it_has_kept_to_itself() {
+    let mut world = World::new(AqmParams::default());
+    let adapter = TO_HOST.opposite();
+    let World { out, requests, .. } = &mut world;
+    out.set_adapter_patience(requests, adapter, false);
+    assert!(out[adapter].is_lazy());
+    out[adapter].set_armed(500);
+    out[adapter].waiting_mut().add(2);
+    out.set_adapter_patience(requests, adapter, true);
+    assert!(!out[adapter].is_lazy() && !out[adapter].is_expected());
+    assert_eq!(world.timers(adapter), [0], "a frame waits at an idle port");
+}
+
+#[test]
+fn a_failed_port_loses_what_waits_and_is_idle() {
+    let mut world = World::new(AqmParams::default());
+    let frame = world.enqueue(TO_HOST, 4);
+    world.out[TO_HOST].set_down(true);
+    let World { out, pool, .. } = &mut world;
+    assert_eq!(out.take_lost(pool, TO_HOST, 4), Some((frame, BYTES)));
+    assert_eq!(out.take_lost(pool, TO_HOST, 4), None);
+    out.emptied(TO_HOST, 700);
+    assert_eq!(
+        (out.queued_bytes(TO_HOST), out[TO_HOST].free_ps()),
+        (0, 700)
+    );
+    assert!(!out[TO_HOST].has_eligible() && out.audit(pool).is_ok());
 }
