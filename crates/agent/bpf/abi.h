@@ -85,7 +85,7 @@ struct sg_interface {
 	sg_u32 flows;  /* live entries */
 	sg_u32 quota;  /* most entries it may have; 0 = no limit */
 	sg_u32 tenant; /* tenant id for reports */
-	sg_u32 unanswered; /* when the last of its unanswered SYNs fades (known.h) */
+	sg_u32 unanswered; /* when the last of its unanswered SYNs fades (lifecycle.h) */
 };
 SG_ASSERT_SIZE(struct sg_interface, 16);
 

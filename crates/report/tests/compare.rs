@@ -328,7 +328,7 @@ fn agreement_is_a_row_per_variant_bold_where_it_is_outside() {
 0 of 1 scenarios agree in everything
 (goodput 5%, ";
     assert!(text.starts_with(expected), "{text}");
-    let other = text.lines().nth(8);
+    let other = text.lines().nth(9);
     assert!(
         other.is_some_and(|heading| heading.contains("goodput C/A")),
         "{text}"

@@ -352,9 +352,9 @@ impl OutputPorts {
         }
     }
 
-    /// Decides whether an adapter's port is lazy: not if the adapter `hurries` or is watched, nor if
-    /// its switch stores and forwards, nor where no port may be late. The port has caught up before
-    /// it becomes punctual.
+    /// Decides whether an adapter's port is lazy: not if the adapter `hurries` or is watched, nor
+    /// if its switch stores and forwards, nor where no port may be late. The port has caught up
+    /// before it becomes punctual.
     pub fn set_adapter_patience(&mut self, requests: &mut Requests, port: PortId, hurries: bool) {
         let hurries = hurries || !self.may_be_late || !self.is_cut(port);
         let state = &mut self.ports[port.index()];
