@@ -22,7 +22,7 @@ use sluicegate_sim::{Sim, Threads};
 use crate::{
     interrupt,
     output::{self, Failure},
-    run::files,
+    run::{files, refusal},
     sweep::{keys, show::Progress},
 };
 
@@ -112,7 +112,7 @@ fn studies(args: &Args) -> Result<Vec<Study>, Failure> {
 /// Runs the scenario as it is, and with every change that the simulator accepts.
 fn sensitivity(study: &Study, jobs: usize) -> Result<Sensitivity, Failure> {
     let base = study.base.clone();
-    Sim::default().check(&base).map_err(Failure::Failed)?;
+    Sim::default().check(&base).map_err(refusal)?;
     let mut experiments = vec![Ok(base)];
     for parameter in &study.parameters {
         experiments.extend(Change::ALL.map(|change| {

@@ -102,6 +102,17 @@ pub struct Entry {
 }
 
 impl Value {
+    /// A scalar as in a file, without quotes; `None` of dates, arrays and tables.
+    pub fn scalar_text(&self) -> Option<String> {
+        match self {
+            Self::Text(text) => Some(text.clone()),
+            Self::Integer(value) => Some(value.to_string()),
+            Self::Float(value) => Some(value.to_string()),
+            Self::Boolean(value) => Some(value.to_string()),
+            Self::Datetime | Self::List(_) | Self::Table(_) => None,
+        }
+    }
+
     /// The name of this kind of value in messages.
     pub fn kind(&self) -> &'static str {
         match self {

@@ -184,34 +184,30 @@ fn at<'a>(tree: &'a Node, path: &str) -> Option<&'a Node> {
 
 /// Puts `new` at a dotted path; tables on the way are made.
 fn put(tree: &mut Node, path: &str, new: Node) {
-    let Some((key, below)) = path.split_once('.') else {
-        return tree.set(path, new);
+    let (key, below) = match path.split_once('.') {
+        Some((key, below)) => (key, Some(below)),
+        None => (path, None),
     };
-    if let Value::List(items) = &mut tree.value {
-        let item = key.parse().ok().and_then(|at: usize| items.get_mut(at));
-        return item
-            .into_iter()
-            .for_each(|item| put(item, below, new.clone()));
-    }
-    if tree.get(key).is_none() {
+    if below.is_some() && tree.entries().iter().all(|entry| entry.key != key) {
         let place = new.place.clone();
         let value = Value::Table(Vec::<Entry>::new());
         tree.set(key, Node { place, value });
     }
-    if let Some(inner) = tree.get_mut(key) {
-        put(inner, below, new);
+    let inner = match &mut tree.value {
+        Value::List(items) => key.parse().ok().and_then(|at: usize| items.get_mut(at)),
+        _ => tree.get_mut(key),
+    };
+    match (inner, below) {
+        (Some(inner), Some(below)) => put(inner, below, new),
+        (Some(inner), None) => *inner = new,
+        (None, _) => tree.set(key, new),
     }
 }
 
 /// A value as in a file, without quotes.
 fn written(node: &Node) -> String {
-    match &node.value {
-        Value::Text(text) => text.clone(),
-        Value::Integer(value) => value.to_string(),
-        Value::Float(value) => value.to_string(),
-        Value::Boolean(value) => value.to_string(),
-        other => other.kind().to_owned(),
-    }
+    let scalar = node.value.scalar_text();
+    scalar.unwrap_or_else(|| node.value.kind().to_owned())
 }
 
 /// A number, with or without unit, times `factor`; of an integer a whole number.
@@ -449,6 +445,14 @@ mod tests {
         inputs.sort();
         inputs.dedup();
         assert_eq!(inputs.len(), 7, "two experiments are the same");
+    }
+
+    #[test]
+    fn a_path_may_end_in_an_array() {
+        let mut tree = document::parse("t.toml", "a = [1, 2]\n").unwrap();
+        let new = at(&tree, "a.0").cloned().unwrap();
+        put(&mut tree, "a.1", new);
+        assert_eq!(at(&tree, "a.1").map(written), Some("1".to_owned()));
     }
 
     #[test]

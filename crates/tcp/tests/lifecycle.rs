@@ -129,7 +129,7 @@ fn a_lost_syn_ack_or_third_segment_delays_only() {
     }
 }
 
-/// When the first `count` segments leave that nobody answers, in ms; all have these flags.
+/// The times in ms at which the first `count` unanswered segments leave; all have these flags.
 fn opening_ms(tcp: &mut Endpoint, flags: u8, count: usize) -> Vec<u64> {
     let mut now_ns = 0;
     let mut next = || {

@@ -156,7 +156,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 
 /// The failure for an error of [`World::check`]. A scenario that this world cannot run on any
 /// machine counts as bad input, as one with a syntax error does.
-fn refusal(error: anyhow::Error) -> Failure {
+pub fn refusal(error: anyhow::Error) -> Failure {
     match error.downcast::<Refused>() {
         Ok(refused) => Failure::BadInput(refused.to_string()),
         Err(error) => Failure::Failed(error),

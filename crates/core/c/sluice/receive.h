@@ -177,7 +177,7 @@ SG_INLINE int sg_rst_is_near(const struct sg_flow *flow, const struct sg_segment
 
 /*
  * The messages of hosts to each other come on segments of the window, or of the one before: a
- * stranger who is not on the path would have to guess that, and what is being acknowledged.
+ * sender off the path would have to guess that, and the acknowledged number.
  */
 SG_INLINE int sg_may_bring_feedback(const struct sg_flow *flow, const struct sg_segment *seg)
 {

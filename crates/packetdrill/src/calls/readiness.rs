@@ -24,7 +24,7 @@ impl Host {
         }
     }
 
-    /// The events that a socket is ready for, and how often it has woken whoever waits for it.
+    /// The events that a socket is ready for, and how often it has woken its waiters.
     fn ready(&self, fd: i64) -> (u32, u64) {
         let Some(socket) = self.sockets.get(&fd) else {
             return (HUP | ERR, 0);

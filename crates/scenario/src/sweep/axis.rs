@@ -353,16 +353,11 @@ fn bundles(item: &Item<'_>) -> Vec<AxisValue> {
 fn listed(path: &str, item: &Item<'_>) -> Vec<AxisValue> {
     let mut values: Vec<AxisValue> = Vec::new();
     for element in item.list().unwrap_or_default() {
-        let name = match &element.node().value {
-            Value::Text(text) => text.clone(),
-            Value::Integer(value) => value.to_string(),
-            Value::Float(value) => value.to_string(),
-            Value::Boolean(value) => value.to_string(),
-            other => {
-                let reason = format!("a value must be plain, not {}", other.kind());
-                element.complain(reason, "give it a name, as in [sweep.axis.values.red]");
-                continue;
-            }
+        let value = &element.node().value;
+        let Some(name) = value.scalar_text() else {
+            let reason = format!("a value must be plain, not {}", value.kind());
+            element.complain(reason, "give it a name, as in [sweep.axis.values.red]");
+            continue;
         };
         if values.iter().any(|known| known.name == name) {
             element.complain(format!("the value {name} is there twice"), "leave out one");

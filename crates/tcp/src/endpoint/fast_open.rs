@@ -1,4 +1,4 @@
-//! Fast open (RFC 7413): data in a SYN. Cookies are the owner's: it decides whom to trust.
+//! Fast open (RFC 7413): data in a SYN. The endpoint's owner makes and checks cookies.
 
 use std::sync::Arc;
 
