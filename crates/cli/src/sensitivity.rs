@@ -9,13 +9,14 @@ use std::{
 };
 
 use anyhow::{Context, anyhow};
+use sluicegate_config::Problems;
 use sluicegate_scenario::{
     experiment::{Experiment, Variant},
-    file::Options,
-    parameters::{self, Change, Sensitivity, Study},
-    results::Results,
-    runner, sweep,
-    world::{Observer, Outcome, Problem, Unobserved, World},
+    file,
+    parameters::{self, Change, Seen, Sensitivity, Study, Subject},
+    runner,
+    sweep::{self, Measured, Set},
+    world::{Observer, Outcome, Problem, Refused, Unobserved, World},
 };
 use sluicegate_sim::{Sim, Threads};
 
@@ -30,11 +31,12 @@ const EXAMPLES: &str = "\
 Examples:
   sluicegate sensitivity scenarios/acdc/incast-16.toml --short --repeat 3
   sluicegate sensitivity scenarios/*/*.toml --short --out out/sensitivity
+  sluicegate sensitivity scenarios/cee/commercial.toml --short --only tcp=reno --only cm=base,red
 
 Every [[parameter]] of a scenario is halved and doubled, one at a time, and the scenario simulated
-with it. The table says which figures of [published] move and which expectations break: see
-docs/scenarios.md. Files without a [[parameter]] are left out. With --out, DIR gets sensitivity.md
-and sensitivity.json.";
+with it. The table says which figures of [published] move and which expectations break; of a sweep,
+which left sides of its [sweep.expect] move. See docs/scenarios.md. Files without a [[parameter]]
+are left out. With --out, DIR gets sensitivity.md and sensitivity.json.";
 
 /// Show what half and double of each parameter change
 #[derive(Debug, clap::Args)]
@@ -49,6 +51,9 @@ pub struct Args {
     /// Runs at a time, each on one thread [default: one per CPU]
     #[arg(long, value_name = "N")]
     jobs: Option<NonZero<usize>>,
+    /// Of sweeps that have this axis, leave out what has none of these values
+    #[arg(long, value_name = "AXIS=VALUE,...", num_args = 1..)]
+    only: Vec<Set>,
     /// The scenario's short form, for a quick look
     #[arg(long)]
     short: bool,
@@ -68,7 +73,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let jobs = jobs.map_or(1, NonZero::get);
     let mut all = Vec::new();
     for study in &studies {
-        all.push(sensitivity(study, jobs)?);
+        all.push(sensitivity(study, args, jobs)?);
     }
     let page = sluicegate_report::sensitivity(&all);
     let json = serde_json::to_string_pretty(&all).context("the tables cannot become JSON")?;
@@ -88,14 +93,18 @@ fn write(out: &Path, page: &str, json: &str) -> Result<(), Failure> {
 }
 
 fn studies(args: &Args) -> Result<Vec<Study>, Failure> {
-    let options = Options {
-        short: args.short,
-        ..Options::default()
+    let options = sweep::Options {
+        file: file::Options {
+            short: args.short,
+            ..file::Options::default()
+        },
+        repeat: args.repeat,
+        only: args.only.clone(),
+        ..sweep::Options::default()
     };
     let mut studies = Vec::new();
     for path in &args.files {
-        let mut study = parameters::load(path, &options)?;
-        study.repeats(args.repeat);
+        let study = parameters::load(path, &options)?;
         if !study.parameters.is_empty() {
             studies.push(study);
         }
@@ -110,45 +119,106 @@ fn studies(args: &Args) -> Result<Vec<Study>, Failure> {
 }
 
 /// Runs the scenario as it is, and with every change that the simulator accepts.
-fn sensitivity(study: &Study, jobs: usize) -> Result<Sensitivity, Failure> {
-    let base = study.base.clone();
-    Sim::default().check(&base).map_err(refusal)?;
-    let mut experiments = vec![Ok(base)];
+fn sensitivity(study: &Study, args: &Args, jobs: usize) -> Result<Sensitivity, Failure> {
+    let mut cases = vec![Ok(Case::of(study.base.clone()).map_err(refusal)?)];
     for parameter in &study.parameters {
-        experiments.extend(Change::ALL.map(|change| {
-            let experiment = study.experiment(parameter, change);
-            let experiment = experiment.map_err(|problems| problems.to_string())?;
-            let accepted = Sim::default().check(&experiment);
-            accepted.map_err(|error| format!("{error:#}"))?;
-            Ok(experiment)
+        cases.extend(Change::ALL.map(|change| {
+            let subject = study.subject(parameter, change);
+            let case = subject.map_err(Refused).map_err(Into::into);
+            let case = case.and_then(Case::of);
+            case.map_err(|error| format!("{error:#}"))
         }));
     }
+    let (name, title) = study.base.names();
+    let experiments = cases.iter().flatten().flat_map(|case| &case.experiments);
     let mut recorded = Recorded {
-        runs: simulate(&study.base.name, &experiments, jobs)?,
+        runs: simulate(name, experiments, jobs)?,
     };
-    let mut results = Vec::new();
-    for experiment in experiments {
-        results.push(match experiment {
-            Ok(experiment) => Ok(judge(&experiment, &mut recorded)?),
+    let mut seen = Vec::new();
+    for case in cases {
+        seen.push(match case {
+            Ok(case) => Ok(case.judge(&mut recorded)?),
             Err(refused) => Err(refused),
         });
     }
-    let mut results = results.into_iter();
+    let mut seen = seen.into_iter();
     let missing = || Failure::Failed(anyhow!("a run is missing"));
-    let base = results.next().and_then(Result::ok).ok_or_else(missing)?;
+    let base = seen.next().and_then(Result::ok).ok_or_else(missing)?;
     let mut rows = Vec::new();
     for parameter in &study.parameters {
-        let half = results.next().ok_or_else(missing)?;
-        let double = results.next().ok_or_else(missing)?;
+        let half = seen.next().ok_or_else(missing)?;
+        let double = seen.next().ok_or_else(missing)?;
         rows.push(parameter.row(&base, [half, double]));
     }
+    let (seed, repeats, only) = match &study.base {
+        Subject::Single(experiment) => (experiment.seed, experiment.repeats, Vec::new()),
+        Subject::Sweep(plan) => {
+            let only = args.only.iter().filter(|set| plan.has_axis(&set.name));
+            let only = only.map(ToString::to_string).collect();
+            (plan.seeds[0], plan.seeds.len() as u32, only)
+        }
+    };
     Ok(Sensitivity {
-        scenario: study.base.name.clone(),
-        title: study.base.title.clone(),
-        seed: study.base.seed,
-        repeats: study.base.repeats,
+        scenario: name.to_owned(),
+        title: title.to_owned(),
+        seed,
+        repeats,
+        only,
         rows,
     })
+}
+
+/// What is run with one value of a parameter.
+struct Case {
+    subject: Subject,
+    /// The scenario; or each cell of a sweep with each seed, in the order of cells.
+    experiments: Vec<Experiment>,
+}
+
+impl Case {
+    fn of(subject: Subject) -> anyhow::Result<Self> {
+        let experiments = match &subject {
+            Subject::Single(experiment) => vec![experiment.as_ref().clone()],
+            Subject::Sweep(plan) => {
+                let runs = plan.runs();
+                let experiment = |(cell, seed)| plan.experiment(&plan.cells[cell], seed);
+                let all: Result<_, Problems> = runs.map(experiment).collect();
+                all.map_err(Refused)?
+            }
+        };
+        for experiment in &experiments {
+            Sim::default().check(experiment)?;
+        }
+        Ok(Self {
+            subject,
+            experiments,
+        })
+    }
+
+    /// What its runs say, which are all recorded.
+    fn judge(&self, recorded: &mut Recorded) -> Result<Seen, Failure> {
+        let mut results = self.experiments.iter().map(|experiment| {
+            runner::run(experiment, recorded, &mut Unobserved).map_err(Failure::Failed)
+        });
+        let missing = || Failure::Failed(anyhow!("a result is missing"));
+        let plan = match &self.subject {
+            Subject::Single(_) => return Ok(Seen::from(&results.next().ok_or_else(missing)??)),
+            Subject::Sweep(plan) => plan,
+        };
+        let mut measured = Vec::new();
+        for ((cell, seed), results) in plan.runs().zip(results) {
+            let results = results?;
+            let result = results.variants.first().ok_or_else(missing)?;
+            measured.push(Measured {
+                cell,
+                seed,
+                figures: Ok(plan.figures_of(result)),
+                outside: results.conditions.outside,
+            });
+        }
+        let outcome = plan.outcome(measured, env!("CARGO_PKG_VERSION"), keys::BUILD);
+        Ok(Seen::from(&outcome))
+    }
 }
 
 /// Inputs of a run: everything of the variant that decides its result, and the seed.
@@ -162,13 +232,13 @@ struct Run<'a> {
 }
 
 /// All runs, each once although most variants do not depend on most parameters.
-fn simulate(
+fn simulate<'a>(
     name: &str,
-    experiments: &[Result<Experiment, String>],
+    experiments: impl Iterator<Item = &'a Experiment>,
     jobs: usize,
 ) -> Result<HashMap<Key, Outcome>, Failure> {
     let mut runs: HashMap<Key, Run<'_>> = HashMap::new();
-    for experiment in experiments.iter().flatten() {
+    for experiment in experiments {
         for variant in &experiment.variants {
             for repeat in 0..experiment.repeats {
                 let seed = experiment.seed.wrapping_add(repeat.into());
@@ -218,10 +288,6 @@ fn run_one(run: &Run<'_>, observer: &mut dyn Observer) -> anyhow::Result<Outcome
     // Hundreds of runs are kept, and only figures are needed of them.
     outcome.result.samples = Default::default();
     Ok(outcome)
-}
-
-fn judge(experiment: &Experiment, recorded: &mut Recorded) -> Result<Results, Failure> {
-    runner::run(experiment, recorded, &mut Unobserved).map_err(Failure::Failed)
 }
 
 /// A world that has run everything before.

@@ -24,7 +24,8 @@ pub fn sensitivity(scenarios: &[Sensitivity]) -> String {
          - *given*: the publication states the value. *chosen*: it is silent. *derived*: the value was\n  \
          computed from a published result.\n\
          - A cell lists the published figures of which our value changes by {} or more, the largest\n  \
-         change first, and the expectations that no longer hold.\n\
+         change first, and the expectations that no longer hold. Of a sweep the figures are the left\n  \
+         sides of its [expectations](sweep.md#expectations).\n\
          - With several seeds, rates and quantiles are medians and counters are sums.\n",
         units::percent(MOVED)
     );
@@ -36,9 +37,13 @@ pub fn sensitivity(scenarios: &[Sensitivity]) -> String {
         };
         let _ = write!(
             text,
-            "\n## {}\n\n{}. {seeds}.\n",
+            "\n## {}\n\n{}. {seeds}{}.\n",
             escape(&scenario.scenario),
             escape(&scenario.title),
+            match scenario.only.is_empty() {
+                true => String::new(),
+                false => format!("; only {}", escape(&scenario.only.join(", "))),
+            },
         );
         let body: Vec<Vec<String>> = (scenario.rows.iter())
             .map(|row| {
@@ -63,7 +68,9 @@ pub fn sensitivity(scenarios: &[Sensitivity]) -> String {
 
 fn cell(changed: &Changed) -> String {
     if let Some(why) = &changed.refused {
-        return format!("{}: refused: {why}", changed.value);
+        // The other lines say the same of other places.
+        let first = why.lines().next().unwrap_or_default();
+        return format!("{}: refused: {first}", changed.value);
     }
     let mut moved: Vec<(f64, &Moved)> = (changed.figures.iter())
         .filter_map(|figure| Some((movement(figure)?, figure)))

@@ -23,6 +23,7 @@ pub mod file;
 pub mod hotspot;
 mod inherit;
 pub mod inspect;
+mod key_path;
 mod lossless;
 pub mod parameters;
 pub mod places;

@@ -5,14 +5,13 @@
 //! entry  = { path = text, origin = origin, value = scalar, half = scalar, double = scalar }
 //! origin = ("given" | "chosen" | "derived") ":" source
 //! ```
-//! `path` is dotted, such as `network.queue`; a number in it is a position in an array, from 0.
-//! `value` is needed where the file leaves the default.
+//! `path` is a [`KeyPath`]. `value` is needed where the file leaves the default.
 
 use std::path::{Path, PathBuf};
 
 use sluicegate_config::{
     Problems,
-    document::{Entry, Node, Value},
+    document::{Node, Value},
     problem::{Complaint, Sink},
     table::Table,
 };
@@ -22,7 +21,9 @@ use serde::Serialize;
 use crate::{
     experiment::Experiment,
     file,
+    key_path::KeyPath,
     results::{Results, Verdict},
+    sweep::{self, Outcome, Plan},
 };
 
 /// Where a value comes from.
@@ -82,8 +83,7 @@ impl Change {
 /// A `[[parameter]]`.
 #[derive(Clone, Debug)]
 pub struct Parameter {
-    /// Dotted path of the key.
-    pub path: String,
+    path: KeyPath,
     /// Where the value comes from.
     pub origin: Origin,
     /// The place in the publication, or the reason.
@@ -104,8 +104,8 @@ impl Parameter {
     }
 
     fn read(table: &Table<'_>, tree: &Node) -> Option<Self> {
-        let path = table.text("path");
-        if path.is_none() {
+        let path = table.parse("path", str::parse::<KeyPath>);
+        if table.get("path").is_none() {
             table.require("path", "write for example path = \"network.queue\"");
         }
         let origin = table.parse("origin", origin);
@@ -115,12 +115,8 @@ impl Parameter {
         let own = |key| table.get(key).map(|item| item.node().clone());
         let (said, halved, doubled) = (own("value"), own("half"), own("double"));
         let (path, (origin, source)) = (path?, origin?);
-        let Some(value) = at(tree, path).cloned().or(said) else {
-            let advice = "correct the path, or add `value` if the file leaves the default";
-            let reason = format!("the file does not set {path}");
-            table.item().complain(reason, advice);
-            return None;
-        };
+        let complain = |c: Complaint| table.item().complain(c.reason, c.advice);
+        let value = value_at(&path, tree, said).map_err(complain).ok()?;
         let changed = |change: Change, own: Option<Node>| {
             let scaled = || times(&value, change.factor());
             own.or_else(scaled).or_else(|| {
@@ -136,7 +132,7 @@ impl Parameter {
             changed(Change::Double, doubled)?,
         ];
         Some(Self {
-            path: path.to_owned(),
+            path,
             origin,
             source,
             value,
@@ -173,34 +169,26 @@ pub(crate) fn read(root: &Table<'_>, tree: &Node) -> Vec<Parameter> {
         .collect()
 }
 
-/// The node at a dotted path.
-fn at<'a>(tree: &'a Node, path: &str) -> Option<&'a Node> {
-    path.split('.')
-        .try_fold(tree, |node, key| match &node.value {
-            Value::List(items) => items.get(key.parse::<usize>().ok()?),
-            _ => node.get(key),
-        })
-}
-
-/// Puts `new` at a dotted path; tables on the way are made.
-fn put(tree: &mut Node, path: &str, new: Node) {
-    let (key, below) = match path.split_once('.') {
-        Some((key, below)) => (key, Some(below)),
-        None => (path, None),
-    };
-    if below.is_some() && tree.entries().iter().all(|entry| entry.key != key) {
-        let place = new.place.clone();
-        let value = Value::Table(Vec::<Entry>::new());
-        tree.set(key, Node { place, value });
-    }
-    let inner = match &mut tree.value {
-        Value::List(items) => key.parse().ok().and_then(|at: usize| items.get_mut(at)),
-        _ => tree.get_mut(key),
-    };
-    match (inner, below) {
-        (Some(inner), Some(below)) => put(inner, below, new),
-        (Some(inner), None) => *inner = new,
-        (None, _) => tree.set(key, new),
+/// The value that the file has at a path, else `said`.
+fn value_at(path: &KeyPath, tree: &Node, said: Option<Node>) -> Result<Node, Complaint> {
+    let paths = path.each(tree)?;
+    let (first, others) = paths.split_first().ok_or_else(|| path.unset(tree))?;
+    let found = |path: &KeyPath| path.get(tree).cloned().or_else(|| said.clone());
+    let value = found(first).ok_or_else(|| {
+        let Complaint { reason, advice } = first.unset(tree);
+        let default = "add `value` if the file leaves the default";
+        match advice.is_empty() {
+            true => Complaint::new(reason, default),
+            false => Complaint::new(reason, format!("{advice} or {default}")),
+        }
+    })?;
+    let differs = |path: &&KeyPath| found(path).map(|node| written(&node)) != Some(written(&value));
+    match others.iter().find(differs) {
+        Some(other) => Err(Complaint::new(
+            format!("`{first}` and `{other}` have different values"),
+            "write an entry for each",
+        )),
+        None => Ok(value),
     }
 }
 
@@ -230,32 +218,41 @@ fn times(node: &Node, factor: f64) -> Option<Node> {
     Some(Node { place, value })
 }
 
+/// What is run with each value of a parameter.
+#[derive(Clone, Debug)]
+pub enum Subject {
+    /// A scenario without axes.
+    Single(Box<Experiment>),
+    /// The cells of a sweep.
+    Sweep(Box<Plan>),
+}
+
 /// A scenario with parameters, to be run as it is and with each of them changed.
 #[derive(Clone, Debug)]
 pub struct Study {
     /// The scenario as it is.
-    pub base: Experiment,
+    pub base: Subject,
     /// Its parameters in the order of the file.
     pub parameters: Vec<Parameter>,
     tree: Node,
     path: PathBuf,
-    options: file::Options,
+    options: sweep::Options,
 }
 
-/// Reads a scenario for [`Study::experiment`].
+/// Reads a scenario for [`Study::subject`]. Of `options.only` a file takes what its axes have.
 ///
 /// # Errors
 /// Every error of the file.
-pub fn load(path: &Path, options: &file::Options) -> Result<Study, Problems> {
-    study_of(file::prepared(path, options)?, path, options)
+pub fn load(path: &Path, options: &sweep::Options) -> Result<Study, Problems> {
+    study_of(file::prepared(path, &options.file)?, path, options)
 }
 
-fn study_of(tree: Node, path: &Path, options: &file::Options) -> Result<Study, Problems> {
-    let base = file::resolve_tree(&tree, path, options)?;
+fn study_of(tree: Node, path: &Path, options: &sweep::Options) -> Result<Study, Problems> {
     let sink = Sink::default();
     let parameters = read(&Table::root(&tree, &sink), &tree);
-    sink.finish(Study {
-        base,
+    sink.finish(())?;
+    Ok(Study {
+        base: subject(&tree, path, options)?,
         parameters,
         tree,
         path: path.to_owned(),
@@ -263,31 +260,46 @@ fn study_of(tree: Node, path: &Path, options: &file::Options) -> Result<Study, P
     })
 }
 
-impl Study {
-    /// Sets the number of seeds, unless that of the file is to stay.
-    pub fn repeats(&mut self, repeats: Option<u32>) {
-        self.base.repeats = repeats.unwrap_or(self.base.repeats);
+impl Subject {
+    /// The scenario's name and its line for people.
+    pub fn names(&self) -> (&str, &str) {
+        match self {
+            Self::Single(experiment) => (&experiment.name, &experiment.title),
+            Self::Sweep(plan) => (&plan.name, &plan.title),
+        }
     }
+}
 
+fn subject(tree: &Node, path: &Path, options: &sweep::Options) -> Result<Subject, Problems> {
+    let axes = tree.get("sweep").and_then(|sweep| sweep.get("axis"));
+    if axes.is_some() {
+        let mut plan = sweep::plan(tree.clone(), path, options)?;
+        let only = options.only.iter().filter(|set| plan.has_axis(&set.name));
+        let only: Vec<sweep::Set> = only.cloned().collect();
+        plan.keep(&only)?;
+        return Ok(Subject::Sweep(Box::new(plan)));
+    }
+    let mut experiment = file::resolve_tree(tree, path, &options.file)?;
+    experiment.repeats = options.repeat.unwrap_or(experiment.repeats);
+    Ok(Subject::Single(Box::new(experiment)))
+}
+
+impl Study {
     /// The scenario with one parameter changed.
     ///
     /// # Errors
     /// A changed value that the language refuses.
-    pub fn experiment(
-        &self,
-        parameter: &Parameter,
-        change: Change,
-    ) -> Result<Experiment, Problems> {
+    pub fn subject(&self, parameter: &Parameter, change: Change) -> Result<Subject, Problems> {
         let mut tree = self.tree.clone();
-        let value = parameter.changed[change as usize].clone();
-        put(&mut tree, &parameter.path, value);
+        let value = &parameter.changed[change as usize];
+        let complaint = parameter.path.lay(&mut tree, value).err();
+        if let Some(complaint) = complaint {
+            let key = parameter.path.to_string();
+            return Err(value.place.problem(&key, complaint).into());
+        }
         // The `[parameter]` table describes the value as it was, which is not true any more.
         tree.remove("parameter");
-        let experiment = file::resolve_tree(&tree, &self.path, &self.options)?;
-        Ok(Experiment {
-            repeats: self.base.repeats,
-            ..experiment
-        })
+        subject(&tree, &self.path, &self.options)
     }
 }
 
@@ -302,6 +314,9 @@ pub struct Sensitivity {
     pub seed: u64,
     /// Seeds of each figure.
     pub repeats: u32,
+    /// Of a sweep the values to which `--only` restricted it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub only: Vec<String>,
     /// A row per parameter.
     pub rows: Vec<Row>,
 }
@@ -329,13 +344,14 @@ pub struct Changed {
     /// Why there is no result: what the language or the world says of the value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
-    /// Every figure of `[published]`, before and after.
+    /// Every figure of `[published]`, of a sweep the left side of each expectation, before and
+    /// after.
     pub figures: Vec<Moved>,
     /// Expectations that hold with the value of the file and not with this one.
     pub broken: Vec<String>,
 }
 
-/// A figure of `[published]` in [`Sensitivity`].
+/// A figure in [`Sensitivity`].
 #[derive(Clone, Debug, Serialize)]
 pub struct Moved {
     /// Name of the line.
@@ -348,15 +364,65 @@ pub struct Moved {
     pub verdict: Option<Verdict>,
 }
 
+/// What the results of a [`Subject`] say of its claims.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    figures: Vec<(String, Option<f64>, Option<Verdict>)>,
+    /// Expectations, and whether they held.
+    expectations: Vec<(String, bool)>,
+}
+
+impl From<&Results> for Seen {
+    /// The figures of `[published]`.
+    fn from(results: &Results) -> Self {
+        let figures = results.published.iter();
+        let expectations = results.expectations.iter();
+        Self {
+            figures: figures
+                .map(|line| (line.name.clone(), line.ours, line.verdict))
+                .collect(),
+            expectations: expectations
+                .map(|line| (line.name.clone(), line.held))
+                .collect(),
+        }
+    }
+}
+
+impl From<&Outcome> for Seen {
+    /// The left side of each statement of `[sweep.expect]`.
+    fn from(outcome: &Outcome) -> Self {
+        let mut figures = Vec::new();
+        for line in &outcome.expectations {
+            for instance in &line.instances {
+                let cell: Vec<String> = (instance.cell.iter())
+                    .map(|(axis, value)| format!("{axis}={value}"))
+                    .collect();
+                let name = match cell.is_empty() {
+                    true => line.name.clone(),
+                    false => format!("{}[{}]", line.name, cell.join(",")),
+                };
+                figures.push((name, instance.left, None));
+            }
+        }
+        let expectations = outcome.expectations.iter();
+        Self {
+            figures,
+            expectations: expectations
+                .map(|line| (line.name.clone(), line.held))
+                .collect(),
+        }
+    }
+}
+
 impl Parameter {
-    /// Its row, of the results of the scenario as it is and those of each [`Change`], or why there
-    /// are none.
-    pub fn row(&self, base: &Results, changed: [Result<Results, String>; 2]) -> Row {
+    /// Its row, of what is seen of the scenario as it is and with each [`Change`], or why there is
+    /// nothing.
+    pub fn row(&self, base: &Seen, changed: [Result<Seen, String>; 2]) -> Row {
         let mut changed = changed.into_iter();
         let changes = Change::ALL.map(|change| {
             let value = self.changed(change);
             match changed.next() {
-                Some(Ok(results)) => compare(value, base, &results),
+                Some(Ok(seen)) => compare(value, base, &seen),
                 other => Changed {
                     value,
                     refused: other.and_then(Result::err),
@@ -366,7 +432,7 @@ impl Parameter {
             }
         });
         Row {
-            path: self.path.clone(),
+            path: self.path.to_string(),
             value: self.value(),
             origin: self.origin.word(),
             source: self.source.clone(),
@@ -375,23 +441,23 @@ impl Parameter {
     }
 }
 
-fn compare(value: String, base: &Results, changed: &Results) -> Changed {
-    let figures = base.published.iter().zip(&changed.published);
+fn compare(value: String, base: &Seen, changed: &Seen) -> Changed {
+    let figures = base.figures.iter().zip(&changed.figures);
     let expectations = base.expectations.iter().zip(&changed.expectations);
     Changed {
         value,
         refused: None,
         figures: figures
-            .map(|(before, after)| Moved {
-                name: before.name.clone(),
-                before: before.ours,
-                after: after.ours,
-                verdict: after.verdict,
+            .map(|((name, before, _), (_, after, verdict))| Moved {
+                name: name.clone(),
+                before: *before,
+                after: *after,
+                verdict: *verdict,
             })
             .collect(),
         broken: expectations
-            .filter(|(before, after)| before.held && !after.held)
-            .map(|(before, _)| before.name.clone())
+            .filter(|((_, before), (_, after))| *before && !after)
+            .map(|((name, _), _)| name.clone())
             .collect(),
     }
 }
@@ -401,7 +467,6 @@ mod tests {
     use sluicegate_config::document;
 
     use super::*;
-    use crate::sweep;
 
     fn study(entries: &str) -> Result<Study, Problems> {
         let text = format!(
@@ -411,7 +476,18 @@ mod tests {
              rule = [{{ algorithm = 'dcvegas', k = '25us', mode = 'enforce' }}] }} }}\n{entries}"
         );
         let tree = document::parse("t.toml", &text)?;
-        study_of(tree, Path::new("t.toml"), &file::Options::default())
+        study_of(tree, Path::new("t.toml"), &sweep::Options::default())
+    }
+
+    fn input(subject: &Subject) -> String {
+        match subject {
+            Subject::Single(experiment) => sweep::input(&experiment.variants[0]),
+            Subject::Sweep(plan) => {
+                let experiments = plan.cells.iter().map(|cell| plan.experiment(cell, 1));
+                let inputs = experiments.map(|e| sweep::input(&e.unwrap().variants[0]));
+                inputs.collect::<Vec<_>>().join("\n")
+            }
+        }
     }
 
     #[test]
@@ -434,12 +510,11 @@ mod tests {
         ];
         assert_eq!(texts.collect::<Vec<_>>(), expected);
         assert_eq!(study.parameters[0].origin.word(), "derived");
-        let mut inputs = vec![sweep::input(&study.base.variants[0])];
+        let mut inputs = vec![input(&study.base)];
         for parameter in &study.parameters {
             for change in Change::ALL {
-                let experiment = study.experiment(parameter, change);
-                let experiment = experiment.unwrap_or_else(|problems| panic!("{problems}"));
-                inputs.push(sweep::input(&experiment.variants[0]));
+                let changed = study.subject(parameter, change);
+                inputs.push(input(&changed.unwrap_or_else(|problems| panic!("{problems}"))));
             }
         }
         inputs.sort();
@@ -448,11 +523,29 @@ mod tests {
     }
 
     #[test]
-    fn a_path_may_end_in_an_array() {
-        let mut tree = document::parse("t.toml", "a = [1, 2]\n").unwrap();
-        let new = at(&tree, "a.0").cloned().unwrap();
-        put(&mut tree, "a.1", new);
-        assert_eq!(at(&tree, "a.1").map(written), Some("1".to_owned()));
+    fn a_sweep_is_studied_in_the_cells_that_are_left() {
+        let axis = "[[sweep.axis]]\npath = 'network.mtu'\nvalues = [1500, 9000]\n\
+            [[parameter]]\npath = 'sweep.axis.0.values.1'\norigin = 'chosen: jumbo'\n\
+            double = 4500\n[[parameter]]\npath = 'traffic.*.start'\nvalue = '1ms'\n\
+            origin = 'chosen: any'\n";
+        let study = study(axis).unwrap_or_else(|problems| panic!("{problems}"));
+        let base = input(&study.base);
+        assert_eq!(base.lines().count(), 2);
+        let [mtu, start] = &study.parameters[..] else {
+            panic!("{:?}", study.parameters);
+        };
+        for (parameter, same) in [(mtu, 1), (start, 0)] {
+            let changed = input(&study.subject(parameter, Change::Double).unwrap());
+            let cells = base.lines().zip(changed.lines());
+            assert_eq!(cells.filter(|(a, b)| a == b).count(), same);
+        }
+        let only = ["network.mtu=1500", "tcp=reno"].map(|set| set.parse().unwrap());
+        let options = sweep::Options {
+            only: only.to_vec(),
+            ..sweep::Options::default()
+        };
+        let left = subject(&study.tree, &study.path, &options).unwrap();
+        assert_eq!(input(&left).lines().count(), 1);
     }
 
     #[test]
@@ -460,7 +553,7 @@ mod tests {
         for (path, origin, why) in [
             ("network.queue", "fitted", "does not say where"),
             ("network.queue", "given:", "does not say where"),
-            ("network.quue", "given: 5", "does not set network.quue"),
+            ("network.quee", "given: 5", "does not set network.quue"),
             (
                 "network.topology",
                 "given: 5",

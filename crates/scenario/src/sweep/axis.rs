@@ -2,18 +2,20 @@
 //! scenario.
 
 use sluicegate_config::{
-    document::{self, Entry, Node, Place, Value},
+    document::{self, Node, Place, Value},
     problem::{Complaint, Sink},
     table::{Item, Table},
 };
+
+use crate::key_path::KeyPath;
 
 /// One thing that is varied.
 #[derive(Clone, Debug)]
 pub struct Axis {
     /// Name in tables: as given, or the path that it sets.
     pub name: String,
-    /// The dotted path that it sets; `None` if its values set several keys.
-    path: Option<String>,
+    /// The path that it sets; `None` if its values set several keys.
+    path: Option<KeyPath>,
     /// Its values in the order of tables.
     pub values: Vec<AxisValue>,
 }
@@ -23,8 +25,8 @@ pub struct Axis {
 pub struct AxisValue {
     /// As written.
     pub name: String,
-    /// Path below the root, empty for the root itself, and what is laid over it.
-    path: Vec<String>,
+    /// Where it is laid over the scenario, and what is.
+    path: KeyPath,
     node: Node,
 }
 
@@ -62,6 +64,13 @@ impl Set {
     /// Its values as written, without quotes.
     pub fn labels(&self) -> impl Iterator<Item = &str> {
         self.values.iter().map(|(label, _)| label.as_str())
+    }
+}
+
+impl std::fmt::Display for Set {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let labels: Vec<&str> = self.labels().collect();
+        write!(f, "{}={}", self.name, labels.join(","))
     }
 }
 
@@ -137,10 +146,10 @@ impl Axis {
     /// # Errors
     /// A path that no axis can have, a value that is no scalar.
     pub fn of_set(set: &Set, tree: &Node) -> Result<Self, String> {
-        check_path(&set.name).map_err(|c| format!("--set {}: {c}", set.name))?;
+        let path = read_path(&set.name).map_err(|c| format!("--set {}: {c}", set.name))?;
         let mut axis = Self {
             name: set.name.clone(),
-            path: Some(set.name.clone()),
+            path: Some(path),
             values: Vec::new(),
         };
         axis.replace(set, tree)?;
@@ -160,11 +169,10 @@ impl Axis {
                 Some(path) => {
                     let value =
                         scalar(written).map_err(|why| format!("--set {}: {why}", set.name))?;
-                    let path = segments(path);
-                    let place = place_of(tree, &path);
+                    let place = path.place(tree);
                     AxisValue {
                         name: label.clone(),
-                        path,
+                        path: path.clone(),
                         node: Node { place, value },
                     }
                 }
@@ -176,16 +184,9 @@ impl Axis {
 
     /// One entry of `[[sweep.axis]]`.
     pub(super) fn read(table: &Table<'_>) -> Option<Self> {
-        let path = table.get("path").and_then(|item| {
-            let path = item.text()?;
-            let wrong = check_path(path).err();
-            if let Some(complaint) = &wrong {
-                item.complain(&complaint.reason, &complaint.advice);
-            }
-            wrong.is_none().then(|| path.to_owned())
-        });
+        let path = table.parse("path", read_path);
         let name = table.get("name").and_then(|item| read_name(&item));
-        let Some(name) = name.or_else(|| path.clone()) else {
+        let Some(name) = name.or_else(|| path.as_ref().map(KeyPath::to_string)) else {
             if table.get("name").is_none() && table.get("path").is_none() {
                 table.require("name", "or give it the `path` that it sets");
             }
@@ -219,11 +220,8 @@ impl Axis {
     }
 
     /// Every path that a value of it sets.
-    pub(super) fn leaves(&self) -> Vec<String> {
-        let mut leaves = Vec::new();
-        for value in &self.values {
-            add_leaves(&value.path.join("."), &value.node, &mut leaves);
-        }
+    fn leaves(&self) -> Vec<KeyPath> {
+        let mut leaves: Vec<KeyPath> = self.values.iter().flat_map(AxisValue::leaves).collect();
         leaves.sort();
         leaves.dedup();
         leaves
@@ -234,38 +232,21 @@ impl AxisValue {
     /// Lays it over a scenario.
     ///
     /// # Errors
-    /// A `*` that stands for nothing.
+    /// A path that leads nowhere.
     pub(super) fn apply(&self, tree: &mut Node) -> Result<(), Complaint> {
-        for path in expand(tree, &self.path)? {
-            let over = path.iter().rev().fold(self.node.clone(), |node, key| Node {
-                place: node.place.clone(),
-                value: Value::Table(vec![Entry {
-                    key: key.clone(),
-                    place: node.place.clone(),
-                    node,
-                }]),
-            });
-            tree.overlay(&over);
-        }
-        Ok(())
+        self.path.lay(tree, &self.node)
+    }
+
+    /// Every path that it sets.
+    fn leaves(&self) -> Vec<KeyPath> {
+        let mut leaves = Vec::new();
+        add_leaves(&self.path, &self.node, &mut leaves);
+        leaves
     }
 
     /// Whether a problem of `key` is one of what it sets.
     pub(super) fn sets(&self, key: &str) -> bool {
-        let mut leaves = Vec::new();
-        add_leaves(&self.path.join("."), &self.node, &mut leaves);
-        // Problems of a variant name its keys as if they stood at the root.
-        leaves.iter().any(|leaf| {
-            let leaf = match leaf.strip_prefix("variant.") {
-                Some(below) => below.split_once('.').map_or(below, |(_, path)| path),
-                None => leaf,
-            };
-            let below = |long: &str, short: &str| {
-                let rest = long.strip_prefix(short);
-                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
-            };
-            below(key, leaf) || below(leaf, key)
-        })
+        self.leaves().iter().any(|leaf| leaf.concerns(key))
     }
 
     /// Where it stands, for problems of the whole.
@@ -284,27 +265,18 @@ pub(super) fn unknown_value(axis: &str, label: &str, values: &[AxisValue]) -> St
     )
 }
 
-fn segments(path: &str) -> Vec<String> {
-    path.split('.').map(str::to_owned).collect()
-}
-
-fn check_path(path: &str) -> Result<(), Complaint> {
-    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
-    let parts: Vec<&str> = path.split('.').collect();
-    let is_part = |part: &&str| *part == "*" || !part.is_empty() && part.chars().all(fits);
-    if !parts.iter().all(is_part) {
-        let advice = "write keys with dots between them, for example network.rate";
-        return Err(Complaint::new(format!("`{path}` is no path"), advice));
-    }
-    if FILE_KEYS.contains(&parts[0]) {
-        let advice = match parts[0] {
+/// A path that an axis may have.
+fn read_path(text: &str) -> Result<KeyPath, Complaint> {
+    let path: KeyPath = text.parse()?;
+    if FILE_KEYS.contains(&path.first()) {
+        let advice = match path.first() {
             "seed" | "repeats" => "say how many seeds with `repeat` or --repeat",
             _ => "vary what a variant may set",
         };
-        let reason = format!("`{}` belongs to the file as a whole", parts[0]);
+        let reason = format!("`{}` belongs to the file as a whole", path.first());
         return Err(Complaint::new(reason, advice));
     }
-    Ok(())
+    Ok(path)
 }
 
 fn read_name(item: &Item<'_>) -> Option<String> {
@@ -339,7 +311,7 @@ fn bundles(item: &Item<'_>) -> Vec<AxisValue> {
         }
         values.push(AxisValue {
             name: name.to_owned(),
-            path: Vec::new(),
+            path: KeyPath::default(),
             node: value.node().clone(),
         });
     }
@@ -350,7 +322,7 @@ fn bundles(item: &Item<'_>) -> Vec<AxisValue> {
 }
 
 /// `values = [1, 2]` of an axis with a path.
-fn listed(path: &str, item: &Item<'_>) -> Vec<AxisValue> {
+fn listed(path: &KeyPath, item: &Item<'_>) -> Vec<AxisValue> {
     let mut values: Vec<AxisValue> = Vec::new();
     for element in item.list().unwrap_or_default() {
         let value = &element.node().value;
@@ -364,7 +336,7 @@ fn listed(path: &str, item: &Item<'_>) -> Vec<AxisValue> {
         }
         values.push(AxisValue {
             name,
-            path: segments(path),
+            path: path.clone(),
             node: element.node().clone(),
         });
     }
@@ -374,66 +346,13 @@ fn listed(path: &str, item: &Item<'_>) -> Vec<AxisValue> {
     values
 }
 
-fn add_leaves(path: &str, node: &Node, leaves: &mut Vec<String>) {
-    match node.entries() {
-        [] => leaves.push(path.to_owned()),
-        entries => {
-            for entry in entries {
-                let dot = if path.is_empty() { "" } else { "." };
-                add_leaves(&format!("{path}{dot}{}", entry.key), &entry.node, leaves);
-            }
-        }
+fn add_leaves(path: &KeyPath, node: &Node, leaves: &mut Vec<KeyPath>) {
+    if node.entries().is_empty() {
+        leaves.push(path.clone());
     }
-}
-
-/// Where the value at `path` stands, or the innermost table on the way to it.
-fn place_of(tree: &Node, path: &[String]) -> Place {
-    let mut at = tree;
-    for key in path {
-        let next = match key.as_str() {
-            "*" => at.entries().first().map(|entry| &entry.node),
-            key => at.get(key),
-        };
-        match next {
-            Some(node) => at = node,
-            None => break,
-        }
+    for entry in node.entries() {
+        add_leaves(&path.child(&entry.key), &entry.node, leaves);
     }
-    at.place.clone()
-}
-
-/// The paths that `pattern` stands for; each `*` is every name that there is.
-fn expand(tree: &Node, pattern: &[String]) -> Result<Vec<Vec<String>>, Complaint> {
-    let mut paths: Vec<(Vec<String>, Option<&Node>)> = vec![(Vec::new(), Some(tree))];
-    for (depth, key) in pattern.iter().enumerate() {
-        let mut next = Vec::new();
-        for (path, node) in paths {
-            let keys: Vec<String> = match key.as_str() {
-                "*" => names_below(node),
-                key => vec![key.to_owned()],
-            };
-            for key in keys {
-                let below = node.and_then(|node| node.get(&key));
-                let path = path.iter().cloned().chain([key]).collect();
-                next.push((path, below));
-            }
-        }
-        if next.is_empty() {
-            let above = pattern[..depth].join(".");
-            return Err(Complaint::new(
-                format!("there is nothing in `{above}` for `*` to stand for"),
-                "name a table that the scenario has",
-            ));
-        }
-        paths = next;
-    }
-    Ok(paths.into_iter().map(|(path, _)| path).collect())
-}
-
-fn names_below(node: Option<&Node>) -> Vec<String> {
-    let entries = node.map(Node::entries).unwrap_or_default().iter();
-    let tables = entries.filter(|entry| matches!(entry.node.value, Value::Table(_)));
-    tables.map(|entry| entry.key.clone()).collect()
 }
 
 /// Axes that set the same keys: of these only the last would count.
@@ -441,7 +360,8 @@ pub(super) fn check_overlaps(axes: &[Axis], sink: &Sink) {
     for (index, axis) in axes.iter().enumerate() {
         let own = axis.leaves();
         for other in &axes[..index] {
-            let common = other.leaves().into_iter().find(|leaf| own.contains(leaf));
+            let both = |leaf: &KeyPath| own.iter().any(|own| own.meets(leaf));
+            let common = other.leaves().into_iter().find(both);
             if let (Some(leaf), Some(value)) = (common, axis.values.first()) {
                 let reason = format!("axes {} and {} both set {leaf}", other.name, axis.name);
                 let complaint = Complaint::new(reason, "let one of them set it");
@@ -460,10 +380,8 @@ mod tests {
     }
 
     fn text_at(tree: &Node, path: &str) -> String {
-        let node = path
-            .split('.')
-            .fold(tree, |node, key| node.get(key).expect(path));
-        format!("{:?}", node.value)
+        let path: KeyPath = path.parse().unwrap();
+        format!("{:?}", path.get(tree).unwrap().value)
     }
 
     #[test]
@@ -488,24 +406,6 @@ mod tests {
         assert_eq!(values, expected);
         assert_eq!(axis.values[4].name, "a,b");
         assert_eq!(axis.values[0].place().line_column(), (2, 8));
-    }
-
-    #[test]
-    fn a_new_path_makes_its_tables_and_a_star_sets_every_one() {
-        let mut base = tree("[variant.a]\n[variant.b]\nx = 1\n");
-        let set: Set = "variant.*.network.rate=1Gbit".parse().unwrap();
-        Axis::of_set(&set, &base).unwrap().values[0]
-            .apply(&mut base)
-            .unwrap();
-        for variant in ["a", "b"] {
-            let at = text_at(&base, &format!("variant.{variant}.network.rate"));
-            assert_eq!(at, "Text(\"1Gbit\")");
-        }
-        assert_eq!(text_at(&base, "variant.b.x"), "Integer(1)");
-        let set: Set = "tenant.*.ecn=true".parse().unwrap();
-        let axis = Axis::of_set(&set, &base).unwrap();
-        let error = axis.values[0].apply(&mut base).unwrap_err();
-        assert!(error.reason.contains("nothing in `tenant`"), "{error}");
     }
 
     #[test]

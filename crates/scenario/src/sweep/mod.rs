@@ -37,7 +37,7 @@ pub use statistics::{CONFIDENCE, Summary};
 use crate::{
     experiment::{Experiment, Variant},
     figures::{Figure, Quantity},
-    file,
+    file, parameters,
     places::Places,
 };
 
@@ -122,7 +122,18 @@ impl Cell {
 /// # Errors
 /// Every error of the file, of its `[sweep]`, and of what axes set, with the axis and the value.
 pub fn load(path: &Path, options: &Options) -> Result<Plan, Problems> {
-    let mut tree = file::prepared(path, &options.file)?;
+    let mut plan = plan(file::prepared(path, &options.file)?, path, options)?;
+    plan.keep(&options.only)?;
+    Ok(plan)
+}
+
+/// Of a tree that is prepared, with all its cells.
+pub(crate) fn plan(mut tree: Node, path: &Path, options: &Options) -> Result<Plan, Problems> {
+    // They describe the file, not what its axes make of it.
+    let sink = Sink::default();
+    parameters::read(&Table::root(&tree, &sink), &tree);
+    sink.finish(())?;
+    tree.remove("parameter");
     let sweep = tree.remove("sweep");
     let said = said(sweep.as_ref(), &tree)?;
     let command = |reason: String| command_problem(path, reason);
@@ -159,7 +170,7 @@ pub fn load(path: &Path, options: &Options) -> Result<Plan, Problems> {
         options: options.file.clone(),
     };
     plan.check_values()?;
-    plan.lay_out(&options.only)?;
+    plan.lay_out()?;
     plan.check_statements(sweep.as_ref())?;
     Ok(plan)
 }
@@ -339,8 +350,8 @@ impl Plan {
         }
     }
 
-    /// Every combination that `only` leaves, with its variants.
-    fn lay_out(&mut self, only: &[Set]) -> Result<(), Problems> {
+    /// Every combination with its variants.
+    fn lay_out(&mut self) -> Result<(), Problems> {
         let count = (self.axes.iter()).try_fold(1usize, |n, a| n.checked_mul(a.values.len()));
         if count.is_none_or(|count| count > CELLS_MAX) {
             let reason = format!("the sweep has more than {CELLS_MAX} combinations");
@@ -376,18 +387,37 @@ impl Plan {
             name: "variant".to_owned(),
             values: variants,
         });
+        self.cells = seen.into_iter().map(|(cell, _)| cell).collect();
+        Ok(())
+    }
+
+    /// Every cell, as a position, with every seed.
+    pub fn runs(&self) -> impl Iterator<Item = (usize, u64)> {
+        let seeds = |cell| self.seeds.iter().map(move |seed| (cell, *seed));
+        (0..self.cells.len()).flat_map(seeds)
+    }
+
+    /// Whether it has an axis of this name; the variants are one.
+    pub fn has_axis(&self, name: &str) -> bool {
+        self.dimensions.iter().any(|d| d.name == name)
+    }
+
+    /// Leaves out the cells that have none of the values of one of `only`.
+    ///
+    /// # Errors
+    /// An unknown axis or value.
+    pub(crate) fn keep(&mut self, only: &[Set]) -> Result<(), Problems> {
         let only = self.checked_only(only)?;
+        let dimensions = &self.dimensions;
         let kept = |cell: &Cell| {
             let mut wanted = only.iter();
             wanted.all(|choices| {
                 choices
                     .iter()
-                    .any(|c| cell.fits(&self.dimensions, std::slice::from_ref(c)))
+                    .any(|c| cell.fits(dimensions, std::slice::from_ref(c)))
             })
         };
-        self.cells = (seen.into_iter().map(|(cell, _)| cell))
-            .filter(kept)
-            .collect();
+        self.cells.retain(kept);
         Ok(())
     }
 
