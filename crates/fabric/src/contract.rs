@@ -69,6 +69,14 @@ pub enum Accepted {
     Dropped,
 }
 
+impl Accepted {
+    /// The hops that the frame has made by it: one if it joined the port, else none.
+    #[inline(always)]
+    pub(crate) fn hops(self) -> u64 {
+        u64::from(self != Self::Dropped)
+    }
+}
+
 /// The sender of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sender {

@@ -329,7 +329,7 @@ impl<F: CeeFrame> Fabric for Converged<F> {
             PortKind::Link => {}
             PortKind::Local | PortKind::Stack => {
                 let accepted = self.ports.accept(timers, port, frame, now_ps);
-                self.hops += u64::from(accepted != Accepted::Dropped);
+                self.hops += accepted.hops();
                 return accepted;
             }
         }

@@ -62,51 +62,36 @@ impl NodeId {
     }
 }
 
-impl HostId {
-    /// The host with this index.
-    pub const fn at(index: usize) -> Self {
-        Self(index as u32)
-    }
+/// Numbers as indices of lists, the same for hosts and for switches.
+macro_rules! indices {
+    ($id:ident, $one:literal, $all:literal) => {
+        impl $id {
+            #[doc = concat!("The ", $one, " with this index.")]
+            pub const fn at(index: usize) -> Self {
+                Self(index as u32)
+            }
 
-    /// The first `count` hosts, in order.
-    pub fn first(count: usize) -> impl ExactSizeIterator<Item = Self> + Clone {
-        (0..count as u32).map(Self)
-    }
+            #[doc = concat!("The first `count` ", $all, ", in order.")]
+            pub fn first(count: usize) -> impl ExactSizeIterator<Item = Self> + Clone {
+                (0..count as u32).map(Self)
+            }
 
-    /// The items of a list of all hosts, each with its host.
-    pub fn enumerate<I: IntoIterator>(by_host: I) -> impl Iterator<Item = (Self, I::Item)> {
-        (0..).map(Self).zip(by_host)
-    }
+            #[doc = concat!("The items of a list of all ", $all, ", each with its ", $one, ".")]
+            pub fn enumerate<I: IntoIterator>(items: I) -> impl Iterator<Item = (Self, I::Item)> {
+                (0..).map(Self).zip(items)
+            }
 
-    /// The index of this host in a list of all hosts.
-    #[inline(always)]
-    pub const fn index(self) -> usize {
-        self.0 as usize
-    }
+            #[doc = concat!("The index of this ", $one, " in a list of all ", $all, ".")]
+            #[inline(always)]
+            pub const fn index(self) -> usize {
+                self.0 as usize
+            }
+        }
+    };
 }
 
-impl SwitchId {
-    /// The switch with this index.
-    pub const fn at(index: usize) -> Self {
-        Self(index as u32)
-    }
-
-    /// The first `count` switches, in order.
-    pub fn first(count: usize) -> impl ExactSizeIterator<Item = Self> + Clone {
-        (0..count as u32).map(Self)
-    }
-
-    /// The items of a list of all switches, each with its switch.
-    pub fn enumerate<I: IntoIterator>(by_switch: I) -> impl Iterator<Item = (Self, I::Item)> {
-        (0..).map(Self).zip(by_switch)
-    }
-
-    /// The index of this switch in a list of all switches.
-    #[inline(always)]
-    pub const fn index(self) -> usize {
-        self.0 as usize
-    }
-}
+indices!(HostId, "host", "hosts");
+indices!(SwitchId, "switch", "switches");
 
 /// A port's number: one direction of a link, or a port within a host ([`PortMap`]).
 ///

@@ -86,7 +86,7 @@ impl<F: Frame> Plain<F> {
         now_ps: u64,
     ) -> Accepted {
         let accepted = self.ports.accept(timers, port, frame, now_ps);
-        self.hops += u64::from(accepted != Accepted::Dropped);
+        self.hops += accepted.hops();
         accepted
     }
 }
