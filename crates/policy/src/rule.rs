@@ -97,6 +97,7 @@ impl Default for Rule {
             window_cap_bytes: abi::WINDOW_MAX,
             rate_cap_bps: None,
             window_bytes: None,
+            // For 10 Gb/s, as Swift's; tenants' own stacks have theirs in core's stack.h.
             k: Threshold::Delay(Duration::from_micros(25)),
             vegas_backlog: (2, 4),
             swift: Swift::default(),

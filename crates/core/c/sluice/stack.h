@@ -9,6 +9,10 @@
 #include "params.h"
 
 /*
+ * The defaults of a policy (`Rule` in crates/policy) are other numbers on purpose: they are for
+ * hosts with 10 Gb/s, and an operator may change them, which must not change a tenant's stack.
+ * Vegas' are equal because both are those of Linux's tcp_vegas.c.
+ *
  * DC-Vegas: re-implementations use 6 segments at 1 Gb/s, 72 us of queueing; the lab's links carry
  * a few 100 Mb/s, where 3 segments already last longer. Swift: for the same links, whose RTTs begin
  * at 300 us.
