@@ -140,7 +140,8 @@ fn await_quiet(instance: &Instance) {
     };
     let mut before = flows();
     loop {
-        thread::sleep(Duration::from_millis(300));
+        // Several times as long as an acknowledgement may be delayed, for a machine that is busy.
+        thread::sleep(Duration::from_secs(1));
         let now = flows();
         if now == before {
             return;

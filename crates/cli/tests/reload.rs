@@ -9,11 +9,10 @@ use std::{
     os::unix::fs::symlink,
     process::{Command, Output},
     thread,
-    time::{Duration, Instant},
 };
 
 use serde_json::Value;
-use site::{Agent, Site, common::ip, text};
+use site::{Agent, Site, common::ip, eventually, text};
 use sluicegate_agent::state::State;
 
 /// Two rules by the port of the server; everything else is left alone.
@@ -30,21 +29,12 @@ fn said(output: &Output) -> String {
     text(&output.stdout) + &text(&output.stderr)
 }
 
-/// The state file, once it knows of a reload that ended this way; it is written after the log.
+/// The state file, once it knows of a reload that ended this way.
 fn after_reload(site: &Site, adopted: bool) -> State {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    loop {
-        let state = site.state();
-        if state
-            .reload
-            .as_ref()
-            .is_some_and(|reload| reload.adopted == adopted)
-        {
-            return state;
-        }
-        assert!(Instant::now() < deadline, "{state:?}");
-        thread::sleep(Duration::from_millis(10));
-    }
+    site.state_when(|state| {
+        let reload = state.reload.as_ref();
+        reload.is_some_and(|reload| reload.adopted == adopted)
+    })
 }
 
 /// Some bytes over a connection that is open, and back.
@@ -69,6 +59,15 @@ fn flow_of(site: &Site, client: &TcpStream) -> Value {
         .find(|flow| flow["local"] == local.as_str() && flow["interface"] == "ta");
     flow.unwrap_or_else(|| panic!("no flow of {local} in {flows:#?}"))
         .clone()
+}
+
+/// Waits until a flow is known as of this tenant and rule: `flows` reads names in the state file,
+/// which the agent writes after the line in its log.
+fn await_names(site: &Site, client: &TcpStream, tenant: &str, rule: &str) {
+    eventually(
+        || flow_of(site, client),
+        |flow| flow["tenant"] == tenant && flow["rule_name"] == rule,
+    );
 }
 
 /// A warning of `policy check` is in the log at a start and at a reload, with the bandwidth that
@@ -128,7 +127,7 @@ fn a_changed_file_comes_into_force_and_a_broken_one_does_not() {
     let flow = flow_of(&site, &connection.0);
     assert_eq!(flow["enforced"], true, "{flow:#?}");
 
-    let before = site.state().policy;
+    let before = after_reload(&site, true).policy;
     site.write_policy("policy.toml", "[[rule]]\nbeta = 7\nmode = 'no'\n");
     agent.wait_for("is not taken over");
     agent.wait_for("policy.toml:2:8: rule[0].beta");
@@ -267,28 +266,17 @@ fn tenants_are_called_as_somebody_called_their_interface() {
     let agent = Agent::start(command);
     agent.wait_for("enforcing; stop");
     let (client, _server) = site.host.transfer(10_000);
-    let flow = flow_of(&site, &client);
-    assert_eq!(
-        (&flow["tenant"], &flow["rule_name"]),
-        (&"blue".into(), &"blues".into())
-    );
+    await_names(&site, &client, "blue", "blues");
     ip(&["-n", &h, "link", "set", "ta", "alias", "red"]);
     agent.wait_for("labelled");
-    let flow = flow_of(&site, &client);
-    assert_eq!(
-        (&flow["tenant"], &flow["rule_name"]),
-        (&"red".into(), &"reds".into())
-    );
-    let state = site.state();
-    let from: Vec<(&str, &str)> = state
-        .interfaces
-        .values()
-        .map(|place| (place.tenant.as_str(), place.tenant_from.as_str()))
-        .collect();
-    assert!(
-        from.contains(&("red", "alias")) && from.contains(&("mine", "label")),
-        "{from:?}"
-    );
+    await_names(&site, &client, "red", "reds");
+    site.state_when(|state| {
+        let places = state.interfaces.values();
+        let from: Vec<(&str, &str)> = places
+            .map(|place| (place.tenant.as_str(), place.tenant_from.as_str()))
+            .collect();
+        from.contains(&("red", "alias")) && from.contains(&("mine", "label"))
+    });
 
     // Without an alias it is called as the namespace at its other end.
     ip(&["-n", &h, "link", "set", "ta", "alias", ""]);

@@ -6,13 +6,14 @@
 pub mod common;
 
 use std::{
+    fmt::Debug,
     fs,
     io::{BufRead, BufReader},
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
     sync::mpsc::{Receiver, channel},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use common::Host;
@@ -76,6 +77,11 @@ impl Site {
     pub fn state(&self) -> State {
         let state = state::read(Path::new(&self.run_dir()), &self.host.name("h"));
         state.unwrap().expect("an agent has said something")
+    }
+
+    /// The state of its agent once it is `good`: the agent writes it after the line in its log.
+    pub fn state_when(&self, good: impl Fn(&State) -> bool) -> State {
+        eventually(|| self.state(), good)
     }
 
     /// Flows as `flows --json` shows them.
@@ -229,6 +235,19 @@ impl Drop for Agent {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// What `look` returns once it is `good`.
+pub fn eventually<T: Debug>(mut look: impl FnMut() -> T, good: impl Fn(&T) -> bool) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let found = look();
+        if good(&found) {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "{found:#?}");
+        thread::sleep(Duration::from_millis(10));
     }
 }
 
