@@ -197,3 +197,23 @@ fn half_and_double_of_a_parameter_stand_beside_the_value() {
         text(&none.stderr)
     );
 }
+
+/// The same of a sweep: its figure is the left side of its expectation, in the cells that are left.
+#[test]
+fn half_and_double_of_a_sweep_move_its_expectations() {
+    let scenario = "name = 'tiny'\nwarmup = '100ms'\nduration = '500ms'\n[network]\n\
+        topology = 'dumbbell'\npairs = 1\nqueue = '64KB'\n[traffic.b]\nkind = 'bulk'\n\
+        [[sweep.axis]]\nname = 'size'\n[sweep.axis.values.small]\nnetwork.rate = '10Mbit'\n\
+        [sweep.axis.values.large]\nnetwork.rate = '40Mbit'\n[sweep.expect]\n\
+        fast = 'every goodput_bps.sum[size=small] > 8_000_000'\n[[parameter]]\n\
+        path = 'sweep.axis.0.values.small.network.rate'\norigin = 'given: section 5'\n";
+    let (_, file) = place("sensitivity-of-a-sweep", scenario);
+    let page = sluicegate(&["sensitivity", &file, "--only", "size=small", "colour=red"]);
+    assert!(page.status.success(), "{}", text(&page.stderr));
+    let page = text(&page.stdout);
+    assert!(page.contains("Seed 1; only size=small."), "{page}");
+    let mut rows = page.lines().filter(|line| line.contains("10Mbit"));
+    let row = rows.next().unwrap_or_default();
+    assert!(row.contains("5Mbit: fast[variant=base] 9"), "{page}");
+    assert!(row.contains("not held: fast | 20Mbit: fast"), "{page}");
+}

@@ -269,7 +269,10 @@ mod tests {
             ("rule.1.mss", &["rule.1.mss"]),
             ("rule.*.mss", &["rule.0.mss", "rule.1.mss"]),
             ("variant.*.y.z", &["variant.a.y.z", "variant.b.y.z"]),
-            ("*.*.x", &["network.marking.x", "variant.a.x", "variant.b.x"]),
+            (
+                "*.*.x",
+                &["network.marking.x", "variant.a.x", "variant.b.x"],
+            ),
         ] {
             let each: Vec<String> = (path(text).each(&tree).unwrap().iter())
                 .map(ToString::to_string)
@@ -283,10 +286,19 @@ mod tests {
 
     #[test]
     fn what_is_laid_over_replaces_and_tables_are_made() {
-        for at in ["list.1", "rule.*.mss", "variant.*.new.deep", "network.queue.x"] {
+        for at in [
+            "list.1",
+            "rule.*.mss",
+            "variant.*.new.deep",
+            "network.queue.x",
+        ] {
             let tree = laid(at).unwrap();
             for at in path(at).each(&tree).unwrap() {
-                assert_eq!(text_at(&tree, &at.to_string()).as_deref(), Some("7"), "{at}");
+                assert_eq!(
+                    text_at(&tree, &at.to_string()).as_deref(),
+                    Some("7"),
+                    "{at}"
+                );
             }
             assert_eq!(text_at(&tree, "variant.b.x").as_deref(), Some("2"));
         }
@@ -298,9 +310,15 @@ mod tests {
     #[test]
     fn what_leads_nowhere_says_why() {
         for (text, why) in [
-            ("rule.2.mss", "the array `rule` has no position \"2\"; its positions are 0 to 1"),
+            (
+                "rule.2.mss",
+                "the array `rule` has no position \"2\"; its positions are 0 to 1",
+            ),
             ("rule.mss", "the array `rule` has no position \"mss\""),
-            ("empty.0", "the array `empty` has no position \"0\"; it is empty"),
+            (
+                "empty.0",
+                "the array `empty` has no position \"0\"; it is empty",
+            ),
             ("tenant.*.ecn", "nothing in `tenant` for `*`"),
             ("list.*", "nothing in `list` for `*`"),
         ] {

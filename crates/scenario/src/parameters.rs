@@ -514,7 +514,9 @@ mod tests {
         for parameter in &study.parameters {
             for change in Change::ALL {
                 let changed = study.subject(parameter, change);
-                inputs.push(input(&changed.unwrap_or_else(|problems| panic!("{problems}"))));
+                inputs.push(input(
+                    &changed.unwrap_or_else(|problems| panic!("{problems}")),
+                ));
             }
         }
         inputs.sort();
@@ -553,7 +555,16 @@ mod tests {
         for (path, origin, why) in [
             ("network.queue", "fitted", "does not say where"),
             ("network.queue", "given:", "does not say where"),
-            ("network.quee", "given: 5", "does not set network.quue"),
+            (
+                "network.quee",
+                "given: 5",
+                "the file does not set `network.quee`; did you mean \"queue\"? or add `value`",
+            ),
+            (
+                "variant.a.enforcement.policy.rule.1.k",
+                "given: 5",
+                "has no position \"1\"; its only position is 0",
+            ),
             (
                 "network.topology",
                 "given: 5",

@@ -31,10 +31,11 @@ Examples:
   sluicegate sweep scenarios/five-stacks.toml --set network.queue=60KB,400KB --only variant=enforced,dctcp
   sluicegate sweep scenario.toml --check --json
 
-PATH is a dotted path into the scenario, such as tenant.default.congestion_control or
-variant.*.network.rate (* is every name); values are TOML scalars, bare words are strings. The
-scenario's [sweep] may hold axes, also such that set several keys, the number of seeds, the
-figures of tables and what is expected of them: see docs/sweep.md.
+PATH is a dotted path into the scenario, such as tenant.default.congestion_control,
+variant.*.network.rate (* is every table) or variant.enforced.enforcement.policy.rule.0.mss (0 is a
+position in an array); values are TOML scalars, bare words are strings. The scenario's [sweep] may
+hold axes, also such that set several keys, the number of seeds, the figures of tables and what is
+expected of them: see docs/sweep.md.
 
 A run that has finished is kept in DIR/runs and not repeated, as long as its resolved input, its
 seed and the program are the same: after an interruption, the same command goes on. DIR gets

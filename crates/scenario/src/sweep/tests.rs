@@ -88,6 +88,40 @@ fn a_named_value_sets_several_keys_and_the_command_line_chooses_among_them() {
 }
 
 #[test]
+fn a_path_leads_through_arrays() {
+    let policy = "policy = { rule = [{ mode = 'enforce', mss = '1460B' }] }";
+    let text =
+        format!("{BASE}[variant.held]\nenforcement = {{ hosts = 'all', {policy} }}\n[sweep]\n");
+    let rule = "variant.held.enforcement.policy.rule";
+    let set = format!("{rule}.0.mss=1460B,2920B");
+    let plan = plan("array", &text, &[&set], &["variant=held"]).unwrap();
+    let inputs: Vec<String> = (plan.cells.iter())
+        .map(|cell| input(&plan.experiment(cell, 1).unwrap().variants[0]))
+        .collect();
+    assert_eq!(inputs.len(), 2);
+    assert_ne!(inputs[0], inputs[1]);
+    for (set, why) in [
+        (
+            format!("{rule}.1.mss=1460B"),
+            format!("the array `{rule}` has no position \"1\"; its only position is 0"),
+        ),
+        (
+            format!("{rule}.0.ms=1460B"),
+            format!("with {rule}.0.ms=1460B: unknown key; did you mean \"mss\"?"),
+        ),
+    ] {
+        let error = super::tests::plan("array", &text, &[&set], &[]).unwrap_err();
+        assert!(error.contains(&why), "{set}: {error}");
+    }
+    let sets = [
+        &format!("{rule}.0.mss=1460B"),
+        "variant.*.enforcement.policy.rule.0.mss=1B",
+    ];
+    let error = super::tests::plan("overlap", &text, &sets, &[]).unwrap_err();
+    assert!(error.contains("both set"), "{error}");
+}
+
+#[test]
 fn what_the_language_refuses_names_axis_value_and_place() {
     for (sets, why) in [
         (
