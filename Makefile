@@ -67,7 +67,7 @@ seeds: ## every scenario in short form, simulated with seeds 1 to 5 (5 minutes),
 	@scripts/seeds.sh "$(OUT)/seeds" $(FILES)
 
 .PHONY: parameters
-parameters: ## half and double of each parameter, every scenario in short form; writes docs/parameters.md (10 minutes)
+parameters: ## half and double of each parameter, every scenario in short form; writes docs/parameters.md (30 minutes)
 	@scripts/parameters.sh "$(OUT)/parameters"
 
 .PHONY: agreement

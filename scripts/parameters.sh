@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The effects of halving and doubling each parameter, for every scenario in short form with three
-# seeds.
+# seeds; of the sweeps of queries one TCP and one background, as `make test` runs them.
 #
 #   parameters.sh DIR   writes sensitivity.md and sensitivity.json into DIR, and copies the former
 #                       to docs/parameters.md
@@ -12,5 +12,6 @@ cd "$SG_ROOT"
 out=${1:?usage: parameters.sh DIR}
 cargo build --release --locked -p sluicegate
 shopt -s extglob
-target/release/sluicegate sensitivity scenarios/*.toml scenarios/!(lab-only)/*.toml --short --repeat 3 --out "$out"
+target/release/sluicegate sensitivity scenarios/*.toml scenarios/!(lab-only)/*.toml --short --repeat 3 \
+	--only tcp=reno --only background=large --out "$out"
 cp "$out/sensitivity.md" docs/parameters.md
