@@ -31,6 +31,7 @@ use sluicegate_fabric::{
     Graph, Handle, Pool, Routes,
     contract::{Accepted, Driven, Driver, Sender, Timer},
     graph::{HostId, Node, PortId},
+    routing::PathValues,
 };
 use sluicegate_tcp::{
     Endpoint, Taker,
@@ -135,6 +136,7 @@ pub struct Net<F = Plain> {
     /// The sockets and alarms of actors.
     pub sockets: Sockets,
     path_key: HashKey,
+    path_values: PathValues,
     /// The state of the routing scheme at the switches of this part.
     routing: route::State,
     /// Switches clear the ECN field.
@@ -209,6 +211,7 @@ impl<F: PacketFabric> Net<F> {
         let mut net = Self {
             clock: Clock::default(),
             post: Post::new(part, parts),
+            path_values: layout.routes.path_values(),
             layout,
             fabric: Driven::new(fabric),
             cold_fields: Vec::new(),
@@ -546,7 +549,8 @@ impl<F: PacketFabric> Net<F> {
             key: owner.key,
             priority: owner.priority,
         };
-        end.addressing.path = flow_hash(&key(&end, tenants), &self.path_key);
+        let flow_hash = flow_hash(&key(&end, tenants), &self.path_key);
+        end.addressing.path = self.path_of_end(end.host, flow_hash);
         end.sides = self.sides(&end);
         end.straight_to = self.straight_to(&end);
         self.sockets.ends.push(end);
@@ -724,6 +728,7 @@ impl<F: PacketFabric> Net<F> {
             self.counts.facks += 1;
             let packet = self.packet(end, fack);
             let handle = self.fabric.pool_mut().insert(packet);
+            self.give_path(host, handle);
             self.send_after(host, end, handle);
         }
     }
@@ -740,6 +745,7 @@ impl<F: PacketFabric> Net<F> {
     /// A packet continues behind the vNIC stage: to the switch of its host, or to a port at once.
     #[inline]
     fn send(&mut self, host: HostId, end: EndId, packet: Handle) {
+        self.give_path(host, packet);
         let state = &self.sockets.ends[end as usize];
         let sender = state.sender(end);
         let Some(port) = state.straight_to else {

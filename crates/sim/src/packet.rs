@@ -10,6 +10,7 @@ use sluicegate_fabric::{
     Frame,
     cee::{CONTROL_BYTES, CeeFrame, Notification, QueueKey},
     graph::HostId,
+    random::mix,
 };
 use sluicegate_tcp::segment::{Block, SACK_BLOCKS, Segment, ecn, flags};
 
@@ -239,6 +240,16 @@ impl Packet {
             Body::Datagram(datagram) => datagram.payload,
             Body::Notification(_) => 0,
         }
+    }
+
+    /// A hash of its connection and of the numbers in its header.
+    pub fn header_hash(&self) -> u32 {
+        let numbers = match &self.body {
+            Body::Segment(header) => u64::from(header.seq) << 32 | u64::from(header.ack),
+            Body::Datagram(datagram) => datagram.number.into(),
+            Body::Notification(_) => 0,
+        };
+        (mix(numbers ^ mix(self.path.into())) >> 32) as u32
     }
 
     /// Clears the ECN field.

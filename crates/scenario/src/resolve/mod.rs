@@ -212,6 +212,12 @@ fn duration(table: &Table<'_>, key: &'static str) -> Option<Duration> {
     table.parse(key, parse_duration)
 }
 
+fn ps(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos())
+        .unwrap_or(u64::MAX)
+        .saturating_mul(1_000)
+}
+
 /// Positions of the names that patterns such as `"s*"` or `["s1", "s2"]` select, each once, in the
 /// order of the patterns.
 fn select(item: &Item<'_>, names: &[&str], what: &str) -> Vec<usize> {

@@ -2,8 +2,9 @@
 
 use sluicegate_fabric::{
     Handle, Routes,
-    graph::{PortId, SwitchId},
-    routing::{Query, Scheme},
+    graph::{HostId, PortId, SwitchId},
+    random::draw,
+    routing::{PathValues, Query, Scheme},
 };
 
 use super::{Net, PacketFabric};
@@ -25,11 +26,12 @@ fn scheme(routes: &Routes) -> tests::Counting<'_> {
     tests::Counting(routes)
 }
 
-fn query(switch: SwitchId, packet: &Packet) -> Query {
+fn query(switch: SwitchId, packet: &Packet, now_ps: u64) -> Query {
     Query {
         switch,
         host: packet.host(),
         path: packet.path,
+        now_ps,
     }
 }
 
@@ -38,8 +40,9 @@ impl<F: PacketFabric> Net<F> {
     /// when the packet has arrived.
     #[inline(always)]
     pub(crate) fn choose(&mut self, switch: SwitchId, packet: Handle) -> Option<PortId> {
-        let query = query(switch, &self.fabric.ports().pool[packet]);
-        let (fabric, now_ps) = (&mut self.fabric, self.clock.now_ps);
+        let now_ps = self.clock.now_ps;
+        let query = query(switch, &self.fabric.ports().pool[packet], now_ps);
+        let fabric = &mut self.fabric;
         // Timers and effects of this call are carried out when the packet is forwarded.
         let load_bytes = |port: PortId| fabric.load_bytes(port, now_ps);
         scheme(&self.layout.routes).choose(query, load_bytes, &mut self.routing)
@@ -48,7 +51,34 @@ impl<F: PacketFabric> Net<F> {
     /// The port that [`Net::choose`] will probably return, for a prefetch.
     #[inline]
     pub(super) fn peek(&self, switch: SwitchId, packet: &Packet) -> Option<PortId> {
-        scheme(&self.layout.routes).peek(query(switch, packet))
+        scheme(&self.layout.routes).peek(query(switch, packet, self.clock.now_ps))
+    }
+
+    /// The path value of an end's packets, where they all have one.
+    pub(super) fn path_of_end(&self, host: HostId, flow_hash: u32) -> u32 {
+        match self.path_values {
+            PathValues::Connection | PathValues::Header | PathValues::Random => flow_hash,
+            PathValues::Host => host.0,
+        }
+    }
+
+    /// Gives a packet that leaves its stack a path value of its own, if the scheme wants that.
+    #[inline(always)]
+    pub(super) fn give_path(&mut self, host: HostId, packet: Handle) {
+        if self.path_values.differ_by_packet() {
+            self.give_own_path(host, packet);
+        }
+    }
+
+    #[inline(never)]
+    fn give_own_path(&mut self, host: HostId, packet: Handle) {
+        let packet = &mut self.fabric.pool_mut()[packet];
+        packet.path = match self.path_values {
+            PathValues::Random => {
+                packet.path ^ (draw(&mut self.hosts[host.index()].paths) >> 32) as u32
+            }
+            _ => packet.header_hash(),
+        };
     }
 }
 
@@ -82,7 +112,7 @@ mod tests {
             choices: &mut u64,
         ) -> Option<PortId> {
             *choices += 1;
-            let port = self.0.choose(query, |_| unreachable!(), &mut ());
+            let port = self.0.peek(query);
             assert!(port.is_none_or(|port| load(port) < 1 << 40));
             port
         }
