@@ -137,6 +137,8 @@ pub struct Net<F = Plain> {
     pub sockets: Sockets,
     path_key: HashKey,
     path_values: PathValues,
+    /// Ways through switches.
+    routes: Arc<Routes>,
     /// The state of the routing scheme at the switches of this part.
     routing: route::State,
     /// Switches clear the ECN field.
@@ -212,6 +214,7 @@ impl<F: PacketFabric> Net<F> {
             clock: Clock::default(),
             post: Post::new(part, parts),
             path_values: layout.routes.path_values(),
+            routes: Arc::clone(&layout.routes),
             layout,
             fabric: Driven::new(fabric),
             cold_fields: Vec::new(),

@@ -13,6 +13,7 @@ mod tree;
 
 pub use self::spread::State;
 use self::{
+    paths::Links,
     spread::{Rule, Spread},
     table::Table,
     tree::Tree,
@@ -191,6 +192,13 @@ impl Routes {
 
     /// By this scheme.
     pub fn with(graph: &Graph, routing: Routing) -> Self {
+        Self::around(graph, routing, &[])
+    }
+
+    /// By this scheme, without the links that have failed: `failed` says it by link, and links
+    /// beyond its end work. Where every path has failed, packets go to a link that has.
+    pub fn around(graph: &Graph, routing: Routing, failed: &[bool]) -> Self {
+        let links = Links { graph, failed };
         let rule = match routing {
             Routing::DModK => None,
             Routing::SModK => Some(Rule::Source(paths::divisors(graph))),
@@ -199,9 +207,9 @@ impl Routes {
             Routing::Drill => Some(Rule::Drill),
             Routing::Flowlet { gap_ps } => Some(Rule::Flowlet { gap_ps }),
         };
-        let spread = |rule| Kind::Spread(Spread::new(graph, rule).into());
+        let spread = |rule| Kind::Spread(Spread::new(links, rule).into());
         Self {
-            kind: rule.map_or_else(|| Self::d_mod_k(graph), spread),
+            kind: rule.map_or_else(|| Self::d_mod_k(links), spread),
             path_values: routing.path_values(),
         }
     }
@@ -211,10 +219,10 @@ impl Routes {
         self.path_values
     }
 
-    fn d_mod_k(graph: &Graph) -> Kind {
-        let divisors = paths::divisors(graph);
-        let table = Table::d_mod_k(graph, &divisors);
-        match Tree::fit(graph, &table, &divisors) {
+    fn d_mod_k(links: Links<'_>) -> Kind {
+        let divisors = paths::divisors(links.graph);
+        let table = Table::d_mod_k(links, &divisors);
+        match Tree::fit(links.graph, &table, &divisors) {
             Some(tree) => Kind::Tree(tree),
             None => Kind::Table(table),
         }

@@ -6,8 +6,11 @@
 
 use std::collections::HashMap;
 
-use super::{divisor::Divisor, paths};
-use crate::graph::{Graph, HostId, PortId, SwitchId};
+use super::{
+    divisor::Divisor,
+    paths::{self, Links},
+};
+use crate::graph::{HostId, PortId, SwitchId};
 
 /// The set without ports: no path leads to the host.
 const EMPTY: u32 = 0;
@@ -34,9 +37,10 @@ enum Index {
 
 impl Near {
     /// The sets of a graph.
-    pub fn new(graph: &Graph) -> Self {
+    pub fn new(links: Links<'_>) -> Self {
+        let graph = links.graph;
         let mut switches = vec![Found::default(); graph.switches() as usize];
-        paths::shortest(graph, |switch, host, nearest| {
+        paths::shortest(links, |switch, host, nearest| {
             switches[switch.index()].add(host.0, nearest);
         });
         for switch in &mut switches {
@@ -261,13 +265,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::routing::tests::random;
+    use crate::{graph::Graph, routing::tests::random};
 
     /// Every set is what the search for shortest paths finds.
-    fn check(graph: &Graph) -> Near {
-        let near = Near::new(graph);
+    fn check(graph: &Graph, failed: &[bool]) -> Near {
+        let links = Links { graph, failed };
+        let near = Near::new(links);
         let mut found = HashMap::new();
-        paths::shortest(graph, |switch, host, nearest| {
+        paths::shortest(links, |switch, host, nearest| {
             found.insert((switch, host), nearest);
         });
         for switch in SwitchId::first(graph.switches() as usize) {
@@ -286,8 +291,9 @@ mod tests {
             switches in 1u32..9,
             further in 0u32..12,
             seed: u64,
+            failed in proptest::collection::vec(any::<bool>(), 0..12),
         ) {
-            check(&random(hosts, switches, further, seed));
+            check(&random(hosts, switches, further, seed), &failed);
         }
     }
 
@@ -300,7 +306,7 @@ mod tests {
             (&[2, 2, 2, 2, 2], &[1, 2, 2, 2, 2]),
             (&[17], &[1]),
         ] {
-            let near = check(&Graph::xgft(m, w).unwrap());
+            let near = check(&Graph::xgft(m, w).unwrap(), &[]);
             assert!(matches!(near.index, Index::Formula(_)), "{m:?} {w:?}");
         }
     }

@@ -3,9 +3,10 @@
 use super::{
     Query,
     near::{Near, SetId},
+    paths::Links,
 };
 use crate::{
-    graph::{Graph, HostId, PortId, SwitchId},
+    graph::{HostId, PortId, SwitchId},
     random::{draw, mix},
 };
 
@@ -60,8 +61,8 @@ struct Flowlet {
 
 impl Spread {
     /// The sets of a graph, and the rule.
-    pub fn new(graph: &Graph, rule: Rule) -> Self {
-        let near = Near::new(graph);
+    pub fn new(links: Links<'_>, rule: Rule) -> Self {
+        let near = Near::new(links);
         Self { near, rule }
     }
 

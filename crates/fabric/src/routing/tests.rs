@@ -346,3 +346,71 @@ fn s_mod_k_gives_sources_ports_of_their_own() {
     }
     assert!(used.values().all(|&count| count == 1));
 }
+
+proptest! {
+    /// Around failed links every scheme takes a shortest path of working links, if there is one.
+    #[test]
+    fn routes_avoid_failed_links(
+        hosts in 2u32..7,
+        switches in 1u32..8,
+        further in 0u32..12,
+        seed: u64,
+        failed in proptest::collection::vec(proptest::bool::weighted(0.2), 30),
+    ) {
+        let graph = random(hosts, switches, further, seed);
+        for (_, routing) in Routing::NAMES {
+            let routes = Routes::around(&graph, routing, &failed);
+            for (from, to) in (0..hosts).flat_map(|a| (0..hosts).map(move |b| (a, b))) {
+                if from == to {
+                    continue;
+                }
+                // What `walk` asserts: no loop, whatever has failed.
+                let ends = [from, to].map(HostId);
+                let mut state = State::default();
+                let ports = walk(&graph, ends, |switch| {
+                    routes.choose(query(switch, ends[1], from), |_| 0, &mut state)
+                });
+                let fails = |port: &PortId| failed.get(port.link()) == Some(&true);
+                let reachable = reaches(&graph, ends, &failed);
+                prop_assert_eq!(!ports.iter().any(fails), reachable);
+            }
+        }
+    }
+}
+
+/// Whether a path of working links leads from one host to another, found without routes.
+fn reaches(graph: &Graph, [from, to]: [HostId; 2], failed: &[bool]) -> bool {
+    let works = |port: PortId| failed.get(port.link()) != Some(&true);
+    let (mut seen, mut next) = (
+        vec![false; graph.nodes() as usize],
+        vec![graph.number(from)],
+    );
+    while let Some(node) = next.pop() {
+        if graph.is_host(node) && node != graph.number(from) {
+            continue;
+        }
+        for &(port, far) in graph.adjacent(node) {
+            if works(port) && !std::mem::replace(&mut seen[far.index()], true) {
+                next.push(far);
+            }
+        }
+    }
+    seen[graph.number(to).index()]
+}
+
+#[test]
+fn a_fat_tree_keeps_all_other_paths_when_a_link_fails() {
+    let graph = Graph::xgft(&[4, 4, 4], &[1, 4, 4]).unwrap();
+    let whole = Routes::with(&graph, Routing::Random);
+    let lost = whole.choices(SwitchId(0), HostId(63))[1];
+    let mut failed = vec![false; lost.link() + 1];
+    failed[lost.link()] = true;
+    let around = Routes::around(&graph, Routing::Random, &failed);
+    let hops = around.hops(&graph, HostId(0), HostId(63));
+    let sizes: Vec<usize> = hops.iter().map(Vec::len).collect();
+    assert_eq!(sizes, [1, 3, 12, 12, 3, 1]);
+    assert_eq!(
+        around.choices(SwitchId(0), HostId(1)),
+        whole.choices(SwitchId(0), HostId(1))
+    );
+}

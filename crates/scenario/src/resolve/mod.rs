@@ -78,6 +78,7 @@ pub fn variant(name: &str, table: &Table<'_>, checks: &Checks<'_>) -> Variant {
         sim: read_sim(table, total),
         places: Places::of(table),
         routing: network.routing,
+        reroute_delay: network.reroute_delay,
         shared_memory: network.shared_memory,
         cee: network.cee.clone(),
         vnic_queue_bytes: network.vnic_queue_bytes,

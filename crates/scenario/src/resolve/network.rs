@@ -32,6 +32,7 @@ pub struct Network {
     pub mtu_bytes: u32,
     pub tenants_per_host: usize,
     pub routing: Routing,
+    pub reroute_delay: Option<Duration>,
     pub shared_memory: Option<SharedMemory>,
     pub cee: Option<CeeConfig>,
     pub vnic_queue_bytes: Option<u64>,
@@ -106,6 +107,7 @@ pub fn read(root: &Table<'_>, total: Duration) -> Network {
         mtu_bytes: 1500,
         tenants_per_host: 1,
         routing: Routing::default(),
+        reroute_delay: None,
         shared_memory: None,
         cee: None,
         vnic_queue_bytes: None,
@@ -121,6 +123,7 @@ pub fn read(root: &Table<'_>, total: Duration) -> Network {
     };
     read_addresses(&table, &mut network);
     network.routing = read_routing(&table);
+    network.reroute_delay = duration(&table, "reroute_delay");
     network.shared_memory = read_memory(&table);
     network.vnic_queue_bytes = read_size(&table, "vnic_queue");
     network.cee = cee::read(&table, total);

@@ -1,5 +1,7 @@
 //! The port by which a packet leaves a switch.
 
+use std::sync::Arc;
+
 use sluicegate_fabric::{
     Handle, Routes,
     graph::{HostId, PortId, SwitchId},
@@ -45,13 +47,20 @@ impl<F: PacketFabric> Net<F> {
         let fabric = &mut self.fabric;
         // Timers and effects of this call are carried out when the packet is forwarded.
         let load_bytes = |port: PortId| fabric.load_bytes(port, now_ps);
-        scheme(&self.layout.routes).choose(query, load_bytes, &mut self.routing)
+        scheme(&self.routes).choose(query, load_bytes, &mut self.routing)
     }
 
     /// The port that [`Net::choose`] will probably return, for a prefetch.
     #[inline]
     pub(super) fn peek(&self, switch: SwitchId, packet: &Packet) -> Option<PortId> {
-        scheme(&self.layout.routes).peek(query(switch, packet, self.clock.now_ps))
+        scheme(&self.routes).peek(query(switch, packet, self.clock.now_ps))
+    }
+
+    /// From now on switches follow other routes of the same scheme. They forget the choices that
+    /// they keep.
+    pub(crate) fn reroute(&mut self, routes: Arc<Routes>) {
+        self.routes = routes;
+        self.routing = State::default();
     }
 
     /// The path value of an end's packets, where they all have one.
