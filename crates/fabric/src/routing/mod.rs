@@ -108,7 +108,8 @@ impl PathValues {
     }
 }
 
-/// The gap of [`Routing::Flowlet`] unless a scenario sets it: 500 us, as LetFlow's authors chose.
+/// The gap of [`Routing::Flowlet`] unless a scenario sets it: 500 us, as in CONGA (Alizadeh et al.,
+/// SIGCOMM 2014).
 const FLOWLET_GAP_PS: u64 = 500_000_000;
 
 impl Routing {
