@@ -90,6 +90,8 @@ pub struct ConnectionEnd {
     /// Its stack waits until the data that it has sent leave the host.
     throttled: bool,
     life: Life,
+    /// Its path values, if packets recycle them and some have.
+    paths: Option<Box<route::PathsOfEnd>>,
     /// The time at which its timer fires; `u64::MAX` = no timer is set.
     timer_ps: u64,
     /// The actor that owns the socket.
@@ -449,6 +451,7 @@ impl<F: PacketFabric> Net<F> {
         if troubles.paused {
             return troubles.keep(handle);
         }
+        self.note_path(handle);
         let packet = &self.fabric.ports().pool[handle];
         let header = match &packet.body {
             Body::Segment(header) if !header.has_cold_fields() => header,
@@ -547,6 +550,7 @@ impl<F: PacketFabric> Net<F> {
             held: false,
             throttled: false,
             life: Life::Used,
+            paths: None,
             timer_ps: u64::MAX,
             actor: owner.actor,
             key: owner.key,
@@ -731,7 +735,7 @@ impl<F: PacketFabric> Net<F> {
             self.counts.facks += 1;
             let packet = self.packet(end, fack);
             let handle = self.fabric.pool_mut().insert(packet);
-            self.give_path(host, handle);
+            self.give_path(host, end, handle);
             self.send_after(host, end, handle);
         }
     }
@@ -748,7 +752,7 @@ impl<F: PacketFabric> Net<F> {
     /// A packet continues behind the vNIC stage: to the switch of its host, or to a port at once.
     #[inline]
     fn send(&mut self, host: HostId, end: EndId, packet: Handle) {
-        self.give_path(host, packet);
+        self.give_path(host, end, packet);
         let state = &self.sockets.ends[end as usize];
         let sender = state.sender(end);
         let Some(port) = state.straight_to else {

@@ -291,6 +291,11 @@ impl TcpHeader {
         self.flags & flags::SYN != 0
     }
 
+    /// Whether it tells the sender of data of congestion.
+    pub fn echoes_ce(&self) -> bool {
+        self.flags & flags::ECE != 0
+    }
+
     /// Bytes of the tenant's data.
     pub fn payload(&self) -> u16 {
         self.payload

@@ -7,17 +7,18 @@
 mod divisor;
 mod near;
 mod paths;
+mod recycle;
 mod spread;
 mod table;
 mod tree;
 
-pub use self::spread::State;
 use self::{
     paths::Links,
     spread::{Rule, Spread},
     table::Table,
     tree::Tree,
 };
+pub use self::{recycle::Recycled, spread::State};
 use crate::graph::{Graph, HostId, Node, PortId, SwitchId};
 
 /// The inputs of a scheme for a packet at a switch.
@@ -76,6 +77,9 @@ pub enum Routing {
     /// Senders draw a path value for each packet, also for one that is sent again; switches hash
     /// it.
     Spray,
+    /// Senders use the path values of unmarked acknowledgements again, and draw others
+    /// ([`Recycled`]); switches hash them.
+    Reps,
     /// Of two random ports and the best one of the last choice, the one with the shortest queue:
     /// DRILL(2, 1) (Ghorbani et al., SIGCOMM 2017).
     Drill,
@@ -98,13 +102,16 @@ pub enum PathValues {
     Header,
     /// A random number for each packet.
     Random,
+    /// Values that acknowledgements bring back, and random ones. An acknowledgement without data
+    /// has the value of the packet with data that came last.
+    Recycled,
 }
 
 impl PathValues {
     /// Packets of one connection have several.
     #[inline]
     pub fn differ_by_packet(self) -> bool {
-        matches!(self, Self::Header | Self::Random)
+        matches!(self, Self::Header | Self::Random | Self::Recycled)
     }
 }
 
@@ -114,13 +121,14 @@ const FLOWLET_GAP_PS: u64 = 500_000_000;
 
 impl Routing {
     /// Every one with its name in scenarios.
-    pub const NAMES: [(&'static str, Self); 8] = [
+    pub const NAMES: [(&'static str, Self); 9] = [
         ("d-mod-k", Self::DModK),
         ("s-mod-k", Self::SModK),
         ("flow-hash", Self::FlowHash),
         ("packet-hash", Self::PacketHash),
         ("random", Self::Random),
         ("spray", Self::Spray),
+        ("reps", Self::Reps),
         ("drill", Self::Drill),
         (
             "flowlet",
@@ -136,6 +144,7 @@ impl Routing {
             Self::SModK => PathValues::Host,
             Self::PacketHash => PathValues::Header,
             Self::Spray => PathValues::Random,
+            Self::Reps => PathValues::Recycled,
             Self::DModK | Self::FlowHash | Self::Random | Self::Drill | Self::Flowlet { .. } => {
                 PathValues::Connection
             }
@@ -203,7 +212,9 @@ impl Routes {
         let rule = match routing {
             Routing::DModK => None,
             Routing::SModK => Some(Rule::Source(paths::divisors(graph))),
-            Routing::FlowHash | Routing::PacketHash | Routing::Spray => Some(Rule::Hash),
+            Routing::FlowHash | Routing::PacketHash | Routing::Spray | Routing::Reps => {
+                Some(Rule::Hash)
+            }
             Routing::Random => Some(Rule::Random),
             Routing::Drill => Some(Rule::Drill),
             Routing::Flowlet { gap_ps } => Some(Rule::Flowlet { gap_ps }),
