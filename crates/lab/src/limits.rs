@@ -96,6 +96,13 @@ fn of_network(variant: &Variant) -> Vec<Problem> {
     cannot(queues, "vnic_queue", why, ADVICE);
     let why = "the lab's links drop what they cannot take, and its switches send no notifications";
     cannot(variant.cee.is_some(), "cee", why, ADVICE);
+    let why = "the lab's networks have one path between two hosts";
+    cannot(
+        variant.reroute_delay.is_some(),
+        "reroute_delay",
+        why,
+        ADVICE,
+    );
     let delayed = links.iter().any(|link| link.delay.is_some());
     cannot(delayed, "delay", "the lab's links have no delay", ADVICE);
     let impaired = |rate: fn(&Link) -> f64| links.iter().any(|link| rate(link) > 0.0);

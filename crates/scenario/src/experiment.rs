@@ -68,6 +68,9 @@ pub struct Variant {
     pub links: Vec<Link>,
     /// How switches choose among equal paths.
     pub routing: Routing,
+    /// How long after a link has failed, or works again, switches change their routes; `None` =
+    /// they never do.
+    pub reroute_delay: Option<Duration>,
     /// Memory that the ports of each switch share; `None` = each has its own.
     pub shared_memory: Option<SharedMemory>,
     /// Switches and adapters are of converged Ethernet; `None` = plain ones, which drop.

@@ -107,8 +107,8 @@ pub struct Layout {
     pub ports: PortMap,
     /// The next hop of each port; stacks have none.
     pub next_hops: Vec<Node>,
-    /// Ways through switches.
-    pub routes: Routes,
+    /// Ways through switches while all links work.
+    pub routes: Arc<Routes>,
     /// Tenants.
     pub tenants: Vec<Tenant>,
     /// Length of the IP header.
@@ -143,7 +143,7 @@ impl Layout {
         Self {
             ports: graph.port_map(),
             next_hops: graph.next_hops(),
-            routes,
+            routes: Arc::new(routes),
             tenants,
             ip_bytes,
             partition,

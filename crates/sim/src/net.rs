@@ -31,6 +31,7 @@ use sluicegate_fabric::{
     Graph, Handle, Pool, Routes,
     contract::{Accepted, Driven, Driver, Sender, Timer},
     graph::{HostId, Node, PortId},
+    routing::PathValues,
 };
 use sluicegate_tcp::{
     Endpoint, Taker,
@@ -89,6 +90,8 @@ pub struct ConnectionEnd {
     /// Its stack waits until the data that it has sent leave the host.
     throttled: bool,
     life: Life,
+    /// Its path values, if packets recycle them and some have.
+    paths: Option<Box<route::PathsOfEnd>>,
     /// The time at which its timer fires; `u64::MAX` = no timer is set.
     timer_ps: u64,
     /// The actor that owns the socket.
@@ -135,6 +138,9 @@ pub struct Net<F = Plain> {
     /// The sockets and alarms of actors.
     pub sockets: Sockets,
     path_key: HashKey,
+    path_values: PathValues,
+    /// Ways through switches.
+    routes: Arc<Routes>,
     /// The state of the routing scheme at the switches of this part.
     routing: route::State,
     /// Switches clear the ECN field.
@@ -209,6 +215,8 @@ impl<F: PacketFabric> Net<F> {
         let mut net = Self {
             clock: Clock::default(),
             post: Post::new(part, parts),
+            path_values: layout.routes.path_values(),
+            routes: Arc::clone(&layout.routes),
             layout,
             fabric: Driven::new(fabric),
             cold_fields: Vec::new(),
@@ -443,6 +451,7 @@ impl<F: PacketFabric> Net<F> {
         if troubles.paused {
             return troubles.keep(handle);
         }
+        self.note_path(handle);
         let packet = &self.fabric.ports().pool[handle];
         let header = match &packet.body {
             Body::Segment(header) if !header.has_cold_fields() => header,
@@ -541,12 +550,14 @@ impl<F: PacketFabric> Net<F> {
             held: false,
             throttled: false,
             life: Life::Used,
+            paths: None,
             timer_ps: u64::MAX,
             actor: owner.actor,
             key: owner.key,
             priority: owner.priority,
         };
-        end.addressing.path = flow_hash(&key(&end, tenants), &self.path_key);
+        let flow_hash = flow_hash(&key(&end, tenants), &self.path_key);
+        end.addressing.path = self.path_of_end(end.host, flow_hash);
         end.sides = self.sides(&end);
         end.straight_to = self.straight_to(&end);
         self.sockets.ends.push(end);
@@ -724,6 +735,7 @@ impl<F: PacketFabric> Net<F> {
             self.counts.facks += 1;
             let packet = self.packet(end, fack);
             let handle = self.fabric.pool_mut().insert(packet);
+            self.give_path(host, end, handle);
             self.send_after(host, end, handle);
         }
     }
@@ -740,6 +752,7 @@ impl<F: PacketFabric> Net<F> {
     /// A packet continues behind the vNIC stage: to the switch of its host, or to a port at once.
     #[inline]
     fn send(&mut self, host: HostId, end: EndId, packet: Handle) {
+        self.give_path(host, end, packet);
         let state = &self.sockets.ends[end as usize];
         let sender = state.sender(end);
         let Some(port) = state.straight_to else {

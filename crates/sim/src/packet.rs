@@ -10,6 +10,7 @@ use sluicegate_fabric::{
     Frame,
     cee::{CONTROL_BYTES, CeeFrame, Notification, QueueKey},
     graph::HostId,
+    random::mix,
 };
 use sluicegate_tcp::segment::{Block, SACK_BLOCKS, Segment, ecn, flags};
 
@@ -241,6 +242,16 @@ impl Packet {
         }
     }
 
+    /// A hash of its connection and of the numbers in its header.
+    pub fn header_hash(&self) -> u32 {
+        let numbers = match &self.body {
+            Body::Segment(header) => u64::from(header.seq) << 32 | u64::from(header.ack),
+            Body::Datagram(datagram) => datagram.number.into(),
+            Body::Notification(_) => 0,
+        };
+        (mix(numbers ^ mix(self.path.into())) >> 32) as u32
+    }
+
     /// Clears the ECN field.
     pub fn bleach(&mut self) {
         if let Body::Segment(header) = &mut self.body {
@@ -278,6 +289,11 @@ impl TcpHeader {
     /// Whether it is a SYN or a SYN/ACK.
     pub fn is_syn(&self) -> bool {
         self.flags & flags::SYN != 0
+    }
+
+    /// Whether it tells the sender of data of congestion.
+    pub fn echoes_ce(&self) -> bool {
+        self.flags & flags::ECE != 0
     }
 
     /// Bytes of the tenant's data.

@@ -2,12 +2,14 @@
 
 use std::{
     collections::BTreeMap,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, bail};
 use sluicegate_apps::App;
 use sluicegate_core::abi::COUNTER_NAMES;
+use sluicegate_fabric::Routes;
 use sluicegate_scenario::{
     experiment::{Action, Experiment, HostId, Variant},
     results::{Conditions, Deadlock, LinkResult},
@@ -131,6 +133,8 @@ struct Run<'a, F> {
     traces: Option<(Traces, Duration)>,
     deadlock: Option<Deadlock>,
     film: Option<(Recorder, Duration)>,
+    /// By link, whether switches know that it has failed.
+    failed: Vec<bool>,
 }
 
 impl<'a, F: FabricOf> Run<'a, F> {
@@ -152,6 +156,7 @@ impl<'a, F: FabricOf> Run<'a, F> {
             traces: None,
             deadlock: None,
             film: None,
+            failed: vec![false; variant.links.len()],
         })
     }
 
@@ -195,6 +200,7 @@ impl<'a, F: FabricOf> Run<'a, F> {
                     self.begin_measuring_backlogs();
                 }
                 Stop::Event(index) => self.act(index),
+                Stop::Reroute(index) => self.reroute(index),
                 Stop::Sample => {
                     self.sample();
                     self.look_for_deadlock();
@@ -255,6 +261,14 @@ impl<'a, F: FabricOf> Run<'a, F> {
         let mut stops: Vec<_> = events
             .map(|(n, event)| (ps(event.at), Stop::Event(n)))
             .collect();
+        if let Some(delay) = self.variant.reroute_delay {
+            let events = self.variant.events.iter().enumerate();
+            let of_links = events.filter(|(_, event)| {
+                matches!(event.action, Action::LinkDown(_) | Action::LinkUp(_))
+            });
+            let reroutes = of_links.map(|(n, event)| (ps(event.at + delay), Stop::Reroute(n)));
+            stops.extend(reroutes.filter(|&(at_ps, _)| at_ps < end_ps));
+        }
         if let Some((_, interval)) = &self.traces {
             let interval_ps = ps(*interval).max(1);
             stops.extend((1..=end_ps / interval_ps).map(|n| (n * interval_ps, Stop::Trace)));
@@ -336,6 +350,22 @@ impl<'a, F: FabricOf> Run<'a, F> {
             }
         }
         self.engine.hear();
+    }
+
+    /// Switches learn that links have failed or work again.
+    fn reroute(&mut self, event: usize) {
+        let (links, fails) = match &self.variant.events[event].action {
+            Action::LinkDown(links) => (links, true),
+            Action::LinkUp(links) => (links, false),
+            _ => return,
+        };
+        links.iter().for_each(|&link| self.failed[link] = fails);
+        let graph = self.variant.graph();
+        let routes = Routes::around(&graph, self.variant.routing, &self.failed);
+        let routes = Arc::new(routes);
+        self.engine
+            .nets()
+            .for_each(|net| net.reroute(Arc::clone(&routes)));
     }
 
     /// Both ends of a link may be different parts'.
@@ -450,6 +480,7 @@ fn has_troubles(link: &LinkResult) -> bool {
 enum Stop {
     Measure,
     Event(usize),
+    Reroute(usize),
     Sample,
     Trace,
     Frame,

@@ -4,12 +4,21 @@
 //! graph and from the [`Routing`] of the scenario. All of its ports lie on shortest paths, and
 //! hosts do not forward.
 
-mod hash;
+mod divisor;
+mod near;
 mod paths;
+mod recycle;
+mod spread;
 mod table;
 mod tree;
 
-use self::{hash::Hash, table::Table, tree::Tree};
+use self::{
+    paths::Links,
+    spread::{Rule, Spread},
+    table::Table,
+    tree::Tree,
+};
+pub use self::{recycle::Recycled, spread::State};
 use crate::graph::{Graph, HostId, Node, PortId, SwitchId};
 
 /// The inputs of a scheme for a packet at a switch.
@@ -23,6 +32,8 @@ pub struct Query {
     /// scheme is adaptive. A sender that gives all packets of a connection one value pins the
     /// connection to a path, so the value also stands for the flow.
     pub path: u32,
+    /// The time.
+    pub now_ps: u64,
 }
 
 /// How switches choose among ports.
@@ -45,26 +56,108 @@ pub trait Scheme {
     fn peek(&self, query: Query) -> Option<PortId>;
 }
 
-/// How a switch chooses among ports that are equally near to the destination.
+/// How packets are spread over paths that are equally short.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Routing {
     /// By the destination's number: (d / D) mod k for k equal ports, where D is the number of
     /// choices made below (Zahavi 2010).
     #[default]
     DModK,
-    /// By a hash of the path value and of the switch's number, as ECMP does (RFC 2992).
+    /// By the source's number: (s / D) mod k.
+    SModK,
+    /// By a hash of the connection's addresses and of the switch's number, as ECMP does
+    /// (RFC 2992).
     FlowHash,
+    /// By a hash of the packet's addresses and numbers (sequence, acknowledgement, datagram) and of
+    /// the switch's number.
+    PacketHash,
+    /// Each switch draws a port for each packet, so each packet has a random nearest common
+    /// ancestor (Valiant 1982, among shortest paths).
+    Random,
+    /// Senders draw a path value for each packet, also for one that is sent again; switches hash
+    /// it.
+    Spray,
+    /// Senders use the path values of unmarked acknowledgements again, and draw others
+    /// ([`Recycled`]); switches hash them.
+    Reps,
+    /// Of two random ports and the best one of the last choice, the one with the shortest queue:
+    /// DRILL(2, 1) (Ghorbani et al., SIGCOMM 2017).
+    Drill,
+    /// A random port for each flowlet: packets of a connection with no gap as long as this between
+    /// them (Vanini et al., LetFlow, NSDI 2017).
+    Flowlet {
+        /// The gap, ps.
+        gap_ps: u64,
+    },
 }
+
+/// What senders put into the path values of their packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PathValues {
+    /// A hash of the connection's addresses.
+    Connection,
+    /// The number of the sender's host.
+    Host,
+    /// A hash of the packet's addresses and numbers.
+    Header,
+    /// A random number for each packet.
+    Random,
+    /// Values that acknowledgements bring back, and random ones. An acknowledgement without data
+    /// has the value of the packet with data that came last.
+    Recycled,
+}
+
+impl PathValues {
+    /// Packets of one connection have several.
+    #[inline]
+    pub fn differ_by_packet(self) -> bool {
+        matches!(self, Self::Header | Self::Random | Self::Recycled)
+    }
+}
+
+/// The gap of [`Routing::Flowlet`] unless a scenario sets it: 500 us, as in CONGA (Alizadeh et al.,
+/// SIGCOMM 2014).
+const FLOWLET_GAP_PS: u64 = 500_000_000;
 
 impl Routing {
     /// Every one with its name in scenarios.
-    pub const NAMES: [(&'static str, Self); 2] =
-        [("d-mod-k", Self::DModK), ("flow-hash", Self::FlowHash)];
+    pub const NAMES: [(&'static str, Self); 9] = [
+        ("d-mod-k", Self::DModK),
+        ("s-mod-k", Self::SModK),
+        ("flow-hash", Self::FlowHash),
+        ("packet-hash", Self::PacketHash),
+        ("random", Self::Random),
+        ("spray", Self::Spray),
+        ("reps", Self::Reps),
+        ("drill", Self::Drill),
+        (
+            "flowlet",
+            Self::Flowlet {
+                gap_ps: FLOWLET_GAP_PS,
+            },
+        ),
+    ];
+
+    /// What senders put into path values.
+    fn path_values(self) -> PathValues {
+        match self {
+            Self::SModK => PathValues::Host,
+            Self::PacketHash => PathValues::Header,
+            Self::Spray => PathValues::Random,
+            Self::Reps => PathValues::Recycled,
+            Self::DModK | Self::FlowHash | Self::Random | Self::Drill | Self::Flowlet { .. } => {
+                PathValues::Connection
+            }
+        }
+    }
 }
 
 /// The scheme of a network.
 #[derive(Clone, Debug)]
-pub struct Routes(Kind);
+pub struct Routes {
+    kind: Kind,
+    path_values: PathValues,
+}
 
 #[derive(Clone, Debug)]
 enum Kind {
@@ -72,26 +165,29 @@ enum Kind {
     Tree(Tree),
     /// D-mod-k in another graph.
     Table(Table),
-    /// A hash of the path value.
-    Hash(Hash),
+    /// Every other scheme.
+    Spread(Box<Spread>),
 }
 
 impl Scheme for Routes {
-    type State = ();
+    type State = State;
 
     #[inline(always)]
     fn choose(
         &self,
         query: Query,
-        _load: impl FnMut(PortId) -> u64,
-        _state: &mut (),
+        load: impl FnMut(PortId) -> u64,
+        state: &mut State,
     ) -> Option<PortId> {
-        self.peek(query)
+        match &self.kind {
+            Kind::Tree(tree) => Some(tree.port(query.switch, query.host)),
+            _ => self.choose_among(query, load, state),
+        }
     }
 
     #[inline(always)]
     fn peek(&self, query: Query) -> Option<PortId> {
-        match &self.0 {
+        match &self.kind {
             Kind::Tree(tree) => Some(tree.port(query.switch, query.host)),
             _ => self.look_up(query),
         }
@@ -104,40 +200,77 @@ impl Routes {
         Self::with(graph, Routing::DModK)
     }
 
-    /// By this choice among equal ports.
+    /// By this scheme.
     pub fn with(graph: &Graph, routing: Routing) -> Self {
-        let kind = match routing {
-            Routing::FlowHash => Kind::Hash(Hash::new(graph)),
-            Routing::DModK => {
-                let divisors = paths::divisors(graph);
-                let table = Table::d_mod_k(graph, &divisors);
-                match Tree::fit(graph, &table, &divisors) {
-                    Some(tree) => Kind::Tree(tree),
-                    None => Kind::Table(table),
-                }
+        Self::around(graph, routing, &[])
+    }
+
+    /// By this scheme, without the links that have failed: `failed` says it by link, and links
+    /// beyond its end work. Where every path has failed, packets go to a link that has.
+    pub fn around(graph: &Graph, routing: Routing, failed: &[bool]) -> Self {
+        let links = Links { graph, failed };
+        let rule = match routing {
+            Routing::DModK => None,
+            Routing::SModK => Some(Rule::Source(paths::divisors(graph))),
+            Routing::FlowHash | Routing::PacketHash | Routing::Spray | Routing::Reps => {
+                Some(Rule::Hash)
             }
+            Routing::Random => Some(Rule::Random),
+            Routing::Drill => Some(Rule::Drill),
+            Routing::Flowlet { gap_ps } => Some(Rule::Flowlet { gap_ps }),
         };
-        Self(kind)
+        let spread = |rule| Kind::Spread(Spread::new(links, rule).into());
+        Self {
+            kind: rule.map_or_else(|| Self::d_mod_k(links), spread),
+            path_values: routing.path_values(),
+        }
+    }
+
+    /// What senders put into the path values of their packets.
+    pub fn path_values(&self) -> PathValues {
+        self.path_values
+    }
+
+    fn d_mod_k(links: Links<'_>) -> Kind {
+        let divisors = paths::divisors(links.graph);
+        let table = Table::d_mod_k(links, &divisors);
+        match Tree::fit(links.graph, &table, &divisors) {
+            Some(tree) => Kind::Tree(tree),
+            None => Kind::Table(table),
+        }
     }
 
     /// [`Scheme::peek`] for every kind. It is not inlined: only the formula of a tree is worth
     /// that.
     #[inline(never)]
     fn look_up(&self, query: Query) -> Option<PortId> {
-        let Query { switch, host, path } = query;
-        match &self.0 {
-            Kind::Tree(tree) => Some(tree.port(switch, host)),
-            Kind::Table(table) => table.port(switch, host),
-            Kind::Hash(hash) => hash.port(switch, host, path),
+        match &self.kind {
+            Kind::Tree(tree) => Some(tree.port(query.switch, query.host)),
+            Kind::Table(table) => table.port(query.switch, query.host),
+            Kind::Spread(spread) => spread.peek(query),
+        }
+    }
+
+    /// [`Scheme::choose`] for every kind, not inlined for the same reason.
+    #[inline(never)]
+    fn choose_among(
+        &self,
+        query: Query,
+        load: impl FnMut(PortId) -> u64,
+        state: &mut State,
+    ) -> Option<PortId> {
+        match &self.kind {
+            Kind::Spread(spread) => spread.choose(query, load, state),
+            _ => self.look_up(query),
         }
     }
 
     /// Every port that a switch may choose towards a host, for any path value; none without a path.
     pub fn choices(&self, switch: SwitchId, host: HostId) -> Vec<PortId> {
-        match &self.0 {
+        match &self.kind {
             Kind::Tree(tree) => vec![tree.port(switch, host)],
             Kind::Table(table) => table.port(switch, host).into_iter().collect(),
-            Kind::Hash(hash) => hash.equal(switch, host).to_vec(),
+            Kind::Spread(spread) => spread.equal(switch, host).to_vec(),
         }
     }
 

@@ -1,7 +1,7 @@
 //! A port for each switch and destination: D-mod-k in a graph that is no fat tree.
 
-use super::paths;
-use crate::graph::{Graph, HostId, PortId, SwitchId};
+use super::paths::{self, Links};
+use crate::graph::{HostId, PortId, SwitchId};
 
 /// No path.
 const NONE: PortId = PortId(u32::MAX);
@@ -16,10 +16,10 @@ pub struct Table {
 
 impl Table {
     /// `divisors` are the numbers of choices made below each switch.
-    pub fn d_mod_k(graph: &Graph, divisors: &[u64]) -> Self {
-        let hosts = graph.hosts() as usize;
+    pub fn d_mod_k(links: Links<'_>, divisors: &[u64]) -> Self {
+        let hosts = links.graph.hosts() as usize;
         let mut ports = vec![NONE; divisors.len() * hosts];
-        paths::shortest(graph, |switch, host, nearest| {
+        paths::shortest(links, |switch, host, nearest| {
             let choice = u64::from(host.0) / divisors[switch.index()] % nearest.len() as u64;
             ports[switch.index() * hosts + host.index()] = nearest[choice as usize];
         });

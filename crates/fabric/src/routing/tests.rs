@@ -5,10 +5,19 @@ use proptest::prelude::*;
 use super::*;
 use crate::random::{draw, mix};
 
+fn query(switch: SwitchId, host: HostId, path: u32) -> Query {
+    Query {
+        switch,
+        host,
+        path,
+        now_ps: 0,
+    }
+}
+
 /// The port of a switch by a scheme without state.
 fn peek(routes: &Routes, switch: SwitchId, host: u32, path: u32) -> Option<PortId> {
     let host = HostId(host);
-    routes.peek(Query { switch, host, path })
+    routes.peek(query(switch, host, path))
 }
 
 /// The ports from one host to another, each switch asked once: what `ask` answers.
@@ -35,7 +44,7 @@ fn path(graph: &Graph, routes: &Routes, from: u32, to: u32) -> Vec<PortId> {
 }
 
 /// Switches in a random tree with further links, some of them parallel; a host hangs at one switch.
-fn random(hosts: u32, switches: u32, further: u32, mut seed: u64) -> Graph {
+pub fn random(hosts: u32, switches: u32, further: u32, mut seed: u64) -> Graph {
     let mut below = |count: u32| SwitchId((draw(&mut seed) % u64::from(count)) as u32);
     let mut graph = Graph::new(hosts, switches);
     for host in HostId::first(hosts as usize) {
@@ -54,8 +63,8 @@ fn random(hosts: u32, switches: u32, further: u32, mut seed: u64) -> Graph {
 }
 
 proptest! {
-    /// The prefetched port is the chosen port, and every path value leads to the destination by a
-    /// shortest path.
+    /// The prefetched port, if there is one, is the chosen port, and every path value leads to the
+    /// destination by a shortest path.
     #[test]
     fn peek_is_choose_and_every_path_value_arrives(
         hosts in 2u32..8,
@@ -67,6 +76,7 @@ proptest! {
         let graph = random(hosts, switches, further, seed);
         for (_, routing) in Routing::NAMES {
             let routes = Routes::with(&graph, routing);
+            let mut state = State::default();
             let all = HostId::first(hosts as usize);
             for (from, to) in all.clone().flat_map(|a| all.clone().map(move |b| (a, b))) {
                 if from == to {
@@ -74,9 +84,11 @@ proptest! {
                 }
                 let hops = routes.hops(&graph, from, to);
                 let ports = walk(&graph, [from, to], |switch| {
-                    let query = Query { switch, host: to, path };
-                    let chosen = routes.choose(query, |_| panic!("it needs no load"), &mut ());
-                    assert_eq!(routes.peek(query), chosen);
+                    let query = query(switch, to, path);
+                    let peeked = routes.peek(query);
+                    let load = |port: PortId| u64::from(port.0 % 3);
+                    let chosen = routes.choose(query, load, &mut state);
+                    assert!(peeked.is_none() || peeked == chosen);
                     chosen
                 });
                 prop_assert_eq!(ports.len(), hops.len());
@@ -122,11 +134,7 @@ fn a_scheme_may_have_state_and_ask_for_the_load() {
     for _ in 0..160 {
         let ports = walk(&graph, [0, 63].map(HostId), |switch| {
             let load = |port| sent.get(&port).copied().unwrap_or(0);
-            let query = Query {
-                switch,
-                host: HostId(63),
-                path: 7,
-            };
+            let query = query(switch, HostId(63), 7);
             assert_eq!(scheme.peek(query), scheme.peek(query), "it changes nothing");
             scheme.choose(query, load, &mut state)
         });
@@ -178,8 +186,12 @@ fn hosts_do_not_forward() {
     }
     for (_, routing) in Routing::NAMES {
         let routes = Routes::with(&graph, routing);
-        assert_eq!(peek(&routes, SwitchId(0), 2, 0), None);
-        assert!(peek(&routes, SwitchId(0), 1, 0).is_some());
+        let choose = |host| {
+            let query = query(SwitchId(0), HostId(host), 0);
+            routes.choose(query, |_| 0, &mut State::default())
+        };
+        assert_eq!(choose(2), None);
+        assert!(choose(1).is_some());
         assert!(routes.hops(&graph, HostId(0), HostId(2)).is_empty());
     }
 }
@@ -230,12 +242,175 @@ fn trees_have_a_formula_and_other_graphs_a_table() {
     ] {
         let graph = Graph::xgft(m, w).unwrap();
         let routes = Routes::new(&graph);
-        assert!(matches!(routes.0, Kind::Tree(_)), "{m:?} {w:?}");
+        assert!(matches!(routes.kind, Kind::Tree(_)), "{m:?} {w:?}");
     }
     let mut ring = Graph::new(3, 3);
     for at in 0..3 {
         ring.join(HostId(at), SwitchId(at));
         ring.join(SwitchId(at), SwitchId((at + 1) % 3));
     }
-    assert!(matches!(Routes::new(&ring).0, Kind::Table(_)));
+    assert!(matches!(Routes::new(&ring).kind, Kind::Table(_)));
+}
+
+/// How often each of the ports up was chosen at the first switch of a fat tree with four of them,
+/// by what `path` and `load` say of packet n; packets are `apart_ps` apart.
+fn uses(
+    routing: Routing,
+    apart_ps: u64,
+    path: impl Fn(u32) -> u32,
+    load: impl Fn(PortId, &HashMap<PortId, u32>) -> u64,
+) -> Vec<u32> {
+    let graph = Graph::xgft(&[4, 4, 4], &[1, 4, 4]).unwrap();
+    let routes = Routes::with(&graph, routing);
+    let (mut state, mut used) = (State::default(), HashMap::new());
+    for packet in 0..1_600 {
+        let query = Query {
+            now_ps: u64::from(packet) * apart_ps,
+            ..query(SwitchId(0), HostId(63), path(packet))
+        };
+        let port = routes.choose(query, |port| load(port, &used), &mut state);
+        *used.entry(port.unwrap()).or_insert(0) += 1;
+    }
+    let mut counts: Vec<u32> = used.into_values().collect();
+    counts.sort_unstable();
+    counts
+}
+
+/// Five standard deviations of a binomial of 1600 draws, one in four.
+const QUARTER: std::ops::RangeInclusive<u32> = 313..=487;
+
+#[test]
+fn random_spreads_the_packets_of_one_connection() {
+    let counts = uses(Routing::Random, 0, |_| 7, |_, _| 0);
+    assert_eq!(counts.len(), 4);
+    assert!(
+        counts.iter().all(|count| QUARTER.contains(count)),
+        "{counts:?}"
+    );
+    // Another connection, of a run with another seed, draws others.
+    assert_ne!(counts, uses(Routing::Random, 0, |_| 8, |_, _| 0));
+}
+
+#[test]
+fn drill_evens_queues_out_and_avoids_a_slow_port() {
+    // Queues that never drain: the difference stays within a few packets of one another.
+    let grows = |port, used: &HashMap<PortId, u32>| used.get(&port).copied().unwrap_or(0).into();
+    let counts = uses(Routing::Drill, 0, |_| 7, grows);
+    assert!(counts[3] - counts[0] <= 4, "{counts:?}");
+    // One port whose queue is always long takes next to nothing.
+    let slow = Graph::xgft(&[4, 4, 4], &[1, 4, 4]).unwrap();
+    let slow = Routes::with(&slow, Routing::Drill).choices(SwitchId(0), HostId(63))[2];
+    let long = move |port, used: &HashMap<PortId, u32>| {
+        grows(port, used) + if port == slow { 1_000_000 } else { 0 }
+    };
+    let counts = uses(Routing::Drill, 0, |_| 7, long);
+    assert!(counts.len() == 3 || counts[0] < 8, "{counts:?}");
+}
+
+#[test]
+fn a_flowlet_keeps_its_port_until_a_gap() {
+    let routing = Routing::Flowlet { gap_ps: 1_000 };
+    assert_eq!(uses(routing, 999, |_| 7, |_, _| 0), [1_600]);
+    let counts = uses(routing, 1_000, |_| 7, |_, _| 0);
+    assert!(
+        counts.iter().all(|count| QUARTER.contains(count)),
+        "{counts:?}"
+    );
+    // Eight connections one after another: each has a gap of eight packets.
+    assert_eq!(
+        uses(routing, 124, |packet| packet % 8, |_, _| 0)
+            .iter()
+            .sum::<u32>(),
+        1_600
+    );
+    assert!(
+        uses(routing, 124, |packet| packet % 8, |_, _| 0)
+            .iter()
+            .all(|uses| uses % 200 == 0)
+    );
+}
+
+#[test]
+fn s_mod_k_gives_sources_ports_of_their_own() {
+    let graph = Graph::xgft(&[8, 8, 4], &[1, 8, 8]).unwrap();
+    let routes = Routes::with(&graph, Routing::SModK);
+    let mut used = HashMap::new();
+    for from in 0..256 {
+        let to = (from + 64) % 256;
+        let ports = walk(&graph, [from, to].map(HostId), |switch| {
+            peek(&routes, switch, to, from)
+        });
+        for port in ports {
+            *used.entry(port).or_insert(0) += 1;
+        }
+    }
+    assert!(used.values().all(|&count| count == 1));
+}
+
+proptest! {
+    /// Around failed links every scheme takes a shortest path of working links, if there is one.
+    #[test]
+    fn routes_avoid_failed_links(
+        hosts in 2u32..7,
+        switches in 1u32..8,
+        further in 0u32..12,
+        seed: u64,
+        failed in proptest::collection::vec(proptest::bool::weighted(0.2), 30),
+    ) {
+        let graph = random(hosts, switches, further, seed);
+        for (_, routing) in Routing::NAMES {
+            let routes = Routes::around(&graph, routing, &failed);
+            for (from, to) in (0..hosts).flat_map(|a| (0..hosts).map(move |b| (a, b))) {
+                if from == to {
+                    continue;
+                }
+                // What `walk` asserts: no loop, whatever has failed.
+                let ends = [from, to].map(HostId);
+                let mut state = State::default();
+                let ports = walk(&graph, ends, |switch| {
+                    routes.choose(query(switch, ends[1], from), |_| 0, &mut state)
+                });
+                let fails = |port: &PortId| failed.get(port.link()) == Some(&true);
+                let reachable = reaches(&graph, ends, &failed);
+                prop_assert_eq!(!ports.iter().any(fails), reachable);
+            }
+        }
+    }
+}
+
+/// Whether a path of working links leads from one host to another, found without routes.
+fn reaches(graph: &Graph, [from, to]: [HostId; 2], failed: &[bool]) -> bool {
+    let works = |port: PortId| failed.get(port.link()) != Some(&true);
+    let (mut seen, mut next) = (
+        vec![false; graph.nodes() as usize],
+        vec![graph.number(from)],
+    );
+    while let Some(node) = next.pop() {
+        if graph.is_host(node) && node != graph.number(from) {
+            continue;
+        }
+        for &(port, far) in graph.adjacent(node) {
+            if works(port) && !std::mem::replace(&mut seen[far.index()], true) {
+                next.push(far);
+            }
+        }
+    }
+    seen[graph.number(to).index()]
+}
+
+#[test]
+fn a_fat_tree_keeps_all_other_paths_when_a_link_fails() {
+    let graph = Graph::xgft(&[4, 4, 4], &[1, 4, 4]).unwrap();
+    let whole = Routes::with(&graph, Routing::Random);
+    let lost = whole.choices(SwitchId(0), HostId(63))[1];
+    let mut failed = vec![false; lost.link() + 1];
+    failed[lost.link()] = true;
+    let around = Routes::around(&graph, Routing::Random, &failed);
+    let hops = around.hops(&graph, HostId(0), HostId(63));
+    let sizes: Vec<usize> = hops.iter().map(Vec::len).collect();
+    assert_eq!(sizes, [1, 3, 12, 12, 3, 1]);
+    assert_eq!(
+        around.choices(SwitchId(0), HostId(1)),
+        whole.choices(SwitchId(0), HostId(1))
+    );
 }

@@ -2,23 +2,8 @@
 //! division, the port up by another. A large network would wait most for cache misses in a table
 //! for each switch and host.
 
-use super::table::Table;
+use super::{divisor::Divisor, table::Table};
 use crate::graph::{Graph, HostId, PortId, SwitchId};
-
-/// Division of numbers below 2^16 by a constant: a product.
-#[derive(Clone, Copy, Debug)]
-struct Divisor(u64);
-
-impl Divisor {
-    /// By `divisor`, 1..=2^16.
-    fn by(divisor: u32) -> Self {
-        Self((1u64 << 32).div_ceil(u64::from(divisor.max(1))))
-    }
-
-    fn divide(self, number: u32) -> u32 {
-        ((u64::from(number) * self.0) >> 32) as u32
-    }
-}
 
 /// Ports whose numbers are equally far apart.
 #[derive(Clone, Copy, Debug)]
@@ -132,24 +117,5 @@ impl Row {
         }
         let choice = self.choices.divide(host);
         self.up.port(choice - self.count.divide(choice) * self.ups)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_product_divides_exactly() {
-        for divisor in (1..300).chain([1_000, 4_096, 65_535, 65_536]) {
-            let product = Divisor::by(divisor);
-            for number in 0..1 << 16 {
-                assert_eq!(
-                    product.divide(number),
-                    number / divisor,
-                    "{number} / {divisor}"
-                );
-            }
-        }
     }
 }

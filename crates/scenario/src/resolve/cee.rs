@@ -15,6 +15,7 @@ use sluicegate_fabric::cee::{
 use super::{
     ETHERNET_BYTES, delay, duration,
     network::{allowed_size, read_rate, read_size},
+    ps,
 };
 use crate::experiment::{Action, Link, Node, SwitchId, Variant};
 
@@ -549,10 +550,4 @@ fn complain(table: &Table<'_>, key: &'static str, reason: &str, advice: &str) {
     item.as_ref()
         .unwrap_or(table.item())
         .complain(reason, advice);
-}
-
-fn ps(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos())
-        .unwrap_or(u64::MAX)
-        .saturating_mul(1_000)
 }

@@ -78,6 +78,7 @@ pub fn variant(name: &str, table: &Table<'_>, checks: &Checks<'_>) -> Variant {
         sim: read_sim(table, total),
         places: Places::of(table),
         routing: network.routing,
+        reroute_delay: network.reroute_delay,
         shared_memory: network.shared_memory,
         cee: network.cee.clone(),
         vnic_queue_bytes: network.vnic_queue_bytes,
@@ -210,6 +211,12 @@ fn delay(table: &Table<'_>, key: &'static str, total: Duration) -> Option<Durati
 
 fn duration(table: &Table<'_>, key: &'static str) -> Option<Duration> {
     table.parse(key, parse_duration)
+}
+
+fn ps(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos())
+        .unwrap_or(u64::MAX)
+        .saturating_mul(1_000)
 }
 
 /// Positions of the names that patterns such as `"s*"` or `["s1", "s2"]` select, each once, in the

@@ -17,8 +17,11 @@ use sluicegate_fabric::{
     graph::{HostId, Node, PortId, SwitchId},
 };
 
-use super::{cee, delay, duration, graph, select};
+use super::{cee, delay, duration, graph, ps, select};
 use crate::experiment::{self, Host, ImpairmentChange, Link, Switch, TrafficKind, Variant};
+
+/// The longest gap between flowlets.
+const GAP_PS_MAX: u64 = 10_000_000_000_000;
 
 /// A resolved `[network]`.
 pub struct Network {
@@ -29,6 +32,7 @@ pub struct Network {
     pub mtu_bytes: u32,
     pub tenants_per_host: usize,
     pub routing: Routing,
+    pub reroute_delay: Option<Duration>,
     pub shared_memory: Option<SharedMemory>,
     pub cee: Option<CeeConfig>,
     pub vnic_queue_bytes: Option<u64>,
@@ -103,6 +107,7 @@ pub fn read(root: &Table<'_>, total: Duration) -> Network {
         mtu_bytes: 1500,
         tenants_per_host: 1,
         routing: Routing::default(),
+        reroute_delay: None,
         shared_memory: None,
         cee: None,
         vnic_queue_bytes: None,
@@ -117,7 +122,8 @@ pub fn read(root: &Table<'_>, total: Duration) -> Network {
         return network;
     };
     read_addresses(&table, &mut network);
-    network.routing = table.choice("routing", &Routing::NAMES).unwrap_or_default();
+    network.routing = read_routing(&table);
+    network.reroute_delay = duration(&table, "reroute_delay");
     network.shared_memory = read_memory(&table);
     network.vnic_queue_bytes = read_size(&table, "vnic_queue");
     network.cee = cee::read(&table, total);
@@ -130,6 +136,26 @@ pub fn read(root: &Table<'_>, total: Duration) -> Network {
     });
     table.close();
     network
+}
+
+fn read_routing(table: &Table<'_>) -> Routing {
+    let routing = table.choice("routing", &Routing::NAMES).unwrap_or_default();
+    let Some(item) = table.get("flowlet_gap") else {
+        return routing;
+    };
+    let gap_ps = duration(table, "flowlet_gap").map(ps);
+    match (routing, gap_ps) {
+        (Routing::Flowlet { .. }, Some(gap_ps)) if (1_000..=GAP_PS_MAX).contains(&gap_ps) => {
+            return Routing::Flowlet { gap_ps };
+        }
+        (Routing::Flowlet { .. }, Some(_)) => item.complain("must lie between 1ns and 10s", ""),
+        (Routing::Flowlet { .. }, None) => {}
+        _ => item.complain(
+            "needs `routing = \"flowlet\"`",
+            "set it, or remove this key",
+        ),
+    }
+    routing
 }
 
 fn read_addresses(table: &Table<'_>, network: &mut Network) {

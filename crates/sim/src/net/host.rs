@@ -45,6 +45,8 @@ pub struct Host {
     pub(super) counts_departures: bool,
     /// The state of the generator of initial sequence numbers.
     pub(super) isn: u32,
+    /// The state of the generator of path values.
+    pub(super) paths: u64,
     /// Connections opened so far, from which the next TCP or UDP port follows.
     opened: u32,
     /// The numbers of expired alarms, for reuse.
@@ -91,6 +93,7 @@ impl Host {
             has_waiters: config.waits_for_adapter(),
             counts_departures: false,
             isn: adapter.0.wrapping_mul(0x9e37_79b9),
+            paths: u64::from(adapter.0) << 32,
             opened: 0,
             free_alarms: Vec::new(),
             troubles: Troubles::default(),

@@ -1,13 +1,16 @@
 //! The port by which a packet leaves a switch.
 
+use std::sync::Arc;
+
 use sluicegate_fabric::{
     Handle, Routes,
-    graph::{PortId, SwitchId},
-    routing::{Query, Scheme},
+    graph::{HostId, PortId, SwitchId},
+    random::draw,
+    routing::{PathValues, Query, Recycled, Scheme},
 };
 
-use super::{Net, PacketFabric};
-use crate::packet::Packet;
+use super::{ConnectionEnd, EndId, Net, PacketFabric};
+use crate::packet::{Body, Packet, TcpHeader};
 
 /// The state of the routing scheme at the switches of a part.
 #[cfg(not(test))]
@@ -25,11 +28,12 @@ fn scheme(routes: &Routes) -> tests::Counting<'_> {
     tests::Counting(routes)
 }
 
-fn query(switch: SwitchId, packet: &Packet) -> Query {
+fn query(switch: SwitchId, packet: &Packet, now_ps: u64) -> Query {
     Query {
         switch,
         host: packet.host(),
         path: packet.path,
+        now_ps,
     }
 }
 
@@ -38,17 +42,117 @@ impl<F: PacketFabric> Net<F> {
     /// when the packet has arrived.
     #[inline(always)]
     pub(crate) fn choose(&mut self, switch: SwitchId, packet: Handle) -> Option<PortId> {
-        let query = query(switch, &self.fabric.ports().pool[packet]);
-        let (fabric, now_ps) = (&mut self.fabric, self.clock.now_ps);
+        let now_ps = self.clock.now_ps;
+        let query = query(switch, &self.fabric.ports().pool[packet], now_ps);
+        let fabric = &mut self.fabric;
         // Timers and effects of this call are carried out when the packet is forwarded.
         let load_bytes = |port: PortId| fabric.load_bytes(port, now_ps);
-        scheme(&self.layout.routes).choose(query, load_bytes, &mut self.routing)
+        scheme(&self.routes).choose(query, load_bytes, &mut self.routing)
     }
 
     /// The port that [`Net::choose`] will probably return, for a prefetch.
     #[inline]
     pub(super) fn peek(&self, switch: SwitchId, packet: &Packet) -> Option<PortId> {
-        scheme(&self.layout.routes).peek(query(switch, packet))
+        scheme(&self.routes).peek(query(switch, packet, self.clock.now_ps))
+    }
+
+    /// From now on switches follow other routes of the same scheme. They forget the choices that
+    /// they keep.
+    pub(crate) fn reroute(&mut self, routes: Arc<Routes>) {
+        self.routes = routes;
+        self.routing = State::default();
+    }
+
+    /// The path value of an end's packets, where they all have one.
+    pub(super) fn path_of_end(&self, host: HostId, flow_hash: u32) -> u32 {
+        match self.path_values {
+            PathValues::Host => host.0,
+            _ => flow_hash,
+        }
+    }
+
+    /// Gives a packet that leaves its stack a path value of its own, if the scheme wants that.
+    #[inline(always)]
+    pub(super) fn give_path(&mut self, host: HostId, end: EndId, packet: Handle) {
+        if self.path_values.differ_by_packet() {
+            self.give_own_path(host, end, packet);
+        }
+    }
+
+    #[inline(never)]
+    fn give_own_path(&mut self, host: HostId, end: EndId, packet: Handle) {
+        let now_ps = self.clock.now_ps;
+        let packet = &mut self.fabric.pool_mut()[packet];
+        packet.path = match self.path_values {
+            PathValues::Random => {
+                packet.path ^ (draw(&mut self.hosts[host.index()].paths) >> 32) as u32
+            }
+            PathValues::Recycled => self.sockets.ends[end as usize].recycled_path(packet, now_ps),
+            _ => packet.header_hash(),
+        };
+    }
+
+    /// A packet has arrived at the host of its receiver.
+    #[inline(always)]
+    pub(super) fn note_path(&mut self, packet: Handle) {
+        if self.path_values == PathValues::Recycled {
+            self.recycle_path(packet);
+        }
+    }
+
+    #[inline(never)]
+    fn recycle_path(&mut self, packet: Handle) {
+        let now_ps = self.clock.now_ps;
+        let packet = &self.fabric.ports().pool[packet];
+        if let (Some(end), Body::Segment(header)) =
+            (self.sockets.ends.get_mut(packet.to as usize), &packet.body)
+        {
+            end.recycler().arrived(packet.path, header, now_ps);
+        }
+    }
+}
+
+/// The path values of an end whose packets recycle them.
+pub(super) struct PathsOfEnd {
+    values: Recycled,
+    /// That of the last packet with data that has arrived.
+    last: u32,
+    /// Timeouts of the stack so far.
+    timeouts: u64,
+}
+
+impl PathsOfEnd {
+    fn arrived(&mut self, path: u32, header: &TcpHeader, now_ps: u64) {
+        if header.payload() > 0 {
+            self.last = path;
+        } else if !header.is_syn() {
+            self.values.acknowledged(path, header.echoes_ce(), now_ps);
+        }
+    }
+}
+
+impl ConnectionEnd {
+    fn recycler(&mut self) -> &mut PathsOfEnd {
+        let seed = self.addressing.path;
+        self.paths.get_or_insert_with(|| {
+            Box::new(PathsOfEnd {
+                values: Recycled::new(seed.into()),
+                last: seed,
+                timeouts: 0,
+            })
+        })
+    }
+
+    fn recycled_path(&mut self, packet: &Packet, now_ps: u64) -> u32 {
+        let timeouts = self.tcp.as_ref().map_or(0, |tcp| tcp.stats().timeouts);
+        let paths = self.recycler();
+        if packet.payload() == 0 {
+            return paths.last;
+        }
+        if std::mem::replace(&mut paths.timeouts, timeouts) < timeouts {
+            paths.values.timed_out(now_ps);
+        }
+        paths.values.next()
     }
 }
 
@@ -82,7 +186,7 @@ mod tests {
             choices: &mut u64,
         ) -> Option<PortId> {
             *choices += 1;
-            let port = self.0.choose(query, |_| unreachable!(), &mut ());
+            let port = self.0.peek(query);
             assert!(port.is_none_or(|port| load(port) < 1 << 40));
             port
         }

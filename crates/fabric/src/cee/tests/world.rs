@@ -296,8 +296,9 @@ impl World {
             switch,
             host: id(self.pool[handle].destination),
             path: 0,
+            now_ps: self.now_ps,
         };
-        self.routes.choose(query, |_| 0, &mut ()).unwrap()
+        self.routes.peek(query).unwrap()
     }
 
     fn forward(&mut self, switch: SwitchId, from: PortId, handle: Handle) {

@@ -46,6 +46,7 @@ fn variant(tenants: usize, kind: TrafficKind, pairs: &[(usize, usize)]) -> Varia
         switches: Vec::new(),
         links: Vec::new(),
         routing: sluicegate_fabric::Routing::default(),
+        reroute_delay: None,
         shared_memory: None,
         cee: None,
         vnic_queue_bytes: None,
