@@ -2,8 +2,8 @@
 
 mod counters;
 
-pub use counters::{ByteCounters, Field};
 pub(crate) use counters::counters_len;
+pub use counters::{ByteCounters, Field};
 pub use sluicegate_core::segment::{ecn, tcp as flags};
 
 /// [`Segment::options`]: which options the header has, and AccECN's flag.

@@ -5,10 +5,12 @@
 mod feedback;
 mod telling;
 
+use sluicegate_core::cc::SSTHRESH_UNKNOWN;
+
 use super::{Endpoint, acknowledge::News};
 use crate::{
     Segment,
-    config::OptionUse,
+    config::{AccurateEcn, OptionUse},
     segment::{ByteCounters, Field, ecn, flags, option},
 };
 use feedback::Feedback;
@@ -174,7 +176,10 @@ impl Endpoint {
         self.options.accurate = accurate;
         self.options.ecn = !accurate
             && match syn.has(flags::ACK) {
-                true => config.offers_classic() && classic == flags::ECE && ace != 0b111,
+                true => {
+                    let offered = config.offers_classic() || config.offers_accurate();
+                    offered && classic == flags::ECE
+                }
                 false => config.accepts_classic() && classic == flags::ECE | flags::CWR,
             };
         if accurate {
@@ -209,6 +214,14 @@ impl Endpoint {
         accurate.map_or(0, |accurate| if accurate.reserved { OPTION_LEN } else { 0 })
     }
 
+    /// Other rules of accurate ECN hold from now on, those of the handshake excepted.
+    pub fn set_accurate_ecn(&mut self, settings: AccurateEcn) {
+        if self.config.accurate != settings {
+            self.config_mut().accurate = settings;
+            self.reserve_for_option();
+        }
+    }
+
     /// Segments become as long as the option leaves room for.
     fn reserve_for_option(&mut self) {
         let may = self.config.accurate.option != OptionUse::Never;
@@ -220,11 +233,19 @@ impl Endpoint {
             return;
         }
         accurate.reserved = wanted;
+        let before = self.mss;
         self.mss = match wanted {
-            true => self.mss.saturating_sub(OPTION_LEN).max(1),
-            false => self.mss + OPTION_LEN,
+            true => before.saturating_sub(OPTION_LEN).max(1),
+            false => before + OPTION_LEN,
         };
         self.burst = super::handshake::burst(self.mss, self.config.burst_segments);
+        // Windows are a number of segments, as in Linux.
+        let scaled = |bytes: u32| u64::from(bytes) * u64::from(self.mss) / u64::from(before);
+        self.cc.cwnd = super::acknowledge::saturated(scaled(self.cc.cwnd));
+        if self.cc.ssthresh != SSTHRESH_UNKNOWN {
+            self.cc.ssthresh = super::acknowledge::saturated(scaled(self.cc.ssthresh));
+        }
+        self.cc.mss = self.mss;
     }
 
     /// ACE and the option of a SYN-ACK. The second one has no option, later ones have no ACE
@@ -320,7 +341,8 @@ impl Endpoint {
             mss,
             calm,
         };
-        let seen = accurate.seen != OptionSeen::No && !accurate.has_failed(failure::OPTION_RECEIVED);
+        let seen =
+            accurate.seen != OptionSeen::No && !accurate.has_failed(failure::OPTION_RECEIVED);
         let marked = accurate
             .feedback
             .hear(segment.ace(), counters, seen, &delivered);

@@ -160,9 +160,8 @@ impl Segment {
     /// Bytes by which the AccECN option makes the header longer: it may take the place of the two
     /// NOPs before SACK blocks.
     pub(super) fn counters_len(&self) -> u32 {
-        self.fields().map_or(0, |fields| {
-            counters_len(fields.into(), self.blocks() > 0)
-        })
+        self.fields()
+            .map_or(0, |fields| counters_len(fields.into(), self.blocks() > 0))
     }
 }
 
@@ -222,7 +221,10 @@ mod tests {
         assert!(!segment.set_counters(&ByteCounters::new(true, &FIELDS[..1])));
         assert_eq!(segment.counters(), None);
         assert!(segment.set_counters(&ByteCounters::new(true, &[])));
-        assert_eq!(segment.counters().map(|known| known.values().len()), Some(0));
+        assert_eq!(
+            segment.counters().map(|known| known.values().len()),
+            Some(0)
+        );
     }
 
     #[test]
@@ -247,8 +249,14 @@ mod tests {
     #[test]
     fn the_option_takes_the_place_of_padding_where_it_can() {
         let added = |fields, blocks| counters_len(fields, blocks);
-        assert_eq!([0, 1, 2, 3].map(|fields| added(fields, false)), [4, 8, 8, 12]);
-        assert_eq!([0, 1, 2, 3].map(|fields| added(fields, true)), [0, 4, 8, 12]);
+        assert_eq!(
+            [0, 1, 2, 3].map(|fields| added(fields, false)),
+            [4, 8, 8, 12]
+        );
+        assert_eq!(
+            [0, 1, 2, 3].map(|fields| added(fields, true)),
+            [0, 4, 8, 12]
+        );
     }
 
     #[test]
