@@ -538,6 +538,11 @@ impl Host {
         self.keepalive = machine.keepalive;
         self.fast_open = machine.fast_open.clone();
         self.icmp_resets = machine.icmp_resets;
+        // Linux reads these for each segment.
+        if let Some(connection) = &mut self.connection {
+            let settings = machine.config.accurate;
+            connection.endpoint.set_accurate_ecn(settings);
+        }
     }
 
     /// The state of the connection, as FreeBSD calls it.

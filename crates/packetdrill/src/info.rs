@@ -1,6 +1,6 @@
 //! `struct tcp_info`, as far as the endpoint tells, and what has limited a connection until now.
 
-use sluicegate_tcp::{Congestion, Endpoint, State};
+use sluicegate_tcp::{AccurateInfo, Congestion, Endpoint, OptionSeen, State};
 
 use crate::host::{Connection, Host};
 
@@ -135,8 +135,33 @@ fn derived(connection: &Connection, name: &str) -> Option<u64> {
                 | flag(connection.syn_data, 32)
         }
         "SK_MEMINFO_RCVBUF" => info.receive_buffer,
-        _ => return None,
+        _ => return accurate(&info.accurate?, name),
     })
+}
+
+/// A figure of accurate ECN.
+fn accurate(info: &AccurateInfo, name: &str) -> Option<u64> {
+    let [e1, ce, e0] = info.delivered_bytes;
+    let [received_e1, received_ce, received_e0] = info.received_bytes;
+    let value = match name {
+        "tcpi_delivered_ce" => info.delivered_ce,
+        "tcpi_delivered_e1_bytes" => e1,
+        "tcpi_delivered_ce_bytes" => ce,
+        "tcpi_delivered_e0_bytes" => e0,
+        "tcpi_received_ce" => info.received_ce,
+        "tcpi_received_e1_bytes" => received_e1,
+        "tcpi_received_ce_bytes" => received_ce,
+        "tcpi_received_e0_bytes" => received_e0,
+        "tcpi_accecn_fail_mode" => info.failures.into(),
+        "tcpi_accecn_opt_seen" => match info.option {
+            OptionSeen::No => 0,
+            OptionSeen::Empty => 1,
+            OptionSeen::Counters => 2,
+            OptionSeen::Wrong => 3,
+        },
+        _ => return None,
+    };
+    Some(value.into())
 }
 
 fn state(endpoint: &Endpoint) -> u64 {

@@ -27,6 +27,8 @@ const IPV6: i64 = 60;
 /// The size to which Linux raises its least send buffer as soon as a connection is established:
 /// room for twice the initial window, with the kernel's own share.
 const SEND_BUFFER: u64 = 87_040;
+/// Linux's `tcp_syn_linear_timeouts`.
+const LINEAR_SYNS: u8 = 4;
 /// The key of fast open's cookies in `defaults.sh`.
 const DEFAULT_KEY: &str = "a1a1a1a1-b2b2b2b2-c3c3c3c3-d4d4d4d4";
 
@@ -89,6 +91,7 @@ impl Machine {
     pub fn new(script: &Script, settings: &Settings) -> Step<Self> {
         let mut config = Config::linux(1460);
         config.send_buffer.initial_bytes = SEND_BUFFER;
+        config.rto.linear_syns = LINEAR_SYNS;
         let mut machine = Self {
             config,
             stack: Stack::Linux,

@@ -4,7 +4,7 @@ use std::fmt;
 
 use sluicegate_tcp::{
     Segment,
-    segment::{Block, SACK_BLOCKS, ecn, flags, option},
+    segment::{Block, ByteCounters, Field, SACK_BLOCKS, ecn, flags, option},
 };
 
 /// The offset of the peer's numbers, so that they wrap on the way as well.
@@ -28,6 +28,8 @@ const LETTERS: [(char, u8); 8] = [
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Packet {
     pub flags: u8,
+    /// The flag AE (RFC 9768).
+    pub ae: bool,
     pub seq: u32,
     pub len: u16,
     /// Zero without ACK.
@@ -46,6 +48,8 @@ pub struct Options {
     /// TSval and TSecr.
     pub timestamps: Option<(u32, u32)>,
     pub sack: Vec<(u32, u32)>,
+    /// AccECN (RFC 9768 3.2.3).
+    pub counters: Option<ByteCounters>,
     /// Fast open (RFC 7413), which the host adds and reads.
     pub fast_open: Option<FastOpen>,
 }
@@ -81,14 +85,10 @@ impl Packet {
     pub fn from_segment(segment: &Segment) -> Self {
         let remote = |number: u32| number.wrapping_sub(REMOTE_BASE);
         let bit = |bit: u8| segment.options & bit != 0;
-        // A SYN keeps other options in their place.
-        let sack = if segment.has(flags::SYN) {
-            &[]
-        } else {
-            segment.sack()
-        };
+        let sack = segment.sack();
         Self {
             flags: segment.flags,
+            ae: bit(option::AE),
             seq: segment.seq.wrapping_sub(LOCAL_ISN),
             len: segment.payload,
             ack: if segment.has(flags::ACK) {
@@ -101,12 +101,13 @@ impl Packet {
             options: Options {
                 mss: segment.mss(),
                 wscale: segment.wscale(),
-                sack_ok: bit(option::SACK_PERMITTED),
+                sack_ok: segment.is_option_of_syn(option::SACK_PERMITTED),
                 timestamps: bit(option::TIMESTAMPS).then_some((segment.ts_val, segment.ts_ecr)),
                 sack: sack
                     .iter()
                     .map(|block| (remote(block.left), remote(block.right)))
                     .collect(),
+                counters: segment.counters(),
                 fast_open: None,
             },
         }
@@ -123,13 +124,16 @@ impl Packet {
         segment.payload = self.len;
         segment.window = self.window;
         segment.ecn = self.ecn;
+        if self.ae {
+            segment.options |= option::AE;
+        }
         if let Some((val, ecr)) = self.options.timestamps {
             segment.options |= option::TIMESTAMPS;
             (segment.ts_val, segment.ts_ecr) = (val, ecr);
         }
         if self.has(flags::SYN) {
             self.add_syn_options(&mut segment)?;
-            return Ok(segment);
+            return self.with_counters(segment);
         }
         if self.options.sack.len() > SACK_BLOCKS {
             return Err("more SACK blocks than fit beside timestamps");
@@ -140,7 +144,16 @@ impl Packet {
                 right: right.wrapping_add(LOCAL_ISN),
             });
         }
-        Ok(segment)
+        self.with_counters(segment)
+    }
+
+    fn with_counters(&self, mut segment: Segment) -> Result<Segment, &'static str> {
+        match &self.options.counters {
+            Some(counters) if !segment.set_counters(counters) => {
+                Err("an AccECN option that has no room beside the others")
+            }
+            _ => Ok(segment),
+        }
     }
 
     fn add_syn_options(&self, segment: &mut Segment) -> Result<(), &'static str> {
@@ -185,6 +198,8 @@ impl Packet {
             && self.end() == next.seq
             && self.ack == next.ack
             && self.ecn == next.ecn
+            && self.ae == next.ae
+            && self.options.counters == next.options.counters
             && self.options.sack == next.options.sack;
         let Some(len) = self.len.checked_add(next.len).filter(|_| fits) else {
             return false;
@@ -228,11 +243,14 @@ impl fmt::Display for Shown<'_> {
             _ => (),
         }
         for (letter, bit) in LETTERS {
+            if packet.ae && letter == '.' {
+                f.write_str("A")?;
+            }
             if packet.flags & bit != 0 {
                 write!(f, "{letter}")?;
             }
         }
-        if packet.flags == 0 {
+        if packet.flags == 0 && !packet.ae {
             f.write_str("-")?;
         }
         let end = packet.seq.wrapping_add(u32::from(packet.len));
@@ -269,6 +287,9 @@ impl fmt::Display for Options {
             let blocks: Vec<_> = self.sack.iter().map(|(l, r)| format!("{l}:{r}")).collect();
             parts.push(format!("sack {}", blocks.join(" ")));
         }
+        if let Some(counters) = &self.counters {
+            parts.push(shown_counters(counters));
+        }
         if let Some(FastOpen {
             cookie,
             experimental,
@@ -280,4 +301,19 @@ impl fmt::Display for Options {
         }
         f.write_str(&parts.join(","))
     }
+}
+
+/// Names of the fields of the AccECN option in a script.
+pub fn counter_name(field: Field) -> &'static str {
+    match field {
+        Field::Ect1 => "e1b",
+        Field::Ce => "ceb",
+        Field::Ect0 => "e0b",
+    }
+}
+
+fn shown_counters(counters: &ByteCounters) -> String {
+    let fields = counters.iter();
+    let shown = fields.map(|(field, value)| format!(" {} {value}", counter_name(field)));
+    format!("ECN{}", shown.collect::<String>())
 }

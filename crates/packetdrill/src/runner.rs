@@ -255,7 +255,10 @@ impl Expected {
             EcnWanted::Exactly(codepoint) => got.ecn == codepoint,
         };
         let checks = [
-            ("flags", (wanted.flags ^ got.flags) & !ignored == 0),
+            (
+                "flags",
+                (wanted.flags ^ got.flags) & !ignored == 0 && wanted.ae == got.ae,
+            ),
             ("seq", wanted.seq == got.seq),
             ("length", wanted.len == got.len),
             ("ack", !wanted.has(flags::ACK) || wanted.ack == got.ack),

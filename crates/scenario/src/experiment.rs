@@ -156,6 +156,18 @@ pub fn congestion_controls() -> Vec<&'static str> {
     stacks.map(Algorithm::name).chain([FOREIGN]).collect()
 }
 
+/// The ECN that a tenant offers on connect. It accepts what it offers, and classic ECN always.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EcnOffer {
+    /// None.
+    #[default]
+    None,
+    /// RFC 3168.
+    Classic,
+    /// RFC 9768; a peer without it takes this for classic ECN.
+    Accurate,
+}
+
 /// A tenant's virtual machine or container.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tenant {
@@ -167,8 +179,8 @@ pub struct Tenant {
     pub address: std::net::IpAddr,
     /// Congestion control of its sockets, one of [`congestion_controls`].
     pub congestion_control: String,
-    /// Classic ECN (RFC 3168) offered on connect.
-    pub ecn: bool,
+    /// ECN offered on connect.
+    pub ecn: EcnOffer,
     /// Namespace or guest.
     pub kind: TenantKind,
     /// Largest receive buffer in bytes; `None` leaves the stack's default.

@@ -7,7 +7,8 @@ use sluicegate_core::{aqm::Aqm, cc::Algorithm};
 use sluicegate_policy::Mode;
 use sluicegate_scenario::{
     experiment::{
-        Action, Experiment, HostId, Load, Profile, TcpOptions, TenantKind, TrafficKind, Variant,
+        Action, EcnOffer, Experiment, HostId, Load, Profile, TcpOptions, TenantKind, TrafficKind,
+        Variant,
     },
     file::{self, Options},
 };
@@ -127,6 +128,7 @@ fn several_tenants_share_a_host() {
     let variant = one(
         "[network]\ntopology = 'dumbbell'\npairs = 1\ntenants_per_host = 2\nip = 6\n\
         [tenant.default]\necn = true\n[tenant.'s*']\ncongestion_control = 'reno'\n[tenant.s1-2]\nkind = 'guest'\nreceive_buffer = '1MiB'\n\
+        [tenant.r1-1]\necn = 'accurate'\n[tenant.r1-2]\necn = false\n\
         [traffic.b]\nkind = 'bulk'\n",
     );
     let names: Vec<_> = variant.tenants.iter().map(|t| t.name.as_str()).collect();
@@ -134,8 +136,10 @@ fn several_tenants_share_a_host() {
     let second = &variant.tenants[1];
     assert_eq!(
         (second.host, second.kind, second.ecn),
-        (HostId(0), TenantKind::Guest, true)
+        (HostId(0), TenantKind::Guest, EcnOffer::Classic)
     );
+    let offers = [&variant.tenants[2], &variant.tenants[3]].map(|tenant| tenant.ecn);
+    assert_eq!(offers, [EcnOffer::Accurate, EcnOffer::None]);
     assert_eq!(second.congestion_control, "reno");
     assert_eq!(second.receive_buffer_bytes, Some(1 << 20));
     assert_eq!(second.address.to_string(), "fd00::1:2");

@@ -16,8 +16,8 @@ use sluicegate_fabric::{
 };
 use sluicegate_scenario::{
     experiment::{
-        Enforcement, Link, Node, Profile, Sockets, TcpOptions, Tenant as Described, TenantKind,
-        Variant,
+        EcnOffer, Enforcement, Link, Node, Profile, Sockets, TcpOptions, Tenant as Described,
+        TenantKind, Variant,
     },
     workload::{
         self,
@@ -395,8 +395,10 @@ fn stack(variant: &Variant, tenant: &Described) -> Result<Config> {
     stack.cache = tenant.tcp.profile == Profile::Freebsd9;
     apply(&tenant.tcp, &mut stack);
     stack.ignore_window = tenant.ignore_window;
-    if tenant.ecn {
-        stack.ecn = Ecn::Offer;
+    match tenant.ecn {
+        EcnOffer::None => (),
+        EcnOffer::Classic => stack.ecn = Ecn::Offer,
+        EcnOffer::Accurate => stack.ecn = Ecn::OfferAccurate,
     }
     stack.small_queues = sockets(variant, tenant) == Sockets::SmallQueues;
     let max_bytes = tenant.receive_buffer_bytes.unwrap_or(match tenant.kind {

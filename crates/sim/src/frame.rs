@@ -10,7 +10,7 @@ use sluicegate_fabric::{
     cee::{Notification, PRIORITIES},
     graph::{HostId, PortId},
 };
-use sluicegate_tcp::segment::{Segment, ecn, flags, option};
+use sluicegate_tcp::segment::{ByteCounters, Segment, ecn, flags, option};
 
 use crate::packet::{Blocks, Body, Datagram, Packet, TcpHeader, UDP_HEADER_BYTES};
 
@@ -240,7 +240,8 @@ fn tcp(
     out.extend(route.to.port().to_be_bytes());
     out.extend(segment.seq.to_be_bytes());
     out.extend(segment.ack.to_be_bytes());
-    out.extend([view.header_len << 2, segment.flags]);
+    let ae = u8::from(segment.options & option::AE != 0);
+    out.extend([view.header_len << 2 | ae, segment.flags]);
     out.extend(segment.window.to_be_bytes());
     out.extend([0; 4]); // checksum, urgent pointer
     tenants_options(out, segment);
@@ -272,13 +273,33 @@ fn tenants_options(out: &mut Vec<u8>, segment: &Segment) {
     if let Some(shift) = segment.wscale() {
         out.extend([NOP, 3, 3, shift]);
     }
-    if segment.sack_count > 0 {
-        out.extend([NOP, NOP, 5, 2 + 8 * segment.sack_count]);
-        for block in segment.sack() {
+    let blocks = segment.sack();
+    let counters = segment.counters();
+    if let Some(counters) = &counters {
+        accecn_option(out, counters, !blocks.is_empty());
+    } else if !blocks.is_empty() {
+        out.extend([NOP, NOP]);
+    }
+    if !blocks.is_empty() {
+        out.extend([5, 2 + 8 * blocks.len() as u8]);
+        for block in blocks {
             out.extend(block.left.to_be_bytes());
             out.extend(block.right.to_be_bytes());
         }
     }
+}
+
+/// RFC 9768 3.2.3, padded so that SACK's kind and length fill up a word where they follow.
+fn accecn_option(out: &mut Vec<u8>, counters: &ByteCounters, blocks_follow: bool) {
+    let kind = if counters.ect1_first() { 174 } else { 172 };
+    let bytes = 2 + 3 * counters.values().len();
+    out.extend([kind, bytes as u8]);
+    for value in counters.values() {
+        out.extend(&value.to_be_bytes()[1..]);
+    }
+    let rest = if blocks_follow { bytes + 2 } else { bytes };
+    let padding = rest.next_multiple_of(4) - rest;
+    out.extend(std::iter::repeat_n(NOP, padding));
 }
 
 /// The options that hosts have added, behind the tenant's.

@@ -12,7 +12,7 @@ use sluicegate_fabric::{
     graph::HostId,
     random::mix,
 };
-use sluicegate_tcp::segment::{Block, SACK_BLOCKS, Segment, ecn, flags};
+use sluicegate_tcp::segment::{Block, SACK_BLOCKS, Segment, ecn, flags, option};
 
 /// Ethernet header, as queues count it.
 pub const ETHERNET_BYTES: u32 = 14;
@@ -154,7 +154,7 @@ pub struct TcpHeader {
     flags: u8,
     ecn: Codepoint,
     options: u8,
-    sack_count: u8,
+    counters_end: u8,
     /// CEB, least significant byte first.
     ceb: [u8; 3],
     /// Which of our options it carries, and EE0B.
@@ -274,7 +274,7 @@ impl TcpHeader {
             flags: segment.flags,
             ecn: Codepoint::of(segment.ecn),
             options: segment.options,
-            sack_count: segment.sack_count,
+            counters_end: segment.counters_end,
             ours: 0,
             ceb: [0; 3],
         }
@@ -283,7 +283,7 @@ impl TcpHeader {
     /// Whether its packet has [`ColdFields`].
     #[inline]
     pub fn has_cold_fields(&self) -> bool {
-        self.sack_count > 0 || self.is_syn()
+        self.options & option::CONTENTS != 0 || self.is_syn()
     }
 
     /// Whether it is a SYN or a SYN/ACK.
@@ -314,7 +314,7 @@ impl TcpHeader {
             flags: self.flags,
             ecn: self.ecn as u8,
             options: self.options,
-            sack_count: self.sack_count,
+            counters_end: self.counters_end,
             sack: *blocks,
         }
     }
@@ -386,6 +386,10 @@ impl TcpHeader {
         }
         if edits & edit::CLEAR_FLAGS != 0 {
             self.flags &= !verdict.clear_flags;
+            // AccECN's third flag belongs to the same offer, as in `sg_frame_fields`.
+            if verdict.clear_flags & flags::CWR != 0 {
+                self.options &= !option::AE;
+            }
         }
         if edits & edit::STRIP_FEEDBACK != 0 {
             self.ours &= !FEEDBACK;
@@ -415,7 +419,7 @@ impl TcpHeader {
             flags: flags::ACK,
             ecn: Codepoint::Ect0,
             options: 0,
-            sack_count: 0,
+            counters_end: 0,
             ours: FACK,
             ..*self
         };
@@ -490,7 +494,6 @@ impl Frame for Packet {
 
 #[cfg(test)]
 mod tests {
-    use sluicegate_tcp::segment::option;
 
     use super::*;
 

@@ -30,7 +30,7 @@ use sluicegate_sim::{
     frame::{self, Route},
     packet::{Addressing, Packet, TcpHeader},
 };
-use sluicegate_tcp::segment::{Block, Segment, flags, option};
+use sluicegate_tcp::segment::{Block, ByteCounters, Segment, flags, option};
 
 const V4: [&str; 2] = ["10.0.0.1:32768", "10.1.0.1:5000"];
 const V6: [&str; 2] = ["[fd00::1]:32768", "[fd00::2]:5000"];
@@ -44,8 +44,26 @@ fn route(ends: [&str; 2]) -> Route {
     }
 }
 
-/// Any segment of those that stacks send, without data if our options are to follow.
+/// Any segment of those that stacks send, AccECN's flag and option included where they fit.
 fn segment() -> impl Strategy<Value = Segment> {
+    let counters = (any::<bool>(), any::<[u32; 3]>(), 0..=3usize);
+    (plain_segment(), any::<bool>(), prop::option::of(counters)).prop_map(
+        |(mut segment, ae, counters)| {
+            segment.options |= if ae { option::AE } else { 0 };
+            let before = segment;
+            if let Some((ect1_first, fields, count)) = counters {
+                let fits = segment.set_counters(&ByteCounters::new(ect1_first, &fields[..count]));
+                if !fits || segment.header_len() > 60 {
+                    return before;
+                }
+            }
+            segment
+        },
+    )
+}
+
+/// The same without AccECN; without data if our options are to follow.
+fn plain_segment() -> impl Strategy<Value = Segment> {
     let numbers = (any::<[u32; 4]>(), any::<u16>(), 0..=8900u16);
     let header = (
         any::<u8>(),
@@ -110,7 +128,17 @@ fn options_of(segment: &Segment) -> Vec<(u8, Vec<u8>)> {
     if let Some(shift) = segment.wscale() {
         add(3, vec![shift]);
     }
-    if segment.sack_count > 0 {
+    if let Some(counters) = segment.counters() {
+        let kind = if counters.ect1_first() { 174 } else { 172 };
+        let fields = counters.values().iter();
+        add(
+            kind,
+            fields
+                .flat_map(|value| value.to_be_bytes()[1..].to_vec())
+                .collect(),
+        );
+    }
+    if !segment.sack().is_empty() {
         let block = |block: &Block| [block.left, block.right].map(u32::to_be_bytes).concat();
         add(5, segment.sack().iter().flat_map(block).collect());
     }
@@ -126,6 +154,9 @@ fn packet(header: TcpHeader, ip_bytes: u32) -> Packet {
 fn read(packet: &Packet, segment: &Segment, route: &Route) -> wire::Packet {
     let mut bytes = vec![0xff; 7];
     frame::write(&mut bytes, packet, &segment.sack, route);
+    let ae = segment.options & option::AE != 0;
+    let header = if route.from.is_ipv4() { 34 } else { 54 };
+    assert_eq!(bytes[header + 12] & 1 != 0, ae);
     assert_eq!(bytes.len(), packet.bytes() as usize);
     assert_eq!(bytes[..6], frame::mac(route.hosts[1]));
     assert_eq!(bytes[6..12], frame::mac(route.hosts[0]));

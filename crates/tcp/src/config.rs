@@ -18,15 +18,73 @@ pub enum Recovery {
     Rack,
 }
 
-/// Classic ECN (RFC 3168).
+/// Explicit congestion notification: classic (RFC 3168) or accurate (RFC 9768). An end that accepts
+/// the accurate one accepts the classic one of older peers as well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ecn {
     /// Neither offered nor accepted.
     Off,
-    /// Accepted when offered (Linux's default).
+    /// Classic: accepted when offered (Linux's default).
     Accept,
-    /// Offered and accepted.
+    /// Classic: offered and accepted.
     Offer,
+    /// Accurate: accepted when offered.
+    AcceptAccurate,
+    /// Accurate: accepted when offered; classic: offered.
+    AcceptAccurateOfferClassic,
+    /// Accurate: offered and accepted.
+    OfferAccurate,
+}
+
+impl Ecn {
+    /// A SYN of ours offers classic ECN.
+    pub fn offers_classic(self) -> bool {
+        matches!(self, Self::Offer | Self::AcceptAccurateOfferClassic)
+    }
+
+    /// A SYN of ours offers accurate ECN, which a peer may take for a classic offer.
+    pub fn offers_accurate(self) -> bool {
+        self == Self::OfferAccurate
+    }
+
+    /// The peer's offer of classic ECN is accepted.
+    pub fn accepts_classic(self) -> bool {
+        self != Self::Off
+    }
+
+    /// The peer's offer of accurate ECN is accepted.
+    pub fn accepts_accurate(self) -> bool {
+        matches!(
+            self,
+            Self::AcceptAccurate | Self::AcceptAccurateOfferClassic | Self::OfferAccurate
+        )
+    }
+}
+
+/// When segments of an AccECN connection have the option with counters of bytes (RFC 9768 3.2.3;
+/// Linux's `tcp_ecn_option`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum OptionUse {
+    /// Never.
+    Never,
+    /// After changes, and [`AccurateEcn::beacon`] times in a round trip.
+    Sparing,
+    /// Wherever it fits, until the path seems to drop such segments.
+    Always,
+    /// Wherever it fits.
+    Persistent,
+}
+
+/// How accurate ECN is done, once it is agreed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AccurateEcn {
+    /// The option.
+    pub option: OptionUse,
+    /// With [`OptionUse::Sparing`]: options in a round trip at least; 0 = no such rule.
+    pub beacon: u8,
+    /// Handshakes that have no answer go on without ECN, and feedback that cannot be right ends the
+    /// use of ECT (Linux's `tcp_ecn_fallback`).
+    pub fallback: bool,
 }
 
 /// Retransmission timeout (RFC 6298).
@@ -44,9 +102,11 @@ pub struct Rto {
     pub slop_ns: u64,
     /// G of RFC 6298: what 4·RTTVAR is at least, and what times are rounded up to.
     pub granularity_ns: u64,
-    /// So many repetitions of a SYN or SYN-ACK have the timeout of the first; that of later ones
-    /// doubles (FreeBSD's `tcp_syn_backoff`: 4).
+    /// So many repetitions of a SYN have the timeout of the first; that of later ones doubles
+    /// (FreeBSD's `tcp_syn_backoff`, 4; Linux's `tcp_syn_linear_timeouts`).
     pub linear_syns: u8,
+    /// The same for a SYN-ACK (FreeBSD).
+    pub linear_answers: bool,
     /// `slop_ns` is added to the timeout of a SYN that is repeated as well, though not to that of a
     /// SYN-ACK (FreeBSD's syncache).
     pub syn_slop: bool,
@@ -113,8 +173,10 @@ pub struct Config {
     pub frto: bool,
     /// Limited transmit (RFC 3042).
     pub limited_transmit: bool,
-    /// Classic ECN.
+    /// ECN.
     pub ecn: Ecn,
+    /// Accurate ECN.
+    pub accurate: AccurateEcn,
     /// ECE answers each segment's own CE (RFC 8257 3.2) instead of being held until CWR.
     pub dctcp_receiver: bool,
     /// Duplicate ACKs do not count while a mark's cut is not yet acknowledged (FreeBSD 9).
@@ -193,6 +255,11 @@ impl Config {
             frto: true,
             limited_transmit: true,
             ecn: Ecn::Accept,
+            accurate: AccurateEcn {
+                option: OptionUse::Always,
+                beacon: 3,
+                fallback: true,
+            },
             dctcp_receiver: false,
             ignore_duplicates_after_mark: false,
             delayed_ack: DelayedAck {
@@ -211,6 +278,7 @@ impl Config {
                 slop_ns: 0,
                 granularity_ns: MS,
                 linear_syns: 0,
+                linear_answers: false,
                 syn_slop: false,
             },
             retries: 15,
@@ -278,6 +346,7 @@ impl Config {
                 slop_ns: 20 * MS,
                 granularity_ns: 1_000,
                 linear_syns: 4,
+                linear_answers: true,
                 syn_slop: true,
             },
             retries: 12,

@@ -1,5 +1,6 @@
 //! One end of one connection.
 
+mod accecn;
 mod acknowledge;
 mod experience;
 mod fast_open;
@@ -34,6 +35,7 @@ use rtt::Estimator;
 use scoreboard::Scoreboard;
 use timers::Timer;
 
+pub use accecn::{AccurateInfo, OptionSeen, failure};
 pub use info::{Congestion, Info};
 pub use prediction::Taker;
 
@@ -245,7 +247,12 @@ struct Counts {
 struct Options {
     timestamps: bool,
     sack: bool,
+    /// Classic ECN.
     ecn: bool,
+    /// Accurate ECN.
+    accurate: bool,
+    /// Timestamps without accurate ECN: the short ways of `prediction.rs`.
+    predictable: bool,
     snd_wscale: u8,
     /// Window scaling is on.
     wscale: bool,
@@ -387,6 +394,9 @@ impl Endpoint {
         if ack > self.snd_nxt || ack + known < self.snd_una {
             self.challenge(now_ns);
             return Events::EMPTY;
+        }
+        if self.options.accurate {
+            self.meet(segment, seq);
         }
         self.note_timestamp(now_ns, segment, seq);
         let mut events = self.acknowledged(now_ns, segment, seq, ack);

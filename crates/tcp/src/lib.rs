@@ -18,5 +18,7 @@ pub mod segment;
 
 pub use cache::Cache;
 pub use config::Config;
-pub use endpoint::{Congestion, Endpoint, Error, Events, Info, State, Stats, Taker};
+pub use endpoint::{
+    AccurateInfo, Congestion, Endpoint, Error, Events, Info, OptionSeen, State, Stats, Taker,
+};
 pub use segment::Segment;

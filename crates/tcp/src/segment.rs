@@ -1,8 +1,12 @@
 //! A TCP segment as it travels: what a header says, in host byte order, and how many bytes follow.
 
+mod counters;
+
+pub(crate) use counters::counters_len;
+pub use counters::{ByteCounters, Field};
 pub use sluicegate_core::segment::{ecn, tcp as flags};
 
-/// [`Segment::options`]: which options the header has beside SACK blocks.
+/// [`Segment::options`]: which options the header has, and AccECN's flag.
 pub mod option {
     /// Timestamps (RFC 7323): [`super::Segment::ts_val`] and `ts_ecr` count.
     pub const TIMESTAMPS: u8 = 1 << 0;
@@ -12,7 +16,22 @@ pub mod option {
     pub const WSCALE: u8 = 1 << 2;
     /// SACK permitted, SYN only.
     pub const SACK_PERMITTED: u8 = 1 << 3;
+    /// No option: the flag AE beside CWR and ECE (RFC 9768 3.1), see [`super::Segment::ace`].
+    pub const AE: u8 = 1 << 4;
+    /// The AccECN option begins with ECT(1): [`super::Segment::counters`].
+    pub(super) const ECT1_FIRST: u8 = 1 << 5;
+    /// How many SACK blocks there are; in a SYN, how many fields of the AccECN option, 0 = it has
+    /// none.
+    pub(super) const BLOCKS: u8 = 3 << 6;
+    /// Except in a SYN, whose options have this place: fields of the AccECN option and one more,
+    /// 0 = it has none.
+    pub(super) const FIELDS: u8 = 7 << 1;
+    /// Any of these: [`super::Segment::sack`] holds something.
+    pub const CONTENTS: u8 = BLOCKS | FIELDS;
 }
+
+/// The shift of [`option::BLOCKS`].
+const BLOCKS_SHIFT: u32 = 6;
 
 /// Most SACK blocks in a segment: what fits beside timestamps.
 pub const SACK_BLOCKS: usize = 3;
@@ -27,7 +46,7 @@ pub struct Block {
 }
 
 /// A segment. 48 bytes: a SYN has no SACK blocks, so that its MSS and window scale share their
-/// place.
+/// place. The counters of the AccECN option lie where the last block would, or the timestamps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Segment {
     /// Sequence number of the first byte, or of SYN or FIN.
@@ -48,9 +67,9 @@ pub struct Segment {
     pub ecn: u8,
     /// [`option`].
     pub options: u8,
-    /// Blocks in use; see [`Segment::sack`] and [`Segment::push_sack`].
-    pub sack_count: u8,
-    /// Blocks, or a SYN's MSS and window scale.
+    /// Part of [`Segment::counters`].
+    pub counters_end: u8,
+    /// Blocks, a SYN's MSS and window scale, part of [`Segment::counters`].
     pub sack: [Block; SACK_BLOCKS],
 }
 
@@ -84,21 +103,42 @@ impl Segment {
 
     /// SACK blocks, the most recent first.
     pub fn sack(&self) -> &[Block] {
-        &self.sack[..usize::from(self.sack_count)]
+        &self.sack[..self.blocks()]
     }
 
-    /// Adds a block while there is room. Not for a SYN.
+    fn blocks(&self) -> usize {
+        match self.has(flags::SYN) {
+            true => 0,
+            false => usize::from(self.options >> BLOCKS_SHIFT),
+        }
+    }
+
+    /// Adds a block while there is room. Not for a SYN, nor behind [`Segment::set_counters`].
     pub fn push_sack(&mut self, block: Block) {
         debug_assert!(!self.has(flags::SYN), "a SYN has no SACK blocks");
-        if let Some(free) = self.sack.get_mut(usize::from(self.sack_count)) {
+        let blocks = self.blocks();
+        if let Some(free) = self.sack.get_mut(blocks) {
             *free = block;
-            self.sack_count += 1;
+            self.options += 1 << BLOCKS_SHIFT;
         }
+    }
+
+    /// The last block is taken back.
+    pub fn pop_sack(&mut self) {
+        if self.blocks() > 0 {
+            self.options -= 1 << BLOCKS_SHIFT;
+        }
+    }
+
+    /// An option of a SYN.
+    pub fn is_option_of_syn(&self, bit: u8) -> bool {
+        self.has(flags::SYN) && self.options & bit != 0
     }
 
     /// The MSS option of a SYN.
     pub fn mss(&self) -> Option<u16> {
-        (self.options & option::MSS != 0).then_some(self.sack[0].left as u16)
+        self.is_option_of_syn(option::MSS)
+            .then_some(self.sack[0].left as u16)
     }
 
     /// Sets the MSS option. For a SYN.
@@ -109,7 +149,8 @@ impl Segment {
 
     /// The window scale option of a SYN.
     pub fn wscale(&self) -> Option<u8> {
-        (self.options & option::WSCALE != 0).then_some(self.sack[0].right as u8)
+        self.is_option_of_syn(option::WSCALE)
+            .then_some(self.sack[0].right as u8)
     }
 
     /// Sets the window scale option, 0..=14. For a SYN.
@@ -123,6 +164,10 @@ impl Segment {
     pub fn header_len(&self) -> u32 {
         let given = |bit, length| if self.options & bit != 0 { length } else { 0 };
         let timestamps = given(option::TIMESTAMPS, 12);
+        if self.options & option::CONTENTS == 0 {
+            return 20 + timestamps;
+        }
+        let counters = self.counters_len();
         if self.has(flags::SYN) {
             // SACK permitted takes the place of the timestamps' padding.
             let sack = if timestamps == 0 { 4 } else { 0 };
@@ -130,10 +175,11 @@ impl Segment {
                 + timestamps
                 + given(option::MSS, 4)
                 + given(option::WSCALE, 4)
-                + given(option::SACK_PERMITTED, sack);
+                + given(option::SACK_PERMITTED, sack)
+                + counters;
         }
-        let blocks = u32::from(self.sack_count);
-        20 + timestamps + if blocks > 0 { 4 + 8 * blocks } else { 0 }
+        let blocks = self.blocks() as u32;
+        20 + timestamps + counters + if blocks > 0 { 4 + 8 * blocks } else { 0 }
     }
 }
 

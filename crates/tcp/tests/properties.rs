@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use sluicegate_core::cc::Algorithm;
 use sluicegate_tcp::{
     Config, Events,
-    config::{Buffer, DelayedAck, Ecn, Recovery},
+    config::{Buffer, DelayedAck, Ecn, OptionUse, Recovery},
     segment::flags,
 };
 
@@ -63,7 +63,14 @@ fn config() -> impl Strategy<Value = Config> {
                 config.minshall = on[7];
                 config.pacing = on[8];
                 if on[9] {
-                    config.ecn = Ecn::Offer;
+                    config.ecn = match on[6] {
+                        true => Ecn::OfferAccurate,
+                        false => Ecn::Offer,
+                    };
+                    config.accurate.option = match on[5] {
+                        true => OptionUse::Always,
+                        false => OptionUse::Sparing,
+                    };
                 }
                 config.burst_segments = if on[10] { burst } else { 1 };
                 config.delayed_ack = DelayedAck {

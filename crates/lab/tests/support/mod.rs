@@ -12,8 +12,8 @@ use std::{
 
 use sluicegate_lab::tenant::{Plan, Report, TenantProcess, unix_ns};
 use sluicegate_scenario::experiment::{
-    Host, HostId, LabOptions, SimOptions, TcpOptions, Tenant, TenantKind, Traffic, TrafficKind,
-    Variant,
+    EcnOffer, Host, HostId, LabOptions, SimOptions, TcpOptions, Tenant, TenantKind, Traffic,
+    TrafficKind, Variant,
 };
 
 /// Longest time that anything in these tests may take.
@@ -78,7 +78,7 @@ pub fn variant(congestion_control: &str, traffic: Vec<Traffic>) -> Variant {
         host: HostId(host),
         address: address.parse().expect("address"),
         congestion_control: congestion_control.into(),
-        ecn: false,
+        ecn: EcnOffer::None,
         kind: TenantKind::Namespace,
         receive_buffer_bytes: None,
         tcp: TcpOptions::default(),

@@ -1,7 +1,7 @@
 //! Kernel parameters that an endpoint knows.
 
 use sluicegate_core::cc::{Algorithm, Stack as Origin};
-use sluicegate_tcp::config::{Buffer, Ecn};
+use sluicegate_tcp::config::{Buffer, Ecn, OptionUse};
 
 use super::{Machine, Stack, number};
 use crate::{Step, Stop, fast_open, memory::Memory};
@@ -52,6 +52,14 @@ impl Machine {
         let config = &mut self.config;
         match name {
             "tcp_ecn" => config.ecn = ecn(line, value)?,
+            "tcp_ecn_option" => config.accurate.option = option_use(line, value)?,
+            "tcp_ecn_option_beacon" => {
+                config.accurate.beacon = number(line, value, 0, 255)? as u8;
+            }
+            "tcp_ecn_fallback" => config.accurate.fallback = switch(line, value)?,
+            "tcp_syn_linear_timeouts" => {
+                config.rto.linear_syns = number(line, value, 0, 127)? as u8;
+            }
             "tcp_sack" => config.sack = switch(line, value)?,
             "tcp_timestamps" => config.timestamps = switch(line, value)?,
             "tcp_window_scaling" => config.window_scaling = switch(line, value)?,
@@ -93,7 +101,7 @@ impl Machine {
 /// Accepts only Linux's value of a parameter for which an endpoint has one behaviour.
 fn only_default(line: usize, name: &str, value: &str) -> Step {
     let default = match name {
-        "tcp_dsack" | "tcp_adv_win_scale" | "tcp_ecn_fallback" => "1",
+        "tcp_dsack" | "tcp_adv_win_scale" => "1",
         "tcp_reordering" => "3",
         "tcp_syn_retries" if value == "5" => "5",
         "tcp_syn_retries" => "6",
@@ -130,7 +138,20 @@ fn ecn(line: usize, value: &str) -> Step<Ecn> {
         "0" => Ok(Ecn::Off),
         "1" => Ok(Ecn::Offer),
         "2" => Ok(Ecn::Accept),
+        "3" => Ok(Ecn::OfferAccurate),
+        "4" => Ok(Ecn::AcceptAccurateOfferClassic),
+        "5" => Ok(Ecn::AcceptAccurate),
         _ => Stop::unsupported(line, format!("parameter tcp_ecn={value}")),
+    }
+}
+
+fn option_use(line: usize, value: &str) -> Step<OptionUse> {
+    match value {
+        "0" => Ok(OptionUse::Never),
+        "1" => Ok(OptionUse::Sparing),
+        "2" => Ok(OptionUse::Always),
+        "3" => Ok(OptionUse::Persistent),
+        _ => Stop::unsupported(line, format!("parameter tcp_ecn_option={value}")),
     }
 }
 

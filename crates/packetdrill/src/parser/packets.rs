@@ -1,6 +1,6 @@
 //! Packets: `< S 0:0(0) win 1000 <mss 1460>`, `> . 1:1(0) ack 1`.
 
-use sluicegate_tcp::segment::{ecn, flags};
+use sluicegate_tcp::segment::{ByteCounters, ecn, flags};
 
 use super::{Kind, Parser};
 use crate::{
@@ -44,10 +44,8 @@ impl Parser {
             return Ok(Action::Unsupported(skipped));
         }
         self.ports(&mut beside)?;
-        let mut packet = Packet {
-            flags: self.flags(&mut beside)?,
-            ..Packet::default()
-        };
+        let mut packet = Packet::default();
+        (packet.flags, packet.ae) = self.flags(&mut beside)?;
         self.numbers(&mut packet, &mut beside)?;
         if self.accept('<') {
             packet.options = self.options(&mut beside)?;
@@ -153,31 +151,42 @@ impl Parser {
         Ok(())
     }
 
-    fn flags(&mut self, beside: &mut Beside) -> Step<u8> {
+    /// Flags, and AccECN's AE. ACE may stand as a number: `P.5`, `P5.`, `.5`.
+    fn flags(&mut self, beside: &mut Beside) -> Step<(u8, bool)> {
         if self.accept('-') {
-            return Ok(0);
+            return Ok((0, false));
         }
-        let mut bits = 0;
-        let mut any = false;
+        let mut text = String::new();
         if let Some(Kind::Word(word)) = self.peek().cloned() {
             self.at += 1;
-            any = true;
-            for letter in word.chars() {
-                match packet::flag(letter) {
-                    Some(bit) => bits |= bit,
-                    None => beside.unknown = Some(format!("flag {letter}")),
+            text = word;
+        }
+        match self.peek().cloned() {
+            Some(Kind::Decimal(more)) if more.starts_with('.') => {
+                self.at += 1;
+                text.push_str(&more);
+            }
+            _ if self.accept('.') => text.push('.'),
+            _ => (),
+        }
+        if text.is_empty() {
+            return self.wrong("flags");
+        }
+        let (mut bits, mut ae) = (0, false);
+        for letter in text.chars() {
+            match (packet::flag(letter), letter) {
+                (Some(bit), _) => bits |= bit,
+                (None, 'A') => ae = true,
+                (None, '0'..='7') => {
+                    let ace = letter as u8 - b'0';
+                    ae |= ace & 4 != 0;
+                    bits |= if ace & 2 != 0 { flags::CWR } else { 0 };
+                    bits |= if ace & 1 != 0 { flags::ECE } else { 0 };
                 }
+                _ => beside.unknown = Some(format!("flag {letter}")),
             }
         }
-        if matches!(self.peek(), Some(Kind::Decimal(_))) {
-            self.at += 1;
-            beside.unknown = Some("AccECN's counter".to_owned());
-            return Ok(bits);
-        }
-        if self.accept('.') {
-            return Ok(bits | flags::ACK);
-        }
-        if any { Ok(bits) } else { self.wrong("flags") }
+        Ok((bits, ae))
     }
 
     /// `1:1001(1000) ack 1 win 100 urg 0`
@@ -252,6 +261,7 @@ impl Parser {
                     options.sack.push((left, self.number()?));
                 }
             }
+            "ECN" => options.counters = Some(self.counters()?),
             "TS" => {
                 let val = self.clock("val", beside)?;
                 options.timestamps = Some((val, self.clock("ecr", beside)?));
@@ -264,6 +274,21 @@ impl Parser {
             }
         }
         Ok(())
+    }
+
+    /// `e1b 1 ceb 0 e0b 1`: the first says in which order they are, and there may be fewer.
+    fn counters(&mut self) -> Step<ByteCounters> {
+        let ect1_first = self.is_word("e1b");
+        let order = ByteCounters::new(ect1_first, &[0; 3]);
+        let mut fields: Vec<u32> = Vec::new();
+        for (field, _) in order.iter() {
+            let name = packet::counter_name(field);
+            if !self.is_word(name) {
+                break;
+            }
+            fields.push(self.after(name)?);
+        }
+        Ok(ByteCounters::new(ect1_first, &fields))
     }
 
     /// Hexadecimal digits, which may look like a number.

@@ -1,7 +1,7 @@
 use sluicegate_tcp::segment::{ecn, flags};
 
 use super::*;
-use crate::model::{EcnWanted, Expr};
+use crate::model::{EcnWanted, Expected, Expr};
 
 fn one(text: &str) -> Event {
     let mut script = parse(text, &[]).expect("parses");
@@ -92,7 +92,7 @@ fn what_the_interpreter_cannot_carry_is_named() {
         ("0 < icmp unreachable nonsense [1:1001(1000)]", "nonsense"),
         ("0 > icmp unreachable [1:1001(1000)]", "icmp"),
         ("0 > S 0:0(0) <mss 1460,md5 abcd>", "md5"),
-        ("0 > P.5 1:2(1) ack 1", "AccECN"),
+        ("0 > P.8 1:2(1) ack 1", "flag 8"),
         ("0 < 80 > 90 S 0:0(0) win 1", "ports"),
         ("0 < [flowlabel 3] S 0:0(0) win 1", "flowlabel"),
     ] {
@@ -101,6 +101,36 @@ fn what_the_interpreter_cannot_carry_is_named() {
         };
         assert!(text.contains(reason), "{text}");
     }
+}
+
+#[test]
+fn accurate_ecn_is_read_as_letters_and_as_a_number() {
+    for (text, ace) in [
+        ("SEWA", 7),
+        ("P.5", 5),
+        ("F2.", 2),
+        (".4", 4),
+        ("A.", 4),
+        (".", 0),
+    ] {
+        let line = format!("0 > {text} 0:0(0) ack 1 <ECN e1b 1 ceb 2,nop,nop>");
+        let Action::Leaves(Expected { packet, .. }) = one(&line).action else {
+            panic!("{line}");
+        };
+        assert_eq!(packet.to_segment().expect("fits").ace(), ace, "{line}");
+        let counters = packet.options.counters.expect("is there");
+        assert_eq!(counters.values(), [1, 2], "{line}");
+        assert!(counters.ect1_first());
+        assert!(
+            packet.to_string().ends_with("<ECN e1b 1 ceb 2>"),
+            "{packet}"
+        );
+    }
+    let Action::Leaves(expected) = one("0 > . 0:0(0) ack 1 <ECN e0b 1 ceb 2 e1b 3>").action else {
+        panic!("no segment");
+    };
+    let counters = expected.packet.options.counters.expect("is there");
+    assert!(!counters.ect1_first() && counters.values() == [1, 2, 3]);
 }
 
 #[test]

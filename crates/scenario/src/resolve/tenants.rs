@@ -17,7 +17,9 @@ use super::{
     matches,
     network::{Network, read_rate},
 };
-use crate::experiment::{HostId, Profile, TcpOptions, Tenant, TenantKind, congestion_controls};
+use crate::experiment::{
+    EcnOffer, HostId, Profile, TcpOptions, Tenant, TenantKind, congestion_controls,
+};
 
 const PROFILES: [(&str, Profile); 2] = [("linux", Profile::Linux), ("freebsd9", Profile::Freebsd9)];
 
@@ -125,7 +127,7 @@ fn residents(network: &Network) -> Vec<Tenant> {
                 host,
                 address: address(network.ip_version, host, number),
                 congestion_control: "cubic".to_owned(),
-                ecn: false,
+                ecn: EcnOffer::default(),
                 kind: TenantKind::Namespace,
                 receive_buffer_bytes: None,
                 tcp: TcpOptions::default(),
@@ -151,7 +153,7 @@ fn address(ip_version: u8, host: HostId, tenant: usize) -> IpAddr {
 /// The changes that a table makes; `None` leaves the value as it is.
 struct Change {
     congestion_control: Option<String>,
-    ecn: Option<bool>,
+    ecn: Option<EcnOffer>,
     kind: Option<TenantKind>,
     receive_buffer_bytes: Option<u64>,
     profile: Option<Profile>,
@@ -176,7 +178,7 @@ fn read_change(table: &Table<'_>, network: &Network) -> Change {
     let control = table.choice("congestion_control", &controls).or(brought);
     Change {
         congestion_control: control.map(str::to_owned),
-        ecn: table.boolean("ecn"),
+        ecn: table.get("ecn").and_then(|item| read_ecn(&item)),
         kind: table.choice("kind", &kinds),
         receive_buffer_bytes: read_buffer(table, network),
         profile,
@@ -195,6 +197,17 @@ fn read_change(table: &Table<'_>, network: &Network) -> Change {
         read_rate_bps: read_rate(table, "read_rate"),
         ignore_window: table.boolean("ignore_window"),
     }
+}
+
+/// `true` is classic ECN.
+fn read_ecn(item: &Item<'_>) -> Option<EcnOffer> {
+    if item.is_text() {
+        return item.choice(&[("accurate", EcnOffer::Accurate)]);
+    }
+    item.boolean().map(|offers| match offers {
+        true => EcnOffer::Classic,
+        false => EcnOffer::None,
+    })
 }
 
 /// On converged Ethernet room is for frames as the wire has them.

@@ -9,7 +9,7 @@ mod queries;
 mod trace;
 
 use super::plan::{self, Connections, Plan, Role, Schedule, Span, Transfer};
-use crate::experiment::{Phase, Tenant, Traffic, TrafficKind, Variant};
+use crate::experiment::{EcnOffer, Phase, Tenant, Traffic, TrafficKind, Variant};
 use rand::{RngExt, seq::SliceRandom};
 use rand_pcg::Pcg64;
 use sluicegate_config::{Problem, problem::Complaint};
@@ -135,13 +135,18 @@ fn empty_plan(variant: &Variant, tenant: &Tenant) -> Plan {
     }
 }
 
-/// Parameters of the tenant's stack. `tcp_ecn` 1 offers ECN, 2 (Linux's default) only accepts it;
-/// DCTCP offers by itself. Metrics of earlier runs must not leak into this one.
+/// Parameters of the tenant's stack. `tcp_ecn` 1 offers ECN, 2 (Linux's default) only accepts it, 3
+/// offers AccECN (Linux 6.18); DCTCP offers by itself. Metrics of earlier runs must not leak into this one.
 fn sysctls(tenant: &Tenant) -> Vec<(String, String)> {
     let mut list = vec![
         (
             "net.ipv4.tcp_ecn".into(),
-            if tenant.ecn { "1" } else { "2" }.into(),
+            match tenant.ecn {
+                EcnOffer::None => "2",
+                EcnOffer::Classic => "1",
+                EcnOffer::Accurate => "3",
+            }
+            .into(),
         ),
         ("net.ipv4.tcp_no_metrics_save".into(), "1".into()),
     ];

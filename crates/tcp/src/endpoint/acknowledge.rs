@@ -25,6 +25,8 @@ pub struct News {
     pub original_end: u64,
     /// SACK blocks say something new.
     pub sacked: bool,
+    /// Segments that have newly left the network.
+    pub records: u32,
     /// A D-SACK block is present.
     pub duplicate: bool,
     /// By RFC 5681: repeats the last ACK and nothing else.
@@ -81,6 +83,9 @@ impl Endpoint {
             let high = self.rack.high().max(sacked);
             self.rack.compare_with(high);
         } else if self.snd_una == self.snd_nxt && !news.duplicate {
+            if self.options.accurate {
+                self.hear(segment, &news);
+            }
             return Events::EMPTY;
         }
         let was = self.phase;
@@ -93,6 +98,8 @@ impl Endpoint {
         if segment.has(flags::ECE) && self.options.ecn {
             self.marked_bytes = saturated(u64::from(self.marked_bytes) + news.delivered);
             self.counts.ece_received += u64::from(news.acked > 0);
+        } else if self.options.accurate {
+            self.hear(segment, &news);
         }
         if news.acked > 0 {
             self.grow(now_ns, &news, flight);
@@ -203,6 +210,7 @@ impl Endpoint {
             }
             self.board.sack(left, right, mss, |record| {
                 news.sacked = true;
+                news.records += 1;
                 if !record.is(RETRANSMITTED) && news.original_end == 0 {
                     news.original_end = record.end;
                 }
@@ -220,6 +228,7 @@ impl Endpoint {
         self.board.acknowledge(ack, |record| {
             news.note(record);
             if !record.is(SACKED) {
+                news.records += 1;
                 rack.deliver(record, now_ns, min_ns, echo);
             }
         });
@@ -295,7 +304,7 @@ impl Endpoint {
     }
 
     fn marks_have_cut(&mut self) {
-        self.flags.cwr_pending = true;
+        self.flags.cwr_pending = self.options.ecn;
         self.mark_recover = self.snd_nxt;
         if self.phase == Phase::Open {
             self.reduction.forget();

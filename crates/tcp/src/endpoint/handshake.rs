@@ -3,7 +3,6 @@
 use super::{Endpoint, Error, Events, State, receiver::Receiver, sequence};
 use crate::{
     Segment,
-    config::Ecn,
     segment::{flags, option},
 };
 use sluicegate_core::cc::Cc;
@@ -30,10 +29,13 @@ impl Endpoint {
             if self.options.ecn {
                 segment.flags |= flags::ECE;
             }
-        } else if self.config.ecn == Ecn::Offer {
-            segment.flags |= flags::ECE | flags::CWR;
+        } else {
+            self.offer_ecn(&mut segment);
         }
         self.add_syn_options(now_ns, &mut segment, answers);
+        if answers && self.options.accurate {
+            self.answer_accurately(&mut segment);
+        }
         self.receiver.told();
         self.flags.syn_pending = false;
         self.add_syn_data(now_ns, &mut segment);
@@ -83,12 +85,8 @@ impl Endpoint {
         if self.options.timestamps {
             self.receiver.set_ts_recent(syn.ts_val, now_ns);
         }
-        self.options.ecn = match syn.flags & (flags::ACK | flags::ECE | flags::CWR) {
-            // An ECN-setup SYN-ACK answers ours; an ECN-setup SYN asks.
-            bits if bits == flags::ACK | flags::ECE => config.ecn == Ecn::Offer,
-            bits if bits == flags::ECE | flags::CWR => config.ecn != Ecn::Off,
-            _ => false,
-        };
+        self.agree_on_ecn(syn);
+        self.options.predictable = self.options.timestamps && !self.options.accurate;
         let taken = syn.mss().unwrap_or(DEFAULT_MSS).min(config.mss);
         let options = if self.options.timestamps {
             TIMESTAMPS_LEN
@@ -96,6 +94,7 @@ impl Endpoint {
             0
         };
         self.receiver.round_up(taken.into());
+        let options = options + self.reserved_for_option();
         self.mss = u32::from(taken).saturating_sub(options).max(1);
         self.burst = burst(self.mss, config.burst_segments);
         self.cc = Cc::new(&config.params, config.algorithm, self.mss);
@@ -148,6 +147,7 @@ impl Endpoint {
         let acks = self.acks_syn(segment);
         if repeated_syn && !acks {
             self.flags.syn_pending = true; // our SYN-ACK was lost
+            self.syn_comes_again(segment);
             return Events::EMPTY;
         }
         if !acks || !(in_window || repeated_syn) || !self.timestamp_fits(now_ns, segment, seq) {
@@ -209,6 +209,9 @@ impl Endpoint {
         if !segment.has(flags::SYN) {
             self.snd_wnd = self.offered(segment, self.options.snd_wscale);
             self.max_wnd = self.max_wnd.max(self.snd_wnd);
+        }
+        if self.options.accurate {
+            self.accurate_opens(segment);
         }
         self.restart_timer(now_ns);
         Events::CONNECTED

@@ -1,6 +1,6 @@
 //! The state that a connection reports beside [`super::Stats`]: the rest of Linux's `tcp_info`.
 
-use super::{Endpoint, Phase};
+use super::{Endpoint, Phase, accecn::AccurateInfo};
 
 /// How the sender answers to losses and marks now (Linux's `tcp_ca_state`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +43,8 @@ pub struct Info {
     pub sack: bool,
     pub wscale: bool,
     pub ecn: bool,
+    /// Of a connection with accurate ECN.
+    pub accurate: Option<AccurateInfo>,
     /// Payload bytes of the peer's full segments.
     pub receive_mss: u32,
     /// Receive buffer in bytes.
@@ -73,7 +75,8 @@ impl Endpoint {
             timestamps: self.options.timestamps,
             sack: self.options.sack,
             wscale: self.options.wscale,
-            ecn: self.options.ecn,
+            ecn: self.options.ecn || self.options.accurate,
+            accurate: self.accurate_info(),
             receive_mss: self.receiver.mss(),
             receive_buffer: self.receiver.buffer(),
             max_window: self.max_wnd,

@@ -141,9 +141,8 @@ impl Endpoint {
         let receiver = &self.receiver;
         let next = segment.flags & !HARMLESS == flags::ACK
             && segment.seq == wire(receiver.next)
-            && segment.sack_count == 0
-            && segment.options & option::TIMESTAMPS != 0
-            && self.options.timestamps
+            && segment.options == option::TIMESTAMPS
+            && self.options.predictable
             && segment.ts_val.wrapping_sub(receiver.ts_recent) as i32 >= 0;
         if !next || !self.is_open() {
             return None;

@@ -53,7 +53,7 @@ impl Endpoint {
             return false;
         }
         if segment.has(flags::SYN) {
-            self.challenge(now_ns);
+            self.challenge_syn(now_ns, segment);
         } else if length > 0 {
             self.note_duplicate(seq, seq + length);
             self.restart_time_wait(now_ns);
@@ -77,7 +77,9 @@ impl Endpoint {
     /// RFC 5961 sections 3 and 4: only an RST that is exactly in order resets, a SYN never does.
     pub(super) fn reset_or_syn(&mut self, now_ns: u64, segment: &Segment, seq: u64) -> Events {
         if !segment.has(flags::RST) || seq != self.receiver.next {
-            if seq >= self.receiver.next || segment.has(flags::SYN) {
+            if segment.has(flags::SYN) {
+                self.challenge_syn(now_ns, segment);
+            } else if seq >= self.receiver.next {
                 self.challenge(now_ns);
             }
             return Events::EMPTY;
@@ -95,6 +97,9 @@ impl Endpoint {
     fn note_duplicate(&mut self, start: u64, end: u64) {
         self.receiver.ack_first = true;
         self.receiver.quick = self.config.delayed_ack.quick;
+        if self.options.accurate {
+            self.judge_duplicate(start, end);
+        }
         if self.options.sack && end <= self.receiver.next && end > start {
             self.receiver.note_duplicate(Range { start, end });
         }

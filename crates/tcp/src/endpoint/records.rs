@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use super::{Endpoint, Error, Events, Stats};
+use super::{Endpoint, Error, Events, Stats, accecn::Accurate};
 use crate::Config;
 
 /// Seldom touched.
@@ -26,6 +26,8 @@ pub struct Rare {
     pub simultaneous: bool,
     /// Our SYN takes data along.
     pub syn_data: bool,
+    /// With [`super::Options::accurate`].
+    pub accurate: Option<Box<Accurate>>,
 }
 
 impl Deref for Rare {

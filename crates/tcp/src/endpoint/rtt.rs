@@ -100,7 +100,12 @@ impl Estimator {
     /// The timer of a SYN (or of a SYN-ACK, if it `answers`) expired.
     pub fn back_off_syn(&mut self, answers: bool, rto: &Rto) {
         self.backoff = self.backoff.saturating_add(1);
-        let doublings = self.backoff.saturating_sub(rto.linear_syns);
+        let linear = if answers && !rto.linear_answers {
+            0
+        } else {
+            rto.linear_syns
+        };
+        let doublings = self.backoff.saturating_sub(linear);
         let slop = if rto.syn_slop && !answers {
             rto.slop_ns
         } else {
@@ -158,6 +163,7 @@ mod tests {
             variation_min_ns: 0,
             granularity_ns: MS,
             linear_syns: 0,
+            linear_answers: false,
             syn_slop: false,
         }
     }

@@ -48,7 +48,7 @@ impl Endpoint {
         if let (Output::Data { len, .. }, true) = (output, self.config.small_queues) {
             self.take_of_super_packet(now_ns, len);
         }
-        let segment = match output {
+        let mut segment = match output {
             Output::Rst => self.send_rst(now_ns),
             Output::Syn => self.send_syn(now_ns),
             Output::Changed(ack, ece) => self.send_changed_ack(now_ns, ack, ece),
@@ -58,6 +58,9 @@ impl Endpoint {
             Output::Data { len, fin } => self.send_data(now_ns, len, fin),
             Output::Probe => self.send_probe(now_ns),
         };
+        if self.options.accurate && !segment.has(flags::SYN) {
+            self.tell(now_ns, &mut segment);
+        }
         if self.config.small_queues {
             self.waits_below(segment.payload);
         }

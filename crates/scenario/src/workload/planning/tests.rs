@@ -16,7 +16,11 @@ fn variant(tenants: usize, kind: TrafficKind, pairs: &[(usize, usize)]) -> Varia
         host: HostId(0),
         address: std::net::Ipv4Addr::new(10, 0, 0, number as u8 + 1).into(),
         congestion_control: "cubic".into(),
-        ecn: number == 1,
+        ecn: match number {
+            1 => EcnOffer::Classic,
+            3 => EcnOffer::Accurate,
+            _ => EcnOffer::None,
+        },
         kind: TenantKind::Namespace,
         receive_buffer_bytes: (number == 2).then_some(65_536),
         tcp: TcpOptions::default(),
@@ -257,7 +261,7 @@ fn a_short_run_is_sampled_as_often_as_a_long_one() {
 #[test]
 fn ecn_and_buffers_become_kernel_parameters() {
     let plans = plans(
-        &variant(3, TrafficKind::Bulk { rate_bps: None }, &[(0, 1)]),
+        &variant(4, TrafficKind::Bulk { rate_bps: None }, &[(0, 1)]),
         1,
     )
     .unwrap();
@@ -267,6 +271,7 @@ fn ecn_and_buffers_become_kernel_parameters() {
             .contains(&(name.to_owned(), value.to_owned()))
     };
     assert!(has(0, "net.ipv4.tcp_ecn", "2") && has(1, "net.ipv4.tcp_ecn", "1"));
+    assert!(has(3, "net.ipv4.tcp_ecn", "3"));
     assert!(has(2, "net.ipv4.tcp_rmem", "4096 65536 65536"));
 }
 
