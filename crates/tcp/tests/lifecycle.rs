@@ -162,7 +162,10 @@ fn freebsd_9_gives_options_up_after_three_syns() {
         tcp.timeout(now_ns);
         let syn = tcp.transmit(now_ns).unwrap();
         assert_eq!(syn.mss(), Some(1460));
-        offers.push((syn.options & option::TIMESTAMPS != 0, syn.wscale().is_some()));
+        offers.push((
+            syn.options & option::TIMESTAMPS != 0,
+            syn.wscale().is_some(),
+        ));
         now_ns = tcp.deadline_ns();
     }
     let (with, without) = ((true, true), (false, false));
