@@ -12,6 +12,7 @@ use sluicegate_tcp::State;
 use crate::{
     Step, Stop,
     host::{Connection, Host},
+    machine::Stack,
     model::{Call, Expr},
     socket::{Options, Other, Role, Socket},
     time::seconds,
@@ -348,7 +349,10 @@ impl Host {
         let Some(options) = self.socket_of(call).map(|socket| socket.options) else {
             return;
         };
-        let fast = options.fast_open_connect || call.has_flag("MSG_FASTOPEN");
+        let freebsd = self.stack == Stack::Freebsd;
+        let fast = options.fast_open_connect
+            || call.has_flag("MSG_FASTOPEN")
+            || (freebsd && options.fast_open > 0 && !self.peer_refuses_data);
         let fast = fast && self.fast_open.client();
         let cookie = self.peer_cookie.clone().filter(|_| fast);
         let known = cookie.is_some() || (fast && options.no_cookie);
@@ -387,9 +391,13 @@ impl Host {
         if socket.role == Role::Listener {
             self.close_listener();
         }
+        let linux = self.stack == Stack::Linux;
         if let Some(connection) = self.connection_of(socket.role) {
             connection.orphan = true;
             let opening = connection.endpoint.state() == State::SynSent;
+            if !linux {
+                connection.endpoint.read(u64::MAX); // FreeBSD forgets what nobody has read
+            }
             if socket.resets || opening || connection.endpoint.readable() > 0 {
                 connection.endpoint.abort();
             } else {

@@ -6,7 +6,9 @@ use std::{
 };
 
 use sluicegate_tcp::{
-    Config, Endpoint, Error, Events, Segment, State, config::Buffer, segment::flags,
+    Config, Endpoint, Error, Events, Segment, State,
+    config::Buffer,
+    segment::{ecn, flags},
 };
 
 use crate::{
@@ -17,7 +19,7 @@ use crate::{
     machine::{Keepalive, Machine, Stack},
     memory::Memory,
     notices::Notices,
-    packet::{FastOpen, LOCAL_ISN, Packet},
+    packet::{self, FastOpen, LOCAL_ISN, Packet},
     socket::{Options, Other, Role, Socket},
 };
 
@@ -91,6 +93,8 @@ pub struct Host {
     pub keepalive: Keepalive,
     pub fast_open: fast_open::Settings,
     pub icmp_resets: bool,
+    drop_synfin: bool,
+    ecn_on_control: u8,
     /// The tolerance of a time in a script.
     pub tolerance_ns: u64,
     pub now_ns: u64,
@@ -107,6 +111,8 @@ pub struct Host {
     pub path_mtu: Option<u16>,
     /// The peer's cookie.
     pub peer_cookie: Option<FastOpen>,
+    /// The peer does not do fast open (FreeBSD asks it no more).
+    pub peer_refuses_data: bool,
     /// ICMP messages that quoted nothing that was out.
     pub strange_icmp: u64,
     /// The script's initial sequence number of the peer, and ours.
@@ -127,6 +133,8 @@ impl Host {
             keepalive: machine.keepalive,
             fast_open: machine.fast_open.clone(),
             icmp_resets: machine.icmp_resets,
+            drop_synfin: machine.drop_synfin,
+            ecn_on_control: machine.ecn_on_control,
             tolerance_ns: machine.tolerance_ns,
             now_ns: 0,
             line: 0,
@@ -138,6 +146,7 @@ impl Host {
             wrote: false,
             path_mtu: None,
             peer_cookie: None,
+            peer_refuses_data: false,
             strange_icmp: 0,
             peer_isn: None,
             own_isn: 0,
@@ -184,6 +193,11 @@ impl Host {
         let mut config = self.config;
         config.nagle &= !options.nodelay;
         config.user_timeout_ns = options.user_timeout_ns;
+        if options.no_options {
+            config.sack = false;
+            config.timestamps = false;
+            config.window_scaling = false;
+        }
         if options.maxseg > 0 {
             config.mss = config.mss.min(options.maxseg);
         }
@@ -220,6 +234,9 @@ impl Host {
 
     /// A segment arrives.
     pub fn arrive(&mut self, packet: &Packet) -> Step {
+        if self.drop_synfin && packet.has(flags::SYN | flags::FIN) {
+            return Ok(());
+        }
         let mut packet = packet.clone();
         if let Some((_, ecr)) = &mut packet.options.timestamps {
             *ecr = self.timestamps.live(*ecr);
@@ -235,10 +252,17 @@ impl Host {
             packet.seq = packet.seq.wrapping_sub(isn);
             packet.ack = packet.ack.wrapping_sub(self.own_isn);
         }
+        let bare = |open: &Connection| open.options.no_options;
+        if self.connection.as_ref().is_some_and(bare) && !fresh {
+            packet.options = packet::Options::default();
+        }
         let segment = match packet.to_segment() {
             Ok(segment) => segment,
             Err(reason) => return Stop::unsupported(self.line, reason),
         };
+        if self.makes_way(&segment) {
+            self.connection = None;
+        }
         match &mut self.connection {
             Some(connection) if !fresh && connection.endpoint.state() != State::Closed => {
                 if connection.refuses(&packet) {
@@ -250,6 +274,17 @@ impl Host {
             _ => self.arrive_unknown(&packet, &segment),
         }
         self.pump()
+    }
+
+    /// A SYN to a listener ends the connection in TIME-WAIT before it.
+    fn makes_way(&mut self, segment: &Segment) -> bool {
+        let newer = |open: &Connection| open.endpoint.makes_way(segment);
+        if !self.connection.as_ref().is_some_and(newer) {
+            return false;
+        }
+        self.listener()
+            .map(|listener| listener.used = false)
+            .is_some()
     }
 
     /// A segment of no connection.
@@ -314,8 +349,16 @@ impl Host {
         if opening && connection.established {
             connection.data_ns = at_ns;
             connection.syn_data = packet.has(flags::SYN) && packet.ack > 1;
+            let fast = connection.options.fast_open > 0;
+            let whole = packet.ack == connection.nxt && packet.ack > 1;
             let cookie = packet.options.fast_open.clone();
-            self.peer_cookie = cookie.or(self.peer_cookie.take());
+            if self.stack == Stack::Linux {
+                self.peer_cookie = cookie.or(self.peer_cookie.take());
+            } else if let Some(cookie) = cookie.filter(FastOpen::is_valid) {
+                self.peer_cookie = Some(cookie);
+            } else if fast && !whole {
+                self.peer_refuses_data = true;
+            }
         }
         self.respect_path_mtu();
         let Some(connection) = &mut self.connection else {
@@ -370,6 +413,10 @@ impl Host {
             if (packet.end().wrapping_sub(connection.nxt) as i32) > 0 {
                 connection.nxt = packet.end();
             }
+            packet.ecn = ecn_of(self.ecn_on_control, &packet, &connection.endpoint);
+            if packet.has(flags::SYN) && connection.options.no_options {
+                packet.options = packet::Options::default();
+            }
             if packet.has(flags::SYN) {
                 packet.options.fast_open.clone_from(&connection.fast_open);
                 packet.ack = match packet.has(flags::ACK) {
@@ -405,14 +452,20 @@ impl Host {
     /// The size of the connection's send buffer now, as the kernel counts it.
     pub fn send_buffer(&self) -> u64 {
         let buffer = &self.config.send_buffer;
-        match &self.connection {
-            Some(open) if open.options.send_buffer > 0 => open.options.send_buffer,
-            Some(open) => {
-                let wanted = 2 * u64::from(open.endpoint.cwnd());
-                let most = buffer.max_bytes.max(buffer.initial_bytes);
-                buffer.initial_bytes.max(wanted.min(most))
-            }
-            None => buffer.initial_bytes,
+        let Some(open) = &self.connection else {
+            return buffer.initial_bytes;
+        };
+        let bytes = if open.options.send_buffer > 0 {
+            open.options.send_buffer
+        } else {
+            let wanted = 2 * u64::from(open.endpoint.cwnd());
+            let most = buffer.max_bytes.max(buffer.initial_bytes);
+            buffer.initial_bytes.max(wanted.min(most))
+        };
+        match self.stack {
+            Stack::Linux => bytes,
+            // Whole segments (`tcp_mss`).
+            Stack::Freebsd => bytes.next_multiple_of(u64::from(open.endpoint.mss().max(1))),
         }
     }
 
@@ -543,6 +596,12 @@ impl Host {
             let settings = machine.config.accurate;
             connection.endpoint.set_accurate_ecn(settings);
         }
+        self.drop_synfin = machine.drop_synfin;
+        self.ecn_on_control = machine.ecn_on_control;
+        if self.stack == Stack::Freebsd && !self.fast_open.client() {
+            self.peer_cookie = None;
+            self.peer_refuses_data = false;
+        }
     }
 
     /// The state of the connection, as FreeBSD calls it.
@@ -614,6 +673,19 @@ impl Timestamps {
             _ => script,
         }
     }
+}
+
+/// The ECN codepoint with which a packet leaves: what has none by itself may have one with ECN+ and
+/// ECN++.
+fn ecn_of(on_control: u8, packet: &Packet, endpoint: &Endpoint) -> u8 {
+    let asks = packet.has(flags::SYN | flags::ECE | flags::CWR);
+    let answers = packet.has(flags::SYN | flags::ACK | flags::ECE);
+    let marked = match on_control {
+        0 => false,
+        1 => answers,
+        _ => asks || answers || (endpoint.info().ecn && !packet.has(flags::SYN)),
+    };
+    if marked { ecn::ECT0 } else { packet.ecn }
 }
 
 /// A buffer that keeps its size.

@@ -36,6 +36,7 @@ pub fn tokens(text: &str) -> Step<Vec<Token>> {
     let mut lexer = Lexer {
         rest: text,
         line: 1,
+        cookie: false,
     };
     let mut tokens = Vec::new();
     while let Some(token) = lexer.next()? {
@@ -47,6 +48,8 @@ pub fn tokens(text: &str) -> Step<Vec<Token>> {
 struct Lexer<'a> {
     rest: &'a str,
     line: usize,
+    /// The next token may be a cookie of fast open: digits that are no number.
+    cookie: bool,
 }
 
 impl<'a> Lexer<'a> {
@@ -65,8 +68,12 @@ impl<'a> Lexer<'a> {
                 Kind::Ellipsis
             }
             '-' if self.option_len() > 2 => self.option()?,
+            _ if self.cookie && word_len(self.rest) > 0 => {
+                Kind::Word(self.take(word_len(self.rest)).to_owned())
+            }
             _ => self.number_word_or_symbol(first)?,
         };
+        self.cookie = matches!(&kind, Kind::Word(word) if word == "FO" || word == "FOEXP");
         Ok(Some(Token { line, kind }))
     }
 
@@ -238,6 +245,14 @@ mod tests {
             kinds("0x1f 10a 1.2.3.4"),
             [Integer(31), word("10a"), Address]
         );
+    }
+
+    #[test]
+    fn a_cookie_is_no_number() {
+        let word = |text: &str| Kind::Word(text.to_owned());
+        let long = "01020304050607080910111213";
+        assert_eq!(kinds(&format!("FO {long}")), [word("FO"), word(long)]);
+        assert_eq!(kinds("FO,12")[1..], [Kind::Symbol(','), Kind::Integer(12)]);
     }
 
     #[test]

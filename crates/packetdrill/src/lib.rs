@@ -13,6 +13,7 @@
 
 mod assertion;
 mod calls;
+mod conditional;
 mod fast_open;
 mod host;
 mod icmp;
@@ -126,7 +127,9 @@ fn shortened(text: &str) -> String {
 
 /// Runs the script `text`.
 pub fn check(text: &str, settings: &Settings) -> Verdict {
-    let result = parser::parse(text, &settings.defines).and_then(|script| {
+    let active = conditional::resolve(text, settings);
+    let parsed = active.and_then(|active| parser::parse(&active, &settings.defines));
+    let result = parsed.and_then(|script| {
         if script.events.is_empty() {
             let lines = text.lines().count().max(1);
             return Stop::unsupported(lines, "there is no event in it that could pass or fail");

@@ -73,6 +73,11 @@ pub struct Machine {
     pub fast_open: fast_open::Settings,
     /// ICMP errors end a connection that is opening (`net.inet.tcp.icmp_may_rst`).
     pub icmp_resets: bool,
+    /// Segments with both SYN and FIN are dropped (`net.inet.tcp.drop_synfin`).
+    pub drop_synfin: bool,
+    /// ECN on packets without data (`net.inet.tcp.ecn.plusplus`): 1 on SYN-ACKs (RFC 5562), 2 on all
+    /// and on what is sent again.
+    pub ecn_on_control: u8,
     /// The tolerance of a time.
     pub tolerance_ns: u64,
     /// The same as a part of the time since the last event, in parts of a thousand.
@@ -102,6 +107,8 @@ impl Machine {
             },
             fast_open: fast_open::Settings::default(),
             icmp_resets: true,
+            drop_synfin: false,
+            ecn_on_control: 0,
             tolerance_ns: 4_000 * US,
             tolerance_permille: 125,
             ts_tick_ns: 0,
@@ -148,7 +155,7 @@ impl Machine {
             }
             "tolerance_percent" => self.tolerance_permille = permille(line, value)?,
             "tcp_ts_tick_usecs" => self.ts_tick_ns = number(line, value, 0, 1_000_000)? as u64 * US,
-            "mtu" => self.mtu = number(line, value, 100, 65_535)?,
+            "mtu" => self.mtu = number(line, value, 68, 65_535)?,
             "ip_version" => self.header = if value == "ipv6" { IPV6 } else { IPV4 },
             // Of "mss": how what arrives was cut, which no endpoint sees.
             "local_ip" => self.fast_open.local = address(value).unwrap_or(self.fast_open.local),

@@ -59,6 +59,8 @@ pub struct Expected {
     pub any_options: bool,
     /// Timestamps are not compared.
     pub any_clock: bool,
+    /// `...(0)`: any sequence number.
+    pub any_seq: bool,
     pub ecn: EcnWanted,
     /// Time to live, or hop limit; `None`: any.
     pub ttl: Option<u8>,

@@ -62,6 +62,13 @@ pub struct FastOpen {
     pub experimental: bool,
 }
 
+impl FastOpen {
+    /// A cookie of 4 to 16 bytes (RFC 7413 4.1.1); FreeBSD wants an even number of them.
+    pub fn is_valid(&self) -> bool {
+        (4..=16).contains(&self.cookie.len()) && self.cookie.len() % 2 == 0
+    }
+}
+
 /// The bit of a flag's letter.
 pub fn flag(letter: char) -> Option<u8> {
     let found = LETTERS.iter().find(|(known, _)| *known == letter);

@@ -57,6 +57,8 @@ pub struct Options {
     pub fast_open_key: Option<[u8; 16]>,
     /// `connect` waits for the first data, to take it along.
     pub fast_open_connect: bool,
+    /// Segments have no options, and those of the peer do not count (FreeBSD's `TCP_NOOPT`).
+    pub no_options: bool,
     /// No cookie is asked for (`TCP_FASTOPEN_NO_COOKIE`).
     pub no_cookie: bool,
     pub user_timeout_ns: u64,

@@ -195,6 +195,9 @@ pub struct Config {
     pub rto: Rto,
     /// Retransmissions without an answer before the connection is given up.
     pub retries: u8,
+    /// So many SYNs offer timestamps, scaling and SACK, and those after them only the MSS (FreeBSD's
+    /// `rexmit_drop_options`, which FreeBSD 9 has without a switch); 0 = all.
+    pub syns_with_options: u8,
     /// Most segments that wait for one that is missing; more are dropped, as if they were lost.
     pub reassembly_segments: u32,
     /// Receive buffer.
@@ -282,6 +285,7 @@ impl Config {
                 syn_slop: false,
             },
             retries: 15,
+            syns_with_options: 0,
             reassembly_segments: u32::MAX,
             receive_buffer: Buffer {
                 initial_bytes: 131_072,
@@ -350,6 +354,7 @@ impl Config {
                 syn_slop: true,
             },
             retries: 12,
+            syns_with_options: 3,
             reassembly_segments: 200,
             receive_buffer: buffer,
             send_buffer: buffer,

@@ -368,6 +368,9 @@ impl Endpoint {
             State::Closed => Events::EMPTY,
             State::SynSent => self.segment_in_syn_sent(now_ns, segment),
             State::SynReceived => self.segment_in_syn_received(now_ns, segment),
+            State::TimeWait if self.config.freebsd => {
+                self.segment_in_time_wait_freebsd(now_ns, segment)
+            }
             _ => self.segment_when_synchronized(now_ns, segment),
         }
     }

@@ -150,6 +150,36 @@ fn freebsd_9_repeats_syns_four_times_before_it_backs_off() {
     assert_eq!(sent_ms, [0, 10, 40, 70, 100, 130, 170, 230]);
 }
 
+/// The fourth SYN and those after it have only an MSS, and what is offered then is not understood.
+#[test]
+fn freebsd_9_gives_options_up_after_three_syns() {
+    let mut config = Config::freebsd9(1460);
+    config.sack = true;
+    let mut tcp = Endpoint::connect(Arc::new(config), 7);
+    let mut offers = Vec::new();
+    let mut now_ns = 0;
+    for _ in 0..5 {
+        tcp.timeout(now_ns);
+        let syn = tcp.transmit(now_ns).unwrap();
+        assert_eq!(syn.mss(), Some(1460));
+        offers.push((
+            syn.options & option::TIMESTAMPS != 0,
+            syn.wscale().is_some(),
+        ));
+        now_ns = tcp.deadline_ns();
+    }
+    let (with, without) = ((true, true), (false, false));
+    assert_eq!(offers, [with, with, with, without, without]);
+    let mut answer = Segment::new(99, 8, flags::SYN | flags::ACK);
+    answer.set_mss(1460);
+    answer.set_wscale(7);
+    answer.options |= option::TIMESTAMPS | option::SACK_PERMITTED;
+    tcp.segment(now_ns, &answer);
+    assert_eq!(tcp.state(), State::Established);
+    let info = tcp.info();
+    assert!(!info.timestamps && !info.wscale && !info.sack);
+}
+
 /// Its syncache adds no slop.
 #[test]
 fn freebsd_9_repeats_syn_acks_without_slop() {

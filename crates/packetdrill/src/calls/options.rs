@@ -129,6 +129,7 @@ impl Host {
             "TCP_KEEPINTVL" => options.keepalive_interval_s = small,
             "TCP_KEEPCNT" => options.keepalive_count = small,
             "TCP_KEEPINIT" => options.keepinit_s = small,
+            "TCP_NOOPT" if !opened && !listens => options.no_options = value > 0,
             "TCP_INQ" => options.inq = value > 0,
             "SO_ZEROCOPY" => options.zerocopy = value > 0,
             "IP_TTL" | "IPV6_UNICAST_HOPS" => options.ttl = value.min(255) as u8,

@@ -5,6 +5,7 @@ use sluicegate_tcp::{Endpoint, State};
 use super::{Answer, Call, Error, Expr, Host, Progress, Step, Value, Waits};
 use crate::{
     host::Connection,
+    machine::Stack,
     notices::Stage,
     socket::{Other, Role, Socket},
 };
@@ -201,6 +202,9 @@ impl Host {
         bytes: u64,
         progress: &mut Progress,
     ) -> Step<Answer> {
+        if self.stack == Stack::Freebsd && call.name == "sendto" {
+            return Ok(self.connect_and_write(call, socket, bytes));
+        }
         let fast = call.has_flag("MSG_FASTOPEN") || socket.options.fast_open_connect;
         if !fast || !self.fast_open.client() {
             return Ok(Error("EPIPE"));
@@ -224,6 +228,21 @@ impl Host {
             true => Error("EINPROGRESS"),
             false => Waits,
         })
+    }
+
+    /// FreeBSD's `sendto` connects, and the data waits for the handshake unless fast open takes it
+    /// along.
+    fn connect_and_write(&mut self, call: &Call, socket: &Socket, bytes: u64) -> Answer {
+        self.connect_fast(call, bytes);
+        let Some(connection) = &mut self.connection else {
+            return Error("ENOTCONN");
+        };
+        if connection.written == 1 {
+            let taken = connection.endpoint.write(bytes);
+            connection.written += taken as u32;
+        }
+        let taken = u64::from(connection.written - 1);
+        self.written(call, socket, taken)
     }
 
     /// Flags of `send` and `recv` that are no part of the subset.

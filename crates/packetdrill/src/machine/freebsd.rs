@@ -32,6 +32,8 @@ const IGNORED: [&str; 21] = [
     "net.inet.icmp.icmplim",
     "kern.ipc.soacceptqueue",
 ];
+/// With `rexmit_drop_options` so many SYNs have options.
+const DROP_OPTIONS_AFTER: u8 = 3;
 /// `kern.ipc.maxsockbuf`.
 const LARGEST_BUFFER: u64 = 2 << 20;
 
@@ -49,6 +51,7 @@ impl Machine {
         config.rto.slop_ns = 200 * MS;
         config.rto.granularity_ns = MS;
         config.rto.linear_syns = 0; // since FreeBSD 12 SYNs back off like everything else
+        config.syns_with_options = 0; // since FreeBSD 10 a parameter, and off
         config.receive_buffer = Buffer {
             initial_bytes: 65_536,
             max_bytes: LARGEST_BUFFER,
@@ -107,7 +110,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Parameters of keepalives, in ms, and those with one value.
+    /// Parameters of keepalives, in ms, of rare cases, and those with one value.
     fn freebsd_timer(&mut self, line: usize, name: &str, value: &str) -> Step {
         let seconds = || Ok::<_, Stop>(number(line, value, 1, i64::from(i32::MAX))? as u32 / 1_000);
         match name {
@@ -116,12 +119,17 @@ impl Machine {
             "keepinit" => self.keepalive.init_s = seconds()?,
             "keepcnt" => self.keepalive.count = number(line, value, 1, 255)? as u32,
             "always_keepalive" => self.keepalive.always = number(line, value, 0, 1)? == 1,
+            "drop_synfin" => self.drop_synfin = number(line, value, 0, 1)? == 1,
+            "rexmit_drop_options" => {
+                let drops = number(line, value, 0, 1)? == 1;
+                self.config.syns_with_options = if drops { DROP_OPTIONS_AFTER } else { 0 };
+            }
+            "ecn.plusplus" => self.ecn_on_control = number(line, value, 0, 2)? as u8,
+            "fastopen.client_enable" => self.fast_open.bits = number(line, value, 0, 1)?,
             "blackhole"
             | "udp_tunneling_port"
-            | "rexmit_drop_options"
-            | "drop_synfin"
             | "fastopen.server_enable"
-            | "fastopen.client_enable"
+            | "fastopen.psk_enable"
             | "ecn.generalized"
                 if value == "0" => {}
             "maxtcptw" | "msl" | "finwait2_timeout" => {}

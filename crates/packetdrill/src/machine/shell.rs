@@ -17,9 +17,11 @@ pub enum Meaning {
     Unknown,
 }
 
-/// A check that a command makes of the connection.
+/// What a command wants of the connection: it checks it, or ends it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Check {
+    /// `tcpdrop -s STATE`: connections in this state are gone without a word.
+    Drop(String),
     /// `sockstat … | grep -c STATE | grep N`: so many sockets are in this state.
     State(String, u32),
     /// `nstat | grep TcpExt…`: the counter has moved.
@@ -104,7 +106,12 @@ pub fn understand(command: &str) -> Meaning {
         "tc" => queue(arguments),
         "ethtool" if arguments.first() == Some(&"-K") => Meaning::Nothing,
         "rm" | "dd" if arguments.iter().any(|word| word.contains("/tmp/")) => Meaning::Nothing,
-        "true" | ":" | "sync" => Meaning::Nothing,
+        "tcpdrop" => match arguments {
+            ["-s", state] => Meaning::Check(Check::Drop((*state).to_owned())),
+            _ => Meaning::Unknown,
+        },
+        "true" | ":" | "sync" | "tcpdump" => Meaning::Nothing,
+        "pkill" if arguments.last() == Some(&"tcpdump") => Meaning::Nothing,
         _ if program.starts_with("sysctl_restore") => Meaning::Nothing,
         _ => Meaning::Unknown,
     }

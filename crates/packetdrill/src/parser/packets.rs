@@ -21,6 +21,7 @@ struct Beside {
     window: Option<u16>,
     any_options: bool,
     any_clock: bool,
+    any_seq: bool,
     ecn: Option<EcnWanted>,
     ttl: Option<u8>,
     dscp: Option<u8>,
@@ -71,6 +72,7 @@ impl Parser {
             window: beside.window,
             any_options: beside.any_options,
             any_clock: beside.any_clock,
+            any_seq: beside.any_seq,
             ecn: beside.ecn.unwrap_or(EcnWanted::Any),
             ttl: beside.ttl,
             dscp: beside.dscp,
@@ -192,15 +194,22 @@ impl Parser {
     /// `1:1001(1000) ack 1 win 100 urg 0`
     fn numbers(&mut self, packet: &mut Packet, beside: &mut Beside) -> Step {
         let line = self.line();
-        packet.seq = self.number()?;
-        self.expect(':')?;
-        let end: u32 = self.number()?;
+        beside.any_seq = self.peek() == Some(&Kind::Ellipsis);
+        let mut end = None;
+        if beside.any_seq {
+            self.at += 1;
+        } else {
+            packet.seq = self.number()?;
+            self.expect(':')?;
+            end = Some(self.number()?);
+        }
         self.expect('(')?;
         packet.len = self.number()?;
         self.expect(')')?;
         if self.accept('!') && packet.seq != 0 {
             beside.unknown = Some("absolute sequence numbers".to_owned());
         }
+        let end = end.unwrap_or(packet.seq.wrapping_add(u32::from(packet.len)));
         if end != packet.seq.wrapping_add(u32::from(packet.len)) {
             return Stop::unsupported(line, "syntax: sequence numbers and length disagree");
         }
@@ -331,8 +340,8 @@ impl Parser {
 
 /// Checks the language's demands on a packet that arrives.
 fn arriving(line: usize, mut packet: Packet, beside: &Beside) -> Step<Action> {
-    if beside.any_options || beside.any_clock {
-        return Stop::unsupported(line, "syntax: <...> is for what leaves");
+    if beside.any_options || beside.any_clock || beside.any_seq {
+        return Stop::unsupported(line, "syntax: ... is for what leaves");
     }
     if beside.window.is_none() {
         return Stop::unsupported(line, "syntax: what arrives needs its win");

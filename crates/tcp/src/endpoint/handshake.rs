@@ -55,19 +55,27 @@ impl Endpoint {
     /// An answer has only what the peer offered.
     fn add_syn_options(&mut self, now_ns: u64, segment: &mut Segment, answers: bool) {
         segment.set_mss(self.config.mss);
-        // FreeBSD repeats what it has asked for when both ends open at once.
-        let asks = !answers || (self.config.freebsd && self.rare.simultaneous);
-        if self.config.window_scaling && (asks || self.options.wscale) {
+        if self.config.window_scaling && (!answers || self.options.wscale) {
             segment.set_wscale(Receiver::shift(&self.config));
         }
         if self.config.sack && (!answers || self.options.sack) {
             segment.options |= option::SACK_PERMITTED;
         }
-        if self.config.timestamps && (asks || self.options.timestamps) {
+        if self.config.timestamps && (!answers || self.options.timestamps) {
             segment.options |= option::TIMESTAMPS;
             segment.ts_val = self.ts_clock(now_ns);
             segment.ts_ecr = self.receiver.ts_recent;
         }
+    }
+
+    /// The peer may not answer because of the options: later SYNs have none of them, and none of
+    /// them is understood any more.
+    #[cold]
+    pub(super) fn offer_nothing(&mut self) {
+        let config = self.config_mut();
+        config.timestamps = false;
+        config.window_scaling = false;
+        config.sack = false;
     }
 
     /// Takes over the contents of the peer's SYN or SYN-ACK: options, window, sequence number.
@@ -128,13 +136,27 @@ impl Endpoint {
         self.learn_syn(segment, now_ns);
         if acks {
             self.receiver.ack_now = true;
-            return self.establish(now_ns, segment);
+            let events = self.establish(now_ns, segment);
+            return match self.config.freebsd && segment.payload > 0 {
+                true => events | self.data_of_syn_ack(now_ns, segment),
+                false => events,
+            };
         }
         // Simultaneous open: our SYN is sent again, as SYN-ACK.
         self.state = State::SynReceived;
         self.rare.simultaneous = true;
         self.flags.syn_pending = true;
         Events::EMPTY
+    }
+
+    /// FreeBSD takes data that comes along; Linux waits until it is sent again.
+    fn data_of_syn_ack(&mut self, now_ns: u64, segment: &Segment) -> Events {
+        let data = Segment {
+            seq: segment.seq.wrapping_add(1),
+            flags: segment.flags & !flags::SYN,
+            ..*segment
+        };
+        self.data(now_ns, &data, self.receiver.next)
     }
 
     pub(super) fn segment_in_syn_received(&mut self, now_ns: u64, segment: &Segment) -> Events {

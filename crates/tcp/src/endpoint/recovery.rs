@@ -90,6 +90,10 @@ impl Endpoint {
     /// Everything but the common case: find losses, begin recovery, go on with it.
     pub(super) fn repair_losses(&mut self, now_ns: u64, was: Phase, news: &News) {
         let mut wait_ns = 0;
+        if self.config.freebsd && was == Phase::Recovery && news.acked > 0 {
+            // Partial ACKs are answered, if need be without data (`tcp_sack_partialack`).
+            self.receiver.ack_now |= self.phase == was && self.repair() == Recovery::Sack;
+        }
         match self.repair() {
             Recovery::NewReno => self.find_by_duplicates(was, news),
             Recovery::Sack => self.find_by_sack(news),

@@ -223,7 +223,8 @@ impl Endpoint {
         if let Some(index) = self.board.next_hole() {
             return self.again(index, room);
         }
-        if self.flags.rescued {
+        // FreeBSD had no rescue before its version 13.
+        if self.flags.rescued || self.config.freebsd {
             return None;
         }
         let index = self.board.last_unsacked()?;

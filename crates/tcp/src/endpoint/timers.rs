@@ -138,6 +138,10 @@ impl Endpoint {
             self.rtt.back_off_syn(answers, &self.config.rto);
             self.flags.syn_pending = true;
             self.flags.syn_repeated = true;
+            let offers = self.config.syns_with_options;
+            if !answers && offers > 0 && self.retries == offers {
+                self.offer_nothing();
+            }
         } else {
             self.rtt.back_off(&self.config.rto);
             self.enter_loss(now_ns);
