@@ -214,6 +214,6 @@ fn half_and_double_of_a_sweep_move_its_expectations() {
     assert!(page.contains("Seed 1; only size=small."), "{page}");
     let mut rows = page.lines().filter(|line| line.contains("10Mbit"));
     let row = rows.next().unwrap_or_default();
-    assert!(row.contains("5Mbit: fast[variant=base] 9"), "{page}");
+    assert!(row.contains("5Mbit: fast\\[variant=base\\] 9"), "{page}");
     assert!(row.contains("not held: fast | 20Mbit: fast"), "{page}");
 }

@@ -96,11 +96,10 @@ impl KeyPath {
 
     /// The steps that `step` stands for below `node`, which is at this path.
     fn steps(&self, node: Option<&Node>, step: &str) -> Result<Vec<String>, Complaint> {
-        if let Some(Value::List(items)) = node.map(|node| &node.value)
-            && step != EVERY
-            && position(items, step).is_none()
-        {
-            return Err(self.no_position(items.len(), step));
+        if let Some(Value::List(items)) = node.map(|node| &node.value) {
+            if step != EVERY && position(items, step).is_none() {
+                return Err(self.no_position(items.len(), step));
+            }
         }
         let steps = match step {
             EVERY => node.map(tables).unwrap_or_default(),
