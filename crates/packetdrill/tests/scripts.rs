@@ -129,7 +129,7 @@ fn what_is_not_known_is_unsupported_and_not_failed() {
             "TCP_MD5SIG",
         ),
         ("+0 send(4, ..., 10, MSG_OOB) = 10", "MSG_OOB"),
-        ("+0 `sysctl net.ipv4.tcp_ecn=3`", "tcp_ecn=3"),
+        ("+0 `sysctl net.ipv4.tcp_ecn=6`", "tcp_ecn=6"),
         ("+0 < icmp unreachable nonsense [1:1(0)]", "nonsense"),
         ("+0 %{ import os }%", "import os"),
         ("+0 > S 0:0(0) <md5 valid>", "md5"),

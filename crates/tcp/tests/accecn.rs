@@ -27,6 +27,20 @@ fn marking(mark_bytes: u64) -> Path {
     }
 }
 
+/// Until all has arrived and is acknowledged; nobody closes.
+fn transfer(net: &mut Net, bytes: u64) {
+    net.server_closes = false;
+    net.client().closes = false;
+    net.client().to_write = bytes;
+    let done = |net: &mut Net| {
+        let [client, server] = &net.end[..] else {
+            return false;
+        };
+        server.received == bytes && client.to_write == 0 && client.tcp.unacknowledged() == 0
+    };
+    assert!(net.run(20 * SECOND, done));
+}
+
 fn info(endpoint: &Endpoint) -> AccurateInfo {
     endpoint.info().accurate.expect("AccECN is agreed on")
 }
@@ -73,8 +87,7 @@ fn every_mark_is_told_of_once() {
             let mut config = accurate(option).with(algorithm);
             config.ecn = Ecn::OfferAccurate;
             let mut net = Net::new(config, config, [3, u32::MAX], marking(30_000), 1);
-            net.client().to_write = 5_000_000;
-            assert!(net.run(SECOND, Net::finished));
+            transfer(&mut net, 5_000_000);
             let (sender, receiver) = (info(&net.end[0].tcp), info(&net.end[1].tcp));
             assert!(receiver.received_ce > 20, "{receiver:?}");
             assert_eq!(sender.delivered_ce, receiver.received_ce, "{option:?}");
@@ -95,8 +108,7 @@ fn the_option_counts_bytes_exactly_though_acks_are_lost() {
     let config = accurate(OptionUse::Always);
     let mut net = Net::new(config, config, [3, 4], marking(30_000), 7);
     net.path[1].loss = 300;
-    net.client().to_write = 3_000_000;
-    assert!(net.run(20 * SECOND, Net::finished));
+    transfer(&mut net, 3_000_000);
     let (sender, receiver) = (info(&net.end[0].tcp), info(&net.end[1].tcp));
     assert!(receiver.received_ce > 20);
     assert_eq!(sender.delivered_bytes, receiver.received_bytes);

@@ -321,8 +321,12 @@ impl Endpoint {
         self.receiver.ack_now |= tells && owes;
     }
 
-    /// `segment` acknowledges what `news` says: what it tells of marks.
+    /// `segment` acknowledges what `news` says: what it tells of marks. The ACK of our FIN tells
+    /// nothing that matters, and may come from a peer in TIME_WAIT, whose ACE means nothing.
     pub(super) fn hear(&mut self, segment: &Segment, news: &News) {
+        if self.snd_una > self.snd_end {
+            return;
+        }
         let sent = self.counts.acked_bytes + self.outstanding();
         let (mss, sack) = (self.mss, self.options.sack);
         let calm = sack || self.phase == super::Phase::Open;
