@@ -28,8 +28,8 @@ SG_INLINE sg_u16 sg_mss_of(const struct sg_segment *seg)
 
 /*
  * The MSS that the tenant reads, which bounds the segments that it sends: that of the packet, or
- * the rule's where that is smaller and can be written. What the tenant itself announces bounds its peer, whose
- * host has a rule for that.
+ * the rule's where that is smaller and can be written. What the tenant itself announces bounds its
+ * peer, whose host has a rule for that.
  */
 SG_INLINE sg_u16 sg_mss_shown(const struct sg_segment *seg, const struct sg_params *params,
 			      struct sg_verdict *out)
