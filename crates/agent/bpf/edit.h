@@ -46,6 +46,24 @@ SG_INLINE sg_u32 sg_ip_summed(struct __sk_buff *skb)
 	return BPF_CORE_READ_BITFIELD(kernel, ip_summed);
 }
 
+/* Bytes of the linear part, which alone can be written. */
+SG_INLINE sg_u32 sg_skb_linear(struct __sk_buff *skb)
+{
+#ifdef SG_FAULTS
+	if (faults.linear)
+		return faults.linear;
+#endif
+	return skb->data_end - skb->data;
+}
+
+/* The whole TCP header into the linear part. Returns 0, or -1 when the kernel refuses. */
+SG_INLINE int sg_skb_reach(struct __sk_buff *skb, const struct sg_packet *p)
+{
+	sg_u32 len = p->l4_at + p->seg.header_len;
+
+	return sg_skb_linear(skb) < len && bpf_skb_pull_data(skb, len) ? -1 : 0;
+}
+
 SG_INLINE sg_u8 *sg_skb_data(struct __sk_buff *skb) { return (sg_u8 *)(long)skb->data; }
 SG_INLINE sg_u8 *sg_skb_end(struct __sk_buff *skb) { return (sg_u8 *)(long)skb->data_end; }
 
@@ -161,15 +179,15 @@ SG_INLINE int sg_strips_tail(struct __sk_buff *skb, const struct sg_packet *p, s
 
 /* Edits that move nothing. Returns 0, or -1 when the header is out of reach. */
 SG_INLINE int sg_skb_fields(struct __sk_buff *skb, const struct sg_packet *p,
-			    const struct sg_verdict *out, struct sg_edit *edit)
+			    const struct sg_verdict *out, sg_u32 edits, struct sg_edit *edit)
 {
 	sg_u8 *tcp = sg_skb_data(skb) + (p->l4_at & 0x7f);
 
 	if (tcp + 20 > sg_skb_end(skb))
 		return -1;
-	if (out->edits & SG_EDIT_WINDOW)
+	if (edits & SG_EDIT_WINDOW)
 		edit->fields += sg_skb_word(tcp + 14, __builtin_bswap16(out->window));
-	if (out->edits & SG_EDIT_CLEAR_FLAGS) {
+	if (edits & SG_EDIT_CLEAR_FLAGS) {
 		sg_u16 clear = out->clear_flags;
 
 		/* AccECN's third bit belongs to the same offer (RFC 9768 3.1.1). */
@@ -178,16 +196,16 @@ SG_INLINE int sg_skb_fields(struct __sk_buff *skb, const struct sg_packet *p,
 		edit->fields += sg_skb_word(tcp + 12, *(sg_u16 *)(tcp + 12) &
 							      (sg_u16)~__builtin_bswap16(clear));
 	}
-	if (out->edits & SG_EDIT_ACK)
+	if (edits & SG_EDIT_ACK)
 		edit->fields += sg_skb_number(tcp + 8, out->ack);
-	if (out->edits & SG_EDIT_SEQ)
+	if (edits & SG_EDIT_SEQ)
 		edit->fields += sg_skb_number(tcp + 4, out->seq);
-	if (out->edits & SG_EDIT_MSS)
+	if (edits & SG_EDIT_MSS)
 		edit->fields += (sg_u32)sg_skb_mss(skb, p->l4_at, p->seg.mss_at, out->mss);
-	if (out->edits & SG_EDIT_HIDE_MPTCP)
+	if (edits & SG_EDIT_HIDE_MPTCP)
 		edit->fields += (sg_u32)sg_skb_blank(skb, p->l4_at, p->seg.mptcp_at,
 						     p->seg.mptcp_len);
-	if (out->edits & SG_EDIT_BLANK_REST)
+	if (edits & SG_EDIT_BLANK_REST)
 		edit->fields += (sg_u32)sg_skb_blank(skb, p->l4_at, p->seg.end_at,
 						     p->seg.header_len - p->seg.end_at);
 	return 0;
@@ -343,6 +361,10 @@ SG_INLINE int sg_skb_options(struct __sk_buff *skb, struct sg_packet *p,
 	(SG_EDIT_WINDOW | SG_EDIT_CLEAR_FLAGS | SG_EDIT_HIDE_MPTCP | SG_EDIT_ACK | \
 	 SG_EDIT_SEQ | SG_EDIT_BLANK_REST | SG_EDIT_MSS)
 
+/* Those behind the first 20 bytes of the header. */
+#define SG_EDITS_BEHIND \
+	(SG_EDITS_OPTIONS | SG_EDIT_BLANK_REST | SG_EDIT_HIDE_MPTCP | SG_EDIT_MSS)
+
 /* Cuts off what is behind a tenant's IP packet. Returns 0, or -1 when the kernel refused. */
 SG_INLINE int sg_skb_trim(struct __sk_buff *skb, const struct sg_packet *p)
 {
@@ -354,18 +376,18 @@ SG_INLINE int sg_skb_apply(struct __sk_buff *skb, struct sg_packet *p,
 			   const struct sg_verdict *out)
 {
 	struct sg_edit edit = { 0 };
+	sg_u32 edits = out->edits;
 	int error = 0;
 
 	edit.ip_summed = sg_ip_summed(skb);
-	/* Options may lie beyond the linear part, where nothing could be blanked. */
-	if ((out->edits & (SG_EDITS_OPTIONS | SG_EDIT_BLANK_REST | SG_EDIT_HIDE_MPTCP |
-			   SG_EDIT_MSS)) &&
-	    skb->data_end - skb->data < p->l4_at + p->seg.header_len &&
-	    bpf_skb_pull_data(skb, p->l4_at + p->seg.header_len))
-		return -1;
-	if (out->edits & SG_EDITS_FIELDS)
-		error |= sg_skb_fields(skb, p, out, &edit);
-	if (out->edits & SG_EDITS_OPTIONS)
+	/* Options may lie beyond the linear part. Without them the window is written still. */
+	if ((edits & SG_EDITS_BEHIND) && sg_skb_reach(skb, p)) {
+		edits &= ~SG_EDITS_BEHIND;
+		error = -1;
+	}
+	if (edits & SG_EDITS_FIELDS)
+		error |= sg_skb_fields(skb, p, out, edits, &edit);
+	if (edits & SG_EDITS_OPTIONS)
 		return error | sg_skb_options(skb, p, out, &edit);
 	return error | sg_skb_finish(skb, p, &edit);
 }

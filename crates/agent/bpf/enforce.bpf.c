@@ -360,6 +360,18 @@ SG_INLINE sg_u32 sg_skb_read(struct __sk_buff *skb, struct sg_packet *p)
 	return sg_unlikely(why == SG_COUNT_MALFORMED) ? (sg_u32)sg_skb_pull(skb, p) : why;
 }
 
+/*
+ * Whether the options of a SYN can be written has to be known before the step, for the flow begins
+ * with what its tenant reads: an MSS that is not lowered is the flow's.
+ */
+SG_GLOBAL int sg_skb_syn_reach(struct __sk_buff *skb, struct sg_packet *p)
+{
+	if (!p || !sg_skb_reach(skb, p))
+		return 0;
+	p->seg.options |= SG_OPT_FIXED;
+	return -1;
+}
+
 /* Applies a verdict's edits of the TCP header. Returns 0, or -1 when the kernel refused one. */
 SG_GLOBAL int sg_skb_edit(struct __sk_buff *skb, struct sg_packet *p, struct sg_verdict *out)
 {
@@ -691,6 +703,8 @@ SG_INLINE int sg_handle(struct __sk_buff *skb, sg_u8 direction)
 	if (direction == SG_FROM_TENANT && !p.seg.payload && sg_unlikely(sg_charges_bare()) &&
 	    sg_charge(skb, skb->ifindex, SG_CLASS_BARE, sg_now(skb)))
 		return SG_TCX_DROP;
+	if (sg_unlikely(p.seg.tcp_flags & SG_SYN) && sg_skb_syn_reach(skb, &p))
+		sg_count(here, SG_COUNT_EDIT_FAILED);
 	if (sg_likely(!(p.seg.tcp_flags & SG_SYN))) {
 		fate = sg_skb_segment(skb, &p, direction, out, &watched);
 		if (sg_unlikely(fate != SG_FATE_USE)) {

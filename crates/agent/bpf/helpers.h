@@ -29,6 +29,7 @@ struct sg_site {
 struct sg_faults {
 	sg_u32 failing;   /* number of the place that fails, + 1; 0 = none */
 	sg_u32 ip_summed; /* what skbs pretend of their checksum; 0 = the truth */
+	sg_u32 linear;    /* bytes that they pretend to have in their linear part; 0 = the truth */
 	sg_u8 met[SG_SITES_MAX]; /* 1 = the place was reached */
 };
 

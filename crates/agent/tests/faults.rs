@@ -23,13 +23,14 @@ use std::{
 };
 
 use kernel::Kernel;
-use net::policy;
+use net::{params, policy, policy_of};
 use scenario::{Run, Socket};
 use site::Site;
 use sluicegate_agent::{include_object, inventory::ProgramInfo};
+use sluicegate_core::abi::Params;
 
 /// Three places pull headers that lie beyond the linear part of a packet, where those of frames of
-/// tests never are.
+/// tests never are, unless they pretend it.
 const UNREACHED: [&str; 3] = ["bpf_skb_pull_data"; 3];
 
 /// Programs in a network namespace of their own, in which a tenant's socket is open.
@@ -96,6 +97,40 @@ fn whatever_the_kernel_refuses_packets_pass_intact_and_enforcement_goes_on() {
         }
     }
     assert!(broken.is_empty(), "what was said above, by {broken:#?}");
+}
+
+/// The flow begins with the MSS that its tenant reads: the rule's, or the peer's where the kernel
+/// does not let the option of a SYN or SYN/ACK be written.
+#[test]
+fn an_mss_that_cannot_be_lowered_is_the_flows() {
+    let policy = policy_of(Params {
+        mss: 1460,
+        ..params()
+    });
+    let kernel = Kernel::load_object(include_object!("enforce_faults"), &policy);
+    let pulls: Vec<Site> = site::sites(&kernel)
+        .into_iter()
+        .filter(|site| site.what == "bpf_skb_pull_data")
+        .collect();
+    let mut refused = 0;
+    for failing in std::iter::once(None).chain(pulls.iter().map(Some)) {
+        for server in [false, true] {
+            kernel.reset(&policy);
+            site::set_linear(&kernel, failing, 40);
+            let before = kernel.counters();
+            let (read, flow) = scenario::read_mss(&kernel, server, 8960);
+            assert_eq!(
+                read, flow.mss,
+                "{failing:?}, the tenant is the server: {server}"
+            );
+            let failed = site::counted(&kernel, &before, "edit_failed");
+            assert_eq!(read == 8960, failed > 0, "{failing:?}");
+            assert!(read == 8960 || read == 1460, "{read}");
+            refused += u32::from(read == 8960);
+        }
+    }
+    // One place, for the SYN of a client and for the SYN/ACK of a server.
+    assert_eq!(refused, 2);
 }
 
 /// Instructions that the verifier may walk through before it lets a program run: more than was

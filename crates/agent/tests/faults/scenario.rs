@@ -10,8 +10,8 @@ use std::{
 
 use sluicegate_core::{
     abi::{
-        BUCKET_ENFORCE, BUCKET_NONE, Bucket, CLASS_NAMES, Config, FlowKey, Interface, Place, Scope,
-        Slot,
+        BUCKET_ENFORCE, BUCKET_NONE, Bucket, CLASS_NAMES, Config, Flow, FlowKey, Interface, Place,
+        Scope, Slot,
     },
     hash::flow_hash,
     host::{Action, Direction, Outcome, edit, tcp},
@@ -148,6 +148,47 @@ impl Talk {
     fn key(&self) -> FlowKey {
         key_between(self.route.from, self.route.to)
     }
+}
+
+/// A peer that offers `offered` connects with a tenant, which is the server or the client: the MSS
+/// that the tenant reads, and the flow.
+pub fn read_mss(kernel: &Kernel, server: bool, offered: u16) -> (u16, Flow) {
+    let talk = Talk::on(40_000);
+    let options = opt::all(&[&opt::mss(offered), &opt::wscale(7)]);
+    let (syn, answer) = (talk.syn(&[]), talk.answer());
+    let (syn, answer) = match server {
+        true => (
+            Packet {
+                seq: talk.peer.wrapping_sub(1),
+                options,
+                ..syn
+            },
+            Packet {
+                seq: talk.own.wrapping_sub(1),
+                ack: talk.peer,
+                ..answer
+            },
+        ),
+        false => (syn, Packet { options, ..answer }),
+    };
+    let mut read = 0;
+    for (packet, direction) in match server {
+        true => [(&syn, IN), (&answer, OUT)],
+        false => [(&syn, OUT), (&answer, IN)],
+    } {
+        let route = match direction {
+            OUT => talk.route,
+            IN => talk.route.reversed(),
+        };
+        let made = kernel.frame(&route.build(packet), direction, 1_000_000_000);
+        assert!(made.passes);
+        if direction == IN {
+            let seen = wire::read(&made.frame).1;
+            let at = seen.options.iter().position(|kind| *kind == 2).unwrap();
+            read = u16::from_be_bytes([seen.options[at + 2], seen.options[at + 3]]);
+        }
+    }
+    (read, kernel.flow(&talk.key()).expect("a flow"))
 }
 
 impl<'a> Run<'a> {

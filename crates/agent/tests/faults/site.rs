@@ -3,6 +3,7 @@
 use std::fmt;
 
 use libbpf_rs::{MapCore, MapFlags};
+use sluicegate_core::abi::COUNTER_NAMES;
 
 use crate::kernel::Kernel;
 
@@ -17,7 +18,8 @@ const NAME_BYTES: usize = 24;
 #[derive(Clone, Copy)]
 pub struct Faults {
     failing: u32,
-    pub ip_summed: u32,
+    ip_summed: u32,
+    linear: u32,
     met: [u8; SITES_MAX],
 }
 
@@ -26,6 +28,7 @@ impl Default for Faults {
         Self {
             failing: 0,
             ip_summed: 0,
+            linear: 0,
             met: [0; SITES_MAX],
         }
     }
@@ -82,8 +85,26 @@ pub fn set(kernel: &Kernel, failing: Option<&Site>, ip_summed: u32) {
     kernel.write(".data.faults", &0_u32, &faults);
 }
 
+/// From here on skbs pretend to have so many bytes in their linear part, and this place fails, or
+/// none. None counts as met.
+pub fn set_linear(kernel: &Kernel, failing: Option<&Site>, linear: u32) {
+    let faults = Faults {
+        failing: failing.map_or(0, |site| site.number as u32 + 1),
+        linear,
+        ..Faults::default()
+    };
+    kernel.write(".data.faults", &0_u32, &faults);
+}
+
 /// Whether the place was met since the last [`set`].
 pub fn met(kernel: &Kernel, site: &Site) -> bool {
     let faults: Faults = kernel.read(".data.faults", &0_u32).unwrap();
     faults.met[site.number] != 0
+}
+
+/// How far a counter has moved since it was `before`.
+pub fn counted(kernel: &Kernel, before: &[u64; COUNTER_NAMES.len()], name: &str) -> u64 {
+    let place = COUNTER_NAMES.iter().position(|known| *known == name);
+    let place = place.expect("a counter");
+    kernel.counters()[place] - before[place]
 }

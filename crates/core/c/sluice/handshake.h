@@ -18,7 +18,7 @@
 SG_INLINE int sg_handshake_editable(const struct sg_segment *seg, const struct sg_params *params)
 {
 	return params->mode == SG_RULE_ENFORCE &&
-	       !(seg->options & (SG_OPT_SIGNED | SG_OPT_MALFORMED));
+	       !(seg->options & (SG_OPT_SIGNED | SG_OPT_MALFORMED | SG_OPT_FIXED));
 }
 
 SG_INLINE sg_u16 sg_mss_of(const struct sg_segment *seg)
@@ -28,15 +28,16 @@ SG_INLINE sg_u16 sg_mss_of(const struct sg_segment *seg)
 
 /*
  * The MSS that the tenant reads, which bounds the segments that it sends: that of the packet, or
- * the rule's where that is smaller. What the tenant itself announces bounds its peer, whose
- * host has a rule for that.
+ * the rule's where that is smaller and can be written. What the tenant itself announces bounds its
+ * peer, whose host has a rule for that.
  */
 SG_INLINE sg_u16 sg_mss_shown(const struct sg_segment *seg, const struct sg_params *params,
 			      struct sg_verdict *out)
 {
 	sg_u16 mss = sg_mss_of(seg);
 
-	if (!params->mss || mss <= params->mss || !(seg->options & SG_OPT_MSS))
+	if (!params->mss || mss <= params->mss ||
+	    (seg->options & (SG_OPT_MSS | SG_OPT_FIXED)) != SG_OPT_MSS)
 		return mss;
 	out->edits |= SG_EDIT_MSS;
 	out->mss = params->mss;

@@ -143,8 +143,8 @@ SG_INLINE void sg_holes_forget(struct sg_flow *flow)
 /*
  * A segment beyond all that was sent before is dropped: a new hole, or more of the one before.
  * Where there are as many as can be remembered it is none, and counts as in flight once the
- * tenant goes on behind it. What the tenant has skipped within its window is no hole either:
- * it may still send that.
+ * tenant goes on behind it. What lies between is part of the hole, but not within the window: the
+ * tenant may still send that, and would be taken to repeat it if snd_nxt were behind it.
  */
 SG_RARE int sg_hole_made(struct sg_flow *flow SG_NONNULL,
 			 const struct sg_segment *seg SG_NONNULL)
@@ -152,8 +152,8 @@ SG_RARE int sg_hole_made(struct sg_flow *flow SG_NONNULL,
 	sg_u32 window = sg_room(flow->edge, flow->snd_una), i;
 	sg_u32 start = flow->snd_nxt, end = seg->seq + seg->payload;
 
-	if (sg_seq_gt(seg->seq, start))
-		start = sg_seq_max(start, flow->snd_una + window);
+	if (sg_seq_gt(seg->seq, start) && sg_seq_lt(start, flow->snd_una + window))
+		return 0;
 	if (sg_seq_le(end, start) || sg_holes(flow) + (end - start) > SG_HOLES_MAX ||
 	    end - flow->snd_una > sg_min32(window, SG_WINDOW_MAX) * SG_HOLE_WINDOWS)
 		return 0;
@@ -194,15 +194,32 @@ SG_INLINE sg_u16 sg_dupacks_left(const struct sg_flow *flow, sg_u32 acked)
 	return flow->dupacks > segments ? (sg_u16)(flow->dupacks - segments) : 0;
 }
 
+/* Remembers a hole if there is room for one. */
+SG_INLINE void sg_hole_add(struct sg_flow *flow, sg_u32 start, sg_u32 end)
+{
+	sg_u32 i;
+
+	for (i = 0; i < SG_HOLE_RANGES; i++) {
+		struct sg_hole *hole = &flow->hole[i];
+
+		if (hole->start != hole->end)
+			continue;
+		hole->start = start;
+		hole->end = end;
+		return;
+	}
+}
+
 /*
  * Data below snd_nxt are sent, and fill what they meet of holes; returns 1 if they meet any.
- * Stacks fill a hole from its left; what lies to the right of a segment that does not is
- * remembered no longer.
+ * Stacks fill a hole from its left; but what they send there may be dropped again, and they go on
+ * behind it. What lies to the right is then a hole of its own; it is remembered no longer where
+ * there are as many as can be.
  */
 SG_RARE int sg_hole_fill(struct sg_flow *flow SG_NONNULL,
 			 const struct sg_segment *seg SG_NONNULL)
 {
-	sg_u32 end = seg->seq + seg->payload, met = 0, i;
+	sg_u32 end = seg->seq + seg->payload, right = end, met = 0, i;
 
 	for (i = 0; i < SG_HOLE_RANGES; i++) {
 		struct sg_hole *hole = &flow->hole[i];
@@ -212,13 +229,18 @@ SG_RARE int sg_hole_fill(struct sg_flow *flow SG_NONNULL,
 		    sg_seq_le(end, hole->start))
 			continue;
 		met = 1;
-		if (sg_seq_le(seg->seq, hole->start))
+		if (sg_seq_le(seg->seq, hole->start)) {
 			hole->start = sg_seq_lt(end, hole->end) ? end : hole->end;
-		else
-			hole->end = seg->seq;
+			continue;
+		}
+		if (sg_seq_lt(end, hole->end))
+			right = hole->end;
+		hole->end = seg->seq;
 	}
 	if (!met)
 		return 0;
+	if (right != end)
+		sg_hole_add(flow, end, right);
 	sg_holes_count(flow);
 	flow->marks |= SG_FLOW_REFILLS;
 	flow->recover = flow->snd_nxt;

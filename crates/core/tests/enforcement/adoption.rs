@@ -183,6 +183,7 @@ fn acks_that_take_another_path_end_policing_and_begin_again() {
     for i in 0..shown / MSS {
         assert_eq!(solo.data(at + i * MSS, MSS as usize).action, Action::Pass);
     }
+    solo.data(at + shown / MSS * MSS, (shown % MSS) as usize);
     // Its ACKs come another way; it goes on. At first this looks like a cheater.
     let beyond = at + shown + 3 * MSS;
     assert_eq!(solo.data(beyond, MSS as usize).action, Action::Drop);
@@ -290,10 +291,11 @@ fn holes_of_another_place_make_no_window() {
     let mut solo = Solo::with(params());
     let at = solo.round(0, MSS, false, u16::MAX);
     let shown = u32::from(solo.ack(at, u16::MAX)) << 10;
-    solo.now_ns += 1_000_000_000;
+    solo.data(at, shown as usize);
     let gap = 4 * shown;
     assert_eq!(solo.data(at + gap - 1460, 1460).action, Action::Drop);
     assert!(solo.flow().hole_bytes() > 0);
+    solo.now_ns += 1_000_000_000;
     // Beyond the edge again, with nothing heard for so long: its ACKs seem to take another path.
     let far = at + 12 * shown;
     assert_eq!(solo.data(far, 1460).action, Action::Pass);

@@ -48,18 +48,15 @@ fn an_ack_of_another_connection_moves_no_edge() {
 fn what_was_policed_was_not_sent() {
     let (mut solo, edge) = with_edge(params());
     let before = *solo.flow();
-    let flight = |solo: &Solo| {
-        let flow = solo.flow();
-        flow.snd_nxt - flow.snd_una - flow.hole_bytes()
-    };
-    let skipped = edge - before.snd_nxt.wrapping_sub(solo.start);
     solo.data(edge + 10_000, 1000);
-    // Data that it skipped within its window it may still send.
-    assert_eq!(
-        flight(&solo),
-        before.snd_nxt - before.snd_una + skipped,
-        "{skipped}"
-    );
+    // Data that it skipped within its window it may still send: they are not sent, and no hole.
+    assert_eq!(solo.flow().snd_nxt, before.snd_nxt);
+    assert_eq!(solo.flow().hole_bytes(), 0);
+    // Once the window is full, all that lies ahead is one.
+    let start = before.snd_nxt.wrapping_sub(solo.start);
+    solo.data(start, (edge - start) as usize);
+    solo.data(edge + 10_000, 1000);
+    assert_eq!(solo.flow().hole_bytes(), 11_000 / 16 * 16);
     // Data more than eight windows ahead leave no hole.
     let nxt = solo.flow().snd_nxt;
     let window = solo.flow().edge.wrapping_sub(solo.flow().snd_una);
@@ -228,8 +225,9 @@ fn holes_earn_no_growth() {
             solo.data(una + i * MSS, MSS as usize);
         }
         let end = una + segments * MSS;
+        solo.data(end, (edge - end) as usize);
         for i in 0..holes {
-            solo.data(end + (i + 2) * MSS, MSS as usize);
+            solo.data(edge + (i + 2) * MSS, MSS as usize);
         }
         for i in 1..=segments {
             solo.e0b += MSS;
@@ -239,7 +237,7 @@ fn holes_earn_no_growth() {
     };
     let (honest, cheating) = (grown(0), grown(10));
     assert!(cheating.0 > 8 * MSS, "{cheating:?}");
-    // The part of its window that it skipped, less than a segment, does count.
+    // Holes are counted in 16 bytes: the rest may seem to be beyond the window.
     assert!(cheating.1 <= honest.1 + MSS, "{cheating:?}, {honest:?}");
 }
 
@@ -264,41 +262,49 @@ fn what_was_skipped_within_the_window_is_no_hole() {
     assert!(passed <= window / 32 * 35 + MSS, "{passed} of {window}");
 }
 
-/// Holes are known by their numbers: four of them, each filled from the left, passed in part or as
-/// a whole.
-#[test]
-fn four_holes_are_known_and_a_fifth_counts_as_in_flight() {
+/// Bytes of each of [`five_holes`]: a multiple of what holes are counted in.
+const STEP: u32 = 1440;
+
+/// A flow of whose data every other segment beyond its window is dropped, and where: four holes are
+/// known, and the fifth is not.
+fn five_holes() -> (Solo, Vec<u32>) {
     let (mut solo, edge) = with_edge(params());
     let una = solo.flow().snd_una.wrapping_sub(solo.start);
     for i in 0..(edge - una) / MSS {
         solo.data(una + i * MSS, MSS as usize);
     }
-    // Dropped, and the next passes, by turns: a step is a multiple of what holes are counted in.
-    let step = 1440;
     let mut at = solo.flow().snd_nxt.wrapping_sub(solo.start);
-    while solo.data(at, step).action == Action::Pass {
-        at += step as u32;
+    while solo.data(at, STEP as usize).action == Action::Pass {
+        at += STEP;
     }
     let mut starts = vec![at];
     for number in 2..=5 {
-        at += step as u32;
+        at += STEP;
         // The movement of the edge by an ACK makes room for one segment, and the one behind it is
         // dropped.
-        while solo.data(at, step).action == Action::Drop {
+        while solo.data(at, STEP as usize).action == Action::Drop {
             let una = solo.flow().snd_una.wrapping_sub(solo.start);
-            solo.e0b += 1440;
-            solo.ack(una + 1440, WIDE);
+            solo.e0b += STEP;
+            solo.ack(una + STEP, WIDE);
         }
         loop {
-            at += step as u32;
-            if solo.data(at, step).action == Action::Drop {
+            at += STEP;
+            if solo.data(at, STEP as usize).action == Action::Drop {
                 break;
             }
         }
         starts.push(at);
-        let known = solo.flow().hole_bytes() / step as u32;
+        let known = solo.flow().hole_bytes() / STEP;
         assert_eq!(known, number.min(4), "{number}: {:?}", solo.flow().hole);
     }
+    (solo, starts)
+}
+
+/// Holes are known by their numbers: four of them, each filled from the left, passed in part or as
+/// a whole.
+#[test]
+fn four_holes_are_known_and_a_fifth_counts_as_in_flight() {
+    let (mut solo, starts) = five_holes();
     // Filled from its left, a hole is smaller; filled to its end, it is none.
     assert_eq!(solo.data(starts[1], 480).action, Action::Pass);
     assert_eq!(solo.flow().hole_bytes(), 4 * 1440 - 480);
@@ -313,6 +319,68 @@ fn four_holes_are_known_and_a_fifth_counts_as_in_flight() {
     // An ACK ends the holes that it passes, and cuts the one in which it ends.
     solo.ack(starts[2] + 480, WIDE);
     assert_eq!(solo.flow().hole_bytes(), 2 * 1440 - 480);
+}
+
+/// What was dropped and is not known as a hole was not sent, whatever else the tenant tries ahead
+/// of it: its stack sends it again, and nothing is lost.
+#[test]
+fn what_was_dropped_unknown_is_new_when_it_comes_again() {
+    let (mut solo, starts) = five_holes();
+    let next = starts[4];
+    assert_eq!(solo.flow().snd_nxt.wrapping_sub(solo.start), next);
+    for i in 1..20 {
+        assert_eq!(
+            solo.data(next + i * STEP, STEP as usize).action,
+            Action::Drop
+        );
+    }
+    // ACKs open the window beyond it; the first hole is filled, so that there is room for another.
+    solo.e0b += 10 * STEP;
+    solo.ack(
+        solo.flow().snd_una.wrapping_sub(solo.start) + 10 * STEP,
+        WIDE,
+    );
+    assert_eq!(solo.data(starts[0], STEP as usize).action, Action::Pass);
+    assert_eq!(
+        solo.data(next + 40 * STEP, STEP as usize).action,
+        Action::Drop
+    );
+    assert_eq!(solo.flow().snd_nxt.wrapping_sub(solo.start), next);
+    for i in 0..5 {
+        assert_eq!(
+            solo.data(next + i * STEP, STEP as usize).action,
+            Action::Pass
+        );
+    }
+    assert_eq!((solo.flow().losses, solo.counter("loss")), (0, 0));
+}
+
+/// What a stack sends into a hole may be dropped, too, and it goes on behind that.
+#[test]
+fn a_hole_that_is_filled_in_its_middle_is_two() {
+    let (mut solo, edge) = with_edge(params());
+    let una = solo.flow().snd_una.wrapping_sub(solo.start);
+    solo.data(una, (edge - una) as usize);
+    for i in 0..10 {
+        solo.data(edge + i * STEP, STEP as usize);
+    }
+    let known = solo.flow().hole_bytes();
+    let hole = solo.flow().hole[0].start.wrapping_sub(solo.start);
+    assert!(known >= 5 * STEP, "{known}");
+    solo.e0b += 8 * STEP;
+    solo.ack(una + 8 * STEP, WIDE);
+    assert_eq!(solo.data(hole + STEP, STEP as usize).action, Action::Pass);
+    assert_eq!(solo.flow().hole_bytes(), known - STEP);
+    for i in [2, 0, 3] {
+        assert_eq!(
+            solo.data(hole + i * STEP, STEP as usize).action,
+            Action::Pass
+        );
+    }
+    assert_eq!(solo.flow().hole_bytes(), known - 4 * STEP);
+    assert_eq!(solo.flow().losses, 0);
+    solo.data(hole + STEP, STEP as usize);
+    assert_eq!(solo.flow().losses, 1, "that was lost in the network");
 }
 
 #[test]
