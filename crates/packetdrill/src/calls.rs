@@ -300,6 +300,7 @@ impl Host {
             });
         };
         connection.owned = true;
+        connection.endpoint.own(true);
         let socket = Socket {
             role: Role::Connection(connection.number),
             ..Socket::new(call.words(3).contains(&"SOCK_NONBLOCK"), listener.options)

@@ -6,7 +6,7 @@ use std::{
 };
 
 use sluicegate_tcp::{
-    Config, Endpoint, Error, Events, Segment, State, config::Buffer, segment::flags,
+    Config, Drops, Endpoint, Error, Events, Segment, State, config::Buffer, segment::flags,
 };
 
 use crate::{
@@ -109,6 +109,8 @@ pub struct Host {
     pub peer_cookie: Option<FastOpen>,
     /// ICMP messages that quoted nothing that was out.
     pub strange_icmp: u64,
+    /// What had been dropped when counters were looked at last.
+    dropped: Drops,
     /// The script's initial sequence number of the peer, and ours.
     peer_isn: Option<u32>,
     pub own_isn: u32,
@@ -139,6 +141,7 @@ impl Host {
             path_mtu: None,
             peer_cookie: None,
             strange_icmp: 0,
+            dropped: Drops::default(),
             peer_isn: None,
             own_isn: 0,
             header: machine.header(),
@@ -189,6 +192,9 @@ impl Host {
         }
         if options.receive_buffer > 0 {
             config.receive_buffer = fixed(options.receive_buffer);
+            if let Some(counted) = &mut config.counted {
+                counted.locked = true;
+            }
         }
         if let Some(algorithm) = options.algorithm {
             config.algorithm = algorithm;
@@ -277,10 +283,11 @@ impl Host {
         };
         let Answer { open, cookie } = settings.judge(packet, enabled, without);
         let now_ns = self.clock();
-        let endpoint = match open {
+        let mut endpoint = match open {
             true => Endpoint::accept_fast(config, LOCAL_ISN, segment, now_ns),
             false => Endpoint::accept(config, LOCAL_ISN, segment, now_ns),
         };
+        endpoint.own(false);
         self.begin(endpoint, true, options);
         if let Some(connection) = &mut self.connection {
             connection.established = open;
@@ -538,6 +545,28 @@ impl Host {
         self.keepalive = machine.keepalive;
         self.fast_open = machine.fast_open.clone();
         self.icmp_resets = machine.icmp_resets;
+    }
+
+    /// How often something has happened since counters were looked at last, by Linux's name.
+    pub fn counter(&self, name: &str) -> Option<u64> {
+        let (now, then) = (self.drops(), &self.dropped);
+        Some(match name {
+            "OutOfWindowIcmps" => self.strange_icmp,
+            "BeyondWindow" => now.beyond - then.beyond.min(now.beyond),
+            "TCPZeroWindowDrop" => now.closed - then.closed.min(now.closed),
+            "TCPRcvQDrop" => now.memory - then.memory.min(now.memory),
+            _ => return None,
+        })
+    }
+
+    /// Counters count from here.
+    pub fn forget_counters(&mut self) {
+        self.dropped = self.drops();
+    }
+
+    fn drops(&self) -> Drops {
+        let open = self.connection.as_ref();
+        open.map_or_else(Drops::default, |open| open.endpoint.drops())
     }
 
     /// The state of the connection, as FreeBSD calls it.

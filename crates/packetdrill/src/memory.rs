@@ -14,6 +14,9 @@ const LARGEST: u64 = 65_535 - 60;
 /// `SOCK_MIN_SNDBUF`.
 pub const LEAST: u64 = 4_608;
 
+/// `SOCK_MIN_RCVBUF`.
+pub const LEAST_RECEIVE: u64 = 2_304;
+
 /// The rule of one stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Memory {

@@ -1,6 +1,7 @@
 //! One end of one connection.
 
 mod acknowledge;
+mod counted;
 mod experience;
 mod fast_open;
 mod freebsd;
@@ -34,6 +35,7 @@ use rtt::Estimator;
 use scoreboard::Scoreboard;
 use timers::Timer;
 
+pub use counted::Drops;
 pub use info::{Congestion, Info};
 pub use prediction::Taker;
 

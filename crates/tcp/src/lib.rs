@@ -18,5 +18,5 @@ pub mod segment;
 
 pub use cache::Cache;
 pub use config::Config;
-pub use endpoint::{Congestion, Endpoint, Error, Events, Info, State, Stats, Taker};
+pub use endpoint::{Congestion, Drops, Endpoint, Error, Events, Info, State, Stats, Taker};
 pub use segment::Segment;

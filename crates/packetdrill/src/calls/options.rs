@@ -115,6 +115,12 @@ impl Host {
         match name {
             "SO_SNDBUF" if linux => options.send_buffer = (2 * large).max(memory::LEAST),
             "SO_SNDBUF" => options.send_buffer = large,
+            "SO_RCVBUF" if linux => {
+                options.receive_buffer = (2 * large).max(memory::LEAST_RECEIVE);
+                if let Some(open) = self.connection_of(role) {
+                    open.endpoint.set_receive_buffer(options.receive_buffer);
+                }
+            }
             "SO_RCVBUF" if !opened => options.receive_buffer = large.max(1),
             "TCP_MAXSEG" if !opened && value > 0 => {
                 options.maxseg = value.min(i64::from(self.config.mss)) as u16;

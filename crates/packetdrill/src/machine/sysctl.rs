@@ -58,6 +58,12 @@ impl Machine {
             "tcp_slow_start_after_idle" => config.restart_after_idle = switch(line, value)?,
             "tcp_rmem" => config.receive_buffer = buffer(line, value)?,
             "tcp_wmem" => config.send_buffer = buffer(line, value)?,
+            "tcp_shrink_window" => {
+                let shrinks = switch(line, value)?;
+                if let Some(counted) = &mut config.counted {
+                    counted.shrinks = shrinks;
+                }
+            }
             "tcp_retries2" => config.retries = number(line, value, 1, 255)? as u8,
             "tcp_rto_min_us" => {
                 config.rto.min_ns = number(line, value, 1, 120_000_000)? as u64 * 1_000
@@ -99,7 +105,7 @@ fn only_default(line: usize, name: &str, value: &str) -> Step {
         "tcp_syn_retries" => "6",
         "tcp_synack_retries" => "5",
         "tcp_fin_timeout" => "60",
-        "tcp_mtu_probing" | "tcp_abort_on_overflow" | "tcp_app_win" | "tcp_shrink_window" => "0",
+        "tcp_mtu_probing" | "tcp_abort_on_overflow" | "tcp_app_win" => "0",
         _ => return Stop::unsupported(line, format!("parameter {name}")),
     };
     if value == default {

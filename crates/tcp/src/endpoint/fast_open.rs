@@ -15,7 +15,7 @@ impl Endpoint {
         let mut endpoint = Self::accept(config, isn, syn, now_ns);
         endpoint.rare.opened_fast = true;
         endpoint.flags.unusual = true;
-        let room = endpoint.receiver.edge - endpoint.receiver.next;
+        let room = endpoint.receiver.limit() - endpoint.receiver.next;
         let taken = u64::from(syn.payload).min(room);
         endpoint.receiver.take_syn_data(taken);
         endpoint.counts.received_bytes += taken;
