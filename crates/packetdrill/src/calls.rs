@@ -351,9 +351,15 @@ impl Host {
         };
         let fast = options.fast_open_connect || call.has_flag("MSG_FASTOPEN");
         let fast = fast && self.fast_open.client();
-        let cookie = self.peer_cookie.clone().filter(|_| fast);
-        let known = cookie.is_some() || (fast && options.no_cookie);
-        let (number, taken) = self.connect(options, if known { bytes } else { 0 });
+        let without = options.no_cookie || self.fast_open.client_without_cookie();
+        let cookie = self.peer_cookie.clone().filter(|_| fast && !without);
+        let known = cookie.is_some() || (fast && without);
+        let bytes = if known {
+            bytes.min(self.syn_room(&options))
+        } else {
+            0
+        };
+        let (number, taken) = self.connect(options, bytes);
         if let Some(connection) = &mut self.connection {
             connection.fast_open = match known {
                 true => cookie.filter(|_| taken > 0),

@@ -6,7 +6,9 @@ use std::{
 };
 
 use sluicegate_tcp::{
-    Config, Drops, Endpoint, Error, Events, Segment, State, config::Buffer, segment::flags,
+    Config, Drops, Endpoint, Error, Events, Segment, State,
+    config::Buffer,
+    segment::{flags, option},
 };
 
 use crate::{
@@ -27,6 +29,11 @@ const MOST_STEPS: usize = 200_000;
 const BOOT_NS: u64 = 1_000_000_000;
 /// As late as a script's clock goes.
 const END_OF_TIME_NS: u64 = 1 << 60;
+/// The segment sizes that a SYN cookie can say.
+const MSS_IPV4: [u16; 4] = [536, 1_300, 1_440, 1_460];
+const MSS_IPV6: [u16; 4] = [1_220, 1_420, 1_440, 8_940];
+/// Room for options (`MAX_TCP_OPTION_SPACE`).
+const SYN_OPTIONS: u16 = 40;
 const SECOND_NS: u64 = 1_000_000_000;
 
 /// A segment that has left.
@@ -62,8 +69,10 @@ pub struct Connection {
     pub written: u32,
     /// A SYN with data was answered by an ACK of it, ours or the peer's.
     pub syn_data: bool,
-    /// The fast open option of the SYN or SYN-ACK.
+    /// The fast open option of the next SYN, or of the SYN-ACK.
     pub fast_open: Option<FastOpen>,
+    /// A SYN of ours had one: a cookie in the answer is for it.
+    asked: bool,
     pub notices: Notices,
     /// How often something has happened that an application may wait for.
     pub wakeups: u64,
@@ -91,6 +100,7 @@ pub struct Host {
     pub keepalive: Keepalive,
     pub fast_open: fast_open::Settings,
     pub icmp_resets: bool,
+    syn_cookies: bool,
     /// The tolerance of a time in a script.
     pub tolerance_ns: u64,
     pub now_ns: u64,
@@ -105,8 +115,9 @@ pub struct Host {
     pub wrote: bool,
     /// The MTU of the path to the peer as far as it is known, in bytes of IP.
     pub path_mtu: Option<u16>,
-    /// The peer's cookie.
+    /// The peer's cookie, and the MSS that came with it.
     pub peer_cookie: Option<FastOpen>,
+    peer_mss: u16,
     /// ICMP messages that quoted nothing that was out.
     pub strange_icmp: u64,
     /// What had been dropped when counters were looked at last.
@@ -129,6 +140,7 @@ impl Host {
             keepalive: machine.keepalive,
             fast_open: machine.fast_open.clone(),
             icmp_resets: machine.icmp_resets,
+            syn_cookies: machine.syn_cookies,
             tolerance_ns: machine.tolerance_ns,
             now_ns: 0,
             line: 0,
@@ -140,6 +152,7 @@ impl Host {
             wrote: false,
             path_mtu: None,
             peer_cookie: None,
+            peer_mss: u16::MAX,
             strange_icmp: 0,
             dropped: Drops::default(),
             peer_isn: None,
@@ -170,6 +183,7 @@ impl Host {
             written: 1,
             syn_data: false,
             fast_open: None,
+            asked: false,
             notices: Notices::default(),
             wakeups: 0,
             data_ns: self.now_ns,
@@ -219,6 +233,13 @@ impl Host {
         (number, taken)
     }
 
+    /// Bytes that a SYN may take along beside the options that a SYN may have, in segments as the
+    /// peer wanted them last.
+    pub fn syn_room(&self, options: &Options) -> u64 {
+        let mss = self.config_for(options).mss.min(self.peer_mss);
+        mss.saturating_sub(SYN_OPTIONS).into()
+    }
+
     fn listener(&mut self) -> Option<&mut Socket> {
         let listens = |socket: &&mut Socket| socket.role == Role::Listener;
         self.sockets.values_mut().find(listens)
@@ -226,6 +247,9 @@ impl Host {
 
     /// A segment arrives.
     pub fn arrive(&mut self, packet: &Packet) -> Step {
+        if packet.options.signed && self.stack == Stack::Linux {
+            return self.pump(); // no socket here has a key for that
+        }
         let mut packet = packet.clone();
         if let Some((_, ecr)) = &mut packet.options.timestamps {
             *ecr = self.timestamps.live(*ecr);
@@ -282,10 +306,14 @@ impl Host {
             ..self.fast_open.clone()
         };
         let Answer { open, cookie } = settings.judge(packet, enabled, without);
+        let mut segment = *segment;
+        if self.syn_cookies {
+            keep_in_cookie(&mut segment, self.header);
+        }
         let now_ns = self.clock();
         let mut endpoint = match open {
-            true => Endpoint::accept_fast(config, LOCAL_ISN, segment, now_ns),
-            false => Endpoint::accept(config, LOCAL_ISN, segment, now_ns),
+            true => Endpoint::accept_fast(config, LOCAL_ISN, &segment, now_ns),
+            false => Endpoint::accept(config, LOCAL_ISN, &segment, now_ns),
         };
         endpoint.own(false);
         self.begin(endpoint, true, options);
@@ -321,8 +349,11 @@ impl Host {
         if opening && connection.established {
             connection.data_ns = at_ns;
             connection.syn_data = packet.has(flags::SYN) && packet.ack > 1;
-            let cookie = packet.options.fast_open.clone();
-            self.peer_cookie = cookie.or(self.peer_cookie.take());
+            if connection.asked {
+                let cookie = packet.options.fast_open.clone();
+                self.peer_cookie = cookie.or(self.peer_cookie.take());
+                self.peer_mss = packet.options.mss.unwrap_or(self.peer_mss);
+            }
         }
         self.respect_path_mtu();
         let Some(connection) = &mut self.connection else {
@@ -379,6 +410,9 @@ impl Host {
             }
             if packet.has(flags::SYN) {
                 packet.options.fast_open.clone_from(&connection.fast_open);
+                if !connection.passive && connection.fast_open.take().is_some() {
+                    connection.asked = true; // what is sent again does without (RFC 7413 4.1.3.1)
+                }
                 packet.ack = match packet.has(flags::ACK) {
                     true => packet.ack.wrapping_add(self.peer_isn.unwrap_or(0)),
                     false => 0,
@@ -545,6 +579,7 @@ impl Host {
         self.keepalive = machine.keepalive;
         self.fast_open = machine.fast_open.clone();
         self.icmp_resets = machine.icmp_resets;
+        self.syn_cookies = machine.syn_cookies;
     }
 
     /// How often something has happened since counters were looked at last, by Linux's name.
@@ -569,8 +604,17 @@ impl Host {
         open.map_or_else(Drops::default, |open| open.endpoint.drops())
     }
 
+    /// Sockets in this state, as FreeBSD calls it.
+    pub fn in_state(&self, name: &str) -> u32 {
+        let listens = |socket: &&Socket| socket.role == Role::Listener;
+        match name {
+            "LISTEN" => self.sockets.values().filter(listens).count() as u32,
+            _ => u32::from(self.state_name() == Some(name)),
+        }
+    }
+
     /// The state of the connection, as FreeBSD calls it.
-    pub fn state_name(&self) -> Option<&'static str> {
+    fn state_name(&self) -> Option<&'static str> {
         Some(match self.connection.as_ref()?.endpoint.state() {
             State::Closed => return None,
             State::SynSent => "SYN_SENT",
@@ -638,6 +682,18 @@ impl Timestamps {
             _ => script,
         }
     }
+}
+
+/// What is left of a SYN whose SYN-ACK carries a cookie (Linux's `syncookies.c`): the MSS as the
+/// next one of a table; other options if timestamps can carry them.
+fn keep_in_cookie(syn: &mut Segment, header: u16) {
+    let table = if header == 40 { MSS_IPV4 } else { MSS_IPV6 };
+    let mss = syn.mss().unwrap_or(table[0]);
+    let kept = table.iter().rfind(|entry| **entry <= mss);
+    if syn.options & option::TIMESTAMPS == 0 {
+        syn.options = 0;
+    }
+    syn.set_mss(*kept.unwrap_or(&table[0]));
 }
 
 /// A buffer that keeps its size.

@@ -69,6 +69,8 @@ pub struct Machine {
     pub memory: Memory,
     pub keepalive: Keepalive,
     pub fast_open: fast_open::Settings,
+    /// Every SYN is answered by a cookie (`tcp_syncookies = 2`).
+    pub syn_cookies: bool,
     /// ICMP errors end a connection that is opening (`net.inet.tcp.icmp_may_rst`).
     pub icmp_resets: bool,
     /// The tolerance of a time.
@@ -89,6 +91,7 @@ impl Machine {
     pub fn new(script: &Script, settings: &Settings) -> Step<Self> {
         let mut config = Config::linux(1460);
         config.send_buffer.initial_bytes = SEND_BUFFER;
+        config.delayed_ack.fin = true;
         config.counted = Some(Counted {
             offload_bytes: u16::MAX,
             locked: false,
@@ -103,6 +106,7 @@ impl Machine {
                 ..Keepalive::default()
             },
             fast_open: fast_open::Settings::default(),
+            syn_cookies: false,
             icmp_resets: true,
             tolerance_ns: 4_000 * US,
             tolerance_permille: 125,

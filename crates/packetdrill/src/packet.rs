@@ -46,6 +46,8 @@ pub struct Options {
     /// TSval and TSecr.
     pub timestamps: Option<(u32, u32)>,
     pub sack: Vec<(u32, u32)>,
+    /// A signature (RFC 2385).
+    pub signed: bool,
     /// Fast open (RFC 7413), which the host adds and reads.
     pub fast_open: Option<FastOpen>,
 }
@@ -107,6 +109,7 @@ impl Packet {
                     .iter()
                     .map(|block| (remote(block.left), remote(block.right)))
                     .collect(),
+                signed: false,
                 fast_open: None,
             },
         }
@@ -268,6 +271,9 @@ impl fmt::Display for Options {
         if !self.sack.is_empty() {
             let blocks: Vec<_> = self.sack.iter().map(|(l, r)| format!("{l}:{r}")).collect();
             parts.push(format!("sack {}", blocks.join(" ")));
+        }
+        if self.signed {
+            parts.push("md5".to_owned());
         }
         if let Some(FastOpen {
             cookie,

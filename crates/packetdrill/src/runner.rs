@@ -122,7 +122,7 @@ impl Runner<'_> {
     fn check(&mut self, line: usize, check: Check) -> Step {
         match check {
             Check::State(state, wanted) => {
-                let got = u32::from(self.host.state_name() == Some(state.as_str()));
+                let got = self.host.in_state(&state);
                 match got == wanted {
                     true => Ok(()),
                     false => Stop::fail(

@@ -28,6 +28,9 @@ pub enum Check {
     Forget,
 }
 
+/// Looks for sockets that listen.
+const LISTENERS: &str = r#"grep " 0A " /proc/net/tcp /proc/net/tcp6"#;
+
 /// Commands one by one, with the number of lines before each.
 pub fn commands(script: &str) -> Vec<(usize, String)> {
     let joined = script.replace("\\\n", " \u{b}");
@@ -119,6 +122,10 @@ fn check(command: &str) -> Option<Meaning> {
     let program = first.split_whitespace().next()?;
     let patterns: Vec<_> = parts.collect();
     match (program, patterns.as_slice()) {
+        // A socket that listens, at packetdrill's port.
+        ("grep", [_]) if first == LISTENERS => {
+            Some(Meaning::Check(Check::State("LISTEN".to_owned(), 1)))
+        }
         ("nstat", []) => Some(Meaning::Check(Check::Forget)),
         ("nstat", [grep, rest @ ..]) => {
             let name = grep.split_whitespace().nth(1)?;

@@ -7,7 +7,7 @@ use super::{Machine, Stack, number};
 use crate::{Step, Stop, fast_open, memory::Memory};
 
 /// Parameters that play no part here: segmentation offload, memory, statistics, other protocols.
-const IGNORED: [&str; 19] = [
+const IGNORED: [&str; 18] = [
     "tcp_tso_win_divisor",
     "tcp_tso_rtt_log",
     "tcp_limit_output_bytes",
@@ -16,7 +16,6 @@ const IGNORED: [&str; 19] = [
     "tcp_pacing_ca_ratio",
     "tcp_moderate_rcvbuf",
     "tcp_no_metrics_save",
-    "tcp_syncookies",
     "tcp_fack",
     "tcp_autocorking",
     "tcp_thin_linear_timeouts",
@@ -64,6 +63,7 @@ impl Machine {
                     counted.shrinks = shrinks;
                 }
             }
+            "tcp_syncookies" => self.syn_cookies = number(line, value, 0, 2)? == 2,
             "tcp_retries2" => config.retries = number(line, value, 1, 255)? as u8,
             "tcp_rto_min_us" => {
                 config.rto.min_ns = number(line, value, 1, 120_000_000)? as u64 * 1_000

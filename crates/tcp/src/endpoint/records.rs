@@ -90,6 +90,11 @@ impl Endpoint {
         next.map_or(self.snd_end, |end| *end)
     }
 
+    /// A record has ended where the next segment begins.
+    pub(super) fn begins_record(&self) -> bool {
+        self.flags.unusual && self.rare.ends.contains(&self.snd_nxt)
+    }
+
     /// Records are given up that have been acknowledged.
     #[inline]
     pub(super) fn forget_records(&mut self) {
