@@ -301,6 +301,7 @@ impl Host {
             });
         };
         connection.owned = true;
+        connection.endpoint.own(true);
         let socket = Socket {
             role: Role::Connection(connection.number),
             ..Socket::new(call.words(3).contains(&"SOCK_NONBLOCK"), listener.options)
@@ -354,9 +355,15 @@ impl Host {
             || call.has_flag("MSG_FASTOPEN")
             || (freebsd && options.fast_open > 0 && !self.peer_refuses_data);
         let fast = fast && self.fast_open.client();
-        let cookie = self.peer_cookie.clone().filter(|_| fast);
-        let known = cookie.is_some() || (fast && options.no_cookie);
-        let (number, taken) = self.connect(options, if known { bytes } else { 0 });
+        let without = options.no_cookie || self.fast_open.client_without_cookie();
+        let cookie = self.peer_cookie.clone().filter(|_| fast && !without);
+        let known = cookie.is_some() || (fast && without);
+        let bytes = if known {
+            bytes.min(self.syn_room(&options))
+        } else {
+            0
+        };
+        let (number, taken) = self.connect(options, bytes);
         if let Some(connection) = &mut self.connection {
             connection.fast_open = match known {
                 true => cookie.filter(|_| taken > 0),

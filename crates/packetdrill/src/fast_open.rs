@@ -6,6 +6,7 @@ use crate::packet::{FastOpen, Packet};
 
 /// Bits of `net.ipv4.tcp_fastopen`.
 const CLIENT: i64 = 1;
+const CLIENT_WITHOUT_COOKIE: i64 = 4;
 const SERVER: i64 = 2;
 const SERVER_WITHOUT_COOKIE: i64 = 0x200;
 const EVERY_LISTENER: i64 = 0x400;
@@ -44,6 +45,11 @@ impl Settings {
     /// A host that begins connections may take data along.
     pub fn client(&self) -> bool {
         self.bits & CLIENT != 0
+    }
+
+    /// They may do so without a cookie.
+    pub fn client_without_cookie(&self) -> bool {
+        self.bits & CLIENT_WITHOUT_COOKIE != 0
     }
 
     /// The cookie of the peer, as Linux makes it (`__tcp_fastopen_cookie_gen_cipher`): SipHash of

@@ -6,9 +6,9 @@ use std::{
 };
 
 use sluicegate_tcp::{
-    Config, Endpoint, Error, Events, Segment, State,
+    Config, Drops, Endpoint, Error, Events, Segment, State,
     config::Buffer,
-    segment::{ecn, flags},
+    segment::{ecn, flags, option},
 };
 
 use crate::{
@@ -29,6 +29,11 @@ const MOST_STEPS: usize = 200_000;
 const BOOT_NS: u64 = 1_000_000_000;
 /// As late as a script's clock goes.
 const END_OF_TIME_NS: u64 = 1 << 60;
+/// The segment sizes that a SYN cookie can say.
+const MSS_IPV4: [u16; 4] = [536, 1_300, 1_440, 1_460];
+const MSS_IPV6: [u16; 4] = [1_220, 1_420, 1_440, 8_940];
+/// Room for options (`MAX_TCP_OPTION_SPACE`).
+const SYN_OPTIONS: u16 = 40;
 const SECOND_NS: u64 = 1_000_000_000;
 
 /// A segment that has left.
@@ -64,8 +69,10 @@ pub struct Connection {
     pub written: u32,
     /// A SYN with data was answered by an ACK of it, ours or the peer's.
     pub syn_data: bool,
-    /// The fast open option of the SYN or SYN-ACK.
+    /// The fast open option of the next SYN, or of the SYN-ACK.
     pub fast_open: Option<FastOpen>,
+    /// A SYN of ours had one: a cookie in the answer is for it.
+    asked: bool,
     pub notices: Notices,
     /// How often something has happened that an application may wait for.
     pub wakeups: u64,
@@ -95,6 +102,7 @@ pub struct Host {
     pub icmp_resets: bool,
     drop_synfin: bool,
     ecn_on_control: u8,
+    syn_cookies: bool,
     /// The tolerance of a time in a script.
     pub tolerance_ns: u64,
     pub now_ns: u64,
@@ -109,12 +117,15 @@ pub struct Host {
     pub wrote: bool,
     /// The MTU of the path to the peer as far as it is known, in bytes of IP.
     pub path_mtu: Option<u16>,
-    /// The peer's cookie.
+    /// The peer's cookie, and the MSS that came with it.
     pub peer_cookie: Option<FastOpen>,
     /// The peer does not do fast open (FreeBSD asks it no more).
     pub peer_refuses_data: bool,
+    peer_mss: u16,
     /// ICMP messages that quoted nothing that was out.
     pub strange_icmp: u64,
+    /// What had been dropped when counters were looked at last.
+    dropped: Drops,
     /// The script's initial sequence number of the peer, and ours.
     peer_isn: Option<u32>,
     pub own_isn: u32,
@@ -135,6 +146,7 @@ impl Host {
             icmp_resets: machine.icmp_resets,
             drop_synfin: machine.drop_synfin,
             ecn_on_control: machine.ecn_on_control,
+            syn_cookies: machine.syn_cookies,
             tolerance_ns: machine.tolerance_ns,
             now_ns: 0,
             line: 0,
@@ -147,7 +159,9 @@ impl Host {
             path_mtu: None,
             peer_cookie: None,
             peer_refuses_data: false,
+            peer_mss: u16::MAX,
             strange_icmp: 0,
+            dropped: Drops::default(),
             peer_isn: None,
             own_isn: 0,
             header: machine.header(),
@@ -176,6 +190,7 @@ impl Host {
             written: 1,
             syn_data: false,
             fast_open: None,
+            asked: false,
             notices: Notices::default(),
             wakeups: 0,
             data_ns: self.now_ns,
@@ -203,6 +218,9 @@ impl Host {
         }
         if options.receive_buffer > 0 {
             config.receive_buffer = fixed(options.receive_buffer);
+            if let Some(counted) = &mut config.counted {
+                counted.locked = true;
+            }
         }
         if let Some(algorithm) = options.algorithm {
             config.algorithm = algorithm;
@@ -227,6 +245,13 @@ impl Host {
         (number, taken)
     }
 
+    /// Bytes that a SYN may take along beside the options that a SYN may have, in segments as the
+    /// peer wanted them last.
+    pub fn syn_room(&self, options: &Options) -> u64 {
+        let mss = self.config_for(options).mss.min(self.peer_mss);
+        mss.saturating_sub(SYN_OPTIONS).into()
+    }
+
     fn listener(&mut self) -> Option<&mut Socket> {
         let listens = |socket: &&mut Socket| socket.role == Role::Listener;
         self.sockets.values_mut().find(listens)
@@ -236,6 +261,9 @@ impl Host {
     pub fn arrive(&mut self, packet: &Packet) -> Step {
         if self.drop_synfin && packet.has(flags::SYN | flags::FIN) {
             return Ok(());
+        }
+        if packet.options.signed && self.stack == Stack::Linux {
+            return self.pump(); // no socket here has a key for that
         }
         let mut packet = packet.clone();
         if let Some((_, ecr)) = &mut packet.options.timestamps {
@@ -311,11 +339,16 @@ impl Host {
             ..self.fast_open.clone()
         };
         let Answer { open, cookie } = settings.judge(packet, enabled, without);
+        let mut segment = *segment;
+        if self.syn_cookies {
+            keep_in_cookie(&mut segment, self.header);
+        }
         let now_ns = self.clock();
-        let endpoint = match open {
-            true => Endpoint::accept_fast(config, LOCAL_ISN, segment, now_ns),
-            false => Endpoint::accept(config, LOCAL_ISN, segment, now_ns),
+        let mut endpoint = match open {
+            true => Endpoint::accept_fast(config, LOCAL_ISN, &segment, now_ns),
+            false => Endpoint::accept(config, LOCAL_ISN, &segment, now_ns),
         };
+        endpoint.own(false);
         self.begin(endpoint, true, options);
         if let Some(connection) = &mut self.connection {
             connection.established = open;
@@ -353,7 +386,10 @@ impl Host {
             let whole = packet.ack == connection.nxt && packet.ack > 1;
             let cookie = packet.options.fast_open.clone();
             if self.stack == Stack::Linux {
-                self.peer_cookie = cookie.or(self.peer_cookie.take());
+                if connection.asked {
+                    self.peer_cookie = cookie.or(self.peer_cookie.take());
+                    self.peer_mss = packet.options.mss.unwrap_or(self.peer_mss);
+                }
             } else if let Some(cookie) = cookie.filter(FastOpen::is_valid) {
                 self.peer_cookie = Some(cookie);
             } else if fast && !whole {
@@ -419,6 +455,9 @@ impl Host {
             }
             if packet.has(flags::SYN) {
                 packet.options.fast_open.clone_from(&connection.fast_open);
+                if !connection.passive && connection.fast_open.take().is_some() {
+                    connection.asked = true; // what is sent again does without (RFC 7413 4.1.3.1)
+                }
                 packet.ack = match packet.has(flags::ACK) {
                     true => packet.ack.wrapping_add(self.peer_isn.unwrap_or(0)),
                     false => 0,
@@ -602,6 +641,38 @@ impl Host {
             self.peer_cookie = None;
             self.peer_refuses_data = false;
         }
+        self.syn_cookies = machine.syn_cookies;
+    }
+
+    /// How often something has happened since counters were looked at last, by Linux's name.
+    pub fn counter(&self, name: &str) -> Option<u64> {
+        let (now, then) = (self.drops(), &self.dropped);
+        Some(match name {
+            "OutOfWindowIcmps" => self.strange_icmp,
+            "BeyondWindow" => now.beyond - then.beyond.min(now.beyond),
+            "TCPZeroWindowDrop" => now.closed - then.closed.min(now.closed),
+            "TCPRcvQDrop" => now.memory - then.memory.min(now.memory),
+            _ => return None,
+        })
+    }
+
+    /// Counters count from here.
+    pub fn forget_counters(&mut self) {
+        self.dropped = self.drops();
+    }
+
+    fn drops(&self) -> Drops {
+        let open = self.connection.as_ref();
+        open.map_or_else(Drops::default, |open| open.endpoint.drops())
+    }
+
+    /// Sockets in this state, as FreeBSD calls it.
+    pub fn in_state(&self, name: &str) -> u32 {
+        let listens = |socket: &&Socket| socket.role == Role::Listener;
+        match name {
+            "LISTEN" => self.sockets.values().filter(listens).count() as u32,
+            _ => u32::from(self.state_name() == Some(name)),
+        }
     }
 
     /// The state of the connection, as FreeBSD calls it.
@@ -686,6 +757,18 @@ fn ecn_of(on_control: u8, packet: &Packet, endpoint: &Endpoint) -> u8 {
         _ => asks || answers || (endpoint.info().ecn && !packet.has(flags::SYN)),
     };
     if marked { ecn::ECT0 } else { packet.ecn }
+}
+
+/// What is left of a SYN whose SYN-ACK carries a cookie (Linux's `syncookies.c`): the MSS as the
+/// next one of a table; other options if timestamps can carry them.
+fn keep_in_cookie(syn: &mut Segment, header: u16) {
+    let table = if header == 40 { MSS_IPV4 } else { MSS_IPV6 };
+    let mss = syn.mss().unwrap_or(table[0]);
+    let kept = table.iter().rfind(|entry| **entry <= mss);
+    if syn.options & option::TIMESTAMPS == 0 {
+        syn.options = 0;
+    }
+    syn.set_mss(*kept.unwrap_or(&table[0]));
 }
 
 /// A buffer that keeps its size.

@@ -107,7 +107,11 @@ fn derived(connection: &Connection, name: &str) -> Option<u64> {
             Congestion::Recovery => 3,
             Congestion::Loss => 4,
         },
-        "tcpi_snd_cwnd" => u64::from(endpoint.cwnd()) / mss,
+        // While marks reduce it Linux has what may be out for the window.
+        "tcpi_snd_cwnd" => match info.congestion {
+            Congestion::Reduced => endpoint.window() / mss,
+            _ => u64::from(endpoint.cwnd()) / mss,
+        },
         "tcpi_snd_ssthresh" => match endpoint.ssthresh() {
             u32::MAX => 0x7fff_ffff,
             bytes => u64::from(bytes) / mss,

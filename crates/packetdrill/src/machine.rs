@@ -9,7 +9,7 @@ pub use sysctl::algorithm;
 use sluicegate_core::cc::Algorithm;
 use sluicegate_tcp::{
     Config,
-    config::{Buffer, Ecn, Recovery},
+    config::{Buffer, Counted, Ecn, Recovery},
 };
 
 use crate::{
@@ -71,6 +71,8 @@ pub struct Machine {
     pub memory: Memory,
     pub keepalive: Keepalive,
     pub fast_open: fast_open::Settings,
+    /// Every SYN is answered by a cookie (`tcp_syncookies = 2`).
+    pub syn_cookies: bool,
     /// ICMP errors end a connection that is opening (`net.inet.tcp.icmp_may_rst`).
     pub icmp_resets: bool,
     /// Segments with both SYN and FIN are dropped (`net.inet.tcp.drop_synfin`).
@@ -97,6 +99,12 @@ impl Machine {
         let mut config = Config::linux(1460);
         config.send_buffer.initial_bytes = SEND_BUFFER;
         config.rto.linear_syns = LINEAR_SYNS;
+        config.delayed_ack.fin = true;
+        config.counted = Some(Counted {
+            offload_bytes: u16::MAX,
+            locked: false,
+            shrinks: false,
+        });
         let mut machine = Self {
             config,
             stack: Stack::Linux,
@@ -106,6 +114,7 @@ impl Machine {
                 ..Keepalive::default()
             },
             fast_open: fast_open::Settings::default(),
+            syn_cookies: false,
             icmp_resets: true,
             drop_synfin: false,
             ecn_on_control: 0,
@@ -157,11 +166,16 @@ impl Machine {
             "tcp_ts_tick_usecs" => self.ts_tick_ns = number(line, value, 0, 1_000_000)? as u64 * US,
             "mtu" => self.mtu = number(line, value, 68, 65_535)?,
             "ip_version" => self.header = if value == "ipv6" { IPV6 } else { IPV4 },
-            // Of "mss": how what arrives was cut, which no endpoint sees.
             "local_ip" => self.fast_open.local = address(value).unwrap_or(self.fast_open.local),
             "remote_ip" => self.fast_open.remote = address(value).unwrap_or(self.fast_open.remote),
-            "mss" | "bind_port" | "connect_port" | "gateway_ip" | "netmask_ip" | "speed"
-            | "verbose" | "debug" | "tcp_ts_ecr_scaled" | "is_anyip" | "send_omit_free" => {
+            "mss" => {
+                let bytes = number(line, value, 1, 65_535)? as u16;
+                if let Some(counted) = &mut self.config.counted {
+                    counted.offload_bytes = bytes;
+                }
+            }
+            "bind_port" | "connect_port" | "gateway_ip" | "netmask_ip" | "speed" | "verbose"
+            | "debug" | "tcp_ts_ecr_scaled" | "is_anyip" | "send_omit_free" => {
                 return Ok(());
             }
             _ => return Stop::unsupported(line, format!("option --{name}")),

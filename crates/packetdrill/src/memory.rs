@@ -14,6 +14,9 @@ const LARGEST: u64 = 65_535 - 60;
 /// `SOCK_MIN_SNDBUF`.
 pub const LEAST: u64 = 4_608;
 
+/// `SOCK_MIN_RCVBUF`.
+pub const LEAST_RECEIVE: u64 = 2_304;
+
 /// The rule of one stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Memory {
@@ -25,14 +28,23 @@ pub enum Memory {
 
 impl Memory {
     /// How many of `bytes` the socket takes at once of its `buffer`; what it has taken leaves
-    /// before it is asked again.
-    pub fn takes(self, endpoint: &Endpoint, buffer: u64, bytes: u64) -> u64 {
+    /// before it is asked again. `goes_on`: it has taken something of the same call.
+    pub fn takes(self, endpoint: &Endpoint, buffer: u64, bytes: u64, goes_on: bool) -> u64 {
         match self {
             Self::Bytes => bytes.min(buffer.saturating_sub(endpoint.unacknowledged())),
             Self::Packets { segments } => {
                 let packet = packet_bytes(endpoint);
-                let tail = endpoint.info().unsent % packet;
-                let room = if tail > 0 { packet - tail } else { 0 };
+                let unsent = endpoint.info().unsent;
+                let tail = unsent % packet;
+                // Of a packet that has just been filled half of the window leaves at once
+                // (`tcp_push_one`), and what follows goes into the rest.
+                let mss = u64::from(endpoint.mss());
+                let half = (u64::from(endpoint.cwnd()) / mss / 2).max(1) * mss;
+                let room = match tail {
+                    0 if goes_on && unsent == 0 && half < packet => half,
+                    0 => 0,
+                    _ => packet - tail,
+                };
                 let begins = Self::used(endpoint, segments) < buffer;
                 bytes.min(if room == 0 && begins { packet } else { room })
             }

@@ -50,6 +50,8 @@ pub struct Options {
     pub sack: Vec<(u32, u32)>,
     /// AccECN (RFC 9768 3.2.3).
     pub counters: Option<ByteCounters>,
+    /// A signature (RFC 2385).
+    pub signed: bool,
     /// Fast open (RFC 7413), which the host adds and reads.
     pub fast_open: Option<FastOpen>,
 }
@@ -115,6 +117,7 @@ impl Packet {
                     .map(|block| (remote(block.left), remote(block.right)))
                     .collect(),
                 counters: segment.counters(),
+                signed: false,
                 fast_open: None,
             },
         }
@@ -296,6 +299,9 @@ impl fmt::Display for Options {
         }
         if let Some(counters) = &self.counters {
             parts.push(shown_counters(counters));
+        }
+        if self.signed {
+            parts.push("md5".to_owned());
         }
         if let Some(FastOpen {
             cookie,

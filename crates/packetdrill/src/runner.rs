@@ -128,7 +128,7 @@ impl Runner<'_> {
                 Ok(())
             }
             Check::State(state, wanted) => {
-                let got = u32::from(self.host.state_name() == Some(state.as_str()));
+                let got = self.host.in_state(&state);
                 match got == wanted {
                     true => Ok(()),
                     false => Stop::fail(
@@ -137,11 +137,19 @@ impl Runner<'_> {
                     ),
                 }
             }
-            Check::Counter(name) if name == "OutOfWindowIcmps" => match self.host.strange_icmp {
-                0 => Stop::fail(line, "expected an ICMP message outside of the window"),
-                _ => Ok(()),
-            },
-            Check::Counter(name) => Stop::unsupported(line, format!("counter {name}")),
+            Check::Counter(name, wanted) => {
+                let Some(got) = self.host.counter(&name) else {
+                    return Stop::unsupported(line, format!("counter {name}"));
+                };
+                match got > 0 && wanted.is_none_or(|wanted| wanted == got) {
+                    true => Ok(()),
+                    false => Stop::fail(line, format!("expected {name} to have moved; got {got}")),
+                }
+            }
+            Check::Forget => {
+                self.host.forget_counters();
+                Ok(())
+            }
         }
     }
 

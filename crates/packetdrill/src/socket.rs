@@ -75,6 +75,7 @@ pub struct Options {
     pub stamp_scheduled: bool,
     pub stamp_sent: bool,
     pub stamp_acked: bool,
+    pub notsent_lowat: u32,
     /// Time to live; 0 = the host's.
     pub ttl: u8,
     pub tos: u8,

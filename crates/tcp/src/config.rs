@@ -121,6 +121,9 @@ pub struct DelayedAck {
     pub timeout_ns: u64,
     /// Segments at the beginning (and after idleness) that are acknowledged at once, as Linux does.
     pub quick: u8,
+    /// A FIN is acknowledged like data, as Linux does, not at once. No profile has this:
+    /// conformance suites do.
+    pub fin: bool,
 }
 
 /// With which congestion window a connection begins whose peer is known ([`Config::cache`]).
@@ -143,6 +146,18 @@ pub struct Buffer {
     pub initial_bytes: u64,
     /// With autotuning, in bytes; equal to `initial_bytes` = none.
     pub max_bytes: u64,
+}
+
+/// A receive buffer of memory instead of data, as Linux has it: [`Config::counted`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counted {
+    /// Arrivals with more data than this are bursts of segments of so many bytes, put together
+    /// before they came.
+    pub offload_bytes: u16,
+    /// The application has set the size: the buffer does not grow.
+    pub locked: bool,
+    /// The window may shrink to what memory allows (`tcp_shrink_window`).
+    pub shrinks: bool,
 }
 
 /// Everything that one stack decides by itself. A profile ([`Config::linux`], [`Config::freebsd9`])
@@ -202,6 +217,10 @@ pub struct Config {
     pub reassembly_segments: u32,
     /// Receive buffer.
     pub receive_buffer: Buffer,
+    /// Packets count against the receive buffer with the memory that they take in Linux, the
+    /// window opens by Linux's rules, and a segment that begins in it is taken as a whole. `None`,
+    /// as in all profiles: the window is the free space of the buffer. Conformance suites have it.
+    pub counted: Option<Counted>,
     /// Send buffer.
     pub send_buffer: Buffer,
     /// Most segments that one [`crate::Segment`] may carry (segmentation offload); 1 = none.
@@ -269,6 +288,7 @@ impl Config {
                 segments: 2,
                 timeout_ns: 40 * MS,
                 quick: 16,
+                fin: false,
             },
             nagle: true,
             minshall: true,
@@ -291,6 +311,7 @@ impl Config {
                 initial_bytes: 131_072,
                 max_bytes: 6 << 20,
             },
+            counted: None,
             send_buffer: Buffer {
                 initial_bytes: 16_384,
                 max_bytes: 4 << 20,
@@ -341,6 +362,7 @@ impl Config {
                 segments: 2,
                 timeout_ns: 100 * MS,
                 quick: 0,
+                fin: false,
             },
             rto: Rto {
                 initial_ns: 10 * MS,

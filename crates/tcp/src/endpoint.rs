@@ -2,6 +2,7 @@
 
 mod accecn;
 mod acknowledge;
+mod counted;
 mod experience;
 mod fast_open;
 mod freebsd;
@@ -36,6 +37,7 @@ use scoreboard::Scoreboard;
 use timers::Timer;
 
 pub use accecn::{AccurateInfo, OptionSeen, failure};
+pub use counted::Drops;
 pub use info::{Congestion, Info};
 pub use prediction::Taker;
 

@@ -19,6 +19,6 @@ pub mod segment;
 pub use cache::Cache;
 pub use config::Config;
 pub use endpoint::{
-    AccurateInfo, Congestion, Endpoint, Error, Events, Info, OptionSeen, State, Stats, Taker,
+    AccurateInfo, Congestion, Drops, Endpoint, Error, Events, Info, OptionSeen, State, Stats, Taker,
 };
 pub use segment::Segment;

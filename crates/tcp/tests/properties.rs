@@ -78,6 +78,7 @@ fn config() -> impl Strategy<Value = Config> {
                     quick,
                     // Below the shortest RTO, which a lone segment would meet otherwise.
                     timeout_ns: 5 * MS,
+                    fin: on[7],
                 };
                 config.receive_buffer = Buffer {
                     initial_bytes: buffer,

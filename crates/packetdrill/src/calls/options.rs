@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// Socket options that play no part here.
-const IGNORED: [&str; 16] = [
+const IGNORED: [&str; 15] = [
     "SO_REUSEADDR",
     "SO_REUSEPORT",
     "SO_PRIORITY",
@@ -24,7 +24,6 @@ const IGNORED: [&str; 16] = [
     "IP_FREEBIND",
     "IP_RECVERR",
     "IPV6_RECVERR",
-    "TCP_NOTSENT_LOWAT",
     "TCP_LOG_ID",
     "SO_BINDTODEVICE",
 ];
@@ -42,6 +41,8 @@ const NUMBERS: [(&str, i64, i64); 9] = [
 ];
 /// The largest number that an option may have here.
 const MOST: i64 = 0x4000_0000;
+/// `TCP_NOTSENT_LOWAT` without effect; 0 is the host's value, which is this.
+const NO_LOWAT: i64 = 0xffff_ffff;
 const MS: u64 = 1_000_000;
 
 /// Congestion control that is chosen before the first write holds from the beginning: an endpoint
@@ -104,6 +105,9 @@ impl Host {
 
     /// An option that is one number.
     fn set_number(&mut self, name: &str, call: &Call, role: Role) -> Step<Answer> {
+        if name == "TCP_NOTSENT_LOWAT" {
+            return self.set_lowat(call, role);
+        }
         let Some(value @ 0..=MOST) = call.number() else {
             return self.unknown(&format!("socket option {name} here"));
         };
@@ -115,6 +119,12 @@ impl Host {
         match name {
             "SO_SNDBUF" if linux => options.send_buffer = (2 * large).max(memory::LEAST),
             "SO_SNDBUF" => options.send_buffer = large,
+            "SO_RCVBUF" if linux => {
+                options.receive_buffer = (2 * large).max(memory::LEAST_RECEIVE);
+                if let Some(open) = self.connection_of(role) {
+                    open.endpoint.set_receive_buffer(options.receive_buffer);
+                }
+            }
             "SO_RCVBUF" if !opened => options.receive_buffer = large.max(1),
             "TCP_MAXSEG" if !opened && value > 0 => {
                 options.maxseg = value.min(i64::from(self.config.mss)) as u16;
@@ -135,6 +145,17 @@ impl Host {
             "IP_TTL" | "IPV6_UNICAST_HOPS" => options.ttl = value.min(255) as u8,
             "IP_TOS" | "IPV6_TCLASS" => options.tos = (value & 0xfc) as u8,
             name => return self.unknown(&format!("socket option {name} here")),
+        }
+        self.set_options(call, role, options);
+        Ok(Value(0))
+    }
+
+    /// Of what has not left any amount may wait in the socket: other bounds are not known.
+    fn set_lowat(&mut self, call: &Call, role: Role) -> Step<Answer> {
+        let mut options = self.options_of(call);
+        match call.number() {
+            Some(bytes @ (0 | NO_LOWAT)) => options.notsent_lowat = bytes as u32,
+            _ => return self.unknown("TCP_NOTSENT_LOWAT with a bound"),
         }
         self.set_options(call, role, options);
         Ok(Value(0))
@@ -253,6 +274,7 @@ impl Host {
             Some(&"TCP_MAXSEG") => self
                 .connection_of(role)
                 .map_or(announced, |open| i64::from(open.endpoint.mss())),
+            Some(&"TCP_NOTSENT_LOWAT") => options.notsent_lowat.into(),
             Some(&"TCP_NODELAY") => options.nodelay.into(),
             Some(&"SO_KEEPALIVE") => i64::from(options.keepalive || keepalive.always),
             Some(&"TCP_KEEPIDLE") => given(options.keepalive_idle_s, keepalive.idle_s),

@@ -114,7 +114,8 @@ impl Host {
         for part in parts.unwrap_or_else(|| vec![bytes]) {
             end += part;
             while progress.written < end {
-                let taken = self.write_some(call, socket, end - progress.written)?;
+                let goes_on = progress.written > 0;
+                let taken = self.write_some(call, socket, end - progress.written, goes_on)?;
                 if taken == 0 {
                     return Ok(match (waits, progress.written) {
                         (true, _) => Waits,
@@ -135,13 +136,13 @@ impl Host {
     }
 
     /// As much as the socket takes at once.
-    fn write_some(&mut self, call: &Call, socket: &Socket, bytes: u64) -> Step<u64> {
+    fn write_some(&mut self, call: &Call, socket: &Socket, bytes: u64, goes_on: bool) -> Step<u64> {
         let (buffer, memory, now_ns) = (self.send_buffer(), self.memory, self.clock());
         let more = socket.options.corked || call.has_flag("MSG_MORE");
         let Some(connection) = self.connection_of(socket.role) else {
             return Ok(0);
         };
-        let taken = memory.takes(&connection.endpoint, buffer, bytes);
+        let taken = memory.takes(&connection.endpoint, buffer, bytes, goes_on);
         connection.writable = taken > 0;
         if taken == 0 {
             connection.endpoint.push();
@@ -212,6 +213,9 @@ impl Host {
         if call.is_null(1) && bytes > 0 {
             return Ok(Error("EFAULT"));
         }
+        if call.words(4).contains(&"AF_UNSPEC") {
+            return Ok(Error("EOPNOTSUPP"));
+        }
         self.connect_fast(call, bytes);
         let taken = self
             .connection
@@ -220,13 +224,12 @@ impl Host {
         let Some(socket) = self.socket_of(call).cloned() else {
             return Ok(Error("EBADF"));
         };
-        if taken > 0 {
-            return Ok(self.written(call, &socket, taken));
-        }
-        progress.connecting = true;
-        Ok(match socket.nonblocking {
-            true => Error("EINPROGRESS"),
-            false => Waits,
+        (progress.written, progress.connecting) = (taken, true);
+        let waits = !socket.nonblocking && !call.has_flag("MSG_DONTWAIT");
+        Ok(match (waits, taken) {
+            (true, _) => Waits,
+            (false, 0) => Error("EINPROGRESS"),
+            (false, _) => self.written(call, &socket, taken),
         })
     }
 

@@ -24,9 +24,14 @@ pub enum Check {
     Drop(String),
     /// `sockstat … | grep -c STATE | grep N`: so many sockets are in this state.
     State(String, u32),
-    /// `nstat | grep TcpExt…`: the counter has moved.
-    Counter(String),
+    /// `nstat | grep TcpExt…`: the counter has moved; with `grep -q " N "` by so much.
+    Counter(String, Option<u64>),
+    /// `nstat`: counters count from here.
+    Forget,
 }
+
+/// Looks for sockets that listen.
+const LISTENERS: &str = r#"grep " 0A " /proc/net/tcp /proc/net/tcp6"#;
 
 /// Commands one by one, with the number of lines before each.
 pub fn commands(script: &str) -> Vec<(usize, String)> {
@@ -124,11 +129,21 @@ fn check(command: &str) -> Option<Meaning> {
     let program = first.split_whitespace().next()?;
     let patterns: Vec<_> = parts.collect();
     match (program, patterns.as_slice()) {
-        ("nstat", []) => Some(Meaning::Nothing),
-        ("nstat", [grep]) => {
+        // A socket that listens, at packetdrill's port.
+        ("grep", [_]) if first == LISTENERS => {
+            Some(Meaning::Check(Check::State("LISTEN".to_owned(), 1)))
+        }
+        ("nstat", []) => Some(Meaning::Check(Check::Forget)),
+        ("nstat", [grep, rest @ ..]) => {
             let name = grep.split_whitespace().nth(1)?;
             let name = name.strip_prefix("TcpExt")?.to_owned();
-            Some(Meaning::Check(Check::Counter(name)))
+            let count = match rest {
+                [] => None,
+                [number] => Some(number.strip_prefix("grep -q")?.trim_matches([' ', '"'])),
+                _ => return None,
+            };
+            let count = count.map(str::parse).transpose().ok()?;
+            Some(Meaning::Check(Check::Counter(name, count)))
         }
         ("sockstat", [.., count, number]) => {
             let state = count.strip_prefix("grep -c ")?.trim().to_owned();

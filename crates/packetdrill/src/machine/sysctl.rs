@@ -7,7 +7,7 @@ use super::{Machine, Stack, number};
 use crate::{Step, Stop, fast_open, memory::Memory};
 
 /// Parameters that play no part here: segmentation offload, memory, statistics, other protocols.
-const IGNORED: [&str; 19] = [
+const IGNORED: [&str; 18] = [
     "tcp_tso_win_divisor",
     "tcp_tso_rtt_log",
     "tcp_limit_output_bytes",
@@ -16,7 +16,6 @@ const IGNORED: [&str; 19] = [
     "tcp_pacing_ca_ratio",
     "tcp_moderate_rcvbuf",
     "tcp_no_metrics_save",
-    "tcp_syncookies",
     "tcp_fack",
     "tcp_autocorking",
     "tcp_thin_linear_timeouts",
@@ -66,6 +65,13 @@ impl Machine {
             "tcp_slow_start_after_idle" => config.restart_after_idle = switch(line, value)?,
             "tcp_rmem" => config.receive_buffer = buffer(line, value)?,
             "tcp_wmem" => config.send_buffer = buffer(line, value)?,
+            "tcp_shrink_window" => {
+                let shrinks = switch(line, value)?;
+                if let Some(counted) = &mut config.counted {
+                    counted.shrinks = shrinks;
+                }
+            }
+            "tcp_syncookies" => self.syn_cookies = number(line, value, 0, 2)? == 2,
             "tcp_retries2" => config.retries = number(line, value, 1, 255)? as u8,
             "tcp_rto_min_us" => {
                 config.rto.min_ns = number(line, value, 1, 120_000_000)? as u64 * 1_000
@@ -107,7 +113,7 @@ fn only_default(line: usize, name: &str, value: &str) -> Step {
         "tcp_syn_retries" => "6",
         "tcp_synack_retries" => "5",
         "tcp_fin_timeout" => "60",
-        "tcp_mtu_probing" | "tcp_abort_on_overflow" | "tcp_app_win" | "tcp_shrink_window" => "0",
+        "tcp_mtu_probing" | "tcp_abort_on_overflow" | "tcp_app_win" => "0",
         _ => return Stop::unsupported(line, format!("parameter {name}")),
     };
     if value == default {

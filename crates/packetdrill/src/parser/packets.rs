@@ -255,6 +255,10 @@ impl Parser {
             "mss" => options.mss = Some(self.number()?),
             "wscale" => options.wscale = Some(self.number()?),
             "sackOK" => options.sack_ok = true,
+            "md5" => {
+                self.cookie()?;
+                options.signed = true;
+            }
             "FO" | "FOEXP" => {
                 let experimental = name == "FOEXP";
                 let cookie = self.cookie()?;

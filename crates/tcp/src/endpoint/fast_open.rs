@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::{Endpoint, scoreboard, sequence};
 use crate::{Config, Segment, segment::flags};
 
-/// Options that a SYN may have beside its data, with a cookie of eight bytes.
-const SYN_OPTIONS: u32 = 32;
+/// Options that a SYN may have beside its data.
+const SYN_OPTIONS: u32 = 40;
 
 impl Endpoint {
     /// A passive open by a peer whose cookie is good: the data of `syn` is taken, and ours may
@@ -15,7 +15,7 @@ impl Endpoint {
         let mut endpoint = Self::accept(config, isn, syn, now_ns);
         endpoint.rare.opened_fast = true;
         endpoint.flags.unusual = true;
-        let room = endpoint.receiver.edge - endpoint.receiver.next;
+        let room = endpoint.receiver.limit() - endpoint.receiver.next;
         let taken = u64::from(syn.payload).min(room);
         endpoint.receiver.take_syn_data(taken);
         endpoint.counts.received_bytes += taken;

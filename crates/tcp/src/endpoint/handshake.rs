@@ -162,7 +162,7 @@ impl Endpoint {
     pub(super) fn segment_in_syn_received(&mut self, now_ns: u64, segment: &Segment) -> Events {
         let seq = sequence::unwrap(segment.seq, self.receiver.next);
         let repeated_syn = segment.has(flags::SYN) && seq + 1 == self.receiver.next;
-        let in_window = seq >= self.receiver.next && seq <= self.receiver.edge;
+        let in_window = seq >= self.receiver.next && seq <= self.receiver.limit();
         if segment.has(flags::RST) {
             return self.reset_while_opening(now_ns, seq);
         }
@@ -187,7 +187,7 @@ impl Endpoint {
     fn reset_while_opening(&mut self, now_ns: u64, seq: u64) -> Events {
         let end = match self.config.freebsd && self.rare.simultaneous {
             true => self.receiver.next + self.receiver.free(),
-            false => self.receiver.edge,
+            false => self.receiver.limit(),
         };
         let inside = seq >= self.receiver.next && seq < end;
         if seq == self.receiver.next || (inside && self.config.insecure_rst) {

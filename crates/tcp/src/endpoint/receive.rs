@@ -45,7 +45,10 @@ impl Endpoint {
     /// long as no ACK of ours has passed it.
     pub(super) fn sequence_fits(&mut self, now_ns: u64, segment: &Segment, seq: u64) -> bool {
         let length = u64::from(segment.length());
-        let fits = seq + length >= self.receiver.acked && seq <= self.receiver.edge;
+        let fits = match self.receiver.memory {
+            Some(_) => self.is_in_counted_window(segment, seq),
+            None => seq + length >= self.receiver.acked && seq <= self.receiver.edge,
+        };
         if fits {
             return true;
         }
@@ -67,8 +70,8 @@ impl Endpoint {
 
     /// An ACK that says what is expected, not too often (RFC 5961).
     pub(super) fn challenge(&mut self, now_ns: u64) -> Events {
-        if now_ns >= self.receiver.challenge_ns {
-            self.receiver.challenge_ns = now_ns + self.config.challenge_ns;
+        if now_ns >= self.rare.challenge_ns {
+            self.rare.challenge_ns = now_ns + self.config.challenge_ns;
             self.receiver.ack_first = true;
         }
         Events::EMPTY
@@ -94,7 +97,7 @@ impl Endpoint {
     }
 
     /// `start..end` has arrived before: the peer is told at once, with D-SACK if it understands.
-    fn note_duplicate(&mut self, start: u64, end: u64) {
+    pub(super) fn note_duplicate(&mut self, start: u64, end: u64) {
         self.receiver.ack_first = true;
         self.receiver.quick = self.config.delayed_ack.quick;
         if self.options.accurate {
@@ -120,6 +123,9 @@ impl Endpoint {
             self.note_duplicate(seq, end);
             self.restart_time_wait(now_ns);
             return Events::EMPTY;
+        }
+        if self.receiver.memory.is_some() && self.may_receive() {
+            return self.data_counted(now_ns, segment, seq);
         }
         let within = end.min(self.receiver.edge);
         if !self.may_receive() || within <= self.receiver.next.max(seq) {
@@ -166,16 +172,16 @@ impl Endpoint {
         if self.receiver.tunes() {
             self.tune(now_ns, segment);
         }
+        if finished {
+            return self.fin_reached(now_ns, segment.payload > 0) | Events::READABLE;
+        }
         let rto_ns = self.rtt.rto();
         self.receiver.schedule_ack(now_ns, &self.config, rto_ns);
-        if finished {
-            return self.fin_reached(now_ns) | Events::READABLE;
-        }
         Events::READABLE
     }
 
     /// Buffer autotuning.
-    fn tune(&mut self, now_ns: u64, segment: &Segment) {
+    pub(super) fn tune(&mut self, now_ns: u64, segment: &Segment) {
         if !self.options.timestamps || self.receiver.is_news(segment.ts_ecr) {
             let echo = self.echo_age(now_ns, segment);
             self.receiver.measure_rtt(now_ns, echo);
@@ -200,9 +206,15 @@ impl Endpoint {
         self.echo_age(now_ns, segment).map(|(_, age_ns)| age_ns)
     }
 
-    fn fin_reached(&mut self, now_ns: u64) -> Events {
+    /// The peer has said all it will; `data`: some with its FIN.
+    pub(super) fn fin_reached(&mut self, now_ns: u64, data: bool) -> Events {
         self.receiver.finished = true;
-        self.receiver.ack_now = true;
+        if self.config.delayed_ack.fin && self.state == State::Established {
+            self.receiver
+                .schedule_ack_of_fin(now_ns, &self.config, data);
+        } else {
+            self.receiver.ack_now = true;
+        }
         self.receiver.forget_duplicate();
         match self.state {
             State::Established => self.state = State::CloseWait,
@@ -244,7 +256,7 @@ impl Endpoint {
 
     /// The ACK that was held back when CE changed.
     pub(super) fn send_changed_ack(&mut self, now_ns: u64, ack: u64, ece: bool) -> Segment {
-        let window = self.receiver.offer_at(ack);
+        let window = self.receiver.window_beside(ack);
         let mut segment = self.bare(now_ns, self.snd_nxt);
         segment.ack = sequence::wire(ack);
         segment.window = window;

@@ -2,6 +2,7 @@
 
 use super::{
     NEVER,
+    counted::Memory,
     reassembly::{Range, Reassembly},
     sequence,
 };
@@ -20,7 +21,7 @@ pub struct Receiver {
     /// The last acknowledgement number sent.
     pub acked: u64,
     /// The first byte of the stream that the application has not taken.
-    taken: u64,
+    pub(super) taken: u64,
     /// Where the FIN is; `NEVER` = not known.
     pub fin: u64,
     /// The FIN has been reached.
@@ -29,11 +30,15 @@ pub struct Receiver {
     buffer: u64,
     wscale: u8,
     /// Payload bytes of the peer's full segments.
-    mss: u32,
+    pub(super) mss: u32,
     /// The MSS that we announced.
     announced: u32,
     /// All that is free is offered at once ([`Config::freebsd`]).
     eager: bool,
+    /// Packets count with the memory that they take. `edge` is not in use then.
+    pub(super) memory: Option<Box<Memory>>,
+    /// One of the last two.
+    unusual: bool,
     /// Boxed: only disorder touches it.
     queue: Box<Reassembly>,
     /// The queue holds something, or has a duplicate to report.
@@ -48,9 +53,8 @@ pub struct Receiver {
     /// So many more ACKs are not delayed.
     pub quick: u8,
     /// Data flows both ways by turns: ACKs travel with it.
-    interactive: bool,
-    data_ns: u64,
-    pub challenge_ns: u64,
+    pub(super) interactive: bool,
+    pub(super) data_ns: u64,
 
     /// ECE is set on ACKs.
     pub ece: bool,
@@ -119,6 +123,8 @@ impl Receiver {
             mss: FIRST_GUESS.min(u32::from(config.mss)),
             announced: u32::from(config.mss),
             eager: config.freebsd,
+            memory: Memory::boxed(config),
+            unusual: config.freebsd || config.counted.is_some(),
             queue: Box::default(),
             disorder: false,
             ack_now: false,
@@ -127,7 +133,6 @@ impl Receiver {
             quick: 0,
             interactive: false,
             data_ns: 0,
-            challenge_ns: 0,
             ece: false,
             changed: None,
             ts_recent: 0,
@@ -144,6 +149,9 @@ impl Receiver {
     pub fn shift(config: &Config) -> u8 {
         let buffer = &config.receive_buffer;
         let max = buffer.max_bytes.max(buffer.initial_bytes);
+        if let Some(rules) = config.counted {
+            return Memory::shift(rules, max, config.window_scaling);
+        }
         let mut shift = 0;
         while config.window_scaling && shift < 14 && max >> shift > 0xffff {
             shift += 1;
@@ -157,10 +165,29 @@ impl Receiver {
         self.acked = first;
         self.taken = first;
         self.edge = first + u64::from(self.window_of_syn());
+        self.count_from_here();
+    }
+
+    /// Where memory is counted, no edge but that of [`Memory`] holds, which takes no short way.
+    fn count_from_here(&mut self) {
+        let window = self.window_of_syn().into();
+        if let Some(memory) = &mut self.memory {
+            memory.begin(self.next, window);
+            self.edge = 0;
+        }
+    }
+
+    /// The right edge of the window that the peer has been offered.
+    pub fn limit(&self) -> u64 {
+        let counted = self.memory.as_ref().map(|memory| memory.limit(self.next));
+        counted.unwrap_or(self.edge)
     }
 
     /// The handshake is complete.
     pub fn established(&mut self, now_ns: u64, srtt_ns: u64) {
+        if let Some(memory) = &mut self.memory {
+            memory.established(self.announced.into(), self.wscale > 0);
+        }
         if let Some(tuning) = &mut self.tuning {
             tuning.rtt_ns = srtt_ns;
             tuning.since_ns = now_ns;
@@ -172,18 +199,35 @@ impl Receiver {
 
     /// The window field of a SYN is not scaled.
     pub fn window_of_syn(&self) -> u16 {
-        self.buffer.min(0xffff) as u16
+        match &self.memory {
+            Some(memory) => memory.first_window(self.announced.into()),
+            None => self.buffer.min(0xffff) as u16,
+        }
+    }
+
+    /// The MSS that we announced.
+    pub fn announced(&self) -> u32 {
+        self.announced
     }
 
     /// Data came with the peer's SYN: the window begins behind it, as the SYN-ACK offers it.
     pub fn take_syn_data(&mut self, bytes: u64) {
         self.next += bytes;
         self.edge = self.next + u64::from(self.window_of_syn());
+        self.count_from_here();
     }
 
     /// The handshake's end finds the window as large as it can be, without an ACK for that.
     pub fn open_window(&mut self) {
-        self.edge = self.edge.max(self.next + self.possible());
+        if self.memory.is_some() {
+            return;
+        }
+        let possible = if self.eager {
+            self.all_free()
+        } else {
+            self.possible()
+        };
+        self.edge = self.edge.max(self.next + possible);
     }
 
     /// The shift that our SYN announces.
@@ -198,7 +242,9 @@ impl Receiver {
 
     /// Size of the buffer in bytes.
     pub fn buffer(&self) -> u64 {
-        self.buffer
+        self.memory
+            .as_ref()
+            .map_or(self.buffer, |memory| memory.buffer())
     }
 
     /// The peer does not scale.
@@ -257,18 +303,11 @@ impl Receiver {
     /// The window that free space makes possible, in whole units of the scale.
     #[inline]
     fn possible(&self) -> u64 {
-        let free = self.free();
-        if self.eager {
-            return free.min(0xffff << self.wscale);
-        }
-        (free >> self.wscale).min(0xffff) << self.wscale
+        (self.free() >> self.wscale).min(0xffff) << self.wscale
     }
 
     /// The right edge moves when it gains this much (RFC 9293 3.8.6.2.2).
     fn step(&self) -> u64 {
-        if self.eager {
-            return 1;
-        }
         u64::from(self.announced).min(self.buffer / 2).max(1)
     }
 
@@ -280,11 +319,27 @@ impl Receiver {
     /// The window field; what it offers is remembered.
     #[inline]
     pub fn offer(&mut self) -> u16 {
+        if self.unusual {
+            return self.offer_unusual();
+        }
         let target = self.next + self.possible();
         if target >= self.edge + self.step() {
             self.edge = target;
         }
         self.offer_at(self.next)
+    }
+
+    /// FreeBSD's: all that is free, whatever the edge gains.
+    fn offer_unusual(&mut self) -> u16 {
+        if self.memory.is_some() {
+            return self.offer_counted();
+        }
+        self.edge = self.edge.max(self.next + self.all_free());
+        self.offer_at(self.next)
+    }
+
+    fn all_free(&self) -> u64 {
+        self.free().min(0xffff << self.wscale)
     }
 
     /// The window field beside acknowledgement number `ack` with the right edge where it is, or
@@ -297,13 +352,32 @@ impl Receiver {
         units as u16
     }
 
+    /// The window field beside an older acknowledgement number.
+    pub fn window_beside(&mut self, ack: u64) -> u16 {
+        match &self.memory {
+            Some(memory) => (memory.open(ack) >> self.wscale).min(0xffff) as u16,
+            None => self.offer_at(ack),
+        }
+    }
+
     /// The application has taken data: an ACK of its own when the window doubles, as Linux does.
     pub fn update_window_if_worth_it(&mut self) {
+        if self.unusual {
+            return self.update_unusual_window();
+        }
         let now = self.edge - self.next;
         let possible = self.possible();
         if 2 * now <= self.buffer && possible >= (2 * now).max(now + self.step()) {
             self.ack_now = true;
         }
+    }
+
+    fn update_unusual_window(&mut self) {
+        if self.memory.is_some() {
+            return self.update_counted_window();
+        }
+        let now = self.edge - self.next;
+        self.ack_now |= 2 * now <= self.buffer && self.all_free() >= (2 * now).max(now + 1);
     }
 
     /// SACK blocks for this ACK: the duplicate first, then the most recent.
@@ -389,6 +463,18 @@ impl Receiver {
         }
     }
 
+    /// A FIN is acknowledged like data of an end that answers; at once if nothing came before it,
+    /// as in Linux. `data`: some came with it.
+    pub fn schedule_ack_of_fin(&mut self, now_ns: u64, config: &Config, data: bool) {
+        let held = u64::from(config.delayed_ack.segments.saturating_sub(1));
+        let many = self.next - self.acked > held * u64::from(self.mss);
+        self.ack_now |= many || (self.data_ns == 0 && !data);
+        if !self.ack_now && self.delayed_ns == NEVER {
+            self.delayed_ns = now_ns + config.delayed_ack.timeout_ns;
+        }
+        self.interactive = true;
+    }
+
     /// Whether the echo of this segment says anything new of the receiver's RTT.
     pub fn is_news(&self, ts_ecr: u32) -> bool {
         ts_ecr != self.echo
@@ -430,6 +516,9 @@ impl Receiver {
         };
         let copied = self.taken - tuning.from;
         if copied > tuning.space {
+            if let Some(memory) = &mut self.memory {
+                memory.grow_buffer(copied, 0);
+            }
             let growth = (copied - tuning.space) * 2 * copied / tuning.space.max(1);
             let wanted = 2 * copied + 16 * u64::from(self.announced) + growth;
             self.buffer = self.buffer.max(wanted.min(tuning.most));

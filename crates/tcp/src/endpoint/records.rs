@@ -20,6 +20,8 @@ pub struct Rare {
     pub syn_sent_ns: u64,
     /// When what has had no answer since left last before the first timeout.
     pub stalled_ns: u64,
+    /// Until when no challenge leaves.
+    pub challenge_ns: u64,
     /// The peer has a cookie of ours (RFC 7413): data need not wait for the handshake's end.
     pub opened_fast: bool,
     /// Both ends have opened at once.
@@ -88,6 +90,11 @@ impl Endpoint {
         let ends = &self.rare.ends;
         let next = ends.iter().find(|end| **end > self.snd_nxt);
         next.map_or(self.snd_end, |end| *end)
+    }
+
+    /// A record has ended where the next segment begins.
+    pub(super) fn begins_record(&self) -> bool {
+        self.flags.unusual && self.rare.ends.contains(&self.snd_nxt)
     }
 
     /// Records are given up that have been acknowledged.

@@ -301,6 +301,7 @@ impl Endpoint {
         }
         // Behind whole segments of the same instant, as Linux does; half of the largest window.
         let follows = self.config.minshall
+            && !self.begins_record()
             && !alone
             && self.data_sent_ns == now_ns
             && self.small_end <= self.snd_una;
