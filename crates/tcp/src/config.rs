@@ -61,6 +61,11 @@ pub struct DelayedAck {
     pub timeout_ns: u64,
     /// Segments at the beginning (and after idleness) that are acknowledged at once, as Linux does.
     pub quick: u8,
+    /// Linux's rule for data that the application has not read: they are acknowledged at once only
+    /// where the window can move on, else when it has read (`__tcp_ack_snd_check`,
+    /// `tcp_cleanup_rbuf`). A small segment is acknowledged when it is read. False = as if the
+    /// application read at once, and small segments were like others.
+    pub until_read: bool,
 }
 
 /// With which congestion window a connection begins whose peer is known ([`Config::cache`]).
@@ -199,6 +204,7 @@ impl Config {
                 segments: 2,
                 timeout_ns: 40 * MS,
                 quick: 16,
+                until_read: false,
             },
             nagle: true,
             minshall: true,
@@ -269,6 +275,7 @@ impl Config {
                 segments: 2,
                 timeout_ns: 100 * MS,
                 quick: 0,
+                until_read: false,
             },
             rto: Rto {
                 initial_ns: 10 * MS,

@@ -67,6 +67,12 @@ impl Events {
         self.0 & events.0 == events.0
     }
 
+    /// The set less `events`.
+    #[must_use]
+    pub fn without(self, events: Self) -> Self {
+        Self(self.0 & !events.0)
+    }
+
     /// True for [`Events::EMPTY`].
     pub fn is_empty(self) -> bool {
         self.0 == 0
@@ -416,6 +422,9 @@ impl Endpoint {
         self.receiver.take(taken);
         if taken > 0 && self.may_receive() {
             self.receiver.update_window_if_worth_it();
+            if self.config.delayed_ack.until_read {
+                (self.receiver).acknowledge_what_was_read(&self.config.delayed_ack);
+            }
         }
         taken
     }

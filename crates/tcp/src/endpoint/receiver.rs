@@ -5,7 +5,7 @@ use super::{
     reassembly::{Range, Reassembly},
     sequence,
 };
-use crate::{Config, Segment, segment::Block};
+use crate::{Config, Segment, config::DelayedAck, segment::Block};
 
 /// The assumed payload of segments before the first full one.
 const FIRST_GUESS: u32 = 536;
@@ -47,6 +47,8 @@ pub struct Receiver {
     pub delayed_ns: u64,
     /// So many more ACKs are not delayed.
     pub quick: u8,
+    /// A small segment has come since the last ACK.
+    pushed: bool,
     /// Data flows both ways by turns: ACKs travel with it.
     interactive: bool,
     data_ns: u64,
@@ -125,6 +127,7 @@ impl Receiver {
             ack_first: false,
             delayed_ns: NEVER,
             quick: 0,
+            pushed: false,
             interactive: false,
             data_ns: 0,
             challenge_ns: 0,
@@ -225,6 +228,7 @@ impl Receiver {
         self.ack_now = false;
         self.ack_first = false;
         self.delayed_ns = NEVER;
+        self.pushed = false;
         self.quick = self.quick.saturating_sub(1);
     }
 
@@ -369,6 +373,7 @@ impl Receiver {
         if payload > self.mss {
             self.mss = payload.min(self.announced - options.min(self.announced - 1));
         }
+        self.pushed |= payload < self.mss;
     }
 
     /// Data has come in order: acknowledge now or later.
@@ -381,12 +386,26 @@ impl Receiver {
         self.data_ns = now_ns.max(1);
         let held = u64::from(config.delayed_ack.segments.saturating_sub(1));
         if (self.quick > 0 && !self.interactive)
-            || self.next - self.acked > held * u64::from(self.mss)
+            || (self.next - self.acked > held * u64::from(self.mss)
+                && (!config.delayed_ack.until_read || self.can_move()))
         {
             self.ack_now = true;
         } else if self.delayed_ns == NEVER {
             self.delayed_ns = now_ns + config.delayed_ack.timeout_ns;
         }
+    }
+
+    /// The window behind what has come would be no smaller than the one that was offered last.
+    fn can_move(&self) -> bool {
+        let unit = 1 << self.wscale;
+        self.free().next_multiple_of(unit) >= self.edge - self.acked
+    }
+
+    /// The application has taken data for which an ACK was delayed ([`DelayedAck::until_read`]).
+    pub fn acknowledge_what_was_read(&mut self, config: &DelayedAck) {
+        let held = u64::from(config.segments.saturating_sub(1)) * u64::from(self.mss);
+        let small = self.pushed && !self.interactive && self.readable() == 0;
+        self.ack_now |= self.delayed_ns != NEVER && (small || self.next - self.acked > held);
     }
 
     /// Whether the echo of this segment says anything new of the receiver's RTT.
