@@ -422,9 +422,7 @@ impl Endpoint {
         self.receiver.take(taken);
         if taken > 0 && self.may_receive() {
             self.receiver.update_window_if_worth_it();
-            if self.config.delayed_ack.until_read {
-                (self.receiver).acknowledge_what_was_read(&self.config.delayed_ack);
-            }
+            (self.receiver).acknowledge_what_was_read(&self.config.delayed_ack);
         }
         taken
     }

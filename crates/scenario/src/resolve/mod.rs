@@ -192,7 +192,9 @@ fn wake(sim: &Table<'_>) -> Vec<Duration> {
         return Vec::new();
     };
     let parsed = item.list().unwrap_or_default().into_iter();
-    let quantiles: Vec<Duration> = parsed.filter_map(|item| item.parse(parse_duration)).collect();
+    let quantiles: Vec<Duration> = parsed
+        .filter_map(|item| item.parse(parse_duration))
+        .collect();
     if !quantiles.is_sorted() {
         item.complain("quantiles must not fall", "write the smallest first");
     }

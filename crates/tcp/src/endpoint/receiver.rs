@@ -34,6 +34,8 @@ pub struct Receiver {
     announced: u32,
     /// All that is free is offered at once ([`Config::freebsd`]).
     eager: bool,
+    /// ACKs may wait for the application ([`DelayedAck::until_read`]).
+    until_read: bool,
     /// Boxed: only disorder touches it.
     queue: Box<Reassembly>,
     /// The queue holds something, or has a duplicate to report.
@@ -121,6 +123,7 @@ impl Receiver {
             mss: FIRST_GUESS.min(u32::from(config.mss)),
             announced: u32::from(config.mss),
             eager: config.freebsd,
+            until_read: config.delayed_ack.until_read,
             queue: Box::default(),
             disorder: false,
             ack_now: false,
@@ -270,7 +273,9 @@ impl Receiver {
 
     /// The right edge moves when it gains this much (RFC 9293 3.8.6.2.2).
     fn step(&self) -> u64 {
-        if self.eager {
+        // With scaling Linux offers what is free (`__tcp_select_window`), and by that it knows
+        // whether the window can move on.
+        if self.eager || (self.until_read && self.wscale > 0) {
             return 1;
         }
         u64::from(self.announced).min(self.buffer / 2).max(1)
@@ -387,7 +392,7 @@ impl Receiver {
         let held = u64::from(config.delayed_ack.segments.saturating_sub(1));
         if (self.quick > 0 && !self.interactive)
             || (self.next - self.acked > held * u64::from(self.mss)
-                && (!config.delayed_ack.until_read || self.can_move()))
+                && (!self.until_read || self.can_move()))
         {
             self.ack_now = true;
         } else if self.delayed_ns == NEVER {
@@ -401,8 +406,11 @@ impl Receiver {
         self.free().next_multiple_of(unit) >= self.edge - self.acked
     }
 
-    /// The application has taken data for which an ACK was delayed ([`DelayedAck::until_read`]).
+    /// The application has taken data for which an ACK may wait.
     pub fn acknowledge_what_was_read(&mut self, config: &DelayedAck) {
+        if !self.until_read {
+            return;
+        }
         let held = u64::from(config.segments.saturating_sub(1)) * u64::from(self.mss);
         let small = self.pushed && !self.interactive && self.readable() == 0;
         self.ack_now |= self.delayed_ns != NEVER && (small || self.next - self.acked > held);
