@@ -49,7 +49,7 @@ fn a_late_process_reads_all_that_has_come_and_answers_late() {
         (late.p50 - at_once.p50 - 600.0).abs() < 0.01,
         "{at_once:?} {late:?}"
     );
-    assert_eq!(late.p50, late.p99);
+    assert!(late.p99 - late.p50 < 10.0, "{late:?}");
     let acks = |results: &[VariantResult]| {
         let sent = |id: &str| {
             results[0]

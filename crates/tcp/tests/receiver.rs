@@ -77,12 +77,16 @@ fn until_read() -> Config {
 #[test]
 fn what_was_not_read_is_acknowledged_when_it_is() {
     let mut peer = warm(until_read());
-    peer.give(&peer.data(2000, 1000, 0));
-    peer.give(&peer.data(3000, 1000, 0));
-    peer.give(&peer.data(4000, 100, 0));
+    // An ACK with nothing unread offers all of the buffer.
+    peer.give(&peer.data(2000, 100, 0));
+    peer.tcp.read(u64::MAX);
+    assert_eq!(received(peer.one().ack), 2100);
+    peer.give(&peer.data(2100, 1000, 0));
+    peer.give(&peer.data(3100, 1000, 0));
+    peer.give(&peer.data(4100, 100, 0));
     assert_eq!(peer.out(), [], "the window cannot move on");
     peer.tcp.read(u64::MAX);
-    assert_eq!(received(peer.one().ack), 4100, "one for all");
+    assert_eq!(received(peer.one().ack), 4200, "one for all");
     assert_eq!(peer.out(), []);
 }
 
