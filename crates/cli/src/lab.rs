@@ -78,7 +78,7 @@ fn calibrate(out: Option<&Path>) -> Result<(), Failure> {
 /// The same in simulated time, with the delays made from what was measured.
 fn simulate(mut experiment: Experiment, lab: &Measured, scale: f64) -> Result<Measured, Failure> {
     for variant in &mut experiment.variants {
-        variant.sim = lab.delays();
+        variant.sim = lab.delays_of(&variant.name);
     }
     let threads = sluicegate_sim::Threads::Auto;
     let results = measure(&experiment, scale, &mut sluicegate_sim::Sim { threads })?;

@@ -1,11 +1,19 @@
 //! From an idle ping-pong to the delays of `[sim]`; a bulk flow beside it checks them.
 //!
 //! A round trip of an idle probe is twice what hosts take to send and to receive, twice each link's
-//! delay, and how late hosts are, once each way. The lab's links are token buckets: what is idle
-//! sends at once, so that a probe waits for no serialization ([`LAB_BURST`]). The medians over two
-//! links and over three give a link's delay. How late hosts are is drawn from an exponential
-//! distribution in either direction, so that the sum of both has its median at 1.678 and its 99th
-//! percentile at 6.638 means: what lies between the two gives the mean, the median the rest.
+//! delay, and how late hosts and processes are, once each way. The lab's links are token buckets:
+//! what is idle sends at once, so that a probe waits for no serialization ([`LAB_BURST`]). The
+//! medians over two links and over three give a link's delay.
+//!
+//! How late the process is that answers the probe is measured for each request, by the kernel's
+//! time of its arrival. What its distribution, once each way, leaves of the spread of round trips
+//! is drawn from an exponential distribution in either direction, so that the sum of both has its
+//! median at 1.678 and its 99th percentile at 6.638 means: what lies between the two gives the
+//! mean, the median the rest.
+//!
+//! Processes are later on a busy machine, and that decides for how many packets a receiver sends
+//! one ACK. So the delays of a simulation have the lateness beside the bulk flow, those of the
+//! idle round trips the one of the idle probe.
 //!
 //! Sixteen processes that should connect at once do so one after another; by when the last one has
 //! is how far starts are apart.
@@ -41,6 +49,9 @@ const SAMPLES_MIN: u64 = 1000;
 const MEDIAN_OF_TWO: f64 = 1.678_347;
 const P99_OF_TWO: f64 = 6.638_352;
 
+/// Quantiles of lateness: 0, 5, … 100 %.
+const WAKES: usize = 21;
+
 /// The experiment that is measured.
 ///
 /// # Errors
@@ -64,6 +75,9 @@ pub struct RoundTrips {
     pub p99_us: f64,
 }
 
+/// How late a process is, in µs: evenly spaced quantiles.
+pub type Wakes = [f64; WAKES];
+
 /// Measurements of a world that ran [`experiment`].
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Measured {
@@ -73,6 +87,11 @@ pub struct Measured {
     pub far: RoundTrips,
     /// Over two, the last one full.
     pub beside_bulk: RoundTrips,
+    /// How late the process is that answers, without anything else to do; zeros where time is
+    /// simulated.
+    pub wake_idle_us: Wakes,
+    /// The same beside the bulk flow.
+    pub wake_busy_us: Wakes,
     /// The bulk flow's goodput over its link's rate.
     pub bulk_share: f64,
     /// Its packets over those that come back.
@@ -97,19 +116,31 @@ impl Measured {
             near: round_trips(variant(results, "near")?)?,
             far: round_trips(variant(results, "far")?)?,
             beside_bulk: round_trips(beside)?,
+            wake_idle_us: wakes(variant(results, "near")?),
+            wake_busy_us: wakes(beside),
             bulk_share: beside.goodput_bps.sum / there.rate_bps as f64,
             packets_per_ack: there.sent as f64 / back.sent.max(1) as f64,
             last_start_us: last_start_us(variant(results, "starts")?)?,
         })
     }
 
+    /// The delays of an experiment on this machine.
+    pub fn delays(&self) -> SimOptions {
+        SimOptions {
+            wake: late(&self.wake_busy_us),
+            ..self.idle_delays()
+        }
+    }
+
     /// The delays with which the simulator gives the idle round trips. A figure that noise has made
     /// negative is 0.
-    pub fn delays(&self) -> SimOptions {
+    pub fn idle_delays(&self) -> SimOptions {
         let Self { near, far, .. } = self;
+        let [wakes_p50_us, wakes_p99_us] = of_two(&self.wake_idle_us);
         let link_us = ((far.p50_us - near.p50_us) / 2.0).max(0.0);
-        let constant_us = near.p50_us - 2.0 * NEAR_LINKS * link_us;
-        let mean_us = (near.p99_us - near.p50_us) / (P99_OF_TWO - MEDIAN_OF_TWO);
+        let constant_us = near.p50_us - 2.0 * NEAR_LINKS * link_us - wakes_p50_us;
+        let spread_us = (near.p99_us - near.p50_us) - (wakes_p99_us - wakes_p50_us);
+        let mean_us = spread_us / (P99_OF_TWO - MEDIAN_OF_TWO);
         let mean_us = mean_us.clamp(0.0, constant_us.max(0.0) / MEDIAN_OF_TWO);
         let hosts_us = ((constant_us - MEDIAN_OF_TWO * mean_us) / 2.0).max(0.0);
         // Only their sum shows; the parts are those of the defaults.
@@ -124,7 +155,16 @@ impl Measured {
             jitter_mean: rounded(mean_us),
             burst: LAB_BURST,
             start_spread: rounded(self.last_start_us),
+            wake: late(&self.wake_idle_us),
             ..defaults
+        }
+    }
+
+    /// The delays with which a variant of [`experiment`] is simulated.
+    pub fn delays_of(&self, variant: &str) -> SimOptions {
+        match variant {
+            "near" | "far" => self.idle_delays(),
+            _ => self.delays(),
         }
     }
 
@@ -156,6 +196,13 @@ pub fn to_toml(machine: &str, lab: &Measured, sim: &Measured) -> String {
         // Writing to a String cannot fail.
         let _ = writeln!(text, "#   {what:<36}  {:<22}  {}", shown(lab), shown(sim));
     }
+    for (what, wakes) in [
+        ("the answering process, idle", &lab.wake_idle_us),
+        ("it is late beside the bulk flow", &lab.wake_busy_us),
+    ] {
+        let [p10, p50, p95] = [wakes[2], wakes[10], wakes[19]];
+        let _ = writeln!(text, "#   {what:<36}  {p10:.1} / {p50:.1} / {p95:.1} (p95)");
+    }
     for (what, lab, sim) in [
         (
             "the bulk flow's share of its link",
@@ -183,6 +230,9 @@ pub fn to_toml(machine: &str, lab: &Measured, sim: &Measured) -> String {
     ] {
         let _ = writeln!(text, "{key} = \"{}\"", format_duration(delay));
     }
+    let quoted = |late: &Duration| format!("\"{}\"", format_duration(*late));
+    let wake: Vec<String> = delays.wake.iter().map(quoted).collect();
+    let _ = writeln!(text, "wake = [{}]", wake.join(", "));
     text
 }
 
@@ -223,6 +273,51 @@ fn round_trips(variant: &VariantResult) -> Result<RoundTrips, String> {
         p50_us,
         p99_us,
     })
+}
+
+/// Quantiles of how late processes were. The last one is such that the mean of the latest 5 % is
+/// theirs, not half of the one latest of all.
+fn wakes(variant: &VariantResult) -> Wakes {
+    let mut samples = variant.samples.wake_us.clone();
+    samples.sort_unstable_by(f64::total_cmp);
+    let steps = (WAKES - 1) as f64;
+    let mut quantiles = [0.0; WAKES];
+    if samples.is_empty() {
+        return quantiles;
+    }
+    for (step, quantile) in quantiles.iter_mut().enumerate() {
+        *quantile = stats::quantile(&samples, step as f64 / steps);
+    }
+    let latest = &samples[samples.len() - samples.len().div_ceil(WAKES - 1)..];
+    let mean_us = latest.iter().sum::<f64>() / latest.len() as f64;
+    let before_us = quantiles[WAKES - 2];
+    quantiles[WAKES - 1] = (2.0 * mean_us - before_us).max(before_us);
+    quantiles
+}
+
+/// Median and 99th percentile of the sum of two draws from such quantiles.
+fn of_two(wakes: &Wakes) -> [f64; 2] {
+    /// Draws on each line between two quantiles.
+    const DRAWS: usize = 10;
+    let lines = wakes.windows(2).flat_map(|line| {
+        let part = |draw: usize| (draw as f64 + 0.5) / DRAWS as f64;
+        (0..DRAWS).map(move |draw| line[0] + (line[1] - line[0]) * part(draw))
+    });
+    let draws: Vec<f64> = lines.collect();
+    let pairs = draws
+        .iter()
+        .flat_map(|one| draws.iter().map(move |other| one + other));
+    let mut sums: Vec<f64> = pairs.collect();
+    sums.sort_unstable_by(f64::total_cmp);
+    [0.5, 0.99].map(|q| stats::quantile(&sums, q))
+}
+
+/// The quantiles for the simulator; none where nothing was late.
+fn late(wakes: &Wakes) -> Vec<Duration> {
+    match wakes[WAKES - 1] > 0.0 {
+        true => wakes.iter().map(|us| rounded(*us)).collect(),
+        false => Vec::new(),
+    }
 }
 
 /// To 10 ns.
@@ -329,6 +424,46 @@ mod tests {
             ..SimOptions::default()
         };
         assert_eq!(measured.delays(), expected);
+    }
+
+    #[test]
+    fn measured_lateness_is_no_delay_and_no_jitter() {
+        // Evenly from 0 to 40 us, so that the sum of two has its median at 40 and p99 at 74.3 us.
+        let even = std::array::from_fn(|step| 2.0 * step as f64);
+        let [p50, p99] = of_two(&even);
+        assert!(
+            (p50 - 40.0).abs() < 0.3 && (p99 - 74.3).abs() < 0.3,
+            "{p50} {p99}"
+        );
+        let measured = Measured {
+            near: idle(70.0, 100.0, 100.0 + p99 - p50),
+            far: idle(70.0, 100.0, 130.0),
+            wake_idle_us: even,
+            wake_busy_us: [50.0; WAKES],
+            ..Measured::default()
+        };
+        let sim = measured.delays();
+        assert_eq!(sim.jitter_mean, Duration::ZERO);
+        assert_eq!(
+            sim.transmit_delay + sim.receive_delay,
+            rounded((100.0 - p50) / 2.0)
+        );
+        assert_eq!(sim.wake, [Duration::from_micros(50); WAKES]);
+        assert_eq!(
+            measured.delays_of("near").wake[10],
+            Duration::from_micros(20)
+        );
+    }
+
+    #[test]
+    fn the_latest_of_all_does_not_stand_for_the_latest_twentieth() {
+        let mut result = VariantResult::default();
+        result.samples.wake_us = (0..100).map(f64::from).chain([10_000.0]).collect();
+        let quantiles = wakes(&result);
+        assert!((quantiles[10] - 50.0).abs() < 1e-9);
+        // 95 to 99 and 10000: a mean of 1747.5.
+        let mean = f64::midpoint(quantiles[19], quantiles[20]);
+        assert!((mean - 10_485.0 / 6.0).abs() < 1e-9, "{mean}");
     }
 
     #[test]

@@ -643,6 +643,9 @@ pub struct SimOptions {
     /// Bulk flows connect up to this much after their time, drawn uniformly: processes that wake at
     /// once do not run at once.
     pub start_spread: Duration,
+    /// Time from data at a socket until the process that sleeps there reads them: evenly spaced
+    /// quantiles of its distribution, smallest first; empty = it reads at once.
+    pub wake: Vec<Duration>,
     /// The amount of data that sockets hand to their host; `None` = as much as the lab's of that
     /// kind of tenant.
     pub sockets: Option<Sockets>,
@@ -669,6 +672,7 @@ impl Default for SimOptions {
             jitter_mean: Duration::ZERO,
             burst: Duration::ZERO,
             start_spread: Duration::ZERO,
+            wake: Vec::new(),
             sockets: None,
         }
     }

@@ -371,6 +371,9 @@ impl Verdict {
 pub struct Samples {
     /// Every RTT sample in microseconds.
     pub rtt_us: Vec<f64>,
+    /// How late the process was that answered a probe, in microseconds, for every request; empty
+    /// where time is simulated.
+    pub wake_us: Vec<f64>,
     /// Every completion time in microseconds, by class.
     pub fct_us: BTreeMap<String, Vec<f64>>,
     /// Named series over time.

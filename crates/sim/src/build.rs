@@ -35,7 +35,7 @@ use crate::{
     converged::Converged,
     engine::{Engine, Part},
     layout::{Layout, Partition, Tenant},
-    net::{EndId, Host, Net, PacketFabric, Plain, interface_of},
+    net::{EndId, Host, Net, PacketFabric, Plain, Processes, interface_of},
     packet::{ETHERNET_BYTES, Packet},
 };
 
@@ -185,6 +185,11 @@ fn net<F: FabricOf>(
     let mut net = Net::part(Arc::clone(layout), part, fabric, machines, seed);
     for (id, tenant) in (0..).zip(&variant.tenants) {
         net.set_read_rate(id, tenant.read_rate_bps);
+    }
+    if !variant.sim.wake.is_empty() {
+        let lateness = variant.sim.wake.iter().map(|late| ps(*late) / PS_PER_NS);
+        let processes = Processes::new(lateness.collect(), seed);
+        net.sockets.processes = Some(Box::new(processes));
     }
     Ok(net)
 }
@@ -409,6 +414,7 @@ fn stack(variant: &Variant, tenant: &Described) -> Result<Config> {
         initial_bytes: max_bytes.min(stack.receive_buffer.initial_bytes),
         max_bytes,
     };
+    stack.delayed_ack.until_read = !variant.sim.wake.is_empty();
     // Applications of the lab write with TCP_NODELAY.
     stack.nagle = false;
     Ok(stack)

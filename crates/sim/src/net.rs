@@ -14,6 +14,7 @@ mod fabric;
 mod host;
 mod inspect;
 mod life;
+mod process;
 mod route;
 mod sockets;
 mod table;
@@ -47,10 +48,11 @@ pub use self::{
     fabric::{PacketFabric, Plain},
     host::Host,
     inspect::Known,
+    process::Processes,
     table::{Notice, Owner, Sockets},
 };
 use self::{
-    clock::{ADAPTER, ALARM, CONTROL, END, KIND_BITS, OVER, PORT, RESEQUENCE, TRANSMIT},
+    clock::{ADAPTER, ALARM, CONTROL, END, KIND_BITS, OVER, PORT, RESEQUENCE, TRANSMIT, WAKE},
     counts::Counts,
     table::Ends,
 };
@@ -297,6 +299,7 @@ impl<F: PacketFabric> Net<F> {
             CONTROL => self.fabric_timer(Timer::Control(PortId(index))),
             RESEQUENCE => self.give_up(HostId(index)),
             OVER => self.forget(index),
+            WAKE => self.wake(index),
             _ => self.alarm(index),
         }
     }
@@ -595,6 +598,7 @@ impl<F: PacketFabric> Net<F> {
         let now_ns = self.now_ns();
         if let Some(tcp) = &mut self.sockets.ends[end as usize].tcp {
             let events = tcp.segment(now_ns, segment);
+            let events = self.until_awake(end, events);
             self.sockets.note_events(end, events);
         } else if self.sockets.ends[end as usize].may_listen()
             && segment.flags & (flags::SYN | flags::ACK) == flags::SYN

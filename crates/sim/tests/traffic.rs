@@ -30,6 +30,62 @@ fn what_phases_offer_beyond_the_link_is_sent_later() {
     within(whole.p50 / 1e6, drained_s, drained_s + 0.005);
 }
 
+#[test]
+fn a_late_process_reads_all_that_has_come_and_answers_late() {
+    let with = |wake: &str| {
+        run(&format!(
+            "{PAIR}wake = {wake}\n[traffic.b]\nkind = 'bulk'\n[traffic.p]\nkind = 'ping-pong'\n"
+        ))
+    };
+    let idle = |wake: &str| {
+        let results = run(&format!(
+            "{PAIR}wake = {wake}\n[traffic.p]\nkind = 'ping-pong'\n"
+        ));
+        results[0].rtt_us.clone()
+    };
+    let (at_once, late) = (idle("[]"), idle("['300us', '300us']"));
+    // Once at the server and once at the client.
+    assert!(
+        (late.p50 - at_once.p50 - 600.0).abs() < 0.01,
+        "{at_once:?} {late:?}"
+    );
+    assert!(late.p99 - late.p50 < 10.0, "{late:?}");
+    let acks = |results: &[VariantResult]| {
+        let sent = |id: &str| {
+            results[0]
+                .links
+                .iter()
+                .find(|link| link.id == id)
+                .unwrap()
+                .sent
+        };
+        sent("left>right") as f64 / sent("right>left") as f64
+    };
+    let (at_once, late) = (with("[]"), with("['300us', '300us']"));
+    assert!(
+        (1.9..2.1).contains(&acks(&at_once)),
+        "an ACK for two segments"
+    );
+    // 121 us for each segment: three come until the process runs.
+    assert!(acks(&late) > 2.2, "{}", acks(&late));
+    assert!(late[0].goodput_bps.sum > 0.98 * at_once[0].goodput_bps.sum);
+}
+
+#[test]
+fn late_processes_depend_on_nothing_but_the_seed() {
+    let text = "warmup = '0s'\nduration = '50ms'\n[network]\ntopology = 'star'\nhosts = 8\nrate = '100Mbit'\n\
+        [sim]\nwake = ['10us', '40us', '500us']\n[traffic.b]\nkind = 'bulk'\nto = 'h1'\n";
+    let on = |threads| {
+        let results = run_on(threads, text);
+        results[0]
+            .flows
+            .iter()
+            .map(|flow| flow.goodput_bps)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(on(Threads::UpTo(1)), on(Threads::UpTo(2)));
+}
+
 /// Three senders and a receiver at links of 100 Mbit/s, for a second.
 const STAR: &str = "warmup = '100ms'\nduration = '1s'\n[network]\ntopology = 'star'\nhosts = 4\nrate = '100Mbit'\n";
 

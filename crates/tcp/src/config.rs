@@ -124,6 +124,11 @@ pub struct DelayedAck {
     /// A FIN is acknowledged like data, as Linux does, not at once. No profile has this:
     /// conformance suites do.
     pub fin: bool,
+    /// Linux's rule for data that the application has not read: they are acknowledged at once only
+    /// where the window can move on, else when it has read (`__tcp_ack_snd_check`,
+    /// `tcp_cleanup_rbuf`). A small segment is acknowledged when it is read. False = as if the
+    /// application read at once, and small segments were like others.
+    pub until_read: bool,
 }
 
 /// With which congestion window a connection begins whose peer is known ([`Config::cache`]).
@@ -289,6 +294,7 @@ impl Config {
                 timeout_ns: 40 * MS,
                 quick: 16,
                 fin: false,
+                until_read: false,
             },
             nagle: true,
             minshall: true,
@@ -363,6 +369,7 @@ impl Config {
                 timeout_ns: 100 * MS,
                 quick: 0,
                 fin: false,
+                until_read: false,
             },
             rto: Rto {
                 initial_ns: 10 * MS,

@@ -71,6 +71,12 @@ impl Events {
         self.0 & events.0 == events.0
     }
 
+    /// The set less `events`.
+    #[must_use]
+    pub fn without(self, events: Self) -> Self {
+        Self(self.0 & !events.0)
+    }
+
     /// True for [`Events::EMPTY`].
     pub fn is_empty(self) -> bool {
         self.0 == 0
@@ -431,6 +437,7 @@ impl Endpoint {
         self.receiver.take(taken);
         if taken > 0 && self.may_receive() {
             self.receiver.update_window_if_worth_it();
+            (self.receiver).acknowledge_what_was_read(&self.config.delayed_ack);
         }
         taken
     }

@@ -63,6 +63,50 @@ fn a_segment_and_some_is_acknowledged_at_once() {
     assert_eq!(received(peer.one().ack), 3064);
 }
 
+/// Windows have a scale, so that they can move by bytes, and ACKs wait for the application.
+fn until_read() -> Config {
+    let mut config = config();
+    config.receive_buffer = Buffer {
+        initial_bytes: 100_000,
+        max_bytes: 100_000,
+    };
+    config.delayed_ack.until_read = true;
+    config
+}
+
+#[test]
+fn what_was_not_read_is_acknowledged_when_it_is() {
+    let mut peer = warm(until_read());
+    // An ACK with nothing unread offers all of the buffer.
+    peer.give(&peer.data(2000, 100, 0));
+    peer.tcp.read(u64::MAX);
+    assert_eq!(received(peer.one().ack), 2100);
+    peer.give(&peer.data(2100, 1000, 0));
+    peer.give(&peer.data(3100, 1000, 0));
+    peer.give(&peer.data(4100, 100, 0));
+    assert_eq!(peer.out(), [], "the window cannot move on");
+    peer.tcp.read(u64::MAX);
+    assert_eq!(received(peer.one().ack), 4200, "one for all");
+    assert_eq!(peer.out(), []);
+}
+
+#[test]
+fn a_small_segment_is_acknowledged_when_it_is_read_a_full_one_is_not() {
+    let mut peer = warm(until_read());
+    peer.give(&peer.data(2000, 1000, 0));
+    peer.tcp.read(u64::MAX);
+    assert_eq!(peer.out(), []);
+    peer.give(&peer.data(3000, 100, 0));
+    peer.tcp.read(u64::MAX);
+    assert_eq!(received(peer.one().ack), 3100);
+    peer.give(&peer.data(3100, 100, 0));
+    assert_eq!(peer.out(), []);
+    peer.tcp.read(50);
+    assert_eq!(peer.out(), [], "some is left");
+    peer.tcp.read(u64::MAX);
+    assert_eq!(received(peer.one().ack), 3200);
+}
+
 #[test]
 fn every_segment_or_every_third() {
     for (segments, expected) in [(1, 6), (2, 3), (3, 2)] {

@@ -17,7 +17,7 @@ use sluicegate_apps::{Actor, App, Io, SocketId};
 use super::{
     clock::{self, Clock},
     pattern::Pattern,
-    plan::{Plan, Report},
+    plan::{Plan, Report, Role},
     socket,
     sockets::{Due, Sockets, State},
 };
@@ -61,6 +61,7 @@ impl Engine {
         }
         self.io.note_troubles();
         report.errors = std::mem::take(&mut self.io.errors).into_lines();
+        report.wakes_us = std::mem::take(&mut self.io.wakes_us);
         // Sockets stay open until the process ends: a peer whose clock is a little late must not
         // see them close.
         std::mem::forget(self.io);
@@ -160,7 +161,12 @@ impl Engine {
             };
             let _ = net::sockopt::set_tcp_nodelay(&accepted, true); // inherited already; harmless if refused
             match self.io.add(accepted, actor, key, State::Open) {
-                Ok(id) => self.open(id, actor, key),
+                Ok(id) => {
+                    if matches!(self.io.plan.roles.get(actor), Some(Role::Echo { .. })) {
+                        self.io.stamp(id);
+                    }
+                    self.open(id, actor, key);
+                }
                 Err(error) => self.io.note(format!("{error:#}")),
             }
         }

@@ -192,6 +192,7 @@ fn merge(report: &mut Report, part: Report) {
     report.senders.extend(part.senders);
     report.receivers.extend(part.receivers);
     report.rtts.extend(part.rtts);
+    report.wakes_us.extend(part.wakes_us);
     report.completions.extend(part.completions);
     report.datagrams_sent.extend(part.datagrams_sent);
     report.datagrams_received.extend(part.datagrams_received);

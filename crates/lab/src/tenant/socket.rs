@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context, anyhow};
 use rustix::{
     io::Errno,
-    net::{self, AddressFamily, SocketFlags, SocketType, sockopt},
+    net::{self, AddressFamily, RecvFlags, SocketFlags, SocketType, sockopt},
 };
 use sluicegate_apps::SenderState;
 
@@ -114,6 +114,83 @@ pub fn overrun(fd: BorrowedFd<'_>) -> u32 {
     } else {
         0
     }
+}
+
+/// The kernel notes when data arrive at this socket; false if it does not.
+pub fn note_arrivals(fd: BorrowedFd<'_>) -> bool {
+    let on: libc::c_int = 1;
+    // SAFETY: `on` is readable for its size.
+    let result = unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_TIMESTAMPNS,
+            (&raw const on).cast(),
+            size_of_val(&on) as libc::socklen_t,
+        )
+    };
+    result == 0
+}
+
+/// Receives data, and the CLOCK_REALTIME in ns at which the last of them arrived, where the kernel
+/// notes it ([`note_arrivals`]).
+pub fn receive_stamped(
+    fd: BorrowedFd<'_>,
+    buffer: &mut [u8],
+    flags: RecvFlags,
+) -> rustix::io::Result<(usize, Option<u64>)> {
+    // Room for one header and one timespec, aligned as a header.
+    let mut control = [0u64; 8];
+    let mut part = libc::iovec {
+        iov_base: buffer.as_mut_ptr().cast(),
+        iov_len: buffer.len(),
+    };
+    // SAFETY: zeros are a valid header: without address, parts and control messages.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = &raw mut part;
+    message.msg_iovlen = 1;
+    message.msg_control = control.as_mut_ptr().cast();
+    message.msg_controllen = size_of_val(&control) as _;
+    // SAFETY: `message` points to a buffer and to control memory that are writable for the lengths
+    // that it has.
+    let count = unsafe {
+        libc::recvmsg(
+            fd.as_raw_fd(),
+            &raw mut message,
+            flags.bits() as libc::c_int,
+        )
+    };
+    let count = usize::try_from(count).map_err(|_| last_errno())?;
+    // SAFETY: the kernel has filled `message` and the control memory, which is alive.
+    Ok((count, unsafe { arrival(&message) }))
+}
+
+/// The arrival in the control messages of a received message.
+///
+/// # Safety
+/// The control memory is alive and holds what the kernel wrote.
+unsafe fn arrival(message: &libc::msghdr) -> Option<u64> {
+    // SAFETY: by the caller's promise these are the kernel's headers, and the data behind one of
+    // SCM_TIMESTAMPNS is a timespec, at no particular address.
+    unsafe {
+        let header = libc::CMSG_FIRSTHDR(message);
+        let of = header.as_ref()?;
+        if (of.cmsg_level, of.cmsg_type) != (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) {
+            return None;
+        }
+        let at: libc::timespec = libc::CMSG_DATA(header)
+            .cast::<libc::timespec>()
+            .read_unaligned();
+        let seconds = u64::try_from(at.tv_sec)
+            .ok()
+            .filter(|seconds| *seconds > 0)?;
+        Some(seconds * 1_000_000_000 + at.tv_nsec as u64)
+    }
+}
+
+fn last_errno() -> Errno {
+    let error = std::io::Error::last_os_error();
+    Errno::from_io_error(&error).unwrap_or(Errno::IO)
 }
 
 /// The other end of a connection.
@@ -265,6 +342,27 @@ mod tests {
     fn unknown_congestion_control_is_named() {
         let error = connect("127.0.0.1:9".parse().unwrap(), "nosuchcc").unwrap_err();
         assert!(error.to_string().contains("nosuchcc"), "{error}");
+    }
+
+    #[test]
+    fn data_come_with_the_time_of_their_arrival() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut sender = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (receiver, _) = listener.accept().unwrap();
+        assert!(note_arrivals(receiver.as_fd()));
+        let before_ns = super::super::clock::unix_ns();
+        std::io::Write::write_all(&mut sender, b"now").unwrap();
+        let sent_ns = super::super::clock::unix_ns();
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        let mut buffer = [0; 8];
+        let received = receive_stamped(receiver.as_fd(), &mut buffer, RecvFlags::empty());
+        let (count, arrived_ns) = received.unwrap();
+        assert_eq!(&buffer[..count], b"now");
+        let arrived_ns = arrived_ns.expect("a time of arrival");
+        assert!((before_ns..sent_ns + 4_000_000).contains(&arrived_ns));
+        receiver.set_nonblocking(true).unwrap();
+        let nothing = receive_stamped(receiver.as_fd(), &mut buffer, RecvFlags::empty());
+        assert_eq!(nothing, Err(Errno::AGAIN));
     }
 
     #[test]

@@ -70,6 +70,8 @@ pub(super) struct Socket {
     taken: (u64, u64),
     /// Speaks in its name.
     raw: Option<RawConnection>,
+    /// The kernel notes when data arrive.
+    stamped: bool,
 }
 
 impl Socket {
@@ -134,6 +136,8 @@ pub struct Sockets {
     pub(super) current: usize,
     scratch: Vec<u8>,
     pub(super) errors: Errors,
+    /// How late the data of stamped sockets were read in measured time.
+    pub(super) wakes_us: Vec<f64>,
     /// The first listener that could not be opened, and why.
     pub(super) unheard: Option<anyhow::Error>,
 }
@@ -155,6 +159,7 @@ impl Sockets {
             current: 0,
             scratch: vec![0; READ_BYTES],
             errors: Errors::default(),
+            wakes_us: Vec::new(),
             unheard: None,
         })
     }
@@ -201,6 +206,7 @@ impl Sockets {
             incoming: Incoming::default(),
             taken: (0, 0),
             raw: None,
+            stamped: false,
         };
         socket.watched = socket.wanted();
         if let Some(flags) = socket.watched {
@@ -331,9 +337,16 @@ impl Sockets {
         };
         let mut scratch = mem::take(&mut self.scratch);
         let window = &mut scratch[..most.min(READ_BYTES as u64) as usize];
+        let mut arrived_ns = None;
         let result = self.get(id).map_or(Err(Errno::AGAIN), |socket| {
-            net::recv(&socket.fd, &mut *window, flags).map(|(_, length)| length)
+            if !socket.stamped {
+                return net::recv(&socket.fd, &mut *window, flags).map(|(_, length)| length);
+            }
+            let (count, arrival) = socket::receive_stamped(socket.fd.as_fd(), window, flags)?;
+            arrived_ns = arrival;
+            Ok(count)
         });
+        self.note_wake(arrived_ns);
         if let Ok(count) = result {
             if verify {
                 self.compare(offset, &window[..count]);
@@ -341,6 +354,23 @@ impl Sockets {
         }
         self.scratch = scratch;
         self.got(id, result)
+    }
+
+    /// From now on the kernel notes when data arrive at this socket.
+    pub(super) fn stamp(&mut self, id: SocketId) {
+        if let Some(socket) = self.get_mut(id) {
+            socket.stamped = socket::note_arrivals(socket.fd.as_fd());
+        }
+    }
+
+    /// Data that have just been read came at this CLOCK_REALTIME.
+    fn note_wake(&mut self, arrived_ns: Option<u64>) {
+        let now_ns = self.clock.now_ns();
+        let measured = self.plan.measure_begin_ns..self.plan.measure_end_ns;
+        if let Some(arrived_ns) = arrived_ns.filter(|_| measured.contains(&now_ns)) {
+            let late_ns = super::clock::unix_ns().saturating_sub(arrived_ns);
+            self.wakes_us.push(late_ns as f64 / 1e3);
+        }
     }
 
     fn compare(&mut self, offset: u64, received: &[u8]) {

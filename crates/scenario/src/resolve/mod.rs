@@ -180,10 +180,29 @@ fn read_sim(table: &Table<'_>, total: Duration) -> SimOptions {
         jitter_mean: read("jitter_mean", defaults.jitter_mean),
         burst: read("burst", defaults.burst),
         start_spread: read("start_spread", defaults.start_spread),
+        wake: wake(&sim),
         sockets: sim.choice("sockets", &SOCKETS),
     };
     sim.close();
     options
+}
+
+/// Quantiles of how late processes are.
+fn wake(sim: &Table<'_>) -> Vec<Duration> {
+    let Some(item) = sim.get("wake") else {
+        return Vec::new();
+    };
+    let parsed = item.list().unwrap_or_default().into_iter();
+    let quantiles: Vec<Duration> = parsed
+        .filter_map(|item| item.parse(parse_duration))
+        .collect();
+    if !quantiles.is_sorted() {
+        item.complain("quantiles must not fall", "write the smallest first");
+    }
+    if quantiles.last().is_some_and(|last| *last > DELAY_MAX) {
+        item.complain("must not be above 10s", "");
+    }
+    quantiles
 }
 
 /// Reports what is wrong with the value of a key.

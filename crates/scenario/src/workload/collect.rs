@@ -64,6 +64,8 @@ pub fn result(seen: Seen<'_>) -> VariantResult {
         .flat_map(|report| &report.rtts)
         .flat_map(|rtt| rtt.samples_us.iter().copied())
         .collect();
+    let wakes = reports.iter().flat_map(|report| &report.wakes_us);
+    let wake_us = wakes.copied().collect();
     let completions = completions(variant, flows, reports);
     let intervals = intervals(variant, flows, reports);
     let derived = derived(variant, flows, reports, &windows);
@@ -86,6 +88,7 @@ pub fn result(seen: Seen<'_>) -> VariantResult {
         intervals,
         samples: Samples {
             rtt_us,
+            wake_us,
             fct_us: completions
                 .into_iter()
                 .map(|(class, completions)| (class, completions.samples_us))

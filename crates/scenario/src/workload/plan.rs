@@ -423,6 +423,10 @@ pub struct Report {
     pub receivers: Vec<ReceiverReport>,
     /// Ping-pong probes.
     pub rtts: Vec<RttReport>,
+    /// How late the process was at each request of a probe that it answered, in us: from the
+    /// request's arrival at the tenant's interface until it was read.
+    #[serde(default)]
+    pub wakes_us: Vec<f64>,
     /// Completion times: classes of the scenario, and `answer` and `round` of incasts.
     pub completions: Vec<CompletionReport>,
     /// Counters of senders of datagrams.

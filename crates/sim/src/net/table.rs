@@ -6,7 +6,7 @@ use rustc_hash::FxHashMap;
 use sluicegate_fabric::graph::HostId;
 use sluicegate_tcp::{Cache, Endpoint, Events};
 
-use super::{ConnectionEnd, EndId};
+use super::{ConnectionEnd, EndId, Processes};
 use crate::message_headers::MessageHeaders;
 
 /// The owner of a socket.
@@ -54,6 +54,8 @@ pub struct Sockets {
     /// The metrics of earlier connections, by tenant and peer.
     pub(crate) cache: Cache<(u32, u32)>,
     alarms: Vec<Alarm>,
+    /// Processes that read late; `None` = all read at once.
+    pub(crate) processes: Option<Box<Processes>>,
     /// Connections that have ended keep their stacks, for tests and traces that read them.
     pub(crate) keeps_all: bool,
     /// The notices to actors, in order.

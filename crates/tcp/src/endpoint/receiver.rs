@@ -6,7 +6,7 @@ use super::{
     reassembly::{Range, Reassembly},
     sequence,
 };
-use crate::{Config, Segment, segment::Block};
+use crate::{Config, Segment, config::DelayedAck, segment::Block};
 
 /// The assumed payload of segments before the first full one.
 const FIRST_GUESS: u32 = 536;
@@ -39,6 +39,8 @@ pub struct Receiver {
     pub(super) memory: Option<Box<Memory>>,
     /// One of the last two.
     unusual: bool,
+    /// ACKs may wait for the application ([`DelayedAck::until_read`]).
+    until_read: bool,
     /// Boxed: only disorder touches it.
     queue: Box<Reassembly>,
     /// The queue holds something, or has a duplicate to report.
@@ -52,6 +54,8 @@ pub struct Receiver {
     pub delayed_ns: u64,
     /// So many more ACKs are not delayed.
     pub quick: u8,
+    /// A small segment has come since the last ACK.
+    pushed: bool,
     /// Data flows both ways by turns: ACKs travel with it.
     pub(super) interactive: bool,
     pub(super) data_ns: u64,
@@ -125,12 +129,14 @@ impl Receiver {
             eager: config.freebsd,
             memory: Memory::boxed(config),
             unusual: config.freebsd || config.counted.is_some(),
+            until_read: config.delayed_ack.until_read,
             queue: Box::default(),
             disorder: false,
             ack_now: false,
             ack_first: false,
             delayed_ns: NEVER,
             quick: 0,
+            pushed: false,
             interactive: false,
             data_ns: 0,
             ece: false,
@@ -271,6 +277,7 @@ impl Receiver {
         self.ack_now = false;
         self.ack_first = false;
         self.delayed_ns = NEVER;
+        self.pushed = false;
         self.quick = self.quick.saturating_sub(1);
     }
 
@@ -308,6 +315,11 @@ impl Receiver {
 
     /// The right edge moves when it gains this much (RFC 9293 3.8.6.2.2).
     fn step(&self) -> u64 {
+        // With scaling Linux offers what is free (`__tcp_select_window`), and by that it knows
+        // whether the window can move on.
+        if self.until_read && self.wscale > 0 {
+            return 1;
+        }
         u64::from(self.announced).min(self.buffer / 2).max(1)
     }
 
@@ -443,6 +455,7 @@ impl Receiver {
         if payload > self.mss {
             self.mss = payload.min(self.announced - options.min(self.announced - 1));
         }
+        self.pushed |= payload < self.mss;
     }
 
     /// Data has come in order: acknowledge now or later.
@@ -455,7 +468,8 @@ impl Receiver {
         self.data_ns = now_ns.max(1);
         let held = u64::from(config.delayed_ack.segments.saturating_sub(1));
         if (self.quick > 0 && !self.interactive)
-            || self.next - self.acked > held * u64::from(self.mss)
+            || (self.next - self.acked > held * u64::from(self.mss)
+                && (!self.until_read || self.can_move()))
         {
             self.ack_now = true;
         } else if self.delayed_ns == NEVER {
@@ -473,6 +487,22 @@ impl Receiver {
             self.delayed_ns = now_ns + config.delayed_ack.timeout_ns;
         }
         self.interactive = true;
+    }
+
+    /// The window behind what has come would be no smaller than the one that was offered last.
+    fn can_move(&self) -> bool {
+        let unit = 1 << self.wscale;
+        self.free().next_multiple_of(unit) >= self.edge - self.acked
+    }
+
+    /// The application has taken data for which an ACK may wait.
+    pub fn acknowledge_what_was_read(&mut self, config: &DelayedAck) {
+        if !self.until_read {
+            return;
+        }
+        let held = u64::from(config.segments.saturating_sub(1)) * u64::from(self.mss);
+        let small = self.pushed && !self.interactive && self.readable() == 0;
+        self.ack_now |= self.delayed_ns != NEVER && (small || self.next - self.acked > held);
     }
 
     /// Whether the echo of this segment says anything new of the receiver's RTT.
