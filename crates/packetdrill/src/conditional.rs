@@ -32,11 +32,10 @@ pub fn resolve(text: &str, settings: &Settings) -> Step<String> {
                 Some(counts) => *counts = !*counts,
                 None => return Stop::unsupported(index + 1, "syntax: #else without #ifdef"),
             },
-            (Some("#endif"), _) => {
-                if open.pop().is_none() {
-                    return Stop::unsupported(index + 1, "syntax: #endif without #ifdef");
-                }
-            }
+            (Some("#endif"), _) => match open.pop() {
+                Some(_) => (),
+                None => return Stop::unsupported(index + 1, "syntax: #endif without #ifdef"),
+            },
             _ if open.iter().all(|counts| *counts) => kept.push_str(line),
             _ => (),
         }

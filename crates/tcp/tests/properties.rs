@@ -79,6 +79,7 @@ fn config() -> impl Strategy<Value = Config> {
                     // Below the shortest RTO, which a lone segment would meet otherwise.
                     timeout_ns: 5 * MS,
                     fin: on[7],
+                    until_read: on[9],
                 };
                 config.receive_buffer = Buffer {
                     initial_bytes: buffer,

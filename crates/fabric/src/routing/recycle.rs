@@ -45,7 +45,7 @@ impl Recycled {
     }
 
     /// The path value of the next packet.
-    pub fn next(&mut self) -> u32 {
+    pub fn next_value(&mut self) -> u32 {
         let is_frozen = self.frozen_until_ps > 0;
         if self.filled == 0 || self.explore > 0 || (self.fresh == 0 && !is_frozen) {
             self.explore = self.explore.saturating_sub(1);
@@ -92,14 +92,17 @@ mod tests {
     #[test]
     fn a_value_comes_back_once_and_in_order() {
         let mut paths = Recycled::new(1);
-        let drawn: Vec<u32> = (0..3).map(|_| paths.next()).collect();
+        let drawn: Vec<u32> = (0..3).map(|_| paths.next_value()).collect();
         assert!(drawn[0] != drawn[1] && drawn[1] != drawn[2]);
         paths.acknowledged(drawn[0], false, 0);
         paths.acknowledged(drawn[1], true, 0);
         paths.acknowledged(drawn[2], false, 0);
-        assert_eq!([paths.next(), paths.next()], [drawn[0], drawn[2]]);
+        assert_eq!(
+            [paths.next_value(), paths.next_value()],
+            [drawn[0], drawn[2]]
+        );
         assert!(
-            !drawn.contains(&paths.next()),
+            !drawn.contains(&paths.next_value()),
             "the marked one is not used again"
         );
     }
@@ -108,9 +111,9 @@ mod tests {
     fn the_last_eight_are_kept() {
         let mut paths = Recycled::new(1);
         (1..=10).for_each(|value| paths.acknowledged(value, false, 0));
-        let next: Vec<u32> = (0..8).map(|_| paths.next()).collect();
+        let next: Vec<u32> = (0..8).map(|_| paths.next_value()).collect();
         assert_eq!(next, [3, 4, 5, 6, 7, 8, 9, 10]);
-        assert!(paths.next() > 10);
+        assert!(paths.next_value() > 10);
     }
 
     #[test]
@@ -119,11 +122,11 @@ mod tests {
             let mut paths = Recycled::new(1);
             (1..=kept).for_each(|value| paths.acknowledged(value, false, 0));
             paths.timed_out(7);
-            assert!((0..100).all(|_| (1..=kept).contains(&paths.next())));
+            assert!((0..100).all(|_| (1..=kept).contains(&paths.next_value())));
             // Then it explores before it trusts what it kept.
             paths.acknowledged(1, false, 7 + FROZEN_PS);
-            assert!((0..KEPT).all(|_| paths.next() > kept));
-            assert_eq!(paths.next(), 1);
+            assert!((0..KEPT).all(|_| paths.next_value() > kept));
+            assert_eq!(paths.next_value(), 1);
         }
     }
 }

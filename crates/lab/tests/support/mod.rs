@@ -99,6 +99,7 @@ pub fn variant(congestion_control: &str, traffic: Vec<Traffic>) -> Variant {
         switches: Vec::new(),
         links: Vec::new(),
         routing: Default::default(),
+        reroute_delay: None,
         shared_memory: None,
         cee: None,
         vnic_queue_bytes: None,

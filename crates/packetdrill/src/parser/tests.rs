@@ -91,7 +91,7 @@ fn what_the_interpreter_cannot_carry_is_named() {
         ("0 < udp (100)", "udp"),
         ("0 < icmp unreachable nonsense [1:1001(1000)]", "nonsense"),
         ("0 > icmp unreachable [1:1001(1000)]", "icmp"),
-        ("0 > S 0:0(0) <mss 1460,md5 abcd>", "md5"),
+        ("0 > S 0:0(0) <mss 1460,mp_capable v1>", "mp_capable"),
         ("0 > P.8 1:2(1) ack 1", "flag 8"),
         ("0 < 80 > 90 S 0:0(0) win 1", "ports"),
         ("0 < [flowlabel 3] S 0:0(0) win 1", "flowlabel"),

@@ -152,7 +152,7 @@ impl ConnectionEnd {
         if std::mem::replace(&mut paths.timeouts, timeouts) < timeouts {
             paths.values.timed_out(now_ps);
         }
-        paths.values.next()
+        paths.values.next_value()
     }
 }
 
