@@ -77,8 +77,8 @@ pub struct Machine {
     pub icmp_resets: bool,
     /// Segments with both SYN and FIN are dropped (`net.inet.tcp.drop_synfin`).
     pub drop_synfin: bool,
-    /// ECN on packets without data (`net.inet.tcp.ecn.plusplus`): 1 on SYN-ACKs (RFC 5562), 2 on all
-    /// and on what is sent again.
+    /// ECN on packets without data (`net.inet.tcp.ecn.plusplus`): 1 on SYN-ACKs (RFC 5562), 2 on
+    /// all and on what is sent again.
     pub ecn_on_control: u8,
     /// The tolerance of a time.
     pub tolerance_ns: u64,

@@ -132,7 +132,10 @@ fn what_is_not_known_is_unsupported_and_not_failed() {
         ("+0 `sysctl net.ipv4.tcp_ecn=6`", "tcp_ecn=6"),
         ("+0 < icmp unreachable nonsense [1:1(0)]", "nonsense"),
         ("+0 %{ import os }%", "import os"),
-        ("+0 > S 0:0(0) <md5 valid>", "a cookie in hexadecimal digits"),
+        (
+            "+0 > S 0:0(0) <md5 valid>",
+            "a cookie in hexadecimal digits",
+        ),
         ("gibberish", "a time is expected"),
     ] {
         match run(line) {

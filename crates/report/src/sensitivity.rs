@@ -37,7 +37,7 @@ pub fn sensitivity(scenarios: &[Sensitivity]) -> String {
         };
         let _ = write!(
             text,
-            "\n## {}\n\n{}. {seeds}{}.\n",
+            "\n## {}\n\n{}.\n{seeds}{}.\n",
             escape(&scenario.scenario),
             escape(&scenario.title),
             match scenario.only.is_empty() {

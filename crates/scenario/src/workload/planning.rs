@@ -136,7 +136,8 @@ fn empty_plan(variant: &Variant, tenant: &Tenant) -> Plan {
 }
 
 /// Parameters of the tenant's stack. `tcp_ecn` 1 offers ECN, 2 (Linux's default) only accepts it, 3
-/// offers AccECN (Linux 6.18); DCTCP offers by itself. Metrics of earlier runs must not leak into this one.
+/// offers AccECN (Linux 6.18); DCTCP offers by itself. Metrics of earlier runs must not leak into
+/// this one.
 fn sysctls(tenant: &Tenant) -> Vec<(String, String)> {
     let mut list = vec![
         (
