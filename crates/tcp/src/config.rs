@@ -215,8 +215,8 @@ pub struct Config {
     pub rto: Rto,
     /// Retransmissions without an answer before the connection is given up.
     pub retries: u8,
-    /// So many SYNs offer timestamps, scaling and SACK, and those after them only the MSS (FreeBSD's
-    /// `rexmit_drop_options`, which FreeBSD 9 has without a switch); 0 = all.
+    /// So many SYNs offer timestamps, scaling and SACK, and those after them only the MSS
+    /// (FreeBSD's `rexmit_drop_options`, which FreeBSD 9 has without a switch); 0 = all.
     pub syns_with_options: u8,
     /// Most segments that wait for one that is missing; more are dropped, as if they were lost.
     pub reassembly_segments: u32,

@@ -44,8 +44,8 @@ impl Endpoint {
         Events::EMPTY
     }
 
-    /// A SYN that begins a new connection in place of this one, which is in TIME-WAIT: its number is
-    /// above all that came (RFC 9293 3.10.7.4).
+    /// A SYN that begins a new connection in place of this one, which is in TIME-WAIT: its number
+    /// is above all that came (RFC 9293 3.10.7.4).
     pub fn makes_way(&self, segment: &Segment) -> bool {
         let control = flags::SYN | flags::ACK | flags::RST;
         self.state == State::TimeWait
