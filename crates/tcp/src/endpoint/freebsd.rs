@@ -20,8 +20,8 @@ impl Endpoint {
         segment
     }
 
-    /// TIME-WAIT (`tcp_twcheck`): nothing ends it early (RFC 1337). What has no ACK is dropped, an ACK
-    /// that tells nothing new is ignored, and all else is answered.
+    /// TIME-WAIT (`tcp_twcheck`): nothing ends it early (RFC 1337). What has no ACK is dropped, an
+    /// ACK that tells nothing new is ignored, and all else is answered.
     pub(super) fn segment_in_time_wait_freebsd(
         &mut self,
         now_ns: u64,
