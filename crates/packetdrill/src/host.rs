@@ -386,8 +386,11 @@ impl Host {
             let whole = packet.ack == connection.nxt && packet.ack > 1;
             let cookie = packet.options.fast_open.clone();
             if self.stack == Stack::Linux {
+                let with_data = !connection.passive && connection.nxt > 1;
                 if connection.asked {
                     self.peer_cookie = cookie.or(self.peer_cookie.take());
+                }
+                if connection.asked || with_data {
                     self.peer_mss = packet.options.mss.unwrap_or(self.peer_mss);
                 }
             } else if let Some(cookie) = cookie.filter(FastOpen::is_valid) {

@@ -414,7 +414,9 @@ fn stack(variant: &Variant, tenant: &Described) -> Result<Config> {
         initial_bytes: max_bytes.min(stack.receive_buffer.initial_bytes),
         max_bytes,
     };
-    stack.delayed_ack.until_read = !variant.sim.wake.is_empty();
+    // A rule of Linux.
+    let late = !variant.sim.wake.is_empty();
+    stack.delayed_ack.until_read = late && tenant.tcp.profile == Profile::Linux;
     // Applications of the lab write with TCP_NODELAY.
     stack.nagle = false;
     Ok(stack)

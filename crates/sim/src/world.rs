@@ -360,12 +360,14 @@ impl<'a, F: FabricOf> Run<'a, F> {
             _ => return,
         };
         links.iter().for_each(|&link| self.failed[link] = fails);
-        let graph = self.variant.graph();
-        let routes = Routes::around(&graph, self.variant.routing, &self.failed);
-        let routes = Arc::new(routes);
-        self.engine
-            .nets()
-            .for_each(|net| net.reroute(Arc::clone(&routes)));
+        let around = self.failed.contains(&true).then(|| {
+            let graph = self.variant.graph();
+            Arc::new(Routes::around(&graph, self.variant.routing, &self.failed))
+        });
+        for net in self.engine.nets() {
+            let whole = &net.layout.routes;
+            net.reroute(Arc::clone(around.as_ref().unwrap_or(whole)));
+        }
     }
 
     /// Both ends of a link may be different parts'.

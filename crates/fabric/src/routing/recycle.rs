@@ -64,9 +64,8 @@ impl Recycled {
     /// An acknowledgement has come back for a packet with this path value; `marked` says whether it
     /// tells of congestion.
     pub fn acknowledged(&mut self, path: u32, marked: bool, now_ps: u64) {
-        if self.frozen_until_ps > 0 && now_ps >= self.frozen_until_ps {
-            self.frozen_until_ps = 0;
-            self.explore = KEPT as u8;
+        if self.frozen_until_ps > 0 {
+            self.thaw(now_ps);
         }
         if marked {
             return;
@@ -77,10 +76,20 @@ impl Recycled {
         self.fresh = (self.fresh + 1).min(KEPT as u8);
     }
 
-    /// A retransmission timer has expired.
+    /// A retransmission timer has expired. After a while without an acknowledgement it means that
+    /// the kept values do not work either.
     pub fn timed_out(&mut self, now_ps: u64) {
-        if self.frozen_until_ps == 0 && self.explore == 0 {
+        if self.frozen_until_ps > 0 {
+            self.thaw(now_ps);
+        } else if self.explore == 0 {
             self.frozen_until_ps = now_ps + FROZEN_PS;
+        }
+    }
+
+    fn thaw(&mut self, now_ps: u64) {
+        if now_ps >= self.frozen_until_ps {
+            self.frozen_until_ps = 0;
+            self.explore = KEPT as u8;
         }
     }
 }
@@ -128,5 +137,16 @@ mod tests {
             assert!((0..KEPT).all(|_| paths.next_value() > kept));
             assert_eq!(paths.next_value(), 1);
         }
+    }
+
+    #[test]
+    fn kept_values_that_do_not_work_are_given_up() {
+        let mut paths = Recycled::new(1);
+        paths.acknowledged(1, false, 0);
+        paths.timed_out(7);
+        paths.timed_out(6 + FROZEN_PS);
+        assert_eq!([paths.next_value(), paths.next_value()], [1, 1]);
+        paths.timed_out(7 + FROZEN_PS);
+        assert!((0..KEPT).all(|_| paths.next_value() > 1));
     }
 }

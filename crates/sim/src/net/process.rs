@@ -93,7 +93,7 @@ impl<F: PacketFabric> Net<F> {
             return;
         };
         for end in process.waiting.drain(..) {
-            if self.sockets.ends[end as usize].life != Life::Released {
+            if self.sockets.ends[end as usize].life == Life::Used {
                 let notice = Notice::Socket(end, Events::READABLE);
                 self.sockets.notices.push_back(notice);
             }

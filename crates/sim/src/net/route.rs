@@ -115,8 +115,8 @@ impl<F: PacketFabric> Net<F> {
 /// The path values of an end whose packets recycle them.
 pub(super) struct PathsOfEnd {
     values: Recycled,
-    /// That of the last packet with data that has arrived.
-    last: u32,
+    /// That of the last packet with data that has arrived, if one has.
+    last: Option<u32>,
     /// Timeouts of the stack so far.
     timeouts: u64,
 }
@@ -124,7 +124,7 @@ pub(super) struct PathsOfEnd {
 impl PathsOfEnd {
     fn arrived(&mut self, path: u32, header: &TcpHeader, now_ps: u64) {
         if header.payload() > 0 {
-            self.last = path;
+            self.last = Some(path);
         } else if !header.is_syn() {
             self.values.acknowledged(path, header.echoes_ce(), now_ps);
         }
@@ -137,7 +137,7 @@ impl ConnectionEnd {
         self.paths.get_or_insert_with(|| {
             Box::new(PathsOfEnd {
                 values: Recycled::new(seed.into()),
-                last: seed,
+                last: None,
                 timeouts: 0,
             })
         })
@@ -146,8 +146,8 @@ impl ConnectionEnd {
     fn recycled_path(&mut self, packet: &Packet, now_ps: u64) -> u32 {
         let timeouts = self.tcp.as_ref().map_or(0, |tcp| tcp.stats().timeouts);
         let paths = self.recycler();
-        if packet.payload() == 0 {
-            return paths.last;
+        if let (0, Some(last)) = (packet.payload(), paths.last) {
+            return last;
         }
         if std::mem::replace(&mut paths.timeouts, timeouts) < timeouts {
             paths.values.timed_out(now_ps);
