@@ -71,8 +71,9 @@ impl KeyPath {
             "variant" => self.0.get(2..).filter(|below| !below.is_empty()),
             _ => None,
         };
-        let mut pairs = own.unwrap_or(&self.0).iter().zip(key.split('.'));
-        pairs.all(|(own, other)| own == other)
+        let own = own.unwrap_or(&self.0);
+        // The root is no key.
+        !own.is_empty() && own.iter().zip(key.split('.')).all(|(own, other)| own == other)
     }
 
     /// The paths without `*` that this one stands for in a tree. Keys may be missing there.

@@ -13,7 +13,7 @@ pub const CASES: &[&str] = &[
     "[interval.part]\nstart = '3s'\nstop = '4s'\n",
     "[lab]\noffloads = true\n",
     "[sim]\nlink_delay = '2us'\ntransmit_delay = '2us'\nreceive_delay = '2us'\njitter = '0us'\njitter_mean = '0us'\n\
-     burst = '1us'\nstart_spread = '1us'\nsockets = '<small-queues|turns|unlimited>'\n",
+     burst = '1us'\nstart_spread = '1us'\nwake = ['1us', '2us']\nsockets = '<small-queues|turns|unlimited>'\n",
     // Topologies.
     "[network]\ntopology = 'star'\nhosts = 3\ntenants_per_host = 2\n[traffic.b]\nkind = 'bulk'\npairs = 'stride:1'\n",
     "[network]\ntopology = 'dumbbell'\npairs = 1\nrouting = '<ROUTING>'\nbottleneck = 'left-right'\n",
@@ -45,6 +45,8 @@ pub const CASES: &[&str] = &[
      marking = { kind = 'threshold', k = '9KB', not_ect = '<drop|pass>' } }]\n\
      [traffic.b]\nkind = 'bulk'\nfrom = 'h1'\nto = 'h2'\n",
     "[network]\ntopology = 'dumbbell'\nshared_buffer = '1MB'\nalpha = 2\n",
+    "[network]\ntopology = 'dumbbell'\nrouting = 'flowlet'\nflowlet_gap = '1ms'\n",
+    "[network]\ntopology = 'dumbbell'\nreroute_delay = '1ms'\n",
     "[network]\ntopology = 'dumbbell'\nvnic_queue = '1MB'\n",
     "[network]\ntopology = 'dumbbell'\n<|link.left-right.>delay = '1ms'\n",
     "[network]\ntopology = 'dumbbell'\n<|link.left-right.>bit_error_rate = 1e-9\n",
