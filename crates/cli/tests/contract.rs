@@ -9,6 +9,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::Command,
+    sync::LazyLock,
 };
 
 use cases::{CASES, NEVER};
@@ -39,8 +40,14 @@ const WORLDS: [&str; 2] = ["sim", "lab"];
 /// "WORD"`.
 type Words = BTreeSet<String>;
 
-/// The files that cases name, in a directory in which the cases stand.
-fn directory() -> PathBuf {
+/// The files that cases name, in a directory in which the cases stand. They are written once: tests
+/// run beside one another.
+fn directory() -> &'static Path {
+    static DIRECTORY: LazyLock<PathBuf> = LazyLock::new(write_files);
+    &DIRECTORY
+}
+
+fn write_files() -> PathBuf {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("contract");
     fs::create_dir_all(&directory).expect("a directory for the test");
     for (name, content) in [

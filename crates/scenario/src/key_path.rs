@@ -73,7 +73,11 @@ impl KeyPath {
         };
         let own = own.unwrap_or(&self.0);
         // The root is no key.
-        !own.is_empty() && own.iter().zip(key.split('.')).all(|(own, other)| own == other)
+        !own.is_empty()
+            && own
+                .iter()
+                .zip(key.split('.'))
+                .all(|(own, other)| own == other)
     }
 
     /// The paths without `*` that this one stands for in a tree. Keys may be missing there.
