@@ -403,7 +403,7 @@ impl Host {
             connection.orphan = true;
             let opening = connection.endpoint.state() == State::SynSent;
             if !linux {
-                connection.endpoint.read(u64::MAX); // FreeBSD forgets what nobody has read
+                connection.endpoint.read(u64::MAX); // FreeBSD discards unread data
             }
             if socket.resets || opening || connection.endpoint.readable() > 0 {
                 connection.endpoint.abort();

@@ -27,7 +27,7 @@ fn marking(mark_bytes: u64) -> Path {
     }
 }
 
-/// Until all has arrived and is acknowledged; nobody closes.
+/// Until all data have arrived and are acknowledged; neither end closes.
 fn transfer(net: &mut Net, bytes: u64) {
     net.server_closes = false;
     net.client().closes = false;

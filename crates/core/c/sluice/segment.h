@@ -46,7 +46,7 @@ enum sg_option_bits {
 	SG_OPT_SIGNED = 1 << 7,    /* MD5 (19) or AO (29) */
 	SG_OPT_MALFORMED = 1 << 8, /* from `end_at` on no parser reads: lengths do not add up */
 	SG_OPT_ECN_OFFER = 1 << 9, /* no option: a SYN with ECE and CWR (RFC 3168 6.1.1), remembered */
-	SG_OPT_FIXED = 1 << 10,    /* no option: the kernel lets nobody write the options of this SYN */
+	SG_OPT_FIXED = 1 << 10,    /* no option: the options of this SYN cannot be written */
 };
 
 struct sg_segment {

@@ -74,19 +74,7 @@ impl Spread {
     /// The port of a packet, if the rule needs no state for it.
     #[inline]
     pub fn peek(&self, query: Query) -> Option<PortId> {
-        match (self.equal(query.switch, query.host), &self.rule) {
-            ([], _) => None,
-            ([only], _) => Some(*only),
-            (ports, Rule::Source(divisors)) => {
-                let choice = u64::from(query.path) / divisors[query.switch.index()];
-                Some(ports[(choice % ports.len() as u64) as usize])
-            }
-            (ports, Rule::Hash) => {
-                let hash = mix(u64::from(query.path) << 32 | u64::from(query.switch.0));
-                Some(ports[part_of(hash, ports.len())])
-            }
-            (_, Rule::Random | Rule::Drill | Rule::Flowlet { .. }) => None,
-        }
+        self.without_state(query, self.equal(query.switch, query.host))
     }
 
     /// The port of a packet.
@@ -98,16 +86,38 @@ impl Spread {
         state: &mut State,
     ) -> Option<PortId> {
         let set = self.near.set(query.switch, query.host);
-        match (self.near.ports(set), &self.rule) {
-            ([], _) => None,
-            ([only], _) => Some(*only),
-            (_, Rule::Source(_) | Rule::Hash) => self.peek(query),
-            (ports, Rule::Random) => Some(ports[state.of(set).draw(query.path, ports.len())]),
-            (ports, Rule::Drill) => Some(ports[state.of(set).drill(query.path, ports, load)]),
-            (ports, Rule::Flowlet { gap_ps }) => {
-                Some(ports[state.of(set).flowlet(query, ports.len(), *gap_ps)])
-            }
+        let ports = self.near.ports(set);
+        if ports.len() < 2 {
+            return ports.first().copied();
         }
+        let index = match &self.rule {
+            Rule::Source(_) | Rule::Hash => return self.without_state(query, ports),
+            Rule::Random => state.of(set).draw(query.path, ports.len()),
+            Rule::Drill => state.of(set).drill(query.path, ports, load),
+            Rule::Flowlet { gap_ps } => state.of(set).flowlet(query, ports.len(), *gap_ps),
+        };
+        Some(ports[index])
+    }
+
+    /// The port of a packet among `ports`, which are all that are equally near, if the rule needs
+    /// no state for it.
+    #[inline]
+    fn without_state(&self, query: Query, ports: &[PortId]) -> Option<PortId> {
+        if ports.len() < 2 {
+            return ports.first().copied();
+        }
+        let index = match &self.rule {
+            Rule::Source(divisors) => {
+                let choice = u64::from(query.path) / divisors[query.switch.index()];
+                (choice % ports.len() as u64) as usize
+            }
+            Rule::Hash => {
+                let hash = mix(u64::from(query.path) << 32 | u64::from(query.switch.0));
+                part_of(hash, ports.len())
+            }
+            Rule::Random | Rule::Drill | Rule::Flowlet { .. } => return None,
+        };
+        Some(ports[index])
     }
 }
 

@@ -162,19 +162,31 @@ fn a_fat_tree_of_256_servers_has_full_bisection() {
     assert_eq!(path(&graph, &routes, 0, 64).len(), 6);
 }
 
-#[test]
-fn d_mod_k_lets_destinations_share_no_port_on_the_way_down() {
+/// In a shift by a quarter of the tree every flow crosses the top; none shares a port with another.
+fn check_that_a_shift_shares_no_port(routing: Routing) {
     let graph = Graph::xgft(&[8, 8, 4], &[1, 8, 8]).unwrap();
-    let routes = Routes::new(&graph);
-    // A shift by a quarter of the tree: every flow crosses the top, none shares a port with
-    // another.
+    let routes = Routes::with(&graph, routing);
     let mut used = HashMap::new();
     for from in 0..256 {
-        for port in path(&graph, &routes, from, (from + 64) % 256) {
+        let to = (from + 64) % 256;
+        let ports = walk(&graph, [from, to].map(HostId), |switch| {
+            peek(&routes, switch, to, from)
+        });
+        for port in ports {
             *used.entry(port).or_insert(0) += 1;
         }
     }
     assert!(used.values().all(|&count| count == 1));
+}
+
+#[test]
+fn d_mod_k_lets_destinations_share_no_port_on_the_way_down() {
+    check_that_a_shift_shares_no_port(Routing::DModK);
+}
+
+#[test]
+fn s_mod_k_gives_sources_ports_of_their_own() {
+    check_that_a_shift_shares_no_port(Routing::SModK);
 }
 
 #[test]
@@ -328,23 +340,6 @@ fn a_flowlet_keeps_its_port_until_a_gap() {
             .iter()
             .all(|uses| uses % 200 == 0)
     );
-}
-
-#[test]
-fn s_mod_k_gives_sources_ports_of_their_own() {
-    let graph = Graph::xgft(&[8, 8, 4], &[1, 8, 8]).unwrap();
-    let routes = Routes::with(&graph, Routing::SModK);
-    let mut used = HashMap::new();
-    for from in 0..256 {
-        let to = (from + 64) % 256;
-        let ports = walk(&graph, [from, to].map(HostId), |switch| {
-            peek(&routes, switch, to, from)
-        });
-        for port in ports {
-            *used.entry(port).or_insert(0) += 1;
-        }
-    }
-    assert!(used.values().all(|&count| count == 1));
 }
 
 proptest! {
