@@ -191,9 +191,12 @@ disturbed() {
 }
 
 # invariant_broken OUTPUT: whether something that must never happen has: a figure is not exactly what it must be, as a
-# compliant sender that is policed, or TCP has repeated or reordered what nothing explains.
+# compliant sender that is policed; enforcement or a queue has counted what it must not, or not counted what it must; or
+# TCP has repeated or reordered what nothing explains.
 invariant_broken() {
-	grep -qE '[^ ]+: .* == [^ ]+ \(.* against .*\)$|: tcp_[a-z_]+ = .* where the experiment is not about it$' "$1"
+	local claim='[^ ]+: .* \(.* against .*\)$'
+	grep -qE ": tcp_[a-z_]+ = .* where the experiment is not about it$" "$1" ||
+		grep -E "$claim" "$1" | grep -qE ' == |\.enforcement\.|\.drops'
 }
 
 # measured NAME COMMAND…: a run with --check in the lab. A check that fails (exit code 3) has failed; only a run that says

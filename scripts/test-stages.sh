@@ -71,7 +71,9 @@ expect "what nothing explains" "codes c 3 0; stage 'lab a' measured 'lab a' next
 expect "a disturbed run" "codes c 3 3 3 3 0; stage 'lab a' measured 'lab a' next c '$DISTURBED'" \
 	'^lab a +ok .*\(tried again: lab a ×4\)$' '^tried again: 1 \(lab a\)$' '^exit 0$'
 expect "five disturbed runs" "codes c 3 3 3 3 3 0; stage 'lab a' measured 'lab a' next c '$DISTURBED'" '^lab a +FAILED' '^exit 1$'
-expect "a broken invariant" "codes c 3 0; stage 'lab a' measured 'lab a' next c '  t: not-policed: a.enforcement.policed == 0 (4 against 0)'" \
+expect "a broken invariant" "codes c 3 0; stage 'lab a' measured 'lab a' next c '$DISTURBED\n  t: not-policed: a.enforcement.policed == 0 (4 against 0)'" \
+	'^lab a +FAILED' '^tried again: nothing$' '^exit 1$'
+expect "a count" "codes c 3 0; stage 'lab a' measured 'lab a' next c '$DISTURBED\n  t: noticed: a.enforcement.feedback_stopped >= 4 (2 against 4)'" \
 	'^lab a +FAILED' '^tried again: nothing$' '^exit 1$'
 expect "a run that cannot begin" "codes c 2 0; stage 'lab a' measured 'lab a' next c x" '^lab a +FAILED' '^tried again: nothing$'
 expect "three are too many" "for name in a b c; do codes c 3 0; stage \"lab \$name\" measured \"lab \$name\" next c '$DISTURBED'; done" \

@@ -33,19 +33,20 @@ TESTS=(cargo test --release --locked --no-fail-fast --workspace)
 PROGRAMS=(--lib --bins --tests --examples)
 
 # Tests that measure rates, queues or delays on live links: when others use the CPUs in that second they fail
-# and nothing is wrong. All others hold on any machine, so that one that fails has failed.
+# and nothing is wrong. They are repeated where others were seen to use them (scripts/others.sh). All other tests hold on
+# any machine, so that one that fails has failed.
 TIMING_SENSITIVE=(
 	two_hosts_fill_their_link ipv6_fills_the_link_too drop_tail_drops_and_nothing_else_does
 	a_marking_switch_marks_ecn_and_drops_the_rest enforcement_keeps_the_queue_short red_marks_early
 	switches_in_a_row_and_tenants_side_by_side
 	bulk_fills_the_link bulk_keeps_its_rate ping_pong_measures_round_trips trace_offers_its_load
-	red_spaces_its_marks dcvegas_keeps_its_queue_below_the_marking_threshold
 )
 
-# may_be_noise LOG: true if all that failed are tests by name, each of them timing-sensitive. A program that died
-# left no list of names.
+# may_be_noise LOG: true if others were measured to use the CPUs, and all that failed are tests by name, each of them
+# timing-sensitive. A program that died left no list of names.
 may_be_noise() {
 	local name found
+	grep -q '^==> disturbed: ' "$1" || return 1
 	found=$(failures "$1")
 	[ "$(grep -cx list <<<"$found")" -eq "$(failed_targets "$1")" ] || return 1
 	for name in $(grep -vx list <<<"$found"); do
@@ -71,7 +72,7 @@ parallel_tests() {
 	return "$status"
 }
 
-# measuring_tests LOG: its tests, one at a time; those that others on the machine may have spoilt once more, each by
+# measuring_tests LOG: its tests, one at a time; those that others on the machine have spoilt once more, each by
 # itself. LOG is where the output goes.
 measuring_tests() {
 	local log=$1 name
