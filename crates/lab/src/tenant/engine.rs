@@ -3,7 +3,7 @@
 //! An [`App`] is one role; it never blocks. [`Sockets`] is what it may do. The loop ends at the
 //! plan's stop, whatever happens.
 
-use std::{cmp::Reverse, net::SocketAddr, rc::Rc};
+use std::{cmp::Reverse, net::SocketAddr, num::NonZeroU64, rc::Rc};
 
 use rustix::{
     event::epoll::{self, EventData, EventFlags},
@@ -49,6 +49,8 @@ impl Engine {
     /// Sleeps until the start, runs until the plan's stop, reports.
     pub fn run(mut self, clock: Clock) -> Report {
         self.io.clock = clock;
+        // Messages leave when they are due. By default the kernel may let 50 us pass.
+        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         let wait = clock::timespec(clock.until_start_ns());
         let _ = rustix::thread::clock_nanosleep_relative(ClockId::Monotonic, &wait);
         for index in 0..self.apps.len() {
