@@ -10,6 +10,8 @@
 //!   flows, pauses on the wire, congestion notification, a share for each of eight traffic classes.
 //!   Beside the plain permutation, by turns of simulated time, and the ratio of what a hop takes;
 //!   and the same where senders wait for their adapters, on both.
+//! - **cee-permutation-2**: that of converged Ethernet on two threads beside one thread, by turns of
+//!   simulated time, and the ratio of what a hop takes.
 //! - **commercial**: queries to the permutation's 256 servers over a hierarchy beside messages
 //!   between them, FreeBSD 9's TCP, a connection for every message, eight priorities, on converged
 //!   Ethernet likewise, 10 ms of them. Beside the plain permutation, by turns, and beside the same
@@ -69,12 +71,13 @@ const PORT: u16 = 5000;
 /// Longer than any case takes.
 const END_PS: u64 = 1_000 * 1_000_000_000_000;
 
-const CASES: [&str; 8] = [
+const CASES: [&str; 9] = [
     "incast",
     "permutation",
     "cee-permutation",
     "commercial",
     "permutation-2",
+    "cee-permutation-2",
     "scale-64",
     "scale-1024",
     "scale-4096",
@@ -106,7 +109,9 @@ fn run(name: &str) -> Result<()> {
     let tree = |m: [u32; 3], w: [u32; 3]| Graph::xgft(&m, &w).map_err(anyhow::Error::msg);
     let (graph, bytes, threads) = match name {
         "incast" => (star(17), 10_000_000, 1),
-        "permutation" | "cee-permutation" => (tree([8, 8, 4], [1, 8, 8])?, 4_000_000, 1),
+        "permutation" | "cee-permutation" | "cee-permutation-2" => {
+            (tree([8, 8, 4], [1, 8, 8])?, 4_000_000, 1)
+        }
         // More than can be sent in the time of the other.
         "commercial" => (tree([8, 8, 4], [1, 8, 8])?, 40_000_000, 1),
         "permutation-2" => (tree([8, 8, 4], [1, 8, 8])?, 4_000_000, 2),
@@ -129,6 +134,7 @@ fn run(name: &str) -> Result<()> {
             let name = format!("{name}, senders wait");
             compare(&name, &graph, &pairs, bytes, true)
         }
+        "cee-permutation-2" => compare_threads(name, &graph, &pairs, bytes),
         "commercial" => compare_commercial(name, &graph, &pairs, bytes),
         _ => measure(name, &graph, &pairs, bytes, threads),
     }
@@ -231,8 +237,7 @@ fn plan() -> Plan {
         series_interval_ns: 1,
         cwnd_interval_ns: 1,
         roles: Vec::new(),
-        // Of each pair the sink, then the source.
-        priorities: (0..1024).map(|role| (role / 2 % 8) as u8).collect(),
+        priorities: Vec::new(),
     }
 }
 
@@ -310,7 +315,7 @@ fn engine<F: Benched>(
     waits: bool,
 ) -> Result<Engine<Machine, F>> {
     let layout = Arc::new(layout(graph, threads));
-    let mut plans_by_part: Vec<Vec<(u32, Machine)>> = Vec::new();
+    let mut plans_by_part: Vec<Vec<(u32, u8, Machine)>> = Vec::new();
     plans_by_part.resize_with(layout.partition.parts(), Vec::new);
     for (port, &(from, to)) in (PORT..).zip(pairs) {
         let source = Source {
@@ -322,8 +327,10 @@ fn engine<F: Benched>(
             left: bytes,
             done: Arc::clone(done),
         };
-        plans_by_part[layout.part_of_host(HostId(to))].push((to, Machine::Sink(sink)));
-        plans_by_part[layout.part_of_host(HostId(from))].push((from, Machine::Source(source)));
+        let priority = (port % 8) as u8;
+        let (sink, source) = (Machine::Sink(sink), Machine::Source(source));
+        plans_by_part[layout.part_of_host(HostId(to))].push((to, priority, sink));
+        plans_by_part[layout.part_of_host(HostId(from))].push((from, priority, source));
     }
     let machine = |host| {
         let adapter = graph.adapter(HostId(host)).expect("a link");
@@ -420,8 +427,19 @@ struct Timed<A, F> {
 
 impl<F: Benched> Timed<Machine, F> {
     fn new(graph: &Graph, pairs: &[(u32, u32)], bytes: u64, waits: bool) -> Result<Self> {
+        Self::on(1, graph, pairs, bytes, waits)
+    }
+
+    /// On so many threads.
+    fn on(
+        threads: usize,
+        graph: &Graph,
+        pairs: &[(u32, u32)],
+        bytes: u64,
+        waits: bool,
+    ) -> Result<Self> {
         let done = Arc::new(Done::default());
-        let engine = engine(graph, pairs, bytes, 1, &done, waits)?;
+        let engine = engine(graph, pairs, bytes, threads, &done, waits)?;
         Ok(Self::of(engine, done))
     }
 
@@ -470,6 +488,32 @@ fn compare(name: &str, graph: &Graph, pairs: &[(u32, u32)], bytes: u64, waits: b
         ensure!(turn * TURN_PS < END_PS, "{name}: flows do not end");
     }
     print_ratio(name, &plain, &converged)
+}
+
+/// Converged Ethernet on two threads beside one.
+fn compare_threads(name: &str, graph: &Graph, pairs: &[(u32, u32)], bytes: u64) -> Result<()> {
+    let mut one = Timed::<_, Converged>::on(1, graph, pairs, bytes, false)?;
+    let mut two = Timed::<_, Converged>::on(2, graph, pairs, bytes, false)?;
+    let all = pairs.len() as u64;
+    for turn in 1.. {
+        one.run_until(turn * TURN_PS)?;
+        two.run_until(turn * TURN_PS)?;
+        if one.is_done(all) && two.is_done(all) {
+            break;
+        }
+        ensure!(turn * TURN_PS < END_PS, "{name}: flows do not end");
+    }
+    ensure!(
+        one.engine.hops() == two.engine.hops(),
+        "{name}: threads change the result"
+    );
+    println!(
+        "{name}: {:.1} M packet-hops/s on two threads, {:.2} times one ({:.0} ns/hop)",
+        1e3 / two.ns_per_hop(),
+        one.ns_per_hop() / two.ns_per_hop(),
+        one.ns_per_hop()
+    );
+    Ok(())
 }
 
 /// A datacenter's queries and what else its servers do: every priority has both.

@@ -99,6 +99,15 @@ pub struct Lane {
     pub number: u8,
 }
 
+/// The fields of a frame that the fabric keeps beside it, on the way to another part of the run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Luggage {
+    /// The frame's note in the pool.
+    pub note: u64,
+    /// Its number among the frames of its adapter's queue, where frames are numbered.
+    pub number: u32,
+}
+
 /// Numbers of frames, by their origin or fate, for the account of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Books {
@@ -191,6 +200,23 @@ pub trait Fabric: Sized {
 
     /// From now on [`Effect::Sent`] reports the frames of a port that were [`Accepted::Waits`].
     fn watch(&mut self, port: PortId);
+
+    /// The far end of a port belongs to another part of the run. The driver passes every frame that
+    /// the port sends on to that part.
+    fn set_away(&mut self, port: PortId);
+
+    /// What the fabric keeps beside a frame that leaves this part.
+    fn luggage(&self, frame: Handle) -> Luggage;
+
+    /// Takes a frame that another part has sent over a port, before its arrival. Frames of a port
+    /// arrive in the order in which they are taken.
+    fn deliver(
+        &mut self,
+        timers: &mut impl Timers,
+        port: PortId,
+        frame: (Handle, Luggage),
+        arrival_ps: u64,
+    );
 
     /// Makes a copy of a frame that has arrived.
     fn copy(&mut self, frame: Handle) -> Handle;

@@ -11,10 +11,10 @@ use rustc_hash::FxHashMap;
 
 use crate::{
     cee::{
-        Cee, CeeFrame, CeeStats, Deadlock, Departure, OwnEffect, PortSpec, QueueKey, Resequencer,
-        Verdict,
+        Cee, CeeFrame, CeeStats, Deadlock, Departure, OwnEffect, PauseFrame, PortSpec, QueueKey,
+        Resequencer, Verdict, Wait,
     },
-    contract::{Accepted, Books, Effect, Fabric, Lane, Sender, Timer, Timers},
+    contract::{Accepted, Books, Effect, Fabric, Lane, Luggage, Sender, Timer, Timers},
     graph::{HostId, PortId, PortKind, PortMap},
     impair::Impairment,
     pool::Handle,
@@ -284,9 +284,29 @@ impl<F: CeeFrame> Converged<F> {
         self.links(port).map(|cee| cee.stats(port))
     }
 
-    /// A cycle of pauses that cannot end, if there is one.
-    pub fn deadlock(&self) -> Option<Deadlock> {
-        self.cee.deadlock(&self.ports.pool)
+    /// The pauses that may belong to a deadlock: see [`Cee::waits`].
+    pub fn waits(&self) -> Vec<Wait> {
+        self.cee.waits(&self.ports.pool)
+    }
+
+    /// A cycle of pauses that cannot end, if there is one: see [`Cee::deadlock_among`].
+    pub fn deadlock_among(&self, waits: Vec<Wait>) -> Option<Deadlock> {
+        self.cee.deadlock_among(waits)
+    }
+
+    /// See [`Cee::paused_since_ps`].
+    pub fn paused_since_ps(&self, port: PortId, priority: usize) -> u64 {
+        self.cee.paused_since_ps(port, priority)
+    }
+
+    /// A pause frame from another part of the run takes effect at a port at this time.
+    pub fn hear(&mut self, port: PortId, frame: PauseFrame, at_ps: u64) {
+        self.cee.hear(port, frame, at_ps);
+    }
+
+    /// Releases a frame that has left for another part, after the effects that are requested now.
+    pub fn forget(&mut self, frame: Handle) {
+        self.cee.requests.own(OwnEffect::Forget(frame));
     }
 
     /// From now on the far end of a port pauses these priorities whether it has room or not.
@@ -462,6 +482,27 @@ impl<F: CeeFrame> Fabric for Converged<F> {
         match self.at(port) {
             PortKind::Link => self.cee.watch(port),
             PortKind::Local | PortKind::Stack => {}
+        }
+    }
+
+    fn set_away(&mut self, port: PortId) {
+        self.cee.set_away(port);
+    }
+
+    fn luggage(&self, frame: Handle) -> Luggage {
+        self.cee.luggage(&self.ports.pool, frame)
+    }
+
+    fn deliver(
+        &mut self,
+        timers: &mut impl Timers,
+        port: PortId,
+        frame: (Handle, Luggage),
+        arrival_ps: u64,
+    ) {
+        let pool = &mut self.ports.pool;
+        if self.cee.deliver(pool, port, frame, arrival_ps) {
+            timers.set(Timer::Arrival(port), arrival_ps);
         }
     }
 

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 
 use crate::{
-    contract::{Accepted, Books, Effect, Fabric, Lane, Sender, Timer, Timers},
+    contract::{Accepted, Books, Effect, Fabric, Lane, Luggage, Sender, Timer, Timers},
     graph::{HostId, PortId},
     impair::Impairment,
     pool::Handle,
@@ -180,6 +180,26 @@ impl<F: Frame + Copy> Fabric for Plain<F> {
     fn count_departures(&mut self, _host: HostId, _now_ps: u64) {}
 
     fn watch(&mut self, _port: PortId) {}
+
+    fn set_away(&mut self, port: PortId) {
+        self.ports.set_away(port);
+    }
+
+    fn luggage(&self, _frame: Handle) -> Luggage {
+        Luggage::default()
+    }
+
+    fn deliver(
+        &mut self,
+        timers: &mut impl Timers,
+        port: PortId,
+        (frame, _): (Handle, Luggage),
+        arrival_ps: u64,
+    ) {
+        if self.ports.deliver(port, frame, arrival_ps) {
+            timers.set(Timer::Arrival(port), arrival_ps);
+        }
+    }
 
     fn copy(&mut self, frame: Handle) -> Handle {
         let copy = self.ports.pool[frame];

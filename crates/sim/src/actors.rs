@@ -63,16 +63,17 @@ impl<A> Default for Actors<A> {
 }
 
 impl<A: Actor> Actors<A> {
-    /// From actors of the caller's own, by tenant; `plan` is what all of them are told.
-    pub fn of(plan: &Plan, actors: Vec<(u32, A)>) -> Self {
+    /// From actors of the caller's own, with their tenants and priorities; `plan` is what all of
+    /// them are told.
+    pub fn of(plan: &Plan, actors: Vec<(u32, u8, A)>) -> Self {
         let mut all = Self::default();
-        for (index, (tenant, actor)) in actors.into_iter().enumerate() {
+        for (index, (tenant, priority, actor)) in actors.into_iter().enumerate() {
             all.plans.push((tenant, plan.clone()));
             all.errors.push(ConnectionErrors::default());
             all.roles.push(RoleInstance {
                 tenant,
                 plan: index,
-                priority: plan.priority(all.roles.len()),
+                priority,
                 actor,
             });
         }

@@ -129,11 +129,19 @@ fn spread(plan: &mut Plan, most_ns: u64, mut seed: u64) {
     }
 }
 
+/// Whether several parts can simulate a variant.
+pub fn is_divisible(variant: &Variant) -> bool {
+    variant.cee.is_none() || cee::is_divisible(variant)
+}
+
+/// Why a variant has one thread, for users who ask for more.
+pub const INDIVISIBLE: &str = "one thread: ideal pauses, failing links and defective adapters of \
+    converged Ethernet act on their neighbours at once; pause = \"wire\" allows several";
+
 /// The partition, and the shortest delay from one part to another. If nothing lies between two
-/// parts, there is one.
+/// parts, or a fabric cannot be divided, there is one.
 fn partition(variant: &Variant, graph: &Graph, threads: usize) -> Result<(Partition, u64)> {
-    if variant.cee.is_some() {
-        // A pause acts on a neighbour at once.
+    if !is_divisible(variant) {
         return Ok((Partition::whole(), u64::MAX));
     }
     let partition = Partition::new(graph, threads);
@@ -141,7 +149,11 @@ fn partition(variant: &Variant, graph: &Graph, threads: usize) -> Result<(Partit
     for id in graph.ports() {
         let part = |node| partition.of(graph.node(node));
         if part(graph.near(id)) != part(graph.far(id)) {
-            shortest_ps = shortest_ps.min(port(variant, id)?.delay_ps);
+            let delay_ps = match &variant.cee {
+                None => port(variant, id)?.delay_ps,
+                Some(config) => cee::lookahead_ps(variant, config, id)?,
+            };
+            shortest_ps = shortest_ps.min(delay_ps);
         }
     }
     Ok(match shortest_ps {

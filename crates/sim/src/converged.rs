@@ -3,13 +3,18 @@
 
 use sluicegate_fabric::{
     Handle,
-    cee::{CeeStats, Deadlock, OwnEffect, PauseFrame},
+    cee::{CeeStats, Deadlock, OwnEffect, PauseFrame, Wait},
     contract::Driver,
     graph::{HostId, Node, PortId, SwitchId},
 };
 
+use sluicegate_apps::App;
+
 use crate::{
-    capture, frame,
+    build::FabricOf,
+    capture,
+    engine::Engine,
+    frame,
     net::{Net, PacketFabric},
     packet::Packet,
 };
@@ -26,8 +31,32 @@ impl PacketFabric for Converged {
                 net.fabric.pool_mut().release(notification);
             }
             OwnEffect::PauseSent(port, frame, leaves_ps) => net.show_pause(port, frame, leaves_ps),
+            OwnEffect::Away(port, packet, arrival_ps) => {
+                net.export(port, packet, arrival_ps);
+                net.on_fabric(|fabric, _, _| fabric.forget(packet));
+            }
+            OwnEffect::Forget(packet) => net.fabric.pool_mut().release(packet),
+            OwnEffect::PauseAway(port, frame, at_ps) => net.export_pause(port, frame, at_ps),
         }
     }
+
+    fn hear(net: &mut Net<Self>, port: PortId, frame: PauseFrame, at_ps: u64) {
+        net.on_fabric(|fabric, _, _| fabric.hear(port, frame, at_ps));
+    }
+}
+
+/// A cycle of pauses that cannot end, if there is one. A part knows what waits in its buffers, and
+/// since when its ports are paused.
+pub fn deadlock<F: FabricOf>(engine: &mut Engine<App, F>) -> Option<Deadlock> {
+    let nets = engine.nets().filter_map(F::converged);
+    let mut waits: Vec<Wait> = nets.flat_map(|net| net.fabric.waits()).collect();
+    waits.sort_by_key(|wait| (wait.stuck.port, wait.stuck.priority));
+    for Wait { stuck, .. } in &mut waits {
+        let net = F::converged(engine.net_of_port(stuck.port))?;
+        stuck.since_ps = (net.fabric).paused_since_ps(stuck.port, stuck.priority.into());
+    }
+    let net = engine.nets().find_map(F::converged)?;
+    net.fabric.deadlock_among(waits)
 }
 
 impl Net<Converged> {
@@ -37,6 +66,14 @@ impl Net<Converged> {
             unreachable!("where a packet came from there is a way back");
         };
         self.forward_on_fabric([out.opposite(), out], notification);
+    }
+
+    /// Exports a pause frame to the part that has the near end of the port that it pauses.
+    fn export_pause(&mut self, port: PortId, frame: PauseFrame, at_ps: u64) {
+        let there = self.layout.part_of_port(port);
+        if let Some(exports) = self.post.exports_to(there) {
+            exports.pauses.push((port, frame, at_ps));
+        }
     }
 
     /// Shows a pause frame to captures at this port.
@@ -74,11 +111,6 @@ impl Net<Converged> {
     /// The total time in ps for which pauses have stopped a port so far.
     pub fn paused_ps(&self, port: PortId) -> u64 {
         self.fabric.paused_ps(port, self.clock.now_ps)
-    }
-
-    /// A cycle of pauses that cannot end, if there is one.
-    pub fn deadlock(&self) -> Option<Deadlock> {
-        self.fabric.deadlock()
     }
 
     /// The adapter of a host begins to pause its link although it has room, or stops doing so.

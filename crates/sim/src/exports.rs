@@ -2,7 +2,7 @@
 //! their streams.
 
 use sluicegate_apps::MessageHeader;
-use sluicegate_fabric::graph::PortId;
+use sluicegate_fabric::{cee::PauseFrame, contract::Luggage, graph::PortId};
 
 use crate::{
     net::EndId,
@@ -20,6 +20,8 @@ pub struct ExportedPacket {
     pub packet: Packet,
     /// Its cold fields.
     pub cold: ColdFields,
+    /// What the fabric keeps beside it.
+    pub luggage: Luggage,
 }
 
 /// The exports of one part to another.
@@ -27,6 +29,8 @@ pub struct ExportedPacket {
 pub struct Exports {
     /// Packets, each port's in the order of their arrival.
     pub packets: Vec<ExportedPacket>,
+    /// Pause frames that take effect at ports of the receiving part, and when (ps).
+    pub pauses: Vec<(PortId, PauseFrame, u64)>,
     /// Headers of messages for ends of the receiving part, of bytes that arrive later.
     pub headers: Vec<(EndId, MessageHeader)>,
     /// Ends of the receiving part whose peers' stacks are gone, and since when (ps).
@@ -36,7 +40,10 @@ pub struct Exports {
 impl Exports {
     /// There is nothing to import.
     pub fn is_empty(&self) -> bool {
-        self.packets.is_empty() && self.headers.is_empty() && self.over.is_empty()
+        self.packets.is_empty()
+            && self.pauses.is_empty()
+            && self.headers.is_empty()
+            && self.over.is_empty()
     }
 }
 
@@ -64,10 +71,12 @@ impl Post {
         (part != self.part).then(|| &mut self.outgoing[part])
     }
 
-    /// When the first packet for another part arrives there; `u64::MAX` = there is none.
+    /// When the first packet or pause for another part arrives there; `u64::MAX` = there is none.
     pub fn next_ps(&self) -> u64 {
         let packets = self.outgoing.iter().flat_map(|exports| &exports.packets);
-        let first = packets.map(|exported| exported.arrival_ps).min();
+        let pauses = self.outgoing.iter().flat_map(|exports| &exports.pauses);
+        let packets = packets.map(|exported| exported.arrival_ps);
+        let first = packets.chain(pauses.map(|&(.., at_ps)| at_ps)).min();
         first.unwrap_or(u64::MAX)
     }
 }

@@ -138,6 +138,16 @@ impl CeeCounts {
         })
     }
 
+    /// The counters of a port whose ends two parts simulate.
+    fn with(self, other: Self) -> Self {
+        Self {
+            pauses: self.pauses + other.pauses,
+            paused_ps: self.paused_ps + other.paused_ps,
+            notifications: self.notifications + other.notifications,
+            ingress_max_bytes: self.ingress_max_bytes.max(other.ingress_max_bytes),
+        }
+    }
+
     fn since(&self, from: &Self) -> LinkCee {
         LinkCee {
             pauses: self.pauses - from.pauses,
@@ -226,8 +236,9 @@ impl Queue {
         Counts {
             port: engine.stats(self.port),
             places: places.unwrap_or_default(),
-            cee: F::converged(engine.net_of_port(self.port))
-                .and_then(|net| CeeCounts::of(self.port, net)),
+            cee: (engine.nets().filter_map(F::converged))
+                .filter_map(|net| CeeCounts::of(self.port, net))
+                .reduce(CeeCounts::with),
         }
     }
 

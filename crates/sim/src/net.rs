@@ -204,10 +204,9 @@ impl<F: PacketFabric> Net<F> {
     ) -> Self {
         let parts = layout.partition.parts();
         if parts > 1 {
-            let ports = fabric.ports_mut();
-            for port in ports.ids() {
+            for port in PortId::first(layout.next_hops.len()) {
                 if layout.part_of_port(port) == part && layout.part_beyond(port) != part {
-                    ports.set_away(port);
+                    fabric.set_away(port);
                 }
             }
         }

@@ -25,7 +25,7 @@ use sluicegate_scenario::{
 use crate::{
     build::{self, FabricOf},
     capture::Capture,
-    converged::Converged,
+    converged::{self, Converged},
     engine::Engine,
     film::Recorder,
     limits,
@@ -94,6 +94,9 @@ impl World for Sim {
             Some(_) => 1,
             None => self.threads.of(variant.hosts.len()),
         };
+        if threads > 1 && self.threads != Threads::Auto && !build::is_divisible(variant) {
+            observer.note(build::INDIVISIBLE);
+        }
         // The only choice between the fabrics: the code below is compiled for each.
         match variant.cee {
             None => self.run_on::<Plain>((experiment, variant), seed, threads, observer),
@@ -406,8 +409,7 @@ impl<'a, F: FabricOf> Run<'a, F> {
     /// Pauses that wait for each other are noted once: they never end.
     fn look_for_deadlock(&mut self) {
         if self.deadlock.is_none() {
-            let mut nets = self.engine.nets().filter_map(F::converged);
-            let found = nets.find_map(|net| net.deadlock());
+            let found = converged::deadlock(&mut self.engine);
             self.deadlock = found.map(|found| measure::deadlock(self.variant, &found));
         }
     }

@@ -65,3 +65,67 @@ fn a_tree_gives_the_same_results_on_one_thread_and_on_several() {
         assert!(alone == results(&experiment, threads), "{threads:?}");
     }
 }
+
+const CONVERGED: &str = r#"
+seed = 5
+warmup = "200us"
+duration = "800us"
+[network]
+topology = "fat-tree"
+children = [4, 4, 2]
+parents = [1, 2, 2]
+rate = "10Gbit"
+delay = "100ns"
+[network.cee]
+pfc = { pause = "wire", priorities = [0, 3], xoff = "60KB", xon = "50KB" }
+[traffic.up]
+kind = "bulk"
+from = "h1*"
+to = ["h2*", "h3*"]
+pairs = "random"
+priority = 3
+[traffic.incast]
+kind = "bulk"
+from = ["h2*", "h5", "h6"]
+to = "h1"
+[traffic.lossy]
+kind = "datagrams"
+from = ["h7", "h8", "h9"]
+to = ["h30", "h31", "h32"]
+rate = "6Gbit"
+bytes = "1472B"
+priority = 1
+[variant.lossless]
+[variant.qcn]
+network.cee.qcn = { set_point = "20KB" }
+[variant.lossy]
+network.cee.pfc = false
+[variant.shared]
+network.cee.switch = "shared"
+network.cee.memory = "2MB"
+[variant.random]
+network.routing = "random"
+network.cee.qcn = { set_point = "20KB" }
+[variant.stored]
+network.cee.forwarding = "store-and-forward"
+[variant.stacks]
+network.cee.qcn = { set_point = "66KB" }
+sim = { transmit_delay = "9500ns", receive_delay = "24us", jitter = "1us" }
+network.marking = { kind = "threshold", k = "20KB" }
+enforcement = { hosts = "all", policy = { rule = [{ algorithm = "dctcp", mode = "enforce" }] } }
+"#;
+
+/// Pauses on the wire, notifications and resequencing cross the borders of parts.
+#[test]
+fn converged_ethernet_gives_the_same_results_on_one_thread_and_on_several() {
+    let experiment = experiment(CONVERGED);
+    let alone = results(&experiment, Threads::Exactly(1));
+    let pauses = alone.matches("\"pauses\":").count();
+    assert!(
+        pauses > alone.matches("\"pauses\":0").count(),
+        "no port was paused"
+    );
+    for threads in [Threads::Exactly(2), Threads::UpTo(3)] {
+        assert!(alone == results(&experiment, threads), "{threads:?}");
+    }
+}

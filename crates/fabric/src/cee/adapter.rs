@@ -338,6 +338,21 @@ impl Adapters {
         self.tags.set(handle, tag);
     }
 
+    /// A frame's number; 0 for frames without one, as notifications.
+    pub fn known_number(&self, handle: Handle) -> u32 {
+        let tag = self.tags.tags.get(handle as usize);
+        tag.map_or(0, |tag| tag.number)
+    }
+
+    /// Gives a frame of another part's adapter its number.
+    pub fn tag_foreign(&mut self, handle: Handle, number: u32) {
+        let tag = Tag {
+            number,
+            ..Tag::default()
+        };
+        self.tags.set(handle, tag);
+    }
+
     /// Frames in all adapters, counted one by one.
     pub fn underway<F: CeeFrame>(&self, pool: &Pool<F>) -> u64 {
         let adapters = self.adapters.iter();

@@ -31,8 +31,10 @@ pub struct Deadlock {
 }
 
 /// Whom the frames in a buffer wait for.
-struct Wait {
-    stuck: Stuck,
+#[derive(Clone, Debug)]
+pub struct Wait {
+    /// The pause of those who send into the buffer.
+    pub stuck: Stuck,
     /// (port, bytes), in the priority of `stuck`.
     behind: Vec<(PortId, u64)>,
     held_bytes: u64,
@@ -48,7 +50,12 @@ impl Cee {
     /// struck out whose buffer can fall, until nothing changes (a greatest fixed point). What is
     /// left never ends, and has a cycle.
     pub fn deadlock<F: CeeFrame>(&self, pool: &Pool<F>) -> Option<Deadlock> {
-        let mut waits = self.waits(pool);
+        self.deadlock_among(self.waits(pool))
+    }
+
+    /// [`Cee::deadlock`] among the waits of all parts of a run, in the order of ports and
+    /// priorities.
+    pub fn deadlock_among(&self, mut waits: Vec<Wait>) -> Option<Deadlock> {
         loop {
             let stuck: Vec<(PortId, u8)> = waits
                 .iter()
@@ -81,8 +88,9 @@ impl Cee {
         }
     }
 
-    /// Paused priorities whose frames would come into a switch's buffer.
-    fn waits<F: CeeFrame>(&self, pool: &Pool<F>) -> Vec<Wait> {
+    /// Paused priorities whose frames would come into a switch's buffer. Where another part of the
+    /// run simulates the paused port, it knows since when ([`Cee::paused_since_ps`]).
+    pub fn waits<F: CeeFrame>(&self, pool: &Pool<F>) -> Vec<Wait> {
         let mut waits = Vec::new();
         for port in PortId::first(self.specs.len()) {
             let sent = self.buffers.sent(port);
@@ -94,7 +102,7 @@ impl Cee {
                     stuck: Stuck {
                         port,
                         priority: priority as u8,
-                        since_ps: self.pauses[port.index()].began_ps(priority),
+                        since_ps: self.paused_since_ps(port, priority),
                     },
                     behind: self.behind(pool, switch, port, priority),
                     held_bytes: self.ingress_bytes(port, priority),
@@ -103,6 +111,11 @@ impl Cee {
             }
         }
         waits
+    }
+
+    /// Since when a priority of a port is paused; meaningful while it is.
+    pub fn paused_since_ps(&self, port: PortId, priority: usize) -> u64 {
+        self.pauses[port.index()].began_ps(priority)
     }
 
     /// Where the frames of a buffer of a switch wait, and how many bytes of them.

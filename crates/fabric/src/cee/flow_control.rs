@@ -91,7 +91,12 @@ impl Cee {
             self.requests.own(effect);
         }
         let arrival_ps = leaves_ps + self.specs[back.index()].propagation_ps;
-        self.plan(port, arrival_ps + response_ps, Step::Obey(frame));
+        if self.out[back].is_away() {
+            let effect = OwnEffect::PauseAway(port, frame, arrival_ps + response_ps);
+            self.requests.own(effect);
+        } else {
+            self.hear(port, frame, arrival_ps + response_ps);
+        }
         if frame.xoff != 0 && self.pauses[port.index()].renews_now() {
             let half_ps = self.pause_ps(port) / 2;
             self.plan(port, now_ps + half_ps, Step::Renew);
@@ -101,6 +106,11 @@ impl Cee {
     /// How long a pause lasts unless it is renewed.
     fn pause_ps(&self, port: PortId) -> u64 {
         duration_ps(self.specs[port.index()].rate_bps)
+    }
+
+    /// A pause frame takes effect at a port at this time.
+    pub fn hear(&mut self, port: PortId, frame: PauseFrame, at_ps: u64) {
+        self.plan(port, at_ps, Step::Obey(frame));
     }
 
     fn plan(&mut self, port: PortId, at_ps: u64, step: Step) {

@@ -27,6 +27,7 @@ mod transmit;
 use sluicegate_core::aqm::AqmParams;
 
 use crate::{
+    contract::Luggage,
     graph::{HostId, Node, PortId, SwitchId},
     pool::{Handle, Pool},
     port::{Drop, Frame, PS_PER_S},
@@ -42,7 +43,7 @@ pub use self::{
         Buffer, CONTROL_BYTES, CeeConfig, EtsClass, EtsConfig, PRIORITIES, Pause, PfcConfig,
         QcnConfig, QcnParams, Sampling, Span,
     },
-    deadlock::{Deadlock, Stuck},
+    deadlock::{Deadlock, Stuck, Wait},
     ets::Ets,
     pause::PauseFrame,
     qcn::{CongestionPoint, Feedback, ReactionPoint},
@@ -314,6 +315,40 @@ impl Cee {
             Node::Switch(switch) => self.set_patience(switch),
             Node::Host(host) => self.set_adapter_patience(host),
         }
+    }
+
+    /// The far end of a port belongs to another part of the run: [`OwnEffect::Away`] reports each
+    /// frame that the port sends, when its first bit leaves.
+    pub fn set_away(&mut self, port: PortId) {
+        self.out[port].set_away();
+        match self.specs[port.index()].near {
+            Node::Switch(switch) => self.set_patience(switch),
+            Node::Host(host) => self.set_adapter_patience(host),
+        }
+    }
+
+    /// The label and number of a frame, for another part of the run.
+    pub fn luggage<F>(&self, pool: &Pool<F>, handle: Handle) -> Luggage {
+        Luggage {
+            note: pool.note(handle),
+            number: self.adapters.known_number(handle),
+        }
+    }
+
+    /// Takes a frame that another part of the run has sent over a port. True if it is the only one
+    /// on the wire, so that its arrival needs a timer.
+    pub fn deliver<F: CeeFrame>(
+        &mut self,
+        pool: &mut Pool<F>,
+        port: PortId,
+        (handle, luggage): (Handle, Luggage),
+        arrival_ps: u64,
+    ) -> bool {
+        pool.set_note(handle, luggage.note);
+        if self.adapters.keeps_tags() {
+            self.adapters.tag_foreign(handle, luggage.number);
+        }
+        self.out.deliver(pool, port, handle, arrival_ps)
     }
 
     /// From now on the numbers and senders of frames are kept: see [`Cee::number`] and

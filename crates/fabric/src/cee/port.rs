@@ -9,8 +9,8 @@ use prefetch_index::prefetch_index;
 use sluicegate_core::aqm::{Arrival, Arriving, Red};
 
 use super::{
-    CeeConfig, CeeFrame, CeeStats, CongestionPoints, Ets, Feedback, PRIORITIES, PortSpec, Requests,
-    ps_per_byte_q16, time_ps,
+    CeeConfig, CeeFrame, CeeStats, CongestionPoints, Ets, Feedback, OwnEffect, PRIORITIES,
+    PortSpec, Requests, ps_per_byte_q16, time_ps,
 };
 use crate::{
     graph::{Node, PortId, SwitchId},
@@ -342,7 +342,7 @@ impl OutputPorts {
         for at in 0..self.of_switch[switch.index()].len() {
             let port = self.of_switch[switch.index()][at];
             let state = &mut self.ports[port.index()];
-            let always = state.watched || !self.may_be_late;
+            let always = state.is_followed() || !self.may_be_late;
             let was_patient = state.is_patient();
             state.punctual = if always { u8::MAX } else { pausing };
             if was_patient && !state.is_patient() && state.has_eligible() {
@@ -359,7 +359,7 @@ impl OutputPorts {
         let hurries = hurries || !self.may_be_late || !self.is_cut(port);
         let state = &mut self.ports[port.index()];
         debug_assert!(state.is_adapter, "other ports depend on their switch");
-        let punctual = match hurries || state.watched {
+        let punctual = match hurries || state.is_followed() {
             true => u8::MAX,
             false => 0,
         };
@@ -538,18 +538,41 @@ impl OutputPorts {
         let before = std::mem::replace(&mut state.last, handle);
         let is_first = state.first == NIL;
         if is_first {
+            // No frame is ever on the wire of a port that leads to another part.
+            if state.is_away() {
+                return requests.own(OwnEffect::Away(port, handle, arrival_ps));
+            }
             (state.first, state.first_ps) = (handle, arrival_ps);
         } else {
             pool.link_after(before, handle, arrival_ps);
         }
         // The arrival of a frame behind others is requested when the one before it has arrived.
         let is_news = is_first && !std::mem::take(&mut state.expected);
-        if state.watched {
+        if state.is_watched() {
             requests.sent(port, handle, state.free_ps);
         }
         if is_news {
             requests.arrive(port, arrival_ps);
         }
+    }
+
+    /// A frame that another part of the run has sent is on the wire. True if it is the only one.
+    pub fn deliver<F: CeeFrame>(
+        &mut self,
+        pool: &mut Pool<F>,
+        port: PortId,
+        handle: Handle,
+        arrival_ps: u64,
+    ) -> bool {
+        let state = &mut self.ports[port.index()];
+        pool.end(handle);
+        let before = std::mem::replace(&mut state.last, handle);
+        if state.first != NIL {
+            pool.link_after(before, handle, arrival_ps);
+            return false;
+        }
+        (state.first, state.first_ps) = (handle, arrival_ps);
+        true
     }
 
     /// Takes the first frame off the wire if it has reached the far end. Returns it, and the time

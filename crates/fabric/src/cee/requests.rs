@@ -18,6 +18,14 @@ pub enum OwnEffect {
     Absorbed(PortId, Handle),
     /// A watched port sends a pause frame, whose last bit leaves at this time.
     PauseSent(PortId, PauseFrame, u64),
+    /// A port sends a frame to another part of the run, where it arrives at this time. The driver
+    /// hands it over, and calls [`Converged::forget`](crate::Converged::forget).
+    Away(PortId, Handle, u64),
+    /// A frame that has left for another part is released.
+    Forget(Handle),
+    /// A pause frame takes effect at this time at a port that another part simulates
+    /// ([`Converged::hear`](crate::Converged::hear)).
+    PauseAway(PortId, PauseFrame, u64),
 }
 
 /// Actions that the owner has to take, in order: first `arrivals`, then `effects`.

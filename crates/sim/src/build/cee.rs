@@ -3,8 +3,9 @@
 use anyhow::{Context, Result};
 use sluicegate_fabric::{
     Ports,
-    cee::{Buffer, Cee, CeeConfig, PortSpec},
+    cee::{Buffer, CONTROL_BYTES, Cee, CeeConfig, Pause, PortSpec},
     graph::{HostId, PortId, PortMap},
+    port::PS_PER_S,
 };
 use sluicegate_scenario::experiment::{Action, Link, Node, Variant};
 
@@ -81,6 +82,36 @@ fn spec(variant: &Variant, config: &CeeConfig, port: PortId) -> Result<PortSpec>
         },
         aqm: aqm(variant, link, from)?,
         frame_bytes: variant.mtu_bytes + ETHERNET_BYTES,
+    })
+}
+
+/// Whether several parts can simulate a variant's fabric. An ideal pause acts on a neighbour at
+/// once. A link that fails or a defective adapter changes both ends of a link at once.
+pub(super) fn is_divisible(variant: &Variant) -> bool {
+    let pfc = variant.cee.as_ref().and_then(|config| config.pfc.as_ref());
+    let is_ideal = pfc.is_some_and(|pfc| pfc.pause == Pause::Ideal);
+    let changes_links = variant.events.iter().any(|event| match event.action {
+        Action::Detach(_) | Action::BleachEcn | Action::ReadRate { .. } => false,
+        Action::Pause(_) | Action::Resume(_) => false,
+        Action::LinkDown(_) | Action::LinkUp(_) | Action::LinkRate { .. } => true,
+        Action::Impair { .. } | Action::PauseStorm(_) | Action::EndPauseStorm(_) => true,
+        Action::Babble(_) | Action::EndBabble(_) => true,
+    });
+    !is_ideal && !changes_links
+}
+
+/// The time after which a frame that a port sends, or a pause frame of its near end, acts on the
+/// far end at the earliest.
+pub(super) fn lookahead_ps(variant: &Variant, config: &CeeConfig, port: PortId) -> Result<u64> {
+    let spec = spec(variant, config, port)?;
+    let frame_ps = spec.propagation_ps + spec.processing_ps;
+    Ok(match config.pfc.as_ref().map(|pfc| pfc.pause) {
+        Some(Pause::Wire { response_ps, .. }) => {
+            let bits = u64::from(CONTROL_BYTES) * 8;
+            let serialization_ps = bits * (PS_PER_S / spec.rate_bps.max(1));
+            frame_ps.min(serialization_ps + spec.propagation_ps + response_ps)
+        }
+        Some(Pause::Ideal) | None => frame_ps,
     })
 }
 

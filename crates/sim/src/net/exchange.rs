@@ -1,23 +1,20 @@
 //! Packets that cross from one part to another.
 
-use sluicegate_fabric::{
-    Handle,
-    contract::{Driver, Timer, Timers},
-    graph::PortId,
-};
+use sluicegate_fabric::{Handle, contract::Driver, graph::PortId};
 
 use super::{Net, PacketFabric, cold_of};
 use crate::exports::{ExportedPacket, Exports};
 
 impl<F: PacketFabric> Net<F> {
     /// Exports a packet to the part that has the far end of its port.
-    pub(super) fn export(&mut self, port: PortId, handle: Handle, arrival_ps: u64) {
+    pub(crate) fn export(&mut self, port: PortId, handle: Handle, arrival_ps: u64) {
         let packet = self.fabric.ports().pool[handle];
         let exported = ExportedPacket {
             port,
             arrival_ps,
             packet,
             cold: *cold_of(&self.cold_fields, handle, &packet),
+            luggage: self.fabric.luggage(handle),
         };
         self.counts.exported += 1;
         let there = self.layout.part_beyond(port);
@@ -26,8 +23,8 @@ impl<F: PacketFabric> Net<F> {
         }
     }
 
-    /// Takes the packets, headers and ends of connections that another part has exported to this
-    /// one.
+    /// Takes the packets, pauses, headers and ends of connections that another part has exported to
+    /// this one.
     pub fn import(&mut self, exports: &mut Exports) {
         for (end, header) in exports.headers.drain(..) {
             self.sockets.message_headers.push(end, header);
@@ -38,13 +35,13 @@ impl<F: PacketFabric> Net<F> {
         for exported in exports.packets.drain(..) {
             self.counts.imported += 1;
             let handle = self.keep(exported.packet, &exported.cold);
-            let port = exported.port;
+            let (frame, at_ps) = ((handle, exported.luggage), exported.arrival_ps);
             self.on_fabric(|fabric, timers, _| {
-                let ports = fabric.ports_mut();
-                if ports.deliver(port, handle, exported.arrival_ps) {
-                    timers.set(Timer::Arrival(port), exported.arrival_ps);
-                }
+                fabric.deliver(timers, exported.port, frame, at_ps);
             });
+        }
+        for (port, frame, at_ps) in exports.pauses.drain(..) {
+            F::hear(self, port, frame, at_ps);
         }
     }
 

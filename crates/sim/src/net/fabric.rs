@@ -2,6 +2,7 @@
 
 use sluicegate_fabric::{
     Fabric, Handle,
+    cee::PauseFrame,
     contract::{Driven, Driver, Effect, Lane, OwnOf, Timer, Timers},
     graph::{HostId, PortId},
 };
@@ -14,6 +15,9 @@ use crate::{capture, packet::Packet, wheel::Wheel};
 pub trait PacketFabric: Fabric<Frame = Packet> + Send {
     /// Carries out an effect that only this kind of fabric has.
     fn carry_out(net: &mut Net<Self>, effect: Self::Own);
+
+    /// A pause frame from another part takes effect at a port at this time.
+    fn hear(net: &mut Net<Self>, port: PortId, frame: PauseFrame, at_ps: u64);
 }
 
 /// Plain Ethernet.
@@ -22,6 +26,10 @@ pub type Plain = sluicegate_fabric::Plain<Packet>;
 impl PacketFabric for Plain {
     fn carry_out(_net: &mut Net<Self>, effect: Self::Own) {
         match effect {}
+    }
+
+    fn hear(_net: &mut Net<Self>, _port: PortId, _frame: PauseFrame, _at_ps: u64) {
+        unreachable!("plain Ethernet has no pauses");
     }
 }
 

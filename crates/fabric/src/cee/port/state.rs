@@ -10,6 +10,11 @@ use crate::{
 /// No event pending.
 pub const NEVER: u64 = u64::MAX;
 
+/// The frames that the port sends are reported.
+const WATCHED: u8 = 1;
+/// The far end belongs to another part of the run.
+const AWAY: u8 = 2;
+
 /// The set of priorities in which frames wait at a port, bit p for priority p. In an adapter only
 /// those frames count that no rate limiter delays; the adapter keeps the set of its port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,7 +66,8 @@ pub struct Port {
     /// Bit p: a pause stops priority p.
     pub(super) shut: u8,
     pub(super) down: bool,
-    pub(super) watched: bool,
+    /// [`WATCHED`], [`AWAY`].
+    pub(super) followed: u8,
     /// Bit p: the port is punctual while frames of priority p wait: see
     /// [`Cee::catch_up`](crate::cee::Cee::catch_up).
     pub(super) punctual: u8,
@@ -97,7 +103,7 @@ impl Port {
             waiting: Waiting::default(),
             shut: 0,
             down: false,
-            watched: false,
+            followed: 0,
             punctual: u8::MAX,
             expected: false,
             foreseen: false,
@@ -107,20 +113,37 @@ impl Port {
         }
     }
 
-    /// Sets whether the link is down and whether the port is watched.
-    fn set(&mut self, down: bool, watched: bool) {
-        (self.down, self.watched) = (down, watched);
-        self.plain = !down && !watched && !self.averages;
+    /// Sets whether the link is down and who follows the port's frames.
+    fn set(&mut self, down: bool, followed: u8) {
+        (self.down, self.followed) = (down, followed);
+        self.plain = !down && !self.is_watched() && !self.averages;
     }
 
     /// The link has failed, or works again.
     pub fn set_down(&mut self, down: bool) {
-        self.set(down, self.watched);
+        self.set(down, self.followed);
     }
 
     /// From now on the frames that the port sends are reported.
     pub fn watch(&mut self) {
-        self.set(self.down, true);
+        self.set(self.down, self.followed | WATCHED);
+    }
+
+    /// From now on the frames that the port sends are handed to another part of the run.
+    pub fn set_away(&mut self) {
+        self.followed |= AWAY;
+    }
+
+    /// Whether the far end belongs to another part of the run.
+    #[inline]
+    pub fn is_away(&self) -> bool {
+        self.followed & AWAY != 0
+    }
+
+    /// Whether every frame needs an event when it leaves.
+    #[inline]
+    pub(super) fn is_followed(&self) -> bool {
+        self.followed != 0
     }
 
     /// Sets the priorities that pauses stop: those that the port's pauses say.
@@ -150,7 +173,7 @@ impl Port {
     /// Whether the frames that the port sends are reported.
     #[inline(always)]
     pub fn is_watched(&self) -> bool {
-        self.watched
+        self.followed & WATCHED != 0
     }
 
     /// Whether the port belongs to a host.

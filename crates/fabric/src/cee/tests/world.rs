@@ -348,6 +348,9 @@ impl World {
                 Effect::Own(OwnEffect::Absorbed(..)) => {
                     unreachable!("these hosts do that themselves")
                 }
+                Effect::Own(
+                    OwnEffect::Away(..) | OwnEffect::Forget(_) | OwnEffect::PauseAway(..),
+                ) => unreachable!("this world has one part"),
                 Effect::Left(host, _, handle) => {
                     let (source, destination, number) = self.named(handle);
                     let told = Told::Left(source, destination, number);
