@@ -42,6 +42,11 @@ pub struct Blocked {
 }
 
 impl Blocked {
+    /// It is a write that has begun with a SYN.
+    pub fn opens_with_data(&self) -> bool {
+        self.done.is_none() && self.progress.connecting && self.progress.written > 0
+    }
+
     /// It is a write that waits for space.
     pub fn waits_to_write(&self) -> bool {
         let writes = ["write", "writev", "send", "sendto", "sendmsg", "sendfile"];

@@ -67,6 +67,8 @@ pub struct Connection {
     pub nxt: u32,
     /// One past the last byte that the application has written; relative.
     pub written: u32,
+    /// One past the last urgent byte that was written; relative.
+    pub urgent_end: Option<u32>,
     /// A SYN with data was answered by an ACK of it, ours or the peer's.
     pub syn_data: bool,
     /// The fast open option of the next SYN, or of the SYN-ACK.
@@ -188,6 +190,7 @@ impl Host {
             una: 0,
             nxt: 0,
             written: 1,
+            urgent_end: None,
             syn_data: false,
             fast_open: None,
             asked: false,
@@ -429,6 +432,10 @@ impl Host {
 
     /// Everything that may leave now leaves, and a call that waits is looked at again.
     pub fn pump(&mut self) -> Step {
+        // The rest of a fast open takes the acknowledgement of the SYN-ACK along.
+        if self.blocked.as_ref().is_some_and(Blocked::opens_with_data) {
+            self.resume()?;
+        }
         for _ in 0..MOST_STEPS {
             self.transmit()?;
             if !self.resume()? {
@@ -449,6 +456,7 @@ impl Host {
                 return Ok(());
             };
             let mut packet = Packet::from_segment(&segment);
+            connection.mark_urgent(&mut packet);
             if (packet.end().wrapping_sub(connection.nxt) as i32) > 0 {
                 connection.nxt = packet.end();
             }
@@ -720,6 +728,20 @@ impl Connection {
             && packet.has(flags::ACK)
             && !packet.has(flags::RST)
             && !out
+    }
+
+    /// Segments up to the end of urgent data say where that is, as long as it is not acknowledged
+    /// (RFC 9293 3.8.5).
+    fn mark_urgent(&self, packet: &mut Packet) {
+        let Some(end) = self.urgent_end else {
+            return;
+        };
+        let waits = (end.wrapping_sub(self.una) as i32) > 0;
+        let ahead = end.wrapping_sub(packet.seq);
+        if waits && packet.len > 0 && (1..=0xffff).contains(&ahead) {
+            packet.flags |= flags::URG;
+            packet.urgent = ahead as u16;
+        }
     }
 
     pub fn note(&mut self, events: Events) {

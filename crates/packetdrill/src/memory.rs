@@ -72,9 +72,21 @@ impl Memory {
         let mss = u64::from(endpoint.mss());
         let unsent = endpoint.info().unsent.min(endpoint.unacknowledged());
         let sent = endpoint.unacknowledged() - unsent;
-        let packets = sent.div_ceil(segments * mss) + unsent.div_ceil(packet_bytes(endpoint));
+        let packet = segments_sent(endpoint, segments) * mss;
+        let packets = sent.div_ceil(packet) + unsent.div_ceil(packet_bytes(endpoint));
         sent + unsent + packets * OVERHEAD
     }
+}
+
+/// Segments in a packet on its way (`tcp_tso_autosize`): a millisecond's worth, and more the
+/// shorter the round trip is; half of the window at most.
+fn segments_sent(endpoint: &Endpoint, least: u64) -> u64 {
+    let (mss, cwnd) = (u64::from(endpoint.mss()), u64::from(endpoint.cwnd()));
+    let rtt_us = (endpoint.srtt_ns() / 1_000).max(1);
+    let rate = 2 * cwnd * 1_000_000 / rtt_us;
+    let bytes = rate / 1_024 + (LARGEST >> (rtt_us / 512).min(63));
+    let half = (cwnd / mss / 2).max(1);
+    (bytes / mss).max(least).min(half).max(1)
 }
 
 /// Data of the largest packet.

@@ -275,6 +275,7 @@ impl Expected {
             ),
             ("seq", self.any_seq || wanted.seq == got.seq),
             ("length", wanted.len == got.len),
+            ("urg", wanted.urgent == got.urgent),
             ("ack", !wanted.has(flags::ACK) || wanted.ack == got.ack),
             ("win", self.window.is_none_or(|window| window == got.window)),
             ("options", self.any_options || options),

@@ -13,7 +13,13 @@ use crate::{
 /// Flags that change nothing here.
 const HARMLESS: [&str; 2] = ["MSG_NOSIGNAL", "MSG_DONTWAIT"];
 /// Flags of `send` that are understood.
-const SENDING: [&str; 4] = ["MSG_MORE", "MSG_EOR", "MSG_ZEROCOPY", "MSG_FASTOPEN"];
+const SENDING: [&str; 5] = [
+    "MSG_MORE",
+    "MSG_EOR",
+    "MSG_OOB",
+    "MSG_ZEROCOPY",
+    "MSG_FASTOPEN",
+];
 /// Flags of `recv`.
 const RECEIVING: [&str; 3] = ["MSG_ERRQUEUE", "MSG_PEEK", "MSG_TRUNC"];
 /// Parts of a call's buffers that one packet may refer to without a copy (`MAX_SKB_FRAGS`).
@@ -131,6 +137,11 @@ impl Host {
         }
         if call.has_flag("MSG_EOR") {
             self.end_record(socket.role);
+        }
+        if let Some(open) = self.connection_of(socket.role) {
+            if call.has_flag("MSG_OOB") {
+                open.urgent_end = Some(open.written);
+            }
         }
         Ok(self.written(call, socket, progress.written))
     }
