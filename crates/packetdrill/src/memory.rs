@@ -7,8 +7,11 @@
 
 use sluicegate_tcp::Endpoint;
 
-/// The memory of a packet beside its data.
-const OVERHEAD: u64 = 1_280;
+/// The memory of a packet beside its data, as `ss -tm` shows on Linux 6.18.
+const OVERHEAD: u64 = 832;
+/// Room for headers beside a segment, and what describes one (`sk_buff`).
+const HEADERS: u64 = 640;
+const DESCRIPTION: u64 = 256;
 /// The largest packet before segmentation offload, with its headers.
 const LARGEST: u64 = 65_535 - 60;
 /// `SOCK_MIN_SNDBUF`.
@@ -51,6 +54,12 @@ impl Memory {
         }
     }
 
+    /// What is written now begins a packet.
+    pub fn begins(self, endpoint: &Endpoint, goes_on: bool) -> bool {
+        let unsent = endpoint.info().unsent;
+        self != Self::Bytes && unsent % packet_bytes(endpoint) == 0 && !(goes_on && unsent == 0)
+    }
+
     /// An application that waits is woken.
     pub fn wakes(self, endpoint: &Endpoint, buffer: u64) -> bool {
         match self {
@@ -87,6 +96,17 @@ fn segments_sent(endpoint: &Endpoint, least: u64) -> u64 {
     let bytes = rate / 1_024 + (LARGEST >> (rtt_us / 512).min(63));
     let half = (cwnd / mss / 2).max(1);
     (bytes / mss).max(least).min(half).max(1)
+}
+
+/// What the buffer grows to when a writer has found no space: twice the memory of a window of single
+/// segments (`tcp_sndbuf_expand`). Linux waits with that while the window is full, which it is seldom,
+/// since a packet waits for the window to have room for a whole one; segments here do not.
+pub fn expanded(endpoint: &Endpoint) -> u64 {
+    let info = endpoint.info();
+    let mss = u64::from(endpoint.mss());
+    let options = if info.timestamps { 12 } else { 0 };
+    let segment = (mss + options + HEADERS).next_power_of_two() + DESCRIPTION;
+    2 * segment * (u64::from(endpoint.cwnd()) / mss).max(10)
 }
 
 /// Data of the largest packet.

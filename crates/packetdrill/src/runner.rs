@@ -8,6 +8,7 @@ use crate::{
     Settings, Step, Stop,
     assertion::{self, Wrong},
     calls,
+    fast_open::Peer,
     host::{Host, Sent},
     info,
     machine::{Check, Machine},
@@ -145,6 +146,10 @@ impl Runner<'_> {
                     true => Ok(()),
                     false => Stop::fail(line, format!("expected {name} to have moved; got {got}")),
                 }
+            }
+            Check::ForgetPeer => {
+                self.host.peer = Peer::default();
+                Ok(())
             }
             Check::Forget => {
                 self.host.forget_counters();

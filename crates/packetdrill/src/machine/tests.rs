@@ -27,9 +27,9 @@ fn what_is_not_understood_is_named_with_its_line() {
     for (text, line, reason) in [
         ("--wire_client", 1, "wire_client"),
         (
-            "\n`./defaults.sh\ntc qdisc replace dev tun0 root fq`",
+            "\n`./defaults.sh\ntc qdisc replace dev tun0 root netem delay 1ms`",
             3,
-            "fq",
+            "netem",
         ),
         ("`true; sysctl -w net.ipv4.tcp_ecn=6`", 1, "tcp_ecn=6"),
         ("`sysctl net.ipv4.tcp_ecn_option=4`", 1, "tcp_ecn_option=4"),
