@@ -1,4 +1,4 @@
-//! Fast open (RFC 7413): whose data a listener takes from a SYN.
+//! Fast open (RFC 7413): whose data a listener takes from a SYN, and what is kept of the peer.
 
 use std::hash::Hasher;
 

@@ -98,9 +98,9 @@ fn segments_sent(endpoint: &Endpoint, least: u64) -> u64 {
     (bytes / mss).max(least).min(half).max(1)
 }
 
-/// What the buffer grows to when a writer has found no space: twice the memory of a window of single
-/// segments (`tcp_sndbuf_expand`). Linux waits with that while the window is full, which it is seldom,
-/// since a packet waits for the window to have room for a whole one; segments here do not.
+/// What the buffer grows to when a writer has found no space: twice the memory of a window of
+/// single segments (`tcp_sndbuf_expand`). Linux does not while the window is full. There it seldom
+/// is, since a packet waits until all of it has room; segments here do not wait.
 pub fn expanded(endpoint: &Endpoint) -> u64 {
     let info = endpoint.info();
     let mss = u64::from(endpoint.mss());
@@ -114,4 +114,20 @@ fn packet_bytes(endpoint: &Endpoint) -> u64 {
     let mss = u64::from(endpoint.mss());
     let most = LARGEST.min(endpoint.info().max_window / 2);
     (most / mss).max(1) * mss
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use sluicegate_tcp::Config;
+
+    #[test]
+    fn a_buffer_grows_with_the_window_by_the_memory_of_single_segments() {
+        let config = Config::linux(1_460);
+        let endpoint = Endpoint::connect(Arc::new(config), 1);
+        // 1460 and 640 bytes need 4096, and 256 more describe them: Linux's first buffer.
+        assert_eq!(expanded(&endpoint), 87_040);
+    }
 }

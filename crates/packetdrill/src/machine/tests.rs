@@ -48,6 +48,26 @@ fn what_is_not_understood_is_named_with_its_line() {
 }
 
 #[test]
+fn a_machine_may_have_parameters_before_the_script() {
+    let settings = Settings {
+        options: vec![("sysctl".to_owned(), "net.ipv4.tcp_sack=0".to_owned())],
+        ..Settings::default()
+    };
+    let script = |text: &str| parser::parse(text, &[]).expect("is a script");
+    let machine = |text: &str| Machine::new(&script(text), &settings).expect("is understood");
+    assert!(!machine("0 `true`").config.sack);
+    assert!(machine("`sysctl net.ipv4.tcp_sack=1`").config.sack);
+}
+
+#[test]
+fn of_two_commands_the_second_counts_where_the_first_is_not_known() {
+    let made = machine("`sysctl -q net.ipv4.nothing=1 &> /dev/null || sysctl net.ipv4.tcp_sack=0`");
+    assert!(!made.expect("is understood").config.sack);
+    let made = machine("`sysctl net.ipv4.tcp_sack=1 || sysctl net.ipv4.nothing=0`");
+    assert!(made.expect("is understood").config.sack);
+}
+
+#[test]
 fn parameters_that_belong_together_may_come_in_a_row() {
     let both = "`sysctl net.ipv4.tcp_recovery=0 net.ipv4.tcp_early_retrans=0`";
     assert_eq!(
