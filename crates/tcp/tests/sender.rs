@@ -547,8 +547,8 @@ fn pacing_spreads_a_window() {
             peer.until_deadline();
         }
     }
-    // Slow start: the window twice in an RTT, so one segment in 2.5 µs, and the one after a late one
-    // in half of that.
+    // Slow start: the window twice in an RTT, so one segment in 2.5 µs, and the one after a late
+    // one in half of that.
     let gaps: Vec<_> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
     assert_eq!(gaps[0], 1_250);
     assert!(gaps[1..].iter().all(|&gap| gap == 2_500), "{gaps:?}");
