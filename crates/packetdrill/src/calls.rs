@@ -59,6 +59,15 @@ pub struct Progress {
 }
 
 impl Host {
+    /// A call that has sent a SYN waits to write the rest of its data.
+    pub fn opens_with_data(&self) -> bool {
+        let Some(blocked) = &self.blocked else {
+            return false;
+        };
+        let waits = blocked.waits_to_write() && blocked.progress.connecting;
+        waits && (self.bytes(&blocked.call)).is_ok_and(|bytes| blocked.progress.written < bytes)
+    }
+
     /// Begins a call. `until_ns` is when a call that may wait is to return.
     pub fn call(&mut self, call: &Call, until_ns: Option<u64>, tolerance_ns: u64) -> Step {
         self.finish_blocked()?;
@@ -321,10 +330,20 @@ impl Host {
         } else {
             Waits
         };
+        if socket.deferred {
+            return Ok(Error("EISCONN"));
+        }
         if socket.role == Role::Fresh {
             let fast = socket.options.fast_open_connect && self.fast_open.client();
-            if fast && self.peer_cookie.is_some() {
-                return Ok(Value(0)); // the first data opens
+            if fast && self.peer.cookie.is_some() {
+                // The first data opens.
+                return Ok(self.on_socket(call, |socket| {
+                    socket.deferred = true;
+                    Value(0)
+                }));
+            }
+            if self.port_is_taken(&socket.options) {
+                return Ok(Error("EADDRNOTAVAIL"));
             }
             self.connect_fast(call, 0);
             progress.connecting = true;
@@ -353,10 +372,10 @@ impl Host {
         let freebsd = self.stack == Stack::Freebsd;
         let fast = options.fast_open_connect
             || call.has_flag("MSG_FASTOPEN")
-            || (freebsd && options.fast_open > 0 && !self.peer_refuses_data);
+            || (freebsd && options.fast_open > 0 && !self.peer.refuses_data);
         let fast = fast && self.fast_open.client();
         let without = options.no_cookie || self.fast_open.client_without_cookie();
-        let cookie = self.peer_cookie.clone().filter(|_| fast && !without);
+        let cookie = self.peer.cookie.clone().filter(|_| fast && !without);
         let known = cookie.is_some() || (fast && without);
         let bytes = if known {
             bytes.min(self.syn_room(&options))
@@ -366,12 +385,13 @@ impl Host {
         let (number, taken) = self.connect(options, bytes);
         if let Some(connection) = &mut self.connection {
             connection.fast_open = match known {
-                true => cookie.filter(|_| taken > 0),
-                false => fast.then(Default::default),
+                true => cookie.filter(|_| taken > 0 || !freebsd),
+                false => fast.then(|| self.peer.request()),
             };
         }
         self.on_socket(call, |socket| {
             socket.role = Role::Connection(number);
+            socket.deferred = false;
             Value(0)
         });
     }

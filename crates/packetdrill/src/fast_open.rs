@@ -1,8 +1,14 @@
-//! Fast open (RFC 7413): whose data a listener takes from a SYN.
+//! Fast open (RFC 7413): whose data a listener takes from a SYN, and what is kept of the peer.
 
 use std::hash::Hasher;
 
-use crate::packet::{FastOpen, Packet};
+use sluicegate_tcp::segment::flags;
+
+use crate::{
+    host::Host,
+    machine::Stack,
+    packet::{FastOpen, Packet},
+};
 
 /// Bits of `net.ipv4.tcp_fastopen`.
 const CLIENT: i64 = 1;
@@ -29,6 +35,72 @@ impl Default for Settings {
             remote: [192, 0, 2, 1],
             local: [192, 168, 0, 1],
         }
+    }
+}
+
+/// What is remembered of the peer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Its cookie, and the MSS of its last answer to a fast open.
+    pub cookie: Option<FastOpen>,
+    pub mss: u16,
+    /// It does not do fast open (FreeBSD asks it no more).
+    pub refuses_data: bool,
+    /// Requests that had no cookie in answer: 1 with the option of RFC 7413, 2 with the
+    /// experimental one as well (Linux's `try_exp`).
+    unanswered: u8,
+}
+
+impl Default for Peer {
+    fn default() -> Self {
+        Self {
+            cookie: None,
+            mss: u16::MAX,
+            refuses_data: false,
+            unanswered: 0,
+        }
+    }
+}
+
+impl Peer {
+    /// The option that asks it for a cookie.
+    pub fn request(&self) -> FastOpen {
+        FastOpen {
+            cookie: Vec::new(),
+            experimental: self.unanswered == 1,
+        }
+    }
+}
+
+impl Host {
+    /// The answer to a SYN of ours tells of the peer, for later connections.
+    pub fn learn_of_peer(&mut self, packet: &Packet) {
+        let Some(open) = &mut self.connection else {
+            return;
+        };
+        let with_data = open.nxt > 1;
+        let whole = with_data && packet.ack == open.nxt;
+        open.syn_data = packet.has(flags::SYN) && whole;
+        let cookie = packet.options.fast_open.clone();
+        let cookie = cookie.filter(FastOpen::is_valid);
+        let peer = &mut self.peer;
+        if self.stack == Stack::Freebsd {
+            peer.refuses_data |= cookie.is_none() && open.options.fast_open > 0 && !whole;
+            peer.cookie = cookie.or(peer.cookie.take());
+            return;
+        }
+        if with_data || open.asked.is_some() {
+            peer.mss = packet.options.mss.unwrap_or(peer.mss);
+        }
+        let Some(asked) = &open.asked else {
+            return;
+        };
+        let once = open.endpoint.stats().timeouts == 0;
+        if cookie.is_none() && once && !with_data && peer.cookie.is_none() {
+            let tried = if asked.experimental { 2 } else { 1 };
+            peer.unanswered = peer.unanswered.max(tried);
+        }
+        peer.cookie = cookie.or(peer.cookie.take());
     }
 }
 

@@ -15,9 +15,9 @@ use crate::{
     Step, Stop,
     calls::Blocked,
     fast_open::{self, Answer},
-    info::Limits,
-    machine::{Keepalive, Machine, Stack},
-    memory::Memory,
+    info::{Delivered, Limits},
+    machine::{Keepalive, Machine, Reuse, Stack},
+    memory::{self, Memory},
     notices::Notices,
     packet::{self, FastOpen, LOCAL_ISN, Packet},
     socket::{Options, Other, Role, Socket},
@@ -60,19 +60,30 @@ pub struct Connection {
     pub orphan: bool,
     /// The send buffer has enough space again since a write found none.
     pub writable: bool,
+    /// What its send buffer has grown to, in bytes of memory.
+    grown: u64,
     /// The error that the next call on it returns.
     pub error: Option<&'static str>,
     /// First sequence number that is not acknowledged, and the first that has not left; relative.
     pub una: u32,
     pub nxt: u32,
+    /// The former when space for writers was looked at last.
+    seen_una: u32,
     /// One past the last byte that the application has written; relative.
     pub written: u32,
+    /// One past the last urgent byte that was written; relative.
+    pub urgent_end: Option<u32>,
     /// A SYN with data was answered by an ACK of it, ours or the peer's.
     pub syn_data: bool,
     /// The fast open option of the next SYN, or of the SYN-ACK.
     pub fast_open: Option<FastOpen>,
-    /// A SYN of ours had one: a cookie in the answer is for it.
-    asked: bool,
+    /// The one that a SYN of ours had: a cookie in the answer is for it.
+    pub asked: Option<FastOpen>,
+    pub delivered: Delivered,
+    /// The TSval of our first SYN, and the peer's last; what our SYN echoes.
+    first_stamp: Option<u32>,
+    peer_stamp: u32,
+    echo: u32,
     pub notices: Notices,
     /// How often something has happened that an application may wait for.
     pub wakeups: u64,
@@ -117,11 +128,8 @@ pub struct Host {
     pub wrote: bool,
     /// The MTU of the path to the peer as far as it is known, in bytes of IP.
     pub path_mtu: Option<u16>,
-    /// The peer's cookie, and the MSS that came with it.
-    pub peer_cookie: Option<FastOpen>,
-    /// The peer does not do fast open (FreeBSD asks it no more).
-    pub peer_refuses_data: bool,
-    peer_mss: u16,
+    pub peer: fast_open::Peer,
+    reuse: Reuse,
     /// ICMP messages that quoted nothing that was out.
     pub strange_icmp: u64,
     /// What had been dropped when counters were looked at last.
@@ -157,9 +165,8 @@ impl Host {
             blocked: None,
             wrote: false,
             path_mtu: None,
-            peer_cookie: None,
-            peer_refuses_data: false,
-            peer_mss: u16::MAX,
+            peer: fast_open::Peer::default(),
+            reuse: machine.reuse,
             strange_icmp: 0,
             dropped: Drops::default(),
             peer_isn: None,
@@ -173,6 +180,9 @@ impl Host {
 
     /// A new connection takes the place of the last one.
     pub fn begin(&mut self, endpoint: Endpoint, passive: bool, options: Options) -> u32 {
+        let last = self.connection.as_ref();
+        let last = last.filter(|open| options.one_port && open.endpoint.state() == State::TimeWait);
+        let echo = last.map_or(0, |open| open.peer_stamp);
         self.connections += 1;
         self.timestamps = Timestamps::default();
         self.own_isn = 0;
@@ -184,13 +194,20 @@ impl Host {
             established: false,
             orphan: false,
             writable: true,
+            grown: 0,
             error: None,
             una: 0,
             nxt: 0,
+            seen_una: 0,
             written: 1,
+            urgent_end: None,
             syn_data: false,
             fast_open: None,
-            asked: false,
+            asked: None,
+            delivered: Delivered::default(),
+            first_stamp: None,
+            peer_stamp: 0,
+            echo,
             notices: Notices::default(),
             wakeups: 0,
             data_ns: self.now_ns,
@@ -212,6 +229,10 @@ impl Host {
             config.sack = false;
             config.timestamps = false;
             config.window_scaling = false;
+        }
+        if options.syn_retries > 0 {
+            // Those of the same length are not counted (`tcp_write_timeout`).
+            config.retries = options.syn_retries.saturating_add(config.rto.linear_syns);
         }
         if options.maxseg > 0 {
             config.mss = config.mss.min(options.maxseg);
@@ -245,10 +266,21 @@ impl Host {
         (number, taken)
     }
 
+    /// The only port that a socket may have is one of a connection in TIME-WAIT, too young to be
+    /// followed by another (Linux's `tcp_twsk_unique`).
+    pub fn port_is_taken(&self, options: &Options) -> bool {
+        let waits = |open: &&Connection| open.endpoint.state() == State::TimeWait;
+        let Some(open) = self.connection.as_ref().filter(waits) else {
+            return false;
+        };
+        let old = self.now_ns - open.heard_ns >= self.reuse.delay_ns;
+        options.one_port && !(self.reuse.enabled && open.endpoint.info().timestamps && old)
+    }
+
     /// Bytes that a SYN may take along beside the options that a SYN may have, in segments as the
     /// peer wanted them last.
     pub fn syn_room(&self, options: &Options) -> u64 {
-        let mss = self.config_for(options).mss.min(self.peer_mss);
+        let mss = self.config_for(options).mss.min(self.peer.mss);
         mss.saturating_sub(SYN_OPTIONS).into()
     }
 
@@ -291,9 +323,12 @@ impl Host {
         if self.makes_way(&segment) {
             self.connection = None;
         }
+        let now_ns = self.now_ns;
         match &mut self.connection {
             Some(connection) if !fresh && connection.endpoint.state() != State::Closed => {
-                if connection.refuses(&packet) {
+                let wrong =
+                    self.stack == Stack::Linux && connection.echoes_too_much(&packet, now_ns);
+                if wrong || connection.refuses(&packet) {
                     self.send(packet.reset());
                 } else {
                     self.deliver(&packet, &segment);
@@ -361,6 +396,7 @@ impl Host {
     fn deliver(&mut self, packet: &Packet, segment: &Segment) {
         let now_ns = self.clock();
         let at_ns = self.now_ns;
+        let answers = self.opens_with_data();
         let Some(connection) = &mut self.connection else {
             return;
         };
@@ -373,6 +409,10 @@ impl Host {
                 packet.ack
             };
         }
+        connection.delivered.acknowledged(connection.una);
+        if let Some((stamp, _)) = packet.options.timestamps {
+            connection.peer_stamp = stamp;
+        }
         let opening = connection.endpoint.state() == State::SynSent;
         let events = connection.endpoint.segment(now_ns, segment);
         connection.note(events);
@@ -381,23 +421,11 @@ impl Host {
         }
         if opening && connection.established {
             connection.data_ns = at_ns;
-            connection.syn_data = packet.has(flags::SYN) && packet.ack > 1;
-            let fast = connection.options.fast_open > 0;
-            let whole = packet.ack == connection.nxt && packet.ack > 1;
-            let cookie = packet.options.fast_open.clone();
-            if self.stack == Stack::Linux {
-                let with_data = !connection.passive && connection.nxt > 1;
-                if connection.asked {
-                    self.peer_cookie = cookie.or(self.peer_cookie.take());
-                }
-                if connection.asked || with_data {
-                    self.peer_mss = packet.options.mss.unwrap_or(self.peer_mss);
-                }
-            } else if let Some(cookie) = cookie.filter(FastOpen::is_valid) {
-                self.peer_cookie = Some(cookie);
-            } else if fast && !whole {
-                self.peer_refuses_data = true;
+            connection.endpoint.config_mut().retries = self.config.retries;
+            if answers {
+                connection.endpoint.answer_with_data(now_ns);
             }
+            self.learn_of_peer(packet);
         }
         self.respect_path_mtu();
         let Some(connection) = &mut self.connection else {
@@ -429,6 +457,10 @@ impl Host {
 
     /// Everything that may leave now leaves, and a call that waits is looked at again.
     pub fn pump(&mut self) -> Step {
+        // The rest of such a call takes the acknowledgement of the SYN-ACK along.
+        if self.opens_with_data() {
+            self.resume()?;
+        }
         for _ in 0..MOST_STEPS {
             self.transmit()?;
             if !self.resume()? {
@@ -449,18 +481,22 @@ impl Host {
                 return Ok(());
             };
             let mut packet = Packet::from_segment(&segment);
+            connection.mark_urgent(&mut packet);
             if (packet.end().wrapping_sub(connection.nxt) as i32) > 0 {
                 connection.nxt = packet.end();
             }
+            connection.delivered.left(connection.una, &packet);
             packet.ecn = ecn_of(self.ecn_on_control, &packet, &connection.endpoint);
             if packet.has(flags::SYN) && connection.options.no_options {
                 packet.options = packet::Options::default();
             }
             if packet.has(flags::SYN) {
                 packet.options.fast_open.clone_from(&connection.fast_open);
-                if !connection.passive && connection.fast_open.take().is_some() {
-                    connection.asked = true; // what is sent again does without (RFC 7413 4.1.3.1)
+                if !connection.passive && connection.fast_open.is_some() {
+                    // What is sent again does without (RFC 7413 4.1.3.1).
+                    connection.asked = connection.fast_open.take();
                 }
+                connection.note_stamps(&mut packet);
                 packet.ack = match packet.has(flags::ACK) {
                     true => packet.ack.wrapping_add(self.peer_isn.unwrap_or(0)),
                     false => 0,
@@ -474,6 +510,14 @@ impl Host {
     /// Updates what follows from the connection's state: notices, space for writers, what limits
     /// it.
     fn look_around(&mut self) {
+        let Some(open) = &mut self.connection else {
+            return;
+        };
+        let acked = open.seen_una != open.una;
+        open.seen_una = open.una;
+        if acked && !open.writable {
+            open.grown = open.grown.max(memory::expanded(&open.endpoint));
+        }
         let buffer = self.send_buffer();
         let (memory, now_ns) = (self.memory, self.now_ns);
         let waits = self.blocked.as_ref().is_some_and(Blocked::waits_to_write);
@@ -482,7 +526,7 @@ impl Host {
         };
         let (una, nxt) = (connection.una, connection.nxt);
         let mut woken = connection.notices.update(una, nxt, now_ns);
-        if !connection.writable && memory.wakes(&connection.endpoint, buffer) {
+        if acked && !connection.writable && memory.wakes(&connection.endpoint, buffer) {
             connection.writable = true;
             woken = true;
         }
@@ -497,17 +541,15 @@ impl Host {
         let Some(open) = &self.connection else {
             return buffer.initial_bytes;
         };
-        let bytes = if open.options.send_buffer > 0 {
-            open.options.send_buffer
-        } else {
-            let wanted = 2 * u64::from(open.endpoint.cwnd());
-            let most = buffer.max_bytes.max(buffer.initial_bytes);
-            buffer.initial_bytes.max(wanted.min(most))
-        };
+        let most = buffer.max_bytes.max(buffer.initial_bytes);
+        let grown = |wanted: u64| buffer.initial_bytes.max(wanted.min(most));
+        let own = Some(open.options.send_buffer).filter(|bytes| *bytes > 0);
         match self.stack {
-            Stack::Linux => bytes,
+            Stack::Linux => own.unwrap_or_else(|| grown(open.grown)),
             // Whole segments (`tcp_mss`).
-            Stack::Freebsd => bytes.next_multiple_of(u64::from(open.endpoint.mss().max(1))),
+            Stack::Freebsd => own
+                .unwrap_or_else(|| grown(2 * u64::from(open.endpoint.cwnd())))
+                .next_multiple_of(u64::from(open.endpoint.mss().max(1))),
         }
     }
 
@@ -633,6 +675,7 @@ impl Host {
         self.keepalive = machine.keepalive;
         self.fast_open = machine.fast_open.clone();
         self.icmp_resets = machine.icmp_resets;
+        self.reuse = machine.reuse;
         // Linux reads these for each segment.
         if let Some(connection) = &mut self.connection {
             let settings = machine.config.accurate;
@@ -641,8 +684,7 @@ impl Host {
         self.drop_synfin = machine.drop_synfin;
         self.ecn_on_control = machine.ecn_on_control;
         if self.stack == Stack::Freebsd && !self.fast_open.client() {
-            self.peer_cookie = None;
-            self.peer_refuses_data = false;
+            self.peer = fast_open::Peer::default();
         }
         self.syn_cookies = machine.syn_cookies;
     }
@@ -720,6 +762,43 @@ impl Connection {
             && packet.has(flags::ACK)
             && !packet.has(flags::RST)
             && !out
+    }
+
+    /// Timestamps of a SYN of ours; the first one after TIME-WAIT echoes the peer's last.
+    fn note_stamps(&mut self, packet: &mut Packet) {
+        let answers = packet.has(flags::ACK);
+        if let Some((stamp, ecr)) = &mut packet.options.timestamps {
+            self.first_stamp.get_or_insert(*stamp);
+            if !answers {
+                *ecr = self.echo;
+            }
+        }
+    }
+
+    /// A SYN-ACK echoes a timestamp that no SYN of ours can have had.
+    fn echoes_too_much(&self, packet: &Packet, now_ns: u64) -> bool {
+        let (Some((_, ecr)), Some(first)) = (packet.options.timestamps, self.first_stamp) else {
+            return false;
+        };
+        let passed_ms = (now_ns - self.began_ns) / 1_000_000 + 1;
+        self.endpoint.state() == State::SynSent
+            && packet.has(flags::ACK)
+            && ecr != 0
+            && u64::from(ecr.wrapping_sub(first)) > passed_ms
+    }
+
+    /// Segments up to the end of urgent data say where that is, as long as it is not acknowledged
+    /// (RFC 9293 3.8.5).
+    fn mark_urgent(&self, packet: &mut Packet) {
+        let Some(end) = self.urgent_end else {
+            return;
+        };
+        let waits = (end.wrapping_sub(self.una) as i32) > 0;
+        let ahead = end.wrapping_sub(packet.seq);
+        if waits && packet.len > 0 && (1..=0xffff).contains(&ahead) {
+            packet.flags |= flags::URG;
+            packet.urgent = ahead as u16;
+        }
     }
 
     pub fn note(&mut self, events: Events) {

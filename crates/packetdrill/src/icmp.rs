@@ -24,6 +24,9 @@ impl Host {
         };
         let mss = u32::from(mtu - self.header).saturating_sub(options);
         connection.endpoint.shrink_segments(mss.max(1));
+        if self.stack == Stack::Linux {
+            connection.endpoint.open_smaller(mtu - self.header);
+        }
     }
 
     /// A message arrives; one that quotes nothing that is out is ignored.

@@ -1,8 +1,13 @@
 //! `struct tcp_info`, as far as the endpoint tells, and what has limited a connection until now.
 
+use std::collections::VecDeque;
+
 use sluicegate_tcp::{AccurateInfo, Congestion, Endpoint, OptionSeen, State};
 
-use crate::host::{Connection, Host};
+use crate::{
+    host::{Connection, Host},
+    packet::Packet,
+};
 
 /// For how long each cause has held the sender back, in ns (Linux's `tcp_chrono`).
 #[derive(Clone, Copy, Debug, Default)]
@@ -62,6 +67,34 @@ impl Limits {
     }
 }
 
+/// Segments that the peer has told of, by ACK (Linux's `tcpi_delivered`).
+#[derive(Clone, Debug, Default)]
+pub struct Delivered {
+    /// Where segments that are out end, in order; relative.
+    ends: VecDeque<u32>,
+    count: u64,
+}
+
+impl Delivered {
+    /// A segment has left; what is sent again may be cut otherwise.
+    pub fn left(&mut self, una: u32, packet: &Packet) {
+        let end = packet.end();
+        if end != packet.seq && end > una {
+            if let Err(at) = self.ends.binary_search(&end) {
+                self.ends.insert(at, end);
+            }
+        }
+    }
+
+    /// All before `una` is acknowledged. A SYN counts as one, with its data or without.
+    pub fn acknowledged(&mut self, una: u32) {
+        let opens = self.count == 0 && una > 0;
+        let acked = self.ends.partition_point(|end| *end <= una);
+        self.ends.drain(..acked);
+        self.count += if opens { 1 } else { acked as u64 };
+    }
+}
+
 /// The value of a name in code.
 pub fn value(host: &Host, name: &str) -> Option<i64> {
     let connection = host.connection.as_ref()?;
@@ -70,6 +103,7 @@ pub fn value(host: &Host, name: &str) -> Option<i64> {
         "tcpi_busy_time" => connection.limits.at(host.now_ns).busy_ns / 1_000,
         "tcpi_rwnd_limited" => connection.limits.at(host.now_ns).window_ns / 1_000,
         "tcpi_sndbuf_limited" => connection.limits.at(host.now_ns).buffer_ns / 1_000,
+        "tcpi_advmss" => host.config_for(&connection.options).mss.into(),
         "SK_MEMINFO_SNDBUF" => host.send_buffer(),
         _ => counted(connection, name).or_else(|| derived(connection, name))?,
     };
@@ -122,6 +156,7 @@ fn derived(connection: &Connection, name: &str) -> Option<u64> {
         "tcpi_lost" => info.lost_bytes.div_ceil(mss),
         "tcpi_sacked" => info.sacked_bytes.div_ceil(mss),
         "tcpi_retrans" => info.again_bytes.div_ceil(mss),
+        "tcpi_delivered" => connection.delivered.count + info.sacked_bytes.div_ceil(mss),
         "tcpi_reordering" => u64::from(info.reordered_bytes).div_ceil(mss).max(3),
         "tcpi_notsent_bytes" => info.unsent,
         "tcpi_retransmits" | "tcpi_backoff" => info.timeouts.into(),

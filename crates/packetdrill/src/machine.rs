@@ -63,6 +63,13 @@ impl Default for Keepalive {
     }
 }
 
+/// When a port may be used again after TIME-WAIT (`net.ipv4.tcp_tw_reuse`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reuse {
+    pub enabled: bool,
+    pub delay_ns: u64,
+}
+
 /// A machine, ready to run.
 #[derive(Clone, Debug)]
 pub struct Machine {
@@ -71,6 +78,7 @@ pub struct Machine {
     pub memory: Memory,
     pub keepalive: Keepalive,
     pub fast_open: fast_open::Settings,
+    pub reuse: Reuse,
     /// Every SYN is answered by a cookie (`tcp_syncookies = 2`).
     pub syn_cookies: bool,
     /// ICMP errors end a connection that is opening (`net.inet.tcp.icmp_may_rst`).
@@ -114,6 +122,10 @@ impl Machine {
                 ..Keepalive::default()
             },
             fast_open: fast_open::Settings::default(),
+            reuse: Reuse {
+                enabled: false, // but between sockets of this host
+                delay_ns: 1_000 * MS,
+            },
             syn_cookies: false,
             icmp_resets: true,
             drop_synfin: false,
@@ -153,6 +165,10 @@ impl Machine {
             (false, false) => Recovery::Sack,
             _ => return Stop::unsupported(line, "RACK and tail loss probes are one (RFC 8985)"),
         };
+        // Where packets are paced one has as many segments as one has at least.
+        if let (true, Memory::Packets { segments }) = (self.config.pacing, self.memory) {
+            self.config.burst_segments = segments.min(64) as u8;
+        }
         Ok(())
     }
 
@@ -174,6 +190,11 @@ impl Machine {
                     counted.offload_bytes = bytes;
                 }
             }
+            // A parameter of the machine before the script: `--sysctl=net.ipv4.tcp_sack=0`.
+            "sysctl" => match value.split_once('=') {
+                Some((key, value)) => return self.sysctl(line, key, value),
+                None => return Stop::unsupported(line, "--sysctl without a value"),
+            },
             "bind_port" | "connect_port" | "gateway_ip" | "netmask_ip" | "speed" | "verbose"
             | "debug" | "tcp_ts_ecr_scaled" | "is_anyip" | "send_omit_free" => {
                 return Ok(());
@@ -203,33 +224,44 @@ impl Machine {
         let mut checks = Vec::new();
         for (offset, command) in shell::commands(script) {
             let line = line + offset;
-            match shell::understand(&command) {
-                shell::Meaning::Nothing => (),
-                shell::Meaning::Defaults => self.defaults(),
-                shell::Meaning::Set(pairs) => {
-                    for (key, value) in pairs {
-                        self.sysctl(line, &key, &value)?;
-                    }
-                }
-                shell::Meaning::InitialWindow(segments) => {
-                    self.config.params.init_segments = segments
-                }
-                shell::Meaning::Mtu(bytes) => {
-                    self.mtu = i64::from(bytes);
-                    self.set_mss(line)?;
-                }
-                shell::Meaning::Check(check) => checks.push((line, check)),
-                shell::Meaning::Unknown => {
-                    return Stop::unsupported(line, format!("command {command}"));
-                }
-            }
+            checks.append(&mut self.command(line, &command)?);
         }
         self.set_recovery(line)?;
         Ok(checks)
     }
 
-    /// Applies the settings of `defaults.sh` of the public suites.
-    fn defaults(&mut self) {
+    /// One command. Of `a || b` the second counts where the first names a parameter that is not
+    /// there.
+    fn command(&mut self, line: usize, command: &str) -> Step<Vec<(usize, Check)>> {
+        if let Some((first, second)) = command.split_once("||") {
+            let known = self.command(line, first.trim());
+            return known.or_else(|_| self.command(line, second.trim()));
+        }
+        let mut checks = Vec::new();
+        match shell::understand(command) {
+            shell::Meaning::Nothing => (),
+            shell::Meaning::Defaults { google } => self.defaults(google),
+            shell::Meaning::Pace => self.config.pacing = true,
+            shell::Meaning::Set(pairs) => {
+                for (key, value) in pairs {
+                    self.sysctl(line, &key, &value)?;
+                }
+            }
+            shell::Meaning::InitialWindow(segments) => self.config.params.init_segments = segments,
+            shell::Meaning::Mtu(bytes) => {
+                self.mtu = i64::from(bytes);
+                self.set_mss(line)?;
+            }
+            shell::Meaning::Check(check) => checks.push((line, check)),
+            shell::Meaning::Unknown => {
+                return Stop::unsupported(line, format!("command {command}"));
+            }
+        }
+        Ok(checks)
+    }
+
+    /// Applies the settings of `defaults.sh` of Linux's suite or of Google's.
+    fn defaults(&mut self, google: bool) {
         self.config.algorithm = Algorithm::Cubic;
         self.config.ecn = Ecn::Off;
         self.config.timestamps = true;
@@ -244,7 +276,7 @@ impl Machine {
             max_bytes: 4 << 20,
         };
         (self.rack, self.tail_probe) = (true, true);
-        self.fast_open.bits = 3;
+        self.fast_open.bits = if google { 0x403 } else { 3 };
         self.fast_open.key = fast_open::key(DEFAULT_KEY).unwrap_or_default();
     }
 }

@@ -25,6 +25,7 @@ has failed, 1 if one has, 2 when the command line names no options or files that
   --strict              segments left over at the end are a failure
   --psh                 compare PSH
   -D NAME=VALUE         what a word in the scripts stands for
+  --sysctl=NAME=VALUE   a parameter that the machine has before a script sets any
   --tolerance_usecs=N   what times may be off by (default 4000)
   --tolerance_percent=N the same, in percent of the time since the last event (default 12.5)
   --NAME=VALUE          any other option that a script may have; wins over the script's

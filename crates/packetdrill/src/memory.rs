@@ -7,8 +7,11 @@
 
 use sluicegate_tcp::Endpoint;
 
-/// The memory of a packet beside its data.
-const OVERHEAD: u64 = 1_280;
+/// The memory of a packet beside its data, as `ss -tm` shows on Linux 6.18.
+const OVERHEAD: u64 = 832;
+/// Room for headers beside a segment, and what describes one (`sk_buff`).
+const HEADERS: u64 = 640;
+const DESCRIPTION: u64 = 256;
 /// The largest packet before segmentation offload, with its headers.
 const LARGEST: u64 = 65_535 - 60;
 /// `SOCK_MIN_SNDBUF`.
@@ -51,6 +54,12 @@ impl Memory {
         }
     }
 
+    /// What is written now begins a packet.
+    pub fn begins(self, endpoint: &Endpoint, goes_on: bool) -> bool {
+        let unsent = endpoint.info().unsent;
+        self != Self::Bytes && unsent % packet_bytes(endpoint) == 0 && !(goes_on && unsent == 0)
+    }
+
     /// An application that waits is woken.
     pub fn wakes(self, endpoint: &Endpoint, buffer: u64) -> bool {
         match self {
@@ -72,9 +81,32 @@ impl Memory {
         let mss = u64::from(endpoint.mss());
         let unsent = endpoint.info().unsent.min(endpoint.unacknowledged());
         let sent = endpoint.unacknowledged() - unsent;
-        let packets = sent.div_ceil(segments * mss) + unsent.div_ceil(packet_bytes(endpoint));
+        let packet = segments_sent(endpoint, segments) * mss;
+        let packets = sent.div_ceil(packet) + unsent.div_ceil(packet_bytes(endpoint));
         sent + unsent + packets * OVERHEAD
     }
+}
+
+/// Segments in a packet on its way (`tcp_tso_autosize`): a millisecond's worth, and more the
+/// shorter the round trip is; half of the window at most.
+fn segments_sent(endpoint: &Endpoint, least: u64) -> u64 {
+    let (mss, cwnd) = (u64::from(endpoint.mss()), u64::from(endpoint.cwnd()));
+    let rtt_us = (endpoint.srtt_ns() / 1_000).max(1);
+    let rate = 2 * cwnd * 1_000_000 / rtt_us;
+    let bytes = rate / 1_024 + (LARGEST >> (rtt_us / 512).min(63));
+    let half = (cwnd / mss / 2).max(1);
+    (bytes / mss).max(least).min(half).max(1)
+}
+
+/// What the buffer grows to when a writer has found no space: twice the memory of a window of
+/// single segments (`tcp_sndbuf_expand`). Linux does not while the window is full. There it seldom
+/// is, since a packet waits until all of it has room; segments here do not wait.
+pub fn expanded(endpoint: &Endpoint) -> u64 {
+    let info = endpoint.info();
+    let mss = u64::from(endpoint.mss());
+    let options = if info.timestamps { 12 } else { 0 };
+    let segment = (mss + options + HEADERS).next_power_of_two() + DESCRIPTION;
+    2 * segment * (u64::from(endpoint.cwnd()) / mss).max(10)
 }
 
 /// Data of the largest packet.
@@ -82,4 +114,20 @@ fn packet_bytes(endpoint: &Endpoint) -> u64 {
     let mss = u64::from(endpoint.mss());
     let most = LARGEST.min(endpoint.info().max_window / 2);
     (most / mss).max(1) * mss
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use sluicegate_tcp::Config;
+
+    #[test]
+    fn a_buffer_grows_with_the_window_by_the_memory_of_single_segments() {
+        let config = Config::linux(1_460);
+        let endpoint = Endpoint::connect(Arc::new(config), 1);
+        // 1460 and 640 bytes need 4096, and 256 more describe them: Linux's first buffer.
+        assert_eq!(expanded(&endpoint), 87_040);
+    }
 }

@@ -35,6 +35,8 @@ pub struct Packet {
     /// Zero without ACK.
     pub ack: u32,
     pub window: u16,
+    /// How far behind the first byte urgent data end, with URG.
+    pub urgent: u16,
     pub ecn: u8,
     pub options: Options,
 }
@@ -106,6 +108,7 @@ impl Packet {
                 0
             },
             window: segment.window,
+            urgent: 0,
             ecn: segment.ecn,
             options: Options {
                 mss: segment.mss(),
@@ -270,6 +273,9 @@ impl fmt::Display for Shown<'_> {
         }
         if self.window {
             write!(f, " win {}", packet.window)?;
+        }
+        if packet.urgent > 0 {
+            write!(f, " urg {}", packet.urgent)?;
         }
         if packet.options != Options::default() {
             write!(f, " <{}>", packet.options)?;

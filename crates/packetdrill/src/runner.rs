@@ -8,6 +8,7 @@ use crate::{
     Settings, Step, Stop,
     assertion::{self, Wrong},
     calls,
+    fast_open::Peer,
     host::{Host, Sent},
     info,
     machine::{Check, Machine},
@@ -146,6 +147,10 @@ impl Runner<'_> {
                     false => Stop::fail(line, format!("expected {name} to have moved; got {got}")),
                 }
             }
+            Check::ForgetPeer => {
+                self.host.peer = Peer::default();
+                Ok(())
+            }
             Check::Forget => {
                 self.host.forget_counters();
                 Ok(())
@@ -275,6 +280,7 @@ impl Expected {
             ),
             ("seq", self.any_seq || wanted.seq == got.seq),
             ("length", wanted.len == got.len),
+            ("urg", wanted.urgent == got.urgent),
             ("ack", !wanted.has(flags::ACK) || wanted.ack == got.ack),
             ("win", self.window.is_none_or(|window| window == got.window)),
             ("options", self.any_options || options),

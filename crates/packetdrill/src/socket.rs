@@ -21,6 +21,8 @@ pub struct Socket {
     pub resets: bool,
     /// `shutdown` for reading.
     pub deaf: bool,
+    /// `connect` has left the SYN to the first data.
+    pub deferred: bool,
     /// A SYN has come to this listener.
     pub used: bool,
     pub options: Options,
@@ -33,6 +35,7 @@ impl Socket {
             nonblocking,
             resets: false,
             deaf: false,
+            deferred: false,
             used: false,
             options,
         }
@@ -61,6 +64,10 @@ pub struct Options {
     pub no_options: bool,
     /// No cookie is asked for (`TCP_FASTOPEN_NO_COOKIE`).
     pub no_cookie: bool,
+    /// One port is the only one (`IP_LOCAL_PORT_RANGE`).
+    pub one_port: bool,
+    /// How often a SYN is repeated; 0 = the host's.
+    pub syn_retries: u8,
     pub user_timeout_ns: u64,
     pub keepalive: bool,
     pub keepalive_idle_s: u32,

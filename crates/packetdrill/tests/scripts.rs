@@ -128,7 +128,7 @@ fn what_is_not_known_is_unsupported_and_not_failed() {
             "+0 setsockopt(4, SOL_TCP, TCP_MD5SIG, [1], 4) = 0",
             "TCP_MD5SIG",
         ),
-        ("+0 send(4, ..., 10, MSG_OOB) = 10", "MSG_OOB"),
+        ("+0 recv(4, ..., 10, MSG_OOB) = 10", "MSG_OOB"),
         ("+0 `sysctl net.ipv4.tcp_ecn=6`", "tcp_ecn=6"),
         ("+0 < icmp unreachable nonsense [1:1(0)]", "nonsense"),
         ("+0 %{ import os }%", "import os"),

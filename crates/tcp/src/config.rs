@@ -230,8 +230,8 @@ pub struct Config {
     pub send_buffer: Buffer,
     /// Most segments that one [`crate::Segment`] may carry (segmentation offload); 1 = none.
     pub burst_segments: u8,
-    /// Spread over the RTT: 1.2 × cwnd / SRTT, twice that in slow start (Linux's
-    /// `tcp_pacing_*_ratio`).
+    /// Spread over the RTT, but for the first ten segments: 1.2 × cwnd / SRTT, 2 × in slow start
+    /// (Linux's `tcp_pacing_*_ratio`).
     pub pacing: bool,
     /// Data waits in the socket while as much of the connection as fits into about a millisecond
     /// has not left its host (Linux's TCP small queues). The endpoint's owner reports departures by

@@ -534,19 +534,24 @@ fn pacing_spreads_a_window() {
     let mut config = config(Recovery::Sack);
     config.pacing = true;
     let mut peer = Peer::new(config, 100 * US);
-    peer.tcp.write(10_000);
+    peer.tcp.write(30_000);
+    assert_eq!(peer.data_out().len(), 10); // the first window is not paced
+    peer.pass(100 * US);
+    peer.give(&peer.ack(10_000));
     let mut times = Vec::new();
-    for _ in 0..10 {
+    for _ in 0..20 {
         assert_eq!(peer.data_out().len(), 1);
         times.push(peer.now_ns);
-        if times.len() < 10 {
+        if times.len() < 20 {
             assert!(!peer.tcp.has_output(peer.now_ns));
             peer.until_deadline();
         }
     }
-    // Slow start: the window twice in an RTT, so one segment in 5 µs.
+    // Slow start: the window twice in an RTT, so one segment in 2.5 µs, and the one after a late
+    // one in half of that.
     let gaps: Vec<_> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
-    assert!(gaps.iter().all(|&gap| gap == 5 * US), "{gaps:?}");
+    assert_eq!(gaps[0], 1_250);
+    assert!(gaps[1..].iter().all(|&gap| gap == 2_500), "{gaps:?}");
 }
 
 #[test]

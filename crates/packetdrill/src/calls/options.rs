@@ -1,5 +1,7 @@
 //! Socket options, `fcntl` and `ioctl`.
 
+use sluicegate_tcp::State;
+
 use super::{Answer, Call, Error, Expr, Host, Step, Value, transfer::left_to_read};
 use crate::{
     host::Connection,
@@ -10,7 +12,7 @@ use crate::{
 };
 
 /// Socket options that play no part here.
-const IGNORED: [&str; 15] = [
+const IGNORED: [&str; 16] = [
     "SO_REUSEADDR",
     "SO_REUSEPORT",
     "SO_PRIORITY",
@@ -22,6 +24,7 @@ const IGNORED: [&str; 15] = [
     "IP_MTU_DISCOVER",
     "IPV6_MTU_DISCOVER",
     "IP_FREEBIND",
+    "IP_BIND_ADDRESS_NO_PORT",
     "IP_RECVERR",
     "IPV6_RECVERR",
     "TCP_LOG_ID",
@@ -105,8 +108,10 @@ impl Host {
 
     /// An option that is one number.
     fn set_number(&mut self, name: &str, call: &Call, role: Role) -> Step<Answer> {
-        if name == "TCP_NOTSENT_LOWAT" {
-            return self.set_lowat(call, role);
+        match name {
+            "TCP_NOTSENT_LOWAT" => return self.set_lowat(call, role),
+            "IP_LOCAL_PORT_RANGE" => return self.set_ports(call, role),
+            _ => (),
         }
         let Some(value @ 0..=MOST) = call.number() else {
             return self.unknown(&format!("socket option {name} here"));
@@ -131,8 +136,12 @@ impl Host {
             }
             "TCP_FASTOPEN" if !linux => options.fast_open = small,
             "TCP_FASTOPEN" if listens || !opened => options.fast_open = small,
+            "TCP_FASTOPEN_CONNECT" if !self.fast_open.client() => return Ok(Error("EOPNOTSUPP")),
             "TCP_FASTOPEN_CONNECT" => options.fast_open_connect = value > 0,
             "TCP_FASTOPEN_NO_COOKIE" => options.no_cookie = value > 0,
+            "TCP_SYNCNT" if linux && (1..=127).contains(&value) => {
+                options.syn_retries = value as u8;
+            }
             "TCP_USER_TIMEOUT" => options.user_timeout_ns = large * MS,
             "SO_KEEPALIVE" => options.keepalive = value > 0,
             "TCP_KEEPIDLE" => options.keepalive_idle_s = small,
@@ -161,6 +170,18 @@ impl Host {
         Ok(Value(0))
     }
 
+    /// `IP_LOCAL_PORT_RANGE`, of which it matters whether it is a single port: the last one in the
+    /// upper half of the number, the first one in the lower half.
+    fn set_ports(&mut self, call: &Call, role: Role) -> Step<Answer> {
+        let Some(range @ 0..=0xffff_ffff) = call.number() else {
+            return self.unknown("IP_LOCAL_PORT_RANGE without a range");
+        };
+        let mut options = self.options_of(call);
+        options.one_port = range != 0 && range >> 16 == range & 0xffff;
+        self.set_options(call, role, options);
+        Ok(Value(0))
+    }
+
     fn options_of(&self, call: &Call) -> Options {
         self.socket_of(call)
             .map_or(Options::default(), |socket| socket.options)
@@ -176,6 +197,10 @@ impl Host {
             connection.options = options;
             let endpoint = &mut connection.endpoint;
             endpoint.config_mut().user_timeout_ns = options.user_timeout_ns;
+            if options.syn_retries > 0 && endpoint.state() == State::SynSent {
+                let config = endpoint.config_mut();
+                config.retries = options.syn_retries.saturating_add(config.rto.linear_syns);
+            }
         }
     }
 
@@ -271,6 +296,9 @@ impl Host {
                 own => own as i64,
             },
             Some(&"SO_RCVBUF") => self.receive_buffer(role, &options) as i64,
+            Some(&"TCP_MAXSEG") if options.maxseg > 0 && !matches!(role, Role::Connection(_)) => {
+                options.maxseg.into()
+            }
             Some(&"TCP_MAXSEG") => self
                 .connection_of(role)
                 .map_or(announced, |open| i64::from(open.endpoint.mss())),

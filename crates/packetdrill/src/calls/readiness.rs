@@ -31,6 +31,7 @@ impl Host {
         };
         let connection = self.connection.as_ref();
         match socket.role {
+            Role::Fresh if socket.deferred => (OUT, 0),
             Role::Fresh => (OUT | HUP, 0),
             Role::Listener => {
                 let waits = connection.is_some_and(|it| it.passive && it.established && !it.owned);

@@ -13,7 +13,15 @@ use crate::{
 /// Flags that change nothing here.
 const HARMLESS: [&str; 2] = ["MSG_NOSIGNAL", "MSG_DONTWAIT"];
 /// Flags of `send` that are understood.
-const SENDING: [&str; 4] = ["MSG_MORE", "MSG_EOR", "MSG_ZEROCOPY", "MSG_FASTOPEN"];
+const SENDING: [&str; 5] = [
+    "MSG_MORE",
+    "MSG_EOR",
+    "MSG_OOB",
+    "MSG_ZEROCOPY",
+    "MSG_FASTOPEN",
+];
+/// `MSG_FASTOPEN` as a number.
+const FASTOPEN: i64 = 0x2000_0000;
 /// Flags of `recv`.
 const RECEIVING: [&str; 3] = ["MSG_ERRQUEUE", "MSG_PEEK", "MSG_TRUNC"];
 /// Parts of a call's buffers that one packet may refer to without a copy (`MAX_SKB_FRAGS`).
@@ -33,11 +41,15 @@ impl Host {
         if call.has_flag("MSG_ERRQUEUE") {
             return self.read_notice(call, socket.role);
         }
+        let waits = !socket.nonblocking && !call.has_flag("MSG_DONTWAIT");
         if !matches!(socket.role, Role::Connection(_)) {
-            return Ok(Error("ENOTCONN"));
+            return Ok(match (socket.deferred, waits) {
+                (true, true) => Waits,
+                (true, false) => Error("EAGAIN"),
+                (false, _) => Error("ENOTCONN"),
+            });
         }
         let most = self.bytes(call)?;
-        let waits = !socket.nonblocking && !call.has_flag("MSG_DONTWAIT");
         let peeks = call.has_flag("MSG_PEEK");
         let invalid = call.is_null(1);
         let Some(connection) = self.connection_of(socket.role) else {
@@ -97,6 +109,9 @@ impl Host {
             return Ok(Error(error));
         }
         match connection.endpoint.state() {
+            State::SynSent if call.has_flag("MSG_FASTOPEN") && !progress.connecting => {
+                return Ok(Error("EALREADY"));
+            }
             State::SynSent => return Ok(blocked),
             State::SynReceived if !connection.endpoint.is_opened_fast() => return Ok(blocked),
             State::SynReceived | State::Established | State::CloseWait => (),
@@ -132,6 +147,11 @@ impl Host {
         if call.has_flag("MSG_EOR") {
             self.end_record(socket.role);
         }
+        if let Some(open) = self.connection_of(socket.role) {
+            if call.has_flag("MSG_OOB") {
+                open.urgent_end = Some(open.written);
+            }
+        }
         Ok(self.written(call, socket, progress.written))
     }
 
@@ -144,6 +164,9 @@ impl Host {
         };
         let taken = memory.takes(&connection.endpoint, buffer, bytes, goes_on);
         connection.writable = taken > 0;
+        if taken > 0 && memory.begins(&connection.endpoint, goes_on) {
+            connection.endpoint.end_record();
+        }
         if taken == 0 {
             connection.endpoint.push();
         }
@@ -207,7 +230,10 @@ impl Host {
             return Ok(self.connect_and_write(call, socket, bytes));
         }
         let fast = call.has_flag("MSG_FASTOPEN") || socket.options.fast_open_connect;
-        if !fast || !self.fast_open.client() {
+        if fast && !self.fast_open.client() {
+            return Ok(Error("EOPNOTSUPP"));
+        }
+        if !fast {
             return Ok(Error("EPIPE"));
         }
         if call.is_null(1) && bytes > 0 {
@@ -337,7 +363,9 @@ impl Call {
     }
 
     pub(super) fn has_flag(&self, flag: &str) -> bool {
-        self.words(self.flags_at()).contains(&flag)
+        let at = self.flags_at();
+        let number = flag == "MSG_FASTOPEN" && self.integer(at) == Some(FASTOPEN);
+        number || self.words(at).contains(&flag)
     }
 
     /// The argument is `NULL`.

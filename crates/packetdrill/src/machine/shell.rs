@@ -5,8 +5,13 @@
 pub enum Meaning {
     /// Nothing here: caches, queueing disciplines without delay, cleaning up.
     Nothing,
-    /// The usual defaults of the public suites.
-    Defaults,
+    /// The usual defaults of the public suites. Google's, which are in a folder `common`, let every
+    /// listener take data from SYNs.
+    Defaults {
+        google: bool,
+    },
+    /// A queueing discipline that paces.
+    Pace,
     /// Kernel parameters: names with points, and values.
     Set(Vec<(String, String)>),
     /// `ip route … initcwnd N`
@@ -26,6 +31,8 @@ pub enum Check {
     State(String, u32),
     /// `nstat | grep TcpExt…`: the counter has moved; with `grep -q " N "` by so much.
     Counter(String, Option<u64>),
+    /// `ip tcp_metrics flush all`: nothing is known of the peer any more.
+    ForgetPeer,
     /// `nstat`: counters count from here.
     Forget,
 }
@@ -101,9 +108,10 @@ pub fn understand(command: &str) -> Meaning {
     let Some((program, arguments)) = words.split_first() else {
         return Meaning::Nothing;
     };
+    let google = program.contains("common/");
     let program = program.rsplit('/').next().unwrap_or(program);
     match program {
-        "defaults.sh" => Meaning::Defaults,
+        "defaults.sh" => Meaning::Defaults { google },
         "sysctl" => parameters(arguments.iter().filter(|word| !word.starts_with('-'))),
         "set_sysctls.py" => parameters(arguments.iter()),
         "echo" => echo(arguments),
@@ -183,7 +191,7 @@ fn name(key: &str) -> String {
 
 fn ip(arguments: &[&str]) -> Meaning {
     if arguments.contains(&"tcp_metrics") {
-        return Meaning::Nothing;
+        return Meaning::Check(Check::ForgetPeer);
     }
     if let ["link", "set", "dev", _, "mtu", bytes] = arguments {
         return match bytes.parse() {
@@ -203,9 +211,12 @@ fn ip(arguments: &[&str]) -> Meaning {
     }
 }
 
-/// A queueing discipline that neither delays nor paces.
+/// A queueing discipline that does not drop.
 fn queue(arguments: &[&str]) -> Meaning {
     let plain = ["pfifo", "pfifo_fast", "noqueue", "bfifo"];
+    if arguments.first() == Some(&"qdisc") && arguments.last() == Some(&"fq") {
+        return Meaning::Pace;
+    }
     if arguments.first() == Some(&"qdisc") && arguments.iter().any(|word| plain.contains(word)) {
         Meaning::Nothing
     } else {

@@ -7,7 +7,7 @@ use super::{Machine, Stack, number};
 use crate::{Step, Stop, fast_open, memory::Memory};
 
 /// Parameters that play no part here: segmentation offload, memory, statistics, other protocols.
-const IGNORED: [&str; 18] = [
+const IGNORED: [&str; 19] = [
     "tcp_tso_win_divisor",
     "tcp_tso_rtt_log",
     "tcp_limit_output_bytes",
@@ -25,6 +25,7 @@ const IGNORED: [&str; 18] = [
     "tcp_challenge_ack_limit",
     "tcp_retries1",
     "tcp_mem",
+    "tcp_fastopen_blackhole_timeout_sec",
     "tcp_available_congestion_control",
 ];
 
@@ -91,6 +92,10 @@ impl Machine {
                 Some(key) => self.fast_open.key = key,
                 None => return Stop::unsupported(line, format!("{value:?} is no key")),
             },
+            "tcp_tw_reuse" => self.reuse.enabled = number(line, value, 0, 2)? == 1,
+            "tcp_tw_reuse_delay" => {
+                self.reuse.delay_ns = number(line, value, 1, 60_000)? as u64 * 1_000_000;
+            }
             "tcp_keepalive_time" => self.keepalive.idle_s = seconds(line, value)?,
             "tcp_keepalive_intvl" => self.keepalive.interval_s = seconds(line, value)?,
             "tcp_keepalive_probes" => self.keepalive.count = number(line, value, 1, 127)? as u32,

@@ -27,9 +27,9 @@ fn what_is_not_understood_is_named_with_its_line() {
     for (text, line, reason) in [
         ("--wire_client", 1, "wire_client"),
         (
-            "\n`./defaults.sh\ntc qdisc replace dev tun0 root fq`",
+            "\n`./defaults.sh\ntc qdisc replace dev tun0 root netem delay 1ms`",
             3,
-            "fq",
+            "netem",
         ),
         ("`true; sysctl -w net.ipv4.tcp_ecn=6`", 1, "tcp_ecn=6"),
         ("`sysctl net.ipv4.tcp_ecn_option=4`", 1, "tcp_ecn_option=4"),
@@ -45,6 +45,26 @@ fn what_is_not_understood_is_named_with_its_line() {
             other => panic!("{text}: {other:?}"),
         }
     }
+}
+
+#[test]
+fn a_machine_may_have_parameters_before_the_script() {
+    let settings = Settings {
+        options: vec![("sysctl".to_owned(), "net.ipv4.tcp_sack=0".to_owned())],
+        ..Settings::default()
+    };
+    let script = |text: &str| parser::parse(text, &[]).expect("is a script");
+    let machine = |text: &str| Machine::new(&script(text), &settings).expect("is understood");
+    assert!(!machine("0 `true`").config.sack);
+    assert!(machine("`sysctl net.ipv4.tcp_sack=1`").config.sack);
+}
+
+#[test]
+fn of_two_commands_the_second_counts_where_the_first_is_not_known() {
+    let made = machine("`sysctl -q net.ipv4.nothing=1 &> /dev/null || sysctl net.ipv4.tcp_sack=0`");
+    assert!(!made.expect("is understood").config.sack);
+    let made = machine("`sysctl net.ipv4.tcp_sack=1 || sysctl net.ipv4.nothing=0`");
+    assert!(made.expect("is understood").config.sack);
 }
 
 #[test]

@@ -221,8 +221,7 @@ impl Parser {
             beside.window = Some(packet.window);
         }
         if self.accept_word("urg") {
-            let _: u16 = self.number()?;
-            beside.unknown = Some("urgent pointers".to_owned());
+            packet.urgent = self.number()?;
         }
         Ok(())
     }
@@ -349,6 +348,9 @@ fn arriving(line: usize, mut packet: Packet, beside: &Beside) -> Step<Action> {
     }
     if beside.window.is_none() {
         return Stop::unsupported(line, "syntax: what arrives needs its win");
+    }
+    if packet.urgent > 0 {
+        return Stop::unsupported(line, "urgent data that arrive");
     }
     match beside.ecn {
         Some(EcnWanted::Capable) => {

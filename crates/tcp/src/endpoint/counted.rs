@@ -621,3 +621,95 @@ impl Endpoint {
         Events::READABLE
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn size(payload: u64) -> u64 {
+        Packet::new(
+            Range {
+                start: 0,
+                end: payload,
+            },
+            payload,
+            40,
+        )
+        .size
+    }
+
+    fn counted(buffer: u64, locked: bool) -> Box<Memory> {
+        let mut config = Config::linux(1460);
+        (
+            config.receive_buffer.initial_bytes,
+            config.receive_buffer.max_bytes,
+        ) = (buffer, buffer);
+        config.counted = Some(Counted {
+            offload_bytes: 1_000,
+            locked,
+            shrinks: false,
+        });
+        Memory::boxed(&config).expect("memory is counted")
+    }
+
+    #[test]
+    fn a_packet_takes_a_power_of_two_or_whole_pages() {
+        // 704 or 2048 bytes of data and what is beside it; a page, and one or two more.
+        assert_eq!((size(10), size(1_000)), (960, 2_304));
+        assert_eq!((size(4_000), size(9_000)), (8_448, 12_544));
+        assert_eq!(size(65_000), 65_792);
+    }
+
+    #[test]
+    fn the_scale_follows_from_the_largest_buffer_or_half_of_a_fixed_one() {
+        let rules = |locked| Counted {
+            offload_bytes: 1_000,
+            locked,
+            shrinks: false,
+        };
+        assert_eq!(Memory::shift(rules(true), 2_000_000, true), 4);
+        assert_eq!(Memory::shift(rules(true), 40_000, true), 0);
+        assert_eq!(Memory::shift(rules(false), 15 << 20, true), 8);
+        assert_eq!(Memory::shift(rules(false), 9_000, true), 2);
+        assert_eq!(Memory::shift(rules(false), 15 << 20, false), 0);
+    }
+
+    #[test]
+    fn the_window_grows_with_packets_that_fit_and_is_bounded_by_memory() {
+        let mut memory = counted(131_072, false);
+        let first = memory.first_window(1_460);
+        assert_eq!(first, 64_240); // 44 segments of half the buffer
+        memory.begin(1, first.into());
+        memory.established(1_460, true);
+        assert_eq!(memory.threshold, 65_536 - 1_460);
+        // 9000 of 12544 bytes are data: 183 of 256.
+        memory.learn_share(9_000, 12_544);
+        assert_eq!((memory.share, memory.clamp), (183, 131_072 * 183 / 256));
+        assert!(memory.grow(9_000, 12_544, 1_000, 1_460));
+        assert_eq!(memory.threshold, 64_240 + 18_000);
+        // Free: 10000 bytes, of which 7148 are data, six units of the scale. A sixteenth is 5856.
+        memory.used = 131_072 - 10_000;
+        assert_eq!(memory.select(1_000, 10), (6_144, true));
+        memory.used = 131_072 - 8_000;
+        assert_eq!(memory.select(1_000, 10), (0, true));
+    }
+
+    #[test]
+    fn memory_is_free_again_when_data_are_read_or_come_twice() {
+        let mut memory = counted(40_000, true);
+        let packet = |start, end| Packet::new(Range { start, end }, end - start, 40);
+        memory.store(packet(1, 1_001), 1_000);
+        memory.store(packet(1_001, 1_501), 500); // into the room behind the first
+        assert_eq!(memory.used, 2_304);
+        memory.wait(packet(3_001, 4_001));
+        memory.wait(packet(3_001, 3_501)); // nothing new
+        memory.wait(packet(2_501, 4_001)); // in place of the first
+        assert_eq!(memory.used, 2 * 2_304);
+        memory.release(1_500);
+        assert_eq!(memory.used, 2 * 2_304);
+        memory.release(1_501);
+        memory.advance(4_001, 2_501);
+        memory.release(4_001);
+        assert_eq!((memory.used, memory.waiting.len()), (0, 0));
+    }
+}

@@ -19,6 +19,8 @@ impl Endpoint {
         let taken = u64::from(syn.payload).min(room);
         endpoint.receiver.take_syn_data(taken);
         endpoint.counts.received_bytes += taken;
+        // The window begins behind our SYN, which nothing has acknowledged.
+        endpoint.snd_wnd += 1;
         endpoint
     }
 
@@ -50,6 +52,24 @@ impl Endpoint {
             len,
             flags: 0,
         });
+    }
+
+    /// The path takes no packets as large as a SYN with data, but segments of `mss` bytes: the SYN
+    /// leaves again at once, without the data (Linux's `tcp_simple_retransmit`).
+    pub fn open_smaller(&mut self, mss: u16) {
+        if self.state == super::State::SynSent && !self.board.is_empty() {
+            let config = self.config_mut();
+            config.mss = config.mss.min(mss);
+            self.flags.syn_pending = true;
+            self.flags.syn_repeated = true;
+        }
+    }
+
+    /// An application waits to write when the SYN-ACK comes: what it writes takes the ACK along,
+    /// and data flows both ways by turns from then on.
+    pub fn answer_with_data(&mut self, now_ns: u64) {
+        self.receiver.data_ns = now_ns.max(1);
+        self.receiver.interactive = true;
     }
 
     /// The SYN-ACK has come: what it does not acknowledge of the SYN's data leaves again.

@@ -137,7 +137,7 @@ impl Endpoint {
         if acks {
             self.receiver.ack_now = true;
             let events = self.establish(now_ns, segment);
-            return match self.config.freebsd && segment.payload > 0 {
+            return match self.takes_data_of(segment) {
                 true => events | self.data_of_syn_ack(now_ns, segment),
                 false => events,
             };
@@ -149,7 +149,14 @@ impl Endpoint {
         Events::EMPTY
     }
 
-    /// FreeBSD takes data that comes along; Linux waits until it is sent again.
+    /// FreeBSD takes data of a SYN-ACK. Linux takes it, or a FIN, only in answer to all data of a
+    /// SYN (`tcp_rcv_fastopen_synack`), and else waits until it is sent again.
+    fn takes_data_of(&self, segment: &Segment) -> bool {
+        let answers = self.rare.syn_data && self.board.is_empty();
+        let more = segment.payload > 0 || (answers && segment.has(flags::FIN));
+        more && (self.config.freebsd || answers)
+    }
+
     fn data_of_syn_ack(&mut self, now_ns: u64, segment: &Segment) -> Events {
         let data = Segment {
             seq: segment.seq.wrapping_add(1),
@@ -177,7 +184,8 @@ impl Endpoint {
         }
         let events = self.establish(now_ns, segment);
         if repeated_syn {
-            self.receiver.ack_now = true; // the other half of a simultaneous open
+            // The other half of a simultaneous open; Linux has acknowledged that SYN already.
+            self.receiver.ack_now |= self.config.freebsd;
             return events;
         }
         events | self.segment_when_synchronized(now_ns, segment)

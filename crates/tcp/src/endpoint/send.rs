@@ -35,6 +35,9 @@ pub(super) enum Output {
     Probe,
 }
 
+/// Segments at the beginning that are not paced.
+const UNPACED_SEGMENTS: u64 = 10;
+
 impl Endpoint {
     /// [`Endpoint::transmit`], whatever leaves. Public for tests, which compare the two.
     #[doc(hidden)]
@@ -492,12 +495,18 @@ impl Endpoint {
     }
 
     /// The next segment leaves when this one has had its share of the RTT: 1.2 × cwnd / SRTT, in
-    /// slow start 2 × (Linux).
+    /// slow start 2 × (Linux). The first window is not paced, and a segment that has left late has
+    /// the next one follow earlier by up to half (`tcp_update_skb_after_send`).
     fn pace(&mut self, now_ns: u64, len: u32) {
+        let sent = self.counts.acked_bytes + self.snd_nxt - self.snd_una;
+        if sent < UNPACED_SEGMENTS * u64::from(self.mss) {
+            return;
+        }
         let cwnd = u64::from(self.cc.cwnd).max(1);
         let percent = self.pacing_percent();
         let share_ns = u64::from(len) * self.rtt.srtt() / (cwnd * percent) * 100;
-        self.pace_next_ns = self.pace_next_ns.max(now_ns) + share_ns;
+        let late_ns = now_ns.saturating_sub(self.pace_next_ns);
+        self.pace_next_ns = self.pace_next_ns.max(now_ns) + share_ns - late_ns.min(share_ns / 2);
     }
 
     /// How much faster than cwnd / SRTT data may leave.

@@ -24,7 +24,8 @@ impl Endpoint {
         if self.window_closed() {
             deadline = deadline.min(self.persist_deadline());
         }
-        if self.config.pacing && self.waits_for_pace() {
+        let paces = self.config.pacing && self.pace_next_ns > self.data_sent_ns;
+        if paces && self.waits_for_pace() {
             deadline = deadline.min(self.pace_next_ns);
         }
         deadline
