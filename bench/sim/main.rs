@@ -10,8 +10,8 @@
 //!   flows, pauses on the wire, congestion notification, a share for each of eight traffic classes.
 //!   Beside the plain permutation, by turns of simulated time, and the ratio of what a hop takes;
 //!   and the same where senders wait for their adapters, on both.
-//! - **cee-permutation-2**: that of converged Ethernet on two threads beside one thread, by turns of
-//!   simulated time, and the ratio of what a hop takes.
+//! - **cee-permutation-2**: the former on two threads beside one, by turns of simulated time, and the
+//!   ratio of what a hop takes.
 //! - **commercial**: queries to the permutation's 256 servers over a hierarchy beside messages
 //!   between them, FreeBSD 9's TCP, a connection for every message, eight priorities, on converged
 //!   Ethernet likewise, 10 ms of them. Beside the plain permutation, by turns, and beside the same
@@ -67,6 +67,8 @@ const PACKET_BYTES: u32 = 1500;
 const THRESHOLD_PACKETS: u32 = 65;
 const BUFFER_PACKETS: u64 = 250;
 const PORT: u16 = 5000;
+/// A host has one flow of its own: large networks use ports several times.
+const PORTS: usize = 50_000;
 
 /// Longer than any case takes.
 const END_PS: u64 = 1_000 * 1_000_000_000_000;
@@ -118,6 +120,7 @@ fn run(name: &str) -> Result<()> {
         "scale-64" => (tree([4, 4, 4], [1, 4, 4])?, 4_000_000, 1),
         "scale-1024" => (tree([16, 8, 8], [1, 16, 8])?, 1_000_000, 1),
         "scale-4096" => (tree([16, 16, 16], [1, 16, 16])?, 1_000_000, 1),
+        "scale-100000" => (tree([50, 50, 40], [1, 50, 50])?, 50_000, 1),
         "scale-10648" => (tree([22, 22, 22], [1, 22, 22])?, 1_000_000, 1),
         other => bail!("no case {other}; there are {}", CASES.join(", ")),
     };
@@ -317,7 +320,8 @@ fn engine<F: Benched>(
     let layout = Arc::new(layout(graph, threads));
     let mut plans_by_part: Vec<Vec<(u32, u8, Machine)>> = Vec::new();
     plans_by_part.resize_with(layout.partition.parts(), Vec::new);
-    for (port, &(from, to)) in (PORT..).zip(pairs) {
+    for (index, &(from, to)) in pairs.iter().enumerate() {
+        let port = PORT + (index % PORTS) as u16;
         let source = Source {
             peer: (address(to), port).into(),
             left: bytes,

@@ -356,8 +356,8 @@ fn a_tree_that_does_not_fit_is_refused_at_its_key() {
             "t.toml:3:12: network.children: must not be empty",
         ),
         (
-            tree("[1000, 100]", "[1, 1]"),
-            "t.toml:3:12: network.children: 100000 hosts, above 65534; choose smaller counts",
+            tree("[1000, 200]", "[1, 1]"),
+            "t.toml:3:12: network.children: 200000 hosts, above 131070; choose smaller counts",
         ),
     ];
     for (text, expected) in cases {

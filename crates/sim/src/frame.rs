@@ -45,8 +45,8 @@ pub struct Route {
 
 /// A host's card: locally administered, with its number at the end.
 pub fn mac(host: HostId) -> [u8; 6] {
-    let [.., high, low] = host.0.to_be_bytes();
-    [0x02, b'S', b'G', 0, high, low]
+    let [_, block, high, low] = host.0.to_be_bytes();
+    [0x02, b'S', b'G', block, high, low]
 }
 
 /// Writes the frame into `out`, in place of what was there.

@@ -6,6 +6,8 @@ use sluicegate_scenario::{
     world::Problem,
 };
 
+use crate::packet::HOSTS_MAX;
+
 /// Each with its key and what to do.
 pub fn of(variant: &Variant) -> Vec<Problem> {
     let mut found = of_tenants(variant);
@@ -31,9 +33,6 @@ pub fn of(variant: &Variant) -> Vec<Problem> {
 }
 
 const LAB_ADVICE: &str = "run it in the lab (--world lab)";
-
-/// Hosts have numbers of sixteen bits.
-const HOSTS_MAX: usize = u16::MAX as usize;
 
 /// Congestion controls that only a kernel has; one problem for each key, however many tenants it is
 /// for.

@@ -172,6 +172,33 @@ pub enum Body {
     Notification(Notification),
 }
 
+/// The most hosts: their numbers take what a length leaves of 32 bits.
+pub const HOSTS_MAX: usize = 1 << (32 - HostAndBytes::LENGTH_BITS);
+
+/// The number of a host, and a length below 16 KB.
+#[derive(Clone, Copy, Debug)]
+struct HostAndBytes(u32);
+
+impl HostAndBytes {
+    const LENGTH_BITS: u32 = 14;
+
+    #[inline(always)]
+    fn new(host: HostId, bytes: u32) -> Self {
+        debug_assert!(bytes < 1 << Self::LENGTH_BITS && (host.0 as usize) < HOSTS_MAX);
+        Self(host.0 << Self::LENGTH_BITS | bytes)
+    }
+
+    #[inline(always)]
+    fn host(self) -> HostId {
+        HostId(self.0 >> Self::LENGTH_BITS)
+    }
+
+    #[inline(always)]
+    fn bytes(self) -> u32 {
+        self.0 & ((1 << Self::LENGTH_BITS) - 1)
+    }
+}
+
 /// A packet without its [`ColdFields`]. With the fields that a port keeps of it, it fills one cache
 /// line.
 #[derive(Clone, Copy, Debug)]
@@ -180,10 +207,8 @@ pub struct Packet {
     pub to: u32,
     /// Hash of its connection and direction, for switches that choose paths by it.
     pub path: u32,
-    /// See [`Packet::host`].
-    host: u16,
-    /// Length of IP packet and Ethernet header.
-    bytes: u16,
+    /// See [`Packet::host`], and the length of IP packet and Ethernet header.
+    host_and_bytes: HostAndBytes,
     /// Its kind and content.
     pub body: Body,
 }
@@ -198,8 +223,7 @@ impl Packet {
         Self {
             to: addressing.peer,
             path: addressing.path,
-            host: addressing.peer_host.0 as u16,
-            bytes: bytes as u16,
+            host_and_bytes: HostAndBytes::new(addressing.peer_host, bytes),
             body: Body::Segment(header),
         }
     }
@@ -210,8 +234,7 @@ impl Packet {
         Self {
             to: NO_END,
             path: addressing.path,
-            host: addressing.peer_host.0 as u16,
-            bytes: bytes as u16,
+            host_and_bytes: HostAndBytes::new(addressing.peer_host, bytes),
             body: Body::Datagram(datagram),
         }
     }
@@ -219,7 +242,7 @@ impl Packet {
     /// The host that it is for.
     #[inline]
     pub fn host(&self) -> HostId {
-        HostId(self.host.into())
+        self.host_and_bytes.host()
     }
 
     /// Whether it has [`ColdFields`].
@@ -457,8 +480,7 @@ impl CeeFrame for Packet {
         Self {
             to: NO_END,
             path: sampled.path,
-            host: notification.source.0 as u16,
-            bytes: CONTROL_BYTES as u16,
+            host_and_bytes: HostAndBytes::new(notification.source, CONTROL_BYTES),
             body: Body::Notification(*notification),
         }
     }
@@ -476,7 +498,7 @@ impl CeeFrame for Packet {
 impl Frame for Packet {
     #[inline]
     fn bytes(&self) -> u32 {
-        self.bytes.into()
+        self.host_and_bytes.bytes()
     }
 
     #[inline]

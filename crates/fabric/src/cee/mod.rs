@@ -117,8 +117,9 @@ struct Label {
 }
 
 impl Label {
-    /// Hosts have numbers of 16 bits here.
-    const HOST: u32 = u16::MAX as u32;
+    /// Hosts have numbers of 18 bits here.
+    const HOST: u32 = (1 << 18) - 1;
+    const PRIORITY_SHIFT: u32 = 50;
     const BUFFERED: u64 = 1 << 56;
     const CONTROL: u64 = 1 << 57;
 
@@ -128,7 +129,7 @@ impl Label {
         Self {
             ingress: PortId(note as u32),
             source: HostId((note >> 32) as u32 & Self::HOST),
-            priority: (note >> 48) as u8 % PRIORITIES as u8,
+            priority: (note >> Self::PRIORITY_SHIFT) as u8 % PRIORITIES as u8,
             buffered: note & Self::BUFFERED != 0,
             control: note & Self::CONTROL != 0,
         }
@@ -146,7 +147,7 @@ impl Label {
         let bit = |is: bool, bit| if is { bit } else { 0 };
         let note = u64::from(self.ingress.0)
             | u64::from(self.source.0 & Self::HOST) << 32
-            | u64::from(self.priority) << 48
+            | u64::from(self.priority) << Self::PRIORITY_SHIFT
             | bit(self.buffered, Self::BUFFERED)
             | bit(self.control, Self::CONTROL);
         pool.set_note(handle, note);

@@ -46,8 +46,8 @@ pub struct Network {
 /// Most hosts of a topology: more than any lab holds, few enough for any message.
 const HOSTS_MAX: i64 = 1024;
 
-/// Most hosts of a tree: as many as there are addresses.
-const XGFT_HOSTS_MAX: u32 = 65_534;
+/// Most hosts of a tree: as many as two prefixes of 8 bits have addresses for.
+const XGFT_HOSTS_MAX: u32 = 131_070;
 
 /// A frame that is overtaken is late by up to this much.
 const REORDER_DELAY: Duration = Duration::from_micros(100);

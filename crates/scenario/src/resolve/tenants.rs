@@ -139,15 +139,16 @@ fn residents(network: &Network) -> Vec<Tenant> {
     tenants
 }
 
-/// 10.H.h.t or fd00::h:t, host and tenant counted from 1. Topologies are small enough for both.
+/// 10.H.h.t or fd00::h:t, host and tenant counted from 1. From the 65 536th host on 11.H.h.t and
+/// fd00::1:h:t; topologies are small enough for both.
 fn address(ip_version: u8, host: HostId, tenant: usize) -> IpAddr {
-    let [high, low] = (host.0 as u16).saturating_add(1).to_be_bytes();
+    let [_, block, high, low] = host.0.saturating_add(1).to_be_bytes();
     let number = (tenant as u8).saturating_add(1);
     if ip_version == 4 {
-        return Ipv4Addr::new(10, high, low, number).into();
+        return Ipv4Addr::new(10 + block, high, low, number).into();
     }
     let host = u16::from_be_bytes([high, low]);
-    Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, host, number.into()).into()
+    Ipv6Addr::new(0xfd00, 0, 0, 0, 0, block.into(), host, number.into()).into()
 }
 
 /// The changes that a table makes; `None` leaves the value as it is.
