@@ -62,12 +62,19 @@ impl<T: Copy> Resequencer<T> {
         if until_ps > now_ps {
             return Some(until_ps);
         }
+        self.skip()?;
+        self.until_ps = Some(now_ps.saturating_add(patience_ps));
+        self.until_ps
+    }
+
+    /// Stops waiting for missing frames: the first kept frame becomes the next one. `None` if no
+    /// frame is kept.
+    pub fn skip(&mut self) -> Option<()> {
         // Numbers wrap: the nearest ahead is the first.
         let expected = self.expected;
         let ahead = |number: &u32| number.wrapping_sub(expected);
         self.expected = self.kept.keys().copied().min_by_key(ahead)?;
-        self.until_ps = Some(now_ps.saturating_add(patience_ps));
-        self.until_ps
+        Some(())
     }
 
     /// The number of kept frames.
