@@ -25,10 +25,10 @@ pub struct AdaptiveRules {
 }
 
 impl AdaptiveRules {
-    /// The choices of this project.
+    /// Binary, as published. The timeout was computed from figure 2.21c of the thesis.
     pub const DEFAULT: Self = Self {
         split: Split::Binary,
-        timeout_ps: 1_000_000_000,
+        timeout_ps: 300_000_000,
     };
 }
 
