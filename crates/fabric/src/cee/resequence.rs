@@ -111,6 +111,41 @@ mod tests {
         }
     }
 
+    proptest! {
+        /// With a bounded buffer, too, each frame comes out once; only what was missing when the
+        /// buffer was full is late.
+        #[test]
+        fn a_full_buffer_loses_nothing(
+            order in Just((0u32..60).collect::<Vec<_>>()).prop_shuffle(),
+            most in 1usize..20,
+        ) {
+            let (mut resequencer, mut out, mut late) = (Resequencer::default(), Vec::new(), 0);
+            for number in order {
+                match resequencer.arrive(number, number, 0, u64::MAX) {
+                    Verdict::Next => {
+                        out.push(number);
+                        take(&mut resequencer, &mut out);
+                    }
+                    Verdict::Late => {
+                        out.push(number);
+                        late += 1;
+                    }
+                    Verdict::Kept(_) if resequencer.kept() > most => {
+                        resequencer.skip();
+                        take(&mut resequencer, &mut out);
+                    }
+                    Verdict::Kept(_) => {}
+                }
+                prop_assert!(resequencer.kept() <= most);
+            }
+            prop_assert_eq!(resequencer.kept(), 0);
+            let backwards = out.windows(2).filter(|pair| pair[0] > pair[1]).count();
+            prop_assert!(backwards <= late, "{backwards} steps back, {late} late");
+            out.sort_unstable();
+            prop_assert_eq!(out, (0..60).collect::<Vec<_>>());
+        }
+    }
+
     #[test]
     fn what_is_lost_is_given_up_in_time() {
         let (mut resequencer, mut out) = (Resequencer::default(), Vec::new());

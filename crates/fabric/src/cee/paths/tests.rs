@@ -98,7 +98,10 @@ fn r2c2_with_limiters_slows_down_only_when_no_path_is_left() {
     assert_eq!(rates.len(), 1);
     assert!((5 * LINE_BPS / 10..=52 * LINE_BPS / 100).contains(&rates[0]));
     // Until the byte counter's first cycle ends.
-    let sent: u64 = send(&mut paths, 0, MS / 10).iter().map(|count| count.1).sum();
+    let sent: u64 = send(&mut paths, 0, MS / 10)
+        .iter()
+        .map(|count| count.1)
+        .sum();
     assert!((41..=44).contains(&sent), "half of a line: {sent}");
 }
 
