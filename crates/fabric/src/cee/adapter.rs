@@ -313,7 +313,8 @@ impl Adapters {
 
     /// The path values that a host uses in a queue, if the queue's source was notified and has not
     /// returned to the default path alone.
-    pub fn paths(&self, host: HostId, key: QueueKey) -> Option<Vec<u32>> {
+    #[cfg(test)]
+    fn paths(&self, host: HostId, key: QueueKey) -> Option<Vec<u32>> {
         let adapter = self.of(host);
         let queue = *adapter.numbers.get(&key)?;
         match adapter.queues[queue as usize].limits.as_deref() {

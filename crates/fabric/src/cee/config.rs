@@ -2,10 +2,10 @@
 //!
 //! In a scenario: `[network.cee]` with `switch`, `port_buffer`, `memory`, `alpha`, `forwarding`,
 //! `switch_delay`, `adapter_delay`, `adapter_buffer`, `resequence_buffer`; `[network.cee.pfc]` with
-//! `priorities`,
-//! `xoff`, `xon`, `pause`, `response`, `headroom`; `[network.cee.qcn]` with `priorities`, `preset`,
-//! `rate_limiters`, `set_point`, `weight`, `interval`, `gain`, `min_rate`, `min_decrease`, `active_increase`,
-//! `hyper_increase`, `byte_limit`, `timer`, `fast_recovery`, `extra_fast_recovery`;
+//! `priorities`, `xoff`, `xon`, `pause`, `response`, `headroom`; `[network.cee.qcn]` with
+//! `priorities`, `preset`, `rate_limiters`, `set_point`, `weight`, `interval`, `gain`, `min_rate`,
+//! `min_decrease`, `active_increase`, `hyper_increase`, `byte_limit`, `timer`, `fast_recovery`,
+//! `extra_fast_recovery`;
 //! `[network.cee.ets]` with `classes`.
 
 use crate::port::PS_PER_S;

@@ -465,11 +465,6 @@ impl Cee {
         }
     }
 
-    /// The path values that a source uses for a queue, if it has left the default path.
-    pub fn paths(&self, host: HostId, queue: QueueKey) -> Option<Vec<u32>> {
-        self.adapters.paths(host, queue)
-    }
-
     /// Rates of a host's limiters in bits per second, by queue.
     pub fn limits(&self, host: HostId, now_ps: u64) -> impl Iterator<Item = (QueueKey, u64)> {
         self.adapters.limits(host, now_ps)

@@ -273,6 +273,7 @@ impl Paths {
     }
 
     /// The values of the paths in use.
+    #[cfg(test)]
     pub fn in_use(&self) -> impl Iterator<Item = u32> + '_ {
         self.used.iter().map(|way| way.value)
     }

@@ -17,7 +17,7 @@ mod tree;
 pub use self::{
     adaptive::{AdaptiveRules, Snooped, Split},
     recycle::Recycled,
-    source::{DropPath, MOST_PATHS, PathRules, SelectPath},
+    source::{DropPath, PathRules, SelectPath},
     spread::State,
 };
 use self::{
@@ -96,8 +96,8 @@ pub enum Routing {
         /// The gap, ps.
         gap_ps: u64,
     },
-    /// D-mod-k, but for ports behind which snooped congestion notifications tell of congestion
-    /// ([`adaptive`]). Notifications take random ports. Only in converged Ethernet.
+    /// D-mod-k, but for ports behind which snooped congestion notifications tell of congestion.
+    /// Notifications take random ports. Only in converged Ethernet.
     SwitchAdaptive(AdaptiveRules),
     /// Sources use more paths in reaction to congestion notifications (Crisan's thesis, algorithm
     /// 2.1). Only in converged Ethernet.

@@ -10,7 +10,7 @@ use super::{Query, Routes, Scheme};
 use crate::graph::{HostId, Node, PortId};
 
 /// The most paths that a source uses to one host.
-pub const MOST_PATHS: usize = 256;
+const MOST_PATHS: usize = 256;
 
 /// The most path values that a source tries to find them.
 const MOST_VALUES: u32 = 1024;
