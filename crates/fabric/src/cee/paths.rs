@@ -72,6 +72,8 @@ struct Way {
     value: u32,
     last: Pace,
     limiter: Option<ReactionPoint>,
+    /// Until then nothing changes: no frame may go, and no timer of the limiter expires.
+    waits_ps: u64,
 }
 
 impl Way {
@@ -80,11 +82,15 @@ impl Way {
             value,
             last: Pace::default(),
             limiter: None,
+            waits_ps: 0,
         }
     }
 
     /// See [`Pace::next_ps`]; 0 without a limiter.
     fn next_ps(&mut self, params: &QcnParams, now_ps: u64) -> u64 {
+        if self.waits_ps > now_ps {
+            return self.waits_ps;
+        }
         let Some(limiter) = &mut self.limiter else {
             return 0;
         };
@@ -92,7 +98,8 @@ impl Way {
         if next_ps.is_none() {
             self.limiter = None;
         }
-        next_ps.unwrap_or(0)
+        self.waits_ps = next_ps.unwrap_or(0);
+        self.waits_ps
     }
 
     fn sent(&mut self, params: &QcnParams, bytes: u32, now_ps: u64) {
@@ -106,6 +113,7 @@ impl Way {
         let new = || ReactionPoint::new(params, line_bps, now_ps, seed);
         let limiter = self.limiter.get_or_insert_with(new);
         limiter.notified(params, fb, now_ps);
+        self.waits_ps = 0;
     }
 
     /// Bits per second; without a limiter more than any has.

@@ -113,7 +113,7 @@ fn paths_take_memory_only_while_they_are_used() {
     let params = QcnParams::thesis(66_000);
     let mut adapters = adapters(1);
     let on_path = |path| QueueKey { path, ..key(3, 5) };
-    let mut notify = |adapters: &mut Adapters, path: u32, now_ps: u64| {
+    let notify = |adapters: &mut Adapters, path: u32, now_ps: u64| {
         let notice = (on_path(path), 63);
         let values = || vec![3, 4, 5];
         let rules = (&routing, &params);
