@@ -27,9 +27,9 @@ use crate::{
 /// control.
 const PATIENCE_PS: u64 = 1_000_000_000;
 
-/// The same where flow control prevents losses, so that queues of one path may stand still for
-/// long. Only frames of links that fail are missing.
-const LOSSLESS_PATIENCE_PS: u64 = 1_000_000_000_000;
+/// The same where flow control prevents losses, and pauses may hold up one of several paths for
+/// long. Only frames of links that fail are lost.
+const LOSSLESS_PATIENCE_PS: u64 = 50_000_000_000;
 
 /// The queue of a sender that has not sent a frame yet.
 const NO_QUEUE: u32 = u32::MAX;
@@ -42,6 +42,17 @@ struct Origin {
     priority: u8,
     /// See [`QueueKey::path`].
     path: u32,
+}
+
+impl Origin {
+    /// How long the receiving adapter waits for a missing frame. Bit p of `lossless`: flow control
+    /// prevents losses in priority p.
+    fn patience_ps(self, lossless: u8) -> u64 {
+        match lossless & 1 << self.priority {
+            0 => PATIENCE_PS,
+            _ => LOSSLESS_PATIENCE_PS,
+        }
+    }
 }
 
 /// The resequencers of one host.
@@ -84,7 +95,8 @@ pub struct Converged<F> {
     queues: Vec<u32>,
     /// The resequencers, by receiving host; `None` = no frame can overtake another.
     resequencers: Option<Vec<Resequencers>>,
-    patience_ps: u64,
+    /// Bit p: flow control prevents losses in priority p.
+    lossless: u8,
     /// How often a buffer of kept frames was full.
     overflows: u64,
     /// The frames that the host of the last call receives next.
@@ -100,10 +112,7 @@ impl<F: CeeFrame> Converged<F> {
         Self {
             frame_bytes: specs.max().unwrap_or(0),
             may_impair: ports.ids().any(|port| ports.is_impaired(port)),
-            patience_ps: match cee.config().pfc {
-                Some(pfc) if pfc.priorities == u8::MAX => LOSSLESS_PATIENCE_PS,
-                _ => PATIENCE_PS,
-            },
+            lossless: cee.config().pfc.map_or(0, |pfc| pfc.priorities),
             cee,
             ports,
             map,
@@ -246,7 +255,8 @@ impl<F: CeeFrame> Converged<F> {
         };
         let at = &mut resequencers[host.index()];
         let resequencer = at.origins.entry(from).or_default();
-        match resequencer.arrive(cee.number(frame), frame, now_ps, self.patience_ps) {
+        let patience_ps = from.patience_ps(self.lossless);
+        match resequencer.arrive(cee.number(frame), frame, now_ps, patience_ps) {
             Verdict::Kept(until_ps) => {
                 if let Some(until_ps) = until_ps {
                     timers.set(Timer::Resequence(host), until_ps);
@@ -298,7 +308,7 @@ impl<F: CeeFrame> Converged<F> {
         let mut next_ps = None;
         for from in waiting {
             let resequencer = at.origins.entry(from).or_default();
-            let until_ps = resequencer.give_up(now_ps, self.patience_ps);
+            let until_ps = resequencer.give_up(now_ps, from.patience_ps(self.lossless));
             at.take(&self.ports.pool, from, &mut self.received);
             let until_ps = until_ps.filter(|_| at.origins[&from].kept() > 0);
             next_ps = next_ps.into_iter().chain(until_ps).min();
