@@ -21,6 +21,8 @@ pub struct Resequencer<T> {
     kept: BTreeMap<u32, T>,
     /// When the adapter stops waiting for the missing frames.
     until_ps: Option<u64>,
+    /// When the last frame that was next arrived: the one that is missing now was not before.
+    last_ps: u64,
 }
 
 impl<T: Copy> Resequencer<T> {
@@ -33,6 +35,7 @@ impl<T: Copy> Resequencer<T> {
         }
         if ahead == 0 {
             self.expected = self.expected.wrapping_add(1);
+            self.last_ps = now_ps;
             return Verdict::Next;
         }
         self.kept.insert(number, frame);
@@ -59,8 +62,10 @@ impl<T: Copy> Resequencer<T> {
     /// one. Returns the time of the next call, if there is something to wait for.
     pub fn give_up(&mut self, now_ps: u64, patience_ps: u64) -> Option<u64> {
         let until_ps = self.until_ps?;
+        let until_ps = until_ps.max(self.last_ps.saturating_add(patience_ps));
         if until_ps > now_ps {
-            return Some(until_ps);
+            self.until_ps = Some(until_ps);
+            return self.until_ps;
         }
         self.skip()?;
         self.until_ps = Some(now_ps.saturating_add(patience_ps));
