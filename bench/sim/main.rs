@@ -375,6 +375,7 @@ fn cee(waits: bool) -> CeeConfig {
         }),
         qcn: Some(QcnConfig {
             priorities: 0xff,
+            rate_limiters: true,
             params: QcnParams::thesis(66_000),
             notification_priority: 7,
         }),

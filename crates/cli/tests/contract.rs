@@ -142,7 +142,11 @@ fn words(list: &str) -> Vec<&str> {
         "STACK" => Algorithm::stacks(&[Stack::Linux, Stack::Module, Stack::Ours])
             .map(Algorithm::name)
             .collect(),
-        "ROUTING" => Routing::NAMES.iter().map(|(name, _)| *name).collect(),
+        "ROUTING" => {
+            let names = Routing::NAMES.iter();
+            let plain = names.filter(|(_, routing)| !routing.needs_notifications());
+            plain.map(|(name, _)| *name).collect()
+        }
         _ => list.split('|').collect(),
     }
 }

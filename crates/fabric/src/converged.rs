@@ -5,7 +5,7 @@
 //! 0, it joins the adapter's queue for its destination, where the adapter has reserved room for it.
 //! From this queue to the receiving adapter the frame belongs to [`Cee`].
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, sync::Arc};
 
 use rustc_hash::FxHashMap;
 
@@ -17,13 +17,19 @@ use crate::{
     contract::{Accepted, Books, Effect, Fabric, Lane, Luggage, Sender, Timer, Timers},
     graph::{HostId, PortId, PortKind, PortMap},
     impair::Impairment,
-    pool::Handle,
+    pool::{Handle, Pool},
     port::{PortStats, Ports},
+    routing::Routes,
 };
 
-/// The time for which a receiving adapter waits for a frame that others have overtaken. The frame
-/// may be lost. The time exceeds the difference in delay between any two paths.
+/// The time for which a receiving adapter waits for a frame that others have overtaken, where the
+/// frame may be lost. The time exceeds the difference in delay between two paths without flow
+/// control.
 const PATIENCE_PS: u64 = 1_000_000_000;
+
+/// The same where flow control prevents losses, and pauses may hold up one of several paths for
+/// long. Only frames of links that fail are lost.
+const LOSSLESS_PATIENCE_PS: u64 = 50_000_000_000;
 
 /// The queue of a sender that has not sent a frame yet.
 const NO_QUEUE: u32 = u32::MAX;
@@ -38,8 +44,37 @@ struct Origin {
     path: u32,
 }
 
+impl Origin {
+    /// How long the receiving adapter waits for a missing frame. Bit p of `lossless`: flow control
+    /// prevents losses in priority p.
+    fn patience_ps(self, lossless: u8) -> u64 {
+        match lossless & 1 << self.priority {
+            0 => PATIENCE_PS,
+            _ => LOSSLESS_PATIENCE_PS,
+        }
+    }
+}
+
 /// The resequencers of one host.
-type Resequencers = FxHashMap<Origin, Resequencer<Handle>>;
+#[derive(Clone, Debug, Default)]
+struct Resequencers {
+    origins: FxHashMap<Origin, Resequencer<Handle>>,
+    /// Bytes of all kept frames.
+    kept_bytes: u64,
+}
+
+impl Resequencers {
+    /// Frames that were kept are received now.
+    fn take<F: CeeFrame>(&mut self, pool: &Pool<F>, from: Origin, received: &mut VecDeque<Handle>) {
+        let Some(resequencer) = self.origins.get_mut(&from) else {
+            return;
+        };
+        while let Some(frame) = resequencer.take_next() {
+            self.kept_bytes -= u64::from(pool[frame].bytes());
+            received.push_back(frame);
+        }
+    }
+}
 
 /// A network of converged Ethernet. The ports of links are those of [`Cee`], the ports within hosts
 /// are queues in order.
@@ -60,6 +95,10 @@ pub struct Converged<F> {
     queues: Vec<u32>,
     /// The resequencers, by receiving host; `None` = no frame can overtake another.
     resequencers: Option<Vec<Resequencers>>,
+    /// Bit p: flow control prevents losses in priority p.
+    lossless: u8,
+    /// How often a buffer of kept frames was full.
+    overflows: u64,
     /// The frames that the host of the last call receives next.
     received: VecDeque<Handle>,
     hops: u64,
@@ -73,6 +112,7 @@ impl<F: CeeFrame> Converged<F> {
         Self {
             frame_bytes: specs.max().unwrap_or(0),
             may_impair: ports.ids().any(|port| ports.is_impaired(port)),
+            lossless: cee.config().pfc.map_or(0, |pfc| pfc.priorities),
             cee,
             ports,
             map,
@@ -80,6 +120,7 @@ impl<F: CeeFrame> Converged<F> {
             lanes: 1,
             queues: Vec::new(),
             resequencers: None,
+            overflows: 0,
             received: VecDeque::new(),
             hops: 0,
         }
@@ -103,7 +144,7 @@ impl<F: CeeFrame> Converged<F> {
     #[must_use]
     pub fn with_resequencers(mut self, hosts: usize) -> Self {
         self.cee.number_frames();
-        self.resequencers = Some(vec![FxHashMap::default(); hosts]);
+        self.resequencers = Some(vec![Resequencers::default(); hosts]);
         self
     }
 
@@ -128,7 +169,7 @@ impl<F: CeeFrame> Converged<F> {
             .resequencers
             .iter()
             .flatten()
-            .flat_map(FxHashMap::values);
+            .flat_map(|host| host.origins.values());
         all.map(|resequencer| resequencer.kept() as u64).sum()
     }
 
@@ -212,18 +253,28 @@ impl<F: CeeFrame> Converged<F> {
             priority: cee.priority(pool, frame),
             path: pool[frame].queue_path(),
         };
-        let resequencer = resequencers[host.index()].entry(from).or_default();
-        match resequencer.arrive(cee.number(frame), frame, now_ps, PATIENCE_PS) {
+        let at = &mut resequencers[host.index()];
+        let resequencer = at.origins.entry(from).or_default();
+        let patience_ps = from.patience_ps(self.lossless);
+        match resequencer.arrive(cee.number(frame), frame, now_ps, patience_ps) {
             Verdict::Kept(until_ps) => {
                 if let Some(until_ps) = until_ps {
                     timers.set(Timer::Resequence(host), until_ps);
                 }
-                None
+                at.kept_bytes += u64::from(pool[frame].bytes());
+                if at.kept_bytes <= cee.config().resequence_bytes {
+                    return None;
+                }
+                // The source whose frame has no room has its frames received now, without those
+                // that are missing. The missing ones are received when they come.
+                self.overflows += 1;
+                resequencer.skip();
+                at.take(pool, from, &mut self.received);
+                self.received.pop_front()
             }
             Verdict::Late => Some(frame),
             Verdict::Next => {
-                let following = std::iter::from_fn(|| resequencer.take_next());
-                self.received.extend(following);
+                at.take(pool, from, &mut self.received);
                 Some(frame)
             }
         }
@@ -246,19 +297,20 @@ impl<F: CeeFrame> Converged<F> {
 
     /// [`Timer::Resequence`]: a host receives frames although earlier ones are missing.
     fn give_up(&mut self, timers: &mut impl Timers, host: HostId, now_ps: u64) {
-        let resequencers = self.resequencers.iter_mut().flatten().nth(host.index());
-        let mut waiting: Vec<_> = resequencers
-            .into_iter()
-            .flatten()
-            .filter(|(_, resequencer)| resequencer.kept() > 0)
-            .collect();
-        waiting.sort_unstable_by_key(|&(&from, _)| from);
+        let Some(at) = self.resequencers.iter_mut().flatten().nth(host.index()) else {
+            return;
+        };
+        let waits = |(from, resequencer): (&Origin, &Resequencer<Handle>)| {
+            (resequencer.kept() > 0).then_some(*from)
+        };
+        let mut waiting: Vec<Origin> = at.origins.iter().filter_map(waits).collect();
+        waiting.sort_unstable();
         let mut next_ps = None;
-        for (_, resequencer) in waiting {
-            let until_ps = resequencer.give_up(now_ps, PATIENCE_PS);
-            let taken = std::iter::from_fn(|| resequencer.take_next());
-            self.received.extend(taken);
-            let until_ps = until_ps.filter(|_| resequencer.kept() > 0);
+        for from in waiting {
+            let resequencer = at.origins.entry(from).or_default();
+            let until_ps = resequencer.give_up(now_ps, from.patience_ps(self.lossless));
+            at.take(&self.ports.pool, from, &mut self.received);
+            let until_ps = until_ps.filter(|_| at.origins[&from].kept() > 0);
             next_ps = next_ps.into_iter().chain(until_ps).min();
         }
         if let Some(at_ps) = next_ps {
@@ -307,6 +359,18 @@ impl<F: CeeFrame> Converged<F> {
     /// Releases a frame that has left for another part, after the effects that are requested now.
     pub fn forget(&mut self, frame: Handle) {
         self.cee.requests.own(OwnEffect::Forget(frame));
+    }
+
+    /// How often the buffer of a receiving adapter was full of frames that had overtaken others.
+    /// `None` if no frame can overtake another.
+    pub fn resequence_overflows(&self) -> Option<u64> {
+        self.resequencers.as_ref().map(|_| self.overflows)
+    }
+
+    /// Switches change their routes. Sources that are notified for the first time choose among the
+    /// new ones; others keep the path values that they have.
+    pub fn reroute(&mut self, routes: &Arc<Routes>) {
+        self.cee.reroute(routes);
     }
 
     /// From now on the far end of a port pauses these priorities whether it has room or not.

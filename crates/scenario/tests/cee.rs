@@ -40,6 +40,7 @@ fn defaults_are_those_of_the_thesis() {
     let qcn = QcnConfig {
         priorities: 0xff,
         notification_priority: 7,
+        rate_limiters: true,
         params: QcnParams::thesis(66_000),
     };
     assert_eq!(all.qcn, Some(qcn));
@@ -86,7 +87,7 @@ fn a_preset_is_a_beginning() {
 fn switches_adapters_and_pauses_are_as_said() {
     let said = config(
         "switch = 'shared'\nmemory = '8MB'\nalpha = 0.5\nforwarding = 'store-and-forward'\nswitch_delay = '200ns'\n\
-         adapter_delay = '1us'\nadapter_buffer = '1MB'\n\
+         adapter_delay = '1us'\nadapter_buffer = '1MB'\nresequence_buffer = '2MB'\n\
          [network.cee.pfc]\npriorities = 3\nxoff = '60KB'\nxon = '50KB'\npause = 'wire'\nresponse = '1us'\nheadroom = '20KB'\n",
     );
     let expected = CeeConfig {
@@ -98,6 +99,7 @@ fn switches_adapters_and_pauses_are_as_said() {
         switch_delay_ps: 200_000,
         adapter_delay_ps: 1_000_000,
         adapter_bytes: 1_000_000,
+        resequence_bytes: 2_000_000,
         pfc: Some(PfcConfig {
             priorities: 0b1000,
             xoff_bytes: 60_000,

@@ -1,8 +1,10 @@
 //! The parts that a simulated network of converged Ethernet has beside any other: notifications,
 //! pause frames in captures, defective adapters, deadlocks.
 
+use std::sync::Arc;
+
 use sluicegate_fabric::{
-    Handle,
+    Fabric, Handle, Routes,
     cee::{CeeStats, Deadlock, OwnEffect, PauseFrame, Wait},
     contract::Driver,
     graph::{HostId, Node, PortId, SwitchId},
@@ -16,7 +18,7 @@ use crate::{
     engine::Engine,
     frame,
     net::{Net, PacketFabric},
-    packet::Packet,
+    packet::{Body, Packet},
 };
 
 /// Converged Ethernet.
@@ -43,6 +45,10 @@ impl PacketFabric for Converged {
     fn hear(net: &mut Net<Self>, port: PortId, frame: PauseFrame, at_ps: u64) {
         net.on_fabric(|fabric, _, _| fabric.hear(port, frame, at_ps));
     }
+
+    fn reroute(net: &mut Net<Self>, routes: &Arc<Routes>) {
+        net.on_fabric(|fabric, _, _| fabric.reroute(routes));
+    }
 }
 
 /// A cycle of pauses that cannot end, if there is one. A part knows what waits in its buffers, and
@@ -62,7 +68,12 @@ pub fn deadlock<F: FabricOf>(engine: &mut Engine<App, F>) -> Option<Deadlock> {
 impl Net<Converged> {
     /// A switch sends a notification back to the source of the sampled packet.
     fn notify(&mut self, switch: SwitchId, notification: Handle) {
-        let Some(out) = self.choose(switch, notification) else {
+        let made_at = match &self.fabric.ports().pool[notification].body {
+            Body::Notification(notification) if self.snoops => Some(notification.port),
+            _ => None,
+        };
+        let snooped = made_at.and_then(|port| self.snoop(port, switch, notification));
+        let Some(out) = snooped.or_else(|| self.choose(switch, notification)) else {
             unreachable!("where a packet came from there is a way back");
         };
         self.forward_on_fabric([out.opposite(), out], notification);

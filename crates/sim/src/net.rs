@@ -147,6 +147,8 @@ pub struct Net<F = Plain> {
     routing: route::State,
     /// Switches clear the ECN field.
     pub bleach: bool,
+    /// Switches learn from the notifications that pass them.
+    pub(crate) snoops: bool,
     /// Captures and measurements of packets under way.
     pub observers: Observers,
     /// Scratch memory of [`Net::fetch`].
@@ -217,6 +219,7 @@ impl<F: PacketFabric> Net<F> {
             clock: Clock::default(),
             post: Post::new(part, parts),
             path_values: layout.routes.path_values(),
+            snoops: layout.routes.snoops(),
             routes: Arc::clone(&layout.routes),
             layout,
             fabric: Driven::new(fabric),
@@ -325,7 +328,11 @@ impl<F: PacketFabric> Net<F> {
                 if self.bleach {
                     self.fabric.pool_mut()[packet].bleach();
                 }
-                let out = self.choose(switch, packet);
+                let snooped = match self.snoops {
+                    false => None,
+                    true => self.snoop_arrived(port, switch, packet),
+                };
+                let out = snooped.or_else(|| self.choose(switch, packet));
                 if let Some(out) = out {
                     self.forward([port, out], packet);
                 }
@@ -559,7 +566,7 @@ impl<F: PacketFabric> Net<F> {
             priority: owner.priority,
         };
         let flow_hash = flow_hash(&key(&end, tenants), &self.path_key);
-        end.addressing.path = self.path_of_end(end.host, flow_hash);
+        end.addressing.path = self.path_of_end([end.host, end.addressing.peer_host], flow_hash);
         end.sides = self.sides(&end);
         end.straight_to = self.straight_to(&end);
         self.sockets.ends.push(end);

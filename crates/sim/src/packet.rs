@@ -485,6 +485,14 @@ impl CeeFrame for Packet {
         }
     }
 
+    fn path(&self) -> u32 {
+        self.path
+    }
+
+    fn set_path(&mut self, path: u32) {
+        self.path = path;
+    }
+
     fn notice(&self) -> Option<(QueueKey, u8)> {
         match self.body {
             Body::Notification(Notification {

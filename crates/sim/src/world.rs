@@ -458,6 +458,12 @@ impl<'a, F: FabricOf> Run<'a, F> {
             cpu_idle_min: None,
         });
         result.deadlocks.extend(self.deadlock);
+        let nets = self.engine.nets();
+        let overflows = nets.filter_map(|net| F::converged(net)?.fabric.resequence_overflows());
+        if let Some(overflows) = overflows.reduce(|sum, own| sum + own) {
+            let name = "resequence_overflows".to_owned();
+            result.derived.insert(name, overflows as f64);
+        }
         if let Some((traces, _)) = self.traces {
             result.samples.traces = traces.finish();
         }

@@ -122,6 +122,7 @@ fn notifications_keep_a_queue_short() {
         qcn: Some(QcnConfig {
             priorities: 0xff,
             notification_priority: 7,
+            rate_limiters: true,
             params: QcnParams::thesis(66_000),
         }),
         ..lossless()

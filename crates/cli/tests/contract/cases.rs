@@ -54,6 +54,10 @@ pub const CASES: &[&str] = &[
     "[network]\ntopology = 'dumbbell'\nreorder_rate = 0.1\nreorder_delay = '1ms'\n",
     "[network]\ntopology = 'dumbbell'\nlink.left-right = { reorder_rate = 0.1, reorder_delay = '1ms' }\n",
     // Converged Ethernet.
+    "[network]\ntopology = 'dumbbell'\nrouting = 'switch-adaptive'\nsplit = '<binary|fractional>'\ncongestion_timeout = '2ms'\n\
+     [network.cee]\nresequence_buffer = '1MB'\n[network.cee.qcn]\nrate_limiters = <true|false>\n",
+    "[network]\ntopology = 'dumbbell'\nrouting = '<r2c2|r3c2>'\nselect_path = '<next|random>'\ndrop_path = '<slowest|newest>'\n\
+     path_timer = '2ms'\n[network.cee.qcn]\n",
     "[network]\ntopology = 'dumbbell'\n[network.cee]\nswitch = 'input'\nport_buffer = '1MB'\n\
      forwarding = '<cut-through|store-and-forward>'\nswitch_delay = '1us'\nadapter_delay = '1us'\nadapter_buffer = '1MB'\n\
      [network.cee.pfc]\npriorities = 'all'\nxoff = '90KB'\nxon = '80KB'\npause = 'ideal'\n",

@@ -7,16 +7,19 @@ use rustc_hash::FxHashMap;
 
 use super::{
     CeeConfig, CeeFrame, Label, PRIORITIES, PortSpec, QcnParams, ReactionPoint,
+    paths::{Pace, Paths, SourceRouting},
     port::{Fifo, NEVER, Waiting},
 };
 use crate::{
     graph::{HostId, Node, PortId},
     pool::{Handle, Pool},
-    port::PS_PER_S,
 };
 
 /// No queue yet.
 const NONE: u32 = u32::MAX;
+
+/// Of a number in [`Adapter::delayed`]: the timer of the queue's paths is due, not its next frame.
+const PATH_TIMER: u32 = 1 << 31;
 
 /// The way of a frame from its host to the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +55,7 @@ pub(super) struct Adapter {
     numbers: FxHashMap<QueueKey, u32>,
     /// By priority: the queues that may send, which take turns.
     ready: [Ring; PRIORITIES],
-    /// Queues that wait for their rate limiter, by time.
+    /// Queues that wait for their rate limiter, by time; and timers of paths ([`PATH_TIMER`]).
     delayed: BinaryHeap<Reverse<(u64, u32)>>,
     room: Room,
     /// Bit p: the host's switch waits for room in priority p.
@@ -123,10 +126,9 @@ pub(super) struct Voq {
     frames: Fifo,
     /// The next queue in its [`Ring`].
     next: u32,
-    limiter: Option<Box<ReactionPoint>>,
+    limits: Option<Box<Limits>>,
     /// When the first bit of the last frame left, and the length of that frame.
-    last_ps: u64,
-    last_bytes: u32,
+    last: Pace,
     /// The number of the next frame.
     number: u32,
     key: QueueKey,
@@ -135,6 +137,14 @@ pub(super) struct Voq {
 }
 
 const _: () = assert!(size_of::<Voq>() <= 64);
+
+/// What limits a queue.
+enum Limits {
+    /// Its rate limiter.
+    Rate(ReactionPoint),
+    /// The paths of a source that has been notified. They have rate limiters of their own.
+    Paths(Box<Paths>),
+}
 
 fn adapters(specs: &[PortSpec], hosts: usize, seed: u64) -> Vec<Adapter> {
     let mut adapters: Vec<Adapter> = (0..hosts)
@@ -286,13 +296,31 @@ impl Adapters {
 
     /// Rates of a host's limiters in bits per second, by queue.
     pub fn limits(&self, host: HostId, now_ps: u64) -> impl Iterator<Item = (QueueKey, u64)> {
-        self.of(host).queues.iter().filter_map(move |voq| {
-            // A limiter's timer advances only when its queue sends; here a copy is brought up to
-            // date.
-            let mut limiter = *voq.limiter.as_deref()?;
-            limiter.timer(self.params.as_ref()?, now_ps);
-            Some((voq.key, limiter.rate_bps()))
+        self.of(host).queues.iter().flat_map(move |voq| {
+            let limiters = match voq.limits.as_deref() {
+                None => Vec::new(),
+                Some(Limits::Rate(limiter)) => vec![(voq.key.path, *limiter)],
+                Some(Limits::Paths(paths)) => paths.limiters().collect(),
+            };
+            limiters.into_iter().filter_map(move |(path, mut limiter)| {
+                // A limiter's timer advances only when its queue sends; here a copy is brought up
+                // to date.
+                limiter.timer(self.params.as_ref()?, now_ps);
+                Some((QueueKey { path, ..voq.key }, limiter.rate_bps()))
+            })
         })
+    }
+
+    /// The path values that a host uses in a queue, if the queue's source was notified and has not
+    /// returned to the default path alone.
+    #[cfg(test)]
+    fn paths(&self, host: HostId, key: QueueKey) -> Option<Vec<u32>> {
+        let adapter = self.of(host);
+        let queue = *adapter.numbers.get(&key)?;
+        match adapter.queues[queue as usize].limits.as_deref() {
+            Some(Limits::Paths(paths)) => Some(paths.in_use().collect()),
+            _ => None,
+        }
     }
 
     /// The number of a frame's sender; 0 if tags are not kept.
@@ -510,6 +538,8 @@ impl Adapter {
                 lost.push(handle);
             }
             voq.listed = false;
+            // Their timer is among what is cleared below.
+            voq.forget_paths();
         }
         self.ready = [EMPTY; PRIORITIES];
         waiting.clear();
@@ -532,11 +562,53 @@ impl Adapter {
     ) {
         let number = self.queue(key);
         let seed = self.seed ^ u64::from(number) << 32;
+        let limits = self.queues[number as usize].limits.get_or_insert_with(|| {
+            let limiter = ReactionPoint::new(params, line_bps, now_ps, seed);
+            Box::new(Limits::Rate(limiter))
+        });
+        if let Limits::Rate(limiter) = &mut **limits {
+            limiter.notified(params, fb, now_ps);
+        }
+    }
+
+    /// A notification tells a source of congestion on the path `key.path`. `values` gives the paths
+    /// to its destination ([`crate::Routes::path_values_to`]).
+    pub fn notified_of_path(
+        &mut self,
+        (routing, params): (&SourceRouting, &QcnParams),
+        (key, fb): (QueueKey, u8),
+        line_bps: u64,
+        now_ps: u64,
+        values: impl FnOnce() -> Vec<u32>,
+    ) {
+        let number = self.queue(QueueKey { path: 0, ..key });
+        let seed = self.seed ^ u64::from(number) << 32;
         let voq = &mut self.queues[number as usize];
-        let limiter = voq
-            .limiter
-            .get_or_insert_with(|| Box::new(ReactionPoint::new(params, line_bps, now_ps, seed)));
-        limiter.notified(params, fb, now_ps);
+        let limits = voq.limits.get_or_insert_with(|| {
+            let paths = Paths::new(routing, values(), (line_bps, seed), now_ps);
+            Box::new(Limits::Paths(Box::new(paths)))
+        });
+        let Limits::Paths(paths) = &mut **limits else {
+            return;
+        };
+        paths.notified(routing, params, (key.path, fb), now_ps);
+        if let Some(at_ps) = paths.arm() {
+            self.delayed.push(Reverse((at_ps, number | PATH_TIMER)));
+        }
+    }
+
+    /// A timer of a queue's paths that was set for `at_ps` is due.
+    fn path_timer(&mut self, queue: u32, at_ps: u64, params: Option<&QcnParams>) {
+        let voq = &mut self.queues[queue as usize];
+        let (Some(Limits::Paths(paths)), Some(params)) = (voq.limits.as_deref_mut(), params) else {
+            return;
+        };
+        paths.timer(params, at_ps);
+        if paths.is_done() {
+            voq.limits = None;
+        } else if let Some(at_ps) = paths.arm() {
+            self.delayed.push(Reverse((at_ps, queue | PATH_TIMER)));
+        }
     }
 
     /// The number of a queue. The queue is made at the first call for its key.
@@ -591,8 +663,12 @@ impl Adapter {
         params: Option<&QcnParams>,
     ) {
         while self.is_due(now_ps) {
-            if let Some(Reverse((_, queue))) = self.delayed.pop() {
-                self.list(waiting, queue, now_ps, params);
+            match self.delayed.pop() {
+                Some(Reverse((at_ps, queue))) if queue & PATH_TIMER != 0 => {
+                    self.path_timer(queue & !PATH_TIMER, at_ps, params);
+                }
+                Some(Reverse((_, queue))) => self.list(waiting, queue, now_ps, params),
+                None => {}
             }
         }
     }
@@ -651,9 +727,8 @@ impl Voq {
         Self {
             frames: Fifo::default(),
             next: NONE,
-            limiter: None,
-            last_ps: 0,
-            last_bytes: 0,
+            limits: None,
+            last: Pace::default(),
             number: 0,
             key,
             listed: false,
@@ -666,10 +741,17 @@ impl Voq {
         self.key.priority
     }
 
-    /// Whether it has a rate limiter.
+    /// Whether it has a rate limiter, or several paths.
     #[inline(always)]
     pub fn is_limited(&self) -> bool {
-        self.limiter.is_some()
+        self.limits.is_some()
+    }
+
+    /// The link has failed: the source knows nothing of its paths any more.
+    fn forget_paths(&mut self) {
+        if let Some(Limits::Paths(_)) = self.limits.as_deref() {
+            self.limits = None;
+        }
     }
 
     /// Whether it is among the queues that may send, or those that wait for their limiter.
@@ -702,14 +784,19 @@ impl Voq {
     /// The first bit of a frame of the queue leaves now.
     #[inline(always)]
     pub fn passed(&mut self, bytes: u32, now_ps: u64) {
-        (self.last_ps, self.last_bytes) = (now_ps, bytes);
+        self.last = Pace::of(bytes, now_ps);
     }
 
-    /// The rate limiter, if there is one, counts a frame that leaves.
+    /// What limits the queue counts a frame that leaves. Returns the frame's path value, if the
+    /// source has several paths.
     #[inline]
-    pub fn limit(&mut self, params: &QcnParams, bytes: u32) {
-        if let Some(limiter) = &mut self.limiter {
-            limiter.sent(params, bytes);
+    pub fn limit(&mut self, params: &QcnParams, bytes: u32, now_ps: u64) -> Option<u32> {
+        match self.limits.as_deref_mut()? {
+            Limits::Rate(limiter) => {
+                limiter.sent(params, bytes);
+                None
+            }
+            Limits::Paths(paths) => Some(paths.take(params, bytes, now_ps)),
         }
     }
 
@@ -723,28 +810,22 @@ impl Voq {
     /// the queue.
     #[inline]
     pub fn next_ps(&mut self, params: Option<&QcnParams>, now_ps: u64) -> u64 {
-        match (params, &self.limiter) {
+        match (params, &self.limits) {
             (Some(params), Some(_)) => self.limited_ps(params, now_ps),
             _ => 0,
         }
     }
 
     fn limited_ps(&mut self, params: &QcnParams, now_ps: u64) -> u64 {
-        let Some(limiter) = &mut self.limiter else {
-            return 0;
+        let next_ps = match self.limits.as_deref_mut() {
+            None => return 0,
+            Some(Limits::Rate(limiter)) => self.last.next_ps(limiter, params, now_ps),
+            Some(Limits::Paths(paths)) => return paths.next_ps(params, now_ps),
         };
-        limiter.timer(params, now_ps);
-        if limiter.is_done() {
-            self.limiter = None;
-            return 0;
+        if next_ps.is_none() {
+            self.limits = None;
         }
-        // Exact for frames of up to 2 MB.
-        let bit_ps = u64::from(self.last_bytes).saturating_mul(8 * PS_PER_S);
-        let gap_ps = bit_ps / limiter.rate_bps().max(1);
-        match self.last_ps.saturating_add(gap_ps) {
-            at_ps if at_ps <= now_ps => 0,
-            at_ps => at_ps.min(limiter.next_timer_ps()),
-        }
+        next_ps.unwrap_or(0)
     }
 }
 

@@ -1,10 +1,11 @@
 //! The configuration of a converged Ethernet. Defaults are those of the thesis (Table 2.1).
 //!
 //! In a scenario: `[network.cee]` with `switch`, `port_buffer`, `memory`, `alpha`, `forwarding`,
-//! `switch_delay`, `adapter_delay`, `adapter_buffer`; `[network.cee.pfc]` with `priorities`,
-//! `xoff`, `xon`, `pause`, `response`, `headroom`; `[network.cee.qcn]` with `priorities`, `preset`,
-//! `set_point`, `weight`, `interval`, `gain`, `min_rate`, `min_decrease`, `active_increase`,
-//! `hyper_increase`, `byte_limit`, `timer`, `fast_recovery`, `extra_fast_recovery`;
+//! `switch_delay`, `adapter_delay`, `adapter_buffer`, `resequence_buffer`; `[network.cee.pfc]` with
+//! `priorities`, `xoff`, `xon`, `pause`, `response`, `headroom`; `[network.cee.qcn]` with
+//! `priorities`, `preset`, `rate_limiters`, `set_point`, `weight`, `interval`, `gain`, `min_rate`,
+//! `min_decrease`, `active_increase`, `hyper_increase`, `byte_limit`, `timer`, `fast_recovery`,
+//! `extra_fast_recovery`;
 //! `[network.cee.ets]` with `classes`.
 
 use crate::port::PS_PER_S;
@@ -31,6 +32,8 @@ pub struct CeeConfig {
     /// room.
     /// [`CeeConfig::UNLIMITED`]: no bound, and no socket waits.
     pub adapter_bytes: u64,
+    /// Bytes that a receiving adapter keeps of frames that have overtaken others.
+    pub resequence_bytes: u64,
     /// Priority flow control.
     pub pfc: Option<PfcConfig>,
     /// Congestion notification.
@@ -94,6 +97,8 @@ pub struct QcnConfig {
     pub priorities: u8,
     /// The priority of notifications, 0 to 7.
     pub notification_priority: u8,
+    /// Sources have rate limiters. Without them notifications serve routing alone.
+    pub rate_limiters: bool,
     /// Constants.
     pub params: QcnParams,
 }
@@ -175,6 +180,7 @@ impl Default for CeeConfig {
             switch_delay_ps: 100_000,
             adapter_delay_ps: 500_000,
             adapter_bytes: 512_000,
+            resequence_bytes: 4_000_000,
             pfc: None,
             qcn: None,
             ets: EtsConfig::default(),

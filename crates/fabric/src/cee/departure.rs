@@ -1,10 +1,13 @@
 //! Departures from adapters: which frame leaves next, and when.
 
-use super::{Cee, CeeFrame, Departure, Label, QueueKey, port::NEVER};
+use std::sync::Arc;
+
+use super::{Cee, CeeFrame, Departure, Label, QueueKey, paths::SourceRouting, port::NEVER};
 use crate::{
     graph::{HostId, Node, PortId},
     pool::{Handle, Pool},
     port::Drop,
+    routing::{Routes, Routing},
 };
 
 impl Cee {
@@ -330,8 +333,9 @@ impl Cee {
         let Some((handle, bytes)) = voq.depart(pool, now_ps) else {
             return true;
         };
-        if let Some(params) = params {
-            voq.limit(params, bytes);
+        let path = params.and_then(|params| voq.limit(params, bytes, now_ps));
+        if let Some(path) = path {
+            pool[handle].set_path(path);
         }
         if !voq.is_empty() {
             adapter.list(waiting, queue, now_ps, params);
@@ -403,7 +407,8 @@ impl Cee {
         }
     }
 
-    /// A notification has come to a host's adapter and lowers the rate of a queue.
+    /// A notification has come to a host's adapter. It lowers the rate of a queue, or its source
+    /// takes another path.
     pub fn notified<F: CeeFrame>(
         &mut self,
         pool: &mut Pool<F>,
@@ -419,9 +424,45 @@ impl Cee {
             return;
         };
         let line_bps = self.specs[port.index()].rate_bps;
-        adapter.notified(params, (queue, fb), line_bps, now_ps);
+        let has_limiters = self.config.qcn.is_some_and(|qcn| qcn.rate_limiters);
+        let notice = (queue, fb);
+        match &self.sources {
+            Some(routing) => {
+                let (specs, to) = (&self.specs, queue.destination);
+                let far = |port: PortId| specs[port.index()].far;
+                let values = || routing.routes.path_values_to(port, to, far);
+                adapter.notified_of_path((routing, params), notice, line_bps, now_ps, values);
+            }
+            None if has_limiters => adapter.notified(params, notice, line_bps, now_ps),
+            None => return,
+        }
         self.out.kick(port);
         self.serve_kicked_ports(pool, now_ps);
+    }
+
+    /// Sources choose paths by this scheme, if it is one of theirs: R2C2 or R3C2. `routes` gives
+    /// its routes.
+    #[must_use]
+    pub fn with_routing(mut self, routing: Routing, routes: impl FnOnce() -> Routes) -> Self {
+        let (rules, limits_each) = match routing {
+            Routing::R2c2(rules) => (rules, false),
+            Routing::R3c2(rules) => (rules, true),
+            _ => return self,
+        };
+        self.sources = Some(Box::new(SourceRouting {
+            rules,
+            limits_each,
+            has_limiters: self.config.qcn.is_some_and(|qcn| qcn.rate_limiters),
+            routes: Arc::new(routes()),
+        }));
+        self
+    }
+
+    /// Switches change their routes.
+    pub(crate) fn reroute(&mut self, routes: &Arc<Routes>) {
+        if let Some(sources) = &mut self.sources {
+            sources.routes = Arc::clone(routes);
+        }
     }
 
     /// Rates of a host's limiters in bits per second, by queue.

@@ -15,6 +15,7 @@ mod deadlock;
 mod departure;
 mod ets;
 mod flow_control;
+mod paths;
 mod pause;
 mod points;
 mod port;
@@ -34,8 +35,8 @@ use crate::{
 };
 
 use self::{
-    adapter::Adapters, buffer::InputBuffers, pause::Pauses, points::CongestionPoints,
-    port::OutputPorts, requests::Requests,
+    adapter::Adapters, buffer::InputBuffers, paths::SourceRouting, pause::Pauses,
+    points::CongestionPoints, port::OutputPorts, requests::Requests,
 };
 pub use self::{
     adapter::{Departure, QueueKey},
@@ -93,6 +94,14 @@ pub trait CeeFrame: Frame + Copy {
     fn queue_path(&self) -> u32 {
         0
     }
+
+    /// Its path value, by which switches choose ports.
+    fn path(&self) -> u32 {
+        0
+    }
+
+    /// Gives it another path value.
+    fn set_path(&mut self, _path: u32) {}
 
     /// Makes the frame of a notification, addressed to the source of the frame `sampled`.
     fn notification(sampled: &Self, notification: &Notification) -> Self;
@@ -187,6 +196,8 @@ pub struct Cee {
     points: CongestionPoints,
     /// The adapters of hosts.
     adapters: Adapters,
+    /// How sources choose paths, if they do.
+    sources: Option<Box<SourceRouting>>,
     /// Requests to the owner.
     pub(crate) requests: Requests,
 }
@@ -208,6 +219,7 @@ impl Cee {
             pauses: specs.iter().map(|_| Pauses::default()).collect(),
             points: CongestionPoints::new(config.qcn.as_ref(), specs.len()),
             adapters: Adapters::new(&config, &specs, hosts, seed),
+            sources: None,
             requests: Requests::default(),
             specs,
             config,

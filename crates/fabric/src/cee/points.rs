@@ -122,6 +122,7 @@ mod tests {
         let config = QcnConfig {
             priorities: 1 << 3,
             notification_priority: 6,
+            rate_limiters: true,
             params: QcnParams::standard(),
         };
         CongestionPoints::new(Some(&config), 2)

@@ -21,6 +21,8 @@ pub struct Resequencer<T> {
     kept: BTreeMap<u32, T>,
     /// When the adapter stops waiting for the missing frames.
     until_ps: Option<u64>,
+    /// When the last frame that was next arrived: the one that is missing now was not before.
+    last_ps: u64,
 }
 
 impl<T: Copy> Resequencer<T> {
@@ -33,6 +35,7 @@ impl<T: Copy> Resequencer<T> {
         }
         if ahead == 0 {
             self.expected = self.expected.wrapping_add(1);
+            self.last_ps = now_ps;
             return Verdict::Next;
         }
         self.kept.insert(number, frame);
@@ -59,15 +62,24 @@ impl<T: Copy> Resequencer<T> {
     /// one. Returns the time of the next call, if there is something to wait for.
     pub fn give_up(&mut self, now_ps: u64, patience_ps: u64) -> Option<u64> {
         let until_ps = self.until_ps?;
+        let until_ps = until_ps.max(self.last_ps.saturating_add(patience_ps));
         if until_ps > now_ps {
-            return Some(until_ps);
+            self.until_ps = Some(until_ps);
+            return self.until_ps;
         }
+        self.skip()?;
+        self.until_ps = Some(now_ps.saturating_add(patience_ps));
+        self.until_ps
+    }
+
+    /// Stops waiting for missing frames: the first kept frame becomes the next one. `None` if no
+    /// frame is kept.
+    pub fn skip(&mut self) -> Option<()> {
         // Numbers wrap: the nearest ahead is the first.
         let expected = self.expected;
         let ahead = |number: &u32| number.wrapping_sub(expected);
         self.expected = self.kept.keys().copied().min_by_key(ahead)?;
-        self.until_ps = Some(now_ps.saturating_add(patience_ps));
-        self.until_ps
+        Some(())
     }
 
     /// The number of kept frames.
@@ -101,6 +113,41 @@ mod tests {
             }
             prop_assert_eq!(out, (0..60).collect::<Vec<_>>());
             prop_assert_eq!(resequencer.kept(), 0);
+        }
+    }
+
+    proptest! {
+        /// With a bounded buffer, too, each frame comes out once; only what was missing when the
+        /// buffer was full is late.
+        #[test]
+        fn a_full_buffer_loses_nothing(
+            order in Just((0u32..60).collect::<Vec<_>>()).prop_shuffle(),
+            most in 1usize..20,
+        ) {
+            let (mut resequencer, mut out, mut late) = (Resequencer::default(), Vec::new(), 0);
+            for number in order {
+                match resequencer.arrive(number, number, 0, u64::MAX) {
+                    Verdict::Next => {
+                        out.push(number);
+                        take(&mut resequencer, &mut out);
+                    }
+                    Verdict::Late => {
+                        out.push(number);
+                        late += 1;
+                    }
+                    Verdict::Kept(_) if resequencer.kept() > most => {
+                        resequencer.skip();
+                        take(&mut resequencer, &mut out);
+                    }
+                    Verdict::Kept(_) => {}
+                }
+                prop_assert!(resequencer.kept() <= most);
+            }
+            prop_assert_eq!(resequencer.kept(), 0);
+            let backwards = out.windows(2).filter(|pair| pair[0] > pair[1]).count();
+            prop_assert!(backwards <= late, "{backwards} steps back, {late} late");
+            out.sort_unstable();
+            prop_assert_eq!(out, (0..60).collect::<Vec<_>>());
         }
     }
 

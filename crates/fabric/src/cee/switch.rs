@@ -332,10 +332,14 @@ impl Cee {
             return;
         };
         let destination = pool[handle].destination();
+        let routes_at_sources = self.sources.is_some();
         let queue = QueueKey {
             destination,
             priority: tag.priority,
-            path: pool[handle].queue_path(),
+            path: match routes_at_sources {
+                true => pool[handle].path(),
+                false => pool[handle].queue_path(),
+            },
         };
         let notification = Notification {
             source: tag.source,
@@ -343,7 +347,10 @@ impl Cee {
             port: to,
             feedback,
         };
-        let frame = F::notification(&pool[handle], &notification);
+        let mut frame = F::notification(&pool[handle], &notification);
+        if routes_at_sources {
+            frame.set_path(tag.source.0);
+        }
         let notice = pool.insert(frame);
         // The notification takes no room in a buffer: see [`Label::is_made_at`].
         let label = Label {

@@ -320,6 +320,7 @@ fn a_congested_queue_slows_its_culprits_down() {
     config.qcn = Some(QcnConfig {
         priorities: 1,
         notification_priority: 7,
+        rate_limiters: true,
         params: QcnParams::thesis(20_000),
     });
     let mut world = World::star(config, 5);
@@ -345,6 +346,7 @@ fn notifications_have_the_priority_that_is_set() {
         config.qcn = Some(QcnConfig {
             priorities: 1,
             notification_priority,
+            rate_limiters: true,
             params: QcnParams::standard(),
         });
         let mut world = World::star(config, 5);
@@ -361,6 +363,7 @@ fn other_destinations_of_a_culprit_are_not_slowed_down() {
     config.qcn = Some(QcnConfig {
         priorities: 1,
         notification_priority: 7,
+        rate_limiters: true,
         params: QcnParams::thesis(20_000),
     });
     let mut world = World::star(config, 6);
@@ -389,6 +392,7 @@ fn a_path_has_a_queue_and_a_limiter_of_its_own() {
     config.qcn = Some(QcnConfig {
         priorities: 1,
         notification_priority: 7,
+        rate_limiters: true,
         params: QcnParams::thesis(20_000),
     });
     let mut world = World::star(config, 5);
@@ -443,6 +447,7 @@ fn patience_makes_no_difference_where_frames_are_lost() {
             qcn: Some(QcnConfig {
                 priorities: ALL,
                 notification_priority: 7,
+                rate_limiters: true,
                 params: QcnParams::thesis(66_000),
             }),
             ..CeeConfig::default()
@@ -611,6 +616,7 @@ impl Case {
             qcn: self.set_point_bytes.map(|bytes| QcnConfig {
                 priorities: ALL,
                 notification_priority: 7,
+                rate_limiters: true,
                 params: QcnParams::thesis(bytes),
             }),
             ets: EtsConfig {

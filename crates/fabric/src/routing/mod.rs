@@ -4,21 +4,28 @@
 //! graph and from the [`Routing`] of the scenario. All of its ports lie on shortest paths, and
 //! hosts do not forward.
 
+mod adaptive;
 mod divisor;
 mod near;
 mod paths;
 mod recycle;
+mod source;
 mod spread;
 mod table;
 mod tree;
 
+pub use self::{
+    adaptive::{AdaptiveRules, Snooped, Split},
+    recycle::Recycled,
+    source::{DropPath, PathRules, SelectPath},
+    spread::State,
+};
 use self::{
     paths::Links,
     spread::{Rule, Spread},
     table::Table,
     tree::Tree,
 };
-pub use self::{recycle::Recycled, spread::State};
 use crate::graph::{Graph, HostId, Node, PortId, SwitchId};
 
 /// The inputs of a scheme for a packet at a switch.
@@ -89,6 +96,14 @@ pub enum Routing {
         /// The gap, ps.
         gap_ps: u64,
     },
+    /// D-mod-k, but for ports behind which snooped congestion notifications tell of congestion.
+    /// Notifications take random ports. Only in converged Ethernet.
+    SwitchAdaptive(AdaptiveRules),
+    /// Sources use more paths in reaction to congestion notifications (Crisan's thesis, algorithm
+    /// 2.1). Only in converged Ethernet.
+    R2c2(PathRules),
+    /// The same with a rate limiter for each path in use (algorithm 2.2).
+    R3c2(PathRules),
 }
 
 /// What senders put into the path values of their packets.
@@ -98,6 +113,8 @@ pub enum PathValues {
     Connection,
     /// The number of the sender's host.
     Host,
+    /// The number of the receiver's host; adapters replace it with that of another path.
+    Destination,
     /// A hash of the packet's addresses and numbers.
     Header,
     /// A random number for each packet.
@@ -121,7 +138,7 @@ const FLOWLET_GAP_PS: u64 = 500_000_000;
 
 impl Routing {
     /// Every one with its name in scenarios.
-    pub const NAMES: [(&'static str, Self); 9] = [
+    pub const NAMES: [(&'static str, Self); 12] = [
         ("d-mod-k", Self::DModK),
         ("s-mod-k", Self::SModK),
         ("flow-hash", Self::FlowHash),
@@ -136,18 +153,41 @@ impl Routing {
                 gap_ps: FLOWLET_GAP_PS,
             },
         ),
+        (
+            "switch-adaptive",
+            Self::SwitchAdaptive(AdaptiveRules::DEFAULT),
+        ),
+        ("r2c2", Self::R2c2(PathRules::DEFAULT)),
+        ("r3c2", Self::R3c2(PathRules::DEFAULT)),
     ];
+
+    /// Whether it reacts to the notifications of converged Ethernet.
+    pub fn needs_notifications(self) -> bool {
+        matches!(
+            self,
+            Self::SwitchAdaptive(_) | Self::R2c2(_) | Self::R3c2(_)
+        )
+    }
+
+    /// Whether frames of one flow may overtake each other.
+    pub fn reorders(self) -> bool {
+        !matches!(self, Self::DModK | Self::SModK | Self::FlowHash)
+    }
 
     /// What senders put into path values.
     fn path_values(self) -> PathValues {
         match self {
             Self::SModK => PathValues::Host,
+            Self::R2c2(_) | Self::R3c2(_) => PathValues::Destination,
             Self::PacketHash => PathValues::Header,
             Self::Spray => PathValues::Random,
             Self::Reps => PathValues::Recycled,
-            Self::DModK | Self::FlowHash | Self::Random | Self::Drill | Self::Flowlet { .. } => {
-                PathValues::Connection
-            }
+            Self::DModK
+            | Self::FlowHash
+            | Self::Random
+            | Self::Drill
+            | Self::Flowlet { .. }
+            | Self::SwitchAdaptive(_) => PathValues::Connection,
         }
     }
 }
@@ -211,7 +251,12 @@ impl Routes {
         let links = Links { graph, failed };
         let rule = match routing {
             Routing::DModK => None,
-            Routing::SModK => Some(Rule::Source(paths::divisors(graph))),
+            Routing::SModK | Routing::R2c2(_) | Routing::R3c2(_) => {
+                Some(Rule::Value(narrow(paths::divisors(graph))))
+            }
+            Routing::SwitchAdaptive(rules) => {
+                Some(Rule::Adaptive(rules, narrow(paths::divisors(graph))))
+            }
             Routing::FlowHash | Routing::PacketHash | Routing::Spray | Routing::Reps => {
                 Some(Rule::Hash)
             }
@@ -223,6 +268,20 @@ impl Routes {
         Self {
             kind: rule.map_or_else(|| Self::d_mod_k(links), spread),
             path_values: routing.path_values(),
+        }
+    }
+
+    /// Whether switches are told of the notifications that pass them ([`Routes::snoop`]).
+    pub fn snoops(&self) -> bool {
+        matches!(&self.kind, Kind::Spread(spread) if spread.snoops())
+    }
+
+    /// A notification passes a switch, or a port of the switch has made it. Returns the port by
+    /// which it continues to the host that it is for.
+    pub fn snoop(&self, query: Query, snooped: Snooped, state: &mut State) -> Option<PortId> {
+        match &self.kind {
+            Kind::Spread(spread) => spread.snoop(query, snooped, state),
+            Kind::Tree(_) | Kind::Table(_) => self.look_up(query),
         }
     }
 
@@ -298,6 +357,12 @@ impl Routes {
         }
         hops
     }
+}
+
+/// Divisors of numbers of 32 bits, saturating.
+fn narrow(divisors: Vec<u64>) -> Vec<u32> {
+    let narrow = |divisor| u32::try_from(divisor).unwrap_or(u32::MAX);
+    divisors.into_iter().map(narrow).collect()
 }
 
 #[cfg(test)]

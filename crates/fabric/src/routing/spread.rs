@@ -2,6 +2,7 @@
 
 use super::{
     Query,
+    adaptive::{AdaptiveRules, Congestion, Snooped},
     near::{Near, SetId},
     paths::Links,
 };
@@ -16,9 +17,11 @@ const FLOWLETS: usize = 1024;
 /// How a switch chooses among equal ports.
 #[derive(Clone, Debug)]
 pub enum Rule {
-    /// S-mod-k: by the number of the source, which is the path value. By switch: the number of
-    /// choices made below it.
-    Source(Vec<u64>),
+    /// (v / D) mod k, where v is the path value: with S-mod-k the number of the source. By switch:
+    /// D, the number of choices made below it.
+    Value(Vec<u32>),
+    /// Likewise with the number of the destination, and around congestion.
+    Adaptive(AdaptiveRules, Vec<u32>),
     /// A hash of the path value and of the switch's number.
     Hash,
     /// A random one for each packet.
@@ -49,6 +52,7 @@ struct SetState {
     best: u32,
     /// By hash of the connection; empty until it is used.
     flowlets: Box<[Flowlet]>,
+    congestion: Congestion,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -91,7 +95,13 @@ impl Spread {
             return ports.first().copied();
         }
         let index = match &self.rule {
-            Rule::Source(_) | Rule::Hash => return self.without_state(query, ports),
+            Rule::Value(_) | Rule::Hash => return self.without_state(query, ports),
+            Rule::Adaptive(rules, divisors) => {
+                let default = modulo(query.host.0, divisors[query.switch.index()], ports.len());
+                let congestion = &mut state.of(set).congestion;
+                let around = congestion.choose(rules.split, query.host, default, query.now_ps);
+                around.unwrap_or(default)
+            }
             Rule::Random => state.of(set).draw(query.path, ports.len()),
             Rule::Drill => state.of(set).drill(query.path, ports, load),
             Rule::Flowlet { gap_ps } => state.of(set).flowlet(query, ports.len(), *gap_ps),
@@ -107,18 +117,50 @@ impl Spread {
             return ports.first().copied();
         }
         let index = match &self.rule {
-            Rule::Source(divisors) => {
-                let choice = u64::from(query.path) / divisors[query.switch.index()];
-                (choice % ports.len() as u64) as usize
+            Rule::Value(divisors) => {
+                modulo(query.path, divisors[query.switch.index()], ports.len())
             }
             Rule::Hash => {
                 let hash = mix(u64::from(query.path) << 32 | u64::from(query.switch.0));
                 part_of(hash, ports.len())
             }
-            Rule::Random | Rule::Drill | Rule::Flowlet { .. } => return None,
+            Rule::Random | Rule::Drill | Rule::Flowlet { .. } | Rule::Adaptive(..) => return None,
         };
         Some(ports[index])
     }
+
+    /// Whether switches learn from the notifications that pass them.
+    pub fn snoops(&self) -> bool {
+        matches!(self.rule, Rule::Adaptive(..))
+    }
+
+    /// See [`super::Routes::snoop`].
+    pub fn snoop(&self, query: Query, snooped: Snooped, state: &mut State) -> Option<PortId> {
+        let Rule::Adaptive(rules, divisors) = &self.rule else {
+            return self.peek(query);
+        };
+        let set = self.near.set(query.switch, snooped.host);
+        let ports = self.near.ports(set);
+        let index = ports.iter().position(|&port| port == snooped.port);
+        if let (Some(index), 2..) = (index, ports.len()) {
+            let default = modulo(snooped.host.0, divisors[query.switch.index()], ports.len());
+            let at = (index, ports.len(), default);
+            let congestion = &mut state.of(set).congestion;
+            congestion.note(*rules, at, snooped, query.now_ps);
+        }
+        let set = self.near.set(query.switch, query.host);
+        let ports = self.near.ports(set);
+        match ports.len() {
+            0 | 1 => ports.first().copied(),
+            count => Some(ports[state.of(set).draw(query.path, count)]),
+        }
+    }
+}
+
+/// (number / divisor) mod `count`.
+#[inline]
+fn modulo(number: u32, divisor: u32, count: usize) -> usize {
+    (number / divisor % count as u32) as usize
 }
 
 impl State {

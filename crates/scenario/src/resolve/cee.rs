@@ -7,6 +7,7 @@ use sluicegate_config::{
     table::{Item, Table},
     units::{format_bytes, format_rate, parse_bytes},
 };
+use sluicegate_fabric::Routing;
 use sluicegate_fabric::cee::{
     Buffer, CeeConfig, EtsClass, EtsConfig, PRIORITIES, Pause, PfcConfig, QcnConfig, QcnParams,
     Sampling, Span,
@@ -23,8 +24,8 @@ use crate::experiment::{Action, Link, Node, SwitchId, Variant};
 /// annex N).
 const RESPONSE: Duration = Duration::from_nanos(614);
 
-/// Reads `[network.cee]` in a run that takes `total`.
-pub fn read(network: &Table<'_>, total: Duration) -> Option<CeeConfig> {
+/// Reads `[network.cee]` of a network with this routing, in a run that takes `total`.
+pub fn read(network: &Table<'_>, routing: Routing, total: Duration) -> Option<CeeConfig> {
     let table = network.table("cee")?;
     for key in ["shared_buffer", "vnic_queue"] {
         network.refuse(key, "with [network.cee], that says what keeps frames");
@@ -39,8 +40,10 @@ pub fn read(network: &Table<'_>, total: Duration) -> Option<CeeConfig> {
         switch_delay_ps: read_delay("switch_delay", defaults.switch_delay_ps),
         adapter_delay_ps: read_delay("adapter_delay", defaults.adapter_delay_ps),
         adapter_bytes: read_adapter(&table).unwrap_or(defaults.adapter_bytes),
+        resequence_bytes: read_size(&table, "resequence_buffer")
+            .unwrap_or(defaults.resequence_bytes),
         pfc: table.table("pfc").map(|pfc| read_pfc(pfc, total)),
-        qcn: table.table("qcn").map(read_qcn),
+        qcn: table.table("qcn").map(|qcn| read_qcn(qcn, routing)),
         ets: table.table("ets").map(read_ets).unwrap_or_default(),
     };
     table.close();
@@ -167,7 +170,7 @@ fn listed_priorities(item: &Item<'_>) -> u8 {
     item.one_or_more().iter().fold(0, one)
 }
 
-fn read_qcn(table: Table<'_>) -> QcnConfig {
+fn read_qcn(table: Table<'_>, routing: Routing) -> QcnConfig {
     let presets = [
         ("thesis", (QcnParams::thesis(66_000), 7)),
         ("standard", (QcnParams::standard(), 6)),
@@ -217,10 +220,16 @@ fn read_qcn(table: Table<'_>) -> QcnConfig {
     let notification_priority = table
         .integer("notification_priority", 0..=7)
         .map_or(notification_priority, |priority| priority as u8);
+    let rate_limiters = table.boolean("rate_limiters");
+    if let (Routing::R3c2(_), Some(false)) = (routing, rate_limiters) {
+        let advice = "`r2c2` is the scheme without them";
+        complain(&table, "rate_limiters", "r3c2 consists of them", advice);
+    }
     table.close();
     QcnConfig {
         priorities,
         notification_priority,
+        rate_limiters: rate_limiters.unwrap_or(!matches!(routing, Routing::R2c2(_))),
         params,
     }
 }

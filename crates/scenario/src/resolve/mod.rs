@@ -6,6 +6,7 @@ mod events;
 mod graph;
 mod network;
 mod pairs;
+mod routing;
 mod tenants;
 mod traffic;
 

@@ -17,11 +17,8 @@ use sluicegate_fabric::{
     graph::{HostId, Node, PortId, SwitchId},
 };
 
-use super::{cee, delay, duration, graph, ps, select};
+use super::{cee, delay, duration, graph, routing, select};
 use crate::experiment::{self, Host, ImpairmentChange, Link, Switch, TrafficKind, Variant};
-
-/// The longest gap between flowlets.
-const GAP_PS_MAX: u64 = 10_000_000_000_000;
 
 /// A resolved `[network]`.
 pub struct Network {
@@ -122,11 +119,12 @@ pub fn read(root: &Table<'_>, total: Duration) -> Network {
         return network;
     };
     read_addresses(&table, &mut network);
-    network.routing = read_routing(&table);
+    network.routing = routing::read(&table);
     network.reroute_delay = duration(&table, "reroute_delay");
     network.shared_memory = read_memory(&table);
     network.vnic_queue_bytes = read_size(&table, "vnic_queue");
-    network.cee = cee::read(&table, total);
+    network.cee = cee::read(&table, network.routing, total);
+    routing::check(&table, network.routing, network.cee.as_ref());
     let defaults = read_defaults(&table, network.shared_memory, total);
     expand(&table, &mut network, &defaults);
     override_links(&table, &mut network, total);
@@ -136,26 +134,6 @@ pub fn read(root: &Table<'_>, total: Duration) -> Network {
     });
     table.close();
     network
-}
-
-fn read_routing(table: &Table<'_>) -> Routing {
-    let routing = table.choice("routing", &Routing::NAMES).unwrap_or_default();
-    let Some(item) = table.get("flowlet_gap") else {
-        return routing;
-    };
-    let gap_ps = duration(table, "flowlet_gap").map(ps);
-    match (routing, gap_ps) {
-        (Routing::Flowlet { .. }, Some(gap_ps)) if (1_000..=GAP_PS_MAX).contains(&gap_ps) => {
-            return Routing::Flowlet { gap_ps };
-        }
-        (Routing::Flowlet { .. }, Some(_)) => item.complain("must lie between 1ns and 10s", ""),
-        (Routing::Flowlet { .. }, None) => {}
-        _ => item.complain(
-            "needs `routing = \"flowlet\"`",
-            "set it, or remove this key",
-        ),
-    }
-    routing
 }
 
 fn read_addresses(table: &Table<'_>, network: &mut Network) {

@@ -31,7 +31,8 @@ impl FabricOf for Converged {
                 debug_assert_eq!(added, map.stack(host));
             }
         }
-        let cee = Cee::new(config.clone(), specs, hosts, variant.switches.len(), seed);
+        let cee = Cee::new(config.clone(), specs, hosts, variant.switches.len(), seed)
+            .with_routing(variant.routing, || variant.routes(&variant.graph()));
         let mut fabric = Self::new(cee, ports, map).with_lanes(lanes(variant));
         if takes_time {
             fabric = fabric.with_stacks();
@@ -122,5 +123,5 @@ fn reorders(variant: &Variant) -> bool {
         Action::Impair { change, .. } => change.reorder_rate.is_some_and(|rate| rate > 0.0),
         _ => false,
     });
-    by_event || variant.links.iter().any(by_link)
+    by_event || variant.routing.reorders() || variant.links.iter().any(by_link)
 }

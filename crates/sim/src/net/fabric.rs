@@ -1,7 +1,9 @@
 //! The network as the driver of its fabric: timers, effects, and packets to and from hosts.
 
+use std::sync::Arc;
+
 use sluicegate_fabric::{
-    Fabric, Handle,
+    Fabric, Handle, Routes,
     cee::PauseFrame,
     contract::{Driven, Driver, Effect, Lane, OwnOf, Timer, Timers},
     graph::{HostId, PortId},
@@ -18,6 +20,9 @@ pub trait PacketFabric: Fabric<Frame = Packet> + Send {
 
     /// A pause frame from another part takes effect at a port at this time.
     fn hear(net: &mut Net<Self>, port: PortId, frame: PauseFrame, at_ps: u64);
+
+    /// Switches change their routes, which sources may have to know.
+    fn reroute(_net: &mut Net<Self>, _routes: &Arc<Routes>) {}
 }
 
 /// Plain Ethernet.

@@ -6,7 +6,7 @@ use sluicegate_fabric::{
     Handle, Routes,
     graph::{HostId, PortId, SwitchId},
     random::draw,
-    routing::{PathValues, Query, Recycled, Scheme},
+    routing::{PathValues, Query, Recycled, Scheme, Snooped},
 };
 
 use super::{ConnectionEnd, EndId, Net, PacketFabric};
@@ -26,6 +26,16 @@ fn scheme(routes: &Routes) -> &Routes {
 #[cfg(test)]
 fn scheme(routes: &Routes) -> tests::Counting<'_> {
     tests::Counting(routes)
+}
+
+/// [`Routes::snoop`]; unit tests have schemes without it.
+#[cfg(not(test))]
+fn snoop(routes: &Routes, query: Query, snooped: Snooped, state: &mut State) -> Option<PortId> {
+    routes.snoop(query, snooped, state)
+}
+#[cfg(test)]
+fn snoop(routes: &Routes, query: Query, _: Snooped, _: &mut State) -> Option<PortId> {
+    routes.peek(query)
 }
 
 fn query(switch: SwitchId, packet: &Packet, now_ps: u64) -> Query {
@@ -56,17 +66,52 @@ impl<F: PacketFabric> Net<F> {
         scheme(&self.routes).peek(query(switch, packet, self.clock.now_ps))
     }
 
+    /// A notification arrives at a switch that learns from it. Returns the port by which it
+    /// continues; `None` if the packet is not a notification.
+    #[inline(never)]
+    pub(super) fn snoop_arrived(
+        &mut self,
+        port: PortId,
+        switch: SwitchId,
+        packet: Handle,
+    ) -> Option<PortId> {
+        self.snoop(port.opposite(), switch, packet)
+    }
+
+    /// The same for a notification of congestion behind a port of the switch.
+    pub(crate) fn snoop(
+        &mut self,
+        port: PortId,
+        switch: SwitchId,
+        packet: Handle,
+    ) -> Option<PortId> {
+        let packet = &self.fabric.ports().pool[packet];
+        let Body::Notification(notification) = &packet.body else {
+            return None;
+        };
+        let snooped = Snooped {
+            host: notification.queue.destination,
+            port,
+            fb: notification.feedback.fb,
+        };
+        let query = query(switch, packet, self.clock.now_ps);
+        snoop(&self.routes, query, snooped, &mut self.routing)
+    }
+
     /// From now on switches follow other routes of the same scheme. They forget the choices that
     /// they keep.
     pub(crate) fn reroute(&mut self, routes: Arc<Routes>) {
+        F::reroute(self, &routes);
         self.routes = routes;
         self.routing = State::default();
     }
 
-    /// The path value of an end's packets, where they all have one.
-    pub(super) fn path_of_end(&self, host: HostId, flow_hash: u32) -> u32 {
+    /// The path value of an end's packets, where they all have one; `hosts` are its own and its
+    /// peer's.
+    pub(super) fn path_of_end(&self, hosts: [HostId; 2], flow_hash: u32) -> u32 {
         match self.path_values {
-            PathValues::Host => host.0,
+            PathValues::Host => hosts[0].0,
+            PathValues::Destination => hosts[1].0,
             _ => flow_hash,
         }
     }

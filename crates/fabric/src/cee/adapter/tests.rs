@@ -1,4 +1,7 @@
+use std::sync::Arc;
+
 use super::*;
+use crate::{Graph, Routes, routing::PathRules};
 
 fn key(destination: u16, priority: u8) -> QueueKey {
     QueueKey {
@@ -97,4 +100,37 @@ fn a_sender_that_waits_for_room_is_told_once() {
     assert!(!adapter.hurries());
     adapter.count_departures();
     assert!(adapter.hurries() && adapter.is_counted());
+}
+
+#[test]
+fn paths_take_memory_only_while_they_are_used() {
+    let routing = SourceRouting {
+        rules: PathRules::DEFAULT,
+        limits_each: true,
+        has_limiters: true,
+        routes: Arc::new(Routes::new(&Graph::new(0, 0))),
+    };
+    let params = QcnParams::thesis(66_000);
+    let mut adapters = adapters(1);
+    let on_path = |path| QueueKey { path, ..key(3, 5) };
+    let notify = |adapters: &mut Adapters, path: u32, now_ps: u64| {
+        let notice = (on_path(path), 63);
+        let values = || vec![3, 4, 5];
+        let rules = (&routing, &params);
+        adapters.adapters[0].notified_of_path(rules, notice, 10_000_000_000, now_ps, values);
+    };
+    assert_eq!(adapters.paths(HostId(0), key(3, 5)), None);
+    notify(&mut adapters, 3, 0);
+    notify(&mut adapters, 4, 1_000_000);
+    let used = adapters.paths(HostId(0), key(3, 5));
+    assert_eq!(used, Some(vec![3, 4, 5]));
+    let mut waiting = Waiting::default();
+    for _ in 0..2_000 {
+        match adapters.adapters[0].next_delayed_ps() {
+            NEVER => break,
+            at_ps => adapters.adapters[0].release_delayed(&mut waiting, at_ps, Some(&params)),
+        }
+    }
+    assert_eq!(adapters.paths(HostId(0), key(3, 5)), None);
+    assert!(adapters.adapters[0].delayed.is_empty(), "no timer is left");
 }

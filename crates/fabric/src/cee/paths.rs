@@ -1,0 +1,297 @@
+//! Source-based adaptive routing in adapters: R2C2 and R3C2 (Crisan's thesis, algorithms 2.1 and
+//! 2.2).
+//!
+//! A queue of an adapter holds the frames to one destination. Without congestion they take the
+//! default path, and the queue has no [`Paths`]. A notification makes them. From then on a path in
+//! use takes the next frame of the queue whenever its rate limiter, if it has one, lets it. Paths
+//! that are ready at the same time take turns. When only the default path is left, without a
+//! limiter, the memory is given back.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use super::{QcnParams, ReactionPoint};
+use crate::{
+    port::PS_PER_S,
+    random::draw,
+    routing::{DropPath, PathRules, Routes, SelectPath},
+};
+
+/// The scheme of all sources.
+pub(super) struct SourceRouting {
+    pub rules: PathRules,
+    /// Each path in use has a rate limiter (R3C2).
+    pub limits_each: bool,
+    /// Sources have rate limiters: with R2C2 one for all paths of a queue.
+    pub has_limiters: bool,
+    pub routes: Arc<Routes>,
+}
+
+/// The last frame of a queue or path: when its first bit left, and its length.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C, packed(4))]
+pub(super) struct Pace {
+    last_ps: u64,
+    last_bytes: u32,
+}
+
+impl Pace {
+    /// A frame leaves.
+    #[inline(always)]
+    pub fn of(last_bytes: u32, last_ps: u64) -> Self {
+        Self {
+            last_ps,
+            last_bytes,
+        }
+    }
+
+    /// When the limiter lets the next frame go, or has to be looked at again: 0 = at once. `None`:
+    /// the limiter has no effect any more.
+    pub fn next_ps(
+        self,
+        limiter: &mut ReactionPoint,
+        params: &QcnParams,
+        now_ps: u64,
+    ) -> Option<u64> {
+        limiter.timer(params, now_ps);
+        if limiter.is_done() {
+            return None;
+        }
+        // Exact for frames of up to 2 MB.
+        let bit_ps = u64::from(self.last_bytes).saturating_mul(8 * PS_PER_S);
+        let gap_ps = bit_ps / limiter.rate_bps().max(1);
+        Some(match { self.last_ps }.saturating_add(gap_ps) {
+            at_ps if at_ps <= now_ps => 0,
+            at_ps => at_ps.min(limiter.next_timer_ps()),
+        })
+    }
+}
+
+/// A path in use, or all of them together.
+#[derive(Clone, Copy, Debug)]
+struct Way {
+    value: u32,
+    last: Pace,
+    limiter: Option<ReactionPoint>,
+    /// Until then nothing changes: no frame may go, and no timer of the limiter expires.
+    waits_ps: u64,
+}
+
+impl Way {
+    fn new(value: u32) -> Self {
+        Self {
+            value,
+            last: Pace::default(),
+            limiter: None,
+            waits_ps: 0,
+        }
+    }
+
+    /// See [`Pace::next_ps`]; 0 without a limiter.
+    fn next_ps(&mut self, params: &QcnParams, now_ps: u64) -> u64 {
+        if self.waits_ps > now_ps {
+            return self.waits_ps;
+        }
+        let Some(limiter) = &mut self.limiter else {
+            return 0;
+        };
+        let next_ps = self.last.next_ps(limiter, params, now_ps);
+        if next_ps.is_none() {
+            self.limiter = None;
+        }
+        self.waits_ps = next_ps.unwrap_or(0);
+        self.waits_ps
+    }
+
+    fn sent(&mut self, params: &QcnParams, bytes: u32, now_ps: u64) {
+        self.last = Pace::of(bytes, now_ps);
+        if let Some(limiter) = &mut self.limiter {
+            limiter.sent(params, bytes);
+        }
+    }
+
+    fn notified(&mut self, params: &QcnParams, fb: u8, (line_bps, seed): (u64, u64), now_ps: u64) {
+        let new = || ReactionPoint::new(params, line_bps, now_ps, seed);
+        let limiter = self.limiter.get_or_insert_with(new);
+        limiter.notified(params, fb, now_ps);
+        self.waits_ps = 0;
+    }
+
+    /// Bits per second; without a limiter more than any has.
+    fn rate_bps(&self) -> u64 {
+        self.limiter.map_or(u64::MAX, |limiter| limiter.rate_bps())
+    }
+}
+
+/// The paths of a source to a destination.
+pub(super) struct Paths {
+    rules: PathRules,
+    line_bps: u64,
+    random: u64,
+    /// `PathsInUse`: the default path, and others in the order in which they were taken.
+    used: Vec<Way>,
+    /// The other available paths.
+    unused: VecDeque<u32>,
+    /// The limiter of all paths together: R2C2 with rate limiters.
+    all: Way,
+    /// The index of the path that is asked first for the next frame.
+    turn: usize,
+    /// When the timer expires, and when its event is due, which may be earlier.
+    expires_ps: u64,
+    armed_ps: u64,
+    /// R2C2: bytes of the present period and of the one before it.
+    sent_bytes: [u64; 2],
+    limits_each: bool,
+}
+
+impl Paths {
+    /// Of a source that is notified for the first time: it uses the default path, the first of
+    /// `values`. `line` is the line's rate in bits per second, and a seed.
+    pub fn new(
+        routing: &SourceRouting,
+        values: Vec<u32>,
+        (line_bps, seed): (u64, u64),
+        now_ps: u64,
+    ) -> Self {
+        let rules = routing.rules;
+        let mut unused = VecDeque::from(values);
+        let default = unused.pop_front().unwrap_or(0);
+        Self {
+            rules,
+            line_bps,
+            random: seed,
+            used: vec![Way::new(default)],
+            unused,
+            all: Way::new(default),
+            turn: 0,
+            expires_ps: now_ps.saturating_add(rules.timer_ps),
+            armed_ps: u64::MAX,
+            sent_bytes: [0; 2],
+            limits_each: routing.limits_each,
+        }
+    }
+
+    /// A notification comes from a path: `on congestion notification arrival`.
+    pub fn notified(
+        &mut self,
+        routing: &SourceRouting,
+        params: &QcnParams,
+        (value, fb): (u32, u8),
+        now_ps: u64,
+    ) {
+        let limited = (self.line_bps, draw(&mut self.random));
+        if self.limits_each {
+            // The time-out counts from the last notification.
+            self.expires_ps = now_ps.saturating_add(self.rules.timer_ps);
+            if let Some(way) = self.used.iter_mut().find(|way| way.value == value) {
+                way.notified(params, fb, limited, now_ps);
+            }
+            if self.used.iter().any(|way| way.limiter.is_none()) {
+                return;
+            }
+        } else if self.unused.is_empty() && routing.has_limiters {
+            self.all.notified(params, fb, limited, now_ps);
+        }
+        if let Some(value) = self.select() {
+            self.used.push(Way::new(value));
+        }
+    }
+
+    /// `SelectPath`.
+    fn select(&mut self) -> Option<u32> {
+        match self.rules.select {
+            SelectPath::Next => self.unused.pop_front(),
+            SelectPath::Random => {
+                let count = self.unused.len() as u64;
+                let drawn = (u128::from(draw(&mut self.random)) * u128::from(count)) >> 64;
+                self.unused.remove(drawn as usize)
+            }
+        }
+    }
+
+    /// The time of the event that has to be set for the timer, if none is set.
+    pub fn arm(&mut self) -> Option<u64> {
+        if self.armed_ps != u64::MAX {
+            return None;
+        }
+        self.armed_ps = self.expires_ps;
+        Some(self.armed_ps)
+    }
+
+    /// The event of the timer that was set for `at_ps`: `on timer`.
+    pub fn timer(&mut self, params: &QcnParams, at_ps: u64) {
+        if at_ps != self.armed_ps {
+            return; // it was set for paths that are no longer
+        }
+        self.armed_ps = u64::MAX;
+        if self.expires_ps > at_ps {
+            return;
+        }
+        self.expires_ps = at_ps.saturating_add(self.rules.timer_ps);
+        for way in self.used.iter_mut().chain([&mut self.all]) {
+            way.next_ps(params, at_ps);
+        }
+        let [current, old] = self.sent_bytes;
+        self.sent_bytes = [0, current];
+        if self.limits_each || current < old || current == 0 {
+            self.reduce();
+        }
+    }
+
+    /// `reduce number of paths`.
+    fn reduce(&mut self) {
+        let others = 1..self.used.len();
+        let dropped = match self.rules.drop {
+            DropPath::Newest => others.last(),
+            DropPath::Slowest => others.rev().min_by_key(|&at| self.used[at].rate_bps()),
+        };
+        let Some(at) = dropped else {
+            return;
+        };
+        let way = self.used.remove(at);
+        self.unused.push_back(way.value);
+    }
+
+    /// Whether only the default path is left, without a limiter.
+    pub fn is_done(&self) -> bool {
+        self.used.len() == 1 && self.used[0].limiter.is_none() && self.all.limiter.is_none()
+    }
+
+    /// When a path may take the next frame, or a limiter has to be looked at again; 0 = at once.
+    pub fn next_ps(&mut self, params: &QcnParams, now_ps: u64) -> u64 {
+        let ways = self.used.iter_mut();
+        let first_ps = ways.map(|way| way.next_ps(params, now_ps)).min();
+        let all_ps = self.all.next_ps(params, now_ps);
+        first_ps.unwrap_or(0).max(all_ps)
+    }
+
+    /// A path takes the next frame, of so many bytes. Returns the path's value.
+    pub fn take(&mut self, params: &QcnParams, bytes: u32, now_ps: u64) -> u32 {
+        let count = self.used.len();
+        let in_turn = (0..count).map(|at| (self.turn + at) % count);
+        let ready = in_turn
+            .clone()
+            .find(|&at| self.used[at].next_ps(params, now_ps) <= now_ps);
+        let at = ready.unwrap_or(0);
+        self.turn = (at + 1) % count;
+        self.sent_bytes[0] += u64::from(bytes);
+        self.all.sent(params, bytes, now_ps);
+        let way = &mut self.used[at];
+        way.sent(params, bytes, now_ps);
+        way.value
+    }
+
+    /// The values of the paths in use.
+    #[cfg(test)]
+    pub fn in_use(&self) -> impl Iterator<Item = u32> + '_ {
+        self.used.iter().map(|way| way.value)
+    }
+
+    /// The limiters, and the values of their paths; of all paths together that of the default path.
+    pub fn limiters(&self) -> impl Iterator<Item = (u32, ReactionPoint)> + '_ {
+        let ways = self.used.iter().chain([&self.all]);
+        ways.filter_map(|way| Some((way.value, way.limiter?)))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,81 @@
+//! `network.routing` and what belongs to one scheme.
+
+use sluicegate_config::table::Table;
+use sluicegate_fabric::{
+    Routing,
+    cee::CeeConfig,
+    routing::{DropPath, SelectPath, Split},
+};
+
+use super::{duration, ps};
+
+/// The shortest and the longest time of a scheme.
+const TIMES_PS: std::ops::RangeInclusive<u64> = 1_000..=10_000_000_000_000;
+
+const SELECT: [(&str, SelectPath); 2] =
+    [("next", SelectPath::Next), ("random", SelectPath::Random)];
+
+const DROP: [(&str, DropPath); 2] = [("slowest", DropPath::Slowest), ("newest", DropPath::Newest)];
+
+const SPLITS: [(&str, Split); 2] = [("binary", Split::Binary), ("fractional", Split::Fractional)];
+
+/// Reads the scheme of `[network]`.
+pub fn read(table: &Table<'_>) -> Routing {
+    let mut routing = table.choice("routing", &Routing::NAMES).unwrap_or_default();
+    match &mut routing {
+        Routing::Flowlet { gap_ps } => time(table, "flowlet_gap", gap_ps),
+        Routing::SwitchAdaptive(rules) => {
+            rules.split = table.choice("split", &SPLITS).unwrap_or(rules.split);
+            time(table, "congestion_timeout", &mut rules.timeout_ps);
+        }
+        Routing::R2c2(rules) | Routing::R3c2(rules) => {
+            rules.select = table.choice("select_path", &SELECT).unwrap_or(rules.select);
+            rules.drop = table.choice("drop_path", &DROP).unwrap_or(rules.drop);
+            time(table, "path_timer", &mut rules.timer_ps);
+        }
+        _ => {}
+    }
+    refuse(table, routing);
+    routing
+}
+
+/// A time of the scheme, ps.
+fn time(table: &Table<'_>, key: &'static str, time_ps: &mut u64) {
+    let Some(item) = table.get(key) else {
+        return;
+    };
+    match duration(table, key).map(ps) {
+        Some(own_ps) if TIMES_PS.contains(&own_ps) => *time_ps = own_ps,
+        Some(_) => item.complain("must lie between 1ns and 10s", ""),
+        None => {}
+    }
+}
+
+/// Keys of schemes that are not chosen.
+fn refuse(table: &Table<'_>, routing: Routing) {
+    if !matches!(routing, Routing::Flowlet { .. }) {
+        table.refuse("flowlet_gap", "needs `routing = \"flowlet\"`");
+    }
+    if !matches!(routing, Routing::SwitchAdaptive(_)) {
+        for key in ["split", "congestion_timeout"] {
+            table.refuse(key, "needs `routing = \"switch-adaptive\"`");
+        }
+    }
+    if !matches!(routing, Routing::R2c2(_) | Routing::R3c2(_)) {
+        for key in ["select_path", "drop_path", "path_timer"] {
+            table.refuse(key, "needs `routing = \"r2c2\"` or \"r3c2\"");
+        }
+    }
+}
+
+/// Whether the network has what its scheme reacts to.
+pub fn check(table: &Table<'_>, routing: Routing, cee: Option<&CeeConfig>) {
+    let has_notifications = cee.is_some_and(|cee| cee.qcn.is_some());
+    let Some(item) = table.get("routing") else {
+        return;
+    };
+    if routing.needs_notifications() && !has_notifications {
+        let advice = "add [network.cee.qcn]; with `rate_limiters = false` it serves routing alone";
+        item.complain("reacts to the notifications of converged Ethernet", advice);
+    }
+}
