@@ -20,6 +20,7 @@ mod phased;
 mod ping;
 mod probe;
 mod queries;
+mod rank;
 
 #[cfg(test)]
 mod fake;
@@ -121,6 +122,8 @@ apps! {
     MessageSource(messages::Source),
     /// Receives messages.
     MessageSink(messages::Sink),
+    /// Plays a rank of a parallel program.
+    Rank(rank::Rank),
 }
 
 impl From<&Role> for App {
@@ -218,6 +221,24 @@ impl From<&Role> for App {
                 port,
                 classes,
             } => Self::MessageSink(messages::Sink::new(flow, port, classes)),
+            Role::Rank {
+                traffic,
+                rank,
+                port,
+                partners,
+                eager_bytes,
+                operations,
+                span,
+            } => {
+                let name = (traffic, rank, port);
+                Self::Rank(rank::Rank::new(
+                    name,
+                    partners,
+                    eager_bytes,
+                    operations,
+                    span,
+                ))
+            }
         }
     }
 }
