@@ -302,6 +302,9 @@ pub struct QueueQuantiles {
 pub struct ProgramResult {
     /// Number of ranks.
     pub ranks: u64,
+    /// One switch joins all hosts.
+    #[serde(default)]
+    pub on_crossbar: bool,
     /// Operations of all ranks.
     pub operations: u64,
     /// Those of them that have ended.

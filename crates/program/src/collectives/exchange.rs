@@ -16,7 +16,11 @@ pub fn broadcast(members: u32) -> Rounds {
         rounds.push(transfers.collect());
         reached *= 2;
     }
-    Rounds { pieces: 1, rounds }
+    Rounds {
+        pieces: 1,
+        parts: 1,
+        rounds,
+    }
 }
 
 /// Piece f × members + t goes from member f to member t.
@@ -36,6 +40,7 @@ pub fn all_to_all(members: u32) -> Rounds {
     };
     Rounds {
         pieces: members * members,
+        parts: members,
         rounds: (1..members).map(round).collect(),
     }
 }
@@ -54,7 +59,11 @@ pub fn barrier(members: u32) -> Rounds {
         rounds.push(transfers.collect());
         distance *= 2;
     }
-    Rounds { pieces: 1, rounds }
+    Rounds {
+        pieces: 1,
+        parts: 1,
+        rounds,
+    }
 }
 
 /// All in one round, the whole of the data to each neighbour. The first dimension varies fastest.
@@ -78,6 +87,7 @@ pub fn halo(grid: &[u32]) -> Rounds {
     }
     Rounds {
         pieces: 1,
+        parts: 1,
         rounds: vec![transfers],
     }
 }

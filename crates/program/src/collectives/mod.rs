@@ -106,8 +106,10 @@ impl Algorithm {
 /// A collective of some members.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rounds {
-    /// Pieces that the data are cut into, as evenly as bytes can be.
+    /// Number of pieces.
     pub pieces: u32,
+    /// Pieces that the data of a rank are cut into, as evenly as bytes can be.
+    pub parts: u32,
     /// In order; the transfers of one are independent of each other.
     pub rounds: Vec<Vec<Transfer>>,
 }
@@ -149,10 +151,10 @@ impl Rounds {
         exchange::halo(grid)
     }
 
-    /// Bytes of some pieces, of data of so many bytes.
+    /// Bytes of some pieces, where a rank has data of so many bytes.
     pub fn bytes(&self, data: u64, pieces: &Range<u32>) -> u64 {
         let upto = |piece: u32| {
-            let part = u128::from(data) * u128::from(piece) / u128::from(self.pieces.max(1));
+            let part = u128::from(data) * u128::from(piece) / u128::from(self.parts.max(1));
             part as u64
         };
         upto(pieces.end) - upto(pieces.start)

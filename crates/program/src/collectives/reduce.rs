@@ -19,6 +19,7 @@ fn ring(members: u32, rounds: u32, combine: bool, piece: impl Fn(u32, u32) -> u3
     };
     Rounds {
         pieces: members,
+        parts: members,
         rounds: (0..rounds).map(round).collect(),
     }
 }
@@ -55,7 +56,11 @@ pub fn tree_all_reduce(members: u32) -> Rounds {
     });
     let mut rounds: Vec<Vec<Transfer>> = up.collect();
     rounds.extend(down);
-    Rounds { pieces: 1, rounds }
+    Rounds {
+        pieces: 1,
+        parts: 1,
+        rounds,
+    }
 }
 
 /// Partners at a distance that is halved give each other the half that the other keeps: member i
@@ -79,6 +84,7 @@ pub fn halving_reduce_scatter(members: u32) -> Rounds {
     }
     Rounds {
         pieces: members,
+        parts: members,
         rounds,
     }
 }
@@ -103,6 +109,7 @@ pub fn doubling_all_gather(members: u32) -> Rounds {
     }
     Rounds {
         pieces: members,
+        parts: members,
         rounds,
     }
 }

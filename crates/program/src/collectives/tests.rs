@@ -150,7 +150,7 @@ proptest! {
 
     #[test]
     fn pieces_add_up(data: u32, members in 1u32..50) {
-        let rounds = Rounds { pieces: members, rounds: Vec::new() };
+        let rounds = Rounds { pieces: members, parts: members, rounds: Vec::new() };
         let sum: u64 = (0..members).map(|at| rounds.bytes(data.into(), &(at..at + 1))).sum();
         prop_assert_eq!(sum, u64::from(data));
     }
@@ -162,6 +162,17 @@ fn a_ring_sends_twice_the_data_less_two_pieces() {
     let of_member = rounds.rounds.iter().flatten().filter(|one| one.from == 3);
     let bytes: u64 = of_member.map(|one| rounds.bytes(800, &one.pieces)).sum();
     assert_eq!(bytes, 2 * 7 * 100);
+}
+
+#[test]
+fn all_to_all_sends_a_part_to_each() {
+    let rounds = Rounds::of(Collective::AllToAll, Algorithm::Pairwise, 4).unwrap();
+    let sent = |from: u32, to: u32| {
+        let mut all = rounds.rounds.iter().flatten();
+        let found = all.find(|one| (one.from, one.to) == (from, to)).unwrap();
+        rounds.bytes(400, &found.pieces)
+    };
+    assert_eq!((sent(0, 1), sent(3, 0), sent(2, 3)), (100, 100, 100));
 }
 
 #[test]

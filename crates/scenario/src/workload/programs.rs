@@ -46,7 +46,11 @@ pub fn results(
             program,
             reports: &own,
         };
-        results.insert(traffic.name.clone(), run.result());
+        let result = ProgramResult {
+            on_crossbar: variant.switches.len() == 1,
+            ..run.result()
+        };
+        results.insert(traffic.name.clone(), result);
         let names = tenants.iter().zip(0..);
         let names = names.map(|(tenant, rank)| format!("{rank} {}", variant.tenants[*tenant].name));
         timelines.extend(run.timeline(&traffic.name, names.collect()));
@@ -122,6 +126,7 @@ impl Run<'_> {
         let last = self.last();
         ProgramResult {
             ranks: self.reports.len() as u64,
+            on_crossbar: false,
             operations: self.program.operations(),
             ended: self.reports.iter().map(|report| ended(&report)).sum(),
             completion_s: last.map(|(end_ns, ..)| (end_ns - begin_ns) as f64 / 1e9),

@@ -4,7 +4,7 @@ use sluicegate_config::{
     table::{Item, Table},
     units::{parse_bytes, parse_rate},
 };
-use sluicegate_program::{RANKS_MAX, collectives::Algorithm, training::Training};
+use sluicegate_program::{RANKS_MAX, collectives::{Algorithm, Collective}, training::Training};
 
 const ADVICE: &str = "for example training = { parameters = 70e9, layers = 80, hidden = 8192, \
                       tokens = 4096, data = 8, tensor = 8, pipeline = 4, micro_batches = 8, flops = 400e12 }";
@@ -34,7 +34,9 @@ pub fn read(item: &Item<'_>, algorithm: Algorithm) -> Option<Training> {
     let micro_batches = table.integer("micro_batches", 1..=100_000).unwrap_or(1) as u32;
     let value_bytes = table.parse("value", parse_bytes).unwrap_or(2);
     let tensor_rate_bps = table.parse("tensor_rate", parse_rate).map(|bps| bps as f64);
-    let activations = table.choice("activations", &Algorithm::ALL);
+    let reductions = Collective::AllReduce.algorithms().iter();
+    let reductions: Vec<_> = reductions.map(|one| (one.name(), *one)).collect();
+    let activations = table.choice("activations", &reductions);
     let scale = table.number("scale", 1e-9..=1.0).unwrap_or(1.0);
     let training = Training {
         parameters: parameters?,
