@@ -226,14 +226,17 @@ impl From<&Role> for App {
                 rank,
                 port,
                 partners,
+                datagram_bytes,
                 eager_bytes,
                 operations,
                 span,
             } => {
                 let name = (traffic, rank, port);
+                let way = datagram_bytes.map_or(rank::Way::Connection, rank::Way::Datagrams);
                 Self::Rank(rank::Rank::new(
                     name,
                     partners,
+                    way,
                     eager_bytes,
                     operations,
                     span,

@@ -59,6 +59,17 @@ struct Line {
     received: u64,
     /// Receives whose data were granted: the partner's send, and the receive.
     granted: Vec<(u32, u32)>,
+    /// Datagrams that have arrived.
+    datagrams: u64,
+}
+
+/// How messages reach a partner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Over a connection.
+    Connection,
+    /// As datagrams of so many bytes of payload at most, none of which is lost.
+    Datagrams(u16),
 }
 
 /// A CPU of the rank: what it computes, and what waits for it.
@@ -73,6 +84,7 @@ pub struct Rank {
     traffic: u32,
     me: u32,
     port: u16,
+    way: Way,
     eager_bytes: u64,
     operations: Arc<program::Rank>,
     span: Span,
@@ -91,6 +103,7 @@ impl Rank {
     pub fn new(
         (traffic, me, port): (u32, u32, u16),
         partners: Vec<Partner>,
+        way: Way,
         eager_bytes: u64,
         operations: Arc<program::Rank>,
         span: Span,
@@ -103,12 +116,14 @@ impl Rank {
             queue: VecDeque::new(),
             received: 0,
             granted: Vec::new(),
+            datagrams: 0,
         });
         let lines: Vec<Line> = lines.collect();
         Self {
             traffic,
             me,
             port,
+            way,
             eager_bytes,
             span,
             missing_lines: lines.len(),
@@ -262,6 +277,9 @@ impl Rank {
 
     /// Writes what fits; sends that end with it end.
     fn write<I: Io>(&mut self, io: &mut I, index: usize) {
+        if let Way::Datagrams(payload) = self.way {
+            return self.write_datagrams(io, index, payload);
+        }
         while let Some(socket) = self.lines[index].socket {
             let Some(message) = self.lines[index].queue.front_mut() else {
                 return;
@@ -277,6 +295,45 @@ impl Rank {
                 self.ended(io, number);
             }
         }
+    }
+
+    /// Sends all that waits; a send ends at once.
+    fn write_datagrams<I: Io>(&mut self, io: &mut I, index: usize, payload: u16) {
+        let Some(socket) = self.lines[index].socket else {
+            return;
+        };
+        while let Some(message) = self.lines[index].queue.pop_front() {
+            if let Err(why) = io.send_message_datagrams(socket, &message.header, payload) {
+                io.note(why);
+            }
+            if let Some(number) = message.ends {
+                self.ended(io, number);
+            }
+        }
+    }
+
+    /// Takes what has arrived from a partner.
+    fn read_datagrams<I: Io>(&mut self, io: &mut I, socket: SocketId, index: usize) {
+        let line = &mut self.lines[index];
+        while let Some(datagram) = io.receive_datagram(socket) {
+            if datagram.number != line.datagrams {
+                let rank = line.partner.rank;
+                io.note(format!("a datagram from rank {rank} was lost or overtaken"));
+            }
+            line.datagrams += 1;
+            line.received += datagram.bytes;
+        }
+    }
+
+    /// Opens sockets for datagrams to all partners. A rank listens for each on a port of its own.
+    fn open_datagrams<I: Io>(&mut self, io: &mut I) {
+        let port = self.port + self.me as u16;
+        for index in 0..self.lines.len() {
+            let address = self.lines[index].partner.address.ip();
+            let socket = io.open_datagrams((address, port).into(), u64::MAX);
+            self.lines[index].socket = Some(socket);
+        }
+        self.missing_lines = 0;
     }
 
     fn message<I: Io>(&mut self, io: &mut I, index: usize, header: MessageHeader) {
@@ -340,7 +397,15 @@ impl Rank {
 
 impl Actor for Rank {
     fn prepare<I: Io>(&mut self, io: &mut I) {
-        io.listen(self.port, UNKNOWN);
+        if self.way == Way::Connection {
+            return io.listen(self.port, UNKNOWN);
+        }
+        for index in 0..self.lines.len() {
+            let port = self.port + self.lines[index].partner.rank as u16;
+            if let Err(why) = io.bind_message_datagrams(port, index as u64) {
+                io.note(why);
+            }
+        }
     }
 
     fn begin<I: Io>(&mut self, io: &mut I) {
@@ -372,6 +437,10 @@ impl Actor for Rank {
                 Some(index) => index,
                 None => return,
             },
+            key if self.way != Way::Connection => {
+                self.read_datagrams(io, socket, key as usize);
+                key as usize
+            }
             key => {
                 let bytes = io.read_messages(socket);
                 self.lines[key as usize].received += bytes;
@@ -395,9 +464,12 @@ impl Actor for Rank {
         if key != OPEN {
             return self.computed(io, key as usize);
         }
+        if self.way != Way::Connection {
+            self.open_datagrams(io);
+        }
         for index in 0..self.lines.len() {
             let partner = self.lines[index].partner;
-            if partner.rank > self.me {
+            if partner.rank > self.me && self.way == Way::Connection {
                 io.connect(partner.address, index as u64);
             }
         }

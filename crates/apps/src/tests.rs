@@ -473,6 +473,7 @@ fn ranks(text: &str, eager_bytes: u64, until_ns: u64) -> (Vec<RankReport>, Run) 
                 address: at(other as u8, PORT),
             })
             .collect(),
+        datagram_bytes: None,
         eager_bytes,
         operations: program.ranks[rank as usize].clone(),
         span: SPAN,

@@ -266,8 +266,12 @@ impl Traffic {
         match self.kind {
             // A server has one port for all aggregators.
             TrafficKind::Queries { .. } => 1,
-            // So has a rank.
-            TrafficKind::Program { .. } => 1,
+            // So has a rank, or one for each other.
+            TrafficKind::Program {
+                datagram_bytes: None,
+                ..
+            } => 1,
+            TrafficKind::Program { ref tenants, .. } => tenants.len() as u32,
             _ => self.pairs.len() as u32,
         }
     }
@@ -377,6 +381,8 @@ pub enum TrafficKind {
         tenants: Vec<usize>,
         /// Longer messages wait at their senders until their receives are posted.
         eager_bytes: u64,
+        /// Messages are datagrams with so many bytes of payload at most; `None` = connections.
+        datagram_bytes: Option<u16>,
     },
 }
 

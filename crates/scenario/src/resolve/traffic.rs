@@ -258,6 +258,7 @@ fn read_kind(table: &Table<'_>) -> Option<Kind> {
             "ranks",
             "placement",
             "eager",
+            "transport",
         ] {
             table.get(key);
         }

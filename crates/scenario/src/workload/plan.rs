@@ -254,6 +254,10 @@ pub enum Role {
         port: u16,
         /// The ranks that it exchanges messages with, in order.
         partners: Vec<Partner>,
+        /// Messages are datagrams of so many bytes of payload at most, and it listens on `port` + i
+        /// for rank i; `None` = a connection with each partner.
+        #[serde(default)]
+        datagram_bytes: Option<u16>,
         /// Longer messages wait until their receives are posted.
         eager_bytes: u64,
         /// What it does.

@@ -60,6 +60,7 @@ pub fn read(
     let asked = table.integer("ranks", 1..=i64::from(RANKS_MAX));
     let eager_bytes = read_bytes(table, "eager").unwrap_or(EAGER_BYTES);
     let placement = table.get("placement");
+    let datagram_bytes = read_transport(table, network);
     let ranks = asked.map_or(on.len() as u64, |ranks| ranks as u64);
     let Some(program) = read_program(table, checks.directory, ranks, asked.is_some()) else {
         return (None, Vec::new());
@@ -97,8 +98,31 @@ pub fn read(
         program: Arc::new(program),
         tenants: placed,
         eager_bytes,
+        datagram_bytes,
     };
     (Some(kind), pairs)
+}
+
+/// The payload of datagrams, if messages are such: only where none is lost.
+fn read_transport(table: &Table<'_>, network: &Network) -> Option<u16> {
+    let transports = [("tcp", false), ("datagrams", true)];
+    if !table.choice("transport", &transports).unwrap_or(false) {
+        return None;
+    }
+    let priority = table.integer("priority", 0..=7).unwrap_or(0) as u8;
+    let pfc = network.cee.as_ref().and_then(|cee| cee.pfc.as_ref());
+    if !pfc.is_some_and(|pfc| pfc.priorities >> priority & 1 == 1) {
+        let item = table.get("transport")?;
+        let reason = "messages as datagrams need a lossless network";
+        item.complain(
+            reason,
+            "add [network.cee.pfc] with this traffic's `priority`",
+        );
+    }
+    Some(super::datagrams::payload_bytes(
+        network.mtu_bytes,
+        network.ip_version,
+    ))
 }
 
 fn read_bytes(table: &Table<'_>, key: &'static str) -> Option<u64> {

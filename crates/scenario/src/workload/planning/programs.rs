@@ -14,6 +14,7 @@ impl Planner<'_> {
             program,
             tenants,
             eager_bytes,
+            datagram_bytes,
         } = &self.traffic.kind
         else {
             return;
@@ -43,6 +44,7 @@ impl Planner<'_> {
                 rank,
                 port,
                 partners,
+                datagram_bytes: *datagram_bytes,
                 eager_bytes: *eager_bytes,
                 operations: Arc::clone(&program.ranks[rank as usize]),
                 span,

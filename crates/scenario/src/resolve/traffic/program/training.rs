@@ -4,7 +4,11 @@ use sluicegate_config::{
     table::{Item, Table},
     units::{parse_bytes, parse_rate},
 };
-use sluicegate_program::{RANKS_MAX, collectives::{Algorithm, Collective}, training::Training};
+use sluicegate_program::{
+    RANKS_MAX,
+    collectives::{Algorithm, Collective},
+    training::Training,
+};
 
 const ADVICE: &str = "for example training = { parameters = 70e9, layers = 80, hidden = 8192, \
                       tokens = 4096, data = 8, tensor = 8, pipeline = 4, micro_batches = 8, flops = 400e12 }";
