@@ -113,10 +113,12 @@ pub const CASES: &[&str] = &[
      arrivals = <'times.csv'|{ kind = 'fixed', interval = '10ms' }|{ kind = 'exponential', mean = '10ms' }|\
      { kind = 'lognormal', median = '5ms', sigma = 1.5 }>\n",
     "[traffic.p]\nkind = 'program'\ncollective = '<all-reduce|reduce-scatter|all-gather>'\nsize = '1MB'\n\
-     algorithm = '<ring|halving-doubling>'\non = '*'\nranks = 4\nplacement = 'random'\neager = '4KB'\niterations = 2\n\
+     algorithm = '<ring|halving-doubling>'\ntransport = 'tcp'\non = '*'\nranks = 4\nplacement = 'random'\neager = '4KB'\niterations = 2\n\
      compute = '1ms'\n",
     "[traffic.p]\nkind = 'program'\ncollective = '<all-reduce|broadcast>'\nalgorithm = 'tree'\nsize = '1MB'\nplacement = 'linear'\n",
     "[traffic.p]\nkind = 'program'\ncollective = 'all-to-all'\nalgorithm = 'pairwise'\nsize = '1MB'\n",
+    "[network]\ntopology = 'dumbbell'\n[network.cee.pfc]\n[traffic.p]\nkind = 'program'\ncollective = 'broadcast'\n\
+     size = '1MB'\ntransport = 'datagrams'\n",
     "[traffic.p]\nkind = 'program'\ncollective = 'barrier'\nalgorithm = 'dissemination'\n",
     "[traffic.p]\nkind = 'program'\ncollective = 'halo'\ngrid = [2, 2]\nsize = '1KB'\n",
     "[traffic.p]\nkind = 'program'\ngoal = 'program.goal'\nplacement = 'ranks.txt'\n",
