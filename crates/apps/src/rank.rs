@@ -3,8 +3,8 @@
 //! Each pair of ranks that exchange messages has a connection, which the lower rank opens and which
 //! lasts. A rank begins its operations when all its connections stand. A message of up to so many
 //! bytes is sent at once (eager): its send ends when the socket has taken it. A longer one is
-//! announced first (rendezvous): its data leave when the receiver has posted the receive and granted
-//! them.
+//! announced first (rendezvous): its data leave when the receiver has posted the receive and has
+//! granted them.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -165,7 +165,7 @@ impl Rank {
         if self.begin_ns.is_none() {
             return;
         }
-        while let Some(number) = self.progress.next() {
+        while let Some(number) = self.progress.take() {
             let operation = self.operations.operations()[number as usize];
             match operation.kind {
                 Kind::Compute => self.compute(io, number),

@@ -65,7 +65,7 @@ fn peers(me: u32, rank: &Rank, ranks: u32) -> Result<(), Fault> {
 fn cycles(me: u32, rank: &Rank) -> Result<(), Fault> {
     let mut progress = Progress::new(rank);
     let mut ended = vec![false; rank.operations().len()];
-    while let Some(operation) = progress.next() {
+    while let Some(operation) = progress.take() {
         ended[operation as usize] = true;
         progress.begun(rank, operation, |_| {});
         progress.ended(rank, operation, |_| {});
@@ -173,7 +173,7 @@ fn deadlocks(program: &Program, eager_bytes: u64) -> Result<(), Fault> {
         .collect();
     let mut active: VecDeque<u32> = (0..ranks.len() as u32).collect();
     while let Some(me) = active.pop_front() {
-        while let Some(operation) = ranks[me as usize].progress.next() {
+        while let Some(operation) = ranks[me as usize].progress.take() {
             let own = &mut ranks[me as usize];
             own.progress.begun(own.rank, operation, |_| {});
             let op = own.rank.operations()[operation as usize];

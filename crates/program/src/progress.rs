@@ -26,7 +26,7 @@ impl Progress {
     }
 
     /// Takes the next operation that may begin, in the order in which they became free.
-    pub fn next(&mut self) -> Option<u32> {
+    pub fn take(&mut self) -> Option<u32> {
         self.ready.pop_front()
     }
 

@@ -46,7 +46,7 @@ pub fn read(mut file: impl BufRead) -> Result<Program, Fault> {
         if bytes > LINE_MAX {
             return Err(reader.fault(format!("the line is longer than {LINE_MAX} bytes")));
         }
-        let text = str::from_utf8(&line)
+        let text = std::str::from_utf8(&line)
             .map_err(|_| reader.fault("the line is no text (UTF-8)".to_owned()))?;
         reader.read_line(text)?;
     }

@@ -111,7 +111,7 @@ fn read_transport(table: &Table<'_>, network: &Network) -> Option<u16> {
     }
     let priority = table.integer("priority", 0..=7).unwrap_or(0) as u8;
     let pfc = network.cee.as_ref().and_then(|cee| cee.pfc.as_ref());
-    if !pfc.is_some_and(|pfc| pfc.priorities >> priority & 1 == 1) {
+    if pfc.is_none_or(|pfc| pfc.priorities >> priority & 1 == 0) {
         let item = table.get("transport")?;
         let reason = "messages as datagrams need a lossless network";
         item.complain(
