@@ -12,6 +12,7 @@ pub mod check;
 pub mod collectives;
 pub mod goal;
 mod matching;
+pub mod nas;
 mod progress;
 pub mod training;
 mod weave;

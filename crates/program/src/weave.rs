@@ -2,10 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{
-    Kind, Operation, Program, RankBuilder,
-    collectives::{Rounds, Transfer},
-};
+use crate::{Kind, Operation, Program, RankBuilder, collectives::Rounds};
 
 /// A program in the making.
 #[derive(Debug)]
@@ -83,25 +80,19 @@ impl Weave {
     /// A collective of these ranks over so many bytes.
     pub fn collective(&mut self, group: &[u32], rounds: &Rounds, bytes: u64, phase: u16) {
         for round in &rounds.rounds {
-            let tag = self.fresh_tag();
-            self.round(group, round, tag, phase, |transfer| {
-                rounds.bytes(bytes, &transfer.pieces)
+            let messages = round.iter().map(|transfer| {
+                let ends = (group[transfer.from as usize], group[transfer.to as usize]);
+                (ends.0, ends.1, rounds.bytes(bytes, &transfer.pieces))
             });
+            self.exchange(&messages.collect::<Vec<_>>(), phase);
         }
     }
 
-    fn round(
-        &mut self,
-        group: &[u32],
-        round: &[Transfer],
-        tag: u32,
-        phase: u16,
-        bytes: impl Fn(&Transfer) -> u64,
-    ) {
-        let mut fronts: Vec<(u32, u32)> = Vec::with_capacity(2 * round.len());
-        for transfer in round {
-            let (from, to) = (group[transfer.from as usize], group[transfer.to as usize]);
-            let bytes = bytes(transfer);
+    /// A round of messages: from, to, bytes.
+    pub fn exchange(&mut self, messages: &[(u32, u32, u64)], phase: u16) {
+        let tag = self.fresh_tag();
+        let mut fronts: Vec<(u32, u32)> = Vec::with_capacity(2 * messages.len());
+        for &(from, to, bytes) in messages {
             // Receives are posted first, as careful programs do.
             let receive = message(Kind::Receive, from, bytes, tag, phase);
             fronts.push((to, self.add(to, receive)));

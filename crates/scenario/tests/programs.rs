@@ -133,6 +133,14 @@ fn what_a_program_cannot_be_is_refused() {
             "3 layers cannot be shared out evenly among 2 stages",
         ),
         (
+            "nas = { kernel = 'cg', class = 'a' }\n",
+            "it runs on 2, 4, 8, … processors, not on 6",
+        ),
+        (
+            "nas = { kernel = 'is', class = 'a' }\nranks = 4\nsize = '1KB'\n",
+            "does not belong to a skeleton",
+        ),
+        (
             "collective = 'barrier'\ndeadline = '1s'\n",
             "belongs to traffic with completion times",
         ),

@@ -254,6 +254,7 @@ fn read_kind(table: &Table<'_>) -> Option<Kind> {
             "iterations",
             "compute",
             "training",
+            "nas",
             "on",
             "ranks",
             "placement",

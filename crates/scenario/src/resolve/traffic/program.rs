@@ -16,6 +16,7 @@ use sluicegate_program::{
     Program, RANKS_MAX, Weave, check,
     collectives::{Algorithm, Collective, Rounds},
     goal,
+    nas::{self, Class, Kernel},
 };
 
 use super::{Checks, Network, duration, pairs::side};
@@ -34,7 +35,7 @@ const PHASES_MAX: u64 = 1_000;
 const OPERATIONS_MAX: u64 = 100_000_000;
 
 const SOURCE_ADVICE: &str =
-    "give one of goal = \"FILE\", collective = \"all-reduce\" or training = { … }";
+    "give one of goal = \"FILE\", collective = \"all-reduce\", training = { … } or nas = { … }";
 
 /// What `collective` names.
 #[derive(Clone, Copy, PartialEq)]
@@ -138,8 +139,9 @@ fn read_bytes(table: &Table<'_>, key: &'static str) -> Option<u64> {
 /// `ranks` are as many as asked for, or as there are tenants.
 fn read_program(table: &Table<'_>, directory: &Path, ranks: u64, asked: bool) -> Option<Program> {
     let (file, collective) = (table.get("goal"), table.get("collective"));
-    let step = table.get("training");
-    let given = [&file, &collective, &step].into_iter().flatten().count();
+    let (step, kernel) = (table.get("training"), table.get("nas"));
+    let given = [&file, &collective, &step, &kernel];
+    let given = given.into_iter().flatten().count();
     let keys = ["size", "algorithm", "grid", "iterations", "compute"];
     if given != 1 {
         table
@@ -169,6 +171,12 @@ fn read_program(table: &Table<'_>, directory: &Path, ranks: u64, asked: bool) ->
             return None;
         }
         return found(&item, training.program());
+    }
+    if let Some(item) = kernel {
+        for key in ["size", "grid", "algorithm"] {
+            table.refuse(key, "does not belong to a skeleton of NAS");
+        }
+        return read_skeleton(table, &item, ranks as u32);
     }
     let item = collective?;
     let pattern = read_pattern(&item)?;
@@ -206,8 +214,7 @@ fn read_algorithm(table: &Table<'_>) -> Option<Algorithm> {
 }
 
 fn generate(table: &Table<'_>, item: &Item<'_>, pattern: Pattern, ranks: u32) -> Option<Program> {
-    let iterations = table.integer("iterations", 1..=ITERATIONS_MAX).unwrap_or(1) as u64;
-    let compute = duration(table, "compute").unwrap_or(Duration::ZERO);
+    let (iterations, compute) = read_iterations(table);
     let algorithm = read_algorithm(table);
     let size = read_bytes(table, "size");
     let rounds = match pattern {
@@ -237,32 +244,78 @@ fn generate(table: &Table<'_>, item: &Item<'_>, pattern: Pattern, ranks: u32) ->
         return None;
     }
     let transfers: usize = rounds.rounds.iter().map(Vec::len).sum();
-    let operations = iterations.saturating_mul(2 * transfers as u64);
+    check_size(item, transfers, iterations)?;
+    let name = item.text().unwrap_or_default();
+    let group: Vec<u32> = (0..ranks).collect();
+    let bytes = size.unwrap_or(0);
+    Some(repeat(
+        name,
+        iterations,
+        (ranks, compute),
+        |weave, phase| {
+            weave.collective(&group, &rounds, bytes, phase);
+        },
+    ))
+}
+
+/// `nas = { … }`: iterations of a skeleton.
+fn read_skeleton(table: &Table<'_>, item: &Item<'_>, ranks: u32) -> Option<Program> {
+    let own = item.table()?;
+    for key in ["kernel", "class"] {
+        if own.get(key).is_none() {
+            own.require(key, "for example nas = { kernel = \"cg\", class = \"c\" }");
+        }
+    }
+    let kernel = own.choice("kernel", &Kernel::ALL);
+    let class = own.choice("class", &Class::ALL);
+    let scale = own.number("scale", 1e-6..=1e6).unwrap_or(1.0);
+    let name = format!("{}-skeleton", own.text("kernel").unwrap_or_default());
+    own.close();
+    let (iterations, compute) = read_iterations(table);
+    let rounds = match nas::iteration(kernel?, class?, ranks) {
+        Ok(rounds) => rounds,
+        Err(reason) => {
+            item.complain(reason, "choose another number of `ranks`");
+            return None;
+        }
+    };
+    let messages = rounds.iter().map(Vec::len).sum();
+    check_size(item, messages, iterations)?;
+    Some(repeat(
+        &name,
+        iterations,
+        (ranks, compute),
+        |weave, phase| {
+            nas::add(weave, &rounds, scale, phase);
+        },
+    ))
+}
+
+fn read_iterations(table: &Table<'_>) -> (u64, Duration) {
+    let iterations = table.integer("iterations", 1..=ITERATIONS_MAX).unwrap_or(1) as u64;
+    let compute = duration(table, "compute").unwrap_or(Duration::ZERO);
+    (iterations, compute)
+}
+
+/// Refuses more operations than a program may have; of each message there are two.
+fn check_size(item: &Item<'_>, messages: usize, iterations: u64) -> Option<()> {
+    let operations = iterations.saturating_mul(2 * messages as u64);
     if operations > OPERATIONS_MAX {
         let reason = format!("{operations} operations, above {OPERATIONS_MAX}");
         item.complain(reason, "use fewer `iterations` or ranks");
         return None;
     }
-    let name = item.text().unwrap_or_default();
-    Some(repeat(
-        name,
-        &rounds,
-        size.unwrap_or(0),
-        iterations,
-        (ranks, compute),
-    ))
+    Some(())
 }
 
-/// A collective of all ranks over and over, each after a computation.
+/// The same work of all ranks over and over, each time after a computation.
 fn repeat(
     name: &str,
-    rounds: &Rounds,
-    bytes: u64,
     iterations: u64,
     (ranks, compute): (u32, Duration),
+    work: impl Fn(&mut Weave, u16),
 ) -> Program {
     let mut weave = Weave::new(ranks);
-    let group: Vec<u32> = (0..ranks).collect();
     for number in 1..=iterations {
         let phase = match iterations {
             1 => weave.phase(name),
@@ -272,11 +325,9 @@ fn repeat(
         if !compute.is_zero() {
             let time_ns = compute.as_nanos() as u64;
             let rest = weave.phase("compute");
-            group
-                .iter()
-                .for_each(|&rank| weave.compute(rank, time_ns, rest));
+            (0..ranks).for_each(|rank| weave.compute(rank, time_ns, rest));
         }
-        weave.collective(&group, rounds, bytes, phase);
+        work(&mut weave, phase);
     }
     weave.finish()
 }
